@@ -1,0 +1,58 @@
+package attest
+
+import "strings"
+
+// Check names one check of a verification. Every refusal of this package is an
+// [*Error] that carries one, and each Check is itself an error, so that a caller
+// branches with errors.Is(err, attest.CheckMagic). The text of a Check is stable:
+// it is the "expect" member of the test vectors.
+type Check string
+
+// Error returns the check's stable name.
+func (c Check) Error() string { return string(c) }
+
+// Error is a refusal: the check that failed, and what was found where what was
+// expected. Got and Want are for people (hexadecimal for bytes, shortened where
+// long) and never hold a secret. Err is the cause, where another package found
+// the fault.
+type Error struct {
+	Check Check
+	Got   string
+	Want  string
+	Err   error
+}
+
+// Error gives the check, both values and the cause in one line.
+func (e *Error) Error() string {
+	var b strings.Builder
+	b.WriteString("attest: ")
+	b.WriteString(string(e.Check))
+	if e.Got != "" || e.Want != "" {
+		b.WriteString(": got ")
+		b.WriteString(orNothing(e.Got))
+		if e.Want != "" {
+			b.WriteString(", want ")
+			b.WriteString(e.Want)
+		}
+	}
+	if e.Err != nil {
+		b.WriteString(": ")
+		b.WriteString(e.Err.Error())
+	}
+	return b.String()
+}
+
+// Unwrap lets errors.Is find the check and errors.As the cause.
+func (e *Error) Unwrap() []error {
+	if e.Err == nil {
+		return []error{e.Check}
+	}
+	return []error{e.Check, e.Err}
+}
+
+func orNothing(s string) string {
+	if s == "" {
+		return "nothing"
+	}
+	return s
+}
