@@ -1,0 +1,47 @@
+# The commands of this repository. `make help` lists them.
+
+GO ?= go
+FUZZTIME ?= 5s
+BENCH ?= .
+BENCHTIME ?= 1s
+# TESTFLAGS go to the test reporter (internal/testreport), TESTARGS to go test.
+TESTFLAGS ?=
+TESTARGS ?= -race
+
+.PHONY: help demo test fuzz bench lint vectors cross setup setup-build setup-test
+
+help: ## list the commands
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 10
+
+demo: setup-build ## a simulated TPM proves a node, and attacks are refused
+	$(GO) run ./examples/quickstart
+
+test: setup-test ## every test, with the race detector
+	$(GO) run ./internal/testreport $(TESTFLAGS) -- $(TESTARGS) ./...
+
+fuzz: setup-build ## every fuzz target for FUZZTIME (5s) each
+	FUZZTIME=$(FUZZTIME) scripts/fuzz.sh
+
+bench: setup-build ## every benchmark; BENCH selects, BENCHTIME sets the time
+	$(GO) test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem ./...
+
+lint: setup-build ## gofmt, vet, staticcheck, govulncheck, go mod tidy
+	scripts/lint.sh
+
+vectors: setup-build ## make the test vectors again
+	$(GO) run ./internal/vectors
+
+cross: ## build without cgo for every supported platform
+	@for target in linux/amd64 linux/arm64 windows/amd64 darwin/arm64; do \
+		echo "CGO_ENABLED=0 GOOS=$${target%/*} GOARCH=$${target#*/} $(GO) build ./..."; \
+		CGO_ENABLED=0 GOOS=$${target%/*} GOARCH=$${target#*/} $(GO) build ./... || exit 1; \
+	done
+
+setup: ## install what all commands need (as root, on Debian)
+	@scripts/setup.sh all
+
+setup-build:
+	@scripts/setup.sh build
+
+setup-test:
+	@scripts/setup.sh test
