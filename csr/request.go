@@ -1,0 +1,179 @@
+package csr
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// The one kind of object that a [Request] is the view of.
+const (
+	requestAPIVersion = "certificates.k8s.io/v1"
+	requestKind       = "CertificateSigningRequest"
+)
+
+// MaxRequestJSONSize is the most bytes of JSON that [ParseRequest] reads: 4 MiB.
+// kube-apiserver takes bodies of up to 3 MiB, and etcd keeps about 1.5 MiB, so
+// every object that exists fits.
+const MaxRequestJSONSize = 4 << 20
+
+// ExtraCredentialID is the key of spec.extra under which kube-apiserver states
+// with which credential the requester came. For a client certificate the one
+// value is "X509SHA256=" and the hexadecimal SHA-256 of the leaf's DER; see
+// [CredentialID].
+const ExtraCredentialID = "authentication.kubernetes.io/credential-id"
+
+// The types of condition that a certificate request may have, as in
+// certificates.k8s.io/v1. kube-apiserver allows them the status "True" alone,
+// and never lets one be removed.
+const (
+	ConditionApproved = "Approved" // somebody who may approve has said yes
+	ConditionDenied   = "Denied"   // final
+	ConditionFailed   = "Failed"   // the signer gave up; final
+)
+
+// Request is what this package needs to see of a CertificateSigningRequest of
+// certificates.k8s.io/v1. It has the same JSON, so the object decodes into it
+// with encoding/json, or with [ParseRequest], and without any Kubernetes module.
+// Members that are not listed here are ignored.
+//
+// The values are worth what their writer is worth. kube-apiserver sets
+// spec.username, uid, groups and extra, metadata.uid and creationTimestamp, and
+// never lets the spec change afterwards. The requester chooses everything else in
+// spec, and the name, labels and annotations too, so nothing in this SDK decides
+// by an annotation or a label.
+//
+// Outside Kubernetes fill in Spec alone, from what your own API knows about the
+// caller, never from what the caller says about itself.
+type Request struct {
+	// APIVersion is "certificates.k8s.io/v1". It is empty for an item of a list.
+	APIVersion string `json:"apiVersion,omitempty"`
+	// Kind is "CertificateSigningRequest". It is empty for an item of a list.
+	Kind string `json:"kind,omitempty"`
+	// Metadata is the object's identity.
+	Metadata Metadata `json:"metadata"`
+	// Spec is what is asked for, and by whom.
+	Spec Spec `json:"spec"`
+	// Status is what has been decided about it.
+	Status Status `json:"status"`
+}
+
+// Metadata is the part of a Kubernetes object's metadata that this SDK reads.
+type Metadata struct {
+	// Name is the object's name, chosen by the requester, or made by the API
+	// server where GenerateName was given.
+	Name string `json:"name,omitempty"`
+	// GenerateName is the prefix from which the API server made Name.
+	GenerateName string `json:"generateName,omitempty"`
+	// UID tells the object from one that was deleted and made again under its name.
+	UID string `json:"uid,omitempty"`
+	// ResourceVersion changes with every write; a writer sends it back so that the
+	// API server refuses a write over a state that the writer has not seen.
+	ResourceVersion string `json:"resourceVersion,omitempty"`
+	// CreationTimestamp is when the API server made the object, in whole seconds.
+	// The zero time means that it has not been stored yet.
+	CreationTimestamp time.Time `json:"creationTimestamp,omitzero"`
+	// DeletionTimestamp is set once the object is being deleted; nil otherwise.
+	DeletionTimestamp *time.Time `json:"deletionTimestamp,omitempty"`
+	// Labels are set by the requester.
+	Labels map[string]string `json:"labels,omitempty"`
+	// Annotations are set by the requester and prove nothing.
+	Annotations map[string]string `json:"annotations,omitempty"`
+}
+
+// Spec is what is asked for, and by whom. kube-apiserver keeps it unchanged for
+// the object's life.
+type Spec struct {
+	// Request is the PEM that [Parse] reads: base64 in JSON, at most
+	// [MaxBundleSize] bytes once decoded.
+	Request []byte `json:"request"`
+	// SignerName says who is to sign, and so for what the certificate is; see
+	// [PurposeOf].
+	SignerName string `json:"signerName"`
+	// ExpirationSeconds is the lifetime asked for, in seconds; nil where none is.
+	// kube-apiserver wants 600 or more.
+	ExpirationSeconds *int32 `json:"expirationSeconds,omitempty"`
+	// Usages are the key usages asked for, in the words of the API; see [Usages].
+	Usages []string `json:"usages,omitempty"`
+	// Username is who asks, as the API server authenticated them.
+	Username string `json:"username,omitempty"`
+	// UID is the requester's UID where the authenticator gave one.
+	UID string `json:"uid,omitempty"`
+	// Groups are the requester's groups, as the API server found them.
+	Groups []string `json:"groups,omitempty"`
+	// Extra holds what else the authenticator said, such as [ExtraCredentialID].
+	Extra map[string][]string `json:"extra,omitempty"`
+}
+
+// Status is what has been decided about a request.
+type Status struct {
+	// Conditions are the decisions so far, one a type.
+	Conditions []Condition `json:"conditions,omitempty"`
+	// Certificate is the issued certificate in PEM: base64 in JSON, empty before.
+	Certificate []byte `json:"certificate,omitempty"`
+}
+
+// Condition is one decision about a request.
+type Condition struct {
+	// Type is ConditionApproved, ConditionDenied, ConditionFailed or a type of
+	// somebody's own.
+	Type string `json:"type"`
+	// Status is "True", "False" or "Unknown"; the first three types allow "True" alone.
+	Status string `json:"status"`
+	// Reason is one CamelCase word for machines.
+	Reason string `json:"reason,omitempty"`
+	// Message is for people.
+	Message string `json:"message,omitempty"`
+	// LastUpdateTime is when the condition was last written.
+	LastUpdateTime time.Time `json:"lastUpdateTime,omitzero"`
+	// LastTransitionTime is when Status last changed.
+	LastTransitionTime time.Time `json:"lastTransitionTime,omitzero"`
+}
+
+// ParseRequest decodes the JSON of one CertificateSigningRequest. It refuses more
+// than [MaxRequestJSONSize] bytes, an apiVersion or kind that is present and is
+// another one, and anything behind the object. The request inside is not read
+// yet: [Policy.Check] does.
+//
+// The JSON is taken as an API server writes it. Like encoding/json it takes the
+// last of two members of one name and ignores the case of names, so give it
+// nothing that a requester wrote by hand.
+func ParseRequest(data []byte) (*Request, error) {
+	if len(data) > MaxRequestJSONSize {
+		return nil, fmt.Errorf("csr: request object: got %d bytes of JSON, want at most %d", len(data), MaxRequestJSONSize)
+	}
+	r := new(Request)
+	if err := json.Unmarshal(data, r); err != nil {
+		return nil, fmt.Errorf("csr: request object: %w", err)
+	}
+	if r.APIVersion != "" && r.APIVersion != requestAPIVersion {
+		return nil, fmt.Errorf("csr: request object: got apiVersion %s, want %s", quoted(r.APIVersion), requestAPIVersion)
+	}
+	if r.Kind != "" && r.Kind != requestKind {
+		return nil, fmt.Errorf("csr: request object: got kind %s, want %s", quoted(r.Kind), requestKind)
+	}
+	return r, nil
+}
+
+// HasCondition says whether the request has a condition of this type, whatever
+// its status: kube-apiserver knows no other status than "True" for the types
+// that decide, so another one is no reason to go on.
+func (r *Request) HasCondition(conditionType string) bool {
+	for i := range r.Status.Conditions {
+		if r.Status.Conditions[i].Type == conditionType {
+			return true
+		}
+	}
+	return false
+}
+
+// CredentialID is the credential that the requester came with, as the API server
+// states it under [ExtraCredentialID]. It is "" where there is none, or more than
+// one.
+func (r *Request) CredentialID() string {
+	ids := r.Spec.Extra[ExtraCredentialID]
+	if len(ids) != 1 {
+		return ""
+	}
+	return ids[0]
+}

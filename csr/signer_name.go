@@ -1,0 +1,203 @@
+package csr
+
+import (
+	"strconv"
+	"strings"
+)
+
+// The names of the signers that this SDK knows (Cluster API kubelet
+// authentication, "Core Specification" and "Provider Specification"). Use
+// [SignerClient] and [SignerServing] for a provider of your own.
+const (
+	// SignerClientTPM signs client certificates of nodes that attest with a TPM.
+	SignerClientTPM = clientSignerPrefix + "tpm"
+	// SignerClientInsecure signs client certificates of nodes that prove nothing.
+	// It is for machines that have no way to prove anything: no rotation, no
+	// serving certificates, and never on the CA of a signer that attests.
+	SignerClientInsecure = clientSignerPrefix + ProviderInsecure
+	// SignerServingTPM signs serving certificates of nodes that attest with a TPM.
+	SignerServingTPM = servingSignerPrefix + "tpm"
+	// SignerChallengeTPM is the name under which a node files a hello. Nobody
+	// signs for it: a hello is answered by a denial that carries the challenge.
+	SignerChallengeTPM = challengeSignerPrefix + "tpm"
+	// SignerRecoveryTPM signs recovery certificates: long-lived, on a key in the
+	// TPM, good for asking for a new client certificate and for nothing else.
+	SignerRecoveryTPM = recoverySignerPrefix + "tpm"
+	// SignerKubeAPIServerClientKubelet is Kubernetes' own signer of kubelet client
+	// certificates. It drops the provider ID extension.
+	SignerKubeAPIServerClientKubelet = "kubernetes.io/kube-apiserver-client-kubelet"
+	// SignerKubeletServing is Kubernetes' own signer of kubelet serving
+	// certificates. A kubelet's requests to it carry no evidence of their own; see
+	// [Policy].
+	SignerKubeletServing = "kubernetes.io/kubelet-serving"
+)
+
+// ProviderInsecure is the name of the provider that attests nothing.
+const ProviderInsecure = "insecure"
+
+const (
+	clientSignerPrefix    = "cluster.x-k8s.io/kube-apiserver-client-kubelet-"
+	servingSignerPrefix   = "cluster.x-k8s.io/kubelet-serving-"
+	challengeSignerPrefix = "cluster.x-k8s.io/kubelet-attestation-challenge-"
+	recoverySignerPrefix  = "cluster.x-k8s.io/kubelet-attestation-recovery-"
+	// misspeltPrefix is how the proposal writes some of the names. kube-apiserver
+	// refuses it: the part before the slash must be a domain with a dot.
+	misspeltPrefix = "cluster-x-k8s-io/"
+)
+
+// Purpose is what a certificate is for. The signer name of a request decides it;
+// see [PurposeOf]. The zero value is no purpose and is refused everywhere.
+type Purpose int
+
+// The three purposes.
+const (
+	// PurposeClient is a kubelet's client certificate: subject
+	// O=system:nodes, CN=system:node:<name>, no SANs, client auth.
+	PurposeClient Purpose = iota + 1
+	// PurposeServing is a kubelet's serving certificate: the same subject, the
+	// node's own DNS names and IP addresses as SANs, server auth.
+	PurposeServing
+	// PurposeRecovery is a recovery certificate: subject O=nodeattest:recovery,
+	// CN=nodeattest:recovery:<name>, no SANs, client auth.
+	PurposeRecovery
+)
+
+// String returns "client", "serving", "recovery", or "purpose(<number>)".
+func (p Purpose) String() string {
+	switch p {
+	case PurposeClient:
+		return "client"
+	case PurposeServing:
+		return "serving"
+	case PurposeRecovery:
+		return "recovery"
+	}
+	return "purpose(" + strconv.Itoa(int(p)) + ")"
+}
+
+// subject returns the prefix of the common name, and the organization; "" where p
+// is no purpose.
+func (p Purpose) subject() (prefix, organization string) {
+	switch p {
+	case PurposeClient, PurposeServing:
+		return NodeUserPrefix, NodesGroup
+	case PurposeRecovery:
+		return RecoveryUserPrefix, RecoveryGroup
+	}
+	return "", ""
+}
+
+// PurposeOf returns for what a signer's certificates are. It knows the names that
+// are constants here and those that [SignerClient] and [SignerServing] make, and
+// returns a [*Violation] of [RuleSignerName] for every other name: for the
+// challenge signer, for which nobody signs, for a serving signer of the insecure
+// provider, and for the proposal's spelling cluster-x-k8s-io/, which
+// kube-apiserver refuses.
+func PurposeOf(signerName string) (Purpose, error) {
+	purpose, _, want := parseSignerName(signerName)
+	if purpose == 0 {
+		return 0, &Violation{Rule: RuleSignerName, Got: quoted(signerName), Want: want}
+	}
+	return purpose, nil
+}
+
+// SignerClient returns the name of the signer of client certificates for nodes
+// that attest through this provider. The provider's name is 1 to 63 bytes of
+// lower-case letters, digits and "-", beginning and ending with a letter or digit;
+// for another the result is a [*Violation] of [RuleSignerName].
+func SignerClient(provider string) (string, error) {
+	if !validProvider(provider) {
+		return "", providerViolation(provider)
+	}
+	return clientSignerPrefix + provider, nil
+}
+
+// SignerServing returns the name of the signer of serving certificates for nodes
+// that attest through this provider. It refuses what [SignerClient] refuses, and
+// "insecure": an insecure provider has no serving certificates.
+func SignerServing(provider string) (string, error) {
+	if !validProvider(provider) || provider == ProviderInsecure {
+		return "", providerViolation(provider)
+	}
+	return servingSignerPrefix + provider, nil
+}
+
+// ProviderOf returns the name of the attestation provider that a signer name
+// selects, such as "tpm" for [SignerClientTPM]. It is "" for Kubernetes' own
+// signers, which select none, and for names that [PurposeOf] refuses.
+func ProviderOf(signerName string) string {
+	_, provider, _ := parseSignerName(signerName)
+	return provider
+}
+
+// parseSignerName returns the purpose and the provider of a signer name. For a
+// name of no purpose it returns 0, "" and what was wanted instead.
+func parseSignerName(name string) (purpose Purpose, provider, want string) {
+	switch name {
+	case SignerKubeAPIServerClientKubelet:
+		return PurposeClient, "", ""
+	case SignerKubeletServing:
+		return PurposeServing, "", ""
+	}
+	if p, ok := strings.CutPrefix(name, clientSignerPrefix); ok && validProvider(p) {
+		return PurposeClient, p, ""
+	}
+	if p, ok := strings.CutPrefix(name, servingSignerPrefix); ok && validProvider(p) {
+		if p == ProviderInsecure {
+			return 0, "", "a signer of client certificates: the insecure provider has no others"
+		}
+		return PurposeServing, p, ""
+	}
+	if p, ok := strings.CutPrefix(name, recoverySignerPrefix); ok && p == "tpm" {
+		return PurposeRecovery, p, ""
+	}
+	if strings.HasPrefix(name, misspeltPrefix) {
+		return 0, "", "the prefix cluster.x-k8s.io/: kube-apiserver refuses cluster-x-k8s-io/"
+	}
+	if strings.HasPrefix(name, challengeSignerPrefix) {
+		return 0, "", "the signer that the certificate is meant for: nobody signs for the challenge signer"
+	}
+	return 0, "", "a signer of node certificates"
+}
+
+func validProvider(name string) bool {
+	return len(name) <= 63 && ValidNodeName(name) && !strings.Contains(name, ".")
+}
+
+func providerViolation(name string) error {
+	return &Violation{Rule: RuleSignerName, Got: "provider " + quoted(name),
+		Want: "a provider that has such a signer, 1 to 63 bytes of a-z, 0-9 and inner hyphens"}
+}
+
+// Usages returns the key usages that a request for this purpose has, as
+// certificates.k8s.io/v1 spells them and in the kubelet's order: "digital
+// signature", "key encipherment" where keyEncipherment is set, then "client auth"
+// or, for [PurposeServing], "server auth". Kubernetes takes key encipherment with
+// any key; kubelets ask for it with RSA keys only. It returns nil for no purpose.
+func Usages(purpose Purpose, keyEncipherment bool) []string {
+	auth := purpose.authUsage()
+	if auth == "" {
+		return nil
+	}
+	if keyEncipherment {
+		return []string{usageDigitalSignature, usageKeyEncipherment, auth}
+	}
+	return []string{usageDigitalSignature, auth}
+}
+
+const (
+	usageDigitalSignature = "digital signature"
+	usageKeyEncipherment  = "key encipherment"
+	usageClientAuth       = "client auth"
+	usageServerAuth       = "server auth"
+)
+
+func (p Purpose) authUsage() string {
+	switch p {
+	case PurposeClient, PurposeRecovery:
+		return usageClientAuth
+	case PurposeServing:
+		return usageServerAuth
+	}
+	return ""
+}
