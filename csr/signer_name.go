@@ -122,6 +122,16 @@ func SignerServing(provider string) (string, error) {
 	return servingSignerPrefix + provider, nil
 }
 
+// SignerChallenge returns the name under which nodes that attest through this
+// provider file a hello, with the certificate's own signer as its target. It
+// refuses what [SignerServing] refuses: an insecure provider challenges nobody.
+func SignerChallenge(provider string) (string, error) {
+	if !validProvider(provider) || provider == ProviderInsecure {
+		return "", providerViolation(provider)
+	}
+	return challengeSignerPrefix + provider, nil
+}
+
 // ProviderOf returns the name of the attestation provider that a signer name
 // selects, such as "tpm" for [SignerClientTPM]. It is "" for Kubernetes' own
 // signers, which select none, and for names that [PurposeOf] refuses.
@@ -161,7 +171,7 @@ func parseSignerName(name string) (purpose Purpose, provider, want string) {
 }
 
 func validProvider(name string) bool {
-	return len(name) <= 63 && ValidNodeName(name) && !strings.Contains(name, ".")
+	return len(name) <= maxProviderName && ValidNodeName(name) && !strings.Contains(name, ".")
 }
 
 func providerViolation(name string) error {

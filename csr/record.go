@@ -1,0 +1,59 @@
+package csr
+
+import (
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"time"
+)
+
+// IssuedRecord is what to remember of an issued certificate. A node that later asks
+// for a serving certificate under [SignerKubeletServing] is recognised by it: the
+// request's credential ID must be one that was issued to this node; see
+// [Policy.Records]. Keep it until NotAfter has passed, or until the machine goes.
+// It holds nothing secret.
+type IssuedRecord struct {
+	// CredentialID is "X509SHA256=" and the hexadecimal SHA-256 of the
+	// certificate's DER, as kube-apiserver states it; see [CredentialID].
+	CredentialID string
+	// NodeName is the node that the certificate was issued to.
+	NodeName string
+	// SignerName is the signer under which it was asked for.
+	SignerName string
+	// Machine is the canonical identity of the machine that was verified.
+	Machine string
+	// ProviderID is the provider ID in the certificate; "" where it has none.
+	ProviderID string
+	// SPKIHash is the SHA-256 of the certificate's SubjectPublicKeyInfo.
+	SPKIHash [32]byte
+	// NotBefore is the first second of the certificate's validity.
+	NotBefore time.Time
+	// NotAfter is the last second of the certificate's validity.
+	NotAfter time.Time
+}
+
+// CredentialID returns the name by which kube-apiserver knows a client
+// certificate: "X509SHA256=" and the SHA-256 of its DER in lower-case hexadecimal
+// (k8s.io/apiserver, authentication/request/x509). It stands in spec.extra of the
+// requests that are filed with the certificate, under [ExtraCredentialID].
+func CredentialID(certificate *x509.Certificate) string {
+	return credentialID(certificate.Raw)
+}
+
+func credentialID(der []byte) string {
+	const prefix = "X509SHA256="
+	digest := sha256.Sum256(der)
+	b := make([]byte, 0, len(prefix)+2*len(digest))
+	return string(hex.AppendEncode(append(b, prefix...), digest[:]))
+}
+
+// ClientOf reports whether this is the record of a client certificate of the node
+// with the credential ID, issued through attestation and valid at now. A record of
+// the insecure signer, or of a recovery certificate, is not.
+func (r *IssuedRecord) ClientOf(nodeName, credentialID string, now time.Time) bool {
+	purpose, provider, _ := parseSignerName(r.SignerName)
+	return purpose == PurposeClient && provider != ProviderInsecure && nodeName != "" &&
+		r.NodeName == nodeName && credentialID != "" &&
+		r.CredentialID == credentialID &&
+		!now.Before(r.NotBefore) && !now.After(r.NotAfter)
+}

@@ -1,0 +1,153 @@
+package csr
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// RequesterClass says who files a request, and so what may be asked for. The zero
+// value is nobody and may ask for nothing.
+//
+//	class      user name                   groups                                client  serving  recovery
+//	bootstrap  system:bootstrap:<id>       system:bootstrappers, those below it  yes     no       no
+//	node       system:node:<name>          system:nodes                          own     own      own
+//	recovery   nodeattest:recovery:<name>  nodeattest:recovery                   own     no       no
+//
+// Every class has system:authenticated as well, and no group beside these. Under
+// [SignerClientInsecure] only the bootstrap class may ask: that provider does not
+// rotate certificates.
+type RequesterClass int
+
+// The three classes.
+const (
+	// RequesterBootstrap comes with a bootstrap token. It has no node name of its
+	// own, so which machine it is decides what name it gets.
+	RequesterBootstrap RequesterClass = iota + 1
+	// RequesterNode comes with a node's client certificate and asks for that very
+	// node.
+	RequesterNode
+	// RequesterRecovery comes with a node's recovery certificate and asks for a
+	// client certificate of that very node.
+	RequesterRecovery
+)
+
+// String returns "bootstrap", "node", "recovery", or "requester(<number>)".
+func (c RequesterClass) String() string {
+	switch c {
+	case RequesterBootstrap:
+		return "bootstrap"
+	case RequesterNode:
+		return "node"
+	case RequesterRecovery:
+		return "recovery"
+	}
+	return "requester(" + strconv.Itoa(int(c)) + ")"
+}
+
+// Requester is who files a request, read from spec.username.
+type Requester struct {
+	// Class is the kind of requester.
+	Class RequesterClass
+	// NodeName is the node whose certificate the requester came with; "" for
+	// RequesterBootstrap.
+	NodeName string
+	// TokenID is the public half of the bootstrap token, six bytes of a-z and 0-9;
+	// "" for the other classes.
+	TokenID string
+}
+
+// RequesterOf reads spec.username and spec.groups, in any order. The error is a
+// [*Violation]: of [RuleRequestUsername], or, for a user name of one of the three
+// forms, of [RuleRequestGroups].
+//
+// The groups are held to be exactly those of the class: a certificate with
+// O=system:nodes gives system:nodes, kube-apiserver adds system:authenticated, and
+// a bootstrap token adds groups below system:bootstrappers: only. Anything else
+// means that somebody is more than a node, or an authenticator that this SDK does
+// not know.
+func RequesterOf(username string, groups []string) (Requester, error) {
+	q, v := requesterOf(username)
+	if v == nil {
+		v = checkGroups(q.Class, groups)
+	}
+	if v != nil {
+		return Requester{}, v
+	}
+	return q, nil
+}
+
+// requesterOf reads the user name alone.
+func requesterOf(username string) (Requester, *Violation) {
+	if name, ok := nodeNameAfter(NodeUserPrefix, username); ok {
+		return Requester{Class: RequesterNode, NodeName: name}, nil
+	}
+	if name, ok := nodeNameAfter(RecoveryUserPrefix, username); ok {
+		return Requester{Class: RequesterRecovery, NodeName: name}, nil
+	}
+	if id, ok := strings.CutPrefix(username, BootstrapUserPrefix); ok && validTokenID(id) {
+		return Requester{Class: RequesterBootstrap, TokenID: id}, nil
+	}
+	return Requester{}, &Violation{Rule: RuleRequestUsername, Got: quoted(username),
+		Want: "system:bootstrap:<token id>, system:node:<name> or nodeattest:recovery:<name>"}
+}
+
+func validTokenID(id string) bool {
+	if len(id) != 6 {
+		return false
+	}
+	for i := 0; i < len(id); i++ {
+		if c := id[i]; !('a' <= c && c <= 'z' || '0' <= c && c <= '9') {
+			return false
+		}
+	}
+	return true
+}
+
+// group returns the group that everybody of the class is in.
+func (c RequesterClass) group() string {
+	switch c {
+	case RequesterBootstrap:
+		return BootstrappersGroup
+	case RequesterNode:
+		return NodesGroup
+	case RequesterRecovery:
+		return RecoveryGroup
+	}
+	return ""
+}
+
+// checkGroups names the first group that is missing or too many.
+func checkGroups(class RequesterClass, groups []string) *Violation {
+	group := class.group()
+	for _, needed := range []string{group, AuthenticatedGroup} {
+		if !slices.Contains(groups, needed) {
+			return &Violation{Rule: RuleRequestGroups, Got: strconv.Itoa(len(groups)) + " groups without it", Want: needed}
+		}
+	}
+	for _, g := range groups {
+		if g == group || g == AuthenticatedGroup {
+			continue
+		}
+		if class == RequesterBootstrap && strings.HasPrefix(g, BootstrappersGroup+":") {
+			continue
+		}
+		return &Violation{Rule: RuleRequestGroups, Got: quoted(g), Want: "the groups of a " + class.String() + " requester only"}
+	}
+	return nil
+}
+
+// mayAsk says whether the class may ask for a certificate of this purpose from a
+// signer that selects this provider.
+func (c RequesterClass) mayAsk(purpose Purpose, provider string) bool {
+	if provider == ProviderInsecure {
+		return c == RequesterBootstrap && purpose == PurposeClient
+	}
+	switch c {
+	case RequesterBootstrap, RequesterRecovery:
+		return purpose == PurposeClient
+	case RequesterNode:
+		return purpose == PurposeClient || purpose == PurposeServing || purpose == PurposeRecovery
+	}
+	return false
+}

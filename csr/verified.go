@@ -1,0 +1,40 @@
+package csr
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Verified is what a provider has found out about a request by verifying its
+// evidence, and what the authorizer behind it vouches for. [CA.Issue] takes it
+// together with the [Checked] request, holds one against the other, and writes
+// into the certificate what is vouched for and asked for.
+//
+// RequestHash, NodeName, SignerName and Machine are always needed: an empty one is
+// refused, so the zero value is too.
+type Verified struct {
+	// RequestHash is the SHA-256 of the CertificationRequestInfo that was verified,
+	// as received: [PKCS10].InfoHash.
+	RequestHash [32]byte
+	// NodeName is the node that the machine may be.
+	NodeName string
+	// SignerName is the signer for whose certificates this was verified.
+	SignerName string
+	// ProviderID is the provider ID that is vouched for. It is written even where
+	// the request claims none; a request that claims another is refused. "" vouches
+	// for none, and refuses a request that claims one.
+	ProviderID string
+	// DNSNames are the DNS names that are vouched for, in any case of letters.
+	// Those that a serving request asks for are written, in lower case. The others
+	// are not, and a name that is asked for and not vouched for is refused.
+	DNSNames []string
+	// IPAddresses are the addresses that are vouched for, under the same rule. An
+	// IPv4 address may be given as such or mapped into IPv6.
+	IPAddresses []netip.Addr
+	// Machine is the canonical identity of the machine, such as
+	// "ek:sha256:<hex>". It is recorded, not written into the certificate.
+	Machine string
+	// NotAfter is the latest end of the certificate, in whole seconds, cut where it
+	// is not. The zero time bounds nothing.
+	NotAfter time.Time
+}
