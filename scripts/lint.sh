@@ -36,7 +36,7 @@ check() {
 
 formatted() {
 	local bad
-	bad=$(gofmt -l .)
+	bad=$("$(go env GOROOT)/bin/gofmt" -l .)
 	[ -z "$bad" ] || {
 		echo "not formatted: $bad"
 		return 1

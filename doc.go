@@ -1,0 +1,56 @@
+// Package nodeattest is the root of an SDK with which a machine proves which
+// machine it is before a Kubernetes control plane gives it a node's certificate.
+// The proof comes from the machine's TPM 2.0, travels in the certificate request
+// itself, and is judged by a library call on the control plane. This package has
+// no code; it is the map of the others.
+//
+// # Packages
+//
+// Package oid holds every object identifier that the SDK reads or writes, each
+// with its name in the document that defines it, and the codecs of the extensions
+// that carry them: the node's provider ID, and the instance identity that Google
+// puts into the certificates of its virtual TPMs.
+//
+// Package csr is the node's request: the bundle of PEM blocks in the spec.request
+// field of a CertificateSigningRequest, a builder for the node, and for the control
+// plane a strict parser, the policy that says what a node may ask for, the decision
+// (approve, deny or try again) and the issuing of the certificate. It knows nothing
+// of TPMs.
+//
+// Package attest is the evidence. On the node an Attester makes a hello and answers
+// a challenge with a key that its TPM certified. On the control plane a Verifier
+// makes the challenge, verifies the answer and says which machine it came from. A
+// lower function verifies one recorded TPM statement by itself.
+//
+// Package attest/attesttest is for tests of programs that use attest: a node with a
+// TPM and a provider ID, its requests and evidence, and a control plane with a CA,
+// each made in one line.
+//
+// Package tpmsim is a TPM for tests: the reference simulator in the process, or
+// swtpm over a socket, with an endorsement CA, provisioned certificates and
+// templates, and a transport that fails on request. It is the one package that
+// needs cgo to run.
+//
+// Planned and not here yet: packages for bootstrap tokens, JSON Web Signatures and
+// bound service-account tokens, and a nested module for live clusters.
+//
+// # Two roads of trust
+//
+// Two roads lead from a TPM to a decision. Both run the same three messages (hello,
+// challenge, answer) and end in the same result.
+//
+// Road A trusts the certificate of an attestation key (AK), as clouds with virtual
+// TPMs issue it. The AK signs the statement that the node's key is the one in the
+// request, over data that is bound to the challenge. That the AK lives in a TPM and
+// signs only what the TPM made is the word of the AK's issuer, and the result says
+// so. This is the road that the SDK implements now.
+//
+// Road B trusts the certificate of a TPM's endorsement key (EK), as the vendors of
+// hardware TPMs issue it. The control plane encrypts a secret to the EK that opens
+// only for an AK of the stated attributes in the same TPM, so those attributes are
+// proven instead of asserted. It is planned.
+//
+// A chain to a trusted root is not yet permission: it admits every machine with
+// such a certificate. Which machine may be which node is the answer of a callback
+// that the caller must give.
+package nodeattest
