@@ -1,0 +1,99 @@
+package csr
+
+import (
+	"bytes"
+
+	"golang.org/x/crypto/cryptobyte"
+	cryptobyteasn1 "golang.org/x/crypto/cryptobyte/asn1"
+
+	"github.com/nodeattest/nodeattest/oid"
+)
+
+// readAttributes reads the content of a request's attributes (RFC 2986, 4.1): a set in
+// the order of DER, one of a type, each with at least one value.
+func (p *PKCS10) readAttributes(set cryptobyte.String) *Violation {
+	var previous cryptobyte.String
+	for !set.Empty() {
+		var element, content cryptobyte.String
+		var a attribute
+		if !set.ReadASN1Element(&element, cryptobyteasn1.SEQUENCE) {
+			return attributesViolation("a malformed attribute")
+		}
+		if bytes.Compare(previous, element) >= 0 {
+			return attributesViolation("attributes out of order")
+		}
+		previous = element
+		if !element.ReadASN1(&content, cryptobyteasn1.SEQUENCE) || !oid.Read(&content, &a.id) ||
+			!content.ReadASN1(&a.values, cryptobyteasn1.SET) || !content.Empty() || !isSetOfAny(a.values) {
+			return attributesViolation("a malformed attribute")
+		}
+		for i := range p.attributes {
+			if p.attributes[i].id == a.id {
+				return attributesViolation("two attributes " + a.id.String())
+			}
+		}
+		p.attributes = append(p.attributes, a)
+		if a.id != oid.ExtensionRequest {
+			p.OtherAttributes = append(p.OtherAttributes, a.id)
+		} else if v := checkExtensionRequest(a.values); v != nil {
+			return v
+		}
+	}
+	return nil
+}
+
+func attributesViolation(got string) *Violation {
+	return &Violation{Rule: RuleRequestAttributes, Got: got, Want: "a canonical set of attributes"}
+}
+
+// isSetOfAny reports whether set holds at least one value, in the order of DER.
+func isSetOfAny(set cryptobyte.String) bool {
+	var previous, value cryptobyte.String
+	var tag cryptobyteasn1.Tag
+	for !set.Empty() {
+		if !set.ReadAnyASN1Element(&value, &tag) || bytes.Compare(previous, value) >= 0 {
+			return false
+		}
+		previous = value
+	}
+	return len(previous) > 0
+}
+
+// checkExtensionRequest reads the values of an extensionRequest attribute (RFC 2985,
+// 5.4.2): one list of extensions (RFC 5280, 4.1.2.9), not empty, one of a kind.
+// crypto/x509 reads them too, but lets through an explicit critical FALSE.
+func checkExtensionRequest(values cryptobyte.String) *Violation {
+	var list cryptobyte.String
+	if !values.ReadASN1(&list, cryptobyteasn1.SEQUENCE) || !values.Empty() || list.Empty() {
+		return attributesViolation("not one list of extensions")
+	}
+	var few [8]oid.OID
+	seen := few[:0]
+	for !list.Empty() {
+		var extension, value cryptobyte.String
+		var id oid.OID
+		if !list.ReadASN1(&extension, cryptobyteasn1.SEQUENCE) || !oid.Read(&extension, &id) {
+			return extensionViolation("a malformed extension")
+		}
+		if extension.PeekASN1Tag(cryptobyteasn1.BOOLEAN) {
+			var critical bool
+			if !extension.ReadASN1Boolean(&critical) || !critical {
+				return extensionViolation("extension " + id.String() + " with a critical flag that is not DER TRUE")
+			}
+		}
+		if !extension.ReadASN1(&value, cryptobyteasn1.OCTET_STRING) || !extension.Empty() {
+			return extensionViolation("a malformed extension " + id.String())
+		}
+		for _, other := range seen {
+			if other == id {
+				return extensionViolation("two extensions " + id.String())
+			}
+		}
+		seen = append(seen, id)
+	}
+	return nil
+}
+
+func extensionViolation(got string) *Violation {
+	return &Violation{Rule: RuleRequestExtensions, Got: got, Want: "canonical extensions, one of a kind"}
+}

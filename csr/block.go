@@ -1,0 +1,228 @@
+package csr
+
+import (
+	"bytes"
+	"encoding/base64"
+	"strconv"
+	"strings"
+)
+
+// Rules of the PEM blocks in a bundle (RFC 7468, strict).
+const (
+	// RuleBlockText: nothing stands before, between or behind the blocks.
+	RuleBlockText Rule = "bundle-block-text"
+	// RuleBlockUnknown: only the blocks of the format that is read.
+	RuleBlockUnknown Rule = "bundle-block-unknown"
+	// RuleBlockOrder: the blocks stand in the order of their format.
+	RuleBlockOrder Rule = "bundle-block-order"
+	// RuleBlockDuplicate: there is at most one block of each kind.
+	RuleBlockDuplicate Rule = "bundle-block-duplicate"
+	// RuleBlockMissing: no block that the format demands is missing.
+	RuleBlockMissing Rule = "bundle-block-missing"
+	// RuleBlockHeader: blocks have no headers.
+	RuleBlockHeader Rule = "bundle-block-header"
+	// RuleBlockEmpty: blocks have content.
+	RuleBlockEmpty Rule = "bundle-block-empty"
+	// RuleBlockEnd: every block ends with the END line of its own label.
+	RuleBlockEnd Rule = "bundle-block-end"
+	// RuleLineEnd: every line ends with one LF, the last one too, and there is no CR.
+	RuleLineEnd Rule = "bundle-line-end"
+	// RuleLineBlank: there are no blank lines.
+	RuleLineBlank Rule = "bundle-line-blank"
+	// RuleLineWidth: lines of base64 have 64 columns, the last of a block 4 to 64.
+	RuleLineWidth Rule = "bundle-line-width"
+	// RuleBase64: base64 in the standard alphabet with padding, in its canonical form.
+	RuleBase64 Rule = "bundle-base64"
+)
+
+const (
+	beginMark = "-----BEGIN "
+	endMark   = "-----END "
+	dashes    = "-----"
+	lineWidth = 64
+	lineBytes = lineWidth / 4 * 3
+)
+
+// strictBase64 refuses bits that do not fit in the last byte. It skips CR and LF, which
+// is why decodeLine compares lengths.
+var strictBase64 = base64.StdEncoding.Strict()
+
+// blockReader reads the PEM blocks of one format. bodies has a place for each of labels,
+// nil for blocks that are not there.
+type blockReader struct {
+	rest   []byte
+	labels []string
+	bodies [maxBlocks][]byte
+	last   int    // index of the last block read, -1 at first
+	inside bool   // between a BEGIN and an END line
+	buf    []byte // holds all bodies
+	// unwrapped is the label of a block that may have all its base64 in one line.
+	unwrapped string
+}
+
+// maxBlocks is the largest number of blocks in any format.
+const maxBlocks = 5
+
+func newBlockReader(pem []byte, labels []string) (*blockReader, *Violation) {
+	if len(pem) == 0 || len(pem) > MaxBundleSize {
+		return nil, sizeViolation(len(pem))
+	}
+	// One buffer for all bodies: base64 without its line ends, three quarters of it.
+	return &blockReader{rest: pem, labels: labels, last: -1, buf: make([]byte, 0, len(pem)/4*3)}, nil
+}
+
+// readAll reads every block, and needs at least the first.
+func (r *blockReader) readAll() *Violation {
+	for len(r.rest) > 0 {
+		i, v := r.begin()
+		if v != nil {
+			return v
+		}
+		if r.bodies[i], v = r.body(r.labels[i]); v != nil {
+			return v
+		}
+		r.last = i
+	}
+	return nil
+}
+
+// begin reads a BEGIN line and returns the index of its label.
+func (r *blockReader) begin() (int, *Violation) {
+	line, v := r.line()
+	if v != nil {
+		return 0, v
+	}
+	inner, ok := bytes.CutPrefix(line, []byte(beginMark))
+	if ok {
+		inner, ok = bytes.CutSuffix(inner, []byte(dashes))
+	}
+	if !ok {
+		return 0, &Violation{Rule: RuleBlockText, Got: quote(line), Want: "a BEGIN line"}
+	}
+	for i, label := range r.labels {
+		if string(inner) != label {
+			continue
+		}
+		if r.bodies[i] != nil {
+			return 0, &Violation{Rule: RuleBlockDuplicate, Got: "a second block " + label, Want: "one"}
+		}
+		if i < r.last || r.last < 0 && i > 0 {
+			return 0, &Violation{Rule: RuleBlockOrder, Got: r.order(i), Want: strings.Join(r.labels, ", ")}
+		}
+		return i, nil
+	}
+	return 0, &Violation{Rule: RuleBlockUnknown, Got: quote(inner), Want: strings.Join(r.labels, ", ")}
+}
+
+// order describes a block that stands in the wrong place.
+func (r *blockReader) order(i int) string {
+	if r.last < 0 {
+		return r.labels[i] + " first"
+	}
+	return r.labels[i] + " behind " + r.labels[r.last]
+}
+
+// body reads lines of base64 up to the END line of label.
+func (r *blockReader) body(label string) ([]byte, *Violation) {
+	r.inside = true
+	start := len(r.buf)
+	last := lineBytes // what the line before gave: a short one has none behind it
+	for {
+		line, v := r.line()
+		if v != nil {
+			return nil, v
+		}
+		if len(line) > 0 && line[0] == '-' {
+			if !isEnd(line, label) {
+				return nil, &Violation{Rule: RuleBlockEnd, Got: quote(line), Want: endMark + label + dashes}
+			}
+			if len(r.buf) == start {
+				return nil, &Violation{Rule: RuleBlockEmpty, Got: "an empty block " + label, Want: "content"}
+			}
+			r.inside = false
+			return r.buf[start:len(r.buf):len(r.buf)], nil
+		}
+		if last != lineBytes {
+			return nil, afterLast(line, last)
+		}
+		if last, v = r.decodeLine(line, label == r.unwrapped && len(r.buf) == start); v != nil {
+			return nil, v
+		}
+	}
+}
+
+// decodeLine appends what one line of base64 says to buf and returns its length.
+func (r *blockReader) decodeLine(line []byte, anyWidth bool) (int, *Violation) {
+	if len(line) > lineWidth && !anyWidth || len(line)%4 != 0 {
+		return 0, r.lineFault(line)
+	}
+	want := len(line) / 4 * 3
+	for i := len(line) - 1; i >= len(line)-2 && line[i] == '='; i-- {
+		want--
+	}
+	n, err := strictBase64.Decode(r.buf[len(r.buf):len(r.buf)+len(line)/4*3], line)
+	if err != nil || n != want {
+		return 0, r.lineFault(line)
+	}
+	r.buf = r.buf[:len(r.buf)+n]
+	return n, nil
+}
+
+// line removes one line from the rest and returns it without its LF. A line that is
+// blank, unfinished or ends with a CR is refused here, for all kinds of lines.
+func (r *blockReader) line() ([]byte, *Violation) {
+	end := bytes.IndexByte(r.rest, '\n')
+	if end < 0 {
+		return nil, r.unfinished()
+	}
+	line := r.rest[:end]
+	r.rest = r.rest[end+1:]
+	if end == 0 {
+		return nil, &Violation{Rule: RuleLineBlank, Got: "a blank line", Want: "none"}
+	}
+	if line[end-1] == '\r' {
+		return nil, &Violation{Rule: RuleLineEnd, Got: "CR LF", Want: "LF"}
+	}
+	return line, nil
+}
+
+// unfinished says why the rest, which has no LF, is refused.
+func (r *blockReader) unfinished() *Violation {
+	switch {
+	case len(r.rest) == 0:
+		return &Violation{Rule: RuleBlockEnd, Got: "the end of the text", Want: "an END line"}
+	case r.inside || bytes.HasPrefix(r.rest, []byte(dashes)):
+		return &Violation{Rule: RuleLineEnd, Got: quote(r.rest) + " without LF", Want: "LF"}
+	}
+	return &Violation{Rule: RuleBlockText, Got: quote(r.rest), Want: "nothing outside of blocks"}
+}
+
+// lineFault says what is wrong with a line of base64 that does not decode. The rest is
+// what stands behind it.
+func (r *blockReader) lineFault(line []byte) *Violation {
+	switch {
+	case bytes.IndexByte(line, '\r') >= 0:
+		return &Violation{Rule: RuleLineEnd, Got: quote(line), Want: "no CR"}
+	case bytes.IndexByte(line, ':') >= 0:
+		return &Violation{Rule: RuleBlockHeader, Got: quote(line), Want: "no headers"}
+	case len(line) > lineWidth, len(line) < lineWidth && !bytes.HasPrefix(r.rest, []byte(dashes)):
+		return &Violation{Rule: RuleLineWidth, Got: strconv.Itoa(len(line)) + " columns", Want: strconv.Itoa(lineWidth)}
+	}
+	return &Violation{Rule: RuleBase64, Got: quote(line), Want: "canonical base64"}
+}
+
+// afterLast says what is wrong with a line behind one that gave n bytes, and so was the
+// last of its block.
+func afterLast(line []byte, n int) *Violation {
+	if n == lineBytes-1 || n == lineBytes-2 {
+		return &Violation{Rule: RuleBase64, Got: quote(line) + " behind padding", Want: "an END line"}
+	}
+	return &Violation{Rule: RuleLineWidth, Got: "a line behind a shorter or longer one", Want: strconv.Itoa(lineWidth) + " columns"}
+}
+
+func isEnd(line []byte, label string) bool {
+	return len(line) == len(endMark)+len(label)+len(dashes) &&
+		string(line[:len(endMark)]) == endMark &&
+		string(line[len(endMark):len(endMark)+len(label)]) == label &&
+		string(line[len(endMark)+len(label):]) == dashes
+}

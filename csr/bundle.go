@@ -1,0 +1,142 @@
+package csr
+
+import (
+	"bytes"
+	"encoding/pem"
+	"strconv"
+)
+
+// Labels of the PEM blocks of a request, in their order.
+const (
+	// BlockRequest holds the PKCS#10 request in DER (RFC 7468, 7). It is the only block
+	// that kube-apiserver reads.
+	BlockRequest = "CERTIFICATE REQUEST"
+	// BlockProvider holds the name and version of the attestation provider, in ASCII.
+	BlockProvider = "KUBELET AUTHENTICATOR ATTESTATION PROVIDER"
+	// BlockData holds the provider's bytes.
+	BlockData = "KUBELET AUTHENTICATOR ATTESTATION DATA"
+)
+
+// MaxBundleSize is the length in bytes of the longest bundle that is read or written.
+// kube-apiserver's store refuses requests a little longer than this.
+const MaxBundleSize = 1 << 20
+
+// Rules of a bundle.
+const (
+	// RuleBundleSize: a bundle has 1 to MaxBundleSize bytes.
+	RuleBundleSize Rule = "bundle-size"
+	// RuleProvider: the provider block is ProviderName/vN, see Bundle.
+	RuleProvider Rule = "bundle-provider"
+)
+
+// Bundle is the content of CertificateSigningRequest.spec.request: a PKCS#10 request
+// and, where the node attests itself, a provider's evidence (Cluster API kubelet
+// authentication, "CSR PEM Blocks").
+type Bundle struct {
+	// Request is the PKCS#10 request in DER. Parse has looked at its outer shape alone;
+	// ParsePKCS10 reads it.
+	Request []byte
+	// Provider is the name of the attestation provider and the version of its data
+	// format, such as "tpm/v1": a name as in a signer name (1 to 63 lower-case letters,
+	// digits and inner hyphens), "/v", and a decimal number from 1 to 999999999. It is
+	// empty, and Data nil, in a request without evidence. The signer name of a request
+	// decides which provider verifies it, never this field.
+	Provider string
+	// Data is the provider's evidence, at least one byte where there is a Provider.
+	Data []byte
+}
+
+// bundleBlocks is the order of the blocks of a bundle.
+var bundleBlocks = []string{BlockRequest, BlockProvider, BlockData}
+
+// Parse reads a bundle: one CERTIFICATE REQUEST block, and behind it either nothing or
+// one provider and one data block. The blocks are canonical PEM (RFC 7468, the strict
+// form of section 3 with LF line ends): no headers, base64 in lines of 64 columns with
+// canonical padding, every line ended by one LF, nothing before, between or behind the
+// blocks. So every bundle has one encoding: where Parse succeeds, Encode of the result
+// is the input.
+//
+// The result does not alias the input. The error is a [*Violation] with one of the
+// Rules named Bundle, Block, Line or Base64, [RuleProvider] or [RuleRequestDER]: the
+// first fault in the text.
+func Parse(pem []byte) (*Bundle, error) {
+	r, v := newBlockReader(pem, bundleBlocks)
+	if v != nil {
+		return nil, v
+	}
+	if v := r.readAll(); v != nil {
+		return nil, v
+	}
+	b := &Bundle{Request: r.bodies[0], Data: r.bodies[2]}
+	if v := checkRequestShape(b.Request); v != nil {
+		return nil, v
+	}
+	provider := r.bodies[1]
+	if provider == nil && b.Data == nil {
+		return b, nil
+	}
+	if provider == nil {
+		return nil, missing(BlockProvider)
+	}
+	if b.Data == nil {
+		return nil, missing(BlockData)
+	}
+	if v := checkProvider(provider); v != nil {
+		return nil, v
+	}
+	b.Provider = internProvider(provider)
+	return b, nil
+}
+
+// Encode writes the bundle as PEM in the form that Parse reads. It returns a
+// [*Violation] where Parse would refuse the result.
+func (b *Bundle) Encode() ([]byte, error) {
+	if v := checkRequestShape(b.Request); v != nil {
+		return nil, v
+	}
+	size := encodedSize(BlockRequest, b.Request)
+	attested := b.Provider != "" || b.Data != nil
+	if attested {
+		if v := checkProvider([]byte(b.Provider)); v != nil {
+			return nil, v
+		}
+		if len(b.Data) == 0 {
+			return nil, &Violation{Rule: RuleBlockEmpty, Got: "no data for provider " + b.Provider, Want: "evidence"}
+		}
+		size += encodedSize(BlockProvider, []byte(b.Provider)) + encodedSize(BlockData, b.Data)
+	}
+	if size > MaxBundleSize {
+		return nil, sizeViolation(size)
+	}
+	out := bytes.NewBuffer(make([]byte, 0, size))
+	// A bytes.Buffer does not fail, and the blocks have no headers.
+	_ = pem.Encode(out, &pem.Block{Type: BlockRequest, Bytes: b.Request})
+	if attested {
+		_ = pem.Encode(out, &pem.Block{Type: BlockProvider, Bytes: []byte(b.Provider)})
+		_ = pem.Encode(out, &pem.Block{Type: BlockData, Bytes: b.Data})
+	}
+	return out.Bytes(), nil
+}
+
+// encodedSize is the length of a block in PEM.
+func encodedSize(label string, body []byte) int {
+	text := (len(body) + 2) / 3 * 4
+	return len(beginMark) + len(endMark) + 2*(len(label)+len(dashes)+1) + text + (text+lineWidth-1)/lineWidth
+}
+
+func sizeViolation(size int) *Violation {
+	return &Violation{Rule: RuleBundleSize, Got: strconv.Itoa(size) + " bytes", Want: "1 to " + strconv.Itoa(MaxBundleSize)}
+}
+
+func missing(label string) *Violation {
+	return &Violation{Rule: RuleBlockMissing, Got: "no block " + label, Want: "one"}
+}
+
+// internProvider saves an allocation for the one provider that is nearly always meant.
+func internProvider(name []byte) string {
+	const tpm = "tpm/v1"
+	if string(name) == tpm {
+		return tpm
+	}
+	return string(name)
+}

@@ -1,0 +1,165 @@
+package csr
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rsa"
+	"crypto/sha256"
+	"fmt"
+	"math/big"
+
+	"golang.org/x/crypto/cryptobyte"
+	cryptobyteasn1 "golang.org/x/crypto/cryptobyte/asn1"
+)
+
+// ErrUnsupportedKey says that a public key is none of those that [CanonicalSPKI] knows,
+// or is not a valid one.
+const ErrUnsupportedKey Error = "unsupported public key"
+
+// Everything in a SubjectPublicKeyInfo before the key's own bytes. They are never
+// written.
+var (
+	spkiRSA     = []byte("\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01\x05\x00") // the AlgorithmIdentifier
+	spkiP224    = []byte("\x30\x4e\x30\x10\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\x06\x05\x2b\x81\x04\x00\x21\x03\x3a\x00\x04")
+	spkiP256    = []byte("\x30\x59\x30\x13\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\x06\x08\x2a\x86\x48\xce\x3d\x03\x01\x07\x03\x42\x00\x04")
+	spkiP384    = []byte("\x30\x76\x30\x10\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\x06\x05\x2b\x81\x04\x00\x22\x03\x62\x00\x04")
+	spkiP521    = []byte("\x30\x81\x9b\x30\x10\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\x06\x05\x2b\x81\x04\x00\x23\x03\x81\x86\x00\x04")
+	spkiEd25519 = []byte("\x30\x2a\x30\x05\x06\x03\x2b\x65\x70\x03\x21\x00")
+)
+
+// fixedSPKI are the encodings whose length is that of their prefix and a fixed number
+// of bytes. It is never written.
+var fixedSPKI = [...]struct {
+	prefix    []byte
+	rest      int
+	algorithm keyAlgorithm
+}{
+	{spkiP256, 64, keyECDSA},
+	{spkiP384, 96, keyECDSA},
+	{spkiP521, 132, keyECDSA},
+	{spkiP224, 56, keyECDSA},
+	{spkiEd25519, 32, keyEd25519},
+}
+
+type keyAlgorithm int
+
+const (
+	keyRSA keyAlgorithm = iota + 1
+	keyECDSA
+	keyEd25519
+)
+
+// CanonicalSPKI encodes a public key as a DER SubjectPublicKeyInfo (RFC 5280, 4.1.2.7)
+// in the one form that this SDK takes: RSA as rsaEncryption with NULL parameters (RFC
+// 3279, 2.3.1), ECDSA as id-ecPublicKey with a named curve and an uncompressed point of
+// full width (RFC 5480, 2), Ed25519 without parameters (RFC 8410, 4). pub is a pointer
+// to an [rsa.PublicKey] or [ecdsa.PublicKey] (P-224, P-256, P-384, P-521), or an
+// [ed25519.PublicKey]. Whether a key is strong enough is not decided here.
+//
+// The error matches [ErrUnsupportedKey]: another type, a point off its curve, an RSA
+// modulus or exponent that is not positive.
+func CanonicalSPKI(pub crypto.PublicKey) ([]byte, error) {
+	switch key := pub.(type) {
+	case *rsa.PublicKey:
+		return rsaSPKI(key)
+	case *ecdsa.PublicKey:
+		return ecdsaSPKI(key)
+	case ed25519.PublicKey:
+		if len(key) == ed25519.PublicKeySize {
+			return append(bytes.Clone(spkiEd25519), key...), nil
+		}
+	}
+	return nil, fmt.Errorf("%w: %T", ErrUnsupportedKey, pub)
+}
+
+// SPKIHash is the SHA-256 of [CanonicalSPKI], which identifies a key whatever encoding
+// it came in. Its errors are those of CanonicalSPKI.
+func SPKIHash(pub crypto.PublicKey) ([32]byte, error) {
+	spki, err := CanonicalSPKI(pub)
+	if err != nil {
+		return [32]byte{}, err
+	}
+	return sha256.Sum256(spki), nil
+}
+
+func rsaSPKI(key *rsa.PublicKey) ([]byte, error) {
+	if key == nil || key.N == nil || key.N.Sign() <= 0 || key.E <= 0 {
+		return nil, fmt.Errorf("%w: RSA key without a positive modulus and exponent", ErrUnsupportedKey)
+	}
+	b := cryptobyte.NewBuilder(make([]byte, 0, 64+(key.N.BitLen()+7)/8))
+	b.AddASN1(cryptobyteasn1.SEQUENCE, func(b *cryptobyte.Builder) {
+		b.AddBytes(spkiRSA)
+		b.AddASN1(cryptobyteasn1.BIT_STRING, func(b *cryptobyte.Builder) {
+			b.AddUint8(0)
+			b.AddASN1(cryptobyteasn1.SEQUENCE, func(b *cryptobyte.Builder) {
+				b.AddASN1BigInt(key.N)
+				b.AddASN1BigInt(big.NewInt(int64(key.E)))
+			})
+		})
+	})
+	return b.Bytes()
+}
+
+func ecdsaSPKI(key *ecdsa.PublicKey) ([]byte, error) {
+	var prefix []byte
+	if key != nil {
+		switch key.Curve {
+		case elliptic.P224():
+			prefix = spkiP224
+		case elliptic.P256():
+			prefix = spkiP256
+		case elliptic.P384():
+			prefix = spkiP384
+		case elliptic.P521():
+			prefix = spkiP521
+		}
+	}
+	if prefix == nil {
+		return nil, fmt.Errorf("%w: ECDSA key without a NIST curve", ErrUnsupportedKey)
+	}
+	point, err := key.Bytes()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnsupportedKey, err)
+	}
+	spki := make([]byte, 0, len(prefix)+len(point))
+	// The prefix ends with the byte 04 that the point begins with.
+	return append(append(spki, prefix...), point[1:]...), nil
+}
+
+// checkSPKI refuses a SubjectPublicKeyInfo, with tag and length, that is not what
+// CanonicalSPKI writes for its key. Whether a point is on its curve is left to
+// crypto/x509.
+func checkSPKI(spki cryptobyte.String) (keyAlgorithm, *Violation) {
+	for i := range fixedSPKI {
+		known := &fixedSPKI[i]
+		if len(spki) == len(known.prefix)+known.rest && bytes.HasPrefix(spki, known.prefix) {
+			return known.algorithm, nil
+		}
+	}
+	if isRSASPKI(spki) {
+		return keyRSA, nil
+	}
+	return 0, &Violation{Rule: RuleRequestKey, Got: quote(spki[:min(len(spki), 24)]), Want: "RSA with NULL parameters, or an uncompressed point on a named curve"}
+}
+
+func isRSASPKI(spki cryptobyte.String) bool {
+	var content, algorithm, key cryptobyte.String
+	var bits []byte
+	if !spki.ReadASN1(&content, cryptobyteasn1.SEQUENCE) || !spki.Empty() ||
+		!content.ReadASN1Element(&algorithm, cryptobyteasn1.SEQUENCE) || !bytes.Equal(algorithm, spkiRSA) ||
+		!content.ReadASN1BitStringAsBytes(&bits) || !content.Empty() {
+		return false
+	}
+	content = bits
+	return content.ReadASN1(&key, cryptobyteasn1.SEQUENCE) && content.Empty() &&
+		skipPositive(&key) && skipPositive(&key) && key.Empty()
+}
+
+// skipPositive removes a positive INTEGER in its shortest form.
+func skipPositive(s *cryptobyte.String) bool {
+	var n []byte // cryptobyte leaves out the leading zero byte
+	return s.ReadASN1Integer(&n) && len(n) > 0
+}

@@ -1,0 +1,227 @@
+package csr
+
+import (
+	"bytes"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"strconv"
+
+	"golang.org/x/crypto/cryptobyte"
+	cryptobyteasn1 "golang.org/x/crypto/cryptobyte/asn1"
+
+	"github.com/nodeattest/nodeattest/oid"
+)
+
+// Sizes of requests.
+const (
+	// MaxRequestSize is the length in bytes of the longest PKCS#10 request that
+	// ParsePKCS10 reads.
+	MaxRequestSize = 64 << 10
+	// maxRSABits bounds the work of checking a signature: the time grows with the
+	// square of the modulus.
+	maxRSABits = 8192
+)
+
+// Rules of a PKCS#10 request's encoding (RFC 2986).
+const (
+	// RuleRequestSize: a request has 1 to MaxRequestSize bytes.
+	RuleRequestSize Rule = "request-size"
+	// RuleRequestDER: the request is canonical DER of the right shape, with nothing
+	// behind it.
+	RuleRequestDER Rule = "request-der"
+	// RuleRequestVersion: the version is 0, which means v1.
+	RuleRequestVersion Rule = "request-version"
+	// RuleRequestSubject: the subject is a canonical Name.
+	RuleRequestSubject Rule = "request-subject-encoding"
+	// RuleRequestKey: the public key stands in its one encoding: see CanonicalSPKI. RSA
+	// moduli have at most 8192 bits.
+	RuleRequestKey Rule = "request-key-encoding"
+	// RuleRequestAttributes: the attributes are a canonical set, one of a type, each
+	// with a value; there is one list of requested extensions, and it is not empty.
+	RuleRequestAttributes Rule = "request-attributes"
+	// RuleRequestExtensions: every requested extension is canonical, and there is one
+	// of a kind.
+	RuleRequestExtensions Rule = "request-extensions"
+	// RuleSignatureAlgorithm: the algorithm is RSASSA-PKCS1-v1_5 or ECDSA with SHA-256,
+	// SHA-384 or SHA-512, or Ed25519, belongs to the key, and is encoded as RFC 4055,
+	// RFC 5758 and RFC 8410 say, to the byte.
+	RuleSignatureAlgorithm Rule = "request-signature-algorithm"
+	// RuleProviderID: a provider ID in the request is well formed and the only one.
+	RuleProviderID Rule = "request-provider-id"
+	// RuleRequestX509: crypto/x509 reads the request.
+	RuleRequestX509 Rule = "request-x509"
+)
+
+// PKCS10 is a certificate request, parsed. Its slices alias the bytes that were parsed;
+// none may be changed. It is safe for use by many goroutines.
+type PKCS10 struct {
+	// Raw is the whole request as received.
+	Raw []byte
+	// Info is the CertificationRequestInfo as received, with tag and length: what the
+	// request's signature covers.
+	Info []byte
+	// InfoHash is the SHA-256 of Info.
+	InfoHash [32]byte
+	// CSR is the request as crypto/x509 reads it.
+	CSR *x509.CertificateRequest
+	// Subject has every attribute of the subject in order, where CSR.Subject merges
+	// them.
+	Subject []NameAttribute
+	// ProviderID is the provider ID that the request claims, "" where it has none.
+	ProviderID string
+	// OtherAttributes are the types of all attributes but extensionRequest, in their
+	// order. A node's request has none; Attribute returns their values.
+	OtherAttributes []oid.OID
+
+	attributes []attribute
+}
+
+// attribute is one attribute of a request: its type and the content of its values' SET.
+type attribute struct {
+	id     oid.OID
+	values cryptobyte.String
+}
+
+// ParsePKCS10 reads a certificate request (RFC 2986) and refuses what is not in its one
+// canonical encoding: see the Rules named Request, [RuleSignatureAlgorithm] and
+// [RuleProviderID]. Attributes beside extensionRequest are kept for the caller to
+// judge. It does not check the signature: [PKCS10.CheckSignature] does.
+//
+// The result aliases der. The error is a [*Violation].
+func ParsePKCS10(der []byte) (*PKCS10, error) {
+	if len(der) == 0 || len(der) > MaxRequestSize {
+		return nil, &Violation{Rule: RuleRequestSize, Got: strconv.Itoa(len(der)) + " bytes", Want: "1 to " + strconv.Itoa(MaxRequestSize)}
+	}
+	parts, ok := splitRequest(der)
+	if !ok {
+		return nil, shapeViolation(der)
+	}
+	p := &PKCS10{Raw: der, Info: parts.info}
+	spki, v := p.readInfo(parts.info)
+	if v != nil {
+		return nil, v
+	}
+	keyAlg, v := checkSPKI(spki)
+	if v != nil {
+		return nil, v
+	}
+	if v := checkSignatureAlgorithm(parts.algorithm, keyAlg); v != nil {
+		return nil, v
+	}
+	csr, err := x509.ParseCertificateRequest(der)
+	if err != nil {
+		return nil, &Violation{Rule: RuleRequestX509, Got: "a request that does not parse", Err: err}
+	}
+	if key, ok := csr.PublicKey.(*rsa.PublicKey); ok && key.N.BitLen() > maxRSABits {
+		return nil, &Violation{Rule: RuleRequestKey, Got: strconv.Itoa(key.N.BitLen()) + " bits", Want: "at most " + strconv.Itoa(maxRSABits)}
+	}
+	p.CSR = csr
+	if p.ProviderID, v = claimedProviderID(csr); v != nil {
+		return nil, v
+	}
+	p.InfoHash = sha256.Sum256(p.Info)
+	return p, nil
+}
+
+// CheckSignature verifies the request's signature under its own key, which shows that
+// whoever made the request had the private key. The error is a [*Violation] with
+// [RuleSignature].
+func (p *PKCS10) CheckSignature() error {
+	if err := p.CSR.CheckSignature(); err != nil {
+		return &Violation{Rule: RuleSignature, Got: "a signature that does not verify", Err: err}
+	}
+	return nil
+}
+
+// Attribute returns the value of the attribute id as received, with tag and length. It
+// returns false where the request has no such attribute, or one with several values.
+func (p *PKCS10) Attribute(id oid.OID) ([]byte, bool) {
+	for _, a := range p.attributes {
+		if a.id != id {
+			continue
+		}
+		values := a.values
+		var value cryptobyte.String
+		var tag cryptobyteasn1.Tag
+		if !values.ReadAnyASN1Element(&value, &tag) || !values.Empty() {
+			return nil, false
+		}
+		return value, true
+	}
+	return nil, false
+}
+
+func claimedProviderID(csr *x509.CertificateRequest) (string, *Violation) {
+	for i := range csr.Extensions {
+		if !oid.KubernetesNodeProviderIdentifier.Equal(csr.Extensions[i].Id) {
+			continue
+		}
+		id, err := oid.ParseProviderID(csr.Extensions)
+		if err != nil {
+			return "", &Violation{Rule: RuleProviderID, Got: "a malformed provider ID", Err: err}
+		}
+		return id, nil
+	}
+	return "", nil
+}
+
+// requestParts are the three members of a CertificationRequest.
+type requestParts struct {
+	info      cryptobyte.String // with tag and length
+	algorithm cryptobyte.String // with tag and length
+}
+
+// splitRequest reads the outer shape of a request: SEQUENCE { SEQUENCE, SEQUENCE, BIT
+// STRING of whole bytes } and nothing behind it.
+func splitRequest(der []byte) (requestParts, bool) {
+	input := cryptobyte.String(der)
+	var p requestParts
+	var request cryptobyte.String
+	var signature []byte
+	ok := input.ReadASN1(&request, cryptobyteasn1.SEQUENCE) && input.Empty() &&
+		request.ReadASN1Element(&p.info, cryptobyteasn1.SEQUENCE) &&
+		request.ReadASN1Element(&p.algorithm, cryptobyteasn1.SEQUENCE) &&
+		request.ReadASN1BitStringAsBytes(&signature) && request.Empty() && len(signature) > 0
+	return p, ok
+}
+
+// checkRequestShape is the part of ParsePKCS10 that a bundle needs.
+func checkRequestShape(der []byte) *Violation {
+	if _, ok := splitRequest(der); !ok {
+		return shapeViolation(der)
+	}
+	return nil
+}
+
+func shapeViolation(der []byte) *Violation {
+	return &Violation{Rule: RuleRequestDER, Got: quote(der[:min(len(der), 16)]) + " of " + strconv.Itoa(len(der)) + " bytes", Want: "one PKCS#10 request in DER"}
+}
+
+// versionV1 is the version of every request.
+var versionV1 = []byte{2, 1, 0}
+
+// readInfo reads a CertificationRequestInfo and returns its public key, with tag and
+// length.
+func (p *PKCS10) readInfo(info cryptobyte.String) (cryptobyte.String, *Violation) {
+	var content, version, subject, spki, attributes cryptobyte.String
+	if !info.ReadASN1(&content, cryptobyteasn1.SEQUENCE) ||
+		!content.ReadASN1Element(&version, cryptobyteasn1.INTEGER) ||
+		!content.ReadASN1(&subject, cryptobyteasn1.SEQUENCE) ||
+		!content.ReadASN1Element(&spki, cryptobyteasn1.SEQUENCE) ||
+		!content.ReadASN1(&attributes, cryptobyteasn1.Tag(0).Constructed().ContextSpecific()) ||
+		!content.Empty() {
+		return nil, &Violation{Rule: RuleRequestDER, Got: "a malformed CertificationRequestInfo", Want: "version, subject, key and attributes"}
+	}
+	if !bytes.Equal(version, versionV1) {
+		return nil, &Violation{Rule: RuleRequestVersion, Got: quote(version), Want: "0"}
+	}
+	var v *Violation
+	if p.Subject, v = readName(subject); v != nil {
+		return nil, v
+	}
+	if v := p.readAttributes(attributes); v != nil {
+		return nil, v
+	}
+	return spki, nil
+}

@@ -1,0 +1,68 @@
+package csr
+
+import (
+	"bytes"
+	"strconv"
+)
+
+// The longest provider name (a DNS label) and the longest version number in digits.
+const (
+	maxProviderName    = 63
+	maxProviderVersion = 9
+)
+
+// ProviderVersion splits the Provider of a bundle, such as "tpm/v1", in the provider's
+// name and the version of its data format. The error is a [*Violation] with
+// [RuleProvider].
+func ProviderVersion(provider string) (name string, version int, err error) {
+	if v := checkProvider([]byte(provider)); v != nil {
+		return "", 0, v
+	}
+	i := bytes.IndexByte([]byte(provider), '/')
+	version, _ = strconv.Atoi(provider[i+len("/v"):]) // at most nine digits
+	return provider[:i], version, nil
+}
+
+// checkProvider refuses all but name/vN, see Bundle.Provider.
+func checkProvider(provider []byte) *Violation {
+	name, version, ok := bytes.Cut(provider, []byte("/v"))
+	if ok && isProviderName(name) && isVersion(version) {
+		return nil
+	}
+	return &Violation{Rule: RuleProvider, Got: quote(provider), Want: `a name and version such as "tpm/v1"`}
+}
+
+func isProviderName(name []byte) bool {
+	if len(name) == 0 || len(name) > maxProviderName || name[0] == '-' || name[len(name)-1] == '-' {
+		return false
+	}
+	for _, c := range name {
+		if !(c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-') {
+			return false
+		}
+	}
+	return true
+}
+
+func isVersion(digits []byte) bool {
+	if len(digits) == 0 || len(digits) > maxProviderVersion || digits[0] == '0' {
+		return false
+	}
+	for _, c := range digits {
+		if c < '0' || c > '9' {
+			return false
+		}
+	}
+	return true
+}
+
+// maxQuoted bounds what an error repeats of its input, in bytes.
+const maxQuoted = 80
+
+// quote makes bytes of outside printable and short enough for an error.
+func quote(b []byte) string {
+	if len(b) > maxQuoted {
+		return strconv.QuoteToASCII(string(b[:maxQuoted])) + "... (" + strconv.Itoa(len(b)) + " bytes)"
+	}
+	return strconv.QuoteToASCII(string(b))
+}
