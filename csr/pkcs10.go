@@ -47,6 +47,8 @@ const (
 	// SHA-384 or SHA-512, or Ed25519, belongs to the key, and is encoded as RFC 4055,
 	// RFC 5758 and RFC 8410 say, to the byte.
 	RuleSignatureAlgorithm Rule = "request-signature-algorithm"
+	// RuleSignature: the request's signature verifies under its own key.
+	RuleSignature Rule = "request-signature"
 	// RuleProviderID: a provider ID in the request is well formed and the only one.
 	RuleProviderID Rule = "request-provider-id"
 	// RuleRequestX509: crypto/x509 reads the request.

@@ -1,0 +1,134 @@
+package csr
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/nodeattest/nodeattest/oid"
+)
+
+// ErrCreate says that [Create] was asked for a request that no policy would accept. The
+// error's text says why.
+const ErrCreate Error = "cannot create the request"
+
+// CreateOptions are the parts of a request that not every request has. The zero value,
+// and a nil pointer, ask for none.
+type CreateOptions struct {
+	// ProviderID is the node's provider ID, for the extension that
+	// oid.ProviderIDExtension makes; 1 to oid.MaxProviderIDSize bytes. Empty: none.
+	ProviderID string
+	// DNSNames and IPAddresses become the subjectAltName of a serving request, in this
+	// order, which needs at least one of them. The other purposes have neither.
+	// Addresses have no zone.
+	DNSNames    []string
+	IPAddresses []netip.Addr
+	// Flag is the identifier of the extension that says that TPM evidence comes with
+	// the request (the 2018 TPM bootstrapping design, "CSR creation"; it never got a
+	// registered one). Nil: no such extension.
+	Flag asn1.ObjectIdentifier
+}
+
+// Create makes a node's certificate request and returns it as PKCS#10 DER, good for
+// Bundle.Request. The subject is that of [SubjectNames]. key signs the request: RSA
+// with at least 2048 bits (RSASSA-PKCS1-v1_5 with SHA-256), or ECDSA on P-256 or P-384
+// (SHA-256 and SHA-384). It may live in a TPM.
+//
+// SANs are refused for client and recovery certificates and demanded for serving
+// certificates. Errors match [ErrCreate], or are those of package oid, of the signer or
+// of [ParsePKCS10]: the request is read back, and its signature verified, before it is
+// returned.
+func Create(purpose Purpose, key crypto.Signer, nodeName string, opts *CreateOptions) ([]byte, error) {
+	if opts == nil {
+		opts = &CreateOptions{}
+	}
+	commonName, organization := SubjectNames(purpose, nodeName)
+	if commonName == "" {
+		return nil, fmt.Errorf("%w: purpose %v, node name %s", ErrCreate, purpose, quote([]byte(nodeName)))
+	}
+	template := &x509.CertificateRequest{
+		Subject: pkix.Name{CommonName: commonName, Organization: []string{organization}},
+	}
+	if err := opts.addTo(template, purpose); err != nil {
+		return nil, err
+	}
+	if key == nil {
+		return nil, fmt.Errorf("%w: no key", ErrCreate)
+	}
+	if err := checkCreateKey(key.Public()); err != nil {
+		return nil, err
+	}
+	der, err := x509.CreateCertificateRequest(rand.Reader, template, key)
+	if err != nil {
+		return nil, fmt.Errorf("csr: signing the request: %w", err)
+	}
+	p, err := ParsePKCS10(der)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.CheckSignature(); err != nil {
+		return nil, err
+	}
+	return der, nil
+}
+
+// checkCreateKey refuses keys that no policy takes.
+func checkCreateKey(pub crypto.PublicKey) error {
+	switch key := pub.(type) {
+	case *rsa.PublicKey:
+		if key.N != nil && key.N.BitLen() >= minRSABits && key.N.BitLen() <= maxPolicyRSABit && key.E == 65537 {
+			return nil
+		}
+	case *ecdsa.PublicKey:
+		if key.Curve == elliptic.P256() || key.Curve == elliptic.P384() {
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: a key %T that is neither RSA of 2048 to 4096 bits nor ECDSA on P-256 or P-384", ErrCreate, pub)
+}
+
+// addTo writes the options into template.
+func (o *CreateOptions) addTo(template *x509.CertificateRequest, purpose Purpose) error {
+	names := len(o.DNSNames) + len(o.IPAddresses)
+	if purpose == PurposeServing && names == 0 {
+		return fmt.Errorf("%w: a serving certificate needs a DNS name or an IP address", ErrCreate)
+	}
+	if purpose != PurposeServing && names > 0 {
+		return fmt.Errorf("%w: a %v certificate has no DNS names and no IP addresses", ErrCreate, purpose)
+	}
+	for _, name := range o.DNSNames {
+		if !ValidNodeName(name) {
+			return fmt.Errorf("%w: DNS name %s", ErrCreate, quote([]byte(name)))
+		}
+	}
+	template.DNSNames = o.DNSNames
+	for _, ip := range o.IPAddresses {
+		if !ip.IsValid() || ip.Zone() != "" {
+			return fmt.Errorf("%w: IP address %s", ErrCreate, quote([]byte(ip.String())))
+		}
+		template.IPAddresses = append(template.IPAddresses, net.IP(ip.Unmap().AsSlice()))
+	}
+	if o.ProviderID != "" {
+		extension, err := oid.ProviderIDExtension(o.ProviderID)
+		if err != nil {
+			return err
+		}
+		template.ExtraExtensions = append(template.ExtraExtensions, extension)
+	}
+	if o.Flag != nil {
+		extension, err := FlagExtension(o.Flag)
+		if err != nil {
+			return err
+		}
+		template.ExtraExtensions = append(template.ExtraExtensions, extension)
+	}
+	return nil
+}

@@ -1,0 +1,59 @@
+package csr
+
+import (
+	"bytes"
+	"crypto/x509/pkix"
+	"encoding/asn1"
+
+	"github.com/nodeattest/nodeattest/oid"
+)
+
+// flagTrue is DER BOOLEAN TRUE. It is never written.
+var flagTrue = []byte{1, 1, 0xff}
+
+// FlagExtension makes the extension which says that a request comes with TPM evidence
+// (the 2018 TPM bootstrapping design, "CSR creation"): DER BOOLEAN TRUE, not critical.
+// The design never registered an identifier, so the caller gives one. It must be valid
+// and its arcs fit 31 bits, else crypto/x509 refuses the whole request; the error is a
+// [*Violation] with [RuleFlag].
+//
+// The flag is a hint for people and for routing. Nothing may be decided on it alone: a
+// requester sets or leaves it as it likes.
+func FlagExtension(id asn1.ObjectIdentifier) (pkix.Extension, error) {
+	if !isFlagIdentifier(id) {
+		return pkix.Extension{}, &Violation{Rule: RuleFlag, Got: "identifier " + id.String(), Want: "an object identifier with arcs of at most 31 bits"}
+	}
+	return pkix.Extension{Id: append(asn1.ObjectIdentifier(nil), id...), Value: bytes.Clone(flagTrue)}, nil
+}
+
+// isFlagIdentifier reports whether encoding/asn1 reads id as it stands.
+func isFlagIdentifier(id asn1.ObjectIdentifier) bool {
+	o, err := oid.FromASN1(id)
+	if err != nil {
+		return false
+	}
+	_, ok := o.ASN1()
+	return ok
+}
+
+// HasFlag looks for the extension of [FlagExtension]. It returns false without an error
+// where there is none, and a [*Violation] with [RuleFlag] where there are several, or
+// one that is critical or has another value.
+func HasFlag(extensions []pkix.Extension, id asn1.ObjectIdentifier) (bool, error) {
+	found := false
+	for i := range extensions {
+		e := &extensions[i]
+		switch {
+		case !e.Id.Equal(id):
+			continue
+		case found:
+			return false, &Violation{Rule: RuleFlag, Got: "two flag extensions", Want: "one"}
+		case e.Critical:
+			return false, &Violation{Rule: RuleFlag, Got: "a critical flag extension", Want: "one that is not critical"}
+		case !bytes.Equal(e.Value, flagTrue):
+			return false, &Violation{Rule: RuleFlag, Got: quote(e.Value), Want: "DER TRUE"}
+		}
+		found = true
+	}
+	return found, nil
+}

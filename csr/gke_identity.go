@@ -1,0 +1,154 @@
+package csr
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// RuleGKEIdentity: the block VM IDENTITY is one JSON object with the five members of
+// GKEIdentity.
+const RuleGKEIdentity Rule = "gke-identity"
+
+// maxGKEIdentity bounds the length in bytes of a VM IDENTITY. The real ones have about
+// 150.
+const maxGKEIdentity = 4 << 10
+
+// GKEIdentity names a virtual machine as in the block VM IDENTITY of GKE's dialect
+// (cloud-provider-gcp, pkg/nodeidentity). No field is zero in what [ParseGKE] returns.
+type GKEIdentity struct {
+	Zone string // member "zone", such as "us-central1-a"
+	ID   uint64 // member "id": the instance's number
+	Name string // member "name": the instance's name
+	// ProjectNumber is the member "project_id", which is a number in spite of its name.
+	ProjectNumber uint64
+	// ProjectID is the member "project_name".
+	ProjectID string
+}
+
+// parseGKEIdentity reads one JSON object in UTF-8. The five members must be there once,
+// spelt exactly so; other members are passed over, unless their names differ from one of
+// the five in case alone, which encoding/json would take for it. No object in it may have
+// two members of one name.
+func parseGKEIdentity(raw []byte) (GKEIdentity, *Violation) {
+	var id GKEIdentity
+	if len(raw) > maxGKEIdentity {
+		return id, gkeViolation(strconv.Itoa(len(raw))+" bytes", "at most "+strconv.Itoa(maxGKEIdentity))
+	}
+	if !utf8.Valid(raw) || !json.Valid(raw) {
+		return id, gkeViolation(quote(raw), "one JSON object in UTF-8")
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	if open, err := d.Token(); err != nil || open != json.Delim('{') {
+		return id, gkeViolation(quote(raw), "a JSON object")
+	}
+	seen := map[string]bool{}
+	for d.More() {
+		name, v := memberName(d, seen)
+		if v != nil {
+			return id, v
+		}
+		if v := id.readMember(d, name); v != nil {
+			return id, v
+		}
+	}
+	if id.Zone == "" || id.ID == 0 || id.Name == "" || id.ProjectNumber == 0 || id.ProjectID == "" {
+		return id, gkeViolation(quote(raw), "zone, id, name, project_id and project_name, none empty or zero")
+	}
+	return id, nil
+}
+
+// readMember reads the value of one member of the outer object.
+func (id *GKEIdentity) readMember(d *json.Decoder, name string) *Violation {
+	switch name {
+	case "zone":
+		return readText(d, name, &id.Zone)
+	case "name":
+		return readText(d, name, &id.Name)
+	case "project_name":
+		return readText(d, name, &id.ProjectID)
+	case "id":
+		return readNumber(d, name, &id.ID)
+	case "project_id":
+		return readNumber(d, name, &id.ProjectNumber)
+	}
+	for _, known := range []string{"zone", "id", "name", "project_id", "project_name"} {
+		if strings.EqualFold(name, known) {
+			return gkeViolation("member "+strconv.QuoteToASCII(name), known)
+		}
+	}
+	return skipValue(d)
+}
+
+// memberName reads the name of a member and refuses one that was seen before.
+func memberName(d *json.Decoder, seen map[string]bool) (string, *Violation) {
+	token, err := d.Token()
+	name, ok := token.(string)
+	if err != nil || !ok {
+		return "", gkeViolation("malformed JSON", "a member's name")
+	}
+	if seen[name] {
+		return "", gkeViolation("two members "+strconv.QuoteToASCII(name), "one")
+	}
+	seen[name] = true
+	return name, nil
+}
+
+func readText(d *json.Decoder, name string, out *string) *Violation {
+	token, err := d.Token()
+	text, ok := token.(string)
+	// The decoder writes U+FFFD for escapes that are no character.
+	if err != nil || !ok || strings.ContainsRune(text, utf8.RuneError) {
+		return gkeViolation("member "+name+" of another type", "a string")
+	}
+	*out = text
+	return nil
+}
+
+func readNumber(d *json.Decoder, name string, out *uint64) *Violation {
+	token, err := d.Token()
+	number, ok := token.(json.Number)
+	if err == nil && ok {
+		if *out, err = strconv.ParseUint(number.String(), 10, 64); err == nil {
+			return nil
+		}
+	}
+	return gkeViolation("member "+name+" of another type", "a whole number of at most 64 bits")
+}
+
+// skipValue passes over one value and refuses objects in it that have two members of
+// one name.
+func skipValue(d *json.Decoder) *Violation {
+	var open []map[string]bool // the objects around the next token, nil for an array
+	for {
+		var token json.Token
+		var err error
+		if n := len(open); n > 0 && open[n-1] != nil && d.More() {
+			if _, v := memberName(d, open[n-1]); v != nil {
+				return v
+			}
+		}
+		if token, err = d.Token(); err != nil && err != io.EOF {
+			return gkeViolation("malformed JSON", "a value")
+		}
+		switch token {
+		case json.Delim('{'):
+			open = append(open, map[string]bool{})
+		case json.Delim('['):
+			open = append(open, nil)
+		case json.Delim('}'), json.Delim(']'):
+			open = open[:len(open)-1]
+		}
+		if len(open) == 0 {
+			return nil
+		}
+	}
+}
+
+func gkeViolation(got, want string) *Violation {
+	return &Violation{Rule: RuleGKEIdentity, Got: got, Want: want}
+}
