@@ -1,0 +1,38 @@
+// Package tpmsim gives tests and example programs a TPM 2.0 that looks like a
+// provisioned machine's: endorsement keys with certificates in NV memory, an
+// attestation key whose template and certificate are in NV memory, and the CA
+// behind both.
+//
+// Two emulators stand behind the same [TPM]. [New] and [Open] run the TCG's
+// reference simulator inside the process (cgo, one per process); [Swtpm] and
+// [OpenSwtpm] run swtpm as a child process on a Unix socket (no cgo, any number
+// at once, and other programs can talk to it).
+//
+//	tpm := tpmsim.New(t, nil) // closed by t.Cleanup
+//	_ = tpm.CA().Root()       // trust this
+//	_ = tpm                   // give this to go-tpm, or to package attest
+//
+// [Faulty] wraps any TPM and breaks chosen commands; [LoadedHandles] shows what a
+// program left in a TPM.
+//
+// Nothing here is for production: an emulated TPM protects no key, and a CA of
+// this package certifies whatever it is given.
+//
+// # What is in the TPM
+//
+// Certificates and templates are in NV indexes that the platform hierarchy owns
+// and that anybody reads with the index itself as the authorisation handle and an
+// empty password, as on real machines (TCG EK Credential Profile 2.6, section
+// 2.2.2; the AK indexes are those of Google Compute Engine's vTPM):
+//
+//	0x01c00002  EK certificate, RSA-2048     (DER)
+//	0x01c0000a  EK certificate, P-256        (DER)
+//	0x01c10000  AK certificate, RSA          (DER)
+//	0x01c10001  AK template, RSA             (TPMT_PUBLIC)
+//	0x01c10002  AK certificate, ECC          (DER)
+//	0x01c10003  AK template, ECC             (TPMT_PUBLIC)
+//
+// No key is persistent: TPM2_CreatePrimary under the endorsement hierarchy with
+// the template makes the certified key again. Every hierarchy has the empty
+// password.
+package tpmsim

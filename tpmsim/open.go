@@ -1,0 +1,41 @@
+package tpmsim
+
+import "testing"
+
+// maxSeedSize is the greatest size of a seed in bytes.
+const maxSeedSize = 1024
+
+// Open starts the in-process simulator and provisions it. A process has one: while
+// another is open, Open returns [ErrInUse] at once and names its opener. Without
+// cgo it returns [ErrNoCGO].
+func Open(opts *Options) (*TPM, error) {
+	o, err := opts.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if err := acquire(caller()); err != nil {
+		return nil, err
+	}
+	dev, err := openSimulator(o.Seed)
+	if err != nil {
+		release()
+		return nil, err
+	}
+	return provision(dev, "", o)
+}
+
+// New is [Open] for tests: it fails the test on an error and closes the TPM when
+// the test ends.
+func New(t testing.TB, opts *Options) *TPM {
+	t.Helper()
+	tpm, err := Open(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := tpm.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return tpm
+}

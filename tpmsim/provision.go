@@ -1,0 +1,156 @@
+package tpmsim
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/google/go-tpm/tpm2"
+)
+
+// provision makes a started emulator the TPM that the options ask for. On an error
+// the emulator is closed.
+func provision(dev device, tcti string, o *Options) (_ *TPM, err error) {
+	t := &TPM{dev: dev, tcti: tcti, ca: o.CA, akCert: *o.akCertificate()}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, t.Close())
+		}
+	}()
+	if t.ca == nil {
+		if t.ca, err = NewCA(&CAOptions{Seed: o.Seed, Now: o.Now}); err != nil {
+			return nil, err
+		}
+	}
+	if t.nvSize, err = nvBufferMax(t); err != nil {
+		return nil, err
+	}
+	for _, a := range o.EKs {
+		if err := t.provisionEK(a); err != nil {
+			return nil, err
+		}
+	}
+	used := map[tpm2.TPMHandle]bool{EKCertificateIndexRSA2048: true, EKCertificateIndexP256: true}
+	for i := range o.AKs {
+		if err := o.AKs[i].claim(used); err != nil {
+			return nil, err
+		}
+		if err := t.provisionAK(&o.AKs[i]); err != nil {
+			return nil, err
+		}
+	}
+	return t, nil
+}
+
+func (t *TPM) provisionEK(a Algorithm) error {
+	template, err := ekTemplate(a)
+	if err != nil {
+		return err
+	}
+	k, err := t.primary(a, template)
+	if err != nil {
+		return err
+	}
+	if k.certificate, err = t.ca.IssueEK(k.public, nil); err != nil {
+		return err
+	}
+	index := EKCertificateIndexRSA2048
+	if a == P256 {
+		index = EKCertificateIndexP256
+	}
+	if err := t.WriteNV(index, k.certificate.Raw); err != nil {
+		return err
+	}
+	t.eks = append(t.eks, k)
+	return nil
+}
+
+func (t *TPM) provisionAK(a *AK) error {
+	stored, filled := a.Template, a.Template
+	if a.NonceIndex != 0 {
+		var err error
+		if stored, err = withUnique(a.Template, nil); err != nil {
+			return err
+		}
+		if filled, err = withUnique(a.Template, a.Nonce); err != nil {
+			return err
+		}
+		if err := t.WriteNV(a.NonceIndex, a.Nonce); err != nil {
+			return err
+		}
+	}
+	if err := t.WriteNV(a.TemplateIndex, tpm2.Marshal(*stored)); err != nil {
+		return err
+	}
+	k, err := t.primary(a.Algorithm, filled)
+	if err != nil {
+		return err
+	}
+	if !a.NoCertificate {
+		if k.certificate, err = t.ca.IssueAK(k.public, a.Certificate); err != nil {
+			return err
+		}
+		if err := t.WriteNV(a.CertificateIndex, a.stored(k.certificate.Raw)); err != nil {
+			return err
+		}
+	}
+	t.aks = append(t.aks, k)
+	return nil
+}
+
+// claim takes the AK's indexes, each of which can be used once.
+func (a *AK) claim(used map[tpm2.TPMHandle]bool) error {
+	indexes := []tpm2.TPMHandle{a.TemplateIndex}
+	if !a.NoCertificate {
+		indexes = append(indexes, a.CertificateIndex)
+	}
+	if a.NonceIndex != 0 {
+		indexes = append(indexes, a.NonceIndex)
+	}
+	for _, i := range indexes {
+		if used[i] {
+			return fmt.Errorf("%w: NV index %#x twice; give the AK %v indexes of its own", ErrOptions, uint32(i), a.Algorithm)
+		}
+		used[i] = true
+	}
+	return nil
+}
+
+// stored is the certificate as the NV index holds it.
+func (a *AK) stored(der []byte) []byte {
+	var b []byte
+	if a.Header {
+		// TCG_PCCLIENT_STORED_CERT: tag, certType (0, full), certSize; then the
+		// TCG_FULL_CERT tag, which certSize includes.
+		b = append(b, 0x10, 0x01, 0x00)
+		b = binary.BigEndian.AppendUint16(b, uint16(len(der)+2))
+		b = append(b, 0x10, 0x02)
+	}
+	b = append(b, der...)
+	return append(b, bytes.Repeat([]byte{0xff}, a.Padding)...)
+}
+
+// primary makes a primary key of the endorsement hierarchy, and flushes it: what
+// counts is that the template makes the same key again.
+func (t *TPM) primary(a Algorithm, template *tpm2.TPMTPublic) (key, error) {
+	rsp, err := tpm2.CreatePrimary{
+		PrimaryHandle: tpm2.TPMRHEndorsement,
+		InPublic:      tpm2.New2B(*template),
+	}.Execute(t)
+	if err != nil {
+		return key{}, fmt.Errorf("tpmsim: create the primary key %v: %w", a, err)
+	}
+	if _, err := (tpm2.FlushContext{FlushHandle: rsp.ObjectHandle}).Execute(t); err != nil {
+		return key{}, fmt.Errorf("tpmsim: flush the primary key %v: %w", a, err)
+	}
+	public, err := rsp.OutPublic.Contents()
+	if err != nil {
+		return key{}, fmt.Errorf("tpmsim: primary key %v: %w", a, err)
+	}
+	pub, err := publicKey(public)
+	if err != nil {
+		return key{}, err
+	}
+	return key{algorithm: a, public: pub, template: tpm2.Marshal(*template)}, nil
+}

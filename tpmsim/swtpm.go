@@ -1,0 +1,197 @@
+package tpmsim
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+)
+
+// Time limits of the swtpm process. A command takes well under a second but for the
+// generation of large RSA keys.
+const (
+	swtpmStartLimit   = 10 * time.Second
+	swtpmCommandLimit = 2 * time.Minute
+)
+
+// maxResponseSize is the greatest response, in bytes, that is read from swtpm.
+const maxResponseSize = 1 << 16
+
+// OpenSwtpm starts swtpm (https://github.com/stefanberger/swtpm) as a child process
+// with its state in a new temporary folder, and provisions it as [Open] does the
+// in-process simulator. Any number can run at once. Other programs, tpm2-tools for
+// example, can talk to it between this program's commands: see [TPM.TCTI]. Options.Seed
+// is refused with [ErrOptions]. Where swtpm is not installed the error is
+// [ErrNoSwtpm].
+func OpenSwtpm(opts *Options) (*TPM, error) {
+	tpm, _, err := openSwtpm(opts)
+	return tpm, err
+}
+
+// Swtpm is [OpenSwtpm] for tests: it skips the test where swtpm is not installed,
+// fails it on any other error, ends the TPM when the test ends, and logs what swtpm
+// wrote if the test failed.
+func Swtpm(t testing.TB, opts *Options) *TPM {
+	t.Helper()
+	tpm, s, err := openSwtpm(opts)
+	if errors.Is(err, ErrNoSwtpm) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := tpm.Close(); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			t.Logf("swtpm wrote:\n%s", s.log.String())
+		}
+	})
+	return tpm
+}
+
+func openSwtpm(opts *Options) (*TPM, *swtpm, error) {
+	o, err := opts.withDefaults()
+	if err != nil {
+		return nil, nil, err
+	}
+	if o.Seed != nil {
+		return nil, nil, fmt.Errorf("%w: swtpm cannot be seeded; set CA for a certain CA", ErrOptions)
+	}
+	path, err := exec.LookPath("swtpm")
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", ErrNoSwtpm, err)
+	}
+	// Not below the folder of a test, whose name makes paths too long for a socket.
+	dir, err := os.MkdirTemp("", "tpmsim")
+	if err != nil {
+		return nil, nil, fmt.Errorf("tpmsim: swtpm: %w", err)
+	}
+	s := &swtpm{path: path, dir: dir, socket: filepath.Join(dir, "tpm")}
+	if err := s.start(); err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("tpmsim: %w", err), os.RemoveAll(dir))
+	}
+	tpm, err := provision(s, "swtpm:path="+s.socket, o)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w\nswtpm wrote:\n%s", err, s.log.String())
+	}
+	return tpm, s, nil
+}
+
+// swtpm is a running swtpm process.
+type swtpm struct {
+	path   string // the program
+	dir    string // state and sockets
+	socket string // TPM commands; the control channel is socket + ".ctrl"
+	log    tail
+	cmd    *exec.Cmd
+	ended  chan struct{} // closed when the process has been waited for
+}
+
+// start runs the program and waits until it answers.
+func (s *swtpm) start() error {
+	s.cmd = exec.Command(s.path, "socket", "--tpm2",
+		"--tpmstate", "dir="+s.dir,
+		"--flags", "not-need-init,startup-clear",
+		"--server", "type=unixio,path="+s.socket,
+		"--ctrl", "type=unixio,path="+s.socket+".ctrl")
+	s.cmd.Stdout, s.cmd.Stderr = &s.log, &s.log
+	endWithParent(s.cmd)
+	started, ended := make(chan error, 1), make(chan struct{})
+	s.ended = ended
+	go func() {
+		// The parent-death signal of endWithParent is tied to the thread that starts
+		// the process, so that thread must live as long as the process does.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		defer close(ended)
+		err := s.cmd.Start()
+		started <- err
+		if err == nil {
+			s.cmd.Wait()
+		}
+	}()
+	if err := <-started; err != nil {
+		return fmt.Errorf("start swtpm: %w", err)
+	}
+	limit := time.NewTimer(swtpmStartLimit)
+	defer limit.Stop()
+	for {
+		if c, err := net.Dial("unix", s.socket); err == nil {
+			c.Close()
+			return nil
+		}
+		select {
+		case <-s.ended:
+			return fmt.Errorf("swtpm ended at its start (%v):\n%s", s.cmd.ProcessState, s.log.String())
+		case <-limit.C:
+			s.kill()
+			return fmt.Errorf("swtpm does not listen after %v:\n%s", swtpmStartLimit, s.log.String())
+		case <-time.After(2 * time.Millisecond):
+		}
+	}
+}
+
+// send runs one command over a connection of its own: swtpm serves one client at a
+// time, and between two commands another program may have its turn.
+func (s *swtpm) send(cmd []byte) ([]byte, error) {
+	c, err := net.Dial("unix", s.socket)
+	if err != nil {
+		return nil, fmt.Errorf("tpmsim: swtpm: %w", err)
+	}
+	defer c.Close()
+	if err := c.SetDeadline(time.Now().Add(swtpmCommandLimit)); err != nil {
+		return nil, fmt.Errorf("tpmsim: swtpm: %w", err)
+	}
+	if _, err := c.Write(cmd); err != nil {
+		return nil, fmt.Errorf("tpmsim: swtpm: %w", err)
+	}
+	rsp := make([]byte, commandHeaderSize)
+	if _, err := io.ReadFull(c, rsp); err != nil {
+		return nil, fmt.Errorf("tpmsim: swtpm: response: %w", err)
+	}
+	size := binary.BigEndian.Uint32(rsp[2:6])
+	if size < commandHeaderSize || size > maxResponseSize {
+		return nil, fmt.Errorf("tpmsim: swtpm: response that says it has %d bytes", size)
+	}
+	rsp = append(rsp, make([]byte, size-commandHeaderSize)...)
+	if _, err := io.ReadFull(c, rsp[commandHeaderSize:]); err != nil {
+		return nil, fmt.Errorf("tpmsim: swtpm: response: %w", err)
+	}
+	return rsp, nil
+}
+
+func (s *swtpm) reset() error {
+	if _, err := s.send(shutdownClear); err != nil {
+		return err
+	}
+	s.kill()
+	for _, p := range []string{s.socket, s.socket + ".ctrl"} {
+		if err := os.Remove(p); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	return s.start()
+}
+
+// shutdownClear is TPM2_Shutdown(TPM_SU_CLEAR).
+var shutdownClear = []byte{0x80, 0x01, 0, 0, 0, 12, 0, 0, 0x01, 0x45, 0, 0}
+
+// kill ends the process and waits for it.
+func (s *swtpm) kill() {
+	s.cmd.Process.Kill() // fails only if it has ended already
+	<-s.ended
+}
+
+func (s *swtpm) close() error {
+	s.kill()
+	return os.RemoveAll(s.dir)
+}

@@ -1,0 +1,152 @@
+package tpmsim
+
+import (
+	"crypto"
+	"crypto/x509"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/google/go-tpm/tpm2"
+)
+
+// commandHeaderSize is the size of a TPM command's header in bytes: tag,
+// commandSize, commandCode (TPM 2.0 Part 1, section 18).
+const commandHeaderSize = 10
+
+// TPM is a running, provisioned TPM. It implements go-tpm's transport.TPM, so it
+// is passed as it is to go-tpm and to package attest. It is safe for concurrent
+// use: commands queue up, as at a real TPM; but its few slots for objects and
+// sessions are shared by all.
+type TPM struct {
+	mu     sync.Mutex // serialises commands; guards dev
+	dev    device     // nil once closed
+	tcti   string
+	ca     *CA
+	nvSize int // greatest size of one NV read or write, in bytes
+	eks    []key
+	aks    []key
+	akCert AKCertificateOptions // the identity that CertifyAK puts into certificates
+}
+
+// device is an emulator that has been started.
+type device interface {
+	send(cmd []byte) ([]byte, error)
+	reset() error // power off and on, with TPM2_Shutdown and TPM2_Startup(CLEAR)
+	close() error
+}
+
+// key is a provisioned EK or AK.
+type key struct {
+	algorithm   Algorithm
+	public      crypto.PublicKey
+	template    []byte // TPMT_PUBLIC
+	certificate *x509.Certificate
+}
+
+// Send runs one command, given and answered as the bytes of TPM 2.0 Part 1,
+// section 18. The error is [ErrClosed] after Close, or one of the emulator's
+// transport; a TPM's own error code is a response, not an error.
+func (t *TPM) Send(cmd []byte) ([]byte, error) {
+	if len(cmd) < commandHeaderSize {
+		return nil, fmt.Errorf("tpmsim: a command of %d bytes is shorter than its header of %d", len(cmd), commandHeaderSize)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.dev == nil {
+		return nil, ErrClosed
+	}
+	return t.dev.send(cmd)
+}
+
+// Reset turns the TPM off and on: TPM2_Shutdown, power cycle, TPM2_Startup, all
+// with TPM_SU_CLEAR. Transient objects and sessions are gone, resetCount is one
+// more, NV memory and hierarchies stay.
+func (t *TPM) Reset() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.dev == nil {
+		return ErrClosed
+	}
+	if err := t.dev.reset(); err != nil {
+		return fmt.Errorf("tpmsim: reset: %w", err)
+	}
+	return nil
+}
+
+// Close ends the TPM and everything that belongs to it: the simulator can be
+// opened again, an swtpm process has ended and its folder is gone. A second Close
+// does nothing.
+func (t *TPM) Close() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.dev == nil {
+		return nil
+	}
+	err := t.dev.close()
+	t.dev = nil
+	if err != nil {
+		return fmt.Errorf("tpmsim: close: %w", err)
+	}
+	return nil
+}
+
+// TCTI returns the value of TPM2TOOLS_TCTI with which tpm2-tools talk to this TPM,
+// or "" for the in-process simulator, which no other process can reach.
+func (t *TPM) TCTI() string { return t.tcti }
+
+// CA returns the CA that issued this TPM's certificates.
+func (t *TPM) CA() *CA { return t.ca }
+
+// EKPublic returns the public key of the EK of that algorithm, nil if this TPM was
+// not provisioned with one.
+func (t *TPM) EKPublic(a Algorithm) crypto.PublicKey { return find(t.eks, a).public }
+
+// EKCertificate returns the certificate of the EK of that algorithm, nil if this
+// TPM was not provisioned with one.
+func (t *TPM) EKCertificate(a Algorithm) *x509.Certificate { return find(t.eks, a).certificate }
+
+// EKTemplate returns the TPMT_PUBLIC from which TPM2_CreatePrimary makes the EK of
+// that algorithm, nil if this TPM was not provisioned with one.
+func (t *TPM) EKTemplate(a Algorithm) []byte { return slices.Clone(find(t.eks, a).template) }
+
+// AKPublic returns the public key of the AK of that algorithm, nil if this TPM was
+// not provisioned with one.
+func (t *TPM) AKPublic(a Algorithm) crypto.PublicKey { return find(t.aks, a).public }
+
+// AKCertificate returns the certificate of the AK of that algorithm, nil if this
+// TPM was not provisioned with one.
+func (t *TPM) AKCertificate(a Algorithm) *x509.Certificate { return find(t.aks, a).certificate }
+
+// AKTemplate returns the TPMT_PUBLIC from which TPM2_CreatePrimary makes the AK of
+// that algorithm, with the nonce already in its unique field where there is one;
+// nil if this TPM was not provisioned with such an AK.
+func (t *TPM) AKTemplate(a Algorithm) []byte { return slices.Clone(find(t.aks, a).template) }
+
+// CertifyAK has the TPM's CA issue a certificate for a further AK. With nil options
+// it names the same machine, in the same style, as [Options] said for the AKs in
+// NV. The CA believes every key that it is shown.
+func (t *TPM) CertifyAK(pub crypto.PublicKey, opts *AKCertificateOptions) (*x509.Certificate, error) {
+	if opts == nil {
+		opts = &t.akCert
+	}
+	return t.ca.IssueAK(pub, opts)
+}
+
+func find(keys []key, a Algorithm) key {
+	for _, k := range keys {
+		if k.algorithm == a {
+			return k
+		}
+	}
+	return key{}
+}
+
+// publicKey gives the key of a public area as crypto/x509 takes it.
+func publicKey(p *tpm2.TPMTPublic) (crypto.PublicKey, error) {
+	pub, err := tpm2.Pub(*p)
+	if err != nil {
+		return nil, fmt.Errorf("tpmsim: public key: %w", err)
+	}
+	return pub, nil
+}
