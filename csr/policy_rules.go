@@ -5,10 +5,11 @@ import (
 	"unicode/utf8"
 )
 
-// The rules of a [Policy], in the order in which [Policy.Check] tries them. The
-// rules of the PEM bundle and of PKCS#10 come in between, once the object's own
-// have been tried: where one of those is broken nothing else can be said, and the
-// list of violations ends. [PolicyRules] lists these in order.
+// The rules of a [Policy], in the order in which [Policy.Check] tries them: those of
+// the object, of the request inside, and of the machine. Between the first two come
+// the rules of the PEM bundle ([Parse]) and of PKCS#10 ([ParsePKCS10]): where one of
+// those is broken nothing else can be said, and the list of violations ends.
+// [RuleSignature] is tried last. [PolicyRules] lists the names here in their order.
 const (
 	// RuleRequestClosed: the object is not denied, failed, signed or being deleted.
 	// An Approved condition is allowed, and changes nothing.
@@ -55,8 +56,6 @@ const (
 	// ID, SANs where they may be, and the policy's flag. Key usage, extended key
 	// usage and basic constraints are the signer's affair and refused too.
 	RuleExtensionNotAllowed Rule = "extension-not-allowed"
-	// RuleExtensionDuplicate: no extension twice.
-	RuleExtensionDuplicate Rule = "extension-duplicate"
 	// RuleFlag: the flag extension is well formed where it is present, and present
 	// where [Policy.RequireFlag] is set.
 	RuleFlag Rule = "flag"
@@ -83,10 +82,6 @@ const (
 	// RuleProviderIDMissing: the request claims a provider ID where
 	// [Policy.RequireProviderID] is set.
 	RuleProviderIDMissing Rule = "provider-id-missing"
-	// RuleCredential: who asks Kubernetes' own signer for a serving certificate
-	// came with a client certificate that was issued to this node through
-	// attestation.
-	RuleCredential Rule = "requester-credential"
 
 	// RuleMachineUnknown: there is a machine for the node name.
 	RuleMachineUnknown Rule = "machine-unknown"
@@ -99,10 +94,10 @@ const (
 	RuleProviderIDMismatch Rule = "provider-id-mismatch"
 	// RuleSANNotOwn: every SAN is one of the machine's.
 	RuleSANNotOwn Rule = "san-not-own"
-
-	// RuleSignature: the request is signed with the key that it is for. It is
-	// tried last, and not at all with a key that the policy refuses.
-	RuleSignature Rule = "signature"
+	// RuleCredential: who asks Kubernetes' own signer for a serving certificate
+	// came with a client certificate that was issued to this node through
+	// attestation.
+	RuleCredential Rule = "requester-credential"
 )
 
 // The rules that [CA.Issue] adds.

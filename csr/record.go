@@ -47,13 +47,13 @@ func credentialID(der []byte) string {
 	return string(hex.AppendEncode(append(b, prefix...), digest[:]))
 }
 
-// ClientOf reports whether this is the record of a client certificate of the node
-// with the credential ID, issued through attestation and valid at now. A record of
-// the insecure signer, or of a recovery certificate, is not.
-func (r *IssuedRecord) ClientOf(nodeName, credentialID string, now time.Time) bool {
+// ClientOf reports whether this is the record of a client certificate that was
+// issued to the node through attestation, and has this credential ID. The record of
+// a recovery certificate, or of one from [SignerClientInsecure], is not. Times are
+// not compared: kube-apiserver states no credential that has expired.
+func (r *IssuedRecord) ClientOf(nodeName, credentialID string) bool {
 	purpose, provider, _ := parseSignerName(r.SignerName)
-	return purpose == PurposeClient && provider != ProviderInsecure && nodeName != "" &&
-		r.NodeName == nodeName && credentialID != "" &&
-		r.CredentialID == credentialID &&
-		!now.Before(r.NotBefore) && !now.After(r.NotAfter)
+	return purpose == PurposeClient && provider != ProviderInsecure &&
+		nodeName != "" && r.NodeName == nodeName &&
+		credentialID != "" && r.CredentialID == credentialID
 }

@@ -1,0 +1,89 @@
+package csr
+
+import (
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Checked is a request that keeps every rule of a [Policy], as [Policy.Check] and
+// [Policy.CheckUnsigned] return it. It cannot be made in any other way; the zero
+// value is refused by [CA.Issue]. What decides about a certificate was copied when
+// the request was checked, so changing the request afterwards changes nothing. It is
+// safe for use by many goroutines.
+type Checked struct {
+	request   *Request
+	bundle    *Bundle
+	pkcs10    *PKCS10
+	machine   *Machine
+	requester Requester
+
+	nodeName        string
+	signerName      string // of the certificate
+	filedUnder      string // of the object: for a hello the challenge signer
+	purpose         Purpose
+	keyEncipherment bool
+	lifetime        time.Duration // asked for; 0 where nothing is
+	dnsNames        []string      // lower case
+	ipAddresses     []netip.Addr  // IPv4 unmapped
+
+	signatureOnce sync.Once
+	signatureErr  error
+}
+
+// Request returns the object that was checked.
+func (c *Checked) Request() *Request { return c.request }
+
+// Bundle returns what spec.request holds: the request and the evidence behind it.
+func (c *Checked) Bundle() *Bundle { return c.bundle }
+
+// PKCS10 returns the request inside the bundle.
+func (c *Checked) PKCS10() *PKCS10 { return c.pkcs10 }
+
+// NodeName returns the node that the certificate is for.
+func (c *Checked) NodeName() string { return c.nodeName }
+
+// Purpose returns what the certificate is for.
+func (c *Checked) Purpose() Purpose { return c.purpose }
+
+// SignerName returns the signer of the certificate. For a hello it is not the one
+// that the object is filed under.
+func (c *Checked) SignerName() string { return c.signerName }
+
+// Requester returns who asks.
+func (c *Checked) Requester() Requester { return c.requester }
+
+// Machine returns what [Policy.Machines] answered.
+func (c *Checked) Machine() *Machine { return c.machine }
+
+// ClaimedProviderID returns the provider ID that the request claims, "" where it
+// claims none. It is a claim: nothing has proven it.
+func (c *Checked) ClaimedProviderID() string {
+	if c.pkcs10 == nil {
+		return ""
+	}
+	return c.pkcs10.ProviderID
+}
+
+// Usages returns the key usages that were asked for, in the order of [Usages].
+func (c *Checked) Usages() []string { return Usages(c.purpose, c.keyEncipherment) }
+
+// DNSNames returns the DNS names that a serving request asks for: all in lower
+// case, each one the machine's.
+func (c *Checked) DNSNames() []string { return slices.Clone(c.dnsNames) }
+
+// IPAddresses returns the addresses that a serving request asks for: IPv4 addresses
+// as such, each one the machine's.
+func (c *Checked) IPAddresses() []netip.Addr { return slices.Clone(c.ipAddresses) }
+
+// CheckSignature verifies the request's own signature: that who made it has the
+// private key. The work is done once, whatever the number of calls and callers. The
+// error is a [*Violation] of [RuleSignature].
+func (c *Checked) CheckSignature() error {
+	if c.pkcs10 == nil {
+		return &Violation{Rule: RuleNotChecked, Got: "no request"}
+	}
+	c.signatureOnce.Do(func() { c.signatureErr = c.pkcs10.CheckSignature() })
+	return c.signatureErr
+}

@@ -1,0 +1,42 @@
+package csr
+
+import "net/netip"
+
+// ErrNoMachine is what [Policy.Machines] returns, wrapped or not, where it knows for
+// certain that there is no machine for a node name. Every other error means that it
+// could not find out.
+const ErrNoMachine Error = "no such machine"
+
+// ErrNoRecord is what [Policy.Records] returns, wrapped or not, where it knows for
+// certain that no certificate with that credential ID was issued. Every other error
+// means that it could not find out.
+const ErrNoRecord Error = "no such record"
+
+// Machine is what the operator's own inventory says of the machine that is to be a
+// node: a Machine of the Cluster API, an entry of a list, a row of a database. It
+// must not come from the Node object, which the kubelet writes itself, nor from the
+// request.
+type Machine struct {
+	// Name is the machine's name in the inventory, for people and logs.
+	Name string
+	// UID tells the machine from another one that has its name later; "" where the
+	// inventory has none. Policies do not read it.
+	UID string
+	// NodeName is the one node that the machine may be. "" leaves it open: then
+	// what the inventory answers for a node name is for that node name.
+	NodeName string
+	// ProviderID is the machine's provider ID; "" where it is not known yet. A
+	// request that claims another one is refused.
+	ProviderID string
+	// DNSNames are the names that the machine may serve under, in any case of
+	// letters. The node's name is among them only if it is listed.
+	DNSNames []string
+	// IPAddresses are the addresses that the machine may serve under. IPv4
+	// addresses may be mapped into IPv6. Addresses that [Policy] reserves are
+	// refused even where they are listed.
+	IPAddresses []netip.Addr
+	// BootstrapReady says that the machine has been given what it needs to join
+	// (the Cluster API's condition BootstrapConfigReady). A machine that is not
+	// ready gets no certificate.
+	BootstrapReady bool
+}

@@ -1,0 +1,91 @@
+package csr
+
+import "errors"
+
+// findMachine asks for the machine, once the request names a node.
+func (x *run) findMachine() {
+	if x.nodeName == "" {
+		return
+	}
+	machine, err := x.policy.Machines(x.ctx, x.nodeName, x.request)
+	switch {
+	case err == nil && machine != nil:
+		x.machine = machine
+	case err == nil:
+		x.cannotDecide(errNothing)
+	case errors.Is(err, ErrNoMachine) && !undecided(err):
+		x.machineErr = err
+	default:
+		x.cannotDecide(err)
+	}
+}
+
+// errNothing is a callback that gives neither an answer nor an error.
+const errNothing Error = "the callback returned nothing"
+
+func (x *run) machineUnknown() {
+	if x.machineErr != nil {
+		x.refuse("no machine for node "+x.nodeName, "a known machine")
+	}
+}
+
+func (x *run) machineNotReady() {
+	if x.machine != nil && !x.machine.BootstrapReady {
+		x.refuse("machine "+quoted(x.machine.Name)+" that is not ready to bootstrap", "a ready one")
+	}
+}
+
+func (x *run) machineOtherNode() {
+	if x.machine != nil && x.machine.NodeName != "" && x.machine.NodeName != x.nodeName {
+		x.refuse("machine "+quoted(x.machine.Name)+" of node "+quoted(x.machine.NodeName), "the machine of node "+x.nodeName)
+	}
+}
+
+func (x *run) providerIDMismatch() {
+	claimed := x.pkcs10.ProviderID
+	if x.machine == nil || x.machine.ProviderID == "" || claimed == "" || claimed == x.machine.ProviderID {
+		return
+	}
+	x.refuse(quoted(claimed), "the machine's, "+quoted(x.machine.ProviderID))
+}
+
+func (x *run) sanNotOwn() {
+	if x.machine == nil {
+		return
+	}
+	for _, name := range x.dnsNames {
+		if !hasName(x.machine.DNSNames, name) {
+			x.refuse(quoted(name), "a name of machine "+quoted(x.machine.Name))
+		}
+	}
+	for _, address := range x.ipAddresses {
+		if !hasAddress(x.machine.IPAddresses, address) {
+			x.refuse(address.String(), "an address of machine "+quoted(x.machine.Name))
+		}
+	}
+}
+
+func (x *run) credential() {
+	if x.Checked.signerName != SignerKubeletServing || x.policy.Records == nil || x.nodeName == "" {
+		return
+	}
+	const want = "a client certificate that was issued to this node through attestation"
+	id := x.request.CredentialID()
+	if id == "" {
+		x.refuse("no credential ID", want)
+		return
+	}
+	record, err := x.policy.Records(x.ctx, id)
+	switch {
+	case err == nil && record == nil:
+		x.cannotDecide(errNothing)
+	case err == nil:
+		if !record.ClientOf(x.nodeName, id) {
+			x.refuse(quoted(id)+" of node "+quoted(record.NodeName), want)
+		}
+	case errors.Is(err, ErrNoRecord) && !undecided(err):
+		x.refuse(quoted(id)+", which is not recorded", want)
+	default:
+		x.cannotDecide(err)
+	}
+}

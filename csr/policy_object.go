@@ -1,0 +1,152 @@
+package csr
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// minExpirationSeconds is the least that kube-apiserver takes (pkg/apis/certificates/
+// validation), and minExpiration the same.
+const (
+	minExpirationSeconds = 600
+	minExpiration        = minExpirationSeconds * time.Second
+)
+
+func (x *run) requestClosed() {
+	const want = "an open request"
+	r := x.request
+	if r.Metadata.DeletionTimestamp != nil {
+		x.refuse("a request that is being deleted", want)
+	}
+	for _, final := range [...]string{ConditionDenied, ConditionFailed} {
+		if r.HasCondition(final) {
+			x.refuse("condition "+final, want)
+		}
+	}
+	if len(r.Status.Certificate) > 0 {
+		x.refuse("a request with a certificate", want)
+	}
+}
+
+func (x *run) signerName() {
+	target := x.Checked.signerName
+	x.filedUnder = x.request.Spec.SignerName
+	var want string
+	x.purpose, x.provider, want = parseSignerName(target)
+	switch {
+	case x.purpose == 0:
+		x.refuse(quoted(target), want)
+	case !slices.Contains(x.policy.SignerNames, target):
+		x.refuse(quoted(target), "a signer that this policy serves")
+	case x.filedUnder != target && !x.isHello():
+		x.refuse(quoted(x.filedUnder), target+", or its challenge signer")
+	}
+}
+
+// isHello says whether the object is filed under the challenge signer of the
+// provider that the target selects; Kubernetes' own signers select none.
+func (x *run) isHello() bool {
+	provider, ok := strings.CutPrefix(x.filedUnder, challengeSignerPrefix)
+	return ok && provider != ProviderInsecure && validProvider(provider) &&
+		(provider == x.provider || x.provider == "")
+}
+
+func (x *run) requestUsername() {
+	var v *Violation
+	if x.requester, v = requesterOf(x.request.Spec.Username); v != nil {
+		x.refuse(v.Got, v.Want)
+	}
+}
+
+func (x *run) requestGroups() {
+	if x.requester.Class == 0 {
+		return // nobody can say which groups an unknown user should have
+	}
+	if v := checkGroups(x.requester.Class, x.request.Spec.Groups); v != nil {
+		x.refuse(v.Got, v.Want)
+	}
+}
+
+func (x *run) requesterPurpose() {
+	class := x.requester.Class
+	if class == 0 || x.purpose == 0 || class.mayAsk(x.purpose, x.provider) {
+		return
+	}
+	got := "a " + x.purpose.String() + " certificate for a " + class.String() + " requester"
+	if x.provider == ProviderInsecure {
+		x.refuse(got, "client certificates for bootstrap requesters only: the insecure signer does not rotate")
+		return
+	}
+	x.refuse(got, "what the class may ask for")
+}
+
+func (x *run) usages() {
+	if x.purpose == 0 {
+		return
+	}
+	const signature, encipherment, auth = 1, 2, 4
+	usages := x.request.Spec.Usages
+	seen := 0
+	for _, u := range usages {
+		bit := 0
+		switch u {
+		case usageDigitalSignature:
+			bit = signature
+		case usageKeyEncipherment:
+			bit = encipherment
+		case x.purpose.authUsage():
+			bit = auth
+		}
+		if bit == 0 || seen&bit != 0 {
+			x.refuse(quotedList(usages), x.wantedUsages())
+			return
+		}
+		seen |= bit
+	}
+	if seen|encipherment != signature|encipherment|auth {
+		x.refuse(quotedList(usages), x.wantedUsages())
+	}
+	x.keyEncipherment = seen&encipherment != 0
+}
+
+func (x *run) wantedUsages() string {
+	return usageDigitalSignature + ", " + x.purpose.authUsage() + ", perhaps " + usageKeyEncipherment
+}
+
+func (x *run) expiration() {
+	asked := x.request.Spec.ExpirationSeconds
+	if asked != nil && *asked < minExpirationSeconds {
+		x.refuse(strconv.Itoa(int(*asked))+" s", "600 s or more")
+		return
+	}
+	if asked != nil {
+		x.lifetime = time.Duration(*asked) * time.Second
+	}
+	if x.purpose == 0 || x.provider != "" {
+		return // our own signers cap what they issue
+	}
+	longest := x.policy.maxExpiration()
+	want := "at most " + strconv.Itoa(int(longest/time.Second)) + " s"
+	if asked == nil && x.policy.BuiltInSignerDuration == 0 {
+		x.refuse("no expirationSeconds", want)
+	}
+	if x.lifetime > longest {
+		x.refuse(strconv.Itoa(int(*asked))+" s", want)
+	}
+}
+
+// quotedList shows foreign values, a few of them.
+func quotedList(values []string) string {
+	const most = 8
+	shown := make([]string, 0, most+1)
+	for i, v := range values {
+		if i == most {
+			shown = append(shown, "... ("+strconv.Itoa(len(values))+")")
+			break
+		}
+		shown = append(shown, quoted(v))
+	}
+	return strings.Join(shown, ", ")
+}

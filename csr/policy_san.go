@@ -1,0 +1,228 @@
+package csr
+
+import (
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"golang.org/x/crypto/cryptobyte"
+	cryptobyteasn1 "golang.org/x/crypto/cryptobyte/asn1"
+
+	"github.com/nodeattest/nodeattest/oid"
+)
+
+// MaxSANs is the most DNS names and IP addresses together that a serving request
+// may ask for.
+const MaxSANs = 100
+
+// sans is what a request's subjectAltName extension asks for.
+type sans struct {
+	present bool
+	other   []cryptobyteasn1.Tag // kinds that are neither DNS name nor IP address
+}
+
+// The two kinds of GeneralName (RFC 5280, 4.2.1.6) that a serving certificate has.
+var (
+	tagDNSName   = cryptobyteasn1.Tag(2).ContextSpecific()
+	tagIPAddress = cryptobyteasn1.Tag(7).ContextSpecific()
+)
+
+// readSANs finds the extension and the kinds of names in it. crypto/x509 has read
+// the names of the kinds that it knows, and says nothing of the others.
+func readSANs(p *PKCS10) sans {
+	var s sans
+	for i := range p.CSR.Extensions {
+		if !oid.SubjectAltName.Equal(p.CSR.Extensions[i].Id) {
+			continue
+		}
+		s.present = true
+		value, names := cryptobyte.String(p.CSR.Extensions[i].Value), cryptobyte.String(nil)
+		if !value.ReadASN1(&names, cryptobyteasn1.SEQUENCE) {
+			return s // crypto/x509 has refused such a request
+		}
+		for !names.Empty() && len(s.other) < maxReports {
+			var name cryptobyte.String
+			var tag cryptobyteasn1.Tag
+			if !names.ReadAnyASN1(&name, &tag) {
+				return s
+			}
+			if tag != tagDNSName && tag != tagIPAddress {
+				s.other = append(s.other, tag)
+			}
+		}
+	}
+	return s
+}
+
+// serving says whether the names of the request are to be judged one by one.
+func (x *run) serving() bool {
+	return x.purpose == PurposeServing && len(x.pkcs10.CSR.DNSNames)+len(x.pkcs10.CSR.IPAddresses) <= MaxSANs
+}
+
+func (x *run) sanOnClient() {
+	x.sans = readSANs(x.pkcs10)
+	if x.sans.present && x.purpose != 0 && x.purpose != PurposeServing {
+		x.refuse("a subjectAltName extension", "none in a "+x.purpose.String()+" certificate")
+	}
+}
+
+func (x *run) sanMissing() {
+	if x.purpose == PurposeServing && len(x.pkcs10.CSR.DNSNames)+len(x.pkcs10.CSR.IPAddresses) == 0 {
+		x.refuse("no DNS name and no IP address", "one or more")
+	}
+}
+
+func (x *run) sanKind() {
+	if x.purpose != PurposeServing {
+		return
+	}
+	for _, tag := range x.sans.other {
+		x.refuse(generalName(tag), "DNS names and IP addresses only")
+	}
+}
+
+// generalName names a kind of GeneralName as RFC 5280 does.
+func generalName(tag cryptobyteasn1.Tag) string {
+	names := [...]string{"otherName", "rfc822Name", "dNSName", "x400Address", "directoryName",
+		"ediPartyName", "uniformResourceIdentifier", "iPAddress", "registeredID"}
+	if i := int(tag & 0x1f); tag&0xc0 == 0x80 && i < len(names) {
+		return names[i]
+	}
+	return "a name with tag " + strconv.Itoa(int(tag))
+}
+
+func (x *run) sanCount() {
+	count := len(x.pkcs10.CSR.DNSNames) + len(x.pkcs10.CSR.IPAddresses)
+	if x.purpose == PurposeServing && count > MaxSANs {
+		x.refuse(strconv.Itoa(count)+" names", "at most "+strconv.Itoa(MaxSANs))
+	}
+}
+
+// sanForm keeps the names of good form for the rules behind it, and for the
+// certificate.
+func (x *run) sanForm() {
+	if !x.serving() {
+		return
+	}
+	for _, name := range x.pkcs10.CSR.DNSNames {
+		if !ValidNodeName(name) || endsInNumber(name) {
+			x.refuse(quoted(name), "a lower-case DNS name without wildcard")
+			continue
+		}
+		x.dnsNames = append(x.dnsNames, name)
+	}
+	for _, ip := range x.pkcs10.CSR.IPAddresses {
+		address, ok := canonicalIP(ip)
+		if !ok {
+			x.refuse(strconv.Itoa(len(ip))+" bytes of address", "4 or 16")
+			continue
+		}
+		x.ipAddresses = append(x.ipAddresses, address)
+	}
+}
+
+// endsInNumber says whether the last label is all digits, so that a client could
+// take the name for an IPv4 address. No public or private zone is named so.
+func endsInNumber(name string) bool {
+	label := name[strings.LastIndexByte(name, '.')+1:]
+	return strings.Trim(label, "0123456789") == ""
+}
+
+// canonicalIP gives an address its one form: IPv4 as such, no zone.
+func canonicalIP(ip net.IP) (netip.Addr, bool) {
+	a, ok := netip.AddrFromSlice(ip)
+	return a.Unmap(), ok
+}
+
+func (x *run) sanReserved() {
+	for _, name := range x.dnsNames {
+		if x.policy.reservedName(name) {
+			x.refuse(quoted(name), "no name of a service or of the machine to itself")
+		}
+	}
+	for _, address := range x.ipAddresses {
+		if x.policy.reservedIP(address) {
+			x.refuse(address.String(), "an address that only the node has")
+		}
+	}
+}
+
+// reservedName judges a name in lower case.
+func (p *Policy) reservedName(name string) bool {
+	const api = "kubernetes.default"
+	switch {
+	case name == "kubernetes", name == api, strings.HasPrefix(name, api+"."),
+		name == "localhost", strings.HasSuffix(name, ".localhost"),
+		strings.HasSuffix(name, ".svc"), strings.HasSuffix(name, ".cluster.local"):
+		return true
+	}
+	for _, reserved := range p.ReservedDNSNames {
+		if equalLower(reserved, name) {
+			return true
+		}
+		if strings.HasPrefix(reserved, ".") && len(name) > len(reserved) && equalLower(reserved, name[len(name)-len(reserved):]) {
+			return true
+		}
+	}
+	return false
+}
+
+// reservedIP judges an address in its canonical form.
+func (p *Policy) reservedIP(a netip.Addr) bool {
+	if a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() || a.IsLinkLocalUnicast() {
+		return true
+	}
+	if a.Is4() && (a.As4() == [4]byte{255, 255, 255, 255} || a.As4()[0] == 0) {
+		return true // broadcast, and this network (RFC 1122, 3.2.1.3)
+	}
+	for _, prefix := range p.ReservedIPs {
+		if prefix.Contains(a) {
+			return true
+		}
+		if in := prefix.Addr(); in.Is4In6() && a.Is4() &&
+			netip.PrefixFrom(in.Unmap(), max(prefix.Bits()-96, 0)).Contains(a) {
+			return true
+		}
+	}
+	return false
+}
+
+// equalLower compares s, whose ASCII letters may be in any case, with lower, whose
+// letters are in lower case. Letters outside ASCII fold to nothing here.
+func equalLower(s, lower string) bool {
+	if len(s) != len(lower) {
+		return false
+	}
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if 'A' <= c && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		if c != lower[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// hasAddress says whether an address is in a list that may hold IPv4 addresses in
+// either form. One with a zone is never equal.
+func hasAddress(list []netip.Addr, a netip.Addr) bool {
+	for _, own := range list {
+		if own.Unmap() == a {
+			return true
+		}
+	}
+	return false
+}
+
+// hasName says whether a name in lower case is in a list of names in any case.
+func hasName(list []string, name string) bool {
+	for _, own := range list {
+		if equalLower(own, name) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,107 @@
+package csr
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/nodeattest/nodeattest/oid"
+)
+
+func (x *run) attestationProvider() {
+	name, _, _ := strings.Cut(x.bundle.Provider, "/")
+	switch x.provider {
+	case name, "":
+		return // the same, or one of Kubernetes' signers, which select none
+	case ProviderInsecure:
+		if name != "" {
+			x.refuse(quoted(x.bundle.Provider), "no evidence")
+		}
+		return
+	}
+	got := quoted(x.bundle.Provider)
+	if x.bundle.Provider == "" {
+		got = "a request without evidence"
+	}
+	x.refuse(got, "evidence for provider "+x.provider)
+}
+
+// one returns the text of the subject's one attribute of a type. Where there is
+// none, or more than one, or one that is no text, it says so instead.
+func (x *run) one(id oid.OID) (text, fault string) {
+	var found *NameAttribute
+	count := 0
+	for i := range x.pkcs10.Subject {
+		if a := &x.pkcs10.Subject[i]; a.Type == id {
+			found = a
+			count++
+		}
+	}
+	if count != 1 {
+		return "", strconv.Itoa(count) + " of them"
+	}
+	text, ok := found.Text()
+	if !ok {
+		return "", "no text (tag " + strconv.Itoa(int(found.Tag)) + ")"
+	}
+	return text, ""
+}
+
+func (x *run) subjectCommonName() {
+	if x.purpose == 0 {
+		return
+	}
+	prefix, _ := x.purpose.subject()
+	name, fault := x.one(oid.CommonName)
+	if fault == "" {
+		var ok bool
+		if x.nodeName, ok = nodeNameAfter(prefix, name); ok {
+			return
+		}
+		fault = quoted(name)
+	}
+	x.refuse(fault, "one common name, "+prefix+" and a node name")
+}
+
+func (x *run) subjectOrganization() {
+	if x.purpose == 0 {
+		return
+	}
+	_, organization := x.purpose.subject()
+	got, fault := x.one(oid.Organization)
+	if fault == "" && got == organization {
+		return
+	}
+	if fault == "" {
+		fault = quoted(got)
+	}
+	x.refuse(fault, "one organization, "+organization)
+}
+
+func (x *run) subjectExtraRDN() {
+	for i := range x.pkcs10.Subject {
+		switch a := &x.pkcs10.Subject[i]; a.Type {
+		case oid.CommonName, oid.Organization:
+		case oid.KubernetesUID:
+			x.refuse("a user's UID ("+a.Type.String()+")", "CN and O only")
+		default:
+			x.refuse("attribute "+a.Type.String(), "CN and O only")
+		}
+	}
+}
+
+func (x *run) subjectMultiValue() {
+	for i := 1; i < len(x.pkcs10.Subject); i++ {
+		if x.pkcs10.Subject[i].RDN == x.pkcs10.Subject[i-1].RDN {
+			x.refuse("several attributes in one RDN", "one attribute in each")
+			return
+		}
+	}
+}
+
+func (x *run) requesterOtherNode() {
+	own := x.requester.NodeName
+	if own == "" || x.nodeName == "" || own == x.nodeName {
+		return
+	}
+	x.refuse(quoted(x.nodeName), "the requester's own node, "+own)
+}
