@@ -50,6 +50,16 @@ func (e *Error) Unwrap() []error {
 	return []error{e.Check, e.Err}
 }
 
+// DenyReason is the reason of the Denied condition that a refusal becomes on
+// Kubernetes: "HelloExpired" for a hello that came too late, so that the node
+// knows to file again, else "AttestationRefused".
+func (e *Error) DenyReason() string {
+	if e.Check == CheckHelloExpired {
+		return "HelloExpired"
+	}
+	return "AttestationRefused"
+}
+
 func orNothing(s string) string {
 	if s == "" {
 		return "nothing"

@@ -1,0 +1,103 @@
+package attest
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+
+	"github.com/nodeattest/nodeattest/csr"
+)
+
+// Stage says how far a verification has come when membership is asked.
+type Stage int
+
+const (
+	// StageHello: the node has presented its certificates and proven nothing
+	// with its AK yet. Nothing may be recorded at this stage.
+	StageHello Stage = 1
+	// StageAnswer: every other check of the answer has passed.
+	StageAnswer Stage = 2
+)
+
+// String returns "hello" or "answer".
+func (s Stage) String() string {
+	switch s {
+	case StageHello:
+		return "hello"
+	case StageAnswer:
+		return "answer"
+	}
+	return "stage(?)"
+}
+
+// Authorizer answers whether this machine may be this node. A root of trust
+// admits every machine that its issuer ever certified, an attacker's included,
+// so there is no acceptance without one.
+//
+// Authorize sees the result so far ([Result.Stage] says how far that is), and
+// the request object as it was filed. It returns what it vouches for: the issuer
+// of the certificate writes the provider ID and the SANs given here and no
+// others. To refuse, it returns an error that wraps [ErrNotMember], best made
+// with [NotMember]. Any other error means that it could not decide: the request
+// is neither approved nor denied and is looked at again. A nil Authorization
+// without an error is a refusal.
+//
+// It is called from many goroutines, must not keep or change its arguments, and
+// at [StageHello] must not change any state.
+type Authorizer interface {
+	Authorize(ctx context.Context, r *Result, request *csr.Request) (*Authorization, error)
+}
+
+// AuthorizerFunc is an [Authorizer] made of a function.
+type AuthorizerFunc func(ctx context.Context, r *Result, request *csr.Request) (*Authorization, error)
+
+// Authorize calls f.
+func (f AuthorizerFunc) Authorize(ctx context.Context, r *Result, request *csr.Request) (*Authorization, error) {
+	return f(ctx, r, request)
+}
+
+// Authorization is what an [Authorizer] vouches for.
+type Authorization struct {
+	// ProviderID is the provider ID to write into the certificate; empty for
+	// none. A request that claims another one is refused.
+	ProviderID string
+	// DNSNames and IPAddresses are the SANs that a serving certificate for this
+	// node may have. A request for others is refused.
+	DNSNames    []string
+	IPAddresses []netip.Addr
+}
+
+// ErrNotMember: the authorizer refused the machine. It is the check
+// "not-a-member".
+const ErrNotMember Check = "not-a-member"
+
+// NotMember returns a refusal with a reason for people, for example "machine
+// gce:p/1 is registered as node b".
+func NotMember(reason string) error {
+	return &Error{Check: ErrNotMember, Got: reason}
+}
+
+// CheckProviderID: the request claims a provider ID that the authorizer does not
+// vouch for.
+const CheckProviderID Check = "provider-id"
+
+// authorize asks for membership and holds the claim against the answer.
+func (v *Verifier) authorize(ctx context.Context, r *Result, request *csr.Request) error {
+	if err := ctx.Err(); err != nil {
+		return csr.Retry(err)
+	}
+	a, err := v.authorizer.Authorize(ctx, r, request)
+	switch {
+	case errors.Is(err, ErrNotMember):
+		return err
+	case err != nil:
+		return csr.Retry(err)
+	case a == nil:
+		return NotMember("machine " + string(r.Machine) + " (no authorization was given)")
+	}
+	if r.ClaimedProviderID != "" && r.ClaimedProviderID != a.ProviderID {
+		return &Error{Check: CheckProviderID, Got: r.ClaimedProviderID, Want: orNothing(a.ProviderID)}
+	}
+	r.Authorization = *a
+	return nil
+}

@@ -1,0 +1,184 @@
+package attest
+
+import (
+	"crypto/x509"
+	"encoding/hex"
+	"strings"
+
+	"golang.org/x/crypto/cryptobyte"
+	"golang.org/x/crypto/cryptobyte/asn1"
+
+	"github.com/nodeattest/nodeattest/oid"
+)
+
+// DirectoryName is what a TCG certificate says of the TPM's model in the
+// directoryName of its subjectAltName (TCG EK Credential Profile 2.6, section
+// 3.2.9). It names a model and never a machine.
+type DirectoryName struct {
+	// Manufacturer is the value of tcg-at-tpmManufacturer as written, for example
+	// "id:494E5443".
+	Manufacturer string
+	// Vendor is the four bytes behind "id:" as text, without trailing NUL bytes
+	// and spaces, for example "INTC"; empty where they are no printable ASCII.
+	Vendor string
+	// Model is tcg-at-tpmModel, Version tcg-at-tpmVersion, as written.
+	Model, Version string
+}
+
+// subjectAltName is what this package reads of the extension.
+type subjectAltName struct {
+	present, critical bool
+	directory         DirectoryName
+	hasDirectory      bool
+	otherNames        []otherName
+	// foreign says that a form is there that neither this package nor
+	// crypto/x509 understands.
+	foreign bool
+}
+
+// otherName is one OtherName: its type and the DER of its value.
+type otherName struct {
+	typeID oid.OID
+	value  []byte
+}
+
+// Tags of GeneralName (RFC 5280, section 4.2.1.6).
+const (
+	tagOtherName     asn1.Tag = 0xa0
+	tagRFC822Name    asn1.Tag = 0x81
+	tagDNSName       asn1.Tag = 0x82
+	tagDirectoryName asn1.Tag = 0xa4
+	tagURI           asn1.Tag = 0x86
+	tagIPAddress     asn1.Tag = 0x87
+)
+
+// CheckSubjectAltName: the subjectAltName of a certificate is no DER, holds a
+// name form that nobody here understands in a critical extension, or states a
+// directory attribute twice.
+const CheckSubjectAltName Check = "certificate-subject-alt-name"
+
+func sanFault(want string) error {
+	return &Error{Check: CheckSubjectAltName, Got: "a bad subjectAltName", Want: want}
+}
+
+// parseSubjectAltName reads the extension where there is one.
+func parseSubjectAltName(cert *x509.Certificate) (*subjectAltName, error) {
+	san := &subjectAltName{}
+	for i := range cert.Extensions {
+		e := &cert.Extensions[i]
+		if !oid.SubjectAltName.Equal(e.Id) {
+			continue
+		}
+		san.present, san.critical = true, e.Critical
+		in, names := cryptobyte.String(e.Value), cryptobyte.String(nil)
+		if !in.ReadASN1(&names, asn1.SEQUENCE) || !in.Empty() || names.Empty() {
+			return nil, sanFault("a SEQUENCE OF GeneralName")
+		}
+		for !names.Empty() {
+			if err := san.readName(&names); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if san.critical && san.foreign {
+		return nil, sanFault("only name forms that are understood, as it is critical")
+	}
+	return san, nil
+}
+
+func (san *subjectAltName) readName(names *cryptobyte.String) error {
+	var v cryptobyte.String
+	var tag asn1.Tag
+	if !names.ReadAnyASN1(&v, &tag) {
+		return sanFault("DER")
+	}
+	switch tag {
+	case tagOtherName:
+		var n otherName
+		var value, content cryptobyte.String
+		if !oid.Read(&v, &n.typeID) || !v.ReadASN1(&value, tagOtherName) || !v.Empty() {
+			return sanFault("OtherName { type-id, [0] EXPLICIT value }")
+		}
+		n.value = value
+		var inner asn1.Tag
+		if !value.ReadAnyASN1(&content, &inner) || !value.Empty() {
+			return sanFault("one DER value in an OtherName")
+		}
+		san.otherNames = append(san.otherNames, n)
+	case tagDirectoryName:
+		var rdns cryptobyte.String
+		if !v.ReadASN1(&rdns, asn1.SEQUENCE) || !v.Empty() {
+			return sanFault("Name in a directoryName")
+		}
+		return san.readDirectory(rdns)
+	case tagRFC822Name, tagDNSName, tagURI, tagIPAddress:
+	default:
+		san.foreign = true
+	}
+	return nil
+}
+
+// readDirectory reads the TCG attributes of a Name. Real certificates write them
+// as three RDNs or as one RDN of three attributes.
+func (san *subjectAltName) readDirectory(rdns cryptobyte.String) error {
+	for !rdns.Empty() {
+		var rdn cryptobyte.String
+		if !rdns.ReadASN1(&rdn, asn1.SET) {
+			return sanFault("RelativeDistinguishedName")
+		}
+		for !rdn.Empty() {
+			var attribute, value cryptobyte.String
+			var id oid.OID
+			var tag asn1.Tag
+			if !rdn.ReadASN1(&attribute, asn1.SEQUENCE) || !oid.Read(&attribute, &id) ||
+				!attribute.ReadAnyASN1(&value, &tag) || !attribute.Empty() {
+				return sanFault("AttributeTypeAndValue")
+			}
+			if err := san.setAttribute(id, string(value)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (san *subjectAltName) setAttribute(id oid.OID, value string) error {
+	d := &san.directory
+	var field *string
+	switch id {
+	case oid.TCGAtTPMManufacturer:
+		field = &d.Manufacturer
+		d.Vendor = vendorOf(value)
+	case oid.TCGAtTPMModel:
+		field = &d.Model
+	case oid.TCGAtTPMVersion:
+		field = &d.Version
+	default:
+		return nil
+	}
+	if *field != "" {
+		return sanFault("each TCG attribute once")
+	}
+	*field = value
+	san.hasDirectory = true
+	return nil
+}
+
+// vendorOf decodes "id:" and 8 hexadecimal digits.
+func vendorOf(manufacturer string) string {
+	digits, ok := strings.CutPrefix(manufacturer, "id:")
+	if !ok || len(digits) != 8 {
+		return ""
+	}
+	b, err := hex.DecodeString(digits)
+	if err != nil {
+		return ""
+	}
+	vendor := strings.TrimRight(string(b), "\x00 ")
+	for _, c := range []byte(vendor) {
+		if c < 0x21 || c > 0x7e {
+			return ""
+		}
+	}
+	return vendor
+}

@@ -1,0 +1,184 @@
+package attest
+
+import (
+	"crypto"
+	"crypto/x509"
+	"encoding/hex"
+	"fmt"
+	"time"
+
+	"github.com/nodeattest/nodeattest/csr"
+)
+
+// Result is what a verification found out about a node.
+type Result struct {
+	// Stage says whether the node has answered a challenge yet.
+	Stage Stage
+	Road  Road
+	// Machine is the machine's identity. MachineKey is SHA-256 of the canonical
+	// SubjectPublicKeyInfo of the key that carries the trust: on [RoadAK] the
+	// AK's.
+	Machine    Identity
+	MachineKey [HashSize]byte
+	// NodeName, SignerName and Purpose are what the request asks for, checked by
+	// the policy.
+	NodeName   string
+	SignerName string
+	Purpose    csr.Purpose
+	// RequestHash is SHA-256 of the CertificationRequestInfo.
+	RequestHash [HashSize]byte
+	// ClaimedProviderID is the provider ID in the request, empty where there is
+	// none. It is the node's claim; Authorization.ProviderID is what was vouched
+	// for.
+	ClaimedProviderID string
+	// Authorization is what the [Authorizer] vouched for.
+	Authorization Authorization
+
+	// Profile is the name of the issuer's profile, Issuer the issuer of the AK
+	// certificate as RFC 2253 text, Serial its serial number in hexadecimal, and
+	// Chain the verified chain, leaf first, root last.
+	Profile, Issuer, Serial string
+	Chain                   []*x509.Certificate
+	// Directory is the manufacturer, model and version of the TPM where the
+	// certificate states them; never an identity.
+	Directory DirectoryName
+	// OneAKPerMachine is the issuer's promise of that name ([Profile]).
+	OneAKPerMachine bool
+
+	// AKPublic is the AK's TPMT_PUBLIC and AKName its TPM Name, as the node sent
+	// it and consistent with the certificate.
+	AKPublic *Public
+	AKName   []byte
+	// Key is the certified key, KeyAttributes its attributes. At [StageHello]
+	// both are unset.
+	Key           crypto.PublicKey
+	KeyAttributes Attributes
+	// TPMResident says that the certified key lives in the TPM: fixedTPM and
+	// fixedParent, and a qualified name that differs from its Name. A software key
+	// that was loaded into the TPM to be certified is not resident.
+	TPMResident bool
+	// SignatureHash is the hash of the statement's signature.
+	SignatureHash crypto.Hash
+	// Clock is what the TPM said of its clock, nil at [StageHello].
+	Clock *Clock
+	// IssuedAt and NotAfter are the challenge's window, zero at [StageHello].
+	IssuedAt, NotAfter time.Time
+
+	checked   *csr.Checked
+	allowSHA1 bool
+}
+
+// Checked is the request as the policy passed it, for [csr.CA.Issue].
+func (r *Result) Checked() *csr.Checked { return r.checked }
+
+// Clock is clockInfo and firmwareVersion of a statement (TPM 2.0 Part 2, section
+// 10.11.1). A TPM obfuscates ResetCount, RestartCount and FirmwareVersion for
+// keys outside the endorsement and platform hierarchies.
+type Clock struct {
+	// Milliseconds is the TPM's clock.
+	Milliseconds uint64
+	ResetCount   uint32
+	RestartCount uint32
+	// Safe is false if the clock may have stepped back.
+	Safe            bool
+	FirmwareVersion uint64
+	// Plain says that the counts and the firmware version are the true ones: the
+	// statement's qualified signer is the AK as a primary key of the endorsement
+	// hierarchy. Otherwise they are good for comparison with others of the same
+	// AK only.
+	Plain bool
+}
+
+// fillStatement takes over what the statement says.
+func (r *Result) fillStatement(in *certifyInput) {
+	c := in.certified()
+	r.AKName = c.AKPublic.Name()
+	r.Key = in.key
+	r.KeyAttributes = c.Public.Attributes
+	r.TPMResident = c.TPMResident
+	r.SignatureHash = hashOf(c.SignatureScheme.Hash)
+	r.Clock = &Clock{
+		Milliseconds:    c.Attestation.Clock,
+		ResetCount:      c.Attestation.ResetCount,
+		RestartCount:    c.Attestation.RestartCount,
+		Safe:            c.Attestation.Safe,
+		FirmwareVersion: c.Attestation.FirmwareVersion,
+		Plain:           c.ClockTrusted,
+	}
+}
+
+// Standing says how far a fact can be relied on.
+type Standing string
+
+const (
+	// Proven by a signature over this challenge.
+	Proven Standing = "proven"
+	// Asserted by the issuer of the AK certificate.
+	Asserted Standing = "asserted"
+	// Vouched for by the control plane's own Authorizer.
+	Vouched Standing = "vouched"
+	// Claimed by the node and checked against nothing.
+	Claimed Standing = "claimed"
+)
+
+// Fact is one statement about a node with its standing.
+type Fact struct {
+	Standing Standing
+	Name     string
+	Value    string
+}
+
+// Facts lists what is known, with its standing, in a fixed order: the difference
+// between what was proven, what an issuer asserts, what the authorizer vouched
+// for and what the node claims.
+func (r *Result) Facts() []Fact {
+	facts := []Fact{
+		{Asserted, "machine", string(r.Machine)},
+		{Asserted, "AK is a restricted key of a TPM", "by " + orNothing(r.Issuer)},
+	}
+	if r.Directory.Manufacturer != "" {
+		facts = append(facts, Fact{Asserted, "TPM", fmt.Sprintf("%s %s %s", r.Directory.Manufacturer, r.Directory.Model, r.Directory.Version)})
+	}
+	if r.Stage != StageAnswer {
+		return append(facts, r.claims()...)
+	}
+	facts = append(facts,
+		Fact{Proven, "the AK certified the request's key after the challenge of", r.IssuedAt.UTC().Format(time.RFC3339)},
+		Fact{Proven, "request", hex.EncodeToString(r.RequestHash[:])})
+	// The AK says where the key lives; that the AK tells the truth is its
+	// issuer's word.
+	if r.TPMResident {
+		facts = append(facts, Fact{Asserted, "the key lives in the TPM", r.KeyAttributes.String()})
+	} else {
+		facts = append(facts, Fact{Asserted, "the key is a software key", r.KeyAttributes.String()})
+	}
+	facts = append(facts, Fact{Vouched, "node", r.NodeName})
+	if id := r.Authorization.ProviderID; id != "" {
+		facts = append(facts, Fact{Vouched, "provider ID", id})
+	}
+	return append(facts, r.claims()...)
+}
+
+func (r *Result) claims() []Fact {
+	if r.ClaimedProviderID == "" || r.ClaimedProviderID == r.Authorization.ProviderID {
+		return nil
+	}
+	return []Fact{{Claimed, "provider ID", r.ClaimedProviderID}}
+}
+
+// Verified returns what the issuer of the certificate needs to know. It returns
+// nil at [StageHello]: nothing may be issued for a hello.
+func (r *Result) Verified() *csr.Verified {
+	if r.Stage != StageAnswer {
+		return nil
+	}
+	return &csr.Verified{
+		RequestHash: r.RequestHash,
+		NodeName:    r.NodeName,
+		SignerName:  r.SignerName,
+		ProviderID:  r.Authorization.ProviderID,
+		DNSNames:    r.Authorization.DNSNames,
+		IPAddresses: r.Authorization.IPAddresses,
+		Machine:     string(r.Machine),
+	}
+}

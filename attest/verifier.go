@@ -1,0 +1,421 @@
+package attest
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/oid"
+)
+
+// Times of the join.
+const (
+	// DefaultWindow is how long a challenge can be answered.
+	DefaultWindow = 10 * time.Minute
+	// MaxWindow is the longest that a window may be set to, and the longest that a
+	// node accepts.
+	MaxWindow = time.Hour
+	// MaxHelloAge is how old a hello may be when it is challenged.
+	MaxHelloAge = 5 * time.Minute
+	// MaxAnswerAge is how old an answer may be when it is verified.
+	MaxAnswerAge = time.Hour
+
+	clockSkew = 60 * time.Second
+)
+
+// VerifierConfig is what a [Verifier] is made of. The fields of the first group
+// have no default: leaving one out is an error.
+type VerifierConfig struct {
+	// ClusterIDs are the names of the one cluster that the verifier serves: one,
+	// or several while a CA is being rotated. Each is 1 to [MaxClusterIDSize]
+	// bytes.
+	ClusterIDs []string
+	// KeyRing holds the challenge keys.
+	KeyRing *KeyRing
+	// Issuers are the issuers of AK certificates that are trusted, at least one.
+	Issuers []Issuer
+	// Policy is the node policy. Its signer names are the target signers.
+	Policy *csr.Policy
+	// Authorizer decides about membership.
+	Authorizer Authorizer
+
+	// ChallengeSigner is the signer name under which hellos are filed; empty
+	// means [csr.SignerChallengeTPM].
+	ChallengeSigner string
+	// Window is how long a challenge can be answered, at most [MaxWindow]; zero
+	// means [DefaultWindow].
+	Window time.Duration
+	// RequireTPMResident refuses keys that do not live in the TPM.
+	RequireTPMResident bool
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+}
+
+// Verifier is the control plane's side: it challenges hellos and verifies
+// answers. It keeps no state between the two but the key ring, so that any
+// replica verifies what another one challenged. It is made once and is safe for
+// use from many goroutines.
+type Verifier struct {
+	clusterIDs      []string
+	ring            *KeyRing
+	issuers         []*issuer
+	policy          *csr.Policy
+	authorizer      Authorizer
+	challengeSigner string
+	window          time.Duration
+	requireResident bool
+	allowSHA1       bool
+	now             func() time.Time
+}
+
+// NewVerifier checks the configuration and returns a verifier. The error names
+// the field.
+func NewVerifier(c *VerifierConfig) (*Verifier, error) {
+	if err := checkConfig(c); err != nil {
+		return nil, fmt.Errorf("attest: verifier: %w", err)
+	}
+	v := &Verifier{
+		clusterIDs:      slices.Clone(c.ClusterIDs),
+		ring:            c.KeyRing,
+		policy:          c.Policy,
+		authorizer:      c.Authorizer,
+		challengeSigner: c.ChallengeSigner,
+		window:          c.Window,
+		requireResident: c.RequireTPMResident,
+		now:             c.Now,
+	}
+	for n := range c.Issuers {
+		i, err := newIssuer(&c.Issuers[n])
+		if err != nil {
+			return nil, fmt.Errorf("attest: verifier: issuer %d: %w", n, err)
+		}
+		v.issuers = append(v.issuers, i)
+		v.allowSHA1 = v.allowSHA1 || i.profile.InsecureAllowSHA1Signature
+	}
+	if v.challengeSigner == "" {
+		v.challengeSigner = csr.SignerChallengeTPM
+	}
+	if v.window == 0 {
+		v.window = DefaultWindow
+	}
+	if v.now == nil {
+		v.now = time.Now
+	}
+	return v, nil
+}
+
+func checkConfig(c *VerifierConfig) error {
+	switch {
+	case c == nil:
+		return errors.New("no configuration")
+	case len(c.ClusterIDs) == 0:
+		return errors.New("ClusterIDs is empty")
+	case c.KeyRing == nil:
+		return errors.New("KeyRing is nil")
+	case len(c.Issuers) == 0:
+		return errors.New("Issuers is empty")
+	case c.Policy == nil:
+		return errors.New("Policy is nil")
+	case c.Authorizer == nil:
+		return errors.New("Authorizer is nil")
+	case c.Window < 0 || c.Window > MaxWindow || c.Window != c.Window.Truncate(time.Second):
+		return fmt.Errorf("Window of %s is not in whole seconds up to %s", c.Window, MaxWindow)
+	}
+	for _, id := range c.ClusterIDs {
+		if err := checkText("binding", "clusterID", id, 1, MaxClusterIDSize); err != nil {
+			return fmt.Errorf("ClusterIDs: %w", err)
+		}
+	}
+	return nil
+}
+
+// Checks of the evidence's frame, on both sides of the challenge.
+const (
+	// CheckProvider: the request carries no evidence, or evidence of a provider
+	// or version that this verifier does not speak.
+	CheckProvider Check = "provider"
+	// CheckStatements: the bundle does not hold exactly the statements of a hello
+	// or of an answer, in their order.
+	CheckStatements Check = "bundle-statements"
+	// CheckHelloSigner: a hello is filed under another signer name than the one
+	// for challenges.
+	CheckHelloSigner Check = "hello-signer"
+	// CheckHelloExpired: a hello is older than [MaxHelloAge]. The node files
+	// again.
+	CheckHelloExpired Check = "hello-expired"
+	// CheckFuture: a request was created in the future. Always together with
+	// [csr.ErrRetry].
+	CheckFuture Check = "request-in-the-future"
+)
+
+// Challenge checks a hello and returns the DER of the [Challenge] for its node.
+// The request is the object as it was filed: on Kubernetes under the challenge
+// signer, elsewhere a [csr.Request] with the same fields.
+//
+// It checks the node policy for the target signer, the request's signature, the
+// AK's attributes and certificate, and membership as far as it is known. A
+// refusal is an [*Error] or a [csr.Violations]; what could not be decided wraps
+// [csr.ErrRetry]. [csr.Decide] turns the error into a decision.
+func (v *Verifier) Challenge(ctx context.Context, request *csr.Request) ([]byte, error) {
+	now := v.now()
+	created, err := v.checkHelloObject(request, now)
+	if err != nil {
+		return nil, err
+	}
+	hello, certificates, err := readHelloOf(request)
+	if err != nil {
+		return nil, err
+	}
+	checked, err := v.policy.CheckUnsigned(ctx, request, hello.TargetSigner)
+	if err != nil {
+		return nil, err
+	}
+	if err := v.checkRoadAndCluster(hello.Road, hello.ClusterID); err != nil {
+		return nil, err
+	}
+	node, err := readNode(hello.AKPublic, certificates)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkAKPublic(node.akPublic); err != nil {
+		return nil, err
+	}
+	if err := checked.CheckSignature(); err != nil {
+		return nil, err
+	}
+	r := v.startResult(StageHello, checked, hello.TargetSigner, node)
+	if err := v.trust(node, r, now); err != nil {
+		return nil, err
+	}
+	if err := v.authorize(ctx, r, request); err != nil {
+		return nil, err
+	}
+	return v.makeChallenge(r, request, hello.ClusterID, created, now)
+}
+
+// checkHelloObject checks signer name and age, and returns the time of creation.
+func (v *Verifier) checkHelloObject(request *csr.Request, now time.Time) (time.Time, error) {
+	if request == nil {
+		return time.Time{}, errors.New("attest: no request")
+	}
+	if request.Spec.SignerName != v.challengeSigner {
+		return time.Time{}, &Error{Check: CheckHelloSigner, Got: request.Spec.SignerName, Want: v.challengeSigner}
+	}
+	created, err := createdAt(request, now)
+	if err != nil {
+		return time.Time{}, err
+	}
+	if age := now.Sub(created); age > MaxHelloAge {
+		return time.Time{}, &Error{Check: CheckHelloExpired, Got: "a hello of " + created.UTC().Format(time.RFC3339),
+			Want: "one of the last " + MaxHelloAge.String()}
+	}
+	return created, nil
+}
+
+// createdAt is the server-set creation time, or the clock where there is none.
+func createdAt(request *csr.Request, now time.Time) (time.Time, error) {
+	created := request.Metadata.CreationTimestamp
+	if created.IsZero() {
+		return now, nil
+	}
+	if created.After(now) {
+		return time.Time{}, &Error{Check: CheckFuture, Got: created.UTC().Format(time.RFC3339Nano),
+			Want: "a time before " + now.UTC().Format(time.RFC3339Nano), Err: csr.ErrRetry}
+	}
+	return created, nil
+}
+
+// readHelloOf reads the hello out of spec.request.
+func readHelloOf(request *csr.Request) (*Hello, [][]byte, error) {
+	bundle, err := csr.Parse(request.Spec.Request)
+	if err != nil {
+		return nil, nil, err
+	}
+	evidence, err := readEvidence(bundle)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(evidence.Statements) != 1 || evidence.Statements[0].Type != oid.NodeAttestHello {
+		return nil, nil, &Error{Check: CheckStatements, Got: statementTypes(evidence), Want: "one hello"}
+	}
+	hello, err := ParseHello(evidence.Statements[0].Stmt)
+	if err != nil {
+		return nil, nil, err
+	}
+	return hello, evidence.Certificates, nil
+}
+
+// readEvidence checks the provider block and reads the bundle.
+func readEvidence(bundle *csr.Bundle) (*AttestationBundle, error) {
+	if bundle.Provider != Provider {
+		got := "a request without evidence"
+		if bundle.Provider != "" {
+			got = "evidence of " + bundle.Provider
+		}
+		return nil, &Error{Check: CheckProvider, Got: got, Want: Provider}
+	}
+	return ParseAttestationBundle(bundle.Data)
+}
+
+func statementTypes(b *AttestationBundle) string {
+	out := ""
+	for n, s := range b.Statements {
+		if n > 0 {
+			out += ", "
+		}
+		if name := s.Type.Name(); name != "" {
+			out += name
+		} else {
+			out += s.Type.String()
+		}
+	}
+	return out
+}
+
+func (v *Verifier) checkRoadAndCluster(road Road, clusterID string) error {
+	if road != RoadAK {
+		return &Error{Check: CheckBindingRoad, Got: road.String(), Want: RoadAK.String()}
+	}
+	if !slices.Contains(v.clusterIDs, clusterID) {
+		return &Error{Check: CheckBindingCluster, Got: clusterID, Want: v.clusterIDs[0]}
+	}
+	return nil
+}
+
+// makeChallenge binds everything that is known and draws the nonce.
+func (v *Verifier) makeChallenge(r *Result, request *csr.Request, clusterID string, created, now time.Time) ([]byte, error) {
+	key, err := v.ring.newest(now)
+	if err != nil {
+		return nil, err
+	}
+	b := v.expected(r, request, clusterID)
+	b.KeyID = key.ID
+	_, _ = rand.Read(b.Nonce[:]) // never fails
+	b.IssuedAt = created.Unix()
+	b.NotAfter = created.Add(v.window).Unix()
+	der, err := b.Marshal()
+	if err != nil {
+		return nil, err
+	}
+	c := &Challenge{Binding: *b, Clear: challengeSecret(&key.Secret, der)}
+	return c.Marshal()
+}
+
+// expected is the Binding as the verifier knows it: everything but key, nonce
+// and times.
+func (v *Verifier) expected(r *Result, request *csr.Request, clusterID string) *Binding {
+	b := &Binding{
+		Road:        r.Road,
+		ClusterID:   clusterID,
+		SignerName:  r.SignerName,
+		Requester:   request.Spec.Username,
+		MachineKey:  r.MachineKey,
+		RequestHash: r.RequestHash,
+	}
+	if s := request.Spec.ExpirationSeconds; s != nil {
+		b.ExpirationSeconds = *s
+	}
+	return b
+}
+
+func (v *Verifier) startResult(stage Stage, checked *csr.Checked, signerName string, node *presentedNode) *Result {
+	return &Result{
+		Stage:             stage,
+		Road:              RoadAK,
+		MachineKey:        node.machineKey,
+		NodeName:          checked.NodeName(),
+		SignerName:        signerName,
+		Purpose:           checked.Purpose(),
+		RequestHash:       checked.PKCS10().InfoHash,
+		ClaimedProviderID: checked.ClaimedProviderID(),
+		AKPublic:          node.akPublic,
+		checked:           checked,
+	}
+}
+
+// presentedNode is what a node sent of itself, read and consistent, but not
+// trusted yet.
+type presentedNode struct {
+	*presented
+	akPublic   *Public
+	machineKey [HashSize]byte
+}
+
+// readNode reads the AK and its certificate and checks that they are of one key.
+func readNode(akPublic []byte, certificates [][]byte) (*presentedNode, error) {
+	ak, err := ParsePublic(akPublic)
+	if err != nil {
+		return nil, err
+	}
+	p, err := parsePresented(certificates)
+	if err != nil {
+		return nil, err
+	}
+	if !ak.SameKey(p.leaf.PublicKey) {
+		return nil, &Error{Check: CheckAKMismatch, Got: "the AK certificate of another key", Want: "the key of akPublic"}
+	}
+	sum, err := csr.SPKIHash(p.leaf.PublicKey)
+	if err != nil {
+		return nil, &Error{Check: CheckIdentity, Got: "an AK certificate for another kind of key", Want: "RSA or ECDSA", Err: err}
+	}
+	return &presentedNode{presented: p, akPublic: ak, machineKey: sum}, nil
+}
+
+// trust finds the issuer under which the AK certificate holds, and fills the
+// result from it. An issuer whose roots do not fit is passed over; one whose
+// roots fit and whose profile does not decides the error.
+func (v *Verifier) trust(node *presentedNode, r *Result, now time.Time) error {
+	if err := checkValidity(node.leaf, now); err != nil {
+		return err
+	}
+	var chainErr, profileErr error
+	for _, i := range v.issuers {
+		chain, err := i.verify(node.presented, now)
+		if err != nil {
+			if chainErr == nil {
+				chainErr = err
+			}
+			continue
+		}
+		if err := i.profile.check(node.leaf, node.san); err != nil {
+			if profileErr == nil {
+				profileErr = err
+			}
+			continue
+		}
+		return fillTrust(r, i, chain, node)
+	}
+	if profileErr != nil {
+		return profileErr
+	}
+	return chainErr
+}
+
+func fillTrust(r *Result, i *issuer, chain []*x509.Certificate, node *presentedNode) error {
+	for _, s := range i.profile.Identity {
+		id, err := s.Identify(node.leaf)
+		if err != nil {
+			return err
+		}
+		if id != "" {
+			r.Machine = id
+			break
+		}
+	}
+	if r.Machine.Kind() == "" {
+		return &Error{Check: CheckIdentity, Got: "none of the forms of profile " + i.profile.Name, Want: "a machine identity"}
+	}
+	r.Profile = i.profile.Name
+	r.Chain = chain
+	r.Issuer = node.leaf.Issuer.String()
+	r.Serial = node.leaf.SerialNumber.Text(16)
+	r.Directory = node.san.directory
+	r.OneAKPerMachine = i.profile.OneAKPerMachine
+	r.allowSHA1 = i.profile.InsecureAllowSHA1Signature
+	return nil
+}
