@@ -27,6 +27,7 @@ type Checked struct {
 	lifetime        time.Duration // asked for; 0 where nothing is
 	dnsNames        []string      // lower case
 	ipAddresses     []netip.Addr  // IPv4 unmapped
+	ownProviderID   string        // the machine's, "" where it is not known
 
 	signatureOnce sync.Once
 	signatureErr  error

@@ -169,6 +169,8 @@ func (p *Policy) usable() error {
 		fault = "Records is nil, and SignerNames has " + SignerKubeletServing
 	case p.RequireFlag && p.Flag == nil:
 		fault = "RequireFlag is set, and Flag is nil"
+	case p.Flag != nil && !isFlagIdentifier(p.Flag):
+		fault = "Flag is no identifier that a request can carry"
 	case oid.SubjectAltName.Equal(p.Flag) || oid.KubernetesNodeProviderIdentifier.Equal(p.Flag):
 		fault = "Flag is another extension's identifier"
 	case p.MinRSABits != 0 && (p.MinRSABits < minRSABits || p.MinRSABits > maxPolicyRSABit):

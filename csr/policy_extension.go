@@ -4,6 +4,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rsa"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -36,8 +37,8 @@ func (x *run) flag() {
 		return
 	}
 	set, err := HasFlag(x.pkcs10.CSR.Extensions, x.policy.Flag)
-	if err != nil {
-		x.refuse(err.Error(), "DER TRUE")
+	if v := (*Violation)(nil); errors.As(err, &v) {
+		x.refuse(v.Got, v.Want)
 		return
 	}
 	if !set && x.policy.RequireFlag {

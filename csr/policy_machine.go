@@ -10,11 +10,11 @@ func (x *run) findMachine() {
 	machine, err := x.policy.Machines(x.ctx, x.nodeName, x.request)
 	switch {
 	case err == nil && machine != nil:
-		x.machine = machine
+		x.machine, x.ownProviderID = machine, machine.ProviderID
 	case err == nil:
 		x.cannotDecide(errNothing)
 	case errors.Is(err, ErrNoMachine) && !undecided(err):
-		x.machineErr = err
+		x.noMachine = true
 	default:
 		x.cannotDecide(err)
 	}
@@ -24,8 +24,9 @@ func (x *run) findMachine() {
 const errNothing Error = "the callback returned nothing"
 
 func (x *run) machineUnknown() {
-	if x.machineErr != nil {
-		x.refuse("no machine for node "+x.nodeName, "a known machine")
+	if x.noMachine {
+		x.violations = append(x.violations, &Violation{Rule: RuleMachineUnknown,
+			Got: "node " + quoted(x.nodeName), Want: "the name of a known machine", Err: ErrNoMachine})
 	}
 }
 
@@ -42,11 +43,10 @@ func (x *run) machineOtherNode() {
 }
 
 func (x *run) providerIDMismatch() {
-	claimed := x.pkcs10.ProviderID
-	if x.machine == nil || x.machine.ProviderID == "" || claimed == "" || claimed == x.machine.ProviderID {
-		return
+	claimed, own := x.pkcs10.ProviderID, x.ownProviderID
+	if own != "" && claimed != "" && claimed != own {
+		x.refuse(quoted(claimed), "the machine's, "+quoted(own))
 	}
-	x.refuse(quoted(claimed), "the machine's, "+quoted(x.machine.ProviderID))
 }
 
 func (x *run) sanNotOwn() {

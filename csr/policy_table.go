@@ -85,7 +85,7 @@ type run struct {
 
 	provider    string // that the signer name selects
 	sans        sans
-	machineErr  error // why there is no machine, where that is certain
+	noMachine   bool // the inventory is certain that there is none
 	violations  Violations
 	undecided   error // the first callback that could not answer
 	rule        Rule  // the one being tried

@@ -1,0 +1,209 @@
+package csr
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Backdate is how far in the past a certificate's validity begins, for clocks that
+// are behind. It does not make the certificate last longer.
+const Backdate = 5 * time.Minute
+
+// ErrCA says that [NewCA] was given what makes no certificate authority for nodes.
+const ErrCA Error = "the certificate authority is not usable"
+
+// ErrOtherSigner says that [CA.Issue] was asked for a certificate of a signer for
+// which the CA does not sign. It is no refusal of the request.
+const ErrOtherSigner Error = "the certificate authority does not sign for this signer"
+
+// CAOptions say what a [CA] may sign.
+type CAOptions struct {
+	// SignerNames are the signers whose certificates the CA issues, each in full
+	// and each one that [PurposeOf] knows; at least one. [SignerClientInsecure] must
+	// stand alone: whoever trusts a CA trusts all its certificates alike, so nodes
+	// that prove nothing need a CA of their own.
+	SignerNames []string
+	// MaxLifetime is the longest lifetime of a certificate, counted from now; 0
+	// means [DefaultMaxExpiration], 24 hours. Certificates cannot be revoked.
+	MaxLifetime time.Duration
+	// MaxRecoveryLifetime is the same for recovery certificates, which are of use
+	// only as long as they outlive the others; 0 means MaxLifetime.
+	MaxRecoveryLifetime time.Duration
+	// Now is the clock; nil means [time.Now].
+	Now func() time.Time
+}
+
+// CA issues certificates to nodes. It is safe for use by many goroutines as far as
+// its key is.
+//
+// Whoever has the key can be any user of a cluster whose API server trusts the CA
+// for clients, system:masters included. Keep it in a process of its own, and out of
+// reach of everything that only verifies.
+type CA struct {
+	chain     []*x509.Certificate
+	chainPEM  []byte // what goes behind a leaf: the chain without its root
+	roots     *x509.CertPool
+	key       crypto.Signer
+	signers   []string
+	lifetime  time.Duration
+	recovery  time.Duration
+	now       func() time.Time
+	notBefore time.Time // the latest beginning in the chain
+	notAfter  time.Time // the earliest end in the chain
+}
+
+// NewCA makes a CA of a certificate chain, the issuing CA first and each certificate
+// signed by the next, and the issuing CA's private key: RSA of 2048 bits or more,
+// ECDSA or Ed25519, in memory, in an HSM or elsewhere. The chain may end before its
+// root. Every certificate in it must be a CA (basicConstraints) with keyCertSign in
+// its keyUsage, and leave room for one that is no CA below the first.
+//
+// The certificates' times are not looked at here but whenever a certificate is
+// issued. Errors match [ErrCA].
+func NewCA(chain []*x509.Certificate, key crypto.Signer, opts *CAOptions) (*CA, error) {
+	if opts == nil {
+		opts = &CAOptions{}
+	}
+	ca := &CA{key: key, signers: slices.Clone(opts.SignerNames), lifetime: opts.MaxLifetime, recovery: opts.MaxRecoveryLifetime, now: opts.Now}
+	if ca.lifetime == 0 {
+		ca.lifetime = DefaultMaxExpiration
+	}
+	if ca.recovery == 0 {
+		ca.recovery = ca.lifetime
+	}
+	if ca.now == nil {
+		ca.now = time.Now
+	}
+	if ca.lifetime < 0 || ca.recovery < 0 {
+		return nil, fmt.Errorf("%w: a lifetime is negative", ErrCA)
+	}
+	if err := checkSignerNames(ca.signers); err != nil {
+		return nil, err
+	}
+	if err := ca.readChain(chain); err != nil {
+		return nil, err
+	}
+	if err := ca.checkKey(); err != nil {
+		return nil, err
+	}
+	return ca, nil
+}
+
+func checkSignerNames(names []string) error {
+	if len(names) == 0 {
+		return fmt.Errorf("%w: SignerNames is empty", ErrCA)
+	}
+	for _, name := range names {
+		if _, err := PurposeOf(name); err != nil {
+			return fmt.Errorf("%w: SignerNames: %w", ErrCA, err)
+		}
+		if name == SignerClientInsecure && len(names) > 1 {
+			return fmt.Errorf("%w: SignerNames has %s beside others", ErrCA, name)
+		}
+	}
+	return nil
+}
+
+// readChain takes copies of the certificates, as their DER says they are.
+func (ca *CA) readChain(chain []*x509.Certificate) error {
+	if len(chain) == 0 {
+		return fmt.Errorf("%w: no certificate", ErrCA)
+	}
+	for i, given := range chain {
+		if given == nil {
+			return fmt.Errorf("%w: certificate %d is nil", ErrCA, i)
+		}
+		c, err := x509.ParseCertificate(given.Raw)
+		if err != nil {
+			return fmt.Errorf("%w: certificate %d: %w", ErrCA, i, err)
+		}
+		switch {
+		case !c.BasicConstraintsValid || !c.IsCA:
+			err = fmt.Errorf("%w: certificate %d (%s) is not a CA", ErrCA, i, quoted(c.Subject.String()))
+		case c.KeyUsage&x509.KeyUsageCertSign == 0:
+			err = fmt.Errorf("%w: certificate %d (%s) may not sign certificates", ErrCA, i, quoted(c.Subject.String()))
+		case (c.MaxPathLen > 0 || c.MaxPathLenZero) && c.MaxPathLen < i:
+			err = fmt.Errorf("%w: certificate %d (%s) allows %d CAs below it, not %d", ErrCA, i, quoted(c.Subject.String()), c.MaxPathLen, i)
+		case len(c.UnhandledCriticalExtensions) > 0:
+			err = fmt.Errorf("%w: certificate %d (%s) has an unknown critical extension", ErrCA, i, quoted(c.Subject.String()))
+		case i > 0:
+			err = ca.checkLink(c)
+		}
+		if err != nil {
+			return err
+		}
+		ca.add(c)
+	}
+	ca.roots = x509.NewCertPool()
+	ca.roots.AddCert(ca.chain[0])
+	return nil
+}
+
+// checkLink holds the last certificate read against the one that should have signed
+// it.
+func (ca *CA) checkLink(issuer *x509.Certificate) error {
+	last := len(ca.chain) - 1
+	err := ca.chain[last].CheckSignatureFrom(issuer)
+	if err == nil && !bytes.Equal(ca.chain[last].RawIssuer, issuer.RawSubject) {
+		err = fmt.Errorf("its issuer is %s", quoted(ca.chain[last].Issuer.String()))
+	}
+	if err != nil {
+		return fmt.Errorf("%w: certificate %d is not signed by certificate %d: %w", ErrCA, last, last+1, err)
+	}
+	return nil
+}
+
+func (ca *CA) add(c *x509.Certificate) {
+	if len(ca.chain) == 0 || c.NotBefore.After(ca.notBefore) {
+		ca.notBefore = c.NotBefore
+	}
+	if len(ca.chain) == 0 || c.NotAfter.Before(ca.notAfter) {
+		ca.notAfter = c.NotAfter
+	}
+	ca.chain = append(ca.chain, c)
+	if !bytes.Equal(c.RawSubject, c.RawIssuer) {
+		ca.chainPEM = append(ca.chainPEM, encodeCertificate(c.Raw)...)
+	}
+}
+
+func encodeCertificate(der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
+
+// checkKey holds the private key against the issuing CA's certificate.
+func (ca *CA) checkKey() error {
+	if ca.key == nil {
+		return fmt.Errorf("%w: no key", ErrCA)
+	}
+	public, ok := ca.chain[0].PublicKey.(interface{ Equal(crypto.PublicKey) bool })
+	if !ok || !public.Equal(ca.key.Public()) {
+		return fmt.Errorf("%w: the key is not that of %s", ErrCA, quoted(ca.chain[0].Subject.String()))
+	}
+	if weak, ok := ca.chain[0].PublicKey.(*rsa.PublicKey); ok && weak.N.BitLen() < minRSABits {
+		return fmt.Errorf("%w: an RSA key of %d bits", ErrCA, weak.N.BitLen())
+	}
+	return nil
+}
+
+// usableAt says whether the whole chain is valid at now; the error is one to retry.
+func (ca *CA) usableAt(now time.Time) error {
+	if now.Before(ca.notBefore) || now.After(ca.notAfter) {
+		return Retry(fmt.Errorf("the certificate authority is valid from %s to %s, and now is %s",
+			ca.notBefore.Format(time.RFC3339), ca.notAfter.Format(time.RFC3339), now.UTC().Format(time.RFC3339)))
+	}
+	return nil
+}
+
+// maxLifetime is the cap for certificates of a purpose.
+func (ca *CA) maxLifetime(p Purpose) time.Duration {
+	if p == PurposeRecovery {
+		return ca.recovery
+	}
+	return ca.lifetime
+}

@@ -1,0 +1,170 @@
+package csr
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"fmt"
+	"math/big"
+	"slices"
+	"time"
+)
+
+// Issued is a certificate and what to remember of it.
+type Issued struct {
+	// Certificate is the node's certificate.
+	Certificate *x509.Certificate
+	// PEM is what goes in status.certificate: the certificate, then the CAs above it
+	// without a root, CERTIFICATE blocks only.
+	PEM []byte
+	// Record is what to keep, so that the node is known by this certificate later.
+	Record IssuedRecord
+}
+
+// Issue makes the certificate that a checked request asks for and a verification
+// vouches for.
+//
+// The subject is built anew from the purpose and the node's name, so that it is one
+// of the three of [Purpose] and nothing else. The extensions are key usage and
+// extended key usage as asked for, basicConstraints (no CA), the two key
+// identifiers, the SANs that a serving request asks for, and the provider ID that is
+// vouched for. A SAN or provider ID that is asked for and not vouched for is refused,
+// never left out. The serial number is random, of 159 bits.
+//
+// Validity begins [Backdate] before now. It ends at the earliest of: now and the
+// lifetime asked for, now and the CA's cap, the end of every certificate in the CA's
+// chain, and verified.NotAfter.
+//
+// Violations, all of them, are returned as [Violations]: the rules that begin with
+// verified-, [RuleProviderIDNotVouched], [RuleSANNotVouched], [RuleSignature], and
+// [RuleSignerName] for a hello, which gets a challenge and no certificate. A chain
+// that is not valid now, ctx done, and a key that does not sign give [ErrRetry]; a
+// signer that is not this CA's gives [ErrOtherSigner]. The new certificate is
+// verified against the CA before it is returned.
+//
+// Issue does not ask whether the request was approved: on Kubernetes a signer looks
+// at the conditions, and verifies the evidence again, before it comes here.
+func (ca *CA) Issue(ctx context.Context, checked *Checked, verified *Verified) (*Issued, error) {
+	if ca == nil || len(ca.chain) == 0 {
+		return nil, fmt.Errorf("%w: it was not made by NewCA", ErrCA)
+	}
+	if checked == nil || checked.pkcs10 == nil {
+		return nil, Violations{{Rule: RuleNotChecked, Got: "a request that no policy has checked"}}
+	}
+	if !slices.Contains(ca.signers, checked.signerName) {
+		return nil, fmt.Errorf("%w: %s", ErrOtherSigner, quoted(checked.signerName))
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, Retry(err)
+	}
+	now := ca.now()
+	if violations := vouched(checked, verified, now); len(violations) > 0 {
+		return nil, violations
+	}
+	if err := checked.CheckSignature(); err != nil {
+		return nil, err
+	}
+	if err := ca.usableAt(now); err != nil {
+		return nil, err
+	}
+	template, err := ca.template(checked, verified, now)
+	if err != nil {
+		return nil, err
+	}
+	certificate, err := ca.sign(template, checked, now)
+	if err != nil {
+		return nil, err
+	}
+	return &Issued{
+		Certificate: certificate,
+		PEM:         append(encodeCertificate(certificate.Raw), ca.chainPEM...),
+		Record: IssuedRecord{
+			CredentialID: credentialID(certificate.Raw),
+			NodeName:     checked.nodeName,
+			SignerName:   checked.signerName,
+			Machine:      verified.Machine,
+			ProviderID:   verified.ProviderID,
+			SPKIHash:     sha256.Sum256(certificate.RawSubjectPublicKeyInfo),
+			NotBefore:    certificate.NotBefore,
+			NotAfter:     certificate.NotAfter,
+		},
+	}, nil
+}
+
+// vouched holds what was verified against what was checked.
+func vouched(c *Checked, v *Verified, now time.Time) Violations {
+	if v == nil {
+		return Violations{{Rule: RuleVerifiedRequest, Got: "nothing verified", Want: "this request"}}
+	}
+	var all Violations
+	refuse := func(rule Rule, got, want string) {
+		all = append(all, &Violation{Rule: rule, Got: got, Want: want})
+	}
+	if c.filedUnder != c.signerName {
+		refuse(RuleSignerName, quoted(c.filedUnder), c.signerName+": a hello gets no certificate")
+	}
+	if v.RequestHash != c.pkcs10.InfoHash {
+		refuse(RuleVerifiedRequest, fmt.Sprintf("%x", v.RequestHash), fmt.Sprintf("%x", c.pkcs10.InfoHash))
+	}
+	if v.NodeName != c.nodeName {
+		refuse(RuleVerifiedNodeName, quoted(v.NodeName), c.nodeName)
+	}
+	if v.SignerName != c.signerName {
+		refuse(RuleVerifiedSignerName, quoted(v.SignerName), c.signerName)
+	}
+	if v.Machine == "" {
+		refuse(RuleVerifiedMachine, "no machine identity", "one")
+	}
+	if !v.NotAfter.IsZero() && !v.NotAfter.After(now) {
+		refuse(RuleVerifiedExpired, v.NotAfter.UTC().Format(time.RFC3339), "after "+now.UTC().Format(time.RFC3339))
+	}
+	if claimed := c.pkcs10.ProviderID; claimed != "" && claimed != v.ProviderID {
+		refuse(RuleProviderIDNotVouched, quoted(claimed), quoted(v.ProviderID))
+	}
+	if own := c.ownProviderID; own != "" && v.ProviderID != "" && own != v.ProviderID {
+		refuse(RuleProviderIDMismatch, quoted(v.ProviderID), "the machine's, "+quoted(own))
+	}
+	for _, name := range c.dnsNames {
+		if !hasName(v.DNSNames, name) {
+			refuse(RuleSANNotVouched, quoted(name), "a name that is vouched for")
+		}
+	}
+	for _, address := range c.ipAddresses {
+		if !hasAddress(v.IPAddresses, address) {
+			refuse(RuleSANNotVouched, address.String(), "an address that is vouched for")
+		}
+	}
+	return all
+}
+
+// sign makes the certificate and verifies it before it leaves.
+func (ca *CA) sign(template *x509.Certificate, c *Checked, now time.Time) (*x509.Certificate, error) {
+	der, err := x509.CreateCertificate(rand.Reader, template, ca.chain[0], c.pkcs10.CSR.PublicKey, ca.key)
+	if err != nil {
+		return nil, Retry(fmt.Errorf("signing the certificate: %w", err))
+	}
+	certificate, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, fmt.Errorf("csr: the new certificate: %w", err)
+	}
+	if _, err := certificate.Verify(x509.VerifyOptions{Roots: ca.roots, CurrentTime: now, KeyUsages: template.ExtKeyUsage}); err != nil {
+		return nil, fmt.Errorf("csr: the new certificate does not verify under its CA: %w", err)
+	}
+	if err := checkIssued(certificate, template, c); err != nil {
+		return nil, err
+	}
+	return certificate, nil
+}
+
+// serialNumber is random, positive, and 20 bytes long at most (RFC 5280, 4.1.2.2).
+func serialNumber() *big.Int {
+	var b [20]byte
+	for {
+		rand.Read(b[:]) // does not fail
+		b[0] &= 0x7f
+		if n := new(big.Int).SetBytes(b[:]); n.Sign() > 0 {
+			return n
+		}
+	}
+}
