@@ -31,7 +31,7 @@ type AKCertificateOptions struct {
 	OtherName *OtherName
 
 	// Instance is the machine that Google's styles name. nil: DefaultInstance.
-	Instance *gceInstance
+	Instance *oid.GCEInstance
 
 	// NotBefore and NotAfter bound the validity. Zero: one hour before and twenty
 	// years after the CA's clock.

@@ -89,7 +89,7 @@ func tpmSpecification() (pkix.Extension, error) {
 }
 
 // instanceIdentity makes Google's instance-identity extension.
-func instanceIdentity(i *gceInstance) (pkix.Extension, error) {
+func instanceIdentity(i *oid.GCEInstance) (pkix.Extension, error) {
 	value, err := i.Marshal()
 	if err != nil {
 		return pkix.Extension{}, fmt.Errorf("tpmsim: instance identity: %w", err)

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/oid"
 )
 
 // The NV indexes of certificates and templates that this package provisions unless
@@ -44,7 +46,7 @@ type Options struct {
 
 	// Instance is the Google Compute Engine machine that AK certificates name. Set,
 	// they are in Google's newer style unless an AK says otherwise.
-	Instance *gceInstance
+	Instance *oid.GCEInstance
 
 	// OtherName is the machine identity that the SAN of AK certificates in the
 	// TCG's style carries beside the directory name. nil: none.

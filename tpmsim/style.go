@@ -63,13 +63,14 @@ type OtherName struct {
 
 // DefaultInstance returns the Google Compute Engine machine that certificates name
 // where the caller names none.
-func DefaultInstance() *gceInstance {
-	return &gceInstance{
+func DefaultInstance() *oid.GCEInstance {
+	return &oid.GCEInstance{
 		Zone:          "us-central1-a",
 		ProjectNumber: 123456789012,
 		ProjectID:     "tpmsim-project",
 		InstanceID:    4242424242424242424,
 		InstanceName:  "tpmsim-instance",
+		Security:      &oid.GCESecurity{Version: new(uint64(0)), IsProduction: new(true)},
 	}
 }
 
@@ -97,7 +98,7 @@ type form struct {
 	san, singleRDN bool // a SAN with the directory name, its attributes in one RDN
 	instance       bool // Google's instance-identity extension
 	specification  bool // TPM specification attribute
-	subject        func(*gceInstance) pkix.Name
+	subject        func(*oid.GCEInstance) pkix.Name
 	akUsage        x509.KeyUsage
 	akEKU, ekEKU   []oid.OID
 }
@@ -130,7 +131,7 @@ func (s Style) form() (*form, error) {
 	return f, nil
 }
 
-func googleSubject(i *gceInstance) pkix.Name {
+func googleSubject(i *oid.GCEInstance) pkix.Name {
 	return pkix.Name{
 		Locality:           []string{i.Zone},
 		Organization:       []string{"Google Compute Engine"},
@@ -139,6 +140,6 @@ func googleSubject(i *gceInstance) pkix.Name {
 	}
 }
 
-func azureSubject(*gceInstance) pkix.Name {
+func azureSubject(*oid.GCEInstance) pkix.Name {
 	return pkix.Name{CommonName: "0123456789ab.TrustedVM.Azure.Microsoft"}
 }

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 )
@@ -52,7 +53,7 @@ func Swtpm(t testing.TB, opts *Options) *TPM {
 			t.Error(err)
 		}
 		if t.Failed() {
-			t.Logf("swtpm wrote:\n%s", s.log.String())
+			t.Logf("swtpm wrote:\n%s", s.wrote())
 		}
 	})
 	return tpm
@@ -81,7 +82,7 @@ func openSwtpm(opts *Options) (*TPM, *swtpm, error) {
 	}
 	tpm, err := provision(s, "swtpm:path="+s.socket, o)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w\nswtpm wrote:\n%s", err, s.log.String())
+		return nil, nil, fmt.Errorf("%w\nswtpm wrote:\n%s", err, s.wrote())
 	}
 	return tpm, s, nil
 }
@@ -131,10 +132,10 @@ func (s *swtpm) start() error {
 		}
 		select {
 		case <-s.ended:
-			return fmt.Errorf("swtpm ended at its start (%v):\n%s", s.cmd.ProcessState, s.log.String())
+			return fmt.Errorf("swtpm ended at its start (%v):\n%s", s.cmd.ProcessState, s.wrote())
 		case <-limit.C:
 			s.kill()
-			return fmt.Errorf("swtpm does not listen after %v:\n%s", swtpmStartLimit, s.log.String())
+			return fmt.Errorf("swtpm does not listen after %v:\n%s", swtpmStartLimit, s.wrote())
 		case <-time.After(2 * time.Millisecond):
 		}
 	}
@@ -184,6 +185,11 @@ func (s *swtpm) reset() error {
 
 // shutdownClear is TPM2_Shutdown(TPM_SU_CLEAR).
 var shutdownClear = []byte{0x80, 0x01, 0, 0, 0, 12, 0, 0, 0x01, 0x45, 0, 0}
+
+// wrote is the end of what the process wrote, without the line for every command.
+func (s *swtpm) wrote() string {
+	return strings.ReplaceAll(s.log.String(), "swtpm: Data client disconnected\n", "")
+}
 
 // kill ends the process and waits for it.
 func (s *swtpm) kill() {

@@ -1,0 +1,232 @@
+package tpmsim_test
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/tpmsim"
+)
+
+func newCA(t testing.TB, opts *tpmsim.CAOptions) *tpmsim.CA {
+	t.Helper()
+	ca, err := tpmsim.NewCA(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ca
+}
+
+func ecKey(t testing.TB) *ecdsa.PrivateKey {
+	t.Helper()
+	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// verifyAt verifies a certificate by crypto/x509 against the CA's root, once its
+// critical SAN, which crypto/x509 does not understand, is taken as handled.
+func verifyAt(ca *tpmsim.CA, cert *x509.Certificate, now time.Time) error {
+	c := *cert
+	c.UnhandledCriticalExtensions = slices.DeleteFunc(slices.Clone(c.UnhandledCriticalExtensions), oid.SubjectAltName.Equal)
+	inter := x509.NewCertPool()
+	for _, i := range ca.Chain(cert)[1:] {
+		inter.AddCert(i)
+	}
+	_, err := c.Verify(x509.VerifyOptions{Roots: ca.Pool(), Intermediates: inter, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+	return err
+}
+
+func verifyChain(t testing.TB, ca *tpmsim.CA, cert *x509.Certificate) {
+	t.Helper()
+	if err := verifyAt(ca, cert, time.Time{}); err != nil {
+		t.Errorf("certificate of %v: %v", cert.Issuer, err)
+	}
+}
+
+func TestCAHierarchy(t *testing.T) {
+	for _, alg := range []tpmsim.Algorithm{0, tpmsim.P256, tpmsim.P384, tpmsim.RSA2048} {
+		t.Run(alg.String(), func(t *testing.T) {
+			ca := newCA(t, &tpmsim.CAOptions{Algorithm: alg, Name: "Example"})
+			if !ca.Root().IsCA || ca.Root().CheckSignatureFrom(ca.Root()) != nil || ca.Root().Subject.CommonName != "Example root" {
+				t.Errorf("root %v", ca.Root().Subject)
+			}
+			for i, c := range ca.Intermediates() {
+				verifyChain(t, ca, c)
+				if !c.IsCA || c.MaxPathLen != 0 || !c.MaxPathLenZero {
+					t.Errorf("intermediate %d: IsCA %v, MaxPathLen %d", i, c.IsCA, c.MaxPathLen)
+				}
+			}
+			if ca.Intermediates()[0] != ca.EKIntermediate() || ca.Intermediates()[1] != ca.AKIntermediate() {
+				t.Error("the intermediates are in another order")
+			}
+			ek, err := ca.IssueEK(ecKey(t).Public(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ak, err := ca.IssueAK(ecKey(t).Public(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			verifyChain(t, ca, ek)
+			verifyChain(t, ca, ak)
+			if got := ca.Chain(ek); len(got) != 2 || got[0] != ek || got[1] != ca.EKIntermediate() {
+				t.Errorf("chain of the EK certificate: %v", got)
+			}
+			if got := ca.Chain(ak); len(got) != 2 || got[0] != ak || got[1] != ca.AKIntermediate() {
+				t.Errorf("chain of the AK certificate: %v", got)
+			}
+		})
+	}
+}
+
+func TestAnotherCAIsNoIssuer(t *testing.T) {
+	ca, other := newCA(t, nil), newCA(t, nil)
+	ak, err := other.IssueAK(ecKey(t).Public(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := ca.Chain(ak); len(got) != 1 {
+		t.Errorf("chain to a foreign CA has %d certificates", len(got))
+	}
+	if verifyAt(ca, ak, time.Time{}) == nil {
+		t.Error("a foreign CA's certificate verifies")
+	}
+}
+
+func TestSeededCARepeats(t *testing.T) {
+	now := func() time.Time { return time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC) }
+	pub := ecKey(t).Public()
+	issue := func(seed string) []byte {
+		ca := newCA(t, &tpmsim.CAOptions{Seed: []byte(seed), Now: now})
+		ak, err := ca.IssueAK(pub, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := ca.IssueAK(pub, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ak.SerialNumber.Cmp(again.SerialNumber) == 0 {
+			t.Error("one CA gave one serial number twice")
+		}
+		return slices.Concat(ca.Root().Raw, ca.EKIntermediate().Raw, ca.AKIntermediate().Raw, ak.Raw, again.Raw)
+	}
+	if !bytes.Equal(issue("a"), issue("a")) {
+		t.Error("one seed gives different certificates")
+	}
+	if bytes.Equal(issue("a"), issue("b")) {
+		t.Error("two seeds give the same certificates")
+	}
+	if bytes.Equal(newCA(t, nil).Root().Raw, newCA(t, nil).Root().Raw) {
+		t.Error("two CAs without a seed are the same")
+	}
+}
+
+func TestCAOptionsRefused(t *testing.T) {
+	for name, opts := range map[string]*tpmsim.CAOptions{
+		"algorithm":       {Algorithm: 99},
+		"PSS":             {Algorithm: tpmsim.RSA2048PSS},
+		"RSA from a seed": {Algorithm: tpmsim.RSA2048, Seed: []byte("a")},
+		"long seed":       {Seed: make([]byte, 1025)},
+	} {
+		if _, err := tpmsim.NewCA(opts); !errors.Is(err, tpmsim.ErrOptions) {
+			t.Errorf("%s: %v, want ErrOptions", name, err)
+		}
+	}
+}
+
+func TestIssueConcurrently(t *testing.T) {
+	ca := newCA(t, &tpmsim.CAOptions{Seed: []byte("a")})
+	pub := ecKey(t).Public()
+	var mu sync.Mutex
+	serials := map[string]bool{}
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 5 {
+				c, err := ca.IssueAK(pub, nil)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				serials[c.SerialNumber.String()] = true
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	if len(serials) != 40 {
+		t.Errorf("40 certificates, %d serial numbers", len(serials))
+	}
+}
+
+func TestKeysThatNoCertificateHolds(t *testing.T) {
+	ca := newCA(t, nil)
+	for name, pub := range map[string]any{"nil": nil, "no key": "text", "value, not pointer": rsa.PublicKey{}} {
+		if _, err := ca.IssueAK(pub, nil); err == nil {
+			t.Errorf("%s: issued", name)
+		}
+		if _, err := ca.IssueEK(pub, nil); err == nil {
+			t.Errorf("%s: issued as an EK", name)
+		}
+	}
+}
+
+// OpenSSL is a second opinion on chain and extensions.
+func TestOpenSSLVerifies(t *testing.T) {
+	if _, err := exec.LookPath("openssl"); err != nil {
+		t.Skip("openssl is not installed (Debian: apt-get install openssl)")
+	}
+	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, alg := range []tpmsim.Algorithm{tpmsim.P256, tpmsim.RSA2048} {
+		ca := newCA(t, &tpmsim.CAOptions{Algorithm: alg})
+		dir := t.TempDir()
+		writePEM(t, filepath.Join(dir, "root.pem"), ca.Root())
+		for style := tpmsim.StyleTCG; style <= tpmsim.StyleAzure; style++ {
+			ak, err := ca.IssueAK(ecKey(t).Public(), &tpmsim.AKCertificateOptions{Style: style})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ek, err := ca.IssueEK(rsaKey.Public(), &tpmsim.EKCertificateOptions{Style: style})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for name, c := range map[string]*x509.Certificate{"ak": ak, "ek": ek} {
+				writePEM(t, filepath.Join(dir, "leaf.pem"), c)
+				writePEM(t, filepath.Join(dir, "inter.pem"), ca.Chain(c)[1])
+				cmd := exec.Command("openssl", "verify", "-x509_strict", "-CAfile", "root.pem", "-untrusted", "inter.pem", "leaf.pem")
+				cmd.Dir = dir
+				if out, err := cmd.CombinedOutput(); err != nil {
+					t.Errorf("%v, CA %v, %s: %v\n%s", style, alg, name, err, out)
+				}
+			}
+		}
+	}
+}
+
+func writePEM(t *testing.T, path string, c *x509.Certificate) {
+	t.Helper()
+	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

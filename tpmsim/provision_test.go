@@ -1,0 +1,292 @@
+package tpmsim_test
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/binary"
+	"errors"
+	"testing"
+
+	"github.com/google/go-attestation/attest"
+	"github.com/google/go-tpm/tpm2"
+	"github.com/google/go-tpm/tpm2/transport"
+
+	"github.com/nodeattest/nodeattest/tpmsim"
+)
+
+// sameKey checks that a public area and a certificate hold one key.
+func sameKey(t *testing.T, public *tpm2.TPMTPublic, want crypto.PublicKey) {
+	t.Helper()
+	got, err := tpm2.Pub(*public)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !got.(interface{ Equal(crypto.PublicKey) bool }).Equal(want) {
+		t.Errorf("the TPM makes key %v, the certificate holds %v", got, want)
+	}
+}
+
+func TestDefaultProvisioning(t *testing.T) {
+	onBoth(t, nil, func(t *testing.T, tpm *tpmsim.TPM) {
+		ca := tpm.CA()
+		for index, cert := range map[tpm2.TPMHandle]*x509.Certificate{
+			0x01c00002: tpm.EKCertificate(tpmsim.RSA2048),
+			0x01c0000a: tpm.EKCertificate(tpmsim.P256),
+			0x01c10000: tpm.AKCertificate(tpmsim.RSA2048),
+		} {
+			if !bytes.Equal(readNV(t, tpm, index), cert.Raw) {
+				t.Errorf("NV index %#x does not hold the certificate", uint32(index))
+			}
+			verifyChain(t, ca, cert)
+		}
+		sameKey(t, createPrimary(t, tpm, tpm2.Marshal(tpm2.RSAEKTemplate)), tpm.EKCertificate(tpmsim.RSA2048).PublicKey)
+		sameKey(t, createPrimary(t, tpm, tpm2.Marshal(tpm2.ECCEKTemplate)), tpm.EKCertificate(tpmsim.P256).PublicKey)
+
+		template := readNV(t, tpm, 0x01c10001)
+		if got := binary.BigEndian.Uint32(template[4:8]); got != 0x50072 {
+			t.Errorf("attributes of the AK template %#x, want 0x50072", got)
+		}
+		if !bytes.Equal(template, tpm.AKTemplate(tpmsim.RSA2048)) {
+			t.Error("AKTemplate is not what NV holds")
+		}
+		sameKey(t, createPrimary(t, tpm, template), tpm.AKCertificate(tpmsim.RSA2048).PublicKey)
+
+		if _, err := (tpm2.NVReadPublic{NVIndex: tpmsim.AKTemplateIndexECC}).Execute(tpm); !errors.Is(err, tpm2.TPMRCHandle) {
+			t.Errorf("index of the ECC AK: %v, want TPM_RC_HANDLE", err)
+		}
+		if tpm.AKCertificate(tpmsim.P256) != nil || tpm.EKPublic(tpmsim.P384) != nil || tpm.AKTemplate(tpmsim.P256) != nil {
+			t.Error("there are keys that were not provisioned")
+		}
+		if h, err := tpmsim.LoadedHandles(tpm); err != nil || len(h) != 0 {
+			t.Errorf("provisioning left handles %v, %v", h, err)
+		}
+	})
+}
+
+func TestEKTemplatesAreGoTPMs(t *testing.T) {
+	tpm := simulator(t, nil)
+	if !bytes.Equal(tpm.EKTemplate(tpmsim.RSA2048), tpm2.Marshal(tpm2.RSAEKTemplate)) {
+		t.Error("RSA EK template is not go-tpm's L-1")
+	}
+	if !bytes.Equal(tpm.EKTemplate(tpmsim.P256), tpm2.Marshal(tpm2.ECCEKTemplate)) {
+		t.Error("ECC EK template is not go-tpm's L-2")
+	}
+}
+
+// commandChannel makes a TPM what go-attestation wants.
+type commandChannel struct {
+	tpm transport.TPM
+	rsp bytes.Buffer
+}
+
+func (c *commandChannel) Write(p []byte) (int, error) {
+	rsp, err := c.tpm.Send(p)
+	c.rsp.Write(rsp)
+	return len(p), err
+}
+
+func (c *commandChannel) Read(p []byte) (int, error)      { return c.rsp.Read(p) }
+func (c *commandChannel) Close() error                    { return nil }
+func (c *commandChannel) MeasurementLog() ([]byte, error) { return nil, nil }
+
+func TestGoAttestationReadsEKCertificates(t *testing.T) {
+	onBoth(t, nil, func(t *testing.T, tpm *tpmsim.TPM) {
+		a, err := attest.OpenTPM(&attest.OpenConfig{CommandChannel: &commandChannel{tpm: tpm}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer a.Close()
+		eks, err := a.EKCertificates()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(eks) != 2 {
+			t.Fatalf("go-attestation finds %d EK certificates, want 2", len(eks))
+		}
+		for i, alg := range []tpmsim.Algorithm{tpmsim.RSA2048, tpmsim.P256} {
+			if !eks[i].Certificate.Equal(tpm.EKCertificate(alg)) {
+				t.Errorf("EK certificate %d is not that of %v", i, alg)
+			}
+		}
+	})
+}
+
+func TestEveryAKAlgorithm(t *testing.T) {
+	opts := &tpmsim.Options{EKs: []tpmsim.Algorithm{}, AKs: []tpmsim.AK{
+		{},
+		{Algorithm: tpmsim.RSA2048PSS, TemplateIndex: 0x01c10011, CertificateIndex: 0x01c10010},
+		{Algorithm: tpmsim.P256},
+		{Algorithm: tpmsim.P384, TemplateIndex: 0x01c10013, CertificateIndex: 0x01c10012},
+	}}
+	onBoth(t, opts, func(t *testing.T, tpm *tpmsim.TPM) {
+		for alg, at := range map[tpmsim.Algorithm]tpm2.TPMHandle{
+			tpmsim.RSA2048: 0x01c10000, tpmsim.RSA2048PSS: 0x01c10010, tpmsim.P256: 0x01c10002, tpmsim.P384: 0x01c10012,
+		} {
+			cert, err := x509.ParseCertificate(readNV(t, tpm, at))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !cert.Equal(tpm.AKCertificate(alg)) {
+				t.Errorf("%v: another certificate in NV", alg)
+			}
+			sameKey(t, createPrimary(t, tpm, readNV(t, tpm, at+1)), cert.PublicKey)
+		}
+	})
+}
+
+func TestNonceFillsUnique(t *testing.T) {
+	nonce := bytes.Repeat([]byte{0xa5}, 20)
+	opts := &tpmsim.Options{EKs: []tpmsim.Algorithm{}, AKs: []tpmsim.AK{
+		{NonceIndex: 0x01c10020, Nonce: nonce},
+		{Algorithm: tpmsim.P256, NonceIndex: 0x01c10021},
+	}}
+	onBoth(t, opts, func(t *testing.T, tpm *tpmsim.TPM) {
+		if got := readNV(t, tpm, 0x01c10020); !bytes.Equal(got, nonce) {
+			t.Errorf("nonce in NV %x, want %x", got, nonce)
+		}
+		// RSA: the modulus, the last 256 bytes of the template.
+		template := readNV(t, tpm, tpmsim.AKTemplateIndexRSA)
+		if !bytes.Equal(template[len(template)-256:], make([]byte, 256)) {
+			t.Errorf("unique field of the template in NV is not 256 zeros: %x", template)
+		}
+		plain := createPrimary(t, tpm, template)
+		copy(template[len(template)-256:], nonce)
+		if !bytes.Equal(template, tpm.AKTemplate(tpmsim.RSA2048)) {
+			t.Error("AKTemplate is not the NV template with the nonce")
+		}
+		sameKey(t, createPrimary(t, tpm, template), tpm.AKCertificate(tpmsim.RSA2048).PublicKey)
+		if pub, _ := tpm2.Pub(*plain); pub.(*rsa.PublicKey).Equal(tpm.AKPublic(tpmsim.RSA2048)) {
+			t.Error("the nonce makes no difference")
+		}
+		// ECC: X, before the size of Y and Y.
+		template, nonce := readNV(t, tpm, tpmsim.AKTemplateIndexECC), readNV(t, tpm, 0x01c10021)
+		copy(template[len(template)-32-2-32:], nonce)
+		sameKey(t, createPrimary(t, tpm, template), tpm.AKCertificate(tpmsim.P256).PublicKey)
+	})
+}
+
+func TestTemplateOfTheCaller(t *testing.T) {
+	srk := tpm2.BytesAs2B[tpm2.TPMTPublic](tpm2.Marshal(tpm2.ECCSRKTemplate))
+	template, err := srk.Contents()
+	if err != nil {
+		t.Fatal(err)
+	}
+	template.ObjectAttributes = tpm2.TPMAObject{FixedTPM: true, FixedParent: true, SensitiveDataOrigin: true, UserWithAuth: true, SignEncrypt: true}
+	template.Parameters = tpm2.NewTPMUPublicParms(tpm2.TPMAlgECC, &tpm2.TPMSECCParms{CurveID: tpm2.TPMECCNistP256})
+	tpm := simulator(t, &tpmsim.Options{EKs: []tpmsim.Algorithm{}, AKs: []tpmsim.AK{{Algorithm: tpmsim.P256, Template: template}}})
+	public := createPrimary(t, tpm, readNV(t, tpm, tpmsim.AKTemplateIndexECC))
+	if public.ObjectAttributes.Restricted {
+		t.Error("the AK is restricted, its template is not")
+	}
+	sameKey(t, public, tpm.AKCertificate(tpmsim.P256).PublicKey)
+}
+
+func TestCertificateInNVVariants(t *testing.T) {
+	tests := map[string]struct {
+		ak    tpmsim.AK
+		front int
+		back  int
+	}{
+		"padding":            {tpmsim.AK{Padding: 300}, 0, 300},
+		"header":             {tpmsim.AK{Header: true}, 7, 0},
+		"header and padding": {tpmsim.AK{Header: true, Padding: 5}, 7, 5},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			tpm := simulator(t, &tpmsim.Options{EKs: []tpmsim.Algorithm{}, AKs: []tpmsim.AK{tt.ak}})
+			der := tpm.AKCertificate(tpmsim.RSA2048).Raw
+			got := readNV(t, tpm, tpmsim.AKCertificateIndexRSA)
+			if len(got) != tt.front+len(der)+tt.back || !bytes.Equal(got[tt.front:tt.front+len(der)], der) {
+				t.Fatalf("%d bytes in NV, certificate has %d", len(got), len(der))
+			}
+			if tt.front == 7 {
+				want := append([]byte{0x10, 0x01, 0x00}, binary.BigEndian.AppendUint16(nil, uint16(len(der)+2))...)
+				want = append(want, 0x10, 0x02)
+				if !bytes.Equal(got[:7], want) {
+					t.Errorf("header %x, want %x", got[:7], want)
+				}
+			}
+			if !bytes.Equal(got[len(got)-tt.back:], bytes.Repeat([]byte{0xff}, tt.back)) {
+				t.Errorf("padding %x", got[len(got)-tt.back:])
+			}
+		})
+	}
+	t.Run("no certificate", func(t *testing.T) {
+		tpm := simulator(t, &tpmsim.Options{EKs: []tpmsim.Algorithm{}, AKs: []tpmsim.AK{{NoCertificate: true}}})
+		if tpm.AKCertificate(tpmsim.RSA2048) != nil {
+			t.Error("there is a certificate")
+		}
+		if tpm.AKPublic(tpmsim.RSA2048) == nil {
+			t.Error("there is no AK")
+		}
+		if _, err := (tpm2.NVReadPublic{NVIndex: tpmsim.AKCertificateIndexRSA}).Execute(tpm); !errors.Is(err, tpm2.TPMRCHandle) {
+			t.Errorf("certificate's index: %v, want TPM_RC_HANDLE", err)
+		}
+	})
+}
+
+func TestWriteNV(t *testing.T) {
+	onBoth(t, bare(), func(t *testing.T, tpm *tpmsim.TPM) {
+		const index = 0x01c10042
+		for _, n := range []int{1, 1023, 1024, 1025, 2048, 7} { // each replaces the one before
+			data := bytes.Repeat([]byte{byte(n), 0x5a}, n)[:n]
+			if err := tpm.WriteNV(index, data); err != nil {
+				t.Fatalf("%d bytes: %v", n, err)
+			}
+			if got := readNV(t, tpm, index); !bytes.Equal(got, data) {
+				t.Errorf("%d bytes: read back %x", n, got)
+			}
+		}
+		for _, n := range []int{0, 2049} {
+			if err := tpm.WriteNV(index, make([]byte, n)); !errors.Is(err, tpmsim.ErrOptions) {
+				t.Errorf("%d bytes: %v, want ErrOptions", n, err)
+			}
+		}
+		for range 2 { // the second time it is gone already
+			if err := tpm.DeleteNV(index); err != nil {
+				t.Errorf("DeleteNV: %v", err)
+			}
+		}
+		if err := tpm.WriteNV(0x81000001, []byte{1}); err == nil {
+			t.Error("WriteNV at a handle that is no NV index succeeded")
+		}
+	})
+}
+
+// What the platform provisioned survives TPM2_Clear by the owner, and the owner
+// cannot delete it.
+func TestProvisioningSurvivesTheOwner(t *testing.T) {
+	onBoth(t, nil, func(t *testing.T, tpm *tpmsim.TPM) {
+		name := tpm2.TPM2BName{}
+		if rsp, err := (tpm2.NVReadPublic{NVIndex: tpmsim.AKTemplateIndexRSA}).Execute(tpm); err != nil {
+			t.Fatal(err)
+		} else {
+			name = rsp.NVName
+		}
+		_, err := tpm2.NVUndefineSpace{
+			AuthHandle: tpm2.AuthHandle{Handle: tpm2.TPMRHOwner, Auth: tpm2.PasswordAuth(nil)},
+			NVIndex:    tpm2.NamedHandle{Handle: tpmsim.AKTemplateIndexRSA, Name: name},
+		}.Execute(tpm)
+		if err == nil {
+			t.Error("the owner deleted the AK template")
+		}
+		if _, err := (tpm2.Clear{AuthHandle: tpm2.AuthHandle{Handle: tpm2.TPMRHLockout, Auth: tpm2.PasswordAuth(nil)}}).Execute(tpm); err != nil {
+			t.Fatal(err)
+		}
+		sameKey(t, createPrimary(t, tpm, readNV(t, tpm, tpmsim.AKTemplateIndexRSA)), tpm.AKCertificate(tpmsim.RSA2048).PublicKey)
+	})
+}
+
+func TestCertifyAK(t *testing.T) {
+	tpm := simulator(t, &tpmsim.Options{EKs: []tpmsim.Algorithm{}, Instance: tpmsim.DefaultInstance(), AKs: []tpmsim.AK{{NoCertificate: true}}})
+	cert, err := tpm.CertifyAK(tpm.AKPublic(tpmsim.RSA2048), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	verifyChain(t, tpm.CA(), cert)
+	if want := "4242424242424242424"; cert.Subject.CommonName != want {
+		t.Errorf("subject %v, want CN %s", cert.Subject, want)
+	}
+}
