@@ -96,7 +96,7 @@ func loadAK(ctx context.Context, h *handles, source *AKSource, endorsementPasswo
 	if err != nil {
 		return nil, fmt.Errorf("attestation key: %w", err)
 	}
-	if err := checkOwnAK(ak.public); err != nil {
+	if err := checkAKPublic(ak.public); err != nil {
 		return nil, fmt.Errorf("attestation key: no verifier accepts it: %w", err)
 	}
 	return ak, nil
@@ -131,7 +131,12 @@ func loadUncheckedAK(ctx context.Context, h *handles, source *AKSource, password
 
 // createPrimary makes a primary key with an empty password in a hierarchy.
 func createPrimary(ctx context.Context, h *handles, hierarchy tpm2.TPMHandle, password, template []byte) (*loadedKey, error) {
-	rsp, err := run(ctx, h.tpm, tpm2.CreatePrimary{
+	want, err := ParsePublic(template)
+	if err != nil {
+		return nil, fmt.Errorf("template: %w", err)
+	}
+	isOurs := func(p *Public) bool { return bytes.Equal(p.beforeUnique(), want.beforeUnique()) }
+	rsp, err := load(ctx, h, isOurs, tpm2.CreatePrimary{
 		PrimaryHandle: withPassword(hierarchy, nil, password),
 		InPublic:      tpm2.BytesAs2B[tpm2.TPMTPublic](template),
 	}, "TPM2_CreatePrimary in the %s hierarchy", hierarchyWord(hierarchy))
@@ -162,22 +167,6 @@ func newLoadedKey(handle tpm2.TPMHandle, name, area []byte) (*loadedKey, error) 
 		return nil, fmt.Errorf("the TPM gives the Name %x for 0x%08x, its public area has %x", name, uint32(handle), want)
 	}
 	return &loadedKey{handle: handle, name: name, public: public}, nil
-}
-
-// checkOwnAK demands what verifiers demand of an attestation key's public area.
-func checkOwnAK(p *Public) error {
-	const must = AttributeFixedTPM | AttributeFixedParent | AttributeSensitiveDataOrigin | AttributeRestricted | AttributeSign
-	const mustNot = AttributeDecrypt | AttributeX509Sign
-	if !p.Attributes.Has(must) || p.Attributes.HasAny(mustNot) {
-		return fmt.Errorf("attributes: got %s, want %s and neither of %s", p.Attributes, must, mustNot)
-	}
-	if p.Scheme.Alg == tpm2.TPMAlgNull {
-		return errors.New("scheme: got NULL, want the key's own scheme and hash")
-	}
-	if p.NameAlg == tpm2.TPMAlgSHA1 {
-		return errors.New("name algorithm: got SHA1, want SHA256 or more")
-	}
-	return nil
 }
 
 // explainPassword says what an authorization failure of a hierarchy means.

@@ -104,6 +104,43 @@ func run[R any](ctx context.Context, tpm transport.TPM, cmd command[R], what str
 	return rsp, nil
 }
 
+// load is run for a command that loads an object. If the connection fails, the TPM
+// may have done it and only the response with the handle be lost: so what isOurs
+// is looked for among the loaded objects, and kept to be flushed with the rest.
+func load[R any](ctx context.Context, h *handles, isOurs func(*Public) bool, cmd command[R], what string, args ...any) (*R, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("before %s: %w", fmt.Sprintf(what, args...), err)
+	}
+	rsp, err := run(context.WithoutCancel(ctx), h.tpm, cmd, what, args...)
+	if answer := tpm2.TPMRC(0); err != nil && !errors.As(err, &answer) {
+		h.keepLost(isOurs)
+	}
+	return rsp, err
+}
+
+// keepLost keeps every loaded object that isOurs and is not kept yet. If the TPM
+// cannot be asked, there is nothing to be done about what it has loaded.
+func (h *handles) keepLost(isOurs func(*Public) bool) {
+	rsp, err := tpm2.GetCapability{
+		Capability: tpm2.TPMCapHandles, Property: uint32(tpm2.TPMHTTransient) << 24, PropertyCount: 64,
+	}.Execute(h.tpm)
+	if err != nil {
+		return
+	}
+	list, err := rsp.CapabilityData.Data.Handles()
+	if err != nil {
+		return
+	}
+	for _, handle := range list.Handle {
+		if slices.ContainsFunc(h.open, func(o openHandle) bool { return o.handle == handle }) {
+			continue
+		}
+		if k, err := readPublic(context.Background(), h, handle); err == nil && isOurs(k.public) {
+			h.keep(handle, k.name)
+		}
+	}
+}
+
 // withPassword is a handle and the password for it; nil is the empty one. Names
 // count in HMAC sessions only, so any will do for an object.
 func withPassword(handle tpm2.TPMHandle, name, password []byte) tpm2.AuthHandle {

@@ -61,7 +61,8 @@ func (k *softwareKey) Public() crypto.PublicKey { return k.key }
 func (k *softwareKey) Format(f fmt.State, _ rune) { fmt.Fprintf(f, "attest.SoftwareKey(%T)", k.key) }
 
 func (k *softwareKey) load(ctx context.Context, h *handles) (*loadedKey, func() error, error) {
-	rsp, err := run(ctx, h.tpm, tpm2.LoadExternal{
+	isOurs := func(p *Public) bool { return p.SameKey(k.key) }
+	rsp, err := load(ctx, h, isOurs, tpm2.LoadExternal{
 		InPrivate: tpm2.New2B(k.sensitive),
 		InPublic:  tpm2.New2B(*k.public),
 		Hierarchy: tpm2.TPMRHNull,

@@ -27,6 +27,9 @@ func readPrivateFile(path string, maxSize int) ([]byte, error) {
 		return nil, errNoPrivateFile
 	}
 	if err != nil {
+		if info, lerr := os.Lstat(path); lerr == nil && info.Mode().Type() == fs.ModeSymlink {
+			return nil, fmt.Errorf("%w: it is a symbolic link", ErrPasswordFile)
+		}
 		return nil, err
 	}
 	defer f.Close()

@@ -14,7 +14,7 @@ const openNoFollow = syscall.O_NOFOLLOW | syscall.O_NONBLOCK
 
 // checkPrivate refuses a file that others could have written or can read.
 func checkPrivate(info fs.FileInfo) error {
-	if mode := info.Mode(); mode.Perm()&0o177 != 0 || mode&(fs.ModeSetuid|fs.ModeSetgid|fs.ModeSticky) != 0 {
+	if mode := info.Mode(); mode.Perm() != 0o600 || mode&(fs.ModeSetuid|fs.ModeSetgid|fs.ModeSticky) != 0 {
 		return fmt.Errorf("%w: got mode %v, want 0600", ErrPasswordFile, mode)
 	}
 	stat, ok := info.Sys().(*syscall.Stat_t)

@@ -109,10 +109,8 @@ func padded[S ~string | ~[]byte](s S, size int) []byte {
 // it to the width of the key (ECC: the field X, and Y stays); TCG EK Credential
 // Profile 2.6, 2.2.1. The rest of the template is untouched.
 func fillUnique(template *Public, nonce []byte) ([]byte, error) {
-	head := template.Raw[:len(template.Raw)-2-len(template.Modulus)]
 	width := int(template.KeyBits) / 8
 	if template.Type == tpm2.TPMAlgECC {
-		head = template.Raw[:len(template.Raw)-4-len(template.X)-len(template.Y)]
 		curve, _ := curveOf(template.Curve)
 		width = curve.width
 	}
@@ -120,10 +118,19 @@ func fillUnique(template *Public, nonce []byte) ([]byte, error) {
 		return nil, fmt.Errorf("nonce of %d bytes for a key of %d", len(nonce), width)
 	}
 
-	b := cryptobyte.NewBuilder(slices.Clone(head))
+	b := cryptobyte.NewBuilder(slices.Clone(template.beforeUnique()))
 	addTPM2B(b, padded(nonce, width))
 	if template.Type == tpm2.TPMAlgECC {
 		addTPM2B(b, template.Y)
 	}
 	return b.Bytes()
+}
+
+// beforeUnique is everything up to the unique field, the last one: what a key has
+// in common with its template.
+func (p *Public) beforeUnique() []byte {
+	if p.Type == tpm2.TPMAlgECC {
+		return p.Raw[:len(p.Raw)-4-len(p.X)-len(p.Y)]
+	}
+	return p.Raw[:len(p.Raw)-2-len(p.Modulus)]
 }

@@ -130,7 +130,8 @@ func (k *TPMKey) create(ctx context.Context, h *handles, area *tpm2.TPMTPublic, 
 	if err != nil {
 		return err
 	}
-	rsp, err := run(ctx, h.tpm, tpm2.Load{ParentHandle: auth, InPrivate: made.OutPrivate, InPublic: made.OutPublic},
+	isOurs := func(p *Public) bool { return bytes.Equal(p.Raw, made.OutPublic.Bytes()) }
+	rsp, err := load(ctx, h, isOurs, tpm2.Load{ParentHandle: auth, InPrivate: made.OutPrivate, InPublic: made.OutPublic},
 		"TPM2_Load under 0x%08x", uint32(parent.handle))
 	if err != nil {
 		return err
@@ -212,7 +213,8 @@ func (k *TPMKey) load(ctx context.Context, h *handles) (*loadedKey, func() error
 	case k.saved == nil:
 		return nil, nil, os.ErrClosed
 	}
-	rsp, err := run(ctx, h.tpm, tpm2.ContextLoad{Context: *k.saved}, "TPM2_ContextLoad")
+	isOurs := func(p *Public) bool { return bytes.Equal(p.Raw, k.public.Raw) }
+	rsp, err := load(ctx, h, isOurs, tpm2.ContextLoad{Context: *k.saved}, "TPM2_ContextLoad")
 	if err != nil {
 		return nil, nil, err
 	}

@@ -1,0 +1,15 @@
+// Package attesttest has a node and a control plane for tests of code that uses
+// package attest: a node with a TPM, an AK certificate and a provider ID, and a
+// control plane that trusts the node's issuer, knows the machine and issues
+// certificates.
+//
+//	node := attesttest.NewNode(t, nil)
+//	plane := attesttest.NewControlPlane(t, node)
+//	issued, err := plane.Join(ctx, node)
+//
+// Everything is real but the machine: the TPM is the reference simulator (or
+// swtpm, where a TPM is given), evidence is produced and verified by package
+// attest, requests are checked by package csr. The in-process simulator exists
+// once a process: a second node needs a TPM of its own ([NodeOptions.TPM], for
+// example tpmsim.Swtpm), or the first one closed.
+package attesttest

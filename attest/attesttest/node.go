@@ -1,0 +1,295 @@
+package attesttest
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/tpmsim"
+)
+
+// Values that a node and a control plane of this package share unless told
+// otherwise.
+const (
+	// ClusterID is the cluster's name on both sides.
+	ClusterID = "attesttest"
+	// NodeName is the first node's name.
+	NodeName = "node-1"
+	// ProviderID is its provider ID.
+	ProviderID = "sim://attesttest/node-1"
+	// TokenID is the bootstrap token with which a node comes.
+	TokenID = "attest"
+)
+
+// NodeOptions say what node is wanted. Nil and each zero field are a sensible
+// default.
+type NodeOptions struct {
+	// Name is the node's name; "" means [NodeName].
+	Name string
+	// ProviderID is what the node claims; "" means [ProviderID].
+	ProviderID string
+	// ClusterID is the cluster that it means to join; "" means [ClusterID].
+	ClusterID string
+	// TPM is the node's; nil means a new in-process simulator, which the node then
+	// closes.
+	TPM *tpmsim.TPM
+	// TPMOptions are for that simulator.
+	TPMOptions *tpmsim.Options
+	// AK says where the attestation key comes from. The zero value is the RSA key
+	// of Google Compute Engine's NV indexes, with which tpmsim provisions its TPMs.
+	AK attest.AKSource
+	// Certificates are the AK's, DER, leaf first; nil means the one in NV and the
+	// CA's intermediate.
+	Certificates [][]byte
+	// Profile is that of the issuer of the AK certificate; the zero value means
+	// attest.ProfileTCG.
+	Profile attest.Profile
+	// Key is the kubelet's TLS key in software; nil means a new P-256 key.
+	Key crypto.Signer
+	// TPMKey, if set, makes the TLS key in the TPM instead.
+	TPMKey attest.KeyKind
+	// Purpose is what the certificate is for; zero means csr.PurposeClient.
+	Purpose csr.Purpose
+	// DNSNames and IPAddresses are the SANs of a request for serving.
+	DNSNames    []string
+	IPAddresses []netip.Addr
+	// ExpirationSeconds is the lifetime to ask for; 0 means none.
+	ExpirationSeconds int32
+}
+
+// Node is a node with a TPM. Its fields may be changed between calls, for tests
+// of what must be refused.
+type Node struct {
+	TPM *tpmsim.TPM
+	// Shared is the way to that TPM which everything else of the node uses.
+	Shared     *attest.SharedTPM
+	Attester   *attest.Attester
+	Name       string
+	ProviderID string
+	// Key is the TLS key, Certified the same as the TPM is shown it.
+	Key       crypto.Signer
+	Certified attest.Key
+	// Subject is what the node's messages are bound to; Subject.Request is the
+	// PKCS#10 request.
+	Subject attest.Subject
+	Purpose csr.Purpose
+	Profile attest.Profile
+	// Username and Groups are the requester's, as the API server would set them.
+	Username string
+	Groups   []string
+
+	ownsTPM  bool
+	resident *attest.TPMKey
+}
+
+// NewNode returns a node and closes it when the test ends. It fails the test if
+// there is no TPM to be had.
+func NewNode(t testing.TB, opts *NodeOptions) *Node {
+	t.Helper()
+	n, err := OpenNode(opts)
+	if err != nil {
+		t.Fatalf("attesttest: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := n.Close(); err != nil {
+			t.Errorf("attesttest: %v", err)
+		}
+	})
+	return n
+}
+
+// OpenNode returns a node for use outside tests; the caller closes it.
+func OpenNode(opts *NodeOptions) (*Node, error) {
+	o := withDefaults(opts)
+	n := &Node{TPM: o.TPM, Name: o.Name, ProviderID: o.ProviderID, Key: o.Key, Purpose: o.Purpose, Profile: o.Profile,
+		Username: "system:bootstrap:" + TokenID, Groups: []string{"system:bootstrappers", "system:authenticated"}}
+	if n.TPM == nil {
+		tpm, err := tpmsim.Open(o.TPMOptions)
+		if err != nil {
+			return nil, err
+		}
+		n.TPM, n.ownsTPM = tpm, true
+	}
+	if err := n.prepare(&o); err != nil {
+		_ = n.Close()
+		return nil, err
+	}
+	return n, nil
+}
+
+func withDefaults(opts *NodeOptions) NodeOptions {
+	o := NodeOptions{}
+	if opts != nil {
+		o = *opts
+	}
+	if o.Name == "" {
+		o.Name = NodeName
+	}
+	if o.ProviderID == "" {
+		o.ProviderID = ProviderID
+	}
+	if o.ClusterID == "" {
+		o.ClusterID = ClusterID
+	}
+	if o.Purpose == 0 {
+		o.Purpose = csr.PurposeClient
+	}
+	if o.Profile.Name == "" {
+		o.Profile = attest.ProfileTCG()
+	}
+	if (o.AK == attest.AKSource{}) {
+		o.AK = attest.GCERSA()
+	}
+	return o
+}
+
+func (n *Node) prepare(o *NodeOptions) (err error) {
+	n.Shared = attest.ShareTPM(n.TPM)
+	if err := n.prepareKey(o.TPMKey); err != nil {
+		return err
+	}
+	options := &attest.AttesterOptions{Certificates: o.Certificates}
+	if len(o.Certificates) == 0 {
+		options.Intermediates = [][]byte{n.TPM.CA().AKIntermediate().Raw}
+	}
+	if n.Attester, err = attest.NewAttester(n.Shared, o.AK, options); err != nil {
+		return err
+	}
+	n.Subject = attest.Subject{ClusterID: o.ClusterID, ExpirationSeconds: o.ExpirationSeconds, SignerName: csr.SignerClientTPM}
+	if n.Purpose == csr.PurposeServing {
+		n.Subject.SignerName = csr.SignerServingTPM
+		n.Username, n.Groups = "system:node:"+n.Name, []string{"system:nodes", "system:authenticated"}
+	}
+	n.Subject.Request, err = csr.Create(n.Purpose, n.Key, n.Name, &csr.CreateOptions{ProviderID: n.ProviderID, DNSNames: o.DNSNames, IPAddresses: o.IPAddresses})
+	return err
+}
+
+func (n *Node) prepareKey(kind attest.KeyKind) (err error) {
+	if kind != 0 {
+		resident, err := attest.CreateTPMKey(context.Background(), n.Shared, kind, nil)
+		if err != nil {
+			return err
+		}
+		n.Key, n.Certified, n.resident = resident, resident, resident
+		return nil
+	}
+	if n.Key == nil {
+		if n.Key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
+			return err
+		}
+	}
+	n.Certified, err = attest.SoftwareKey(n.Key)
+	return err
+}
+
+// Close closes what the node opened: its key in the TPM, and the TPM if it was
+// not given one.
+func (n *Node) Close() error {
+	var errs []error
+	if n.resident != nil {
+		errs = append(errs, n.resident.Close())
+		n.resident = nil
+	}
+	if n.ownsTPM {
+		n.ownsTPM = false
+		errs = append(errs, n.TPM.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Roots are the roots of the issuer of the node's AK certificate.
+func (n *Node) Roots() []*x509.Certificate { return []*x509.Certificate{n.TPM.CA().Root()} }
+
+// Hello returns the request object with the node's hello, created at the given
+// time.
+func (n *Node) Hello(ctx context.Context, created time.Time) (*csr.Request, error) {
+	bundle, err := n.Attester.Hello(ctx, &n.Subject)
+	if err != nil {
+		return nil, err
+	}
+	return n.Object(bundle, csr.SignerChallengeTPM, created)
+}
+
+// Answer returns the request object with the node's answer to a challenge,
+// created at the given time.
+func (n *Node) Answer(ctx context.Context, challenge []byte, created time.Time) (*csr.Request, error) {
+	bundle, err := n.Attester.Answer(ctx, challenge, n.Certified, &n.Subject)
+	if err != nil {
+		return nil, err
+	}
+	return n.Object(bundle, n.Subject.SignerName, created)
+}
+
+// Object returns the object that the API server would keep of a bundle that this
+// node files.
+func (n *Node) Object(bundle *csr.Bundle, signerName string, created time.Time) (*csr.Request, error) {
+	pem, err := bundle.Encode()
+	if err != nil {
+		return nil, fmt.Errorf("attesttest: %w", err)
+	}
+	r := &csr.Request{
+		Metadata: csr.Metadata{Name: "csr-" + n.Name, UID: "6f2b0f6a-0000-4000-8000-000000000001", CreationTimestamp: created.Truncate(time.Second)},
+		Spec: csr.Spec{
+			Request:    pem,
+			SignerName: signerName,
+			Usages:     csr.Usages(n.Purpose, false),
+			Username:   n.Username,
+			Groups:     n.Groups,
+		},
+	}
+	if n.Subject.ExpirationSeconds != 0 {
+		r.Spec.ExpirationSeconds = &n.Subject.ExpirationSeconds
+	}
+	return r, nil
+}
+
+// identity is the machine's identity as the profile finds it in the AK
+// certificate.
+func (n *Node) identity() (attest.Identity, error) {
+	bundle, err := n.Attester.Hello(context.Background(), &n.Subject)
+	if err != nil {
+		return "", err
+	}
+	evidence, err := attest.ParseAttestationBundle(bundle.Data)
+	if err != nil {
+		return "", err
+	}
+	leaf, err := x509.ParseCertificate(evidence.Certificates[0])
+	if err != nil {
+		return "", err
+	}
+	for _, s := range n.Profile.Identity {
+		if id, err := s.Identify(leaf); id != "" || err != nil {
+			return id, err
+		}
+	}
+	return "", errors.New("attesttest: the AK certificate names no machine")
+}
+
+// subjectAltNames are the SANs of the node's request, which the inventory of a
+// control plane that admits the node then has.
+func (n *Node) subjectAltNames() ([]string, []netip.Addr, error) {
+	request, err := x509.ParseCertificateRequest(n.Subject.Request)
+	if err != nil {
+		return nil, nil, err
+	}
+	var ips []netip.Addr
+	for _, ip := range request.IPAddresses {
+		addr, ok := netip.AddrFromSlice(ip)
+		if !ok {
+			return nil, nil, errors.New("attesttest: a bad IP address in the request")
+		}
+		ips = append(ips, addr.Unmap())
+	}
+	return request.DNSNames, ips, nil
+}
