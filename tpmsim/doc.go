@@ -32,7 +32,7 @@
 //	0x01c10002  AK certificate, ECC          (DER)
 //	0x01c10003  AK template, ECC             (TPMT_PUBLIC)
 //
-// No key is persistent: TPM2_CreatePrimary under the endorsement hierarchy with
+// Unless [Options].PersistEKs asks for it no key is persistent: TPM2_CreatePrimary under the endorsement hierarchy with
 // the template makes the certified key again. Every hierarchy has the empty
 // password.
 package tpmsim

@@ -21,6 +21,12 @@ const (
 	AKTemplateIndexECC        tpm2.TPMHandle = 0x01c10003 // same
 )
 
+// The persistent handles of EKs, where [Options].PersistEKs asks for them.
+const (
+	EKHandleRSA2048 tpm2.TPMHandle = 0x81010001
+	EKHandleP256    tpm2.TPMHandle = 0x81010002
+)
+
 // Options say what TPM is wanted. A nil *Options, and each zero field, is a sensible
 // default: a random TPM with a CA of its own, both EK certificates and an RSA AK
 // with a certificate in the TCG's style.
@@ -39,6 +45,10 @@ type Options struct {
 	// EKs are the EKs to certify: RSA2048 and P256 are possible. nil: both; empty
 	// but not nil: none.
 	EKs []Algorithm
+
+	// PersistEKs also makes the EKs persistent, at EKHandleRSA2048 and EKHandleP256,
+	// as many makers and operating systems do.
+	PersistEKs bool
 
 	// AKs are the AKs whose templates and certificates go to NV. nil: one, RSA2048;
 	// empty but not nil: none.

@@ -27,7 +27,7 @@ func provision(dev device, tcti string, o *Options) (_ *TPM, err error) {
 		return nil, err
 	}
 	for _, a := range o.EKs {
-		if err := t.provisionEK(a); err != nil {
+		if err := t.provisionEK(a, o.PersistEKs); err != nil {
 			return nil, err
 		}
 	}
@@ -43,21 +43,24 @@ func provision(dev device, tcti string, o *Options) (_ *TPM, err error) {
 	return t, nil
 }
 
-func (t *TPM) provisionEK(a Algorithm) error {
+func (t *TPM) provisionEK(a Algorithm, persist bool) error {
 	template, err := ekTemplate(a)
 	if err != nil {
 		return err
 	}
-	k, err := t.primary(a, template)
+	index, handle := EKCertificateIndexRSA2048, EKHandleRSA2048
+	if a == P256 {
+		index, handle = EKCertificateIndexP256, EKHandleP256
+	}
+	if !persist {
+		handle = 0
+	}
+	k, err := t.primary(a, template, handle)
 	if err != nil {
 		return err
 	}
 	if k.certificate, err = t.ca.IssueEK(k.public, nil); err != nil {
 		return err
-	}
-	index := EKCertificateIndexRSA2048
-	if a == P256 {
-		index = EKCertificateIndexP256
 	}
 	if err := t.WriteNV(index, k.certificate.Raw); err != nil {
 		return err
@@ -83,7 +86,7 @@ func (t *TPM) provisionAK(a *AK) error {
 	if err := t.WriteNV(a.TemplateIndex, tpm2.Marshal(*stored)); err != nil {
 		return err
 	}
-	k, err := t.primary(a.Algorithm, filled)
+	k, err := t.primary(a.Algorithm, filled, 0)
 	if err != nil {
 		return err
 	}
@@ -131,9 +134,9 @@ func (a *AK) stored(der []byte) []byte {
 	return append(b, bytes.Repeat([]byte{0xff}, a.Padding)...)
 }
 
-// primary makes a primary key of the endorsement hierarchy, and flushes it: what
-// counts is that the template makes the same key again.
-func (t *TPM) primary(a Algorithm, template *tpm2.TPMTPublic) (key, error) {
+// primary makes a primary key of the endorsement hierarchy, persists it unless
+// persistent is 0, and flushes it: the template makes the same key again.
+func (t *TPM) primary(a Algorithm, template *tpm2.TPMTPublic, persistent tpm2.TPMHandle) (_ key, err error) {
 	rsp, err := tpm2.CreatePrimary{
 		PrimaryHandle: tpm2.TPMRHEndorsement,
 		InPublic:      tpm2.New2B(*template),
@@ -141,8 +144,20 @@ func (t *TPM) primary(a Algorithm, template *tpm2.TPMTPublic) (key, error) {
 	if err != nil {
 		return key{}, fmt.Errorf("tpmsim: create the primary key %v: %w", a, err)
 	}
-	if _, err := (tpm2.FlushContext{FlushHandle: rsp.ObjectHandle}).Execute(t); err != nil {
-		return key{}, fmt.Errorf("tpmsim: flush the primary key %v: %w", a, err)
+	defer func() {
+		if _, ferr := (tpm2.FlushContext{FlushHandle: rsp.ObjectHandle}).Execute(t); ferr != nil {
+			err = errors.Join(err, fmt.Errorf("tpmsim: flush the primary key %v: %w", a, ferr))
+		}
+	}()
+	if persistent != 0 {
+		_, err := tpm2.EvictControl{
+			Auth:             tpm2.TPMRHOwner,
+			ObjectHandle:     &tpm2.NamedHandle{Handle: rsp.ObjectHandle, Name: rsp.Name},
+			PersistentHandle: persistent,
+		}.Execute(t)
+		if err != nil {
+			return key{}, fmt.Errorf("tpmsim: persist the primary key %v: %w", a, err)
+		}
 	}
 	public, err := rsp.OutPublic.Contents()
 	if err != nil {

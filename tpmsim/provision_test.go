@@ -91,8 +91,9 @@ func (c *commandChannel) Read(p []byte) (int, error)      { return c.rsp.Read(p)
 func (c *commandChannel) Close() error                    { return nil }
 func (c *commandChannel) MeasurementLog() ([]byte, error) { return nil, nil }
 
+// go-attestation wants an ECC EK at its persistent handle.
 func TestGoAttestationReadsEKCertificates(t *testing.T) {
-	onBoth(t, nil, func(t *testing.T, tpm *tpmsim.TPM) {
+	onBoth(t, &tpmsim.Options{PersistEKs: true}, func(t *testing.T, tpm *tpmsim.TPM) {
 		a, err := attest.OpenTPM(&attest.OpenConfig{CommandChannel: &commandChannel{tpm: tpm}})
 		if err != nil {
 			t.Fatal(err)
@@ -109,6 +110,19 @@ func TestGoAttestationReadsEKCertificates(t *testing.T) {
 			if !eks[i].Certificate.Equal(tpm.EKCertificate(alg)) {
 				t.Errorf("EK certificate %d is not that of %v", i, alg)
 			}
+			handle := []tpm2.TPMHandle{tpmsim.EKHandleRSA2048, tpmsim.EKHandleP256}[i]
+			rsp, err := tpm2.ReadPublic{ObjectHandle: handle}.Execute(tpm)
+			if err != nil {
+				t.Fatalf("persistent EK %v: %v", alg, err)
+			}
+			public, err := rsp.OutPublic.Contents()
+			if err != nil {
+				t.Fatal(err)
+			}
+			sameKey(t, public, tpm.EKPublic(alg))
+		}
+		if h, err := tpmsim.LoadedHandles(tpm); err != nil || len(h) != 0 {
+			t.Errorf("handles %v, %v are left", h, err)
 		}
 	})
 }
