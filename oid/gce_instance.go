@@ -1,0 +1,248 @@
+package oid
+
+import (
+	"golang.org/x/crypto/cryptobyte"
+	cryptobyteasn1 "golang.org/x/crypto/cryptobyte/asn1"
+)
+
+// MaxGCEInstanceSize is the length in bytes of the longest value that
+// [ParseGCEInstance] reads. The real ones have about a hundred.
+const MaxGCEInstanceSize = 4096
+
+// The reasons for which a GCE instance identity is refused.
+const (
+	// ErrGCEInstanceSize: the value is empty or longer than MaxGCEInstanceSize.
+	ErrGCEInstanceSize Error = "gce-instance-size"
+	// ErrGCEInstanceEncoding: the value is not the canonical DER of a GCEInstance.
+	ErrGCEInstanceEncoding Error = "gce-instance-encoding"
+	// ErrGCEInstanceText: a text is empty or has characters that its kind never has.
+	ErrGCEInstanceText Error = "gce-instance-text"
+	// ErrGCEInstanceNumber: the project number or the instance ID is zero, or the
+	// project number is too large to be one. The fields may stand in GKE's old order:
+	// see GCEInstance.
+	ErrGCEInstanceNumber Error = "gce-instance-number"
+)
+
+// maxProjectNumber tells project numbers, which Google counts up and which have about
+// twelve decimal digits, from instance IDs, which are spread over 63 bits or more.
+const maxProjectNumber = 1<<53 - 1
+
+// GCEInstance is the identity of a Google Compute Engine instance. Google writes it
+// into the AK and EK certificates of its virtual TPMs, under
+// [KubernetesNodeProviderIdentifier], as
+//
+//	SEQUENCE { zone UTF8String, projectNumber INTEGER, projectID UTF8String,
+//	  instanceID INTEGER, instanceName UTF8String, security [0] EXPLICIT SEQUENCE OPTIONAL }
+//
+// GKE's node approver declared the fields in another order (zone, instanceID,
+// instanceName, projectNumber, projectID), which has the same types, and so read the
+// instance for the project without noticing. This package has the order of the
+// certificates alone. It refuses a project number of more than 53 bits, which nearly
+// every instance ID has, so that a value in the other order does not pass for another
+// machine; one whose instance ID happens to be small cannot be told from a good one.
+type GCEInstance struct {
+	// Zone is the short name, such as "us-central1-a": letters, digits and hyphens.
+	Zone string
+	// ProjectNumber is from 1 to 2^53-1.
+	ProjectNumber uint64
+	// ProjectID is the project's name, such as "example.com:project": letters, digits,
+	// hyphens, dots, and colons.
+	ProjectID string
+	// InstanceID is not zero.
+	InstanceID uint64
+	// InstanceName is made of letters, digits and hyphens.
+	InstanceName string
+	// Security is nil where the certificate states nothing.
+	Security *GCESecurity
+}
+
+// GCESecurity is what Google states about an instance's security:
+//
+//	SEQUENCE { version [0] EXPLICIT INTEGER OPTIONAL,
+//	  isProduction [1] EXPLICIT BOOLEAN OPTIONAL, further fields }
+type GCESecurity struct {
+	// Version is nil where it is not stated.
+	Version *uint64
+	// IsProduction is nil where it is not stated.
+	IsProduction *bool
+	// Rest holds the fields behind these as received, with tags and lengths: context
+	// tags from [2] in ascending order, whose meaning Google has not published.
+	Rest []byte
+}
+
+// ParseGCEInstance reads the value of the extension in a certificate of Google's. It
+// refuses everything but canonical DER of the shape above: for what it returns, Marshal
+// gives value again. The result does not alias value.
+//
+// The error is [ErrGCEInstanceSize], [ErrGCEInstanceEncoding], [ErrGCEInstanceText] or
+// [ErrGCEInstanceNumber].
+func ParseGCEInstance(value []byte) (*GCEInstance, error) {
+	if len(value) == 0 || len(value) > MaxGCEInstanceSize {
+		return nil, ErrGCEInstanceSize
+	}
+	input := cryptobyte.String(value)
+	var s cryptobyte.String
+	g := &GCEInstance{}
+	if !input.ReadASN1(&s, cryptobyteasn1.SEQUENCE) || !input.Empty() ||
+		!readUTF8(&s, &g.Zone) ||
+		!s.ReadASN1Integer(&g.ProjectNumber) ||
+		!readUTF8(&s, &g.ProjectID) ||
+		!s.ReadASN1Integer(&g.InstanceID) ||
+		!readUTF8(&s, &g.InstanceName) {
+		return nil, ErrGCEInstanceEncoding
+	}
+	var security cryptobyte.String
+	var present bool
+	if !s.ReadOptionalASN1(&security, &present, explicitTag(0)) || !s.Empty() {
+		return nil, ErrGCEInstanceEncoding
+	}
+	if present {
+		var ok bool
+		if g.Security, ok = readGCESecurity(security); !ok {
+			return nil, ErrGCEInstanceEncoding
+		}
+	}
+	if err := g.check(); err != nil {
+		return nil, err
+	}
+	return g, nil
+}
+
+// Marshal encodes the identity as in the certificates. The error is that of
+// [ParseGCEInstance] for a field that it would refuse.
+func (g *GCEInstance) Marshal() ([]byte, error) {
+	if err := g.check(); err != nil {
+		return nil, err
+	}
+	var b cryptobyte.Builder
+	b.AddASN1(cryptobyteasn1.SEQUENCE, func(b *cryptobyte.Builder) {
+		addUTF8(b, g.Zone)
+		b.AddASN1Uint64(g.ProjectNumber)
+		addUTF8(b, g.ProjectID)
+		b.AddASN1Uint64(g.InstanceID)
+		addUTF8(b, g.InstanceName)
+		if g.Security != nil {
+			b.AddASN1(explicitTag(0), func(b *cryptobyte.Builder) {
+				b.AddASN1(cryptobyteasn1.SEQUENCE, g.Security.add)
+			})
+		}
+	})
+	value, err := b.Bytes()
+	if err != nil {
+		return nil, err
+	}
+	if len(value) > MaxGCEInstanceSize {
+		return nil, ErrGCEInstanceSize
+	}
+	return value, nil
+}
+
+func (g *GCEInstance) check() error {
+	if !isLabel(g.Zone, "-") || !isLabel(g.ProjectID, "-.:") || !isLabel(g.InstanceName, "-") {
+		return ErrGCEInstanceText
+	}
+	if g.ProjectNumber == 0 || g.ProjectNumber > maxProjectNumber || g.InstanceID == 0 {
+		return ErrGCEInstanceNumber
+	}
+	if g.Security != nil && !isAscending(cryptobyte.String(g.Security.Rest)) {
+		return ErrGCEInstanceEncoding
+	}
+	return nil
+}
+
+// isLabel reports whether s is made of ASCII letters, digits and the other characters.
+func isLabel(s, other string) bool {
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' {
+			continue
+		}
+		found := false
+		for j := 0; j < len(other); j++ {
+			found = found || c == other[j]
+		}
+		if !found {
+			return false
+		}
+	}
+	return s != ""
+}
+
+func readGCESecurity(s cryptobyte.String) (*GCESecurity, bool) {
+	var fields, field cryptobyte.String
+	var present bool
+	if !s.ReadASN1(&fields, cryptobyteasn1.SEQUENCE) || !s.Empty() {
+		return nil, false
+	}
+	security := &GCESecurity{}
+	if !fields.ReadOptionalASN1(&field, &present, explicitTag(0)) {
+		return nil, false
+	}
+	if present {
+		security.Version = new(uint64)
+		if !field.ReadASN1Integer(security.Version) || !field.Empty() {
+			return nil, false
+		}
+	}
+	if !fields.ReadOptionalASN1(&field, &present, explicitTag(1)) {
+		return nil, false
+	}
+	if present {
+		security.IsProduction = new(bool)
+		if !field.ReadASN1Boolean(security.IsProduction) || !field.Empty() {
+			return nil, false
+		}
+	}
+	if !isAscending(fields) {
+		return nil, false
+	}
+	if len(fields) > 0 {
+		security.Rest = append([]byte(nil), fields...)
+	}
+	return security, true
+}
+
+func (s *GCESecurity) add(b *cryptobyte.Builder) {
+	if s.Version != nil {
+		b.AddASN1(explicitTag(0), func(b *cryptobyte.Builder) { b.AddASN1Uint64(*s.Version) })
+	}
+	if s.IsProduction != nil {
+		b.AddASN1(explicitTag(1), func(b *cryptobyte.Builder) { b.AddASN1Boolean(*s.IsProduction) })
+	}
+	b.AddBytes(s.Rest)
+}
+
+// isAscending reports whether s holds nothing but elements with the explicit tags [2]
+// to [30], each larger than the one before.
+func isAscending(s cryptobyte.String) bool {
+	last := explicitTag(1)
+	for !s.Empty() {
+		var tag cryptobyteasn1.Tag
+		var element cryptobyte.String
+		if !s.ReadAnyASN1(&element, &tag) || tag <= last || tag > explicitTag(30) {
+			return false
+		}
+		last = tag
+	}
+	return true
+}
+
+func explicitTag(n uint8) cryptobyteasn1.Tag {
+	return cryptobyteasn1.Tag(n).Constructed().ContextSpecific()
+}
+
+// readUTF8 leaves the alphabet, which is within ASCII, to check.
+func readUTF8(s *cryptobyte.String, out *string) bool {
+	var text cryptobyte.String
+	if !s.ReadASN1(&text, cryptobyteasn1.UTF8String) {
+		return false
+	}
+	*out = string(text)
+	return true
+}
+
+func addUTF8(b *cryptobyte.Builder, text string) {
+	b.AddASN1(cryptobyteasn1.UTF8String, func(b *cryptobyte.Builder) {
+		b.AddBytes([]byte(text))
+	})
+}
