@@ -14,6 +14,8 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 	"github.com/google/go-tpm/tpm2/transport"
+
+	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
 var testAKs = []struct {
@@ -178,72 +180,70 @@ func TestCertifyRefusesQualifyingDataOfNoUse(t *testing.T) {
 	checkNothingLoaded(t, tpm)
 }
 
-// For every n: the nth command fails, and nothing stays loaded. Then the same
-// with the response lost on its way, a TPM's response code, and cancellation.
+// For every n, the nth command fails in each way there is, and nothing stays in
+// the TPM: at once, or, where flushing or the whole connection is what failed,
+// after the next use.
 func TestCertifyFlushesWhateverFails(t *testing.T) {
 	tpm := newTPM(t)
-	soft := mustSoftwareKey(t, newECDSA(t, elliptic.P256()))
-	resident := mustTPMKey(t, tpm, KeyECDSAP256)
-	for _, key := range []Key{soft, resident} {
-		count := &scripted{TPM: tpm}
-		if _, err := certifyWith(t, count, AKSource{Template: AKTemplateECDSAP256()}, key, []byte{1}); err != nil {
+	ways := []struct {
+		name   string
+		faults func(n int) *tpmsim.Faults
+		want   error
+	}{
+		{"not sent", func(n int) *tpmsim.Faults { return tpmsim.FailAt(n, nil) }, tpmsim.ErrInjected},
+		{"response lost", tpmsim.LoseAt, tpmsim.ErrInjected},
+		{"refused", func(n int) *tpmsim.Faults { return tpmsim.AnswerAt(n, tpm2.TPMRCRetry) }, tpm2.TPMRCRetry},
+		{"connection lost", tpmsim.DropAt, tpmsim.ErrDropped},
+	}
+	for _, key := range []Key{mustSoftwareKey(t, newECDSA(t, elliptic.P256())), mustTPMKey(t, tpm, KeyECDSAP256)} {
+		faulty := tpmsim.Faulty(tpm, nil)
+		if _, err := certifyWith(t, faulty, AKSource{Template: AKTemplateECDSAP256()}, key, []byte{1}); err != nil {
 			t.Fatal(err)
 		}
-		total := len(count.codes)
-		for n := 1; n <= total; n++ {
-			failAt(t, tpm, key, n, "dropped", func() ([]byte, error) { return nil, errDropped }, errDropped)
-			failAt(t, tpm, key, n, "refused", func() ([]byte, error) { return response(tpm2.TPMRCRetry), nil }, tpm2.TPMRCRetry)
-			cancelAt(t, tpm, key, n, total)
+		commands := faulty.Commands()
+		for n, code := range commands {
+			for _, way := range ways {
+				faulty.SetFaults(way.faults(n + 1))
+				shared := ShareTPM(faulty)
+				_, err := certifyWith(t, shared, AKSource{Template: AKTemplateECDSAP256()}, key, []byte{1})
+				if !errors.Is(err, way.want) {
+					t.Errorf("command %d %s: got %v, want %v", n+1, way.name, err, way.want)
+				}
+				if code == tpm2.TPMCCFlushContext || faulty.Dropped() {
+					faulty.SetFaults(nil)
+					if err := shared.flushLeft(t.Context()); err != nil {
+						t.Errorf("command %d %s, then flushing again: %v", n+1, way.name, err)
+					}
+				}
+				checkNothingLoaded(t, tpm)
+			}
 		}
+		cancelAfterEach(t, tpm, key, len(commands))
 	}
 }
 
-func failAt(t *testing.T, tpm transport.TPM, key Key, n int, how string, fault func() ([]byte, error), want error) {
+func cancelAfterEach(t *testing.T, tpm transport.TPM, key Key, total int) {
 	t.Helper()
-	faulty := &scripted{TPM: tpm, before: func(i int, _ tpm2.TPMCC) ([]byte, error) {
-		if i == n {
-			return fault()
-		}
-		return nil, nil
-	}}
-	shared := ShareTPM(faulty)
-	c, err := certifyWith(t, shared, AKSource{Template: AKTemplateECDSAP256()}, key, []byte{1})
-	if !errors.Is(err, want) {
-		t.Errorf("command %d %s: got %v, want %v", n, how, err, want)
-	}
-	_ = c
-	if faulty.codes[n-1] == tpm2.TPMCCFlushContext {
-		if err := shared.flushLeft(t.Context()); err != nil {
-			t.Errorf("command %d %s, then flushing again: %v", n, how, err)
-		}
-	}
-	checkNothingLoaded(t, tpm)
-}
-
-func cancelAt(t *testing.T, tpm transport.TPM, key Key, n, total int) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	faulty := &scripted{TPM: tpm, after: func(i int, _ tpm2.TPMCC, rsp []byte) ([]byte, error) {
-		if i == n {
-			cancel()
-		}
-		return rsp, nil
-	}}
-	flushes := 0
-	err := ShareTPM(faulty).do(ctx, func(h *handles) error {
-		ak, err := loadAK(ctx, h, &AKSource{Template: AKTemplateECDSAP256()}, nil)
-		if err != nil {
+	for n := 1; n <= total; n++ {
+		ctx, cancel := context.WithCancel(t.Context())
+		// During the nth command, which the TPM still answers.
+		faulty := tpmsim.Faulty(tpm, &tpmsim.Faults{At: map[int]tpmsim.Fault{n: {Before: cancel}}})
+		certified := false
+		err := ShareTPM(faulty).do(ctx, func(h *handles) error {
+			ak, err := loadAK(ctx, h, &AKSource{Template: AKTemplateECDSAP256()}, nil)
+			if err != nil {
+				return err
+			}
+			_, err = certify(ctx, h, ak, key, []byte{1})
+			certified = err == nil
 			return err
+		})
+		if !certified && !errors.Is(err, context.Canceled) {
+			t.Errorf("cancelled in command %d of %d: got %v", n, total, err)
 		}
-		_, err = certify(ctx, h, ak, key, []byte{1})
-		return err
-	})
-	flushes = faulty.count(tpm2.TPMCCFlushContext)
-	if n < total-flushes && !errors.Is(err, context.Canceled) {
-		t.Errorf("cancelled after command %d of %d: got %v", n, total, err)
+		checkNothingLoaded(t, tpm)
+		cancel()
 	}
-	checkNothingLoaded(t, tpm)
 }
 
 func TestCertifyNoticesABrokenTPM(t *testing.T) {
@@ -260,12 +260,7 @@ func TestCertifyNoticesABrokenTPM(t *testing.T) {
 		"Name of the key": {tpm2.TPMCCReadPublic, func(rsp []byte) { rsp[len(rsp)-40] ^= 1 }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			broken := &scripted{TPM: tpm, after: func(_ int, code tpm2.TPMCC, rsp []byte) ([]byte, error) {
-				if code == change.code {
-					change.alter(rsp)
-				}
-				return rsp, nil
-			}}
+			broken := &altered{TPM: tpm, code: change.code, alter: change.alter}
 			if _, err := certifyWith(t, broken, AKSource{Template: AKTemplateECDSAP256()}, key, qd); err == nil {
 				t.Error("accepted")
 			}

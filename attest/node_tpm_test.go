@@ -8,100 +8,67 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"encoding/binary"
-	"errors"
-	"slices"
 	"sync"
 	"testing"
 
-	"github.com/google/go-tpm-tools/simulator"
 	"github.com/google/go-tpm/tpm2"
 	"github.com/google/go-tpm/tpm2/transport"
+
+	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
-// newTPM is a fresh simulator without anything provisioned.
-func newTPM(t testing.TB) transport.TPM {
+// newTPM is a fresh simulator with nothing provisioned.
+func newTPM(t testing.TB) *tpmsim.TPM {
 	t.Helper()
-	sim, err := simulator.Get()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { sim.Close() })
-	return transport.FromReadWriter(sim)
+	return tpmsim.New(t, bare())
+}
+
+func bare() *tpmsim.Options {
+	return &tpmsim.Options{EKs: []tpmsim.Algorithm{}, AKs: []tpmsim.AK{}}
 }
 
 // checkNothingLoaded fails the test if an object or a session is in the TPM.
 func checkNothingLoaded(t testing.TB, tpm transport.TPM) {
 	t.Helper()
-	if n := loaded(t, tpm); len(n) != 0 {
-		t.Errorf("still loaded: %x", n)
+	if left := loadedHandles(t, tpm); len(left) != 0 {
+		t.Errorf("still loaded: %x", left)
 	}
 }
 
-func loaded(t testing.TB, tpm transport.TPM) []tpm2.TPMHandle {
+func loadedHandles(t testing.TB, tpm transport.TPM) []tpm2.TPMHandle {
 	t.Helper()
-	var all []tpm2.TPMHandle
-	for _, first := range []uint32{0x80000000, 0x02000000, 0x03000000} {
-		rsp, err := tpm2.GetCapability{Capability: tpm2.TPMCapHandles, Property: first, PropertyCount: 64}.Execute(tpm)
-		if err != nil {
-			t.Fatal(err)
-		}
-		list, err := rsp.CapabilityData.Data.Handles()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, h := range list.Handle {
-			if h>>24 == tpm2.TPMHandle(first>>24) {
-				all = append(all, h)
-			}
-		}
+	all, err := tpmsim.LoadedHandles(tpm)
+	if err != nil {
+		t.Fatal(err)
 	}
 	return all
 }
 
-// scripted is a transport that a test steps into: before sees each command's
-// code and number, from 1, and answers in the TPM's place if it gives a response
-// or an error.
-type scripted struct {
+// altered is a TPM whose responses to one command a test alters in place.
+type altered struct {
 	transport.TPM
-	mu     sync.Mutex
-	codes  []tpm2.TPMCC
-	before func(n int, code tpm2.TPMCC) ([]byte, error)
-	after  func(n int, code tpm2.TPMCC, response []byte) ([]byte, error)
+	code  tpm2.TPMCC
+	alter func(response []byte)
 }
 
-func (s *scripted) Send(command []byte) ([]byte, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	code := tpm2.TPMCC(binary.BigEndian.Uint32(command[6:]))
-	s.codes = append(s.codes, code)
-	if s.before != nil {
-		if rsp, err := s.before(len(s.codes), code); rsp != nil || err != nil {
-			return rsp, err
-		}
-	}
-	rsp, err := s.TPM.Send(command)
-	if err == nil && s.after != nil {
-		return s.after(len(s.codes), code, rsp)
+func (a *altered) Send(command []byte) ([]byte, error) {
+	rsp, err := a.TPM.Send(command)
+	if err == nil && tpm2.TPMCC(binary.BigEndian.Uint32(command[6:])) == a.code {
+		a.alter(rsp)
 	}
 	return rsp, err
 }
 
-func (s *scripted) count(code tpm2.TPMCC) int {
+// count says how many commands of one code were sent.
+func count(tpm *tpmsim.FaultyTPM, code tpm2.TPMCC) int {
 	n := 0
-	for _, c := range s.codes {
+	for _, c := range tpm.Commands() {
 		if c == code {
 			n++
 		}
 	}
 	return n
 }
-
-// response is a TPM's answer with nothing but a response code.
-func response(code tpm2.TPMRC) []byte {
-	return binary.BigEndian.AppendUint32([]byte{0x80, 0x01, 0, 0, 0, 10}, uint32(code))
-}
-
-var errDropped = errors.New("connection dropped")
 
 // do is SharedTPM.do for tests, with the result that f computes.
 func do[T any](t testing.TB, tpm transport.TPM, f func(ctx context.Context, h *handles) (T, error)) (T, error) {
@@ -186,32 +153,33 @@ func persist(t testing.TB, tpm transport.TPM, hierarchy tpm2.TPMHandle, template
 	}
 }
 
-// defineNV makes an NV index that everybody may read with the empty password,
-// and writes data to it. A test's own attributes come instead.
-func defineNV(t testing.TB, tpm transport.TPM, index tpm2.TPMHandle, data []byte, change ...func(*tpm2.TPMANV)) {
+// defineNV makes an NV index with attributes of its own, and writes data to it.
+func defineNV(t testing.TB, tpm transport.TPM, index tpm2.TPMHandle, attributes tpm2.TPMANV, size int, data []byte) {
 	t.Helper()
-	attributes := tpm2.TPMANV{OwnerWrite: true, OwnerRead: true, AuthRead: true, NoDA: true, NT: tpm2.TPMNTOrdinary}
-	for _, c := range change {
-		c(&attributes)
-	}
-	area := tpm2.TPMSNVPublic{NVIndex: index, NameAlg: tpm2.TPMAlgSHA256, Attributes: attributes, DataSize: uint16(len(data))}
+	area := tpm2.TPMSNVPublic{NVIndex: index, NameAlg: tpm2.TPMAlgSHA256, Attributes: attributes, DataSize: uint16(size)}
 	if _, err := (tpm2.NVDefineSpace{AuthHandle: tpm2.TPMRHOwner, PublicInfo: tpm2.New2B(area)}).Execute(tpm); err != nil {
 		t.Fatal(err)
+	}
+	if data == nil {
+		return
 	}
 	pub, err := tpm2.NVReadPublic{NVIndex: index}.Execute(tpm)
 	if err != nil {
 		t.Fatal(err)
 	}
-	offset := 0
-	for chunk := range slices.Chunk(data, 512) {
-		write := tpm2.NVWrite{
-			AuthHandle: tpm2.AuthHandle{Handle: tpm2.TPMRHOwner, Auth: tpm2.PasswordAuth(nil)},
-			NVIndex:    tpm2.NamedHandle{Handle: index, Name: pub.NVName},
-			Data:       tpm2.TPM2BMaxNVBuffer{Buffer: chunk}, Offset: uint16(offset),
-		}
-		if _, err := write.Execute(tpm); err != nil {
-			t.Fatal(err)
-		}
-		offset += len(chunk)
+	write := tpm2.NVWrite{
+		AuthHandle: tpm2.AuthHandle{Handle: tpm2.TPMRHOwner, Auth: tpm2.PasswordAuth(nil)},
+		NVIndex:    tpm2.NamedHandle{Handle: index, Name: pub.NVName},
+		Data:       tpm2.TPM2BMaxNVBuffer{Buffer: data},
+	}
+	if _, err := write.Execute(tpm); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func writeNV(t testing.TB, tpm *tpmsim.TPM, index tpm2.TPMHandle, data []byte) {
+	t.Helper()
+	if err := tpm.WriteNV(index, data); err != nil {
+		t.Fatal(err)
 	}
 }
