@@ -107,7 +107,7 @@ func (p *Public) Key() (crypto.PublicKey, error) {
 	return key, nil
 }
 
-func (p *Public) rsaKey() (*rsa.PublicKey, error) {
+func (p *Public) rsaKey() (crypto.PublicKey, error) {
 	if len(p.Modulus) == 0 || len(p.Modulus)*8 != int(p.KeyBits) || p.Modulus[0]&0x80 == 0 {
 		return nil, badPublic("a modulus of "+strconv.Itoa(len(p.Modulus))+" bytes", "keyBits "+strconv.Itoa(int(p.KeyBits))+", highest bit set")
 	}
