@@ -1,0 +1,153 @@
+package csr_test
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/nodeattest/nodeattest/csr"
+)
+
+// requestFixture is a request that keeps every rule, in the parts that a test
+// changes before the policy sees it.
+type requestFixture struct {
+	builder  *requestBuilder
+	provider string // of the bundle
+	data     []byte
+	request  *csr.Request
+	target   string
+	policy   *csr.Policy
+	machine  *csr.Machine
+	records  map[string]*csr.IssuedRecord
+	bundle   func(good []byte) []byte // changes the encoded bundle; nil leaves it
+}
+
+const (
+	goodNode       = "node-1"
+	goodProviderID = "test://zone/instance-1"
+	goodCredential = "X509SHA256=0000000000000000000000000000000000000000000000000000000000000001"
+)
+
+// goodFixture is a good request for a signer by a class of requester.
+func goodFixture(signerName string, class csr.RequesterClass) *requestFixture {
+	purpose, err := csr.PurposeOf(signerName)
+	if err != nil {
+		panic(err)
+	}
+	cn, o := csr.SubjectNames(purpose, goodNode)
+	expiration := int32(3600)
+	f := &requestFixture{
+		builder: &requestBuilder{rdns: [][]subjectAttribute{{organization(o)}, {commonName(cn)}}, key: p256Key()},
+		target:  signerName,
+		machine: &csr.Machine{
+			Name: "machine-1", NodeName: goodNode, ProviderID: goodProviderID, BootstrapReady: true,
+			DNSNames:    []string{goodNode, "Node-1.Rack.Example"},
+			IPAddresses: []netip.Addr{netip.MustParseAddr("192.0.2.7"), netip.MustParseAddr("2001:db8::7")},
+		},
+		records: map[string]*csr.IssuedRecord{
+			goodCredential: {CredentialID: goodCredential, NodeName: goodNode, SignerName: csr.SignerClientTPM},
+		},
+	}
+	if provider := csr.ProviderOf(signerName); provider != "" && provider != csr.ProviderInsecure {
+		f.provider, f.data = provider+"/v1", []byte("evidence")
+	}
+	if purpose == csr.PurposeServing {
+		f.builder.extensions = append(f.builder.extensions, sanExtension(dnsSAN(goodNode), ipSAN("192.0.2.7")))
+	}
+	f.request = &csr.Request{Spec: csr.Spec{
+		SignerName: signerName, ExpirationSeconds: &expiration, Usages: csr.Usages(purpose, false),
+		Extra: map[string][]string{csr.ExtraCredentialID: {goodCredential}},
+	}}
+	f.ask(class)
+	f.policy = &csr.Policy{
+		SignerNames: []string{csr.SignerClientTPM, csr.SignerClientInsecure, csr.SignerServingTPM, csr.SignerRecoveryTPM,
+			csr.SignerKubeAPIServerClientKubelet, csr.SignerKubeletServing},
+		Machines: func(_ context.Context, nodeName string, _ *csr.Request) (*csr.Machine, error) {
+			if f.machine == nil || nodeName != goodNode {
+				return nil, csr.ErrNoMachine
+			}
+			return f.machine, nil
+		},
+		Records: func(_ context.Context, id string) (*csr.IssuedRecord, error) {
+			if r := f.records[id]; r != nil {
+				return r, nil
+			}
+			return nil, csr.ErrNoRecord
+		},
+	}
+	return f
+}
+
+// ask makes the requester one of a class.
+func (f *requestFixture) ask(class csr.RequesterClass) {
+	spec := &f.request.Spec
+	switch class {
+	case csr.RequesterBootstrap:
+		spec.Username = csr.BootstrapUserPrefix + "abc123"
+		spec.Groups = []string{"system:bootstrappers", "system:bootstrappers:kubeadm:default-node-token", "system:authenticated"}
+	case csr.RequesterNode:
+		spec.Username = csr.NodeUserPrefix + goodNode
+		spec.Groups = []string{"system:nodes", "system:authenticated"}
+	case csr.RequesterRecovery:
+		spec.Username = csr.RecoveryUserPrefix + goodNode
+		spec.Groups = []string{"nodeattest:recovery", "system:authenticated"}
+	}
+}
+
+// encode fills in spec.request.
+func (f *requestFixture) encode(t testing.TB) {
+	t.Helper()
+	bundle := csr.Bundle{Request: f.builder.der(t), Provider: f.provider, Data: f.data}
+	pem, err := bundle.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.bundle != nil {
+		pem = f.bundle(pem)
+	}
+	f.request.Spec.Request = pem
+}
+
+// check encodes the request and holds it against the policy.
+func (f *requestFixture) check(t testing.TB) (*csr.Checked, error) {
+	t.Helper()
+	f.encode(t)
+	if f.target != f.request.Spec.SignerName {
+		checked, err := f.policy.CheckUnsigned(context.Background(), f.request, f.target)
+		if err == nil {
+			err = checked.CheckSignature()
+		}
+		return checked, err
+	}
+	return f.policy.Check(context.Background(), f.request)
+}
+
+// mustCheck is check for a request that is good.
+func (f *requestFixture) mustCheck(t testing.TB) *csr.Checked {
+	t.Helper()
+	checked, err := f.check(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return checked
+}
+
+// brokenRules lists the rules in an error, each once, in order.
+func brokenRules(err error) []csr.Rule {
+	var violations csr.Violations
+	if !errors.As(err, &violations) {
+		var one *csr.Violation
+		if errors.As(err, &one) {
+			violations = csr.Violations{one}
+		}
+	}
+	var rules []csr.Rule
+	for _, v := range violations {
+		if !slices.Contains(rules, v.Rule) {
+			rules = append(rules, v.Rule)
+		}
+	}
+	return rules
+}

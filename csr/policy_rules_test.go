@@ -1,0 +1,350 @@
+package csr_test
+
+import (
+	"bytes"
+	"crypto/elliptic"
+	"crypto/x509/pkix"
+	"encoding/asn1"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	cryptobyteasn1 "golang.org/x/crypto/cryptobyte/asn1"
+
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/oid"
+)
+
+// ruleCase is the smallest change to a good request, and the rules that it breaks:
+// none where the change is allowed.
+type ruleCase struct {
+	name   string
+	change func(*requestFixture)
+	want   []csr.Rule
+}
+
+func runRuleCases(t *testing.T, signerName string, class csr.RequesterClass, cases []ruleCase) {
+	t.Helper()
+	cases = append(cases, ruleCase{name: "good", change: func(*requestFixture) {}})
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			f := goodFixture(signerName, class)
+			c.change(f)
+			checked, err := f.check(t)
+			if got := brokenRules(err); !slices.Equal(got, c.want) {
+				t.Errorf("broken rules %q, want %q (%v)", got, c.want, err)
+			}
+			if len(c.want) == 0 && err != nil {
+				t.Errorf("refused: %v", err)
+			}
+			if err != nil && checked != nil && f.target == f.request.Spec.SignerName {
+				t.Error("a refused request was returned as checked")
+			}
+			if len(c.want) > 0 && csr.Decide(err).Verdict != csr.VerdictDeny {
+				t.Errorf("decision %+v, want a denial", csr.Decide(err))
+			}
+		})
+	}
+}
+
+func rules(r ...csr.Rule) []csr.Rule { return r }
+
+func TestPolicyRulesOfTheObject(t *testing.T) {
+	condition := func(conditionType, status string) func(*requestFixture) {
+		return func(f *requestFixture) {
+			f.request.Status.Conditions = []csr.Condition{{Type: conditionType, Status: status}}
+		}
+	}
+	signer := func(name string) func(*requestFixture) {
+		return func(f *requestFixture) { f.request.Spec.SignerName, f.target = name, name }
+	}
+	usages := func(u ...string) func(*requestFixture) {
+		return func(f *requestFixture) { f.request.Spec.Usages = u }
+	}
+	expiration := func(seconds int32) func(*requestFixture) {
+		return func(f *requestFixture) { f.request.Spec.ExpirationSeconds = &seconds }
+	}
+	runRuleCases(t, csr.SignerClientTPM, csr.RequesterBootstrap, []ruleCase{
+		{"denied", condition("Denied", "True"), rules(csr.RuleRequestClosed)},
+		{"denied with another status", condition("Denied", "False"), rules(csr.RuleRequestClosed)},
+		{"failed", condition("Failed", "True"), rules(csr.RuleRequestClosed)},
+		{"approved by somebody", condition("Approved", "True"), nil},
+		{"condition of somebody's own", condition("Seen", "True"), nil},
+		{"has a certificate", func(f *requestFixture) { f.request.Status.Certificate = []byte{1} }, rules(csr.RuleRequestClosed)},
+		{"being deleted", func(f *requestFixture) { f.request.Metadata.DeletionTimestamp = new(time.Time) }, rules(csr.RuleRequestClosed)},
+		{"annotation of the requester", func(f *requestFixture) {
+			f.request.Metadata.Annotations = map[string]string{"cluster-x-k8s-io/tpm-endorsement-key": "mine"}
+		}, nil},
+
+		{"unknown signer", signer("example.com/kubelet"), rules(csr.RuleSignerName)},
+		{"signer's misspelling", signer("cluster-x-k8s-io/kube-apiserver-client-kubelet-tpm"), rules(csr.RuleSignerName)},
+		{"signer in upper case", signer(strings.ToUpper(csr.SignerClientTPM)), rules(csr.RuleSignerName)},
+		{"challenge signer as its own target", signer(csr.SignerChallengeTPM), rules(csr.RuleSignerName)},
+		{"signer not served", func(f *requestFixture) {
+			f.policy.SignerNames = []string{csr.SignerServingTPM}
+		}, rules(csr.RuleSignerName)},
+		{"hello", func(f *requestFixture) { f.request.Spec.SignerName = csr.SignerChallengeTPM }, nil},
+		{"hello of another provider", func(f *requestFixture) {
+			f.request.Spec.SignerName = "cluster.x-k8s.io/kubelet-attestation-challenge-other"
+		}, rules(csr.RuleSignerName)},
+		{"filed under a third signer", func(f *requestFixture) { f.request.Spec.SignerName = csr.SignerServingTPM }, rules(csr.RuleSignerName)},
+
+		{"usages in another order", usages("client auth", "digital signature"), nil},
+		{"key encipherment", usages("digital signature", "key encipherment", "client auth"), nil},
+		{"no usages", usages(), rules(csr.RuleUsages)},
+		{"usage missing", usages("client auth"), rules(csr.RuleUsages)},
+		{"key encipherment in place of signature", usages("key encipherment", "client auth"), rules(csr.RuleUsages)},
+		{"usage twice", usages("digital signature", "client auth", "client auth"), rules(csr.RuleUsages)},
+		{"server auth too", usages("digital signature", "client auth", "server auth"), rules(csr.RuleUsages)},
+		{"server auth instead", usages("digital signature", "server auth"), rules(csr.RuleUsages)},
+		{"cert sign too", usages("digital signature", "client auth", "cert sign"), rules(csr.RuleUsages)},
+		{"any", usages("any"), rules(csr.RuleUsages)},
+		{"usage in another case", usages("Digital Signature", "client auth"), rules(csr.RuleUsages)},
+
+		{"no expiration", func(f *requestFixture) { f.request.Spec.ExpirationSeconds = nil }, nil},
+		{"600 s", expiration(600), nil},
+		{"599 s", expiration(599), rules(csr.RuleExpiration)},
+		{"0 s", expiration(0), rules(csr.RuleExpiration)},
+		{"negative expiration", expiration(-3600), rules(csr.RuleExpiration)},
+		{"a year, which the CA cuts", expiration(365 * 86400), nil},
+	})
+}
+
+func TestPolicyRulesOfKubernetesOwnSigners(t *testing.T) {
+	expiration := func(seconds int32) func(*requestFixture) {
+		return func(f *requestFixture) { f.request.Spec.ExpirationSeconds = &seconds }
+	}
+	none := func(f *requestFixture) { f.request.Spec.ExpirationSeconds = nil }
+	runRuleCases(t, csr.SignerKubeAPIServerClientKubelet, csr.RequesterBootstrap, []ruleCase{
+		{"no expiration", none, rules(csr.RuleExpiration)},
+		{"no expiration, duration stated", func(f *requestFixture) {
+			none(f)
+			f.policy.BuiltInSignerDuration = time.Hour
+		}, nil},
+		{"a day", expiration(86400), nil},
+		{"a day and a second", expiration(86401), rules(csr.RuleExpiration)},
+		{"within a longer cap", func(f *requestFixture) {
+			expiration(86401)(f)
+			f.policy.MaxExpiration = 48 * time.Hour
+		}, nil},
+		{"any provider's evidence", func(f *requestFixture) { f.provider, f.data = "tpm/v1", []byte{1} }, nil},
+		{"hello", func(f *requestFixture) { f.request.Spec.SignerName = csr.SignerChallengeTPM }, nil},
+	})
+	record := func(change func(*csr.IssuedRecord)) func(*requestFixture) {
+		return func(f *requestFixture) { change(f.records[goodCredential]) }
+	}
+	runRuleCases(t, csr.SignerKubeletServing, csr.RequesterNode, []ruleCase{
+		{"no credential ID", func(f *requestFixture) { f.request.Spec.Extra = nil }, rules(csr.RuleCredential)},
+		{"two credential IDs", func(f *requestFixture) {
+			f.request.Spec.Extra[csr.ExtraCredentialID] = []string{goodCredential, goodCredential}
+		}, rules(csr.RuleCredential)},
+		{"credential that was not recorded", func(f *requestFixture) { f.records = nil }, rules(csr.RuleCredential)},
+		{"credential of another node", record(func(r *csr.IssuedRecord) { r.NodeName = "node-2" }), rules(csr.RuleCredential)},
+		{"credential that was not attested", record(func(r *csr.IssuedRecord) { r.SignerName = csr.SignerClientInsecure }), rules(csr.RuleCredential)},
+		{"recovery credential", record(func(r *csr.IssuedRecord) { r.SignerName = csr.SignerRecoveryTPM }), rules(csr.RuleCredential)},
+		{"serving credential", record(func(r *csr.IssuedRecord) { r.SignerName = csr.SignerServingTPM }), rules(csr.RuleCredential)},
+		{"record of another credential", record(func(r *csr.IssuedRecord) { r.CredentialID += "0" }), rules(csr.RuleCredential)},
+	})
+}
+
+func TestPolicyRulesOfTheSubject(t *testing.T) {
+	rdns := func(rdns ...[]subjectAttribute) func(*requestFixture) {
+		return func(f *requestFixture) { f.builder.rdns = rdns }
+	}
+	one := func(a subjectAttribute) []subjectAttribute { return []subjectAttribute{a} }
+	cn, o := one(commonName("system:node:node-1")), one(organization("system:nodes"))
+	text := func(id oid.OID, tag cryptobyteasn1.Tag, value string) []subjectAttribute {
+		return one(subjectAttribute{id, tag, value})
+	}
+	utf8 := cryptobyteasn1.UTF8String
+	runRuleCases(t, csr.SignerClientTPM, csr.RequesterBootstrap, []ruleCase{
+		{"other order", rdns(cn, o), nil},
+		{"printable strings", rdns(text(oid.Organization, cryptobyteasn1.PrintableString, "system:nodes"), text(oid.CommonName, cryptobyteasn1.PrintableString, "system:node:node-1")), nil},
+		{"no common name", rdns(o), rules(csr.RuleSubjectCommonName)},
+		{"two common names", rdns(o, cn, one(commonName("system:node:node-2"))), rules(csr.RuleSubjectCommonName)},
+		{"the same common name twice", rdns(o, cn, cn), rules(csr.RuleSubjectCommonName)},
+		{"common name without prefix", rdns(o, one(commonName("node-1"))), rules(csr.RuleSubjectCommonName)},
+		{"empty node name", rdns(o, one(commonName("system:node:"))), rules(csr.RuleSubjectCommonName)},
+		{"node name in upper case", rdns(o, one(commonName("system:node:Node-1"))), rules(csr.RuleSubjectCommonName)},
+		{"node name with a slash", rdns(o, one(commonName("system:node:node-1/x"))), rules(csr.RuleSubjectCommonName)},
+		{"node name with a NUL", rdns(o, one(commonName("system:node:node-1\x00"))), rules(csr.RuleSubjectCommonName)},
+		{"recovery name", rdns(o, one(commonName("nodeattest:recovery:node-1"))), rules(csr.RuleSubjectCommonName)},
+		{"common name in a BMPString", rdns(o, text(oid.CommonName, 30, "\x00s\x00y")), rules(csr.RuleSubjectCommonName)},
+		{"another node that no machine has", rdns(o, one(commonName("system:node:node-2"))), rules(csr.RuleMachineUnknown)},
+		{"no organization", rdns(cn), rules(csr.RuleSubjectOrganization)},
+		{"organization system:masters", rdns(one(organization("system:masters")), cn), rules(csr.RuleSubjectOrganization)},
+		{"organization system:masters too", rdns(o, one(organization("system:masters")), cn), rules(csr.RuleSubjectOrganization)},
+		{"organization twice", rdns(o, o, cn), rules(csr.RuleSubjectOrganization)},
+		{"organization in upper case", rdns(one(organization("System:Nodes")), cn), rules(csr.RuleSubjectOrganization)},
+		{"organization with a space", rdns(one(organization("system:nodes ")), cn), rules(csr.RuleSubjectOrganization)},
+		{"organizational unit", rdns(o, text(oid.OrganizationalUnit, utf8, "x"), cn), rules(csr.RuleSubjectExtraRDN)},
+		{"user's UID", rdns(o, cn, text(oid.KubernetesUID, utf8, "0")), rules(csr.RuleSubjectExtraRDN)},
+		{"serial number", rdns(o, cn, text(oid.SerialNumber, cryptobyteasn1.PrintableString, "1")), rules(csr.RuleSubjectExtraRDN)},
+		{"both attributes in one RDN", rdns([]subjectAttribute{organization("system:nodes"), commonName("system:node:node-1")}), rules(csr.RuleSubjectMultiValue)},
+		{"empty subject", rdns(), rules(csr.RuleSubjectCommonName, csr.RuleSubjectOrganization)},
+	})
+	runRuleCases(t, csr.SignerRecoveryTPM, csr.RequesterNode, []ruleCase{
+		{"node's name", rdns(one(organization("nodeattest:recovery")), cn), rules(csr.RuleSubjectCommonName)},
+		{"nodes' organization", rdns(o, one(commonName("nodeattest:recovery:node-1"))), rules(csr.RuleSubjectOrganization)},
+		{"key encipherment", func(f *requestFixture) { f.request.Spec.Usages = csr.Usages(csr.PurposeRecovery, true) }, nil},
+	})
+}
+
+func TestPolicyRulesOfAttributesAndExtensions(t *testing.T) {
+	extension := func(e pkix.Extension) func(*requestFixture) {
+		return func(f *requestFixture) { f.builder.extensions = append(f.builder.extensions, e) }
+	}
+	id := func(arcs ...int) asn1.ObjectIdentifier { return arcs }
+	flag := id(1, 3, 6, 1, 4, 1, 55555, 1)
+	flagged := func(value string, critical bool) func(*requestFixture) {
+		return func(f *requestFixture) {
+			f.policy.Flag = flag
+			extension(pkix.Extension{Id: flag, Critical: critical, Value: []byte(value)})(f)
+		}
+	}
+	goodID := providerIDExtension(t, goodProviderID)
+	criticalID := goodID
+	criticalID.Critical = true
+	runRuleCases(t, csr.SignerClientTPM, csr.RequesterBootstrap, []ruleCase{
+		{"provider ID", extension(goodID), nil},
+		{"provider ID, required", func(f *requestFixture) { extension(goodID)(f); f.policy.RequireProviderID = true }, nil},
+		{"no provider ID, required", func(f *requestFixture) { f.policy.RequireProviderID = true }, rules(csr.RuleProviderIDMissing)},
+		{"other machine's provider ID", extension(providerIDExtension(t, "test://other")), rules(csr.RuleProviderIDMismatch)},
+		{"provider ID that the inventory does not know", func(f *requestFixture) {
+			extension(providerIDExtension(t, "test://other"))(f)
+			f.machine.ProviderID = ""
+		}, nil},
+		{"critical provider ID", extension(criticalID), rules(csr.RuleProviderID)},
+		{"provider ID twice", func(f *requestFixture) { extension(goodID)(f); extension(goodID)(f) }, rules(csr.RuleRequestExtensions)},
+
+		{"CA extension", extension(pkix.Extension{Id: id(2, 5, 29, 19), Critical: true, Value: []byte("\x30\x03\x01\x01\xff")}), rules(csr.RuleExtensionNotAllowed)},
+		{"CA false extension", extension(pkix.Extension{Id: id(2, 5, 29, 19), Value: []byte("\x30\x00")}), rules(csr.RuleExtensionNotAllowed)},
+		{"key usage extension", extension(pkix.Extension{Id: id(2, 5, 29, 15), Value: []byte("\x03\x02\x02\x04")}), rules(csr.RuleExtensionNotAllowed)},
+		{"name constraints", extension(pkix.Extension{Id: id(2, 5, 29, 30), Value: []byte("\x30\x00")}), rules(csr.RuleExtensionNotAllowed)},
+		{"private extension", extension(pkix.Extension{Id: id(1, 2, 3, 4), Value: []byte{5, 0}}), rules(csr.RuleExtensionNotAllowed)},
+
+		{"flag that nobody knows", extension(pkix.Extension{Id: flag, Value: []byte("\x01\x01\xff")}), rules(csr.RuleExtensionNotAllowed)},
+		{"flag", flagged("\x01\x01\xff", false), nil},
+		{"flag, required", func(f *requestFixture) { flagged("\x01\x01\xff", false)(f); f.policy.RequireFlag = true }, nil},
+		{"no flag, required", func(f *requestFixture) { f.policy.Flag, f.policy.RequireFlag = flag, true }, rules(csr.RuleFlag)},
+		{"flag false", flagged("\x01\x01\x00", false), rules(csr.RuleFlag)},
+		{"flag of another true", flagged("\x01\x01\x01", false), rules(csr.RuleFlag)},
+		{"critical flag", flagged("\x01\x01\xff", true), rules(csr.RuleFlag)},
+
+		{"challenge password", func(f *requestFixture) {
+			f.builder.attributes = map[oid.OID][]byte{oid.ChallengePassword: []byte("\x0c\x01x")}
+		}, rules(csr.RuleAttributeNotAllowed)},
+		{"evidence as an attribute", func(f *requestFixture) {
+			f.builder.attributes = map[oid.OID][]byte{oid.IDAAAttestation: []byte("\x30\x00")}
+		}, rules(csr.RuleAttributeNotAllowed)},
+
+		{"evidence of another provider", func(f *requestFixture) { f.provider = "other/v1" }, rules(csr.RuleAttestationProvider)},
+		{"evidence of a provider with a longer name", func(f *requestFixture) { f.provider = "tpm-x/v1" }, rules(csr.RuleAttestationProvider)},
+		{"evidence of the insecure provider", func(f *requestFixture) { f.provider = "insecure/v1" }, rules(csr.RuleAttestationProvider)},
+		{"no evidence", func(f *requestFixture) { f.provider, f.data = "", nil }, rules(csr.RuleAttestationProvider)},
+		{"another version, which the provider judges", func(f *requestFixture) { f.provider = "tpm/v2" }, nil},
+
+		{"bad signature", func(f *requestFixture) { f.builder.badSignature = true }, rules(csr.RuleSignature)},
+		{"bundle with a blank line", func(f *requestFixture) {
+			f.bundle = func(good []byte) []byte { return append(good, '\n') }
+		}, rules(csr.RuleLineBlank)},
+		{"no request", func(f *requestFixture) {
+			f.bundle = func([]byte) []byte { return nil }
+		}, rules(csr.RuleBundleSize)},
+		{"a private key behind the request", func(f *requestFixture) {
+			f.bundle = func(good []byte) []byte {
+				return append(good, "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"...)
+			}
+		}, rules(csr.RuleBlockUnknown)},
+		{"two requests", func(f *requestFixture) {
+			f.bundle = func(good []byte) []byte { return append(good, good...) }
+		}, rules(csr.RuleBlockDuplicate)},
+	})
+	runRuleCases(t, csr.SignerClientInsecure, csr.RequesterBootstrap, []ruleCase{
+		{"evidence of its own", func(f *requestFixture) { f.provider, f.data = "insecure/v1", []byte{1} }, nil},
+		{"evidence of the TPM provider", func(f *requestFixture) { f.provider, f.data = "tpm/v1", []byte{1} }, rules(csr.RuleAttestationProvider)},
+	})
+}
+
+func TestPolicyRulesOfKeys(t *testing.T) {
+	runRuleCases(t, csr.SignerClientTPM, csr.RequesterBootstrap, []ruleCase{
+		{"P-384", func(f *requestFixture) { f.builder.key = p384Key() }, nil},
+		{"RSA-2048", func(f *requestFixture) { f.builder.key = rsa2048() }, nil},
+		{"RSA-2048 under a higher minimum", func(f *requestFixture) {
+			f.builder.key, f.policy.MinRSABits = rsa2048(), 3072
+		}, rules(csr.RuleKeyStrength)},
+		{"RSA-1024", func(f *requestFixture) { f.builder.key = rsa1024() }, rules(csr.RuleKeyStrength)},
+		{"RSA-1024 with a bad signature", func(f *requestFixture) {
+			f.builder.key, f.builder.badSignature = rsa1024(), true
+		}, rules(csr.RuleKeyStrength)},
+		{"P-224", func(f *requestFixture) { f.builder.key = p224Key() }, rules(csr.RuleKeyStrength)},
+		{"P-521", func(f *requestFixture) { f.builder.key = p521Key() }, rules(csr.RuleKeyStrength)},
+		{"P-521, listed", func(f *requestFixture) {
+			f.builder.key, f.policy.Curves = p521Key(), []elliptic.Curve{elliptic.P521()}
+		}, nil},
+		{"P-256, not listed", func(f *requestFixture) { f.policy.Curves = []elliptic.Curve{elliptic.P384()} }, rules(csr.RuleKeyStrength)},
+		{"no curves", func(f *requestFixture) { f.policy.Curves = []elliptic.Curve{} }, rules(csr.RuleKeyStrength)},
+		{"Ed25519", func(f *requestFixture) { f.builder.key = edKey() }, rules(csr.RuleKeyType)},
+	})
+}
+
+func TestPolicyRulesOfMachines(t *testing.T) {
+	runRuleCases(t, csr.SignerClientTPM, csr.RequesterBootstrap, []ruleCase{
+		{"no machine", func(f *requestFixture) { f.machine = nil }, rules(csr.RuleMachineUnknown)},
+		{"machine not ready", func(f *requestFixture) { f.machine.BootstrapReady = false }, rules(csr.RuleMachineNotReady)},
+		{"machine of another node", func(f *requestFixture) { f.machine.NodeName = "node-2" }, rules(csr.RuleMachineOtherNode)},
+		{"machine of no node yet", func(f *requestFixture) { f.machine.NodeName = "" }, nil},
+	})
+}
+
+// Every rule of the table is broken alone by some case above or in the SAN tests;
+// this finds a rule that was added without one.
+func TestPolicyRulesAreAllTested(t *testing.T) {
+	seen := map[csr.Rule]bool{}
+	for _, r := range csr.PolicyRules() {
+		if seen[r] {
+			t.Errorf("rule %q is in the table twice", r)
+		}
+		seen[r] = true
+		if strings.Trim(string(r), "abcdefghijklmnopqrstuvwxyz0123456789-") != "" || r == "" {
+			t.Errorf("rule %q is not a kebab-case name", r)
+		}
+	}
+	if len(seen) != 31 {
+		t.Errorf("%d rules: when the table changes, add the smallest request that breaks the new rule alone", len(seen))
+	}
+}
+
+// A request that breaks many rules is told all of them, in the table's order.
+func TestPolicyReportsEveryViolation(t *testing.T) {
+	f := goodFixture(csr.SignerClientTPM, csr.RequesterNode)
+	f.request.Spec.Groups = append(f.request.Spec.Groups, "system:masters")
+	f.request.Spec.Usages = []string{"any"}
+	f.builder.rdns = [][]subjectAttribute{{organization("system:masters")}, {commonName("system:node:node-2")}}
+	f.builder.extensions = append(f.builder.extensions, sanExtension(dnsSAN("x")))
+	f.builder.badSignature = true
+	_, err := f.check(t)
+	want := rules(csr.RuleRequestGroups, csr.RuleUsages, csr.RuleSubjectOrganization, csr.RuleRequesterOtherNode,
+		csr.RuleSANOnClient, csr.RuleMachineUnknown, csr.RuleSignature)
+	if got := brokenRules(err); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// A request with thousands of faults of one kind makes a short report.
+func TestPolicyReportIsBounded(t *testing.T) {
+	f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
+	for i := range 500 {
+		f.builder.extensions = append(f.builder.extensions, pkix.Extension{Id: asn1.ObjectIdentifier{1, 2, 3, i}, Value: []byte{5, 0}})
+	}
+	f.request.Spec.Usages = slices.Repeat([]string{strings.Repeat("x", 1000)}, 1000)
+	f.request.Spec.Groups = slices.Repeat([]string{strings.Repeat("y", 1000)}, 1000)
+	_, err := f.check(t)
+	if err == nil || len(err.Error()) > 8<<10 {
+		t.Errorf("a report of %d bytes", len(err.Error()))
+	}
+	if d := csr.Decide(err); len(d.Message) > csr.MaxMessageSize || bytes.ContainsAny([]byte(d.Message), "\n\r") {
+		t.Errorf("a message of %d bytes", len(d.Message))
+	}
+}
