@@ -1,0 +1,82 @@
+package csr_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/nodeattest/nodeattest/csr"
+)
+
+// Who may ask for what: every class beside every signer.
+func TestPolicyRequesterAndPurpose(t *testing.T) {
+	signers := []string{csr.SignerClientTPM, csr.SignerKubeAPIServerClientKubelet, csr.SignerServingTPM,
+		csr.SignerKubeletServing, csr.SignerRecoveryTPM, csr.SignerClientInsecure}
+	allowed := map[csr.RequesterClass][]string{
+		csr.RequesterBootstrap: {csr.SignerClientTPM, csr.SignerKubeAPIServerClientKubelet, csr.SignerClientInsecure},
+		csr.RequesterNode: {csr.SignerClientTPM, csr.SignerKubeAPIServerClientKubelet, csr.SignerServingTPM,
+			csr.SignerKubeletServing, csr.SignerRecoveryTPM},
+		csr.RequesterRecovery: {csr.SignerClientTPM, csr.SignerKubeAPIServerClientKubelet},
+	}
+	for class, may := range allowed {
+		for _, signer := range signers {
+			var want []csr.Rule
+			if !slices.Contains(may, signer) {
+				want = rules(csr.RuleRequesterPurpose)
+			}
+			f := goodFixture(signer, class)
+			checked, err := f.check(t)
+			if got := brokenRules(err); !slices.Equal(got, want) || (err == nil) != (want == nil) {
+				t.Errorf("%v asks %s: broken %q, want %q", class, signer, got, want)
+			}
+			if err == nil && checked.Requester().Class != class {
+				t.Errorf("%v asks %s: checked as %v", class, signer, checked.Requester().Class)
+			}
+		}
+	}
+}
+
+func TestPolicyRulesOfRequesters(t *testing.T) {
+	user := func(name string) func(*requestFixture) {
+		return func(f *requestFixture) { f.request.Spec.Username = name }
+	}
+	groups := func(g ...string) func(*requestFixture) {
+		return func(f *requestFixture) { f.request.Spec.Groups = g }
+	}
+	t.Run("bootstrap", func(t *testing.T) {
+		runRuleCases(t, csr.SignerClientTPM, csr.RequesterBootstrap, []ruleCase{
+			{"no user", user(""), rules(csr.RuleRequestUsername)},
+			{"an administrator", user("kubernetes-admin"), rules(csr.RuleRequestUsername)},
+			{"a service account", user("system:serviceaccount:kube-system:x"), rules(csr.RuleRequestUsername)},
+			{"short token id", user("system:bootstrap:abc12"), rules(csr.RuleRequestUsername)},
+			{"long token id", user("system:bootstrap:abc1234"), rules(csr.RuleRequestUsername)},
+			{"token id in upper case", user("system:bootstrap:ABC123"), rules(csr.RuleRequestUsername)},
+			{"the proposal's plural", user("system:nodes:node-1"), rules(csr.RuleRequestUsername)},
+			{"only the groups needed", groups("system:authenticated", "system:bootstrappers"), nil},
+			{"no groups", groups(), rules(csr.RuleRequestGroups)},
+			{"not authenticated", groups("system:bootstrappers"), rules(csr.RuleRequestGroups)},
+			{"not a bootstrapper", groups("system:bootstrappers:x", "system:authenticated"), rules(csr.RuleRequestGroups)},
+			{"also a node", groups("system:bootstrappers", "system:nodes", "system:authenticated"), rules(csr.RuleRequestGroups)},
+			{"also a master", groups("system:bootstrappers", "system:masters", "system:authenticated"), rules(csr.RuleRequestGroups)},
+			{"group that begins alike", groups("system:bootstrappers", "system:bootstrappersX", "system:authenticated"), rules(csr.RuleRequestGroups)},
+		})
+	})
+	t.Run("node", func(t *testing.T) {
+		runRuleCases(t, csr.SignerClientTPM, csr.RequesterNode, []ruleCase{
+			{"another node", user("system:node:node-2"), rules(csr.RuleRequesterOtherNode)},
+			{"no node name", user("system:node:"), rules(csr.RuleRequestUsername)},
+			{"node name in upper case", user("system:node:NODE-1"), rules(csr.RuleRequestUsername)},
+			{"not in the group", groups("system:authenticated"), rules(csr.RuleRequestGroups)},
+			{"recovery's group", groups("nodeattest:recovery", "system:authenticated"), rules(csr.RuleRequestGroups)},
+			{"one group more", groups("system:nodes", "system:authenticated", "x"), rules(csr.RuleRequestGroups)},
+			{"a master", groups("system:nodes", "system:authenticated", "system:masters"), rules(csr.RuleRequestGroups)},
+		})
+	})
+	t.Run("recovery", func(t *testing.T) {
+		runRuleCases(t, csr.SignerClientTPM, csr.RequesterRecovery, []ruleCase{
+			{"another node", user("nodeattest:recovery:node-2"), rules(csr.RuleRequesterOtherNode)},
+			{"no node name", user("nodeattest:recovery:"), rules(csr.RuleRequestUsername)},
+			{"nodes' group", groups("system:nodes", "system:authenticated"), rules(csr.RuleRequestGroups)},
+			{"not authenticated", groups("nodeattest:recovery"), rules(csr.RuleRequestGroups)},
+		})
+	})
+}
