@@ -4,6 +4,8 @@ import (
 	"strconv"
 	"strings"
 
+	cryptobyteasn1 "golang.org/x/crypto/cryptobyte/asn1"
+
 	"github.com/nodeattest/nodeattest/oid"
 )
 
@@ -25,10 +27,9 @@ func (x *run) attestationProvider() {
 	x.refuse(got, "evidence for provider "+x.provider)
 }
 
-// one returns the text of the subject's one attribute of a type. Where there is
-// none, or more than one, or one that is no text, it says so instead.
-func (x *run) one(id oid.OID) (text, fault string) {
-	var found *NameAttribute
+// one returns the subject's one attribute of a type. Where there is none, or more
+// than one, or one that is no text, it says so instead.
+func (x *run) one(id oid.OID) (found *NameAttribute, fault string) {
 	count := 0
 	for i := range x.pkcs10.Subject {
 		if a := &x.pkcs10.Subject[i]; a.Type == id {
@@ -37,13 +38,13 @@ func (x *run) one(id oid.OID) (text, fault string) {
 		}
 	}
 	if count != 1 {
-		return "", strconv.Itoa(count) + " of them"
+		return nil, strconv.Itoa(count) + " of them"
 	}
-	text, ok := found.Text()
-	if !ok {
-		return "", "no text (tag " + strconv.Itoa(int(found.Tag)) + ")"
+	switch cryptobyteasn1.Tag(found.Tag) {
+	case cryptobyteasn1.UTF8String, cryptobyteasn1.PrintableString, cryptobyteasn1.IA5String:
+		return found, ""
 	}
-	return text, ""
+	return nil, "no text (tag " + strconv.Itoa(int(found.Tag)) + ")"
 }
 
 func (x *run) subjectCommonName() {
@@ -51,8 +52,13 @@ func (x *run) subjectCommonName() {
 		return
 	}
 	prefix, _ := x.purpose.subject()
-	name, fault := x.one(oid.CommonName)
+	attribute, fault := x.one(oid.CommonName)
 	if fault == "" {
+		// crypto/x509 has made a string of it already.
+		name := x.pkcs10.CSR.Subject.CommonName
+		if name != string(attribute.Value) {
+			name = string(attribute.Value)
+		}
 		var ok bool
 		if x.nodeName, ok = nodeNameAfter(prefix, name); ok {
 			return
@@ -67,12 +73,12 @@ func (x *run) subjectOrganization() {
 		return
 	}
 	_, organization := x.purpose.subject()
-	got, fault := x.one(oid.Organization)
-	if fault == "" && got == organization {
-		return
-	}
+	attribute, fault := x.one(oid.Organization)
 	if fault == "" {
-		fault = quoted(got)
+		if string(attribute.Value) == organization {
+			return
+		}
+		fault = quoted(string(attribute.Value))
 	}
 	x.refuse(fault, "one organization, "+organization)
 }

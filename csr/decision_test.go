@@ -1,0 +1,89 @@
+package csr_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/nodeattest/nodeattest/csr"
+)
+
+// reasonError is a refusal of another package.
+type reasonError struct {
+	reason string
+	cause  error
+}
+
+func (e *reasonError) Error() string      { return "refused by another package" }
+func (e *reasonError) DenyReason() string { return e.reason }
+func (e *reasonError) Unwrap() error      { return e.cause }
+
+func TestDecide(t *testing.T) {
+	violation := &csr.Violation{Rule: csr.RuleSubjectCommonName, Got: "x", Want: "y"}
+	cause := errors.New("cause")
+	for _, c := range []struct {
+		name    string
+		err     error
+		verdict csr.Verdict
+		reason  string
+	}{
+		{"nil", nil, csr.VerdictApprove, csr.ReasonApproved},
+		{"violation", violation, csr.VerdictDeny, "SubjectCommonName"},
+		{"wrapped violation", fmt.Errorf("x: %w", violation), csr.VerdictDeny, "SubjectCommonName"},
+		{"violations", csr.Violations{violation, {Rule: csr.RuleUsages}}, csr.VerdictDeny, "SubjectCommonName"},
+		{"violation beside retry", errors.Join(csr.Retry(cause), violation), csr.VerdictDeny, "SubjectCommonName"},
+		{"violation with a plain cause", &csr.Violation{Rule: csr.RuleUsages, Err: cause}, csr.VerdictDeny, "Usages"},
+		{"violation because of a timeout", &csr.Violation{Rule: csr.RuleUsages, Err: context.DeadlineExceeded}, csr.VerdictRetry, csr.ReasonRetry},
+		{"that, beside another", csr.Violations{{Rule: csr.RuleUsages, Err: csr.ErrRetry}, violation}, csr.VerdictDeny, "SubjectCommonName"},
+		{"retry", csr.Retry(cause), csr.VerdictRetry, csr.ReasonRetry},
+		{"retry because of a violation", csr.Retry(violation), csr.VerdictRetry, csr.ReasonRetry},
+		{"retry alone", csr.ErrRetry, csr.VerdictRetry, csr.ReasonRetry},
+		{"cancelled", context.Canceled, csr.VerdictRetry, csr.ReasonRetry},
+		{"deadline", fmt.Errorf("x: %w", context.DeadlineExceeded), csr.VerdictRetry, csr.ReasonRetry},
+		{"unknown", cause, csr.VerdictRetry, csr.ReasonRetry},
+		{"no violations", csr.Violations{}, csr.VerdictRetry, csr.ReasonRetry},
+		{"nil violation", error((*csr.Violation)(nil)), csr.VerdictRetry, csr.ReasonRetry},
+		{"a rule without a violation", csr.RuleUsages, csr.VerdictRetry, csr.ReasonRetry},
+		{"other package", &reasonError{reason: "CheckMagic"}, csr.VerdictDeny, "CheckMagic"},
+		{"other package, wrapped", fmt.Errorf("x: %w", &reasonError{reason: "CheckMagic", cause: cause}), csr.VerdictDeny, "CheckMagic"},
+		{"other package, undecided", &reasonError{reason: "CheckMagic", cause: csr.Retry(cause)}, csr.VerdictRetry, csr.ReasonRetry},
+		{"reason with other characters", &reasonError{reason: "1 not-a word\n"}, csr.VerdictDeny, "notaword"},
+		{"reason of none that count", &reasonError{reason: "0 -"}, csr.VerdictDeny, csr.ReasonRefused},
+		{"long reason", &reasonError{reason: strings.Repeat("A", 1000)}, csr.VerdictDeny, strings.Repeat("A", csr.MaxReasonSize)},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if v, ok := c.err.(*csr.Violation); ok && v == nil {
+				defer func() { _ = recover() }() // a nil Violation has no text; that is its maker's error
+			}
+			d := csr.Decide(c.err)
+			if d.Verdict != c.verdict || d.Reason != c.reason || d.Message == "" && len(c.name) > 0 && c.name != "no violations" {
+				t.Errorf("got %+v, want %v %s", d, c.verdict, c.reason)
+			}
+		})
+	}
+}
+
+func TestDecisionMessageIsBounded(t *testing.T) {
+	for _, text := range []string{strings.Repeat("ä", 5000), strings.Repeat("\x00\n\x1b[31m", 5000), strings.Repeat("\xff", 5000), "a\nb\u202ec"} {
+		d := csr.Decide(&csr.Violation{Rule: csr.RuleUsages, Got: text})
+		if len(d.Message) > csr.MaxMessageSize || !utf8.ValidString(d.Message) || strings.ContainsAny(d.Message, "\n\x00\x1b\u202e\ufffd") {
+			t.Errorf("message of %d bytes: %.60q", len(d.Message), d.Message)
+		}
+	}
+	d := csr.Decide(errors.New(strings.Repeat("x", csr.MaxMessageSize+1)))
+	if !strings.HasSuffix(d.Message, " ...") {
+		t.Errorf("a cut message ends with %q", d.Message[len(d.Message)-8:])
+	}
+}
+
+func TestVerdictZeroDecidesNothing(t *testing.T) {
+	if v := (csr.Decision{}).Verdict; v != csr.VerdictRetry || v.String() != "retry" {
+		t.Errorf("got %v", v)
+	}
+	if csr.VerdictDeny.String() != "deny" || csr.VerdictApprove.String() != "approve" || csr.Verdict(9).String() != "verdict(9)" {
+		t.Error("names of verdicts")
+	}
+}

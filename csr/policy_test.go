@@ -1,0 +1,247 @@
+package csr_test
+
+import (
+	"context"
+	"crypto/elliptic"
+	"encoding/asn1"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/csr"
+)
+
+// A policy that cannot decide refuses everything, and denies nothing.
+func TestUnusablePolicies(t *testing.T) {
+	for name, change := range map[string]func(*csr.Policy){
+		"zero":                       func(p *csr.Policy) { *p = csr.Policy{} },
+		"no signer names":            func(p *csr.Policy) { p.SignerNames = nil },
+		"unknown signer name":        func(p *csr.Policy) { p.SignerNames = append(p.SignerNames, "example.com/x") },
+		"challenge signer":           func(p *csr.Policy) { p.SignerNames = append(p.SignerNames, csr.SignerChallengeTPM) },
+		"no machines":                func(p *csr.Policy) { p.Machines = nil },
+		"no records":                 func(p *csr.Policy) { p.Records = nil },
+		"flag needed and not known":  func(p *csr.Policy) { p.RequireFlag = true },
+		"flag is the SAN extension":  func(p *csr.Policy) { p.Flag = asn1.ObjectIdentifier{2, 5, 29, 17} },
+		"flag is the provider ID's":  func(p *csr.Policy) { p.Flag = asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 11129, 2, 1, 21} },
+		"flag is no identifier":      func(p *csr.Policy) { p.Flag = asn1.ObjectIdentifier{9} },
+		"short RSA keys":             func(p *csr.Policy) { p.MinRSABits = 1024 },
+		"too long RSA keys":          func(p *csr.Policy) { p.MinRSABits = 8192 },
+		"weak curve":                 func(p *csr.Policy) { p.Curves = []elliptic.Curve{elliptic.P224()} },
+		"invalid prefix":             func(p *csr.Policy) { p.ReservedIPs = make([]netip.Prefix, 1) },
+		"negative cap":               func(p *csr.Policy) { p.MaxExpiration = -time.Hour },
+		"cap under the least":        func(p *csr.Policy) { p.MaxExpiration = time.Minute },
+		"signer's duration over cap": func(p *csr.Policy) { p.BuiltInSignerDuration = 25 * time.Hour },
+		"signer's duration negative": func(p *csr.Policy) { p.BuiltInSignerDuration = -1 },
+	} {
+		f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
+		change(f.policy)
+		checked, err := f.check(t)
+		if checked != nil || !errors.Is(err, csr.ErrPolicy) || brokenRules(err) != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if d := csr.Decide(err); d.Verdict != csr.VerdictRetry {
+			t.Errorf("%s: decided %v", name, d)
+		}
+	}
+	var none *csr.Policy
+	if _, err := none.Check(context.Background(), &csr.Request{}); !errors.Is(err, csr.ErrPolicy) {
+		t.Errorf("nil policy: %v", err)
+	}
+	f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
+	if _, err := f.policy.Check(context.Background(), nil); !errors.Is(err, csr.RuleNotChecked) {
+		t.Errorf("nil request: %v", err)
+	}
+	if _, err := f.policy.CheckUnsigned(context.Background(), nil, csr.SignerClientTPM); !errors.Is(err, csr.RuleNotChecked) {
+		t.Errorf("nil request: %v", err)
+	}
+}
+
+// What a callback could not answer is asked again, unless the request is refused for
+// another reason.
+func TestPolicyCallbacksThatDoNotAnswer(t *testing.T) {
+	down := errors.New("inventory is down")
+	for name, answer := range map[string]struct {
+		err  error
+		want csr.Verdict
+	}{
+		"error":                     {down, csr.VerdictRetry},
+		"nothing":                   {nil, csr.VerdictRetry},
+		"deadline":                  {context.DeadlineExceeded, csr.VerdictRetry},
+		"retry":                     {csr.Retry(down), csr.VerdictRetry},
+		"no machine":                {csr.ErrNoMachine, csr.VerdictDeny},
+		"no machine, wrapped":       {fmt.Errorf("inventory: %w", csr.ErrNoMachine), csr.VerdictDeny},
+		"no machine, but not sure":  {csr.Retry(csr.ErrNoMachine), csr.VerdictRetry},
+		"the error of other things": {csr.ErrNoRecord, csr.VerdictRetry},
+	} {
+		f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
+		f.policy.Machines = func(context.Context, string, *csr.Request) (*csr.Machine, error) { return nil, answer.err }
+		checked, err := f.check(t)
+		if checked != nil || csr.Decide(err).Verdict != answer.want {
+			t.Errorf("machines, %s: %v, decided %v", name, err, csr.Decide(err))
+		}
+		if answer.want == csr.VerdictRetry && (!errors.Is(err, csr.ErrRetry) || answer.err != nil && !errors.Is(err, answer.err)) {
+			t.Errorf("machines, %s: %v", name, err)
+		}
+		if answer.want == csr.VerdictDeny && (!errors.Is(err, csr.RuleMachineUnknown) || !errors.Is(err, csr.ErrNoMachine)) {
+			t.Errorf("machines, %s: %v", name, err)
+		}
+
+		f.request.Spec.Usages = []string{"any"}
+		_, err = f.check(t)
+		if d := csr.Decide(err); d.Verdict != csr.VerdictDeny || d.Reason != "Usages" {
+			t.Errorf("machines, %s, beside a violation: %+v", name, d)
+		}
+	}
+
+	f := goodFixture(csr.SignerKubeletServing, csr.RequesterNode)
+	for _, answer := range []error{down, nil, context.Canceled, csr.ErrNoMachine} {
+		f.policy.Records = func(context.Context, string) (*csr.IssuedRecord, error) { return nil, answer }
+		if _, err := f.check(t); csr.Decide(err).Verdict != csr.VerdictRetry || !errors.Is(err, csr.ErrRetry) {
+			t.Errorf("records, %v: %v", answer, err)
+		}
+	}
+}
+
+func TestPolicyContext(t *testing.T) {
+	f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
+	f.encode(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	checked, err := f.policy.Check(ctx, f.request)
+	if checked != nil || !errors.Is(err, csr.ErrRetry) || !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	type key struct{}
+	ctx = context.WithValue(context.Background(), key{}, "value")
+	machines := f.policy.Machines
+	f.policy.Machines = func(ctx context.Context, name string, r *csr.Request) (*csr.Machine, error) {
+		if ctx.Value(key{}) != "value" || name != goodNode || r != f.request {
+			t.Error("the callback does not get what the check got")
+		}
+		return machines(ctx, name, r)
+	}
+	if _, err := f.policy.Check(ctx, f.request); err != nil {
+		t.Error(err)
+	}
+}
+
+// The cheap check leaves the signature to its caller, and answers it once.
+func TestCheckUnsigned(t *testing.T) {
+	f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
+	f.builder.badSignature = true
+	f.encode(t)
+	checked, err := f.policy.CheckUnsigned(context.Background(), f.request, csr.SignerClientTPM)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wait sync.WaitGroup
+	for range 4 {
+		wait.Go(func() {
+			if err := checked.CheckSignature(); !errors.Is(err, csr.RuleSignature) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+	wait.Wait()
+	if err := new(csr.Checked).CheckSignature(); !errors.Is(err, csr.RuleNotChecked) {
+		t.Errorf("zero value: %v", err)
+	}
+}
+
+func TestCheckedSaysWhatWasChecked(t *testing.T) {
+	f := goodFixture(csr.SignerClientTPM, csr.RequesterNode)
+	f.request.Spec.SignerName = csr.SignerChallengeTPM
+	f.request.Spec.Usages = csr.Usages(csr.PurposeClient, true)
+	f.builder.extensions = append(f.builder.extensions, providerIDExtension(t, goodProviderID))
+	c := f.mustCheck(t)
+	if c.Request() != f.request || c.Machine() != f.machine || c.NodeName() != goodNode || c.Purpose() != csr.PurposeClient {
+		t.Errorf("got %v %v %q %v", c.Request(), c.Machine(), c.NodeName(), c.Purpose())
+	}
+	if c.SignerName() != csr.SignerClientTPM || c.ClaimedProviderID() != goodProviderID {
+		t.Errorf("got signer %q, provider ID %q", c.SignerName(), c.ClaimedProviderID())
+	}
+	if c.Requester() != (csr.Requester{Class: csr.RequesterNode, NodeName: goodNode}) {
+		t.Errorf("got %+v", c.Requester())
+	}
+	if c.Bundle().Provider != "tpm/v1" || string(c.Bundle().Data) != "evidence" || c.PKCS10().CSR == nil {
+		t.Errorf("got %+v", c.Bundle())
+	}
+	if !slices.Equal(c.Usages(), csr.Usages(csr.PurposeClient, true)) || c.DNSNames() != nil || c.IPAddresses() != nil {
+		t.Errorf("got %q %q %v", c.Usages(), c.DNSNames(), c.IPAddresses())
+	}
+	if new(csr.Checked).ClaimedProviderID() != "" {
+		t.Error("the zero value claims a provider ID")
+	}
+}
+
+func TestPolicyIsSafeForManyGoroutines(t *testing.T) {
+	f := goodFixture(csr.SignerServingTPM, csr.RequesterNode)
+	f.encode(t)
+	var wait sync.WaitGroup
+	for range 8 {
+		wait.Go(func() {
+			for range 20 {
+				if _, err := f.policy.Check(context.Background(), f.request); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wait.Wait()
+}
+
+// The policy's own work is small beside reading the request.
+func TestPolicyAllocations(t *testing.T) {
+	for signer, most := range map[string]float64{csr.SignerClientTPM: 2, csr.SignerServingTPM: 4} {
+		f := goodFixture(signer, csr.RequesterNode)
+		f.encode(t)
+		ctx := context.Background()
+		parsing := testing.AllocsPerRun(100, func() {
+			bundle, err := csr.Parse(f.request.Spec.Request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := csr.ParsePKCS10(bundle.Request); err != nil {
+				t.Fatal(err)
+			}
+		})
+		checking := testing.AllocsPerRun(100, func() {
+			if _, err := f.policy.CheckUnsigned(ctx, f.request, signer); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if checking-parsing > most {
+			t.Errorf("%s: %v allocations beside %v for parsing, want at most %v", signer, checking-parsing, parsing, most)
+		}
+	}
+}
+
+func BenchmarkCheckUnsigned(b *testing.B) {
+	f := goodFixture(csr.SignerClientTPM, csr.RequesterNode)
+	f.encode(b)
+	b.Run("parsing alone", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			bundle, err := csr.Parse(f.request.Spec.Request)
+			if err != nil {
+				b.Fatal(err)
+			}
+			if _, err := csr.ParsePKCS10(bundle.Request); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("with the policy", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := f.policy.CheckUnsigned(context.Background(), f.request, csr.SignerClientTPM); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
