@@ -13,6 +13,7 @@ const (
 	RSA2048PSS                      // RSA, 2048 bits; RSAPSS with SHA-256; AKs only
 	P256                            // NIST P-256; as an AK ECDSA with SHA-256
 	P384                            // NIST P-384; as an AK ECDSA with SHA-384
+	RSA3072                         // RSA, 3072 bits; as an AK RSASSA with SHA-256; swtpm only, as the simulator refuses it
 )
 
 // String gives the algorithm's Go name.
@@ -28,8 +29,10 @@ func (a Algorithm) String() string {
 		return "P256"
 	case P384:
 		return "P384"
+	case RSA3072:
+		return "RSA3072"
 	}
 	return fmt.Sprintf("Algorithm(%d)", int(a))
 }
 
-func (a Algorithm) isRSA() bool { return a == RSA2048 || a == RSA2048PSS }
+func (a Algorithm) isRSA() bool { return a == RSA2048 || a == RSA2048PSS || a == RSA3072 }

@@ -38,7 +38,8 @@ type CAOptions struct {
 	// byte for byte. nil: random ones. A CA with a seed has EC keys.
 	Seed []byte
 
-	// Algorithm of the CA's three keys: P256, P384 or RSA2048. Zero: P256.
+	// Algorithm of the CA's three keys: P256, P384, RSA2048 or RSA3072. Zero:
+	// P256.
 	Algorithm Algorithm
 
 	// Now is the clock from which validity is counted. nil: time.Now.
@@ -116,9 +117,12 @@ func (ca *CA) newKey(label string, a Algorithm) (crypto.Signer, error) {
 		curve = elliptic.P256()
 	case P384:
 		curve = elliptic.P384()
-	case RSA2048:
+	case RSA2048, RSA3072:
 		if ca.seed != nil {
 			return nil, fmt.Errorf("%w: an RSA key cannot follow from a seed; use P256 or P384", ErrOptions)
+		}
+		if a == RSA3072 {
+			return rsa.GenerateKey(rand.Reader, 3072)
 		}
 		return rsa.GenerateKey(rand.Reader, 2048)
 	default:

@@ -150,6 +150,24 @@ func TestEveryAKAlgorithm(t *testing.T) {
 	})
 }
 
+func TestRSA3072(t *testing.T) {
+	opts := &tpmsim.Options{EKs: []tpmsim.Algorithm{}, AKs: []tpmsim.AK{{Algorithm: tpmsim.RSA3072, NonceIndex: 0x01c10020}}}
+	t.Run("swtpm", func(t *testing.T) {
+		tpm := tpmsim.Swtpm(t, opts)
+		if bits := tpm.AKPublic(tpmsim.RSA3072).(*rsa.PublicKey).N.BitLen(); bits != 3072 {
+			t.Errorf("AK of %d bits", bits)
+		}
+		sameKey(t, createPrimary(t, tpm, tpm.AKTemplate(tpmsim.RSA3072)), tpm.AKCertificate(tpmsim.RSA3072).PublicKey)
+	})
+	t.Run("simulator", func(t *testing.T) {
+		needCGO(t)
+		if _, err := tpmsim.Open(opts); !errors.Is(err, tpm2.TPMRCValue) {
+			t.Errorf("Open: %v, want the simulator's TPM_RC_VALUE", err)
+		}
+		tpmsim.New(t, bare()) // the failure closed it
+	})
+}
+
 func TestNonceFillsUnique(t *testing.T) {
 	nonce := bytes.Repeat([]byte{0xa5}, 20)
 	opts := &tpmsim.Options{EKs: []tpmsim.Algorithm{}, AKs: []tpmsim.AK{

@@ -23,13 +23,17 @@ func akTemplate(a Algorithm) (*tpm2.TPMTPublic, error) {
 		},
 	}
 	switch a {
-	case RSA2048:
-		rsaParameters(t, tpm2.TPMTRSAScheme{
+	case RSA2048, RSA3072:
+		bits := tpm2.TPMKeyBits(2048)
+		if a == RSA3072 {
+			bits = 3072
+		}
+		rsaParameters(t, bits, tpm2.TPMTRSAScheme{
 			Scheme:  tpm2.TPMAlgRSASSA,
 			Details: tpm2.NewTPMUAsymScheme(tpm2.TPMAlgRSASSA, &tpm2.TPMSSigSchemeRSASSA{HashAlg: tpm2.TPMAlgSHA256}),
 		})
 	case RSA2048PSS:
-		rsaParameters(t, tpm2.TPMTRSAScheme{
+		rsaParameters(t, 2048, tpm2.TPMTRSAScheme{
 			Scheme:  tpm2.TPMAlgRSAPSS,
 			Details: tpm2.NewTPMUAsymScheme(tpm2.TPMAlgRSAPSS, &tpm2.TPMSSigSchemeRSAPSS{HashAlg: tpm2.TPMAlgSHA256}),
 		})
@@ -43,9 +47,9 @@ func akTemplate(a Algorithm) (*tpm2.TPMTPublic, error) {
 	return t, nil
 }
 
-func rsaParameters(t *tpm2.TPMTPublic, scheme tpm2.TPMTRSAScheme) {
+func rsaParameters(t *tpm2.TPMTPublic, bits tpm2.TPMKeyBits, scheme tpm2.TPMTRSAScheme) {
 	t.Type = tpm2.TPMAlgRSA
-	t.Parameters = tpm2.NewTPMUPublicParms(tpm2.TPMAlgRSA, &tpm2.TPMSRSAParms{Scheme: scheme, KeyBits: 2048})
+	t.Parameters = tpm2.NewTPMUPublicParms(tpm2.TPMAlgRSA, &tpm2.TPMSRSAParms{Scheme: scheme, KeyBits: bits})
 	t.Unique = tpm2.NewTPMUPublicID(tpm2.TPMAlgRSA, &tpm2.TPM2BPublicKeyRSA{})
 }
 
