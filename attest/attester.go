@@ -96,6 +96,27 @@ func NewAttester(tpm transport.TPM, source AKSource, opts *AttesterOptions) (*At
 	}, nil
 }
 
+// AKPublic returns the public area of the attestation key of source in tpm, for
+// who is to certify it. endorsementPassword is that of the hierarchy, nil for the
+// empty one. A key that no verifier would accept is an error.
+func AKPublic(ctx context.Context, tpm transport.TPM, source AKSource, endorsementPassword []byte) (*Public, error) {
+	if tpm == nil {
+		return nil, errors.New("attest: AK: no TPM")
+	}
+	var public *Public
+	err := ShareTPM(tpm).do(ctx, func(h *handles) error {
+		ak, err := loadAK(ctx, h, &source, endorsementPassword)
+		if err == nil {
+			public = ak.public
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("attest: AK: %w", err)
+	}
+	return public, nil
+}
+
 // Hello returns the node's first message: the request and a hello. On Kubernetes
 // its encoding goes into spec.request of an object under
 // [csr.SignerChallengeTPM].

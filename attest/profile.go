@@ -60,6 +60,12 @@ type Profile struct {
 	// certificates for two AKs. Without it an ak: identity names a key, and trust
 	// on first use must not take it for a machine.
 	OneAKPerMachine bool
+	// AllowAKBelowOtherKeys admits AKs that are no primary keys of the endorsement,
+	// owner or platform hierarchy, but stand below a storage key or an EK. Of such
+	// an AK the certificate binds the key alone: what its public area says of
+	// attributes and Name is the node's claim. Of a primary key the statement's
+	// qualified signer binds every bit of it.
+	AllowAKBelowOtherKeys bool
 	// InsecureAllowSHA1Signature admits statements whose signature is over SHA-1.
 	// AKs that Windows makes for Microsoft's issuer sign so.
 	InsecureAllowSHA1Signature bool
@@ -98,10 +104,11 @@ func ProfileGoogle() Profile {
 // identity is the AK's digest.
 func ProfileAzure() Profile {
 	return Profile{
-		Name:        "Azure vTPM AK",
-		KeyUsage:    x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []oid.OID{oid.AzureKpAK},
-		Identity:    []IdentitySource{AKIdentity{}},
+		Name:                  "Azure vTPM AK",
+		KeyUsage:              x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:           []oid.OID{oid.AzureKpAK},
+		Identity:              []IdentitySource{AKIdentity{}},
+		AllowAKBelowOtherKeys: true,
 	}
 }
 
@@ -112,11 +119,12 @@ func ProfileAzure() Profile {
 // InsecureAllowSHA1Signature is set.
 func ProfileMicrosoftAIK() Profile {
 	return Profile{
-		Name:                 "Microsoft AIK",
-		KeyUsage:             x509.KeyUsageDigitalSignature,
-		ExtKeyUsage:          []oid.OID{oid.TCGKpAIKCertificate},
-		RequireDirectoryName: true,
-		Identity:             []IdentitySource{AKIdentity{}},
+		Name:                  "Microsoft AIK",
+		KeyUsage:              x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:           []oid.OID{oid.TCGKpAIKCertificate},
+		RequireDirectoryName:  true,
+		Identity:              []IdentitySource{AKIdentity{}},
+		AllowAKBelowOtherKeys: true,
 	}
 }
 

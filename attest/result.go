@@ -49,6 +49,10 @@ type Result struct {
 	// it and consistent with the certificate.
 	AKPublic *Public
 	AKName   []byte
+	// AKPrimary says that the AK is a primary key of the endorsement, owner or
+	// platform hierarchy, by the statement's qualified signer, so that every bit of
+	// AKPublic is what the AK's TPM knows. It is unset at [StageHello].
+	AKPrimary bool
 	// Key is the certified key, KeyAttributes its attributes. At [StageHello]
 	// both are unset.
 	Key           crypto.PublicKey
@@ -64,8 +68,8 @@ type Result struct {
 	// IssuedAt and NotAfter are the challenge's window, zero at [StageHello].
 	IssuedAt, NotAfter time.Time
 
-	checked   *csr.Checked
-	allowSHA1 bool
+	checked *csr.Checked
+	profile *Profile
 }
 
 // Checked is the request as the policy passed it, for [csr.CA.Issue].
@@ -93,6 +97,7 @@ type Clock struct {
 func (r *Result) fillStatement(in *certifyInput) {
 	c := in.certified()
 	r.AKName = c.AKPublic.Name()
+	r.AKPrimary = isPrimary(c.Attestation.QualifiedSigner, r.AKName)
 	r.Key = in.key
 	r.KeyAttributes = c.Public.Attributes
 	r.TPMResident = c.TPMResident

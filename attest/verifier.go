@@ -416,6 +416,6 @@ func fillTrust(r *Result, i *issuer, chain []*x509.Certificate, node *presentedN
 	r.Serial = node.leaf.SerialNumber.Text(16)
 	r.Directory = node.san.directory
 	r.OneAKPerMachine = i.profile.OneAKPerMachine
-	r.allowSHA1 = i.profile.InsecureAllowSHA1Signature
+	r.profile = &i.profile
 	return nil
 }

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/google/go-tpm/tpm2"
+
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/oid"
 )
@@ -90,7 +92,7 @@ func (v *Verifier) Verify(ctx context.Context, request *csr.Request) (*Result, e
 	if err := v.trust(node, r, now); err != nil {
 		return nil, err
 	}
-	if err := checkHashAllowed(r); err != nil {
+	if err := checkProfileOfStatement(r); err != nil {
 		return nil, err
 	}
 	if err := v.authorize(ctx, r, request); err != nil {
@@ -249,11 +251,30 @@ func (v *Verifier) checkStatement(a *answer, r *Result, node *presentedNode, now
 	return nil
 }
 
-// checkHashAllowed asks the profile of the very issuer that certified the AK: the
-// statement's checks asked only whether any issuer admits SHA-1.
-func checkHashAllowed(r *Result) error {
-	if r.SignatureHash == crypto.SHA1 && !r.allowSHA1 {
+// CheckAKParent: the AK is no primary key, and its issuer's profile does not
+// admit others; or the public area that was sent is not the AK's own.
+const CheckAKParent Check = "ak-parent"
+
+// checkProfileOfStatement asks the profile of the very issuer that certified the
+// AK. The statement's checks asked only whether any issuer admits SHA-1.
+func checkProfileOfStatement(r *Result) error {
+	if r.SignatureHash == crypto.SHA1 && !r.profile.InsecureAllowSHA1Signature {
 		return &Error{Check: CheckSignatureHash, Got: "SHA1", Want: "SHA256, SHA384 or SHA512, by profile " + r.Profile}
 	}
+	if !r.AKPrimary && !r.profile.AllowAKBelowOtherKeys {
+		return &Error{Check: CheckAKParent, Got: "a qualified signer that is not the AK as a primary key",
+			Want: "one, by profile " + r.Profile}
+	}
 	return nil
+}
+
+// isPrimary reports whether a qualified signer is the key of that Name as a
+// primary key of a hierarchy that lasts.
+func isPrimary(qualifiedSigner, name []byte) bool {
+	for _, h := range [...]tpm2.TPMHandle{tpm2.TPMRHEndorsement, tpm2.TPMRHOwner, tpm2.TPMRHPlatform} {
+		if q := QualifiedNameOfPrimary(h, name); len(q) != 0 && bytes.Equal(qualifiedSigner, q) {
+			return true
+		}
+	}
+	return false
 }
