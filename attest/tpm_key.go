@@ -267,9 +267,9 @@ func (k *TPMKey) Sign(_ io.Reader, digest []byte, opts crypto.SignerOpts) ([]byt
 // nothing, except try again what the first could not flush.
 func (k *TPMKey) Close() error {
 	ctx := context.Background()
-	err := k.tpm.do(ctx, func(h *handles) error {
-		if k.held != 0 {
-			h.keep(k.held, k.name)
+	err := k.tpm.do(ctx, func(*handles) error {
+		if k.held != 0 { // flushed as what was left is: only if it still is this key
+			k.tpm.left = append(k.tpm.left, openHandle{k.held, k.name})
 		}
 		k.saved, k.held = nil, 0
 		return nil
