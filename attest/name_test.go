@@ -54,6 +54,9 @@ func TestHasNameWidths(t *testing.T) {
 			if !p.SameKey(keyWithZero()) {
 				t.Errorf("%s: another key", given)
 			}
+			if !p.sameKeyAs(named) {
+				t.Errorf("%s and %s: two keys", given, hashed)
+			}
 		}
 		for _, other := range []*Public{
 			changed(t, p, func(p *Public) { p.Attributes |= AttributeNoDA }),

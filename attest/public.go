@@ -65,9 +65,9 @@ type Public struct {
 
 // SymmetricScheme is a TPMT_SYM_DEF_OBJECT: Part 2, 11.1.7.
 type SymmetricScheme struct {
-	// Alg is tpm2.TPMAlgNull, or a block cipher such as tpm2.TPMAlgAES.
+	// Alg is tpm2.TPMAlgNull or tpm2.TPMAlgAES.
 	Alg tpm2.TPMAlgID
-	// KeyBits is the key size in bits; 0 where Alg is tpm2.TPMAlgNull.
+	// KeyBits is the key size in bits, not checked; 0 where Alg is tpm2.TPMAlgNull.
 	KeyBits uint16
 	// Mode is tpm2.TPMAlgCFB for a storage key; 0 where Alg is tpm2.TPMAlgNull.
 	Mode tpm2.TPMAlgID
@@ -85,9 +85,10 @@ type KeyScheme struct {
 }
 
 // ParsePublic parses a TPMT_PUBLIC without a size prefix: an RSA key of up to 4096
-// bits or an ECC key on P-256, P-384 or P-521, with any attributes and any scheme.
-// It is strict: one encoding for one value, no reserved bits, nothing behind it. It
-// does no arithmetic: whether the point is on its curve is for Key to say.
+// bits or an ECC key on P-256, P-384 or P-521, with any attributes and any scheme; a
+// storage key's symmetric algorithm must be AES. It is strict: one encoding for one
+// value, no reserved bits, nothing behind it. It does no arithmetic: whether the
+// point is on its curve is for Key to say.
 //
 // The result refers to b, which must not be changed afterwards. Errors are an
 // *Error with CheckPublicSize, CheckPublicEncoding, CheckKeyType,
@@ -179,13 +180,13 @@ func (v *SymmetricScheme) read(s *cryptobyte.String) error {
 	switch v.Alg {
 	case tpm2.TPMAlgNull:
 		return nil
-	case tpm2.TPMAlgTDES, tpm2.TPMAlgAES, tpm2.TPMAlgSM4, tpm2.TPMAlgCamellia:
+	case tpm2.TPMAlgAES:
 		if !s.ReadUint16(&v.KeyBits) || !s.ReadUint16((*uint16)(&v.Mode)) {
 			return badPublic("an end within the symmetric scheme", "a TPMT_PUBLIC")
 		}
 		return nil
 	}
-	return badPublic("symmetric scheme "+algorithmName(v.Alg), "NULL or a block cipher")
+	return badPublic("symmetric scheme "+algorithmName(v.Alg), "NULL or AES")
 }
 
 // schemeForm says what follows a scheme's identifier.

@@ -80,7 +80,9 @@ const (
 // Key returns the public key: an *rsa.PublicKey, or an *ecdsa.PublicKey whose point
 // is on its curve. A template without a key is refused. Errors are an *Error with
 // CheckPublicEncoding (a modulus of another size than KeyBits), CheckWeakKey (an
-// exponent that crypto/rsa cannot hold, another curve) or CheckPoint.
+// exponent that crypto/rsa cannot hold, another curve) or CheckPoint. Nobody can see
+// whether a modulus is the product of two primes: that shows where a signature of
+// the key verifies.
 func (p *Public) Key() (crypto.PublicKey, error) {
 	if p.Type == tpm2.TPMAlgRSA {
 		return p.rsaKey()
@@ -108,14 +110,20 @@ func (p *Public) Key() (crypto.PublicKey, error) {
 }
 
 func (p *Public) rsaKey() (crypto.PublicKey, error) {
-	if len(p.Modulus) == 0 || len(p.Modulus)*8 != int(p.KeyBits) || p.Modulus[0]&0x80 == 0 {
-		return nil, badPublic("a modulus of "+strconv.Itoa(len(p.Modulus))+" bytes", "keyBits "+strconv.Itoa(int(p.KeyBits))+", highest bit set")
+	if !p.hasModulus() {
+		return nil, badPublic("a modulus of "+strconv.Itoa(len(withoutLeadingZeros(p.Modulus)))+" bytes", "keyBits "+strconv.Itoa(int(p.KeyBits)))
 	}
 	e := p.exponent()
 	if e > 1<<31-1 {
 		return nil, refuseStatement(CheckWeakKey, "exponent "+strconv.FormatUint(uint64(e), 10), "at most 2147483647")
 	}
 	return &rsa.PublicKey{N: new(big.Int).SetBytes(p.Modulus), E: int(e)}, nil
+}
+
+// hasModulus reports whether there is a modulus as large as KeyBits says, to the
+// octet: the specification does not ask for its highest bit.
+func (p *Public) hasModulus() bool {
+	return len(p.Modulus) != 0 && len(p.Modulus)*8 == int(p.KeyBits) && p.Modulus[0] != 0
 }
 
 // exponent is the RSA exponent with the default filled in.
@@ -132,12 +140,12 @@ func (p *Public) exponent() uint32 {
 func (p *Public) SameKey(pub crypto.PublicKey) bool {
 	switch k := pub.(type) {
 	case *rsa.PublicKey:
-		if k == nil || k.N == nil || p.Type != tpm2.TPMAlgRSA || k.N.Sign() <= 0 {
+		if k == nil || k.N == nil || p.Type != tpm2.TPMAlgRSA || k.N.Sign() <= 0 || !p.hasModulus() {
 			return false
 		}
 		var buf [maxModulusSize]byte
 		size := len(p.Modulus)
-		if size == 0 || size > len(buf) || k.N.BitLen() != size*8 || k.E != int(p.exponent()) {
+		if size > len(buf) || k.Size() != size || int64(k.E) != int64(p.exponent()) {
 			return false
 		}
 		return bytes.Equal(k.N.FillBytes(buf[:size]), p.Modulus)
@@ -156,6 +164,19 @@ func (p *Public) SameKey(pub crypto.PublicKey) bool {
 		return equalPadded(p.X, point[1:1+c.width]) && equalPadded(p.Y, point[1+c.width:])
 	}
 	return false
+}
+
+// sameKeyAs is SameKey for a key that is a public area too. It says nothing of the
+// curve: two areas with one point off it are the same.
+func (p *Public) sameKeyAs(q *Public) bool {
+	if p.Type != q.Type {
+		return false
+	}
+	if p.Type == tpm2.TPMAlgRSA {
+		return bytes.Equal(p.Modulus, q.Modulus) && p.exponent() == q.exponent()
+	}
+	return p.Curve == q.Curve && bytes.Equal(withoutLeadingZeros(p.X), withoutLeadingZeros(q.X)) &&
+		bytes.Equal(withoutLeadingZeros(p.Y), withoutLeadingZeros(q.Y))
 }
 
 // equalPadded reports whether v, padded with zero bytes in front, is full.

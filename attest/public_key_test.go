@@ -52,6 +52,9 @@ func TestPublicKey(t *testing.T) {
 			if p.SameKey(k) != (name == other) {
 				t.Errorf("SameKey of %s and %s: %v", name, other, p.SameKey(k))
 			}
+			if q := publicArea(t, k, testAKAttributes, noScheme); p.sameKeyAs(q) != (name == other) {
+				t.Errorf("sameKeyAs of %s and %s: %v", name, other, p.sameKeyAs(q))
+			}
 		}
 	}
 }
@@ -96,6 +99,7 @@ func TestPublicKeyRefuses(t *testing.T) {
 		"RSA template of zeros":  {changed(t, rsaArea, func(p *Public) { p.Modulus = make([]byte, 256) }), CheckPublicEncoding},
 		"short modulus":          {changed(t, rsaArea, func(p *Public) { p.Modulus = p.Modulus[1:] }), CheckPublicEncoding},
 		"other keyBits":          {changed(t, rsaArea, func(p *Public) { p.KeyBits = 3072 }), CheckPublicEncoding},
+		"leading zero byte":      {changed(t, rsaArea, func(p *Public) { p.Modulus = append([]byte{0}, p.Modulus[1:]...) }), CheckPublicEncoding},
 		"exponent 2^31":          {changed(t, rsaArea, func(p *Public) { p.Exponent = 1 << 31 }), CheckWeakKey},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -93,6 +93,7 @@ func TestParsePublicRefuses(t *testing.T) {
 		"policy of 20 bytes":     {"0001 000b 00050072 0014 " + hexRepeat("00", 20) + " 0010 0014 000b 0800 00000000 0000", CheckPublicEncoding},
 		"policy of 65535":        {"0001 000b 00050072 ffff 0010 0014 000b 0800 00000000 0000", CheckPublicEncoding},
 		"XOR":                    {"0001 000b 00050072 0000 000a 000b 0014 000b 0800 00000000 0000", CheckPublicEncoding},
+		"SM4":                    {"0001 000b 00050072 0000 0013 0080 0043 0014 000b 0800 00000000 0000", CheckPublicEncoding},
 		"ECDSA scheme for RSA":   {"0001 000b 00050072 0000 0010 0018 000b 0800 00000000 0000", CheckPublicEncoding},
 		"RSASSA scheme for ECC":  {"0023 000b 00050072 0000 0010 0014 000b 0003 0010" + eccUnique, CheckPublicEncoding},
 		"scheme without a hash":  {"0001 000b 00050072 0000 0010 0014 0010 0800 00000000 0000", CheckPublicEncoding},

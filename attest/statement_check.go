@@ -117,7 +117,8 @@ func (in *certifyInput) checkCertifiedKey() error {
 	if err := in.public.checkStrength(); err != nil {
 		return err
 	}
-	if in.public.SameKey(in.akKey) {
+	// Where ak is known, checkAK ties it to akKey.
+	if in.ak != nil && in.public.sameKeyAs(in.ak) || in.ak == nil && in.public.SameKey(in.akKey) {
 		return refuseStatement(CheckAKIsCertifiedKey, "the attestation key", "another key")
 	}
 	if !in.policy.anyKey && in.public.SameKey(in.key) {

@@ -183,6 +183,11 @@ func TestStatementAttacks(t *testing.T) {
 			f.certify(publicArea(t, softwareKeys.rsa1024().Public(), testResidentAttributes, noScheme))
 			f.options.Key = softwareKeys.rsa1024().Public()
 		}},
+		{"weak RSA that says 2048", CheckPublicEncoding, nil, func(t *testing.T, f *forgery) {
+			weak := publicArea(t, softwareKeys.rsa1024().Public(), testResidentAttributes, noScheme)
+			f.certify(changed(t, weak, func(p *Public) { p.KeyBits = 2048 }))
+			f.options.Key = softwareKeys.rsa1024().Public()
+		}},
 		{"RSA exponent 3", CheckWeakKey, nil, func(t *testing.T, f *forgery) {
 			pub := &rsa.PublicKey{N: softwareKeys.rsa2048b().N, E: 3}
 			f.certify(publicArea(t, pub, testResidentAttributes, noScheme))
