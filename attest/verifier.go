@@ -3,7 +3,6 @@ package attest
 import (
 	"context"
 	"crypto/rand"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"slices"
@@ -336,86 +335,4 @@ func (v *Verifier) startResult(stage Stage, checked *csr.Checked, signerName str
 		AKPublic:          node.akPublic,
 		checked:           checked,
 	}
-}
-
-// presentedNode is what a node sent of itself, read and consistent, but not
-// trusted yet.
-type presentedNode struct {
-	*presented
-	akPublic   *Public
-	machineKey [HashSize]byte
-}
-
-// readNode reads the AK and its certificate and checks that they are of one key.
-func readNode(akPublic []byte, certificates [][]byte) (*presentedNode, error) {
-	ak, err := ParsePublic(akPublic)
-	if err != nil {
-		return nil, err
-	}
-	p, err := parsePresented(certificates)
-	if err != nil {
-		return nil, err
-	}
-	if !ak.SameKey(p.leaf.PublicKey) {
-		return nil, &Error{Check: CheckAKMismatch, Got: "the AK certificate of another key", Want: "the key of akPublic"}
-	}
-	sum, err := csr.SPKIHash(p.leaf.PublicKey)
-	if err != nil {
-		return nil, &Error{Check: CheckIdentity, Got: "an AK certificate for another kind of key", Want: "RSA or ECDSA", Err: err}
-	}
-	return &presentedNode{presented: p, akPublic: ak, machineKey: sum}, nil
-}
-
-// trust finds the issuer under which the AK certificate holds, and fills the
-// result from it. An issuer whose roots do not fit is passed over; one whose
-// roots fit and whose profile does not decides the error.
-func (v *Verifier) trust(node *presentedNode, r *Result, now time.Time) error {
-	if err := checkValidity(node.leaf, now); err != nil {
-		return err
-	}
-	var chainErr, profileErr error
-	for _, i := range v.issuers {
-		chain, err := i.verify(node.presented, now)
-		if err != nil {
-			if chainErr == nil {
-				chainErr = err
-			}
-			continue
-		}
-		if err := i.profile.check(node.leaf, node.san); err != nil {
-			if profileErr == nil {
-				profileErr = err
-			}
-			continue
-		}
-		return fillTrust(r, i, chain, node)
-	}
-	if profileErr != nil {
-		return profileErr
-	}
-	return chainErr
-}
-
-func fillTrust(r *Result, i *issuer, chain []*x509.Certificate, node *presentedNode) error {
-	for _, s := range i.profile.Identity {
-		id, err := s.Identify(node.leaf)
-		if err != nil {
-			return err
-		}
-		if id != "" {
-			r.Machine = id
-			break
-		}
-	}
-	if r.Machine.Kind() == "" {
-		return &Error{Check: CheckIdentity, Got: "none of the forms of profile " + i.profile.Name, Want: "a machine identity"}
-	}
-	r.Profile = i.profile.Name
-	r.Chain = chain
-	r.Issuer = node.leaf.Issuer.String()
-	r.Serial = node.leaf.SerialNumber.Text(16)
-	r.Directory = node.san.directory
-	r.OneAKPerMachine = i.profile.OneAKPerMachine
-	r.profile = &i.profile
-	return nil
 }

@@ -1,0 +1,45 @@
+// Package attest makes and verifies a node's TPM evidence: that a machine with a
+// certified attestation key (AK) asks for the certificate of one TLS key, now.
+//
+// # The join
+//
+// It takes three messages, and each side has two calls. The node:
+//
+//	bundle, err := attester.Hello(ctx, subject)                 // 1: who I am
+//	bundle, err := attester.Answer(ctx, challenge, key, subject) // 3: the proof
+//
+// and the control plane:
+//
+//	challenge, err := verifier.Challenge(ctx, hello)  // 2: everything that the proof is bound to
+//	result, err := verifier.Verify(ctx, answer)       // who it is
+//
+// The answer is a TPM2_Certify statement: the AK signs the Name of the TLS key
+// together with qualifying data that depends on the challenge, and the challenge
+// on the request, the requester, the cluster, the signer and the machine's key. A
+// [Verifier] keeps no list of challenges: any replica with the same [KeyRing]
+// verifies an answer.
+//
+// # Trust
+//
+// On the road of the AK certificate ([RoadAK]) that certificate chains to roots
+// that the control plane chose ([Issuer]), under a [Profile] that says what this
+// issuer's certificates look like. That the AK is restricted and lives in a TPM is
+// then the issuer's word. The road of the EK certificate ([RoadEK]), on which a
+// credential proves it, is part of the wire format and not of this version.
+//
+// A root admits every machine that its issuer ever certified, so an [Authorizer]
+// has the last word: whether this machine may be this node. There is none in the
+// box that says yes by itself.
+//
+// # Errors
+//
+// A refusal is an [*Error] whose [Check] names what failed, or a
+// [csr.Violations]; what could not be decided wraps [csr.ErrRetry]. [csr.Decide]
+// turns either into the decision for the request object. No error holds a secret.
+//
+// # Lower functions
+//
+// [VerifyCertify] checks one recorded statement against an AK and raw qualifying
+// data, for evidence that does not come out of this join. It says nothing about
+// whose AK it is.
+package attest
