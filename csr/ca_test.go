@@ -1,0 +1,116 @@
+package csr_test
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/elliptic"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/csr"
+)
+
+var p256Curve = elliptic.P256()
+
+func TestNewCARefuses(t *testing.T) {
+	root := makeCA(t, caTemplate("root"), p384Key(), nil, nil)
+	intermediate := func(change func(*x509.Certificate)) []*x509.Certificate {
+		template := caTemplate("intermediate")
+		change(template)
+		return []*x509.Certificate{makeCA(t, template, p256Key(), root, p384Key()), root}
+	}
+	good := intermediate(func(*x509.Certificate) {})
+	if _, err := csr.NewCA(good, p256Key(), goodOptions()); err != nil {
+		t.Fatal(err)
+	}
+	options := func(change func(*csr.CAOptions)) *csr.CAOptions {
+		o := goodOptions()
+		change(o)
+		return o
+	}
+	forged := *intermediate(func(c *x509.Certificate) { c.IsCA, c.KeyUsage = false, x509.KeyUsageCertSign })[0]
+	forged.IsCA = true // the struct says so, the DER does not
+	pathZero := caTemplate("root")
+	pathZero.MaxPathLenZero = true
+	zeroRoot := makeCA(t, pathZero, p384Key(), nil, nil)
+	for _, c := range []struct {
+		name  string
+		chain []*x509.Certificate
+		key   crypto.Signer
+		opts  *csr.CAOptions
+	}{
+		{"no options", good, p256Key(), nil},
+		{"no signer names", good, p256Key(), options(func(o *csr.CAOptions) { o.SignerNames = nil })},
+		{"unknown signer name", good, p256Key(), options(func(o *csr.CAOptions) { o.SignerNames = []string{"example.com/x"} })},
+		{"challenge signer", good, p256Key(), options(func(o *csr.CAOptions) { o.SignerNames = []string{csr.SignerChallengeTPM} })},
+		{"insecure beside attested", good, p256Key(), options(func(o *csr.CAOptions) { o.SignerNames = append(o.SignerNames, csr.SignerClientInsecure) })},
+		{"negative lifetime", good, p256Key(), options(func(o *csr.CAOptions) { o.MaxLifetime = -1 })},
+		{"negative recovery lifetime", good, p256Key(), options(func(o *csr.CAOptions) { o.MaxRecoveryLifetime = -1 })},
+		{"no chain", nil, p256Key(), goodOptions()},
+		{"nil certificate", []*x509.Certificate{nil}, p256Key(), goodOptions()},
+		{"empty certificate", []*x509.Certificate{{}}, p256Key(), goodOptions()},
+		{"no key", good, nil, goodOptions()},
+		{"another key", good, newECDSAKey(p256Curve), goodOptions()},
+		{"the root's key", good, p384Key(), goodOptions()},
+		{"chain in the wrong order", []*x509.Certificate{good[1], good[0]}, p384Key(), goodOptions()},
+		{"another root", []*x509.Certificate{good[0], makeCA(t, caTemplate("root"), p521Key(), nil, nil)}, p256Key(), goodOptions()},
+		{"root of another name", []*x509.Certificate{good[0], makeCA(t, caTemplate("other"), p384Key(), nil, nil)}, p256Key(), goodOptions()},
+		{"no CA", intermediate(func(c *x509.Certificate) { c.IsCA, c.KeyUsage = false, x509.KeyUsageDigitalSignature }), p256Key(), goodOptions()},
+		{"no basic constraints", intermediate(func(c *x509.Certificate) { c.IsCA, c.BasicConstraintsValid = false, false }), p256Key(), goodOptions()},
+		{"no cert sign", intermediate(func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageCRLSign }), p256Key(), goodOptions()},
+		{"no key usage", intermediate(func(c *x509.Certificate) { c.KeyUsage = 0 }), p256Key(), goodOptions()},
+		{"CA in the struct only", []*x509.Certificate{&forged, root}, p256Key(), goodOptions()},
+		{"root that allows no CA below", []*x509.Certificate{makeCA(t, caTemplate("i"), p256Key(), zeroRoot, p384Key()), zeroRoot}, p256Key(), goodOptions()},
+		{"weak RSA key", []*x509.Certificate{makeCA(t, caTemplate("weak"), rsa1024(), nil, nil)}, rsa1024(), goodOptions()},
+	} {
+		if ca, err := csr.NewCA(c.chain, c.key, c.opts); ca != nil || !errors.Is(err, csr.ErrCA) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+	insecure := options(func(o *csr.CAOptions) { o.SignerNames = []string{csr.SignerClientInsecure} })
+	if _, err := csr.NewCA(good, p256Key(), insecure); err != nil {
+		t.Errorf("insecure alone: %v", err)
+	}
+}
+
+// The PEM holds the leaf and what is between it and the root.
+func TestIssuedPEMHoldsTheChain(t *testing.T) {
+	root := makeCA(t, caTemplate("root"), p384Key(), nil, nil)
+	short := caTemplate("intermediate")
+	short.NotAfter = issueTime.Add(30 * time.Minute).Truncate(time.Second)
+	intermediate := makeCA(t, short, p521Key(), root, p384Key())
+	zero := caTemplate("issuing")
+	zero.MaxPathLenZero = true
+	issuing := makeCA(t, zero, p256Key(), intermediate, p521Key())
+	ca, err := csr.NewCA([]*x509.Certificate{issuing, intermediate, root}, p256Key(), goodOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	checked := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap).mustCheck(t)
+	for range 2 { // the second must not have grown
+		issued := mustIssue(t, ca, checked, goodVerified(checked))
+		rest := issued.PEM
+		for i, want := range []*x509.Certificate{issued.Certificate, issuing, intermediate} {
+			var block *pem.Block
+			block, rest = pem.Decode(rest)
+			if block == nil || block.Type != "CERTIFICATE" || !bytes.Equal(block.Bytes, want.Raw) {
+				t.Fatalf("block %d is not %s", i, want.Subject)
+			}
+		}
+		if len(rest) != 0 {
+			t.Errorf("%d bytes behind the chain", len(rest))
+		}
+		if !issued.Certificate.NotAfter.Equal(short.NotAfter) {
+			t.Errorf("ends at %v, after a CA above it (%v)", issued.Certificate.NotAfter, short.NotAfter)
+		}
+		intermediates, roots := x509.NewCertPool(), x509.NewCertPool()
+		intermediates.AppendCertsFromPEM(issued.PEM)
+		roots.AddCert(root)
+		if _, err := issued.Certificate.Verify(x509.VerifyOptions{Roots: roots, Intermediates: intermediates, CurrentTime: issueTime, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
+			t.Error(err)
+		}
+	}
+}
