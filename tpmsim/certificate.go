@@ -145,8 +145,8 @@ func (ca *CA) issue(by *issuer, pub crypto.PublicKey, o *AKCertificateOptions, f
 	return ca.sign(t, by.certificate, pub, by.key)
 }
 
-// addNames adds what a certificate says about the machine: subject, SAN, TPM
-// specification, instance identity.
+// addNames adds the subject and, as extensions, the style's policy and what the
+// certificate says about the machine: TPM specification, SAN, instance identity.
 func addNames(t *x509.Certificate, o *AKCertificateOptions, f *form) error {
 	instance := o.Instance
 	if instance == nil {
@@ -171,6 +171,11 @@ func addNames(t *x509.Certificate, o *AKCertificateOptions, f *form) error {
 	add := func(e pkix.Extension, err error) error {
 		t.ExtraExtensions = append(t.ExtraExtensions, e)
 		return err
+	}
+	if f.policy != "" {
+		if err := add(certificatePolicy(f.policy)); err != nil {
+			return err
+		}
 	}
 	if f.specification {
 		if err := add(tpmSpecification()); err != nil {

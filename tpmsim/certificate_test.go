@@ -33,7 +33,7 @@ type shape struct {
 // looked are the extensions that styles decide; real certificates have more.
 var looked = []oid.OID{
 	oid.SubjectAltName, oid.KeyUsage, oid.ExtendedKeyUsage, oid.BasicConstraints,
-	oid.SubjectDirectoryAttributes, oid.KubernetesNodeProviderIdentifier,
+	oid.SubjectDirectoryAttributes, oid.KubernetesNodeProviderIdentifier, oid.CertificatePolicies,
 }
 
 func shapeOf(c *x509.Certificate) shape {
@@ -82,8 +82,9 @@ func TestStylesLookLikeRealCertificates(t *testing.T) {
 		issue func(tpmsim.Style) (*x509.Certificate, error)
 		style tpmsim.Style
 	}{
-		{"ek-certs/leaf/AMD-aik-RSA2048-7e819b3d.der", ak, tpmsim.StyleTCG},
-		{"ek-certs/leaf/NTC-aik-RSA2048-058b3197.der", ak, tpmsim.StyleTCG},
+		{"ek-certs/leaf/NTC-ek-RSA2048-933cdb17.der", ek, tpmsim.StyleTCG},
+		{"ek-certs/leaf/AMD-aik-RSA2048-7e819b3d.der", ak, tpmsim.StyleMicrosoft},
+		{"ek-certs/leaf/NTC-aik-RSA2048-058b3197.der", ak, tpmsim.StyleMicrosoft},
 		{"ek-certs/leaf/GOOG-gce-P-256-25a5373d.der", ak, tpmsim.StyleGoogle},
 		{"ek-certs/leaf/GOOG-gce-RSA2048-fa4e233a.der", ak, tpmsim.StyleGoogle},
 		{"ek-certs/leaf/GOOG-gce-RSA2048-3722cd55.der", ek, tpmsim.StyleGoogle},
@@ -105,8 +106,11 @@ func TestStylesLookLikeRealCertificates(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := shapeOf(real)
-			if tt.style == tpmsim.StyleAzure { // Azure's leaves it out; crypto/x509 writes it for us
+			if tt.style == tpmsim.StyleAzure {
+				// Azure leaves basic constraints out, which crypto/x509 would read as we
+				// write them, and names policies of no consequence.
 				want.Critical = append(want.Critical, oid.BasicConstraints.String())
+				want.Other = slices.DeleteFunc(want.Other, func(s string) bool { return s == oid.CertificatePolicies.String() })
 			}
 			if d := cmp.Diff(want, shapeOf(ours)); d != "" {
 				t.Errorf("%v differs from the real one (-real +ours):\n%s", tt.style, d)
@@ -118,7 +122,7 @@ func TestStylesLookLikeRealCertificates(t *testing.T) {
 func TestStyles(t *testing.T) {
 	const (
 		san, ku, bc, eku = "2.5.29.17", "2.5.29.15", "2.5.29.19", "2.5.29.37"
-		sda, gce         = "2.5.29.9", "1.3.6.1.4.1.11129.2.1.21"
+		sda, cp, gce     = "2.5.29.9", "2.5.29.32", "1.3.6.1.4.1.11129.2.1.21"
 	)
 	google := []string{"2.5.4.10", "2.5.4.11", "2.5.4.3", "2.5.4.7"}
 	ak := map[tpmsim.Style]shape{
@@ -126,7 +130,7 @@ func TestStyles(t *testing.T) {
 		tpmsim.StyleTCG:       {KeyUsage: x509.KeyUsageDigitalSignature, EKU: []string{"2.23.133.8.3"}, Critical: []string{ku, san, bc}, Other: []string{eku}},
 		tpmsim.StyleGoogle:    {Subject: google, KeyUsage: x509.KeyUsageDigitalSignature, Critical: []string{ku, bc}, Other: []string{gce}},
 		tpmsim.StyleGoogleOld: {KeyUsage: x509.KeyUsageDigitalSignature, EKU: []string{"2.23.133.8.1"}, Critical: []string{ku, san, bc}, Other: []string{gce, eku, sda}},
-		tpmsim.StyleMicrosoft: {KeyUsage: x509.KeyUsageDigitalSignature, EKU: []string{"2.23.133.8.3", "1.3.6.1.4.1.311.21.36"}, Critical: []string{ku, san, bc}, Other: []string{eku}},
+		tpmsim.StyleMicrosoft: {KeyUsage: x509.KeyUsageDigitalSignature, EKU: []string{"2.23.133.8.3"}, Critical: []string{ku, san, bc, cp}, Other: []string{eku}},
 		tpmsim.StyleAzure: {Subject: []string{"2.5.4.3"}, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageContentCommitment,
 			EKU: []string{"1.3.6.1.4.1.311.10.3.12"}, Critical: []string{ku, bc}, Other: []string{eku}},
 	}

@@ -88,6 +88,16 @@ func tpmSpecification() (pkix.Extension, error) {
 	return extension(oid.SubjectDirectoryAttributes, false, &b)
 }
 
+// certificatePolicy makes certificate policies that hold one, critical and without
+// qualifiers.
+func certificatePolicy(policy oid.OID) (pkix.Extension, error) {
+	var b cryptobyte.Builder
+	b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
+		b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) { oid.Add(b, policy) })
+	})
+	return extension(oid.CertificatePolicies, true, &b)
+}
+
 // instanceIdentity makes Google's instance-identity extension.
 func instanceIdentity(i *oid.GCEInstance) (pkix.Extension, error) {
 	value, err := i.Marshal()

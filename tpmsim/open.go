@@ -7,7 +7,8 @@ const maxSeedSize = 1024
 
 // Open starts the in-process simulator and provisions it. A process has one: while
 // another is open, Open returns [ErrInUse] at once and names its opener. Without
-// cgo it returns [ErrNoCGO].
+// cgo it returns [ErrNoCGO]. (A simulator that the program opened through go-tpm-tools
+// itself is not seen, and Open waits until that is closed.)
 func Open(opts *Options) (*TPM, error) {
 	o, err := opts.withDefaults()
 	if err != nil {

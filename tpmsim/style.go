@@ -32,8 +32,9 @@ const (
 	// attribute, digitalSignature, and the instance-identity extension.
 	StyleGoogleOld
 
-	// StyleMicrosoft is that of Windows AIKs: empty subject, critical SAN with the
-	// directory name in one RDN, EKUs 2.23.133.8.3 and 1.3.6.1.4.1.311.21.36,
+	// StyleMicrosoft is that of the AIK certificates that Windows gets from
+	// Microsoft's cloud CA: empty subject, critical SAN with the directory name in one
+	// RDN, EKU 2.23.133.8.3, critical certificate policy 1.3.6.1.4.1.311.21.31,
 	// digitalSignature.
 	StyleMicrosoft
 
@@ -93,11 +94,15 @@ func (s Style) String() string {
 	return fmt.Sprintf("Style(%d)", int(s))
 }
 
+// microsoftAIKPolicy is 1.3.6.1.4.1.311.21.31.
+const microsoftAIKPolicy oid.OID = "\x2b\x06\x01\x04\x01\x82\x37\x15\x1f"
+
 // form is what a style means for a certificate.
 type form struct {
-	san, singleRDN bool // a SAN with the directory name, its attributes in one RDN
-	instance       bool // Google's instance-identity extension
-	specification  bool // TPM specification attribute
+	san, singleRDN bool    // a SAN with the directory name, its attributes in one RDN
+	instance       bool    // Google's instance-identity extension
+	specification  bool    // TPM specification attribute
+	policy         oid.OID // a critical certificate policy; "": none
 	subject        func(*oid.GCEInstance) pkix.Name
 	akUsage        x509.KeyUsage
 	akEKU, ekEKU   []oid.OID
@@ -119,8 +124,7 @@ func (s Style) form() (*form, error) {
 		f.instance, f.specification = true, true
 		f.akEKU = f.ekEKU
 	case StyleMicrosoft:
-		f.singleRDN = true
-		f.akEKU = append(f.akEKU, oid.MicrosoftKpPrivacyCA)
+		f.singleRDN, f.policy = true, microsoftAIKPolicy
 	case StyleAzure:
 		f.san, f.subject = false, azureSubject
 		f.akUsage |= x509.KeyUsageContentCommitment

@@ -193,7 +193,9 @@ func (s *swtpm) wrote() string {
 
 // kill ends the process and waits for it.
 func (s *swtpm) kill() {
-	s.cmd.Process.Kill() // fails only if it has ended already
+	if s.cmd.Process != nil { // nil if a reset could not start it again
+		s.cmd.Process.Kill() // fails only if it has ended already
+	}
 	<-s.ended
 }
 

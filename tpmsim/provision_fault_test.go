@@ -1,0 +1,114 @@
+package tpmsim
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+)
+
+// breaking is a device that fails at its n-th command.
+type breaking struct {
+	device
+	n      int
+	err    error
+	closed int
+}
+
+func (b *breaking) send(cmd []byte) ([]byte, error) {
+	if b.n--; b.n == 0 {
+		return nil, b.err
+	}
+	return b.device.send(cmd)
+}
+
+func (b *breaking) reset() error { return b.err }
+
+func (b *breaking) close() error {
+	b.closed++
+	return errors.Join(b.device.close(), b.err)
+}
+
+// Whichever command fails while a TPM is provisioned: the caller gets that error, and
+// the emulator is closed.
+func TestProvisioningFailsAtAnyCommand(t *testing.T) {
+	opts := &Options{PersistEKs: true, AKs: []AK{{NonceIndex: 0x01c10020}}, Seed: []byte("a")}
+	for n := 1; ; n++ {
+		o, err := opts.withDefaults()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := acquire("here"); err != nil {
+			t.Fatalf("before command %d: %v", n, err)
+		}
+		dev, err := openSimulator(o.Seed)
+		if err != nil {
+			release()
+			if errors.Is(err, ErrNoCGO) {
+				t.Skip(err)
+			}
+			t.Fatal(err)
+		}
+		b := &breaking{device: dev, n: n, err: fmt.Errorf("command %d fails", n)}
+		tpm, err := provision(b, "", o)
+		if err == nil {
+			if n < 20 {
+				t.Errorf("provisioning takes %d commands only", n-1)
+			}
+			if err := tpm.Reset(); !errors.Is(err, b.err) {
+				t.Errorf("Reset: %v, want the device's error", err)
+			}
+			if err := tpm.Close(); !errors.Is(err, b.err) {
+				t.Errorf("Close: %v, want the device's error", err)
+			}
+			return
+		}
+		if !errors.Is(err, b.err) || b.closed != 1 {
+			t.Errorf("command %d: closed %d times, error %v", n, b.closed, err)
+		}
+	}
+}
+
+func TestNoSwtpmAfterAFailedReset(t *testing.T) {
+	tpm, s, err := openSwtpm(&Options{EKs: []Algorithm{}, AKs: []AK{}})
+	if errors.Is(err, ErrNoSwtpm) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.path = "/nonexistent/swtpm"
+	if err := tpm.Reset(); err == nil {
+		t.Error("Reset without the program succeeded")
+	}
+	if err := tpm.Close(); err != nil {
+		t.Errorf("Close after a failed Reset: %v", err)
+	}
+}
+
+func TestTail(t *testing.T) {
+	var l tail
+	for i := range 5000 {
+		fmt.Fprintf(&l, "line %d\n", i)
+	}
+	got := l.String()
+	if len(got) < tailSize || len(got) > 2*tailSize || got[len(got)-10:] != "line 4999\n" {
+		t.Errorf("tail keeps %d bytes, ending in %q", len(got), got[len(got)-10:])
+	}
+}
+
+func TestNames(t *testing.T) {
+	for a, want := range map[Algorithm]string{0: "default", RSA2048PSS: "RSA2048PSS", RSA3072: "RSA3072", 77: "Algorithm(77)"} {
+		if got := a.String(); got != want {
+			t.Errorf("algorithm %d is called %s, want %s", int(a), got, want)
+		}
+	}
+	for s, want := range map[Style]string{0: "default", StyleTCG: "StyleTCG", StyleGoogle: "StyleGoogle", StyleGoogleOld: "StyleGoogleOld",
+		StyleMicrosoft: "StyleMicrosoft", StyleAzure: "StyleAzure", -1: "Style(-1)"} {
+		if got := s.String(); got != want {
+			t.Errorf("style %d is called %s, want %s", int(s), got, want)
+		}
+	}
+	if got := ErrClosed.Error(); got != "tpmsim: the TPM is closed" {
+		t.Errorf("ErrClosed is %q", got)
+	}
+}
