@@ -8,8 +8,11 @@ import (
 	"crypto/elliptic"
 	"crypto/rsa"
 	"crypto/sha256"
+	"crypto/x509"
 	"errors"
 	"math/big"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/google/go-tpm/tpm2"
@@ -57,6 +60,20 @@ func TestCertifyEveryPairOnTheSimulator(t *testing.T) {
 	})
 }
 
+// swtpm has RSA-3072, which the simulator has not.
+func TestCertifyEveryPairOnSwtpm(t *testing.T) {
+	testEveryPair(t, tpmsim.Swtpm(t, bare()), []keyUnderTest{
+		{"software P-256", func(t testing.TB, _ transport.TPM) Key { return mustSoftwareKey(t, newECDSA(t, elliptic.P256())) }, false},
+		{"software P-521", func(t testing.TB, _ transport.TPM) Key { return mustSoftwareKey(t, newECDSA(t, elliptic.P521())) }, false},
+		{"software RSA-2048", func(t testing.TB, _ transport.TPM) Key { return mustSoftwareKey(t, newRSA(t, 2048)) }, false},
+		{"software RSA-3072", func(t testing.TB, _ transport.TPM) Key { return mustSoftwareKey(t, newRSA(t, 3072)) }, false},
+		{"TPM P-256", func(t testing.TB, tpm transport.TPM) Key { return mustTPMKey(t, tpm, KeyECDSAP256) }, true},
+		{"TPM P-384", func(t testing.TB, tpm transport.TPM) Key { return mustTPMKey(t, tpm, KeyECDSAP384) }, true},
+		{"TPM RSA-2048", func(t testing.TB, tpm transport.TPM) Key { return mustTPMKey(t, tpm, KeyRSA2048) }, true},
+		{"TPM RSA-3072", func(t testing.TB, tpm transport.TPM) Key { return mustTPMKey(t, tpm, KeyRSA3072) }, true},
+	})
+}
+
 type keyUnderTest struct {
 	name     string
 	make     func(testing.TB, transport.TPM) Key
@@ -76,9 +93,48 @@ func testEveryPair(t *testing.T, tpm transport.TPM, keys []keyUnderTest) {
 				}
 				checkStatement(t, c, key.Public(), qd[:], k.resident)
 				checkNothingLoaded(t, tpm)
+				if k.name == keys[0].name {
+					opensslVerifies(t, c)
+				}
 			})
 		}
 	}
+}
+
+// opensslVerifies has OpenSSL verify the signature of a statement.
+func opensslVerifies(t *testing.T, c certified) {
+	t.Helper()
+	key, err := c.ak.Key()
+	if err != nil {
+		t.Fatal(err)
+	}
+	spki, err := x509.MarshalPKIXPublicKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sig, err := tpm2.Unmarshal[tpm2.TPMTSignature](c.signature)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := signatureBytes(sig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	keyFile, sigFile := filepath.Join(dir, "key"), filepath.Join(dir, "sig")
+	for path, b := range map[string][]byte{keyFile: spki, sigFile: raw} {
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	args := []string{"dgst", "-sha256", "-keyform", "DER", "-verify", keyFile, "-signature", sigFile}
+	if c.ak.Scheme.Hash == tpm2.TPMAlgSHA384 {
+		args[1] = "-sha384"
+	}
+	if c.ak.Scheme.Alg == tpm2.TPMAlgRSAPSS {
+		args = append(args, "-sigopt", "rsa_padding_mode:pss", "-sigopt", "rsa_pss_saltlen:32")
+	}
+	openssl(t, c.attest, args...)
 }
 
 // checkStatement verifies a statement with go-tpm's reader and the standard

@@ -106,9 +106,10 @@ func parsePasswordFile(content []byte) ([]byte, error) {
 	if n != endorsementPasswordSize || content[n] != '\n' {
 		return nil, fmt.Errorf("%w: %d bytes that are not %d characters and a line feed", ErrPasswordFile, n+1, endorsementPasswordSize)
 	}
-	var random [endorsementPasswordSize * 3 / 4]byte
-	if _, err := base64.RawURLEncoding.Decode(random[:], content[:n]); err != nil {
-		return nil, fmt.Errorf("%w: its characters are not base64url", ErrPasswordFile)
+	for _, c := range content[:n] { // encoding/base64 passes over line breaks
+		if !('A' <= c && c <= 'Z' || 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '-' || c == '_') {
+			return nil, fmt.Errorf("%w: it holds other characters than those of base64url", ErrPasswordFile)
+		}
 	}
 	return content[:n], nil
 }
