@@ -250,10 +250,13 @@ func (ca *CA) Pool() *x509.CertPool {
 }
 
 // Chain returns the leaf and the intermediate that issued it, root left out: what a
-// machine sends along. A certificate of another CA comes back alone.
+// machine sends along. A certificate of another CA comes back alone; nil gives nil.
 func (ca *CA) Chain(leaf *x509.Certificate) []*x509.Certificate {
+	if leaf == nil {
+		return nil
+	}
 	for _, i := range ca.Intermediates() {
-		if leaf != nil && bytes.Equal(leaf.RawIssuer, i.RawSubject) && bytes.Equal(leaf.AuthorityKeyId, i.SubjectKeyId) {
+		if bytes.Equal(leaf.RawIssuer, i.RawSubject) && bytes.Equal(leaf.AuthorityKeyId, i.SubjectKeyId) {
 			return []*x509.Certificate{leaf, i}
 		}
 	}

@@ -104,6 +104,9 @@ func TestAnotherCAIsNoIssuer(t *testing.T) {
 	if got := ca.Chain(ak); len(got) != 1 {
 		t.Errorf("chain to a foreign CA has %d certificates", len(got))
 	}
+	if got := ca.Chain(nil); got != nil {
+		t.Errorf("chain of no certificate: %v", got)
+	}
 	if verifyAt(ca, ak, time.Time{}) == nil {
 		t.Error("a foreign CA's certificate verifies")
 	}
