@@ -3,6 +3,8 @@ package csr
 import (
 	"bytes"
 	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
 	"crypto/rsa"
 	"crypto/x509"
 	"encoding/pem"
@@ -60,7 +62,7 @@ type CA struct {
 
 // NewCA makes a CA of a certificate chain, the issuing CA first and each certificate
 // signed by the next, and the issuing CA's private key: RSA of 2048 bits or more,
-// ECDSA or Ed25519, in memory, in an HSM or elsewhere. The chain may end before its
+// ECDSA on P-256 or a longer curve, or Ed25519, in memory, in an HSM or elsewhere. The chain may end before its
 // root. Every certificate in it must be a CA (basicConstraints) with keyCertSign in
 // its keyUsage, and leave room for one that is no CA below the first.
 //
@@ -185,8 +187,15 @@ func (ca *CA) checkKey() error {
 	if !ok || !public.Equal(ca.key.Public()) {
 		return fmt.Errorf("%w: the key is not that of %s", ErrCA, quoted(ca.chain[0].Subject.String()))
 	}
-	if weak, ok := ca.chain[0].PublicKey.(*rsa.PublicKey); ok && weak.N.BitLen() < minRSABits {
-		return fmt.Errorf("%w: an RSA key of %d bits", ErrCA, weak.N.BitLen())
+	switch weak := ca.chain[0].PublicKey.(type) {
+	case *rsa.PublicKey:
+		if weak.N.BitLen() < minRSABits {
+			return fmt.Errorf("%w: an RSA key of %d bits", ErrCA, weak.N.BitLen())
+		}
+	case *ecdsa.PublicKey:
+		if weak.Curve == elliptic.P224() {
+			return fmt.Errorf("%w: an ECDSA key on P-224", ErrCA)
+		}
 	}
 	return nil
 }

@@ -64,6 +64,7 @@ func TestNewCARefuses(t *testing.T) {
 		{"no key usage", intermediate(func(c *x509.Certificate) { c.KeyUsage = 0 }), p256Key(), goodOptions()},
 		{"CA in the struct only", []*x509.Certificate{&forged, root}, p256Key(), goodOptions()},
 		{"root that allows no CA below", []*x509.Certificate{makeCA(t, caTemplate("i"), p256Key(), zeroRoot, p384Key()), zeroRoot}, p256Key(), goodOptions()},
+		{"weak curve", []*x509.Certificate{makeCA(t, caTemplate("weak"), p224Key(), nil, nil)}, p224Key(), goodOptions()},
 		{"weak RSA key", []*x509.Certificate{makeCA(t, caTemplate("weak"), rsa1024(), nil, nil)}, rsa1024(), goodOptions()},
 	} {
 		if ca, err := csr.NewCA(c.chain, c.key, c.opts); ca != nil || !errors.Is(err, csr.ErrCA) {

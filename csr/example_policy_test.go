@@ -1,0 +1,200 @@
+package csr_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"log"
+	"math/big"
+	"net/netip"
+	"time"
+
+	"github.com/nodeattest/nodeattest/csr"
+)
+
+// inventory is a list of machines, and what a policy asks.
+type inventory map[string]*csr.Machine
+
+func (list inventory) find(_ context.Context, nodeName string, _ *csr.Request) (*csr.Machine, error) {
+	if m, ok := list[nodeName]; ok {
+		return m, nil
+	}
+	return nil, csr.ErrNoMachine
+}
+
+// fileRequest is what a node and kube-apiserver do: a request with evidence, filed
+// by a bootstrap token's user.
+func fileRequest(nodeName string) *csr.Request {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		log.Fatal(err)
+	}
+	der, err := csr.Create(csr.PurposeClient, key, nodeName, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	pem, err := (&csr.Bundle{Request: der, Provider: "tpm/v1", Data: []byte("evidence")}).Encode()
+	if err != nil {
+		log.Fatal(err)
+	}
+	return &csr.Request{Spec: csr.Spec{
+		Request:    pem,
+		SignerName: csr.SignerClientTPM,
+		Usages:     csr.Usages(csr.PurposeClient, false),
+		Username:   "system:bootstrap:abc123",
+		Groups:     []string{"system:bootstrappers", "system:authenticated"},
+	}}
+}
+
+func ExamplePolicy_Check() {
+	policy := &csr.Policy{
+		SignerNames: []string{csr.SignerClientTPM},
+		Machines:    inventory{"node-1": {Name: "machine-1", NodeName: "node-1", BootstrapReady: true}}.find,
+		ReservedIPs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")},
+	}
+	request := fileRequest("node-1")
+	checked, err := policy.Check(context.Background(), request)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(checked.Requester().Class, "asks for a", checked.Purpose(), "certificate of", checked.NodeName())
+
+	// All that is wrong is reported, not the first fault alone.
+	request = fileRequest("node-2")
+	request.Spec.Usages = append(request.Spec.Usages, "server auth")
+	_, err = policy.Check(context.Background(), request)
+	var violations csr.Violations
+	if errors.As(err, &violations) {
+		for _, v := range violations {
+			fmt.Println(v.Rule)
+		}
+	}
+	fmt.Println(errors.Is(err, csr.RuleMachineUnknown))
+	// Output:
+	// bootstrap asks for a client certificate of node-1
+	// usages
+	// machine-unknown
+	// true
+}
+
+func ExampleDecide() {
+	fmt.Println(csr.Decide(nil).Verdict)
+
+	refused := &csr.Violation{Rule: csr.RuleSubjectOrganization, Got: `"system:masters"`, Want: "system:nodes"}
+	d := csr.Decide(refused)
+	fmt.Println(d.Verdict, d.Reason)
+	fmt.Println(d.Message)
+
+	d = csr.Decide(csr.Retry(errors.New("inventory is down")))
+	fmt.Println(d.Verdict, d.Reason)
+	// Output:
+	// approve
+	// deny SubjectOrganization
+	// csr: subject-organization: got "system:masters", want system:nodes
+	// retry TryAgain
+}
+
+func ExampleCA_Issue() {
+	now := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
+	ca, err := csr.NewCA(exampleChain(now))
+	if err != nil {
+		log.Fatal(err)
+	}
+	policy := &csr.Policy{
+		SignerNames: []string{csr.SignerClientTPM},
+		Machines:    inventory{"node-1": {Name: "machine-1", BootstrapReady: true}}.find,
+	}
+	ctx := context.Background()
+	checked, err := policy.Check(ctx, fileRequest("node-1"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	// A provider verifies the evidence here; this is what it finds.
+	verified := &csr.Verified{
+		RequestHash: checked.PKCS10().InfoHash,
+		NodeName:    checked.NodeName(),
+		SignerName:  checked.SignerName(),
+		ProviderID:  "metal://rack-1/slot-7",
+		Machine:     "ek:sha256:3f2a",
+	}
+	issued, err := ca.Issue(ctx, checked, verified)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(issued.Certificate.Subject)
+	fmt.Println(issued.Certificate.NotBefore.Format(time.TimeOnly), "to", issued.Certificate.NotAfter.Format(time.DateTime))
+	fmt.Println(issued.Record.Machine, "has", issued.Record.ProviderID)
+
+	verified.ProviderID, verified.NodeName = "", "node-2"
+	_, err = ca.Issue(ctx, checked, verified)
+	fmt.Println(err)
+	// Output:
+	// CN=system:node:node-1,O=system:nodes
+	// 09:55:00 to 2026-11-21 10:00:00
+	// ek:sha256:3f2a has metal://rack-1/slot-7
+	// csr: verified-node-name: got "node-2", want node-1
+}
+
+// exampleChain is a CA of one certificate, with its key and options.
+func exampleChain(now time.Time) ([]*x509.Certificate, *ecdsa.PrivateKey, *csr.CAOptions) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		log.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "nodes' CA"},
+		NotBefore: now.Add(-time.Hour), NotAfter: now.AddDate(5, 0, 0),
+		BasicConstraintsValid: true, IsCA: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		log.Fatal(err)
+	}
+	certificate, err := x509.ParseCertificate(der)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return []*x509.Certificate{certificate}, key, &csr.CAOptions{
+		SignerNames: []string{csr.SignerClientTPM},
+		Now:         func() time.Time { return now },
+	}
+}
+
+func ExampleParseRequest() {
+	pem := base64.StdEncoding.EncodeToString([]byte("-----BEGIN CERTIFICATE REQUEST-----\n..."))
+	object := `{"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
+		"metadata": {"name": "csr-x7k2p", "creationTimestamp": "2026-11-20T10:00:00Z"},
+		"spec": {"request": "` + pem + `", "signerName": "kubernetes.io/kubelet-serving",
+			"username": "system:node:node-1", "groups": ["system:nodes", "system:authenticated"],
+			"extra": {"authentication.kubernetes.io/credential-id": ["X509SHA256=00ff"]}},
+		"status": {}}`
+	request, err := csr.ParseRequest([]byte(object))
+	if err != nil {
+		log.Fatal(err)
+	}
+	requester, err := csr.RequesterOf(request.Spec.Username, request.Spec.Groups)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(request.Metadata.Name, "by", requester.Class, requester.NodeName)
+	fmt.Println(request.CredentialID())
+	// Output:
+	// csr-x7k2p by node node-1
+	// X509SHA256=00ff
+}
+
+func ExamplePurposeOf() {
+	purpose, err := csr.PurposeOf("cluster.x-k8s.io/kubelet-serving-tpm")
+	fmt.Println(purpose, err)
+	_, err = csr.PurposeOf("cluster-x-k8s-io/kubelet-serving-tpm")
+	fmt.Println(err)
+	// Output:
+	// serving <nil>
+	// csr: signer-name: got "cluster-x-k8s-io/kubelet-serving-tpm", want the prefix cluster.x-k8s.io/: kube-apiserver refuses cluster-x-k8s-io/
+}
