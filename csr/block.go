@@ -47,32 +47,27 @@ const (
 // is why decodeLine compares lengths.
 var strictBase64 = base64.StdEncoding.Strict()
 
-// blockReader reads the PEM blocks of one format. bodies has a place for each of labels,
-// nil for blocks that are not there.
+// blockReader reads the PEM blocks of one format.
 type blockReader struct {
-	rest   []byte
-	labels []string
-	bodies [maxBlocks][]byte
-	last   int    // index of the last block read, -1 at first
-	inside bool   // between a BEGIN and an END line
-	buf    []byte // holds all bodies
-	// unwrapped is the label of a block that may have all its base64 in one line.
-	unwrapped string
+	labels    []string          // of the format's blocks, in their order
+	unwrapped string            // label of a block that may have all its base64 in one line
+	bodies    [maxBlocks][]byte // one for each of labels, nil where there is no such block
+	rest      []byte            // what is left to read
+	last      int               // index of the last block read, -1 at first
+	inside    bool              // between a BEGIN and an END line
+	buf       []byte            // holds all bodies
 }
 
 // maxBlocks is the largest number of blocks in any format.
 const maxBlocks = 5
 
-func newBlockReader(pem []byte, labels []string) (*blockReader, *Violation) {
+// readAll reads every block of pem, and needs at least the first.
+func (r *blockReader) readAll(pem []byte) *Violation {
 	if len(pem) == 0 || len(pem) > MaxBundleSize {
-		return nil, sizeViolation(len(pem))
+		return sizeViolation(len(pem))
 	}
 	// One buffer for all bodies: base64 without its line ends, three quarters of it.
-	return &blockReader{rest: pem, labels: labels, last: -1, buf: make([]byte, 0, len(pem)/4*3)}, nil
-}
-
-// readAll reads every block, and needs at least the first.
-func (r *blockReader) readAll() *Violation {
+	r.rest, r.last, r.buf = pem, -1, make([]byte, 0, len(pem)/4*3)
 	for len(r.rest) > 0 {
 		i, v := r.begin()
 		if v != nil {
@@ -154,7 +149,7 @@ func (r *blockReader) body(label string) ([]byte, *Violation) {
 // decodeLine appends what one line of base64 says to buf and returns its length.
 func (r *blockReader) decodeLine(line []byte, anyWidth bool) (int, *Violation) {
 	if len(line) > lineWidth && !anyWidth || len(line)%4 != 0 {
-		return 0, r.lineFault(line)
+		return 0, r.lineFault(line, anyWidth)
 	}
 	want := len(line) / 4 * 3
 	for i := len(line) - 1; i >= len(line)-2 && line[i] == '='; i-- {
@@ -162,7 +157,7 @@ func (r *blockReader) decodeLine(line []byte, anyWidth bool) (int, *Violation) {
 	}
 	n, err := strictBase64.Decode(r.buf[len(r.buf):len(r.buf)+len(line)/4*3], line)
 	if err != nil || n != want {
-		return 0, r.lineFault(line)
+		return 0, r.lineFault(line, anyWidth)
 	}
 	r.buf = r.buf[:len(r.buf)+n]
 	return n, nil
@@ -199,13 +194,13 @@ func (r *blockReader) unfinished() *Violation {
 
 // lineFault says what is wrong with a line of base64 that does not decode. The rest is
 // what stands behind it.
-func (r *blockReader) lineFault(line []byte) *Violation {
+func (r *blockReader) lineFault(line []byte, anyWidth bool) *Violation {
 	switch {
 	case bytes.IndexByte(line, '\r') >= 0:
 		return &Violation{Rule: RuleLineEnd, Got: quote(line), Want: "no CR"}
 	case bytes.IndexByte(line, ':') >= 0:
 		return &Violation{Rule: RuleBlockHeader, Got: quote(line), Want: "no headers"}
-	case len(line) > lineWidth, len(line) < lineWidth && !bytes.HasPrefix(r.rest, []byte(dashes)):
+	case len(line) > lineWidth && !anyWidth, len(line) < lineWidth && !bytes.HasPrefix(r.rest, []byte(dashes)):
 		return &Violation{Rule: RuleLineWidth, Got: strconv.Itoa(len(line)) + " columns", Want: strconv.Itoa(lineWidth)}
 	}
 	return &Violation{Rule: RuleBase64, Got: quote(line), Want: "canonical base64"}
@@ -214,6 +209,9 @@ func (r *blockReader) lineFault(line []byte) *Violation {
 // afterLast says what is wrong with a line behind one that gave n bytes, and so was the
 // last of its block.
 func afterLast(line []byte, n int) *Violation {
+	if bytes.IndexByte(line, ':') >= 0 {
+		return &Violation{Rule: RuleBlockHeader, Got: quote(line), Want: "no headers"}
+	}
 	if n == lineBytes-1 || n == lineBytes-2 {
 		return &Violation{Rule: RuleBase64, Got: quote(line) + " behind padding", Want: "an END line"}
 	}

@@ -60,11 +60,8 @@ var bundleBlocks = []string{BlockRequest, BlockProvider, BlockData}
 // Rules named Bundle, Block, Line or Base64, [RuleProvider] or [RuleRequestDER]: the
 // first fault in the text.
 func Parse(pem []byte) (*Bundle, error) {
-	r, v := newBlockReader(pem, bundleBlocks)
-	if v != nil {
-		return nil, v
-	}
-	if v := r.readAll(); v != nil {
+	r := blockReader{labels: bundleBlocks}
+	if v := r.readAll(pem); v != nil {
 		return nil, v
 	}
 	b := &Bundle{Request: r.bodies[0], Data: r.bodies[2]}

@@ -39,14 +39,11 @@ type GKEBundle struct {
 // ParseGKE reads GKE's dialect: the blocks CERTIFICATE REQUEST, ATTESTATION DATA,
 // ATTESTATION SIGNATURE and VM IDENTITY, and ATTESTATION CERTIFICATE where the node had
 // one, in this order and once each. GKE's approver took them in any order and let the
-// last of several win. It is as strict as [Parse] and has its errors, and [RuleGKEIdentity] for the
-// identity's JSON. This form is read, never written.
+// last of several win. It is as strict as [Parse] and has its errors, and
+// [RuleGKEIdentity] for the identity's JSON. This form is read, never written.
 func ParseGKE(pem []byte) (*GKEBundle, error) {
-	r, v := newBlockReader(pem, gkeBlocks)
-	if v != nil {
-		return nil, v
-	}
-	if v := r.readAll(); v != nil {
+	r := blockReader{labels: gkeBlocks}
+	if v := r.readAll(pem); v != nil {
 		return nil, v
 	}
 	b := &GKEBundle{
@@ -64,6 +61,7 @@ func ParseGKE(pem []byte) (*GKEBundle, error) {
 			return nil, missing(gkeBlocks[i])
 		}
 	}
+	var v *Violation
 	if b.Identity, v = parseGKEIdentity(b.IdentityJSON); v != nil {
 		return nil, v
 	}

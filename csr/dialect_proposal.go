@@ -16,12 +16,8 @@ var proposalBlocks = []string{BlockRequest, BlockProposalData}
 // It is as strict as [Parse], but for one thing: the data may stand in a single line of
 // any length, as in the proposal's example. The errors are those of Parse.
 func ParseProposal(pem []byte) (*Bundle, error) {
-	r, v := newBlockReader(pem, proposalBlocks)
-	if v != nil {
-		return nil, v
-	}
-	r.unwrapped = BlockProposalData
-	if v := r.readAll(); v != nil {
+	r := blockReader{labels: proposalBlocks, unwrapped: BlockProposalData}
+	if v := r.readAll(pem); v != nil {
 		return nil, v
 	}
 	b := &Bundle{Request: r.bodies[0], Data: r.bodies[1]}

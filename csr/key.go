@@ -117,8 +117,9 @@ func ecdsaSPKI(key *ecdsa.PublicKey) ([]byte, error) {
 			prefix = spkiP521
 		}
 	}
-	if prefix == nil {
-		return nil, fmt.Errorf("%w: ECDSA key without a NIST curve", ErrUnsupportedKey)
+	//lint:ignore SA1019 Bytes panics where a coordinate is nil, and nothing else tells
+	if prefix == nil || key.X == nil || key.Y == nil {
+		return nil, fmt.Errorf("%w: ECDSA key without a point on a NIST curve", ErrUnsupportedKey)
 	}
 	point, err := key.Bytes()
 	if err != nil {

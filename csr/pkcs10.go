@@ -92,6 +92,21 @@ type attribute struct {
 //
 // The result aliases der. The error is a [*Violation].
 func ParsePKCS10(der []byte) (*PKCS10, error) {
+	return parsePKCS10(der, checkSignatureAlgorithm)
+}
+
+// ParseForeignPKCS10 reads a request that other software made, for the evidence that an
+// attribute of it holds: [PKCS10.Attribute] with oid.IDAAAttestation gives an
+// AttestationBundle. It differs from [ParsePKCS10] in one thing: an RSA signature
+// algorithm may lack its parameters, as in the sample of
+// draft-ietf-lamps-csr-attestation (RFC 4055, 5 has readers accept this). What no
+// signature covers is then not fixed to the byte, so a Policy reads requests with
+// ParsePKCS10 alone.
+func ParseForeignPKCS10(der []byte) (*PKCS10, error) {
+	return parsePKCS10(der, checkForeignAlgorithm)
+}
+
+func parsePKCS10(der []byte, checkAlgorithm func(cryptobyte.String, keyAlgorithm) *Violation) (*PKCS10, error) {
 	if len(der) == 0 || len(der) > MaxRequestSize {
 		return nil, &Violation{Rule: RuleRequestSize, Got: strconv.Itoa(len(der)) + " bytes", Want: "1 to " + strconv.Itoa(MaxRequestSize)}
 	}
@@ -108,7 +123,7 @@ func ParsePKCS10(der []byte) (*PKCS10, error) {
 	if v != nil {
 		return nil, v
 	}
-	if v := checkSignatureAlgorithm(parts.algorithm, keyAlg); v != nil {
+	if v := checkAlgorithm(parts.algorithm, keyAlg); v != nil {
 		return nil, v
 	}
 	csr, err := x509.ParseCertificateRequest(der)

@@ -36,3 +36,18 @@ func checkSignatureAlgorithm(algorithm cryptobyte.String, key keyAlgorithm) *Vio
 		Want: "RSASSA-PKCS1-v1_5, ECDSA or Ed25519 with SHA-256 or more, for the request's key",
 	}
 }
+
+// checkForeignAlgorithm is checkSignatureAlgorithm, and takes RSA without parameters.
+func checkForeignAlgorithm(algorithm cryptobyte.String, key keyAlgorithm) *Violation {
+	const header = len("\x30\x0b")
+	if key == keyRSA && len(algorithm) > header {
+		for i := range signatureAlgorithms {
+			known := &signatureAlgorithms[i]
+			absent := len(known.der) - len("\x05\x00")
+			if known.key == keyRSA && len(algorithm) == absent && string(algorithm[header:]) == known.der[header:absent] {
+				return nil
+			}
+		}
+	}
+	return checkSignatureAlgorithm(algorithm, key)
+}

@@ -1,0 +1,196 @@
+package csr
+
+import (
+	"crypto"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/asn1"
+	"errors"
+	"io"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nodeattest/nodeattest/oid"
+)
+
+func TestCreate(t *testing.T) {
+	for name, key := range map[string]crypto.Signer{"P-256": keyP256(), "P-384": keyP384(), "RSA": keyRSA2()} {
+		for purpose, want := range map[Purpose][2]string{
+			PurposeClient:   {"system:nodes", "system:node:node-1.example.com"},
+			PurposeServing:  {"system:nodes", "system:node:node-1.example.com"},
+			PurposeRecovery: {"nodeattest:recovery", "nodeattest:recovery:node-1.example.com"},
+		} {
+			opts := &CreateOptions{ProviderID: "aws:///a/i-1", Flag: testFlag}
+			if purpose == PurposeServing {
+				opts.DNSNames = []string{"node-1.example.com"}
+				opts.IPAddresses = []netip.Addr{netip.MustParseAddr("::ffff:192.0.2.1"), netip.MustParseAddr("2001:db8::1")}
+			}
+			der, err := Create(purpose, key, "node-1.example.com", opts)
+			if err != nil {
+				t.Fatalf("%s, %v: %v", name, purpose, err)
+			}
+			p, err := ParsePKCS10(der)
+			if err != nil {
+				t.Fatalf("%s, %v: %v", name, purpose, err)
+			}
+			var subject [2]string
+			for i := range p.Subject {
+				subject[i], _ = p.Subject[i].Text()
+			}
+			if diff := cmp.Diff(want, subject); diff != "" {
+				t.Errorf("%s, %v: %s", name, purpose, diff)
+			}
+			if p.ProviderID != opts.ProviderID {
+				t.Errorf("%s, %v: provider ID %q", name, purpose, p.ProviderID)
+			}
+			if flag, err := HasFlag(p.CSR.Extensions, testFlag); err != nil || !flag {
+				t.Errorf("%s, %v: flag %v, %v", name, purpose, flag, err)
+			}
+			checkSANs(t, purpose, p.CSR)
+		}
+	}
+}
+
+func checkSANs(t *testing.T, purpose Purpose, r *x509.CertificateRequest) {
+	t.Helper()
+	got := append([]string{}, r.DNSNames...)
+	for _, ip := range r.IPAddresses {
+		got = append(got, ip.String())
+	}
+	want := []string{}
+	if purpose == PurposeServing {
+		want = []string{"node-1.example.com", "192.0.2.1", "2001:db8::1"}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%v: %s", purpose, diff)
+	}
+}
+
+func TestCreateAsksForNothingUnasked(t *testing.T) {
+	der, err := Create(PurposeClient, keyP256(), "node-1", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := ParsePKCS10(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(p.CSR.Extensions) != 0 || p.ProviderID != "" || len(p.attributes) != 0 {
+		t.Errorf("extensions %v", p.CSR.Extensions)
+	}
+}
+
+func TestCreateRefuses(t *testing.T) {
+	small, err := rsa.GenerateKey(rand.Reader, 1024)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ip := []netip.Addr{netip.MustParseAddr("192.0.2.1")}
+	dns := []string{"node-1"}
+	good := CreateOptions{DNSNames: dns}
+	for name, test := range map[string]struct {
+		purpose Purpose
+		key     crypto.Signer
+		node    string
+		opts    CreateOptions
+		want    error
+	}{
+		"no purpose":                {0, keyP256(), "node-1", good, ErrCreate},
+		"another purpose":           {99, keyP256(), "node-1", good, ErrCreate},
+		"no name":                   {PurposeServing, keyP256(), "", good, ErrCreate},
+		"name in upper case":        {PurposeServing, keyP256(), "Node-1", good, ErrCreate},
+		"name with a colon":         {PurposeServing, keyP256(), "system:node:a", good, ErrCreate},
+		"name with a newline":       {PurposeServing, keyP256(), "node-1\n", good, ErrCreate},
+		"name too long":             {PurposeServing, keyP256(), strings.Repeat("a", 254), good, ErrCreate},
+		"no key":                    {PurposeServing, nil, "node-1", good, ErrCreate},
+		"RSA-1024":                  {PurposeServing, small, "node-1", good, ErrCreate},
+		"P-224":                     {PurposeServing, newECDSA(elliptic.P224()), "node-1", good, ErrCreate},
+		"key without public part":   {PurposeServing, signer{}, "node-1", good, ErrCreate},
+		"client with DNS name":      {PurposeClient, keyP256(), "node-1", CreateOptions{DNSNames: dns}, ErrCreate},
+		"client with IP address":    {PurposeClient, keyP256(), "node-1", CreateOptions{IPAddresses: ip}, ErrCreate},
+		"recovery with DNS name":    {PurposeRecovery, keyP256(), "node-1", CreateOptions{DNSNames: dns}, ErrCreate},
+		"recovery with IP address":  {PurposeRecovery, keyP256(), "node-1", CreateOptions{IPAddresses: ip}, ErrCreate},
+		"serving without a name":    {PurposeServing, keyP256(), "node-1", CreateOptions{}, ErrCreate},
+		"wildcard":                  {PurposeServing, keyP256(), "node-1", CreateOptions{DNSNames: []string{"*.example.com"}}, ErrCreate},
+		"empty DNS name":            {PurposeServing, keyP256(), "node-1", CreateOptions{DNSNames: []string{"node-1", ""}}, ErrCreate},
+		"empty IP address":          {PurposeServing, keyP256(), "node-1", CreateOptions{IPAddresses: make([]netip.Addr, 1)}, ErrCreate},
+		"IP address with zone":      {PurposeServing, keyP256(), "node-1", CreateOptions{IPAddresses: []netip.Addr{netip.MustParseAddr("fe80::1%eth0")}}, ErrCreate},
+		"provider ID not UTF-8":     {PurposeClient, keyP256(), "node-1", CreateOptions{ProviderID: "\xff"}, oid.ErrProviderIDText},
+		"provider ID too long":      {PurposeClient, keyP256(), "node-1", CreateOptions{ProviderID: strings.Repeat("a", 1025)}, oid.ErrProviderIDSize},
+		"flag that does not fit":    {PurposeClient, keyP256(), "node-1", CreateOptions{Flag: asn1.ObjectIdentifier{1, 2, 1 << 31}}, RuleFlag},
+		"flag of one arc":           {PurposeClient, keyP256(), "node-1", CreateOptions{Flag: asn1.ObjectIdentifier{1}}, RuleFlag},
+		"flag of the provider ID":   {PurposeClient, keyP256(), "node-1", CreateOptions{ProviderID: "a", Flag: asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 11129, 2, 1, 21}}, RuleRequestExtensions},
+		"signer that fails":         {PurposeClient, signer{public: keyP256().Public(), err: io.ErrClosedPipe}, "node-1", CreateOptions{}, io.ErrClosedPipe},
+		"signer with a foreign key": {PurposeClient, signer{public: keyP384().Public(), key: keyP256()}, "node-1", CreateOptions{}, nil},
+	} {
+		der, err := Create(test.purpose, test.key, test.node, &test.opts)
+		if err == nil || der != nil || test.want != nil && !errors.Is(err, test.want) {
+			t.Errorf("%s: %x, %v, want %v", name, der, err, test.want)
+		}
+	}
+}
+
+// signer is a key that lives elsewhere.
+type signer struct {
+	public crypto.PublicKey
+	key    crypto.Signer
+	err    error
+}
+
+func (s signer) Public() crypto.PublicKey { return s.public }
+
+func (s signer) Sign(random io.Reader, digest []byte, opts crypto.SignerOpts) ([]byte, error) {
+	if s.err != nil {
+		return nil, s.err
+	}
+	return s.key.Sign(random, digest, opts)
+}
+
+// TestOpenSSLReadsOurRequests has OpenSSL parse the requests and verify their
+// signatures.
+func TestOpenSSLReadsOurRequests(t *testing.T) {
+	for name, key := range map[string]crypto.Signer{"P-256": keyP256(), "P-384": keyP384(), "RSA": keyRSA2()} {
+		client := block(BlockRequest, clientRequest(t, key))
+		out := openssl(t, client, "req", "-verify", "-noout", "-text", "-nameopt", "RFC2253")
+		for _, want := range []string{"verify OK", "CN=system:node:node-1,O=system:nodes", "1.3.6.1.4.1.11129.2.1.21", "aws:///eu-west-1a/i-0123456789abcdef0"} {
+			if !strings.Contains(out, want) {
+				t.Errorf("%s: OpenSSL does not print %q:\n%s", name, want, out)
+			}
+		}
+		// The whole bundle: OpenSSL stops behind the first block, as kube-apiserver does.
+		bundle := encodeBundle(t, &Bundle{Request: servingRequest(t, key), Provider: "tpm/v1", Data: []byte("evidence")})
+		out = openssl(t, bundle, "req", "-verify", "-noout", "-text")
+		for _, want := range []string{"verify OK", "DNS:node-1, DNS:node-1.example.com, IP Address:192.0.2.7, IP Address:2001:DB8:0:0:0:0:0:7"} {
+			if !strings.Contains(out, want) {
+				t.Errorf("%s: OpenSSL does not print %q:\n%s", name, want, out)
+			}
+		}
+	}
+}
+
+// TestParsePKCS10ReadsOpenSSLsRequests goes the other way.
+func TestParsePKCS10ReadsOpenSSLsRequests(t *testing.T) {
+	for _, curve := range []string{"P-256", "P-384"} {
+		key := openssl(t, nil, "genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:"+curve)
+		dir := t.TempDir() + "/key.pem"
+		writeFile(t, dir, key)
+		text := openssl(t, nil, "req", "-new", "-key", dir, "-sha384", "-subj", "/O=system:nodes/CN=system:node:a", "-config", "/dev/null",
+			"-addext", "subjectAltName=DNS:a,IP:192.0.2.1", "-addext", "1.3.6.1.4.1.11129.2.1.21=ASN1:UTF8String:aws:///a")
+		b, err := Parse([]byte(text))
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", curve, err, text)
+		}
+		p, err := ParsePKCS10(b.Request)
+		if err != nil {
+			t.Fatalf("%s: %v", curve, err)
+		}
+		if err := p.CheckSignature(); err != nil || p.ProviderID != "aws:///a" || len(p.Subject) != 2 {
+			t.Errorf("%s: %v, %q, %v", curve, err, p.ProviderID, p.Subject)
+		}
+	}
+}

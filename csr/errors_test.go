@@ -1,0 +1,67 @@
+package csr
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"testing"
+)
+
+func TestViolationText(t *testing.T) {
+	for want, v := range map[string]*Violation{
+		"csr: bundle-size":                        {Rule: RuleBundleSize},
+		"csr: bundle-size: got 0 bytes":           {Rule: RuleBundleSize, Got: "0 bytes"},
+		"csr: bundle-size: got nothing, want one": {Rule: RuleBundleSize, Want: "one"},
+		"csr: bundle-size: got a, want b: EOF":    {Rule: RuleBundleSize, Got: "a", Want: "b", Err: io.EOF},
+		"csr: bundle-size: EOF":                   {Rule: RuleBundleSize, Err: io.EOF},
+	} {
+		if got := v.Error(); got != want {
+			t.Errorf("error reads %q, want %q", got, want)
+		}
+	}
+}
+
+func TestViolationsAreFound(t *testing.T) {
+	first := &Violation{Rule: RuleBundleSize, Got: "a"}
+	second := &Violation{Rule: RuleBase64, Got: "b", Err: io.EOF}
+	err := fmt.Errorf("while testing: %w", Violations{first, second})
+	for _, target := range []error{RuleBundleSize, RuleBase64, io.EOF} {
+		if !errors.Is(err, target) {
+			t.Errorf("%v is not found in %v", target, err)
+		}
+	}
+	if errors.Is(err, RuleBlockOrder) || errors.Is(err, ErrRetry) || errors.Is(first, RuleBase64) {
+		t.Error("a rule is found that is not broken")
+	}
+	var all Violations
+	if !errors.As(err, &all) || len(all) != 2 {
+		t.Errorf("violations %v", all)
+	}
+	var v *Violation
+	if !errors.As(err, &v) || v != first {
+		t.Errorf("violation %v", v)
+	}
+	if got, want := all.Error(), "csr: bundle-size: got a; bundle-base64: got b: EOF"; got != want {
+		t.Errorf("error reads %q, want %q", got, want)
+	}
+	if RuleBase64.Error() != "bundle-base64" {
+		t.Errorf("rule reads %q", RuleBase64.Error())
+	}
+}
+
+func TestRetry(t *testing.T) {
+	if err := Retry(nil); err != nil {
+		t.Errorf("Retry(nil) = %v", err)
+	}
+	err := Retry(context.DeadlineExceeded)
+	if !errors.Is(err, ErrRetry) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v is not both", err)
+	}
+	if got, want := err.Error(), "csr: could not decide, try again: context deadline exceeded"; got != want {
+		t.Errorf("error reads %q, want %q", got, want)
+	}
+	if errors.Is(errors.New("another"), ErrRetry) {
+		t.Error("any error is a retry")
+	}
+}

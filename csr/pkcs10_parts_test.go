@@ -1,0 +1,135 @@
+package csr
+
+import (
+	"bytes"
+	"crypto/x509"
+	"testing"
+
+	"golang.org/x/crypto/cryptobyte"
+	cryptobyteasn1 "golang.org/x/crypto/cryptobyte/asn1"
+
+	"github.com/nodeattest/nodeattest/oid"
+)
+
+// requestDER is a request in parts, each with tag and length unless said otherwise.
+type requestDER struct {
+	version, subject, spki []byte
+	attributes             [][]byte
+	algorithm              []byte
+	signature              []byte // content of the BIT STRING
+	behindInfo, behind     []byte // after the last member of the info, of the request
+}
+
+// goodDER takes a good request apart.
+func goodDER(t testing.TB) *requestDER {
+	t.Helper()
+	p, err := ParsePKCS10(clientRequest(t, keyP256()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	extensions, ok := p.Attribute(oid.ExtensionRequest)
+	if !ok {
+		t.Fatal("no extensions")
+	}
+	return &requestDER{
+		version:    []byte{2, 1, 0},
+		subject:    p.CSR.RawSubject,
+		spki:       p.CSR.RawSubjectPublicKeyInfo,
+		attributes: [][]byte{attributeDER(oid.ExtensionRequest, extensions)},
+		algorithm:  []byte("\x30\x0a\x06\x08\x2a\x86\x48\xce\x3d\x04\x03\x02"),
+		signature:  append([]byte{0}, p.CSR.Signature...),
+	}
+}
+
+func (r *requestDER) bytes() []byte {
+	return sequence(
+		sequence(r.version, r.subject, r.spki, element(0xa0, r.attributes...), r.behindInfo),
+		r.algorithm, element(3, r.signature), r.behind)
+}
+
+// element writes a tag, a length and content; sequence the tag 0x30.
+func element(tag uint8, content ...[]byte) []byte {
+	var b cryptobyte.Builder
+	b.AddASN1(cryptobyteasn1.Tag(tag), func(b *cryptobyte.Builder) {
+		for _, c := range content {
+			b.AddBytes(c)
+		}
+	})
+	return b.BytesOrPanic()
+}
+
+func sequence(content ...[]byte) []byte { return element(0x30, content...) }
+
+func oidDER(o oid.OID) []byte {
+	var b cryptobyte.Builder
+	oid.Add(&b, o)
+	return b.BytesOrPanic()
+}
+
+func attributeDER(id oid.OID, values ...[]byte) []byte {
+	return sequence(oidDER(id), element(0x31, values...))
+}
+
+// extensionDER writes an extension; between stands between identifier and value.
+func extensionDER(id oid.OID, between, value []byte) []byte {
+	return sequence(oidDER(id), between, element(4, value))
+}
+
+func providerIDValue(t testing.TB, id string) []byte {
+	t.Helper()
+	value, err := oid.MarshalProviderID(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return value
+}
+
+func withExtensions(extensions ...[]byte) [][]byte {
+	return [][]byte{attributeDER(oid.ExtensionRequest, sequence(extensions...))}
+}
+
+func nameDER(id oid.OID, text string) []byte {
+	return sequence(oidDER(id), element(12, []byte(text)))
+}
+
+func providerIDAttribute(between, value []byte) [][]byte {
+	return withExtensions(extensionDER(oid.KubernetesNodeProviderIdentifier, between, value))
+}
+
+// sameAsParts puts a parsed request together again, from what was read of it, and
+// fails the test where the bytes differ.
+func sameAsParts(t *testing.T, der []byte, p *PKCS10) {
+	t.Helper()
+	spki, err := CanonicalSPKI(p.CSR.PublicKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := requestDER{version: []byte{2, 1, 0}, spki: spki, signature: append([]byte{0}, p.CSR.Signature...)}
+	var sets [][][]byte
+	for _, a := range p.Subject {
+		if a.RDN == len(sets) {
+			sets = append(sets, nil)
+		}
+		sets[a.RDN] = append(sets[a.RDN], sequence(oidDER(a.Type), element(a.Tag, a.Value)))
+	}
+	var rdns [][]byte
+	for _, set := range sets {
+		rdns = append(rdns, element(0x31, set...))
+	}
+	r.subject = sequence(rdns...)
+	for _, a := range p.attributes {
+		r.attributes = append(r.attributes, sequence(oidDER(a.id), element(0x31, a.values)))
+	}
+	names := map[x509.SignatureAlgorithm]oid.OID{
+		x509.SHA256WithRSA: oid.SHA256WithRSA, x509.SHA384WithRSA: oid.SHA384WithRSA, x509.SHA512WithRSA: oid.SHA512WithRSA,
+		x509.ECDSAWithSHA256: oid.ECDSAWithSHA256, x509.ECDSAWithSHA384: oid.ECDSAWithSHA384, x509.ECDSAWithSHA512: oid.ECDSAWithSHA512,
+		x509.PureEd25519: oid.Ed25519,
+	}
+	r.algorithm = sequence(oidDER(names[p.CSR.SignatureAlgorithm]))
+	if p.CSR.PublicKeyAlgorithm == x509.RSA {
+		r.algorithm = sequence(oidDER(names[p.CSR.SignatureAlgorithm]), []byte{5, 0})
+	}
+	if got := r.bytes(); !bytes.Equal(got, der) {
+		t.Fatalf("the request\n%x\nreads as\n%x", der, got)
+	}
+}

@@ -1,0 +1,313 @@
+package csr
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nodeattest/nodeattest/oid"
+)
+
+func TestParsePKCS10(t *testing.T) {
+	for name, der := range map[string][]byte{
+		"P-256":   clientRequest(t, keyP256()),
+		"P-384":   clientRequest(t, keyP384()),
+		"RSA":     clientRequest(t, keyRSA2()),
+		"serving": servingRequest(t, keyP256()),
+	} {
+		p, err := ParsePKCS10(der)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if !bytes.Equal(p.Raw, der) || !bytes.Equal(p.Info, p.CSR.RawTBSCertificateRequest) || p.InfoHash != sha256.Sum256(p.Info) {
+			t.Errorf("%s: the received bytes are wrong", name)
+		}
+		if err := p.CheckSignature(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		want := []NameAttribute{
+			{RDN: 0, Type: oid.Organization, Tag: 19, Value: []byte("system:nodes")},
+			{RDN: 1, Type: oid.CommonName, Tag: 19, Value: []byte("system:node:node-1")},
+		}
+		if diff := cmp.Diff(want, p.Subject); diff != "" {
+			t.Errorf("%s: subject: %s", name, diff)
+		}
+		id := "aws:///eu-west-1a/i-0123456789abcdef0"
+		if name == "serving" {
+			id = ""
+		}
+		if p.ProviderID != id || len(p.OtherAttributes) != 0 {
+			t.Errorf("%s: provider ID %q, other attributes %v", name, p.ProviderID, p.OtherAttributes)
+		}
+		sameAsParts(t, der, p)
+	}
+}
+
+// TestParsePKCS10TakesTheParts shows that the parts which TestParsePKCS10Refuses
+// changes are good by themselves.
+func TestParsePKCS10TakesTheParts(t *testing.T) {
+	for name, change := range map[string]func(*requestDER){
+		"unchanged":          func(r *requestDER) {},
+		"no attributes":      func(r *requestDER) { r.attributes = nil },
+		"one other":          func(r *requestDER) { r.attributes = [][]byte{attributeDER(oid.IDAAAttestation, sequence())} },
+		"SHA-384 with P-256": func(r *requestDER) { r.algorithm[11] = 3 },
+		"empty subject":      func(r *requestDER) { r.subject = sequence() },
+		"an extension more":  func(r *requestDER) { r.attributes = withExtensions(extensionDER(oid.KeyUsage, nil, nil)) },
+		"a critical extension": func(r *requestDER) {
+			r.attributes = withExtensions(extensionDER(oid.KeyUsage, []byte{1, 1, 0xff}, nil))
+		},
+		"two in one RDN": func(r *requestDER) {
+			r.subject = sequence(element(0x31, nameDER(oid.CommonName, "a"), nameDER(oid.CommonName, "b")))
+		},
+	} {
+		r := goodDER(t)
+		change(r)
+		der := r.bytes()
+		p, err := ParsePKCS10(der)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		sameAsParts(t, der, p)
+	}
+}
+
+// TestParsePKCS10Refuses has the smallest changes of a good request.
+func TestParsePKCS10Refuses(t *testing.T) {
+	extension := extensionDER(oid.KeyUsage, nil, []byte{3, 2, 7, 0x80})
+	long := func(tag byte, content []byte) []byte {
+		return append([]byte{tag, 0x81, byte(len(content))}, content...)
+	}
+	for name, test := range map[string]struct {
+		change func(*requestDER)
+		want   Rule
+	}{
+		"member behind the signature":  {func(r *requestDER) { r.behind = []byte{5, 0} }, RuleRequestDER},
+		"member behind the attributes": {func(r *requestDER) { r.behindInfo = []byte{5, 0} }, RuleRequestDER},
+		"signature with unused bits":   {func(r *requestDER) { r.signature = []byte{4, 0xf0} }, RuleRequestDER},
+		"no signature":                 {func(r *requestDER) { r.signature = []byte{0} }, RuleRequestDER},
+		"empty bit string":             {func(r *requestDER) { r.signature = nil }, RuleRequestDER},
+		"version 1":                    {func(r *requestDER) { r.version = []byte{2, 1, 1} }, RuleRequestVersion},
+		"version of two bytes":         {func(r *requestDER) { r.version = []byte{2, 2, 0, 0} }, RuleRequestVersion},
+		"version in long form":         {func(r *requestDER) { r.version = []byte{2, 0x81, 1, 0} }, RuleRequestDER},
+		"no version":                   {func(r *requestDER) { r.version = nil }, RuleRequestDER},
+		"subject a SET":                {func(r *requestDER) { r.subject = element(0x31) }, RuleRequestDER},
+		"empty RDN":                    {func(r *requestDER) { r.subject = sequence(element(0x31)) }, RuleRequestSubject},
+		"RDN a SEQUENCE":               {func(r *requestDER) { r.subject = sequence(sequence(nameDER(oid.CommonName, "a"))) }, RuleRequestSubject},
+		"RDN out of order": {func(r *requestDER) {
+			r.subject = sequence(element(0x31, nameDER(oid.CommonName, "b"), nameDER(oid.CommonName, "a")))
+		}, RuleRequestSubject},
+		"attribute twice in an RDN": {func(r *requestDER) {
+			r.subject = sequence(element(0x31, nameDER(oid.CommonName, "a"), nameDER(oid.CommonName, "a")))
+		}, RuleRequestSubject},
+		"name attribute without value": {func(r *requestDER) { r.subject = sequence(element(0x31, sequence(oidDER(oid.CommonName)))) }, RuleRequestSubject},
+		"name attribute with two": {func(r *requestDER) {
+			r.subject = sequence(element(0x31, sequence(oidDER(oid.CommonName), []byte{5, 0, 5, 0})))
+		}, RuleRequestSubject},
+		"name type not minimal": {func(r *requestDER) {
+			r.subject = sequence(element(0x31, sequence([]byte{6, 3, 0x2a, 0x80, 3}, element(12, []byte("a")))))
+		}, RuleRequestSubject},
+		"name value in long form": {func(r *requestDER) {
+			r.subject = sequence(element(0x31, sequence(oidDER(oid.CommonName), long(12, []byte("a")))))
+		}, RuleRequestSubject},
+		"UTF8String not UTF-8": {func(r *requestDER) { r.subject = sequence(element(0x31, nameDER(oid.CommonName, "\xff"))) }, RuleRequestX509},
+		"attribute malformed":  {func(r *requestDER) { r.attributes = [][]byte{{5, 0}} }, RuleRequestAttributes},
+		"attribute without values": {func(r *requestDER) {
+			r.attributes = [][]byte{attributeDER(oid.ChallengePassword)}
+		}, RuleRequestAttributes},
+		"attribute values out of order": {func(r *requestDER) {
+			r.attributes = [][]byte{attributeDER(oid.ChallengePassword, element(12, []byte("b")), element(12, []byte("a")))}
+		}, RuleRequestAttributes},
+		"attribute value twice": {func(r *requestDER) {
+			r.attributes = [][]byte{attributeDER(oid.ChallengePassword, element(12, []byte("a")), element(12, []byte("a")))}
+		}, RuleRequestAttributes},
+		"attribute value malformed": {func(r *requestDER) {
+			r.attributes = [][]byte{attributeDER(oid.ChallengePassword, []byte{12, 2, 'a'})}
+		}, RuleRequestAttributes},
+		"attributes out of order": {func(r *requestDER) {
+			r.attributes = append(r.attributes, attributeDER(oid.ChallengePassword, element(12, []byte("a"))))
+		}, RuleRequestAttributes},
+		"attribute type twice": {func(r *requestDER) {
+			r.attributes = [][]byte{attributeDER(oid.ChallengePassword, element(12, []byte("a"))), attributeDER(oid.ChallengePassword, element(12, []byte("b")))}
+		}, RuleRequestAttributes},
+		"two extension requests": {func(r *requestDER) {
+			r.attributes = append(withExtensions(extension), r.attributes...)
+		}, RuleRequestAttributes},
+		"two lists of extensions": {func(r *requestDER) {
+			r.attributes = [][]byte{attributeDER(oid.ExtensionRequest, sequence(extension), sequence(extension, extensionDER(oid.SubjectKeyIdentifier, nil, nil)))}
+		}, RuleRequestAttributes},
+		"empty list of extensions": {func(r *requestDER) { r.attributes = withExtensions() }, RuleRequestAttributes},
+		"extensions not a SEQUENCE": {func(r *requestDER) {
+			r.attributes = [][]byte{attributeDER(oid.ExtensionRequest, element(0x31, extension))}
+		}, RuleRequestAttributes},
+		"extension twice": {func(r *requestDER) { r.attributes = withExtensions(extension, extension) }, RuleRequestExtensions},
+		"extension twice, apart": {func(r *requestDER) {
+			r.attributes = withExtensions(extension, extensionDER(oid.BasicConstraints, nil, []byte{0x30, 0}), extension)
+		}, RuleRequestExtensions},
+		"critical FALSE written": {func(r *requestDER) { r.attributes = withExtensions(extensionDER(oid.KeyUsage, []byte{1, 1, 0}, nil)) }, RuleRequestExtensions},
+		"critical TRUE as 01":    {func(r *requestDER) { r.attributes = withExtensions(extensionDER(oid.KeyUsage, []byte{1, 1, 1}, nil)) }, RuleRequestExtensions},
+		"critical twice": {func(r *requestDER) {
+			r.attributes = withExtensions(extensionDER(oid.KeyUsage, []byte{1, 1, 0xff, 1, 1, 0xff}, nil))
+		}, RuleRequestExtensions},
+		"extension without value": {func(r *requestDER) { r.attributes = withExtensions(sequence(oidDER(oid.KeyUsage))) }, RuleRequestExtensions},
+		"extension value a BIT STRING": {func(r *requestDER) {
+			r.attributes = withExtensions(sequence(oidDER(oid.KeyUsage), element(3, []byte{0})))
+		}, RuleRequestExtensions},
+		"extension with more behind": {func(r *requestDER) {
+			r.attributes = withExtensions(sequence(oidDER(oid.KeyUsage), element(4), []byte{5, 0}))
+		}, RuleRequestExtensions},
+		"extension not a SEQUENCE": {func(r *requestDER) { r.attributes = withExtensions([]byte{5, 0}) }, RuleRequestExtensions},
+		"provider ID twice": {func(r *requestDER) {
+			e := extensionDER(oid.KubernetesNodeProviderIdentifier, nil, providerIDValue(t, "a"))
+			r.attributes = withExtensions(e, e)
+		}, RuleRequestExtensions},
+		"provider ID empty":     {func(r *requestDER) { r.attributes = providerIDAttribute(nil, []byte{12, 0}) }, RuleProviderID},
+		"provider ID not UTF-8": {func(r *requestDER) { r.attributes = providerIDAttribute(nil, []byte{12, 1, 0xff}) }, RuleProviderID},
+		"provider ID critical": {func(r *requestDER) {
+			r.attributes = providerIDAttribute([]byte{1, 1, 0xff}, providerIDValue(t, "a"))
+		}, RuleProviderID},
+		"provider ID bare": {func(r *requestDER) { r.attributes = providerIDAttribute(nil, []byte("a")) }, RuleProviderID},
+		"SAN malformed": {func(r *requestDER) {
+			r.attributes = withExtensions(extensionDER(oid.SubjectAltName, nil, []byte{0x30, 2, 0x82}))
+		}, RuleRequestX509},
+	} {
+		r := goodDER(t)
+		test.change(r)
+		p, err := ParsePKCS10(r.bytes())
+		if p != nil {
+			t.Errorf("%s: ParsePKCS10 returns a request", name)
+		}
+		wantRule(t, name, err, test.want)
+	}
+}
+
+func TestParsePKCS10RefusesOtherOuterForms(t *testing.T) {
+	good := goodDER(t).bytes()
+	if good[0] != 0x30 || good[1] != 0x82 {
+		t.Fatalf("the request begins with %x", good[:2])
+	}
+	info, _ := splitRequest(good)
+	for name, test := range map[string]struct {
+		der  []byte
+		want Rule
+	}{
+		"nothing":              {nil, RuleRequestSize},
+		"too long":             {append(bytes.Clone(good), make([]byte, MaxRequestSize)...), RuleRequestSize},
+		"trailing byte":        {append(bytes.Clone(good), 0), RuleRequestDER},
+		"two requests":         {append(bytes.Clone(good), good...), RuleRequestDER},
+		"truncated":            {good[:len(good)-1], RuleRequestDER},
+		"indefinite length":    {append(append([]byte{0x30, 0x80}, good[4:]...), 0, 0), RuleRequestDER},
+		"length of four bytes": {append([]byte{0x30, 0x84, 0, 0}, good[2:]...), RuleRequestDER},
+		"huge length":          {append([]byte{0x30, 0x84, 0xff, 0xff, 0xff, 0xff}, good[4:]...), RuleRequestDER},
+		"length over 63 bits":  {append([]byte{0x30, 0x88, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, good[4:]...), RuleRequestDER},
+		"PEM":                  {block(BlockRequest, good), RuleRequestDER},
+		"info alone":           {info.info, RuleRequestDER},
+		"zeros":                {make([]byte, 1000), RuleRequestDER},
+	} {
+		_, err := ParsePKCS10(test.der)
+		wantRule(t, name, err, test.want)
+	}
+}
+
+func TestCheckSignature(t *testing.T) {
+	r := goodDER(t)
+	r.signature[len(r.signature)-1] ^= 1
+	p, err := ParsePKCS10(r.bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantRule(t, "signature changed", p.CheckSignature(), RuleSignature)
+}
+
+func TestEd25519IsLeftToPolicy(t *testing.T) {
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: "a"}}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := ParsePKCS10(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.CheckSignature(); err != nil {
+		t.Error(err)
+	}
+	sameAsParts(t, der, p)
+}
+
+func TestAttribute(t *testing.T) {
+	r := goodDER(t)
+	value := sequence([]byte{2, 1, 7})
+	one := attributeDER(oid.IDAAAttestation, value)
+	two := attributeDER(oid.ChallengePassword, element(12, []byte("a")), element(12, []byte("b")))
+	r.attributes = append(r.attributes, one, two)
+	slices.SortFunc(r.attributes, bytes.Compare)
+	p, err := ParsePKCS10(r.bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(p.OtherAttributes)
+	if diff := cmp.Diff([]oid.OID{oid.ChallengePassword, oid.IDAAAttestation}, p.OtherAttributes); diff != "" {
+		t.Error(diff)
+	}
+	if got, ok := p.Attribute(oid.IDAAAttestation); !ok || !bytes.Equal(got, value) {
+		t.Errorf("value %x, %v", got, ok)
+	}
+	for _, id := range []oid.OID{oid.ChallengePassword, oid.KeyUsage, ""} {
+		if got, ok := p.Attribute(id); ok {
+			t.Errorf("%v has value %x", id, got)
+		}
+	}
+	if p.ProviderID == "" {
+		t.Error("the provider ID is gone")
+	}
+}
+
+func TestParsePKCS10OfTheDraftsSample(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(corpus(t), "lamps/tcg-attest-certify-csr.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, _ := pem.Decode(text)
+	if der == nil {
+		t.Fatal("no PEM")
+	}
+	_, err = ParsePKCS10(der.Bytes)
+	wantRule(t, "RSA without parameters", err, RuleSignatureAlgorithm)
+	p, err := ParseForeignPKCS10(der.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.CheckSignature(); err != nil {
+		t.Error(err)
+	}
+	value, ok := p.Attribute(oid.IDAAAttestation)
+	if !ok || len(value) != 2649 || len(p.OtherAttributes) != 1 {
+		t.Errorf("attribute of %d bytes, %v; %v", len(value), ok, p.OtherAttributes)
+	}
+	var names []string
+	for i := range p.Subject {
+		text, ok := p.Subject[i].Text()
+		if !ok {
+			t.Errorf("attribute %d is no text", i)
+		}
+		names = append(names, text)
+	}
+	if got := strings.Join(names, ","); got != "ZZ,Province,Locality,ietf-lamps,ietf-lamps-csr,test-key1" {
+		t.Errorf("subject %s", got)
+	}
+}
