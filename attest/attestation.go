@@ -25,7 +25,7 @@ const (
 // restricted key signs for nobody else.
 const attestMagic = 0xff544347
 
-// Checks of ParseAttestation.
+// Checks of [ParseAttestation].
 const (
 	// CheckAttestSize: the TPMS_ATTEST is over MaxAttestationSize.
 	CheckAttestSize Check = "attest-size"
@@ -113,11 +113,11 @@ func (s PCRSelection) PCRs() []int {
 // ParseAttestation parses a TPMS_ATTEST without a size prefix. It is strict: one
 // encoding for one value, nothing behind it. Statements of TPM2_Certify and
 // TPM2_Quote are parsed to their end; every other type is refused behind its
-// header with CheckStatementType, which names the type.
+// header with [CheckStatementType], which names the type.
 //
 // The result refers to b, which must not be changed afterwards. Errors are an
-// *Error with CheckAttestSize, CheckAttestEncoding, CheckMagic or
-// CheckStatementType.
+// [*Error] with [CheckAttestSize], [CheckAttestEncoding], [CheckMagic] or
+// [CheckStatementType].
 func ParseAttestation(b []byte) (*Attestation, error) {
 	if len(b) > MaxAttestationSize {
 		return nil, refuseStatement(CheckAttestSize, strconv.Itoa(len(b))+" bytes", "at most "+strconv.Itoa(MaxAttestationSize))

@@ -3,7 +3,7 @@ package attest
 import (
 	"bytes"
 	"crypto"
-	"crypto/sha1" //nolint:gosec // names and statements of old TPMs, read only where the caller allows it
+	"crypto/sha1" // for names and statements of old TPMs, where the caller allows it
 	"crypto/sha256"
 	"crypto/sha512"
 	"encoding/binary"
@@ -146,7 +146,7 @@ func hashOf(alg tpm2.TPMAlgID) crypto.Hash {
 func appendDigest(out []byte, h crypto.Hash, message []byte) []byte {
 	switch h {
 	case crypto.SHA1:
-		d := sha1.Sum(message) //nolint:gosec // see the import
+		d := sha1.Sum(message)
 		return append(out, d[:]...)
 	case crypto.SHA256:
 		d := sha256.Sum256(message)

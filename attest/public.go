@@ -14,7 +14,7 @@ const (
 	maxCoordinateSize = 66   // P-521
 )
 
-// Checks of ParsePublic.
+// Checks of [ParsePublic].
 const (
 	// CheckPublicSize: the TPMT_PUBLIC is absent or over 1024 bytes.
 	CheckPublicSize Check = "public-size"
@@ -91,8 +91,8 @@ type KeyScheme struct {
 // point is on its curve is for Key to say.
 //
 // The result refers to b, which must not be changed afterwards. Errors are an
-// *Error with CheckPublicSize, CheckPublicEncoding, CheckKeyType,
-// CheckNameAlgorithm, or CheckWeakKey for any other curve.
+// [*Error] with [CheckPublicSize], [CheckPublicEncoding], [CheckKeyType],
+// [CheckNameAlgorithm], or [CheckWeakKey] for any other curve.
 func ParsePublic(b []byte) (*Public, error) {
 	if len(b) == 0 || len(b) > maxTPMTPublicSize {
 		return nil, refuseStatement(CheckPublicSize, strconv.Itoa(len(b))+" bytes", "1 to "+strconv.Itoa(maxTPMTPublicSize))

@@ -78,9 +78,9 @@ const (
 )
 
 // Key returns the public key: an *rsa.PublicKey, or an *ecdsa.PublicKey whose point
-// is on its curve. A template without a key is refused. Errors are an *Error with
-// CheckPublicEncoding (a modulus of another size than KeyBits), CheckWeakKey (an
-// exponent that crypto/rsa cannot hold, another curve) or CheckPoint. Nobody can see
+// is on its curve. A template without a key is refused. Errors are an [*Error] with
+// [CheckPublicEncoding] (a modulus of another size than KeyBits), [CheckWeakKey] (an
+// exponent that crypto/rsa cannot hold, another curve) or [CheckPoint]. Nobody can see
 // whether a modulus is the product of two primes: that shows where a signature of
 // the key verifies.
 func (p *Public) Key() (crypto.PublicKey, error) {

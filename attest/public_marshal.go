@@ -7,7 +7,7 @@ import (
 
 // Marshal returns the TPMT_PUBLIC of p's fields, without a size prefix; Raw is not
 // looked at. For a parsed one these are the bytes that it was parsed from. It
-// returns an *Error with the check that ParsePublic would refuse the result for.
+// returns an [*Error] with the check that [ParsePublic] would refuse the result for.
 func (p *Public) Marshal() ([]byte, error) {
 	b := cryptobyte.NewBuilder(make([]byte, 0, 128+len(p.Modulus)))
 	b.AddUint16(uint16(p.Type))

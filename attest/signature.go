@@ -52,8 +52,8 @@ type RawScheme struct {
 // ParseSignature parses a TPMT_SIGNATURE. It is strict: one encoding for one value,
 // nothing behind it. Values are not looked at: whether r and s are in range depends
 // on the key. The result refers to b, which must not be changed afterwards. Errors
-// are an *Error with CheckSignatureSize, CheckSignatureEncoding or, for schemes
-// other than RSASSA, RSAPSS and ECDSA and for unknown hashes, CheckSignatureScheme.
+// are an [*Error] with [CheckSignatureSize], [CheckSignatureEncoding] or, for schemes
+// other than RSASSA, RSAPSS and ECDSA and for unknown hashes, [CheckSignatureScheme].
 func ParseSignature(b []byte) (*Signature, error) {
 	if err := checkSignatureSize(b); err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func ParseSignature(b []byte) (*Signature, error) {
 // draft-ietf-lamps-csr-attestation, GKE's requests and WebAuthn carry it: for
 // RSASSA and RSAPSS the signature's bytes, for ECDSA the DER of the SEQUENCE of
 // RFC 3279, 2.2.3, r and s positive and minimal. The result refers to b. Errors are
-// those of ParseSignature.
+// those of [ParseSignature].
 func ParseRawSignature(b []byte, scheme RawScheme) (*Signature, error) {
 	if err := checkSignatureSize(b); err != nil {
 		return nil, err
@@ -121,8 +121,8 @@ func readUnsigned(s *cryptobyte.String, out *[]byte) bool {
 	return s.ReadASN1Integer(out) && len(*out) <= maxCoordinateSize
 }
 
-// Marshal returns the TPMT_SIGNATURE of v's fields; for one of ParseSignature these
-// are the bytes that it was parsed from. It returns an *Error with the check that
+// Marshal returns the TPMT_SIGNATURE of v's fields; for one of [ParseSignature] these
+// are the bytes that it was parsed from. It returns an [*Error] with the check that
 // ParseSignature would refuse the result for.
 func (v *Signature) Marshal() ([]byte, error) {
 	b := cryptobyte.NewBuilder(make([]byte, 0, 8+len(v.RSA)+len(v.R)+len(v.S)))
@@ -145,7 +145,7 @@ func (v *Signature) Marshal() ([]byte, error) {
 }
 
 // MarshalECDSA returns the DER of RFC 3279, 2.2.3, for an ECDSA signature: what
-// ecdsa.VerifyASN1 and OpenSSL read. It returns an *Error with CheckSignatureScheme
+// ecdsa.VerifyASN1 and OpenSSL read. It returns an [*Error] with [CheckSignatureScheme]
 // for a signature of another scheme.
 func (v *Signature) MarshalECDSA() ([]byte, error) {
 	if v.Alg != tpm2.TPMAlgECDSA {

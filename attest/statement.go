@@ -2,7 +2,7 @@ package attest
 
 import "crypto"
 
-// CheckCertifyOptions: the CertifyOptions say too little to decide. It is the
+// CheckCertifyOptions: the [CertifyOptions] say too little to decide. It is the
 // caller's fault, not the evidence's.
 const CheckCertifyOptions Check = "certify-options"
 
@@ -23,7 +23,7 @@ type CertifyEvidence struct {
 	Public []byte
 }
 
-// CertifyOptions say what VerifyCertify holds a statement against. The zero value
+// CertifyOptions say what [VerifyCertify] holds a statement against. The zero value
 // refuses: it names no attestation key, no qualifying data and no certified key.
 type CertifyOptions struct {
 	// AKPublic is the attestation key's public area (TPMT_PUBLIC), and AKKey its
@@ -104,7 +104,7 @@ type Certified struct {
 // from Public, and Public's key against the expected one; name algorithms; the
 // attestation key's attributes, scheme and strength; the certified key's
 // attributes, strength and residence; scheme, hash and range of the signature; last
-// the signature itself. A refusal is an *Error; e and o must not be nil.
+// the signature itself. A refusal is an [*Error]; e and o must not be nil.
 func VerifyCertify(e *CertifyEvidence, o *CertifyOptions) (*Certified, error) {
 	if err := o.check(); err != nil {
 		return nil, err

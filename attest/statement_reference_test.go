@@ -180,11 +180,11 @@ func naiveKey(v *tpm2.TPMTPublic) naivePublicKey {
 		return nil
 	}
 	x, y := new(big.Int).SetBytes(unique.X.Buffer), new(big.Int).SetBytes(unique.Y.Buffer)
-	//nolint:staticcheck // the point of this reading is to be another one
+	//lint:ignore SA1019 the point of this reading is to be another one
 	if x.Cmp(curve.Params().P) >= 0 || y.Cmp(curve.Params().P) >= 0 || !curve.IsOnCurve(x, y) {
 		return nil
 	}
-	//nolint:staticcheck // likewise
+	//lint:ignore SA1019 likewise
 	return &ecdsa.PublicKey{Curve: curve, X: x, Y: y}
 }
 
@@ -208,7 +208,6 @@ func naiveSignature(sig *tpm2.TPMTSignature, ak *tpm2.TPMTPublic, key naivePubli
 		}
 		h, sum := digest(s.Hash)
 		width := (k.Params().BitSize + 7) / 8
-		//nolint:staticcheck // the point of this reading is to be another one
 		return h != 0 && len(s.SignatureR.Buffer) <= width && len(s.SignatureS.Buffer) <= width &&
 			ecdsa.Verify(k, sum, new(big.Int).SetBytes(s.SignatureR.Buffer), new(big.Int).SetBytes(s.SignatureS.Buffer))
 	}

@@ -154,6 +154,40 @@ func TestTPM2Tools(t *testing.T) {
 	}
 }
 
+// TestTPM2ToolsAttributes: a TPM refuses to make, and to load, keys with attributes
+// that the statement checks refuse as contradictions. So no honest key is lost.
+func TestTPM2ToolsAttributes(t *testing.T) {
+	x := startTools(t)
+	x.run("tpm2_createprimary -Q -C o -G ecc -c storage.ctx")
+	create := "tpm2_create -Q -C storage.ctx -G ecc256:null -u k.pub -r k.priv -a "
+	x.run(create + "fixedtpm|fixedparent|sensitivedataorigin|userwithauth|sign")
+	for _, attributes := range []string{
+		"fixedtpm|sensitivedataorigin|userwithauth|sign",
+		"fixedtpm|fixedparent|sensitivedataorigin|userwithauth|sign|encryptedduplication",
+		"fixedtpm|fixedparent|sensitivedataorigin|userwithauth",
+		"fixedtpm|fixedparent|sensitivedataorigin|userwithauth|restricted",
+		"fixedtpm|fixedparent|sensitivedataorigin|userwithauth|restricted|sign|decrypt",
+	} {
+		if out, err := x.try(create + attributes); err == nil {
+			t.Errorf("the TPM makes a key with %s: %s", attributes, out)
+		}
+		_, _ = x.try("tpm2_flushcontext -t")
+	}
+	der, err := x509.MarshalECPrivateKey(softwareKeys.p256())
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.write("soft.key", pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}))
+	load := "tpm2_loadexternal -Q -C n -G ecc -r soft.key -c soft.ctx -a userwithauth|sign"
+	x.run(load)
+	for _, attribute := range []string{"fixedtpm", "fixedparent", "restricted"} {
+		if out, err := x.try(load + "|" + attribute); err == nil {
+			t.Errorf("the TPM loads a software key with %s: %s", attribute, out)
+		}
+		_, _ = x.try("tpm2_flushcontext -t")
+	}
+}
+
 // verify certifies, verifies, and lets OpenSSL verify the same signature.
 func (x *tools) verify(ak, key string) {
 	t, name := x.t, ak+"."+key
