@@ -133,7 +133,7 @@ func (p *Policy) CheckUnsigned(ctx context.Context, r *Request, targetSigner str
 }
 
 func (p *Policy) check(ctx context.Context, r *Request, target string, signature bool) (*Checked, error) {
-	if err := p.usable(); err != nil {
+	if err := p.Validate(); err != nil {
 		return nil, err
 	}
 	if err := ctx.Err(); err != nil {
@@ -155,8 +155,10 @@ func (p *Policy) check(ctx context.Context, r *Request, target string, signature
 	return x.Checked, nil
 }
 
-// usable names the first thing that keeps the policy from deciding anything.
-func (p *Policy) usable() error {
+// Validate says whether the policy can decide anything: nil, or [ErrPolicy] with the
+// first thing that is missing or wrong. Every check does the same first, so this is
+// for finding out before the first request comes.
+func (p *Policy) Validate() error {
 	fault := ""
 	switch {
 	case p == nil:

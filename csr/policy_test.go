@@ -46,6 +46,12 @@ func TestUnusablePolicies(t *testing.T) {
 		if d := csr.Decide(err); d.Verdict != csr.VerdictRetry {
 			t.Errorf("%s: decided %v", name, d)
 		}
+		if err := f.policy.Validate(); !errors.Is(err, csr.ErrPolicy) {
+			t.Errorf("%s: Validate says %v", name, err)
+		}
+	}
+	if err := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap).policy.Validate(); err != nil {
+		t.Error(err)
 	}
 	var none *csr.Policy
 	if _, err := none.Check(context.Background(), &csr.Request{}); !errors.Is(err, csr.ErrPolicy) {
