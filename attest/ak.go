@@ -107,7 +107,11 @@ func loadUncheckedAK(ctx context.Context, h *handles, source *AKSource, password
 	case source.Handle != 0:
 		return readPublic(ctx, h, source.Handle)
 	case source.Template != nil:
-		return createPrimary(ctx, h, tpm2.TPMRHEndorsement, password, tpm2.Marshal(source.Template))
+		template, err := marshalTemplate(source.Template)
+		if err != nil {
+			return nil, err
+		}
+		return createPrimary(ctx, h, tpm2.TPMRHEndorsement, password, template)
 	}
 	template, err := readNV(ctx, h, source.TemplateIndex)
 	if err != nil {

@@ -118,6 +118,19 @@ func TestLoadAKFromBadTemplateInNV(t *testing.T) {
 	}
 }
 
+func TestLoadAKFromBadTemplate(t *testing.T) {
+	tpm := newTPM(t)
+	noParameters := AKTemplateECDSAP256()
+	noParameters.Parameters = tpm2.TPMUPublicParms{}
+	otherType := AKTemplateECDSAP256()
+	otherType.Type = tpm2.TPMAlgRSA
+	for name, template := range map[string]*tpm2.TPMTPublic{"empty": {}, "no parameters": noParameters, "other type": otherType} {
+		if _, err := akOf(t, tpm, AKSource{Template: template}, nil); err == nil || !strings.Contains(err.Error(), "template") {
+			t.Errorf("%s: got %v, want an error about the template", name, err)
+		}
+	}
+}
+
 // A key that a verifier refuses is refused on the node, with the verifier's check.
 func TestLoadAKRefusesWhatVerifiersRefuse(t *testing.T) {
 	tpm := newTPM(t)

@@ -21,12 +21,9 @@ var ErrNVIndexNotFound = errors.New("no such NV index")
 // the largest buffer of the TPMs in use.
 const maxNVChunk = 2048
 
-// maxNVSize is the most that an index can hold: its size has 16 bits (Part 2,
-// 13.6, TPMS_NV_PUBLIC).
-const maxNVSize = 1<<16 - 1
-
 // readNV reads a whole NV index, with the index itself and its empty password as
-// the authority (TPMA_NV_AUTHREAD): a node does not know the owner's password.
+// the authority (TPMA_NV_AUTHREAD): a node does not know the owner's password. An
+// index has at most 65535 bytes (Part 2, 13.6, TPMS_NV_PUBLIC).
 func readNV(ctx context.Context, h *handles, index tpm2.TPMHandle) ([]byte, error) {
 	if index>>24 != 0x01 {
 		return nil, fmt.Errorf("0x%08x is not an NV index: want 0x01000000 to 0x01ffffff", uint32(index))

@@ -105,6 +105,17 @@ func padded[S ~string | ~[]byte](s S, size int) []byte {
 	return b
 }
 
+// marshalTemplate is tpm2.Marshal for a caller's template: that panics where a
+// field is missing that the others call for.
+func marshalTemplate(area *tpm2.TPMTPublic) (b []byte, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("template: its fields do not go together: %v", p)
+		}
+	}()
+	return tpm2.Marshal(area), nil
+}
+
 // fillUnique puts a nonce into the unique field of a template, with zeros behind
 // it to the width of the key (ECC: the field X, and Y stays); TCG EK Credential
 // Profile 2.6, 2.2.1. The rest of the template is untouched.

@@ -20,10 +20,10 @@ type KeyKind int
 
 // The kinds of key. Many TPMs have neither P-384 nor RSA-3072.
 const (
-	KeyECDSAP256 KeyKind = iota + 1
-	KeyECDSAP384
-	KeyRSA2048
-	KeyRSA3072
+	KeyECDSAP256 KeyKind = iota + 1 // ECDSA on P-256
+	KeyECDSAP384                    // ECDSA on P-384
+	KeyRSA2048                      // RSA, 2048 bits, exponent 65537
+	KeyRSA3072                      // RSA, 3072 bits, exponent 65537
 )
 
 // String gives the kind's name, as in "ECDSA P-256".
