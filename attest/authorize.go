@@ -35,9 +35,10 @@ func (s Stage) String() string {
 // so there is no acceptance without one.
 //
 // Authorize sees the result so far ([Result.Stage] says how far that is), and
-// the request object as it was filed. It returns what it vouches for: the issuer
+// the request object as it was filed; [Result.Checked] has the machine that the
+// policy found for the node's name. It returns what it vouches for: the issuer
 // of the certificate writes the provider ID and the SANs given here and no
-// others. To refuse, it returns an error that wraps [ErrNotMember], best made
+// others. To refuse, it returns an error that wraps [CheckMembership], best made
 // with [NotMember]. Any other error means that it could not decide: the request
 // is neither approved nor denied and is looked at again. A nil Authorization
 // without an error is a refusal.
@@ -67,14 +68,13 @@ type Authorization struct {
 	IPAddresses []netip.Addr
 }
 
-// ErrNotMember: the authorizer refused the machine. It is the check
-// "not-a-member".
-const ErrNotMember Check = "not-a-member"
+// CheckMembership: the [Authorizer] refused the machine.
+const CheckMembership Check = "not-a-member"
 
 // NotMember returns a refusal with a reason for people, for example "machine
 // gce:p/1 is registered as node b".
 func NotMember(reason string) error {
-	return &Error{Check: ErrNotMember, Got: reason}
+	return &Error{Check: CheckMembership, Got: reason}
 }
 
 // CheckProviderID: the request claims a provider ID that the authorizer does not
@@ -88,7 +88,7 @@ func (v *Verifier) authorize(ctx context.Context, r *Result, request *csr.Reques
 	}
 	a, err := v.authorizer.Authorize(ctx, r, request)
 	switch {
-	case errors.Is(err, ErrNotMember):
+	case errors.Is(err, CheckMembership):
 		return err
 	case err != nil:
 		return csr.Retry(err)

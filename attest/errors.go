@@ -51,13 +51,17 @@ func (e *Error) Unwrap() []error {
 }
 
 // DenyReason is the reason of the Denied condition that a refusal becomes on
-// Kubernetes: "HelloExpired" for a hello that came too late, so that the node
-// knows to file again, else "AttestationRefused".
+// Kubernetes: the check's name in CamelCase. The node files again after
+// HelloExpired ([CheckHelloExpired]).
 func (e *Error) DenyReason() string {
-	if e.Check == CheckHelloExpired {
-		return "HelloExpired"
+	var b strings.Builder
+	for word := range strings.SplitSeq(string(e.Check), "-") {
+		if word != "" {
+			b.WriteString(strings.ToUpper(word[:1]))
+			b.WriteString(word[1:])
+		}
 	}
-	return "AttestationRefused"
+	return b.String()
 }
 
 func orNothing(s string) string {

@@ -47,23 +47,12 @@ const CheckIdentity Check = "machine-identity"
 // ([oid.KubernetesNodeProviderIdentifier] in an AK certificate).
 type GCEIdentity struct{}
 
-// Identify returns gce:<project ID>/<instance ID>. A critical, repeated or
-// malformed extension, and a project ID with a character outside
-// [a-z0-9.:-], is an error with [CheckIdentity].
+// Identify returns gce:<project ID>/<instance ID>. A repeated extension and one that
+// [oid.ParseGCEInstance] refuses is an error with [CheckIdentity].
 func (GCEIdentity) Identify(cert *x509.Certificate) (Identity, error) {
 	instance, err := gceInstance(cert)
 	if instance == nil || err != nil {
 		return "", err
-	}
-	for _, c := range []byte(instance.ProjectID) {
-		if !(c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '.' || c == ':' || c == '-') {
-			return "", &Error{Check: CheckIdentity, Got: "project ID " + strconv.Quote(instance.ProjectID),
-				Want: "lower-case letters, digits, '.', ':' and '-'"}
-		}
-	}
-	if instance.ProjectID == "" || instance.InstanceID == 0 {
-		return "", &Error{Check: CheckIdentity, Got: "an instance identity without project ID or instance ID",
-			Want: "both"}
 	}
 	return Identity("gce:" + instance.ProjectID + "/" + strconv.FormatUint(instance.InstanceID, 10)), nil
 }

@@ -59,8 +59,11 @@ func (RingSecret) MarshalText() ([]byte, error) { return []byte("[secret]"), nil
 // RingKey is one challenge key: it makes challenges from ActiveAt on, and its
 // challenges verify until RetiredAt.
 type RingKey struct {
-	ID       KeyID
-	Secret   RingSecret
+	// ID is what a challenge calls the key by.
+	ID KeyID
+	// Secret is what challenges are derived from, and nothing else.
+	Secret RingSecret
+	// ActiveAt is when the key begins to make challenges.
 	ActiveAt time.Time
 	// RetiredAt is zero for a key in use.
 	RetiredAt time.Time

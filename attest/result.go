@@ -14,7 +14,8 @@ import (
 type Result struct {
 	// Stage says whether the node has answered a challenge yet.
 	Stage Stage
-	Road  Road
+	// Road is the road that the trust went: [RoadAK].
+	Road Road
 	// Machine is the machine's identity. MachineKey is SHA-256 of the canonical
 	// SubjectPublicKeyInfo of the key that carries the trust: on [RoadAK] the
 	// AK's.
@@ -126,12 +127,16 @@ const (
 	Claimed Standing = "claimed"
 )
 
-// Fact is one statement about a node with its standing.
+// Fact is one statement about a node with its standing: Name says what it is
+// about, Value what it says, both for people.
 type Fact struct {
 	Standing Standing
 	Name     string
 	Value    string
 }
+
+// String returns the fact in one line, for example "proven: request 3f0a…".
+func (f Fact) String() string { return string(f.Standing) + ": " + f.Name + " " + f.Value }
 
 // Facts lists what is known, with its standing, in a fixed order: the difference
 // between what was proven, what an issuer asserts, what the authorizer vouched
@@ -139,25 +144,26 @@ type Fact struct {
 func (r *Result) Facts() []Fact {
 	facts := []Fact{
 		{Asserted, "machine", string(r.Machine)},
-		{Asserted, "AK is a restricted key of a TPM", "by " + orNothing(r.Issuer)},
+		{Asserted, "restricted AK in a TPM", "by " + orNothing(r.Issuer) + " (" + r.Profile + ")"},
 	}
 	if r.Directory.Manufacturer != "" {
-		facts = append(facts, Fact{Asserted, "TPM", fmt.Sprintf("%s %s %s", r.Directory.Manufacturer, r.Directory.Model, r.Directory.Version)})
+		facts = append(facts, Fact{Asserted, "TPM model", fmt.Sprintf("%s %s %s", r.Directory.Manufacturer, r.Directory.Model, r.Directory.Version)})
 	}
 	if r.Stage != StageAnswer {
 		return append(facts, r.claims()...)
 	}
 	facts = append(facts,
-		Fact{Proven, "the AK certified the request's key after the challenge of", r.IssuedAt.UTC().Format(time.RFC3339)},
+		Fact{Proven, "challenge", "of " + r.IssuedAt.UTC().Format(time.RFC3339) + ", answered by the AK"},
 		Fact{Proven, "request", hex.EncodeToString(r.RequestHash[:])})
 	// The AK says where the key lives; that the AK tells the truth is its
 	// issuer's word.
+	residence := "in software"
 	if r.TPMResident {
-		facts = append(facts, Fact{Asserted, "the key lives in the TPM", r.KeyAttributes.String()})
-	} else {
-		facts = append(facts, Fact{Asserted, "the key is a software key", r.KeyAttributes.String()})
+		residence = "in the TPM"
 	}
-	facts = append(facts, Fact{Vouched, "node", r.NodeName})
+	facts = append(facts,
+		Fact{Asserted, "key residence", residence + " (" + r.KeyAttributes.String() + ")"},
+		Fact{Vouched, "node", r.NodeName})
 	if id := r.Authorization.ProviderID; id != "" {
 		facts = append(facts, Fact{Vouched, "provider ID", id})
 	}

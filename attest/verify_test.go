@@ -309,10 +309,10 @@ func TestMembership(t *testing.T) {
 	}{
 		"not a member": {attest.AuthorizerFunc(func(context.Context, *attest.Result, *csr.Request) (*attest.Authorization, error) {
 			return nil, attest.NotMember("gone")
-		}), attest.ErrNotMember, csr.VerdictDeny},
+		}), attest.CheckMembership, csr.VerdictDeny},
 		"nothing said": {attest.AuthorizerFunc(func(context.Context, *attest.Result, *csr.Request) (*attest.Authorization, error) {
 			return nil, nil
-		}), attest.ErrNotMember, csr.VerdictDeny},
+		}), attest.CheckMembership, csr.VerdictDeny},
 		"database down": {attest.AuthorizerFunc(func(context.Context, *attest.Result, *csr.Request) (*attest.Authorization, error) {
 			return nil, errors.New("connection refused")
 		}), csr.ErrRetry, csr.VerdictRetry},
@@ -396,7 +396,7 @@ func TestStranger(t *testing.T) {
 		t.Errorf("another issuer: got %v", err)
 	}
 	neighbour := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: tpmsim.Swtpm(t, &tpmsim.Options{CA: ours.node.TPM.CA()})})
-	if _, err := ours.plane.Challenge(ctx, neighbour); !errors.Is(err, attest.ErrNotMember) {
+	if _, err := ours.plane.Challenge(ctx, neighbour); !errors.Is(err, attest.CheckMembership) {
 		t.Errorf("the same issuer: got %v", err)
 	}
 	// It gets a challenge as itself, and answers it with the first node's request.

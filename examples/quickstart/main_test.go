@@ -81,7 +81,7 @@ func TestStory(t *testing.T) {
 	if want := fmt.Sprintf("\n1 certificate issued, %d attacks refused.\n", refused); !strings.HasSuffix(text, want) {
 		t.Errorf("does not end with %q", want)
 	}
-	for _, check := range []error{attest.CheckBindingRequest, attest.CheckCertificateChain, attest.ErrNotMember} {
+	for _, check := range []error{attest.CheckBindingRequest, attest.CheckCertificateChain, attest.CheckMembership} {
 		if !strings.Contains(text, "check     "+check.Error()+"\n") {
 			t.Errorf("nothing is refused by the check %s", check)
 		}
