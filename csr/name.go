@@ -56,28 +56,31 @@ func isPrintable(c byte) bool {
 // readName reads the content of a Name: sets of attributes, none empty, each in the
 // order of DER.
 func readName(name cryptobyte.String) ([]NameAttribute, *Violation) {
-	malformed := &Violation{Rule: RuleRequestSubject, Got: "a malformed name", Want: "a canonical Name"}
 	attributes := make([]NameAttribute, 0, 4)
 	for rdn := 0; !name.Empty(); rdn++ {
 		var set, previous cryptobyte.String
 		if !name.ReadASN1(&set, cryptobyteasn1.SET) || set.Empty() {
-			return nil, malformed
+			return nil, malformedName()
 		}
 		for !set.Empty() {
 			var element, pair, value cryptobyte.String
 			var tag cryptobyteasn1.Tag
 			a := NameAttribute{RDN: rdn}
 			if !set.ReadASN1Element(&element, cryptobyteasn1.SEQUENCE) || bytes.Compare(previous, element) >= 0 {
-				return nil, malformed
+				return nil, malformedName()
 			}
 			previous = element
 			if !element.ReadASN1(&pair, cryptobyteasn1.SEQUENCE) || !oid.Read(&pair, &a.Type) ||
 				!pair.ReadAnyASN1(&value, &tag) || !pair.Empty() {
-				return nil, malformed
+				return nil, malformedName()
 			}
 			a.Tag, a.Value = byte(tag), value
 			attributes = append(attributes, a)
 		}
 	}
 	return attributes, nil
+}
+
+func malformedName() *Violation {
+	return &Violation{Rule: RuleRequestSubject, Got: "a malformed name", Want: "a canonical Name"}
 }

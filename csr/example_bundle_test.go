@@ -1,0 +1,155 @@
+package csr_test
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"encoding/asn1"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/nodeattest/nodeattest/csr"
+)
+
+// A node makes its request and puts evidence behind it; a control plane reads both.
+func Example_bundle() {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	request, err := csr.Create(csr.PurposeClient, key, "node-1", &csr.CreateOptions{
+		ProviderID: "aws:///eu-west-1a/i-0123456789abcdef0",
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	text, err := (&csr.Bundle{Request: request, Provider: "tpm/v1", Data: []byte("evidence")}).Encode()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	bundle, err := csr.Parse(text)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	parsed, err := csr.ParsePKCS10(bundle.Request)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(bundle.Provider, string(bundle.Data))
+	fmt.Println(parsed.CSR.Subject, parsed.ProviderID)
+	fmt.Println("signature:", parsed.CheckSignature())
+	// Output:
+	// tpm/v1 evidence
+	// CN=system:node:node-1,O=system:nodes aws:///eu-west-1a/i-0123456789abcdef0
+	// signature: <nil>
+}
+
+// What is not exactly in the one form is refused, with the rule that it breaks.
+func ExampleParse() {
+	const text = "-----BEGIN CERTIFICATE REQUEST-----\r\nMAkwADAAAwIAAA==\r\n-----END CERTIFICATE REQUEST-----\r\n"
+	_, err := csr.Parse([]byte(text))
+	fmt.Println(errors.Is(err, csr.RuleLineEnd))
+	fmt.Println(err)
+
+	_, err = csr.Parse([]byte(strings.ReplaceAll(text, "\r", "") + "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"))
+	fmt.Println(errors.Is(err, csr.RuleBlockUnknown))
+	// Output:
+	// true
+	// csr: bundle-line-end: got CR LF, want LF
+	// true
+}
+
+func ExampleBundle_Encode() {
+	// The outer shape of a request is all that a bundle looks at.
+	bundle := &csr.Bundle{Request: []byte("\x30\x08\x30\x00\x30\x00\x03\x02\x00\x00"), Provider: "tpm/v1", Data: []byte("evidence")}
+	text, err := bundle.Encode()
+	fmt.Print(string(text), err)
+	// Output:
+	// -----BEGIN CERTIFICATE REQUEST-----
+	// MAgwADAAAwIAAA==
+	// -----END CERTIFICATE REQUEST-----
+	// -----BEGIN KUBELET AUTHENTICATOR ATTESTATION PROVIDER-----
+	// dHBtL3Yx
+	// -----END KUBELET AUTHENTICATOR ATTESTATION PROVIDER-----
+	// -----BEGIN KUBELET AUTHENTICATOR ATTESTATION DATA-----
+	// ZXZpZGVuY2U=
+	// -----END KUBELET AUTHENTICATOR ATTESTATION DATA-----
+	// <nil>
+}
+
+func ExampleCreate() {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	addresses := []netip.Addr{netip.MustParseAddr("192.0.2.7")}
+
+	der, err := csr.Create(csr.PurposeServing, key, "node-1", &csr.CreateOptions{IPAddresses: addresses})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	request, err := csr.ParsePKCS10(der)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(request.CSR.Subject, request.CSR.IPAddresses)
+
+	_, err = csr.Create(csr.PurposeClient, key, "node-1", &csr.CreateOptions{IPAddresses: addresses})
+	fmt.Println(err)
+	// Output:
+	// CN=system:node:node-1,O=system:nodes [192.0.2.7]
+	// csr: cannot create the request: a client certificate has no DNS names and no IP addresses
+}
+
+func ExampleParseGKE() {
+	var text bytes.Buffer
+	for _, block := range []struct{ label, content string }{
+		{csr.BlockRequest, "\x30\x08\x30\x00\x30\x00\x03\x02\x00\x00"},
+		{csr.BlockProposalData, "a TPMS_ATTEST"},
+		{csr.BlockGKESignature, "a signature"},
+		{csr.BlockGKEIdentity, `{"zone":"us-central1-a","id":5779862431105934320,"name":"gke-1","project_id":117485845609,"project_name":"example"}`},
+	} {
+		if err := pem.Encode(&text, &pem.Block{Type: block.label, Bytes: []byte(block.content)}); err != nil {
+			fmt.Println(err)
+			return
+		}
+	}
+	bundle, err := csr.ParseGKE(text.Bytes())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Printf("claimed: %+v\n", bundle.Identity)
+	// Output: claimed: {Zone:us-central1-a ID:5779862431105934320 Name:gke-1 ProjectNumber:117485845609 ProjectID:example}
+}
+
+func ExampleFlagExtension() {
+	// An identifier of your own: this one is for documentation (RFC 5612).
+	id := asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 32473, 1}
+	flag, err := csr.FlagExtension(id)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Printf("%v %x critical=%v\n", flag.Id, flag.Value, flag.Critical)
+	// Output: 1.3.6.1.4.1.32473.1 0101ff critical=false
+}
+
+func ExampleProviderVersion() {
+	name, version, err := csr.ProviderVersion("tpm/v1")
+	fmt.Println(name, version, err)
+	// Output: tpm 1 <nil>
+}
