@@ -1,0 +1,110 @@
+// Inspect prints a node's certificate request, or evidence of a TPM, as an indented
+// tree for people:
+//
+//	go run ./examples/inspect bundle.pem
+//	kubectl get csr node-1 -o json | go run ./examples/inspect
+//	go run ./examples/inspect certinfo.bin pubarea.bin sig.tpmt.bin ak.der
+//
+// It recognises, without being told: the PEM of a request with evidence (this SDK's
+// form, the Cluster API proposal's, GKE's); a CertificateSigningRequest object in JSON,
+// with the challenge in its Denied condition; PKCS#10 requests and certificates, in PEM
+// or DER; the DER of an AttestationBundle and of the messages in it; a challenge in
+// base64; TPMS_ATTEST, TPMT_PUBLIC and TPMT_SIGNATURE as bare bytes. Several files are
+// taken for the parts of one piece of evidence, and the tree ends with how the parts
+// fit together.
+//
+// What is malformed is shown up to the fault, in a line that begins with "!!" and says
+// where: the byte, counted from the start of the file, of the PEM block's content or of
+// the decoded base64, whichever is the innermost. The exit status is 0 where everything
+// was read, 1 where something was not, and 2 where the command line is wrong. Status 0
+// says that the input is well formed and nothing more: this program trusts nobody's
+// roots, and knows neither the challenge key nor the machine. That is a Verifier's work.
+//
+// Control characters in the input come out escaped. Secrets do not come out: of a
+// challenge's credential only sizes are shown, and of a clear secret, which is public,
+// the first bytes.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+)
+
+// maxInput bounds one input, in bytes. A request that Kubernetes stores is smaller.
+const maxInput = 2 << 20
+
+func main() {
+	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// run is the program: it returns the exit status.
+func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet("inspect", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.Usage = func() {
+		fmt.Fprintln(stderr, "usage: inspect [file ...]   (standard input where there is none, or for -)")
+	}
+	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
+		return 0
+	} else if err != nil {
+		return 2
+	}
+	names := flags.Args()
+	if len(names) == 0 {
+		names = []string{"-"}
+	}
+	t := newTree(stdout)
+	unread := false
+	for _, name := range names {
+		input, err := readInput(name, stdin)
+		if err != nil {
+			fmt.Fprintf(stderr, "inspect: %s\n", printable(err.Error()))
+			unread = true
+			continue
+		}
+		t.in(inputName(name), sizeOf(len(input)), func() { showInput(t, input) })
+	}
+	t.showFit()
+	if err := t.close(); err != nil {
+		fmt.Fprintf(stderr, "inspect: %s\n", printable(err.Error()))
+		unread = true
+	}
+	for _, fault := range t.faults {
+		fmt.Fprintf(stderr, "inspect: %s\n", fault)
+	}
+	if unread || len(t.faults) > 0 {
+		return 1
+	}
+	return 0
+}
+
+func inputName(name string) string {
+	if name == "-" {
+		return "standard input"
+	}
+	return name
+}
+
+// readInput reads one input, at most maxInput bytes.
+func readInput(name string, stdin io.Reader) ([]byte, error) {
+	in := stdin
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		in = f
+	}
+	b, err := io.ReadAll(io.LimitReader(in, maxInput+1))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", inputName(name), err)
+	}
+	if len(b) > maxInput {
+		return nil, fmt.Errorf("%s: more than %d bytes", inputName(name), maxInput)
+	}
+	return b, nil
+}
