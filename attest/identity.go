@@ -96,6 +96,10 @@ func (s OtherNameIdentity) Identify(cert *x509.Certificate) (Identity, error) {
 	if err != nil {
 		return "", err
 	}
+	return s.find(san)
+}
+
+func (s OtherNameIdentity) find(san *subjectAltName) (Identity, error) {
 	var found Identity
 	for _, n := range san.otherNames {
 		if !s.counts(n.typeID) {

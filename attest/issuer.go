@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -54,9 +55,9 @@ type issuer struct {
 	profile       Profile
 	roots         *x509.CertPool
 	intermediates *x509.CertPool
-
-	mu      sync.RWMutex
-	parents map[parentKey]*parent
+	configured    bool // there are any
+	mu            sync.RWMutex
+	parents       map[parentKey]*parent
 }
 
 // parentKey names what stands above a leaf: the SHA-256 over its issuer's name
@@ -93,6 +94,7 @@ func newIssuer(i *Issuer) (*issuer, error) {
 			return nil, errors.New("a nil intermediate")
 		}
 		out.intermediates.AddCert(c)
+		out.configured = true
 	}
 	return out, nil
 }
@@ -139,6 +141,9 @@ func parsePresented(certificates [][]byte) (*presented, error) {
 	if err != nil {
 		return nil, err
 	}
+	// crypto/x509 knows no TCG directory name and calls a critical subjectAltName of
+	// that form unhandled. It has been handled now.
+	leaf.UnhandledCriticalExtensions = slices.DeleteFunc(leaf.UnhandledCriticalExtensions, oid.SubjectAltName.Equal)
 	return &presented{leaf: leaf, above: certificates[1:], san: san}, nil
 }
 
@@ -162,7 +167,7 @@ func (i *issuer) verify(p *presented, now time.Time) ([]*x509.Certificate, error
 	i.mu.RLock()
 	known := i.parents[key]
 	i.mu.RUnlock()
-	leaf := withoutHandledSAN(p)
+	leaf := p.leaf
 	if known != nil && !now.Before(known.notBefore) && !now.After(known.notAfter) {
 		chains, err := leaf.Verify(x509.VerifyOptions{Roots: known.pool, CurrentTime: now,
 			KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
@@ -170,13 +175,17 @@ func (i *issuer) verify(p *presented, now time.Time) ([]*x509.Certificate, error
 			return append([]*x509.Certificate{p.leaf}, known.chain...), nil
 		}
 	}
-	return i.verifyWhole(p, leaf, key, now)
+	return i.verifyWhole(p, key, now)
 }
 
-func (i *issuer) verifyWhole(p *presented, leaf *x509.Certificate, key parentKey, now time.Time) ([]*x509.Certificate, error) {
-	pool := i.intermediates
+func (i *issuer) verifyWhole(p *presented, key parentKey, now time.Time) ([]*x509.Certificate, error) {
+	leaf, pool := p.leaf, i.intermediates
 	if len(p.above) > 0 {
-		pool = i.intermediates.Clone()
+		if pool = i.intermediates; i.configured {
+			pool = pool.Clone()
+		} else {
+			pool = x509.NewCertPool()
+		}
 		above := leaf
 		for n, der := range p.above {
 			c, err := x509.ParseCertificate(der)
@@ -268,23 +277,6 @@ func hasNameConstraints(c *x509.Certificate) bool {
 		len(c.PermittedIPRanges) > 0 || len(c.ExcludedIPRanges) > 0 ||
 		len(c.PermittedEmailAddresses) > 0 || len(c.ExcludedEmailAddresses) > 0 ||
 		len(c.PermittedURIDomains) > 0 || len(c.ExcludedURIDomains) > 0
-}
-
-// withoutHandledSAN returns the leaf for crypto/x509, which knows no TCG
-// directory name and calls a critical subjectAltName of that form unhandled.
-// parseSubjectAltName has handled it.
-func withoutHandledSAN(p *presented) *x509.Certificate {
-	if len(p.leaf.UnhandledCriticalExtensions) == 0 || !p.san.critical {
-		return p.leaf
-	}
-	leaf := *p.leaf
-	leaf.UnhandledCriticalExtensions = nil
-	for _, id := range p.leaf.UnhandledCriticalExtensions {
-		if !oid.SubjectAltName.Equal(id) {
-			leaf.UnhandledCriticalExtensions = append(leaf.UnhandledCriticalExtensions, id)
-		}
-	}
-	return &leaf
 }
 
 func chainError(err error) error {

@@ -48,6 +48,9 @@ func (p *Public) hasNameAtOtherWidth(name []byte) bool {
 	if !ok || headSize < 0 || len(p.X) == 0 || len(p.Y) == 0 || len(p.X) > c.width || len(p.Y) > c.width {
 		return false
 	}
+	if len(p.X) == c.width && p.X[0] != 0 && len(p.Y) == c.width && p.Y[0] != 0 {
+		return false // there is no other width
+	}
 	var area [maxTPMTPublicSize]byte
 	var buf [maxNameSize]byte
 	head := p.Raw[:headSize]

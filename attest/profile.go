@@ -152,10 +152,8 @@ func (p *Profile) check(cert *x509.Certificate, san *subjectAltName) error {
 			return &Error{Check: CheckCertificateExtension, Got: "no extension " + id.String(), Want: "it, by profile " + p.Name}
 		}
 	}
-	for _, id := range cert.UnhandledCriticalExtensions {
-		if !oid.SubjectAltName.Equal(id) {
-			return &Error{Check: CheckCertificateExtension, Got: "critical extension " + id.String(), Want: "critical extensions that are understood"}
-		}
+	if unknown := cert.UnhandledCriticalExtensions; len(unknown) > 0 {
+		return &Error{Check: CheckCertificateExtension, Got: "critical extension " + unknown[0].String(), Want: "critical extensions that are understood"}
 	}
 	return nil
 }

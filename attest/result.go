@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/google/go-tpm/tpm2"
+
 	"github.com/nodeattest/nodeattest/csr"
 )
 
@@ -35,11 +37,10 @@ type Result struct {
 	// Authorization is what the [Authorizer] vouched for.
 	Authorization Authorization
 
-	// Profile is the name of the issuer's profile, Issuer the issuer of the AK
-	// certificate as RFC 2253 text, Serial its serial number in hexadecimal, and
-	// Chain the verified chain, leaf first, root last.
-	Profile, Issuer, Serial string
-	Chain                   []*x509.Certificate
+	// Profile is the name of the issuer's profile.
+	Profile string
+	// Chain is the verified chain, the AK certificate first and the root last.
+	Chain []*x509.Certificate
 	// Directory is the manufacturer, model and version of the TPM where the
 	// certificate states them; never an identity.
 	Directory DirectoryName
@@ -96,20 +97,20 @@ type Clock struct {
 
 // fillStatement takes over what the statement says.
 func (r *Result) fillStatement(in *certifyInput) {
-	c := in.certified()
-	r.AKName = c.AKPublic.Name()
-	r.AKPrimary = isPrimary(c.Attestation.QualifiedSigner, r.AKName)
+	r.AKName = in.akName
 	r.Key = in.key
-	r.KeyAttributes = c.Public.Attributes
-	r.TPMResident = c.TPMResident
-	r.SignatureHash = hashOf(c.SignatureScheme.Hash)
+	r.KeyAttributes = in.public.Attributes
+	r.TPMResident = in.tpmResident()
+	r.SignatureHash = hashOf(in.sig.Hash)
+	plain := in.signedByPrimary(tpm2.TPMRHEndorsement)
+	r.AKPrimary = plain || in.signedByPrimary(tpm2.TPMRHOwner) || in.signedByPrimary(tpm2.TPMRHPlatform)
 	r.Clock = &Clock{
-		Milliseconds:    c.Attestation.Clock,
-		ResetCount:      c.Attestation.ResetCount,
-		RestartCount:    c.Attestation.RestartCount,
-		Safe:            c.Attestation.Safe,
-		FirmwareVersion: c.Attestation.FirmwareVersion,
-		Plain:           c.ClockTrusted,
+		Milliseconds:    in.attest.Clock,
+		ResetCount:      in.attest.ResetCount,
+		RestartCount:    in.attest.RestartCount,
+		Safe:            in.attest.Safe,
+		FirmwareVersion: in.attest.FirmwareVersion,
+		Plain:           plain,
 	}
 }
 
@@ -144,7 +145,7 @@ func (f Fact) String() string { return string(f.Standing) + ": " + f.Name + " " 
 func (r *Result) Facts() []Fact {
 	facts := []Fact{
 		{Asserted, "machine", string(r.Machine)},
-		{Asserted, "restricted AK in a TPM", "by " + orNothing(r.Issuer) + " (" + r.Profile + ")"},
+		{Asserted, "restricted AK in a TPM", "by " + r.issuer() + " (" + r.Profile + ")"},
 	}
 	if r.Directory.Manufacturer != "" {
 		facts = append(facts, Fact{Asserted, "TPM model", fmt.Sprintf("%s %s %s", r.Directory.Manufacturer, r.Directory.Model, r.Directory.Version)})
@@ -168,6 +169,13 @@ func (r *Result) Facts() []Fact {
 		facts = append(facts, Fact{Vouched, "provider ID", id})
 	}
 	return append(facts, r.claims()...)
+}
+
+func (r *Result) issuer() string {
+	if len(r.Chain) == 0 {
+		return orNothing("")
+	}
+	return r.Chain[0].Issuer.String()
 }
 
 func (r *Result) claims() []Fact {

@@ -151,7 +151,7 @@ func (o *CertifyOptions) policy() statementPolicy {
 }
 
 // parse fills in the parsed members from the evidence and from the attestation
-// key's public area, which may be empty.
+// key's public area, which may be empty where it is unknown or has been parsed.
 func (in *certifyInput) parse(e *CertifyEvidence, akPublic []byte) (err error) {
 	if in.attest, err = ParseAttestation(e.Attest); err != nil {
 		return err
@@ -164,12 +164,18 @@ func (in *certifyInput) parse(e *CertifyEvidence, akPublic []byte) (err error) {
 	} else {
 		in.sig, err = ParseSignature(e.Signature)
 	}
-	if err != nil || len(akPublic) == 0 {
+	if err != nil {
 		return err
 	}
-	if in.ak, err = ParsePublic(akPublic); err != nil {
-		return err
+	if len(akPublic) != 0 {
+		if in.ak, err = ParsePublic(akPublic); err != nil {
+			return err
+		}
 	}
+	if in.ak == nil {
+		return nil
+	}
+	in.akName = in.ak.Name()
 	if in.akKey == nil {
 		in.akKey, err = in.ak.Key()
 	}

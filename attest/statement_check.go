@@ -57,6 +57,7 @@ type certifyInput struct {
 	sig    *Signature
 	public *Public // the certified key's
 	ak     *Public // the attestation key's, nil where only its key is known
+	akName []byte  // the Name of ak
 	akKey  crypto.PublicKey
 	key    crypto.PublicKey // expected; nil only under policy.anyKey
 
@@ -157,7 +158,7 @@ func (in *certifyInput) checkQualifiedSigner() error {
 	if alg != in.ak.NameAlg {
 		return refuseStatement(CheckQualifiedSigner, algorithmName(alg), algorithmName(in.ak.NameAlg))
 	}
-	if in.ak.HasName(signer) {
+	if bytes.Equal(signer, in.akName) || in.ak.hasNameAtOtherWidth(signer) {
 		return refuseStatement(CheckQualifiedSigner, "the Name of a key that was loaded from outside", "the Qualified Name of a restricted key")
 	}
 	return nil
@@ -228,10 +229,15 @@ func (in *certifyInput) clockTrusted() bool {
 	if in.ak == nil {
 		return false
 	}
+	return in.signedByPrimary(tpm2.TPMRHEndorsement)
+}
+
+// signedByPrimary reports whether the signer is the attestation key as a primary key
+// of a hierarchy.
+func (in *certifyInput) signedByPrimary(hierarchy tpm2.TPMHandle) bool {
 	var handle [4]byte
-	binary.BigEndian.PutUint32(handle[:], uint32(tpm2.TPMRHEndorsement))
-	var nameBuf, qualifiedBuf [maxNameSize]byte
-	name := appendName(nameBuf[:0], in.ak.NameAlg, in.ak.Raw)
-	qualified := appendQualifiedName(qualifiedBuf[:0], handle[:], name)
+	binary.BigEndian.PutUint32(handle[:], uint32(hierarchy))
+	var buf [maxNameSize]byte
+	qualified := appendQualifiedName(buf[:0], handle[:], in.akName)
 	return len(qualified) != 0 && bytes.Equal(in.attest.QualifiedSigner, qualified)
 }

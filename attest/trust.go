@@ -67,7 +67,7 @@ func (v *Verifier) trust(node *presentedNode, r *Result, now time.Time) error {
 
 func fillTrust(r *Result, i *issuer, chain []*x509.Certificate, node *presentedNode) error {
 	for _, s := range i.profile.Identity {
-		id, err := s.Identify(node.leaf)
+		id, err := node.identify(s)
 		if err != nil {
 			return err
 		}
@@ -81,10 +81,20 @@ func fillTrust(r *Result, i *issuer, chain []*x509.Certificate, node *presentedN
 	}
 	r.Profile = i.profile.Name
 	r.Chain = chain
-	r.Issuer = node.leaf.Issuer.String()
-	r.Serial = node.leaf.SerialNumber.Text(16)
 	r.Directory = node.san.directory
 	r.OneAKPerMachine = i.profile.OneAKPerMachine
 	r.profile = &i.profile
 	return nil
+}
+
+// identify asks a source, and answers for those in the box from what has been read
+// of the certificate already.
+func (n *presentedNode) identify(s IdentitySource) (Identity, error) {
+	switch s := s.(type) {
+	case AKIdentity:
+		return digestIdentity("ak", n.machineKey), nil
+	case OtherNameIdentity:
+		return s.find(n.san)
+	}
+	return s.Identify(n.leaf)
 }

@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/google/go-tpm/tpm2"
-
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/oid"
 )
@@ -266,15 +264,4 @@ func checkProfileOfStatement(r *Result) error {
 			Want: "one, by profile " + r.Profile}
 	}
 	return nil
-}
-
-// isPrimary reports whether a qualified signer is the key of that Name as a
-// primary key of a hierarchy that lasts.
-func isPrimary(qualifiedSigner, name []byte) bool {
-	for _, h := range [...]tpm2.TPMHandle{tpm2.TPMRHEndorsement, tpm2.TPMRHOwner, tpm2.TPMRHPlatform} {
-		if q := QualifiedNameOfPrimary(h, name); len(q) != 0 && bytes.Equal(qualifiedSigner, q) {
-			return true
-		}
-	}
-	return false
 }
