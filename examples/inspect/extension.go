@@ -37,7 +37,7 @@ func (r *reader) extension() {
 		}
 	}
 	r.t.in("extension "+nameOf(id), critical, func() {
-		content, _, ok := r.take("value", asn1.OCTET_STRING)
+		content, _, ok := r.takeOpen("value", asn1.OCTET_STRING, true)
 		if !ok {
 			return
 		}

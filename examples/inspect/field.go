@@ -34,7 +34,7 @@ func (r *reader) structure(name string, tag asn1.Tag, show func(in *reader)) {
 		return
 	}
 	r.t.in(name, "", func() {
-		if content, _, ok := r.take(name, tag); ok {
+		if content, _, ok := r.takeOpen(name, tag, true); ok {
 			r.t.line("size", sizeOf(len(content.b)))
 			show(content)
 		}

@@ -21,8 +21,12 @@ const maxDepth = 32
 func showObject(t *tree, text []byte) {
 	before := len(t.faults)
 	showJSON(t, text, map[string]bool{"apiVersion": true, "kind": true, "metadata": true, "spec": true, "status": true}, map[string]func(string){
-		".spec.request":       func(v string) { t.showEncoded(v, func(b []byte) { showPEM(t, b) }) },
-		".status.certificate": func(v string) { t.showEncoded(v, func(b []byte) { showPEM(t, b) }) },
+		".spec.request": func(v string) { t.showEncoded(v) },
+		".status.certificate": func(v string) {
+			evidence := t.parts // which the issued certificate is no part of
+			t.showEncoded(v)
+			t.parts = evidence
+		},
 	})
 	if len(t.faults) != before {
 		return
@@ -35,13 +39,13 @@ func showObject(t *tree, text []byte) {
 	}
 }
 
-// showEncoded shows what a member holds in base64.
-func (t *tree) showEncoded(v string, show func([]byte)) {
+// showEncoded shows the PEM that a member holds in base64.
+func (t *tree) showEncoded(v string) {
 	b, err := base64.StdEncoding.Strict().DecodeString(v)
 	if err != nil {
 		t.fault("not base64: " + err.Error())
 	}
-	show(b)
+	showPEM(t, b)
 }
 
 // showJSON reads JSON and writes it as a tree. Members whose path is in shows are

@@ -88,7 +88,11 @@ func (r *reader) peek() asn1.Tag {
 // element takes the next DER element: its tag, a reader of its content, and its bytes
 // with tag and length. Where the input ends within a constructed element, the reader
 // gets what is there, and reports it.
-func (r *reader) element(name string) (asn1.Tag, *reader, []byte, bool) {
+func (r *reader) element(name string) (asn1.Tag, *reader, []byte, bool) { return r.open(name, false) }
+
+// open is element. With inside, it also enters an element that is not constructed, and
+// holds a structure all the same, where the input ends within it.
+func (r *reader) open(name string, inside bool) (asn1.Tag, *reader, []byte, bool) {
 	if r.done {
 		return 0, nil, nil, false
 	}
@@ -105,7 +109,7 @@ func (r *reader) element(name string) (asn1.Tag, *reader, []byte, bool) {
 		return tag, content, raw, true
 	}
 	left := len(r.b) - head
-	if tag&0x20 == 0 {
+	if tag&0x20 == 0 && !inside {
 		r.stop("%s: announces %s, %d left", name, sizeOf(size), left)
 		return 0, nil, nil, false
 	}
@@ -150,10 +154,14 @@ func derHeader(b []byte) (tag asn1.Tag, head, size int, fault string) {
 
 // take takes the next element, which must have the tag.
 func (r *reader) take(name string, want asn1.Tag) (*reader, []byte, bool) {
+	return r.takeOpen(name, want, false)
+}
+
+func (r *reader) takeOpen(name string, want asn1.Tag, inside bool) (*reader, []byte, bool) {
 	if r.more() && r.peek() != want {
 		r.stop("%s: tag 0x%02x, want %s", name, r.b[0], tagName(want))
 	}
-	_, content, raw, ok := r.element(name)
+	_, content, raw, ok := r.open(name, inside)
 	return content, raw, ok
 }
 

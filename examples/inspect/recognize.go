@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/hex"
+	"fmt"
 	"strings"
 	"unicode/utf8"
 
@@ -81,17 +82,37 @@ func showBinary(r *reader) {
 	if show == nil {
 		name, show = recognizeTPM(r.b)
 	}
-	if show == nil && len(r.b) > 2 && int(r.b[0])<<8|int(r.b[1]) == len(r.b)-2 {
-		if name, show = recognizeTPM(r.b[2:]); show != nil {
-			r.t.line("size prefix", "2 bytes, a TPM2B: requests carry the structure without it")
-			r.b, r.at = r.b[2:], r.at+2
-		}
+	if show == nil {
+		name, show = r.sizePrefix()
+	}
+	if _, _, _, fault := derHeader(r.b); show == nil && fault != "" && len(r.b) > 0 && r.b[0] == byte(asn1.SEQUENCE) {
+		r.stop("a SEQUENCE: %s", fault)
+		return
 	}
 	if show == nil {
 		r.stop("none of the forms that this program knows: %s, the first %s", sizeOf(len(r.b)), hex.EncodeToString(r.b[:min(2, len(r.b))]))
 		return
 	}
 	r.t.in(name, "", func() { show(r) })
+}
+
+// sizePrefix passes over the size with which tpm2-tools writes some structures: they
+// are TPM2Bs then.
+func (r *reader) sizePrefix() (string, func(*reader)) {
+	if len(r.b) < 4 {
+		return "", nil
+	}
+	size, left := int(r.b[0])<<8|int(r.b[1]), len(r.b)-2
+	name, show := recognizeTPM(r.b[2:])
+	if show == nil || size < left || size > 2048 {
+		return "", nil
+	}
+	r.t.line("size prefix", "2 bytes, a TPM2B: requests carry the structure without it")
+	if size > left {
+		r.cut = fmt.Sprintf("the size prefix announces %s, %d are there", sizeOf(size), left)
+	}
+	r.b, r.at = r.b[2:], r.at+2
+	return name, show
 }
 
 // recognizeTPM tells TPM structures by their first fields.
