@@ -1,0 +1,142 @@
+package csr_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/nodeattest/nodeattest/csr"
+)
+
+// rackProvider is a provider of one's own: a machine's evidence is the name of the
+// rack slot that it stands in, which is no evidence at all.
+type rackProvider struct{ policy *csr.Policy }
+
+func (p rackProvider) VerifyClientAttestationData(ctx context.Context, r *csr.Request) (*csr.Attested, error) {
+	checked, err := p.policy.Check(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return &csr.Attested{Checked: checked, Verified: &csr.Verified{
+		RequestHash: checked.PKCS10().InfoHash,
+		NodeName:    checked.NodeName(),
+		SignerName:  checked.SignerName(),
+		Machine:     "rack:" + string(checked.Bundle().Data),
+	}}, nil
+}
+
+func (p rackProvider) VerifyServingAttestationData(ctx context.Context, r *csr.Request) (*csr.Attested, error) {
+	return nil, &csr.Violation{Rule: csr.RuleSignerName, Got: r.Spec.SignerName, Want: "a client signer"}
+}
+
+func (p rackProvider) MachineName(_ context.Context, a *csr.Attested) (string, error) {
+	return a.InventoryName()
+}
+
+func ExampleProviders_Verify() {
+	const signer = "cluster.x-k8s.io/kube-apiserver-client-kubelet-rack"
+	provider := rackProvider{&csr.Policy{
+		SignerNames: []string{signer},
+		Machines:    inventory{"node-1": {Name: "machine-1", BootstrapReady: true}}.find,
+	}}
+	providers, err := csr.NewProviders(&csr.ProvidersConfig{
+		Providers:           []csr.Registration{{Name: "rack", Provider: provider, Versions: []int{1, 2}, MinimumVersion: 2}},
+		AuthorizedAttestors: []string{"rack"},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	request := fileRequest("node-1")
+	bundle, err := csr.Parse(request.Spec.Request)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, version := range []string{"rack/v2", "rack/v1"} {
+		bundle.Provider, bundle.Data = version, []byte("1/7")
+		if request.Spec.Request, err = bundle.Encode(); err != nil {
+			log.Fatal(err)
+		}
+		request.Spec.SignerName = signer
+		accepted, err := providers.Verify(context.Background(), request)
+		var unsupported *csr.UnsupportedVersionError
+		if errors.As(err, &unsupported) {
+			fmt.Println(unsupported.Annotation())
+			continue
+		}
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(accepted.MachineName, "is", accepted.Verified.Machine)
+	}
+	// Output:
+	// machine-1 is rack:1/7
+	// cluster.x-k8s.io/kubelet-authenticator-attestation-versions rack/v2
+}
+
+func ExampleChooseVersion() {
+	annotations := map[string]string{csr.AnnotationVersions: "tpm/v3,tpm/v2"}
+	version, err := csr.ChooseVersion(annotations, []string{"tpm/v1", "tpm/v2"})
+	fmt.Println(version, err)
+	// Output: tpm/v2 <nil>
+}
+
+func ExampleInheritAttestation() {
+	// What was recorded when node-1 got its client certificate.
+	now := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
+	record := &csr.IssuedRecord{CredentialID: goodCredential, NodeName: "node-1", SignerName: csr.SignerClientTPM,
+		Machine: "ak:sha256:00ff", NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour)}
+	policy := &csr.Policy{
+		SignerNames: []string{csr.SignerKubeletServing},
+		Machines:    inventory{"node-1": {Name: "machine-1", DNSNames: []string{"node-1"}, BootstrapReady: true}}.find,
+		Records: func(context.Context, string) (*csr.IssuedRecord, error) {
+			return record, nil
+		},
+		BuiltInSignerDuration: 24 * time.Hour,
+	}
+
+	checked, err := policy.Check(context.Background(), fileServingRequest("node-1"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	attested, err := csr.InheritAttestation(checked, record, now)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(attested.Verified.Machine, attested.Verified.DNSNames)
+
+	_, err = csr.InheritAttestation(checked, record, now.Add(2*time.Hour))
+	fmt.Println(errors.Is(err, csr.RuleInheritedExpired))
+	// Output:
+	// ak:sha256:00ff [node-1]
+	// true
+}
+
+// fileServingRequest is what the API server keeps of a kubelet's own request.
+func fileServingRequest(nodeName string) *csr.Request {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		log.Fatal(err)
+	}
+	der, err := csr.Create(csr.PurposeServing, key, nodeName, &csr.CreateOptions{DNSNames: []string{nodeName}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	pem, err := (&csr.Bundle{Request: der}).Encode()
+	if err != nil {
+		log.Fatal(err)
+	}
+	return &csr.Request{Spec: csr.Spec{
+		Request:    pem,
+		SignerName: csr.SignerKubeletServing,
+		Usages:     csr.Usages(csr.PurposeServing, false),
+		Username:   csr.NodeUserPrefix + nodeName,
+		Groups:     []string{"system:nodes", "system:authenticated"},
+		Extra:      map[string][]string{csr.ExtraCredentialID: {goodCredential}},
+	}}
+}

@@ -1,0 +1,87 @@
+package csr_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/nodeattest/nodeattest/csr"
+)
+
+func insecureFixture(t testing.TB) (*requestFixture, csr.Provider) {
+	t.Helper()
+	f := goodFixture(csr.SignerClientInsecure, csr.RequesterBootstrap)
+	f.policy.SignerNames = []string{csr.SignerClientInsecure}
+	f.builder.extensions = append(f.builder.extensions, providerIDExtension(t, goodProviderID))
+	p, err := csr.NewInsecureProvider(f.policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f, p
+}
+
+// TestInsecureIssues goes the whole way, on a CA of its own.
+func TestInsecureIssues(t *testing.T) {
+	f, p := insecureFixture(t)
+	f.encode(t)
+	ctx := context.Background()
+	accepted, err := newProviders(t, csr.Registration{Name: "insecure", Provider: p}).Verify(ctx, f.request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts := goodOptions()
+	opts.SignerNames = []string{csr.SignerClientInsecure}
+	issued := mustIssue(t, newCA(t, opts), accepted.Checked, accepted.Verified)
+	if issued.Record.Machine != "insecure:node-1" || issued.Record.ProviderID != goodProviderID || accepted.MachineName != "machine-1" {
+		t.Errorf("record %+v", issued.Record)
+	}
+	// Nothing that it issues is ever inherited from.
+	if issued.Record.ClientOf(goodNode, issued.Record.CredentialID) {
+		t.Error("the record counts as attested")
+	}
+	if _, err := newCA(t, goodOptions()).Issue(ctx, accepted.Checked, accepted.Verified); !errors.Is(err, csr.ErrOtherSigner) {
+		t.Errorf("the CA of another signer: %v", err)
+	}
+}
+
+func TestInsecureRefuses(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*requestFixture)
+		want   csr.Rule
+	}{
+		"another signer":           {func(f *requestFixture) { f.request.Spec.SignerName = csr.SignerClientTPM }, csr.RuleSignerName},
+		"rotation":                 {func(f *requestFixture) { f.ask(csr.RequesterNode) }, csr.RuleRequesterPurpose},
+		"recovery":                 {func(f *requestFixture) { f.ask(csr.RequesterRecovery) }, csr.RuleRequesterPurpose},
+		"evidence of another kind": {func(f *requestFixture) { f.provider, f.data = "tpm/v1", []byte{1} }, csr.RuleAttestationProvider},
+		"unknown machine":          {func(f *requestFixture) { f.machine = nil }, csr.RuleMachineUnknown},
+		"another provider ID":      {func(f *requestFixture) { f.machine.ProviderID = "test://zone/instance-2" }, csr.RuleProviderIDMismatch},
+		"SANs": {func(f *requestFixture) {
+			f.builder.extensions = append(f.builder.extensions, sanExtension(dnsSAN(goodNode)))
+		}, csr.RuleSANOnClient},
+		"no signature": {func(f *requestFixture) { f.builder.badSignature = true }, csr.RuleSignature},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, p := insecureFixture(t)
+			c.change(f)
+			f.encode(t)
+			if _, err := p.VerifyClientAttestationData(context.Background(), f.request); !errors.Is(err, c.want) {
+				t.Errorf("got %v, want %s", err, c.want)
+			}
+		})
+	}
+	f, p := insecureFixture(t)
+	f.encode(t)
+	if _, err := p.VerifyServingAttestationData(context.Background(), f.request); !errors.Is(err, csr.RuleSignerName) {
+		t.Errorf("serving: %v", err)
+	}
+	if _, err := p.MachineName(context.Background(), nil); !errors.Is(err, csr.RuleProviderResult) {
+		t.Errorf("a name without a result: %v", err)
+	}
+	f.policy.SignerNames = []string{csr.SignerClientInsecure, csr.SignerClientTPM}
+	if _, err := csr.NewInsecureProvider(f.policy); !errors.Is(err, csr.ErrPolicy) {
+		t.Errorf("beside another signer: %v", err)
+	}
+	if _, err := csr.NewInsecureProvider(nil); !errors.Is(err, csr.ErrPolicy) {
+		t.Errorf("no policy: %v", err)
+	}
+}

@@ -1,0 +1,77 @@
+package csr
+
+import (
+	"strings"
+)
+
+// AnnotationVersions is the key of the annotation that lists, on a request that was
+// refused for its version, those that the control plane reads (Cluster API kubelet
+// authentication, "Version Skew Strategy", which names no key). The value is a list
+// of names as in [Bundle.Provider], the newest first, with a comma between two:
+// "tpm/v2,tpm/v1".
+//
+// It is written for the node and never read by the control plane: a requester can
+// set it.
+const AnnotationVersions = "cluster.x-k8s.io/kubelet-authenticator-attestation-versions"
+
+// maxVersionsSize bounds the annotation's value, in bytes, and so the number of
+// versions in it.
+const maxVersionsSize = 1024
+
+// UnsupportedVersionError says which version a node used, and which it could use.
+type UnsupportedVersionError struct {
+	// Got is what the request carries, such as "tpm/v1".
+	Got string
+	// Supported are the versions that the provider accepts, the newest first.
+	Supported []string
+}
+
+// Error names both.
+func (e *UnsupportedVersionError) Error() string {
+	return "csr: the versions that are read are " + strings.Join(e.Supported, ", ")
+}
+
+// Annotation is the annotation that the control plane puts on the request, so that
+// the node can file another one in a version that both know.
+func (e *UnsupportedVersionError) Annotation() (key, value string) {
+	return AnnotationVersions, strings.Join(e.Supported, ",")
+}
+
+func unsupportedVersion(got string, supported []string) error {
+	return &Violation{Rule: RuleProviderVersion, Got: quoted(got), Want: strings.Join(supported, " or "),
+		Err: &UnsupportedVersionError{Got: got, Supported: supported}}
+}
+
+// ChooseVersion is the node's side of the negotiation: from the annotations of its
+// refused request it takes the newest version that it speaks itself. speaks are the
+// versions that the node writes and considers safe, such as "tpm/v2": an annotation,
+// which others may have written, can choose among these and add none. The error is a
+// [*Violation] of [RuleProviderVersion]: no annotation, one that is no list of
+// versions, or nothing in common.
+func ChooseVersion(annotations map[string]string, speaks []string) (string, error) {
+	refuse := func(got, want string) (string, error) {
+		return "", &Violation{Rule: RuleProviderVersion, Got: got, Want: want}
+	}
+	value := annotations[AnnotationVersions]
+	if value == "" || len(value) > maxVersionsSize {
+		return refuse("no list of versions", "the annotation "+AnnotationVersions)
+	}
+	offered := map[string]bool{}
+	for name := range strings.SplitSeq(value, ",") {
+		if _, _, err := ProviderVersion(name); err != nil {
+			return refuse(quoted(value), "names such as tpm/v1 with a comma between two")
+		}
+		offered[name] = true
+	}
+	best, newest := "", 0
+	for _, name := range speaks {
+		_, version, err := ProviderVersion(name)
+		if err == nil && offered[name] && version > newest {
+			best, newest = name, version
+		}
+	}
+	if best == "" {
+		return refuse(quoted(value), strings.Join(speaks, " or "))
+	}
+	return best, nil
+}

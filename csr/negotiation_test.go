@@ -1,0 +1,75 @@
+package csr_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/nodeattest/nodeattest/csr"
+)
+
+// TestNegotiation is the whole round: a request in an old version, the annotation,
+// and a request in a version that both know.
+func TestNegotiation(t *testing.T) {
+	f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
+	providers := newProviders(t, csr.Registration{Name: "tpm", Provider: &fakeProvider{policy: f.policy}, Versions: []int{1, 2, 3, 2}, MinimumVersion: 2})
+	f.provider = "tpm/v4"
+	f.encode(t)
+	_, err := providers.Verify(context.Background(), f.request)
+	var unsupported *csr.UnsupportedVersionError
+	if !errors.As(err, &unsupported) || unsupported.Got != "tpm/v4" {
+		t.Fatalf("got %v", err)
+	}
+	key, value := unsupported.Annotation()
+	if key != csr.AnnotationVersions || value != "tpm/v3,tpm/v2" {
+		t.Errorf("annotation %s: %s", key, value)
+	}
+	if f.provider, err = csr.ChooseVersion(map[string]string{key: value}, []string{"tpm/v2", "tpm/v3", "tpm/v4"}); err != nil || f.provider != "tpm/v3" {
+		t.Fatalf("chose %q, %v", f.provider, err)
+	}
+	f.encode(t)
+	if _, err := providers.Verify(context.Background(), f.request); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestChooseVersion(t *testing.T) {
+	speaks := []string{"tpm/v2", "tpm/v3"}
+	for _, c := range []struct{ value, want string }{
+		{"tpm/v3,tpm/v2", "tpm/v3"},
+		{"tpm/v2", "tpm/v2"},
+		{"tpm/v2,tpm/v9,aws/v3", "tpm/v2"},
+		{"", ""},
+		{"tpm/v1", ""}, // whoever writes the annotation cannot make the node go back to v1
+		{"aws/v3", ""},
+		{"tpm/v3, tpm/v2", ""},
+		{"tpm/v3,", ""},
+		{"tpm/v03", ""},
+		{"insecure/v1", ""},
+		{strings.Repeat("tpm/v3,", 200) + "tpm/v3", ""},
+	} {
+		got, err := csr.ChooseVersion(map[string]string{csr.AnnotationVersions: c.value}, speaks)
+		if got != c.want || (err == nil) != (c.want != "") {
+			t.Errorf("%.40q: got %q, %v", c.value, got, err)
+		}
+		if err != nil && !errors.Is(err, csr.RuleProviderVersion) {
+			t.Errorf("%.40q: %v", c.value, err)
+		}
+	}
+	if _, err := csr.ChooseVersion(nil, speaks); err == nil {
+		t.Error("no annotations")
+	}
+}
+
+func FuzzChooseVersion(f *testing.F) {
+	for _, s := range []string{"tpm/v1", "tpm/v2,tpm/v1", ",", "tpm/v", "x/v999999999,tpm/v2"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, value string) {
+		got, err := csr.ChooseVersion(map[string]string{csr.AnnotationVersions: value}, []string{"tpm/v1", "tpm/v2"})
+		if err == nil && !strings.Contains(","+value+",", ","+got+",") || err != nil && got != "" {
+			t.Errorf("%q: got %q, %v", value, got, err)
+		}
+	})
+}
