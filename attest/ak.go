@@ -81,9 +81,10 @@ func (s *AKSource) check() error {
 // loadedKey is a key in the TPM, for as long as the handles it came with are
 // open. public was parsed from the very bytes that the TPM returned.
 type loadedKey struct {
-	handle tpm2.TPMHandle
-	name   []byte
-	public *Public
+	handle   tpm2.TPMHandle
+	name     []byte
+	public   *Public
+	password []byte // the key's own; nil where it is empty
 }
 
 // loadAK makes, or finds, the attestation key. A key that a verifier would refuse
@@ -139,9 +140,13 @@ func createPrimary(ctx context.Context, h *handles, hierarchy tpm2.TPMHandle, pa
 	if err != nil {
 		return nil, fmt.Errorf("template: %w", err)
 	}
+	auth, err := h.authorize(ctx, hierarchy, nil, password)
+	if err != nil {
+		return nil, err
+	}
 	isOurs := func(p *Public) bool { return bytes.Equal(p.beforeUnique(), want.beforeUnique()) }
 	rsp, err := load(ctx, h, isOurs, tpm2.CreatePrimary{
-		PrimaryHandle: withPassword(hierarchy, nil, password),
+		PrimaryHandle: auth,
 		InPublic:      tpm2.BytesAs2B[tpm2.TPMTPublic](template),
 	}, "TPM2_CreatePrimary in the %s hierarchy", hierarchyWord(hierarchy))
 	if err != nil {
@@ -190,6 +195,8 @@ func hierarchyWord(hierarchy tpm2.TPMHandle) string {
 		return "endorsement"
 	case tpm2.TPMRHOwner:
 		return "owner"
+	case tpm2.TPMRHNull:
+		return "null"
 	}
 	return fmt.Sprintf("0x%08x", uint32(hierarchy))
 }

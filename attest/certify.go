@@ -40,8 +40,14 @@ func certify(ctx context.Context, h *handles, ak *loadedKey, key Key, qualifying
 	if bytes.Equal(loaded.name, ak.name) {
 		return nil, errors.New("key to certify: it is the attestation key itself")
 	}
+	// Without adminWithPolicy a key's password is enough for the ADMIN role, which
+	// TPM2_Certify asks for, whatever policy its use has (Part 1, 19.2).
+	object, err := h.authorize(ctx, loaded.handle, loaded.name, loaded.password)
+	if err != nil {
+		return nil, err
+	}
 	rsp, err := run(ctx, h.tpm, tpm2.Certify{
-		ObjectHandle:   withPassword(loaded.handle, loaded.name, nil),
+		ObjectHandle:   object,
 		SignHandle:     withPassword(ak.handle, ak.name, nil),
 		QualifyingData: tpm2.TPM2BData{Buffer: qualifyingData},
 		InScheme:       tpm2.TPMTSigScheme{Scheme: tpm2.TPMAlgNull}, // the AK's own

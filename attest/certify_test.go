@@ -262,7 +262,8 @@ func TestCertifyFlushesWhateverFails(t *testing.T) {
 				faulty.SetFaults(way.faults(n + 1))
 				shared := ShareTPM(faulty)
 				_, err := certifyWith(t, shared, AKSource{Template: AKTemplateECDSAP256()}, key, []byte{1})
-				if !errors.Is(err, way.want) {
+				optional := code == tpm2.TPMCCContextSave && !faulty.Dropped()
+				if !errors.Is(err, way.want) && !optional {
 					t.Errorf("command %d %s: got %v, want %v", n+1, way.name, err, way.want)
 				}
 				if code == tpm2.TPMCCFlushContext || faulty.Dropped() {

@@ -77,10 +77,14 @@ func endorsementPassword(ctx context.Context, h *handles, path string) ([]byte, 
 		if err := syncPrivateFile(path); err != nil {
 			return nil, err
 		}
-		_, err := run(ctx, h.tpm, tpm2.HierarchyChangeAuth{
+		change, err := encrypt(ctx, h, tpm2.HierarchyChangeAuth{
 			AuthHandle: withPassword(tpm2.TPMRHEndorsement, nil, nil),
 			NewAuth:    tpm2.TPM2BAuth{Buffer: password},
-		}, "TPM2_HierarchyChangeAuth of the endorsement hierarchy")
+		})
+		if err != nil {
+			return nil, err
+		}
+		_, err = run(ctx, h.tpm, change, "TPM2_HierarchyChangeAuth of the endorsement hierarchy")
 		if err == nil || !errors.Is(err, tpm2.TPMRCBadAuth) {
 			return password, err
 		}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -103,20 +104,26 @@ func TestEndorsementPasswordsDiffer(t *testing.T) {
 // Every command fails in every way, as a crash at that place would look. Whatever
 // was done by then, the next run completes it.
 func TestEndorsementPasswordAfterACrash(t *testing.T) {
-	for n := 1; n <= 3; n++ {
+	commands := endorsementPasswordCommands(t)
+	for n := 1; n <= len(commands); n++ {
 		for name, faults := range map[string]func(int) *tpmsim.Faults{
 			"before": tpmsim.DropAt, "after": tpmsim.LoseAt,
 		} {
-			t.Run(name, func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s %d", name, n), func(t *testing.T) {
 				tpm := newTPM(t)
 				dir := t.TempDir()
 				path := filepath.Join(dir, "endorsement")
-				first, err := EndorsementPassword(t.Context(), tpmsim.Faulty(tpm, faults(n)), path)
-				if n <= 2 && (err == nil || first != nil) {
-					t.Fatalf("crash %s command %d: no error", name, n)
+				faulty := tpmsim.Faulty(tpm, faults(n))
+				shared := ShareTPM(faulty)
+				first, err := EndorsementPassword(t.Context(), shared, path)
+				// What TPM2_ContextSave gives would only save time.
+				lossless := name == "after" && commands[n-1] == tpm2.TPMCCContextSave
+				if !lossless && (err == nil || first != nil) || lossless && err != nil {
+					t.Fatalf("crash %s command %d, %v: got error %v", name, n, commands[n-1], err)
 				}
-				if n > 2 && err != nil {
-					t.Fatalf("there is no third command, and yet: %v", err)
+				faulty.SetFaults(nil) // a resource manager would flush at the end of the process
+				if err := shared.flushLeft(t.Context()); err != nil {
+					t.Fatal(err)
 				}
 				password, err := EndorsementPassword(t.Context(), tpm, path)
 				if err != nil {
@@ -127,6 +134,20 @@ func TestEndorsementPasswordAfterACrash(t *testing.T) {
 			})
 		}
 	}
+}
+
+func endorsementPasswordCommands(t *testing.T) []tpm2.TPMCC {
+	t.Helper()
+	tpm, err := tpmsim.Open(bare())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tpm.Close()
+	faulty := tpmsim.Faulty(tpm, nil)
+	if _, err := EndorsementPassword(t.Context(), faulty, filepath.Join(t.TempDir(), "endorsement")); err != nil {
+		t.Fatal(err)
+	}
+	return faulty.Commands()
 }
 
 func TestEndorsementPasswordCancelled(t *testing.T) {
@@ -233,7 +254,7 @@ func raceForPassword(t *testing.T) {
 	defer tpm.Close()
 	path := filepath.Join(t.TempDir(), "endorsement")
 	var wg sync.WaitGroup
-	passwords := make([][]byte, 4)
+	passwords := make([][]byte, 2)
 	for i := range passwords {
 		wg.Go(func() {
 			var err error

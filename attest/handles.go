@@ -13,8 +13,9 @@ import (
 
 // handles is what one operation has loaded into a TPM and must flush.
 type handles struct {
-	tpm  transport.TPM
-	open []openHandle
+	tpm    transport.TPM
+	open   []openHandle
+	shared *SharedTPM
 }
 
 // openHandle is a loaded object, or a session, which has no Name.
@@ -141,8 +142,9 @@ func (h *handles) keepLost(isOurs func(*Public) bool) {
 	}
 }
 
-// withPassword is a handle and the password for it; nil is the empty one. Names
-// count in HMAC sessions only, so any will do for an object.
+// withPassword is a handle and the password for it, sent as it is: for the empty
+// one, which is nil. See authorize for others. Names count in HMAC sessions only, so
+// any will do for an object.
 func withPassword(handle tpm2.TPMHandle, name, password []byte) tpm2.AuthHandle {
 	return tpm2.AuthHandle{
 		Handle: handle,

@@ -15,9 +15,9 @@ import (
 // Key is a key that the TPM certifies for a request: a SoftwareKey or a *TPMKey.
 // There are no others.
 type Key interface {
-	// Public is the key that the request is for: an *ecdsa.PublicKey or an
-	// *rsa.PublicKey.
-	Public() crypto.PublicKey
+	// Signer signs the request. Its Public is the key that the request is for: an
+	// *ecdsa.PublicKey or an *rsa.PublicKey.
+	crypto.Signer
 
 	// load puts the key into the TPM, if it is not there, for flush to take out
 	// again. flush does not need a context and is never nil without an error.
@@ -29,7 +29,8 @@ type Key interface {
 // *rsa.PrivateKey of 2048, 3072 or 4096 bits with two primes of one size and the
 // exponent 65537; many TPMs stop at 2048. TPM2_LoadExternal puts both parts of it
 // into the TPM's null hierarchy for the moment of certification, so the TPM sees
-// the private key. A statement about it says that this machine holds the key, not
+// the private key; it goes there encrypted to a key of the TPM. Sign is the key's
+// own. A statement about it says that this machine holds the key, not
 // that the key cannot leave it: that takes a TPMKey.
 func SoftwareKey(key crypto.Signer) (Key, error) {
 	var k *softwareKey
@@ -50,23 +51,26 @@ func SoftwareKey(key crypto.Signer) (Key, error) {
 
 // softwareKey is an external key's two parts, ready to be loaded.
 type softwareKey struct {
+	crypto.Signer
 	key       crypto.PublicKey
 	public    *tpm2.TPMTPublic
 	sensitive tpm2.TPMTSensitive
 }
-
-func (k *softwareKey) Public() crypto.PublicKey { return k.key }
 
 // Format keeps the private key out of logs, whatever the verb.
 func (k *softwareKey) Format(f fmt.State, _ rune) { fmt.Fprintf(f, "attest.SoftwareKey(%T)", k.key) }
 
 func (k *softwareKey) load(ctx context.Context, h *handles) (*loadedKey, func() error, error) {
 	isOurs := func(p *Public) bool { return p.SameKey(k.key) }
-	rsp, err := load(ctx, h, isOurs, tpm2.LoadExternal{
+	external, err := encrypt(ctx, h, tpm2.LoadExternal{
 		InPrivate: tpm2.New2B(k.sensitive),
 		InPublic:  tpm2.New2B(*k.public),
 		Hierarchy: tpm2.TPMRHNull,
-	}, "TPM2_LoadExternal")
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	rsp, err := load(ctx, h, isOurs, external, "TPM2_LoadExternal")
 	if err != nil {
 		return nil, nil, err
 	}
@@ -110,6 +114,7 @@ func newSoftwareECDSA(key *ecdsa.PrivateKey) (*softwareKey, error) {
 	width := (len(point) - 1) / 2
 	scheme := tpm2.TPMTECCScheme{Scheme: tpm2.TPMAlgNull}
 	return &softwareKey{
+		Signer: key,
 		key:    &key.PublicKey,
 		public: eccKeyArea(curve, externalAttributes(), scheme, point[1:1+width], point[1+width:]),
 		sensitive: tpm2.TPMTSensitive{
@@ -152,6 +157,7 @@ func newSoftwareRSA(key *rsa.PrivateKey) (*softwareKey, error) {
 		return nil, fmt.Errorf("RSA with primes of %d and %d bits: a TPM takes %d each", p, q, bits/2)
 	}
 	return &softwareKey{
+		Signer: key,
 		key:    &key.PublicKey,
 		public: rsaKeyArea(bits, externalAttributes(), tpm2.TPMTRSAScheme{Scheme: tpm2.TPMAlgNull}, key.N.Bytes()),
 		sensitive: tpm2.TPMTSensitive{

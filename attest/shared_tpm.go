@@ -23,6 +23,8 @@ type SharedTPM struct {
 	tpm  transport.TPM
 	turn chan struct{} // holds one value while the TPM is in use
 	left []openHandle  // could not be flushed; guarded by turn
+
+	sessionKey *sessionKey // nil until the first session; guarded by turn
 }
 
 // ShareTPM wraps a transport. A SharedTPM is returned as it is. The transport
@@ -63,7 +65,7 @@ func (s *SharedTPM) do(ctx context.Context, f func(h *handles) error) (err error
 	}
 	defer func() { <-s.turn }()
 
-	h := &handles{tpm: s.tpm}
+	h := &handles{tpm: s.tpm, shared: s}
 	s.left = h.retry(s.left)
 	defer func() {
 		err = errors.Join(err, h.flushAll())
