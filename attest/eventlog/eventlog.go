@@ -1,0 +1,254 @@
+package eventlog
+
+import (
+	"bytes"
+	"crypto"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	tcg "github.com/google/go-attestation/attest"
+	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/attest"
+)
+
+// Checks of an event log. Refusals are an [*attest.Error] with one of them.
+const (
+	// CheckMissing: a log is needed and none came along.
+	CheckMissing attest.Check = "event-log-missing"
+	// CheckEncoding: the log is not one in the format of the TCG PC Client Platform
+	// Firmware Profile, or over [attest.MaxEventLogSize].
+	CheckEncoding attest.Check = "event-log-encoding"
+	// CheckReplay: the log does not explain the value of a quoted PCR.
+	CheckReplay attest.Check = "event-log-replay"
+	// CheckUncovered: the quote covers no PCR that could be replayed, or not the one
+	// that is asked for.
+	CheckUncovered attest.Check = "event-log-uncovered"
+	// CheckEventData: an event's digest is not that of its data, so that nothing
+	// vouches for the data.
+	CheckEventData attest.Check = "event-data"
+)
+
+// Options are the optional inputs of [Replay]; nil is the zero value, the strictest.
+type Options struct {
+	// Unexplained are quoted PCRs, 0 to 23, that the firmware's log cannot explain
+	// because the system measures into them after boot: 10 under Linux' IMA, 8, 9 and
+	// 11 to 15 under some boot loaders. They are not replayed, and the result has no
+	// events of them.
+	Unexplained []int
+	// AllowMissingExitBootServices accepts logs that were read before the last events
+	// of PCR 5: where PCR 5 is explained by adding the events of ExitBootServices,
+	// they are added. Some firmware never logs them.
+	AllowMissingExitBootServices bool
+}
+
+func (o *Options) unexplained(index int) bool {
+	return o != nil && slices.Contains(o.Unexplained, index)
+}
+
+// Type is an event's type, as the log states it: TCG PC Client Platform Firmware
+// Profile 1.06, 10.4.1. No digest covers it.
+type Type uint32
+
+// String returns the profile's word, for example "EV_SEPARATOR".
+func (t Type) String() string { return tcg.EventType(t).String() }
+
+// Event is one measurement, of which the quote proves PCR, Bank, Digest and the place
+// among the events of its PCR.
+type Event struct {
+	// PCR is the index of the register, 0 to 31, and Bank its hash.
+	PCR  int
+	Bank tpm2.TPMAlgID
+	// Digest is what was extended, 20 to 64 bytes.
+	Digest []byte
+	// UntrustedType is the log's word. Whoever wrote the log could have written
+	// another one: only together with data from [Event.Data] it means something.
+	UntrustedType Type
+	// UntrustedData is the log's word too: see [Event.Data].
+	UntrustedData []byte
+}
+
+// Data returns the event's data where its digest is that of the data, else an
+// [*attest.Error] with [CheckEventData]. It is an error for many honest events: what
+// is measured of a program is its digest, and the data say where it was.
+func (e *Event) Data() ([]byte, error) {
+	if sum := digest(e.Bank, e.UntrustedData); sum == nil || !bytes.Equal(sum, e.Digest) {
+		return nil, &attest.Error{Check: CheckEventData,
+			Got:  fmt.Sprintf("a digest %x of something else", e.Digest),
+			Want: fmt.Sprintf("%x of the data of %s in PCR %d", sum, e.UntrustedType, e.PCR)}
+	}
+	return e.UntrustedData, nil
+}
+
+// Log is a log that explains a quote. Only [Replay] makes one.
+type Log struct {
+	events []Event
+	quoted *attest.Quoted
+}
+
+// Events returns the replayed events in the order of the log, bank by bank; those of
+// quoted PCRs only, and none of those that extend nothing.
+func (l *Log) Events() []Event { return slices.Clone(l.events) }
+
+// EventsOf returns the replayed events of one PCR in one bank, in their order. Where
+// the quote does not cover the PCR or its value was not replayed, that is an
+// [*attest.Error]; no events and no error means that nothing was measured.
+func (l *Log) EventsOf(bank tpm2.TPMAlgID, index int) ([]Event, error) {
+	if l.quoted == nil {
+		return nil, refuse(CheckUncovered, "no replayed log", "one of Replay")
+	}
+	value, err := l.quoted.Value(bank, index)
+	if err != nil {
+		return nil, err
+	}
+	events := slices.DeleteFunc(l.Events(), func(e Event) bool { return e.Bank != bank || e.PCR != index })
+	if !explains(events, bank, index, value) {
+		return nil, refuse(CheckUncovered, "PCR "+strconv.Itoa(index)+", which was not replayed", "one that Replay explains")
+	}
+	return events, nil
+}
+
+// Replay holds a log against a verified quote. It returns an [*attest.Error] unless
+// the log explains the value of every quoted PCR in every quoted bank, save those that
+// any program can reset and those of o.Unexplained; o may be nil. A PCR without events
+// must have the value that a reset gives it.
+func Replay(log []byte, q *attest.Quoted, o *Options) (*Log, error) {
+	if len(log) == 0 {
+		return nil, refuse(CheckMissing, "", "an event log")
+	}
+	if len(log) > attest.MaxEventLogSize {
+		return nil, refuse(CheckEncoding, strconv.Itoa(len(log))+" bytes", "at most "+strconv.Itoa(attest.MaxEventLogSize))
+	}
+	banks, err := replayable(q, o)
+	if err != nil {
+		return nil, err
+	}
+	parsed, err := parse(log)
+	if err != nil {
+		return nil, err
+	}
+	l := &Log{quoted: q}
+	for _, pcrs := range banks {
+		events, err := replayBank(parsed, pcrs, o)
+		if err != nil {
+			return nil, err
+		}
+		l.events = append(l.events, events...)
+	}
+	return l, nil
+}
+
+// replayable groups what is to be explained by bank.
+func replayable(q *attest.Quoted, o *Options) ([][]attest.PCR, error) {
+	var banks [][]attest.PCR
+	if q == nil {
+		return nil, refuse(CheckUncovered, "no quote", "one")
+	}
+	for _, p := range q.PCRs() { // ascending by bank
+		if o.unexplained(p.Index) {
+			continue
+		}
+		if n := len(banks); n == 0 || banks[n-1][0].Bank != p.Bank {
+			banks = append(banks, nil)
+		}
+		banks[len(banks)-1] = append(banks[len(banks)-1], p)
+	}
+	if len(banks) == 0 {
+		return nil, refuse(CheckUncovered, "no quoted PCR to explain", "at least one")
+	}
+	return banks, nil
+}
+
+// parse turns a panic of the foreign parser into a refusal.
+func parse(log []byte) (parsed *tcg.EventLog, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			parsed, err = nil, &attest.Error{Check: CheckEncoding, Err: fmt.Errorf("parser: %v", r)}
+		}
+	}()
+	if parsed, err = tcg.ParseEventLog(log); err != nil {
+		return nil, &attest.Error{Check: CheckEncoding, Err: err}
+	}
+	return parsed, nil
+}
+
+// replayBank replays one bank. Each bank is asked for by itself: given several
+// values of one PCR, go-attestation is content with one that fits.
+func replayBank(parsed *tcg.EventLog, pcrs []attest.PCR, o *Options) ([]Event, error) {
+	bank := pcrs[0].Bank
+	ask := make([]tcg.PCR, len(pcrs))
+	for n, p := range pcrs {
+		ask[n] = tcg.PCR{Index: p.Index, Digest: p.Value, DigestAlg: hash(bank)}
+	}
+	replayed, err := parsed.Verify(ask)
+	if err != nil {
+		e := &attest.Error{Check: CheckReplay, Err: err}
+		if failed := (tcg.ReplayError{}); errors.As(err, &failed) && len(failed.InvalidPCRs) > 0 {
+			e.Got, e.Want = fmt.Sprintf("other values for PCRs %v", failed.InvalidPCRs), "the quoted values"
+		}
+		return nil, e
+	}
+	events := make([]Event, len(replayed))
+	for n, e := range replayed {
+		events[n] = Event{PCR: e.Index, Bank: bank, Digest: e.Digest, UntrustedType: Type(e.Type), UntrustedData: e.Data}
+	}
+	logged := parsed.Events(hashAlg(bank))
+	for _, p := range pcrs {
+		if err := checkExplained(p, events, logged, o); err != nil {
+			return nil, err
+		}
+	}
+	return events, nil
+}
+
+// checkExplained computes a PCR from its events and nothing else, and compares their
+// number with the log's: go-attestation passes over a PCR without events, and may add
+// some of its own.
+func checkExplained(p attest.PCR, events []Event, logged []tcg.Event, o *Options) error {
+	own := slices.DeleteFunc(slices.Clone(events), func(e Event) bool { return e.PCR != p.Index })
+	if !explains(own, p.Bank, p.Index, p.Value) {
+		return refuse(CheckReplay, fmt.Sprintf("%d events of PCR %d that lead to another value", len(own), p.Index), p.String())
+	}
+	n := 0
+	for _, e := range logged {
+		if e.Index == p.Index && Type(e.Type) != typeNoAction {
+			n++
+		}
+	}
+	if n == len(own) || p.Index == 5 && o != nil && o.AllowMissingExitBootServices {
+		return nil
+	}
+	return refuse(CheckReplay, fmt.Sprintf("a log that lacks %d events of PCR %d", len(own)-n, p.Index),
+		"a whole one, or AllowMissingExitBootServices")
+}
+
+func refuse(c attest.Check, got, want string) error {
+	return &attest.Error{Check: c, Got: got, Want: want}
+}
+
+// hash is the hash of a bank that a quote can have: package attest knows no others.
+func hash(bank tpm2.TPMAlgID) crypto.Hash {
+	switch bank {
+	case tpm2.TPMAlgSHA1:
+		return crypto.SHA1
+	case tpm2.TPMAlgSHA384:
+		return crypto.SHA384
+	case tpm2.TPMAlgSHA512:
+		return crypto.SHA512
+	}
+	return crypto.SHA256
+}
+
+func hashAlg(bank tpm2.TPMAlgID) tcg.HashAlg {
+	switch bank {
+	case tpm2.TPMAlgSHA1:
+		return tcg.HashSHA1
+	case tpm2.TPMAlgSHA384:
+		return tcg.HashSHA384
+	case tpm2.TPMAlgSHA512:
+		return tcg.HashSHA512
+	}
+	return tcg.HashSHA256
+}

@@ -1,0 +1,186 @@
+package eventlog
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/binary"
+	"fmt"
+	"unicode/utf16"
+
+	tcg "github.com/google/go-attestation/attest"
+	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/attest"
+)
+
+// CheckSecureBoot: the log does not say what the state of Secure Boot is, in the way
+// that the firmware profile lays down; or Secure Boot is required and is off.
+const CheckSecureBoot attest.Check = "secure-boot"
+
+// secureBootPCR is where firmware measures Secure Boot's variables: TCG PC Client
+// Platform Firmware Profile 1.06, 3.3.4.8.
+const secureBootPCR = 7
+
+const (
+	typeSeparator Type = 4
+	typeVariable  Type = 0x80000001 // EV_EFI_VARIABLE_DRIVER_CONFIG
+)
+
+// globalVariable is EFI_GLOBAL_VARIABLE, 8be4df61-93ca-11d2-aa0d-00e098032b8c, as it
+// stands in memory: UEFI 2.10, 3.3. Secure Boot's variable has this vendor.
+var globalVariable = []byte{0x61, 0xdf, 0xe4, 0x8b, 0xca, 0x93, 0xd2, 0x11, 0xaa, 0x0d, 0x00, 0xe0, 0x98, 0x03, 0x2b, 0x8c}
+
+// SecureBoot is the state of UEFI Secure Boot at the last boot.
+type SecureBoot struct {
+	// Enabled says that the firmware checked what it started.
+	Enabled bool
+	// PlatformKeys, ExchangeKeys and PermittedKeys are the certificates of the
+	// variables PK, KEK and db.
+	PlatformKeys, ExchangeKeys, PermittedKeys []*x509.Certificate
+	// PermittedHashes and ForbiddenHashes are the digests of db and dbx.
+	PermittedHashes, ForbiddenHashes [][]byte
+	// Authorities are the certificates by which something was in fact started, the
+	// firmware's own drivers and the boot loader's checks among them.
+	Authorities []*x509.Certificate
+	// DMAProtectionDisabled says that the firmware could have kept devices out of
+	// memory during boot, and did not.
+	DMAProtectionDisabled bool
+}
+
+// SecureBoot reads the state of Secure Boot from the events of PCR 7. Every error is an
+// [*attest.Error]: where the quote does not cover PCR 7, where the log has not exactly
+// one variable SecureBoot of the right vendor before the one separator, or where an
+// event is there that does not belong, the state is unknown and not "off".
+func (l *Log) SecureBoot() (*SecureBoot, error) {
+	events, err := l.secureBootEvents()
+	if err != nil {
+		return nil, err
+	}
+	if err := checkSecureBootEvents(events); err != nil {
+		return nil, err
+	}
+	state, err := parseSecureBoot(events)
+	if err != nil {
+		return nil, &attest.Error{Check: CheckSecureBoot, Err: err}
+	}
+	return &SecureBoot{
+		Enabled:               state.Enabled,
+		PlatformKeys:          pointers(state.PlatformKeys),
+		ExchangeKeys:          pointers(state.ExchangeKeys),
+		PermittedKeys:         pointers(state.PermittedKeys),
+		PermittedHashes:       state.PermittedHashes,
+		ForbiddenHashes:       state.ForbiddenHashes,
+		Authorities:           append(pointers(state.PreSeparatorAuthority), pointers(state.PostSeparatorAuthority)...),
+		DMAProtectionDisabled: state.DMAProtectionDisabled,
+	}, nil
+}
+
+// secureBootEvents takes PCR 7 of the strongest bank that was quoted.
+func (l *Log) secureBootEvents() ([]Event, error) {
+	var first error
+	for _, bank := range []tpm2.TPMAlgID{tpm2.TPMAlgSHA512, tpm2.TPMAlgSHA384, tpm2.TPMAlgSHA256, tpm2.TPMAlgSHA1} {
+		events, err := l.EventsOf(bank, secureBootPCR)
+		if err == nil {
+			return events, nil
+		}
+		if first == nil || bank == tpm2.TPMAlgSHA256 {
+			first = err
+		}
+	}
+	return nil, first
+}
+
+// checkSecureBootEvents asks for what go-attestation takes on trust: that the
+// variable and the separator are there at all, and whose variable it is. That they
+// are there once and in order, it checks itself.
+func checkSecureBootEvents(events []Event) error {
+	var variables, separators int
+	for n := range events {
+		e := &events[n]
+		switch e.UntrustedType {
+		case typeSeparator:
+			separators++
+		case typeVariable:
+			data, err := e.Data()
+			if err != nil {
+				return &attest.Error{Check: CheckSecureBoot, Err: err}
+			}
+			vendor, name, value, ok := readVariable(data)
+			if !ok || name != "SecureBoot" {
+				continue
+			}
+			if !bytes.Equal(vendor, globalVariable) {
+				return refuse(CheckSecureBoot, fmt.Sprintf("a variable SecureBoot of vendor %x", vendor), "of EFI_GLOBAL_VARIABLE")
+			}
+			if len(value) != 1 || value[0] > 1 {
+				return refuse(CheckSecureBoot, fmt.Sprintf("SecureBoot = %x", value), "00 or 01")
+			}
+			variables++
+		}
+	}
+	if variables != 1 || separators != 1 {
+		return refuse(CheckSecureBoot, fmt.Sprintf("%d variables SecureBoot and %d separators in PCR 7", variables, separators), "one of each")
+	}
+	return nil
+}
+
+// readVariable reads a UEFI_VARIABLE_DATA: vendor, two lengths, name in UTF-16, value.
+func readVariable(b []byte) (vendor []byte, name string, value []byte, ok bool) {
+	if len(b) < 32 {
+		return nil, "", nil, false
+	}
+	vendor = b[:16]
+	characters, size := binary.LittleEndian.Uint64(b[16:]), binary.LittleEndian.Uint64(b[24:])
+	b = b[32:]
+	if characters > uint64(len(b))/2 || size != uint64(len(b))-2*characters {
+		return nil, "", nil, false
+	}
+	units := make([]uint16, characters)
+	for n := range units {
+		units[n] = binary.LittleEndian.Uint16(b[2*n:])
+	}
+	return vendor, string(utf16.Decode(units)), b[2*characters:], true
+}
+
+// parseSecureBoot has go-attestation read the events. It computes digests of SHA-1 and
+// SHA-256 only: for the longer banks it gets those of SHA-256, over the very bytes that
+// the replayed digest was found to cover.
+func parseSecureBoot(events []Event) (state *tcg.SecurebootState, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			state, err = nil, fmt.Errorf("parser: %v", r)
+		}
+	}()
+	given := make([]tcg.Event, len(events))
+	for n := range events {
+		e := &events[n]
+		given[n] = tcg.Event{Index: e.PCR, Type: tcg.EventType(e.UntrustedType), Data: e.UntrustedData, Digest: e.Digest}
+		if e.Bank == tpm2.TPMAlgSHA384 || e.Bank == tpm2.TPMAlgSHA512 {
+			given[n].Digest = rehash(e)
+		}
+	}
+	return tcg.ParseSecurebootState(given)
+}
+
+// rehash is the SHA-256 of an event's data where its digest covers them, with or without
+// their last byte (an old shim's logs have one too many), else zeros.
+func rehash(e *Event) []byte {
+	out := make([]byte, sha256.Size)
+	for _, data := range [][]byte{e.UntrustedData, e.UntrustedData[:max(0, len(e.UntrustedData)-1)]} {
+		if bytes.Equal(digest(e.Bank, data), e.Digest) {
+			sum := sha256.Sum256(data)
+			copy(out, sum[:])
+			break
+		}
+	}
+	return out
+}
+
+func pointers(certificates []x509.Certificate) []*x509.Certificate {
+	var out []*x509.Certificate
+	for n := range certificates {
+		out = append(out, &certificates[n])
+	}
+	return out
+}
