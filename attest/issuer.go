@@ -50,9 +50,15 @@ const (
 // issuers have some tens of them.
 const maxCachedParents = 256
 
-// issuer is an Issuer made ready, with its memory of verified intermediates.
+// issuer is an Issuer made ready.
 type issuer struct {
-	profile       Profile
+	profile Profile
+	*anchors
+}
+
+// anchors are the roots and intermediates of an issuer, with the memory of verified
+// intermediates.
+type anchors struct {
 	roots         *x509.CertPool
 	intermediates *x509.CertPool
 	configured    bool // there are any
@@ -75,21 +81,28 @@ type parent struct {
 }
 
 func newIssuer(i *Issuer) (*issuer, error) {
-	if len(i.Roots) == 0 {
-		return nil, errors.New("no roots")
-	}
 	if err := checkProfile(&i.Profile); err != nil {
 		return nil, err
 	}
-	out := &issuer{profile: i.Profile, roots: x509.NewCertPool(), intermediates: x509.NewCertPool(),
-		parents: map[parentKey]*parent{}}
-	for _, c := range i.Roots {
+	a, err := newAnchors(i.Roots, i.Intermediates)
+	if err != nil {
+		return nil, err
+	}
+	return &issuer{profile: i.Profile, anchors: a}, nil
+}
+
+func newAnchors(roots, intermediates []*x509.Certificate) (*anchors, error) {
+	if len(roots) == 0 {
+		return nil, errors.New("no roots")
+	}
+	out := &anchors{roots: x509.NewCertPool(), intermediates: x509.NewCertPool(), parents: map[parentKey]*parent{}}
+	for _, c := range roots {
 		if c == nil {
 			return nil, errors.New("a nil root")
 		}
 		out.roots.AddCert(c)
 	}
-	for _, c := range i.Intermediates {
+	for _, c := range intermediates {
 		if c == nil {
 			return nil, errors.New("a nil intermediate")
 		}
@@ -162,7 +175,7 @@ func checkValidity(cert *x509.Certificate, now time.Time) error {
 
 // verify returns the verified chain of p below one of the issuer's roots, leaf
 // first.
-func (i *issuer) verify(p *presented, now time.Time) ([]*x509.Certificate, error) {
+func (i *anchors) verify(p *presented, now time.Time) ([]*x509.Certificate, error) {
 	key := i.parentKey(p)
 	i.mu.RLock()
 	known := i.parents[key]
@@ -178,7 +191,7 @@ func (i *issuer) verify(p *presented, now time.Time) ([]*x509.Certificate, error
 	return i.verifyWhole(p, key, now)
 }
 
-func (i *issuer) verifyWhole(p *presented, key parentKey, now time.Time) ([]*x509.Certificate, error) {
+func (i *anchors) verifyWhole(p *presented, key parentKey, now time.Time) ([]*x509.Certificate, error) {
 	leaf, pool := p.leaf, i.intermediates
 	if len(p.above) > 0 {
 		if pool = i.intermediates; i.configured {
@@ -228,7 +241,7 @@ func usesAll(chain []*x509.Certificate, above [][]byte) bool {
 	return true
 }
 
-func (i *issuer) parentKey(p *presented) parentKey {
+func (i *anchors) parentKey(p *presented) parentKey {
 	h := sha256.New()
 	h.Write(binary.BigEndian.AppendUint32(nil, uint32(len(p.leaf.AuthorityKeyId))))
 	h.Write(p.leaf.AuthorityKeyId)
@@ -244,7 +257,7 @@ func (i *issuer) parentKey(p *presented) parentKey {
 // remember keeps the verified certificates above a leaf. It does not keep a root
 // (there is nothing to save) nor a chain with name constraints, which look at
 // the leaf.
-func (i *issuer) remember(key parentKey, chain []*x509.Certificate) {
+func (i *anchors) remember(key parentKey, chain []*x509.Certificate) {
 	if len(chain) < 2 {
 		return
 	}

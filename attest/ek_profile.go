@@ -1,0 +1,228 @@
+package attest
+
+import (
+	"crypto/rsa"
+	"crypto/x509"
+	"errors"
+	"fmt"
+
+	"github.com/nodeattest/nodeattest/oid"
+)
+
+// EKProfile says what one issuer's EK certificates look like, and which departures
+// from the TCG's EK Credential Profile are let through. The zero value is refused by
+// [NewEKVerifier]; a profile with a Name alone asks for everything: the extended key
+// usage tcg-kp-EKCertificate, a key usage that fits the key, basic constraints, and a
+// directory name with manufacturer, model and version.
+//
+// Whatever the profile, these are refused: a CA certificate; an AK's certificate
+// (extended key usage tcg-kp-AIKCertificate, or a key usage that lacks the one of an
+// EK); a critical extension that is not understood; a weak or ROCA-vulnerable key.
+type EKProfile struct {
+	// Name is for people, for example "TCG EK". It must not be empty.
+	Name string
+	// Extensions are identifiers of further extensions that must be there.
+	Extensions []oid.OID
+	// RequireSpecification asks for the TPM specification attribute.
+	RequireSpecification bool
+
+	// Encoding are the faults of encoding that are let through.
+	Encoding EKEncoding
+	// TPM12Specification lets a specification attribute of family 1.2 through. Such
+	// a certificate was made for a TPM 1.2; some parts kept it through an update to
+	// TPM 2.0.
+	TPM12Specification bool
+	// NoExtKeyUsage lets certificates without the extended key usage extension
+	// through (Infineon's of 2015 and earlier, Google's newer ones). Where there is
+	// one it still must list tcg-kp-EKCertificate.
+	NoExtKeyUsage bool
+	// NoKeyUsage lets certificates without the key usage extension through, as those
+	// made to the TPM 1.2 credential profile are. On Google's the key usage alone
+	// tells an EK from an AK.
+	NoKeyUsage bool
+	// NoDirectoryName lets certificates without a TCG directory name through
+	// (Google's newer ones).
+	NoDirectoryName bool
+	// NoBasicConstraints lets certificates without basic constraints through.
+	NoBasicConstraints bool
+	// KeyEnciphermentOfECC lets the key usage keyEncipherment of an ECC key through,
+	// as Intel writes it, in the place of keyAgreement.
+	KeyEnciphermentOfECC bool
+
+	// InsecureAllowSHA1Links lets signatures over SHA-1 (RSA, PKCS #1 v1.5) in the
+	// chain through, from the EK certificate up. Whoever finds a collision can forge
+	// such a certificate while its issuer still signs so; the old vendors' chains
+	// have nothing else. The root's own signature is never looked at.
+	InsecureAllowSHA1Links bool
+	// InsecureAllowExpiredEK lets an EK certificate through that is past its end. It
+	// and its chain must have been valid at that end. A TPM outlives its certificate,
+	// but nobody revokes an expired one.
+	InsecureAllowExpiredEK bool
+}
+
+// EKProfileTCG asks for all that the TCG's EK Credential Profile 2.6 (section 3.2)
+// says an EK certificate must have, and tolerates nothing. Certificates of Infineon,
+// STMicroelectronics, Nuvoton, AMD and swtpm from about 2016 on hold under it.
+func EKProfileTCG() EKProfile { return EKProfile{Name: "TCG EK"} }
+
+// EKProfileIntel is EKProfileTCG for Intel's PTT, whose ECC certificates say
+// keyEncipherment.
+func EKProfileIntel() EKProfile { return EKProfile{Name: "Intel PTT EK", KeyEnciphermentOfECC: true} }
+
+// EKProfileGoogle is for the newer EK certificates of Compute Engine. They have
+// neither extended key usage nor subjectAltName; the key usage alone tells them from
+// an AK's, and Google's instance-identity extension from other certificates.
+func EKProfileGoogle() EKProfile {
+	return EKProfile{
+		Name:            "Google Compute Engine EK",
+		Extensions:      []oid.OID{oid.KubernetesNodeProviderIdentifier},
+		NoExtKeyUsage:   true,
+		NoDirectoryName: true,
+	}
+}
+
+// EKProfileTPM12 is for certificates made to the TPM 1.2 credential profile, as
+// Infineon, Nuvoton and STMicroelectronics issued them until about 2016: an RSAES-OAEP
+// key, no key usage, no extended key usage (Infineon) and family 1.2. Their chains are
+// signed over SHA-1, so they are refused until InsecureAllowSHA1Links is set.
+func EKProfileTPM12() EKProfile {
+	return EKProfile{
+		Name:               "TPM 1.2 EK",
+		Encoding:           EKEncoding{RSAESOAEPKey: true},
+		TPM12Specification: true,
+		NoExtKeyUsage:      true,
+		NoKeyUsage:         true,
+	}
+}
+
+func checkEKProfile(p *EKProfile) error {
+	if p.Name == "" {
+		return errors.New("a profile without a name")
+	}
+	if p.NoExtKeyUsage && p.NoKeyUsage && p.NoDirectoryName {
+		return fmt.Errorf("profile %s asks for nothing that tells an EK certificate from others", p.Name)
+	}
+	return nil
+}
+
+// check holds a certificate against the profile. It makes no public-key operation and
+// says nothing about who signed it.
+func (p *EKProfile) check(ek *EKCertificate) error {
+	cert := ek.Certificate
+	if err := p.Encoding.check(ek.Encoding); err != nil {
+		return err
+	}
+	if cert.IsCA {
+		return &Error{Check: CheckCertificateCA, Got: "a CA certificate", Want: "the certificate of an EK"}
+	}
+	if !p.NoBasicConstraints && !cert.BasicConstraintsValid {
+		return &Error{Check: CheckCertificateExtension, Got: "no basic constraints", Want: "CA:FALSE, by profile " + p.Name}
+	}
+	if err := p.checkExtKeyUsage(cert); err != nil {
+		return err
+	}
+	if err := p.checkKeyUsage(ek); err != nil {
+		return err
+	}
+	if d := &ek.Directory; !p.NoDirectoryName && (d.Manufacturer == "" || d.Model == "" || d.Version == "") {
+		return &Error{Check: CheckSubjectAltName, Got: "no whole TCG directory name", Want: "manufacturer, model and version, by profile " + p.Name}
+	}
+	if err := p.checkSpecification(ek.Specification); err != nil {
+		return err
+	}
+	for _, id := range p.Extensions {
+		if !hasExtension(cert, id) {
+			return &Error{Check: CheckCertificateExtension, Got: "no extension " + id.String(), Want: "it, by profile " + p.Name}
+		}
+	}
+	if unknown := cert.UnhandledCriticalExtensions; len(unknown) > 0 {
+		return &Error{Check: CheckCertificateExtension, Got: "critical extension " + unknown[0].String(), Want: "critical extensions that are understood"}
+	}
+	return nil
+}
+
+func (p *EKProfile) checkExtKeyUsage(cert *x509.Certificate) error {
+	want := oid.TCGKpEKCertificate.String() + " (an EK's), by profile " + p.Name
+	if !hasExtension(cert, oid.ExtendedKeyUsage) {
+		if p.NoExtKeyUsage {
+			return nil
+		}
+		return &Error{Check: CheckCertificateExtKeyUsage, Got: "no extended key usage", Want: want}
+	}
+	listed := false
+	for _, id := range cert.UnknownExtKeyUsage {
+		switch {
+		case oid.TCGKpAIKCertificate.Equal(id):
+			return &Error{Check: CheckCertificateExtKeyUsage, Got: id.String() + " (an AK's)", Want: want}
+		case oid.TCGKpPlatformCertificate.Equal(id):
+			return &Error{Check: CheckCertificateExtKeyUsage, Got: id.String() + " (a platform certificate's)", Want: want}
+		case oid.TCGKpEKCertificate.Equal(id):
+			listed = true
+		}
+	}
+	if !listed {
+		return &Error{Check: CheckCertificateExtKeyUsage, Got: "other extended key usages", Want: want}
+	}
+	return nil
+}
+
+func (p *EKProfile) checkKeyUsage(ek *EKCertificate) error {
+	usage := ek.Certificate.KeyUsage
+	if !hasExtension(ek.Certificate, oid.KeyUsage) {
+		if p.NoKeyUsage {
+			return nil
+		}
+		return &Error{Check: CheckCertificateKeyUsage, Got: "no key usage", Want: "that of an EK, by profile " + p.Name}
+	}
+	want, also := x509.KeyUsageKeyAgreement, x509.KeyUsage(0)
+	if _, ok := ek.PublicKey.(*rsa.PublicKey); ok {
+		want = x509.KeyUsageKeyEncipherment
+	} else if p.KeyEnciphermentOfECC {
+		also = x509.KeyUsageKeyEncipherment
+	}
+	if usage&(want|also) == 0 || usage&(x509.KeyUsageCertSign|x509.KeyUsageCRLSign) != 0 {
+		got := keyUsageText(usage)
+		if usage&x509.KeyUsageDigitalSignature != 0 && usage&noSigningKeyUsage == 0 {
+			got += " (an AK's)"
+		}
+		return &Error{Check: CheckCertificateKeyUsage, Got: got, Want: keyUsageText(want) + " (an EK's), by profile " + p.Name}
+	}
+	return nil
+}
+
+func (p *EKProfile) checkSpecification(s *TPMSpecification) error {
+	switch {
+	case s == nil && p.RequireSpecification:
+		return &Error{Check: CheckSpecification, Got: "none", Want: "family 2.0, by profile " + p.Name}
+	case s == nil || s.Family == "2.0" || s.Family == "1.2" && p.TPM12Specification:
+		return nil
+	}
+	return &Error{Check: CheckSpecification, Got: "TPM family " + s.Family, Want: "2.0, by profile " + p.Name}
+}
+
+// usedBy names the tolerances without which the certificate would have been refused.
+func (p *EKProfile) usedBy(ek *EKCertificate) []string {
+	cert := ek.Certificate
+	_, isRSA := ek.PublicKey.(*rsa.PublicKey)
+	d := &ek.Directory
+	var names []string
+	for _, t := range []struct {
+		used bool
+		name string
+	}{
+		{ek.Encoding.NVPadding, "NVPadding"},
+		{ek.Encoding.TCGHeader, "TCGHeader"},
+		{ek.Encoding.RSAESOAEPKey, "RSAESOAEPKey"},
+		{ek.Specification != nil && ek.Specification.Family != "2.0", "TPM12Specification"},
+		{!hasExtension(cert, oid.ExtendedKeyUsage), "NoExtKeyUsage"},
+		{!hasExtension(cert, oid.KeyUsage), "NoKeyUsage"},
+		{d.Manufacturer == "" || d.Model == "" || d.Version == "", "NoDirectoryName"},
+		{!cert.BasicConstraintsValid, "NoBasicConstraints"},
+		{hasExtension(cert, oid.KeyUsage) && !isRSA && cert.KeyUsage&x509.KeyUsageKeyAgreement == 0, "KeyEnciphermentOfECC"},
+	} {
+		if t.used {
+			names = append(names, t.name)
+		}
+	}
+	return names
+}

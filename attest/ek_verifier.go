@@ -1,0 +1,305 @@
+package attest
+
+import (
+	"context"
+	"crypto"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nodeattest/nodeattest/csr"
+)
+
+// EKIssuer is one issuer of EK certificates that the control plane trusts: in most
+// cases a TPM vendor. A vendor's root admits every TPM that the vendor ever made, so
+// this is never acceptance: that takes an [Authorizer].
+type EKIssuer struct {
+	// Roots are the trust anchors, at least one. The system's roots are never asked.
+	Roots []*x509.Certificate
+	// Intermediates are certificates that the node need not send. They are not
+	// trusted by themselves.
+	Intermediates []*x509.Certificate
+	// Profile says what the issuer's EK certificates look like.
+	Profile EKProfile
+	// CRLs are the issuer's revocation lists; nil where there are none. What a list
+	// revokes is refused, and so is everything below a list that is past its
+	// NextUpdate.
+	CRLs *CRLStore
+	// RequireCRL refuses a certificate of the chain, the root aside, for which there
+	// is no list.
+	RequireCRL bool
+	// Fetcher gets issuer certificates that neither the node nor Intermediates have.
+	// Nil, the usual choice, fetches nothing.
+	Fetcher IssuerFetcher
+}
+
+// EKVerifierConfig says which EKs are trusted. At least one of Issuers, Allowed and
+// Platform must be given.
+type EKVerifierConfig struct {
+	// Issuers are asked in their order, for an EK that comes with a certificate.
+	Issuers []EKIssuer
+	// Allowed are EKs that are trusted without a chain, each as
+	// ek:sha256:<64 hex digits> of the canonical SubjectPublicKeyInfo.
+	Allowed []Identity
+	// Platform is asked for the EKs of the machine where neither helped.
+	Platform PlatformEK
+	// Denied are TPMs that are refused whoever vouches for them.
+	Denied []DeniedTPM
+}
+
+// PlatformEK is an infrastructure's own word for the EKs of its machines: AWS
+// (GetInstanceTpmEkPub), vCenter (the virtual TPM's endorsement key certificates),
+// Compute Engine (getShieldedInstanceIdentity).
+type PlatformEK interface {
+	// EndorsementKeys returns the EKs that the platform states for the machine, each
+	// an *rsa.PublicKey or *ecdsa.PublicKey; none where it does not know the machine.
+	// The machine is what the policy found for the node's name: the platform's own
+	// name for it is in its provider ID. An error means that nothing could be found
+	// out: the request is looked at again. It is called from many goroutines.
+	EndorsementKeys(ctx context.Context, machine *csr.Machine) ([]crypto.PublicKey, error)
+}
+
+// EKSource says what made an EK trusted.
+type EKSource string
+
+const (
+	// EKFromCertificate: its certificate chains to an issuer's root.
+	EKFromCertificate EKSource = "certificate"
+	// EKFromAllowList: it is one of EKVerifierConfig.Allowed.
+	EKFromAllowList EKSource = "allow-list"
+	// EKFromPlatform: the platform states it for the machine.
+	EKFromPlatform EKSource = "platform"
+)
+
+// EKFacts is what the verification of an EK found out.
+type EKFacts struct {
+	// Identity is ek:sha256:<Digest>, Digest the SHA-256 of the key's canonical
+	// SubjectPublicKeyInfo.
+	Identity Identity
+	Digest   [HashSize]byte
+	// PublicKey is the EK, an *rsa.PublicKey or *ecdsa.PublicKey.
+	PublicKey crypto.PublicKey
+	// Source says what made it trusted. The fields below are set for
+	// [EKFromCertificate] alone.
+	Source EKSource
+	// Profile is the name of the issuer's profile.
+	Profile string
+	// Chain is the verified chain, the EK certificate first and the root last.
+	Chain []*x509.Certificate
+	// Directory is the TPM's manufacturer, model and version where the certificate
+	// states them, Specification what it was built to, or nil.
+	Directory     DirectoryName
+	Specification *TPMSpecification
+	// Tolerances names the fields of the profile without which this certificate
+	// would have been refused, for example "InsecureAllowSHA1Links", in a fixed order.
+	Tolerances []string
+}
+
+// Checks of an EK's trust.
+const (
+	// CheckEKSources: a node presents an EK certificate and an EK without one, or
+	// neither.
+	CheckEKSources Check = "ek-sources"
+	// CheckEKUntrusted: no issuer, list or platform vouches for the EK.
+	CheckEKUntrusted Check = "ek-untrusted"
+	// CheckEKIdentity: an identity in an allow-list is not of the form
+	// ek:sha256:<64 hex digits>.
+	CheckEKIdentity Check = "ek-identity"
+)
+
+// EKVerifier decides which EKs are trusted. It is made once and is safe for use from
+// many goroutines.
+type EKVerifier struct {
+	issuers  []*ekIssuer
+	allowed  map[[HashSize]byte]bool
+	platform PlatformEK
+	denied   []DeniedTPM
+}
+
+// NewEKVerifier checks the configuration and returns a verifier. The error names the
+// field.
+func NewEKVerifier(c *EKVerifierConfig) (*EKVerifier, error) {
+	if c == nil || len(c.Issuers) == 0 && len(c.Allowed) == 0 && c.Platform == nil {
+		return nil, errors.New("attest: EK verifier: none of Issuers, Allowed and Platform is given")
+	}
+	v := &EKVerifier{allowed: map[[HashSize]byte]bool{}, platform: c.Platform}
+	for n := range c.Issuers {
+		i, err := newEKIssuer(&c.Issuers[n])
+		if err != nil {
+			return nil, fmt.Errorf("attest: EK verifier: issuer %d: %w", n, err)
+		}
+		v.issuers = append(v.issuers, i)
+	}
+	for n, id := range c.Allowed {
+		digest, err := ekDigest(id)
+		if err != nil {
+			return nil, fmt.Errorf("attest: EK verifier: Allowed %d: %w", n, err)
+		}
+		v.allowed[digest] = true
+	}
+	for n := range c.Denied {
+		if err := c.Denied[n].check(); err != nil {
+			return nil, fmt.Errorf("attest: EK verifier: Denied %d: %w", n, err)
+		}
+	}
+	v.denied = append(v.denied, c.Denied...)
+	return v, nil
+}
+
+// PresentedEK is an EK as a node sends it: exactly one of Certificates and PublicKey
+// is there.
+type PresentedEK struct {
+	// Certificates are the EK certificate and what stands above it, leaf first and
+	// root left out, each in DER.
+	Certificates [][]byte
+	// PublicKey is the canonical SubjectPublicKeyInfo of an EK without a certificate.
+	PublicKey []byte
+}
+
+// Verify decides whether the EK is trusted at the time now, and says what is known of
+// it. The machine is for Platform alone and may be nil where there is none. A refusal
+// is an [*Error] whose text says what was found and what was expected; what could not
+// be decided (Platform, Fetcher, a revocation list past its time) wraps
+// [csr.ErrRetry].
+//
+// Cheap checks come first: sizes and encoding, the key's strength and ROCA, Denied;
+// then the issuers, Allowed, Platform. A certificate that is revoked, denied or of a
+// ROCA-vulnerable key is refused even where the key is in Allowed.
+func (v *EKVerifier) Verify(ctx context.Context, ek *PresentedEK, machine *csr.Machine, now time.Time) (*EKFacts, error) {
+	if ek == nil {
+		return nil, errors.New("attest: no EK")
+	}
+	p, err := readEK(ek.Certificates, ek.PublicKey)
+	if err != nil {
+		return nil, err
+	}
+	return v.verifyEK(ctx, p, machine, now)
+}
+
+// presentedEK is an EK as the evidence holds it, read but not trusted.
+type presentedEK struct {
+	key    crypto.PublicKey
+	digest [HashSize]byte
+	cert   *EKCertificate // nil where the EK has none
+	above  [][]byte
+}
+
+// identity is the machine identity of the EK.
+func (p *presentedEK) identity() Identity { return digestIdentity("ek", p.digest) }
+
+// readEK reads the one EK that a node presents, from its certificate or from a
+// canonical SubjectPublicKeyInfo.
+func readEK(certificates [][]byte, ekPublic []byte) (*presentedEK, error) {
+	switch {
+	case len(certificates) > 0 && len(ekPublic) > 0:
+		return nil, &Error{Check: CheckEKSources, Got: "an EK certificate and an EK without one", Want: "one EK"}
+	case len(certificates) == 0 && len(ekPublic) == 0:
+		return nil, &Error{Check: CheckEKSources, Want: "an EK certificate or an EK"}
+	case len(ekPublic) > 0:
+		key, digest, err := parseEKPublic(ekPublic)
+		if err != nil {
+			return nil, err
+		}
+		return &presentedEK{key: key, digest: digest}, nil
+	}
+	cert, err := parseEK(certificates[0])
+	if err != nil {
+		return nil, err
+	}
+	return &presentedEK{key: cert.PublicKey, digest: cert.Digest, cert: cert, above: certificates[1:]}, nil
+}
+
+// verifyEK decides about an EK that has been read. The machine may be nil.
+func (v *EKVerifier) verifyEK(ctx context.Context, p *presentedEK, machine *csr.Machine, now time.Time) (*EKFacts, error) {
+	if p.cert != nil {
+		if err := v.checkDenied(p.cert.Directory); err != nil {
+			return nil, err
+		}
+	}
+	facts := &EKFacts{Identity: p.identity(), Digest: p.digest, PublicKey: p.key}
+	err := v.askIssuers(ctx, p, facts, now)
+	if err == nil || refusesFinally(err) {
+		return orNil(facts, err)
+	}
+	if v.allowed[p.digest] {
+		facts.Source = EKFromAllowList
+		return facts, nil
+	}
+	known, platformErr := v.askPlatform(ctx, p, machine)
+	switch {
+	case platformErr != nil:
+		return nil, platformErr
+	case known:
+		facts.Source = EKFromPlatform
+		return facts, nil
+	}
+	return nil, err
+}
+
+func orNil(facts *EKFacts, err error) (*EKFacts, error) {
+	if err != nil {
+		return nil, err
+	}
+	return facts, nil
+}
+
+// refusesFinally says that no allow-list or platform can heal the refusal.
+func refusesFinally(err error) bool { return errors.Is(err, CheckRevoked) }
+
+// askIssuers fills the facts from the first issuer under which the certificate holds.
+// Where none does, the error is of the issuer that came furthest.
+func (v *EKVerifier) askIssuers(ctx context.Context, p *presentedEK, facts *EKFacts, now time.Time) error {
+	untrusted := &Error{Check: CheckEKUntrusted, Got: string(p.identity()), Want: "an EK that is on the list, or that the platform states"}
+	if p.cert == nil {
+		return untrusted
+	}
+	if len(v.issuers) == 0 {
+		return untrusted
+	}
+	var worst *ekRefusal
+	for _, i := range v.issuers {
+		refusal := i.verifyEK(ctx, p, facts, now)
+		if refusal == nil {
+			return nil
+		}
+		if worst == nil || refusal.progress > worst.progress {
+			worst = refusal
+		}
+	}
+	return worst.err
+}
+
+// askPlatform asks whether the platform states the EK for the machine.
+func (v *EKVerifier) askPlatform(ctx context.Context, p *presentedEK, machine *csr.Machine) (bool, error) {
+	if v.platform == nil || machine == nil {
+		return false, nil
+	}
+	keys, err := v.platform.EndorsementKeys(ctx, machine)
+	if err != nil {
+		return false, csr.Retry(fmt.Errorf("attest: the platform's EKs of machine %s: %w", machine.Name, err))
+	}
+	for _, key := range keys {
+		digest, err := csr.SPKIHash(key)
+		if err != nil {
+			return false, csr.Retry(fmt.Errorf("attest: the platform's EKs of machine %s: %w", machine.Name, err))
+		}
+		if digest == p.digest {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// ekDigest reads an identity of the form ek:sha256:<64 hex digits>.
+func ekDigest(id Identity) (digest [HashSize]byte, err error) {
+	const prefix = "ek:sha256:"
+	text, ok := strings.CutPrefix(string(id), prefix)
+	if n, err := hex.Decode(digest[:], []byte(text[:min(len(text), 2*HashSize)])); !ok || err != nil ||
+		n != HashSize || digestIdentity("ek", digest) != id {
+		return digest, &Error{Check: CheckEKIdentity, Got: string(id), Want: prefix + " and 64 lower-case hexadecimal digits"}
+	}
+	return digest, nil
+}
