@@ -111,7 +111,7 @@ const (
 // count as several machines, one registry serves one road and, on [RoadEK], one
 // algorithm of EKs.
 type RegistryScope struct {
-	// Road is the road on which the identities were found.
+	// Road is the road on which the identities were found; the zero value is RoadAK.
 	Road Road
 	// EKAlgorithm is empty on RoadAK, and on RoadEK one of "RSA-2048", "RSA-3072",
 	// "RSA-4096", "P-256", "P-384" and "P-521".

@@ -1,0 +1,127 @@
+package attesttest
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+)
+
+func TestPlainRegistry(t *testing.T) {
+	RunRegistry(t, func(_ testing.TB, now func() time.Time) []attest.Registry {
+		return []attest.Registry{&plainRegistry{now: now}}
+	})
+}
+
+// registryFaults are all the things that plainRegistry can get wrong, each with a
+// check that must see it.
+var registryFaults = map[string]string{
+	"no scope":                         "an empty registry has no records",
+	"context ignored":                  "a context that is over changes nothing",
+	"reservations without end":         "a reservation holds until its deadline",
+	"deadline a second late":           "a machine is free at the deadline",
+	"deadline a second early":          "a reservation holds until its deadline",
+	"rests a second too short":         "a name rests until its last certificate has expired",
+	"rests for ever":                   "a name rests until its last certificate has expired",
+	"bound records end":                "a bound record stays, and the same pair passes",
+	"versions of content":              "a version is never given again",
+	"no versions":                      "a claim is reserved, then bound",
+	"versions ignored":                 "of two changes to one version one succeeds",
+	"no copies":                        "returned records are copies",
+	"arguments unchecked":              "bad arguments are errors",
+	"deadline unchecked":               "bad arguments are errors",
+	"refused claims stay":              "a second name is not given to a machine",
+	"bound records are reserved again": "a bound record stays, and the same pair passes",
+	"provider ID not filled in":        "a record is of one provider ID",
+	"deadline not renewed":             "the same pair reserves again at once",
+	"rest for others alone":            "a name rests until its last certificate has expired",
+	"reservations are taken over":      "a reservation holds until its deadline",
+	"reservations are for good":        "a reservation holds until its deadline",
+	"names are taken over":             "a second machine does not get the name",
+	"UID ignored":                      "a record is of one Machine UID",
+	"provider ID ignored":              "a record is of one provider ID",
+	"machines have many names":         "a second name is not given to a machine",
+	"reservations can be raised":       "a reservation cannot be bound after its deadline",
+	"last end rounded down":            "the last end is raised and never lowered",
+	"last end lowered":                 "the last end is raised and never lowered",
+	"rebind takes others' machines":    "rebind refuses a machine of another name",
+	"rebind forgets the last end":      "rebind replaces the machine and nothing else",
+	"release twice fails":              "release is of one Machine UID",
+	"release of any UID":               "release is of one Machine UID",
+	"no rest":                          "a name rests until its last certificate has expired",
+}
+
+func TestRegistryRunnerCatches(t *testing.T) {
+	for fault, check := range registryFaults {
+		t.Run(fault, func(t *testing.T) {
+			for _, c := range registryChecks {
+				if c.name != check {
+					continue
+				}
+				err := runRegistryCheck(t, func(_ testing.TB, now func() time.Time) []attest.Registry {
+					return []attest.Registry{&plainRegistry{now: now, fault: fault}}
+				}, c.run)
+				if err == nil {
+					t.Errorf("%q did not see it", check)
+				}
+				return
+			}
+			t.Errorf("no check is called %q", check)
+		})
+	}
+}
+
+// oneByOne is an implementation that looks and then writes, each under its lock, as
+// one over a store without compare-and-swap does.
+type oneByOne struct{ plainRegistry }
+
+func (o *oneByOne) Reserve(ctx context.Context, c attest.RegistryClaim, deadline time.Time) (*attest.RegistryRecord, error) {
+	o.mu.Lock()
+	err := errors.Join(o.nameTaken(o.named(c.NodeName), c), o.machineTaken(c))
+	o.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	time.Sleep(time.Millisecond)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.store(c.NodeName, &attest.RegistryRecord{RegistryClaim: c, State: attest.RecordReserved, Deadline: deadline}), nil
+}
+
+func (o *oneByOne) Raise(ctx context.Context, seen *attest.RegistryRecord, end time.Time) (*attest.RegistryRecord, error) {
+	o.mu.Lock()
+	_, err := o.current(seen)
+	o.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	time.Sleep(time.Millisecond)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	r := *seen
+	r.LastEnd = end
+	return o.store(seen.NodeName, &r), nil
+}
+
+// TestRegistryRunnerCatchesRaces: what is atomic in each step and not as a whole.
+func TestRegistryRunnerCatchesRaces(t *testing.T) {
+	for _, c := range registryChecks {
+		switch c.name {
+		case "of two changes to one version one succeeds", "one machine wins a race for a name", "one name wins a race for a machine":
+			err := runRegistryCheck(t, func(_ testing.TB, now func() time.Time) []attest.Registry {
+				return []attest.Registry{&oneByOne{plainRegistry{now: now}}}
+			}, c.run)
+			if err == nil {
+				t.Errorf("%q did not see it", c.name)
+			}
+		}
+	}
+}
+
+func TestRegistryRunnerNeedsARegistry(t *testing.T) {
+	if err := runRegistryCheck(t, func(testing.TB, func() time.Time) []attest.Registry { return nil }, checkRegistryEmpty); err == nil {
+		t.Error("no registry passed")
+	}
+}

@@ -1,0 +1,300 @@
+package attesttest
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nodeattest/nodeattest/attest"
+)
+
+// registryChecks are what RunRegistry runs. The names are stable.
+var registryChecks = []struct {
+	name string
+	run  func(*registryRun)
+}{
+	{"an empty registry has no records", checkRegistryEmpty},
+	{"a claim is reserved, then bound", checkRegistryJoin},
+	{"a second machine does not get the name", checkRegistrySecondMachine},
+	{"a second name is not given to a machine", checkRegistrySecondName},
+	{"a reservation holds until its deadline", checkRegistryReservation},
+	{"a machine is free at the deadline", checkRegistryMachineDeadline},
+	{"the same pair reserves again at once", checkRegistrySamePair},
+	{"a reservation cannot be bound after its deadline", checkRegistryLateBind},
+	{"a bound record stays, and the same pair passes", checkRegistryBoundStays},
+	{"a record is of one Machine UID", checkRegistryUID},
+	{"a record is of one provider ID", checkRegistryProviderID},
+	{"the last end is raised and never lowered", checkRegistryRaise},
+	{"of two changes to one version one succeeds", checkRegistrySwap},
+	{"what had no certificate is free when released", checkRegistryRelease},
+	{"a name rests until its last certificate has expired", checkRegistryRest},
+	{"release is of one Machine UID", checkRegistryReleaseUID},
+	{"a record that was released changes nothing", checkRegistryReleased},
+	{"a version is never given again", checkRegistryVersions},
+	{"rebind replaces the machine and nothing else", checkRegistryRebind},
+	{"rebind refuses a machine of another name", checkRegistryRebindTaken},
+	{"returned records are copies", checkRegistryCopies},
+	{"bad arguments are errors", checkRegistryArguments},
+	{"a context that is over changes nothing", checkRegistryContext},
+	{"one machine wins a race for a name", checkRegistryNameRace},
+	{"one name wins a race for a machine", checkRegistryMachineRace},
+}
+
+func checkRegistryEmpty(r *registryRun) {
+	r.expectNoName("node-1")
+	r.expectNoMachine("test:1")
+	scope := r.handles[0].Scope()
+	for _, h := range r.handles {
+		if h.Scope() != scope {
+			r.failf("Scope: got %s and %s through two handles", scope, h.Scope())
+		}
+	}
+	if _, err := attest.NewMemoryRegistry(scope, nil); err != nil {
+		r.failf("Scope: %v", err)
+	}
+}
+
+func checkRegistryJoin(r *registryRun) {
+	c := registryClaim("node-1", "1")
+	deadline := r.in(time.Minute)
+	reserved := r.reserve(c, time.Minute)
+	r.expectState(reserved, attest.RecordReserved, deadline, time.Time{})
+	if r.err == nil && reserved.RegistryClaim != c {
+		r.failf("Reserve: got another claim: %s", cmp.Diff(c, reserved.RegistryClaim))
+	}
+	r.expect(reserved)
+	bound := r.bind(reserved)
+	r.expectState(bound, attest.RecordBound, time.Time{}, time.Time{})
+	if r.err == nil && (bound.RegistryClaim != c || bound.Version == reserved.Version) {
+		r.failf("Bind: got another claim or no new version: %+v", bound)
+	}
+	r.expect(bound)
+	if again := r.bind(bound); r.err == nil && !cmp.Equal(again, bound) {
+		r.failf("Bind of a bound record changed it: %s", cmp.Diff(bound, again))
+	}
+	r.expect(bound)
+	other := r.join(registryClaim("node-2", "2"))
+	r.expect(other)
+	r.expect(bound)
+}
+
+func checkRegistrySecondMachine(r *registryRun) {
+	first := r.join(registryClaim("node-1", "1"))
+	second := registryClaim("node-1", "2")
+	r.refuseReserve(second, attest.CheckRegistryName, false)
+	r.expect(first)
+	r.expectNoMachine(second.Machine)
+	r.expect(r.join(registryClaim("node-2", "2")))
+}
+
+func checkRegistrySecondName(r *registryRun) {
+	first := r.join(registryClaim("node-1", "1"))
+	r.refuseReserve(registryClaim("node-2", "1"), attest.CheckRegistryMachine, false)
+	r.expect(first)
+	r.expectNoName("node-2")
+	r.expect(r.join(registryClaim("node-2", "2"))) // at once: a refused claim reserves nothing
+}
+
+func checkRegistryReservation(r *registryRun) {
+	first := r.reserve(registryClaim("node-1", "1"), time.Minute)
+	second := registryClaim("node-1", "2")
+	r.refuseReserve(second, attest.CheckRegistryReserved, true)
+	r.expectNoMachine(second.Machine)
+	r.refuseReserve(registryClaim("node-2", "1"), attest.CheckRegistryReserved, true)
+	r.expectNoName("node-2")
+	r.advance(time.Minute - time.Second)
+	r.refuseReserve(second, attest.CheckRegistryReserved, true)
+	r.expect(first)
+	r.advance(time.Second)
+	r.expectNoName("node-1")
+	r.expectNoMachine(first.Machine)
+	taken := r.reserve(second, time.Minute)
+	r.conflicts("of a reservation that was taken over", first)
+	r.refuseReserve(registryClaim("node-1", "1"), attest.CheckRegistryReserved, true)
+	r.expect(r.bind(taken))
+	r.expect(r.join(registryClaim("node-3", "1"))) // who lost is free for another name
+}
+
+func checkRegistryMachineDeadline(r *registryRun) {
+	old := r.reserve(registryClaim("node-1", "1"), time.Minute)
+	r.advance(time.Minute)
+	moved := r.reserve(registryClaim("node-2", "1"), time.Minute)
+	r.expectNoName("node-1")
+	r.conflicts("of a machine that has moved on", old)
+	r.expect(r.bind(moved))
+	r.expect(r.join(registryClaim("node-1", "2")))
+}
+
+func checkRegistrySamePair(r *registryRun) {
+	c := registryClaim("node-1", "1")
+	first := r.reserve(c, time.Minute)
+	r.advance(50 * time.Second)
+	deadline := r.in(time.Minute)
+	second := r.reserve(c, time.Minute)
+	r.expectState(second, attest.RecordReserved, deadline, time.Time{})
+	r.conflicts("that was reserved again", first)
+	r.advance(50 * time.Second) // past the first deadline
+	r.refuseReserve(registryClaim("node-1", "2"), attest.CheckRegistryReserved, true)
+	r.expect(r.bind(second))
+}
+
+func checkRegistryLateBind(r *registryRun) {
+	c := registryClaim("node-1", "1")
+	late := r.reserve(c, time.Minute)
+	r.conflictsBound("that is only reserved", late)
+	r.advance(time.Minute)
+	r.conflicts("whose reservation is over", late)
+	r.expectNoName("node-1")
+	r.expect(r.join(c))
+}
+
+func checkRegistryBoundStays(r *registryRun) {
+	c := registryClaim("node-1", "1")
+	bound := r.join(c)
+	r.advance(10 * 365 * 24 * time.Hour)
+	r.refuseReserve(registryClaim("node-1", "2"), attest.CheckRegistryName, false)
+	if again := r.reserve(c, time.Minute); r.err == nil && !cmp.Equal(again, bound) {
+		r.failf("Reserve of a bound pair changed the record: %s", cmp.Diff(bound, again))
+	}
+	r.expect(bound)
+}
+
+func checkRegistryUID(r *registryRun) {
+	c := registryClaim("node-1", "1")
+	other, none := c, c
+	other.MachineUID, none.MachineUID = "uid-of-another", ""
+	reserved := r.reserve(c, time.Minute)
+	r.refuseReserve(other, attest.CheckRegistryUID, false)
+	bound := r.bind(reserved)
+	r.refuseReserve(other, attest.CheckRegistryUID, false)
+	r.refuseReserve(none, attest.CheckRegistryUID, false)
+	r.expect(bound)
+}
+
+func checkRegistryProviderID(r *registryRun) {
+	c := registryClaim("node-1", "1")
+	other, none := c, c
+	other.ProviderID, none.ProviderID = "test://another", ""
+	reserved := r.reserve(c, time.Minute)
+	r.refuseReserve(other, attest.CheckRegistryProviderID, false)
+	bound := r.bind(reserved)
+	r.refuseReserve(other, attest.CheckRegistryProviderID, false)
+	r.refuseReserve(none, attest.CheckRegistryProviderID, false)
+	r.expect(bound)
+
+	late := registryClaim("node-2", "2")
+	late.ProviderID = ""
+	unknown := r.raise(r.join(late), r.in(time.Hour))
+	r.expect(r.reserve(late, time.Minute))
+	late.ProviderID = "test://late"
+	filled := r.reserve(late, time.Minute)
+	if r.err == nil && (filled.RegistryClaim != late || filled.Version == unknown.Version) {
+		r.failf("Reserve with a provider ID that was unknown: got %+v", filled)
+	}
+	r.expectState(filled, attest.RecordBound, time.Time{}, r.in(time.Hour))
+	r.expect(filled)
+}
+
+func checkRegistryRaise(r *registryRun) {
+	bound := r.join(registryClaim("node-1", "1"))
+	end := r.in(24 * time.Hour)
+	raised := r.raise(bound, end)
+	r.expectState(raised, attest.RecordBound, time.Time{}, end)
+	r.expect(raised)
+	r.conflicts("before it was raised", bound)
+	if same := r.raise(raised, end.Add(-time.Hour)); r.err == nil && !cmp.Equal(same, raised) {
+		r.failf("Raise to an earlier end changed the record: %s", cmp.Diff(raised, same))
+	}
+	r.expect(raised)
+	up := r.raise(raised, end.Add(time.Nanosecond))
+	r.expectState(up, attest.RecordBound, time.Time{}, end.Add(time.Second))
+	again := r.reserve(up.RegistryClaim, time.Minute)
+	r.expectState(again, attest.RecordBound, time.Time{}, end.Add(time.Second))
+}
+
+func checkRegistryCopies(r *registryRun) {
+	bound := r.join(registryClaim("node-1", "1"))
+	want := *bound
+	bound.Machine, bound.MachineUID, bound.State = "test:9", "uid-of-another", attest.RecordResting
+	r.expect(&want)
+	for _, h := range r.handles {
+		if got, err := h.Lookup(context.Background(), "node-1"); err == nil && got != nil {
+			got.Machine = "test:9"
+		}
+		if got, err := h.LookupMachine(context.Background(), "test:1"); err == nil && got != nil {
+			got.NodeName = "node-9"
+		}
+	}
+	r.expect(&want)
+}
+
+func checkRegistryArguments(r *registryRun) {
+	ctx := context.Background()
+	good := registryClaim("node-1", "1")
+	bad := map[string]func(c *attest.RegistryClaim){
+		"no node name":           func(c *attest.RegistryClaim) { c.NodeName = "" },
+		"no valid node name":     func(c *attest.RegistryClaim) { c.NodeName = "Node_1" },
+		"no machine":             func(c *attest.RegistryClaim) { c.Machine = "" },
+		"a machine without kind": func(c *attest.RegistryClaim) { c.Machine = "1" },
+		"an empty kind":          func(c *attest.RegistryClaim) { c.Machine = ":1" },
+		"a kind alone":           func(c *attest.RegistryClaim) { c.Machine = "test:" },
+		"a machine in two lines": func(c *attest.RegistryClaim) { c.Machine = "test:1\n2" },
+		"a machine that is long": func(c *attest.RegistryClaim) {
+			c.Machine = attest.Identity("test:" + strings.Repeat("1", attest.MaxIdentitySize))
+		},
+		"a UID that is long":      func(c *attest.RegistryClaim) { c.MachineUID = strings.Repeat("u", attest.MaxMachineUIDSize+1) },
+		"a UID that is not UTF-8": func(c *attest.RegistryClaim) { c.MachineUID = "\xff" },
+		"a provider ID with NUL":  func(c *attest.RegistryClaim) { c.ProviderID = "test://\x00" },
+	}
+	for what, change := range bad {
+		c := good
+		change(&c)
+		if _, err := r.next().Reserve(ctx, c, r.in(time.Minute)); err == nil {
+			r.failf("Reserve: %s was accepted", what)
+		}
+		r.expectNoMachine(c.Machine)
+	}
+	for _, d := range []time.Duration{-time.Second, 0, attest.MaxReservation + time.Second} {
+		if _, err := r.next().Reserve(ctx, good, r.in(d)); err == nil {
+			r.failf("Reserve: a deadline in %s was accepted", d)
+		}
+	}
+	r.expectNoName("node-1")
+	bound := r.join(good)
+	if _, err := r.next().Rebind(ctx, bound, "1"); err == nil {
+		r.failf("Rebind: a machine without kind was accepted")
+	}
+	_, bind := r.next().Bind(ctx, nil)
+	_, raise := r.next().Raise(ctx, nil, r.in(time.Minute))
+	_, rebind := r.next().Rebind(ctx, nil, "test:2")
+	if bind == nil || raise == nil || rebind == nil {
+		r.failf("a nil record was accepted: %v, %v, %v", bind, raise, rebind)
+	}
+	r.expect(bound)
+}
+
+func checkRegistryContext(r *registryRun) {
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	bound := r.join(registryClaim("node-1", "1"))
+	h := r.next()
+	calls := map[string]func() error{
+		"Reserve":       func() error { _, err := h.Reserve(over, registryClaim("node-2", "2"), r.in(time.Minute)); return err },
+		"Bind":          func() error { _, err := h.Bind(over, bound); return err },
+		"Raise":         func() error { _, err := h.Raise(over, bound, r.in(time.Hour)); return err },
+		"Rebind":        func() error { _, err := h.Rebind(over, bound, "test:2"); return err },
+		"Release":       func() error { return h.Release(over, "node-1", "uid-of-node-1") },
+		"Lookup":        func() error { _, err := h.Lookup(over, "node-1"); return err },
+		"LookupMachine": func() error { _, err := h.LookupMachine(over, "test:1"); return err },
+	}
+	for name, call := range calls {
+		if err := call(); !errors.Is(err, context.Canceled) {
+			r.failf("%s with a context that is over: got %v, want context.Canceled", name, err)
+		}
+	}
+	r.expect(bound)
+	r.expectNoName("node-2")
+}
