@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto"
-	"crypto/ecdsa"
-	"crypto/rsa"
 	"errors"
 	"fmt"
 	"io"
@@ -41,22 +39,47 @@ func (k KeyKind) String() string {
 	return fmt.Sprintf("KeyKind(%d)", int(k))
 }
 
-// TPMKeyOptions say where a key is made. Nil and the zero value are the owner
-// hierarchy with an empty password.
+// TPMKeyOptions say where a key is made and what its use takes. Nil and the zero
+// value are the owner hierarchy with an empty password, a key without a password and
+// without a policy.
 type TPMKeyOptions struct {
 	// OwnerPassword is the owner hierarchy's; nil is the empty one. Without
 	// meaning where Parent is set.
 	OwnerPassword []byte
 	// Parent is a persistent storage key with an empty password to make the key
 	// under, such as the 0x81000001 that most systems have: for where nobody
-	// knows the owner's password. 0: the ECC P-256 storage root key of the TCG
-	// TPM v2.0 Provisioning Guidance 1.0, 7.5.1, made for the moment.
+	// knows the owner's password. 0: the ECC P-256 storage root key of template H-2
+	// with an empty policy (TCG TPM v2.0 Provisioning Guidance 1.0, 7.5.1), made for
+	// the moment, which other programs make alike.
 	Parent tpm2.TPMHandle
+	// Password is the new key's own: 1 to 32 bytes without a zero byte, sent to the
+	// TPM encrypted and never again; nil for the empty one. Wrong ones do not count
+	// towards the TPM's lockout, so it should not be one that can be guessed.
+	Password []byte
+	// PCRs bind the key to the values that these PCRs have now: it signs only while
+	// they have them. An update of what they measure takes the key away for good.
+	// (A statement about the key can be made whatever the PCRs hold.) Nil for none.
+	PCRs []PCRSelection
 }
+
+// TPMKeyLoadOptions are what loading a TPMKeyFile takes. Nil and the zero value are
+// empty passwords.
+type TPMKeyLoadOptions struct {
+	// OwnerPassword is the owner hierarchy's, for a file whose Parent that is; nil
+	// is the empty one.
+	OwnerPassword []byte
+	// Password is the key's own; nil is the empty one. Whether it is right shows when
+	// the key is first used.
+	Password []byte
+}
+
+// ErrKeyPassword says that a key has another password than the one that was given.
+var ErrKeyPassword = errors.New("the TPM key has another password")
 
 // TPMKey is a signing key that a TPM made and that never leaves it: a
 // crypto.Signer for certificate requests and TLS, and a Key whose statement says
-// that it is resident. It lasts as long as the process and the TPM's power.
+// that it is resident. File is what brings it back after the process has ended or
+// the TPM was reset.
 //
 // Between signatures the key is kept outside the TPM as a context that only this
 // TPM can load, until its next reset, so that keys take none of the few slots;
@@ -64,20 +87,23 @@ type TPMKeyOptions struct {
 // Close. It is safe for concurrent use; see SharedTPM for more than one user of
 // the TPM.
 type TPMKey struct {
-	tpm    *SharedTPM
-	key    crypto.PublicKey
-	public *Public
-	name   []byte
+	tpm      *SharedTPM
+	key      crypto.PublicKey
+	public   *Public
+	name     []byte
+	file     *TPMKeyFile
+	policy   *keyPolicy
+	password []byte
 
 	// Guarded by the TPM's turn: one of the two is set until Close.
 	saved *tpm2.TPMSContext
 	held  tpm2.TPMHandle
 }
 
-// CreateTPMKey makes a key of the given kind: unrestricted, for signing, with an
-// empty password and no scheme of its own, so that RSA signs PKCS #1 v1.5 and
-// PSS. Errors wrap the TPM's response code; ErrHierarchyPassword says that the
-// owner's password is missing or wrong.
+// CreateTPMKey makes a key of the given kind: unrestricted, for signing, and with no
+// scheme of its own, so that RSA signs PKCS #1 v1.5 and PSS. Errors wrap the TPM's
+// response code; ErrHierarchyPassword says that the owner's password is missing or
+// wrong.
 func CreateTPMKey(ctx context.Context, tpm transport.TPM, kind KeyKind, opts *TPMKeyOptions) (*TPMKey, error) {
 	if opts == nil {
 		opts = &TPMKeyOptions{}
@@ -87,108 +113,36 @@ func CreateTPMKey(ctx context.Context, tpm transport.TPM, kind KeyKind, opts *TP
 		return nil, fmt.Errorf("attest: TPM key: %w", err)
 	}
 	k := &TPMKey{tpm: ShareTPM(tpm)}
-	err = k.tpm.do(ctx, func(h *handles) error { return k.create(ctx, h, area, opts) })
-	if err != nil {
-		err = fmt.Errorf("attest: TPM key, %v: %w", kind, err)
-		if k.held != 0 {
-			err = errors.Join(err, k.Close())
-		}
-		return nil, err
-	}
-	return k, nil
+	return k.made(k.tpm.do(ctx, func(h *handles) error { return k.create(ctx, h, area, opts) }), kind.String())
 }
 
-func tpmKeyArea(kind KeyKind) (*tpm2.TPMTPublic, error) {
-	attributes := tpm2.TPMAObject{
-		FixedTPM: true, FixedParent: true, SensitiveDataOrigin: true,
-		UserWithAuth: true, NoDA: true, SignEncrypt: true,
+// LoadTPMKey loads a key that the same TPM made, in this process or another. The
+// file's parent must still be there: after TPM2_Clear no file is of use. Errors wrap
+// the TPM's response code, ErrTPMKeyFile, or ErrHierarchyPassword.
+func LoadTPMKey(ctx context.Context, tpm transport.TPM, file *TPMKeyFile, opts *TPMKeyLoadOptions) (*TPMKey, error) {
+	if opts == nil {
+		opts = &TPMKeyLoadOptions{}
 	}
-	rsaScheme := tpm2.TPMTRSAScheme{Scheme: tpm2.TPMAlgNull}
-	eccScheme := tpm2.TPMTECCScheme{Scheme: tpm2.TPMAlgNull}
-	switch kind {
-	case KeyECDSAP256:
-		return eccKeyArea(tpm2.TPMECCNistP256, attributes, eccScheme, nil, nil), nil
-	case KeyECDSAP384:
-		return eccKeyArea(tpm2.TPMECCNistP384, attributes, eccScheme, nil, nil), nil
-	case KeyRSA2048:
-		return rsaKeyArea(2048, attributes, rsaScheme, nil), nil
-	case KeyRSA3072:
-		return rsaKeyArea(3072, attributes, rsaScheme, nil), nil
+	if file == nil {
+		return nil, fmt.Errorf("attest: TPM key: %w: there is none", ErrTPMKeyFile)
 	}
-	return nil, fmt.Errorf("%v is not a kind of key", kind)
+	if _, err := file.check(); err != nil {
+		return nil, fmt.Errorf("attest: TPM key: %w: %w", ErrTPMKeyFile, err)
+	}
+	k := &TPMKey{tpm: ShareTPM(tpm), file: file.clone()}
+	return k.made(k.tpm.do(ctx, func(h *handles) error { return k.loadFile(ctx, h, opts) }), "from a file")
 }
 
-// create makes the key, loads it once, and saves it if the system allows that.
-func (k *TPMKey) create(ctx context.Context, h *handles, area *tpm2.TPMTPublic, opts *TPMKeyOptions) error {
-	parent, err := storageParent(ctx, h, opts)
-	if err != nil {
-		return fmt.Errorf("storage parent: %w", err)
+// made is the end of making a key: what was loaded goes if there was an error.
+func (k *TPMKey) made(err error, what string) (*TPMKey, error) {
+	if err == nil {
+		return k, nil
 	}
-	auth := withPassword(parent.handle, parent.name, nil)
-	made, err := run(ctx, h.tpm, tpm2.Create{ParentHandle: auth, InPublic: tpm2.New2B(*area)},
-		"TPM2_Create under 0x%08x", uint32(parent.handle))
-	if err != nil {
-		return err
+	err = fmt.Errorf("attest: TPM key, %s: %w", what, err)
+	if k.held != 0 {
+		err = errors.Join(err, k.Close())
 	}
-	isOurs := func(p *Public) bool { return bytes.Equal(p.Raw, made.OutPublic.Bytes()) }
-	rsp, err := load(ctx, h, isOurs, tpm2.Load{ParentHandle: auth, InPrivate: made.OutPrivate, InPublic: made.OutPublic},
-		"TPM2_Load under 0x%08x", uint32(parent.handle))
-	if err != nil {
-		return err
-	}
-	h.keep(rsp.ObjectHandle, rsp.Name.Buffer)
-	loaded, err := newLoadedKey(rsp.ObjectHandle, rsp.Name.Buffer, made.OutPublic.Bytes())
-	if err != nil {
-		return err
-	}
-	if k.key, err = loaded.public.Key(); err != nil {
-		return err
-	}
-	k.public, k.name = loaded.public, loaded.name
-
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	saved, err := tpm2.ContextSave{SaveHandle: loaded.handle}.Execute(h.tpm)
-	if err != nil {
-		// Windows' driver answers with a code of its own, others may too. The key
-		// works all the same.
-		h.drop(loaded.handle)
-		k.held = loaded.handle
-		return nil
-	}
-	k.saved = &saved.Context
-	return nil
-}
-
-// storageParent is a restricted decryption key: a child is encrypted to it.
-func storageParent(ctx context.Context, h *handles, opts *TPMKeyOptions) (*loadedKey, error) {
-	if opts.Parent != 0 {
-		if opts.Parent>>24 != 0x81 {
-			return nil, fmt.Errorf("0x%08x is not a persistent handle: want 0x81000000 to 0x81ffffff", uint32(opts.Parent))
-		}
-		return readPublic(ctx, h, opts.Parent)
-	}
-	return createPrimary(ctx, h, tpm2.TPMRHOwner, opts.OwnerPassword, tpm2.Marshal(storageRootKey()))
-}
-
-func storageRootKey() *tpm2.TPMTPublic {
-	const width = 32
-	area := eccKeyArea(tpm2.TPMECCNistP256, tpm2.TPMAObject{
-		FixedTPM: true, FixedParent: true, SensitiveDataOrigin: true,
-		UserWithAuth: true, NoDA: true, Restricted: true, Decrypt: true,
-	}, tpm2.TPMTECCScheme{Scheme: tpm2.TPMAlgNull}, make([]byte, width), make([]byte, width))
-	area.Parameters = tpm2.NewTPMUPublicParms(tpm2.TPMAlgECC, &tpm2.TPMSECCParms{
-		Symmetric: tpm2.TPMTSymDefObject{
-			Algorithm: tpm2.TPMAlgAES,
-			KeyBits:   tpm2.NewTPMUSymKeyBits(tpm2.TPMAlgAES, tpm2.TPMKeyBits(128)),
-			Mode:      tpm2.NewTPMUSymMode(tpm2.TPMAlgAES, tpm2.TPMAlgCFB),
-		},
-		Scheme:  tpm2.TPMTECCScheme{Scheme: tpm2.TPMAlgNull},
-		CurveID: tpm2.TPMECCNistP256,
-		KDF:     tpm2.TPMTKDFScheme{Scheme: tpm2.TPMAlgNull},
-	})
-	return area
+	return nil, err
 }
 
 // Public is the key's public part, an *ecdsa.PublicKey or an *rsa.PublicKey.
@@ -209,6 +163,7 @@ func (k *TPMKey) load(ctx context.Context, h *handles) (*loadedKey, func() error
 		if err != nil {
 			return nil, nil, err
 		}
+		loaded.password = k.password
 		return loaded, func() error { return nil }, nil
 	case k.saved == nil:
 		return nil, nil, os.ErrClosed
@@ -219,7 +174,7 @@ func (k *TPMKey) load(ctx context.Context, h *handles) (*loadedKey, func() error
 		return nil, nil, err
 	}
 	h.keep(rsp.LoadedHandle, k.name)
-	loaded := &loadedKey{handle: rsp.LoadedHandle, name: k.name, public: k.public}
+	loaded := &loadedKey{handle: rsp.LoadedHandle, name: k.name, public: k.public, password: k.password}
 	return loaded, func() error { return h.flush(rsp.LoadedHandle) }, nil
 }
 
@@ -237,21 +192,8 @@ func (k *TPMKey) Sign(_ io.Reader, digest []byte, opts crypto.SignerOpts) ([]byt
 	}
 	var signature []byte
 	ctx := context.Background()
-	err = k.tpm.do(ctx, func(h *handles) error {
-		loaded, _, err := k.load(ctx, h) // do flushes
-		if err != nil {
-			return err
-		}
-		rsp, err := run(ctx, h.tpm, tpm2.Sign{
-			KeyHandle:  withPassword(loaded.handle, loaded.name, nil),
-			Digest:     tpm2.TPM2BDigest{Buffer: digest},
-			InScheme:   scheme,
-			Validation: tpm2.TPMTTKHashCheck{Tag: tpm2.TPMSTHashCheck, Hierarchy: tpm2.TPMRHNull},
-		}, "TPM2_Sign with 0x%08x", uint32(loaded.handle))
-		if err != nil {
-			return err
-		}
-		signature, err = signatureBytes(&rsp.Signature)
+	err = k.tpm.do(ctx, func(h *handles) (err error) {
+		signature, err = k.sign(ctx, h, digest, scheme)
 		return err
 	})
 	if err != nil {
@@ -263,8 +205,68 @@ func (k *TPMKey) Sign(_ io.Reader, digest []byte, opts crypto.SignerOpts) ([]byt
 	return signature, nil
 }
 
-// Close takes the key out of the TPM: it is gone for good. A second Close does
-// nothing, except try again what the first could not flush.
+func (k *TPMKey) sign(ctx context.Context, h *handles, digest []byte, scheme tpm2.TPMTSigScheme) ([]byte, error) {
+	loaded, _, err := k.load(ctx, h) // do flushes
+	if err != nil {
+		return nil, err
+	}
+	for tries := 1; ; tries++ {
+		auth, err := k.authorizeUse(ctx, h, loaded)
+		if err != nil {
+			return nil, err
+		}
+		rsp, err := run(ctx, h.tpm, tpm2.Sign{
+			KeyHandle:  auth,
+			Digest:     tpm2.TPM2BDigest{Buffer: digest},
+			InScheme:   scheme,
+			Validation: tpm2.TPMTTKHashCheck{Tag: tpm2.TPMSTHashCheck, Hierarchy: tpm2.TPMRHNull},
+		}, "TPM2_Sign with 0x%08x", uint32(loaded.handle))
+		if err == nil {
+			return signatureBytes(&rsp.Signature)
+		}
+		// A TPM asks for this at the first use of a key without noDA, as other
+		// programs make them, while it writes down that the counting has begun.
+		if !errors.Is(err, tpm2.TPMRCRetry) || tries == maxSignTries {
+			return nil, explainKeyRefusal(err)
+		}
+	}
+}
+
+const maxSignTries = 3
+
+// authorizeUse authorizes the USER role: by the password, or by the policy of a key
+// that leaves the password alone no say.
+func (k *TPMKey) authorizeUse(ctx context.Context, h *handles, loaded *loadedKey) (tpm2.AuthHandle, error) {
+	if k.public.Attributes.Has(AttributeUserWithAuth) {
+		return h.authorize(ctx, loaded.handle, loaded.name, k.password)
+	}
+	var password []byte
+	if k.policy.needsPassword() {
+		password = k.password
+	}
+	session, err := h.policySession(ctx, k.public.NameAlg, password, k.policy.run)
+	if err != nil {
+		return tpm2.AuthHandle{}, err
+	}
+	return tpm2.AuthHandle{Handle: loaded.handle, Name: tpm2.TPM2BName{Buffer: loaded.name}, Auth: session}, nil
+}
+
+// explainKeyRefusal says what a TPM's refusal of a key's use means.
+func explainKeyRefusal(err error) error {
+	switch {
+	case errors.Is(err, tpm2.TPMRCBadAuth), errors.Is(err, tpm2.TPMRCAuthFail):
+		return fmt.Errorf("%w: %w", ErrKeyPassword, err)
+	case errors.Is(err, tpm2.TPMRCPCRChanged), errors.Is(err, tpm2.TPMRCPolicyFail):
+		return fmt.Errorf("%w: %w", ErrPCRPolicy, err)
+	}
+	return err
+}
+
+// File is what LoadTPMKey brings this key back from, on the same TPM.
+func (k *TPMKey) File() *TPMKeyFile { return k.file.clone() }
+
+// Close takes the key out of the TPM; only its File can bring it back. A second Close
+// does nothing, except try again what the first could not flush.
 func (k *TPMKey) Close() error {
 	ctx := context.Background()
 	err := k.tpm.do(ctx, func(*handles) error {
@@ -285,20 +287,3 @@ func (k *TPMKey) Close() error {
 
 var _ crypto.Signer = (*TPMKey)(nil)
 var _ Key = (*TPMKey)(nil)
-
-// verifyOwn checks a signature that the TPM made.
-func verifyOwn(key crypto.PublicKey, digest, signature []byte, opts crypto.SignerOpts) error {
-	switch key := key.(type) {
-	case *ecdsa.PublicKey:
-		if !ecdsa.VerifyASN1(key, digest, signature) {
-			return errors.New("ECDSA verification failed")
-		}
-		return nil
-	case *rsa.PublicKey:
-		if _, ok := opts.(*rsa.PSSOptions); ok {
-			return rsa.VerifyPSS(key, opts.HashFunc(), digest, signature, &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash})
-		}
-		return rsa.VerifyPKCS1v15(key, opts.HashFunc(), digest, signature)
-	}
-	return fmt.Errorf("key is a %T", key)
-}

@@ -89,3 +89,20 @@ func signatureBytes(s *tpm2.TPMTSignature) ([]byte, error) {
 	}
 	return nil, fmt.Errorf("the TPM's signature has the algorithm 0x%04x", uint16(s.SigAlg))
 }
+
+// verifyOwn checks a signature that the TPM made.
+func verifyOwn(key crypto.PublicKey, digest, signature []byte, opts crypto.SignerOpts) error {
+	switch key := key.(type) {
+	case *ecdsa.PublicKey:
+		if !ecdsa.VerifyASN1(key, digest, signature) {
+			return errors.New("ECDSA verification failed")
+		}
+		return nil
+	case *rsa.PublicKey:
+		if _, ok := opts.(*rsa.PSSOptions); ok {
+			return rsa.VerifyPSS(key, opts.HashFunc(), digest, signature, &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash})
+		}
+		return rsa.VerifyPKCS1v15(key, opts.HashFunc(), digest, signature)
+	}
+	return fmt.Errorf("key is a %T", key)
+}
