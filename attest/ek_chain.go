@@ -210,8 +210,8 @@ func checkLink(cert, issuer *x509.Certificate, allowSHA1 bool) error {
 }
 
 func badLink(cert, issuer *x509.Certificate, err error) error {
-	return &Error{Check: CheckCertificateChain, Got: "a bad signature by " + nameText(issuer.Subject.String()) +
-		" on " + nameText(cert.Subject.String()), Want: "one that verifies", Err: err}
+	return &Error{Check: CheckCertificateChain, Got: "a signature by " + nameText(issuer.Subject.String()) +
+		" that does not verify on certificate " + nameText(cert.Subject.String()), Want: "one that does", Err: err}
 }
 
 var errNoRSAKey = errors.New("the issuer has no RSA key")

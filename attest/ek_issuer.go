@@ -44,10 +44,10 @@ type ekRefusal struct {
 }
 
 const (
-	ekNoIssuer  = iota // the chain leads nowhere
-	ekBadChain         // it leads to a root, and something in it does not hold
-	ekBadLeaf          // the chain holds, the certificate does not fit the profile
-	ekWithdrawn        // all holds, and it is revoked or that cannot be told
+	ekNoIssuer  = iota                        // the chain leads nowhere
+	ekBadChain                                // it leads to a root, and something in it does not hold
+	ekBadLeaf                                 // the chain holds, the certificate does not fit the profile
+	ekWithdrawn = ekBadLeaf + ekProfileChecks // all holds, and it is revoked or that cannot be told
 )
 
 // verifyEK fills the facts if the certificate holds under this issuer.
@@ -63,8 +63,8 @@ func (i *ekIssuer) verifyEK(ctx context.Context, p *presentedEK, facts *EKFacts,
 	if refusal != nil {
 		return refusal
 	}
-	if err := i.profile.check(p.cert); err != nil {
-		return &ekRefusal{ekBadLeaf, err}
+	if passed, err := i.profile.check(p.cert); err != nil {
+		return &ekRefusal{ekBadLeaf + passed, err}
 	}
 	if sha1 {
 		used = append(used, "InsecureAllowSHA1Links")

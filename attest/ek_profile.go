@@ -105,43 +105,62 @@ func checkEKProfile(p *EKProfile) error {
 	return nil
 }
 
+// ekProfileChecks is the number of steps of EKProfile.check.
+const ekProfileChecks = 7
+
 // check holds a certificate against the profile. It makes no public-key operation and
-// says nothing about who signed it.
-func (p *EKProfile) check(ek *EKCertificate) error {
-	cert := ek.Certificate
-	if err := p.Encoding.check(ek.Encoding); err != nil {
-		return err
+// says nothing about who signed it. With a refusal comes the number of checks before it
+// that passed: of several profiles, the one that came furthest is the one that was meant.
+func (p *EKProfile) check(ek *EKCertificate) (passed int, err error) {
+	steps := [ekProfileChecks]func(*EKCertificate) error{
+		func(ek *EKCertificate) error { return p.Encoding.check(ek.Encoding) },
+		p.checkConstraints, p.checkExtKeyUsage, p.checkDirectory, p.checkExtensions, p.checkSpecification, p.checkKeyUsage,
 	}
-	if cert.IsCA {
+	for n, step := range steps {
+		if err := step(ek); err != nil {
+			return n, err
+		}
+	}
+	return len(steps), nil
+}
+
+func (p *EKProfile) checkConstraints(ek *EKCertificate) error {
+	if ek.Certificate.IsCA {
 		return &Error{Check: CheckCertificateCA, Got: "a CA certificate", Want: "the certificate of an EK"}
 	}
-	if !p.NoBasicConstraints && !cert.BasicConstraintsValid {
+	if !p.NoBasicConstraints && !ek.Certificate.BasicConstraintsValid {
 		return &Error{Check: CheckCertificateExtension, Got: "no basic constraints", Want: "CA:FALSE, by profile " + p.Name}
 	}
-	if err := p.checkExtKeyUsage(cert); err != nil {
-		return err
-	}
-	if err := p.checkKeyUsage(ek); err != nil {
-		return err
-	}
-	if d := &ek.Directory; !p.NoDirectoryName && (d.Manufacturer == "" || d.Model == "" || d.Version == "") {
+	return nil
+}
+
+func (p *EKProfile) checkDirectory(ek *EKCertificate) error {
+	if !p.NoDirectoryName && !ek.hasDirectory() {
 		return &Error{Check: CheckSubjectAltName, Got: "no whole TCG directory name", Want: "manufacturer, model and version, by profile " + p.Name}
 	}
-	if err := p.checkSpecification(ek.Specification); err != nil {
-		return err
-	}
+	return nil
+}
+
+// hasDirectory says that manufacturer, model and version are all there.
+func (c *EKCertificate) hasDirectory() bool {
+	d := &c.Directory
+	return d.Manufacturer != "" && d.Model != "" && d.Version != ""
+}
+
+func (p *EKProfile) checkExtensions(ek *EKCertificate) error {
 	for _, id := range p.Extensions {
-		if !hasExtension(cert, id) {
+		if !hasExtension(ek.Certificate, id) {
 			return &Error{Check: CheckCertificateExtension, Got: "no extension " + id.String(), Want: "it, by profile " + p.Name}
 		}
 	}
-	if unknown := cert.UnhandledCriticalExtensions; len(unknown) > 0 {
+	if unknown := ek.Certificate.UnhandledCriticalExtensions; len(unknown) > 0 {
 		return &Error{Check: CheckCertificateExtension, Got: "critical extension " + unknown[0].String(), Want: "critical extensions that are understood"}
 	}
 	return nil
 }
 
-func (p *EKProfile) checkExtKeyUsage(cert *x509.Certificate) error {
+func (p *EKProfile) checkExtKeyUsage(ek *EKCertificate) error {
+	cert := ek.Certificate
 	want := oid.TCGKpEKCertificate.String() + " (an EK's), by profile " + p.Name
 	if !hasExtension(cert, oid.ExtendedKeyUsage) {
 		if p.NoExtKeyUsage {
@@ -190,7 +209,8 @@ func (p *EKProfile) checkKeyUsage(ek *EKCertificate) error {
 	return nil
 }
 
-func (p *EKProfile) checkSpecification(s *TPMSpecification) error {
+func (p *EKProfile) checkSpecification(ek *EKCertificate) error {
+	s := ek.Specification
 	switch {
 	case s == nil && p.RequireSpecification:
 		return &Error{Check: CheckSpecification, Got: "none", Want: "family 2.0, by profile " + p.Name}
@@ -204,7 +224,6 @@ func (p *EKProfile) checkSpecification(s *TPMSpecification) error {
 func (p *EKProfile) usedBy(ek *EKCertificate) []string {
 	cert := ek.Certificate
 	_, isRSA := ek.PublicKey.(*rsa.PublicKey)
-	d := &ek.Directory
 	var names []string
 	for _, t := range []struct {
 		used bool
@@ -216,7 +235,7 @@ func (p *EKProfile) usedBy(ek *EKCertificate) []string {
 		{ek.Specification != nil && ek.Specification.Family != "2.0", "TPM12Specification"},
 		{!hasExtension(cert, oid.ExtendedKeyUsage), "NoExtKeyUsage"},
 		{!hasExtension(cert, oid.KeyUsage), "NoKeyUsage"},
-		{d.Manufacturer == "" || d.Model == "" || d.Version == "", "NoDirectoryName"},
+		{!ek.hasDirectory(), "NoDirectoryName"},
 		{!cert.BasicConstraintsValid, "NoBasicConstraints"},
 		{hasExtension(cert, oid.KeyUsage) && !isRSA && cert.KeyUsage&x509.KeyUsageKeyAgreement == 0, "KeyEnciphermentOfECC"},
 	} {
