@@ -46,9 +46,13 @@ func ClusterID(ca *x509.Certificate) (string, error) {
 
 // AttesterOptions are the optional inputs of [NewAttester].
 type AttesterOptions struct {
-	// Certificates is the AK's certificate and what stands between it and the
-	// root, DER, leaf first; a root at the end is left out. Nil means to read the
-	// leaf from the source's CertificateIndex.
+	// EK, if set, has the node go [RoadEK], with this endorsement key; nil means
+	// [RoadAK]. The certificates are then the EK's: where there are none and
+	// EK.CertificateIndex is 0, the node presents the bare key.
+	EK *EKOrigin
+	// Certificates is the certificate of the AK, or of the EK, and what stands between
+	// it and the root, DER, leaf first; a root at the end is left out. Nil means to
+	// read the leaf from the CertificateIndex of the AK's or the EK's source.
 	Certificates [][]byte
 	// Intermediates is what stands between a leaf read from NV and the root, DER.
 	Intermediates [][]byte
@@ -63,6 +67,7 @@ type AttesterOptions struct {
 type Attester struct {
 	tpm           *SharedTPM
 	source        AKSource
+	ek            *EKOrigin // nil on road AK
 	certificates  [][]byte
 	intermediates [][]byte
 	password      []byte
@@ -81,19 +86,35 @@ func NewAttester(tpm transport.TPM, source AKSource, opts *AttesterOptions) (*At
 	if opts == nil {
 		opts = &AttesterOptions{}
 	}
-	if len(opts.Certificates) == 0 && source.CertificateIndex == 0 {
-		return nil, errors.New("attest: attester: no AK certificate and no NV index of one")
+	if err := opts.checkEK(&source); err != nil {
+		return nil, fmt.Errorf("attest: attester: %w", err)
 	}
 	if len(opts.Certificates) > 0 && len(opts.Intermediates) > 0 {
 		return nil, errors.New("attest: attester: Intermediates are for a certificate from NV, Certificates holds the whole chain")
 	}
-	return &Attester{
+	a := &Attester{
 		tpm:           ShareTPM(tpm),
 		source:        source,
 		certificates:  opts.Certificates,
 		intermediates: opts.Intermediates,
 		password:      bytes.Clone(opts.EndorsementPassword),
-	}, nil
+	}
+	if opts.EK != nil {
+		ek := *opts.EK
+		a.ek = &ek
+	}
+	return a, nil
+}
+
+// checkEK checks what there must be of the road's key.
+func (o *AttesterOptions) checkEK(ak *AKSource) error {
+	if o.EK != nil {
+		return o.EK.check()
+	}
+	if len(o.Certificates) == 0 && ak.CertificateIndex == 0 {
+		return errors.New("no AK certificate and no NV index of one")
+	}
+	return nil
 }
 
 // AKPublic returns the public area of the attestation key of source in tpm, for
@@ -124,30 +145,27 @@ func (a *Attester) Hello(ctx context.Context, s *Subject) (*csr.Bundle, error) {
 	if _, err := parseSubject(s); err != nil {
 		return nil, fmt.Errorf("attest: hello: %w", err)
 	}
-	var hello *Hello
-	var chain [][]byte
-	err := a.tpm.do(ctx, func(h *handles) error {
-		ak, err := loadAK(ctx, h, &a.source, a.password)
-		if err != nil {
-			return err
-		}
-		hello = &Hello{Road: RoadAK, ClusterID: s.ClusterID, TargetSigner: s.SignerName, AKPublic: ak.public.Raw}
-		chain, err = a.chain(ctx, h)
+	var keys *nodeKeys
+	err := a.tpm.do(ctx, func(h *handles) (err error) {
+		keys, err = a.loadKeys(ctx, h)
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("attest: hello: %w", err)
 	}
+	hello := &Hello{Road: keys.road, ClusterID: s.ClusterID, TargetSigner: s.SignerName, EKPublic: keys.ekPublic, AKPublic: keys.ak.public.Raw}
 	der, err := hello.Marshal()
 	if err != nil {
 		return nil, err
 	}
-	return bundleOf(s, chain, AttestationStatement{Type: oid.NodeAttestHello, Stmt: der})
+	return bundleOf(s, keys.chain, AttestationStatement{Type: oid.NodeAttestHello, Stmt: der})
 }
 
 // Answer checks that the challenge is for this very node, request, cluster and
 // signer, lets the AK certify key, and returns the node's second message. The
-// key must be the one of the request.
+// key must be the one of the request. On [RoadEK] the TPM opens the challenge's
+// credential first, for this EK and this AK alone ([ErrCredential]); what is in it is
+// used, and neither kept nor shown.
 //
 // challenge is the DER of a [Challenge]; on Kubernetes it comes out of
 // [ParseChallengeMessage]. A challenge for anything else is refused with an
@@ -177,27 +195,44 @@ func (a *Attester) Answer(ctx context.Context, challenge []byte, key Key, s *Sub
 		return nil, err
 	}
 	var made *certification
-	var proof *Proof
-	var chain [][]byte
-	err = a.tpm.do(ctx, func(h *handles) error {
-		ak, err := loadAK(ctx, h, &a.source, a.password)
+	var keys *nodeKeys
+	err = a.tpm.do(ctx, func(h *handles) (err error) {
+		if keys, err = a.loadKeys(ctx, h); err != nil {
+			return err
+		}
+		if err := keys.checkBinding(&c.Binding, request, s); err != nil {
+			return err
+		}
+		secret, err := a.openSecret(ctx, h, keys, c)
 		if err != nil {
 			return err
 		}
-		if err := checkOwnBinding(&c.Binding, ak, request, s); err != nil {
-			return err
-		}
-		if chain, err = a.chain(ctx, h); err != nil {
-			return err
-		}
-		made, err = certify(ctx, h, ak, key, qualifyingData(c.Clear, labelCertify, binding))
-		proof = &Proof{Binding: binding, AKPublic: ak.public.Raw}
+		made, err = certify(ctx, h, keys.ak, key, qualifyingData(secret, labelCertify, binding))
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("attest: answer: %w", err)
 	}
-	return answerBundle(s, chain, made, proof)
+	return answerBundle(s, keys.chain, made, &Proof{Binding: binding, EKPublic: keys.ekPublic, AKPublic: keys.ak.public.Raw})
+}
+
+// openSecret returns the challenge's secret. On road EK the TPM opens it, and the EK,
+// which is not needed any more, makes room for the key to certify.
+func (a *Attester) openSecret(ctx context.Context, h *handles, keys *nodeKeys, c *Challenge) ([]byte, error) {
+	if keys.road == RoadAK {
+		return c.Clear, nil
+	}
+	secret, err := activate(ctx, h, keys.ak, keys.ek, a.password, c.Credential)
+	if err != nil {
+		return nil, err
+	}
+	if len(secret) != SecretSize {
+		return nil, fmt.Errorf("%w: it holds %d bytes, want %d", ErrCredential, len(secret), SecretSize)
+	}
+	if a.ek.Handle != 0 {
+		return secret, nil
+	}
+	return secret, h.flush(keys.ek.handle)
 }
 
 func answerBundle(s *Subject, chain [][]byte, made *certification, proof *Proof) (*csr.Bundle, error) {
@@ -237,43 +272,6 @@ func parseSubject(s *Subject) (*csr.PKCS10, error) {
 		return nil, errors.New("ExpirationSeconds is negative")
 	}
 	return csr.ParsePKCS10(s.Request)
-}
-
-// checkOwnBinding holds a challenge against the node's own values.
-func checkOwnBinding(b *Binding, ak *loadedKey, request *csr.PKCS10, s *Subject) error {
-	key, err := ak.public.Key()
-	if err != nil {
-		return err
-	}
-	machineKey, err := csr.SPKIHash(key)
-	if err != nil {
-		return err
-	}
-	return compareOwnValues(b, &Binding{
-		Road:              RoadAK,
-		ClusterID:         s.ClusterID,
-		SignerName:        s.SignerName,
-		ExpirationSeconds: s.ExpirationSeconds,
-		MachineKey:        machineKey,
-		RequestHash:       request.InfoHash,
-	})
-}
-
-// chain returns the AK's certificates, leaf first and root left out.
-func (a *Attester) chain(ctx context.Context, h *handles) ([][]byte, error) {
-	chain := a.certificates
-	if len(chain) == 0 {
-		leaf, err := readNVCertificate(ctx, h, a.source.CertificateIndex)
-		if err != nil {
-			return nil, err
-		}
-		chain = append([][]byte{leaf}, a.intermediates...)
-	}
-	last := len(chain) - 1
-	if last > 0 && isRoot(chain[last]) {
-		return chain[:last], nil
-	}
-	return chain, nil
 }
 
 func isRoot(der []byte) bool {

@@ -16,11 +16,11 @@ import (
 type Result struct {
 	// Stage says whether the node has answered a challenge yet.
 	Stage Stage
-	// Road is the road that the trust went: [RoadAK].
+	// Road is the road that the trust went.
 	Road Road
 	// Machine is the machine's identity. MachineKey is SHA-256 of the canonical
-	// SubjectPublicKeyInfo of the key that carries the trust: on [RoadAK] the
-	// AK's.
+	// SubjectPublicKeyInfo of the key that carries the trust: on [RoadAK] the AK's, on
+	// [RoadEK] the EK's.
 	Machine    Identity
 	MachineKey [HashSize]byte
 	// NodeName, SignerName and Purpose are what the request asks for, checked by
@@ -37,9 +37,14 @@ type Result struct {
 	// Authorization is what the [Authorizer] vouched for.
 	Authorization Authorization
 
-	// Profile is the name of the issuer's profile.
+	// EK is what is known of the EK on [RoadEK], nil on [RoadAK].
+	EK *EKFacts
+	// Profile is the name of the issuer's profile, empty where an EK is trusted
+	// without its certificate.
 	Profile string
-	// Chain is the verified chain, the AK certificate first and the root last.
+	// Chain is the verified chain, the certificate of the AK (on [RoadEK]: of the EK)
+	// first and the root last. It is nil where an EK is trusted without its
+	// certificate.
 	Chain []*x509.Certificate
 	// Directory is the manufacturer, model and version of the TPM where the
 	// certificate states them; never an identity.
@@ -47,8 +52,9 @@ type Result struct {
 	// OneAKPerMachine is the issuer's promise of that name ([Profile]).
 	OneAKPerMachine bool
 
-	// AKPublic is the AK's TPMT_PUBLIC and AKName its TPM Name, as the node sent
-	// it and consistent with the certificate.
+	// AKPublic is the AK's TPMT_PUBLIC and AKName its TPM Name, as the node sent it. On
+	// [RoadAK] it is consistent with the certificate; on [RoadEK] it is proven at
+	// [StageAnswer].
 	AKPublic *Public
 	AKName   []byte
 	// AKPrimary says that the AK is a primary key of the endorsement, owner or
@@ -120,7 +126,7 @@ type Standing string
 const (
 	// Proven by a signature over this challenge.
 	Proven Standing = "proven"
-	// Asserted by the issuer of the AK certificate.
+	// Asserted by the issuer of the certificate, or by who else vouches for the EK.
 	Asserted Standing = "asserted"
 	// Vouched for by the control plane's own Authorizer.
 	Vouched Standing = "vouched"
@@ -143,10 +149,7 @@ func (f Fact) String() string { return string(f.Standing) + ": " + f.Name + " " 
 // between what was proven, what an issuer asserts, what the authorizer vouched
 // for and what the node claims.
 func (r *Result) Facts() []Fact {
-	facts := []Fact{
-		{Asserted, "machine", string(r.Machine)},
-		{Asserted, "restricted AK in a TPM", "by " + r.issuer() + " (" + r.Profile + ")"},
-	}
+	facts := r.machineFacts()
 	if r.Directory.Manufacturer != "" {
 		facts = append(facts, Fact{Asserted, "TPM model", fmt.Sprintf("%s %s %s", r.Directory.Manufacturer, r.Directory.Model, r.Directory.Version)})
 	}
@@ -156,19 +159,45 @@ func (r *Result) Facts() []Fact {
 	facts = append(facts,
 		Fact{Proven, "challenge", "of " + r.IssuedAt.UTC().Format(time.RFC3339) + ", answered by the AK"},
 		Fact{Proven, "request", hex.EncodeToString(r.RequestHash[:])})
-	// The AK says where the key lives; that the AK tells the truth is its
-	// issuer's word.
-	residence := "in software"
+	// The AK says where the key lives. That the AK tells the truth is its issuer's word
+	// on road AK; on road EK it follows from its attributes.
+	standing, residence := Asserted, "in software"
+	if r.Road == RoadEK {
+		standing = Proven
+	}
 	if r.TPMResident {
 		residence = "in the TPM"
 	}
 	facts = append(facts,
-		Fact{Asserted, "key residence", residence + " (" + r.KeyAttributes.String() + ")"},
+		Fact{standing, "key residence", residence + " (" + r.KeyAttributes.String() + ")"},
 		Fact{Vouched, "node", r.NodeName})
 	if id := r.Authorization.ProviderID; id != "" {
 		facts = append(facts, Fact{Vouched, "provider ID", id})
 	}
 	return append(facts, r.claims()...)
+}
+
+// machineFacts says what carries the trust.
+func (r *Result) machineFacts() []Fact {
+	if r.Road == RoadAK {
+		return []Fact{
+			{Asserted, "machine", string(r.Machine)},
+			{Asserted, "restricted AK in a TPM", "by " + r.issuer() + " (" + r.Profile + ")"},
+		}
+	}
+	vouches := "by " + string(r.EK.Source)
+	if len(r.Chain) != 0 {
+		vouches = "by " + r.issuer() + " (" + r.Profile + ")"
+	}
+	tpm := Fact{Asserted, "EK in a TPM", vouches}
+	if r.Stage != StageAnswer { // an EK certificate is public
+		return []Fact{{Claimed, "machine", string(r.Machine)}, tpm}
+	}
+	return []Fact{
+		{Proven, "machine", string(r.Machine)},
+		tpm,
+		{Proven, "restricted AK", "in the TPM of that EK (" + r.AKPublic.Attributes.String() + ")"},
+	}
 }
 
 func (r *Result) issuer() string {

@@ -1,6 +1,8 @@
 package attest
 
 import (
+	"context"
+	"crypto"
 	"crypto/x509"
 	"time"
 
@@ -10,17 +12,48 @@ import (
 // presentedNode is what a node sent of itself, read and consistent, but not
 // trusted yet.
 type presentedNode struct {
+	road Road
+	// On road AK the certificates are the AK's, on road EK the EK's.
 	*presented
+	ek         *presentedEK
 	akPublic   *Public
+	akKey      crypto.PublicKey
 	machineKey [HashSize]byte
 }
 
-// readNode reads the AK and its certificate and checks that they are of one key.
-func readNode(akPublic []byte, certificates [][]byte) (*presentedNode, error) {
+// readNode reads what the node's road has: the AK, and the AK's certificate or the EK.
+// The key that is read here is the only one that counts from then on: for trust,
+// membership, the binding and the credential.
+func readNode(road Road, akPublic, ekPublic []byte, certificates [][]byte) (*presentedNode, error) {
 	ak, err := ParsePublic(akPublic)
 	if err != nil {
 		return nil, err
 	}
+	if road == RoadEK {
+		return readNodeWithEK(ak, ekPublic, certificates)
+	}
+	return readNodeWithAK(ak, certificates)
+}
+
+// readNodeWithEK reads the one EK, and the AK's key out of its public area: what the
+// area says is proven by the credential, which is for the area's Name.
+func readNodeWithEK(ak *Public, ekPublic []byte, certificates [][]byte) (*presentedNode, error) {
+	ek, err := readEK(certificates, ekPublic)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := ekParametersOf(ek.key); err != nil {
+		return nil, err
+	}
+	key, err := ak.Key()
+	if err != nil {
+		return nil, err
+	}
+	return &presentedNode{road: RoadEK, ek: ek, akPublic: ak, akKey: key, machineKey: ek.digest}, nil
+}
+
+// readNodeWithAK reads the AK's certificate and checks that both are of one key.
+func readNodeWithAK(ak *Public, certificates [][]byte) (*presentedNode, error) {
 	p, err := parsePresented(certificates)
 	if err != nil {
 		return nil, err
@@ -32,13 +65,31 @@ func readNode(akPublic []byte, certificates [][]byte) (*presentedNode, error) {
 	if err != nil {
 		return nil, &Error{Check: CheckIdentity, Got: "an AK certificate for another kind of key", Want: "RSA or ECDSA", Err: err}
 	}
-	return &presentedNode{presented: p, akPublic: ak, machineKey: sum}, nil
+	return &presentedNode{road: RoadAK, presented: p, akPublic: ak, akKey: p.leaf.PublicKey, machineKey: sum}, nil
 }
 
-// trust finds the issuer under which the AK certificate holds, and fills the
+// trust decides whether the key that carries the trust can be trusted, and fills the
+// result from what is known of it.
+func (v *Verifier) trust(ctx context.Context, node *presentedNode, r *Result, now time.Time) error {
+	if node.road == RoadAK {
+		return v.trustAK(node, r, now)
+	}
+	facts, err := v.eks.verifyEK(ctx, node.ek, r.checked.Machine(), now)
+	if err != nil {
+		return err
+	}
+	r.EK = facts
+	r.Machine = facts.Identity
+	r.Profile = facts.Profile
+	r.Chain = facts.Chain
+	r.Directory = facts.Directory
+	return nil
+}
+
+// trustAK finds the issuer under which the AK certificate holds, and fills the
 // result from it. An issuer whose roots do not fit is passed over; one whose
 // roots fit and whose profile does not decides the error.
-func (v *Verifier) trust(node *presentedNode, r *Result, now time.Time) error {
+func (v *Verifier) trustAK(node *presentedNode, r *Result, now time.Time) error {
 	if err := checkValidity(node.leaf, now); err != nil {
 		return err
 	}

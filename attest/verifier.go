@@ -28,7 +28,8 @@ const (
 )
 
 // VerifierConfig is what a [Verifier] is made of. The fields of the first group
-// have no default: leaving one out is an error.
+// have no default: leaving one out is an error. Of Issuers and EKs at least one must
+// be there: a road that has nothing to trust is closed.
 type VerifierConfig struct {
 	// ClusterIDs are the names of the one cluster that the verifier serves: one,
 	// or several while a CA is being rotated. Each is 1 to [MaxClusterIDSize]
@@ -36,8 +37,11 @@ type VerifierConfig struct {
 	ClusterIDs []string
 	// KeyRing holds the challenge keys.
 	KeyRing *KeyRing
-	// Issuers are the issuers of AK certificates that are trusted, at least one.
+	// Issuers are the issuers of AK certificates that are trusted. They open
+	// [RoadAK].
 	Issuers []Issuer
+	// EKs decides which EKs are trusted. It opens [RoadEK].
+	EKs *EKVerifier
 	// Policy is the node policy. Its signer names are the target signers.
 	Policy *csr.Policy
 	// Authorizer decides about membership.
@@ -63,6 +67,7 @@ type Verifier struct {
 	clusterIDs      []string
 	ring            *KeyRing
 	issuers         []*issuer
+	eks             *EKVerifier
 	policy          *csr.Policy
 	authorizer      Authorizer
 	challengeSigner string
@@ -81,6 +86,7 @@ func NewVerifier(c *VerifierConfig) (*Verifier, error) {
 	v := &Verifier{
 		clusterIDs:      slices.Clone(c.ClusterIDs),
 		ring:            c.KeyRing,
+		eks:             c.EKs,
 		policy:          c.Policy,
 		authorizer:      c.Authorizer,
 		challengeSigner: c.ChallengeSigner,
@@ -116,8 +122,8 @@ func checkConfig(c *VerifierConfig) error {
 		return errors.New("ClusterIDs is empty")
 	case c.KeyRing == nil:
 		return errors.New("KeyRing is nil")
-	case len(c.Issuers) == 0:
-		return errors.New("Issuers is empty")
+	case len(c.Issuers) == 0 && c.EKs == nil:
+		return errors.New("neither Issuers nor EKs is given: no road is open")
 	case c.Policy == nil:
 		return errors.New("Policy is nil")
 	case c.Authorizer == nil:
@@ -157,7 +163,10 @@ const (
 // signer, elsewhere a [csr.Request] with the same fields.
 //
 // It checks the node policy for the target signer, the request's signature, the
-// AK's attributes and certificate, and membership as far as it is known. A
+// AK's attributes, the certificate of the AK or the trust in the EK, and membership as
+// far as it is known. On [RoadEK] the secret of the challenge is in a credential for
+// that EK and the AK's Name, made with parameters that follow from the kind of the EK
+// alone. A
 // refusal is an [*Error] or a [csr.Violations]; what could not be decided wraps
 // [csr.ErrRetry]. [csr.Decide] turns the error into a decision.
 func (v *Verifier) Challenge(ctx context.Context, request *csr.Request) ([]byte, error) {
@@ -177,7 +186,7 @@ func (v *Verifier) Challenge(ctx context.Context, request *csr.Request) ([]byte,
 	if err := v.checkRoadAndCluster(hello.Road, hello.ClusterID); err != nil {
 		return nil, err
 	}
-	node, err := readNode(hello.AKPublic, certificates)
+	node, err := readNode(hello.Road, hello.AKPublic, hello.EKPublic, certificates)
 	if err != nil {
 		return nil, err
 	}
@@ -188,13 +197,13 @@ func (v *Verifier) Challenge(ctx context.Context, request *csr.Request) ([]byte,
 		return nil, err
 	}
 	r := v.startResult(StageHello, checked, hello.TargetSigner, node)
-	if err := v.trust(node, r, now); err != nil {
+	if err := v.trust(ctx, node, r, now); err != nil {
 		return nil, err
 	}
 	if err := v.authorize(ctx, r, request); err != nil {
 		return nil, err
 	}
-	return v.makeChallenge(r, request, hello.ClusterID, created, now)
+	return v.makeChallenge(r, node, v.expected(r, request, hello.ClusterID), created, now)
 }
 
 // checkHelloObject checks signer name and age, and returns the time of creation.
@@ -277,7 +286,10 @@ func statementTypes(b *AttestationBundle) string {
 }
 
 func (v *Verifier) checkRoadAndCluster(road Road, clusterID string) error {
-	if road != RoadAK {
+	if road == RoadAK && len(v.issuers) == 0 {
+		return &Error{Check: CheckBindingRoad, Got: road.String(), Want: RoadEK.String()}
+	}
+	if road == RoadEK && v.eks == nil {
 		return &Error{Check: CheckBindingRoad, Got: road.String(), Want: RoadAK.String()}
 	}
 	if !slices.Contains(v.clusterIDs, clusterID) {
@@ -286,13 +298,13 @@ func (v *Verifier) checkRoadAndCluster(road Road, clusterID string) error {
 	return nil
 }
 
-// makeChallenge binds everything that is known and draws the nonce.
-func (v *Verifier) makeChallenge(r *Result, request *csr.Request, clusterID string, created, now time.Time) ([]byte, error) {
+// makeChallenge adds key, nonce and times to what is known, and the secret. On road
+// EK the secret leaves here in the credential alone.
+func (v *Verifier) makeChallenge(r *Result, node *presentedNode, b *Binding, created, now time.Time) ([]byte, error) {
 	key, err := v.ring.newest(now)
 	if err != nil {
 		return nil, err
 	}
-	b := v.expected(r, request, clusterID)
 	b.KeyID = key.ID
 	_, _ = rand.Read(b.Nonce[:]) // never fails
 	b.IssuedAt = created.Unix()
@@ -301,7 +313,13 @@ func (v *Verifier) makeChallenge(r *Result, request *csr.Request, clusterID stri
 	if err != nil {
 		return nil, err
 	}
-	c := &Challenge{Binding: *b, Clear: challengeSecret(&key.Secret, der)}
+	c := &Challenge{Binding: *b}
+	secret := challengeSecret(&key.Secret, der)
+	if r.Road == RoadAK {
+		c.Clear = secret
+	} else if c.Credential, err = makeCredential(rand.Reader, node.ek.key, b.AKName, secret); err != nil {
+		return nil, err
+	}
 	return c.Marshal()
 }
 
@@ -316,6 +334,9 @@ func (v *Verifier) expected(r *Result, request *csr.Request, clusterID string) *
 		MachineKey:  r.MachineKey,
 		RequestHash: r.RequestHash,
 	}
+	if r.Road == RoadEK {
+		b.AKName = r.AKPublic.Name()
+	}
 	if s := request.Spec.ExpirationSeconds; s != nil {
 		b.ExpirationSeconds = *s
 	}
@@ -325,7 +346,7 @@ func (v *Verifier) expected(r *Result, request *csr.Request, clusterID string) *
 func (v *Verifier) startResult(stage Stage, checked *csr.Checked, signerName string, node *presentedNode) *Result {
 	return &Result{
 		Stage:             stage,
-		Road:              RoadAK,
+		Road:              node.road,
 		MachineKey:        node.machineKey,
 		NodeName:          checked.NodeName(),
 		SignerName:        signerName,

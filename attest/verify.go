@@ -54,7 +54,8 @@ const (
 // ones first, and the first that fails is the error: size and encoding, node
 // policy, the rebuilt binding, its times and key, the statement and its
 // qualifying data, the request's own signature, the AK's signature over the
-// statement, the AK certificate under its issuer's profile, membership.
+// statement, the AK certificate under its issuer's profile or the EK ([EKVerifier]),
+// membership.
 //
 // A refusal is an [*Error] or a [csr.Violations]; what could not be decided
 // wraps [csr.ErrRetry]. [csr.Decide] turns the error into a decision. The
@@ -76,7 +77,7 @@ func (v *Verifier) Verify(ctx context.Context, request *csr.Request) (*Result, e
 	if err != nil {
 		return nil, err
 	}
-	node, err := readNode(a.proof.AKPublic, a.certificates)
+	node, err := readNode(a.binding.Road, a.proof.AKPublic, a.proof.EKPublic, a.certificates)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +88,7 @@ func (v *Verifier) Verify(ctx context.Context, request *csr.Request) (*Result, e
 	if err := v.checkStatement(a, r, node, now); err != nil {
 		return nil, err
 	}
-	if err := v.trust(node, r, now); err != nil {
+	if err := v.trust(ctx, node, r, now); err != nil {
 		return nil, err
 	}
 	if err := checkProfileOfStatement(r); err != nil {
@@ -228,10 +229,10 @@ func (v *Verifier) checkStatement(a *answer, r *Result, node *presentedNode, now
 	secret := challengeSecret(&key.Secret, a.proof.Binding)
 	in := certifyInput{
 		ak:             node.akPublic,
-		akKey:          node.leaf.PublicKey,
+		akKey:          node.akKey,
 		key:            r.checked.PKCS10().CSR.PublicKey,
 		qualifyingData: qualifyingData(secret, labelCertify, a.proof.Binding),
-		policy:         statementPolicy{allowSHA1Signature: v.allowSHA1, requireTPMResident: v.requireResident},
+		policy:         statementPolicy{allowSHA1Signature: v.allowSHA1 && node.road == RoadAK, requireTPMResident: v.requireResident},
 	}
 	if err := in.parse(a.certify, nil); err != nil {
 		return err
@@ -254,8 +255,13 @@ func (v *Verifier) checkStatement(a *answer, r *Result, node *presentedNode, now
 const CheckAKParent Check = "ak-parent"
 
 // checkProfileOfStatement asks the profile of the very issuer that certified the
-// AK. The statement's checks asked only whether any issuer admits SHA-1.
+// AK. The statement's checks asked only whether any issuer admits SHA-1. On road EK
+// there is none to ask: SHA-1 was refused, and the credential names the AK wherever in
+// the TPM it is.
 func checkProfileOfStatement(r *Result) error {
+	if r.Road == RoadEK {
+		return nil
+	}
 	if r.SignatureHash == crypto.SHA1 && !r.profile.InsecureAllowSHA1Signature {
 		return &Error{Check: CheckSignatureHash, Got: "SHA1", Want: "SHA256, SHA384 or SHA512, by profile " + r.Profile}
 	}

@@ -234,7 +234,7 @@ func resetCount(t *testing.T, tpm *tpmsim.TPM) uint32 {
 func TestOptionsRefused(t *testing.T) {
 	tests := map[string]*tpmsim.Options{
 		"long seed":          {Seed: make([]byte, 1025)},
-		"EK without a place": {EKs: []tpmsim.Algorithm{tpmsim.P384}},
+		"EK without a place": {EKs: []tpmsim.Algorithm{tpmsim.RSA2048PSS}},
 		"EK twice":           {EKs: []tpmsim.Algorithm{tpmsim.P256, tpmsim.P256}},
 		"unknown AK":         {AKs: []tpmsim.AK{{Algorithm: 99}}},
 		"AK index twice":     {AKs: []tpmsim.AK{{}, {Algorithm: tpmsim.RSA2048PSS}}},

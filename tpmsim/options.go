@@ -15,6 +15,8 @@ import (
 const (
 	EKCertificateIndexRSA2048 tpm2.TPMHandle = 0x01c00002 // TCG EK Credential Profile 2.6, section 2.2.2
 	EKCertificateIndexP256    tpm2.TPMHandle = 0x01c0000a // same
+	EKCertificateIndexP384    tpm2.TPMHandle = 0x01c00016 // same, high range
+	EKCertificateIndexRSA3072 tpm2.TPMHandle = 0x01c0001c // same, high range
 	AKCertificateIndexRSA     tpm2.TPMHandle = 0x01c10000 // Google Compute Engine
 	AKTemplateIndexRSA        tpm2.TPMHandle = 0x01c10001 // same
 	AKCertificateIndexECC     tpm2.TPMHandle = 0x01c10002 // same
@@ -25,6 +27,8 @@ const (
 const (
 	EKHandleRSA2048 tpm2.TPMHandle = 0x81010001
 	EKHandleP256    tpm2.TPMHandle = 0x81010002
+	EKHandleP384    tpm2.TPMHandle = 0x81010016 // where swtpm_setup puts it
+	EKHandleRSA3072 tpm2.TPMHandle = 0x8101001c // same
 )
 
 // Options say what TPM is wanted. A nil *Options, and each zero field, is a sensible
@@ -42,12 +46,14 @@ type Options struct {
 	// CA issues the certificates. nil: a new one.
 	CA *CA
 
-	// EKs are the EKs to certify: RSA2048 and P256 are possible. nil: both; empty
-	// but not nil: none.
+	// EKs are the EKs to certify: RSA2048 and P256 from the templates of the low
+	// range (L-1, L-2), P384 and RSA3072 from those of the high one (H-3, H-6).
+	// RSA3072 takes swtpm: the simulator has no such keys. nil: RSA2048 and P256;
+	// empty but not nil: none.
 	EKs []Algorithm
 
-	// PersistEKs also makes the EKs persistent, at EKHandleRSA2048 and EKHandleP256,
-	// as many makers and operating systems do.
+	// PersistEKs also makes the EKs persistent, at EKHandleRSA2048 and so on, as many
+	// makers and operating systems do.
 	PersistEKs bool
 
 	// AKs are the AKs whose templates and certificates go to NV. nil: one, RSA2048;
@@ -123,7 +129,7 @@ func (o *Options) withDefaults() (*Options, error) {
 		c.EKs = []Algorithm{RSA2048, P256}
 	}
 	for i, a := range c.EKs {
-		if a != RSA2048 && a != P256 {
+		if ekPlaces[a] == (ekPlace{}) {
 			return nil, fmt.Errorf("%w: no EK of algorithm %v", ErrOptions, a)
 		}
 		if slices.Contains(c.EKs[:i], a) {

@@ -31,7 +31,10 @@ func provision(dev device, tcti string, o *Options) (_ *TPM, err error) {
 			return nil, err
 		}
 	}
-	used := map[tpm2.TPMHandle]bool{EKCertificateIndexRSA2048: true, EKCertificateIndexP256: true}
+	used := map[tpm2.TPMHandle]bool{}
+	for _, place := range ekPlaces {
+		used[place.index] = true
+	}
 	for i := range o.AKs {
 		if err := o.AKs[i].claim(used); err != nil {
 			return nil, err
@@ -48,21 +51,18 @@ func (t *TPM) provisionEK(a Algorithm, persist bool) error {
 	if err != nil {
 		return err
 	}
-	index, handle := EKCertificateIndexRSA2048, EKHandleRSA2048
-	if a == P256 {
-		index, handle = EKCertificateIndexP256, EKHandleP256
-	}
+	place := ekPlaces[a]
 	if !persist {
-		handle = 0
+		place.handle = 0
 	}
-	k, err := t.primary(a, template, handle)
+	k, err := t.primary(a, template, place.handle)
 	if err != nil {
 		return err
 	}
 	if k.certificate, err = t.ca.IssueEK(k.public, nil); err != nil {
 		return err
 	}
-	if err := t.WriteNV(index, k.certificate.Raw); err != nil {
+	if err := t.WriteNV(place.index, k.certificate.Raw); err != nil {
 		return err
 	}
 	t.eks = append(t.eks, k)

@@ -65,44 +65,6 @@ func eccParameters(t *tpm2.TPMTPublic, curve tpm2.TPMECCCurve, hash tpm2.TPMAlgI
 	t.Unique = tpm2.NewTPMUPublicID(tpm2.TPMAlgECC, &tpm2.TPMSECCPoint{})
 }
 
-// ekPolicyA is the digest of TPM2_PolicySecret(TPM_RH_ENDORSEMENT), the policy of
-// every EK of the low range (TCG EK Credential Profile 2.6, annex B.3).
-const ekPolicyA = "\x83\x71\x97\x67\x44\x84\xb3\xf8\x1a\x90\xcc\x8d\x46\xa5\xd7\x24" +
-	"\xfd\x52\xd7\x6e\x06\x52\x0b\x64\xf2\xa1\xda\x1b\x33\x14\x69\xaa"
-
-// ekTemplate returns template L-1 (RSA2048) or L-2 (P256) of the EK Credential
-// Profile, annex B.3: attributes 0x300b2, AES-128-CFB, a unique field of zeros.
-func ekTemplate(a Algorithm) (*tpm2.TPMTPublic, error) {
-	t := &tpm2.TPMTPublic{
-		NameAlg: tpm2.TPMAlgSHA256,
-		ObjectAttributes: tpm2.TPMAObject{
-			FixedTPM:            true,
-			FixedParent:         true,
-			SensitiveDataOrigin: true,
-			AdminWithPolicy:     true,
-			Restricted:          true,
-			Decrypt:             true,
-		},
-		AuthPolicy: tpm2.TPM2BDigest{Buffer: []byte(ekPolicyA)},
-	}
-	aes := tpm2.TPMTSymDefObject{
-		Algorithm: tpm2.TPMAlgAES,
-		KeyBits:   tpm2.NewTPMUSymKeyBits(tpm2.TPMAlgAES, tpm2.TPMKeyBits(128)),
-		Mode:      tpm2.NewTPMUSymMode(tpm2.TPMAlgAES, tpm2.TPMAlgCFB),
-	}
-	switch a {
-	case RSA2048:
-		t.Type = tpm2.TPMAlgRSA
-		t.Parameters = tpm2.NewTPMUPublicParms(tpm2.TPMAlgRSA, &tpm2.TPMSRSAParms{Symmetric: aes, KeyBits: 2048})
-	case P256:
-		t.Type = tpm2.TPMAlgECC
-		t.Parameters = tpm2.NewTPMUPublicParms(tpm2.TPMAlgECC, &tpm2.TPMSECCParms{Symmetric: aes, CurveID: tpm2.TPMECCNistP256})
-	default:
-		return nil, fmt.Errorf("%w: no EK of algorithm %v", ErrOptions, a)
-	}
-	return withUnique(t, nil)
-}
-
 // withUnique returns a copy of the template whose unique field is full-width: the
 // nonce, then zeros, in the RSA modulus or the X coordinate (EK Credential Profile,
 // section 2.2.2).

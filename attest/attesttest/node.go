@@ -6,6 +6,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -48,12 +49,23 @@ type NodeOptions struct {
 	// AK says where the attestation key comes from. The zero value is the RSA key
 	// of Google Compute Engine's NV indexes, with which tpmsim provisions its TPMs.
 	AK attest.AKSource
-	// Certificates are the AK's, DER, leaf first; nil means the one in NV and the
-	// CA's intermediate.
+	// Road is the one that the node goes; zero is attest.RoadAK.
+	Road attest.Road
+	// EK says where the endorsement key comes from, on attest.RoadEK. The zero value
+	// is attest.EKRSA2048(), with which tpmsim provisions its TPMs.
+	EK attest.EKOrigin
+	// BareEK has the node present the EK without a certificate; the control plane then
+	// has it on its list.
+	BareEK bool
+	// Certificates are those of the AK, on attest.RoadEK of the EK, DER, leaf first;
+	// nil means the one in NV and the CA's intermediate.
 	Certificates [][]byte
 	// Profile is that of the issuer of the AK certificate; the zero value means
 	// attest.ProfileTCG.
 	Profile attest.Profile
+	// EKProfile is that of the issuer of the EK certificate; the zero value means
+	// attest.EKProfileTCG.
+	EKProfile attest.EKProfile
 	// Key is the kubelet's TLS key in software; nil means a new P-256 key.
 	Key crypto.Signer
 	// TPMKey, if set, makes the TLS key in the TPM instead.
@@ -81,14 +93,17 @@ type Node struct {
 	Certified attest.Key
 	// Subject is what the node's messages are bound to; Subject.Request is the
 	// PKCS#10 request.
-	Subject attest.Subject
-	Purpose csr.Purpose
-	Profile attest.Profile
+	Subject   attest.Subject
+	Purpose   csr.Purpose
+	Road      attest.Road
+	Profile   attest.Profile
+	EKProfile attest.EKProfile
 	// Username and Groups are the requester's, as the API server would set them.
 	Username string
 	Groups   []string
 
 	ownsTPM  bool
+	bareEK   bool
 	resident *attest.TPMKey
 }
 
@@ -111,7 +126,8 @@ func NewNode(t testing.TB, opts *NodeOptions) *Node {
 // OpenNode returns a node for use outside tests; the caller closes it.
 func OpenNode(opts *NodeOptions) (*Node, error) {
 	o := withDefaults(opts)
-	n := &Node{TPM: o.TPM, Name: o.Name, ProviderID: o.ProviderID, Key: o.Key, Purpose: o.Purpose, Profile: o.Profile,
+	n := &Node{TPM: o.TPM, Name: o.Name, ProviderID: o.ProviderID, Key: o.Key, Purpose: o.Purpose,
+		Road: o.Road, bareEK: o.BareEK, Profile: o.Profile, EKProfile: o.EKProfile,
 		Username: "system:bootstrap:" + TokenID, Groups: []string{"system:bootstrappers", "system:authenticated"}}
 	if n.TPM == nil {
 		tpm, err := tpmsim.Open(o.TPMOptions)
@@ -147,8 +163,17 @@ func withDefaults(opts *NodeOptions) NodeOptions {
 	if o.Profile.Name == "" {
 		o.Profile = attest.ProfileTCG()
 	}
+	if o.EKProfile.Name == "" {
+		o.EKProfile = attest.EKProfileTCG()
+	}
 	if (o.AK == attest.AKSource{}) {
 		o.AK = attest.GCERSA()
+	}
+	if (o.EK == attest.EKOrigin{}) {
+		o.EK = attest.EKRSA2048()
+	}
+	if o.BareEK {
+		o.EK.CertificateIndex = 0
 	}
 	return o
 }
@@ -159,8 +184,12 @@ func (n *Node) prepare(o *NodeOptions) (err error) {
 		return err
 	}
 	options := &attest.AttesterOptions{Certificates: o.Certificates}
+	above := n.TPM.CA().AKIntermediate()
+	if o.Road == attest.RoadEK {
+		options.EK, above = &o.EK, n.TPM.CA().EKIntermediate()
+	}
 	if len(o.Certificates) == 0 {
-		options.Intermediates = [][]byte{n.TPM.CA().AKIntermediate().Raw}
+		options.Intermediates = [][]byte{above.Raw}
 	}
 	if n.Attester, err = attest.NewAttester(n.Shared, o.AK, options); err != nil {
 		return err
@@ -207,7 +236,7 @@ func (n *Node) Close() error {
 	return errors.Join(errs...)
 }
 
-// Roots are the roots of the issuer of the node's AK certificate.
+// Roots are the roots of the issuer of the node's AK and EK certificates.
 func (n *Node) Roots() []*x509.Certificate { return []*x509.Certificate{n.TPM.CA().Root()} }
 
 // Hello returns the request object with the node's hello, created at the given
@@ -253,8 +282,8 @@ func (n *Node) Object(bundle *csr.Bundle, signerName string, created time.Time) 
 	return r, nil
 }
 
-// identity is the machine's identity as the profile finds it in the AK
-// certificate.
+// identity is the machine's identity, as the profile finds it in the AK certificate,
+// or the EK's.
 func (n *Node) identity() (attest.Identity, error) {
 	bundle, err := n.Attester.Hello(context.Background(), &n.Subject)
 	if err != nil {
@@ -263,6 +292,9 @@ func (n *Node) identity() (attest.Identity, error) {
 	evidence, err := attest.ParseAttestationBundle(bundle.Data)
 	if err != nil {
 		return "", err
+	}
+	if n.Road == attest.RoadEK {
+		return ekIdentity(evidence)
 	}
 	leaf, err := x509.ParseCertificate(evidence.Certificates[0])
 	if err != nil {
@@ -274,6 +306,22 @@ func (n *Node) identity() (attest.Identity, error) {
 		}
 	}
 	return "", errors.New("attesttest: the AK certificate names no machine")
+}
+
+// ekIdentity is the identity of the EK in a hello.
+func ekIdentity(evidence *attest.AttestationBundle) (attest.Identity, error) {
+	if len(evidence.Certificates) != 0 {
+		ek, err := attest.ParseEKCertificate(evidence.Certificates[0], attest.AnyEKEncoding())
+		if err != nil {
+			return "", err
+		}
+		return ek.Identity(), nil
+	}
+	hello, err := attest.ParseHello(evidence.Statements[0].Stmt)
+	if err != nil {
+		return "", err
+	}
+	return attest.Identity(fmt.Sprintf("ek:sha256:%x", sha256.Sum256(hello.EKPublic))), nil
 }
 
 // subjectAltNames are the SANs of the node's request, which the inventory of a

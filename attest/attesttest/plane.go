@@ -42,8 +42,9 @@ type member struct {
 }
 
 // NewControlPlane returns a control plane that trusts the issuers of the given
-// nodes' AK certificates, each under the node's Profile, and admits these nodes,
-// each as the machine that its AK certificate names.
+// nodes' AK or EK certificates, each under the node's Profile or EKProfile, and EKs
+// that come without one; and admits these nodes, each as the machine that its AK
+// certificate names or its EK is. It opens the roads that these nodes go.
 func NewControlPlane(t testing.TB, nodes ...*Node) *ControlPlane {
 	t.Helper()
 	c, err := OpenControlPlane(nodes...)
@@ -71,9 +72,22 @@ func OpenControlPlane(nodes ...*Node) (*ControlPlane, error) {
 		Authorizer: attest.AuthorizerFunc(c.authorize),
 		Now:        c.Now,
 	}
+	var eks attest.EKVerifierConfig
 	for _, n := range nodes {
-		c.Config.Issuers = append(c.Config.Issuers, attest.Issuer{Roots: n.Roots(), Profile: n.Profile})
 		if err := c.Admit(n); err != nil {
+			return nil, err
+		}
+		if n.Road == attest.RoadAK {
+			c.Config.Issuers = append(c.Config.Issuers, attest.Issuer{Roots: n.Roots(), Profile: n.Profile})
+			continue
+		}
+		eks.Issuers = append(eks.Issuers, attest.EKIssuer{Roots: n.Roots(), Profile: n.EKProfile})
+		if n.bareEK {
+			eks.Allowed = append(eks.Allowed, c.known[n.Name].machine)
+		}
+	}
+	if len(eks.Issuers) != 0 {
+		if c.Config.EKs, err = attest.NewEKVerifier(&eks); err != nil {
 			return nil, err
 		}
 	}
@@ -126,7 +140,7 @@ func (c *ControlPlane) Advance(d time.Duration) {
 }
 
 // Admit makes a node known: its name, its provider ID and the identity of its
-// machine. It reads the AK certificate out of a hello. For a node that is known
+// machine. It reads the certificate, or the EK, out of a hello. For a node that is known
 // already it replaces what was known.
 func (c *ControlPlane) Admit(n *Node) error {
 	identity, err := n.identity()
