@@ -71,8 +71,11 @@ const (
 	RuleNoChallenge Rule = "no-challenge"
 )
 
-// check holds a provider's result against the request that it was asked about.
-func (a *Attested) check(r *Request) error {
+// Check holds a provider's result against the request that it was asked about: it is
+// whole, checked and verified are of one request, and that is the one in r, with its
+// signer, requester and UID. [Providers.Verify] does this. The error is a [*Violation]
+// of [RuleProviderResult].
+func (a *Attested) Check(r *Request) error {
 	refuse := func(got, want string) error {
 		return &Violation{Rule: RuleProviderResult, Got: got, Want: want}
 	}

@@ -172,7 +172,7 @@ func (p *Providers) Verify(ctx context.Context, request *Request) (*Accepted, er
 	if err != nil {
 		return nil, err
 	}
-	if err := attested.check(request); err != nil {
+	if err := attested.Check(request); err != nil {
 		return nil, err
 	}
 	if err := attested.Checked.CheckSignature(); err != nil {

@@ -1,0 +1,219 @@
+package attesttest
+
+import (
+	"crypto/ecdsa"
+	"crypto/sha256"
+	"errors"
+	"time"
+
+	"github.com/google/go-tpm/tpm2"
+	"golang.org/x/crypto/cryptobyte"
+	"golang.org/x/crypto/cryptobyte/asn1"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/oid"
+)
+
+// forgery is an answer before it is put together: a good one, until an attack
+// changes one thing of it.
+type forgery struct {
+	world     *World
+	machine   *machine
+	applicant *Applicant
+
+	binding *attest.Binding
+	secret  []byte // S; nil derives it from the binding with the world's own key
+	ring    *attest.RingKey
+
+	attest    *attest.Attestation
+	public    *attest.Public // of the certified key
+	akPublic  []byte
+	chain     [][]byte
+	hash      tpm2.TPMAlgID                     // of the signature
+	patch     func(attest []byte) []byte        // before signing
+	signature func(*attest.Signature)           // after signing
+	after     func(*attest.CertifyEvidence)     // last
+	echo      func(binding []byte) []byte       // the binding in the proof
+	pem       func(pem []byte) []byte           // the whole bundle
+	wrap      func(*csr.Bundle)                 // before it is encoded
+	evidence  func(b *attest.AttestationBundle) // before it is marshalled
+}
+
+// errForgery says that an attack could not be made.
+var errForgery = errors.New("attesttest: an attack could not be made")
+
+// forge makes a good answer of a machine, as if the challenge had been given half a
+// minute ago. what changes applicant or binding; everything that follows from them is
+// made afterwards, with the right challenge key: as far as cryptography can tell the
+// control plane itself gave this challenge.
+func (w *World) forge(a *Applicant, what func(*forgery)) (*forgery, error) {
+	f := &forgery{world: w, machine: w.machines[a.Machine], applicant: a, ring: &w.ring}
+	hash, err := infoHash(a.Request)
+	if err != nil {
+		return nil, err
+	}
+	spki, err := csr.SPKIHash(f.machine.key.Public())
+	if err != nil {
+		return nil, errors.Join(errForgery, err)
+	}
+	issued := a.Object.Metadata.CreationTimestamp.Add(-30 * time.Second)
+	f.binding = &attest.Binding{Road: attest.RoadAK, IssuedAt: issued.Unix(), NotAfter: issued.Add(attest.DefaultWindow).Unix(),
+		ClusterID: ClusterID, SignerName: a.Object.Spec.SignerName, Requester: a.Object.Spec.Username, MachineKey: spki, RequestHash: hash}
+	if s := a.Object.Spec.ExpirationSeconds; s != nil {
+		f.binding.ExpirationSeconds = *s
+	}
+	f.binding.Nonce = [attest.NonceSize]byte{1, 2, 3}
+	if what != nil {
+		what(f)
+	}
+	f.binding.KeyID = f.ring.ID
+	return f, f.prepare()
+}
+
+// infoHash is the SHA-256 of the CertificationRequestInfo, of requests too that
+// package csr refuses.
+func infoHash(request []byte) ([sha256.Size]byte, error) {
+	var body, info cryptobyte.String
+	s := cryptobyte.String(request)
+	if !s.ReadASN1(&body, asn1.SEQUENCE) || !body.ReadASN1Element(&info, asn1.SEQUENCE) {
+		return [sha256.Size]byte{}, errForgery
+	}
+	return sha256.Sum256(info), nil
+}
+
+// prepare fills in what follows from machine, applicant and binding.
+func (f *forgery) prepare() error {
+	b, err := f.binding.Marshal()
+	if err != nil {
+		return errors.Join(errForgery, err)
+	}
+	if f.secret == nil {
+		f.secret = derive(f.ring.Secret[:], labelSecret, b)
+	}
+	f.akPublic, f.chain, f.hash = f.machine.public.Raw, f.machine.chain, tpm2.TPMAlgSHA256
+	f.attest = &attest.Attestation{
+		Type:            tpm2.TPMSTAttestCertify,
+		QualifiedSigner: attest.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, f.machine.public.Name()),
+		ExtraData:       derive(f.secret, labelCertify, b), Clock: 600000, ResetCount: 1, Safe: true, FirmwareVersion: 0x2019102300163636,
+	}
+	key, ok := f.applicant.Key.Public().(*ecdsa.PublicKey)
+	if !ok {
+		return errForgery
+	}
+	resident, err := publicArea(key, residentAttributes, noScheme)
+	if err != nil {
+		return errors.Join(errForgery, err)
+	}
+	f.certify(resident)
+	return nil
+}
+
+// certify makes the statement name a key under some parent.
+func (f *forgery) certify(public *attest.Public) {
+	f.public = public
+	parent := attest.QualifiedNameOfPrimary(tpm2.TPMRHOwner, f.machine.public.Name()) // any will do
+	f.attest.Certified = &attest.CertifyInfo{Name: public.Name(), QualifiedName: attest.QualifiedName(parent, public.Name())}
+}
+
+// certifyAs is certify with the applicant's key under other attributes; external
+// makes it a key that was loaded from outside.
+func (f *forgery) certifyAs(attributes attest.Attributes, external bool) {
+	public, err := publicArea(f.applicant.Key.Public().(*ecdsa.PublicKey), attributes, noScheme)
+	if err != nil {
+		return // prepare has done the same with this key
+	}
+	f.certify(public)
+	if external {
+		f.attest.Certified.QualifiedName = public.Name()
+	}
+}
+
+// changeAK changes the public area of the AK, and everything that follows from it.
+func (f *forgery) changeAK(change func(*attest.Public)) {
+	again := *f.machine.public
+	change(&again)
+	public, err := reparsed(&again)
+	if err != nil {
+		f.akPublic = nil
+		return
+	}
+	f.akPublic = public.Raw
+	f.attest.QualifiedSigner = attest.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, public.Name())
+}
+
+// bundle puts the answer together.
+func (f *forgery) bundle() (*csr.Bundle, error) {
+	raw, err := f.attest.Marshal()
+	if err != nil {
+		return nil, errors.Join(errForgery, err)
+	}
+	if f.patch != nil {
+		raw = f.patch(raw)
+	}
+	v, err := f.machine.sign(f.hash, raw)
+	if err != nil {
+		return nil, errors.Join(errForgery, err)
+	}
+	if f.signature != nil {
+		f.signature(v)
+	}
+	sig, err := v.Marshal()
+	if err != nil {
+		return nil, errors.Join(errForgery, err)
+	}
+	e := &attest.CertifyEvidence{Attest: raw, Signature: sig, Public: f.public.Raw}
+	if f.after != nil {
+		f.after(e)
+	}
+	stmt, err := attest.MarshalTCGAttestCertify(e)
+	if err != nil {
+		return nil, errors.Join(errForgery, err)
+	}
+	echo, err := f.binding.Marshal()
+	if err != nil {
+		return nil, errors.Join(errForgery, err)
+	}
+	if f.echo != nil {
+		echo = f.echo(echo)
+	}
+	proof, err := (&attest.Proof{Binding: echo, AKPublic: f.akPublic}).Marshal()
+	if err != nil {
+		return nil, errors.Join(errForgery, err)
+	}
+	b := &attest.AttestationBundle{Certificates: f.chain, Statements: []attest.AttestationStatement{
+		{Type: oid.TCGAttestTPMCertify, Stmt: stmt}, {Type: oid.NodeAttestProof, Stmt: proof}}}
+	if f.evidence != nil {
+		f.evidence(b)
+	}
+	data, err := b.Marshal()
+	if err != nil {
+		return nil, errors.Join(errForgery, err)
+	}
+	return &csr.Bundle{Request: f.applicant.Request, Provider: attest.Provider, Data: data}, nil
+}
+
+// object is the request object of the answer.
+func (f *forgery) object() (*csr.Request, error) {
+	bundle, err := f.bundle()
+	if err != nil {
+		return nil, err
+	}
+	return file(f.applicant, bundle, f.wrap, f.pem)
+}
+
+// file puts a bundle into the applicant's object.
+func file(a *Applicant, bundle *csr.Bundle, wrap func(*csr.Bundle), pem func([]byte) []byte) (*csr.Request, error) {
+	if wrap != nil {
+		wrap(bundle)
+	}
+	object := a.Object
+	var err error
+	if object.Spec.Request, err = bundle.Encode(); err != nil {
+		return nil, errors.Join(errForgery, err)
+	}
+	if pem != nil {
+		object.Spec.Request = pem(object.Spec.Request)
+	}
+	return &object, nil
+}

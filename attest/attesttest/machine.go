@@ -1,0 +1,180 @@
+package attesttest
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha1"
+	"crypto/sha256"
+	"crypto/sha512"
+	"encoding/base64"
+	"errors"
+
+	"github.com/google/go-tpm/tpm2"
+	"golang.org/x/crypto/cryptobyte"
+	"golang.org/x/crypto/cryptobyte/asn1"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/tpmsim"
+)
+
+// machine is a machine of a world. Its attestation key is in software, so that it
+// can sign what no TPM would; the issuer of AK certificates does not know.
+type machine struct {
+	key    *ecdsa.PrivateKey
+	public *attest.Public
+	chain  [][]byte
+}
+
+// machineType is the type of the OtherName that names a machine, 2.999.1.
+const machineType = oid.OID("\x88\x37\x01")
+
+func machineName(name string) *tpmsim.OtherName {
+	return &tpmsim.OtherName{Type: machineType, Value: append([]byte{0x0c, byte(len(name))}, name...)}
+}
+
+func identityOf(name string) attest.Identity {
+	return attest.Identity("othername:" + machineType.String() + ":" + base64.RawURLEncoding.EncodeToString(machineName(name).Value))
+}
+
+func (w *World) newMachine(name string, issuer *tpmsim.CA) (*machine, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	m := &machine{key: key}
+	if m.public, err = publicArea(&key.PublicKey, akAttributes, attest.KeyScheme{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA256}); err != nil {
+		return nil, err
+	}
+	m.chain, err = certify(issuer, &key.PublicKey, &tpmsim.AKCertificateOptions{OtherName: machineName(name)})
+	return m, err
+}
+
+func certify(issuer *tpmsim.CA, key crypto.PublicKey, o *tpmsim.AKCertificateOptions) ([][]byte, error) {
+	leaf, err := issuer.IssueAK(key, o)
+	if err != nil {
+		return nil, err
+	}
+	return [][]byte{leaf.Raw, issuer.AKIntermediate().Raw}, nil
+}
+
+// The attributes of attestation keys, of keys made in a TPM, and of software keys
+// that were loaded to be certified.
+const (
+	akAttributes = attest.AttributeFixedTPM | attest.AttributeFixedParent | attest.AttributeSensitiveDataOrigin |
+		attest.AttributeUserWithAuth | attest.AttributeRestricted | attest.AttributeSign
+	residentAttributes = attest.AttributeFixedTPM | attest.AttributeFixedParent | attest.AttributeSensitiveDataOrigin |
+		attest.AttributeUserWithAuth | attest.AttributeSign
+	softwareAttributes = attest.AttributeUserWithAuth | attest.AttributeSign
+)
+
+var noScheme = attest.KeyScheme{Alg: tpm2.TPMAlgNull}
+
+// publicArea is the public area of a P-256 key, parsed, so with Raw set.
+func publicArea(key *ecdsa.PublicKey, attributes attest.Attributes, scheme attest.KeyScheme) (*attest.Public, error) {
+	point, err := key.Bytes()
+	if err != nil {
+		return nil, err
+	}
+	half := len(point) / 2
+	return reparsed(&attest.Public{Type: tpm2.TPMAlgECC, NameAlg: tpm2.TPMAlgSHA256, Attributes: attributes, Scheme: scheme,
+		Symmetric: attest.SymmetricScheme{Alg: tpm2.TPMAlgNull}, KDF: noScheme, Curve: tpm2.TPMECCNistP256,
+		X: point[1 : 1+half], Y: point[1+half:]})
+}
+
+func reparsed(p *attest.Public) (*attest.Public, error) {
+	raw, err := p.Marshal()
+	if err != nil {
+		return nil, err
+	}
+	return attest.ParsePublic(raw)
+}
+
+// sign makes an ECDSA signature with a hash of the caller's choice.
+func (m *machine) sign(hash tpm2.TPMAlgID, message []byte) (*attest.Signature, error) {
+	var digest []byte
+	switch hash {
+	case tpm2.TPMAlgSHA1:
+		sum := sha1.Sum(message)
+		digest = sum[:]
+	case tpm2.TPMAlgSHA384:
+		sum := sha512.Sum384(message)
+		digest = sum[:]
+	default:
+		sum := sha256.Sum256(message)
+		digest = sum[:]
+	}
+	der, err := ecdsa.SignASN1(rand.Reader, m.key, digest)
+	if err != nil {
+		return nil, err
+	}
+	v := &attest.Signature{Alg: tpm2.TPMAlgECDSA, Hash: hash}
+	var body cryptobyte.String
+	s := cryptobyte.String(der)
+	if !s.ReadASN1(&body, asn1.SEQUENCE) || !body.ReadASN1Integer(&v.R) || !body.ReadASN1Integer(&v.S) {
+		return nil, errors.New("attesttest: no ECDSA signature in DER")
+	}
+	return v, nil
+}
+
+// The labels under which challenge secrets and qualifying data are derived.
+const (
+	labelSecret  = "nodeattest/tpm/v1 secret\x00"
+	labelCertify = "nodeattest/tpm/v1 certify\x00"
+)
+
+func derive(key []byte, label string, binding []byte) []byte {
+	h := hmac.New(sha256.New, key)
+	h.Write([]byte(label))
+	h.Write(binding)
+	return h.Sum(nil)
+}
+
+// proveTPM is the honest machine of package attest: hello, challenge, answer.
+func (w *World) proveTPM(ctx context.Context, provider csr.Provider, a *Applicant) (*csr.Bundle, error) {
+	challenger, ok := provider.(csr.Challenger)
+	if !ok {
+		return nil, errors.New("attesttest: the provider is no csr.Challenger, and WorldOptions.Prove is not set")
+	}
+	m := w.machines[a.Machine]
+	stmt, err := (&attest.Hello{Road: attest.RoadAK, ClusterID: ClusterID, TargetSigner: a.Object.Spec.SignerName, AKPublic: m.public.Raw}).Marshal()
+	if err != nil {
+		return nil, err
+	}
+	hello := a.Object
+	hello.Spec.SignerName = w.Config.ChallengeSigner
+	bundle, err := bundleOf(a.Request, m.chain, attest.AttestationStatement{Type: oid.NodeAttestHello, Stmt: stmt})
+	if err != nil {
+		return nil, err
+	}
+	if hello.Spec.Request, err = bundle.Encode(); err != nil {
+		return nil, err
+	}
+	der, err := challenger.Challenge(ctx, &hello)
+	if err != nil {
+		return nil, err
+	}
+	c, err := attest.ParseChallenge(der)
+	if err != nil {
+		return nil, err
+	}
+	f := &forgery{world: w, machine: m, applicant: a, binding: &c.Binding, secret: c.Clear}
+	if err := f.prepare(); err != nil {
+		return nil, err
+	}
+	return f.bundle()
+}
+
+// bundleOf puts evidence behind a request.
+func bundleOf(request []byte, chain [][]byte, statements ...attest.AttestationStatement) (*csr.Bundle, error) {
+	data, err := (&attest.AttestationBundle{Statements: statements, Certificates: chain}).Marshal()
+	if err != nil {
+		return nil, err
+	}
+	return &csr.Bundle{Request: request, Provider: attest.Provider, Data: data}, nil
+}

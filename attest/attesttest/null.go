@@ -1,0 +1,48 @@
+package attesttest
+
+import (
+	"context"
+
+	"github.com/nodeattest/nodeattest/csr"
+)
+
+// InsecureNull makes the proposal's null attestor (Cluster API kubelet
+// authentication, "New Components"), the provider that stamps everything: it holds
+// requests against a policy and reads no evidence. It vouches for whatever a request
+// asks for. It is here, and not beside the other providers, because it is for tests
+// of what stands around a provider; see csr.NewInsecureProvider for clusters in which
+// machines can prove nothing.
+func InsecureNull(policy *csr.Policy) csr.Provider { return null{policy} }
+
+type null struct{ policy *csr.Policy }
+
+func (n null) stamp(ctx context.Context, request *csr.Request) (*csr.Attested, error) {
+	checked, err := n.policy.Check(ctx, request)
+	if err != nil {
+		return nil, err
+	}
+	return &csr.Attested{Checked: checked, Verified: &csr.Verified{
+		RequestHash: checked.PKCS10().InfoHash,
+		NodeName:    checked.NodeName(),
+		SignerName:  checked.SignerName(),
+		ProviderID:  checked.ClaimedProviderID(),
+		DNSNames:    checked.DNSNames(),
+		IPAddresses: checked.IPAddresses(),
+		Machine:     "null:" + checked.NodeName(),
+	}}, nil
+}
+
+// VerifyClientAttestationData verifies nothing.
+func (n null) VerifyClientAttestationData(ctx context.Context, request *csr.Request) (*csr.Attested, error) {
+	return n.stamp(ctx, request)
+}
+
+// VerifyServingAttestationData verifies nothing.
+func (n null) VerifyServingAttestationData(ctx context.Context, request *csr.Request) (*csr.Attested, error) {
+	return n.stamp(ctx, request)
+}
+
+// MachineName is the name in the policy's inventory.
+func (null) MachineName(_ context.Context, attested *csr.Attested) (string, error) {
+	return attested.InventoryName()
+}

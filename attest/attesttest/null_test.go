@@ -1,0 +1,50 @@
+package attesttest_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/nodeattest/nodeattest/attest/attesttest"
+)
+
+// TestInsecureNull: every attack that only evidence could stop gets past the null
+// attestor, and nothing else does. An attack of these classes that it stops is none.
+func TestInsecureNull(t *testing.T) {
+	w := attesttest.NewWorld(t, &attesttest.WorldOptions{RequireTPMResident: true})
+	policy := []string{"node-unknown", "node-not-ready", "node-of-nobody-by-stranger"}
+	withEvidence := []string{"provider-version-unknown", "provider-version-annotated", "evidence-of-one-byte"}
+	honest := 0
+	for _, o := range attesttest.Try(context.Background(), attesttest.InsecureNull(w.Config.Policy), w) {
+		want := false
+		switch o.Class {
+		case attesttest.ClassBinding, attesttest.ClassStatement:
+			want = !slices.Contains(policy, o.Name)
+		case attesttest.ClassRequest:
+			want = slices.Contains(withEvidence, o.Name)
+		case "honest":
+			honest++
+			continue // it does not challenge, so no honest machine of package attest answers it
+		}
+		if (o.Fault != "") != want {
+			t.Errorf("%s: fault %q (%v), want one: %t", o.Name, o.Fault, o.Err, want)
+		}
+	}
+	if honest == 0 {
+		t.Error("no honest request")
+	}
+}
+
+func TestAttackNames(t *testing.T) {
+	w := attesttest.NewWorld(t, &attesttest.WorldOptions{RequireTPMResident: true})
+	seen := map[string]bool{}
+	for _, a := range attesttest.Attacks(w) {
+		if seen[a.Name] || a.Name == "" || a.Description == "" || a.Class == "" {
+			t.Errorf("%+v", a)
+		}
+		seen[a.Name] = true
+	}
+	if len(seen) < 100 {
+		t.Errorf("%d attacks", len(seen))
+	}
+}

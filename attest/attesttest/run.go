@@ -1,0 +1,199 @@
+package attesttest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/nodeattest/nodeattest/csr"
+)
+
+// The classes of attacks.
+const (
+	// ClassRequest: the request object, the PEM and the PKCS#10 request.
+	ClassRequest = "request"
+	// ClassBinding: good evidence for another request, machine, node, requester,
+	// lifetime, cluster, signer or time.
+	ClassBinding = "binding"
+	// ClassStatement: the TPM structures and the certificates that carry the proof.
+	// For TPM evidence only.
+	ClassStatement = "statement"
+	// ClassFailure: the control plane's own parts do not answer.
+	ClassFailure = "failure"
+	// classHonest is good requests, which must get in.
+	classHonest = "honest"
+)
+
+// Attack is one way in that a provider must not leave open. An honest request, which
+// it must let in, is one too, of class "honest".
+type Attack struct {
+	// Name says in a few words what was changed: lower case with hyphens, stable.
+	Name string
+	// Class is one of the constants.
+	Class string
+	// Description says what the attacker did, in one sentence.
+	Description string
+
+	make func(context.Context, *attempt) (*csr.Request, error)
+}
+
+func (a *Attack) honest() bool { return a.Class == classHonest }
+
+// Outcome is what became of one attack.
+type Outcome struct {
+	Attack
+	// Issued says that a certificate was issued for it.
+	Issued bool
+	// Err is the refusal; nil where there was none.
+	Err error
+	// Fault says what is wrong with the provider, in one sentence; "" where it did
+	// what it should.
+	Fault string
+}
+
+// attempt is one attack on one provider.
+type attempt struct {
+	*World
+	provider csr.Provider
+}
+
+// Run tries a provider in its world: honest requests must get in, and none of the
+// attacks may. "In" means a certificate: what the provider verified goes to [csr.CA]
+// as a signer would hand it on. Each attack is a subtest, class/name, and one that
+// gets in fails it under that name.
+//
+//	world := attesttest.NewWorld(t, nil)
+//	verifier, err := attest.NewVerifier(&world.Config)
+//	...
+//	attesttest.Run(t, provider, world)
+//
+// Besides, a provider must not panic, must not change the request, and must answer
+// with an error that csr.Decide takes for a refusal where the request is bad, and for
+// a retry where its own inventory does not answer.
+func Run(t *testing.T, provider csr.Provider, w *World) {
+	t.Helper()
+	for _, o := range Try(context.Background(), provider, w) {
+		t.Run(o.Class+"/"+o.Name, func(t *testing.T) {
+			if o.Fault != "" {
+				t.Errorf("%s: %s\n%s\nThe provider's error: %v", o.Name, o.Fault, o.Description, o.Err)
+			}
+		})
+	}
+}
+
+// Try does what [Run] does and reports it as values.
+func Try(ctx context.Context, provider csr.Provider, w *World) []Outcome {
+	attacks := Attacks(w)
+	outcomes := make([]Outcome, 0, len(attacks))
+	for i := range attacks {
+		outcomes = append(outcomes, w.try(ctx, provider, &attacks[i]))
+	}
+	return outcomes
+}
+
+// GotIn are the names of the attacks for which a provider is at fault, in their order.
+func GotIn(outcomes []Outcome) []string {
+	var names []string
+	for i := range outcomes {
+		if outcomes[i].Fault != "" {
+			names = append(names, outcomes[i].Name)
+		}
+	}
+	return names
+}
+
+// Attacks lists everything that is tried in a world.
+func Attacks(w *World) []Attack {
+	attacks := append(honestRequests(), objectAttacks()...)
+	attacks = append(attacks, requestAttacks()...)
+	attacks = append(attacks, pemAttacks()...)
+	attacks = append(attacks, servingAttacks()...)
+	attacks = append(attacks, evidenceAttacks()...)
+	attacks = append(attacks, machineAttacks()...)
+	if w.options.Prove == nil {
+		attacks = append(attacks, bindingAttacks()...)
+		attacks = append(attacks, timeAttacks()...)
+		attacks = append(attacks, structureAttacks()...)
+		attacks = append(attacks, certifiedKeyAttacks()...)
+		attacks = append(attacks, signatureAttacks()...)
+		attacks = append(attacks, keyAttacks()...)
+		attacks = append(attacks, certificateAttacks()...)
+		if w.options.RequireTPMResident {
+			attacks = append(attacks, residenceAttacks()...)
+		}
+	}
+	return append(attacks, failureAttacks()...)
+}
+
+// try makes one attack and says what is wrong with its outcome.
+func (w *World) try(ctx context.Context, provider csr.Provider, attack *Attack) (o Outcome) {
+	o.Attack = *attack
+	request, err := attack.make(ctx, &attempt{w, provider})
+	switch {
+	case errors.Is(err, errForgery):
+		o.Err, o.Fault = err, "the attack could not be made, which is a fault of the runner or of Prove"
+		return o
+	case err == nil:
+		w.setDown(attack.Class == ClassFailure)
+		err = w.issue(ctx, provider, request)
+		w.setDown(false)
+	}
+	o.Issued, o.Err = err == nil, err
+	var p *providerPanic
+	verdict := csr.Decide(err).Verdict
+	switch {
+	case errors.As(err, &p), errors.Is(err, errChanged):
+		o.Fault = err.Error()
+	case attack.honest() && err != nil:
+		o.Fault = "an honest request was refused"
+	case attack.honest():
+	case err == nil || errors.Is(err, csr.ErrOtherSigner): // this CA would not sign, another one would
+		o.Fault = "the attack got in"
+	case attack.Class == ClassFailure && verdict != csr.VerdictRetry:
+		o.Fault = "what could not be decided was refused for good"
+	case attack.Class != ClassFailure && verdict != csr.VerdictDeny:
+		o.Fault = "the refusal is none: csr.Decide would have the request tried again"
+	}
+	return o
+}
+
+// providerPanic is a panic of the provider.
+type providerPanic struct{ value any }
+
+func (e *providerPanic) Error() string { return fmt.Sprintf("the provider panicked: %v", e.value) }
+
+// errChanged says that the provider wrote into the request.
+var errChanged = errors.New("attesttest: the provider changed the request that it was given")
+
+// issue goes from the request to a certificate, as a signer does.
+func (w *World) issue(ctx context.Context, provider csr.Provider, request *csr.Request) (err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			err = &providerPanic{value}
+		}
+	}()
+	before := fmt.Sprintf("%+v", *request)
+	verify := provider.VerifyClientAttestationData
+	if purpose, err := csr.PurposeOf(request.Spec.SignerName); err == nil && purpose == csr.PurposeServing {
+		verify = provider.VerifyServingAttestationData
+	}
+	attested, err := verify(ctx, request)
+	if fmt.Sprintf("%+v", *request) != before {
+		return errChanged
+	}
+	if err != nil {
+		return err
+	}
+	if attested == nil {
+		return &csr.Violation{Rule: csr.RuleProviderResult, Got: "no result and no error", Want: "one of them"}
+	}
+	if err := attested.Check(request); err != nil {
+		return err
+	}
+	if _, err := provider.MachineName(ctx, attested); err != nil {
+		return err
+	}
+	_, err = w.ca.Issue(ctx, attested.Checked, attested.Verified)
+	return err
+}

@@ -1,0 +1,350 @@
+package attesttest
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/sha1"
+	"crypto/sha256"
+	"crypto/sha512"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/oid"
+)
+
+// naive verifies answers as plainly as can be, one check after the other, and
+// forgets those that are named. It shares no check with package attest.
+type naive struct {
+	w      *World
+	forget map[string]bool
+	policy *csr.Policy
+	tidy   bool // reads what a lenient PEM reader would make of the request
+}
+
+// refusal is a refusal by one check.
+type refusal string
+
+func (r refusal) Error() string      { return "naive: " + string(r) }
+func (r refusal) DenyReason() string { return "Naive" }
+
+func newNaive(w *World, forget ...string) *naive {
+	n := &naive{w: w, forget: map[string]bool{}, policy: w.Config.Policy}
+	for _, f := range forget {
+		n.forget[f] = true
+	}
+	return n
+}
+
+// must is a check: it fails unless ok, or forgotten.
+func (n *naive) must(check string, ok bool) error {
+	if ok || n.forget[check] {
+		return nil
+	}
+	return refusal(check)
+}
+
+func (n *naive) VerifyClientAttestationData(ctx context.Context, r *csr.Request) (*csr.Attested, error) {
+	return n.verify(ctx, r)
+}
+
+func (n *naive) VerifyServingAttestationData(ctx context.Context, r *csr.Request) (*csr.Attested, error) {
+	return n.verify(ctx, r)
+}
+
+func (n *naive) MachineName(_ context.Context, a *csr.Attested) (string, error) {
+	return a.InventoryName()
+}
+
+// Challenge is the real one's, so that honest requests are complete.
+func (n *naive) Challenge(ctx context.Context, r *csr.Request) ([]byte, error) {
+	v, err := attest.NewVerifier(&n.w.Config)
+	if err != nil {
+		return nil, err
+	}
+	return v.Challenge(ctx, r)
+}
+
+// naiveAnswer is what is read of an answer.
+type naiveAnswer struct {
+	checked *csr.Checked
+	request *csr.Request
+	certify *attest.CertifyEvidence
+	proof   *attest.Proof
+	binding *attest.Binding
+	attest  *attest.Attestation
+	public  *attest.Public
+	ak      *attest.Public
+	leaf    *x509.Certificate
+	above   *x509.CertPool
+}
+
+func (n *naive) verify(ctx context.Context, r *csr.Request) (*csr.Attested, error) {
+	if n.tidy {
+		r = tidied(r)
+	}
+	checked, err := n.policy.Check(ctx, r)
+	if err != nil {
+		if n.forget["retry"] && errors.Is(err, csr.ErrRetry) {
+			return nil, refusal("retry")
+		}
+		return nil, err
+	}
+	a := &naiveAnswer{checked: checked, request: r}
+	for _, step := range []func(*naiveAnswer) error{n.read, n.checkBinding, n.checkTimes, n.checkChallenge, n.checkStatement,
+		n.checkKey, n.checkAK, n.checkSignature, n.checkCertificate} {
+		if err := step(a); err != nil {
+			return nil, err
+		}
+	}
+	m := checked.Machine()
+	var found attest.Identity
+	for _, s := range []attest.IdentitySource{attest.OtherNameIdentity{}, attest.AKIdentity{}} {
+		if found == "" {
+			found, _ = s.Identify(a.leaf)
+		}
+	}
+	if err := n.must("membership", found == identityOf(m.Name)); err != nil {
+		return nil, err
+	}
+	return &csr.Attested{Checked: checked, Verified: &csr.Verified{RequestHash: checked.PKCS10().InfoHash, NodeName: checked.NodeName(),
+		SignerName: checked.SignerName(), ProviderID: m.ProviderID, DNSNames: m.DNSNames, IPAddresses: m.IPAddresses, Machine: string(found)}}, nil
+}
+
+// read takes the evidence apart.
+func (n *naive) read(a *naiveAnswer) error {
+	bundle := a.checked.Bundle()
+	if err := n.must("version", bundle.Provider == "tpm/v1"); err != nil {
+		return err
+	}
+	evidence, err := attest.ParseAttestationBundle(bundle.Data)
+	if err != nil {
+		return refusal("bundle")
+	}
+	for _, s := range evidence.Statements {
+		switch s.Type {
+		case oid.TCGAttestTPMCertify:
+			a.certify, err = attest.ParseTCGAttestCertify(s.Stmt)
+		case oid.NodeAttestProof:
+			a.proof, err = attest.ParseProof(s.Stmt)
+		}
+		if err != nil {
+			return refusal("statement")
+		}
+	}
+	if a.certify == nil || a.proof == nil || len(evidence.Certificates) == 0 {
+		return refusal("statements")
+	}
+	s := evidence.Statements
+	if err := n.must("statements", len(s) == 2 && s[0].Type == oid.TCGAttestTPMCertify); err != nil {
+		return err
+	}
+	if a.binding, err = attest.ParseBinding(a.proof.Binding); err != nil {
+		return refusal("binding")
+	}
+	if a.ak, err = attest.ParsePublic(a.proof.AKPublic); err != nil {
+		return refusal("ak")
+	}
+	if a.leaf, err = x509.ParseCertificate(evidence.Certificates[0]); err != nil {
+		return refusal("certificate")
+	}
+	a.above = x509.NewCertPool()
+	for _, der := range evidence.Certificates[1:] {
+		if c, err := x509.ParseCertificate(der); err == nil {
+			a.above.AddCert(c)
+		}
+	}
+	return n.readStatement(a)
+}
+
+// readStatement reads the TPM structures, past what is to be forgotten.
+func (n *naive) readStatement(a *naiveAnswer) error {
+	raw := bytes.Clone(a.certify.Attest)
+	if err := n.must("magic", len(raw) > 6 && bytes.Equal(raw[:4], []byte{0xff, 'T', 'C', 'G'})); err != nil {
+		return err
+	}
+	copy(raw, []byte{0xff, 'T', 'C', 'G'})
+	if err := n.must("type", bytes.Equal(raw[4:6], []byte{0x80, 0x17})); err != nil {
+		return err
+	}
+	if raw[5] != 0x18 { // a quote keeps its form
+		raw[5] = 0x17
+	}
+	var err error
+	if a.attest, err = attest.ParseAttestation(raw); err != nil && n.forget["bytes-behind"] {
+		a.attest, err = attest.ParseAttestation(raw[:len(raw)-1])
+	}
+	if err != nil {
+		return refusal("attest")
+	}
+	if a.public, err = attest.ParsePublic(a.certify.Public); err != nil && n.forget["bytes-behind"] {
+		a.public, err = attest.ParsePublic(a.certify.Public[:len(a.certify.Public)-1])
+	}
+	if err != nil {
+		return refusal("public")
+	}
+	return nil
+}
+
+func (n *naive) checkBinding(a *naiveAnswer) error {
+	var lifetime int32
+	if s := a.request.Spec.ExpirationSeconds; s != nil {
+		lifetime = *s
+	}
+	spki, err := csr.SPKIHash(a.leaf.PublicKey)
+	if err != nil {
+		return refusal("machine-key")
+	}
+	b := a.binding
+	return errors.Join(
+		n.must("cluster", b.ClusterID == ClusterID),
+		n.must("signer", b.SignerName == a.request.Spec.SignerName),
+		n.must("requester", b.Requester == a.request.Spec.Username),
+		n.must("lifetime", b.ExpirationSeconds == lifetime),
+		n.must("machine-key", b.MachineKey == spki),
+		n.must("request", b.RequestHash == a.checked.PKCS10().InfoHash))
+}
+
+func (n *naive) checkTimes(a *naiveAnswer) error {
+	b, created := a.binding, a.request.Metadata.CreationTimestamp
+	return errors.Join(
+		n.must("window", b.NotAfter >= b.IssuedAt && b.NotAfter <= b.IssuedAt+3600),
+		n.must("late", !created.After(b.Expires())),
+		n.must("early", !created.Before(b.Issued().Add(-time.Minute))),
+		n.must("old", n.w.Now().Sub(created) <= time.Hour))
+}
+
+func (n *naive) checkChallenge(a *naiveAnswer) error {
+	key := n.w.ring
+	retired := a.binding.KeyID == n.w.retired.ID
+	if retired {
+		key = n.w.retired
+	}
+	if err := errors.Join(n.must("retired-key", !retired), n.must("unknown-key", a.binding.KeyID == key.ID)); err != nil {
+		return err
+	}
+	qd := derive(derive(key.Secret[:], labelSecret, a.proof.Binding), labelCertify, a.proof.Binding)
+	got := a.attest.ExtraData
+	if n.forget["qualifying-data-length"] {
+		qd = qd[:min(len(got), len(qd))]
+	}
+	if n.forget["unknown-key"] && a.binding.KeyID != key.ID {
+		return nil
+	}
+	return n.must("qualifying-data", bytes.Equal(got, qd))
+}
+
+func (n *naive) checkStatement(a *naiveAnswer) error {
+	if a.attest.Certified == nil {
+		return n.must("type", false)
+	}
+	name, qn := a.attest.Certified.Name, a.attest.Certified.QualifiedName
+	return errors.Join(
+		n.must("name", bytes.Equal(name, a.public.Name())),
+		n.must("name-algorithm", a.public.NameAlg != tpm2.TPMAlgSHA1),
+		n.must("residence-claim", !bytes.Equal(name, qn) || !a.public.Attributes.HasAny(attest.AttributeFixedTPM|attest.AttributeFixedParent)),
+		n.must("residence", !n.w.options.RequireTPMResident || a.public.Attributes.Has(attest.AttributeFixedTPM) && !bytes.Equal(name, qn)))
+}
+
+func (n *naive) checkKey(a *naiveAnswer) error {
+	at := a.public.Attributes
+	return errors.Join(
+		n.must("request-key", a.public.SameKey(a.checked.PKCS10().CSR.PublicKey)),
+		n.must("ak-is-key", !a.ak.SameKey(a.checked.PKCS10().CSR.PublicKey)),
+		n.must("key-restricted", !at.Has(attest.AttributeRestricted)),
+		n.must("key-sign", at.Has(attest.AttributeSign)),
+		n.must("key-fixed", at.Has(attest.AttributeFixedTPM) == at.Has(attest.AttributeFixedTPM|attest.AttributeFixedParent)))
+}
+
+func (n *naive) checkAK(a *naiveAnswer) error {
+	at := a.ak.Attributes
+	return errors.Join(
+		n.must("ak-restricted", at.Has(attest.AttributeRestricted)),
+		n.must("ak-fixed", at.Has(attest.AttributeFixedTPM|attest.AttributeFixedParent)),
+		n.must("ak-origin", at.Has(attest.AttributeSensitiveDataOrigin)),
+		n.must("ak-decrypt", !at.Has(attest.AttributeDecrypt)),
+		n.must("ak-x509sign", !at.Has(attest.AttributeX509Sign)),
+		n.must("ak-scheme", a.ak.Scheme.Alg == tpm2.TPMAlgECDSA),
+		n.must("ak-name-algorithm", a.ak.NameAlg != tpm2.TPMAlgSHA1),
+		n.must("ak-certificate", a.ak.SameKey(a.leaf.PublicKey)))
+}
+
+func (n *naive) checkSignature(a *naiveAnswer) error {
+	raw := a.certify.Signature
+	s, err := attest.ParseSignature(raw)
+	if err != nil && n.forget["bytes-behind"] {
+		s, err = attest.ParseSignature(raw[:len(raw)-1])
+	}
+	if err != nil {
+		return n.must("signature", false)
+	}
+	var digest []byte
+	switch s.Hash {
+	case tpm2.TPMAlgSHA1:
+		sum := sha1.Sum(a.certify.Attest)
+		digest = sum[:]
+	case tpm2.TPMAlgSHA384:
+		sum := sha512.Sum384(a.certify.Attest)
+		digest = sum[:]
+	default:
+		sum := sha256.Sum256(a.certify.Attest)
+		digest = sum[:]
+	}
+	key, isECDSA := a.leaf.PublicKey.(*ecdsa.PublicKey)
+	der, err := s.MarshalECDSA()
+	return errors.Join(
+		n.must("signature-hash", s.Hash != tpm2.TPMAlgSHA1),
+		n.must("signature-scheme", s.Hash == tpm2.TPMAlgSHA256 || s.Hash == tpm2.TPMAlgSHA1),
+		n.must("signature", isECDSA && err == nil && ecdsa.VerifyASN1(key, digest, der)))
+}
+
+func (n *naive) checkCertificate(a *naiveAnswer) error {
+	leaf, now := *a.leaf, n.w.Now()
+	var critical []string
+	leaf.UnhandledCriticalExtensions = slices.DeleteFunc(slices.Clone(leaf.UnhandledCriticalExtensions), oid.SubjectAltName.Equal)
+	for _, e := range leaf.UnhandledCriticalExtensions {
+		critical = append(critical, e.String())
+	}
+	leaf.UnhandledCriticalExtensions = nil
+	_, err := leaf.Verify(x509.VerifyOptions{Roots: n.w.issuer.Pool(), Intermediates: a.above, CurrentTime: leaf.NotBefore.Add(time.Second),
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+	ak := slices.ContainsFunc(leaf.UnknownExtKeyUsage, oid.TCGKpAIKCertificate.Equal)
+	ek := slices.ContainsFunc(leaf.UnknownExtKeyUsage, oid.TCGKpEKCertificate.Equal)
+	return errors.Join(
+		n.must("chain", err == nil),
+		n.must("expired", !now.After(leaf.NotAfter)),
+		n.must("not-yet-valid", !now.Before(leaf.NotBefore)),
+		n.must("critical-extension", len(critical) == 0),
+		n.must("ca", !leaf.IsCA),
+		n.must("key-usage", leaf.KeyUsage == x509.KeyUsageDigitalSignature),
+		n.must("ext-key-usage", ak && !ek))
+}
+
+// tidied is the request as a lenient reader sees it: the blocks that it knows, in the
+// order that it likes, and of two the last.
+func tidied(r *csr.Request) *csr.Request {
+	again := *r
+	text := bytes.ReplaceAll(r.Spec.Request, []byte("\r\n"), []byte("\n"))
+	var out []byte
+	for _, label := range []string{csr.BlockRequest, csr.BlockProvider, csr.BlockData} {
+		begin, end := fmt.Sprintf("-----BEGIN %s-----\n", label), fmt.Sprintf("-----END %s-----", label)
+		i, j := bytes.LastIndex(text, []byte(begin)), bytes.LastIndex(text, []byte(end))
+		if i < 0 || j < i {
+			continue
+		}
+		body := text[i+len(begin) : j]
+		if k := bytes.Index(body, []byte("\n\n")); k >= 0 {
+			body = body[k+2:]
+		}
+		out = append(append(append(append(out, begin...), body...), end...), '\n')
+	}
+	again.Spec.Request = out
+	return &again
+}

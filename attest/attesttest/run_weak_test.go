@@ -1,0 +1,197 @@
+package attesttest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/nodeattest/nodeattest/csr"
+)
+
+func TestNaiveIsStrict(t *testing.T) {
+	for _, resident := range []bool{false, true} {
+		w := NewWorld(t, &WorldOptions{RequireTPMResident: resident})
+		for _, o := range Try(context.Background(), newNaive(w), w) {
+			if o.Fault != "" {
+				t.Errorf("%s: %s: %v", o.Name, o.Fault, o.Err)
+			}
+		}
+	}
+}
+
+// TestWeakProviders has a provider forget one check, and counts on the runner to name
+// the attacks that this lets in: these and no others.
+func TestWeakProviders(t *testing.T) {
+	for check, want := range map[string][]string{
+		"version":                {"provider-version-unknown", "provider-version-annotated"},
+		"statements":             {"statements-reversed", "statement-unknown", "two-certify-statements"},
+		"magic":                  {"forged-magic"},
+		"type":                   {"forged-quote", "command-audit"},
+		"bytes-behind":           {"statement-with-bytes-behind", "public-area-with-bytes-behind", "signature-with-bytes-behind"},
+		"cluster":                {"answer-for-another-cluster"},
+		"signer":                 {"answer-for-another-signer"},
+		"requester":              {"answer-of-another-requester"},
+		"lifetime":               {"answer-for-another-lifetime"},
+		"machine-key":            {"answer-of-another-machine-key"},
+		"request":                {"answer-for-another-request"},
+		"window":                 {"challenge-window-stretched", "challenge-window-reversed"},
+		"late":                   {"answer-late", "evidence-of-yesterday"},
+		"early":                  {"answer-early"},
+		"old":                    {"answer-old"},
+		"retired-key":            {"challenge-key-retired"},
+		"unknown-key":            {"challenge-key-unknown"},
+		"qualifying-data":        {"challenge-secret-made-up", "challenge-nonce-changed", "challenge-window-moved", "qualifying-data-absent", "qualifying-data-prefix", "qualifying-data-other", "qualifying-data-is-the-secret"},
+		"qualifying-data-length": {"qualifying-data-absent", "qualifying-data-prefix"},
+		"name":                   {"name-of-another-key"},
+		"name-algorithm":         {"sha1-name"},
+		"residence-claim":        {"external-key-claims-fixed-tpm"},
+		"request-key":            {"request-key-swapped"},
+		"ak-is-key":              {"ak-certified-as-tls-key"},
+		"key-restricted":         {"key-restricted"},
+		"key-sign":               {"key-cannot-sign"},
+		"key-fixed":              {"key-fixed-tpm-without-fixed-parent"},
+		"ak-restricted":          {"ak-not-restricted"},
+		"ak-fixed":               {"ak-not-fixed"},
+		"ak-origin":              {"ak-made-elsewhere"},
+		"ak-decrypt":             {"ak-decrypts"},
+		"ak-x509sign":            {"ak-x509sign"},
+		"ak-scheme":              {"ak-null-scheme"},
+		"ak-name-algorithm":      {"ak-sha1-name"},
+		"ak-certificate":         {"ak-public-of-another-ak"},
+		"signature":              {"signature-by-another-key", "signature-of-another-statement", "signature-of-zeros", "signature-r-over-order", "signature-with-bytes-behind", "signature-truncated"},
+		"signature-hash":         {"signature-sha1"},
+		"signature-scheme":       {"signature-of-another-hash"},
+		"chain":                  {"certificate-self-made", "certificate-signature-changed", "evidence-last-byte-changed"},
+		"expired":                {"certificate-expired"},
+		"not-yet-valid":          {"certificate-not-yet-valid"},
+		"critical-extension":     {"certificate-unknown-critical-extension"},
+		"ca":                     {"ca-certificate-as-ak-certificate"},
+		"key-usage":              {"key-usage-missing", "key-usage-of-a-ca"},
+		"ext-key-usage":          {"ext-key-usage-of-an-ek", "ext-key-usage-missing"},
+		"membership":             {"stranger", "stranger-with-annotation", "machine-of-another-node", "second-name-for-a-machine", "certificate-without-a-machine"},
+		"retry":                  {"inventory-down"},
+	} {
+		t.Run(check, func(t *testing.T) {
+			w := NewWorld(t, nil)
+			expectGotIn(t, newNaive(w, check), w, want)
+		})
+	}
+	t.Run("residence", func(t *testing.T) {
+		w := NewWorld(t, &WorldOptions{RequireTPMResident: true})
+		expectGotIn(t, newNaive(w, "residence"), w, []string{"software-key-passed-off-as-resident", "imported-key-passed-off-as-resident"})
+	})
+}
+
+func expectGotIn(t *testing.T, p csr.Provider, w *World, want []string) {
+	t.Helper()
+	outcomes := Try(context.Background(), p, w)
+	got := GotIn(outcomes)
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("got in: %q\nwant:   %q", got, want)
+	}
+}
+
+// TestWeakPolicies are providers whose policy or reading of a request is weak.
+func TestWeakPolicies(t *testing.T) {
+	t.Run("every node has a machine", func(t *testing.T) {
+		w := NewWorld(t, nil)
+		n := newNaive(w, "membership")
+		n.policy = &csr.Policy{SignerNames: w.Config.Policy.SignerNames, Machines: func(_ context.Context, name string, _ *csr.Request) (*csr.Machine, error) {
+			m, err := w.inventory(context.Background(), NodeName, nil)
+			if err == nil {
+				m.Name, m.NodeName = "machine-of-"+name, name
+			}
+			return m, err
+		}}
+		want := []string{"stranger", "stranger-with-annotation", "machine-of-another-node", "second-name-for-a-machine",
+			"certificate-without-a-machine", "node-unknown", "node-not-ready", "node-of-nobody-by-stranger"}
+		expectGotIn(t, n, w, want)
+	})
+	t.Run("serves the insecure signer", func(t *testing.T) {
+		w := NewWorld(t, nil)
+		n := newNaive(w)
+		n.policy = &csr.Policy{SignerNames: append(slices.Clone(w.Config.Policy.SignerNames), "cluster.x-k8s.io/kube-apiserver-client-kubelet-another"), Machines: w.inventory}
+		expectGotIn(t, n, w, nil) // the evidence must agree: the policy's own rule
+	})
+	t.Run("reads PEM leniently", func(t *testing.T) {
+		w := NewWorld(t, nil)
+		n := newNaive(w)
+		n.tidy = true
+		expectGotIn(t, n, w, []string{"pem-text-before", "pem-text-between", "pem-text-behind", "pem-header", "pem-crlf",
+			"pem-no-last-line-end", "pem-data-twice", "pem-unknown-block", "pem-order"})
+	})
+	t.Run("decides without the inventory", func(t *testing.T) {
+		w := NewWorld(t, nil)
+		n := newNaive(w)
+		n.policy = &csr.Policy{SignerNames: w.Config.Policy.SignerNames, Machines: func(ctx context.Context, name string, r *csr.Request) (*csr.Machine, error) {
+			m, err := w.inventory(ctx, name, r)
+			if errors.Is(err, errDown) {
+				known := w.known[name]
+				return &known, nil
+			}
+			return m, err
+		}}
+		expectGotIn(t, n, w, []string{"inventory-down"})
+	})
+}
+
+// misbehaving does one thing that no provider may do.
+type misbehaving struct {
+	*naive
+	before func(*csr.Request)
+	after  func(*csr.Attested, error) (*csr.Attested, error)
+}
+
+func (m *misbehaving) VerifyClientAttestationData(ctx context.Context, r *csr.Request) (*csr.Attested, error) {
+	if m.before != nil {
+		m.before(r)
+	}
+	a, err := m.naive.VerifyClientAttestationData(ctx, r)
+	if m.after != nil {
+		return m.after(a, err)
+	}
+	return a, err
+}
+
+func TestMisbehavingProviders(t *testing.T) {
+	for name, c := range map[string]struct {
+		before func(*csr.Request)
+		after  func(*csr.Attested, error) (*csr.Attested, error)
+		want   string // among what is reported
+	}{
+		"panics": {before: func(r *csr.Request) {
+			if len(r.Spec.Usages) == 0 {
+				panic("no usages")
+			}
+		}, want: "usages-missing"},
+		"changes the request": {before: func(r *csr.Request) { r.Metadata.Annotations = map[string]string{"seen": "yes"} }, want: "honest-client"},
+		"refuses everybody":   {after: func(*csr.Attested, error) (*csr.Attested, error) { return nil, refusal("everybody") }, want: "honest-client"},
+		"returns nothing":     {after: func(*csr.Attested, error) (*csr.Attested, error) { return nil, nil }, want: "honest-client"},
+		"hides its refusals":  {after: func(a *csr.Attested, err error) (*csr.Attested, error) { return a, hide(err) }, want: "forged-magic"},
+		"answers for another node": {after: func(a *csr.Attested, err error) (*csr.Attested, error) {
+			if a != nil {
+				a.Verified.NodeName = NodeName2
+			}
+			return a, err
+		}, want: "honest-client"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := NewWorld(t, nil)
+			p := &misbehaving{naive: newNaive(w), before: c.before, after: c.after}
+			if got := GotIn(Try(context.Background(), p, w)); !slices.Contains(got, c.want) {
+				t.Errorf("got %q, want %s among them", got, c.want)
+			}
+		})
+	}
+}
+
+// hide turns a refusal into an error of no kind.
+func hide(err error) error {
+	if err == nil {
+		return nil
+	}
+	return errors.New("something went wrong")
+}

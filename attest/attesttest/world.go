@@ -1,0 +1,244 @@
+package attesttest
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"math/big"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/tpmsim"
+)
+
+// The machines of a [World]. The first two are members: [MachineOne] may be
+// node-1, [MachineTwo] node-2. Nobody expects [Stranger], though the issuer of AK
+// certificates knows it like any other machine.
+const (
+	MachineOne = "machine-1"
+	MachineTwo = "machine-2"
+	Stranger   = "machine-3"
+)
+
+// NodeName2 is the node that [MachineTwo] may be; [MachineOne] may be [NodeName].
+const NodeName2 = "node-2"
+
+// WorldOptions say what world a provider is tried in. Nil and each zero field are a
+// sensible default.
+type WorldOptions struct {
+	// Provider is the name of the provider in signer names; "" means
+	// attest.ProviderName.
+	Provider string
+	// RequireTPMResident has the world ask for TLS keys that live in the TPM, and
+	// adds the attacks on that. For TPM evidence.
+	RequireTPMResident bool
+	// Prove makes the evidence of honest machines; nil makes that of package attest
+	// on RoadAK. Without it the attacks on TPM structures are left out.
+	Prove func(ctx context.Context, provider csr.Provider, a *Applicant) (*csr.Bundle, error)
+}
+
+// Applicant is an honest machine that asks for a certificate, as WorldOptions.Prove
+// sees it.
+type Applicant struct {
+	// Machine is one of [MachineOne], [MachineTwo] and [Stranger].
+	Machine string
+	// Request is the PKCS#10 request, DER, and Key its key.
+	Request []byte
+	Key     crypto.Signer
+	// Object is the object that the evidence will be filed in: everything but
+	// spec.request is there. A hello has the same requester, usages and lifetime.
+	Object csr.Request
+}
+
+// World is what a provider under test is put into: two machines that are members of
+// the cluster, one that is not, an issuer of AK certificates, an inventory, a CA and
+// a clock. Nothing in it needs a TPM or cgo. It is for one test at a time.
+type World struct {
+	// Config is what a provider of TPM evidence is made of. A provider of another
+	// kind takes the policy and the clock of it, and decides about membership by
+	// WorldOptions.Prove's own machines.
+	Config attest.VerifierConfig
+
+	options  WorldOptions
+	issuer   *tpmsim.CA // of AK certificates
+	ca       *csr.CA    // of the cluster
+	ring     attest.RingKey
+	retired  attest.RingKey
+	machines map[string]*machine
+	key      *ecdsa.PrivateKey // the kubelet's
+
+	mu    sync.Mutex
+	now   time.Time
+	down  bool // the inventory and the members' list do not answer
+	known map[string]csr.Machine
+}
+
+// NewWorld makes a world for one provider.
+func NewWorld(t testing.TB, opts *WorldOptions) *World {
+	t.Helper()
+	w, err := OpenWorld(opts)
+	if err != nil {
+		t.Fatalf("attesttest: %v", err)
+	}
+	return w
+}
+
+// OpenWorld is [NewWorld] for use outside tests.
+func OpenWorld(opts *WorldOptions) (*World, error) {
+	w := &World{machines: map[string]*machine{}, now: time.Now().Truncate(time.Second)}
+	if opts != nil {
+		w.options = *opts
+	}
+	if w.options.Provider == "" {
+		w.options.Provider = attest.ProviderName
+	}
+	w.known = map[string]csr.Machine{
+		NodeName: {Name: MachineOne, NodeName: NodeName, ProviderID: ProviderID, BootstrapReady: true,
+			DNSNames: []string{"node-1.example.com"}, IPAddresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}},
+		NodeName2: {Name: MachineTwo, NodeName: NodeName2, BootstrapReady: true,
+			DNSNames: []string{"node-2.example.com"}, IPAddresses: []netip.Addr{netip.MustParseAddr("192.0.2.2")}},
+		"node-3": {Name: "machine-of-node-3", NodeName: "node-3"}, // not ready
+	}
+	var err error
+	if w.issuer, err = tpmsim.NewCA(&tpmsim.CAOptions{Now: w.Now}); err != nil {
+		return nil, err
+	}
+	for _, name := range []string{MachineOne, MachineTwo, Stranger} {
+		if w.machines[name], err = w.newMachine(name, w.issuer); err != nil {
+			return nil, err
+		}
+	}
+	if w.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
+		return nil, err
+	}
+	if err := w.configure(); err != nil {
+		return nil, err
+	}
+	return w, w.makeCA()
+}
+
+func (w *World) configure() error {
+	client, err := csr.SignerClient(w.options.Provider)
+	if err != nil {
+		return err
+	}
+	serving, err := csr.SignerServing(w.options.Provider)
+	if err != nil {
+		return err
+	}
+	challenge, err := csr.SignerChallenge(w.options.Provider)
+	if err != nil {
+		return err
+	}
+	w.ring = attest.NewRingKey(w.now.Add(-3 * time.Hour))
+	w.retired = attest.NewRingKey(w.now.Add(-9 * time.Hour))
+	w.retired.RetiredAt = w.now.Add(-time.Second)
+	ring, err := attest.NewStaticKeyRing(w.ring, w.retired)
+	if err != nil {
+		return err
+	}
+	w.Config = attest.VerifierConfig{
+		ClusterIDs:         []string{ClusterID},
+		KeyRing:            ring,
+		Issuers:            []attest.Issuer{{Roots: []*x509.Certificate{w.issuer.Root()}, Profile: attest.ProfileTCG()}},
+		Policy:             &csr.Policy{SignerNames: []string{client, serving}, Machines: w.inventory},
+		Authorizer:         attest.AuthorizerFunc(w.authorize),
+		ChallengeSigner:    challenge,
+		RequireTPMResident: w.options.RequireTPMResident,
+		Now:                w.Now,
+	}
+	return nil
+}
+
+// makeCA makes the cluster's CA, which issues for every request that the provider
+// under test lets in.
+func (w *World) makeCA() error {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "attesttest cluster CA"},
+		NotBefore: w.now.AddDate(0, 0, -1), NotAfter: w.now.AddDate(10, 0, 0), KeyUsage: x509.KeyUsageCertSign,
+		BasicConstraintsValid: true, IsCA: true}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return err
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		return err
+	}
+	w.ca, err = csr.NewCA([]*x509.Certificate{cert}, key, &csr.CAOptions{SignerNames: w.Config.Policy.SignerNames, Now: w.Now})
+	return err
+}
+
+// Now is the world's clock. It stands still, but for one day that [Run] lets pass.
+func (w *World) Now() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.now
+}
+
+func (w *World) advance(d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.now = w.now.Add(d)
+}
+
+func (w *World) setDown(down bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.down = down
+}
+
+var errDown = errors.New("attesttest: the inventory does not answer")
+
+func (w *World) inventory(_ context.Context, nodeName string, _ *csr.Request) (*csr.Machine, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.down {
+		return nil, errDown
+	}
+	m, ok := w.known[nodeName]
+	if !ok {
+		return nil, csr.ErrNoMachine
+	}
+	return &m, nil
+}
+
+// Member answers whether a machine may be a node, as a provider's own list would: the
+// machine is the name that the world's inventory has for the node. The error is
+// csr.ErrNoMachine, or one that matches csr.ErrRetry where the list does not answer.
+func (w *World) Member(nodeName, machine string) error {
+	m, err := w.inventory(context.Background(), nodeName, nil)
+	switch {
+	case errors.Is(err, errDown):
+		return csr.Retry(err)
+	case err != nil:
+		return err
+	case m.Name != machine:
+		return csr.ErrNoMachine
+	}
+	return nil
+}
+
+// authorize admits the two members, each as its own node.
+func (w *World) authorize(ctx context.Context, r *attest.Result, _ *csr.Request) (*attest.Authorization, error) {
+	m, err := w.inventory(ctx, r.NodeName, nil)
+	if errors.Is(err, errDown) {
+		return nil, err
+	}
+	if err != nil || r.Machine != identityOf(m.Name) {
+		return nil, attest.NotMember("machine " + string(r.Machine) + " is not that of node " + r.NodeName)
+	}
+	return &attest.Authorization{ProviderID: m.ProviderID, DNSNames: m.DNSNames, IPAddresses: m.IPAddresses}, nil
+}
