@@ -40,7 +40,7 @@ func ExampleMarshalQuote() {
 	}
 	fmt.Println(len(der), again.PCRs[0])
 	// Output:
-	// 77 SHA256:7 0000000000000000000000000000000000000000000000000000000000000000
+	// 79 SHA256:7 0000000000000000000000000000000000000000000000000000000000000000
 }
 
 // A verified quote is asked for values; what it does not cover is an error.

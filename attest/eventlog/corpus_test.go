@@ -1,0 +1,188 @@
+package eventlog
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	tcg "github.com/google/go-attestation/attest"
+	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/attest"
+)
+
+func corpus(t testing.TB, path ...string) []byte {
+	t.Helper()
+	dir := os.Getenv("NODEATTEST_CORPUS")
+	if dir == "" {
+		t.Skip("NODEATTEST_CORPUS is not set: it names a directory of recorded event logs")
+	}
+	b, err := os.ReadFile(filepath.Join(append([]string{dir}, path...)...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// azure is a quote and a log of one production vTPM.
+func azure(t testing.TB) (*attest.Quoted, []byte) {
+	read := func(file string) []byte { return corpus(t, "azure-vtpm-linux", file) }
+	e := &attest.QuoteEvidence{Attest: read("quote.bin"), Signature: read("quote.sig.raw.bin"),
+		RawSignature: &attest.RawScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA256}}
+	var values []struct {
+		Index  int    `json:"index"`
+		Digest []byte `json:"digest"`
+	}
+	if err := json.Unmarshal(read("pcrs.json"), &values); err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range values {
+		e.PCRs = append(e.PCRs, attest.PCR{Bank: tpm2.TPMAlgSHA256, Index: v.Index, Value: v.Digest})
+	}
+	q, err := attest.VerifyQuote(e, &attest.QuoteOptions{AKPublic: read("ak.tpmt"), QualifyingData: []byte{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return q, read("eventlog.bin")
+}
+
+// windows is a quote and a log of a shielded VM of GCE, of SHA-1 both.
+func windows(t testing.TB) (*attest.Quoted, []byte) {
+	var dump struct {
+		AK    struct{ Public []byte }
+		Quote struct{ Quote, Signature []byte }
+		Log   struct {
+			PCRs []struct {
+				Index  int
+				Digest []byte
+			}
+			Raw []byte
+		}
+	}
+	if err := json.Unmarshal(corpus(t, "eventlogs", "windows_gcp_shielded_vm.json"), &dump); err != nil {
+		t.Fatal(err)
+	}
+	e := &attest.QuoteEvidence{Attest: dump.Quote.Quote, Signature: dump.Quote.Signature}
+	for _, p := range dump.Log.PCRs {
+		e.PCRs = append(e.PCRs, attest.PCR{Bank: tpm2.TPMAlgSHA1, Index: p.Index, Value: p.Digest})
+	}
+	q, err := attest.VerifyQuote(e, &attest.QuoteOptions{AKPublic: dump.AK.Public, QualifyingData: []byte{},
+		InsecureAllowSHA1Signature: true, InsecureAllowSHA1Bank: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return q, dump.Log.Raw
+}
+
+// The two recordings of a quote and its log: they replay, and one changed event is
+// refused wherever it is.
+func TestReplayRecordings(t *testing.T) {
+	for name, c := range map[string]struct {
+		read    func(testing.TB) (*attest.Quoted, []byte)
+		bank    tpm2.TPMAlgID
+		options *Options
+		enabled bool
+	}{
+		"azure":   {azure, tpm2.TPMAlgSHA256, nil, true},
+		"windows": {windows, tpm2.TPMAlgSHA1, nil, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q, log := c.read(t)
+			l, err := Replay(log, q, c.options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			state, err := l.SecureBoot()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if state.Enabled != c.enabled || len(state.PermittedKeys) == 0 || len(state.Authorities) == 0 {
+				t.Errorf("enabled %v, %d keys, %d authorities", state.Enabled, len(state.PermittedKeys), len(state.Authorities))
+			}
+			for _, e := range l.Events() {
+				at := bytes.Index(log, e.Digest)
+				if at < 0 {
+					t.Fatalf("PCR %d: a digest that is not in the log", e.PCR)
+				}
+				changed := bytes.Clone(log)
+				for ; at >= 0; at = bytes.Index(changed, e.Digest) { // some digests occur again
+					changed[at] ^= 1
+				}
+				if _, err := Replay(changed, q, c.options); err == nil {
+					t.Errorf("PCR %d: another digest", e.PCR)
+				}
+			}
+		})
+	}
+}
+
+// Logs without a quote replay to the values that the reference computes, in every bank
+// that they have; go-attestation reads them, so these are its events.
+func TestReplayCorpusLogs(t *testing.T) {
+	for name, secureBoot := range map[string]string{
+		"coreos_36_shielded_vm_no_secure_boot_eventlog":   "off",
+		"crypto_agile_eventlog":                           "unknown",
+		"ebs_event_missing_eventlog":                      "off",
+		"option_rom_eventlog":                             "on",
+		"sb_cert_eventlog":                                "on",
+		"ubuntu_2104_shielded_vm_no_secure_boot_eventlog": "off",
+	} {
+		t.Run(name, func(t *testing.T) {
+			log := corpus(t, "eventlogs", name)
+			parsed, err := tcg.ParseEventLog(log)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var pcrs []attest.PCR
+			for bank, alg := range map[tpm2.TPMAlgID]tcg.HashAlg{tpm2.TPMAlgSHA1: tcg.HashSHA1, tpm2.TPMAlgSHA256: tcg.HashSHA256} {
+				if hasDigests(parsed, alg) { // a log may name a bank and not serve it
+					pcrs = append(pcrs, reference(parsed, bank, alg)...)
+				}
+			}
+			l, err := Replay(log, quoted(t, pcrs...), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := "unknown"
+			if state, err := l.SecureBoot(); err == nil && state.Enabled {
+				got = "on"
+			} else if err == nil {
+				got = "off"
+			} else {
+				t.Log(err)
+			}
+			if got != secureBoot {
+				t.Errorf("Secure Boot is %s, want %s", got, secureBoot)
+			}
+			pcrs[3].Value[5] ^= 1
+			_, err = Replay(log, quoted(t, pcrs...), nil)
+			expectCheck(t, err, CheckReplay)
+		})
+	}
+	_, err := Replay(corpus(t, "eventlogs", "short_no_action_eventlog"), quoted(t, measure(tpm2.TPMAlgSHA1, 0)), nil)
+	if err != nil {
+		t.Errorf("a log without a measurement, and a PCR that was reset: %v", err)
+	}
+}
+
+func hasDigests(parsed *tcg.EventLog, alg tcg.HashAlg) bool {
+	return !slices.ContainsFunc(parsed.Events(alg), func(e tcg.Event) bool { return len(e.Digest) == 0 })
+}
+
+// reference extends PCRs 0 to 7 from zeros.
+func reference(parsed *tcg.EventLog, bank tpm2.TPMAlgID, alg tcg.HashAlg) []attest.PCR {
+	var pcrs []attest.PCR
+	for i := range 8 {
+		p := measure(bank, i)
+		for _, e := range parsed.Events(alg) {
+			if e.Index == i && Type(e.Type) != typeNoAction {
+				p.Value = digest(bank, append(p.Value, e.Digest...))
+			}
+		}
+		pcrs = append(pcrs, p)
+	}
+	return pcrs
+}

@@ -1,0 +1,46 @@
+package eventlog
+
+import (
+	"testing"
+
+	"github.com/google/go-tpm/tpm2"
+)
+
+// Any log, good or bad, ends in an answer.
+func FuzzReplay(f *testing.F) {
+	boot := append(bootOfTest(), secureBootOfTest("\x01")...)
+	f.Add(writeLog(boot...))
+	f.Add(writeLog(secureBootOfTest("\x00")...))
+	f.Add(writeLog())
+	f.Add([]byte{})
+	q := quoted(f, measureAll(tpm2.TPMAlgSHA256, []int{0, 4, 5, 7}, boot...)...)
+	f.Fuzz(func(t *testing.T, log []byte) {
+		for _, o := range []*Options{nil, {Unexplained: []int{0, 4, 5}}, {AllowMissingExitBootServices: true}} {
+			l, err := Replay(log, q, o)
+			if err != nil {
+				continue
+			}
+			_, _ = l.SecureBoot()
+			for _, e := range l.Events() {
+				_, _ = e.Data()
+			}
+		}
+	})
+}
+
+// Any events, and a quote that fits them.
+func FuzzSecureBoot(f *testing.F) {
+	for _, e := range secureBootOfTest("\x01") {
+		f.Add(uint32(e.typ), []byte(e.data))
+	}
+	f.Fuzz(func(t *testing.T, typ uint32, data []byte) {
+		boot := append(secureBootOfTest("\x00"), logged{7, Type(typ), string(data), ""})
+		l, err := Replay(writeLog(boot...), quoted(t, measure(tpm2.TPMAlgSHA256, 7, boot...)), nil)
+		if err != nil {
+			return // over the size
+		}
+		if state, err := l.SecureBoot(); err == nil && state.Enabled {
+			t.Fatalf("type %x, data %q behind the separator turn Secure Boot on", typ, data)
+		}
+	})
+}

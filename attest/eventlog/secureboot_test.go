@@ -1,0 +1,173 @@
+package eventlog
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"slices"
+	"testing"
+	"unicode/utf16"
+
+	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/attest"
+)
+
+// variable is a UEFI_VARIABLE_DATA.
+func variable(vendor []byte, name, value string) string {
+	units := utf16.Encode([]rune(name))
+	le := binary.LittleEndian
+	b := slices.Clone(vendor)
+	b = le.AppendUint64(le.AppendUint64(b, uint64(len(units))), uint64(len(value)))
+	for _, u := range units {
+		b = le.AppendUint16(b, u)
+	}
+	return string(append(b, value...))
+}
+
+// hashList is an EFI_SIGNATURE_LIST of one SHA-256 digest: UEFI 2.10, 32.4.1.
+func hashList() string {
+	le := binary.LittleEndian
+	b := []byte{0x26, 0x16, 0xc4, 0xc1, 0x4c, 0x50, 0x92, 0x40, 0xac, 0xa9, 0x41, 0xf9, 0x36, 0x93, 0x43, 0x28}
+	b = le.AppendUint32(le.AppendUint32(le.AppendUint32(b, 28+48), 0), 48)
+	return string(append(b, make([]byte, 48)...))
+}
+
+const separator = "\x00\x00\x00\x00"
+
+// secureBootOfTest is what firmware measures into PCR 7.
+func secureBootOfTest(enabled string) []logged {
+	other := slices.Repeat([]byte{0xd7}, 16)
+	return []logged{
+		{7, typeVariable, variable(globalVariable, "SecureBoot", enabled), ""},
+		{7, typeVariable, variable(globalVariable, "PK", hashList()), ""},
+		{7, typeVariable, variable(globalVariable, "KEK", hashList()), ""},
+		{7, typeVariable, variable(other, "db", hashList()), ""},
+		{7, typeVariable, variable(other, "dbx", hashList()), ""},
+		{7, typeSeparator, separator, ""},
+		{7, 0x800000e0, variable([]byte{0x50, 0xab, 0x5d, 0x60, 0x46, 0xe0, 0x00, 0x43, 0xab, 0xb6, 0x3d, 0xd8, 0x10, 0xdd, 0x8b, 0x23}, "SbatLevel", "x"), ""},
+	}
+}
+
+func TestSecureBoot(t *testing.T) {
+	for _, bank := range []tpm2.TPMAlgID{tpm2.TPMAlgSHA1, tpm2.TPMAlgSHA256, tpm2.TPMAlgSHA384} {
+		for data, want := range map[string]bool{"\x01": true, "\x00": false} {
+			boot := secureBootOfTest(data)
+			l, err := Replay(writeLog(boot...), quoted(t, measure(bank, 7, boot...)), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			state, err := l.SecureBoot()
+			if err != nil {
+				t.Fatalf("%x: %v", bank, err)
+			}
+			if state.Enabled != want || len(state.PermittedHashes) != 1 || len(state.ForbiddenHashes) != 1 {
+				t.Errorf("%x: %+v", bank, state)
+			}
+		}
+	}
+}
+
+// What the log does not say is refused. In each case the quote fits the log: what the
+// attacker changed was measured so, or is not covered by a digest.
+func TestSecureBootRefuses(t *testing.T) {
+	sha := tpm2.TPMAlgSHA256
+	for _, c := range []struct {
+		name   string
+		want   attest.Check
+		change func([]logged) []logged
+	}{
+		{"nothing measured", CheckSecureBoot, func([]logged) []logged { return []logged{{7, 5, "x", ""}}[:0] }},
+		{"no variable", CheckSecureBoot, func(b []logged) []logged { return b[1:] }},
+		{"no separator", CheckSecureBoot, func(b []logged) []logged { return b[:5] }},
+		{"two separators", CheckSecureBoot, func(b []logged) []logged { return append(b, b[5]) }},
+		{"two variables", CheckSecureBoot, func(b []logged) []logged { return append([]logged{b[0]}, b...) }},
+		{"the variable behind the separator", CheckSecureBoot, func(b []logged) []logged { return append(b[1:], b[0]) }},
+		{"the variable of another vendor", CheckSecureBoot, func(b []logged) []logged {
+			b[0].data = variable(make([]byte, 16), "SecureBoot", "\x01")
+			return b
+		}},
+		{"a value of 2", CheckSecureBoot, func(b []logged) []logged {
+			b[0].data = variable(globalVariable, "SecureBoot", "\x02")
+			return b
+		}},
+		{"data that were not measured", CheckSecureBoot, func(b []logged) []logged {
+			b[0].digest = variable(globalVariable, "SecureBoot", "\x00")
+			return b
+		}},
+		{"off, and called another type", CheckSecureBoot, func(b []logged) []logged {
+			b[0] = logged{7, 0x800000e0, variable(globalVariable, "SecureBoot", "\x00"), ""}
+			return b
+		}},
+		{"on, and no key was used", CheckSecureBoot, func(b []logged) []logged { return b[:6] }},
+		{"on, and no platform key", CheckSecureBoot, func(b []logged) []logged { return slices.Delete(b, 1, 2) }},
+		{"a debugger", CheckSecureBoot, func(b []logged) []logged {
+			return append([]logged{{7, 0x80000007, "UEFI Debug Mode", ""}}, b...)
+		}},
+		{"an event that does not belong", CheckSecureBoot, func(b []logged) []logged { return append(b, logged{7, 0x0d, "x", ""}) }},
+		{"not quoted", attest.CheckPCRNotQuoted, func([]logged) []logged { return []logged{{0, 8, "x", ""}} }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			boot := c.change(secureBootOfTest("\x01"))
+			pcr := measure(sha, 7, boot...)
+			if len(boot) == 1 && boot[0].pcr == 0 {
+				pcr = measure(sha, 0, boot...)
+			}
+			l, err := Replay(writeLog(boot...), quoted(t, pcr), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = l.SecureBoot()
+			expectCheck(t, err, c.want)
+		})
+	}
+	_, err := new(Log).SecureBoot()
+	expectCheck(t, err, CheckUncovered)
+}
+
+func TestPolicy(t *testing.T) {
+	no := errors.New("no")
+	measured := func(data string) *attest.Measured {
+		boot := secureBootOfTest(data)
+		return &attest.Measured{Quote: quoted(t, measure(tpm2.TPMAlgSHA256, 7, boot...)), EventLog: writeLog(boot...)}
+	}
+	on, off := measured("\x01"), measured("\x00")
+	without := &attest.Measured{Quote: on.Quote}
+	other := &attest.Measured{Quote: on.Quote, EventLog: off.EventLog}
+	asked := 0
+	for _, c := range []struct {
+		name   string
+		policy *Policy
+		m      *attest.Measured
+		want   error
+	}{
+		{"nil", nil, on, attest.CheckQuotePolicy},
+		{"zero", &Policy{}, on, attest.CheckQuotePolicy},
+		{"on", &Policy{RequireSecureBoot: true}, on, nil},
+		{"off", &Policy{RequireSecureBoot: true}, off, CheckSecureBoot},
+		{"no log", &Policy{RequireSecureBoot: true}, without, CheckMissing},
+		{"the log of another boot", &Policy{RequireSecureBoot: true}, other, CheckReplay},
+		{"PCR 7 left out", &Policy{RequireSecureBoot: true, Options: Options{Unexplained: []int{7}}}, on, CheckUncovered},
+		{"a predicate", &Policy{Predicate: func(_ context.Context, l *Log) error {
+			asked++
+			_, err := l.EventsOf(tpm2.TPMAlgSHA256, 7)
+			return err
+		}}, off, nil},
+		{"a predicate about what was not quoted", &Policy{Predicate: func(_ context.Context, l *Log) error {
+			_, err := l.EventsOf(tpm2.TPMAlgSHA256, 4)
+			return err
+		}}, on, attest.CheckPCRNotQuoted},
+		{"a predicate that refuses", &Policy{RequireSecureBoot: true, Predicate: func(context.Context, *Log) error { return no }}, on, no},
+		{"a predicate is not asked", &Policy{RequireSecureBoot: true, Predicate: func(context.Context, *Log) error { asked++; return nil }}, off, CheckSecureBoot},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var policy attest.QuotePolicy = c.policy
+			if err := policy.CheckQuote(t.Context(), c.m); !errors.Is(err, c.want) {
+				t.Errorf("got %v, want %v", err, c.want)
+			}
+		})
+	}
+	if asked != 1 {
+		t.Errorf("asked %d times", asked)
+	}
+}
