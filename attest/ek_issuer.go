@@ -86,6 +86,10 @@ func (i *ekIssuer) verifyEK(ctx context.Context, p *presentedEK, facts *EKFacts,
 // profile lets them through.
 func (i *ekIssuer) chainOf(ctx context.Context, p *presentedEK, at time.Time) ([]*x509.Certificate, bool, *ekRefusal) {
 	leaf := p.cert.Certificate
+	if unknown := leaf.UnhandledCriticalExtensions; len(unknown) > 0 {
+		return nil, false, &ekRefusal{ekBadChain, &Error{Check: CheckCertificateExtension,
+			Got: "critical extension " + unknown[0].String(), Want: "critical extensions that are understood"}}
+	}
 	if err := checkValidity(leaf, at); err != nil {
 		return nil, false, i.unlessUnknown(p, at, err)
 	}

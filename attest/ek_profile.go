@@ -153,9 +153,6 @@ func (p *EKProfile) checkExtensions(ek *EKCertificate) error {
 			return &Error{Check: CheckCertificateExtension, Got: "no extension " + id.String(), Want: "it, by profile " + p.Name}
 		}
 	}
-	if unknown := ek.Certificate.UnhandledCriticalExtensions; len(unknown) > 0 {
-		return &Error{Check: CheckCertificateExtension, Got: "critical extension " + unknown[0].String(), Want: "critical extensions that are understood"}
-	}
 	return nil
 }
 
