@@ -16,8 +16,20 @@ var ErrCredential = errors.New("the TPM does not open the credential")
 
 // activate is TPM2_ActivateCredential (TPM 2.0 Library, Part 3, 12.5): it returns the
 // secret that the credential holds for this very ek and ak. The secret comes out of
-// the TPM encrypted to a session that is salted to the EK. It is in no error.
-func activate(ctx context.Context, h *handles, ak, ek *loadedKey, endorsementPassword []byte, c *Credential) ([]byte, error) {
+// the TPM encrypted to a session that is salted to the EK. It is in no error. A TPM
+// that has to test an algorithm before its first use may ask to try again
+// (TPM_RC_RETRY; swtpm does).
+func activate(ctx context.Context, h *handles, ak, ek *loadedKey, endorsementPassword []byte, c *Credential) (secret []byte, err error) {
+	const tries = 3
+	for range tries {
+		if secret, err = activateOnce(ctx, h, ak, ek, endorsementPassword, c); !errors.Is(err, tpm2.TPMRCRetry) {
+			break
+		}
+	}
+	return secret, err
+}
+
+func activateOnce(ctx context.Context, h *handles, ak, ek *loadedKey, endorsementPassword []byte, c *Credential) ([]byte, error) {
 	how, err := ekAuthorizationOf(ek.public)
 	if err != nil {
 		return nil, err
@@ -51,9 +63,11 @@ func activate(ctx context.Context, h *handles, ak, ek *loadedKey, endorsementPas
 
 // isBadCredential: the response codes of a credential that does not fit, by Part 3,
 // 12.5: TPM_RC_INTEGRITY where the HMAC does not hold, TPM_RC_ECC_POINT, TPM_RC_SIZE,
-// TPM_RC_VALUE and TPM_RC_INSUFFICIENT where one of its parts is malformed.
+// TPM_RC_VALUE and TPM_RC_INSUFFICIENT where one of its parts is malformed. libtpms says
+// TPM_RC_FAILURE where an RSA seed does not decrypt.
 func isBadCredential(err error) bool {
-	for _, code := range []tpm2.TPMRC{tpm2.TPMRCIntegrity, tpm2.TPMRCECCPoint, tpm2.TPMRCSize, tpm2.TPMRCValue, tpm2.TPMRCInsufficient} {
+	for _, code := range []tpm2.TPMRC{tpm2.TPMRCIntegrity, tpm2.TPMRCECCPoint, tpm2.TPMRCSize, tpm2.TPMRCValue,
+		tpm2.TPMRCInsufficient, tpm2.TPMRCFailure} {
 		if errors.Is(err, code) {
 			return true
 		}
