@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
 )
@@ -66,6 +67,9 @@ type Authorization struct {
 	// node may have. A request for others is refused.
 	DNSNames    []string
 	IPAddresses []netip.Addr
+	// NotAfter is the latest end of any certificate that is issued on this
+	// authorization, in whole seconds; the zero time bounds nothing.
+	NotAfter time.Time
 }
 
 // CheckMembership: the [Authorizer] refused the machine.
@@ -95,9 +99,16 @@ func (v *Verifier) authorize(ctx context.Context, r *Result, request *csr.Reques
 	case a == nil:
 		return NotMember("machine " + string(r.Machine) + " (no authorization was given)")
 	}
+	if err := checkClaimedProviderID(r, a); err != nil {
+		return err
+	}
+	r.Authorization = *a
+	return nil
+}
+
+func checkClaimedProviderID(r *Result, a *Authorization) error {
 	if r.ClaimedProviderID != "" && r.ClaimedProviderID != a.ProviderID {
 		return &Error{Check: CheckProviderID, Got: r.ClaimedProviderID, Want: orNothing(a.ProviderID)}
 	}
-	r.Authorization = *a
 	return nil
 }

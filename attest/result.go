@@ -73,6 +73,9 @@ type Result struct {
 	SignatureHash crypto.Hash
 	// Clock is what the TPM said of its clock, nil at [StageHello].
 	Clock *Clock
+	// Measured is the verified quote and the event log as it came; nil where the answer
+	// carried no quote, and at [StageHello].
+	Measured *Measured
 	// IssuedAt and NotAfter are the challenge's window, zero at [StageHello].
 	IssuedAt, NotAfter time.Time
 
@@ -169,8 +172,9 @@ func (r *Result) Facts() []Fact {
 		residence = "in the TPM"
 	}
 	facts = append(facts,
-		Fact{standing, "key residence", residence + " (" + r.KeyAttributes.String() + ")"},
-		Fact{Vouched, "node", r.NodeName})
+		Fact{standing, "key residence", residence + " (" + r.KeyAttributes.String() + ")"})
+	facts = append(facts, r.measuredFacts(standing)...)
+	facts = append(facts, Fact{Vouched, "node", r.NodeName})
 	if id := r.Authorization.ProviderID; id != "" {
 		facts = append(facts, Fact{Vouched, "provider ID", id})
 	}
@@ -228,5 +232,6 @@ func (r *Result) Verified() *csr.Verified {
 		DNSNames:    r.Authorization.DNSNames,
 		IPAddresses: r.Authorization.IPAddresses,
 		Machine:     string(r.Machine),
+		NotAfter:    r.Authorization.NotAfter,
 	}
 }
