@@ -59,6 +59,15 @@ type AttesterOptions struct {
 	// EndorsementPassword is the password of the endorsement hierarchy; nil means
 	// the empty one. [EndorsementPassword] makes and keeps one.
 	EndorsementPassword []byte
+	// Quote, if set, has every answer carry a quote over these PCRs, so that the
+	// control plane knows what the machine booted: [DefaultPCRs], or others. Banks of
+	// SHA-1 are refused.
+	Quote []PCRSelection
+	// EventLog, if set, reads the firmware's event log for every answer, at most
+	// [MaxEventLogSize] bytes; on Linux that is the file
+	// /sys/kernel/security/tpm0/binary_bios_measurements. It goes along with a Quote
+	// alone.
+	EventLog func(ctx context.Context) ([]byte, error)
 }
 
 // Attester is the node's side: it says hello and answers challenges with a TPM.
@@ -71,6 +80,7 @@ type Attester struct {
 	certificates  [][]byte
 	intermediates [][]byte
 	password      []byte
+	measuring     measuring
 }
 
 // NewAttester returns an attester that uses the attestation key of source in
@@ -92,7 +102,12 @@ func NewAttester(tpm transport.TPM, source AKSource, opts *AttesterOptions) (*At
 	if len(opts.Certificates) > 0 && len(opts.Intermediates) > 0 {
 		return nil, errors.New("attest: attester: Intermediates are for a certificate from NV, Certificates holds the whole chain")
 	}
+	measuring, err := newMeasuring(opts)
+	if err != nil {
+		return nil, fmt.Errorf("attest: attester: %w", err)
+	}
 	a := &Attester{
+		measuring:     measuring,
 		tpm:           ShareTPM(tpm),
 		source:        source,
 		certificates:  opts.Certificates,
@@ -194,7 +209,12 @@ func (a *Attester) Answer(ctx context.Context, challenge []byte, key Key, s *Sub
 	if err != nil {
 		return nil, err
 	}
+	log, err := a.measuring.readLog(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("attest: answer: %w", err)
+	}
 	var made *certification
+	var quote []byte
 	var keys *nodeKeys
 	err = a.tpm.do(ctx, func(h *handles) (err error) {
 		if keys, err = a.loadKeys(ctx, h); err != nil {
@@ -207,13 +227,17 @@ func (a *Attester) Answer(ctx context.Context, challenge []byte, key Key, s *Sub
 		if err != nil {
 			return err
 		}
-		made, err = certify(ctx, h, keys.ak, key, qualifyingData(secret, labelCertify, binding))
+		if made, err = certify(ctx, h, keys.ak, key, qualifyingData(secret, labelCertify, binding)); err != nil {
+			return err
+		}
+		quote, err = a.measuring.quote(ctx, h, keys.ak, qualifyingData(secret, labelQuote, binding))
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("attest: answer: %w", err)
 	}
-	return answerBundle(s, keys.chain, made, &Proof{Binding: binding, EKPublic: keys.ekPublic, AKPublic: keys.ak.public.Raw})
+	return answerBundle(s, keys.chain, made, &Proof{Binding: binding, EKPublic: keys.ekPublic, AKPublic: keys.ak.public.Raw},
+		measuredStatements(quote, log)...)
 }
 
 // openSecret returns the challenge's secret. On road EK the TPM opens it, and the EK,
@@ -235,7 +259,7 @@ func (a *Attester) openSecret(ctx context.Context, h *handles, keys *nodeKeys, c
 	return secret, h.flush(keys.ek.handle)
 }
 
-func answerBundle(s *Subject, chain [][]byte, made *certification, proof *Proof) (*csr.Bundle, error) {
+func answerBundle(s *Subject, chain [][]byte, made *certification, proof *Proof, more ...AttestationStatement) (*csr.Bundle, error) {
 	statement, err := MarshalTCGAttestCertify(&CertifyEvidence{Attest: made.attest, Signature: made.signature, Public: made.public})
 	if err != nil {
 		return nil, err
@@ -244,9 +268,10 @@ func answerBundle(s *Subject, chain [][]byte, made *certification, proof *Proof)
 	if err != nil {
 		return nil, err
 	}
-	return bundleOf(s, chain,
-		AttestationStatement{Type: oid.TCGAttestTPMCertify, Stmt: statement},
-		AttestationStatement{Type: oid.NodeAttestProof, Stmt: echo})
+	return bundleOf(s, chain, append([]AttestationStatement{
+		{Type: oid.TCGAttestTPMCertify, Stmt: statement},
+		{Type: oid.NodeAttestProof, Stmt: echo},
+	}, more...)...)
 }
 
 // Close flushes what an earlier operation had to leave loaded in the TPM, where

@@ -55,6 +55,10 @@ type VerifierConfig struct {
 	Window time.Duration
 	// RequireTPMResident refuses keys that do not live in the TPM.
 	RequireTPMResident bool
+	// QuotePolicy, if set, decides about what each node booted; an answer without a
+	// quote is then refused. Nil means that a quote is verified where one comes along,
+	// and nothing more is asked: the Authorizer finds it in Result.Measured.
+	QuotePolicy QuotePolicy
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
@@ -73,6 +77,7 @@ type Verifier struct {
 	challengeSigner string
 	window          time.Duration
 	requireResident bool
+	quotePolicy     QuotePolicy
 	allowSHA1       bool
 	now             func() time.Time
 }
@@ -92,6 +97,7 @@ func NewVerifier(c *VerifierConfig) (*Verifier, error) {
 		challengeSigner: c.ChallengeSigner,
 		window:          c.Window,
 		requireResident: c.RequireTPMResident,
+		quotePolicy:     c.QuotePolicy,
 		now:             c.Now,
 	}
 	for n := range c.Issuers {

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/oid"
 )
 
 // Checks of the binding. The node makes the first group too, against its own
@@ -54,8 +53,8 @@ const (
 // ones first, and the first that fails is the error: size and encoding, node
 // policy, the rebuilt binding, its times and key, the statement and its
 // qualifying data, the request's own signature, the AK's signature over the
-// statement, the AK certificate under its issuer's profile or the EK ([EKVerifier]),
-// membership.
+// statement, and over the quote where there is one, the AK certificate under its
+// issuer's profile or the EK ([EKVerifier]), the policy over quotes, membership.
 //
 // A refusal is an [*Error] or a [csr.Violations]; what could not be decided
 // wraps [csr.ErrRetry]. [csr.Decide] turns the error into a decision. The
@@ -94,6 +93,9 @@ func (v *Verifier) Verify(ctx context.Context, request *csr.Request) (*Result, e
 	if err := checkProfileOfStatement(r); err != nil {
 		return nil, err
 	}
+	if err := v.checkMeasured(ctx, r); err != nil {
+		return nil, err
+	}
 	if err := v.authorize(ctx, r, request); err != nil {
 		return nil, err
 	}
@@ -106,17 +108,20 @@ type answer struct {
 	proof        *Proof
 	binding      *Binding
 	certificates [][]byte
+	quote        *QuoteEvidence // nil where there is none
+	eventLog     []byte         // likewise
 }
 
-// readAnswer reads an answer: certify, then proof, and nothing else.
+// readAnswer reads an answer: certify, then proof, then optionally a quote and with it
+// an event log, and nothing else.
 func readAnswer(bundle *csr.Bundle) (*answer, error) {
 	evidence, err := readEvidence(bundle)
 	if err != nil {
 		return nil, err
 	}
 	s := evidence.Statements
-	if len(s) != 2 || s[0].Type != oid.TCGAttestTPMCertify || s[1].Type != oid.NodeAttestProof {
-		return nil, &Error{Check: CheckStatements, Got: statementTypes(evidence), Want: "certify and proof"}
+	if !isAnswer(s) {
+		return nil, &Error{Check: CheckStatements, Got: statementTypes(evidence), Want: "certify and proof, then quote and event log if any"}
 	}
 	a := &answer{certificates: evidence.Certificates}
 	if a.certify, err = ParseTCGAttestCertify(s[0].Stmt); err != nil {
@@ -126,6 +131,9 @@ func readAnswer(bundle *csr.Bundle) (*answer, error) {
 		return nil, fault("certify", "tpmTPublic", "the certified key's TPMT_PUBLIC")
 	}
 	if a.proof, a.binding, err = parseProof(s[1].Stmt); err != nil {
+		return nil, err
+	}
+	if err := a.readMeasured(s[2:]); err != nil {
 		return nil, err
 	}
 	return a, nil
@@ -219,8 +227,8 @@ func checkTimes(b *Binding, request *csr.Request, now time.Time) error {
 	return nil
 }
 
-// checkStatement checks the certify statement: all that costs little first, the
-// qualifying data among it, then the request's signature and the AK's.
+// checkStatement checks the certify statement and the quote: all that costs little
+// first, the qualifying data among it, then the request's signature and the AK's.
 func (v *Verifier) checkStatement(a *answer, r *Result, node *presentedNode, now time.Time) error {
 	key, err := v.ring.lookup(a.binding.KeyID, now)
 	if err != nil {
@@ -240,6 +248,10 @@ func (v *Verifier) checkStatement(a *answer, r *Result, node *presentedNode, now
 	if err := in.checkBeforeSignature(); err != nil {
 		return err
 	}
+	quote, err := v.quoteOf(a, &in, secret)
+	if err != nil {
+		return err
+	}
 	if err := r.checked.CheckSignature(); err != nil {
 		return err
 	}
@@ -247,7 +259,7 @@ func (v *Verifier) checkStatement(a *answer, r *Result, node *presentedNode, now
 		return err
 	}
 	r.fillStatement(&in)
-	return nil
+	return r.checkQuote(a, quote)
 }
 
 // CheckAKParent: the AK is no primary key, and its issuer's profile does not

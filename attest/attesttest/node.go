@@ -70,6 +70,9 @@ type NodeOptions struct {
 	Key crypto.Signer
 	// TPMKey, if set, makes the TLS key in the TPM instead.
 	TPMKey attest.KeyKind
+	// Quote and EventLog are those of attest.AttesterOptions; nil means none.
+	Quote    []attest.PCRSelection
+	EventLog func(ctx context.Context) ([]byte, error)
 	// Purpose is what the certificate is for; zero means csr.PurposeClient.
 	Purpose csr.Purpose
 	// DNSNames and IPAddresses are the SANs of a request for serving.
@@ -183,7 +186,7 @@ func (n *Node) prepare(o *NodeOptions) (err error) {
 	if err := n.prepareKey(o.TPMKey); err != nil {
 		return err
 	}
-	options := &attest.AttesterOptions{Certificates: o.Certificates}
+	options := &attest.AttesterOptions{Certificates: o.Certificates, Quote: o.Quote, EventLog: o.EventLog}
 	above := n.TPM.CA().AKIntermediate()
 	if o.Road == attest.RoadEK {
 		options.EK, above = &o.EK, n.TPM.CA().EKIntermediate()
