@@ -128,8 +128,11 @@ func TestChangedAnswer(t *testing.T) {
 		"insecure provider":          {func(p *parts) { p.bundle.Provider = "insecure/v1" }, csr.RuleAttestationProvider},
 		"statements swapped":         {func(p *parts) { st := p.att.Statements; st[0].Type, st[1].Type = st[1].Type, st[0].Type }, attest.CheckStatements},
 		"a third statement": {func(p *parts) {
-			p.att.Statements = append(p.att.Statements, attest.AttestationStatement{Type: oid.NodeAttestQuote, Stmt: []byte{5, 0}})
+			p.att.Statements = append(p.att.Statements, attest.AttestationStatement{Type: oid.NodeAttestHello, Stmt: []byte{5, 0}})
 		}, attest.CheckStatements},
+		"a quote that is none": {func(p *parts) {
+			p.att.Statements = append(p.att.Statements, attest.AttestationStatement{Type: oid.NodeAttestQuote, Stmt: []byte{5, 0}})
+		}, attest.CheckEncoding},
 		"no certificate":          {func(p *parts) { p.att.Certificates = nil }, attest.CheckCertificateMissing},
 		"certificate of the CA":   {func(p *parts) { p.att.Certificates = p.att.Certificates[1:] }, attest.CheckAKMismatch},
 		"no intermediate":         {func(p *parts) { p.att.Certificates = p.att.Certificates[:1] }, attest.CheckCertificateChain},
