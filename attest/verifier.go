@@ -113,21 +113,24 @@ func checkConfig(c *VerifierConfig) error {
 	case c == nil:
 		return errors.New("no configuration")
 	case len(c.ClusterIDs) == 0:
-		return errors.New("ClusterIDs is empty")
+		return errors.New("no ClusterIDs")
 	case c.KeyRing == nil:
-		return errors.New("KeyRing is nil")
+		return errors.New("no KeyRing")
 	case len(c.Issuers) == 0:
-		return errors.New("Issuers is empty")
+		return errors.New("no Issuers")
 	case c.Policy == nil:
-		return errors.New("Policy is nil")
+		return errors.New("no Policy")
 	case c.Authorizer == nil:
-		return errors.New("Authorizer is nil")
+		return errors.New("no Authorizer")
 	case c.Window < 0 || c.Window > MaxWindow || c.Window != c.Window.Truncate(time.Second):
-		return fmt.Errorf("Window of %s is not in whole seconds up to %s", c.Window, MaxWindow)
+		return fmt.Errorf("a Window of %s, want whole seconds up to %s", c.Window, MaxWindow)
+	}
+	if err := c.Policy.Validate(); err != nil {
+		return fmt.Errorf("in Policy: %w", err)
 	}
 	for _, id := range c.ClusterIDs {
 		if err := checkText("binding", "clusterID", id, 1, MaxClusterIDSize); err != nil {
-			return fmt.Errorf("ClusterIDs: %w", err)
+			return fmt.Errorf("in ClusterIDs: %w", err)
 		}
 	}
 	return nil
