@@ -92,7 +92,7 @@ func ProfileGoogle() Profile {
 	return Profile{
 		Name:          "Google Compute Engine AK",
 		KeyUsage:      x509.KeyUsageDigitalSignature,
-		ExtKeyUsage:   []oid.OID{oid.TCGKpEKCertificate, oid.TCGKpAIKCertificate},
+		ExtKeyUsage:   []oid.OID{oid.TCGKpEKCertificate},
 		NoExtKeyUsage: true,
 		Extensions:    []oid.OID{oid.KubernetesNodeProviderIdentifier},
 		Identity:      []IdentitySource{GCEIdentity{}},
