@@ -203,7 +203,7 @@ func (i *issuer) verifyWhole(p *presented, key parentKey, now time.Time) ([]*x50
 	chains, err := leaf.Verify(x509.VerifyOptions{Roots: i.roots, Intermediates: pool, CurrentTime: now,
 		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
 	if err != nil {
-		return nil, chainError(err)
+		return nil, chainError(err, now)
 	}
 	for _, chain := range chains {
 		if usesAll(chain, p.above) {
@@ -279,10 +279,15 @@ func hasNameConstraints(c *x509.Certificate) bool {
 		len(c.PermittedURIDomains) > 0 || len(c.ExcludedURIDomains) > 0
 }
 
-func chainError(err error) error {
+// chainError names what crypto/x509 found. Its reason Expired stands for a
+// certificate that is not valid yet, too.
+func chainError(err error, now time.Time) error {
 	var invalid x509.CertificateInvalidError
 	if errors.As(err, &invalid) && invalid.Reason == x509.Expired {
-		return &Error{Check: CheckCertificateExpired, Got: "a chain outside its validity", Err: err}
+		if now.Before(invalid.Cert.NotBefore) {
+			return &Error{Check: CheckCertificateNotYetValid, Got: "a chain before its beginning", Err: err}
+		}
+		return &Error{Check: CheckCertificateExpired, Got: "a chain past its end", Err: err}
 	}
 	return &Error{Check: CheckCertificateChain, Got: "a chain that does not verify", Err: err}
 }

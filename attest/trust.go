@@ -42,6 +42,9 @@ func (v *Verifier) trust(node *presentedNode, r *Result, now time.Time) error {
 	if err := checkValidity(node.leaf, now); err != nil {
 		return err
 	}
+	if err := checkCriticalExtensions(node.leaf); err != nil {
+		return err
+	}
 	var chainErr, profileErr error
 	for _, i := range v.issuers {
 		chain, err := i.verify(node.presented, now)
