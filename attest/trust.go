@@ -2,6 +2,8 @@ package attest
 
 import (
 	"crypto/x509"
+	"errors"
+	"strings"
 	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
@@ -49,8 +51,8 @@ func (v *Verifier) trust(node *presentedNode, r *Result, now time.Time) error {
 	for _, i := range v.issuers {
 		chain, err := i.verify(node.presented, now)
 		if err != nil {
-			if chainErr == nil {
-				chainErr = err
+			if chainErr == nil || errors.Is(chainErr, CheckCertificateChain) {
+				chainErr = err // that a chain is out of date says more than that it is unknown
 			}
 			continue
 		}
@@ -71,6 +73,9 @@ func (v *Verifier) trust(node *presentedNode, r *Result, now time.Time) error {
 func fillTrust(r *Result, i *issuer, chain []*x509.Certificate, node *presentedNode) error {
 	for _, s := range i.profile.Identity {
 		id, err := node.identify(s)
+		if err != nil && !hasOwnCheck(err) {
+			err = &Error{Check: CheckIdentity, Got: "a certificate that the source of identities refuses", Err: err}
+		}
 		if err != nil {
 			return err
 		}
@@ -79,8 +84,11 @@ func fillTrust(r *Result, i *issuer, chain []*x509.Certificate, node *presentedN
 			break
 		}
 	}
-	if r.Machine.Kind() == "" {
+	switch kind, rest, ok := strings.Cut(string(r.Machine), ":"); {
+	case r.Machine == "":
 		return &Error{Check: CheckIdentity, Got: "none of the forms of profile " + i.profile.Name, Want: "a machine identity"}
+	case !ok || kind == "" || rest == "":
+		return &Error{Check: CheckIdentity, Got: string(r.Machine), Want: "a kind, a colon and a name"}
 	}
 	r.Profile = i.profile.Name
 	r.Chain = chain
@@ -100,4 +108,9 @@ func (n *presentedNode) identify(s IdentitySource) (Identity, error) {
 		return s.find(n.san)
 	}
 	return s.Identify(n.leaf)
+}
+
+func hasOwnCheck(err error) bool {
+	_, ok := errors.AsType[Check](err)
+	return ok
 }

@@ -55,7 +55,7 @@ func (w *world) helloAttacks() []helloAttack {
 		{name: "hello-version", what: "The hello has version 2.", expect: "message-version", change: func(p *parts) { p.onHello = replaced(0, with(2, 1, 2)) }},
 		{name: "hello-with-bytes-behind", what: "A field stands behind the last one of the hello.", expect: "message-encoding",
 			change: func(p *parts) { p.onHello = appended(5, 0) }},
-		{name: "hello-under-the-target-signer", what: "The hello is filed under the signer of the certificate, where somebody could approve it.", expect: "hello-signer",
+		{name: "hello-under-the-target-signer", what: "The hello is filed under the signer of the certificate, where somebody could approve it.", expect: "hello-signer", retry: true,
 			change: func(p *parts) { p.object.Spec.SignerName = csr.SignerClientTPM }},
 		{name: "hello-expired", what: "The hello is five minutes and a second old.", expect: "hello-expired",
 			change: func(p *parts) { p.object.Metadata.CreationTimestamp = w.now.Add(-301 * time.Second) }},
