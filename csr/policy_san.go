@@ -18,8 +18,9 @@ const MaxSANs = 100
 
 // sans is what a request's subjectAltName extension asks for.
 type sans struct {
-	present bool
-	other   []cryptobyteasn1.Tag // kinds that are neither DNS name nor IP address
+	present  bool
+	critical bool
+	other    []cryptobyteasn1.Tag // kinds that are neither DNS name nor IP address
 }
 
 // The two kinds of GeneralName (RFC 5280, 4.2.1.6) that a serving certificate has.
@@ -36,10 +37,10 @@ func readSANs(p *PKCS10) sans {
 		if !oid.SubjectAltName.Equal(p.CSR.Extensions[i].Id) {
 			continue
 		}
-		s.present = true
+		s.present, s.critical = true, p.CSR.Extensions[i].Critical
 		value, names := cryptobyte.String(p.CSR.Extensions[i].Value), cryptobyte.String(nil)
 		if !value.ReadASN1(&names, cryptobyteasn1.SEQUENCE) {
-			return s // crypto/x509 has refused such a request
+			return s // ParsePKCS10 has refused such a request
 		}
 		for !names.Empty() && len(s.other) < maxReports {
 			var name cryptobyte.String
@@ -100,8 +101,12 @@ func (x *run) sanCount() {
 }
 
 // sanForm keeps the names of good form for the rules behind it, and for the
-// certificate.
+// certificate. A critical extension is for requests without a subject (RFC 5280,
+// 4.2.1.6), and a node's request has one.
 func (x *run) sanForm() {
+	if x.purpose == PurposeServing && x.sans.critical {
+		x.refuse("a critical subjectAltName extension", "one that is not critical")
+	}
 	if !x.serving() {
 		return
 	}

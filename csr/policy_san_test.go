@@ -67,6 +67,13 @@ func TestPolicyRulesOfServingSANs(t *testing.T) {
 		{"100 names", many(100), nil},
 		{"101 names", many(101), rules(csr.RuleSANCount)},
 
+		{"critical extension", func(f *requestFixture) { f.builder.extensions[0].Critical = true }, rules(csr.RuleSANForm)},
+		{"bytes behind the names", func(f *requestFixture) {
+			f.builder.extensions[0].Value = append(f.builder.extensions[0].Value, "hidden"...)
+		}, rules(csr.RuleRequestExtensions)},
+		{"a second list of names", func(f *requestFixture) {
+			f.builder.extensions[0].Value = append(f.builder.extensions[0].Value, sanExtension(dnsSAN("kubernetes.default")).Value...)
+		}, rules(csr.RuleRequestExtensions)},
 		{"capital letter", withSANs(dnsSAN("Node-1")), rules(csr.RuleSANForm)},
 		{"wildcard", func(f *requestFixture) {
 			owning(f, []string{"*.rack.example"})
