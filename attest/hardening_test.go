@@ -199,6 +199,9 @@ func TestZeroValues(t *testing.T) {
 	if (&Public{}).SameKey(&ecdsa.PublicKey{Curve: elliptic.P256()}) {
 		t.Error("a key without coordinates is the same")
 	}
+	if _, err := VerifyCertify(nil, nil); !errors.Is(err, CheckCertifyOptions) {
+		t.Errorf("no evidence: %v", err)
+	}
 	if _, err := MarshalTCGAttestCertify(nil); !errors.Is(err, CheckEncoding) {
 		t.Errorf("nil evidence: %v", err)
 	}
