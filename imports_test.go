@@ -24,7 +24,8 @@ var mayImport = map[string][]string{
 	"attest/eventlog":     {"attest"},
 	"tpmsim":              {"oid"},
 	"internal/testreport": nil,
-	"internal/vectors":    {"attest", "attest/attesttest", "csr", "oid", "tpmsim"},
+	"internal/vector":     {"attest", "csr", "oid"},
+	"internal/vectors":    {"attest", "csr", "internal/vector", "oid", "tpmsim"},
 	"internal/*":          {"oid"},
 	"examples/*":          {"attest", "attest/attesttest", "csr", "oid", "tpmsim"},
 }

@@ -7,6 +7,8 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"log/slog"
+	"slices"
 
 	"github.com/google/go-tpm/tpm2/transport"
 
@@ -83,6 +85,18 @@ type Attester struct {
 	measuring     measuring
 }
 
+// Format keeps the password out of logs, whatever the verb.
+func (AttesterOptions) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte("attest.AttesterOptions")) }
+
+// LogValue keeps the password out of package log/slog.
+func (AttesterOptions) LogValue() slog.Value { return slog.StringValue("attest.AttesterOptions") }
+
+// Format keeps the password out of logs, whatever the verb.
+func (*Attester) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte("attest.Attester")) }
+
+// LogValue keeps the password out of package log/slog.
+func (*Attester) LogValue() slog.Value { return slog.StringValue("attest.Attester") }
+
 // NewAttester returns an attester that uses the attestation key of source in
 // tpm. It sends no command yet. Other users of the same TPM in this process go
 // through [ShareTPM].
@@ -110,8 +124,8 @@ func NewAttester(tpm transport.TPM, source AKSource, opts *AttesterOptions) (*At
 		measuring:     measuring,
 		tpm:           ShareTPM(tpm),
 		source:        source,
-		certificates:  opts.Certificates,
-		intermediates: opts.Intermediates,
+		certificates:  slices.Clone(opts.Certificates),
+		intermediates: slices.Clone(opts.Intermediates),
 		password:      bytes.Clone(opts.EndorsementPassword),
 	}
 	if opts.EK != nil {

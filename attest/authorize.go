@@ -53,8 +53,11 @@ type Authorizer interface {
 // AuthorizerFunc is an [Authorizer] made of a function.
 type AuthorizerFunc func(ctx context.Context, r *Result, request *csr.Request) (*Authorization, error)
 
-// Authorize calls f.
+// Authorize calls f. A nil f decides nothing.
 func (f AuthorizerFunc) Authorize(ctx context.Context, r *Result, request *csr.Request) (*Authorization, error) {
+	if f == nil {
+		return nil, errors.New("attest: a nil AuthorizerFunc")
+	}
 	return f(ctx, r, request)
 }
 
@@ -85,6 +88,15 @@ func NotMember(reason string) error {
 // vouch for.
 const CheckProviderID Check = "provider-id"
 
+// asMembership gives a refusal that only wraps the check the form that
+// [csr.Decide] denies.
+func asMembership(err error) error {
+	if e, ok := errors.AsType[*Error](err); ok && e != nil && e.Check == CheckMembership {
+		return err
+	}
+	return &Error{Check: CheckMembership, Got: "a machine that the authorizer refuses", Err: err}
+}
+
 // authorize asks for membership and holds the claim against the answer.
 func (v *Verifier) authorize(ctx context.Context, r *Result, request *csr.Request) error {
 	if err := ctx.Err(); err != nil {
@@ -93,7 +105,7 @@ func (v *Verifier) authorize(ctx context.Context, r *Result, request *csr.Reques
 	a, err := v.authorizer.Authorize(ctx, r, request)
 	switch {
 	case errors.Is(err, CheckMembership):
-		return err
+		return asMembership(err)
 	case err != nil:
 		return csr.Retry(err)
 	case a == nil:
@@ -107,7 +119,8 @@ func (v *Verifier) authorize(ctx context.Context, r *Result, request *csr.Reques
 }
 
 func checkClaimedProviderID(r *Result, a *Authorization) error {
-	if r.ClaimedProviderID != "" && r.ClaimedProviderID != a.ProviderID {
+	unknown := a.ProviderID == "" && r.Stage == StageHello // it may be known by the answer
+	if r.ClaimedProviderID != "" && r.ClaimedProviderID != a.ProviderID && !unknown {
 		return &Error{Check: CheckProviderID, Got: r.ClaimedProviderID, Want: orNothing(a.ProviderID)}
 	}
 	return nil

@@ -56,6 +56,9 @@ func (b *AttestationBundle) Marshal() ([]byte, error) {
 		return nil, fault("bundle", "certs", "at most "+strconv.Itoa(MaxCertificates)+" certificates")
 	}
 	for _, s := range b.Statements {
+		if _, err := oid.Parse(s.Type.String()); err != nil {
+			return nil, fault("bundle", "type", "an OBJECT IDENTIFIER")
+		}
 		if !oneElement(s.Stmt) {
 			return nil, fault("bundle", "stmt", "one DER element")
 		}
@@ -201,6 +204,8 @@ func MarshalTCGAttestCertify(e *CertifyEvidence) ([]byte, error) {
 
 func checkCertifySizes(e *CertifyEvidence) error {
 	switch {
+	case e == nil:
+		return fault("certify", "statement", "one")
 	case len(e.Attest) == 0 || len(e.Attest) > MaxPublicSize:
 		return fault("certify", "tpmSAttest", "a TPMS_ATTEST")
 	case len(e.Signature) == 0 || len(e.Signature) > MaxPublicSize:

@@ -5,6 +5,8 @@ import (
 
 	"golang.org/x/crypto/cryptobyte"
 	"golang.org/x/crypto/cryptobyte/asn1"
+
+	"github.com/nodeattest/nodeattest/csr"
 )
 
 // SecretSize is the size of a challenge's secret, in bytes.
@@ -74,6 +76,10 @@ func (c *Challenge) check() error {
 	if c.Binding.Road == RoadEK && (c.Clear != nil || c.Credential == nil) {
 		return fault("challenge", "secret", "a credential on road ek")
 	}
+	if k := c.Credential; k != nil && (len(k.IDObject) == 0 || len(k.IDObject) > maxIDObjectSize ||
+		len(k.EncryptedSecret) == 0 || len(k.EncryptedSecret) > maxEncryptedSecretSize) {
+		return fault("challenge", "credential", "two parts within their sizes")
+	}
 	return nil
 }
 
@@ -133,6 +139,13 @@ const ReasonChallenge = "AttestationChallenge"
 // ChallengeMessage returns the text of that condition's message: the base64 of
 // the challenge's DER (RFC 4648 section 4, padded, unbroken).
 func ChallengeMessage(der []byte) string { return base64.StdEncoding.EncodeToString(der) }
+
+// ChallengeDecision is the decision about a hello that was challenged, with the DER
+// that [Verifier.Challenge] returned: its request is denied, since it is never
+// signed, and the condition carries the challenge.
+func ChallengeDecision(der []byte) csr.Decision {
+	return csr.Decision{Verdict: csr.VerdictDeny, Reason: ReasonChallenge, Message: ChallengeMessage(der)}
+}
 
 // ParseChallengeMessage is the reverse of [ChallengeMessage]. It refuses any
 // other spelling of the same bytes and returns an [*Error] with [CheckEncoding]

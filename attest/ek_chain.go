@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"slices"
+	"strconv"
 	"time"
 
 	"golang.org/x/crypto/cryptobyte"
@@ -92,7 +93,7 @@ func (s *chainSearch) confirm(chain []*x509.Certificate) ([]*x509.Certificate, *
 		o.Intermediates.AddCert(c)
 	}
 	if _, err := chain[0].Verify(o); err != nil {
-		return nil, &chainFailure{depth: len(chain), err: chainError(err)}
+		return nil, &chainFailure{depth: len(chain), err: chainError(err, s.at)}
 	}
 	return chain, nil
 }
@@ -140,6 +141,11 @@ func (s *chainSearch) tryIssuer(chain []*x509.Certificate, issuer *x509.Certific
 	if len(top.AuthorityKeyId) > 0 && len(issuer.SubjectKeyId) > 0 && !bytes.Equal(top.AuthorityKeyId, issuer.SubjectKeyId) {
 		return false
 	}
+	if key, ok := issuer.PublicKey.(*rsa.PublicKey); ok && key.N.BitLen() > maxIssuerRSABits {
+		s.fail(len(chain), nil, &Error{Check: CheckWeakKey, Got: "a CA with an RSA key of " + strconv.Itoa(key.N.BitLen()) + " bits",
+			Want: "at most " + strconv.Itoa(maxIssuerRSABits)})
+		return false
+	}
 	if s.checks++; s.checks > maxLinkChecks {
 		s.fail(len(chain), nil, &Error{Check: CheckCertificateChain, Got: "too many certificates of one name", Want: "one chain"})
 		return false
@@ -173,7 +179,7 @@ func (s *chainSearch) checkCA(c *x509.Certificate, below int, root bool) error {
 		return bad(keyUsageText(c.KeyUsage))
 	case c.BasicConstraintsValid && (c.MaxPathLen > 0 || c.MaxPathLenZero) && below > c.MaxPathLen:
 		return bad("a path length that is too short")
-	case hasNameConstraints(c) || hasExtension(c, oid.NameConstraints):
+	case hasExtension(c, oid.NameConstraints):
 		return bad("name constraints, which are not looked at here,")
 	case len(c.UnhandledCriticalExtensions) > 0:
 		return bad("critical extension " + c.UnhandledCriticalExtensions[0].String())

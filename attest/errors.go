@@ -1,6 +1,10 @@
 package attest
 
-import "strings"
+import (
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
 
 // Check names one check of a verification. Every refusal of this package is an
 // [*Error] that carries one, and each Check is itself an error, so that a caller
@@ -22,29 +26,36 @@ type Error struct {
 	Err   error
 }
 
-// Error gives the check, both values and the cause in one line.
+// Error gives the check, both values and the cause in one line. What a node chose is
+// in it: characters that do not print stand there as Go escapes.
 func (e *Error) Error() string {
+	if e == nil {
+		return "attest: no error"
+	}
 	var b strings.Builder
 	b.WriteString("attest: ")
 	b.WriteString(string(e.Check))
 	if e.Got != "" || e.Want != "" {
 		b.WriteString(": got ")
-		b.WriteString(orNothing(e.Got))
+		b.WriteString(printable(orNothing(e.Got)))
 		if e.Want != "" {
 			b.WriteString(", want ")
-			b.WriteString(e.Want)
+			b.WriteString(printable(e.Want))
 		}
 	}
 	if e.Err != nil {
 		b.WriteString(": ")
-		b.WriteString(e.Err.Error())
+		b.WriteString(printable(e.Err.Error()))
 	}
 	return b.String()
 }
 
 // Unwrap lets errors.Is find the check and errors.As the cause.
 func (e *Error) Unwrap() []error {
-	if e.Err == nil {
+	switch {
+	case e == nil:
+		return nil
+	case e.Err == nil:
 		return []error{e.Check}
 	}
 	return []error{e.Check, e.Err}
@@ -54,12 +65,33 @@ func (e *Error) Unwrap() []error {
 // Kubernetes: the check's name in CamelCase. The node files again after
 // HelloExpired ([CheckHelloExpired]).
 func (e *Error) DenyReason() string {
+	if e == nil {
+		return ""
+	}
 	var b strings.Builder
 	for word := range strings.SplitSeq(string(e.Check), "-") {
 		if word != "" {
 			b.WriteString(strings.ToUpper(word[:1]))
 			b.WriteString(word[1:])
 		}
+	}
+	return b.String()
+}
+
+// printable escapes what does not print, line breaks and terminal controls among it.
+func printable(s string) string {
+	plain := func(r rune) bool { return r != utf8.RuneError && strconv.IsPrint(r) }
+	if !strings.ContainsFunc(s, func(r rune) bool { return !plain(r) }) {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range s {
+		if plain(r) {
+			b.WriteRune(r)
+			continue
+		}
+		quoted := strconv.QuoteRuneToASCII(r)
+		b.WriteString(quoted[1 : len(quoted)-1])
 	}
 	return b.String()
 }

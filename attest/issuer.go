@@ -2,8 +2,10 @@ package attest
 
 import (
 	"bytes"
+	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -88,7 +90,7 @@ func newIssuer(i *Issuer) (*issuer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &issuer{profile: i.Profile, anchors: a}, nil
+	return &issuer{profile: i.Profile.clone(), anchors: a}, nil
 }
 
 func newAnchors(roots, intermediates []*x509.Certificate) (*anchors, error) {
@@ -138,6 +140,8 @@ type presented struct {
 	leaf  *x509.Certificate
 	above [][]byte
 	san   *subjectAltName
+
+	parsed []*x509.Certificate // above, once it has been needed
 }
 
 // parsePresented reads the leaf and what can be said without a public-key
@@ -158,6 +162,41 @@ func parsePresented(certificates [][]byte) (*presented, error) {
 	// that form unhandled. It has been handled now.
 	leaf.UnhandledCriticalExtensions = slices.DeleteFunc(leaf.UnhandledCriticalExtensions, oid.SubjectAltName.Equal)
 	return &presented{leaf: leaf, above: certificates[1:], san: san}, nil
+}
+
+// maxIssuerRSABits bounds the RSA keys that stand above a leaf: whoever sends a
+// chain chooses what its verification costs.
+const maxIssuerRSABits = 8192
+
+// parseAbove reads what stands above the leaf, once, and leaves crypto/x509 one path
+// to try: each certificate is the issuer of the one before it, and no name occurs
+// twice.
+func (p *presented) parseAbove() ([]*x509.Certificate, error) {
+	if p.parsed != nil {
+		return p.parsed, nil
+	}
+	parsed := make([]*x509.Certificate, 0, len(p.above))
+	below := p.leaf
+	for n, der := range p.above {
+		number := "certificate " + strconv.Itoa(n+1) + " of the chain"
+		c, err := x509.ParseCertificate(der)
+		if err != nil {
+			return nil, &Error{Check: CheckCertificateEncoding, Got: number + " does not parse", Err: err}
+		}
+		again := func(other *x509.Certificate) bool { return bytes.Equal(other.RawSubject, c.RawSubject) }
+		if !bytes.Equal(below.RawIssuer, c.RawSubject) || bytes.Equal(c.RawSubject, c.RawIssuer) || slices.ContainsFunc(parsed, again) {
+			return nil, &Error{Check: CheckCertificateOrder, Got: number + ", " + c.Subject.String(),
+				Want: "the issuer of the one before it, no root, and no name twice"}
+		}
+		if key, ok := c.PublicKey.(*rsa.PublicKey); ok && key.N.BitLen() > maxIssuerRSABits {
+			return nil, &Error{Check: CheckWeakKey, Got: number + ": RSA of " + strconv.Itoa(key.N.BitLen()) + " bits",
+				Want: "at most " + strconv.Itoa(maxIssuerRSABits)}
+		}
+		parsed = append(parsed, c)
+		below = c
+	}
+	p.parsed = parsed
+	return parsed, nil
 }
 
 // checkValidity checks the leaf's own validity.
@@ -192,31 +231,25 @@ func (i *anchors) verify(p *presented, now time.Time) ([]*x509.Certificate, erro
 }
 
 func (i *anchors) verifyWhole(p *presented, key parentKey, now time.Time) ([]*x509.Certificate, error) {
-	leaf, pool := p.leaf, i.intermediates
-	if len(p.above) > 0 {
-		if pool = i.intermediates; i.configured {
+	above, err := p.parseAbove()
+	if err != nil {
+		return nil, err
+	}
+	pool := i.intermediates
+	if len(above) > 0 {
+		if i.configured {
 			pool = pool.Clone()
 		} else {
 			pool = x509.NewCertPool()
 		}
-		above := leaf
-		for n, der := range p.above {
-			c, err := x509.ParseCertificate(der)
-			if err != nil {
-				return nil, &Error{Check: CheckCertificateEncoding, Got: "certificate " + strconv.Itoa(n+1) + " of the chain does not parse", Err: err}
-			}
-			if !bytes.Equal(above.RawIssuer, c.RawSubject) || bytes.Equal(c.RawSubject, c.RawIssuer) {
-				return nil, &Error{Check: CheckCertificateOrder, Got: "certificate " + strconv.Itoa(n+1) + ", " + c.Subject.String(),
-					Want: "the issuer of the one before it, and no root"}
-			}
+		for _, c := range above {
 			pool.AddCert(c)
-			above = c
 		}
 	}
-	chains, err := leaf.Verify(x509.VerifyOptions{Roots: i.roots, Intermediates: pool, CurrentTime: now,
+	chains, err := p.leaf.Verify(x509.VerifyOptions{Roots: i.roots, Intermediates: pool, CurrentTime: now,
 		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
 	if err != nil {
-		return nil, chainError(err)
+		return nil, chainError(err, now)
 	}
 	for _, chain := range chains {
 		if usesAll(chain, p.above) {
@@ -255,15 +288,14 @@ func (i *anchors) parentKey(p *presented) parentKey {
 }
 
 // remember keeps the verified certificates above a leaf. It does not keep a root
-// (there is nothing to save) nor a chain with name constraints, which look at
-// the leaf.
+// (there is nothing to save) nor a chain with constraints that look at the leaf.
 func (i *anchors) remember(key parentKey, chain []*x509.Certificate) {
 	if len(chain) < 2 {
 		return
 	}
 	known := &parent{pool: x509.NewCertPool(), chain: chain, notBefore: chain[0].NotBefore, notAfter: chain[0].NotAfter}
 	for _, c := range chain {
-		if hasNameConstraints(c) {
+		if slices.ContainsFunc(c.Extensions, looksAtLeaves) {
 			return
 		}
 		if c.NotBefore.After(known.notBefore) {
@@ -285,17 +317,23 @@ func (i *anchors) remember(key parentKey, chain []*x509.Certificate) {
 	i.parents[key] = known
 }
 
-func hasNameConstraints(c *x509.Certificate) bool {
-	return len(c.PermittedDNSDomains) > 0 || len(c.ExcludedDNSDomains) > 0 ||
-		len(c.PermittedIPRanges) > 0 || len(c.ExcludedIPRanges) > 0 ||
-		len(c.PermittedEmailAddresses) > 0 || len(c.ExcludedEmailAddresses) > 0 ||
-		len(c.PermittedURIDomains) > 0 || len(c.ExcludedURIDomains) > 0
+// looksAtLeaves reports whether an extension of a CA certificate can hold for one
+// leaf and not for another: nameConstraints, policyMappings, policyConstraints and
+// inhibitAnyPolicy (RFC 5280, section 4.2.1).
+func looksAtLeaves(e pkix.Extension) bool {
+	id := e.Id
+	return len(id) == 4 && id[0] == 2 && id[1] == 5 && id[2] == 29 && (id[3] == 30 || id[3] == 33 || id[3] == 36 || id[3] == 54)
 }
 
-func chainError(err error) error {
+// chainError names what crypto/x509 found. Its reason Expired stands for a
+// certificate that is not valid yet, too.
+func chainError(err error, now time.Time) error {
 	var invalid x509.CertificateInvalidError
 	if errors.As(err, &invalid) && invalid.Reason == x509.Expired {
-		return &Error{Check: CheckCertificateExpired, Got: "a chain outside its validity", Err: err}
+		if now.Before(invalid.Cert.NotBefore) {
+			return &Error{Check: CheckCertificateNotYetValid, Got: "a chain before its beginning", Err: err}
+		}
+		return &Error{Check: CheckCertificateExpired, Got: "a chain past its end", Err: err}
 	}
 	return &Error{Check: CheckCertificateChain, Got: "a chain that does not verify", Err: err}
 }

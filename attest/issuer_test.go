@@ -113,8 +113,8 @@ func TestRememberedIntermediates(t *testing.T) {
 	if _, err := i.verify(p, chainTime.Add(5*time.Hour)); !errors.Is(err, CheckCertificateExpired) {
 		t.Errorf("after the intermediate's end: %v", err)
 	}
-	if _, err := i.verify(p, chainTime.Add(-25*time.Hour)); err == nil {
-		t.Error("before the beginning: accepted")
+	if _, err := i.verify(p, chainTime.Add(-25*time.Hour)); !errors.Is(err, CheckCertificateNotYetValid) {
+		t.Errorf("before the beginning: %v", err)
 	}
 	if _, err := issuerOf(t, sign(t, nil, "root", nil)).verify(p, chainTime); !errors.Is(err, CheckCertificateChain) {
 		t.Errorf("below another root of that name: %v", err)
@@ -245,7 +245,6 @@ func TestProfileRules(t *testing.T) {
 	root := sign(t, nil, "root", nil)
 	tcg, google := ProfileTCG(), ProfileGoogle()
 	withName := ProfileMicrosoftAIK()
-	critical := pkix.Extension{Id: asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 99999, 1}, Critical: true, Value: []byte{5, 0}}
 	eku := func(ids ...asn1.ObjectIdentifier) func(*x509.Certificate) {
 		return func(c *x509.Certificate) { leafTemplate(c); c.UnknownExtKeyUsage = ids }
 	}
@@ -254,20 +253,19 @@ func TestProfileRules(t *testing.T) {
 		edit    func(*x509.Certificate)
 		want    error
 	}{
-		"good":                       {&tcg, leafTemplate, nil},
-		"CA":                         {&tcg, func(c *x509.Certificate) { leafTemplate(c); c.IsCA = true }, CheckCertificateCA},
-		"no key usage":               {&tcg, func(c *x509.Certificate) { leafTemplate(c); c.KeyUsage = 0 }, CheckCertificateKeyUsage},
-		"key encipherment too":       {&tcg, func(c *x509.Certificate) { leafTemplate(c); c.KeyUsage |= x509.KeyUsageKeyEncipherment }, CheckCertificateKeyUsage},
-		"key agreement too":          {&tcg, func(c *x509.Certificate) { leafTemplate(c); c.KeyUsage |= x509.KeyUsageKeyAgreement }, CheckCertificateKeyUsage},
-		"no EKU":                     {&tcg, eku(), CheckCertificateExtKeyUsage},
-		"another EKU":                {&tcg, eku(asn1.ObjectIdentifier{1, 2, 3}), CheckCertificateExtKeyUsage},
-		"another EKU beside it":      {&tcg, eku(asn1.ObjectIdentifier{2, 23, 133, 8, 3}, asn1.ObjectIdentifier{1, 2, 3}), nil},
-		"EK's EKU beside it":         {&tcg, eku(asn1.ObjectIdentifier{2, 23, 133, 8, 3}, asn1.ObjectIdentifier{2, 23, 133, 8, 1}), CheckCertificateExtKeyUsage},
-		"platform's EKU beside it":   {&tcg, eku(asn1.ObjectIdentifier{2, 23, 133, 8, 3}, asn1.ObjectIdentifier{2, 23, 133, 8, 2}), CheckCertificateExtKeyUsage},
-		"unknown critical extension": {&tcg, func(c *x509.Certificate) { leafTemplate(c); c.ExtraExtensions = []pkix.Extension{critical} }, CheckCertificateExtension},
-		"no directory name":          {&withName, leafTemplate, CheckSubjectAltName},
-		"no instance identity":       {&google, eku(), CheckCertificateExtension},
-		"Google, another EKU":        {&google, eku(asn1.ObjectIdentifier{1, 2, 3}), CheckCertificateExtKeyUsage},
+		"good":                     {&tcg, leafTemplate, nil},
+		"CA":                       {&tcg, func(c *x509.Certificate) { leafTemplate(c); c.IsCA = true }, CheckCertificateCA},
+		"no key usage":             {&tcg, func(c *x509.Certificate) { leafTemplate(c); c.KeyUsage = 0 }, CheckCertificateKeyUsage},
+		"key encipherment too":     {&tcg, func(c *x509.Certificate) { leafTemplate(c); c.KeyUsage |= x509.KeyUsageKeyEncipherment }, CheckCertificateKeyUsage},
+		"key agreement too":        {&tcg, func(c *x509.Certificate) { leafTemplate(c); c.KeyUsage |= x509.KeyUsageKeyAgreement }, CheckCertificateKeyUsage},
+		"no EKU":                   {&tcg, eku(), CheckCertificateExtKeyUsage},
+		"another EKU":              {&tcg, eku(asn1.ObjectIdentifier{1, 2, 3}), CheckCertificateExtKeyUsage},
+		"another EKU beside it":    {&tcg, eku(asn1.ObjectIdentifier{2, 23, 133, 8, 3}, asn1.ObjectIdentifier{1, 2, 3}), nil},
+		"EK's EKU beside it":       {&tcg, eku(asn1.ObjectIdentifier{2, 23, 133, 8, 3}, asn1.ObjectIdentifier{2, 23, 133, 8, 1}), CheckCertificateExtKeyUsage},
+		"platform's EKU beside it": {&tcg, eku(asn1.ObjectIdentifier{2, 23, 133, 8, 3}, asn1.ObjectIdentifier{2, 23, 133, 8, 2}), CheckCertificateExtKeyUsage},
+		"no directory name":        {&withName, leafTemplate, CheckSubjectAltName},
+		"no instance identity":     {&google, eku(), CheckCertificateExtension},
+		"Google, another EKU":      {&google, eku(asn1.ObjectIdentifier{1, 2, 3}), CheckCertificateExtKeyUsage},
 	} {
 		p := presentedOf(t, sign(t, root, "leaf", c.edit))
 		err := c.profile.check(p.leaf, p.san)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -28,8 +29,8 @@ const (
 	// CheckRingKey: the binding names a key that is unknown, retired or not
 	// active yet.
 	CheckRingKey Check = "ring-key"
-	// CheckRingStale: the ring was read more than [MaxRingAge] ago. Always
-	// together with [csr.ErrRetry].
+	// CheckRingStale: the ring was read more than [MaxRingAge] ago, or in the
+	// future. Always together with [csr.ErrRetry].
 	CheckRingStale Check = "ring-stale"
 	// CheckRingEmpty: the ring holds no key that is active and not retired.
 	// Always together with [csr.ErrRetry].
@@ -38,7 +39,8 @@ const (
 
 // RingSecret is the 32 bytes of a challenge key. Whoever has one can pass for
 // any machine on [RoadEK]: guard it like the CA's key. It prints as a fixed
-// word and never as itself.
+// word and never as itself, except where package fmt cannot know: as an unexported
+// field of a caller's struct.
 type RingSecret [32]byte
 
 // String hides the secret.
@@ -146,7 +148,8 @@ func checkRingKeys(keys []RingKey) error {
 
 // Refresh replaces the keys with a new reading. A reading older than the one
 // held, an empty one or one that [NewKeyRing] would refuse changes nothing and
-// is an error; so is a refresh of a static ring.
+// is an error; so is a refresh of a static ring. readAt is by the verifier's
+// clock: if that was set back, make a new ring and a new verifier.
 func (r *KeyRing) Refresh(keys []RingKey, readAt time.Time) error {
 	if err := checkRingKeys(keys); err != nil {
 		return err
@@ -154,6 +157,9 @@ func (r *KeyRing) Refresh(keys []RingKey, readAt time.Time) error {
 	next := &ringState{keys: append([]RingKey(nil), keys...), readAt: readAt}
 	for {
 		held := r.state.Load()
+		if held == nil {
+			return errors.New("attest: a key ring is made by NewKeyRing")
+		}
 		if held.static {
 			return errors.New("attest: a static key ring is not refreshed")
 		}
@@ -170,7 +176,10 @@ func (r *KeyRing) Refresh(keys []RingKey, readAt time.Time) error {
 // fresh returns the keys, or an error to try again with if they are stale.
 func (r *KeyRing) fresh(now time.Time) ([]RingKey, error) {
 	s := r.state.Load()
-	if !s.static && now.Sub(s.readAt) > MaxRingAge {
+	if s == nil {
+		return nil, &Error{Check: CheckRingEmpty, Want: "a ring made by NewKeyRing or NewStaticKeyRing", Err: csr.ErrRetry}
+	}
+	if age := now.Sub(s.readAt); !s.static && (age > MaxRingAge || age < -clockSkew) {
 		return nil, &Error{Check: CheckRingStale, Got: "a ring read at " + s.readAt.UTC().Format(time.RFC3339),
 			Want: "one read within " + MaxRingAge.String(), Err: csr.ErrRetry}
 	}
@@ -232,10 +241,14 @@ func (r *KeyRing) lookup(id KeyID, now time.Time) (*RingKey, error) {
 // RotateKeys returns keys with a new one that becomes active 2 × [MaxRingAge]
 // after now, when every replica has read it. The keys that are in use until then
 // are retired [RetireAfter] later, and those already retired at now are left
-// out. The given slice is not changed.
+// out. While a key waits to become active there is no further one. The given slice
+// is not changed.
 func RotateKeys(keys []RingKey, now time.Time) []RingKey {
 	next := NewRingKey(now.Add(2 * MaxRingAge))
 	out := make([]RingKey, 0, len(keys)+1)
+	if slices.ContainsFunc(keys, func(k RingKey) bool { return k.ActiveAt.After(now) }) {
+		return append(out, slices.DeleteFunc(slices.Clone(keys), func(k RingKey) bool { return k.retired(now) })...)
+	}
 	for _, k := range keys {
 		if k.retired(now) {
 			continue

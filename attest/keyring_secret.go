@@ -18,13 +18,19 @@ const MaxRingKeys = 64
 // identifier in 16 lower-case hexadecimal digits, the value 48 bytes: the
 // secret, then ActiveAt and RetiredAt in Unix seconds, big-endian, 8 bytes each
 // (0: not retired). Fractions of a second are lost. It returns an error as
-// [NewKeyRing] does.
+// [NewKeyRing] does, and for times outside 1970 to 9999 or over [MaxRingKeys] keys.
 func EncodeKeys(keys []RingKey) (map[string][]byte, error) {
 	if err := checkRingKeys(keys); err != nil {
 		return nil, err
 	}
+	if len(keys) > MaxRingKeys {
+		return nil, fmt.Errorf("attest: key ring: %d keys, at most %d", len(keys), MaxRingKeys)
+	}
 	data := make(map[string][]byte, len(keys))
 	for _, k := range keys {
+		if at := k.ActiveAt.Unix(); at <= 0 || at > maxUnixSeconds || !k.RetiredAt.IsZero() && k.RetiredAt.Unix() > maxUnixSeconds {
+			return nil, fmt.Errorf("attest: key ring: key %s has a time out of range", k.ID)
+		}
 		v := append(make([]byte, 0, ringKeySize), k.Secret[:]...)
 		v = binary.BigEndian.AppendUint64(v, uint64(k.ActiveAt.Unix()))
 		var retired int64

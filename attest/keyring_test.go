@@ -57,7 +57,7 @@ func TestKeyRingRefresh(t *testing.T) {
 	if k, err := ring.newest(ringTime); err != nil || k.ID != first.ID {
 		t.Errorf("after refused readings: %v, %v", k, err)
 	}
-	if err := ring.Refresh([]RingKey{first, second}, ringTime.Add(2*time.Minute)); err != nil {
+	if err := ring.Refresh([]RingKey{first, second}, ringTime.Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	for at, want := range map[time.Duration]KeyID{0: first.ID, time.Minute: second.ID} {
@@ -65,10 +65,10 @@ func TestKeyRingRefresh(t *testing.T) {
 			t.Errorf("newest after %s: %v, %v, want %s", at, k, err, want)
 		}
 	}
-	if _, err := ring.newest(ringTime.Add(2*time.Minute + MaxRingAge)); err != nil {
+	if _, err := ring.newest(ringTime.Add(time.Minute + MaxRingAge)); err != nil {
 		t.Errorf("at the greatest age: %v", err)
 	}
-	if _, err := ring.newest(ringTime.Add(2*time.Minute + MaxRingAge + 1)); !errors.Is(err, CheckRingStale) || !errors.Is(err, csr.ErrRetry) {
+	if _, err := ring.newest(ringTime.Add(time.Minute + MaxRingAge + 1)); !errors.Is(err, CheckRingStale) || !errors.Is(err, csr.ErrRetry) {
 		t.Errorf("over it: %v", err)
 	}
 	static, err := NewStaticKeyRing(first)

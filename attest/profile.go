@@ -2,7 +2,11 @@ package attest
 
 import (
 	"crypto/x509"
+	"slices"
 	"strings"
+
+	"golang.org/x/crypto/cryptobyte"
+	"golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/oid"
 )
@@ -92,7 +96,7 @@ func ProfileGoogle() Profile {
 	return Profile{
 		Name:          "Google Compute Engine AK",
 		KeyUsage:      x509.KeyUsageDigitalSignature,
-		ExtKeyUsage:   []oid.OID{oid.TCGKpEKCertificate, oid.TCGKpAIKCertificate},
+		ExtKeyUsage:   []oid.OID{oid.TCGKpEKCertificate},
 		NoExtKeyUsage: true,
 		Extensions:    []oid.OID{oid.KubernetesNodeProviderIdentifier},
 		Identity:      []IdentitySource{GCEIdentity{}},
@@ -128,9 +132,15 @@ func ProfileMicrosoftAIK() Profile {
 	}
 }
 
+func (p Profile) clone() Profile {
+	p.ExtKeyUsage, p.Extensions, p.Identity = slices.Clone(p.ExtKeyUsage), slices.Clone(p.Extensions), slices.Clone(p.Identity)
+	return p
+}
+
 // noSigningKeyUsage are the usages that no AK has.
 const noSigningKeyUsage = x509.KeyUsageKeyEncipherment | x509.KeyUsageDataEncipherment |
-	x509.KeyUsageKeyAgreement | x509.KeyUsageCertSign | x509.KeyUsageCRLSign
+	x509.KeyUsageKeyAgreement | x509.KeyUsageCertSign | x509.KeyUsageCRLSign |
+	x509.KeyUsageEncipherOnly | x509.KeyUsageDecipherOnly
 
 // check holds a certificate against the profile. It makes no public-key
 // operation and says nothing about who signed the certificate.
@@ -152,6 +162,12 @@ func (p *Profile) check(cert *x509.Certificate, san *subjectAltName) error {
 			return &Error{Check: CheckCertificateExtension, Got: "no extension " + id.String(), Want: "it, by profile " + p.Name}
 		}
 	}
+	return nil
+}
+
+// checkCriticalExtensions refuses what nobody here understands, whoever the issuer
+// is. The subjectAltName is off the list once it has been read.
+func checkCriticalExtensions(cert *x509.Certificate) error {
 	if unknown := cert.UnhandledCriticalExtensions; len(unknown) > 0 {
 		return &Error{Check: CheckCertificateExtension, Got: "critical extension " + unknown[0].String(), Want: "critical extensions that are understood"}
 	}
@@ -169,17 +185,22 @@ func (p *Profile) checkKeyUsage(cert *x509.Certificate) error {
 }
 
 func (p *Profile) checkExtKeyUsage(cert *x509.Certificate) error {
-	if !hasExtension(cert, oid.ExtendedKeyUsage) {
+	usages, present := extKeyUsages(cert)
+	if !present {
 		if p.NoExtKeyUsage {
 			return nil
 		}
 		return &Error{Check: CheckCertificateExtKeyUsage, Got: "none", Want: p.wantExtKeyUsage()}
 	}
 	listed := false
-	for _, id := range cert.UnknownExtKeyUsage {
-		known := p.listsExtKeyUsage(id)
+	for !usages.Empty() {
+		var id oid.OID
+		if !oid.Read(&usages, &id) {
+			return &Error{Check: CheckCertificateExtKeyUsage, Got: "a bad extension", Want: p.wantExtKeyUsage()}
+		}
+		known := slices.Contains(p.ExtKeyUsage, id)
 		listed = listed || known
-		foreign := oid.TCGKpEKCertificate.Equal(id) || oid.TCGKpPlatformCertificate.Equal(id) || oid.TCGKpAIKCertificate.Equal(id)
+		foreign := id == oid.TCGKpEKCertificate || id == oid.TCGKpPlatformCertificate || id == oid.TCGKpAIKCertificate
 		if foreign && !known {
 			return &Error{Check: CheckCertificateExtKeyUsage, Got: id.String(), Want: p.wantExtKeyUsage()}
 		}
@@ -190,13 +211,19 @@ func (p *Profile) checkExtKeyUsage(cert *x509.Certificate) error {
 	return nil
 }
 
-func (p *Profile) listsExtKeyUsage(id []int) bool {
-	for _, want := range p.ExtKeyUsage {
-		if want.Equal(id) {
-			return true
+// extKeyUsages returns the identifiers of the extension, one behind the other.
+func extKeyUsages(cert *x509.Certificate) (ids cryptobyte.String, present bool) {
+	for i := range cert.Extensions {
+		if !oid.ExtendedKeyUsage.Equal(cert.Extensions[i].Id) {
+			continue
 		}
+		in := cryptobyte.String(cert.Extensions[i].Value)
+		if !in.ReadASN1(&ids, asn1.SEQUENCE) || !in.Empty() {
+			return cryptobyte.String{0}, true // no identifier, so it is refused
+		}
+		return ids, true
 	}
-	return false
+	return nil, false
 }
 
 func (p *Profile) wantExtKeyUsage() string {

@@ -150,7 +150,8 @@ func (p *Public) SameKey(pub crypto.PublicKey) bool {
 		}
 		return bytes.Equal(k.N.FillBytes(buf[:size]), p.Modulus)
 	case *ecdsa.PublicKey:
-		if k == nil || p.Type != tpm2.TPMAlgECC {
+		//lint:ignore SA1019 Bytes panics where a coordinate is nil, and nothing else tells
+		if k == nil || k.X == nil || k.Y == nil || p.Type != tpm2.TPMAlgECC {
 			return false
 		}
 		c, ok := curveOf(p.Curve)

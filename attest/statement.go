@@ -106,6 +106,9 @@ type Certified struct {
 // attributes, strength and residence; scheme, hash and range of the signature; last
 // the signature itself. A refusal is an [*Error]; e and o must not be nil.
 func VerifyCertify(e *CertifyEvidence, o *CertifyOptions) (*Certified, error) {
+	if e == nil || o == nil {
+		return nil, refuseStatement(CheckCertifyOptions, "no evidence or no options", "both")
+	}
 	if err := o.check(); err != nil {
 		return nil, err
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto"
 	"crypto/x509"
+	"errors"
+	"strings"
 	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
@@ -93,12 +95,15 @@ func (v *Verifier) trustAK(node *presentedNode, r *Result, now time.Time) error 
 	if err := checkValidity(node.leaf, now); err != nil {
 		return err
 	}
+	if err := checkCriticalExtensions(node.leaf); err != nil {
+		return err
+	}
 	var chainErr, profileErr error
 	for _, i := range v.issuers {
 		chain, err := i.verify(node.presented, now)
 		if err != nil {
-			if chainErr == nil {
-				chainErr = err
+			if chainErr == nil || errors.Is(chainErr, CheckCertificateChain) {
+				chainErr = err // that a chain is out of date says more than that it is unknown
 			}
 			continue
 		}
@@ -119,6 +124,9 @@ func (v *Verifier) trustAK(node *presentedNode, r *Result, now time.Time) error 
 func fillTrust(r *Result, i *issuer, chain []*x509.Certificate, node *presentedNode) error {
 	for _, s := range i.profile.Identity {
 		id, err := node.identify(s)
+		if err != nil && !hasOwnCheck(err) {
+			err = &Error{Check: CheckIdentity, Got: "a certificate that the source of identities refuses", Err: err}
+		}
 		if err != nil {
 			return err
 		}
@@ -127,8 +135,11 @@ func fillTrust(r *Result, i *issuer, chain []*x509.Certificate, node *presentedN
 			break
 		}
 	}
-	if r.Machine.Kind() == "" {
+	switch kind, rest, ok := strings.Cut(string(r.Machine), ":"); {
+	case r.Machine == "":
 		return &Error{Check: CheckIdentity, Got: "none of the forms of profile " + i.profile.Name, Want: "a machine identity"}
+	case !ok || kind == "" || rest == "":
+		return &Error{Check: CheckIdentity, Got: string(r.Machine), Want: "a kind, a colon and a name"}
 	}
 	r.Profile = i.profile.Name
 	r.Chain = chain
@@ -148,4 +159,9 @@ func (n *presentedNode) identify(s IdentitySource) (Identity, error) {
 		return s.find(n.san)
 	}
 	return s.Identify(n.leaf)
+}
+
+func hasOwnCheck(err error) bool {
+	_, ok := errors.AsType[Check](err)
+	return ok
 }

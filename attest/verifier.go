@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
@@ -125,24 +126,45 @@ func checkConfig(c *VerifierConfig) error {
 	case c == nil:
 		return errors.New("no configuration")
 	case len(c.ClusterIDs) == 0:
-		return errors.New("ClusterIDs is empty")
-	case c.KeyRing == nil:
-		return errors.New("KeyRing is nil")
+		return errors.New("no ClusterIDs")
+	case c.KeyRing == nil || c.KeyRing.state.Load() == nil:
+		return errors.New("no KeyRing, or one that NewKeyRing did not make")
 	case len(c.Issuers) == 0 && c.EKs == nil:
-		return errors.New("neither Issuers nor EKs is given: no road is open")
+		return errors.New("neither Issuers nor EKs: no road is open")
 	case c.Policy == nil:
-		return errors.New("Policy is nil")
-	case c.Authorizer == nil:
-		return errors.New("Authorizer is nil")
+		return errors.New("no Policy")
+	case isNilAuthorizer(c.Authorizer):
+		return errors.New("no Authorizer")
+	case !validChallengeSigner(c.ChallengeSigner):
+		return fmt.Errorf("a ChallengeSigner of %q, want one of csr.SignerChallenge", c.ChallengeSigner)
 	case c.Window < 0 || c.Window > MaxWindow || c.Window != c.Window.Truncate(time.Second):
-		return fmt.Errorf("Window of %s is not in whole seconds up to %s", c.Window, MaxWindow)
+		return fmt.Errorf("a Window of %s, want whole seconds up to %s", c.Window, MaxWindow)
+	}
+	if err := c.Policy.Validate(); err != nil {
+		return fmt.Errorf("in Policy: %w", err)
 	}
 	for _, id := range c.ClusterIDs {
 		if err := checkText("binding", "clusterID", id, 1, MaxClusterIDSize); err != nil {
-			return fmt.Errorf("ClusterIDs: %w", err)
+			return fmt.Errorf("in ClusterIDs: %w", err)
 		}
 	}
 	return nil
+}
+
+func isNilAuthorizer(a Authorizer) bool {
+	f, ok := a.(AuthorizerFunc)
+	return a == nil || ok && f == nil
+}
+
+// validChallengeSigner reports whether a name, if there is one, is that of a signer
+// for hellos.
+func validChallengeSigner(name string) bool {
+	if name == "" {
+		return true
+	}
+	provider := strings.TrimPrefix(name, strings.TrimSuffix(csr.SignerChallengeTPM, "tpm"))
+	want, err := csr.SignerChallenge(provider)
+	return err == nil && want == name
 }
 
 // Checks of the evidence's frame, on both sides of the challenge.
@@ -153,8 +175,9 @@ const (
 	// CheckStatements: the bundle does not hold exactly the statements of a hello
 	// or of an answer, in their order.
 	CheckStatements Check = "bundle-statements"
-	// CheckHelloSigner: a hello is filed under another signer name than the one
-	// for challenges.
+	// CheckHelloSigner: a request is filed under another signer name than the one
+	// for challenges. It is somebody else's to decide: always together with
+	// [csr.ErrRetry].
 	CheckHelloSigner Check = "hello-signer"
 	// CheckHelloExpired: a hello is older than [MaxHelloAge]. The node files
 	// again.
@@ -163,6 +186,9 @@ const (
 	// [csr.ErrRetry].
 	CheckFuture Check = "request-in-the-future"
 )
+
+// errNotMade: there is no request, or no verifier.
+var errNotMade = errors.New("attest: no request, or a verifier that NewVerifier did not make")
 
 // Challenge checks a hello and returns the DER of the [Challenge] for its node.
 // The request is the object as it was filed: on Kubernetes under the challenge
@@ -174,8 +200,12 @@ const (
 // that EK and the AK's Name, made with parameters that follow from the kind of the EK
 // alone. A
 // refusal is an [*Error] or a [csr.Violations]; what could not be decided wraps
-// [csr.ErrRetry]. [csr.Decide] turns the error into a decision.
+// [csr.ErrRetry]. [csr.Decide] turns the error into a decision; a challenge becomes
+// one by [ChallengeDecision].
 func (v *Verifier) Challenge(ctx context.Context, request *csr.Request) ([]byte, error) {
+	if request == nil || v == nil || v.now == nil {
+		return nil, errNotMade
+	}
 	now := v.now()
 	created, err := v.checkHelloObject(request, now)
 	if err != nil {
@@ -214,11 +244,8 @@ func (v *Verifier) Challenge(ctx context.Context, request *csr.Request) ([]byte,
 
 // checkHelloObject checks signer name and age, and returns the time of creation.
 func (v *Verifier) checkHelloObject(request *csr.Request, now time.Time) (time.Time, error) {
-	if request == nil {
-		return time.Time{}, errors.New("attest: no request")
-	}
 	if request.Spec.SignerName != v.challengeSigner {
-		return time.Time{}, &Error{Check: CheckHelloSigner, Got: request.Spec.SignerName, Want: v.challengeSigner}
+		return time.Time{}, &Error{Check: CheckHelloSigner, Got: request.Spec.SignerName, Want: v.challengeSigner, Err: csr.ErrRetry}
 	}
 	created, err := createdAt(request, now)
 	if err != nil {

@@ -3,7 +3,6 @@ package attest
 import (
 	"context"
 	"crypto/x509"
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -22,7 +21,8 @@ func TestVerifierConfig(t *testing.T) {
 		ClusterIDs: []string{"c"},
 		KeyRing:    ring,
 		Issuers:    []Issuer{{Roots: []*x509.Certificate{root.cert}, Profile: ProfileTCG()}},
-		Policy:     &csr.Policy{},
+		Policy: &csr.Policy{SignerNames: []string{csr.SignerClientTPM},
+			Machines: func(context.Context, string, *csr.Request) (*csr.Machine, error) { return nil, csr.ErrNoMachine }},
 		Authorizer: AuthorizerFunc(func(context.Context, *Result, *csr.Request) (*Authorization, error) { return nil, nil }),
 	}
 	if _, err := NewVerifier(&good); err != nil {
@@ -35,6 +35,7 @@ func TestVerifierConfig(t *testing.T) {
 		"Issuers":    func(c *VerifierConfig) { c.Issuers = nil },
 		"issuer 0":   func(c *VerifierConfig) { c.Issuers = []Issuer{{}} },
 		"Policy":     func(c *VerifierConfig) { c.Policy = nil },
+		"in Policy":  func(c *VerifierConfig) { c.Policy = &csr.Policy{} },
 		"Authorizer": func(c *VerifierConfig) { c.Authorizer = nil },
 		"Window":     func(c *VerifierConfig) { c.Window = MaxWindow + time.Second },
 		"Window of":  func(c *VerifierConfig) { c.Window = -time.Second },
@@ -59,7 +60,7 @@ func TestVerifierConfig(t *testing.T) {
 	if _, err := v.Challenge(context.Background(), nil); err == nil {
 		t.Error("no hello: accepted")
 	}
-	if _, err := v.Verify(context.Background(), &csr.Request{}); !errors.Is(err, csr.ErrPolicy) {
-		t.Errorf("a zero policy: %v", err)
+	if _, err := v.Verify(context.Background(), &csr.Request{}); csr.Decide(err).Verdict != csr.VerdictDeny {
+		t.Errorf("a zero request: %v", err)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto"
 	"encoding/hex"
-	"errors"
 	"strconv"
 	"time"
 
@@ -64,8 +63,8 @@ const (
 // same key and the same request, so nobody gains by it, and no list of used
 // challenges is kept.
 func (v *Verifier) Verify(ctx context.Context, request *csr.Request) (*Result, error) {
-	if request == nil {
-		return nil, errors.New("attest: no request")
+	if request == nil || v == nil || v.now == nil {
+		return nil, errNotMade
 	}
 	now := v.now()
 	checked, err := v.policy.CheckUnsigned(ctx, request, request.Spec.SignerName)
@@ -240,7 +239,10 @@ func (v *Verifier) checkStatement(a *answer, r *Result, node *presentedNode, now
 		akKey:          node.akKey,
 		key:            r.checked.PKCS10().CSR.PublicKey,
 		qualifyingData: qualifyingData(secret, labelCertify, a.proof.Binding),
-		policy:         statementPolicy{allowSHA1Signature: v.allowSHA1 && node.road == RoadAK, requireTPMResident: v.requireResident},
+		policy: statementPolicy{
+			allowSHA1Signature: v.allowSHA1 && node.road == RoadAK,
+			requireTPMResident: v.requireResident || r.Purpose == csr.PurposeRecovery,
+		},
 	}
 	if err := in.parse(a.certify, nil); err != nil {
 		return err

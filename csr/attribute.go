@@ -2,11 +2,19 @@ package csr
 
 import (
 	"bytes"
+	"strconv"
 
 	"golang.org/x/crypto/cryptobyte"
 	cryptobyteasn1 "golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/oid"
+)
+
+// The most attributes of a request and extensions in it, so that to compare each with
+// each costs nothing. A node's request has one attribute and at most three extensions.
+const (
+	maxAttributes = 16
+	maxExtensions = 32
 )
 
 // readAttributes reads the content of a request's attributes (RFC 2986, 4.1): a set in
@@ -21,6 +29,9 @@ func (p *PKCS10) readAttributes(set cryptobyte.String) *Violation {
 		}
 		if bytes.Compare(previous, element) >= 0 {
 			return attributesViolation("attributes out of order")
+		}
+		if len(p.attributes) == maxAttributes {
+			return &Violation{Rule: RuleRequestAttributes, Got: "over " + strconv.Itoa(maxAttributes) + " attributes", Want: "at most " + strconv.Itoa(maxAttributes)}
 		}
 		previous = element
 		if !element.ReadASN1(&content, cryptobyteasn1.SEQUENCE) || !oid.Read(&content, &a.id) ||
@@ -61,7 +72,8 @@ func isSetOfAny(set cryptobyte.String) bool {
 
 // checkExtensionRequest reads the values of an extensionRequest attribute (RFC 2985,
 // 5.4.2): one list of extensions (RFC 5280, 4.1.2.9), not empty, one of a kind.
-// crypto/x509 reads them too, but lets through an explicit critical FALSE.
+// crypto/x509 reads them too, but lets through an explicit critical FALSE, and whatever
+// stands behind the names of a subjectAltName.
 func checkExtensionRequest(values cryptobyte.String) *Violation {
 	var list cryptobyte.String
 	if !values.ReadASN1(&list, cryptobyteasn1.SEQUENCE) || !values.Empty() || list.Empty() {
@@ -72,6 +84,9 @@ func checkExtensionRequest(values cryptobyte.String) *Violation {
 	for !list.Empty() {
 		var extension, value cryptobyte.String
 		var id oid.OID
+		if len(seen) == maxExtensions {
+			return &Violation{Rule: RuleRequestExtensions, Got: "over " + strconv.Itoa(maxExtensions) + " extensions", Want: "at most " + strconv.Itoa(maxExtensions)}
+		}
 		if !list.ReadASN1(&extension, cryptobyteasn1.SEQUENCE) || !oid.Read(&extension, &id) {
 			return extensionViolation("a malformed extension")
 		}
@@ -89,9 +104,28 @@ func checkExtensionRequest(values cryptobyte.String) *Violation {
 				return extensionViolation("two extensions " + id.String())
 			}
 		}
+		if id == oid.SubjectAltName && !isListOfNames(value) {
+			return extensionViolation("a subjectAltName that is not one list of names")
+		}
 		seen = append(seen, id)
 	}
 	return nil
+}
+
+// isListOfNames reports whether value is one SEQUENCE of whole elements and nothing
+// behind it, as GeneralNames (RFC 5280, 4.2.1.6) are.
+func isListOfNames(value cryptobyte.String) bool {
+	var names, name cryptobyte.String
+	var tag cryptobyteasn1.Tag
+	if !value.ReadASN1(&names, cryptobyteasn1.SEQUENCE) || !value.Empty() {
+		return false
+	}
+	for !names.Empty() {
+		if !names.ReadAnyASN1(&name, &tag) {
+			return false
+		}
+	}
+	return true
 }
 
 func extensionViolation(got string) *Violation {

@@ -38,10 +38,12 @@ const (
 	// moduli have at most 8192 bits.
 	RuleRequestKey Rule = "request-key-encoding"
 	// RuleRequestAttributes: the attributes are a canonical set, one of a type, each
-	// with a value; there is one list of requested extensions, and it is not empty.
+	// with a value, at most 16; there is one list of requested extensions, and it is
+	// not empty.
 	RuleRequestAttributes Rule = "request-attributes"
-	// RuleRequestExtensions: every requested extension is canonical, and there is one
-	// of a kind.
+	// RuleRequestExtensions: every requested extension is canonical, there is one of a
+	// kind, and there are at most 32. A subjectAltName is one list of names with
+	// nothing behind it.
 	RuleRequestExtensions Rule = "request-extensions"
 	// RuleSignatureAlgorithm: the algorithm is RSASSA-PKCS1-v1_5 or ECDSA with SHA-256,
 	// SHA-384 or SHA-512, or Ed25519, belongs to the key, and is encoded as RFC 4055,

@@ -133,3 +133,20 @@ func sameAsParts(t *testing.T, der []byte, p *PKCS10) {
 		t.Fatalf("the request\n%x\nreads as\n%x", der, got)
 	}
 }
+
+// manyExtensions are n different ones, manyAttributes n different ones in order.
+func manyExtensions(n int) [][]byte {
+	var all [][]byte
+	for i := range n {
+		all = append(all, extensionDER(oid.OID([]byte{42, 3, byte(i / 128), byte(i % 128)}), nil, []byte{5, 0}))
+	}
+	return all
+}
+
+func manyAttributes(n int) [][]byte {
+	var all [][]byte
+	for i := range n {
+		all = append(all, attributeDER(oid.OID([]byte{42, 3, byte(i / 128), byte(i % 128)}), []byte{5, 0}))
+	}
+	return all
+}

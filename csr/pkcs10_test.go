@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -63,6 +64,8 @@ func TestParsePKCS10TakesTheParts(t *testing.T) {
 		"one other":          func(r *requestDER) { r.attributes = [][]byte{attributeDER(oid.IDAAAttestation, sequence())} },
 		"SHA-384 with P-256": func(r *requestDER) { r.algorithm[11] = 3 },
 		"empty subject":      func(r *requestDER) { r.subject = sequence() },
+		"32 extensions":      func(r *requestDER) { r.attributes = withExtensions(manyExtensions(32)...) },
+		"16 attributes":      func(r *requestDER) { r.attributes = manyAttributes(16) },
 		"an extension more":  func(r *requestDER) { r.attributes = withExtensions(extensionDER(oid.KeyUsage, nil, nil)) },
 		"a critical extension": func(r *requestDER) {
 			r.attributes = withExtensions(extensionDER(oid.KeyUsage, []byte{1, 1, 0xff}, nil))
@@ -178,9 +181,29 @@ func TestParsePKCS10Refuses(t *testing.T) {
 			r.attributes = providerIDAttribute([]byte{1, 1, 0xff}, providerIDValue(t, "a"))
 		}, RuleProviderID},
 		"provider ID bare": {func(r *requestDER) { r.attributes = providerIDAttribute(nil, []byte("a")) }, RuleProviderID},
-		"SAN malformed": {func(r *requestDER) {
+		"SAN with bytes behind the names": {func(r *requestDER) {
+			r.attributes = withExtensions(extensionDER(oid.SubjectAltName, nil, append(sequence([]byte("\x82\x01a")), 0)))
+		}, RuleRequestExtensions},
+		"SAN with a second list": {func(r *requestDER) {
+			r.attributes = withExtensions(extensionDER(oid.SubjectAltName, nil, append(sequence([]byte("\x82\x01a")), sequence([]byte("\x82\x01b"))...)))
+		}, RuleRequestExtensions},
+		"SAN truncated": {func(r *requestDER) {
 			r.attributes = withExtensions(extensionDER(oid.SubjectAltName, nil, []byte{0x30, 2, 0x82}))
+		}, RuleRequestExtensions},
+		"SAN with half a name": {func(r *requestDER) {
+			r.attributes = withExtensions(extensionDER(oid.SubjectAltName, nil, []byte{0x30, 1, 0x82}))
+		}, RuleRequestExtensions},
+		"SAN a SET": {func(r *requestDER) {
+			r.attributes = withExtensions(extensionDER(oid.SubjectAltName, nil, element(0x31, []byte("\x82\x01a"))))
+		}, RuleRequestExtensions},
+		"SAN empty": {func(r *requestDER) {
+			r.attributes = withExtensions(extensionDER(oid.SubjectAltName, nil, nil))
+		}, RuleRequestExtensions},
+		"SAN with an address of five bytes": {func(r *requestDER) {
+			r.attributes = withExtensions(extensionDER(oid.SubjectAltName, nil, sequence([]byte("\x87\x05abcde"))))
 		}, RuleRequestX509},
+		"33 extensions": {func(r *requestDER) { r.attributes = withExtensions(manyExtensions(33)...) }, RuleRequestExtensions},
+		"17 attributes": {func(r *requestDER) { r.attributes = manyAttributes(17) }, RuleRequestAttributes},
 	} {
 		r := goodDER(t)
 		test.change(r)
@@ -189,6 +212,25 @@ func TestParsePKCS10Refuses(t *testing.T) {
 			t.Errorf("%s: ParsePKCS10 returns a request", name)
 		}
 		wantRule(t, name, err, test.want)
+	}
+}
+
+// The time to refuse a request grows with its length alone, however many parts it has.
+func TestParsePKCS10CountsBeforeItCompares(t *testing.T) {
+	for name, attributes := range map[string][][]byte{
+		"extensions": withExtensions(manyExtensions(4000)...),
+		"attributes": manyAttributes(4000),
+	} {
+		r := goodDER(t)
+		r.attributes = attributes
+		der := r.bytes()
+		for parser, parse := range map[string]func([]byte) (*PKCS10, error){"ParsePKCS10": ParsePKCS10, "ParseForeignPKCS10": ParseForeignPKCS10} {
+			var err error
+			allocs := testing.AllocsPerRun(5, func() { _, err = parse(der) })
+			if v := (*Violation)(nil); !errors.As(err, &v) || !strings.HasPrefix(v.Got, "over ") || allocs > 200 {
+				t.Errorf("%d %s, %d bytes, %s: %v, %v allocations", 4000, name, len(der), parser, err, allocs)
+			}
+		}
 	}
 }
 

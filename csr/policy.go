@@ -72,10 +72,13 @@ type Policy struct {
 	// ReservedIPs are the networks from which no certificate has an address, even
 	// where the machine lists it: the cluster's service CIDRs, the addresses of the
 	// API server and of load balancers. Loopback, unspecified, link-local,
-	// multicast and broadcast addresses are always refused.
+	// multicast and broadcast addresses, and 0.0.0.0/8 and 240.0.0.0/4, are always
+	// refused. An IPv6 address that stands for an IPv4 address (64:ff9b::/96,
+	// 2002::/16, ::ffff:0:0:0/96, ::/96) is refused where that is.
 	ReservedIPs []netip.Prefix
 	// ReservedDNSNames are names that no certificate has, in any case of letters.
-	// One that begins with a dot stands for every name that ends so. Always refused
+	// One that begins with a dot stands for every name that ends so. Each is a DNS
+	// name after that dot: no wildcard, no dot at the end, no port. Always refused
 	// are kubernetes, kubernetes.default and all below it that begins so, localhost
 	// and names below it, and names that end in .svc or .cluster.local. Where the
 	// cluster's domain is another, list ".svc.<domain>".
@@ -190,6 +193,11 @@ func (p *Policy) Validate() error {
 	for i := 0; fault == "" && i < len(p.ReservedIPs); i++ {
 		if !p.ReservedIPs[i].IsValid() {
 			fault = "ReservedIPs has an invalid prefix"
+		}
+	}
+	for i := 0; fault == "" && i < len(p.ReservedDNSNames); i++ {
+		if !reservable(p.ReservedDNSNames[i]) {
+			fault = "ReservedDNSNames has " + quoted(p.ReservedDNSNames[i]) + ", which is no DNS name"
 		}
 	}
 	for i := 0; fault == "" && i < len(p.Curves); i++ {

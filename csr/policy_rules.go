@@ -74,7 +74,7 @@ const (
 	// RuleSANCount: at most [MaxSANs] SANs.
 	RuleSANCount Rule = "san-count"
 	// RuleSANForm: a DNS name is a lower-case DNS-1123 subdomain, no wildcard, and
-	// does not end like an IP address.
+	// does not end like an IP address. The extension is not critical.
 	RuleSANForm Rule = "san-form"
 	// RuleSANReserved: no name or address of the API server, of a service or of
 	// the machine itself alone (loopback, unspecified, link-local, multicast).

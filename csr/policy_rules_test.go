@@ -335,7 +335,7 @@ func TestPolicyReportsEveryViolation(t *testing.T) {
 // A request with thousands of faults of one kind makes a short report.
 func TestPolicyReportIsBounded(t *testing.T) {
 	f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
-	for i := range 500 {
+	for i := range 32 {
 		f.builder.extensions = append(f.builder.extensions, pkix.Extension{Id: asn1.ObjectIdentifier{1, 2, 3, i}, Value: []byte{5, 0}})
 	}
 	f.request.Spec.Usages = slices.Repeat([]string{strings.Repeat("x", 1000)}, 1000)

@@ -4,7 +4,6 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
-	"strings"
 
 	"golang.org/x/crypto/cryptobyte"
 	cryptobyteasn1 "golang.org/x/crypto/cryptobyte/asn1"
@@ -18,8 +17,9 @@ const MaxSANs = 100
 
 // sans is what a request's subjectAltName extension asks for.
 type sans struct {
-	present bool
-	other   []cryptobyteasn1.Tag // kinds that are neither DNS name nor IP address
+	present  bool
+	critical bool
+	other    []cryptobyteasn1.Tag // kinds that are neither DNS name nor IP address
 }
 
 // The two kinds of GeneralName (RFC 5280, 4.2.1.6) that a serving certificate has.
@@ -36,10 +36,10 @@ func readSANs(p *PKCS10) sans {
 		if !oid.SubjectAltName.Equal(p.CSR.Extensions[i].Id) {
 			continue
 		}
-		s.present = true
+		s.present, s.critical = true, p.CSR.Extensions[i].Critical
 		value, names := cryptobyte.String(p.CSR.Extensions[i].Value), cryptobyte.String(nil)
 		if !value.ReadASN1(&names, cryptobyteasn1.SEQUENCE) {
-			return s // crypto/x509 has refused such a request
+			return s // ParsePKCS10 has refused such a request
 		}
 		for !names.Empty() && len(s.other) < maxReports {
 			var name cryptobyte.String
@@ -100,8 +100,12 @@ func (x *run) sanCount() {
 }
 
 // sanForm keeps the names of good form for the rules behind it, and for the
-// certificate.
+// certificate. A critical extension is for requests without a subject (RFC 5280,
+// 4.2.1.6), and a node's request has one.
 func (x *run) sanForm() {
+	if x.purpose == PurposeServing && x.sans.critical {
+		x.refuse("a critical subjectAltName extension", "one that is not critical")
+	}
 	if !x.serving() {
 		return
 	}
@@ -122,13 +126,6 @@ func (x *run) sanForm() {
 	}
 }
 
-// endsInNumber says whether the last label is all digits, so that a client could
-// take the name for an IPv4 address. No public or private zone is named so.
-func endsInNumber(name string) bool {
-	label := name[strings.LastIndexByte(name, '.')+1:]
-	return strings.Trim(label, "0123456789") == ""
-}
-
 // canonicalIP gives an address its one form: IPv4 as such, no zone.
 func canonicalIP(ip net.IP) (netip.Addr, bool) {
 	a, ok := netip.AddrFromSlice(ip)
@@ -146,46 +143,6 @@ func (x *run) sanReserved() {
 			x.refuse(address.String(), "an address that only the node has")
 		}
 	}
-}
-
-// reservedName judges a name in lower case.
-func (p *Policy) reservedName(name string) bool {
-	const api = "kubernetes.default"
-	switch {
-	case name == "kubernetes", name == api, strings.HasPrefix(name, api+"."),
-		name == "localhost", strings.HasSuffix(name, ".localhost"),
-		strings.HasSuffix(name, ".svc"), strings.HasSuffix(name, ".cluster.local"):
-		return true
-	}
-	for _, reserved := range p.ReservedDNSNames {
-		if equalLower(reserved, name) {
-			return true
-		}
-		if strings.HasPrefix(reserved, ".") && len(name) > len(reserved) && equalLower(reserved, name[len(name)-len(reserved):]) {
-			return true
-		}
-	}
-	return false
-}
-
-// reservedIP judges an address in its canonical form.
-func (p *Policy) reservedIP(a netip.Addr) bool {
-	if a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() || a.IsLinkLocalUnicast() {
-		return true
-	}
-	if a.Is4() && (a.As4() == [4]byte{255, 255, 255, 255} || a.As4()[0] == 0) {
-		return true // broadcast, and this network (RFC 1122, 3.2.1.3)
-	}
-	for _, prefix := range p.ReservedIPs {
-		if prefix.Contains(a) {
-			return true
-		}
-		if in := prefix.Addr(); in.Is4In6() && a.Is4() &&
-			netip.PrefixFrom(in.Unmap(), max(prefix.Bits()-96, 0)).Contains(a) {
-			return true
-		}
-	}
-	return false
 }
 
 // equalLower compares s, whose ASCII letters may be in any case, with lower, whose

@@ -67,6 +67,13 @@ func TestPolicyRulesOfServingSANs(t *testing.T) {
 		{"100 names", many(100), nil},
 		{"101 names", many(101), rules(csr.RuleSANCount)},
 
+		{"critical extension", func(f *requestFixture) { f.builder.extensions[0].Critical = true }, rules(csr.RuleSANForm)},
+		{"bytes behind the names", func(f *requestFixture) {
+			f.builder.extensions[0].Value = append(f.builder.extensions[0].Value, "hidden"...)
+		}, rules(csr.RuleRequestExtensions)},
+		{"a second list of names", func(f *requestFixture) {
+			f.builder.extensions[0].Value = append(f.builder.extensions[0].Value, sanExtension(dnsSAN("kubernetes.default")).Value...)
+		}, rules(csr.RuleRequestExtensions)},
 		{"capital letter", withSANs(dnsSAN("Node-1")), rules(csr.RuleSANForm)},
 		{"wildcard", func(f *requestFixture) {
 			owning(f, []string{"*.rack.example"})
@@ -80,6 +87,22 @@ func TestPolicyRulesOfServingSANs(t *testing.T) {
 			owning(f, []string{"192.0.2.7"})
 			withSANs(dnsSAN("192.0.2.7"))(f)
 		}, rules(csr.RuleSANForm)},
+		{"IPv4 address in hexadecimal as a DNS name", func(f *requestFixture) {
+			owning(f, []string{"0xc0000207"})
+			withSANs(dnsSAN("0xc0000207"))(f)
+		}, rules(csr.RuleSANForm)},
+		{"name with a hexadecimal end", func(f *requestFixture) {
+			owning(f, []string{"192.0x207"})
+			withSANs(dnsSAN("192.0x207"))(f)
+		}, rules(csr.RuleSANForm)},
+		{"name that ends in 0x, which reads as zero", func(f *requestFixture) {
+			owning(f, []string{"192.0x"})
+			withSANs(dnsSAN("192.0x"))(f)
+		}, rules(csr.RuleSANForm)},
+		{"name that ends nearly in hexadecimal", func(f *requestFixture) {
+			owning(f, []string{"rack.0xg"})
+			withSANs(dnsSAN("rack.0xg"))(f)
+		}, nil},
 		{"IPv4 address in another notation as a DNS name", func(f *requestFixture) {
 			owning(f, []string{"3221225991"})
 			withSANs(dnsSAN("3221225991"))(f)
@@ -122,6 +145,8 @@ func TestPolicyRulesOfReservedSANs(t *testing.T) {
 	for _, ip := range []string{
 		"0.0.0.0", "0.1.2.3", "127.0.0.1", "127.8.8.8", "169.254.169.254", "224.0.0.1", "239.1.1.1", "255.255.255.255",
 		"::", "::1", "fe80::1", "ff02::1", "::ffff:127.0.0.1", "::ffff:10.96.0.1",
+		"240.0.0.1", "254.1.1.1", "::127.0.0.1", "::10.96.0.1", "::ffff:0:127.0.0.1", "64:ff9b::127.0.0.1", "64:ff9b::169.254.169.254",
+		"64:ff9b::10.96.0.1", "2002:7f00:1::1", "2002:a60:1::1", "2002:f000:1::1", "64:ff9b::0.0.0.0", "64:ff9b::203.0.113.4",
 		"10.96.0.1", "10.96.255.255", "198.51.100.1", "203.0.113.4", "2001:db8:ffff::1",
 	} {
 		cases = append(cases, ruleCase{ip, func(f *requestFixture) {
@@ -129,7 +154,8 @@ func TestPolicyRulesOfReservedSANs(t *testing.T) {
 			withSANs(ipSAN(ip))(f)
 		}, rules(csr.RuleSANReserved)})
 	}
-	for _, ip := range []string{"10.95.255.255", "10.97.0.0", "198.51.100.2", "203.0.113.8", "2001:db8:fffe::1", "100.64.0.1"} {
+	for _, ip := range []string{"10.95.255.255", "10.97.0.0", "198.51.100.2", "203.0.113.8", "2001:db8:fffe::1", "100.64.0.1", "223.255.255.255",
+		"64:ff9b::192.0.2.7", "2002:c000:207::1", "::192.0.2.9", "::ffff:0:192.0.2.7", "64:ff9b:1::127.0.0.1"} {
 		cases = append(cases, ruleCase{ip + " is free", func(f *requestFixture) {
 			owning(f, nil, ip)
 			withSANs(ipSAN(ip))(f)

@@ -3,7 +3,9 @@ package oid
 import (
 	"bytes"
 	"encoding/asn1"
+	"encoding/binary"
 	"errors"
+	"math"
 	"math/big"
 	"strings"
 	"testing"
@@ -247,6 +249,51 @@ func FuzzParse(f *testing.F) {
 		var back OID
 		if !Read(&s, &back) || back != o {
 			t.Fatalf("Read gives %v for %v", back, o)
+		}
+	})
+}
+
+// FuzzFromASN1 reads any bytes as arcs of 8 bytes each: what is taken converts back,
+// and is the same identifier in every way of writing it.
+func FuzzFromASN1(f *testing.F) {
+	add := func(arcs ...int) {
+		var b []byte
+		for _, arc := range arcs {
+			b = binary.BigEndian.AppendUint64(b, uint64(arc))
+		}
+		f.Add(b)
+	}
+	add()
+	add(1)
+	add(1, 40)
+	add(2, 5, 29, 17)
+	add(2, 5, -1)
+	add(2, math.MaxInt)
+	add(2, 25, math.MaxInt32, 1<<31, math.MaxInt)
+	add(make([]int, MaxSize+2)...)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var id asn1.ObjectIdentifier
+		for ; len(b) >= 8; b = b[8:] {
+			id = append(id, int(binary.BigEndian.Uint64(b)))
+		}
+		o, err := FromASN1(id)
+		if err != nil {
+			if o != "" || !errors.Is(err, ErrSyntax) && !errors.Is(err, ErrSize) {
+				t.Fatalf("%v: %q, %v", id, o, err)
+			}
+			if o.Equal(id) {
+				t.Fatalf("%v equals the zero value", id)
+			}
+			return
+		}
+		if !o.Equal(id) {
+			t.Fatalf("%v is not equal to %v", o, id)
+		}
+		if back, err := Parse(o.String()); err != nil || back != o {
+			t.Fatalf("Parse(%q) = %v, %v", o, back, err)
+		}
+		if small, ok := o.ASN1(); ok && !small.Equal(id) {
+			t.Fatalf("%v comes back as %v", id, small)
 		}
 	})
 }

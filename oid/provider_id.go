@@ -2,6 +2,7 @@ package oid
 
 import (
 	"crypto/x509/pkix"
+	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/crypto/cryptobyte"
@@ -24,16 +25,19 @@ const (
 	ErrProviderIDEncoding Error = "provider-id-encoding"
 	// ErrProviderIDSize: the text is empty or longer than MaxProviderIDSize.
 	ErrProviderIDSize Error = "provider-id-size"
-	// ErrProviderIDText: the text is not valid UTF-8, or has a control character
-	// (U+0000 to U+001F, U+007F to U+009F).
+	// ErrProviderIDText: the text is not valid UTF-8, has a character that does not
+	// print or changes how others print (controls, line and paragraph separators,
+	// spaces but U+0020, and format characters such as those that turn the
+	// direction of text: all that unicode.IsPrint refuses), or begins or ends with
+	// a space.
 	ErrProviderIDText Error = "provider-id-text"
 )
 
 // MarshalProviderID encodes a provider ID, such as "gce://project/zone/name", as the
 // value of the extension [KubernetesNodeProviderIdentifier]: a DER UTF8String (Cluster
 // API kubelet authentication, "OIDs"; the encoding is this SDK's choice, the document
-// gives none). id is 1 to [MaxProviderIDSize] bytes of valid UTF-8 without control
-// characters, else the error is [ErrProviderIDSize] or [ErrProviderIDText].
+// gives none). id is 1 to [MaxProviderIDSize] bytes of printable UTF-8, else the error
+// is [ErrProviderIDSize] or [ErrProviderIDText].
 func MarshalProviderID(id string) ([]byte, error) {
 	if err := checkProviderID(id); err != nil {
 		return nil, err
@@ -110,13 +114,14 @@ func checkProviderID(id string) error {
 	return nil
 }
 
-// isText reports whether s is valid UTF-8 without control characters.
+// isText reports whether people see what s is: valid UTF-8, printable, no space at
+// either end. s is not empty.
 func isText(s string) bool {
-	if !utf8.ValidString(s) {
+	if !utf8.ValidString(s) || s[0] == ' ' || s[len(s)-1] == ' ' {
 		return false
 	}
 	for _, r := range s {
-		if r < 0x20 || r >= 0x7f && r < 0xa0 {
+		if !unicode.IsPrint(r) {
 			return false
 		}
 	}

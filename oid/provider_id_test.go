@@ -12,7 +12,9 @@ import (
 func TestProviderIDRoundTrip(t *testing.T) {
 	for _, id := range []string{
 		"a", "aws:///eu-west-1a/i-0123456789abcdef0", "gce://project/us-central1-a/node-1",
-		"metal://Gerät/7", strings.Repeat("x", MaxProviderIDSize), strings.Repeat("x", 127), strings.Repeat("x", 128),
+		"metal://Gerät/7", "openstack:///f0e1d2c3-0000-4000-8000-00000000abcd", "ocid1.instance.oc1.eu-frankfurt-1.antheljt",
+		"azure:///subscriptions/0a1b/resourceGroups/my_RG (test)/providers/Microsoft.Compute/virtualMachineScaleSets/aks~1/virtualMachines/0",
+		"vsphere://4237a1b2-c3d4", "kind://docker/kind/kind-worker", "機械://一", "a b", strings.Repeat("x", MaxProviderIDSize), strings.Repeat("x", 127), strings.Repeat("x", 128),
 	} {
 		value, err := MarshalProviderID(id)
 		if err != nil {
@@ -45,6 +47,18 @@ func TestProviderIDTextIsChecked(t *testing.T) {
 		"\ta":                                    ErrProviderIDText,
 		"a\x7f":                                  ErrProviderIDText,
 		"a\u0085":                                ErrProviderIDText,
+		" ":                                      ErrProviderIDText,
+		" a":                                     ErrProviderIDText,
+		"a ":                                     ErrProviderIDText,
+		"gce://a\u202eb":                         ErrProviderIDText, // right-to-left override
+		"gce://a\u2066b":                         ErrProviderIDText, // left-to-right isolate
+		"gce://a\u200fb":                         ErrProviderIDText, // right-to-left mark
+		"gce://a\u200bb":                         ErrProviderIDText, // zero width space
+		"\ufeffgce://a":                          ErrProviderIDText, // byte order mark
+		"gce://a\u2028b":                         ErrProviderIDText, // line separator
+		"gce://a\u2029b":                         ErrProviderIDText, // paragraph separator
+		"gce://a\u00a0b":                         ErrProviderIDText, // no-break space
+		"gce://a\ue000b":                         ErrProviderIDText, // private use
 		"a\xffb":                                 ErrProviderIDText,
 		"\xc0\x80":                               ErrProviderIDText,
 		"\xed\xa0\x80":                           ErrProviderIDText,

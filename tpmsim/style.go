@@ -58,8 +58,10 @@ func DefaultDirectory() Directory {
 
 // OtherName is an otherName in a SAN: an identity of any form.
 type OtherName struct {
-	Type  oid.OID
-	Value []byte // one DER value, for example a UTF8String
+	// Type is the type-id.
+	Type oid.OID
+	// Value is one DER value, for example a UTF8String.
+	Value []byte
 }
 
 // DefaultInstance returns the Google Compute Engine machine that certificates name

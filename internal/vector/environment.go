@@ -1,0 +1,237 @@
+package vector
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/oid"
+)
+
+// with returns e with the members of o that are set in place of its own.
+func (e *Environment) with(o *Environment) *Environment {
+	if o == nil {
+		return e
+	}
+	out := *e
+	if !o.Now.IsZero() {
+		out.Now = o.Now
+	}
+	if o.ClusterIDs != nil {
+		out.ClusterIDs = o.ClusterIDs
+	}
+	if o.RingKeys != nil {
+		out.RingKeys = o.RingKeys
+	}
+	if !o.RingReadAt.IsZero() {
+		out.RingReadAt = o.RingReadAt
+	}
+	if o.Issuers != nil {
+		out.Issuers = o.Issuers
+	}
+	if o.Policy != nil {
+		out.Policy = o.Policy
+	}
+	if o.Machines != nil {
+		out.Machines = o.Machines
+	}
+	if o.Members != nil {
+		out.Members = o.Members
+	}
+	if o.Records != nil {
+		out.Records = o.Records
+	}
+	out.RequireTPMResident = e.RequireTPMResident || o.RequireTPMResident
+	return &out
+}
+
+// verifier makes the verifier that the environment describes.
+func (e *Environment) verifier() (*attest.Verifier, error) {
+	policy, err := e.policy()
+	if err != nil {
+		return nil, err
+	}
+	ring, err := e.ring()
+	if err != nil {
+		return nil, err
+	}
+	c := &attest.VerifierConfig{
+		ClusterIDs:         e.ClusterIDs,
+		KeyRing:            ring,
+		Policy:             policy,
+		Authorizer:         attest.AuthorizerFunc(e.authorize),
+		RequireTPMResident: e.RequireTPMResident,
+		Now:                func() time.Time { return e.Now },
+	}
+	for i := range e.Issuers {
+		issuer, err := e.Issuers[i].issuer()
+		if err != nil {
+			return nil, fmt.Errorf("issuer %d: %w", i, err)
+		}
+		c.Issuers = append(c.Issuers, *issuer)
+	}
+	return attest.NewVerifier(c)
+}
+
+func (e *Environment) ring() (*attest.KeyRing, error) {
+	var keys []attest.RingKey
+	for i := range e.RingKeys {
+		k := &e.RingKeys[i]
+		key := attest.RingKey{ActiveAt: k.ActiveAt, RetiredAt: k.RetiredAt}
+		id, err := hex.DecodeString(k.ID)
+		if err != nil || len(id) != len(key.ID) || len(k.Secret) != len(key.Secret) {
+			return nil, fmt.Errorf("ring key %q: want an identifier of 8 bytes and a secret of 32", k.ID)
+		}
+		copy(key.ID[:], id)
+		copy(key.Secret[:], k.Secret)
+		keys = append(keys, key)
+	}
+	if e.RingReadAt.IsZero() {
+		return attest.NewStaticKeyRing(keys...)
+	}
+	return attest.NewKeyRing(keys, e.RingReadAt)
+}
+
+// authorize admits members, and nobody else.
+func (e *Environment) authorize(_ context.Context, r *attest.Result, _ *csr.Request) (*attest.Authorization, error) {
+	for i := range e.Members {
+		m := &e.Members[i]
+		if m.NodeName != r.NodeName || m.Machine != string(r.Machine) {
+			continue
+		}
+		addresses, err := parseAddresses(m.IPAddresses)
+		if err != nil {
+			return nil, err
+		}
+		return &attest.Authorization{ProviderID: m.ProviderID, DNSNames: m.DNSNames, IPAddresses: addresses}, nil
+	}
+	return nil, attest.NotMember("machine " + string(r.Machine) + " as node " + r.NodeName)
+}
+
+func (e *Environment) policy() (*csr.Policy, error) {
+	if e.Policy == nil {
+		return nil, fmt.Errorf("no policy")
+	}
+	p := &csr.Policy{
+		SignerNames:       e.Policy.SignerNames,
+		Machines:          e.machine,
+		Records:           e.record,
+		RequireProviderID: e.Policy.RequireProviderID,
+		RequireFlag:       e.Policy.RequireFlag,
+		ReservedDNSNames:  e.Policy.ReservedDNSNames,
+	}
+	if e.Policy.Flag != "" {
+		id, err := oid.Parse(e.Policy.Flag)
+		if err != nil {
+			return nil, err
+		}
+		p.Flag, _ = id.ASN1()
+	}
+	for _, s := range e.Policy.ReservedIPs {
+		prefix, err := netip.ParsePrefix(s)
+		if err != nil {
+			return nil, err
+		}
+		p.ReservedIPs = append(p.ReservedIPs, prefix)
+	}
+	return p, nil
+}
+
+func (e *Environment) machine(_ context.Context, nodeName string, _ *csr.Request) (*csr.Machine, error) {
+	for i := range e.Machines {
+		m := &e.Machines[i]
+		if m.Asked != nodeName {
+			continue
+		}
+		addresses, err := parseAddresses(m.IPAddresses)
+		if err != nil {
+			return nil, err
+		}
+		return &csr.Machine{Name: m.Name, NodeName: m.NodeName, ProviderID: m.ProviderID, DNSNames: m.DNSNames,
+			IPAddresses: addresses, BootstrapReady: m.BootstrapReady}, nil
+	}
+	return nil, csr.ErrNoMachine
+}
+
+func (e *Environment) record(_ context.Context, id string) (*csr.IssuedRecord, error) {
+	for i := range e.Records {
+		if r := &e.Records[i]; r.CredentialID == id {
+			return &csr.IssuedRecord{CredentialID: r.CredentialID, NodeName: r.NodeName, SignerName: r.SignerName}, nil
+		}
+	}
+	return nil, csr.ErrNoRecord
+}
+
+func parseAddresses(in []string) ([]netip.Addr, error) {
+	var out []netip.Addr
+	for _, s := range in {
+		a, err := netip.ParseAddr(s)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, a)
+	}
+	return out, nil
+}
+
+func (i *Issuer) issuer() (*attest.Issuer, error) {
+	out := &attest.Issuer{Profile: attest.Profile{
+		Name:                       i.Profile.Name,
+		NoExtKeyUsage:              i.Profile.NoExtKeyUsage,
+		RequireDirectoryName:       i.Profile.RequireDirectoryName,
+		AllowAKBelowOtherKeys:      i.Profile.AllowAKBelowOtherKeys,
+		InsecureAllowSHA1Signature: i.Profile.InsecureAllowSHA1Signature,
+	}}
+	for _, der := range i.Roots {
+		root, err := x509.ParseCertificate(der)
+		if err != nil {
+			return nil, err
+		}
+		out.Roots = append(out.Roots, root)
+	}
+	var err error
+	if out.Profile.ExtKeyUsage, err = parseOIDs(i.Profile.ExtKeyUsage); err != nil {
+		return nil, err
+	}
+	if out.Profile.Extensions, err = parseOIDs(i.Profile.Extensions); err != nil {
+		return nil, err
+	}
+	for _, name := range i.Profile.KeyUsage {
+		switch name {
+		case "digitalSignature":
+			out.Profile.KeyUsage |= x509.KeyUsageDigitalSignature
+		default:
+			return nil, fmt.Errorf("unknown key usage %q", name)
+		}
+	}
+	for _, kind := range i.Profile.Identity {
+		switch kind {
+		case "othername":
+			out.Profile.Identity = append(out.Profile.Identity, attest.OtherNameIdentity{})
+		case "gce":
+			out.Profile.Identity = append(out.Profile.Identity, attest.GCEIdentity{})
+		case "ak":
+			out.Profile.Identity = append(out.Profile.Identity, attest.AKIdentity{})
+		default:
+			return nil, fmt.Errorf("unknown identity %q", kind)
+		}
+	}
+	return out, nil
+}
+
+func parseOIDs(in []string) ([]oid.OID, error) {
+	var out []oid.OID
+	for _, s := range in {
+		id, err := oid.Parse(s)
+		if err != nil {
+			return nil, fmt.Errorf("%q: %w", s, err)
+		}
+		out = append(out, id)
+	}
+	return out, nil
+}

@@ -1,0 +1,139 @@
+package vector
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Files beside the folders of the classes.
+const (
+	// EnvironmentFile holds the common Environment.
+	EnvironmentFile = "environment.json"
+	// IndexFile lists all vectors, for people.
+	IndexFile = "INDEX.md"
+	// SchemaFile is the JSON Schema of the vectors.
+	SchemaFile = "schema.json"
+	readmeFile = "README.md"
+)
+
+// Load reads the folder of vectors at root. It fails on a folder or a class that is
+// missing or empty, on a file that does not belong there, and on a vector that has
+// an unknown member, another name than its file, or an input that is not its
+// level's: a vector that nobody replays protects nothing.
+func Load(root string) (*Set, error) {
+	set := &Set{}
+	if err := readJSON(filepath.Join(root, EnvironmentFile), &set.Environment); err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		return nil, err
+	}
+	for _, entry := range entries {
+		name := entry.Name()
+		known := slices.Contains([]string{EnvironmentFile, IndexFile, SchemaFile, readmeFile}, name)
+		if entry.IsDir() {
+			known = slices.Contains(Classes(), name)
+		}
+		if !known {
+			return nil, fmt.Errorf("vector: %s: does not belong there", filepath.Join(root, name))
+		}
+	}
+	for _, class := range Classes() {
+		if err := set.loadClass(root, class); err != nil {
+			return nil, err
+		}
+	}
+	return set, nil
+}
+
+func (set *Set) loadClass(root, class string) error {
+	dir := filepath.Join(root, class)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("vector: class %s: %w", class, err)
+	}
+	if len(entries) == 0 {
+		return fmt.Errorf("vector: class %s: %s is empty", class, dir)
+	}
+	for _, entry := range entries {
+		file := filepath.Join(dir, entry.Name())
+		name, isJSON := strings.CutSuffix(entry.Name(), ".json")
+		if !isJSON || entry.IsDir() {
+			return fmt.Errorf("vector: %s: does not belong there", file)
+		}
+		v := &Vector{}
+		if err := readJSON(file, v); err != nil {
+			return err
+		}
+		if v.Name != name || v.Class != class {
+			return fmt.Errorf("vector: %s: it calls itself %s/%s", file, v.Class, v.Name)
+		}
+		if err := v.check(); err != nil {
+			return fmt.Errorf("vector: %s: %w", file, err)
+		}
+		set.Vectors = append(set.Vectors, v)
+	}
+	return nil
+}
+
+// readJSON reads one JSON value, with no unknown member and nothing behind it.
+func readJSON(file string, out any) error {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("vector: %w", err)
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(out); err != nil {
+		return fmt.Errorf("vector: %s: %w", file, err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return fmt.Errorf("vector: %s: something behind the JSON value", file)
+	}
+	return nil
+}
+
+// check refuses a vector that contradicts itself.
+func (v *Vector) check() error {
+	inputs := map[string]bool{
+		"object": v.Object != nil, "node": v.Node != nil, "statement": v.Statement != nil, "bundle": v.Bundle != nil,
+		"extensions": v.Extensions != nil, "value": v.Value != nil,
+	}
+	want := map[string]string{
+		LevelVerify: "object", LevelChallenge: "object", LevelRequest: "object", LevelNode: "node",
+		LevelStatement: "statement", LevelBundle: "bundle", LevelProviderID: "extensions", LevelGCEInstance: "value",
+	}[v.Level]
+	if want == "" {
+		return fmt.Errorf("unknown level %q", v.Level)
+	}
+	for name, set := range inputs {
+		if set != (name == want) {
+			return fmt.Errorf("level %s: the input must be %s alone", v.Level, want)
+		}
+	}
+	switch {
+	case v.Description == "":
+		return errors.New("no description")
+	case v.TargetSigner != "" && v.Level != LevelRequest:
+		return errors.New("targetSigner is for level request")
+	case v.Expect == "" && (v.Package != "" || v.Also != nil || v.Retry):
+		return errors.New("it expects acceptance and something else")
+	case v.Expect != "" && v.Result != nil:
+		return errors.New("it expects a refusal and a result")
+	case v.Expect != "" && v.Package != PackageAttest && v.Package != PackageCSR && v.Package != PackageOID:
+		return fmt.Errorf("unknown package %q", v.Package)
+	case v.Also != nil && v.Package != PackageCSR:
+		return errors.New("also is for package csr")
+	case (v.Expect == "") != (v.Class == "accepted"):
+		return fmt.Errorf("class %s expects %q", v.Class, v.Expect)
+	}
+	return nil
+}

@@ -1,0 +1,158 @@
+package vector
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// folder writes a good folder of vectors, one a class, and returns it.
+func folder(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	write(t, dir, EnvironmentFile, Environment{})
+	for _, class := range Classes() {
+		v := good(class)
+		write(t, dir, class+"/"+v.Name+".json", v)
+	}
+	return dir
+}
+
+func good(class string) *Vector {
+	v := &Vector{Name: "one", Class: class, Description: "One.", Level: LevelBundle, Bundle: &Bundle{PEM: []byte{}}, Expect: "bundle-size", Package: PackageCSR}
+	if class == "accepted" {
+		v.Expect, v.Package = "", ""
+	}
+	return v
+}
+
+// write writes a value as JSON, or a string as it is.
+func write(t *testing.T, dir, name string, v any) {
+	t.Helper()
+	data, isText := v.(string)
+	if !isText {
+		text, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data = string(text)
+	}
+	file := filepath.Join(dir, name)
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(data), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestLoad(t *testing.T) {
+	set, err := Load(folder(t))
+	if err != nil || len(set.Vectors) != len(Classes()) {
+		t.Fatalf("%v, %v", set, err)
+	}
+}
+
+// What could hide a vector from the replay is an error.
+func TestLoadRefuses(t *testing.T) {
+	edit := func(how func(*Vector)) func(*testing.T, string) {
+		return func(t *testing.T, dir string) {
+			v := good("request")
+			how(v)
+			write(t, dir, "request/one.json", v)
+		}
+	}
+	remove := func(name string) func(*testing.T, string) {
+		return func(t *testing.T, dir string) {
+			if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for name, c := range map[string]struct {
+		change func(t *testing.T, dir string)
+		want   string
+	}{
+		"no folder":            {func(t *testing.T, dir string) { remove("")(t, dir) }, "no such file"},
+		"no environment":       {remove(EnvironmentFile), EnvironmentFile},
+		"no class":             {remove("binding"), "class binding"},
+		"an empty class":       {func(t *testing.T, dir string) { remove("binding/one.json")(t, dir) }, "is empty"},
+		"a class too many":     {func(t *testing.T, dir string) { write(t, dir, "other/one.json", good("other")) }, "does not belong"},
+		"a file too many":      {func(t *testing.T, dir string) { write(t, dir, "one.json", good("request")) }, "does not belong"},
+		"no JSON file":         {func(t *testing.T, dir string) { write(t, dir, "request/one.txt", "x") }, "does not belong"},
+		"a folder in a class":  {func(t *testing.T, dir string) { write(t, dir, "request/two.json/x.json", "x") }, "does not belong"},
+		"no JSON":              {func(t *testing.T, dir string) { write(t, dir, "request/one.json", "x") }, "invalid"},
+		"an empty file":        {func(t *testing.T, dir string) { write(t, dir, "request/one.json", "") }, "EOF"},
+		"two values":           {func(t *testing.T, dir string) { write(t, dir, "binding/one.json", mustJSON(t, good("binding"))+"{}") }, "something behind"},
+		"an unknown member":    {func(t *testing.T, dir string) { write(t, dir, "request/one.json", `{"names":"one"}`) }, "unknown field"},
+		"unknown in the input": {func(t *testing.T, dir string) { write(t, dir, "request/one.json", `{"bundle":{"pam":""}}`) }, "unknown field"},
+		"unknown environment":  {func(t *testing.T, dir string) { write(t, dir, EnvironmentFile, `{"nows":""}`) }, "unknown field"},
+		"another name":         {edit(func(v *Vector) { v.Name = "two" }), "calls itself"},
+		"another class":        {edit(func(v *Vector) { v.Class = "binding" }), "calls itself"},
+		"no description":       {edit(func(v *Vector) { v.Description = "" }), "no description"},
+		"unknown level":        {edit(func(v *Vector) { v.Level = "other" }), "unknown level"},
+		"no input":             {edit(func(v *Vector) { v.Bundle = nil }), "input"},
+		"another input":        {edit(func(v *Vector) { v.Level = LevelNode }), "input"},
+		"two inputs":           {edit(func(v *Vector) { v.Value = []byte{1} }), "input"},
+		"a target":             {edit(func(v *Vector) { v.TargetSigner = "x" }), "targetSigner"},
+		"no package":           {edit(func(v *Vector) { v.Package = "" }), "unknown package"},
+		"unknown package":      {edit(func(v *Vector) { v.Package = "tpm" }), "unknown package"},
+		"also of attest":       {edit(func(v *Vector) { v.Package, v.Also = PackageAttest, []string{"x"} }), "also"},
+		"a refusal's result":   {edit(func(v *Vector) { v.Result = &Result{} }), "result"},
+		"accepted, by check": {func(t *testing.T, dir string) {
+			v := good("request")
+			v.Class = "accepted"
+			write(t, dir, "accepted/one.json", v)
+		}, "expects"},
+		"refused, by none": {edit(func(v *Vector) { v.Expect, v.Package = "", "" }), "expects"},
+		"acceptance and retry": {func(t *testing.T, dir string) {
+			v := good("accepted")
+			v.Retry = true
+			write(t, dir, "accepted/one.json", v)
+		}, "something else"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := folder(t)
+			c.change(t, dir)
+			set, err := Load(dir)
+			if err == nil || !strings.Contains(err.Error(), c.want) || set != nil {
+				t.Errorf("got %v, want an error with %q", err, c.want)
+			}
+		})
+	}
+}
+
+func mustJSON(t *testing.T, v any) string {
+	t.Helper()
+	text, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// Seeds gives fuzz targets something of every kind, good and bad.
+func TestSeeds(t *testing.T) {
+	set := loadAll(t)
+	for _, part := range []Part{PartObject, PartPEM, PartRequest, PartEvidence, PartHello, PartChallenge, PartProof, PartCertify,
+		PartAttest, PartSignature, PartPublic, PartProviderID, PartInstance} {
+		seeds := set.Seeds(part)
+		if len(seeds) < 5 {
+			t.Errorf("%s: %d seeds", part, len(seeds))
+		}
+		texts := make([]string, len(seeds))
+		for i, s := range seeds {
+			texts[i] = string(s)
+		}
+		slices.Sort(texts)
+		if len(slices.Compact(texts)) != len(seeds) {
+			t.Errorf("%s: a seed twice", part)
+		}
+	}
+	if got := set.Seeds("nothing"); got != nil {
+		t.Errorf("seeds of no kind: %d", len(got))
+	}
+}

@@ -1,0 +1,84 @@
+package vector
+
+import (
+	"context"
+	"crypto"
+	"crypto/x509"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/attest"
+)
+
+// answer lets an attester with the node's AK answer the challenge. It returns nil
+// if the node found nothing wrong with it and went on to certify its key.
+func (n *Node) answer(ctx context.Context) error {
+	private, err := x509.ParsePKCS8PrivateKey(n.Key)
+	if err != nil {
+		return &brokenVector{err}
+	}
+	signer, ok := private.(crypto.Signer)
+	if !ok {
+		return &brokenVector{fmt.Errorf("key of type %T", private)}
+	}
+	key, err := attest.SoftwareKey(signer)
+	if err != nil {
+		return &brokenVector{err}
+	}
+	tpm := &stubTPM{public: n.AKPublic}
+	// The certificate is only passed on.
+	attester, err := attest.NewAttester(tpm, attest.AKSource{Handle: stubHandle}, &attest.AttesterOptions{Certificates: [][]byte{{0x30, 0}}})
+	if err != nil {
+		return &brokenVector{err}
+	}
+	_, err = attester.Answer(ctx, n.Challenge, key, &attest.Subject{Request: n.Request, SignerName: n.SignerName,
+		ClusterID: n.ClusterID, ExpirationSeconds: n.ExpirationSeconds})
+	if tpm.certifies {
+		return nil
+	}
+	if err == nil {
+		return &brokenVector{errors.New("an answer without a certification")}
+	}
+	return err
+}
+
+// stubHandle is the handle of the AK in a stubTPM.
+const stubHandle tpm2.TPMHandle = 0x81010100
+
+// stubTPM knows one public area. It takes note when it is asked to load a key: that
+// is what the node does once it has nothing against a challenge.
+type stubTPM struct {
+	public    []byte
+	certifies bool
+}
+
+// Send answers TPM2_ReadPublic and refuses everything else.
+func (t *stubTPM) Send(command []byte) ([]byte, error) {
+	if len(command) < 10 {
+		return nil, errors.New("a command without a header")
+	}
+	code := tpm2.TPMCC(binary.BigEndian.Uint32(command[6:]))
+	switch code {
+	case tpm2.TPMCCReadPublic:
+		public, err := attest.ParsePublic(t.public)
+		if err != nil {
+			return nil, err
+		}
+		name := public.Name()
+		var body []byte
+		for _, part := range [][]byte{t.public, name, attest.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, name)} {
+			body = binary.BigEndian.AppendUint16(body, uint16(len(part)))
+			body = append(body, part...)
+		}
+		response := binary.BigEndian.AppendUint16(nil, uint16(tpm2.TPMSTNoSessions))
+		response = binary.BigEndian.AppendUint32(response, uint32(10+len(body)))
+		response = binary.BigEndian.AppendUint32(response, uint32(tpm2.TPMRCSuccess))
+		return append(response, body...), nil
+	case tpm2.TPMCCLoadExternal, tpm2.TPMCCCreatePrimary: // the latter for the session in which the former goes
+		t.certifies = true
+	}
+	return nil, fmt.Errorf("no command 0x%x here", uint32(code))
+}

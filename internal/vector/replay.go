@@ -1,0 +1,278 @@
+package vector
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/oid"
+)
+
+// Replay gives the vector's input to the function of its level, in the common
+// environment as the vector changes it. It returns nil if all that happens is what
+// the vector expects, else an error that says what happened.
+func (v *Vector) Replay(ctx context.Context, common *Environment) error {
+	found, err := v.run(ctx, common.with(v.Environment))
+	return v.conclude(found, err)
+}
+
+// conclude holds what happened against the expectation.
+func (v *Vector) conclude(found *Result, err error) error {
+	if broken := (*brokenVector)(nil); errors.As(err, &broken) {
+		return broken
+	}
+	if err := v.judge(err); err != nil {
+		return err
+	}
+	if v.Expect == "" && v.Result != nil {
+		return v.Result.compare(found)
+	}
+	return nil
+}
+
+// brokenVector is a vector that cannot be replayed: no answer to its question.
+type brokenVector struct{ err error }
+
+func (b *brokenVector) Error() string { return "it cannot be replayed: " + b.err.Error() }
+
+func (v *Vector) run(ctx context.Context, e *Environment) (*Result, error) {
+	switch v.Level {
+	case LevelVerify:
+		return v.verify(ctx, e)
+	case LevelChallenge:
+		return v.challenge(ctx, e)
+	case LevelNode:
+		return nil, v.Node.answer(ctx)
+	case LevelStatement:
+		return v.Statement.verify()
+	case LevelRequest:
+		return v.checkRequest(ctx, e)
+	case LevelBundle:
+		return nil, v.Bundle.parse()
+	case LevelProviderID:
+		return v.parseProviderID()
+	case LevelGCEInstance:
+		return parseGCEInstance(v.Value)
+	}
+	return nil, &brokenVector{fmt.Errorf("unknown level %q", v.Level)}
+}
+
+func (v *Vector) verify(ctx context.Context, e *Environment) (*Result, error) {
+	verifier, err := e.verifier()
+	if err != nil {
+		return nil, &brokenVector{err}
+	}
+	r, err := verifier.Verify(ctx, v.Object)
+	if err != nil {
+		return nil, err
+	}
+	return &Result{NodeName: r.NodeName, Machine: string(r.Machine), Profile: r.Profile,
+		ProviderID: r.Authorization.ProviderID, TPMResident: &r.TPMResident}, nil
+}
+
+// challenge gives back the binding with the nonce that the vector has, once the
+// secret has been found to follow from the verifier's own.
+func (v *Vector) challenge(ctx context.Context, e *Environment) (*Result, error) {
+	verifier, err := e.verifier()
+	if err != nil {
+		return nil, &brokenVector{err}
+	}
+	der, err := verifier.Challenge(ctx, v.Object)
+	if err != nil {
+		return nil, err
+	}
+	c, err := attest.ParseChallenge(der)
+	if err != nil {
+		return nil, err
+	}
+	drawn, err := c.Binding.Marshal()
+	if err != nil {
+		return nil, err
+	}
+	for i := range e.RingKeys {
+		if k := &e.RingKeys[i]; k.ID == c.Binding.KeyID.String() && !bytes.Equal(c.Clear, Secret(k.Secret, drawn)) {
+			return nil, errors.New("the challenge's secret does not follow from its binding")
+		}
+	}
+	if v.Result == nil || v.Result.Binding == nil {
+		return &Result{}, nil
+	}
+	want, err := attest.ParseBinding(v.Result.Binding)
+	if err != nil {
+		return nil, &brokenVector{err}
+	}
+	c.Binding.Nonce = want.Nonce
+	same, err := c.Binding.Marshal()
+	return &Result{Binding: same}, err
+}
+
+func (v *Vector) checkRequest(ctx context.Context, e *Environment) (*Result, error) {
+	policy, err := e.policy()
+	if err != nil {
+		return nil, &brokenVector{err}
+	}
+	var checked *csr.Checked
+	if v.TargetSigner == "" {
+		checked, err = policy.Check(ctx, v.Object)
+	} else if checked, err = policy.CheckUnsigned(ctx, v.Object, v.TargetSigner); err == nil {
+		err = checked.CheckSignature()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &Result{NodeName: checked.NodeName(), ProviderID: checked.ClaimedProviderID()}, nil
+}
+
+// parse also holds what is accepted against what it encodes to.
+func (b *Bundle) parse() error {
+	switch b.Format {
+	case "proposal":
+		_, err := csr.ParseProposal(b.PEM)
+		return err
+	case "gke":
+		_, err := csr.ParseGKE(b.PEM)
+		return err
+	case "":
+		parsed, err := csr.Parse(b.PEM)
+		if err != nil {
+			return err
+		}
+		again, err := parsed.Encode()
+		if err == nil && !bytes.Equal(again, b.PEM) {
+			return &brokenVector{errors.New("what it encodes to is another text")}
+		}
+		return err
+	}
+	return &brokenVector{fmt.Errorf("unknown format %q", b.Format)}
+}
+
+func (v *Vector) parseProviderID() (*Result, error) {
+	var extensions []pkix.Extension
+	for _, e := range v.Extensions {
+		id, err := oid.Parse(e.ID)
+		if err != nil {
+			return nil, &brokenVector{err}
+		}
+		name, ok := id.ASN1()
+		if !ok {
+			return nil, &brokenVector{fmt.Errorf("extension %s", e.ID)}
+		}
+		extensions = append(extensions, pkix.Extension{Id: name, Critical: e.Critical, Value: e.Value})
+	}
+	id, err := oid.ParseProviderID(extensions)
+	return &Result{ProviderID: id}, err
+}
+
+func parseGCEInstance(der []byte) (*Result, error) {
+	i, err := oid.ParseGCEInstance(der)
+	if err != nil {
+		return nil, err
+	}
+	again, err := i.Marshal()
+	if err == nil && !bytes.Equal(again, der) {
+		return nil, &brokenVector{errors.New("what it marshals to is another value")}
+	}
+	return &Result{Machine: fmt.Sprintf("gce:%s/%d", i.ProjectID, i.InstanceID)}, err
+}
+
+// judge compares an error with the expectation.
+func (v *Vector) judge(err error) error {
+	if v.Expect == "" {
+		if err != nil {
+			return fmt.Errorf("refused: %w", err)
+		}
+		return nil
+	}
+	if err == nil {
+		return fmt.Errorf("accepted, want %s", v.Expect)
+	}
+	if got := names(err, v.Package); !slices.Equal(got, sorted(append([]string{v.Expect}, v.Also...))) {
+		return fmt.Errorf("got %q of package %s, want %q and %q: %w", got, v.Package, v.Expect, v.Also, err)
+	}
+	if retry := errors.Is(err, csr.ErrRetry); retry != v.Retry {
+		return fmt.Errorf("to be tried again: %v, want %v: %w", retry, v.Retry, err)
+	}
+	want := csr.VerdictDeny
+	if v.Retry {
+		want = csr.VerdictRetry
+	}
+	decides := v.Level == LevelVerify || v.Level == LevelChallenge || v.Level == LevelRequest
+	if d := csr.Decide(err); decides && d.Verdict != want {
+		return fmt.Errorf("the decision is %v, want %v: %w", d.Verdict, want, err)
+	}
+	return nil
+}
+
+// names returns the stable names of one package in an error: what refused, and not
+// what some other package found and is only the cause. Rules come sorted, each once.
+func names(err error, pkg string) []string {
+	var refusal *attest.Error
+	var violations csr.Violations
+	var violation *csr.Violation
+	var text oid.Error
+	switch {
+	case errors.As(err, &refusal):
+		if pkg == PackageAttest && errors.Is(err, refusal.Check) {
+			return []string{string(refusal.Check)}
+		}
+	case errors.As(err, &violations):
+		if pkg != PackageCSR {
+			return nil
+		}
+		var out []string
+		for _, v := range violations {
+			out = append(out, string(v.Rule))
+		}
+		return sorted(out)
+	case errors.As(err, &violation):
+		if pkg == PackageCSR && errors.Is(err, violation.Rule) {
+			return []string{string(violation.Rule)}
+		}
+	case errors.As(err, &text):
+		if pkg == PackageOID {
+			return []string{string(text)}
+		}
+	}
+	return nil
+}
+
+func sorted(names []string) []string {
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// compare returns an error for the first member that is set and differs.
+func (r *Result) compare(found *Result) error {
+	if found == nil {
+		return errors.New("no result to compare")
+	}
+	for _, m := range []struct{ name, got, want string }{
+		{"nodeName", found.NodeName, r.NodeName},
+		{"machine", found.Machine, r.Machine},
+		{"profile", found.Profile, r.Profile},
+		{"providerID", found.ProviderID, r.ProviderID},
+		{"binding", string(found.Binding), string(r.Binding)},
+	} {
+		if m.want != "" && m.got != m.want {
+			return fmt.Errorf("%s: got %q, want %q", m.name, m.got, m.want)
+		}
+	}
+	if r.TPMResident != nil && (found.TPMResident == nil || *found.TPMResident != *r.TPMResident) {
+		return fmt.Errorf("tpmResident: want %v", *r.TPMResident)
+	}
+	return nil
+}
+
+// publicKey reads a SubjectPublicKeyInfo; nil gives nil.
+func publicKey(spki []byte) (any, error) {
+	if spki == nil {
+		return nil, nil
+	}
+	return x509.ParsePKIXPublicKey(spki)
+}

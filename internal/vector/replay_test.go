@@ -1,0 +1,168 @@
+package vector
+
+import (
+	"context"
+	"strings"
+	"testing"
+)
+
+// root is where the vectors are.
+const root = "../../testdata/vectors"
+
+func loadAll(t testing.TB) *Set {
+	t.Helper()
+	set, err := Load(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+// Every vector is refused by exactly the check that it expects, or accepted.
+func TestReplay(t *testing.T) {
+	set := loadAll(t)
+	for _, v := range set.Vectors {
+		t.Run(v.Class+"/"+v.Name, func(t *testing.T) {
+			if err := v.Replay(context.Background(), &set.Environment); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A replay that cannot fail proves nothing: whatever is changed in an expectation,
+// the replay notices.
+func TestReplayBites(t *testing.T) {
+	set := loadAll(t)
+	for _, v := range set.Vectors {
+		found, happened := v.run(context.Background(), set.Environment.with(v.Environment))
+		if v.conclude(found, happened) != nil {
+			t.Errorf("%s/%s is not as expected", v.Class, v.Name)
+		}
+		for name, change := range expectationChanges(v) {
+			changed := *v
+			change(&changed)
+			if changed.conclude(found, happened) == nil {
+				t.Errorf("%s/%s with %s: the replay does not notice", v.Class, v.Name, name)
+			}
+		}
+	}
+}
+
+// expectationChanges are other expectations than a vector's own.
+func expectationChanges(v *Vector) map[string]func(*Vector) {
+	out := map[string]func(*Vector){}
+	if v.Expect == "" {
+		out["a refusal"] = func(v *Vector) { v.Expect, v.Package = "attest-magic", PackageAttest }
+		if v.Result != nil {
+			for name, change := range resultChanges() {
+				out["another "+name] = func(v *Vector) {
+					result := *v.Result
+					change(&result)
+					v.Result = &result
+				}
+			}
+		}
+		return out
+	}
+	others := map[string]string{PackageAttest: PackageCSR, PackageCSR: PackageAttest, PackageOID: PackageAttest}
+	out["another check"] = func(v *Vector) { v.Expect = "another-check" }
+	out["another package"] = func(v *Vector) { v.Package = others[v.Package] }
+	out["acceptance"] = func(v *Vector) { v.Expect, v.Package, v.Also, v.Retry = "", "", nil, false }
+	out["more rules"] = func(v *Vector) { v.Also = append([]string{"another-rule"}, v.Also...) }
+	out["another verdict"] = func(v *Vector) { v.Retry = !v.Retry }
+	if len(v.Also) > 0 {
+		out["fewer rules"] = func(v *Vector) { v.Also = v.Also[1:] }
+	}
+	return out
+}
+
+func resultChanges() map[string]func(*Result) {
+	return map[string]func(*Result){
+		"node name":   func(r *Result) { r.NodeName = "another" },
+		"machine":     func(r *Result) { r.Machine = "another" },
+		"profile":     func(r *Result) { r.Profile = "another" },
+		"provider ID": func(r *Result) { r.ProviderID = "another" },
+		"binding":     func(r *Result) { r.Binding = []byte("another") },
+		"residence": func(r *Result) {
+			if r.TPMResident == nil {
+				r.NodeName = "another" // it says nothing of residence
+				return
+			}
+			other := !*r.TPMResident
+			r.TPMResident = &other
+		},
+	}
+}
+
+// Each member of the environment counts: some good input is refused without it.
+func TestReplayReadsTheEnvironment(t *testing.T) {
+	set := loadAll(t)
+	for name, change := range map[string]func(*Environment){
+		"clock":   func(e *Environment) { e.Now = e.Now.AddDate(1, 0, 0) },
+		"cluster": func(e *Environment) { e.ClusterIDs = []string{"another"} },
+		"ring":    func(e *Environment) { e.RingKeys = e.RingKeys[:1] },
+		"issuers": func(e *Environment) { e.Issuers = nil },
+		"policy": func(e *Environment) {
+			e.Policy = &Policy{SignerNames: []string{"cluster.x-k8s.io/kubelet-serving-tpm"}}
+		},
+		"machines": func(e *Environment) { e.Machines = nil },
+		"members":  func(e *Environment) { e.Members = nil },
+		"resident": func(e *Environment) { e.RequireTPMResident = true },
+		"records":  func(e *Environment) { e.Records = nil },
+	} {
+		e := set.Environment
+		change(&e)
+		failed := 0
+		for _, v := range set.Vectors {
+			if v.Class == "accepted" && v.Replay(context.Background(), &e) != nil {
+				failed++
+			}
+		}
+		if failed == 0 {
+			t.Errorf("%s: all good inputs are still accepted", name)
+		}
+	}
+}
+
+// Names of vectors and checks are words in lower case with hyphens.
+func TestExpectationsAreKebabCase(t *testing.T) {
+	for _, v := range loadAll(t).Vectors {
+		for _, name := range append([]string{v.Name, v.Expect}, v.Also...) {
+			if strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
+				t.Errorf("%s/%s: name %q", v.Class, v.Name, name)
+			}
+		}
+	}
+}
+
+// Input that fits no function is a broken vector, not a refusal.
+func TestBrokenVectors(t *testing.T) {
+	set := loadAll(t)
+	for name, v := range map[string]*Vector{
+		"level":        {Level: "another"},
+		"format":       {Level: LevelBundle, Bundle: &Bundle{Format: "another"}},
+		"extension":    {Level: LevelProviderID, Extensions: []Extension{{ID: "x"}}},
+		"big OID":      {Level: LevelProviderID, Extensions: []Extension{{ID: "2.25.274969308675442717258829974567625345604"}}},
+		"raw scheme":   {Level: LevelStatement, Statement: &Statement{RawSignature: &RawSignature{Scheme: "x", Hash: "sha256"}}},
+		"AK key":       {Level: LevelStatement, Statement: &Statement{AKKey: []byte{1}}},
+		"expected key": {Level: LevelStatement, Statement: &Statement{Key: []byte{1}}},
+		"option":       {Level: LevelStatement, Statement: &Statement{Options: []string{"x"}}},
+		"node key":     {Level: LevelNode, Node: &Node{Key: []byte{1}}},
+		"ring key":     {Level: LevelVerify, Environment: &Environment{RingKeys: []RingKey{{ID: "x"}}}},
+		"root":         {Level: LevelChallenge, Environment: &Environment{Issuers: []Issuer{{Roots: [][]byte{{1}}}}}},
+		"key usage":    {Level: LevelVerify, Environment: &Environment{Issuers: []Issuer{{Profile: Profile{KeyUsage: []string{"x"}}}}}},
+		"identity":     {Level: LevelVerify, Environment: &Environment{Issuers: []Issuer{{Profile: Profile{Identity: []string{"x"}}}}}},
+		"usage OID":    {Level: LevelVerify, Environment: &Environment{Issuers: []Issuer{{Profile: Profile{ExtKeyUsage: []string{"x"}}}}}},
+		"profile OID":  {Level: LevelVerify, Environment: &Environment{Issuers: []Issuer{{Profile: Profile{Extensions: []string{"x"}}}}}},
+		"flag":         {Level: LevelRequest, Environment: &Environment{Policy: &Policy{Flag: "x"}}},
+		"prefix":       {Level: LevelRequest, Environment: &Environment{Policy: &Policy{ReservedIPs: []string{"x"}}}},
+	} {
+		for _, expect := range []string{"", "bundle-size"} {
+			v.Expect, v.Package = expect, PackageCSR
+			if err := v.Replay(context.Background(), &set.Environment); err == nil || !strings.Contains(err.Error(), "cannot be replayed") {
+				t.Errorf("%s, expecting %q: got %v", name, expect, err)
+			}
+		}
+	}
+}

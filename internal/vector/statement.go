@@ -1,0 +1,74 @@
+package vector
+
+import (
+	"fmt"
+
+	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/attest"
+)
+
+// verify gives the statement to attest.VerifyCertify.
+func (s *Statement) verify() (*Result, error) {
+	e := &attest.CertifyEvidence{Attest: s.Attest, Signature: s.Signature, Public: s.Public}
+	if s.RawSignature != nil {
+		scheme, err := s.RawSignature.scheme()
+		if err != nil {
+			return nil, &brokenVector{err}
+		}
+		e.RawSignature = scheme
+	}
+	o := &attest.CertifyOptions{AKPublic: s.AKPublic, QualifyingData: s.QualifyingData}
+	var err error
+	if o.AKKey, err = publicKey(s.AKKey); err != nil {
+		return nil, &brokenVector{err}
+	}
+	if o.Key, err = publicKey(s.Key); err != nil {
+		return nil, &brokenVector{err}
+	}
+	for _, name := range s.Options {
+		if err := setOption(o, name); err != nil {
+			return nil, &brokenVector{err}
+		}
+	}
+	c, err := attest.VerifyCertify(e, o)
+	if err != nil {
+		return nil, err
+	}
+	return &Result{TPMResident: &c.TPMResident}, nil
+}
+
+func (r *RawSignature) scheme() (*attest.RawScheme, error) {
+	alg, okAlg := map[string]tpm2.TPMAlgID{
+		"rsassa": tpm2.TPMAlgRSASSA, "rsapss": tpm2.TPMAlgRSAPSS, "ecdsa": tpm2.TPMAlgECDSA,
+	}[r.Scheme]
+	hash, okHash := map[string]tpm2.TPMAlgID{
+		"sha1": tpm2.TPMAlgSHA1, "sha256": tpm2.TPMAlgSHA256, "sha384": tpm2.TPMAlgSHA384, "sha512": tpm2.TPMAlgSHA512,
+	}[r.Hash]
+	if !okAlg || !okHash {
+		return nil, fmt.Errorf("raw signature %s/%s", r.Scheme, r.Hash)
+	}
+	return &attest.RawScheme{Alg: alg, Hash: hash}, nil
+}
+
+func setOption(o *attest.CertifyOptions, name string) error {
+	switch name {
+	case "requireTPMResident":
+		o.RequireTPMResident = true
+	case "allowDecryptionKey":
+		o.AllowDecryptionKey = true
+	case "allowRestrictedKey":
+		o.AllowRestrictedKey = true
+	case "insecureAllowAnyQualifyingData":
+		o.InsecureAllowAnyQualifyingData = true
+	case "insecureAllowAnyKey":
+		o.InsecureAllowAnyKey = true
+	case "insecureAllowSHA1Signature":
+		o.InsecureAllowSHA1Signature = true
+	case "insecureAllowSHA1Name":
+		o.InsecureAllowSHA1Name = true
+	default:
+		return fmt.Errorf("unknown option %q", name)
+	}
+	return nil
+}

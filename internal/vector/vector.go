@@ -1,0 +1,175 @@
+// Package vector reads and replays the test vectors of this module: one JSON file
+// for each attack on a node's request, made from good evidence by changing one
+// thing, with the check that must refuse it. The files, and how to read them in
+// other languages, are described in testdata/vectors/README.md.
+//
+//	set, err := vector.Load("../../testdata/vectors")
+//	for _, v := range set.Vectors {
+//		err := v.Replay(ctx, &set.Environment) // nil: as expected
+//	}
+package vector
+
+import "github.com/nodeattest/nodeattest/csr"
+
+// The levels say which function a vector is for.
+const (
+	// LevelVerify is attest.Verifier.Verify on the request object of an answer.
+	LevelVerify = "verify"
+	// LevelChallenge is attest.Verifier.Challenge on the request object of a hello.
+	LevelChallenge = "challenge"
+	// LevelNode is attest.Attester.Answer: does the node go on to certify its key?
+	LevelNode = "node"
+	// LevelStatement is attest.VerifyCertify on one certify statement.
+	LevelStatement = "statement"
+	// LevelRequest is csr.Policy.Check on a request object.
+	LevelRequest = "request"
+	// LevelBundle is csr.Parse, csr.ParseProposal or csr.ParseGKE on PEM.
+	LevelBundle = "bundle"
+	// LevelProviderID is oid.ParseProviderID on a list of extensions.
+	LevelProviderID = "providerID"
+	// LevelGCEInstance is oid.ParseGCEInstance on an extension's value.
+	LevelGCEInstance = "gceInstance"
+)
+
+// The packages whose stable names a vector can expect.
+const (
+	PackageAttest = "attest" // attest.Check
+	PackageCSR    = "csr"    // csr.Rule
+	PackageOID    = "oid"    // oid.Error
+)
+
+// Classes returns the classes of vectors, each a folder of its own.
+func Classes() []string {
+	return []string{"accepted", "binding", "certificate", "request", "statement"}
+}
+
+// Vector is one file. Exactly the input of its level is set.
+type Vector struct {
+	// Name is the file's name without its extension: what was changed.
+	Name string `json:"name"`
+	// Class is the folder's name, one of Classes.
+	Class string `json:"class"`
+	// Description says in one sentence what an attacker changed.
+	Description string `json:"description"`
+	// Level is one of the constants above.
+	Level string `json:"level"`
+	// Expect is the stable name of the check that refuses, "" for acceptance.
+	Expect string `json:"expect"`
+	// Package says of which package that name is; "" for acceptance.
+	Package string `json:"package,omitempty"`
+	// Also are further rules of package csr that the same change breaks: a policy
+	// reports every violation, and these and Expect must be all of them.
+	Also []string `json:"also,omitempty"`
+	// Retry says that the refusal is not final: the request is looked at again.
+	Retry bool `json:"retry,omitempty"`
+	// Result is what acceptance must say, as far as it is set.
+	Result *Result `json:"result,omitempty"`
+	// Environment replaces members of the common environment, each as a whole.
+	Environment *Environment `json:"environment,omitempty"`
+
+	// Object is the input of LevelVerify, LevelChallenge and LevelRequest.
+	Object *csr.Request `json:"object,omitempty"`
+	// TargetSigner is the signer that a hello states, for LevelRequest; "" means
+	// the one that the object is filed under.
+	TargetSigner string `json:"targetSigner,omitempty"`
+	// Node is the input of LevelNode.
+	Node *Node `json:"node,omitempty"`
+	// Statement is the input of LevelStatement.
+	Statement *Statement `json:"statement,omitempty"`
+	// Bundle is the input of LevelBundle.
+	Bundle *Bundle `json:"bundle,omitempty"`
+	// Extensions is the input of LevelProviderID.
+	Extensions []Extension `json:"extensions,omitzero"`
+	// Value is the input of LevelGCEInstance, DER.
+	Value []byte `json:"value,omitempty"`
+}
+
+// Result is what an accepted input is found to be. A member that is not set is not
+// compared.
+type Result struct {
+	// NodeName is the node that the request is for.
+	NodeName string `json:"nodeName,omitempty"`
+	// Machine is the canonical identity. For LevelGCEInstance it is that of the
+	// instance.
+	Machine string `json:"machine,omitempty"`
+	// Profile is the name of the issuer's profile.
+	Profile string `json:"profile,omitempty"`
+	// ProviderID is the one vouched for; for LevelProviderID the one read.
+	ProviderID string `json:"providerID,omitempty"`
+	// TPMResident says whether the certified key is shown to live in the TPM.
+	TPMResident *bool `json:"tpmResident,omitempty"`
+	// Binding is the DER of the binding in the challenge for a hello, but for the
+	// nonce, which is the verifier's to draw. The secret must be the one that follows
+	// from the binding with the verifier's own nonce.
+	Binding []byte `json:"binding,omitempty"`
+}
+
+// Node is a node that is asked to answer a challenge.
+type Node struct {
+	// Challenge is DER.
+	Challenge []byte `json:"challenge"`
+	// Request, SignerName, ClusterID and ExpirationSeconds are the node's own values.
+	Request           []byte `json:"request"`
+	SignerName        string `json:"signerName"`
+	ClusterID         string `json:"clusterID"`
+	ExpirationSeconds int32  `json:"expirationSeconds,omitempty"`
+	// AKPublic is the TPMT_PUBLIC of the node's AK.
+	AKPublic []byte `json:"akPublic"`
+	// Key is the private key to certify, PKCS#8.
+	Key []byte `json:"key"`
+}
+
+// Statement is one certify statement and what it is held against.
+type Statement struct {
+	// Attest is a TPMS_ATTEST, Signature a TPMT_SIGNATURE unless RawSignature is
+	// set, Public a TPMT_PUBLIC, all without outer size.
+	Attest    []byte `json:"attest"`
+	Signature []byte `json:"signature"`
+	Public    []byte `json:"public"`
+	// RawSignature says how a bare signature is to be read.
+	RawSignature *RawSignature `json:"rawSignature,omitempty"`
+	// AKPublic is the AK's TPMT_PUBLIC, AKKey its SubjectPublicKeyInfo: one or both.
+	AKPublic []byte `json:"akPublic,omitempty"`
+	AKKey    []byte `json:"akKey,omitempty"`
+	// QualifyingData is what the statement must contain; null for a caller who gives
+	// none.
+	QualifyingData []byte `json:"qualifyingData"`
+	// Key is the SubjectPublicKeyInfo of the key that must have been certified; null
+	// for a caller who gives none.
+	Key []byte `json:"key"`
+	// Options are names of fields of attest.CertifyOptions that are set, in camel
+	// case, such as "requireTPMResident".
+	Options []string `json:"options,omitempty"`
+}
+
+// RawSignature names scheme (rsassa, rsapss, ecdsa) and hash (sha1, sha256, sha384,
+// sha512) of a bare signature.
+type RawSignature struct {
+	Scheme string `json:"scheme"`
+	Hash   string `json:"hash"`
+}
+
+// Bundle is the PEM of a request.
+type Bundle struct {
+	// Format is "" for the SDK's own, "proposal" or "gke".
+	Format string `json:"format,omitempty"`
+	// PEM is the text, in base64 like all bytes: its line ends matter.
+	PEM []byte `json:"pem"`
+}
+
+// Extension is an X.509 extension.
+type Extension struct {
+	// ID is dotted decimal; Critical is the extension's flag.
+	ID       string `json:"id"`
+	Critical bool   `json:"critical,omitempty"`
+	// Value is the content of extnValue.
+	Value []byte `json:"value"`
+}
+
+// Set is everything in a folder of vectors.
+type Set struct {
+	// Environment is what all vectors share.
+	Environment Environment
+	// Vectors are sorted by class and name.
+	Vectors []*Vector
+}

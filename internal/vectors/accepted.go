@@ -1,0 +1,211 @@
+package main
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/x509"
+	"math/big"
+	"time"
+
+	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/vector"
+	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/tpmsim"
+)
+
+func (w *world) addGood(name, what string, object *csr.Request, env *vector.Environment, result *vector.Result) {
+	w.add(&vector.Vector{Name: name, Class: "accepted", Level: vector.LevelVerify, Description: what,
+		Object: object, Environment: env, Result: result})
+}
+
+// resultOf is what the good node's machine is found to be.
+func resultOf(resident bool) *vector.Result {
+	return &vector.Result{NodeName: nodeName, Machine: identity("machine-1"), Profile: "TCG AK", ProviderID: providerID, TPMResident: &resident}
+}
+
+// accepted are good answers and hellos.
+func (w *world) accepted() {
+	w.acceptedPairs()
+	w.acceptedForgeries()
+	w.acceptedCircumstances()
+	p := takeApart(w.good)
+	w.add(&vector.Vector{Name: "hello", Class: "accepted", Level: vector.LevelChallenge, Object: w.goodHello,
+		Description: "The hello of a good node; the challenge must be bound to what is here, with a nonce of its own.",
+		Result:      &vector.Result{Binding: must(p.binding.Marshal())}})
+}
+
+// acceptedPairs are an AK of each kind in the simulator, with different keys.
+func (w *world) acceptedPairs() {
+	w.addGood("rsassa-ak-software-p256", "An RSA AK with RSASSA, whose template is in NV, certifies a software key on P-256.", w.good, nil, resultOf(false))
+	p384 := repeatable{ecKey(elliptic.P384(), "TLS key P-384", nil)}
+	for _, pair := range []struct {
+		name, what string
+		source     attest.AKSource
+		software   crypto.Signer
+		kind       attest.KeyKind
+	}{
+		{"ecdsa-p256-ak-software-rsa2048", "An AK on P-256, whose template is in NV, certifies a software RSA key.", attest.GCEECC(), repeatable{w.rsaTLS}, 0},
+		{"ecdsa-p384-ak-software-p384", "An AK on P-384 certifies a software key on P-384.", attest.AKSource{Template: attest.AKTemplateECDSAP384()}, p384, 0},
+		{"rsapss-ak-tpm-p256", "An RSA AK with RSAPSS certifies a key on P-256 that the TPM made.", attest.AKSource{Template: attest.AKTemplateRSA2048PSS()}, nil, attest.KeyECDSAP256},
+		{"ecdsa-p256-ak-tpm-rsa2048", "An AK on P-256 certifies an RSA key that the TPM made.", attest.AKSource{Template: attest.AKTemplateECDSAP256()}, nil, attest.KeyRSA2048},
+	} {
+		j := join{key: pair.software}
+		env := (*vector.Environment)(nil)
+		var resident *attest.TPMKey
+		if pair.software == nil {
+			resident = must(attest.CreateTPMKey(w.ctx, w.shared, pair.kind, nil))
+			j.key, env = resident, &vector.Environment{RequireTPMResident: true}
+		}
+		j.request = must(csr.Create(csr.PurposeClient, j.key, nodeName, &csr.CreateOptions{ProviderID: providerID}))
+		n := w.tpmNode(pair.source, &j)
+		w.addGood(pair.name, pair.what, n.answer(w, n.challenge(w)), env, resultOf(resident != nil))
+		if resident != nil {
+			check(resident.Close())
+		}
+	}
+}
+
+// acceptedForgeries are good statements by AKs in software: the baselines of the
+// forged ones.
+func (w *world) acceptedForgeries() {
+	ak := func(curve elliptic.Curve, scheme attest.KeyScheme) *softAK {
+		return w.newSoftAK(ecKey(curve, "AK "+curve.Params().Name, nil), scheme, "machine-1")
+	}
+	pss := w.newSoftAK(rawKey(w.akRSA.private), schemeRSAPSS, "machine-1")
+	for _, f := range []struct {
+		name string
+		ak   *softAK
+	}{
+		{"baseline-ecdsa-p256", w.akP256}, {"baseline-rsassa", w.akRSA}, {"baseline-rsapss", pss},
+		{"baseline-ecdsa-p384", ak(elliptic.P384(), schemeECDSA384)}, {"baseline-ecdsa-p521", ak(elliptic.P521(), schemeECDSA512)},
+	} {
+		forged := w.forge(f.ak, join{})
+		what := "The statement of an AK in software that the CA certified: what the forged statements differ from."
+		w.addGood(f.name+"-in-answer", what, forged.answer(w), nil, resultOf(true))
+		w.addStatement(forged, &vector.Vector{Name: f.name, Class: "accepted", Description: what, Result: &vector.Result{TPMResident: new(true)}})
+	}
+	f := w.forge(w.akP256, join{})
+	f.certifyExternal(publicArea(f.key.Public(), softwareAttributes|attest.AttributeSensitiveDataOrigin, noScheme))
+	w.addGood("software-key-with-sensitive-data-origin", "A software key that was loaded with sensitiveDataOrigin is accepted where keys may be in software, and is not called resident.",
+		f.answer(w), nil, resultOf(false))
+	f = w.forge(w.akP256, join{})
+	f.signature = func(v *attest.Signature) {
+		s := new(big.Int).SetBytes(v.S)
+		v.S = s.Sub(elliptic.P256().Params().N, s).FillBytes(make([]byte, 32))
+	}
+	w.addGood("ecdsa-other-s", "The ECDSA signature's s is replaced by the order less s: both are good, TPMs make either.", f.answer(w), nil, resultOf(true))
+	w.acceptedWidths()
+}
+
+// acceptedWidths certify a key whose X begins with a zero byte, which some TPMs
+// leave out.
+func (w *world) acceptedWidths() {
+	key := ecKey(elliptic.P256(), "TLS key with a zero byte", func(k *ecdsa.PublicKey) bool { return must(k.Bytes())[1] == 0 })
+	for _, width := range []struct {
+		name, what           string
+		hashShort, sendShort bool
+	}{
+		{"coordinate-short", "X of the certified key lacks its leading zero byte, in the public area and under its Name.", true, true},
+		{"coordinate-short-under-the-name", "X of the certified key lacks its leading zero byte under the Name, and has it in the public area.", true, false},
+		{"coordinate-full-under-the-name", "X of the certified key has its leading zero byte under the Name, and lacks it in the public area.", false, true},
+	} {
+		f := w.forge(w.akP256, w.requestFor(repeatable{key}))
+		full := f.public
+		short := changed(full, func(p *attest.Public) { p.X = p.X[1:] })
+		if width.hashShort {
+			f.certify(short)
+		}
+		f.public = full
+		if width.sendShort {
+			f.public = short
+		}
+		w.addGood(width.name, width.what, f.answer(w), nil, resultOf(true))
+	}
+}
+
+// acceptedCircumstances are good answers under other circumstances.
+func (w *world) acceptedCircumstances() {
+	issued := w.now.Add(-time.Minute)
+	edit := func(how func(*csr.Request)) *csr.Request {
+		r := clone(w.good)
+		how(r)
+		return r
+	}
+	w.addGood("filed-again", "The answer is filed again at the last second of its window, and gets a certificate for the same key and request once more.",
+		edit(func(r *csr.Request) {
+			r.Metadata.CreationTimestamp, r.Metadata.Name = issued.Add(attest.DefaultWindow), "csr-2"
+		}),
+		&vector.Environment{Now: issued.Add(attest.DefaultWindow)}, resultOf(false))
+	w.addGood("verified-late", "The answer is looked at an hour after it was filed.",
+		edit(func(r *csr.Request) { r.Metadata.CreationTimestamp = issued }), &vector.Environment{Now: issued.Add(time.Hour)}, resultOf(false))
+	w.addGood("filed-early", "The answer was created 60 seconds before its challenge, by another API server's clock.",
+		edit(func(r *csr.Request) { r.Metadata.CreationTimestamp = issued.Add(-time.Minute) }), nil, resultOf(false))
+	w.addGood("approved-by-somebody-else", "Somebody else approved the request, which changes nothing.", edit(func(r *csr.Request) {
+		r.Status.Conditions = []csr.Condition{{Type: csr.ConditionApproved, Status: "True", Reason: "SomebodyElse"}}
+	}), nil, resultOf(false))
+	w.addGood("annotations-set", "The requester set annotations with another EK and version, which nobody reads.", edit(func(r *csr.Request) {
+		r.Metadata.Annotations = map[string]string{"cluster-x-k8s-io/tpm-endorsement-key": "AAAA", "cluster-x-k8s-io/tpm-version": "v2"}
+	}), nil, resultOf(false))
+	w.addGood("second-cluster-id", "The verifier has two cluster IDs while its CA is rotated, and the challenge is for the older one.", w.good,
+		&vector.Environment{ClusterIDs: []string{"new", clusterID}}, resultOf(false))
+	retiring := w.ring
+	retiring.RetiredAt = w.now.Add(time.Second)
+	w.addGood("ring-key-retired-in-a-second", "The challenge's key is retired in a second.", w.good, &vector.Environment{RingKeys: []vector.RingKey{retiring}}, resultOf(false))
+	w.addGood("ring-read-a-minute-ago", "The challenge keys were read exactly a minute ago.", w.good, &vector.Environment{RingReadAt: w.now.Add(-time.Minute)}, resultOf(false))
+	day := w.forge(w.akP256, join{expiration: 86400})
+	w.addGood("with-a-lifetime", "The node asks for a day.", day.answer(w), nil, resultOf(true))
+	renewal := join{username: "system:node:" + nodeName, groups: []string{"system:nodes", "system:authenticated"}}
+	w.addGood("renewal", "A node renews its certificate with evidence.", w.forge(w.akP256, renewal).answer(w), nil, resultOf(true))
+	w.acceptedIssuers()
+}
+
+// acceptedIssuers are AK certificates of other forms.
+func (w *world) acceptedIssuers() {
+	members := func(machine string) []vector.Member {
+		return []vector.Member{{NodeName: nodeName, Machine: machine, ProviderID: providerID}}
+	}
+	answer := func(o *tpmsim.AKCertificateOptions) *csr.Request {
+		f := w.forge(w.akP256, join{})
+		leaf := must(w.tpm.CertifyAK(f.ak.private.Public(), o))
+		f.ak = &softAK{private: f.ak.private, public: f.ak.public, chain: [][]byte{leaf.Raw, w.tpm.CA().AKIntermediate().Raw}}
+		return f.answer(w)
+	}
+	google := w.issuersWith(func(p *vector.Profile) {
+		p.Name, p.ExtKeyUsage, p.NoExtKeyUsage, p.Identity = "Google Compute Engine AK", []string{oid.TCGKpEKCertificate.String()}, true, []string{"gce"}
+		p.Extensions = []string{oid.KubernetesNodeProviderIdentifier.String()}
+	})
+	gce := "gce:tpmsim-project/4242424242424242424"
+	for _, form := range []struct {
+		name  string
+		style tpmsim.Style
+	}{{"google-certificate", tpmsim.StyleGoogle}, {"google-certificate-of-the-older-form", tpmsim.StyleGoogleOld}} {
+		w.addGood(form.name, "The AK certificate names a Compute Engine instance, in Google's form.", answer(&tpmsim.AKCertificateOptions{Style: form.style}),
+			&vector.Environment{Issuers: google, Members: members(gce)}, &vector.Result{Machine: gce, Profile: "Google Compute Engine AK", ProviderID: providerID})
+	}
+	sum := must(csr.SPKIHash(w.akP256.private.Public()))
+	ak := "ak:sha256:" + hexOf(sum[:])
+	w.addGood("machine-named-by-its-ak", "The AK certificate names no machine, so the digest of its key does.", answer(&tpmsim.AKCertificateOptions{}),
+		&vector.Environment{Members: members(ak)}, &vector.Result{Machine: ak})
+	azure := w.issuersWith(func(p *vector.Profile) {
+		p.Name, p.ExtKeyUsage, p.Identity, p.AllowAKBelowOtherKeys = "Azure vTPM AK", []string{oid.AzureKpAK.String()}, []string{"ak"}, true
+	})
+	w.addGood("azure-certificate", "The AK certificate has Azure's form.", answer(&tpmsim.AKCertificateOptions{Style: tpmsim.StyleAzure}),
+		&vector.Environment{Issuers: azure, Members: members(ak)}, &vector.Result{Machine: ak, Profile: "Azure vTPM AK"})
+	usage := x509.KeyUsageDigitalSignature | x509.KeyUsageContentCommitment
+	w.addGood("key-usage-content-commitment", "The AK certificate has contentCommitment too.",
+		answer(&tpmsim.AKCertificateOptions{KeyUsage: &usage, OtherName: machineName("machine-1")}), nil, resultOf(true))
+
+	f := w.forge(w.akRSA, join{})
+	f.rescheme(attest.KeyScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA1})
+	w.addGood("sha1-signature-by-profile", "The statement is signed with SHA-1, which the issuer's profile allows.", f.answer(w),
+		&vector.Environment{Issuers: w.issuersWith(func(p *vector.Profile) { p.InsecureAllowSHA1Signature = true })}, resultOf(true))
+	f = w.forge(w.akP256, join{})
+	ek := attest.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, w.akOther.public.Name())
+	f.attest.QualifiedSigner = attest.QualifiedName(ek, f.ak.public.Name())
+	w.addGood("ak-below-another-key-by-profile", "The AK stands below another key, which the issuer's profile allows.", f.answer(w),
+		&vector.Environment{Issuers: w.issuersWith(func(p *vector.Profile) { p.AllowAKBelowOtherKeys = true })}, resultOf(true))
+}

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/vector"
+)
+
+// helloAttack is one change to the good hello, or another hello.
+type helloAttack struct {
+	name, what, expect, pkg string
+	also                    []string
+	change                  func(*parts)
+	object                  *csr.Request
+	env                     *vector.Environment
+	retry                   bool
+}
+
+// challenges are attacks on the verifier's side of a hello, beside those on
+// certificates.
+func (w *world) challenges() {
+	for _, a := range append(w.helloAttacks(), w.helloAKs()...) {
+		object := a.object
+		if object == nil {
+			p := takeApart(w.goodHello)
+			if a.change != nil {
+				a.change(p)
+			}
+			object = p.together()
+		}
+		if a.pkg == "" {
+			a.pkg = vector.PackageAttest
+		}
+		w.add(&vector.Vector{Name: a.name, Class: "binding", Level: vector.LevelChallenge, Description: a.what, Expect: a.expect,
+			Package: a.pkg, Also: a.also, Retry: a.retry, Object: object, Environment: a.env})
+	}
+}
+
+func (w *world) helloAttacks() []helloAttack {
+	stale := w.now.Add(-61 * time.Second)
+	return []helloAttack{
+		{name: "hello-for-another-cluster", what: "The hello is for another cluster.", expect: "binding-cluster", change: func(p *parts) { p.hello.ClusterID = "other" }},
+		{name: "hello-for-an-unknown-signer", what: "The hello states a target signer that this control plane does not serve.", expect: "signer-name", pkg: vector.PackageCSR,
+			also: []string{"attestation-provider"}, change: func(p *parts) { p.hello.TargetSigner = csr.SignerClientInsecure }},
+		{name: "hello-with-the-proposals-spelling", what: "The target signer is spelt with the prefix cluster-x-k8s-io/, which the API server refuses.", expect: "signer-name", pkg: vector.PackageCSR,
+			change: func(p *parts) { p.hello.TargetSigner = "cluster-x-k8s-io/kube-apiserver-client-kubelet-tpm" }},
+		{name: "hello-for-the-other-road", what: "The hello is for the road of the EK certificate, which is not configured.", expect: "binding-road",
+			change: func(p *parts) { p.hello.Road = attest.RoadEK }},
+		{name: "hello-with-two-sources-of-the-ek", what: "A hello with an AK certificate also has an EK of its own.", expect: "message-encoding",
+			change: func(p *parts) {
+				p.onHello = edited(func(e [][]byte) [][]byte { return [][]byte{e[0], e[1], e[2], e[3], tlv(0x80, p.hello.AKPublic), e[4]} })
+			}},
+		{name: "hello-version", what: "The hello has version 2.", expect: "message-version", change: func(p *parts) { p.onHello = replaced(0, with(2, 1, 2)) }},
+		{name: "hello-with-bytes-behind", what: "A field stands behind the last one of the hello.", expect: "message-encoding",
+			change: func(p *parts) { p.onHello = appended(5, 0) }},
+		{name: "hello-under-the-target-signer", what: "The hello is filed under the signer of the certificate, where somebody could approve it.", expect: "hello-signer", retry: true,
+			change: func(p *parts) { p.object.Spec.SignerName = csr.SignerClientTPM }},
+		{name: "hello-expired", what: "The hello is five minutes and a second old.", expect: "hello-expired",
+			change: func(p *parts) { p.object.Metadata.CreationTimestamp = w.now.Add(-301 * time.Second) }},
+		{name: "hello-from-the-future", what: "The hello was created a second from now, by the API server's clock.", expect: "request-in-the-future", retry: true,
+			change: func(p *parts) { p.object.Metadata.CreationTimestamp = w.now.Add(time.Second) }},
+		{name: "hello-without-evidence", what: "The hello is a request without evidence.", expect: "provider", change: func(p *parts) { p.plain = true }},
+		{name: "hello-of-another-version", what: "The provider block says tpm/v2.", expect: "provider", change: func(p *parts) { p.bundle.Provider = "tpm/v2" }},
+		{name: "hello-twice", what: "There are two hellos in the evidence.", expect: "bundle-statements",
+			change: func(p *parts) {
+				p.onEvidence = replaced(0, edited(func(e [][]byte) [][]byte { return append(e, e[0]) }))
+			}},
+		{name: "answer-as-hello", what: "An answer is filed as a hello.", expect: "bundle-statements", object: w.asHello(w.good)},
+		{name: "hello-with-another-aks-public-area", what: "The AK's public area is that of another AK than its certificate.", expect: "ak-mismatch",
+			change: func(p *parts) { p.hello.AKPublic = w.akRSA.public.Raw }},
+		{name: "hello-with-a-bad-self-signature", what: "The request's own signature does not verify.", expect: "request-signature", pkg: vector.PackageCSR,
+			change: func(p *parts) {
+				bad := w.newPKCS10()
+				bad.corrupt = true
+				p.bundle.Request = bad.der()
+			}},
+		{name: "hello-of-an-unknown-machine", what: "The inventory has no machine for this node name.", expect: "machine-unknown", pkg: vector.PackageCSR,
+			env: &vector.Environment{Machines: []vector.Machine{}}},
+		{name: "hello-of-another-machine", what: "A stranger's machine, certified by the same issuer, says hello under the node's name.", expect: "not-a-member",
+			object: w.helloOf(join{}, w.akOther.public.Raw, w.akOther.chain)},
+		{name: "hello-with-no-usable-ring-key", what: "The verifier has only a retired challenge key and one of the future.", expect: "ring-empty", retry: true,
+			env: &vector.Environment{RingKeys: []vector.RingKey{w.retired, w.later}}},
+		{name: "hello-with-a-stale-ring", what: "The verifier has not read its challenge keys for over a minute.", expect: "ring-stale", retry: true,
+			env: &vector.Environment{RingReadAt: stale}},
+	}
+}
+
+// asHello files an answer under the challenge signer.
+func (w *world) asHello(object *csr.Request) *csr.Request {
+	object = clone(object)
+	object.Spec.SignerName = csr.SignerChallengeTPM
+	return object
+}
+
+// helloAKs are hellos of AKs that are none, each certified by the right CA.
+func (w *world) helloAKs() []helloAttack {
+	var out []helloAttack
+	for _, a := range w.akAttacks() {
+		f := w.forge(w.akP256, join{})
+		a.change(w, f)
+		expect := a.expect
+		if a.inAnswer != "" {
+			expect = a.inAnswer
+		}
+		if expect == "qualified-signer" {
+			continue // a hello has no statement
+		}
+		out = append(out, helloAttack{name: "hello-" + a.name, what: a.what, expect: expect, object: w.helloOf(join{}, f.akPublic, f.ak.chain)})
+	}
+	return out
+}
+
+// nodes are challenges that a node must not answer.
+func (w *world) nodes() {
+	p := takeApart(w.good)
+	good := must(attest.ParseChallenge(w.goodTPMChallenge))
+	node := func() *vector.Node {
+		return &vector.Node{Challenge: w.goodTPMChallenge, Request: w.request, SignerName: csr.SignerClientTPM, ClusterID: clusterID,
+			AKPublic: p.proof.AKPublic, Key: pkcs8(w.tls)}
+	}
+	w.add(&vector.Vector{Name: "node-answers", Class: "accepted", Level: vector.LevelNode,
+		Description: "A challenge for this very node, request, cluster and signer: the node goes on to certify its key.", Node: node()})
+	add := func(name, what, expect string, change func(*vector.Node, *attest.Challenge)) {
+		n, c := node(), *good
+		change(n, &c)
+		if string(n.Challenge) == string(w.goodTPMChallenge) {
+			n.Challenge = must(c.Marshal())
+		}
+		w.add(&vector.Vector{Name: name, Class: "binding", Level: vector.LevelNode, Description: what, Expect: expect,
+			Package: vector.PackageAttest, Node: n})
+	}
+	add("node-for-another-cluster", "The challenge is for another cluster.", "binding-cluster", func(_ *vector.Node, c *attest.Challenge) { c.Binding.ClusterID = "other" })
+	add("node-for-another-signer", "The challenge is for another signer.", "binding-signer", func(_ *vector.Node, c *attest.Challenge) { c.Binding.SignerName = csr.SignerServingTPM })
+	add("node-for-another-lifetime", "The challenge is for another lifetime.", "binding-expiration", func(_ *vector.Node, c *attest.Challenge) { c.Binding.ExpirationSeconds = 86400 })
+	add("node-for-another-machine", "The challenge is for another machine.", "binding-machine-key", func(_ *vector.Node, c *attest.Challenge) { c.Binding.MachineKey[0] ^= 1 })
+	add("node-for-another-request", "The challenge is for another request.", "binding-request", func(_ *vector.Node, c *attest.Challenge) { c.Binding.RequestHash[0] ^= 1 })
+	add("node-for-a-window-over-an-hour", "The challenge's window is an hour and a second long.", "binding-window",
+		func(_ *vector.Node, c *attest.Challenge) { c.Binding.NotAfter = c.Binding.IssuedAt + 3601 })
+	add("node-for-the-other-road", "The challenge is for the road of the EK certificate, with a credential in place of the secret.", "binding-road",
+		func(_ *vector.Node, c *attest.Challenge) {
+			c.Binding.Road, c.Binding.AKName, c.Clear = attest.RoadEK, append([]byte{0, 0x0b}, make([]byte, 32)...), nil
+			c.Credential = &attest.Credential{IDObject: make([]byte, 68), EncryptedSecret: make([]byte, 256)}
+		})
+	add("node-with-the-other-roads-secret", "The challenge is for the road of the AK certificate, with a credential in place of the secret.", "message-encoding",
+		func(n *vector.Node, _ *attest.Challenge) {
+			n.Challenge = replaced(1, with(tlv(0xa1, tlv(4, make([]byte, 68)), tlv(4, make([]byte, 256)))...))(n.Challenge)
+		})
+	add("node-with-a-short-secret", "The challenge's secret has 31 bytes.", "message-encoding",
+		func(n *vector.Node, _ *attest.Challenge) {
+			n.Challenge = replaced(1, with(tlv(0x80, make([]byte, 31))...))(n.Challenge)
+		})
+	add("node-challenge-version", "The binding in the challenge has version 2.", "message-version",
+		func(n *vector.Node, _ *attest.Challenge) {
+			n.Challenge = replaced(0, replaced(0, with(2, 1, 2)))(n.Challenge)
+		})
+	add("node-challenge-with-bytes-behind", "A byte stands behind the challenge.", "message-encoding",
+		func(n *vector.Node, _ *attest.Challenge) {
+			n.Challenge = append(append([]byte(nil), n.Challenge...), 0)
+		})
+	add("node-certifies-another-key", "The key to certify is not that of the request.", "key-mismatch",
+		func(n *vector.Node, _ *attest.Challenge) { n.Key = pkcs8(w.tls2) })
+}
