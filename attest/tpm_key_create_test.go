@@ -33,7 +33,7 @@ func throughFile(t testing.TB, k *TPMKey) *TPMKeyFile {
 	return file
 }
 
-func extendPCR(t testing.TB, tpm transport.TPM, pcr tpm2.TPMHandle) {
+func extendSHA256PCR(t testing.TB, tpm transport.TPM, pcr tpm2.TPMHandle) {
 	t.Helper()
 	sum := sha256.Sum256(nil)
 	_, err := tpm2.PCRExtend{
@@ -140,9 +140,9 @@ func TestTPMKeyPCRs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		extendPCR(t, tpm, 16) // not one of them
+		extendSHA256PCR(t, tpm, 16) // not one of them
 		checkSignature(t, k, crypto.SHA256)
-		extendPCR(t, tpm, 23)
+		extendSHA256PCR(t, tpm, 23)
 		sum := sha256.Sum256(nil)
 		if sig, err := k.Sign(nil, sum[:], crypto.SHA256); !errors.Is(err, ErrPCRPolicy) || sig != nil {
 			t.Errorf("after the PCR changed: got %v, want ErrPCRPolicy", err)
