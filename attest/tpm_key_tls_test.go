@@ -258,7 +258,7 @@ func TestTPMKeyServerWhosePCRsChange(t *testing.T) {
 	server.ClientAuth = tls.NoClientCert
 	for _, want := range []error{nil, ErrPCRPolicy} {
 		if want != nil {
-			extendPCR(t, shared, 23)
+			extendSHA256PCR(t, shared, 23)
 		}
 		one, other := net.Pipe()
 		one.SetDeadline(time.Now().Add(30 * time.Second))
