@@ -32,8 +32,8 @@ type GKEProvider struct {
 	verifier *Verifier // its issuers alone
 }
 
-// GKEConfig is what a [GKEProvider] is made of. All fields but Now are needed, and of
-// AKPublicKey and Issuers exactly one.
+// GKEConfig is what a [GKEProvider] is made of. All fields but the
+// last two are needed, and of AKPublicKey and Issuers exactly one.
 type GKEConfig struct {
 	// InsecureAllowNoChallenge must be set: it says that evidence without a challenge
 	// is taken, with all that [GKEProvider] says of it.
@@ -54,16 +54,17 @@ type GKEConfig struct {
 	// name the machine that the request claims to come from. GKE's nodes sent none
 	// above it, so Issuer.Intermediates must hold them.
 	Issuers []Issuer
-	// SecondProof is the secondary time-limited attestation that the Cluster API
+	// SecondProof verifies the secondary time-limited attestation that the Cluster API
 	// proposal demands ("Secure providers") where there is no challenge: something
-	// besides the statement that shows that this machine asks now, such as the
-	// platform's signed identity token, or that the machine was created in the last
-	// minutes. It returns the end of the proof's time, at most [MaxWindow] ahead. A
-	// refusal is an error that wraps [CheckSecondProof]; other errors mean that it
-	// could not be decided.
-	SecondProof func(ctx context.Context, r *GKEResult, request *csr.Request) (time.Time, error)
+	// besides the statement that shows that this machine asks now, such as an identity
+	// token of the platform.
+	SecondProof TimeLimitedVerifier
 	// Authorize decides about membership, with the rules of [Authorizer].
 	Authorize func(ctx context.Context, r *GKEResult, request *csr.Request) (*Authorization, error)
+
+	// SecondProofOptions say how long a second proof may last; nil is the strict form.
+	// Its clock is Now unless it has one of its own.
+	SecondProofOptions *LimitedOptions
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
@@ -86,14 +87,9 @@ type GKEResult struct {
 	Checked *csr.Checked
 }
 
-// Checks of GKE's dialect.
-const (
-	// CheckSecondProof: the secondary time-limited proof does not hold.
-	CheckSecondProof Check = "second-proof"
-	// CheckGKEIdentity: the request claims to come from another machine than the one
-	// that its AK certificate names, or asks for the name of another machine.
-	CheckGKEIdentity Check = "gke-identity"
-)
+// CheckGKEIdentity: the request claims to come from another machine than the one that
+// its AK certificate names, or asks for the name of another machine.
+const CheckGKEIdentity Check = "gke-identity"
 
 // NewGKEProvider checks the configuration. The error names the field.
 func NewGKEProvider(c *GKEConfig) (*GKEProvider, error) {
@@ -127,6 +123,14 @@ func NewGKEProvider(c *GKEConfig) (*GKEProvider, error) {
 	if p.config.Now == nil {
 		p.config.Now = time.Now
 	}
+	limited := LimitedOptions{}
+	if c.SecondProofOptions != nil {
+		limited = *c.SecondProofOptions
+	}
+	if limited.Now == nil {
+		limited.Now = p.config.Now
+	}
+	p.config.SecondProofOptions = &limited
 	return p, nil
 }
 
@@ -263,16 +267,8 @@ func (p *GKEProvider) authorize(ctx context.Context, r *GKEResult, request *csr.
 	if err := ctx.Err(); err != nil {
 		return nil, csr.Retry(err)
 	}
-	end, err := p.config.SecondProof(ctx, r, request)
-	now := p.config.Now()
-	switch {
-	case errors.Is(err, CheckSecondProof):
+	if err := p.checkSecondProof(ctx, r, request); err != nil {
 		return nil, err
-	case err != nil:
-		return nil, csr.Retry(err)
-	case end.Before(now) || end.After(now.Add(MaxWindow)):
-		return nil, &Error{Check: CheckSecondProof, Got: "a proof until " + end.UTC().Format(time.RFC3339),
-			Want: "one that ends within " + MaxWindow.String() + " of " + now.UTC().Format(time.RFC3339)}
 	}
 	a, err := p.config.Authorize(ctx, r, request)
 	switch {
@@ -287,6 +283,16 @@ func (p *GKEProvider) authorize(ctx context.Context, r *GKEResult, request *csr.
 		return nil, &Error{Check: CheckProviderID, Got: claimed, Want: orNothing(a.ProviderID)}
 	}
 	return a, nil
+}
+
+func (p *GKEProvider) checkSecondProof(ctx context.Context, r *GKEResult, request *csr.Request) error {
+	subject := &LimitedSubject{Machine: r.Machine, NodeName: r.Checked.NodeName(), SignerName: r.Checked.SignerName(),
+		RequestHash: r.Checked.PKCS10().InfoHash}
+	_, err := CheckTimeLimited(ctx, p.config.SecondProof, subject, request, p.config.SecondProofOptions)
+	if csr.Decide(err).Verdict == csr.VerdictRetry {
+		return csr.Retry(err)
+	}
+	return err
 }
 
 // gkePublic is the public area that GKE's nodes loaded their TLS key with: they did not

@@ -58,9 +58,7 @@ func newGKEFixture(t testing.TB, withCertificate bool) *gkeFixture {
 		SignerName: csr.SignerKubeAPIServerClientKubelet, Usages: csr.Usages(csr.PurposeClient, true), ExpirationSeconds: new(int32(3600)),
 		Username: "system:bootstrap:abc123", Groups: []string{"system:bootstrappers", "system:authenticated"}}}
 	f.config = GKEConfig{InsecureAllowNoChallenge: true, Policy: gkePolicy(),
-		SecondProof: func(context.Context, *GKEResult, *csr.Request) (time.Time, error) {
-			return time.Now().Add(time.Minute), nil
-		},
+		SecondProof: goodSecondProof(nil),
 		Authorize: func(_ context.Context, r *GKEResult, _ *csr.Request) (*Authorization, error) {
 			if r.Machine != "gce:tpmsim-project/4242424242424242424" {
 				return nil, NotMember(string(r.Machine))
@@ -213,4 +211,22 @@ func certifyLikeGKE(t testing.TB, tpm *tpmsim.TPM, key *ecdsa.PrivateKey) (attes
 		t.Error(err)
 	}
 	return rsp.CertifyInfo.Bytes(), sig.Sig.Buffer
+}
+
+// secondProofFunc is a TimeLimitedVerifier made of a function.
+type secondProofFunc func(*LimitedSubject) (*LimitedProof, error)
+
+func (f secondProofFunc) VerifyTimeLimited(_ context.Context, s *LimitedSubject, _ *csr.Request) (*LimitedProof, error) {
+	return f(s)
+}
+
+// goodSecondProof gives a proof of the last minute, with one change.
+func goodSecondProof(change func(*LimitedProof)) TimeLimitedVerifier {
+	return secondProofFunc(func(s *LimitedSubject) (*LimitedProof, error) {
+		p := &LimitedProof{Machine: s.Machine, RequestHash: s.RequestHash, IssuedAt: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Minute)}
+		if change != nil {
+			change(p)
+		}
+		return p, nil
+	})
 }

@@ -169,12 +169,14 @@ func TestGKERefuses(t *testing.T) {
 		"a serving signer": {func(_ *testing.T, f *gkeFixture) { f.object.Spec.SignerName = csr.SignerKubeletServing }, CheckProviderPurpose},
 		"an unknown node":  {func(_ *testing.T, f *gkeFixture) { f.request, _ = csr.Create(csr.PurposeClient, f.key, "nobody", nil) }, csr.RuleMachineUnknown},
 		"no second proof": {func(_ *testing.T, f *gkeFixture) {
-			f.config.SecondProof = func(context.Context, *GKEResult, *csr.Request) (time.Time, error) {
-				return time.Time{}, &Error{Check: CheckSecondProof, Got: "no token"}
-			}
-		}, CheckSecondProof},
-		"a second proof of yesterday":  {secondProof(-24 * time.Hour), CheckSecondProof},
-		"a second proof without limit": {secondProof(24 * time.Hour), CheckSecondProof},
+			f.config.SecondProof = secondProofFunc(func(*LimitedSubject) (*LimitedProof, error) { return nil, nil })
+		}, CheckLimitedMissing},
+		"a second proof of yesterday": {secondProof(func(p *LimitedProof) {
+			p.IssuedAt, p.NotAfter = p.IssuedAt.AddDate(0, 0, -1), p.NotAfter.AddDate(0, 0, -1)
+		}), CheckLimitedExpired},
+		"a second proof without limit":       {secondProof(func(p *LimitedProof) { p.NotAfter = p.NotAfter.AddDate(0, 0, 1) }), CheckLimitedWindow},
+		"a second proof of another machine":  {secondProof(func(p *LimitedProof) { p.Machine += "1" }), CheckLimitedMachine},
+		"a second proof for another request": {secondProof(func(p *LimitedProof) { p.RequestHash[0]++ }), CheckLimitedRequest},
 		"no member": {func(_ *testing.T, f *gkeFixture) {
 			f.config.Authorize = func(context.Context, *GKEResult, *csr.Request) (*Authorization, error) { return nil, nil }
 		}, CheckMembership},
@@ -196,10 +198,8 @@ func TestGKERefuses(t *testing.T) {
 	}
 }
 
-func secondProof(end time.Duration) func(*testing.T, *gkeFixture) {
-	return func(_ *testing.T, f *gkeFixture) {
-		f.config.SecondProof = func(context.Context, *GKEResult, *csr.Request) (time.Time, error) { return time.Now().Add(end), nil }
-	}
+func secondProof(change func(*LimitedProof)) func(*testing.T, *gkeFixture) {
+	return func(_ *testing.T, f *gkeFixture) { f.config.SecondProof = goodSecondProof(change) }
 }
 
 // gkeEKCertificate certifies the AK's key as an EK: only the key usage tells.
@@ -243,9 +243,7 @@ func TestGKEWithKey(t *testing.T) {
 func TestGKERetries(t *testing.T) {
 	for name, change := range map[string]func(*gkeFixture){
 		"second proof": func(f *gkeFixture) {
-			f.config.SecondProof = func(context.Context, *GKEResult, *csr.Request) (time.Time, error) {
-				return time.Time{}, errors.New("503")
-			}
+			f.config.SecondProof = secondProofFunc(func(*LimitedSubject) (*LimitedProof, error) { return nil, errors.New("503") })
 		},
 		"membership": func(f *gkeFixture) {
 			f.config.Authorize = func(context.Context, *GKEResult, *csr.Request) (*Authorization, error) { return nil, errors.New("503") }
