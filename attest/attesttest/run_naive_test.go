@@ -204,6 +204,7 @@ func (n *naive) checkBinding(a *naiveAnswer) error {
 	}
 	b := a.binding
 	return errors.Join(
+		n.must("road", b.Road == attest.RoadAK),
 		n.must("cluster", b.ClusterID == ClusterID),
 		n.must("signer", b.SignerName == a.request.Spec.SignerName),
 		n.must("requester", b.Requester == a.request.Spec.Username),

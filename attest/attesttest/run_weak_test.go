@@ -29,6 +29,7 @@ func TestWeakProviders(t *testing.T) {
 		"magic":                  {"forged-magic"},
 		"type":                   {"forged-quote", "command-audit"},
 		"bytes-behind":           {"statement-with-bytes-behind", "public-area-with-bytes-behind", "signature-with-bytes-behind"},
+		"road":                   {"answer-on-another-road"},
 		"cluster":                {"answer-for-another-cluster"},
 		"signer":                 {"answer-for-another-signer"},
 		"requester":              {"answer-of-another-requester"},
