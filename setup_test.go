@@ -122,9 +122,9 @@ func TestSetupUser(t *testing.T) {
 	m.want("build", false, "sudo apt-get install -y --no-install-recommends libssl-dev\n")
 	m.compiler(true)
 	m.want("build", true)
-	m.want("test", true, "not installed: swtpm swtpm-tools tpm2-tools openssl; the tests that need them will skip",
-		"sudo apt-get install -y --no-install-recommends swtpm swtpm-tools tpm2-tools openssl\n")
-	m.want("all", false, "sudo apt-get install -y --no-install-recommends swtpm swtpm-tools tpm2-tools openssl\n")
+	m.want("test", true, "not installed: swtpm swtpm-tools tpm2-tools openssl tpm2-openssl; the tests that need them will skip",
+		"sudo apt-get install -y --no-install-recommends swtpm swtpm-tools tpm2-tools openssl tpm2-openssl\n")
+	m.want("all", false, "sudo apt-get install -y --no-install-recommends swtpm swtpm-tools tpm2-tools openssl tpm2-openssl\n")
 	m.want("every", false, "unknown mode 'every'")
 }
 
@@ -132,9 +132,9 @@ func TestSetupRoot(t *testing.T) {
 	m := newMachine(t, "0")
 	m.want("build", false, "on Debian: apt-get update && apt-get install") // no apt-get here
 	log := m.apt("0", "cc", "swtpm", "swtpm_setup", "tpm2_certify", "openssl")
-	m.want("test", true, "installing gcc libc6-dev libssl-dev swtpm swtpm-tools tpm2-tools openssl")
+	m.want("test", true, "installing gcc libc6-dev libssl-dev swtpm swtpm-tools tpm2-tools openssl tpm2-openssl")
 	const want = "noninteractive update -q\n" +
-		"noninteractive install -q -y --no-install-recommends gcc libc6-dev libssl-dev swtpm swtpm-tools tpm2-tools openssl\n"
+		"noninteractive install -q -y --no-install-recommends gcc libc6-dev libssl-dev swtpm swtpm-tools tpm2-tools openssl tpm2-openssl\n"
 	if got := readFile(t, log); got != want {
 		t.Errorf("apt-get was called with\n%s\nwant\n%s", got, want)
 	}

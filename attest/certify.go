@@ -40,18 +40,7 @@ func certify(ctx context.Context, h *handles, ak *loadedKey, key Key, qualifying
 	if bytes.Equal(loaded.name, ak.name) {
 		return nil, errors.New("key to certify: it is the attestation key itself")
 	}
-	// Without adminWithPolicy a key's password is enough for the ADMIN role, which
-	// TPM2_Certify asks for, whatever policy its use has (Part 1, 19.2).
-	object, err := h.authorize(ctx, loaded.handle, loaded.name, loaded.password)
-	if err != nil {
-		return nil, err
-	}
-	rsp, err := run(ctx, h.tpm, tpm2.Certify{
-		ObjectHandle:   object,
-		SignHandle:     withPassword(ak.handle, ak.name, nil),
-		QualifyingData: tpm2.TPM2BData{Buffer: qualifyingData},
-		InScheme:       tpm2.TPMTSigScheme{Scheme: tpm2.TPMAlgNull}, // the AK's own
-	}, "TPM2_Certify of 0x%08x with 0x%08x", uint32(loaded.handle), uint32(ak.handle))
+	rsp, err := certifyLoaded(ctx, h, ak, loaded, qualifyingData)
 	if err != nil {
 		return nil, err
 	}
@@ -60,6 +49,33 @@ func certify(ctx context.Context, h *handles, ak *loadedKey, key Key, qualifying
 		return nil, fmt.Errorf("the TPM's answer to TPM2_Certify: %w", err)
 	}
 	return c, nil
+}
+
+// certifyLoaded is TPM2_Certify. A TPM asks for one more try (TPM_RC_RETRY) at the first
+// use after a reset of an AK without noDA, such as those of Google Compute Engine, while
+// it writes down that the counting of wrong passwords has begun.
+func certifyLoaded(ctx context.Context, h *handles, ak, loaded *loadedKey, qualifyingData []byte) (rsp *tpm2.CertifyResponse, err error) {
+	for range maxSignTries {
+		if rsp, err = certifyOnce(ctx, h, ak, loaded, qualifyingData); !errors.Is(err, tpm2.TPMRCRetry) {
+			break
+		}
+	}
+	return rsp, err
+}
+
+func certifyOnce(ctx context.Context, h *handles, ak, loaded *loadedKey, qualifyingData []byte) (*tpm2.CertifyResponse, error) {
+	// Without adminWithPolicy a key's password is enough for the ADMIN role, which
+	// TPM2_Certify asks for, whatever policy its use has (Part 1, 19.2).
+	object, err := h.authorize(ctx, loaded.handle, loaded.name, loaded.password)
+	if err != nil {
+		return nil, err
+	}
+	return run(ctx, h.tpm, tpm2.Certify{
+		ObjectHandle:   object,
+		SignHandle:     withPassword(ak.handle, ak.name, nil),
+		QualifyingData: tpm2.TPM2BData{Buffer: qualifyingData},
+		InScheme:       tpm2.TPMTSigScheme{Scheme: tpm2.TPMAlgNull}, // the AK's own
+	}, "TPM2_Certify of 0x%08x with 0x%08x", uint32(loaded.handle), uint32(ak.handle))
 }
 
 func (c *certification) check(name, qualifyingData []byte) error {

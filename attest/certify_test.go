@@ -248,7 +248,7 @@ func TestCertifyFlushesWhateverFails(t *testing.T) {
 	}{
 		{"not sent", func(n int) *tpmsim.Faults { return tpmsim.FailAt(n, nil) }, tpmsim.ErrInjected},
 		{"response lost", tpmsim.LoseAt, tpmsim.ErrInjected},
-		{"refused", func(n int) *tpmsim.Faults { return tpmsim.AnswerAt(n, tpm2.TPMRCRetry) }, tpm2.TPMRCRetry},
+		{"refused", func(n int) *tpmsim.Faults { return tpmsim.AnswerAt(n, tpm2.TPMRCFailure) }, tpm2.TPMRCFailure},
 		{"connection lost", tpmsim.DropAt, tpmsim.ErrDropped},
 	}
 	for _, key := range []Key{mustSoftwareKey(t, newECDSA(t, elliptic.P256())), mustTPMKey(t, tpm, KeyECDSAP256)} {

@@ -85,6 +85,9 @@ func parseCRL(der []byte) (*crl, error) {
 	if err != nil {
 		return nil, err
 	}
+	if len(list.Raw) != len(der) {
+		return nil, fmt.Errorf("%d bytes behind the list", len(der)-len(list.Raw))
+	}
 	for _, e := range list.Extensions {
 		if e.Critical {
 			return nil, fmt.Errorf("critical extension %s (a delta, or a scope)", e.Id)

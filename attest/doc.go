@@ -31,6 +31,14 @@
 // has the last word: whether this machine may be this node. There is none in the
 // box that says yes by itself.
 //
+// # Measurements
+//
+// An answer can carry a TPM2_Quote over the same challenge by the same AK
+// (AttesterOptions.Quote) and the firmware's event log. A [QuotePolicy] of the verifier
+// decides about it: [PCRPolicy] by exact values, package attest/eventlog by the events
+// of the replayed log, Secure Boot among them. What a quote does not cover is an error
+// and never a default.
+//
 // # Errors
 //
 // A refusal is an [*Error] whose [Check] names what failed, or a
@@ -40,6 +48,6 @@
 // # Lower functions
 //
 // [VerifyCertify] checks one recorded statement against an AK and raw qualifying
-// data, for evidence that does not come out of this join. It says nothing about
-// whose AK it is.
+// data, for evidence that does not come out of this join, and [VerifyQuote] one
+// recorded quote. They say nothing about whose AK it is.
 package attest

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/google/go-tpm/tpm2"
+	"github.com/google/go-tpm/tpm2/transport"
 )
 
 // labelQuote separates the qualifying data of quotes from that of certify
@@ -61,7 +62,7 @@ func quoteOnce(ctx context.Context, h *handles, ak *loadedKey, selection []PCRSe
 		}
 		pcrs = append(pcrs, read...)
 	}
-	rsp, err := run(ctx, h.tpm, tpm2.Quote{
+	rsp, err := runSigning(ctx, h.tpm, tpm2.Quote{
 		SignHandle:     withPassword(ak.handle, ak.name, nil),
 		QualifyingData: tpm2.TPM2BData{Buffer: qualifyingData},
 		InScheme:       tpm2.TPMTSigScheme{Scheme: tpm2.TPMAlgNull}, // the AK's own
@@ -71,6 +72,17 @@ func quoteOnce(ctx context.Context, h *handles, ak *loadedKey, selection []PCRSe
 		return nil, err
 	}
 	return &QuoteEvidence{Attest: rsp.Quoted.Bytes(), Signature: tpm2.Marshal(rsp.Signature), PCRs: pcrs}, nil
+}
+
+// runSigning is run for a command that an attestation key signs in, and tries again
+// where the TPM asks for it: see certifyLoaded.
+func runSigning[R any](ctx context.Context, tpm transport.TPM, cmd command[R], what string, args ...any) (*R, error) {
+	for tries := 1; ; tries++ {
+		rsp, err := run(ctx, tpm, cmd, what, args...)
+		if !errors.Is(err, tpm2.TPMRCRetry) || tries == maxSignTries {
+			return rsp, err
+		}
+	}
 }
 
 // readBank reads the selected PCRs of one bank, a few at a time.

@@ -37,8 +37,8 @@ func quoteWith(t testing.TB, tpm transport.TPM, source AKSource, selection []PCR
 	})
 }
 
-// extendPCR measures something.
-func extendPCR(t testing.TB, tpm transport.TPM, index int) {
+// measurePCR measures something.
+func measurePCR(t testing.TB, tpm transport.TPM, index int) {
 	t.Helper()
 	if _, err := (tpm2.PCREvent{
 		PCRHandle: tpm2.AuthHandle{Handle: tpm2.TPMHandle(index), Auth: tpm2.PasswordAuth(nil)},
@@ -85,7 +85,7 @@ func TestQuoteOnSwtpm(t *testing.T) {
 }
 
 func testQuotes(t *testing.T, tpm transport.TPM, selections map[string][]PCRSelection) {
-	extendPCR(t, tpm, 10)
+	measurePCR(t, tpm, 10)
 	qd := sha256.Sum256([]byte("qualifying data"))
 	for _, ak := range testAKs {
 		for name, selection := range selections {
@@ -175,7 +175,7 @@ type extending struct {
 func (e *extending) Send(command []byte) ([]byte, error) {
 	if e.times > 0 && tpm2.TPMCC(command[8])<<8|tpm2.TPMCC(command[9]) == tpm2.TPMCCQuote&0xffff {
 		e.times--
-		extendPCR(e.t, e.TPM, 7)
+		measurePCR(e.t, e.TPM, 7)
 	}
 	return e.TPM.Send(command)
 }
@@ -271,7 +271,7 @@ func TestTPM2ToolsQuotes(t *testing.T) {
 func TestTPM2ToolsCheckQuote(t *testing.T) {
 	x := startTools(t)
 	tpm := tpmsim.Swtpm(t, bare())
-	extendPCR(t, tpm, 10)
+	measurePCR(t, tpm, 10)
 	for _, ak := range testAKs {
 		if ak.name == "P-384" || ak.name == "RSAPSS" {
 			continue // tpm2_checkquote 5.4 knows neither

@@ -3,8 +3,8 @@
 #
 #   MODE build: Go, a C compiler, OpenSSL's headers. Without them nothing can be
 #               built, so a missing one is an error.
-#   MODE test:  the same, and swtpm, tpm2-tools and openssl for the tests that
-#               run against them. A missing one is reported; those tests skip.
+#   MODE test:  the same, and swtpm, tpm2-tools, openssl and its tpm2 provider for the
+#               tests that run against them. A missing one is reported; those tests skip.
 #   MODE all:   the same programs as test, but a missing one is an error.
 #
 # Run as root on a machine with apt-get it installs the Debian packages that are
@@ -66,6 +66,14 @@ has_openssl_headers() {
 
 has() { command -v "$1" >/dev/null 2>&1; }
 
+# has_tpm2_provider: an openssl without a folder for providers, or none at all, has no
+# use for one.
+has_tpm2_provider() {
+	has openssl || return 0
+	modules=$(openssl version -m 2>/dev/null </dev/null | sed -n 's/^MODULESDIR: "\(.*\)"$/\1/p')
+	[ -z "$modules" ] || [ -e "$modules/tpm2.so" ]
+}
+
 # missing_build and missing_tools print the Debian packages that would bring what
 # is missing, on one line, or nothing.
 missing_build() {
@@ -80,7 +88,8 @@ missing_tools() {
 	has swtpm || p="$p swtpm"
 	has swtpm_setup || p="$p swtpm-tools"
 	has tpm2_certify || p="$p tpm2-tools"
-	has openssl || p="$p openssl"
+	has openssl || p="$p openssl tpm2-openssl"
+	has_tpm2_provider || p="$p tpm2-openssl"
 	echo "${p# }"
 }
 

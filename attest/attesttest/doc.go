@@ -12,4 +12,16 @@
 // attest, requests are checked by package csr. The in-process simulator exists
 // once a process: a second node needs a TPM of its own ([NodeOptions.TPM], for
 // example tpmsim.Swtpm), or the first one closed.
+//
+// # Providers
+//
+// Who writes a [csr.Provider] lets [Run] attack it: honest requests must get a
+// certificate, and none of the attacks on requests, bindings and TPM statements may.
+// A [World] has what the provider needs, with machines in software, so that neither a
+// TPM nor cgo is needed.
+//
+//	world := attesttest.NewWorld(t, nil)
+//	attesttest.Run(t, newProvider(world), world)
+//
+// The package's example has a whole provider whose evidence is no TPM's.
 package attesttest

@@ -29,11 +29,11 @@ type naive struct {
 	tidy   bool // reads what a lenient PEM reader would make of the request
 }
 
-// refusal is a refusal by one check.
-type refusal string
+// naiveRefusal is a refusal by one check.
+type naiveRefusal string
 
-func (r refusal) Error() string      { return "naive: " + string(r) }
-func (r refusal) DenyReason() string { return "Naive" }
+func (r naiveRefusal) Error() string      { return "naive: " + string(r) }
+func (r naiveRefusal) DenyReason() string { return "Naive" }
 
 func newNaive(w *World, forget ...string) *naive {
 	n := &naive{w: w, forget: map[string]bool{}, policy: w.Config.Policy}
@@ -48,7 +48,7 @@ func (n *naive) must(check string, ok bool) error {
 	if ok || n.forget[check] {
 		return nil
 	}
-	return refusal(check)
+	return naiveRefusal(check)
 }
 
 func (n *naive) VerifyClientAttestationData(ctx context.Context, r *csr.Request) (*csr.Attested, error) {
@@ -93,7 +93,7 @@ func (n *naive) verify(ctx context.Context, r *csr.Request) (*csr.Attested, erro
 	checked, err := n.policy.Check(ctx, r)
 	if err != nil {
 		if n.forget["retry"] && errors.Is(err, csr.ErrRetry) {
-			return nil, refusal("retry")
+			return nil, naiveRefusal("retry")
 		}
 		return nil, err
 	}
@@ -126,7 +126,7 @@ func (n *naive) read(a *naiveAnswer) error {
 	}
 	evidence, err := attest.ParseAttestationBundle(bundle.Data)
 	if err != nil {
-		return refusal("bundle")
+		return naiveRefusal("bundle")
 	}
 	for _, s := range evidence.Statements {
 		switch s.Type {
@@ -136,24 +136,24 @@ func (n *naive) read(a *naiveAnswer) error {
 			a.proof, err = attest.ParseProof(s.Stmt)
 		}
 		if err != nil {
-			return refusal("statement")
+			return naiveRefusal("statement")
 		}
 	}
 	if a.certify == nil || a.proof == nil || len(evidence.Certificates) == 0 {
-		return refusal("statements")
+		return naiveRefusal("statements")
 	}
 	s := evidence.Statements
 	if err := n.must("statements", len(s) == 2 && s[0].Type == oid.TCGAttestTPMCertify); err != nil {
 		return err
 	}
 	if a.binding, err = attest.ParseBinding(a.proof.Binding); err != nil {
-		return refusal("binding")
+		return naiveRefusal("binding")
 	}
 	if a.ak, err = attest.ParsePublic(a.proof.AKPublic); err != nil {
-		return refusal("ak")
+		return naiveRefusal("ak")
 	}
 	if a.leaf, err = x509.ParseCertificate(evidence.Certificates[0]); err != nil {
-		return refusal("certificate")
+		return naiveRefusal("certificate")
 	}
 	a.above = x509.NewCertPool()
 	for _, der := range evidence.Certificates[1:] {
@@ -182,13 +182,13 @@ func (n *naive) readStatement(a *naiveAnswer) error {
 		a.attest, err = attest.ParseAttestation(raw[:len(raw)-1])
 	}
 	if err != nil {
-		return refusal("attest")
+		return naiveRefusal("attest")
 	}
 	if a.public, err = attest.ParsePublic(a.certify.Public); err != nil && n.forget["bytes-behind"] {
 		a.public, err = attest.ParsePublic(a.certify.Public[:len(a.certify.Public)-1])
 	}
 	if err != nil {
-		return refusal("public")
+		return naiveRefusal("public")
 	}
 	return nil
 }
@@ -200,10 +200,11 @@ func (n *naive) checkBinding(a *naiveAnswer) error {
 	}
 	spki, err := csr.SPKIHash(a.leaf.PublicKey)
 	if err != nil {
-		return refusal("machine-key")
+		return naiveRefusal("machine-key")
 	}
 	b := a.binding
 	return errors.Join(
+		n.must("road", b.Road == attest.RoadAK),
 		n.must("cluster", b.ClusterID == ClusterID),
 		n.must("signer", b.SignerName == a.request.Spec.SignerName),
 		n.must("requester", b.Requester == a.request.Spec.Username),

@@ -29,6 +29,7 @@ func TestWeakProviders(t *testing.T) {
 		"magic":                  {"forged-magic"},
 		"type":                   {"forged-quote", "command-audit"},
 		"bytes-behind":           {"statement-with-bytes-behind", "public-area-with-bytes-behind", "signature-with-bytes-behind"},
+		"road":                   {"answer-on-another-road"},
 		"cluster":                {"answer-for-another-cluster"},
 		"signer":                 {"answer-for-another-signer"},
 		"requester":              {"answer-of-another-requester"},
@@ -168,7 +169,7 @@ func TestMisbehavingProviders(t *testing.T) {
 			}
 		}, want: "usages-missing"},
 		"changes the request": {before: func(r *csr.Request) { r.Metadata.Annotations = map[string]string{"seen": "yes"} }, want: "honest-client"},
-		"refuses everybody":   {after: func(*csr.Attested, error) (*csr.Attested, error) { return nil, refusal("everybody") }, want: "honest-client"},
+		"refuses everybody":   {after: func(*csr.Attested, error) (*csr.Attested, error) { return nil, naiveRefusal("everybody") }, want: "honest-client"},
 		"returns nothing":     {after: func(*csr.Attested, error) (*csr.Attested, error) { return nil, nil }, want: "honest-client"},
 		"hides its refusals":  {after: func(a *csr.Attested, err error) (*csr.Attested, error) { return a, hide(err) }, want: "forged-magic"},
 		"answers for another node": {after: func(a *csr.Attested, err error) (*csr.Attested, error) {

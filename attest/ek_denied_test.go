@@ -1,0 +1,111 @@
+package attest
+
+import (
+	"crypto/x509"
+	"errors"
+	"testing"
+)
+
+func TestFirmwareOf(t *testing.T) {
+	for version, want := range map[string]uint32{
+		"id:00070055": 7<<16 | 0x55, "id:0D0B": 0xd<<16 | 0xb, "id:00000000": 0, "id:ffffFFFF": 0xffffffff,
+	} {
+		if got, ok := firmwareOf(version); !ok || got != want {
+			t.Errorf("%s: %#x, %t", version, got, ok)
+		}
+	}
+	for _, version := range []string{"", "id:", "00070055", "id:7.85", "id:000700550", "id:+0070055", "id:0007005g", "id:070055"} {
+		if got, ok := firmwareOf(version); ok {
+			t.Errorf("%q: %#x", version, got)
+		}
+	}
+	if got := firmwareText(7<<16 | 0x55); got != "7.85" {
+		t.Error(got)
+	}
+}
+
+// The range counts, both ends included; a version that nobody can read is refused
+// where any of the TPM's versions is.
+func TestDeniedTPM(t *testing.T) {
+	v := ekVerifierOf(t, EKVerifierConfig{Allowed: []Identity{allZero}, Denied: []DeniedTPM{
+		{Vendor: "IFX", First: 7<<16 | 40, Last: 7<<16 | 61, Reason: "CVE-2017-15361"},
+		{Vendor: "STM", Model: "ST33", First: 0, Last: 0xffffffff, Reason: "all of them"},
+	}})
+	for _, c := range []struct {
+		vendor, model, version string
+		denied                 bool
+	}{
+		{"IFX", "SLB9670", "id:00070027", false},
+		{"IFX", "SLB9670", "id:00070028", true},
+		{"IFX", "SLB9670", "id:0007003D", true},
+		{"IFX", "SLB9670", "id:0007003E", false},
+		{"IFX", "SLB9670", "id:0728", true}, // the short form
+		{"IFX", "SLB9670", "seven", true},
+		{"INTC", "PTT", "id:00070028", false},
+		{"INTC", "PTT", "seven", false},
+		{"STM", "ST33", "id:00490004", true},
+		{"STM", "ST34", "id:00490004", false},
+		{"", "", "", false},
+	} {
+		d := DirectoryName{Vendor: c.vendor, Model: c.model, Version: c.version}
+		if err := v.checkDenied(d); errors.Is(err, CheckTPMDenied) != c.denied || !c.denied && err != nil {
+			t.Errorf("%+v: %v", c, err)
+		}
+		if firmware, ok := firmwareOf(c.version); ok {
+			if err := v.checkFirmware(d, uint64(firmware)<<32|0xffff); errors.Is(err, CheckTPMDenied) != c.denied {
+				t.Errorf("running %+v: %v", c, err)
+			}
+		}
+	}
+	err := v.checkDenied(DirectoryName{Vendor: "IFX", Version: "id:00070028"})
+	if got, want := err.Error(), "attest: tpm-denied: got a TPM of IFX with firmware 7.40, want none of 7.40 to 7.61 (CVE-2017-15361)"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+// A denied TPM is refused though its chain holds and its key is on the list.
+func TestDeniedBeatsTrust(t *testing.T) {
+	root := sign(t, nil, "root", nil)
+	leaf := ekCert(t, root, newTestKey(t).Public(), nil) // Infineon 7.85
+	p, err := readEK([][]byte{leaf.Raw}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := trusting(EKProfileTCG(), root)
+	c.Allowed = []Identity{p.identity()}
+	c.Denied = []DeniedTPM{{Vendor: "IFX", First: 7<<16 | 85, Last: 7<<16 | 85, Reason: "test"}}
+	if _, err := verifyAt(ekVerifierOf(t, c), chainTime, leaf); !errors.Is(err, CheckTPMDenied) {
+		t.Errorf("%v", err)
+	}
+	c.Denied[0].First++
+	c.Denied[0].Last++
+	if _, err := verifyAt(ekVerifierOf(t, c), chainTime, leaf); err != nil {
+		t.Errorf("the next version: %v", err)
+	}
+	other := ekCert(t, root, newTestKey(t).Public(), func(c *x509.Certificate) {
+		c.ExtraExtensions[0] = ekDirectory("id:49465800", "SLB9670", "id:00070056")
+	})
+	if _, err := verifyAt(ekVerifierOf(t, c), chainTime, other); !errors.Is(err, CheckTPMDenied) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestVendorNames(t *testing.T) {
+	for manufacturer, want := range map[string]string{
+		"id:49465800": "Infineon", "id:494e5443": "Intel", "id:53544D20": "STMicroelectronics", "id:4E544300": "Nuvoton Technology",
+		"id:00001014": "IBM", "id:49424D00": "IBM", "id:414D4400": "AMD", "id:FFFFF1D0": "FIDO Alliance conformance tests",
+		"": "", "id:": "", "49465800": "", "id:4946580": "", "id:494658000": "", "id:zzzzzzzz": "", "id:00000000": "",
+	} {
+		if got := (DirectoryName{Manufacturer: manufacturer}).VendorName(); got != want {
+			t.Errorf("%s: got %q, want %q", manufacturer, got, want)
+		}
+	}
+	for i := range manufacturers {
+		if i > 0 && manufacturers[i-1].id >= manufacturers[i].id {
+			t.Errorf("%s is out of order", manufacturers[i].id)
+		}
+		if (DirectoryName{Manufacturer: "id:" + manufacturers[i].id}).VendorName() != manufacturers[i].name {
+			t.Errorf("%s is not found", manufacturers[i].id)
+		}
+	}
+}

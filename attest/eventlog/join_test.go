@@ -1,0 +1,95 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/attesttest"
+	"github.com/nodeattest/nodeattest/tpmsim"
+)
+
+// bootTPM extends a TPM's PCRs as firmware would, and returns the log.
+func bootTPM(t testing.TB, tpm *tpmsim.TPM, events ...logged) []byte {
+	t.Helper()
+	for _, e := range events {
+		if e.typ == typeNoAction {
+			continue
+		}
+		var digests tpm2.TPMLDigestValues
+		for _, b := range banksOfTest {
+			digests.Digests = append(digests.Digests, tpm2.TPMTHA{HashAlg: b, Digest: e.sum(b)})
+		}
+		if _, err := (tpm2.PCRExtend{
+			PCRHandle: tpm2.AuthHandle{Handle: tpm2.TPMHandle(e.pcr), Auth: tpm2.PasswordAuth(nil)},
+			Digests:   digests,
+		}).Execute(tpm); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return writeLog(events...)
+}
+
+func TestJoinOnTheSimulator(t *testing.T) {
+	testJoin(t, tpmsim.New(t, nil))
+}
+
+func TestJoinOnSwtpm(t *testing.T) {
+	testJoin(t, tpmsim.Swtpm(t, nil))
+}
+
+// A machine boots, joins, and shows its boot; the control plane demands Secure Boot.
+func testJoin(t *testing.T, tpm *tpmsim.TPM) {
+	ctx := context.Background()
+	boot := append(bootOfTest(), secureBootOfTest("\x01")...)
+	log := bootTPM(t, tpm, boot...)
+	sent := log
+	node := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: tpm, Quote: attest.DefaultPCRs(),
+		EventLog: func(context.Context) ([]byte, error) { return sent, nil }})
+	plane := attesttest.NewControlPlane(t, node)
+	plane.Config.QuotePolicy = &Policy{RequireSecureBoot: true, Predicate: func(_ context.Context, l *Log) error {
+		events, err := l.EventsOf(tpm2.TPMAlgSHA256, 4)
+		if err != nil {
+			return err
+		}
+		if string(events[0].Digest) != string(digest(tpm2.TPMAlgSHA256, []byte("boot loader"))) {
+			return errors.New("another boot loader")
+		}
+		return nil
+	}}
+	verifier, err := attest.NewVerifier(&plane.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	join := func() error {
+		request, err := plane.Evidence(ctx, node)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = verifier.Verify(ctx, request)
+		return err
+	}
+	expectCheck(t, join(), "")
+
+	forged := append(bootOfTest(), secureBootOfTest("\x01")...)
+	forged[2].digest = "another boot loader"
+	for _, c := range []struct {
+		log  []byte
+		want attest.Check
+	}{
+		{writeLog(forged...), CheckReplay},
+		{log[:len(log)-1], CheckEncoding},
+		{writeLog(boot[:len(boot)-1]...), CheckReplay},
+	} {
+		sent = c.log
+		expectCheck(t, join(), c.want)
+	}
+
+	// Something is measured that the log does not say.
+	sent = log
+	bootTPM(t, tpm, logged{5, 0x80000007, "a program", ""})
+	expectCheck(t, join(), CheckReplay)
+}
