@@ -24,8 +24,12 @@
 // On the road of the AK certificate ([RoadAK]) that certificate chains to roots
 // that the control plane chose ([Issuer]), under a [Profile] that says what this
 // issuer's certificates look like. That the AK is restricted and lives in a TPM is
-// then the issuer's word. The road of the EK certificate ([RoadEK]), on which a
-// credential proves it, is part of the wire format and not of this version.
+// then the issuer's word.
+//
+// On the road of the EK ([RoadEK]) the TPM's endorsement key is trusted, by its
+// certificate or by a list ([EKVerifier]). The challenge's secret is in a credential
+// that opens only in the TPM of that EK and only for an AK with the very public area
+// that the node sent: so the AK's attributes are proven.
 //
 // A root admits every machine that its issuer ever certified, so an [Authorizer]
 // has the last word: whether this machine may be this node. There is none in the
