@@ -85,21 +85,29 @@ type NodeOptions struct {
 // Node is a node with a TPM. Its fields may be changed between calls, for tests
 // of what must be refused.
 type Node struct {
+	// TPM is the node's TPM.
 	TPM *tpmsim.TPM
 	// Shared is the way to that TPM which everything else of the node uses.
-	Shared     *attest.SharedTPM
-	Attester   *attest.Attester
-	Name       string
+	Shared *attest.SharedTPM
+	// Attester makes the node's messages.
+	Attester *attest.Attester
+	// Name is the node's name, as in its request.
+	Name string
+	// ProviderID is what the request claims.
 	ProviderID string
 	// Key is the TLS key, Certified the same as the TPM is shown it.
 	Key       crypto.Signer
 	Certified attest.Key
 	// Subject is what the node's messages are bound to; Subject.Request is the
 	// PKCS#10 request.
-	Subject   attest.Subject
-	Purpose   csr.Purpose
-	Road      attest.Road
-	Profile   attest.Profile
+	Subject attest.Subject
+	// Purpose is what the certificate is for.
+	Purpose csr.Purpose
+	// Profile is that of the issuer of the AK certificate.
+	Profile attest.Profile
+	// Road is the one that the node goes.
+	Road attest.Road
+	// EKProfile is that of the issuer of the EK certificate.
 	EKProfile attest.EKProfile
 	// Username and Groups are the requester's, as the API server would set them.
 	Username string
