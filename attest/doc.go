@@ -43,6 +43,14 @@
 // of the replayed log, Secure Boot among them. What a quote does not cover is an error
 // and never a default.
 //
+// # Keys in the TPM
+//
+// The TLS key may be in memory ([SoftwareKey]) or in the TPM ([CreateTPMKey]); either
+// is a crypto.Signer that makes the request and that Answer certifies. A TPM's key
+// serves crypto/tls, is kept in a file that other programs read too ([TPMKeyFile],
+// [LoadTPMKey]), and may ask for a password and for PCR values. [WriteNVCertificate]
+// keeps its certificate beside it. [SharedTPM] lets all of them use one TPM.
+//
 // # Errors
 //
 // A refusal is an [*Error] whose [Check] names what failed, or a
