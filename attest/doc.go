@@ -24,8 +24,12 @@
 // On the road of the AK certificate ([RoadAK]) that certificate chains to roots
 // that the control plane chose ([Issuer]), under a [Profile] that says what this
 // issuer's certificates look like. That the AK is restricted and lives in a TPM is
-// then the issuer's word. The road of the EK certificate ([RoadEK]), on which a
-// credential proves it, is part of the wire format and not of this version.
+// then the issuer's word.
+//
+// On the road of the EK ([RoadEK]) the TPM's endorsement key is trusted, by its
+// certificate or by a list ([EKVerifier]). The challenge's secret is in a credential
+// that opens only in the TPM of that EK and only for an AK with the very public area
+// that the node sent: so the AK's attributes are proven.
 //
 // A root admits every machine that its issuer ever certified, so an [Authorizer]
 // has the last word: whether this machine may be this node. There is none in the
@@ -38,6 +42,14 @@
 // decides about it: [PCRPolicy] by exact values, package attest/eventlog by the events
 // of the replayed log, Secure Boot among them. What a quote does not cover is an error
 // and never a default.
+//
+// # Keys in the TPM
+//
+// The TLS key may be in memory ([SoftwareKey]) or in the TPM ([CreateTPMKey]); either
+// is a crypto.Signer that makes the request and that Answer certifies. A TPM's key
+// serves crypto/tls, is kept in a file that other programs read too ([TPMKeyFile],
+// [LoadTPMKey]), and may ask for a password and for PCR values. [WriteNVCertificate]
+// keeps its certificate beside it. [SharedTPM] lets all of them use one TPM.
 //
 // # Errors
 //

@@ -105,6 +105,8 @@ func NewGKEProvider(c *GKEConfig) (*GKEProvider, error) {
 		fault = "Authorize is nil"
 	case (c.AKPublicKey == nil) == (len(c.Issuers) == 0):
 		fault = "not exactly one of AKPublicKey and Issuers is set"
+	case c.SecondProofOptions != nil && (c.SecondProofOptions.MaxWindow < 0 || c.SecondProofOptions.MaxWindow > MaxWindow):
+		fault = "SecondProofOptions.MaxWindow is not within " + MaxWindow.String()
 	}
 	if fault != "" {
 		return nil, errors.New("attest: GKE provider: " + fault)

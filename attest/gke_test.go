@@ -265,6 +265,7 @@ func TestNewGKEProviderRefuses(t *testing.T) {
 		"the policy":        func(c *GKEConfig) { c.Policy = nil },
 		"a way to the AK":   func(c *GKEConfig) { c.Issuers = nil },
 		"the issuer's root": func(c *GKEConfig) { c.Issuers = []Issuer{{Profile: ProfileGoogle()}} },
+		"a bounded proof":   func(c *GKEConfig) { c.SecondProofOptions = &LimitedOptions{MaxWindow: 2 * MaxWindow} },
 		"one way alone": func(c *GKEConfig) {
 			c.AKPublicKey = func(context.Context, csr.GKEIdentity) (crypto.PublicKey, error) { return nil, nil }
 		},

@@ -68,11 +68,6 @@ func (p *tpmPrograms) write(name string, b []byte) {
 	}
 }
 
-func (p *tpmPrograms) read(name string) []byte {
-	p.t.Helper()
-	return readAll(p.t, filepath.Join(p.dir, name))
-}
-
 // save writes a key of ours and its public key.
 func (p *tpmPrograms) save(k *TPMKey) {
 	p.t.Helper()

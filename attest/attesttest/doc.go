@@ -1,5 +1,5 @@
 // Package attesttest has a node and a control plane for tests of code that uses
-// package attest: a node with a TPM, an AK certificate and a provider ID, and a
+// package attest: a node with a TPM, AK and EK certificates and a provider ID, and a
 // control plane that trusts the node's issuer, knows the machine and issues
 // certificates.
 //

@@ -105,9 +105,9 @@ type Node struct {
 	Purpose csr.Purpose
 	// Profile is that of the issuer of the AK certificate.
 	Profile attest.Profile
-	// Road is the road that the node goes.
+	// Road is the one that the node goes.
 	Road attest.Road
-	// EKProfile is the profile of the issuer of the EK certificate, on the EK's road.
+	// EKProfile is that of the issuer of the EK certificate.
 	EKProfile attest.EKProfile
 	// Username and Groups are the requester's, as the API server would set them.
 	Username string

@@ -1,0 +1,126 @@
+package attesttest
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/csr"
+)
+
+func TestWorldMember(t *testing.T) {
+	w := NewWorld(t, nil)
+	for _, c := range []struct {
+		node, machine string
+		want          error
+	}{
+		{NodeName, MachineOne, nil},
+		{NodeName2, MachineTwo, nil},
+		{NodeName, MachineTwo, csr.ErrNoMachine},
+		{NodeName2, MachineOne, csr.ErrNoMachine},
+		{NodeName, Stranger, csr.ErrNoMachine},
+		{"node-9", Stranger, csr.ErrNoMachine},
+		{"", "", csr.ErrNoMachine},
+	} {
+		if err := w.Member(c.node, c.machine); !errors.Is(err, c.want) {
+			t.Errorf("%s as %s: %v, want %v", c.machine, c.node, err, c.want)
+		}
+	}
+	w.setDown(true)
+	if err := w.Member(NodeName, MachineOne); !errors.Is(err, csr.ErrRetry) {
+		t.Errorf("down: %v", err)
+	}
+}
+
+func TestWorldOptions(t *testing.T) {
+	w := NewWorld(t, &WorldOptions{Provider: "cloud"})
+	if got := w.Config.Policy.SignerNames; got[0] != "cluster.x-k8s.io/kube-apiserver-client-kubelet-cloud" || got[1] != "cluster.x-k8s.io/kubelet-serving-cloud" {
+		t.Errorf("signers %q", got)
+	}
+	for _, name := range []string{"insecure", "Cloud", "a.b"} {
+		if _, err := OpenWorld(&WorldOptions{Provider: name}); !errors.Is(err, csr.RuleSignerName) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestAttacksAreOneThing: a forgery that nothing was done to is let in by the strict
+// reader, so what is refused is refused for the one thing that an attack changes.
+func TestAttacksAreOneThing(t *testing.T) {
+	w := NewWorld(t, &WorldOptions{RequireTPMResident: true})
+	n := newNaive(w)
+	for _, i := range []wish{{}, {serving: true}, {machine: MachineTwo, node: NodeName2}} {
+		request, err := i.make(context.Background(), &attempt{w, n})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := w.issue(context.Background(), n, request); err != nil {
+			t.Errorf("%+v: %v", i, err)
+		}
+	}
+}
+
+// TestRunLeavesTheWorld: the runner moves the clock by a day at most, and leaves the
+// inventory up, so that a world can be looked at afterwards.
+func TestRunLeavesTheWorld(t *testing.T) {
+	w := NewWorld(t, nil)
+	before := w.Now()
+	for range 2 {
+		if got := GotIn(Try(context.Background(), newNaive(w), w)); len(got) > 0 {
+			t.Errorf("got in: %q", got)
+		}
+	}
+	if passed := w.Now().Sub(before); passed != 48*time.Hour {
+		t.Errorf("%s passed", passed)
+	}
+	if err := w.Member(NodeName, MachineOne); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestBrokenProve: a Prove that fails is the author's fault, not the provider's.
+func TestBrokenProve(t *testing.T) {
+	w := NewWorld(t, &WorldOptions{Prove: func(context.Context, csr.Provider, *Applicant) (*csr.Bundle, error) {
+		return nil, errors.New("no platform")
+	}})
+	for _, o := range Try(context.Background(), newNaive(w), w) {
+		if o.Issued {
+			t.Errorf("%s: a certificate without a request", o.Name)
+		}
+		if o.honest() && o.Fault == "" {
+			t.Errorf("%s: no fault", o.Name)
+		}
+	}
+}
+
+func TestInfoHash(t *testing.T) {
+	w := NewWorld(t, nil)
+	a, err := w.applicant(wish{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := csr.ParsePKCS10(a.Request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := infoHash(a.Request); err != nil || got != p.InfoHash {
+		t.Errorf("got %x, %v", got, err)
+	}
+	if _, err := infoHash([]byte{5, 0}); !errors.Is(err, errForgery) {
+		t.Errorf("no request: %v", err)
+	}
+}
+
+func TestProviderWithoutChallenge(t *testing.T) {
+	w := NewWorld(t, nil)
+	provider := InsecureNull(w.Config.Policy)
+	for _, o := range Try(context.Background(), provider, w) {
+		if o.honest() && o.Err == nil {
+			t.Errorf("%s: a provider that does not challenge got TPM evidence", o.Name)
+		}
+	}
+	if _, err := provider.MachineName(context.Background(), nil); !errors.Is(err, csr.RuleProviderResult) {
+		t.Errorf("a name without a result: %v", err)
+	}
+}
