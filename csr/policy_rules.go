@@ -16,7 +16,8 @@ const (
 	RuleRequestClosed Rule = "request-closed"
 	// RuleSignerName: the certificate is asked of a signer that the policy serves,
 	// and the object is filed under that name, or, for a hello, under
-	// SignerChallengeTPM.
+	// SignerChallengeTPM. One that is filed under a signer of somebody else is not
+	// denied: see ErrOtherSigner.
 	RuleSignerName Rule = "signer-name"
 	// RuleRequestUsername: the requester's user name has one of the three forms of
 	// [RequesterClass].

@@ -130,6 +130,10 @@ func TestPolicyContext(t *testing.T) {
 	if checked != nil || !errors.Is(err, csr.ErrRetry) || !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
+	var none context.Context
+	if _, err := f.policy.Check(none, f.request); !errors.Is(err, csr.ErrRetry) {
+		t.Errorf("no context: %v", err)
+	}
 	type key struct{}
 	ctx = context.WithValue(context.Background(), key{}, "value")
 	machines := f.policy.Machines
