@@ -112,7 +112,7 @@ const (
 // Check holds a request against every rule, its own signature included. The signer
 // is the one that the request is filed under.
 //
-// A request that is filed under none of SignerNames is somebody else's: nothing in it
+// A request that is filed under a name which is none of SignerNames is somebody else's: nothing in it
 // is judged, and the error matches [RuleSignerName], [ErrOtherSigner] and [ErrRetry],
 // so that [Decide] leaves it alone and a controller may watch all requests.
 //
@@ -153,8 +153,8 @@ func (p *Policy) check(ctx context.Context, r *Request, target string, unsigned 
 	if err := ctx.Err(); err != nil {
 		return nil, Retry(err)
 	}
-	if hello := unsigned && isChallengeSigner(r.Spec.SignerName); !hello && !slices.Contains(p.SignerNames, r.Spec.SignerName) {
-		return nil, Violations{otherSigner(r.Spec.SignerName)}
+	if filed := r.Spec.SignerName; p.isOthers(filed) && !(unsigned && isChallengeSigner(filed)) {
+		return nil, Violations{otherSigner(filed)}
 	}
 	x := &run{policy: p, ctx: ctx, request: r, Checked: &Checked{request: r, signerName: target}}
 	x.try(stageObject)

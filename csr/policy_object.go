@@ -45,6 +45,12 @@ func (x *run) signerName() {
 	}
 }
 
+// isOthers says whether requests that are filed under this name are somebody else's.
+// Nobody has the empty name, which no API server takes.
+func (p *Policy) isOthers(name string) bool {
+	return name != "" && !slices.Contains(p.SignerNames, name)
+}
+
 // otherSigner is what becomes of a request of somebody else's: it is not denied, since
 // who is meant may still answer it.
 func otherSigner(name string) *Violation {
@@ -69,8 +75,9 @@ func (x *run) isHello() bool {
 }
 
 func (x *run) requestUsername() {
+	x.username = x.request.Spec.Username
 	var v *Violation
-	if x.requester, v = requesterOf(x.request.Spec.Username); v != nil {
+	if x.requester, v = requesterOf(x.username); v != nil {
 		x.refuse(v.Got, v.Want)
 	}
 }

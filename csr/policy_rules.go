@@ -111,6 +111,10 @@ const (
 	RuleVerifiedNodeName Rule = "verified-node-name"
 	// RuleVerifiedSignerName: what was verified is for this signer.
 	RuleVerifiedSignerName Rule = "verified-signer-name"
+	// RuleVerifiedRequester: what was verified is for this requester.
+	RuleVerifiedRequester Rule = "verified-requester"
+	// RuleVerifiedExpiration: what was verified is for this lifetime.
+	RuleVerifiedExpiration Rule = "verified-expiration"
 	// RuleVerifiedMachine: the verification says which machine it is.
 	RuleVerifiedMachine Rule = "verified-machine"
 	// RuleVerifiedExpired: what was verified holds beyond now.

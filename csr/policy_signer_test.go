@@ -18,7 +18,6 @@ func TestPolicyLeavesOtherSignersAlone(t *testing.T) {
 		"Kubernetes' signer of clients": func(f *requestFixture) {
 			f.request.Spec.SignerName = "kubernetes.io/kube-apiserver-client"
 		},
-		"no signer":              func(f *requestFixture) { f.request.Spec.SignerName = "" },
 		"a signer's misspelling": func(f *requestFixture) { f.request.Spec.SignerName = "cluster-x-k8s-io/kubelet-serving-tpm" },
 		"a hello":                func(f *requestFixture) { f.request.Spec.SignerName = csr.SignerChallengeTPM },
 		"one that this policy does not serve": func(f *requestFixture) {
@@ -53,6 +52,8 @@ func TestPolicyOfTargetSigners(t *testing.T) {
 		{csr.SignerChallengeTPM, "example.com/kubelet", csr.VerdictDeny},
 		{csr.SignerChallengeTPM, "", csr.VerdictDeny},
 		{csr.SignerServingTPM, csr.SignerClientTPM, csr.VerdictDeny},
+		{"", "", csr.VerdictDeny},
+		{"", csr.SignerClientTPM, csr.VerdictDeny},
 		{"example.com/kubelet", csr.SignerClientTPM, csr.VerdictRetry},
 		{"example.com/kubelet", "example.com/kubelet", csr.VerdictRetry},
 		{"cluster.x-k8s.io/kubelet-attestation-challenge-insecure", csr.SignerClientTPM, csr.VerdictRetry},
