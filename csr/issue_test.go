@@ -433,7 +433,7 @@ func TestIssueVerifiesTheCertificate(t *testing.T) {
 		"name constraints": func(c *x509.Certificate) {
 			c.PermittedDNSDomains, c.PermittedDNSDomainsCritical = []string{"example"}, true
 		},
-		"client auth only": func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth} },
+		"other constraints": func(c *x509.Certificate) { c.ExcludedDNSDomains = []string{"node-1"} },
 	} {
 		template := caTemplate("CA")
 		change(template)
