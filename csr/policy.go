@@ -8,8 +8,6 @@ import (
 	"net/netip"
 	"slices"
 	"time"
-
-	"github.com/nodeattest/nodeattest/oid"
 )
 
 // ErrPolicy says that a [Policy] lacks something that it needs, or contradicts
@@ -190,7 +188,7 @@ func (p *Policy) Validate() error {
 		fault = "RequireFlag is set, and Flag is nil"
 	case p.Flag != nil && !isFlagIdentifier(p.Flag):
 		fault = "Flag is no identifier that a request can carry"
-	case oid.SubjectAltName.Equal(p.Flag) || oid.KubernetesNodeProviderIdentifier.Equal(p.Flag):
+	case isKnownExtension(p.Flag):
 		fault = "Flag is another extension's identifier"
 	case p.MinRSABits != 0 && (p.MinRSABits < minRSABits || p.MinRSABits > maxPolicyRSABit):
 		fault = "MinRSABits is not from 2048 to 4096"
