@@ -219,19 +219,22 @@ func (r *Result) claims() []Fact {
 }
 
 // Verified returns what the issuer of the certificate needs to know. It returns
-// nil at [StageHello]: nothing may be issued for a hello.
+// nil at [StageHello], since nothing may be issued for a hello, and for a Result that
+// no [Verifier] made.
 func (r *Result) Verified() *csr.Verified {
-	if r.Stage != StageAnswer {
+	if r.Stage != StageAnswer || r.checked == nil {
 		return nil
 	}
 	return &csr.Verified{
-		RequestHash: r.RequestHash,
-		NodeName:    r.NodeName,
-		SignerName:  r.SignerName,
-		ProviderID:  r.Authorization.ProviderID,
-		DNSNames:    r.Authorization.DNSNames,
-		IPAddresses: r.Authorization.IPAddresses,
-		Machine:     string(r.Machine),
-		NotAfter:    r.Authorization.NotAfter,
+		RequestHash:       r.RequestHash,
+		NodeName:          r.NodeName,
+		SignerName:        r.SignerName,
+		Requester:         r.checked.Username(),
+		ExpirationSeconds: r.checked.ExpirationSeconds(),
+		ProviderID:        r.Authorization.ProviderID,
+		DNSNames:          r.Authorization.DNSNames,
+		IPAddresses:       r.Authorization.IPAddresses,
+		Machine:           string(r.Machine),
+		NotAfter:          r.Authorization.NotAfter,
 	}
 }

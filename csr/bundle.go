@@ -88,6 +88,9 @@ func Parse(pem []byte) (*Bundle, error) {
 // Encode writes the bundle as PEM in the form that Parse reads. It returns a
 // [*Violation] where Parse would refuse the result.
 func (b *Bundle) Encode() ([]byte, error) {
+	if b == nil {
+		return nil, missing(BlockRequest)
+	}
 	if v := checkRequestShape(b.Request); v != nil {
 		return nil, v
 	}

@@ -331,3 +331,10 @@ func sameAsPEM(t *testing.T, text []byte, b *Bundle) {
 		t.Fatalf("encoding/pem leaves %q", text)
 	}
 }
+
+func TestEncodeOfNoBundle(t *testing.T) {
+	_, err := (*Bundle)(nil).Encode()
+	wantRule(t, "nil", err, RuleBlockMissing)
+	_, err = new(Bundle).Encode()
+	wantRule(t, "zero", err, RuleRequestDER)
+}

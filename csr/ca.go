@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
+	"net"
 	"slices"
 	"time"
 )
@@ -20,9 +21,10 @@ const Backdate = 5 * time.Minute
 // ErrCA says that [NewCA] was given what makes no certificate authority for nodes.
 const ErrCA Error = "the certificate authority is not usable"
 
-// ErrOtherSigner says that [CA.Issue] was asked for a certificate of a signer for
-// which the CA does not sign. It is no refusal of the request.
-const ErrOtherSigner Error = "the certificate authority does not sign for this signer"
+// ErrOtherSigner says that a request is filed under a signer that a [Policy] does not
+// serve, or that [CA.Issue] was asked for a certificate of one for which the CA does
+// not sign. It is no refusal of the request: somebody else answers it.
+const ErrOtherSigner Error = "the request is for a signer that is not served here"
 
 // CAOptions say what a [CA] may sign.
 type CAOptions struct {
@@ -31,8 +33,9 @@ type CAOptions struct {
 	// stand alone: whoever trusts a CA trusts all its certificates alike, so nodes
 	// that prove nothing need a CA of their own.
 	SignerNames []string
-	// MaxLifetime is the longest lifetime of a certificate, counted from now; 0
-	// means [DefaultMaxExpiration], 24 hours. Certificates cannot be revoked.
+	// MaxLifetime is the longest lifetime of a certificate, counted from now, 10
+	// minutes or more, which is the least that a request can ask for; 0 means
+	// [DefaultMaxExpiration], 24 hours. Certificates cannot be revoked.
 	MaxLifetime time.Duration
 	// MaxRecoveryLifetime is the same for recovery certificates, which are of use
 	// only as long as they outlive the others; 0 means MaxLifetime.
@@ -62,9 +65,13 @@ type CA struct {
 
 // NewCA makes a CA of a certificate chain, the issuing CA first and each certificate
 // signed by the next, and the issuing CA's private key: RSA of 2048 bits or more,
-// ECDSA on P-256 or a longer curve, or Ed25519, in memory, in an HSM or elsewhere. The chain may end before its
-// root. Every certificate in it must be a CA (basicConstraints) with keyCertSign in
-// its keyUsage, and leave room for one that is no CA below the first.
+// ECDSA on P-256 or a longer curve, or Ed25519, in memory, in an HSM or elsewhere. The
+// chain may end before its root. Every certificate in it must be a CA
+// (basicConstraints) with keyCertSign in its keyUsage, have a subject, and leave room
+// for one that is no CA below the first.
+// Extended key usages in the chain must cover those of every signer, and name
+// constraints leave some DNS name or address to serving certificates; a single
+// certificate that they forbid is refused when it is issued.
 //
 // The certificates' times are not looked at here but whenever a certificate is
 // issued. Errors match [ErrCA].
@@ -82,8 +89,8 @@ func NewCA(chain []*x509.Certificate, key crypto.Signer, opts *CAOptions) (*CA, 
 	if ca.now == nil {
 		ca.now = time.Now
 	}
-	if ca.lifetime < 0 || ca.recovery < 0 {
-		return nil, fmt.Errorf("%w: a lifetime is negative", ErrCA)
+	if ca.lifetime < minExpiration || ca.recovery < minExpiration {
+		return nil, fmt.Errorf("%w: a lifetime under %v", ErrCA, minExpiration)
 	}
 	if err := checkSignerNames(ca.signers); err != nil {
 		return nil, err
@@ -134,8 +141,13 @@ func (ca *CA) readChain(chain []*x509.Certificate) error {
 			err = fmt.Errorf("%w: certificate %d (%s) allows %d CAs below it, not %d", ErrCA, i, quoted(c.Subject.String()), c.MaxPathLen, i)
 		case len(c.UnhandledCriticalExtensions) > 0:
 			err = fmt.Errorf("%w: certificate %d (%s) has an unknown critical extension", ErrCA, i, quoted(c.Subject.String()))
+		case len(c.Subject.Names) == 0:
+			err = fmt.Errorf("%w: certificate %d has no subject", ErrCA, i)
 		case i > 0:
 			err = ca.checkLink(c)
+		}
+		if err == nil {
+			err = ca.checkConstraints(c, i)
 		}
 		if err != nil {
 			return err
@@ -145,6 +157,38 @@ func (ca *CA) readChain(chain []*x509.Certificate) error {
 	ca.roots = x509.NewCertPool()
 	ca.roots.AddCert(ca.chain[0])
 	return nil
+}
+
+// checkConstraints refuses a certificate in the chain under which no certificate of
+// one of the CA's signers would verify: for its extended key usages, or because its
+// name constraints exclude every name that a serving certificate can have.
+func (ca *CA) checkConstraints(c *x509.Certificate, i int) error {
+	for _, name := range ca.signers {
+		purpose, _, _ := parseSignerName(name)
+		usage := x509.ExtKeyUsageClientAuth
+		if purpose == PurposeServing {
+			usage = x509.ExtKeyUsageServerAuth
+		}
+		if len(c.ExtKeyUsage)+len(c.UnknownExtKeyUsage) > 0 && !slices.Contains(c.ExtKeyUsage, usage) && !slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageAny) {
+			return fmt.Errorf("%w: certificate %d (%s) has extended key usages, and not %s, which %s needs", ErrCA, i, quoted(c.Subject.String()), purpose.authUsage(), name)
+		}
+		if purpose == PurposeServing && excludesAllNames(c) {
+			return fmt.Errorf("%w: the name constraints of certificate %d (%s) exclude every name, and %s needs one", ErrCA, i, quoted(c.Subject.String()), name)
+		}
+	}
+	return nil
+}
+
+// excludesAllNames says whether name constraints (RFC 5280, 4.2.1.10) leave neither a
+// DNS name nor an IP address.
+func excludesAllNames(c *x509.Certificate) bool {
+	whole := func(size int) bool {
+		return slices.ContainsFunc(c.ExcludedIPRanges, func(n *net.IPNet) bool {
+			ones, bits := n.Mask.Size()
+			return ones == 0 && bits == 8*size
+		})
+	}
+	return slices.Contains(c.ExcludedDNSDomains, "") && whole(net.IPv4len) && whole(net.IPv6len)
 }
 
 // checkLink holds the last certificate read against the one that should have signed
@@ -180,8 +224,8 @@ func encodeCertificate(der []byte) []byte {
 
 // checkKey holds the private key against the issuing CA's certificate.
 func (ca *CA) checkKey() error {
-	if ca.key == nil {
-		return fmt.Errorf("%w: no key", ErrCA)
+	if !completeKey(ca.key) {
+		return fmt.Errorf("%w: no key, or one that lacks a part", ErrCA)
 	}
 	public, ok := ca.chain[0].PublicKey.(interface{ Equal(crypto.PublicKey) bool })
 	if !ok || !public.Equal(ca.key.Public()) {

@@ -3,10 +3,13 @@ package csr_test
 import (
 	"bytes"
 	"crypto"
+	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/x509"
+	"encoding/asn1"
 	"encoding/pem"
 	"errors"
+	"net"
 	"testing"
 	"time"
 
@@ -14,6 +17,20 @@ import (
 )
 
 var p256Curve = elliptic.P256()
+
+// excluded are name constraints: one DNS name and some networks.
+func excluded(dns string, networks ...string) func(*x509.Certificate) {
+	return func(c *x509.Certificate) {
+		c.ExcludedDNSDomains = []string{dns}
+		for _, n := range networks {
+			_, network, err := net.ParseCIDR(n)
+			if err != nil {
+				panic(err)
+			}
+			c.ExcludedIPRanges = append(c.ExcludedIPRanges, network)
+		}
+	}
+}
 
 func TestNewCARefuses(t *testing.T) {
 	root := makeCA(t, caTemplate("root"), p384Key(), nil, nil)
@@ -36,6 +53,13 @@ func TestNewCARefuses(t *testing.T) {
 	pathZero := caTemplate("root")
 	pathZero.MaxPathLenZero = true
 	zeroRoot := makeCA(t, pathZero, p384Key(), nil, nil)
+	usages := func(u ...x509.ExtKeyUsage) func(*x509.Certificate) {
+		return func(c *x509.Certificate) { c.ExtKeyUsage = u }
+	}
+	nameless := makeCA(t, caTemplate(""), p384Key(), nil, nil)
+	client := caTemplate("root")
+	usages(x509.ExtKeyUsageClientAuth)(client)
+	clientRoot := makeCA(t, client, p384Key(), nil, nil)
 	for _, c := range []struct {
 		name  string
 		chain []*x509.Certificate
@@ -48,6 +72,19 @@ func TestNewCARefuses(t *testing.T) {
 		{"challenge signer", good, p256Key(), options(func(o *csr.CAOptions) { o.SignerNames = []string{csr.SignerChallengeTPM} })},
 		{"insecure beside attested", good, p256Key(), options(func(o *csr.CAOptions) { o.SignerNames = append(o.SignerNames, csr.SignerClientInsecure) })},
 		{"negative lifetime", good, p256Key(), options(func(o *csr.CAOptions) { o.MaxLifetime = -1 })},
+		{"lifetime under what can be asked for", good, p256Key(), options(func(o *csr.CAOptions) { o.MaxLifetime = 10*time.Minute - 1 })},
+		{"recovery lifetime under that", good, p256Key(), options(func(o *csr.CAOptions) { o.MaxRecoveryLifetime = time.Minute })},
+		{"nil key", good, (*ecdsa.PrivateKey)(nil), goodOptions()},
+		{"key without a point", good, &ecdsa.PrivateKey{PublicKey: ecdsa.PublicKey{Curve: p256Curve}}, goodOptions()},
+		{"public part of the key", good, &ecdsa.PrivateKey{PublicKey: *p256Key().Public().(*ecdsa.PublicKey)}, goodOptions()},
+		{"no subject", []*x509.Certificate{makeCA(t, caTemplate(""), p256Key(), nil, nil)}, p256Key(), goodOptions()},
+		{"root without subject", []*x509.Certificate{makeCA(t, caTemplate("i"), p256Key(), nameless, p384Key()), nameless}, p256Key(), goodOptions()},
+		{"client auth only", intermediate(usages(x509.ExtKeyUsageClientAuth)), p256Key(), goodOptions()},
+		{"server auth only", intermediate(usages(x509.ExtKeyUsageServerAuth)), p256Key(), goodOptions()},
+		{"another usage", intermediate(usages(x509.ExtKeyUsageCodeSigning)), p256Key(), goodOptions()},
+		{"unknown usage", intermediate(func(c *x509.Certificate) { c.UnknownExtKeyUsage = []asn1.ObjectIdentifier{{1, 2, 3}} }), p256Key(), goodOptions()},
+		{"root for client auth only", []*x509.Certificate{makeCA(t, caTemplate("i"), p256Key(), clientRoot, p384Key()), clientRoot}, p256Key(), goodOptions()},
+		{"every name excluded", intermediate(excluded("", "0.0.0.0/0", "::/0")), p256Key(), goodOptions()},
 		{"negative recovery lifetime", good, p256Key(), options(func(o *csr.CAOptions) { o.MaxRecoveryLifetime = -1 })},
 		{"no chain", nil, p256Key(), goodOptions()},
 		{"nil certificate", []*x509.Certificate{nil}, p256Key(), goodOptions()},
@@ -69,6 +106,24 @@ func TestNewCARefuses(t *testing.T) {
 	} {
 		if ca, err := csr.NewCA(c.chain, c.key, c.opts); ca != nil || !errors.Is(err, csr.ErrCA) {
 			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+	for name, c := range map[string]struct {
+		change func(*x509.Certificate)
+		opts   *csr.CAOptions
+	}{
+		"both usages":                 {usages(x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth), goodOptions()},
+		"any usage":                   {usages(x509.ExtKeyUsageAny), goodOptions()},
+		"client auth, client signer":  {usages(x509.ExtKeyUsageClientAuth), options(func(o *csr.CAOptions) { o.SignerNames = o.SignerNames[:1] })},
+		"server auth, serving signer": {usages(x509.ExtKeyUsageServerAuth), options(func(o *csr.CAOptions) { o.SignerNames = o.SignerNames[1:2] })},
+		"every DNS name excluded":     {excluded(""), goodOptions()},
+		"every address excluded":      {excluded("corp.example", "0.0.0.0/0", "::/0"), goodOptions()},
+		"no name, and client signers": {excluded("", "0.0.0.0/0", "::/0"), options(func(o *csr.CAOptions) { o.SignerNames = o.SignerNames[:1] })},
+		"no DNS name, IPv6 addresses": {excluded("", "0.0.0.0/0", "fe80::/10"), goodOptions()},
+		"ten minutes":                 {func(*x509.Certificate) {}, options(func(o *csr.CAOptions) { o.MaxLifetime = 10 * time.Minute })},
+	} {
+		if _, err := csr.NewCA(intermediate(c.change), p256Key(), c.opts); err != nil {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 	insecure := options(func(o *csr.CAOptions) { o.SignerNames = []string{csr.SignerClientInsecure} })

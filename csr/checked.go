@@ -24,7 +24,8 @@ type Checked struct {
 	filedUnder      string // of the object: for a hello the challenge signer
 	purpose         Purpose
 	keyEncipherment bool
-	lifetime        time.Duration // asked for; 0 where nothing is
+	lifetime        time.Duration // asked for, in whole seconds; 0 where nothing is
+	username        string        // spec.username
 	dnsNames        []string      // lower case
 	ipAddresses     []netip.Addr  // IPv4 unmapped
 	ownProviderID   string        // the machine's, "" where it is not known
@@ -51,6 +52,13 @@ func (c *Checked) Purpose() Purpose { return c.purpose }
 // SignerName returns the signer of the certificate. For a hello it is not the one
 // that the object is filed under.
 func (c *Checked) SignerName() string { return c.signerName }
+
+// Username returns spec.username of the request, as it was when it was checked.
+func (c *Checked) Username() string { return c.username }
+
+// ExpirationSeconds returns the lifetime that the request asks for, in seconds; 0
+// where it asks for none.
+func (c *Checked) ExpirationSeconds() int32 { return int32(c.lifetime / time.Second) }
 
 // Requester returns who asks.
 func (c *Checked) Requester() Requester { return c.requester }

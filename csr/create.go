@@ -28,7 +28,8 @@ type CreateOptions struct {
 	ProviderID string
 	// DNSNames and IPAddresses become the subjectAltName of a serving request, in this
 	// order, which needs at least one of them. The other purposes have neither.
-	// Addresses have no zone.
+	// Addresses have no zone. There are at most [MaxSANs] together, and none that
+	// every [Policy] reserves.
 	DNSNames    []string
 	IPAddresses []netip.Addr
 	// Flag is the identifier of the extension that says that TPM evidence comes with
@@ -43,9 +44,10 @@ type CreateOptions struct {
 // (SHA-256 and SHA-384). It may live in a TPM.
 //
 // SANs are refused for client and recovery certificates and demanded for serving
-// certificates. Errors match [ErrCreate], or are those of package oid, of the signer or
-// of [ParsePKCS10]: the request is read back, and its signature verified, before it is
-// returned.
+// certificates. What is asked for wrongly gives [ErrCreate], for a provider ID or flag
+// beside the error of package oid or of [FlagExtension]. Other errors are the signer's
+// or those of [ParsePKCS10]: the request is read back, and its signature verified,
+// before it is returned.
 func Create(purpose Purpose, key crypto.Signer, nodeName string, opts *CreateOptions) ([]byte, error) {
 	if opts == nil {
 		opts = &CreateOptions{}
@@ -60,8 +62,8 @@ func Create(purpose Purpose, key crypto.Signer, nodeName string, opts *CreateOpt
 	if err := opts.addTo(template, purpose); err != nil {
 		return nil, err
 	}
-	if key == nil {
-		return nil, fmt.Errorf("%w: no key", ErrCreate)
+	if !completeKey(key) {
+		return nil, fmt.Errorf("%w: no key, or one that lacks a part", ErrCreate)
 	}
 	if err := checkCreateKey(key.Public()); err != nil {
 		return nil, err
@@ -104,9 +106,16 @@ func (o *CreateOptions) addTo(template *x509.CertificateRequest, purpose Purpose
 	if purpose != PurposeServing && names > 0 {
 		return fmt.Errorf("%w: a %v certificate has no DNS names and no IP addresses", ErrCreate, purpose)
 	}
+	if names > MaxSANs {
+		return fmt.Errorf("%w: %d DNS names and IP addresses, at most %d", ErrCreate, names, MaxSANs)
+	}
+	var strictest Policy // what it reserves, every policy does
 	for _, name := range o.DNSNames {
-		if !ValidNodeName(name) {
+		if !ValidNodeName(name) || endsInNumber(name) {
 			return fmt.Errorf("%w: DNS name %s", ErrCreate, quote([]byte(name)))
+		}
+		if strictest.reservedName(name) {
+			return fmt.Errorf("%w: DNS name %s, which is a service's or every machine's", ErrCreate, quote([]byte(name)))
 		}
 	}
 	template.DNSNames = o.DNSNames
@@ -114,19 +123,22 @@ func (o *CreateOptions) addTo(template *x509.CertificateRequest, purpose Purpose
 		if !ip.IsValid() || ip.Zone() != "" {
 			return fmt.Errorf("%w: IP address %s", ErrCreate, quote([]byte(ip.String())))
 		}
+		if strictest.reservedIP(ip.Unmap()) {
+			return fmt.Errorf("%w: IP address %v, which is not one node's alone", ErrCreate, ip)
+		}
 		template.IPAddresses = append(template.IPAddresses, net.IP(ip.Unmap().AsSlice()))
 	}
 	if o.ProviderID != "" {
 		extension, err := oid.ProviderIDExtension(o.ProviderID)
 		if err != nil {
-			return err
+			return fmt.Errorf("%w: %w", ErrCreate, err)
 		}
 		template.ExtraExtensions = append(template.ExtraExtensions, extension)
 	}
 	if o.Flag != nil {
 		extension, err := FlagExtension(o.Flag)
 		if err != nil {
-			return err
+			return fmt.Errorf("%w: %w", ErrCreate, err)
 		}
 		template.ExtraExtensions = append(template.ExtraExtensions, extension)
 	}

@@ -2,6 +2,8 @@ package csr
 
 import (
 	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
@@ -10,6 +12,8 @@ import (
 	"errors"
 	"io"
 	"net/netip"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -71,6 +75,17 @@ func checkSANs(t *testing.T, purpose Purpose, r *x509.CertificateRequest) {
 	}
 }
 
+// The most that is allowed is no error.
+func TestCreateOfManyNames(t *testing.T) {
+	var opts CreateOptions
+	for i := range MaxSANs {
+		opts.DNSNames = append(opts.DNSNames, "n"+strconv.Itoa(i)+".example")
+	}
+	if _, err := Create(PurposeServing, keyP256(), "node-1", &opts); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestCreateAsksForNothingUnasked(t *testing.T) {
 	der, err := Create(PurposeClient, keyP256(), "node-1", nil)
 	if err != nil {
@@ -124,7 +139,27 @@ func TestCreateRefuses(t *testing.T) {
 		"provider ID too long":      {PurposeClient, keyP256(), "node-1", CreateOptions{ProviderID: strings.Repeat("a", 1025)}, oid.ErrProviderIDSize},
 		"flag that does not fit":    {PurposeClient, keyP256(), "node-1", CreateOptions{Flag: asn1.ObjectIdentifier{1, 2, 1 << 31}}, RuleFlag},
 		"flag of one arc":           {PurposeClient, keyP256(), "node-1", CreateOptions{Flag: asn1.ObjectIdentifier{1}}, RuleFlag},
-		"flag of the provider ID":   {PurposeClient, keyP256(), "node-1", CreateOptions{ProviderID: "a", Flag: asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 11129, 2, 1, 21}}, RuleRequestExtensions},
+		"flag of the provider ID":   {PurposeClient, keyP256(), "node-1", CreateOptions{ProviderID: "a", Flag: asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 11129, 2, 1, 21}}, ErrCreate},
+		"flag of basicConstraints":  {PurposeClient, keyP256(), "node-1", CreateOptions{Flag: asn1.ObjectIdentifier{2, 5, 29, 19}}, ErrCreate},
+		"flag of authority access":  {PurposeClient, keyP256(), "node-1", CreateOptions{Flag: asn1.ObjectIdentifier{1, 3, 6, 1, 5, 5, 7, 1, 1}}, RuleFlag},
+		"provider ID is refused so": {PurposeClient, keyP256(), "node-1", CreateOptions{ProviderID: " "}, ErrCreate},
+		"flag is refused so":        {PurposeClient, keyP256(), "node-1", CreateOptions{Flag: asn1.ObjectIdentifier{1}}, ErrCreate},
+		"101 names":                 {PurposeServing, keyP256(), "node-1", CreateOptions{DNSNames: slices.Repeat(dns, 100), IPAddresses: ip}, ErrCreate},
+		"DNS name like an address":  {PurposeServing, keyP256(), "node-1", CreateOptions{DNSNames: []string{"10.0.0.1"}}, ErrCreate},
+		"that in hexadecimal":       {PurposeServing, keyP256(), "node-1", CreateOptions{DNSNames: []string{"0xa000001"}}, ErrCreate},
+		"localhost":                 {PurposeServing, keyP256(), "node-1", CreateOptions{DNSNames: []string{"node-1", "localhost"}}, ErrCreate},
+		"name of the API server":    {PurposeServing, keyP256(), "node-1", CreateOptions{DNSNames: []string{"kubernetes.default.svc"}}, ErrCreate},
+		"loopback":                  {PurposeServing, keyP256(), "node-1", CreateOptions{IPAddresses: []netip.Addr{netip.MustParseAddr("127.0.0.1")}}, ErrCreate},
+		"loopback mapped into IPv6": {PurposeServing, keyP256(), "node-1", CreateOptions{IPAddresses: []netip.Addr{netip.MustParseAddr("::ffff:127.0.0.1")}}, ErrCreate},
+		"nil ECDSA key":             {PurposeServing, (*ecdsa.PrivateKey)(nil), "node-1", good, ErrCreate},
+		"nil RSA key":               {PurposeServing, (*rsa.PrivateKey)(nil), "node-1", good, ErrCreate},
+		"nil Ed25519 key":           {PurposeServing, ed25519.PrivateKey(nil), "node-1", good, ErrCreate},
+		"ECDSA key without a point": {PurposeServing, &ecdsa.PrivateKey{PublicKey: ecdsa.PublicKey{Curve: elliptic.P256()}}, "node-1", good, ErrCreate},
+		"ECDSA key, public alone":   {PurposeServing, &ecdsa.PrivateKey{PublicKey: *keyP256().Public().(*ecdsa.PublicKey)}, "node-1", good, ErrCreate},
+		"zero ECDSA key":            {PurposeServing, &ecdsa.PrivateKey{}, "node-1", good, ErrCreate},
+		"zero RSA key":              {PurposeServing, &rsa.PrivateKey{}, "node-1", good, ErrCreate},
+		"RSA key, public alone":     {PurposeServing, &rsa.PrivateKey{PublicKey: *keyRSA2().Public().(*rsa.PublicKey)}, "node-1", good, ErrCreate},
+		"nil public key":            {PurposeServing, signer{public: (*ecdsa.PublicKey)(nil)}, "node-1", good, ErrCreate},
 		"signer that fails":         {PurposeClient, signer{public: keyP256().Public(), err: io.ErrClosedPipe}, "node-1", CreateOptions{}, io.ErrClosedPipe},
 		"signer with a foreign key": {PurposeClient, signer{public: keyP384().Public(), key: keyP256()}, "node-1", CreateOptions{}, nil},
 	} {

@@ -3,6 +3,8 @@ package csr
 import (
 	"context"
 	"errors"
+	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -76,9 +78,18 @@ type Decision struct {
 //   - [ErrRetry], context.Canceled, context.DeadlineExceeded and every error of
 //     unknown kind mean retry. So does a refusal that was itself caused by one of
 //     the first three: the question behind it has no answer yet.
+//   - A request that is filed under a signer which the policy does not serve means
+//     retry too, in the sense of: leave it alone. A controller that sees other
+//     people's requests tells them apart with errors.Is(err, [ErrOtherSigner]), and
+//     need not look at them again.
+//   - A nil pointer that poses as an error, anywhere in the tree, means retry: whoever
+//     made it has said nothing.
 func Decide(err error) Decision {
 	if err == nil {
 		return Decision{Verdict: VerdictApprove, Reason: ReasonApproved, Message: "every check passed"}
+	}
+	if nilInside(err) {
+		return Decision{Verdict: VerdictRetry, Reason: ReasonRetry, Message: "an error that is a nil pointer"}
 	}
 	if reason, ok := refusal(err); ok {
 		return Decision{Verdict: VerdictDeny, Reason: cleanReason(reason), Message: cleanMessage(err.Error())}
@@ -94,7 +105,7 @@ func refusal(err error) (reason string, ok bool) {
 	case *retryError: // whatever caused it, there is no answer yet
 		return "", false
 	case *Violation:
-		if e == nil || undecided(e.Err) {
+		if undecided(e.Err) {
 			return "", false
 		}
 		return e.Rule.reason(), true
@@ -113,6 +124,30 @@ func refusal(err error) (reason string, ok bool) {
 		return refusal(e.Unwrap())
 	}
 	return "", false
+}
+
+// nilInside finds a nil pointer among the errors in the tree of err, whose methods
+// cannot be called.
+func nilInside(err error) bool {
+	if err == nil {
+		return false
+	}
+	if isNilPointer(err) {
+		return true
+	}
+	switch e := err.(type) {
+	case interface{ Unwrap() []error }:
+		return slices.ContainsFunc(e.Unwrap(), nilInside)
+	case interface{ Unwrap() error }:
+		return nilInside(e.Unwrap())
+	}
+	return false
+}
+
+// isNilPointer says whether an interface that is not nil holds a nil pointer.
+func isNilPointer(v any) bool {
+	r := reflect.ValueOf(v)
+	return r.Kind() == reflect.Pointer && r.IsNil()
 }
 
 func undecided(err error) bool {

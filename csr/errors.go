@@ -26,6 +26,9 @@ type Violation struct {
 func (v *Violation) Error() string { return "csr: " + v.text() }
 
 func (v *Violation) text() string {
+	if v == nil {
+		return "a violation that is nil"
+	}
 	var b strings.Builder
 	b.WriteString(string(v.Rule))
 	if v.Got != "" || v.Want != "" {
@@ -45,6 +48,9 @@ func (v *Violation) text() string {
 
 // Unwrap lets errors.Is find the rule and errors.As the cause.
 func (v *Violation) Unwrap() []error {
+	if v == nil {
+		return nil
+	}
 	if v.Err == nil {
 		return []error{v.Rule}
 	}

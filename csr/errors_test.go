@@ -15,6 +15,7 @@ func TestViolationText(t *testing.T) {
 		"csr: bundle-size: got nothing, want one": {Rule: RuleBundleSize, Want: "one"},
 		"csr: bundle-size: got a, want b: EOF":    {Rule: RuleBundleSize, Got: "a", Want: "b", Err: io.EOF},
 		"csr: bundle-size: EOF":                   {Rule: RuleBundleSize, Err: io.EOF},
+		"csr: a violation that is nil":            nil,
 	} {
 		if got := v.Error(); got != want {
 			t.Errorf("error reads %q, want %q", got, want)

@@ -120,6 +120,7 @@ func ExampleCA_Issue() {
 		RequestHash: checked.PKCS10().InfoHash,
 		NodeName:    checked.NodeName(),
 		SignerName:  checked.SignerName(),
+		Requester:   checked.Username(),
 		ProviderID:  "metal://rack-1/slot-7",
 		Machine:     "ek:sha256:3f2a",
 	}

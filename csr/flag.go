@@ -13,15 +13,19 @@ var flagTrue = []byte{1, 1, 0xff}
 
 // FlagExtension makes the extension which says that a request comes with TPM evidence
 // (the 2018 TPM bootstrapping design, "CSR creation"): DER BOOLEAN TRUE, not critical.
-// The design never registered an identifier, so the caller gives one. It must be valid
-// and its arcs fit 31 bits, else crypto/x509 refuses the whole request; the error is a
-// [*Violation] with [RuleFlag].
+// The design never registered an identifier, so the caller gives one. It must be valid,
+// its arcs fit 31 bits, else crypto/x509 refuses the whole request, and it must not be
+// that of another extension: below 2.5.29 or 1.3.6.1.5.5.7.1, or the provider ID's. The
+// error is a [*Violation] with [RuleFlag].
 //
 // The flag is a hint for people and for routing. Nothing may be decided on it alone: a
 // requester sets or leaves it as it likes.
 func FlagExtension(id asn1.ObjectIdentifier) (pkix.Extension, error) {
 	if !isFlagIdentifier(id) {
 		return pkix.Extension{}, &Violation{Rule: RuleFlag, Got: "identifier " + id.String(), Want: "an object identifier with arcs of at most 31 bits"}
+	}
+	if isKnownExtension(id) {
+		return pkix.Extension{}, &Violation{Rule: RuleFlag, Got: "identifier " + id.String() + " of another extension", Want: "an identifier of its own"}
 	}
 	return pkix.Extension{Id: append(asn1.ObjectIdentifier(nil), id...), Value: bytes.Clone(flagTrue)}, nil
 }
@@ -34,6 +38,13 @@ func isFlagIdentifier(id asn1.ObjectIdentifier) bool {
 	}
 	_, ok := o.ASN1()
 	return ok
+}
+
+// isKnownExtension reports whether id names an extension that means something else: one
+// of X.509 (RFC 5280, 4.2) or the provider ID.
+func isKnownExtension(id asn1.ObjectIdentifier) bool {
+	below := func(arc ...int) bool { return len(id) >= len(arc) && id[:len(arc)].Equal(arc) }
+	return below(2, 5, 29) || below(1, 3, 6, 1, 5, 5, 7, 1) || oid.KubernetesNodeProviderIdentifier.Equal(id)
 }
 
 // HasFlag looks for the extension of [FlagExtension]. It returns false without an error

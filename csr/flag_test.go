@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/x509/pkix"
 	"encoding/asn1"
+	"slices"
 	"testing"
 )
 
@@ -53,11 +54,33 @@ func TestFlag(t *testing.T) {
 }
 
 func TestFlagIdentifierMustFit(t *testing.T) {
-	for _, id := range []asn1.ObjectIdentifier{nil, {1}, {3, 1}, {1, 40}, {1, 2, -1}, {1, 2, 1 << 31}, make(asn1.ObjectIdentifier, 1000)} {
+	for _, id := range []asn1.ObjectIdentifier{nil, {1}, {3, 1}, {1, 40}, {1, 2, -1}, {1, 2, 1 << 31}, {2, 5, 29}, {2, 5, 29, 17}, {2, 5, 29, 19},
+		{1, 3, 6, 1, 5, 5, 7, 1, 24}, {1, 3, 6, 1, 4, 1, 11129, 2, 1, 21}, make(asn1.ObjectIdentifier, 1000)} {
 		_, err := FlagExtension(id)
 		wantRule(t, "FlagExtension", err, RuleFlag)
 	}
-	if _, err := FlagExtension(asn1.ObjectIdentifier{1, 2, 1<<31 - 1}); err != nil {
-		t.Error(err)
+	for _, id := range []asn1.ObjectIdentifier{{1, 2, 1<<31 - 1}, {2, 5, 30, 17}, {1, 3, 6, 1, 5, 5, 7}, {1, 3, 6, 1, 4, 1, 11129, 2, 1, 21, 1}} {
+		if _, err := FlagExtension(id); err != nil {
+			t.Error(err)
+		}
 	}
+}
+
+// FuzzHasFlag reads up to two extensions, under the flag's identifier or the next.
+func FuzzHasFlag(f *testing.F) {
+	f.Add([]byte{1, 1, 0xff}, false, true, []byte{}, false, false)
+	f.Add([]byte{1, 1, 0xff}, true, true, []byte{}, false, false)
+	f.Add([]byte{1, 1, 0xff}, false, true, []byte{1, 1, 0xff}, false, true)
+	f.Add([]byte{5, 0}, true, false, []byte{1, 1, 0}, false, true)
+	f.Fuzz(func(t *testing.T, value []byte, critical, is bool, value2 []byte, critical2, is2 bool) {
+		other := append(slices.Clone(testFlag), 1)
+		id := map[bool]asn1.ObjectIdentifier{true: testFlag, false: other}
+		extensions := []pkix.Extension{{Id: id[is], Critical: critical, Value: value}, {Id: id[is2], Critical: critical2, Value: value2}}
+		good := func(value []byte, critical bool) bool { return !critical && bytes.Equal(value, []byte{1, 1, 0xff}) }
+		bad := is && is2 || is && !good(value, critical) || is2 && !good(value2, critical2)
+		got, err := HasFlag(extensions, testFlag)
+		if got != (!bad && (is || is2)) || (err != nil) != bad {
+			t.Errorf("HasFlag(%v) = %v, %v", extensions, got, err)
+		}
+	})
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/big"
 	"slices"
+	"strconv"
 	"time"
 )
 
@@ -54,6 +55,9 @@ func (ca *CA) Issue(ctx context.Context, checked *Checked, verified *Verified) (
 	}
 	if !slices.Contains(ca.signers, checked.signerName) {
 		return nil, fmt.Errorf("%w: %s", ErrOtherSigner, quoted(checked.signerName))
+	}
+	if ctx == nil {
+		return nil, Retry(errNoContext)
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, Retry(err)
@@ -112,6 +116,12 @@ func vouched(c *Checked, v *Verified, now time.Time) Violations {
 	}
 	if v.SignerName != c.signerName {
 		refuse(RuleVerifiedSignerName, quoted(v.SignerName), c.signerName)
+	}
+	if v.Requester != c.username {
+		refuse(RuleVerifiedRequester, quoted(v.Requester), quoted(c.username))
+	}
+	if v.ExpirationSeconds != c.ExpirationSeconds() {
+		refuse(RuleVerifiedExpiration, strconv.Itoa(int(v.ExpirationSeconds))+" s", strconv.Itoa(int(c.ExpirationSeconds()))+" s")
 	}
 	if v.Machine == "" {
 		refuse(RuleVerifiedMachine, "no machine identity", "one")

@@ -68,6 +68,7 @@ func newCA(t testing.TB, opts *csr.CAOptions) *csr.CA {
 func goodVerified(c *csr.Checked) *csr.Verified {
 	return &csr.Verified{
 		RequestHash: c.PKCS10().InfoHash, NodeName: goodNode, SignerName: c.SignerName(), ProviderID: goodProviderID,
+		Requester: c.Username(), ExpirationSeconds: c.ExpirationSeconds(),
 		DNSNames: []string{"NODE-1", "other.example"}, IPAddresses: []netip.Addr{netip.MustParseAddr("::ffff:192.0.2.7")},
 		Machine: "ak:sha256:00ff",
 	}

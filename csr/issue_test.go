@@ -225,6 +225,10 @@ func TestIssueRefusesWhatIsNotVouchedFor(t *testing.T) {
 		{"another node", func(v *csr.Verified) { v.NodeName = "node-2" }, rules(csr.RuleVerifiedNodeName)},
 		{"no node", func(v *csr.Verified) { v.NodeName = "" }, rules(csr.RuleVerifiedNodeName)},
 		{"another signer", func(v *csr.Verified) { v.SignerName = csr.SignerClientTPM }, rules(csr.RuleVerifiedSignerName)},
+		{"another requester", func(v *csr.Verified) { v.Requester = "system:node:node-2" }, rules(csr.RuleVerifiedRequester)},
+		{"no requester", func(v *csr.Verified) { v.Requester = "" }, rules(csr.RuleVerifiedRequester)},
+		{"a longer lifetime", func(v *csr.Verified) { v.ExpirationSeconds++ }, rules(csr.RuleVerifiedExpiration)},
+		{"no lifetime", func(v *csr.Verified) { v.ExpirationSeconds = 0 }, rules(csr.RuleVerifiedExpiration)},
 		{"no machine", func(v *csr.Verified) { v.Machine = "" }, rules(csr.RuleVerifiedMachine)},
 		{"over by a nanosecond", func(v *csr.Verified) { v.NotAfter = issueTime }, rules(csr.RuleVerifiedExpired)},
 		{"no provider ID", func(v *csr.Verified) { v.ProviderID = "" }, rules(csr.RuleProviderIDNotVouched)},
@@ -232,7 +236,7 @@ func TestIssueRefusesWhatIsNotVouchedFor(t *testing.T) {
 		{"DNS name not vouched for", func(v *csr.Verified) { v.DNSNames = []string{"other.example"} }, rules(csr.RuleSANNotVouched)},
 		{"address not vouched for", func(v *csr.Verified) { v.IPAddresses = []netip.Addr{netip.MustParseAddr("192.0.2.8")} }, rules(csr.RuleSANNotVouched)},
 		{"zero", func(v *csr.Verified) { *v = csr.Verified{} }, rules(csr.RuleVerifiedRequest, csr.RuleVerifiedNodeName,
-			csr.RuleVerifiedSignerName, csr.RuleVerifiedMachine, csr.RuleProviderIDNotVouched, csr.RuleSANNotVouched)},
+			csr.RuleVerifiedSignerName, csr.RuleVerifiedRequester, csr.RuleVerifiedExpiration, csr.RuleVerifiedMachine, csr.RuleProviderIDNotVouched, csr.RuleSANNotVouched)},
 	} {
 		v := goodVerified(checked)
 		c.change(v)
@@ -290,6 +294,10 @@ func TestIssueRefusesRequests(t *testing.T) {
 		checked := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap).mustCheck(t)
 		ctx, cancel := context.WithCancel(ctx)
 		cancel()
+		var none context.Context
+		if _, err := ca.Issue(none, checked, goodVerified(checked)); !errors.Is(err, csr.ErrRetry) {
+			t.Errorf("no context: %v", err)
+		}
 		if _, err := ca.Issue(ctx, checked, goodVerified(checked)); !errors.Is(err, csr.ErrRetry) || !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v", err)
 		}
@@ -312,11 +320,48 @@ func TestIssueRefusesRequests(t *testing.T) {
 	})
 }
 
+// Two objects hold the same PKCS#10 request: what was verified for one is not good for
+// the other.
+func TestIssueTellsObjectsApart(t *testing.T) {
+	f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
+	one := f.mustCheck(t)
+	ca := newCA(t, goodOptions())
+	for name, c := range map[string]struct {
+		change func(*csr.Spec)
+		want   csr.Rule
+	}{
+		"another token": {func(s *csr.Spec) { s.Username = csr.BootstrapUserPrefix + "zzz999" }, csr.RuleVerifiedRequester},
+		"a day":         {func(s *csr.Spec) { *s.ExpirationSeconds = 86400 }, csr.RuleVerifiedExpiration},
+		"no lifetime":   {func(s *csr.Spec) { s.ExpirationSeconds = nil }, csr.RuleVerifiedExpiration},
+	} {
+		second := *f.request
+		expiration := *f.request.Spec.ExpirationSeconds
+		second.Spec.ExpirationSeconds = &expiration
+		c.change(&second.Spec)
+		other, err := f.policy.Check(context.Background(), &second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if one.PKCS10().InfoHash != other.PKCS10().InfoHash {
+			t.Fatal("the requests differ")
+		}
+		for _, pair := range []struct {
+			checked  *csr.Checked
+			verified *csr.Verified
+		}{{one, goodVerified(other)}, {other, goodVerified(one)}} {
+			if _, err := ca.Issue(context.Background(), pair.checked, pair.verified); !slices.Equal(brokenRules(err), rules(c.want)) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+}
+
 // Changing the object after the check changes nothing.
 func TestIssueUsesWhatWasChecked(t *testing.T) {
 	f := goodFixture(csr.SignerServingTPM, csr.RequesterNode)
 	checked := f.mustCheck(t)
 	*f.request.Spec.ExpirationSeconds = 86400
+	f.request.Spec.Username = "system:node:node-2"
 	f.request.Spec.Usages[0] = "key encipherment"
 	f.request.Spec.SignerName = csr.SignerClientTPM
 	clear(f.request.Spec.Request)
@@ -388,7 +433,7 @@ func TestIssueVerifiesTheCertificate(t *testing.T) {
 		"name constraints": func(c *x509.Certificate) {
 			c.PermittedDNSDomains, c.PermittedDNSDomainsCritical = []string{"example"}, true
 		},
-		"client auth only": func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth} },
+		"other constraints": func(c *x509.Certificate) { c.ExcludedDNSDomains = []string{"node-1"} },
 	} {
 		template := caTemplate("CA")
 		change(template)

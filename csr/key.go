@@ -85,6 +85,32 @@ func SPKIHash(pub crypto.PublicKey) ([32]byte, error) {
 	return sha256.Sum256(spki), nil
 }
 
+// completeKey says whether a private key can be asked for its public key, and has a
+// public key of a type that is known here. crypto's own types panic where a part is
+// missing.
+func completeKey(key crypto.Signer) bool {
+	if key == nil || isNilPointer(key) {
+		return false
+	}
+	switch k := key.(type) {
+	case *ecdsa.PrivateKey:
+		//lint:ignore SA1019 nothing else tells whether there is a private part
+		if k.D == nil {
+			return false
+		}
+	case *rsa.PrivateKey:
+		if k.D == nil {
+			return false
+		}
+	case ed25519.PrivateKey:
+		if len(k) != ed25519.PrivateKeySize {
+			return false
+		}
+	}
+	_, err := CanonicalSPKI(key.Public())
+	return err == nil
+}
+
 func rsaSPKI(key *rsa.PublicKey) ([]byte, error) {
 	if key == nil || key.N == nil || key.N.Sign() <= 0 || key.E <= 0 {
 		return nil, fmt.Errorf("%w: RSA key without a positive modulus and exponent", ErrUnsupportedKey)

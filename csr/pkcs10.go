@@ -147,6 +147,9 @@ func parsePKCS10(der []byte, checkAlgorithm func(cryptobyte.String, keyAlgorithm
 // whoever made the request had the private key. The error is a [*Violation] with
 // [RuleSignature].
 func (p *PKCS10) CheckSignature() error {
+	if p == nil || p.CSR == nil {
+		return &Violation{Rule: RuleSignature, Got: "no request"}
+	}
 	if err := p.CSR.CheckSignature(); err != nil {
 		return &Violation{Rule: RuleSignature, Got: "a signature that does not verify", Err: err}
 	}

@@ -69,3 +69,48 @@ func FuzzParsePKCS10(f *testing.F) {
 		_ = p.CheckSignature()
 	})
 }
+
+// FuzzParseForeignPKCS10 holds the reader of other software's requests against the
+// strict one: it takes more in the signature algorithm, and nothing else.
+func FuzzParseForeignPKCS10(f *testing.F) {
+	for _, key := range []crypto.Signer{keyP256(), keyRSA2()} {
+		f.Add(servingRequest(f, key))
+	}
+	r := goodDER(f)
+	r.attributes = append(r.attributes, attributeDER(oid.IDAAAttestation, sequence([]byte{2, 1, 7})))
+	slices.SortFunc(r.attributes, bytes.Compare)
+	f.Add(r.bytes())
+	p, err := ParsePKCS10(clientRequest(f, keyRSA2()))
+	if err != nil {
+		f.Fatal(err)
+	}
+	r = goodDER(f)
+	r.spki, r.algorithm = p.CSR.RawSubjectPublicKeyInfo, sequence(oidDER(oid.SHA256WithRSA))
+	r.signature = append([]byte{0}, p.CSR.Signature...)
+	f.Add(r.bytes())
+	f.Fuzz(func(t *testing.T, der []byte) {
+		p, err := ParseForeignPKCS10(der)
+		strict, strictErr := ParsePKCS10(der)
+		if err != nil {
+			var v *Violation
+			if !errors.As(err, &v) || p != nil || strictErr == nil {
+				t.Fatalf("request %v, error %v, strictly %v", p, err, strictErr)
+			}
+			return
+		}
+		if strictErr != nil && !errors.Is(strictErr, RuleSignatureAlgorithm) {
+			t.Fatalf("taken, and strictly %v", strictErr)
+		}
+		if strictErr == nil && (p.InfoHash != strict.InfoHash || p.ProviderID != strict.ProviderID || !slices.Equal(p.OtherAttributes, strict.OtherAttributes)) {
+			t.Fatalf("%+v, strictly %+v", p, strict)
+		}
+		if len(p.CSR.Extensions) > maxExtensions || len(p.OtherAttributes) > maxAttributes {
+			t.Fatalf("%d extensions, %d other attributes", len(p.CSR.Extensions), len(p.OtherAttributes))
+		}
+		for _, id := range p.OtherAttributes {
+			p.Attribute(id)
+		}
+		// Whatever the signature is, to check it ends.
+		_ = p.CheckSignature()
+	})
+}

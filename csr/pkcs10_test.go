@@ -270,6 +270,8 @@ func TestCheckSignature(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantRule(t, "signature changed", p.CheckSignature(), RuleSignature)
+	wantRule(t, "zero request", new(PKCS10).CheckSignature(), RuleSignature)
+	wantRule(t, "no request", (*PKCS10)(nil).CheckSignature(), RuleSignature)
 }
 
 func TestEd25519IsLeftToPolicy(t *testing.T) {

@@ -8,8 +8,6 @@ import (
 	"net/netip"
 	"slices"
 	"time"
-
-	"github.com/nodeattest/nodeattest/oid"
 )
 
 // ErrPolicy says that a [Policy] lacks something that it needs, or contradicts
@@ -97,6 +95,9 @@ type Policy struct {
 	BuiltInSignerDuration time.Duration
 }
 
+// errNoContext is a programmer's error, and no request's fault.
+const errNoContext Error = "the context is nil"
+
 // DefaultMaxExpiration bounds lifetimes where nothing else is said.
 const DefaultMaxExpiration = 24 * time.Hour
 
@@ -109,6 +110,10 @@ const (
 // Check holds a request against every rule, its own signature included. The signer
 // is the one that the request is filed under.
 //
+// A request that is filed under a name which is none of SignerNames is somebody else's: nothing in it
+// is judged, and the error matches [RuleSignerName], [ErrOtherSigner] and [ErrRetry],
+// so that [Decide] leaves it alone and a controller may watch all requests.
+//
 // Where rules are broken the error is, or holds beside [ErrRetry], [Violations]:
 // all of them, in the order of [PolicyRules], except that a bundle or PKCS#10
 // request that does not parse ends the list, and that one rule is reported at most
@@ -119,28 +124,35 @@ func (p *Policy) Check(ctx context.Context, r *Request) (*Checked, error) {
 	if r == nil {
 		return nil, Violations{{Rule: RuleNotChecked, Got: "no request"}}
 	}
-	return p.check(ctx, r, r.Spec.SignerName, true)
+	return p.check(ctx, r, r.Spec.SignerName, false)
 }
 
 // CheckUnsigned is Check without the request's signature, which costs most. The
 // caller checks it later, with [Checked.CheckSignature]; [CA.Issue] does so in any
 // case. targetSigner is the signer of the certificate: the one that the request is
 // filed under or, where that is a challenge signer such as [SignerChallengeTPM], the
-// one that the node's hello states. A request that is filed under a third signer
-// breaks [RuleSignerName].
+// one that the node's hello states: a hello is denied for a target that is not
+// served. A request that is filed under a third signer breaks [RuleSignerName], and is
+// left alone where SignerNames does not have that one either.
 func (p *Policy) CheckUnsigned(ctx context.Context, r *Request, targetSigner string) (*Checked, error) {
 	if r == nil {
 		return nil, Violations{{Rule: RuleNotChecked, Got: "no request"}}
 	}
-	return p.check(ctx, r, targetSigner, false)
+	return p.check(ctx, r, targetSigner, true)
 }
 
-func (p *Policy) check(ctx context.Context, r *Request, target string, signature bool) (*Checked, error) {
+func (p *Policy) check(ctx context.Context, r *Request, target string, unsigned bool) (*Checked, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}
+	if ctx == nil {
+		return nil, Retry(errNoContext)
+	}
 	if err := ctx.Err(); err != nil {
 		return nil, Retry(err)
+	}
+	if filed := r.Spec.SignerName; p.isOthers(filed) && !(unsigned && isChallengeSigner(filed)) {
+		return nil, Violations{otherSigner(filed)}
 	}
 	x := &run{policy: p, ctx: ctx, request: r, Checked: &Checked{request: r, signerName: target}}
 	x.try(stageObject)
@@ -148,7 +160,7 @@ func (p *Policy) check(ctx context.Context, r *Request, target string, signature
 		x.try(stageRequest)
 		x.findMachine()
 		x.try(stageMachine)
-		if signature && !x.broken(RuleKeyType) && !x.broken(RuleKeyStrength) {
+		if !unsigned && !x.broken(RuleKeyType) && !x.broken(RuleKeyStrength) {
 			x.refuseErr(x.CheckSignature())
 		}
 	}
@@ -176,7 +188,7 @@ func (p *Policy) Validate() error {
 		fault = "RequireFlag is set, and Flag is nil"
 	case p.Flag != nil && !isFlagIdentifier(p.Flag):
 		fault = "Flag is no identifier that a request can carry"
-	case oid.SubjectAltName.Equal(p.Flag) || oid.KubernetesNodeProviderIdentifier.Equal(p.Flag):
+	case isKnownExtension(p.Flag):
 		fault = "Flag is another extension's identifier"
 	case p.MinRSABits != 0 && (p.MinRSABits < minRSABits || p.MinRSABits > maxPolicyRSABit):
 		fault = "MinRSABits is not from 2048 to 4096"

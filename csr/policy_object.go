@@ -45,17 +45,39 @@ func (x *run) signerName() {
 	}
 }
 
+// isOthers says whether requests that are filed under this name are somebody else's.
+// Nobody has the empty name, which no API server takes.
+func (p *Policy) isOthers(name string) bool {
+	return name != "" && !slices.Contains(p.SignerNames, name)
+}
+
+// otherSigner is what becomes of a request of somebody else's: it is not denied, since
+// who is meant may still answer it.
+func otherSigner(name string) *Violation {
+	_, _, want := parseSignerName(name)
+	if want == "" {
+		want = "a signer that this policy serves"
+	}
+	return &Violation{Rule: RuleSignerName, Got: quoted(name), Want: want, Err: Retry(ErrOtherSigner)}
+}
+
+// isChallengeSigner says whether hellos of some provider are filed under this name.
+func isChallengeSigner(name string) bool {
+	provider, ok := strings.CutPrefix(name, challengeSignerPrefix)
+	return ok && provider != ProviderInsecure && validProvider(provider)
+}
+
 // isHello says whether the object is filed under the challenge signer of the
 // provider that the target selects; Kubernetes' own signers select none.
 func (x *run) isHello() bool {
-	provider, ok := strings.CutPrefix(x.filedUnder, challengeSignerPrefix)
-	return ok && provider != ProviderInsecure && validProvider(provider) &&
-		(provider == x.provider || x.provider == "")
+	return isChallengeSigner(x.filedUnder) &&
+		(x.provider == "" || x.filedUnder == challengeSignerPrefix+x.provider)
 }
 
 func (x *run) requestUsername() {
+	x.username = x.request.Spec.Username
 	var v *Violation
-	if x.requester, v = requesterOf(x.request.Spec.Username); v != nil {
+	if x.requester, v = requesterOf(x.username); v != nil {
 		x.refuse(v.Got, v.Want)
 	}
 }

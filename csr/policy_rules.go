@@ -16,7 +16,8 @@ const (
 	RuleRequestClosed Rule = "request-closed"
 	// RuleSignerName: the certificate is asked of a signer that the policy serves,
 	// and the object is filed under that name, or, for a hello, under
-	// SignerChallengeTPM.
+	// SignerChallengeTPM. One that is filed under a signer of somebody else is not
+	// denied: see ErrOtherSigner.
 	RuleSignerName Rule = "signer-name"
 	// RuleRequestUsername: the requester's user name has one of the three forms of
 	// [RequesterClass].
@@ -110,6 +111,10 @@ const (
 	RuleVerifiedNodeName Rule = "verified-node-name"
 	// RuleVerifiedSignerName: what was verified is for this signer.
 	RuleVerifiedSignerName Rule = "verified-signer-name"
+	// RuleVerifiedRequester: what was verified is for this requester.
+	RuleVerifiedRequester Rule = "verified-requester"
+	// RuleVerifiedExpiration: what was verified is for this lifetime.
+	RuleVerifiedExpiration Rule = "verified-expiration"
 	// RuleVerifiedMachine: the verification says which machine it is.
 	RuleVerifiedMachine Rule = "verified-machine"
 	// RuleVerifiedExpired: what was verified holds beyond now.

@@ -56,8 +56,8 @@ func TestPolicyRulesOfTheObject(t *testing.T) {
 			f.request.Status.Conditions = []csr.Condition{{Type: conditionType, Status: status}}
 		}
 	}
-	signer := func(name string) func(*requestFixture) {
-		return func(f *requestFixture) { f.request.Spec.SignerName, f.target = name, name }
+	hello := func(target string) func(*requestFixture) {
+		return func(f *requestFixture) { f.request.Spec.SignerName, f.target = csr.SignerChallengeTPM, target }
 	}
 	usages := func(u ...string) func(*requestFixture) {
 		return func(f *requestFixture) { f.request.Spec.Usages = u }
@@ -77,11 +77,11 @@ func TestPolicyRulesOfTheObject(t *testing.T) {
 			f.request.Metadata.Annotations = map[string]string{"cluster-x-k8s-io/tpm-endorsement-key": "mine"}
 		}, nil},
 
-		{"unknown signer", signer("example.com/kubelet"), rules(csr.RuleSignerName)},
-		{"signer's misspelling", signer("cluster-x-k8s-io/kube-apiserver-client-kubelet-tpm"), rules(csr.RuleSignerName)},
-		{"signer in upper case", signer(strings.ToUpper(csr.SignerClientTPM)), rules(csr.RuleSignerName)},
-		{"challenge signer as its own target", signer(csr.SignerChallengeTPM), rules(csr.RuleSignerName)},
-		{"signer not served", func(f *requestFixture) {
+		{"hello for an unknown signer", hello("example.com/kubelet"), rules(csr.RuleSignerName)},
+		{"hello for a signer's misspelling", hello("cluster-x-k8s-io/kube-apiserver-client-kubelet-tpm"), rules(csr.RuleSignerName)},
+		{"hello for a signer in upper case", hello(strings.ToUpper(csr.SignerClientTPM)), rules(csr.RuleSignerName)},
+		{"hello for a signer not served", func(f *requestFixture) {
+			hello(csr.SignerClientTPM)(f)
 			f.policy.SignerNames = []string{csr.SignerServingTPM}
 		}, rules(csr.RuleSignerName)},
 		{"hello", func(f *requestFixture) { f.request.Spec.SignerName = csr.SignerChallengeTPM }, nil},

@@ -26,6 +26,7 @@ func TestUnusablePolicies(t *testing.T) {
 		"no records":                 func(p *csr.Policy) { p.Records = nil },
 		"flag needed and not known":  func(p *csr.Policy) { p.RequireFlag = true },
 		"flag is the SAN extension":  func(p *csr.Policy) { p.Flag = asn1.ObjectIdentifier{2, 5, 29, 17} },
+		"flag is key usage":          func(p *csr.Policy) { p.Flag = asn1.ObjectIdentifier{2, 5, 29, 15} },
 		"flag is the provider ID's":  func(p *csr.Policy) { p.Flag = asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 11129, 2, 1, 21} },
 		"flag is no identifier":      func(p *csr.Policy) { p.Flag = asn1.ObjectIdentifier{9} },
 		"short RSA keys":             func(p *csr.Policy) { p.MinRSABits = 1024 },
@@ -129,6 +130,10 @@ func TestPolicyContext(t *testing.T) {
 	checked, err := f.policy.Check(ctx, f.request)
 	if checked != nil || !errors.Is(err, csr.ErrRetry) || !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
+	}
+	var none context.Context
+	if _, err := f.policy.Check(none, f.request); !errors.Is(err, csr.ErrRetry) {
+		t.Errorf("no context: %v", err)
 	}
 	type key struct{}
 	ctx = context.WithValue(context.Background(), key{}, "value")

@@ -36,7 +36,12 @@ type IssuedRecord struct {
 // certificate: "X509SHA256=" and the SHA-256 of its DER in lower-case hexadecimal
 // (k8s.io/apiserver, authentication/request/x509). It stands in spec.extra of the
 // requests that are filed with the certificate, under [ExtraCredentialID].
+//
+// It is "" where there is no certificate.
 func CredentialID(certificate *x509.Certificate) string {
+	if certificate == nil {
+		return ""
+	}
 	return credentialID(certificate.Raw)
 }
 

@@ -35,3 +35,9 @@ func TestIssuedRecordClientOf(t *testing.T) {
 		t.Error("the zero record is somebody's")
 	}
 }
+
+func TestCredentialIDOfNoCertificate(t *testing.T) {
+	if id := csr.CredentialID(nil); id != "" {
+		t.Errorf("got %q", id)
+	}
+}

@@ -10,8 +10,8 @@ import (
 // together with the [Checked] request, holds one against the other, and writes
 // into the certificate what is vouched for and asked for.
 //
-// RequestHash, NodeName, SignerName and Machine are always needed: an empty one is
-// refused, so the zero value is too.
+// RequestHash, NodeName, SignerName, Requester and Machine are always needed: an empty
+// one is refused, so the zero value is too.
 type Verified struct {
 	// RequestHash is the SHA-256 of the CertificationRequestInfo that was verified,
 	// as received: [PKCS10].InfoHash.
@@ -20,6 +20,14 @@ type Verified struct {
 	NodeName string
 	// SignerName is the signer for whose certificates this was verified.
 	SignerName string
+	// Requester is the user for whom this was verified: spec.username of the object.
+	// It must be the one of the request that was checked, so that two objects with
+	// one PKCS#10 request are not taken for each other.
+	Requester string
+	// ExpirationSeconds is the lifetime that the object asked for when this was
+	// verified, in seconds; 0 where it asked for none. It must be that of the request
+	// that was checked.
+	ExpirationSeconds int32
 	// ProviderID is the provider ID that is vouched for. It is written even where
 	// the request claims none; a request that claims another is refused. "" vouches
 	// for none, and refuses a request that claims one.

@@ -28,6 +28,7 @@ type asked struct {
 type requestAttack struct {
 	name, what, expect string
 	also               []string
+	retry              bool
 	change             func(*asked)
 	env                *vector.Environment
 }
@@ -82,7 +83,7 @@ func (w *world) addRequests(good func() *asked, table []requestAttack) {
 		a := good()
 		t.change(a)
 		w.add(&vector.Vector{Name: t.name, Class: "request", Level: vector.LevelRequest, Description: t.what, Expect: t.expect,
-			Package: vector.PackageCSR, Also: t.also, Environment: t.env, TargetSigner: a.target, Object: a.encode(w)})
+			Package: vector.PackageCSR, Also: t.also, Retry: t.retry, Environment: t.env, TargetSigner: a.target, Object: a.encode(w)})
 	}
 }
 
@@ -134,11 +135,11 @@ func (w *world) objectAttacks() []requestAttack {
 			}},
 		{name: "insecure-provider-under-the-tpm-signer", what: "The request is for the TPM signer and its evidence for the insecure provider.", expect: "attestation-provider",
 			change: func(a *asked) { a.provider = "insecure/v1" }},
-		{name: "signer-insecure", what: "The request is for the insecure signer, which this policy does not serve, with TPM evidence.", expect: "signer-name", also: []string{"attestation-provider"},
+		{name: "signer-insecure", what: "The request is for the insecure signer, which this policy does not serve, with TPM evidence.", expect: "signer-name", retry: true,
 			change: func(a *asked) { a.signer = csr.SignerClientInsecure }},
-		{name: "signer-unknown", what: "The request is for somebody else's signer.", expect: "signer-name",
+		{name: "signer-unknown", what: "The request is for somebody else's signer, who may answer it.", expect: "signer-name", retry: true,
 			change: func(a *asked) { a.signer = "example.com/signer" }},
-		{name: "signer-with-the-proposals-spelling", what: "The signer is spelt with the prefix cluster-x-k8s-io/, which the API server refuses.", expect: "signer-name",
+		{name: "signer-with-the-proposals-spelling", what: "The signer is spelt with the prefix cluster-x-k8s-io/, which the API server refuses.", expect: "signer-name", retry: true,
 			change: func(a *asked) { a.signer = "cluster-x-k8s-io/kube-apiserver-client-kubelet-tpm" }},
 		{name: "filed-under-a-third-signer", what: "A hello for one signer is filed under a third one.", expect: "signer-name",
 			change: func(a *asked) { a.target, a.signer = csr.SignerClientTPM, csr.SignerServingTPM }},

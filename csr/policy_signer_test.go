@@ -1,0 +1,73 @@
+package csr_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/csr"
+)
+
+// A controller that watches all requests must not deny those of other people, however
+// many rules they break.
+func TestPolicyLeavesOtherSignersAlone(t *testing.T) {
+	for name, change := range map[string]func(*requestFixture){
+		"somebody's signer": func(f *requestFixture) { f.request.Spec.SignerName = "example.com/kubelet" },
+		"Kubernetes' signer of clients": func(f *requestFixture) {
+			f.request.Spec.SignerName = "kubernetes.io/kube-apiserver-client"
+		},
+		"a signer's misspelling": func(f *requestFixture) { f.request.Spec.SignerName = "cluster-x-k8s-io/kubelet-serving-tpm" },
+		"a hello":                func(f *requestFixture) { f.request.Spec.SignerName = csr.SignerChallengeTPM },
+		"one that this policy does not serve": func(f *requestFixture) {
+			f.policy.SignerNames = []string{csr.SignerServingTPM}
+		},
+		"a request that breaks every rule": func(f *requestFixture) {
+			*f.request = csr.Request{Spec: csr.Spec{SignerName: "example.com/kubelet"}, Status: csr.Status{Certificate: []byte{1}}}
+			f.request.Metadata.DeletionTimestamp = new(time.Time)
+		},
+	} {
+		f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
+		f.encode(t)
+		change(f)
+		checked, err := f.policy.Check(context.Background(), f.request)
+		if checked != nil || !slices.Equal(brokenRules(err), rules(csr.RuleSignerName)) || !errors.Is(err, csr.ErrOtherSigner) || !errors.Is(err, csr.ErrRetry) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if d := csr.Decide(err); d.Verdict != csr.VerdictRetry {
+			t.Errorf("%s: decided %+v", name, d)
+		}
+	}
+}
+
+// What is filed for this policy is denied for its target; what is not, is not.
+func TestPolicyOfTargetSigners(t *testing.T) {
+	for _, c := range []struct {
+		filed, target string
+		want          csr.Verdict
+	}{
+		{csr.SignerChallengeTPM, csr.SignerClientTPM, csr.VerdictApprove},
+		{csr.SignerChallengeTPM, csr.SignerChallengeTPM, csr.VerdictDeny},
+		{csr.SignerChallengeTPM, "example.com/kubelet", csr.VerdictDeny},
+		{csr.SignerChallengeTPM, "", csr.VerdictDeny},
+		{csr.SignerServingTPM, csr.SignerClientTPM, csr.VerdictDeny},
+		{"", "", csr.VerdictDeny},
+		{"", csr.SignerClientTPM, csr.VerdictDeny},
+		{"example.com/kubelet", csr.SignerClientTPM, csr.VerdictRetry},
+		{"example.com/kubelet", "example.com/kubelet", csr.VerdictRetry},
+		{"cluster.x-k8s.io/kubelet-attestation-challenge-insecure", csr.SignerClientTPM, csr.VerdictRetry},
+		{"cluster.x-k8s.io/kubelet-attestation-challenge-", csr.SignerClientTPM, csr.VerdictRetry},
+	} {
+		f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
+		f.encode(t)
+		f.request.Spec.SignerName = c.filed
+		_, err := f.policy.CheckUnsigned(context.Background(), f.request, c.target)
+		if d := csr.Decide(err); d.Verdict != c.want {
+			t.Errorf("filed under %q for %q: %+v", c.filed, c.target, d)
+		}
+		if err != nil && (!errors.Is(err, csr.RuleSignerName) || errors.Is(err, csr.ErrOtherSigner) != (c.want == csr.VerdictRetry)) {
+			t.Errorf("filed under %q for %q: %v", c.filed, c.target, err)
+		}
+	}
+}
