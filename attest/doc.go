@@ -32,8 +32,9 @@
 // that the node sent: so the AK's attributes are proven.
 //
 // A root admits every machine that its issuer ever certified, so an [Authorizer]
-// has the last word: whether this machine may be this node. There is none in the
-// box that says yes by itself.
+// has the last word: whether this machine may be this node. In the box are a list
+// ([StaticList]), trust on first use over a [Registry] ([FirstUse], which says yes to
+// the first machine under a name), and [Both].
 //
 // # Measurements
 //

@@ -36,7 +36,7 @@ func (d *DeniedTPM) check() error {
 	case d.Vendor == "":
 		return errors.New("no Vendor")
 	case d.Last < d.First:
-		return fmt.Errorf("Last %s is under First %s", firmwareText(d.Last), firmwareText(d.First))
+		return fmt.Errorf("a range from %s to %s", firmwareText(d.First), firmwareText(d.Last))
 	case d.Reason == "":
 		return errors.New("no Reason")
 	}

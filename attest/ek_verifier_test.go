@@ -140,11 +140,11 @@ func TestNewEKVerifier(t *testing.T) {
 		"asks for nothing": with(func(i *EKIssuer) {
 			i.Profile = EKProfile{Name: "x", NoExtKeyUsage: true, NoKeyUsage: true, NoDirectoryName: true}
 		}),
-		"RequireCRL":  with(func(i *EKIssuer) { i.RequireCRL = true }),
-		"ek-identity": {Allowed: []Identity{"ak:sha256:00"}},
-		"no Vendor":   {Allowed: []Identity{allZero}, Denied: []DeniedTPM{{Last: 1, Reason: "r"}}},
-		"under First": {Allowed: []Identity{allZero}, Denied: []DeniedTPM{{Vendor: "IFX", First: 2, Last: 1, Reason: "r"}}},
-		"no Reason":   {Allowed: []Identity{allZero}, Denied: []DeniedTPM{{Vendor: "IFX"}}},
+		"RequireCRL":       with(func(i *EKIssuer) { i.RequireCRL = true }),
+		"ek-identity":      {Allowed: []Identity{"ak:sha256:00"}},
+		"no Vendor":        {Allowed: []Identity{allZero}, Denied: []DeniedTPM{{Last: 1, Reason: "r"}}},
+		"a range from 0.2": {Allowed: []Identity{allZero}, Denied: []DeniedTPM{{Vendor: "IFX", First: 2, Last: 1, Reason: "r"}}},
+		"no Reason":        {Allowed: []Identity{allZero}, Denied: []DeniedTPM{{Vendor: "IFX"}}},
 	} {
 		if _, err := NewEKVerifier(c); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)

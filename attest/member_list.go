@@ -111,14 +111,15 @@ func parseMember(line string) (*Member, error) {
 		return nil, nil
 	}
 	fields := strings.Split(line, " ")
+	if slices.Contains(fields, "") {
+		return nil, errors.New("got a space too many, want one between two fields")
+	}
 	if len(fields) != 2 && len(fields) != 3 {
-		return nil, fmt.Errorf("got %d fields with one space between, want a machine identity, a node name and perhaps a provider ID", len(fields))
+		return nil, fmt.Errorf("got %d fields, want, with one space between, a machine identity, a node name and perhaps a provider ID", len(fields))
 	}
 	m := &Member{Machine: Identity(fields[0]), NodeName: fields[1]}
 	if len(fields) == 3 {
-		if m.ProviderID = fields[2]; m.ProviderID == "" {
-			return nil, errors.New("a space ends the line")
-		}
+		m.ProviderID = fields[2]
 	}
 	return m, nil
 }

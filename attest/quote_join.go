@@ -34,7 +34,7 @@ func newMeasuring(o *AttesterOptions) (measuring, error) {
 		return measuring{}, nil
 	}
 	if _, err := selectedPCRs(o.Quote, false); err != nil {
-		return measuring{}, fmt.Errorf("Quote: %w", err)
+		return measuring{}, fmt.Errorf("option Quote: %w", err)
 	}
 	return measuring{selection: o.Quote, eventLog: o.EventLog}, nil
 }

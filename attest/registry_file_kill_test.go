@@ -150,7 +150,7 @@ func TestRegistryKill(t *testing.T) {
 		}
 	}
 	t.Logf("%d processes killed: %d changes acknowledged, %d more made and not acknowledged", points, acknowledged, torn)
-	if acknowledged < points {
+	if acknowledged < points/2 {
 		t.Errorf("only %d changes were acknowledged: the processes were killed too early to prove anything", acknowledged)
 	}
 }
@@ -172,6 +172,13 @@ func killOne(t *testing.T, path string, seed int) []string {
 	first, err := reader.ReadString('\n')
 	if err != nil {
 		t.Fatalf("the process said nothing: %v", err)
+	}
+	for seed%2 == 1 && !strings.Contains("\n"+first, "\n! ") { // every other one is killed behind its first success
+		line, err := reader.ReadString('\n')
+		if err != nil {
+			t.Fatalf("the process stopped behind %q: %v", first, err)
+		}
+		first += line
 	}
 	time.Sleep(time.Duration(rand.Int64N(int64(15 * time.Millisecond))))
 	if err := c.Process.Kill(); err != nil {

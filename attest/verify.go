@@ -92,6 +92,11 @@ func (v *Verifier) Verify(ctx context.Context, request *csr.Request) (*Result, e
 	if err := checkProfileOfStatement(r); err != nil {
 		return nil, err
 	}
+	if r.Road == RoadEK && r.Clock.Plain {
+		if err := v.eks.checkFirmware(r.Directory, r.Clock.FirmwareVersion); err != nil {
+			return nil, err
+		}
+	}
 	if err := v.checkMeasured(ctx, r); err != nil {
 		return nil, err
 	}
