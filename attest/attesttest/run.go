@@ -152,7 +152,7 @@ func (w *World) try(ctx context.Context, provider csr.Provider, attack *Attack) 
 		o.Fault = "the attack got in"
 	case attack.Class == ClassFailure && verdict != csr.VerdictRetry:
 		o.Fault = "what could not be decided was refused for good"
-	case attack.Class != ClassFailure && verdict != csr.VerdictDeny:
+	case attack.Class != ClassFailure && verdict != csr.VerdictDeny && !errors.Is(err, csr.ErrOtherSigner):
 		o.Fault = "the refusal is none: csr.Decide would have the request tried again"
 	}
 	return o
