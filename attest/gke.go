@@ -156,13 +156,15 @@ func (p *GKEProvider) VerifyClientAttestationData(ctx context.Context, request *
 		return nil, err
 	}
 	return &csr.Attested{Checked: r.Checked, Verified: &csr.Verified{
-		RequestHash: r.Checked.PKCS10().InfoHash,
-		NodeName:    r.Checked.NodeName(),
-		SignerName:  r.Checked.SignerName(),
-		ProviderID:  a.ProviderID,
-		DNSNames:    a.DNSNames,
-		IPAddresses: a.IPAddresses,
-		Machine:     string(r.Machine),
+		RequestHash:       r.Checked.PKCS10().InfoHash,
+		NodeName:          r.Checked.NodeName(),
+		SignerName:        r.Checked.SignerName(),
+		Requester:         r.Checked.Username(),
+		ExpirationSeconds: r.Checked.ExpirationSeconds(),
+		ProviderID:        a.ProviderID,
+		DNSNames:          a.DNSNames,
+		IPAddresses:       a.IPAddresses,
+		Machine:           string(r.Machine),
 	}}, nil
 }
 

@@ -23,10 +23,12 @@ func (p rackProvider) VerifyClientAttestationData(ctx context.Context, r *csr.Re
 		return nil, err
 	}
 	return &csr.Attested{Checked: checked, Verified: &csr.Verified{
-		RequestHash: checked.PKCS10().InfoHash,
-		NodeName:    checked.NodeName(),
-		SignerName:  checked.SignerName(),
-		Machine:     "rack:" + string(checked.Bundle().Data),
+		RequestHash:       checked.PKCS10().InfoHash,
+		NodeName:          checked.NodeName(),
+		SignerName:        checked.SignerName(),
+		Requester:         checked.Username(),
+		ExpirationSeconds: checked.ExpirationSeconds(),
+		Machine:           "rack:" + string(checked.Bundle().Data),
 	}}, nil
 }
 

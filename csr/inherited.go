@@ -66,13 +66,15 @@ func InheritAttestation(checked *Checked, record *IssuedRecord, now time.Time) (
 		return nil, all
 	}
 	return &Attested{Checked: checked, Verified: &Verified{
-		RequestHash: checked.pkcs10.InfoHash,
-		NodeName:    checked.nodeName,
-		SignerName:  checked.signerName,
-		ProviderID:  record.ProviderID,
-		DNSNames:    checked.DNSNames(),
-		IPAddresses: checked.IPAddresses(),
-		Machine:     record.Machine,
-		NotAfter:    record.NotAfter,
+		RequestHash:       checked.pkcs10.InfoHash,
+		NodeName:          checked.nodeName,
+		SignerName:        checked.signerName,
+		Requester:         checked.Username(),
+		ExpirationSeconds: checked.ExpirationSeconds(),
+		ProviderID:        record.ProviderID,
+		DNSNames:          checked.DNSNames(),
+		IPAddresses:       checked.IPAddresses(),
+		Machine:           record.Machine,
+		NotAfter:          record.NotAfter,
 	}}, nil
 }

@@ -41,11 +41,13 @@ func (p insecureProvider) VerifyClientAttestationData(ctx context.Context, reque
 		return nil, err
 	}
 	return &Attested{Checked: checked, Verified: &Verified{
-		RequestHash: checked.pkcs10.InfoHash,
-		NodeName:    checked.nodeName,
-		SignerName:  checked.signerName,
-		ProviderID:  checked.ClaimedProviderID(),
-		Machine:     ProviderInsecure + ":" + checked.nodeName,
+		RequestHash:       checked.pkcs10.InfoHash,
+		NodeName:          checked.nodeName,
+		SignerName:        checked.signerName,
+		Requester:         checked.Username(),
+		ExpirationSeconds: checked.ExpirationSeconds(),
+		ProviderID:        checked.ClaimedProviderID(),
+		Machine:           ProviderInsecure + ":" + checked.nodeName,
 	}}, nil
 }
 

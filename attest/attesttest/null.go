@@ -22,13 +22,15 @@ func (n null) stamp(ctx context.Context, request *csr.Request) (*csr.Attested, e
 		return nil, err
 	}
 	return &csr.Attested{Checked: checked, Verified: &csr.Verified{
-		RequestHash: checked.PKCS10().InfoHash,
-		NodeName:    checked.NodeName(),
-		SignerName:  checked.SignerName(),
-		ProviderID:  checked.ClaimedProviderID(),
-		DNSNames:    checked.DNSNames(),
-		IPAddresses: checked.IPAddresses(),
-		Machine:     "null:" + checked.NodeName(),
+		RequestHash:       checked.PKCS10().InfoHash,
+		NodeName:          checked.NodeName(),
+		SignerName:        checked.SignerName(),
+		Requester:         checked.Username(),
+		ExpirationSeconds: checked.ExpirationSeconds(),
+		ProviderID:        checked.ClaimedProviderID(),
+		DNSNames:          checked.DNSNames(),
+		IPAddresses:       checked.IPAddresses(),
+		Machine:           "null:" + checked.NodeName(),
 	}}, nil
 }
 

@@ -148,11 +148,11 @@ func (w *World) try(ctx context.Context, provider csr.Provider, attack *Attack) 
 	case attack.honest() && err != nil:
 		o.Fault = "an honest request was refused"
 	case attack.honest():
-	case err == nil || errors.Is(err, csr.ErrOtherSigner): // this CA would not sign, another one would
+	case err == nil || errors.Is(err, csr.ErrOtherSigner) && !errors.Is(err, csr.RuleSignerName): // this CA would not sign, another one would
 		o.Fault = "the attack got in"
 	case attack.Class == ClassFailure && verdict != csr.VerdictRetry:
 		o.Fault = "what could not be decided was refused for good"
-	case attack.Class != ClassFailure && verdict != csr.VerdictDeny && !errors.Is(err, csr.ErrOtherSigner):
+	case attack.Class != ClassFailure && verdict != csr.VerdictDeny && !errors.Is(err, csr.RuleSignerName): // that one is left to whom it is for
 		o.Fault = "the refusal is none: csr.Decide would have the request tried again"
 	}
 	return o

@@ -73,7 +73,7 @@ func (p *cloudProvider) verify(ctx context.Context, r *csr.Request) (*csr.Attest
 		return nil, &csr.Violation{Rule: "cloud-membership", Got: d.Machine, Want: "the machine of " + checked.NodeName(), Err: err}
 	}
 	m := checked.Machine()
-	return &csr.Attested{Checked: checked, Verified: &csr.Verified{RequestHash: hash, NodeName: checked.NodeName(), SignerName: checked.SignerName(),
+	return &csr.Attested{Checked: checked, Verified: &csr.Verified{RequestHash: hash, NodeName: checked.NodeName(), SignerName: checked.SignerName(), Requester: checked.Username(), ExpirationSeconds: checked.ExpirationSeconds(),
 		ProviderID: m.ProviderID, DNSNames: m.DNSNames, IPAddresses: m.IPAddresses, Machine: "cloud:" + d.Machine}}, nil
 }
 

@@ -115,7 +115,7 @@ func (n *naive) verify(ctx context.Context, r *csr.Request) (*csr.Attested, erro
 		return nil, err
 	}
 	return &csr.Attested{Checked: checked, Verified: &csr.Verified{RequestHash: checked.PKCS10().InfoHash, NodeName: checked.NodeName(),
-		SignerName: checked.SignerName(), ProviderID: m.ProviderID, DNSNames: m.DNSNames, IPAddresses: m.IPAddresses, Machine: string(found)}}, nil
+		SignerName: checked.SignerName(), Requester: checked.Username(), ExpirationSeconds: checked.ExpirationSeconds(), ProviderID: m.ProviderID, DNSNames: m.DNSNames, IPAddresses: m.IPAddresses, Machine: string(found)}}, nil
 }
 
 // read takes the evidence apart.
