@@ -8,16 +8,20 @@ BENCHTIME ?= 1s
 TESTFLAGS ?=
 TESTARGS ?= -race
 
-.PHONY: help demo test fuzz bench lint vectors cross setup setup-build setup-test
+.PHONY: help demo test e2e fuzz bench lint vectors cross setup setup-build setup-test
 
 help: ## list the commands
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 10
+	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 10
 
 demo: setup-build ## a simulated TPM proves a node, and attacks are refused
 	$(GO) run ./examples/quickstart
 
 test: setup-test ## every test, with the race detector
 	$(GO) run ./internal/testreport $(TESTFLAGS) -- $(TESTARGS) ./...
+
+e2e: setup-build ## the join through a real kube-apiserver, built on first use
+	scripts/kube-binaries.sh
+	cd test && $(GO) vet ./... && $(GO) run github.com/nodeattest/nodeattest/internal/testreport -fail-skips -- -count=1 ./...
 
 fuzz: setup-build ## every fuzz target for FUZZTIME (5s) each
 	FUZZTIME=$(FUZZTIME) scripts/fuzz.sh

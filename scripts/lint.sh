@@ -47,7 +47,7 @@ formatted() {
 
 # shell_syntax catches a broken script even where nothing runs it.
 shell_syntax() {
-	sh -n scripts/setup.sh && bash -n scripts/fuzz.sh && bash -n scripts/lint.sh && bash -n .ci/run
+	sh -n scripts/setup.sh && bash -n scripts/fuzz.sh && bash -n scripts/lint.sh && bash -n scripts/kube-binaries.sh && bash -n .ci/run
 }
 
 # vulnerabilities fails on findings in called code, but for the accepted ones. The

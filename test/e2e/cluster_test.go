@@ -1,0 +1,222 @@
+package e2e
+
+import (
+	"context"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+	"testing"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/nodeattest/nodeattest/attest/attesttest"
+	"github.com/nodeattest/nodeattest/csr"
+)
+
+// The user of the control plane's side; the id of the bootstrap token of somebody
+// who is not the node; the secret half of all tokens.
+const (
+	controllerUser = "nodeattest-controller"
+	otherTokenID   = "others"
+	tokenSecret    = "0123456789abcdef"
+)
+
+// cluster is a running kube-apiserver.
+type cluster struct {
+	ca  *authority
+	url string
+}
+
+// newCluster starts etcd and kube-apiserver, and stops them when the test ends. It
+// makes bootstrap tokens and the roles of both sides.
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	bin, dir, ports := binaries(t), t.TempDir(), freePorts(t, 3)
+	c := &cluster{ca: newAuthority(t), url: "https://127.0.0.1:" + ports[2]}
+	etcd := "http://127.0.0.1:" + ports[0]
+	peer := "http://127.0.0.1:" + ports[1]
+	start(t, filepath.Join(bin, "etcd"), dir,
+		"--name=e2e", "--data-dir="+filepath.Join(dir, "etcd"), "--unsafe-no-fsync", "--log-level=warn",
+		"--listen-client-urls="+etcd, "--advertise-client-urls="+etcd,
+		"--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer, "--initial-cluster=e2e="+peer,
+	).ready(t, func() error { return healthy(etcd + "/readyz") })
+
+	servingCert, servingKey := c.ca.issue(t, pkix.Name{CommonName: "kube-apiserver"}, x509.ExtKeyUsageServerAuth, net.IPv4(127, 0, 0, 1))
+	accounts := newKey(t)
+	server := start(t, filepath.Join(bin, "kube-apiserver"), dir,
+		"--etcd-servers="+etcd, "--bind-address=127.0.0.1", "--secure-port="+ports[2],
+		"--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none", "--service-cluster-ip-range=10.0.0.0/24",
+		"--client-ca-file="+write(t, dir, "ca.crt", certificatePEM(c.ca.cert)),
+		"--tls-cert-file="+write(t, dir, "serving.crt", servingCert),
+		"--tls-private-key-file="+write(t, dir, "serving.key", servingKey),
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file="+write(t, dir, "accounts.pub", publicPEM(t, accounts)),
+		"--service-account-signing-key-file="+write(t, dir, "accounts.key", privatePEM(t, accounts)),
+		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
+		"--enable-bootstrap-token-auth=true", "--anonymous-auth=false", "--profiling=false",
+	)
+	admin := c.client(t, c.user(t, "admin", "system:masters"))
+	server.ready(t, func() error {
+		return admin.Discovery().RESTClient().Get().AbsPath("/readyz").Do(context.Background()).Error()
+	})
+	version, err := admin.Discovery().ServerVersion()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("kube-apiserver %s, built with %s", version.GitVersion, version.GoVersion)
+	makeToken(t, admin, attesttest.TokenID)
+	makeToken(t, admin, otherTokenID)
+	makeRoles(t, admin)
+	for _, tokenID := range []string{attesttest.TokenID, otherTokenID} {
+		c.await(t, c.bootstrapper(tokenID), authorizationv1.ResourceAttributes{Verb: "create", Resource: "certificatesigningrequests"})
+	}
+	c.await(t, c.controller(t), authorizationv1.ResourceAttributes{Verb: "update", Resource: "certificatesigningrequests", Subresource: "approval"})
+	return c
+}
+
+// await waits until the server knows a user, and the user's right to certificate
+// requests: it learns of tokens and roles a moment after they are stored.
+func (c *cluster) await(t *testing.T, config *rest.Config, right authorizationv1.ResourceAttributes) {
+	t.Helper()
+	right.Group = certificatesv1.GroupName
+	reviews := c.client(t, config).AuthorizationV1().SelfSubjectAccessReviews()
+	eventually(t, func() error {
+		review, err := reviews.Create(t.Context(), &authorizationv1.SelfSubjectAccessReview{
+			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &right},
+		}, metav1.CreateOptions{})
+		if err == nil && !review.Status.Allowed {
+			err = fmt.Errorf("not allowed to %s %s: %s", right.Verb, right.Resource, review.Status.Reason)
+		}
+		return err
+	})
+}
+
+// eventually repeats a step that the server cannot take yet.
+func eventually(t *testing.T, step func() error) {
+	t.Helper()
+	var err error
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+		if err = step(); err == nil {
+			return
+		}
+	}
+	t.Fatal(err)
+}
+
+func healthy(url string) error {
+	response, err := http.Get(url)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", url, response.Status)
+	}
+	return nil
+}
+
+// config connects without credentials.
+func (c *cluster) config() *rest.Config {
+	return &rest.Config{
+		Host:            c.url,
+		TLSClientConfig: rest.TLSClientConfig{CAData: certificatePEM(c.ca.cert)},
+		QPS:             -1, // no throttling in a test
+		Timeout:         30 * time.Second,
+	}
+}
+
+// user connects with a certificate of the cluster's CA.
+func (c *cluster) user(t *testing.T, name string, groups ...string) *rest.Config {
+	t.Helper()
+	config := c.config()
+	config.CertData, config.KeyData = c.ca.issue(t, pkix.Name{CommonName: name, Organization: groups}, x509.ExtKeyUsageClientAuth)
+	return config
+}
+
+// bootstrapper connects with a bootstrap token.
+func (c *cluster) bootstrapper(tokenID string) *rest.Config {
+	config := c.config()
+	config.BearerToken = tokenID + "." + tokenSecret
+	return config
+}
+
+// controller connects as the control plane's side.
+func (c *cluster) controller(t *testing.T) *rest.Config {
+	t.Helper()
+	return c.user(t, controllerUser)
+}
+
+func (c *cluster) client(t *testing.T, config *rest.Config) *kubernetes.Clientset {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// makeToken makes a bootstrap token as kubeadm would. makeRoles gives all tokens the
+// same rights.
+func makeToken(t *testing.T, admin kubernetes.Interface, id string) {
+	t.Helper()
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-token-" + id},
+		Type:       corev1.SecretTypeBootstrapToken,
+		StringData: map[string]string{
+			"token-id":                       id,
+			"token-secret":                   tokenSecret,
+			"expiration":                     time.Now().Add(time.Hour).UTC().Format(time.RFC3339),
+			"usage-bootstrap-authentication": "true",
+		},
+	}
+	eventually(t, func() error { // the server makes the namespace after it is ready
+		_, err := admin.CoreV1().Secrets(metav1.NamespaceSystem).Create(t.Context(), secret, metav1.CreateOptions{})
+		return err
+	})
+}
+
+// makeRoles lets bootstrap tokens file requests, with Kubernetes' own role for it,
+// and the control plane's side decide about the two signers and no others.
+func makeRoles(t *testing.T, admin kubernetes.Interface) {
+	t.Helper()
+	const group = certificatesv1.GroupName
+	roles := admin.RbacV1().ClusterRoles()
+	_, err := roles.Create(t.Context(), &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: controllerUser},
+		Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{group}, Resources: []string{"certificatesigningrequests"}, Verbs: []string{"get", "list", "watch"}},
+			{APIGroups: []string{group}, Resources: []string{"certificatesigningrequests/approval", "certificatesigningrequests/status"}, Verbs: []string{"update"}},
+			{APIGroups: []string{group}, Resources: []string{"signers"}, ResourceNames: []string{csr.SignerChallengeTPM, csr.SignerClientTPM}, Verbs: []string{"approve"}},
+			{APIGroups: []string{group}, Resources: []string{"signers"}, ResourceNames: []string{csr.SignerClientTPM}, Verbs: []string{"sign"}},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range []struct {
+		role    string
+		subject rbacv1.Subject
+	}{
+		{"system:node-bootstrapper", rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: csr.BootstrappersGroup}},
+		{controllerUser, rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: controllerUser}},
+	} {
+		_, err := admin.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-"},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: b.role},
+			Subjects:   []rbacv1.Subject{b.subject},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}

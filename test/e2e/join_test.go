@@ -1,0 +1,249 @@
+package e2e
+
+import (
+	"crypto/x509"
+	"encoding/json"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/attesttest"
+	"github.com/nodeattest/nodeattest/csr"
+)
+
+// TestJoin is the whole join through a real kube-apiserver, once on each road, and
+// beside it what a stranger with the same bootstrap token can do.
+func TestJoin(t *testing.T) {
+	c := newCluster(t)
+	clusterID, err := attest.ClusterID(c.ca.cert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, road := range []struct {
+		name    string
+		options attesttest.NodeOptions
+	}{
+		{"AK certificate", attesttest.NodeOptions{Road: attest.RoadAK}},
+		{"EK certificate", attesttest.NodeOptions{Road: attest.RoadEK, TPMKey: attest.KeyECDSAP256}},
+	} {
+		t.Run(road.name, func(t *testing.T) {
+			road.options.ClusterID = clusterID
+			road.options.ExpirationSeconds = 3600
+			n := attesttest.NewNode(t, &road.options)
+			j := &join{t: t, node: n, plane: newPlane(t, c, n, clusterID),
+				bootstrapper: c.client(t, c.bootstrapper(attesttest.TokenID)), controller: c.client(t, c.controller(t))}
+			j.run(c)
+		})
+	}
+}
+
+// plane is the control plane's side: the verifier, and the cluster's CA as signer.
+type plane struct {
+	verifier *attest.Verifier
+	ca       *csr.CA
+}
+
+func newPlane(t *testing.T, c *cluster, n *attesttest.Node, clusterID string) *plane {
+	t.Helper()
+	config := attesttest.NewControlPlane(t, n).Config
+	config.ClusterIDs = []string{clusterID}
+	verifier, err := attest.NewVerifier(&config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, err := csr.NewCA([]*x509.Certificate{c.ca.cert}, c.ca.key, &csr.CAOptions{SignerNames: []string{csr.SignerClientTPM}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &plane{verifier, ca}
+}
+
+// join is one node's way in. Its two clients are all that the sides have of each
+// other.
+type join struct {
+	t                        *testing.T
+	node                     *attesttest.Node
+	plane                    *plane
+	bootstrapper, controller kubernetes.Interface
+}
+
+func (j *join) run(c *cluster) {
+	t := j.t
+	hello, err := j.node.Attester.Hello(t.Context(), &j.node.Subject)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := j.file(hello, csr.SignerChallengeTPM)
+	t.Logf("the node filed the hello %s", name)
+	j.cannotMeddle(name)
+
+	challenge, err := j.plane.verifier.Challenge(t.Context(), j.stored(name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	j.decide(name, csr.Decision{Verdict: csr.VerdictDeny, Reason: attest.ReasonChallenge, Message: attest.ChallengeMessage(challenge)})
+	j.cannotMeddle(name)
+	j.cannotSignHello(name)
+
+	got := j.challenge(name)
+	if diff := cmp.Diff(challenge, got); diff != "" {
+		t.Fatalf("the challenge that the node read is another (-sent +read):\n%s", diff)
+	}
+	t.Logf("the node read the challenge, %d bytes, in the Denied condition", len(got))
+	answer, err := j.node.Attester.Answer(t.Context(), got, j.node.Certified, &j.node.Subject)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answered := j.file(answer, j.node.Subject.SignerName)
+	t.Logf("the node filed the answer %s, %d bytes", answered, len(j.get(answered).Spec.Request))
+	j.cannotMeddle(answered)
+	j.refusesOthers(c, answer)
+
+	request := j.stored(answered)
+	result, err := j.plane.verifier.Verify(t.Context(), request)
+	j.decide(answered, csr.Decide(err))
+	if err != nil {
+		t.Fatal(err)
+	}
+	issued, err := j.plane.ca.Issue(t.Context(), result.Checked(), result.Verified())
+	if err != nil {
+		t.Fatal(err)
+	}
+	j.publish(answered, issued.PEM)
+	j.cannotMeddle(answered)
+	j.authenticates(c, j.get(answered).Status.Certificate)
+}
+
+// lies are annotations that a requester can set when it files a request. The server
+// keeps them, and nothing reads them.
+var lies = map[string]string{
+	csr.AnnotationEndorsementKey: "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n",
+	csr.AnnotationVersions:       "insecure/v1",
+}
+
+// file files a bundle as the bootstrap-token user and returns the object's name,
+// which the server chose.
+func (j *join) file(bundle *csr.Bundle, signerName string) string {
+	j.t.Helper()
+	return j.fileAs(j.bootstrapper, bundle, signerName, j.node.Subject.ExpirationSeconds)
+}
+
+func (j *join) fileAs(user kubernetes.Interface, bundle *csr.Bundle, signerName string, expirationSeconds int32) string {
+	j.t.Helper()
+	pem, err := bundle.Encode()
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	var usages []certificatesv1.KeyUsage
+	for _, usage := range csr.Usages(j.node.Purpose, false) {
+		usages = append(usages, certificatesv1.KeyUsage(usage))
+	}
+	created, err := user.CertificatesV1().CertificateSigningRequests().Create(j.t.Context(), &certificatesv1.CertificateSigningRequest{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-", Annotations: lies},
+		Spec: certificatesv1.CertificateSigningRequestSpec{
+			Request: pem, SignerName: signerName, Usages: usages, ExpirationSeconds: &expirationSeconds,
+			Username: "admin", Groups: []string{"system:masters"}, // the server writes its own
+		},
+		Status: certificatesv1.CertificateSigningRequestStatus{Conditions: []certificatesv1.CertificateSigningRequestCondition{
+			{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "ByMyself"}}}, // dropped
+	}, metav1.CreateOptions{})
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	if len(created.Status.Conditions) != 0 || created.Spec.Username == "admin" {
+		j.t.Fatalf("the server took the requester's word: %q, %+v", created.Spec.Username, created.Status)
+	}
+	return created.Name
+}
+
+// get is the object as a controller of client-go has it.
+func (j *join) get(name string) *certificatesv1.CertificateSigningRequest {
+	j.t.Helper()
+	object, err := j.controller.CertificatesV1().CertificateSigningRequests().Get(j.t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	return object
+}
+
+// stored is the object for package csr, out of the JSON that the server sends and
+// also out of that of client-go's type: both must say the same.
+func (j *join) stored(name string) *csr.Request {
+	j.t.Helper()
+	sent, err := j.controller.CertificatesV1().RESTClient().Get().Resource("certificatesigningrequests").Name(name).
+		SetHeader("Accept", "application/json").Do(j.t.Context()).Raw()
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	request, err := csr.ParseRequest(sent)
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	typed, err := json.Marshal(j.get(name))
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	again, err := csr.ParseRequest(typed)
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	again.APIVersion, again.Kind = request.APIVersion, request.Kind // client-go drops these two
+	if diff := cmp.Diff(request, again); diff != "" {
+		j.t.Fatalf("the object depends on the way it was read (-server +client-go):\n%s", diff)
+	}
+	return request
+}
+
+// decide writes a decision as the control plane's side.
+func (j *join) decide(name string, d csr.Decision) {
+	j.t.Helper()
+	kinds := map[csr.Verdict]certificatesv1.RequestConditionType{
+		csr.VerdictApprove: certificatesv1.CertificateApproved, csr.VerdictDeny: certificatesv1.CertificateDenied}
+	kind, ok := kinds[d.Verdict]
+	if !ok {
+		j.t.Fatalf("nothing could be decided: %s: %s", d.Reason, d.Message)
+	}
+	object := j.get(name)
+	object.Status.Conditions = append(object.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
+		Type: kind, Status: corev1.ConditionTrue, Reason: d.Reason, Message: d.Message})
+	_, err := j.controller.CertificatesV1().CertificateSigningRequests().UpdateApproval(j.t.Context(), name, object, metav1.UpdateOptions{})
+	if err != nil {
+		j.t.Fatal(err)
+	}
+}
+
+// challenge reads the challenge as the node does.
+func (j *join) challenge(name string) []byte {
+	j.t.Helper()
+	object, err := j.bootstrapper.CertificatesV1().CertificateSigningRequests().Get(j.t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	for _, condition := range object.Status.Conditions {
+		if condition.Type == certificatesv1.CertificateDenied && condition.Reason == attest.ReasonChallenge {
+			der, err := attest.ParseChallengeMessage(condition.Message)
+			if err != nil {
+				j.t.Fatal(err)
+			}
+			return der
+		}
+	}
+	j.t.Fatalf("no challenge in the conditions %+v", object.Status.Conditions)
+	return nil
+}
+
+// publish writes the certificate as the control plane's side.
+func (j *join) publish(name string, pem []byte) {
+	j.t.Helper()
+	object := j.get(name)
+	object.Status.Certificate = pem
+	_, err := j.controller.CertificatesV1().CertificateSigningRequests().UpdateStatus(j.t.Context(), object, metav1.UpdateOptions{})
+	if err != nil {
+		j.t.Fatal(err)
+	}
+}
