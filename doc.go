@@ -47,12 +47,12 @@
 // TPMs issue it. The AK signs the statement that the node's key is the one in the
 // request, over data that is bound to the challenge. That the AK lives in a TPM and
 // signs only what the TPM made is the word of the AK's issuer, and the result says
-// so. This is the road that the SDK implements now.
+// so.
 //
 // Road B trusts the certificate of a TPM's endorsement key (EK), as the vendors of
 // hardware TPMs issue it. The control plane encrypts a secret to the EK that opens
 // only for an AK of the stated attributes in the same TPM, so those attributes are
-// proven instead of asserted. It is planned.
+// proven instead of asserted.
 //
 // A chain to a trusted root is not yet permission: it admits every machine with
 // such a certificate. Which machine may be which node is the answer of a callback
