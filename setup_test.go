@@ -116,25 +116,25 @@ func TestSetupGo(t *testing.T) {
 
 func TestSetupUser(t *testing.T) {
 	m := newMachine(t, "1000")
-	m.apt("0", "cc", "swtpm", "swtpm_setup", "tpm2_certify", "openssl") // not for this user
+	m.apt("0", "cc", "swtpm", "swtpm_setup", "tpm2_certify", "openssl", "python3") // not for this user
 	m.want("build", false, "sudo apt-get update && sudo apt-get install -y --no-install-recommends gcc libc6-dev libssl-dev\n")
 	m.compiler(false)
 	m.want("build", false, "sudo apt-get install -y --no-install-recommends libssl-dev\n")
 	m.compiler(true)
 	m.want("build", true)
-	m.want("test", true, "not installed: swtpm swtpm-tools tpm2-tools openssl tpm2-openssl; the tests that need them will skip",
-		"sudo apt-get install -y --no-install-recommends swtpm swtpm-tools tpm2-tools openssl tpm2-openssl\n")
-	m.want("all", false, "sudo apt-get install -y --no-install-recommends swtpm swtpm-tools tpm2-tools openssl tpm2-openssl\n")
+	m.want("test", true, "not installed: swtpm swtpm-tools tpm2-tools openssl tpm2-openssl python3; the tests that need them will skip",
+		"sudo apt-get install -y --no-install-recommends swtpm swtpm-tools tpm2-tools openssl tpm2-openssl python3\n")
+	m.want("all", false, "sudo apt-get install -y --no-install-recommends swtpm swtpm-tools tpm2-tools openssl tpm2-openssl python3\n")
 	m.want("every", false, "unknown mode 'every'")
 }
 
 func TestSetupRoot(t *testing.T) {
 	m := newMachine(t, "0")
 	m.want("build", false, "on Debian: apt-get update && apt-get install") // no apt-get here
-	log := m.apt("0", "cc", "swtpm", "swtpm_setup", "tpm2_certify", "openssl")
-	m.want("test", true, "installing gcc libc6-dev libssl-dev swtpm swtpm-tools tpm2-tools openssl tpm2-openssl")
+	log := m.apt("0", "cc", "swtpm", "swtpm_setup", "tpm2_certify", "openssl", "python3")
+	m.want("test", true, "installing gcc libc6-dev libssl-dev swtpm swtpm-tools tpm2-tools openssl tpm2-openssl python3")
 	const want = "noninteractive update -q\n" +
-		"noninteractive install -q -y --no-install-recommends gcc libc6-dev libssl-dev swtpm swtpm-tools tpm2-tools openssl tpm2-openssl\n"
+		"noninteractive install -q -y --no-install-recommends gcc libc6-dev libssl-dev swtpm swtpm-tools tpm2-tools openssl tpm2-openssl python3\n"
 	if got := readFile(t, log); got != want {
 		t.Errorf("apt-get was called with\n%s\nwant\n%s", got, want)
 	}

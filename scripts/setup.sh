@@ -3,8 +3,9 @@
 #
 #   MODE build: Go, a C compiler, OpenSSL's headers. Without them nothing can be
 #               built, so a missing one is an error.
-#   MODE test:  the same, and swtpm, tpm2-tools, openssl and its tpm2 provider for the
-#               tests that run against them. A missing one is reported; those tests skip.
+#   MODE test:  the same, and swtpm, tpm2-tools, openssl and its tpm2 provider, and
+#               python3, for the tests that run against them. A missing one is reported;
+#               those tests skip.
 #   MODE all:   the same programs as test, but a missing one is an error.
 #
 # Run as root on a machine with apt-get it installs the Debian packages that are
@@ -90,6 +91,7 @@ missing_tools() {
 	has tpm2_certify || p="$p tpm2-tools"
 	has openssl || p="$p openssl tpm2-openssl"
 	has_tpm2_provider || p="$p tpm2-openssl"
+	has python3 || p="$p python3"
 	echo "${p# }"
 }
 
