@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"testing"
 	"time"
@@ -29,15 +30,23 @@ func start(t *testing.T, program, dir string, args ...string) *process {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(program, args...)
-	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, out, out
-	if err := cmd.Start(); err != nil {
+	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = dir, out, out, dieWithParent()
+	started := make(chan error, 1)
+	go func() {
+		// To the kernel the parent is the thread, which must not end before the child.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		defer close(p.done)
+		defer out.Close()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait()
+		}
+	}()
+	if err := <-started; err != nil {
 		t.Fatal(err)
 	}
-	go func() {
-		_ = cmd.Wait()
-		_ = out.Close()
-		close(p.done)
-	}()
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(os.Interrupt)
 		select {
