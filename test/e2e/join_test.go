@@ -86,7 +86,7 @@ func (j *join) run(c *cluster) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	j.decide(name, csr.Decision{Verdict: csr.VerdictDeny, Reason: attest.ReasonChallenge, Message: attest.ChallengeMessage(challenge)})
+	j.decide(name, attest.ChallengeDecision(challenge))
 	j.cannotMeddle(name)
 	j.cannotSignHello(name)
 
