@@ -15,8 +15,6 @@ import (
 	"time"
 
 	goattestation "github.com/google/go-attestation/attest"
-	"github.com/google/go-tpm/tpm2"
-
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/csr"
@@ -28,6 +26,7 @@ type benchmarked struct {
 	plane    *attesttest.ControlPlane
 	request  *csr.Request
 	parts    *parts
+	ak       crypto.PublicKey
 	leaf     *x509.Certificate
 	middle   *x509.Certificate
 	root     *x509.Certificate
@@ -38,20 +37,27 @@ type benchmarked struct {
 
 // newBenchmarked joins with a key that the TPM made: go-attestation certifies no
 // others.
-func newBenchmarked(b *testing.B, tpm *tpmsim.TPM, template *tpm2.TPMTPublic) *benchmarked {
+func newBenchmarked(b *testing.B, opts *attesttest.NodeOptions) *benchmarked {
 	b.Helper()
-	source, certificates := certified(b, tpm, template)
-	node := attesttest.NewNode(b, &attesttest.NodeOptions{TPM: tpm, AK: source, Certificates: certificates, TPMKey: attest.KeyECDSAP256})
+	opts.TPMKey = attest.KeyECDSAP256
+	node := attesttest.NewNode(b, opts)
 	plane := attesttest.NewControlPlane(b, node)
 	request, err := plane.Evidence(context.Background(), node)
 	if err != nil {
 		b.Fatal(err)
 	}
-	out := &benchmarked{plane: plane, request: request, parts: takeApart(b, request), root: tpm.CA().Root()}
-	if out.leaf, err = x509.ParseCertificate(certificates[0]); err != nil {
+	out := &benchmarked{plane: plane, request: request, parts: takeApart(b, request), root: opts.TPM.CA().Root()}
+	if out.leaf, err = x509.ParseCertificate(out.parts.att.Certificates[0]); err != nil {
 		b.Fatal(err)
 	}
-	if out.middle, err = x509.ParseCertificate(certificates[1]); err != nil {
+	if out.middle, err = x509.ParseCertificate(out.parts.att.Certificates[1]); err != nil {
+		b.Fatal(err)
+	}
+	ak, err := attest.ParsePublic(out.parts.proof.AKPublic)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if out.ak, err = ak.Key(); err != nil {
 		b.Fatal(err)
 	}
 	out.digest = sha256.Sum256(out.parts.certify.Attest)
@@ -69,7 +75,7 @@ func newBenchmarked(b *testing.B, tpm *tpmsim.TPM, template *tpm2.TPMTPublic) *b
 
 // statementSignature is the AK's signature, checked bare.
 func (m *benchmarked) statementSignature(b *testing.B) {
-	switch key := m.leaf.PublicKey.(type) {
+	switch key := m.ak.(type) {
 	case *rsa.PublicKey:
 		if err := rsa.VerifyPKCS1v15(key, crypto.SHA256, m.digest[:], m.rsaSig); err != nil {
 			b.Fatal(err)
@@ -128,7 +134,7 @@ func (m *benchmarked) goAttestation(b *testing.B, roots, intermediates *x509.Cer
 	}
 	parameters := goattestation.CertificationParameters{Public: m.parts.certify.Public,
 		CreateAttestation: m.parts.certify.Attest, CreateSignature: m.parts.certify.Signature}
-	if err := parameters.Verify(goattestation.VerifyOpts{Public: m.leaf.PublicKey, Hash: crypto.SHA256}); err != nil {
+	if err := parameters.Verify(goattestation.VerifyOpts{Public: m.ak, Hash: crypto.SHA256}); err != nil {
 		b.Fatal(err)
 	}
 	leaf := *m.leaf
@@ -147,11 +153,15 @@ func (m *benchmarked) goAttestation(b *testing.B, roots, intermediates *x509.Cer
 // that has not, and a peer that takes it from the evidence.
 func BenchmarkVerify(b *testing.B) {
 	tpm := tpmsim.New(b, nil)
-	for name, template := range map[string]*tpm2.TPMTPublic{
-		"RSA":   attest.AKTemplateRSA2048SHA256(),
-		"ECDSA": attest.AKTemplateECDSAP256(),
+	rsaAK, rsaCertificates := certified(b, tpm, attest.AKTemplateRSA2048SHA256())
+	eccAK, eccCertificates := certified(b, tpm, attest.AKTemplateECDSAP256())
+	for name, opts := range map[string]*attesttest.NodeOptions{
+		"RSA":             {TPM: tpm, AK: rsaAK, Certificates: rsaCertificates},
+		"ECDSA":           {TPM: tpm, AK: eccAK, Certificates: eccCertificates},
+		"EK-P256/RSA":     {TPM: tpm, Road: attest.RoadEK, EK: attest.EKP256(), AK: attest.AKSource{Template: attest.AKTemplateRSA2048SHA256()}},
+		"EK-RSA2048/P256": {TPM: tpm, Road: attest.RoadEK, EK: attest.EKRSA2048(), AK: attest.AKSource{Template: attest.AKTemplateECDSAP256()}},
 	} {
-		m := newBenchmarked(b, tpm, template)
+		m := newBenchmarked(b, opts)
 		b.Run(name+"/again", func(b *testing.B) { m.race(b, false) })
 		b.Run(name+"/first", func(b *testing.B) { m.race(b, true) })
 	}
@@ -200,7 +210,9 @@ func (m *benchmarked) race(b *testing.B, first bool) {
 
 // BenchmarkVerifyAlone is one verification, for profiles.
 func BenchmarkVerifyAlone(b *testing.B) {
-	m := newBenchmarked(b, tpmsim.New(b, nil), attest.AKTemplateECDSAP256())
+	tpm := tpmsim.New(b, nil)
+	ak, certificates := certified(b, tpm, attest.AKTemplateECDSAP256())
+	m := newBenchmarked(b, &attesttest.NodeOptions{TPM: tpm, AK: ak, Certificates: certificates})
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := m.plane.Verifier.Verify(context.Background(), m.request); err != nil {

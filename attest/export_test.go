@@ -4,8 +4,18 @@ package attest
 // the benchmark of a verifier that sees a chain for the first time.
 func (v *Verifier) ForgetIntermediates() {
 	for _, i := range v.issuers {
-		i.mu.Lock()
-		clear(i.parents)
-		i.mu.Unlock()
+		i.forget()
 	}
+	if v.eks == nil {
+		return
+	}
+	for _, i := range v.eks.issuers {
+		i.forget()
+	}
+}
+
+func (i *anchors) forget() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	clear(i.parents)
 }
