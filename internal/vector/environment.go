@@ -34,6 +34,12 @@ func (e *Environment) with(o *Environment) *Environment {
 	if o.Issuers != nil {
 		out.Issuers = o.Issuers
 	}
+	if o.EKIssuers != nil {
+		out.EKIssuers = o.EKIssuers
+	}
+	if o.AllowedEKs != nil {
+		out.AllowedEKs = o.AllowedEKs
+	}
 	if o.Policy != nil {
 		out.Policy = o.Policy
 	}
@@ -75,7 +81,29 @@ func (e *Environment) verifier() (*attest.Verifier, error) {
 		}
 		c.Issuers = append(c.Issuers, *issuer)
 	}
+	if c.EKs, err = e.eks(); err != nil {
+		return nil, err
+	}
 	return attest.NewVerifier(c)
+}
+
+// eks is nil where nothing says which EKs are trusted.
+func (e *Environment) eks() (*attest.EKVerifier, error) {
+	if len(e.EKIssuers) == 0 && len(e.AllowedEKs) == 0 {
+		return nil, nil
+	}
+	c := &attest.EKVerifierConfig{}
+	for _, i := range e.EKIssuers {
+		roots, err := parseCertificates(i.Roots)
+		if err != nil {
+			return nil, err
+		}
+		c.Issuers = append(c.Issuers, attest.EKIssuer{Roots: roots, Profile: attest.EKProfileTCG()})
+	}
+	for _, id := range e.AllowedEKs {
+		c.Allowed = append(c.Allowed, attest.Identity(id))
+	}
+	return attest.NewEKVerifier(c)
 }
 
 func (e *Environment) ring() (*attest.KeyRing, error) {
@@ -187,14 +215,10 @@ func (i *Issuer) issuer() (*attest.Issuer, error) {
 		AllowAKBelowOtherKeys:      i.Profile.AllowAKBelowOtherKeys,
 		InsecureAllowSHA1Signature: i.Profile.InsecureAllowSHA1Signature,
 	}}
-	for _, der := range i.Roots {
-		root, err := x509.ParseCertificate(der)
-		if err != nil {
-			return nil, err
-		}
-		out.Roots = append(out.Roots, root)
-	}
 	var err error
+	if out.Roots, err = parseCertificates(i.Roots); err != nil {
+		return nil, err
+	}
 	if out.Profile.ExtKeyUsage, err = parseOIDs(i.Profile.ExtKeyUsage); err != nil {
 		return nil, err
 	}
@@ -220,6 +244,18 @@ func (i *Issuer) issuer() (*attest.Issuer, error) {
 		default:
 			return nil, fmt.Errorf("unknown identity %q", kind)
 		}
+	}
+	return out, nil
+}
+
+func parseCertificates(in [][]byte) ([]*x509.Certificate, error) {
+	var out []*x509.Certificate
+	for _, der := range in {
+		cert, err := x509.ParseCertificate(der)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, cert)
 	}
 	return out, nil
 }

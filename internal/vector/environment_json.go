@@ -15,6 +15,11 @@ type Environment struct {
 	RingReadAt time.Time `json:"ringReadAt,omitzero"`
 	// Issuers are the trusted issuers of AK certificates.
 	Issuers []Issuer `json:"issuers,omitzero"`
+	// EKIssuers are the trusted issuers of EK certificates, AllowedEKs the identities
+	// of EKs that are trusted without a chain. Where both are absent, the road of the
+	// EK certificate is closed.
+	EKIssuers  []EKIssuer `json:"ekIssuers,omitzero"`
+	AllowedEKs []string   `json:"allowedEKs,omitzero"`
 	// Policy is the node policy.
 	Policy *Policy `json:"policy,omitzero"`
 	// Machines is the inventory.
@@ -41,6 +46,12 @@ type RingKey struct {
 type Issuer struct {
 	Roots   [][]byte `json:"roots"`
 	Profile Profile  `json:"profile"`
+}
+
+// EKIssuer is an issuer of EK certificates: its Roots in DER. Its certificates must
+// have all that the TCG's EK Credential Profile asks for, as attest.EKProfileTCG says.
+type EKIssuer struct {
+	Roots [][]byte `json:"roots"`
 }
 
 // Profile is an attest.Profile.

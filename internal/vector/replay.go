@@ -77,7 +77,8 @@ func (v *Vector) verify(ctx context.Context, e *Environment) (*Result, error) {
 }
 
 // challenge gives back the binding with the nonce that the vector has, once the
-// secret has been found to follow from the verifier's own.
+// secret has been found to follow from the verifier's own. On the road of the EK
+// certificate the secret is in a credential, which only the EK's TPM opens.
 func (v *Vector) challenge(ctx context.Context, e *Environment) (*Result, error) {
 	verifier, err := e.verifier()
 	if err != nil {
@@ -96,7 +97,7 @@ func (v *Vector) challenge(ctx context.Context, e *Environment) (*Result, error)
 		return nil, err
 	}
 	for i := range e.RingKeys {
-		if k := &e.RingKeys[i]; k.ID == c.Binding.KeyID.String() && !bytes.Equal(c.Clear, Secret(k.Secret, drawn)) {
+		if k := &e.RingKeys[i]; c.Binding.Road == attest.RoadAK && k.ID == c.Binding.KeyID.String() && !bytes.Equal(c.Clear, Secret(k.Secret, drawn)) {
 			return nil, errors.New("the challenge's secret does not follow from its binding")
 		}
 	}

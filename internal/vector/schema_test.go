@@ -33,7 +33,7 @@ func TestSchema(t *testing.T) {
 		t.Fatal(err)
 	}
 	types := map[string]any{"vector": Vector{}, "result": Result{}, "node": Node{}, "statement": Statement{}, "rawSignature": RawSignature{},
-		"bundle": Bundle{}, "extension": Extension{}, "environment": Environment{}, "ringKey": RingKey{}, "issuer": Issuer{}, "profile": Profile{},
+		"bundle": Bundle{}, "extension": Extension{}, "environment": Environment{}, "ringKey": RingKey{}, "issuer": Issuer{}, "ekIssuer": EKIssuer{}, "profile": Profile{},
 		"policy": Policy{}, "machine": Machine{}, "member": Member{}, "record": Record{}}
 	names := slices.Sorted(maps.Keys(types))
 	if got := slices.Sorted(maps.Keys(schema.Defs)); !slices.Equal(got, slices.Sorted(slices.Values(append(names, "object")))) {

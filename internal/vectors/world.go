@@ -75,6 +75,7 @@ func generate() (set *vector.Set, messages *messages, err error) {
 	w.policies()
 	w.serving()
 	w.extensions()
+	w.roadEK()
 	return &w.set, w.messages(), nil
 }
 
