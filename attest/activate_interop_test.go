@@ -65,12 +65,16 @@ func client(t *testing.T, tpm transport.TPM) (*tcg.TPM, *tcg.AK, tpm2.TPMHandle)
 
 // Our credentials open with go-attestation's client, and go-attestation's with ours.
 func TestGoAttestation(t *testing.T) {
-	tpms := map[string]func() transport.TPM{
-		"simulator": func() transport.TPM { return tpmsim.New(t, &tpmsim.Options{AKs: []tpmsim.AK{}, PersistEKs: true}) },
-		"swtpm":     func() transport.TPM { return tpmsim.Swtpm(t, &tpmsim.Options{AKs: []tpmsim.AK{}, PersistEKs: true}) },
+	tpms := map[string]func(testing.TB) transport.TPM{
+		"simulator": func(t testing.TB) transport.TPM {
+			return tpmsim.New(t, &tpmsim.Options{AKs: []tpmsim.AK{}, PersistEKs: true})
+		},
+		"swtpm": func(t testing.TB) transport.TPM {
+			return tpmsim.Swtpm(t, &tpmsim.Options{AKs: []tpmsim.AK{}, PersistEKs: true})
+		},
 	}
 	for name, open := range tpms {
-		t.Run(name, func(t *testing.T) { testGoAttestation(t, open()) })
+		t.Run(name, func(t *testing.T) { testGoAttestation(t, open(t)) })
 	}
 }
 
