@@ -1,17 +1,21 @@
 #!/usr/bin/env python3
-"""Replays the test vectors of level "statement" without any code of the SDK.
+"""Replays the test vectors of the class "statement" without any code of the SDK.
 
     replay_statements.py [FOLDER]
 
 FOLDER is testdata/vectors. It needs Python's standard library and the openssl command,
 which verifies the signatures. The structures are parsed by TPM 2.0 Library, Part 2:
-TPMS_ATTEST (10.12.12), TPMT_PUBLIC (12.2.4), TPMT_SIGNATURE (11.3.4). Every vector must
-be refused by the check that it expects, or accepted. The exit status is 1 where one is
-not, where an expectation is unknown, and where there is nothing to replay.
+TPMS_ATTEST (10.12.12), TPMT_PUBLIC (12.2.4), TPMT_SIGNATURE (11.3.4). Every vector of
+level "statement" or "verify" must be refused by the check that it expects, or accepted,
+and so must the accepted ones on the road of the AK certificate. Of an answer's own
+checks only those of the AK and its statement are made here: its node policy, certificate
+chain, times and membership are not. The exit status is 1 where a vector is not as it
+expects, where an expectation is unknown, and where there is nothing to replay.
 """
 
 import base64
 import hashlib
+import hmac
 import json
 import pathlib
 import subprocess
@@ -95,6 +99,7 @@ NAME, QUALIFIED_NAME = check("certified-name"), check("certified-qualified-name"
 SIGNER, KEY_MISMATCH = check("qualified-signer"), check("key-mismatch")
 AK_IS_KEY, AK_MISMATCH = check("ak-is-certified-key"), check("ak-mismatch")
 AK_ATTRIBUTES, AK_SCHEME = check("ak-attributes"), check("ak-scheme")
+AK_PARENT, MESSAGE = check("ak-parent"), check("message-encoding")
 KEY_ATTRIBUTES, CLAIM, RESIDENCY = check("key-attributes"), check("key-residency-claim"), check("key-residency")
 
 
@@ -456,27 +461,104 @@ class Statement:
         need("requireTPMResident" not in self.options or self.resident(), RESIDENCY)
 
 
+def elements(data, tag=0x30):
+    """The elements inside one DER element, each with tag and length."""
+    content, rest = tlv(data, tag, MESSAGE)
+    need(not rest, MESSAGE)
+    out = []
+    while content:
+        _, rest = tlv(content, content[0], MESSAGE)
+        out.append(content[:len(content) - len(rest)])
+        content = rest
+    return out
+
+
+def labelled(key, label, binding):
+    return hmac.new(key, label + b"\0" + binding, "sha256").digest()
+
+
+class Answer:
+    """A whole answer on the road of the AK certificate: what its statement is held against."""
+
+    def __init__(self, v, environment):
+        self.environment = {**environment, **v.get("environment", {})}
+        pem = octets(v["object"]["spec"]["request"]).decode()
+        blocks = [octets("".join(b.split("-----")[1].split())) for b in pem.split("-----BEGIN ")[1:]]
+        if len(blocks) != 3 or blocks[1] != b"tpm/v1":
+            raise Broken("no answer of tpm/v1")
+        self.request_key = elements(elements(blocks[0])[0])[2]
+        bundle = elements(blocks[2])
+        self.certify, proof = (elements(s)[1] for s in elements(bundle[0]))
+        self.binding, *rest = elements(proof)
+        self.ak_public = tlv(rest[-1], 0x04, MESSAGE)[0]
+        fields = elements(self.binding)
+        self.road, self.key_id = fields[1][-1], tlv(fields[2], 0x04, MESSAGE)[0]
+        self.chain = [elements(elements(c)[0]) for c in elements(bundle[1])] if len(bundle) > 1 else []
+
+    def profile(self):
+        """The profile of the issuer whose root's name stands above the chain."""
+        for issuer in self.environment["issuers"]:
+            if any(elements(elements(octets(root))[0])[5] == self.chain[-1][3] for root in issuer["roots"]):
+                return issuer["profile"]
+        raise Broken("no issuer for the AK certificate")
+
+    def statement(self):
+        parts = elements(self.certify)
+        need(len(parts) == 3, MESSAGE)  # the last one, tpmTPublic, is optional in the draft
+        ak, ak_spki = Public(self.ak_public), self.chain[0][6]
+        need(ak.material() == spki_key(ak_spki), AK_MISMATCH)
+        secrets = [octets(k["secret"]) for k in self.environment["ringKeys"] if bytes.fromhex(k["id"]) == self.key_id]
+        secret = labelled(secrets[0], b"nodeattest/tpm/v1 secret", self.binding)
+        names = ["requireTPMResident"] if self.environment.get("requireTPMResident") else []
+        if any(i["profile"].get("insecureAllowSHA1Signature") for i in self.environment["issuers"]):
+            names.append("insecureAllowSHA1Signature")
+        values = {
+            "attest": tlv(parts[0], 0x04, MESSAGE)[0], "signature": tlv(parts[1], 0x04, MESSAGE)[0],
+            "public": tlv(parts[2], parts[2][0], MESSAGE)[0], "akPublic": self.ak_public, "akKey": ak_spki,
+            "qualifyingData": labelled(secret, b"nodeattest/tpm/v1 certify", self.binding), "key": self.request_key,
+        }
+        return Statement({name: base64.b64encode(value).decode() for name, value in values.items()} | {"options": names})
+
+    def verify(self):
+        s, profile = self.statement(), self.profile()
+        found = s.verify()
+        need(HASHES[s.signature.hash] != "sha1" or profile.get("insecureAllowSHA1Signature"), SIGNATURE_HASH)
+        primary = hashlib.new(HASHES[s.ak.name_alg], bytes.fromhex("4000000b") + s.ak.names()[0]).digest()
+        need(s.attest.signer[2:] == primary or profile.get("allowAKBelowOtherKeys"), AK_PARENT)
+        return found
+
+
 def octets(text):
     return None if text is None else base64.b64decode(text, validate=True)
 
 
-def disagreement(v):
-    """What is wrong with a vector of level "statement"; None where all is as it expects."""
+def disagreement(v, environment):
+    """What is wrong with a vector; None where all is as it expects."""
     expect = v["expect"]
     if expect and (expect not in CHECKS or v.get("package") != "attest"):
         return f"unknown expectation {v.get('package')} {expect!r}"
-    if (expect == "") != (v["class"] == "accepted") or "environment" in v:
+    alone = v["level"] == "statement"
+    if (expect == "") != (v["class"] == "accepted") or alone and "environment" in v:
         return "it contradicts its class or level"
     try:
-        found = Statement(v["statement"]).verify()
+        found = Statement(v["statement"]).verify() if alone else Answer(v, environment).verify()
     except Refused as e:
         return None if expect == str(e) else f"refused by {e}, want {expect or 'acceptance'}"
     if expect:
         return f"accepted, want {expect}"
     want = v.get("result") or {}
+    if not alone:
+        want = {name: value for name, value in want.items() if name == "tpmResident"}
     if any(name not in found or found[name] != value for name, value in want.items()):
         return f"found {found}, want {want}"
     return None
+
+
+def ours(v, environment):
+    """Whether the vector is about a statement: of the class, all but what the request's own policy refuses."""
+    if v["level"] != "verify":
+        return v["level"] == "statement"
+    return v["package"] == "attest" if v["class"] == "statement" else Answer(v, environment).road == 0
 
 
 def main():
@@ -485,27 +567,31 @@ def main():
     default = pathlib.Path(__file__).resolve().parent.parent / "testdata" / "vectors"
     root = pathlib.Path(sys.argv[1]) if len(sys.argv) == 2 else default
     counts, elsewhere, problems = {"accepted": 0, "statement": 0}, 0, []
+    try:
+        environment = json.loads((root / "environment.json").read_text())
+    except (ValueError, OSError) as e:
+        sys.exit(f"environment.json: {e}")
     for name in counts:
         for file in sorted((root / name).glob("*")):
             try:
                 v = json.loads(file.read_text())
                 if v["name"] + ".json" != file.name or v["class"] != name:
                     raise Broken("it calls itself " + v["class"] + "/" + v["name"])
-                if v["level"] != "statement":
+                if not ours(v, environment):
                     elsewhere += name == "statement"
                     continue
                 counts[name] += 1
-                problem = disagreement(v)
+                problem = disagreement(v, environment)
             except (Broken, LookupError, TypeError, ValueError, OSError) as e:
                 problem = f"{type(e).__name__}: {e}"
             if problem:
                 problems.append(f"{name}/{file.name}: {problem}")
         if not counts[name]:
-            problems.append(f"{root / name}: no vector of level statement")
+            problems.append(f"{root / name}: no vector to replay")
     for problem in problems:
         print(problem, file=sys.stderr)
     print(f"{counts['statement']} refused and {counts['accepted']} accepted replayed, {len(problems)} disagreements; "
-          f"{elsewhere} of the class are of other levels")
+          f"{elsewhere} of the class are of another package")
     sys.exit(1 if problems else 0)
 
 

@@ -32,30 +32,34 @@ func replayInPython(t *testing.T, folder string) (stdout, stderr string, ok bool
 }
 
 // A second implementation, which knows only the specification and the README of the
-// vectors, agrees with every vector of level statement.
+// vectors, agrees with every vector of the class statement, and with every good answer
+// on the road of the AK certificate.
 func TestReplayInPython(t *testing.T) {
-	set := loadAll(t)
 	var refused, accepted, elsewhere int
-	for _, v := range set.Vectors {
+	for _, v := range loadAll(t).Vectors {
+		onRoadEK := v.Environment != nil && (v.Environment.EKIssuers != nil || v.Environment.AllowedEKs != nil)
+		isStatement := v.Level == LevelStatement || v.Level == LevelVerify && !onRoadEK
 		switch {
-		case v.Level != LevelStatement && v.Class == "statement":
-			elsewhere++
-		case v.Level == LevelStatement && v.Expect == "":
-			accepted++
-		case v.Level == LevelStatement:
+		case v.Class == "statement" && v.Package == PackageAttest && isStatement:
 			refused++
+		case v.Class == "statement":
+			elsewhere++
+		case v.Class == "accepted" && isStatement:
+			accepted++
 		}
 	}
 	stdout, stderr, ok := replayInPython(t, root)
-	want := fmt.Sprintf("%d refused and %d accepted replayed, 0 disagreements; %d of the class are of other levels\n", refused, accepted, elsewhere)
-	if !ok || stdout != want || refused < 90 || accepted < 15 {
+	want := fmt.Sprintf("%d refused and %d accepted replayed, 0 disagreements; %d of the class are of another package\n", refused, accepted, elsewhere)
+	if !ok || stdout != want || refused < 178 || accepted < 48 || elsewhere > 1 {
 		t.Errorf("got %s%swant %s", stdout, stderr, want)
 	}
 }
 
-// Each change is of a folder with one refused vector and one accepted.
+// Each change is of a folder with a refused statement and an accepted one, and with an
+// answer of each kind.
 func TestReplayInPythonBites(t *testing.T) {
 	const attack, good = "statement/ak-can-decrypt.json", "accepted/tpm-statement.json"
+	const badAnswer, goodAnswer = "statement/ak-below-another-key.json", "accepted/baseline-ecdsa-p256-in-answer.json"
 	vector := func(name string, how func(map[string]any)) func(*testing.T, string) {
 		return func(t *testing.T, dir string) {
 			v := readVector(t, name)
@@ -98,20 +102,37 @@ func TestReplayInPythonBites(t *testing.T) {
 		"a signature": {statement(good, func(s map[string]any) {
 			s["signature"] = readStatement(t, "accepted/baseline-rsassa.json")["signature"]
 		}), "refused by signature, want acceptance"},
-		"an option":       {statement(good, func(s map[string]any) { s["options"] = []string{"requireTPMResident"} }), "refused by key-residency"},
-		"unknown option":  {statement(good, func(s map[string]any) { s["options"] = []string{"allowAll"} }), "unknown members or options ['allowAll']"},
-		"unknown member":  {statement(good, func(s map[string]any) { s["extra"] = "" }), "unknown members or options ['extra']"},
-		"no base64":       {statement(good, func(s map[string]any) { s["attest"] = "*" }), "Error"},
-		"no JSON":         {func(t *testing.T, dir string) { write(t, dir, good, "x") }, "JSONDecodeError"},
-		"another name":    {vector(good, func(v map[string]any) { v["name"] = "other" }), "calls itself"},
-		"no attacks":      {remove(attack), "no vector of level statement"},
-		"nothing good":    {remove("accepted"), "no vector of level statement"},
-		"an empty folder": {func(t *testing.T, dir string) { remove("accepted")(t, dir); remove("statement")(t, dir) }, "no vector of level statement"},
+		"an option":               {statement(good, func(s map[string]any) { s["options"] = []string{"requireTPMResident"} }), "refused by key-residency"},
+		"unknown option":          {statement(good, func(s map[string]any) { s["options"] = []string{"allowAll"} }), "unknown members or options ['allowAll']"},
+		"unknown member":          {statement(good, func(s map[string]any) { s["extra"] = "" }), "unknown members or options ['extra']"},
+		"no base64":               {statement(good, func(s map[string]any) { s["attest"] = "*" }), "Error"},
+		"no JSON":                 {func(t *testing.T, dir string) { write(t, dir, good, "x") }, "JSONDecodeError"},
+		"another name":            {vector(good, func(v map[string]any) { v["name"] = "other" }), "calls itself"},
+		"no environment":          {remove(EnvironmentFile), "environment.json"},
+		"an answer's other check": {vector(badAnswer, func(v map[string]any) { v["expect"] = "signature" }), "refused by ak-parent, want signature"},
+		"an answer for nobody's key": {vector(goodAnswer, func(v map[string]any) {
+			v["environment"] = map[string]any{"ringKeys": []any{}}
+		}), "IndexError"},
+		"an answer under another secret": {func(t *testing.T, dir string) {
+			e := readVector(t, EnvironmentFile)
+			for _, k := range e["ringKeys"].([]any) {
+				k.(map[string]any)["secret"] = "AAAA"
+			}
+			write(t, dir, EnvironmentFile, e)
+		}, "refused by qualifying-data"},
+		"an answer of residents": {vector(goodAnswer, func(v map[string]any) {
+			v["result"] = map[string]any{"tpmResident": false}
+		}), "want {'tpmResident': False}"},
+		"no attacks":      {remove("statement"), "no vector to replay"},
+		"nothing good":    {remove("accepted"), "no vector to replay"},
+		"an empty folder": {func(t *testing.T, dir string) { remove("accepted")(t, dir); remove("statement")(t, dir) }, "no vector to replay"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			write(t, dir, attack, readVector(t, attack))
-			write(t, dir, good, readVector(t, good))
+			for _, name := range []string{EnvironmentFile, good, badAnswer, goodAnswer} {
+				write(t, dir, name, readVector(t, name))
+			}
 			c.change(t, dir)
 			stdout, stderr, ok := replayInPython(t, dir)
 			if ok != (c.want == "") || !strings.Contains(stderr, c.want) || ok != strings.Contains(stdout, " 0 disagreements") {
