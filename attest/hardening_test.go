@@ -202,6 +202,9 @@ func TestZeroValues(t *testing.T) {
 	if _, err := VerifyCertify(nil, nil); !errors.Is(err, CheckCertifyOptions) {
 		t.Errorf("no evidence: %v", err)
 	}
+	if _, err := VerifyQuote(nil, nil); !errors.Is(err, CheckQuoteOptions) {
+		t.Errorf("no quote: %v", err)
+	}
 	if _, err := MarshalTCGAttestCertify(nil); !errors.Is(err, CheckEncoding) {
 		t.Errorf("nil evidence: %v", err)
 	}

@@ -89,8 +89,11 @@ func (q *Quoted) Value(bank tpm2.TPMAlgID, index int) ([]byte, error) {
 // qualifying data, in constant time; the selection, not empty and without
 // repetition; the values, exactly those of the selection and each once; the
 // attestation key's attributes, scheme and strength; the digest of the values; last
-// the signature. A refusal is an [*Error]; e and o must not be nil.
+// the signature. A refusal is an [*Error].
 func VerifyQuote(e *QuoteEvidence, o *QuoteOptions) (*Quoted, error) {
+	if e == nil || o == nil {
+		return nil, refuseStatement(CheckQuoteOptions, "no evidence or no options", "both")
+	}
 	if err := o.check(); err != nil {
 		return nil, err
 	}
