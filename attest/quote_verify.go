@@ -106,16 +106,8 @@ func VerifyQuote(e *QuoteEvidence, o *QuoteOptions) (*Quoted, error) {
 		selection:     o.Selection,
 		allowSHA1Bank: o.InsecureAllowSHA1Bank,
 	}
-	if len(o.AKPublic) != 0 {
-		ak, err := ParsePublic(o.AKPublic)
-		if err != nil {
-			return nil, err
-		}
-		if in.ak, in.akName = ak, ak.Name(); in.akKey == nil {
-			if in.akKey, err = ak.Key(); err != nil {
-				return nil, err
-			}
-		}
+	if err := in.readAK(o.AKPublic); err != nil {
+		return nil, err
 	}
 	if err := in.parseQuote(e); err != nil {
 		return nil, err

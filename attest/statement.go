@@ -170,6 +170,12 @@ func (in *certifyInput) parse(e *CertifyEvidence, akPublic []byte) (err error) {
 	if err != nil {
 		return err
 	}
+	return in.readAK(akPublic)
+}
+
+// readAK fills in what follows from the attestation key's public area, which is empty
+// where it is unknown or has been parsed.
+func (in *certifyInput) readAK(akPublic []byte) (err error) {
 	if len(akPublic) != 0 {
 		if in.ak, err = ParsePublic(akPublic); err != nil {
 			return err
