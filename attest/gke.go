@@ -155,17 +155,9 @@ func (p *GKEProvider) VerifyClientAttestationData(ctx context.Context, request *
 	if err != nil {
 		return nil, err
 	}
-	return &csr.Attested{Checked: r.Checked, Verified: &csr.Verified{
-		RequestHash:       r.Checked.PKCS10().InfoHash,
-		NodeName:          r.Checked.NodeName(),
-		SignerName:        r.Checked.SignerName(),
-		Requester:         r.Checked.Username(),
-		ExpirationSeconds: r.Checked.ExpirationSeconds(),
-		ProviderID:        a.ProviderID,
-		DNSNames:          a.DNSNames,
-		IPAddresses:       a.IPAddresses,
-		Machine:           string(r.Machine),
-	}}, nil
+	v := r.Checked.Vouch(string(r.Machine))
+	v.ProviderID, v.DNSNames, v.IPAddresses = a.ProviderID, a.DNSNames, a.IPAddresses
+	return &csr.Attested{Checked: r.Checked, Verified: v}, nil
 }
 
 // VerifyServingAttestationData refuses: GKE's nodes attested client certificates.

@@ -65,16 +65,8 @@ func InheritAttestation(checked *Checked, record *IssuedRecord, now time.Time) (
 	if len(all) > 0 {
 		return nil, all
 	}
-	return &Attested{Checked: checked, Verified: &Verified{
-		RequestHash:       checked.pkcs10.InfoHash,
-		NodeName:          checked.nodeName,
-		SignerName:        checked.signerName,
-		Requester:         checked.Username(),
-		ExpirationSeconds: checked.ExpirationSeconds(),
-		ProviderID:        record.ProviderID,
-		DNSNames:          checked.DNSNames(),
-		IPAddresses:       checked.IPAddresses(),
-		Machine:           record.Machine,
-		NotAfter:          record.NotAfter,
-	}}, nil
+	v := checked.Vouch(record.Machine)
+	v.ProviderID, v.NotAfter = record.ProviderID, record.NotAfter
+	v.DNSNames, v.IPAddresses = checked.DNSNames(), checked.IPAddresses()
+	return &Attested{Checked: checked, Verified: v}, nil
 }

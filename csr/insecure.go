@@ -40,15 +40,9 @@ func (p insecureProvider) VerifyClientAttestationData(ctx context.Context, reque
 	if err != nil {
 		return nil, err
 	}
-	return &Attested{Checked: checked, Verified: &Verified{
-		RequestHash:       checked.pkcs10.InfoHash,
-		NodeName:          checked.nodeName,
-		SignerName:        checked.signerName,
-		Requester:         checked.Username(),
-		ExpirationSeconds: checked.ExpirationSeconds(),
-		ProviderID:        checked.ClaimedProviderID(),
-		Machine:           ProviderInsecure + ":" + checked.nodeName,
-	}}, nil
+	v := checked.Vouch(ProviderInsecure + ":" + checked.nodeName)
+	v.ProviderID = checked.ClaimedProviderID()
+	return &Attested{Checked: checked, Verified: v}, nil
 }
 
 // VerifyServingAttestationData refuses: an insecure provider has no serving

@@ -46,3 +46,17 @@ type Verified struct {
 	// is not. The zero time bounds nothing.
 	NotAfter time.Time
 }
+
+// Vouch returns a Verified for this very request: bound to what was checked and to a
+// machine, given in its canonical identity. It vouches for no provider ID and for no
+// SAN; the caller adds those.
+func (c *Checked) Vouch(machine string) *Verified {
+	return &Verified{
+		RequestHash:       c.pkcs10.InfoHash,
+		NodeName:          c.nodeName,
+		SignerName:        c.signerName,
+		Requester:         c.Username(),
+		ExpirationSeconds: c.ExpirationSeconds(),
+		Machine:           machine,
+	}
+}

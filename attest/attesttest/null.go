@@ -21,17 +21,9 @@ func (n null) stamp(ctx context.Context, request *csr.Request) (*csr.Attested, e
 	if err != nil {
 		return nil, err
 	}
-	return &csr.Attested{Checked: checked, Verified: &csr.Verified{
-		RequestHash:       checked.PKCS10().InfoHash,
-		NodeName:          checked.NodeName(),
-		SignerName:        checked.SignerName(),
-		Requester:         checked.Username(),
-		ExpirationSeconds: checked.ExpirationSeconds(),
-		ProviderID:        checked.ClaimedProviderID(),
-		DNSNames:          checked.DNSNames(),
-		IPAddresses:       checked.IPAddresses(),
-		Machine:           "null:" + checked.NodeName(),
-	}}, nil
+	v := checked.Vouch("null:" + checked.NodeName())
+	v.ProviderID, v.DNSNames, v.IPAddresses = checked.ClaimedProviderID(), checked.DNSNames(), checked.IPAddresses()
+	return &csr.Attested{Checked: checked, Verified: v}, nil
 }
 
 // VerifyClientAttestationData verifies nothing.
