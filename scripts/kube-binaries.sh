@@ -1,8 +1,8 @@
 #!/bin/bash
-# kube-binaries.sh builds what the tests in test/e2e run: kube-apiserver and etcd,
-# from the module proxy, in the versions that test/kubernetes/go.mod requires. It
-# prints the folder. What is built already is not built again; on an empty cache two
-# cores need several minutes, and 3 GB of disk.
+# kube-binaries.sh builds what the tests in the test module run (kube-apiserver,
+# kube-controller-manager, kubeadm and etcd) from the module proxy, in the versions
+# that test/kubernetes/go.mod requires. It prints the folder. What is built already is
+# not built again; on an empty cache two cores need several minutes, and 4 GB of disk.
 #
 # The folder is $NODEATTEST_KUBE_BIN, or one named after the versions below the
 # user's cache folder.
@@ -37,6 +37,8 @@ trap 'rm -rf "$work"' EXIT
 version=k8s.io/component-base/version
 minor=${kubernetes#v*.}
 build etcd go.etcd.io/etcd/server/v3 '-s -w'
-build kube-apiserver k8s.io/kubernetes/cmd/kube-apiserver \
-	"-s -w -X $version.gitVersion=$kubernetes -X $version.gitMajor=1 -X $version.gitMinor=${minor%%.*}"
+release="-s -w -X $version.gitVersion=$kubernetes -X $version.gitMajor=1 -X $version.gitMinor=${minor%%.*}"
+for program in kube-apiserver kube-controller-manager kubeadm; do
+	build "$program" "k8s.io/kubernetes/cmd/$program" "$release"
+done
 echo "$dir"
