@@ -22,12 +22,17 @@ var mayImport = map[string][]string{
 	"attest":              {"csr", "oid"},
 	"attest/attesttest":   {"attest", "csr", "oid", "tpmsim"},
 	"attest/eventlog":     {"attest"},
+	"jws":                 nil,
+	"bootstraptoken":      {"jws"},
+	"claims":              {"jws", "oid"},
 	"tpmsim":              {"oid"},
+
+	"bootstraptoken/bootstraptokentest": {"bootstraptoken", "jws", "tpmsim"},
 	"internal/testreport": nil,
 	"internal/vector":     {"attest", "csr", "oid"},
 	"internal/vectors":    {"attest", "csr", "internal/vector", "oid", "tpmsim"},
 	"internal/*":          {"oid"},
-	"examples/*":          {"attest", "attest/attesttest", "csr", "oid", "tpmsim"},
+	"examples/*":          {"attest", "attest/attesttest", "bootstraptoken", "bootstraptoken/bootstraptokentest", "claims", "csr", "jws", "oid", "tpmsim"},
 }
 
 // A ban forbids an import, and all below it, to all packages but some.
@@ -46,7 +51,7 @@ var bans = []ban{
 	{path: "google.golang.org/grpc", why: "the core module has no gRPC dependency"},
 	{path: "github.com/google/go-tpm-tools", except: []string{"tpmsim"}, tests: true, why: "the simulator is for tests"},
 	{path: "github.com/google/go-attestation", except: []string{"attest/eventlog"}, tests: true, why: "it has a known vulnerability without a fix, which lint.sh accepts for tests and for the replay of event logs"},
-	{path: "testing", except: []string{"tpmsim", "attest/attesttest"}, tests: true, why: "it belongs to tests and the packages for them"},
+	{path: "testing", except: []string{"tpmsim", "attest/attesttest", "bootstraptoken/bootstraptokentest"}, tests: true, why: "it belongs to tests and the packages for them"},
 	{path: "flag", mains: true, tests: true, why: "a library takes no flags"},
 	{path: "log", exact: true, mains: true, tests: true, why: "a library has no global logger"},
 }
@@ -105,7 +110,7 @@ func TestBinaries(t *testing.T) {
 	for _, target := range targets {
 		t.Run(target, func(t *testing.T) {
 			t.Parallel()
-			none(t, binaryProblems(t, tr, target, "oid", "csr", "attest"))
+			none(t, binaryProblems(t, tr, target, "oid", "csr", "attest", "jws", "bootstraptoken", "claims"))
 		})
 	}
 }

@@ -1,0 +1,2 @@
+// Package claims issues and validates bound service-account tokens.
+package claims
