@@ -16,23 +16,23 @@ import (
 // every package but the examples may import them. A package without a rule is a
 // problem: whoever adds one decides where it stands.
 var mayImport = map[string][]string{
-	".":                   nil,
-	"oid":                 nil,
-	"csr":                 {"oid"},
-	"attest":              {"csr", "oid"},
-	"attest/attesttest":   {"attest", "csr", "oid", "tpmsim"},
-	"attest/eventlog":     {"attest"},
-	"jws":                 nil,
-	"bootstraptoken":      {"jws"},
-	"claims":              {"jws", "oid"},
-	"tpmsim":              {"oid"},
+	".":                 nil,
+	"oid":               nil,
+	"csr":               {"oid"},
+	"attest":            {"csr", "oid"},
+	"attest/attesttest": {"attest", "csr", "oid", "tpmsim"},
+	"attest/eventlog":   {"attest"},
+	"jws":               nil,
+	"bootstraptoken":    {"jws"},
+	"claims":            {"jws", "oid"},
+	"tpmsim":            {"oid"},
 
 	"bootstraptoken/bootstraptokentest": {"bootstraptoken", "jws", "tpmsim"},
-	"internal/testreport": nil,
-	"internal/vector":     {"attest", "csr", "oid"},
-	"internal/vectors":    {"attest", "csr", "internal/vector", "oid", "tpmsim"},
-	"internal/*":          {"oid"},
-	"examples/*":          {"attest", "attest/attesttest", "bootstraptoken", "bootstraptoken/bootstraptokentest", "claims", "csr", "jws", "oid", "tpmsim"},
+	"internal/testreport":               nil,
+	"internal/vector":                   {"attest", "csr", "oid"},
+	"internal/vectors":                  {"attest", "csr", "internal/vector", "oid", "tpmsim"},
+	"internal/*":                        {"oid"},
+	"examples/*":                        {"attest", "attest/attesttest", "bootstraptoken", "bootstraptoken/bootstraptokentest", "claims", "csr", "jws", "oid", "tpmsim"},
 }
 
 // A ban forbids an import, and all below it, to all packages but some.
