@@ -7,16 +7,15 @@ import (
 	"testing"
 )
 
-// binariesVar names a folder with kube-apiserver and etcd to use instead of those
-// that scripts/kube-binaries.sh builds.
+// binariesVar names a folder with the programs to use instead of those that
+// scripts/kube-binaries.sh builds.
 const binariesVar = "NODEATTEST_KUBE_BIN"
 
-// binaries returns the folder that has kube-apiserver and etcd. Without them it skips
-// the test.
+// binaries returns the folder of the programs. Without them it skips the test.
 func binaries(t *testing.T) string {
 	t.Helper()
 	dir := binariesFolder(t)
-	for _, name := range []string{"kube-apiserver", "etcd"} {
+	for _, name := range []string{"kube-apiserver", "kube-controller-manager", "kubeadm", "etcd"} {
 		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode()&0o111 == 0 {
 			t.Skipf("no program %s in %s; to build it, run in the repository: scripts/kube-binaries.sh", name, dir)
 		}

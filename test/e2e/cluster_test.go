@@ -2,12 +2,15 @@ package e2e
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"fmt"
 	"net"
 	"net/http"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,6 +21,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/csr"
@@ -33,16 +38,38 @@ const (
 
 // cluster is a running kube-apiserver.
 type cluster struct {
-	ca  *authority
-	url string
+	ca       *authority
+	url      string
+	dir      string            // for files of this test
+	accounts *ecdsa.PrivateKey // signs service-account tokens
+	admin    *kubernetes.Clientset
 }
 
-// newCluster starts etcd and kube-apiserver, and stops them when the test ends. It
-// makes bootstrap tokens and the roles of both sides.
+// issuer is the cluster's issuer of service-account tokens, and the audience of its
+// own server.
+const issuer = "https://kubernetes.default.svc"
+
+// newCluster starts a cluster with bootstrap tokens and the roles of both sides of a
+// join.
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
+	c := startCluster(t)
+	makeToken(t, c.admin, attesttest.TokenID)
+	makeToken(t, c.admin, otherTokenID)
+	makeRoles(t, c.admin)
+	for _, tokenID := range []string{attesttest.TokenID, otherTokenID} {
+		c.await(t, c.bootstrapper(tokenID), authorizationv1.ResourceAttributes{Verb: "create", Resource: "certificatesigningrequests"})
+	}
+	c.await(t, c.controller(t), authorizationv1.ResourceAttributes{Verb: "update", Resource: "certificatesigningrequests", Subresource: "approval"})
+	return c
+}
+
+// startCluster starts etcd and kube-apiserver, and stops them when the test ends. Of
+// a flag that is given twice the server takes the last.
+func startCluster(t *testing.T, flags ...string) *cluster {
+	t.Helper()
 	bin, dir, ports := binaries(t), t.TempDir(), freePorts(t, 3)
-	c := &cluster{ca: newAuthority(t), url: "https://127.0.0.1:" + ports[2]}
+	c := &cluster{ca: newAuthority(t), url: "https://127.0.0.1:" + ports[2], dir: dir, accounts: newKey(t)}
 	etcd := "http://127.0.0.1:" + ports[0]
 	peer := "http://127.0.0.1:" + ports[1]
 	start(t, filepath.Join(bin, "etcd"), dir,
@@ -52,36 +79,67 @@ func newCluster(t *testing.T) *cluster {
 	).ready(t, func() error { return healthy(etcd + "/readyz") })
 
 	servingCert, servingKey := c.ca.issue(t, pkix.Name{CommonName: "kube-apiserver"}, x509.ExtKeyUsageServerAuth, net.IPv4(127, 0, 0, 1))
-	accounts := newKey(t)
-	server := start(t, filepath.Join(bin, "kube-apiserver"), dir,
-		"--etcd-servers="+etcd, "--bind-address=127.0.0.1", "--secure-port="+ports[2],
+	server := start(t, filepath.Join(bin, "kube-apiserver"), dir, append([]string{
+		"--etcd-servers=" + etcd, "--bind-address=127.0.0.1", "--secure-port=" + ports[2],
 		"--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none", "--service-cluster-ip-range=10.0.0.0/24",
-		"--client-ca-file="+write(t, dir, "ca.crt", certificatePEM(c.ca.cert)),
-		"--tls-cert-file="+write(t, dir, "serving.crt", servingCert),
-		"--tls-private-key-file="+write(t, dir, "serving.key", servingKey),
-		"--service-account-issuer=https://kubernetes.default.svc",
-		"--service-account-key-file="+write(t, dir, "accounts.pub", publicPEM(t, accounts)),
-		"--service-account-signing-key-file="+write(t, dir, "accounts.key", privatePEM(t, accounts)),
+		"--client-ca-file=" + write(t, dir, "ca.crt", certificatePEM(c.ca.cert)),
+		"--tls-cert-file=" + write(t, dir, "serving.crt", servingCert),
+		"--tls-private-key-file=" + write(t, dir, "serving.key", servingKey),
+		"--service-account-issuer=" + issuer,
+		"--service-account-key-file=" + write(t, dir, "accounts.pub", publicPEM(t, c.accounts)),
+		"--service-account-signing-key-file=" + write(t, dir, "accounts.key", privatePEM(t, c.accounts)),
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
 		"--enable-bootstrap-token-auth=true", "--anonymous-auth=false", "--profiling=false",
-	)
-	admin := c.client(t, c.user(t, "admin", "system:masters"))
+	}, flags...)...)
+	c.admin = c.client(t, c.user(t, "admin", "system:masters"))
 	server.ready(t, func() error {
-		return admin.Discovery().RESTClient().Get().AbsPath("/readyz").Do(context.Background()).Error()
+		return c.admin.Discovery().RESTClient().Get().AbsPath("/readyz").Do(context.Background()).Error()
 	})
-	version, err := admin.Discovery().ServerVersion()
+	version, err := c.admin.Discovery().ServerVersion()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("kube-apiserver %s, built with %s", version.GitVersion, version.GoVersion)
-	makeToken(t, admin, attesttest.TokenID)
-	makeToken(t, admin, otherTokenID)
-	makeRoles(t, admin)
-	for _, tokenID := range []string{attesttest.TokenID, otherTokenID} {
-		c.await(t, c.bootstrapper(tokenID), authorizationv1.ResourceAttributes{Verb: "create", Resource: "certificatesigningrequests"})
-	}
-	c.await(t, c.controller(t), authorizationv1.ResourceAttributes{Verb: "update", Resource: "certificatesigningrequests", Subresource: "approval"})
 	return c
+}
+
+// startControllers starts some controllers of kube-controller-manager.
+func (c *cluster) startControllers(t *testing.T, names ...string) {
+	t.Helper()
+	port := freePorts(t, 1)[0]
+	config := c.kubeconfig(t, "system:kube-controller-manager")
+	start(t, filepath.Join(binaries(t), "kube-controller-manager"), c.dir,
+		"--kubeconfig="+config, "--authentication-kubeconfig="+config, "--authorization-kubeconfig="+config,
+		"--bind-address=127.0.0.1", "--secure-port="+port, "--leader-elect=false", "--profiling=false",
+		"--use-service-account-credentials=true", "--root-ca-file="+filepath.Join(c.dir, "ca.crt"),
+		"--service-account-private-key-file="+filepath.Join(c.dir, "accounts.key"),
+		"--flex-volume-plugin-dir="+filepath.Join(c.dir, "flex"),
+		"--controllers="+strings.Join(names, ","),
+	).ready(t, func() error {
+		insecure := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+		response, err := insecure.Get("https://127.0.0.1:" + port + "/healthz")
+		if err == nil {
+			err = response.Body.Close()
+		}
+		return err
+	})
+}
+
+// kubeconfig writes the file with which a program connects as a user of the
+// cluster's CA, and returns its path.
+func (c *cluster) kubeconfig(t *testing.T, name string, groups ...string) string {
+	t.Helper()
+	user := c.user(t, name, groups...)
+	config := clientcmdapi.NewConfig()
+	config.Clusters["e2e"] = &clientcmdapi.Cluster{Server: c.url, CertificateAuthorityData: user.CAData}
+	config.AuthInfos["e2e"] = &clientcmdapi.AuthInfo{ClientCertificateData: user.CertData, ClientKeyData: user.KeyData}
+	config.Contexts["e2e"] = &clientcmdapi.Context{Cluster: "e2e", AuthInfo: "e2e"}
+	config.CurrentContext = "e2e"
+	text, err := clientcmd.Write(*config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return write(t, c.dir, strings.ReplaceAll(name, ":", "-")+".kubeconfig", text)
 }
 
 // await waits until the server knows a user, and the user's right to certificate
