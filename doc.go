@@ -35,8 +35,20 @@
 // templates, and a transport that fails on request. It is the one package that
 // needs cgo to run.
 //
-// Planned and not here yet: packages for bootstrap tokens, JSON Web Signatures and
-// bound service-account tokens, and a nested module for live clusters.
+// Package jws signs and verifies JSON Web Signatures: the detached signatures of cluster
+// discovery, and compact tokens under keys that are bound to one algorithm each, from
+// key sets in memory or fetched, by signers that a TPM or a cloud's key service can be.
+//
+// Package bootstraptoken is how a node first learns of a cluster: bootstrap tokens and
+// their Secrets, the signed cluster-info, and discovery of the cluster with a token and
+// pinned CAs, from a file or over HTTPS. Package bootstraptoken/bootstraptokentest is
+// for tests of programs that use it: a cluster's discovery endpoint in two lines.
+//
+// Package claims is bound service-account tokens: issued and validated as the
+// Kubernetes API server does, more strictly where asked, and held against the machine
+// that attested.
+//
+// Planned and not here yet: a nested module for live clusters.
 //
 // # Two roads of trust
 //
