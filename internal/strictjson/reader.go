@@ -1,0 +1,255 @@
+package strictjson
+
+import "bytes"
+
+// MaxDepth is how deep objects and arrays may be nested. One object that holds no
+// other has depth 1.
+const MaxDepth = 32
+
+// MaxMembers is how many members one object may have.
+const MaxMembers = 10000
+
+// Reader is pulled through one JSON text. Its methods read the next value and move
+// behind it; after an error the reader's position means nothing. The zero value reads
+// an empty text, which is refused.
+type Reader struct {
+	data  []byte
+	pos   int
+	depth int
+}
+
+// NewReader returns a reader of data, which it keeps and does not change.
+func NewReader(data []byte) *Reader { return &Reader{data: data} }
+
+// Kind is the type of a value, told by its first byte.
+type Kind byte
+
+// The kinds of values.
+const (
+	Invalid     Kind = 0 // no value begins here
+	ObjectKind  Kind = '{'
+	ArrayKind   Kind = '['
+	StringKind  Kind = '"'
+	NumberKind  Kind = '0'
+	BooleanKind Kind = 't'
+	NullKind    Kind = 'n'
+)
+
+// Kind tells the type of the next value, and reads nothing. It does not say that the
+// value is well-formed.
+func (r *Reader) Kind() Kind {
+	switch c := r.next(); c {
+	case '{', '[', '"', 'n':
+		return Kind(c)
+	case 't', 'f':
+		return BooleanKind
+	case '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9':
+		return NumberKind
+	}
+	return Invalid
+}
+
+// Object reads an object. It calls member with each name, which must read the value
+// that belongs to it, with Skip if with nothing else. The name is only lent: it may
+// share memory with the text. An error of member ends the reading and is returned.
+func (r *Reader) Object(member func(name []byte) error) error {
+	if err := r.open('{'); err != nil {
+		return err
+	}
+	var seen names
+	for first := true; ; first = false {
+		if done, err := r.another('}', first); done || err != nil {
+			return err
+		}
+		start := r.pos
+		name, err := r.Text()
+		if err != nil {
+			return err
+		}
+		if reason := seen.add(name); reason != "" {
+			return &Error{Reason: reason, Offset: start, Name: string(name)}
+		}
+		if r.next() != ':' {
+			return r.syntax()
+		}
+		r.pos++
+		r.next()
+		start = r.pos
+		if err := member(name); err != nil {
+			return err
+		}
+		if r.pos == start {
+			return r.syntax() // member read nothing
+		}
+	}
+}
+
+// Array reads an array. It calls element before each element, which must read it. An
+// error of element ends the reading and is returned.
+func (r *Reader) Array(element func() error) error {
+	if err := r.open('['); err != nil {
+		return err
+	}
+	for first := true; ; first = false {
+		if done, err := r.another(']', first); done || err != nil {
+			return err
+		}
+		start := r.pos
+		if err := element(); err != nil {
+			return err
+		}
+		if r.pos == start {
+			return r.syntax() // element read nothing
+		}
+	}
+}
+
+// Strings reads an array of strings, and returns a slice that is empty, not nil, for an
+// empty array.
+func (r *Reader) Strings() ([]string, error) {
+	list := []string{}
+	err := r.Array(func() error {
+		s, err := r.String()
+		list = append(list, s)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+// Bool reads true or false.
+func (r *Reader) Bool() (bool, error) {
+	switch r.Kind() {
+	case BooleanKind:
+	case Invalid:
+		return false, r.syntax()
+	default:
+		return false, r.fail(ErrType)
+	}
+	if r.data[r.pos] == 't' {
+		return true, r.literal("true")
+	}
+	return false, r.literal("false")
+}
+
+// Null reads null.
+func (r *Reader) Null() error {
+	if err := r.want(NullKind); err != nil {
+		return err
+	}
+	return r.literal("null")
+}
+
+// Skip reads any value and checks it as the other methods do, names of objects
+// included.
+func (r *Reader) Skip() error {
+	switch r.Kind() {
+	case ObjectKind:
+		return r.Object(func([]byte) error { return r.Skip() })
+	case ArrayKind:
+		return r.Array(func() error { return r.Skip() })
+	case StringKind:
+		_, _, err := r.scanString()
+		return err
+	case NumberKind:
+		_, err := r.Number()
+		return err
+	case BooleanKind:
+		_, err := r.Bool()
+		return err
+	case NullKind:
+		return r.Null()
+	}
+	return r.syntax()
+}
+
+// Raw reads any value, as Skip does, and returns its bytes without the white space
+// around it. They share memory with the text.
+func (r *Reader) Raw() ([]byte, error) {
+	r.next()
+	start := r.pos
+	if err := r.Skip(); err != nil {
+		return nil, err
+	}
+	return r.data[start:r.pos:r.pos], nil
+}
+
+// End checks that nothing but white space follows.
+func (r *Reader) End() error {
+	if r.next(); r.pos < len(r.data) {
+		return r.fail(ErrTrailing)
+	}
+	return nil
+}
+
+// next passes over white space and returns the byte there, or 0 at the end of the
+// text. A byte 0 in the text is no part of JSON, so that the two need no telling apart.
+func (r *Reader) next() byte {
+	for r.pos < len(r.data) {
+		switch c := r.data[r.pos]; c {
+		case ' ', '\t', '\n', '\r':
+			r.pos++
+		default:
+			return c
+		}
+	}
+	return 0
+}
+
+// open enters an object or array.
+func (r *Reader) open(bracket Kind) error {
+	if err := r.want(bracket); err != nil {
+		return err
+	}
+	if r.depth == MaxDepth {
+		return r.fail(ErrDepth)
+	}
+	r.depth++
+	r.pos++
+	return nil
+}
+
+// another moves to the next member or element, over the comma before it, or leaves at
+// the closing bracket and returns true.
+func (r *Reader) another(closing byte, first bool) (bool, error) {
+	c := r.next()
+	if c == closing {
+		r.depth--
+		r.pos++
+		return true, nil
+	}
+	if first {
+		return false, nil
+	}
+	if c != ',' {
+		return false, r.syntax()
+	}
+	r.pos++
+	r.next()
+	return false, nil
+}
+
+// want checks that the next value is of a kind.
+func (r *Reader) want(kind Kind) error {
+	switch r.Kind() {
+	case kind:
+		return nil
+	case Invalid:
+		return r.syntax()
+	}
+	return r.fail(ErrType)
+}
+
+func (r *Reader) literal(text string) error {
+	if !bytes.HasPrefix(r.data[r.pos:], []byte(text)) {
+		return r.syntax()
+	}
+	r.pos += len(text)
+	return nil
+}
+
+func (r *Reader) syntax() error { return r.fail(ErrSyntax) }
+
+func (r *Reader) fail(reason Reason) error { return &Error{Reason: reason, Offset: r.pos} }

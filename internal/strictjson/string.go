@@ -1,0 +1,145 @@
+package strictjson
+
+import (
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// String reads a string.
+func (r *Reader) String() (string, error) {
+	text, err := r.Text()
+	return string(text), err
+}
+
+// Text reads a string and returns its UTF-8 bytes. They share memory with the text that
+// is read if the string holds no escapes, and are fresh if it does.
+func (r *Reader) Text() ([]byte, error) {
+	raw, escaped, err := r.scanString()
+	if err != nil || !escaped {
+		return raw, err
+	}
+	return unescape(raw), nil
+}
+
+// scanString reads a string and returns what stands between its quotes, checked, and
+// whether it holds escapes.
+func (r *Reader) scanString() (raw []byte, escaped bool, err error) {
+	if err := r.want(StringKind); err != nil {
+		return nil, false, err
+	}
+	r.pos++
+	start := r.pos
+	for r.pos < len(r.data) {
+		switch c := r.data[r.pos]; {
+		case c == '"':
+			raw = r.data[start:r.pos:r.pos]
+			r.pos++
+			return raw, escaped, nil
+		case c < ' ':
+			return nil, false, r.syntax()
+		case c == '\\':
+			escaped = true
+			if err := r.scanEscape(); err != nil {
+				return nil, false, err
+			}
+		case c < utf8.RuneSelf:
+			r.pos++
+		default:
+			c, size := utf8.DecodeRune(r.data[r.pos:])
+			if c == utf8.RuneError && size == 1 {
+				return nil, false, r.fail(ErrUTF8)
+			}
+			r.pos += size
+		}
+	}
+	return nil, false, r.syntax()
+}
+
+// scanEscape passes over one escape, or over two that are a surrogate pair.
+func (r *Reader) scanEscape() error {
+	if r.pos+1 >= len(r.data) {
+		return r.syntax()
+	}
+	switch r.data[r.pos+1] {
+	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+		r.pos += 2
+		return nil
+	}
+	unit, ok := codeUnit(r.data[r.pos:])
+	switch {
+	case !ok:
+		return r.syntax()
+	case !utf16.IsSurrogate(unit):
+		r.pos += 6
+		return nil
+	}
+	low, ok := codeUnit(r.data[r.pos+6:])
+	if !ok || utf16.DecodeRune(unit, low) == utf8.RuneError {
+		return r.fail(ErrUTF8)
+	}
+	r.pos += 12
+	return nil
+}
+
+// codeUnit decodes the \uXXXX at the front of b.
+func codeUnit(b []byte) (rune, bool) {
+	if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
+		return 0, false
+	}
+	unit := rune(0)
+	for _, c := range b[2:6] {
+		switch {
+		case '0' <= c && c <= '9':
+			c -= '0'
+		case 'a' <= c && c <= 'f':
+			c -= 'a' - 10
+		case 'A' <= c && c <= 'F':
+			c -= 'A' - 10
+		default:
+			return 0, false
+		}
+		unit = unit<<4 | rune(c)
+	}
+	return unit, true
+}
+
+// unescape decodes what scanString has checked.
+func unescape(raw []byte) []byte {
+	text := make([]byte, 0, len(raw))
+	for i := 0; i < len(raw); {
+		if raw[i] != '\\' {
+			text = append(text, raw[i])
+			i++
+			continue
+		}
+		if unit, ok := codeUnit(raw[i:]); ok {
+			i += 6
+			if utf16.IsSurrogate(unit) {
+				low, _ := codeUnit(raw[i:])
+				unit = utf16.DecodeRune(unit, low)
+				i += 6
+			}
+			text = utf8.AppendRune(text, unit)
+			continue
+		}
+		text = append(text, shortEscape(raw[i+1]))
+		i += 2
+	}
+	return text
+}
+
+func shortEscape(c byte) byte {
+	switch c {
+	case 'b':
+		return '\b'
+	case 'f':
+		return '\f'
+	case 'n':
+		return '\n'
+	case 'r':
+		return '\r'
+	case 't':
+		return '\t'
+	}
+	return c
+}
