@@ -1,0 +1,120 @@
+package bootstraptoken
+
+import (
+	"crypto/subtle"
+	"strconv"
+	"strings"
+)
+
+// The sizes of a token, in bytes. A token is its ID, a dot and its secret, all lower
+// case ASCII letters and digits: [a-z0-9]{6}\.[a-z0-9]{16} (Kubernetes bootstrap
+// discovery, "Bootstrap Token Structure"; k8s.io/cluster-bootstrap/token/api, types.go,
+// BootstrapTokenPattern).
+const (
+	IDSize     = 6
+	SecretSize = 16
+	TokenSize  = IDSize + 1 + SecretSize
+)
+
+// CheckToken: a text is not a token, or a part of one. The error never repeats it.
+const CheckToken Check = "token"
+
+const (
+	wantToken  = "[a-z0-9]{6}.[a-z0-9]{16}"
+	wantID     = "[a-z0-9]{6}"
+	wantSecret = "[a-z0-9]{16}"
+)
+
+// Token is a bootstrap token: a public ID of six characters, and a secret of sixteen.
+// The zero Token is no token: it equals none, not even itself, and is refused wherever
+// a token is needed.
+//
+// A Token shows its secret to nobody who does not call [Token.Reveal]: fmt with every
+// verb, log/slog, JSON and text encodings give the ID and "[redacted]". It stays hidden
+// in a struct that holds a Token, in a field that is not exported too, since fmt does
+// not follow a pointer in a field.
+//
+// A Token cannot be compared with ==, which would neither be true for two readings of
+// one token nor take the same time for all: use [Token.Equal].
+type Token struct {
+	_      [0]func()
+	id     string
+	secret *[SecretSize]byte // never changed once it is set
+}
+
+// Parse reads a token from its text, which is exactly [TokenSize] bytes: nothing is
+// trimmed, and the case of letters counts. Else the error is [CheckToken].
+func Parse(s string) (Token, error) {
+	if len(s) != TokenSize {
+		return Token{}, &Error{Check: CheckToken, Got: strconv.Itoa(len(s)) + " bytes", Want: wantToken}
+	}
+	if s[IDSize] != '.' {
+		return Token{}, &Error{Check: CheckToken, Got: "no dot behind the ID", Want: wantToken}
+	}
+	return New(s[:IDSize], s[IDSize+1:])
+}
+
+// New makes a token of its two parts. The error is [CheckToken] if either is not one.
+func New(id, secret string) (Token, error) {
+	if !isID(id) {
+		return Token{}, &Error{Check: CheckToken, Got: "an ID of " + strconv.Itoa(len(id)) + " bytes", Want: wantID}
+	}
+	if !isSecret(secret) {
+		return Token{}, &Error{Check: CheckToken, Got: "a secret of " + strconv.Itoa(len(secret)) + " bytes", Want: wantSecret}
+	}
+	t := Token{id: strings.Clone(id), secret: new([SecretSize]byte)}
+	copy(t.secret[:], secret)
+	return t, nil
+}
+
+// ID returns the public part of the token, [IDSize] bytes; it is empty for the zero Token.
+func (t Token) ID() string { return t.id }
+
+// IsZero reports whether t is the zero Token.
+func (t Token) IsZero() bool { return t.secret == nil }
+
+// Reveal returns the whole token with its secret, as a node needs it to join. Whoever
+// reads it can authenticate as a bootstrapping node: it must not reach a log. It is
+// empty for the zero Token.
+func (t Token) Reveal() string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.id + "." + string(t.secret[:])
+}
+
+// Equal reports whether both are the same token. The time that it takes does not depend
+// on the secrets. Nothing equals the zero Token.
+func (t Token) Equal(other Token) bool {
+	if t.IsZero() || other.IsZero() {
+		return false
+	}
+	return t.id == other.id && subtle.ConstantTimeCompare(t.secret[:], other.secret[:]) == 1
+}
+
+// key returns a copy of the secret's bytes, the key of discovery signatures; nil for the
+// zero Token.
+func (t Token) key() []byte {
+	if t.IsZero() {
+		return nil
+	}
+	return append([]byte(nil), t.secret[:]...)
+}
+
+func isID(s string) bool { return len(s) == IDSize && inAlphabet(s) }
+
+// isSecret looks at every byte, whatever it finds.
+func isSecret(s string) bool { return len(s) == SecretSize && inAlphabet(s) }
+
+// inAlphabet reports whether s has lower case ASCII letters and digits only. It has no
+// branch that depends on one byte of s.
+func inAlphabet(s string) bool {
+	bad := 0
+	for i := range len(s) {
+		c := int(s[i])
+		digit := subtle.ConstantTimeLessOrEq('0', c) & subtle.ConstantTimeLessOrEq(c, '9')
+		letter := subtle.ConstantTimeLessOrEq('a', c) & subtle.ConstantTimeLessOrEq(c, 'z')
+		bad |= 1 ^ (digit | letter)
+	}
+	return bad == 0
+}
