@@ -20,7 +20,8 @@ const (
 	CheckName Check = "name"
 	// CheckDeleted: the object has a deletionTimestamp. The signer and kubeadm do not look.
 	CheckDeleted Check = "deleted"
-	// CheckType: the type is not [SecretType]. The signer and kubeadm do not look.
+	// CheckType: the type is not [SecretType]. kubeadm asks the API for such alone, and does
+	// not look again.
 	CheckType Check = "type"
 	// CheckSize: the data has more than [MaxSecretSize] bytes (ours).
 	CheckSize Check = "size"
