@@ -1,0 +1,92 @@
+package jws
+
+import (
+	"bytes"
+	"strconv"
+)
+
+// MaxTokenSize is the length in bytes of the longest token that [Parse] reads.
+const MaxTokenSize = 64 << 10
+
+// Token is a token in compact form that was parsed and not verified: whoever sent it
+// chose all that it says. [Verify] and [Key.Verify] check its signature. The zero value
+// is refused by both.
+type Token struct {
+	signed    []byte // header and payload as they were sent, which the signature is over
+	payload   []byte
+	signature []byte
+	algorithm Algorithm
+	keyID     string
+	typ       string
+}
+
+// Parse reads a token in compact form (RFC 7515, section 7.1), at most [MaxTokenSize]
+// bytes, without verifying it. The header must have an alg, one of the ten of this
+// package (none and HS256 are not among them); kid and typ are read where they are;
+// crit and b64 are refused, whatever they say; other members are ignored, those that
+// bring a key (jwk, jku, x5c, x5u) among them. The payload may be empty and any bytes.
+//
+// There is one token for one content: base64url is decoded strictly, and the header
+// must have no member twice or in two cases.
+//
+// The errors are [CheckTokenSize], [CheckForm], [CheckBase64], [CheckHeader],
+// [CheckCritical], [CheckAlgorithm] and [CheckKeyID].
+func Parse(token string) (*Token, error) {
+	if token == "" || len(token) > MaxTokenSize {
+		return nil, &Error{Check: CheckTokenSize, Got: bytesText(len(token)), Want: "1 to " + bytesText(MaxTokenSize)}
+	}
+	text := []byte(token)
+	end := bytes.LastIndexByte(text, '.')
+	head, body, ok := bytes.Cut(text[:max(end, 0)], []byte{'.'})
+	if !ok || bytes.IndexByte(body, '.') >= 0 {
+		return nil, &Error{Check: CheckForm, Got: segments(text), Want: "3 segments"}
+	}
+	t := &Token{signed: text[:end:end]}
+
+	// One buffer holds what the three segments encode.
+	buffer := make([]byte, 0, len(text))
+	buffer, err := decodeSegment(buffer, head)
+	if err != nil {
+		return nil, &Error{Check: CheckBase64, Got: "the header", Err: err}
+	}
+	h, err := parseHeader(buffer)
+	if err != nil {
+		return nil, err
+	}
+	t.keyID, t.typ = h.keyID, h.typ
+	if t.algorithm = asymmetric(string(h.algorithm)); t.algorithm == "" {
+		return nil, &Error{Check: CheckAlgorithm, Got: shorten(string(h.algorithm)), Want: "RS, PS or ES with 256, 384 or 512, or EdDSA"}
+	}
+	if len(t.keyID) > MaxKeyIDSize {
+		return nil, &Error{Check: CheckKeyID, Got: bytesText(len(t.keyID)), Want: "at most 1024 bytes"}
+	}
+	start := len(buffer)
+	if buffer, err = decodeSegment(buffer, body); err != nil {
+		return nil, &Error{Check: CheckBase64, Got: "the payload", Err: err}
+	}
+	t.payload = buffer[start:len(buffer):len(buffer)]
+	start = len(buffer)
+	if buffer, err = decodeSegment(buffer, text[end+1:]); err != nil {
+		return nil, &Error{Check: CheckBase64, Got: "the signature", Err: err}
+	}
+	t.signature = buffer[start:len(buffer):len(buffer)]
+	return t, nil
+}
+
+// Algorithm returns the header's alg.
+func (t *Token) Algorithm() Algorithm { return t.algorithm }
+
+// KeyID returns the header's kid, at most [MaxKeyIDSize] bytes, or "" if it has none.
+func (t *Token) KeyID() string { return t.keyID }
+
+// Type returns the header's typ, or "" if it has none. It is compared with nothing here.
+func (t *Token) Type() string { return t.typ }
+
+// UnverifiedPayload returns the payload, which anybody can have written. It shares memory
+// with the token and must not be changed.
+func (t *Token) UnverifiedPayload() []byte { return t.payload }
+
+// segments says how many segments a text has.
+func segments(text []byte) string {
+	return strconv.Itoa(bytes.Count(text, []byte{'.'})+1) + " segments"
+}

@@ -1,0 +1,146 @@
+package jws
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"crypto/subtle"
+	"strings"
+)
+
+// MaxPayloadSize is the length in bytes of the longest payload that is signed: more than
+// a Kubernetes object can hold.
+const MaxPayloadSize = 2 << 20
+
+// detachedDots stand between the header and the signature, where the payload was.
+const detachedDots = ".."
+
+// macLength is the length of a MAC in base64url.
+const macLength = (sha256.Size*8 + 5) / 6
+
+// SignDetached signs a payload for discovery: the compact form (RFC 7515, section 7.1)
+// with HS256 and the header {"alg":"HS256","kid":"<keyID>"}, its payload taken out
+// (appendix F). That is what the bootstrapsigner of Kubernetes writes into cluster-info
+// as jws-kubeconfig-<keyID>, byte for byte (k8s.io/cluster-bootstrap, token/jws).
+//
+// The key is a bootstrap token's secret and must not be empty: how much entropy it needs
+// is the caller's to know. The errors are [CheckPayloadSize], [CheckKeyID] and
+// [CheckKey].
+func SignDetached(payload []byte, keyID string, key []byte) (string, error) {
+	d, err := NewDetached(payload)
+	if err != nil {
+		return "", err
+	}
+	return d.Sign(keyID, key)
+}
+
+// VerifyDetached checks that signature is, to the byte, what [SignDetached] returns for
+// the payload, key ID and key. As in Kubernetes there is no other spelling of the header
+// that is accepted. MACs are compared in constant time.
+//
+// The errors are those of SignDetached, and [CheckForm], [CheckBase64], [CheckHeader],
+// [CheckCritical], [CheckAlgorithm], [CheckSignatureSize] and [CheckSignature].
+func VerifyDetached(signature string, payload []byte, keyID string, key []byte) error {
+	d, err := NewDetached(payload)
+	if err != nil {
+		return err
+	}
+	return d.Verify(signature, keyID, key)
+}
+
+// Detached is a payload that is encoded once, and then signed or verified with many
+// keys. It is safe for concurrent use. The zero value is an empty payload.
+type Detached struct {
+	encoded []byte // base64url
+}
+
+// NewDetached encodes a payload, which it does not keep. A payload longer than
+// [MaxPayloadSize] is refused with [CheckPayloadSize].
+func NewDetached(payload []byte) (*Detached, error) {
+	if len(payload) > MaxPayloadSize {
+		return nil, &Error{Check: CheckPayloadSize, Got: bytesText(len(payload)), Want: "at most " + bytesText(MaxPayloadSize)}
+	}
+	encoded := make([]byte, encoding.EncodedLen(len(payload)))
+	encoding.Encode(encoded, payload)
+	return &Detached{encoded: encoded}, nil
+}
+
+// Sign is [SignDetached] for this payload.
+func (d *Detached) Sign(keyID string, key []byte) (string, error) {
+	signature, err := d.sign(keyID, key)
+	return string(signature), err
+}
+
+// sign returns header, two dots and MAC.
+func (d *Detached) sign(keyID string, key []byte) ([]byte, error) {
+	if err := checkKeyID(keyID); err != nil {
+		return nil, err
+	}
+	if len(key) == 0 {
+		return nil, &Error{Check: CheckKey, Got: "an empty key", Want: "a secret"}
+	}
+	signature := encodeHeader(HS256, keyID, "")
+	signature = append(signature, '.')
+	mac := hmac.New(sha256.New, key)
+	mac.Write(signature)
+	mac.Write(d.encoded)
+	var sum [sha256.Size]byte
+	signature = append(signature, '.')
+	return encoding.AppendEncode(signature, mac.Sum(sum[:0])), nil
+}
+
+// Verify is [VerifyDetached] for this payload.
+func (d *Detached) Verify(signature, keyID string, key []byte) error {
+	want, err := d.sign(keyID, key)
+	if err != nil {
+		return err
+	}
+	if subtle.ConstantTimeCompare([]byte(signature), want) == 1 {
+		return nil
+	}
+	return explain(signature, keyID)
+}
+
+// explain tells why a detached signature is not the one for this key ID and some key.
+func explain(signature, keyID string) error {
+	encoded, mac, ok := strings.Cut(signature, detachedDots)
+	if !ok || strings.Contains(encoded, ".") || strings.Contains(mac, ".") {
+		return &Error{Check: CheckForm, Want: "header, two dots, signature"}
+	}
+	if len(encoded) > encoding.EncodedLen(maxHeaderSize) {
+		return &Error{Check: CheckHeader, Got: bytesText(len(encoded)), Want: "a header of this key ID"}
+	}
+	text, err := decodeSegment(nil, []byte(encoded))
+	if err != nil {
+		return &Error{Check: CheckBase64, Got: "the header", Err: err}
+	}
+	h, err := parseHeader(text)
+	switch {
+	case err != nil:
+		return err
+	case string(h.algorithm) != string(HS256):
+		return &Error{Check: CheckAlgorithm, Got: shorten(string(h.algorithm)), Want: string(HS256)}
+	case h.keyID != keyID:
+		return &Error{Check: CheckKeyID, Got: shorten(h.keyID), Want: keyID}
+	case encoded != string(encodeHeader(HS256, keyID, "")):
+		return &Error{Check: CheckHeader, Got: shorten(string(text)), Want: "the members alg and kid alone, in this order and without space"}
+	case len(mac) != macLength:
+		return &Error{Check: CheckSignatureSize, Got: bytesText(len(mac)) + " of base64url", Want: bytesText(macLength)}
+	}
+	if _, err := decodeSegment(nil, []byte(mac)); err != nil {
+		return &Error{Check: CheckBase64, Got: "the signature", Err: err}
+	}
+	return &Error{Check: CheckSignature, Got: "a signature over other bytes or with another key", Want: "that of " + keyID}
+}
+
+// maxHeaderSize is the length of the longest header that [encodeHeader] writes without
+// a type: a character of the key ID takes at most six bytes.
+const maxHeaderSize = len(`{"alg":"HS256","kid":""}`) + 6*MaxKeyIDSize
+
+// shorten cuts a text for an error.
+func shorten(s string) string {
+	const most = 64
+	if len(s) <= most {
+		return s
+	}
+	return s[:most] + "…"
+}

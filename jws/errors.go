@@ -1,0 +1,133 @@
+package jws
+
+import (
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// Check names one check of this package. Every refusal is an [*Error] that carries one,
+// and each Check is itself an error, so that a caller branches with
+// errors.Is(err, jws.CheckSignature). The text of a Check is stable.
+type Check string
+
+// Error returns the check's stable name with the package's prefix.
+func (c Check) Error() string { return "jws: " + string(c) }
+
+// ErrRetry says that a question could not be answered now, neither yes nor no: keys
+// could not be fetched, a signer did not answer. It is never a refusal.
+const ErrRetry Check = "could not decide, try again"
+
+// The checks on a signature as it was sent.
+const (
+	// CheckTokenSize: a token longer than MaxTokenSize, or an empty one.
+	CheckTokenSize Check = "token-size"
+	// CheckForm: not three segments, joined by dots (RFC 7515, section 7.1), or no
+	// detached signature of two, with two dots between them (appendix F).
+	CheckForm Check = "form"
+	// CheckBase64: a segment is not base64url without padding, line ends and unused
+	// bits that are set (RFC 7515, section 2; RFC 4648, sections 3.5 and 5).
+	CheckBase64 Check = "base64url"
+	// CheckHeader: the header is no JSON object, has a member twice or in two cases, or
+	// one that this package reads is missing or of another type.
+	CheckHeader Check = "header"
+	// CheckCritical: the header has crit or b64, which change what a signature means
+	// (RFC 7515, section 4.1.11; RFC 7797).
+	CheckCritical Check = "critical-header"
+	// CheckAlgorithm: an algorithm that this package does not verify, or another than
+	// that of the key (RFC 8725, sections 3.1 and 3.2).
+	CheckAlgorithm Check = "algorithm"
+	// CheckKeyID: a key ID for which there is no key, or another than that of the key,
+	// or one that is longer than MaxKeyIDSize.
+	CheckKeyID Check = "key-id"
+	// CheckSignatureSize: a signature of another length than the algorithm and the key
+	// ask for.
+	CheckSignatureSize Check = "signature-size"
+	// CheckSignature: the signature is not that of the key over these bytes.
+	CheckSignature Check = "signature"
+	// CheckPayloadSize: a payload longer than MaxPayloadSize.
+	CheckPayloadSize Check = "payload-size"
+)
+
+// The checks on keys and sets of keys.
+const (
+	// CheckKey: a public key that is none, is malformed or weak: a point off its curve,
+	// a modulus that is too short, too long or known to be breakable, an exponent that
+	// is even, one or huge.
+	CheckKey Check = "key"
+	// CheckKeyUse: a key whose use or key_ops say that it is not for verifying
+	// signatures (RFC 7517, sections 4.2 and 4.3).
+	CheckKeyUse Check = "key-use"
+	// CheckKeyType: a kind of key that this package does not know.
+	CheckKeyType Check = "key-type"
+	// CheckPrivate: private or symmetric key material where public keys belong.
+	CheckPrivate Check = "private-key"
+	// CheckJWK: not a JWK as RFC 7517 and RFC 7518, section 6, have it.
+	CheckJWK Check = "jwk"
+	// CheckKeySet: a set of keys that is malformed, too large, empty, or that has two
+	// keys for one key ID and algorithm; or no set at all.
+	CheckKeySet Check = "key-set"
+	// CheckPEM: not PEM blocks of public keys (RFC 7468, section 13), one or more.
+	CheckPEM Check = "pem"
+)
+
+// Error is one failed check. Got and Want are for people: what was found, shortened
+// where long, and what the check asks for. They never hold a private or symmetric key,
+// nor a signature that one could compute. Err is the cause, where another function found
+// the fault; it may be nil.
+type Error struct {
+	Check Check
+	Got   string
+	Want  string
+	Err   error
+}
+
+// Error gives the check, both values and the cause in one line. What a sender chose is
+// in it: characters that do not print stand there as Go escapes.
+func (e *Error) Error() string {
+	if e == nil {
+		return "jws: an error that is nil"
+	}
+	var b strings.Builder
+	b.WriteString(e.Check.Error())
+	if e.Got != "" || e.Want != "" {
+		b.WriteString(": got ")
+		if e.Got == "" {
+			b.WriteString("nothing")
+		}
+		b.WriteString(printable(e.Got))
+		if e.Want != "" {
+			b.WriteString(", want ")
+			b.WriteString(printable(e.Want))
+		}
+	}
+	if e.Err != nil {
+		b.WriteString(": ")
+		b.WriteString(printable(e.Err.Error()))
+	}
+	return b.String()
+}
+
+// Unwrap lets errors.Is find the check and errors.As the cause.
+func (e *Error) Unwrap() []error {
+	switch {
+	case e == nil:
+		return nil
+	case e.Err == nil:
+		return []error{e.Check}
+	}
+	return []error{e.Check, e.Err}
+}
+
+// printable escapes what does not print, line breaks and terminal controls among it.
+func printable(s string) string {
+	plain := func(r rune) bool { return r != utf8.RuneError && strconv.IsPrint(r) }
+	if !strings.ContainsFunc(s, func(r rune) bool { return !plain(r) }) {
+		return s
+	}
+	quoted := strconv.QuoteToASCII(s)
+	return quoted[1 : len(quoted)-1]
+}
+
+// bytesText says how long something is.
+func bytesText(n int) string { return strconv.Itoa(n) + " bytes" }

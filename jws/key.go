@@ -1,0 +1,174 @@
+package jws
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rsa"
+	"fmt"
+	"math"
+	"math/big"
+
+	"github.com/nodeattest/nodeattest/internal/roca"
+)
+
+// The sizes in bits of the RSA moduli that this package takes (RFC 7518, section 3.3,
+// asks for 2048 or more; above 8192 one signature takes milliseconds to verify).
+const (
+	MinRSABits = 2048
+	MaxRSABits = 8192
+)
+
+// Key is a public key that is bound to one algorithm and one key ID: it verifies tokens
+// with both in their header and no others. It is immutable and safe for concurrent use.
+// The zero value verifies nothing.
+type Key struct {
+	public    crypto.PublicKey
+	algorithm Algorithm
+	keyID     string
+}
+
+// KeyOptions are the choices of [NewKey]. A nil pointer means the zero value.
+type KeyOptions struct {
+	// KeyID is 1 to [MaxKeyIDSize] bytes of UTF-8. If empty, it is derived as [KeyID]
+	// does it.
+	KeyID string
+	// Algorithm is one that fits the key. If empty, it is RS256 for RSA, ES256, ES384
+	// and ES512 for ECDSA on P-256, P-384 and P-521, and EdDSA for Ed25519.
+	Algorithm Algorithm
+}
+
+// NewKey binds a public key, of which it makes a copy. The key is an *rsa.PublicKey of
+// [MinRSABits] to [MaxRSABits] bits with an odd exponent from 3 to 2^31-1 and without
+// the fingerprint of CVE-2017-15361, an *ecdsa.PublicKey on P-256, P-384 or P-521, or an
+// ed25519.PublicKey.
+//
+// The errors are [CheckKeyType], [CheckKey], [CheckAlgorithm] and [CheckKeyID].
+func NewKey(public crypto.PublicKey, options *KeyOptions) (*Key, error) {
+	var o KeyOptions
+	if options != nil {
+		o = *options
+	}
+	public, fitting, err := checkPublic(public)
+	if err != nil {
+		return nil, err
+	}
+	k := &Key{public: public, algorithm: fitting[0], keyID: o.KeyID}
+	if o.Algorithm != "" {
+		if !fits(o.Algorithm, fitting) {
+			return nil, &Error{Check: CheckAlgorithm, Got: shorten(string(o.Algorithm)), Want: fmt.Sprintf("one of %v", fitting)}
+		}
+		k.algorithm = o.Algorithm
+	}
+	if k.keyID == "" {
+		if k.keyID, err = KeyID(public); err != nil {
+			return nil, err
+		}
+	}
+	if err := checkKeyID(k.keyID); err != nil {
+		return nil, err
+	}
+	return k, nil
+}
+
+// KeyID returns the key ID.
+func (k *Key) KeyID() string { return k.keyID }
+
+// Algorithm returns the algorithm that the key is bound to.
+func (k *Key) Algorithm() Algorithm { return k.algorithm }
+
+// Public returns the key itself, an *rsa.PublicKey, *ecdsa.PublicKey or
+// ed25519.PublicKey. The caller must not change what it points to.
+func (k *Key) Public() crypto.PublicKey { return k.public }
+
+// checkPublic returns a copy of a key that is worth using, and the algorithms that fit
+// it, the usual one first.
+func checkPublic(public crypto.PublicKey) (crypto.PublicKey, []Algorithm, error) {
+	switch p := public.(type) {
+	case *rsa.PublicKey:
+		if p == nil || p.N == nil {
+			return nil, nil, &Error{Check: CheckKey, Got: "no RSA modulus"}
+		}
+		if err := checkRSA(p.N, p.E); err != nil {
+			return nil, nil, err
+		}
+		return &rsa.PublicKey{N: new(big.Int).Set(p.N), E: p.E}, []Algorithm{RS256, RS384, RS512, PS256, PS384, PS512}, nil
+	case *ecdsa.PublicKey:
+		if p == nil || p.Curve == nil {
+			return nil, nil, &Error{Check: CheckKey, Got: "no curve"}
+		}
+		algorithm := curveAlgorithm(p.Curve)
+		if algorithm == "" {
+			return nil, nil, &Error{Check: CheckKeyType, Got: "another curve", Want: "P-256, P-384 or P-521"}
+		}
+		point, err := pointBytes(p)
+		if err != nil {
+			return nil, nil, err
+		}
+		own, err := ecdsa.ParseUncompressedPublicKey(p.Curve, point)
+		if err != nil {
+			return nil, nil, &Error{Check: CheckKey, Got: "a point off its curve", Err: err}
+		}
+		return own, []Algorithm{algorithm}, nil
+	case ed25519.PublicKey:
+		if len(p) != ed25519.PublicKeySize {
+			return nil, nil, &Error{Check: CheckKey, Got: bytesText(len(p)) + " of Ed25519 key", Want: bytesText(ed25519.PublicKeySize)}
+		}
+		return ed25519.PublicKey(bytes.Clone(p)), []Algorithm{EdDSA}, nil
+	}
+	return nil, nil, &Error{Check: CheckKeyType, Got: fmt.Sprintf("%T", public), Want: "an RSA, ECDSA or Ed25519 public key"}
+}
+
+func checkRSA(modulus *big.Int, exponent int) error {
+	bits := modulus.BitLen()
+	switch {
+	case bits < MinRSABits || bits > MaxRSABits:
+		return &Error{Check: CheckKey, Got: fmt.Sprintf("an RSA modulus of %d bits", bits), Want: fmt.Sprintf("%d to %d bits", MinRSABits, MaxRSABits)}
+	case modulus.Sign() < 0 || modulus.Bit(0) == 0:
+		return &Error{Check: CheckKey, Got: "an RSA modulus that is even or negative", Want: "the product of two large primes"}
+	case exponent < 3 || exponent > math.MaxInt32 || exponent%2 == 0:
+		return &Error{Check: CheckKey, Got: fmt.Sprintf("the RSA exponent %d", exponent), Want: "an odd one from 3 to 2147483647"}
+	case roca.Vulnerable(modulus):
+		return &Error{Check: CheckKey, Got: "an RSA modulus with the fingerprint of CVE-2017-15361", Want: "one that cannot be factored"}
+	}
+	return nil
+}
+
+// curveAlgorithm returns the algorithm of a curve, or "" for one that has none here.
+func curveAlgorithm(curve elliptic.Curve) Algorithm {
+	switch curve {
+	case elliptic.P256():
+		return ES256
+	case elliptic.P384():
+		return ES384
+	case elliptic.P521():
+		return ES512
+	}
+	return ""
+}
+
+// pointBytes returns the uncompressed point of a key on one of our curves.
+func pointBytes(p *ecdsa.PublicKey) ([]byte, error) {
+	if p.X == nil || p.Y == nil {
+		return nil, &Error{Check: CheckKey, Got: "no point"}
+	}
+	point, err := p.Bytes()
+	if err != nil {
+		return nil, &Error{Check: CheckKey, Got: "a point off its curve", Err: err}
+	}
+	return point, nil
+}
+
+func fits(algorithm Algorithm, fitting []Algorithm) bool {
+	for _, a := range fitting {
+		if a == algorithm {
+			return true
+		}
+	}
+	return false
+}
+
+// coordinateSize is the length in bytes of a coordinate, and of each half of a signature.
+func coordinateSize(curve elliptic.Curve) int { return (curve.Params().BitSize + 7) / 8 }
