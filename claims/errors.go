@@ -20,6 +20,8 @@ const (
 	CheckEncoding Check = "claims-encoding"
 	// CheckType: a claim has another JSON type than the one that it must have.
 	CheckType Check = "claims-type"
+	// CheckTime: a claim states a time before 1970 or after the year 9999.
+	CheckTime Check = "claims-time"
 )
 
 // ErrRetry says that a question could not be answered now, neither yes nor no: an
