@@ -30,14 +30,6 @@ type Deletion struct {
 	ResourceVersion string
 }
 
-// Refusal is an object that was not taken, and why.
-type Refusal struct {
-	// Name is the object's name.
-	Name string
-	// Err is an [*Error].
-	Err error
-}
-
 // Sweep says which token Secrets have expired at now, and when to look again. objects may
 // be all Secrets of the cluster: those that are not of [SecretType] in [Namespace], and
 // those that are being deleted, are passed over. Nothing else is asked of a Secret but a
@@ -57,7 +49,7 @@ func Sweep(objects []*Object, now time.Time) (*Sweeping, error) {
 	}
 	found := new(Sweeping)
 	for _, o := range objects {
-		if o == nil || o.Namespace != Namespace || o.Type != SecretType || o.Deleted != nil {
+		if !isTokenSecret(o) || o.Deleted != nil {
 			continue
 		}
 		end, err := decodeExpiration(o.Data)

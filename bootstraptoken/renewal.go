@@ -1,0 +1,171 @@
+package bootstraptoken
+
+import (
+	"strconv"
+	"time"
+)
+
+// Owner is for whom Cluster API made a token.
+type Owner int
+
+// The owners of tokens. The zero Owner is none and refused.
+const (
+	OwnerMachine     Owner = iota + 1 // one machine, with the token in its boot data
+	OwnerMachinePool                  // machines that come and go, with one token in their common boot data
+)
+
+// String returns "Machine" or "MachinePool".
+func (o Owner) String() string {
+	switch o {
+	case OwnerMachine:
+		return "Machine"
+	case OwnerMachinePool:
+		return "MachinePool"
+	}
+	return "Owner(" + strconv.Itoa(int(o)) + ")"
+}
+
+// RenewalAction is what [Renew] wants done.
+type RenewalAction int
+
+// What may be done about a token. The zero RenewalAction is none.
+const (
+	RenewalKeep    RenewalAction = iota + 1 // leave the Secret as it is
+	RenewalExtend                           // write the new expiration into the Secret
+	RenewalReplace                          // make a new token and put it into the boot data; the old one runs out
+	RenewalRunOut                           // leave the Secret as it is, and never look again
+	RenewalLost                             // nothing can be done: the boot data has a token that is gone
+)
+
+// String returns the action's name in the truth table of [Renew].
+func (a RenewalAction) String() string {
+	switch a {
+	case RenewalKeep:
+		return "keep"
+	case RenewalExtend:
+		return "extend"
+	case RenewalReplace:
+		return "replace"
+	case RenewalRunOut:
+		return "run out"
+	case RenewalLost:
+		return "lost"
+	}
+	return "RenewalAction(" + strconv.Itoa(int(a)) + ")"
+}
+
+// CheckRenewal: a [RenewalState] does not say for whom the token is, or how long it lives.
+const CheckRenewal Check = "renewal"
+
+// RenewalState is what [Renew] is told about a token and its owner.
+type RenewalState struct {
+	// Owner is for whom the token is.
+	Owner Owner
+	// KubeletAuthentication: nodes attest, so nobody approves a request for a token alone
+	// (in Cluster API's proposal, spec.security.kubeletAuthentication of the Cluster).
+	KubeletAuthentication bool
+	// Deleted: the owner is being deleted, or gone.
+	Deleted bool
+	// Joined: the machine has a nodeRef, which Cluster API sets once there is a Node with
+	// the machine's provider ID; or the pool has as many nodeRefs as replicas.
+	Joined bool
+	// Exists: the token's Secret is there. If not, Expiration counts for nothing.
+	Exists bool
+	// Expiration is the Secret's; the zero time means that the token never ends.
+	Expiration time.Time
+	// TTL is how long a token lives that is made or extended now: 1 s at least. Cluster
+	// API's is 15 minutes (--bootstrap-token-ttl).
+	TTL time.Duration
+}
+
+// Renewal is what is to be done about a token.
+type Renewal struct {
+	// Action is what to do now.
+	Action RenewalAction
+	// Expiration is when the extended or the new token ends: now and the TTL, in whole
+	// seconds UTC. It is the zero time for every other action.
+	Expiration time.Time
+	// Next is when to ask again: after a third of the TTL. It is the zero time for
+	// RenewalRunOut and RenewalLost.
+	Next time.Time
+}
+
+// Renew says what is to be done about the token in the boot data of a Machine or a
+// MachinePool. "due" is an expiration at most 5/6 of the TTL from now, and "half" one
+// less than 1/2 of the TTL from now, an expired one among both; "any" is every row that
+// is not above. The first row that fits decides:
+//
+//	owner        kubelet authentication  owner is  token    action
+//	any          any                     deleted   any      run out
+//	any          any                     any       endless  extend
+//	Machine      any                     joined    any      run out
+//	Machine      any                     waiting   gone     lost
+//	Machine      any                     waiting   due      extend
+//	Machine      any                     waiting   any      keep
+//	MachinePool  any                     any       gone     replace
+//	MachinePool  no                      joined    half     replace
+//	MachinePool  no                      joined    any      keep
+//	MachinePool  any                     any       due      extend
+//	MachinePool  any                     any       any      keep
+//
+// With kubelet authentication this is the proposal (Cluster API, kubelet authentication,
+// "Changes to token rotation"): a Machine's token lives until the machine has a Node and
+// a provider ID, a pool's as long as the pool, without being replaced, because a token
+// alone gets no certificate. Without it, it is Cluster API 1.14
+// (bootstrap/kubeadm/reconcilers/kubeadmconfig, kubeadmconfig_controller.go and token.go):
+// the token of a pool that is complete is replaced, since it is good for any node. The
+// proposal tells of a Machine's token that ran out once InfrastructureReady was true; that
+// was Cluster API in 2021.
+//
+// Two things are stricter than Cluster API. A token without an end, which somebody made of
+// a token of Cluster API, gets one. And nothing is done for an owner that is being deleted.
+// As in Cluster API an expired token that is still there is extended: its owner has no
+// other.
+//
+// The errors are [CheckRenewal] for an owner or a TTL that is not set, and [CheckClock] if
+// now is the zero time.
+func Renew(state *RenewalState, now time.Time) (*Renewal, error) {
+	if now.IsZero() {
+		return nil, errClock()
+	}
+	if state.Owner != OwnerMachine && state.Owner != OwnerMachinePool {
+		return nil, &Error{Check: CheckRenewal, Got: state.Owner.String(), Want: "Machine or MachinePool"}
+	}
+	if state.TTL < time.Second {
+		return nil, &Error{Check: CheckRenewal, Got: "a TTL of " + state.TTL.String(), Want: "1s or more"}
+	}
+	r := &Renewal{Action: state.action(now)}
+	switch r.Action {
+	case RenewalExtend, RenewalReplace:
+		r.Expiration = now.Add(state.TTL).UTC().Truncate(time.Second)
+		r.Next = now.Add(state.TTL / 3)
+	case RenewalKeep:
+		r.Next = now.Add(state.TTL / 3)
+	}
+	return r, nil
+}
+
+func (s *RenewalState) action(now time.Time) RenewalAction {
+	due := !s.Expiration.After(now.Add(s.TTL - s.TTL/6))
+	half := s.Expiration.Before(now.Add(s.TTL / 2))
+	switch {
+	case s.Deleted:
+		return RenewalRunOut
+	case s.Exists && s.Expiration.IsZero():
+		return RenewalExtend
+	case s.Owner == OwnerMachine && s.Joined:
+		return RenewalRunOut
+	case s.Owner == OwnerMachine && !s.Exists:
+		return RenewalLost
+	case !s.Exists:
+		return RenewalReplace
+	case s.Owner == OwnerMachinePool && !s.KubeletAuthentication && s.Joined:
+		if half {
+			return RenewalReplace
+		}
+		return RenewalKeep
+	case due:
+		return RenewalExtend
+	}
+	return RenewalKeep
+}
