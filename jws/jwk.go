@@ -1,21 +1,246 @@
 package jws
 
-// Placeholders until the end of this file's making.
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rsa"
+	"fmt"
+	"math/big"
+	"slices"
 
-// MaxJWKSize is the length in bytes of the longest JWK that [ParseJWK] reads.
+	"github.com/nodeattest/nodeattest/internal/strictjson"
+)
+
+// MaxJWKSize is the length in bytes of the longest JWK that [ParseJWK] reads. It leaves
+// room for a chain of certificates, which is ignored.
 const MaxJWKSize = 64 << 10
 
-// ParseJWK reads a public key.
-func ParseJWK(data []byte) (*Key, error) { return nil, &Error{Check: CheckJWK} }
+// ParseJWK reads one public key as a JWK (RFC 7517; RFC 7518, section 6; RFC 8037,
+// section 2): kty RSA, EC on P-256, P-384 and P-521, or OKP on Ed25519, as [NewKey] takes
+// them. It is bound to its alg, or without one to the usual algorithm of such keys; its
+// key ID is its kid, or without one derived as [KeyID] does it.
+//
+// A use must be sig, and key_ops, if there are any, must contain verify and at most sign
+// beside it. Integers and coordinates have exactly one encoding: moduli and exponents
+// without leading zeros, coordinates of the curve's full size. Other members, x5c and
+// x5u among them, are ignored; a member twice or in two cases, or a known one spelt in
+// another case, is refused.
+//
+// The errors are [CheckJWK], [CheckPrivate] where there is a member of a private or
+// symmetric key, [CheckKeyType], [CheckKeyUse], [CheckAlgorithm], [CheckKey] and
+// [CheckKeyID].
+func ParseJWK(data []byte) (*Key, error) {
+	if len(data) > MaxJWKSize {
+		return nil, &Error{Check: CheckJWK, Got: bytesText(len(data)), Want: "at most " + bytesText(MaxJWKSize)}
+	}
+	r := strictjson.NewReader(data)
+	j, err := readJWK(r)
+	if err == nil {
+		err = refuse(CheckJWK, r.End())
+	}
+	if err != nil {
+		return nil, err
+	}
+	return j.key()
+}
 
-// MarshalJSON gives the key as a JWK.
-func (k *Key) MarshalJSON() ([]byte, error) { return nil, &Error{Check: CheckJWK} }
+// jwk are the members of a JWK that this package reads. A nil slice is a member that is
+// not there.
+type jwk struct {
+	keyType, use, algorithm, curve []byte
+	keyID                          []byte
+	operations                     []string
+	n, e, x, y                     []byte // base64url
+}
 
-// ParseJWKS reads a set of public keys.
-func ParseJWKS(data []byte) ([]*Key, error) { return nil, &Error{Check: CheckKeySet} }
+// jwkMembers are the names that a JWK may have in exactly this spelling alone.
+var jwkMembers = []string{"kty", "use", "key_ops", "alg", "kid", "crv", "x", "y", "n", "e",
+	"d", "p", "q", "dp", "dq", "qi", "oth", "k", "priv"}
 
-// MarshalJWKS writes a set of public keys.
-func MarshalJWKS(keys []*Key) ([]byte, error) { return nil, &Error{Check: CheckKeySet} }
+// readJWK reads the members of one JWK, and checks nothing about the key.
+func readJWK(r *strictjson.Reader) (*jwk, error) {
+	j := new(jwk)
+	texts := map[string]*[]byte{
+		"kty": &j.keyType, "use": &j.use, "alg": &j.algorithm, "kid": &j.keyID, "crv": &j.curve,
+		"n": &j.n, "e": &j.e, "x": &j.x, "y": &j.y,
+	}
+	err := r.Object(func(name []byte) (err error) {
+		if text := texts[string(name)]; text != nil {
+			*text, err = r.Text()
+			return err
+		}
+		switch string(name) {
+		case "key_ops":
+			j.operations, err = r.Strings()
+			return err
+		case "d", "p", "q", "dp", "dq", "qi", "oth", "k", "priv":
+			return &Error{Check: CheckPrivate, Got: "a key with the member " + string(name), Want: "a public key"}
+		}
+		if known := misspelt(name, jwkMembers); known != "" {
+			return &Error{Check: CheckJWK, Got: shorten(string(name)), Want: known}
+		}
+		return r.Skip()
+	})
+	if err == nil && string(j.keyType) == "oct" {
+		err = &Error{Check: CheckPrivate, Got: "a symmetric key", Want: "a public key"}
+	}
+	return j, refuse(CheckJWK, err)
+}
 
-// ParsePEM reads public keys.
-func ParsePEM(data []byte) ([]*Key, error) { return nil, &Error{Check: CheckPEM} }
+// key makes the key, and checks all about it. An error of CheckKeyType, CheckKeyUse or
+// CheckAlgorithm is about a key that may be good, but is not for this package.
+func (j *jwk) key() (*Key, error) {
+	if err := j.checkUse(); err != nil {
+		return nil, err
+	}
+	if j.algorithm != nil && asymmetric(string(j.algorithm)) == "" {
+		return nil, &Error{Check: CheckAlgorithm, Got: shorten(string(j.algorithm)), Want: "RS, PS or ES with 256, 384 or 512, or EdDSA"}
+	}
+	var public crypto.PublicKey
+	var err error
+	switch string(j.keyType) {
+	case "RSA":
+		public, err = j.rsa()
+	case "EC":
+		public, err = j.ecdsa()
+	case "OKP":
+		public, err = j.ed25519()
+	case "":
+		return nil, &Error{Check: CheckJWK, Got: "no kty"}
+	default:
+		return nil, &Error{Check: CheckKeyType, Got: "kty " + shorten(string(j.keyType)), Want: "RSA, EC or OKP"}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if j.keyID != nil && len(j.keyID) == 0 {
+		return nil, &Error{Check: CheckKeyID, Got: "an empty kid", Want: "1 to 1024 bytes, or no kid"}
+	}
+	k, err := NewKey(public, &KeyOptions{KeyID: string(j.keyID), Algorithm: Algorithm(j.algorithm)})
+	if own, ok := err.(*Error); ok && own.Check == CheckAlgorithm {
+		// Known, but not of a key of this type: the JWK contradicts itself.
+		return nil, &Error{Check: CheckJWK, Got: "alg " + own.Got, Want: own.Want}
+	}
+	return k, err
+}
+
+// checkUse honours use and key_ops (RFC 7517, sections 4.2 and 4.3).
+func (j *jwk) checkUse() error {
+	if j.use != nil && string(j.use) != "sig" {
+		return &Error{Check: CheckKeyUse, Got: "use " + shorten(string(j.use)), Want: "sig"}
+	}
+	if j.operations == nil {
+		return nil
+	}
+	for i, operation := range j.operations {
+		if slices.Contains(j.operations[:i], operation) {
+			return &Error{Check: CheckJWK, Got: "key_ops with " + shorten(operation) + " twice", Want: "each operation once"}
+		}
+		if operation != "verify" && operation != "sign" {
+			return &Error{Check: CheckKeyUse, Got: "key_ops with " + shorten(operation), Want: "verify"}
+		}
+	}
+	if !slices.Contains(j.operations, "verify") {
+		return &Error{Check: CheckKeyUse, Got: fmt.Sprintf("key_ops %v", j.operations), Want: "verify"}
+	}
+	return nil
+}
+
+// rsa reads the public key of RFC 7518, section 6.3.1.
+func (j *jwk) rsa() (crypto.PublicKey, error) {
+	modulus, err := j.integer("n", j.n, MaxRSABits/8)
+	if err != nil {
+		return nil, err
+	}
+	exponent, err := j.integer("e", j.e, 4)
+	if err != nil {
+		return nil, err
+	}
+	e := new(big.Int).SetBytes(exponent)
+	if e.BitLen() > 31 {
+		return nil, &Error{Check: CheckKey, Got: "the RSA exponent " + e.String(), Want: "an odd one from 3 to 2147483647"}
+	}
+	return &rsa.PublicKey{N: new(big.Int).SetBytes(modulus), E: int(e.Int64())}, nil
+}
+
+// ecdsa reads the public key of RFC 7518, section 6.2.1.
+func (j *jwk) ecdsa() (crypto.PublicKey, error) {
+	curve := namedCurve(string(j.curve))
+	if curve == nil {
+		return nil, j.otherCurve("P-256, P-384 or P-521")
+	}
+	size := coordinateSize(curve)
+	x, err := j.octets("x", j.x, size)
+	if err != nil {
+		return nil, err
+	}
+	y, err := j.octets("y", j.y, size)
+	if err != nil {
+		return nil, err
+	}
+	public, err := ecdsa.ParseUncompressedPublicKey(curve, slices.Concat([]byte{4}, x, y))
+	if err != nil {
+		return nil, &Error{Check: CheckKey, Got: "a point off its curve", Want: "one on " + string(j.curve), Err: err}
+	}
+	return public, nil
+}
+
+// ed25519 reads the public key of RFC 8037, section 2.
+func (j *jwk) ed25519() (crypto.PublicKey, error) {
+	if string(j.curve) != "Ed25519" {
+		return nil, j.otherCurve("Ed25519")
+	}
+	x, err := j.octets("x", j.x, ed25519.PublicKeySize)
+	if err != nil {
+		return nil, err
+	}
+	return ed25519.PublicKey(x), nil
+}
+
+// otherCurve is the error for a curve that this package does not know.
+func (j *jwk) otherCurve(want string) error {
+	if len(j.curve) == 0 {
+		return &Error{Check: CheckJWK, Got: "no crv", Want: want}
+	}
+	return &Error{Check: CheckKeyType, Got: "crv " + shorten(string(j.curve)), Want: want}
+}
+
+// octets decodes a member of exactly size bytes.
+func (j *jwk) octets(name string, text []byte, size int) ([]byte, error) {
+	octets, err := decodeSegment(nil, text)
+	if err != nil {
+		return nil, &Error{Check: CheckJWK, Got: name + " that is no base64url", Err: err}
+	}
+	if len(octets) != size {
+		return nil, &Error{Check: CheckJWK, Got: name + " of " + bytesText(len(octets)), Want: bytesText(size)}
+	}
+	return octets, nil
+}
+
+// integer decodes a Base64urlUInt of at most size bytes (RFC 7518, section 2).
+func (j *jwk) integer(name string, text []byte, size int) ([]byte, error) {
+	octets, err := decodeSegment(nil, text)
+	switch {
+	case err != nil:
+		return nil, &Error{Check: CheckJWK, Got: name + " that is no base64url", Err: err}
+	case len(octets) == 0 || octets[0] == 0:
+		return nil, &Error{Check: CheckJWK, Got: name + " that is empty or begins with a zero byte", Want: "the shortest encoding of a positive number"}
+	case len(octets) > size:
+		return nil, &Error{Check: CheckKey, Got: name + " of " + bytesText(len(octets)), Want: "at most " + bytesText(size)}
+	}
+	return octets, nil
+}
+
+func namedCurve(name string) elliptic.Curve {
+	switch name {
+	case "P-256":
+		return elliptic.P256()
+	case "P-384":
+		return elliptic.P384()
+	case "P-521":
+		return elliptic.P521()
+	}
+	return nil
+}
