@@ -1,0 +1,207 @@
+package claims
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// The ways in which a token and an attested node can disagree. Each is refused by its own
+// check; where three sources state a value, the check says which one stands alone.
+const (
+	// CheckNodeClaim: the token names no node.
+	CheckNodeClaim Check = "node-claim"
+	// CheckNodeClaimUID: the token's node has no UID, or it is not that of the Node that
+	// was attested and lives.
+	CheckNodeClaimUID Check = "node-claim-uid"
+	// CheckNodeName: the token names another node than the attested one. A token that is
+	// replayed from another node ends here.
+	CheckNodeName Check = "node-name"
+	// CheckNodeGone: there is no Node of that name.
+	CheckNodeGone Check = "node-gone"
+	// CheckNodeDeleted: the Node is being deleted.
+	CheckNodeDeleted Check = "node-deleted"
+	// CheckNodeUID: the Node that lives now is not the one that the token names: it was
+	// deleted and made again.
+	CheckNodeUID Check = "node-uid"
+	// CheckAttestedUID: the machine was attested for another Node object of that name.
+	CheckAttestedUID Check = "attested-uid"
+	// CheckMachineUnknown: no machine is registered for the node's name.
+	CheckMachineUnknown Check = "machine-unregistered"
+	// CheckRegisteredMachine: another machine is registered for the node's name than the
+	// one that was attested.
+	CheckRegisteredMachine Check = "registered-machine"
+	// CheckNodeProviderID: the Node's provider ID is not that of certificate and registry,
+	// or it has none where the certificate or the registry has one.
+	CheckNodeProviderID Check = "node-provider-id"
+	// CheckCertificateProviderID: the provider ID that was vouched for is not that of the
+	// Node.
+	CheckCertificateProviderID Check = "certificate-provider-id"
+	// CheckRegisteredProviderID: the registered machine has another provider ID than the
+	// Node.
+	CheckRegisteredProviderID Check = "registered-provider-id"
+	// CheckFacts: nothing disagrees, but too little is known.
+	CheckFacts Check = "facts"
+	// CheckUnvalidated: the result is not one that a validator returned.
+	CheckUnvalidated Check = "unvalidated-result"
+)
+
+// NodeCheck decides whether a token was issued to a workload on the very machine that
+// presents it (KEP-4193, user story 1). The zero value refuses.
+//
+// The node's name and UID in the token, the Node object and its provider ID, the provider
+// ID that was vouched for when the machine was attested, and the machine that is registered
+// for the name must all agree as far as they are known. Always required are
+// [FactNodeName], [FactNodeUID], and one of [FactRegisteredProviderID] and
+// [FactRegisteredMachine]: without the registry's word it would be the Node object's alone,
+// which the node itself may write. So where the certificate carries no provider ID,
+// registry and Node decide, and [NodeFacts] says so.
+type NodeCheck struct {
+	// Objects gets the Node. It is required.
+	Objects Objects
+	// Machines is the registry. It is required.
+	Machines Machines
+	// Require are facts that must be there besides.
+	Require Facts
+	// MaxStaleness is the most that the answers of an Objects that is a [StaleObjects] may
+	// lag behind; 0 refuses such an Objects.
+	MaxStaleness time.Duration
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+}
+
+// Check holds a validated token against an attested node. The result must come from a
+// validator, as it was ([CheckUnvalidated]). Every refusal is an [*Error] with a check of
+// its own; where the Node or the registry could not be asked the error is [ErrRetry]. A
+// check without Objects or Machines is an error with [CheckConfig].
+func (c *NodeCheck) Check(ctx context.Context, result *Result, node *AttestedNode) (*NodeFacts, error) {
+	if err := c.ready(); err != nil {
+		return nil, err
+	}
+	if result == nil || !result.validated {
+		return nil, &Error{Check: CheckUnvalidated, Got: "a result that no validator returned", Want: "a validated token"}
+	}
+	if node == nil || node.Name == "" {
+		return nil, &Error{Check: CheckNodeName, Got: "an attested node without a name", Want: "a name"}
+	}
+	claim := result.Claims.Kubernetes.Node
+	if claim == nil || claim.Name == "" {
+		return nil, &Error{Check: CheckNodeClaim, Got: "a token without a node", Want: "node " + shorten(node.Name)}
+	}
+	if claim.Name != node.Name {
+		return nil, &Error{Check: CheckNodeName, Got: "a token of node " + shorten(claim.Name), Want: "node " + shorten(node.Name)}
+	}
+	object, err := c.liveNode(ctx, claim, node)
+	if err != nil {
+		return nil, err
+	}
+	machine, err := c.Machines.Machine(ctx, node.Name)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return nil, &Error{Check: CheckMachineUnknown, Got: "no machine", Want: "one that is registered for node " + shorten(node.Name), Err: err}
+	case err != nil:
+		return nil, retry("machine of node "+shorten(node.Name), err)
+	case machine == nil:
+		return nil, retry("machine of node "+shorten(node.Name), errNoAnswer)
+	}
+	facts := &NodeFacts{Facts: FactNodeName | FactNodeUID, Node: *object, Machine: *machine}
+	if node.UID != "" {
+		facts.Facts |= FactAttestedUID
+	}
+	if err := facts.compare(node); err != nil {
+		return nil, err
+	}
+	if err := facts.enough(c.Require); err != nil {
+		return nil, err
+	}
+	return facts, nil
+}
+
+// ready fails where the check would have nobody to ask.
+func (c *NodeCheck) ready() error {
+	switch {
+	case c == nil || c.Objects == nil:
+		return configError("no Objects", "a getter for Nodes")
+	case c.Machines == nil:
+		return configError("no Machines", "a registry of machines")
+	case c.Require >= endOfFacts:
+		return configError("unknown facts in Require", "facts of this package")
+	}
+	return checkStaleness(c.Objects, c.MaxStaleness)
+}
+
+// liveNode gets the Node and compares the UIDs of claim, Node and attestation.
+func (c *NodeCheck) liveNode(ctx context.Context, claim *Ref, node *AttestedNode) (*Node, error) {
+	if claim.UID == "" {
+		return nil, &Error{Check: CheckNodeClaimUID, Got: "a node without UID", Want: "the UID of Node " + shorten(claim.Name)}
+	}
+	object, err := c.Objects.Node(ctx, claim.Name)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return nil, &Error{Check: CheckNodeGone, Got: "no Node " + shorten(claim.Name), Want: "the one with UID " + shorten(claim.UID), Err: err}
+	case err != nil:
+		return nil, retry("Node "+shorten(claim.Name), err)
+	case object == nil:
+		return nil, retry("Node "+shorten(claim.Name), errNoAnswer)
+	}
+	switch {
+	case object.UID == claim.UID:
+	case node.UID == object.UID:
+		return nil, &Error{Check: CheckNodeClaimUID, Got: "a token of Node UID " + shorten(claim.UID), Want: shorten(object.UID)}
+	default:
+		return nil, &Error{Check: CheckNodeUID, Got: "Node UID " + shorten(object.UID), Want: shorten(claim.UID)}
+	}
+	if node.UID != "" && node.UID != claim.UID {
+		return nil, &Error{Check: CheckAttestedUID, Got: "a machine attested for Node UID " + shorten(node.UID), Want: shorten(claim.UID)}
+	}
+	if object.Deleted != nil && object.Deleted.Before(clock(c.Now)()) {
+		return nil, &Error{Check: CheckNodeDeleted, Got: "Node " + shorten(claim.Name) + ", deleted", Want: "one that lives"}
+	}
+	return object, nil
+}
+
+// compare holds the machine's identity and its provider IDs against each other and
+// records which facts that gives.
+func (f *NodeFacts) compare(node *AttestedNode) error {
+	switch {
+	case node.Machine == "" || f.Machine.Identity == "":
+	case node.Machine != f.Machine.Identity:
+		return &Error{Check: CheckRegisteredMachine, Got: "machine " + shorten(node.Machine), Want: shorten(f.Machine.Identity)}
+	default:
+		f.Facts |= FactRegisteredMachine
+	}
+	object, certificate, registered := f.Node.ProviderID, node.ProviderID, f.Machine.ProviderID
+	fromCertificate := certificate == object
+	fromRegistry := registered == object
+	switch {
+	case certificate != "" && !fromCertificate && certificate == registered,
+		object == "" && certificate != "", object == "" && registered != "":
+		want := certificate
+		if want == "" {
+			want = registered
+		}
+		return &Error{Check: CheckNodeProviderID, Got: "provider ID " + orNothing(shorten(object)), Want: shorten(want)}
+	case certificate != "" && !fromCertificate:
+		return &Error{Check: CheckCertificateProviderID, Got: "provider ID " + shorten(certificate), Want: shorten(object)}
+	case registered != "" && !fromRegistry:
+		return &Error{Check: CheckRegisteredProviderID, Got: "provider ID " + shorten(registered), Want: shorten(object)}
+	}
+	if certificate != "" {
+		f.Facts |= FactCertificateProviderID
+	}
+	if registered != "" {
+		f.Facts |= FactRegisteredProviderID
+	}
+	return nil
+}
+
+// enough fails closed where nothing disagrees because too little is known.
+func (f *NodeFacts) enough(require Facts) error {
+	if !f.Facts.Has(require) {
+		return &Error{Check: CheckFacts, Got: f.Facts.String(), Want: require.String()}
+	}
+	if f.Facts&(FactRegisteredProviderID|FactRegisteredMachine) == 0 {
+		return &Error{Check: CheckFacts, Got: f.Facts.String(), Want: FactRegisteredProviderID.String() + " or " + FactRegisteredMachine.String()}
+	}
+	return nil
+}
