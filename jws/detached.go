@@ -78,7 +78,8 @@ func (d *Detached) sign(keyID string, key []byte) ([]byte, error) {
 	if len(key) == 0 {
 		return nil, &Error{Check: CheckKey, Got: "an empty key", Want: "a secret"}
 	}
-	signature := encodeHeader(HS256, keyID, "")
+	signature := make([]byte, 0, encoding.EncodedLen(headerFrame+len(keyID))+len(detachedDots)+macLength)
+	signature = appendHeader(signature, HS256, keyID, "")
 	signature = append(signature, '.')
 	mac := hmac.New(sha256.New, key)
 	mac.Write(signature)
@@ -132,9 +133,12 @@ func explain(signature, keyID string) error {
 	return &Error{Check: CheckSignature, Got: "a signature over other bytes or with another key", Want: "that of " + keyID}
 }
 
-// maxHeaderSize is the length of the longest header that [encodeHeader] writes without
-// a type: a character of the key ID takes at most six bytes.
-const maxHeaderSize = len(`{"alg":"HS256","kid":""}`) + 6*MaxKeyIDSize
+// headerFrame is the length of a detached signature's header without the key ID.
+const headerFrame = len(`{"alg":"HS256","kid":""}`)
+
+// maxHeaderSize is the length of the longest header of a detached signature: a byte of
+// the key ID takes at most six.
+const maxHeaderSize = headerFrame + 6*MaxKeyIDSize
 
 // shorten cuts a text for an error.
 func shorten(s string) string {

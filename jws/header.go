@@ -78,11 +78,11 @@ func refuse(check Check, err error) error {
 	return &Error{Check: check, Err: err}
 }
 
-// encodeHeader returns the header of a token as kube-apiserver writes it: base64url of
+// appendHeader appends the header of a token as kube-apiserver writes it: base64url of
 // {"alg":…,"kid":…}, with a third member typ where that is not empty.
-func encodeHeader(algorithm Algorithm, keyID, typ string) []byte {
-	text := make([]byte, 0, 64+len(keyID))
-	text = append(text, `{"alg":"`...)
+func appendHeader(b []byte, algorithm Algorithm, keyID, typ string) []byte {
+	var buffer [128]byte // most headers fit
+	text := append(buffer[:0], `{"alg":"`...)
 	text = append(text, algorithm...)
 	text = append(text, `","kid":`...)
 	text = appendString(text, keyID)
@@ -90,8 +90,12 @@ func encodeHeader(algorithm Algorithm, keyID, typ string) []byte {
 		text = append(text, `,"typ":`...)
 		text = appendString(text, typ)
 	}
-	text = append(text, '}')
-	return encoding.AppendEncode(make([]byte, 0, encoding.EncodedLen(len(text))), text)
+	return encoding.AppendEncode(b, append(text, '}'))
+}
+
+// encodeHeader returns what appendHeader appends.
+func encodeHeader(algorithm Algorithm, keyID, typ string) []byte {
+	return appendHeader(nil, algorithm, keyID, typ)
 }
 
 // appendString appends the JSON string of s as encoding/json writes it.
