@@ -1,0 +1,228 @@
+package jws
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// The defaults of [RemoteConfig].
+const (
+	// DefaultMinRefetch is the shortest time between two fetches.
+	DefaultMinRefetch = 10 * time.Second
+	// DefaultMaxAge is the longest time for which a fetched key set is fresh. It is
+	// the max-age that kube-apiserver gives to its key set (pkg/serviceaccount/jwt.go,
+	// GetCacheAgeMaxSeconds).
+	DefaultMaxAge = time.Hour
+	// DefaultMaxStale is how long keys are served beyond that while fetches fail.
+	DefaultMaxStale = 24 * time.Hour
+	// DefaultNegativeTTL is how long a key ID that the issuer did not have stays
+	// unknown.
+	DefaultNegativeTTL = time.Minute
+	// DefaultFetchTimeout is the time that one fetch may take.
+	DefaultFetchTimeout = 10 * time.Second
+	// DefaultMaxSize is the length in bytes of the longest key set.
+	DefaultMaxSize = 64 << 10
+	// DefaultMaxKeys is how many keys a fetched key set may have.
+	DefaultMaxKeys = 100
+)
+
+// maxUnknown is how many key IDs are remembered as unknown. When they are more, all are
+// forgotten: that costs one fetch at most, because the interval between fetches holds for
+// whatever key IDs are asked for.
+const maxUnknown = 1024
+
+// RemoteConfig says where a [RemoteKeySet] gets its keys and how long they are good.
+// Client and one of Issuer and JWKSURL are required. Durations that are zero have the
+// default named; negative ones are refused.
+type RemoteConfig struct {
+	// Client makes the requests: it says which roots are trusted, which proxy is used
+	// and how the requests are authenticated, if they are. It must end a request when
+	// the request's context ends. It is copied; its CheckRedirect, if it has one, is
+	// asked after the checks of this package.
+	Client *http.Client
+	// Issuer is the issuer's https URL, without query and fragment, byte for byte as
+	// it stands in its tokens. The key set's URL is the jwks_uri of the document at
+	// Issuer + "/.well-known/openid-configuration", which must name the same issuer
+	// (OpenID Connect Discovery 1.0, sections 4.1 and 4.3). The document is fetched
+	// anew with each fetch of the key set.
+	Issuer string
+	// JWKSURL is the https URL of the key set (RFC 7517, section 5), for issuers
+	// without that document.
+	JWKSURL string
+	// MinRefetch is the shortest time from the beginning of one fetch to that of the
+	// next, whatever is asked and however fetches end. Zero: DefaultMinRefetch.
+	MinRefetch time.Duration
+	// MaxAge is the longest time for which a fetched key set is fresh: no fetch is
+	// needed to answer for the keys in it, so a key that the issuer withdrew may serve
+	// that long. The response's max-age makes it shorter, but not shorter than
+	// MinRefetch. At least MinRefetch. Zero: DefaultMaxAge.
+	MaxAge time.Duration
+	// MaxStale is for how long beyond that the keys are served while fetches fail. No
+	// key is served later than MaxAge + MaxStale after it was fetched. Zero:
+	// DefaultMaxStale.
+	MaxStale time.Duration
+	// NegativeTTL is how long a key ID that a fetched key set did not have is answered
+	// as unknown without another fetch. Zero: DefaultNegativeTTL.
+	NegativeTTL time.Duration
+	// Timeout is the time for one fetch, all its requests together. Zero:
+	// DefaultFetchTimeout.
+	Timeout time.Duration
+	// MaxSize is the longest key set in bytes, at most MaxJWKSSize. Zero:
+	// DefaultMaxSize.
+	MaxSize int
+	// MaxKeys is how many usable keys it may have. Zero: DefaultMaxKeys.
+	MaxKeys int
+	// Now is the clock; nil is time.Now.
+	Now func() time.Time
+}
+
+// RemoteKeySet is a [KeySet] that is fetched over HTTPS and kept. It is safe for
+// concurrent use.
+//
+// Keys are fetched when somebody asks: nothing runs where nothing is asked. However many
+// ask at once, one fetch is made for all, in a goroutine that ends after Timeout at the
+// latest, and no more than one in MinRefetch. Whoever waits for it may leave by ending
+// its context; the fetch goes on for the others.
+//
+// A key that is held is answered at once while the set is fresh. A stale set is fetched
+// again, and meanwhile, and while that fails, the held keys are answered at once until
+// MaxStale has passed: a slow or dead server delays no verification. (Only where nobody
+// asked since the set went stale, for MinRefetch + Timeout, the first callers wait for
+// the outcome, so that a set that was forgotten for a day is not believed without a
+// try.) Tokens whose header names no key get all held keys and cause no fetch of a fresh
+// set. A response without a single usable key is a failed fetch: an issuer that signs has
+// a key.
+//
+// For a key ID that is not held, a fetch is made if the interval and the memory of
+// unknown IDs allow it. If it fails, and as long as the last fetch is one that failed,
+// the error is one that errors.Is finds [ErrRetry] in: whether the key exists is not
+// known. Otherwise the answer is that there is none, which may be MinRefetch or
+// NegativeTTL old: an issuer publishes a key before it signs with it.
+type RemoteKeySet struct {
+	config RemoteConfig
+	source keySource
+	ctx    context.Context // of the fetches; ended by Close
+	cancel context.CancelFunc
+	owned  sync.WaitGroup // the fetch under way
+
+	mu      sync.Mutex
+	closed  bool
+	held    *StaticKeySet        // nil before the first success
+	flight  *flight              // the fetch under way; nil if there is none
+	unknown map[string]time.Time // key IDs that the issuer did not have, and until when that is believed
+	status  RemoteStatus
+	ended   time.Time // when the last fetch ended; zero: none has
+}
+
+// A flight is one fetch.
+type flight struct {
+	done chan struct{} // closed when err is set
+	err  error
+}
+
+// RemoteStatus says how fresh a [RemoteKeySet] is, for metrics and readiness checks.
+type RemoteStatus struct {
+	// Keys is how many keys are held.
+	Keys int
+	// Fetched is when the fetch began that brought them; zero if none ever did.
+	Fetched time.Time
+	// FreshUntil is until when they are answered without another fetch, and
+	// ServedUntil until when they are served at all if every fetch fails.
+	FreshUntil, ServedUntil time.Time
+	// Started is when the last fetch began; zero if none did.
+	Started time.Time
+	// Err is why the last fetch that ended failed; nil if it did not.
+	Err error
+	// Failures is how many fetches failed since the last that did not.
+	Failures int
+}
+
+// NewRemoteKeySet returns a key set that holds no key yet. It makes no request. The error
+// is [CheckRemote] with what is wrong in the configuration.
+func NewRemoteKeySet(config RemoteConfig) (*RemoteKeySet, error) {
+	if err := config.complete(); err != nil {
+		return nil, err
+	}
+	s := &RemoteKeySet{config: config, unknown: make(map[string]time.Time)}
+	s.source = newKeySource(&config)
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	return s, nil
+}
+
+// complete checks the configuration and puts the defaults in.
+func (c *RemoteConfig) complete() error {
+	if c.Client == nil {
+		return &Error{Check: CheckRemote, Got: "no Client", Want: "an *http.Client"}
+	}
+	if (c.Issuer == "") == (c.JWKSURL == "") {
+		return &Error{Check: CheckRemote, Got: "both or none", Want: "one of Issuer and JWKSURL"}
+	}
+	if err := checkURL("Issuer", c.Issuer); c.Issuer != "" && err != nil {
+		return err
+	}
+	if strings.Contains(c.Issuer, "?") {
+		return &Error{Check: CheckRemote, Got: "an Issuer with a query", Want: "none"}
+	}
+	if err := checkURL("JWKSURL", c.JWKSURL); c.JWKSURL != "" && err != nil {
+		return err
+	}
+	for _, d := range []struct {
+		name     string
+		value    *time.Duration
+		fallback time.Duration
+	}{
+		{"MinRefetch", &c.MinRefetch, DefaultMinRefetch},
+		{"MaxAge", &c.MaxAge, max(DefaultMaxAge, c.MinRefetch)},
+		{"MaxStale", &c.MaxStale, DefaultMaxStale},
+		{"NegativeTTL", &c.NegativeTTL, DefaultNegativeTTL},
+		{"Timeout", &c.Timeout, DefaultFetchTimeout},
+	} {
+		if *d.value < 0 {
+			return &Error{Check: CheckRemote, Got: d.name + " " + d.value.String(), Want: "no negative duration"}
+		}
+		if *d.value == 0 {
+			*d.value = d.fallback
+		}
+	}
+	if c.MaxAge < c.MinRefetch {
+		return &Error{Check: CheckRemote, Got: "MaxAge " + c.MaxAge.String(), Want: "MinRefetch, " + c.MinRefetch.String() + ", or more"}
+	}
+	if c.MaxSize == 0 {
+		c.MaxSize = DefaultMaxSize
+	}
+	if c.MaxKeys == 0 {
+		c.MaxKeys = DefaultMaxKeys
+	}
+	if c.MaxSize < 0 || c.MaxSize > MaxJWKSSize || c.MaxKeys < 0 {
+		return &Error{Check: CheckRemote,
+			Got:  "MaxSize " + strconv.Itoa(c.MaxSize) + ", MaxKeys " + strconv.Itoa(c.MaxKeys),
+			Want: "MaxSize of at most " + strconv.Itoa(MaxJWKSSize) + ", nothing negative"}
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	return nil
+}
+
+// Status tells the set's age and how its last fetch ended. It makes no request.
+func (s *RemoteKeySet) Status() RemoteStatus {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.status
+}
+
+// Close ends the fetch under way, if there is one, and waits for it. After it every call
+// of Keys fails with [CheckClosed]. A set that is no longer used need not be closed: it
+// holds nothing but memory when its last fetch has ended. The error is always nil.
+func (s *RemoteKeySet) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.cancel()
+	s.owned.Wait()
+	return nil
+}

@@ -1,0 +1,142 @@
+package jws
+
+import (
+	"context"
+	"strings"
+	"time"
+)
+
+// Keys returns the keys with that ID, none where the issuer has none, and all where keyID
+// is empty; the caller must not change the slice. See [RemoteKeySet] for when it fetches
+// and when it waits. An error in which errors.Is finds [ErrRetry] says that nothing could
+// be decided: a fetch failed, which errors.As and Status tell more about, or ctx ended,
+// whose error is in it too.
+func (s *RemoteKeySet) Keys(ctx context.Context, keyID string) ([]*Key, error) {
+	keys, wait, err := s.ask(keyID)
+	if wait == nil {
+		return keys, err
+	}
+	select {
+	case <-wait.done:
+		return s.settle(keyID, wait)
+	case <-ctx.Done():
+		return nil, &Error{Check: ErrRetry, Err: ctx.Err()}
+	}
+}
+
+// ask answers from what is held, or returns the fetch to wait for. It starts a fetch
+// where one is due.
+func (s *RemoteKeySet) ask(keyID string) ([]*Key, *flight, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, nil, &Error{Check: CheckClosed}
+	}
+	now := s.config.Now()
+	keys := s.lookup(keyID, now)
+	known, fresh := len(keys) > 0, s.fresh(now)
+	if fresh && (known || s.believedUnknown(keyID, now)) {
+		return keys, nil, nil
+	}
+	wait := s.fetchIfDue(now)
+	switch {
+	case known && (wait == nil || s.tried(now)):
+		return keys, nil, nil
+	case wait != nil:
+		return nil, wait, nil
+	case s.status.Err != nil:
+		return nil, nil, &Error{Check: ErrRetry, Err: s.status.Err}
+	}
+	return nil, nil, nil // asked for less than MinRefetch ago
+}
+
+// settle answers after a fetch.
+func (s *RemoteKeySet) settle(keyID string, f *flight) ([]*Key, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.config.Now()
+	keys := s.lookup(keyID, now)
+	switch {
+	case len(keys) > 0:
+		return keys, nil
+	case f.err != nil:
+		return nil, &Error{Check: ErrRetry, Err: f.err}
+	}
+	if len(s.unknown) >= maxUnknown {
+		clear(s.unknown)
+	}
+	s.unknown[strings.Clone(keyID)] = now.Add(s.config.NegativeTTL)
+	return nil, nil
+}
+
+// lookup returns the held keys with that ID if they may still be served.
+func (s *RemoteKeySet) lookup(keyID string, now time.Time) []*Key {
+	if s.held == nil || !now.Before(s.status.ServedUntil) {
+		return nil
+	}
+	return s.held.with(keyID)
+}
+
+// fresh reports whether the held keys need no fetch. A clock that was set back before
+// the fetch makes them stale: how old they are is not known then.
+func (s *RemoteKeySet) fresh(now time.Time) bool {
+	return s.held != nil && now.Before(s.status.FreshUntil) && !now.Before(s.status.Fetched)
+}
+
+// believedUnknown reports whether the issuer did not have the key ID a short time ago.
+func (s *RemoteKeySet) believedUnknown(keyID string, now time.Time) bool {
+	until, ok := s.unknown[keyID]
+	return ok && now.Before(until)
+}
+
+// tried reports whether a stale set is in use: since it went stale, or since the last
+// fetch ended, no more time has passed than the next fetch may take to begin and to end.
+func (s *RemoteKeySet) tried(now time.Time) bool {
+	since := s.status.FreshUntil
+	if s.ended.After(since) {
+		since = s.ended
+	}
+	return now.Before(since.Add(s.config.MinRefetch + s.config.Timeout))
+}
+
+// fetchIfDue returns the fetch under way, starts one if the interval has passed, and
+// returns nil otherwise. A clock that was set back does not stop fetches.
+func (s *RemoteKeySet) fetchIfDue(now time.Time) *flight {
+	if s.flight != nil {
+		return s.flight
+	}
+	last := s.status.Started
+	if !last.IsZero() && !now.Before(last) && now.Before(last.Add(s.config.MinRefetch)) {
+		return nil
+	}
+	s.status.Started = now
+	f := &flight{done: make(chan struct{})}
+	s.flight = f
+	s.owned.Go(func() { s.fetch(f, now) })
+	return f
+}
+
+// fetch is the goroutine of one fetch, which began at the given time.
+func (s *RemoteKeySet) fetch(f *flight, began time.Time) {
+	ctx, cancel := context.WithTimeout(s.ctx, s.config.Timeout)
+	defer cancel()
+	set, age, err := s.source.fetch(ctx)
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.flight = nil
+	s.ended = s.config.Now()
+	s.status.Err = err
+	if err != nil {
+		s.status.Failures++
+	} else {
+		s.held = set
+		s.status.Failures = 0
+		s.status.Keys = len(set.all)
+		s.status.Fetched = began
+		s.status.FreshUntil = began.Add(min(max(age, s.config.MinRefetch), s.config.MaxAge))
+		s.status.ServedUntil = s.status.FreshUntil.Add(s.config.MaxStale)
+	}
+	f.err = err
+	close(f.done)
+}

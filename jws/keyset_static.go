@@ -1,0 +1,53 @@
+package jws
+
+import (
+	"context"
+	"fmt"
+	"slices"
+)
+
+// StaticKeySet is a [KeySet] of keys that never change. It is safe for concurrent use.
+// The zero value holds no key, so that every token is refused.
+type StaticKeySet struct {
+	all  []*Key
+	byID map[string][]*Key
+}
+
+// NewStaticKeySet makes a set of the given keys, of which there must be at least one. The
+// same key ID may stand for several keys only if each has another algorithm, so that the
+// header of a token names at most one key; otherwise the error is [CheckKeySet].
+func NewStaticKeySet(keys ...*Key) (*StaticKeySet, error) {
+	if len(keys) == 0 {
+		return nil, &Error{Check: CheckKeySet, Got: "no key", Want: "at least one"}
+	}
+	for i, key := range keys {
+		if key == nil || key.public == nil {
+			return nil, &Error{Check: CheckKeySet, Got: fmt.Sprintf("none at position %d", i), Want: "a key"}
+		}
+	}
+	if err := checkDistinct(keys); err != nil {
+		return nil, err
+	}
+	set := &StaticKeySet{all: slices.Clone(keys), byID: make(map[string][]*Key, len(keys))}
+	for _, key := range keys {
+		set.byID[key.keyID] = append(set.byID[key.keyID], key)
+	}
+	return set, nil
+}
+
+// Keys returns the keys with that ID, none if there are none, and all keys, in the order
+// in which they were given, where keyID is empty. The caller must not change the slice.
+// The error is always nil.
+func (s *StaticKeySet) Keys(_ context.Context, keyID string) ([]*Key, error) {
+	return s.with(keyID), nil
+}
+
+func (s *StaticKeySet) with(keyID string) []*Key {
+	switch {
+	case s == nil:
+		return nil
+	case keyID == "":
+		return s.all
+	}
+	return s.byID[keyID]
+}
