@@ -79,5 +79,5 @@ func holdsSecret(d Data, t Token) bool {
 	if value := d[keySecret]; len(value) == SecretSize {
 		copy(stored[:], value)
 	}
-	return subtle.ConstantTimeCompare(stored[:], t.secret[:]) == 1
+	return subtle.ConstantTimeCompare(stored[:], t.key()) == 1
 }

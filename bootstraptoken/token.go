@@ -1,6 +1,7 @@
 package bootstraptoken
 
 import (
+	"bytes"
 	"crypto/subtle"
 	"strconv"
 	"strings"
@@ -31,15 +32,15 @@ const (
 //
 // A Token shows its secret to nobody who does not call [Token.Reveal]: fmt with every
 // verb, log/slog, JSON and text encodings give the ID and "[redacted]". It stays hidden
-// in a struct that holds a Token, in a field that is not exported too, since fmt does
-// not follow a pointer in a field.
+// in a struct that holds a Token, in a field that is not exported too: fmt does not ask
+// such a field how it wants to be printed, but neither does it follow two pointers.
 //
 // A Token cannot be compared with ==, which would neither be true for two readings of
 // one token nor take the same time for all: use [Token.Equal].
 type Token struct {
 	_      [0]func()
 	id     string
-	secret *[SecretSize]byte // never changed once it is set
+	secret **[SecretSize]byte // two pointers, see above; never changed once it is set
 }
 
 // Parse reads a token from its text, which is exactly [TokenSize] bytes: nothing is
@@ -62,9 +63,9 @@ func New(id, secret string) (Token, error) {
 	if !isSecret(secret) {
 		return Token{}, &Error{Check: CheckToken, Got: "a secret of " + strconv.Itoa(len(secret)) + " bytes", Want: wantSecret}
 	}
-	t := Token{id: strings.Clone(id), secret: new([SecretSize]byte)}
-	copy(t.secret[:], secret)
-	return t, nil
+	held := new([SecretSize]byte)
+	copy(held[:], secret)
+	return Token{id: strings.Clone(id), secret: &held}, nil
 }
 
 // ID returns the public part of the token, [IDSize] bytes; it is empty for the zero Token.
@@ -80,7 +81,7 @@ func (t Token) Reveal() string {
 	if t.IsZero() {
 		return ""
 	}
-	return t.id + "." + string(t.secret[:])
+	return t.id + "." + string((*t.secret)[:])
 }
 
 // Equal reports whether both are the same token. The time that it takes does not depend
@@ -89,7 +90,7 @@ func (t Token) Equal(other Token) bool {
 	if t.IsZero() || other.IsZero() {
 		return false
 	}
-	return t.id == other.id && subtle.ConstantTimeCompare(t.secret[:], other.secret[:]) == 1
+	return t.id == other.id && subtle.ConstantTimeCompare((*t.secret)[:], (*other.secret)[:]) == 1
 }
 
 // key returns a copy of the secret's bytes, the key of discovery signatures; nil for the
@@ -98,7 +99,7 @@ func (t Token) key() []byte {
 	if t.IsZero() {
 		return nil
 	}
-	return append([]byte(nil), t.secret[:]...)
+	return bytes.Clone((*t.secret)[:])
 }
 
 func isID(s string) bool { return len(s) == IDSize && inAlphabet(s) }

@@ -2,15 +2,149 @@ package bootstraptoken
 
 import (
 	"errors"
+	"regexp"
+	"strings"
 	"testing"
 )
 
-func TestParse(t *testing.T) {
-	token, err := Parse("abcdef.0123456789abcdef")
-	if err != nil || token.ID() != "abcdef" || token.Reveal() != "abcdef.0123456789abcdef" {
-		t.Fatalf("%v, %v", token, err)
-	}
-	if _, err := Parse("Abcdef.0123456789abcdef"); !errors.Is(err, CheckToken) {
+const (
+	testID     = "abcdef"
+	testSecret = "0123456789abcdef"
+	testToken  = testID + "." + testSecret
+)
+
+var tokenPattern = regexp.MustCompile(`\A[a-z0-9]{6}\.[a-z0-9]{16}\z`)
+
+func mustParse(t testing.TB, s string) Token {
+	t.Helper()
+	token, err := Parse(s)
+	if err != nil {
 		t.Fatal(err)
 	}
+	return token
+}
+
+func TestParse(t *testing.T) {
+	for _, s := range []string{testToken, "zzzzzz.zzzzzzzzzzzzzzzz", "000000.0000000000000000", "az09az.az09az09az09az09"} {
+		token, err := Parse(s)
+		if err != nil {
+			t.Errorf("%s: %v", s, err)
+			continue
+		}
+		if token.Reveal() != s || token.ID() != s[:6] || string(token.key()) != s[7:] || token.IsZero() {
+			t.Errorf("%s reads as %s", s, token.Reveal())
+		}
+		again, err := New(s[:6], s[7:])
+		if err != nil || !again.Equal(token) {
+			t.Errorf("New gives %v, %v", again, err)
+		}
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	refused := []string{
+		"", ".", testID, testID + ".", "." + testSecret, testID + testSecret, testID + ":" + testSecret,
+		"Abcdef." + testSecret, testID + ".0123456789ABCDEF", testID + ".0123456789abcde", testID + ".0123456789abcdef0",
+		"abcde." + testSecret, "abcdefg." + testSecret, "abcde.x" + testSecret, testToken + "\n", " " + testToken, testToken + " ",
+		testID + ".." + testSecret[1:], "abc*ef." + testSecret, testID + ".0123456789abcde\n", testID + ".0123456789abcde\x00",
+		testID + ".01234567é9abcde", "\u0430bcde." + testSecret, strings.Repeat("a", 1<<20),
+	}
+	for i := range testToken { // the smallest change of each byte, to its neighbours of the alphabet
+		for _, c := range "/:`{A" {
+			refused = append(refused, testToken[:i]+string(c)+testToken[i+1:])
+		}
+	}
+	for _, s := range refused {
+		if _, err := Parse(s); !errors.Is(err, CheckToken) {
+			t.Errorf("Parse(%.40q): %v, want %v", s, err, CheckToken)
+		}
+		id, secret, _ := strings.Cut(s, ".")
+		if _, err := New(id, secret); (err == nil) != tokenPattern.MatchString(id+"."+secret) {
+			t.Errorf("New(%.40q, %.40q): %v", id, secret, err)
+		}
+	}
+}
+
+// TestParseErrorsKeepTheSecret: a token with a slip in it is still almost a secret.
+func TestParseErrorsKeepTheSecret(t *testing.T) {
+	for _, s := range []string{testToken + "0", "ABCDEF." + testSecret, testID + ":" + testSecret, testSecret + "." + testID} {
+		_, err := Parse(s)
+		if err == nil || strings.Contains(err.Error(), testSecret) {
+			t.Errorf("%q: %v", s, err)
+		}
+	}
+}
+
+func TestEqual(t *testing.T) {
+	a, b := mustParse(t, testToken), mustParse(t, testToken)
+	if !a.Equal(b) || !a.Equal(a) {
+		t.Error("a token does not equal itself")
+	}
+	for _, s := range []string{"abcdeg." + testSecret, testID + ".0123456789abcdeg", testID + ".1123456789abcdef"} {
+		if a.Equal(mustParse(t, s)) {
+			t.Errorf("%s equals %s", s, testToken)
+		}
+	}
+	if (Token{}).Equal(Token{}) || a.Equal(Token{}) || (Token{}).Equal(a) {
+		t.Error("something equals the zero Token")
+	}
+}
+
+func TestZeroToken(t *testing.T) {
+	var zero Token
+	if !zero.IsZero() || zero.ID() != "" || zero.Reveal() != "" || zero.key() != nil || zero.String() != "no token" {
+		t.Errorf("%q, %q, %q", zero.ID(), zero.Reveal(), zero)
+	}
+}
+
+func TestKeyIsACopy(t *testing.T) {
+	token := mustParse(t, testToken)
+	token.key()[0] = 'x'
+	if token.Reveal() != testToken {
+		t.Error("the caller can change a token")
+	}
+}
+
+// TestAlphabet holds the comparison without branches against one with.
+func TestAlphabet(t *testing.T) {
+	for c := range 256 {
+		want := c >= '0' && c <= '9' || c >= 'a' && c <= 'z'
+		if got := inAlphabet(string([]byte{'a', byte(c), '0'})); got != want {
+			t.Errorf("%q: %v", byte(c), got)
+		}
+	}
+}
+
+func TestParseAllocations(t *testing.T) {
+	if got := testing.AllocsPerRun(100, func() { _, _ = Parse(testToken) }); got > 3 {
+		t.Errorf("%v allocations, want an ID, a secret and a pointer", got)
+	}
+	long := strings.Repeat("a", 1<<20)
+	if got := testing.AllocsPerRun(100, func() { _, _ = Parse(long) }); got > 3 {
+		t.Errorf("%v allocations for a long text", got)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, s := range []string{testToken, "", "Abcdef." + testSecret, testToken + "\n", testID + ":" + testSecret, "абвгде." + testSecret} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		token, err := Parse(s)
+		if (err == nil) != tokenPattern.MatchString(s) {
+			t.Fatalf("%q: %v", s, err)
+		}
+		if err != nil {
+			if !errors.Is(err, CheckToken) || len(s) >= SecretSize && strings.Contains(err.Error(), s) {
+				t.Fatalf("%q: %v", s, err)
+			}
+			return
+		}
+		if token.Reveal() != s || strings.Contains(token.String(), s[IDSize+1:]) {
+			t.Fatalf("%q reads as %q", s, token.Reveal())
+		}
+		if id, err := ParseID(s); err != nil || id != token.ID() {
+			t.Fatalf("ParseID: %q, %v", id, err)
+		}
+	})
 }
