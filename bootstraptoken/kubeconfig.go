@@ -1,0 +1,242 @@
+package bootstraptoken
+
+import (
+	"crypto/x509"
+	"encoding/base64"
+	"strconv"
+)
+
+// The reasons for which a kubeconfig is refused as a discovery document, beside those of
+// its server and CAs.
+const (
+	// CheckKubeconfig: not one strict YAML or JSON document of at most
+	// [MaxKubeconfigSize] bytes with the members of a kubeconfig.
+	CheckKubeconfig Check = "kubeconfig"
+	// CheckCluster: not exactly one cluster, or one with a name that is not the
+	// current context's.
+	CheckCluster Check = "kubeconfig-cluster"
+	// CheckCredentials: there are credentials: a user with any member, or a user in a
+	// URL. No value of them is in the error.
+	CheckCredentials Check = "kubeconfig-credentials"
+	// CheckInsecureSkipTLSVerify: insecure-skip-tls-verify is set.
+	CheckInsecureSkipTLSVerify Check = "kubeconfig-insecure-skip-tls-verify"
+	// CheckProxy: proxy-url is set. Whoever may write the document must not choose who
+	// sees the node's traffic.
+	CheckProxy Check = "kubeconfig-proxy-url"
+	// CheckTLSServerName: tls-server-name is set. kubeadm drops it without a word.
+	CheckTLSServerName Check = "kubeconfig-tls-server-name"
+	// CheckCAFile: certificate-authority is set: a path, which means nothing on
+	// another machine.
+	CheckCAFile Check = "kubeconfig-ca-file"
+)
+
+// ParseKubeconfig reads a discovery document: a kubeconfig in YAML or JSON with one
+// cluster and no credentials (Kubernetes bootstrap discovery, "Cluster location
+// information"; k8s.io/client-go/tools/clientcmd/api/v1, types.go).
+//
+// The cluster is unnamed, as in the cluster-info ConfigMap, or it is the one of the
+// current context, as in a file that kubeadm takes
+// (cmd/kubeadm/app/util/kubeconfig, GetClusterFromKubeConfig); a second cluster is
+// refused. Where kubeadm keeps the server and the CAs and passes over all else, members
+// that change how a client connects are refused by their own checks, credentials of
+// every kind too, and members that are not known by [CheckKubeconfig]. Users without any
+// member, contexts, and members with empty values are no harm and are passed over.
+//
+// Errors are the checks of this file, [CheckServer], [CheckServerScheme] and [CheckCA].
+func ParseKubeconfig(data []byte) (*ClusterInfo, error) {
+	if len(data) == 0 || len(data) > MaxKubeconfigSize {
+		return nil, errKubeconfigSize(len(data))
+	}
+	root, err := parseYAML(data)
+	if err != nil {
+		return nil, &Error{Check: CheckKubeconfig, Err: err}
+	}
+	k := kubeconfig{contexts: map[string]string{}}
+	if err := k.read(yamlValue{root, "kubeconfig"}); err != nil {
+		return nil, err
+	}
+	return k.clusterInfo()
+}
+
+// kubeconfig is what there is in one.
+type kubeconfig struct {
+	apiVersion, kind string
+	current          string
+	contexts         map[string]string // cluster names by context names
+	clusters         []namedCluster
+}
+
+type namedCluster struct {
+	name string
+	has  bool // a member "cluster"
+	info ClusterInfo
+}
+
+func (k *kubeconfig) clusterInfo() (*ClusterInfo, error) {
+	if k.apiVersion != "v1" || k.kind != "Config" {
+		return nil, &Error{Check: CheckKubeconfig, Got: strconv.QuoteToASCII(k.apiVersion) + " " + strconv.QuoteToASCII(k.kind), Want: `"v1" "Config"`}
+	}
+	if len(k.clusters) != 1 || !k.clusters[0].has {
+		return nil, &Error{Check: CheckCluster, Got: strconv.Itoa(len(k.clusters)) + " clusters", Want: "one"}
+	}
+	c := k.clusters[0]
+	if c.name != "" {
+		cluster, ok := k.contexts[k.current]
+		if !ok {
+			return nil, &Error{Check: CheckCluster, Got: "a current context that is not there", Want: "an unnamed cluster, or a context that names it"}
+		}
+		if cluster != c.name {
+			return nil, &Error{Check: CheckCluster, Got: "a current context of the cluster " + strconv.QuoteToASCII(cluster), Want: strconv.QuoteToASCII(c.name)}
+		}
+	}
+	if _, err := parseServer(c.info.Server); err != nil {
+		return nil, err
+	}
+	c.info.SystemRoots = len(c.info.CAs) == 0
+	return &c.info, nil
+}
+
+func (k *kubeconfig) read(root yamlValue) error {
+	return root.members(func(name string, v yamlValue) (err error) {
+		switch name {
+		case "apiVersion":
+			k.apiVersion, err = v.text()
+		case "kind":
+			k.kind, err = v.text()
+		case "clusters":
+			err = v.elements(k.readCluster)
+		case "contexts":
+			err = v.elements(k.readContext)
+		case "users":
+			err = v.elements(readUser)
+		case "current-context":
+			if !v.isNull() {
+				k.current, err = v.text()
+			}
+		default: // preferences, extensions
+			err = v.mustBeEmpty(CheckKubeconfig)
+		}
+		return err
+	})
+}
+
+func (k *kubeconfig) readCluster(v yamlValue) error {
+	if len(k.clusters) == 1 {
+		return &Error{Check: CheckCluster, Got: "a second cluster", Want: "one"}
+	}
+	var c namedCluster
+	err := v.members(func(name string, v yamlValue) (err error) {
+		switch name {
+		case "name":
+			c.name, err = v.text()
+		case "cluster":
+			c.has = true
+			err = c.readMembers(v)
+		default:
+			err = v.mustBeEmpty(CheckKubeconfig)
+		}
+		return err
+	})
+	k.clusters = append(k.clusters, c)
+	return err
+}
+
+func (c *namedCluster) readMembers(v yamlValue) error {
+	refused := map[string]Check{
+		"certificate-authority":    CheckCAFile,
+		"insecure-skip-tls-verify": CheckInsecureSkipTLSVerify,
+		"proxy-url":                CheckProxy,
+		"tls-server-name":          CheckTLSServerName,
+	}
+	return v.members(func(name string, v yamlValue) (err error) {
+		switch name {
+		case "server":
+			c.info.Server, err = v.text()
+		case "certificate-authority-data":
+			c.info.CAs, err = readCAs(v)
+		default:
+			check, ok := refused[name]
+			if !ok {
+				check = CheckKubeconfig
+			}
+			err = v.mustBeEmpty(check)
+		}
+		return err
+	})
+}
+
+func (k *kubeconfig) readContext(v yamlValue) error {
+	var name, cluster string
+	err := v.members(func(member string, v yamlValue) (err error) {
+		switch member {
+		case "name":
+			name, err = v.text()
+		case "context":
+			err = v.members(func(member string, v yamlValue) (err error) {
+				switch member {
+				case "cluster":
+					cluster, err = v.text()
+				case "user", "namespace":
+					_, err = v.text()
+				default:
+					err = v.mustBeEmpty(CheckKubeconfig)
+				}
+				return err
+			})
+		default:
+			err = v.mustBeEmpty(CheckKubeconfig)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if _, twice := k.contexts[name]; twice {
+		return &Error{Check: CheckCluster, Got: "two contexts " + strconv.QuoteToASCII(name), Want: "one"}
+	}
+	k.contexts[name] = cluster
+	return nil
+}
+
+// readUser refuses a user that has anything but a name: a token, a password, a client
+// certificate, a command to run, somebody to impersonate.
+func readUser(v yamlValue) error {
+	return v.members(func(member string, v yamlValue) error {
+		switch {
+		case member == "name":
+			_, err := v.text()
+			return err
+		case member == "user" && v.isEmpty():
+			return nil
+		}
+		return &Error{Check: CheckCredentials, Got: v.path, Want: "no users"}
+	})
+}
+
+func readCAs(v yamlValue) (cas []*x509.Certificate, err error) {
+	text, err := v.text()
+	if err != nil {
+		return nil, err
+	}
+	if len(text) > base64.StdEncoding.EncodedLen(MaxCABundleSize) {
+		return nil, caError(strconv.Itoa(len(text))+" bytes of base64", nil)
+	}
+	for i := range len(text) {
+		if text[i] == '\n' || text[i] == '\r' {
+			return nil, caError("base64 in several lines", nil)
+		}
+	}
+	bundle, err := base64.StdEncoding.Strict().DecodeString(text)
+	if err != nil {
+		return nil, caError("", err)
+	}
+	return ParseCAs(bundle)
+}
+
+// mustBeEmpty refuses a member that says anything.
+func (v yamlValue) mustBeEmpty(check Check) error {
+	if v.isEmpty() {
+		return nil
+	}
+	return &Error{Check: check, Got: v.path, Want: "no such member"}
+}
