@@ -1,0 +1,184 @@
+package bootstraptoken
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+// The reasons for which what a server answers is not used.
+const (
+	// CheckRedirect: a redirect where none is followed, or to what is not https, or too
+	// many of them.
+	CheckRedirect Check = "redirect"
+	// CheckReply: an answer that is too large or of another content type.
+	CheckReply Check = "reply"
+	// CheckCertificate: the server's certificate does not chain to the CAs, is not for
+	// the host's name, or not valid now.
+	CheckCertificate Check = "server-certificate"
+	// CheckForbidden: HTTP status 401 or 403: the server does not let everybody read
+	// it. It comes with [ErrRetry], since the role that allows it may come later.
+	CheckForbidden Check = "forbidden"
+	// CheckStatus: another HTTP status than 200. It comes with [ErrRetry].
+	CheckStatus Check = "http-status"
+)
+
+// The values that zero fields of a [Network] mean.
+const (
+	DefaultTimeout        = 5 * time.Minute
+	DefaultRequestTimeout = 10 * time.Second
+	DefaultMinBackoff     = time.Second
+	DefaultMaxBackoff     = 5 * time.Second
+)
+
+// Network says how servers are reached. Nothing that it sends carries a credential: no
+// bearer token, no client certificate, no cookie. The zero Network is ready for use.
+type Network struct {
+	// Timeout ends the whole call, retries and waiting included; 0 means
+	// [DefaultTimeout]. The context may end it earlier.
+	Timeout time.Duration
+	// RequestTimeout ends one request, from dialling to the last byte; 0 means
+	// [DefaultRequestTimeout].
+	RequestTimeout time.Duration
+	// MinBackoff and MaxBackoff are how long the wait after the first round over all
+	// addresses is, and the longest one: it doubles from round to round, and each is
+	// made up to a fifth longer at random. 0 means [DefaultMinBackoff] and
+	// [DefaultMaxBackoff].
+	MinBackoff, MaxBackoff time.Duration
+	// Dial opens TCP connections; nil means a [net.Dialer].
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Proxy chooses the proxy of a request, as in [http.Transport]; nil means none. The
+	// environment is not asked unless this is [http.ProxyFromEnvironment].
+	Proxy func(*http.Request) (*url.URL, error)
+	// SystemRoots stands in for the system's roots; nil means [x509.SystemCertPool].
+	SystemRoots *x509.CertPool
+	// Now is the clock by which certificates are judged; nil means [time.Now].
+	Now func() time.Time
+}
+
+func (n *Network) now() time.Time {
+	if n.Now != nil {
+		return n.Now()
+	}
+	return time.Now()
+}
+
+func (n *Network) systemRoots() (*x509.CertPool, error) {
+	if n.SystemRoots != nil {
+		return n.SystemRoots, nil
+	}
+	return (&ClusterInfo{SystemRoots: true}).Roots()
+}
+
+// A request is one GET without credentials.
+type request struct {
+	url     *url.URL
+	tls     *tls.Config
+	maxSize int
+	json    bool // the answer must be JSON
+	// redirect decides about a redirect; nil refuses each.
+	redirect func(*http.Request, []*http.Request) error
+}
+
+// verifiedTLS is the configuration for a server that is known by roots, not nil.
+func (n *Network) verifiedTLS(roots *x509.CertPool) *tls.Config {
+	return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, Time: n.now}
+}
+
+// insecureTLS is the configuration for the one fetch whose answer is believed for its
+// signature alone: nobody knows yet by which CA to know the server.
+func (n *Network) insecureTLS() *tls.Config {
+	return &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true, Time: n.now}
+}
+
+// get makes a request. The error matches ErrRetry unless the server's answer is refused.
+func (n *Network) get(ctx context.Context, r *request) ([]byte, *tls.ConnectionState, error) {
+	ctx, cancel := context.WithTimeout(ctx, orDefault(n.RequestTimeout, DefaultRequestTimeout))
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.url.String(), nil)
+	if err != nil {
+		return nil, nil, &Error{Check: CheckServer, Err: err}
+	}
+	if r.json {
+		req.Header.Set("Accept", "application/json")
+	}
+	dial := n.Dial
+	if dial == nil {
+		dial = new(net.Dialer).DialContext
+	}
+	client := &http.Client{
+		Transport: &http.Transport{
+			Proxy: n.Proxy, DialContext: dial, TLSClientConfig: r.tls,
+			DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: 64 << 10,
+		},
+		CheckRedirect: r.redirect,
+	}
+	if client.CheckRedirect == nil {
+		client.CheckRedirect = refuseRedirect
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		return nil, nil, transportError(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	body, err := readReply(res, r)
+	return body, res.TLS, err
+}
+
+func refuseRedirect(*http.Request, []*http.Request) error {
+	return &Error{Check: CheckRedirect, Got: "a redirect", Want: "an answer"}
+}
+
+// transportError tells a refusal from a server that was not reached.
+func transportError(err error) error {
+	if outer := (*url.Error)(nil); errors.As(err, &outer) {
+		err = outer.Err // without the URL, whose query may be a secret
+	}
+	if own := (*Error)(nil); errors.As(err, &own) {
+		return own
+	}
+	if untrusted := (*tls.CertificateVerificationError)(nil); errors.As(err, &untrusted) {
+		return &Error{Check: CheckCertificate, Err: untrusted.Err}
+	}
+	return retry(err)
+}
+
+func readReply(res *http.Response, r *request) ([]byte, error) {
+	status := strconv.Itoa(res.StatusCode)
+	switch {
+	case res.StatusCode == http.StatusOK:
+	case res.StatusCode == http.StatusUnauthorized, res.StatusCode == http.StatusForbidden:
+		return nil, retry(&Error{Check: CheckForbidden, Got: status, Want: "200"})
+	default:
+		return nil, retry(&Error{Check: CheckStatus, Got: status, Want: "200"})
+	}
+	if r.json {
+		kind := res.Header.Get("Content-Type")
+		if media, _, err := mime.ParseMediaType(kind); err != nil || media != "application/json" {
+			return nil, &Error{Check: CheckReply, Got: strconv.QuoteToASCII(cut(kind)), Want: "application/json"}
+		}
+	}
+	body, err := io.ReadAll(io.LimitReader(res.Body, int64(r.maxSize)+1))
+	switch {
+	case len(body) > r.maxSize:
+		return nil, &Error{Check: CheckReply, Got: "more than " + strconv.Itoa(r.maxSize) + " bytes", Want: "no more"}
+	case err != nil:
+		return nil, retry(err)
+	}
+	return body, nil
+}
+
+func orDefault(d, byDefault time.Duration) time.Duration {
+	if d == 0 {
+		return byDefault
+	}
+	return d
+}

@@ -1,0 +1,120 @@
+package bootstraptoken
+
+import (
+	"context"
+	"crypto/x509"
+	"net/url"
+)
+
+// CheckLockout: the refreshed CAs do not verify the very server that sent them.
+const CheckLockout Check = "ca-lockout"
+
+// RefreshOptions say how a cluster is asked for its latest discovery document. Nil and
+// each zero field are a sensible default.
+type RefreshOptions struct {
+	// Addresses are those of other API servers, as in [DiscoverConfig], for the case
+	// that the cluster's server does not lead to it. They are tried behind it.
+	Addresses []string
+	// Pins, if there are any, keep the CAs that have no pin from being trusted. None
+	// means that all CAs which the verified server names are trusted from now on.
+	Pins []Pin
+	// Token, if it is not the zero Token, must have signed the document. Bootstrap
+	// tokens do not live long enough for most.
+	Token Token
+	// Network says how servers are reached.
+	Network Network
+}
+
+// Refresh asks a cluster that is known for its latest discovery document (Kubernetes
+// bootstrap discovery, "Client caching and update"): the cluster-info ConfigMap, over TLS
+// verified by info. What it returns replaces info.
+//
+// That is how a rotation of the CA is survived: while both CAs are in the published
+// bundle, a client that knows the old one learns the new one. One that slept through all
+// that time is refused with [CheckCertificate] and must discover the cluster again. Pins
+// are for the first contact: later it is the cluster, which proved who it is, that names
+// its CAs, those too for which [Discover] had no pin. Give Pins here to keep them out.
+//
+// A cluster that is known by its CAs must go on naming some ([CheckNoCA]): the system's
+// roots are no replacement. And the refreshed CAs must verify the server that sent them
+// ([CheckLockout]), or the client would not find back.
+//
+// Other errors are those of [Discover]; they match [CheckForbidden] and [ErrRetry] where
+// a cluster does not publish its document. kubeadm then goes on with what it has.
+func Refresh(ctx context.Context, info *ClusterInfo, opts *RefreshOptions) (*Discovered, error) {
+	if opts == nil {
+		opts = &RefreshOptions{}
+	}
+	if err := info.check(); err != nil {
+		return nil, err
+	}
+	if err := checkPins(opts.Pins); err != nil {
+		return nil, err
+	}
+	servers, err := parseAddresses(append([]string{info.Server}, opts.Addresses...))
+	if err != nil {
+		return nil, err
+	}
+	roots, err := opts.roots(info)
+	if err != nil {
+		return nil, err
+	}
+	var found *Discovered
+	err = opts.Network.rounds(ctx, servers, func(ctx context.Context, server *url.URL) (err error) {
+		found, err = opts.at(ctx, server, info, roots)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return found, nil
+}
+
+func (opts *RefreshOptions) roots(info *ClusterInfo) (*x509.CertPool, error) {
+	if info.SystemRoots {
+		return opts.Network.systemRoots()
+	}
+	return info.Roots()
+}
+
+// at refreshes from one server.
+func (opts *RefreshOptions) at(ctx context.Context, server *url.URL, old *ClusterInfo, roots *x509.CertPool) (*Discovered, error) {
+	f, err := opts.Network.clusterInfo(ctx, server, roots)
+	if err != nil {
+		return nil, err
+	}
+	info, err := opts.read(f.data)
+	if err != nil {
+		return nil, err
+	}
+	if info.SystemRoots && !old.SystemRoots {
+		return nil, &Error{Check: CheckNoCA, Got: "a kubeconfig without CAs", Want: "CAs"}
+	}
+	found := &Discovered{Kubeconfig: []byte(f.data[KubeconfigKey]), Address: server.String(), Verified: opts.Network.now()}
+	if found.Info, found.Unpinned, err = pinned(info, opts.Pins); err != nil {
+		return nil, err
+	}
+	if roots, err = opts.roots(found.Info); err != nil {
+		return nil, err
+	}
+	verify := x509.VerifyOptions{DNSName: server.Hostname(), Roots: roots, Intermediates: x509.NewCertPool(), CurrentTime: found.Verified}
+	for _, cert := range f.connection.PeerCertificates[1:] {
+		verify.Intermediates.AddCert(cert)
+	}
+	if _, err := f.connection.PeerCertificates[0].Verify(verify); err != nil {
+		return nil, &Error{Check: CheckLockout, Got: "CAs that do not verify the server at " + server.Host, Err: err}
+	}
+	return found, nil
+}
+
+func (opts *RefreshOptions) read(data map[string]string) (*ClusterInfo, error) {
+	if !opts.Token.IsZero() {
+		cfg := DiscoverConfig{Token: opts.Token}
+		return cfg.verify(data)
+	}
+	kubeconfig, err := kubeconfigOf(data)
+	if err != nil {
+		return nil, err
+	}
+	return ParseKubeconfig([]byte(kubeconfig))
+}
