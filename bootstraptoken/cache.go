@@ -1,0 +1,121 @@
+package bootstraptoken
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"strconv"
+	"time"
+)
+
+// MaxCacheSize is the size in bytes of the largest stored [Cache].
+const MaxCacheSize = 512 << 10
+
+const cacheVersion = 1
+
+// CheckCache: bytes are not a [Cache] as [Cache.Marshal] writes it, or its file is one
+// that others can change.
+const CheckCache Check = "cache"
+
+// Cache is what a client remembers of its cluster (Kubernetes bootstrap discovery, "Client
+// caching and update"). [Cache.Refresh] makes the next one, [Cache.WriteFile] and
+// [ReadCacheFile] keep it between runs; callers with a store of their own take
+// [Cache.Marshal] and [ParseCache]. There is no secret in it, but who can change it
+// decides which cluster is trusted.
+type Cache struct {
+	// Info is the cluster.
+	Info *ClusterInfo
+	// Addresses are those of other API servers, at most [MaxAddresses] - 1, to be tried
+	// where Info.Server does not answer.
+	Addresses []string
+	// Verified is when a verified server last said so, in seconds; zero if never.
+	Verified time.Time
+}
+
+// cacheFile is the JSON of a Cache.
+type cacheFile struct {
+	Version    int      `json:"version"`
+	Kubeconfig string   `json:"kubeconfig"`
+	Addresses  []string `json:"addresses,omitempty"`
+	Verified   string   `json:"verified,omitempty"`
+}
+
+// Marshal writes the cache as one line of JSON: the version 1, the kubeconfig with the
+// trusted CAs as [ClusterInfo.Marshal] writes it, the addresses, and the time in RFC 3339,
+// UTC. Errors are those of [ClusterInfo.Marshal], and [CheckCache].
+func (c *Cache) Marshal() ([]byte, error) {
+	kubeconfig, err := c.Info.Marshal()
+	if err != nil {
+		return nil, err
+	}
+	if len(c.Addresses) > 0 {
+		if _, err := parseAddresses(append([]string{c.Info.Server}, c.Addresses...)); err != nil {
+			return nil, err
+		}
+	}
+	f := cacheFile{Version: cacheVersion, Kubeconfig: string(kubeconfig), Addresses: c.Addresses}
+	if !c.Verified.IsZero() {
+		f.Verified = c.Verified.UTC().Format(time.RFC3339)
+	}
+	b, err := json.Marshal(f)
+	if err != nil {
+		return nil, &Error{Check: CheckCache, Err: err}
+	}
+	if len(b) >= MaxCacheSize {
+		return nil, &Error{Check: CheckCache, Got: strconv.Itoa(len(b)) + " bytes", Want: "fewer than " + strconv.Itoa(MaxCacheSize)}
+	}
+	return append(b, '\n'), nil
+}
+
+// ParseCache reads what [Cache.Marshal] writes, to the byte, and nothing else. The error
+// is [CheckCache].
+func ParseCache(data []byte) (*Cache, error) {
+	if len(data) > MaxCacheSize {
+		return nil, &Error{Check: CheckCache, Got: strconv.Itoa(len(data)) + " bytes", Want: "at most " + strconv.Itoa(MaxCacheSize)}
+	}
+	var f cacheFile
+	if err := json.Unmarshal(data, &f); err != nil {
+		return nil, &Error{Check: CheckCache, Err: err}
+	}
+	if f.Version != cacheVersion {
+		return nil, &Error{Check: CheckCache, Got: "version " + strconv.Itoa(f.Version), Want: "version " + strconv.Itoa(cacheVersion)}
+	}
+	info, err := ParseKubeconfig([]byte(f.Kubeconfig))
+	if err != nil {
+		return nil, &Error{Check: CheckCache, Err: err}
+	}
+	c := &Cache{Info: info, Addresses: f.Addresses}
+	if f.Verified != "" {
+		if c.Verified, err = time.Parse(time.RFC3339, f.Verified); err != nil {
+			return nil, &Error{Check: CheckCache, Got: "another form of the time", Want: "RFC 3339"}
+		}
+	}
+	again, err := c.Marshal()
+	if err != nil {
+		return nil, &Error{Check: CheckCache, Err: err}
+	}
+	if !bytes.Equal(again, data) {
+		return nil, &Error{Check: CheckCache, Got: "another spelling", Want: "the one that Marshal writes"}
+	}
+	return c, nil
+}
+
+// Refresh is [Refresh] for what the cache remembers; the cache's addresses are tried
+// before those of opts. It returns the cache to use and to store from now on, and leaves c
+// as it is; changed reports whether the cluster itself, server or CAs, is another. After an
+// error c is still the best there is, if the error matches [ErrRetry]; after
+// [CheckCertificate] the cluster's CA was changed in the meantime, or that is not the
+// cluster: discover it again.
+func (c *Cache) Refresh(ctx context.Context, opts *RefreshOptions) (next *Cache, changed bool, err error) {
+	var o RefreshOptions
+	if opts != nil {
+		o = *opts
+	}
+	o.Addresses = append(append([]string(nil), c.Addresses...), o.Addresses...)
+	found, err := Refresh(ctx, c.Info, &o)
+	if err != nil {
+		return nil, false, err
+	}
+	next = &Cache{Info: found.Info, Addresses: c.Addresses, Verified: found.Verified.UTC().Truncate(time.Second)}
+	return next, !found.Info.Equal(c.Info), nil
+}
