@@ -1,6 +1,10 @@
 package claims
 
-import "strings"
+import (
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
 
 // Check names one check that a token, a request or an answer must pass. Every refusal
 // of this package that is about one check is an [*Error] that carries it, and each
@@ -45,7 +49,8 @@ type Error struct {
 	Err error
 }
 
-// Error gives the check, both values and the cause in one line.
+// Error gives the check, both values and the cause in one line. What a sender chose is in
+// it: characters that do not print stand there as Go escapes.
 func (e *Error) Error() string {
 	if e == nil {
 		return "claims: an error that is nil"
@@ -54,15 +59,15 @@ func (e *Error) Error() string {
 	b.WriteString(e.Check.Error())
 	if e.Got != "" || e.Want != "" {
 		b.WriteString(": got ")
-		b.WriteString(orNothing(e.Got))
+		b.WriteString(printable(orNothing(e.Got)))
 		if e.Want != "" {
 			b.WriteString(", want ")
-			b.WriteString(e.Want)
+			b.WriteString(printable(e.Want))
 		}
 	}
 	if e.Err != nil {
 		b.WriteString(": ")
-		b.WriteString(e.Err.Error())
+		b.WriteString(printable(e.Err.Error()))
 	}
 	return b.String()
 }
@@ -92,4 +97,14 @@ func shorten(s string) string {
 		return s
 	}
 	return s[:most] + "..."
+}
+
+// printable escapes what does not print, line breaks and terminal controls among it.
+func printable(s string) string {
+	strange := func(r rune) bool { return r == utf8.RuneError || !strconv.IsPrint(r) }
+	if !strings.ContainsFunc(s, strange) {
+		return s
+	}
+	quoted := strconv.QuoteToASCII(s)
+	return quoted[1 : len(quoted)-1]
 }

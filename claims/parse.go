@@ -9,8 +9,9 @@ import (
 )
 
 // MaxClaimsSize is the most bytes that a claim set may have. kube-apiserver's own are
-// about 500 bytes long; audiences make up the rest.
-const MaxClaimsSize = 64 << 10
+// about 500 bytes long; audiences make up the rest. A token with claims of this size is one
+// that package jws reads.
+const MaxClaimsSize = 32 << 10
 
 // MaxNumericDate is the last time that a claim may state: the end of the year 9999 in
 // Unix seconds.

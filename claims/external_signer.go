@@ -1,0 +1,80 @@
+package claims
+
+import (
+	"context"
+	"time"
+)
+
+// The checks on an external signer's requests and answers.
+const (
+	// CheckSignerClaims: what is to be signed is no claim set of the issuer, or lives
+	// longer than the signer allows.
+	CheckSignerClaims Check = "signer-claims"
+	// CheckSignerHeader: the header of a signature is not exactly alg, kid and typ, or
+	// one of them has a value that is not allowed.
+	CheckSignerHeader Check = "signer-header"
+	// CheckSignerKey: the key of a signature is not published, or excluded from
+	// discovery.
+	CheckSignerKey Check = "signer-key"
+	// CheckSignerSignature: a signature is malformed or does not verify.
+	CheckSignerSignature Check = "signer-signature"
+	// CheckSignerKeys: the published keys are malformed, none, or come without a
+	// refresh hint or timestamp.
+	CheckSignerKeys Check = "signer-keys"
+	// CheckSignerMetadata: the signer's maximum lifetime is below 600 seconds.
+	CheckSignerMetadata Check = "signer-metadata"
+)
+
+// ExternalSigner signs service-account tokens outside the API server: the three
+// operations of k8s.io/externaljwt, apis/v1, of KEP-740. It is what a server behind a
+// Unix socket implements and what a client of one looks like. Its methods are safe for
+// concurrent use. An error in which errors.Is finds [ErrRetry] means that there was no
+// answer.
+type ExternalSigner interface {
+	// Sign signs the payload of a token. The claims are its second segment: the claim
+	// set in base64url without padding.
+	Sign(ctx context.Context, claims string) (*ExternalSignature, error)
+	// FetchKeys returns the public keys that tokens may be signed with.
+	FetchKeys(ctx context.Context) (*ExternalKeys, error)
+	// Metadata says what the signer can do. It is asked once, at the start.
+	Metadata(ctx context.Context) (*ExternalMetadata, error)
+}
+
+// ExternalSignature is the answer to Sign.
+type ExternalSignature struct {
+	// Header is the first segment of the token: {"alg", "kid", "typ": "JWT"} in
+	// base64url without padding.
+	Header string
+	// Signature is the third segment of the token.
+	Signature string
+}
+
+// ExternalKeys is the answer to FetchKeys.
+type ExternalKeys struct {
+	// Keys are the keys, at least one.
+	Keys []ExternalKey
+	// DataTimestamp is when the keys were read from where they are kept.
+	DataTimestamp time.Time
+	// RefreshHintSeconds says how many seconds from now the keys should be fetched
+	// again, more than 0. A key is published at least so long before it signs.
+	RefreshHintSeconds int64
+}
+
+// ExternalKey is one public key of an external signer.
+type ExternalKey struct {
+	// KeyID is the key's "kid", 1 to 1024 bytes.
+	KeyID string
+	// Key is the public key, the DER of a SubjectPublicKeyInfo (PKIX): RSA, or ECDSA on
+	// P-256, P-384 or P-521.
+	Key []byte
+	// ExcludeFromOIDCDiscovery says that the key verifies tokens, such as legacy ones,
+	// and signs none: it stands in no discovery document.
+	ExcludeFromOIDCDiscovery bool
+}
+
+// ExternalMetadata is the answer to Metadata.
+type ExternalMetadata struct {
+	// MaxTokenExpirationSeconds is the longest lifetime of a token that the signer
+	// signs, at least 600.
+	MaxTokenExpirationSeconds int64
+}

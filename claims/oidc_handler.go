@@ -1,0 +1,108 @@
+package claims
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/nodeattest/nodeattest/jws"
+)
+
+// KeySource gives the keys that an issuer publishes. Implementations are safe for
+// concurrent use.
+type KeySource interface {
+	// PublishedKeys returns all keys, and for how long the answer may be kept: a key
+	// must be among them for that long before it signs.
+	PublishedKeys(ctx context.Context) (keys []PublishedKey, maxAge time.Duration, err error)
+}
+
+// DefaultMaxAge is the time for which kube-apiserver lets its documents be kept, where
+// its keys come from files.
+const DefaultMaxAge = time.Hour
+
+// KeySetSource publishes the keys of a key set, such as a [jws.RotatingSigner].
+type KeySetSource struct {
+	// Keys are the keys that sign. It is required.
+	Keys jws.KeySet
+	// VerifyOnly are keys whose tokens are still good and that stand in no discovery
+	// document.
+	VerifyOnly []*jws.Key
+	// MaxAge is for how long the answer may be kept; 0 means DefaultMaxAge. It must not
+	// be longer than the time for which a new key is published before it signs.
+	MaxAge time.Duration
+}
+
+// PublishedKeys returns the keys of the set and those that only verify.
+func (s *KeySetSource) PublishedKeys(ctx context.Context) ([]PublishedKey, time.Duration, error) {
+	if s == nil || s.Keys == nil {
+		return nil, 0, configError("no key set", "a jws.KeySet")
+	}
+	keys, err := s.Keys.Keys(ctx, "")
+	if err != nil {
+		return nil, 0, &Error{Check: ErrRetry, Err: err}
+	}
+	published := make([]PublishedKey, 0, len(keys)+len(s.VerifyOnly))
+	for _, k := range keys {
+		published = append(published, PublishedKey{Key: k})
+	}
+	for _, k := range s.VerifyOnly {
+		published = append(published, PublishedKey{Key: k, ExcludeFromOIDCDiscovery: true})
+	}
+	if s.MaxAge == 0 {
+		return published, DefaultMaxAge, nil
+	}
+	return published, s.MaxAge, nil
+}
+
+// OIDCHandler serves the two documents at [OIDCConfigurationPath] and [OIDCKeySetPath] as
+// kube-apiserver does, with the media types and the Cache-Control of it. Anything else is
+// not found, and methods other than GET and HEAD are not allowed. It is public, as the
+// documents are.
+type OIDCHandler struct {
+	config OIDCConfig
+	source KeySource
+}
+
+// NewOIDCHandler checks the configuration and makes a handler. The error is
+// [CheckConfig].
+func NewOIDCHandler(config OIDCConfig, source KeySource) (*OIDCHandler, error) {
+	if source == nil {
+		return nil, configError("no key source", "one")
+	}
+	if _, err := config.check(); err != nil {
+		return nil, err
+	}
+	return &OIDCHandler{config: config, source: source}, nil
+}
+
+// ServeHTTP answers one request. Where the keys cannot be had, the answer is 503 and not
+// to be kept; it does not say why.
+func (h *OIDCHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path != OIDCConfigurationPath && r.URL.Path != OIDCKeySetPath {
+		http.NotFound(w, r)
+		return
+	}
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		http.Error(w, http.StatusText(http.StatusMethodNotAllowed), http.StatusMethodNotAllowed)
+		return
+	}
+	keys, maxAge, err := h.source.PublishedKeys(r.Context())
+	var documents *OIDCDocuments
+	if err == nil {
+		documents, err = h.config.Render(keys)
+	}
+	if err != nil {
+		w.Header().Set("Cache-Control", "no-store")
+		http.Error(w, http.StatusText(http.StatusServiceUnavailable), http.StatusServiceUnavailable)
+		return
+	}
+	body, mediaType := documents.Configuration, OIDCConfigurationType
+	if r.URL.Path == OIDCKeySetPath {
+		body, mediaType = documents.KeySet, OIDCKeySetType
+	}
+	w.Header().Set("Content-Type", mediaType)
+	w.Header().Set("Cache-Control", "public, max-age="+strconv.Itoa(int(max(maxAge, 0)/time.Second)))
+	_, _ = w.Write(body) // a client that has gone is nobody's concern
+}
