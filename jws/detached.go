@@ -95,7 +95,7 @@ func (d *Detached) Verify(signature, keyID string, key []byte) error {
 	if err != nil {
 		return err
 	}
-	if subtle.ConstantTimeCompare([]byte(signature), want) == 1 {
+	if len(signature) == len(want) && subtle.ConstantTimeCompare([]byte(signature), want) == 1 {
 		return nil
 	}
 	return explain(signature, keyID)

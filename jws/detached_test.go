@@ -1,0 +1,201 @@
+package jws
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"testing"
+)
+
+// naiveDetached is the definition: RFC 7515, section 5.1 and appendix F.
+func naiveDetached(payload []byte, keyID string, key []byte) string {
+	header, err := json.Marshal(map[string]string{"alg": "HS256", "kid": keyID})
+	if err != nil {
+		panic(err)
+	}
+	signed := b64(string(header)) + "." + b64(string(payload))
+	mac := hmac.New(sha256.New, key)
+	mac.Write([]byte(signed))
+	return b64(string(header)) + ".." + b64(string(mac.Sum(nil)))
+}
+
+// The values are those of the test of k8s.io/cluster-bootstrap, token/jws.
+func TestDetachedKubernetes(t *testing.T) {
+	const key = "my voice is my passcode"
+	for payload, want := range map[string]string{
+		"Hello from the other side. I must have called a thousand times.": "eyJhbGciOiJIUzI1NiIsImtpZCI6Impvc2h1YSJ9..VShe2taLd-YTrmWuRkcL_8QTNDHYxQIEBsAYYiIj1_8",
+		"": "eyJhbGciOiJIUzI1NiIsImtpZCI6Impvc2h1YSJ9..7Ui1ALizW4jXphVUB7xUqC9vLYLL9RZeOFfVLoB7Tgk",
+	} {
+		got, err := SignDetached([]byte(payload), "joshua", []byte(key))
+		if err != nil || got != want {
+			t.Errorf("got %s, %v, want %s", got, err, want)
+		}
+		if err := VerifyDetached(want, []byte(payload), "joshua", []byte(key)); err != nil {
+			t.Error(err)
+		}
+		refusedFor(t, "foo behind it", VerifyDetached(want+"foo", []byte(payload), "joshua", []byte(key)), CheckSignatureSize)
+	}
+	// Kubernetes signs with no secret at all; that is nobody's signature.
+	_, err := SignDetached(nil, "joshua", nil)
+	refusedFor(t, "no secret", err, CheckKey)
+	empty := naiveDetached(nil, "joshua", nil)
+	refusedFor(t, "no secret", VerifyDetached(empty, nil, "joshua", nil), CheckKey)
+}
+
+func TestDetachedRandom(t *testing.T) {
+	source := rand.New(rand.NewPCG(1, 2))
+	text := func(alphabet string, n int) string {
+		b := make([]byte, n)
+		for i := range b {
+			b[i] = alphabet[source.IntN(len(alphabet))]
+		}
+		return string(b)
+	}
+	const letters = "abcdefghijklmnopqrstuvwxyz0123456789"
+	for range 2000 {
+		id, key := text(letters, 6), []byte(text(letters, 16))
+		payload := []byte(text(letters+"\n:-+ é\x00", source.IntN(300)))
+		want := naiveDetached(payload, id, key)
+		if got, err := SignDetached(payload, id, key); err != nil || got != want {
+			t.Fatalf("got %s, %v, want %s", got, err, want)
+		}
+		if err := VerifyDetached(want, payload, id, key); err != nil {
+			t.Fatal(err)
+		}
+		at := source.IntN(len(want))
+		changed := want[:at] + string(want[at]^1) + want[at+1:]
+		var e *Error
+		if err := VerifyDetached(changed, payload, id, key); !errors.As(err, &e) {
+			t.Fatalf("%s passes for %s: %v", changed, want, err)
+		}
+	}
+}
+
+func TestDetachedRefused(t *testing.T) {
+	payload, key := []byte("payload"), benchSecret
+	good := naiveDetached(payload, "abcdef", key)
+	header, mac, _ := strings.Cut(good, "..")
+	if err := VerifyDetached(good, payload, "abcdef", key); err != nil {
+		t.Fatal(err)
+	}
+	rs256 := forgers()[RS256]
+	with := func(header string) string { // the right MAC over another header
+		m := hmac.New(sha256.New, key)
+		m.Write([]byte(header + "." + b64(string(payload))))
+		return header + ".." + base64.RawURLEncoding.EncodeToString(m.Sum(nil))
+	}
+	for name, test := range map[string]struct {
+		signature string
+		want      Check
+	}{
+		"empty":               {"", CheckForm},
+		"one dot":             {header + "." + mac, CheckForm},
+		"three dots":          {header + "..." + mac, CheckForm},
+		"payload left in":     {header + "." + b64("payload") + "." + mac, CheckForm},
+		"a dot behind":        {good + ".", CheckForm},
+		"a dot before":        {"." + good, CheckForm},
+		"huge header":         {strings.Repeat("a", 1<<20) + ".." + mac, CheckHeader},
+		"no header":           {".." + mac, CheckHeader},
+		"padded header":       {header + "=.." + mac, CheckBase64},
+		"line end in header":  {header[:4] + "\n" + header[4:] + ".." + mac, CheckBase64},
+		"line end behind":     {good + "\n", CheckSignatureSize},
+		"line end in MAC":     {header + ".." + mac[:4] + "\n" + mac[4:], CheckSignatureSize},
+		"line end for a sign": {header + ".." + mac[:4] + "\n" + mac[5:], CheckBase64},
+		"unused bits":         {good[:len(good)-1] + string(nextSymbol(good[len(good)-1])), CheckBase64},
+		"padded MAC":          {good + "=", CheckSignatureSize},
+		"no MAC":              {header + "..", CheckSignatureSize},
+		"short MAC":           {good[:len(good)-1], CheckSignatureSize},
+		"long MAC":            {good + "A", CheckSignatureSize},
+		"other MAC":           {header + ".." + strings.Repeat("A", macLength), CheckSignature},
+		"other members first": {with(b64(`{"kid":"abcdef","alg":"HS256"}`)), CheckHeader},
+		"a space":             {with(b64(`{"alg":"HS256", "kid":"abcdef"}`)), CheckHeader},
+		"a type":              {with(b64(`{"alg":"HS256","kid":"abcdef","typ":"JWT"}`)), CheckHeader},
+		"kid twice":           {with(b64(`{"alg":"HS256","kid":"abcdef","kid":"abcdef"}`)), CheckHeader},
+		"crit":                {with(b64(`{"alg":"HS256","crit":["x"],"kid":"abcdef"}`)), CheckCritical},
+		"b64":                 {with(b64(`{"alg":"HS256","b64":true,"kid":"abcdef"}`)), CheckCritical},
+		"no kid":              {with(b64(`{"alg":"HS256"}`)), CheckKeyID},
+		"other kid":           {with(b64(`{"alg":"HS256","kid":"abcdeg"}`)), CheckKeyID},
+		"none":                {with(b64(`{"alg":"none","kid":"abcdef"}`)), CheckAlgorithm},
+		"HS512":               {with(b64(`{"alg":"HS512","kid":"abcdef"}`)), CheckAlgorithm},
+		"no alg":              {with(b64(`{"kid":"abcdef"}`)), CheckAlgorithm},
+		"RS256":               {strings.Replace(rs256.good(t), "."+b64(forgedPayload)+".", "..", 1), CheckAlgorithm},
+	} {
+		refusedFor(t, name, VerifyDetached(test.signature, payload, "abcdef", key), test.want)
+	}
+	refusedFor(t, "other payload", VerifyDetached(good, []byte("payloae"), "abcdef", key), CheckSignature)
+	refusedFor(t, "other key", VerifyDetached(good, payload, "abcdef", []byte("0123456789abcdeg")), CheckSignature)
+	refusedFor(t, "other ID", VerifyDetached(good, payload, "abcdeg", key), CheckKeyID)
+	refusedFor(t, "no ID", VerifyDetached(good, payload, "", key), CheckKeyID)
+	refusedFor(t, "no key", VerifyDetached(good, payload, "abcdef", nil), CheckKey)
+}
+
+// nextSymbol is the base64url symbol whose value is one more.
+func nextSymbol(c byte) byte {
+	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+	return alphabet[(strings.IndexByte(alphabet, c)+1)%64]
+}
+
+func TestDetachedLimits(t *testing.T) {
+	key := benchSecret
+	largest := make([]byte, MaxPayloadSize)
+	signature, err := SignDetached(largest, "abcdef", key)
+	if err != nil || VerifyDetached(signature, largest, "abcdef", key) != nil {
+		t.Errorf("the largest payload: %v", err)
+	}
+	_, err = SignDetached(append(largest, 0), "abcdef", key)
+	refusedFor(t, "a payload too long", err, CheckPayloadSize)
+	refusedFor(t, "a payload too long", VerifyDetached(signature, append(largest, 0), "abcdef", key), CheckPayloadSize)
+	longest := strings.Repeat("<", MaxKeyIDSize) // six bytes each in JSON
+	signature, err = SignDetached(nil, longest, key)
+	if err != nil || signature != naiveDetached(nil, longest, key) || VerifyDetached(signature, nil, longest, key) != nil {
+		t.Errorf("the longest key ID: %v", err)
+	}
+	refusedFor(t, "the longest header", VerifyDetached(signature[:len(signature)-1]+"_", nil, longest, key), CheckBase64)
+	_, err = SignDetached(nil, longest+"<", key)
+	refusedFor(t, "a key ID too long", err, CheckKeyID)
+}
+
+// An error never holds what would have been accepted, nor the key.
+func TestDetachedErrorsHoldNoSecret(t *testing.T) {
+	payload, key := []byte("payload"), benchSecret
+	good := naiveDetached(payload, "abcdef", key)
+	_, mac, _ := strings.Cut(good, "..")
+	header, _, _ := strings.Cut(good, "..")
+	for _, signature := range []string{"", header + "..", header + ".." + strings.Repeat("A", macLength), good + "A", good[:len(good)-1]} {
+		err := VerifyDetached(signature, payload, "abcdef", key)
+		if err == nil || strings.Contains(err.Error(), mac[:8]) || strings.Contains(err.Error(), string(key)) {
+			t.Errorf("%q: %v", signature, err)
+		}
+	}
+}
+
+// FuzzDetached: exactly one text is the signature.
+func FuzzDetached(f *testing.F) {
+	good := naiveDetached([]byte("payload"), "abcdef", benchSecret)
+	f.Add(good, []byte("payload"), "abcdef", benchSecret)
+	f.Add(good+"=", []byte("payload"), "abcdef", benchSecret)
+	f.Add(strings.Replace(good, "..", ".", 1), []byte("payload"), "<é\u2028", []byte("s"))
+	f.Add("", []byte(nil), "", []byte(nil))
+	f.Fuzz(func(t *testing.T, signature string, payload []byte, keyID string, key []byte) {
+		want, err := SignDetached(payload, keyID, key)
+		if err != nil {
+			if VerifyDetached(signature, payload, keyID, key) == nil {
+				t.Fatalf("verifies, though %v", err)
+			}
+			return
+		}
+		if naive := naiveDetached(payload, keyID, key); want != naive {
+			t.Fatalf("got %s, want %s", want, naive)
+		}
+		if err := VerifyDetached(want, payload, keyID, key); err != nil {
+			t.Fatal(err)
+		}
+		if err := VerifyDetached(signature, payload, keyID, key); (err == nil) != (signature == want) {
+			t.Fatalf("%q: %v, want %q", signature, err, want)
+		}
+	})
+}
