@@ -99,10 +99,8 @@ func (c *NodeCheck) Check(ctx context.Context, result *Result, node *AttestedNod
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return nil, &Error{Check: CheckMachineUnknown, Got: "no machine", Want: "one that is registered for node " + shorten(node.Name), Err: err}
-	case err != nil:
+	case err != nil || machine == nil:
 		return nil, retry("machine of node "+shorten(node.Name), err)
-	case machine == nil:
-		return nil, retry("machine of node "+shorten(node.Name), errNoAnswer)
 	}
 	facts := &NodeFacts{Facts: FactNodeName | FactNodeUID, Node: *object, Machine: *machine}
 	if node.UID != "" {
@@ -139,10 +137,8 @@ func (c *NodeCheck) liveNode(ctx context.Context, claim *Ref, node *AttestedNode
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return nil, &Error{Check: CheckNodeGone, Got: "no Node " + shorten(claim.Name), Want: "the one with UID " + shorten(claim.UID), Err: err}
-	case err != nil:
+	case err != nil || object == nil:
 		return nil, retry("Node "+shorten(claim.Name), err)
-	case object == nil:
-		return nil, retry("Node "+shorten(claim.Name), errNoAnswer)
 	}
 	switch {
 	case object.UID == claim.UID:

@@ -107,7 +107,7 @@ func (h held) answered() held {
 }
 
 // check holds the object against the claim: it is there, has the UID, and was not
-// deleted before the given time. Where the getter could not answer, ErrRetry is in the
+// deleted before the given time, where that is zero not at all. Where the getter could not answer, ErrRetry is in the
 // chain.
 func (h held) check(deletedBefore time.Time) *Error {
 	what := h.kind.name + " " + shorten(h.claim.Name)
@@ -118,9 +118,8 @@ func (h held) check(deletedBefore time.Time) *Error {
 		return &Error{Check: h.kind.gone, Got: "none", Want: what, Err: h.err}
 	case h.object.UID != h.claim.UID:
 		return &Error{Check: h.kind.uid, Got: what + " with UID " + orNothing(shorten(h.object.UID)), Want: orNothing(shorten(h.claim.UID))}
-	case h.object.Deleted != nil && h.object.Deleted.Before(deletedBefore):
-		return &Error{Check: h.kind.deleted, Got: what + ", deleted at " + h.object.Deleted.UTC().Format(time.RFC3339),
-			Want: "not before " + deletedBefore.UTC().Format(time.RFC3339)}
+	case h.object.Deleted != nil && (deletedBefore.IsZero() || h.object.Deleted.Before(deletedBefore)):
+		return &Error{Check: h.kind.deleted, Got: what + ", deleted at " + h.object.Deleted.UTC().Format(time.RFC3339), Want: "one that lives"}
 	}
 	return nil
 }

@@ -1,0 +1,152 @@
+package claims
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/nodeattest/nodeattest/jws"
+)
+
+// CheckBearer: a request without exactly one well-formed bearer token (RFC 6750, section
+// 2.1).
+const CheckBearer Check = "bearer-token"
+
+// Workload is who sent a request that a handler of [NewHandler] let through.
+type Workload struct {
+	// Result is the token's.
+	Result *Result
+	// Node is the machine that the request came from.
+	Node *AttestedNode
+	// Facts is why the token belongs to that machine.
+	Facts *NodeFacts
+}
+
+// HandlerOptions are the choices for [NewHandler]. Nil and each zero field are a sensible
+// default.
+type HandlerOptions struct {
+	// Node finds out which attested node a request comes from; an error that errors.Is
+	// does not find ErrRetry in is a refusal. Nil means [AttestedNodeFromTLS] with the
+	// options Certificate. A function of one's own looks the certificate up in the
+	// records of issued ones, which know the machine too.
+	Node func(r *http.Request) (*AttestedNode, error)
+	// Certificate are the options for reading the client's certificate.
+	Certificate *NodeCertificateOptions
+	// Refused hears of every request that was not let through, and why; nil means that
+	// nobody does. The error holds names and UIDs, no token.
+	Refused func(r *http.Request, err error)
+}
+
+// NewHandler lets through to next only requests whose bearer token was issued to a
+// workload on the very machine that the connection's client certificate was issued to:
+// mutual TLS with the node's certificate, and the workload's token. The server's tls.Config
+// asks for a client certificate and verifies it (tls.RequireAndVerifyClientCert, ClientCAs
+// a CA that signs for attested nodes only).
+//
+// next finds out who it is with [WorkloadFrom]; the request that it gets has no
+// Authorization header any more. Other requests are answered with the name of the check
+// that failed and nothing else: 403 without a good certificate, 401 without a good token
+// (RFC 6750, section 3), 503 where no answer could be had.
+//
+// The validator must have a Node ([StrictConfig]); otherwise, and where a handler is
+// missing, the error is [CheckConfig].
+func NewHandler(v *StrictValidator, next http.Handler, opts *HandlerOptions) (http.Handler, error) {
+	if opts == nil {
+		opts = &HandlerOptions{}
+	}
+	switch {
+	case v == nil || v.c.Node == nil:
+		return nil, configError("no validator, or one without Node", "a StrictValidator with a NodeCheck")
+	case next == nil:
+		return nil, configError("no handler", "what requests are let through to")
+	}
+	h := &handler{validator: v, next: next, node: opts.Node, refused: opts.Refused}
+	if h.node == nil {
+		certificate := opts.Certificate
+		h.node = func(r *http.Request) (*AttestedNode, error) { return AttestedNodeFromTLS(r.TLS, certificate) }
+	}
+	return h, nil
+}
+
+type handler struct {
+	validator *StrictValidator
+	next      http.Handler
+	node      func(r *http.Request) (*AttestedNode, error)
+	refused   func(r *http.Request, err error)
+}
+
+// ServeHTTP decides about one request.
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	token, tokenErr := bearer(r.Header)
+	r = r.Clone(r.Context())
+	r.Header.Del("Authorization") // nobody behind this may see or repeat it
+	node, err := h.node(r)
+	if err == nil && node == nil {
+		err = certificateError("no node", "one", nil)
+	}
+	if err != nil {
+		h.refuse(w, r, http.StatusForbidden, err)
+		return
+	}
+	if tokenErr != nil {
+		h.refuse(w, r, http.StatusUnauthorized, tokenErr)
+		return
+	}
+	result, facts, err := h.validator.ValidateOnNode(r.Context(), token, node)
+	if err != nil {
+		h.refuse(w, r, http.StatusUnauthorized, err)
+		return
+	}
+	workload := &Workload{Result: result, Node: node, Facts: facts}
+	h.next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), workloadKey{}, workload)))
+}
+
+// refuse answers with the name of the check alone.
+func (h *handler) refuse(w http.ResponseWriter, r *http.Request, status int, err error) {
+	check := nameOf(err)
+	switch {
+	case errors.Is(err, ErrRetry):
+		status, check = http.StatusServiceUnavailable, "retry"
+		w.Header().Set("Retry-After", "1")
+	case status == http.StatusUnauthorized && check == string(CheckBearer):
+		w.Header().Set("WWW-Authenticate", "Bearer")
+	case status == http.StatusUnauthorized:
+		w.Header().Set("WWW-Authenticate", `Bearer error="invalid_token", error_description="`+check+`"`)
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	if h.refused != nil {
+		h.refused(r, err)
+	}
+	http.Error(w, "refused: "+check, status)
+}
+
+// nameOf is the name of the check that failed; "refused" where there is none.
+func nameOf(err error) string {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return string(e.Check)
+	}
+	return "refused"
+}
+
+// bearer returns the one bearer token of a request.
+func bearer(header http.Header) (string, error) {
+	values := header.Values("Authorization")
+	if len(values) != 1 {
+		return "", &Error{Check: CheckBearer, Got: "no Authorization header, or several", Want: "one"}
+	}
+	scheme, token, ok := strings.Cut(values[0], " ")
+	if !ok || !strings.EqualFold(scheme, "Bearer") || token == "" || len(token) > jws.MaxTokenSize {
+		return "", &Error{Check: CheckBearer, Got: "no bearer token", Want: "Bearer and one token"}
+	}
+	return token, nil
+}
+
+type workloadKey struct{}
+
+// WorkloadFrom returns who sent a request, in a handler behind that of [NewHandler]; false
+// anywhere else.
+func WorkloadFrom(ctx context.Context) (*Workload, bool) {
+	w, ok := ctx.Value(workloadKey{}).(*Workload)
+	return w, ok
+}

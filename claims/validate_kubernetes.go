@@ -1,0 +1,223 @@
+package claims
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nodeattest/nodeattest/jws"
+)
+
+// The checks of a token as a whole.
+const (
+	// CheckNotOurs: no token of the issuers that the validator is for; another
+	// authenticator may know it.
+	CheckNotOurs Check = "not-ours"
+	// CheckNoKey: there is no key for the token's key ID.
+	CheckNoKey Check = "no-key"
+	// CheckSignature: no key made the signature.
+	CheckSignature Check = "signature"
+	// CheckIssuer: "iss" is not that of an accepted issuer.
+	CheckIssuer Check = "issuer"
+	// CheckAudience: the token is for other audiences.
+	CheckAudience Check = "audience"
+	// CheckExpired: "exp" has passed.
+	CheckExpired Check = "expired"
+	// CheckNotBefore: "nbf" lies ahead.
+	CheckNotBefore Check = "not-before"
+	// CheckIssuedAt: "iat" lies ahead.
+	CheckIssuedAt Check = "issued-at"
+)
+
+// KubernetesConfig says what a [KubernetesValidator] stands on, as the flags of
+// kube-apiserver do. Every field without "may" is required.
+type KubernetesConfig struct {
+	// Issuers are all the values of --service-account-issuer.
+	Issuers []string
+	// Keys are the keys of these issuers.
+	Keys jws.KeySet
+	// Objects gets the objects that tokens name.
+	Objects Objects
+	// Audiences are those of the API server, --api-audiences: they are asked for where
+	// the caller asks for none, and stand in for the audiences of a token without any.
+	Audiences []string
+	// Legacy gets what tokens of Secrets are held against; it may be nil, and then such
+	// tokens are not ours. kube-apiserver always takes them.
+	Legacy LegacyObjects
+	// Recorder hears what kube-apiserver records of a validation; it may be nil.
+	Recorder Recorder
+	// MaxStaleness is the most that the answers of an Objects that is a [StaleObjects]
+	// may lag behind; 0 refuses such an Objects.
+	MaxStaleness time.Duration
+	// Now is the clock; it may be nil for time.Now.
+	Now func() time.Time
+}
+
+// Recorder hears what kube-apiserver writes into its audit log, into warnings to the
+// client and into Secrets while it validates a token, whether it is accepted or refused.
+// Implementations are safe for concurrent use and do not wait for anything.
+type Recorder interface {
+	// Annotate records an annotation of the audit event, such as
+	// "authentication.k8s.io/stale-token".
+	Annotate(ctx context.Context, key, value string)
+	// Warn records a warning for the client.
+	Warn(ctx context.Context, text string)
+	// SecretUsed asks for the label with which a token's Secret states its last use.
+	SecretUsed(ctx context.Context, use SecretUse)
+}
+
+// KubernetesValidator decides as kube-apiserver 1.36 does (pkg/serviceaccount/jwt.go,
+// claims.go and legacy.go in k8s.io/kubernetes): the same verdict and the same message,
+// with a [Check] beside it. That is less than is sound: see [StrictValidator] for what
+// it lets through. It is safe for concurrent use.
+//
+// There are differences where no API server signed the token: messages about a claim set
+// that cannot be decoded are worded otherwise, and refused are tokens over
+// [jws.MaxTokenSize] and headers that only some readers understand (members that differ
+// in case alone, "b64").
+type KubernetesValidator struct {
+	c       KubernetesConfig
+	issuers map[string]bool
+}
+
+// NewKubernetesValidator checks the configuration; an error has [CheckConfig].
+func NewKubernetesValidator(config KubernetesConfig) (*KubernetesValidator, error) {
+	switch {
+	case len(config.Issuers) == 0 || slices.Contains(config.Issuers, ""):
+		return nil, configError("no issuer, or an empty one", "at least one, none empty")
+	case config.Keys == nil:
+		return nil, configError("no Keys", "a key set")
+	case config.Objects == nil:
+		return nil, configError("no Objects", "a getter for objects")
+	case len(config.Audiences) == 0:
+		return nil, configError("no Audiences", "at least one")
+	}
+	if err := checkStaleness(config.Objects, config.MaxStaleness); err != nil {
+		return nil, err
+	}
+	config.Issuers = slices.Clone(config.Issuers)
+	config.Audiences = slices.Clone(config.Audiences)
+	config.Now = clock(config.Now)
+	v := &KubernetesValidator{c: config, issuers: make(map[string]bool, len(config.Issuers))}
+	for _, issuer := range config.Issuers {
+		v.issuers[issuer] = true
+	}
+	return v, nil
+}
+
+// Validate decides about a token as kube-apiserver does about a bearer token, and about
+// the spec of a TokenReview: the token is accepted if it is for one of the audiences, or
+// where none are given for one of the API server's. A refusal is a [*KubernetesError].
+// Where it is for want of an answer, from the key set or from a getter, errors.Is finds
+// [ErrRetry] in it.
+//
+// The order of checks is: "iss", before anything is verified (another's is
+// [CheckNotOurs]); a key for the key ID; signature; audiences; "nbf", "exp" and "iat",
+// each with 60 seconds of leeway, inclusive, and each optional; then the service account,
+// the Secret, the pod and, only where there is no pod, the Node. An object counts as
+// deleted 60 seconds after its deletionTimestamp.
+func (v *KubernetesValidator) Validate(ctx context.Context, token string, audiences ...string) (*Result, error) {
+	t := readUntrusted(token)
+	legacy := v.c.Legacy != nil && t.issuer == LegacyIssuer
+	if t.unreadable || !legacy && !v.issuers[t.issuer] {
+		return nil, refuse("invalid bearer token", &Error{Check: CheckNotOurs, Got: "a token of issuer " + orNothing(shorten(t.issuer)), Want: "one of the configured issuers", Err: t.err})
+	}
+	if len(audiences) == 0 {
+		audiences = v.c.Audiences
+	}
+	var first *KubernetesError
+	if legacy {
+		r, err := v.authenticate(ctx, t, LegacyIssuer, audiences)
+		if err == nil || !v.issuers[LegacyIssuer] {
+			return accepted(r, err)
+		}
+		first = err
+	}
+	r, err := v.authenticate(ctx, t, "", audiences)
+	if err != nil && first != nil && first.Message != err.Message {
+		err.Message = "[" + first.Message + ", " + err.Message + "]"
+	}
+	return accepted(r, err)
+}
+
+// accepted keeps a nil pointer from becoming an error.
+func accepted(r *Result, err *KubernetesError) (*Result, error) {
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+func refuse(message string, reason *Error) *KubernetesError {
+	return &KubernetesError{Message: message, Reason: reason}
+}
+
+// authenticate runs one of the API server's two authenticators: that of legacy tokens,
+// where only is their issuer, or that of bound ones, where it is empty.
+func (v *KubernetesValidator) authenticate(ctx context.Context, t *untrusted, only string, audiences []string) (*Result, *KubernetesError) {
+	key, err := v.verify(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	c := t.claims
+	if only != "" && c.Issuer != only || only == "" && !v.issuers[c.Issuer] {
+		return nil, refuse(fmt.Sprintf("token issuer %q is invalid", c.Issuer),
+			&Error{Check: CheckIssuer, Got: orNothing(shorten(c.Issuer)), Want: "one of the configured issuers"})
+	}
+	of := c.Audiences
+	if len(of) == 0 {
+		v.annotate(ctx, "authentication.k8s.io/legacy-token", c.Subject)
+		of = v.c.Audiences
+	}
+	both := intersect(of, audiences)
+	if len(both) == 0 {
+		return nil, refuse(fmt.Sprintf("token audiences %q is invalid for the target audiences %q", of, audiences),
+			&Error{Check: CheckAudience, Got: shorten(fmt.Sprintf("%q", of)), Want: shorten(fmt.Sprintf("%q", audiences))})
+	}
+	r := &Result{Claims: c, Audiences: both, Key: key, Legacy: only != "", validated: true}
+	if r.Legacy {
+		err = v.checkLegacy(ctx, t.token, c)
+	} else {
+		err = v.checkBound(ctx, c)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// verify tries the keys for the token's key ID, or all where it names none.
+func (v *KubernetesValidator) verify(ctx context.Context, t *untrusted) (*jws.Key, *KubernetesError) {
+	keys, err := v.c.Keys.Keys(ctx, t.keyID)
+	if err != nil {
+		keys, err = nil, retry("the key set", err)
+	}
+	if len(keys) == 0 {
+		return nil, refuse("invalid signature, no keys found",
+			&Error{Check: CheckNoKey, Got: "key ID " + orNothing(shorten(t.keyID)), Want: "one of the key set", Err: err})
+	}
+	// go-jose says the same of every key and every fault.
+	const message = "go-jose/go-jose: error in cryptographic primitive"
+	reason := &Error{Check: CheckSignature, Got: "no signature of a known key", Want: "one", Err: t.err}
+	for _, key := range keys {
+		if t.parsed == nil || key == nil {
+			continue
+		}
+		if err := key.Verify(t.parsed); err != nil {
+			reason.Err = err
+			continue
+		}
+		if t.claimsErr != nil {
+			return nil, refuse(t.claimsErr.Error(), &Error{Check: CheckEncoding, Err: t.claimsErr})
+		}
+		return key, nil
+	}
+	return nil, refuse(message, reason)
+}
+
+func (v *KubernetesValidator) annotate(ctx context.Context, key, value string) {
+	if v.c.Recorder != nil {
+		v.c.Recorder.Annotate(ctx, key, value)
+	}
+}
