@@ -154,11 +154,11 @@ func timeOf(node *yaml.Node, what string) (*time.Time, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := new(time.Time)
-	if err := t.UnmarshalText([]byte(text)); err != nil {
-		return nil, errManifest(what+" as "+describe([]byte(text)), wantExpiration)
+	t, ok := parseTime(text)
+	if !ok {
+		return nil, errManifest(what+" as "+describe([]byte(text)), wantTime)
 	}
-	return t, nil
+	return &t, nil
 }
 
 func errManifest(got, want string) error {

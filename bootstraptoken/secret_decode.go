@@ -55,8 +55,6 @@ const (
 	CheckUnknownKey Check = "unknown-key"
 )
 
-const wantExpiration = "a time of RFC 3339, as 2006-01-02T15:04:05Z"
-
 // Decode reads a token Secret. It checks the form of everything; it does not ask whether
 // the token has expired or for what it may be used, since a list shows it in any case:
 // [DecodeFor] does. The error is the first check that fails, of CheckNamespace,
@@ -174,10 +172,9 @@ func decodeExpiration(d Data) (time.Time, error) {
 	if !ok {
 		return time.Time{}, nil
 	}
-	var end time.Time
-	// UnmarshalText, and not time.Parse, which takes more than RFC 3339.
-	if err := end.UnmarshalText(text); err != nil || end.IsZero() {
-		return time.Time{}, &Error{Check: CheckExpiration, Got: describe(text), Want: wantExpiration}
+	end, ok := parseTime(string(text))
+	if !ok || end.IsZero() {
+		return time.Time{}, &Error{Check: CheckExpiration, Got: describe(text), Want: wantTime}
 	}
 	return end, nil
 }

@@ -28,7 +28,7 @@ func (s *Secret) Encode() (*Object, error) {
 	if !s.Expiration.IsZero() {
 		end := s.Expiration.UTC().Truncate(time.Second)
 		if end.IsZero() || end.Year() < 0 || end.Year() > 9999 {
-			return nil, &Error{Check: CheckExpiration, Got: "the year " + strconv.Itoa(end.Year()), Want: wantExpiration}
+			return nil, &Error{Check: CheckExpiration, Got: "the year " + strconv.Itoa(end.Year()), Want: wantTime}
 		}
 		data[keyExpiration] = []byte(end.Format(time.RFC3339))
 	}
