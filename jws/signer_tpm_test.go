@@ -1,0 +1,47 @@
+package jws_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/jws"
+	"github.com/nodeattest/nodeattest/tpmsim"
+)
+
+// TestCryptoSignerTPM signs tokens with keys that never leave a TPM.
+func TestCryptoSignerTPM(t *testing.T) {
+	tpm := tpmsim.New(t, nil)
+	ctx := context.Background()
+	for kind, algorithms := range map[attest.KeyKind][]jws.Algorithm{
+		attest.KeyECDSAP256: {jws.ES256},
+		attest.KeyECDSAP384: {jws.ES384},
+		attest.KeyRSA2048:   {jws.RS256, jws.RS384, jws.PS256},
+	} {
+		key, err := attest.CreateTPMKey(ctx, tpm, kind, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, algorithm := range algorithms {
+			signer, err := jws.NewSigner(key, &jws.SignerOptions{Algorithm: algorithm})
+			if err != nil {
+				t.Fatal(err)
+			}
+			signature, err := signer.Sign(ctx, []byte("{}"))
+			if err != nil {
+				t.Errorf("%v, %s: %v", kind, algorithm, err)
+				continue
+			}
+			set, err := jws.NewStaticKeySet(signer.Key())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := jws.Verify(ctx, signature.Token([]byte("{}")), set); err != nil {
+				t.Errorf("%v, %s: %v", kind, algorithm, err)
+			}
+		}
+		if err := key.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
