@@ -27,7 +27,7 @@ var mayImport = map[string][]string{
 	"claims":            {"jws", "oid"},
 	"tpmsim":            {"oid"},
 
-	"bootstraptoken/bootstraptokentest": {"bootstraptoken", "jws", "tpmsim"},
+	"bootstraptoken/bootstraptokentest": {"attest", "bootstraptoken", "jws", "tpmsim"},
 	"internal/testreport":               nil,
 	"internal/vector":                   {"attest", "csr", "oid"},
 	"internal/vectors":                  {"attest", "csr", "internal/vector", "oid", "tpmsim"},
