@@ -7,7 +7,6 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
-	"crypto/sha256"
 	"encoding/base64"
 	"errors"
 	"sync"
@@ -25,7 +24,12 @@ type forger struct {
 const forgedPayload = `{"iss":"https://issuer.example","sub":"system:serviceaccount:ns:sa","aud":["a"]}`
 
 // forgers has one forger for each algorithm.
-var forgers = sync.OnceValue(func() map[Algorithm]*forger {
+var forgers = sync.OnceValue(newForgers)
+
+// strangers are others, with the same key ID.
+var strangers = sync.OnceValue(newForgers)
+
+func newForgers() map[Algorithm]*forger {
 	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		panic(err)
@@ -47,7 +51,7 @@ var forgers = sync.OnceValue(func() map[Algorithm]*forger {
 		all[algorithm] = &forger{signer, algorithm, key}
 	}
 	return all
-})
+}
 
 func curveKey(curve elliptic.Curve) *ecdsa.PrivateKey {
 	key, err := ecdsa.GenerateKey(curve, rand.Reader)
@@ -138,10 +142,4 @@ func refusedFor(t testing.TB, what string, err error, want Check) {
 	if e.Got == "" && e.Want == "" && e.Err == nil {
 		t.Errorf("%s: %v says nothing", what, err)
 	}
-}
-
-// sum is a short name of a text for messages.
-func sum(text string) string {
-	digest := sha256.Sum256([]byte(text))
-	return base64.RawURLEncoding.EncodeToString(digest[:6])
 }

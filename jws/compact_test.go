@@ -1,0 +1,207 @@
+package jws
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"strings"
+	"testing"
+)
+
+func TestParse(t *testing.T) {
+	for algorithm, f := range forgers() {
+		token := f.token(t, `{"alg":"`+string(algorithm)+`","kid":"k","typ":"JWT"}`, forgedPayload)
+		parsed, err := Parse(token)
+		if err != nil {
+			t.Errorf("%s: %v", algorithm, err)
+			continue
+		}
+		if parsed.Algorithm() != algorithm || parsed.KeyID() != "k" || parsed.Type() != "JWT" || string(parsed.UnverifiedPayload()) != forgedPayload {
+			t.Errorf("%s: got %+v", algorithm, parsed)
+		}
+		if err := f.key.Verify(parsed); err != nil {
+			t.Errorf("%s: %v", algorithm, err)
+		}
+	}
+}
+
+// A payload is any bytes, none too, and a header may hold members that are not read.
+func TestParseAccepted(t *testing.T) {
+	f := forgers()[ES256]
+	other, err := forgers()[RS256].key.MarshalJSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, token := range map[string]string{
+		"no payload":      f.token(t, `{"alg":"ES256"}`, ""),
+		"bytes":           f.token(t, `{"alg":"ES256"}`, "\x00\xff"),
+		"empty kid":       f.token(t, `{"alg":"ES256","kid":""}`, forgedPayload),
+		"white space":     f.token(t, "\n{ \"alg\" :\t\"ES256\"}\r\n", forgedPayload),
+		"unknown members": f.token(t, `{"x":{"y":[1]},"alg":"ES256","x5t":"a","cty":"JWT"}`, forgedPayload),
+		"keys of its own": f.token(t, `{"alg":"ES256","jku":"https://evil.example","x5u":"u","x5c":["c"],"jwk":`+string(other)+`}`, forgedPayload),
+		"longest key ID":  f.token(t, `{"alg":"ES256","kid":"`+strings.Repeat("k", MaxKeyIDSize)+`"}`, forgedPayload),
+	} {
+		parsed, err := Parse(token)
+		if err == nil && parsed.keyID == "" {
+			err = f.key.Verify(parsed)
+		}
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A key that a token brings is never used.
+func TestEmbeddedKey(t *testing.T) {
+	for _, algorithm := range []Algorithm{ES256, EdDSA, PS512} {
+		f := forgers()[algorithm]
+		attacker := strangers()[algorithm]
+		jwk, err := attacker.key.MarshalJSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		token := attacker.token(t, `{"alg":"`+string(algorithm)+`","kid":"k","jwk":`+string(jwk)+`}`, forgedPayload)
+		refusedFor(t, string(algorithm), f.verifies(token), CheckSignature)
+	}
+}
+
+// Each text has a valid signature of each kind of key over the bytes as they stand, and
+// breaks one rule.
+func TestParseRefused(t *testing.T) {
+	for _, algorithm := range []Algorithm{ES256, RS256, PS384, ES512, EdDSA} {
+		f := forgers()[algorithm]
+		header, payload := `{"alg":"`+string(algorithm)+`","kid":"k"}`, forgedPayload
+		good := f.good(t)
+		if err := f.verifies(good); err != nil {
+			t.Fatal(err)
+		}
+		h, rest, _ := strings.Cut(good, ".")
+		p, s, _ := strings.Cut(rest, ".")
+		signedHeader := func(add string) string {
+			return f.token(t, strings.TrimSuffix(header, "}")+add+"}", payload)
+		}
+		for name, test := range map[string]struct {
+			token string
+			want  Check
+		}{
+			"empty":                       {"", CheckTokenSize},
+			"too long":                    {f.token(t, header, strings.Repeat("a", MaxTokenSize)), CheckTokenSize},
+			"one segment":                 {h, CheckForm},
+			"two segments":                {h + "." + p, CheckForm},
+			"four segments":               {good + ".", CheckForm},
+			"five segments":               {h + "..." + p + "." + s, CheckForm},
+			"a dot before":                {"." + good, CheckForm},
+			"detached":                    {h + ".." + s, CheckSignature},
+			"no header":                   {"." + p + "." + s, CheckHeader},
+			"line end in the signature":   {good[:len(good)-5] + "\n" + good[len(good)-5:], CheckBase64},
+			"CR LF behind":                {good + "\r\n", CheckBase64},
+			"line end before":             {"\n" + good, CheckBase64},
+			"line end in the header":      {f.segments(t, h[:4]+"\n"+h[4:], p), CheckBase64},
+			"CR LF in the header":         {f.segments(t, h[:4]+"\r\n"+h[4:], p), CheckBase64},
+			"line end in the payload":     {f.segments(t, h, p+"\n"), CheckBase64},
+			"unused bits in the payload":  {f.segments(t, h, b64("a")[:1]+"R"), CheckBase64},
+			"unused bits in the header":   {f.segments(t, unusedBits(header), p), CheckBase64},
+			"padded header":               {f.segments(t, pad(header+" "), p), CheckBase64},
+			"padded payload":              {f.segments(t, h, pad("a")), CheckBase64},
+			"padded signature":            {good + "=", CheckBase64},
+			"standard alphabet":           {f.segments(t, h, "+/+/"), CheckBase64},
+			"a space":                     {f.segments(t, h, p+" "), CheckBase64},
+			"one symbol":                  {f.segments(t, h, "a"), CheckBase64},
+			"a question mark":             {f.segments(t, h, p[:4]+"?"+p[4:]), CheckBase64},
+			"JSON serialization":          {`{"payload":"` + p + `","protected":"` + h + `","signature":"` + s + `"}`, CheckForm},
+			"no JSON":                     {f.token(t, "alg", payload), CheckHeader},
+			"bytes behind the JSON":       {f.token(t, header+"{}", payload), CheckHeader},
+			"kid twice":                   {signedHeader(`,"kid":"k"`), CheckHeader},
+			"alg twice":                   {signedHeader(`,"alg":"` + string(algorithm) + `"`), CheckHeader},
+			"ALG beside alg":              {signedHeader(`,"ALG":"none"`), CheckHeader},
+			"unknown member twice":        {signedHeader(`,"x":1,"x":1`), CheckHeader},
+			"crit":                        {signedHeader(`,"crit":["exp"],"exp":1`), CheckCritical},
+			"b64 true":                    {signedHeader(`,"b64":true`), CheckCritical},
+			"b64 false without crit":      {signedHeader(`,"b64":false`), CheckCritical},
+			"no alg":                      {f.token(t, `{"kid":"k"}`, payload), CheckAlgorithm},
+			"alg none":                    {f.token(t, `{"alg":"none","kid":"k"}`, payload), CheckAlgorithm},
+			"alg None":                    {f.token(t, `{"alg":"None","kid":"k"}`, payload), CheckAlgorithm},
+			"alg none and no signature":   {b64(`{"alg":"none"}`) + "." + p + ".", CheckAlgorithm},
+			"empty alg":                   {f.token(t, `{"alg":"","kid":"k"}`, payload), CheckAlgorithm},
+			"alg in lower case":           {f.token(t, `{"alg":"`+strings.ToLower(string(algorithm))+`","kid":"k"}`, payload), CheckAlgorithm},
+			"HS256":                       {f.token(t, `{"alg":"HS256","kid":"k"}`, payload), CheckAlgorithm},
+			"key ID too long":             {f.token(t, `{"alg":"`+string(algorithm)+`","kid":"`+strings.Repeat("k", MaxKeyIDSize+1)+`"}`, payload), CheckKeyID},
+			"other key ID":                {f.token(t, `{"alg":"`+string(algorithm)+`","kid":"K"}`, payload), CheckKeyID},
+			"no signature":                {h + "." + p + ".", CheckSignatureSize},
+			"signature of something else": {h + "." + b64(payload+" ") + "." + s, CheckSignature},
+		} {
+			refusedFor(t, string(algorithm)+" "+name, f.verifies(test.token), test.want)
+		}
+	}
+}
+
+// pad encodes with the padding that JWS forbids.
+func pad(text string) string { return base64.URLEncoding.EncodeToString([]byte(text)) }
+
+// unusedBits encodes a text, made a multiple of three and two bytes long with spaces, and
+// sets a bit that decoding drops.
+func unusedBits(text string) string {
+	for len(text)%3 != 2 {
+		text += " "
+	}
+	encoded := b64(text)
+	return encoded[:len(encoded)-1] + string(nextSymbol(encoded[len(encoded)-1]))
+}
+
+// A public key is not a secret: the MAC that others accept under it is refused.
+func TestAlgorithmConfusion(t *testing.T) {
+	f := forgers()[RS256]
+	der, err := x509.MarshalPKIXPublicKey(f.key.public)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
+	for _, secret := range [][]byte{der, text, bytes.TrimSpace(text)} {
+		signed := b64(`{"alg":"HS256","kid":"k"}`) + "." + b64(forgedPayload)
+		mac := hmac.New(sha256.New, secret)
+		mac.Write([]byte(signed))
+		refusedFor(t, "HS256", f.verifies(signed+"."+b64(string(mac.Sum(nil)))), CheckAlgorithm)
+	}
+}
+
+// FuzzParse: whatever parses has one encoding, and encoding/json reads the same header.
+func FuzzParse(f *testing.F) {
+	for _, forger := range forgers() {
+		f.Add(forger.good(f))
+	}
+	es := forgers()[ES256]
+	f.Add(es.token(f, `{"alg":"ES256","\u006bid":"\ud83d\ude00","typ":"JWT","x":[{}]}`, ""))
+	f.Add(es.token(f, `{"alg":"ES256","crit":[]}`, "a"))
+	f.Add(strings.ReplaceAll(es.good(f), ".", "\n."))
+	f.Add("..")
+	f.Fuzz(func(t *testing.T, text string) {
+		token, err := Parse(text)
+		if err != nil {
+			var e *Error
+			if !errors.As(err, &e) || token != nil {
+				t.Fatalf("%v, %v", token, err)
+			}
+			return
+		}
+		encode := base64.RawURLEncoding.EncodeToString
+		head, rest, _ := strings.Cut(text, ".")
+		decoded, err := base64.RawURLEncoding.DecodeString(head)
+		if err != nil || encode(decoded) != head || rest != encode(token.payload)+"."+encode(token.signature) || string(token.signed)+"."+encode(token.signature) != text {
+			t.Fatalf("%q has another encoding", text)
+		}
+		var h map[string]any
+		if err := json.Unmarshal(decoded, &h); err != nil {
+			t.Fatal(err)
+		}
+		keyID, _ := h["kid"].(string)
+		typ, _ := h["typ"].(string)
+		if h["alg"] != string(token.algorithm) || keyID != token.keyID || typ != token.typ || h["crit"] != nil || h["b64"] != nil {
+			t.Fatalf("%s read as %q %q %q", decoded, token.algorithm, token.keyID, token.typ)
+		}
+	})
+}

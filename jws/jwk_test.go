@@ -1,0 +1,303 @@
+package jws
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// The key of RFC 7515, appendix A.3, as kube-apiserver serves such keys.
+const rfcKey = `{"use":"sig","kty":"EC","kid":"k","crv":"P-256","alg":"ES256","x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU","y":"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}`
+
+// A key is written in one way, and read back as it was.
+func TestJWKRoundTrip(t *testing.T) {
+	for algorithm, f := range forgers() {
+		text, err := f.key.MarshalJSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		k, err := ParseJWK(text)
+		if err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		again, err := json.Marshal(k)
+		if err != nil || !bytes.Equal(again, text) {
+			t.Errorf("got %s, want %s (%v)", again, text, err)
+		}
+		if k.Algorithm() != algorithm || k.KeyID() != "k" {
+			t.Errorf("%s: got %s %s", algorithm, k.Algorithm(), k.KeyID())
+		}
+		token, err := Parse(f.good(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := k.Verify(token); err != nil {
+			t.Errorf("%s: %v", algorithm, err)
+		}
+	}
+	k, err := ParseJWK([]byte(rfcKey))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err := k.MarshalJSON(); err != nil || string(text) != rfcKey {
+		t.Errorf("got %s, want %s (%v)", text, rfcKey, err)
+	}
+	for _, none := range []*Key{nil, {}} {
+		_, err := none.MarshalJSON()
+		refusedFor(t, "no key", err, CheckKey)
+	}
+}
+
+// The order of members and what stands beside them do not matter.
+func TestJWKAccepted(t *testing.T) {
+	rsa, err := forgers()[RS256].key.MarshalJSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := member(t, rsa, "n")
+	const point = `"crv":"P-256","x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU","y":"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"`
+	const derived = ""
+	for text, want := range map[string]struct {
+		algorithm Algorithm
+		keyID     string
+	}{
+		`{"kty":"EC",` + point + `}`:                                                      {ES256, derived},
+		"{" + point + `,"kid":"a","kty":"EC"}`:                                            {ES256, "a"},
+		` {"key_ops":["verify"],"kty":"EC",` + point + "}\n":                              {ES256, derived},
+		`{"key_ops":["sign","verify"],"use":"sig","kty":"EC",` + point + `}`:              {ES256, derived},
+		`{"kty":"EC","x5c":["MII"],"x5t":"a","x5u":"u","ext":true,` + point + `}`:         {ES256, derived},
+		`{"kty":"RSA","e":"AQAB","n":"` + n + `"}`:                                        {RS256, derived},
+		`{"kty":"RSA","e":"AQAB","alg":"PS512","n":"` + n + `"}`:                          {PS512, derived},
+		`{"kty":"RSA","e":"Aw","n":"` + n + `"}`:                                          {RS256, derived},
+		`{"kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}`: {EdDSA, derived},
+	} {
+		k, err := ParseJWK([]byte(text))
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		keyID := want.keyID
+		if keyID == derived {
+			keyID, _ = KeyID(k.Public())
+		}
+		if k.Algorithm() != want.algorithm || k.KeyID() != keyID {
+			t.Errorf("%s: got %s %s, want %s %s", text, k.Algorithm(), k.KeyID(), want.algorithm, keyID)
+		}
+	}
+}
+
+// member returns one text member of a JSON object.
+func member(t testing.TB, object []byte, name string) string {
+	t.Helper()
+	var members map[string]any
+	if err := json.Unmarshal(object, &members); err != nil {
+		t.Fatal(err)
+	}
+	text, ok := members[name].(string)
+	if !ok {
+		t.Fatalf("%s has no %s", object, name)
+	}
+	return text
+}
+
+// replace puts another value, given as JSON, into a member; without one it is left out.
+func replace(t testing.TB, object []byte, name, value string) string {
+	t.Helper()
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(object, &members); err != nil {
+		t.Fatal(err)
+	}
+	members[name] = json.RawMessage(value)
+	if value == "" {
+		delete(members, name)
+	}
+	text, err := json.Marshal(members)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// One change makes a good key a bad one.
+func TestJWKRefused(t *testing.T) {
+	jwks := make(map[Algorithm][]byte)
+	for _, algorithm := range []Algorithm{RS256, ES256, ES512, EdDSA} {
+		text, err := forgers()[algorithm].key.MarshalJSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		jwks[algorithm] = text
+	}
+	zero := func(algorithm Algorithm, name string) string { // a zero byte before it
+		octets, err := encoding.DecodeString(member(t, jwks[algorithm], name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return `"` + b64("\x00"+string(octets)) + `"`
+	}
+	short := `"` + b64(strings.Repeat("a", 31)) + `"`
+	long := `"` + b64(strings.Repeat("a", 33)) + `"`
+	for _, test := range []struct {
+		algorithm   Algorithm
+		name, value string
+		want        Check
+	}{
+		{ES256, "kty", ``, CheckJWK},
+		{ES256, "kty", `""`, CheckJWK},
+		{ES256, "kty", `1`, CheckJWK},
+		{ES256, "kty", `null`, CheckJWK},
+		{ES256, "kty", `"ec"`, CheckKeyType},
+		{ES256, "kty", `"RSA"`, CheckJWK},
+		{ES256, "kty", `"OKP"`, CheckKeyType}, // the curve is not one of OKP
+		{ES256, "kty", `"oct"`, CheckPrivate},
+		{ES256, "kty", `"AKP"`, CheckKeyType},
+		{ES256, "use", `"enc"`, CheckKeyUse},
+		{ES256, "use", `""`, CheckKeyUse},
+		{ES256, "use", `"SIG"`, CheckKeyUse},
+		{ES256, "use", `["sig"]`, CheckJWK},
+		{ES256, "use", `null`, CheckJWK},
+		{ES256, "key_ops", `[]`, CheckKeyUse},
+		{ES256, "key_ops", `["sign"]`, CheckKeyUse},
+		{ES256, "key_ops", `["encrypt"]`, CheckKeyUse},
+		{ES256, "key_ops", `["verify","encrypt"]`, CheckKeyUse},
+		{ES256, "key_ops", `["verify","verify"]`, CheckJWK},
+		{ES256, "key_ops", `"verify"`, CheckJWK},
+		{ES256, "key_ops", `[1]`, CheckJWK},
+		{ES256, "key_ops", `null`, CheckJWK},
+		{ES256, "alg", `"ES384"`, CheckJWK},
+		{ES256, "alg", `"RS256"`, CheckJWK},
+		{ES256, "alg", `"ES521"`, CheckAlgorithm},
+		{ES256, "alg", `"HS256"`, CheckAlgorithm},
+		{ES256, "alg", `"none"`, CheckAlgorithm},
+		{ES256, "alg", `""`, CheckAlgorithm},
+		{ES256, "alg", `1`, CheckJWK},
+		{ES256, "kid", `""`, CheckKeyID},
+		{ES256, "kid", `"` + strings.Repeat("k", MaxKeyIDSize+1) + `"`, CheckKeyID},
+		{ES256, "kid", `1`, CheckJWK},
+		{ES256, "kid", `"\ud800"`, CheckJWK},
+		{ES256, "crv", ``, CheckJWK},
+		{ES256, "crv", `"P-224"`, CheckKeyType},
+		{ES256, "crv", `"p-256"`, CheckKeyType},
+		{ES256, "crv", `"secp256k1"`, CheckKeyType},
+		{ES256, "crv", `"P-384"`, CheckJWK}, // the coordinates are too short
+		{ES256, "x", ``, CheckJWK},
+		{ES256, "y", ``, CheckJWK},
+		{ES256, "x", `""`, CheckJWK},
+		{ES256, "x", short, CheckJWK},
+		{ES256, "x", long, CheckJWK},
+		{ES256, "x", zero(ES256, "x"), CheckJWK},
+		{ES256, "y", short, CheckJWK},
+		{ES256, "y", `"` + member(t, jwks[ES256], "x") + `"`, CheckKey},
+		{ES256, "x", `"` + strings.Repeat("A", 43) + `"`, CheckKey},
+		{ES256, "x", `"` + member(t, jwks[ES256], "x") + `="`, CheckJWK},
+		{ES256, "x", `"` + member(t, jwks[ES256], "x") + `\n"`, CheckJWK},
+		{ES256, "x", `1`, CheckJWK},
+		{ES256, "d", `"AA"`, CheckPrivate},
+		{ES256, "d", `null`, CheckPrivate},
+		{ES256, "D", `"AA"`, CheckJWK},
+		{ES256, "k", `"AA"`, CheckPrivate},
+		{ES256, "KTY", `"EC"`, CheckJWK},
+		{ES256, "Use", `"sig"`, CheckJWK},
+		{ES256, "Key_Ops", `["verify"]`, CheckJWK},
+		{RS256, "n", ``, CheckJWK},
+		{RS256, "e", ``, CheckJWK},
+		{RS256, "e", `""`, CheckJWK},
+		{RS256, "e", `"AA"`, CheckJWK},
+		{RS256, "e", `"AAEAAQ"`, CheckJWK},
+		{RS256, "e", `"AQ"`, CheckKey},
+		{RS256, "e", `"Ag"`, CheckKey},
+		{RS256, "e", `"AQAA"`, CheckKey},
+		{RS256, "e", `"_____w"`, CheckKey},
+		{RS256, "e", `"AQAAAAE"`, CheckKey},
+		{RS256, "n", zero(RS256, "n"), CheckJWK},
+		{RS256, "n", `"` + b64(strings.Repeat("\xff", 255)) + `"`, CheckKey},
+		{RS256, "n", `"` + b64(strings.Repeat("\xff", 1025)) + `"`, CheckKey},
+		{RS256, "n", `"` + b64(string(rocaModulus(t).Bytes())) + `"`, CheckKey},
+		{RS256, "n", `"` + member(t, jwks[RS256], "n") + `=="`, CheckJWK},
+		{RS256, "alg", `"ES256"`, CheckJWK},
+		{RS256, "alg", `"RSA-OAEP"`, CheckAlgorithm},
+		{RS256, "d", `"AA"`, CheckPrivate},
+		{RS256, "p", `"AA"`, CheckPrivate},
+		{RS256, "q", `"AA"`, CheckPrivate},
+		{RS256, "dp", `"AA"`, CheckPrivate},
+		{RS256, "dq", `"AA"`, CheckPrivate},
+		{RS256, "qi", `"AA"`, CheckPrivate},
+		{RS256, "oth", `[]`, CheckPrivate},
+		{RS256, "priv", `"AA"`, CheckPrivate},
+		{ES512, "alg", `"ES521"`, CheckAlgorithm},
+		{ES512, "x", `"` + b64(strings.Repeat("\x00", 65)) + `"`, CheckJWK},
+		{ES512, "x", `"` + b64(strings.Repeat("\xff", 66)) + `"`, CheckKey},
+		{EdDSA, "crv", `"Ed448"`, CheckKeyType},
+		{EdDSA, "crv", `"X25519"`, CheckKeyType},
+		{EdDSA, "crv", ``, CheckJWK},
+		{EdDSA, "x", short, CheckJWK},
+		{EdDSA, "x", long, CheckJWK},
+		{EdDSA, "x", ``, CheckJWK},
+		{EdDSA, "alg", `"ES256"`, CheckJWK},
+		{EdDSA, "alg", `"Ed25519"`, CheckAlgorithm},
+		{EdDSA, "d", `"AA"`, CheckPrivate},
+	} {
+		text := replace(t, jwks[test.algorithm], test.name, test.value)
+		k, err := ParseJWK([]byte(text))
+		refusedFor(t, fmt.Sprintf("%s with %s %.40s", test.algorithm, test.name, test.value), err, test.want)
+		if k != nil {
+			t.Error("a key beside the error")
+		}
+	}
+}
+
+func TestJWKSyntax(t *testing.T) {
+	largest := strings.Replace(rfcKey, `{`, `{"x5c":["`+strings.Repeat("A", MaxJWKSize-len(rfcKey)-len(`"x5c":[""],`))+`"],`, 1)
+	if _, err := ParseJWK([]byte(largest)); err != nil || len(largest) != MaxJWKSize {
+		t.Errorf("%d bytes: %v", len(largest), err)
+	}
+	for name, text := range map[string]string{
+		"nothing": "", "null": "null", "an array": "[" + rfcKey + "]", "a text": `"a"`, "a set": `{"keys":[` + rfcKey + `]}`,
+		"two":           rfcKey + rfcKey,
+		"cut off":       rfcKey[:len(rfcKey)-1],
+		"a key twice":   strings.Replace(rfcKey, `"kty":"EC"`, `"kty":"EC","kty":"EC"`, 1),
+		"unknown twice": strings.Replace(rfcKey, `"kty":"EC"`, `"kty":"EC","z":1,"z":1`, 1),
+		"unknown cases": strings.Replace(rfcKey, `"kty":"EC"`, `"kty":"EC","z":1,"Z":1`, 1),
+		"too long":      largest + " ",
+	} {
+		_, err := ParseJWK([]byte(text))
+		refusedFor(t, name, err, CheckJWK)
+	}
+}
+
+// FuzzParseJWK: what is accepted is written in one way that is read as the same key.
+func FuzzParseJWK(f *testing.F) {
+	for _, forger := range forgers() {
+		text, err := forger.key.MarshalJSON()
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	f.Add([]byte(rfcKey))
+	f.Add([]byte(`{"kty":"oct","k":"AA"}`))
+	f.Add([]byte(`{"key_ops":["verify"],"kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo","kid":"\u003c"}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		k, err := ParseJWK(text)
+		if err != nil {
+			if k != nil {
+				t.Fatal("a key beside the error")
+			}
+			return
+		}
+		written, err := k.MarshalJSON()
+		if err != nil || !json.Valid(written) {
+			t.Fatalf("%s: %v", written, err)
+		}
+		again, err := ParseJWK(written)
+		if err != nil {
+			t.Fatalf("%s: %v", written, err)
+		}
+		rewritten, err := again.MarshalJSON()
+		if err != nil || !bytes.Equal(written, rewritten) {
+			t.Fatalf("got %s, want %s (%v)", rewritten, written, err)
+		}
+	})
+}

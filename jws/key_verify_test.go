@@ -1,0 +1,166 @@
+package jws
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rsa"
+	"encoding/asn1"
+	"errors"
+	"math/big"
+	"strings"
+	"testing"
+)
+
+// resigned parses a good token and puts another signature into it.
+func resigned(t testing.TB, f *forger, signature []byte) error {
+	t.Helper()
+	good := f.good(t)
+	signed := good[:strings.LastIndexByte(good, '.')]
+	return f.verifies(signed + "." + b64(string(signature)))
+}
+
+func TestKeyVerify(t *testing.T) {
+	for algorithm, f := range forgers() {
+		token, err := Parse(f.good(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.key.Verify(token); err != nil {
+			t.Errorf("%s: %v", algorithm, err)
+		}
+		// Every other algorithm's key refuses it, those of the same public key too.
+		for other, g := range forgers() {
+			if other != algorithm {
+				refusedFor(t, string(other)+" for "+string(algorithm), g.key.Verify(token), CheckAlgorithm)
+			}
+		}
+		refusedFor(t, string(algorithm)+" of a stranger", strangers()[algorithm].key.Verify(token), CheckSignature)
+		named, err := NewKey(f.signer.Public(), &KeyOptions{KeyID: "K", Algorithm: algorithm})
+		if err != nil {
+			t.Fatal(err)
+		}
+		refusedFor(t, string(algorithm)+" of another ID", named.Verify(token), CheckKeyID)
+		refusedFor(t, "zero key", new(Key).Verify(token), CheckKey)
+		refusedFor(t, "nil key", (*Key)(nil).Verify(token), CheckKey)
+		refusedFor(t, "zero token", f.key.Verify(new(Token)), CheckForm)
+		refusedFor(t, "nil token", f.key.Verify(nil), CheckForm)
+	}
+}
+
+// Each byte of a signature counts, and its length.
+func TestSignatureBytes(t *testing.T) {
+	for algorithm, f := range forgers() {
+		good := f.good(t)
+		signed := good[:strings.LastIndexByte(good, '.')]
+		signature := f.raw(t, signed)
+		for _, at := range []int{0, len(signature) / 2, len(signature) - 1} {
+			changed := append([]byte(nil), signature...)
+			changed[at] ^= 1
+			refusedFor(t, string(algorithm)+" changed", f.verifies(signed+"."+b64(string(changed))), CheckSignature)
+		}
+		for name, other := range map[string][]byte{
+			"shorter":      signature[:len(signature)-1],
+			"longer":       append(append([]byte(nil), signature...), 0),
+			"zero before":  append([]byte{0}, signature...),
+			"half":         signature[:len(signature)/2],
+			"twice":        append(append([]byte(nil), signature...), signature...),
+			"no signature": nil,
+		} {
+			refusedFor(t, string(algorithm)+" "+name, f.verifies(signed+"."+b64(string(other))), CheckSignatureSize)
+		}
+		refusedFor(t, string(algorithm)+" zeros", f.verifies(signed+"."+b64(strings.Repeat("\x00", len(signature)))), CheckSignature)
+		refusedFor(t, string(algorithm)+" ones", f.verifies(signed+"."+b64(strings.Repeat("\xff", len(signature)))), CheckSignature)
+	}
+}
+
+// The salt of RSASSA-PSS is as long as its hash.
+func TestPSSSalt(t *testing.T) {
+	for _, algorithm := range []Algorithm{PS256, PS384, PS512} {
+		f := forgers()[algorithm]
+		good := f.good(t)
+		signed := good[:strings.LastIndexByte(good, '.')]
+		for _, salt := range []int{rsa.PSSSaltLengthAuto, 1, 20, algorithm.Hash().Size() - 1, algorithm.Hash().Size() + 1} {
+			refusedFor(t, string(algorithm), f.verifies(signed+"."+b64(string(f.rawWith(t, signed, salt)))), CheckSignature)
+		}
+		if err := f.verifies(signed + "." + b64(string(f.rawWith(t, signed, algorithm.Hash().Size())))); err != nil {
+			t.Errorf("%s: %v", algorithm, err)
+		}
+	}
+}
+
+// The DER form of ECDSA signatures, and r and s out of range, are refused.
+func TestECDSAHalves(t *testing.T) {
+	for algorithm, curve := range map[Algorithm]elliptic.Curve{ES256: elliptic.P256(), ES384: elliptic.P384(), ES512: elliptic.P521()} {
+		f := forgers()[algorithm]
+		good := f.good(t)
+		signed := good[:strings.LastIndexByte(good, '.')]
+		signature := f.raw(t, signed)
+		refusedFor(t, string(algorithm)+" in DER", f.verifies(signed+"."+b64(string(appendDER(nil, signature)))), CheckSignatureSize)
+		n, size := curve.Params().N, len(signature)/2
+		for _, half := range [][]byte{make([]byte, size), n.FillBytes(make([]byte, size)), new(big.Int).Add(n, big.NewInt(1)).FillBytes(make([]byte, size))} {
+			refusedFor(t, string(algorithm)+" r", resigned(t, f, append(append([]byte(nil), half...), signature[size:]...)), CheckSignature)
+			refusedFor(t, string(algorithm)+" s", resigned(t, f, append(append([]byte(nil), signature[:size]...), half...)), CheckSignature)
+		}
+		// The other of the two good values of s.
+		s := new(big.Int).SetBytes(signature[size:])
+		high := s.Sub(n, s).FillBytes(make([]byte, size))
+		if err := f.verifies(signed + "." + b64(string(signature[:size])+string(high))); err != nil {
+			t.Errorf("%s: n - s: %v", algorithm, err)
+		}
+	}
+}
+
+// appendDER agrees with encoding/asn1.
+func TestAppendDER(t *testing.T) {
+	for _, size := range []int{32, 48, 66} {
+		half := func(first byte, zeros int) []byte {
+			b := make([]byte, size)
+			for i := zeros; i < size; i++ {
+				b[i] = byte(i + 1)
+			}
+			if zeros < size {
+				b[zeros] = first
+			}
+			return b
+		}
+		for _, r := range [][]byte{half(1, 0), half(0x80, 0), half(0x7f, 1), half(0xff, 2), half(1, size-1), half(0x80, size-1), half(0, size)} {
+			for _, s := range [][]byte{half(0x7f, 0), half(0xff, 0), half(0, size)} {
+				if size == 66 && (r[0] > 1 || s[0] > 1) {
+					r, s = append([]byte{r[0] & 1}, r[1:]...), append([]byte{s[0] & 1}, s[1:]...)
+				}
+				want, err := asn1.Marshal(struct{ R, S *big.Int }{new(big.Int).SetBytes(r), new(big.Int).SetBytes(s)})
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := appendDER(nil, append(append([]byte(nil), r...), s...))
+				if string(got) != string(want) || len(got) > maxDERSignature {
+					t.Errorf("got %x, want %x", got, want)
+				}
+			}
+		}
+	}
+}
+
+// FuzzSignature: only what a naive reading of the signature accepts is accepted.
+func FuzzSignature(f *testing.F) {
+	es := forgers()[ES256]
+	good := es.good(f)
+	signed := good[:strings.LastIndexByte(good, '.')]
+	f.Add(es.raw(f, signed))
+	f.Add(make([]byte, 64))
+	f.Add([]byte{1})
+	f.Fuzz(func(t *testing.T, signature []byte) {
+		err := es.key.verify([]byte(signed), signature)
+		naive := false
+		if len(signature) == 64 {
+			r, s := new(big.Int).SetBytes(signature[:32]), new(big.Int).SetBytes(signature[32:])
+			naive = ecdsa.Verify(es.key.public.(*ecdsa.PublicKey), digest(nil, ES256.Hash(), []byte(signed)), r, s)
+		}
+		if (err == nil) != naive {
+			t.Fatalf("%x: %v", signature, err)
+		}
+		if err != nil && !errors.Is(err, CheckSignature) && !errors.Is(err, CheckSignatureSize) {
+			t.Fatal(err)
+		}
+	})
+}
