@@ -1,0 +1,167 @@
+package claims
+
+import (
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func TestParse(t *testing.T) {
+	got, err := Parse([]byte(` {
+		"sub":"system:serviceaccount:ns:sa", "aud":"api", "iss":"https:\/\/issuer", "exp":1700003600, "iat":0,
+		"unknown":[null, 1.5e3, {"exp":"x"}], "jti":"",
+		"kubernetes.io":{"serviceaccount":{"uid":"u", "name":"sa", "other":1}, "namespace":"ns", "node":{}, "warnafter":253402300799, "other":{}}
+	} `))
+	want := &Claims{
+		Issuer: "https://issuer", Subject: "system:serviceaccount:ns:sa", Audiences: []string{"api"},
+		Expiry: NumericDate{1700003600, true}, IssuedAt: NumericDate{0, true},
+		Kubernetes: Private{
+			Namespace: "ns", ServiceAccount: Ref{"sa", "u"}, Node: &Ref{}, WarnAfter: NumericDate{MaxNumericDate, true},
+		},
+	}
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, %v\nwant %+v", got, err, want)
+	}
+}
+
+func TestParseKeepsNoMemory(t *testing.T) {
+	payload := []byte(`{"sub":"abc","aud":["def"]}`)
+	c, err := Parse(payload)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clear(payload)
+	if c.Subject != "abc" || c.Audiences[0] != "def" {
+		t.Errorf("changed with the payload: %+v", c)
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	for _, tt := range []struct {
+		payload string
+		want    Check
+	}{
+		{``, CheckEncoding},
+		{`null`, CheckType},
+		{`[]`, CheckType},
+		{`{`, CheckEncoding},
+		{`{} x`, CheckEncoding},
+		{`{}{}`, CheckEncoding},
+		{"\ufeff{}", CheckEncoding},
+		{`{"a":1,}`, CheckEncoding},
+		{"{\"sub\":\"\xff\"}", CheckEncoding},
+		{`{"sub":"\ud800"}`, CheckEncoding},
+		{`{"sub":"a","sub":"a"}`, CheckEncoding},
+		{`{"sub":"a","Sub":"a"}`, CheckEncoding},
+		{`{"x":{"a":1,"a":1}}`, CheckEncoding},
+		{`{"Sub":"a"}`, CheckEncoding},
+		{`{"EXP":1}`, CheckEncoding},
+		{`{"Kubernetes.io":{}}`, CheckEncoding},
+		{"{\"\u212aubernetes.io\":{}}", CheckEncoding}, // the Kelvin sign folds to k
+		{`{"kubernetes.io":{"Pod":{}}}`, CheckEncoding},
+		{`{"kubernetes.io":{"pod":{"Name":"p"}}}`, CheckEncoding},
+		{`{"kubernetes.io":{"pod":{"uid":"a","uid":"a"}}}`, CheckEncoding},
+		{`{"kubernetes.io/serviceaccount/Namespace":"a"}`, CheckEncoding},
+		{`{"x":` + strings.Repeat("[", 100) + strings.Repeat("]", 100) + `}`, CheckEncoding},
+		{`{"sub":null}`, CheckType},
+		{`{"sub":5}`, CheckType},
+		{`{"iss":["a"]}`, CheckType},
+		{`{"jti":5}`, CheckType},
+		{`{"aud":null}`, CheckType},
+		{`{"aud":5}`, CheckType},
+		{`{"aud":[5]}`, CheckType},
+		{`{"aud":["a",null]}`, CheckType},
+		{`{"exp":"5"}`, CheckType},
+		{`{"exp":null}`, CheckType},
+		{`{"exp":1.0}`, CheckType},
+		{`{"exp":1e3}`, CheckType},
+		{`{"nbf":1e30}`, CheckType},
+		{`{"iat":9223372036854775808}`, CheckType},
+		{`{"iat":-1}`, CheckTime},
+		{`{"exp":253402300800}`, CheckTime},
+		{`{"kubernetes.io":{"warnafter":-1}}`, CheckTime},
+		{`{"kubernetes.io":[]}`, CheckType},
+		{`{"kubernetes.io":null}`, CheckType},
+		{`{"kubernetes.io":{"serviceaccount":null}}`, CheckType},
+		{`{"kubernetes.io":{"pod":"p"}}`, CheckType},
+		{`{"kubernetes.io":{"secret":{"name":5}}}`, CheckType},
+		{`{"kubernetes.io":{"node":{"uid":null}}}`, CheckType},
+		{`{"kubernetes.io/serviceaccount/secret.name":5}`, CheckType},
+	} {
+		c, err := Parse([]byte(tt.payload))
+		var e *Error
+		if c != nil || !errors.As(err, &e) || e.Check != tt.want {
+			t.Errorf("%s: got %+v, %v, want %v", tt.payload, c, err, tt.want)
+		}
+	}
+}
+
+// Each of the four legacy claims alone makes the claims legacy ones.
+func TestParseLegacy(t *testing.T) {
+	for name, want := range map[string]LegacyPrivate{
+		memberLegacyNamespace:  {Namespace: "x"},
+		memberLegacySecret:     {SecretName: "x"},
+		memberLegacyAccount:    {ServiceAccountName: "x"},
+		memberLegacyAccountUID: {ServiceAccountUID: "x"},
+	} {
+		payload := []byte(`{"` + name + `":"x"}`)
+		for _, parse := range []func([]byte) (*Claims, error){Parse, parseLenient} {
+			if c, err := parse(payload); err != nil || c.Legacy == nil || *c.Legacy != want {
+				t.Errorf("%s: got %+v, %v", payload, c, err)
+			}
+		}
+	}
+}
+
+// FuzzParse: what is parsed has one encoding, and the API server's decoder, which takes
+// more, makes the same of it.
+func FuzzParse(f *testing.F) {
+	for _, r := range recordedPayloads(f) {
+		f.Add(r.Payload)
+	}
+	for _, r := range recordedDecodings(f) {
+		f.Add(r.Payload)
+	}
+	f.Add([]byte(legacyPayload))
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		lenient, lenientErr := ParseKubernetes(payload)
+		c, err := Parse(payload)
+		if err != nil {
+			var e *Error
+			if !errors.As(err, &e) {
+				t.Fatalf("%T", err)
+			}
+			if lenientErr == nil {
+				_, _ = lenient.Marshal()
+			}
+			return
+		}
+		if lenientErr != nil || !reflect.DeepEqual(lenient, c) {
+			t.Fatalf("lenient %+v, %v, strict %+v", lenient, lenientErr, c)
+		}
+		if l, err := parseLenient(payload); err != nil || !reflect.DeepEqual(normal(l), normal(c)) {
+			t.Fatalf("lenient %+v, %v, strict %+v", l, err, c)
+		}
+		encoded, err := c.Marshal()
+		if errors.Is(err, CheckSize) {
+			return // escapes made it longer
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := Parse(encoded)
+		if err != nil || !reflect.DeepEqual(normal(again), normal(c)) {
+			t.Fatalf("%s: %+v, %v, first %+v", encoded, again, err, c)
+		}
+	})
+}
+
+// normal makes no audience one thing.
+func normal(c *Claims) Claims {
+	n := *c
+	if len(n.Audiences) == 0 {
+		n.Audiences = nil
+	}
+	return n
+}
