@@ -73,7 +73,7 @@ func readJWK(r *strictjson.Reader) (*jwk, error) {
 		}
 		switch string(name) {
 		case "key_ops":
-			j.operations, err = r.Strings()
+			j.operations, err = readOperations(r)
 			return err
 		case "d", "p", "q", "dp", "dq", "qi", "oth", "k", "priv":
 			return &Error{Check: CheckPrivate, Got: "a key with the member " + string(name), Want: "a public key"}
@@ -87,6 +87,23 @@ func readJWK(r *strictjson.Reader) (*jwk, error) {
 		err = &Error{Check: CheckPrivate, Got: "a symmetric key", Want: "a public key"}
 	}
 	return j, refuse(CheckJWK, err)
+}
+
+// maxOperations is how many key_ops a key may have: twice those that are registered.
+const maxOperations = 16
+
+// readOperations reads the array key_ops, and returns a slice that is not nil.
+func readOperations(r *strictjson.Reader) ([]string, error) {
+	operations := []string{}
+	err := r.Array(func() error {
+		if len(operations) == maxOperations {
+			return &Error{Check: CheckJWK, Got: "more key_ops", Want: fmt.Sprintf("at most %d", maxOperations)}
+		}
+		operation, err := r.String()
+		operations = append(operations, operation)
+		return err
+	})
+	return operations, err
 }
 
 // key makes the key, and checks all about it. An error of CheckKeyType, CheckKeyUse or

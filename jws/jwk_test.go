@@ -164,6 +164,7 @@ func TestJWKRefused(t *testing.T) {
 		{ES256, "key_ops", `["verify","encrypt"]`, CheckKeyUse},
 		{ES256, "key_ops", `["verify","verify"]`, CheckJWK},
 		{ES256, "key_ops", `"verify"`, CheckJWK},
+		{ES256, "key_ops", `[` + strings.Repeat(`"a",`, maxOperations) + `"verify"]`, CheckJWK},
 		{ES256, "key_ops", `[1]`, CheckJWK},
 		{ES256, "key_ops", `null`, CheckJWK},
 		{ES256, "alg", `"ES384"`, CheckJWK},

@@ -1,0 +1,139 @@
+package jws_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/nodeattest/nodeattest/jws"
+)
+
+// The signature that a cluster publishes beside its cluster-info, and the check that a
+// joining node makes with its bootstrap token.
+func Example() {
+	clusterInfo := []byte("apiVersion: v1\nkind: Config\n")
+	secret := []byte("0123456789abcdef")
+
+	signature, err := jws.SignDetached(clusterInfo, "abcdef", secret)
+	fmt.Println(signature, err)
+
+	fmt.Println(jws.VerifyDetached(signature, clusterInfo, "abcdef", secret))
+	fmt.Println(jws.VerifyDetached(signature, append(clusterInfo, '#'), "abcdef", secret))
+	// Output:
+	// eyJhbGciOiJIUzI1NiIsImtpZCI6ImFiY2RlZiJ9..vH_kT4yiol-nrAWgjfCYqvum5wsKETXe0S7OOp1VgnE <nil>
+	// <nil>
+	// jws: signature: got a signature over other bytes or with another key, want that of abcdef
+}
+
+// One payload is encoded once for all tokens.
+func ExampleDetached() {
+	d, err := jws.NewDetached([]byte("apiVersion: v1\nkind: Config\n"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for id, secret := range map[string]string{"abcdef": "0123456789abcdef"} {
+		signature, err := d.Sign(id, []byte(secret))
+		fmt.Println(err, d.Verify(signature, id, []byte(secret)))
+	}
+	// Output: <nil> <nil>
+}
+
+// oneKeySet is the smallest set of keys.
+type oneKeySet struct{ key *jws.Key }
+
+func (s oneKeySet) Keys(_ context.Context, keyID string) ([]*jws.Key, error) {
+	if keyID == "" || keyID == s.key.KeyID() {
+		return []*jws.Key{s.key}, nil
+	}
+	return nil, nil
+}
+
+// The key and the token of RFC 8037, appendix A.
+func ExampleVerify() {
+	key, err := jws.ParseJWK([]byte(`{"kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}`))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	const token = "eyJhbGciOiJFZERTQSJ9.RXhhbXBsZSBvZiBFZDI1NTE5IHNpZ25pbmc.hgyY0il_MGCjP0JzlnLWG1PPOt7-09PGcvMg3AIbQR6dWbhijcNR4ki4iylGjg5BhVsPt9g7sVvpAr_MuM0KAg"
+
+	verified, err := jws.Verify(context.Background(), token, oneKeySet{key})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Printf("%s\n", verified.Payload)
+
+	_, err = jws.Verify(context.Background(), token+"=", oneKeySet{key})
+	fmt.Println(errors.Is(err, jws.CheckBase64))
+	// Output:
+	// Example of Ed25519 signing
+	// true
+}
+
+// A token without signature, and what is known of a token before it is verified.
+func ExampleParse() {
+	_, err := jws.Parse("eyJhbGciOiJub25lIn0.e30.")
+	fmt.Println(err)
+
+	token, err := jws.Parse("eyJhbGciOiJFZERTQSJ9.e30.AAAA")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Printf("%s %q %s\n", token.Algorithm(), token.KeyID(), token.UnverifiedPayload())
+	// Output:
+	// jws: algorithm: got none, want RS, PS or ES with 256, 384 or 512, or EdDSA
+	// EdDSA "" {}
+}
+
+// Without options a key gets the ID that Kubernetes derives, and its usual algorithm.
+func ExampleNewKey() {
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	key, err := jws.NewKey(private.Public(), nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	keyID, err := jws.KeyID(private.Public())
+	fmt.Println(key.Algorithm(), key.KeyID() == keyID, err)
+
+	_, err = jws.NewKey(private.Public(), &jws.KeyOptions{Algorithm: jws.RS256})
+	fmt.Println(err)
+	// Output:
+	// ES256 true <nil>
+	// jws: algorithm: got RS256, want one of [ES256]
+}
+
+// A set as kube-apiserver serves it at /openid/v1/jwks, from keys in PEM.
+func ExampleMarshalJWKS() {
+	keys, err := jws.ParsePEM([]byte(`-----BEGIN PUBLIC KEY-----
+MCowBQYDK2VwAyEA11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=
+-----END PUBLIC KEY-----
+`))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	set, err := jws.MarshalJWKS(keys)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	os.Stdout.Write(append(set, '\n'))
+
+	again, err := jws.ParseJWKS(set)
+	fmt.Println(len(again), err)
+	// Output:
+	// {"keys":[{"use":"sig","kty":"OKP","kid":"BuP9j9opu2CrWVV95h7bCuzbIxE0vjDnW0Vfjht5L6k","crv":"Ed25519","alg":"EdDSA","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}
+	// 1 <nil>
+}

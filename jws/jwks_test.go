@@ -1,0 +1,196 @@
+package jws
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// allKeys are keys of every algorithm, each with an ID of its own.
+func allKeys(t testing.TB) []*Key {
+	t.Helper()
+	var keys []*Key
+	for _, algorithm := range []Algorithm{RS256, PS256, ES256, ES384, ES512, EdDSA} {
+		k, err := NewKey(forgers()[algorithm].signer.Public(), &KeyOptions{KeyID: "k-" + string(algorithm), Algorithm: algorithm})
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys = append(keys, k)
+	}
+	return keys
+}
+
+func TestJWKSRoundTrip(t *testing.T) {
+	keys := allKeys(t)
+	for n := range len(keys) + 1 {
+		text, err := MarshalJWKS(keys[:n])
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := ParseJWKS(text)
+		if err != nil || len(got) != n {
+			t.Fatalf("%d keys: got %d, %v", n, len(got), err)
+		}
+		for i := range got {
+			if got[i].KeyID() != keys[i].KeyID() || got[i].Algorithm() != keys[i].Algorithm() {
+				t.Errorf("key %d: got %s", i, got[i].KeyID())
+			}
+		}
+		if again, err := MarshalJWKS(got); err != nil || !bytes.Equal(again, text) {
+			t.Errorf("got %s, want %s (%v)", again, text, err)
+		}
+	}
+	k, err := ParseJWK([]byte(rfcKey))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err := MarshalJWKS([]*Key{k}); err != nil || string(text) != `{"keys":[`+rfcKey+`]}` {
+		t.Errorf("got %s, %v", text, err)
+	}
+}
+
+// Keys of other kinds are passed over; the rest stays in its order.
+func TestJWKSIgnores(t *testing.T) {
+	with := func(name, value string) string { return replace(t, []byte(rfcKey), name, value) }
+	text := `{"x":[{}],"keys":[` + strings.Join([]string{
+		with("kty", `"AKP"`), with("crv", `"secp256k1"`), with("alg", `"ES256K"`), with("use", `"enc"`), with("key_ops", `["encrypt"]`),
+		`{"kty":"RSA","use":"enc","alg":"RSA-OAEP","n":"AQ","e":"Aw"}`, `{"kty":"OKP","crv":"X25519","x":"AA"}`, rfcKey, with("use", `"enc"`),
+	}, ",") + `],"y":1}`
+	keys, err := ParseJWKS([]byte(text))
+	if err != nil || len(keys) != 1 || keys[0].KeyID() != "k" {
+		t.Errorf("got %v, %v", keys, err)
+	}
+	// One public key may stand for two algorithms under one ID.
+	rsa, err := forgers()[RS256].key.MarshalJSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, err = ParseJWKS([]byte(`{"keys":[` + string(rsa) + `,` + replace(t, rsa, "alg", `"PS256"`) + `]}`))
+	if err != nil || len(keys) != 2 {
+		t.Errorf("got %v, %v", keys, err)
+	}
+}
+
+func TestJWKSRefused(t *testing.T) {
+	with := func(name, value string) string { return replace(t, []byte(rfcKey), name, value) }
+	set := func(keys ...string) string { return `{"keys":[` + strings.Join(keys, ",") + `]}` }
+	good := with("kid", `"other"`)
+	if keys, err := ParseJWKS([]byte(set(good, rfcKey))); err != nil || len(keys) != 2 {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		text string
+		want Check
+	}{
+		"nothing":                    {"", CheckKeySet},
+		"null":                       {"null", CheckKeySet},
+		"an array":                   {"[" + rfcKey + "]", CheckKeySet},
+		"no keys":                    {"{}", CheckKeySet},
+		"a single key":               {rfcKey, CheckKeySet},
+		"Keys":                       {`{"Keys":[` + rfcKey + `]}`, CheckKeySet},
+		"keys null":                  {`{"keys":null}`, CheckKeySet},
+		"keys an object":             {`{"keys":` + rfcKey + `}`, CheckKeySet},
+		"keys twice":                 {`{"keys":[],"keys":[` + rfcKey + `]}`, CheckKeySet},
+		"KEYS too":                   {`{"keys":[],"KEYS":[` + rfcKey + `]}`, CheckKeySet},
+		"bytes behind":               {set(rfcKey) + "{}", CheckKeySet},
+		"cut off":                    {`{"keys":[` + rfcKey + `]`, CheckKeySet},
+		"too long":                   {set(good, rfcKey) + strings.Repeat(" ", MaxJWKSSize), CheckKeySet},
+		"too many":                   {set(strings.Split(strings.Repeat("{},", MaxJWKSKeys)+"{}", ",")...), CheckKeySet},
+		"one key ID twice":           {set(rfcKey, rfcKey), CheckKeySet},
+		"one key ID for two keys":    {set(rfcKey, strangerJWK(t)), CheckKeySet},
+		"an entry null":              {set(good, "null"), CheckJWK},
+		"an entry without kty":       {set(good, "{}"), CheckJWK},
+		"a member twice":             {set(good, strings.Replace(rfcKey, `"kty"`, `"kty":"EC","kty"`, 1)), CheckJWK},
+		"a point off the curve":      {set(good, with("x", `"`+strings.Repeat("A", 43)+`"`)), CheckKey},
+		"a short coordinate":         {set(good, with("x", `"AA"`)), CheckJWK},
+		"a weak key":                 {set(good, `{"kty":"RSA","n":"`+b64(strings.Repeat("\xff", 128))+`","e":"AQAB"}`), CheckKey},
+		"alg and kty that differ":    {set(good, with("alg", `"RS256"`)), CheckJWK},
+		"a private key":              {set(good, with("d", `"AA"`)), CheckPrivate},
+		"a private key not for us":   {set(good, replace(t, []byte(with("use", `"enc"`)), "d", `"AA"`)), CheckPrivate},
+		"a private key of its own":   {set(good, `{"kty":"AKP","priv":"AA"}`), CheckPrivate},
+		"a symmetric key":            {set(good, `{"kty":"oct","k":"AA"}`), CheckPrivate},
+		"a symmetric key without it": {set(good, `{"kty":"oct"}`), CheckPrivate},
+	} {
+		keys, err := ParseJWKS([]byte(test.text))
+		refusedFor(t, name, err, test.want)
+		if keys != nil {
+			t.Errorf("%s: keys beside the error", name)
+		}
+	}
+}
+
+func strangerJWK(t testing.TB) string {
+	t.Helper()
+	text, err := strangers()[ES256].key.MarshalJSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestMarshalJWKSRefused(t *testing.T) {
+	k := forgers()[ES256].key
+	for name, test := range map[string]struct {
+		keys []*Key
+		want Check
+	}{
+		"nil":       {[]*Key{k, nil}, CheckKey},
+		"zero":      {[]*Key{{}}, CheckKey},
+		"twice":     {[]*Key{k, k}, CheckKeySet},
+		"ambiguous": {[]*Key{k, strangers()[ES256].key}, CheckKeySet},
+		"too many":  {make([]*Key, MaxJWKSKeys+1), CheckKeySet},
+	} {
+		text, err := MarshalJWKS(test.keys)
+		refusedFor(t, name, err, test.want)
+		if text != nil {
+			t.Errorf("%s: got %s", name, text)
+		}
+	}
+	many := make([]*Key, MaxJWKSKeys)
+	for i := range many {
+		var err error
+		if many[i], err = NewKey(k.Public(), &KeyOptions{KeyID: fmt.Sprint(i)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := MarshalJWKS(many)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if keys, err := ParseJWKS(text); err != nil || len(keys) != MaxJWKSKeys {
+		t.Errorf("the largest set: %v", err)
+	}
+}
+
+// FuzzParseJWKS: what is accepted is written in one way that is read as the same set.
+func FuzzParseJWKS(f *testing.F) {
+	text, err := MarshalJWKS(allKeys(f))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(text)
+	f.Add([]byte(`{"keys":[` + rfcKey + `]}`))
+	f.Add([]byte(`{"keys":[` + rfcKey + `,{"kty":"AKP"},{"use":"enc"}],"x":1}`))
+	f.Add([]byte(`{"keys":[{"kty":"oct","k":"AA"}]}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		keys, err := ParseJWKS(text)
+		if err != nil {
+			if keys != nil {
+				t.Fatal("keys beside the error")
+			}
+			return
+		}
+		written, err := MarshalJWKS(keys)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := ParseJWKS(written)
+		if err != nil || len(again) != len(keys) {
+			t.Fatalf("%s: %d keys, %v", written, len(again), err)
+		}
+		if rewritten, err := MarshalJWKS(again); err != nil || !bytes.Equal(written, rewritten) {
+			t.Fatalf("got %s, want %s (%v)", rewritten, written, err)
+		}
+	})
+}
