@@ -1,0 +1,453 @@
+package bootstraptoken_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/bootstraptoken"
+	"github.com/nodeattest/nodeattest/bootstraptoken/bootstraptokentest"
+)
+
+// quickly has discovery give up soon, for tests of what never gets better.
+func quickly(cfg bootstraptoken.DiscoverConfig) bootstraptoken.DiscoverConfig {
+	cfg.Network.Timeout = 300 * time.Millisecond
+	return cfg
+}
+
+func TestDiscover(t *testing.T) {
+	cluster := bootstraptokentest.New(t, nil)
+	found, err := bootstraptoken.Discover(t.Context(), cluster.DiscoverConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !found.Info.Equal(cluster.Info()) || string(found.Kubeconfig) != cluster.Data()[bootstraptoken.KubeconfigKey] ||
+		found.Address != cluster.URL() || found.Verified.IsZero() || len(found.Unpinned) != 0 {
+		t.Errorf("found %+v", found)
+	}
+	checkAnonymous(t, cluster, 2)
+}
+
+// checkAnonymous wants n requests, none of which says who the client is.
+func checkAnonymous(t *testing.T, cluster *bootstraptokentest.Cluster, n int) {
+	t.Helper()
+	requests := cluster.Requests()
+	if len(requests) != n {
+		t.Errorf("%d requests, want %d", len(requests), n)
+	}
+	for _, r := range requests {
+		if r.Method != "GET" || r.Authorization != "" || r.ClientCertificates != 0 || r.Header.Get("Cookie") != "" {
+			t.Errorf("request %+v", r)
+		}
+		for name, values := range r.Header {
+			if token := cluster.Token(); !token.IsZero() && strings.Contains(strings.Join(values, " "), strings.Split(token.Reveal(), ".")[1]) {
+				t.Errorf("header %s has the secret", name)
+			}
+		}
+	}
+}
+
+func TestDiscoverRefusesImpostors(t *testing.T) {
+	cluster := bootstraptokentest.New(t, nil)
+	for _, test := range []struct {
+		name string
+		kind bootstraptokentest.Impostor
+		want bootstraptoken.Check
+	}{
+		{"wrong secret", bootstraptokentest.WrongSecret, bootstraptoken.CheckSignature},
+		{"wrong CA", bootstraptokentest.WrongCA, bootstraptoken.CheckPinned},
+		{"mixed bundle", bootstraptokentest.MixedBundle, bootstraptoken.CheckCertificate},
+		{"tampered kubeconfig", bootstraptokentest.TamperedKubeconfig, bootstraptoken.CheckSignature},
+		{"relay", bootstraptokentest.Relay, bootstraptoken.CheckCertificate},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			impostor := cluster.NewImpostor(t, test.kind)
+			cfg := cluster.DiscoverConfig()
+			cfg.Addresses = []string{impostor.Address()}
+			found, err := bootstraptoken.Discover(t.Context(), cfg)
+			if found != nil || !errors.Is(err, test.want) || errors.Is(err, bootstraptoken.ErrRetry) {
+				t.Errorf("%+v, %v, want %v", found, err, test.want)
+			}
+			var byAddress *bootstraptoken.DiscoverError
+			if !errors.As(err, &byAddress) || len(byAddress.Addresses) != 1 || byAddress.Addresses[0].Address != impostor.URL() {
+				t.Errorf("%v does not name %s", err, impostor.URL())
+			}
+			checkAnonymous(t, impostor, len(impostor.Requests()))
+
+			// The genuine cluster behind it is found all the same.
+			cfg.Addresses = append(cfg.Addresses, cluster.Address())
+			if found, err = bootstraptoken.Discover(t.Context(), cfg); err != nil || found.Address != cluster.URL() {
+				t.Errorf("%+v, %v", found, err)
+			}
+		})
+	}
+}
+
+// Without pins who has the token passes for the cluster: that is what the name says.
+func TestDiscoverInsecureSkipCAPins(t *testing.T) {
+	cluster := bootstraptokentest.New(t, nil)
+	impostor := cluster.NewImpostor(t, bootstraptokentest.WrongCA)
+	cfg := cluster.DiscoverConfig()
+	cfg.Addresses, cfg.Pins, cfg.InsecureSkipCAPins = []string{impostor.Address()}, nil, true
+	found, err := bootstraptoken.Discover(t.Context(), cfg)
+	if err != nil || !found.Info.Equal(impostor.Info()) {
+		t.Errorf("%+v, %v", found, err)
+	}
+	// But not who relays.
+	cfg.Addresses = []string{cluster.NewImpostor(t, bootstraptokentest.Relay).Address()}
+	if _, err := bootstraptoken.Discover(t.Context(), cfg); !errors.Is(err, bootstraptoken.CheckCertificate) {
+		t.Errorf("%v, want %v", err, bootstraptoken.CheckCertificate)
+	}
+}
+
+func TestDiscoverTrustsPinnedCAsAlone(t *testing.T) {
+	cluster := bootstraptokentest.New(t, nil)
+	pins := cluster.Info().Pins()
+	if err := cluster.AddCA(); err != nil {
+		t.Fatal(err)
+	}
+	cfg := cluster.DiscoverConfig()
+	cfg.Pins = pins
+	found, err := bootstraptoken.Discover(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := cluster.Info().CAs
+	if len(found.Info.CAs) != 1 || !found.Info.CAs[0].Equal(all[0]) || len(found.Unpinned) != 1 || !found.Unpinned[0].Equal(all[1]) {
+		t.Errorf("trusts %d CAs, leaves out %d", len(found.Info.CAs), len(found.Unpinned))
+	}
+	// The pin of the CA that does not serve yet is not enough.
+	cfg.Pins = cluster.Info().Pins()[1:]
+	if _, err := bootstraptoken.Discover(t.Context(), cfg); !errors.Is(err, bootstraptoken.CheckCertificate) {
+		t.Errorf("%v, want %v", err, bootstraptoken.CheckCertificate)
+	}
+	if err := cluster.UseNewCA(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bootstraptoken.Discover(t.Context(), cfg); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestDiscoverConfigIsChecked(t *testing.T) {
+	cluster := bootstraptokentest.New(t, nil)
+	for name, test := range map[string]struct {
+		change func(*bootstraptoken.DiscoverConfig)
+		want   bootstraptoken.Check
+	}{
+		"no token":         {func(c *bootstraptoken.DiscoverConfig) { c.Token = bootstraptoken.Token{} }, bootstraptoken.CheckToken},
+		"no pins":          {func(c *bootstraptoken.DiscoverConfig) { c.Pins = nil }, bootstraptoken.CheckOptions},
+		"zero pin":         {func(c *bootstraptoken.DiscoverConfig) { c.Pins = append(c.Pins, bootstraptoken.Pin{}) }, bootstraptoken.CheckPin},
+		"pins and none":    {func(c *bootstraptoken.DiscoverConfig) { c.InsecureSkipCAPins = true }, bootstraptoken.CheckOptions},
+		"no address":       {func(c *bootstraptoken.DiscoverConfig) { c.Addresses = nil }, bootstraptoken.CheckOptions},
+		"65 addresses":     {func(c *bootstraptoken.DiscoverConfig) { c.Addresses = make([]string, 65) }, bootstraptoken.CheckOptions},
+		"empty address":    {func(c *bootstraptoken.DiscoverConfig) { c.Addresses = []string{""} }, bootstraptoken.CheckServer},
+		"http":             {func(c *bootstraptoken.DiscoverConfig) { c.Addresses = []string{"http://" + cluster.Address()} }, bootstraptoken.CheckServerScheme},
+		"a user":           {func(c *bootstraptoken.DiscoverConfig) { c.Addresses = []string{"me:pw@" + cluster.Address()} }, bootstraptoken.CheckCredentials},
+		"negative timeout": {func(c *bootstraptoken.DiscoverConfig) { c.Network.Timeout = -1 }, bootstraptoken.CheckOptions},
+		"negative backoff": {func(c *bootstraptoken.DiscoverConfig) { c.Network.MinBackoff = -1 }, bootstraptoken.CheckOptions},
+	} {
+		cfg := cluster.DiscoverConfig()
+		test.change(&cfg)
+		if found, err := bootstraptoken.Discover(t.Context(), cfg); !errors.Is(err, test.want) || found != nil {
+			t.Errorf("%s: %v, want %v", name, err, test.want)
+		}
+	}
+	if n := len(cluster.Requests()); n != 0 {
+		t.Errorf("%d requests were made", n)
+	}
+	if _, err := bootstraptoken.Discover(t.Context(), bootstraptoken.DiscoverConfig{}); err == nil {
+		t.Error("the zero DiscoverConfig was accepted")
+	}
+}
+
+// What an API server that is not ready yet answers is tried again.
+func TestDiscoverWaits(t *testing.T) {
+	for name, fault := range map[string]bootstraptokentest.Fault{
+		"401": {Status: 401}, "403": {Status: 403}, "404": {Status: 404}, "429": {Status: 429}, "500": {Status: 500}, "503": {Status: 503},
+		"hangs up": {HangUp: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cluster := bootstraptokentest.New(t, nil)
+			fault.Requests = 3
+			cluster.SetFault(&fault)
+			if _, err := bootstraptoken.Discover(t.Context(), cluster.DiscoverConfig()); err != nil {
+				t.Fatal(err)
+			}
+			if n := len(cluster.Requests()); n < 5 {
+				t.Errorf("%d requests, want 5 or more", n)
+			}
+		})
+	}
+}
+
+// A signature that is not there yet is waited for, an object too.
+func TestDiscoverWaitsForTheSignature(t *testing.T) {
+	for name, data := range map[string]map[string]string{
+		"no object":                nil,
+		"no data":                  {},
+		"no signature":             {bootstraptoken.KubeconfigKey: "x"},
+		"empty signature":          {bootstraptoken.KubeconfigKey: "x", bootstraptoken.SignatureKeyPrefix + "abcdef": ""},
+		"another token's":          {bootstraptoken.KubeconfigKey: "x", bootstraptoken.SignatureKeyPrefix + "ghijkl": "y"},
+		"signature, no kubeconfig": {bootstraptoken.SignatureKeyPrefix + "abcdef": "y"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			token, err := bootstraptoken.Parse("abcdef.0123456789abcdef")
+			if err != nil {
+				t.Fatal(err)
+			}
+			cluster := bootstraptokentest.New(t, &bootstraptokentest.Options{Token: token})
+			good := cluster.Data()
+			cluster.SetData(data)
+			_, err = bootstraptoken.Discover(t.Context(), quickly(cluster.DiscoverConfig()))
+			if !errors.Is(err, bootstraptoken.ErrRetry) || !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%v, want %v", err, bootstraptoken.ErrRetry)
+			}
+			done := make(chan error, 1)
+			go func() {
+				_, err := bootstraptoken.Discover(t.Context(), cluster.DiscoverConfig())
+				done <- err
+			}()
+			before := len(cluster.Requests())
+			for len(cluster.Requests()) < before+2 {
+				time.Sleep(time.Millisecond)
+			}
+			cluster.SetData(good)
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestDiscoverRefusesReplies(t *testing.T) {
+	object := func(data string) []byte {
+		return []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"cluster-info","namespace":"kube-public"},"data":` + data + `}`)
+	}
+	for name, test := range map[string]struct {
+		fault bootstraptokentest.Fault
+		want  bootstraptoken.Check
+	}{
+		"redirect":            {bootstraptokentest.Fault{Location: "https://127.0.0.1:1/x"}, bootstraptoken.CheckRedirect},
+		"redirect to itself":  {bootstraptokentest.Fault{Location: "/api/v1/namespaces/kube-public/configmaps/cluster-info", Status: 307}, bootstraptoken.CheckRedirect},
+		"HTML":                {bootstraptokentest.Fault{ContentType: "text/html", Body: object("{}")}, bootstraptoken.CheckReply},
+		"no content type":     {bootstraptokentest.Fault{Body: object("{}")}, bootstraptoken.CheckReply},
+		"protobuf":            {bootstraptokentest.Fault{ContentType: "application/vnd.kubernetes.protobuf", Body: object("{}")}, bootstraptoken.CheckReply},
+		"too large":           {bootstraptokentest.Fault{ContentType: "application/json", Body: make([]byte, bootstraptoken.MaxConfigMapSize+1)}, bootstraptoken.CheckReply},
+		"no JSON":             {bootstraptokentest.Fault{ContentType: "application/json", Body: []byte("apiVersion: v1")}, bootstraptoken.CheckConfigMap},
+		"data twice":          {bootstraptokentest.Fault{ContentType: "application/json", Body: object(`{"kubeconfig":"a","kubeconfig":"b"}`)}, bootstraptoken.CheckConfigMap},
+		"a number for a text": {bootstraptokentest.Fault{ContentType: "application/json", Body: object(`{"kubeconfig":1}`)}, bootstraptoken.CheckConfigMap},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cluster := bootstraptokentest.New(t, nil)
+			cluster.SetFault(&test.fault)
+			_, err := bootstraptoken.Discover(t.Context(), cluster.DiscoverConfig())
+			if !errors.Is(err, test.want) || errors.Is(err, bootstraptoken.ErrRetry) {
+				t.Errorf("%v, want %v", err, test.want)
+			}
+			if n := len(cluster.Requests()); n != 1 {
+				t.Errorf("%d requests, want 1", n)
+			}
+		})
+	}
+}
+
+// What the token's owner signed is refused all the same if no cluster can be known by it.
+func TestDiscoverRefusesSignedDocuments(t *testing.T) {
+	cluster := bootstraptokentest.New(t, nil)
+	good := cluster.Data()[bootstraptoken.KubeconfigKey]
+	ca := "    certificate-authority-data: "
+	start := strings.Index(good, ca)
+	end := start + strings.Index(good[start:], "\n") + 1
+	for name, test := range map[string]struct {
+		kubeconfig string
+		want       bootstraptoken.Check
+	}{
+		"credentials":   {strings.Replace(good, "users: null", "users:\n- name: a\n  user:\n    token: secret", 1), bootstraptoken.CheckCredentials},
+		"http":          {strings.Replace(good, "https://", "http://", 1), bootstraptoken.CheckServerScheme},
+		"insecure":      {strings.Replace(good, "    server:", "    insecure-skip-tls-verify: true\n    server:", 1), bootstraptoken.CheckInsecureSkipTLSVerify},
+		"no CA":         {good[:start] + good[end:], bootstraptoken.CheckNoCA},
+		"no kubeconfig": {"{}", bootstraptoken.CheckKubeconfig},
+	} {
+		cluster.SetData(map[string]string{bootstraptoken.KubeconfigKey: test.kubeconfig})
+		if err := cluster.Sign(); err != nil {
+			t.Fatal(err)
+		}
+		_, err := bootstraptoken.Discover(t.Context(), cluster.DiscoverConfig())
+		if !errors.Is(err, test.want) || errors.Is(err, bootstraptoken.ErrRetry) {
+			t.Errorf("%s: %v, want %v", name, err, test.want)
+		}
+		if err != nil && strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: the error repeats the credential: %v", name, err)
+		}
+	}
+}
+
+// The second, verified fetch must say the same as the first.
+func TestDiscoverAgreement(t *testing.T) {
+	cluster := bootstraptokentest.New(t, nil)
+	good := cluster.Data()
+	cfg := cluster.DiscoverConfig()
+	for name, test := range map[string]struct {
+		second map[string]string
+		want   bootstraptoken.Check
+		retry  bool
+	}{
+		"another kubeconfig": {signed(t, cluster, good[bootstraptoken.KubeconfigKey]+"\n"), bootstraptoken.CheckAgreement, false},
+		"another signature":  {map[string]string{bootstraptoken.KubeconfigKey: good[bootstraptoken.KubeconfigKey], bootstraptoken.SignatureKeyPrefix + cfg.Token.ID(): "a..b"}, bootstraptoken.CheckSignature, false},
+		"no signature":       {map[string]string{bootstraptoken.KubeconfigKey: good[bootstraptoken.KubeconfigKey]}, bootstraptoken.CheckNoSignature, true},
+	} {
+		connections := 0
+		cfg := quickly(cfg)
+		cfg.Network.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			connections++
+			cluster.SetData(good)
+			if connections%2 == 0 {
+				cluster.SetData(test.second)
+			}
+			return new(net.Dialer).DialContext(ctx, network, address)
+		}
+		_, err := bootstraptoken.Discover(t.Context(), cfg)
+		if !errors.Is(err, test.want) || errors.Is(err, bootstraptoken.ErrRetry) != test.retry {
+			t.Errorf("%s: %v, want %v", name, err, test.want)
+		}
+	}
+}
+
+// signed is the data with a kubeconfig that the first token signed.
+func signed(t *testing.T, cluster *bootstraptokentest.Cluster, kubeconfig string) map[string]string {
+	t.Helper()
+	secrets := []*bootstraptoken.Secret{{Token: cluster.Token(), Usages: bootstraptoken.Usages{Signing: true}}}
+	data, _, err := bootstraptoken.Sign(map[string]string{bootstraptoken.KubeconfigKey: kubeconfig}, secrets, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func TestDiscoverContext(t *testing.T) {
+	cluster := bootstraptokentest.New(t, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := bootstraptoken.Discover(ctx, cluster.DiscoverConfig()); !errors.Is(err, context.Canceled) || !errors.Is(err, bootstraptoken.ErrRetry) {
+		t.Errorf("canceled before: %v", err)
+	}
+	// A server that does not answer, and a client that stops waiting for it.
+	cluster.SetFault(&bootstraptokentest.Fault{Delay: time.Hour})
+	ctx, cancel = context.WithCancel(t.Context())
+	defer cancel()
+	cfg := cluster.DiscoverConfig()
+	dialled := make(chan bool, 1)
+	cfg.Network.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		select {
+		case dialled <- true:
+		default:
+		}
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}
+	go func() { <-dialled; cancel() }()
+	if _, err := bootstraptoken.Discover(ctx, cfg); !errors.Is(err, context.Canceled) || !errors.Is(err, bootstraptoken.ErrRetry) {
+		t.Errorf("canceled while it waits: %v", err)
+	}
+	// A request that takes too long does not keep the next address waiting.
+	other := bootstraptokentest.New(t, nil)
+	cfg = other.DiscoverConfig()
+	cfg.Addresses = []string{cluster.Address(), other.Address()}
+	cfg.Network.RequestTimeout = 2 * time.Second
+	cfg.Network.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		if address == cluster.Address() {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}
+	if found, err := bootstraptoken.Discover(t.Context(), cfg); err != nil || found.Address != other.URL() {
+		t.Errorf("%+v, %v", found, err)
+	}
+}
+
+// What was wrong where is told for each address, and what was told before time was up.
+func TestDiscoverErrorNamesAddresses(t *testing.T) {
+	cluster := bootstraptokentest.New(t, nil)
+	impostor := cluster.NewImpostor(t, bootstraptokentest.WrongSecret)
+	cluster.SetFault(&bootstraptokentest.Fault{Status: http.StatusForbidden})
+	cfg := quickly(cluster.DiscoverConfig())
+	cfg.Addresses = []string{impostor.Address(), cluster.URL(), cluster.Address()}
+	_, err := bootstraptoken.Discover(t.Context(), cfg)
+	var byAddress *bootstraptoken.DiscoverError
+	if !errors.As(err, &byAddress) || len(byAddress.Addresses) != 2 {
+		t.Fatalf("%v, want two addresses", err)
+	}
+	first, second := byAddress.Addresses[0], byAddress.Addresses[1]
+	if first.Address != impostor.URL() || !errors.Is(first.Err, bootstraptoken.CheckSignature) || errors.Is(first.Err, bootstraptoken.ErrRetry) {
+		t.Errorf("first %+v", first)
+	}
+	if second.Address != cluster.URL() || !errors.Is(second.Err, bootstraptoken.CheckForbidden) || !errors.Is(second.Err, bootstraptoken.ErrRetry) {
+		t.Errorf("second %+v", second)
+	}
+	if !errors.Is(err, bootstraptoken.ErrRetry) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v does not say that time was up", err)
+	}
+	if n := len(impostor.Requests()); n != 1 {
+		t.Errorf("the impostor was asked %d times", n)
+	}
+	for _, want := range []string{impostor.URL(), cluster.URL(), "403"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q does not say %s", err, want)
+		}
+	}
+	if strings.Contains(err.Error(), strings.Split(cluster.Token().Reveal(), ".")[1]) {
+		t.Error("the error has the secret")
+	}
+}
+
+// A proxy is used if the caller names one, and not because of the environment.
+func TestDiscoverProxy(t *testing.T) {
+	cluster := bootstraptokentest.New(t, nil)
+	t.Setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+	cfg := cluster.DiscoverConfig()
+	if _, err := bootstraptoken.Discover(t.Context(), cfg); err != nil {
+		t.Error(err)
+	}
+}
+
+// Addresses are hosts, hosts with a port, or URLs.
+func TestDiscoverAddresses(t *testing.T) {
+	cluster := bootstraptokentest.New(t, &bootstraptokentest.Options{Hosts: []string{"api.example.com"}})
+	for _, address := range []string{cluster.Address(), cluster.URL(), cluster.URL() + "/", "api.example.com", "::1", "[::1]:443", "https://api.example.com"} {
+		cfg := cluster.DiscoverConfig()
+		cfg.Addresses = []string{address}
+		cfg.Network.Dial = func(ctx context.Context, network, to string) (net.Conn, error) {
+			if !strings.HasPrefix(address, "127") && !strings.HasPrefix(address, "https://127") && !strings.HasSuffix(to, ":443") {
+				t.Errorf("%s: dials %s", address, to)
+			}
+			return new(net.Dialer).DialContext(ctx, network, cluster.Address())
+		}
+		if _, err := bootstraptoken.Discover(t.Context(), cfg); err != nil {
+			t.Errorf("%s: %v", address, err)
+		}
+	}
+	// The name that was asked for must be in the certificate.
+	cfg := cluster.DiscoverConfig()
+	cfg.Addresses = []string{"other.example.com"}
+	cfg.Network.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, cluster.Address())
+	}
+	if _, err := bootstraptoken.Discover(t.Context(), cfg); !errors.Is(err, bootstraptoken.CheckCertificate) {
+		t.Errorf("%v, want %v", err, bootstraptoken.CheckCertificate)
+	}
+}
+
+// An expired certificate is judged by the caller's clock.
+func TestDiscoverClock(t *testing.T) {
+	cluster := bootstraptokentest.New(t, nil)
+	cfg := cluster.DiscoverConfig()
+	cfg.Network.Now = func() time.Time { return time.Now().AddDate(2, 0, 0) }
+	if _, err := bootstraptoken.Discover(t.Context(), cfg); !errors.Is(err, bootstraptoken.CheckCertificate) {
+		t.Errorf("%v, want %v", err, bootstraptoken.CheckCertificate)
+	}
+}
