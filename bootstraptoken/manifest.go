@@ -26,10 +26,7 @@ func (o *Object) RevealYAML() ([]byte, error) {
 	if err := o.checkText(); err != nil {
 		return nil, err
 	}
-	data, metadata := make(map[string]string, len(o.Data)), map[string]any{"name": o.Name, "namespace": o.Namespace}
-	for key, value := range o.Data {
-		data[key] = base64.StdEncoding.EncodeToString(value)
-	}
+	metadata := map[string]any{"name": o.Name, "namespace": o.Namespace}
 	metadata["uid"], metadata["resourceVersion"] = o.UID, o.ResourceVersion
 	if o.Deleted != nil {
 		metadata["deletionTimestamp"] = o.Deleted.UTC().Format(time.RFC3339)
@@ -40,7 +37,7 @@ func (o *Object) RevealYAML() ([]byte, error) {
 		}
 	}
 	return marshalYAML(map[string]any{
-		"apiVersion": manifestAPIVersion, "kind": manifestKind, "type": o.Type, "metadata": metadata, "data": data,
+		"apiVersion": manifestAPIVersion, "kind": manifestKind, "type": o.Type, "metadata": metadata, "data": o.base64(),
 	})
 }
 
@@ -69,9 +66,17 @@ func (o *Object) RevealJSON() ([]byte, error) {
 		Kind       string            `json:"kind"`
 		Metadata   metadata          `json:"metadata"`
 		Type       string            `json:"type,omitempty"`
-		Data       map[string][]byte `json:"data"`
-	}{manifestAPIVersion, manifestKind, metadata{o.Name, o.Namespace, o.UID, o.ResourceVersion, deleted}, o.Type, o.Data})
+		Data       map[string]string `json:"data"`
+	}{manifestAPIVersion, manifestKind, metadata{o.Name, o.Namespace, o.UID, o.ResourceVersion, deleted}, o.Type, o.base64()})
 	return out.Bytes(), err
+}
+
+func (o *Object) base64() map[string]string {
+	data := make(map[string]string, len(o.Data))
+	for key, value := range o.Data {
+		data[key] = base64.StdEncoding.EncodeToString(value)
+	}
+	return data
 }
 
 // checkText refuses what a manifest cannot hold.

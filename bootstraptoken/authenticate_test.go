@@ -1,0 +1,122 @@
+package bootstraptoken
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"testing"
+	"time"
+)
+
+func TestAuthenticate(t *testing.T) {
+	user, err := Authenticate(t.Context(), testToken, getting(goodObject(t)), testNow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{DefaultGroup, NodeGroup, GroupPrefix + "other"}
+	if user.Name != "system:bootstrap:abcdef" || !slices.Equal(user.Groups, want) {
+		t.Errorf("%+v", user)
+	}
+}
+
+func TestAuthenticateRefuses(t *testing.T) {
+	good := getting(goodObject(t))
+	for name, test := range map[string]struct {
+		bearer string
+		get    SecretGetter
+		now    time.Time
+		want   error
+	}{
+		"empty":          {"", good, testNow, CheckToken},
+		"a JWT":          {"a.b.c", good, testNow, CheckToken},
+		"a line break":   {testToken + "\n", good, testNow, CheckToken},
+		"capitals":       {"ABCDEF." + testSecret, good, testNow, CheckToken},
+		"unknown ID":     {"abcdeg." + testSecret, good, testNow, CheckCredential},
+		"wrong secret":   {testID + ".0123456789abcdeg", good, testNow, CheckCredential},
+		"expired":        {testToken, good, testNow.Add(time.Hour), CheckExpired},
+		"no getter":      {testToken, nil, testNow, CheckGetter},
+		"no clock":       {testToken, good, time.Time{}, CheckClock},
+		"getter fails":   {testToken, failing(io.ErrUnexpectedEOF), testNow, ErrRetry},
+		"getter, nil":    {testToken, failing(nil), testNow, ErrRetry},
+		"getter gave up": {testToken, failing(context.Canceled), testNow, ErrRetry},
+		"wrapped":        {testToken, failing(fmt.Errorf("the cache: %w", ErrNotFound)), testNow, CheckCredential},
+	} {
+		user, err := Authenticate(t.Context(), test.bearer, test.get, test.now)
+		if !errors.Is(err, test.want) || user != nil || leaks(err.Error()) {
+			t.Errorf("%s: %v, %v, want %v", name, user, err, test.want)
+		}
+		if errors.Is(err, ErrRetry) != (test.want == ErrRetry) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := Authenticate(t.Context(), testToken, failing(io.ErrUnexpectedEOF), testNow); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("%v hides its cause", err)
+	}
+}
+
+func failing(err error) SecretGetter {
+	return func(context.Context, string, string) (*Object, error) { return nil, err }
+}
+
+// TestAuthenticateChecksTheSecret: each rule of a Secret refuses its bearer.
+func TestAuthenticateChecksTheSecret(t *testing.T) {
+	for _, test := range refusals {
+		o := goodObject(t)
+		test.change(o)
+		_, err := Authenticate(t.Context(), testToken, func(context.Context, string, string) (*Object, error) { return o, nil }, testNow)
+		switch want := test.want; {
+		case want == CheckNamespace || want == CheckName:
+			// The getter has returned another Secret than it was asked for.
+			if !errors.Is(err, ErrRetry) {
+				t.Errorf("%s: %v, want %v", test.name, err, ErrRetry)
+			}
+		case want == CheckSecret:
+			if !errors.Is(err, CheckCredential) {
+				t.Errorf("%s: %v, want %v", test.name, err, CheckCredential)
+			}
+		case !errors.Is(err, want):
+			t.Errorf("%s: %v, want %v", test.name, err, want)
+		}
+	}
+}
+
+// TestAuthenticateTellsNothing: who does not know a secret learns nothing about the tokens
+// that there are, deleted, expired and broken ones among them.
+func TestAuthenticateTellsNothing(t *testing.T) {
+	_, unknown := Authenticate(t.Context(), "abcdeg."+testSecret, getting(), testNow)
+	for _, test := range refusals {
+		o := goodObject(t)
+		test.change(o)
+		if test.want == CheckNamespace || test.want == CheckName {
+			continue
+		}
+		_, err := Authenticate(t.Context(), testID+".0123456789abcdeg", getting(o), testNow)
+		if err == nil || err.Error() != unknown.Error() {
+			t.Errorf("%s: %v, and for an unknown ID %v", test.name, err, unknown)
+		}
+	}
+}
+
+// TestAuthenticateAsksForTheSecretAlone: the getter sees no secret.
+func TestAuthenticateAsksForTheSecretAlone(t *testing.T) {
+	asked := ""
+	_, _ = Authenticate(t.Context(), testToken, func(_ context.Context, namespace, name string) (*Object, error) {
+		asked += namespace + "/" + name
+		return nil, ErrNotFound
+	}, testNow)
+	if asked != "kube-system/bootstrap-token-abcdef" {
+		t.Errorf("asked for %q", asked)
+	}
+}
+
+func BenchmarkAuthenticate(b *testing.B) {
+	get, ctx := getting(goodObject(b)), b.Context()
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := Authenticate(ctx, testToken, get, testNow); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,103 @@
+package bootstraptoken
+
+import (
+	"errors"
+	"reflect"
+	"testing"
+	"time"
+)
+
+func TestCreate(t *testing.T) {
+	s, err := Create(testNow.Add(time.Millisecond), nil)
+	if err != nil || s.Token.IsZero() {
+		t.Fatalf("%v, %v", s, err)
+	}
+	want := &Secret{Token: s.Token, Expiration: testNow.Add(24 * time.Hour), Usages: Usages{true, true}, Groups: []string{NodeGroup}}
+	if !reflect.DeepEqual(s, want) {
+		t.Errorf("%+v, want %+v", s, want)
+	}
+	other, err := Create(testNow, nil)
+	if err != nil || other.Token.Equal(s.Token) {
+		t.Errorf("%v again, %v", other, err)
+	}
+	o, err := s.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := Decode(o); err != nil || !reflect.DeepEqual(again, s) {
+		t.Errorf("%+v, %v", again, err)
+	}
+}
+
+func TestCreateOptions(t *testing.T) {
+	token := mustParse(t, testToken)
+	for _, test := range []struct {
+		name    string
+		options CreateOptions
+		want    Secret
+	}{
+		{"life", CreateOptions{TTL: time.Second}, Secret{Expiration: testNow.Add(time.Second), Usages: Usages{true, true}, Groups: []string{NodeGroup}}},
+		{"for ever", CreateOptions{InsecureNeverExpires: true}, Secret{Usages: Usages{true, true}, Groups: []string{NodeGroup}}},
+		{"signing alone", CreateOptions{Usages: Usages{Signing: true}, Description: "a"}, Secret{Description: "a", Expiration: testNow.Add(DefaultTTL), Usages: Usages{Signing: true}}},
+		{"no groups", CreateOptions{Groups: []string{}}, Secret{Expiration: testNow.Add(DefaultTTL), Usages: Usages{true, true}}},
+		{"groups", CreateOptions{Groups: []string{GroupPrefix + "a"}}, Secret{Expiration: testNow.Add(DefaultTTL), Usages: Usages{true, true}, Groups: []string{GroupPrefix + "a"}}},
+	} {
+		test.options.Token, test.want.Token = token, token
+		s, err := Create(testNow, &test.options)
+		if err != nil {
+			t.Errorf("%s: %v", test.name, err)
+			continue
+		}
+		if len(s.Groups) == 0 {
+			s.Groups = nil
+		}
+		if !reflect.DeepEqual(*s, test.want) {
+			t.Errorf("%s: %+v, want %+v", test.name, s, test.want)
+		}
+	}
+}
+
+func TestCreateRefuses(t *testing.T) {
+	for name, test := range map[string]struct {
+		now     time.Time
+		options CreateOptions
+		want    Check
+	}{
+		"no clock":          {time.Time{}, CreateOptions{}, CheckClock},
+		"a negative life":   {testNow, CreateOptions{TTL: -time.Hour}, CheckTTL},
+		"half a second":     {testNow, CreateOptions{TTL: time.Second / 2}, CheckTTL},
+		"an hour for ever":  {testNow, CreateOptions{TTL: time.Hour, InsecureNeverExpires: true}, CheckTTL},
+		"a group":           {testNow, CreateOptions{Groups: []string{"system:masters"}}, CheckGroups},
+		"a description":     {testNow, CreateOptions{Description: "\xff"}, CheckDescription},
+		"an end after 9999": {time.Date(9999, 12, 31, 12, 0, 0, 0, time.UTC), CreateOptions{}, CheckExpiration},
+	} {
+		if s, err := Create(test.now, &test.options); !errors.Is(err, test.want) || s != nil {
+			t.Errorf("%s: %v, %v, want %v", name, s, err, test.want)
+		}
+	}
+}
+
+func TestCreateCopiesGroups(t *testing.T) {
+	groups := []string{GroupPrefix + "a"}
+	s, err := Create(testNow, &CreateOptions{Groups: groups})
+	if err != nil {
+		t.Fatal(err)
+	}
+	groups[0] = "system:masters"
+	if s.Groups[0] != GroupPrefix+"a" {
+		t.Error("the caller's slice is the Secret's")
+	}
+}
+
+func TestParseID(t *testing.T) {
+	for s, want := range map[string]string{testID: testID, testToken: testID, "000000": "000000"} {
+		if got, err := ParseID(s); err != nil || got != want {
+			t.Errorf("%q: %q, %v", s, got, err)
+		}
+	}
+	for _, s := range []string{"", "abcde", "abcdefg", "ABCDEF", testID + ".", testSecret, testToken + "0", SecretName(testID), " " + testID} {
+		if got, err := ParseID(s); !errors.Is(err, CheckToken) || got != "" || leaks(err.Error()) {
+			t.Errorf("%q: %q, %v", s, got, err)
+		}
+	}
+}
