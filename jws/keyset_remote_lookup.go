@@ -32,6 +32,9 @@ func (s *RemoteKeySet) ask(keyID string) ([]*Key, *flight, error) {
 	if s.closed {
 		return nil, nil, &Error{Check: CheckClosed}
 	}
+	if len(keyID) > MaxKeyIDSize {
+		return nil, nil, nil // no key has such an ID
+	}
 	now := s.config.Now()
 	keys := s.lookup(keyID, now)
 	known, fresh := len(keys) > 0, s.fresh(now)

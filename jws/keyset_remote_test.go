@@ -1,0 +1,313 @@
+package jws
+
+import (
+	"context"
+	"crypto/elliptic"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// A clock is set by a test.
+type clock struct{ now atomic.Int64 }
+
+func newClock() *clock {
+	c := new(clock)
+	c.now.Store(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC).UnixNano())
+	return c
+}
+
+func (c *clock) Now() time.Time          { return time.Unix(0, c.now.Load()).UTC() }
+func (c *clock) Advance(d time.Duration) { c.now.Add(int64(d)) }
+
+// A fakeIssuer is the transport of a client: it answers without a network.
+type fakeIssuer struct {
+	requests atomic.Int64
+	answer   atomic.Pointer[func(*http.Request) (*http.Response, error)]
+}
+
+func (i *fakeIssuer) RoundTrip(r *http.Request) (*http.Response, error) {
+	i.requests.Add(1)
+	return (*i.answer.Load())(r)
+}
+
+func (i *fakeIssuer) set(answer func(*http.Request) (*http.Response, error)) { i.answer.Store(&answer) }
+
+// serve lets it answer with these keys and header fields "Name: value".
+func (i *fakeIssuer) serve(t testing.TB, keys []*Key, fields ...string) {
+	t.Helper()
+	body, err := MarshalJWKS(keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i.set(func(r *http.Request) (*http.Response, error) { return respond(r, 200, string(body), fields...), nil })
+}
+
+var errDown = errors.New("the issuer is down")
+
+func (i *fakeIssuer) fail() {
+	i.set(func(*http.Request) (*http.Response, error) { return nil, errDown })
+}
+
+// respond makes a response.
+func respond(r *http.Request, status int, body string, fields ...string) *http.Response {
+	recorder := &http.Response{
+		StatusCode: status, Status: fmt.Sprintf("%d %s", status, http.StatusText(status)), Request: r,
+		Header: make(http.Header), Body: readCloser{strings.NewReader(body)},
+		ProtoMajor: 1, ProtoMinor: 1, ContentLength: int64(len(body)),
+	}
+	for _, field := range fields {
+		name, value, _ := strings.Cut(field, ": ")
+		recorder.Header.Add(name, value)
+	}
+	return recorder
+}
+
+type readCloser struct{ *strings.Reader }
+
+func (readCloser) Close() error { return nil }
+
+const keySetURL = "https://issuer.example/keys"
+
+// newRemote makes a set over a fake issuer that serves the key "k" for an hour.
+func newRemote(t testing.TB, change func(*RemoteConfig)) (*RemoteKeySet, *fakeIssuer, *clock) {
+	t.Helper()
+	issuer, now := new(fakeIssuer), newClock()
+	issuer.serve(t, []*Key{forgers()[ES256].key}, "Cache-Control: public, max-age=3600")
+	config := RemoteConfig{Client: &http.Client{Transport: issuer}, JWKSURL: keySetURL, Now: now.Now}
+	if change != nil {
+		change(&config)
+	}
+	set, err := NewRemoteKeySet(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := set.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return set, issuer, now
+}
+
+// wantKeys checks how many keys a set has for an ID and how many requests that took.
+func wantKeys(t testing.TB, set *RemoteKeySet, issuer *fakeIssuer, keyID string, count, requests int) {
+	t.Helper()
+	before := issuer.requests.Load()
+	keys, err := set.Keys(context.Background(), keyID)
+	set.owned.Wait() // the fetch that it may have started for the next caller
+	if err != nil || len(keys) != count {
+		t.Errorf("%q: %d keys, %v, want %d", keyID, len(keys), err, count)
+	}
+	if got := issuer.requests.Load() - before; got != int64(requests) {
+		t.Errorf("%q: %d requests, want %d", keyID, got, requests)
+	}
+}
+
+// wantRetry checks that nothing could be decided, because of cause.
+func wantRetry(t testing.TB, set *RemoteKeySet, keyID string, cause error) {
+	t.Helper()
+	keys, err := set.Keys(context.Background(), keyID)
+	if len(keys) != 0 || !errors.Is(err, ErrRetry) || !errors.Is(err, cause) {
+		t.Errorf("%q: %d keys, %v, want %v", keyID, len(keys), err, cause)
+	}
+}
+
+// named makes a key.
+func named(t testing.TB, keyID string) *Key {
+	t.Helper()
+	key, err := NewKey(curveKey(elliptic.P256()).Public(), &KeyOptions{KeyID: keyID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+func TestRemoteKeySetFetchesOnce(t *testing.T) {
+	set, issuer, now := newRemote(t, nil)
+	if issuer.requests.Load() != 0 || set.Status() != (RemoteStatus{}) {
+		t.Error("a request before anybody asked")
+	}
+	wantKeys(t, set, issuer, "k", 1, 1)
+	wantKeys(t, set, issuer, "k", 1, 0)
+	wantKeys(t, set, issuer, "", 1, 0)
+	now.Advance(time.Hour - 1)
+	wantKeys(t, set, issuer, "k", 1, 0)
+	wantKeys(t, set, issuer, "", 1, 0)
+	status := set.Status()
+	began := now.Now().Add(1 - time.Hour)
+	want := RemoteStatus{Keys: 1, Fetched: began, FreshUntil: began.Add(time.Hour), ServedUntil: began.Add(25 * time.Hour), Started: began}
+	if status != want {
+		t.Errorf("got %+v, want %+v", status, want)
+	}
+}
+
+// The response's max-age counts between MinRefetch and MaxAge.
+func TestRemoteKeySetAge(t *testing.T) {
+	for name, test := range map[string]struct {
+		fields []string
+		want   time.Duration
+	}{
+		"in between":     {[]string{"Cache-Control: max-age=600"}, 10 * time.Minute},
+		"longer":         {[]string{"Cache-Control: max-age=86400"}, time.Hour},
+		"shorter":        {[]string{"Cache-Control: max-age=1"}, 10 * time.Second},
+		"not to be kept": {[]string{"Cache-Control: no-store"}, 10 * time.Second},
+		"kept before":    {[]string{"Cache-Control: max-age=600", "Age: 60"}, 9 * time.Minute},
+		"unsaid":         {nil, 5 * time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			set, issuer, now := newRemote(t, nil)
+			issuer.serve(t, []*Key{named(t, "a")}, test.fields...)
+			wantKeys(t, set, issuer, "a", 1, 1)
+			now.Advance(test.want - 1)
+			wantKeys(t, set, issuer, "a", 1, 0)
+			if got := set.Status(); got.FreshUntil.Sub(got.Fetched) != test.want {
+				t.Errorf("fresh for %v", got.FreshUntil.Sub(got.Fetched))
+			}
+			now.Advance(1)
+			wantKeys(t, set, issuer, "a", 1, 1)
+		})
+	}
+}
+
+// A key ID that the issuer does not have is asked for once in NegativeTTL, and no key ID
+// more often than MinRefetch allows.
+func TestRemoteKeySetUnknown(t *testing.T) {
+	set, issuer, now := newRemote(t, nil)
+	wantKeys(t, set, issuer, "x", 0, 1)
+	wantKeys(t, set, issuer, "y", 0, 0) // the interval
+	now.Advance(DefaultMinRefetch - 1)
+	wantKeys(t, set, issuer, "y", 0, 0)
+	now.Advance(1)
+	wantKeys(t, set, issuer, "x", 0, 0) // remembered
+	wantKeys(t, set, issuer, "y", 0, 1)
+	now.Advance(DefaultNegativeTTL - DefaultMinRefetch)
+	wantKeys(t, set, issuer, "x", 0, 1)
+	wantKeys(t, set, issuer, "k", 1, 0)
+
+	// A key that the issuer adds is found when its ID is asked for.
+	issuer.serve(t, []*Key{forgers()[ES256].key, named(t, "z")})
+	now.Advance(DefaultMinRefetch)
+	wantKeys(t, set, issuer, "z", 1, 1)
+	now.Advance(DefaultMinRefetch)
+	wantKeys(t, set, issuer, strings.Repeat("x", MaxKeyIDSize+1), 0, 0) // no key has such an ID
+}
+
+// A key that the issuer takes away is gone when the set was stale for so long that nobody
+// can have asked meanwhile, and one that it replaces is the new one.
+func TestRemoteKeySetForgottenForADay(t *testing.T) {
+	set, issuer, now := newRemote(t, nil)
+	wantKeys(t, set, issuer, "k", 1, 1)
+	issuer.serve(t, []*Key{named(t, "z")})
+	now.Advance(time.Hour + DefaultMinRefetch + DefaultFetchTimeout)
+	wantKeys(t, set, issuer, "k", 0, 1)
+	wantKeys(t, set, issuer, "z", 1, 0)
+}
+
+// While fetches fail, known keys are served until MaxStale, and for others nothing can be
+// decided.
+func TestRemoteKeySetServesStale(t *testing.T) {
+	set, issuer, now := newRemote(t, nil)
+	wantKeys(t, set, issuer, "k", 1, 1)
+	wantKeys(t, set, issuer, "x", 0, 0)
+	issuer.fail()
+	now.Advance(30 * time.Minute)
+	wantRetry(t, set, "x", errDown)
+	wantRetry(t, set, "x", errDown) // by the interval
+	wantKeys(t, set, issuer, "k", 1, 0)
+	for range 24 * 2 {
+		now.Advance(30 * time.Minute)
+		wantKeys(t, set, issuer, "k", 1, 1)
+		wantRetry(t, set, "x", errDown)
+	}
+	status := set.Status()
+	if !errors.Is(status.Err, errDown) || status.Failures != 1+24*2 || status.Keys != 1 {
+		t.Errorf("%+v", status)
+	}
+	now.Advance(status.ServedUntil.Sub(now.Now()) - 1)
+	wantKeys(t, set, issuer, "k", 1, 1)
+	now.Advance(1)
+	wantRetry(t, set, "k", errDown)
+	wantRetry(t, set, "", errDown)
+
+	issuer.serve(t, []*Key{forgers()[ES256].key})
+	now.Advance(DefaultMinRefetch)
+	wantKeys(t, set, issuer, "k", 1, 1)
+	wantKeys(t, set, issuer, "x", 0, 0)
+	if status := set.Status(); status.Err != nil || status.Failures != 0 {
+		t.Errorf("%+v", status)
+	}
+}
+
+// Without any key yet, a failed fetch decides nothing, and is not repeated at once.
+func TestRemoteKeySetNeverFetched(t *testing.T) {
+	set, issuer, now := newRemote(t, nil)
+	issuer.fail()
+	for range 3 {
+		before := issuer.requests.Load()
+		for _, keyID := range []string{"k", "x", ""} {
+			wantRetry(t, set, keyID, errDown)
+			wantRetry(t, set, keyID, CheckFetch)
+		}
+		if got := issuer.requests.Load() - before; got != 1 {
+			t.Errorf("%d requests", got)
+		}
+		now.Advance(DefaultMinRefetch)
+	}
+	_, err := Verify(context.Background(), forgers()[ES256].good(t), set)
+	if !errors.Is(err, ErrRetry) {
+		t.Error(err)
+	}
+}
+
+// A clock that is set back makes the set stale and stops no fetch.
+func TestRemoteKeySetClockSetBack(t *testing.T) {
+	set, issuer, now := newRemote(t, nil)
+	wantKeys(t, set, issuer, "k", 1, 1)
+	now.Advance(-time.Hour)
+	wantKeys(t, set, issuer, "x", 0, 1)
+	wantKeys(t, set, issuer, "k", 1, 0)
+}
+
+func TestNewRemoteKeySetRefuses(t *testing.T) {
+	for name, change := range map[string]func(*RemoteConfig){
+		"no client":       func(c *RemoteConfig) { c.Client = nil },
+		"no URL":          func(c *RemoteConfig) { c.JWKSURL = "" },
+		"both URLs":       func(c *RemoteConfig) { c.Issuer = "https://issuer.example" },
+		"http":            func(c *RemoteConfig) { c.JWKSURL = "http://issuer.example/keys" },
+		"no scheme":       func(c *RemoteConfig) { c.JWKSURL = "issuer.example/keys" },
+		"no host":         func(c *RemoteConfig) { c.JWKSURL = "https:///keys" },
+		"only a port":     func(c *RemoteConfig) { c.JWKSURL = "https://:443/keys" },
+		"opaque":          func(c *RemoteConfig) { c.JWKSURL = "https:issuer.example" },
+		"a password":      func(c *RemoteConfig) { c.JWKSURL = "https://u:secret@issuer.example/keys" },
+		"a fragment":      func(c *RemoteConfig) { c.JWKSURL = keySetURL + "#k" },
+		"no URL at all":   func(c *RemoteConfig) { c.JWKSURL = "https://%zz/" },
+		"http issuer":     func(c *RemoteConfig) { c.JWKSURL, c.Issuer = "", "http://issuer.example" },
+		"issuer, query":   func(c *RemoteConfig) { c.JWKSURL, c.Issuer = "", "https://issuer.example?a" },
+		"issuer, name":    func(c *RemoteConfig) { c.JWKSURL, c.Issuer = "", "kubernetes/serviceaccount" },
+		"MinRefetch":      func(c *RemoteConfig) { c.MinRefetch = -1 },
+		"MaxAge":          func(c *RemoteConfig) { c.MaxAge = -1 },
+		"MaxStale":        func(c *RemoteConfig) { c.MaxStale = -1 },
+		"NegativeTTL":     func(c *RemoteConfig) { c.NegativeTTL = -1 },
+		"Timeout":         func(c *RemoteConfig) { c.Timeout = -1 },
+		"MaxSize":         func(c *RemoteConfig) { c.MaxSize = -1 },
+		"a large MaxSize": func(c *RemoteConfig) { c.MaxSize = MaxJWKSSize + 1 },
+		"MaxKeys":         func(c *RemoteConfig) { c.MaxKeys = -1 },
+		"short MaxAge":    func(c *RemoteConfig) { c.MinRefetch, c.MaxAge = time.Hour, time.Hour-1 },
+	} {
+		config := RemoteConfig{Client: new(http.Client), JWKSURL: keySetURL}
+		if _, err := NewRemoteKeySet(config); err != nil {
+			t.Fatal(err)
+		}
+		change(&config)
+		_, err := NewRemoteKeySet(config)
+		refusedFor(t, name, err, CheckRemote)
+		if err != nil && strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
