@@ -16,7 +16,7 @@ const maxYAMLDepth = 16
 
 // parseYAML reads one YAML document of which every reader makes the same: UTF-8, no
 // anchors and aliases, no merge keys, no tags, no duplicate keys, keys that are text,
-// and no second document. JSON without astral characters is such YAML.
+// and no second document. JSON is such YAML but for the escape \/ and surrogate pairs.
 func parseYAML(data []byte) (*yaml.Node, error) {
 	if !utf8.Valid(data) || bytes.HasPrefix(data, []byte("\ufeff")) || bytes.IndexByte(data, 0) >= 0 {
 		return nil, errors.New("not UTF-8 text without a byte order mark")

@@ -1,0 +1,427 @@
+package bootstraptoken
+
+import (
+	"bytes"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// kubeadmKubeconfig is what kubeadm 1.36 writes for a bundle.
+func kubeadmKubeconfig(server string, bundle []byte) string {
+	return "apiVersion: v1\nclusters:\n- cluster:\n    certificate-authority-data: " + base64.StdEncoding.EncodeToString(bundle) +
+		"\n    server: " + server + "\n  name: \"\"\ncontexts: null\ncurrent-context: \"\"\nkind: Config\nusers: null\n"
+}
+
+func TestClusterInfoMarshal(t *testing.T) {
+	one, two := newTestCA(t, "one"), newTestCA(t, "two")
+	for _, server := range []string{"https://10.0.0.1:6443", "https://[2001:db8::1]:6443", "https://api.example.com", "https://api.example.com/k8s/clusters/c-x1", "https://api.example.com:443/"} {
+		c := info(server, one, two)
+		got, err := c.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := kubeadmKubeconfig(server, append(one.pem(), two.pem()...))
+		if string(got) != want {
+			t.Errorf("%s\nwant\n%s", got, want)
+		}
+		back, err := ParseKubeconfig(got)
+		if err != nil || !back.Equal(c) || back.SystemRoots {
+			t.Errorf("reads back as %+v, %v", back, err)
+		}
+	}
+}
+
+func TestClusterInfoOfSystemRoots(t *testing.T) {
+	c := &ClusterInfo{Server: "https://api.example.com", SystemRoots: true}
+	got, err := c.Marshal()
+	if err != nil || bytes.Contains(got, []byte("certificate-authority")) {
+		t.Fatalf("%s, %v", got, err)
+	}
+	if back, err := ParseKubeconfig(got); err != nil || !back.Equal(c) {
+		t.Errorf("reads back as %+v, %v", back, err)
+	}
+}
+
+func TestClusterInfoIsChecked(t *testing.T) {
+	ca := newTestCA(t, "one")
+	many := info("https://a", ca)
+	for range MaxCAs {
+		many.CAs = append(many.CAs, ca.cert)
+	}
+	leaf, err := x509.ParseCertificate(ca.serving(t).Certificate[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		c    *ClusterInfo
+		want Check
+	}{
+		"nil":                  {nil, CheckServer},
+		"zero":                 {&ClusterInfo{}, CheckServer},
+		"no CA":                {&ClusterInfo{Server: "https://a"}, CheckNoCA},
+		"CA and system":        {&ClusterInfo{Server: "https://a", CAs: []*x509.Certificate{ca.cert}, SystemRoots: true}, CheckNoCA},
+		"no server":            {info("", ca), CheckServer},
+		"http":                 {info("http://a", ca), CheckServerScheme},
+		"user":                 {info("https://me@a", ca), CheckCredentials},
+		"nil CA":               {&ClusterInfo{Server: "https://a", CAs: []*x509.Certificate{nil}}, CheckCA},
+		"CA without bytes":     {&ClusterInfo{Server: "https://a", CAs: []*x509.Certificate{{IsCA: true, BasicConstraintsValid: true}}}, CheckCA},
+		"CA twice":             {info("https://a", ca, ca), CheckCA},
+		"too many":             {many, CheckCA},
+		"a server certificate": {&ClusterInfo{Server: "https://a", CAs: []*x509.Certificate{leaf}}, CheckCA},
+	} {
+		if got, err := test.c.Marshal(); !errors.Is(err, test.want) {
+			t.Errorf("%s: %s, %v, want %v", name, got, err, test.want)
+		}
+		if got, err := NewClusterInfoData(test.c); !errors.Is(err, test.want) {
+			t.Errorf("%s: data %s, %v, want %v", name, got, err, test.want)
+		}
+	}
+}
+
+func TestClusterInfoRoots(t *testing.T) {
+	one, two := newTestCA(t, "one"), newTestCA(t, "two")
+	roots, err := info("https://a", one, two).Roots()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := x509.NewCertPool()
+	want.AddCert(one.cert)
+	want.AddCert(two.cert)
+	if !roots.Equal(want) {
+		t.Error("other roots than the CAs")
+	}
+	for name, c := range map[string]*ClusterInfo{"nil": nil, "zero": {}, "server alone": {Server: "https://a"}} {
+		if roots, err := c.Roots(); !errors.Is(err, CheckNoCA) || roots != nil {
+			t.Errorf("%s: %v, %v, want %v", name, roots, err, CheckNoCA)
+		}
+	}
+	if roots, err := (&ClusterInfo{SystemRoots: true}).Roots(); (roots == nil) == (err == nil) {
+		t.Errorf("system roots: %v, %v", roots, err)
+	}
+}
+
+func TestClusterInfoEqual(t *testing.T) {
+	one, two := newTestCA(t, "one"), newTestCA(t, "two")
+	a := info("https://a", one, two)
+	for name, b := range map[string]*ClusterInfo{
+		"nil": nil, "another server": info("https://b", one, two), "another order": info("https://a", two, one),
+		"fewer": info("https://a", one), "a renewed CA": info("https://a", one.renewed(t), two), "system": {Server: "https://a", SystemRoots: true},
+	} {
+		if a.Equal(b) || b.Equal(a) {
+			t.Errorf("%s: equal", name)
+		}
+	}
+	if !a.Equal(info("https://a", one, two)) {
+		t.Error("not equal to the same")
+	}
+}
+
+// Documents that are spelled otherwise and mean the same.
+func TestParseKubeconfig(t *testing.T) {
+	ca := newTestCA(t, "one")
+	data := base64.StdEncoding.EncodeToString(ca.pem())
+	want := info("https://api.example.com:6443", ca)
+	good := kubeadmKubeconfig(want.Server, ca.pem())
+	named := strings.NewReplacer(`name: ""`, "name: c", "contexts: null", "contexts:\n- name: x\n  context:\n    cluster: c\n    user: u\n    namespace: n",
+		`current-context: ""`, "current-context: x").Replace(good)
+	for name, document := range map[string]string{
+		"kubeadm 1.36":            good,
+		"kubeadm before 1.34":     strings.Replace(good, "kind: Config\n", "kind: Config\npreferences: {}\n", 1),
+		"empty lists":             strings.NewReplacer("contexts: null", "contexts: []", "users: null", "users: []").Replace(good),
+		"without what is empty":   strings.NewReplacer("contexts: null\n", "", "users: null\n", "", "current-context: \"\"\n", "").Replace(good),
+		"without a name":          strings.Replace(good, "  name: \"\"\n", "", 1),
+		"a context of no cluster": strings.Replace(good, `current-context: ""`, "current-context: nowhere", 1),
+		"a comment":               "# from the administrator\n" + good,
+		"a document mark":         "---\n" + good,
+		"named":                   named,
+		"named, an empty user":    strings.Replace(named, "users: null", "users:\n- name: u\n  user: {}", 1),
+		"a user of nothing":       strings.Replace(good, "users: null", "users:\n- name: u\n  user: null", 1),
+		"not insecure":            strings.Replace(good, "    server:", "    insecure-skip-tls-verify: false\n    server:", 1),
+		"empty members":           strings.Replace(good, "    server:", "    proxy-url: \"\"\n    tls-server-name: null\n    certificate-authority: \"\"\n    extensions: []\n    server:", 1),
+		"JSON": `{"kind":"Config","apiVersion":"v1","preferences":{},"clusters":[{"name":"","cluster":{"server":"https://api.example.com:6443","certificate-authority-data":"` +
+			data + `"}}],"users":[],"contexts":[],"current-context":""}`,
+	} {
+		got, err := ParseKubeconfig([]byte(document))
+		if err != nil || !got.Equal(want) {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+	}
+}
+
+// The smallest changes that are refused.
+func TestParseKubeconfigRefuses(t *testing.T) {
+	ca := newTestCA(t, "one")
+	good := kubeadmKubeconfig("https://api.example.com:6443", ca.pem())
+	member := func(line string) string { return strings.Replace(good, "    server:", "    "+line+"\n    server:", 1) }
+	top := func(line string) string { return good + line + "\n" }
+	user := func(line string) string {
+		return strings.Replace(good, "users: null", "users:\n- name: u\n  user:\n    "+line, 1)
+	}
+	server := func(s string) string { return strings.Replace(good, "https://api.example.com:6443", s, 1) }
+	named := strings.Replace(good, `name: ""`, "name: c", 1)
+	context := func(cluster, current string) string {
+		return strings.NewReplacer("contexts: null", "contexts:\n- name: x\n  context:\n    cluster: "+cluster, `current-context: ""`, "current-context: "+current).Replace(named)
+	}
+	second := strings.Replace(good, "contexts: null", "- cluster:\n    server: https://b\n  name: b\ncontexts: null", 1)
+	for name, test := range map[string]struct {
+		document string
+		want     Check
+	}{
+		"nothing":          {"", CheckKubeconfig},
+		"null":             {"null", CheckKubeconfig},
+		"a list":           {"[]", CheckKubeconfig},
+		"a text":           {"kubeconfig", CheckKubeconfig},
+		"an empty object":  {"{}", CheckKubeconfig},
+		"no YAML":          {"a: [", CheckKubeconfig},
+		"too large":        {good + strings.Repeat("#", MaxKubeconfigSize), CheckKubeconfig},
+		"no UTF-8":         {top("# \xff"), CheckKubeconfig},
+		"byte order mark":  {"\ufeff" + good, CheckKubeconfig},
+		"UTF-16":           {"\xff\xfea\x00", CheckKubeconfig},
+		"NUL":              {top("# \x00"), CheckKubeconfig},
+		"second document":  {good + "---\n" + good, CheckKubeconfig},
+		"empty second":     {good + "---\n", CheckKubeconfig},
+		"anchor":           {strings.Replace(good, "contexts: null", "contexts: &a null", 1), CheckKubeconfig},
+		"alias":            {strings.NewReplacer("contexts: null", "contexts: &a []", "users: null", "users: *a").Replace(good), CheckKubeconfig},
+		"merge key":        {top("<<: {}"), CheckKubeconfig},
+		"tag":              {strings.Replace(good, "kind: Config", "kind: !!str Config", 1), CheckKubeconfig},
+		"own tag":          {strings.Replace(good, "kind: Config", "kind: !x Config", 1), CheckKubeconfig},
+		"duplicate":        {top("kind: Config"), CheckKubeconfig},
+		"duplicate server": {member("server: https://a"), CheckKubeconfig},
+		"number as key":    {top("1: null"), CheckKubeconfig},
+		"too deep":         {top("preferences: " + strings.Repeat("[", 20) + strings.Repeat("]", 20)), CheckKubeconfig},
+		"no kind":          {strings.Replace(good, "kind: Config\n", "", 1), CheckKubeconfig},
+		"another kind":     {strings.Replace(good, "kind: Config", "kind: Secret", 1), CheckKubeconfig},
+		"no version":       {strings.Replace(good, "apiVersion: v1\n", "", 1), CheckKubeconfig},
+		"another version":  {strings.Replace(good, "apiVersion: v1", "apiVersion: v2", 1), CheckKubeconfig},
+		"version 1":        {strings.Replace(good, "apiVersion: v1", "apiVersion: 1", 1), CheckKubeconfig},
+		"unknown member":   {top("token: abc"), CheckKubeconfig},
+		"unknown in case":  {top("Users: [a]"), CheckKubeconfig},
+		"preferences":      {top("preferences: {colors: true}"), CheckKubeconfig},
+		"extensions":       {top("extensions: [{name: a}]"), CheckKubeconfig},
+		"clusters object":  {"apiVersion: v1\nkind: Config\nclusters: {}\n", CheckKubeconfig},
+		"no clusters":      {"apiVersion: v1\nkind: Config\nclusters: []\n", CheckCluster},
+		"clusters null":    {"apiVersion: v1\nkind: Config\nclusters: null\n", CheckCluster},
+		"cluster null":     {"apiVersion: v1\nkind: Config\nclusters: [{name: \"\", cluster: null}]\n", CheckKubeconfig},
+		"no cluster":       {"apiVersion: v1\nkind: Config\nclusters: [{name: \"\"}]\n", CheckCluster},
+		"two clusters":     {second, CheckCluster},
+		"named alone":      {named, CheckCluster},
+		"no such context":  {context("c", "y"), CheckCluster},
+		"other context":    {context("d", "x"), CheckCluster},
+		"two contexts":     {strings.Replace(context("c", "x"), "contexts:\n", "contexts:\n- name: x\n  context: {cluster: c}\n", 1), CheckCluster},
+		"context member":   {strings.Replace(context("c", "x"), "cluster: c\n", "cluster: c\n    extensions: [{name: a}]\n", 1), CheckKubeconfig},
+		"cluster member":   {member("disable-compression: true"), CheckKubeconfig},
+		"Server":           {member("Server: https://a"), CheckKubeconfig},
+		"insecure":         {member("insecure-skip-tls-verify: true"), CheckInsecureSkipTLSVerify},
+		"insecure text":    {member(`insecure-skip-tls-verify: "false"`), CheckInsecureSkipTLSVerify},
+		"proxy":            {member("proxy-url: http://proxy"), CheckProxy},
+		"TLS server name":  {member("tls-server-name: kubernetes"), CheckTLSServerName},
+		"CA file":          {member("certificate-authority: /etc/ca.crt"), CheckCAFile},
+		"token":            {user("token: abc"), CheckCredentials},
+		"token file":       {user("tokenFile: /a"), CheckCredentials},
+		"password":         {user("password: abc"), CheckCredentials},
+		"user name":        {user("username: abc"), CheckCredentials},
+		"client cert":      {user("client-certificate-data: abc"), CheckCredentials},
+		"client key":       {user("client-key: /a"), CheckCredentials},
+		"exec":             {user("exec: {command: /bin/sh}"), CheckCredentials},
+		"auth provider":    {user("auth-provider: {name: gcp}"), CheckCredentials},
+		"impersonation":    {user("as: root"), CheckCredentials},
+		"groups":           {user("as-groups: [system:masters]"), CheckCredentials},
+		"unknown user":     {user("x: null"), CheckCredentials},
+		"beside user":      {strings.Replace(good, "users: null", "users:\n- name: u\n  token: abc", 1), CheckCredentials},
+		"user is text":     {strings.Replace(good, "users: null", "users:\n- name: u\n  user: abc", 1), CheckCredentials},
+		"http":             {server("http://api.example.com:6443"), CheckServerScheme},
+		"no scheme":        {server("api.example.com:6443"), CheckServerScheme},
+		"user in URL":      {server("https://a:b@api.example.com:6443"), CheckCredentials},
+		"no server":        {strings.Replace(good, "    server: https://api.example.com:6443\n", "", 1), CheckServer},
+		"server null":      {server("null"), CheckKubeconfig},
+		"server empty":     {server(`""`), CheckServer},
+		"CA data empty":    {strings.Replace(good, base64.StdEncoding.EncodeToString(ca.pem()), `""`, 1), CheckCA},
+		"CA data null":     {strings.Replace(good, base64.StdEncoding.EncodeToString(ca.pem()), "null", 1), CheckKubeconfig},
+		"CA data no base":  {strings.Replace(good, base64.StdEncoding.EncodeToString(ca.pem()), "abc", 1), CheckCA},
+		"CA data URL base": {strings.Replace(good, base64.StdEncoding.EncodeToString(ca.pem()), "_-_-", 1), CheckCA},
+		"CA data in lines": {strings.Replace(good, base64.StdEncoding.EncodeToString(ca.pem()), "|-\n      "+base64.StdEncoding.EncodeToString(ca.pem())[:40]+"\n      "+base64.StdEncoding.EncodeToString(ca.pem())[40:], 1), CheckCA},
+	} {
+		if test.document == good {
+			t.Fatalf("%s: the document was not changed", name)
+		}
+		got, err := ParseKubeconfig([]byte(test.document))
+		if !errors.Is(err, test.want) || got != nil {
+			t.Errorf("%s: %+v, %v, want %v", name, got, err, test.want)
+		}
+		if err != nil && (strings.Contains(err.Error(), "abc") && test.want == CheckCredentials || len(err.Error()) > 1000) {
+			t.Errorf("%s: the error repeats a credential or is too long: %v", name, err)
+		}
+	}
+}
+
+func TestParseCAs(t *testing.T) {
+	one, two := newTestCA(t, "one"), newTestCA(t, "two")
+	noUsage := caTemplate("three")
+	noUsage.KeyUsage = 0
+	three := newTestCA(t, "three").signed(t, noUsage)
+	crlf := bytes.ReplaceAll(one.pem(), []byte("\n"), []byte("\r\n"))
+	for name, bundle := range map[string][]byte{
+		"one":                 one.pem(),
+		"two":                 append(one.pem(), two.pem()...),
+		"no key usage":        three.pem(),
+		"renewed":             append(one.pem(), one.renewed(t).pem()...),
+		"OpenSSL's text":      append([]byte("Certificate:\n    Data:\n        Version: 3 (0x2)\n"), one.pem()...),
+		"comments":            append(append(one.pem(), "\n# the next one\n"...), two.pem()...),
+		"text behind":         append(one.pem(), "# end\n"...),
+		"CRLF":                crlf,
+		"no line feed at end": bytes.TrimSpace(one.pem()),
+	} {
+		cas, err := ParseCAs(bundle)
+		if err != nil || len(cas) != bytes.Count(bundle, []byte("BEGIN")) {
+			t.Errorf("%s: %d CAs, %v", name, len(cas), err)
+		}
+	}
+}
+
+func TestParseCAsRefuses(t *testing.T) {
+	one := newTestCA(t, "one")
+	good := string(one.pem())
+	noCA, noSign := caTemplate("a"), caTemplate("b")
+	noCA.IsCA, noCA.KeyUsage = false, 0
+	noSign.KeyUsage = x509.KeyUsageDigitalSignature
+	var many []byte
+	for range MaxCAs + 1 {
+		many = append(many, one.renewed(t).pem()...)
+	}
+	body := strings.Split(strings.TrimSpace(good), "\n")
+	for name, bundle := range map[string]string{
+		"nothing":          "",
+		"text":             "a certificate",
+		"too large":        good + strings.Repeat("#", MaxCABundleSize),
+		"too many":         string(many),
+		"twice":            good + good,
+		"private key":      good + "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n",
+		"key in front":     "-----BEGIN EC PRIVATE KEY-----\nAAAA\n-----END EC PRIVATE KEY-----\n" + good,
+		"trusted":          strings.ReplaceAll(good, "CERTIFICATE", "TRUSTED CERTIFICATE"),
+		"headers":          strings.Replace(good, "-----\n", "-----\nA: b\n\n", 1),
+		"cut off":          good[:len(good)-5],
+		"no end":           strings.Join(body[:len(body)-1], "\n"),
+		"no beginning":     strings.Join(body[1:], "\n"),
+		"end in front":     "-----END CERTIFICATE-----\n" + good,
+		"another end":      strings.Replace(good, "END CERTIFICATE", "END CERTIFICAT", 1),
+		"no base64":        strings.Replace(good, "M", "!", 1),
+		"broken, then one": strings.Join(body[:len(body)-1], "\n") + "\n" + good,
+		"no certificate":   "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+		"no CA":            string(newTestCA(t, "a").signed(t, noCA).pem()),
+		"cannot sign":      string(newTestCA(t, "b").signed(t, noSign).pem()),
+		"DER":              string(one.cert.Raw),
+	} {
+		if cas, err := ParseCAs([]byte(bundle)); !errors.Is(err, CheckCA) || cas != nil {
+			t.Errorf("%s: %d CAs, %v, want %v", name, len(cas), err, CheckCA)
+		}
+	}
+}
+
+// Documents that are as bad as they can be for a YAML reader are refused, and need no
+// more memory than some multiple of their size.
+func TestParseKubeconfigHostile(t *testing.T) {
+	for name, unit := range map[string]string{
+		"flow lists": "[", "flow objects": "{", "flow pairs": "[a,", "block lists": "- ", "keys": "? ", "colons": "a: ", "quotes": `"`, "anchors": "&a ",
+		"aliases": "*a ", "tags": "!!", "documents": "---\n", "comments": "#\n", "items": "- a\n", "elements": "a,", "escapes": `"\u0041`, "percent": "%", "tabs": "\t",
+	} {
+		for _, prefix := range []string{"", "[", "a: "} {
+			document := prefix + strings.Repeat(unit, (MaxKubeconfigSize-len(prefix))/len(unit))
+			if got, err := ParseKubeconfig([]byte(document)); !errors.Is(err, CheckKubeconfig) {
+				t.Errorf("%s behind %q: %+v, %v", name, prefix, got, err)
+			}
+		}
+		if _, err := ParseKubeconfig([]byte(strings.Repeat(unit, 1<<20))); !errors.Is(err, CheckKubeconfig) {
+			t.Errorf("%s: 1 MiB: %v", name, err)
+		}
+	}
+}
+
+// What is accepted means the same to a reader that is not strict.
+func FuzzParseKubeconfig(f *testing.F) {
+	ca := newTestCA(f, "one")
+	good := kubeadmKubeconfig("https://a:1", ca.pem())
+	for _, s := range []string{good, strings.Replace(good, "users: null", "users: [{name: a, user: {}}]", 1), "{}", "a: &a b", good + "---\n",
+		"apiVersion: v1\nkind: Config\nclusters: [{cluster: {server: https://a}}]", "%YAML 1.1\n---\n" + good} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := ParseKubeconfig(data)
+		if err != nil {
+			var own *Error
+			if !errors.As(err, &own) || c != nil {
+				t.Fatalf("%v, %v", c, err)
+			}
+			return
+		}
+		var loose struct {
+			Clusters []struct {
+				Cluster struct {
+					Server string
+					Data   string `yaml:"certificate-authority-data"`
+				}
+			}
+			Users []struct{ User map[string]any }
+		}
+		if err := yaml.Unmarshal(data, &loose); err != nil {
+			t.Fatal(err)
+		}
+		if len(loose.Clusters) != 1 || loose.Clusters[0].Cluster.Server != c.Server || (loose.Clusters[0].Cluster.Data == "") != c.SystemRoots {
+			t.Fatalf("%+v, loosely %+v", c, loose)
+		}
+		for _, u := range loose.Users {
+			if len(u.User) != 0 {
+				t.Fatalf("user %+v", u)
+			}
+		}
+		written, err := c.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := ParseKubeconfig(written)
+		if err != nil || !again.Equal(c) {
+			t.Fatalf("%+v is written as %s, %v", c, written, err)
+		}
+	})
+}
+
+func FuzzParseCAs(f *testing.F) {
+	ca := newTestCA(f, "one")
+	f.Add(ca.pem())
+	f.Add(append([]byte("# text\n"), ca.pem()...))
+	f.Add([]byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"))
+	f.Add([]byte("-----BEGIN CERTIFICATE-----"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		cas, err := ParseCAs(data)
+		if err != nil {
+			return
+		}
+		out, err := marshalCAs(cas)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := ParseCAs(out)
+		if err != nil || len(again) != len(cas) {
+			t.Fatalf("%d CAs, then %d, %v", len(cas), len(again), err)
+		}
+	})
+}
+
+// The yaml package and encoding/json agree about what a discovery document in JSON says.
+func TestParseKubeconfigJSONAgrees(t *testing.T) {
+	ca := newTestCA(t, "one")
+	document := map[string]any{"apiVersion": "v1", "kind": "Config", "clusters": []any{map[string]any{"name": "", "cluster": map[string]any{
+		"server": "https://a:1", "certificate-authority-data": ca.pem()}}}}
+	data, err := json.MarshalIndent(document, "", "\t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c, err := ParseKubeconfig(data); err != nil || !c.Equal(info("https://a:1", ca)) {
+		t.Errorf("%+v, %v", c, err)
+	}
+}
