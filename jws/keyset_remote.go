@@ -161,13 +161,13 @@ func (c *RemoteConfig) complete() error {
 	if (c.Issuer == "") == (c.JWKSURL == "") {
 		return &Error{Check: CheckRemote, Got: "both or none", Want: "one of Issuer and JWKSURL"}
 	}
-	if err := checkURL("Issuer", c.Issuer); c.Issuer != "" && err != nil {
+	if err := checkURL(CheckRemote, "Issuer", c.Issuer); c.Issuer != "" && err != nil {
 		return err
 	}
 	if strings.Contains(c.Issuer, "?") {
 		return &Error{Check: CheckRemote, Got: "an Issuer with a query", Want: "none"}
 	}
-	if err := checkURL("JWKSURL", c.JWKSURL); c.JWKSURL != "" && err != nil {
+	if err := checkURL(CheckRemote, "JWKSURL", c.JWKSURL); c.JWKSURL != "" && err != nil {
 		return err
 	}
 	for _, d := range []struct {

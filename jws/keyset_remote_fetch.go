@@ -43,7 +43,7 @@ func newKeySource(config *RemoteConfig) keySource {
 	client := *config.Client
 	callers := client.CheckRedirect
 	client.CheckRedirect = func(next *http.Request, via []*http.Request) error {
-		if err := checkURL("a redirect", next.URL.String()); err != nil {
+		if err := checkURL(CheckFetch, "a redirect to", next.URL.String()); err != nil {
 			return err
 		}
 		if len(via) > maxRedirects {
@@ -117,13 +117,13 @@ func (s *keySource) get(ctx context.Context, from string, limit int) ([]byte, ht
 
 // checkURL checks that keys may be fetched from a URL: absolute, https, with a host,
 // without a password and a fragment.
-func checkURL(what, text string) error {
+func checkURL(check Check, what, text string) error {
 	u, err := url.Parse(text)
 	if err != nil {
-		return &Error{Check: CheckRemote, Got: what + " that is no URL", Want: "an https URL"}
+		return &Error{Check: check, Got: what + " that is no URL", Want: "an https URL"}
 	}
 	if u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.Fragment != "" || u.Opaque != "" {
-		return &Error{Check: CheckRemote, Got: what + " " + shorten(u.Redacted()), Want: "an https URL with a host, without user and fragment"}
+		return &Error{Check: check, Got: what + " " + shorten(u.Redacted()), Want: "an https URL with a host, without user and fragment"}
 	}
 	return nil
 }

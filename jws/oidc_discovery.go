@@ -45,8 +45,8 @@ func parseDiscovery(data []byte, issuer string) (keySet string, err error) {
 	if named != issuer {
 		return "", &Error{Check: CheckIssuer, Got: shorten(named), Want: shorten(issuer)}
 	}
-	if err := checkURL("jwks_uri", keySet); err != nil {
-		return "", &Error{Check: CheckDiscovery, Err: err}
+	if err := checkURL(CheckDiscovery, "jwks_uri", keySet); err != nil {
+		return "", err
 	}
 	return keySet, nil
 }

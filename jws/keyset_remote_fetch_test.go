@@ -1,0 +1,214 @@
+package jws
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+const testIssuer = "https://issuer.example/tenant"
+
+// newOIDC makes a set for testIssuer, which answers with these bodies by URL. A URL that
+// is not there is not found; a body that is a https or http URL is a redirect.
+func newOIDC(t testing.TB, issuerURL string, bodies map[string]string) (*RemoteKeySet, *fakeIssuer) {
+	t.Helper()
+	set, issuer, _ := newRemote(t, func(c *RemoteConfig) { c.JWKSURL, c.Issuer = "", issuerURL })
+	issuer.set(func(r *http.Request) (*http.Response, error) {
+		body, ok := bodies[r.URL.String()]
+		switch {
+		case !ok:
+			return respond(r, http.StatusNotFound, "no"), nil
+		case strings.HasPrefix(body, "http"):
+			return respond(r, http.StatusFound, "", "Location: "+body), nil
+		}
+		return respond(r, http.StatusOK, body), nil
+	})
+	return set, issuer
+}
+
+func jwksOf(t testing.TB, keys ...*Key) string {
+	t.Helper()
+	body, err := MarshalJWKS(keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(body)
+}
+
+// The document is what kube-apiserver serves (pkg/serviceaccount/openidmetadata.go), and
+// other issuers' have more members.
+func TestRemoteKeySetDiscovery(t *testing.T) {
+	for issuerURL, at := range map[string]string{
+		testIssuer:               testIssuer + "/.well-known/openid-configuration",
+		testIssuer + "/":         testIssuer + "/.well-known/openid-configuration",
+		"https://issuer.example": "https://issuer.example/.well-known/openid-configuration",
+	} {
+		set, issuer := newOIDC(t, issuerURL, map[string]string{
+			at: `{"issuer":"` + issuerURL + `","jwks_uri":"` + keySetURL + `","response_types_supported":["id_token"],` +
+				`"subject_types_supported":["public"],"id_token_signing_alg_values_supported":["RS256"],"claims":{"a":[1]}}`,
+			keySetURL: jwksOf(t, forgers()[ES256].key),
+		})
+		wantKeys(t, set, issuer, "k", 1, 2)
+		wantKeys(t, set, issuer, "k", 1, 0)
+	}
+}
+
+func TestRemoteKeySetDiscoveryRefuses(t *testing.T) {
+	const good = `"jwks_uri":"` + keySetURL + `"`
+	for name, test := range map[string]struct {
+		document string
+		want     Check
+	}{
+		"another issuer":     {`{"issuer":"https://issuer.example/other",` + good + `}`, CheckIssuer},
+		"a slash more":       {`{"issuer":"` + testIssuer + `/",` + good + `}`, CheckIssuer},
+		"a port more":        {`{"issuer":"https://issuer.example:443/tenant",` + good + `}`, CheckIssuer},
+		"upper case":         {`{"issuer":"https://ISSUER.example/tenant",` + good + `}`, CheckIssuer},
+		"no issuer":          {`{` + good + `}`, CheckIssuer},
+		"issuer in two":      {`{"issuer":"` + testIssuer + `","issuer":"` + testIssuer + `",` + good + `}`, CheckDiscovery},
+		"issuer in case":     {`{"issuer":"` + testIssuer + `","Issuer":"` + testIssuer + `",` + good + `}`, CheckDiscovery},
+		"issuer null":        {`{"issuer":null,` + good + `}`, CheckDiscovery},
+		"http keys":          {`{"issuer":"` + testIssuer + `","jwks_uri":"http://issuer.example/keys"}`, CheckDiscovery},
+		"relative keys":      {`{"issuer":"` + testIssuer + `","jwks_uri":"/keys"}`, CheckDiscovery},
+		"no keys":            {`{"issuer":"` + testIssuer + `"}`, CheckDiscovery},
+		"not JSON":           {`<html>`, CheckDiscovery},
+		"something behind":   {`{"issuer":"` + testIssuer + `",` + good + `} {}`, CheckDiscovery},
+		"too long":           {`{"issuer":"` + testIssuer + `",` + good + strings.Repeat(" ", MaxDiscoverySize) + `}`, CheckFetch},
+		"a redirect to http": {"http://issuer.example/document", CheckFetch},
+		"a redirect in rings": {
+			testIssuer + "/.well-known/openid-configuration", CheckFetch},
+	} {
+		set, issuer := newOIDC(t, testIssuer, map[string]string{
+			discoveryURL(testIssuer): test.document,
+			keySetURL:                jwksOf(t, forgers()[ES256].key),
+			// Plain http would answer well, if it were asked.
+			"http://issuer.example/keys":     jwksOf(t, forgers()[ES256].key),
+			"http://issuer.example/document": `{"issuer":"` + testIssuer + `",` + good + `}`,
+		})
+		if _, err := set.Keys(context.Background(), "k"); !errors.Is(err, test.want) || !errors.Is(err, ErrRetry) {
+			t.Errorf("%s: got %v, want %v", name, err, test.want)
+		}
+		if got := issuer.requests.Load(); got > maxRedirects+1 {
+			t.Errorf("%s: %d requests", name, got)
+		}
+	}
+}
+
+// A redirect to https is followed; the caller's own policy may refuse it, and its client
+// is left as it was.
+func TestRemoteKeySetRedirect(t *testing.T) {
+	bodies := map[string]string{
+		keySetURL:                         "https://elsewhere.example/keys",
+		"https://elsewhere.example/keys":  "https://elsewhere.example/keys2",
+		"https://elsewhere.example/keys2": jwksOf(t, forgers()[ES256].key),
+	}
+	answer := func(r *http.Request) (*http.Response, error) {
+		if body := bodies[r.URL.String()]; !strings.HasPrefix(body, "https") {
+			return respond(r, http.StatusOK, body), nil
+		}
+		return respond(r, http.StatusMovedPermanently, "", "Location: "+bodies[r.URL.String()]), nil
+	}
+	set, issuer, _ := newRemote(t, nil)
+	issuer.set(answer)
+	wantKeys(t, set, issuer, "k", 1, 3)
+
+	errPolicy := errors.New("not there")
+	var client *http.Client
+	set, issuer, _ = newRemote(t, func(c *RemoteConfig) {
+		client = c.Client
+		client.CheckRedirect = func(next *http.Request, _ []*http.Request) error {
+			if next.URL.Host != "issuer.example" {
+				return errPolicy
+			}
+			return nil
+		}
+	})
+	issuer.set(answer)
+	wantRetry(t, set, "k", errPolicy)
+
+	set, issuer, _ = newRemote(t, func(c *RemoteConfig) {
+		c.Client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+		client = c.Client
+	})
+	issuer.set(answer)
+	wantRetry(t, set, "k", CheckFetch)
+	if client.CheckRedirect(nil, nil) != http.ErrUseLastResponse {
+		t.Error("the caller's client was changed")
+	}
+}
+
+func TestRemoteKeySetResponseRefused(t *testing.T) {
+	good := jwksOf(t, forgers()[ES256].key)
+	two := jwksOf(t, forgers()[ES256].key, named(t, "z"))
+	for name, test := range map[string]struct {
+		status int
+		body   string
+		want   Check
+	}{
+		"an error":         {500, good, CheckFetch},
+		"not found":        {404, good, CheckFetch},
+		"another success":  {203, good, CheckFetch},
+		"not modified":     {304, "", CheckFetch},
+		"no body":          {200, "", CheckKeySet},
+		"not JSON":         {200, "<html>", CheckKeySet},
+		"no keys":          {200, `{"keys":[]}`, CheckKeySet},
+		"no usable key":    {200, `{"keys":[{"kty":"EC","use":"enc"}]}`, CheckKeySet},
+		"too many keys":    {200, two, CheckKeySet},
+		"too long":         {200, good + strings.Repeat(" ", 1024), CheckFetch},
+		"one key ID twice": {200, strings.Replace(two, `"kid":"z"`, `"kid":"k"`, 1), CheckKeySet},
+		"a symmetric key":  {200, `{"keys":[{"kty":"oct","k":"AAAA","alg":"HS256"}]}`, CheckPrivate},
+	} {
+		set, issuer, now := newRemote(t, func(c *RemoteConfig) { c.MaxSize, c.MaxKeys = 1024, 1 })
+		wantKeys(t, set, issuer, "k", 1, 1)
+		issuer.set(func(r *http.Request) (*http.Response, error) { return respond(r, test.status, test.body), nil })
+		now.Advance(DefaultMinRefetch)
+		wantRetry(t, set, "x", test.want)
+		// What was held before is held still.
+		wantKeys(t, set, issuer, "k", 1, 0)
+		if !errors.Is(set.Status().Err, test.want) {
+			t.Errorf("%s: %v", name, set.Status().Err)
+		}
+	}
+}
+
+// A body that breaks off is no answer.
+func TestRemoteKeySetBodyBreaksOff(t *testing.T) {
+	set, issuer, _ := newRemote(t, nil)
+	issuer.set(func(r *http.Request) (*http.Response, error) {
+		response := respond(r, http.StatusOK, "")
+		response.Body = brokenBody{}
+		return response, nil
+	})
+	wantRetry(t, set, "k", errDown)
+	wantRetry(t, set, "k", CheckFetch)
+}
+
+type brokenBody struct{}
+
+func (brokenBody) Read(p []byte) (int, error) { return copy(p, "{"), errDown }
+func (brokenBody) Close() error               { return nil }
+
+func FuzzDiscovery(f *testing.F) {
+	f.Add([]byte(`{"issuer":"` + testIssuer + `","jwks_uri":"` + keySetURL + `"}`))
+	f.Add([]byte(`{"jwks_uri":"https://a","issuer":"` + testIssuer + `","x":[{}]}`))
+	f.Add([]byte(`{"issuer":"https://b","jwks_uri":"http://a"}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		keySet, err := parseDiscovery(data, testIssuer)
+		if err != nil {
+			var e *Error
+			if keySet != "" || !errors.As(err, &e) {
+				t.Errorf("%q, %v", keySet, err)
+			}
+			return
+		}
+		if !strings.HasPrefix(strings.ToLower(keySet), "https://") {
+			t.Errorf("accepted %q", keySet)
+		}
+		again := fmt.Sprintf(`{"issuer":%s,"jwks_uri":%s}`, appendString(nil, testIssuer), appendString(nil, keySet))
+		if got, err := parseDiscovery([]byte(again), testIssuer); got != keySet || err != nil {
+			t.Errorf("%q, %v after %q", got, err, keySet)
+		}
+	})
+}
