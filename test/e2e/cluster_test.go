@@ -203,8 +203,13 @@ func (c *cluster) user(t *testing.T, name string, groups ...string) *rest.Config
 
 // bootstrapper connects with a bootstrap token.
 func (c *cluster) bootstrapper(tokenID string) *rest.Config {
+	return c.bearer(tokenID + "." + tokenSecret)
+}
+
+// bearer connects with a bearer token.
+func (c *cluster) bearer(token string) *rest.Config {
 	config := c.config()
-	config.BearerToken = tokenID + "." + tokenSecret
+	config.BearerToken = token
 	return config
 }
 
