@@ -32,9 +32,9 @@ func (k *Key) MarshalJSON() ([]byte, error) {
 		b = appendOctets(b, "n", public.N.Bytes())
 		b = appendOctets(b, "e", big.NewInt(int64(public.E)).Bytes())
 	case *ecdsa.PublicKey:
-		point, err := pointBytes(public)
+		point, err := public.Bytes()
 		if err != nil {
-			return nil, err
+			return nil, &Error{Check: CheckKey, Got: "a point off its curve", Err: err}
 		}
 		size := coordinateSize(public.Curve)
 		b = appendOctets(b, "x", point[1:1+size])

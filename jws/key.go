@@ -86,26 +86,23 @@ func (k *Key) Public() crypto.PublicKey { return k.public }
 // checkPublic returns a copy of a key that is worth using, and the algorithms that fit
 // it, the usual one first.
 func checkPublic(public crypto.PublicKey) (crypto.PublicKey, []Algorithm, error) {
+	if !whole(public) {
+		return nil, nil, &Error{Check: CheckKey, Got: "a key that is nil, or a part of it", Want: "a whole key"}
+	}
 	switch p := public.(type) {
 	case *rsa.PublicKey:
-		if p == nil || p.N == nil {
-			return nil, nil, &Error{Check: CheckKey, Got: "no RSA modulus"}
-		}
 		if err := checkRSA(p.N, p.E); err != nil {
 			return nil, nil, err
 		}
 		return &rsa.PublicKey{N: new(big.Int).Set(p.N), E: p.E}, []Algorithm{RS256, RS384, RS512, PS256, PS384, PS512}, nil
 	case *ecdsa.PublicKey:
-		if p == nil || p.Curve == nil {
-			return nil, nil, &Error{Check: CheckKey, Got: "no curve"}
-		}
 		algorithm := curveAlgorithm(p.Curve)
 		if algorithm == "" {
 			return nil, nil, &Error{Check: CheckKeyType, Got: "another curve", Want: "P-256, P-384 or P-521"}
 		}
-		point, err := pointBytes(p)
+		point, err := p.Bytes()
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, &Error{Check: CheckKey, Got: "a point off its curve", Err: err}
 		}
 		own, err := ecdsa.ParseUncompressedPublicKey(p.Curve, point)
 		if err != nil {
@@ -149,16 +146,16 @@ func curveAlgorithm(curve elliptic.Curve) Algorithm {
 	return ""
 }
 
-// pointBytes returns the uncompressed point of a key on one of our curves.
-func pointBytes(p *ecdsa.PublicKey) ([]byte, error) {
-	if p.X == nil || p.Y == nil {
-		return nil, &Error{Check: CheckKey, Got: "no point"}
+// whole reports whether no part of a key is nil. Keys of other types are whole.
+func whole(public crypto.PublicKey) bool {
+	switch p := public.(type) {
+	case *rsa.PublicKey:
+		return p != nil && p.N != nil
+	case *ecdsa.PublicKey:
+		//lint:ignore SA1019 Bytes panics where a coordinate is nil, and nothing else tells
+		return p != nil && p.Curve != nil && p.X != nil && p.Y != nil
 	}
-	point, err := p.Bytes()
-	if err != nil {
-		return nil, &Error{Check: CheckKey, Got: "a point off its curve", Err: err}
-	}
-	return point, nil
+	return true
 }
 
 func fits(algorithm Algorithm, fitting []Algorithm) bool {

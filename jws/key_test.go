@@ -71,7 +71,11 @@ func TestNewKeyRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	off := &ecdsa.PublicKey{Curve: elliptic.P256(), X: p256.X, Y: new(big.Int).Add(p256.Y, big.NewInt(1))}
+	uncompressed, err := p256.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, y := new(big.Int).SetBytes(uncompressed[1:33]), new(big.Int).SetBytes(uncompressed[33:])
 	for name, test := range map[string]struct {
 		public crypto.PublicKey
 		want   Check
@@ -94,11 +98,11 @@ func TestNewKeyRefused(t *testing.T) {
 		"negative exponent":     {withE(-3), CheckKey},
 		"nil ECDSA":             {(*ecdsa.PublicKey)(nil), CheckKey},
 		"zero ECDSA":            {&ecdsa.PublicKey{}, CheckKey},
-		"no point":              {&ecdsa.PublicKey{Curve: elliptic.P256()}, CheckKey},
-		"off the curve":         {off, CheckKey},
-		"negative coordinate":   {&ecdsa.PublicKey{Curve: elliptic.P256(), X: new(big.Int).Neg(p256.X), Y: p256.Y}, CheckKey},
-		"infinity":              {&ecdsa.PublicKey{Curve: elliptic.P256(), X: new(big.Int), Y: new(big.Int)}, CheckKey},
-		"the curve of another":  {&ecdsa.PublicKey{Curve: elliptic.P384(), X: p256.X, Y: p256.Y}, CheckKey},
+		"no point":              {point(elliptic.P256(), nil, nil), CheckKey},
+		"off the curve":         {point(elliptic.P256(), x, new(big.Int).Add(y, big.NewInt(1))), CheckKey},
+		"negative coordinate":   {point(elliptic.P256(), new(big.Int).Neg(x), y), CheckKey},
+		"infinity":              {point(elliptic.P256(), new(big.Int), new(big.Int)), CheckKey},
+		"the curve of another":  {point(elliptic.P384(), x, y), CheckKey},
 		"P-224":                 {p224.Public(), CheckKeyType},
 		"nil Ed25519":           {ed25519.PublicKey(nil), CheckKey},
 		"short Ed25519":         {ed25519.PublicKey(make([]byte, 31)), CheckKey},
@@ -128,6 +132,12 @@ const rocaHex = "01a9c5a687db8fb2a30f82dff8dda154c291ef27b04b25e185b8ab20c4c6a5f
 	"58e3b39754bd3a1c007d28a23b0cfa79f9d711ac6e4c4b4f77b0634b1ecd68591af03c7d53b62a5f2d91163d4ef4f8f2" +
 	"6831ae461ed85ec5f788c5123ffc12c87420fdcfea1d1b4a52c3521824fb3998348739b62a986d8e76b2289bc2eb8bc0" +
 	"6d138147851b83a07183d210559f906321"
+
+// point is a key that no parser would make.
+func point(curve elliptic.Curve, x, y *big.Int) *ecdsa.PublicKey {
+	//lint:ignore SA1019 nothing else makes a point off its curve
+	return &ecdsa.PublicKey{Curve: curve, X: x, Y: y}
+}
 
 // rocaModulus is the modulus that Wycheproof gives for CVE-2017-15361.
 func rocaModulus(t testing.TB) *big.Int {
@@ -181,6 +191,10 @@ func TestKeyID(t *testing.T) {
 	for _, public := range []crypto.PublicKey{nil, "key", forgers()[ES256].signer} {
 		_, err := KeyID(public)
 		refusedFor(t, "KeyID", err, CheckKeyType)
+	}
+	for _, public := range []crypto.PublicKey{(*rsa.PublicKey)(nil), &rsa.PublicKey{}, (*ecdsa.PublicKey)(nil), &ecdsa.PublicKey{}, point(elliptic.P256(), nil, nil)} {
+		_, err := KeyID(public)
+		refusedFor(t, "KeyID", err, CheckKey)
 	}
 }
 

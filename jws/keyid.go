@@ -12,8 +12,12 @@ import (
 // pkg/serviceaccount/jwt.go, keyIDFromPublicKey), 43 characters.
 //
 // The key is an *rsa.PublicKey, *ecdsa.PublicKey or ed25519.PublicKey; others are
-// refused with [CheckKeyType]. Nothing else about the key is checked.
+// refused with [CheckKeyType]. A key of which a part is nil is refused with [CheckKey];
+// how strong it is does not matter here.
 func KeyID(public crypto.PublicKey) (string, error) {
+	if !whole(public) {
+		return "", &Error{Check: CheckKey, Got: "a key that is nil, or a part of it", Want: "a whole key"}
+	}
 	der, err := x509.MarshalPKIXPublicKey(public)
 	if err != nil {
 		return "", &Error{Check: CheckKeyType, Got: fmt.Sprintf("%T", public), Want: "an RSA, ECDSA or Ed25519 public key", Err: err}
