@@ -1,0 +1,4 @@
+// Package interop has tests of the SDK beside other people's libraries for the same job:
+// Kubernetes' cluster-bootstrap, go-jose, golang-jwt, go-oidc and HashiCorp's cap. Each
+// says where we must agree, and where not to and why.
+package interop
