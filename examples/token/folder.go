@@ -1,0 +1,83 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/nodeattest/nodeattest/bootstraptoken"
+)
+
+// A folder holds one manifest a file, named after the Secret. Other files are passed over.
+type folder string
+
+const suffix = ".yaml"
+
+// add stores a new Secret, for the owner's eyes only.
+func (f folder) add(o *bootstraptoken.Object) error {
+	manifest, err := o.RevealYAML()
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(string(f), 0o700); err != nil {
+		return err
+	}
+	file, err := os.OpenFile(filepath.Join(string(f), o.Name+suffix), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(manifest)
+	return errors.Join(err, file.Close())
+}
+
+// read returns the Secrets of the folder, sorted by name, and an error that names the
+// files that are none. A folder that does not exist is empty.
+func (f folder) read() (objects []*bootstraptoken.Object, unread error) {
+	entries, err := os.ReadDir(string(f))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	} else if err != nil {
+		return nil, err
+	}
+	for _, entry := range entries {
+		name := entry.Name()
+		if filepath.Ext(name) != suffix {
+			continue
+		}
+		o, err := f.readFile(name)
+		if err != nil {
+			unread = errors.Join(unread, fmt.Errorf("%q: %w", name, err))
+			continue
+		}
+		objects = append(objects, o)
+	}
+	return objects, unread
+}
+
+func (f folder) readFile(name string) (*bootstraptoken.Object, error) {
+	file, err := os.Open(filepath.Join(string(f), name))
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	manifest, err := io.ReadAll(io.LimitReader(file, bootstraptoken.MaxManifestSize+1))
+	if err != nil {
+		return nil, err
+	}
+	o, err := bootstraptoken.ParseManifest(manifest)
+	if err != nil {
+		return nil, err
+	}
+	if o.Name+suffix != name {
+		return nil, fmt.Errorf("the manifest of another name, %v", o)
+	}
+	return o, nil
+}
+
+// remove deletes the Secret of this name, which read or ParseID has checked.
+func (f folder) remove(name string) error {
+	return os.Remove(filepath.Join(string(f), name+suffix))
+}
