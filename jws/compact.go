@@ -27,7 +27,8 @@ type Token struct {
 // bring a key (jwk, jku, x5c, x5u) among them. The payload may be empty and any bytes.
 //
 // There is one token for one content: base64url is decoded strictly, and the header
-// must have no member twice or in two cases.
+// must have no member twice or in two cases, nor one of alg, kid, typ, crit and b64 in
+// another case than this.
 //
 // The errors are [CheckTokenSize], [CheckForm], [CheckBase64], [CheckHeader],
 // [CheckCritical], [CheckAlgorithm] and [CheckKeyID].
