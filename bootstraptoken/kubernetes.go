@@ -63,8 +63,12 @@ func InsecureKubernetesSigns(o *Object, now time.Time) bool {
 
 // InsecureKubernetesExpired reports whether Kubernetes takes the Secret for expired, and
 // so whether its token cleaner deletes it (k8s.io/cluster-bootstrap/util/secrets,
-// GetExpiration): a time that cannot be read is expired, and an empty one never is.
+// GetExpiration): a time that cannot be read is expired, and an empty one never is. No
+// Secret at all is expired.
 func InsecureKubernetesExpired(o *Object, now time.Time) bool {
+	if o == nil {
+		return true
+	}
 	text := string(o.Data[keyExpiration])
 	if text == "" {
 		return false

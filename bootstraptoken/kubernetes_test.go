@@ -123,7 +123,7 @@ func TestInsecureKubernetesUserRefuses(t *testing.T) {
 	if _, err := InsecureKubernetesUser(nil, testToken, testNow); !errors.Is(err, CheckName) {
 		t.Error(err)
 	}
-	if InsecureKubernetesSigns(nil, testNow) {
-		t.Error("nothing signs")
+	if InsecureKubernetesSigns(nil, testNow) || !InsecureKubernetesExpired(nil, testNow) {
+		t.Error("no Secret is good for something")
 	}
 }
