@@ -43,8 +43,11 @@ func parseServer(s string) (*url.URL, error) {
 	if u.User != nil {
 		return nil, &Error{Check: CheckCredentials, Got: "a URL with a user", Want: wantServer}
 	}
-	if u.Scheme != "https" || !strings.HasPrefix(s, "https://") {
+	if u.Scheme != "https" {
 		return nil, &Error{Check: CheckServerScheme, Got: strconv.Quote(u.Scheme), Want: "https"}
+	}
+	if !strings.HasPrefix(s, "https://") {
+		return bad("a URL that does not begin with https://")
 	}
 	if !isHost(u.Hostname()) || strings.Contains(u.Host, "[") != strings.Contains(u.Hostname(), ":") {
 		return bad("the host " + strconv.Quote(u.Host))
@@ -109,14 +112,11 @@ func isHost(s string) bool {
 	return true
 }
 
-// below is the URL of a path under the API server at u.
+// below is the URL of a path, which needs no escapes, under the API server at u.
 func below(u *url.URL, path string) *url.URL {
 	full := *u
-	full.Path = strings.TrimSuffix(u.Path, "/") + path
-	full.RawPath = ""
-	if u.RawPath != "" {
-		full.RawPath = strings.TrimSuffix(u.RawPath, "/") + path
-	}
+	full.RawPath = strings.TrimSuffix(u.EscapedPath(), "/") + path
+	full.Path, _ = url.PathUnescape(full.RawPath) // as url.Parse did
 	return &full
 }
 

@@ -1,0 +1,106 @@
+package bootstraptoken
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestCacheMarshal(t *testing.T) {
+	ca := newTestCA(t, "one")
+	cache := &Cache{Info: info("https://a:1", ca), Addresses: []string{"b"}, Verified: time.Date(2026, 5, 1, 14, 0, 0, 999, time.FixedZone("", 7200))}
+	kubeconfig, err := json.Marshal(kubeadmKubeconfig("https://a:1", ca.pem()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `{"version":1,"kubeconfig":` + string(kubeconfig) + `,"addresses":["b"],"verified":"2026-05-01T12:00:00Z"}` + "\n"
+	got, err := cache.Marshal()
+	if err != nil || string(got) != want {
+		t.Fatalf("%s, %v, want %s", got, err, want)
+	}
+	back, err := ParseCache(got)
+	if err != nil || !back.Info.Equal(cache.Info) || back.Verified.Unix() != cache.Verified.Unix() {
+		t.Errorf("%+v, %v", back, err)
+	}
+	for name, test := range map[string]struct {
+		cache *Cache
+		want  Check
+	}{
+		"zero":        {&Cache{}, CheckServer},
+		"no CA":       {&Cache{Info: &ClusterInfo{Server: "https://a"}}, CheckNoCA},
+		"bad address": {&Cache{Info: cache.Info, Addresses: []string{"http://b"}}, CheckServerScheme},
+		"too many":    {&Cache{Info: cache.Info, Addresses: make([]string, MaxAddresses)}, CheckOptions},
+	} {
+		if got, err := test.cache.Marshal(); !errors.Is(err, test.want) {
+			t.Errorf("%s: %s, %v, want %v", name, got, err, test.want)
+		}
+	}
+}
+
+func TestParseCacheRefuses(t *testing.T) {
+	ca := newTestCA(t, "one")
+	b, err := (&Cache{Info: info("https://a:1", ca), Addresses: []string{"b"}, Verified: time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)}).Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := string(b)
+	replace := func(old, new string) string { return strings.Replace(good, old, new, 1) }
+	for name, file := range map[string]string{
+		"nothing":             "",
+		"null":                "null",
+		"cut off":             good[:len(good)-3],
+		"no line feed":        good[:len(good)-1],
+		"a line feed more":    good + "\n",
+		"a space":             replace(",", ", "),
+		"another version":     replace(`"version":1`, `"version":2`),
+		"no version":          replace(`"version":1,`, ``),
+		"version twice":       replace(`{`, `{"version":1,`),
+		"unknown member":      replace(`{`, `{"x":1,`),
+		"in upper case":       replace(`"version"`, `"Version"`),
+		"another order":       replace(`"addresses":["b"],"verified":"2026-05-01T12:00:00Z"`, `"verified":"2026-05-01T12:00:00Z","addresses":["b"]`),
+		"another zone":        replace(`12:00:00Z`, `14:00:00+02:00`),
+		"a fraction":          replace(`12:00:00Z`, `12:00:00.5Z`),
+		"no time":             replace(`2026-05-01T12:00:00Z`, `now`),
+		"bad address":         replace(`"b"`, `"http://b"`),
+		"no addresses":        replace(`["b"]`, `[]`),
+		"another kubeconfig":  replace(`contexts: null`, `contexts: []`),
+		"a bad server":        replace(`https://a:1`, `http://a:1`),
+		"credentials":         replace(`users: null`, `users: [{user: {token: a}}]`),
+		"too large":           good + strings.Repeat(" ", MaxCacheSize),
+		"the kubeconfig bare": kubeadmKubeconfig("https://a:1", ca.pem()),
+	} {
+		if file == good {
+			t.Fatalf("%s: the file was not changed", name)
+		}
+		if c, err := ParseCache([]byte(file)); !errors.Is(err, CheckCache) || c != nil {
+			t.Errorf("%s: %+v, %v, want %v", name, c, err, CheckCache)
+		}
+	}
+}
+
+func FuzzParseCache(f *testing.F) {
+	ca := newTestCA(f, "one")
+	for _, c := range []*Cache{{Info: info("https://a:1", ca)}, {Info: info("https://a:1", ca), Addresses: []string{"b"}, Verified: time.Unix(1, 0)}, {Info: &ClusterInfo{Server: "https://a", SystemRoots: true}}} {
+		b, err := c.Marshal()
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+		f.Add(b[:len(b)-1])
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := ParseCache(data)
+		if err != nil {
+			if !errors.Is(err, CheckCache) {
+				t.Fatal(err)
+			}
+			return
+		}
+		if again, err := c.Marshal(); err != nil || !bytes.Equal(again, data) {
+			t.Fatalf("%q is written as %q, %v", data, again, err)
+		}
+	})
+}

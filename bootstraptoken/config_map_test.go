@@ -1,0 +1,102 @@
+package bootstraptoken
+
+import (
+	"encoding/json"
+	"errors"
+	"maps"
+	"strings"
+	"testing"
+)
+
+const goodConfigMap = `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"cluster-info","namespace":"kube-public","uid":"u","resourceVersion":"1",` +
+	`"managedFields":[{"manager":"kubeadm","fieldsV1":{"f:data":{".":{},"f:kubeconfig":{}}}}]},"data":{"kubeconfig":"a\nb","jws-kubeconfig-abcdef":"x..y"},"immutable":false,"binaryData":{"a":"AA=="}}` + "\n"
+
+func TestParseConfigMap(t *testing.T) {
+	want := map[string]string{"kubeconfig": "a\nb", "jws-kubeconfig-abcdef": "x..y"}
+	for name, object := range map[string]string{
+		"as served":     goodConfigMap,
+		"spaces":        " " + goodConfigMap + "\t\r\n",
+		"other members": strings.Replace(goodConfigMap, `"data"`, `"newThing":[{"a":[1,2.5e3,null,true]}],"data"`, 1),
+		"escapes":       strings.Replace(goodConfigMap, `"kubeconfig":"a`, `"\u006bubeconfig":"\u0061`, 1),
+	} {
+		if got, err := ParseConfigMap([]byte(object)); err != nil || !maps.Equal(got, want) {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
+	for name, object := range map[string]string{
+		"no data": strings.Replace(goodConfigMap, `"data"`, `"dataa"`, 1), "data null": `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"cluster-info","namespace":"kube-public"},"data":null}`,
+	} {
+		if got, err := ParseConfigMap([]byte(object)); err != nil || got != nil {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
+}
+
+func TestParseConfigMapRefuses(t *testing.T) {
+	replace := func(old, new string) string { return strings.Replace(goodConfigMap, old, new, 1) }
+	for name, object := range map[string]string{
+		"nothing":             "",
+		"null":                "null",
+		"a list":              "[" + goodConfigMap + "]",
+		"cut off":             goodConfigMap[:len(goodConfigMap)-3],
+		"two":                 goodConfigMap + goodConfigMap,
+		"YAML":                "kind: ConfigMap",
+		"another kind":        replace("ConfigMap", "Secret"),
+		"a Status":            `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure"}`,
+		"no kind":             replace(`"kind":"ConfigMap",`, ""),
+		"another version":     replace(`"v1"`, `"v2"`),
+		"another name":        replace("cluster-info", "cluster-infos"),
+		"another namespace":   replace("kube-public", "default"),
+		"no metadata":         replace(`"metadata"`, `"meta"`),
+		"metadata null":       `{"kind":"ConfigMap","apiVersion":"v1","metadata":null,"data":{}}`,
+		"kind twice":          replace(`{`, `{"kind":"ConfigMap",`),
+		"Kind":                replace(`{`, `{"Kind":"Secret",`),
+		"data twice":          replace(`"data"`, `"data":{"kubeconfig":"z"},"data"`),
+		"kubeconfig twice":    replace(`"kubeconfig":"a`, `"kubeconfig":"z","kubeconfig":"a`),
+		"Kubeconfig":          replace(`"kubeconfig":"a`, `"Kubeconfig":"z","kubeconfig":"a`),
+		"a number in data":    replace(`"a\nb"`, "1"),
+		"null in data":        replace(`"a\nb"`, "null"),
+		"data is text":        replace(`"data":{`, `"data":"x","y":{`),
+		"bad UTF-8":           replace("x..y", "x\xff"),
+		"lone surrogate":      replace("x..y", `\ud800`),
+		"control character":   replace("x..y", "x\n"),
+		"deep":                replace(`"immutable":false`, `"immutable":`+strings.Repeat("[", 1000)+strings.Repeat("]", 1000)),
+		"too large":           goodConfigMap + strings.Repeat(" ", MaxConfigMapSize),
+		"as deep as it gets":  strings.Repeat("[", MaxConfigMapSize),
+		"only objects":        strings.Repeat(`{"a":`, MaxConfigMapSize/5),
+		"a text without end":  `"` + strings.Repeat(`\u0061`, MaxConfigMapSize/7),
+		"too many in an list": `{"a":[` + strings.Repeat("0,", MaxConfigMapSize/2-10),
+	} {
+		got, err := ParseConfigMap([]byte(object))
+		if !errors.Is(err, CheckConfigMap) || got != nil {
+			t.Errorf("%s: %v, %v, want %v", name, got, err, CheckConfigMap)
+		}
+		if err != nil && len(err.Error()) > 1000 {
+			t.Errorf("%s: an error of %d bytes", name, len(err.Error()))
+		}
+	}
+}
+
+// What is accepted means the same to encoding/json.
+func FuzzParseConfigMap(f *testing.F) {
+	for _, s := range []string{goodConfigMap, "{}", `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"cluster-info","namespace":"kube-public"},"data":{"a":"b"}}`, "null", `{"data":{"a":"1","A":"2"}}`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, object []byte) {
+		data, err := ParseConfigMap(object)
+		if err != nil {
+			return
+		}
+		var want struct {
+			Kind     string
+			Metadata struct{ Name, Namespace string }
+			Data     map[string]string
+		}
+		if err := json.Unmarshal(object, &want); err != nil {
+			t.Fatal(err)
+		}
+		if want.Kind != "ConfigMap" || want.Metadata.Name != ClusterInfoName || want.Metadata.Namespace != ClusterInfoNamespace || !maps.Equal(want.Data, data) {
+			t.Fatalf("%v, encoding/json has %+v", data, want)
+		}
+	})
+}

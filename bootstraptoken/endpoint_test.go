@@ -1,0 +1,150 @@
+package bootstraptoken
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+func TestParseServer(t *testing.T) {
+	for s, want := range map[string]string{
+		"https://a":                       "https://a" + clusterInfoPath,
+		"https://a/":                      "https://a" + clusterInfoPath,
+		"https://10.0.0.1:6443":           "https://10.0.0.1:6443" + clusterInfoPath,
+		"https://[2001:db8::1]:6443":      "https://[2001:db8::1]:6443" + clusterInfoPath,
+		"https://[::1]":                   "https://[::1]" + clusterInfoPath,
+		"https://API.example.com.:65535":  "https://API.example.com.:65535" + clusterInfoPath,
+		"https://a_b.example.com/k8s/c-1": "https://a_b.example.com/k8s/c-1" + clusterInfoPath,
+		"https://a/x%20y/%2F":             "https://a/x%20y/%2F" + clusterInfoPath,
+		"https://a/k8s/":                  "https://a/k8s" + clusterInfoPath,
+		"https://a/x:y@z,1=2+3":           "https://a/x:y@z,1=2+3" + clusterInfoPath,
+	} {
+		u, err := parseServer(s)
+		if err != nil {
+			t.Errorf("%s: %v", s, err)
+			continue
+		}
+		if got := below(u, clusterInfoPath).String(); got != want {
+			t.Errorf("%s: ConfigMap at %s, want %s", s, got, want)
+		}
+		if u.String() != s {
+			t.Errorf("%s: reads as %s", s, u)
+		}
+	}
+}
+
+func TestParseServerRefuses(t *testing.T) {
+	for s, want := range map[string]Check{
+		"":                                     CheckServer,
+		"https://":                             CheckServer,
+		"https:///path":                        CheckServer,
+		"https://:443":                         CheckServer,
+		"https://a:":                           CheckServer,
+		"https://a:0":                          CheckServer,
+		"https://a:01":                         CheckServer,
+		"https://a:65536":                      CheckServer,
+		"https://a:https":                      CheckServer,
+		"https://a?b=c":                        CheckServer,
+		"https://a#b":                          CheckServer,
+		"https://a/b?":                         CheckServer,
+		"https://a/b#":                         CheckServer,
+		"https://a b":                          CheckServer,
+		"https://a\n":                          CheckServer,
+		" https://a":                           CheckServer,
+		"https://a/b:":                         CheckServer,
+		"https://a//b":                         CheckServer,
+		"https://a/../b":                       CheckServer,
+		"https://a/./b":                        CheckServer,
+		"https://a/%2e%2e/b":                   CheckServer,
+		"https://a/%zz":                        CheckServer,
+		"https://a\\b":                         CheckServer,
+		"https://é":                            CheckServer,
+		"https://-a":                           CheckServer,
+		"https://a..b":                         CheckServer,
+		"https://.a":                           CheckServer,
+		"https://" + strings.Repeat("a", 64):   CheckServer,
+		"https://" + strings.Repeat("a.", 150): CheckServer,
+		"https://a/" + strings.Repeat("a", 1<<11): CheckServer,
+		"https://[::1":             CheckServer,
+		"https://::1":              CheckServer,
+		"https://[10.0.0.1]":       CheckServer,
+		"https://[fe80::1%25eth0]": CheckServer,
+		"https://[::1]a":           CheckServer,
+		"https:a":                  CheckServer,
+		"http://a":                 CheckServerScheme,
+		"HTTPS://a":                CheckServer,
+		"a":                        CheckServerScheme,
+		"//a":                      CheckServerScheme,
+		"ftp://a":                  CheckServerScheme,
+		"unix:/run/a":              CheckServerScheme,
+		"https://me@a":             CheckCredentials,
+		"https://me:pw@a":          CheckCredentials,
+		"https://@a":               CheckCredentials,
+	} {
+		if u, err := parseServer(s); !errors.Is(err, want) {
+			t.Errorf("%.40q: %v, %v, want %v", s, u, err, want)
+		} else if strings.Contains(err.Error(), "pw") {
+			t.Errorf("the error has the password: %v", err)
+		}
+	}
+}
+
+func TestParseAddress(t *testing.T) {
+	for s, want := range map[string]string{
+		"a": "https://a", "a:6443": "https://a:6443", "10.0.0.1": "https://10.0.0.1", "::1": "https://[::1]", "[::1]": "https://[::1]",
+		"[::1]:6443": "https://[::1]:6443", "2001:db8::1": "https://[2001:db8::1]", "https://a/b": "https://a/b",
+	} {
+		if u, err := parseAddress(s); err != nil || u.String() != want {
+			t.Errorf("%s: %v, %v, want %s", s, u, err, want)
+		}
+	}
+	for _, s := range []string{"", "a/b", "a:6443/b", "a:b:c", "fe80::1%eth0", "me@a", "http://a", "a?b", "://a", "//a"} {
+		if u, err := parseAddress(s); err == nil {
+			t.Errorf("%s: %v", s, u)
+		}
+	}
+}
+
+func TestSameServer(t *testing.T) {
+	parse := func(s string) bool {
+		a, _ := parseServer("https://a.example.com")
+		b, err := parseServer(s)
+		return err == nil && sameServer(a, b)
+	}
+	for _, s := range []string{"https://a.example.com", "https://A.example.com:443", "https://a.example.com/"} {
+		if !parse(s) {
+			t.Errorf("%s is another server", s)
+		}
+	}
+	for _, s := range []string{"https://b.example.com", "https://a.example.com:6443", "https://a.example.com/b"} {
+		if parse(s) {
+			t.Errorf("%s is the same server", s)
+		}
+	}
+}
+
+// A server that is accepted is a plain YAML scalar, whatever it is.
+func FuzzParseServer(f *testing.F) {
+	for _, s := range []string{"https://a", "https://[::1]:6443/a", "http://a", "https://a:", "https://a/: b", "https://u@a", "https://a/%2e%2e"} {
+		f.Add(s)
+	}
+	ca := newTestCA(f, "one")
+	f.Fuzz(func(t *testing.T, s string) {
+		u, err := parseServer(s)
+		if err != nil {
+			return
+		}
+		c := info(s, ca)
+		written, err := c.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		back, err := ParseKubeconfig(written)
+		if err != nil || back.Server != s {
+			t.Fatalf("%q is written as %s, read as %+v, %v", s, written, back, err)
+		}
+		if at := below(u, clusterInfoPath); at.Scheme != "https" || at.Host != u.Host || !strings.HasSuffix(at.Path, clusterInfoPath) || at.User != nil {
+			t.Fatalf("%q: %s", s, at)
+		}
+	})
+}

@@ -1,0 +1,262 @@
+package bootstraptoken_test
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/bootstraptoken"
+	"github.com/nodeattest/nodeattest/bootstraptoken/bootstraptokentest"
+)
+
+// soon are options that give up soon.
+func soon() *bootstraptoken.RefreshOptions {
+	return &bootstraptoken.RefreshOptions{Network: bootstraptoken.Network{Timeout: 300 * time.Millisecond, MinBackoff: time.Millisecond, MaxBackoff: 10 * time.Millisecond}}
+}
+
+// A client that joined with the pin of the old CA lives through a rotation: old, both, new.
+// One that slept while there were both does not.
+func TestRefreshThroughRotation(t *testing.T) {
+	ctx := t.Context()
+	cluster := bootstraptokentest.New(t, nil)
+	found, err := bootstraptoken.Discover(ctx, cluster.DiscoverConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "cluster.json")
+	client := &bootstraptoken.Cache{Info: found.Info, Verified: found.Verified}
+	sleeper := client
+	step := func(name string, change func() error, wantChanged bool, wantCAs int) {
+		t.Helper()
+		if err := change(); err != nil {
+			t.Fatal(err)
+		}
+		next, changed, err := client.Refresh(ctx, soon())
+		if err != nil || changed != wantChanged || len(next.Info.CAs) != wantCAs || !next.Info.Equal(cluster.Info()) {
+			t.Fatalf("%s: %+v, %v, %v", name, next, changed, err)
+		}
+		if err := next.WriteFile(path); err != nil {
+			t.Fatal(err)
+		}
+		if client, err = bootstraptoken.ReadCacheFile(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	step("nothing new", func() error { return nil }, false, 1)
+	step("both CAs", cluster.AddCA, true, 2)
+	step("the server uses the new one", cluster.UseNewCA, false, 2)
+	step("the new CA alone", cluster.DropOldCAs, true, 1)
+	if client.Info.CAs[0].Equal(sleeper.Info.CAs[0]) {
+		t.Error("the CA is the old one")
+	}
+	_, _, err = sleeper.Refresh(ctx, soon())
+	if !errors.Is(err, bootstraptoken.CheckCertificate) || errors.Is(err, bootstraptoken.ErrRetry) {
+		t.Errorf("the sleeper: %v, want %v", err, bootstraptoken.CheckCertificate)
+	}
+	for _, r := range cluster.Requests() {
+		if r.Authorization != "" || r.ClientCertificates != 0 {
+			t.Errorf("request %+v", r)
+		}
+	}
+}
+
+// Pins keep CAs out that the cluster names later.
+func TestRefreshWithPins(t *testing.T) {
+	cluster := bootstraptokentest.New(t, nil)
+	first := cluster.Info()
+	if err := cluster.AddCA(); err != nil {
+		t.Fatal(err)
+	}
+	opts := soon()
+	opts.Pins = first.Pins()
+	found, err := bootstraptoken.Refresh(t.Context(), first, opts)
+	if err != nil || !found.Info.Equal(first) || len(found.Unpinned) != 1 {
+		t.Errorf("%+v, %v", found, err)
+	}
+	opts.Pins = cluster.Info().Pins()
+	if found, err = bootstraptoken.Refresh(t.Context(), first, opts); err != nil || !found.Info.Equal(cluster.Info()) {
+		t.Errorf("both pins: %+v, %v", found, err)
+	}
+	opts.Pins = cluster.Info().Pins()[1:]
+	if _, err = bootstraptoken.Refresh(t.Context(), first, opts); !errors.Is(err, bootstraptoken.CheckLockout) {
+		t.Errorf("the pin of the CA that does not serve: %v, want %v", err, bootstraptoken.CheckLockout)
+	}
+	opts.Pins = []bootstraptoken.Pin{{1}}
+	if _, err = bootstraptoken.Refresh(t.Context(), first, opts); !errors.Is(err, bootstraptoken.CheckPinned) {
+		t.Errorf("another pin: %v, want %v", err, bootstraptoken.CheckPinned)
+	}
+}
+
+func TestRefreshRefuses(t *testing.T) {
+	cluster := bootstraptokentest.New(t, nil)
+	other := bootstraptokentest.New(t, nil)
+	good := cluster.Data()
+	kubeconfig := good[bootstraptoken.KubeconfigKey]
+	document := func(info *bootstraptoken.ClusterInfo) map[string]string {
+		data, err := bootstraptoken.NewClusterInfoData(info)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	for name, test := range map[string]struct {
+		data  map[string]string
+		want  bootstraptoken.Check
+		retry bool
+	}{
+		"no object":           {nil, bootstraptoken.CheckStatus, true},
+		"no kubeconfig":       {map[string]string{"x": "y"}, bootstraptoken.CheckNoKubeconfig, false},
+		"no document":         {map[string]string{bootstraptoken.KubeconfigKey: "x"}, bootstraptoken.CheckKubeconfig, false},
+		"credentials":         {map[string]string{bootstraptoken.KubeconfigKey: strings.Replace(kubeconfig, "users: null", "users: [{user: {token: a}}]", 1)}, bootstraptoken.CheckCredentials, false},
+		"system roots":        {document(&bootstraptoken.ClusterInfo{Server: cluster.URL(), SystemRoots: true}), bootstraptoken.CheckNoCA, false},
+		"CAs of others alone": {document(&bootstraptoken.ClusterInfo{Server: cluster.URL(), CAs: other.Info().CAs}), bootstraptoken.CheckLockout, false},
+	} {
+		cluster.SetData(test.data)
+		found, err := bootstraptoken.Refresh(t.Context(), cluster.Info(), soon())
+		if found != nil || !errors.Is(err, test.want) || errors.Is(err, bootstraptoken.ErrRetry) != test.retry {
+			t.Errorf("%s: %+v, %v, want %v", name, found, err, test.want)
+		}
+	}
+	cluster.SetData(good)
+	impostor := cluster.NewImpostor(t, bootstraptokentest.Relay)
+	atImpostor := cluster.Info()
+	atImpostor.Server = impostor.URL()
+	for name, test := range map[string]struct {
+		info   *bootstraptoken.ClusterInfo
+		change func(*bootstraptoken.RefreshOptions)
+		want   bootstraptoken.Check
+	}{
+		"nil":           {nil, nil, bootstraptoken.CheckServer},
+		"zero":          {&bootstraptoken.ClusterInfo{}, nil, bootstraptoken.CheckServer},
+		"no CA":         {&bootstraptoken.ClusterInfo{Server: cluster.URL()}, nil, bootstraptoken.CheckNoCA},
+		"an impostor":   {atImpostor, nil, bootstraptoken.CheckCertificate},
+		"zero pin":      {cluster.Info(), func(o *bootstraptoken.RefreshOptions) { o.Pins = make([]bootstraptoken.Pin, 1) }, bootstraptoken.CheckPin},
+		"bad address":   {cluster.Info(), func(o *bootstraptoken.RefreshOptions) { o.Addresses = []string{"http://a"} }, bootstraptoken.CheckServerScheme},
+		"another token": {cluster.Info(), func(o *bootstraptoken.RefreshOptions) { o.Token = other.Token() }, bootstraptoken.CheckNoSignature},
+	} {
+		opts := soon()
+		if test.change != nil {
+			test.change(opts)
+		}
+		if found, err := bootstraptoken.Refresh(t.Context(), test.info, opts); found != nil || !errors.Is(err, test.want) {
+			t.Errorf("%s: %+v, %v, want %v", name, found, err, test.want)
+		}
+	}
+	opts := soon()
+	opts.Token = cluster.Token()
+	if _, err := bootstraptoken.Refresh(t.Context(), cluster.Info(), opts); err != nil {
+		t.Errorf("with the cluster's token: %v", err)
+	}
+	// A cluster that does not publish: the caller goes on with what there is.
+	cluster.SetFault(&bootstraptokentest.Fault{Status: 403})
+	if _, err := bootstraptoken.Refresh(t.Context(), cluster.Info(), soon()); !errors.Is(err, bootstraptoken.CheckForbidden) || !errors.Is(err, bootstraptoken.ErrRetry) {
+		t.Errorf("%v, want %v", err, bootstraptoken.CheckForbidden)
+	}
+}
+
+// A cluster that is known by the system's roots may name CAs of its own later.
+func TestRefreshOfSystemRoots(t *testing.T) {
+	cluster := bootstraptokentest.New(t, nil)
+	info := &bootstraptoken.ClusterInfo{Server: cluster.URL(), SystemRoots: true}
+	opts := soon()
+	opts.Network.SystemRoots = x509.NewCertPool()
+	if _, err := bootstraptoken.Refresh(t.Context(), info, opts); !errors.Is(err, bootstraptoken.CheckCertificate) {
+		t.Errorf("%v, want %v", err, bootstraptoken.CheckCertificate)
+	}
+	opts.Network.SystemRoots.AddCert(cluster.Info().CAs[0])
+	found, err := bootstraptoken.Refresh(t.Context(), info, opts)
+	if err != nil || !found.Info.Equal(cluster.Info()) {
+		t.Errorf("%+v, %v", found, err)
+	}
+	data, err := bootstraptoken.NewClusterInfoData(info)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cluster.SetData(data)
+	if found, err = bootstraptoken.Refresh(t.Context(), info, opts); err != nil || !found.Info.Equal(info) {
+		t.Errorf("%+v, %v", found, err)
+	}
+}
+
+// Servers migrate: the cache's addresses lead to the cluster where its server does not.
+func TestCacheAddresses(t *testing.T) {
+	cluster := bootstraptokentest.New(t, nil)
+	moved := cluster.Info()
+	moved.Server = "https://127.0.0.1:1"
+	cache := &bootstraptoken.Cache{Info: moved, Addresses: []string{cluster.Address()}}
+	next, changed, err := cache.Refresh(t.Context(), soon())
+	if err != nil || !changed || next.Info.Server != cluster.URL() || !slices.Equal(next.Addresses, cache.Addresses) || next.Verified.IsZero() {
+		t.Errorf("%+v, %v, %v", next, changed, err)
+	}
+	if cache.Info.Server != "https://127.0.0.1:1" || !cache.Verified.IsZero() {
+		t.Error("the cache was changed")
+	}
+	if _, err := next.Marshal(); err != nil {
+		t.Error(err)
+	}
+	cache.Addresses = nil
+	opts := soon()
+	opts.Addresses = []string{cluster.Address()}
+	if _, _, err := cache.Refresh(t.Context(), opts); err != nil {
+		t.Error(err)
+	}
+	if next, _, err := cache.Refresh(t.Context(), soon()); !errors.Is(err, bootstraptoken.ErrRetry) || !errors.Is(err, context.DeadlineExceeded) || next != nil {
+		t.Errorf("nobody there: %+v, %v", next, err)
+	}
+}
+
+func TestCacheFile(t *testing.T) {
+	cluster := bootstraptokentest.New(t, nil)
+	dir := t.TempDir()
+	path := filepath.Join(dir, "cluster.json")
+	if _, err := bootstraptoken.ReadCacheFile(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%v, want %v", err, fs.ErrNotExist)
+	}
+	cache := &bootstraptoken.Cache{Info: cluster.Info(), Addresses: []string{"a", "b:6443"}, Verified: time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)}
+	for range 2 { // the second in the place of the first
+		if err := cache.WriteFile(path); err != nil {
+			t.Fatal(err)
+		}
+		got, err := bootstraptoken.ReadCacheFile(path)
+		if err != nil || !got.Info.Equal(cache.Info) || !slices.Equal(got.Addresses, cache.Addresses) || !got.Verified.Equal(cache.Verified) {
+			t.Fatalf("%+v, %v", got, err)
+		}
+		cache.Addresses, cache.Verified = nil, time.Time{}
+	}
+	if err := (&bootstraptoken.Cache{}).WriteFile(path); !errors.Is(err, bootstraptoken.CheckServer) {
+		t.Errorf("the zero Cache: %v", err)
+	}
+	if _, err := bootstraptoken.ReadCacheFile(path); err != nil {
+		t.Errorf("after a write that failed: %v", err)
+	}
+	for _, bad := range []string{filepath.Join(dir, "absent", "x"), filepath.Join(dir, "sub")} {
+		if strings.HasSuffix(bad, "sub") {
+			if err := os.MkdirAll(filepath.Join(bad, "x"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := cache.WriteFile(bad); err == nil {
+			t.Errorf("%s was written", bad)
+		}
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 2 {
+		t.Errorf("left in the directory: %v, %v", entries, err)
+	}
+	if _, err := bootstraptoken.ReadCacheFile(dir); err == nil {
+		t.Error("a directory was read")
+	}
+	if err := os.WriteFile(path, make([]byte, bootstraptoken.MaxCacheSize+1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bootstraptoken.ReadCacheFile(path); !errors.Is(err, bootstraptoken.CheckCache) {
+		t.Errorf("a large file: %v", err)
+	}
+}
