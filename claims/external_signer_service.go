@@ -74,6 +74,9 @@ func (s *SignerService) Sign(ctx context.Context, claims string) (*ExternalSigna
 		return nil, err
 	}
 	signature, err := s.config.Signer.Sign(ctx, payload)
+	if err == nil && signature == nil {
+		err = errNoSignature
+	}
 	if err != nil {
 		return nil, &Error{Check: ErrRetry, Err: err}
 	}

@@ -95,11 +95,17 @@ func (i *Issuer) Issue(ctx context.Context, r *TokenRequest) (*Issued, error) {
 		return nil, err
 	}
 	signature, err := i.config.Signer.Sign(ctx, payload)
+	if err == nil && signature == nil {
+		err = errNoSignature
+	}
 	if err != nil {
 		return nil, internal(fmt.Sprintf("failed to generate token: %v", err), err)
 	}
 	return &Issued{Grant: *grant, Token: signature.Token(payload)}, nil
 }
+
+// errNoSignature is about a signer that breaks its contract.
+var errNoSignature = errors.New("the signer returned nothing")
 
 // lookUp gets the objects of a request, each after the checks that kube-apiserver makes
 // before it gets that object.

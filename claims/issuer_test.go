@@ -163,6 +163,10 @@ func TestIssueSignerFails(t *testing.T) {
 	if !errors.Is(err, ErrRetry) || err.Error() != "Internal error occurred: failed to generate token: no power" {
 		t.Error(err)
 	}
+	config.Signer = signerFunc(func(context.Context, []byte) (*jws.Signature, error) { return nil, nil })
+	if _, err := newIssuer(t, config).Issue(testContext, &TokenRequest{Namespace: "ns", Name: "sa"}); !errors.Is(err, ErrRetry) {
+		t.Error(err)
+	}
 	config = issuerConfig(t, objects)
 	config.NewID = func() (string, error) { return "", errors.New("no entropy") }
 	if _, err := newIssuer(t, config).Issue(testContext, &TokenRequest{Namespace: "ns", Name: "sa"}); !errors.Is(err, ErrRetry) {
