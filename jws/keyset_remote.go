@@ -101,7 +101,9 @@ type RemoteConfig struct {
 // unknown IDs allow it. If it fails, and as long as the last fetch is one that failed,
 // the error is one that errors.Is finds [ErrRetry] in: whether the key exists is not
 // known. Otherwise the answer is that there is none, which may be MinRefetch or
-// NegativeTTL old: an issuer publishes a key before it signs with it.
+// NegativeTTL old: an issuer publishes a key before it signs with it. That an issuer
+// gave the ID of one key to another is noticed when the set is stale; a signature that
+// does not verify causes no fetch.
 type RemoteKeySet struct {
 	config RemoteConfig
 	source keySource

@@ -42,7 +42,7 @@ func TestRemoteKeySetSingleFlight(t *testing.T) {
 		}()
 		synctest.Wait()
 		var waiting sync.WaitGroup
-		for n := range 100 {
+		for n := range 3 * maxUnknown { // every other one with an ID that nobody has
 			waiting.Go(func() {
 				want := 1
 				keyID := "k"
@@ -64,6 +64,9 @@ func TestRemoteKeySetSingleFlight(t *testing.T) {
 		waiting.Wait()
 		if got := issuer.requests.Load(); got != 1 {
 			t.Errorf("%d requests", got)
+		}
+		if got := len(set.unknown); got > maxUnknown {
+			t.Errorf("%d unknown key IDs are kept", got)
 		}
 	})
 }
