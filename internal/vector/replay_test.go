@@ -35,7 +35,7 @@ func TestReplay(t *testing.T) {
 func TestReplayBites(t *testing.T) {
 	set := loadAll(t)
 	for _, v := range set.Vectors {
-		found, happened := v.run(context.Background(), set.Environment.with(v.Environment))
+		found, happened := v.run(context.Background(), set.Environment.With(v.Environment))
 		if v.conclude(found, happened) != nil {
 			t.Errorf("%s/%s is not as expected", v.Class, v.Name)
 		}

@@ -76,6 +76,8 @@ func generate() (set *vector.Set, messages *messages, err error) {
 	w.serving()
 	w.extensions()
 	w.roadEK()
+	w.quotes()
+	w.quotedAnswers()
 	return &w.set, w.messages(), nil
 }
 
