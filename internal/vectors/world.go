@@ -78,6 +78,8 @@ func generate() (set *vector.Set, messages *messages, err error) {
 	w.roadEK()
 	w.quotes()
 	w.quotedAnswers()
+	w.registry()
+	w.firstUse()
 	return &w.set, w.messages(), nil
 }
 
