@@ -80,6 +80,7 @@ func generate() (set *vector.Set, messages *messages, err error) {
 	w.quotedAnswers()
 	w.registry()
 	w.firstUse()
+	w.eksAlone()
 	return &w.set, w.messages(), nil
 }
 
