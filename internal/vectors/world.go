@@ -81,6 +81,7 @@ func generate() (set *vector.Set, messages *messages, err error) {
 	w.registry()
 	w.firstUse()
 	w.eksAlone()
+	w.credentials()
 	return &w.set, w.messages(), nil
 }
 
