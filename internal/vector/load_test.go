@@ -107,16 +107,12 @@ func TestLoadRefuses(t *testing.T) {
 			v.Class = "accepted"
 			write(t, dir, "accepted/one.json", v)
 		}, "expects"},
-		"a cause of csr":    {edit(func(v *Vector) { v.Cause = "registry-name" }), "cause"},
-		"a retried history": {edit(func(v *Vector) { v.Environment = historyOf(Operation{Op: "bind", Retry: true}) }), "another try"},
-		"a bad history":     {edit(func(v *Vector) { v.Environment = historyOf(Operation{Op: "bind", Expect: "x"}) }), "the last operation"},
-		"calls for another end": {edit(func(v *Vector) {
-			v.Level, v.Bundle, v.Registry = LevelRegistry, nil, []Operation{{Op: "bind", Expect: "other"}}
-		}), "the last operation"},
-		"calls with both": {edit(func(v *Vector) {
-			v.Level, v.Bundle, v.Registry = LevelRegistry, nil, []Operation{{Op: "bind", Expect: v.Expect, Found: &RegistryFound{}}}
-		}), "a refusal and a record"},
-		"refused, by none": {edit(func(v *Vector) { v.Expect, v.Package = "", "" }), "expects"},
+		"a cause of csr":        {edit(func(v *Vector) { v.Cause = "registry-name" }), "cause"},
+		"a retried history":     {edit(func(v *Vector) { v.Environment = historyOf(Operation{Op: "bind", Retry: true}) }), "another try"},
+		"a bad history":         {edit(func(v *Vector) { v.Environment = historyOf(Operation{Op: "bind", Expect: "x"}) }), "the last operation"},
+		"calls for another end": {edit(calls(Operation{Op: "bind", Expect: "other"})), "the last operation"},
+		"calls with both":       {edit(calls(Operation{Op: "bind", Expect: "bundle-size", Found: &RegistryFound{}})), "a refusal and a record"},
+		"refused, by none":      {edit(func(v *Vector) { v.Expect, v.Package = "", "" }), "expects"},
 		"acceptance and retry": {func(t *testing.T, dir string) {
 			v := good("accepted")
 			v.Retry = true
@@ -132,6 +128,10 @@ func TestLoadRefuses(t *testing.T) {
 			}
 		})
 	}
+}
+
+func calls(o Operation) func(*Vector) {
+	return func(v *Vector) { v.Level, v.Bundle, v.Registry = LevelRegistry, nil, []Operation{o} }
 }
 
 func historyOf(o Operation) *Environment {

@@ -43,6 +43,7 @@ type PCR struct {
 
 // PCRSelection is a TPMS_PCR_SELECTION: bit i%8 of octet i/8 selects PCR i.
 type PCRSelection struct {
+	// Bank is the number of the bank's hash, Select the octets, one at least.
 	Bank   uint16 `json:"bank"`
 	Select []byte `json:"select"`
 }

@@ -41,9 +41,12 @@ type Operation struct {
 	Found  *RegistryFound `json:"found,omitempty"`
 }
 
-// RegistryFound is a record of a registry. State is reserved, bound or resting.
+// RegistryFound is a record of a registry.
 type RegistryFound struct {
-	State      string    `json:"state"`
+	// State is reserved, bound or resting.
+	State string `json:"state"`
+	// NodeName, Machine, ProviderID, Deadline and LastEnd are as in
+	// attest.RegistryRecord; what is not set is not compared.
 	NodeName   string    `json:"nodeName,omitempty"`
 	Machine    string    `json:"machine,omitempty"`
 	ProviderID string    `json:"providerID,omitempty"`
