@@ -19,9 +19,10 @@ demo: setup-build ## a simulated TPM proves a node, and attacks are refused
 test: setup-test ## every test, with the race detector
 	$(GO) run ./internal/testreport $(TESTFLAGS) -- $(TESTARGS) ./...
 
-e2e: setup-build ## the join through a real kube-apiserver, built on first use
+e2e: setup-build ## the join through a real kube-apiserver, built on first use; key files with another package
 	scripts/kube-binaries.sh
 	cd test && $(GO) vet ./... && $(GO) run github.com/nodeattest/nodeattest/internal/testreport -fail-skips -- -count=1 ./...
+	cd test/keyfiles && $(GO) vet ./... && $(GO) run github.com/nodeattest/nodeattest/internal/testreport -fail-skips -- -count=1 ./...
 
 fuzz: setup-build ## every fuzz target for FUZZTIME (5s) each
 	FUZZTIME=$(FUZZTIME) scripts/fuzz.sh

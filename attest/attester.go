@@ -58,6 +58,13 @@ type AttesterOptions struct {
 	Certificates [][]byte
 	// Intermediates is what stands between a leaf read from NV and the root, DER.
 	Intermediates [][]byte
+	// EKChainFromNV, in the place of Intermediates, has the node send what its TPM keeps
+	// between the EK certificate and the root, in the NV indexes 0x01C00100 to
+	// 0x01C001FF (TCG EK Credential Profile 2.6, 2.2.1.5; Intel's parts with an on-die
+	// CA), as [ReadEKChain] does: it is read for each message. A TPM that keeps nothing
+	// there sends the leaf alone; one that keeps there what is no certificate is an
+	// error, which is why this is not the default.
+	EKChainFromNV bool
 	// EndorsementPassword is the password of the endorsement hierarchy; nil means
 	// the empty one. [EndorsementPassword] makes and keeps one.
 	EndorsementPassword []byte
@@ -81,6 +88,7 @@ type Attester struct {
 	ek            *EKOrigin // nil on road AK
 	certificates  [][]byte
 	intermediates [][]byte
+	chainFromNV   bool
 	password      []byte
 	measuring     measuring
 }
@@ -116,6 +124,9 @@ func NewAttester(tpm transport.TPM, source AKSource, opts *AttesterOptions) (*At
 	if len(opts.Certificates) > 0 && len(opts.Intermediates) > 0 {
 		return nil, errors.New("attest: attester: Intermediates are for a certificate from NV, Certificates holds the whole chain")
 	}
+	if err := opts.checkChainFromNV(); err != nil {
+		return nil, fmt.Errorf("attest: attester: %w", err)
+	}
 	measuring, err := newMeasuring(opts)
 	if err != nil {
 		return nil, fmt.Errorf("attest: attester: %w", err)
@@ -126,6 +137,7 @@ func NewAttester(tpm transport.TPM, source AKSource, opts *AttesterOptions) (*At
 		source:        source,
 		certificates:  slices.Clone(opts.Certificates),
 		intermediates: slices.Clone(opts.Intermediates),
+		chainFromNV:   opts.EKChainFromNV,
 		password:      bytes.Clone(opts.EndorsementPassword),
 	}
 	if opts.EK != nil {
@@ -142,6 +154,20 @@ func (o *AttesterOptions) checkEK(ak *AKSource) error {
 	}
 	if len(o.Certificates) == 0 && ak.CertificateIndex == 0 {
 		return errors.New("no AK certificate and no NV index of one")
+	}
+	return nil
+}
+
+// checkChainFromNV checks that EKChainFromNV is for an EK certificate from NV, and that
+// nothing else says what stands above it.
+func (o *AttesterOptions) checkChainFromNV() error {
+	switch {
+	case !o.EKChainFromNV:
+		return nil
+	case o.EK == nil || o.EK.CertificateIndex == 0:
+		return errors.New("EKChainFromNV without an EK certificate in NV")
+	case len(o.Certificates) > 0 || len(o.Intermediates) > 0:
+		return errors.New("EKChainFromNV beside Certificates or Intermediates")
 	}
 	return nil
 }

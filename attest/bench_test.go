@@ -9,8 +9,6 @@ import (
 	"crypto/x509"
 	"encoding/asn1"
 	"math/big"
-	"math/rand/v2"
-	"slices"
 	"testing"
 	"time"
 
@@ -185,27 +183,11 @@ func (m *benchmarked) race(b *testing.B, first bool) {
 		func() { m.publicKeyOperations(b, m.parsing(b), first) },
 		func() { m.goAttestation(b, roots, intermediates) },
 	}
-	times := make([][]float64, len(rows))
-	for b.Loop() {
-		for _, n := range rand.Perm(len(rows)) { // what runs before a row warms its caches
-			if first {
-				m.plane.Verifier.ForgetIntermediates()
-			}
-			start := time.Now()
-			rows[n]()
-			times[n] = append(times[n], float64(time.Since(start)))
-		}
+	before := func() {}
+	if first {
+		before = m.plane.Verifier.ForgetIntermediates
 	}
-	median := func(n int) float64 {
-		slices.Sort(times[n])
-		return times[n][len(times[n])/2]
-	}
-	ours := median(0)
-	b.ReportMetric(ours, "ns-ours")
-	b.ReportMetric(ours/median(1), "x-ops")
-	b.ReportMetric(ours/median(2), "x-ops+parse")
-	b.ReportMetric(ours/median(3), "x-peer")
-	b.ReportMetric(0, "ns/op")
+	attest.ByTurns(b, before, []string{"x-ops", "x-ops+parse", "x-peer"}, rows...)
 }
 
 // BenchmarkVerifyAlone is one verification, for profiles.

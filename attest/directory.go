@@ -27,10 +27,9 @@ type DirectoryName struct {
 
 // subjectAltName is what this package reads of the extension.
 type subjectAltName struct {
-	present, critical bool
-	directory         DirectoryName
-	hasDirectory      bool
-	otherNames        []otherName
+	critical   bool
+	directory  DirectoryName
+	otherNames []otherName
 	// foreign says that a form is there that neither this package nor
 	// crypto/x509 understands.
 	foreign bool
@@ -69,7 +68,7 @@ func parseSubjectAltName(cert *x509.Certificate) (*subjectAltName, error) {
 		if !oid.SubjectAltName.Equal(e.Id) {
 			continue
 		}
-		san.present, san.critical = true, e.Critical
+		san.critical = e.Critical
 		in, names := cryptobyte.String(e.Value), cryptobyte.String(nil)
 		if !in.ReadASN1(&names, asn1.SEQUENCE) || !in.Empty() || names.Empty() {
 			return nil, sanFault("a SEQUENCE OF GeneralName")
@@ -160,7 +159,6 @@ func (san *subjectAltName) setAttribute(id oid.OID, value string) error {
 		return sanFault("each TCG attribute once")
 	}
 	*field = value
-	san.hasDirectory = true
 	return nil
 }
 

@@ -20,8 +20,9 @@ const (
 // ReadEKChain reads the CA certificates that a TPM keeps for its EK certificates in the
 // NV indexes 0x01C00100 to 0x01C001FF, and returns those that stand above ekCertificate
 // (DER), its issuer first and the root left out, as [AttesterOptions].Intermediates
-// wants them. There are none where the TPM keeps none. It trusts nothing: the control
-// plane verifies. Intel's parts with an on-die CA have their chain there.
+// wants them; AttesterOptions.EKChainFromNV does it for each message. There are none
+// where the TPM keeps none. It trusts nothing: the control plane verifies. Intel's parts
+// with an on-die CA have their chain there.
 //
 // An error says which command failed, or is an [*Error] with
 // [CheckCertificateEncoding], [CheckEKChainEncoding] or [CheckSize]. Nothing stays
@@ -30,20 +31,28 @@ func ReadEKChain(ctx context.Context, tpm transport.TPM, ekCertificate []byte) (
 	if tpm == nil {
 		return nil, errors.New("attest: EK chain: no TPM")
 	}
-	leaf, err := x509.ParseCertificate(ekCertificate)
-	if err != nil {
-		return nil, &Error{Check: CheckCertificateEncoding, Got: "an EK certificate that does not parse", Err: err}
-	}
 	var above [][]byte
-	err = ShareTPM(tpm).do(ctx, func(h *handles) error {
-		certs, err := readEKChain(ctx, h)
-		above = chainAbove(leaf, certs)
+	err := ShareTPM(tpm).do(ctx, func(h *handles) (err error) {
+		above, err = ekChainOf(ctx, h, ekCertificate)
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("attest: EK chain: %w", err)
 	}
 	return above, nil
+}
+
+// ekChainOf reads what the TPM has above a leaf.
+func ekChainOf(ctx context.Context, h *handles, leaf []byte) ([][]byte, error) {
+	cert, err := x509.ParseCertificate(leaf)
+	if err != nil {
+		return nil, &Error{Check: CheckCertificateEncoding, Got: "an EK certificate that does not parse", Err: err}
+	}
+	certs, err := readEKChain(ctx, h)
+	if err != nil {
+		return nil, err
+	}
+	return chainAbove(cert, certs), nil
 }
 
 // readEKChain reads what is in the NV indexes, in their order.

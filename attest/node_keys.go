@@ -92,7 +92,13 @@ func (a *Attester) chain(ctx context.Context, h *handles) ([][]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		chain = append([][]byte{leaf}, a.intermediates...)
+		above := a.intermediates
+		if a.chainFromNV {
+			if above, err = ekChainOf(ctx, h, leaf); err != nil {
+				return nil, fmt.Errorf("EK chain: %w", err)
+			}
+		}
+		chain = append([][]byte{leaf}, above...)
 	}
 	last := len(chain) - 1
 	if last > 0 && isRoot(chain[last]) {

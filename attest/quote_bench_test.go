@@ -1,6 +1,7 @@
 package attest
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"testing"
 )
@@ -31,6 +32,35 @@ func BenchmarkVerifyQuote(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
+		})
+	}
+}
+
+// BenchmarkVerifyQuoteByTurns gives what VerifyQuote costs as a multiple of the bare
+// signature check and the digest of the values.
+func BenchmarkVerifyQuoteByTurns(b *testing.B) {
+	for name, ak := range benchmarkCases(b) {
+		f := goodQuoteForgery(b, ak)
+		e := f.evidence(b)
+		sig, err := ParseSignature(e.Signature)
+		if err != nil {
+			b.Fatal(err)
+		}
+		key := ak.private.Public()
+		b.Run(name, func(b *testing.B) {
+			ByTurns(b, func() {}, []string{"x-ops"}, func() {
+				if _, err := VerifyQuote(e, &f.options); err != nil {
+					b.Fatal(err)
+				}
+			}, func() {
+				h := sha256.New()
+				for i := range e.PCRs {
+					h.Write(e.PCRs[i].Value)
+				}
+				if err := sig.verify(key, e.Attest); err != nil || !bytes.Equal(h.Sum(nil), f.attest.Quote.PCRDigest) {
+					b.Fatal("a bad quote", err)
+				}
+			})
 		})
 	}
 }

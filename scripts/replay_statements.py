@@ -6,7 +6,7 @@
 FOLDER is testdata/vectors. It needs Python's standard library and the openssl command,
 which verifies the signatures. The structures are parsed by TPM 2.0 Library, Part 2:
 TPMS_ATTEST (10.12.12), TPMT_PUBLIC (12.2.4), TPMT_SIGNATURE (11.3.4). Every vector of
-level "statement" or "verify" must be refused by the check that it expects, or accepted,
+level "statement", "quote" or "verify" must be refused by the check that it expects, or accepted,
 and so must the accepted ones on the road of the AK certificate. Of an answer's own
 checks only those of the AK and its statement are made here: its node policy, certificate
 chain, times and membership are not. The exit status is 1 where a vector is not as it
@@ -100,6 +100,10 @@ SIGNER, KEY_MISMATCH = check("qualified-signer"), check("key-mismatch")
 AK_IS_KEY, AK_MISMATCH = check("ak-is-certified-key"), check("ak-mismatch")
 AK_ATTRIBUTES, AK_SCHEME = check("ak-attributes"), check("ak-scheme")
 AK_PARENT, MESSAGE = check("ak-parent"), check("message-encoding")
+QUOTE_OPTIONS, SELECTION, BANK = check("quote-options"), check("pcr-selection"), check("pcr-bank")
+PCR_VALUE, PCR_DUPLICATE, PCR_MISSING = check("pcr-value"), check("pcr-duplicate"), check("pcr-missing")
+NOT_QUOTED, RESETTABLE, PCR_DIGEST = check("pcr-not-quoted"), check("pcr-resettable"), check("pcr-digest")
+BOOT, MISSING, POLICY = check("quote-boot"), check("quote-missing"), check("pcr-policy")
 KEY_ATTRIBUTES, CLAIM, RESIDENCY = check("key-attributes"), check("key-residency-claim"), check("key-residency")
 
 
@@ -139,7 +143,7 @@ class Reader:
 
 
 class Attest:
-    """A TPMS_ATTEST of TPM2_Certify; a quote is parsed to its end and then refused."""
+    """A TPMS_ATTEST of TPM2_Certify or TPM2_Quote, parsed to its end."""
 
     def __init__(self, data):
         need(len(data) <= 1024, ATTEST_SIZE)
@@ -147,7 +151,8 @@ class Attest:
         need(r.number(4) == 0xFF544347, MAGIC)
         self.type = r.number(2)
         self.signer, self.extra = r.buffer(66), r.buffer(66)
-        r.take(8 + 4 + 4)  # clock, resetCount, restartCount
+        r.take(8)  # clock
+        self.counts = r.take(4 + 4)  # resetCount, restartCount
         need(r.number(1) <= 1, ATTEST_ENCODING)  # safe
         r.take(8)  # firmwareVersion
         need(self.type in (CERTIFY, QUOTE), TYPE)
@@ -156,12 +161,12 @@ class Attest:
         else:
             banks = r.number(4)
             need(banks <= 16, ATTEST_ENCODING)
+            self.selections = []
             for _ in range(banks):
-                r.take(2)
-                size = r.number(1)
+                bank, size = r.number(2), r.number(1)
                 need(1 <= size <= 4, ATTEST_ENCODING)
-                r.take(size)
-            r.buffer(64)
+                self.selections.append((bank, r.take(size)))
+            self.digest = r.buffer(64)
         r.end()
 
 
@@ -367,7 +372,41 @@ OPTIONS = {
 }
 
 
-class Statement:
+class Signed:
+    """What every statement of an AK is held against: attest, signature, ak (None for a bare key), ak_key, options."""
+
+    def check_name_algorithm(self, alg):
+        need(HASHES[alg] != "sha1" or "insecureAllowSHA1Name" in self.options, NAME_ALGORITHM)
+
+    def check_ak(self):
+        if self.ak_key[0] == RSA:
+            rsa_strength(self.ak_key[1].bit_length(), self.ak_key[2])
+        if self.ak is None:
+            return
+        need(self.ak.material() == self.ak_key, AK_MISMATCH)
+        self.check_name_algorithm(self.ak.name_alg)
+        wanted = FIXED_TPM | FIXED_PARENT | ORIGIN | RESTRICTED | SIGN
+        forbidden = DECRYPT | X509_SIGN | ENCRYPTED_DUPLICATION  # the last one: with fixedTPM
+        need(self.ak.attributes & (wanted | forbidden) == wanted, AK_ATTRIBUTES)
+        need(self.ak.scheme[0] in ((RSASSA, RSAPSS) if self.ak.type == RSA else (ECDSA,)), AK_SCHEME)
+        need(self.ak.symmetric == NULL, AK_SCHEME)
+
+    def check_signer(self):
+        signer = self.attest.signer
+        need(is_name(signer), SIGNER)
+        if self.ak is None:
+            self.check_name_algorithm(algorithm(signer))
+            return
+        need(algorithm(signer) == self.ak.name_alg and signer not in self.ak.names(), SIGNER)
+
+    def check_signature_form(self):
+        scheme = (self.signature.alg, self.signature.hash)
+        need(self.ak is None or scheme == self.ak.scheme, SIGNATURE_SCHEME)
+        need(HASHES[self.signature.hash] != "sha1" or "insecureAllowSHA1Signature" in self.options, SIGNATURE_HASH)
+        self.signature.fits(self.ak_key)
+
+
+class Statement(Signed):
     """The input of a vector, parsed; the order of the checks is VerifyCertify's."""
 
     def __init__(self, s):
@@ -406,15 +445,9 @@ class Statement:
         self.check_signer()
         self.check_attributes()
         self.check_residency()
-        scheme = (self.signature.alg, self.signature.hash)
-        need(self.ak is None or scheme == self.ak.scheme, SIGNATURE_SCHEME)
-        need(HASHES[self.signature.hash] != "sha1" or "insecureAllowSHA1Signature" in self.options, SIGNATURE_HASH)
-        self.signature.fits(self.ak_key)
+        self.check_signature_form()
         self.signature.verify(self.ak_key, self.attest.raw)
         return {"tpmResident": self.resident()}
-
-    def check_name_algorithm(self, alg):
-        need(HASHES[alg] != "sha1" or "insecureAllowSHA1Name" in self.options, NAME_ALGORITHM)
 
     def check_key(self):
         need(self.attest.name in self.public.names(), NAME)
@@ -423,27 +456,6 @@ class Statement:
         need(self.public.material() != (self.ak.material() if self.ak else self.ak_key), AK_IS_KEY)
         found = self.public.key()
         need(self.key is None or found == self.key, KEY_MISMATCH)
-
-    def check_ak(self):
-        if self.ak_key[0] == RSA:
-            rsa_strength(self.ak_key[1].bit_length(), self.ak_key[2])
-        if self.ak is None:
-            return
-        need(self.ak.material() == self.ak_key, AK_MISMATCH)
-        self.check_name_algorithm(self.ak.name_alg)
-        wanted = FIXED_TPM | FIXED_PARENT | ORIGIN | RESTRICTED | SIGN
-        forbidden = DECRYPT | X509_SIGN | ENCRYPTED_DUPLICATION  # the last one: with fixedTPM
-        need(self.ak.attributes & (wanted | forbidden) == wanted, AK_ATTRIBUTES)
-        need(self.ak.scheme[0] in ((RSASSA, RSAPSS) if self.ak.type == RSA else (ECDSA,)), AK_SCHEME)
-        need(self.ak.symmetric == NULL, AK_SCHEME)
-
-    def check_signer(self):
-        signer = self.attest.signer
-        need(is_name(signer), SIGNER)
-        if self.ak is None:
-            self.check_name_algorithm(algorithm(signer))
-            return
-        need(algorithm(signer) == self.ak.name_alg and signer not in self.ak.names(), SIGNER)
 
     def check_attributes(self):
         if self.has(FIXED_TPM):
@@ -459,6 +471,80 @@ class Statement:
         if qualified == self.attest.name:
             need(not self.public.attributes & (FIXED_TPM | FIXED_PARENT | RESTRICTED), CLAIM)
         need("requireTPMResident" not in self.options or self.resident(), RESIDENCY)
+
+
+QUOTE_SET = {
+    "insecureAllowAnyQualifyingData", "insecureAllowSHA1Signature", "insecureAllowSHA1Name", "insecureAllowSHA1Bank",
+}
+
+
+def selected(selections, sha1):
+    """The PCRs that are selected, in the order in which a TPM digests them."""
+    need(selections, SELECTION)
+    out = []
+    for n, (bank, select) in enumerate(selections):
+        need(bank in HASHES and (sha1 or HASHES[bank] != "sha1"), BANK)
+        need(bank not in (b for b, _ in selections[:n]), SELECTION)
+        found = [(bank, i) for i in range(8 * len(select)) if select[i // 8] >> i % 8 & 1]
+        need(found, SELECTION)
+        out += found
+    return out
+
+
+class Quote(Signed):
+    """A quote with the values beside it; the order of the checks is VerifyQuote's."""
+
+    def __init__(self, q):
+        unknown = set(q) - {"attest", "signature", "rawSignature", "pcrs", "akPublic", "akKey", "qualifyingData", "selection", "options", "asked"}
+        self.options = set(q.get("options") or [])
+        if unknown or self.options - QUOTE_SET:
+            raise Broken(f"unknown members or options {sorted(unknown | self.options - QUOTE_SET)}")
+        data = {name: octets(q.get(name)) for name in ("attest", "signature", "akPublic", "akKey", "qualifyingData")}
+        self.expected, self.asked = data["qualifyingData"], q.get("asked")
+        need(data["akPublic"] or data["akKey"], QUOTE_OPTIONS)
+        need((self.expected is None) == ("insecureAllowAnyQualifyingData" in self.options), QUOTE_OPTIONS)
+        self.wanted = None if q.get("selection") is None else [(s["bank"], octets(s["select"])) for s in q["selection"]]
+        self.ak = Public(data["akPublic"]) if data["akPublic"] else None
+        self.ak_key = spki_key(data["akKey"]) if data["akKey"] else self.ak.key()
+        self.attest, self.signature = Attest(data["attest"]), Signature(data["signature"], q.get("rawSignature"))
+        self.values = {}
+        for p in q["pcrs"] or []:
+            bank, value = p["bank"], octets(p["value"])
+            need(bank in HASHES, BANK)
+            need(0 <= p["index"] < 32, SELECTION)
+            need(len(value) == hashlib.new(HASHES[bank]).digest_size, PCR_VALUE)
+            need((bank, p["index"]) not in self.values, PCR_DUPLICATE)
+            self.values[bank, p["index"]] = value
+
+    def verify(self):
+        """Refuses, or returns what was found."""
+        need(self.attest.type == QUOTE, TYPE)
+        need(self.expected is None or self.attest.extra == self.expected, QUALIFYING_DATA)
+        sha1 = "insecureAllowSHA1Bank" in self.options
+        pcrs = selected(self.attest.selections, sha1)
+        need(self.wanted is None or sorted(pcrs) == sorted(selected(self.wanted, sha1)), SELECTION)
+        need(set(pcrs) <= set(self.values), PCR_MISSING)
+        need(set(self.values) <= set(pcrs), NOT_QUOTED)
+        self.check_ak()
+        self.check_signer()
+        self.check_signature_form()
+        digest = hashlib.new(HASHES[self.signature.hash], b"".join(self.values[p] for p in pcrs)).digest()
+        need(digest == self.attest.digest, PCR_DIGEST)
+        self.signature.verify(self.ak_key, self.attest.raw)
+        found = {"clockTrusted": self.ak is not None and self.attest.signer == primary_name(self.ak)}
+        if self.asked is not None:
+            found["value"] = base64.b64encode(self.value(self.asked["bank"], self.asked["index"])).decode()
+        return found
+
+    def value(self, bank, index):
+        need(index not in (16, 23), RESETTABLE)
+        need((bank, index) in self.values, NOT_QUOTED)
+        return self.values[bank, index]
+
+
+def primary_name(ak):
+    """The qualified name of a primary key of the endorsement hierarchy."""
+    return ak.names()[0][:2] + hashlib.new(HASHES[ak.name_alg], bytes.fromhex("4000000b") + ak.names()[0]).digest()
 
 
 def elements(data, tag=0x30):
@@ -488,7 +574,7 @@ class Answer:
             raise Broken("no answer of tpm/v1")
         self.request_key = elements(elements(blocks[0])[0])[2]
         bundle = elements(blocks[2])
-        self.certify, proof = (elements(s)[1] for s in elements(bundle[0]))
+        self.certify, proof, *self.measured = (elements(s)[1] for s in elements(bundle[0]))
         self.binding, *rest = elements(proof)
         self.ak_public = tlv(rest[-1], 0x04, MESSAGE)[0]
         fields = elements(self.binding)
@@ -508,7 +594,7 @@ class Answer:
         ak, ak_spki = Public(self.ak_public), self.chain[0][6]
         need(ak.material() == spki_key(ak_spki), AK_MISMATCH)
         secrets = [octets(k["secret"]) for k in self.environment["ringKeys"] if bytes.fromhex(k["id"]) == self.key_id]
-        secret = labelled(secrets[0], b"nodeattest/tpm/v1 secret", self.binding)
+        self.secret = secret = labelled(secrets[0], b"nodeattest/tpm/v1 secret", self.binding)
         names = ["requireTPMResident"] if self.environment.get("requireTPMResident") else []
         if any(i["profile"].get("insecureAllowSHA1Signature") for i in self.environment["issuers"]):
             names.append("insecureAllowSHA1Signature")
@@ -523,9 +609,29 @@ class Answer:
         s, profile = self.statement(), self.profile()
         found = s.verify()
         need(HASHES[s.signature.hash] != "sha1" or profile.get("insecureAllowSHA1Signature"), SIGNATURE_HASH)
-        primary = hashlib.new(HASHES[s.ak.name_alg], bytes.fromhex("4000000b") + s.ak.names()[0]).digest()
-        need(s.attest.signer[2:] == primary or profile.get("allowAKBelowOtherKeys"), AK_PARENT)
+        need(s.attest.signer == primary_name(s.ak) or profile.get("allowAKBelowOtherKeys"), AK_PARENT)
+        self.check_quote(s)
         return found
+
+    def check_quote(self, statement):
+        """The quote behind the proof: by the same AK, of the same challenge and boot."""
+        good = self.environment.get("goodPCRs")
+        if not self.measured:
+            need(good is None, MISSING)
+            return
+        attest, signature, listed = elements(self.measured[0])
+        pcrs = []
+        for entry in elements(listed):
+            bank, index, value = elements(entry)
+            pcrs.append({"bank": integer(bank, MESSAGE)[0], "index": integer(index, MESSAGE)[0],
+                         "value": base64.b64encode(tlv(value, 0x04, MESSAGE)[0]).decode()})
+        values = {"attest": tlv(attest, 0x04, MESSAGE)[0], "signature": tlv(signature, 0x04, MESSAGE)[0], "akPublic": self.ak_public,
+                  "qualifyingData": labelled(self.secret, b"nodeattest/tpm/v1 quote", self.binding)}
+        quote = Quote({name: base64.b64encode(value).decode() for name, value in values.items()} | {"pcrs": pcrs})
+        quote.verify()
+        need(quote.attest.signer == statement.attest.signer and quote.attest.counts == statement.attest.counts, BOOT)
+        for p in good or []:
+            need(quote.value(p["bank"], p["index"]) == octets(p["value"]), POLICY)
 
 
 def octets(text):
@@ -537,11 +643,14 @@ def disagreement(v, environment):
     expect = v["expect"]
     if expect and (expect not in CHECKS or v.get("package") != "attest"):
         return f"unknown expectation {v.get('package')} {expect!r}"
-    alone = v["level"] == "statement"
+    alone = v["level"] in ("statement", "quote")
     if (expect == "") != (v["class"] == "accepted") or alone and "environment" in v:
         return "it contradicts its class or level"
     try:
-        found = Statement(v["statement"]).verify() if alone else Answer(v, environment).verify()
+        if alone:
+            found = (Statement(v["statement"]) if v["level"] == "statement" else Quote(v["quote"])).verify()
+        else:
+            found = Answer(v, environment).verify()
     except Refused as e:
         return None if expect == str(e) else f"refused by {e}, want {expect or 'acceptance'}"
     if expect:
@@ -557,7 +666,7 @@ def disagreement(v, environment):
 def ours(v, environment):
     """Whether the vector is about a statement: of the class, all but what the request's own policy refuses."""
     if v["level"] != "verify":
-        return v["level"] == "statement"
+        return v["level"] in ("statement", "quote")
     return v["package"] == "attest" if v["class"] == "statement" else Answer(v, environment).road == 0
 
 

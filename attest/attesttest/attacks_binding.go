@@ -39,9 +39,6 @@ func bindingAttacks() []Attack {
 		bound("answer-of-another-requester", "The challenge was given to the owner of another bootstrap token.", func(b *attest.Binding) { b.Requester = csr.BootstrapUserPrefix + "zzzzzz" }),
 		bound("answer-for-another-lifetime", "The challenge was given for another expirationSeconds.", func(b *attest.Binding) { b.ExpirationSeconds = 31536000 }),
 		bound("answer-of-another-machine-key", "The challenge was given to another machine.", func(b *attest.Binding) { b.MachineKey[0]++ }),
-		forged(ClassBinding, "answer-on-another-road", "The challenge was given on the road of the EK, the answer has an AK certificate.", func(f *forgery) {
-			f.binding.Road, f.binding.AKName = attest.RoadEK, f.machine.public.Name()
-		}, nil),
 		bound("answer-for-another-request", "The challenge was given for another PKCS#10 request.", func(b *attest.Binding) { b.RequestHash[0]++ }),
 		forged(ClassBinding, "challenge-key-unknown", "The challenge was made with a key that is in no ring.", func(f *forgery) {
 			key := attest.NewRingKey(time.Unix(0, 0))
@@ -78,6 +75,15 @@ func timeAttacks() []Attack {
 			created := f.world.Now().Add(-2 * time.Hour)
 			f.applicant.Object.Metadata.CreationTimestamp = created
 			f.binding.IssuedAt, f.binding.NotAfter = created.Unix()-30, created.Unix()+570
+		}, nil),
+	}
+}
+
+// akAttacks are what there is on the road of the AK certificate alone.
+func akAttacks() []Attack {
+	return []Attack{
+		forged(ClassBinding, "answer-on-another-road", "The challenge was given on the road of the EK, the answer has an AK certificate.", func(f *forgery) {
+			f.binding.Road, f.binding.AKName = attest.RoadEK, f.machine.public.Name()
 		}, nil),
 	}
 }

@@ -18,7 +18,7 @@ func honest(i wish) func(context.Context, *attempt) (*csr.Request, error) {
 		if a.options.Prove != nil {
 			return a.options.Prove(ctx, a.provider, applicant)
 		}
-		return a.proveTPM(ctx, a.provider, applicant)
+		return a.proveTPM(ctx, applicant)
 	}
 	return i.make
 }

@@ -54,7 +54,7 @@ func structureAttacks() []Attack {
 		}),
 		statement("hello-as-answer", "The evidence is a hello.", func(f *forgery) {
 			f.evidence = func(b *attest.AttestationBundle) {
-				stmt, _ := (&attest.Hello{Road: attest.RoadAK, ClusterID: ClusterID, TargetSigner: f.binding.SignerName, AKPublic: f.akPublic}).Marshal()
+				stmt, _ := (&attest.Hello{Road: f.road, ClusterID: ClusterID, TargetSigner: f.binding.SignerName, AKPublic: f.akPublic}).Marshal()
 				b.Statements = []attest.AttestationStatement{{Type: oid.NodeAttestHello, Stmt: stmt}}
 			}
 		}),

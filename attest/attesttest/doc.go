@@ -16,9 +16,10 @@
 // # Providers
 //
 // Who writes a [csr.Provider] lets [Run] attack it: honest requests must get a
-// certificate, and none of the attacks on requests, bindings and TPM statements may.
-// A [World] has what the provider needs, with machines in software, so that neither a
-// TPM nor cgo is needed.
+// certificate, and none of the attacks on requests, bindings, TPM statements,
+// certificates, credentials and quotes may, on the road of the AK certificate and on
+// that of the EK. A [World] has what the provider needs, with machines in software, so
+// that neither a TPM nor cgo is needed.
 //
 //	world := attesttest.NewWorld(t, nil)
 //	attesttest.Run(t, newProvider(world), world)

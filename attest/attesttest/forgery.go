@@ -19,6 +19,7 @@ import (
 // changes one thing of it.
 type forgery struct {
 	world     *World
+	road      attest.Road
 	machine   *machine
 	applicant *Applicant
 
@@ -29,7 +30,9 @@ type forgery struct {
 	attest    *attest.Attestation
 	public    *attest.Public // of the certified key
 	akPublic  []byte
+	ekPublic  []byte // of an EK without a certificate
 	chain     [][]byte
+	quote     *quoteForgery                     // nil where none is wanted
 	hash      tpm2.TPMAlgID                     // of the signature
 	patch     func(attest []byte) []byte        // before signing
 	signature func(*attest.Signature)           // after signing
@@ -38,6 +41,7 @@ type forgery struct {
 	pem       func(pem []byte) []byte           // the whole bundle
 	wrap      func(*csr.Bundle)                 // before it is encoded
 	evidence  func(b *attest.AttestationBundle) // before it is marshalled
+	err       error                             // what went wrong in making it
 }
 
 // errForgery says that an attack could not be made.
@@ -47,20 +51,24 @@ var errForgery = errors.New("attesttest: an attack could not be made")
 // minute ago. what changes applicant or binding; everything that follows from them is
 // made afterwards, with the right challenge key: as far as cryptography can tell the
 // control plane itself gave this challenge.
-func (w *World) forge(a *Applicant, what func(*forgery)) (*forgery, error) {
-	f := &forgery{world: w, machine: w.machines[a.Machine], applicant: a, ring: &w.ring}
-	hash, err := infoHash(a.Request)
+func (a *attempt) forge(applicant *Applicant, what func(*forgery)) (*forgery, error) {
+	f := a.newForgery(a.machines[applicant.Machine], applicant)
+	hash, err := infoHash(applicant.Request)
 	if err != nil {
 		return nil, err
 	}
-	spki, err := csr.SPKIHash(f.machine.key.Public())
+	spki, err := csr.SPKIHash(f.machine.carrier(a.road))
 	if err != nil {
 		return nil, errors.Join(errForgery, err)
 	}
-	issued := a.Object.Metadata.CreationTimestamp.Add(-30 * time.Second)
-	f.binding = &attest.Binding{Road: attest.RoadAK, IssuedAt: issued.Unix(), NotAfter: issued.Add(attest.DefaultWindow).Unix(),
-		ClusterID: ClusterID, SignerName: a.Object.Spec.SignerName, Requester: a.Object.Spec.Username, MachineKey: spki, RequestHash: hash}
-	if s := a.Object.Spec.ExpirationSeconds; s != nil {
+	object := &applicant.Object
+	issued := object.Metadata.CreationTimestamp.Add(-30 * time.Second)
+	f.binding = &attest.Binding{Road: a.road, IssuedAt: issued.Unix(), NotAfter: issued.Add(attest.DefaultWindow).Unix(),
+		ClusterID: ClusterID, SignerName: object.Spec.SignerName, Requester: object.Spec.Username, MachineKey: spki, RequestHash: hash}
+	if a.road == attest.RoadEK {
+		f.binding.AKName = f.machine.public.Name()
+	}
+	if s := object.Spec.ExpirationSeconds; s != nil {
 		f.binding.ExpirationSeconds = *s
 	}
 	f.binding.Nonce = [attest.NonceSize]byte{1, 2, 3}
@@ -69,6 +77,12 @@ func (w *World) forge(a *Applicant, what func(*forgery)) (*forgery, error) {
 	}
 	f.binding.KeyID = f.ring.ID
 	return f, f.prepare()
+}
+
+// newForgery is an answer of a machine on the attempt's road, without a challenge yet.
+func (a *attempt) newForgery(m *machine, applicant *Applicant) *forgery {
+	return &forgery{world: a.World, road: a.road, machine: m, applicant: applicant, ring: &a.ring,
+		akPublic: m.public.Raw, chain: m.certificates(a.road), hash: tpm2.TPMAlgSHA256}
 }
 
 // infoHash is the SHA-256 of the CertificationRequestInfo, of requests too that
@@ -84,18 +98,16 @@ func infoHash(request []byte) ([sha256.Size]byte, error) {
 
 // prepare fills in what follows from machine, applicant and binding.
 func (f *forgery) prepare() error {
-	b, err := f.binding.Marshal()
-	if err != nil {
-		return errors.Join(errForgery, err)
-	}
-	if f.secret == nil {
-		f.secret = derive(f.ring.Secret[:], labelSecret, b)
-	}
-	f.akPublic, f.chain, f.hash = f.machine.public.Raw, f.machine.chain, tpm2.TPMAlgSHA256
 	f.attest = &attest.Attestation{
 		Type:            tpm2.TPMSTAttestCertify,
 		QualifiedSigner: attest.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, f.machine.public.Name()),
-		ExtraData:       derive(f.secret, labelCertify, b), Clock: 600000, ResetCount: 1, Safe: true, FirmwareVersion: 0x2019102300163636,
+		Clock:           600000, ResetCount: 1, Safe: true, FirmwareVersion: 0x2019102300163636,
+	}
+	if f.world.options.RequireQuote {
+		f.quote = newQuoteForgery(f.machine, f.attest)
+	}
+	if err := f.derive(); err != nil {
+		return err
 	}
 	key, ok := f.applicant.Key.Public().(*ecdsa.PublicKey)
 	if !ok {
@@ -106,6 +118,22 @@ func (f *forgery) prepare() error {
 		return errors.Join(errForgery, err)
 	}
 	f.certify(resident)
+	return nil
+}
+
+// derive makes the qualifying data of the binding.
+func (f *forgery) derive() error {
+	b, err := f.binding.Marshal()
+	if err != nil {
+		return errors.Join(errForgery, err)
+	}
+	if f.secret == nil {
+		f.secret = derive(f.ring.Secret[:], labelSecret, b)
+	}
+	f.attest.ExtraData = derive(f.secret, labelCertify, b)
+	if f.quote != nil {
+		f.quote.attest.ExtraData = derive(f.secret, labelQuote, b)
+	}
 	return nil
 }
 
@@ -135,17 +163,24 @@ func (f *forgery) changeAK(change func(*attest.Public)) {
 	change(&again)
 	public, err := reparsed(&again)
 	if err != nil {
-		f.akPublic = nil
+		f.err = err
 		return
 	}
 	f.akPublic = public.Raw
 	f.attest.QualifiedSigner = attest.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, public.Name())
+	if f.quote != nil {
+		f.quote.attest.QualifiedSigner = f.attest.QualifiedSigner
+	}
+	if f.road == attest.RoadEK { // the challenge was given for this very AK
+		f.binding.AKName, f.secret = public.Name(), nil
+		f.err = f.derive()
+	}
 }
 
 // bundle puts the answer together.
 func (f *forgery) bundle() (*csr.Bundle, error) {
 	raw, err := f.attest.Marshal()
-	if err != nil {
+	if err := errors.Join(err, f.err); err != nil {
 		return nil, errors.Join(errForgery, err)
 	}
 	if f.patch != nil {
@@ -177,12 +212,19 @@ func (f *forgery) bundle() (*csr.Bundle, error) {
 	if f.echo != nil {
 		echo = f.echo(echo)
 	}
-	proof, err := (&attest.Proof{Binding: echo, AKPublic: f.akPublic}).Marshal()
+	proof, err := (&attest.Proof{Binding: echo, EKPublic: f.ekPublic, AKPublic: f.akPublic}).Marshal()
 	if err != nil {
 		return nil, errors.Join(errForgery, err)
 	}
 	b := &attest.AttestationBundle{Certificates: f.chain, Statements: []attest.AttestationStatement{
 		{Type: oid.TCGAttestTPMCertify, Stmt: stmt}, {Type: oid.NodeAttestProof, Stmt: proof}}}
+	if f.quote != nil {
+		stmt, err := f.quote.statement()
+		if err != nil {
+			return nil, err
+		}
+		b.Statements = append(b.Statements, attest.AttestationStatement{Type: oid.NodeAttestQuote, Stmt: stmt})
+	}
 	if f.evidence != nil {
 		f.evidence(b)
 	}

@@ -23,12 +23,31 @@ import (
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
-// machine is a machine of a world. Its attestation key is in software, so that it
-// can sign what no TPM would; the issuer of AK certificates does not know.
+// machine is a machine of a world. Its TPM is in software, so that its attestation
+// key can sign what no TPM would; the issuer of certificates does not know.
 type machine struct {
-	key    *ecdsa.PrivateKey
+	key    *ecdsa.PrivateKey // the AK
 	public *attest.Public
-	chain  [][]byte
+	chain  [][]byte // of the AK
+	// ek is the EK by which the machine is known, second another one of the same TPM.
+	ek, second           *ecdsa.PrivateKey
+	ekChain, secondChain [][]byte
+}
+
+// carrier is the key that carries the trust on a road.
+func (m *machine) carrier(road attest.Road) crypto.PublicKey {
+	if road == attest.RoadEK {
+		return m.ek.Public()
+	}
+	return m.key.Public()
+}
+
+// certificates are those of a road.
+func (m *machine) certificates(road attest.Road) [][]byte {
+	if road == attest.RoadEK {
+		return m.ekChain
+	}
+	return m.chain
 }
 
 // machineType is the type of the OtherName that names a machine, 2.999.1.
@@ -51,8 +70,31 @@ func (w *World) newMachine(name string, issuer *tpmsim.CA) (*machine, error) {
 	if m.public, err = publicArea(&key.PublicKey, akAttributes, attest.KeyScheme{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA256}); err != nil {
 		return nil, err
 	}
-	m.chain, err = certify(issuer, &key.PublicKey, &tpmsim.AKCertificateOptions{OtherName: machineName(name)})
+	if m.chain, err = certify(issuer, &key.PublicKey, &tpmsim.AKCertificateOptions{OtherName: machineName(name)}); err != nil {
+		return nil, err
+	}
+	if m.ek, m.ekChain, err = newEK(issuer, elliptic.P256()); err != nil {
+		return nil, err
+	}
+	m.second, m.secondChain, err = newEK(issuer, elliptic.P384())
 	return m, err
+}
+
+func newEK(issuer *tpmsim.CA, curve elliptic.Curve) (*ecdsa.PrivateKey, [][]byte, error) {
+	key, err := ecdsa.GenerateKey(curve, rand.Reader)
+	if err != nil {
+		return nil, nil, err
+	}
+	chain, err := certifyEK(issuer, key.Public(), nil)
+	return key, chain, err
+}
+
+func certifyEK(issuer *tpmsim.CA, key crypto.PublicKey, o *tpmsim.EKCertificateOptions) ([][]byte, error) {
+	leaf, err := issuer.IssueEK(key, o)
+	if err != nil {
+		return nil, err
+	}
+	return [][]byte{leaf.Raw, issuer.EKIntermediate().Raw}, nil
 }
 
 func certify(issuer *tpmsim.CA, key crypto.PublicKey, o *tpmsim.AKCertificateOptions) ([][]byte, error) {
@@ -126,6 +168,7 @@ func (m *machine) sign(hash tpm2.TPMAlgID, message []byte) (*attest.Signature, e
 const (
 	labelSecret  = "nodeattest/tpm/v1 secret\x00"
 	labelCertify = "nodeattest/tpm/v1 certify\x00"
+	labelQuote   = "nodeattest/tpm/v1 quote\x00"
 )
 
 func derive(key []byte, label string, binding []byte) []byte {
@@ -136,19 +179,39 @@ func derive(key []byte, label string, binding []byte) []byte {
 }
 
 // proveTPM is the honest machine of package attest: hello, challenge, answer.
-func (w *World) proveTPM(ctx context.Context, provider csr.Provider, a *Applicant) (*csr.Bundle, error) {
-	challenger, ok := provider.(csr.Challenger)
-	if !ok {
-		return nil, errors.New("attesttest: the provider is no csr.Challenger, and WorldOptions.Prove is not set")
-	}
-	m := w.machines[a.Machine]
-	stmt, err := (&attest.Hello{Road: attest.RoadAK, ClusterID: ClusterID, TargetSigner: a.Object.Spec.SignerName, AKPublic: m.public.Raw}).Marshal()
+func (a *attempt) proveTPM(ctx context.Context, applicant *Applicant) (*csr.Bundle, error) {
+	m := a.machines[applicant.Machine]
+	c, err := a.challenge(ctx, applicant, a.newForgery(m, applicant))
 	if err != nil {
 		return nil, err
 	}
-	hello := a.Object
-	hello.Spec.SignerName = w.Config.ChallengeSigner
-	bundle, err := bundleOf(a.Request, m.chain, attest.AttestationStatement{Type: oid.NodeAttestHello, Stmt: stmt})
+	secret := c.Clear
+	if c.Credential != nil {
+		if secret, err = openCredential(m.ek, m.public.Name(), c.Credential); err != nil {
+			return nil, err
+		}
+	}
+	return a.answer(a.newForgery(m, applicant), c, secret)
+}
+
+// challenge says hello with the keys and certificates of f, and returns what the
+// provider answers.
+func (a *attempt) challenge(ctx context.Context, applicant *Applicant, f *forgery) (*attest.Challenge, error) {
+	challenger, ok := a.provider.(csr.Challenger)
+	if !ok {
+		return nil, shut("the provider is no csr.Challenger, and WorldOptions.Prove is not set")
+	}
+	stmt, err := (&attest.Hello{Road: f.road, ClusterID: ClusterID, TargetSigner: applicant.Object.Spec.SignerName,
+		EKPublic: f.ekPublic, AKPublic: f.akPublic}).Marshal()
+	if err != nil {
+		return nil, err
+	}
+	if f.err != nil {
+		return nil, errors.Join(errForgery, f.err)
+	}
+	hello := applicant.Object
+	hello.Spec.SignerName = a.Config.ChallengeSigner
+	bundle, err := bundleOf(applicant.Request, f.chain, attest.AttestationStatement{Type: oid.NodeAttestHello, Stmt: stmt})
 	if err != nil {
 		return nil, err
 	}
@@ -159,11 +222,12 @@ func (w *World) proveTPM(ctx context.Context, provider csr.Provider, a *Applican
 	if err != nil {
 		return nil, err
 	}
-	c, err := attest.ParseChallenge(der)
-	if err != nil {
-		return nil, err
-	}
-	f := &forgery{world: w, machine: m, applicant: a, binding: &c.Binding, secret: c.Clear}
+	return attest.ParseChallenge(der)
+}
+
+// answer answers a challenge whose secret is known.
+func (a *attempt) answer(f *forgery, c *attest.Challenge, secret []byte) (*csr.Bundle, error) {
+	f.binding, f.secret = &c.Binding, secret
 	if err := f.prepare(); err != nil {
 		return nil, err
 	}

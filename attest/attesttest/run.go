@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 )
 
@@ -56,6 +58,7 @@ type Outcome struct {
 type attempt struct {
 	*World
 	provider csr.Provider
+	road     attest.Road
 }
 
 // Run tries a provider in its world: honest requests must get in, and none of the
@@ -103,25 +106,54 @@ func GotIn(outcomes []Outcome) []string {
 	return names
 }
 
-// Attacks lists everything that is tried in a world.
+// Attacks lists everything that is tried in a world. On the road of the EK the names
+// begin with "ek-road-".
 func Attacks(w *World) []Attack {
 	attacks := append(honestRequests(), objectAttacks()...)
 	attacks = append(attacks, requestAttacks()...)
 	attacks = append(attacks, pemAttacks()...)
 	attacks = append(attacks, servingAttacks()...)
-	attacks = append(attacks, evidenceAttacks()...)
-	attacks = append(attacks, machineAttacks()...)
-	if w.options.Prove == nil {
-		attacks = append(attacks, bindingAttacks()...)
-		attacks = append(attacks, timeAttacks()...)
-		attacks = append(attacks, structureAttacks()...)
-		attacks = append(attacks, certifiedKeyAttacks()...)
-		attacks = append(attacks, signatureAttacks()...)
-		attacks = append(attacks, keyAttacks()...)
-		attacks = append(attacks, certificateAttacks()...)
-		if w.options.RequireTPMResident {
-			attacks = append(attacks, residenceAttacks()...)
+	if w.options.Prove != nil {
+		attacks = append(attacks, evidenceAttacks()...)
+		attacks = append(attacks, machineAttacks()...)
+		return append(attacks, failureAttacks()...)
+	}
+	attacks = onRoad(w.options.Roads[0], attacks) // they are not about TPM evidence: once will do
+	for n, road := range w.options.Roads {
+		if n > 0 {
+			attacks = append(attacks, onRoad(road, honestRequests())...)
 		}
+		attacks = append(attacks, onRoad(road, w.attacksOn(road))...)
+	}
+	for _, road := range bothRoads() {
+		if !slices.Contains(w.options.Roads, road) {
+			attacks = append(attacks, closedRoad(road)...)
+		}
+	}
+	return attacks
+}
+
+// attacksOn lists the attacks on TPM evidence of one road.
+func (w *World) attacksOn(road attest.Road) []Attack {
+	attacks := append(evidenceAttacks(), machineAttacks()...)
+	attacks = append(attacks, bindingAttacks()...)
+	attacks = append(attacks, timeAttacks()...)
+	attacks = append(attacks, structureAttacks()...)
+	attacks = append(attacks, certifiedKeyAttacks()...)
+	attacks = append(attacks, signatureAttacks()...)
+	attacks = append(attacks, keyAttacks()...)
+	attacks = append(attacks, certificateAttacks(road)...)
+	if road == attest.RoadEK {
+		attacks = append(attacks, ekAttacks()...)
+		attacks = append(attacks, credentialAttacks()...)
+	} else {
+		attacks = append(attacks, akAttacks()...)
+	}
+	if w.options.RequireTPMResident {
+		attacks = append(attacks, residenceAttacks()...)
+	}
+	if w.options.RequireQuote {
+		attacks = append(attacks, quoteAttacks()...)
 	}
 	return append(attacks, failureAttacks()...)
 }
@@ -129,7 +161,7 @@ func Attacks(w *World) []Attack {
 // try makes one attack and says what is wrong with its outcome.
 func (w *World) try(ctx context.Context, provider csr.Provider, attack *Attack) (o Outcome) {
 	o.Attack = *attack
-	request, err := attack.make(ctx, &attempt{w, provider})
+	request, err := attack.make(ctx, &attempt{w, provider, w.options.Roads[0]})
 	switch {
 	case errors.Is(err, errForgery):
 		o.Err, o.Fault = err, "the attack could not be made, which is a fault of the runner or of Prove"

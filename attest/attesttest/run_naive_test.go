@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/ecdsa"
+	"crypto/rsa"
 	"crypto/sha1"
 	"crypto/sha256"
 	"crypto/sha512"
@@ -63,15 +64,6 @@ func (n *naive) MachineName(_ context.Context, a *csr.Attested) (string, error) 
 	return a.InventoryName()
 }
 
-// Challenge is the real one's, so that honest requests are complete.
-func (n *naive) Challenge(ctx context.Context, r *csr.Request) ([]byte, error) {
-	v, err := attest.NewVerifier(&n.w.Config)
-	if err != nil {
-		return nil, err
-	}
-	return v.Challenge(ctx, r)
-}
-
 // naiveAnswer is what is read of an answer.
 type naiveAnswer struct {
 	checked *csr.Checked
@@ -84,6 +76,10 @@ type naiveAnswer struct {
 	ak      *attest.Public
 	leaf    *x509.Certificate
 	above   *x509.CertPool
+	// ek is on the road of the EK, and quote where there is one.
+	road  attest.Road
+	ek    *naiveEK
+	quote *attest.AttestationStatement
 }
 
 func (n *naive) verify(ctx context.Context, r *csr.Request) (*csr.Attested, error) {
@@ -99,19 +95,14 @@ func (n *naive) verify(ctx context.Context, r *csr.Request) (*csr.Attested, erro
 	}
 	a := &naiveAnswer{checked: checked, request: r}
 	for _, step := range []func(*naiveAnswer) error{n.read, n.checkBinding, n.checkTimes, n.checkChallenge, n.checkStatement,
-		n.checkKey, n.checkAK, n.checkSignature, n.checkCertificate} {
+		n.checkKey, n.checkAK, n.checkSignature, n.checkCertificate, n.checkEK, n.checkQuote} {
 		if err := step(a); err != nil {
 			return nil, err
 		}
 	}
 	m := checked.Machine()
-	var found attest.Identity
-	for _, s := range []attest.IdentitySource{attest.OtherNameIdentity{}, attest.AKIdentity{}} {
-		if found == "" {
-			found, _ = s.Identify(a.leaf)
-		}
-	}
-	if err := n.must("membership", found == identityOf(m.Name)); err != nil {
+	found := a.identity()
+	if err := n.must("membership", n.w.expects(m.Name, a.road, found, a.trustedKey())); err != nil {
 		return nil, err
 	}
 	return &csr.Attested{Checked: checked, Verified: &csr.Verified{RequestHash: checked.PKCS10().InfoHash, NodeName: checked.NodeName(),
@@ -134,16 +125,18 @@ func (n *naive) read(a *naiveAnswer) error {
 			a.certify, err = attest.ParseTCGAttestCertify(s.Stmt)
 		case oid.NodeAttestProof:
 			a.proof, err = attest.ParseProof(s.Stmt)
+		case oid.NodeAttestQuote:
+			a.quote = &s
 		}
 		if err != nil {
 			return naiveRefusal("statement")
 		}
 	}
-	if a.certify == nil || a.proof == nil || len(evidence.Certificates) == 0 {
+	if a.certify == nil || a.proof == nil {
 		return naiveRefusal("statements")
 	}
 	s := evidence.Statements
-	if err := n.must("statements", len(s) == 2 && s[0].Type == oid.TCGAttestTPMCertify); err != nil {
+	if err := n.must("statements", (len(s) == 2 || len(s) == 3 && s[2].Type == oid.NodeAttestQuote) && s[0].Type == oid.TCGAttestTPMCertify); err != nil {
 		return err
 	}
 	if a.binding, err = attest.ParseBinding(a.proof.Binding); err != nil {
@@ -152,16 +145,40 @@ func (n *naive) read(a *naiveAnswer) error {
 	if a.ak, err = attest.ParsePublic(a.proof.AKPublic); err != nil {
 		return naiveRefusal("ak")
 	}
-	if a.leaf, err = x509.ParseCertificate(evidence.Certificates[0]); err != nil {
-		return naiveRefusal("certificate")
+	if err := n.readCarrier(a, evidence.Certificates); err != nil {
+		return err
 	}
+	return n.readStatement(a)
+}
+
+// readCarrier reads certificates, and the EK.
+func (n *naive) readCarrier(a *naiveAnswer, certificates [][]byte) (err error) {
 	a.above = x509.NewCertPool()
-	for _, der := range evidence.Certificates[1:] {
-		if c, err := x509.ParseCertificate(der); err == nil {
+	for i, der := range certificates {
+		c, err := x509.ParseCertificate(der)
+		switch {
+		case err != nil:
+			return naiveRefusal("certificate")
+		case i == 0:
+			a.leaf = c
+		default:
 			a.above.AddCert(c)
 		}
 	}
-	return n.readStatement(a)
+	a.road = a.binding.Road
+	if n.forget["road"] {
+		a.road = n.guessRoad(a)
+	}
+	if err := n.must("closed", n.w.opens(a.road)); err != nil {
+		return err
+	}
+	if a.road == attest.RoadEK {
+		return n.readEK(a)
+	}
+	if a.leaf == nil {
+		return naiveRefusal("certificate")
+	}
+	return nil
 }
 
 // readStatement reads the TPM structures, past what is to be forgotten.
@@ -198,18 +215,18 @@ func (n *naive) checkBinding(a *naiveAnswer) error {
 	if s := a.request.Spec.ExpirationSeconds; s != nil {
 		lifetime = *s
 	}
-	spki, err := csr.SPKIHash(a.leaf.PublicKey)
-	if err != nil {
-		return naiveRefusal("machine-key")
+	b, name := a.binding, []byte(nil)
+	if a.road == attest.RoadEK {
+		name = a.ak.Name()
 	}
-	b := a.binding
 	return errors.Join(
-		n.must("road", b.Road == attest.RoadAK),
+		n.must("road", b.Road == n.guessRoad(a)),
+		n.must("ak-name", bytes.Equal(b.AKName, name) || b.Road != a.road),
 		n.must("cluster", b.ClusterID == ClusterID),
 		n.must("signer", b.SignerName == a.request.Spec.SignerName),
 		n.must("requester", b.Requester == a.request.Spec.Username),
 		n.must("lifetime", b.ExpirationSeconds == lifetime),
-		n.must("machine-key", b.MachineKey == spki),
+		n.must("machine-key", b.MachineKey == a.machineKey()),
 		n.must("request", b.RequestHash == a.checked.PKCS10().InfoHash))
 }
 
@@ -274,7 +291,7 @@ func (n *naive) checkAK(a *naiveAnswer) error {
 		n.must("ak-x509sign", !at.Has(attest.AttributeX509Sign)),
 		n.must("ak-scheme", a.ak.Scheme.Alg == tpm2.TPMAlgECDSA),
 		n.must("ak-name-algorithm", a.ak.NameAlg != tpm2.TPMAlgSHA1),
-		n.must("ak-certificate", a.ak.SameKey(a.leaf.PublicKey)))
+		n.must("ak-certificate", a.road == attest.RoadEK || a.ak.SameKey(a.leaf.PublicKey)))
 }
 
 func (n *naive) checkSignature(a *naiveAnswer) error {
@@ -298,8 +315,8 @@ func (n *naive) checkSignature(a *naiveAnswer) error {
 		sum := sha256.Sum256(a.certify.Attest)
 		digest = sum[:]
 	}
-	key, isECDSA := a.leaf.PublicKey.(*ecdsa.PublicKey)
 	der, err := s.MarshalECDSA()
+	key, isECDSA := a.signer().(*ecdsa.PublicKey)
 	return errors.Join(
 		n.must("signature-hash", s.Hash != tpm2.TPMAlgSHA1),
 		n.must("signature-scheme", s.Hash == tpm2.TPMAlgSHA256 || s.Hash == tpm2.TPMAlgSHA1),
@@ -307,6 +324,9 @@ func (n *naive) checkSignature(a *naiveAnswer) error {
 }
 
 func (n *naive) checkCertificate(a *naiveAnswer) error {
+	if a.leaf == nil {
+		return nil
+	}
 	leaf, now := *a.leaf, n.w.Now()
 	var critical []string
 	leaf.UnhandledCriticalExtensions = slices.DeleteFunc(slices.Clone(leaf.UnhandledCriticalExtensions), oid.SubjectAltName.Equal)
@@ -316,16 +336,21 @@ func (n *naive) checkCertificate(a *naiveAnswer) error {
 	leaf.UnhandledCriticalExtensions = nil
 	_, err := leaf.Verify(x509.VerifyOptions{Roots: n.w.issuer.Pool(), Intermediates: a.above, CurrentTime: leaf.NotBefore.Add(time.Second),
 		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
-	ak := slices.ContainsFunc(leaf.UnknownExtKeyUsage, oid.TCGKpAIKCertificate.Equal)
-	ek := slices.ContainsFunc(leaf.UnknownExtKeyUsage, oid.TCGKpEKCertificate.Equal)
+	right, wrong, usage := oid.TCGKpAIKCertificate, oid.TCGKpEKCertificate, x509.KeyUsageDigitalSignature
+	if a.road == attest.RoadEK {
+		right, wrong, usage = wrong, right, x509.KeyUsageKeyAgreement
+		if _, ok := leaf.PublicKey.(*rsa.PublicKey); ok {
+			usage = x509.KeyUsageKeyEncipherment
+		}
+	}
 	return errors.Join(
 		n.must("chain", err == nil),
 		n.must("expired", !now.After(leaf.NotAfter)),
 		n.must("not-yet-valid", !now.Before(leaf.NotBefore)),
 		n.must("critical-extension", len(critical) == 0),
 		n.must("ca", !leaf.IsCA),
-		n.must("key-usage", leaf.KeyUsage == x509.KeyUsageDigitalSignature),
-		n.must("ext-key-usage", ak && !ek))
+		n.must("key-usage", leaf.KeyUsage == usage),
+		n.must("ext-key-usage", slices.ContainsFunc(leaf.UnknownExtKeyUsage, right.Equal) && !slices.ContainsFunc(leaf.UnknownExtKeyUsage, wrong.Equal)))
 }
 
 // tidied is the request as a lenient reader sees it: the blocks that it knows, in the

@@ -28,10 +28,22 @@ func TestRunTPM(t *testing.T) {
 	attesttest.Run(t, tpmProvider(t, w), w)
 }
 
-func TestRunTPMResident(t *testing.T) {
-	w := attesttest.NewWorld(t, &attesttest.WorldOptions{RequireTPMResident: true})
-	outcomes := attesttest.Try(context.Background(), tpmProvider(t, w), w)
-	if got := attesttest.GotIn(outcomes); len(got) > 0 {
-		t.Errorf("got in: %q", got)
+// TestRunTPMConfigurations: with TLS keys in the TPM, with quotes, and with one road
+// closed.
+func TestRunTPMConfigurations(t *testing.T) {
+	for name, options := range map[string]attesttest.WorldOptions{
+		"resident": {RequireTPMResident: true},
+		"quote":    {RequireQuote: true},
+		"ak":       {Roads: []attest.Road{attest.RoadAK}},
+		"ek":       {Roads: []attest.Road{attest.RoadEK}, RequireTPMResident: true, RequireQuote: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := attesttest.NewWorld(t, &options)
+			for _, o := range attesttest.Try(context.Background(), tpmProvider(t, w), w) {
+				if o.Fault != "" {
+					t.Errorf("%s: %s: %v", o.Name, o.Fault, o.Err)
+				}
+			}
+		})
 	}
 }

@@ -6,12 +6,13 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 )
 
 func TestNaiveIsStrict(t *testing.T) {
-	for _, resident := range []bool{false, true} {
-		w := NewWorld(t, &WorldOptions{RequireTPMResident: resident})
+	for _, options := range []WorldOptions{{}, {RequireTPMResident: true}, {RequireQuote: true}, {Roads: onlyAK}, {Roads: onlyEK}} {
+		w := NewWorld(t, &options)
 		for _, o := range Try(context.Background(), newNaive(w), w) {
 			if o.Fault != "" {
 				t.Errorf("%s: %s: %v", o.Name, o.Fault, o.Err)
@@ -19,6 +20,8 @@ func TestNaiveIsStrict(t *testing.T) {
 		}
 	}
 }
+
+var onlyAK, onlyEK = []attest.Road{attest.RoadAK}, []attest.Road{attest.RoadEK}
 
 // TestWeakProviders has a provider forget one check, and counts on the runner to name
 // the attacks that this lets in: these and no others.
@@ -72,14 +75,15 @@ func TestWeakProviders(t *testing.T) {
 		"ext-key-usage":          {"ext-key-usage-of-an-ek", "ext-key-usage-missing"},
 		"membership":             {"stranger", "stranger-with-annotation", "machine-of-another-node", "second-name-for-a-machine", "certificate-without-a-machine"},
 		"retry":                  {"inventory-down"},
+		"closed":                 {"ek-road-closed"},
 	} {
 		t.Run(check, func(t *testing.T) {
-			w := NewWorld(t, nil)
+			w := NewWorld(t, &WorldOptions{Roads: onlyAK})
 			expectGotIn(t, newNaive(w, check), w, want)
 		})
 	}
 	t.Run("residence", func(t *testing.T) {
-		w := NewWorld(t, &WorldOptions{RequireTPMResident: true})
+		w := NewWorld(t, &WorldOptions{Roads: onlyAK, RequireTPMResident: true})
 		expectGotIn(t, newNaive(w, "residence"), w, []string{"software-key-passed-off-as-resident", "imported-key-passed-off-as-resident"})
 	})
 }
@@ -98,7 +102,7 @@ func expectGotIn(t *testing.T, p csr.Provider, w *World, want []string) {
 // TestWeakPolicies are providers whose policy or reading of a request is weak.
 func TestWeakPolicies(t *testing.T) {
 	t.Run("every node has a machine", func(t *testing.T) {
-		w := NewWorld(t, nil)
+		w := NewWorld(t, &WorldOptions{Roads: onlyAK})
 		n := newNaive(w, "membership")
 		n.policy = &csr.Policy{SignerNames: w.Config.Policy.SignerNames, Machines: func(_ context.Context, name string, _ *csr.Request) (*csr.Machine, error) {
 			m, err := w.inventory(context.Background(), NodeName, nil)
@@ -112,20 +116,20 @@ func TestWeakPolicies(t *testing.T) {
 		expectGotIn(t, n, w, want)
 	})
 	t.Run("serves the insecure signer", func(t *testing.T) {
-		w := NewWorld(t, nil)
+		w := NewWorld(t, &WorldOptions{Roads: onlyAK})
 		n := newNaive(w)
 		n.policy = &csr.Policy{SignerNames: append(slices.Clone(w.Config.Policy.SignerNames), "cluster.x-k8s.io/kube-apiserver-client-kubelet-another"), Machines: w.inventory}
 		expectGotIn(t, n, w, nil) // the evidence must agree: the policy's own rule
 	})
 	t.Run("reads PEM leniently", func(t *testing.T) {
-		w := NewWorld(t, nil)
+		w := NewWorld(t, &WorldOptions{Roads: onlyAK})
 		n := newNaive(w)
 		n.tidy = true
 		expectGotIn(t, n, w, []string{"pem-text-before", "pem-text-between", "pem-text-behind", "pem-header", "pem-crlf",
 			"pem-no-last-line-end", "pem-data-twice", "pem-unknown-block", "pem-order"})
 	})
 	t.Run("decides without the inventory", func(t *testing.T) {
-		w := NewWorld(t, nil)
+		w := NewWorld(t, &WorldOptions{Roads: onlyAK})
 		n := newNaive(w)
 		n.policy = &csr.Policy{SignerNames: w.Config.Policy.SignerNames, Machines: func(ctx context.Context, name string, r *csr.Request) (*csr.Machine, error) {
 			m, err := w.inventory(ctx, name, r)
@@ -180,7 +184,7 @@ func TestMisbehavingProviders(t *testing.T) {
 		}, want: "honest-client"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := NewWorld(t, nil)
+			w := NewWorld(t, &WorldOptions{Roads: onlyAK})
 			p := &misbehaving{naive: newNaive(w), before: c.before, after: c.after}
 			if got := GotIn(Try(context.Background(), p, w)); !slices.Contains(got, c.want) {
 				t.Errorf("got %q, want %s among them", got, c.want)

@@ -6,11 +6,13 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/rsa"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"errors"
 	"math/big"
 	"net/netip"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -41,8 +43,14 @@ type WorldOptions struct {
 	// RequireTPMResident has the world ask for TLS keys that live in the TPM, and
 	// adds the attacks on that. For TPM evidence.
 	RequireTPMResident bool
+	// RequireQuote has the world ask for a quote over good values of PCRs 0 to 7, and
+	// adds the attacks on that. For TPM evidence.
+	RequireQuote bool
+	// Roads are those that the provider goes; nil means both. On another one, honest
+	// machines must be refused too. For TPM evidence.
+	Roads []attest.Road
 	// Prove makes the evidence of honest machines; nil makes that of package attest
-	// on RoadAK. Without it the attacks on TPM structures are left out.
+	// on Roads. With it the attacks on TPM evidence are left out.
 	Prove func(ctx context.Context, provider csr.Provider, a *Applicant) (*csr.Bundle, error)
 }
 
@@ -60,8 +68,8 @@ type Applicant struct {
 }
 
 // World is what a provider under test is put into: two machines that are members of
-// the cluster, one that is not, an issuer of AK certificates, an inventory, a CA and
-// a clock. Nothing in it needs a TPM or cgo. It is for one test at a time.
+// the cluster, one that is not, an issuer of AK and EK certificates, an inventory, a CA
+// and a clock. Nothing in it needs a TPM or cgo. It is for one test at a time.
 type World struct {
 	// Config is what a provider of TPM evidence is made of. A provider of another
 	// kind takes the policy and the clock of it, and decides about membership by
@@ -69,11 +77,13 @@ type World struct {
 	Config attest.VerifierConfig
 
 	options  WorldOptions
-	issuer   *tpmsim.CA // of AK certificates
+	issuer   *tpmsim.CA // of AK and EK certificates
 	ca       *csr.CA    // of the cluster
 	ring     attest.RingKey
 	retired  attest.RingKey
 	machines map[string]*machine
+	ekOwner  map[[attest.HashSize]byte]string // the EKs of the members' list, by digest, and whose they are
+	weakEKs  map[string]*rsa.PublicKey
 	key      *ecdsa.PrivateKey // the kubelet's
 
 	mu    sync.Mutex
@@ -94,12 +104,15 @@ func NewWorld(t testing.TB, opts *WorldOptions) *World {
 
 // OpenWorld is [NewWorld] for use outside tests.
 func OpenWorld(opts *WorldOptions) (*World, error) {
-	w := &World{machines: map[string]*machine{}, now: time.Now().Truncate(time.Second)}
+	w := &World{machines: map[string]*machine{}, ekOwner: map[[attest.HashSize]byte]string{}, now: time.Now().Truncate(time.Second)}
 	if opts != nil {
 		w.options = *opts
 	}
 	if w.options.Provider == "" {
 		w.options.Provider = attest.ProviderName
+	}
+	if len(w.options.Roads) == 0 {
+		w.options.Roads = bothRoads()
 	}
 	w.known = map[string]csr.Machine{
 		NodeName: {Name: MachineOne, NodeName: NodeName, ProviderID: ProviderID, BootstrapReady: true,
@@ -116,6 +129,12 @@ func OpenWorld(opts *WorldOptions) (*World, error) {
 		if w.machines[name], err = w.newMachine(name, w.issuer); err != nil {
 			return nil, err
 		}
+		if err := w.expectEK(w.machines[name].ek.Public(), name); err != nil {
+			return nil, err
+		}
+	}
+	if err := w.makeWeakEKs(); err != nil {
+		return nil, err
 	}
 	if w.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
 		return nil, err
@@ -149,15 +168,36 @@ func (w *World) configure() error {
 	w.Config = attest.VerifierConfig{
 		ClusterIDs:         []string{ClusterID},
 		KeyRing:            ring,
-		Issuers:            []attest.Issuer{{Roots: []*x509.Certificate{w.issuer.Root()}, Profile: attest.ProfileTCG()}},
 		Policy:             &csr.Policy{SignerNames: []string{client, serving}, Machines: w.inventory},
 		Authorizer:         attest.AuthorizerFunc(w.authorize),
 		ChallengeSigner:    challenge,
 		RequireTPMResident: w.options.RequireTPMResident,
 		Now:                w.Now,
 	}
-	return nil
+	return w.configureEvidence()
 }
+
+// configureEvidence opens the roads, and says what must be quoted.
+func (w *World) configureEvidence() (err error) {
+	roots := []*x509.Certificate{w.issuer.Root()}
+	if w.opens(attest.RoadAK) {
+		w.Config.Issuers = []attest.Issuer{{Roots: roots, Profile: attest.ProfileTCG()}}
+	}
+	if w.opens(attest.RoadEK) {
+		if w.Config.EKs, err = attest.NewEKVerifier(&attest.EKVerifierConfig{
+			Issuers: []attest.EKIssuer{{Roots: roots, Profile: attest.EKProfileTCG()}}}); err != nil {
+			return err
+		}
+	}
+	if w.options.RequireQuote {
+		w.Config.QuotePolicy, err = attest.NewPCRPolicy(goodBoot())
+	}
+	return err
+}
+
+func bothRoads() []attest.Road { return []attest.Road{attest.RoadAK, attest.RoadEK} }
+
+func (w *World) opens(road attest.Road) bool { return slices.Contains(w.options.Roads, road) }
 
 // makeCA makes the cluster's CA, which issues for every request that the provider
 // under test lets in.
@@ -181,7 +221,8 @@ func (w *World) makeCA() error {
 	return err
 }
 
-// Now is the world's clock. It stands still, but for one day that [Run] lets pass.
+// Now is the world's clock. It stands still, but for one day that [Run] lets pass
+// on each road.
 func (w *World) Now() time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -237,8 +278,17 @@ func (w *World) authorize(ctx context.Context, r *attest.Result, _ *csr.Request)
 	if errors.Is(err, errDown) {
 		return nil, err
 	}
-	if err != nil || r.Machine != identityOf(m.Name) {
+	if err != nil || !w.expects(m.Name, r.Road, r.Machine, r.MachineKey) {
 		return nil, attest.NotMember("machine " + string(r.Machine) + " is not that of node " + r.NodeName)
 	}
 	return &attest.Authorization{ProviderID: m.ProviderID, DNSNames: m.DNSNames, IPAddresses: m.IPAddresses}, nil
+}
+
+// expects says whether a machine is known by an identity, or on the road of the EK by
+// an EK.
+func (w *World) expects(machine string, road attest.Road, identity attest.Identity, key [attest.HashSize]byte) bool {
+	if road == attest.RoadEK {
+		return w.ekOwner[key] == machine
+	}
+	return identity == identityOf(machine)
 }

@@ -48,20 +48,22 @@ func TestWorldOptions(t *testing.T) {
 // TestAttacksAreOneThing: a forgery that nothing was done to is let in by the strict
 // reader, so what is refused is refused for the one thing that an attack changes.
 func TestAttacksAreOneThing(t *testing.T) {
-	w := NewWorld(t, &WorldOptions{RequireTPMResident: true})
+	w := NewWorld(t, &WorldOptions{RequireTPMResident: true, RequireQuote: true})
 	n := newNaive(w)
-	for _, i := range []wish{{}, {serving: true}, {machine: MachineTwo, node: NodeName2}} {
-		request, err := i.make(context.Background(), &attempt{w, n})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := w.issue(context.Background(), n, request); err != nil {
-			t.Errorf("%+v: %v", i, err)
+	for _, road := range bothRoads() {
+		for _, i := range []wish{{}, {serving: true}, {machine: MachineTwo, node: NodeName2}} {
+			request, err := i.make(context.Background(), &attempt{w, n, road})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := w.issue(context.Background(), n, request); err != nil {
+				t.Errorf("%v: %+v: %v", road, i, err)
+			}
 		}
 	}
 }
 
-// TestRunLeavesTheWorld: the runner moves the clock by a day at most, and leaves the
+// TestRunLeavesTheWorld: the runner moves the clock by a day a road, and leaves the
 // inventory up, so that a world can be looked at afterwards.
 func TestRunLeavesTheWorld(t *testing.T) {
 	w := NewWorld(t, nil)
@@ -71,7 +73,7 @@ func TestRunLeavesTheWorld(t *testing.T) {
 			t.Errorf("got in: %q", got)
 		}
 	}
-	if passed := w.Now().Sub(before); passed != 48*time.Hour {
+	if passed := w.Now().Sub(before); passed != 96*time.Hour {
 		t.Errorf("%s passed", passed)
 	}
 	if err := w.Member(NodeName, MachineOne); err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/nodeattest/nodeattest/oid"
 )
 
-// with returns e with the members of o that are set in place of its own.
-func (e *Environment) with(o *Environment) *Environment {
+// With returns e with the members of o that are set in place of its own.
+func (e *Environment) With(o *Environment) *Environment {
 	if o == nil {
 		return e
 	}
@@ -39,6 +39,15 @@ func (e *Environment) with(o *Environment) *Environment {
 	}
 	if o.AllowedEKs != nil {
 		out.AllowedEKs = o.AllowedEKs
+	}
+	if o.DeniedTPMs != nil {
+		out.DeniedTPMs = o.DeniedTPMs
+	}
+	if o.FirstUse != nil {
+		out.FirstUse = o.FirstUse
+	}
+	if o.GoodPCRs != nil {
+		out.GoodPCRs = o.GoodPCRs
 	}
 	if o.Policy != nil {
 		out.Policy = o.Policy
@@ -84,26 +93,27 @@ func (e *Environment) verifier() (*attest.Verifier, error) {
 	if c.EKs, err = e.eks(); err != nil {
 		return nil, err
 	}
+	if e.FirstUse != nil {
+		if c.Authorizer, err = e.FirstUse.authorizer(e.Now); err != nil {
+			return nil, err
+		}
+	}
+	if e.GoodPCRs != nil {
+		if c.QuotePolicy, err = attest.NewPCRPolicy(pcrs(e.GoodPCRs)); err != nil {
+			return nil, err
+		}
+	}
 	return attest.NewVerifier(c)
 }
 
-// eks is nil where nothing says which EKs are trusted.
-func (e *Environment) eks() (*attest.EKVerifier, error) {
-	if len(e.EKIssuers) == 0 && len(e.AllowedEKs) == 0 {
-		return nil, nil
+// Challenge is what the environment's verifier answers to a hello, the DER of the
+// challenge.
+func (e *Environment) Challenge(ctx context.Context, hello *csr.Request) ([]byte, error) {
+	verifier, err := e.verifier()
+	if err != nil {
+		return nil, &brokenVector{err}
 	}
-	c := &attest.EKVerifierConfig{}
-	for _, i := range e.EKIssuers {
-		roots, err := parseCertificates(i.Roots)
-		if err != nil {
-			return nil, err
-		}
-		c.Issuers = append(c.Issuers, attest.EKIssuer{Roots: roots, Profile: attest.EKProfileTCG()})
-	}
-	for _, id := range e.AllowedEKs {
-		c.Allowed = append(c.Allowed, attest.Identity(id))
-	}
-	return attest.NewEKVerifier(c)
+	return verifier.Challenge(ctx, hello)
 }
 
 func (e *Environment) ring() (*attest.KeyRing, error) {
@@ -180,7 +190,7 @@ func (e *Environment) machine(_ context.Context, nodeName string, _ *csr.Request
 		if err != nil {
 			return nil, err
 		}
-		return &csr.Machine{Name: m.Name, NodeName: m.NodeName, ProviderID: m.ProviderID, DNSNames: m.DNSNames,
+		return &csr.Machine{Name: m.Name, UID: m.UID, NodeName: m.NodeName, ProviderID: m.ProviderID, DNSNames: m.DNSNames,
 			IPAddresses: addresses, BootstrapReady: m.BootstrapReady}, nil
 	}
 	return nil, csr.ErrNoMachine

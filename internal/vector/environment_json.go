@@ -20,12 +20,19 @@ type Environment struct {
 	// EK certificate is closed.
 	EKIssuers  []EKIssuer `json:"ekIssuers,omitzero"`
 	AllowedEKs []string   `json:"allowedEKs,omitzero"`
+	// DeniedTPMs are refused whoever vouches for them.
+	DeniedTPMs []DeniedTPM `json:"deniedTPMs,omitzero"`
+	// GoodPCRs must be quoted by every answer, with these values; absent: no answer
+	// needs a quote.
+	GoodPCRs []PCR `json:"goodPCRs,omitzero"`
 	// Policy is the node policy.
 	Policy *Policy `json:"policy,omitzero"`
 	// Machines is the inventory.
 	Machines []Machine `json:"machines,omitzero"`
 	// Members says which machine may be which node.
 	Members []Member `json:"members,omitzero"`
+	// FirstUse, where it is there, decides in the place of Members.
+	FirstUse *FirstUse `json:"firstUse,omitempty"`
 	// Records are the certificates that were issued through attestation.
 	Records []Record `json:"records,omitzero"`
 	// RequireTPMResident refuses keys outside the TPM.
@@ -46,12 +53,6 @@ type RingKey struct {
 type Issuer struct {
 	Roots   [][]byte `json:"roots"`
 	Profile Profile  `json:"profile"`
-}
-
-// EKIssuer is an issuer of EK certificates: its Roots in DER. Its certificates must
-// have all that the TCG's EK Credential Profile asks for, as attest.EKProfileTCG says.
-type EKIssuer struct {
-	Roots [][]byte `json:"roots"`
 }
 
 // Profile is an attest.Profile.
@@ -88,11 +89,12 @@ type Policy struct {
 }
 
 // Machine is what the inventory answers when it is asked for the node name Asked:
-// Name, NodeName, ProviderID, DNSNames, IPAddresses and BootstrapReady of a
+// Name, UID, NodeName, ProviderID, DNSNames, IPAddresses and BootstrapReady of a
 // csr.Machine.
 type Machine struct {
 	Asked          string   `json:"asked"`
 	Name           string   `json:"name"`
+	UID            string   `json:"uid,omitempty"`
 	NodeName       string   `json:"nodeName"`
 	ProviderID     string   `json:"providerID,omitempty"`
 	DNSNames       []string `json:"dnsNames,omitempty"`

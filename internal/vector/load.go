@@ -105,11 +105,13 @@ func readJSON(file string, out any) error {
 func (v *Vector) check() error {
 	inputs := map[string]bool{
 		"object": v.Object != nil, "node": v.Node != nil, "statement": v.Statement != nil, "bundle": v.Bundle != nil,
-		"extensions": v.Extensions != nil, "value": v.Value != nil,
+		"extensions": v.Extensions != nil, "value": v.Value != nil, "quote": v.Quote != nil, "ek": v.EK != nil,
+		"credential": v.Credential != nil, "registry": len(v.Registry) > 0,
 	}
 	want := map[string]string{
 		LevelVerify: "object", LevelChallenge: "object", LevelRequest: "object", LevelNode: "node",
 		LevelStatement: "statement", LevelBundle: "bundle", LevelProviderID: "extensions", LevelGCEInstance: "value",
+		LevelQuote: "quote", LevelEK: "ek", LevelCredential: "credential", LevelRegistry: "registry",
 	}[v.Level]
 	if want == "" {
 		return fmt.Errorf("unknown level %q", v.Level)
@@ -119,17 +121,34 @@ func (v *Vector) check() error {
 			return fmt.Errorf("level %s: the input must be %s alone", v.Level, want)
 		}
 	}
+	if err := v.checkExpectation(); err != nil {
+		return err
+	}
+	if v.Environment != nil && v.Environment.FirstUse != nil && len(v.Environment.FirstUse.History) > 0 {
+		if err := checkOperations(v.Environment.FirstUse.History, "", false); err != nil {
+			return err
+		}
+	}
+	if v.Level == LevelRegistry {
+		return checkOperations(v.Registry, v.Expect, v.Retry)
+	}
+	return nil
+}
+
+func (v *Vector) checkExpectation() error {
 	switch {
 	case v.Description == "":
 		return errors.New("no description")
 	case v.TargetSigner != "" && v.Level != LevelRequest:
 		return errors.New("targetSigner is for level request")
-	case v.Expect == "" && (v.Package != "" || v.Also != nil || v.Retry):
+	case v.Expect == "" && (v.Package != "" || v.Cause != "" || v.Also != nil || v.Retry):
 		return errors.New("it expects acceptance and something else")
 	case v.Expect != "" && v.Result != nil:
 		return errors.New("it expects a refusal and a result")
-	case v.Expect != "" && v.Package != PackageAttest && v.Package != PackageCSR && v.Package != PackageOID:
+	case v.Expect != "" && v.Package != PackageAttest && v.Package != PackageCSR && v.Package != PackageOID && v.Package != PackageTPM:
 		return fmt.Errorf("unknown package %q", v.Package)
+	case v.Cause != "" && v.Package != PackageAttest:
+		return errors.New("cause is for package attest")
 	case v.Also != nil && v.Package != PackageCSR:
 		return errors.New("also is for package csr")
 	case (v.Expect == "") != (v.Class == "accepted"):

@@ -99,7 +99,7 @@ func TestLoadRefuses(t *testing.T) {
 		"two inputs":           {edit(func(v *Vector) { v.Value = []byte{1} }), "input"},
 		"a target":             {edit(func(v *Vector) { v.TargetSigner = "x" }), "targetSigner"},
 		"no package":           {edit(func(v *Vector) { v.Package = "" }), "unknown package"},
-		"unknown package":      {edit(func(v *Vector) { v.Package = "tpm" }), "unknown package"},
+		"unknown package":      {edit(func(v *Vector) { v.Package = "tpm2" }), "unknown package"},
 		"also of attest":       {edit(func(v *Vector) { v.Package, v.Also = PackageAttest, []string{"x"} }), "also"},
 		"a refusal's result":   {edit(func(v *Vector) { v.Result = &Result{} }), "result"},
 		"accepted, by check": {func(t *testing.T, dir string) {
@@ -107,7 +107,12 @@ func TestLoadRefuses(t *testing.T) {
 			v.Class = "accepted"
 			write(t, dir, "accepted/one.json", v)
 		}, "expects"},
-		"refused, by none": {edit(func(v *Vector) { v.Expect, v.Package = "", "" }), "expects"},
+		"a cause of csr":        {edit(func(v *Vector) { v.Cause = "registry-name" }), "cause"},
+		"a retried history":     {edit(func(v *Vector) { v.Environment = historyOf(Operation{Op: "bind", Retry: true}) }), "another try"},
+		"a bad history":         {edit(func(v *Vector) { v.Environment = historyOf(Operation{Op: "bind", Expect: "x"}) }), "the last operation"},
+		"calls for another end": {edit(calls(Operation{Op: "bind", Expect: "other"})), "the last operation"},
+		"calls with both":       {edit(calls(Operation{Op: "bind", Expect: "bundle-size", Found: &RegistryFound{}})), "a refusal and a record"},
+		"refused, by none":      {edit(func(v *Vector) { v.Expect, v.Package = "", "" }), "expects"},
 		"acceptance and retry": {func(t *testing.T, dir string) {
 			v := good("accepted")
 			v.Retry = true
@@ -125,6 +130,14 @@ func TestLoadRefuses(t *testing.T) {
 	}
 }
 
+func calls(o Operation) func(*Vector) {
+	return func(v *Vector) { v.Level, v.Bundle, v.Registry = LevelRegistry, nil, []Operation{o} }
+}
+
+func historyOf(o Operation) *Environment {
+	return &Environment{FirstUse: &FirstUse{History: []Operation{o}}}
+}
+
 func mustJSON(t *testing.T, v any) string {
 	t.Helper()
 	text, err := json.Marshal(v)
@@ -138,7 +151,7 @@ func mustJSON(t *testing.T, v any) string {
 func TestSeeds(t *testing.T) {
 	set := loadAll(t)
 	for _, part := range []Part{PartObject, PartPEM, PartRequest, PartEvidence, PartHello, PartChallenge, PartProof, PartCertify,
-		PartAttest, PartSignature, PartPublic, PartProviderID, PartInstance} {
+		PartAttest, PartSignature, PartPublic, PartProviderID, PartInstance, PartQuote, PartEK, PartCRL} {
 		seeds := set.Seeds(part)
 		if len(seeds) < 5 {
 			t.Errorf("%s: %d seeds", part, len(seeds))

@@ -18,7 +18,7 @@ import (
 // environment as the vector changes it. It returns nil if all that happens is what
 // the vector expects, else an error that says what happened.
 func (v *Vector) Replay(ctx context.Context, common *Environment) error {
-	found, err := v.run(ctx, common.with(v.Environment))
+	found, err := v.run(ctx, common.With(v.Environment))
 	return v.conclude(found, err)
 }
 
@@ -59,6 +59,14 @@ func (v *Vector) run(ctx context.Context, e *Environment) (*Result, error) {
 		return v.parseProviderID()
 	case LevelGCEInstance:
 		return parseGCEInstance(v.Value)
+	case LevelQuote:
+		return v.Quote.verify()
+	case LevelEK:
+		return v.EK.verify(ctx, e)
+	case LevelCredential:
+		return v.Credential.open(e)
+	case LevelRegistry:
+		return nil, replayMemory(ctx, v.Registry)
 	}
 	return nil, &brokenVector{fmt.Errorf("unknown level %q", v.Level)}
 }
@@ -80,11 +88,7 @@ func (v *Vector) verify(ctx context.Context, e *Environment) (*Result, error) {
 // secret has been found to follow from the verifier's own. On the road of the EK
 // certificate the secret is in a credential, which only the EK's TPM opens.
 func (v *Vector) challenge(ctx context.Context, e *Environment) (*Result, error) {
-	verifier, err := e.verifier()
-	if err != nil {
-		return nil, &brokenVector{err}
-	}
-	der, err := verifier.Challenge(ctx, v.Object)
+	der, err := e.Challenge(ctx, v.Object)
 	if err != nil {
 		return nil, err
 	}
@@ -196,6 +200,9 @@ func (v *Vector) judge(err error) error {
 	if got := names(err, v.Package); !slices.Equal(got, sorted(append([]string{v.Expect}, v.Also...))) {
 		return fmt.Errorf("got %q of package %s, want %q and %q: %w", got, v.Package, v.Expect, v.Also, err)
 	}
+	if v.Cause != "" && !errors.Is(err, attest.Check(v.Cause)) {
+		return fmt.Errorf("want %s because of %s: %w", v.Expect, v.Cause, err)
+	}
 	if retry := errors.Is(err, csr.ErrRetry); retry != v.Retry {
 		return fmt.Errorf("to be tried again: %v, want %v: %w", retry, v.Retry, err)
 	}
@@ -217,6 +224,7 @@ func names(err error, pkg string) []string {
 	var violations csr.Violations
 	var violation *csr.Violation
 	var text oid.Error
+	var credential CredentialFault
 	switch {
 	case errors.As(err, &refusal):
 		if pkg == PackageAttest && errors.Is(err, refusal.Check) {
@@ -239,6 +247,10 @@ func names(err error, pkg string) []string {
 		if pkg == PackageOID {
 			return []string{string(text)}
 		}
+	case errors.As(err, &credential):
+		if pkg == PackageTPM {
+			return []string{string(credential)}
+		}
 	}
 	return nil
 }
@@ -259,13 +271,27 @@ func (r *Result) compare(found *Result) error {
 		{"profile", found.Profile, r.Profile},
 		{"providerID", found.ProviderID, r.ProviderID},
 		{"binding", string(found.Binding), string(r.Binding)},
+		{"value", string(found.Value), string(r.Value)},
+		{"source", found.Source, r.Source},
+		{"secret", string(found.Secret), string(r.Secret)},
 	} {
 		if m.want != "" && m.got != m.want {
 			return fmt.Errorf("%s: got %q, want %q", m.name, m.got, m.want)
 		}
 	}
-	if r.TPMResident != nil && (found.TPMResident == nil || *found.TPMResident != *r.TPMResident) {
-		return fmt.Errorf("tpmResident: want %v", *r.TPMResident)
+	if r.Tolerances != nil && !slices.Equal(found.Tolerances, r.Tolerances) {
+		return fmt.Errorf("tolerances: got %q, want %q", found.Tolerances, r.Tolerances)
+	}
+	if err := compareFlag("clockTrusted", found.ClockTrusted, r.ClockTrusted); err != nil {
+		return err
+	}
+	return compareFlag("tpmResident", found.TPMResident, r.TPMResident)
+}
+
+// compareFlag compares where a value is wanted.
+func compareFlag(name string, got, want *bool) error {
+	if want != nil && (got == nil || *got != *want) {
+		return fmt.Errorf("%s: want %v", name, *want)
 	}
 	return nil
 }

@@ -38,7 +38,7 @@ func TestReplayInPython(t *testing.T) {
 	var refused, accepted, elsewhere int
 	for _, v := range loadAll(t).Vectors {
 		onRoadEK := v.Environment != nil && (v.Environment.EKIssuers != nil || v.Environment.AllowedEKs != nil)
-		isStatement := v.Level == LevelStatement || v.Level == LevelVerify && !onRoadEK
+		isStatement := v.Level == LevelStatement || v.Level == LevelQuote || v.Level == LevelVerify && !onRoadEK
 		switch {
 		case v.Class == "statement" && v.Package == PackageAttest && isStatement:
 			refused++
@@ -50,7 +50,7 @@ func TestReplayInPython(t *testing.T) {
 	}
 	stdout, stderr, ok := replayInPython(t, root)
 	want := fmt.Sprintf("%d refused and %d accepted replayed, 0 disagreements; %d of the class are of another package\n", refused, accepted, elsewhere)
-	if !ok || stdout != want || refused < 178 || accepted < 48 || elsewhere > 1 {
+	if !ok || stdout != want || refused < 235 || accepted < 70 || elsewhere > 1 {
 		t.Errorf("got %s%swant %s", stdout, stderr, want)
 	}
 }
@@ -59,6 +59,7 @@ func TestReplayInPython(t *testing.T) {
 // answer of each kind.
 func TestReplayInPythonBites(t *testing.T) {
 	const attack, good = "statement/ak-can-decrypt.json", "accepted/tpm-statement.json"
+	const quoted, goodQuote, quotedAnswer = "statement/quote-pcr-values-swapped.json", "accepted/quote-ecdsa.json", "accepted/quote-in-answer.json"
 	const badAnswer, goodAnswer = "statement/ak-below-another-key.json", "accepted/baseline-ecdsa-p256-in-answer.json"
 	vector := func(name string, how func(map[string]any)) func(*testing.T, string) {
 		return func(t *testing.T, dir string) {
@@ -102,8 +103,22 @@ func TestReplayInPythonBites(t *testing.T) {
 		"a signature": {statement(good, func(s map[string]any) {
 			s["signature"] = readStatement(t, "accepted/baseline-rsassa.json")["signature"]
 		}), "refused by signature, want acceptance"},
-		"an option":               {statement(good, func(s map[string]any) { s["options"] = []string{"requireTPMResident"} }), "refused by key-residency"},
-		"unknown option":          {statement(good, func(s map[string]any) { s["options"] = []string{"allowAll"} }), "unknown members or options ['allowAll']"},
+		"an option":      {statement(good, func(s map[string]any) { s["options"] = []string{"requireTPMResident"} }), "refused by key-residency"},
+		"unknown option": {statement(good, func(s map[string]any) { s["options"] = []string{"allowAll"} }), "unknown members or options ['allowAll']"},
+		"a quote":        {vector(quoted, func(v map[string]any) { v["expect"] = "pcr-value" }), "refused by pcr-digest, want pcr-value"},
+		"a quote's value": {vector(goodQuote, func(v map[string]any) {
+			v["quote"].(map[string]any)["pcrs"].([]any)[3].(map[string]any)["value"] = strings.Repeat("A", 43) + "="
+		}), "refused by pcr-digest, want acceptance"},
+		"a quote's option": {vector(goodQuote, func(v map[string]any) {
+			v["quote"].(map[string]any)["options"] = []string{"requireTPMResident"}
+		}), "unknown members or options ['requireTPMResident']"},
+		"a quote's result": {vector(goodQuote, func(v map[string]any) { v["result"] = map[string]any{"clockTrusted": false} }), "want {'clockTrusted': False}"},
+		"a quote under another AK": {vector(goodQuote, func(v map[string]any) {
+			v["quote"].(map[string]any)["akPublic"] = readVector(t, "accepted/quote-rsassa.json")["quote"].(map[string]any)["akPublic"]
+		}), "refused by signature-scheme"},
+		"other good PCRs": {vector(quotedAnswer, func(v map[string]any) {
+			v["environment"].(map[string]any)["goodPCRs"].([]any)[0].(map[string]any)["index"] = 1
+		}), "refused by pcr-policy"},
 		"unknown member":          {statement(good, func(s map[string]any) { s["extra"] = "" }), "unknown members or options ['extra']"},
 		"no base64":               {statement(good, func(s map[string]any) { s["attest"] = "*" }), "Error"},
 		"no JSON":                 {func(t *testing.T, dir string) { write(t, dir, good, "x") }, "JSONDecodeError"},
@@ -130,7 +145,7 @@ func TestReplayInPythonBites(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			write(t, dir, attack, readVector(t, attack))
-			for _, name := range []string{EnvironmentFile, good, badAnswer, goodAnswer} {
+			for _, name := range []string{EnvironmentFile, good, badAnswer, goodAnswer, quoted, goodQuote, quotedAnswer} {
 				write(t, dir, name, readVector(t, name))
 			}
 			c.change(t, dir)

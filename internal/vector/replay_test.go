@@ -2,6 +2,7 @@ package vector
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -35,7 +36,7 @@ func TestReplay(t *testing.T) {
 func TestReplayBites(t *testing.T) {
 	set := loadAll(t)
 	for _, v := range set.Vectors {
-		found, happened := v.run(context.Background(), set.Environment.with(v.Environment))
+		found, happened := v.run(context.Background(), set.Environment.With(v.Environment))
 		if v.conclude(found, happened) != nil {
 			t.Errorf("%s/%s is not as expected", v.Class, v.Name)
 		}
@@ -52,6 +53,9 @@ func TestReplayBites(t *testing.T) {
 // expectationChanges are other expectations than a vector's own.
 func expectationChanges(v *Vector) map[string]func(*Vector) {
 	out := map[string]func(*Vector){}
+	if v.Cause != "" {
+		out["another cause"] = func(v *Vector) { v.Cause = "attest-magic" }
+	}
 	if v.Expect == "" {
 		out["a refusal"] = func(v *Vector) { v.Expect, v.Package = "attest-magic", PackageAttest }
 		if v.Result != nil {
@@ -65,10 +69,10 @@ func expectationChanges(v *Vector) map[string]func(*Vector) {
 		}
 		return out
 	}
-	others := map[string]string{PackageAttest: PackageCSR, PackageCSR: PackageAttest, PackageOID: PackageAttest}
+	others := map[string]string{PackageAttest: PackageCSR, PackageCSR: PackageAttest, PackageOID: PackageAttest, PackageTPM: PackageAttest}
 	out["another check"] = func(v *Vector) { v.Expect = "another-check" }
 	out["another package"] = func(v *Vector) { v.Package = others[v.Package] }
-	out["acceptance"] = func(v *Vector) { v.Expect, v.Package, v.Also, v.Retry = "", "", nil, false }
+	out["acceptance"] = func(v *Vector) { v.Expect, v.Package, v.Cause, v.Also, v.Retry = "", "", "", nil, false }
 	out["more rules"] = func(v *Vector) { v.Also = append([]string{"another-rule"}, v.Also...) }
 	out["another verdict"] = func(v *Vector) { v.Retry = !v.Retry }
 	if len(v.Also) > 0 {
@@ -84,15 +88,23 @@ func resultChanges() map[string]func(*Result) {
 		"profile":     func(r *Result) { r.Profile = "another" },
 		"provider ID": func(r *Result) { r.ProviderID = "another" },
 		"binding":     func(r *Result) { r.Binding = []byte("another") },
-		"residence": func(r *Result) {
-			if r.TPMResident == nil {
-				r.NodeName = "another" // it says nothing of residence
-				return
-			}
-			other := !*r.TPMResident
-			r.TPMResident = &other
-		},
+		"value":       func(r *Result) { r.Value = []byte("another") },
+		"source":      func(r *Result) { r.Source = "another" },
+		"tolerance":   func(r *Result) { r.Tolerances = append(slices.Clone(r.Tolerances), "another") },
+		"secret":      func(r *Result) { r.Secret = []byte("another") },
+		"residence":   func(r *Result) { r.TPMResident = other(r.TPMResident, r) },
+		"clock":       func(r *Result) { r.ClockTrusted = other(r.ClockTrusted, r) },
 	}
+}
+
+// other is the other value of a flag. A result that says nothing of it gets another
+// fault.
+func other(flag *bool, r *Result) *bool {
+	if flag == nil {
+		r.NodeName = "another"
+		return nil
+	}
+	return new(!*flag)
 }
 
 // Each member of the environment counts: some good input is refused without it.
@@ -156,6 +168,22 @@ func TestBrokenVectors(t *testing.T) {
 		"usage OID":    {Level: LevelVerify, Environment: &Environment{Issuers: []Issuer{{Profile: Profile{ExtKeyUsage: []string{"x"}}}}}},
 		"profile OID":  {Level: LevelVerify, Environment: &Environment{Issuers: []Issuer{{Profile: Profile{Extensions: []string{"x"}}}}}},
 		"flag":         {Level: LevelRequest, Environment: &Environment{Policy: &Policy{Flag: "x"}}},
+		"quote scheme": {Level: LevelQuote, Quote: &Quote{RawSignature: &RawSignature{Scheme: "x", Hash: "sha256"}}},
+		"quote option": {Level: LevelQuote, Quote: &Quote{Options: []string{"x"}}},
+		"quote key":    {Level: LevelQuote, Quote: &Quote{AKKey: []byte{1}}},
+		"no EKs":       {Level: LevelEK, EK: &EK{}},
+		"EK root":      {Level: LevelEK, EK: &EK{}, Environment: &Environment{EKIssuers: []EKIssuer{{Roots: [][]byte{{1}}}}}},
+		"above an EK":  {Level: LevelEK, EK: &EK{}, Environment: &Environment{EKIssuers: []EKIssuer{{Intermediates: [][]byte{{1}}}}}},
+		"tolerance":    {Level: LevelEK, EK: &EK{}, Environment: &Environment{EKIssuers: []EKIssuer{{Profile: &EKProfile{Name: "x", Tolerances: []string{"x"}}}}}},
+		"EK extension": {Level: LevelEK, EK: &EK{}, Environment: &Environment{EKIssuers: []EKIssuer{{Profile: &EKProfile{Name: "x", Extensions: []string{"x"}}}}}},
+		"CRL":          {Level: LevelEK, EK: &EK{}, Environment: &Environment{EKIssuers: []EKIssuer{{CRLs: [][]byte{{1}}}}}},
+		"EK key":       {Level: LevelCredential, Credential: &Credential{EK: []byte{1}}},
+		"operation":    {Level: LevelRegistry, Registry: []Operation{{Op: "x"}}},
+		"seen":         {Level: LevelRegistry, Registry: []Operation{{Op: "bind"}}},
+		"first use":    {Level: LevelVerify, Environment: &Environment{FirstUse: &FirstUse{}}},
+		"history":      {Level: LevelVerify, Environment: &Environment{FirstUse: &FirstUse{MaxLifetimeSeconds: 1, History: []Operation{{Op: "x"}}}}},
+		"EK algorithm": {Level: LevelVerify, Environment: &Environment{FirstUse: &FirstUse{MaxLifetimeSeconds: 1, EKAlgorithm: "x"}}},
+		"good PCRs":    {Level: LevelVerify, Environment: &Environment{GoodPCRs: []PCR{}}},
 		"prefix":       {Level: LevelRequest, Environment: &Environment{Policy: &Policy{ReservedIPs: []string{"x"}}}},
 	} {
 		for _, expect := range []string{"", "bundle-size"} {

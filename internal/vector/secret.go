@@ -18,6 +18,12 @@ func QualifyingData(s, binding []byte) []byte {
 	return labelled(s, "nodeattest/tpm/v1 certify", binding)
 }
 
+// QuotedData is what a quote must contain: as QualifyingData, under the label
+// "nodeattest/tpm/v1 quote".
+func QuotedData(s, binding []byte) []byte {
+	return labelled(s, "nodeattest/tpm/v1 quote", binding)
+}
+
 func labelled(key []byte, label string, binding []byte) []byte {
 	m := hmac.New(sha256.New, key)
 	m.Write(append([]byte(label), 0))

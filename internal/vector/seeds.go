@@ -26,6 +26,9 @@ const (
 	PartPublic     Part = "public"     // attest.ParsePublic
 	PartProviderID Part = "providerID" // oid.UnmarshalProviderID
 	PartInstance   Part = "instance"   // oid.ParseGCEInstance
+	PartQuote      Part = "quote"      // attest.ParseQuote
+	PartEK         Part = "ek"         // attest.ParseEKCertificate
+	PartCRL        Part = "crl"        // attest.NewCRLStore
 )
 
 // Seeds returns every input of one kind in the vectors, for the corpus of a fuzz
@@ -70,10 +73,39 @@ func (v *Vector) parts() []seed {
 			out = append(out, seed{PartSignature, s.Signature})
 		}
 	}
+	out = append(out, v.partsOfRoadEK()...)
 	for _, e := range v.Extensions {
 		out = append(out, seed{PartProviderID, e.Value})
 	}
 	return append(out, seed{PartInstance, v.Value})
+}
+
+// partsOfRoadEK are those of a quote, an EK, and a credential.
+func (v *Vector) partsOfRoadEK() []seed {
+	var out []seed
+	if q := v.Quote; q != nil {
+		out = append(out, seed{PartAttest, q.Attest}, seed{PartPublic, q.AKPublic})
+		if q.RawSignature == nil {
+			out = append(out, seed{PartSignature, q.Signature})
+		}
+		if der, err := attest.MarshalQuote(&attest.QuoteEvidence{Attest: q.Attest, Signature: q.Signature, PCRs: pcrs(q.PCRs)}); err == nil {
+			out = append(out, seed{PartQuote, der})
+		}
+	}
+	if v.EK != nil && len(v.EK.Certificates) > 0 {
+		out = append(out, seed{PartEK, v.EK.Certificates[0]})
+	}
+	if v.Environment != nil {
+		for _, i := range v.Environment.EKIssuers {
+			for _, der := range i.CRLs {
+				out = append(out, seed{PartCRL, der})
+			}
+		}
+	}
+	if v.Credential != nil {
+		out = append(out, seed{PartChallenge, v.Credential.Challenge})
+	}
+	return out
 }
 
 func partsOfPEM(pem []byte) []seed {
@@ -91,6 +123,8 @@ func partsOfPEM(pem []byte) []seed {
 		switch s.Type {
 		case oid.NodeAttestHello:
 			out = append(out, seed{PartHello, s.Stmt})
+		case oid.NodeAttestQuote:
+			out = append(out, seed{PartQuote, s.Stmt})
 		case oid.NodeAttestProof:
 			out = append(out, seed{PartProof, s.Stmt})
 		case oid.TCGAttestTPMCertify:

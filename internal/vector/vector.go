@@ -29,6 +29,14 @@ const (
 	LevelProviderID = "providerID"
 	// LevelGCEInstance is oid.ParseGCEInstance on an extension's value.
 	LevelGCEInstance = "gceInstance"
+	// LevelQuote is attest.VerifyQuote on one quote.
+	LevelQuote = "quote"
+	// LevelEK is attest.EKVerifier.Verify on an EK and its certificates.
+	LevelEK = "ek"
+	// LevelCredential is TPM2_ActivateCredential, by a TPM whose EK is known.
+	LevelCredential = "credential"
+	// LevelRegistry is a list of calls of an attest.Registry.
+	LevelRegistry = "registry"
 )
 
 // The packages whose stable names a vector can expect.
@@ -36,6 +44,7 @@ const (
 	PackageAttest = "attest" // attest.Check
 	PackageCSR    = "csr"    // csr.Rule
 	PackageOID    = "oid"    // oid.Error
+	PackageTPM    = "tpm"    // CredentialFault
 )
 
 // Classes returns the classes of vectors, each a folder of its own.
@@ -57,6 +66,9 @@ type Vector struct {
 	Expect string `json:"expect"`
 	// Package says of which package that name is; "" for acceptance.
 	Package string `json:"package,omitempty"`
+	// Cause is the check of package attest that is beneath Expect, where that one says
+	// little: which of the registry's rules is behind "not-a-member".
+	Cause string `json:"cause,omitempty"`
 	// Also are further rules of package csr that the same change breaks: a policy
 	// reports every violation, and these and Expect must be all of them.
 	Also []string `json:"also,omitempty"`
@@ -82,6 +94,14 @@ type Vector struct {
 	Extensions []Extension `json:"extensions,omitzero"`
 	// Value is the input of LevelGCEInstance, DER.
 	Value []byte `json:"value,omitempty"`
+	// Quote is the input of LevelQuote.
+	Quote *Quote `json:"quote,omitempty"`
+	// EK is the input of LevelEK.
+	EK *EK `json:"ek,omitempty"`
+	// Credential is the input of LevelCredential.
+	Credential *Credential `json:"credential,omitempty"`
+	// Registry is the input of LevelRegistry. Expect is that of the last operation.
+	Registry []Operation `json:"registry,omitempty"`
 }
 
 // Result is what an accepted input is found to be. A member that is not set is not
@@ -102,6 +122,16 @@ type Result struct {
 	// nonce, which is the verifier's to draw. The secret must be the one that follows
 	// from the binding with the verifier's own nonce.
 	Binding []byte `json:"binding,omitempty"`
+	// ClockTrusted says whether a quote's counts are the TPM's own numbers, and Value
+	// is that of the PCR that was asked for.
+	ClockTrusted *bool  `json:"clockTrusted,omitempty"`
+	Value        []byte `json:"value,omitempty"`
+	// Source says what made an EK trusted, and Tolerances which of the profile's were
+	// needed, none where the list is there and empty.
+	Source     string   `json:"source,omitempty"`
+	Tolerances []string `json:"tolerances,omitzero"`
+	// Secret is what a credential opens to.
+	Secret []byte `json:"secret,omitempty"`
 }
 
 // Node is a node that is asked to answer a challenge.

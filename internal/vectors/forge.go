@@ -37,6 +37,9 @@ var (
 	schemeECDSA512 = attest.KeyScheme{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA512}
 )
 
+var hashes = map[tpm2.TPMAlgID]crypto.Hash{tpm2.TPMAlgSHA1: crypto.SHA1, tpm2.TPMAlgSHA256: crypto.SHA256,
+	tpm2.TPMAlgSHA384: crypto.SHA384, tpm2.TPMAlgSHA512: crypto.SHA512}
+
 // softAK is an attestation key in software, which signs what no TPM would.
 type softAK struct {
 	private crypto.Signer
@@ -84,8 +87,7 @@ func changed(p *attest.Public, how func(*attest.Public)) *attest.Public {
 
 // sign signs with any scheme that fits the key.
 func (k *softAK) sign(scheme attest.KeyScheme, message []byte) *attest.Signature {
-	hash := map[tpm2.TPMAlgID]crypto.Hash{tpm2.TPMAlgSHA1: crypto.SHA1, tpm2.TPMAlgSHA256: crypto.SHA256,
-		tpm2.TPMAlgSHA384: crypto.SHA384, tpm2.TPMAlgSHA512: crypto.SHA512}[scheme.Hash]
+	hash := hashes[scheme.Hash]
 	h := hash.New()
 	h.Write(message)
 	var opts crypto.SignerOpts = hash

@@ -76,6 +76,12 @@ func generate() (set *vector.Set, messages *messages, err error) {
 	w.serving()
 	w.extensions()
 	w.roadEK()
+	w.quotes()
+	w.quotedAnswers()
+	w.registry()
+	w.firstUse()
+	w.eksAlone()
+	w.credentials()
 	return &w.set, w.messages(), nil
 }
 

@@ -1,0 +1,138 @@
+package vector
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/nodeattest/nodeattest/attest"
+)
+
+// EK is an EK as a node presents it: what attest.PresentedEK has.
+type EK struct {
+	// Certificates are the EK certificate, as it stands in NV, and those above it.
+	Certificates [][]byte `json:"certificates,omitempty"`
+	// PublicKey is a SubjectPublicKeyInfo, of an EK without a certificate.
+	PublicKey []byte `json:"publicKey,omitempty"`
+}
+
+// EKIssuer is an issuer of EK certificates: its Roots and Intermediates in DER.
+type EKIssuer struct {
+	Roots         [][]byte `json:"roots"`
+	Intermediates [][]byte `json:"intermediates,omitempty"`
+	// Profile says what its certificates look like; absent: all that the TCG's EK
+	// Credential Profile asks for, as attest.EKProfileTCG says.
+	Profile *EKProfile `json:"profile,omitempty"`
+	// CRLs are its revocation lists, DER. RequireCRL refuses a certificate of the
+	// chain, the root aside, without a list.
+	CRLs       [][]byte `json:"crls,omitempty"`
+	RequireCRL bool     `json:"requireCRL,omitempty"`
+}
+
+// EKProfile is an attest.EKProfile.
+type EKProfile struct {
+	// Name is for people.
+	Name string `json:"name"`
+	// Extensions are dotted decimals of extensions that must be there.
+	Extensions []string `json:"extensions,omitempty"`
+	// RequireSpecification asks for the TPM specification attribute.
+	RequireSpecification bool `json:"requireSpecification,omitempty"`
+	// Tolerances are the faults that are let through, by the names of the fields of
+	// attest.EKProfile and attest.EKEncoding.
+	Tolerances []string `json:"tolerances,omitempty"`
+}
+
+// DeniedTPM is an attest.DeniedTPM.
+type DeniedTPM struct {
+	// Vendor is the manufacturer's name, Model the model, absent for any.
+	Vendor string `json:"vendor"`
+	Model  string `json:"model,omitempty"`
+	// First and Last bound the firmware version, both included: the major version in
+	// the high 16 bits, the minor one in the low.
+	First uint32 `json:"first"`
+	Last  uint32 `json:"last"`
+	// Reason is for people.
+	Reason string `json:"reason"`
+}
+
+func (p *EKProfile) profile() (attest.EKProfile, error) {
+	if p == nil {
+		return attest.EKProfileTCG(), nil
+	}
+	out := attest.EKProfile{Name: p.Name, RequireSpecification: p.RequireSpecification}
+	var err error
+	if out.Extensions, err = parseOIDs(p.Extensions); err != nil {
+		return out, err
+	}
+	fields := map[string]*bool{
+		"NVPadding": &out.Encoding.NVPadding, "TCGHeader": &out.Encoding.TCGHeader, "RSAESOAEPKey": &out.Encoding.RSAESOAEPKey,
+		"TPM12Specification": &out.TPM12Specification, "NoExtKeyUsage": &out.NoExtKeyUsage, "NoKeyUsage": &out.NoKeyUsage,
+		"NoDirectoryName": &out.NoDirectoryName, "NoBasicConstraints": &out.NoBasicConstraints,
+		"KeyEnciphermentOfECC":   &out.KeyEnciphermentOfECC,
+		"InsecureAllowSHA1Links": &out.InsecureAllowSHA1Links, "InsecureAllowExpiredEK": &out.InsecureAllowExpiredEK,
+	}
+	for _, name := range p.Tolerances {
+		field, ok := fields[name]
+		if !ok {
+			return out, fmt.Errorf("unknown tolerance %q", name)
+		}
+		*field = true
+	}
+	return out, nil
+}
+
+func (i *EKIssuer) issuer() (*attest.EKIssuer, error) {
+	out := &attest.EKIssuer{RequireCRL: i.RequireCRL}
+	var err error
+	if out.Roots, err = parseCertificates(i.Roots); err != nil {
+		return nil, err
+	}
+	if out.Intermediates, err = parseCertificates(i.Intermediates); err != nil {
+		return nil, err
+	}
+	if out.Profile, err = i.Profile.profile(); err != nil {
+		return nil, err
+	}
+	if i.CRLs != nil {
+		out.CRLs, err = attest.NewCRLStore(i.CRLs...)
+	}
+	return out, err
+}
+
+// eks is nil where nothing says which EKs are trusted.
+func (e *Environment) eks() (*attest.EKVerifier, error) {
+	if len(e.EKIssuers) == 0 && len(e.AllowedEKs) == 0 {
+		return nil, nil
+	}
+	c := &attest.EKVerifierConfig{}
+	for n := range e.EKIssuers {
+		issuer, err := e.EKIssuers[n].issuer()
+		if err != nil {
+			return nil, err
+		}
+		c.Issuers = append(c.Issuers, *issuer)
+	}
+	for _, id := range e.AllowedEKs {
+		c.Allowed = append(c.Allowed, attest.Identity(id))
+	}
+	for _, d := range e.DeniedTPMs {
+		c.Denied = append(c.Denied, attest.DeniedTPM(d))
+	}
+	return attest.NewEKVerifier(c)
+}
+
+// verify gives the EK to attest.EKVerifier.Verify.
+func (k *EK) verify(ctx context.Context, e *Environment) (*Result, error) {
+	verifier, err := e.eks()
+	if err != nil {
+		return nil, &brokenVector{err}
+	}
+	if verifier == nil {
+		return nil, &brokenVector{fmt.Errorf("an environment that trusts no EKs")}
+	}
+	facts, err := verifier.Verify(ctx, &attest.PresentedEK{Certificates: k.Certificates, PublicKey: k.PublicKey}, nil, e.Now)
+	if err != nil {
+		return nil, err
+	}
+	return &Result{Machine: string(facts.Identity), Profile: facts.Profile, Source: string(facts.Source),
+		Tolerances: append([]string{}, facts.Tolerances...)}, nil
+}

@@ -1,0 +1,210 @@
+package vector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/csr"
+)
+
+// Operation is one call of a registry, as attest.Registry has them, and what it must
+// come to.
+type Operation struct {
+	// Op is reserve, bind, raise, rebind, release, lookup or lookupMachine.
+	Op string `json:"op"`
+	// Now is the registry's clock at the call.
+	Now time.Time `json:"now"`
+	// NodeName and Machine are the node and the machine that the call is about, as
+	// far as it takes them; MachineUID and ProviderID are the inventory's.
+	NodeName   string `json:"nodeName,omitempty"`
+	Machine    string `json:"machine,omitempty"`
+	MachineUID string `json:"machineUID,omitempty"`
+	ProviderID string `json:"providerID,omitempty"`
+	// Deadline is that of a reservation, LastEnd the end that raise records.
+	Deadline time.Time `json:"deadline,omitzero"`
+	LastEnd  time.Time `json:"lastEnd,omitzero"`
+	// Keep is the name under which the record that the call returns is kept, and Seen
+	// the name of the kept record that bind, raise and rebind are given: the one that
+	// the caller read, whatever has happened to it since.
+	Keep string `json:"keep,omitempty"`
+	Seen string `json:"seen,omitempty"`
+
+	// Expect is the check that refuses, "" for success, and Retry says that the
+	// refusal is not final. Found is the record that is returned, as far as its
+	// members are set; a lookup without it must find none.
+	Expect string         `json:"expect,omitempty"`
+	Retry  bool           `json:"retry,omitempty"`
+	Found  *RegistryFound `json:"found,omitempty"`
+}
+
+// RegistryFound is a record of a registry.
+type RegistryFound struct {
+	// State is reserved, bound or resting.
+	State string `json:"state"`
+	// NodeName, Machine, ProviderID, Deadline and LastEnd are as in
+	// attest.RegistryRecord; what is not set is not compared.
+	NodeName   string    `json:"nodeName,omitempty"`
+	Machine    string    `json:"machine,omitempty"`
+	ProviderID string    `json:"providerID,omitempty"`
+	Deadline   time.Time `json:"deadline,omitzero"`
+	LastEnd    time.Time `json:"lastEnd,omitzero"`
+}
+
+// Perform makes the calls on an empty registry, one after the other, after each has set
+// the registry's clock with setNow. It returns nil if each comes to what it must, but
+// for a refusal of the last one, which is returned, whatever the operation expects.
+func Perform(ctx context.Context, r attest.Registry, setNow func(time.Time), operations []Operation) error {
+	kept := map[string]*attest.RegistryRecord{}
+	for n := range operations {
+		o := &operations[n]
+		setNow(o.Now)
+		record, err := o.call(ctx, r, kept[o.Seen])
+		if broken := (*brokenVector)(nil); errors.As(err, &broken) {
+			return err
+		}
+		if err != nil && n == len(operations)-1 {
+			return err
+		}
+		if err := o.compare(record, err); err != nil {
+			return fmt.Errorf("operation %d, %s: %w", n, o.Op, err)
+		}
+		if o.Keep != "" {
+			kept[o.Keep] = record
+		}
+	}
+	return nil
+}
+
+func (o *Operation) call(ctx context.Context, r attest.Registry, seen *attest.RegistryRecord) (*attest.RegistryRecord, error) {
+	if takes := o.Op == "bind" || o.Op == "raise" || o.Op == "rebind"; takes != (seen != nil) {
+		return nil, &brokenVector{fmt.Errorf("%s with the record %q", o.Op, o.Seen)}
+	}
+	switch o.Op {
+	case "reserve":
+		return r.Reserve(ctx, attest.RegistryClaim{NodeName: o.NodeName, Machine: attest.Identity(o.Machine),
+			MachineUID: o.MachineUID, ProviderID: o.ProviderID}, o.Deadline)
+	case "bind":
+		return r.Bind(ctx, seen)
+	case "raise":
+		return r.Raise(ctx, seen, o.LastEnd)
+	case "rebind":
+		return r.Rebind(ctx, seen, attest.Identity(o.Machine))
+	case "release":
+		return nil, r.Release(ctx, o.NodeName, o.MachineUID)
+	case "lookup":
+		return r.Lookup(ctx, o.NodeName)
+	case "lookupMachine":
+		return r.LookupMachine(ctx, attest.Identity(o.Machine))
+	}
+	return nil, &brokenVector{fmt.Errorf("unknown operation %q", o.Op)}
+}
+
+// compare holds what a call came to against what it must. Its error hides the call's:
+// a refusal in the middle is not the one that the vector is about.
+func (o *Operation) compare(record *attest.RegistryRecord, err error) error {
+	var got []string
+	if err != nil {
+		got = names(err, PackageAttest)
+	}
+	switch {
+	case o.Expect == "" && err != nil:
+		return fmt.Errorf("refused: %v", err)
+	case o.Expect != "" && !slices.Equal(got, []string{o.Expect}):
+		return fmt.Errorf("got %q, want %s: %v", got, o.Expect, err)
+	case errors.Is(err, csr.ErrRetry) != o.Retry:
+		return fmt.Errorf("to be tried again: want %v: %v", o.Retry, err)
+	case (record != nil) != (o.Found != nil):
+		return fmt.Errorf("got record %v, want %v", record, o.Found)
+	case record == nil:
+		return nil
+	}
+	for _, m := range []struct{ name, got, want string }{
+		{"state", string(record.State), o.Found.State},
+		{"nodeName", record.NodeName, o.Found.NodeName},
+		{"machine", string(record.Machine), o.Found.Machine},
+		{"providerID", record.ProviderID, o.Found.ProviderID},
+		{"deadline", timeText(record.Deadline), timeText(o.Found.Deadline)},
+		{"lastEnd", timeText(record.LastEnd), timeText(o.Found.LastEnd)},
+	} {
+		if m.want != "" && m.got != m.want {
+			return fmt.Errorf("%s: got %q, want %q", m.name, m.got, m.want)
+		}
+	}
+	return nil
+}
+
+func timeText(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339)
+}
+
+// checkOperations refuses a list that says something else than the vector.
+func checkOperations(operations []Operation, expect string, retry bool) error {
+	for n := range operations {
+		o := &operations[n]
+		switch {
+		case o.Expect != "" && o.Found != nil:
+			return fmt.Errorf("operation %d expects a refusal and a record", n)
+		case o.Expect == "" && o.Retry:
+			return fmt.Errorf("operation %d expects success and another try", n)
+		}
+	}
+	if last := &operations[len(operations)-1]; last.Expect != expect || last.Retry != retry {
+		return fmt.Errorf("the last operation expects %q, the vector %q", last.Expect, expect)
+	}
+	return nil
+}
+
+// FirstUse puts trust on first use in the place of the environment's members.
+type FirstUse struct {
+	// EKAlgorithm is the registry's scope: absent for the road of the AK certificate,
+	// else as in attest.RegistryScope.
+	EKAlgorithm string `json:"ekAlgorithm,omitempty"`
+	// Nodes are the names of the Node objects that there are.
+	Nodes []string `json:"nodes,omitempty"`
+	// MaxLifetimeSeconds is the longest lifetime of a node's certificate.
+	MaxLifetimeSeconds int64 `json:"maxLifetimeSeconds"`
+	// History are the operations on the registry before the request came.
+	History []Operation `json:"history,omitempty"`
+}
+
+// clock is a clock that is set by hand.
+type clock struct{ at time.Time }
+
+func (c *clock) now() time.Time  { return c.at }
+func (c *clock) set(t time.Time) { c.at = t }
+
+// replayMemory performs the operations on the registry in memory.
+func replayMemory(ctx context.Context, operations []Operation) error {
+	c := &clock{}
+	r, err := attest.NewMemoryRegistry(attest.RegistryScope{}, c.now)
+	if err != nil {
+		return &brokenVector{err}
+	}
+	return Perform(ctx, r, c.set, operations)
+}
+
+// authorizer is attest.FirstUse over a registry in memory with the history.
+func (f *FirstUse) authorizer(now time.Time) (attest.Authorizer, error) {
+	scope := attest.RegistryScope{Road: attest.RoadAK}
+	if f.EKAlgorithm != "" {
+		scope = attest.RegistryScope{Road: attest.RoadEK, EKAlgorithm: f.EKAlgorithm}
+	}
+	c := &clock{}
+	r, err := attest.NewMemoryRegistry(scope, c.now)
+	if err != nil {
+		return nil, err
+	}
+	if err := Perform(context.Background(), r, c.set, f.History); err != nil {
+		return nil, err
+	}
+	c.set(now)
+	return attest.NewFirstUse(&attest.FirstUseConfig{Registry: r, MaxLifetime: time.Duration(f.MaxLifetimeSeconds) * time.Second, Now: c.now,
+		NodeExists: func(_ context.Context, name string) (bool, error) { return slices.Contains(f.Nodes, name), nil }})
+}

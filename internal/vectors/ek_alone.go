@@ -1,0 +1,291 @@
+package main
+
+import (
+	"crypto"
+	"crypto/elliptic"
+	"crypto/rsa"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
+	"math/big"
+	"slices"
+	"time"
+
+	"github.com/nodeattest/nodeattest/internal/vector"
+)
+
+// eksAlone are EK certificates by themselves, with what an issuer's profile lets
+// through and what it does not.
+func (w *world) eksAlone() {
+	v := w.newEKVendor()
+	for _, k := range []struct {
+		name string
+		key  crypto.PublicKey
+	}{{"p256", v.p256}, {"p384", v.p384}, {"rsa2048", v.rsa2048}, {"rsa3072", v.rsa3072}} {
+		v.accept(k.name, "An EK certificate to the letter of the TCG's profile.", v.chain(v.issue(v.intermediate, k.key, nil).Raw), v.environment(), trusted(k.key))
+	}
+	v.tolerances()
+	v.leaves()
+	v.chains()
+	v.keys()
+	v.revocations()
+	v.lists()
+}
+
+// header is that of a TCG_PCCLIENT_STORED_CERT in front of a certificate.
+func header(der []byte, further ...byte) []byte {
+	size := len(der) + len(further)
+	return slices.Concat([]byte{0x10, 1, 0, byte(size >> 8), byte(size)}, further, der)
+}
+
+// tolerances are faults that harm nothing, each once under a profile that lets it
+// through and once under one that does not.
+func (v *ekVendor) tolerances() {
+	ecc := v.issue(v.intermediate, v.p256, nil)
+	edited := func(key crypto.PublicKey, edit func(*x509.Certificate)) []byte {
+		return v.issue(v.intermediate, key, edit).Raw
+	}
+	oldRoot := &vector.EK{Certificates: [][]byte{ecc.Raw, v.root.overSHA1(v.intermediate.cert)}}
+	for _, t := range []struct {
+		name, what, tolerance, expect string
+		key                           crypto.PublicKey
+		ek                            *vector.EK
+	}{
+		{"padded-with-zeros", "Bytes 0x00 stand behind the certificate, as in an NV index that is too large.", "NVPadding", "ek-certificate-encoding", v.p256,
+			v.chain(append(slices.Clone(ecc.Raw), make([]byte, 100)...))},
+		{"padded-with-ones", "Bytes 0xff stand behind the certificate, as in an NV index that is too large.", "NVPadding", "ek-certificate-encoding", v.p256,
+			v.chain(append(slices.Clone(ecc.Raw), slices.Repeat([]byte{0xff}, 100)...))},
+		{"with-the-tcg-header", "The header of a TCG_PCCLIENT_STORED_CERT stands in front of the certificate.", "TCGHeader", "ek-certificate-encoding", v.p256,
+			v.chain(header(ecc.Raw, 0x10, 2))},
+		{"with-a-short-tcg-header", "The TCG's header stands in front without its last two bytes.", "TCGHeader", "ek-certificate-encoding", v.p256, v.chain(header(ecc.Raw))},
+		{"rsaes-oaep", "The key is encoded as id-RSAES-OAEP; it is the same key.", "RSAESOAEPKey", "ek-key-encoding", v.rsa2048,
+			v.chain(v.intermediate.withOAEP(v.issue(v.intermediate, v.rsa2048, nil)))},
+		{"for-a-tpm-1-2", "The certificate says TPM family 1.2.", "TPM12Specification", "certificate-tpm-specification", v.p256,
+			v.chain(edited(v.p256, func(c *x509.Certificate) { c.ExtraExtensions[1] = specification("1.2") }))},
+		{"without-ext-key-usage", "The certificate has no extended key usage.", "NoExtKeyUsage", "certificate-ext-key-usage", v.p256,
+			v.chain(edited(v.p256, func(c *x509.Certificate) { c.UnknownExtKeyUsage = nil }))},
+		{"without-key-usage", "The certificate has no key usage.", "NoKeyUsage", "certificate-key-usage", v.p256,
+			v.chain(edited(v.p256, func(c *x509.Certificate) { c.KeyUsage = 0 }))},
+		{"without-directory-name", "The certificate names no manufacturer, model and version.", "NoDirectoryName", "certificate-subject-alt-name", v.p256,
+			v.chain(edited(v.p256, func(c *x509.Certificate) {
+				c.ExtraExtensions, c.Subject = c.ExtraExtensions[1:], pkix.Name{CommonName: "EK"}
+			}))},
+		{"without-a-version", "The directory name lacks the version.", "NoDirectoryName", "certificate-subject-alt-name", v.p256,
+			v.chain(edited(v.p256, func(c *x509.Certificate) { c.ExtraExtensions[0] = directory("id:49465800", "SLB9670", "") }))},
+		{"without-basic-constraints", "The certificate has no basic constraints.", "NoBasicConstraints", "certificate-extension", v.p256,
+			v.chain(edited(v.p256, func(c *x509.Certificate) { c.BasicConstraintsValid = false }))},
+		{"ecc-for-key-encipherment", "The key usage of an ECC key is keyEncipherment.", "KeyEnciphermentOfECC", "certificate-key-usage", v.p256,
+			v.chain(edited(v.p256, func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageKeyEncipherment }))},
+		{"signed-with-sha1", "The certificate is signed over SHA-1.", "InsecureAllowSHA1Links", "certificate-sha1", v.p256, v.chain(v.intermediate.overSHA1(ecc))},
+		{"intermediate-signed-with-sha1", "The intermediate is signed over SHA-1.", "InsecureAllowSHA1Links", "certificate-sha1", v.p256, oldRoot},
+		{"expired", "The certificate ended a second ago.", "InsecureAllowExpiredEK", "certificate-expired", v.p256,
+			v.chain(edited(v.p256, func(c *x509.Certificate) { c.NotAfter = v.now.Add(-time.Second) }))},
+	} {
+		v.accept(t.name+"-let-through", t.what+" The issuer's profile lets that through.", t.ek, v.environment(t.tolerance), trusted(t.key, t.tolerance))
+		v.refuse(t.name, t.what+" No profile lets that through.", t.expect, t.ek, v.environment())
+	}
+	both := v.chain(header(append(slices.Clone(ecc.Raw), 0, 0), 0x10, 2))
+	v.accept("with-two-faults-let-through", "The TCG's header and padding, and both are let through.", both, v.environment("NVPadding", "TCGHeader"), trusted(v.p256, "NVPadding", "TCGHeader"))
+	v.refuse("with-two-faults-and-one-let-through", "The TCG's header and padding, and the header alone is let through.", "ek-certificate-encoding", both, v.environment("TCGHeader"))
+}
+
+// leaves are EK certificates with a fault that no profile lets through.
+func (v *ekVendor) leaves() {
+	all := v.environment("NVPadding", "TCGHeader", "RSAESOAEPKey", "TPM12Specification", "NoExtKeyUsage", "NoDirectoryName", "NoBasicConstraints",
+		"KeyEnciphermentOfECC", "InsecureAllowSHA1Links", "InsecureAllowExpiredEK")
+	good := v.issue(v.intermediate, v.p256, nil).Raw
+	for _, a := range []struct {
+		name, what, expect string
+		edit               func(*x509.Certificate)
+	}{
+		{"not-yet-valid", "The certificate begins in a second.", "certificate-not-yet-valid", func(c *x509.Certificate) { c.NotBefore = v.now.Add(time.Second) }},
+		{"is-ca", "The certificate is a CA's.", "certificate-is-ca", func(c *x509.Certificate) { c.IsCA = true }},
+		{"of-an-ak", "The extended key usage is that of an AK.", "certificate-ext-key-usage", func(c *x509.Certificate) { c.UnknownExtKeyUsage = []asn1.ObjectIdentifier{idAIK} }},
+		{"of-an-ek-and-an-ak", "The extended key usage lists an AK's beside an EK's.", "certificate-ext-key-usage",
+			func(c *x509.Certificate) { c.UnknownExtKeyUsage = []asn1.ObjectIdentifier{idEK, idAIK} }},
+		{"of-a-web-server", "The extended key usage is that of a TLS server.", "certificate-ext-key-usage",
+			func(c *x509.Certificate) {
+				c.UnknownExtKeyUsage, c.ExtKeyUsage = nil, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+			}},
+		{"for-signatures", "The key usage is digitalSignature, an AK's.", "certificate-key-usage", func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageDigitalSignature }},
+		{"for-certificates", "The key usage has keyCertSign beside an EK's.", "certificate-key-usage", func(c *x509.Certificate) { c.KeyUsage |= x509.KeyUsageCertSign }},
+		{"with-an-unknown-critical-extension", "The certificate has a critical extension that nobody knows.", "certificate-extension",
+			func(c *x509.Certificate) {
+				c.ExtraExtensions = append(c.ExtraExtensions, pkix.Extension{Id: asn1.ObjectIdentifier{2, 999, 2}, Critical: true, Value: []byte{5, 0}})
+			}},
+		{"with-a-broken-specification", "The TPM specification attribute is no DER.", "certificate-tpm-specification", func(c *x509.Certificate) { c.ExtraExtensions[1].Value = []byte{0x30, 1} }},
+		{"for-a-tpm-3", "The certificate says TPM family 3.0.", "certificate-tpm-specification", func(c *x509.Certificate) { c.ExtraExtensions[1] = specification("3.0") }},
+		{"with-a-broken-directory-name", "The directory name in the subjectAltName is empty, without even a SEQUENCE.", "certificate-subject-alt-name", func(c *x509.Certificate) { c.ExtraExtensions[0].Value = []byte{0x30, 2, 0xa4, 0} }},
+	} {
+		v.refuse(a.name, a.what, a.expect, v.chain(v.issue(v.intermediate, v.p256, a.edit).Raw), all)
+	}
+	send := func(name, what, expect string, leaf []byte) { v.refuse(name, what, expect, v.chain(leaf), all) }
+	send("padded-with-something-else", "Bytes behind the certificate are neither 0x00 nor 0xff.", "certificate-encoding", append(slices.Clone(good), 1, 2, 3))
+	send("padded-in-two-ways", "Bytes behind the certificate are 0x00, then 0xff.", "certificate-encoding", append(slices.Clone(good), 0, 0xff))
+	send("with-a-header-that-is-too-long", "The TCG's header states more bytes than there are.", "certificate-encoding", header(good, 0x10, 2)[:len(good)])
+	send("truncated", "The certificate lacks its last byte.", "certificate-encoding", good[:len(good)-1])
+	send("too-large", "The certificate has 8 KiB of padding.", "message-size", append(slices.Clone(good), make([]byte, 8<<10)...))
+	spec := v.environment()
+	spec.EKIssuers[0].Profile = &vector.EKProfile{Name: "with a specification", RequireSpecification: true}
+	bare := v.chain(v.issue(v.intermediate, v.p256, func(c *x509.Certificate) { c.ExtraExtensions = c.ExtraExtensions[:1] }).Raw)
+	v.refuse("without-specification", "The certificate has no TPM specification, which the issuer's profile demands.", "certificate-tpm-specification", bare, spec)
+	v.accept("without-specification-unasked", "The certificate has no TPM specification, which nobody demands.", bare, v.environment(), trusted(v.p256))
+	google := v.environment()
+	google.EKIssuers[0].Profile = &vector.EKProfile{Name: "with an extension", Extensions: []string{"2.999.3"}}
+	v.refuse("without-an-extension-of-the-profile", "The issuer's profile demands an extension that the certificate lacks.", "certificate-extension", v.chain(good), google)
+}
+
+// chains lead to no root, or not as they must.
+func (v *ekVendor) chains() {
+	leaf := func(by *ekCA) []byte { return v.issue(by, v.p256, nil).Raw }
+	send := func(name, what, expect string, certificates ...[]byte) {
+		v.refuse(name, what, expect, &vector.EK{Certificates: certificates}, v.environment())
+	}
+	good := leaf(v.intermediate)
+	ca := func(parent *ekCA, name string, edit func(*x509.Certificate)) *ekCA {
+		return v.newCA(parent, name, v.intermediate.key, edit)
+	}
+	foreign := ca(nil, "foreign root", nil)
+	below := ca(foreign, "EK intermediate", nil)
+	send("of-another-vendor", "A vendor that is not trusted certified the EK.", "certificate-chain", leaf(below), below.cert.Raw)
+	send("intermediate-missing", "The certificate comes without the one above it.", "certificate-chain", good)
+	bad := slices.Clone(good)
+	bad[len(bad)-1] ^= 1
+	send("signature-changed", "One bit of the issuer's signature was changed.", "certificate-chain", bad, v.intermediate.cert.Raw)
+	old := v.intermediate.overSHA1(v.issue(v.intermediate, v.p256, nil))
+	old[len(old)-1] ^= 1
+	v.refuse("sha1-signature-changed", "One bit of a signature over SHA-1, which is let through, was changed.", "certificate-chain", v.chain(old), v.environment("InsecureAllowSHA1Links"))
+	for _, c := range []struct {
+		name, what, expect string
+		edit               func(*x509.Certificate)
+	}{
+		{"intermediate-is-no-ca", "The certificate above the EK's is no CA's.", "certificate-chain", func(c *x509.Certificate) { c.IsCA = false }},
+		{"intermediate-signs-no-certificates", "The key usage of the intermediate has no keyCertSign.", "certificate-chain", func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageCRLSign }},
+		{"intermediate-expired", "The intermediate ended a second ago.", "certificate-expired", func(c *x509.Certificate) { c.NotAfter = v.now.Add(-time.Second) }},
+		{"intermediate-not-yet-valid", "The intermediate begins in a second.", "certificate-not-yet-valid", func(c *x509.Certificate) { c.NotBefore = v.now.Add(time.Second) }},
+	} {
+		above := ca(v.root, "EK intermediate, spoiled", c.edit)
+		send(c.name, c.what, c.expect, leaf(above), above.cert.Raw)
+	}
+	short := ca(v.root, "EK intermediate with path length 0", func(c *x509.Certificate) { c.MaxPathLenZero = true })
+	under := v.newCA(short, "EK intermediate below it", v.root.key, nil)
+	send("path-length-exceeded", "A CA stands below one whose path length is 0.", "certificate-chain", leaf(under), under.cert.Raw, short.cert.Raw)
+
+	env := v.environment()
+	env.EKIssuers[0].Intermediates = [][]byte{v.intermediate.cert.Raw}
+	v.accept("with-the-intermediate-known", "The node sends the certificate alone, and the control plane has the intermediate.", &vector.EK{Certificates: [][]byte{good}}, env, trusted(v.p256))
+	two := v.environment()
+	two.EKIssuers = append([]vector.EKIssuer{{Roots: [][]byte{foreign.cert.Raw}}}, two.EKIssuers...)
+	v.accept("of-the-second-issuer", "The second of two trusted issuers certified the EK.", v.chain(good), two, trusted(v.p256))
+}
+
+// keys are EKs that are none, and EKs without certificates.
+func (v *ekVendor) keys() {
+	exponent := &rsa.PublicKey{N: v.rsa2048.N, E: 3}
+	for _, k := range []struct {
+		name, what, expect string
+		key                crypto.PublicKey
+	}{
+		{"with-a-roca-modulus", "The modulus has the fingerprint of CVE-2017-15361: its primes can be found.", "ek-roca", &rsa.PublicKey{N: rocaModulus(), E: 65537}},
+		{"with-exponent-3", "The RSA exponent is 3.", "key-strength", exponent},
+		{"with-1024-bits", "The EK is RSA with 1024 bits.", "key-strength", &v.rsa1024.PublicKey},
+		{"on-p224", "The EK is on P-224.", "key-strength", ecKey(elliptic.P224(), "EK alone P-224", nil).Public()},
+	} {
+		v.refuse(k.name, k.what, k.expect, v.chain(v.issue(v.intermediate, k.key, nil).Raw), v.environment())
+		v.refuse(k.name+"-without-certificate", k.what+" It comes without a certificate.", k.expect, &vector.EK{PublicKey: must(x509.MarshalPKIXPublicKey(k.key))},
+			&vector.Environment{AllowedEKs: []string{identityOf(v.p256)}})
+	}
+	bare, rsaBare := spki(v.p256), spki(v.rsa2048)
+	list := &vector.Environment{AllowedEKs: []string{identityOf(v.p256), identityOf(v.rsa2048)}}
+	listed := func(key crypto.PublicKey) *vector.Result {
+		return &vector.Result{Machine: identityOf(key), Source: "allow-list"}
+	}
+	v.accept("without-certificate-on-the-list", "The EK has no certificate and is on the allow-list.", &vector.EK{PublicKey: bare}, list, listed(v.p256))
+	foreign := v.newCA(nil, "foreign root of a listed EK", v.root.key, nil)
+	v.accept("of-another-vendor-on-the-list", "No trusted vendor certified the EK, and it is on the allow-list.",
+		&vector.EK{Certificates: [][]byte{v.issue(foreign, v.p256, nil).Raw}}, list, listed(v.p256))
+	v.accept("rsaes-oaep-on-the-list", "The key is encoded as id-RSAES-OAEP, and is the one on the allow-list.",
+		&vector.EK{Certificates: [][]byte{v.intermediate.withOAEP(v.issue(v.intermediate, v.rsa2048, nil))}}, list, listed(v.rsa2048))
+	v.refuse("without-certificate", "The EK has no certificate, and another one is on the allow-list.", "ek-untrusted", &vector.EK{PublicKey: spki(v.p384)}, list)
+	v.refuse("from-two-sources", "The node sends an EK certificate, and an EK beside it.", "ek-sources",
+		&vector.EK{Certificates: v.chain(v.issue(v.intermediate, v.p256, nil).Raw).Certificates, PublicKey: bare}, v.environment())
+	v.refuse("absent", "The node sends neither an EK certificate nor an EK.", "ek-sources", &vector.EK{}, v.environment())
+	v.refuse("compressed-point", "The EK without a certificate is on the list, its point compressed.", "ek-key-encoding", &vector.EK{PublicKey: compressed(bare)}, list)
+	v.refuse("rsaes-oaep-without-certificate", "The EK without a certificate is on the list, encoded as id-RSAES-OAEP.", "ek-key-encoding",
+		&vector.EK{PublicKey: slices.Concat(rsaBare[:4], rsaOAEP, rsaBare[4+len(plainRSA):])}, list)
+	v.refuse("with-bytes-behind", "A byte stands behind the EK without a certificate, which is on the list.", "ek-key-encoding", &vector.EK{PublicKey: append(slices.Clone(bare), 0)}, list)
+}
+
+// compressed is the SubjectPublicKeyInfo of a key on P-256 with a compressed point.
+func compressed(spki []byte) []byte {
+	e := elements(spki)
+	point, _ := content(e[1])
+	return tlv(0x30, e[0], tlv(3, []byte{0, 2 + point[65]&1}, point[2:34]))
+}
+
+// revocations are about the lists of what an issuer revoked.
+func (v *ekVendor) revocations() {
+	ek := v.chain(v.issue(v.intermediate, v.p256, nil).Raw)
+	withLists := func(require bool, lists ...[]byte) *vector.Environment {
+		e := v.environment()
+		e.EKIssuers[0].CRLs, e.EKIssuers[0].RequireCRL = lists, require
+		return e
+	}
+	revokes := func(serial *big.Int, reason int) func(*x509.RevocationList) {
+		return func(l *x509.RevocationList) {
+			l.RevokedCertificateEntries = []x509.RevocationListEntry{{SerialNumber: serial, RevocationTime: v.now.Add(-time.Hour), ReasonCode: reason}}
+		}
+	}
+	stale := func(l *x509.RevocationList) { l.NextUpdate = v.now.Add(-time.Second) }
+	leaf := big.NewInt(77)
+	of, root := v.crl(v.intermediate, nil), v.crl(v.root, nil)
+	v.accept("on-no-revocation-list", "Both lists are current, and have another certificate.", ek,
+		withLists(true, v.crl(v.intermediate, revokes(big.NewInt(78), 1)), root), trusted(v.p256))
+	v.accept("removed-from-the-revocation-list", "The list says removeFromCRL of the certificate.", ek, withLists(false, v.crl(v.intermediate, revokes(leaf, 8))), trusted(v.p256))
+	v.accept("without-a-revocation-list", "There is a list of the root alone, and none is demanded.", ek, withLists(false, root), trusted(v.p256))
+	v.refuse("revoked", "The certificate is revoked.", "certificate-revoked", ek, withLists(false, v.crl(v.intermediate, revokes(leaf, 1)), root))
+	v.refuse("intermediate-revoked", "The intermediate is revoked.", "certificate-revoked", ek, withLists(false, of, v.crl(v.root, revokes(v.intermediate.cert.SerialNumber, 2))))
+	staleAndRevoked := v.crl(v.intermediate, func(l *x509.RevocationList) { stale(l); revokes(leaf, 1)(l) })
+	v.refuse("revoked-by-a-stale-list", "The certificate is revoked by a list that is past its time.", "certificate-revoked", ek, withLists(false, staleAndRevoked))
+	v.refuse("with-a-stale-revocation-list", "The intermediate's list is past its NextUpdate.", "certificate-revocation-unknown", ek, withLists(false, v.crl(v.intermediate, stale)))
+	v.refuse("with-a-future-revocation-list", "The intermediate's list is not valid yet.", "certificate-revocation-unknown", ek,
+		withLists(false, v.crl(v.intermediate, func(l *x509.RevocationList) { l.ThisUpdate = v.now.Add(time.Second) })))
+	v.refuse("without-a-revocation-list-demanded", "There is no list of the intermediate, and one is demanded.", "certificate-revocation-unknown", ek, withLists(true, root))
+	forged := slices.Clone(of)
+	forged[len(forged)-1] ^= 1
+	v.refuse("with-a-forged-revocation-list", "The list of the intermediate does not verify, and one is demanded.", "certificate-revocation-unknown", ek, withLists(true, forged, root))
+	sha1 := signedAnew(v.crl(v.intermediate, revokes(leaf, 1)), v.intermediate.key, true, unchanged)
+	old := withLists(true, sha1, root)
+	v.refuse("with-a-sha1-revocation-list", "The list is signed over SHA-1, which is not let through, and one is demanded.", "certificate-revocation-unknown", ek, old)
+	let := withLists(false, sha1)
+	let.EKIssuers[0].Profile = v.environment("InsecureAllowSHA1Links").EKIssuers[0].Profile
+	v.refuse("revoked-by-a-sha1-list", "The certificate is revoked by a list that is signed over SHA-1, which is let through.", "certificate-revoked", ek, let)
+	listed := withLists(false, v.crl(v.intermediate, revokes(leaf, 1)))
+	listed.AllowedEKs = []string{identityOf(v.p256)}
+	v.refuse("revoked-on-the-list", "The certificate is revoked, and the EK is on the allow-list.", "certificate-revoked", ek, listed)
+}
+
+// lists are about TPMs that are denied by manufacturer and firmware.
+func (v *ekVendor) lists() {
+	deny := func(model string, first, last uint32) *vector.Environment {
+		e := v.environment()
+		e.DeniedTPMs = []vector.DeniedTPM{{Vendor: "IFX", Model: model, First: first, Last: last, Reason: "a flaw"}}
+		return e
+	}
+	of := func(manufacturer, model, version string) *vector.EK {
+		return v.chain(v.issue(v.intermediate, v.p256, func(c *x509.Certificate) { c.ExtraExtensions[0] = directory(manufacturer, model, version) }).Raw)
+	}
+	const infineon = "id:49465800"
+	ek := of(infineon, "SLB9670", "id:00070055") // 7.85
+	v.refuse("denied", "The TPM's firmware is in a range that is denied.", "tpm-denied", ek, deny("", 0x70000, 0x7ffff))
+	v.refuse("denied-at-the-end", "The TPM's firmware is the last one that is denied.", "tpm-denied", ek, deny("", 0, 0x70055))
+	v.refuse("denied-by-model", "The TPM's model is denied in every version.", "tpm-denied", ek, deny("SLB9670", 0, 0xffffffff))
+	v.refuse("denied-by-a-short-version", "The TPM's firmware, in the four digits of older certificates, is denied.", "tpm-denied", of(infineon, "SLB9670", "id:0755"), deny("", 0x70055, 0x70055))
+	v.refuse("denied-with-an-unreadable-version", "The TPM's firmware cannot be read, and another one of its vendor is denied.", "tpm-denied", of(infineon, "SLB9670", "7.85"), deny("", 0, 1))
+	listed := deny("", 0x70000, 0x7ffff)
+	listed.AllowedEKs = []string{identityOf(v.p256)}
+	v.refuse("denied-on-the-list", "The TPM is denied, and its EK is on the allow-list.", "tpm-denied", ek, listed)
+	v.accept("not-denied", "Older firmware of this vendor is denied.", ek, deny("", 0, 0x70054), trusted(v.p256))
+	v.accept("another-model-not-denied", "Another model of this vendor is denied.", ek, deny("SLB9665", 0, 0xffffffff), trusted(v.p256))
+	v.accept("another-vendor-not-denied", "The vendor of another TPM is denied.", of("id:53544D20", "ST33", "id:00070055"), deny("", 0, 0xffffffff), trusted(v.p256))
+}

@@ -1,0 +1,3 @@
+// Package keyfiles holds TPM key files against github.com/foxboron/go-tpm-keyfiles,
+// another implementation of the same format: each reads and uses what the other wrote.
+package keyfiles
