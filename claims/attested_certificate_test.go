@@ -118,15 +118,15 @@ func TestAttestedNodeFromCertificateRefuses(t *testing.T) {
 			commonName := asn1.ObjectIdentifier{2, 5, 4, 3}
 			c.Subject.ExtraNames = []x509pkix.AttributeTypeAndValue{{Type: commonName, Value: "system:node:node-a"}, {Type: commonName, Value: "system:node:node-b"}}
 		},
-		"serving":           func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} },
-		"any usage":         func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageAny} },
-		"no usage":          func(c *x509.Certificate) { c.ExtKeyUsage = nil },
-		"a CA":              func(c *x509.Certificate) { c.IsCA, c.BasicConstraintsValid = true, true },
-		"expired":           func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) },
-		"not yet valid":     func(c *x509.Certificate) { c.NotBefore = time.Now().Add(time.Minute) },
-		"a DNS name":        func(c *x509.Certificate) { c.DNSNames = []string{"node-a"} },
-		"an IP address":     func(c *x509.Certificate) { c.IPAddresses = []net.IP{{127, 0, 0, 1}} },
-		"a URI":             func(c *x509.Certificate) { c.URIs = []*url.URL{{Scheme: "spiffe", Host: "x"}} },
+		"serving":       func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} },
+		"any usage":     func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageAny} },
+		"no usage":      func(c *x509.Certificate) { c.ExtKeyUsage = nil },
+		"a CA":          func(c *x509.Certificate) { c.IsCA, c.BasicConstraintsValid = true, true },
+		"expired":       func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) },
+		"not yet valid": func(c *x509.Certificate) { c.NotBefore = time.Now().Add(time.Minute) },
+		"a DNS name":    func(c *x509.Certificate) { c.DNSNames = []string{"node-a"} },
+		"an IP address": func(c *x509.Certificate) { c.IPAddresses = []net.IP{{127, 0, 0, 1}} },
+		"a URI":         func(c *x509.Certificate) { c.URIs = []*url.URL{{Scheme: "spiffe", Host: "x"}} },
 		"provider ID critical": func(c *x509.Certificate) {
 			c.ExtraExtensions[0].Critical = true
 		},
