@@ -1,0 +1,281 @@
+package bootstraptokentest_test
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/bootstraptoken"
+	"github.com/nodeattest/nodeattest/bootstraptoken/bootstraptokentest"
+	"github.com/nodeattest/nodeattest/tpmsim"
+)
+
+func discover(t *testing.T, cluster *bootstraptokentest.Cluster) *bootstraptoken.Discovered {
+	t.Helper()
+	found, err := bootstraptoken.Discover(t.Context(), cluster.DiscoverConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// Both keys in one TPM: the server's handshakes are signed there.
+func TestClusterInTPM(t *testing.T) {
+	tpm := tpmsim.New(t, nil)
+	cluster := bootstraptokentest.New(t, &bootstraptokentest.Options{TPM: tpm})
+	found := discover(t, cluster)
+	if !found.Info.Equal(cluster.Info()) {
+		t.Errorf("found %+v", found.Info)
+	}
+	if err := cluster.Close(); err != nil {
+		t.Error(err)
+	}
+	// Its keys are gone, and the TPM is still the caller's.
+	if again := bootstraptokentest.New(t, &bootstraptokentest.Options{TPM: tpm}); again.Address() == "" {
+		t.Error("no second cluster")
+	}
+}
+
+// A key of the caller's own making in the TPM.
+func TestClusterWithKeys(t *testing.T) {
+	tpm := tpmsim.New(t, nil)
+	inTPM, err := attest.CreateTPMKey(t.Context(), attest.ShareTPM(tpm), attest.KeyRSA2048, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := inTPM.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	caKey, err := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := discover(t, bootstraptokentest.New(t, &bootstraptokentest.Options{CAKey: caKey, ServingKey: inTPM}))
+	if !caKey.PublicKey.Equal(found.Info.CAs[0].PublicKey) {
+		t.Error("the CA has another key")
+	}
+}
+
+func TestClusterOptions(t *testing.T) {
+	token, err := bootstraptoken.Parse("abcdef.0123456789abcdef")
+	if err != nil {
+		t.Fatal(err)
+	}
+	late := func() time.Time { return time.Now().AddDate(20, 0, 0) }
+	cluster := bootstraptokentest.New(t, &bootstraptokentest.Options{Token: token, Server: "https://api.example.com", Now: late})
+	found := discover(t, cluster)
+	if !cluster.Token().Equal(token) || found.Info.Server != "https://api.example.com" || found.Verified.Before(time.Now().AddDate(19, 0, 0)) {
+		t.Errorf("found %+v", found)
+	}
+	none := bootstraptokentest.New(t, &bootstraptokentest.Options{NoToken: true})
+	if !none.Token().IsZero() || len(none.Data()) != 1 {
+		t.Errorf("token %v, data %v", none.Token(), none.Data())
+	}
+}
+
+func TestOpenFails(t *testing.T) {
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, opts := range map[string]*bootstraptokentest.Options{
+		"CA's key": {CAKey: brokenKey{key}},
+		"server":   {Server: "http://a"},
+	} {
+		if cluster, err := bootstraptokentest.Open(opts); err == nil || cluster != nil {
+			t.Errorf("%s: %v, %v", name, cluster, err)
+		}
+	}
+}
+
+// brokenKey does not sign.
+type brokenKey struct{ ed25519.PrivateKey }
+
+func (k brokenKey) Sign(io.Reader, []byte, crypto.SignerOpts) ([]byte, error) {
+	return nil, errors.New("broken")
+}
+
+func TestTokens(t *testing.T) {
+	cluster := bootstraptokentest.New(t, nil)
+	second := &bootstraptoken.Secret{Token: bootstraptoken.Generate(), Usages: bootstraptoken.Usages{Signing: true}, Expiration: time.Now().Add(time.Hour)}
+	if err := cluster.AddSecret(second); err != nil {
+		t.Fatal(err)
+	}
+	config := cluster.DiscoverConfig()
+	config.Token = second.Token
+	if _, err := bootstraptoken.Discover(t.Context(), config); err != nil {
+		t.Error(err)
+	}
+	object, err := cluster.Secret(t.Context(), bootstraptoken.Namespace, bootstraptoken.SecretName(second.Token.ID()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if decoded, err := bootstraptoken.Decode(object); err != nil || !decoded.Token.Equal(second.Token) {
+		t.Errorf("%v, %v", decoded, err)
+	}
+	if err := cluster.DeleteSecret(second.Token.ID()); err != nil {
+		t.Fatal(err)
+	}
+	if _, signed := cluster.Data()[bootstraptoken.SignatureKeyPrefix+second.Token.ID()]; signed {
+		t.Error("the signature is still there")
+	}
+	for _, name := range []string{bootstraptoken.SecretName(second.Token.ID()), "x"} {
+		if _, err := cluster.Secret(t.Context(), bootstraptoken.Namespace, name); !errors.Is(err, bootstraptoken.ErrNotFound) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := cluster.AddSecret(&bootstraptoken.Secret{}); !errors.Is(err, bootstraptoken.CheckToken) {
+		t.Errorf("no token: %v", err)
+	}
+}
+
+// The API server knows its tokens' bearers, and lets nobody do anything but read
+// cluster-info.
+func TestAPIServer(t *testing.T) {
+	cluster := bootstraptokentest.New(t, nil)
+	roots, err := cluster.Info().Roots()
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, DisableKeepAlives: true}}
+	const clusterInfo = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
+	for name, test := range map[string]struct {
+		method, path, authorization string
+		status                      int
+		says                        string
+	}{
+		"anonymous":        {"GET", clusterInfo, "", 200, "kubeconfig"},
+		"bearer":           {"GET", clusterInfo, "Bearer " + cluster.Token().Reveal(), 200, "kubeconfig"},
+		"unknown bearer":   {"GET", clusterInfo, "Bearer abcdef.0123456789abcdef", 401, "Unauthorized"},
+		"no bearer":        {"GET", clusterInfo, "Basic YTpi", 401, "Unauthorized"},
+		"writing":          {"PUT", clusterInfo, "", 403, "system:anonymous"},
+		"another object":   {"GET", "/api/v1/namespaces/kube-public/configmaps/other", "", 403, "system:anonymous"},
+		"list":             {"GET", "/api/v1/namespaces/kube-public/configmaps", "", 403, "system:anonymous"},
+		"Secrets":          {"GET", "/api/v1/namespaces/kube-system/secrets", "", 403, "system:anonymous"},
+		"bearer's Secrets": {"GET", "/api/v1/namespaces/kube-system/secrets", "Bearer " + cluster.Token().Reveal(), 403, "system:bootstrap:" + cluster.Token().ID()},
+	} {
+		request, err := http.NewRequestWithContext(t.Context(), test.method, cluster.URL()+test.path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if test.authorization != "" {
+			request.Header.Set("Authorization", test.authorization)
+		}
+		response, err := client.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(response.Body)
+		response.Body.Close()
+		if err != nil || response.StatusCode != test.status || !strings.Contains(string(body), test.says) || !json.Valid(body) {
+			t.Errorf("%s: %d, %s, %v", name, response.StatusCode, body, err)
+		}
+	}
+	requests := cluster.Requests()
+	if len(requests) != 9 || requests[0].Path == "" || requests[0].Header == nil {
+		t.Errorf("%d requests", len(requests))
+	}
+}
+
+func TestFaults(t *testing.T) {
+	cluster := bootstraptokentest.New(t, nil)
+	config := cluster.DiscoverConfig()
+	config.Network.Timeout = 200 * time.Millisecond
+	for name, test := range map[string]struct {
+		fault bootstraptokentest.Fault
+		want  bootstraptoken.Check
+	}{
+		"status":   {bootstraptokentest.Fault{Status: 500}, bootstraptoken.CheckStatus},
+		"redirect": {bootstraptokentest.Fault{Location: "/x"}, bootstraptoken.CheckRedirect},
+		"moved":    {bootstraptokentest.Fault{Location: "/x", Status: 308}, bootstraptoken.CheckRedirect},
+		"body":     {bootstraptokentest.Fault{Body: []byte("{}"), ContentType: "application/json"}, bootstraptoken.CheckConfigMap},
+		"slow":     {bootstraptokentest.Fault{Delay: time.Hour}, bootstraptoken.ErrRetry},
+		"hangs up": {bootstraptokentest.Fault{HangUp: true}, bootstraptoken.ErrRetry},
+	} {
+		cluster.SetFault(&test.fault)
+		if _, err := bootstraptoken.Discover(t.Context(), config); !errors.Is(err, test.want) {
+			t.Errorf("%s: %v, want %v", name, err, test.want)
+		}
+	}
+	cluster.SetFault(nil)
+	discover(t, cluster)
+	cluster.SetFault(&bootstraptokentest.Fault{Delay: time.Microsecond})
+	discover(t, cluster)
+	for n := range 4 {
+		cluster.SetFault(&bootstraptokentest.Fault{Status: 503, Requests: n})
+		if n == 0 {
+			continue // for all
+		}
+		before := len(cluster.Requests())
+		discover(t, cluster)
+		if got := len(cluster.Requests()) - before; got != n+2 {
+			t.Errorf("%d requests fail, then %d in all", n, got)
+		}
+	}
+}
+
+func TestImpostors(t *testing.T) {
+	cluster := bootstraptokentest.New(t, nil)
+	for kind, want := range map[bootstraptokentest.Impostor]bootstraptoken.Check{
+		bootstraptokentest.WrongSecret:        bootstraptoken.CheckSignature,
+		bootstraptokentest.WrongCA:            bootstraptoken.CheckPinned,
+		bootstraptokentest.MixedBundle:        bootstraptoken.CheckCertificate,
+		bootstraptokentest.TamperedKubeconfig: bootstraptoken.CheckSignature,
+		bootstraptokentest.Relay:              bootstraptoken.CheckCertificate,
+	} {
+		config := cluster.DiscoverConfig()
+		config.Addresses = []string{cluster.NewImpostor(t, kind).Address()}
+		if _, err := bootstraptoken.Discover(t.Context(), config); !errors.Is(err, want) {
+			t.Errorf("impostor %d: %v, want %v", kind, err, want)
+		}
+	}
+	if impostor, err := cluster.Impostor(0); err == nil || impostor != nil {
+		t.Errorf("impostor 0: %v, %v", impostor, err)
+	}
+}
+
+func TestRotation(t *testing.T) {
+	cluster := bootstraptokentest.New(t, nil)
+	old := cluster.Info()
+	for i, step := range []struct {
+		do  func() error
+		cas int
+	}{{cluster.AddCA, 2}, {cluster.UseNewCA, 2}, {cluster.DropOldCAs, 1}} {
+		if err := step.do(); err != nil {
+			t.Fatal(err)
+		}
+		if got := len(discover(t, cluster).Info.CAs); got != step.cas {
+			t.Errorf("step %d: %d CAs, want %d", i, got, step.cas)
+		}
+	}
+	if cluster.Info().CAs[0].Equal(old.CAs[0]) {
+		t.Error("the old CA is still there")
+	}
+}
+
+// What is served belongs to the cluster, not to who asked for it.
+func TestDataIsACopy(t *testing.T) {
+	cluster := bootstraptokentest.New(t, nil)
+	data := cluster.Data()
+	data[bootstraptoken.KubeconfigKey] = "x"
+	cluster.SetData(cluster.Data())
+	discover(t, cluster)
+	cluster.SetData(data)
+	data["y"] = "z"
+	if _, ok := cluster.Data()["y"]; ok {
+		t.Error("SetData keeps the caller's map")
+	}
+}
