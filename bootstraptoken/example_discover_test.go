@@ -1,0 +1,199 @@
+package bootstraptoken_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nodeattest/nodeattest/bootstraptoken"
+	"github.com/nodeattest/nodeattest/bootstraptoken/bootstraptokentest"
+)
+
+// A node that has a token, an address and a pin finds the cluster. What it may trust is
+// in Info.
+func ExampleDiscover() {
+	cluster, err := bootstraptokentest.Open(nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = cluster.Close() }()
+
+	token, pin := cluster.Token().Reveal(), cluster.Info().Pins()[0].String() // as the administrator was told
+
+	joining := bootstraptoken.DiscoverConfig{Addresses: []string{cluster.Address()}}
+	if joining.Token, err = bootstraptoken.Parse(token); err != nil {
+		fmt.Println(err)
+		return
+	}
+	p, err := bootstraptoken.ParsePin(pin)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	joining.Pins = []bootstraptoken.Pin{p}
+	found, err := bootstraptoken.Discover(context.Background(), joining)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(found.Info.Server == cluster.URL(), len(found.Info.CAs), found.Info.CAs[0].Subject)
+	// Output: true 1 CN=bootstraptokentest CA 1
+}
+
+// A server that has the token and another CA is refused. The error says which address
+// failed why, and that it is no use to try again.
+func ExampleDiscoverError() {
+	cluster, err := bootstraptokentest.Open(nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = cluster.Close() }()
+	impostor, err := cluster.Impostor(bootstraptokentest.WrongCA)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = impostor.Close() }()
+
+	joining := cluster.DiscoverConfig()
+	joining.Addresses = []string{impostor.Address()}
+	_, err = bootstraptoken.Discover(context.Background(), joining)
+	var failed *bootstraptoken.DiscoverError
+	if errors.As(err, &failed) {
+		for _, a := range failed.Addresses {
+			fmt.Println(a.Address == impostor.URL(), errors.Is(a.Err, bootstraptoken.CheckPinned), errors.Is(a.Err, bootstraptoken.ErrRetry))
+		}
+	}
+	// Output: true true false
+}
+
+// The control plane signs the discovery document for the tokens that may sign now, and
+// takes the signatures of others away.
+func ExampleSign() {
+	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+	token, err := bootstraptoken.Parse("abcdef.0123456789abcdef")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	secrets := []*bootstraptoken.Secret{{Token: token, Expiration: now.Add(time.Hour), Usages: bootstraptoken.Usages{Signing: true}}}
+	data := map[string]string{"kubeconfig": "apiVersion: v1\n", "jws-kubeconfig-ghijkl": "of a token that is gone"}
+
+	signed, changed, err := bootstraptoken.Sign(data, secrets, now)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(changed, slices.Sorted(maps.Keys(signed)))
+	fmt.Println(signed["jws-kubeconfig-abcdef"])
+	_, changed, err = bootstraptoken.Sign(signed, secrets, now)
+	fmt.Println(changed, err)
+	// Output:
+	// true [jws-kubeconfig-abcdef kubeconfig]
+	// eyJhbGciOiJIUzI1NiIsImtpZCI6ImFiY2RlZiJ9..K1chermAQEq0rdqy-ehj0VDfmA_ytv8Wzh9g26FldrE
+	// false <nil>
+}
+
+// A discovery document must not tell a node who to be.
+func ExampleParseKubeconfig() {
+	_, err := bootstraptoken.ParseKubeconfig([]byte(`apiVersion: v1
+kind: Config
+clusters:
+- name: ""
+  cluster:
+    server: https://api.example.com:6443
+users:
+- name: admin
+  user:
+    token: secret
+`))
+	fmt.Println(err)
+	// Output: bootstraptoken: kubeconfig-credentials: got kubeconfig."users"[0]."user", want no users
+}
+
+// From standard input, as in curl ... | join --discovery-file=-, and then a look at what
+// the cluster itself says now.
+func ExampleDiscoverReader() {
+	cluster, err := bootstraptokentest.Open(nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = cluster.Close() }()
+	stdin := strings.NewReader(cluster.Data()["kubeconfig"])
+
+	found, err := bootstraptoken.DiscoverReader(stdin)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	refreshed, err := bootstraptoken.Refresh(context.Background(), found.Info, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(refreshed.Info.Equal(found.Info), found.Verified.IsZero(), refreshed.Verified.IsZero())
+	// Output: true true false
+}
+
+// A client that refreshes its cache while the old CA and the new one are both published
+// survives the rotation.
+func ExampleCache() {
+	ctx := context.Background()
+	cluster, err := bootstraptokentest.Open(nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = cluster.Close() }()
+	dir, err := os.MkdirTemp("", "example")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	file := filepath.Join(dir, "cluster.json")
+
+	found, err := bootstraptoken.Discover(ctx, cluster.DiscoverConfig())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	if err := (&bootstraptoken.Cache{Info: found.Info, Verified: found.Verified}).WriteFile(file); err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, rotate := range []func() error{cluster.AddCA, cluster.UseNewCA, cluster.DropOldCAs} {
+		if err := rotate(); err != nil {
+			fmt.Println(err)
+			return
+		}
+		cache, err := bootstraptoken.ReadCacheFile(file)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		next, changed, err := cache.Refresh(ctx, nil)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		if err := next.WriteFile(file); err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println(changed, len(next.Info.CAs), next.Info.CAs[len(next.Info.CAs)-1].Subject)
+	}
+	// Output:
+	// true 2 CN=bootstraptokentest CA 2
+	// false 2 CN=bootstraptokentest CA 2
+	// true 1 CN=bootstraptokentest CA 2
+}
