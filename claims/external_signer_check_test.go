@@ -21,7 +21,7 @@ import (
 
 func encode(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) }
 
-func pkix(t testing.TB, public any) []byte {
+func publicDER(t testing.TB, public any) []byte {
 	t.Helper()
 	der, err := x509.MarshalPKIXPublicKey(public)
 	if err != nil {
@@ -37,7 +37,7 @@ func p256Key(t testing.TB) (*ecdsa.PrivateKey, []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return key, pkix(t, key.Public())
+	return key, publicDER(t, key.Public())
 }
 
 // es256 signs what it is given, whatever the header says.
@@ -168,8 +168,8 @@ func TestExternalKeysCheck(t *testing.T) {
 		return &ExternalKeys{
 			Keys: []ExternalKey{
 				{KeyID: "a", Key: der},
-				{KeyID: strings.Repeat("b", 1024), Key: pkix(t, rsaKey.Public()), ExcludeFromOIDCDiscovery: true},
-				{KeyID: "a", Key: pkix(t, rsaKey.Public())}, // another algorithm
+				{KeyID: strings.Repeat("b", 1024), Key: publicDER(t, rsaKey.Public()), ExcludeFromOIDCDiscovery: true},
+				{KeyID: "a", Key: publicDER(t, rsaKey.Public())}, // another algorithm
 			},
 			DataTimestamp: time.Unix(1700000000, 0), RefreshHintSeconds: 1,
 		}
@@ -194,10 +194,10 @@ func TestExternalKeysCheck(t *testing.T) {
 		"no PKIX":            func(k *ExternalKeys) { k.Keys[0].Key = []byte("key") },
 		"bytes behind it":    func(k *ExternalKeys) { k.Keys[0].Key = append(der[:len(der):len(der)], 0) },
 		"PKCS #1":            func(k *ExternalKeys) { k.Keys[0].Key = x509.MarshalPKCS1PublicKey(&rsaKey.PublicKey) },
-		"Ed25519":            func(k *ExternalKeys) { k.Keys[0].Key = pkix(t, edwards) },
-		"P-224":              func(k *ExternalKeys) { k.Keys[0].Key = pkix(t, p224.Public()) },
-		"an exponent of one": func(k *ExternalKeys) { k.Keys[0].Key = pkix(t, &rsa.PublicKey{N: rsaKey.N, E: 1}) },
-		"an even exponent":   func(k *ExternalKeys) { k.Keys[0].Key = pkix(t, &rsa.PublicKey{N: rsaKey.N, E: 65536}) },
+		"Ed25519":            func(k *ExternalKeys) { k.Keys[0].Key = publicDER(t, edwards) },
+		"P-224":              func(k *ExternalKeys) { k.Keys[0].Key = publicDER(t, p224.Public()) },
+		"an exponent of one": func(k *ExternalKeys) { k.Keys[0].Key = publicDER(t, &rsa.PublicKey{N: rsaKey.N, E: 1}) },
+		"an even exponent":   func(k *ExternalKeys) { k.Keys[0].Key = publicDER(t, &rsa.PublicKey{N: rsaKey.N, E: 65536}) },
 		"a private key":      func(k *ExternalKeys) { k.Keys[0].Key = x509.MarshalPKCS1PrivateKey(rsaKey) },
 	} {
 		k := good()
@@ -305,7 +305,7 @@ func (s *scriptedSigner) Metadata(context.Context) (*ExternalMetadata, error) {
 // scripted makes a signer with the given keys, by their key IDs, that signs with the
 // first.
 func scripted(t testing.TB, key *ecdsa.PrivateKey, ids ...string) *scriptedSigner {
-	der := pkix(t, key.Public())
+	der := publicDER(t, key.Public())
 	return &scriptedSigner{
 		sign: func(claims string) (*ExternalSignature, error) {
 			return es256(t, key, fmt.Sprintf(`{"alg":"ES256","kid":%q,"typ":"JWT"}`, ids[0]), claims), nil
