@@ -1,0 +1,383 @@
+package e2e
+
+import (
+	"context"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/nodeattest/nodeattest/claims"
+	"github.com/nodeattest/nodeattest/jws"
+)
+
+const (
+	tenant  = "default"
+	account = "builder"
+)
+
+// liveObjects gets objects from the API server, each time anew.
+type liveObjects struct{ client kubernetes.Interface }
+
+func (l liveObjects) ServiceAccount(ctx context.Context, namespace, name string) (*claims.Object, error) {
+	found, err := l.client.CoreV1().ServiceAccounts(namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, lookup("serviceaccounts", name, err)
+	}
+	return object(&found.ObjectMeta), nil
+}
+
+func (l liveObjects) Pod(ctx context.Context, namespace, name string) (*claims.Pod, error) {
+	found, err := l.client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, lookup("pods", name, err)
+	}
+	return &claims.Pod{Object: *object(&found.ObjectMeta), ServiceAccountName: found.Spec.ServiceAccountName, NodeName: found.Spec.NodeName}, nil
+}
+
+func (l liveObjects) Secret(ctx context.Context, namespace, name string) (*claims.Object, error) {
+	found, err := l.client.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, lookup("secrets", name, err)
+	}
+	return object(&found.ObjectMeta), nil
+}
+
+func (l liveObjects) Node(ctx context.Context, name string) (*claims.Node, error) {
+	found, err := l.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, lookup("nodes", name, err)
+	}
+	return &claims.Node{Object: *object(&found.ObjectMeta), ProviderID: found.Spec.ProviderID}, nil
+}
+
+func lookup(resource, name string, err error) error {
+	if apierrors.IsNotFound(err) {
+		return claims.NewNotFound(resource, name)
+	}
+	return err
+}
+
+func object(meta *metav1.ObjectMeta) *claims.Object {
+	o := &claims.Object{Name: meta.Name, Namespace: meta.Namespace, UID: string(meta.UID)}
+	if meta.DeletionTimestamp != nil {
+		o.Deleted = &meta.DeletionTimestamp.Time
+	}
+	return o
+}
+
+// TestBoundTokens issues tokens with a real kube-apiserver, and holds both validators
+// beside its TokenReview: while the objects are there, and after each was deleted and
+// made again.
+func TestBoundTokens(t *testing.T) {
+	c := startCluster(t)
+	key, err := jws.NewKey(c.accounts.Public(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, err := jws.NewStaticKeySet(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := &validators{cluster: c, objects: liveObjects{c.admin}}
+	if v.kubernetes, err = claims.NewKubernetesValidator(claims.KubernetesConfig{
+		Issuers: []string{issuer}, Keys: keys, Objects: v.objects, Audiences: []string{issuer},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if v.strict, err = claims.NewStrictValidator(claims.StrictConfig{
+		Issuer: issuer, Keys: keys, Objects: v.objects, Audiences: []string{issuer}, InsecureAllowReplay: true,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	c.makeAccount(t)
+	for _, tt := range []struct {
+		name, kind string
+	}{
+		{"plain", ""}, {"pod", "Pod"}, {"node", "Node"}, {"secret", "Secret"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			uid := c.makeObjects(t)[tt.kind]
+			token := c.requestToken(t, tt.kind, uid)
+			v.accept(t, token)
+			v.refuse(t, token[:len(token)-2]+flip(token[len(token)-2:]), false)
+			c.deleteObject(t, tt.kind)
+			v.refuse(t, token, true)
+			c.makeAccount(t)
+			if again := c.makeObjects(t)[tt.kind]; tt.kind != "" && again == uid {
+				t.Fatal("the object has its old UID")
+			}
+			v.refuse(t, token, true)
+		})
+	}
+}
+
+// flip gives another signature of the same length.
+func flip(end string) string {
+	if end[0] == 'A' {
+		return "B" + end[1:]
+	}
+	return "A" + end[1:]
+}
+
+type validators struct {
+	cluster    *cluster
+	objects    claims.Objects
+	kubernetes *claims.KubernetesValidator
+	strict     *claims.StrictValidator
+}
+
+// accept wants both validators and TokenReview to accept, and to tell the same user.
+func (v *validators) accept(t *testing.T, token string) {
+	t.Helper()
+	review := v.cluster.review(t, token)
+	if !review.Authenticated {
+		t.Fatalf("TokenReview refuses: %s", review.Error)
+	}
+	lenient, err := v.kubernetes.Validate(t.Context(), token)
+	if err != nil {
+		t.Fatalf("as kube-apiserver: %v", err)
+	}
+	strict, err := v.strict.Validate(t.Context(), token)
+	if err != nil {
+		t.Fatalf("strict: %v", err)
+	}
+	want := map[string][]string{}
+	for key, values := range review.User.Extra {
+		want[key] = values
+	}
+	for _, result := range []*claims.Result{lenient, strict} {
+		if diff := cmp.Diff(want, result.Extra()); diff != "" {
+			t.Errorf("extras of TokenReview (-) and ours (+):\n%s", diff)
+		}
+		if result.Username() != review.User.Username || result.UID() != review.User.UID ||
+			!cmp.Equal(without(result.Groups(), ""), without(review.User.Groups, "system:authenticated")) {
+			t.Errorf("the user is %s %s %q, TokenReview's %+v", result.Username(), result.UID(), result.Groups(), review.User)
+		}
+	}
+	t.Logf("extras: %s", strings.Join(slices.Sorted(maps.Keys(want)), " "))
+	claimsOf := lenient.Claims
+	encoded, err := claimsOf.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := jws.Parse(token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := string(parsed.UnverifiedPayload()); got != string(encoded) {
+		t.Errorf("kube-apiserver encodes %s, we %s", got, encoded)
+	}
+}
+
+// refuse wants all three to refuse, ours in the words of TokenReview. The API server
+// remembers for some seconds that a token was good.
+func (v *validators) refuse(t *testing.T, token string, gone bool) {
+	t.Helper()
+	_, err := v.kubernetes.Validate(t.Context(), token)
+	if err == nil {
+		t.Fatal("as kube-apiserver: accepted")
+	}
+	if _, err := v.strict.Validate(t.Context(), token); err == nil || errors.Is(err, claims.ErrRetry) {
+		t.Errorf("strict: %v, want a refusal", err)
+	}
+	eventually(t, func() error {
+		status := v.cluster.review(t, token)
+		switch {
+		case status.Authenticated:
+			return errors.New("TokenReview accepts")
+		case gone && !strings.Contains(status.Error, err.Error()):
+			return fmt.Errorf("TokenReview says %q, we %q", status.Error, err)
+		}
+		return nil
+	})
+	t.Logf("refused: %v", err)
+}
+
+func (c *cluster) review(t *testing.T, token string) *authenticationv1.TokenReviewStatus {
+	t.Helper()
+	review, err := c.admin.AuthenticationV1().TokenReviews().Create(t.Context(), &authenticationv1.TokenReview{
+		Spec: authenticationv1.TokenReviewSpec{Token: token},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &review.Status
+}
+
+// requestToken has kube-apiserver issue a token.
+func (c *cluster) requestToken(t *testing.T, kind string, uid types.UID) string {
+	t.Helper()
+	request := &authenticationv1.TokenRequest{}
+	if kind != "" {
+		request.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: kind, Name: objectName, UID: uid}
+	}
+	issued, err := c.admin.CoreV1().ServiceAccounts(tenant).CreateToken(t.Context(), account, request, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return issued.Status.Token
+}
+
+// objectName is the name of the pod, the node and the Secret.
+const objectName = "bound"
+
+func (c *cluster) makeAccount(t *testing.T) {
+	t.Helper()
+	eventually(t, func() error {
+		_, err := c.admin.CoreV1().ServiceAccounts(tenant).Create(t.Context(), &corev1.ServiceAccount{
+			ObjectMeta: metav1.ObjectMeta{Name: account},
+		}, metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) {
+			return nil
+		}
+		return err
+	})
+}
+
+// makeObjects makes those that are not there, and returns the UIDs by kind.
+func (c *cluster) makeObjects(t *testing.T) map[string]types.UID {
+	t.Helper()
+	uids := make(map[string]types.UID)
+	keep := func(kind string, uid types.UID, err error) {
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			t.Fatal(err)
+		}
+		uids[kind] = uid
+	}
+	meta := metav1.ObjectMeta{Name: objectName}
+	_, err := c.admin.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: meta}, metav1.CreateOptions{})
+	keep("Node", "", err)
+	_, err = c.admin.CoreV1().Secrets(tenant).Create(t.Context(), &corev1.Secret{ObjectMeta: meta}, metav1.CreateOptions{})
+	keep("Secret", "", err)
+	eventually(t, func() error { // admission learns of the service account a moment later
+		_, err = c.admin.CoreV1().Pods(tenant).Create(t.Context(), &corev1.Pod{
+			ObjectMeta: meta,
+			Spec: corev1.PodSpec{NodeName: objectName, ServiceAccountName: account, AutomountServiceAccountToken: new(bool),
+				Containers: []corev1.Container{{Name: "c", Image: "none"}}},
+		}, metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) {
+			return nil
+		}
+		return err
+	})
+	node, err := c.admin.CoreV1().Nodes().Get(t.Context(), objectName, metav1.GetOptions{})
+	keep("Node", node.UID, err)
+	secret, err := c.admin.CoreV1().Secrets(tenant).Get(t.Context(), objectName, metav1.GetOptions{})
+	keep("Secret", secret.UID, err)
+	pod, err := c.admin.CoreV1().Pods(tenant).Get(t.Context(), objectName, metav1.GetOptions{})
+	keep("Pod", pod.UID, err)
+	return uids
+}
+
+// deleteObject deletes one object at once: of a plain token the service account.
+func (c *cluster) deleteObject(t *testing.T, kind string) {
+	t.Helper()
+	now := metav1.DeleteOptions{GracePeriodSeconds: new(int64)}
+	var err error
+	switch kind {
+	case "":
+		err = c.admin.CoreV1().ServiceAccounts(tenant).Delete(t.Context(), account, now)
+	case "Pod":
+		err = c.admin.CoreV1().Pods(tenant).Delete(t.Context(), objectName, now)
+	case "Node":
+		err = c.admin.CoreV1().Nodes().Delete(t.Context(), objectName, now)
+	case "Secret":
+		err = c.admin.CoreV1().Secrets(tenant).Delete(t.Context(), objectName, now)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestForeignIssuer has a real kube-apiserver authenticate a token that our issuer
+// made, with the keys from our discovery document.
+func TestForeignIssuer(t *testing.T) {
+	ca, dir := newAuthority(t), t.TempDir()
+	cert, certKey := ca.issue(t, pkix.Name{CommonName: "issuer"}, x509.ExtKeyUsageServerAuth, net.IPv4(127, 0, 0, 1))
+	port := freePorts(t, 1)[0]
+	ours := "https://127.0.0.1:" + port
+	signer, err := jws.NewSigner(newKey(t), &jws.SignerOptions{Type: jws.TypeJWT})
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, err := jws.NewStaticKeySet(signer.Key())
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler, err := claims.NewOIDCHandler(claims.OIDCConfig{Issuer: ours, KeySetURL: ours + claims.OIDCKeySetPath}, &claims.KeySetSource{Keys: keys})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Addr: "127.0.0.1:" + port, Handler: handler}
+	served := make(chan error, 1)
+	go func() {
+		served <- server.ListenAndServeTLS(write(t, dir, "issuer.crt", cert), write(t, dir, "issuer.key", certKey))
+	}()
+	t.Cleanup(func() {
+		_ = server.Close()
+		<-served
+	})
+
+	const audience = "https://api.example"
+	config := fmt.Sprintf(`apiVersion: apiserver.config.k8s.io/v1
+kind: AuthenticationConfiguration
+jwt:
+- issuer:
+    url: %s
+    audiences: [%q]
+    certificateAuthority: %q
+  claimMappings:
+    username: {claim: sub, prefix: "ours:"}
+    groups: {expression: '["namespace:" + claims["kubernetes.io"].namespace]'}
+`, ours, audience, certificatePEM(ca.cert))
+	c := startCluster(t, "--authentication-config="+write(t, dir, "authentication.yaml", []byte(config)))
+
+	objects := &claims.MemoryObjects{}
+	objects.PutServiceAccount(claims.Object{Namespace: tenant, Name: account, UID: "1"})
+	i, err := claims.NewIssuer(claims.IssuerConfig{
+		Policy: claims.Policy{Issuer: ours, APIAudiences: []string{audience}}, Signer: signer, Objects: objects,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	issued, err := i.Issue(t.Context(), &claims.TokenRequest{Namespace: tenant, Name: account})
+	if err != nil {
+		t.Fatal(err)
+	}
+	who := func(token string) (authenticationv1.UserInfo, error) {
+		review, err := c.client(t, c.bearer(token)).AuthenticationV1().SelfSubjectReviews().
+			Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+		if err != nil {
+			return authenticationv1.UserInfo{}, err
+		}
+		return review.Status.UserInfo, nil
+	}
+	var user authenticationv1.UserInfo
+	eventually(t, func() (err error) { // the server fetches the keys in the background
+		user, err = who(issued.Token)
+		return err
+	})
+	if want := "ours:" + claims.MakeSubject(tenant, account); user.Username != want || !slices.Contains(user.Groups, "namespace:"+tenant) {
+		t.Errorf("the API server takes our token for %+v, want %s", user, want)
+	}
+	before, after, _ := strings.Cut(issued.Token, ".")
+	if _, err := who(before + "." + flip(after)); !apierrors.IsUnauthorized(err) {
+		t.Errorf("with one bit changed: %v, want unauthorized", err)
+	}
+	verifyWithGoOIDC(t, ours, audience, ca.cert, issued.Token)
+}
