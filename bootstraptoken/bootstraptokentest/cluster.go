@@ -4,8 +4,7 @@ import (
 	"crypto"
 	"crypto/tls"
 	"errors"
-	"io"
-	"log"
+	"log/slog"
 	"maps"
 	"net"
 	"net/http"
@@ -138,7 +137,7 @@ func (c *Cluster) serve(listener net.Listener) {
 			},
 		},
 		ReadHeaderTimeout: time.Minute,
-		ErrorLog:          log.New(io.Discard, "", 0), // clients that hang up on impostors
+		ErrorLog:          slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // clients that hang up on impostors
 	}
 	done := make(chan error, 1)
 	go func() { done <- server.ServeTLS(listener, "", "") }()
