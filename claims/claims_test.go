@@ -19,7 +19,7 @@ func TestNumericDate(t *testing.T) {
 	}
 }
 
-func TestNames(t *testing.T) {
+func TestMakeSubjectAndCredentialID(t *testing.T) {
 	if got := MakeSubject("ns", "sa"); got != "system:serviceaccount:ns:sa" {
 		t.Error(got)
 	}
