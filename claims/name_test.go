@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestNames(t *testing.T) {
+func TestValidNames(t *testing.T) {
 	for _, tt := range []struct {
 		name                 string
 		namespace, subdomain bool
