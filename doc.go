@@ -41,8 +41,10 @@
 //
 // Package bootstraptoken is how a node first learns of a cluster: bootstrap tokens and
 // their Secrets, the signed cluster-info, and discovery of the cluster with a token and
-// pinned CAs, from a file or over HTTPS. Package bootstraptoken/bootstraptokentest is
-// for tests of programs that use it: a cluster's discovery endpoint in two lines.
+// pinned CAs, from a file or over HTTPS.
+//
+// Package bootstraptoken/bootstraptokentest is for tests of programs that use it: a
+// cluster's discovery endpoint in two lines.
 //
 // Package claims is bound service-account tokens: issued and validated as the
 // Kubernetes API server does, more strictly where asked, and held against the machine

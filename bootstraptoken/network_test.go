@@ -1,0 +1,134 @@
+package bootstraptoken_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/bootstraptoken"
+	"github.com/nodeattest/nodeattest/bootstraptoken/bootstraptokentest"
+)
+
+// What speaks, but not as an API server does, may be one later: it is tried again, and
+// not believed.
+func TestServersThatAreNone(t *testing.T) {
+	plain := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(plain.Close)
+	old := httptest.NewUnstartedServer(http.NotFoundHandler())
+	old.TLS = &tls.Config{MaxVersion: tls.VersionTLS11}
+	old.Config.ErrorLog = nil
+	old.StartTLS()
+	t.Cleanup(old.Close)
+	chatty, _ := web(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X", strings.Repeat("x", 1<<20))
+	})
+	cutOff, _ := web(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Content-Length", "100")
+		_, _ = io.WriteString(w, `{"kind":`)
+	})
+	cluster := bootstraptokentest.New(t, nil)
+	for name, address := range map[string]string{
+		"no TLS":        plain.Listener.Addr().String(),
+		"TLS 1.1":       old.Listener.Addr().String(),
+		"large headers": chatty.URL,
+		"cut off":       cutOff.URL,
+		"nobody":        "127.0.0.1:1",
+	} {
+		cfg := quickly(cluster.DiscoverConfig())
+		cfg.Addresses = []string{address}
+		if found, err := bootstraptoken.Discover(t.Context(), cfg); found != nil || !errors.Is(err, bootstraptoken.ErrRetry) {
+			t.Errorf("%s: %+v, %v, want %v", name, found, err, bootstraptoken.ErrRetry)
+		}
+		cfg.Addresses = append(cfg.Addresses, cluster.Address())
+		if _, err := bootstraptoken.Discover(t.Context(), cfg); err != nil {
+			t.Errorf("%s, then the cluster: %v", name, err)
+		}
+	}
+}
+
+// The caller's proxy is asked for every request, and sees no more than where it goes.
+func TestNetworkProxy(t *testing.T) {
+	cluster := bootstraptokentest.New(t, nil)
+	var asked []string
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.Method+" "+r.Host)
+		if r.Header.Get("Authorization") != "" {
+			t.Error("the proxy was sent a credential")
+		}
+		to, err := new(net.Dialer).DialContext(r.Context(), "tcp", r.Host)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		from, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_, _ = io.WriteString(from, "HTTP/1.1 200 OK\r\n\r\n")
+		go func() { _, _ = io.Copy(to, from); to.Close() }()
+		_, _ = io.Copy(from, to)
+		from.Close()
+	}))
+	t.Cleanup(proxy.Close)
+	cfg := cluster.DiscoverConfig()
+	cfg.Network.Proxy = func(*http.Request) (*url.URL, error) { return url.Parse(proxy.URL) }
+	if _, err := bootstraptoken.Discover(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	if want := "CONNECT " + cluster.Address(); len(asked) != 2 || asked[0] != want || asked[1] != want {
+		t.Errorf("asked %q, want %q twice", asked, want)
+	}
+	broken := errors.New("no proxy")
+	cfg = quickly(cfg)
+	cfg.Network.Proxy = func(*http.Request) (*url.URL, error) { return nil, broken }
+	if _, err := bootstraptoken.Discover(t.Context(), cfg); !errors.Is(err, broken) || !errors.Is(err, bootstraptoken.ErrRetry) {
+		t.Errorf("%v, want %v", err, broken)
+	}
+}
+
+// The waits between rounds grow up to the longest one.
+func TestNetworkBackoff(t *testing.T) {
+	cluster := bootstraptokentest.New(t, nil)
+	var at []time.Time
+	cfg := cluster.DiscoverConfig()
+	ctx, cancel := context.WithCancel(t.Context())
+	cfg.Network.MinBackoff, cfg.Network.MaxBackoff = 10*time.Millisecond, 40*time.Millisecond
+	cfg.Network.Dial = func(context.Context, string, string) (net.Conn, error) {
+		if at = append(at, time.Now()); len(at) == 6 {
+			cancel()
+		}
+		return nil, errors.New("nobody")
+	}
+	if _, err := bootstraptoken.Discover(ctx, cfg); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	if len(at) != 6 {
+		t.Fatalf("%d tries", len(at))
+	}
+	for i, least := range []time.Duration{10, 20, 40, 40, 40} {
+		if waited := at[i+1].Sub(at[i]); waited < least*time.Millisecond {
+			t.Errorf("wait %d took %v, want at least %d ms", i, waited, least)
+		}
+	}
+}
+
+func TestDiscoverErrorText(t *testing.T) {
+	err := &bootstraptoken.DiscoverError{
+		Addresses: []bootstraptoken.AddressError{{Address: "https://a", Err: &bootstraptoken.Error{Check: bootstraptoken.CheckPinned, Got: "x", Want: "y"}}, {Address: "https://b", Err: bootstraptoken.ErrRetry}},
+		Err:       context.DeadlineExceeded,
+	}
+	const want = "bootstraptoken: no address led to the cluster; https://a: ca-pinned: got x, want y; https://b: could not decide, try again; context deadline exceeded"
+	if got := err.Error(); got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+}
