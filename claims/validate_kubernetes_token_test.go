@@ -119,6 +119,7 @@ func TestKubernetesDoesNotRead(t *testing.T) {
 		{"header no JSON", rejoin(t, good, 0, []byte("x")), CheckNotOurs, unreadable},
 		{"kid a number", header(`{"alg":"ES256","kid":1,"x":%q}`), CheckNotOurs, unreadable},
 		{"alg twice", header(`{"alg":"ES256","alg":"ES256","kid":%q}`), CheckNotOurs, unreadable},
+		{"empty header", rejoin(t, good, 0, nil), CheckSignature, cryptoMessage},
 		{"alg none", header(`{"alg":"none","kid":%q}`), CheckSignature, cryptoMessage},
 		{"alg HS256", header(`{"alg":"HS256","kid":%q}`), CheckSignature, cryptoMessage},
 		{"alg of another key", header(`{"alg":"RS256","kid":%q}`), CheckSignature, cryptoMessage},
