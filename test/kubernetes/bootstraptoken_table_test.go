@@ -1,0 +1,59 @@
+package kubernetes
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nodeattest/nodeattest/bootstraptoken"
+)
+
+// TestBootstrapTokenCases changes one thing of a good Secret. Each case runs beside every
+// reader of Kubernetes too.
+func TestBootstrapTokenCases(t *testing.T) {
+	in := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339) }
+	set := func(key, value string) func(*bootstraptoken.Object) {
+		return func(o *bootstraptoken.Object) { o.Data[key] = []byte(value) }
+	}
+	for _, tt := range []struct {
+		name   string
+		change func(*bootstraptoken.Object)
+		want   bootstraptoken.Check // "" where the bearer is let in
+	}{
+		{"good", func(*bootstraptoken.Object) {}, ""},
+		{"ends in a second", func(o *bootstraptoken.Object) { set("expiration", in(time.Second))(o) }, ""},
+		{"ends now", func(o *bootstraptoken.Object) { set("expiration", in(0))(o) }, bootstraptoken.CheckExpired},
+		{"ended", func(o *bootstraptoken.Object) { set("expiration", in(-time.Hour))(o) }, bootstraptoken.CheckExpired},
+		{"expiration no time", set("expiration", "tomorrow"), bootstraptoken.CheckExpiration},
+		{"expiration empty", set("expiration", ""), bootstraptoken.CheckExpiration},
+		{"hour of one digit", set("expiration", "2999-01-01T1:00:00Z"), bootstraptoken.CheckExpiration},
+		{"may not authenticate", set("usage-bootstrap-authentication", "false"), bootstraptoken.CheckUsage},
+		{"True", set("usage-bootstrap-authentication", "True"), bootstraptoken.CheckUsage},
+		{"another usage misspelt", set("usage-bootstrap-signing", "yes"), bootstraptoken.CheckUsage},
+		{"one group", set("auth-extra-groups", "system:bootstrappers:a"), ""},
+		{"a group of masters", set("auth-extra-groups", "system:masters"), bootstraptoken.CheckGroups},
+		{"a space between groups", set("auth-extra-groups", "system:bootstrappers:a, system:bootstrappers:b"), bootstraptoken.CheckGroups},
+		{"auth-groups", set("auth-groups", "system:bootstrappers:a"), bootstraptoken.CheckUnknownKey},
+		{"another ID inside", set("token-id", "zzzzzz"), bootstraptoken.CheckID},
+		{"another secret", set("token-secret", "fedcba9876543210"), bootstraptoken.CheckCredential},
+		{"no secret", set("token-secret", ""), bootstraptoken.CheckCredential},
+		{"being deleted", func(o *bootstraptoken.Object) { o.Deleted = new(time.Time) }, bootstraptoken.CheckDeleted},
+		{"opaque", func(o *bootstraptoken.Object) { o.Type = "Opaque" }, bootstraptoken.CheckType},
+		{"another namespace", func(o *bootstraptoken.Object) { o.Namespace = "default" }, bootstraptoken.CheckCredential},
+		{"no data", func(o *bootstraptoken.Object) { o.Data = nil }, bootstraptoken.CheckCredential},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := tokenObject()
+				tt.change(o)
+				bearer := tokenID + "." + tokenSecret
+				compare(t, o, bearer)
+				_, err := bootstraptoken.Authenticate(t.Context(), bearer, getter(o), time.Now())
+				if (err == nil) != (tt.want == "") || err != nil && !errors.Is(err, tt.want) {
+					t.Errorf("got %v, want the check %q", err, string(tt.want))
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,203 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	corev1listers "k8s.io/client-go/listers/core/v1"
+	"k8s.io/cluster-bootstrap/token/jws"
+	"k8s.io/cluster-bootstrap/util/secrets"
+	"k8s.io/cluster-bootstrap/util/tokens"
+	kubeadm "k8s.io/kubernetes/cmd/kubeadm/app/apis/bootstraptoken/v1"
+	"k8s.io/kubernetes/plugin/pkg/auth/authenticator/token/bootstrap"
+
+	"github.com/nodeattest/nodeattest/bootstraptoken"
+)
+
+// stricter are the checks by which we refuse what Kubernetes takes.
+var stricter = []bootstraptoken.Check{
+	bootstraptoken.CheckExpiration, // a spelling that time.Parse takes and RFC 3339 does not, or an empty one
+	bootstraptoken.CheckUsage,      // neither "true" nor "false" nor empty, in the other usage
+	bootstraptoken.CheckDescription,
+	bootstraptoken.CheckUnknownKey,
+}
+
+// looserKubeadm are those by which we refuse what kubeadm lists besides.
+var looserKubeadm = []bootstraptoken.Check{
+	bootstraptoken.CheckNamespace, bootstraptoken.CheckDeleted, bootstraptoken.CheckType, bootstraptoken.CheckGroups,
+}
+
+// looserSigner are those by which we refuse what the signer signs with besides. It knows
+// no group and no deletion, and every secret that is not empty.
+var looserSigner = []bootstraptoken.Check{bootstraptoken.CheckDeleted, bootstraptoken.CheckSecret, bootstraptoken.CheckGroups}
+
+func oneOf(err error, lists ...[]bootstraptoken.Check) bool {
+	return slices.ContainsFunc(slices.Concat(lists...), func(c bootstraptoken.Check) bool { return errors.Is(err, c) })
+}
+
+// lister has one Secret, in the namespace kube-system.
+type lister struct {
+	corev1listers.SecretNamespaceLister
+	secret *v1.Secret
+}
+
+func (l lister) Get(name string) (*v1.Secret, error) {
+	if l.secret.Namespace != "kube-system" || l.secret.Name != name {
+		return nil, apierrors.NewNotFound(v1.Resource("secrets"), name)
+	}
+	return l.secret, nil
+}
+
+func getter(o *bootstraptoken.Object) bootstraptoken.SecretGetter {
+	return func(_ context.Context, namespace, name string) (*bootstraptoken.Object, error) {
+		if o.Namespace != namespace || o.Name != name {
+			return nil, bootstraptoken.ErrNotFound
+		}
+		return o, nil
+	}
+}
+
+// compare runs every reader of Kubernetes over a Secret, and ours.
+func compare(t *testing.T, o *bootstraptoken.Object, bearer string) (user, decoded bool) {
+	t.Helper()
+	now, secret := time.Now(), apiSecret(o)
+	response, ok, err := bootstrap.NewTokenAuthenticator(lister{secret: secret}).AuthenticateToken(t.Context(), bearer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same := func(what string, u *bootstraptoken.User, err error) {
+		if (err == nil) != ok || ok && (u.Name != response.User.GetName() || !slices.Equal(u.Groups, response.User.GetGroups())) {
+			t.Errorf("%s: Kubernetes %v %v, ours %v, %v: bearer %q, %v", what, ok, response, u, err, bearer, map[string][]byte(o.Data))
+		}
+	}
+	u, err := bootstraptoken.InsecureKubernetesUser(o, bearer, now)
+	same("InsecureKubernetesUser", u, err)
+	u, err = bootstraptoken.Authenticate(t.Context(), bearer, getter(o), now)
+	if err == nil || !ok || !oneOf(err, stricter) {
+		same("Authenticate", u, err)
+	}
+	user = err == nil
+	if expired := secrets.HasExpired(secret, now); bootstraptoken.InsecureKubernetesExpired(o, now) != expired {
+		t.Errorf("InsecureKubernetesExpired: Kubernetes %v: %q", expired, o.Data["expiration"])
+	}
+	compareSweep(t, o, now)
+	compareSigner(t, o, now)
+	return user, compareKubeadm(t, o)
+}
+
+func compareKubeadm(t *testing.T, o *bootstraptoken.Object) bool {
+	t.Helper()
+	theirs, theirErr := kubeadm.BootstrapTokenFromSecret(apiSecret(o))
+	s, err := bootstraptoken.Decode(o)
+	if err != nil {
+		if theirErr == nil && !oneOf(err, stricter, looserKubeadm) {
+			t.Errorf("Decode: %v, which kubeadm lists: %v", err, map[string][]byte(o.Data))
+		}
+		return false
+	}
+	if theirErr != nil {
+		t.Errorf("Decode takes what kubeadm refuses with %v", theirErr)
+		return false
+	}
+	var usages []string
+	if s.Usages.Authentication {
+		usages = append(usages, "authentication")
+	}
+	if s.Usages.Signing {
+		usages = append(usages, "signing")
+	}
+	expires := time.Time{}
+	if theirs.Expires != nil {
+		expires = theirs.Expires.Time
+	}
+	if s.Token.Reveal() != theirs.Token.String() || s.Description != theirs.Description || !s.Expiration.Equal(expires) ||
+		!slices.Equal(usages, theirs.Usages) || !slices.Equal(s.Groups, theirs.Groups) {
+		t.Errorf("kubeadm reads %+v, Decode %+v", theirs, s)
+	}
+	return true
+}
+
+// compareSweep: we delete what the token cleaner deletes, but for an expiration that is no
+// time, which is reported.
+func compareSweep(t *testing.T, o *bootstraptoken.Object, now time.Time) {
+	t.Helper()
+	swept, err := bootstraptoken.Sweep([]*bootstraptoken.Object{o}, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs := o.Namespace == "kube-system" && o.Type == "bootstrap.kubernetes.io/token" && secrets.HasExpired(apiSecret(o), now)
+	reported := len(swept.Refused) == 1 && oneOf(swept.Refused[0].Err, stricter[:1])
+	if ours := len(swept.Delete) == 1; ours != theirs && (ours || !reported && o.Deleted == nil) {
+		t.Errorf("Sweep: Kubernetes deletes %v, ours %+v: %q", theirs, swept, o.Data["expiration"])
+	}
+}
+
+// signs puts the exported parts of the bootstrap signer together as it does: what does so
+// (pkg/controller/bootstrap, validateSecretForSigning) is not exported.
+func signs(o *bootstraptoken.Object, now time.Time) bool {
+	secret := apiSecret(o)
+	id, ok := secrets.ParseName(secret.Name)
+	return ok && secret.Namespace == "kube-system" && secret.Type == "bootstrap.kubernetes.io/token" &&
+		secrets.GetData(secret, "token-id") == id && secrets.GetData(secret, "token-secret") != "" &&
+		!secrets.HasExpired(secret, now) && secrets.GetData(secret, "usage-bootstrap-signing") == "true"
+}
+
+// compareSigner: whatever signs by our rules signs by Kubernetes', with the same bytes.
+func compareSigner(t *testing.T, o *bootstraptoken.Object, now time.Time) {
+	t.Helper()
+	theirs := signs(o, now)
+	if lax := bootstraptoken.InsecureKubernetesSigns(o, now); lax != theirs {
+		t.Errorf("InsecureKubernetesSigns: %v, Kubernetes %v: %v", lax, theirs, map[string][]byte(o.Data))
+	}
+	s, err := bootstraptoken.DecodeFor(o, bootstraptoken.Usages{Signing: true}, now)
+	if err != nil {
+		if theirs && !oneOf(err, stricter, looserSigner) {
+			t.Errorf("DecodeFor: %v, with which the signer signs", err)
+		}
+		return
+	}
+	id, ok := secrets.ParseName(o.Name)
+	if !theirs || !ok || id != s.Token.ID() || secrets.HasExpired(apiSecret(o), now) {
+		t.Errorf("we sign with %v, the signer does not", o)
+	}
+	const content = "the content"
+	signed, _, err := bootstraptoken.Sign(map[string]string{"kubeconfig": content}, []*bootstraptoken.Secret{s}, now)
+	want, theirErr := jws.ComputeDetachedSignature(content, id, string(o.Data["token-secret"]))
+	if err != nil || theirErr != nil || signed["jws-kubeconfig-"+id] != want {
+		t.Errorf("we sign %v, %v, Kubernetes %q, %v", signed, err, want, theirErr)
+	}
+}
+
+// TestBootstrapTokenRandom puts bootstraptoken beside the readers of Kubernetes on random
+// Secrets.
+func TestBootstrapTokenRandom(t *testing.T) {
+	inShards(t, func(t *testing.T, s source) {
+		users, decoded := 0, 0
+		for range rounds() / 5 {
+			time.Sleep(time.Duration(s.Int63n(int64(3 * time.Second))))
+			o, bearer := s.tokenSecretCase(time.Now())
+			user, good := compare(t, o, bearer)
+			if user {
+				users++
+			}
+			if good {
+				decoded++
+			}
+			_, _, err := tokens.ParseToken(bearer)
+			if _, ours := bootstraptoken.Parse(bearer); (err == nil) != (ours == nil) {
+				t.Errorf("token %q: Kubernetes %v, ours %v", bearer, err, ours)
+			}
+			if t.Failed() {
+				return
+			}
+		}
+		if users < rounds()/100 || decoded < rounds()/100 {
+			t.Errorf("%d users and %d Secrets of %d: too few to compare", users, decoded, rounds()/5)
+		}
+	})
+}
