@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,10 +14,25 @@ import (
 	"github.com/nodeattest/nodeattest/bootstraptoken/bootstraptokentest"
 )
 
-// quickly has discovery give up soon, for tests of what never gets better.
-func quickly(cfg bootstraptoken.DiscoverConfig) bootstraptoken.DiscoverConfig {
-	cfg.Network.Timeout = 300 * time.Millisecond
-	return cfg
+// giveUp returns a context that ends once so many connections were opened, for tests of
+// what never gets better.
+func giveUp(t *testing.T, network *bootstraptoken.Network, connections int32) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	dial := network.Dial
+	if dial == nil {
+		dial = new(net.Dialer).DialContext
+	}
+	var opened atomic.Int32
+	network.Dial = func(dialling context.Context, name, address string) (net.Conn, error) {
+		if opened.Add(1) > connections {
+			cancel()
+			return nil, context.Canceled
+		}
+		return dial(dialling, name, address)
+	}
+	return ctx
 }
 
 func TestDiscover(t *testing.T) {
@@ -203,8 +219,10 @@ func TestDiscoverWaitsForTheSignature(t *testing.T) {
 			cluster := bootstraptokentest.New(t, &bootstraptokentest.Options{Token: token})
 			good := cluster.Data()
 			cluster.SetData(data)
-			_, err = bootstraptoken.Discover(t.Context(), quickly(cluster.DiscoverConfig()))
-			if !errors.Is(err, bootstraptoken.ErrRetry) || !errors.Is(err, context.DeadlineExceeded) {
+			cfg := cluster.DiscoverConfig()
+			ctx := giveUp(t, &cfg.Network, 2)
+			_, err = bootstraptoken.Discover(ctx, cfg)
+			if !errors.Is(err, bootstraptoken.ErrRetry) || !errors.Is(err, context.Canceled) {
 				t.Errorf("%v, want %v", err, bootstraptoken.ErrRetry)
 			}
 			done := make(chan error, 1)
@@ -302,7 +320,7 @@ func TestDiscoverAgreement(t *testing.T) {
 		"no signature":       {map[string]string{bootstraptoken.KubeconfigKey: good[bootstraptoken.KubeconfigKey]}, bootstraptoken.CheckNoSignature, true},
 	} {
 		connections := 0
-		cfg := quickly(cfg)
+		cfg := cfg
 		cfg.Network.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 			connections++
 			cluster.SetData(good)
@@ -311,7 +329,8 @@ func TestDiscoverAgreement(t *testing.T) {
 			}
 			return new(net.Dialer).DialContext(ctx, network, address)
 		}
-		_, err := bootstraptoken.Discover(t.Context(), cfg)
+		ctx := giveUp(t, &cfg.Network, 4)
+		_, err := bootstraptoken.Discover(ctx, cfg)
 		if !errors.Is(err, test.want) || errors.Is(err, bootstraptoken.ErrRetry) != test.retry {
 			t.Errorf("%s: %v, want %v", name, err, test.want)
 		}
@@ -353,6 +372,16 @@ func TestDiscoverContext(t *testing.T) {
 	if _, err := bootstraptoken.Discover(ctx, cfg); !errors.Is(err, context.Canceled) || !errors.Is(err, bootstraptoken.ErrRetry) {
 		t.Errorf("canceled while it waits: %v", err)
 	}
+	// Its own time, against a server that nobody reaches.
+	cfg = cluster.DiscoverConfig()
+	cfg.Network.Timeout = 10 * time.Millisecond
+	cfg.Network.Dial = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	if _, err := bootstraptoken.Discover(t.Context(), cfg); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, bootstraptoken.ErrRetry) {
+		t.Errorf("time is up: %v", err)
+	}
 	// A request that takes too long does not keep the next address waiting.
 	other := bootstraptokentest.New(t, nil)
 	cfg = other.DiscoverConfig()
@@ -375,9 +404,10 @@ func TestDiscoverErrorNamesAddresses(t *testing.T) {
 	cluster := bootstraptokentest.New(t, nil)
 	impostor := cluster.NewImpostor(t, bootstraptokentest.WrongSecret)
 	cluster.SetFault(&bootstraptokentest.Fault{Status: http.StatusForbidden})
-	cfg := quickly(cluster.DiscoverConfig())
+	cfg := cluster.DiscoverConfig()
 	cfg.Addresses = []string{impostor.Address(), cluster.URL(), cluster.Address()}
-	_, err := bootstraptoken.Discover(t.Context(), cfg)
+	ctx := giveUp(t, &cfg.Network, 3)
+	_, err := bootstraptoken.Discover(ctx, cfg)
 	var byAddress *bootstraptoken.DiscoverError
 	if !errors.As(err, &byAddress) || len(byAddress.Addresses) != 2 {
 		t.Fatalf("%v, want two addresses", err)
@@ -389,7 +419,7 @@ func TestDiscoverErrorNamesAddresses(t *testing.T) {
 	if second.Address != cluster.URL() || !errors.Is(second.Err, bootstraptoken.CheckForbidden) || !errors.Is(second.Err, bootstraptoken.ErrRetry) {
 		t.Errorf("second %+v", second)
 	}
-	if !errors.Is(err, bootstraptoken.ErrRetry) || !errors.Is(err, context.DeadlineExceeded) {
+	if !errors.Is(err, bootstraptoken.ErrRetry) || !errors.Is(err, context.Canceled) {
 		t.Errorf("%v does not say that time was up", err)
 	}
 	if n := len(impostor.Requests()); n != 1 {

@@ -43,9 +43,11 @@ func TestServersThatAreNone(t *testing.T) {
 		"cut off":       cutOff.URL,
 		"nobody":        "127.0.0.1:1",
 	} {
-		cfg := quickly(cluster.DiscoverConfig())
+		cfg := cluster.DiscoverConfig()
 		cfg.Addresses = []string{address}
-		if found, err := bootstraptoken.Discover(t.Context(), cfg); found != nil || !errors.Is(err, bootstraptoken.ErrRetry) {
+		once := cfg
+		ctx := giveUp(t, &once.Network, 1)
+		if found, err := bootstraptoken.Discover(ctx, once); found != nil || !errors.Is(err, bootstraptoken.ErrRetry) {
 			t.Errorf("%s: %+v, %v, want %v", name, found, err, bootstraptoken.ErrRetry)
 		}
 		cfg.Addresses = append(cfg.Addresses, cluster.Address())
@@ -89,9 +91,15 @@ func TestNetworkProxy(t *testing.T) {
 		t.Errorf("asked %q, want %q twice", asked, want)
 	}
 	broken := errors.New("no proxy")
-	cfg = quickly(cfg)
-	cfg.Network.Proxy = func(*http.Request) (*url.URL, error) { return nil, broken }
-	if _, err := bootstraptoken.Discover(t.Context(), cfg); !errors.Is(err, broken) || !errors.Is(err, bootstraptoken.ErrRetry) {
+	ctx, cancel := context.WithCancel(t.Context())
+	tries := 0
+	cfg.Network.Proxy = func(*http.Request) (*url.URL, error) {
+		if tries++; tries == 2 {
+			cancel()
+		}
+		return nil, broken
+	}
+	if _, err := bootstraptoken.Discover(ctx, cfg); !errors.Is(err, broken) || !errors.Is(err, bootstraptoken.ErrRetry) {
 		t.Errorf("%v, want %v", err, broken)
 	}
 }

@@ -16,9 +16,9 @@ import (
 	"github.com/nodeattest/nodeattest/bootstraptoken/bootstraptokentest"
 )
 
-// soon are options that give up soon.
-func soon() *bootstraptoken.RefreshOptions {
-	return &bootstraptoken.RefreshOptions{Network: bootstraptoken.Network{Timeout: 300 * time.Millisecond, MinBackoff: time.Millisecond, MaxBackoff: 10 * time.Millisecond}}
+// hasty are options that do not wait long between two rounds.
+func hasty() *bootstraptoken.RefreshOptions {
+	return &bootstraptoken.RefreshOptions{Network: bootstraptoken.Network{MinBackoff: time.Millisecond, MaxBackoff: 10 * time.Millisecond}}
 }
 
 // A client that joined with the pin of the old CA lives through a rotation: old, both, new.
@@ -38,7 +38,7 @@ func TestRefreshThroughRotation(t *testing.T) {
 		if err := change(); err != nil {
 			t.Fatal(err)
 		}
-		next, changed, err := client.Refresh(ctx, soon())
+		next, changed, err := client.Refresh(ctx, hasty())
 		if err != nil || changed != wantChanged || len(next.Info.CAs) != wantCAs || !next.Info.Equal(cluster.Info()) {
 			t.Fatalf("%s: %+v, %v, %v", name, next, changed, err)
 		}
@@ -56,7 +56,7 @@ func TestRefreshThroughRotation(t *testing.T) {
 	if client.Info.CAs[0].Equal(sleeper.Info.CAs[0]) {
 		t.Error("the CA is the old one")
 	}
-	_, _, err = sleeper.Refresh(ctx, soon())
+	_, _, err = sleeper.Refresh(ctx, hasty())
 	if !errors.Is(err, bootstraptoken.CheckCertificate) || errors.Is(err, bootstraptoken.ErrRetry) {
 		t.Errorf("the sleeper: %v, want %v", err, bootstraptoken.CheckCertificate)
 	}
@@ -74,7 +74,7 @@ func TestRefreshWithPins(t *testing.T) {
 	if err := cluster.AddCA(); err != nil {
 		t.Fatal(err)
 	}
-	opts := soon()
+	opts := hasty()
 	opts.Pins = first.Pins()
 	found, err := bootstraptoken.Refresh(t.Context(), first, opts)
 	if err != nil || !found.Info.Equal(first) || len(found.Unpinned) != 1 {
@@ -119,7 +119,8 @@ func TestRefreshRefuses(t *testing.T) {
 		"CAs of others alone": {document(&bootstraptoken.ClusterInfo{Server: cluster.URL(), CAs: other.Info().CAs}), bootstraptoken.CheckLockout, false},
 	} {
 		cluster.SetData(test.data)
-		found, err := bootstraptoken.Refresh(t.Context(), cluster.Info(), soon())
+		opts := hasty()
+		found, err := bootstraptoken.Refresh(giveUp(t, &opts.Network, 1), cluster.Info(), opts)
 		if found != nil || !errors.Is(err, test.want) || errors.Is(err, bootstraptoken.ErrRetry) != test.retry {
 			t.Errorf("%s: %+v, %v, want %v", name, found, err, test.want)
 		}
@@ -141,22 +142,23 @@ func TestRefreshRefuses(t *testing.T) {
 		"bad address":   {cluster.Info(), func(o *bootstraptoken.RefreshOptions) { o.Addresses = []string{"http://a"} }, bootstraptoken.CheckServerScheme},
 		"another token": {cluster.Info(), func(o *bootstraptoken.RefreshOptions) { o.Token = other.Token() }, bootstraptoken.CheckNoSignature},
 	} {
-		opts := soon()
+		opts := hasty()
 		if test.change != nil {
 			test.change(opts)
 		}
-		if found, err := bootstraptoken.Refresh(t.Context(), test.info, opts); found != nil || !errors.Is(err, test.want) {
+		if found, err := bootstraptoken.Refresh(giveUp(t, &opts.Network, 1), test.info, opts); found != nil || !errors.Is(err, test.want) {
 			t.Errorf("%s: %+v, %v, want %v", name, found, err, test.want)
 		}
 	}
-	opts := soon()
+	opts := hasty()
 	opts.Token = cluster.Token()
 	if _, err := bootstraptoken.Refresh(t.Context(), cluster.Info(), opts); err != nil {
 		t.Errorf("with the cluster's token: %v", err)
 	}
 	// A cluster that does not publish: the caller goes on with what there is.
 	cluster.SetFault(&bootstraptokentest.Fault{Status: 403})
-	if _, err := bootstraptoken.Refresh(t.Context(), cluster.Info(), soon()); !errors.Is(err, bootstraptoken.CheckForbidden) || !errors.Is(err, bootstraptoken.ErrRetry) {
+	opts = hasty()
+	if _, err := bootstraptoken.Refresh(giveUp(t, &opts.Network, 1), cluster.Info(), opts); !errors.Is(err, bootstraptoken.CheckForbidden) || !errors.Is(err, bootstraptoken.ErrRetry) {
 		t.Errorf("%v, want %v", err, bootstraptoken.CheckForbidden)
 	}
 }
@@ -165,7 +167,7 @@ func TestRefreshRefuses(t *testing.T) {
 func TestRefreshOfSystemRoots(t *testing.T) {
 	cluster := bootstraptokentest.New(t, nil)
 	info := &bootstraptoken.ClusterInfo{Server: cluster.URL(), SystemRoots: true}
-	opts := soon()
+	opts := hasty()
 	opts.Network.SystemRoots = x509.NewCertPool()
 	if _, err := bootstraptoken.Refresh(t.Context(), info, opts); !errors.Is(err, bootstraptoken.CheckCertificate) {
 		t.Errorf("%v, want %v", err, bootstraptoken.CheckCertificate)
@@ -191,8 +193,11 @@ func TestCacheAddresses(t *testing.T) {
 	moved := cluster.Info()
 	moved.Server = "https://127.0.0.1:1"
 	cache := &bootstraptoken.Cache{Info: moved, Addresses: []string{cluster.Address()}}
-	next, changed, err := cache.Refresh(t.Context(), soon())
-	if err != nil || !changed || next.Info.Server != cluster.URL() || !slices.Equal(next.Addresses, cache.Addresses) || next.Verified.IsZero() {
+	next, changed, err := cache.Refresh(t.Context(), hasty())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !changed || next.Info.Server != cluster.URL() || !slices.Equal(next.Addresses, cache.Addresses) || next.Verified.IsZero() {
 		t.Errorf("%+v, %v, %v", next, changed, err)
 	}
 	if cache.Info.Server != "https://127.0.0.1:1" || !cache.Verified.IsZero() {
@@ -202,12 +207,13 @@ func TestCacheAddresses(t *testing.T) {
 		t.Error(err)
 	}
 	cache.Addresses = nil
-	opts := soon()
+	opts := hasty()
 	opts.Addresses = []string{cluster.Address()}
 	if _, _, err := cache.Refresh(t.Context(), opts); err != nil {
 		t.Error(err)
 	}
-	if next, _, err := cache.Refresh(t.Context(), soon()); !errors.Is(err, bootstraptoken.ErrRetry) || !errors.Is(err, context.DeadlineExceeded) || next != nil {
+	opts = hasty()
+	if next, _, err := cache.Refresh(giveUp(t, &opts.Network, 1), opts); !errors.Is(err, bootstraptoken.ErrRetry) || !errors.Is(err, context.Canceled) || next != nil {
 		t.Errorf("nobody there: %+v, %v", next, err)
 	}
 }

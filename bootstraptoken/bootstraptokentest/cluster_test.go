@@ -1,6 +1,7 @@
 package bootstraptokentest_test
 
 import (
+	"context"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
@@ -10,8 +11,10 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -192,8 +195,6 @@ func TestAPIServer(t *testing.T) {
 
 func TestFaults(t *testing.T) {
 	cluster := bootstraptokentest.New(t, nil)
-	config := cluster.DiscoverConfig()
-	config.Network.Timeout = 200 * time.Millisecond
 	for name, test := range map[string]struct {
 		fault bootstraptokentest.Fault
 		want  bootstraptoken.Check
@@ -206,7 +207,22 @@ func TestFaults(t *testing.T) {
 		"hangs up": {bootstraptokentest.Fault{HangUp: true}, bootstraptoken.ErrRetry},
 	} {
 		cluster.SetFault(&test.fault)
-		if _, err := bootstraptoken.Discover(t.Context(), config); !errors.Is(err, test.want) {
+		// Against a server that never answers well a client gives up at its second try.
+		config := cluster.DiscoverConfig()
+		ctx, cancel := context.WithCancel(t.Context())
+		var opened atomic.Int32
+		config.Network.Dial = func(dialling context.Context, network, address string) (net.Conn, error) {
+			if opened.Add(1) > 1 {
+				cancel()
+			}
+			return new(net.Dialer).DialContext(dialling, network, address)
+		}
+		if test.fault.Delay > 0 {
+			config.Network.RequestTimeout = 10 * time.Millisecond
+		}
+		_, err := bootstraptoken.Discover(ctx, config)
+		cancel()
+		if !errors.Is(err, test.want) {
 			t.Errorf("%s: %v, want %v", name, err, test.want)
 		}
 	}
