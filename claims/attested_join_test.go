@@ -1,0 +1,196 @@
+package claims_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/nodeattest/nodeattest/attest/attesttest"
+	"github.com/nodeattest/nodeattest/claims"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/jws"
+	"github.com/nodeattest/nodeattest/tpmsim"
+)
+
+// A joinedCluster is a cluster of two nodes that joined by TPM attestation, with a pod of
+// shop/cart on each, and a service that takes tokens from attested nodes only.
+type joinedCluster struct {
+	issuer  *claims.Issuer
+	objects *claims.MemoryObjects
+	server  *httptest.Server
+	records map[string]csr.IssuedRecord // by credential ID
+	nodes   map[string]*tls.Certificate
+	facts   claims.Facts // of the last request that was let through
+	refusal error        // of the last that was not
+}
+
+const (
+	shopIssuer   = "https://kubernetes.default.svc"
+	shopAudience = "https://identity.example"
+)
+
+// TestAttestedJoin joins node-a with the in-process simulator and node-b with swtpm, and
+// then lets each present both nodes' tokens.
+func TestAttestedJoin(t *testing.T) {
+	theirs := tpmsim.Swtpm(t, nil)
+	nodeA := attesttest.NewNode(t, &attesttest.NodeOptions{Name: "node-a", ProviderID: "sim:///node-a"})
+	nodeB := attesttest.NewNode(t, &attesttest.NodeOptions{Name: "node-b", ProviderID: "sim:///node-b", TPM: theirs})
+	plane := attesttest.NewControlPlane(t, nodeA, nodeB)
+	c := &joinedCluster{objects: &claims.MemoryObjects{}, records: map[string]csr.IssuedRecord{}, nodes: map[string]*tls.Certificate{}}
+	for _, node := range []*attesttest.Node{nodeA, nodeB} {
+		issued, err := plane.Join(t.Context(), node)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.records[issued.Record.CredentialID] = issued.Record
+		c.nodes[node.Name] = &tls.Certificate{Certificate: [][]byte{issued.Certificate.Raw}, PrivateKey: node.Key}
+		c.objects.PutNode(claims.Node{Object: claims.Object{Name: node.Name, UID: node.Name + "-uid"}, ProviderID: node.ProviderID})
+		c.objects.PutPod(claims.Pod{
+			Object:             claims.Object{Namespace: "shop", Name: "cart-on-" + node.Name, UID: "cart-on-" + node.Name + "-uid"},
+			ServiceAccountName: "cart", NodeName: node.Name,
+		})
+	}
+	c.objects.PutServiceAccount(claims.Object{Namespace: "shop", Name: "cart", UID: "cart-uid"})
+	c.serve(t, plane)
+
+	tokenA, tokenB := c.issue(t, "node-a"), c.issue(t, "node-b")
+	c.want(t, "node-a", tokenA, 200, "")
+	c.want(t, "node-b", tokenB, 200, "")
+	c.want(t, "node-b", tokenA, 401, claims.CheckNodeName)
+	c.want(t, "node-a", tokenB, 401, claims.CheckNodeName)
+	c.want(t, "", tokenA, 403, claims.CheckNodeCertificate)
+
+	// Another machine has got a certificate for node-b's name, as its record says.
+	for id, record := range c.records {
+		if record.NodeName == "node-b" {
+			record.Machine = "ak:sha256:another"
+			c.records[id] = record
+		}
+	}
+	c.want(t, "node-b", tokenB, 401, claims.CheckRegisteredMachine)
+
+	// The Node is made again: tokens and pods of the old one are worth nothing.
+	c.objects.PutNode(claims.Node{Object: claims.Object{Name: "node-a", UID: "another-uid"}, ProviderID: "sim:///node-a"})
+	c.want(t, "node-a", tokenA, 401, claims.CheckNodeUID)
+	c.objects.DeleteNode("node-a")
+	c.want(t, "node-a", tokenA, 401, claims.CheckNodeGone)
+}
+
+// serve starts the service behind the handler.
+func (c *joinedCluster) serve(t *testing.T, plane *attesttest.ControlPlane) {
+	t.Helper()
+	signer := exampleSigner("")
+	keys, err := jws.NewStaticKeySet(signer.Key())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.issuer, err = claims.NewIssuer(claims.IssuerConfig{
+		Policy: claims.Policy{Issuer: shopIssuer, APIAudiences: []string{shopIssuer}},
+		Signer: signer, Objects: c.objects,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	machines := map[string]claims.RegisteredMachine{} // what was registered at the join
+	for _, record := range c.records {
+		machines[record.NodeName] = claims.RegisteredMachine{Identity: record.Machine, ProviderID: record.ProviderID}
+	}
+	validator, err := claims.NewStrictValidator(claims.StrictConfig{
+		Issuer: shopIssuer, Keys: keys, Audiences: []string{shopAudience}, Objects: c.objects, InsecureAllowReplay: true,
+		Node: &claims.NodeCheck{
+			Objects: c.objects,
+			Machines: claims.MachinesFunc(func(_ context.Context, name string) (*claims.RegisteredMachine, error) {
+				machine, ok := machines[name]
+				if !ok {
+					return nil, claims.ErrNotFound
+				}
+				return &machine, nil
+			}),
+			Require: claims.FactCertificateProviderID | claims.FactRegisteredProviderID | claims.FactRegisteredMachine,
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler, err := claims.NewHandler(validator, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		who, _ := claims.WorkloadFrom(r.Context())
+		c.facts = who.Facts.Facts
+		_, _ = io.WriteString(w, who.Result.Username())
+	}), &claims.HandlerOptions{Node: c.node, Refused: func(_ *http.Request, err error) { c.refusal = err }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(plane.CACert)
+	c.server = httptest.NewUnstartedServer(handler)
+	c.server.TLS = &tls.Config{ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: pool}
+	c.server.StartTLS()
+	t.Cleanup(c.server.Close)
+}
+
+// node looks the client's certificate up among those that were issued to attested nodes:
+// the record knows which machine it was.
+func (c *joinedCluster) node(r *http.Request) (*claims.AttestedNode, error) {
+	node, err := claims.AttestedNodeFromTLS(r.TLS, &claims.NodeCertificateOptions{RequireProviderID: true})
+	if err != nil {
+		return nil, err
+	}
+	record, ok := c.records[csr.CredentialID(r.TLS.VerifiedChains[0][0])]
+	if !ok {
+		return nil, &claims.Error{Check: claims.CheckNodeCertificate, Got: "a certificate that nobody recorded", Want: "one issued by attestation"}
+	}
+	node.Machine = record.Machine
+	return node, nil
+}
+
+func (c *joinedCluster) issue(t *testing.T, nodeName string) string {
+	t.Helper()
+	issued, err := c.issuer.Issue(t.Context(), &claims.TokenRequest{
+		Namespace: "shop", Name: "cart", Audiences: []string{shopAudience},
+		BoundObject: &claims.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: "cart-on-" + nodeName},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return issued.Token
+}
+
+// want sends a token from a node, "" for a client without a certificate.
+func (c *joinedCluster) want(t *testing.T, from, token string, status int, check claims.Check) {
+	t.Helper()
+	transport := c.server.Client().Transport.(*http.Transport).Clone()
+	defer transport.CloseIdleConnections()
+	if certificate := c.nodes[from]; certificate != nil {
+		transport.TLSClientConfig.Certificates = []tls.Certificate{*certificate}
+	}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.server.URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+token)
+	c.facts, c.refusal = 0, nil
+	response, err := (&http.Client{Transport: transport}).Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantBody := "system:serviceaccount:shop:cart"
+	if check != "" {
+		wantBody = "refused: " + string(check) + "\n"
+	}
+	if response.StatusCode != status || string(body) != wantBody {
+		t.Errorf("from %q: %d %q (%v), want %d %q", from, response.StatusCode, body, c.refusal, status, wantBody)
+	}
+	const all = claims.FactNodeName | claims.FactNodeUID | claims.FactCertificateProviderID | claims.FactRegisteredProviderID | claims.FactRegisteredMachine
+	if check == "" && c.facts != all {
+		t.Errorf("from %q: stands on %v, want %v", from, c.facts, all)
+	}
+}

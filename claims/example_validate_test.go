@@ -1,0 +1,216 @@
+package claims_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/claims"
+	"github.com/nodeattest/nodeattest/jws"
+)
+
+var exampleTime = time.Unix(1700000000, 0)
+
+func exampleClock() time.Time { return exampleTime }
+
+// examplePodToken issues a token to the pod cart-0 on node-a.
+func examplePodToken(objects claims.Objects) (token string, keys *jws.StaticKeySet) {
+	signer := exampleSigner("")
+	issuer, err := claims.NewIssuer(claims.IssuerConfig{
+		Policy: claims.Policy{Issuer: shopIssuer, APIAudiences: []string{shopIssuer}},
+		Signer: signer, Objects: objects, Now: exampleClock,
+		NewID: func() (string, error) { return "a1e1c1b5-5a5e-4d5e-8f5e-0123456789ab", nil },
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	issued, err := issuer.Issue(context.Background(), &claims.TokenRequest{
+		Namespace: "shop", Name: "cart", Audiences: []string{shopAudience},
+		BoundObject: &claims.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: "cart-0"},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if keys, err = jws.NewStaticKeySet(signer.Key()); err != nil {
+		log.Fatal(err)
+	}
+	return issued.Token, keys
+}
+
+// What a TokenReview answers, with the API server's own words for the refusal.
+func ExampleKubernetesValidator_Validate() {
+	objects := exampleObjects()
+	token, keys := examplePodToken(objects)
+	validator, err := claims.NewKubernetesValidator(claims.KubernetesConfig{
+		Issuers: []string{shopIssuer}, Keys: keys, Objects: objects,
+		Audiences: []string{shopIssuer}, Now: exampleClock,
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	result, err := validator.Validate(context.Background(), token, shopAudience)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(result.Username(), result.Groups())
+	extra := result.Extra()
+	keysOf := make([]string, 0, len(extra))
+	for key := range extra {
+		keysOf = append(keysOf, key)
+	}
+	slices.Sort(keysOf)
+	for _, key := range keysOf {
+		fmt.Println(" ", key, extra[key])
+	}
+
+	_, err = validator.Validate(context.Background(), token)
+	fmt.Println(err)
+	objects.DeletePod("shop", "cart-0")
+	_, err = validator.Validate(context.Background(), token, shopAudience)
+	fmt.Println(err, errors.Is(err, claims.CheckPodGone))
+	// Output:
+	// system:serviceaccount:shop:cart [system:serviceaccounts system:serviceaccounts:shop]
+	//   authentication.kubernetes.io/credential-id [JTI=a1e1c1b5-5a5e-4d5e-8f5e-0123456789ab]
+	//   authentication.kubernetes.io/node-name [node-a]
+	//   authentication.kubernetes.io/node-uid [node-uid]
+	//   authentication.kubernetes.io/pod-name [cart-0]
+	//   authentication.kubernetes.io/pod-uid [pod-uid]
+	// token audiences ["https://identity.example"] is invalid for the target audiences ["https://kubernetes.default.svc"]
+	// service account token has been invalidated true
+}
+
+// Whoever takes a token in exchange for something takes it once.
+func ExampleStrictValidator_Validate() {
+	objects := exampleObjects()
+	token, keys := examplePodToken(objects)
+	replay, err := claims.NewMemoryReplayCache(&claims.MemoryReplayOptions{Now: exampleClock})
+	if err != nil {
+		log.Fatal(err)
+	}
+	validator, err := claims.NewStrictValidator(claims.StrictConfig{
+		Issuer: shopIssuer, Keys: keys, Audiences: []string{shopAudience},
+		Objects: objects, Replay: replay, Now: exampleClock,
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for range 2 {
+		result, err := validator.Validate(context.Background(), token)
+		if err != nil {
+			fmt.Println(err)
+			continue
+		}
+		fmt.Println(result.Username())
+	}
+	// Output:
+	// system:serviceaccount:shop:cart
+	// claims: token-replay: got ID a1e1c1b5-5a5e-4d5e-8f5e-0123456789ab a second time, want a token that was not presented before
+}
+
+// What package attest verified, and its registry, in the words of this package.
+func ExampleNodeCheck() {
+	objects := exampleObjects()
+	objects.PutNode(claims.Node{Object: claims.Object{Name: "node-a", UID: "node-uid"}, ProviderID: "gce://shop/zone/node-a"})
+	token, keys := examplePodToken(objects)
+
+	// Stands in for what (*attest.Verifier).Verify returned at the join, and for the
+	// registry that attest.FirstUse wrote to.
+	verified := &attest.Result{
+		NodeName: "node-a", Machine: "ek:sha256:ab12",
+		Authorization: attest.Authorization{ProviderID: "gce://shop/zone/node-a"},
+	}
+	registry, err := attest.NewMemoryRegistry(attest.RegistryScope{Road: attest.RoadEK, EKAlgorithm: "P-256"}, exampleClock)
+	if err != nil {
+		log.Fatal(err)
+	}
+	record, err := registry.Reserve(context.Background(), attest.RegistryClaim{
+		NodeName: "node-a", Machine: verified.Machine, MachineUID: "6f2b", ProviderID: "gce://shop/zone/node-a",
+	}, exampleTime.Add(time.Minute))
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := registry.Bind(context.Background(), record); err != nil {
+		log.Fatal(err)
+	}
+
+	check := &claims.NodeCheck{
+		Objects: objects, Now: exampleClock,
+		Machines: claims.MachinesFunc(func(ctx context.Context, nodeName string) (*claims.RegisteredMachine, error) {
+			record, err := registry.Lookup(ctx, nodeName)
+			switch {
+			case err != nil:
+				return nil, err
+			case record == nil || record.State != attest.RecordBound: // a reservation is not enough
+				return nil, claims.ErrNotFound
+			}
+			return &claims.RegisteredMachine{Identity: string(record.Machine), ProviderID: record.ProviderID}, nil
+		}),
+	}
+	validator, err := claims.NewStrictValidator(claims.StrictConfig{
+		Issuer: shopIssuer, Keys: keys, Audiences: []string{shopAudience},
+		Objects: objects, InsecureAllowReplay: true, Node: check, Now: exampleClock,
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	node := &claims.AttestedNode{
+		Name:       verified.NodeName,
+		ProviderID: verified.Authorization.ProviderID, // never ClaimedProviderID
+		Machine:    string(verified.Machine),
+	}
+	_, facts, err := validator.ValidateOnNode(context.Background(), token, node)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(facts.Facts)
+
+	node.Name = "node-b" // another attested node has got hold of the token
+	_, _, err = validator.ValidateOnNode(context.Background(), token, node)
+	fmt.Println(err)
+	// Output:
+	// node-name,node-uid,certificate-provider-id,registered-provider-id,registered-machine
+	// claims: node-name: got a token of node node-a, want node node-b
+}
+
+// A service that serves a workload only over a connection that its own node's certificate
+// opened. The server's configuration is the other half.
+func ExampleNewHandler() {
+	objects := exampleObjects()
+	token, keys := examplePodToken(objects)
+	validator, err := claims.NewStrictValidator(claims.StrictConfig{
+		Issuer: shopIssuer, Keys: keys, Audiences: []string{shopAudience},
+		Objects: objects, InsecureAllowReplay: true, Now: exampleClock,
+		Node: &claims.NodeCheck{Objects: objects, Now: exampleClock, Machines: claims.MachinesFunc(
+			func(context.Context, string) (*claims.RegisteredMachine, error) { return nil, claims.ErrNotFound })},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	handler, err := claims.NewHandler(validator, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		who, _ := claims.WorkloadFrom(r.Context())
+		fmt.Fprintln(w, "hello,", who.Result.Username())
+	}), nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	_ = &http.Server{Handler: handler, TLSConfig: &tls.Config{
+		ClientAuth: tls.RequireAndVerifyClientCert,
+		ClientCAs:  x509.NewCertPool(), // with the CA that signs for attested nodes, and no other
+	}}
+
+	request := httptest.NewRequest(http.MethodGet, "https://identity.example/", nil)
+	request.Header.Set("Authorization", "Bearer "+token)
+	request.TLS = &tls.ConnectionState{} // no client certificate
+	answer := httptest.NewRecorder()
+	handler.ServeHTTP(answer, request)
+	fmt.Print(answer.Code, " ", answer.Body)
+	// Output: 403 refused: node-certificate
+}
