@@ -1,0 +1,312 @@
+// Workload-identity shows a service that gives something to a workload only if the
+// workload's service-account token comes from the very machine that the token was issued
+// for. Two machines join a cluster by TPM attestation; a pod on node-a gets a token; the
+// token is presented from node-a, and then from where it must not work.
+//
+//	go run ./examples/workload-identity
+//
+// Everything is in this process and needs no network: the TPMs are simulated, the objects
+// of the API server are in memory, and the service listens on the loopback interface.
+package main
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+
+	"github.com/nodeattest/nodeattest/attest/attesttest"
+	"github.com/nodeattest/nodeattest/claims"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/jws"
+	"github.com/nodeattest/nodeattest/tpmsim"
+)
+
+const (
+	clusterIssuer = "https://kubernetes.default.svc"
+	serviceName   = "https://identity.example" // the audience of tokens for the service
+)
+
+func main() {
+	if err := run(context.Background(), os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "workload-identity:", err)
+		os.Exit(1)
+	}
+}
+
+// run tells the story. It returns an error where a step fails, or where what should be
+// refused is not, or by another check than the one that is there for it.
+func run(ctx context.Context, w io.Writer) error {
+	fmt.Fprintln(w, "Two machines join the cluster with their TPMs")
+	nodes, err := join(ctx, "node-a", "node-b")
+	if err != nil {
+		return err
+	}
+	for _, n := range nodes.list {
+		fmt.Fprintf(w, "  %s has a certificate for %s\n", n.name, n.issued.Certificate.Subject.CommonName)
+	}
+
+	c, err := newCluster(nodes)
+	if err != nil {
+		return err
+	}
+	s, err := startService(c)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	s.story = w
+
+	fmt.Fprintln(w, "\nThe kubelet of node-a asks for a token for a pod on its node")
+	token, err := c.issue(ctx, "cart-0")
+	if err != nil {
+		return err
+	}
+	node := token.Claims.Kubernetes.Node
+	fmt.Fprintf(w, "  subject  %s\n  pod      %s\n  node     %s, UID %s\n", token.Claims.Subject, token.Claims.Kubernetes.Pod.Name, node.Name, node.UID)
+
+	fmt.Fprintln(w, "\nThe pod presents it to a service, over a connection with its node's certificate")
+	nodeA, nodeB := nodes.list[0], nodes.list[1]
+	if err := s.present(ctx, "from node-a", nodeA, token.Token, ""); err != nil {
+		return err
+	}
+
+	fmt.Fprintln(w, "\nThe token is stolen")
+	if err := s.present(ctx, "from node-b, attested just as well", nodeB, token.Token, claims.CheckNodeName); err != nil {
+		return err
+	}
+	if err := s.present(ctx, "from a machine that never joined", machine{}, token.Token, claims.CheckNodeCertificate); err != nil {
+		return err
+	}
+
+	fmt.Fprintln(w, "\nThe Node of node-a is deleted")
+	c.objects.DeleteNode("node-a")
+	if err := s.present(ctx, "from node-a", nodeA, token.Token, claims.CheckNodeGone); err != nil {
+		return err
+	}
+	return c.askAPIServer(ctx, w, token.Token)
+}
+
+// A machine that joined as a node, with what the control plane keeps of that.
+type machine struct {
+	name   string
+	issued *csr.Issued
+	key    any // the kubelet's TLS key
+}
+
+// machines are all of them, and the CA that signs for attested nodes and nobody else.
+type machines struct {
+	list []machine
+	ca   *x509.Certificate
+}
+
+// join lets machines join, one after the other, since a process has one simulated TPM.
+func join(ctx context.Context, names ...string) (*machines, error) {
+	vendor, err := tpmsim.NewCA(nil) // of all the TPMs
+	if err != nil {
+		return nil, err
+	}
+	var plane *attesttest.ControlPlane
+	all := &machines{}
+	for _, name := range names {
+		n, err := attesttest.OpenNode(&attesttest.NodeOptions{
+			Name: name, ProviderID: "sim:///" + name, TPMOptions: &tpmsim.Options{CA: vendor},
+		})
+		if err != nil {
+			return nil, err
+		}
+		if plane == nil {
+			plane, err = attesttest.OpenControlPlane(n)
+		} else {
+			err = plane.Admit(n) // this very TPM may be this node
+		}
+		var issued *csr.Issued
+		if err == nil {
+			issued, err = plane.Join(ctx, n) // hello, challenge, answer, certificate
+		}
+		if err := errors.Join(err, n.Close()); err != nil {
+			return nil, err
+		}
+		all.list = append(all.list, machine{name: name, issued: issued, key: n.Key})
+	}
+	all.ca = plane.CACert
+	return all, nil
+}
+
+// A cluster is an API server without the server: its objects and its issuer of tokens.
+type cluster struct {
+	machines *machines
+	objects  *claims.MemoryObjects
+	issuer   *claims.Issuer
+	keys     jws.KeySet
+}
+
+func newCluster(nodes *machines) (*cluster, error) {
+	c := &cluster{machines: nodes, objects: &claims.MemoryObjects{}}
+	for _, n := range nodes.list {
+		c.objects.PutNode(claims.Node{Object: claims.Object{Name: n.name, UID: "uid-of-" + n.name}, ProviderID: "sim:///" + n.name})
+	}
+	c.objects.PutServiceAccount(claims.Object{Namespace: "shop", Name: "cart", UID: "uid-of-cart"})
+	c.objects.PutPod(claims.Pod{
+		Object:             claims.Object{Namespace: "shop", Name: "cart-0", UID: "uid-of-cart-0"},
+		ServiceAccountName: "cart", NodeName: "node-a",
+	})
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	signer, err := jws.NewSigner(key, nil)
+	if err != nil {
+		return nil, err
+	}
+	if c.keys, err = jws.NewStaticKeySet(signer.Key()); err != nil {
+		return nil, err
+	}
+	c.issuer, err = claims.NewIssuer(claims.IssuerConfig{
+		Policy: claims.Policy{Issuer: clusterIssuer, APIAudiences: []string{clusterIssuer}},
+		Signer: signer, Objects: c.objects,
+	})
+	return c, err
+}
+
+// issue answers a TokenRequest for a pod.
+func (c *cluster) issue(ctx context.Context, pod string) (*claims.Issued, error) {
+	return c.issuer.Issue(ctx, &claims.TokenRequest{
+		Namespace: "shop", Name: "cart", Audiences: []string{serviceName},
+		BoundObject: &claims.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: pod},
+	})
+}
+
+// Machine is the registry: which machine is registered for a node's name. It makes the
+// cluster a [claims.Machines].
+func (c *cluster) Machine(_ context.Context, nodeName string) (*claims.RegisteredMachine, error) {
+	for _, n := range c.machines.list {
+		if n.name == nodeName {
+			return &claims.RegisteredMachine{Identity: n.issued.Record.Machine, ProviderID: n.issued.Record.ProviderID}, nil
+		}
+	}
+	return nil, claims.ErrNotFound
+}
+
+// askAPIServer shows what a TokenReview says of the token, before and after the pod is
+// deleted too: kube-apiserver does not look at the Node of a pod.
+func (c *cluster) askAPIServer(ctx context.Context, w io.Writer, token string) error {
+	validator, err := claims.NewKubernetesValidator(claims.KubernetesConfig{
+		Issuers: []string{clusterIssuer}, Keys: c.keys, Objects: c.objects, Audiences: []string{clusterIssuer},
+	})
+	if err != nil {
+		return err
+	}
+	result, err := validator.Validate(ctx, token, serviceName)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "  in a TokenReview: accepted, %s\n", result.Username())
+
+	fmt.Fprintln(w, "\nThe pod is deleted")
+	c.objects.DeletePod("shop", "cart-0")
+	if _, err = validator.Validate(ctx, token, serviceName); !errors.Is(err, claims.CheckPodGone) {
+		return fmt.Errorf("TokenReview after the pod is gone: got %w, want %w", err, claims.CheckPodGone)
+	}
+	fmt.Fprintf(w, "  in a TokenReview: REFUSED, %v\n", err)
+	return nil
+}
+
+// A service gives identities to workloads.
+type service struct {
+	*httptest.Server
+	cluster *cluster
+	story   io.Writer
+	refusal error // the last one
+}
+
+// startService starts it behind the two demands: a node's certificate and a token that
+// was issued to a workload on that node.
+func startService(c *cluster) (*service, error) {
+	s := &service{cluster: c}
+	validator, err := claims.NewStrictValidator(claims.StrictConfig{
+		Issuer: clusterIssuer, Keys: c.keys, Audiences: []string{serviceName}, Objects: c.objects,
+		InsecureAllowReplay: true, // a token may come with each request: it is worth nothing elsewhere
+		Node:                &claims.NodeCheck{Objects: c.objects, Machines: c},
+	})
+	if err != nil {
+		return nil, err
+	}
+	identity := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		who, _ := claims.WorkloadFrom(r.Context())
+		fmt.Fprintf(w, "%s on %s (%s)", who.Result.Username(), who.Node.Name, strings.ReplaceAll(who.Facts.Facts.String(), ",", ", "))
+	})
+	handler, err := claims.NewHandler(validator, identity, &claims.HandlerOptions{
+		Node:    s.node,
+		Refused: func(_ *http.Request, err error) { s.refusal = err },
+	})
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(c.machines.ca)
+	s.Server = httptest.NewUnstartedServer(handler)
+	s.TLS = &tls.Config{ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: pool} // so that the story hears the handler's own refusal
+	s.StartTLS()
+	return s, nil
+}
+
+// node finds out who is at the other end: the certificate names the node, and the record
+// of what was issued through attestation knows the machine.
+func (s *service) node(r *http.Request) (*claims.AttestedNode, error) {
+	node, err := claims.AttestedNodeFromTLS(r.TLS, nil)
+	if err != nil {
+		return nil, err
+	}
+	id := csr.CredentialID(r.TLS.VerifiedChains[0][0])
+	for _, n := range s.cluster.machines.list {
+		if n.issued.Record.CredentialID == id {
+			node.Machine = n.issued.Record.Machine
+			return node, nil
+		}
+	}
+	return nil, &claims.Error{Check: claims.CheckNodeCertificate, Got: "a certificate that nobody recorded", Want: "one issued through attestation"}
+}
+
+// present sends a token from a machine, the zero one for one without a certificate. The
+// service must refuse it by that check, or accept it where want is "".
+func (s *service) present(ctx context.Context, what string, from machine, token string, want claims.Check) error {
+	transport := s.Client().Transport.(*http.Transport).Clone()
+	defer transport.CloseIdleConnections()
+	if from.issued != nil {
+		transport.TLSClientConfig.Certificates = []tls.Certificate{{Certificate: [][]byte{from.issued.Certificate.Raw}, PrivateKey: from.key}}
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL, nil)
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Authorization", "Bearer "+token)
+	s.refusal = nil
+	response, err := (&http.Client{Transport: transport}).Do(r)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		return err
+	}
+	switch {
+	case want == "" && response.StatusCode == http.StatusOK:
+		fmt.Fprintf(s.story, "  %s: accepted\n    %s\n", what, body)
+		return nil
+	case want == "" || response.StatusCode == http.StatusOK || !errors.Is(s.refusal, want):
+		return fmt.Errorf("%s: %s, refusal %v, want %q", what, response.Status, s.refusal, string(want))
+	}
+	fmt.Fprintf(s.story, "  %s: REFUSED, %s\n    %v\n", what, response.Status, s.refusal)
+	return nil
+}
