@@ -9,7 +9,7 @@ import (
 // Check names one check that a token, a request or an answer must pass. Every refusal
 // of this package that is about one check is an [*Error] that carries it, and each
 // Check is itself an error, so that a caller branches with
-// errors.Is(err, claims.CheckExpiry). The text of a Check is stable.
+// errors.Is(err, claims.CheckExpired). The text of a Check is stable.
 type Check string
 
 // Error returns the check's stable name with the package's prefix.
