@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -442,6 +443,12 @@ func TestDiscoverProxy(t *testing.T) {
 	cfg := cluster.DiscoverConfig()
 	if _, err := bootstraptoken.Discover(t.Context(), cfg); err != nil {
 		t.Error(err)
+	}
+	// To a proxy over TLS the server's configuration would hold, which verifies nobody.
+	cfg.Network.Proxy = func(*http.Request) (*url.URL, error) { return url.Parse("https://user:password@127.0.0.1:1") }
+	_, err := bootstraptoken.Discover(t.Context(), cfg)
+	if !errors.Is(err, bootstraptoken.CheckOptions) || strings.Contains(err.Error(), "password") {
+		t.Errorf("a proxy over TLS: %v, want %v", err, bootstraptoken.CheckOptions)
 	}
 }
 

@@ -55,8 +55,9 @@ type Network struct {
 	MinBackoff, MaxBackoff time.Duration
 	// Dial opens TCP connections; nil means a [net.Dialer].
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Proxy chooses the proxy of a request, as in [http.Transport]; nil means none. The
-	// environment is not asked unless this is [http.ProxyFromEnvironment].
+	// Proxy chooses the proxy of a request, as in [http.Transport]; nil means none. One
+	// that is spoken to over TLS (https) is refused with [CheckOptions]. The environment
+	// is not asked unless this is [http.ProxyFromEnvironment].
 	Proxy func(*http.Request) (*url.URL, error)
 	// SystemRoots stands in for the system's roots; nil means [x509.SystemCertPool].
 	SystemRoots *x509.CertPool
@@ -88,6 +89,19 @@ type request struct {
 	redirect func(*http.Request, []*http.Request) error
 }
 
+// proxy refuses a proxy that is spoken to over TLS: the server's own configuration, which
+// may verify nobody, would hold for it too, and it is sent the credentials of its URL.
+func (n *Network) proxy(r *http.Request) (*url.URL, error) {
+	if n.Proxy == nil {
+		return nil, nil
+	}
+	proxy, err := n.Proxy(r)
+	if err == nil && proxy != nil && proxy.Scheme == "https" {
+		return nil, &Error{Check: CheckOptions, Got: "a proxy over https", Want: "http or socks5"}
+	}
+	return proxy, err
+}
+
 // verifiedTLS is the configuration for a server that is known by roots, not nil.
 func (n *Network) verifiedTLS(roots *x509.CertPool) *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, Time: n.now}
@@ -116,7 +130,7 @@ func (n *Network) get(ctx context.Context, r *request) ([]byte, *tls.ConnectionS
 	}
 	client := &http.Client{
 		Transport: &http.Transport{
-			Proxy: n.Proxy, DialContext: dial, TLSClientConfig: r.tls,
+			Proxy: n.proxy, DialContext: dial, TLSClientConfig: r.tls,
 			DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: 64 << 10,
 		},
 		CheckRedirect: r.redirect,

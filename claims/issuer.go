@@ -49,6 +49,9 @@ func (i Issued) String() string {
 	return "token " + i.Claims.CredentialID()
 }
 
+// Format prints what String returns, for every verb.
+func (i Issued) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, i.String()) }
+
 // GoString is String.
 func (i Issued) GoString() string { return i.String() }
 

@@ -27,6 +27,7 @@ const (
 type ReplayCache interface {
 	// Use records that the token with this "iss" and "jti" was presented. It keeps the
 	// entry through the whole second of until, the last at which the token can be valid.
-	// It refuses an ID that it keeps already with CheckReplay. Neither string is empty.
+	// It refuses an ID that it keeps already with CheckReplay, and so one whose until has
+	// passed: it may have kept and dropped it. Neither string is empty.
 	Use(ctx context.Context, issuer, id string, until time.Time) error
 }

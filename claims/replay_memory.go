@@ -77,7 +77,7 @@ func NewMemoryReplayCache(opts *MemoryReplayOptions) (*MemoryReplayCache, error)
 }
 
 // Use implements [ReplayCache]. An empty issuer or ID is refused with [CheckReplay]: it
-// could not be told from another. A context that is done gives [ErrRetry].
+// could not be told from another, and so is an end that has passed. A context that is done gives [ErrRetry].
 func (c *MemoryReplayCache) Use(ctx context.Context, issuer, id string, until time.Time) error {
 	if err := ctx.Err(); err != nil {
 		return &Error{Check: ErrRetry, Err: err}
@@ -88,6 +88,9 @@ func (c *MemoryReplayCache) Use(ctx context.Context, issuer, id string, until ti
 	key := makeReplayKey(issuer, id)
 	shard := &c.shards[int(key[0])%replayShards]
 	now := c.now().Unix()
+	if until.Unix() < now {
+		return &Error{Check: CheckReplay, Got: "ID " + shorten(id) + ", whose end has passed", Want: "a token that is still good"}
+	}
 	known, kept := c.add(shard, key, now, until.Unix())
 	if !known && !kept && c.sweep(now) {
 		known, kept = c.add(shard, key, now, until.Unix())

@@ -44,7 +44,7 @@ func TestReplay(t *testing.T) {
 	now = until.Add(time.Second - 1) // within the last second
 	wantCheck(t, use("i", "a"), CheckReplay)
 	now = until.Add(time.Second)
-	if err := use("i", "a"); err != nil {
+	if err := c.Use(t.Context(), "i", "a", now); err != nil {
 		t.Errorf("after its end: %v", err)
 	}
 	if c.Len() != 4 {

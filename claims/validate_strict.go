@@ -214,7 +214,11 @@ func (v *StrictValidator) use(ctx context.Context, r *Result) error {
 	}
 	until := endOf(r.Claims).Time().Add(v.c.Leeway)
 	err := v.c.Replay.Use(ctx, r.Claims.Issuer, r.Claims.ID, until)
-	if err == nil || errors.Is(err, CheckReplay) || errors.Is(err, ErrRetry) {
+	if err == nil {
+		// Getters and the cache took their time: an entry may have ended since.
+		return v.checkTimes(r.Claims, v.c.Now())
+	}
+	if errors.Is(err, CheckReplay) || errors.Is(err, ErrRetry) {
 		return err
 	}
 	return retry("the replay cache", err)

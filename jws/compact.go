@@ -2,6 +2,7 @@ package jws
 
 import (
 	"bytes"
+	"fmt"
 	"strconv"
 )
 
@@ -18,6 +19,12 @@ type Token struct {
 	algorithm Algorithm
 	keyID     string
 	typ       string
+}
+
+// Format prints which token it is, and neither its payload nor its signature: a token is
+// a credential, and logs are read by others.
+func (t Token) Format(s fmt.State, _ rune) {
+	_, _ = fmt.Fprintf(s, "token{alg %s, kid %s}", t.algorithm, shorten(t.keyID))
 }
 
 // Parse reads a token in compact form (RFC 7515, section 7.1), at most [MaxTokenSize]

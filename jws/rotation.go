@@ -95,8 +95,8 @@ func NewRotatingSigner(first KeySigner, config RotationConfig) (*RotatingSigner,
 	state := &rotation{current: first}
 	until := r.now().Add(r.retain)
 	for _, key := range config.Retired {
-		if key == nil {
-			return nil, &Error{Check: CheckRotation, Got: "nil among Retired", Want: "keys"}
+		if key == nil || key.public == nil {
+			return nil, &Error{Check: CheckRotation, Got: "no key among Retired", Want: "keys"}
 		}
 		if err := state.checkNew(key); err != nil {
 			return nil, err
@@ -141,7 +141,7 @@ func (r *RotatingSigner) Sign(ctx context.Context, payload []byte) (*Signature, 
 	if err != nil {
 		return nil, err
 	}
-	if !sameKey(signature.Key, signer.Key()) {
+	if signature == nil || !sameKey(signature.Key, signer.Key()) {
 		return nil, &Error{Check: CheckSignerOutput, Got: "a signature with another key", Want: shorten(signer.Key().keyID)}
 	}
 	return signature, nil
