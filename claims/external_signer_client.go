@@ -3,6 +3,7 @@ package claims
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -35,6 +36,7 @@ type fetchedKeys struct {
 	keys        []PublishedKey
 	fetched     time.Time
 	refreshFrom time.Time
+	failed      error // why the last fetch brought no keys, nil if it did
 }
 
 // NewExternalClient asks the signer for its keys and its metadata, as kube-apiserver does
@@ -63,12 +65,13 @@ func NewExternalClient(ctx context.Context, signer ExternalSigner, now func() ti
 func (c *ExternalClient) MaxTokenLifetime() time.Duration { return c.maxLifetime }
 
 // Sign has the payload signed and checks the answer as [ExternalSignature.Check] does,
-// with its errors. [ErrRetry] means that there was no answer.
+// with its errors. [ErrRetry] means that there was no answer; a signer in this process
+// that refuses the payload does so with its own error, such as [CheckSignerClaims].
 func (c *ExternalClient) Sign(ctx context.Context, payload []byte) (*jws.Signature, error) {
 	claims := base64.RawURLEncoding.EncodeToString(payload)
 	answer, err := c.signer.Sign(ctx, claims)
 	if err != nil {
-		return nil, &Error{Check: ErrRetry, Err: err}
+		return nil, unlessRefused(err)
 	}
 	if answer == nil {
 		return nil, &Error{Check: CheckSignerHeader, Got: "no answer", Want: "a header and a signature"}
@@ -100,6 +103,19 @@ func (c *ExternalClient) Keys(ctx context.Context, keyID string) ([]*jws.Key, er
 	return keys, nil
 }
 
+// unlessRefused makes ErrRetry of an error that is no refusal of a signer in this
+// process.
+func unlessRefused(err error) error {
+	var ours *Error
+	var signers *jws.Error
+	refused := (errors.As(err, &ours) || errors.As(err, &signers)) &&
+		!errors.Is(err, ErrRetry) && !errors.Is(err, jws.ErrRetry)
+	if refused {
+		return err
+	}
+	return &Error{Check: ErrRetry, Err: err}
+}
+
 // PublishedKeys returns all keys, and the time until they are to be fetched again.
 func (c *ExternalClient) PublishedKeys(ctx context.Context) ([]PublishedKey, time.Duration, error) {
 	published, err := c.published(ctx, "")
@@ -112,14 +128,19 @@ func (c *ExternalClient) PublishedKeys(ctx context.Context) ([]PublishedKey, tim
 // published returns the keys, fetched again where they are due or lack the key ID.
 func (c *ExternalClient) published(ctx context.Context, keyID string) (*fetchedKeys, error) {
 	have := c.keys.Load()
-	now := c.now()
+	now, failed := c.now(), have.failed
 	switch {
 	case !have.has(keyID) && now.Sub(have.fetched) >= minRefetch:
 		return c.fetch(ctx, have)
 	case !now.Before(have.refreshFrom):
-		if fresh, err := c.fetch(ctx, have); err == nil {
+		fresh, err := c.fetch(ctx, have)
+		if err == nil {
 			return fresh, nil
 		}
+		failed = err
+	}
+	if failed != nil && !have.has(keyID) {
+		return nil, &Error{Check: ErrRetry, Err: failed}
 	}
 	return have, nil
 }
@@ -148,12 +169,12 @@ func (c *ExternalClient) fetch(ctx context.Context, have *fetchedKeys) (*fetched
 	answer, err := c.signer.FetchKeys(ctx)
 	now := c.now()
 	if err != nil {
-		c.postpone(have, now)
+		c.postpone(have, now, err)
 		return nil, &Error{Check: ErrRetry, Err: err}
 	}
 	keys, err := answer.Check()
 	if err != nil {
-		c.postpone(have, now)
+		c.postpone(have, now, err)
 		return nil, err
 	}
 	// Half a year is as good as any longer hint, and does not overflow.
@@ -163,13 +184,14 @@ func (c *ExternalClient) fetch(ctx context.Context, have *fetchedKeys) (*fetched
 	return fresh, nil
 }
 
-// postpone keeps the keys that are there for a while longer.
-func (c *ExternalClient) postpone(have *fetchedKeys, now time.Time) {
+// postpone keeps the keys that are there for a while longer. Of a key that is not among
+// them nobody can say for that long whether the signer has it.
+func (c *ExternalClient) postpone(have *fetchedKeys, now time.Time, failed error) {
 	if have == nil {
 		return
 	}
 	late := *have
-	late.fetched = now
+	late.fetched, late.failed = now, failed
 	if !now.Before(have.refreshFrom) {
 		late.refreshFrom = now.Add(afterFailure)
 	}

@@ -96,6 +96,7 @@ func TestExternalClientSignFails(t *testing.T) {
 		sign func(string) (*ExternalSignature, error)
 		want Check
 	}{
+		"refused":      {func(string) (*ExternalSignature, error) { return nil, &Error{Check: CheckSignerClaims} }, CheckSignerClaims},
 		"down":         {func(string) (*ExternalSignature, error) { return nil, errors.New("down") }, ErrRetry},
 		"nothing":      {func(string) (*ExternalSignature, error) { return nil, nil }, CheckSignerHeader},
 		"an empty one": {func(string) (*ExternalSignature, error) { return &ExternalSignature{}, nil }, CheckSignerHeader},
@@ -107,6 +108,8 @@ func TestExternalClientSignFails(t *testing.T) {
 		s.sign = tt.sign
 		if signature, err := c.Sign(testContext, []byte(`{"iss":"x"}`)); signature != nil || !errors.Is(err, tt.want) {
 			t.Errorf("%s: %v, want %v", what, err, tt.want)
+		} else if errors.Is(err, ErrRetry) != (tt.want == ErrRetry) {
+			t.Errorf("%s: %v is a refusal and a retry", what, err)
 		}
 	}
 }
@@ -141,7 +144,9 @@ func TestExternalClientUnknownKey(t *testing.T) {
 	if _, err := c.Keys(testContext, "c"); !errors.Is(err, ErrRetry) {
 		t.Error(err)
 	}
-	want("c", 0, 4)
+	if _, err := c.Keys(testContext, "c"); !errors.Is(err, ErrRetry) || s.fetches != 4 {
+		t.Errorf("soon after: %v, %d fetches, want %v, 4", err, s.fetches, ErrRetry)
+	}
 	want("a", 1, 4)
 }
 

@@ -78,7 +78,7 @@ func (s *SignerService) Sign(ctx context.Context, claims string) (*ExternalSigna
 		err = errNoSignature
 	}
 	if err != nil {
-		return nil, &Error{Check: ErrRetry, Err: err}
+		return nil, unlessRefused(err)
 	}
 	answer, err := s.FetchKeys(ctx)
 	if err != nil {
