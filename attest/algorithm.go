@@ -1,7 +1,6 @@
 package attest
 
 import (
-	"encoding/hex"
 	"strconv"
 	"strings"
 
@@ -82,14 +81,6 @@ func knownHash(alg tpm2.TPMAlgID) bool { return hashWord(alg) != "" }
 func hexNumber(v uint64, width int) string {
 	digits := strconv.FormatUint(v, 16)
 	return "0x" + strings.Repeat("0", max(0, width-len(digits))) + digits
-}
-
-// hexBytes writes b for an error message, shortened where long.
-func hexBytes(b []byte) string {
-	if len(b) > 40 {
-		return hex.EncodeToString(b[:16]) + "… (" + strconv.Itoa(len(b)) + " bytes)"
-	}
-	return hex.EncodeToString(b)
 }
 
 // refuseStatement is a refusal by one of the checks of statements and of the TPM

@@ -3,6 +3,7 @@ package attest
 import (
 	"context"
 	"errors"
+	"github.com/nodeattest/nodeattest/refusal"
 	"net/netip"
 	"time"
 
@@ -121,7 +122,7 @@ func (v *Verifier) authorize(ctx context.Context, r *Result, request *csr.Reques
 func checkClaimedProviderID(r *Result, a *Authorization) error {
 	unknown := a.ProviderID == "" && r.Stage == StageHello // it may be known by the answer
 	if r.ClaimedProviderID != "" && r.ClaimedProviderID != a.ProviderID && !unknown {
-		return &Error{Check: CheckProviderID, Got: r.ClaimedProviderID, Want: orNothing(a.ProviderID)}
+		return &Error{Check: CheckProviderID, Got: r.ClaimedProviderID, Want: refusal.OrNothing(a.ProviderID)}
 	}
 	return nil
 }

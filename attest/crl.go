@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"encoding/hex"
 	"fmt"
+	"github.com/nodeattest/nodeattest/refusal"
 	"strconv"
 	"sync"
 	"time"
@@ -159,7 +160,7 @@ func (i *ekIssuer) checkRevocation(chain []*x509.Certificate, now time.Time) err
 			// What a list revoked stays revoked, however old the list is.
 			if reason, ok := l.revoked[string(c.SerialNumber.Bytes())]; ok && reason != reasonRemoveFromCRL {
 				return &Error{Check: CheckRevoked, Got: "certificate " + hex.EncodeToString(c.SerialNumber.Bytes()) + " of " +
-					nameText(issuer.Subject.String()) + ", revoked for reason " + strconv.Itoa(reason), Want: "one that is not"}
+					refusal.OrNothing(issuer.Subject.String()) + ", revoked for reason " + strconv.Itoa(reason), Want: "one that is not"}
 			}
 			if now.Before(l.list.ThisUpdate) || !l.list.NextUpdate.IsZero() && now.After(l.list.NextUpdate) {
 				stale = true
@@ -181,6 +182,6 @@ func revocationUnknown(issuer *x509.Certificate, stale bool) error {
 	if stale {
 		got = "a revocation list outside its time"
 	}
-	return &Error{Check: CheckRevocationUnknown, Got: got + " of " + nameText(issuer.Subject.String()),
+	return &Error{Check: CheckRevocationUnknown, Got: got + " of " + refusal.OrNothing(issuer.Subject.String()),
 		Want: "a current one", Err: csr.ErrRetry}
 }

@@ -7,6 +7,7 @@ import (
 	"crypto/sha1"
 	"crypto/x509"
 	"errors"
+	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
 	"strconv"
 	"time"
@@ -109,7 +110,7 @@ func (s *chainSearch) fail(depth int, missing *x509.Certificate, err error) {
 func (s *chainSearch) extend(chain []*x509.Certificate, allowSHA1 bool) []*x509.Certificate {
 	top := chain[len(chain)-1]
 	s.fail(len(chain), top, &Error{Check: CheckCertificateChain,
-		Got:  "a chain that ends at issuer " + nameText(top.Issuer.String()),
+		Got:  "a chain that ends at issuer " + refusal.OrNothing(top.Issuer.String()),
 		Want: "one of the roots, or an intermediate that leads there"})
 	if len(chain) == maxChainLength {
 		return nil
@@ -165,7 +166,7 @@ func (s *chainSearch) tryIssuer(chain []*x509.Certificate, issuer *x509.Certific
 // be of version 1, without extensions.
 func (s *chainSearch) checkCA(c *x509.Certificate, below int, root bool) error {
 	bad := func(got string) error {
-		return &Error{Check: CheckCertificateChain, Got: got + " in CA certificate " + nameText(c.Subject.String()), Want: "that of a CA"}
+		return &Error{Check: CheckCertificateChain, Got: got + " in CA certificate " + refusal.OrNothing(c.Subject.String()), Want: "that of a CA"}
 	}
 	if !s.anyTime {
 		if err := checkValidity(c, s.at); err != nil {
@@ -191,7 +192,7 @@ func (s *chainSearch) checkCA(c *x509.Certificate, below int, root bool) error {
 func inCertificate(c *x509.Certificate, err error) error {
 	var e *Error
 	if errors.As(err, &e) {
-		return &Error{Check: e.Check, Got: e.Got + " of CA certificate " + nameText(c.Subject.String()), Want: e.Want}
+		return &Error{Check: e.Check, Got: e.Got + " of CA certificate " + refusal.OrNothing(c.Subject.String()), Want: e.Want}
 	}
 	return err
 }
@@ -204,7 +205,7 @@ func checkLink(cert, issuer *x509.Certificate, allowSHA1 bool) error {
 		}
 		if !allowSHA1 {
 			return &Error{Check: CheckCertificateSHA1,
-				Got:  "a signature over SHA-1 by " + nameText(issuer.Subject.String()),
+				Got:  "a signature over SHA-1 by " + refusal.OrNothing(issuer.Subject.String()),
 				Want: "SHA-256 or more, or the tolerance InsecureAllowSHA1Links"}
 		}
 		return nil
@@ -216,8 +217,8 @@ func checkLink(cert, issuer *x509.Certificate, allowSHA1 bool) error {
 }
 
 func badLink(cert, issuer *x509.Certificate, err error) error {
-	return &Error{Check: CheckCertificateChain, Got: "a signature by " + nameText(issuer.Subject.String()) +
-		" that does not verify on certificate " + nameText(cert.Subject.String()), Want: "one that does", Err: err}
+	return &Error{Check: CheckCertificateChain, Got: "a signature by " + refusal.OrNothing(issuer.Subject.String()) +
+		" that does not verify on certificate " + refusal.OrNothing(cert.Subject.String()), Want: "one that does", Err: err}
 }
 
 var errNoRSAKey = errors.New("the issuer has no RSA key")
@@ -243,18 +244,6 @@ func rsaKeyOf(c *x509.Certificate) (*rsa.PublicKey, error) {
 		return key, nil
 	}
 	return nil, errNoRSAKey
-}
-
-// nameText shortens a distinguished name for an error.
-func nameText(name string) string {
-	const limit = 160
-	switch {
-	case name == "":
-		return "(no name)"
-	case len(name) > limit:
-		return name[:limit] + "…"
-	}
-	return name
 }
 
 // maxNVChain bounds what the NV indexes of an EK chain may hold, in bytes.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/x509"
 	"fmt"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 const (
@@ -39,7 +40,7 @@ func fetchIssuer(ctx context.Context, f IssuerFetcher, cert *x509.Certificate) (
 		}
 		der, err := f.FetchIssuer(ctx, url)
 		if err != nil {
-			return nil, fmt.Errorf("attest: issuer certificate of %s: %w", nameText(cert.Issuer.String()), err)
+			return nil, fmt.Errorf("attest: issuer certificate of %s: %w", refusal.OrNothing(cert.Issuer.String()), err)
 		}
 		if der == nil || len(der) > maxFetchedBytes {
 			continue

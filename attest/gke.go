@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"github.com/nodeattest/nodeattest/refusal"
 	"strconv"
 	"time"
 
@@ -276,7 +277,7 @@ func (p *GKEProvider) authorize(ctx context.Context, r *GKEResult, request *csr.
 		return nil, NotMember("machine " + string(r.Machine) + " (no authorization was given)")
 	}
 	if claimed := r.Checked.ClaimedProviderID(); claimed != "" && claimed != a.ProviderID {
-		return nil, &Error{Check: CheckProviderID, Got: claimed, Want: orNothing(a.ProviderID)}
+		return nil, &Error{Check: CheckProviderID, Got: claimed, Want: refusal.OrNothing(a.ProviderID)}
 	}
 	return a, nil
 }

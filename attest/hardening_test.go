@@ -190,7 +190,7 @@ func TestZeroValues(t *testing.T) {
 	if _, err := AuthorizerFunc(nil).Authorize(ctx, nil, nil); err == nil {
 		t.Error("a nil AuthorizerFunc: no error")
 	}
-	if err := (*Error)(nil); err.Error() == "" || err.Unwrap() != nil || err.DenyReason() != "" {
+	if err := (*Error)(nil); err.Error() == "" || err.Unwrap() != nil || err.Reason() != "" {
 		t.Error("a nil *Error")
 	}
 	if _, err := SoftwareKey(&ecdsa.PrivateKey{PublicKey: ecdsa.PublicKey{Curve: elliptic.P256()}}); err == nil {

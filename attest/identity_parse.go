@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
+	"github.com/nodeattest/nodeattest/refusal"
 	"strconv"
 	"strings"
 
@@ -41,7 +42,7 @@ func ParseIdentity(s string) (Identity, error) {
 }
 
 func badIdentity(got, want string) error {
-	return &Error{Check: CheckIdentity, Got: fmt.Sprintf("%q", clip(got)), Want: want}
+	return &Error{Check: CheckIdentity, Got: fmt.Sprintf("%q", refusal.Text(got)), Want: want}
 }
 
 func validKind(kind string) bool {

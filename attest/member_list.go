@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/nodeattest/nodeattest/refusal"
 	"io"
 	"os"
 	"slices"
@@ -131,7 +132,7 @@ func (l *StaticList) index(m *Member) error {
 	}
 	switch {
 	case !csr.ValidNodeName(m.NodeName):
-		return fmt.Errorf("%q is no node name", clip(m.NodeName))
+		return fmt.Errorf("%q is no node name", refusal.Text(m.NodeName))
 	case !plainText(m.ProviderID, oid.MaxProviderIDSize) || strings.Contains(m.ProviderID, " "):
 		return errors.New("the provider ID is too long, not printable, or has a space in it")
 	case l.byName[m.NodeName] != nil:

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"github.com/nodeattest/nodeattest/refusal"
 	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
@@ -115,7 +116,7 @@ func (p *LimitedProof) check(s *LimitedSubject, o *LimitedOptions) error {
 	now, length := o.Now(), p.NotAfter.Sub(p.IssuedAt)
 	switch {
 	case p.Machine != s.Machine:
-		return &Error{Check: CheckLimitedMachine, Got: orNothing(string(p.Machine)), Want: string(s.Machine)}
+		return &Error{Check: CheckLimitedMachine, Got: refusal.OrNothing(string(p.Machine)), Want: string(s.Machine)}
 	case p.RequestHash == [HashSize]byte{} && !o.InsecureAllowAnyRequest:
 		return &Error{Check: CheckLimitedRequest, Got: "a proof that covers no request", Want: hex.EncodeToString(s.RequestHash[:])}
 	case p.RequestHash != [HashSize]byte{} && p.RequestHash != s.RequestHash:

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/nodeattest/nodeattest/refusal"
 	"strconv"
 
 	"github.com/nodeattest/nodeattest/oid"
@@ -131,7 +132,7 @@ func (v *Verifier) quoteOf(a *answer, certify *certifyInput, secret []byte) (*qu
 // counts are obfuscated, they are so in both alike.
 func checkSameBoot(certify, quote *Attestation) error {
 	if !bytes.Equal(certify.QualifiedSigner, quote.QualifiedSigner) {
-		return refuseStatement(CheckQuoteBoot, "a quote by "+hexBytes(quote.QualifiedSigner), hexBytes(certify.QualifiedSigner))
+		return refuseStatement(CheckQuoteBoot, "a quote by "+refusal.Hex(quote.QualifiedSigner), refusal.Hex(certify.QualifiedSigner))
 	}
 	if certify.ResetCount != quote.ResetCount || certify.RestartCount != quote.RestartCount {
 		return refuseStatement(CheckQuoteBoot, "a quote of another boot ("+counts(quote)+")", counts(certify))

@@ -3,6 +3,7 @@ package attest
 import (
 	"bytes"
 	"crypto"
+	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
 
 	"github.com/google/go-tpm/tpm2"
@@ -226,7 +227,7 @@ func (in *quoteInput) checkValues() error {
 func (in *quoteInput) checkDigest() error {
 	digest := digestOfPCRs(hashOf(in.sig.Hash), in.selected, in.pcrs)
 	if quoted := in.attest.Quote.PCRDigest; !bytes.Equal(digest, quoted) {
-		return refuseStatement(CheckPCRDigest, hexBytes(digest)+" for the values given", hexBytes(quoted))
+		return refuseStatement(CheckPCRDigest, refusal.Hex(digest)+" for the values given", refusal.Hex(quoted))
 	}
 	return nil
 }

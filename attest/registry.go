@@ -7,6 +7,7 @@ import (
 	"crypto/rsa"
 	"errors"
 	"fmt"
+	"github.com/nodeattest/nodeattest/refusal"
 	"strconv"
 	"time"
 	"unicode"
@@ -170,7 +171,7 @@ type RegistryClaim struct {
 func (c *RegistryClaim) check() error {
 	switch {
 	case !csr.ValidNodeName(c.NodeName):
-		return fmt.Errorf("attest: registry: %q is no node name", clip(c.NodeName))
+		return fmt.Errorf("attest: registry: %q is no node name", refusal.Text(c.NodeName))
 	case !plainText(c.MachineUID, MaxMachineUIDSize):
 		return errors.New("attest: registry: the Machine UID is too long or not printable")
 	case !plainText(c.ProviderID, oid.MaxProviderIDSize):
@@ -183,7 +184,7 @@ func (c *RegistryClaim) check() error {
 func checkIdentityText(id Identity) error {
 	kind := id.Kind()
 	if len(kind) == 0 || len(kind) >= len(id)-1 || !plainText(string(id), MaxIdentitySize) {
-		return fmt.Errorf("attest: %q is no machine identity", clip(string(id)))
+		return fmt.Errorf("attest: %q is no machine identity", refusal.Text(string(id)))
 	}
 	return nil
 }
@@ -199,15 +200,6 @@ func plainText(s string, size int) bool {
 		}
 	}
 	return true
-}
-
-// clip shortens what goes into an error.
-func clip(s string) string {
-	const size = 80
-	if len(s) <= size {
-		return s
-	}
-	return s[:size] + "..."
 }
 
 // RecordState is the state of a record in a registry.

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"github.com/nodeattest/nodeattest/refusal"
 	"strconv"
 	"time"
 )
@@ -108,10 +109,10 @@ func decodeRegistry(content []byte, scope RegistryScope) (*registryTable, error)
 		return nil, badRegistryFile("line 1: %v", err)
 	}
 	if head.Format != registryFormat {
-		return nil, badRegistryFile("got format %q, want %q", clip(head.Format), registryFormat)
+		return nil, badRegistryFile("got format %q, want %q", refusal.Text(head.Format), registryFormat)
 	}
 	if head.Scope != scope.String() {
-		return nil, badRegistryFile("got scope %q, want %q", clip(head.Scope), scope)
+		return nil, badRegistryFile("got scope %q, want %q", refusal.Text(head.Scope), scope)
 	}
 	t := newRegistryTable()
 	t.last = head.Last
@@ -139,7 +140,7 @@ func checkRegistrySum(content []byte) ([]byte, error) {
 	}
 	sum := sha256.Sum256(content[:at])
 	if want := hex.EncodeToString(sum[:]); foot.SHA256 != want {
-		return nil, badRegistryFile("it is damaged: got sha256 %q, want %s", clip(foot.SHA256), want)
+		return nil, badRegistryFile("it is damaged: got sha256 %q, want %s", refusal.Text(foot.SHA256), want)
 	}
 	return content[:at], nil
 }
@@ -169,7 +170,7 @@ func (t *registryTable) decodeRecords(lines []byte, count int) error {
 		case r.NodeName <= previous:
 			return badRegistryFile("line %d: node %q is not behind the one before", n, r.NodeName)
 		case r.State != RecordResting && taken:
-			return badRegistryFile("line %d: machine %q has two records", n, clip(string(r.Machine)))
+			return badRegistryFile("line %d: machine %q has two records", n, refusal.Text(string(r.Machine)))
 		case line.Version == 0 || line.Version > t.last || versions[line.Version]:
 			return badRegistryFile("line %d: version %d is over the last one or not the only one", n, line.Version)
 		}
@@ -212,7 +213,7 @@ func checkStoredRecord(r *RegistryRecord) error {
 		ok = r.Deadline.IsZero() && !r.LastEnd.IsZero()
 	}
 	if !ok {
-		return fmt.Errorf("state %q does not go with deadline %d and lastEnd %d", clip(string(r.State)), unixOrZero(r.Deadline), unixOrZero(r.LastEnd))
+		return fmt.Errorf("state %q does not go with deadline %d and lastEnd %d", refusal.Text(string(r.State)), unixOrZero(r.Deadline), unixOrZero(r.LastEnd))
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package attest
 import (
 	"errors"
 	"fmt"
+	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
 	"strconv"
 	"strings"
@@ -130,9 +131,9 @@ func admitName(r *RegistryRecord, c *RegistryClaim) error {
 	case r.Machine != c.Machine:
 		return &Error{Check: CheckRegistryName, Got: "machine " + string(c.Machine), Want: "that of node " + r.NodeName + ", " + string(r.Machine)}
 	case r.MachineUID != c.MachineUID:
-		return &Error{Check: CheckRegistryUID, Got: orNothing(c.MachineUID), Want: orNothing(r.MachineUID)}
+		return &Error{Check: CheckRegistryUID, Got: refusal.OrNothing(c.MachineUID), Want: refusal.OrNothing(r.MachineUID)}
 	case r.ProviderID != c.ProviderID && r.ProviderID != "":
-		return &Error{Check: CheckRegistryProviderID, Got: orNothing(c.ProviderID), Want: r.ProviderID}
+		return &Error{Check: CheckRegistryProviderID, Got: refusal.OrNothing(c.ProviderID), Want: r.ProviderID}
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"encoding/hex"
 	"fmt"
+	"github.com/nodeattest/nodeattest/refusal"
 	"time"
 
 	"github.com/google/go-tpm/tpm2"
@@ -206,7 +207,7 @@ func (r *Result) machineFacts() []Fact {
 
 func (r *Result) issuer() string {
 	if len(r.Chain) == 0 {
-		return orNothing("")
+		return refusal.OrNothing("")
 	}
 	return r.Chain[0].Issuer.String()
 }

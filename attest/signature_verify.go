@@ -4,6 +4,7 @@ import (
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/rsa"
+	"github.com/nodeattest/nodeattest/refusal"
 	"strconv"
 
 	"github.com/google/go-tpm/tpm2"
@@ -73,7 +74,7 @@ func (c curve) checkScalar(what string, v []byte) error {
 	}
 	// Both are big-endian without leading zero bytes: longer is larger.
 	if len(significant) > len(c.order) || len(significant) == len(c.order) && string(significant) >= c.order {
-		return refuseStatement(CheckSignatureRange, what+" = "+hexBytes(v), "under the curve's order")
+		return refuseStatement(CheckSignatureRange, what+" = "+refusal.Hex(v), "under the curve's order")
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"crypto"
 	"crypto/subtle"
 	"encoding/binary"
+	"github.com/nodeattest/nodeattest/refusal"
 
 	"github.com/google/go-tpm/tpm2"
 )
@@ -101,7 +102,7 @@ func (in *certifyInput) checkQualifyingData() error {
 	}
 	if subtle.ConstantTimeCompare(in.attest.ExtraData, in.qualifyingData) != 1 {
 		// What was expected is a secret of this statement's maker and the verifier.
-		return refuseStatement(CheckQualifyingData, hexBytes(in.attest.ExtraData), "the qualifying data of this challenge")
+		return refuseStatement(CheckQualifyingData, refusal.Hex(in.attest.ExtraData), "the qualifying data of this challenge")
 	}
 	return nil
 }
@@ -110,7 +111,7 @@ func (in *certifyInput) checkQualifyingData() error {
 // expected key.
 func (in *certifyInput) checkCertifiedKey() error {
 	if !in.public.HasName(in.attest.Certified.Name) {
-		return refuseStatement(CheckName, hexBytes(in.attest.Certified.Name), hexBytes(in.public.Name()))
+		return refuseStatement(CheckName, refusal.Hex(in.attest.Certified.Name), refusal.Hex(in.public.Name()))
 	}
 	if err := in.checkNameAlgorithm("certified key", in.public.NameAlg); err != nil {
 		return err
@@ -149,7 +150,7 @@ func (in *certifyInput) checkNameAlgorithm(whose string, alg tpm2.TPMAlgID) erro
 func (in *certifyInput) checkQualifiedSigner() error {
 	signer := in.attest.QualifiedSigner
 	if !isName(signer) {
-		return refuseStatement(CheckQualifiedSigner, hexBytes(signer), "a Qualified Name")
+		return refuseStatement(CheckQualifiedSigner, refusal.Hex(signer), "a Qualified Name")
 	}
 	alg := tpm2.TPMAlgID(binary.BigEndian.Uint16(signer))
 	if in.ak == nil {
@@ -203,14 +204,14 @@ func (a Attributes) checkTogether(c Check) error {
 func (in *certifyInput) checkResidency() error {
 	name, qualified := in.attest.Certified.Name, in.attest.Certified.QualifiedName
 	if !isName(qualified) || tpm2.TPMAlgID(binary.BigEndian.Uint16(qualified)) != in.public.NameAlg {
-		return refuseStatement(CheckQualifiedName, hexBytes(qualified), "a name under "+algorithmName(in.public.NameAlg))
+		return refuseStatement(CheckQualifiedName, refusal.Hex(qualified), "a name under "+algorithmName(in.public.NameAlg))
 	}
 	a := in.public.Attributes
 	if bytes.Equal(name, qualified) && a.HasAny(AttributeFixedTPM|AttributeFixedParent|AttributeRestricted) {
 		return refuseStatement(CheckResidencyClaim, a.String(), "fixedTPM, fixedParent and restricted clear in a key that was loaded from outside")
 	}
 	if in.policy.requireTPMResident && !in.tpmResident() {
-		return refuseStatement(CheckResidency, a.String()+", Qualified Name "+hexBytes(qualified), "fixedTPM, fixedParent and a parent")
+		return refuseStatement(CheckResidency, a.String()+", Qualified Name "+refusal.Hex(qualified), "fixedTPM, fixedParent and a parent")
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto"
 	"encoding/hex"
+	"github.com/nodeattest/nodeattest/refusal"
 	"strconv"
 	"time"
 
@@ -176,7 +177,7 @@ func compareBindings(got, want *Binding) error {
 		return err
 	}
 	if got.Requester != want.Requester {
-		return &Error{Check: CheckBindingRequester, Got: got.Requester, Want: orNothing(want.Requester)}
+		return &Error{Check: CheckBindingRequester, Got: got.Requester, Want: refusal.OrNothing(want.Requester)}
 	}
 	return nil
 }
@@ -195,7 +196,7 @@ func compareOwnValues(got, want *Binding) error {
 	case got.MachineKey != want.MachineKey:
 		return &Error{Check: CheckBindingMachineKey, Got: hex.EncodeToString(got.MachineKey[:]), Want: hex.EncodeToString(want.MachineKey[:])}
 	case !bytes.Equal(got.AKName, want.AKName):
-		return &Error{Check: CheckBindingAKName, Got: hex.EncodeToString(got.AKName), Want: orNothing(hex.EncodeToString(want.AKName))}
+		return &Error{Check: CheckBindingAKName, Got: hex.EncodeToString(got.AKName), Want: refusal.OrNothing(hex.EncodeToString(want.AKName))}
 	case got.RequestHash != want.RequestHash:
 		return &Error{Check: CheckBindingRequest, Got: hex.EncodeToString(got.RequestHash[:]), Want: hex.EncodeToString(want.RequestHash[:])}
 	}

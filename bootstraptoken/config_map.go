@@ -1,6 +1,7 @@
 package bootstraptoken
 
 import (
+	"github.com/nodeattest/nodeattest/refusal"
 	"strconv"
 
 	"github.com/nodeattest/nodeattest/internal/strictjson"
@@ -33,10 +34,10 @@ func ParseConfigMap(object []byte) (map[string]string, error) {
 		return nil, &Error{Check: CheckConfigMap, Err: err}
 	}
 	if c.apiVersion != "v1" || c.kind != "ConfigMap" {
-		return nil, &Error{Check: CheckConfigMap, Got: strconv.QuoteToASCII(cut(c.apiVersion)) + " " + strconv.QuoteToASCII(cut(c.kind)), Want: `"v1" "ConfigMap"`}
+		return nil, &Error{Check: CheckConfigMap, Got: strconv.QuoteToASCII(refusal.Text(c.apiVersion)) + " " + strconv.QuoteToASCII(refusal.Text(c.kind)), Want: `"v1" "ConfigMap"`}
 	}
 	if c.namespace != ClusterInfoNamespace || c.name != ClusterInfoName {
-		return nil, &Error{Check: CheckConfigMap, Got: strconv.QuoteToASCII(cut(c.namespace)) + " " + strconv.QuoteToASCII(cut(c.name)),
+		return nil, &Error{Check: CheckConfigMap, Got: strconv.QuoteToASCII(refusal.Text(c.namespace)) + " " + strconv.QuoteToASCII(refusal.Text(c.name)),
 			Want: strconv.Quote(ClusterInfoNamespace) + " " + strconv.Quote(ClusterInfoName)}
 	}
 	return c.data, nil
@@ -90,13 +91,4 @@ func (c *configMap) readData(r *strictjson.Reader) error {
 		c.data[key] = value
 		return err
 	})
-}
-
-// cut shortens a text of others for an error.
-func cut(s string) string {
-	const most = 64
-	if len(s) > most {
-		return s[:most] + "..."
-	}
-	return s
 }

@@ -3,6 +3,7 @@ package bootstraptoken
 import (
 	"context"
 	"fmt"
+	"github.com/nodeattest/nodeattest/refusal"
 	"io"
 	"net/http"
 	"net/url"
@@ -99,9 +100,9 @@ func checkDocumentURL(u *url.URL) error {
 	case u.User != nil:
 		return &Error{Check: CheckCredentials, Got: "a URL with a user", Want: "none"}
 	case u.Scheme != "https":
-		return &Error{Check: CheckServerScheme, Got: strconv.QuoteToASCII(cut(u.Scheme)), Want: "https"}
+		return &Error{Check: CheckServerScheme, Got: strconv.QuoteToASCII(refusal.Text(u.Scheme)), Want: "https"}
 	case !isHost(u.Hostname()):
-		return &Error{Check: CheckServer, Got: "the host " + strconv.QuoteToASCII(cut(u.Host)), Want: "a DNS name or an IP address"}
+		return &Error{Check: CheckServer, Got: "the host " + strconv.QuoteToASCII(refusal.Text(u.Host)), Want: "a DNS name or an IP address"}
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"github.com/nodeattest/nodeattest/refusal"
 	"io"
 	"mime"
 	"net"
@@ -177,7 +178,7 @@ func readReply(res *http.Response, r *request) ([]byte, error) {
 	if r.json {
 		kind := res.Header.Get("Content-Type")
 		if media, _, err := mime.ParseMediaType(kind); err != nil || media != "application/json" {
-			return nil, &Error{Check: CheckReply, Got: strconv.QuoteToASCII(cut(kind)), Want: "application/json"}
+			return nil, &Error{Check: CheckReply, Got: strconv.QuoteToASCII(refusal.Text(kind)), Want: "application/json"}
 		}
 	}
 	body, err := io.ReadAll(io.LimitReader(res.Body, int64(r.maxSize)+1))

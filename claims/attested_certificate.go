@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"encoding/asn1"
 	"errors"
+	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
 	"strconv"
 	"strings"
@@ -102,11 +103,11 @@ func nodeOf(cert *x509.Certificate) (string, error) {
 		}
 	}
 	if names != 1 || organizations != 1 || len(cert.Subject.Names) != 2 {
-		return "", certificateError("subject "+strconv.Quote(shorten(cert.Subject.String())), "one common name and the organization "+nodeOrganization, nil)
+		return "", certificateError("subject "+strconv.Quote(refusal.Text(cert.Subject.String())), "one common name and the organization "+nodeOrganization, nil)
 	}
 	name, ok := strings.CutPrefix(cert.Subject.CommonName, nodeCommonNamePrefix)
 	if !ok || !validName(name) {
-		return "", certificateError("common name "+strconv.Quote(shorten(cert.Subject.CommonName)), nodeCommonNamePrefix+"<name>", nil)
+		return "", certificateError("common name "+strconv.Quote(refusal.Text(cert.Subject.CommonName)), nodeCommonNamePrefix+"<name>", nil)
 	}
 	return name, nil
 }

@@ -3,6 +3,7 @@ package claims
 import (
 	"context"
 	"errors"
+	"github.com/nodeattest/nodeattest/refusal"
 	"time"
 )
 
@@ -86,10 +87,10 @@ func (c *NodeCheck) Check(ctx context.Context, result *Result, node *AttestedNod
 	}
 	claim := result.Claims.Kubernetes.Node
 	if claim == nil || claim.Name == "" {
-		return nil, &Error{Check: CheckNodeClaim, Got: "a token without a node", Want: "node " + shorten(node.Name)}
+		return nil, &Error{Check: CheckNodeClaim, Got: "a token without a node", Want: "node " + refusal.Text(node.Name)}
 	}
 	if claim.Name != node.Name {
-		return nil, &Error{Check: CheckNodeName, Got: "a token of node " + shorten(claim.Name), Want: "node " + shorten(node.Name)}
+		return nil, &Error{Check: CheckNodeName, Got: "a token of node " + refusal.Text(claim.Name), Want: "node " + refusal.Text(node.Name)}
 	}
 	object, err := c.liveNode(ctx, claim, node)
 	if err != nil {
@@ -98,9 +99,9 @@ func (c *NodeCheck) Check(ctx context.Context, result *Result, node *AttestedNod
 	machine, err := c.Machines.Machine(ctx, node.Name)
 	switch {
 	case errors.Is(err, ErrNotFound):
-		return nil, &Error{Check: CheckMachineUnknown, Got: "no machine", Want: "one that is registered for node " + shorten(node.Name), Err: err}
+		return nil, &Error{Check: CheckMachineUnknown, Got: "no machine", Want: "one that is registered for node " + refusal.Text(node.Name), Err: err}
 	case err != nil || machine == nil:
-		return nil, retry("machine of node "+shorten(node.Name), err)
+		return nil, retry("machine of node "+refusal.Text(node.Name), err)
 	}
 	facts := &NodeFacts{Facts: FactNodeName | FactNodeUID, Node: *object, Machine: *machine}
 	if node.UID != "" {
@@ -131,27 +132,27 @@ func (c *NodeCheck) ready() error {
 // liveNode gets the Node and compares the UIDs of claim, Node and attestation.
 func (c *NodeCheck) liveNode(ctx context.Context, claim *Ref, node *AttestedNode) (*Node, error) {
 	if claim.UID == "" {
-		return nil, &Error{Check: CheckNodeClaimUID, Got: "a node without UID", Want: "the UID of Node " + shorten(claim.Name)}
+		return nil, &Error{Check: CheckNodeClaimUID, Got: "a node without UID", Want: "the UID of Node " + refusal.Text(claim.Name)}
 	}
 	object, err := c.Objects.Node(ctx, claim.Name)
 	switch {
 	case errors.Is(err, ErrNotFound):
-		return nil, &Error{Check: CheckNodeGone, Got: "no Node " + shorten(claim.Name), Want: "the one with UID " + shorten(claim.UID), Err: err}
+		return nil, &Error{Check: CheckNodeGone, Got: "no Node " + refusal.Text(claim.Name), Want: "the one with UID " + refusal.Text(claim.UID), Err: err}
 	case err != nil || object == nil:
-		return nil, retry("Node "+shorten(claim.Name), err)
+		return nil, retry("Node "+refusal.Text(claim.Name), err)
 	}
 	switch {
 	case object.UID == claim.UID:
 	case node.UID == object.UID:
-		return nil, &Error{Check: CheckNodeClaimUID, Got: "a token of Node UID " + shorten(claim.UID), Want: shorten(object.UID)}
+		return nil, &Error{Check: CheckNodeClaimUID, Got: "a token of Node UID " + refusal.Text(claim.UID), Want: object.UID}
 	default:
-		return nil, &Error{Check: CheckNodeUID, Got: "Node UID " + shorten(object.UID), Want: shorten(claim.UID)}
+		return nil, &Error{Check: CheckNodeUID, Got: "Node UID " + refusal.Text(object.UID), Want: claim.UID}
 	}
 	if node.UID != "" && node.UID != claim.UID {
-		return nil, &Error{Check: CheckAttestedUID, Got: "a machine attested for Node UID " + shorten(node.UID), Want: shorten(claim.UID)}
+		return nil, &Error{Check: CheckAttestedUID, Got: "a machine attested for Node UID " + refusal.Text(node.UID), Want: claim.UID}
 	}
 	if object.Deleted != nil && object.Deleted.Before(clock(c.Now)()) {
-		return nil, &Error{Check: CheckNodeDeleted, Got: "Node " + shorten(claim.Name) + ", deleted", Want: "one that lives"}
+		return nil, &Error{Check: CheckNodeDeleted, Got: "Node " + refusal.Text(claim.Name) + ", deleted", Want: "one that lives"}
 	}
 	return object, nil
 }
@@ -162,7 +163,7 @@ func (f *NodeFacts) compare(node *AttestedNode) error {
 	switch {
 	case node.Machine == "" || f.Machine.Identity == "":
 	case node.Machine != f.Machine.Identity:
-		return &Error{Check: CheckRegisteredMachine, Got: "machine " + shorten(node.Machine), Want: shorten(f.Machine.Identity)}
+		return &Error{Check: CheckRegisteredMachine, Got: "machine " + refusal.Text(node.Machine), Want: f.Machine.Identity}
 	default:
 		f.Facts |= FactRegisteredMachine
 	}
@@ -176,11 +177,11 @@ func (f *NodeFacts) compare(node *AttestedNode) error {
 		if want == "" {
 			want = registered
 		}
-		return &Error{Check: CheckNodeProviderID, Got: "provider ID " + orNothing(shorten(object)), Want: shorten(want)}
+		return &Error{Check: CheckNodeProviderID, Got: "provider ID " + refusal.OrNothing(refusal.Text(object)), Want: want}
 	case certificate != "" && !fromCertificate:
-		return &Error{Check: CheckCertificateProviderID, Got: "provider ID " + shorten(certificate), Want: shorten(object)}
+		return &Error{Check: CheckCertificateProviderID, Got: "provider ID " + refusal.Text(certificate), Want: object}
 	case registered != "" && !fromRegistry:
-		return &Error{Check: CheckRegisteredProviderID, Got: "provider ID " + shorten(registered), Want: shorten(object)}
+		return &Error{Check: CheckRegisteredProviderID, Got: "provider ID " + refusal.Text(registered), Want: object}
 	}
 	if certificate != "" {
 		f.Facts |= FactCertificateProviderID

@@ -2,6 +2,7 @@ package claims
 
 import (
 	"errors"
+	"github.com/nodeattest/nodeattest/refusal"
 	"io"
 	"strings"
 	"testing"
@@ -31,7 +32,7 @@ func TestError(t *testing.T) {
 
 func TestShorten(t *testing.T) {
 	long := strings.Repeat("a", 128)
-	if shorten(long) != long || shorten(long+"b") != long+"..." {
+	if refusal.Text(long) != long || refusal.Text(long+"b") != long+"..." {
 		t.Error("cut at another length")
 	}
 }

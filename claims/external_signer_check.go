@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"github.com/nodeattest/nodeattest/refusal"
 	"strconv"
 	"time"
 
@@ -139,7 +140,7 @@ func readExternalHeader(segment string) (*externalHeader, error) {
 		case "typ":
 			h.typ, err = r.String()
 		default:
-			err = refuse("the member "+strconv.Quote(shorten(string(name))), "alg, kid and typ", nil)
+			err = refuse("the member "+strconv.Quote(refusal.Text(string(name))), "alg, kid and typ", nil)
 		}
 		return err
 	})
@@ -153,11 +154,11 @@ func readExternalHeader(segment string) (*externalHeader, error) {
 	case err != nil:
 		return nil, refuse("", "", err)
 	case h.typ != "JWT":
-		return nil, refuse("typ "+strconv.Quote(shorten(h.typ)), `"JWT"`, nil)
+		return nil, refuse("typ "+strconv.Quote(refusal.Text(h.typ)), `"JWT"`, nil)
 	case h.keyID == "" || len(h.keyID) > jws.MaxKeyIDSize:
 		return nil, refuse(fmt.Sprintf("a kid of %d bytes", len(h.keyID)), "1 to 1024", nil)
 	case !servedAlgorithm(jws.Algorithm(h.algorithm)):
-		return nil, refuse("alg "+strconv.Quote(shorten(h.algorithm)), "RS256, ES256, ES384 or ES512", nil)
+		return nil, refuse("alg "+strconv.Quote(refusal.Text(h.algorithm)), "RS256, ES256, ES384 or ES512", nil)
 	}
 	return h, nil
 }

@@ -3,6 +3,7 @@ package claims
 import (
 	"context"
 	"crypto/x509"
+	"github.com/nodeattest/nodeattest/refusal"
 	"strconv"
 	"time"
 
@@ -106,11 +107,11 @@ func (s *SignerService) checkClaims(c *Claims) error {
 	const leeway = 60
 	switch {
 	case c.Issuer != s.config.Issuer:
-		return signerClaims("iss "+strconv.Quote(shorten(c.Issuer)), strconv.Quote(s.config.Issuer), nil)
+		return signerClaims("iss "+strconv.Quote(refusal.Text(c.Issuer)), strconv.Quote(s.config.Issuer), nil)
 	case c.Legacy != nil || k.Namespace == "" || k.ServiceAccount.Name == "":
 		return signerClaims("no claims of a bound token", "them", nil)
 	case c.Subject != subject:
-		return signerClaims("sub "+strconv.Quote(shorten(c.Subject)), strconv.Quote(shorten(subject)), nil)
+		return signerClaims("sub "+strconv.Quote(refusal.Text(c.Subject)), strconv.Quote(refusal.Text(subject)), nil)
 	case !c.Expiry.Present || !c.IssuedAt.Present:
 		return signerClaims("a token without exp or iat", "both", nil)
 	case c.Expiry.Unix <= c.IssuedAt.Unix || c.Expiry.Unix-c.IssuedAt.Unix > longest:

@@ -46,7 +46,7 @@ func Parse(payload []byte) (*Claims, error) {
 		err = p.r.End()
 	}
 	if err != nil {
-		return nil, refusal(err)
+		return nil, refusedWith(err)
 	}
 	return c, nil
 }
@@ -58,8 +58,8 @@ func checkSize(payload []byte) error {
 	return nil
 }
 
-// refusal names the check behind an error of the reader.
-func refusal(err error) error {
+// refusedWith names the check behind an error of the reader.
+func refusedWith(err error) error {
 	var own *Error
 	switch {
 	case errors.As(err, &own):

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"github.com/nodeattest/nodeattest/refusal"
 	"strconv"
 )
 
@@ -78,7 +79,7 @@ func members(object []byte) (map[string]json.RawMessage, error) {
 		return nil, &Error{Check: CheckEncoding, Err: err}
 	}
 	if token != json.Delim('{') {
-		return nil, &Error{Check: CheckType, Got: shorten(string(object)), Want: "an object"}
+		return nil, &Error{Check: CheckType, Got: string(object), Want: "an object"}
 	}
 	m := make(map[string]json.RawMessage)
 	for d.More() {
@@ -88,7 +89,7 @@ func members(object []byte) (map[string]json.RawMessage, error) {
 		}
 		name, ok := token.(string)
 		if _, twice := m[name]; twice || !ok {
-			return nil, &Error{Check: CheckEncoding, Got: "the member " + strconv.Quote(shorten(name)) + " again", Want: "each once"}
+			return nil, &Error{Check: CheckEncoding, Got: "the member " + strconv.Quote(refusal.Text(name)) + " again", Want: "each once"}
 		}
 		var value json.RawMessage
 		if err := d.Decode(&value); err != nil {
@@ -112,7 +113,7 @@ func (d *lenient) value(name string) ([]byte, bool) {
 }
 
 func (d *lenient) fail(name string, got []byte, want string) {
-	d.err = &Error{Check: CheckType, Got: name + " " + shorten(string(got)), Want: want}
+	d.err = &Error{Check: CheckType, Got: name + " " + refusal.Text(string(got)), Want: want}
 }
 
 func (d *lenient) text(name string, to *string) {

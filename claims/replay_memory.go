@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"github.com/nodeattest/nodeattest/refusal"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -89,7 +90,7 @@ func (c *MemoryReplayCache) Use(ctx context.Context, issuer, id string, until ti
 	shard := &c.shards[int(key[0])%replayShards]
 	now := c.now().Unix()
 	if until.Unix() < now {
-		return &Error{Check: CheckReplay, Got: "ID " + shorten(id) + ", whose end has passed", Want: "a token that is still good"}
+		return &Error{Check: CheckReplay, Got: "ID " + refusal.Text(id) + ", whose end has passed", Want: "a token that is still good"}
 	}
 	known, kept := c.add(shard, key, now, until.Unix())
 	if !known && !kept && c.sweep(now) {
@@ -97,7 +98,7 @@ func (c *MemoryReplayCache) Use(ctx context.Context, issuer, id string, until ti
 	}
 	switch {
 	case known:
-		return &Error{Check: CheckReplay, Got: "ID " + shorten(id) + " a second time", Want: "a token that was not presented before"}
+		return &Error{Check: CheckReplay, Got: "ID " + refusal.Text(id) + " a second time", Want: "a token that was not presented before"}
 	case !kept:
 		return &Error{Check: CheckReplayFull, Got: strconv.FormatInt(c.most, 10) + " live entries", Want: "room for one more", Err: ErrRetry}
 	}

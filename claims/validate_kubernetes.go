@@ -3,6 +3,7 @@ package claims
 import (
 	"context"
 	"fmt"
+	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
 	"time"
 
@@ -121,7 +122,7 @@ func (v *KubernetesValidator) Validate(ctx context.Context, token string, audien
 	t := readUntrusted(token)
 	legacy := v.c.Legacy != nil && t.issuer == LegacyIssuer
 	if t.unreadable || !legacy && !v.issuers[t.issuer] {
-		return nil, refuse("invalid bearer token", &Error{Check: CheckNotOurs, Got: "a token of issuer " + orNothing(shorten(t.issuer)), Want: "one of the configured issuers", Err: t.err})
+		return nil, refuse("invalid bearer token", &Error{Check: CheckNotOurs, Got: "a token of issuer " + refusal.OrNothing(refusal.Text(t.issuer)), Want: "one of the configured issuers", Err: t.err})
 	}
 	if len(audiences) == 0 {
 		audiences = v.c.Audiences
@@ -163,7 +164,7 @@ func (v *KubernetesValidator) authenticate(ctx context.Context, t *untrusted, on
 	c := t.claims
 	if only != "" && c.Issuer != only || only == "" && !v.issuers[c.Issuer] {
 		return nil, refuse(fmt.Sprintf("token issuer %q is invalid", c.Issuer),
-			&Error{Check: CheckIssuer, Got: orNothing(shorten(c.Issuer)), Want: "one of the configured issuers"})
+			&Error{Check: CheckIssuer, Got: refusal.OrNothing(refusal.Text(c.Issuer)), Want: "one of the configured issuers"})
 	}
 	of := c.Audiences
 	if len(of) == 0 {
@@ -173,7 +174,7 @@ func (v *KubernetesValidator) authenticate(ctx context.Context, t *untrusted, on
 	both := intersect(of, audiences)
 	if len(both) == 0 {
 		return nil, refuse(fmt.Sprintf("token audiences %q is invalid for the target audiences %q", of, audiences),
-			&Error{Check: CheckAudience, Got: shorten(fmt.Sprintf("%q", of)), Want: shorten(fmt.Sprintf("%q", audiences))})
+			&Error{Check: CheckAudience, Got: refusal.Text(fmt.Sprintf("%q", of)), Want: refusal.Text(fmt.Sprintf("%q", audiences))})
 	}
 	r := &Result{Claims: c, Audiences: both, Key: key, Legacy: only != "", validated: true}
 	if r.Legacy {
@@ -195,7 +196,7 @@ func (v *KubernetesValidator) verify(ctx context.Context, t *untrusted) (*jws.Ke
 	}
 	if len(keys) == 0 {
 		return nil, refuse("invalid signature, no keys found",
-			&Error{Check: CheckNoKey, Got: "key ID " + orNothing(shorten(t.keyID)), Want: "one of the key set", Err: err})
+			&Error{Check: CheckNoKey, Got: "key ID " + refusal.OrNothing(refusal.Text(t.keyID)), Want: "one of the key set", Err: err})
 	}
 	// go-jose says the same of every key and every fault.
 	const message = "go-jose/go-jose: error in cryptographic primitive"

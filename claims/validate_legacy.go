@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"fmt"
+	"github.com/nodeattest/nodeattest/refusal"
 	"time"
 )
 
@@ -100,7 +101,7 @@ func (v *KubernetesValidator) checkLegacy(ctx context.Context, token string, c *
 	}
 	if !secret.holds(token) {
 		return refuse("Token does not match server's copy",
-			&Error{Check: CheckLegacyToken, Got: "another token", Want: "that of secret " + shorten(l.SecretName)})
+			&Error{Check: CheckLegacyToken, Got: "another token", Want: "that of secret " + refusal.Text(l.SecretName)})
 	}
 	account, err := v.c.Legacy.TokenServiceAccount(ctx, l.Namespace, l.ServiceAccountName)
 	if err := checkLegacyAccount(l, account, err); err != nil {
@@ -119,8 +120,8 @@ func checkLegacyClaims(subject string, l *LegacyPrivate) *KubernetesError {
 		}
 	}
 	if subject != MakeSubject(l.Namespace, l.ServiceAccountName) || !validNamespace(l.Namespace) || !validName(l.ServiceAccountName) {
-		return refuse("sub claim is invalid", &Error{Check: CheckLegacyClaims, Got: "subject " + shorten(subject),
-			Want: shorten(MakeSubject(l.Namespace, l.ServiceAccountName))})
+		return refuse("sub claim is invalid", &Error{Check: CheckLegacyClaims, Got: "subject " + refusal.Text(subject),
+			Want: refusal.Text(MakeSubject(l.Namespace, l.ServiceAccountName))})
 	}
 	return nil
 }
@@ -156,7 +157,7 @@ func (v *KubernetesValidator) recordLegacy(ctx context.Context, l *LegacyPrivate
 		v.recordUse(ctx, secret)
 		return refuse(fmt.Sprintf("the token in secret %s/%s for service account %s/%s has been marked invalid. Use tokens from the TokenRequest API or manually created secret-based tokens, or remove the '%s' label from the secret to temporarily allow use of this token",
 			l.Namespace, l.SecretName, l.Namespace, l.ServiceAccountName, LabelInvalidSince),
-			&Error{Check: CheckLegacyInvalid, Got: "invalid since " + shorten(secret.InvalidSince), Want: "no label " + LabelInvalidSince})
+			&Error{Check: CheckLegacyInvalid, Got: "invalid since " + refusal.Text(secret.InvalidSince), Want: "no label " + LabelInvalidSince})
 	}
 	kind := "authentication.k8s.io/legacy-token-manual-secret"
 	for _, name := range account.Secrets {

@@ -3,6 +3,7 @@ package claims
 import (
 	"context"
 	"errors"
+	"github.com/nodeattest/nodeattest/refusal"
 	"time"
 )
 
@@ -110,14 +111,14 @@ func (h held) answered() held {
 // deleted before the given time, where that is zero not at all. Where the getter could not answer, ErrRetry is in the
 // chain.
 func (h held) check(deletedBefore time.Time) *Error {
-	what := h.kind.name + " " + shorten(h.claim.Name)
+	what := h.kind.name + " " + refusal.Text(h.claim.Name)
 	switch {
 	case h.err != nil && !errors.Is(h.err, ErrNotFound):
 		return &Error{Check: h.kind.gone, Got: "no answer", Want: what, Err: retry(what, h.err)}
 	case h.err != nil:
 		return &Error{Check: h.kind.gone, Got: "none", Want: what, Err: h.err}
 	case h.object.UID != h.claim.UID:
-		return &Error{Check: h.kind.uid, Got: what + " with UID " + orNothing(shorten(h.object.UID)), Want: orNothing(shorten(h.claim.UID))}
+		return &Error{Check: h.kind.uid, Got: what + " with UID " + refusal.OrNothing(refusal.Text(h.object.UID)), Want: refusal.OrNothing(refusal.Text(h.claim.UID))}
 	case h.object.Deleted != nil && (deletedBefore.IsZero() || h.object.Deleted.Before(deletedBefore)):
 		return &Error{Check: h.kind.deleted, Got: what + ", deleted at " + h.object.Deleted.UTC().Format(time.RFC3339), Want: "one that lives"}
 	}

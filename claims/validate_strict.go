@@ -3,6 +3,7 @@ package claims
 import (
 	"context"
 	"errors"
+	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
 	"strconv"
 	"time"
@@ -166,13 +167,13 @@ func (v *StrictValidator) check(ctx context.Context, token string) (*Result, err
 	case errors.Is(err, jws.ErrRetry):
 		return nil, retry("the key set", err)
 	case errors.Is(err, jws.CheckKeyID):
-		return nil, &Error{Check: CheckNoKey, Got: "key ID " + shorten(t.KeyID()), Want: "one of the key set", Err: err}
+		return nil, &Error{Check: CheckNoKey, Got: "key ID " + refusal.Text(t.KeyID()), Want: "one of the key set", Err: err}
 	case err != nil:
 		return nil, &Error{Check: CheckSignature, Got: "no signature of a known key", Want: "one", Err: err}
 	}
 	both := intersect(c.Audiences, v.c.Audiences)
 	if len(both) == 0 {
-		return nil, &Error{Check: CheckAudience, Got: shorten(quoteAll(c.Audiences)), Want: shorten(quoteAll(v.c.Audiences))}
+		return nil, &Error{Check: CheckAudience, Got: quoteAll(c.Audiences), Want: quoteAll(v.c.Audiences)}
 	}
 	if err := checkConsistent(c); err != nil {
 		return nil, err
@@ -192,7 +193,7 @@ func (v *StrictValidator) checkHeader(t *jws.Token) (*Claims, error) {
 	switch typ := t.Type(); typ {
 	case "", "JWT":
 	default:
-		return nil, &Error{Check: CheckTokenType, Got: "typ " + shorten(typ), Want: "JWT or none"}
+		return nil, &Error{Check: CheckTokenType, Got: "typ " + refusal.Text(typ), Want: "JWT or none"}
 	}
 	if t.KeyID() == "" {
 		return nil, &Error{Check: CheckNoKey, Got: "no key ID", Want: "one of the key set"}
@@ -202,7 +203,7 @@ func (v *StrictValidator) checkHeader(t *jws.Token) (*Claims, error) {
 		return nil, err
 	}
 	if c.Issuer != v.c.Issuer {
-		return nil, &Error{Check: CheckIssuer, Got: orNothing(shorten(c.Issuer)), Want: shorten(v.c.Issuer)}
+		return nil, &Error{Check: CheckIssuer, Got: refusal.OrNothing(refusal.Text(c.Issuer)), Want: v.c.Issuer}
 	}
 	return c, nil
 }

@@ -3,6 +3,7 @@ package claims
 import (
 	"context"
 	"errors"
+	"github.com/nodeattest/nodeattest/refusal"
 	"strconv"
 	"time"
 )
@@ -44,9 +45,9 @@ func checkConsistent(c *Claims) error {
 	case c.Legacy != nil:
 		return &Error{Check: CheckPrivate, Got: "claims of a legacy token", Want: "none"}
 	case !validNamespace(k.Namespace):
-		return &Error{Check: CheckPrivate, Got: "namespace " + orNothing(shorten(k.Namespace)), Want: "a DNS label"}
+		return &Error{Check: CheckPrivate, Got: "namespace " + refusal.OrNothing(refusal.Text(k.Namespace)), Want: "a DNS label"}
 	case !validName(k.ServiceAccount.Name):
-		return &Error{Check: CheckPrivate, Got: "service account " + orNothing(shorten(k.ServiceAccount.Name)), Want: "a DNS subdomain"}
+		return &Error{Check: CheckPrivate, Got: "service account " + refusal.OrNothing(refusal.Text(k.ServiceAccount.Name)), Want: "a DNS subdomain"}
 	case k.ServiceAccount.UID == "":
 		return &Error{Check: CheckPrivate, Got: "a service account without UID", Want: "a UID"}
 	case k.Secret != nil && (k.Pod != nil || k.Node != nil):
@@ -55,7 +56,7 @@ func checkConsistent(c *Claims) error {
 		return &Error{Check: CheckTokenID, Got: strconv.Itoa(len(c.ID)) + " bytes", Want: "1 to " + strconv.Itoa(MaxTokenIDSize)}
 	}
 	if want := MakeSubject(k.Namespace, k.ServiceAccount.Name); c.Subject != want {
-		return &Error{Check: CheckSubject, Got: orNothing(shorten(c.Subject)), Want: shorten(want)}
+		return &Error{Check: CheckSubject, Got: refusal.OrNothing(refusal.Text(c.Subject)), Want: want}
 	}
 	for _, bound := range [...]struct {
 		kind string
@@ -65,7 +66,7 @@ func checkConsistent(c *Claims) error {
 			continue
 		}
 		if !validName(bound.ref.Name) {
-			return &Error{Check: CheckPrivate, Got: bound.kind + " " + orNothing(shorten(bound.ref.Name)), Want: "a DNS subdomain"}
+			return &Error{Check: CheckPrivate, Got: bound.kind + " " + refusal.OrNothing(refusal.Text(bound.ref.Name)), Want: "a DNS subdomain"}
 		}
 		if bound.ref.UID == "" {
 			return &Error{Check: CheckPrivate, Got: "a " + bound.kind + " without UID", Want: "a UID"}
@@ -142,14 +143,14 @@ func (v *StrictValidator) checkObjects(ctx context.Context, k *Private, deletedB
 // checkPod holds a pod against the token's service account and node.
 func checkPod(pod *Pod, k *Private) error {
 	if pod.ServiceAccountName != k.ServiceAccount.Name {
-		return &Error{Check: CheckPodServiceAccount, Got: "a pod of service account " + orNothing(shorten(pod.ServiceAccountName)), Want: shorten(k.ServiceAccount.Name)}
+		return &Error{Check: CheckPodServiceAccount, Got: "a pod of service account " + refusal.OrNothing(refusal.Text(pod.ServiceAccountName)), Want: k.ServiceAccount.Name}
 	}
 	node := ""
 	if k.Node != nil {
 		node = k.Node.Name
 	}
 	if pod.NodeName != node {
-		return &Error{Check: CheckPodNode, Got: "a pod on node " + orNothing(shorten(pod.NodeName)), Want: orNothing(shorten(node))}
+		return &Error{Check: CheckPodNode, Got: "a pod on node " + refusal.OrNothing(refusal.Text(pod.NodeName)), Want: refusal.OrNothing(refusal.Text(node))}
 	}
 	return nil
 }

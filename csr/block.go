@@ -3,6 +3,7 @@ package csr
 import (
 	"bytes"
 	"encoding/base64"
+	"github.com/nodeattest/nodeattest/refusal"
 	"strconv"
 	"strings"
 )
@@ -92,21 +93,21 @@ func (r *blockReader) begin() (int, *Violation) {
 		inner, ok = bytes.CutSuffix(inner, []byte(dashes))
 	}
 	if !ok {
-		return 0, &Violation{Rule: RuleBlockText, Got: quote(line), Want: "a BEGIN line"}
+		return 0, &Violation{Check: RuleBlockText, Got: refusal.Quote(string(line)), Want: "a BEGIN line"}
 	}
 	for i, label := range r.labels {
 		if string(inner) != label {
 			continue
 		}
 		if r.bodies[i] != nil {
-			return 0, &Violation{Rule: RuleBlockDuplicate, Got: "a second block " + label, Want: "one"}
+			return 0, &Violation{Check: RuleBlockDuplicate, Got: "a second block " + label, Want: "one"}
 		}
 		if i < r.last || r.last < 0 && i > 0 {
-			return 0, &Violation{Rule: RuleBlockOrder, Got: r.order(i), Want: strings.Join(r.labels, ", ")}
+			return 0, &Violation{Check: RuleBlockOrder, Got: r.order(i), Want: strings.Join(r.labels, ", ")}
 		}
 		return i, nil
 	}
-	return 0, &Violation{Rule: RuleBlockUnknown, Got: quote(inner), Want: strings.Join(r.labels, ", ")}
+	return 0, &Violation{Check: RuleBlockUnknown, Got: refusal.Quote(string(inner)), Want: strings.Join(r.labels, ", ")}
 }
 
 // order describes a block that stands in the wrong place.
@@ -129,10 +130,10 @@ func (r *blockReader) body(label string) ([]byte, *Violation) {
 		}
 		if len(line) > 0 && line[0] == '-' {
 			if !isEnd(line, label) {
-				return nil, &Violation{Rule: RuleBlockEnd, Got: quote(line), Want: endMark + label + dashes}
+				return nil, &Violation{Check: RuleBlockEnd, Got: refusal.Quote(string(line)), Want: endMark + label + dashes}
 			}
 			if len(r.buf) == start {
-				return nil, &Violation{Rule: RuleBlockEmpty, Got: "an empty block " + label, Want: "content"}
+				return nil, &Violation{Check: RuleBlockEmpty, Got: "an empty block " + label, Want: "content"}
 			}
 			r.inside = false
 			return r.buf[start:len(r.buf):len(r.buf)], nil
@@ -173,10 +174,10 @@ func (r *blockReader) line() ([]byte, *Violation) {
 	line := r.rest[:end]
 	r.rest = r.rest[end+1:]
 	if end == 0 {
-		return nil, &Violation{Rule: RuleLineBlank, Got: "a blank line", Want: "none"}
+		return nil, &Violation{Check: RuleLineBlank, Got: "a blank line", Want: "none"}
 	}
 	if line[end-1] == '\r' {
-		return nil, &Violation{Rule: RuleLineEnd, Got: "CR LF", Want: "LF"}
+		return nil, &Violation{Check: RuleLineEnd, Got: "CR LF", Want: "LF"}
 	}
 	return line, nil
 }
@@ -185,11 +186,11 @@ func (r *blockReader) line() ([]byte, *Violation) {
 func (r *blockReader) unfinished() *Violation {
 	switch {
 	case len(r.rest) == 0:
-		return &Violation{Rule: RuleBlockEnd, Got: "the end of the text", Want: "an END line"}
+		return &Violation{Check: RuleBlockEnd, Got: "the end of the text", Want: "an END line"}
 	case r.inside || bytes.HasPrefix(r.rest, []byte(dashes)):
-		return &Violation{Rule: RuleLineEnd, Got: quote(r.rest) + " without LF", Want: "LF"}
+		return &Violation{Check: RuleLineEnd, Got: refusal.Quote(string(r.rest)) + " without LF", Want: "LF"}
 	}
-	return &Violation{Rule: RuleBlockText, Got: quote(r.rest), Want: "nothing outside of blocks"}
+	return &Violation{Check: RuleBlockText, Got: refusal.Quote(string(r.rest)), Want: "nothing outside of blocks"}
 }
 
 // lineFault says what is wrong with a line of base64 that does not decode. The rest is
@@ -197,25 +198,25 @@ func (r *blockReader) unfinished() *Violation {
 func (r *blockReader) lineFault(line []byte, anyWidth bool) *Violation {
 	switch {
 	case bytes.IndexByte(line, '\r') >= 0:
-		return &Violation{Rule: RuleLineEnd, Got: quote(line), Want: "no CR"}
+		return &Violation{Check: RuleLineEnd, Got: refusal.Quote(string(line)), Want: "no CR"}
 	case bytes.IndexByte(line, ':') >= 0:
-		return &Violation{Rule: RuleBlockHeader, Got: quote(line), Want: "no headers"}
+		return &Violation{Check: RuleBlockHeader, Got: refusal.Quote(string(line)), Want: "no headers"}
 	case len(line) > lineWidth && !anyWidth, len(line) < lineWidth && !bytes.HasPrefix(r.rest, []byte(dashes)):
-		return &Violation{Rule: RuleLineWidth, Got: strconv.Itoa(len(line)) + " columns", Want: strconv.Itoa(lineWidth)}
+		return &Violation{Check: RuleLineWidth, Got: strconv.Itoa(len(line)) + " columns", Want: strconv.Itoa(lineWidth)}
 	}
-	return &Violation{Rule: RuleBase64, Got: quote(line), Want: "canonical base64"}
+	return &Violation{Check: RuleBase64, Got: refusal.Quote(string(line)), Want: "canonical base64"}
 }
 
 // afterLast says what is wrong with a line behind one that gave n bytes, and so was the
 // last of its block.
 func afterLast(line []byte, n int) *Violation {
 	if bytes.IndexByte(line, ':') >= 0 {
-		return &Violation{Rule: RuleBlockHeader, Got: quote(line), Want: "no headers"}
+		return &Violation{Check: RuleBlockHeader, Got: refusal.Quote(string(line)), Want: "no headers"}
 	}
 	if n == lineBytes-1 || n == lineBytes-2 {
-		return &Violation{Rule: RuleBase64, Got: quote(line) + " behind padding", Want: "an END line"}
+		return &Violation{Check: RuleBase64, Got: refusal.Quote(string(line)) + " behind padding", Want: "an END line"}
 	}
-	return &Violation{Rule: RuleLineWidth, Got: "a line behind a shorter or longer one", Want: strconv.Itoa(lineWidth) + " columns"}
+	return &Violation{Check: RuleLineWidth, Got: "a line behind a shorter or longer one", Want: strconv.Itoa(lineWidth) + " columns"}
 }
 
 func isEnd(line []byte, label string) bool {

@@ -101,7 +101,7 @@ func (b *Bundle) Encode() ([]byte, error) {
 			return nil, v
 		}
 		if len(b.Data) == 0 {
-			return nil, &Violation{Rule: RuleBlockEmpty, Got: "no data for provider " + b.Provider, Want: "evidence"}
+			return nil, &Violation{Check: RuleBlockEmpty, Got: "no data for provider " + b.Provider, Want: "evidence"}
 		}
 		size += encodedSize(BlockProvider, []byte(b.Provider)) + encodedSize(BlockData, b.Data)
 	}
@@ -125,11 +125,11 @@ func encodedSize(label string, body []byte) int {
 }
 
 func sizeViolation(size int) *Violation {
-	return &Violation{Rule: RuleBundleSize, Got: strconv.Itoa(size) + " bytes", Want: "1 to " + strconv.Itoa(MaxBundleSize)}
+	return &Violation{Check: RuleBundleSize, Got: strconv.Itoa(size) + " bytes", Want: "1 to " + strconv.Itoa(MaxBundleSize)}
 }
 
 func missing(label string) *Violation {
-	return &Violation{Rule: RuleBlockMissing, Got: "no block " + label, Want: "one"}
+	return &Violation{Check: RuleBlockMissing, Got: "no block " + label, Want: "one"}
 }
 
 // internProvider saves an allocation for the one provider that is nearly always meant.

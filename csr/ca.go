@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
+	"github.com/nodeattest/nodeattest/refusal"
 	"net"
 	"slices"
 	"time"
@@ -134,13 +135,13 @@ func (ca *CA) readChain(chain []*x509.Certificate) error {
 		}
 		switch {
 		case !c.BasicConstraintsValid || !c.IsCA:
-			err = fmt.Errorf("%w: certificate %d (%s) is not a CA", ErrCA, i, quoted(c.Subject.String()))
+			err = fmt.Errorf("%w: certificate %d (%s) is not a CA", ErrCA, i, refusal.Quote(c.Subject.String()))
 		case c.KeyUsage&x509.KeyUsageCertSign == 0:
-			err = fmt.Errorf("%w: certificate %d (%s) may not sign certificates", ErrCA, i, quoted(c.Subject.String()))
+			err = fmt.Errorf("%w: certificate %d (%s) may not sign certificates", ErrCA, i, refusal.Quote(c.Subject.String()))
 		case (c.MaxPathLen > 0 || c.MaxPathLenZero) && c.MaxPathLen < i:
-			err = fmt.Errorf("%w: certificate %d (%s) allows %d CAs below it, not %d", ErrCA, i, quoted(c.Subject.String()), c.MaxPathLen, i)
+			err = fmt.Errorf("%w: certificate %d (%s) allows %d CAs below it, not %d", ErrCA, i, refusal.Quote(c.Subject.String()), c.MaxPathLen, i)
 		case len(c.UnhandledCriticalExtensions) > 0:
-			err = fmt.Errorf("%w: certificate %d (%s) has an unknown critical extension", ErrCA, i, quoted(c.Subject.String()))
+			err = fmt.Errorf("%w: certificate %d (%s) has an unknown critical extension", ErrCA, i, refusal.Quote(c.Subject.String()))
 		case len(c.Subject.Names) == 0:
 			err = fmt.Errorf("%w: certificate %d has no subject", ErrCA, i)
 		case i > 0:
@@ -170,10 +171,10 @@ func (ca *CA) checkConstraints(c *x509.Certificate, i int) error {
 			usage = x509.ExtKeyUsageServerAuth
 		}
 		if len(c.ExtKeyUsage)+len(c.UnknownExtKeyUsage) > 0 && !slices.Contains(c.ExtKeyUsage, usage) && !slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageAny) {
-			return fmt.Errorf("%w: certificate %d (%s) has extended key usages, and not %s, which %s needs", ErrCA, i, quoted(c.Subject.String()), purpose.authUsage(), name)
+			return fmt.Errorf("%w: certificate %d (%s) has extended key usages, and not %s, which %s needs", ErrCA, i, refusal.Quote(c.Subject.String()), purpose.authUsage(), name)
 		}
 		if purpose == PurposeServing && excludesAllNames(c) {
-			return fmt.Errorf("%w: the name constraints of certificate %d (%s) exclude every name, and %s needs one", ErrCA, i, quoted(c.Subject.String()), name)
+			return fmt.Errorf("%w: the name constraints of certificate %d (%s) exclude every name, and %s needs one", ErrCA, i, refusal.Quote(c.Subject.String()), name)
 		}
 	}
 	return nil
@@ -197,7 +198,7 @@ func (ca *CA) checkLink(issuer *x509.Certificate) error {
 	last := len(ca.chain) - 1
 	err := ca.chain[last].CheckSignatureFrom(issuer)
 	if err == nil && !bytes.Equal(ca.chain[last].RawIssuer, issuer.RawSubject) {
-		err = fmt.Errorf("its issuer is %s", quoted(ca.chain[last].Issuer.String()))
+		err = fmt.Errorf("its issuer is %s", refusal.Quote(ca.chain[last].Issuer.String()))
 	}
 	if err != nil {
 		return fmt.Errorf("%w: certificate %d is not signed by certificate %d: %w", ErrCA, last, last+1, err)
@@ -229,7 +230,7 @@ func (ca *CA) checkKey() error {
 	}
 	public, ok := ca.chain[0].PublicKey.(interface{ Equal(crypto.PublicKey) bool })
 	if !ok || !public.Equal(ca.key.Public()) {
-		return fmt.Errorf("%w: the key is not that of %s", ErrCA, quoted(ca.chain[0].Subject.String()))
+		return fmt.Errorf("%w: the key is not that of %s", ErrCA, refusal.Quote(ca.chain[0].Subject.String()))
 	}
 	switch weak := ca.chain[0].PublicKey.(type) {
 	case *rsa.PublicKey:

@@ -4,6 +4,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/asn1"
+	"github.com/nodeattest/nodeattest/refusal"
 	"net"
 	"net/url"
 	"strings"
@@ -75,8 +76,8 @@ func TestQuotedIsShortAndPrintable(t *testing.T) {
 		strings.Repeat("\x80", 1000):           `"` + strings.Repeat(`\x80`, 76) + `"... (1000 bytes)`,
 		strings.Repeat("x", 78) + "\U0001f600": `"` + strings.Repeat("x", 78) + `"... (82 bytes)`,
 	} {
-		if got := quoted(s); got != want {
-			t.Errorf("quoted(%.20q...) = %s, want %s", s, got, want)
+		if got := refusal.Quote(s); got != want {
+			t.Errorf("refusal.Quote(%.20q...) = %s, want %s", s, got, want)
 		}
 	}
 }

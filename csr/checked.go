@@ -91,7 +91,7 @@ func (c *Checked) IPAddresses() []netip.Addr { return slices.Clone(c.ipAddresses
 // error is a [*Violation] of [RuleSignature].
 func (c *Checked) CheckSignature() error {
 	if c.pkcs10 == nil {
-		return &Violation{Rule: RuleNotChecked, Got: "no request"}
+		return &Violation{Check: RuleNotChecked, Got: "no request"}
 	}
 	c.signatureOnce.Do(func() { c.signatureErr = c.pkcs10.CheckSignature() })
 	return c.signatureErr

@@ -10,6 +10,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/asn1"
 	"fmt"
+	"github.com/nodeattest/nodeattest/refusal"
 	"net"
 	"net/netip"
 
@@ -54,7 +55,7 @@ func Create(purpose Purpose, key crypto.Signer, nodeName string, opts *CreateOpt
 	}
 	commonName, organization := SubjectNames(purpose, nodeName)
 	if commonName == "" {
-		return nil, fmt.Errorf("%w: purpose %v, node name %s", ErrCreate, purpose, quote([]byte(nodeName)))
+		return nil, fmt.Errorf("%w: purpose %v, node name %s", ErrCreate, purpose, refusal.Quote(nodeName))
 	}
 	template := &x509.CertificateRequest{
 		Subject: pkix.Name{CommonName: commonName, Organization: []string{organization}},
@@ -112,16 +113,16 @@ func (o *CreateOptions) addTo(template *x509.CertificateRequest, purpose Purpose
 	var strictest Policy // what it reserves, every policy does
 	for _, name := range o.DNSNames {
 		if !ValidNodeName(name) || endsInNumber(name) {
-			return fmt.Errorf("%w: DNS name %s", ErrCreate, quote([]byte(name)))
+			return fmt.Errorf("%w: DNS name %s", ErrCreate, refusal.Quote(name))
 		}
 		if strictest.reservedName(name) {
-			return fmt.Errorf("%w: DNS name %s, which is a service's or every machine's", ErrCreate, quote([]byte(name)))
+			return fmt.Errorf("%w: DNS name %s, which is a service's or every machine's", ErrCreate, refusal.Quote(name))
 		}
 	}
 	template.DNSNames = o.DNSNames
 	for _, ip := range o.IPAddresses {
 		if !ip.IsValid() || ip.Zone() != "" {
-			return fmt.Errorf("%w: IP address %s", ErrCreate, quote([]byte(ip.String())))
+			return fmt.Errorf("%w: IP address %s", ErrCreate, refusal.Quote(ip.String()))
 		}
 		if strictest.reservedIP(ip.Unmap()) {
 			return fmt.Errorf("%w: IP address %v, which is not one node's alone", ErrCreate, ip)

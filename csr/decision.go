@@ -91,24 +91,22 @@ func Decide(err error) Decision {
 	if nilInside(err) {
 		return Decision{Verdict: VerdictRetry, Reason: ReasonRetry, Message: "an error that is a nil pointer"}
 	}
-	if reason, ok := refusal(err); ok {
+	if reason, ok := refusedWith(err); ok {
 		return Decision{Verdict: VerdictDeny, Reason: cleanReason(reason), Message: cleanMessage(err.Error())}
 	}
 	return Decision{Verdict: VerdictRetry, Reason: ReasonRetry, Message: cleanMessage(err.Error())}
 }
 
-// refusal finds the first definite refusal in the tree of err and its reason.
-func refusal(err error) (reason string, ok bool) {
+// refusedWith finds the first definite refusal in the tree of err and its reason.
+func refusedWith(err error) (reason string, ok bool) {
 	switch e := err.(type) {
 	case nil:
 		return "", false
-	case *retryError: // whatever caused it, there is no answer yet
-		return "", false
 	case *Violation:
-		if undecided(e.Err) {
-			return "", false
+		if e.Check == ErrRetry || undecided(e.Err) {
+			return "", false // whatever caused it, there is no answer yet
 		}
-		return e.Rule.reason(), true
+		return e.Reason(), true
 	case interface{ DenyReason() string }:
 		if undecided(err) {
 			return "", false
@@ -116,12 +114,12 @@ func refusal(err error) (reason string, ok bool) {
 		return e.DenyReason(), true
 	case interface{ Unwrap() []error }:
 		for _, inner := range e.Unwrap() {
-			if reason, ok := refusal(inner); ok {
+			if reason, ok := refusedWith(inner); ok {
 				return reason, true
 			}
 		}
 	case interface{ Unwrap() error }:
-		return refusal(e.Unwrap())
+		return refusedWith(e.Unwrap())
 	}
 	return "", false
 }
@@ -152,25 +150,6 @@ func isNilPointer(v any) bool {
 
 func undecided(err error) bool {
 	return errors.Is(err, ErrRetry) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
-}
-
-// reason is the rule's name in CamelCase.
-func (r Rule) reason() string {
-	b := make([]byte, 0, len(r))
-	upper := true
-	for i := 0; i < len(r); i++ {
-		switch c := r[i]; {
-		case c == '-':
-			upper = true
-		case upper && 'a' <= c && c <= 'z':
-			b = append(b, c-'a'+'A')
-			upper = false
-		default:
-			b = append(b, c)
-			upper = false
-		}
-	}
-	return string(b)
 }
 
 // cleanReason keeps what may stand in a condition's reason.

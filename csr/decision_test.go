@@ -22,7 +22,7 @@ func (e *reasonError) DenyReason() string { return e.reason }
 func (e *reasonError) Unwrap() error      { return e.cause }
 
 func TestDecide(t *testing.T) {
-	violation := &csr.Violation{Rule: csr.RuleSubjectCommonName, Got: "x", Want: "y"}
+	violation := &csr.Violation{Check: csr.RuleSubjectCommonName, Got: "x", Want: "y"}
 	cause := errors.New("cause")
 	for _, c := range []struct {
 		name    string
@@ -33,11 +33,11 @@ func TestDecide(t *testing.T) {
 		{"nil", nil, csr.VerdictApprove, csr.ReasonApproved},
 		{"violation", violation, csr.VerdictDeny, "SubjectCommonName"},
 		{"wrapped violation", fmt.Errorf("x: %w", violation), csr.VerdictDeny, "SubjectCommonName"},
-		{"violations", csr.Violations{violation, {Rule: csr.RuleUsages}}, csr.VerdictDeny, "SubjectCommonName"},
+		{"violations", csr.Violations{violation, {Check: csr.RuleUsages}}, csr.VerdictDeny, "SubjectCommonName"},
 		{"violation beside retry", errors.Join(csr.Retry(cause), violation), csr.VerdictDeny, "SubjectCommonName"},
-		{"violation with a plain cause", &csr.Violation{Rule: csr.RuleUsages, Err: cause}, csr.VerdictDeny, "Usages"},
-		{"violation because of a timeout", &csr.Violation{Rule: csr.RuleUsages, Err: context.DeadlineExceeded}, csr.VerdictRetry, csr.ReasonRetry},
-		{"that, beside another", csr.Violations{{Rule: csr.RuleUsages, Err: csr.ErrRetry}, violation}, csr.VerdictDeny, "SubjectCommonName"},
+		{"violation with a plain cause", &csr.Violation{Check: csr.RuleUsages, Err: cause}, csr.VerdictDeny, "Usages"},
+		{"violation because of a timeout", &csr.Violation{Check: csr.RuleUsages, Err: context.DeadlineExceeded}, csr.VerdictRetry, csr.ReasonRetry},
+		{"that, beside another", csr.Violations{{Check: csr.RuleUsages, Err: csr.ErrRetry}, violation}, csr.VerdictDeny, "SubjectCommonName"},
 		{"retry", csr.Retry(cause), csr.VerdictRetry, csr.ReasonRetry},
 		{"retry because of a violation", csr.Retry(violation), csr.VerdictRetry, csr.ReasonRetry},
 		{"retry alone", csr.ErrRetry, csr.VerdictRetry, csr.ReasonRetry},
@@ -52,9 +52,9 @@ func TestDecide(t *testing.T) {
 		{"nil refusal of another package", error((*reasonError)(nil)), csr.VerdictRetry, csr.ReasonRetry},
 		{"that, wrapped", fmt.Errorf("x: %w", error((*reasonError)(nil))), csr.VerdictRetry, csr.ReasonRetry},
 		{"that, joined", errors.Join(violation, (*reasonError)(nil)), csr.VerdictRetry, csr.ReasonRetry},
-		{"that, as a cause", &csr.Violation{Rule: csr.RuleUsages, Err: (*reasonError)(nil)}, csr.VerdictRetry, csr.ReasonRetry},
+		{"that, as a cause", &csr.Violation{Check: csr.RuleUsages, Err: (*reasonError)(nil)}, csr.VerdictRetry, csr.ReasonRetry},
 		{"that, to be tried again", csr.Retry((*reasonError)(nil)), csr.VerdictRetry, csr.ReasonRetry},
-		{"other signer", &csr.Violation{Rule: csr.RuleSignerName, Err: csr.Retry(csr.ErrOtherSigner)}, csr.VerdictRetry, csr.ReasonRetry},
+		{"other signer", &csr.Violation{Check: csr.RuleSignerName, Err: csr.Retry(csr.ErrOtherSigner)}, csr.VerdictRetry, csr.ReasonRetry},
 		{"a rule without a violation", csr.RuleUsages, csr.VerdictRetry, csr.ReasonRetry},
 		{"other package", &reasonError{reason: "CheckMagic"}, csr.VerdictDeny, "CheckMagic"},
 		{"other package, wrapped", fmt.Errorf("x: %w", &reasonError{reason: "CheckMagic", cause: cause}), csr.VerdictDeny, "CheckMagic"},
@@ -74,7 +74,7 @@ func TestDecide(t *testing.T) {
 
 func TestDecisionMessageIsBounded(t *testing.T) {
 	for _, text := range []string{strings.Repeat("ä", 5000), strings.Repeat("\x00\n\x1b[31m", 5000), strings.Repeat("\xff", 5000), "a\nb\u202ec"} {
-		d := csr.Decide(&csr.Violation{Rule: csr.RuleUsages, Got: text})
+		d := csr.Decide(&csr.Violation{Check: csr.RuleUsages, Got: text})
 		if len(d.Message) > csr.MaxMessageSize || !utf8.ValidString(d.Message) || strings.ContainsAny(d.Message, "\n\x00\x1b\u202e\ufffd") {
 			t.Errorf("message of %d bytes: %.60q", len(d.Message), d.Message)
 		}

@@ -10,11 +10,11 @@ import (
 
 func TestViolationText(t *testing.T) {
 	for want, v := range map[string]*Violation{
-		"csr: bundle-size":                        {Rule: RuleBundleSize},
-		"csr: bundle-size: got 0 bytes":           {Rule: RuleBundleSize, Got: "0 bytes"},
-		"csr: bundle-size: got nothing, want one": {Rule: RuleBundleSize, Want: "one"},
-		"csr: bundle-size: got a, want b: EOF":    {Rule: RuleBundleSize, Got: "a", Want: "b", Err: io.EOF},
-		"csr: bundle-size: EOF":                   {Rule: RuleBundleSize, Err: io.EOF},
+		"csr: bundle-size":                        {Check: RuleBundleSize},
+		"csr: bundle-size: got 0 bytes":           {Check: RuleBundleSize, Got: "0 bytes"},
+		"csr: bundle-size: got nothing, want one": {Check: RuleBundleSize, Want: "one"},
+		"csr: bundle-size: got a, want b: EOF":    {Check: RuleBundleSize, Got: "a", Want: "b", Err: io.EOF},
+		"csr: bundle-size: EOF":                   {Check: RuleBundleSize, Err: io.EOF},
 		"csr: a violation that is nil":            nil,
 	} {
 		if got := v.Error(); got != want {
@@ -24,8 +24,8 @@ func TestViolationText(t *testing.T) {
 }
 
 func TestViolationsAreFound(t *testing.T) {
-	first := &Violation{Rule: RuleBundleSize, Got: "a"}
-	second := &Violation{Rule: RuleBase64, Got: "b", Err: io.EOF}
+	first := &Violation{Check: RuleBundleSize, Got: "a"}
+	second := &Violation{Check: RuleBase64, Got: "b", Err: io.EOF}
 	err := fmt.Errorf("while testing: %w", Violations{first, second})
 	for _, target := range []error{RuleBundleSize, RuleBase64, io.EOF} {
 		if !errors.Is(err, target) {

@@ -72,7 +72,7 @@ func ExamplePolicy_Check() {
 	var violations csr.Violations
 	if errors.As(err, &violations) {
 		for _, v := range violations {
-			fmt.Println(v.Rule)
+			fmt.Println(v.Check)
 		}
 	}
 	fmt.Println(errors.Is(err, csr.RuleMachineUnknown))
@@ -86,7 +86,7 @@ func ExamplePolicy_Check() {
 func ExampleDecide() {
 	fmt.Println(csr.Decide(nil).Verdict)
 
-	refused := &csr.Violation{Rule: csr.RuleSubjectOrganization, Got: `"system:masters"`, Want: "system:nodes"}
+	refused := &csr.Violation{Check: csr.RuleSubjectOrganization, Got: `"system:masters"`, Want: "system:nodes"}
 	d := csr.Decide(refused)
 	fmt.Println(d.Verdict, d.Reason)
 	fmt.Println(d.Message)

@@ -33,7 +33,7 @@ func (p rackProvider) VerifyClientAttestationData(ctx context.Context, r *csr.Re
 }
 
 func (p rackProvider) VerifyServingAttestationData(ctx context.Context, r *csr.Request) (*csr.Attested, error) {
-	return nil, &csr.Violation{Rule: csr.RuleSignerName, Got: r.Spec.SignerName, Want: "a client signer"}
+	return nil, &csr.Violation{Check: csr.RuleSignerName, Got: r.Spec.SignerName, Want: "a client signer"}
 }
 
 func (p rackProvider) MachineName(_ context.Context, a *csr.Attested) (string, error) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/x509/pkix"
 	"encoding/asn1"
+	"github.com/nodeattest/nodeattest/refusal"
 
 	"github.com/nodeattest/nodeattest/oid"
 )
@@ -22,10 +23,10 @@ var flagTrue = []byte{1, 1, 0xff}
 // requester sets or leaves it as it likes.
 func FlagExtension(id asn1.ObjectIdentifier) (pkix.Extension, error) {
 	if !isFlagIdentifier(id) {
-		return pkix.Extension{}, &Violation{Rule: RuleFlag, Got: "identifier " + id.String(), Want: "an object identifier with arcs of at most 31 bits"}
+		return pkix.Extension{}, &Violation{Check: RuleFlag, Got: "identifier " + id.String(), Want: "an object identifier with arcs of at most 31 bits"}
 	}
 	if isKnownExtension(id) {
-		return pkix.Extension{}, &Violation{Rule: RuleFlag, Got: "identifier " + id.String() + " of another extension", Want: "an identifier of its own"}
+		return pkix.Extension{}, &Violation{Check: RuleFlag, Got: "identifier " + id.String() + " of another extension", Want: "an identifier of its own"}
 	}
 	return pkix.Extension{Id: append(asn1.ObjectIdentifier(nil), id...), Value: bytes.Clone(flagTrue)}, nil
 }
@@ -58,11 +59,11 @@ func HasFlag(extensions []pkix.Extension, id asn1.ObjectIdentifier) (bool, error
 		case !e.Id.Equal(id):
 			continue
 		case found:
-			return false, &Violation{Rule: RuleFlag, Got: "two flag extensions", Want: "one"}
+			return false, &Violation{Check: RuleFlag, Got: "two flag extensions", Want: "one"}
 		case e.Critical:
-			return false, &Violation{Rule: RuleFlag, Got: "a critical flag extension", Want: "one that is not critical"}
+			return false, &Violation{Check: RuleFlag, Got: "a critical flag extension", Want: "one that is not critical"}
 		case !bytes.Equal(e.Value, flagTrue):
-			return false, &Violation{Rule: RuleFlag, Got: quote(e.Value), Want: "DER TRUE"}
+			return false, &Violation{Check: RuleFlag, Got: refusal.Quote(string(e.Value)), Want: "DER TRUE"}
 		}
 		found = true
 	}

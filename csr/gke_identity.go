@@ -3,6 +3,7 @@ package csr
 import (
 	"bytes"
 	"encoding/json"
+	"github.com/nodeattest/nodeattest/refusal"
 	"io"
 	"strconv"
 	"strings"
@@ -39,12 +40,12 @@ func parseGKEIdentity(raw []byte) (GKEIdentity, *Violation) {
 		return id, gkeViolation(strconv.Itoa(len(raw))+" bytes", "at most "+strconv.Itoa(maxGKEIdentity))
 	}
 	if !utf8.Valid(raw) || !json.Valid(raw) {
-		return id, gkeViolation(quote(raw), "one JSON object in UTF-8")
+		return id, gkeViolation(refusal.Quote(string(raw)), "one JSON object in UTF-8")
 	}
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
 	if open, err := d.Token(); err != nil || open != json.Delim('{') {
-		return id, gkeViolation(quote(raw), "a JSON object")
+		return id, gkeViolation(refusal.Quote(string(raw)), "a JSON object")
 	}
 	seen := map[string]bool{}
 	for d.More() {
@@ -57,7 +58,7 @@ func parseGKEIdentity(raw []byte) (GKEIdentity, *Violation) {
 		}
 	}
 	if id.Zone == "" || id.ID == 0 || id.Name == "" || id.ProjectNumber == 0 || id.ProjectID == "" {
-		return id, gkeViolation(quote(raw), "zone, id, name, project_id and project_name, none empty or zero")
+		return id, gkeViolation(refusal.Quote(string(raw)), "zone, id, name, project_id and project_name, none empty or zero")
 	}
 	return id, nil
 }
@@ -150,5 +151,5 @@ func skipValue(d *json.Decoder) *Violation {
 }
 
 func gkeViolation(got, want string) *Violation {
-	return &Violation{Rule: RuleGKEIdentity, Got: got, Want: want}
+	return &Violation{Check: RuleGKEIdentity, Got: got, Want: want}
 }

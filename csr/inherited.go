@@ -1,6 +1,7 @@
 package csr
 
 import (
+	"github.com/nodeattest/nodeattest/refusal"
 	"time"
 )
 
@@ -36,20 +37,20 @@ const (
 // in this way too.
 func InheritAttestation(checked *Checked, record *IssuedRecord, now time.Time) (*Attested, error) {
 	if checked == nil || checked.pkcs10 == nil {
-		return nil, Violations{{Rule: RuleNotChecked, Got: "a request that no policy has checked"}}
+		return nil, Violations{{Check: RuleNotChecked, Got: "a request that no policy has checked"}}
 	}
 	var all Violations
 	refuse := func(rule Rule, got, want string) {
-		all = append(all, &Violation{Rule: rule, Got: got, Want: want})
+		all = append(all, &Violation{Check: rule, Got: got, Want: want})
 	}
 	if checked.signerName != SignerKubeletServing || checked.filedUnder != SignerKubeletServing ||
 		checked.requester.Class != RequesterNode || checked.requester.NodeName != checked.nodeName {
-		refuse(RuleInheritedPurpose, "a request by "+checked.requester.Class.String()+" "+quoted(checked.requester.NodeName)+" to "+quoted(checked.signerName),
-			"one by node "+quoted(checked.nodeName)+" to "+SignerKubeletServing)
+		refuse(RuleInheritedPurpose, "a request by "+checked.requester.Class.String()+" "+refusal.Quote(checked.requester.NodeName)+" to "+refusal.Quote(checked.signerName),
+			"one by node "+refusal.Quote(checked.nodeName)+" to "+SignerKubeletServing)
 	}
 	id := checked.request.CredentialID()
 	if record == nil || !record.ClientOf(checked.nodeName, id) {
-		refuse(RuleCredential, orNothing(quoted(id)), "a client certificate that was issued to this node through attestation")
+		refuse(RuleCredential, refusal.OrNothing(refusal.Quote(id)), "a client certificate that was issued to this node through attestation")
 		return nil, all
 	}
 	if now.Before(record.NotBefore) || now.After(record.NotAfter) {
@@ -60,7 +61,7 @@ func InheritAttestation(checked *Checked, record *IssuedRecord, now time.Time) (
 		refuse(RuleInheritedMachine, "a record without a machine", "the machine's identity")
 	}
 	if own := checked.ownProviderID; own != "" && record.ProviderID != "" && own != record.ProviderID {
-		refuse(RuleInheritedMachine, "a record of machine "+quoted(record.ProviderID), quoted(own))
+		refuse(RuleInheritedMachine, "a record of machine "+refusal.Quote(record.ProviderID), refusal.Quote(own))
 	}
 	if len(all) > 0 {
 		return nil, all

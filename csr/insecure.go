@@ -3,6 +3,7 @@ package csr
 import (
 	"context"
 	"fmt"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // insecureProvider attests nothing.
@@ -48,7 +49,7 @@ func (p insecureProvider) VerifyClientAttestationData(ctx context.Context, reque
 // VerifyServingAttestationData refuses: an insecure provider has no serving
 // certificates.
 func (insecureProvider) VerifyServingAttestationData(_ context.Context, request *Request) (*Attested, error) {
-	return nil, &Violation{Rule: RuleSignerName, Got: quoted(request.signerName()),
+	return nil, &Violation{Check: RuleSignerName, Got: refusal.Quote(request.signerName()),
 		Want: SignerClientInsecure + ": the insecure provider has no serving certificates"}
 }
 

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"fmt"
+	"github.com/nodeattest/nodeattest/refusal"
 	"math/big"
 	"slices"
 	"strconv"
@@ -51,10 +52,10 @@ func (ca *CA) Issue(ctx context.Context, checked *Checked, verified *Verified) (
 		return nil, fmt.Errorf("%w: it was not made by NewCA", ErrCA)
 	}
 	if checked == nil || checked.pkcs10 == nil {
-		return nil, Violations{{Rule: RuleNotChecked, Got: "a request that no policy has checked"}}
+		return nil, Violations{{Check: RuleNotChecked, Got: "a request that no policy has checked"}}
 	}
 	if !slices.Contains(ca.signers, checked.signerName) {
-		return nil, fmt.Errorf("%w: %s", ErrOtherSigner, quoted(checked.signerName))
+		return nil, fmt.Errorf("%w: %s", ErrOtherSigner, refusal.Quote(checked.signerName))
 	}
 	if ctx == nil {
 		return nil, Retry(errNoContext)
@@ -99,26 +100,26 @@ func (ca *CA) Issue(ctx context.Context, checked *Checked, verified *Verified) (
 // vouched holds what was verified against what was checked.
 func vouched(c *Checked, v *Verified, now time.Time) Violations {
 	if v == nil {
-		return Violations{{Rule: RuleVerifiedRequest, Got: "nothing verified", Want: "this request"}}
+		return Violations{{Check: RuleVerifiedRequest, Got: "nothing verified", Want: "this request"}}
 	}
 	var all Violations
 	refuse := func(rule Rule, got, want string) {
-		all = append(all, &Violation{Rule: rule, Got: got, Want: want})
+		all = append(all, &Violation{Check: rule, Got: got, Want: want})
 	}
 	if c.filedUnder != c.signerName {
-		refuse(RuleSignerName, quoted(c.filedUnder), c.signerName+": a hello gets no certificate")
+		refuse(RuleSignerName, refusal.Quote(c.filedUnder), c.signerName+": a hello gets no certificate")
 	}
 	if v.RequestHash != c.pkcs10.InfoHash {
 		refuse(RuleVerifiedRequest, fmt.Sprintf("%x", v.RequestHash), fmt.Sprintf("%x", c.pkcs10.InfoHash))
 	}
 	if v.NodeName != c.nodeName {
-		refuse(RuleVerifiedNodeName, quoted(v.NodeName), c.nodeName)
+		refuse(RuleVerifiedNodeName, refusal.Quote(v.NodeName), c.nodeName)
 	}
 	if v.SignerName != c.signerName {
-		refuse(RuleVerifiedSignerName, quoted(v.SignerName), c.signerName)
+		refuse(RuleVerifiedSignerName, refusal.Quote(v.SignerName), c.signerName)
 	}
 	if v.Requester != c.username {
-		refuse(RuleVerifiedRequester, quoted(v.Requester), quoted(c.username))
+		refuse(RuleVerifiedRequester, refusal.Quote(v.Requester), refusal.Quote(c.username))
 	}
 	if v.ExpirationSeconds != c.ExpirationSeconds() {
 		refuse(RuleVerifiedExpiration, strconv.Itoa(int(v.ExpirationSeconds))+" s", strconv.Itoa(int(c.ExpirationSeconds()))+" s")
@@ -130,14 +131,14 @@ func vouched(c *Checked, v *Verified, now time.Time) Violations {
 		refuse(RuleVerifiedExpired, v.NotAfter.UTC().Format(time.RFC3339), "after "+now.UTC().Format(time.RFC3339))
 	}
 	if claimed := c.pkcs10.ProviderID; claimed != "" && claimed != v.ProviderID {
-		refuse(RuleProviderIDNotVouched, quoted(claimed), quoted(v.ProviderID))
+		refuse(RuleProviderIDNotVouched, refusal.Quote(claimed), refusal.Quote(v.ProviderID))
 	}
 	if own := c.ownProviderID; own != "" && v.ProviderID != "" && own != v.ProviderID {
-		refuse(RuleProviderIDMismatch, quoted(v.ProviderID), "the machine's, "+quoted(own))
+		refuse(RuleProviderIDMismatch, refusal.Quote(v.ProviderID), "the machine's, "+refusal.Quote(own))
 	}
 	for _, name := range c.dnsNames {
 		if !hasName(v.DNSNames, name) {
-			refuse(RuleSANNotVouched, quoted(name), "a name that is vouched for")
+			refuse(RuleSANNotVouched, refusal.Quote(name), "a name that is vouched for")
 		}
 	}
 	for _, address := range c.ipAddresses {

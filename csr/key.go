@@ -9,6 +9,7 @@ import (
 	"crypto/rsa"
 	"crypto/sha256"
 	"fmt"
+	"github.com/nodeattest/nodeattest/refusal"
 	"math/big"
 
 	"golang.org/x/crypto/cryptobyte"
@@ -169,7 +170,7 @@ func checkSPKI(spki cryptobyte.String) (keyAlgorithm, *Violation) {
 	if isRSASPKI(spki) {
 		return keyRSA, nil
 	}
-	return 0, &Violation{Rule: RuleRequestKey, Got: quote(spki[:min(len(spki), 24)]), Want: "RSA with NULL parameters, or an uncompressed point on a named curve"}
+	return 0, &Violation{Check: RuleRequestKey, Got: refusal.Quote(string(spki[:min(len(spki), 24)])), Want: "RSA with NULL parameters, or an uncompressed point on a named curve"}
 }
 
 func isRSASPKI(spki cryptobyte.String) bool {

@@ -82,5 +82,5 @@ func readName(name cryptobyte.String) ([]NameAttribute, *Violation) {
 }
 
 func malformedName() *Violation {
-	return &Violation{Rule: RuleRequestSubject, Got: "a malformed name", Want: "a canonical Name"}
+	return &Violation{Check: RuleRequestSubject, Got: "a malformed name", Want: "a canonical Name"}
 }

@@ -1,6 +1,7 @@
 package csr
 
 import (
+	"github.com/nodeattest/nodeattest/refusal"
 	"strings"
 )
 
@@ -38,7 +39,7 @@ func (e *UnsupportedVersionError) Annotation() (key, value string) {
 }
 
 func unsupportedVersion(got string, supported []string) error {
-	return &Violation{Rule: RuleProviderVersion, Got: quoted(got), Want: strings.Join(supported, " or "),
+	return &Violation{Check: RuleProviderVersion, Got: refusal.Quote(got), Want: strings.Join(supported, " or "),
 		Err: &UnsupportedVersionError{Got: got, Supported: supported}}
 }
 
@@ -50,7 +51,7 @@ func unsupportedVersion(got string, supported []string) error {
 // versions, or nothing in common.
 func ChooseVersion(annotations map[string]string, speaks []string) (string, error) {
 	refuse := func(got, want string) (string, error) {
-		return "", &Violation{Rule: RuleProviderVersion, Got: got, Want: want}
+		return "", &Violation{Check: RuleProviderVersion, Got: got, Want: want}
 	}
 	value := annotations[AnnotationVersions]
 	if value == "" || len(value) > maxVersionsSize {
@@ -59,7 +60,7 @@ func ChooseVersion(annotations map[string]string, speaks []string) (string, erro
 	offered := map[string]bool{}
 	for name := range strings.SplitSeq(value, ",") {
 		if _, _, err := ProviderVersion(name); err != nil {
-			return refuse(quoted(value), "names such as tpm/v1 with a comma between two")
+			return refuse(refusal.Quote(value), "names such as tpm/v1 with a comma between two")
 		}
 		offered[name] = true
 	}
@@ -71,7 +72,7 @@ func ChooseVersion(annotations map[string]string, speaks []string) (string, erro
 		}
 	}
 	if best == "" {
-		return refuse(quoted(value), strings.Join(speaks, " or "))
+		return refuse(refusal.Quote(value), strings.Join(speaks, " or "))
 	}
 	return best, nil
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/x509"
+	"github.com/nodeattest/nodeattest/refusal"
 	"strconv"
 
 	"golang.org/x/crypto/cryptobyte"
@@ -110,7 +111,7 @@ func ParseForeignPKCS10(der []byte) (*PKCS10, error) {
 
 func parsePKCS10(der []byte, checkAlgorithm func(cryptobyte.String, keyAlgorithm) *Violation) (*PKCS10, error) {
 	if len(der) == 0 || len(der) > MaxRequestSize {
-		return nil, &Violation{Rule: RuleRequestSize, Got: strconv.Itoa(len(der)) + " bytes", Want: "1 to " + strconv.Itoa(MaxRequestSize)}
+		return nil, &Violation{Check: RuleRequestSize, Got: strconv.Itoa(len(der)) + " bytes", Want: "1 to " + strconv.Itoa(MaxRequestSize)}
 	}
 	parts, ok := splitRequest(der)
 	if !ok {
@@ -130,10 +131,10 @@ func parsePKCS10(der []byte, checkAlgorithm func(cryptobyte.String, keyAlgorithm
 	}
 	csr, err := x509.ParseCertificateRequest(der)
 	if err != nil {
-		return nil, &Violation{Rule: RuleRequestX509, Got: "a request that does not parse", Err: err}
+		return nil, &Violation{Check: RuleRequestX509, Got: "a request that does not parse", Err: err}
 	}
 	if key, ok := csr.PublicKey.(*rsa.PublicKey); ok && key.N.BitLen() > maxRSABits {
-		return nil, &Violation{Rule: RuleRequestKey, Got: strconv.Itoa(key.N.BitLen()) + " bits", Want: "at most " + strconv.Itoa(maxRSABits)}
+		return nil, &Violation{Check: RuleRequestKey, Got: strconv.Itoa(key.N.BitLen()) + " bits", Want: "at most " + strconv.Itoa(maxRSABits)}
 	}
 	p.CSR = csr
 	if p.ProviderID, v = claimedProviderID(csr); v != nil {
@@ -148,10 +149,10 @@ func parsePKCS10(der []byte, checkAlgorithm func(cryptobyte.String, keyAlgorithm
 // [RuleSignature].
 func (p *PKCS10) CheckSignature() error {
 	if p == nil || p.CSR == nil {
-		return &Violation{Rule: RuleSignature, Got: "no request"}
+		return &Violation{Check: RuleSignature, Got: "no request"}
 	}
 	if err := p.CSR.CheckSignature(); err != nil {
-		return &Violation{Rule: RuleSignature, Got: "a signature that does not verify", Err: err}
+		return &Violation{Check: RuleSignature, Got: "a signature that does not verify", Err: err}
 	}
 	return nil
 }
@@ -181,7 +182,7 @@ func claimedProviderID(csr *x509.CertificateRequest) (string, *Violation) {
 		}
 		id, err := oid.ParseProviderID(csr.Extensions)
 		if err != nil {
-			return "", &Violation{Rule: RuleProviderID, Got: "a malformed provider ID", Err: err}
+			return "", &Violation{Check: RuleProviderID, Got: "a malformed provider ID", Err: err}
 		}
 		return id, nil
 	}
@@ -217,7 +218,7 @@ func checkRequestShape(der []byte) *Violation {
 }
 
 func shapeViolation(der []byte) *Violation {
-	return &Violation{Rule: RuleRequestDER, Got: quote(der[:min(len(der), 16)]) + " of " + strconv.Itoa(len(der)) + " bytes", Want: "one PKCS#10 request in DER"}
+	return &Violation{Check: RuleRequestDER, Got: refusal.Quote(string(der[:min(len(der), 16)])) + " of " + strconv.Itoa(len(der)) + " bytes", Want: "one PKCS#10 request in DER"}
 }
 
 // versionV1 is the version of every request.
@@ -233,10 +234,10 @@ func (p *PKCS10) readInfo(info cryptobyte.String) (cryptobyte.String, *Violation
 		!content.ReadASN1Element(&spki, cryptobyteasn1.SEQUENCE) ||
 		!content.ReadASN1(&attributes, cryptobyteasn1.Tag(0).Constructed().ContextSpecific()) ||
 		!content.Empty() {
-		return nil, &Violation{Rule: RuleRequestDER, Got: "a malformed CertificationRequestInfo", Want: "version, subject, key and attributes"}
+		return nil, &Violation{Check: RuleRequestDER, Got: "a malformed CertificationRequestInfo", Want: "version, subject, key and attributes"}
 	}
 	if !bytes.Equal(version, versionV1) {
-		return nil, &Violation{Rule: RuleRequestVersion, Got: quote(version), Want: "0"}
+		return nil, &Violation{Check: RuleRequestVersion, Got: refusal.Quote(string(version)), Want: "0"}
 	}
 	var v *Violation
 	if p.Subject, v = readName(subject); v != nil {

@@ -5,6 +5,7 @@ import (
 	"crypto/elliptic"
 	"encoding/asn1"
 	"fmt"
+	"github.com/nodeattest/nodeattest/refusal"
 	"net/netip"
 	"slices"
 	"time"
@@ -122,7 +123,7 @@ const (
 // any of these.
 func (p *Policy) Check(ctx context.Context, r *Request) (*Checked, error) {
 	if r == nil {
-		return nil, Violations{{Rule: RuleNotChecked, Got: "no request"}}
+		return nil, Violations{{Check: RuleNotChecked, Got: "no request"}}
 	}
 	return p.check(ctx, r, r.Spec.SignerName, false)
 }
@@ -136,7 +137,7 @@ func (p *Policy) Check(ctx context.Context, r *Request) (*Checked, error) {
 // left alone where SignerNames does not have that one either.
 func (p *Policy) CheckUnsigned(ctx context.Context, r *Request, targetSigner string) (*Checked, error) {
 	if r == nil {
-		return nil, Violations{{Rule: RuleNotChecked, Got: "no request"}}
+		return nil, Violations{{Check: RuleNotChecked, Got: "no request"}}
 	}
 	return p.check(ctx, r, targetSigner, true)
 }
@@ -199,7 +200,7 @@ func (p *Policy) Validate() error {
 	}
 	for i := 0; fault == "" && i < len(p.SignerNames); i++ {
 		if purpose, _, _ := parseSignerName(p.SignerNames[i]); purpose == 0 {
-			fault = "SignerNames has " + quoted(p.SignerNames[i])
+			fault = "SignerNames has " + refusal.Quote(p.SignerNames[i])
 		}
 	}
 	for i := 0; fault == "" && i < len(p.ReservedIPs); i++ {
@@ -209,7 +210,7 @@ func (p *Policy) Validate() error {
 	}
 	for i := 0; fault == "" && i < len(p.ReservedDNSNames); i++ {
 		if !reservable(p.ReservedDNSNames[i]) {
-			fault = "ReservedDNSNames has " + quoted(p.ReservedDNSNames[i]) + ", which is no DNS name"
+			fault = "ReservedDNSNames has " + refusal.Quote(p.ReservedDNSNames[i]) + ", which is no DNS name"
 		}
 	}
 	for i := 0; fault == "" && i < len(p.Curves); i++ {

@@ -145,8 +145,8 @@ func brokenRules(err error) []csr.Rule {
 	}
 	var rules []csr.Rule
 	for _, v := range violations {
-		if !slices.Contains(rules, v.Rule) {
-			rules = append(rules, v.Rule)
+		if !slices.Contains(rules, v.Check) {
+			rules = append(rules, v.Check)
 		}
 	}
 	return rules

@@ -1,6 +1,10 @@
 package csr
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/nodeattest/nodeattest/refusal"
+)
 
 // findMachine asks for the machine, once the request names a node.
 func (x *run) findMachine() {
@@ -25,27 +29,27 @@ const errNothing Error = "the callback returned nothing"
 
 func (x *run) machineUnknown() {
 	if x.noMachine {
-		x.violations = append(x.violations, &Violation{Rule: RuleMachineUnknown,
-			Got: "node " + quoted(x.nodeName), Want: "the name of a known machine", Err: ErrNoMachine})
+		x.violations = append(x.violations, &Violation{Check: RuleMachineUnknown,
+			Got: "node " + refusal.Quote(x.nodeName), Want: "the name of a known machine", Err: ErrNoMachine})
 	}
 }
 
 func (x *run) machineNotReady() {
 	if x.machine != nil && !x.machine.BootstrapReady {
-		x.refuse("machine "+quoted(x.machine.Name)+" that is not ready to bootstrap", "a ready one")
+		x.refuse("machine "+refusal.Quote(x.machine.Name)+" that is not ready to bootstrap", "a ready one")
 	}
 }
 
 func (x *run) machineOtherNode() {
 	if x.machine != nil && x.machine.NodeName != "" && x.machine.NodeName != x.nodeName {
-		x.refuse("machine "+quoted(x.machine.Name)+" of node "+quoted(x.machine.NodeName), "the machine of node "+x.nodeName)
+		x.refuse("machine "+refusal.Quote(x.machine.Name)+" of node "+refusal.Quote(x.machine.NodeName), "the machine of node "+x.nodeName)
 	}
 }
 
 func (x *run) providerIDMismatch() {
 	claimed, own := x.pkcs10.ProviderID, x.ownProviderID
 	if own != "" && claimed != "" && claimed != own {
-		x.refuse(quoted(claimed), "the machine's, "+quoted(own))
+		x.refuse(refusal.Quote(claimed), "the machine's, "+refusal.Quote(own))
 	}
 }
 
@@ -55,12 +59,12 @@ func (x *run) sanNotOwn() {
 	}
 	for _, name := range x.dnsNames {
 		if !hasName(x.machine.DNSNames, name) {
-			x.refuse(quoted(name), "a name of machine "+quoted(x.machine.Name))
+			x.refuse(refusal.Quote(name), "a name of machine "+refusal.Quote(x.machine.Name))
 		}
 	}
 	for _, address := range x.ipAddresses {
 		if !hasAddress(x.machine.IPAddresses, address) {
-			x.refuse(address.String(), "an address of machine "+quoted(x.machine.Name))
+			x.refuse(address.String(), "an address of machine "+refusal.Quote(x.machine.Name))
 		}
 	}
 }
@@ -81,10 +85,10 @@ func (x *run) credential() {
 		x.cannotDecide(errNothing)
 	case err == nil:
 		if !record.ClientOf(x.nodeName, id) {
-			x.refuse(quoted(id)+" of node "+quoted(record.NodeName), want)
+			x.refuse(refusal.Quote(id)+" of node "+refusal.Quote(record.NodeName), want)
 		}
 	case errors.Is(err, ErrNoRecord) && !undecided(err):
-		x.refuse(quoted(id)+", which is not recorded", want)
+		x.refuse(refusal.Quote(id)+", which is not recorded", want)
 	default:
 		x.cannotDecide(err)
 	}

@@ -1,6 +1,7 @@
 package csr
 
 import (
+	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,11 +38,11 @@ func (x *run) signerName() {
 	x.purpose, x.provider, want = parseSignerName(target)
 	switch {
 	case x.purpose == 0:
-		x.refuse(quoted(target), want)
+		x.refuse(refusal.Quote(target), want)
 	case !slices.Contains(x.policy.SignerNames, target):
-		x.refuse(quoted(target), "a signer that this policy serves")
+		x.refuse(refusal.Quote(target), "a signer that this policy serves")
 	case x.filedUnder != target && !x.isHello():
-		x.refuse(quoted(x.filedUnder), target+", or its challenge signer")
+		x.refuse(refusal.Quote(x.filedUnder), target+", or its challenge signer")
 	}
 }
 
@@ -58,7 +59,7 @@ func otherSigner(name string) *Violation {
 	if want == "" {
 		want = "a signer that this policy serves"
 	}
-	return &Violation{Rule: RuleSignerName, Got: quoted(name), Want: want, Err: Retry(ErrOtherSigner)}
+	return &Violation{Check: RuleSignerName, Got: refusal.Quote(name), Want: want, Err: Retry(ErrOtherSigner)}
 }
 
 // isChallengeSigner says whether hellos of some provider are filed under this name.
@@ -122,13 +123,13 @@ func (x *run) usages() {
 			bit = auth
 		}
 		if bit == 0 || seen&bit != 0 {
-			x.refuse(quotedList(usages), x.wantedUsages())
+			x.refuse(refusal.Quotes(usages), x.wantedUsages())
 			return
 		}
 		seen |= bit
 	}
 	if seen|encipherment != signature|encipherment|auth {
-		x.refuse(quotedList(usages), x.wantedUsages())
+		x.refuse(refusal.Quotes(usages), x.wantedUsages())
 	}
 	x.keyEncipherment = seen&encipherment != 0
 }
@@ -157,18 +158,4 @@ func (x *run) expiration() {
 	if x.lifetime > longest {
 		x.refuse(strconv.Itoa(int(*asked))+" s", want)
 	}
-}
-
-// quotedList shows foreign values, a few of them.
-func quotedList(values []string) string {
-	const most = 8
-	shown := make([]string, 0, most+1)
-	for i, v := range values {
-		if i == most {
-			shown = append(shown, "... ("+strconv.Itoa(len(values))+")")
-			break
-		}
-		shown = append(shown, quoted(v))
-	}
-	return strings.Join(shown, ", ")
 }

@@ -1,8 +1,6 @@
 package csr
 
 import (
-	"strconv"
-	"unicode/utf8"
 )
 
 // The rules of a [Policy], in the order in which [Policy.Check] tries them: those of
@@ -127,16 +125,3 @@ const (
 
 // maxQuotedBytes is how much of a foreign value goes into an error, in bytes.
 const maxQuotedBytes = 80
-
-// quoted shows a foreign value in an error: in quotes, printable ASCII only, cut
-// where long.
-func quoted(s string) string {
-	if len(s) <= maxQuotedBytes {
-		return strconv.QuoteToASCII(s)
-	}
-	end := maxQuotedBytes
-	for end > maxQuotedBytes-utf8.UTFMax && !utf8.RuneStart(s[end]) {
-		end--
-	}
-	return strconv.QuoteToASCII(s[:end]) + "... (" + strconv.Itoa(len(s)) + " bytes)"
-}

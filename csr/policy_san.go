@@ -1,6 +1,7 @@
 package csr
 
 import (
+	"github.com/nodeattest/nodeattest/refusal"
 	"net"
 	"net/netip"
 	"strconv"
@@ -111,7 +112,7 @@ func (x *run) sanForm() {
 	}
 	for _, name := range x.pkcs10.CSR.DNSNames {
 		if !ValidNodeName(name) || endsInNumber(name) {
-			x.refuse(quoted(name), "a lower-case DNS name without wildcard")
+			x.refuse(refusal.Quote(name), "a lower-case DNS name without wildcard")
 			continue
 		}
 		x.dnsNames = append(x.dnsNames, name)
@@ -135,7 +136,7 @@ func canonicalIP(ip net.IP) (netip.Addr, bool) {
 func (x *run) sanReserved() {
 	for _, name := range x.dnsNames {
 		if x.policy.reservedName(name) {
-			x.refuse(quoted(name), "no name of a service or of the machine to itself")
+			x.refuse(refusal.Quote(name), "no name of a service or of the machine to itself")
 		}
 	}
 	for _, address := range x.ipAddresses {

@@ -1,6 +1,7 @@
 package csr
 
 import (
+	"github.com/nodeattest/nodeattest/refusal"
 	"strconv"
 	"strings"
 
@@ -16,11 +17,11 @@ func (x *run) attestationProvider() {
 		return // the same, or one of Kubernetes' signers, which select none
 	case ProviderInsecure:
 		if name != "" {
-			x.refuse(quoted(x.bundle.Provider), "no evidence")
+			x.refuse(refusal.Quote(x.bundle.Provider), "no evidence")
 		}
 		return
 	}
-	got := quoted(x.bundle.Provider)
+	got := refusal.Quote(x.bundle.Provider)
 	if x.bundle.Provider == "" {
 		got = "a request without evidence"
 	}
@@ -63,7 +64,7 @@ func (x *run) subjectCommonName() {
 		if x.nodeName, ok = nodeNameAfter(prefix, name); ok {
 			return
 		}
-		fault = quoted(name)
+		fault = refusal.Quote(name)
 	}
 	x.refuse(fault, "one common name, "+prefix+" and a node name")
 }
@@ -78,7 +79,7 @@ func (x *run) subjectOrganization() {
 		if string(attribute.Value) == organization {
 			return
 		}
-		fault = quoted(string(attribute.Value))
+		fault = refusal.Quote(string(attribute.Value))
 	}
 	x.refuse(fault, "one organization, "+organization)
 }
@@ -109,5 +110,5 @@ func (x *run) requesterOtherNode() {
 	if own == "" || x.nodeName == "" || own == x.nodeName {
 		return
 	}
-	x.refuse(quoted(x.nodeName), "the requester's own node, "+own)
+	x.refuse(refusal.Quote(x.nodeName), "the requester's own node, "+own)
 }

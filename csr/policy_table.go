@@ -106,7 +106,7 @@ func (x *run) try(s stage) {
 // refuse reports that the rule being tried is broken.
 func (x *run) refuse(got, want string) {
 	if x.reportCount++; x.reportCount <= maxReports {
-		x.violations = append(x.violations, &Violation{Rule: x.rule, Got: got, Want: want})
+		x.violations = append(x.violations, &Violation{Check: x.rule, Got: got, Want: want})
 	}
 }
 
@@ -117,7 +117,7 @@ func (x *run) refuseErr(err error) {
 	}
 	var v *Violation
 	if !errors.As(err, &v) {
-		v = &Violation{Rule: RuleRequestDER, Got: "a request that does not parse", Err: err}
+		v = &Violation{Check: RuleRequestDER, Got: "a request that does not parse", Err: err}
 	}
 	x.violations = append(x.violations, v)
 }
@@ -132,7 +132,7 @@ func (x *run) cannotDecide(err error) {
 // broken says whether a rule has been reported.
 func (x *run) broken(rule Rule) bool {
 	for _, v := range x.violations {
-		if v.Rule == rule {
+		if v.Check == rule {
 			return true
 		}
 	}

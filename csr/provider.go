@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/pem"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Provider verifies the evidence of one kind of attestation. It is the interface
@@ -77,7 +78,7 @@ const (
 // of [RuleProviderResult].
 func (a *Attested) Check(r *Request) error {
 	refuse := func(got, want string) error {
-		return &Violation{Rule: RuleProviderResult, Got: got, Want: want}
+		return &Violation{Check: RuleProviderResult, Got: got, Want: want}
 	}
 	if a == nil || a.Checked == nil || a.Checked.pkcs10 == nil || a.Verified == nil {
 		return refuse("no result", "a checked and verified request")
@@ -86,19 +87,19 @@ func (a *Attested) Check(r *Request) error {
 	block, _ := pem.Decode(r.Spec.Request)
 	switch {
 	case c.signerName != r.Spec.SignerName:
-		return refuse("signer "+quoted(c.signerName), r.Spec.SignerName)
+		return refuse("signer "+refusal.Quote(c.signerName), r.Spec.SignerName)
 	case c.request.Spec.Username != r.Spec.Username:
-		return refuse("requester "+quoted(c.request.Spec.Username), quoted(r.Spec.Username))
+		return refuse("requester "+refusal.Quote(c.request.Spec.Username), refusal.Quote(r.Spec.Username))
 	case c.request.Metadata.UID != r.Metadata.UID:
-		return refuse("object "+quoted(c.request.Metadata.UID), quoted(r.Metadata.UID))
+		return refuse("object "+refusal.Quote(c.request.Metadata.UID), refusal.Quote(r.Metadata.UID))
 	case block == nil || !bytes.Equal(block.Bytes, c.pkcs10.Raw):
 		return refuse("another PKCS#10 request", "the one in the object")
 	case a.Verified.RequestHash != c.pkcs10.InfoHash:
 		return refuse("evidence for another PKCS#10 request", "for the one in the object")
 	case a.Verified.NodeName != c.nodeName:
-		return refuse("node "+quoted(a.Verified.NodeName), quoted(c.nodeName))
+		return refuse("node "+refusal.Quote(a.Verified.NodeName), refusal.Quote(c.nodeName))
 	case a.Verified.SignerName != c.signerName:
-		return refuse("evidence for signer "+quoted(a.Verified.SignerName), quoted(c.signerName))
+		return refuse("evidence for signer "+refusal.Quote(a.Verified.SignerName), refusal.Quote(c.signerName))
 	case a.Verified.Machine == "":
 		return refuse("no machine", "the machine's identity")
 	}
@@ -110,10 +111,10 @@ func (a *Attested) Check(r *Request) error {
 // empty result, and a machine without a name, is a [*Violation].
 func (a *Attested) InventoryName() (string, error) {
 	if a == nil || a.Checked == nil || a.Checked.machine == nil || a.Verified == nil {
-		return "", &Violation{Rule: RuleProviderResult, Got: "no result", Want: "a checked and verified request"}
+		return "", &Violation{Check: RuleProviderResult, Got: "no result", Want: "a checked and verified request"}
 	}
 	if a.Checked.machine.Name == "" {
-		return "", &Violation{Rule: RuleMachineUnknown, Got: "a machine without a name", Want: "its name in the inventory"}
+		return "", &Violation{Check: RuleMachineUnknown, Got: "a machine without a name", Want: "its name in the inventory"}
 	}
 	return a.Checked.machine.Name, nil
 }

@@ -2,6 +2,7 @@ package csr
 
 import (
 	"bytes"
+	"github.com/nodeattest/nodeattest/refusal"
 	"strconv"
 )
 
@@ -29,7 +30,7 @@ func checkProvider(provider []byte) *Violation {
 	if ok && isProviderName(name) && isVersion(version) {
 		return nil
 	}
-	return &Violation{Rule: RuleProvider, Got: quote(provider), Want: `a name and version such as "tpm/v1"`}
+	return &Violation{Check: RuleProvider, Got: refusal.Quote(string(provider)), Want: `a name and version such as "tpm/v1"`}
 }
 
 func isProviderName(name []byte) bool {
@@ -58,11 +59,3 @@ func isVersion(digits []byte) bool {
 
 // maxQuoted bounds what an error repeats of its input, in bytes.
 const maxQuoted = 80
-
-// quote makes bytes of outside printable and short enough for an error.
-func quote(b []byte) string {
-	if len(b) > maxQuoted {
-		return strconv.QuoteToASCII(string(b[:maxQuoted])) + "... (" + strconv.Itoa(len(b)) + " bytes)"
-	}
-	return strconv.QuoteToASCII(string(b))
-}

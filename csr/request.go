@@ -3,6 +3,7 @@ package csr
 import (
 	"encoding/json"
 	"fmt"
+	"github.com/nodeattest/nodeattest/refusal"
 	"time"
 )
 
@@ -147,10 +148,10 @@ func ParseRequest(data []byte) (*Request, error) {
 		return nil, fmt.Errorf("csr: request object: %w", err)
 	}
 	if r.APIVersion != "" && r.APIVersion != requestAPIVersion {
-		return nil, fmt.Errorf("csr: request object: got apiVersion %s, want %s", quoted(r.APIVersion), requestAPIVersion)
+		return nil, fmt.Errorf("csr: request object: got apiVersion %s, want %s", refusal.Quote(r.APIVersion), requestAPIVersion)
 	}
 	if r.Kind != "" && r.Kind != requestKind {
-		return nil, fmt.Errorf("csr: request object: got kind %s, want %s", quoted(r.Kind), requestKind)
+		return nil, fmt.Errorf("csr: request object: got kind %s, want %s", refusal.Quote(r.Kind), requestKind)
 	}
 	return r, nil
 }

@@ -94,7 +94,7 @@ func wantRule(t testing.TB, name string, err error, rule Rule) {
 		t.Errorf("%s: error %v, want %s", name, err, rule)
 		return
 	}
-	if v.Rule != rule || v.Got == "" {
+	if v.Check != rule || v.Got == "" {
 		t.Errorf("%s: violation %+v, want %s and what was got", name, v, rule)
 	}
 }

@@ -1,6 +1,7 @@
 package csr
 
 import (
+	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
 	"strconv"
 	"strings"
@@ -88,7 +89,7 @@ func requesterOf(username string) (Requester, *Violation) {
 	if id, ok := strings.CutPrefix(username, BootstrapUserPrefix); ok && validTokenID(id) {
 		return Requester{Class: RequesterBootstrap, TokenID: id}, nil
 	}
-	return Requester{}, &Violation{Rule: RuleRequestUsername, Got: quoted(username),
+	return Requester{}, &Violation{Check: RuleRequestUsername, Got: refusal.Quote(username),
 		Want: "system:bootstrap:<token id>, system:node:<name> or nodeattest:recovery:<name>"}
 }
 
@@ -122,7 +123,7 @@ func checkGroups(class RequesterClass, groups []string) *Violation {
 	group := class.group()
 	for _, needed := range []string{group, AuthenticatedGroup} {
 		if !slices.Contains(groups, needed) {
-			return &Violation{Rule: RuleRequestGroups, Got: strconv.Itoa(len(groups)) + " groups without it", Want: needed}
+			return &Violation{Check: RuleRequestGroups, Got: strconv.Itoa(len(groups)) + " groups without it", Want: needed}
 		}
 	}
 	for _, g := range groups {
@@ -132,7 +133,7 @@ func checkGroups(class RequesterClass, groups []string) *Violation {
 		if class == RequesterBootstrap && strings.HasPrefix(g, BootstrappersGroup+":") {
 			continue
 		}
-		return &Violation{Rule: RuleRequestGroups, Got: quoted(g), Want: "the groups of a " + class.String() + " requester only"}
+		return &Violation{Check: RuleRequestGroups, Got: refusal.Quote(g), Want: "the groups of a " + class.String() + " requester only"}
 	}
 	return nil
 }

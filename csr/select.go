@@ -3,6 +3,7 @@ package csr
 import (
 	"context"
 	"fmt"
+	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
 	"strconv"
 	"strings"
@@ -71,7 +72,7 @@ func NewProviders(config *ProvidersConfig) (*Providers, error) {
 	}
 	for _, name := range config.AuthorizedAttestors {
 		if !validProvider(name) {
-			return nil, fmt.Errorf("%w: AuthorizedAttestors has %s", ErrProviders, quoted(name))
+			return nil, fmt.Errorf("%w: AuthorizedAttestors has %s", ErrProviders, refusal.Quote(name))
 		}
 		p.attestor[name] = true
 	}
@@ -101,7 +102,7 @@ func (p *Providers) add(r Registration) error {
 		fault = "has a MinimumVersion and no Versions"
 	}
 	if fault != "" {
-		return fmt.Errorf("%w: %s %s", ErrProviders, quoted(r.Name), fault)
+		return fmt.Errorf("%w: %s %s", ErrProviders, refusal.Quote(r.Name), fault)
 	}
 	p.byName[r.Name] = &r
 	if r.BuiltInClient {
@@ -195,7 +196,7 @@ func (p *Providers) Challenge(ctx context.Context, request *Request) ([]byte, er
 	name := challengedProvider(request.Spec.SignerName)
 	challenger, ok := r.Provider.(Challenger)
 	if name == "" || !ok {
-		return nil, &Violation{Rule: RuleNoChallenge, Got: quoted(request.Spec.SignerName), Want: "the challenge signer of a provider that challenges"}
+		return nil, &Violation{Check: RuleNoChallenge, Got: refusal.Quote(request.Spec.SignerName), Want: "the challenge signer of a provider that challenges"}
 	}
 	return challenger.Challenge(ctx, request)
 }
@@ -222,10 +223,10 @@ func (p *Providers) find(ctx context.Context, request *Request, signerName strin
 		r = p.builtIn
 	}
 	if r == nil {
-		return nil, &Violation{Rule: RuleProviderUnknown, Got: quoted(signerName), Want: "a signer that selects a provider"}
+		return nil, &Violation{Check: RuleProviderUnknown, Got: refusal.Quote(signerName), Want: "a signer that selects a provider"}
 	}
 	if !p.attestor[r.Name] {
-		return nil, &Violation{Rule: RuleAttestorNotAuthorized, Got: "provider " + r.Name, Want: "an authorised attestor"}
+		return nil, &Violation{Check: RuleAttestorNotAuthorized, Got: "provider " + r.Name, Want: "an authorised attestor"}
 	}
 	if len(r.Versions) == 0 {
 		return r, nil
@@ -243,9 +244,9 @@ func (r *Registration) checkVersion(request *Request) error {
 	if err != nil || name != r.Name {
 		got := "a request without evidence"
 		if bundle.Provider != "" {
-			got = quoted(bundle.Provider)
+			got = refusal.Quote(bundle.Provider)
 		}
-		return &Violation{Rule: RuleAttestationProvider, Got: got, Want: "evidence for provider " + r.Name}
+		return &Violation{Check: RuleAttestationProvider, Got: got, Want: "evidence for provider " + r.Name}
 	}
 	if !r.accepts(version) {
 		return unsupportedVersion(bundle.Provider, r.supported())

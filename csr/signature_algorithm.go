@@ -1,6 +1,7 @@
 package csr
 
 import (
+	"github.com/nodeattest/nodeattest/refusal"
 	"golang.org/x/crypto/cryptobyte"
 )
 
@@ -31,8 +32,8 @@ func checkSignatureAlgorithm(algorithm cryptobyte.String, key keyAlgorithm) *Vio
 		}
 	}
 	return &Violation{
-		Rule: RuleSignatureAlgorithm,
-		Got:  quote(algorithm),
+		Check: RuleSignatureAlgorithm,
+		Got:  refusal.Quote(string(algorithm)),
 		Want: "RSASSA-PKCS1-v1_5, ECDSA or Ed25519 with SHA-256 or more, for the request's key",
 	}
 }

@@ -1,6 +1,7 @@
 package csr
 
 import (
+	"github.com/nodeattest/nodeattest/refusal"
 	"strconv"
 	"strings"
 )
@@ -96,7 +97,7 @@ func (p Purpose) subject() (prefix, organization string) {
 func PurposeOf(signerName string) (Purpose, error) {
 	purpose, _, want := parseSignerName(signerName)
 	if purpose == 0 {
-		return 0, &Violation{Rule: RuleSignerName, Got: quoted(signerName), Want: want}
+		return 0, &Violation{Check: RuleSignerName, Got: refusal.Quote(signerName), Want: want}
 	}
 	return purpose, nil
 }
@@ -175,7 +176,7 @@ func validProvider(name string) bool {
 }
 
 func providerViolation(name string) error {
-	return &Violation{Rule: RuleSignerName, Got: "provider " + quoted(name),
+	return &Violation{Check: RuleSignerName, Got: "provider " + refusal.Quote(name),
 		Want: "a provider that has such a signer, 1 to 63 bytes of a-z, 0-9 and inner hyphens"}
 }
 

@@ -3,6 +3,7 @@ package jws
 import (
 	"bytes"
 	"fmt"
+	"github.com/nodeattest/nodeattest/refusal"
 	"strconv"
 )
 
@@ -24,7 +25,7 @@ type Token struct {
 // Format prints which token it is, and neither its payload nor its signature: a token is
 // a credential, and logs are read by others.
 func (t Token) Format(s fmt.State, _ rune) {
-	_, _ = fmt.Fprintf(s, "token{alg %s, kid %s}", t.algorithm, shorten(t.keyID))
+	_, _ = fmt.Fprintf(s, "token{alg %s, kid %s}", t.algorithm, refusal.Text(t.keyID))
 }
 
 // Parse reads a token in compact form (RFC 7515, section 7.1), at most [MaxTokenSize]
@@ -63,7 +64,7 @@ func Parse(token string) (*Token, error) {
 	}
 	t.keyID, t.typ = h.keyID, h.typ
 	if t.algorithm = asymmetric(string(h.algorithm)); t.algorithm == "" {
-		return nil, &Error{Check: CheckAlgorithm, Got: shorten(string(h.algorithm)), Want: "RS, PS or ES with 256, 384 or 512, or EdDSA"}
+		return nil, &Error{Check: CheckAlgorithm, Got: string(h.algorithm), Want: "RS, PS or ES with 256, 384 or 512, or EdDSA"}
 	}
 	if len(t.keyID) > MaxKeyIDSize {
 		return nil, &Error{Check: CheckKeyID, Got: bytesText(len(t.keyID)), Want: "at most 1024 bytes"}

@@ -119,11 +119,11 @@ func explain(signature, keyID string) error {
 	case err != nil:
 		return err
 	case string(h.algorithm) != string(HS256):
-		return &Error{Check: CheckAlgorithm, Got: shorten(string(h.algorithm)), Want: string(HS256)}
+		return &Error{Check: CheckAlgorithm, Got: string(h.algorithm), Want: string(HS256)}
 	case h.keyID != keyID:
-		return &Error{Check: CheckKeyID, Got: shorten(h.keyID), Want: keyID}
+		return &Error{Check: CheckKeyID, Got: h.keyID, Want: keyID}
 	case encoded != string(encodeHeader(HS256, keyID, "")):
-		return &Error{Check: CheckHeader, Got: shorten(string(text)), Want: "the members alg and kid alone, in this order and without space"}
+		return &Error{Check: CheckHeader, Got: string(text), Want: "the members alg and kid alone, in this order and without space"}
 	case len(mac) != macLength:
 		return &Error{Check: CheckSignatureSize, Got: bytesText(len(mac)) + " of base64url", Want: bytesText(macLength)}
 	}
@@ -139,12 +139,3 @@ const headerFrame = len(`{"alg":"HS256","kid":""}`)
 // maxHeaderSize is the length of the longest header of a detached signature: a byte of
 // the key ID takes at most six.
 const maxHeaderSize = headerFrame + 6*MaxKeyIDSize
-
-// shorten cuts a text for an error.
-func shorten(s string) string {
-	const most = 64
-	if len(s) <= most {
-		return s
-	}
-	return s[:most] + "…"
-}

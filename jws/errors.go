@@ -2,21 +2,16 @@ package jws
 
 import (
 	"strconv"
-	"strings"
-	"unicode/utf8"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Check names one check of this package. Every refusal is an [*Error] that carries one,
-// and each Check is itself an error, so that a caller branches with
-// errors.Is(err, jws.CheckSignature). The text of a Check is stable.
-type Check string
-
-// Error returns the check's stable name with the package's prefix.
-func (c Check) Error() string { return "jws: " + string(c) }
+// Check names one check of this package; see [refusal.Check].
+type Check = refusal.Check
 
 // ErrRetry says that a question could not be answered now, neither yes nor no: keys
 // could not be fetched, a signer did not answer. It is never a refusal.
-const ErrRetry Check = "could not decide, try again"
+const ErrRetry = refusal.ErrRetry
 
 // The checks on a signature as it was sent.
 const (
@@ -71,63 +66,9 @@ const (
 	CheckPEM Check = "pem"
 )
 
-// Error is one failed check. Got and Want are for people: what was found, shortened
-// where long, and what the check asks for. They never hold a private or symmetric key,
-// nor a signature that one could compute. Err is the cause, where another function found
-// the fault; it may be nil.
-type Error struct {
-	Check Check
-	Got   string
-	Want  string
-	Err   error
-}
-
-// Error gives the check, both values and the cause in one line. What a sender chose is
-// in it: characters that do not print stand there as Go escapes.
-func (e *Error) Error() string {
-	if e == nil {
-		return "jws: an error that is nil"
-	}
-	var b strings.Builder
-	b.WriteString(e.Check.Error())
-	if e.Got != "" || e.Want != "" {
-		b.WriteString(": got ")
-		if e.Got == "" {
-			b.WriteString("nothing")
-		}
-		b.WriteString(printable(e.Got))
-		if e.Want != "" {
-			b.WriteString(", want ")
-			b.WriteString(printable(e.Want))
-		}
-	}
-	if e.Err != nil {
-		b.WriteString(": ")
-		b.WriteString(printable(e.Err.Error()))
-	}
-	return b.String()
-}
-
-// Unwrap lets errors.Is find the check and errors.As the cause.
-func (e *Error) Unwrap() []error {
-	switch {
-	case e == nil:
-		return nil
-	case e.Err == nil:
-		return []error{e.Check}
-	}
-	return []error{e.Check, e.Err}
-}
-
-// printable escapes what does not print, line breaks and terminal controls among it.
-func printable(s string) string {
-	plain := func(r rune) bool { return r != utf8.RuneError && strconv.IsPrint(r) }
-	if !strings.ContainsFunc(s, func(r rune) bool { return !plain(r) }) {
-		return s
-	}
-	quoted := strconv.QuoteToASCII(s)
-	return quoted[1 : len(quoted)-1]
-}
+// Error is one failed check; see [refusal.Error]. It never holds a private or symmetric
+// key, nor a signature that one could compute.
+type Error = refusal.Error
 
 // bytesText says how long something is.
 func bytesText(n int) string { return strconv.Itoa(n) + " bytes" }

@@ -7,6 +7,7 @@ import (
 	"crypto/elliptic"
 	"crypto/rsa"
 	"fmt"
+	"github.com/nodeattest/nodeattest/refusal"
 	"math/big"
 	"slices"
 
@@ -79,7 +80,7 @@ func readJWK(r *strictjson.Reader) (*jwk, error) {
 			return &Error{Check: CheckPrivate, Got: "a key with the member " + string(name), Want: "a public key"}
 		}
 		if known := misspelt(name, jwkMembers); known != "" {
-			return &Error{Check: CheckJWK, Got: shorten(string(name)), Want: known}
+			return &Error{Check: CheckJWK, Got: string(name), Want: known}
 		}
 		return r.Skip()
 	})
@@ -113,7 +114,7 @@ func (j *jwk) key() (*Key, error) {
 		return nil, err
 	}
 	if j.algorithm != nil && asymmetric(string(j.algorithm)) == "" {
-		return nil, &Error{Check: CheckAlgorithm, Got: shorten(string(j.algorithm)), Want: "RS, PS or ES with 256, 384 or 512, or EdDSA"}
+		return nil, &Error{Check: CheckAlgorithm, Got: string(j.algorithm), Want: "RS, PS or ES with 256, 384 or 512, or EdDSA"}
 	}
 	var public crypto.PublicKey
 	var err error
@@ -127,7 +128,7 @@ func (j *jwk) key() (*Key, error) {
 	case "":
 		return nil, &Error{Check: CheckJWK, Got: "no kty"}
 	default:
-		return nil, &Error{Check: CheckKeyType, Got: "kty " + shorten(string(j.keyType)), Want: "RSA, EC or OKP"}
+		return nil, &Error{Check: CheckKeyType, Got: "kty " + refusal.Text(string(j.keyType)), Want: "RSA, EC or OKP"}
 	}
 	if err != nil {
 		return nil, err
@@ -146,17 +147,17 @@ func (j *jwk) key() (*Key, error) {
 // checkUse honours use and key_ops (RFC 7517, sections 4.2 and 4.3).
 func (j *jwk) checkUse() error {
 	if j.use != nil && string(j.use) != "sig" {
-		return &Error{Check: CheckKeyUse, Got: "use " + shorten(string(j.use)), Want: "sig"}
+		return &Error{Check: CheckKeyUse, Got: "use " + refusal.Text(string(j.use)), Want: "sig"}
 	}
 	if j.operations == nil {
 		return nil
 	}
 	for i, operation := range j.operations {
 		if slices.Contains(j.operations[:i], operation) {
-			return &Error{Check: CheckJWK, Got: "key_ops with " + shorten(operation) + " twice", Want: "each operation once"}
+			return &Error{Check: CheckJWK, Got: "key_ops with " + refusal.Text(operation) + " twice", Want: "each operation once"}
 		}
 		if operation != "verify" && operation != "sign" {
-			return &Error{Check: CheckKeyUse, Got: "key_ops with " + shorten(operation), Want: "verify"}
+			return &Error{Check: CheckKeyUse, Got: "key_ops with " + refusal.Text(operation), Want: "verify"}
 		}
 	}
 	if !slices.Contains(j.operations, "verify") {
@@ -221,7 +222,7 @@ func (j *jwk) otherCurve(want string) error {
 	if len(j.curve) == 0 {
 		return &Error{Check: CheckJWK, Got: "no crv", Want: want}
 	}
-	return &Error{Check: CheckKeyType, Got: "crv " + shorten(string(j.curve)), Want: want}
+	return &Error{Check: CheckKeyType, Got: "crv " + refusal.Text(string(j.curve)), Want: want}
 }
 
 // octets decodes a member of exactly size bytes.

@@ -2,6 +2,7 @@ package jws
 
 import (
 	"errors"
+	"github.com/nodeattest/nodeattest/refusal"
 	"strconv"
 
 	"github.com/nodeattest/nodeattest/internal/strictjson"
@@ -115,7 +116,7 @@ func checkDistinct(keys []*Key) error {
 	for _, k := range keys {
 		n := name{k.keyID, k.algorithm}
 		if seen[n] {
-			return &Error{Check: CheckKeySet, Got: "two keys " + shorten(k.keyID) + " for " + string(k.algorithm), Want: "one for each key ID and algorithm"}
+			return &Error{Check: CheckKeySet, Got: "two keys " + refusal.Text(k.keyID) + " for " + string(k.algorithm), Want: "one for each key ID and algorithm"}
 		}
 		seen[n] = true
 	}

@@ -58,7 +58,7 @@ func NewKey(public crypto.PublicKey, options *KeyOptions) (*Key, error) {
 	k := &Key{public: public, algorithm: fitting[0], keyID: o.KeyID}
 	if o.Algorithm != "" {
 		if !fits(o.Algorithm, fitting) {
-			return nil, &Error{Check: CheckAlgorithm, Got: shorten(string(o.Algorithm)), Want: fmt.Sprintf("one of %v", fitting)}
+			return nil, &Error{Check: CheckAlgorithm, Got: string(o.Algorithm), Want: fmt.Sprintf("one of %v", fitting)}
 		}
 		k.algorithm = o.Algorithm
 	}

@@ -7,6 +7,7 @@ import (
 	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/sha512"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Verify checks the signature of a parsed token. The header must name the key's own
@@ -23,7 +24,7 @@ func (k *Key) Verify(t *Token) error {
 	case t.algorithm != k.algorithm:
 		return &Error{Check: CheckAlgorithm, Got: string(t.algorithm), Want: string(k.algorithm)}
 	case t.keyID != "" && t.keyID != k.keyID:
-		return &Error{Check: CheckKeyID, Got: shorten(t.keyID), Want: shorten(k.keyID)}
+		return &Error{Check: CheckKeyID, Got: t.keyID, Want: k.keyID}
 	}
 	return k.verify(t.signed, t.signature)
 }
@@ -46,7 +47,7 @@ func (k *Key) verify(signed, signature []byte) error {
 		ok = ed25519.Verify(public, signed, signature)
 	}
 	if !ok {
-		return &Error{Check: CheckSignature, Got: "a signature over other bytes or with another key", Want: "that of " + shorten(k.keyID)}
+		return &Error{Check: CheckSignature, Got: "a signature over other bytes or with another key", Want: "that of " + refusal.Text(k.keyID)}
 	}
 	return nil
 }

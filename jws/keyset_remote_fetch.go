@@ -3,6 +3,7 @@ package jws
 import (
 	"context"
 	"fmt"
+	"github.com/nodeattest/nodeattest/refusal"
 	"io"
 	"net/http"
 	"net/url"
@@ -123,7 +124,7 @@ func checkURL(check Check, what, text string) error {
 		return &Error{Check: check, Got: what + " that is no URL", Want: "an https URL"}
 	}
 	if u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.Fragment != "" || u.Opaque != "" {
-		return &Error{Check: check, Got: what + " " + shorten(u.Redacted()), Want: "an https URL with a host, without user and fragment"}
+		return &Error{Check: check, Got: what + " " + refusal.Text(u.Redacted()), Want: "an https URL with a host, without user and fragment"}
 	}
 	return nil
 }

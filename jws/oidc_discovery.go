@@ -43,7 +43,7 @@ func parseDiscovery(data []byte, issuer string) (keySet string, err error) {
 		return "", refuse(CheckDiscovery, err)
 	}
 	if named != issuer {
-		return "", &Error{Check: CheckIssuer, Got: shorten(named), Want: shorten(issuer)}
+		return "", &Error{Check: CheckIssuer, Got: named, Want: issuer}
 	}
 	if err := checkURL(CheckDiscovery, "jwks_uri", keySet); err != nil {
 		return "", err

@@ -36,7 +36,7 @@ func ParsePEM(data []byte) ([]*Key, error) {
 			return nil, &Error{Check: CheckPrivate, Got: block.Type, Want: "PUBLIC KEY"}
 		}
 		if block.Type != "PUBLIC KEY" {
-			return nil, &Error{Check: CheckPEM, Got: shorten(block.Type), Want: "PUBLIC KEY"}
+			return nil, &Error{Check: CheckPEM, Got: block.Type, Want: "PUBLIC KEY"}
 		}
 		text := bytes.TrimSpace(rest[:len(rest)-len(behind)])
 		if !bytes.Equal(text, bytes.TrimSpace(pem.EncodeToMemory(block))) || len(block.Headers) > 0 {

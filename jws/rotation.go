@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto"
 	"fmt"
+	"github.com/nodeattest/nodeattest/refusal"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -126,7 +127,7 @@ func (s *rotation) checkNew(key *Key) error {
 	}
 	switch {
 	case inUse:
-		return &Error{Check: CheckRotation, Got: "the key ID " + shorten(key.keyID) + " once more", Want: "one that is not published"}
+		return &Error{Check: CheckRotation, Got: "the key ID " + refusal.Text(key.keyID) + " once more", Want: "one that is not published"}
 	case len(s.retired) >= maxRetired:
 		return &Error{Check: CheckRotation, Got: "one more key", Want: fmt.Sprintf("at most %d that sign no more", maxRetired)}
 	}
@@ -142,7 +143,7 @@ func (r *RotatingSigner) Sign(ctx context.Context, payload []byte) (*Signature, 
 		return nil, err
 	}
 	if signature == nil || !sameKey(signature.Key, signer.Key()) {
-		return nil, &Error{Check: CheckSignerOutput, Got: "a signature with another key", Want: shorten(signer.Key().keyID)}
+		return nil, &Error{Check: CheckSignerOutput, Got: "a signature with another key", Want: refusal.Text(signer.Key().keyID)}
 	}
 	return signature, nil
 }

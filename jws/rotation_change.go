@@ -1,6 +1,10 @@
 package jws
 
-import "time"
+import (
+	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
+)
 
 // PublishedKey is one key in the key set of a [RotatingSigner].
 type PublishedKey struct {
@@ -42,7 +46,7 @@ func (r *RotatingSigner) Rotate(next KeySigner) (signsFrom time.Time, err error)
 	state := r.state.Load().at(now, r.retain)
 	if state.next != nil {
 		return time.Time{}, &Error{Check: CheckRotation,
-			Got: shorten(state.next.Key().keyID) + " on its way", Want: "no other before " + state.from.UTC().Format(time.RFC3339)}
+			Got: refusal.Text(state.next.Key().keyID) + " on its way", Want: "no other before " + state.from.UTC().Format(time.RFC3339)}
 	}
 	if err := state.checkNew(next.Key()); err != nil {
 		return time.Time{}, err
@@ -82,5 +86,5 @@ func (r *RotatingSigner) Revoke(keyID string) error {
 			return nil
 		}
 	}
-	return &Error{Check: CheckRotation, Got: "the key ID " + shorten(keyID), Want: "one that is published"}
+	return &Error{Check: CheckRotation, Got: "the key ID " + refusal.Text(keyID), Want: "one that is published"}
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/ed25519"
 	"crypto/rsa"
+	"github.com/nodeattest/nodeattest/refusal"
 	"strconv"
 )
 
@@ -75,7 +76,7 @@ func NewSigner(private crypto.Signer, options *SignerOptions) (*CryptoSigner, er
 		o = *options
 	}
 	if o.Type != "" && o.Type != TypeJWT {
-		return nil, &Error{Check: CheckSigner, Got: "type " + shorten(o.Type), Want: TypeJWT + " or none"}
+		return nil, &Error{Check: CheckSigner, Got: "type " + refusal.Text(o.Type), Want: TypeJWT + " or none"}
 	}
 	if o.Concurrent < 0 {
 		return nil, &Error{Check: CheckSigner, Got: strconv.Itoa(o.Concurrent) + " concurrent calls", Want: "0 or more"}

@@ -52,7 +52,7 @@ func VerifyToken(ctx context.Context, t *Token, keys KeySet) (*Verified, error) 
 	case len(candidates) == 0 && t.keyID == "":
 		return nil, &Error{Check: CheckKeyID, Got: "no key ID", Want: "a set that has keys"}
 	case len(candidates) == 0:
-		return nil, &Error{Check: CheckKeyID, Got: shorten(t.keyID), Want: "the ID of a known key"}
+		return nil, &Error{Check: CheckKeyID, Got: t.keyID, Want: "the ID of a known key"}
 	}
 	var refused error
 	for _, key := range candidates {

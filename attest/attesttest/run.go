@@ -218,7 +218,7 @@ func (w *World) issue(ctx context.Context, provider csr.Provider, request *csr.R
 		return err
 	}
 	if attested == nil {
-		return &csr.Violation{Rule: csr.RuleProviderResult, Got: "no result and no error", Want: "one of them"}
+		return &csr.Violation{Check: csr.RuleProviderResult, Got: "no result and no error", Want: "one of them"}
 	}
 	if err := attested.Check(request); err != nil {
 		return err

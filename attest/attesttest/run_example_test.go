@@ -46,7 +46,7 @@ func (p *cloudProvider) verify(ctx context.Context, r *csr.Request) (*csr.Attest
 		return nil, err
 	}
 	refuse := func(got, want string) (*csr.Attested, error) {
-		return nil, &csr.Violation{Rule: "cloud-document", Got: got, Want: want}
+		return nil, &csr.Violation{Check: "cloud-document", Got: got, Want: want}
 	}
 	bundle := checked.Bundle()
 	if bundle.Provider != "cloud/v1" {
@@ -70,7 +70,7 @@ func (p *cloudProvider) verify(ctx context.Context, r *csr.Request) (*csr.Attest
 		return refuse("a document of "+d.Time.String(), "one of the last 15 minutes")
 	}
 	if err := p.member(checked.NodeName(), d.Machine); err != nil {
-		return nil, &csr.Violation{Rule: "cloud-membership", Got: d.Machine, Want: "the machine of " + checked.NodeName(), Err: err}
+		return nil, &csr.Violation{Check: "cloud-membership", Got: d.Machine, Want: "the machine of " + checked.NodeName(), Err: err}
 	}
 	m := checked.Machine()
 	return &csr.Attested{Checked: checked, Verified: &csr.Verified{RequestHash: hash, NodeName: checked.NodeName(), SignerName: checked.SignerName(), Requester: checked.Username(), ExpirationSeconds: checked.ExpirationSeconds(),

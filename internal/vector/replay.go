@@ -12,6 +12,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Replay gives the vector's input to the function of its level, in the common
@@ -220,37 +221,51 @@ func (v *Vector) judge(err error) error {
 // names returns the stable names of one package in an error: what refused, and not
 // what some other package found and is only the cause. Rules come sorted, each once.
 func names(err error, pkg string) []string {
-	var refusal *attest.Error
-	var violations csr.Violations
-	var violation *csr.Violation
-	var text oid.Error
-	var credential CredentialFault
-	switch {
-	case errors.As(err, &refusal):
-		if pkg == PackageAttest && errors.Is(err, refusal.Check) {
-			return []string{string(refusal.Check)}
-		}
-	case errors.As(err, &violations):
+	switch e := outermost(err).(type) {
+	case csr.Violations:
 		if pkg != PackageCSR {
 			return nil
 		}
 		var out []string
-		for _, v := range violations {
-			out = append(out, string(v.Rule))
+		for _, v := range e {
+			out = append(out, string(v.Check))
 		}
 		return sorted(out)
-	case errors.As(err, &violation):
-		if pkg == PackageCSR && errors.Is(err, violation.Rule) {
-			return []string{string(violation.Rule)}
+	case *refusal.Error:
+		if (pkg == PackageAttest || pkg == PackageCSR) && errors.Is(err, e.Check) {
+			return []string{string(e.Check)}
 		}
-	case errors.As(err, &text):
+	case oid.Error:
 		if pkg == PackageOID {
-			return []string{string(text)}
+			return []string{string(e)}
 		}
-	case errors.As(err, &credential):
+	case CredentialFault:
 		if pkg == PackageTPM {
-			return []string{string(credential)}
+			return []string{string(e)}
 		}
+	}
+	return nil
+}
+
+// outermost returns the first error in the tree of err that is a refusal of one of the
+// packages under test, or nil. That a question may be asked again is no refusal.
+func outermost(err error) error {
+	switch e := err.(type) {
+	case csr.Violations, oid.Error, CredentialFault:
+		return err
+	case *refusal.Error:
+		if e.Check != refusal.ErrRetry {
+			return err
+		}
+		return outermost(e.Err)
+	case interface{ Unwrap() []error }:
+		for _, inner := range e.Unwrap() {
+			if found := outermost(inner); found != nil {
+				return found
+			}
+		}
+	case interface{ Unwrap() error }:
+		return outermost(e.Unwrap())
 	}
 	return nil
 }

@@ -1,0 +1,99 @@
+// Package refusal says what a refusal is, in every package of this module: a named
+// check that failed, what was found, and what was wanted ([Error]). It tells a refusal
+// from a question that could not be answered ([ErrRetry]), and it has the one way in
+// which text from outside gets into an error or a log ([Text]).
+//
+// It imports no other package of this module, and each may import it.
+package refusal
+
+import "strings"
+
+// Check names one check. Each Check is itself an error, so that a caller branches with
+// errors.Is(err, attest.CheckMagic). The text of a Check is stable: it is the "expect"
+// member of the test vectors.
+type Check string
+
+// Error returns the check's stable name.
+func (c Check) Error() string { return string(c) }
+
+// ErrRetry says that a question could not be answered now, neither yes nor no. It is
+// never a refusal: the same call may succeed later. [Retry] adds it to a cause.
+const ErrRetry Check = "could not decide, try again"
+
+// Error is one failed check. A package returns it as *Error.
+//
+// Got and Want are for people. They may hold what a stranger sent: Error escapes and
+// shortens them. They never hold a secret.
+type Error struct {
+	// Check is the check that failed, or [ErrRetry].
+	Check Check
+	// Got is what was found; "" where nothing was.
+	Got string
+	// Want is what the check asks for; "" where there is nothing to say.
+	Want string
+	// Err is the cause, where another function found the fault; it may be nil.
+	Err error
+}
+
+// Error gives the check, both values and the cause in one line of printable text. Got
+// and Want are shown as [Text] shows them; a cause has at most [MaxCause] bytes.
+func (e *Error) Error() string {
+	if e == nil {
+		return "an error that is nil"
+	}
+	var b strings.Builder
+	b.WriteString(text(string(e.Check), MaxText))
+	if e.Got != "" || e.Want != "" {
+		b.WriteString(": got ")
+		if e.Got == "" {
+			b.WriteString("nothing")
+		}
+		b.WriteString(Text(e.Got))
+		if e.Want != "" {
+			b.WriteString(", want ")
+			b.WriteString(Text(e.Want))
+		}
+	}
+	if e.Err != nil {
+		b.WriteString(": ")
+		b.WriteString(text(e.Err.Error(), MaxCause))
+	}
+	return b.String()
+}
+
+// Unwrap lets errors.Is find the check, and errors.Is and errors.As the cause.
+func (e *Error) Unwrap() []error {
+	switch {
+	case e == nil:
+		return nil
+	case e.Err == nil:
+		return []error{e.Check}
+	}
+	return []error{e.Check, e.Err}
+}
+
+// Reason returns the check's name in CamelCase, as the reason of a condition of a
+// Kubernetes object is written: "hello-expired" becomes "HelloExpired". It is "" for a
+// nil Error.
+func (e *Error) Reason() string {
+	if e == nil {
+		return ""
+	}
+	var b strings.Builder
+	for word := range strings.SplitSeq(string(e.Check), "-") {
+		if word != "" {
+			b.WriteString(strings.ToUpper(word[:1]))
+			b.WriteString(word[1:])
+		}
+	}
+	return b.String()
+}
+
+// Retry says that err kept a question from being answered: errors.Is finds [ErrRetry]
+// in the result, and err. It returns nil for nil.
+func Retry(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &Error{Check: ErrRetry, Err: err}
+}

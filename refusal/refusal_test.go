@@ -1,0 +1,212 @@
+package refusal_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+const check refusal.Check = "some-check"
+
+func TestError(t *testing.T) {
+	tests := []struct {
+		name string
+		err  *refusal.Error
+		want string
+	}{
+		{"nil", nil, "an error that is nil"},
+		{"check alone", &refusal.Error{Check: check}, "some-check"},
+		{"got", &refusal.Error{Check: check, Got: "a"}, "some-check: got a"},
+		{"want", &refusal.Error{Check: check, Want: "b"}, "some-check: got nothing, want b"},
+		{"cause", &refusal.Error{Check: check, Err: io.EOF}, "some-check: EOF"},
+		{"all", &refusal.Error{Check: check, Got: "a", Want: "b", Err: io.EOF}, "some-check: got a, want b: EOF"},
+		{"a forged line", &refusal.Error{Check: check, Got: "a\nlevel=INFO msg=approved"}, `some-check: got a\nlevel=INFO msg=approved`},
+		{"a terminal's controls", &refusal.Error{Check: check, Want: "\x1b[2J"}, `some-check: got nothing, want \x1b[2J`},
+		{"a cause with line ends", &refusal.Error{Check: check, Err: errors.New("a\r\nb")}, `some-check: a\r\nb`},
+		{"a check with line ends", &refusal.Error{Check: "a\nb"}, `a\nb`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := tt.err.Error(); got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestUnwrap(t *testing.T) {
+	var none *refusal.Error
+	if none.Unwrap() != nil {
+		t.Error("a nil error has causes")
+	}
+	err := fmt.Errorf("outer: %w", &refusal.Error{Check: check, Err: io.EOF})
+	if !errors.Is(err, check) || !errors.Is(err, io.EOF) || errors.Is(err, refusal.ErrRetry) {
+		t.Errorf("%v: its check and its cause are not what errors.Is finds", err)
+	}
+	if err := error(&refusal.Error{Check: check}); !errors.Is(err, check) || errors.Is(err, io.EOF) {
+		t.Errorf("%v: its check is not what errors.Is finds", err)
+	}
+}
+
+func TestReason(t *testing.T) {
+	var none *refusal.Error
+	for want, e := range map[string]*refusal.Error{
+		"":             none,
+		"HelloExpired": {Check: "hello-expired"},
+		"Magic":        {Check: "magic"},
+		"AB":           {Check: "-a--b-"},
+	} {
+		if got := e.Reason(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+func TestRetry(t *testing.T) {
+	if err := refusal.Retry(nil); err != nil {
+		t.Errorf("no cause: got %v, want nil", err)
+	}
+	err := refusal.Retry(&refusal.Error{Check: check, Err: io.EOF})
+	if !errors.Is(err, refusal.ErrRetry) || !errors.Is(err, check) || !errors.Is(err, io.EOF) {
+		t.Errorf("%v: not a retry with its cause", err)
+	}
+}
+
+func TestText(t *testing.T) {
+	long := strings.Repeat("a", refusal.MaxText)
+	tests := []struct{ name, in, want string }{
+		{"empty", "", ""},
+		{"plain", "node-1", "node-1"},
+		{"letters of other alphabets", "кот", "кот"},
+		{"line end", "a\nb", `a\nb`},
+		{"bell", "\a", `\a`},
+		{"delete", "\x7f", `\x7f`},
+		{"C1 control", "\u009b", `\u009b`},
+		{"override of the direction", "\u202e", `\u202e`},
+		{"line separator", "\u2028", `\u2028`},
+		{"not UTF-8", "a\xffb", `a\xffb`},
+		{"the replacement character", "\ufffd", `\ufffd`},
+		{"the longest", long, long},
+		{"one more", long + "a", long + "..."},
+		{"a character across the end", long[1:] + "é", long[1:] + "..."},
+		{"an escape across the end", long[1:] + "\n", long[1:] + "..."},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got := refusal.Text(tt.in)
+			if got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+			if again := refusal.Text(got); again != got {
+				t.Errorf("shown again: got %q, want %q", again, got)
+			}
+		})
+	}
+}
+
+// TestTextReadsWhatItShows holds the cost of a huge text to that of a short one.
+func TestTextReadsWhatItShows(t *testing.T) {
+	huge := strings.Repeat("\n", 64<<20)
+	if n := testing.AllocsPerRun(10, func() { refusal.Text(huge) }); n > 600 {
+		t.Errorf("%v allocations for a text of %d bytes", n, len(huge))
+	}
+}
+
+func TestErrorIsBounded(t *testing.T) {
+	var err error = errors.New(strings.Repeat("\x00", 1<<20))
+	for range 50 {
+		err = &refusal.Error{Check: check, Got: strings.Repeat("x", 1<<20), Want: strings.Repeat("y", 1<<20), Err: err}
+	}
+	if n := len(err.Error()); n > refusal.MaxCause+2*refusal.MaxText+100 {
+		t.Errorf("an error of %d bytes", n)
+	}
+}
+
+func TestHex(t *testing.T) {
+	for n, want := range map[int]string{
+		0:                     "",
+		1:                     "ab",
+		refusal.MaxText / 2:   strings.Repeat("ab", refusal.MaxText/2),
+		refusal.MaxText/2 + 1: strings.Repeat("ab", refusal.MaxText/2) + "...",
+		100 * refusal.MaxText: strings.Repeat("ab", refusal.MaxText/2) + "...",
+	} {
+		b := []byte(strings.Repeat("\xab", n))
+		if got := refusal.Hex(b); got != want {
+			t.Errorf("%d bytes: got %q, want %q", n, got, want)
+		}
+	}
+}
+
+func TestQuote(t *testing.T) {
+	long := strings.Repeat("a", refusal.MaxQuoted)
+	for in, want := range map[string]string{
+		"":                            `""`,
+		"a\"b\n":                      `"a\"b\n"`,
+		"\xff":                        `"\xff"`,
+		"é":                           `"\u00e9"`,
+		long:                          `"` + long + `"`,
+		long + "b":                    `"` + long + `"... (81 bytes)`,
+		"b" + strings.Repeat("é", 40): `"b` + strings.Repeat(`\u00e9`, 39) + `"... (81 bytes)`,
+	} {
+		if got := refusal.Quote(in); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}
+
+func TestQuotes(t *testing.T) {
+	eight := []string{"1", "2", "3", "4", "5", "6", "7", "8"}
+	shown := `"1", "2", "3", "4", "5", "6", "7", "8"`
+	for want, in := range map[string][]string{
+		"":                  nil,
+		`"a"`:               {"a"},
+		shown:               eight,
+		shown + ", ... (9)": append(eight[:8:8], "9"),
+	} {
+		if got := refusal.Quotes(in); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}
+
+func TestOrNothing(t *testing.T) {
+	if got := refusal.OrNothing("") + refusal.OrNothing("x"); got != "nothingx" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func FuzzText(f *testing.F) {
+	for _, s := range []string{"", "a\nb", "\x1b]0;x\a", "\xff\xfe", strings.Repeat("\u202e", 100), strings.Repeat("a", 300)} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		got := refusal.Text(s)
+		if len(got) > refusal.MaxText+3 || !utf8.ValidString(got) || strings.ContainsFunc(got, func(r rune) bool { return r < 0x20 || r == 0x7f }) {
+			t.Errorf("Text(%q) = %q", s, got)
+		}
+		if again := refusal.Text(got); again != got {
+			t.Errorf("Text(%q) = %q, and of that %q", s, got, again)
+		}
+		if _, err := fmt.Sscanf(refusal.Quote(s), "%q", new(string)); err != nil {
+			t.Errorf("Quote(%q) = %s: %v", s, refusal.Quote(s), err)
+		}
+	})
+}
+
+func ExampleError() {
+	err := fmt.Errorf("node-1: %w", &refusal.Error{Check: "magic", Got: "00000000", Want: "ff544347"})
+
+	var refused *refusal.Error
+	fmt.Println(err)
+	fmt.Println(errors.As(err, &refused), refused.Reason(), errors.Is(err, refusal.ErrRetry))
+	fmt.Println(errors.Is(refusal.Retry(err), refusal.ErrRetry))
+	// Output:
+	// node-1: magic: got 00000000, want ff544347
+	// true Magic false
+	// true
+}

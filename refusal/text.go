@@ -1,0 +1,106 @@
+package refusal
+
+import (
+	"encoding/hex"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+const (
+	// MaxText is how many bytes of a text [Text] shows at most, the three dots after a
+	// text that was cut not counted.
+	MaxText = 256
+	// MaxCause is how many bytes of a cause [Error] shows at most.
+	MaxCause = 4096
+)
+
+// Text makes text from outside fit for an error or a log: one line in which each
+// character that does not print (line ends, terminal controls, marks that turn the
+// direction of writing, bytes that are not UTF-8) stands as a Go escape, cut to
+// [MaxText] bytes and then ended with "...". Text of its own result is that result.
+func Text(s string) string { return text(s, MaxText) }
+
+// Hex is [Text] for bytes: lower-case hexadecimal, of the first MaxText/2 bytes.
+func Hex(b []byte) string {
+	if len(b) <= MaxText/2 {
+		return hex.EncodeToString(b)
+	}
+	return hex.EncodeToString(b[:MaxText/2]) + "..."
+}
+
+const dots = "..."
+
+// text escapes s and cuts the result before the character that would go past most bytes.
+// It reads no more of s than it shows.
+func text(s string, most int) string {
+	if len(s) <= most && plain(s) {
+		return s
+	}
+	// What was cut once ends in dots; it stays as it is when an outer error shows it.
+	if len(s) <= most+len(dots) && strings.HasSuffix(s, dots) && plain(s) {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); {
+		r, size := utf8.DecodeRuneInString(s[i:])
+		shown := s[i : i+size]
+		switch {
+		case r == utf8.RuneError && size == 1:
+			shown = `\x` + hex.EncodeToString([]byte{s[i]})
+		case r == utf8.RuneError || !strconv.IsPrint(r):
+			quoted := strconv.QuoteRuneToASCII(r)
+			shown = quoted[1 : len(quoted)-1]
+		}
+		if b.Len()+len(shown) > most {
+			return b.String() + dots
+		}
+		b.WriteString(shown)
+		i += size
+	}
+	return b.String()
+}
+
+// plain reports whether all of s prints.
+func plain(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return r == utf8.RuneError || !strconv.IsPrint(r) })
+}
+
+// MaxQuoted is how many bytes of a value [Quote] and [Quotes] show at most.
+const MaxQuoted = 80
+
+// Quote is [Text] in double quotes, as a Go string literal in ASCII, for a value that
+// stands within a sentence. It shows [MaxQuoted] bytes of s and then how long s is.
+func Quote(s string) string {
+	if len(s) <= MaxQuoted {
+		return strconv.QuoteToASCII(s)
+	}
+	end := MaxQuoted
+	for end > MaxQuoted-utf8.UTFMax && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return strconv.QuoteToASCII(s[:end]) + dots + " (" + strconv.Itoa(len(s)) + " bytes)"
+}
+
+// Quotes shows values as [Quote] does, separated by commas: the first eight, and then
+// how many there are.
+func Quotes(values []string) string {
+	const most = 8
+	shown := make([]string, 0, most+1)
+	for i, v := range values {
+		if i == most {
+			shown = append(shown, dots+" ("+strconv.Itoa(len(values))+")")
+			break
+		}
+		shown = append(shown, Quote(v))
+	}
+	return strings.Join(shown, ", ")
+}
+
+// OrNothing returns s, or "nothing" where s is empty, for a value that may be absent.
+func OrNothing(s string) string {
+	if s == "" {
+		return "nothing"
+	}
+	return s
+}
