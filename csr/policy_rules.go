@@ -1,7 +1,6 @@
 package csr
 
-import (
-)
+import ()
 
 // The rules of a [Policy], in the order in which [Policy.Check] tries them: those of
 // the object, of the request inside, and of the machine. Between the first two come

@@ -33,8 +33,8 @@ func checkSignatureAlgorithm(algorithm cryptobyte.String, key keyAlgorithm) *Vio
 	}
 	return &Violation{
 		Check: RuleSignatureAlgorithm,
-		Got:  refusal.Quote(string(algorithm)),
-		Want: "RSASSA-PKCS1-v1_5, ECDSA or Ed25519 with SHA-256 or more, for the request's key",
+		Got:   refusal.Quote(string(algorithm)),
+		Want:  "RSASSA-PKCS1-v1_5, ECDSA or Ed25519 with SHA-256 or more, for the request's key",
 	}
 }
 
