@@ -49,7 +49,7 @@ func ExampleParseEKCertificate() {
 	fmt.Println(ek.Directory.VendorName(), ek.Directory.Model, ek.Directory.Version)
 	fmt.Println(ek.Identity().Kind())
 	// Output:
-	// attest: ek-certificate-encoding: got padding behind the certificate, want DER alone, or the tolerance NVPadding
+	// ek-certificate-encoding: got padding behind the certificate, want DER alone, or the tolerance NVPadding
 	// Infineon SLB9670 id:00070055
 	// ek
 }

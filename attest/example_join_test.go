@@ -108,5 +108,5 @@ func ExampleParseChallengeMessage() {
 	fmt.Println(err)
 	// Output:
 	// AttestationChallenge MAA= [48 0] <nil>
-	// attest: message-encoding: got a challenge message in another form, want padded, unbroken base64
+	// message-encoding: got a challenge message in another form, want padded, unbroken base64
 }

@@ -21,7 +21,7 @@ func ExampleNewPCRSelection() {
 	fmt.Println(err)
 	// Output:
 	// 910000 [0 4 7]
-	// attest: pcr-duplicate: got PCR 4 twice, want once
+	// pcr-duplicate: got PCR 4 twice, want once
 }
 
 func ExampleMarshalQuote() {
@@ -52,7 +52,7 @@ func ExampleQuoted_Value() {
 	fmt.Println(err)
 	// Output:
 	// true
-	// attest: pcr-resettable: got SHA256:16, want a PCR that only a reset of the machine resets
+	// pcr-resettable: got SHA256:16, want a PCR that only a reset of the machine resets
 }
 
 // VerifyQuote says what is missing before it looks at any evidence.
@@ -60,7 +60,7 @@ func ExampleVerifyQuote() {
 	_, err := attest.VerifyQuote(&attest.QuoteEvidence{}, &attest.QuoteOptions{})
 	fmt.Println(err)
 	// Output:
-	// attest: quote-options: got no attestation key, want AKPublic or AKKey
+	// quote-options: got no attestation key, want AKPublic or AKKey
 }
 
 // Two versions of a machine image are known to be good.
@@ -81,5 +81,5 @@ func ExampleNewPCRPolicy() {
 	_, err = attest.NewPCRPolicy([]attest.PCR{{Bank: tpm2.TPMAlgSHA256, Index: 23, Value: value("1.0")}})
 	fmt.Println(policy != nil, err)
 	// Output:
-	// true attest: PCR policy: set 0: attest: pcr-resettable: got SHA256:23, want a PCR that only a reset of the machine resets
+	// true attest: PCR policy: set 0: pcr-resettable: got SHA256:23, want a PCR that only a reset of the machine resets
 }

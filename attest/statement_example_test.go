@@ -30,7 +30,7 @@ func ExampleParsePublic() {
 	// fixedTPM|fixedParent|sensitiveDataOrigin|userWithAuth|restricted|sign
 	// RSASSA/SHA256 2048
 	// 000b1e60188db7ff1d3ba644a29a79da5f3ed3c4ced03a0b768b277fb922d8887719
-	// attest: public-encoding: got a modulus of 0 bytes, want keyBits 2048
+	// public-encoding: got a modulus of 0 bytes, want keyBits 2048
 }
 
 func ExampleParseAttestation() {
@@ -52,7 +52,7 @@ func ExampleParseAttestation() {
 	fmt.Println(errors.Is(err, attest.CheckMagic), err)
 	// Output:
 	// extra data 00ff55aa, reset 1 times, clock 7 ms
-	// true attest: attest-magic: got 0x00544347, want 0xff544347
+	// true attest-magic: got 0x00544347, want 0xff544347
 }
 
 // A statement that tpm2_certify 5.4 made on swtpm: an ECDSA attestation key under the
@@ -118,7 +118,7 @@ func ExampleVerifyCertify() {
 	// TPM-resident: true clock trusted: true
 	// fixedTPM|fixedParent|sensitiveDataOrigin|userWithAuth|sign
 	// true
-	// attest: certify-options: got no attestation key, want AKPublic or AKKey
+	// certify-options: got no attestation key, want AKPublic or AKKey
 }
 
 func ExampleAttributes_String() {

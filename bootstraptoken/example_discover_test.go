@@ -116,7 +116,7 @@ users:
     token: secret
 `))
 	fmt.Println(err)
-	// Output: bootstraptoken: kubeconfig-credentials: got kubeconfig."users"[0]."user", want no users
+	// Output: kubeconfig-credentials: got kubeconfig."users"[0]."user", want no users
 }
 
 // From standard input, as in curl ... | join --discovery-file=-, and then a look at what

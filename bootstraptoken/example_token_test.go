@@ -100,7 +100,7 @@ stringData:
 	fmt.Println(err)
 	// Output:
 	// Secret "bootstrap-token-07401b" in "kube-system" of type "bootstrap.kubernetes.io/token"
-	// bootstraptoken: usage: got usage-bootstrap-authentication: "True", want "true" or "false"
+	// usage: got usage-bootstrap-authentication: "True", want "true" or "false"
 }
 
 func ExampleAuthenticate() {
@@ -125,8 +125,8 @@ func ExampleAuthenticate() {
 	fmt.Println(err)
 	// Output:
 	// system:bootstrap:abcdef [system:bootstrappers system:bootstrappers:kubeadm:default-node-token] <nil>
-	// bootstraptoken: credential: got a token that is not known, want the ID and the secret of a token Secret
-	// bootstraptoken: expired: got 2026-11-21T13:00:00Z, want a time before 2026-11-21T13:00:00Z
+	// credential: got a token that is not known, want the ID and the secret of a token Secret
+	// expired: got 2026-11-21T13:00:00Z, want a time before 2026-11-21T13:00:00Z
 }
 
 func ExampleSweep() {

@@ -112,7 +112,7 @@ func ExampleStrictValidator_Validate() {
 	}
 	// Output:
 	// system:serviceaccount:shop:cart
-	// claims: token-replay: got ID a1e1c1b5-5a5e-4d5e-8f5e-0123456789ab a second time, want a token that was not presented before
+	// token-replay: got ID a1e1c1b5-5a5e-4d5e-8f5e-0123456789ab a second time, want a token that was not presented before
 }
 
 // What package attest verified, and its registry, in the words of this package.
@@ -177,7 +177,7 @@ func ExampleNodeCheck() {
 	fmt.Println(err)
 	// Output:
 	// node-name,node-uid,certificate-provider-id,registered-provider-id,registered-machine
-	// claims: node-name: got a token of node node-a, want node node-b
+	// node-name: got a token of node node-a, want node node-b
 }
 
 // A service that serves a workload only over a connection that its own node's certificate

@@ -277,7 +277,7 @@ func TestParseAllocatesLittle(t *testing.T) {
 
 func TestViolationReadsWell(t *testing.T) {
 	_, err := Parse(block("PRIVATE KEY", []byte("secret")))
-	want := `csr: bundle-block-unknown: got "PRIVATE KEY", want CERTIFICATE REQUEST, KUBELET AUTHENTICATOR ATTESTATION PROVIDER, KUBELET AUTHENTICATOR ATTESTATION DATA`
+	want := `bundle-block-unknown: got "PRIVATE KEY", want CERTIFICATE REQUEST, KUBELET AUTHENTICATOR ATTESTATION PROVIDER, KUBELET AUTHENTICATOR ATTESTATION DATA`
 	if err == nil || err.Error() != want {
 		t.Errorf("error reads %v", err)
 	}

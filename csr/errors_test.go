@@ -10,12 +10,12 @@ import (
 
 func TestViolationText(t *testing.T) {
 	for want, v := range map[string]*Violation{
-		"csr: bundle-size":                        {Check: RuleBundleSize},
-		"csr: bundle-size: got 0 bytes":           {Check: RuleBundleSize, Got: "0 bytes"},
-		"csr: bundle-size: got nothing, want one": {Check: RuleBundleSize, Want: "one"},
-		"csr: bundle-size: got a, want b: EOF":    {Check: RuleBundleSize, Got: "a", Want: "b", Err: io.EOF},
-		"csr: bundle-size: EOF":                   {Check: RuleBundleSize, Err: io.EOF},
-		"csr: a violation that is nil":            nil,
+		"bundle-size":                        {Check: RuleBundleSize},
+		"bundle-size: got 0 bytes":           {Check: RuleBundleSize, Got: "0 bytes"},
+		"bundle-size: got nothing, want one": {Check: RuleBundleSize, Want: "one"},
+		"bundle-size: got a, want b: EOF":    {Check: RuleBundleSize, Got: "a", Want: "b", Err: io.EOF},
+		"bundle-size: EOF":                   {Check: RuleBundleSize, Err: io.EOF},
+		"an error that is nil":               nil,
 	} {
 		if got := v.Error(); got != want {
 			t.Errorf("error reads %q, want %q", got, want)
@@ -43,7 +43,7 @@ func TestViolationsAreFound(t *testing.T) {
 	if !errors.As(err, &v) || v != first {
 		t.Errorf("violation %v", v)
 	}
-	if got, want := all.Error(), "csr: bundle-size: got a; bundle-base64: got b: EOF"; got != want {
+	if got, want := all.Error(), "bundle-size: got a; bundle-base64: got b: EOF"; got != want {
 		t.Errorf("error reads %q, want %q", got, want)
 	}
 	if RuleBase64.Error() != "bundle-base64" {
@@ -59,7 +59,7 @@ func TestRetry(t *testing.T) {
 	if !errors.Is(err, ErrRetry) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%v is not both", err)
 	}
-	if got, want := err.Error(), "csr: could not decide, try again: context deadline exceeded"; got != want {
+	if got, want := err.Error(), "could not decide, try again: context deadline exceeded"; got != want {
 		t.Errorf("error reads %q, want %q", got, want)
 	}
 	if errors.Is(errors.New("another"), ErrRetry) {

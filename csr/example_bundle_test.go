@@ -65,7 +65,7 @@ func ExampleParse() {
 	fmt.Println(errors.Is(err, csr.RuleBlockUnknown))
 	// Output:
 	// true
-	// csr: bundle-line-end: got CR LF, want LF
+	// bundle-line-end: got CR LF, want LF
 	// true
 }
 

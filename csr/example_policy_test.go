@@ -96,7 +96,7 @@ func ExampleDecide() {
 	// Output:
 	// approve
 	// deny SubjectOrganization
-	// csr: subject-organization: got "system:masters", want system:nodes
+	// subject-organization: got "system:masters", want system:nodes
 	// retry TryAgain
 }
 
@@ -139,7 +139,7 @@ func ExampleCA_Issue() {
 	// CN=system:node:node-1,O=system:nodes
 	// 09:55:00 to 2026-11-21 10:00:00
 	// ek:sha256:3f2a has metal://rack-1/slot-7
-	// csr: verified-node-name: got "node-2", want node-1
+	// verified-node-name: got "node-2", want node-1
 }
 
 // exampleChain is a CA of one certificate, with its key and options.
@@ -197,5 +197,5 @@ func ExamplePurposeOf() {
 	fmt.Println(err)
 	// Output:
 	// serving <nil>
-	// csr: signer-name: got "cluster-x-k8s-io/kubelet-serving-tpm", want the prefix cluster.x-k8s.io/: kube-apiserver refuses cluster-x-k8s-io/
+	// signer-name: got "cluster-x-k8s-io/kubelet-serving-tpm", want the prefix cluster.x-k8s.io/: kube-apiserver refuses cluster-x-k8s-io/
 }

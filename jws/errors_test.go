@@ -3,22 +3,21 @@ package jws
 import (
 	"errors"
 	"io"
-	"strings"
 	"testing"
 )
 
 func TestErrorText(t *testing.T) {
 	for want, err := range map[string]*Error{
-		"jws: signature":                                {Check: CheckSignature},
-		"jws: algorithm: got none, want ES256":          {Check: CheckAlgorithm, Got: "none", Want: "ES256"},
-		"jws: key-id: got nothing, want k":              {Check: CheckKeyID, Want: "k"},
-		"jws: header: got x":                            {Check: CheckHeader, Got: "x"},
-		"jws: base64url: got the header: EOF":           {Check: CheckBase64, Got: "the header", Err: io.EOF},
-		"jws: could not decide, try again: EOF":         {Check: ErrRetry, Err: io.EOF},
-		`jws: key-id: got a\nb\x1b[31m\"\ufffd, want é`: {Check: CheckKeyID, Got: "a\nb\x1b[31m\"\xff", Want: "é"},
-		"jws: an error that is nil":                     nil,
+		"signature":                             {Check: CheckSignature},
+		"algorithm: got none, want ES256":       {Check: CheckAlgorithm, Got: "none", Want: "ES256"},
+		"key-id: got nothing, want k":           {Check: CheckKeyID, Want: "k"},
+		"header: got x":                         {Check: CheckHeader, Got: "x"},
+		"base64url: got the header: EOF":        {Check: CheckBase64, Got: "the header", Err: io.EOF},
+		"could not decide, try again: EOF":      {Check: ErrRetry, Err: io.EOF},
+		`key-id: got a\nb\x1b[31m"\xff, want é`: {Check: CheckKeyID, Got: "a\nb\x1b[31m\"\xff", Want: "é"},
+		"an error that is nil":                  nil,
 	} {
-		got := strings.ReplaceAll(err.Error(), `\xff`, `\ufffd`)
+		got := err.Error()
 		if got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}

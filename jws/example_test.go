@@ -26,7 +26,7 @@ func Example() {
 	// Output:
 	// eyJhbGciOiJIUzI1NiIsImtpZCI6ImFiY2RlZiJ9..vH_kT4yiol-nrAWgjfCYqvum5wsKETXe0S7OOp1VgnE <nil>
 	// <nil>
-	// jws: signature: got a signature over other bytes or with another key, want that of abcdef
+	// signature: got a signature over other bytes or with another key, want that of abcdef
 }
 
 // One payload is encoded once for all tokens.
@@ -88,7 +88,7 @@ func ExampleParse() {
 	}
 	fmt.Printf("%s %q %s\n", token.Algorithm(), token.KeyID(), token.UnverifiedPayload())
 	// Output:
-	// jws: algorithm: got none, want RS, PS or ES with 256, 384 or 512, or EdDSA
+	// algorithm: got none, want RS, PS or ES with 256, 384 or 512, or EdDSA
 	// EdDSA "" {}
 }
 
@@ -111,7 +111,7 @@ func ExampleNewKey() {
 	fmt.Println(err)
 	// Output:
 	// ES256 true <nil>
-	// jws: algorithm: got RS256, want one of [ES256]
+	// algorithm: got RS256, want one of [ES256]
 }
 
 // A set as kube-apiserver serves it at /openid/v1/jwks, from keys in PEM.

@@ -43,7 +43,7 @@ func Example() {
 	fmt.Println(csr.Decide(err).Verdict, csr.Decide(err).Reason)
 	// Output:
 	// CN=system:node:node-1,O=system:nodes
-	// attest: binding-requester: got system:bootstrap:attest, want system:bootstrap:mallor
+	// binding-requester: got system:bootstrap:attest, want system:bootstrap:mallor
 	// deny BindingRequester
 }
 

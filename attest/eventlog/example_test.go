@@ -38,7 +38,7 @@ func ExamplePolicy() {
 	err := policy.CheckQuote(context.Background(), &attest.Measured{Quote: &attest.Quoted{}})
 	fmt.Println(errors.Is(err, eventlog.CheckMissing), err)
 	// Output:
-	// true attest: event-log-missing: got nothing, want an event log
+	// true event-log-missing: got nothing, want an event log
 }
 
 func ExampleReplay() {
@@ -46,5 +46,5 @@ func ExampleReplay() {
 	_, err := eventlog.Replay([]byte("a log"), &quoted, nil)
 	fmt.Println(err)
 	// Output:
-	// attest: event-log-uncovered: got no quoted PCR to explain, want at least one
+	// event-log-uncovered: got no quoted PCR to explain, want at least one
 }
