@@ -11,12 +11,12 @@ func TestErrorText(t *testing.T) {
 		err  *Error
 		want string
 	}{
-		{nil, "bootstraptoken: an error that is nil"},
-		{&Error{Check: CheckType}, "bootstraptoken: type"},
-		{&Error{Check: CheckType, Got: "a", Want: "b"}, "bootstraptoken: type: got a, want b"},
-		{&Error{Check: CheckType, Want: "b"}, "bootstraptoken: type: got nothing, want b"},
-		{&Error{Check: CheckType, Got: "a", Err: io.EOF}, "bootstraptoken: type: got a: EOF"},
-		{&Error{Check: ErrRetry, Err: io.EOF}, "bootstraptoken: could not decide, try again: EOF"},
+		{nil, "an error that is nil"},
+		{&Error{Check: CheckType}, "type"},
+		{&Error{Check: CheckType, Got: "a", Want: "b"}, "type: got a, want b"},
+		{&Error{Check: CheckType, Want: "b"}, "type: got nothing, want b"},
+		{&Error{Check: CheckType, Got: "a", Err: io.EOF}, "type: got a: EOF"},
+		{&Error{Check: ErrRetry, Err: io.EOF}, "could not decide, try again: EOF"},
 	} {
 		if got := test.err.Error(); got != test.want {
 			t.Errorf("%q, want %q", got, test.want)

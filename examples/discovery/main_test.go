@@ -122,7 +122,7 @@ func TestRefusal(t *testing.T) {
 		"accepted":      {nil, bootstraptoken.CheckPinned, "was taken for the cluster"},
 		"undecided":     {bootstraptoken.ErrRetry, bootstraptoken.CheckPinned, "could not be judged"},
 		"broken":        {errBroken, bootstraptoken.CheckPinned, "could not be judged"},
-		"another check": {refused, bootstraptoken.CheckSignature, "want bootstraptoken: "},
+		"another check": {refused, bootstraptoken.CheckSignature, "want cluster-info-signature"},
 	} {
 		var out bytes.Buffer
 		err := (&printer{w: &out}).refusal("somebody", test.err, test.want)

@@ -130,7 +130,7 @@ func TestNo(t *testing.T) {
 	for _, line := range []string{
 		"the certified key is the request's: NO",
 		"the qualified signer is the AK, a primary key of the endorsement hierarchy: NO",
-		"whatever its qualifying data: NO: attest: ",
+		"whatever its qualifying data: NO: signature-scheme: ",
 	} {
 		if !strings.Contains(out.String(), line) {
 			t.Errorf("no line %q in\n%s", line, out.String()[strings.Index(out.String(), "how the parts"):])

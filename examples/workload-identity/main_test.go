@@ -31,13 +31,13 @@ The pod presents it to a service, over a connection with its node's certificate
 
 The token is stolen
   from node-b, attested just as well: REFUSED, 401 Unauthorized
-    claims: node-name: got a token of node node-a, want node node-b
+    node-name: got a token of node node-a, want node node-b
   from a machine that never joined: REFUSED, 403 Forbidden
-    claims: node-certificate: got a connection without a verified client certificate, want one
+    node-certificate: got a connection without a verified client certificate, want one
 
 The Node of node-a is deleted
   from node-a: REFUSED, 401 Unauthorized
-    claims: node-gone: got none, want node node-a: nodes "node-a" not found
+    node-gone: got none, want node node-a: nodes "node-a" not found
   in a TokenReview: accepted, system:serviceaccount:shop:cart
 
 The pod is deleted

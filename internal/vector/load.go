@@ -51,7 +51,29 @@ func Load(root string) (*Set, error) {
 			return nil, err
 		}
 	}
-	return set, nil
+	return set, set.checkPackages()
+}
+
+// shared are the names that two packages give a check of their own.
+var shared = []string{"gke-identity", "key-strength", "key-type", "provider-id-missing"}
+
+// checkPackages holds that a check is of one package throughout the set. An error itself
+// does not say which: all packages share one type.
+func (set *Set) checkPackages() error {
+	of := map[string]*Vector{}
+	for _, v := range set.Vectors {
+		if v.Expect == "" || slices.Contains(shared, v.Expect) {
+			continue
+		}
+		first, ok := of[v.Expect]
+		if !ok {
+			of[v.Expect] = v
+		} else if first.Package != v.Package {
+			return fmt.Errorf("vector: %s/%s: %s is a check of package %q, and of %q in %s/%s",
+				v.Class, v.Name, v.Expect, v.Package, first.Package, first.Class, first.Name)
+		}
+	}
+	return nil
 }
 
 func (set *Set) loadClass(root, class string) error {

@@ -51,6 +51,28 @@ func TestReplayBites(t *testing.T) {
 }
 
 // expectationChanges are other expectations than a vector's own.
+// TestPackages: a check that one vector says is another package's than the others do.
+func TestPackages(t *testing.T) {
+	set := loadAll(t)
+	count := map[string]int{}
+	for _, v := range set.Vectors {
+		count[v.Expect]++
+	}
+	others := map[string]string{PackageAttest: PackageCSR, PackageCSR: PackageAttest}
+	for _, v := range set.Vectors {
+		other, ok := others[v.Package]
+		if !ok || count[v.Expect] < 2 || slices.Contains(shared, v.Expect) {
+			continue
+		}
+		own := v.Package
+		v.Package = other
+		if err := set.checkPackages(); err == nil {
+			t.Fatalf("%s/%s: nobody notices that its check is said to be of package %s", v.Class, v.Name, other)
+		}
+		v.Package = own
+	}
+}
+
 func expectationChanges(v *Vector) map[string]func(*Vector) {
 	out := map[string]func(*Vector){}
 	if v.Cause != "" {
@@ -69,7 +91,8 @@ func expectationChanges(v *Vector) map[string]func(*Vector) {
 		}
 		return out
 	}
-	others := map[string]string{PackageAttest: PackageCSR, PackageCSR: PackageAttest, PackageOID: PackageAttest, PackageTPM: PackageAttest}
+	// Between attest and csr, which share their type of refusal, checkPackages decides.
+	others := map[string]string{PackageAttest: PackageOID, PackageCSR: PackageOID, PackageOID: PackageAttest, PackageTPM: PackageAttest}
 	out["another check"] = func(v *Vector) { v.Expect = "another-check" }
 	out["another package"] = func(v *Vector) { v.Package = others[v.Package] }
 	out["acceptance"] = func(v *Vector) { v.Expect, v.Package, v.Cause, v.Also, v.Retry = "", "", "", nil, false }
