@@ -4,9 +4,8 @@ GO ?= go
 FUZZTIME ?= 5s
 BENCH ?= .
 BENCHTIME ?= 1s
-# TESTFLAGS go to the test reporter (internal/testreport), TESTARGS to go test.
-TESTFLAGS ?=
-TESTARGS ?= -race
+# TESTARGS go to go test. A package may take long where two cores are busy with others.
+TESTARGS ?= -race -timeout 40m
 
 .PHONY: help demo test e2e fuzz bench lint vectors cross setup setup-build setup-test
 
@@ -17,13 +16,13 @@ demo: setup-build ## a simulated TPM proves a node, and attacks are refused
 	$(GO) run ./examples/quickstart
 
 test: setup-test ## every test, with the race detector
-	$(GO) run ./internal/testreport $(TESTFLAGS) -- $(TESTARGS) ./...
+	scripts/test.sh $(TESTARGS) ./...
 
 e2e: setup-build ## the join through a real kube-apiserver, built on first use; key files with another package
 	scripts/kube-binaries.sh
-	cd test && $(GO) vet ./... && $(GO) run github.com/nodeattest/nodeattest/internal/testreport -fail-skips -- -count=1 ./...
-	cd test/kubernetes && $(GO) vet ./... && $(GO) run github.com/nodeattest/nodeattest/internal/testreport -fail-skips -- -count=1 ./...
-	cd test/keyfiles && $(GO) vet ./... && $(GO) run github.com/nodeattest/nodeattest/internal/testreport -fail-skips -- -count=1 ./...
+	cd test && $(GO) vet ./... && NO_SKIPS=1 ../scripts/test.sh -count=1 -timeout 40m ./...
+	cd test/kubernetes && $(GO) vet ./... && NO_SKIPS=1 ../../scripts/test.sh -count=1 -timeout 40m ./...
+	cd test/keyfiles && $(GO) vet ./... && NO_SKIPS=1 ../../scripts/test.sh -count=1 -timeout 40m ./...
 
 fuzz: setup-build ## every fuzz target for FUZZTIME (5s) each
 	FUZZTIME=$(FUZZTIME) scripts/fuzz.sh

@@ -58,7 +58,7 @@ func TestDeniedTPM(t *testing.T) {
 		}
 	}
 	err := v.checkDenied(DirectoryName{Vendor: "IFX", Version: "id:00070028"})
-	if got, want := err.Error(), "attest: tpm-denied: got a TPM of IFX with firmware 7.40, want none of 7.40 to 7.61 (CVE-2017-15361)"; got != want {
+	if got, want := err.Error(), "tpm-denied: got a TPM of IFX with firmware 7.40, want none of 7.40 to 7.61 (CVE-2017-15361)"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }

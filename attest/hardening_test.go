@@ -220,7 +220,7 @@ func TestZeroValues(t *testing.T) {
 // What a node chose cannot break a line or move a cursor where an error is printed.
 func TestErrorsPrint(t *testing.T) {
 	err := &Error{Check: CheckBindingCluster, Got: "a\nb\x1b[2J\u202e\xff", Want: "é c\r", Err: errors.New("x\x00y")}
-	want := `attest: binding-cluster: got a\nb\x1b[2J\u202e\ufffd, want é c\r: x\x00y`
+	want := `binding-cluster: got a\nb\x1b[2J\u202e\xff, want é c\r: x\x00y`
 	if got := err.Error(); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}

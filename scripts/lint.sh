@@ -1,12 +1,14 @@
 #!/bin/bash
 # lint.sh runs every check of the sources that needs no test: formatting, go vet,
-# staticcheck, govulncheck and go mod tidy. It runs them all and fails if any did.
+# staticcheck, govulncheck and go mod tidy, in every module of the repository. It runs
+# them all and fails if any did.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+root=$PWD
 
-staticcheck=honnef.co/go/tools/cmd/staticcheck@v0.8.2
-# 1.9.0 depends on a module version that module proxies may refuse to serve.
-govulncheck=golang.org/x/vuln/cmd/govulncheck@v1.8.0
+# The versions of staticcheck and govulncheck are those of tools/go.mod. govulncheck 1.9.0
+# depends on a module version that module proxies may refuse to serve.
+tool() { go tool -modfile="$root/tools/go.mod" "$@"; }
 
 # Vulnerabilities that are known and accepted, each with its reason:
 #   GO-2026-5298  go-attestation, no fixed version is named; its maintainers name
@@ -47,15 +49,15 @@ formatted() {
 
 # shell_syntax catches a broken script even where nothing runs it.
 shell_syntax() {
-	sh -n scripts/setup.sh && bash -n scripts/fuzz.sh && bash -n scripts/lint.sh && bash -n scripts/kube-binaries.sh && bash -n .ci/run
+	sh -n scripts/setup.sh && bash -n scripts/fuzz.sh && bash -n scripts/lint.sh && bash -n scripts/test.sh && bash -n scripts/kube-binaries.sh && bash -n .ci/run
 }
 
 # vulnerabilities fails on findings in called code, but for the accepted ones. The
 # database is on the network: where it cannot be reached nothing is known, which
 # is said and is no failure. GOVULNDB names a mirror.
 vulnerabilities() {
-	local name='govulncheck' found rest
-	if go run "$govulncheck" -db "${GOVULNDB:-https://vuln.go.dev}" ./... >"$log" 2>&1; then
+	local name="govulncheck in $1" found rest
+	if tool govulncheck -db "${GOVULNDB:-https://vuln.go.dev}" ./... >"$log" 2>&1; then
 		echo "lint: $name: ok"
 		return
 	fi
@@ -74,10 +76,16 @@ vulnerabilities() {
 
 check gofmt formatted
 check 'shell syntax' shell_syntax
-check 'go vet' go vet ./...
-check staticcheck go run "$staticcheck" ./...
-vulnerabilities
-check 'go mod tidy' go mod tidy -diff
+while read -r file; do
+	module=$(dirname "$file")
+	cd "$root/$module"
+	if [ -n "$(go list ./... 2>/dev/null)" ]; then
+		check "go vet in $module" go vet ./...
+		check "staticcheck in $module" tool staticcheck ./...
+		vulnerabilities "$module"
+	fi
+	check "go mod tidy in $module" go mod tidy -diff
+done < <(find . -name go.mod -not -path './.git/*' | sort)
 
 if [ "${#failed[@]}" -ne 0 ]; then
 	printf 'lint: failed: %s\n' "${failed[@]}" >&2

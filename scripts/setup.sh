@@ -113,6 +113,7 @@ install_packages() {
 	return 1
 }
 
+# hint prints the one command that installs everything that is missing.
 hint() {
 	sudo=
 	[ "$(id -u)" = 0 ] || sudo='sudo '
@@ -133,21 +134,13 @@ if [ -n "$build$tools" ]; then
 	[ "$mode" = build ] || tools=$(missing_tools)
 fi
 
+[ -z "$build$tools" ] || hint "$build" "$tools"
 if [ -n "$build" ]; then
 	say "a C compiler and OpenSSL's headers are needed: the TPM simulator is written in C"
-	hint "$build"
 	exit 1
 fi
 if [ -n "$tools" ]; then
-	case $mode in
-	all)
-		say "some programs are missing"
-		hint "$tools"
-		exit 1
-		;;
-	test)
-		say "not installed: $tools; the tests that need them will skip and say so"
-		hint "$tools"
-		;;
-	esac
+	say "not installed: $tools"
+	[ "$mode" = test ] || exit 1
+	say "the tests that need them will skip and say so"
 fi
