@@ -1,0 +1,108 @@
+// Package secrettest looks for secrets in what a program writes about its values. A
+// test gives it a value of each type that holds a secret, and the secret; it shows the
+// value in every way that puts values into logs, errors and files by accident (package
+// fmt with every verb, log/slog, encoding/json, encoding/gob, encoding/xml), alone and
+// inside other values, and finds the secret there in any form that these packages
+// write bytes in. It is for tests alone.
+package secrettest
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// window is how much of a secret must be seen at one place to count: a cut secret is a
+// leak too.
+const window = 8
+
+// A TB is what Check needs of testing.TB: Helper and Errorf.
+type TB interface {
+	Helper()
+	Errorf(format string, args ...any)
+}
+
+// Check fails the test for each way in which v shows eight bytes in a row of one of
+// the secrets, or the whole of a shorter one. It fails too where v does not hold the
+// secrets at all, as far as reflection sees: such a test proves nothing. A secret of
+// less than four bytes, or of one byte repeated, is refused, as chance would find it. A
+// private key is given by its number, big-endian.
+//
+// T matters: fmt does not call the methods of a value in an unexported field, and so v
+// is also put, with its static type, into fields of both kinds, by value and by
+// pointer, into slices, arrays, maps and interfaces.
+func Check[T any](t TB, v T, secrets ...[]byte) {
+	t.Helper()
+	if len(secrets) == 0 {
+		t.Errorf("secrettest: no secret to look for in a %T", v)
+	}
+	for _, s := range secrets {
+		switch {
+		case len(s) < 4 || plain(s):
+			t.Errorf("secrettest: %q cannot be told from chance", s)
+		case !holds(v, s):
+			t.Errorf("secrettest: a %T that does not hold the secret %q", v, s)
+		}
+	}
+	leaks := Leaks(v, secrets...)
+	const most = 10
+	for n, leak := range leaks {
+		if n == most {
+			t.Errorf("secrettest: %T: and %d more leaks", v, len(leaks)-most)
+			break
+		}
+		t.Errorf("secrettest: %T: %s", v, leak)
+	}
+}
+
+// Leaks is what Check finds: one line for each way in which v shows a secret. A line
+// holds what was written, which has the secret in it.
+func Leaks[T any](v T, secrets ...[]byte) []string {
+	var leaks []string
+	for _, s := range shown(v) {
+		for _, secret := range secrets {
+			if form := find(s.output, secret); form != "" {
+				leaks = append(leaks, fmt.Sprintf("%s shows it as %s: %.300q", s.way, form, s.output))
+			}
+		}
+	}
+	return leaks
+}
+
+// find returns the form in which output holds a part of the secret, "" for none.
+func find(output, secret []byte) string {
+	for _, r := range readings(output) {
+		want := secret
+		if r.spaceless {
+			want = withoutSpace(secret)
+		}
+		if holdsPart(r.content, want) {
+			return r.form
+		}
+	}
+	return ""
+}
+
+func holdsPart(content, secret []byte) bool {
+	size := min(window, len(secret))
+	if size == 0 {
+		return false
+	}
+	for n := range len(secret) - size + 1 {
+		if part := secret[n : n+size]; !plain(part) && bytes.Contains(content, part) {
+			return true
+		}
+	}
+	return false
+}
+
+// plain reports whether a part is one byte repeated: such a part says nothing, and is
+// found everywhere.
+func plain(part []byte) bool {
+	return len(slices.Compact(slices.Clone(part))) == 1
+}
+
+func withoutSpace(b []byte) []byte {
+	return []byte(strings.NewReplacer(" ", "", "'", "").Replace(string(b)))
+}
