@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/x509"
 	"encoding/pem"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -20,18 +21,24 @@ const (
 const CheckCA Check = "ca-bundle"
 
 const (
-	pemBegin    = "-----BEGIN "
-	pemType     = "CERTIFICATE"
-	wantCA      = "CA certificates in PEM"
-	pemMaxLabel = 40
+	pemType  = "CERTIFICATE"
+	pemDash  = "-----"
+	pemBegin = pemDash + "BEGIN " + pemType + pemDash
+	pemEnd   = pemDash + "END " + pemType + pemDash
+	wantCA   = "CA certificates in PEM"
 )
 
-// ParseCAs reads a CA bundle: one to [MaxCAs] PEM blocks of the type CERTIFICATE without
-// headers, each a CA certificate (basicConstraints with CA, and keyCertSign if there is
-// a keyUsage), none twice. Text in front of a block, such as OpenSSL writes, is passed
-// over (RFC 7468, section 5.2), but nothing that looks like a block is: where Kubernetes
-// leaves out blocks of other types (k8s.io/client-go/util/cert, ParseCertsPEM), a private
-// key for example, they are refused here. The error is [CheckCA].
+// ParseCAs reads a CA bundle: one to [MaxCAs] PEM blocks of the type CERTIFICATE, each a
+// CA certificate (basicConstraints with CA, and keyCertSign if there is a keyUsage), none
+// twice. The error is [CheckCA].
+//
+// It is strict, so that every other reader finds the same certificates in a bundle
+// (crypto/x509, k8s.io/client-go/util/cert, OpenSSL): each BEGIN and END is a line of its
+// own, and between them is canonical base64 in lines of 64 characters (RFC 7468, section 3,
+// "stricttextualmsg"). Lines end with LF or CRLF. Text may stand in lines before, between
+// and after the blocks, as OpenSSL writes it (RFC 7468, section 5.2), but never five dashes
+// in a row. A block of another type, a private key for example, is refused, where
+// Kubernetes leaves it out.
 //
 // Certificates are not looked at in time: an expired one is read, and verifies nothing.
 func ParseCAs(bundle []byte) ([]*x509.Certificate, error) {
@@ -39,66 +46,77 @@ func ParseCAs(bundle []byte) ([]*x509.Certificate, error) {
 		return nil, caError(strconv.Itoa(len(bundle))+" bytes", nil)
 	}
 	var cas []*x509.Certificate
-	for rest := bundle; ; {
-		start := bytes.Index(rest, []byte(pemBegin))
-		if start < 0 {
-			if bytes.Contains(rest, []byte("-----")) {
-				return nil, caError("what is left of a block at the end", nil)
+	var block []byte // its lines so far, each with one LF; nil between the blocks
+	number := 0
+	for line := range bytes.Lines(bundle) {
+		number++
+		text := lineText(line)
+		dashes := strings.Contains(text, pemDash)
+		switch {
+		case block == nil && text == pemBegin, block != nil && !dashes:
+			block = append(append(block, text...), '\n')
+		case block == nil && !dashes: // for people
+		case block != nil && text == pemEnd:
+			ca, err := parseCA(append(block, pemEnd+"\n"...))
+			if err != nil {
+				return nil, err
 			}
-			break
-		}
-		if bytes.Contains(rest[:start], []byte("-----")) {
-			return nil, caError("what is left of a block in front of block "+strconv.Itoa(len(cas)+1), nil)
-		}
-		ca, left, err := parseCA(rest[start:])
-		if err != nil {
-			return nil, err
-		}
-		if len(cas) == MaxCAs {
-			return nil, caError("more than "+strconv.Itoa(MaxCAs)+" certificates", nil)
-		}
-		for _, other := range cas {
-			if ca.Equal(other) {
-				return nil, caError("the certificate of "+strconv.Quote(ca.Subject.String())+" twice", nil)
+			if cas, err = addCA(cas, ca); err != nil {
+				return nil, err
 			}
+			block = nil
+		default:
+			return nil, caError("five dashes in line "+strconv.Itoa(number)+", which is not the BEGIN or END of a certificate's block", nil)
 		}
-		cas, rest = append(cas, ca), left
 	}
-	if len(cas) == 0 {
+	switch {
+	case block != nil:
+		return nil, caError("a block without its end", nil)
+	case len(cas) == 0:
 		return nil, caError("no certificate", nil)
 	}
 	return cas, nil
 }
 
-// parseCA reads the block at the beginning of data and returns what is behind it.
-func parseCA(data []byte) (*x509.Certificate, []byte, error) {
-	label, _, _ := bytes.Cut(data[len(pemBegin):], []byte("-----"))
-	if string(label) != pemType {
-		return nil, nil, caError("a block "+strconv.QuoteToASCII(string(label[:min(len(label), pemMaxLabel)])), nil)
+// lineText is a line without LF or CRLF.
+func lineText(line []byte) string {
+	text, ended := bytes.CutSuffix(line, []byte("\n"))
+	if ended {
+		text = bytes.TrimSuffix(text, []byte("\r"))
 	}
-	block, rest := pem.Decode(data)
-	if block == nil || bytes.Count(data[:len(data)-len(rest)], []byte(pemBegin)) != 1 {
-		return nil, nil, caError("a malformed block", nil)
-	}
-	if len(block.Headers) != 0 {
-		return nil, nil, caError("a block with headers", nil)
+	return string(text)
+}
+
+// parseCA reads a block with its armour, whose lines end with LF. There is one spelling.
+func parseCA(text []byte) (*x509.Certificate, error) {
+	block, _ := pem.Decode(text)
+	if block == nil || !bytes.Equal(pem.EncodeToMemory(&pem.Block{Type: pemType, Bytes: block.Bytes}), text) {
+		return nil, caError("a malformed block", nil)
 	}
 	cert, err := x509.ParseCertificate(block.Bytes)
 	if err != nil {
-		return nil, nil, caError("a malformed certificate", err)
+		return nil, caError("a malformed certificate", err)
 	}
-	if err := checkCA(cert); err != nil {
-		return nil, nil, err
+	return cert, checkCA(cert)
+}
+
+// addCA refuses one certificate too many, and one that is there already.
+func addCA(cas []*x509.Certificate, ca *x509.Certificate) ([]*x509.Certificate, error) {
+	if len(cas) == MaxCAs {
+		return nil, caError("more than "+strconv.Itoa(MaxCAs)+" certificates", nil)
 	}
-	return cert, rest, nil
+	if slices.ContainsFunc(cas, ca.Equal) {
+		return nil, caError("the certificate of "+ca.Subject.String()+" twice", nil)
+	}
+	return append(cas, ca), nil
 }
 
 func checkCA(cert *x509.Certificate) error {
 	if !cert.BasicConstraintsValid || !cert.IsCA {
-		return caError("the certificate of "+strconv.Quote(cert.Subject.String())+", which is no CA", nil)
+		return caError("the certificate of "+cert.Subject.String()+", which is no CA", nil)
 	}
 	if cert.KeyUsage != 0 && cert.KeyUsage&x509.KeyUsageCertSign == 0 {
-		return caError("the certificate of "+strconv.Quote(cert.Subject.String())+", which may not sign certificates", nil)
+		return caError("the certificate of "+cert.Subject.String()+", which may not sign certificates", nil)
 	}
 	return nil
 }
@@ -109,25 +127,20 @@ func caError(got string, err error) error {
 
 // marshalCAs writes a bundle that [ParseCAs] reads.
 func marshalCAs(cas []*x509.Certificate) ([]byte, error) {
-	if len(cas) > MaxCAs {
-		return nil, caError(strconv.Itoa(len(cas))+" certificates", nil)
-	}
 	var b strings.Builder
+	var written []*x509.Certificate
 	for i, ca := range cas {
 		if ca == nil || len(ca.Raw) == 0 {
 			return nil, caError("certificate "+strconv.Itoa(i)+" without its DER", nil)
 		}
-		if err := checkCA(ca); err != nil {
+		err := checkCA(ca)
+		if err == nil {
+			written, err = addCA(written, ca)
+		}
+		if err != nil {
 			return nil, err
 		}
-		for _, other := range cas[:i] {
-			if ca.Equal(other) {
-				return nil, caError("the certificate of "+strconv.Quote(ca.Subject.String())+" twice", nil)
-			}
-		}
-		if err := pem.Encode(&b, &pem.Block{Type: pemType, Bytes: ca.Raw}); err != nil {
-			return nil, caError("", err)
-		}
+		b.Write(pem.EncodeToMemory(&pem.Block{Type: pemType, Bytes: ca.Raw}))
 	}
 	if b.Len() > MaxCABundleSize {
 		return nil, caError(strconv.Itoa(b.Len())+" bytes", nil)

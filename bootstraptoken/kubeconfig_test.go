@@ -260,69 +260,6 @@ func TestParseKubeconfigRefuses(t *testing.T) {
 	}
 }
 
-func TestParseCAs(t *testing.T) {
-	one, two := newTestCA(t, "one"), newTestCA(t, "two")
-	noUsage := caTemplate("three")
-	noUsage.KeyUsage = 0
-	three := newTestCA(t, "three").signed(t, noUsage)
-	crlf := bytes.ReplaceAll(one.pem(), []byte("\n"), []byte("\r\n"))
-	for name, bundle := range map[string][]byte{
-		"one":                 one.pem(),
-		"two":                 append(one.pem(), two.pem()...),
-		"no key usage":        three.pem(),
-		"renewed":             append(one.pem(), one.renewed(t).pem()...),
-		"OpenSSL's text":      append([]byte("Certificate:\n    Data:\n        Version: 3 (0x2)\n"), one.pem()...),
-		"comments":            append(append(one.pem(), "\n# the next one\n"...), two.pem()...),
-		"text behind":         append(one.pem(), "# end\n"...),
-		"CRLF":                crlf,
-		"no line feed at end": bytes.TrimSpace(one.pem()),
-	} {
-		cas, err := ParseCAs(bundle)
-		if err != nil || len(cas) != bytes.Count(bundle, []byte("BEGIN")) {
-			t.Errorf("%s: %d CAs, %v", name, len(cas), err)
-		}
-	}
-}
-
-func TestParseCAsRefuses(t *testing.T) {
-	one := newTestCA(t, "one")
-	good := string(one.pem())
-	noCA, noSign := caTemplate("a"), caTemplate("b")
-	noCA.IsCA, noCA.KeyUsage = false, 0
-	noSign.KeyUsage = x509.KeyUsageDigitalSignature
-	var many []byte
-	for range MaxCAs + 1 {
-		many = append(many, one.renewed(t).pem()...)
-	}
-	body := strings.Split(strings.TrimSpace(good), "\n")
-	for name, bundle := range map[string]string{
-		"nothing":          "",
-		"text":             "a certificate",
-		"too large":        good + strings.Repeat("#", MaxCABundleSize),
-		"too many":         string(many),
-		"twice":            good + good,
-		"private key":      good + "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n",
-		"key in front":     "-----BEGIN EC PRIVATE KEY-----\nAAAA\n-----END EC PRIVATE KEY-----\n" + good,
-		"trusted":          strings.ReplaceAll(good, "CERTIFICATE", "TRUSTED CERTIFICATE"),
-		"headers":          strings.Replace(good, "-----\n", "-----\nA: b\n\n", 1),
-		"cut off":          good[:len(good)-5],
-		"no end":           strings.Join(body[:len(body)-1], "\n"),
-		"no beginning":     strings.Join(body[1:], "\n"),
-		"end in front":     "-----END CERTIFICATE-----\n" + good,
-		"another end":      strings.Replace(good, "END CERTIFICATE", "END CERTIFICAT", 1),
-		"no base64":        strings.Replace(good, "M", "!", 1),
-		"broken, then one": strings.Join(body[:len(body)-1], "\n") + "\n" + good,
-		"no certificate":   "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
-		"no CA":            string(newTestCA(t, "a").signed(t, noCA).pem()),
-		"cannot sign":      string(newTestCA(t, "b").signed(t, noSign).pem()),
-		"DER":              string(one.cert.Raw),
-	} {
-		if cas, err := ParseCAs([]byte(bundle)); !errors.Is(err, CheckCA) || cas != nil {
-			t.Errorf("%s: %d CAs, %v, want %v", name, len(cas), err, CheckCA)
-		}
-	}
-}
-
 // Documents that are as bad as they can be for a YAML reader are refused, and need no
 // more memory than some multiple of their size.
 func TestParseKubeconfigHostile(t *testing.T) {
@@ -386,28 +323,6 @@ func FuzzParseKubeconfig(f *testing.F) {
 		again, err := ParseKubeconfig(written)
 		if err != nil || !again.Equal(c) {
 			t.Fatalf("%+v is written as %s, %v", c, written, err)
-		}
-	})
-}
-
-func FuzzParseCAs(f *testing.F) {
-	ca := newTestCA(f, "one")
-	f.Add(ca.pem())
-	f.Add(append([]byte("# text\n"), ca.pem()...))
-	f.Add([]byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"))
-	f.Add([]byte("-----BEGIN CERTIFICATE-----"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		cas, err := ParseCAs(data)
-		if err != nil {
-			return
-		}
-		out, err := marshalCAs(cas)
-		if err != nil {
-			t.Fatal(err)
-		}
-		again, err := ParseCAs(out)
-		if err != nil || len(again) != len(cas) {
-			t.Fatalf("%d CAs, then %d, %v", len(cas), len(again), err)
 		}
 	})
 }
