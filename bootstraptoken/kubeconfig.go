@@ -4,6 +4,7 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"strconv"
+	"strings"
 )
 
 // The reasons for which a kubeconfig is refused as a discovery document, beside those of
@@ -40,19 +41,24 @@ const (
 // refused. Where kubeadm keeps the server and the CAs and passes over all else, members
 // that change how a client connects are refused by their own checks, credentials of
 // every kind too, and members that are not known by [CheckKubeconfig]. Users without any
-// member, contexts, and members with empty values are no harm and are passed over.
+// member, contexts, and known members with the empty value of their type are no harm and
+// are passed over.
+//
+// What is taken, clientcmd reads as the same: words that are text in YAML 1.2 and not in
+// YAML 1.1, such as yes, need quotes. Errors give the place in the document, and repeat
+// nothing of it but the version and the names that are compared.
 //
 // Errors are the checks of this file, [CheckServer], [CheckServerScheme] and [CheckCA].
 func ParseKubeconfig(data []byte) (*ClusterInfo, error) {
 	if len(data) == 0 || len(data) > MaxKubeconfigSize {
 		return nil, errKubeconfigSize(len(data))
 	}
-	root, err := parseYAML(data)
+	root, err := parseYAML(data, CheckKubeconfig)
 	if err != nil {
-		return nil, &Error{Check: CheckKubeconfig, Err: err}
+		return nil, err
 	}
 	k := kubeconfig{contexts: map[string]string{}}
-	if err := k.read(yamlValue{root, "kubeconfig"}); err != nil {
+	if err := k.read(root); err != nil {
 		return nil, err
 	}
 	return k.clusterInfo()
@@ -113,8 +119,12 @@ func (k *kubeconfig) read(root yamlValue) error {
 			if !v.isNull() {
 				k.current, err = v.text()
 			}
-		default: // preferences, extensions
-			err = v.mustBeEmpty(CheckKubeconfig)
+		case "preferences":
+			err = v.mustBeEmpty("!!map", CheckKubeconfig)
+		case "extensions":
+			err = v.mustBeEmpty("!!seq", CheckKubeconfig)
+		default:
+			err = v.unknown()
 		}
 		return err
 	})
@@ -131,9 +141,9 @@ func (k *kubeconfig) readCluster(v yamlValue) error {
 			c.name, err = v.text()
 		case "cluster":
 			c.has = true
-			err = c.readMembers(v)
+			err = v.members(c.readMember)
 		default:
-			err = v.mustBeEmpty(CheckKubeconfig)
+			err = v.unknown()
 		}
 		return err
 	})
@@ -141,28 +151,28 @@ func (k *kubeconfig) readCluster(v yamlValue) error {
 	return err
 }
 
-func (c *namedCluster) readMembers(v yamlValue) error {
-	refused := map[string]Check{
-		"certificate-authority":    CheckCAFile,
-		"insecure-skip-tls-verify": CheckInsecureSkipTLSVerify,
-		"proxy-url":                CheckProxy,
-		"tls-server-name":          CheckTLSServerName,
+func (c *namedCluster) readMember(name string, v yamlValue) (err error) {
+	switch name {
+	case "server":
+		c.info.Server, err = v.text()
+	case "certificate-authority-data":
+		c.info.CAs, err = readCAs(v)
+	case "certificate-authority":
+		err = v.mustBeEmpty("!!str", CheckCAFile)
+	case "insecure-skip-tls-verify":
+		err = v.mustBeEmpty("!!bool", CheckInsecureSkipTLSVerify)
+	case "proxy-url":
+		err = v.mustBeEmpty("!!str", CheckProxy)
+	case "tls-server-name":
+		err = v.mustBeEmpty("!!str", CheckTLSServerName)
+	case "disable-compression":
+		err = v.mustBeEmpty("!!bool", CheckKubeconfig)
+	case "extensions":
+		err = v.mustBeEmpty("!!seq", CheckKubeconfig)
+	default:
+		err = v.unknown()
 	}
-	return v.members(func(name string, v yamlValue) (err error) {
-		switch name {
-		case "server":
-			c.info.Server, err = v.text()
-		case "certificate-authority-data":
-			c.info.CAs, err = readCAs(v)
-		default:
-			check, ok := refused[name]
-			if !ok {
-				check = CheckKubeconfig
-			}
-			err = v.mustBeEmpty(check)
-		}
-		return err
-	})
+	return err
 }
 
 func (k *kubeconfig) readContext(v yamlValue) error {
@@ -178,13 +188,15 @@ func (k *kubeconfig) readContext(v yamlValue) error {
 					cluster, err = v.text()
 				case "user", "namespace":
 					_, err = v.text()
+				case "extensions":
+					err = v.mustBeEmpty("!!seq", CheckKubeconfig)
 				default:
-					err = v.mustBeEmpty(CheckKubeconfig)
+					err = v.unknown()
 				}
 				return err
 			})
 		default:
-			err = v.mustBeEmpty(CheckKubeconfig)
+			err = v.unknown()
 		}
 		return err
 	})
@@ -206,10 +218,11 @@ func readUser(v yamlValue) error {
 		case member == "name":
 			_, err := v.text()
 			return err
-		case member == "user" && v.isEmpty():
+		case member == "user" && v.isEmpty("!!map"):
 			return nil
 		}
-		return &Error{Check: CheckCredentials, Got: v.path, Want: "no users"}
+		v.check = CheckCredentials
+		return v.fail("a user with more than a name", "no users")
 	})
 }
 
@@ -221,10 +234,8 @@ func readCAs(v yamlValue) (cas []*x509.Certificate, err error) {
 	if len(text) > base64.StdEncoding.EncodedLen(MaxCABundleSize) {
 		return nil, caError(strconv.Itoa(len(text))+" bytes of base64", nil)
 	}
-	for i := range len(text) {
-		if text[i] == '\n' || text[i] == '\r' {
-			return nil, caError("base64 in several lines", nil)
-		}
+	if strings.ContainsAny(text, "\r\n") { // which the decoder passes over
+		return nil, caError("base64 in several lines", nil)
 	}
 	bundle, err := base64.StdEncoding.Strict().DecodeString(text)
 	if err != nil {
@@ -233,10 +244,13 @@ func readCAs(v yamlValue) (cas []*x509.Certificate, err error) {
 	return ParseCAs(bundle)
 }
 
-// mustBeEmpty refuses a member that says anything.
-func (v yamlValue) mustBeEmpty(check Check) error {
-	if v.isEmpty() {
+// mustBeEmpty refuses a member that says anything, or nothing in another type than tag.
+func (v yamlValue) mustBeEmpty(tag string, check Check) error {
+	if v.isEmpty(tag) {
 		return nil
 	}
-	return &Error{Check: check, Got: v.path, Want: "no such member"}
+	v.check = check
+	return v.fail(coreTags[v.node.Tag], "no such member")
 }
+
+func (v yamlValue) unknown() error { return v.fail("a member that is not known", "no such member") }

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -128,7 +129,7 @@ func TestParseKubeconfig(t *testing.T) {
 	data := base64.StdEncoding.EncodeToString(ca.pem())
 	want := info("https://api.example.com:6443", ca)
 	good := kubeadmKubeconfig(want.Server, ca.pem())
-	named := strings.NewReplacer(`name: ""`, "name: c", "contexts: null", "contexts:\n- name: x\n  context:\n    cluster: c\n    user: u\n    namespace: n",
+	named := strings.NewReplacer(`name: ""`, "name: c", "contexts: null", "contexts:\n- name: x\n  context:\n    cluster: c\n    user: u\n    namespace: ns",
 		`current-context: ""`, "current-context: x").Replace(good)
 	for name, document := range map[string]string{
 		"kubeadm 1.36":            good,
@@ -143,7 +144,11 @@ func TestParseKubeconfig(t *testing.T) {
 		"named, an empty user":    strings.Replace(named, "users: null", "users:\n- name: u\n  user: {}", 1),
 		"a user of nothing":       strings.Replace(good, "users: null", "users:\n- name: u\n  user: null", 1),
 		"not insecure":            strings.Replace(good, "    server:", "    insecure-skip-tls-verify: false\n    server:", 1),
-		"empty members":           strings.Replace(good, "    server:", "    proxy-url: \"\"\n    tls-server-name: null\n    certificate-authority: \"\"\n    extensions: []\n    server:", 1),
+		"empty members":           strings.Replace(good, "    server:", "    proxy-url: \"\"\n    tls-server-name: null\n    certificate-authority: \"\"\n    disable-compression: false\n    extensions: []\n    server:", 1),
+		"empty extensions":        strings.Replace(named, "users: null", "users: null\nextensions: []", 1),
+		"a context's extensions":  strings.Replace(named, "    namespace: ns", "    namespace: ns\n    extensions: null", 1),
+		"a word in quotes":        strings.Replace(named, "namespace: ns", "namespace: \"yes\"", 1),
+		"as large as may be":      good + strings.Repeat("#", MaxKubeconfigSize-len(good)),
 		"JSON": `{"kind":"Config","apiVersion":"v1","preferences":{},"clusters":[{"name":"","cluster":{"server":"https://api.example.com:6443","certificate-authority-data":"` +
 			data + `"}}],"users":[],"contexts":[],"current-context":""}`,
 	} {
@@ -180,6 +185,7 @@ func TestParseKubeconfigRefuses(t *testing.T) {
 		"an empty object":  {"{}", CheckKubeconfig},
 		"no YAML":          {"a: [", CheckKubeconfig},
 		"too large":        {good + strings.Repeat("#", MaxKubeconfigSize), CheckKubeconfig},
+		"one too large":    {good + strings.Repeat("#", MaxKubeconfigSize-len(good)+1), CheckKubeconfig},
 		"no UTF-8":         {top("# \xff"), CheckKubeconfig},
 		"byte order mark":  {"\ufeff" + good, CheckKubeconfig},
 		"UTF-16":           {"\xff\xfea\x00", CheckKubeconfig},
@@ -211,7 +217,7 @@ func TestParseKubeconfigRefuses(t *testing.T) {
 		"no cluster":       {"apiVersion: v1\nkind: Config\nclusters: [{name: \"\"}]\n", CheckCluster},
 		"two clusters":     {second, CheckCluster},
 		"named alone":      {named, CheckCluster},
-		"no such context":  {context("c", "y"), CheckCluster},
+		"no such context":  {context("c", "z"), CheckCluster},
 		"other context":    {context("d", "x"), CheckCluster},
 		"two contexts":     {strings.Replace(context("c", "x"), "contexts:\n", "contexts:\n- name: x\n  context: {cluster: c}\n", 1), CheckCluster},
 		"context member":   {strings.Replace(context("c", "x"), "cluster: c\n", "cluster: c\n    extensions: [{name: a}]\n", 1), CheckKubeconfig},
@@ -219,6 +225,30 @@ func TestParseKubeconfigRefuses(t *testing.T) {
 		"Server":           {member("Server: https://a"), CheckKubeconfig},
 		"insecure":         {member("insecure-skip-tls-verify: true"), CheckInsecureSkipTLSVerify},
 		"insecure text":    {member(`insecure-skip-tls-verify: "false"`), CheckInsecureSkipTLSVerify},
+		"insecure nothing": {member(`insecure-skip-tls-verify: ""`), CheckInsecureSkipTLSVerify},
+		"insecure list":    {member("insecure-skip-tls-verify: []"), CheckInsecureSkipTLSVerify},
+		"insecure no":      {member("insecure-skip-tls-verify: no"), CheckKubeconfig},
+		"proxy false":      {member("proxy-url: false"), CheckProxy},
+		"server name {}":   {member("tls-server-name: {}"), CheckTLSServerName},
+		"CA file []":       {member("certificate-authority: []"), CheckCAFile},
+		"compression text": {member(`disable-compression: ""`), CheckKubeconfig},
+		"extension object": {member("extensions: {}"), CheckKubeconfig},
+		"SERVER nothing":   {member(`SERVER: ""`), CheckKubeconfig},
+		"unknown nothing":  {member("token: null"), CheckKubeconfig},
+		"unknown at top":   {top("token: null"), CheckKubeconfig},
+		"beside cluster":   {strings.Replace(good, `  name: ""`, "  name: \"\"\n  token: null", 1), CheckKubeconfig},
+		"beside context":   {strings.Replace(context("c", "x"), "- name: x\n", "- name: x\n  token: null\n", 1), CheckKubeconfig},
+		"in context":       {strings.Replace(context("c", "x"), "    cluster: c\n", "    cluster: c\n    token: null\n", 1), CheckKubeconfig},
+		"preferences text": {top(`preferences: ""`), CheckKubeconfig},
+		"extensions {}":    {top("extensions: {}"), CheckKubeconfig},
+		"name yes":         {strings.NewReplacer(`name: ""`, "name: yes", "cluster: c", "cluster: yes").Replace(context("c", "x")), CheckKubeconfig},
+		"name Off":         {strings.Replace(good, `name: ""`, "name: Off", 1), CheckKubeconfig},
+		"name 1:20":        {strings.Replace(good, `name: ""`, "name: 1:20", 1), CheckKubeconfig},
+		"name -1:20:59.5":  {strings.Replace(good, `name: ""`, "name: -1:20:59.5", 1), CheckKubeconfig},
+		"a member yes":     {top("yes: null"), CheckKubeconfig},
+		"namespace n":      {strings.Replace(context("c", "x"), "    cluster: c\n", "    cluster: c\n    namespace: n\n", 1), CheckKubeconfig},
+		"user nothing":     {strings.Replace(good, "users: null", "users:\n- name: u\n  user: \"\"", 1), CheckCredentials},
+		"user a list":      {strings.Replace(good, "users: null", "users:\n- name: u\n  user: []", 1), CheckCredentials},
 		"proxy":            {member("proxy-url: http://proxy"), CheckProxy},
 		"TLS server name":  {member("tls-server-name: kubernetes"), CheckTLSServerName},
 		"CA file":          {member("certificate-authority: /etc/ca.crt"), CheckCAFile},
@@ -247,16 +277,64 @@ func TestParseKubeconfigRefuses(t *testing.T) {
 		"CA data URL base": {strings.Replace(good, base64.StdEncoding.EncodeToString(ca.pem()), "_-_-", 1), CheckCA},
 		"CA data in lines": {strings.Replace(good, base64.StdEncoding.EncodeToString(ca.pem()), "|-\n      "+base64.StdEncoding.EncodeToString(ca.pem())[:40]+"\n      "+base64.StdEncoding.EncodeToString(ca.pem())[40:], 1), CheckCA},
 	} {
-		if test.document == good {
-			t.Fatalf("%s: the document was not changed", name)
-		}
-		got, err := ParseKubeconfig([]byte(test.document))
-		if !errors.Is(err, test.want) || got != nil {
-			t.Errorf("%s: %+v, %v, want %v", name, got, err, test.want)
-		}
-		if err != nil && (strings.Contains(err.Error(), "abc") && test.want == CheckCredentials || len(err.Error()) > 1000) {
-			t.Errorf("%s: the error repeats a credential or is too long: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			if test.document == good {
+				t.Fatal("the document was not changed")
+			}
+			got, err := ParseKubeconfig([]byte(test.document))
+			if !errors.Is(err, test.want) || got != nil {
+				t.Errorf("%+v, %v, want %v", got, err, test.want)
+			}
+			if err != nil && (strings.Contains(err.Error(), "abc") && test.want == CheckCredentials || len(err.Error()) > 1000) {
+				t.Errorf("the error repeats a credential or is too long: %v", err)
+			}
+		})
+	}
+}
+
+// A password may stand anywhere in a document that is not what it should be: no error
+// repeats a word of it.
+func TestErrorsOfDocumentsRepeatNothing(t *testing.T) {
+	const secret = "hunter2-S3cr3t"
+	for name, text := range map[string]string{
+		"alias":               "password: *" + secret,
+		"alias in flow":       "{token: *" + secret + "}",
+		"anchor":              "password: &" + secret + " x",
+		"tag":                 "password: !" + secret + " x",
+		"tag handle":          "password: !" + secret + "!x y",
+		"directive":           "%" + secret,
+		"reserved":            "password: @" + secret,
+		"percent":             "password: %" + secret,
+		"escape":              "password: \"" + secret + "\\q\"",
+		"open quote":          "password: \"" + secret,
+		"key twice":           secret + ": 1\n    " + secret + ": 2",
+		"key alone":           secret,
+		"member":              secret + ": x",
+		"tab":                 "password:\t" + secret + ": x",
+		"nested":              "password: " + secret + ": x",
+		"bad character":       "password: " + secret + "\x01",
+		"key that is no text": "[" + secret + "]: x",
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, document := range []string{
+				text + "\n",
+				"apiVersion: v1\nkind: Config\nclusters:\n- cluster:\n    " + text + "\n",
+				"apiVersion: v1\nkind: Config\nusers:\n- name: u\n  user:\n    " + text + "\n",
+				"apiVersion: v1\nkind: Secret\nmetadata:\n    " + text + "\n",
+				"apiVersion: v1\nkind: Secret\nstringData:\n    token-id: [1]\n    " + text + "\n",
+			} {
+				_, err := ParseKubeconfig([]byte(document))
+				_, errManifest := ParseManifest([]byte(document))
+				if !errors.Is(err, CheckKubeconfig) && !errors.Is(err, CheckCredentials) || !errors.Is(errManifest, CheckManifest) {
+					t.Errorf("%q: %v, %v", document, err, errManifest)
+				}
+				for _, err := range []error{err, errManifest} {
+					if text := fmt.Sprintf("%v %+v %#v", err, err, err); strings.Contains(text, "hunter2") || strings.Contains(text, "S3cr3t") {
+						t.Errorf("%q: %s", document, text)
+					}
+				}
+			}
+		})
 	}
 }
 

@@ -4,9 +4,6 @@ import (
 	"encoding/base64"
 	"strconv"
 	"strings"
-	"time"
-
-	"go.yaml.in/yaml/v3"
 )
 
 // CheckManifest: a text is not the manifest of one Secret. The error gives the place, and
@@ -32,10 +29,9 @@ func ParseManifest(manifest []byte) (*Object, error) {
 	if len(manifest) > MaxManifestSize {
 		return nil, &Error{Check: CheckSize, Got: strconv.Itoa(len(manifest)) + " bytes", Want: "at most " + strconv.Itoa(MaxManifestSize)}
 	}
-	root, err := parseYAML(manifest)
+	root, err := parseYAML(manifest, CheckManifest)
 	if err != nil {
-		// The text of the cause may quote a value, so it is no cause here.
-		return nil, errManifest("YAML that is refused: "+describe([]byte(err.Error())), "one plain document of YAML or JSON")
+		return nil, err
 	}
 	m := manifestReader{object: &Object{Data: Data{}}}
 	if err := m.read(root); err != nil {
@@ -51,23 +47,23 @@ type manifestReader struct {
 	kind    string
 }
 
-func (m *manifestReader) read(root *yaml.Node) error {
-	err := eachMember(root, "the manifest", func(name string, value *yaml.Node) (err error) {
+func (m *manifestReader) read(root yamlValue) error {
+	err := root.members(func(name string, v yamlValue) (err error) {
 		switch name {
 		case "apiVersion":
-			m.version, err = textOf(value, name)
+			m.version, err = v.text()
 		case "kind":
-			m.kind, err = textOf(value, name)
+			m.kind, err = v.text()
 		case "type":
-			m.object.Type, err = textOf(value, name)
+			m.object.Type, err = textOrTime(v)
 		case "metadata":
-			err = eachMember(value, name, m.metadata)
+			err = membersOrNull(v, m.metadata)
 		case "data":
-			err = eachMember(value, name, func(key string, value *yaml.Node) error { return m.data(key, value, true) })
+			err = membersOrNull(v, func(key string, v yamlValue) error { return m.data(key, v, true) })
 		case "stringData":
-			err = eachMember(value, name, func(key string, value *yaml.Node) error { return m.data(key, value, false) })
+			err = membersOrNull(v, func(key string, v yamlValue) error { return m.data(key, v, false) })
 		default:
-			err = errManifest("the member "+describe([]byte(name)), "the members of a Secret")
+			err = v.fail("a member that is not known", "the members of a Secret")
 		}
 		return err
 	})
@@ -75,41 +71,49 @@ func (m *manifestReader) read(root *yaml.Node) error {
 		return err
 	}
 	if m.version != manifestAPIVersion || m.kind != manifestKind {
-		return errManifest("apiVersion "+describe([]byte(m.version))+", kind "+describe([]byte(m.kind)), "v1, Secret")
+		return &Error{Check: CheckManifest, Got: "apiVersion " + describe([]byte(m.version)) + ", kind " + describe([]byte(m.kind)), Want: "v1, Secret"}
 	}
 	return nil
 }
 
-func (m *manifestReader) metadata(name string, value *yaml.Node) (err error) {
+func (m *manifestReader) metadata(name string, v yamlValue) (err error) {
 	switch name {
 	case "name":
-		m.object.Name, err = textOf(value, name)
+		m.object.Name, err = textOrTime(v)
 	case "namespace":
-		m.object.Namespace, err = textOf(value, name)
+		m.object.Namespace, err = textOrTime(v)
 	case "uid":
-		m.object.UID, err = textOf(value, name)
+		m.object.UID, err = textOrTime(v)
 	case "resourceVersion":
-		m.object.ResourceVersion, err = textOf(value, name)
+		m.object.ResourceVersion, err = textOrTime(v)
 	case "deletionTimestamp":
-		if value.Tag == "!!null" {
+		if v.isNull() {
 			return nil
 		}
-		m.object.Deleted, err = timeOf(value, name)
+		text, err := textOrTime(v)
+		if err != nil {
+			return err
+		}
+		t, ok := parseTime(text)
+		if !ok {
+			return v.fail("another text", wantTime)
+		}
+		m.object.Deleted = &t
 	case "annotations", "creationTimestamp", "deletionGracePeriodSeconds", "finalizers", "generateName", "generation",
 		"labels", "managedFields", "ownerReferences", "selfLink":
 		// Nothing here depends on them.
 	default:
-		err = errManifest("the member "+describe([]byte(name))+" of metadata", "the members of an object's metadata")
+		err = v.fail("a member that is not known", "the members of an object's metadata")
 	}
 	return err
 }
 
 // data reads one value of data, in base64, or of stringData.
-func (m *manifestReader) data(key string, node *yaml.Node, encoded bool) error {
+func (m *manifestReader) data(key string, v yamlValue, encoded bool) error {
 	if _, twice := m.object.Data[key]; twice {
-		return errManifest("the key "+describe([]byte(key))+" in data and stringData", "one of them")
+		return v.fail("a key that is in data and stringData", "in one of them")
 	}
-	text, err := textOf(node, "the key "+describe([]byte(key)))
+	text, err := textOrTime(v)
 	if err != nil {
 		return err
 	}
@@ -118,49 +122,25 @@ func (m *manifestReader) data(key string, node *yaml.Node, encoded bool) error {
 		// Strict still takes line breaks.
 		value, err = base64.StdEncoding.Strict().DecodeString(text)
 		if err != nil || strings.ContainsAny(text, "\r\n") {
-			return errManifest("the key "+describe([]byte(key))+" in data with something else", "canonical base64")
+			return v.fail("another text in data", "canonical base64")
 		}
 	}
 	m.object.Data[key] = value
 	return nil
 }
 
-// eachMember calls f for the members of an object; null is one without members.
-func eachMember(node *yaml.Node, what string, f func(name string, value *yaml.Node) error) error {
-	if node.Kind == yaml.ScalarNode && node.Tag == "!!null" {
+// membersOrNull takes null for an object without members.
+func membersOrNull(v yamlValue, f func(name string, value yamlValue) error) error {
+	if v.isNull() {
 		return nil
 	}
-	if node.Kind != yaml.MappingNode {
-		return errManifest(what+" as "+node.Tag, "an object")
-	}
-	for i := 0; i+1 < len(node.Content); i += 2 {
-		if err := f(node.Content[i].Value, node.Content[i+1]); err != nil {
-			return err
-		}
-	}
-	return nil
+	return v.members(f)
 }
 
-// textOf returns a text. A time without quotes is text too: kubectl takes it for one.
-func textOf(node *yaml.Node, what string) (string, error) {
-	if node.Kind != yaml.ScalarNode || node.Tag != "!!str" && node.Tag != "!!timestamp" {
-		return "", errManifest(what+" as "+node.Tag, "text: put it in quotes")
+// textOrTime returns a text. A time without quotes is text too: kubectl takes it for one.
+func textOrTime(v yamlValue) (string, error) {
+	if v.node.Tag == "!!timestamp" {
+		return v.node.Value, nil
 	}
-	return node.Value, nil
-}
-
-func timeOf(node *yaml.Node, what string) (*time.Time, error) {
-	text, err := textOf(node, what)
-	if err != nil {
-		return nil, err
-	}
-	t, ok := parseTime(text)
-	if !ok {
-		return nil, errManifest(what+" as "+describe([]byte(text)), wantTime)
-	}
-	return &t, nil
-}
-
-func errManifest(got, want string) error {
-	return &Error{Check: CheckManifest, Got: got, Want: want}
+	return v.text()
 }

@@ -107,8 +107,8 @@ func TestViewText(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		root, err := parseYAML(text)
-		if err != nil || len(root.Content) != 8 || root.Content[3].Value != description || root.Content[3].Tag != "!!str" {
+		root, err := parseYAML(text, CheckManifest)
+		if err != nil || len(root.node.Content) != 8 || root.node.Content[3].Value != description || root.node.Content[3].Tag != "!!str" {
 			t.Errorf("%q: %s, %v", description, text, err)
 		}
 	}

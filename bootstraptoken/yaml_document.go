@@ -3,8 +3,8 @@ package bootstraptoken
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strconv"
 	"unicode/utf8"
@@ -15,74 +15,116 @@ import (
 const maxYAMLDepth = 16
 
 // parseYAML reads one YAML document of which every reader makes the same: UTF-8, no
-// anchors and aliases, no merge keys, no tags, no duplicate keys, keys that are text,
-// and no second document. JSON is such YAML but for the escape \/ and surrogate pairs.
-func parseYAML(data []byte) (*yaml.Node, error) {
+// anchors and aliases, no merge keys, no tags, no duplicate keys, keys that are text, no
+// text without quotes that YAML 1.1 takes for something else, and no second document. JSON
+// is such YAML but for the escape \/ and surrogate pairs.
+//
+// Every refusal is an *Error of the given check. It gives the place, and nothing of what is
+// there: any word of a document may be a secret.
+func parseYAML(data []byte, check Check) (yamlValue, error) {
+	bad := func(got string) (yamlValue, error) {
+		return yamlValue{}, &Error{Check: check, Got: got, Want: "one plain document of YAML or JSON"}
+	}
 	if !utf8.Valid(data) || bytes.HasPrefix(data, []byte("\ufeff")) || bytes.IndexByte(data, 0) >= 0 {
-		return nil, errors.New("not UTF-8 text without a byte order mark")
+		return bad("not UTF-8 text without a byte order mark")
 	}
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	var document, second yaml.Node
 	if err := dec.Decode(&document); err != nil {
-		return nil, fmt.Errorf("not YAML: %w", err)
+		return bad(yamlFault(err))
 	}
 	if err := dec.Decode(&second); !errors.Is(err, io.EOF) {
-		return nil, errors.New("something behind the first document")
+		return bad("something after the first document")
 	}
 	if document.Kind != yaml.DocumentNode || len(document.Content) != 1 {
-		return nil, errors.New("no document")
+		return bad("no document")
 	}
-	root := document.Content[0]
-	return root, checkYAML(root, 1)
+	root := yamlValue{document.Content[0], check}
+	return root, root.checkAll(1)
 }
 
-func checkYAML(n *yaml.Node, depth int) error {
-	at := "line " + strconv.Itoa(n.Line)
-	switch {
-	case n.Kind == yaml.AliasNode || n.Anchor != "":
-		return errors.New(at + " has an anchor or alias")
-	case n.Style&yaml.TaggedStyle != 0:
-		return errors.New(at + " has a tag")
-	case depth > maxYAMLDepth:
-		return errors.New(at + " is nested too deep")
-	case !slices.Contains([]string{"!!map", "!!seq", "!!str", "!!null", "!!bool", "!!int", "!!float", "!!timestamp"}, n.Tag):
-		return fmt.Errorf("%s has a value of the type %.20q", at, n.Tag)
+// yamlLine is all that is repeated of the yaml package's errors, which quote documents.
+var yamlLine = regexp.MustCompile(`^yaml: line ([0-9]{1,9}): `)
+
+func yamlFault(err error) string {
+	if line := yamlLine.FindStringSubmatch(err.Error()); line != nil {
+		return "line " + line[1] + ": not YAML"
 	}
-	if n.Kind == yaml.MappingNode {
+	return "not YAML"
+}
+
+// A yamlValue is a node of a document, and the check that it fails if it is another one
+// than the reader wants.
+type yamlValue struct {
+	node  *yaml.Node
+	check Check
+}
+
+// fail gives the place of a value, what is wrong there, and what is wanted.
+func (v yamlValue) fail(got, want string) error {
+	at := "line " + strconv.Itoa(v.node.Line) + ", column " + strconv.Itoa(v.node.Column) + ": "
+	return &Error{Check: v.check, Got: at + got, Want: want}
+}
+
+// coreTags are the types of values that may be in a document, in words.
+var coreTags = map[string]string{
+	"!!map": "an object", "!!seq": "a list", "!!str": "text", "!!null": "nothing", "!!bool": "true or false",
+	"!!int": "a number", "!!float": "a number", "!!timestamp": "a time",
+}
+
+// checkAll checks the value and all that is in it.
+func (v yamlValue) checkAll(depth int) error {
+	n := v.node
+	switch {
+	case n.Anchor != "": // which stands before each alias
+		return v.fail("an anchor", "none")
+	case n.Style&yaml.TaggedStyle != 0:
+		return v.fail("a tag", "none")
+	case depth > maxYAMLDepth:
+		return v.fail("nested too deep", "at most "+strconv.Itoa(maxYAMLDepth)+" levels")
+	case coreTags[n.Tag] == "":
+		return v.fail("a value of another type", "text, numbers, lists and objects")
+	case n.Tag == "!!str" && n.Style == 0 && otherInYAML11(n.Value):
+		return v.fail("a word that YAML 1.1 does not read as text", "quotes around it")
+	}
+	if n.Tag == "!!map" {
 		seen := make(map[string]bool, len(n.Content)/2)
 		for i := 0; i < len(n.Content); i += 2 {
-			key := n.Content[i]
-			if key.Kind != yaml.ScalarNode || key.Tag != "!!str" {
-				return fmt.Errorf("line %d has a key that is no text", key.Line)
+			key := yamlValue{n.Content[i], v.check}
+			if _, err := key.text(); err != nil {
+				return key.fail("a key that is no text", "text")
 			}
-			if seen[key.Value] {
-				return fmt.Errorf("line %d has the key %.40q again", key.Line, key.Value)
+			if seen[key.node.Value] {
+				return key.fail("a key for the second time", "each once")
 			}
-			seen[key.Value] = true
+			seen[key.node.Value] = true
 		}
 	}
 	for _, child := range n.Content {
-		if err := checkYAML(child, depth+1); err != nil {
+		if err := (yamlValue{child, v.check}).checkAll(depth + 1); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// A yamlValue is a node of a checked document and where it stands, for errors.
-type yamlValue struct {
-	node *yaml.Node
-	path string
+// sexagesimal is a number to the base of 60 (YAML 1.1, !!int and !!float).
+var sexagesimal = regexp.MustCompile(`^[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?$`)
+
+// otherInYAML11 reports whether a text without quotes is a boolean or a number in YAML 1.1
+// (yaml.org/type, bool, int and float), which kubectl and clientcmd read.
+func otherInYAML11(s string) bool {
+	words := []string{"y", "Y", "yes", "Yes", "YES", "n", "N", "no", "No", "NO", "on", "On", "ON", "off", "Off", "OFF"}
+	return slices.Contains(words, s) || sexagesimal.MatchString(s)
 }
 
 // members calls f for each member of an object, in order.
 func (v yamlValue) members(f func(name string, value yamlValue) error) error {
-	if v.node.Kind != yaml.MappingNode {
-		return v.fail("an object")
+	if v.node.Tag != "!!map" {
+		return v.fail(coreTags[v.node.Tag], "an object")
 	}
 	for i := 0; i < len(v.node.Content); i += 2 {
-		name := v.node.Content[i].Value
-		if err := f(name, yamlValue{v.node.Content[i+1], v.path + "." + strconv.QuoteToASCII(name[:min(len(name), 40)])}); err != nil {
+		if err := f(v.node.Content[i].Value, yamlValue{v.node.Content[i+1], v.check}); err != nil {
 			return err
 		}
 	}
@@ -94,11 +136,11 @@ func (v yamlValue) elements(f func(value yamlValue) error) error {
 	if v.isNull() {
 		return nil
 	}
-	if v.node.Kind != yaml.SequenceNode {
-		return v.fail("a list")
+	if v.node.Tag != "!!seq" {
+		return v.fail(coreTags[v.node.Tag], "a list")
 	}
-	for i, child := range v.node.Content {
-		if err := f(yamlValue{child, v.path + "[" + strconv.Itoa(i) + "]"}); err != nil {
+	for _, child := range v.node.Content {
+		if err := f(yamlValue{child, v.check}); err != nil {
 			return err
 		}
 	}
@@ -106,24 +148,19 @@ func (v yamlValue) elements(f func(value yamlValue) error) error {
 }
 
 func (v yamlValue) text() (string, error) {
-	if v.node.Kind != yaml.ScalarNode || v.node.Tag != "!!str" {
-		return "", v.fail("text")
+	if v.node.Tag != "!!str" {
+		return "", v.fail(coreTags[v.node.Tag], "text: put it in quotes")
 	}
 	return v.node.Value, nil
 }
 
-func (v yamlValue) isNull() bool { return v.node.Kind == yaml.ScalarNode && v.node.Tag == "!!null" }
+func (v yamlValue) isNull() bool { return v.node.Tag == "!!null" }
 
-// isEmpty reports whether the value is what clients take for one that is not there:
-// null, "", false, and an object or list without members.
-func (v yamlValue) isEmpty() bool {
-	switch v.node.Kind {
-	case yaml.MappingNode, yaml.SequenceNode:
-		return len(v.node.Content) == 0
+// isEmpty reports whether the value is null or the empty one of the type that its reader
+// wants: "", false, or an object or list without members.
+func (v yamlValue) isEmpty(tag string) bool {
+	if v.isNull() {
+		return true
 	}
-	return v.isNull() || v.node.Tag == "!!str" && v.node.Value == "" || v.node.Tag == "!!bool" && v.node.Value == "false"
-}
-
-func (v yamlValue) fail(want string) error {
-	return &Error{Check: CheckKubeconfig, Got: v.path + " of the type " + v.node.Tag, Want: want}
+	return v.node.Tag == tag && len(v.node.Content) == 0 && (v.node.Value == "" || tag == "!!bool" && v.node.Value == "false")
 }
