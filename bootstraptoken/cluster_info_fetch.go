@@ -30,13 +30,13 @@ func (n *Network) insecureClusterInfo(ctx context.Context, server *url.URL) (map
 }
 
 func (n *Network) fetch(ctx context.Context, server *url.URL, config *tls.Config) (*fetched, error) {
-	body, connection, err := n.get(ctx, &request{url: below(server, clusterInfoPath), tls: config, maxSize: MaxConfigMapSize, json: true})
+	reply, err := n.get(ctx, &request{url: below(server, clusterInfoPath), tls: config, maxSize: MaxConfigMapSize, json: true})
 	if err != nil {
 		return nil, err
 	}
-	data, err := ParseConfigMap(body)
+	data, err := ParseConfigMap(reply.body)
 	if err != nil {
 		return nil, err
 	}
-	return &fetched{data, connection}, nil
+	return &fetched{data, reply.connection}, nil
 }

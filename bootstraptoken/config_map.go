@@ -1,10 +1,11 @@
 package bootstraptoken
 
 import (
-	"github.com/nodeattest/nodeattest/refusal"
+	"bytes"
 	"strconv"
 
 	"github.com/nodeattest/nodeattest/internal/strictjson"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // MaxConfigMapSize is the size in bytes of the largest answer of an API server: a
@@ -18,7 +19,7 @@ const CheckConfigMap Check = "cluster-info-object"
 // returns its data, nil where it has none. It must be a v1 ConfigMap with the name
 // [ClusterInfoName] in the namespace [ClusterInfoNamespace], of at most
 // [MaxConfigMapSize] bytes. Members that are not known are passed over: Kubernetes adds
-// some. Those that come twice, or in two cases, are refused. The error is
+// some. Those that come twice, or in two cases, are refused. YAML is not read. The error is
 // [CheckConfigMap].
 func ParseConfigMap(object []byte) (map[string]string, error) {
 	if len(object) > MaxConfigMapSize {
@@ -31,16 +32,24 @@ func ParseConfigMap(object []byte) (map[string]string, error) {
 		err = r.End()
 	}
 	if err != nil {
-		return nil, &Error{Check: CheckConfigMap, Err: err}
+		return nil, notJSON(object, err)
 	}
 	if c.apiVersion != "v1" || c.kind != "ConfigMap" {
-		return nil, &Error{Check: CheckConfigMap, Got: strconv.QuoteToASCII(refusal.Text(c.apiVersion)) + " " + strconv.QuoteToASCII(refusal.Text(c.kind)), Want: `"v1" "ConfigMap"`}
+		return nil, &Error{Check: CheckConfigMap, Got: refusal.Quote(c.apiVersion) + " " + refusal.Quote(c.kind), Want: `"v1" "ConfigMap"`}
 	}
 	if c.namespace != ClusterInfoNamespace || c.name != ClusterInfoName {
-		return nil, &Error{Check: CheckConfigMap, Got: strconv.QuoteToASCII(refusal.Text(c.namespace)) + " " + strconv.QuoteToASCII(refusal.Text(c.name)),
+		return nil, &Error{Check: CheckConfigMap, Got: refusal.Quote(c.namespace) + " " + refusal.Quote(c.name),
 			Want: strconv.Quote(ClusterInfoNamespace) + " " + strconv.Quote(ClusterInfoName)}
 	}
 	return c.data, nil
+}
+
+// notJSON says that a text is none, where it does not even begin as an object does.
+func notJSON(object []byte, err error) error {
+	if begin := bytes.TrimLeft(object, " \t\r\n"); len(begin) == 0 || begin[0] != '{' {
+		return &Error{Check: CheckConfigMap, Got: "a text that is not JSON, as YAML is not", Want: "a ConfigMap in JSON, as kubectl get -o json prints it", Err: err}
+	}
+	return &Error{Check: CheckConfigMap, Err: err}
 }
 
 type configMap struct {

@@ -15,6 +15,7 @@ func TestParseConfigMap(t *testing.T) {
 	want := map[string]string{"kubeconfig": "a\nb", "jws-kubeconfig-abcdef": "x..y"}
 	for name, object := range map[string]string{
 		"as served":     goodConfigMap,
+		"large":         goodConfigMap + strings.Repeat(" ", MaxConfigMapSize-len(goodConfigMap)),
 		"spaces":        " " + goodConfigMap + "\t\r\n",
 		"other members": strings.Replace(goodConfigMap, `"data"`, `"newThing":[{"a":[1,2.5e3,null,true]}],"data"`, 1),
 		"escapes":       strings.Replace(goodConfigMap, `"kubeconfig":"a`, `"\u006bubeconfig":"\u0061`, 1),
@@ -28,6 +29,19 @@ func TestParseConfigMap(t *testing.T) {
 	} {
 		if got, err := ParseConfigMap([]byte(object)); err != nil || got != nil {
 			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
+}
+
+// What is YAML, or nothing, is named as what is no JSON, and broken JSON by its place.
+func TestParseConfigMapOfYAML(t *testing.T) {
+	for object, want := range map[string]bool{
+		"apiVersion: v1\nkind: ConfigMap\n": true, "- a": true, "": true, " \n": true, "[]": true, "null": true, "{": false, " \t\r\n{]": false,
+	} {
+		_, err := ParseConfigMap([]byte(object))
+		var own *Error
+		if !errors.Is(err, CheckConfigMap) || !errors.As(err, &own) || (own.Got != "") != want {
+			t.Errorf("%q: %v, and it is to be said that it is no JSON: %v", object, err, want)
 		}
 	}
 }
@@ -61,7 +75,7 @@ func TestParseConfigMapRefuses(t *testing.T) {
 		"lone surrogate":      replace("x..y", `\ud800`),
 		"control character":   replace("x..y", "x\n"),
 		"deep":                replace(`"immutable":false`, `"immutable":`+strings.Repeat("[", 1000)+strings.Repeat("]", 1000)),
-		"too large":           goodConfigMap + strings.Repeat(" ", MaxConfigMapSize),
+		"too large":           goodConfigMap + strings.Repeat(" ", MaxConfigMapSize-len(goodConfigMap)+1),
 		"as deep as it gets":  strings.Repeat("[", MaxConfigMapSize),
 		"only objects":        strings.Repeat(`{"a":`, MaxConfigMapSize/5),
 		"a text without end":  `"` + strings.Repeat(`\u0061`, MaxConfigMapSize/7),

@@ -3,6 +3,7 @@ package bootstraptoken
 import (
 	"context"
 	"crypto/x509"
+	"errors"
 	"net/url"
 	"slices"
 	"strconv"
@@ -79,11 +80,17 @@ type Discovered struct {
 //     kubeconfig must be the same. kubeadm does so only if there are pins, and does not
 //     look at the second signature.
 //
-// Servers that are not reached, that do not let anybody read or have no signature yet
-// are tried again until time is up; redirects are not followed. What was wrong at each
-// address is in the error, a [*DiscoverError]: [CheckPinned], [CheckAgreement],
-// [CheckNoCA], the checks of [Verify], [ParseConfigMap] and the network. An incomplete
-// cfg is [CheckOptions] or, for the token, pins and addresses, their own checks.
+// Until a signature verifies, and a server by the CAs that were signed, anybody on the way
+// may have answered. So no answer ends the search: a redirect, another certificate, a wrong
+// signature or a text that is no ConfigMap is tried again until time is up, as a server is
+// that is not reached, does not let anybody read or has no signature yet. Redirects are not
+// followed. What only a holder of the token can have signed, or the verified server have
+// sent, is refused at once.
+//
+// The last that was wrong at each address is in the error, a [*DiscoverError]:
+// [CheckPinned], [CheckAgreement], [CheckNoCA], the checks of [Verify], [ParseConfigMap] and
+// the network. An incomplete cfg is [CheckOptions] or, for the token, pins and addresses,
+// their own checks.
 func Discover(ctx context.Context, cfg DiscoverConfig) (*Discovered, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -143,40 +150,57 @@ func parseAddresses(addresses []string) ([]*url.URL, error) {
 func (cfg *DiscoverConfig) at(ctx context.Context, server *url.URL) (*Discovered, error) {
 	data, err := cfg.Network.insecureClusterInfo(ctx, server)
 	if err != nil {
-		return nil, err
+		return nil, fromAnybody(err)
 	}
-	info, err := cfg.verify(data)
+	kubeconfig, err := signedKubeconfig(data, cfg.Token)
+	if err != nil {
+		return nil, fromAnybody(err)
+	}
+	info, err := ParseKubeconfig([]byte(kubeconfig))
 	if err != nil {
 		return nil, err
 	}
 	if info.SystemRoots {
 		return nil, &Error{Check: CheckNoCA, Got: "a kubeconfig without CAs", Want: "CAs"}
 	}
-	found := &Discovered{Kubeconfig: []byte(data[KubeconfigKey]), Address: server.String()}
+	found := &Discovered{Kubeconfig: []byte(kubeconfig), Address: server.String()}
 	if found.Info, found.Unpinned, err = pinned(info, cfg.Pins); err != nil {
 		return nil, err
 	}
 	second, err := cfg.Network.clusterInfo(ctx, server, poolOf(found.Info.CAs))
+	if errors.Is(err, CheckCertificate) {
+		return nil, fromAnybody(err)
+	}
 	if err != nil {
 		return nil, err
 	}
-	if _, err := cfg.verify(second.data); err != nil {
+	again, err := awaitedKubeconfig(second.data, cfg.Token)
+	if err != nil {
 		return nil, err
 	}
-	if second.data[KubeconfigKey] != data[KubeconfigKey] {
-		return nil, &Error{Check: CheckAgreement, Got: "another kubeconfig from the verified server", Want: "the one that was read first"}
+	if again != kubeconfig { // the first may be an old one, which somebody kept
+		return nil, fromAnybody(&Error{Check: CheckAgreement, Got: "another kubeconfig from the verified server", Want: "the one that was read first"})
 	}
 	found.Verified = cfg.Network.now()
 	return found, nil
 }
 
-// verify is Verify, but that what is not there may still come.
-func (cfg *DiscoverConfig) verify(data map[string]string) (*ClusterInfo, error) {
-	if data[KubeconfigKey] == "" || data[SignatureKeyPrefix+cfg.Token.ID()] == "" {
-		_, err := Verify(data, cfg.Token)
-		return nil, retry(err)
+// fromAnybody makes a question that is asked again of a refusal of what anybody on the way
+// may have sent. What the caller asked for stays refused.
+func fromAnybody(err error) error {
+	if errors.Is(err, ErrRetry) || errors.Is(err, CheckOptions) {
+		return err
 	}
-	return Verify(data, cfg.Token)
+	return retry(err)
+}
+
+// awaitedKubeconfig is signedKubeconfig, but that what is not there may still come.
+func awaitedKubeconfig(data map[string]string, token Token) (string, error) {
+	kubeconfig, err := signedKubeconfig(data, token)
+	if errors.Is(err, CheckNoKubeconfig) || errors.Is(err, CheckNoSignature) {
+		return "", retry(err)
+	}
+	return kubeconfig, err
 }
 
 // pinned splits the CAs of info into those with a pin, which are kept in a copy of info,

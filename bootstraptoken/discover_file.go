@@ -3,15 +3,19 @@ package bootstraptoken
 import (
 	"context"
 	"fmt"
-	"github.com/nodeattest/nodeattest/refusal"
 	"io"
 	"net/http"
 	"net/url"
 	"os"
 	"strconv"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
-const maxRedirects = 5
+const (
+	maxRedirects = 5
+	wantDocument = "https://host[:port]/path"
+)
 
 // DiscoverFile reads a discovery document from a file that somebody brought to this
 // machine (Kubernetes bootstrap discovery, "Method: Out of Band"). Who may write the file
@@ -48,7 +52,8 @@ func DiscoverReader(r io.Reader) (*Discovered, error) {
 // network.SystemRoots or, where those are nil, to the roots that the system trusts
 // (Kubernetes bootstrap discovery, "Method: HTTPS Endpoint"). Redirects are followed to
 // other https URLs, five of them at most. No credential is sent: a URL with a user is
-// refused. Its query, which may be a secret, is in no error. network may be nil.
+// refused. Its query, which may be a secret, is in no error, also where a server repeats it.
+// network may be nil.
 //
 // Errors are those of [ParseKubeconfig] and of the network, in a [*DiscoverError];
 // [CheckServer], [CheckServerScheme] and [CheckCredentials] where the URL is refused.
@@ -66,15 +71,15 @@ func DiscoverURL(ctx context.Context, address string, network *Network) (*Discov
 	}
 	var found *Discovered
 	err = network.rounds(ctx, []*url.URL{u}, func(ctx context.Context, u *url.URL) error {
-		body, _, err := network.get(ctx, &request{url: u, tls: network.verifiedTLS(roots), maxSize: MaxKubeconfigSize, redirect: httpsRedirect})
+		reply, err := network.get(ctx, &request{url: u, tls: network.verifiedTLS(roots), maxSize: MaxKubeconfigSize, redirect: httpsRedirect})
 		if err != nil {
 			return err
 		}
-		info, err := ParseKubeconfig(body)
+		info, err := ParseKubeconfig(reply.body)
 		if err != nil {
 			return err
 		}
-		found = &Discovered{Info: info, Kubeconfig: body, Address: "https://" + u.Host + u.EscapedPath(), Verified: network.now()}
+		found = &Discovered{Info: info, Kubeconfig: reply.body, Address: withoutQuery(reply.url), Verified: network.now()}
 		return nil
 	})
 	if err != nil {
@@ -84,13 +89,12 @@ func DiscoverURL(ctx context.Context, address string, network *Network) (*Discov
 }
 
 func documentURL(address string) (*url.URL, error) {
-	const want = "https://host[:port]/path"
 	if len(address) > MaxServerSize {
-		return nil, &Error{Check: CheckServer, Got: strconv.Itoa(len(address)) + " bytes", Want: want}
+		return nil, &Error{Check: CheckServer, Got: strconv.Itoa(len(address)) + " bytes", Want: wantDocument}
 	}
 	u, err := url.Parse(address)
 	if err != nil {
-		return nil, &Error{Check: CheckServer, Got: "a text that is no URL", Want: want}
+		return nil, &Error{Check: CheckServer, Got: "a text that is no URL", Want: wantDocument}
 	}
 	return u, checkDocumentURL(u)
 }
@@ -100,9 +104,9 @@ func checkDocumentURL(u *url.URL) error {
 	case u.User != nil:
 		return &Error{Check: CheckCredentials, Got: "a URL with a user", Want: "none"}
 	case u.Scheme != "https":
-		return &Error{Check: CheckServerScheme, Got: strconv.QuoteToASCII(refusal.Text(u.Scheme)), Want: "https"}
+		return &Error{Check: CheckServerScheme, Got: refusal.Quote(u.Scheme), Want: "https"}
 	case !isHost(u.Hostname()):
-		return &Error{Check: CheckServer, Got: "the host " + strconv.QuoteToASCII(refusal.Text(u.Host)), Want: "a DNS name or an IP address"}
+		return &Error{Check: CheckServer, Got: "the host " + refusal.Quote(u.Host), Want: "a DNS name or an IP address"}
 	}
 	return nil
 }
@@ -111,8 +115,8 @@ func httpsRedirect(req *http.Request, via []*http.Request) error {
 	if len(via) > maxRedirects {
 		return &Error{Check: CheckRedirect, Got: strconv.Itoa(len(via)) + " redirects", Want: "at most " + strconv.Itoa(maxRedirects)}
 	}
-	if err := checkDocumentURL(req.URL); err != nil {
-		return &Error{Check: CheckRedirect, Err: err}
+	if checkDocumentURL(req.URL) != nil { // whose text may repeat the query
+		return &Error{Check: CheckRedirect, Got: "a redirect to a URL that is refused", Want: wantDocument}
 	}
 	req.Header.Del("Referer") // the query of the URL before
 	return nil

@@ -4,12 +4,17 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -117,9 +122,101 @@ func TestDiscoverURL(t *testing.T) {
 	})
 	for _, path := range []string{"/cluster.yaml", "/cluster.yaml?signature=secret", "/moved?signature=secret", ""} {
 		found, err := bootstraptoken.DiscoverURL(t.Context(), server.URL+path, network)
-		if err != nil || !found.Info.Equal(cluster.Info()) || string(found.Kubeconfig) != kubeconfig || found.Verified.IsZero() || strings.Contains(found.Address, "secret") {
-			t.Errorf("%s: %+v, %v", path, found, err)
+		if err != nil || !found.Info.Equal(cluster.Info()) || string(found.Kubeconfig) != kubeconfig || found.Verified.IsZero() {
+			t.Fatalf("%s: %+v, %v", path, found, err)
 		}
+		want, _, _ := strings.Cut(server.URL+path, "?")
+		if path == "/moved?signature=secret" {
+			want = server.URL + "/cluster.yaml"
+		}
+		if found.Address != want {
+			t.Errorf("%s: from %s, want %s", path, found.Address, want)
+		}
+	}
+}
+
+// Address is the server that had the document, not the one that was asked first.
+func TestDiscoverURLElsewhere(t *testing.T) {
+	cluster := bootstraptokentest.New(t, nil)
+	other, network := web(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, cluster.Data()[bootstraptoken.KubeconfigKey])
+	})
+	asked, _ := web(t, func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, other.URL+"/document", http.StatusFound)
+	})
+	network.SystemRoots.AddCert(asked.Certificate())
+	found, err := bootstraptoken.DiscoverURL(t.Context(), asked.URL, network)
+	if err != nil || found.Address != other.URL+"/document" {
+		t.Errorf("%+v, %v", found, err)
+	}
+	// As many redirects as are followed, and one more.
+	for redirects, want := range map[string]error{"5": nil, "6": bootstraptoken.CheckRedirect} {
+		server, network := web(t, func(w http.ResponseWriter, r *http.Request) {
+			left, err := strconv.Atoi(r.URL.Path[1:])
+			if err != nil {
+				t.Error(err)
+			}
+			if left > 0 {
+				http.Redirect(w, r, "/"+strconv.Itoa(left-1), http.StatusFound)
+				return
+			}
+			_, _ = io.WriteString(w, cluster.Data()[bootstraptoken.KubeconfigKey])
+		})
+		if found, err := bootstraptoken.DiscoverURL(t.Context(), server.URL+"/"+redirects, network); !errors.Is(err, want) || (found == nil) != (want != nil) {
+			t.Errorf("%s redirects: %+v, %v, want %v", redirects, found, err, want)
+		}
+	}
+}
+
+// The query of a URL is in no error, wherever a server repeats it.
+func TestDiscoverURLQueryIsSecret(t *testing.T) {
+	const secret = "S3cretQuery"
+	location := map[string]string{
+		"/loop": "/loop?", "/plain": "http://127.0.0.1/?", "/user": "https://", "/host": "https://-", "/name": "https://",
+		"/malformed": "https://[::1/?", "/escape": "https://127.0.0.1:1/%zz?", "/port": "https://127.0.0.1:99999/?", "/scheme": "", "/nobody": "https://127.0.0.1:1/",
+	}
+	suffix := map[string]string{"/user": "@127.0.0.1/", "/name": ".invalid/", "/scheme": "://x/"}
+	server, network := web(t, func(w http.ResponseWriter, r *http.Request) {
+		echo := r.URL.RawQuery
+		if to, ok := location[r.URL.Path]; ok {
+			w.Header().Set("Location", to+echo+suffix[r.URL.Path])
+			w.WriteHeader(http.StatusFound)
+			return
+		}
+		answer := map[string]string{
+			"/status":  "HTTP/1.1 " + echo + "\r\n\r\n",
+			"/version": echo + " 200 OK\r\n\r\n",
+			"/header":  "HTTP/1.1 200 OK\r\n" + echo + "\r\n\r\n",
+			"/length":  "HTTP/1.1 200 OK\r\nContent-Length: " + echo + "\r\n\r\n",
+			"/coding":  "HTTP/1.1 200 OK\r\nTransfer-Encoding: " + echo + "\r\n\r\n",
+			"/trailer": "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: A\r\n\r\n0\r\n" + echo + "\r\n\r\n",
+		}[r.URL.Path]
+		if answer == "" { // a document
+			_, _ = io.WriteString(w, strings.ReplaceAll(strings.TrimPrefix(r.URL.Path, "/"), "QUERY", echo))
+			return
+		}
+		connection, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_, _ = io.WriteString(connection, answer)
+		_ = connection.Close()
+	})
+	paths := slices.Collect(maps.Keys(location))
+	paths = append(paths, "/status", "/version", "/header", "/length", "/coding", "/trailer",
+		"/*QUERY", "/QUERY", "/QUERY: a", "/{a: QUERY, QUERY: a, QUERY: b}", "/<a href=QUERY>", "/!QUERY a", "/{apiVersion: [QUERY]}", "/{clusters: QUERY}")
+	for _, path := range paths {
+		t.Run(path, func(t *testing.T) {
+			network := *network
+			found, err := bootstraptoken.DiscoverURL(giveUp(t, &network, 3), server.URL+(&url.URL{Path: path}).EscapedPath()+"?"+secret, &network)
+			if err == nil {
+				t.Fatalf("found %+v", found)
+			}
+			if text := strings.ToLower(fmt.Sprintf("%v %+v %#v", err, err, err)); strings.Contains(text, strings.ToLower(secret)) {
+				t.Errorf("the query is in %s", text)
+			}
+		})
 	}
 }
 

@@ -68,39 +68,95 @@ func checkAnonymous(t *testing.T, cluster *bootstraptokentest.Cluster, n int) {
 	}
 }
 
+// An impostor that only the token's holder can be is refused at once. Of any other the
+// cluster may be there a moment later: it is asked again, and the error says what was wrong.
 func TestDiscoverRefusesImpostors(t *testing.T) {
 	cluster := bootstraptokentest.New(t, nil)
 	for _, test := range []struct {
-		name string
-		kind bootstraptokentest.Impostor
-		want bootstraptoken.Check
+		name   string
+		kind   bootstraptokentest.Impostor
+		want   bootstraptoken.Check
+		atOnce bool
 	}{
-		{"wrong secret", bootstraptokentest.WrongSecret, bootstraptoken.CheckSignature},
-		{"wrong CA", bootstraptokentest.WrongCA, bootstraptoken.CheckPinned},
-		{"mixed bundle", bootstraptokentest.MixedBundle, bootstraptoken.CheckCertificate},
-		{"tampered kubeconfig", bootstraptokentest.TamperedKubeconfig, bootstraptoken.CheckSignature},
-		{"relay", bootstraptokentest.Relay, bootstraptoken.CheckCertificate},
+		{"wrong secret", bootstraptokentest.WrongSecret, bootstraptoken.CheckSignature, false},
+		{"wrong CA", bootstraptokentest.WrongCA, bootstraptoken.CheckPinned, true},
+		{"mixed bundle", bootstraptokentest.MixedBundle, bootstraptoken.CheckCertificate, false},
+		{"tampered kubeconfig", bootstraptokentest.TamperedKubeconfig, bootstraptoken.CheckSignature, false},
+		{"relay", bootstraptokentest.Relay, bootstraptoken.CheckCertificate, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			impostor := cluster.NewImpostor(t, test.kind)
 			cfg := cluster.DiscoverConfig()
 			cfg.Addresses = []string{impostor.Address()}
-			found, err := bootstraptoken.Discover(t.Context(), cfg)
-			if found != nil || !errors.Is(err, test.want) || errors.Is(err, bootstraptoken.ErrRetry) {
+			impatient := cfg
+			found, err := bootstraptoken.Discover(giveUp(t, &impatient.Network, 4), impatient)
+			if found != nil || !errors.Is(err, test.want) || errors.Is(err, bootstraptoken.ErrRetry) == test.atOnce {
 				t.Errorf("%+v, %v, want %v", found, err, test.want)
 			}
 			var byAddress *bootstraptoken.DiscoverError
-			if !errors.As(err, &byAddress) || len(byAddress.Addresses) != 1 || byAddress.Addresses[0].Address != impostor.URL() {
+			if !errors.As(err, &byAddress) || len(byAddress.Addresses) != 1 || byAddress.Addresses[0].Address != impostor.URL() || !errors.Is(byAddress.Addresses[0].Err, test.want) {
 				t.Errorf("%v does not name %s", err, impostor.URL())
 			}
 			checkAnonymous(t, impostor, len(impostor.Requests()))
+			if n := len(impostor.Requests()); test.atOnce != (n == 1) {
+				t.Errorf("asked %d times", n)
+			}
 
-			// The genuine cluster behind it is found all the same.
+			// The genuine cluster after it is found all the same.
 			cfg.Addresses = append(cfg.Addresses, cluster.Address())
 			if found, err = bootstraptoken.Discover(t.Context(), cfg); err != nil || found.Address != cluster.URL() {
 				t.Errorf("%+v, %v", found, err)
 			}
 		})
+	}
+}
+
+// first has the first connections go to another address.
+func first(network *bootstraptoken.Network, connections int32, address string) {
+	var opened atomic.Int32
+	network.Dial = func(ctx context.Context, name, to string) (net.Conn, error) {
+		if opened.Add(1) <= connections {
+			to = address
+		}
+		return new(net.Dialer).DialContext(ctx, name, to)
+	}
+}
+
+// Who wins the race for the first connections, to an address that is the cluster's, does not
+// end the search.
+func TestDiscoverAfterImpostors(t *testing.T) {
+	cluster := bootstraptokentest.New(t, nil)
+	for name, test := range map[string]struct {
+		kind        bootstraptokentest.Impostor
+		connections int32
+	}{
+		"wrong secret":        {bootstraptokentest.WrongSecret, 3},
+		"tampered kubeconfig": {bootstraptokentest.TamperedKubeconfig, 1},
+		"relay":               {bootstraptokentest.Relay, 2},
+		"relay, then cluster": {bootstraptokentest.Relay, 1},
+		"mixed bundle":        {bootstraptokentest.MixedBundle, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := cluster.DiscoverConfig()
+			first(&cfg.Network, test.connections, cluster.NewImpostor(t, test.kind).Address())
+			if found, err := bootstraptoken.Discover(t.Context(), cfg); err != nil || !found.Info.Equal(cluster.Info()) {
+				t.Errorf("%+v, %v", found, err)
+			}
+		})
+	}
+}
+
+// An old document, which the token signed and somebody kept, does not end the search either.
+func TestDiscoverAfterReplay(t *testing.T) {
+	cluster := bootstraptokentest.New(t, nil)
+	replay := cluster.NewImpostor(t, bootstraptokentest.Relay)
+	if err := cluster.AddCA(); err != nil {
+		t.Fatal(err)
+	}
+	cfg := cluster.DiscoverConfig()
+	first(&cfg.Network, 1, replay.Address())
+	if found, err := bootstraptoken.Discover(t.Context(), cfg); err != nil || !found.Info.Equal(cluster.Info()) {
+		t.Errorf("%+v, %v", found, err)
 	}
 }
 
@@ -116,7 +172,7 @@ func TestDiscoverInsecureSkipCAPins(t *testing.T) {
 	}
 	// But not who relays.
 	cfg.Addresses = []string{cluster.NewImpostor(t, bootstraptokentest.Relay).Address()}
-	if _, err := bootstraptoken.Discover(t.Context(), cfg); !errors.Is(err, bootstraptoken.CheckCertificate) {
+	if _, err := bootstraptoken.Discover(giveUp(t, &cfg.Network, 2), cfg); !errors.Is(err, bootstraptoken.CheckCertificate) {
 		t.Errorf("%v, want %v", err, bootstraptoken.CheckCertificate)
 	}
 }
@@ -139,7 +195,8 @@ func TestDiscoverTrustsPinnedCAsAlone(t *testing.T) {
 	}
 	// The pin of the CA that does not serve yet is not enough.
 	cfg.Pins = cluster.Info().Pins()[1:]
-	if _, err := bootstraptoken.Discover(t.Context(), cfg); !errors.Is(err, bootstraptoken.CheckCertificate) {
+	impatient := cfg
+	if _, err := bootstraptoken.Discover(giveUp(t, &impatient.Network, 2), impatient); !errors.Is(err, bootstraptoken.CheckCertificate) {
 		t.Errorf("%v, want %v", err, bootstraptoken.CheckCertificate)
 	}
 	if err := cluster.UseNewCA(); err != nil {
@@ -243,7 +300,9 @@ func TestDiscoverWaitsForTheSignature(t *testing.T) {
 	}
 }
 
-func TestDiscoverRefusesReplies(t *testing.T) {
+// What nobody can have verified is no answer: the search goes on until time is up, and then
+// the error names the last fault.
+func TestDiscoverAfterForgedReplies(t *testing.T) {
 	object := func(data string) []byte {
 		return []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"cluster-info","namespace":"kube-public"},"data":` + data + `}`)
 	}
@@ -251,25 +310,34 @@ func TestDiscoverRefusesReplies(t *testing.T) {
 		fault bootstraptokentest.Fault
 		want  bootstraptoken.Check
 	}{
-		"redirect":            {bootstraptokentest.Fault{Location: "https://127.0.0.1:1/x"}, bootstraptoken.CheckRedirect},
-		"redirect to itself":  {bootstraptokentest.Fault{Location: "/api/v1/namespaces/kube-public/configmaps/cluster-info", Status: 307}, bootstraptoken.CheckRedirect},
-		"HTML":                {bootstraptokentest.Fault{ContentType: "text/html", Body: object("{}")}, bootstraptoken.CheckReply},
-		"no content type":     {bootstraptokentest.Fault{Body: object("{}")}, bootstraptoken.CheckReply},
-		"protobuf":            {bootstraptokentest.Fault{ContentType: "application/vnd.kubernetes.protobuf", Body: object("{}")}, bootstraptoken.CheckReply},
-		"too large":           {bootstraptokentest.Fault{ContentType: "application/json", Body: make([]byte, bootstraptoken.MaxConfigMapSize+1)}, bootstraptoken.CheckReply},
-		"no JSON":             {bootstraptokentest.Fault{ContentType: "application/json", Body: []byte("apiVersion: v1")}, bootstraptoken.CheckConfigMap},
-		"data twice":          {bootstraptokentest.Fault{ContentType: "application/json", Body: object(`{"kubeconfig":"a","kubeconfig":"b"}`)}, bootstraptoken.CheckConfigMap},
-		"a number for a text": {bootstraptokentest.Fault{ContentType: "application/json", Body: object(`{"kubeconfig":1}`)}, bootstraptoken.CheckConfigMap},
+		"redirect":             {bootstraptokentest.Fault{Location: "https://127.0.0.1:1/x"}, bootstraptoken.CheckRedirect},
+		"redirect to itself":   {bootstraptokentest.Fault{Location: "/api/v1/namespaces/kube-public/configmaps/cluster-info", Status: 307}, bootstraptoken.CheckRedirect},
+		"HTML":                 {bootstraptokentest.Fault{ContentType: "text/html", Body: object("{}")}, bootstraptoken.CheckReply},
+		"no content type":      {bootstraptokentest.Fault{Body: object("{}")}, bootstraptoken.CheckReply},
+		"protobuf":             {bootstraptokentest.Fault{ContentType: "application/vnd.kubernetes.protobuf", Body: object("{}")}, bootstraptoken.CheckReply},
+		"too large":            {bootstraptokentest.Fault{ContentType: "application/json", Body: make([]byte, bootstraptoken.MaxConfigMapSize+1)}, bootstraptoken.CheckReply},
+		"no JSON":              {bootstraptokentest.Fault{ContentType: "application/json", Body: []byte("apiVersion: v1")}, bootstraptoken.CheckConfigMap},
+		"JSON cut off":         {bootstraptokentest.Fault{ContentType: "application/json", Body: []byte("{")}, bootstraptoken.CheckConfigMap},
+		"another object":       {bootstraptokentest.Fault{ContentType: "application/json", Body: []byte(`{"apiVersion":"v1","kind":"Status"}`)}, bootstraptoken.CheckConfigMap},
+		"kubeconfig too large": {bootstraptokentest.Fault{ContentType: "application/json", Body: object(`{"kubeconfig":"` + strings.Repeat("x", bootstraptoken.MaxKubeconfigSize+1) + `"}`)}, bootstraptoken.CheckKubeconfig},
+		"data twice":           {bootstraptokentest.Fault{ContentType: "application/json", Body: object(`{"kubeconfig":"a","kubeconfig":"b"}`)}, bootstraptoken.CheckConfigMap},
+		"a number for a text":  {bootstraptokentest.Fault{ContentType: "application/json", Body: object(`{"kubeconfig":1}`)}, bootstraptoken.CheckConfigMap},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cluster := bootstraptokentest.New(t, nil)
 			cluster.SetFault(&test.fault)
-			_, err := bootstraptoken.Discover(t.Context(), cluster.DiscoverConfig())
-			if !errors.Is(err, test.want) || errors.Is(err, bootstraptoken.ErrRetry) {
+			cfg := cluster.DiscoverConfig()
+			_, err := bootstraptoken.Discover(giveUp(t, &cfg.Network, 3), cfg)
+			if !errors.Is(err, test.want) || !errors.Is(err, bootstraptoken.ErrRetry) || !errors.Is(err, context.Canceled) {
 				t.Errorf("%v, want %v", err, test.want)
 			}
-			if n := len(cluster.Requests()); n != 1 {
-				t.Errorf("%d requests, want 1", n)
+			if n := len(cluster.Requests()); n != 3 {
+				t.Errorf("%d requests, want 3", n)
+			}
+			test.fault.Requests = 2
+			cluster.SetFault(&test.fault)
+			if found, err := bootstraptoken.Discover(t.Context(), cluster.DiscoverConfig()); err != nil || !found.Info.Equal(cluster.Info()) {
+				t.Errorf("after two of them: %+v, %v", found, err)
 			}
 		})
 	}
@@ -316,7 +384,7 @@ func TestDiscoverAgreement(t *testing.T) {
 		want   bootstraptoken.Check
 		retry  bool
 	}{
-		"another kubeconfig": {signed(t, cluster, good[bootstraptoken.KubeconfigKey]+"\n"), bootstraptoken.CheckAgreement, false},
+		"another kubeconfig": {signed(t, cluster, good[bootstraptoken.KubeconfigKey]+"\n"), bootstraptoken.CheckAgreement, true},
 		"another signature":  {map[string]string{bootstraptoken.KubeconfigKey: good[bootstraptoken.KubeconfigKey], bootstraptoken.SignatureKeyPrefix + cfg.Token.ID(): "a..b"}, bootstraptoken.CheckSignature, false},
 		"no signature":       {map[string]string{bootstraptoken.KubeconfigKey: good[bootstraptoken.KubeconfigKey]}, bootstraptoken.CheckNoSignature, true},
 	} {
@@ -414,7 +482,7 @@ func TestDiscoverErrorNamesAddresses(t *testing.T) {
 		t.Fatalf("%v, want two addresses", err)
 	}
 	first, second := byAddress.Addresses[0], byAddress.Addresses[1]
-	if first.Address != impostor.URL() || !errors.Is(first.Err, bootstraptoken.CheckSignature) || errors.Is(first.Err, bootstraptoken.ErrRetry) {
+	if first.Address != impostor.URL() || !errors.Is(first.Err, bootstraptoken.CheckSignature) || !errors.Is(first.Err, bootstraptoken.ErrRetry) {
 		t.Errorf("first %+v", first)
 	}
 	if second.Address != cluster.URL() || !errors.Is(second.Err, bootstraptoken.CheckForbidden) || !errors.Is(second.Err, bootstraptoken.ErrRetry) {
@@ -422,9 +490,6 @@ func TestDiscoverErrorNamesAddresses(t *testing.T) {
 	}
 	if !errors.Is(err, bootstraptoken.ErrRetry) || !errors.Is(err, context.Canceled) {
 		t.Errorf("%v does not say that time was up", err)
-	}
-	if n := len(impostor.Requests()); n != 1 {
-		t.Errorf("the impostor was asked %d times", n)
 	}
 	for _, want := range []string{impostor.URL(), cluster.URL(), "403"} {
 		if !strings.Contains(err.Error(), want) {
@@ -474,7 +539,7 @@ func TestDiscoverAddresses(t *testing.T) {
 	cfg.Network.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, network, cluster.Address())
 	}
-	if _, err := bootstraptoken.Discover(t.Context(), cfg); !errors.Is(err, bootstraptoken.CheckCertificate) {
+	if _, err := bootstraptoken.Discover(giveUp(t, &cfg.Network, 2), cfg); !errors.Is(err, bootstraptoken.CheckCertificate) {
 		t.Errorf("%v, want %v", err, bootstraptoken.CheckCertificate)
 	}
 }
@@ -484,7 +549,7 @@ func TestDiscoverClock(t *testing.T) {
 	cluster := bootstraptokentest.New(t, nil)
 	cfg := cluster.DiscoverConfig()
 	cfg.Network.Now = func() time.Time { return time.Now().AddDate(2, 0, 0) }
-	if _, err := bootstraptoken.Discover(t.Context(), cfg); !errors.Is(err, bootstraptoken.CheckCertificate) {
+	if _, err := bootstraptoken.Discover(giveUp(t, &cfg.Network, 2), cfg); !errors.Is(err, bootstraptoken.CheckCertificate) {
 		t.Errorf("%v, want %v", err, bootstraptoken.CheckCertificate)
 	}
 }

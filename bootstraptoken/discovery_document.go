@@ -108,21 +108,30 @@ func NewClusterInfoData(info *ClusterInfo) (map[string]string, error) {
 // The errors are [CheckToken] for the zero Token, [CheckNoKubeconfig],
 // [CheckNoSignature], [CheckSignature], and those of [ParseKubeconfig].
 func Verify(data map[string]string, token Token) (*ClusterInfo, error) {
-	if token.IsZero() {
-		return nil, &Error{Check: CheckToken, Got: token.String(), Want: wantToken}
-	}
-	kubeconfig, err := kubeconfigOf(data)
+	kubeconfig, err := signedKubeconfig(data, token)
 	if err != nil {
 		return nil, err
 	}
+	return ParseKubeconfig([]byte(kubeconfig))
+}
+
+// signedKubeconfig returns the kubeconfig if the token signed it.
+func signedKubeconfig(data map[string]string, token Token) (string, error) {
+	if token.IsZero() {
+		return "", &Error{Check: CheckToken, Got: token.String(), Want: wantToken}
+	}
+	kubeconfig, err := kubeconfigOf(data)
+	if err != nil {
+		return "", err
+	}
 	signature := data[SignatureKeyPrefix+token.ID()]
 	if signature == "" {
-		return nil, &Error{Check: CheckNoSignature, Want: SignatureKeyPrefix + token.ID()}
+		return "", &Error{Check: CheckNoSignature, Want: SignatureKeyPrefix + token.ID()}
 	}
 	if err := jws.VerifyDetached(signature, []byte(kubeconfig), token.ID(), token.key()); err != nil {
-		return nil, &Error{Check: CheckSignature, Err: err}
+		return "", &Error{Check: CheckSignature, Err: err}
 	}
-	return ParseKubeconfig([]byte(kubeconfig))
+	return kubeconfig, nil
 }
 
 func kubeconfigOf(data map[string]string) (string, error) {

@@ -120,6 +120,9 @@ func below(u *url.URL, path string) *url.URL {
 	return &full
 }
 
+// withoutQuery is a server's URL for people.
+func withoutQuery(u *url.URL) string { return u.Scheme + "://" + u.Host + u.EscapedPath() }
+
 // sameServer reports whether two server URLs name one host, port and path.
 func sameServer(a, b *url.URL) bool {
 	port := func(u *url.URL) string {

@@ -5,14 +5,18 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"github.com/nodeattest/nodeattest/refusal"
 	"io"
 	"mime"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"strconv"
+	"sync/atomic"
+	"syscall"
 	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // The reasons for which what a server answers is not used.
@@ -97,10 +101,13 @@ func (n *Network) proxy(r *http.Request) (*url.URL, error) {
 		return nil, nil
 	}
 	proxy, err := n.Proxy(r)
-	if err == nil && proxy != nil && proxy.Scheme == "https" {
+	if err != nil { // whose text may repeat the proxy's password
+		return nil, retry(errors.New("it is not known by which proxy"))
+	}
+	if proxy != nil && proxy.Scheme == "https" {
 		return nil, &Error{Check: CheckOptions, Got: "a proxy over https", Want: "http or socks5"}
 	}
-	return proxy, err
+	return proxy, nil
 }
 
 // verifiedTLS is the configuration for a server that is known by roots, not nil.
@@ -114,13 +121,22 @@ func (n *Network) insecureTLS() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true, Time: n.now}
 }
 
+// A reply is what a server answered, and over which connection.
+type reply struct {
+	body       []byte
+	connection *tls.ConnectionState
+	url        *url.URL // of the server that answered, after redirects
+}
+
 // get makes a request. The error matches ErrRetry unless the server's answer is refused.
-func (n *Network) get(ctx context.Context, r *request) ([]byte, *tls.ConnectionState, error) {
+func (n *Network) get(ctx context.Context, r *request) (*reply, error) {
 	ctx, cancel := context.WithTimeout(ctx, orDefault(n.RequestTimeout, DefaultRequestTimeout))
 	defer cancel()
+	var sent atomic.Bool // a URL has reached a server, which may repeat it
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { sent.Store(true) }})
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.url.String(), nil)
 	if err != nil {
-		return nil, nil, &Error{Check: CheckServer, Err: err}
+		return nil, &Error{Check: CheckServer, Got: "a URL that is refused", Want: wantServer}
 	}
 	if r.json {
 		req.Header.Set("Accept", "application/json")
@@ -141,29 +157,53 @@ func (n *Network) get(ctx context.Context, r *request) ([]byte, *tls.ConnectionS
 	}
 	res, err := client.Do(req)
 	if err != nil {
-		return nil, nil, transportError(err)
+		return nil, transportError(err, sent.Load())
 	}
 	defer func() { _ = res.Body.Close() }()
 	body, err := readReply(res, r)
-	return body, res.TLS, err
+	if err != nil {
+		return nil, err
+	}
+	return &reply{body, res.TLS, res.Request.URL}, nil
 }
 
 func refuseRedirect(*http.Request, []*http.Request) error {
 	return &Error{Check: CheckRedirect, Got: "a redirect", Want: "an answer"}
 }
 
-// transportError tells a refusal from a server that was not reached.
-func transportError(err error) error {
+// transportError tells a refusal from a server that was not reached. Nothing is repeated of
+// what came after a URL was sent, whose query may be a secret.
+func transportError(err error, sent bool) error {
 	if outer := (*url.Error)(nil); errors.As(err, &outer) {
-		err = outer.Err // without the URL, whose query may be a secret
+		err = outer.Err // without the URL
 	}
 	if own := (*Error)(nil); errors.As(err, &own) {
 		return own
 	}
-	if untrusted := (*tls.CertificateVerificationError)(nil); errors.As(err, &untrusted) {
-		return &Error{Check: CheckCertificate, Err: untrusted.Err}
+	untrusted := (*tls.CertificateVerificationError)(nil)
+	switch {
+	case !errors.As(err, &untrusted):
+		if sent {
+			err = withoutAnswer(err)
+		}
+		return retry(err)
+	case sent:
+		return &Error{Check: CheckCertificate, Got: "that of a server to which it was redirected"}
 	}
-	return retry(err)
+	return &Error{Check: CheckCertificate, Err: untrusted.Err}
+}
+
+// withoutAnswer keeps of a fault that came with or after an answer what no server wrote.
+func withoutAnswer(err error) error {
+	for _, known := range []error{context.Canceled, context.DeadlineExceeded, io.ErrUnexpectedEOF, io.EOF} {
+		if errors.Is(err, known) {
+			return known
+		}
+	}
+	if number := syscall.Errno(0); errors.As(err, &number) {
+		return number
+	}
+	return errors.New("no answer, or one that is not HTTP")
 }
 
 func readReply(res *http.Response, r *request) ([]byte, error) {
@@ -178,7 +218,7 @@ func readReply(res *http.Response, r *request) ([]byte, error) {
 	if r.json {
 		kind := res.Header.Get("Content-Type")
 		if media, _, err := mime.ParseMediaType(kind); err != nil || media != "application/json" {
-			return nil, &Error{Check: CheckReply, Got: strconv.QuoteToASCII(refusal.Text(kind)), Want: "application/json"}
+			return nil, &Error{Check: CheckReply, Got: "the content type " + refusal.Quote(kind), Want: "application/json"}
 		}
 	}
 	body, err := io.ReadAll(io.LimitReader(res.Body, int64(r.maxSize)+1))
@@ -186,7 +226,7 @@ func readReply(res *http.Response, r *request) ([]byte, error) {
 	case len(body) > r.maxSize:
 		return nil, &Error{Check: CheckReply, Got: "more than " + strconv.Itoa(r.maxSize) + " bytes", Want: "no more"}
 	case err != nil:
-		return nil, retry(err)
+		return nil, retry(withoutAnswer(err))
 	}
 	return body, nil
 }

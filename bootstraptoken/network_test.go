@@ -90,17 +90,16 @@ func TestNetworkProxy(t *testing.T) {
 	if want := "CONNECT " + cluster.Address(); len(asked) != 2 || asked[0] != want || asked[1] != want {
 		t.Errorf("asked %q, want %q twice", asked, want)
 	}
-	broken := errors.New("no proxy")
 	ctx, cancel := context.WithCancel(t.Context())
 	tries := 0
 	cfg.Network.Proxy = func(*http.Request) (*url.URL, error) {
 		if tries++; tries == 2 {
 			cancel()
 		}
-		return nil, broken
+		return nil, errors.New("invalid proxy address http://user:password@[")
 	}
-	if _, err := bootstraptoken.Discover(ctx, cfg); !errors.Is(err, broken) || !errors.Is(err, bootstraptoken.ErrRetry) {
-		t.Errorf("%v, want %v", err, broken)
+	if _, err := bootstraptoken.Discover(ctx, cfg); tries != 2 || !errors.Is(err, bootstraptoken.ErrRetry) || strings.Contains(err.Error(), "password") {
+		t.Errorf("%d tries, %v, want %v", tries, err, bootstraptoken.ErrRetry)
 	}
 }
 

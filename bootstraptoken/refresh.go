@@ -83,14 +83,18 @@ func (opts *RefreshOptions) at(ctx context.Context, server *url.URL, old *Cluste
 	if err != nil {
 		return nil, err
 	}
-	info, err := opts.read(f.data)
+	kubeconfig, err := opts.kubeconfig(f.data)
+	if err != nil {
+		return nil, err
+	}
+	info, err := ParseKubeconfig([]byte(kubeconfig))
 	if err != nil {
 		return nil, err
 	}
 	if info.SystemRoots && !old.SystemRoots {
 		return nil, &Error{Check: CheckNoCA, Got: "a kubeconfig without CAs", Want: "CAs"}
 	}
-	found := &Discovered{Kubeconfig: []byte(f.data[KubeconfigKey]), Address: server.String(), Verified: opts.Network.now()}
+	found := &Discovered{Kubeconfig: []byte(kubeconfig), Address: server.String(), Verified: opts.Network.now()}
 	if found.Info, found.Unpinned, err = pinned(info, opts.Pins); err != nil {
 		return nil, err
 	}
@@ -107,14 +111,9 @@ func (opts *RefreshOptions) at(ctx context.Context, server *url.URL, old *Cluste
 	return found, nil
 }
 
-func (opts *RefreshOptions) read(data map[string]string) (*ClusterInfo, error) {
-	if !opts.Token.IsZero() {
-		cfg := DiscoverConfig{Token: opts.Token}
-		return cfg.verify(data)
+func (opts *RefreshOptions) kubeconfig(data map[string]string) (string, error) {
+	if opts.Token.IsZero() {
+		return kubeconfigOf(data)
 	}
-	kubeconfig, err := kubeconfigOf(data)
-	if err != nil {
-		return nil, err
-	}
-	return ParseKubeconfig([]byte(kubeconfig))
+	return awaitedKubeconfig(data, opts.Token)
 }

@@ -13,7 +13,8 @@ import (
 type AddressError struct {
 	// Address is the server's URL, without its query.
 	Address string
-	// Err is the last error there. It matches [ErrRetry] unless the address was refused.
+	// Err is the last error there. It matches [ErrRetry] unless the address was refused, and
+	// then the check too that failed last.
 	Err error
 }
 
@@ -94,7 +95,7 @@ func (n *Network) rounds(ctx context.Context, servers []*url.URL, try func(conte
 func discoverError(servers []*url.URL, last []error, err error) error {
 	e := &DiscoverError{Err: err}
 	for i, server := range servers {
-		e.Addresses = append(e.Addresses, AddressError{Address: server.Scheme + "://" + server.Host + server.EscapedPath(), Err: last[i]})
+		e.Addresses = append(e.Addresses, AddressError{Address: withoutQuery(server), Err: last[i]})
 	}
 	return e
 }

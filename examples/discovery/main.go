@@ -162,6 +162,8 @@ func (a *attack) run(ctx context.Context, out *printer, cluster *bootstraptokent
 	if err != nil {
 		return err
 	}
+	// Without the token anybody can answer, so it is asked again until time is up.
+	cfg.Network.Timeout, cfg.Network.MinBackoff = 2*time.Second, 100*time.Millisecond
 	_, err = bootstraptoken.Discover(ctx, cfg)
 	return out.refusal(a.what, err, a.want)
 }
@@ -220,10 +222,10 @@ func (p *printer) refusal(what string, err error, want bootstraptoken.Check) err
 	switch {
 	case err == nil:
 		return fmt.Errorf("%s: was taken for the cluster", what)
-	case errors.Is(err, bootstraptoken.ErrRetry), !errors.As(err, &refusal):
-		return fmt.Errorf("%s: could not be judged: %w", what, err)
-	case !errors.Is(err, want):
+	case !errors.As(err, &refusal), !errors.Is(err, want):
 		return fmt.Errorf("%s: refused with %w, want %s", what, err, want)
+	case refusal.Check == bootstraptoken.ErrRetry: // it was asked until time was up
+		errors.As(refusal.Err, &refusal)
 	}
 	p.line("REFUSED %s", what)
 	p.line("  %v", refusal)

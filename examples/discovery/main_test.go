@@ -119,10 +119,11 @@ func TestRefusal(t *testing.T) {
 		text string
 	}{
 		"refused":       {refused, bootstraptoken.CheckPinned, ""},
+		"until the end": {&bootstraptoken.Error{Check: bootstraptoken.ErrRetry, Err: refused}, bootstraptoken.CheckPinned, ""},
 		"accepted":      {nil, bootstraptoken.CheckPinned, "was taken for the cluster"},
-		"undecided":     {bootstraptoken.ErrRetry, bootstraptoken.CheckPinned, "could not be judged"},
-		"broken":        {errBroken, bootstraptoken.CheckPinned, "could not be judged"},
-		"another check": {refused, bootstraptoken.CheckSignature, "want cluster-info-signature"},
+		"undecided":     {bootstraptoken.ErrRetry, bootstraptoken.CheckPinned, "want bootstraptoken: "},
+		"broken":        {errBroken, bootstraptoken.CheckPinned, "want bootstraptoken: "},
+		"another check": {refused, bootstraptoken.CheckSignature, "want bootstraptoken: "},
 	} {
 		var out bytes.Buffer
 		err := (&printer{w: &out}).refusal("somebody", test.err, test.want)
