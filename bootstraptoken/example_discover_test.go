@@ -116,7 +116,7 @@ users:
     token: secret
 `))
 	fmt.Println(err)
-	// Output: bootstraptoken: kubeconfig-credentials: got line 10, column 5: a user with more than a name, want no users
+	// Output: kubeconfig-credentials: got line 10, column 5: a user with more than a name, want no users
 }
 
 // From standard input, as in curl ... | join --discovery-file=-, and then a look at what

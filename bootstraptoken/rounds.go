@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // AddressError is why one address did not lead to the cluster.
@@ -34,9 +36,9 @@ func (e *DiscoverError) Error() string {
 	b.WriteString("bootstraptoken: no address led to the cluster")
 	for _, a := range e.Addresses {
 		b.WriteString("; ")
-		b.WriteString(a.Address)
+		b.WriteString(refusal.Text(a.Address))
 		b.WriteString(": ")
-		b.WriteString(strings.TrimPrefix(a.Err.Error(), "bootstraptoken: "))
+		b.WriteString(a.Err.Error())
 	}
 	if e.Err != nil {
 		b.WriteString("; ")

@@ -181,11 +181,11 @@ func (c *Cluster) info() *bootstraptoken.ClusterInfo {
 }
 
 // DiscoverConfig is what a joining node is given: the first token, the address and the
-// pins of the bundle.
+// pins of the bundle. It gives up after ten seconds, so that a test of an impostor ends.
 func (c *Cluster) DiscoverConfig() bootstraptoken.DiscoverConfig {
 	return bootstraptoken.DiscoverConfig{
 		Token: c.token, Addresses: []string{c.address}, Pins: c.Info().Pins(),
-		Network: bootstraptoken.Network{MinBackoff: time.Millisecond, MaxBackoff: 50 * time.Millisecond, Now: c.options.Now},
+		Network: bootstraptoken.Network{Timeout: 10 * time.Second, MinBackoff: time.Millisecond, MaxBackoff: 50 * time.Millisecond, Now: c.options.Now},
 	}
 }
 

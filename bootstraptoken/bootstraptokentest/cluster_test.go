@@ -254,7 +254,17 @@ func TestImpostors(t *testing.T) {
 	} {
 		config := cluster.DiscoverConfig()
 		config.Addresses = []string{cluster.NewImpostor(t, kind).Address()}
-		if _, err := bootstraptoken.Discover(t.Context(), config); !errors.Is(err, want) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var opened atomic.Int32
+		config.Network.Dial = func(dialling context.Context, network, address string) (net.Conn, error) {
+			if opened.Add(1) > 2 { // a fetch of each kind
+				cancel()
+			}
+			return new(net.Dialer).DialContext(dialling, network, address)
+		}
+		_, err := bootstraptoken.Discover(ctx, config)
+		cancel()
+		if !errors.Is(err, want) {
 			t.Errorf("impostor %d: %v, want %v", kind, err, want)
 		}
 	}

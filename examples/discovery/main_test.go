@@ -121,9 +121,9 @@ func TestRefusal(t *testing.T) {
 		"refused":       {refused, bootstraptoken.CheckPinned, ""},
 		"until the end": {&bootstraptoken.Error{Check: bootstraptoken.ErrRetry, Err: refused}, bootstraptoken.CheckPinned, ""},
 		"accepted":      {nil, bootstraptoken.CheckPinned, "was taken for the cluster"},
-		"undecided":     {bootstraptoken.ErrRetry, bootstraptoken.CheckPinned, "want bootstraptoken: "},
-		"broken":        {errBroken, bootstraptoken.CheckPinned, "want bootstraptoken: "},
-		"another check": {refused, bootstraptoken.CheckSignature, "want bootstraptoken: "},
+		"undecided":     {bootstraptoken.ErrRetry, bootstraptoken.CheckPinned, ", want "},
+		"broken":        {errBroken, bootstraptoken.CheckPinned, ", want "},
+		"another check": {refused, bootstraptoken.CheckSignature, ", want "},
 	} {
 		var out bytes.Buffer
 		err := (&printer{w: &out}).refusal("somebody", test.err, test.want)

@@ -152,7 +152,7 @@ func TestListSaysWhatItRefuses(t *testing.T) {
 		t.Errorf("status %d\n%s", status, stdout)
 	}
 	same(t, stderr, `token: "bootstrap-token-bbbbbb.yaml": the manifest of another name, Secret "bootstrap-token-abcdef" in "kube-system" of type "bootstrap.kubernetes.io/token"
-"broken.yaml": manifest: got the member "token-secret", want the members of a Secret
+"broken.yaml": manifest: got line 1, column 15: a member that is not known, want the members of a Secret
 "bootstrap-token-aaaaaa" is refused: token-id: got "abcdef", want "aaaaaa"
 `)
 }
@@ -224,10 +224,10 @@ func TestRefused(t *testing.T) {
 		want string
 	}{
 		"no such token":     {[]string{"delete", "abcdef"}, "no such file"},
-		"no ID":             {[]string{"delete", "../../abcdef"}, "token: token"},
+		"no ID":             {[]string{"delete", "../../abcdef"}, "token"},
 		"a foreign group":   {[]string{"create", "-groups", "system:masters"}, "auth-extra-groups"},
-		"a negative life":   {[]string{"create", "-ttl", "-1h"}, "ttl: "},
-		"an end and no end": {[]string{"create", "-ttl", "1h", "-insecure-never-expires"}, "ttl: "},
+		"a negative life":   {[]string{"create", "-ttl", "-1h"}, "ttl"},
+		"an end and no end": {[]string{"create", "-ttl", "1h", "-insecure-never-expires"}, "ttl"},
 	} {
 		status, stdout, stderr := run(t, t.TempDir(), noon, test.args...)
 		if status != 1 || stdout != "" || !strings.Contains(stderr, test.want) {
