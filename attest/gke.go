@@ -199,7 +199,7 @@ func (p *GKEProvider) examine(ctx context.Context, request *csr.Request) (*GKERe
 	r.Certified, err = VerifyCertify(
 		&CertifyEvidence{Attest: bundle.Attest, Signature: bundle.Signature, Public: public,
 			RawSignature: &RawScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA256}},
-		&CertifyOptions{AKKey: r.AKKey, QualifyingData: []byte{}, Key: key})
+		&CertifyOptions{AK: AKFromIssuer(r.AKKey, nil), InsecureEmptyQualifyingData: true, Key: key})
 	if err != nil {
 		return nil, err
 	}
