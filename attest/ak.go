@@ -7,6 +7,8 @@ import (
 	"fmt"
 
 	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/secret"
 )
 
 // ErrHierarchyPassword says that a hierarchy of the TPM refused the password that
@@ -84,7 +86,7 @@ type loadedKey struct {
 	handle   tpm2.TPMHandle
 	name     []byte
 	public   *Public
-	password []byte // the key's own; nil where it is empty
+	password secret.Value[[]byte] // the key's own; zero where it is empty
 }
 
 // loadAK makes, or finds, the attestation key. A key that a verifier would refuse

@@ -70,7 +70,7 @@ func TestRealStatementsUnderMicrosoft(t *testing.T) {
 				Attest:    corpus(t, "webauthn-tpm", name, "certinfo.bin"),
 				Signature: corpus(t, "webauthn-tpm", name, "sig.tpmt.bin"),
 				Public:    corpus(t, "webauthn-tpm", name, "pubarea.bin"),
-			}, &CertifyOptions{AKKey: ak.Key, QualifyingData: qualifying, InsecureAllowAnyKey: true,
+			}, &CertifyOptions{AK: AKFromIssuer(ak.Key, nil), QualifyingData: qualifying, InsecureAllowAnyKey: true,
 				InsecureAllowSHA1Signature: ak.Profile.InsecureAllowSHA1Signature})
 			if allowed && err != nil || !allowed && !errors.Is(err, CheckSignatureHash) {
 				t.Errorf("%s, SHA-1 allowed %v: %v", name, allowed, err)

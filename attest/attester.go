@@ -7,13 +7,13 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 
 	"github.com/google/go-tpm/tpm2/transport"
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/secret"
 )
 
 // Subject is what a node's proof is bound to, as the node itself knows it. Hello
@@ -65,9 +65,9 @@ type AttesterOptions struct {
 	// there sends the leaf alone; one that keeps there what is no certificate is an
 	// error, which is why this is not the default.
 	EKChainFromNV bool
-	// EndorsementPassword is the password of the endorsement hierarchy; nil means
+	// EndorsementPassword is the password of the endorsement hierarchy; zero means
 	// the empty one. [EndorsementPassword] makes and keeps one.
-	EndorsementPassword []byte
+	EndorsementPassword secret.Value[[]byte]
 	// Quote, if set, has every answer carry a quote over these PCRs, so that the
 	// control plane knows what the machine booted: [DefaultPCRs], or others. Banks of
 	// SHA-1 are refused.
@@ -89,21 +89,9 @@ type Attester struct {
 	certificates  [][]byte
 	intermediates [][]byte
 	chainFromNV   bool
-	password      []byte
+	password      secret.Value[[]byte]
 	measuring     measuring
 }
-
-// Format keeps the password out of logs, whatever the verb.
-func (AttesterOptions) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte("attest.AttesterOptions")) }
-
-// LogValue keeps the password out of package log/slog.
-func (AttesterOptions) LogValue() slog.Value { return slog.StringValue("attest.AttesterOptions") }
-
-// Format keeps the password out of logs, whatever the verb.
-func (*Attester) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte("attest.Attester")) }
-
-// LogValue keeps the password out of package log/slog.
-func (*Attester) LogValue() slog.Value { return slog.StringValue("attest.Attester") }
 
 // NewAttester returns an attester that uses the attestation key of source in
 // tpm. It sends no command yet. Other users of the same TPM in this process go
@@ -138,7 +126,7 @@ func NewAttester(tpm transport.TPM, source AKSource, opts *AttesterOptions) (*At
 		certificates:  slices.Clone(opts.Certificates),
 		intermediates: slices.Clone(opts.Intermediates),
 		chainFromNV:   opts.EKChainFromNV,
-		password:      bytes.Clone(opts.EndorsementPassword),
+		password:      secret.New(bytes.Clone(opts.EndorsementPassword.Reveal())),
 	}
 	if opts.EK != nil {
 		ek := *opts.EK
@@ -173,15 +161,15 @@ func (o *AttesterOptions) checkChainFromNV() error {
 }
 
 // AKPublic returns the public area of the attestation key of source in tpm, for
-// who is to certify it. endorsementPassword is that of the hierarchy, nil for the
+// who is to certify it. endorsementPassword is that of the hierarchy, zero for the
 // empty one. A key that no verifier would accept is an error.
-func AKPublic(ctx context.Context, tpm transport.TPM, source AKSource, endorsementPassword []byte) (*Public, error) {
+func AKPublic(ctx context.Context, tpm transport.TPM, source AKSource, endorsementPassword secret.Value[[]byte]) (*Public, error) {
 	if tpm == nil {
 		return nil, errors.New("attest: AK: no TPM")
 	}
 	var public *Public
 	err := ShareTPM(tpm).do(ctx, func(h *handles) error {
-		ak, err := loadAK(ctx, h, &source, endorsementPassword)
+		ak, err := loadAK(ctx, h, &source, endorsementPassword.Reveal())
 		if err == nil {
 			public = ak.public
 		}
@@ -286,7 +274,7 @@ func (a *Attester) openSecret(ctx context.Context, h *handles, keys *nodeKeys, c
 	if keys.road == RoadAK {
 		return c.Clear, nil
 	}
-	secret, err := activate(ctx, h, keys.ak, keys.ek, a.password, c.Credential)
+	secret, err := activate(ctx, h, keys.ak, keys.ek, a.password.Reveal(), c.Credential)
 	if err != nil {
 		return nil, err
 	}

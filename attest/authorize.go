@@ -3,7 +3,6 @@ package attest
 import (
 	"context"
 	"errors"
-	"github.com/nodeattest/nodeattest/refusal"
 	"net/netip"
 	"time"
 
@@ -98,31 +97,25 @@ func asMembership(err error) error {
 	return &Error{Check: CheckMembership, Got: "a machine that the authorizer refuses", Err: err}
 }
 
-// authorize asks for membership and holds the claim against the answer.
+// authorize asks for membership. Only what it fills in makes the result good for a
+// certificate.
 func (v *Verifier) authorize(ctx context.Context, r *Result, request *csr.Request) error {
-	if err := ctx.Err(); err != nil {
-		return csr.Retry(err)
-	}
-	a, err := v.authorizer.Authorize(ctx, r, request)
-	switch {
-	case errors.Is(err, CheckMembership):
-		return asMembership(err)
-	case err != nil:
-		return csr.Retry(err)
-	case a == nil:
-		return NotMember("machine " + string(r.Machine) + " (no authorization was given)")
-	}
-	if err := checkClaimedProviderID(r, a); err != nil {
+	m := membershipOf(r)
+	a, err := m.decide(ctx, func(ctx context.Context) (*Authorization, error) {
+		return v.authorizer.Authorize(ctx, r, request)
+	})
+	if err != nil {
 		return err
 	}
 	r.Authorization = *a
-	return nil
-}
-
-func checkClaimedProviderID(r *Result, a *Authorization) error {
-	unknown := a.ProviderID == "" && r.Stage == StageHello // it may be known by the answer
-	if r.ClaimedProviderID != "" && r.ClaimedProviderID != a.ProviderID && !unknown {
-		return &Error{Check: CheckProviderID, Got: r.ClaimedProviderID, Want: refusal.OrNothing(a.ProviderID)}
+	if r.Stage == StageAnswer {
+		r.verified = a.Verified(r.checked, m.machine)
 	}
 	return nil
 }
+
+func membershipOf(r *Result) *membership {
+	return &membership{machine: r.Machine, claimed: r.ClaimedProviderID, early: r.Stage == StageHello}
+}
+
+func checkClaimedProviderID(r *Result, a *Authorization) error { return membershipOf(r).checkClaim(a) }

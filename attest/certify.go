@@ -66,7 +66,7 @@ func certifyLoaded(ctx context.Context, h *handles, ak, loaded *loadedKey, quali
 func certifyOnce(ctx context.Context, h *handles, ak, loaded *loadedKey, qualifyingData []byte) (*tpm2.CertifyResponse, error) {
 	// Without adminWithPolicy a key's password is enough for the ADMIN role, which
 	// TPM2_Certify asks for, whatever policy its use has (Part 1, 19.2).
-	object, err := h.authorize(ctx, loaded.handle, loaded.name, loaded.password)
+	object, err := h.authorize(ctx, loaded.handle, loaded.name, loaded.password.Reveal())
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 	"github.com/google/go-tpm/tpm2/transport"
+
+	"github.com/nodeattest/nodeattest/secret"
 )
 
 // An endorsement password is 32 characters, 192 random bits in base64url: 32 bytes
@@ -38,16 +40,16 @@ const endorsementAuthSet = 1 << 1
 // file (both ErrHierarchyPassword). Under Windows neither mode nor owner is
 // checked: give the directory an access list of its own. TPM2_Clear takes the
 // password away again; the next run sets it again.
-func EndorsementPassword(ctx context.Context, tpm transport.TPM, path string) ([]byte, error) {
+func EndorsementPassword(ctx context.Context, tpm transport.TPM, path string) (secret.Value[[]byte], error) {
 	var password []byte
 	err := ShareTPM(tpm).do(ctx, func(h *handles) (err error) {
 		password, err = endorsementPassword(ctx, h, path)
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("attest: endorsement password in %s: %w", path, err)
+		return secret.Value[[]byte]{}, fmt.Errorf("attest: endorsement password in %s: %w", path, err)
 	}
-	return password, nil
+	return secret.New(password), nil
 }
 
 // endorsementPassword looks at the TPM before the file: a racing process writes the

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 	"github.com/google/go-tpm/tpm2/transport"
 
+	"github.com/nodeattest/nodeattest/secret"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -66,24 +67,24 @@ func TestEndorsementPasswordFirstAndSecondRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(first) != 32 || !bytes.Equal(readAll(t, path), append(bytes.Clone(first), '\n')) {
-		t.Errorf("%d bytes, and %d in the file", len(first), len(readAll(t, path)))
+	if len(first.Reveal()) != 32 || !bytes.Equal(readAll(t, path), append(bytes.Clone(first.Reveal()), '\n')) {
+		t.Errorf("%d bytes, and %d in the file", len(first.Reveal()), len(readAll(t, path)))
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode() != 0o600 {
 		t.Errorf("mode %v, %v", info.Mode(), err)
 	}
 	checkFiles(t, dir, "endorsement")
-	checkEndorsementIs(t, tpm, first)
+	checkEndorsementIs(t, tpm, first.Reveal())
 
 	faulty := tpmsim.Faulty(tpm, nil)
 	second, err := EndorsementPassword(t.Context(), faulty, path)
-	if err != nil || !bytes.Equal(first, second) {
+	if err != nil || !bytes.Equal(first.Reveal(), second.Reveal()) {
 		t.Errorf("second run: another password, or error %v", err)
 	}
 	if count(faulty, tpm2.TPMCCHierarchyChanegAuth) != 0 {
 		t.Error("the second run set the password again")
 	}
-	checkEndorsementIs(t, tpm, first)
+	checkEndorsementIs(t, tpm, first.Reveal())
 }
 
 func TestEndorsementPasswordsDiffer(t *testing.T) {
@@ -118,7 +119,7 @@ func TestEndorsementPasswordAfterACrash(t *testing.T) {
 				first, err := EndorsementPassword(t.Context(), shared, path)
 				// What TPM2_ContextSave gives would only save time.
 				lossless := name == "after" && commands[n-1] == tpm2.TPMCCContextSave
-				if !lossless && (err == nil || first != nil) || lossless && err != nil {
+				if !lossless && (err == nil || !first.IsZero()) || lossless && err != nil {
 					t.Fatalf("crash %s command %d, %v: got error %v", name, n, commands[n-1], err)
 				}
 				faulty.SetFaults(nil) // a resource manager would flush at the end of the process
@@ -130,7 +131,7 @@ func TestEndorsementPasswordAfterACrash(t *testing.T) {
 					t.Fatalf("crash %s command %d, next run: %v", name, n, err)
 				}
 				checkFiles(t, dir, "endorsement")
-				checkEndorsementIs(t, tpm, password)
+				checkEndorsementIs(t, tpm, password.Reveal())
 			})
 		}
 	}
@@ -162,7 +163,7 @@ func TestEndorsementPasswordCancelled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	checkEndorsementIs(t, tpm, password)
+	checkEndorsementIs(t, tpm, password.Reveal())
 }
 
 func TestEndorsementPasswordOfSomebodyElse(t *testing.T) {
@@ -208,10 +209,10 @@ func TestEndorsementPasswordAfterClear(t *testing.T) {
 	}
 	checkEndorsementIs(t, tpm, nil)
 	second, err := EndorsementPassword(t.Context(), tpm, path)
-	if err != nil || !bytes.Equal(first, second) {
+	if err != nil || !bytes.Equal(first.Reveal(), second.Reveal()) {
 		t.Fatalf("another password, or error %v", err)
 	}
-	checkEndorsementIs(t, tpm, first)
+	checkEndorsementIs(t, tpm, first.Reveal())
 }
 
 func TestEndorsementPasswordRefusesFiles(t *testing.T) {
@@ -228,7 +229,7 @@ func TestEndorsementPasswordRefusesFiles(t *testing.T) {
 				t.Fatal(err)
 			}
 			password, err := EndorsementPassword(t.Context(), tpm, path)
-			if !errors.Is(err, ErrPasswordFile) || password != nil {
+			if !errors.Is(err, ErrPasswordFile) || !password.IsZero() {
 				t.Errorf("got %v, want ErrPasswordFile", err)
 			}
 			if string(readAll(t, path)) != content {
@@ -254,7 +255,7 @@ func raceForPassword(t *testing.T) {
 	defer tpm.Close()
 	path := filepath.Join(t.TempDir(), "endorsement")
 	var wg sync.WaitGroup
-	passwords := make([][]byte, 2)
+	passwords := make([]secret.Value[[]byte], 2)
 	for i := range passwords {
 		wg.Go(func() {
 			var err error
@@ -265,11 +266,11 @@ func raceForPassword(t *testing.T) {
 	}
 	wg.Wait()
 	for _, p := range passwords {
-		if !bytes.Equal(p, passwords[0]) {
+		if !bytes.Equal(p.Reveal(), passwords[0].Reveal()) {
 			t.Error("two passwords")
 		}
 	}
-	checkEndorsementIs(t, tpm, passwords[0])
+	checkEndorsementIs(t, tpm, passwords[0].Reveal())
 }
 
 // The worst interleaving: another process does everything between our look at the
@@ -281,9 +282,9 @@ func TestEndorsementPasswordOvertaken(t *testing.T) {
 			t.Fatal(err)
 		}
 		path := filepath.Join(t.TempDir(), "endorsement")
-		var theirs []byte
+		var theirs secret.Value[[]byte]
 		overtake := func() {
-			if theirs == nil {
+			if theirs.IsZero() {
 				if theirs, err = EndorsementPassword(t.Context(), tpm, path); err != nil {
 					t.Error(err)
 				}
@@ -302,10 +303,10 @@ func TestEndorsementPasswordOvertaken(t *testing.T) {
 			}})
 		}
 		ours, err := EndorsementPassword(t.Context(), slow, path)
-		if err != nil || !bytes.Equal(ours, theirs) {
+		if err != nil || !bytes.Equal(ours.Reveal(), theirs.Reveal()) {
 			t.Errorf("overtaken at 0x%x: another password, or error %v", overtakenAt, err)
 		}
-		checkEndorsementIs(t, tpm, theirs)
+		checkEndorsementIs(t, tpm, theirs.Reveal())
 		tpm.Close()
 	}
 }

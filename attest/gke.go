@@ -8,7 +8,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"github.com/nodeattest/nodeattest/refusal"
 	"strconv"
 	"time"
 
@@ -148,7 +147,7 @@ func (p *GKEProvider) Registration() csr.Registration {
 // machine and its AK, the statement (see [VerifyCertify]), the request's signature,
 // the second proof, membership.
 func (p *GKEProvider) VerifyClientAttestationData(ctx context.Context, request *csr.Request) (*csr.Attested, error) {
-	r, err := p.Verify(ctx, request)
+	r, err := p.examine(ctx, request)
 	if err != nil {
 		return nil, err
 	}
@@ -156,9 +155,7 @@ func (p *GKEProvider) VerifyClientAttestationData(ctx context.Context, request *
 	if err != nil {
 		return nil, err
 	}
-	v := r.Checked.Vouch(string(r.Machine))
-	v.ProviderID, v.DNSNames, v.IPAddresses = a.ProviderID, a.DNSNames, a.IPAddresses
-	return &csr.Attested{Checked: r.Checked, Verified: v}, nil
+	return &csr.Attested{Checked: r.Checked, Verified: a.Verified(r.Checked, r.Machine)}, nil
 }
 
 // VerifyServingAttestationData refuses: GKE's nodes attested client certificates.
@@ -174,8 +171,9 @@ func (p *GKEProvider) MachineName(_ context.Context, attested *csr.Attested) (st
 	return attested.InventoryName()
 }
 
-// Verify checks everything but the second proof and membership.
-func (p *GKEProvider) Verify(ctx context.Context, request *csr.Request) (*GKEResult, error) {
+// examine checks everything but the second proof and membership: what it returns is
+// good for asking about these, and for nothing else.
+func (p *GKEProvider) examine(ctx context.Context, request *csr.Request) (*GKEResult, error) {
 	if err := checkPurpose(request, false); err != nil {
 		return nil, err
 	}
@@ -201,7 +199,7 @@ func (p *GKEProvider) Verify(ctx context.Context, request *csr.Request) (*GKERes
 	r.Certified, err = VerifyCertify(
 		&CertifyEvidence{Attest: bundle.Attest, Signature: bundle.Signature, Public: public,
 			RawSignature: &RawScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA256}},
-		&CertifyOptions{AKKey: r.AKKey, QualifyingData: []byte{}, Key: key})
+		&CertifyOptions{AK: AKFromIssuer(r.AKKey, nil), InsecureEmptyQualifyingData: true, Key: key})
 	if err != nil {
 		return nil, err
 	}
@@ -267,19 +265,8 @@ func (p *GKEProvider) authorize(ctx context.Context, r *GKEResult, request *csr.
 	if err := p.checkSecondProof(ctx, r, request); err != nil {
 		return nil, err
 	}
-	a, err := p.config.Authorize(ctx, r, request)
-	switch {
-	case errors.Is(err, CheckMembership):
-		return nil, err
-	case err != nil:
-		return nil, csr.Retry(err)
-	case a == nil:
-		return nil, NotMember("machine " + string(r.Machine) + " (no authorization was given)")
-	}
-	if claimed := r.Checked.ClaimedProviderID(); claimed != "" && claimed != a.ProviderID {
-		return nil, &Error{Check: CheckProviderID, Got: claimed, Want: refusal.OrNothing(a.ProviderID)}
-	}
-	return a, nil
+	m := membership{machine: r.Machine, claimed: r.Checked.ClaimedProviderID()}
+	return m.decide(ctx, func(ctx context.Context) (*Authorization, error) { return p.config.Authorize(ctx, r, request) })
 }
 
 func (p *GKEProvider) checkSecondProof(ctx context.Context, r *GKEResult, request *csr.Request) error {

@@ -40,7 +40,7 @@ func TestGKE(t *testing.T) {
 				t.Errorf("machine %q", accepted.MachineName)
 			}
 		}
-		r, err := p.Verify(t.Context(), request)
+		r, err := p.examine(t.Context(), request)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,9 +10,7 @@ import (
 	"encoding/asn1"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math/big"
-	"strings"
 	"testing"
 	"time"
 
@@ -223,23 +221,6 @@ func TestErrorsPrint(t *testing.T) {
 	want := `binding-cluster: got a\nb\x1b[2J\u202e\xff, want é c\r: x\x00y`
 	if got := err.Error(); got != want {
 		t.Errorf("got %q, want %q", got, want)
-	}
-}
-
-// The password of the endorsement hierarchy is in no print and no log.
-func TestAttesterIsNotPrinted(t *testing.T) {
-	options := AttesterOptions{EndorsementPassword: []byte("hunter2"), Certificates: [][]byte{{1}}}
-	a := &Attester{password: options.EndorsementPassword}
-	var log bytes.Buffer
-	slog.New(slog.NewTextHandler(&log, nil)).Info("x", "attester", a, "options", options, "pointer", &options)
-	out := log.String()
-	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%x", "%d"} {
-		out += fmt.Sprintf(verb+verb+verb, a, options, &options)
-	}
-	for _, form := range []string{"hunter2", "68756e", "104 117"} {
-		if strings.Contains(out, form) {
-			t.Errorf("%q shows in %q", form, out)
-		}
 	}
 }
 

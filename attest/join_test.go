@@ -17,6 +17,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/secret"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -61,7 +62,7 @@ func newKey(t testing.TB, curve elliptic.Curve) crypto.Signer {
 func certified(t testing.TB, tpm *tpmsim.TPM, template *tpm2.TPMTPublic) (attest.AKSource, [][]byte) {
 	t.Helper()
 	source := attest.AKSource{Template: template}
-	public, err := attest.AKPublic(context.Background(), tpm, source, nil)
+	public, err := attest.AKPublic(context.Background(), tpm, source, secret.Value[[]byte]{})
 	if err != nil {
 		t.Fatal(err)
 	}

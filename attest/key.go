@@ -8,8 +8,11 @@ import (
 	"crypto/rsa"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/secret"
 )
 
 // Key is a key that the TPM certifies for a request: a SoftwareKey or a *TPMKey.
@@ -51,19 +54,24 @@ func SoftwareKey(key crypto.Signer) (Key, error) {
 
 // softwareKey is an external key's two parts, ready to be loaded.
 type softwareKey struct {
-	crypto.Signer
+	signer    secret.Value[crypto.Signer]
 	key       crypto.PublicKey
 	public    *tpm2.TPMTPublic
-	sensitive tpm2.TPMTSensitive
+	sensitive secret.Value[tpm2.TPMTSensitive]
 }
 
-// Format keeps the private key out of logs, whatever the verb.
-func (k *softwareKey) Format(f fmt.State, _ rune) { fmt.Fprintf(f, "attest.SoftwareKey(%T)", k.key) }
+// Public is the key's public part.
+func (k *softwareKey) Public() crypto.PublicKey { return k.key }
+
+// Sign signs with the key itself, in this process.
+func (k *softwareKey) Sign(random io.Reader, digest []byte, opts crypto.SignerOpts) ([]byte, error) {
+	return k.signer.Reveal().Sign(random, digest, opts)
+}
 
 func (k *softwareKey) load(ctx context.Context, h *handles) (*loadedKey, func() error, error) {
 	isOurs := func(p *Public) bool { return p.SameKey(k.key) }
 	external, err := encrypt(ctx, h, tpm2.LoadExternal{
-		InPrivate: tpm2.New2B(k.sensitive),
+		InPrivate: tpm2.New2B(k.sensitive.Reveal()),
 		InPublic:  tpm2.New2B(*k.public),
 		Hierarchy: tpm2.TPMRHNull,
 	})
@@ -115,13 +123,13 @@ func newSoftwareECDSA(key *ecdsa.PrivateKey) (*softwareKey, error) {
 	width := (len(point) - 1) / 2
 	scheme := tpm2.TPMTECCScheme{Scheme: tpm2.TPMAlgNull}
 	return &softwareKey{
-		Signer: key,
+		signer: secret.New[crypto.Signer](key),
 		key:    &key.PublicKey,
 		public: eccKeyArea(curve, externalAttributes(), scheme, point[1:1+width], point[1+width:]),
-		sensitive: tpm2.TPMTSensitive{
+		sensitive: secret.New(tpm2.TPMTSensitive{
 			SensitiveType: tpm2.TPMAlgECC,
 			Sensitive:     tpm2.NewTPMUSensitiveComposite(tpm2.TPMAlgECC, &tpm2.TPM2BECCParameter{Buffer: scalar}),
-		},
+		}),
 	}, nil
 }
 
@@ -158,12 +166,12 @@ func newSoftwareRSA(key *rsa.PrivateKey) (*softwareKey, error) {
 		return nil, fmt.Errorf("RSA with primes of %d and %d bits: a TPM takes %d each", p, q, bits/2)
 	}
 	return &softwareKey{
-		Signer: key,
+		signer: secret.New[crypto.Signer](key),
 		key:    &key.PublicKey,
 		public: rsaKeyArea(bits, externalAttributes(), tpm2.TPMTRSAScheme{Scheme: tpm2.TPMAlgNull}, key.N.Bytes()),
-		sensitive: tpm2.TPMTSensitive{
+		sensitive: secret.New(tpm2.TPMTSensitive{
 			SensitiveType: tpm2.TPMAlgRSA,
 			Sensitive:     tpm2.NewTPMUSensitiveComposite(tpm2.TPMAlgRSA, &tpm2.TPM2BPrivateKeyRSA{Buffer: key.Primes[0].Bytes()}),
-		},
+		}),
 	}, nil
 }

@@ -6,12 +6,12 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/secret"
 )
 
 // Times of a key ring.
@@ -37,34 +37,17 @@ const (
 	CheckRingEmpty Check = "ring-empty"
 )
 
-// RingSecret is the 32 bytes of a challenge key. Whoever has one can pass for
-// any machine on [RoadEK]: guard it like the CA's key. It prints as a fixed
-// word and never as itself, except where package fmt cannot know: as an unexported
-// field of a caller's struct.
-type RingSecret [32]byte
-
-// String hides the secret.
-func (RingSecret) String() string { return "[secret]" }
-
-// GoString hides the secret.
-func (RingSecret) GoString() string { return "[secret]" }
-
-// Format hides the secret from every verb of package fmt.
-func (RingSecret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte("[secret]")) }
-
-// LogValue hides the secret from package log/slog.
-func (RingSecret) LogValue() slog.Value { return slog.StringValue("[secret]") }
-
-// MarshalText hides the secret from encoders such as encoding/json.
-func (RingSecret) MarshalText() ([]byte, error) { return []byte("[secret]"), nil }
+// RingSecretSize is the size of a challenge key's secret, in bytes.
+const RingSecretSize = 32
 
 // RingKey is one challenge key: it makes challenges from ActiveAt on, and its
 // challenges verify until RetiredAt.
 type RingKey struct {
 	// ID is what a challenge calls the key by.
 	ID KeyID
-	// Secret is what challenges are derived from, and nothing else.
-	Secret RingSecret
+	// Secret is what challenges are derived from, and nothing else. Whoever has one can
+	// pass for any machine on [RoadEK]: guard it like the CA's key.
+	Secret secret.Value[[RingSecretSize]byte]
 	// ActiveAt is when the key begins to make challenges.
 	ActiveAt time.Time
 	// RetiredAt is zero for a key in use.
@@ -74,9 +57,11 @@ type RingKey struct {
 // NewRingKey makes a key with a random identifier and secret.
 func NewRingKey(activeAt time.Time) RingKey {
 	k := RingKey{ActiveAt: activeAt}
+	var random [RingSecretSize]byte
 	// crypto/rand.Read never fails and never returns short.
 	_, _ = rand.Read(k.ID[:])
-	_, _ = rand.Read(k.Secret[:])
+	_, _ = rand.Read(random[:])
+	k.Secret = secret.New(random)
 	return k
 }
 
@@ -134,7 +119,7 @@ func checkRingKeys(keys []RingKey) error {
 		switch {
 		case seen[k.ID]:
 			return fmt.Errorf("attest: key ring: identifier %s occurs twice", k.ID)
-		case k.Secret == RingSecret{}:
+		case k.Secret.Reveal() == [RingSecretSize]byte{}:
 			return fmt.Errorf("attest: key ring: key %s has no secret", k.ID)
 		case k.ActiveAt.IsZero():
 			return fmt.Errorf("attest: key ring: key %s does not say when it becomes active", k.ID)
@@ -268,8 +253,9 @@ const (
 )
 
 // challengeSecret is S = HMAC-SHA256(K, labelSecret ‖ b).
-func challengeSecret(k *RingSecret, binding []byte) []byte {
-	return labelledHMAC(k[:], labelSecret, binding)
+func challengeSecret(k *RingKey, binding []byte) []byte {
+	key := k.Secret.Reveal()
+	return labelledHMAC(key[:], labelSecret, binding)
 }
 
 // qualifyingData is HMAC-SHA256(S, label ‖ b), the qualifying data of a

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/nodeattest/nodeattest/secret"
 )
 
 // ringKeySize is the size of one encoded key: secret, ActiveAt, RetiredAt.
-const ringKeySize = 32 + 8 + 8
+const ringKeySize = RingSecretSize + 8 + 8
 
 // MaxRingKeys bounds the keys that [DecodeKeys] reads.
 const MaxRingKeys = 64
@@ -31,7 +33,8 @@ func EncodeKeys(keys []RingKey) (map[string][]byte, error) {
 		if at := k.ActiveAt.Unix(); at <= 0 || at > maxUnixSeconds || !k.RetiredAt.IsZero() && k.RetiredAt.Unix() > maxUnixSeconds {
 			return nil, fmt.Errorf("attest: key ring: key %s has a time out of range", k.ID)
 		}
-		v := append(make([]byte, 0, ringKeySize), k.Secret[:]...)
+		secret := k.Secret.Reveal()
+		v := append(make([]byte, 0, ringKeySize), secret[:]...)
 		v = binary.BigEndian.AppendUint64(v, uint64(k.ActiveAt.Unix()))
 		var retired int64
 		if !k.RetiredAt.IsZero() {
@@ -60,7 +63,7 @@ func DecodeKeys(data map[string][]byte) ([]RingKey, error) {
 			return nil, fmt.Errorf("attest: key ring: key %s has %d bytes, want %d", name, len(v), ringKeySize)
 		}
 		copy(k.ID[:], id)
-		copy(k.Secret[:], v)
+		k.Secret = secret.New([RingSecretSize]byte(v[:RingSecretSize]))
 		active, retired := binary.BigEndian.Uint64(v[32:]), binary.BigEndian.Uint64(v[40:])
 		if active == 0 || active > maxUnixSeconds || retired > maxUnixSeconds {
 			return nil, fmt.Errorf("attest: key ring: key %s has a time out of range", name)

@@ -22,14 +22,14 @@ type nodeKeys struct {
 
 // loadKeys loads the AK, and on road EK the EK, and reads the certificates.
 func (a *Attester) loadKeys(ctx context.Context, h *handles) (*nodeKeys, error) {
-	ak, err := loadAK(ctx, h, &a.source, a.password)
+	ak, err := loadAK(ctx, h, &a.source, a.password.Reveal())
 	if err != nil {
 		return nil, err
 	}
 	keys := &nodeKeys{road: RoadAK, ak: ak}
 	carrier := ak
 	if a.ek != nil {
-		if keys.ek, err = loadEK(ctx, h, a.ek, a.password); err != nil {
+		if keys.ek, err = loadEK(ctx, h, a.ek, a.password.Reveal()); err != nil {
 			return nil, err
 		}
 		keys.road, carrier = RoadEK, keys.ek

@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 	"github.com/google/go-tpm/tpm2/transport"
+
+	"github.com/nodeattest/nodeattest/secret"
 )
 
 // ErrNVCertificateIncomplete says that a write of a certificate into an NV index did
@@ -32,8 +34,8 @@ const (
 // NVCertificateOptions are what writing takes. Nil and the zero value are an empty
 // password.
 type NVCertificateOptions struct {
-	// OwnerPassword is the owner hierarchy's; nil is the empty one.
-	OwnerPassword []byte
+	// OwnerPassword is the owner hierarchy's; zero is the empty one.
+	OwnerPassword secret.Value[[]byte]
 }
 
 // WriteNVCertificate keeps a certificate in an NV index that belongs to the owner:
@@ -133,7 +135,7 @@ func checkNVCertificate(der []byte) error {
 type nvWriter struct {
 	h        *handles
 	index    tpm2.TPMHandle
-	password []byte // the owner's
+	password secret.Value[[]byte] // the owner's
 
 	area *tpm2.TPMSNVPublic // nil where there is no index
 	name tpm2.TPM2BName
@@ -216,7 +218,7 @@ func (w *nvWriter) replace(ctx context.Context, size int) error {
 			return err
 		}
 	}
-	owner, err := w.h.authorize(ctx, tpm2.TPMRHOwner, nil, w.password)
+	owner, err := w.h.authorize(ctx, tpm2.TPMRHOwner, nil, w.password.Reveal())
 	if err != nil {
 		return err
 	}
@@ -227,13 +229,13 @@ func (w *nvWriter) replace(ctx context.Context, size int) error {
 		}),
 	}, "TPM2_NV_DefineSpace of index 0x%08x with %d bytes", uint32(w.index), size)
 	if err != nil {
-		return explainPassword(err, tpm2.TPMRHOwner, w.password)
+		return explainPassword(err, tpm2.TPMRHOwner, w.password.Reveal())
 	}
 	return w.look(ctx)
 }
 
 func (w *nvWriter) undefine(ctx context.Context) error {
-	owner, err := w.h.authorize(ctx, tpm2.TPMRHOwner, nil, w.password)
+	owner, err := w.h.authorize(ctx, tpm2.TPMRHOwner, nil, w.password.Reveal())
 	if err != nil {
 		return err
 	}
@@ -245,14 +247,14 @@ func (w *nvWriter) undefine(ctx context.Context) error {
 	_, err = run(ctx, w.h.tpm, tpm2.NVUndefineSpace{
 		AuthHandle: owner, NVIndex: tpm2.NamedHandle{Handle: w.index, Name: rsp.NVName},
 	}, "TPM2_NV_UndefineSpace of index 0x%08x", uint32(w.index))
-	return explainPassword(err, tpm2.TPMRHOwner, w.password)
+	return explainPassword(err, tpm2.TPMRHOwner, w.password.Reveal())
 }
 
 // fill writes from the end to the beginning.
 func (w *nvWriter) fill(ctx context.Context, data []byte, chunk int) error {
 	for end := len(data); end > 0; {
 		start := (end - 1) / chunk * chunk
-		owner, err := w.h.authorize(ctx, tpm2.TPMRHOwner, nil, w.password)
+		owner, err := w.h.authorize(ctx, tpm2.TPMRHOwner, nil, w.password.Reveal())
 		if err != nil {
 			return err
 		}
@@ -263,7 +265,7 @@ func (w *nvWriter) fill(ctx context.Context, data []byte, chunk int) error {
 			Offset:     uint16(start),
 		}, "TPM2_NV_Write of index 0x%08x at offset %d", uint32(w.index), start)
 		if err != nil {
-			return explainPassword(err, tpm2.TPMRHOwner, w.password)
+			return explainPassword(err, tpm2.TPMRHOwner, w.password.Reveal())
 		}
 		if !w.area.Attributes.Written { // the Name covers that
 			if err := w.look(ctx); err != nil {

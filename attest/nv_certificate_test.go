@@ -51,7 +51,7 @@ func TestNVCertificate(t *testing.T) {
 				if password != nil {
 					setHierarchyPassword(t, tpm, tpm2.TPMRHOwner, nil, password)
 				}
-				opts := &NVCertificateOptions{OwnerPassword: password}
+				opts := &NVCertificateOptions{OwnerPassword: hidden(password)}
 				if _, err := ReadNVCertificate(t.Context(), tpm, ownIndex); !errors.Is(err, ErrNVIndexNotFound) {
 					t.Errorf("before: got %v, want ErrNVIndexNotFound", err)
 				}
@@ -149,7 +149,7 @@ func TestNVCertificateOwnerPassword(t *testing.T) {
 	}
 	setHierarchyPassword(t, tpm, tpm2.TPMRHOwner, nil, []byte("owner's"))
 	for _, password := range [][]byte{nil, []byte("guess")} {
-		opts := &NVCertificateOptions{OwnerPassword: password}
+		opts := &NVCertificateOptions{OwnerPassword: hidden(password)}
 		if err := WriteNVCertificate(t.Context(), tpm, ownIndex, second, opts); !errors.Is(err, ErrHierarchyPassword) {
 			t.Errorf("write: got %v, want ErrHierarchyPassword", err)
 		}

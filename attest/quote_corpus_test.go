@@ -41,7 +41,7 @@ func recordedQuotes(t testing.TB) []*recordedQuote {
 			}
 			q.evidence.PCRs = append(q.evidence.PCRs, PCR{tpm2.TPMAlgSHA256, n, b})
 		}
-		q.options.AKKey = publicKeyOf(t, read("ak.pem"))
+		q.options.AK.key, q.options.AK.trust = publicKeyOf(t, read("ak.pem")), AKByIssuer
 		quotes = append(quotes, q)
 	}
 	return append(quotes, kinvolk(t, "kinvolk-quote.bin", "kinvolk-akpub.pem"))
@@ -61,7 +61,7 @@ func azureTrustedLaunch(t testing.TB) *recordedQuote {
 	for _, v := range values {
 		q.evidence.PCRs = append(q.evidence.PCRs, PCR{tpm2.TPMAlgSHA256, v.Index, v.Digest})
 	}
-	q.options.AKPublic = read("ak.tpmt")
+	q.options.AK = AKFromCredential(read("ak.tpmt"))
 	return q
 }
 
@@ -85,7 +85,7 @@ func windowsOnGCE(t testing.TB) *recordedQuote {
 	for _, p := range dump.Log.PCRs {
 		q.evidence.PCRs = append(q.evidence.PCRs, PCR{tpm2.TPMAlgSHA1, p.Index, p.Digest})
 	}
-	q.options = QuoteOptions{AKPublic: dump.AK.Public, InsecureAllowSHA1Signature: true, InsecureAllowSHA1Bank: true}
+	q.options = QuoteOptions{AK: AKFromCredential(dump.AK.Public), InsecureAllowSHA1Signature: true, InsecureAllowSHA1Bank: true}
 	return q
 }
 
@@ -107,7 +107,7 @@ func kinvolk(t testing.TB, file, key string) *recordedQuote {
 	for n := range len(b) / 32 {
 		q.evidence.PCRs = append(q.evidence.PCRs, PCR{tpm2.TPMAlgSHA256, n, b[32*n : 32*n+32]})
 	}
-	q.options.AKKey = publicKeyOf(t, corpus(t, "quotes", "azure-cvm", key))
+	q.options.AK = AKFromIssuer(publicKeyOf(t, corpus(t, "quotes", "azure-cvm", key)), q.options.AK.public)
 	return q
 }
 

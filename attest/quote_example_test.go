@@ -60,7 +60,7 @@ func ExampleVerifyQuote() {
 	_, err := attest.VerifyQuote(&attest.QuoteEvidence{}, &attest.QuoteOptions{})
 	fmt.Println(err)
 	// Output:
-	// quote-options: got no attestation key, want AKPublic or AKKey
+	// quote-options: got no attestation key, want AKFromCredential or AKFromIssuer
 }
 
 // Two versions of a machine image are known to be good.

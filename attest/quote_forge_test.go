@@ -35,7 +35,7 @@ func goodQuoteForgery(t testing.TB, ak *forger) *quoteForgery {
 		Quote: &QuoteInfo{},
 	}}
 	f.selectPCRs(selection)
-	f.options = QuoteOptions{AKPublic: ak.public.Raw, QualifyingData: testQualifyingData}
+	f.options = QuoteOptions{AK: AKFromCredential(ak.public.Raw), QualifyingData: testQualifyingData}
 	return f
 }
 
@@ -197,7 +197,7 @@ var quoteForgeries = []struct {
 	{"a signature one bit off", CheckSignature, func(_ *testing.T, f *quoteForgery) {
 		f.signature = func(v *Signature) { v.S[len(v.S)-1] ^= 1 }
 	}},
-	{"no AK", CheckQuoteOptions, func(_ *testing.T, f *quoteForgery) { f.options.AKPublic = nil }},
+	{"no AK", CheckQuoteOptions, func(_ *testing.T, f *quoteForgery) { f.options.AK = AK{} }},
 	{"nil qualifying data", CheckQuoteOptions, func(_ *testing.T, f *quoteForgery) { f.options.QualifyingData = nil }},
 	{"both kinds of qualifying data", CheckQuoteOptions, func(_ *testing.T, f *quoteForgery) { f.options.InsecureAllowAnyQualifyingData = true }},
 }
@@ -205,7 +205,7 @@ var quoteForgeries = []struct {
 func (f *quoteForgery) useAK(public *Public) {
 	f.ak = &forger{private: f.ak.private, public: public}
 	f.attest.QualifiedSigner = QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, public.Name())
-	f.options.AKPublic = public.Raw
+	f.options.AK.public = public.Raw
 }
 
 func TestVerifyQuoteForgeries(t *testing.T) {
@@ -237,7 +237,7 @@ func TestVerifyQuoteTolerances(t *testing.T) {
 	f.verify(t, "")
 
 	// With the bare key alone the clock is nobody's.
-	f.options.AKKey, f.options.AKPublic = f.ak.private.Public(), nil
+	f.options.AK = AKFromIssuer(f.ak.private.Public(), nil)
 	if q := f.verify(t, ""); q.ClockTrusted || q.AKPublic != nil {
 		t.Error("an AK whose public area is unknown")
 	}

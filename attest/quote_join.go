@@ -153,7 +153,11 @@ func (r *Result) checkQuote(a *answer, in *quoteInput) error {
 	if err := in.checkSignature(); err != nil {
 		return err
 	}
-	r.Measured = &Measured{Quote: in.quoted(), EventLog: a.eventLog}
+	trust := AKByIssuer
+	if r.Road == RoadEK {
+		trust = AKByCredential
+	}
+	r.Measured = &Measured{Quote: in.quoted(&AK{trust: trust}), EventLog: a.eventLog}
 	return nil
 }
 

@@ -95,7 +95,7 @@ func testQuotes(t *testing.T, tpm transport.TPM, selections map[string][]PCRSele
 					t.Fatal(err)
 				}
 				checkNothingLoaded(t, tpm)
-				q, err := VerifyQuote(made.QuoteEvidence, &QuoteOptions{AKPublic: made.ak.Raw, QualifyingData: qd[:], Selection: selection, InsecureAllowSHA1Bank: true})
+				q, err := VerifyQuote(made.QuoteEvidence, &QuoteOptions{AK: AKFromCredential(made.ak.Raw), QualifyingData: qd[:], Selection: selection, InsecureAllowSHA1Bank: true})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -189,7 +189,7 @@ func TestQuoteWhilePCRsMove(t *testing.T) {
 			t.Errorf("%d times: got %v, want %v", times, err, want)
 		}
 		if err == nil {
-			if _, err := VerifyQuote(made.QuoteEvidence, &QuoteOptions{AKPublic: made.ak.Raw, QualifyingData: []byte("qd")}); err != nil {
+			if _, err := VerifyQuote(made.QuoteEvidence, &QuoteOptions{AK: AKFromCredential(made.ak.Raw), QualifyingData: []byte("qd")}); err != nil {
 				t.Error(err)
 			}
 		}
@@ -252,7 +252,7 @@ func TestTPM2ToolsQuotes(t *testing.T) {
 		for n, i := range []int{0, 7, 10} {
 			e.PCRs = append(e.PCRs, PCR{tpm2.TPMAlgSHA256, i, values[n]})
 		}
-		o := &QuoteOptions{AKPublic: area.Raw, QualifyingData: unhex(t, "0badc0de")}
+		o := &QuoteOptions{AK: AKFromCredential(area.Raw), QualifyingData: unhex(t, "0badc0de")}
 		q, err := VerifyQuote(e, o)
 		if err != nil {
 			t.Fatalf("%s: %v", ak, err)

@@ -188,7 +188,7 @@ func FuzzParseQuote(f *testing.F) {
 		if err != nil || !bytes.Equal(again, der) {
 			t.Fatalf("%x, %v", again, err)
 		}
-		_, _ = VerifyQuote(e, &QuoteOptions{AKKey: softwareKeys.p256().Public(), InsecureAllowAnyQualifyingData: true, InsecureAllowSHA1Bank: true})
+		_, _ = VerifyQuote(e, &QuoteOptions{AK: AKFromIssuer(softwareKeys.p256().Public(), nil), InsecureAllowAnyQualifyingData: true, InsecureAllowSHA1Bank: true})
 	})
 }
 

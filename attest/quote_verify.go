@@ -2,7 +2,6 @@ package attest
 
 import (
 	"bytes"
-	"crypto"
 	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
 
@@ -16,13 +15,11 @@ const CheckQuoteOptions Check = "quote-options"
 // QuoteOptions say what [VerifyQuote] holds a quote against. The zero value refuses:
 // it names no attestation key and no qualifying data.
 type QuoteOptions struct {
-	// AKPublic is the attestation key's public area (TPMT_PUBLIC), and AKKey its
-	// bare public key: as in [CertifyOptions]. At least one must be given, and the
-	// caller must trust it already.
-	AKPublic []byte
-	AKKey    crypto.PublicKey
-	// QualifyingData is what the quote's extraData must be, byte for byte. Nil is
-	// refused; an empty slice that is not nil asks for empty extraData.
+	// AK is the attestation key, and where the trust in it comes from. The zero value
+	// is refused.
+	AK AK
+	// QualifyingData is what the quote's extraData must be, byte for byte; empty is
+	// refused: see [CertifyOptions].
 	QualifyingData []byte
 	// Selection is what must have been quoted, no more and no less. Nil leaves the
 	// choice to the sender: a policy then asks [Quoted.Value] for what it needs, and
@@ -32,6 +29,9 @@ type QuoteOptions struct {
 	// InsecureAllowAnyQualifyingData skips the comparison with QualifyingData: a
 	// quote may then be as old as the attestation key. For recorded quotes.
 	InsecureAllowAnyQualifyingData bool
+	// InsecureEmptyQualifyingData asks for empty extraData, where QualifyingData is
+	// empty. Such a quote is good for ever, and for every verifier.
+	InsecureEmptyQualifyingData bool
 	// InsecureAllowSHA1Signature accepts quotes that are signed with SHA-1, whose
 	// PCR digest is one of SHA-1 too.
 	InsecureAllowSHA1Signature bool
@@ -48,8 +48,10 @@ type Quoted struct {
 	// Attestation is the statement, of type quote.
 	Attestation *Attestation
 	// AKPublic is the attestation key's public area, nil where only its key was
-	// given.
+	// given. AKTrust says where the trust in the key comes from: under [AKBySender] the
+	// values are whatever the sender wants them to be.
 	AKPublic *Public
+	AKTrust  AKTrust
 	// SignatureScheme is the scheme and the hash that the quote is signed with.
 	SignatureScheme KeyScheme
 	// ClockTrusted says that resetCount, restartCount and firmwareVersion of
@@ -99,7 +101,7 @@ func VerifyQuote(e *QuoteEvidence, o *QuoteOptions) (*Quoted, error) {
 		return nil, err
 	}
 	in := quoteInput{
-		certifyInput: certifyInput{akKey: o.AKKey, qualifyingData: o.QualifyingData, policy: statementPolicy{
+		certifyInput: certifyInput{akKey: o.AK.key, qualifyingData: o.QualifyingData, policy: statementPolicy{
 			anyQualifyingData:  o.InsecureAllowAnyQualifyingData,
 			allowSHA1Signature: o.InsecureAllowSHA1Signature,
 			allowSHA1Name:      o.InsecureAllowSHA1Name,
@@ -107,7 +109,7 @@ func VerifyQuote(e *QuoteEvidence, o *QuoteOptions) (*Quoted, error) {
 		selection:     o.Selection,
 		allowSHA1Bank: o.InsecureAllowSHA1Bank,
 	}
-	if err := in.readAK(o.AKPublic); err != nil {
+	if err := in.readAK(o.AK.public); err != nil {
 		return nil, err
 	}
 	if err := in.parseQuote(e); err != nil {
@@ -119,19 +121,11 @@ func VerifyQuote(e *QuoteEvidence, o *QuoteOptions) (*Quoted, error) {
 	if err := in.checkSignature(); err != nil {
 		return nil, err
 	}
-	return in.quoted(), nil
+	return in.quoted(&o.AK), nil
 }
 
 func (o *QuoteOptions) check() error {
-	switch {
-	case o.AKKey == nil && len(o.AKPublic) == 0:
-		return refuseStatement(CheckQuoteOptions, "no attestation key", "AKPublic or AKKey")
-	case o.QualifyingData == nil && !o.InsecureAllowAnyQualifyingData:
-		return refuseStatement(CheckQuoteOptions, "nil qualifying data", "QualifyingData, or InsecureAllowAnyQualifyingData")
-	case o.QualifyingData != nil && o.InsecureAllowAnyQualifyingData:
-		return refuseStatement(CheckQuoteOptions, "QualifyingData with InsecureAllowAnyQualifyingData", "one of them")
-	}
-	return nil
+	return checkStatementOptions(CheckQuoteOptions, &o.AK, o.QualifyingData, o.InsecureEmptyQualifyingData, o.InsecureAllowAnyQualifyingData)
 }
 
 // quoteInput is a quote with all that it is held against. Of the certify statement's
@@ -232,12 +226,13 @@ func (in *quoteInput) checkDigest() error {
 	return nil
 }
 
-func (in *quoteInput) quoted() *Quoted {
+func (in *quoteInput) quoted(ak *AK) *Quoted {
 	return &Quoted{
 		Attestation:     in.attest,
 		AKPublic:        in.ak,
+		AKTrust:         ak.trust,
 		SignatureScheme: KeyScheme{Alg: in.sig.Alg, Hash: in.sig.Hash},
-		ClockTrusted:    in.clockTrusted(),
+		ClockTrusted:    ak.trusted() && in.clockTrusted(),
 		pcrs:            in.pcrs,
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"github.com/nodeattest/nodeattest/refusal"
+	"slices"
 	"time"
 
 	"github.com/google/go-tpm/tpm2"
@@ -80,8 +81,9 @@ type Result struct {
 	// IssuedAt and NotAfter are the challenge's window, zero at [StageHello].
 	IssuedAt, NotAfter time.Time
 
-	checked *csr.Checked
-	profile *Profile
+	checked  *csr.Checked
+	profile  *Profile
+	verified *csr.Verified // nil until the authorizer has decided about an answer
 }
 
 // Checked is the request as the policy passed it, for [csr.CA.Issue].
@@ -219,23 +221,15 @@ func (r *Result) claims() []Fact {
 	return []Fact{{Claimed, "provider ID", r.ClaimedProviderID}}
 }
 
-// Verified returns what the issuer of the certificate needs to know. It returns
-// nil at [StageHello], since nothing may be issued for a hello, and for a Result that
-// no [Verifier] made.
+// Verified returns what the issuer of the certificate needs to know. It returns nil
+// until the [Authorizer] has decided, and so inside of it, at [StageHello], since
+// nothing may be issued for a hello, and for a Result that no [Verifier] made. Changing
+// the Result changes nothing in it.
 func (r *Result) Verified() *csr.Verified {
-	if r.Stage != StageAnswer || r.checked == nil {
+	if r.verified == nil {
 		return nil
 	}
-	return &csr.Verified{
-		RequestHash:       r.RequestHash,
-		NodeName:          r.NodeName,
-		SignerName:        r.SignerName,
-		Requester:         r.checked.Username(),
-		ExpirationSeconds: r.checked.ExpirationSeconds(),
-		ProviderID:        r.Authorization.ProviderID,
-		DNSNames:          r.Authorization.DNSNames,
-		IPAddresses:       r.Authorization.IPAddresses,
-		Machine:           string(r.Machine),
-		NotAfter:          r.Authorization.NotAfter,
-	}
+	v := *r.verified
+	v.DNSNames, v.IPAddresses = slices.Clone(v.DNSNames), slices.Clone(v.IPAddresses)
+	return &v
 }

@@ -108,7 +108,7 @@ func (j *ekJoin) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	j.secret = challengeSecret(&key.Secret, binding)
+	j.secret = challengeSecret(key, binding)
 	bundle, err = j.attester.Answer(ctx, der, j.key, &j.subject)
 	if err != nil {
 		return err

@@ -15,6 +15,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/secret"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -100,7 +101,7 @@ func TestChangedAnswerOfRoadEK(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	otherAK, err := attest.AKPublic(t.Context(), tpm, attest.AKSource{Template: attest.AKTemplateECDSAP256()}, nil)
+	otherAK, err := attest.AKPublic(t.Context(), tpm, attest.AKSource{Template: attest.AKTemplateECDSAP256()}, secret.Value[[]byte]{})
 	if err != nil {
 		t.Fatal(err)
 	}

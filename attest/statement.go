@@ -26,20 +26,14 @@ type CertifyEvidence struct {
 // CertifyOptions say what [VerifyCertify] holds a statement against. The zero value
 // refuses: it names no attestation key, no qualifying data and no certified key.
 type CertifyOptions struct {
-	// AKPublic is the attestation key's public area (TPMT_PUBLIC), and AKKey its
-	// bare public key (*rsa.PublicKey or *ecdsa.PublicKey). At least one must be
-	// given; where both are, they must hold one key. The caller must trust it
-	// already, by a certificate or by a credential: nothing here says whose it is.
-	//
-	// With AKPublic, name algorithm, attributes and scheme of the attestation key
-	// are checked, and the statement must be signed with that very scheme and hash.
-	// With AKKey alone none of these is known, and any accepted scheme that fits the
-	// key will do.
-	AKPublic []byte
-	AKKey    crypto.PublicKey
+	// AK is the attestation key, and where the trust in it comes from. The zero value
+	// is refused.
+	AK AK
 
-	// QualifyingData is what the statement's extraData must be, byte for byte. Nil is
-	// refused; an empty slice that is not nil asks for empty extraData.
+	// QualifyingData is what the statement's extraData must be, byte for byte: what the
+	// caller gave for this statement alone, 16 bytes or more of it random, since it is
+	// all that tells a fresh statement from an old one. Empty is refused: a nonce that
+	// was lost on the caller's way is empty too.
 	QualifyingData []byte
 	// Key is the key that must have been certified, as in the certificate request:
 	// *rsa.PublicKey or *ecdsa.PublicKey. Nil is refused.
@@ -57,6 +51,10 @@ type CertifyOptions struct {
 	// InsecureAllowAnyQualifyingData skips the comparison with QualifyingData: a
 	// statement may then be as old as the attestation key. For recorded statements.
 	InsecureAllowAnyQualifyingData bool
+	// InsecureEmptyQualifyingData asks for empty extraData, where QualifyingData is
+	// empty. Such a statement is good for ever, and for every verifier. For formats that
+	// have no qualifying data, such as GKE's.
+	InsecureEmptyQualifyingData bool
 	// InsecureAllowAnyKey accepts whatever key was certified, where Key is nil. The
 	// caller must compare Certified.Public himself.
 	InsecureAllowAnyKey bool
@@ -76,20 +74,22 @@ type Certified struct {
 	// certified Name, so they are what the TPM enforces.
 	Public *Public
 	// AKPublic is the attestation key's public area, nil where only its key was
-	// given.
+	// given. AKTrust says where the trust in the key comes from.
 	AKPublic *Public
+	AKTrust  AKTrust
 	// SignatureScheme is the scheme and the hash that the statement is signed with.
 	SignatureScheme KeyScheme
 	// TPMResident says that the certified key cannot leave its TPM: fixedTPM and
 	// fixedParent are set, and its Qualified Name differs from its Name, so it has a
 	// parent and was not loaded from outside. It is false for a software key that was
-	// loaded to be certified.
+	// loaded to be certified, and for every key under an attestation key that only the
+	// sender names ([AKBySender]): that one may be in software itself.
 	TPMResident bool
 	// ClockTrusted says that resetCount, restartCount and firmwareVersion of
 	// Attestation are the TPM's own numbers: the signer is a primary key of the
 	// endorsement hierarchy. Where false they may be obfuscated, and serve only for
 	// comparison with another statement of the same key. It is always false where
-	// AKPublic is nil.
+	// AKPublic is nil, and for [AKBySender].
 	ClockTrusted bool
 }
 
@@ -112,8 +112,8 @@ func VerifyCertify(e *CertifyEvidence, o *CertifyOptions) (*Certified, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	in := certifyInput{akKey: o.AKKey, key: o.Key, qualifyingData: o.QualifyingData, policy: o.policy()}
-	if err := in.parse(e, o.AKPublic); err != nil {
+	in := certifyInput{akKey: o.AK.key, key: o.Key, qualifyingData: o.QualifyingData, policy: o.policy()}
+	if err := in.parse(e, o.AK.public); err != nil {
 		return nil, err
 	}
 	if err := in.checkBeforeSignature(); err != nil {
@@ -122,21 +122,37 @@ func VerifyCertify(e *CertifyEvidence, o *CertifyOptions) (*Certified, error) {
 	if err := in.checkSignature(); err != nil {
 		return nil, err
 	}
-	return in.certified(), nil
+	return in.certified(&o.AK), nil
 }
 
 func (o *CertifyOptions) check() error {
+	if err := checkStatementOptions(CheckCertifyOptions, &o.AK, o.QualifyingData, o.InsecureEmptyQualifyingData, o.InsecureAllowAnyQualifyingData); err != nil {
+		return err
+	}
 	switch {
-	case o.AKKey == nil && len(o.AKPublic) == 0:
-		return refuseStatement(CheckCertifyOptions, "no attestation key", "AKPublic or AKKey")
-	case o.QualifyingData == nil && !o.InsecureAllowAnyQualifyingData:
-		return refuseStatement(CheckCertifyOptions, "nil qualifying data", "QualifyingData, or InsecureAllowAnyQualifyingData")
-	case o.QualifyingData != nil && o.InsecureAllowAnyQualifyingData:
-		return refuseStatement(CheckCertifyOptions, "QualifyingData with InsecureAllowAnyQualifyingData", "one of them")
+	case o.RequireTPMResident && !o.AK.trusted():
+		return refuseStatement(CheckCertifyOptions, "RequireTPMResident with an attestation key of the sender", "AKFromCredential or AKFromIssuer")
 	case o.Key == nil && !o.InsecureAllowAnyKey:
 		return refuseStatement(CheckCertifyOptions, "no expected key", "Key, or InsecureAllowAnyKey")
 	case o.Key != nil && o.InsecureAllowAnyKey:
 		return refuseStatement(CheckCertifyOptions, "Key with InsecureAllowAnyKey", "one of them")
+	}
+	return nil
+}
+
+// checkStatementOptions asks for an attestation key, and for one of the three ways to
+// say what qualifying data there must be.
+func checkStatementOptions(c Check, ak *AK, data []byte, empty, anyData bool) error {
+	if fault := ak.check(); fault != "" {
+		return refuseStatement(c, fault, "AKFromCredential or AKFromIssuer")
+	}
+	switch {
+	case empty && anyData:
+		return refuseStatement(c, "InsecureEmptyQualifyingData with InsecureAllowAnyQualifyingData", "one of them")
+	case len(data) == 0 && !empty && !anyData:
+		return refuseStatement(c, "empty qualifying data", "QualifyingData, InsecureEmptyQualifyingData or InsecureAllowAnyQualifyingData")
+	case len(data) != 0 && (empty || anyData):
+		return refuseStatement(c, "QualifyingData with an option that is for none", "one of them")
 	}
 	return nil
 }
@@ -191,13 +207,14 @@ func (in *certifyInput) readAK(akPublic []byte) (err error) {
 	return err
 }
 
-func (in *certifyInput) certified() *Certified {
+func (in *certifyInput) certified(ak *AK) *Certified {
 	return &Certified{
 		Attestation:     in.attest,
 		Public:          in.public,
 		AKPublic:        in.ak,
+		AKTrust:         ak.trust,
 		SignatureScheme: KeyScheme{Alg: in.sig.Alg, Hash: in.sig.Hash},
-		TPMResident:     in.tpmResident(),
-		ClockTrusted:    in.clockTrusted(),
+		TPMResident:     ak.trusted() && in.tpmResident(),
+		ClockTrusted:    ak.trusted() && in.clockTrusted(),
 	}
 }

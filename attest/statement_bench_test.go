@@ -88,7 +88,7 @@ func BenchmarkStatementChecks(b *testing.B) {
 
 func checksAlone(e *CertifyEvidence, o *CertifyOptions, akKey crypto.PublicKey) error {
 	in := certifyInput{akKey: akKey, key: o.Key, qualifyingData: o.QualifyingData}
-	if err := in.parse(e, o.AKPublic); err != nil {
+	if err := in.parse(e, o.AK.public); err != nil {
 		return err
 	}
 	return in.checkBeforeSignature()
@@ -103,7 +103,7 @@ func BenchmarkGoTPMUnmarshal(b *testing.B) {
 		_, err1 := tpm2.Unmarshal[tpm2.TPMSAttest](e.Attest)
 		_, err2 := tpm2.Unmarshal[tpm2.TPMTSignature](e.Signature)
 		_, err3 := tpm2.Unmarshal[tpm2.TPMTPublic](e.Public)
-		_, err4 := tpm2.Unmarshal[tpm2.TPMTPublic](f.options.AKPublic)
+		_, err4 := tpm2.Unmarshal[tpm2.TPMTPublic](f.options.AK.public)
 		if err1 != nil || err2 != nil || err3 != nil || err4 != nil {
 			b.Fatal()
 		}
@@ -119,7 +119,7 @@ func TestStatementAllocations(t *testing.T) {
 		e := f.evidence(t)
 		var in certifyInput
 		in.akKey = ak.private.Public()
-		if got := testing.AllocsPerRun(100, func() { _ = in.parse(e, f.options.AKPublic) }); got > 5 {
+		if got := testing.AllocsPerRun(100, func() { _ = in.parse(e, f.options.AK.public) }); got > 5 {
 			t.Errorf("%s: parsing allocates %v objects, want 5", name, got)
 		}
 		if got := testing.AllocsPerRun(100, func() { _ = checksAlone(e, &f.options, in.akKey) }); got > want {

@@ -68,7 +68,7 @@ func webauthnStatements(t *testing.T) []*recordedStatement {
 		}
 		s.evidence = CertifyEvidence{Attest: read("certinfo.bin"), Signature: read("sig.tpmt.bin"), Public: read("pubarea.bin")}
 		s.options = CertifyOptions{
-			AKKey: s.leaf.PublicKey, QualifyingData: unhex(t, s.meta.ExtraData),
+			AK: AKFromIssuer(s.leaf.PublicKey, nil), QualifyingData: unhex(t, s.meta.ExtraData),
 			InsecureAllowAnyKey: true, InsecureAllowSHA1Signature: true,
 		}
 		statements = append(statements, s)
@@ -130,8 +130,8 @@ func recordedChangesAreRefused(t *testing.T, s *recordedStatement, got *Certifie
 	}
 	try("", func(o *CertifyOptions) { o.InsecureAllowAnyKey, o.Key = false, key })
 	try(CheckKeyMismatch, func(o *CertifyOptions) { o.InsecureAllowAnyKey, o.Key = false, softwareKeys.p256().Public() })
-	try(CheckSignature, func(o *CertifyOptions) { o.AKKey = softwareKeys.rsa2048().Public() })
-	try(CheckSignatureScheme, func(o *CertifyOptions) { o.AKKey = softwareKeys.p256().Public() })
+	try(CheckSignature, func(o *CertifyOptions) { o.AK.key = softwareKeys.rsa2048().Public() })
+	try(CheckSignatureScheme, func(o *CertifyOptions) { o.AK.key = softwareKeys.p256().Public() })
 	raw := s.evidence
 	raw.Signature = corpus(t, "webauthn-tpm", s.name, "sig.bin")
 	raw.RawSignature = &RawScheme{Alg: got.SignatureScheme.Alg, Hash: got.SignatureScheme.Hash}
@@ -203,7 +203,7 @@ func TestCorpusAzure(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := CertifyOptions{
-		AKPublic: read("ak.tpmt"), AKKey: leaf.PublicKey, QualifyingData: []byte{}, Key: expected,
+		AK: AKFromIssuer(leaf.PublicKey, read("ak.tpmt")), InsecureEmptyQualifyingData: true, Key: expected,
 		AllowDecryptionKey: true, RequireTPMResident: true,
 	}
 	got, err := VerifyCertify(e, &o)
@@ -216,11 +216,11 @@ func TestCorpusAzure(t *testing.T) {
 	t.Logf("clock trusted: %v, reset count %d", got.ClockTrusted, got.Attestation.ResetCount)
 	for want, change := range map[Check]func(*CertifyOptions){
 		CheckKeyAttributes:    func(o *CertifyOptions) { o.AllowDecryptionKey = false },
-		CheckQualifyingData:   func(o *CertifyOptions) { o.QualifyingData = []byte{0} },
-		CheckCertifyOptions:   func(o *CertifyOptions) { o.QualifyingData = nil },
-		CheckAKMismatch:       func(o *CertifyOptions) { o.AKKey = softwareKeys.rsa2048().Public() },
+		CheckQualifyingData:   func(o *CertifyOptions) { o.QualifyingData, o.InsecureEmptyQualifyingData = []byte{0}, false },
+		CheckCertifyOptions:   func(o *CertifyOptions) { o.InsecureEmptyQualifyingData = false },
+		CheckAKMismatch:       func(o *CertifyOptions) { o.AK.key = softwareKeys.rsa2048().Public() },
 		CheckKeyMismatch:      func(o *CertifyOptions) { o.Key = softwareKeys.rsa2048().Public() },
-		CheckAKIsCertifiedKey: func(o *CertifyOptions) { o.AKPublic, o.AKKey = e.Public, nil },
+		CheckAKIsCertifiedKey: func(o *CertifyOptions) { o.AK = AKFromCredential(e.Public) },
 	} {
 		again := o
 		change(&again)
@@ -256,14 +256,14 @@ func TestCorpusLAMPS(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := VerifyCertify(e, &CertifyOptions{AKKey: certificate.PublicKey, QualifyingData: testQualifyingData, Key: csr.PublicKey})
+		got, err := VerifyCertify(e, &CertifyOptions{AK: AKFromIssuer(certificate.PublicKey, nil), QualifyingData: testQualifyingData, Key: csr.PublicKey})
 		if err != nil {
 			expectCheck(t, err, CheckSignature)
 			continue
 		}
 		accepted++
 		t.Logf("%s certifies a key with %v, resident %v", certificate.Subject, got.Public.Attributes, got.TPMResident)
-		_, err = VerifyCertify(e, &CertifyOptions{AKKey: certificate.PublicKey, QualifyingData: testQualifyingData[:3], Key: csr.PublicKey})
+		_, err = VerifyCertify(e, &CertifyOptions{AK: AKFromIssuer(certificate.PublicKey, nil), QualifyingData: testQualifyingData[:3], Key: csr.PublicKey})
 		expectCheck(t, err, CheckQualifyingData)
 	}
 	if accepted != 1 {

@@ -96,7 +96,7 @@ func ExampleVerifyCertify() {
 		panic(err)
 	}
 	options := &attest.CertifyOptions{
-		AKPublic:       fromHex(recordedAK),
+		AK:             attest.AKFromCredential(fromHex(recordedAK)),
 		QualifyingData: []byte{0x00, 0xff, 0x55, 0xaa},
 		Key:            expected,
 	}
@@ -118,7 +118,7 @@ func ExampleVerifyCertify() {
 	// TPM-resident: true clock trusted: true
 	// fixedTPM|fixedParent|sensitiveDataOrigin|userWithAuth|sign
 	// true
-	// certify-options: got no attestation key, want AKPublic or AKKey
+	// certify-options: got no attestation key, want AKFromCredential or AKFromIssuer
 }
 
 func ExampleAttributes_String() {

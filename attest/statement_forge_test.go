@@ -197,7 +197,7 @@ func goodForgery(t testing.TB, ak *forger, key crypto.PublicKey) *forgery {
 		ExtraData:       testQualifyingData, Clock: 7, ResetCount: 1, Safe: true, FirmwareVersion: 0x2019102300163636,
 	}}
 	f.certify(public)
-	f.options = CertifyOptions{AKPublic: ak.public.Raw, QualifyingData: testQualifyingData, Key: key}
+	f.options = CertifyOptions{AK: AKFromCredential(ak.public.Raw), QualifyingData: testQualifyingData, Key: key}
 	return f
 }
 
@@ -219,7 +219,7 @@ func (f *forgery) certifyExternal(public *Public) {
 func (f *forgery) useAK(public *Public) {
 	f.ak = &forger{private: f.ak.private, public: public}
 	f.attest.QualifiedSigner = QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, public.Name())
-	f.options.AKPublic = public.Raw
+	f.options.AK.public = public.Raw
 }
 
 func (f *forgery) evidence(t testing.TB) *CertifyEvidence {

@@ -33,7 +33,7 @@ func TestVerifyCertifyOptionsAllow(t *testing.T) {
 		{"any qualifying data", CheckQualifyingData, func(_ *testing.T, f *forgery) { f.attest.ExtraData = []byte("other") },
 			func(o *CertifyOptions) { o.QualifyingData, o.InsecureAllowAnyQualifyingData = nil, true }},
 		{"empty qualifying data", CheckQualifyingData, func(_ *testing.T, f *forgery) { f.attest.ExtraData = nil },
-			func(o *CertifyOptions) { o.QualifyingData = []byte{} }},
+			func(o *CertifyOptions) { o.QualifyingData, o.InsecureEmptyQualifyingData = nil, true }},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			f := goodForgery(t, newForger(t, softwareKeys.rsa2048(), schemeRSASSA), otherKey)
@@ -50,9 +50,21 @@ func TestCertifyOptionsRefuse(t *testing.T) {
 	f := goodForgery(t, ak, softwareKeys.p256b().Public())
 	e := f.evidence(t)
 	for name, change := range map[string]func(*CertifyOptions){
-		"zero":                    func(o *CertifyOptions) { *o = CertifyOptions{} },
-		"no attestation key":      func(o *CertifyOptions) { o.AKPublic = nil },
-		"nil qualifying data":     func(o *CertifyOptions) { o.QualifyingData = nil },
+		"zero":                  func(o *CertifyOptions) { *o = CertifyOptions{} },
+		"no attestation key":    func(o *CertifyOptions) { o.AK = AK{} },
+		"nil qualifying data":   func(o *CertifyOptions) { o.QualifyingData = nil },
+		"empty qualifying data": func(o *CertifyOptions) { o.QualifyingData = []byte{} },
+		"empty and some data":   func(o *CertifyOptions) { o.InsecureEmptyQualifyingData = true },
+		"empty and any data": func(o *CertifyOptions) {
+			o.QualifyingData, o.InsecureEmptyQualifyingData, o.InsecureAllowAnyQualifyingData = nil, true, true
+		},
+		"a credential's AK without its area": func(o *CertifyOptions) { o.AK = AKFromCredential(nil) },
+		"an issuer's AK without its key":     func(o *CertifyOptions) { o.AK = AKFromIssuer(nil, o.AK.public) },
+		"the sender's AK without either":     func(o *CertifyOptions) { o.AK = InsecureAKFromSender(nil, []byte{}) },
+		"residency by the sender's own AK":   func(o *CertifyOptions) { o.AK, o.RequireTPMResident = InsecureAKFromSender(nil, o.AK.public), true },
+		"residency by the sender's own AK key": func(o *CertifyOptions) {
+			o.AK, o.RequireTPMResident = InsecureAKFromSender(ak.private.Public(), nil), true
+		},
 		"any and some data":       func(o *CertifyOptions) { o.InsecureAllowAnyQualifyingData = true },
 		"no expected key":         func(o *CertifyOptions) { o.Key = nil },
 		"any and an expected key": func(o *CertifyOptions) { o.InsecureAllowAnyKey = true },

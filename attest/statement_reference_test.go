@@ -35,7 +35,7 @@ func naiveVerify(t *testing.T, e *CertifyEvidence, o *CertifyOptions) bool {
 	if n.public, ok = naiveRead[tpm2.TPMTPublic](e.Public); !ok {
 		return false
 	}
-	if n.ak, ok = naiveRead[tpm2.TPMTPublic](o.AKPublic); !ok {
+	if n.ak, ok = naiveRead[tpm2.TPMTPublic](o.AK.public); !ok {
 		return false
 	}
 	certified, err := n.attest.Attested.Certify()
@@ -252,8 +252,8 @@ func FuzzVerifyCertify(f *testing.F) {
 		g := goodForgery(f, ak, key)
 		change(g)
 		e := g.evidence(f)
-		f.Add(e.Attest, e.Public, g.options.AKPublic, []byte{}, uint8(0))
-		f.Add(e.Attest, e.Public, g.options.AKPublic, []byte{}, uint8(7))
+		f.Add(e.Attest, e.Public, g.options.AK.public, []byte{}, uint8(0))
+		f.Add(e.Attest, e.Public, g.options.AK.public, []byte{}, uint8(7))
 	}
 	add(func(*forgery) {})
 	add(func(g *forgery) { g.certifyExternal(g.public) })
@@ -273,7 +273,7 @@ func FuzzVerifyCertify(f *testing.F) {
 		}
 		e := &CertifyEvidence{Attest: attest, Signature: sig, Public: public}
 		o := &CertifyOptions{
-			AKPublic: akPublic, QualifyingData: testQualifyingData, Key: key,
+			AK: AKFromCredential(akPublic), QualifyingData: testQualifyingData, Key: key,
 			RequireTPMResident: options&1 != 0, AllowDecryptionKey: options&2 != 0, AllowRestrictedKey: options&4 != 0,
 		}
 		if len(akPublic) == 0 {

@@ -41,14 +41,14 @@ func TestVerifyCertifyWithKeyAlone(t *testing.T) {
 	for name, ak := range forgers(t) {
 		t.Run(name, func(t *testing.T) {
 			f := goodForgery(t, ak, softwareKeys.p256b().Public())
-			f.options.AKPublic, f.options.AKKey = nil, ak.private.Public()
+			f.options.AK = AKFromIssuer(ak.private.Public(), nil)
 			got := f.verify(t, "")
 			if got.AKPublic != nil || got.ClockTrusted {
 				t.Errorf("an attestation key without public area: got %+v", got)
 			}
-			f.options.AKPublic = ak.public.Raw // both, of one key
+			f.options.AK.public = ak.public.Raw // both, of one key
 			f.verify(t, "")
-			f.options.AKKey = softwareKeys.p256b().Public()
+			f.options.AK.key = softwareKeys.p256b().Public()
 			f.options.InsecureAllowAnyKey, f.options.Key = true, nil
 			f.certify(publicArea(t, softwareKeys.rsa2048b().Public(), testResidentAttributes, noScheme))
 			f.verify(t, CheckAKMismatch)
@@ -163,7 +163,7 @@ func TestStatementAttacks(t *testing.T) {
 		}},
 		{"SHA-1 name of an attestation key known by its key", CheckNameAlgorithm, nil, func(t *testing.T, f *forgery) {
 			f.useAK(changed(t, f.ak.public, func(p *Public) { p.NameAlg = tpm2.TPMAlgSHA1 }))
-			f.options.AKPublic, f.options.AKKey = nil, f.ak.private.Public()
+			f.options.AK = AKFromIssuer(f.ak.private.Public(), nil)
 		}},
 		{"Qualified Name under another algorithm", CheckQualifiedName, nil, func(_ *testing.T, f *forgery) {
 			f.attest.Certified.QualifiedName = QualifiedNameOfPrimary(tpm2.TPMRHOwner, appendName(nil, tpm2.TPMAlgSHA384, f.public.Raw))
@@ -227,15 +227,15 @@ func TestStatementAttacks(t *testing.T) {
 		}},
 		{"SHA-1 signature, key alone", CheckSignatureHash, rsaAK, func(_ *testing.T, f *forgery) {
 			f.scheme.Hash = tpm2.TPMAlgSHA1
-			f.options.AKPublic, f.options.AKKey = nil, f.ak.private.Public()
+			f.options.AK = AKFromIssuer(f.ak.private.Public(), nil)
 		}},
 		{"another hash than the key's", CheckSignatureScheme, nil, func(_ *testing.T, f *forgery) { f.scheme.Hash = tpm2.TPMAlgSHA384 }},
 		{"another scheme than the key's", CheckSignatureScheme, rsaAK, func(_ *testing.T, f *forgery) { f.scheme = schemeRSAPSS }},
 		{"a scheme for another kind of key", CheckSignatureScheme, nil, func(_ *testing.T, f *forgery) {
-			f.options.AKPublic, f.options.AKKey = nil, softwareKeys.rsa2048().Public()
+			f.options.AK = AKFromIssuer(softwareKeys.rsa2048().Public(), nil)
 		}},
 		{"RSA scheme for an ECC key", CheckSignatureScheme, rsaAK, func(_ *testing.T, f *forgery) {
-			f.options.AKPublic, f.options.AKKey = nil, softwareKeys.p256().Public()
+			f.options.AK = AKFromIssuer(softwareKeys.p256().Public(), nil)
 		}},
 		{"RSA signature truncated", CheckSignatureLength, rsaAK, func(_ *testing.T, f *forgery) {
 			f.signature = func(v *Signature) { v.RSA = v.RSA[:len(v.RSA)-1] }

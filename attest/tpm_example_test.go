@@ -1,6 +1,7 @@
 package attest_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -69,8 +70,8 @@ func ExampleEndorsementPassword() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(len(first), string(first) == string(second))
-	// Output: 32 true
+	fmt.Println(first, len(first.Reveal()), bytes.Equal(first.Reveal(), second.Reveal()))
+	// Output: [secret] 32 true
 }
 
 // The certificate request's key is in memory: only keys that a TPM takes will do.

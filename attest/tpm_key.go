@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 	"github.com/google/go-tpm/tpm2/transport"
+
+	"github.com/nodeattest/nodeattest/secret"
 )
 
 // KeyKind is a kind of key that CreateTPMKey makes. The zero value is none.
@@ -43,9 +45,9 @@ func (k KeyKind) String() string {
 // value are the owner hierarchy with an empty password, a key without a password and
 // without a policy.
 type TPMKeyOptions struct {
-	// OwnerPassword is the owner hierarchy's; nil is the empty one. Without
+	// OwnerPassword is the owner hierarchy's; zero is the empty one. Without
 	// meaning where Parent is set.
-	OwnerPassword []byte
+	OwnerPassword secret.Value[[]byte]
 	// Parent is a persistent storage key with an empty password to make the key
 	// under, such as the 0x81000001 that most systems have: for where nobody
 	// knows the owner's password. 0: the ECC P-256 storage root key of template H-2
@@ -53,9 +55,9 @@ type TPMKeyOptions struct {
 	// the moment, which other programs make alike.
 	Parent tpm2.TPMHandle
 	// Password is the new key's own: 1 to 32 bytes without a zero byte, sent to the
-	// TPM encrypted and never again; nil for the empty one. Wrong ones do not count
+	// TPM encrypted and never again; zero for the empty one. Wrong ones do not count
 	// towards the TPM's lockout, so it should not be one that can be guessed.
-	Password []byte
+	Password secret.Value[[]byte]
 	// PCRs bind the key to the values that these PCRs have now: it signs only while
 	// they have them. An update of what they measure takes the key away for good.
 	// (A statement about the key can be made whatever the PCRs hold.) Nil for none.
@@ -65,12 +67,12 @@ type TPMKeyOptions struct {
 // TPMKeyLoadOptions are what loading a TPMKeyFile takes. Nil and the zero value are
 // empty passwords.
 type TPMKeyLoadOptions struct {
-	// OwnerPassword is the owner hierarchy's, for a file whose Parent that is; nil
+	// OwnerPassword is the owner hierarchy's, for a file whose Parent that is; zero
 	// is the empty one.
-	OwnerPassword []byte
-	// Password is the key's own; nil is the empty one. Whether it is right shows when
+	OwnerPassword secret.Value[[]byte]
+	// Password is the key's own; zero is the empty one. Whether it is right shows when
 	// the key is first used.
-	Password []byte
+	Password secret.Value[[]byte]
 }
 
 // ErrKeyPassword says that a key has another password than the one that was given.
@@ -93,7 +95,7 @@ type TPMKey struct {
 	name     []byte
 	file     *TPMKeyFile
 	policy   *keyPolicy
-	password []byte
+	password secret.Value[[]byte]
 
 	// Guarded by the TPM's turn: one of the two is set until Close.
 	saved *tpm2.TPMSContext
@@ -147,9 +149,6 @@ func (k *TPMKey) made(err error, what string) (*TPMKey, error) {
 
 // Public is the key's public part, an *ecdsa.PublicKey or an *rsa.PublicKey.
 func (k *TPMKey) Public() crypto.PublicKey { return k.key }
-
-// Format keeps the saved context out of logs, whatever the verb.
-func (k *TPMKey) Format(f fmt.State, _ rune) { fmt.Fprintf(f, "attest.TPMKey(%T)", k.key) }
 
 // load makes a saved key a loaded one for the caller to flush, or lends the one
 // that is held. h may be another user's of the same TPM; of another TPM it fails.
@@ -238,11 +237,11 @@ const maxSignTries = 3
 // that leaves the password alone no say.
 func (k *TPMKey) authorizeUse(ctx context.Context, h *handles, loaded *loadedKey) (tpm2.AuthHandle, error) {
 	if k.public.Attributes.Has(AttributeUserWithAuth) {
-		return h.authorize(ctx, loaded.handle, loaded.name, k.password)
+		return h.authorize(ctx, loaded.handle, loaded.name, k.password.Reveal())
 	}
 	var password []byte
 	if k.policy.needsPassword() {
-		password = k.password
+		password = k.password.Reveal()
 	}
 	session, err := h.policySession(ctx, k.public.NameAlg, password, k.policy.run)
 	if err != nil {

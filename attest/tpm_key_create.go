@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/secret"
 )
 
 func tpmKeyArea(kind KeyKind) (*tpm2.TPMTPublic, error) {
@@ -30,7 +32,7 @@ func tpmKeyArea(kind KeyKind) (*tpm2.TPMTPublic, error) {
 
 // create makes the key, and loads it.
 func (k *TPMKey) create(ctx context.Context, h *handles, area *tpm2.TPMTPublic, opts *TPMKeyOptions) error {
-	password, err := authValue(opts.Password)
+	password, err := authValue(opts.Password.Reveal())
 	if err != nil {
 		return err
 	}
@@ -41,7 +43,7 @@ func (k *TPMKey) create(ctx context.Context, h *handles, area *tpm2.TPMTPublic, 
 	if err != nil {
 		return err
 	}
-	parent, err := storageParent(ctx, h, opts.Parent, opts.OwnerPassword)
+	parent, err := storageParent(ctx, h, opts.Parent, opts.OwnerPassword.Reveal())
 	if err != nil {
 		return fmt.Errorf("storage parent: %w", err)
 	}
@@ -102,7 +104,7 @@ func bindToPCRs(ctx context.Context, h *handles, area *tpm2.TPMTPublic, pcrs []P
 }
 
 func (k *TPMKey) loadFile(ctx context.Context, h *handles, opts *TPMKeyLoadOptions) error {
-	password, err := authValue(opts.Password)
+	password, err := authValue(opts.Password.Reveal())
 	if err != nil {
 		return err
 	}
@@ -110,11 +112,11 @@ func (k *TPMKey) loadFile(ctx context.Context, h *handles, opts *TPMKeyLoadOptio
 	if handle == tpm2.TPMRHOwner {
 		handle = 0
 	}
-	parent, err := storageParent(ctx, h, handle, opts.OwnerPassword)
+	parent, err := storageParent(ctx, h, handle, opts.OwnerPassword.Reveal())
 	if err != nil {
 		return fmt.Errorf("storage parent: %w", err)
 	}
-	return k.loadUnder(ctx, h, parent, bytes.Clone(password))
+	return k.loadUnder(ctx, h, parent, password)
 }
 
 // loadUnder loads the key of the file, and saves its context if the system allows
@@ -140,7 +142,7 @@ func (k *TPMKey) loadUnder(ctx context.Context, h *handles, parent *loadedKey, p
 	if k.policy, err = parseKeyPolicy(k.file.Policy); err != nil {
 		return err
 	}
-	k.public, k.name, k.password = loaded.public, loaded.name, password
+	k.public, k.name, k.password = loaded.public, loaded.name, secret.New(bytes.Clone(password))
 
 	if err := ctx.Err(); err != nil {
 		return err

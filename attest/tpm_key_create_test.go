@@ -52,8 +52,8 @@ func TestTPMKeySurvivesAReset(t *testing.T) {
 		persist(t, tpm, tpm2.TPMRHOwner, storageRootKey(), 0x81000001)
 		for _, kind := range []KeyKind{KeyECDSAP256, KeyECDSAP384, KeyRSA2048} {
 			for i, opts := range []*TPMKeyOptions{
-				{}, {Parent: 0x81000001}, {Password: []byte("secret")}, {PCRs: pcr23},
-				{Password: []byte("secret"), PCRs: pcr23, Parent: 0x81000001},
+				{}, {Parent: 0x81000001}, {Password: hidden([]byte("secret"))}, {PCRs: pcr23},
+				{Password: hidden([]byte("secret")), PCRs: pcr23, Parent: 0x81000001},
 			} {
 				t.Run(fmt.Sprintf("%s, %v, %d", name, kind, i), func(t *testing.T) {
 					surviveReset(t, tpm, kind, opts)
@@ -96,7 +96,7 @@ func surviveReset(t *testing.T, tpm *tpmsim.TPM, kind KeyKind, opts *TPMKeyOptio
 
 func TestTPMKeyPassword(t *testing.T) {
 	tpm := newTPM(t)
-	k, err := CreateTPMKey(t.Context(), tpm, KeyECDSAP256, &TPMKeyOptions{Password: []byte("secret\x00")})
+	k, err := CreateTPMKey(t.Context(), tpm, KeyECDSAP256, &TPMKeyOptions{Password: hidden([]byte("secret\x00"))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func TestTPMKeyPassword(t *testing.T) {
 	for password, want := range map[string]error{
 		"secret": nil, "secret\x00\x00": nil, "": ErrKeyPassword, "Secret": ErrKeyPassword, "secre": ErrKeyPassword,
 	} {
-		k, err := LoadTPMKey(t.Context(), tpm, throughFile(t, k), &TPMKeyLoadOptions{Password: []byte(password)})
+		k, err := LoadTPMKey(t.Context(), tpm, throughFile(t, k), &TPMKeyLoadOptions{Password: hidden([]byte(password))})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -118,14 +118,14 @@ func TestTPMKeyPassword(t *testing.T) {
 		checkNothingLoaded(t, tpm)
 	}
 	for name, password := range map[string]string{"too long": strings.Repeat("p", 33), "zero inside": "se\x00cret"} {
-		if k, err := CreateTPMKey(t.Context(), tpm, KeyECDSAP256, &TPMKeyOptions{Password: []byte(password)}); err == nil || k != nil {
+		if k, err := CreateTPMKey(t.Context(), tpm, KeyECDSAP256, &TPMKeyOptions{Password: hidden([]byte(password))}); err == nil || k != nil {
 			t.Errorf("%s: got %v, %v", name, k, err)
 		}
 	}
-	if _, err := LoadTPMKey(t.Context(), tpm, k.File(), &TPMKeyLoadOptions{Password: []byte("se\x00cret")}); !errors.Is(err, errNullInPassword) {
+	if _, err := LoadTPMKey(t.Context(), tpm, k.File(), &TPMKeyLoadOptions{Password: hidden([]byte("se\x00cret"))}); !errors.Is(err, errNullInPassword) {
 		t.Errorf("zero inside: got %v", err)
 	}
-	longest, err := CreateTPMKey(t.Context(), tpm, KeyECDSAP256, &TPMKeyOptions{Password: bytes.Repeat([]byte{'p'}, 32)})
+	longest, err := CreateTPMKey(t.Context(), tpm, KeyECDSAP256, &TPMKeyOptions{Password: hidden(bytes.Repeat([]byte{'p'}, 32))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +135,7 @@ func TestTPMKeyPassword(t *testing.T) {
 func TestTPMKeyPCRs(t *testing.T) {
 	tpm := newTPM(t)
 	both := []PCRSelection{{Hash: tpm2.TPMAlgSHA256, Select: []byte{0x81, 0, 0x80}}, {Hash: tpm2.TPMAlgSHA384, Select: []byte{1, 0, 0}}}
-	for _, opts := range []*TPMKeyOptions{{PCRs: pcr23}, {PCRs: both}, {PCRs: both, Password: []byte("secret")}} {
+	for _, opts := range []*TPMKeyOptions{{PCRs: pcr23}, {PCRs: both}, {PCRs: both, Password: hidden([]byte("secret"))}} {
 		k, err := CreateTPMKey(t.Context(), tpm, KeyECDSAP256, opts)
 		if err != nil {
 			t.Fatal(err)
@@ -170,12 +170,12 @@ func TestTPMKeyPCRs(t *testing.T) {
 // The policy's password alone, or the right PCRs with a wrong password, are no use.
 func TestTPMKeyPCRsAndPassword(t *testing.T) {
 	tpm := newTPM(t)
-	k, err := CreateTPMKey(t.Context(), tpm, KeyECDSAP256, &TPMKeyOptions{PCRs: pcr23, Password: []byte("secret")})
+	k, err := CreateTPMKey(t.Context(), tpm, KeyECDSAP256, &TPMKeyOptions{PCRs: pcr23, Password: hidden([]byte("secret"))})
 	if err != nil {
 		t.Fatal(err)
 	}
 	sum := sha256.Sum256(nil)
-	wrong, err := LoadTPMKey(t.Context(), tpm, k.File(), &TPMKeyLoadOptions{Password: []byte("guess")})
+	wrong, err := LoadTPMKey(t.Context(), tpm, k.File(), &TPMKeyLoadOptions{Password: hidden([]byte("guess"))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,12 +222,12 @@ func TestLoadTPMKeyRefuses(t *testing.T) {
 	} {
 		file := k.File()
 		tt.change(file)
-		got, err := LoadTPMKey(t.Context(), tpm, file, &TPMKeyLoadOptions{OwnerPassword: []byte(tt.owner)})
+		got, err := LoadTPMKey(t.Context(), tpm, file, &TPMKeyLoadOptions{OwnerPassword: hidden([]byte(tt.owner))})
 		if !errors.Is(err, tt.want) || got != nil || !strings.HasPrefix(err.Error(), "attest: TPM key") {
 			t.Errorf("%s: got %v, want %v", name, err, tt.want)
 		}
 	}
-	if _, err := LoadTPMKey(t.Context(), tpm, k.File(), &TPMKeyLoadOptions{OwnerPassword: []byte("owner's")}); err != nil {
+	if _, err := LoadTPMKey(t.Context(), tpm, k.File(), &TPMKeyLoadOptions{OwnerPassword: hidden([]byte("owner's"))}); err != nil {
 		t.Errorf("the file as it was: %v", err)
 	}
 	checkNothingLoaded(t, tpm)
@@ -244,12 +244,12 @@ func TestTPMKeyFileFlushesWhateverFails(t *testing.T) {
 	sum := sha256.Sum256(nil)
 	life := func(tpm transport.TPM) error {
 		k, err := CreateTPMKey(t.Context(), tpm, KeyECDSAP256, &TPMKeyOptions{
-			OwnerPassword: []byte("owner's"), Password: []byte("secret"), PCRs: pcr23,
+			OwnerPassword: hidden([]byte("owner's")), Password: hidden([]byte("secret")), PCRs: pcr23,
 		})
 		if err != nil {
 			return err
 		}
-		again, err := LoadTPMKey(t.Context(), tpm, k.File(), &TPMKeyLoadOptions{OwnerPassword: []byte("owner's"), Password: []byte("secret")})
+		again, err := LoadTPMKey(t.Context(), tpm, k.File(), &TPMKeyLoadOptions{OwnerPassword: hidden([]byte("owner's")), Password: hidden([]byte("secret"))})
 		if err != nil {
 			return errors.Join(err, k.Close())
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/secret"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -37,7 +38,7 @@ func ExampleLoadTPMKey() {
 	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, "kubelet.tss2.pem")
 
-	made, err := attest.CreateTPMKey(ctx, tpm, attest.KeyECDSAP256, &attest.TPMKeyOptions{Password: []byte("secret")})
+	made, err := attest.CreateTPMKey(ctx, tpm, attest.KeyECDSAP256, &attest.TPMKeyOptions{Password: secret.New([]byte("secret"))})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -61,7 +62,7 @@ func ExampleLoadTPMKey() {
 	}
 	digest := sha256.Sum256([]byte("message"))
 	for _, password := range []string{"secret", "guess"} {
-		key, err := attest.LoadTPMKey(ctx, tpm, file, &attest.TPMKeyLoadOptions{Password: []byte(password)})
+		key, err := attest.LoadTPMKey(ctx, tpm, file, &attest.TPMKeyLoadOptions{Password: secret.New([]byte(password))})
 		if err != nil {
 			log.Fatal(err)
 		}

@@ -70,12 +70,12 @@ func TestCreateTPMKeyWithOwnerPassword(t *testing.T) {
 	secret := []byte("owner's")
 	setHierarchyPassword(t, tpm, tpm2.TPMRHOwner, nil, secret)
 	for _, password := range [][]byte{nil, []byte("guess")} {
-		_, err := CreateTPMKey(t.Context(), tpm, KeyECDSAP256, &TPMKeyOptions{OwnerPassword: password})
+		_, err := CreateTPMKey(t.Context(), tpm, KeyECDSAP256, &TPMKeyOptions{OwnerPassword: hidden(password)})
 		if !errors.Is(err, ErrHierarchyPassword) || !errors.Is(err, tpm2.TPMRCBadAuth) || !strings.Contains(err.Error(), "owner") {
 			t.Errorf("password %q: got %v, want ErrHierarchyPassword", password, err)
 		}
 	}
-	for _, opts := range []*TPMKeyOptions{{OwnerPassword: secret}, {Parent: 0x81000001}} {
+	for _, opts := range []*TPMKeyOptions{{OwnerPassword: hidden(secret)}, {Parent: 0x81000001}} {
 		k, err := CreateTPMKey(t.Context(), tpm, KeyECDSAP256, opts)
 		if err != nil {
 			t.Fatal(err)

@@ -84,7 +84,7 @@ func echo(ctx context.Context, address string, config *tls.Config) error {
 func TestTPMKeyConcurrentHandshakes(t *testing.T) {
 	tpm := newTPM(t)
 	shared := ShareTPM(tpm)
-	for _, opts := range []*TPMKeyOptions{nil, {Password: []byte("secret"), PCRs: pcr23}} {
+	for _, opts := range []*TPMKeyOptions{nil, {Password: hidden([]byte("secret")), PCRs: pcr23}} {
 		k, err := CreateTPMKey(t.Context(), shared, KeyECDSAP256, opts)
 		if err != nil {
 			t.Fatal(err)

@@ -99,7 +99,7 @@ func TestTPMKeyFileUsedByOthers(t *testing.T) {
 	persist(t, p.tpm, tpm2.TPMRHOwner, storageRootKey(), 0x81000001)
 	for _, kind := range []KeyKind{KeyECDSAP256, KeyECDSAP384, KeyRSA2048} {
 		for _, opts := range []*TPMKeyOptions{
-			{}, {Parent: 0x81000001}, {Password: []byte("secret")}, {Parent: 0x81000001, Password: []byte("secret")},
+			{}, {Parent: 0x81000001}, {Password: hidden([]byte("secret"))}, {Parent: 0x81000001, Password: hidden([]byte("secret"))},
 		} {
 			k, err := CreateTPMKey(t.Context(), p.tpm, kind, opts)
 			if err != nil {
@@ -107,7 +107,7 @@ func TestTPMKeyFileUsedByOthers(t *testing.T) {
 			}
 			p.save(k)
 			passin, auth := "", ""
-			if opts.Password != nil {
+			if !opts.Password.IsZero() {
 				passin, auth = "-passin pass:secret", "-p secret"
 			}
 			p.signWithOpenSSL(passin)
@@ -157,7 +157,7 @@ func TestTPMKeyFileOfOthers(t *testing.T) {
 		}
 		opts := &TPMKeyLoadOptions{}
 		if strings.Contains(path, "password") {
-			opts.Password = []byte("secret")
+			opts.Password = hidden([]byte("secret"))
 		}
 		k, err := LoadTPMKey(t.Context(), p.tpm, file, opts)
 		if err != nil {

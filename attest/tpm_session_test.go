@@ -47,10 +47,11 @@ func TestSecretsAreNotHeard(t *testing.T) {
 			for _, path := range []string{"", filepath.Join(t.TempDir(), "endorsement")} {
 				endorsement := []byte(nil)
 				if path != "" {
-					var err error
-					if endorsement, err = EndorsementPassword(t.Context(), bus, path); err != nil {
+					made, err := EndorsementPassword(t.Context(), bus, path)
+					if err != nil {
 						t.Fatal(err)
 					}
+					endorsement = made.Reveal()
 				}
 				speakSecrets(t, bus, owner, endorsement, secret)
 				bus.wantUnheard(t, "the owner's password", owner)
@@ -69,18 +70,18 @@ func TestSecretsAreNotHeard(t *testing.T) {
 func speakSecrets(t *testing.T, bus *tapped, owner, endorsement, secret []byte) {
 	t.Helper()
 	for _, pcrs := range [][]PCRSelection{nil, pcr23} {
-		k, err := CreateTPMKey(t.Context(), bus, KeyECDSAP256, &TPMKeyOptions{OwnerPassword: owner, Password: secret, PCRs: pcrs})
+		k, err := CreateTPMKey(t.Context(), bus, KeyECDSAP256, &TPMKeyOptions{OwnerPassword: hidden(owner), Password: hidden(secret), PCRs: pcrs})
 		if err != nil {
 			t.Fatal(err)
 		}
-		k, err = LoadTPMKey(t.Context(), bus, k.File(), &TPMKeyLoadOptions{OwnerPassword: owner, Password: secret})
+		k, err = LoadTPMKey(t.Context(), bus, k.File(), &TPMKeyLoadOptions{OwnerPassword: hidden(owner), Password: hidden(secret)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		checkSignature(t, k, crypto.SHA256)
 		certifyUnder(t, bus, k, endorsement)
 	}
-	if err := WriteNVCertificate(t.Context(), bus, ownIndex, certificateOf(t, 10), &NVCertificateOptions{OwnerPassword: owner}); err != nil {
+	if err := WriteNVCertificate(t.Context(), bus, ownIndex, certificateOf(t, 10), &NVCertificateOptions{OwnerPassword: hidden(owner)}); err != nil {
 		t.Error(err)
 	}
 	ec, rsaKey := newECDSA(t, p256), newRSA(t, 2048)
@@ -218,7 +219,7 @@ func TestSessionAnswerIsChecked(t *testing.T) {
 	checkNothingLoaded(t, tpm)
 
 	k, err := CreateTPMKey(t.Context(), &altered{tpm, tpm2.TPMCCSign, func(rsp []byte) { rsp[20] ^= 1 }}, KeyECDSAP256,
-		&TPMKeyOptions{Password: []byte("secret")})
+		&TPMKeyOptions{Password: hidden([]byte("secret"))})
 	if err != nil {
 		t.Fatal(err)
 	}

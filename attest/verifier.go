@@ -347,7 +347,7 @@ func (v *Verifier) makeChallenge(r *Result, node *presentedNode, b *Binding, cre
 		return nil, err
 	}
 	c := &Challenge{Binding: *b}
-	secret := challengeSecret(&key.Secret, der)
+	secret := challengeSecret(key, der)
 	if r.Road == RoadAK {
 		c.Clear = secret
 	} else if c.Credential, err = makeCredential(rand.Reader, node.ek.key, b.AKName, secret); err != nil {

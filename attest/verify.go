@@ -239,7 +239,7 @@ func (v *Verifier) checkStatement(a *answer, r *Result, node *presentedNode, now
 	if err != nil {
 		return err
 	}
-	secret := challengeSecret(&key.Secret, a.proof.Binding)
+	secret := challengeSecret(key, a.proof.Binding)
 	in := certifyInput{
 		ak:             node.akPublic,
 		akKey:          node.akKey,

@@ -21,6 +21,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/secret"
 )
 
 // workedExample is testdata/messages: the values, and every file.
@@ -271,7 +272,7 @@ func checkOtherRoad(t *testing.T, e *workedExample) {
 // but for the nonce, to its hello.
 func TestWorkedExampleVerifies(t *testing.T) {
 	e := loadWorkedExample(t)
-	key := attest.RingKey{ID: attest.KeyID(e.RingKey.ID), Secret: attest.RingSecret(e.RingKey.Secret), ActiveAt: e.RingKey.ActiveAt}
+	key := attest.RingKey{ID: attest.KeyID(e.RingKey.ID), Secret: secret.New([attest.RingSecretSize]byte(e.RingKey.Secret)), ActiveAt: e.RingKey.ActiveAt}
 	ring, err := attest.NewStaticKeyRing(key)
 	if err != nil {
 		t.Fatal(err)

@@ -368,12 +368,21 @@ class Signature:
 
 OPTIONS = {
     "requireTPMResident", "allowDecryptionKey", "allowRestrictedKey", "insecureAllowAnyQualifyingData",
-    "insecureAllowAnyKey", "insecureAllowSHA1Signature", "insecureAllowSHA1Name",
+    "insecureEmptyQualifyingData", "insecureAllowAnyKey", "insecureAllowSHA1Signature", "insecureAllowSHA1Name",
 }
 
 
 class Signed:
     """What every statement of an AK is held against: attest, signature, ak (None for a bare key), ak_key, options."""
+
+    def caller(self, s, public, key, data, refusal):
+        """What the caller says of the AK and of the qualifying data; expected is None where any will do."""
+        trust = s.get("akTrust") or ("issuer" if key else "credential")
+        need({"credential": public, "issuer": key, "sender": public or key}[trust], refusal)
+        self.trusted = trust != "sender"
+        empty, unasked = ("insecure" + n + "QualifyingData" in self.options for n in ("Empty", "AllowAny"))
+        need([bool(data), empty, unasked].count(True) == 1, refusal)
+        self.expected = None if unasked else data or b""
 
     def check_name_algorithm(self, alg):
         need(HASHES[alg] != "sha1" or "insecureAllowSHA1Name" in self.options, NAME_ALGORITHM)
@@ -410,19 +419,18 @@ class Statement(Signed):
     """The input of a vector, parsed; the order of the checks is VerifyCertify's."""
 
     def __init__(self, s):
-        unknown = set(s) - {"attest", "signature", "public", "rawSignature", "akPublic", "akKey", "qualifyingData", "key", "options"}
+        unknown = set(s) - {"attest", "signature", "public", "rawSignature", "akPublic", "akKey", "akTrust", "qualifyingData", "key", "options"}
         self.options = set(s.get("options") or [])
         if unknown or self.options - OPTIONS:
             raise Broken(f"unknown members or options {sorted(unknown | self.options - OPTIONS)}")
         data = {name: octets(s.get(name)) for name in ("attest", "signature", "public", "akPublic", "qualifyingData")}
-        self.expected = data["qualifyingData"]
         try:
             self.key, self.ak_key = (None if s.get(n) is None else spki_key(octets(s[n])) for n in ("key", "akKey"))
         except Refused as e:
             raise Broken(str(e)) from e
-        any_data, any_key = "insecureAllowAnyQualifyingData" in self.options, "insecureAllowAnyKey" in self.options
-        need(self.ak_key is not None or data["akPublic"], CERTIFY_OPTIONS)
-        need((self.expected is None) == any_data and (self.key is None) == any_key, CERTIFY_OPTIONS)
+        self.caller(s, data["akPublic"], self.ak_key, data["qualifyingData"], CERTIFY_OPTIONS)
+        need(self.trusted or "requireTPMResident" not in self.options, CERTIFY_OPTIONS)
+        need((self.key is None) == ("insecureAllowAnyKey" in self.options), CERTIFY_OPTIONS)
         self.attest = Attest(data["attest"] or b"")
         self.public = Public(data["public"] or b"")
         self.signature = Signature(data["signature"] or b"", s.get("rawSignature"))
@@ -447,7 +455,7 @@ class Statement(Signed):
         self.check_residency()
         self.check_signature_form()
         self.signature.verify(self.ak_key, self.attest.raw)
-        return {"tpmResident": self.resident()}
+        return {"tpmResident": self.trusted and self.resident()}
 
     def check_key(self):
         need(self.attest.name in self.public.names(), NAME)
@@ -474,7 +482,8 @@ class Statement(Signed):
 
 
 QUOTE_SET = {
-    "insecureAllowAnyQualifyingData", "insecureAllowSHA1Signature", "insecureAllowSHA1Name", "insecureAllowSHA1Bank",
+    "insecureAllowAnyQualifyingData", "insecureEmptyQualifyingData", "insecureAllowSHA1Signature", "insecureAllowSHA1Name",
+    "insecureAllowSHA1Bank",
 }
 
 
@@ -495,14 +504,13 @@ class Quote(Signed):
     """A quote with the values beside it; the order of the checks is VerifyQuote's."""
 
     def __init__(self, q):
-        unknown = set(q) - {"attest", "signature", "rawSignature", "pcrs", "akPublic", "akKey", "qualifyingData", "selection", "options", "asked"}
+        unknown = set(q) - {"attest", "signature", "rawSignature", "pcrs", "akPublic", "akKey", "akTrust", "qualifyingData", "selection", "options", "asked"}
         self.options = set(q.get("options") or [])
         if unknown or self.options - QUOTE_SET:
             raise Broken(f"unknown members or options {sorted(unknown | self.options - QUOTE_SET)}")
         data = {name: octets(q.get(name)) for name in ("attest", "signature", "akPublic", "akKey", "qualifyingData")}
-        self.expected, self.asked = data["qualifyingData"], q.get("asked")
-        need(data["akPublic"] or data["akKey"], QUOTE_OPTIONS)
-        need((self.expected is None) == ("insecureAllowAnyQualifyingData" in self.options), QUOTE_OPTIONS)
+        self.asked = q.get("asked")
+        self.caller(q, data["akPublic"], data["akKey"], data["qualifyingData"], QUOTE_OPTIONS)
         self.wanted = None if q.get("selection") is None else [(s["bank"], octets(s["select"])) for s in q["selection"]]
         self.ak = Public(data["akPublic"]) if data["akPublic"] else None
         self.ak_key = spki_key(data["akKey"]) if data["akKey"] else self.ak.key()
@@ -531,7 +539,7 @@ class Quote(Signed):
         digest = hashlib.new(HASHES[self.signature.hash], b"".join(self.values[p] for p in pcrs)).digest()
         need(digest == self.attest.digest, PCR_DIGEST)
         self.signature.verify(self.ak_key, self.attest.raw)
-        found = {"clockTrusted": self.ak is not None and self.attest.signer == primary_name(self.ak)}
+        found = {"clockTrusted": self.trusted and self.ak is not None and self.attest.signer == primary_name(self.ak)}
         if self.asked is not None:
             found["value"] = base64.b64encode(self.value(self.asked["bank"], self.asked["index"])).decode()
         return found

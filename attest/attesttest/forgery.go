@@ -128,7 +128,8 @@ func (f *forgery) derive() error {
 		return errors.Join(errForgery, err)
 	}
 	if f.secret == nil {
-		f.secret = derive(f.ring.Secret[:], labelSecret, b)
+		key := f.ring.Secret.Reveal()
+		f.secret = derive(key[:], labelSecret, b)
 	}
 	f.attest.ExtraData = derive(f.secret, labelCertify, b)
 	if f.quote != nil {

@@ -216,7 +216,7 @@ func (n *naive) challengeEK(r *csr.Request, bundle *csr.Bundle, hello *attest.He
 		return nil, err
 	}
 	c := &attest.Challenge{Binding: *b}
-	if c.Credential, err = naiveCredential(key, name, derive(n.w.ring.Secret[:], labelSecret, der)); err != nil {
+	if c.Credential, err = naiveCredential(key, name, derive(secretOf(&n.w.ring), labelSecret, der)); err != nil {
 		return nil, err
 	}
 	return c.Marshal()
@@ -265,7 +265,7 @@ func (n *naive) checkQuote(a *naiveAnswer) error {
 	}
 	b := a.proof.Binding
 	return errors.Join(
-		n.must("quote-qualifying-data", bytes.Equal(q.attest.ExtraData, derive(derive(n.w.ring.Secret[:], labelSecret, b), labelQuote, b))),
+		n.must("quote-qualifying-data", bytes.Equal(q.attest.ExtraData, derive(derive(secretOf(&n.w.ring), labelSecret, b), labelQuote, b))),
 		n.must("quote-boot", q.attest.ResetCount == a.attest.ResetCount),
 		n.checkQuoteSignature(a, q),
 		n.checkQuotedValues(q))

@@ -248,7 +248,7 @@ func (n *naive) checkChallenge(a *naiveAnswer) error {
 	if err := errors.Join(n.must("retired-key", !retired), n.must("unknown-key", a.binding.KeyID == key.ID)); err != nil {
 		return err
 	}
-	qd := derive(derive(key.Secret[:], labelSecret, a.proof.Binding), labelCertify, a.proof.Binding)
+	qd := derive(derive(secretOf(&key), labelSecret, a.proof.Binding), labelCertify, a.proof.Binding)
 	got := a.attest.ExtraData
 	if n.forget["qualifying-data-length"] {
 		qd = qd[:min(len(got), len(qd))]
@@ -373,4 +373,9 @@ func tidied(r *csr.Request) *csr.Request {
 	}
 	again.Spec.Request = out
 	return &again
+}
+
+func secretOf(k *attest.RingKey) []byte {
+	key := k.Secret.Reveal()
+	return key[:]
 }

@@ -114,7 +114,7 @@ func quoted(t testing.TB, pcrs ...attest.PCR) *attest.Quoted {
 	}
 	q, err := attest.VerifyQuote(&attest.QuoteEvidence{Attest: raw, Signature: signature, PCRs: pcrs,
 		RawSignature: &attest.RawScheme{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA256}},
-		&attest.QuoteOptions{AKKey: softwareAK().Public(), QualifyingData: []byte{}, InsecureAllowSHA1Bank: true})
+		&attest.QuoteOptions{AK: attest.AKFromIssuer(softwareAK().Public(), nil), InsecureEmptyQualifyingData: true, InsecureAllowSHA1Bank: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -82,9 +82,9 @@ func (p *parts) statement(add func(question, answer string)) {
 	}
 	switch {
 	case p.ak != nil:
-		options.AKPublic = p.ak.Raw
+		options.AK = attest.InsecureAKFromSender(nil, p.ak.Raw)
 	case len(p.certificates) > 0 && computable(p.certificates[0].PublicKey):
-		options.AKKey = p.certificates[0].PublicKey
+		options.AK = attest.InsecureAKFromSender(p.certificates[0].PublicKey, nil)
 	default:
 		return
 	}
@@ -92,7 +92,10 @@ func (p *parts) statement(add func(question, answer string)) {
 	add("the statement"+as+" verifies under the AK, whatever its qualifying data", answer(err))
 	if err == nil {
 		add("signed with", certified.SignatureScheme.String())
-		add("the certified key lives in the TPM", yesNo(certified.TPMResident))
+		// Under an AK that nobody vouches for, TPMResident is never set.
+		c := certified.Attestation.Certified
+		lives := certified.Public.Attributes.Has(attest.AttributeFixedTPM|attest.AttributeFixedParent) && !bytes.Equal(c.Name, c.QualifiedName)
+		add("the certified key lives in the TPM, if the AK does", yesNo(lives))
 	}
 }
 

@@ -81,7 +81,7 @@ func TestFits(t *testing.T) {
 		"answer.pem": {"certified Name is that", "certified key is the request's: yes", "AK is the key of the first certificate: yes",
 			"qualified signer is the AK", "statement verifies under the AK", "signed with: RSASSA/SHA256",
 			"binding is for this request: yes", "binding is for this AK: yes", "certificate 1 is signed by certificate 2: yes"},
-		"answer-gce.pem": {"statement verifies under the AK", "signed with: ECDSA/SHA256", "certified key lives in the TPM: yes"},
+		"answer-gce.pem": {"statement verifies under the AK", "signed with: ECDSA/SHA256", "certified key lives in the TPM, if the AK does: yes"},
 		"denied.json":    {"binding is for this request: yes", "binding is for this AK: yes"},
 		"issued.json":    {"statement verifies under the AK", "certificate 1 is signed by certificate 2: yes"},
 		"gke.pem":        {"certified key is the request's: yes"},
@@ -103,7 +103,7 @@ func TestFits(t *testing.T) {
 			t.Errorf("%s:\n%s", name, fit)
 		}
 	}
-	if _, out, _ := inspect(t, files["answer.pem"]); strings.Count(out, ": NO") != 1 || !strings.Contains(out, "certified key lives in the TPM: NO") {
+	if _, out, _ := inspect(t, files["answer.pem"]); strings.Count(out, ": NO") != 1 || !strings.Contains(out, "certified key lives in the TPM, if the AK does: NO") {
 		t.Error("a software key is not told from a resident one")
 	}
 }

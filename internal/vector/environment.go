@@ -11,6 +11,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/secret"
 )
 
 // With returns e with the members of o that are set in place of its own.
@@ -122,11 +123,11 @@ func (e *Environment) ring() (*attest.KeyRing, error) {
 		k := &e.RingKeys[i]
 		key := attest.RingKey{ActiveAt: k.ActiveAt, RetiredAt: k.RetiredAt}
 		id, err := hex.DecodeString(k.ID)
-		if err != nil || len(id) != len(key.ID) || len(k.Secret) != len(key.Secret) {
+		if err != nil || len(id) != len(key.ID) || len(k.Secret) != attest.RingSecretSize {
 			return nil, fmt.Errorf("ring key %q: want an identifier of 8 bytes and a secret of 32", k.ID)
 		}
 		copy(key.ID[:], id)
-		copy(key.Secret[:], k.Secret)
+		key.Secret = secret.New([attest.RingSecretSize]byte(k.Secret))
 		keys = append(keys, key)
 	}
 	if e.RingReadAt.IsZero() {

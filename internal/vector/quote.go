@@ -20,6 +20,9 @@ type Quote struct {
 	// AKPublic is the AK's TPMT_PUBLIC, AKKey its SubjectPublicKeyInfo: one or both.
 	AKPublic []byte `json:"akPublic,omitempty"`
 	AKKey    []byte `json:"akKey,omitempty"`
+	// AKTrust says where the trust in the AK comes from: "credential", "issuer" or
+	// "sender". Absent, it is a credential where there is AKPublic alone, else an issuer.
+	AKTrust string `json:"akTrust,omitempty"`
 	// QualifyingData is what the quote must contain; null for a caller who gives none.
 	QualifyingData []byte `json:"qualifyingData"`
 	// Selection is what must have been quoted, no more and no less; absent for a
@@ -65,8 +68,8 @@ func (q *Quote) verify() (*Result, error) {
 			return nil, &brokenVector{err}
 		}
 	}
-	o := &attest.QuoteOptions{AKPublic: q.AKPublic, QualifyingData: q.QualifyingData}
-	if o.AKKey, err = publicKey(q.AKKey); err != nil {
+	o := &attest.QuoteOptions{QualifyingData: q.QualifyingData}
+	if o.AK, err = akOf(q.AKTrust, q.AKPublic, q.AKKey); err != nil {
 		return nil, &brokenVector{err}
 	}
 	if q.Selection != nil {
@@ -95,6 +98,8 @@ func setQuoteOption(o *attest.QuoteOptions, name string) error {
 	switch name {
 	case "insecureAllowAnyQualifyingData":
 		o.InsecureAllowAnyQualifyingData = true
+	case "insecureEmptyQualifyingData":
+		o.InsecureEmptyQualifyingData = true
 	case "insecureAllowSHA1Signature":
 		o.InsecureAllowSHA1Signature = true
 	case "insecureAllowSHA1Name":

@@ -18,9 +18,9 @@ func (s *Statement) verify() (*Result, error) {
 		}
 		e.RawSignature = scheme
 	}
-	o := &attest.CertifyOptions{AKPublic: s.AKPublic, QualifyingData: s.QualifyingData}
+	o := &attest.CertifyOptions{QualifyingData: s.QualifyingData}
 	var err error
-	if o.AKKey, err = publicKey(s.AKKey); err != nil {
+	if o.AK, err = akOf(s.AKTrust, s.AKPublic, s.AKKey); err != nil {
 		return nil, &brokenVector{err}
 	}
 	if o.Key, err = publicKey(s.Key); err != nil {
@@ -36,6 +36,26 @@ func (s *Statement) verify() (*Result, error) {
 		return nil, err
 	}
 	return &Result{TPMResident: &c.TPMResident}, nil
+}
+
+// akOf is the AK of a vector, with the trust that it names: of a credential where it has
+// the public area alone and names none, and else of an issuer.
+func akOf(trust string, public, spki []byte) (attest.AK, error) {
+	key, err := publicKey(spki)
+	if err != nil {
+		return attest.AK{}, err
+	}
+	switch {
+	case trust == "" && key == nil && public == nil:
+		return attest.AK{}, nil
+	case trust == string(attest.AKBySender):
+		return attest.InsecureAKFromSender(key, public), nil
+	case trust == string(attest.AKByCredential), trust == "" && key == nil:
+		return attest.AKFromCredential(public), nil
+	case trust == string(attest.AKByIssuer), trust == "":
+		return attest.AKFromIssuer(key, public), nil
+	}
+	return attest.AK{}, fmt.Errorf("akTrust %q", trust)
 }
 
 func (r *RawSignature) scheme() (*attest.RawScheme, error) {
@@ -61,6 +81,8 @@ func setOption(o *attest.CertifyOptions, name string) error {
 		o.AllowRestrictedKey = true
 	case "insecureAllowAnyQualifyingData":
 		o.InsecureAllowAnyQualifyingData = true
+	case "insecureEmptyQualifyingData":
+		o.InsecureEmptyQualifyingData = true
 	case "insecureAllowAnyKey":
 		o.InsecureAllowAnyKey = true
 	case "insecureAllowSHA1Signature":

@@ -161,6 +161,9 @@ type Statement struct {
 	// AKPublic is the AK's TPMT_PUBLIC, AKKey its SubjectPublicKeyInfo: one or both.
 	AKPublic []byte `json:"akPublic,omitempty"`
 	AKKey    []byte `json:"akKey,omitempty"`
+	// AKTrust says where the trust in the AK comes from: "credential", "issuer" or
+	// "sender". Absent, it is a credential where there is AKPublic alone, else an issuer.
+	AKTrust string `json:"akTrust,omitempty"`
 	// QualifyingData is what the statement must contain; null for a caller who gives
 	// none.
 	QualifyingData []byte `json:"qualifyingData"`

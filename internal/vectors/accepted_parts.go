@@ -53,7 +53,9 @@ func (w *world) acceptedStatements() {
 		s.RawSignature, s.Signature = &vector.RawSignature{Scheme: "ecdsa", Hash: "sha256"}, must(v.MarshalECDSA())
 	})
 	add("empty-qualifying-data", "The caller asks for empty qualifying data, as GKE's statements have.", w.akP256,
-		func(f *forgery) { f.attest.ExtraData = nil }, func(s *vector.Statement) { s.QualifyingData = []byte{} })
+		func(f *forgery) { f.attest.ExtraData = nil }, func(s *vector.Statement) {
+			s.QualifyingData, s.Options = []byte{}, []string{"insecureEmptyQualifyingData"}
+		})
 	add("any-qualifying-data", "The caller accepts a recorded statement with any qualifying data.", w.akP256, nil, func(s *vector.Statement) {
 		s.QualifyingData, s.Options = nil, []string{"insecureAllowAnyQualifyingData"}
 	})

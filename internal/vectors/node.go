@@ -10,6 +10,7 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/vector"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/secret"
 )
 
 func base64url(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
@@ -143,7 +144,7 @@ func (w *world) tpmNode(source attest.AKSource, j *join) *tpmNode {
 		j = &join{}
 	}
 	n := &tpmNode{join: w.defaults(*j)}
-	n.public = must(attest.AKPublic(w.ctx, w.shared, source, nil))
+	n.public = must(attest.AKPublic(w.ctx, w.shared, source, secret.Value[[]byte]{}))
 	o := &attest.AttesterOptions{}
 	if source.CertificateIndex != 0 {
 		o.Intermediates = [][]byte{w.tpm.CA().AKIntermediate().Raw}

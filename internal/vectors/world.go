@@ -82,6 +82,7 @@ func generate() (set *vector.Set, messages *messages, err error) {
 	w.firstUse()
 	w.eksAlone()
 	w.credentials()
+	w.akTrusts()
 	return &w.set, w.messages(), nil
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/tpmsim"
+	"github.com/nodeattest/nodeattest/secret"
 )
 
 // notOurs is a TPM that the other package may not close.
@@ -91,10 +92,10 @@ func TestOursThere(t *testing.T) {
 		"P-256":              {attest.KeyECDSAP256, attest.TPMKeyOptions{}},
 		"P-384":              {attest.KeyECDSAP384, attest.TPMKeyOptions{}},
 		"RSA-2048":           {attest.KeyRSA2048, attest.TPMKeyOptions{}},
-		"P-256, password":    {attest.KeyECDSAP256, attest.TPMKeyOptions{Password: []byte("secret")}},
-		"RSA-2048, password": {attest.KeyRSA2048, attest.TPMKeyOptions{Password: []byte("secret")}},
+		"P-256, password":    {attest.KeyECDSAP256, attest.TPMKeyOptions{Password: secret.New([]byte("secret"))}},
+		"RSA-2048, password": {attest.KeyRSA2048, attest.TPMKeyOptions{Password: secret.New([]byte("secret"))}},
 		"P-256, PCRs":        {attest.KeyECDSAP256, attest.TPMKeyOptions{PCRs: attest.DefaultPCRs()}},
-		"P-256, both":        {attest.KeyECDSAP256, attest.TPMKeyOptions{PCRs: attest.DefaultPCRs(), Password: []byte("secret")}},
+		"P-256, both":        {attest.KeyECDSAP256, attest.TPMKeyOptions{PCRs: attest.DefaultPCRs(), Password: secret.New([]byte("secret"))}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			key, err := attest.CreateTPMKey(t.Context(), tpm, c.kind, &c.opts)
@@ -115,7 +116,7 @@ func TestOursThere(t *testing.T) {
 				t.Errorf("here, there:\n%s", diff)
 			}
 			if len(file.Policy) == 0 {
-				signer, err := read.Signer(closer, nil, c.opts.Password)
+				signer, err := read.Signer(closer, nil, c.opts.Password.Reveal())
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -165,7 +166,7 @@ func TestTheirsHere(t *testing.T) {
 			if again, err := file.Encode(); err != nil || !bytes.Equal(again, pem) {
 				t.Errorf("written again: %v\n%s%s", err, again, pem)
 			}
-			key, err := attest.LoadTPMKey(t.Context(), tpm, file, &attest.TPMKeyLoadOptions{Password: c.password})
+			key, err := attest.LoadTPMKey(t.Context(), tpm, file, &attest.TPMKeyLoadOptions{Password: secret.New(c.password)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -176,7 +177,7 @@ func TestTheirsHere(t *testing.T) {
 			if len(c.password) == 0 {
 				return
 			}
-			wrong, err := attest.LoadTPMKey(t.Context(), tpm, file, &attest.TPMKeyLoadOptions{Password: []byte("wrong")})
+			wrong, err := attest.LoadTPMKey(t.Context(), tpm, file, &attest.TPMKeyLoadOptions{Password: secret.New([]byte("wrong"))})
 			if err != nil {
 				t.Fatal(err)
 			}
