@@ -62,7 +62,7 @@ func Authenticate(ctx context.Context, bearer string, get SecretGetter, now time
 	case o.Namespace != Namespace || o.Name != name:
 		return nil, retry(errors.New("the getter returned " + o.String() + " for " + strconv.Quote(name)))
 	}
-	if !holdsSecret(o.Data, token) {
+	if !holdsSecret(o.Data.Reveal(), token) {
 		return nil, &Error{Check: CheckCredential, Got: "a token that is not known", Want: "the ID and the secret of a token Secret"}
 	}
 	s, err := DecodeFor(o, Usages{Authentication: true}, now)
@@ -74,7 +74,7 @@ func Authenticate(ctx context.Context, bearer string, get SecretGetter, now time
 
 // holdsSecret compares in a time that does not depend on what d holds. A stored value of
 // another length is compared as sixteen zero bytes, which are no token's secret.
-func holdsSecret(d Data, t Token) bool {
+func holdsSecret(d map[string][]byte, t Token) bool {
 	var stored [SecretSize]byte
 	if value := d[keySecret]; len(value) == SecretSize {
 		copy(stored[:], value)

@@ -409,12 +409,15 @@ func TestDiscoverAgreement(t *testing.T) {
 // signed is the data with a kubeconfig that the first token signed.
 func signed(t *testing.T, cluster *bootstraptokentest.Cluster, kubeconfig string) map[string]string {
 	t.Helper()
-	secrets := []*bootstraptoken.Secret{{Token: cluster.Token(), Usages: bootstraptoken.Usages{Signing: true}}}
-	data, _, err := bootstraptoken.Sign(map[string]string{bootstraptoken.KubeconfigKey: kubeconfig}, secrets, time.Now())
+	object, err := (&bootstraptoken.Secret{Token: cluster.Token(), Usages: bootstraptoken.Usages{Signing: true}}).Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return data
+	signing, err := bootstraptoken.Sign(map[string]string{bootstraptoken.KubeconfigKey: kubeconfig}, []*bootstraptoken.Object{object}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return signing.Data
 }
 
 func TestDiscoverContext(t *testing.T) {

@@ -15,18 +15,18 @@
 //
 // # Secrets stay secret
 //
-// A token's secret is shown by [Token.Reveal], [Object.RevealYAML], [Object.RevealJSON]
-// and a [View] with InsecureShowSecrets, and by nothing else: not by fmt, log/slog or
-// encoding/json, and by no error.
+// A token's secret, and the data of a token Secret, are held in a secret.Value: they are
+// shown by [Token.Reveal], [Object.RevealYAML], [Object.RevealJSON], a [View] with
+// InsecureShowSecrets and secret.Value.Reveal, and by nothing else, no error among it. What
+// a server or a document says is put into errors as refusal.Error shows it.
 //
 // # Stricter than Kubernetes
 //
 // Kubernetes 1.36 has five readers of a token Secret: kube-apiserver, the bootstrap
 // signer, the token cleaner, kubeadm, and Cluster API's. They do not agree. [Decode]
 // takes what all of them take and read the same, and says which [Check] failed; see the
-// constants for what each of them passes over. The functions whose names begin with
-// InsecureKubernetes give Kubernetes' own verdict. A refusal is an answer; where a
-// question could not be answered the error is [ErrRetry].
+// constants for what each of them passes over. A refusal is an answer; where a question
+// could not be answered the error is [ErrRetry].
 //
 // Everything but discovery is a function of its arguments. The present is one of them; the
 // zero time is refused, since nothing would have expired by then.

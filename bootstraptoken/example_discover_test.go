@@ -84,22 +84,33 @@ func ExampleSign() {
 		fmt.Println(err)
 		return
 	}
-	secrets := []*bootstraptoken.Secret{{Token: token, Expiration: now.Add(time.Hour), Usages: bootstraptoken.Usages{Signing: true}}}
-	data := map[string]string{"kubeconfig": "apiVersion: v1\n", "jws-kubeconfig-ghijkl": "of a token that is gone"}
-
-	signed, changed, err := bootstraptoken.Sign(data, secrets, now)
+	secret := &bootstraptoken.Secret{Token: token, Expiration: now.Add(time.Hour), Usages: bootstraptoken.Usages{Signing: true}}
+	object, err := secret.Encode()
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(changed, slices.Sorted(maps.Keys(signed)))
-	fmt.Println(signed["jws-kubeconfig-abcdef"])
-	_, changed, err = bootstraptoken.Sign(signed, secrets, now)
-	fmt.Println(changed, err)
+	data := map[string]string{"kubeconfig": "apiVersion: v1\n", "jws-kubeconfig-ghijkl": "of a token that is gone"}
+
+	signing, err := bootstraptoken.Sign(data, []*bootstraptoken.Object{object}, now)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(signing.Changed, slices.Sorted(maps.Keys(signing.Data)))
+	fmt.Println(signing.Data["jws-kubeconfig-abcdef"])
+	fmt.Println("again after", signing.Next.Sub(now))
+	signing, err = bootstraptoken.Sign(signing.Data, []*bootstraptoken.Object{object}, now)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(signing.Changed)
 	// Output:
 	// true [jws-kubeconfig-abcdef kubeconfig]
 	// eyJhbGciOiJIUzI1NiIsImtpZCI6ImFiY2RlZiJ9..K1chermAQEq0rdqy-ehj0VDfmA_ytv8Wzh9g26FldrE
-	// false <nil>
+	// again after 1h0m0s
+	// false
 }
 
 // A discovery document must not tell a node who to be.

@@ -32,7 +32,7 @@ func ExampleParse() {
 	_, err = bootstraptoken.Parse("ABCDEF.0123456789abcdef")
 	fmt.Println(errors.Is(err, bootstraptoken.CheckToken))
 	// Output:
-	// abcdef.[redacted] <nil>
+	// abcdef.[secret] <nil>
 	// true
 }
 
@@ -176,7 +176,7 @@ func ExampleView_JSON() {
 	// {
 	//     "kind": "BootstrapToken",
 	//     "apiVersion": "output.kubeadm.k8s.io/v1alpha3",
-	//     "token": "abcdef.[redacted]",
+	//     "token": "abcdef.[secret]",
 	//     "description": "rack 7",
 	//     "expires": "2026-11-21T13:00:00Z",
 	//     "usages": [

@@ -8,8 +8,8 @@ import (
 func TestList(t *testing.T) {
 	foreign, broken, expired := goodObject(t), goodObject(t), goodObject(t)
 	foreign.Type = "Opaque"
-	broken.Data[keyGroups] = []byte("system:masters")
-	expired.Data[keyExpiration] = []byte("2001-01-01T00:00:00Z")
+	broken.Data.Reveal()[keyGroups] = []byte("system:masters")
+	expired.Data.Reveal()[keyExpiration] = []byte("2001-01-01T00:00:00Z")
 	elsewhere := goodObject(t)
 	elsewhere.Namespace = "default"
 	secrets, refused := List([]*Object{expired, nil, foreign, broken, elsewhere, goodObject(t)})

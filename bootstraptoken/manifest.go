@@ -72,8 +72,8 @@ func (o *Object) RevealJSON() ([]byte, error) {
 }
 
 func (o *Object) base64() map[string]string {
-	data := make(map[string]string, len(o.Data))
-	for key, value := range o.Data {
+	data := make(map[string]string, len(o.Data.Reveal()))
+	for key, value := range o.Data.Reveal() {
 		data[key] = base64.StdEncoding.EncodeToString(value)
 	}
 	return data
@@ -82,7 +82,7 @@ func (o *Object) base64() map[string]string {
 // checkText refuses what a manifest cannot hold.
 func (o *Object) checkText() error {
 	texts := []string{o.Name, o.Namespace, o.UID, o.ResourceVersion, o.Type}
-	for key := range o.Data {
+	for key := range o.Data.Reveal() {
 		texts = append(texts, key)
 	}
 	for _, text := range texts {
@@ -90,5 +90,5 @@ func (o *Object) checkText() error {
 			return &Error{Check: CheckManifest, Got: strconv.Itoa(len(text)) + " bytes that are not", Want: "UTF-8"}
 		}
 	}
-	return checkSize(o.Data)
+	return checkSize(o.Data.Reveal())
 }

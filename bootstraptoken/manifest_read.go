@@ -4,6 +4,8 @@ import (
 	"encoding/base64"
 	"strconv"
 	"strings"
+
+	"github.com/nodeattest/nodeattest/secret"
 )
 
 // CheckManifest: a text is not the manifest of one Secret. The error gives the place, and
@@ -33,16 +35,18 @@ func ParseManifest(manifest []byte) (*Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := manifestReader{object: &Object{Data: Data{}}}
+	m := manifestReader{object: new(Object), values: map[string][]byte{}}
 	if err := m.read(root); err != nil {
 		return nil, err
 	}
+	m.object.Data = secret.New(m.values)
 	return m.object, nil
 }
 
 // A manifestReader fills an object from a document that parseYAML has checked.
 type manifestReader struct {
 	object  *Object
+	values  map[string][]byte // of data and stringData
 	version string
 	kind    string
 }
@@ -110,7 +114,7 @@ func (m *manifestReader) metadata(name string, v yamlValue) (err error) {
 
 // data reads one value of data, in base64, or of stringData.
 func (m *manifestReader) data(key string, v yamlValue, encoded bool) error {
-	if _, twice := m.object.Data[key]; twice {
+	if _, twice := m.values[key]; twice {
 		return v.fail("a key that is in data and stringData", "in one of them")
 	}
 	text, err := textOrTime(v)
@@ -125,7 +129,7 @@ func (m *manifestReader) data(key string, v yamlValue, encoded bool) error {
 			return v.fail("another text in data", "canonical base64")
 		}
 	}
-	m.object.Data[key] = value
+	m.values[key] = value
 	return nil
 }
 

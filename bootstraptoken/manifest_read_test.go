@@ -161,7 +161,7 @@ func FuzzParseManifest(f *testing.F) {
 			}
 			return
 		}
-		if checkSize(o.Data) != nil {
+		if checkSize(o.Data.Reveal()) != nil {
 			return
 		}
 		for _, reveal := range []func() ([]byte, error){o.RevealYAML, o.RevealJSON} {

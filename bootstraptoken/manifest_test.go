@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/nodeattest/nodeattest/secret"
 )
 
 const (
@@ -60,10 +62,10 @@ func TestManifestRoundTrip(t *testing.T) {
 	stored := goodObject(t)
 	deleted := testNow
 	stored.UID, stored.ResourceVersion, stored.Deleted = "0a1b", "123", &deleted
-	odd := &Object{Name: "null", Namespace: "1e3", Type: "- a: *b", UID: "2026-11-21", ResourceVersion: "~", Data: Data{
+	odd := &Object{Name: "null", Namespace: "1e3", Type: "- a: *b", UID: "2026-11-21", ResourceVersion: "~", Data: secret.New(map[string][]byte{
 		"true": nil, "": {0, 255}, "a: b": []byte("x"), "12": {}, "\"\\": []byte("\n"), "ä\U0001f600": []byte("1"), "<<": []byte("merge"), "=": []byte("x"), "<b>": []byte("x"),
-	}}
-	for _, o := range []*Object{goodObject(t), stored, {Data: Data{}}, odd} {
+	})}
+	for _, o := range []*Object{goodObject(t), stored, {Data: secret.New(map[string][]byte{})}, odd} {
 		for name, reveal := range map[string]func() ([]byte, error){"YAML": o.RevealYAML, "JSON": o.RevealJSON} {
 			text, err := reveal()
 			if err != nil {
@@ -74,9 +76,9 @@ func TestManifestRoundTrip(t *testing.T) {
 				t.Errorf("%s: %v\n%s", name, err, text)
 				continue
 			}
-			for key, value := range back.Data {
-				if len(value) == 0 && len(o.Data[key]) == 0 {
-					back.Data[key] = o.Data[key]
+			for key, value := range back.Data.Reveal() {
+				if len(value) == 0 && len(o.Data.Reveal()[key]) == 0 {
+					back.Data.Reveal()[key] = o.Data.Reveal()[key]
 				}
 			}
 			if !reflect.DeepEqual(back, o) {

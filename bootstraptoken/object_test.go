@@ -19,7 +19,7 @@ func TestDescribe(t *testing.T) {
 		strings.ToUpper(testSecret):           "16 bytes",
 		testSecret[1:]:                        "15 bytes",
 		"a\n\x1b[31m":                         `"a\n\x1b[31m"`,
-		strings.Repeat("a-", 50):              `"` + strings.Repeat("a-", 32) + `"...`,
+		strings.Repeat("a-", 50):              `"` + strings.Repeat("a-", 40) + `"... (100 bytes)`,
 		strings.Repeat("a-", 50) + testSecret: "116 bytes",
 	} {
 		if got := describe([]byte(value)); got != want {

@@ -91,17 +91,17 @@ func decode(o *Object, u *use) (*Secret, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := new(Secret)
-	if s.Token, err = decodeToken(o.Data, id); err != nil {
+	data, s := o.Data.Reveal(), new(Secret)
+	if s.Token, err = decodeToken(data, id); err != nil {
 		return nil, err
 	}
-	if s.Expiration, err = decodeExpiration(o.Data); err != nil {
+	if s.Expiration, err = decodeExpiration(data); err != nil {
 		return nil, err
 	}
 	if u != nil && s.Expired(u.now) {
 		return nil, errExpired(s.Expiration, u.now)
 	}
-	if s.Usages, err = decodeUsages(o.Data); err != nil {
+	if s.Usages, err = decodeUsages(data); err != nil {
 		return nil, err
 	}
 	if u != nil {
@@ -109,14 +109,14 @@ func decode(o *Object, u *use) (*Secret, error) {
 			return nil, err
 		}
 	}
-	if s.Groups, err = decodeGroups(o.Data); err != nil {
+	if s.Groups, err = decodeGroups(data); err != nil {
 		return nil, err
 	}
-	s.Description = string(o.Data[keyDescription])
+	s.Description = string(data[keyDescription])
 	if err := checkDescription(s.Description); err != nil {
 		return nil, err
 	}
-	if err := checkKeys(o.Data); err != nil {
+	if err := checkKeys(data); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -140,10 +140,10 @@ func checkObject(o *Object) (string, error) {
 	if o.Type != SecretType {
 		return "", &Error{Check: CheckType, Got: describe([]byte(o.Type)), Want: strconv.Quote(SecretType)}
 	}
-	return id, checkSize(o.Data)
+	return id, checkSize(o.Data.Reveal())
 }
 
-func checkSize(d Data) error {
+func checkSize(d map[string][]byte) error {
 	size := 0
 	for key, value := range d {
 		size += len(key) + len(value)
@@ -154,7 +154,7 @@ func checkSize(d Data) error {
 	return nil
 }
 
-func decodeToken(d Data, id string) (Token, error) {
+func decodeToken(d map[string][]byte, id string) (Token, error) {
 	secret := string(d[keySecret])
 	if !isSecret(secret) {
 		return Token{}, &Error{Check: CheckSecret, Got: strconv.Itoa(len(secret)) + " bytes", Want: wantSecret}
@@ -167,7 +167,7 @@ func decodeToken(d Data, id string) (Token, error) {
 
 // decodeExpiration returns the zero time where there is none. A text that gives the zero
 // time is refused: it would read as "never".
-func decodeExpiration(d Data) (time.Time, error) {
+func decodeExpiration(d map[string][]byte) (time.Time, error) {
 	text, ok := d[keyExpiration]
 	if !ok {
 		return time.Time{}, nil
@@ -179,7 +179,7 @@ func decodeExpiration(d Data) (time.Time, error) {
 	return end, nil
 }
 
-func decodeUsages(d Data) (u Usages, err error) {
+func decodeUsages(d map[string][]byte) (u Usages, err error) {
 	if u.Signing, err = decodeUsage(d, keySigning); err != nil {
 		return Usages{}, err
 	}
@@ -187,7 +187,7 @@ func decodeUsages(d Data) (u Usages, err error) {
 	return u, err
 }
 
-func decodeUsage(d Data, key string) (bool, error) {
+func decodeUsage(d map[string][]byte, key string) (bool, error) {
 	switch string(d[key]) {
 	case "true":
 		return true, nil
@@ -209,7 +209,7 @@ func (u Usages) allow(wanted Usages) error {
 }
 
 // decodeGroups returns nil where there are none.
-func decodeGroups(d Data) ([]string, error) {
+func decodeGroups(d map[string][]byte) ([]string, error) {
 	if len(d[keyGroups]) == 0 {
 		return nil, nil
 	}
@@ -234,7 +234,7 @@ func checkDescription(text string) error {
 }
 
 // checkKeys names the first of the keys that nobody knows, by name.
-func checkKeys(d Data) error {
+func checkKeys(d map[string][]byte) error {
 	for _, key := range slices.Sorted(maps.Keys(d)) {
 		switch key {
 		case keyID, keySecret, keyExpiration, keyDescription, keyGroups, keySigning, keyAuthentication:

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nodeattest/nodeattest/secret"
 )
 
 func TestDecode(t *testing.T) {
@@ -33,10 +35,10 @@ type change struct {
 }
 
 func setData(key, value string) func(*Object) {
-	return func(o *Object) { o.Data[key] = []byte(value) }
+	return func(o *Object) { o.Data.Reveal()[key] = []byte(value) }
 }
 
-func dropData(key string) func(*Object) { return func(o *Object) { delete(o.Data, key) } }
+func dropData(key string) func(*Object) { return func(o *Object) { delete(o.Data.Reveal(), key) } }
 
 // refusals are the smallest changes of a good object, in the order of the checks.
 var refusals = []change{
@@ -55,7 +57,7 @@ var refusals = []change{
 	{"Opaque", func(o *Object) { o.Type = "Opaque" }, CheckType},
 	{"type in capitals", func(o *Object) { o.Type = "Bootstrap.kubernetes.io/token" }, CheckType},
 	{"too much data", setData("description", strings.Repeat("a", MaxSecretSize)), CheckSize},
-	{"no data", func(o *Object) { o.Data = nil }, CheckSecret},
+	{"no data", func(o *Object) { o.Data = secret.Value[map[string][]byte]{} }, CheckSecret},
 	{"no secret", dropData("token-secret"), CheckSecret},
 	{"an empty secret", setData("token-secret", ""), CheckSecret},
 	{"a short secret", setData("token-secret", testSecret[1:]), CheckSecret},
@@ -237,28 +239,28 @@ func TestDecodeFor(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	good := goodObject(f)
 	add := func(o *Object) {
-		f.Add(o.Namespace, o.Name, o.Type, o.Deleted != nil, o.Data[keyID], o.Data[keySecret], o.Data[keyExpiration], o.Data[keyDescription], o.Data[keySigning], o.Data[keyAuthentication], o.Data[keyGroups], "", int64(0))
+		f.Add(o.Namespace, o.Name, o.Type, o.Deleted != nil, o.Data.Reveal()[keyID], o.Data.Reveal()[keySecret], o.Data.Reveal()[keyExpiration], o.Data.Reveal()[keyDescription], o.Data.Reveal()[keySigning], o.Data.Reveal()[keyAuthentication], o.Data.Reveal()[keyGroups], "", int64(0))
 	}
 	add(good)
 	for _, test := range refusals {
-		o := &Object{Namespace: good.Namespace, Name: good.Name, Type: good.Type, Data: maps.Clone(good.Data)}
+		o := &Object{Namespace: good.Namespace, Name: good.Name, Type: good.Type, Data: secret.New(maps.Clone(good.Data.Reveal()))}
 		test.change(o)
-		if len(o.Data[keyDescription]) < 1000 {
+		if len(o.Data.Reveal()[keyDescription]) < 1000 {
 			add(o)
 		}
 	}
-	f.Fuzz(func(t *testing.T, namespace, name, kind string, deleted bool, id, secret, expiration, description, signing, authentication, groups []byte, extra string, seconds int64) {
-		o := &Object{Namespace: namespace, Name: name, Type: kind, Data: Data{
-			keyID: id, keySecret: secret, keyExpiration: expiration, keyDescription: description,
+	f.Fuzz(func(t *testing.T, namespace, name, kind string, deleted bool, id, text, expiration, description, signing, authentication, groups []byte, extra string, seconds int64) {
+		o := &Object{Namespace: namespace, Name: name, Type: kind, Data: secret.New(map[string][]byte{
+			keyID: id, keySecret: text, keyExpiration: expiration, keyDescription: description,
 			keySigning: signing, keyAuthentication: authentication, keyGroups: groups,
-		}}
+		})}
 		if deleted {
 			o.Deleted = &testNow
 		}
 		if extra != "" {
-			o.Data[extra] = []byte("true")
+			o.Data.Reveal()[extra] = []byte("true")
 		}
-		maps.DeleteFunc(o.Data, func(_ string, value []byte) bool { return value == nil })
+		maps.DeleteFunc(o.Data.Reveal(), func(_ string, value []byte) bool { return value == nil })
 		now := testNow.Add(time.Duration(seconds % (1 << 33) * int64(time.Second)))
 		neverMoreThanKubernetes(t, o, now)
 		s, err := Decode(o)

@@ -4,6 +4,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/nodeattest/nodeattest/secret"
 )
 
 // MaxSecretSize is the most bytes that the keys and values of a token Secret may have
@@ -18,7 +20,7 @@ func (s *Secret) Encode() (*Object, error) {
 	if s.Token.IsZero() {
 		return nil, &Error{Check: CheckToken, Want: wantToken}
 	}
-	data := Data{keyID: []byte(s.Token.ID()), keySecret: s.Token.key()}
+	data := map[string][]byte{keyID: []byte(s.Token.ID()), keySecret: s.Token.key()}
 	if s.Description != "" {
 		if err := checkDescription(s.Description); err != nil {
 			return nil, err
@@ -47,5 +49,5 @@ func (s *Secret) Encode() (*Object, error) {
 	if err := checkSize(data); err != nil {
 		return nil, err
 	}
-	return &Object{Namespace: Namespace, Name: SecretName(s.Token.ID()), Type: SecretType, Data: data}, nil
+	return &Object{Namespace: Namespace, Name: SecretName(s.Token.ID()), Type: SecretType, Data: secret.New(data)}, nil
 }

@@ -2,11 +2,12 @@ package bootstraptoken
 
 import (
 	"errors"
-	"maps"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nodeattest/nodeattest/secret"
 )
 
 func goodSecret(t testing.TB) *Secret {
@@ -29,18 +30,18 @@ func goodObject(t testing.TB) *Object {
 func TestEncode(t *testing.T) {
 	want := &Object{
 		Namespace: "kube-system", Name: "bootstrap-token-abcdef", Type: "bootstrap.kubernetes.io/token",
-		Data: Data{
+		Data: secret.New(map[string][]byte{
 			"token-id": []byte("abcdef"), "token-secret": []byte(testSecret), "description": []byte("the first node"),
 			"expiration": []byte("2026-11-21T13:00:00Z"), "usage-bootstrap-signing": []byte("true"),
 			"usage-bootstrap-authentication": []byte("true"),
 			"auth-extra-groups":              []byte("system:bootstrappers:kubeadm:default-node-token,system:bootstrappers:other"),
-		},
+		}),
 	}
 	if got := goodObject(t); !reflect.DeepEqual(got, want) {
-		t.Errorf("got %v with %v", got, maps.Collect(maps.All(got.Data)))
+		t.Errorf("got %v with %v", got, got.Data.Reveal())
 	}
 	least, err := (&Secret{Token: mustParse(t, testToken)}).Encode()
-	if err != nil || len(least.Data) != 2 {
+	if err != nil || len(least.Data.Reveal()) != 2 {
 		t.Errorf("%v, %v", least.Data, err)
 	}
 }
@@ -68,8 +69,8 @@ func TestEncodeExpiration(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || string(o.Data[keyExpiration]) != test.want {
-			t.Errorf("%v: %s, %v", test.end, o.Data[keyExpiration], err)
+		if err != nil || string(o.Data.Reveal()[keyExpiration]) != test.want {
+			t.Errorf("%v: %s, %v", test.end, o.Data.Reveal()[keyExpiration], err)
 		}
 	}
 }
@@ -101,7 +102,7 @@ func TestEncodeIsACopy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	clear(o.Data[keySecret])
+	clear(o.Data.Reveal()[keySecret])
 	if s.Token.Reveal() != testToken {
 		t.Error("the token has changed")
 	}

@@ -52,7 +52,7 @@ func Sweep(objects []*Object, now time.Time) (*Sweeping, error) {
 		if !isTokenSecret(o) || o.Deleted != nil {
 			continue
 		}
-		end, err := decodeExpiration(o.Data)
+		end, err := decodeExpiration(o.Data.Reveal())
 		switch {
 		case err != nil:
 			found.Refused = append(found.Refused, Refusal{Name: o.Name, Err: err})

@@ -31,7 +31,7 @@ func TestSweep(t *testing.T) {
 	setData(keyExpiration, "")(empty)
 	misnamed := sweepObject(t, "misnam", -time.Hour)
 	misnamed.Name = "somebody-s-token"
-	misnamed.Data[keyGroups] = []byte("nonsense")
+	misnamed.Data.Reveal()[keyGroups] = []byte("nonsense")
 
 	found, err := Sweep([]*Object{
 		sweepObject(t, "past00", -time.Second), foreign, sweepObject(t, "never0", 0), sweepObject(t, "later0", 20*time.Minute), nil,

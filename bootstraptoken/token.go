@@ -1,10 +1,11 @@
 package bootstraptoken
 
 import (
-	"bytes"
 	"crypto/subtle"
 	"strconv"
 	"strings"
+
+	"github.com/nodeattest/nodeattest/secret"
 )
 
 // The sizes of a token, in bytes. A token is its ID, a dot and its secret, all lower
@@ -30,17 +31,14 @@ const (
 // The zero Token is no token: it equals none, not even itself, and is refused wherever
 // a token is needed.
 //
-// A Token shows its secret to nobody who does not call [Token.Reveal]: fmt with every
-// verb, log/slog, JSON and text encodings give the ID and "[redacted]". It stays hidden
-// in a struct that holds a Token, in a field that is not exported too: fmt does not ask
-// such a field how it wants to be printed, but neither does it follow two pointers.
+// A Token shows its secret to nobody who does not call [Token.Reveal]: it holds it in a
+// [secret.Value].
 //
 // A Token cannot be compared with ==, which would neither be true for two readings of
 // one token nor take the same time for all: use [Token.Equal].
 type Token struct {
-	_      [0]func()
 	id     string
-	secret **[SecretSize]byte // two pointers, see above; never changed once it is set
+	secret secret.Value[[SecretSize]byte]
 }
 
 // Parse reads a token from its text, which is exactly [TokenSize] bytes: nothing is
@@ -55,24 +53,22 @@ func Parse(s string) (Token, error) {
 	return New(s[:IDSize], s[IDSize+1:])
 }
 
-// New makes a token of its two parts. The error is [CheckToken] if either is not one.
-func New(id, secret string) (Token, error) {
+// New makes a token of its two parts, the ID and the secret text. The error is [CheckToken] if either is not one.
+func New(id, text string) (Token, error) {
 	if !isID(id) {
 		return Token{}, &Error{Check: CheckToken, Got: "an ID of " + strconv.Itoa(len(id)) + " bytes", Want: wantID}
 	}
-	if !isSecret(secret) {
-		return Token{}, &Error{Check: CheckToken, Got: "a secret of " + strconv.Itoa(len(secret)) + " bytes", Want: wantSecret}
+	if !isSecret(text) {
+		return Token{}, &Error{Check: CheckToken, Got: "a secret of " + strconv.Itoa(len(text)) + " bytes", Want: wantSecret}
 	}
-	held := new([SecretSize]byte)
-	copy(held[:], secret)
-	return Token{id: strings.Clone(id), secret: &held}, nil
+	return Token{strings.Clone(id), secret.New([SecretSize]byte([]byte(text)))}, nil
 }
 
 // ID returns the public part of the token, [IDSize] bytes; it is empty for the zero Token.
 func (t Token) ID() string { return t.id }
 
 // IsZero reports whether t is the zero Token.
-func (t Token) IsZero() bool { return t.secret == nil }
+func (t Token) IsZero() bool { return t.secret.IsZero() }
 
 // Reveal returns the whole token with its secret, as a node needs it to join. Whoever
 // reads it can authenticate as a bootstrapping node: it must not reach a log. It is
@@ -81,8 +77,21 @@ func (t Token) Reveal() string {
 	if t.IsZero() {
 		return ""
 	}
-	return t.id + "." + string((*t.secret)[:])
+	return t.id + "." + string(t.key())
 }
+
+// String returns the ID and "[secret]" in the place of the secret, as in
+// "abcdef.[secret]".
+func (t Token) String() string {
+	if t.IsZero() {
+		return "no token"
+	}
+	return t.id + "." + secret.Redacted
+}
+
+// MarshalText returns what [Token.String] does, for encoders and log/slog. It cannot be read
+// back: who wants to store a token calls [Token.Reveal].
+func (t Token) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
 // Equal reports whether both are the same token. The time that it takes does not depend
 // on the secrets. Nothing equals the zero Token.
@@ -90,7 +99,7 @@ func (t Token) Equal(other Token) bool {
 	if t.IsZero() || other.IsZero() {
 		return false
 	}
-	return t.id == other.id && subtle.ConstantTimeCompare((*t.secret)[:], (*other.secret)[:]) == 1
+	return t.id == other.id && subtle.ConstantTimeCompare(t.key(), other.key()) == 1
 }
 
 // key returns a copy of the secret's bytes, the key of discovery signatures; nil for the
@@ -99,7 +108,8 @@ func (t Token) key() []byte {
 	if t.IsZero() {
 		return nil
 	}
-	return bytes.Clone((*t.secret)[:])
+	held := t.secret.Reveal()
+	return held[:]
 }
 
 func isID(s string) bool { return len(s) == IDSize && inAlphabet(s) }

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nodeattest/nodeattest/secret"
 )
 
 func TestTable(t *testing.T) {
@@ -19,7 +21,7 @@ func TestTable(t *testing.T) {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}
 	got := View{}.Table(secrets, now)
-	if leaks(got) || strings.Contains(got, "zzzz") || strings.Count(got, redacted) != 3 {
+	if leaks(got) || strings.Contains(got, "zzzz") || strings.Count(got, secret.Redacted) != 3 {
 		t.Errorf("\n%s", got)
 	}
 	if got := (View{}).Table(nil, now); got != "" {

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nodeattest/nodeattest/secret"
 )
 
 func viewSecrets(t testing.TB) []*Secret {
@@ -53,7 +55,7 @@ token: 000000.zzzzzzzzzzzzzzzz
 )
 
 func hidden(s string) string {
-	return strings.NewReplacer("0123456789abcdef", redacted, "zzzzzzzzzzzzzzzz", redacted).Replace(s)
+	return strings.NewReplacer("0123456789abcdef", secret.Redacted, "zzzzzzzzzzzzzzzz", secret.Redacted).Replace(s)
 }
 
 func TestViewJSON(t *testing.T) {

@@ -43,15 +43,19 @@ func (c *Cluster) sign() error {
 	if c.data == nil {
 		return nil
 	}
-	secrets := make([]*bootstraptoken.Secret, 0, len(c.secrets))
+	objects := make([]*bootstraptoken.Object, 0, len(c.secrets))
 	for _, s := range c.secrets {
-		secrets = append(secrets, s)
+		object, err := s.Encode()
+		if err != nil {
+			return err
+		}
+		objects = append(objects, object)
 	}
-	data, _, err := bootstraptoken.Sign(c.data, secrets, c.options.Now())
+	signing, err := bootstraptoken.Sign(c.data, objects, c.options.Now())
 	if err != nil {
 		return err
 	}
-	c.data = data
+	c.data = signing.Data
 	return nil
 }
 

@@ -92,17 +92,21 @@ func publish(out *printer, cluster *bootstraptokentest.Cluster, secret *bootstra
 	if err != nil {
 		return err
 	}
-	data, _, err = bootstraptoken.Sign(data, []*bootstraptoken.Secret{secret}, time.Now())
+	object, err := secret.Encode()
 	if err != nil {
 		return err
 	}
-	cluster.SetData(data)
-	out.line("  publishes    %q", slices.Sorted(maps.Keys(data)))
-	_, changed, err := bootstraptoken.Sign(data, []*bootstraptoken.Secret{secret}, time.Now())
+	signing, err := bootstraptoken.Sign(data, []*bootstraptoken.Object{object}, time.Now())
 	if err != nil {
 		return err
 	}
-	out.line("  sign again   changed: %t", changed)
+	cluster.SetData(signing.Data)
+	out.line("  publishes    %q", slices.Sorted(maps.Keys(signing.Data)))
+	again, err := bootstraptoken.Sign(signing.Data, []*bootstraptoken.Object{object}, time.Now())
+	if err != nil {
+		return err
+	}
+	out.line("  sign again   changed: %t", again.Changed)
 	return nil
 }
 
@@ -163,7 +167,7 @@ func (a *attack) run(ctx context.Context, out *printer, cluster *bootstraptokent
 		return err
 	}
 	// Without the token anybody can answer, so it is asked again until time is up.
-	cfg.Network.Timeout, cfg.Network.MinBackoff = 2*time.Second, 100*time.Millisecond
+	cfg.Network.Timeout, cfg.Network.MinBackoff = time.Second, 100*time.Millisecond
 	_, err = bootstraptoken.Discover(ctx, cfg)
 	return out.refusal(a.what, err, a.want)
 }

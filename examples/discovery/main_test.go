@@ -27,7 +27,7 @@ var masks = []struct {
 }{
 	{regexp.MustCompile(`127\.0\.0\.1:\d+`), "127.0.0.1:<port>"},
 	{regexp.MustCompile(`sha256:[0-9a-f]{64}`), "sha256:<digest>"},
-	{regexp.MustCompile(`[a-z0-9]{6}\.\[redacted\]`), "<id>.[redacted]"},
+	{regexp.MustCompile(`[a-z0-9]{6}\.\[secret\]`), "<id>.[secret]"},
 	{regexp.MustCompile(`jws-kubeconfig-[a-z0-9]{6}`), "jws-kubeconfig-<id>"},
 	{regexp.MustCompile(`that of [a-z0-9]{6}\b`), "that of <id>"},
 }

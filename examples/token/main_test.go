@@ -105,22 +105,22 @@ func TestList(t *testing.T) {
 	put(t, dir, "uvwxyz.0123456789abcdef", bootstraptoken.CreateOptions{InsecureNeverExpires: true, Usages: bootstraptoken.Usages{Signing: true}})
 	same(t, ok(t, dir, noon, "list"), ""+
 		"TOKEN               TTL         EXPIRES                USAGES                   DESCRIPTION                                                EXTRA GROUPS\n"+
-		"abcdef.[redacted]   1h          2026-11-21T13:30:00Z   authentication,signing   rack 7                                                     system:bootstrappers:kubeadm:default-node-token\n"+
-		"uvwxyz.[redacted]   <forever>   <never>                signing                  <none>                                                     <none>\n")
+		"abcdef.[secret]   1h          2026-11-21T13:30:00Z   authentication,signing   rack 7                                                     system:bootstrappers:kubeadm:default-node-token\n"+
+		"uvwxyz.[secret]   <forever>   <never>                signing                  <none>                                                     <none>\n")
 	same(t, ok(t, dir, noon, "list", "-o", "yaml"), `apiVersion: output.kubeadm.k8s.io/v1alpha3
 description: rack 7
 expires: "2026-11-21T13:30:00Z"
 groups:
 - system:bootstrappers:kubeadm:default-node-token
 kind: BootstrapToken
-token: abcdef.[redacted]
+token: abcdef.[secret]
 usages:
 - authentication
 - signing
 ---
 apiVersion: output.kubeadm.k8s.io/v1alpha3
 kind: BootstrapToken
-token: uvwxyz.[redacted]
+token: uvwxyz.[secret]
 usages:
 - signing
 `)
@@ -148,7 +148,7 @@ func TestListSaysWhatItRefuses(t *testing.T) {
 		}
 	}
 	status, stdout, stderr := run(t, dir, noon, "list")
-	if status != 1 || strings.Count(stdout, "\n") != 2 || !strings.Contains(stdout, "abcdef.[redacted]") {
+	if status != 1 || strings.Count(stdout, "\n") != 2 || !strings.Contains(stdout, "abcdef.[secret]") {
 		t.Errorf("status %d\n%s", status, stdout)
 	}
 	same(t, stderr, `token: "bootstrap-token-bbbbbb.yaml": the manifest of another name, Secret "bootstrap-token-abcdef" in "kube-system" of type "bootstrap.kubernetes.io/token"

@@ -37,11 +37,15 @@ func TestDiscoveryOfCluster(t *testing.T) {
 	// What Kubernetes' controller signed is what ours would have, byte for byte.
 	unsigned := maps.Clone(data)
 	maps.DeleteFunc(unsigned, func(key, _ string) bool { return strings.HasPrefix(key, bootstraptoken.SignatureKeyPrefix) })
-	signed, changed, err := bootstraptoken.Sign(unsigned, []*bootstraptoken.Secret{secret}, time.Now())
-	if err != nil || !changed {
-		t.Fatalf("Sign: changed %t, %v", changed, err)
+	object, err := secret.Encode()
+	if err != nil {
+		t.Fatal(err)
 	}
-	if diff := cmp.Diff(data, signed); diff != "" {
+	signing, err := bootstraptoken.Sign(unsigned, []*bootstraptoken.Object{object}, time.Now())
+	if err != nil || !signing.Changed {
+		t.Fatalf("Sign: %+v, %v", signing, err)
+	}
+	if diff := cmp.Diff(data, signing.Data); diff != "" {
 		t.Errorf("the bootstrap signer's data (-) and ours (+):\n%s", diff)
 	}
 
@@ -196,7 +200,7 @@ func (c *cluster) create(t *testing.T, object *bootstraptoken.Object) {
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: object.Name},
 		Type:       corev1.SecretType(object.Type),
-		Data:       object.Data,
+		Data:       object.Data.Reveal(),
 	}
 	eventually(t, func() error { // the server makes the namespace after it is ready
 		_, err := c.admin.CoreV1().Secrets(object.Namespace).Create(t.Context(), secret, metav1.CreateOptions{})

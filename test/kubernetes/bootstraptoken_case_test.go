@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodeattest/nodeattest/bootstraptoken"
+	"github.com/nodeattest/nodeattest/secret"
 )
 
 const (
@@ -19,16 +20,16 @@ const (
 func tokenObject() *bootstraptoken.Object {
 	return &bootstraptoken.Object{
 		Namespace: "kube-system", Name: "bootstrap-token-" + tokenID, UID: "u", Type: "bootstrap.kubernetes.io/token",
-		Data: bootstraptoken.Data{
+		Data: secret.New(map[string][]byte{
 			"token-id": []byte(tokenID), "token-secret": []byte(tokenSecret),
 			"usage-bootstrap-signing": []byte("true"), "usage-bootstrap-authentication": []byte("true"),
-		},
+		}),
 	}
 }
 
 // apiSecret is the same Secret for Kubernetes.
 func apiSecret(o *bootstraptoken.Object) *v1.Secret {
-	s := &v1.Secret{Type: v1.SecretType(o.Type), Data: o.Data}
+	s := &v1.Secret{Type: v1.SecretType(o.Type), Data: o.Data.Reveal()}
 	s.Namespace, s.Name = o.Namespace, o.Name
 	if o.Deleted != nil {
 		s.DeletionTimestamp = &metav1.Time{Time: *o.Deleted}
@@ -52,7 +53,7 @@ func (s source) tokenSecretCase(now time.Time) (*bootstraptoken.Object, string) 
 	o.Namespace = pick(s, o.Namespace, o.Namespace, o.Namespace, o.Namespace, o.Namespace, o.Namespace, "default")
 	set := func(in int, key string, values ...string) {
 		if s.oneIn(in) {
-			o.Data[key] = []byte(pick(s, values...))
+			o.Data.Reveal()[key] = []byte(pick(s, values...))
 		}
 	}
 	set(12, "token-id", "", "other1", "ABC123", "abc1234", tokenID+"\n")
@@ -69,7 +70,7 @@ func (s source) tokenSecretCase(now time.Time) (*bootstraptoken.Object, string) 
 	set(16, "usage-bootstrap-other", "true", "false")
 	switch s.Intn(24) {
 	case 0:
-		delete(o.Data, pick(s, "token-id", "token-secret", "usage-bootstrap-signing", "usage-bootstrap-authentication"))
+		delete(o.Data.Reveal(), pick(s, "token-id", "token-secret", "usage-bootstrap-signing", "usage-bootstrap-authentication"))
 	case 1:
 		o.Name = pick(s, "", "bootstrap-token-", "bootstrap-token-other1", "bootstrap-token-ABC123", "bootstrap-token-abc1234", "token-abc123")
 	case 2:
@@ -77,9 +78,9 @@ func (s source) tokenSecretCase(now time.Time) (*bootstraptoken.Object, string) 
 	case 3:
 		o.Deleted = &now
 	case 4:
-		o.Data = nil
+		o.Data = secret.Value[map[string][]byte]{}
 	case 5:
-		o.Data["expiration"] = append([]byte("2999-01-01T00:00:00Z"), make([]byte, s.Intn(2))...)
+		o.Data.Reveal()["expiration"] = append([]byte("2999-01-01T00:00:00Z"), make([]byte, s.Intn(2))...)
 	}
 	bearer := tokenID + "." + tokenSecret
 	if s.oneIn(10) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/bootstraptoken"
+	"github.com/nodeattest/nodeattest/secret"
 )
 
 // TestBootstrapTokenCases changes one thing of a good Secret. Each case runs beside every
@@ -14,7 +15,7 @@ import (
 func TestBootstrapTokenCases(t *testing.T) {
 	in := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339) }
 	set := func(key, value string) func(*bootstraptoken.Object) {
-		return func(o *bootstraptoken.Object) { o.Data[key] = []byte(value) }
+		return func(o *bootstraptoken.Object) { o.Data.Reveal()[key] = []byte(value) }
 	}
 	for _, tt := range []struct {
 		name   string
@@ -41,7 +42,7 @@ func TestBootstrapTokenCases(t *testing.T) {
 		{"being deleted", func(o *bootstraptoken.Object) { o.Deleted = new(time.Time) }, bootstraptoken.CheckDeleted},
 		{"opaque", func(o *bootstraptoken.Object) { o.Type = "Opaque" }, bootstraptoken.CheckType},
 		{"another namespace", func(o *bootstraptoken.Object) { o.Namespace = "default" }, bootstraptoken.CheckCredential},
-		{"no data", func(o *bootstraptoken.Object) { o.Data = nil }, bootstraptoken.CheckCredential},
+		{"no data", func(o *bootstraptoken.Object) { o.Data = secret.Value[map[string][]byte]{} }, bootstraptoken.CheckCredential},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
