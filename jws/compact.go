@@ -31,12 +31,13 @@ func (t Token) Format(s fmt.State, _ rune) {
 // Parse reads a token in compact form (RFC 7515, section 7.1), at most [MaxTokenSize]
 // bytes, without verifying it. The header must have an alg, one of the ten of this
 // package (none and HS256 are not among them); kid and typ are read where they are;
-// crit and b64 are refused, whatever they say; other members are ignored, those that
-// bring a key (jwk, jku, x5c, x5u) among them. The payload may be empty and any bytes.
+// crit and b64 are refused, whatever they say, and so are jwk and x5c, with which a token
+// brings a key of its own; a nonce must be a string. Other members are ignored, jku and
+// x5u among them, which say where a key would be. The payload may be empty and any bytes.
 //
 // There is one token for one content: base64url is decoded strictly, and the header
-// must have no member twice or in two cases, nor one of alg, kid, typ, crit and b64 in
-// another case than this.
+// must have no member twice or in two cases, none of those that are named here in
+// another case than this, and no number that float64 does not hold.
 //
 // The errors are [CheckTokenSize], [CheckForm], [CheckBase64], [CheckHeader],
 // [CheckCritical], [CheckAlgorithm] and [CheckKeyID].
