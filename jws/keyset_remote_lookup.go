@@ -2,6 +2,7 @@ package jws
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -9,12 +10,22 @@ import (
 // Keys returns the keys with that ID, none where the issuer has none, and all where keyID
 // is empty; the caller must not change the slice. See [RemoteKeySet] for when it fetches
 // and when it waits. An error in which errors.Is finds [ErrRetry] says that nothing could
-// be decided: a fetch failed, which errors.As and Status tell more about, or ctx ended,
-// whose error is in it too.
+// be decided: a fetch failed, which errors.As and Status tell more about, ctx ended,
+// whose error is in it too, or [CheckBusy]. Others are [CheckClosed] and [CheckRemote].
 func (s *RemoteKeySet) Keys(ctx context.Context, keyID string) ([]*Key, error) {
+	if err := s.made(); err != nil {
+		return nil, err
+	}
 	keys, wait, err := s.ask(keyID)
 	if wait == nil {
 		return keys, err
+	}
+	select {
+	case s.waiting <- struct{}{}:
+		defer func() { <-s.waiting }()
+	default:
+		return nil, &Error{Check: ErrRetry, Err: &Error{Check: CheckBusy,
+			Got: "one more call", Want: "at most " + strconv.Itoa(s.config.MaxWaiting) + " that wait for keys"}}
 	}
 	select {
 	case <-wait.done:
