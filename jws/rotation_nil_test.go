@@ -22,7 +22,7 @@ func TestRotatingSignerNothing(t *testing.T) {
 	if _, err := r.Sign(t.Context(), []byte("{}")); !errors.Is(err, CheckSignerOutput) {
 		t.Errorf("no signature: %v, want %v", err, CheckSignerOutput)
 	}
-	config.Retired = []*Key{{}}
+	config.Retired = []RetiredKey{{new(Key), time.Now()}}
 	if _, err := NewRotatingSigner(first, config); !errors.Is(err, CheckRotation) {
 		t.Errorf("a zero key among Retired: %v, want %v", err, CheckRotation)
 	}

@@ -101,8 +101,14 @@ func inMemory(private crypto.Signer) bool {
 	return false
 }
 
-// Key returns the public key with which the signer's tokens verify.
-func (s *CryptoSigner) Key() *Key { return s.key }
+// Key returns the public key with which the signer's tokens verify, or nil of the zero
+// value.
+func (s *CryptoSigner) Key() *Key {
+	if s == nil {
+		return nil
+	}
+	return s.key
+}
 
 // Sign signs a token with this payload. The token must not be longer than [MaxTokenSize].
 //
