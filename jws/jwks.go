@@ -2,10 +2,10 @@ package jws
 
 import (
 	"errors"
-	"github.com/nodeattest/nodeattest/refusal"
 	"strconv"
 
 	"github.com/nodeattest/nodeattest/internal/strictjson"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // The caps of [ParseJWKS].

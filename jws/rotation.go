@@ -4,10 +4,11 @@ import (
 	"context"
 	"crypto"
 	"fmt"
-	"github.com/nodeattest/nodeattest/refusal"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // CheckRotation: a rotation that cannot be: no times, a key that is published already, one
@@ -174,7 +175,7 @@ func (r *RotatingSigner) Sign(ctx context.Context, payload []byte) (*Signature, 
 		return nil, err
 	}
 	if signature == nil || !sameKey(signature.Key, signer.Key()) {
-		return nil, &Error{Check: CheckSignerOutput, Got: "a signature with another key", Want: refusal.Text(signer.Key().keyID)}
+		return nil, &Error{Check: CheckSignerOutput, Got: "a signature with another key", Want: signer.Key().keyID}
 	}
 	return signature, nil
 }

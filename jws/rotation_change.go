@@ -103,5 +103,5 @@ func (r *RotatingSigner) Revoke(keyID string) error {
 			return nil
 		}
 	}
-	return &Error{Check: CheckRotation, Got: "the key ID " + refusal.Text(keyID), Want: "one that is published"}
+	return &Error{Check: CheckRotation, Got: "the key ID " + keyID, Want: "one that is published"}
 }

@@ -101,7 +101,7 @@ func TestSignatureToken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Signature{Header: b64(`{"alg":"EdDSA","kid":"k"}`), Value: b64(string(parsed.signature)), Key: f.key}
+	s := &Signature{Header: b64(`{"alg":"EdDSA","kid":"k"}`), Value: b64(string(parsed.read().signature)), Key: f.key}
 	if got := s.Token([]byte(forgedPayload)); got != token {
 		t.Errorf("got %s, want %s", got, token)
 	}
