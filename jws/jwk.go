@@ -176,11 +176,9 @@ func (j *jwk) rsa() (crypto.PublicKey, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := new(big.Int).SetBytes(exponent)
-	if e.BitLen() > 31 {
-		return nil, &Error{Check: CheckKey, Got: "the RSA exponent " + e.String(), Want: "an odd one from 3 to 2147483647"}
-	}
-	return &rsa.PublicKey{N: new(big.Int).SetBytes(modulus), E: int(e.Int64())}, nil
+	// Where an int has 32 bits, one of 2^31 or more turns negative, and checkRSA refuses it.
+	e := int(new(big.Int).SetBytes(exponent).Int64())
+	return &rsa.PublicKey{N: new(big.Int).SetBytes(modulus), E: e}, nil
 }
 
 // ecdsa reads the public key of RFC 7518, section 6.2.1.

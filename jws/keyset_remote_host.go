@@ -73,7 +73,7 @@ func checkURL(check Check, what, text string) (*url.URL, error) {
 	if err != nil {
 		return nil, &Error{Check: check, Got: what + " that is no URL", Want: "an https URL"}
 	}
-	if u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.Fragment != "" || u.Opaque != "" {
+	if u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.Fragment != "" {
 		return nil, &Error{Check: check, Got: what + " " + u.Redacted(), Want: "an https URL with a host, without user and fragment"}
 	}
 	return u, nil

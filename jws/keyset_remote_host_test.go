@@ -3,6 +3,7 @@ package jws
 import (
 	"errors"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 )
@@ -79,6 +80,14 @@ func TestRemoteKeySetErrorText(t *testing.T) {
 	})
 	_, err := set.Keys(t.Context(), "k")
 	if !errors.Is(err, CheckFetch) || strings.Contains(err.Error(), "echo") {
+		t.Errorf("got %v", err)
+	}
+
+	set, issuer, _ = newRemote(t, nil)
+	issuer.fail()
+	_, err = set.Keys(t.Context(), "k")
+	var client *url.Error // repeats the URL
+	if !errors.Is(err, errDown) || errors.As(err, &client) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -85,7 +85,7 @@ func (s *RemoteKeySet) settle(keyID string, f *flight) ([]*Key, error) {
 
 // lookup returns the held keys with that ID if they may still be served.
 func (s *RemoteKeySet) lookup(keyID string, now time.Time) []*Key {
-	if s.held == nil || !now.Before(s.status.ServedUntil) {
+	if !now.Before(s.status.ServedUntil) {
 		return nil
 	}
 	return s.held.with(keyID)
@@ -94,13 +94,12 @@ func (s *RemoteKeySet) lookup(keyID string, now time.Time) []*Key {
 // fresh reports whether the held keys need no fetch. A clock that was set back before
 // the fetch makes them stale: how old they are is not known then.
 func (s *RemoteKeySet) fresh(now time.Time) bool {
-	return s.held != nil && now.Before(s.status.FreshUntil) && !now.Before(s.status.Fetched)
+	return now.Before(s.status.FreshUntil) && !now.Before(s.status.Fetched)
 }
 
 // believedUnknown reports whether the issuer did not have the key ID a short time ago.
 func (s *RemoteKeySet) believedUnknown(keyID string, now time.Time) bool {
-	until, ok := s.unknown[keyID]
-	return ok && now.Before(until)
+	return now.Before(s.unknown[keyID])
 }
 
 // tried reports whether a stale set is in use: since it went stale, or since the last

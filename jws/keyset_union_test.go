@@ -51,6 +51,11 @@ func (f failing) Keys(context.Context, string) ([]*Key, error) { return nil, f.e
 
 func TestUnionKeySet(t *testing.T) {
 	k, other, x := named(t, "k"), named(t, "k"), named(t, "x")
+	underX, err := NewKey(k.Public(), &KeyOptions{KeyID: "x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rs, ps := forgers()[RS256].key, forgers()[PS256].key
 	down := errors.New("down")
 	for name, test := range map[string]struct {
 		sets  []KeySet
@@ -62,6 +67,9 @@ func TestUnionKeySet(t *testing.T) {
 		"all, one in two sets":       {[]KeySet{oneKey{k}, oneKey{x, k}}, "", []*Key{k, x}, nil},
 		"all, none":                  {[]KeySet{oneKey{}, oneKey{}}, "", nil, nil},
 		"all, one ID for two":        {[]KeySet{oneKey{k}, oneKey{other}}, "", nil, CheckKeySet},
+		"all, a nil key first":       {[]KeySet{oneKey{nil}, oneKey{k}}, "", nil, CheckKeySet},
+		"all, one key under two IDs": {[]KeySet{oneKey{k}, oneKey{underX}}, "", []*Key{k, underX}, nil},
+		"all, one key twice bound":   {[]KeySet{oneKey{rs}, oneKey{ps}}, "", []*Key{rs, ps}, nil},
 		"all, a nil key":             {[]KeySet{oneKey{k}, oneKey{nil}}, "", nil, CheckKeySet},
 		"all, one cannot answer":     {[]KeySet{oneKey{k}, failing{down}}, "", nil, ErrRetry},
 		"all, why":                   {[]KeySet{failing{down}, oneKey{k}}, "", nil, down},

@@ -21,9 +21,6 @@ func discoveryURL(issuer string) string {
 // very issuer, byte for byte (section 4.3): else one issuer could give out its keys as
 // those of another.
 func parseDiscovery(data []byte, issuer string, allowed hosts) (keySet string, err error) {
-	if len(data) > MaxDiscoverySize {
-		return "", &Error{Check: CheckDiscovery, Got: bytesText(len(data)), Want: "at most " + bytesText(MaxDiscoverySize)}
-	}
 	var named string
 	r := strictjson.NewReader(data)
 	err = r.Object(func(name []byte) (err error) {

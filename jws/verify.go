@@ -50,8 +50,6 @@ func VerifyToken(ctx context.Context, t *Token, keys KeySet) (*Verified, error) 
 		return nil, err
 	case err != nil:
 		return nil, &Error{Check: ErrRetry, Got: "no keys", Err: err}
-	case len(candidates) == 0 && c.keyID == "":
-		return nil, &Error{Check: CheckKeyID, Got: "no key ID", Want: "a set that has keys"}
 	case len(candidates) == 0:
 		return nil, &Error{Check: CheckKeyID, Got: c.keyID, Want: "the ID of a known key"}
 	}
