@@ -14,7 +14,7 @@ func TestDecodeSegment(t *testing.T) {
 		}
 	}
 	for _, text := range []string{
-		"Y", "YQ=", "YQ==", "YR", "YWJ", "YWJ=", "+/+/", " YQ", "YQ ", "Y Q", "YQ\n", "\nYQ", "Y\nQ", "YWJj\r", "YW\r\nJj", "\n",
+		"Y", "YQ=", "YQ==", "YR", "YWJ", "YWJ=", "+/+/", " YQ", "YQ ", "Y Q", "YQ\n", "\nYQ", "\rYQ", "Y\nQ", "YWJj\r", "YW\r\nJj", "\n",
 		"YQ.", "Y?", "YWJjY", "Y\x00Q", "YQ\xc3\xa9",
 	} {
 		if got, err := decodeSegment(nil, []byte(text)); err == nil {

@@ -3,8 +3,10 @@ package jws
 import (
 	"bytes"
 	"fmt"
-	"github.com/nodeattest/nodeattest/refusal"
 	"strconv"
+
+	"github.com/nodeattest/nodeattest/refusal"
+	"github.com/nodeattest/nodeattest/secret"
 )
 
 // MaxTokenSize is the length in bytes of the longest token that [Parse] reads.
@@ -13,7 +15,15 @@ const MaxTokenSize = 64 << 10
 // Token is a token in compact form that was parsed and not verified: whoever sent it
 // chose all that it says. [Verify] and [Key.Verify] check its signature. The zero value
 // is refused by both.
+//
+// A token is a credential, and what it says is a stranger's text: nothing of it is shown
+// by package fmt and its like, wherever the token stands, but its algorithm and key ID.
 type Token struct {
+	content secret.Value[tokenContent]
+}
+
+// tokenContent is what a token says.
+type tokenContent struct {
 	signed    []byte // header and payload as they were sent, which the signature is over
 	payload   []byte
 	signature []byte
@@ -22,21 +32,30 @@ type Token struct {
 	typ       string
 }
 
-// Format prints which token it is, and neither its payload nor its signature: a token is
-// a credential, and logs are read by others.
+// read returns what a token says. The algorithm of nil and of the zero token is "".
+func (t *Token) read() tokenContent {
+	if t == nil {
+		return tokenContent{}
+	}
+	return t.content.Reveal()
+}
+
+// Format prints which token it is, and neither its payload nor its signature.
 func (t Token) Format(s fmt.State, _ rune) {
-	_, _ = fmt.Fprintf(s, "token{alg %s, kid %s}", t.algorithm, refusal.Text(t.keyID))
+	c := t.read()
+	_, _ = fmt.Fprintf(s, "token{alg %s, kid %s}", c.algorithm, refusal.Text(c.keyID))
 }
 
 // Parse reads a token in compact form (RFC 7515, section 7.1), at most [MaxTokenSize]
 // bytes, without verifying it. The header must have an alg, one of the ten of this
 // package (none and HS256 are not among them); kid and typ are read where they are;
-// crit and b64 are refused, whatever they say; other members are ignored, those that
-// bring a key (jwk, jku, x5c, x5u) among them. The payload may be empty and any bytes.
+// crit and b64 are refused, whatever they say, and so are jwk and x5c, with which a token
+// brings a key of its own; a nonce must be a string. Other members are ignored, jku and
+// x5u among them, which say where a key would be. The payload may be empty and any bytes.
 //
 // There is one token for one content: base64url is decoded strictly, and the header
-// must have no member twice or in two cases, nor one of alg, kid, typ, crit and b64 in
-// another case than this.
+// must have no member twice or in two cases, none of those that are named here in
+// another case than this, and no number that float64 does not hold.
 //
 // The errors are [CheckTokenSize], [CheckForm], [CheckBase64], [CheckHeader],
 // [CheckCritical], [CheckAlgorithm] and [CheckKeyID].
@@ -50,7 +69,7 @@ func Parse(token string) (*Token, error) {
 	if !ok || bytes.IndexByte(body, '.') >= 0 {
 		return nil, &Error{Check: CheckForm, Got: segments(text), Want: "3 segments"}
 	}
-	t := &Token{signed: text[:end:end]}
+	t := tokenContent{signed: text[:end:end]}
 
 	// One buffer holds what the three segments encode.
 	buffer := make([]byte, 0, len(text))
@@ -79,21 +98,21 @@ func Parse(token string) (*Token, error) {
 		return nil, &Error{Check: CheckBase64, Got: "the signature", Err: err}
 	}
 	t.signature = buffer[start:len(buffer):len(buffer)]
-	return t, nil
+	return &Token{content: secret.New(t)}, nil
 }
 
 // Algorithm returns the header's alg.
-func (t *Token) Algorithm() Algorithm { return t.algorithm }
+func (t *Token) Algorithm() Algorithm { return t.read().algorithm }
 
 // KeyID returns the header's kid, at most [MaxKeyIDSize] bytes, or "" if it has none.
-func (t *Token) KeyID() string { return t.keyID }
+func (t *Token) KeyID() string { return t.read().keyID }
 
 // Type returns the header's typ, or "" if it has none. It is compared with nothing here.
-func (t *Token) Type() string { return t.typ }
+func (t *Token) Type() string { return t.read().typ }
 
 // UnverifiedPayload returns the payload, which anybody can have written. It shares memory
 // with the token and must not be changed.
-func (t *Token) UnverifiedPayload() []byte { return t.payload }
+func (t *Token) UnverifiedPayload() []byte { return t.read().payload }
 
 // segments says how many segments a text has.
 func segments(text []byte) string {

@@ -155,6 +155,9 @@ func TestDetachedLimits(t *testing.T) {
 		t.Errorf("the longest key ID: %v", err)
 	}
 	refusedFor(t, "the longest header", VerifyDetached(signature[:len(signature)-1]+"_", nil, longest, key), CheckBase64)
+	most := encoding.EncodedLen(maxHeaderSize)
+	refusedFor(t, "a header as long as one may be", VerifyDetached(strings.Repeat("?", most)+"..", nil, "a", key), CheckBase64)
+	refusedFor(t, "a longer header", VerifyDetached(strings.Repeat("?", most+1)+"..", nil, "a", key), CheckHeader)
 	_, err = SignDetached(nil, longest+"<", key)
 	refusedFor(t, "a key ID too long", err, CheckKeyID)
 }

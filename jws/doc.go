@@ -20,9 +20,10 @@
 //
 // There is one reading of everything that is accepted. Base64url has no padding, no line
 // ends and no unused bits that are set; JSON objects have no member twice or in two
-// cases; the header members crit and b64, which change the meaning of a signature, are
-// refused whatever they say, and those that bring a key (jwk, jku, x5c, x5u) are never
-// looked at. ECDSA signatures have the fixed width of their curve, and the salt of
+// cases; the header members crit and b64, which change the meaning of a signature, and
+// jwk and x5c, which bring a key, are refused whatever they say, and those that say where
+// a key is (jku, x5u) are never looked at. What go-jose refuses, with which kube-apiserver
+// reads tokens, is refused here too. ECDSA signatures have the fixed width of their curve, and the salt of
 // RSASSA-PSS the length of its hash. A high s is not refused: never take a signature, or
 // a token as a whole, for the name of what it says.
 //

@@ -23,8 +23,9 @@ const (
 	// CheckBase64: a segment is not base64url without padding, line ends and unused
 	// bits that are set (RFC 7515, section 2; RFC 4648, sections 3.5 and 5).
 	CheckBase64 Check = "base64url"
-	// CheckHeader: the header is no JSON object, has a member twice or in two cases, or
-	// one that this package reads is missing or of another type.
+	// CheckHeader: the header is no JSON object, has a member twice or in two cases, one
+	// that this package reads is missing or of another type, or it brings a key in jwk
+	// or x5c.
 	CheckHeader Check = "header"
 	// CheckCritical: the header has crit or b64, which change what a signature means
 	// (RFC 7515, section 4.1.11; RFC 7797).

@@ -13,8 +13,8 @@ import (
 const MaxKeyIDSize = 1024
 
 // header is what this package reads of a header (RFC 7515, section 4.1). The other
-// members are checked to be JSON and ignored: jku, jwk, x5u and x5c, with which a token
-// brings its own key, are never looked at.
+// members are checked to be JSON and ignored; jku and x5u, with which a token says where
+// its key is, are never looked at.
 type header struct {
 	algorithm []byte // shares memory with the text, unless it had escapes
 	keyID     string
@@ -22,7 +22,7 @@ type header struct {
 }
 
 // headerMembers are the names that a header may have in exactly this spelling alone.
-var headerMembers = [...]string{"alg", "kid", "typ", "crit", "b64"}
+var headerMembers = [...]string{"alg", "kid", "typ", "nonce", "crit", "b64", "jwk", "x5c"}
 
 // parseHeader reads the JSON of a header.
 func parseHeader(data []byte) (header, error) {
@@ -41,6 +41,13 @@ func parseHeader(data []byte) (header, error) {
 			} else {
 				h.typ = string(typ)
 			}
+		case "nonce":
+			_, err = r.Text() // RFC 8555, section 6.5.2; a string for go-jose
+		case "jwk", "x5c":
+			// Other readers parse what these hold, and refuse the token for it. To
+			// refuse them all needs no agreement on which keys and certificates are
+			// good, and parses none that a stranger made.
+			return &Error{Check: CheckHeader, Got: string(name), Want: "a header that brings no key"}
 		case "crit", "b64":
 			return &Error{Check: CheckCritical, Got: string(name), Want: "a header without crit and b64"}
 		default:

@@ -9,12 +9,12 @@ import (
 
 func TestHeaderAccepted(t *testing.T) {
 	for text, want := range map[string]header{
-		`{"alg":"ES256","kid":"k","typ":"JWT"}`:                {[]byte("ES256"), "k", "JWT"},
-		" {\n\t\"kid\" : \"k\",\r\"alg\":\"ES256\" } ":         {[]byte("ES256"), "k", ""},
-		`{"alg":"\u0045S256","kid":"\u006b","typ":"at+jwt"}`:   {[]byte("ES256"), "k", "at+jwt"},
-		`{"alg":"x","jwk":{"kty":"oct"},"x5t":"a","cty":null}`: {[]byte("x"), "", ""},
-		`{"alg":"x","kids":1,"algorithm":[{}]}`:                {[]byte("x"), "", ""},
-		`{}`:                                                   {},
+		`{"alg":"ES256","kid":"k","typ":"JWT"}`:              {[]byte("ES256"), "k", "JWT"},
+		" {\n\t\"kid\" : \"k\",\r\"alg\":\"ES256\" } ":       {[]byte("ES256"), "k", ""},
+		`{"alg":"\u0045S256","kid":"\u006b","typ":"at+jwt"}`: {[]byte("ES256"), "k", "at+jwt"},
+		`{"alg":"x","nonce":"n","x5t":"a","cty":null}`:       {[]byte("x"), "", ""},
+		`{"alg":"x","kids":1,"algorithm":[{}]}`:              {[]byte("x"), "", ""},
+		`{}`:                                                 {},
 	} {
 		got, err := parseHeader([]byte(text))
 		if err != nil || string(got.algorithm) != string(want.algorithm) || got.keyID != want.keyID || got.typ != want.typ {
@@ -61,6 +61,59 @@ func TestHeaderRefused(t *testing.T) {
 	} {
 		_, err := parseHeader([]byte(text))
 		refusedFor(t, text, err, want)
+	}
+}
+
+// Each header is that of a token whose signature is good. Kubernetes, by way of go-jose,
+// refuses those that are refused here for a member that is not ours to read; test/interop
+// compares the two.
+func TestHeaderKinds(t *testing.T) {
+	f := forgers()[ES256]
+	own, err := f.key.MarshalJSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const der = "MAMCAQE=" // DER, and no certificate
+	for name, test := range map[string]struct {
+		member string
+		want   Check // empty: accepted
+	}{
+		"nothing more":                {``, ""},
+		"jwk that is a number":        {`,"jwk":5`, CheckHeader},
+		"jwk that is null":            {`,"jwk":null`, CheckHeader},
+		"jwk without members":         {`,"jwk":{}`, CheckHeader},
+		"jwk of a symmetric key":      {`,"jwk":{"kty":"oct","k":"AAAA"}`, CheckHeader},
+		"jwk off its curve":           {`,"jwk":{"kty":"EC","crv":"P-256","x":"AA","y":"AA"}`, CheckHeader},
+		"jwk of a private key":        {`,"jwk":{"kty":"OKP","crv":"Ed25519","x":"` + strings.Repeat("A", 43) + `","d":"` + strings.Repeat("A", 43) + `"}`, CheckHeader},
+		"jwk of the key that signed":  {`,"jwk":` + string(own), CheckHeader},
+		"JWK":                         {`,"JWK":1`, CheckHeader},
+		"jwk by an escape":            {`,"jwk":5`, CheckHeader},
+		"x5c that is a number":        {`,"x5c":5`, CheckHeader},
+		"x5c that is a string":        {`,"x5c":"` + der + `"`, CheckHeader},
+		"x5c of no certificate":       {`,"x5c":["` + der + `"]`, CheckHeader},
+		"x5c that is no base64":       {`,"x5c":["?"]`, CheckHeader},
+		"x5c that is empty":           {`,"x5c":[]`, CheckHeader},
+		"X5C":                         {`,"X5C":[]`, CheckHeader},
+		"nonce that is a number":      {`,"nonce":5`, CheckHeader},
+		"nonce that is null":          {`,"nonce":null`, CheckHeader},
+		"nonce that is an object":     {`,"nonce":{}`, CheckHeader},
+		"Nonce":                       {`,"Nonce":"n"`, CheckHeader},
+		"nonce":                       {`,"nonce":"n"`, ""},
+		"a number over float64":       {`,"foo":1e999`, CheckHeader},
+		"a number over float64 below": {`,"foo":[{"a":-1e309}]`, CheckHeader},
+		"the largest of float64":      {`,"foo":1.7976931348623157e308`, ""},
+		"an integer of 30 digits":     {`,"foo":123456789012345678901234567890`, ""},
+		"a place of a key":            {`,"jku":"https://evil.example","x5u":"https://evil.example"`, ""},
+		"a thumbprint":                {`,"x5t":"AA","x5t#S256":"AA"`, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			token := f.token(t, `{"alg":"ES256","kid":"k"`+test.member+`}`, forgedPayload)
+			if err := f.verifies(token); test.want != "" {
+				refusedFor(t, test.member, err, test.want)
+			} else if err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 

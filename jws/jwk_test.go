@@ -120,6 +120,15 @@ func replace(t testing.TB, object []byte, name, value string) string {
 	return string(text)
 }
 
+// operations is an array of so many key_ops, all different, that are not ours.
+func operations(n int) string {
+	list := make([]string, n)
+	for i := range list {
+		list[i] = fmt.Sprintf("%q", fmt.Sprint(i))
+	}
+	return "[" + strings.Join(list, ",") + "]"
+}
+
 // One change makes a good key a bad one.
 func TestJWKRefused(t *testing.T) {
 	jwks := make(map[Algorithm][]byte)
@@ -229,6 +238,14 @@ func TestJWKRefused(t *testing.T) {
 		{RS256, "priv", `"AA"`, CheckPrivate},
 		{ES512, "alg", `"ES521"`, CheckAlgorithm},
 		{ES512, "x", `"` + b64(strings.Repeat("\x00", 65)) + `"`, CheckJWK},
+		{ES512, "x", `"` + member(t, jwks[ES512], "x") + `?"`, CheckJWK}, // 66 bytes stand before it
+		{ES256, "y", `"?"`, CheckJWK},
+		{ES256, "y", short, CheckJWK},
+		{RS256, "e", `"AQAAAAAAAAAD"`, CheckKey}, // 2^64 + 3
+		{RS256, "e", `"_____w"`, CheckKey},       // 2^32 - 1
+		{RS256, "e", `"gAAAAQ"`, CheckKey},       // 2^31 + 1
+		{ES256, "key_ops", operations(maxOperations), CheckKeyUse},
+		{ES256, "key_ops", operations(maxOperations + 1), CheckJWK},
 		{ES512, "x", `"` + b64(strings.Repeat("\xff", 66)) + `"`, CheckKey},
 		{EdDSA, "crv", `"Ed448"`, CheckKeyType},
 		{EdDSA, "crv", `"X25519"`, CheckKeyType},

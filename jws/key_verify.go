@@ -7,7 +7,6 @@ import (
 	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/sha512"
-	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Verify checks the signature of a parsed token. The header must name the key's own
@@ -15,11 +14,13 @@ import (
 //
 // The errors are [CheckForm] for a zero token, [CheckKey] for a zero key,
 // [CheckAlgorithm], [CheckKeyID], [CheckSignatureSize] and [CheckSignature].
-func (k *Key) Verify(t *Token) error {
+func (k *Key) Verify(t *Token) error { return k.verifyContent(t.read()) }
+
+func (k *Key) verifyContent(t tokenContent) error {
 	switch {
 	case k == nil || k.public == nil:
 		return &Error{Check: CheckKey, Got: "no key"}
-	case t == nil || t.algorithm == "":
+	case t.algorithm == "":
 		return &Error{Check: CheckForm, Got: "no token"}
 	case t.algorithm != k.algorithm:
 		return &Error{Check: CheckAlgorithm, Got: string(t.algorithm), Want: string(k.algorithm)}
@@ -47,7 +48,7 @@ func (k *Key) verify(signed, signature []byte) error {
 		ok = ed25519.Verify(public, signed, signature)
 	}
 	if !ok {
-		return &Error{Check: CheckSignature, Got: "a signature over other bytes or with another key", Want: "that of " + refusal.Text(k.keyID)}
+		return &Error{Check: CheckSignature, Got: "a signature over other bytes or with another key", Want: "that of " + k.keyID}
 	}
 	return nil
 }

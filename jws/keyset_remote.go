@@ -2,6 +2,7 @@ package jws
 
 import (
 	"context"
+	"math"
 	"net/http"
 	"strconv"
 	"strings"
@@ -28,6 +29,8 @@ const (
 	DefaultMaxSize = 64 << 10
 	// DefaultMaxKeys is how many keys a fetched key set may have.
 	DefaultMaxKeys = 100
+	// DefaultMaxWaiting is how many calls may wait for a fetch at a time.
+	DefaultMaxWaiting = 1024
 )
 
 // maxUnknown is how many key IDs are remembered as unknown. When they are more, all are
@@ -35,9 +38,9 @@ const (
 // whatever key IDs are asked for.
 const maxUnknown = 1024
 
-// RemoteConfig says where a [RemoteKeySet] gets its keys and how long they are good.
-// Client and one of Issuer and JWKSURL are required. Durations that are zero have the
-// default named; negative ones are refused.
+// RemoteConfig says where a [RemoteKeySet] gets its keys and how long they are good. One
+// of Issuer, JWKSURL and Fetch is required, and Client with the first two. Durations that
+// are zero have the default named; negative ones are refused.
 type RemoteConfig struct {
 	// Client makes the requests: it says which roots are trusted, which proxy is used
 	// and how the requests are authenticated, if they are. It must end a request when
@@ -53,6 +56,16 @@ type RemoteConfig struct {
 	// JWKSURL is the https URL of the key set (RFC 7517, section 5), for issuers
 	// without that document.
 	JWKSURL string
+	// Hosts are further hosts, each "name" or "name:port" without wildcards, that a
+	// jwks_uri or a redirect may lead to. That of Issuer or JWKSURL, with its port, is
+	// always allowed, and no other one: who answers for an issuer must not choose which
+	// of the hosts that this process can reach it asks. What address a name stands for
+	// is the Client's to decide.
+	Hosts []string
+	// Fetch gets the keys where they do not come over HTTPS, such as those of a signer
+	// behind a socket, and for how long they may be kept. It must end when ctx ends.
+	// Client must be nil then; MaxSize is not looked at.
+	Fetch func(ctx context.Context) (keys []*Key, maxAge time.Duration, err error)
 	// MinRefetch is the shortest time from the beginning of one fetch to that of the
 	// next, whatever is asked and however fetches end. Zero: DefaultMinRefetch.
 	MinRefetch time.Duration
@@ -65,6 +78,11 @@ type RemoteConfig struct {
 	// key is served later than MaxAge + MaxStale after it was fetched. Zero:
 	// DefaultMaxStale.
 	MaxStale time.Duration
+	// HeldAtOnce answers for a held key at once until MaxStale has passed, also where
+	// nobody asked for a while since the set went stale: no caller waits for a source
+	// that hangs, and the first one after a long silence may be given a key that was
+	// withdrawn meanwhile. Keep MaxStale short with it.
+	HeldAtOnce bool
 	// NegativeTTL is how long a key ID that a fetched key set did not have is answered
 	// as unknown without another fetch. Zero: DefaultNegativeTTL.
 	NegativeTTL time.Duration
@@ -74,8 +92,13 @@ type RemoteConfig struct {
 	// MaxSize is the longest key set in bytes, at most MaxJWKSSize. Zero:
 	// DefaultMaxSize.
 	MaxSize int
-	// MaxKeys is how many usable keys it may have. Zero: DefaultMaxKeys.
+	// MaxKeys is how many usable keys it may have, at most MaxJWKSKeys. Zero: DefaultMaxKeys.
 	MaxKeys int
+	// MaxWaiting is how many calls may wait for a fetch at a time, each for no longer
+	// than Timeout: an issuer that hangs holds no more, however many key IDs are
+	// invented. Further calls fail at once with CheckBusy and ErrRetry; those for held
+	// keys do not wait. Zero: DefaultMaxWaiting.
+	MaxWaiting int
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
 }
@@ -93,9 +116,9 @@ type RemoteConfig struct {
 // MaxStale has passed: a slow or dead server delays no verification. (Only where nobody
 // asked since the set went stale, for MinRefetch + Timeout, the first callers wait for
 // the outcome, so that a set that was forgotten for a day is not believed without a
-// try.) Tokens whose header names no key get all held keys and cause no fetch of a fresh
-// set. A response without a single usable key is a failed fetch: an issuer that signs has
-// a key.
+// try, unless HeldAtOnce says otherwise.) Tokens whose header names no key get all held
+// keys and cause no fetch of a fresh set. A response without a single usable key is a
+// failed fetch: an issuer that signs has a key.
 //
 // For a key ID that is not held, a fetch is made if the interval and the memory of
 // unknown IDs allow it. If it fails, and as long as the last fetch is one that failed,
@@ -104,12 +127,16 @@ type RemoteConfig struct {
 // NegativeTTL old: an issuer publishes a key before it signs with it. That an issuer
 // gave the ID of one key to another is noticed when the set is stale; a signature that
 // does not verify causes no fetch.
+//
+// [NewRemoteKeySet] makes one; every call on the zero value fails with [CheckRemote].
 type RemoteKeySet struct {
 	config RemoteConfig
 	source keySource
 	ctx    context.Context // of the fetches; ended by Close
 	cancel context.CancelFunc
 	owned  sync.WaitGroup // the fetch under way
+
+	waiting chan struct{} // holds one element for each call that waits
 
 	mu      sync.Mutex
 	closed  bool
@@ -151,27 +178,39 @@ func NewRemoteKeySet(config RemoteConfig) (*RemoteKeySet, error) {
 	}
 	s := &RemoteKeySet{config: config, unknown: make(map[string]time.Time)}
 	s.source = newKeySource(&config)
+	s.waiting = make(chan struct{}, config.MaxWaiting)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s, nil
 }
 
 // complete checks the configuration and puts the defaults in.
 func (c *RemoteConfig) complete() error {
-	if c.Client == nil {
-		return &Error{Check: CheckRemote, Got: "no Client", Want: "an *http.Client"}
+	if (c.Client == nil) == (c.Fetch == nil) {
+		return &Error{Check: CheckRemote, Got: "both or none", Want: "one of Client and Fetch"}
 	}
-	if (c.Issuer == "") == (c.JWKSURL == "") {
-		return &Error{Check: CheckRemote, Got: "both or none", Want: "one of Issuer and JWKSURL"}
+	if c.Fetch == nil && (c.Issuer == "") == (c.JWKSURL == "") || c.Fetch != nil && c.Issuer+c.JWKSURL != "" {
+		return &Error{Check: CheckRemote, Got: "several or none", Want: "one of Issuer, JWKSURL and Fetch"}
 	}
-	if err := checkURL(CheckRemote, "Issuer", c.Issuer); c.Issuer != "" && err != nil {
+	if _, err := checkURL(CheckRemote, "Issuer", c.Issuer); c.Issuer != "" && err != nil {
 		return err
 	}
 	if strings.Contains(c.Issuer, "?") {
 		return &Error{Check: CheckRemote, Got: "an Issuer with a query", Want: "none"}
 	}
-	if err := checkURL(CheckRemote, "JWKSURL", c.JWKSURL); c.JWKSURL != "" && err != nil {
+	if _, err := checkURL(CheckRemote, "JWKSURL", c.JWKSURL); c.JWKSURL != "" && err != nil {
 		return err
 	}
+	if err := checkHosts(c.Hosts); err != nil {
+		return err
+	}
+	if err := c.completeTimes(); err != nil {
+		return err
+	}
+	return c.completeCounts()
+}
+
+// completeTimes checks the durations and the clock.
+func (c *RemoteConfig) completeTimes() error {
 	for _, d := range []struct {
 		name     string
 		value    *time.Duration
@@ -193,25 +232,47 @@ func (c *RemoteConfig) complete() error {
 	if c.MaxAge < c.MinRefetch {
 		return &Error{Check: CheckRemote, Got: "MaxAge " + c.MaxAge.String(), Want: "MinRefetch, " + c.MinRefetch.String() + ", or more"}
 	}
-	if c.MaxSize == 0 {
-		c.MaxSize = DefaultMaxSize
-	}
-	if c.MaxKeys == 0 {
-		c.MaxKeys = DefaultMaxKeys
-	}
-	if c.MaxSize < 0 || c.MaxSize > MaxJWKSSize || c.MaxKeys < 0 {
-		return &Error{Check: CheckRemote,
-			Got:  "MaxSize " + strconv.Itoa(c.MaxSize) + ", MaxKeys " + strconv.Itoa(c.MaxKeys),
-			Want: "MaxSize of at most " + strconv.Itoa(MaxJWKSSize) + ", nothing negative"}
-	}
 	if c.Now == nil {
 		c.Now = time.Now
 	}
 	return nil
 }
 
+// completeCounts checks what is counted.
+func (c *RemoteConfig) completeCounts() error {
+	for _, n := range []struct {
+		name     string
+		value    *int
+		fallback int
+		most     int
+	}{
+		{"MaxSize", &c.MaxSize, DefaultMaxSize, MaxJWKSSize},
+		{"MaxKeys", &c.MaxKeys, DefaultMaxKeys, MaxJWKSKeys},
+		{"MaxWaiting", &c.MaxWaiting, DefaultMaxWaiting, math.MaxInt32},
+	} {
+		if *n.value < 0 || *n.value > n.most {
+			return &Error{Check: CheckRemote, Got: n.name + " " + strconv.Itoa(*n.value), Want: "0 to " + strconv.Itoa(n.most)}
+		}
+		if *n.value == 0 {
+			*n.value = n.fallback
+		}
+	}
+	return nil
+}
+
+// made refuses a set that NewRemoteKeySet did not make.
+func (s *RemoteKeySet) made() error {
+	if s == nil || s.cancel == nil {
+		return &Error{Check: CheckRemote, Got: "no key set", Want: "one that NewRemoteKeySet made"}
+	}
+	return nil
+}
+
 // Status tells the set's age and how its last fetch ended. It makes no request.
 func (s *RemoteKeySet) Status() RemoteStatus {
+	if err := s.made(); err != nil {
+		return RemoteStatus{Err: err}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.status
@@ -219,8 +280,11 @@ func (s *RemoteKeySet) Status() RemoteStatus {
 
 // Close ends the fetch under way, if there is one, and waits for it. After it every call
 // of Keys fails with [CheckClosed]. A set that is no longer used need not be closed: it
-// holds nothing but memory when its last fetch has ended. The error is always nil.
+// holds nothing but memory when its last fetch has ended.
 func (s *RemoteKeySet) Close() error {
+	if err := s.made(); err != nil {
+		return err
+	}
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()

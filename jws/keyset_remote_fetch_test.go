@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 )
@@ -96,7 +97,7 @@ func TestRemoteKeySetDiscoveryRefuses(t *testing.T) {
 	}
 }
 
-// A redirect to https is followed; the caller's own policy may refuse it, and its client
+// A redirect to an allowed host is followed; the caller's own policy may refuse it, and its client
 // is left as it was.
 func TestRemoteKeySetRedirect(t *testing.T) {
 	bodies := map[string]string{
@@ -110,13 +111,14 @@ func TestRemoteKeySetRedirect(t *testing.T) {
 		}
 		return respond(r, http.StatusMovedPermanently, "", "Location: "+bodies[r.URL.String()]), nil
 	}
-	set, issuer, _ := newRemote(t, nil)
+	set, issuer, _ := newRemote(t, func(c *RemoteConfig) { c.Hosts = []string{"elsewhere.example"} })
 	issuer.set(answer)
 	wantKeys(t, set, issuer, "k", 1, 3)
 
 	errPolicy := errors.New("not there")
 	var client *http.Client
 	set, issuer, _ = newRemote(t, func(c *RemoteConfig) {
+		c.Hosts = []string{"elsewhere.example"}
 		client = c.Client
 		client.CheckRedirect = func(next *http.Request, _ []*http.Request) error {
 			if next.URL.Host != "issuer.example" {
@@ -192,10 +194,11 @@ func (brokenBody) Close() error               { return nil }
 
 func FuzzDiscovery(f *testing.F) {
 	f.Add([]byte(`{"issuer":"` + testIssuer + `","jwks_uri":"` + keySetURL + `"}`))
-	f.Add([]byte(`{"jwks_uri":"https://a","issuer":"` + testIssuer + `","x":[{}]}`))
+	allowed := hosts{"issuer.example:443": true}
+	f.Add([]byte(`{"jwks_uri":"https://ISSUER.example:443","issuer":"` + testIssuer + `","x":[{}]}`))
 	f.Add([]byte(`{"issuer":"https://b","jwks_uri":"http://a"}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		keySet, err := parseDiscovery(data, testIssuer)
+		keySet, err := parseDiscovery(data, testIssuer, allowed)
 		if err != nil {
 			var e *Error
 			if keySet != "" || !errors.As(err, &e) {
@@ -203,11 +206,11 @@ func FuzzDiscovery(f *testing.F) {
 			}
 			return
 		}
-		if !strings.HasPrefix(strings.ToLower(keySet), "https://") {
+		if u, err := url.Parse(keySet); err != nil || u.Scheme != "https" || !strings.EqualFold(u.Hostname(), "issuer.example") {
 			t.Errorf("accepted %q", keySet)
 		}
 		again := fmt.Sprintf(`{"issuer":%s,"jwks_uri":%s}`, appendString(nil, testIssuer), appendString(nil, keySet))
-		if got, err := parseDiscovery([]byte(again), testIssuer); got != keySet || err != nil {
+		if got, err := parseDiscovery([]byte(again), testIssuer, allowed); got != keySet || err != nil {
 			t.Errorf("%q, %v after %q", got, err, keySet)
 		}
 	})

@@ -27,7 +27,7 @@ func (i *fakeIssuer) hang() {
 func TestRemoteKeySetSingleFlight(t *testing.T) {
 	forgers()
 	synctest.Test(t, func(t *testing.T) {
-		set, issuer, _ := newRemote(t, nil)
+		set, issuer, _ := newRemote(t, func(c *RemoteConfig) { c.MaxWaiting = 3*maxUnknown + 1 })
 		serve := *issuer.answer.Load()
 		release := make(chan struct{})
 		issuer.set(func(r *http.Request) (*http.Response, error) {
@@ -98,6 +98,59 @@ func TestRemoteKeySetIssuerHangs(t *testing.T) {
 		}
 		if status := set.Status(); status.Failures < 24*60*60/20-2 {
 			t.Errorf("%d failures", status.Failures)
+		}
+	})
+}
+
+// While an issuer hangs, no more calls wait for it than was said, however many key IDs are
+// invented; the next one fails at once. Held keys need no wait, and a call that leaves makes
+// room for another.
+func TestRemoteKeySetWaiting(t *testing.T) {
+	forgers()
+	synctest.Test(t, func(t *testing.T) {
+		const most = 3
+		set, issuer, now := newRemote(t, func(c *RemoteConfig) { c.MaxWaiting = most })
+		wantKeys(t, set, issuer, "k", 1, 1)
+		issuer.hang()
+		now.Advance(DefaultMinRefetch)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var waiting atomic.Int64
+		ask := func(n int) {
+			waiting.Add(1)
+			defer waiting.Add(-1)
+			if _, err := set.Keys(ctx, fmt.Sprint(n)); !errors.Is(err, ErrRetry) || errors.Is(err, CheckBusy) {
+				t.Errorf("%d: %v", n, err)
+			}
+		}
+		for n := range most {
+			go ask(n)
+		}
+		synctest.Wait()
+		before := time.Now()
+		for n := range 100 {
+			if _, err := set.Keys(t.Context(), fmt.Sprint("more ", n)); !errors.Is(err, ErrRetry) || !errors.Is(err, CheckBusy) {
+				t.Fatalf("one more: %v", err)
+			}
+		}
+		if keys, err := set.Keys(t.Context(), "k"); len(keys) != 1 || err != nil {
+			t.Errorf("a held key: %v, %v", keys, err)
+		}
+		if waiting.Load() != most || time.Since(before) != 0 {
+			t.Errorf("%d wait, after %v", waiting.Load(), time.Since(before))
+		}
+		cancel()
+		synctest.Wait()
+		if waiting.Load() != 0 {
+			t.Errorf("%d wait still", waiting.Load())
+		}
+		ctx = t.Context()
+		go ask(most)
+		synctest.Wait()
+		time.Sleep(DefaultFetchTimeout)
+		synctest.Wait()
+		if waiting.Load() != 0 {
+			t.Errorf("%d wait longer than a fetch may take", waiting.Load())
 		}
 	})
 }

@@ -2,6 +2,7 @@ package jws
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -9,12 +10,22 @@ import (
 // Keys returns the keys with that ID, none where the issuer has none, and all where keyID
 // is empty; the caller must not change the slice. See [RemoteKeySet] for when it fetches
 // and when it waits. An error in which errors.Is finds [ErrRetry] says that nothing could
-// be decided: a fetch failed, which errors.As and Status tell more about, or ctx ended,
-// whose error is in it too.
+// be decided: a fetch failed, which errors.As and Status tell more about, ctx ended,
+// whose error is in it too, or [CheckBusy]. Others are [CheckClosed] and [CheckRemote].
 func (s *RemoteKeySet) Keys(ctx context.Context, keyID string) ([]*Key, error) {
+	if err := s.made(); err != nil {
+		return nil, err
+	}
 	keys, wait, err := s.ask(keyID)
 	if wait == nil {
 		return keys, err
+	}
+	select {
+	case s.waiting <- struct{}{}:
+		defer func() { <-s.waiting }()
+	default:
+		return nil, &Error{Check: ErrRetry, Err: &Error{Check: CheckBusy,
+			Got: "one more call", Want: "at most " + strconv.Itoa(s.config.MaxWaiting) + " that wait for keys"}}
 	}
 	select {
 	case <-wait.done:
@@ -43,7 +54,7 @@ func (s *RemoteKeySet) ask(keyID string) ([]*Key, *flight, error) {
 	}
 	wait := s.fetchIfDue(now)
 	switch {
-	case known && (wait == nil || s.tried(now)):
+	case known && (wait == nil || s.config.HeldAtOnce || s.tried(now)):
 		return keys, nil, nil
 	case wait != nil:
 		return nil, wait, nil
@@ -74,7 +85,7 @@ func (s *RemoteKeySet) settle(keyID string, f *flight) ([]*Key, error) {
 
 // lookup returns the held keys with that ID if they may still be served.
 func (s *RemoteKeySet) lookup(keyID string, now time.Time) []*Key {
-	if s.held == nil || !now.Before(s.status.ServedUntil) {
+	if !now.Before(s.status.ServedUntil) {
 		return nil
 	}
 	return s.held.with(keyID)
@@ -83,13 +94,12 @@ func (s *RemoteKeySet) lookup(keyID string, now time.Time) []*Key {
 // fresh reports whether the held keys need no fetch. A clock that was set back before
 // the fetch makes them stale: how old they are is not known then.
 func (s *RemoteKeySet) fresh(now time.Time) bool {
-	return s.held != nil && now.Before(s.status.FreshUntil) && !now.Before(s.status.Fetched)
+	return now.Before(s.status.FreshUntil) && !now.Before(s.status.Fetched)
 }
 
 // believedUnknown reports whether the issuer did not have the key ID a short time ago.
 func (s *RemoteKeySet) believedUnknown(keyID string, now time.Time) bool {
-	until, ok := s.unknown[keyID]
-	return ok && now.Before(until)
+	return now.Before(s.unknown[keyID])
 }
 
 // tried reports whether a stale set is in use: since it went stale, or since the last

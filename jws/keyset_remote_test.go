@@ -273,6 +273,38 @@ func TestRemoteKeySetClockSetBack(t *testing.T) {
 	wantKeys(t, set, issuer, "k", 1, 0)
 }
 
+// After the clock was set back nobody knows how old the held keys are: one that the issuer
+// withdrew is not answered for as fresh.
+func TestRemoteKeySetClockSetBackWithdrawn(t *testing.T) {
+	set, issuer, now := newRemote(t, nil)
+	wantKeys(t, set, issuer, "k", 1, 1)
+	issuer.serve(t, []*Key{named(t, "z")})
+	now.Advance(-1)
+	wantKeys(t, set, issuer, "k", 1, 1) // the held one, while the fetch runs
+	wantKeys(t, set, issuer, "k", 0, 0)
+	wantKeys(t, set, issuer, "z", 1, 0)
+}
+
+// A set that was not made answers nothing, and does not panic.
+func TestRemoteKeySetZero(t *testing.T) {
+	for name, set := range map[string]*RemoteKeySet{"zero": {}, "nil": nil} {
+		t.Run(name, func(t *testing.T) {
+			for _, keyID := range []string{"", "k"} {
+				keys, err := set.Keys(t.Context(), keyID)
+				refusedFor(t, "Keys", err, CheckRemote)
+				if keys != nil {
+					t.Errorf("keys: %v", keys)
+				}
+			}
+			refusedFor(t, "Status", set.Status().Err, CheckRemote)
+			refusedFor(t, "Close", set.Close(), CheckRemote)
+			if _, err := Verify(t.Context(), forgers()[ES256].good(t), set); !errors.Is(err, CheckRemote) {
+				t.Errorf("Verify: %v", err)
+			}
+		})
+	}
+}
+
 func TestNewRemoteKeySetRefuses(t *testing.T) {
 	for name, change := range map[string]func(*RemoteConfig){
 		"no client":       func(c *RemoteConfig) { c.Client = nil },
@@ -297,6 +329,15 @@ func TestNewRemoteKeySetRefuses(t *testing.T) {
 		"MaxSize":         func(c *RemoteConfig) { c.MaxSize = -1 },
 		"a large MaxSize": func(c *RemoteConfig) { c.MaxSize = MaxJWKSSize + 1 },
 		"MaxKeys":         func(c *RemoteConfig) { c.MaxKeys = -1 },
+		"a large MaxKeys": func(c *RemoteConfig) { c.MaxKeys = MaxJWKSKeys + 1 },
+		"MaxWaiting":      func(c *RemoteConfig) { c.MaxWaiting = -1 },
+		"an empty host":   func(c *RemoteConfig) { c.Hosts = []string{""} },
+		"a port alone":    func(c *RemoteConfig) { c.Hosts = []string{":443"} },
+		"a host's path":   func(c *RemoteConfig) { c.Hosts = []string{"a.example", "b.example/keys"} },
+		"a host's user":   func(c *RemoteConfig) { c.Hosts = []string{"u@b.example"} },
+		"a wildcard":      func(c *RemoteConfig) { c.Hosts = []string{"*.example"} },
+		"a host's port":   func(c *RemoteConfig) { c.Hosts = []string{"b.example:x"} },
+		"a URL for hosts": func(c *RemoteConfig) { c.Hosts = []string{"https://b.example"} },
 		"short MaxAge":    func(c *RemoteConfig) { c.MinRefetch, c.MaxAge = time.Hour, time.Hour-1 },
 	} {
 		config := RemoteConfig{Client: new(http.Client), JWKSURL: keySetURL}

@@ -16,13 +16,11 @@ func discoveryURL(issuer string) string {
 	return strings.TrimSuffix(issuer, "/") + "/.well-known/openid-configuration"
 }
 
-// parseDiscovery returns the jwks_uri of an issuer's document. The document must name the
+// parseDiscovery returns the jwks_uri of an issuer's document, which must lead to one of
+// the hosts. The document must name the
 // very issuer, byte for byte (section 4.3): else one issuer could give out its keys as
 // those of another.
-func parseDiscovery(data []byte, issuer string) (keySet string, err error) {
-	if len(data) > MaxDiscoverySize {
-		return "", &Error{Check: CheckDiscovery, Got: bytesText(len(data)), Want: "at most " + bytesText(MaxDiscoverySize)}
-	}
+func parseDiscovery(data []byte, issuer string, allowed hosts) (keySet string, err error) {
 	var named string
 	r := strictjson.NewReader(data)
 	err = r.Object(func(name []byte) (err error) {
@@ -45,7 +43,7 @@ func parseDiscovery(data []byte, issuer string) (keySet string, err error) {
 	if named != issuer {
 		return "", &Error{Check: CheckIssuer, Got: named, Want: issuer}
 	}
-	if err := checkURL(CheckDiscovery, "jwks_uri", keySet); err != nil {
+	if err := allowed.check(CheckDiscovery, "jwks_uri", keySet); err != nil {
 		return "", err
 	}
 	return keySet, nil

@@ -53,6 +53,13 @@ func TestParsePEM(t *testing.T) {
 	}
 }
 
+// withElement adds NULL to a SEQUENCE, at its end, where crypto/x509 passes over it.
+func withElement(der []byte) []byte {
+	longer := append(bytes.Clone(der), 5, 0)
+	longer[1] += 2
+	return longer
+}
+
 func TestParsePEMRefused(t *testing.T) {
 	good := block(t, forgers()[ES256].signer.Public())
 	rsaPublic := forgers()[RS256].signer.Public().(*rsa.PublicKey)
@@ -95,6 +102,7 @@ func TestParsePEMRefused(t *testing.T) {
 		"no public key":       {encode("PUBLIC KEY", []byte{0x30, 0}), CheckPEM},
 		"empty":               {encode("PUBLIC KEY", nil), CheckPEM},
 		"bytes behind DER":    {encode("PUBLIC KEY", append(bytes.Clone(der.Bytes), 0)), CheckPEM},
+		"an element too many": {encode("PUBLIC KEY", withElement(der.Bytes)), CheckPEM},
 		"PKCS 1":              {encode("RSA PUBLIC KEY", x509.MarshalPKCS1PublicKey(rsaPublic)), CheckPEM},
 		"a certificate":       {encode("CERTIFICATE", der.Bytes), CheckPEM},
 		"a private key":       {encode("PRIVATE KEY", private), CheckPrivate},

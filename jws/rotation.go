@@ -4,10 +4,11 @@ import (
 	"context"
 	"crypto"
 	"fmt"
-	"github.com/nodeattest/nodeattest/refusal"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // CheckRotation: a rotation that cannot be: no times, a key that is published already, one
@@ -34,12 +35,20 @@ type RotationConfig struct {
 	// Retain is how long a key stays in the key set after it signed last: the lifetime
 	// of the longest token, and the leeway that verifiers add to it.
 	Retain time.Duration
-	// Retired are keys that sign no more and whose tokens may still be about, such as
-	// those of the time before a restart, at most 64. They stay in the key set for
-	// Retain, counted from the making of the signer.
-	Retired []*Key
+	// Retired are keys that sign no more and whose tokens may still be about, at most
+	// 64. [RotatingSigner.State] has those of a signer that was stopped;
+	// [ResumeRotatingSigner] takes none beside them.
+	Retired []RetiredKey
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
+}
+
+// RetiredKey is a key that signs no more and is still published.
+type RetiredKey struct {
+	Key *Key
+	// Until is when it leaves the key set. It is required: a key whose time begins anew
+	// with every restart never leaves.
+	Until time.Time
 }
 
 // RotatingSigner is a [Signer] whose key is replaced while it is in use, and the [KeySet]
@@ -52,11 +61,14 @@ type RotationConfig struct {
 // A token that was signed with the key of a state verifies with the key set of that state
 // and of all that follow until it has expired.
 //
-// Nothing is stored. After a restart the caller makes a new RotatingSigner of the key that
-// signed, with the older ones as Retired; a key that was published and did not sign yet is
-// rotated to once more. The times then begin anew, which errs on the long side. Several
-// servers that serve one key set rotate one by one or at once as they like, if Publish
-// covers the time that it takes until all serve the new key.
+// A restart loses nothing if the caller stores [RotatingSigner.State] after each Rotate
+// and Revoke, and goes on with [ResumeRotatingSigner].
+//
+// Several servers that serve one key set with one key rotate one by one or at once as they
+// like, if Publish covers the time that it takes until all serve the new key. Where each
+// has a key of its own, as in a TPM, each publishes the keys of all with a [UnionKeySet].
+//
+// [NewRotatingSigner] makes one; every call on the zero value fails with [CheckRotation].
 type RotatingSigner struct {
 	publish, retain time.Duration
 	now             func() time.Time
@@ -68,15 +80,9 @@ type RotatingSigner struct {
 // rotation is one state. It never changes.
 type rotation struct {
 	current KeySigner
-	next    KeySigner // nil if none is on its way
-	from    time.Time // when next takes over
-	retired []retired // by the time at which they leave
-}
-
-// retired is a key that signs no more, and when it leaves the key set.
-type retired struct {
-	key   *Key
-	until time.Time
+	next    KeySigner    // nil if none is on its way
+	from    time.Time    // when next takes over
+	retired []RetiredKey // the latest first
 }
 
 // NewRotatingSigner makes a signer that signs with the given key at once. The error is
@@ -85,6 +91,11 @@ func NewRotatingSigner(first KeySigner, config RotationConfig) (*RotatingSigner,
 	if err := checkKeySigner(first); err != nil {
 		return nil, err
 	}
+	return startRotating(&rotation{current: first}, config.Retired, config)
+}
+
+// startRotating makes a signer of a state without retired keys, and these.
+func startRotating(state *rotation, old []RetiredKey, config RotationConfig) (*RotatingSigner, error) {
 	if config.Publish <= 0 || config.Retain <= 0 {
 		return nil, &Error{Check: CheckRotation,
 			Got: "Publish " + config.Publish.String() + ", Retain " + config.Retain.String(), Want: "both more than 0"}
@@ -93,19 +104,36 @@ func NewRotatingSigner(first KeySigner, config RotationConfig) (*RotatingSigner,
 	if r.now == nil {
 		r.now = time.Now
 	}
-	state := &rotation{current: first}
-	until := r.now().Add(r.retain)
-	for _, key := range config.Retired {
-		if key == nil || key.public == nil {
-			return nil, &Error{Check: CheckRotation, Got: "no key among Retired", Want: "keys"}
+	for _, o := range old {
+		switch {
+		case o.Key == nil || o.Key.public == nil:
+			return nil, &Error{Check: CheckRotation, Got: "no key among those that sign no more", Want: "keys"}
+		case o.Until.IsZero():
+			return nil, &Error{Check: CheckRotation, Got: "no end of the key " + o.Key.keyID, Want: "when it leaves the key set"}
 		}
-		if err := state.checkNew(key); err != nil {
+		if err := state.checkNew(o.Key); err != nil {
 			return nil, err
 		}
-		state.retired = append(state.retired, retired{key, until})
+		state.retired = append(state.retired, o)
 	}
 	r.state.Store(state)
 	return r, nil
+}
+
+// at returns the state as it is now.
+func (r *RotatingSigner) at() (rotation, error) {
+	if err := r.made(); err != nil {
+		return rotation{}, err
+	}
+	return r.state.Load().at(r.now(), r.retain), nil
+}
+
+// made refuses a signer that this package did not make.
+func (r *RotatingSigner) made() error {
+	if r == nil || r.state.Load() == nil {
+		return &Error{Check: CheckRotation, Got: "no signer", Want: "one that NewRotatingSigner made"}
+	}
+	return nil
 }
 
 // checkKeySigner refuses a signer without a key.
@@ -123,7 +151,7 @@ func checkKeySigner(s KeySigner) error {
 func (s *rotation) checkNew(key *Key) error {
 	inUse := key.keyID == s.current.Key().keyID || s.next != nil && key.keyID == s.next.Key().keyID
 	for _, old := range s.retired {
-		inUse = inUse || key.keyID == old.key.keyID
+		inUse = inUse || key.keyID == old.Key.keyID
 	}
 	switch {
 	case inUse:
@@ -135,15 +163,19 @@ func (s *rotation) checkNew(key *Key) error {
 }
 
 // Sign signs with the key whose turn it is. Its errors are those of the key's signer,
-// and [CheckSignerOutput] if that signed with another key than its own.
+// [CheckSignerOutput] if that signed with another key than its own, and [CheckRotation]
+// for the zero value.
 func (r *RotatingSigner) Sign(ctx context.Context, payload []byte) (*Signature, error) {
+	if err := r.made(); err != nil {
+		return nil, err
+	}
 	signer := r.state.Load().signer(r.now())
 	signature, err := signer.Sign(ctx, payload)
 	if err != nil {
 		return nil, err
 	}
 	if signature == nil || !sameKey(signature.Key, signer.Key()) {
-		return nil, &Error{Check: CheckSignerOutput, Got: "a signature with another key", Want: refusal.Text(signer.Key().keyID)}
+		return nil, &Error{Check: CheckSignerOutput, Got: "a signature with another key", Want: signer.Key().keyID}
 	}
 	return signature, nil
 }
@@ -162,11 +194,11 @@ func (s *rotation) at(now time.Time, retain time.Duration) rotation {
 	if s.next != nil && !now.Before(s.from) {
 		late = rotation{current: s.next}
 		if until := s.from.Add(retain); now.Before(until) {
-			late.retired = append(late.retired, retired{s.current.Key(), until})
+			late.retired = append(late.retired, RetiredKey{s.current.Key(), until})
 		}
 	}
 	for _, old := range s.retired {
-		if now.Before(old.until) {
+		if now.Before(old.Until) {
 			late.retired = append(late.retired, old)
 		}
 	}
@@ -183,8 +215,11 @@ func sameKey(a, b *Key) bool {
 }
 
 // Keys returns the key with that ID if it is published, and all published keys where
-// keyID is empty, in the order of Published. The error is always nil.
+// keyID is empty, in the order of Published.
 func (r *RotatingSigner) Keys(_ context.Context, keyID string) ([]*Key, error) {
+	if err := r.made(); err != nil {
+		return nil, err
+	}
 	var keys []*Key
 	for _, p := range r.Published() {
 		if keyID == "" || p.Key.keyID == keyID {

@@ -18,17 +18,28 @@ type PublishedKey struct {
 	Until time.Time
 }
 
+// Overlap returns the durations of the signer's configuration: 0 of the zero value.
+func (r *RotatingSigner) Overlap() (publish, retain time.Duration) {
+	if r.made() != nil {
+		return 0, 0
+	}
+	return r.publish, r.retain
+}
+
 // Published returns the published keys: the one that signs first, then the next if there
-// is one, then those that sign no more, the latest first.
+// is one, then those that sign no more, the latest first. The zero value has none.
 func (r *RotatingSigner) Published() []PublishedKey {
-	state := r.state.Load().at(r.now(), r.retain)
+	state, err := r.at()
+	if err != nil {
+		return nil
+	}
 	keys := make([]PublishedKey, 0, 2+len(state.retired))
 	keys = append(keys, PublishedKey{Key: state.current.Key()})
 	if state.next != nil {
 		keys = append(keys, PublishedKey{Key: state.next.Key(), SignsFrom: state.from})
 	}
 	for _, old := range state.retired {
-		keys = append(keys, PublishedKey{Key: old.key, Until: old.until})
+		keys = append(keys, PublishedKey{Key: old.Key, Until: old.Until})
 	}
 	return keys
 }
@@ -38,6 +49,9 @@ func (r *RotatingSigner) Published() []PublishedKey {
 // its way; otherwise the error is [CheckRotation] and nothing has changed.
 func (r *RotatingSigner) Rotate(next KeySigner) (signsFrom time.Time, err error) {
 	if err := checkKeySigner(next); err != nil {
+		return time.Time{}, err
+	}
+	if err := r.made(); err != nil {
 		return time.Time{}, err
 	}
 	r.change.Lock()
@@ -63,6 +77,9 @@ func (r *RotatingSigner) Rotate(next KeySigner) (signsFrom time.Time, err error)
 // there is no next one, and for an ID that is not published, the error is [CheckRotation]
 // and nothing has changed.
 func (r *RotatingSigner) Revoke(keyID string) error {
+	if err := r.made(); err != nil {
+		return err
+	}
 	r.change.Lock()
 	defer r.change.Unlock()
 	state := r.state.Load().at(r.now(), r.retain)
@@ -80,11 +97,11 @@ func (r *RotatingSigner) Revoke(keyID string) error {
 		return nil
 	}
 	for i, old := range state.retired {
-		if old.key.keyID == keyID {
+		if old.Key.keyID == keyID {
 			state.retired = append(state.retired[:i:i], state.retired[i+1:]...)
 			r.state.Store(&state)
 			return nil
 		}
 	}
-	return &Error{Check: CheckRotation, Got: "the key ID " + refusal.Text(keyID), Want: "one that is published"}
+	return &Error{Check: CheckRotation, Got: "the key ID " + keyID, Want: "one that is published"}
 }

@@ -22,7 +22,10 @@ func TestRotatingSignerNothing(t *testing.T) {
 	if _, err := r.Sign(t.Context(), []byte("{}")); !errors.Is(err, CheckSignerOutput) {
 		t.Errorf("no signature: %v, want %v", err, CheckSignerOutput)
 	}
-	config.Retired = []*Key{{}}
+	if _, err := NewRotatingSigner(liar{first, []*Key{{}}}, config); !errors.Is(err, CheckRotation) {
+		t.Errorf("a signer of a zero key: %v, want %v", err, CheckRotation)
+	}
+	config.Retired = []RetiredKey{{new(Key), time.Now()}}
 	if _, err := NewRotatingSigner(first, config); !errors.Is(err, CheckRotation) {
 		t.Errorf("a zero key among Retired: %v, want %v", err, CheckRotation)
 	}

@@ -26,7 +26,11 @@ func namedSigner(t testing.TB, keyID string) *CryptoSigner {
 func newRotating(t testing.TB, retired ...*Key) (*RotatingSigner, *clock) {
 	t.Helper()
 	now := newClock()
-	r, err := NewRotatingSigner(namedSigner(t, "a"), RotationConfig{Publish: testPublish, Retain: testRetain, Retired: retired, Now: now.Now})
+	config := RotationConfig{Publish: testPublish, Retain: testRetain, Now: now.Now}
+	for _, key := range retired {
+		config.Retired = append(config.Retired, RetiredKey{key, now.Now().Add(testRetain)})
+	}
+	r, err := NewRotatingSigner(namedSigner(t, "a"), config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,9 +206,9 @@ func TestRotatingSignerRevoke(t *testing.T) {
 
 func TestNewRotatingSignerRefuses(t *testing.T) {
 	first := namedSigner(t, "a")
-	many := make([]*Key, maxRetired+1)
+	many := make([]RetiredKey, maxRetired+1)
 	for i := range many {
-		many[i] = named(t, fmt.Sprint(i))
+		many[i] = RetiredKey{named(t, fmt.Sprint(i)), time.Now().Add(time.Hour)}
 	}
 	good := RotationConfig{Publish: 1, Retain: 1}
 	for name, test := range map[string]struct {
@@ -217,15 +221,17 @@ func TestNewRotatingSignerRefuses(t *testing.T) {
 		"no Publish":       {first, RotationConfig{Retain: 1}},
 		"no Retain":        {first, RotationConfig{Publish: 1}},
 		"negative":         {first, RotationConfig{Publish: -1, Retain: 1}},
-		"nil among them":   {first, RotationConfig{Publish: 1, Retain: 1, Retired: []*Key{nil}}},
-		"the same":         {first, RotationConfig{Publish: 1, Retain: 1, Retired: []*Key{first.Key()}}},
-		"twice":            {first, RotationConfig{Publish: 1, Retain: 1, Retired: []*Key{many[0], many[0]}}},
+		"nil among them":   {first, RotationConfig{Publish: 1, Retain: 1, Retired: []RetiredKey{{Until: many[0].Until}}}},
+		"no end":           {first, RotationConfig{Publish: 1, Retain: 1, Retired: []RetiredKey{{Key: many[0].Key}}}},
+		"the same":         {first, RotationConfig{Publish: 1, Retain: 1, Retired: []RetiredKey{{first.Key(), many[0].Until}}}},
+		"twice":            {first, RotationConfig{Publish: 1, Retain: 1, Retired: []RetiredKey{many[0], many[0]}}},
 		"too many retired": {first, RotationConfig{Publish: 1, Retain: 1, Retired: many}},
 	} {
 		_, err := NewRotatingSigner(test.first, test.config)
 		refusedFor(t, name, err, CheckRotation)
 	}
-	if _, err := NewRotatingSigner(first, good); err != nil {
+	good.Retired = many[:maxRetired]
+	if r, err := NewRotatingSigner(first, good); err != nil || len(r.Published()) != 1+maxRetired {
 		t.Error(err)
 	}
 }

@@ -15,9 +15,10 @@ import (
 // ask calls the private key's Sign. It waits for a slot, and for the answer, until the
 // context ends.
 func (s *CryptoSigner) ask(ctx context.Context, message []byte) ([]byte, error) {
+	private := s.private.Reveal()
 	input, options := s.input(message)
 	if s.slots == nil {
-		return s.private.Sign(rand.Reader, input, options)
+		return private.Sign(rand.Reader, input, options)
 	}
 	select {
 	case s.slots <- struct{}{}:
@@ -31,7 +32,7 @@ func (s *CryptoSigner) ask(ctx context.Context, message []byte) ([]byte, error) 
 	answered := make(chan answer, 1) // nobody may be left to receive
 	go func() {
 		defer func() { <-s.slots }()
-		signature, err := s.private.Sign(rand.Reader, input, options)
+		signature, err := private.Sign(rand.Reader, input, options)
 		answered <- answer{signature, err}
 	}()
 	select {

@@ -6,8 +6,9 @@ import (
 	"crypto/ecdsa"
 	"crypto/ed25519"
 	"crypto/rsa"
-	"github.com/nodeattest/nodeattest/refusal"
 	"strconv"
+
+	"github.com/nodeattest/nodeattest/secret"
 )
 
 // The checks of a [CryptoSigner].
@@ -55,7 +56,7 @@ type SignerOptions struct {
 // Concurrent calls: a device that never answers makes all further calls wait, for as
 // long as their contexts allow, and no goroutines pile up.
 type CryptoSigner struct {
-	private crypto.Signer
+	private secret.Value[crypto.Signer]
 	key     *Key
 	header  []byte        // in base64url
 	slots   chan struct{} // holds one element for each call under way; nil for a key in memory
@@ -76,7 +77,7 @@ func NewSigner(private crypto.Signer, options *SignerOptions) (*CryptoSigner, er
 		o = *options
 	}
 	if o.Type != "" && o.Type != TypeJWT {
-		return nil, &Error{Check: CheckSigner, Got: "type " + refusal.Text(o.Type), Want: TypeJWT + " or none"}
+		return nil, &Error{Check: CheckSigner, Got: "type " + o.Type, Want: TypeJWT + " or none"}
 	}
 	if o.Concurrent < 0 {
 		return nil, &Error{Check: CheckSigner, Got: strconv.Itoa(o.Concurrent) + " concurrent calls", Want: "0 or more"}
@@ -85,7 +86,7 @@ func NewSigner(private crypto.Signer, options *SignerOptions) (*CryptoSigner, er
 	if err != nil {
 		return nil, err
 	}
-	s := &CryptoSigner{private: private, key: key, header: encodeHeader(key.algorithm, key.keyID, o.Type)}
+	s := &CryptoSigner{private: secret.New(private), key: key, header: encodeHeader(key.algorithm, key.keyID, o.Type)}
 	if !inMemory(private) || o.Concurrent > 0 {
 		s.slots = make(chan struct{}, max(o.Concurrent, 1))
 	}
@@ -101,8 +102,14 @@ func inMemory(private crypto.Signer) bool {
 	return false
 }
 
-// Key returns the public key with which the signer's tokens verify.
-func (s *CryptoSigner) Key() *Key { return s.key }
+// Key returns the public key with which the signer's tokens verify, or nil of the zero
+// value.
+func (s *CryptoSigner) Key() *Key {
+	if s == nil {
+		return nil
+	}
+	return s.key
+}
 
 // Sign signs a token with this payload. The token must not be longer than [MaxTokenSize].
 //

@@ -40,31 +40,30 @@ func VerifyToken(ctx context.Context, t *Token, keys KeySet) (*Verified, error) 
 	if keys == nil {
 		return nil, &Error{Check: CheckKeySet, Got: "no set of keys"}
 	}
-	if t == nil || t.algorithm == "" {
+	c := t.read()
+	if c.algorithm == "" {
 		return nil, &Error{Check: CheckForm, Got: "no token"}
 	}
-	candidates, err := keys.Keys(ctx, t.keyID)
+	candidates, err := keys.Keys(ctx, c.keyID)
 	switch {
 	case err != nil && errors.Is(err, ErrRetry):
 		return nil, err
 	case err != nil:
 		return nil, &Error{Check: ErrRetry, Got: "no keys", Err: err}
-	case len(candidates) == 0 && t.keyID == "":
-		return nil, &Error{Check: CheckKeyID, Got: "no key ID", Want: "a set that has keys"}
 	case len(candidates) == 0:
-		return nil, &Error{Check: CheckKeyID, Got: t.keyID, Want: "the ID of a known key"}
+		return nil, &Error{Check: CheckKeyID, Got: c.keyID, Want: "the ID of a known key"}
 	}
 	var refused error
 	for _, key := range candidates {
-		if key == nil || key.algorithm != t.algorithm {
+		if key == nil || key.algorithm != c.algorithm {
 			continue
 		}
-		if refused = key.Verify(t); refused == nil {
-			return &Verified{Token: t, Payload: t.payload, Key: key}, nil
+		if refused = key.verifyContent(c); refused == nil {
+			return &Verified{Token: t, Payload: c.payload, Key: key}, nil
 		}
 	}
 	if refused == nil {
-		refused = &Error{Check: CheckAlgorithm, Got: string(t.algorithm), Want: "that of one of " + strconv.Itoa(len(candidates)) + " keys"}
+		refused = &Error{Check: CheckAlgorithm, Got: string(c.algorithm), Want: "that of one of " + strconv.Itoa(len(candidates)) + " keys"}
 	}
 	return nil, refused
 }

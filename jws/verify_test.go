@@ -74,6 +74,7 @@ func TestVerifyRefused(t *testing.T) {
 		"another algorithm":  {good, &toldSet{keys: []*Key{forgers()[RS256].key}}, CheckAlgorithm},
 		"a nil key":          {good, &toldSet{keys: []*Key{nil}}, CheckAlgorithm},
 		"a stranger's key":   {good, &toldSet{keys: []*Key{strangers()[ES256].key}}, CheckSignature},
+		"then another's":     {good, &toldSet{keys: []*Key{strangers()[ES256].key, forgers()[RS256].key}}, CheckSignature},
 		"a set that failed":  {good, &toldSet{keys: []*Key{f.key}, err: io.EOF}, ErrRetry},
 		"a set that waits":   {good, &toldSet{err: &Error{Check: ErrRetry, Err: io.EOF}}, ErrRetry},
 		"a refusal of a set": {good, &toldSet{err: &Error{Check: CheckKeySet, Got: "a lie"}}, ErrRetry},
@@ -83,6 +84,10 @@ func TestVerifyRefused(t *testing.T) {
 		if got != nil {
 			t.Errorf("%s: a result beside the error", name)
 		}
+	}
+	waits := &Error{Check: ErrRetry, Err: io.EOF}
+	if _, err := Verify(ctx, good, &toldSet{err: waits}); err != error(waits) {
+		t.Errorf("got %v, want the set's own error", err)
 	}
 	_, err = Verify(ctx, good, &toldSet{err: io.EOF})
 	if !errors.Is(err, io.EOF) {
@@ -101,7 +106,7 @@ func TestSignatureToken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Signature{Header: b64(`{"alg":"EdDSA","kid":"k"}`), Value: b64(string(parsed.signature)), Key: f.key}
+	s := &Signature{Header: b64(`{"alg":"EdDSA","kid":"k"}`), Value: b64(string(parsed.read().signature)), Key: f.key}
 	if got := s.Token([]byte(forgedPayload)); got != token {
 		t.Errorf("got %s, want %s", got, token)
 	}

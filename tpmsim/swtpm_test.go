@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -95,14 +96,28 @@ func TestManySwtpms(t *testing.T) {
 	}
 }
 
+// kill ends a process, and needs no program to do it.
+func kill(t *testing.T, pid string) {
+	t.Helper()
+	number, err := strconv.Atoi(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	process, err := os.FindProcess(number)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // An swtpm that is gone gives errors, and Close still cleans up.
 func TestSwtpmDied(t *testing.T) {
 	tpm := tpmsim.Swtpm(t, bare())
 	dir := folder(tpm)
 	for _, pid := range processes(t, dir) {
-		if err := exec.Command("kill", "-KILL", pid).Run(); err != nil {
-			t.Fatal(err)
-		}
+		kill(t, pid)
 	}
 	deadline := time.Now().Add(5 * time.Second)
 	for getRandom(tpm) == nil {

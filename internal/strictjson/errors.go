@@ -23,9 +23,10 @@ const (
 	// ErrCase: two names in one object that differ only in case, under Unicode's
 	// simple case folding.
 	ErrCase Reason = "names-differ-only-in-case"
-	// ErrRange: a number that is no whole number, is written with a fraction or an
-	// exponent, or does not fit int64.
-	ErrRange Reason = "not-an-int64"
+	// ErrRange: a number that does not fit float64; where an int64 is asked for, one
+	// that is no whole number, is written with a fraction or an exponent, or does not
+	// fit int64.
+	ErrRange Reason = "number-out-of-range"
 	// ErrDepth: objects and arrays nested deeper than MaxDepth.
 	ErrDepth Reason = "depth"
 	// ErrMembers: an object with more than MaxMembers members.

@@ -3,7 +3,8 @@ package strictjson
 import "strconv"
 
 // Number reads a number and returns its text, which shares memory with the text that is
-// read.
+// read. A number whose magnitude is over the largest float64 is refused with [ErrRange]:
+// encoding/json refuses it too where nothing says what type it is to have.
 func (r *Reader) Number() ([]byte, error) {
 	if err := r.want(NumberKind); err != nil {
 		return nil, err
@@ -22,7 +23,12 @@ func (r *Reader) Number() ([]byte, error) {
 			return nil, r.syntax()
 		}
 	}
-	return r.data[start:r.pos:r.pos], nil
+	text := r.data[start:r.pos:r.pos]
+	if _, err := strconv.ParseFloat(string(text), 64); err != nil {
+		r.pos = start
+		return nil, r.fail(ErrRange)
+	}
+	return text, nil
 }
 
 // Int64 reads a whole number between -2^63 and 2^63-1, written without fraction and

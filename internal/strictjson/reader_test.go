@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -48,7 +49,8 @@ func value(r *Reader) (any, error) {
 	return nil, r.Skip()
 }
 
-// byEncodingJSON is the reference.
+// byEncodingJSON is the reference. Numbers must fit float64, as where a program asks for
+// no type.
 func byEncodingJSON(text string) (any, error) {
 	d := json.NewDecoder(strings.NewReader(text))
 	d.UseNumber()
@@ -56,16 +58,15 @@ func byEncodingJSON(text string) (any, error) {
 	if err := d.Decode(&v); err != nil {
 		return nil, err
 	}
-	if !json.Valid([]byte(text)) {
-		return nil, errors.New("trailing bytes")
-	}
-	return v, nil
+	var plain any
+	return v, json.Unmarshal([]byte(text), &plain)
 }
 
 var accepted = []string{
 	`{}`, `[]`, ` { } `, "\t[\r\n]", `null`, `true`, `false`, `""`, `0`, `-0`, `-1.5e+3`, `1E9`, `0.0`,
+	`1.7976931348623157e308`, `1e-999`, `123456789012345678901234567890`, "1" + strings.Repeat("0", 308),
 	`{"a":1,"b":{"a":[{"a":null}]}}`, `["a",["b"],true,false,null,-12]`,
-	`"\"\\\/\b\f\n\r\t"`, `"\u0041\u00e9\u20AC"`, `"\ud83d\ude00"`, `"é€😀"`, `"\u0000"`, `"\ufffd"`, "\"\ufffd\"",
+	`"\"\\\/\b\f\n\r\t"`, `"\u0041\u00e9\u20AC"`, `"\ud83d\ude00"`, `"é€😀"`, `"\u0000"`, `"a b"`, `"\ufffd"`, "\"\ufffd\"",
 	`{"":0}`, `{"alg":"ES256","algo":1}`, `{"\u0061":1,"b":2}`, `{"a":1,"á":2}`,
 }
 
@@ -106,11 +107,19 @@ var refused = []struct {
 	{`1e`, ErrSyntax, 2},
 	{`1e+`, ErrSyntax, 3},
 	{`NaN`, ErrSyntax, 0},
+	{`1e309`, ErrRange, 0},
+	{`1.7976931348623159e308`, ErrRange, 0},
+	{`{"foo":1e999}`, ErrRange, 7},
+	{`[-1E+999]`, ErrRange, 1},
+	{"1" + strings.Repeat("0", 309), ErrRange, 0},
 	{`"a`, ErrSyntax, 2},
 	{`"\`, ErrSyntax, 1},
 	{`"\x"`, ErrSyntax, 1},
 	{`"\u12"`, ErrSyntax, 1},
 	{`"\u12g4"`, ErrSyntax, 1},
+	{`"\u123`, ErrSyntax, 1},
+	{`"\u`, ErrSyntax, 1},
+	{`"\v0041"`, ErrSyntax, 1},
 	{"\"\n\"", ErrSyntax, 1},
 	{"\"\x1f\"", ErrSyntax, 1},
 	{`'a'`, ErrSyntax, 0},
@@ -118,6 +127,9 @@ var refused = []struct {
 	{"\"\xed\xa0\x80\"", ErrUTF8, 1},
 	{"\"\xc0\x80\"", ErrUTF8, 1},
 	{`"\ud800"`, ErrUTF8, 1},
+	{`"\ud83d\ude0`, ErrUTF8, 1},
+	{`"\ud83dxude00"`, ErrUTF8, 1},
+	{`"\ud83d\vde00"`, ErrUTF8, 1},
 	{`"\ude00\ud83d"`, ErrUTF8, 1},
 	{`"\ud83d\u0041"`, ErrUTF8, 1},
 	{`{"a":1,"a":1}`, ErrDuplicate, 7},
@@ -160,14 +172,25 @@ func TestAccepted(t *testing.T) {
 
 func TestRefused(t *testing.T) {
 	for _, test := range refused {
-		for name, readIt := range map[string]func([]byte) (any, error){"read": read, "skip": skip} {
-			_, err := readIt([]byte(test.text))
+		for name, readIt := range map[string]func([]byte) (any, error){"read": read, "skip": skip, "raw": raw} {
+			// No byte behind the text: to read one is a panic.
+			text := slices.Clip([]byte(test.text))
+			_, err := readIt(text)
 			var e *Error
 			if !errors.As(err, &e) || !errors.Is(err, test.reason) || e.Offset != test.offset {
 				t.Errorf("%s %.40q: got %v, want %v at byte %d", name, test.text, err, test.reason, test.offset)
 			}
 		}
 	}
+}
+
+func raw(text []byte) (any, error) {
+	r := NewReader(text)
+	value, err := r.Raw()
+	if err != nil {
+		return value, err
+	}
+	return nil, r.End()
 }
 
 func skip(text []byte) (any, error) {
@@ -206,8 +229,10 @@ func TestTypes(t *testing.T) {
 			if err := method(NewReader([]byte(text))); !errors.Is(err, want) {
 				t.Errorf("%s of %s: got %v, want %v", name, text, err, want)
 			}
-			if err := method(NewReader([]byte("?"))); !errors.Is(err, ErrSyntax) {
-				t.Errorf("%s of ?: got %v", name, err)
+			for _, broken := range []string{"?", "", " "} {
+				if err := method(NewReader([]byte(broken))); !errors.Is(err, ErrSyntax) {
+					t.Errorf("%s of %q: got %v", name, broken, err)
+				}
 			}
 		}
 	}

@@ -15,10 +15,13 @@ func (r *Reader) String() (string, error) {
 // is read if the string holds no escapes, and are fresh if it does.
 func (r *Reader) Text() ([]byte, error) {
 	raw, escaped, err := r.scanString()
-	if err != nil || !escaped {
-		return raw, err
+	if err != nil {
+		return nil, err
 	}
-	return unescape(raw), nil
+	if escaped {
+		return unescape(raw), nil
+	}
+	return raw, nil
 }
 
 // scanString reads a string and returns what stands between its quotes, checked, and
@@ -73,8 +76,8 @@ func (r *Reader) scanEscape() error {
 		r.pos += 6
 		return nil
 	}
-	low, ok := codeUnit(r.data[r.pos+6:])
-	if !ok || utf16.DecodeRune(unit, low) == utf8.RuneError {
+	low, _ := codeUnit(r.data[r.pos+6:]) // 0 is no half of a pair
+	if utf16.DecodeRune(unit, low) == utf8.RuneError {
 		return r.fail(ErrUTF8)
 	}
 	r.pos += 12

@@ -1,0 +1,174 @@
+package main
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/hmac"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/asn1"
+	"encoding/base64"
+	"encoding/json"
+	"math/big"
+	"strings"
+
+	"github.com/nodeattest/nodeattest/internal/vector"
+)
+
+// tokenPayload is what the tokens say; nothing reads it.
+const tokenPayload = `{"aud":["https://sts.example.com"],"iss":"https://kubernetes.default.svc","sub":"system:serviceaccount:shop:cart"}`
+
+// tokenSigner signs tokens with the algorithm of its key.
+type tokenSigner struct {
+	private   crypto.Signer
+	algorithm string
+}
+
+// segments signs two segments as they are.
+func (s tokenSigner) segments(header, payload string) string {
+	signed := header + "." + payload
+	digest := sha256.Sum256([]byte(signed))
+	signature := must(repeatable{s.private}.Sign(nil, digest[:], crypto.SHA256))
+	if key, ok := s.private.(*ecdsa.PrivateKey); ok {
+		signature = halves(signature, (key.Params().BitSize+7)/8)
+	}
+	return signed + "." + base64url(signature)
+}
+
+// token signs a header and the payload.
+func (s tokenSigner) token(header string) string {
+	return s.segments(base64url([]byte(header)), base64url([]byte(tokenPayload)))
+}
+
+// with is a token whose header has a further member.
+func (s tokenSigner) with(member string) string {
+	return s.token(`{"alg":"` + s.algorithm + `","kid":"k",` + member + `}`)
+}
+
+// halves turns an ECDSA signature in DER into r and s of fixed width.
+func halves(der []byte, size int) []byte {
+	var v struct{ R, S *big.Int }
+	must(asn1.Unmarshal(der, &v))
+	return append(v.R.FillBytes(make([]byte, size)), v.S.FillBytes(make([]byte, size))...)
+}
+
+// tokens are signed tokens, whose header is what other readers disagree about.
+func (w *world) tokens() {
+	es := tokenSigner{ecKey(elliptic.P256(), "token key", nil), "ES256"}
+	rs := tokenSigner{rsaKey(2048, "RSA token key"), "RS256"}
+	stranger := tokenSigner{ecKey(elliptic.P256(), "stranger's token key", nil), "ES256"}
+	add := func(class, name, what, expect string, s tokenSigner, text string) {
+		v := &vector.Vector{Name: "header-" + name, Class: class, Level: vector.LevelToken, Description: what, Expect: expect,
+			Token: &vector.Token{Text: []byte(text), Key: must(x509.MarshalPKIXPublicKey(s.private.Public())), KeyID: "k", Algorithm: s.algorithm}}
+		if expect != "" {
+			v.Package = vector.PackageJWS
+		}
+		w.add(v)
+	}
+	const plain = `{"alg":"ES256","kid":"k"}`
+	for _, a := range []struct{ name, what, header string }{
+		{"plain", "A token as kube-apiserver signs it.", plain},
+		{"of-external-signer", "A token as an external signer signs it, with typ.", `{"alg":"ES256","kid":"k","typ":"JWT"}`},
+		{"without-kid", "The header names no key.", `{"alg":"ES256"}`},
+		{"white-space", "White space stands in the header, as JSON allows.", " {\n\"alg\" : \"ES256\"}\t"},
+		{"escape", "A letter of alg's value is an escape.", `{"alg":"\u0045S256","kid":"k"}`},
+		{"unknown-member", "The header has a member that no specification knows.", `{"alg":"ES256","kid":"k","x":{"y":[1.5e3,null]}}`},
+		{"nonce", "The header has a nonce that is a string.", `{"alg":"ES256","kid":"k","nonce":"n"}`},
+		{"place-of-a-key", "The header says where a key would be; nobody asks there.", `{"alg":"ES256","kid":"k","jku":"https://evil.example","x5u":"https://evil.example"}`},
+		{"thumbprint", "The header has thumbprints of a certificate.", `{"alg":"ES256","kid":"k","x5t":"AA","x5t#S256":"AA"}`},
+		{"largest-number", "A member is the largest number that float64 holds.", `{"alg":"ES256","kid":"k","x":1.7976931348623157e308}`},
+	} {
+		add("accepted", a.name, a.what, "", es, es.token(a.header))
+	}
+	add("accepted", "rs256", "A token that an RSA key signed.", "", rs, rs.token(`{"alg":"RS256","kid":"k"}`))
+
+	w.refusedHeaders(es, add)
+	good := es.token(plain)
+	parts := strings.Split(good, ".")
+	for _, a := range []struct{ name, what, expect, text string }{
+		{"jwk-of-the-signer", "The header brings the key of a stranger, who signed.", "header", stranger.with(`"jwk":` + jwkOf(stranger))},
+		{"of-a-stranger", "Another key than the issuer's signed.", "signature", stranger.token(plain)},
+		{"hs256-with-the-public-key", "The MAC is made with the issuer's public key as the secret.", "algorithm", hs256(es)},
+		{"line-end-in-signature", "A line end stands in the signature segment.", "base64url", good[:len(good)-4] + "\n" + good[len(good)-4:]},
+		{"line-end-in-header", "A line end stands in the header segment, and is signed.", "base64url", es.segments(parts[0][:4]+"\n"+parts[0][4:], parts[1])},
+		{"padding", "The signature segment is padded.", "base64url", good + "=="},
+		{"unused-bits", "Bits of the signature's last character that stand for nothing are set.", "base64url", good[:len(good)-1] + unusedBits(good[len(good)-1])},
+		{"no-signature", "The token names none as its algorithm and has no signature.", "algorithm", base64url([]byte(`{"alg":"none"}`)) + "." + parts[1] + "."},
+		{"signature-of-a-byte-less", "The signature is a byte too short.", "signature-size", parts[0] + "." + parts[1] + "." + base64url(must(base64.RawURLEncoding.DecodeString(parts[2]))[1:])},
+		{"two-segments", "The signature segment is not there.", "form", parts[0] + "." + parts[1]},
+		{"another-payload", "The payload is another than the one that was signed.", "signature", parts[0] + "." + base64url([]byte(strings.Replace(tokenPayload, "cart", "root", 1))) + "." + parts[2]},
+	} {
+		add("token", a.name, a.what, a.expect, es, a.text)
+	}
+	add("token", "another-algorithm-of-the-key", "The header names another algorithm that fits the key.", "algorithm", rs, rs.token(`{"alg":"PS256","kid":"k"}`))
+}
+
+// refusedHeaders are headers that the issuer itself signed.
+func (w *world) refusedHeaders(s tokenSigner, add func(class, name, what, expect string, s tokenSigner, text string)) {
+	for _, a := range []struct{ name, what, expect, member string }{
+		{"jwk", "The header brings the issuer's own key: a token brings none.", "header", `"jwk":` + jwkOf(s)},
+		{"jwk-null", "jwk is null.", "header", `"jwk":null`},
+		{"jwk-number", "jwk is no object.", "header", `"jwk":5`},
+		{"jwk-empty", "jwk has no member.", "header", `"jwk":{}`},
+		{"jwk-symmetric", "jwk is a symmetric key.", "header", `"jwk":{"kty":"oct","k":"AAAA"}`},
+		{"jwk-off-curve", "jwk is a point off its curve.", "header", `"jwk":{"kty":"EC","crv":"P-256","x":"AA","y":"AA"}`},
+		{"jwk-private", "jwk has a private member.", "header", `"jwk":` + strings.TrimSuffix(jwkOf(s), "}") + `,"d":"` + strings.Repeat("A", 43) + `"}`},
+		{"x5c", "x5c holds DER that is no certificate.", "header", `"x5c":["MAMCAQE="]`},
+		{"x5c-text", "x5c holds no base64.", "header", `"x5c":["?"]`},
+		{"x5c-number", "x5c is no array.", "header", `"x5c":5`},
+		{"x5c-empty", "x5c is empty.", "header", `"x5c":[]`},
+		{"nonce-number", "nonce is a number.", "header", `"nonce":5`},
+		{"nonce-null", "nonce is null.", "header", `"nonce":null`},
+		{"number-over-float64", "A member is a number that float64 does not hold.", "header", `"x":1e999`},
+		{"number-below", "Deep in a member is such a number.", "header", `"x":[{"y":-1E+309}]`},
+		{"crit", "crit names a member as critical.", "critical-header", `"crit":["exp"],"exp":1`},
+		{"crit-empty", "crit is an empty array.", "critical-header", `"crit":[]`},
+		{"b64", "b64 says that the payload is not encoded.", "critical-header", `"b64":false`},
+		{"b64-true", "b64 says what is so without it.", "critical-header", `"b64":true`},
+		{"kid-twice", "kid stands there twice.", "header", `"kid":"k"`},
+		{"alg-in-another-case", "ALG stands beside alg.", "header", `"ALG":"none"`},
+		{"kid-in-another-case", "The member KELVIN SIGN, i, d is kid to a reader that folds cases.", "header", `"\u212aid":"x"`},
+		{"member-twice", "An unknown member stands there twice.", "header", `"x":1,"x":2`},
+		{"typ-number", "typ is a number.", "header", `"typ":5`},
+		{"lone-surrogate", "A text has half a character.", "header", `"x":"\ud800"`},
+	} {
+		add("token", a.name, a.what, a.expect, s, s.with(a.member))
+	}
+	for _, a := range []struct{ name, what, expect, header string }{
+		{"another-key-id", "The header names another key.", "key-id", `{"alg":"ES256","kid":"K"}`},
+		{"kid-number", "kid is a number.", "header", `{"alg":"ES256","kid":1}`},
+		{"no-algorithm", "The header names no algorithm.", "algorithm", `{"kid":"k"}`},
+		{"algorithm-none", "The header names none as its algorithm, under a good signature.", "algorithm", `{"alg":"none","kid":"k"}`},
+		{"algorithm-in-lower-case", "The algorithm is written in lower case.", "algorithm", `{"alg":"es256","kid":"k"}`},
+		{"array", "The header is an array.", "header", `[{"alg":"ES256"}]`},
+		{"text-after", "Text follows the header's JSON.", "header", `{"alg":"ES256","kid":"k"} x`},
+		{"byte-order-mark", "A byte order mark stands before the JSON.", "header", "\ufeff" + `{"alg":"ES256","kid":"k"}`},
+		{"not-utf-8", "A text is not UTF-8.", "header", "{\"alg\":\"ES256\",\"kid\":\"k\xff\"}"},
+	} {
+		add("token", a.name, a.what, a.expect, s, s.token(a.header))
+	}
+}
+
+// jwkOf is the public key as a JWK.
+func jwkOf(s tokenSigner) string {
+	key := s.private.Public().(*ecdsa.PublicKey)
+	point := must(key.Bytes())
+	return string(must(json.Marshal(map[string]string{"kty": "EC", "crv": "P-256", "x": base64url(point[1:33]), "y": base64url(point[33:])})))
+}
+
+// hs256 signs with what everybody knows: the issuer's public key in DER.
+func hs256(s tokenSigner) string {
+	signed := base64url([]byte(`{"alg":"HS256","kid":"k"}`)) + "." + base64url([]byte(tokenPayload))
+	mac := hmac.New(sha256.New, must(x509.MarshalPKIXPublicKey(s.private.Public())))
+	mac.Write([]byte(signed))
+	return signed + "." + base64url(mac.Sum(nil))
+}
+
+// unusedBits is the next character after one of base64url that ends on bits which stand
+// for nothing.
+func unusedBits(last byte) string {
+	const digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+	return string(digits[bytes.IndexByte([]byte(digits), last)|1])
+}

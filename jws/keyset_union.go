@@ -1,0 +1,68 @@
+package jws
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// UnionKeySet is the [KeySet] of the keys of several: of control planes that each sign with
+// a key in a TPM of their own, or of an issuer that moves from one key set to another. Who
+// uses it trusts all of them alike. It is safe for concurrent use. The zero value answers
+// nothing.
+type UnionKeySet struct {
+	sets []KeySet
+}
+
+// NewUnionKeySet makes the union of one or more sets, none of them nil; otherwise the error
+// is [CheckKeySet].
+func NewUnionKeySet(sets ...KeySet) (*UnionKeySet, error) {
+	if len(sets) == 0 {
+		return nil, &Error{Check: CheckKeySet, Got: "no set of keys", Want: "at least one"}
+	}
+	if i := slices.Index(sets, nil); i >= 0 {
+		return nil, &Error{Check: CheckKeySet, Got: fmt.Sprintf("none at position %d", i), Want: "a set of keys"}
+	}
+	return &UnionKeySet{sets: slices.Clone(sets)}, nil
+}
+
+// Keys returns the keys with that ID of the first set that has any, so that a set which
+// cannot answer delays only those that none before it knows. Where keyID is empty it
+// returns the keys of all sets, in their order, each once. The caller must not change the
+// slice.
+//
+// An error in which errors.Is finds [ErrRetry] says that a set could not answer that might
+// have such a key: part of the union is never given as the whole. Two different keys with
+// one key ID and algorithm are refused with [CheckKeySet] where all are asked for.
+func (u *UnionKeySet) Keys(ctx context.Context, keyID string) ([]*Key, error) {
+	if u == nil || len(u.sets) == 0 {
+		return nil, &Error{Check: CheckKeySet, Got: "no set of keys", Want: "one that NewUnionKeySet made"}
+	}
+	var all []*Key
+	var failed error
+	for _, set := range u.sets {
+		keys, err := set.Keys(ctx, keyID)
+		switch {
+		case err != nil:
+			failed = errors.Join(failed, err)
+		case keyID != "" && len(keys) > 0:
+			return keys, nil
+		}
+		for _, key := range keys {
+			if !slices.ContainsFunc(all, func(other *Key) bool { return sameKey(key, other) }) {
+				all = append(all, key)
+			}
+		}
+	}
+	switch {
+	case failed != nil:
+		return nil, &Error{Check: ErrRetry, Got: "no answer of every set", Err: failed}
+	case slices.Contains(all, nil):
+		return nil, &Error{Check: CheckKeySet, Got: "a key that is nil", Want: "keys"}
+	}
+	if err := checkDistinct(all); err != nil {
+		return nil, err
+	}
+	return all, nil
+}

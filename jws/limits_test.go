@@ -1,0 +1,151 @@
+package jws
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// sized is text of exactly n bytes in base64url, wherever such a text exists.
+func sized(n int) string { return strings.Repeat("A", n) }
+
+// tokenOf is a token of exactly size bytes, under a signature that is none.
+func tokenOf(t *testing.T, size int) string {
+	t.Helper()
+	header := b64(`{"alg":"ES256"}`)
+	for signature := range 4 {
+		payload := size - len(header) - 2 - signature
+		if signature != 1 && payload%4 != 1 {
+			return header + "." + sized(payload) + "." + sized(signature)
+		}
+	}
+	t.Fatalf("no token has %d bytes", size)
+	return ""
+}
+
+// Every size is tried at its maximum and at one more.
+func TestLimits(t *testing.T) {
+	good := string(jwksOf(t, forgers()[ES256].key))
+	block := block(t, forgers()[ES256].signer.Public())
+	fill := func(text string, size int) []byte { return []byte(text + strings.Repeat(" ", size-len(text))) }
+	for _, test := range []struct {
+		name string
+		most int
+		over Check
+		read func(size int) error
+	}{
+		{"token", MaxTokenSize, CheckTokenSize, func(n int) error { _, err := Parse(tokenOf(t, n)); return err }},
+		{"key ID of a token", MaxKeyIDSize, CheckKeyID, func(n int) error {
+			_, err := Parse(b64(`{"alg":"ES256","kid":"`+strings.Repeat("k", n)+`"}`) + "..")
+			return err
+		}},
+		{"set of keys", MaxJWKSSize, CheckKeySet, func(n int) error { _, err := ParseJWKS(fill(good, n)); return err }},
+		{"PEM", MaxPEMSize, CheckPEM, func(n int) error { _, err := ParsePEM(fill(block, n)); return err }},
+		{"MaxSize", MaxJWKSSize, CheckRemote, func(n int) error { return configured(func(c *RemoteConfig) { c.MaxSize = n }) }},
+		{"MaxKeys", MaxJWKSKeys, CheckRemote, func(n int) error { return configured(func(c *RemoteConfig) { c.MaxKeys = n }) }},
+		{"MinRefetch", int(time.Hour), CheckRemote, func(n int) error {
+			return configured(func(c *RemoteConfig) { c.MinRefetch, c.MaxAge = time.Duration(n), time.Hour })
+		}},
+		{"response", 1024, CheckFetch, func(n int) error {
+			return fetched(t, func(c *RemoteConfig) { c.MaxSize = 1024 }, func(r *http.Request) *http.Response {
+				return respond(r, http.StatusOK, string(fill(good, n)))
+			})
+		}},
+		{"discovery document", MaxDiscoverySize, CheckFetch, func(n int) error {
+			return fetched(t, func(c *RemoteConfig) { c.JWKSURL, c.Issuer = "", testIssuer }, func(r *http.Request) *http.Response {
+				if r.URL.String() == keySetURL {
+					return respond(r, http.StatusOK, good)
+				}
+				return respond(r, http.StatusOK, string(fill(`{"issuer":"`+testIssuer+`","jwks_uri":"`+keySetURL+`"}`, n)))
+			})
+		}},
+		{"redirects", maxRedirects, CheckFetch, func(n int) error {
+			redirects := 0
+			return fetched(t, nil, func(r *http.Request) *http.Response {
+				if redirects++; redirects <= n {
+					return respond(r, http.StatusFound, "", fmt.Sprintf("Location: %s/%d", keySetURL, redirects))
+				}
+				return respond(r, http.StatusOK, good)
+			})
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if err := test.read(test.most); err != nil {
+				t.Errorf("%d: %v", test.most, err)
+			}
+			if err := test.read(test.most + 1); !errors.Is(err, test.over) {
+				t.Errorf("%d: got %v, want %v", test.most+1, err, test.over)
+			}
+		})
+	}
+}
+
+// configured makes a set with one change to a good configuration.
+func configured(change func(*RemoteConfig)) error {
+	config := RemoteConfig{Client: new(http.Client), JWKSURL: keySetURL}
+	change(&config)
+	_, err := NewRemoteKeySet(config)
+	return err
+}
+
+// fetched fetches once from an issuer that answers so.
+func fetched(t *testing.T, change func(*RemoteConfig), answer func(*http.Request) *http.Response) error {
+	set, issuer, _ := newRemote(t, change)
+	issuer.set(func(r *http.Request) (*http.Response, error) { return answer(r), nil })
+	keys, err := set.Keys(t.Context(), "k")
+	if err == nil && len(keys) != 1 {
+		t.Errorf("%d keys", len(keys))
+	}
+	return err
+}
+
+// The longest token that a signer makes is the longest that Parse reads, to the byte.
+func TestCryptoSignerTokenSize(t *testing.T) {
+	for n := range 4 { // with one of them the sum is exactly right
+		s := newSigner(t, forgers()[EdDSA].signer, &SignerOptions{KeyID: strings.Repeat("k", 1+n)})
+		rest := MaxTokenSize - len(s.header) - encoding.EncodedLen(64) - 2
+		most := encoding.DecodedLen(rest)
+		signature, err := s.Sign(t.Context(), bytes.Repeat([]byte("a"), most))
+		if err != nil {
+			t.Errorf("%d: %v", n, err)
+			continue
+		}
+		token := signature.Token(bytes.Repeat([]byte("a"), most))
+		if _, err := Parse(token); err != nil {
+			t.Errorf("%d bytes: %v", len(token), err)
+		}
+		_, err = s.Sign(t.Context(), bytes.Repeat([]byte("a"), most+1))
+		refusedFor(t, "a byte more", err, CheckPayloadSize)
+	}
+}
+
+// Keys in memory need no queue, and others have one.
+func TestCryptoSignerQueue(t *testing.T) {
+	for name, algorithm := range map[string]Algorithm{"RSA": RS256, "ECDSA": ES256, "Ed25519": EdDSA} {
+		t.Run(name, func(t *testing.T) {
+			private := forgers()[algorithm].signer
+			for options, want := range map[*SignerOptions]int{nil: 0, {Concurrent: 2}: 2} {
+				if got := cap(newSigner(t, private, options).slots); got != want {
+					t.Errorf("%+v: %d calls at a time, want %d", options, got, want)
+				}
+			}
+		})
+	}
+}
+
+// The longest modulus and exponent that a JWK may have are read.
+func TestJWKLargestRSA(t *testing.T) {
+	modulus := "\xc0" + strings.Repeat("\x00", MaxRSABits/8-2) + "\x01"
+	for _, exponent := range []string{"AQAB", "f____w"} {
+		text := `{"kty":"RSA","n":"` + b64(modulus) + `","e":"` + exponent + `"}`
+		if _, err := ParseJWK([]byte(text)); err != nil {
+			t.Errorf("exponent %s: %v", exponent, err)
+		}
+	}
+	_, err := ParseJWK([]byte(`{"kty":"RSA","n":"` + b64(modulus+"\x01") + `","e":"AQAB"}`))
+	refusedFor(t, "a longer modulus", err, CheckKey)
+}
