@@ -155,7 +155,8 @@ func (p *Policy) check(ctx context.Context, r *Request, target string, unsigned 
 	if filed := r.Spec.SignerName; p.isOthers(filed) && !(unsigned && isChallengeSigner(filed)) {
 		return nil, Violations{otherSigner(filed)}
 	}
-	x := &run{policy: p, ctx: ctx, request: r, Checked: &Checked{request: r, signerName: target}}
+	x := &run{policy: p, ctx: ctx, request: r, Checked: &Checked{request: r, signerName: target,
+		uid: r.Metadata.UID, credentialID: r.CredentialID()}}
 	x.try(stageObject)
 	if x.parse() {
 		x.try(stageRequest)

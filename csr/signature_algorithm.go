@@ -1,8 +1,9 @@
 package csr
 
 import (
-	"github.com/nodeattest/nodeattest/refusal"
 	"golang.org/x/crypto/cryptobyte"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // signatureAlgorithms are the AlgorithmIdentifiers that a request may be signed with,
