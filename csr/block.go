@@ -3,9 +3,10 @@ package csr
 import (
 	"bytes"
 	"encoding/base64"
-	"github.com/nodeattest/nodeattest/refusal"
 	"strconv"
 	"strings"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Rules of the PEM blocks in a bundle (RFC 7468, strict).

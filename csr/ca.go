@@ -9,10 +9,11 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
-	"github.com/nodeattest/nodeattest/refusal"
 	"net"
 	"slices"
 	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Backdate is how far in the past a certificate's validity begins, for clocks that

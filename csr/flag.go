@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"crypto/x509/pkix"
 	"encoding/asn1"
-	"github.com/nodeattest/nodeattest/refusal"
 
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // flagTrue is DER BOOLEAN TRUE. It is never written.

@@ -3,11 +3,12 @@ package csr
 import (
 	"bytes"
 	"encoding/json"
-	"github.com/nodeattest/nodeattest/refusal"
 	"io"
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // RuleGKEIdentity: the block VM IDENTITY is one JSON object with the five members of

@@ -1,9 +1,10 @@
 package csr
 
 import (
-	"github.com/nodeattest/nodeattest/refusal"
 	"fmt"
 	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Rules of inherited attestation.

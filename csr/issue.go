@@ -6,11 +6,12 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"fmt"
-	"github.com/nodeattest/nodeattest/refusal"
 	"math/big"
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Issued is a certificate and what to remember of it.

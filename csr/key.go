@@ -9,11 +9,12 @@ import (
 	"crypto/rsa"
 	"crypto/sha256"
 	"fmt"
-	"github.com/nodeattest/nodeattest/refusal"
 	"math/big"
 
 	"golang.org/x/crypto/cryptobyte"
 	cryptobyteasn1 "golang.org/x/crypto/cryptobyte/asn1"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // ErrUnsupportedKey says that a public key is none of those that [CanonicalSPKI] knows,

@@ -1,8 +1,9 @@
 package csr
 
 import (
-	"github.com/nodeattest/nodeattest/refusal"
 	"strings"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // AnnotationVersions is the key of the annotation that lists, on a request that was

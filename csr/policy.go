@@ -5,10 +5,11 @@ import (
 	"crypto/elliptic"
 	"encoding/asn1"
 	"fmt"
-	"github.com/nodeattest/nodeattest/refusal"
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // ErrPolicy says that a [Policy] lacks something that it needs, or contradicts
@@ -113,7 +114,7 @@ const (
 //
 // A request that is filed under a name which is none of SignerNames is somebody else's: nothing in it
 // is judged, and the error matches [RuleSignerName], [ErrOtherSigner] and [ErrRetry],
-// so that [Decide] leaves it alone and a controller may watch all requests.
+// so that [Decide] ignores it and a controller may watch all requests.
 //
 // Where rules are broken the error is, or holds beside [ErrRetry], [Violations]:
 // all of them, in the order of [PolicyRules], except that a bundle or PKCS#10

@@ -1,11 +1,12 @@
 package csr
 
 import (
-	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // minExpirationSeconds is the least that kube-apiserver takes (pkg/apis/certificates/
@@ -16,19 +17,26 @@ const (
 )
 
 func (x *run) requestClosed() {
-	const want = "an open request"
-	r := x.request
+	for _, fault := range x.request.closed() {
+		x.refuse(fault, "an open request")
+	}
+}
+
+// closed says what makes a request one about which nothing can be decided any more.
+func (r *Request) closed() []string {
+	var faults []string
 	if r.Metadata.DeletionTimestamp != nil {
-		x.refuse("a request that is being deleted", want)
+		faults = append(faults, "a request that is being deleted")
 	}
 	for _, final := range [...]string{ConditionDenied, ConditionFailed} {
 		if r.HasCondition(final) {
-			x.refuse("condition "+final, want)
+			faults = append(faults, "condition "+final)
 		}
 	}
 	if len(r.Status.Certificate) > 0 {
-		x.refuse("a request with a certificate", want)
+		faults = append(faults, "a request with a certificate")
 	}
+	return faults
 }
 
 func (x *run) signerName() {

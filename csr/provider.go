@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/pem"
+
 	"github.com/nodeattest/nodeattest/refusal"
 )
 

@@ -2,8 +2,9 @@ package csr
 
 import (
 	"bytes"
-	"github.com/nodeattest/nodeattest/refusal"
 	"strconv"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // The longest provider name (a DNS label) and the longest version number in digits.

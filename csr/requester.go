@@ -1,10 +1,11 @@
 package csr
 
 import (
-	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // RequesterClass says who files a request, and so what may be asked for. The zero

@@ -3,10 +3,11 @@ package csr
 import (
 	"context"
 	"fmt"
-	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // ErrProviders says that [NewProviders] was given providers that do not go
