@@ -23,9 +23,9 @@ const Backdate = 5 * time.Minute
 // ErrCA says that [NewCA] was given what makes no certificate authority for nodes.
 const ErrCA Error = "the certificate authority is not usable"
 
-// ErrOtherSigner says that a request is filed under a signer that a [Policy] does not
-// serve, or that [CA.Issue] was asked for a certificate of one for which the CA does
-// not sign. It is no refusal of the request: somebody else answers it.
+// ErrOtherSigner says that a request is filed under a signer that a [Policy] or
+// [Providers] do not serve, or that [CA.Issue] was asked for a certificate of one for
+// which the CA does not sign. It is no refusal of the request: somebody else answers it.
 const ErrOtherSigner Error = "the request is for a signer that is not served here"
 
 // CAOptions say what a [CA] may sign.

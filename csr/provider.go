@@ -58,7 +58,7 @@ type Attested struct {
 // Rules of providers and of their selection by [Providers].
 const (
 	// RuleProviderUnknown: there is a provider for the signer that the request is
-	// filed under.
+	// filed under. One without is not denied: see ErrOtherSigner.
 	RuleProviderUnknown Rule = "provider-unknown"
 	// RuleAttestorNotAuthorized: that provider is on the list of authorised
 	// attestors.
