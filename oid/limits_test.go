@@ -46,6 +46,12 @@ func TestParseGCEInstanceStopsAnywhere(t *testing.T) {
 			t.Errorf("%d fields: got %v", n, err)
 		}
 	}
+	for i := range fields {
+		content := slices.Concat(slices.Delete(slices.Clone(fields), i, i+1)...)
+		if _, err := ParseGCEInstance(append([]byte{0x30, byte(len(content))}, content...)); !errors.Is(err, ErrGCEInstanceEncoding) {
+			t.Errorf("without field %d: got %v", i, err)
+		}
+	}
 }
 
 // TestOIDSizes tries the longest identifier, and one byte more.
