@@ -25,7 +25,7 @@ import (
 func TestDecisionsAreTaken(t *testing.T) {
 	outcomes := map[string]error{
 		"accepted":  nil,
-		"refused":   &csr.Violation{Rule: csr.RuleUsages},
+		"refused":   &csr.Violation{Check: csr.RuleUsages},
 		"undecided": csr.Retry(errors.New("no answer")),
 	}
 	all := []string{csr.ConditionApproved, csr.ConditionDenied, csr.ConditionFailed, "example.com/Foreign"}
