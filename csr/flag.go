@@ -63,7 +63,7 @@ func HasFlag(extensions []pkix.Extension, id asn1.ObjectIdentifier) (bool, error
 		case e.Critical:
 			return false, &Violation{Check: RuleFlag, Got: "a critical flag extension", Want: "one that is not critical"}
 		case !bytes.Equal(e.Value, flagTrue):
-			return false, &Violation{Check: RuleFlag, Got: refusal.Quote(string(e.Value)), Want: "DER TRUE"}
+			return false, &Violation{Check: RuleFlag, Got: "value " + refusal.Hex(e.Value), Want: "DER TRUE"}
 		}
 		found = true
 	}

@@ -35,7 +35,7 @@ type GKEIdentity struct {
 // spelt exactly so; other members are passed over, unless their names differ from one of
 // the five in case alone, which encoding/json would take for it. No object in it may have
 // two members of one name.
-func parseGKEIdentity(raw []byte) (GKEIdentity, *Violation) {
+func parseGKEIdentity(raw []byte) (GKEIdentity, error) {
 	var id GKEIdentity
 	if len(raw) > maxGKEIdentity {
 		return id, gkeViolation(strconv.Itoa(len(raw))+" bytes", "at most "+strconv.Itoa(maxGKEIdentity))
@@ -50,12 +50,12 @@ func parseGKEIdentity(raw []byte) (GKEIdentity, *Violation) {
 	}
 	seen := map[string]bool{}
 	for d.More() {
-		name, v := memberName(d, seen)
-		if v != nil {
-			return id, v
+		name, err := memberName(d, seen)
+		if err != nil {
+			return id, err
 		}
-		if v := id.readMember(d, name); v != nil {
-			return id, v
+		if err := id.readMember(d, name); err != nil {
+			return id, err
 		}
 	}
 	if id.Zone == "" || id.ID == 0 || id.Name == "" || id.ProjectNumber == 0 || id.ProjectID == "" {
@@ -65,7 +65,7 @@ func parseGKEIdentity(raw []byte) (GKEIdentity, *Violation) {
 }
 
 // readMember reads the value of one member of the outer object.
-func (id *GKEIdentity) readMember(d *json.Decoder, name string) *Violation {
+func (id *GKEIdentity) readMember(d *json.Decoder, name string) error {
 	switch name {
 	case "zone":
 		return readText(d, name, &id.Zone)
@@ -87,7 +87,7 @@ func (id *GKEIdentity) readMember(d *json.Decoder, name string) *Violation {
 }
 
 // memberName reads the name of a member and refuses one that was seen before.
-func memberName(d *json.Decoder, seen map[string]bool) (string, *Violation) {
+func memberName(d *json.Decoder, seen map[string]bool) (string, error) {
 	token, err := d.Token()
 	name, ok := token.(string)
 	if err != nil || !ok {
@@ -100,7 +100,7 @@ func memberName(d *json.Decoder, seen map[string]bool) (string, *Violation) {
 	return name, nil
 }
 
-func readText(d *json.Decoder, name string, out *string) *Violation {
+func readText(d *json.Decoder, name string, out *string) error {
 	token, err := d.Token()
 	text, ok := token.(string)
 	// The decoder writes U+FFFD for escapes that are no character.
@@ -111,7 +111,7 @@ func readText(d *json.Decoder, name string, out *string) *Violation {
 	return nil
 }
 
-func readNumber(d *json.Decoder, name string, out *uint64) *Violation {
+func readNumber(d *json.Decoder, name string, out *uint64) error {
 	token, err := d.Token()
 	number, ok := token.(json.Number)
 	if err == nil && ok {
@@ -124,14 +124,14 @@ func readNumber(d *json.Decoder, name string, out *uint64) *Violation {
 
 // skipValue passes over one value and refuses objects in it that have two members of
 // one name.
-func skipValue(d *json.Decoder) *Violation {
+func skipValue(d *json.Decoder) error {
 	var open []map[string]bool // the objects around the next token, nil for an array
 	for {
 		var token json.Token
 		var err error
 		if n := len(open); n > 0 && open[n-1] != nil && d.More() {
-			if _, v := memberName(d, open[n-1]); v != nil {
-				return v
+			if _, err := memberName(d, open[n-1]); err != nil {
+				return err
 			}
 		}
 		if token, err = d.Token(); err != nil && err != io.EOF {
@@ -151,6 +151,6 @@ func skipValue(d *json.Decoder) *Violation {
 	}
 }
 
-func gkeViolation(got, want string) *Violation {
+func gkeViolation(got, want string) error {
 	return &Violation{Check: RuleGKEIdentity, Got: got, Want: want}
 }

@@ -10,11 +10,10 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"math/big"
+	"strconv"
 
 	"golang.org/x/crypto/cryptobyte"
 	cryptobyteasn1 "golang.org/x/crypto/cryptobyte/asn1"
-
-	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // ErrUnsupportedKey says that a public key is none of those that [CanonicalSPKI] knows,
@@ -161,7 +160,7 @@ func ecdsaSPKI(key *ecdsa.PublicKey) ([]byte, error) {
 // checkSPKI refuses a SubjectPublicKeyInfo, with tag and length, that is not what
 // CanonicalSPKI writes for its key. Whether a point is on its curve is left to
 // crypto/x509.
-func checkSPKI(spki cryptobyte.String) (keyAlgorithm, *Violation) {
+func checkSPKI(spki cryptobyte.String) (keyAlgorithm, error) {
 	for i := range fixedSPKI {
 		known := &fixedSPKI[i]
 		if len(spki) == len(known.prefix)+known.rest && bytes.HasPrefix(spki, known.prefix) {
@@ -171,7 +170,12 @@ func checkSPKI(spki cryptobyte.String) (keyAlgorithm, *Violation) {
 	if isRSASPKI(spki) {
 		return keyRSA, nil
 	}
-	return 0, &Violation{Check: RuleRequestKey, Got: refusal.Quote(string(spki[:min(len(spki), 24)])), Want: "RSA with NULL parameters, or an uncompressed point on a named curve"}
+	var content, algorithm cryptobyte.String
+	got := "a malformed SubjectPublicKeyInfo"
+	if spki.ReadASN1(&content, cryptobyteasn1.SEQUENCE) && content.ReadASN1Element(&algorithm, cryptobyteasn1.SEQUENCE) {
+		got = "a key of " + describeAlgorithm(algorithm) + ", in " + strconv.Itoa(len(content)) + " bytes"
+	}
+	return 0, &Violation{Check: RuleRequestKey, Got: got, Want: "RSA with NULL parameters, an uncompressed point on P-224, P-256, P-384 or P-521, or Ed25519"}
 }
 
 func isRSASPKI(spki cryptobyte.String) bool {

@@ -154,7 +154,7 @@ func (p *Policy) check(ctx context.Context, r *Request, target string, unsigned 
 		return nil, Retry(err)
 	}
 	if filed := r.Spec.SignerName; p.isOthers(filed) && !(unsigned && isChallengeSigner(filed)) {
-		return nil, Violations{otherSigner(filed)}
+		return nil, otherSigner(filed)
 	}
 	x := &run{policy: p, ctx: ctx, request: r, Checked: &Checked{request: r, signerName: target,
 		uid: r.Metadata.UID, credentialID: r.CredentialID()}}

@@ -62,12 +62,12 @@ func (p *Policy) isOthers(name string) bool {
 
 // otherSigner is what becomes of a request of somebody else's: it is not denied, since
 // who is meant may still answer it.
-func otherSigner(name string) *Violation {
+func otherSigner(name string) error {
 	_, _, want := parseSignerName(name)
 	if want == "" {
 		want = "a signer that this policy serves"
 	}
-	return &Violation{Check: RuleSignerName, Got: refusal.Quote(name), Want: want, Err: Retry(ErrOtherSigner)}
+	return Violations{{Check: RuleSignerName, Got: refusal.Quote(name), Want: want, Err: Retry(ErrOtherSigner)}}
 }
 
 // isChallengeSigner says whether hellos of some provider are filed under this name.
@@ -85,19 +85,16 @@ func (x *run) isHello() bool {
 
 func (x *run) requestUsername() {
 	x.username = x.request.Spec.Username
-	var v *Violation
-	if x.requester, v = requesterOf(x.username); v != nil {
-		x.refuse(v.Got, v.Want)
-	}
+	var err error
+	x.requester, err = requesterOf(x.username)
+	x.refuseErr(err)
 }
 
 func (x *run) requestGroups() {
 	if x.requester.Class == 0 {
 		return // nobody can say which groups an unknown user should have
 	}
-	if v := checkGroups(x.requester.Class, x.request.Spec.Groups); v != nil {
-		x.refuse(v.Got, v.Want)
-	}
+	x.refuseErr(checkGroups(x.requester.Class, x.request.Spec.Groups))
 }
 
 func (x *run) requesterPurpose() {
