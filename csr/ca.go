@@ -135,11 +135,11 @@ func (ca *CA) readChain(chain []*x509.Certificate) error {
 			return fmt.Errorf("%w: certificate %d: %w", ErrCA, i, err)
 		}
 		switch {
-		case !c.BasicConstraintsValid || !c.IsCA:
+		case !c.IsCA:
 			err = fmt.Errorf("%w: certificate %d (%s) is not a CA", ErrCA, i, refusal.Quote(c.Subject.String()))
 		case c.KeyUsage&x509.KeyUsageCertSign == 0:
 			err = fmt.Errorf("%w: certificate %d (%s) may not sign certificates", ErrCA, i, refusal.Quote(c.Subject.String()))
-		case (c.MaxPathLen > 0 || c.MaxPathLenZero) && c.MaxPathLen < i:
+		case c.MaxPathLen >= 0 && c.MaxPathLen < i:
 			err = fmt.Errorf("%w: certificate %d (%s) allows %d CAs below it, not %d", ErrCA, i, refusal.Quote(c.Subject.String()), c.MaxPathLen, i)
 		case len(c.UnhandledCriticalExtensions) > 0:
 			err = fmt.Errorf("%w: certificate %d (%s) has an unknown critical extension", ErrCA, i, refusal.Quote(c.Subject.String()))

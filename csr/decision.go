@@ -183,8 +183,6 @@ func (d Decision) placed() Decision {
 // refusedWith finds the first definite refusal in the tree of err and its reason.
 func refusedWith(err error) (reason string, ok bool) {
 	switch e := err.(type) {
-	case nil:
-		return "", false
 	case *Violation:
 		if e.Check == ErrRetry || undecided(e.Err) {
 			return "", false // whatever caused it, there is no answer yet
@@ -210,9 +208,6 @@ func refusedWith(err error) (reason string, ok bool) {
 // nilInside finds a nil pointer among the errors in the tree of err, whose methods
 // cannot be called.
 func nilInside(err error) bool {
-	if err == nil {
-		return false
-	}
 	if isNilPointer(err) {
 		return true
 	}

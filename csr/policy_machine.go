@@ -71,7 +71,7 @@ func (x *run) sanNotOwn() {
 }
 
 func (x *run) credential() {
-	if x.Checked.signerName != SignerKubeletServing || x.policy.Records == nil || x.nodeName == "" {
+	if x.Checked.signerName != SignerKubeletServing || x.nodeName == "" {
 		return
 	}
 	const want = "a client certificate that was issued to this node through attestation"

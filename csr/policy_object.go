@@ -3,7 +3,6 @@ package csr
 import (
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/nodeattest/nodeattest/refusal"
@@ -72,8 +71,7 @@ func otherSigner(name string) error {
 
 // isChallengeSigner says whether hellos of some provider are filed under this name.
 func isChallengeSigner(name string) bool {
-	provider, ok := strings.CutPrefix(name, challengeSignerPrefix)
-	return ok && provider != ProviderInsecure && validProvider(provider)
+	return challengedProvider(name) != ""
 }
 
 // isHello says whether the object is filed under the challenge signer of the

@@ -143,13 +143,13 @@ func checkGroups(class RequesterClass, groups []string) error {
 // signer that selects this provider.
 func (c RequesterClass) mayAsk(purpose Purpose, provider string) bool {
 	if provider == ProviderInsecure {
-		return c == RequesterBootstrap && purpose == PurposeClient
+		return c == RequesterBootstrap // it has client certificates only
 	}
 	switch c {
 	case RequesterBootstrap, RequesterRecovery:
 		return purpose == PurposeClient
 	case RequesterNode:
-		return purpose == PurposeClient || purpose == PurposeServing || purpose == PurposeRecovery
+		return true
 	}
 	return false
 }
