@@ -193,6 +193,6 @@ func isRSASPKI(spki cryptobyte.String) bool {
 
 // skipPositive removes a positive INTEGER in its shortest form.
 func skipPositive(s *cryptobyte.String) bool {
-	var n []byte // cryptobyte leaves out the leading zero byte
-	return s.ReadASN1Integer(&n) && len(n) > 0
+	var n []byte // cryptobyte leaves out the zero byte before the number
+	return s.ReadASN1Integer(&n) && len(bytes.Trim(n, "\x00")) > 0
 }
