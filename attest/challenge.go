@@ -142,9 +142,11 @@ func ChallengeMessage(der []byte) string { return base64.StdEncoding.EncodeToStr
 
 // ChallengeDecision is the decision about a hello that was challenged, with the DER
 // that [Verifier.Challenge] returned: its request is denied, since it is never
-// signed, and the condition carries the challenge.
+// signed, and the condition carries the challenge. Like every decision it goes through
+// [csr.Decision.For] before it is written.
 func ChallengeDecision(der []byte) csr.Decision {
-	return csr.Decision{Verdict: csr.VerdictDeny, Reason: ReasonChallenge, Message: ChallengeMessage(der)}
+	return csr.Decision{Verdict: csr.VerdictDeny, Condition: csr.ConditionDenied, Subresource: csr.SubresourceApproval,
+		Reason: ReasonChallenge, Message: ChallengeMessage(der)}
 }
 
 // ParseChallengeMessage is the reverse of [ChallengeMessage]. It refuses any

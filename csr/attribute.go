@@ -19,7 +19,7 @@ const (
 
 // readAttributes reads the content of a request's attributes (RFC 2986, 4.1): a set in
 // the order of DER, one of a type, each with at least one value.
-func (p *PKCS10) readAttributes(set cryptobyte.String) *Violation {
+func (p *PKCS10) readAttributes(set cryptobyte.String) error {
 	var previous cryptobyte.String
 	for !set.Empty() {
 		var element, content cryptobyte.String
@@ -46,14 +46,14 @@ func (p *PKCS10) readAttributes(set cryptobyte.String) *Violation {
 		p.attributes = append(p.attributes, a)
 		if a.id != oid.ExtensionRequest {
 			p.OtherAttributes = append(p.OtherAttributes, a.id)
-		} else if v := checkExtensionRequest(a.values); v != nil {
-			return v
+		} else if err := checkExtensionRequest(a.values); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-func attributesViolation(got string) *Violation {
+func attributesViolation(got string) error {
 	return &Violation{Check: RuleRequestAttributes, Got: got, Want: "a canonical set of attributes"}
 }
 
@@ -74,7 +74,7 @@ func isSetOfAny(set cryptobyte.String) bool {
 // 5.4.2): one list of extensions (RFC 5280, 4.1.2.9), not empty, one of a kind.
 // crypto/x509 reads them too, but lets through an explicit critical FALSE, and whatever
 // stands behind the names of a subjectAltName.
-func checkExtensionRequest(values cryptobyte.String) *Violation {
+func checkExtensionRequest(values cryptobyte.String) error {
 	var list cryptobyte.String
 	if !values.ReadASN1(&list, cryptobyteasn1.SEQUENCE) || !values.Empty() || list.Empty() {
 		return attributesViolation("not one list of extensions")
@@ -128,6 +128,6 @@ func isListOfNames(value cryptobyte.String) bool {
 	return true
 }
 
-func extensionViolation(got string) *Violation {
+func extensionViolation(got string) error {
 	return &Violation{Check: RuleRequestExtensions, Got: got, Want: "canonical extensions, one of a kind"}
 }

@@ -3,9 +3,10 @@ package csr
 import (
 	"bytes"
 	"encoding/base64"
-	"github.com/nodeattest/nodeattest/refusal"
 	"strconv"
 	"strings"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Rules of the PEM blocks in a bundle (RFC 7468, strict).
@@ -63,19 +64,19 @@ type blockReader struct {
 const maxBlocks = 5
 
 // readAll reads every block of pem, and needs at least the first.
-func (r *blockReader) readAll(pem []byte) *Violation {
+func (r *blockReader) readAll(pem []byte) error {
 	if len(pem) == 0 || len(pem) > MaxBundleSize {
 		return sizeViolation(len(pem))
 	}
 	// One buffer for all bodies: base64 without its line ends, three quarters of it.
 	r.rest, r.last, r.buf = pem, -1, make([]byte, 0, len(pem)/4*3)
 	for len(r.rest) > 0 {
-		i, v := r.begin()
-		if v != nil {
-			return v
+		i, err := r.begin()
+		if err != nil {
+			return err
 		}
-		if r.bodies[i], v = r.body(r.labels[i]); v != nil {
-			return v
+		if r.bodies[i], err = r.body(r.labels[i]); err != nil {
+			return err
 		}
 		r.last = i
 	}
@@ -83,10 +84,10 @@ func (r *blockReader) readAll(pem []byte) *Violation {
 }
 
 // begin reads a BEGIN line and returns the index of its label.
-func (r *blockReader) begin() (int, *Violation) {
-	line, v := r.line()
-	if v != nil {
-		return 0, v
+func (r *blockReader) begin() (int, error) {
+	line, err := r.line()
+	if err != nil {
+		return 0, err
 	}
 	inner, ok := bytes.CutPrefix(line, []byte(beginMark))
 	if ok {
@@ -119,14 +120,14 @@ func (r *blockReader) order(i int) string {
 }
 
 // body reads lines of base64 up to the END line of label.
-func (r *blockReader) body(label string) ([]byte, *Violation) {
+func (r *blockReader) body(label string) ([]byte, error) {
 	r.inside = true
 	start := len(r.buf)
 	last := lineBytes // what the line before gave: a short one has none behind it
 	for {
-		line, v := r.line()
-		if v != nil {
-			return nil, v
+		line, err := r.line()
+		if err != nil {
+			return nil, err
 		}
 		if len(line) > 0 && line[0] == '-' {
 			if !isEnd(line, label) {
@@ -141,14 +142,14 @@ func (r *blockReader) body(label string) ([]byte, *Violation) {
 		if last != lineBytes {
 			return nil, afterLast(line, last)
 		}
-		if last, v = r.decodeLine(line, label == r.unwrapped && len(r.buf) == start); v != nil {
-			return nil, v
+		if last, err = r.decodeLine(line, label == r.unwrapped && len(r.buf) == start); err != nil {
+			return nil, err
 		}
 	}
 }
 
 // decodeLine appends what one line of base64 says to buf and returns its length.
-func (r *blockReader) decodeLine(line []byte, anyWidth bool) (int, *Violation) {
+func (r *blockReader) decodeLine(line []byte, anyWidth bool) (int, error) {
 	if len(line) > lineWidth && !anyWidth || len(line)%4 != 0 {
 		return 0, r.lineFault(line, anyWidth)
 	}
@@ -166,7 +167,7 @@ func (r *blockReader) decodeLine(line []byte, anyWidth bool) (int, *Violation) {
 
 // line removes one line from the rest and returns it without its LF. A line that is
 // blank, unfinished or ends with a CR is refused here, for all kinds of lines.
-func (r *blockReader) line() ([]byte, *Violation) {
+func (r *blockReader) line() ([]byte, error) {
 	end := bytes.IndexByte(r.rest, '\n')
 	if end < 0 {
 		return nil, r.unfinished()
@@ -183,7 +184,7 @@ func (r *blockReader) line() ([]byte, *Violation) {
 }
 
 // unfinished says why the rest, which has no LF, is refused.
-func (r *blockReader) unfinished() *Violation {
+func (r *blockReader) unfinished() error {
 	switch {
 	case len(r.rest) == 0:
 		return &Violation{Check: RuleBlockEnd, Got: "the end of the text", Want: "an END line"}
@@ -195,7 +196,7 @@ func (r *blockReader) unfinished() *Violation {
 
 // lineFault says what is wrong with a line of base64 that does not decode. The rest is
 // what stands behind it.
-func (r *blockReader) lineFault(line []byte, anyWidth bool) *Violation {
+func (r *blockReader) lineFault(line []byte, anyWidth bool) error {
 	switch {
 	case bytes.IndexByte(line, '\r') >= 0:
 		return &Violation{Check: RuleLineEnd, Got: refusal.Quote(string(line)), Want: "no CR"}
@@ -209,7 +210,7 @@ func (r *blockReader) lineFault(line []byte, anyWidth bool) *Violation {
 
 // afterLast says what is wrong with a line behind one that gave n bytes, and so was the
 // last of its block.
-func afterLast(line []byte, n int) *Violation {
+func afterLast(line []byte, n int) error {
 	if bytes.IndexByte(line, ':') >= 0 {
 		return &Violation{Check: RuleBlockHeader, Got: refusal.Quote(string(line)), Want: "no headers"}
 	}

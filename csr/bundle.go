@@ -61,12 +61,12 @@ var bundleBlocks = []string{BlockRequest, BlockProvider, BlockData}
 // first fault in the text.
 func Parse(pem []byte) (*Bundle, error) {
 	r := blockReader{labels: bundleBlocks}
-	if v := r.readAll(pem); v != nil {
-		return nil, v
+	if err := r.readAll(pem); err != nil {
+		return nil, err
 	}
 	b := &Bundle{Request: r.bodies[0], Data: r.bodies[2]}
-	if v := checkRequestShape(b.Request); v != nil {
-		return nil, v
+	if err := checkRequestShape(b.Request); err != nil {
+		return nil, err
 	}
 	provider := r.bodies[1]
 	if provider == nil && b.Data == nil {
@@ -78,8 +78,8 @@ func Parse(pem []byte) (*Bundle, error) {
 	if b.Data == nil {
 		return nil, missing(BlockData)
 	}
-	if v := checkProvider(provider); v != nil {
-		return nil, v
+	if err := checkProvider(provider); err != nil {
+		return nil, err
 	}
 	b.Provider = internProvider(provider)
 	return b, nil
@@ -91,14 +91,14 @@ func (b *Bundle) Encode() ([]byte, error) {
 	if b == nil {
 		return nil, missing(BlockRequest)
 	}
-	if v := checkRequestShape(b.Request); v != nil {
-		return nil, v
+	if err := checkRequestShape(b.Request); err != nil {
+		return nil, err
 	}
 	size := encodedSize(BlockRequest, b.Request)
 	attested := b.Provider != "" || b.Data != nil
 	if attested {
-		if v := checkProvider([]byte(b.Provider)); v != nil {
-			return nil, v
+		if err := checkProvider([]byte(b.Provider)); err != nil {
+			return nil, err
 		}
 		if len(b.Data) == 0 {
 			return nil, &Violation{Check: RuleBlockEmpty, Got: "no data for provider " + b.Provider, Want: "evidence"}
@@ -124,11 +124,11 @@ func encodedSize(label string, body []byte) int {
 	return len(beginMark) + len(endMark) + 2*(len(label)+len(dashes)+1) + text + (text+lineWidth-1)/lineWidth
 }
 
-func sizeViolation(size int) *Violation {
+func sizeViolation(size int) error {
 	return &Violation{Check: RuleBundleSize, Got: strconv.Itoa(size) + " bytes", Want: "1 to " + strconv.Itoa(MaxBundleSize)}
 }
 
-func missing(label string) *Violation {
+func missing(label string) error {
 	return &Violation{Check: RuleBlockMissing, Got: "no block " + label, Want: "one"}
 }
 

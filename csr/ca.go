@@ -9,10 +9,11 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
-	"github.com/nodeattest/nodeattest/refusal"
 	"net"
 	"slices"
 	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Backdate is how far in the past a certificate's validity begins, for clocks that
@@ -22,9 +23,9 @@ const Backdate = 5 * time.Minute
 // ErrCA says that [NewCA] was given what makes no certificate authority for nodes.
 const ErrCA Error = "the certificate authority is not usable"
 
-// ErrOtherSigner says that a request is filed under a signer that a [Policy] does not
-// serve, or that [CA.Issue] was asked for a certificate of one for which the CA does
-// not sign. It is no refusal of the request: somebody else answers it.
+// ErrOtherSigner says that a request is filed under a signer that a [Policy] or
+// [Providers] do not serve, or that [CA.Issue] was asked for a certificate of one for
+// which the CA does not sign. It is no refusal of the request: somebody else answers it.
 const ErrOtherSigner Error = "the request is for a signer that is not served here"
 
 // CAOptions say what a [CA] may sign.
@@ -134,11 +135,11 @@ func (ca *CA) readChain(chain []*x509.Certificate) error {
 			return fmt.Errorf("%w: certificate %d: %w", ErrCA, i, err)
 		}
 		switch {
-		case !c.BasicConstraintsValid || !c.IsCA:
+		case !c.IsCA:
 			err = fmt.Errorf("%w: certificate %d (%s) is not a CA", ErrCA, i, refusal.Quote(c.Subject.String()))
 		case c.KeyUsage&x509.KeyUsageCertSign == 0:
 			err = fmt.Errorf("%w: certificate %d (%s) may not sign certificates", ErrCA, i, refusal.Quote(c.Subject.String()))
-		case (c.MaxPathLen > 0 || c.MaxPathLenZero) && c.MaxPathLen < i:
+		case c.MaxPathLen >= 0 && c.MaxPathLen < i:
 			err = fmt.Errorf("%w: certificate %d (%s) allows %d CAs below it, not %d", ErrCA, i, refusal.Quote(c.Subject.String()), c.MaxPathLen, i)
 		case len(c.UnhandledCriticalExtensions) > 0:
 			err = fmt.Errorf("%w: certificate %d (%s) has an unknown critical extension", ErrCA, i, refusal.Quote(c.Subject.String()))

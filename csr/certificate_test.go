@@ -4,12 +4,13 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/asn1"
-	"github.com/nodeattest/nodeattest/refusal"
 	"net"
 	"net/url"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // The last look at a new certificate finds every difference from what was meant.

@@ -28,10 +28,19 @@ type Checked struct {
 	username        string        // spec.username
 	dnsNames        []string      // lower case
 	ipAddresses     []netip.Addr  // IPv4 unmapped
-	ownProviderID   string        // the machine's, "" where it is not known
+	uid             string        // metadata.uid of the object
+	credentialID    string        // that the requester came with, "" where there is none
+	own             ownMachine    // what the inventory said of the machine
 
 	signatureOnce sync.Once
 	signatureErr  error
+}
+
+// ownMachine is what the inventory said of the machine when the request was checked;
+// "" is what it did not say.
+type ownMachine struct {
+	uid, identity, providerID string
+	nodeUID                   string // of the Node under the machine's node name
 }
 
 // Request returns the object that was checked.

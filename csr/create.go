@@ -10,11 +10,11 @@ import (
 	"crypto/x509/pkix"
 	"encoding/asn1"
 	"fmt"
-	"github.com/nodeattest/nodeattest/refusal"
 	"net"
 	"net/netip"
 
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // ErrCreate says that [Create] was asked for a request that no policy would accept. The

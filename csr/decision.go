@@ -13,7 +13,7 @@ import (
 // Verdict is what to do with a request.
 type Verdict int
 
-// The three verdicts. The zero value is VerdictRetry, so that a Decision that
+// The five verdicts. The zero value is VerdictRetry, so that a Decision that
 // nobody made decides nothing.
 const (
 	// VerdictRetry leaves the request as it is, to be looked at again later.
@@ -23,19 +23,25 @@ const (
 	VerdictDeny
 	// VerdictApprove accepts.
 	VerdictApprove
+	// VerdictIgnore leaves the request as it is, for good: it is finished already
+	// (it has a certificate, is denied or failed, or is being deleted), or another
+	// signer's. A controller is called once more after each write of its own, so it
+	// sees every request that it has decided a second time.
+	VerdictIgnore
+	// VerdictFail refuses for good what has been approved before, by whomever: a
+	// Failed condition. An API server lets no request be Approved and Denied. It takes
+	// Failed through the subresource approval as well, for a controller that may
+	// approve for a signer and not sign.
+	VerdictFail
 )
 
-// String returns "retry", "deny", "approve", or "verdict(<number>)".
+// String returns "retry", "deny", "approve", "ignore", "fail", or "verdict(<number>)".
 func (v Verdict) String() string {
-	switch v {
-	case VerdictRetry:
-		return "retry"
-	case VerdictDeny:
-		return "deny"
-	case VerdictApprove:
-		return "approve"
+	names := [...]string{"retry", "deny", "approve", "ignore", "fail"}
+	if v < 0 || int(v) >= len(names) {
+		return "verdict(" + strconv.Itoa(int(v)) + ")"
 	}
-	return "verdict(" + strconv.Itoa(int(v)) + ")"
+	return names[v]
 }
 
 // The reasons of decisions that no rule gives its name.
@@ -44,8 +50,19 @@ const (
 	ReasonApproved = "RequestAccepted"
 	// ReasonRetry stands where nothing could be decided.
 	ReasonRetry = "TryAgain"
+	// ReasonIgnored stands where there is nothing to decide.
+	ReasonIgnored = "NothingToDecide"
 	// ReasonRefused stands where a refusal gives no usable reason of its own.
 	ReasonRefused = "RequestRefused"
+)
+
+// The subresources of a CertificateSigningRequest that a [Decision] is written to. A
+// writer of either needs a permission for the signer beside the one for the
+// subresource: "approve" for approval, "sign" for status (Kubernetes, "Certificates
+// and Certificate Signing Requests", "Authorization").
+const (
+	SubresourceApproval = "approval" // takes Approved and Denied
+	SubresourceStatus   = "status"   // takes Failed, and the certificate
 )
 
 // The longest reason and message of a [Decision], in bytes. kubectl and people read
@@ -55,10 +72,28 @@ const (
 	MaxMessageSize = 2048
 )
 
-// Decision is a verdict in the form of a condition of a CertificateSigningRequest.
+// Decision is a verdict in the form of a condition of a CertificateSigningRequest, with
+// the place where to write it.
+//
+// A writer takes the object that was checked, appends the condition to those that are
+// there, leaves foreign ones as they are, and updates the subresource with the object's
+// own UID and resourceVersion. The API server answers a conflict (409) where the object
+// has changed since, or was deleted and made again under its name: then nothing was
+// written, and the request has to be checked again. An object that is fetched anew for
+// the write is one that nobody has checked.
 type Decision struct {
 	// Verdict is what to do.
 	Verdict Verdict
+	// Condition is the type of the condition to write, with the status "True":
+	// ConditionApproved, ConditionDenied or ConditionFailed. It is "" where nothing is
+	// to be written: to retry, to ignore, and to approve what is approved already.
+	Condition string
+	// Subresource is where to write the condition: SubresourceApproval or
+	// SubresourceStatus, "" where Condition is.
+	Subresource string
+	// UID and ResourceVersion are those of the object that was checked, as [Decision.For]
+	// found them: the only object that the decision is about.
+	UID, ResourceVersion string
 	// Reason is one CamelCase word of ASCII letters and digits, beginning with a
 	// letter, 1 to MaxReasonSize bytes. For a violation it is the rule's name:
 	// subject-common-name gives SubjectCommonName.
@@ -69,39 +104,85 @@ type Decision struct {
 	Message string
 }
 
-// Decide turns the outcome of a check into a Decision.
+// Decide turns the outcome of a check into a Decision about a request that nobody has
+// approved. [Decision.For] fits it to the object: every decision that is to be written
+// goes through it.
 //
 //   - nil approves.
+//   - A request that is finished ([RuleRequestClosed]) is ignored, and so is one that is
+//     filed under a signer which the policy does not serve ([ErrOtherSigner]): nothing
+//     is to be written, and nobody need look again.
 //   - A [*Violation], [Violations], or any error with a method DenyReason() string,
 //     anywhere in the tree of err, denies, even where other parts of the tree could
 //     not be decided: what is wrong stays wrong. The method's result is the reason.
 //   - [ErrRetry], context.Canceled, context.DeadlineExceeded and every error of
 //     unknown kind mean retry. So does a refusal that was itself caused by one of
 //     the first three: the question behind it has no answer yet.
-//   - A request that is filed under a signer which the policy does not serve means
-//     retry too, in the sense of: leave it alone. A controller that sees other
-//     people's requests tells them apart with errors.Is(err, [ErrOtherSigner]), and
-//     need not look at them again.
 //   - A nil pointer that poses as an error, anywhere in the tree, means retry: whoever
 //     made it has said nothing.
 func Decide(err error) Decision {
-	if err == nil {
-		return Decision{Verdict: VerdictApprove, Reason: ReasonApproved, Message: "every check passed"}
-	}
-	if nilInside(err) {
+	switch {
+	case err == nil:
+		return Decision{Verdict: VerdictApprove, Reason: ReasonApproved, Message: "every check passed"}.placed()
+	case nilInside(err):
 		return Decision{Verdict: VerdictRetry, Reason: ReasonRetry, Message: "an error that is a nil pointer"}
+	case errors.Is(err, RuleRequestClosed), errors.Is(err, ErrOtherSigner):
+		return Decision{Verdict: VerdictIgnore, Reason: ReasonIgnored, Message: cleanMessage(err.Error())}
 	}
 	if reason, ok := refusedWith(err); ok {
-		return Decision{Verdict: VerdictDeny, Reason: cleanReason(reason), Message: cleanMessage(err.Error())}
+		return Decision{Verdict: VerdictDeny, Reason: cleanReason(reason), Message: cleanMessage(err.Error())}.placed()
 	}
 	return Decision{Verdict: VerdictRetry, Reason: ReasonRetry, Message: cleanMessage(err.Error())}
+}
+
+// For fits a decision to the object that it is about, as it was when it was checked:
+//
+//   - A request that is finished is ignored, whatever was found out about it.
+//   - An approved request that is to be denied is failed instead. Until that is written
+//     its signer may sign it: whoever else can approve for a signer decides for it.
+//   - An approved request that is to be approved needs no second condition: the verdict
+//     stays, and nothing is to be written. A signer goes on to sign.
+//
+// Conditions of other types than [ConditionApproved], [ConditionDenied] and
+// [ConditionFailed] are somebody's own and decide nothing. A decision for no request
+// is to retry.
+func (d Decision) For(r *Request) Decision {
+	if r == nil {
+		return Decision{Verdict: VerdictRetry, Reason: ReasonRetry, Message: "no request"}
+	}
+	approved := r.HasCondition(ConditionApproved)
+	switch faults := r.closed(); {
+	case len(faults) > 0:
+		d = Decision{Verdict: VerdictIgnore, Reason: ReasonIgnored, Message: strings.Join(faults, ", ")}
+	case d.Verdict == VerdictDeny && approved:
+		d.Verdict = VerdictFail
+	}
+	d = d.placed()
+	if d.Verdict == VerdictApprove && approved {
+		d.Condition, d.Subresource = "", ""
+	}
+	d.UID, d.ResourceVersion = r.Metadata.UID, r.Metadata.ResourceVersion
+	return d
+}
+
+// placed fills in where the verdict is written on a request that nobody has approved.
+func (d Decision) placed() Decision {
+	switch d.Verdict {
+	case VerdictApprove:
+		d.Condition, d.Subresource = ConditionApproved, SubresourceApproval
+	case VerdictDeny:
+		d.Condition, d.Subresource = ConditionDenied, SubresourceApproval
+	case VerdictFail:
+		d.Condition, d.Subresource = ConditionFailed, SubresourceStatus
+	default:
+		d.Condition, d.Subresource = "", ""
+	}
+	return d
 }
 
 // refusedWith finds the first definite refusal in the tree of err and its reason.
 func refusedWith(err error) (reason string, ok bool) {
 	switch e := err.(type) {
-	case nil:
-		return "", false
 	case *Violation:
 		if e.Check == ErrRetry || undecided(e.Err) {
 			return "", false // whatever caused it, there is no answer yet
@@ -127,9 +208,6 @@ func refusedWith(err error) (reason string, ok bool) {
 // nilInside finds a nil pointer among the errors in the tree of err, whose methods
 // cannot be called.
 func nilInside(err error) bool {
-	if err == nil {
-		return false
-	}
 	if isNilPointer(err) {
 		return true
 	}

@@ -54,7 +54,12 @@ func TestDecide(t *testing.T) {
 		{"that, joined", errors.Join(violation, (*reasonError)(nil)), csr.VerdictRetry, csr.ReasonRetry},
 		{"that, as a cause", &csr.Violation{Check: csr.RuleUsages, Err: (*reasonError)(nil)}, csr.VerdictRetry, csr.ReasonRetry},
 		{"that, to be tried again", csr.Retry((*reasonError)(nil)), csr.VerdictRetry, csr.ReasonRetry},
-		{"other signer", &csr.Violation{Check: csr.RuleSignerName, Err: csr.Retry(csr.ErrOtherSigner)}, csr.VerdictRetry, csr.ReasonRetry},
+		{"other signer", &csr.Violation{Check: csr.RuleSignerName, Err: csr.Retry(csr.ErrOtherSigner)}, csr.VerdictIgnore, csr.ReasonIgnored},
+		{"other signer's certificate", fmt.Errorf("%w: x", csr.ErrOtherSigner), csr.VerdictIgnore, csr.ReasonIgnored},
+		{"closed", csr.Violations{{Check: csr.RuleRequestClosed}}, csr.VerdictIgnore, csr.ReasonIgnored},
+		{"closed, and broken", csr.Violations{{Check: csr.RuleRequestClosed}, violation}, csr.VerdictIgnore, csr.ReasonIgnored},
+		{"broken, and closed", errors.Join(violation, &csr.Violation{Check: csr.RuleRequestClosed}), csr.VerdictIgnore, csr.ReasonIgnored},
+		{"closed, and undecided", errors.Join(csr.Retry(cause), &csr.Violation{Check: csr.RuleRequestClosed}), csr.VerdictIgnore, csr.ReasonIgnored},
 		{"a rule without a violation", csr.RuleUsages, csr.VerdictRetry, csr.ReasonRetry},
 		{"other package", &reasonError{reason: "CheckMagic"}, csr.VerdictDeny, "CheckMagic"},
 		{"other package, wrapped", fmt.Errorf("x: %w", &reasonError{reason: "CheckMagic", cause: cause}), csr.VerdictDeny, "CheckMagic"},
@@ -86,10 +91,13 @@ func TestDecisionMessageIsBounded(t *testing.T) {
 }
 
 func TestVerdictZeroDecidesNothing(t *testing.T) {
-	if v := (csr.Decision{}).Verdict; v != csr.VerdictRetry || v.String() != "retry" {
+	if v := (csr.Decision{}).Verdict; v != csr.VerdictRetry {
 		t.Errorf("got %v", v)
 	}
-	if csr.VerdictDeny.String() != "deny" || csr.VerdictApprove.String() != "approve" || csr.Verdict(9).String() != "verdict(9)" {
-		t.Error("names of verdicts")
+	for v, want := range map[csr.Verdict]string{csr.VerdictRetry: "retry", csr.VerdictDeny: "deny", csr.VerdictApprove: "approve",
+		csr.VerdictIgnore: "ignore", csr.VerdictFail: "fail", csr.VerdictFail + 1: "verdict(5)", -1: "verdict(-1)"} {
+		if got := v.String(); got != want {
+			t.Errorf("got the name %q, want %q", got, want)
+		}
 	}
 }

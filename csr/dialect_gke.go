@@ -43,8 +43,8 @@ type GKEBundle struct {
 // [RuleGKEIdentity] for the identity's JSON. This form is read, never written.
 func ParseGKE(pem []byte) (*GKEBundle, error) {
 	r := blockReader{labels: gkeBlocks}
-	if v := r.readAll(pem); v != nil {
-		return nil, v
+	if err := r.readAll(pem); err != nil {
+		return nil, err
 	}
 	b := &GKEBundle{
 		Request:      r.bodies[0],
@@ -53,17 +53,17 @@ func ParseGKE(pem []byte) (*GKEBundle, error) {
 		IdentityJSON: r.bodies[3],
 		Certificate:  r.bodies[4],
 	}
-	if v := checkRequestShape(b.Request); v != nil {
-		return nil, v
+	if err := checkRequestShape(b.Request); err != nil {
+		return nil, err
 	}
 	for i, body := range r.bodies[:4] {
 		if body == nil {
 			return nil, missing(gkeBlocks[i])
 		}
 	}
-	var v *Violation
-	if b.Identity, v = parseGKEIdentity(b.IdentityJSON); v != nil {
-		return nil, v
+	var err error
+	if b.Identity, err = parseGKEIdentity(b.IdentityJSON); err != nil {
+		return nil, err
 	}
 	return b, nil
 }

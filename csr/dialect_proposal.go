@@ -17,12 +17,12 @@ var proposalBlocks = []string{BlockRequest, BlockProposalData}
 // any length, as in the proposal's example. The errors are those of Parse.
 func ParseProposal(pem []byte) (*Bundle, error) {
 	r := blockReader{labels: proposalBlocks, unwrapped: BlockProposalData}
-	if v := r.readAll(pem); v != nil {
-		return nil, v
+	if err := r.readAll(pem); err != nil {
+		return nil, err
 	}
 	b := &Bundle{Request: r.bodies[0], Data: r.bodies[1]}
-	if v := checkRequestShape(b.Request); v != nil {
-		return nil, v
+	if err := checkRequestShape(b.Request); err != nil {
+		return nil, err
 	}
 	if b.Data == nil {
 		return nil, missing(BlockProposalData)

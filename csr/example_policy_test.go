@@ -199,3 +199,31 @@ func ExamplePurposeOf() {
 	// serving <nil>
 	// signer-name: got "cluster-x-k8s-io/kubelet-serving-tpm", want the prefix cluster.x-k8s.io/: kube-apiserver refuses cluster-x-k8s-io/
 }
+
+func ExampleDecision_For() {
+	policy := &csr.Policy{
+		SignerNames: []string{csr.SignerClientTPM},
+		Machines:    inventory{"node-1": {Name: "machine-1", BootstrapReady: true}}.find,
+	}
+	// reconcile is called for every change of an object, its own writes included.
+	reconcile := func(request *csr.Request) {
+		_, err := policy.Check(context.Background(), request)
+		d := csr.Decide(err).For(request)
+		fmt.Printf("%v: %s, condition %q through %q\n", d.Verdict, d.Reason, d.Condition, d.Subresource)
+		// A writer appends d.Condition to the object that it was given, with
+		// d.UID and d.ResourceVersion, and updates d.Subresource. Where
+		// d.Condition is "" it writes nothing.
+	}
+
+	request := fileRequest("node-9") // no machine of this name
+	reconcile(request)
+	request.Status.Conditions = []csr.Condition{{Type: csr.ConditionDenied, Status: "True"}}
+	reconcile(request)
+	// Another controller was faster, and wrong.
+	request.Status.Conditions = []csr.Condition{{Type: csr.ConditionApproved, Status: "True"}}
+	reconcile(request)
+	// Output:
+	// deny: MachineUnknown, condition "Denied" through "approval"
+	// ignore: NothingToDecide, condition "" through ""
+	// fail: MachineUnknown, condition "Failed" through "status"
+}

@@ -92,10 +92,10 @@ func ExampleInheritAttestation() {
 	// What was recorded when node-1 got its client certificate.
 	now := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
 	record := &csr.IssuedRecord{CredentialID: goodCredential, NodeName: "node-1", SignerName: csr.SignerClientTPM,
-		Machine: "ak:sha256:00ff", NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour)}
+		Machine: "ak:sha256:00ff", MachineUID: "8f6e", NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour)}
 	policy := &csr.Policy{
 		SignerNames: []string{csr.SignerKubeletServing},
-		Machines:    inventory{"node-1": {Name: "machine-1", DNSNames: []string{"node-1"}, BootstrapReady: true}}.find,
+		Machines:    inventory{"node-1": {Name: "machine-1", UID: "8f6e", DNSNames: []string{"node-1"}, BootstrapReady: true}}.find,
 		Records: func(context.Context, string) (*csr.IssuedRecord, error) {
 			return record, nil
 		},

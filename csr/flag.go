@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"crypto/x509/pkix"
 	"encoding/asn1"
-	"github.com/nodeattest/nodeattest/refusal"
 
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // flagTrue is DER BOOLEAN TRUE. It is never written.
@@ -33,10 +33,7 @@ func FlagExtension(id asn1.ObjectIdentifier) (pkix.Extension, error) {
 
 // isFlagIdentifier reports whether encoding/asn1 reads id as it stands.
 func isFlagIdentifier(id asn1.ObjectIdentifier) bool {
-	o, err := oid.FromASN1(id)
-	if err != nil {
-		return false
-	}
+	o, _ := oid.FromASN1(id) // where it fails o is empty, which is no identifier
 	_, ok := o.ASN1()
 	return ok
 }
@@ -63,7 +60,7 @@ func HasFlag(extensions []pkix.Extension, id asn1.ObjectIdentifier) (bool, error
 		case e.Critical:
 			return false, &Violation{Check: RuleFlag, Got: "a critical flag extension", Want: "one that is not critical"}
 		case !bytes.Equal(e.Value, flagTrue):
-			return false, &Violation{Check: RuleFlag, Got: refusal.Quote(string(e.Value)), Want: "DER TRUE"}
+			return false, &Violation{Check: RuleFlag, Got: "value " + refusal.Hex(e.Value), Want: "DER TRUE"}
 		}
 		found = true
 	}

@@ -3,11 +3,11 @@ package csr
 import (
 	"bytes"
 	"encoding/json"
-	"github.com/nodeattest/nodeattest/refusal"
-	"io"
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // RuleGKEIdentity: the block VM IDENTITY is one JSON object with the five members of
@@ -34,7 +34,7 @@ type GKEIdentity struct {
 // spelt exactly so; other members are passed over, unless their names differ from one of
 // the five in case alone, which encoding/json would take for it. No object in it may have
 // two members of one name.
-func parseGKEIdentity(raw []byte) (GKEIdentity, *Violation) {
+func parseGKEIdentity(raw []byte) (GKEIdentity, error) {
 	var id GKEIdentity
 	if len(raw) > maxGKEIdentity {
 		return id, gkeViolation(strconv.Itoa(len(raw))+" bytes", "at most "+strconv.Itoa(maxGKEIdentity))
@@ -44,17 +44,18 @@ func parseGKEIdentity(raw []byte) (GKEIdentity, *Violation) {
 	}
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
-	if open, err := d.Token(); err != nil || open != json.Delim('{') {
+	// Valid JSON has every token that is asked for from here on.
+	if open, _ := d.Token(); open != json.Delim('{') {
 		return id, gkeViolation(refusal.Quote(string(raw)), "a JSON object")
 	}
 	seen := map[string]bool{}
 	for d.More() {
-		name, v := memberName(d, seen)
-		if v != nil {
-			return id, v
+		name, err := memberName(d, seen)
+		if err != nil {
+			return id, err
 		}
-		if v := id.readMember(d, name); v != nil {
-			return id, v
+		if err := id.readMember(d, name); err != nil {
+			return id, err
 		}
 	}
 	if id.Zone == "" || id.ID == 0 || id.Name == "" || id.ProjectNumber == 0 || id.ProjectID == "" {
@@ -64,7 +65,7 @@ func parseGKEIdentity(raw []byte) (GKEIdentity, *Violation) {
 }
 
 // readMember reads the value of one member of the outer object.
-func (id *GKEIdentity) readMember(d *json.Decoder, name string) *Violation {
+func (id *GKEIdentity) readMember(d *json.Decoder, name string) error {
 	switch name {
 	case "zone":
 		return readText(d, name, &id.Zone)
@@ -86,12 +87,9 @@ func (id *GKEIdentity) readMember(d *json.Decoder, name string) *Violation {
 }
 
 // memberName reads the name of a member and refuses one that was seen before.
-func memberName(d *json.Decoder, seen map[string]bool) (string, *Violation) {
-	token, err := d.Token()
-	name, ok := token.(string)
-	if err != nil || !ok {
-		return "", gkeViolation("malformed JSON", "a member's name")
-	}
+func memberName(d *json.Decoder, seen map[string]bool) (string, error) {
+	token, _ := d.Token()
+	name, _ := token.(string) // in valid JSON there is nothing else
 	if seen[name] {
 		return "", gkeViolation("two members "+strconv.QuoteToASCII(name), "one")
 	}
@@ -99,21 +97,21 @@ func memberName(d *json.Decoder, seen map[string]bool) (string, *Violation) {
 	return name, nil
 }
 
-func readText(d *json.Decoder, name string, out *string) *Violation {
-	token, err := d.Token()
+func readText(d *json.Decoder, name string, out *string) error {
+	token, _ := d.Token()
 	text, ok := token.(string)
 	// The decoder writes U+FFFD for escapes that are no character.
-	if err != nil || !ok || strings.ContainsRune(text, utf8.RuneError) {
+	if !ok || strings.ContainsRune(text, utf8.RuneError) {
 		return gkeViolation("member "+name+" of another type", "a string")
 	}
 	*out = text
 	return nil
 }
 
-func readNumber(d *json.Decoder, name string, out *uint64) *Violation {
-	token, err := d.Token()
-	number, ok := token.(json.Number)
-	if err == nil && ok {
+func readNumber(d *json.Decoder, name string, out *uint64) error {
+	token, _ := d.Token()
+	if number, ok := token.(json.Number); ok {
+		var err error
 		if *out, err = strconv.ParseUint(number.String(), 10, 64); err == nil {
 			return nil
 		}
@@ -123,20 +121,15 @@ func readNumber(d *json.Decoder, name string, out *uint64) *Violation {
 
 // skipValue passes over one value and refuses objects in it that have two members of
 // one name.
-func skipValue(d *json.Decoder) *Violation {
+func skipValue(d *json.Decoder) error {
 	var open []map[string]bool // the objects around the next token, nil for an array
 	for {
-		var token json.Token
-		var err error
 		if n := len(open); n > 0 && open[n-1] != nil && d.More() {
-			if _, v := memberName(d, open[n-1]); v != nil {
-				return v
+			if _, err := memberName(d, open[n-1]); err != nil {
+				return err
 			}
 		}
-		if token, err = d.Token(); err != nil && err != io.EOF {
-			return gkeViolation("malformed JSON", "a value")
-		}
-		switch token {
+		switch token, _ := d.Token(); token {
 		case json.Delim('{'):
 			open = append(open, map[string]bool{})
 		case json.Delim('['):
@@ -150,6 +143,6 @@ func skipValue(d *json.Decoder) *Violation {
 	}
 }
 
-func gkeViolation(got, want string) *Violation {
+func gkeViolation(got, want string) error {
 	return &Violation{Check: RuleGKEIdentity, Got: got, Want: want}
 }

@@ -1,8 +1,10 @@
 package csr
 
 import (
-	"github.com/nodeattest/nodeattest/refusal"
+	"fmt"
 	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Rules of inherited attestation.
@@ -13,9 +15,13 @@ const (
 	// RuleInheritedExpired: the client certificate that a serving request inherits
 	// from is valid now.
 	RuleInheritedExpired Rule = "inherited-expired"
-	// RuleInheritedMachine: the machine that the record names is still the one in the
-	// inventory.
+	// RuleInheritedMachine: the client certificate was issued to the machine that is
+	// the node now, by everything that both the record and the inventory say of it,
+	// and at least one such thing is the same.
 	RuleInheritedMachine Rule = "inherited-machine"
+	// RuleInheritedNode: the client certificate was issued for the Node object that
+	// has the node's name now, where the inventory knows it.
+	RuleInheritedNode Rule = "inherited-node"
 )
 
 // InheritAttestation decides about a kubelet's own request for a serving
@@ -24,12 +30,21 @@ const (
 // spec.extra ([ExtraCredentialID]), and record must be what was recorded when it was
 // issued ([IssuedRecord]); nil means that there is no such record.
 //
-// It is a pure function of its arguments. The request has passed a [Policy], and the
-// record is held against it once more here: it is the record of a client certificate
-// (not a recovery certificate, nor one of the insecure signer) with this credential
-// ID, issued to the very node that asks, not expired at now, and its provider ID is
-// the inventory's where both are known. Violations, all of them, are returned as
-// [Violations].
+// It is a pure function of its arguments: of the request it sees what the policy saw.
+// The request has passed a [Policy], and the record is held against it once more here:
+// it is the record of a client certificate (not a recovery certificate, nor one of the
+// insecure signer) with this credential ID, issued to the very node that asks, and not
+// expired at now. Violations, all of them, are returned as [Violations].
+//
+// A node's name may have gone to another machine while the old machine's certificate is
+// still valid, so the name alone gives nothing. What the record says of the certificate's
+// machine is compared with what the inventory says of the machine that is the node now
+// ([Machine]): the UIDs are equal, also where one side has none; provider IDs and
+// identities are equal where both sides have one; and at least one of the three is there
+// and equal. An inventory that states none of the three can tell no machine from
+// another: the error is [ErrPolicy], and no request is denied for it. In the same way
+// NodeUID is that of the Node that has the name now. Where only one side has it the error
+// is [ErrRetry]: whoever keeps the record writes it when the Node appears.
 //
 // The result vouches for the names and addresses of the inventory's machine and no
 // others, for no provider ID beyond the recorded one, and for no longer than the
@@ -43,31 +58,60 @@ func InheritAttestation(checked *Checked, record *IssuedRecord, now time.Time) (
 	refuse := func(rule Rule, got, want string) {
 		all = append(all, &Violation{Check: rule, Got: got, Want: want})
 	}
-	if checked.signerName != SignerKubeletServing || checked.filedUnder != SignerKubeletServing ||
-		checked.requester.Class != RequesterNode || checked.requester.NodeName != checked.nodeName {
+	if checked.filedUnder != SignerKubeletServing { // a policy passes that for a node's own request alone
 		refuse(RuleInheritedPurpose, "a request by "+checked.requester.Class.String()+" "+refusal.Quote(checked.requester.NodeName)+" to "+refusal.Quote(checked.signerName),
 			"one by node "+refusal.Quote(checked.nodeName)+" to "+SignerKubeletServing)
 	}
-	id := checked.request.CredentialID()
-	if record == nil || !record.ClientOf(checked.nodeName, id) {
-		refuse(RuleCredential, refusal.OrNothing(refusal.Quote(id)), "a client certificate that was issued to this node through attestation")
+	if record == nil || !record.ClientOf(checked.nodeName, checked.credentialID) {
+		refuse(RuleCredential, refusal.OrNothing(refusal.Quote(checked.credentialID)), "a client certificate that was issued to this node through attestation")
 		return nil, all
 	}
 	if now.Before(record.NotBefore) || now.After(record.NotAfter) {
 		refuse(RuleInheritedExpired, "a client certificate from "+record.NotBefore.UTC().Format(time.RFC3339)+" to "+record.NotAfter.UTC().Format(time.RFC3339),
 			"one that is valid at "+now.UTC().Format(time.RFC3339))
 	}
-	if record.Machine == "" {
-		refuse(RuleInheritedMachine, "a record without a machine", "the machine's identity")
-	}
-	if own := checked.ownProviderID; own != "" && record.ProviderID != "" && own != record.ProviderID {
-		refuse(RuleInheritedMachine, "a record of machine "+refusal.Quote(record.ProviderID), refusal.Quote(own))
-	}
+	unknown := checked.own.holdAgainst(record, refuse)
 	if len(all) > 0 {
 		return nil, all
+	}
+	if unknown != nil {
+		return nil, unknown
 	}
 	v := checked.Vouch(record.Machine)
 	v.ProviderID, v.NotAfter = record.ProviderID, record.NotAfter
 	v.DNSNames, v.IPAddresses = checked.DNSNames(), checked.IPAddresses()
 	return &Attested{Checked: checked, Verified: v}, nil
+}
+
+// holdAgainst compares the machine that is the node now with the one that a certificate
+// was issued to. The error says that the two cannot be compared, or not yet.
+func (own ownMachine) holdAgainst(record *IssuedRecord, refuse func(rule Rule, got, want string)) error {
+	if record.Machine == "" {
+		refuse(RuleInheritedMachine, "a record without a machine", "the machine's identity")
+	}
+	if record.MachineUID != own.uid {
+		refuse(RuleInheritedMachine, "a certificate of the machine with UID "+refusal.Quote(record.MachineUID), refusal.Quote(own.uid))
+	}
+	if record.ProviderID != "" && own.providerID != "" && record.ProviderID != own.providerID {
+		refuse(RuleInheritedMachine, "a certificate of machine "+refusal.Quote(record.ProviderID), refusal.Quote(own.providerID))
+	}
+	if own.identity != "" && record.Machine != own.identity {
+		refuse(RuleInheritedMachine, "a certificate of machine "+refusal.Quote(record.Machine), refusal.Quote(own.identity))
+	}
+	if own.uid == "" && own.identity == "" {
+		switch {
+		case own.providerID == "":
+			return fmt.Errorf("%w: the inventory states neither UID nor provider ID nor identity of the machine", ErrPolicy)
+		case record.ProviderID == "":
+			refuse(RuleInheritedMachine, "a certificate without a provider ID", refusal.Quote(own.providerID))
+		}
+	}
+	if record.NodeUID == own.nodeUID {
+		return nil
+	}
+	if record.NodeUID == "" || own.nodeUID == "" {
+		return Retry(fmt.Errorf("the certificate was issued for Node UID %s, and the Node's is %s", refusal.Quote(record.NodeUID), refusal.Quote(own.nodeUID)))
+	}
+	refuse(RuleInheritedNode, "a certificate for Node UID "+refusal.Quote(record.NodeUID), refusal.Quote(own.nodeUID))
+	return nil
 }

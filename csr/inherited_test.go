@@ -11,12 +11,14 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 )
 
+const goodIdentity = "ak:sha256:00ff"
+
 // inheritingFixture is a kubelet's own serving request, and the record that it
 // inherits from.
 func inheritingFixture() (*requestFixture, *csr.IssuedRecord) {
 	f := goodFixture(csr.SignerKubeletServing, csr.RequesterNode)
 	record := f.records[goodCredential]
-	record.Machine, record.ProviderID = "ak:sha256:00ff", goodProviderID
+	record.Machine, record.MachineUID, record.NodeUID, record.ProviderID = goodIdentity, goodMachineUID, goodNodeUID, goodProviderID
 	record.NotBefore, record.NotAfter = issueTime.Add(-time.Hour), issueTime.Add(time.Hour)
 	return f, record
 }
@@ -60,7 +62,9 @@ func TestInheritAttestationRefuses(t *testing.T) {
 		"expired a second ago":      {func(r *csr.IssuedRecord) { r.NotAfter = issueTime.Add(-time.Second) }, csr.RuleInheritedExpired},
 		"not valid for a second":    {func(r *csr.IssuedRecord) { r.NotBefore = issueTime.Add(time.Second) }, csr.RuleInheritedExpired},
 		"without a machine":         {func(r *csr.IssuedRecord) { r.Machine = "" }, csr.RuleInheritedMachine},
-		"of a machine since gone":   {func(r *csr.IssuedRecord) { r.ProviderID = "test://zone/instance-0" }, csr.RuleInheritedMachine},
+		"of another provider ID":    {func(r *csr.IssuedRecord) { r.ProviderID = "test://zone/instance-0" }, csr.RuleInheritedMachine},
+		"of the machine before":     {func(r *csr.IssuedRecord) { r.MachineUID = "uid-of-machine-0" }, csr.RuleInheritedMachine},
+		"of no machine's UID":       {func(r *csr.IssuedRecord) { r.MachineUID = "" }, csr.RuleInheritedMachine},
 		"both expired and moved on": {func(r *csr.IssuedRecord) { r.ProviderID, r.NotAfter = "x", issueTime.Add(-time.Second) }, csr.RuleInheritedMachine},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -95,18 +99,82 @@ func TestInheritAttestationOthersRequests(t *testing.T) {
 	}
 	// Two credential IDs, or none, name no certificate.
 	for _, ids := range [][]string{nil, {}, {goodCredential, goodCredential}, {""}} {
-		f, record := inheritingFixture()
+		f, _ := inheritingFixture()
 		f.request.Spec.Extra[csr.ExtraCredentialID] = ids
 		f.encode(t)
 		if _, err := f.policy.Check(context.Background(), f.request); !errors.Is(err, csr.RuleCredential) {
 			t.Errorf("%q: the policy: %v", ids, err)
 		}
-		// The request object is the caller's: it may change after the check.
-		good, _ := inheritingFixture()
-		checked := good.mustCheck(t)
-		good.request.Spec.Extra[csr.ExtraCredentialID] = ids
-		if _, err := csr.InheritAttestation(checked, record, issueTime); !errors.Is(err, csr.RuleCredential) {
-			t.Errorf("%q: %v", ids, err)
-		}
+	}
+}
+
+// TestInheritAttestationSeesTheCheckedRequest changes the object after the check, to
+// come with another credential than the one that the policy saw.
+func TestInheritAttestationSeesTheCheckedRequest(t *testing.T) {
+	const stolen = "X509SHA256=0000000000000000000000000000000000000000000000000000000000000002"
+	f, record := inheritingFixture()
+	checked := f.mustCheck(t)
+	f.request.Spec.Extra[csr.ExtraCredentialID] = []string{stolen}
+	if _, err := csr.InheritAttestation(checked, record, issueTime); err != nil {
+		t.Errorf("the request that was checked: %v", err)
+	}
+	other := *record
+	other.CredentialID = stolen
+	if _, err := csr.InheritAttestation(checked, &other, issueTime); !errors.Is(err, csr.RuleCredential) {
+		t.Errorf("a credential that no policy has seen: got %v, want %v", err, csr.RuleCredential)
+	}
+	f, record = inheritingFixture()
+	checked = f.mustCheck(t)
+	record.MachineUID, f.machine.UID = "uid-of-machine-2", "uid-of-machine-2"
+	if _, err := csr.InheritAttestation(checked, record, issueTime); !errors.Is(err, csr.RuleInheritedMachine) {
+		t.Errorf("a machine that no policy has seen: got %v, want %v", err, csr.RuleInheritedMachine)
+	}
+}
+
+// TestInheritAttestationNeedsTheMachine tries what inventories state of their machines.
+// goodIdentity and goodProviderID are the machine's, and it was recorded under both.
+func TestInheritAttestationNeedsTheMachine(t *testing.T) {
+	for name, c := range map[string]struct {
+		inventory csr.Machine
+		change    func(*csr.IssuedRecord)
+		want      error // nil: accepted
+	}{
+		"UID":                              {inventory: csr.Machine{UID: "u1"}, change: func(r *csr.IssuedRecord) { r.MachineUID = "u1" }},
+		"UID, another":                     {csr.Machine{UID: "u2"}, func(r *csr.IssuedRecord) { r.MachineUID = "u1" }, csr.RuleInheritedMachine},
+		"UID, not recorded":                {csr.Machine{UID: "u2", ProviderID: goodProviderID}, nil, csr.RuleInheritedMachine},
+		"UID, no longer stated":            {csr.Machine{ProviderID: goodProviderID}, func(r *csr.IssuedRecord) { r.MachineUID = "u1" }, csr.RuleInheritedMachine},
+		"UID, and another provider ID":     {csr.Machine{UID: "u1", ProviderID: "x"}, func(r *csr.IssuedRecord) { r.MachineUID = "u1" }, csr.RuleInheritedMachine},
+		"UID, and another identity":        {csr.Machine{UID: "u1", Identity: "x"}, func(r *csr.IssuedRecord) { r.MachineUID = "u1" }, csr.RuleInheritedMachine},
+		"UID, provider ID not recorded":    {inventory: csr.Machine{UID: "u1", ProviderID: "x"}, change: func(r *csr.IssuedRecord) { r.MachineUID, r.ProviderID = "u1", "" }},
+		"provider ID":                      {inventory: csr.Machine{ProviderID: goodProviderID}},
+		"provider ID, another":             {csr.Machine{ProviderID: "x"}, nil, csr.RuleInheritedMachine},
+		"provider ID, not recorded":        {csr.Machine{ProviderID: goodProviderID}, func(r *csr.IssuedRecord) { r.ProviderID = "" }, csr.RuleInheritedMachine},
+		"identity":                         {inventory: csr.Machine{Identity: goodIdentity}},
+		"identity, another":                {csr.Machine{Identity: "ak:sha256:00fe"}, nil, csr.RuleInheritedMachine},
+		"identity, and another's ID":       {csr.Machine{Identity: goodIdentity, ProviderID: "x"}, nil, csr.RuleInheritedMachine},
+		"nothing":                          {csr.Machine{}, nil, csr.ErrPolicy},
+		"nothing, and nothing is recorded": {csr.Machine{}, func(r *csr.IssuedRecord) { r.ProviderID = "" }, csr.ErrPolicy},
+		"Node":                             {inventory: csr.Machine{UID: "u1", NodeUID: "n1"}, change: func(r *csr.IssuedRecord) { r.MachineUID, r.NodeUID = "u1", "n1" }},
+		"Node, made again":                 {csr.Machine{UID: "u1", NodeUID: "n2"}, func(r *csr.IssuedRecord) { r.MachineUID, r.NodeUID = "u1", "n1" }, csr.RuleInheritedNode},
+		"Node, not recorded yet":           {csr.Machine{UID: "u1", NodeUID: "n1"}, func(r *csr.IssuedRecord) { r.MachineUID = "u1" }, csr.ErrRetry},
+		"Node, deleted":                    {csr.Machine{UID: "u1"}, func(r *csr.IssuedRecord) { r.MachineUID, r.NodeUID = "u1", "n1" }, csr.ErrRetry},
+		"Node not recorded, machine gone":  {csr.Machine{UID: "u2", NodeUID: "n1"}, func(r *csr.IssuedRecord) { r.MachineUID = "u1" }, csr.RuleInheritedMachine},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, record := inheritingFixture()
+			record.MachineUID, record.NodeUID = "", ""
+			if c.change != nil {
+				c.change(record)
+			}
+			f.machine.UID, f.machine.Identity, f.machine.ProviderID, f.machine.NodeUID = c.inventory.UID, c.inventory.Identity, c.inventory.ProviderID, c.inventory.NodeUID
+			attested, err := csr.InheritAttestation(f.mustCheck(t), record, issueTime)
+			if (err == nil) != (c.want == nil) || c.want != nil && !errors.Is(err, c.want) || (attested != nil) != (err == nil) {
+				t.Fatalf("got %v, want %v", err, c.want)
+			}
+			refused := errors.Is(err, csr.RuleInheritedMachine) || errors.Is(err, csr.RuleInheritedNode)
+			if verdict := csr.Decide(err).Verdict; err != nil && (verdict == csr.VerdictDeny) != refused {
+				t.Errorf("got the verdict %v for %v", verdict, err)
+			}
+		})
 	}
 }

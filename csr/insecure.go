@@ -3,6 +3,7 @@ package csr
 import (
 	"context"
 	"fmt"
+
 	"github.com/nodeattest/nodeattest/refusal"
 )
 

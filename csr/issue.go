@@ -6,11 +6,12 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"fmt"
-	"github.com/nodeattest/nodeattest/refusal"
 	"math/big"
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Issued is a certificate and what to remember of it.
@@ -89,6 +90,8 @@ func (ca *CA) Issue(ctx context.Context, checked *Checked, verified *Verified) (
 			NodeName:     checked.nodeName,
 			SignerName:   checked.signerName,
 			Machine:      verified.Machine,
+			MachineUID:   checked.own.uid,
+			NodeUID:      checked.own.nodeUID,
 			ProviderID:   verified.ProviderID,
 			SPKIHash:     sha256.Sum256(certificate.RawSubjectPublicKeyInfo),
 			NotBefore:    certificate.NotBefore,
@@ -133,7 +136,7 @@ func vouched(c *Checked, v *Verified, now time.Time) Violations {
 	if claimed := c.pkcs10.ProviderID; claimed != "" && claimed != v.ProviderID {
 		refuse(RuleProviderIDNotVouched, refusal.Quote(claimed), refusal.Quote(v.ProviderID))
 	}
-	if own := c.ownProviderID; own != "" && v.ProviderID != "" && own != v.ProviderID {
+	if own := c.own.providerID; own != "" && v.ProviderID != "" && own != v.ProviderID {
 		refuse(RuleProviderIDMismatch, refusal.Quote(v.ProviderID), "the machine's, "+refusal.Quote(own))
 	}
 	for _, name := range c.dnsNames {

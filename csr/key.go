@@ -9,8 +9,8 @@ import (
 	"crypto/rsa"
 	"crypto/sha256"
 	"fmt"
-	"github.com/nodeattest/nodeattest/refusal"
 	"math/big"
+	"strconv"
 
 	"golang.org/x/crypto/cryptobyte"
 	cryptobyteasn1 "golang.org/x/crypto/cryptobyte/asn1"
@@ -160,7 +160,7 @@ func ecdsaSPKI(key *ecdsa.PublicKey) ([]byte, error) {
 // checkSPKI refuses a SubjectPublicKeyInfo, with tag and length, that is not what
 // CanonicalSPKI writes for its key. Whether a point is on its curve is left to
 // crypto/x509.
-func checkSPKI(spki cryptobyte.String) (keyAlgorithm, *Violation) {
+func checkSPKI(spki cryptobyte.String) (keyAlgorithm, error) {
 	for i := range fixedSPKI {
 		known := &fixedSPKI[i]
 		if len(spki) == len(known.prefix)+known.rest && bytes.HasPrefix(spki, known.prefix) {
@@ -170,7 +170,12 @@ func checkSPKI(spki cryptobyte.String) (keyAlgorithm, *Violation) {
 	if isRSASPKI(spki) {
 		return keyRSA, nil
 	}
-	return 0, &Violation{Check: RuleRequestKey, Got: refusal.Quote(string(spki[:min(len(spki), 24)])), Want: "RSA with NULL parameters, or an uncompressed point on a named curve"}
+	var content, algorithm cryptobyte.String
+	got := "a malformed SubjectPublicKeyInfo"
+	if spki.ReadASN1(&content, cryptobyteasn1.SEQUENCE) && content.ReadASN1Element(&algorithm, cryptobyteasn1.SEQUENCE) {
+		got = "a key of " + describeAlgorithm(algorithm) + ", in " + strconv.Itoa(len(content)) + " bytes"
+	}
+	return 0, &Violation{Check: RuleRequestKey, Got: got, Want: "RSA with NULL parameters, an uncompressed point on P-224, P-256, P-384 or P-521, or Ed25519"}
 }
 
 func isRSASPKI(spki cryptobyte.String) bool {
@@ -188,6 +193,6 @@ func isRSASPKI(spki cryptobyte.String) bool {
 
 // skipPositive removes a positive INTEGER in its shortest form.
 func skipPositive(s *cryptobyte.String) bool {
-	var n []byte // cryptobyte leaves out the leading zero byte
-	return s.ReadASN1Integer(&n) && len(n) > 0
+	var n []byte // cryptobyte leaves out the zero byte before the number
+	return s.ReadASN1Integer(&n) && len(bytes.Trim(n, "\x00")) > 0
 }

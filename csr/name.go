@@ -55,7 +55,7 @@ func isPrintable(c byte) bool {
 
 // readName reads the content of a Name: sets of attributes, none empty, each in the
 // order of DER.
-func readName(name cryptobyte.String) ([]NameAttribute, *Violation) {
+func readName(name cryptobyte.String) ([]NameAttribute, error) {
 	attributes := make([]NameAttribute, 0, 4)
 	for rdn := 0; !name.Empty(); rdn++ {
 		var set, previous cryptobyte.String
@@ -81,6 +81,6 @@ func readName(name cryptobyte.String) ([]NameAttribute, *Violation) {
 	return attributes, nil
 }
 
-func malformedName() *Violation {
+func malformedName() error {
 	return &Violation{Check: RuleRequestSubject, Got: "a malformed name", Want: "a canonical Name"}
 }

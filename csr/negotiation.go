@@ -1,8 +1,10 @@
 package csr
 
 import (
-	"github.com/nodeattest/nodeattest/refusal"
+	"strconv"
 	"strings"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // AnnotationVersions is the key of the annotation that lists, on a request that was
@@ -54,8 +56,8 @@ func ChooseVersion(annotations map[string]string, speaks []string) (string, erro
 		return "", &Violation{Check: RuleProviderVersion, Got: got, Want: want}
 	}
 	value := annotations[AnnotationVersions]
-	if value == "" || len(value) > maxVersionsSize {
-		return refuse("no list of versions", "the annotation "+AnnotationVersions)
+	if len(value) > maxVersionsSize {
+		return refuse("a list of "+strconv.Itoa(len(value))+" bytes", "at most "+strconv.Itoa(maxVersionsSize))
 	}
 	offered := map[string]bool{}
 	for name := range strings.SplitSeq(value, ",") {

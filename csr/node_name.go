@@ -37,10 +37,10 @@ const MaxNodeNameSize = 253
 // letters, digits, "-" and ".", where each part between dots begins and ends with
 // a letter or a digit. A part may be longer than 63 bytes.
 func ValidNodeName(name string) bool {
-	if name == "" || len(name) > MaxNodeNameSize {
+	if len(name) > MaxNodeNameSize {
 		return false
 	}
-	previous := byte('.')
+	previous := byte('.') // which the empty name ends with, too
 	for i := 0; i < len(name); i++ {
 		c := name[i]
 		switch {

@@ -5,13 +5,13 @@ import (
 	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/x509"
-	"github.com/nodeattest/nodeattest/refusal"
 	"strconv"
 
 	"golang.org/x/crypto/cryptobyte"
 	cryptobyteasn1 "golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Sizes of requests.
@@ -109,7 +109,7 @@ func ParseForeignPKCS10(der []byte) (*PKCS10, error) {
 	return parsePKCS10(der, checkForeignAlgorithm)
 }
 
-func parsePKCS10(der []byte, checkAlgorithm func(cryptobyte.String, keyAlgorithm) *Violation) (*PKCS10, error) {
+func parsePKCS10(der []byte, checkAlgorithm func(cryptobyte.String, keyAlgorithm) error) (*PKCS10, error) {
 	if len(der) == 0 || len(der) > MaxRequestSize {
 		return nil, &Violation{Check: RuleRequestSize, Got: strconv.Itoa(len(der)) + " bytes", Want: "1 to " + strconv.Itoa(MaxRequestSize)}
 	}
@@ -118,16 +118,16 @@ func parsePKCS10(der []byte, checkAlgorithm func(cryptobyte.String, keyAlgorithm
 		return nil, shapeViolation(der)
 	}
 	p := &PKCS10{Raw: der, Info: parts.info}
-	spki, v := p.readInfo(parts.info)
-	if v != nil {
-		return nil, v
+	spki, err := p.readInfo(parts.info)
+	if err != nil {
+		return nil, err
 	}
-	keyAlg, v := checkSPKI(spki)
-	if v != nil {
-		return nil, v
+	keyAlg, err := checkSPKI(spki)
+	if err != nil {
+		return nil, err
 	}
-	if v := checkAlgorithm(parts.algorithm, keyAlg); v != nil {
-		return nil, v
+	if err := checkAlgorithm(parts.algorithm, keyAlg); err != nil {
+		return nil, err
 	}
 	csr, err := x509.ParseCertificateRequest(der)
 	if err != nil {
@@ -137,8 +137,8 @@ func parsePKCS10(der []byte, checkAlgorithm func(cryptobyte.String, keyAlgorithm
 		return nil, &Violation{Check: RuleRequestKey, Got: strconv.Itoa(key.N.BitLen()) + " bits", Want: "at most " + strconv.Itoa(maxRSABits)}
 	}
 	p.CSR = csr
-	if p.ProviderID, v = claimedProviderID(csr); v != nil {
-		return nil, v
+	if p.ProviderID, err = claimedProviderID(csr); err != nil {
+		return nil, err
 	}
 	p.InfoHash = sha256.Sum256(p.Info)
 	return p, nil
@@ -175,7 +175,7 @@ func (p *PKCS10) Attribute(id oid.OID) ([]byte, bool) {
 	return nil, false
 }
 
-func claimedProviderID(csr *x509.CertificateRequest) (string, *Violation) {
+func claimedProviderID(csr *x509.CertificateRequest) (string, error) {
 	for i := range csr.Extensions {
 		if !oid.KubernetesNodeProviderIdentifier.Equal(csr.Extensions[i].Id) {
 			continue
@@ -210,15 +210,15 @@ func splitRequest(der []byte) (requestParts, bool) {
 }
 
 // checkRequestShape is the part of ParsePKCS10 that a bundle needs.
-func checkRequestShape(der []byte) *Violation {
+func checkRequestShape(der []byte) error {
 	if _, ok := splitRequest(der); !ok {
 		return shapeViolation(der)
 	}
 	return nil
 }
 
-func shapeViolation(der []byte) *Violation {
-	return &Violation{Check: RuleRequestDER, Got: refusal.Quote(string(der[:min(len(der), 16)])) + " of " + strconv.Itoa(len(der)) + " bytes", Want: "one PKCS#10 request in DER"}
+func shapeViolation(der []byte) error {
+	return &Violation{Check: RuleRequestDER, Got: refusal.Hex(der[:min(len(der), 16)]) + " at the beginning of " + strconv.Itoa(len(der)) + " bytes", Want: "one PKCS#10 request in DER"}
 }
 
 // versionV1 is the version of every request.
@@ -226,7 +226,7 @@ var versionV1 = []byte{2, 1, 0}
 
 // readInfo reads a CertificationRequestInfo and returns its public key, with tag and
 // length.
-func (p *PKCS10) readInfo(info cryptobyte.String) (cryptobyte.String, *Violation) {
+func (p *PKCS10) readInfo(info cryptobyte.String) (cryptobyte.String, error) {
 	var content, version, subject, spki, attributes cryptobyte.String
 	if !info.ReadASN1(&content, cryptobyteasn1.SEQUENCE) ||
 		!content.ReadASN1Element(&version, cryptobyteasn1.INTEGER) ||
@@ -237,14 +237,14 @@ func (p *PKCS10) readInfo(info cryptobyte.String) (cryptobyte.String, *Violation
 		return nil, &Violation{Check: RuleRequestDER, Got: "a malformed CertificationRequestInfo", Want: "version, subject, key and attributes"}
 	}
 	if !bytes.Equal(version, versionV1) {
-		return nil, &Violation{Check: RuleRequestVersion, Got: refusal.Quote(string(version)), Want: "0"}
+		return nil, &Violation{Check: RuleRequestVersion, Got: "version " + refusal.Hex(version), Want: "version " + refusal.Hex(versionV1) + ", which means v1"}
 	}
-	var v *Violation
-	if p.Subject, v = readName(subject); v != nil {
-		return nil, v
+	var err error
+	if p.Subject, err = readName(subject); err != nil {
+		return nil, err
 	}
-	if v := p.readAttributes(attributes); v != nil {
-		return nil, v
+	if err := p.readAttributes(attributes); err != nil {
+		return nil, err
 	}
 	return spki, nil
 }

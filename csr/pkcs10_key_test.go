@@ -43,7 +43,7 @@ func TestParsePKCS10KeyAndAlgorithm(t *testing.T) {
 		"RSA with bytes behind":        {rsaWith(rsaAlgorithm(5, 0), append(bytes.Clone(rsaBits), 0)), sequence(oidDER(oid.SHA256WithRSA), []byte{5, 0}), RuleRequestKey},
 		"RSA modulus with zeros":       {rsaWith(rsaAlgorithm(5, 0), sequence(element(2, []byte{0, 0}, modulus), []byte{2, 3, 1, 0, 1})), sequence(oidDER(oid.SHA256WithRSA), []byte{5, 0}), RuleRequestKey},
 		"RSA modulus negative":         {rsaWith(rsaAlgorithm(5, 0), sequence(element(2, modulus), []byte{2, 3, 1, 0, 1})), sequence(oidDER(oid.SHA256WithRSA), []byte{5, 0}), RuleRequestKey},
-		"RSA exponent zero":            {rsaWith(rsaAlgorithm(5, 0), sequence(element(2, []byte{0}, modulus), []byte{2, 1, 0})), sequence(oidDER(oid.SHA256WithRSA), []byte{5, 0}), RuleRequestX509},
+		"RSA exponent zero":            {rsaWith(rsaAlgorithm(5, 0), sequence(element(2, []byte{0}, modulus), []byte{2, 1, 0})), sequence(oidDER(oid.SHA256WithRSA), []byte{5, 0}), RuleRequestKey},
 		"RSA with a third number":      {rsaWith(rsaAlgorithm(5, 0), sequence(element(2, []byte{0}, modulus), []byte{2, 3, 1, 0, 1, 2, 1, 1})), sequence(oidDER(oid.SHA256WithRSA), []byte{5, 0}), RuleRequestKey},
 		"RSA of 8200 bits":             {rsaWith(rsaAlgorithm(5, 0), sequence(element(2, []byte{1}, make([]byte, 1024)), []byte{2, 3, 1, 0, 1})), sequence(oidDER(oid.SHA256WithRSA), []byte{5, 0}), RuleRequestKey},
 		"EC point compressed":          {sequence(ecAlgorithm, element(3, []byte{0}, compressed)), sequence(oidDER(oid.ECDSAWithSHA256)), RuleRequestKey},

@@ -5,10 +5,11 @@ import (
 	"crypto/elliptic"
 	"encoding/asn1"
 	"fmt"
-	"github.com/nodeattest/nodeattest/refusal"
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // ErrPolicy says that a [Policy] lacks something that it needs, or contradicts
@@ -113,7 +114,7 @@ const (
 //
 // A request that is filed under a name which is none of SignerNames is somebody else's: nothing in it
 // is judged, and the error matches [RuleSignerName], [ErrOtherSigner] and [ErrRetry],
-// so that [Decide] leaves it alone and a controller may watch all requests.
+// so that [Decide] ignores it and a controller may watch all requests.
 //
 // Where rules are broken the error is, or holds beside [ErrRetry], [Violations]:
 // all of them, in the order of [PolicyRules], except that a bundle or PKCS#10
@@ -153,9 +154,10 @@ func (p *Policy) check(ctx context.Context, r *Request, target string, unsigned 
 		return nil, Retry(err)
 	}
 	if filed := r.Spec.SignerName; p.isOthers(filed) && !(unsigned && isChallengeSigner(filed)) {
-		return nil, Violations{otherSigner(filed)}
+		return nil, otherSigner(filed)
 	}
-	x := &run{policy: p, ctx: ctx, request: r, Checked: &Checked{request: r, signerName: target}}
+	x := &run{policy: p, ctx: ctx, request: r, Checked: &Checked{request: r, signerName: target,
+		uid: r.Metadata.UID, credentialID: r.CredentialID()}}
 	x.try(stageObject)
 	if x.parse() {
 		x.try(stageRequest)

@@ -27,6 +27,8 @@ type requestFixture struct {
 const (
 	goodNode       = "node-1"
 	goodProviderID = "test://zone/instance-1"
+	goodMachineUID = "uid-of-machine-1"
+	goodNodeUID    = "uid-of-node-1"
 	goodCredential = "X509SHA256=0000000000000000000000000000000000000000000000000000000000000001"
 )
 
@@ -42,7 +44,7 @@ func goodFixture(signerName string, class csr.RequesterClass) *requestFixture {
 		builder: &requestBuilder{rdns: [][]subjectAttribute{{organization(o)}, {commonName(cn)}}, key: p256Key()},
 		target:  signerName,
 		machine: &csr.Machine{
-			Name: "machine-1", NodeName: goodNode, ProviderID: goodProviderID, BootstrapReady: true,
+			Name: "machine-1", UID: goodMachineUID, NodeName: goodNode, NodeUID: goodNodeUID, ProviderID: goodProviderID, BootstrapReady: true,
 			DNSNames:    []string{goodNode, "Node-1.Rack.Example"},
 			IPAddresses: []netip.Addr{netip.MustParseAddr("192.0.2.7"), netip.MustParseAddr("2001:db8::7")},
 		},

@@ -14,7 +14,8 @@ func (x *run) findMachine() {
 	machine, err := x.policy.Machines(x.ctx, x.nodeName, x.request)
 	switch {
 	case err == nil && machine != nil:
-		x.machine, x.ownProviderID = machine, machine.ProviderID
+		x.machine = machine
+		x.own = ownMachine{uid: machine.UID, identity: machine.Identity, providerID: machine.ProviderID, nodeUID: machine.NodeUID}
 	case err == nil:
 		x.cannotDecide(errNothing)
 	case errors.Is(err, ErrNoMachine) && !undecided(err):
@@ -47,7 +48,7 @@ func (x *run) machineOtherNode() {
 }
 
 func (x *run) providerIDMismatch() {
-	claimed, own := x.pkcs10.ProviderID, x.ownProviderID
+	claimed, own := x.pkcs10.ProviderID, x.own.providerID
 	if own != "" && claimed != "" && claimed != own {
 		x.refuse(refusal.Quote(claimed), "the machine's, "+refusal.Quote(own))
 	}
@@ -70,11 +71,11 @@ func (x *run) sanNotOwn() {
 }
 
 func (x *run) credential() {
-	if x.Checked.signerName != SignerKubeletServing || x.policy.Records == nil || x.nodeName == "" {
+	if x.Checked.signerName != SignerKubeletServing || x.nodeName == "" {
 		return
 	}
 	const want = "a client certificate that was issued to this node through attestation"
-	id := x.request.CredentialID()
+	id := x.credentialID
 	if id == "" {
 		x.refuse("no credential ID", want)
 		return

@@ -1,11 +1,11 @@
 package csr
 
 import (
-	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // minExpirationSeconds is the least that kube-apiserver takes (pkg/apis/certificates/
@@ -16,19 +16,26 @@ const (
 )
 
 func (x *run) requestClosed() {
-	const want = "an open request"
-	r := x.request
+	for _, fault := range x.request.closed() {
+		x.refuse(fault, "an open request")
+	}
+}
+
+// closed says what makes a request one about which nothing can be decided any more.
+func (r *Request) closed() []string {
+	var faults []string
 	if r.Metadata.DeletionTimestamp != nil {
-		x.refuse("a request that is being deleted", want)
+		faults = append(faults, "a request that is being deleted")
 	}
 	for _, final := range [...]string{ConditionDenied, ConditionFailed} {
 		if r.HasCondition(final) {
-			x.refuse("condition "+final, want)
+			faults = append(faults, "condition "+final)
 		}
 	}
 	if len(r.Status.Certificate) > 0 {
-		x.refuse("a request with a certificate", want)
+		faults = append(faults, "a request with a certificate")
 	}
+	return faults
 }
 
 func (x *run) signerName() {
@@ -54,18 +61,17 @@ func (p *Policy) isOthers(name string) bool {
 
 // otherSigner is what becomes of a request of somebody else's: it is not denied, since
 // who is meant may still answer it.
-func otherSigner(name string) *Violation {
+func otherSigner(name string) error {
 	_, _, want := parseSignerName(name)
 	if want == "" {
 		want = "a signer that this policy serves"
 	}
-	return &Violation{Check: RuleSignerName, Got: refusal.Quote(name), Want: want, Err: Retry(ErrOtherSigner)}
+	return Violations{{Check: RuleSignerName, Got: refusal.Quote(name), Want: want, Err: Retry(ErrOtherSigner)}}
 }
 
 // isChallengeSigner says whether hellos of some provider are filed under this name.
 func isChallengeSigner(name string) bool {
-	provider, ok := strings.CutPrefix(name, challengeSignerPrefix)
-	return ok && provider != ProviderInsecure && validProvider(provider)
+	return challengedProvider(name) != ""
 }
 
 // isHello says whether the object is filed under the challenge signer of the
@@ -77,19 +83,16 @@ func (x *run) isHello() bool {
 
 func (x *run) requestUsername() {
 	x.username = x.request.Spec.Username
-	var v *Violation
-	if x.requester, v = requesterOf(x.username); v != nil {
-		x.refuse(v.Got, v.Want)
-	}
+	var err error
+	x.requester, err = requesterOf(x.username)
+	x.refuseErr(err)
 }
 
 func (x *run) requestGroups() {
 	if x.requester.Class == 0 {
 		return // nobody can say which groups an unknown user should have
 	}
-	if v := checkGroups(x.requester.Class, x.request.Spec.Groups); v != nil {
-		x.refuse(v.Got, v.Want)
-	}
+	x.refuseErr(checkGroups(x.requester.Class, x.request.Spec.Groups))
 }
 
 func (x *run) requesterPurpose() {

@@ -115,10 +115,10 @@ func (b *requestBuilder) sign(t testing.TB, raw []byte) (oid.OID, []byte) {
 	}
 	digest := sha256.Sum256(raw)
 	message, opts, algorithm := digest[:], crypto.SignerOpts(crypto.SHA256), oid.ECDSAWithSHA256
-	switch b.key.(type) {
-	case *rsa.PrivateKey:
+	switch b.key.Public().(type) {
+	case *rsa.PublicKey:
 		algorithm = oid.SHA256WithRSA
-	case ed25519.PrivateKey:
+	case ed25519.PublicKey:
 		message, opts, algorithm = raw, crypto.Hash(0), oid.Ed25519
 	}
 	signature, err := b.key.Sign(rand.Reader, message, opts)

@@ -45,7 +45,7 @@ func reservable(entry string) bool {
 
 // reservedIP judges an address in its canonical form.
 func (p *Policy) reservedIP(a netip.Addr) bool {
-	if a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() || a.IsLinkLocalUnicast() {
+	if a.IsLoopback() || a.IsMulticast() || a.IsLinkLocalUnicast() {
 		return true
 	}
 	if a.Is4() && (a.As4()[0] >= 240 || a.As4()[0] == 0) {
@@ -78,10 +78,7 @@ var translated = [...]netip.Prefix{
 // embeddedIPv4 is the IPv4 address that traffic to an IPv6 address may end at. That
 // of 6to4 (RFC 3056) stands behind the first 16 bits.
 func embeddedIPv4(a netip.Addr) (netip.Addr, bool) {
-	if !a.Is6() {
-		return netip.Addr{}, false
-	}
-	b := a.As16()
+	b := a.As16() // that of an IPv4 address begins with zeros, and is in no prefix of IPv6
 	if b[0] == 0x20 && b[1] == 0x02 {
 		return netip.AddrFrom4([4]byte(b[2:6])), true
 	}

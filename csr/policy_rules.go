@@ -9,7 +9,9 @@ import ()
 // [RuleSignature] is tried last. [PolicyRules] lists the names here in their order.
 const (
 	// RuleRequestClosed: the object is not denied, failed, signed or being deleted.
-	// An Approved condition is allowed, and changes nothing.
+	// [Decide] ignores one that is: there is nothing left to decide. An Approved
+	// condition is allowed, and changes nothing but the way in which a refusal is
+	// written ([Decision.For]).
 	RuleRequestClosed Rule = "request-closed"
 	// RuleSignerName: the certificate is asked of a signer that the policy serves,
 	// and the object is filed under that name, or, for a hello, under

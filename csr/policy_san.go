@@ -1,7 +1,6 @@
 package csr
 
 import (
-	"github.com/nodeattest/nodeattest/refusal"
 	"net"
 	"net/netip"
 	"strconv"
@@ -10,6 +9,7 @@ import (
 	cryptobyteasn1 "golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // MaxSANs is the most DNS names and IP addresses together that a serving request

@@ -35,7 +35,7 @@ func TestPolicyLeavesOtherSignersAlone(t *testing.T) {
 		if checked != nil || !slices.Equal(brokenRules(err), rules(csr.RuleSignerName)) || !errors.Is(err, csr.ErrOtherSigner) || !errors.Is(err, csr.ErrRetry) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if d := csr.Decide(err); d.Verdict != csr.VerdictRetry {
+		if d := csr.Decide(err); d.Verdict != csr.VerdictIgnore {
 			t.Errorf("%s: decided %+v", name, d)
 		}
 	}
@@ -54,10 +54,10 @@ func TestPolicyOfTargetSigners(t *testing.T) {
 		{csr.SignerServingTPM, csr.SignerClientTPM, csr.VerdictDeny},
 		{"", "", csr.VerdictDeny},
 		{"", csr.SignerClientTPM, csr.VerdictDeny},
-		{"example.com/kubelet", csr.SignerClientTPM, csr.VerdictRetry},
-		{"example.com/kubelet", "example.com/kubelet", csr.VerdictRetry},
-		{"cluster.x-k8s.io/kubelet-attestation-challenge-insecure", csr.SignerClientTPM, csr.VerdictRetry},
-		{"cluster.x-k8s.io/kubelet-attestation-challenge-", csr.SignerClientTPM, csr.VerdictRetry},
+		{"example.com/kubelet", csr.SignerClientTPM, csr.VerdictIgnore},
+		{"example.com/kubelet", "example.com/kubelet", csr.VerdictIgnore},
+		{"cluster.x-k8s.io/kubelet-attestation-challenge-insecure", csr.SignerClientTPM, csr.VerdictIgnore},
+		{"cluster.x-k8s.io/kubelet-attestation-challenge-", csr.SignerClientTPM, csr.VerdictIgnore},
 	} {
 		f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
 		f.encode(t)
@@ -66,7 +66,7 @@ func TestPolicyOfTargetSigners(t *testing.T) {
 		if d := csr.Decide(err); d.Verdict != c.want {
 			t.Errorf("filed under %q for %q: %+v", c.filed, c.target, d)
 		}
-		if err != nil && (!errors.Is(err, csr.RuleSignerName) || errors.Is(err, csr.ErrOtherSigner) != (c.want == csr.VerdictRetry)) {
+		if err != nil && (!errors.Is(err, csr.RuleSignerName) || errors.Is(err, csr.ErrOtherSigner) != (c.want == csr.VerdictIgnore)) {
 			t.Errorf("filed under %q for %q: %v", c.filed, c.target, err)
 		}
 	}

@@ -1,13 +1,13 @@
 package csr
 
 import (
-	"github.com/nodeattest/nodeattest/refusal"
 	"strconv"
 	"strings"
 
 	cryptobyteasn1 "golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 func (x *run) attestationProvider() {

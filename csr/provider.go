@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/pem"
+
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -57,7 +58,7 @@ type Attested struct {
 // Rules of providers and of their selection by [Providers].
 const (
 	// RuleProviderUnknown: there is a provider for the signer that the request is
-	// filed under.
+	// filed under. One without is not denied: see ErrOtherSigner.
 	RuleProviderUnknown Rule = "provider-unknown"
 	// RuleAttestorNotAuthorized: that provider is on the list of authorised
 	// attestors.
@@ -88,10 +89,10 @@ func (a *Attested) Check(r *Request) error {
 	switch {
 	case c.signerName != r.Spec.SignerName:
 		return refuse("signer "+refusal.Quote(c.signerName), r.Spec.SignerName)
-	case c.request.Spec.Username != r.Spec.Username:
-		return refuse("requester "+refusal.Quote(c.request.Spec.Username), refusal.Quote(r.Spec.Username))
-	case c.request.Metadata.UID != r.Metadata.UID:
-		return refuse("object "+refusal.Quote(c.request.Metadata.UID), refusal.Quote(r.Metadata.UID))
+	case c.username != r.Spec.Username:
+		return refuse("requester "+refusal.Quote(c.username), refusal.Quote(r.Spec.Username))
+	case c.uid != r.Metadata.UID:
+		return refuse("object "+refusal.Quote(c.uid), refusal.Quote(r.Metadata.UID))
 	case block == nil || !bytes.Equal(block.Bytes, c.pkcs10.Raw):
 		return refuse("another PKCS#10 request", "the one in the object")
 	case a.Verified.RequestHash != c.pkcs10.InfoHash:

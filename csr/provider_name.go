@@ -2,8 +2,9 @@ package csr
 
 import (
 	"bytes"
-	"github.com/nodeattest/nodeattest/refusal"
 	"strconv"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // The longest provider name (a DNS label) and the longest version number in digits.
@@ -16,8 +17,8 @@ const (
 // name and the version of its data format. The error is a [*Violation] with
 // [RuleProvider].
 func ProviderVersion(provider string) (name string, version int, err error) {
-	if v := checkProvider([]byte(provider)); v != nil {
-		return "", 0, v
+	if err := checkProvider([]byte(provider)); err != nil {
+		return "", 0, err
 	}
 	i := bytes.IndexByte([]byte(provider), '/')
 	version, _ = strconv.Atoi(provider[i+len("/v"):]) // at most nine digits
@@ -25,7 +26,7 @@ func ProviderVersion(provider string) (name string, version int, err error) {
 }
 
 // checkProvider refuses all but name/vN, see Bundle.Provider.
-func checkProvider(provider []byte) *Violation {
+func checkProvider(provider []byte) error {
 	name, version, ok := bytes.Cut(provider, []byte("/v"))
 	if ok && isProviderName(name) && isVersion(version) {
 		return nil

@@ -9,8 +9,8 @@ import (
 
 // IssuedRecord is what to remember of an issued certificate. A node that later asks
 // for a serving certificate under [SignerKubeletServing] is recognised by it: the
-// request's credential ID must be one that was issued to this node; see
-// [Policy.Records]. Keep it until NotAfter has passed, or until the machine goes.
+// request's credential ID must be one that was issued to this node, and to the machine
+// that is this node now; see [Policy.Records] and [InheritAttestation]. Keep it until NotAfter has passed, or until the machine goes.
 // It holds nothing secret.
 type IssuedRecord struct {
 	// CredentialID is "X509SHA256=" and the hexadecimal SHA-256 of the
@@ -22,6 +22,17 @@ type IssuedRecord struct {
 	SignerName string
 	// Machine is the canonical identity of the machine that was verified.
 	Machine string
+	// MachineUID is the UID of the machine in the inventory when the certificate was
+	// issued ([Machine]); "" where the inventory has none. A node's name may go to
+	// another machine while the certificate of the first is still valid, and then the
+	// UIDs differ.
+	MachineUID string
+	// NodeUID is the UID of the Node object that the certificate was issued for. It
+	// is "" for a node's first certificate, which is older than the Node: whoever
+	// keeps the record writes it then, once, when the Node first appears, and
+	// never changes it. A Node that was deleted and made again has another UID, and
+	// the certificate counts for it no more.
+	NodeUID string
 	// ProviderID is the provider ID in the certificate; "" where it has none.
 	ProviderID string
 	// SPKIHash is the SHA-256 of the certificate's SubjectPublicKeyInfo.

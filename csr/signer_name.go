@@ -1,9 +1,10 @@
 package csr
 
 import (
-	"github.com/nodeattest/nodeattest/refusal"
 	"strconv"
 	"strings"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // The names of the signers that this SDK knows (Cluster API kubelet

@@ -168,6 +168,7 @@ func isLabel(s, other string) bool {
 	return s != ""
 }
 
+// readGCESecurity leaves the further fields to check.
 func readGCESecurity(s cryptobyte.String) (*GCESecurity, bool) {
 	var fields, field cryptobyte.String
 	var present bool
@@ -192,9 +193,6 @@ func readGCESecurity(s cryptobyte.String) (*GCESecurity, bool) {
 		if !field.ReadASN1Boolean(security.IsProduction) || !field.Empty() {
 			return nil, false
 		}
-	}
-	if !isAscending(fields) {
-		return nil, false
 	}
 	if len(fields) > 0 {
 		security.Rest = append([]byte(nil), fields...)

@@ -150,9 +150,6 @@ func FromASN1(id asn1.ObjectIdentifier) (OID, error) {
 		if arc < 0 {
 			return "", ErrSyntax
 		}
-		if len(content) > MaxSize {
-			return "", ErrSize
-		}
 		content = appendBase128(content, uint64(arc))
 	}
 	if len(content) > MaxSize {

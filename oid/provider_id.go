@@ -57,9 +57,6 @@ func UnmarshalProviderID(der []byte) (string, error) {
 	if !input.ReadASN1(&text, cryptobyteasn1.UTF8String) || !input.Empty() {
 		return "", ErrProviderIDEncoding
 	}
-	if len(text) > MaxProviderIDSize {
-		return "", ErrProviderIDSize
-	}
 	id := string(text)
 	if err := checkProviderID(id); err != nil {
 		return "", err

@@ -72,8 +72,9 @@ type attempt struct {
 //	attesttest.Run(t, provider, world)
 //
 // Besides, a provider must not panic, must not change the request, and must answer
-// with an error that csr.Decide takes for a refusal where the request is bad, and for
-// a retry where its own inventory does not answer.
+// with an error that csr.Decide takes for a refusal, or for a request that is to be
+// ignored, where the request is bad, and for a retry where its own inventory does not
+// answer.
 func Run(t *testing.T, provider csr.Provider, w *World) {
 	t.Helper()
 	for _, o := range Try(context.Background(), provider, w) {
@@ -184,7 +185,7 @@ func (w *World) try(ctx context.Context, provider csr.Provider, attack *Attack) 
 		o.Fault = "the attack got in"
 	case attack.Class == ClassFailure && verdict != csr.VerdictRetry:
 		o.Fault = "what could not be decided was refused for good"
-	case attack.Class != ClassFailure && verdict != csr.VerdictDeny && !errors.Is(err, csr.RuleSignerName): // that one is left to whom it is for
+	case attack.Class != ClassFailure && verdict != csr.VerdictDeny && verdict != csr.VerdictIgnore:
 		o.Fault = "the refusal is none: csr.Decide would have the request tried again"
 	}
 	return o

@@ -210,7 +210,10 @@ func (v *Vector) judge(err error) error {
 		return fmt.Errorf("to be tried again: %v, want %v: %w", retry, v.Retry, err)
 	}
 	want := csr.VerdictDeny
-	if v.Retry {
+	switch {
+	case errors.Is(err, csr.RuleRequestClosed), errors.Is(err, csr.ErrOtherSigner):
+		want = csr.VerdictIgnore
+	case v.Retry:
 		want = csr.VerdictRetry
 	}
 	decides := v.Level == LevelVerify || v.Level == LevelChallenge || v.Level == LevelRequest

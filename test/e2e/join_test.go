@@ -9,6 +9,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/nodeattest/nodeattest/attest"
@@ -82,11 +83,12 @@ func (j *join) run(c *cluster) {
 	t.Logf("the node filed the hello %s", name)
 	j.cannotMeddle(name)
 
-	challenge, err := j.plane.verifier.Challenge(t.Context(), j.stored(name))
+	filed := j.stored(name)
+	challenge, err := j.plane.verifier.Challenge(t.Context(), filed)
 	if err != nil {
 		t.Fatal(err)
 	}
-	j.decide(name, attest.ChallengeDecision(challenge))
+	j.decide(filed, attest.ChallengeDecision(challenge))
 	j.cannotMeddle(name)
 	j.cannotSignHello(name)
 
@@ -106,7 +108,8 @@ func (j *join) run(c *cluster) {
 
 	request := j.stored(answered)
 	result, err := j.plane.verifier.Verify(t.Context(), request)
-	j.decide(answered, csr.Decide(err))
+	j.conflictsWithOthers(request, csr.Decide(err))
+	j.decide(request, csr.Decide(err))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,6 +118,7 @@ func (j *join) run(c *cluster) {
 		t.Fatal(err)
 	}
 	j.publish(answered, issued.PEM)
+	j.isFinished(answered)
 	j.cannotMeddle(answered)
 	j.authenticates(c, j.get(answered).Status.Certificate)
 }
@@ -199,22 +203,37 @@ func (j *join) stored(name string) *csr.Request {
 	return request
 }
 
-// decide writes a decision as the control plane's side.
-func (j *join) decide(name string, d csr.Decision) {
+// decide writes a decision about an object as the control plane's side. The server would
+// answer a conflict if the object was no more the one that was checked.
+func (j *join) decide(request *csr.Request, d csr.Decision) {
 	j.t.Helper()
-	kinds := map[csr.Verdict]certificatesv1.RequestConditionType{
-		csr.VerdictApprove: certificatesv1.CertificateApproved, csr.VerdictDeny: certificatesv1.CertificateDenied}
-	kind, ok := kinds[d.Verdict]
-	if !ok {
-		j.t.Fatalf("nothing could be decided: %s: %s", d.Reason, d.Message)
+	d = d.For(request)
+	if d.Condition == "" {
+		j.t.Fatalf("nothing is to be written: %v, %s: %s", d.Verdict, d.Reason, d.Message)
 	}
-	object := j.get(name)
-	object.Status.Conditions = append(object.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
-		Type: kind, Status: corev1.ConditionTrue, Reason: d.Reason, Message: d.Message})
-	_, err := j.controller.CertificatesV1().CertificateSigningRequests().UpdateApproval(j.t.Context(), name, object, metav1.UpdateOptions{})
-	if err != nil {
+	if err := j.write(request.Metadata.Name, d); err != nil {
 		j.t.Fatal(err)
 	}
+}
+
+// write puts a decision where it says, onto the object that it says.
+func (j *join) write(name string, d csr.Decision) error {
+	j.t.Helper()
+	object := j.get(name)
+	object.UID, object.ResourceVersion = types.UID(d.UID), d.ResourceVersion
+	object.Status.Conditions = append(object.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
+		Type: certificatesv1.RequestConditionType(d.Condition), Status: corev1.ConditionTrue, Reason: d.Reason, Message: d.Message})
+	requests := j.controller.CertificatesV1().CertificateSigningRequests()
+	var err error
+	switch d.Subresource {
+	case csr.SubresourceApproval:
+		_, err = requests.UpdateApproval(j.t.Context(), name, object, metav1.UpdateOptions{})
+	case csr.SubresourceStatus:
+		_, err = requests.UpdateStatus(j.t.Context(), object, metav1.UpdateOptions{})
+	default:
+		j.t.Fatalf("a decision for the subresource %q", d.Subresource)
+	}
+	return err
 }
 
 // challenge reads the challenge as the node does.

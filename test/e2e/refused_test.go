@@ -120,15 +120,75 @@ func (j *join) refusesOthers(c *cluster, answer *csr.Bundle) {
 		{"without evidence", j.fileAs(j.bootstrapper, &csr.Bundle{Request: answer.Request}, csr.SignerClientTPM, expires), csr.RuleAttestationProvider},
 		{"under another signer", j.fileAs(j.bootstrapper, answer, csr.SignerKubeAPIServerClientKubelet, expires), csr.RuleSignerName},
 	} {
-		_, err := j.plane.verifier.Verify(t.Context(), j.stored(attack.name))
+		request := j.stored(attack.name)
+		_, err := j.plane.verifier.Verify(t.Context(), request)
 		if !errors.Is(err, attack.want) {
 			t.Errorf("the answer, filed %s: got %v, want %v", attack.what, err, attack.want)
 		}
 		if attack.want == csr.RuleSignerName {
-			continue // not the controller's to decide
+			if d := csr.Decide(err).For(request); d.Verdict != csr.VerdictIgnore {
+				t.Errorf("the answer, filed %s: got %v, want it ignored: it is not the controller's to decide", attack.what, d.Verdict)
+			}
+			continue
 		}
-		j.decide(attack.name, csr.Decide(err))
+		j.decide(request, csr.Decide(err))
 		j.isDenied(t, attack.name)
+	}
+	j.failsApproved(answer)
+}
+
+// failsApproved has a request approved by somebody else before the control plane's side
+// has looked at it, which finds it false: it can be denied no more.
+func (j *join) failsApproved(answer *csr.Bundle) {
+	t := j.t
+	t.Helper()
+	name := j.fileAs(j.bootstrapper, answer, csr.SignerClientTPM, 2*j.node.Subject.ExpirationSeconds)
+	if err := j.write(name, csr.Decide(nil).For(j.stored(name))); err != nil {
+		t.Fatal(err)
+	}
+	request := j.stored(name)
+	_, err := j.plane.verifier.Verify(t.Context(), request)
+	if d := csr.Decide(err); d.Verdict != csr.VerdictDeny {
+		t.Fatalf("got %v, want a refusal (%v)", d.Verdict, err)
+	} else if err := j.write(name, csr.Decision{Condition: d.Condition, Subresource: d.Subresource, Reason: d.Reason, Message: d.Message,
+		UID: request.Metadata.UID, ResourceVersion: request.Metadata.ResourceVersion}); !apierrors.IsInvalid(err) {
+		t.Errorf("deny what is approved: got %v, want invalid", err)
+	}
+	j.decide(request, csr.Decide(err))
+	after := j.get(name).Status.Conditions
+	if len(after) != 2 || after[0].Type != certificatesv1.CertificateApproved || after[1].Type != certificatesv1.CertificateFailed {
+		t.Errorf("got the conditions %+v, want Approved and Failed", after)
+	}
+	j.isFinished(name)
+}
+
+// isFinished: who looks at a decided request once more writes nothing.
+func (j *join) isFinished(name string) {
+	t := j.t
+	t.Helper()
+	request := j.stored(name)
+	_, err := j.plane.verifier.Verify(t.Context(), request)
+	for _, d := range []csr.Decision{csr.Decide(err), csr.Decide(err).For(request), csr.Decide(nil).For(request)} {
+		if d.Verdict != csr.VerdictIgnore || d.Condition != "" {
+			t.Errorf("%s is finished: got %+v (%v), want it ignored", name, d, err)
+		}
+	}
+}
+
+// conflictsWithOthers writes a decision that is about an object of this name which is
+// there no more, or was there before somebody changed it.
+func (j *join) conflictsWithOthers(request *csr.Request, decision csr.Decision) {
+	t := j.t
+	t.Helper()
+	for what, change := range map[string]func(*csr.Decision){
+		"another UID":              func(d *csr.Decision) { d.UID = "00000000-0000-0000-0000-000000000000" },
+		"another resource version": func(d *csr.Decision) { d.ResourceVersion = "1" },
+	} {
+		d := decision.For(request)
+		change(&d)
+		if err := j.write(request.Metadata.Name, d); !apierrors.IsConflict(err) {
+			t.Errorf("write onto an object with %s: got %v, want a conflict", what, err)
+		}
 	}
 }
 

@@ -1,0 +1,190 @@
+package csr
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+)
+
+// TestParseNamesTheLinesFault changes one line of the evidence's base64, or of what ends
+// it, and keeps everything around it.
+func TestParseNamesTheLinesFault(t *testing.T) {
+	b := attestedBundle(t, 96) // two full lines
+	head := string(join(block(BlockRequest, b.Request), block(BlockProvider, []byte(b.Provider)))) + "-----BEGIN " + BlockData + "-----\n"
+	const end = "-----END " + BlockData + "-----\n"
+	full := strings.Repeat("QUJD", 16)
+	for name, c := range map[string]struct {
+		lines string
+		want  Rule
+	}{
+		"full line":                        {full + "\n" + end, ""},
+		"full line and a short one":        {full + "\nQQ==\n" + end, ""},
+		"one character":                    {full + "\nQ\n" + end, RuleBase64},
+		"two characters":                   {full + "\nQQ\n" + end, RuleBase64},
+		"three characters":                 {full + "\nQQQ\n" + end, RuleBase64},
+		"five characters":                  {full + "\nQUJDQ\n" + end, RuleBase64},
+		"63 columns":                       {full[1:] + "\n" + end, RuleBase64},
+		"65 columns":                       {full + "Q\n" + end, RuleLineWidth},
+		"68 columns":                       {full + "QUJD\n" + end, RuleLineWidth},
+		"60 columns, and more behind":      {full[4:] + "\n" + full + "\n" + end, RuleLineWidth},
+		"a foreign character, more behind": {"*" + full[1:] + "\n" + full + "\n" + end, RuleBase64},
+		"bits over":                        {full + "\nQR==\n" + end, RuleBase64},
+		"padding within":                   {full + "\nQQ==QUJD\n" + end, RuleBase64},
+		"four padding characters":          {full + "\n====\n" + end, RuleBase64},
+		"three padding characters":         {full + "\nQ===\n" + end, RuleBase64},
+		"CR in front":                      {full + "\n\r\r\r\rQUJD\n" + end, RuleLineEnd},
+		"CR within":                        {full + "\nQUJD\r\r\r\rQUJD\n" + end, RuleLineEnd},
+		"CR in a full line":                {"\r" + full[:62] + "Q\n" + end, RuleLineEnd},
+		"header":                           {"Proc-Type: 4\n\n" + full + "\n" + end, RuleBlockHeader},
+		"header without a name":            {":QUJ\n" + full + "\n" + end, RuleBlockHeader},
+		"header behind padding":            {"QQ==\n:QUJ\n" + end, RuleBlockHeader},
+		"END line without a label":         {full + "\n-----END -----\n" + end, RuleBlockEnd},
+		"END line of a hyphen":             {full + "\n-\n" + end, RuleBlockEnd},
+		"END line cut short":               {full + "\n" + end[:len(end)-2] + "\n", RuleBlockEnd},
+		"END line, longer":                 {full + "\n" + end[:len(end)-1] + "-\n", RuleBlockEnd},
+		"END line of another word":         {full + "\n-----AND " + end[len(endMark):], RuleBlockEnd},
+		"END line of another label":        {full + "\n" + strings.Replace(end, "DATA", "DATE", 1), RuleBlockEnd},
+		"END line with another end":        {full + "\n" + end[:len(end)-2] + "_\n", RuleBlockEnd},
+		"BEGIN line in the END's place":    {full + "\n-----BEGIN " + BlockData + "-----\n", RuleBlockEnd},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := Parse([]byte(head + c.lines))
+			if c.want == "" {
+				if err != nil {
+					t.Errorf("refused: %v", err)
+				}
+				return
+			}
+			wantRule(t, name, err, c.want)
+		})
+	}
+}
+
+// TestBundleSizeExactly reads and writes a bundle of exactly the largest size, and one
+// that is a little larger. Not every size can be had with one request.
+func TestBundleSizeExactly(t *testing.T) {
+	evidence := make([]byte, MaxBundleSize)
+	padded := func(n int) []byte {
+		return sequence(sequence(make([]byte, n)), goodDER(t).algorithm, element(3, []byte{0, 1}))
+	}
+	b := &Bundle{Provider: "tpm/v1"}
+	for pad := 0; pad < 300 && b.Data == nil; pad++ {
+		b.Request = padded(pad)
+		rest := MaxBundleSize - encodedSize(BlockRequest, b.Request) - encodedSize(BlockProvider, []byte(b.Provider))
+		n := (rest - 200) / 4 * 3 * 64 / 65
+		for encodedSize(BlockData, evidence[:n]) < rest {
+			n++
+		}
+		if encodedSize(BlockData, evidence[:n]) == rest {
+			b.Data = evidence[:n]
+		}
+	}
+	if b.Data == nil {
+		t.Fatal("no bundle has the largest size")
+	}
+	text := encodeBundle(t, b)
+	if len(text) != MaxBundleSize {
+		t.Fatalf("%d bytes", len(text))
+	}
+	if _, err := Parse(text); err != nil {
+		t.Errorf("the largest bundle: %v", err)
+	}
+	_, err := Parse(append(text, '\n'))
+	wantRule(t, "a byte more to read", err, RuleBundleSize)
+	// Writing goes on in steps; the smallest is one line end.
+	for pad := range 300 {
+		larger := &Bundle{Request: padded(pad), Provider: b.Provider, Data: b.Data}
+		over := encodedSize(BlockRequest, larger.Request) - encodedSize(BlockRequest, b.Request)
+		if _, err := larger.Encode(); (err != nil) != (over > 0) {
+			t.Errorf("%d bytes over: got %v", over, err)
+		}
+	}
+}
+
+// TestPKCS10SizeExactly pads a request with an attribute up to the largest size.
+func TestPKCS10SizeExactly(t *testing.T) {
+	request := func(size int) []byte {
+		r := goodDER(t)
+		r.attributes = [][]byte{attributeDER("\x2a\x86\x48\x86\xf7\x0d\x01\x09\x07", element(12, nil))}
+		overhead := 0
+		for range 3 { // lengths of lengths
+			r.attributes = [][]byte{attributeDER("\x2a\x86\x48\x86\xf7\x0d\x01\x09\x07", element(12, bytes.Repeat([]byte("x"), max(size-overhead, 0))))}
+			overhead += len(r.bytes()) - size
+		}
+		return r.bytes()
+	}
+	if der := request(MaxRequestSize); len(der) != MaxRequestSize {
+		t.Fatalf("%d bytes", len(der))
+	} else if _, err := ParsePKCS10(der); err != nil {
+		t.Errorf("the largest request: %v", err)
+	}
+	_, err := ParsePKCS10(request(MaxRequestSize + 1))
+	wantRule(t, "a byte more", err, RuleRequestSize)
+}
+
+// TestPKCS10RSASizeExactly: the longest RSA modulus that is read, and one bit more.
+func TestPKCS10RSASizeExactly(t *testing.T) {
+	for bits, want := range map[int]Rule{maxRSABits: "", maxRSABits + 1: RuleRequestKey} {
+		modulus := bytes.Repeat([]byte{0xff}, (bits+7)/8)
+		modulus[0] = 0xff >> ((8 - bits%8) % 8)
+		if modulus[0] > 0x7f {
+			modulus = append([]byte{0}, modulus...)
+		}
+		r := goodDER(t)
+		r.spki = sequence(spkiRSA, element(3, []byte{0}, sequence(element(2, modulus), element(2, []byte{1, 0, 1}))))
+		r.algorithm = sequence(oidDER("\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0b"), []byte{5, 0})
+		checkFault(t, r.bytes(), want)
+	}
+}
+
+// TestParseRequestSizeExactly pads an object with spaces.
+func TestParseRequestSizeExactly(t *testing.T) {
+	object := "{}" + strings.Repeat(" ", MaxRequestJSONSize-2)
+	if _, err := ParseRequest([]byte(object)); err != nil {
+		t.Errorf("the largest object: %v", err)
+	}
+	if _, err := ParseRequest([]byte(object + " ")); err == nil {
+		t.Error("a byte more was read")
+	}
+}
+
+// TestGKEIdentityShapes gives the right words in another shape.
+func TestGKEIdentityShapes(t *testing.T) {
+	const good = `{"zone":"us-central1-a","id":1,"name":"node-1","project_id":2,"project_name":"p"}`
+	for name, c := range map[string]struct {
+		text string
+		ok   bool
+	}{
+		"good":                                   {good, true},
+		"largest":                                {good + strings.Repeat(" ", maxGKEIdentity-len(good)), true},
+		"a byte more":                            {good + strings.Repeat(" ", maxGKEIdentity-len(good)+1), false},
+		"an array of names and values":           {`["zone","us-central1-a","id",1,"name","node-1","project_id",2,"project_name","p"]`, false},
+		"a text":                                 {`"zone"`, false},
+		"an object in an array":                  {`[` + good + `]`, false},
+		"another member":                         {strings.Replace(good, `{`, `{"x":[{"y":null}],`, 1), true},
+		"bytes that are not UTF-8, elsewhere":    {strings.Replace(good, `{`, "{\"x\":\"\xff\",", 1), false},
+		"bytes that are not UTF-8, in a name":    {strings.Replace(good, `{`, "{\"\xff\":1,", 1), false},
+		"a member twice in an object of another": {strings.Replace(good, `{`, `{"x":{"y":1,"y":2},`, 1), false},
+		"a zone that is an object":               {strings.Replace(good, `"us-central1-a"`, `{"zone":"a"}`, 1), false},
+		"an ID that is a text":                   {strings.Replace(good, `"id":1`, `"id":"1"`, 1), false},
+		"an ID over 64 bits":                     {strings.Replace(good, `"id":1`, `"id":18446744073709551616`, 1), false},
+		"the largest ID":                         {strings.Replace(good, `"id":1`, `"id":18446744073709551615`, 1), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := parseGKEIdentity([]byte(c.text))
+			if c.ok != (err == nil) {
+				t.Errorf("got %v", err)
+			}
+			b := attestedBundle(t, 1)
+			text := join(block(BlockRequest, b.Request), block(BlockProposalData, []byte("x")), block(BlockGKESignature, []byte("x")), block(BlockGKEIdentity, []byte(c.text)))
+			_, err = ParseGKE(text)
+			if c.ok {
+				if err != nil {
+					t.Errorf("in a bundle: %v", err)
+				}
+				return
+			}
+			wantRule(t, "in a bundle", err, RuleGKEIdentity)
+		})
+	}
+}

@@ -1,0 +1,169 @@
+package csr_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nodeattest/nodeattest/csr"
+)
+
+// outcomes are what a check can come to, by the verdict on a request that nobody has
+// approved.
+var outcomes = map[csr.Verdict]error{
+	csr.VerdictApprove: nil,
+	csr.VerdictDeny:    &csr.Violation{Check: csr.RuleUsages},
+	csr.VerdictRetry:   csr.Retry(errors.New("no answer")),
+	csr.VerdictIgnore:  fmt.Errorf("%w: x", csr.ErrOtherSigner),
+}
+
+func TestDecisionFor(t *testing.T) {
+	deleted := time.Unix(0, 0)
+	condition := func(types ...string) func(*csr.Request) {
+		return func(r *csr.Request) {
+			for _, c := range types {
+				r.Status.Conditions = append(r.Status.Conditions, csr.Condition{Type: c, Status: "True"})
+			}
+		}
+	}
+	type verdicts = map[csr.Verdict]csr.Verdict
+	asFound := verdicts{}
+	approved := verdicts{csr.VerdictDeny: csr.VerdictFail}
+	closed := verdicts{csr.VerdictApprove: csr.VerdictIgnore, csr.VerdictDeny: csr.VerdictIgnore, csr.VerdictRetry: csr.VerdictIgnore}
+	for name, c := range map[string]struct {
+		change func(*csr.Request)
+		want   verdicts // that differ from those on an open request
+	}{
+		"open":                        {func(*csr.Request) {}, asFound},
+		"foreign condition":           {condition("example.com/Seen"), asFound},
+		"annotated as approved":       {func(r *csr.Request) { r.Metadata.Annotations = map[string]string{"Approved": "True"} }, asFound},
+		"approved":                    {condition(csr.ConditionApproved), approved},
+		"approved, foreign condition": {condition("example.com/Seen", csr.ConditionApproved), approved},
+		"approved, issued":            {func(r *csr.Request) { condition(csr.ConditionApproved)(r); r.Status.Certificate = []byte("x") }, closed},
+		"issued":                      {func(r *csr.Request) { r.Status.Certificate = []byte("x") }, closed},
+		"denied":                      {condition(csr.ConditionDenied), closed},
+		"failed":                      {condition(csr.ConditionFailed), closed},
+		"approved, failed":            {condition(csr.ConditionApproved, csr.ConditionFailed), closed},
+		"being deleted":               {func(r *csr.Request) { r.Metadata.DeletionTimestamp = &deleted }, closed},
+		"approved, being deleted":     {func(r *csr.Request) { condition(csr.ConditionApproved)(r); r.Metadata.DeletionTimestamp = &deleted }, closed},
+		"denied with the status Unknown": {func(r *csr.Request) {
+			r.Status.Conditions = []csr.Condition{{Type: csr.ConditionDenied, Status: "Unknown"}}
+		}, closed},
+	} {
+		for found, err := range outcomes {
+			t.Run(name+", "+found.String(), func(t *testing.T) {
+				r := &csr.Request{Metadata: csr.Metadata{UID: "u", ResourceVersion: "7"}}
+				c.change(r)
+				want, ok := c.want[found]
+				if !ok {
+					want = found
+				}
+				d := csr.Decide(err).For(r)
+				if d.Verdict != want {
+					t.Errorf("got %v, want %v", d.Verdict, want)
+				}
+				if d.UID != "u" || d.ResourceVersion != "7" {
+					t.Errorf("got a decision about object %q at %q", d.UID, d.ResourceVersion)
+				}
+				checkPlace(t, d, r)
+				if again := d.For(r); d != again {
+					t.Errorf("for the same object again: (-first +again)\n%s", cmp.Diff(d, again))
+				}
+			})
+		}
+	}
+}
+
+// checkPlace holds what a decision writes against what an API server takes.
+func checkPlace(t *testing.T, d csr.Decision, r *csr.Request) {
+	t.Helper()
+	want := map[csr.Verdict][2]string{
+		csr.VerdictApprove: {csr.ConditionApproved, csr.SubresourceApproval},
+		csr.VerdictDeny:    {csr.ConditionDenied, csr.SubresourceApproval},
+		csr.VerdictFail:    {csr.ConditionFailed, csr.SubresourceStatus},
+	}[d.Verdict]
+	if d.Verdict == csr.VerdictApprove && r.HasCondition(csr.ConditionApproved) {
+		want = [2]string{}
+	}
+	if got := [2]string{d.Condition, d.Subresource}; got != want {
+		t.Errorf("%v is written as %q, want %q", d.Verdict, got, want)
+	}
+	if d.Condition != "" && r.HasCondition(d.Condition) {
+		t.Errorf("a second condition %s", d.Condition)
+	}
+	if d.Reason == "" || d.Message == "" {
+		t.Errorf("got reason %q, message %q", d.Reason, d.Message)
+	}
+}
+
+// TestDecisionWithoutAnObject: what Decide itself says is for a request that nobody has
+// approved, and names no object.
+func TestDecisionWithoutAnObject(t *testing.T) {
+	for verdict, err := range outcomes {
+		t.Run(verdict.String(), func(t *testing.T) {
+			d := csr.Decide(err)
+			if d.Verdict != verdict || d.UID != "" || d.ResourceVersion != "" {
+				t.Errorf("got %+v", d)
+			}
+			checkPlace(t, d, &csr.Request{})
+			if d = d.For(nil); d.Verdict != csr.VerdictRetry {
+				t.Errorf("for no request: got %v", d.Verdict)
+			}
+			checkPlace(t, d, &csr.Request{})
+		})
+	}
+}
+
+// TestPolicyOnFinishedRequests: a controller is called once more after its own write, and
+// must write nothing then, whatever else is wrong with the request.
+func TestPolicyOnFinishedRequests(t *testing.T) {
+	for name, finish := range map[string]func(*csr.Request){
+		"issued": func(r *csr.Request) {
+			r.Status = csr.Status{Conditions: []csr.Condition{{Type: csr.ConditionApproved, Status: "True"}}, Certificate: []byte("x")}
+		},
+		"denied": func(r *csr.Request) {
+			r.Status.Conditions = []csr.Condition{{Type: csr.ConditionDenied, Status: "True"}}
+		},
+		"failed": func(r *csr.Request) {
+			r.Status.Conditions = []csr.Condition{{Type: csr.ConditionFailed, Status: "True"}}
+		},
+		"being deleted": func(r *csr.Request) { r.Metadata.DeletionTimestamp = &issueTime },
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, broken := range []bool{false, true} {
+				f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
+				finish(f.request)
+				if broken {
+					f.request.Spec.Usages = nil
+				}
+				_, err := f.check(t)
+				if !errors.Is(err, csr.RuleRequestClosed) || errors.Is(err, csr.RuleUsages) != broken {
+					t.Errorf("got %v", err)
+				}
+				for _, d := range []csr.Decision{csr.Decide(err), csr.Decide(err).For(f.request)} {
+					if d.Verdict != csr.VerdictIgnore || d.Condition != "" || d.Subresource != "" {
+						t.Errorf("got %+v, want nothing to write", d)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestPolicyOnApprovedRequests: who else can approve is no reason to deny or to accept.
+func TestPolicyOnApprovedRequests(t *testing.T) {
+	f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
+	f.request.Status.Conditions = []csr.Condition{{Type: csr.ConditionApproved, Status: "True", Reason: "BySomebodyElse"}}
+	_, err := f.check(t)
+	if d := csr.Decide(err).For(f.request); d.Verdict != csr.VerdictApprove || d.Condition != "" {
+		t.Errorf("a good request: got %+v (%v)", d, err)
+	}
+	f.request.Spec.Usages = nil
+	_, err = f.check(t)
+	if d := csr.Decide(err).For(f.request); d.Verdict != csr.VerdictFail || d.Condition != csr.ConditionFailed || d.Subresource != csr.SubresourceStatus || d.Reason != "Usages" {
+		t.Errorf("a bad request: got %+v (%v)", d, err)
+	}
+}

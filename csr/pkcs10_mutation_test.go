@@ -1,0 +1,227 @@
+package csr
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/x509"
+	"errors"
+	"math/big"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/oid"
+)
+
+// TestParsePKCS10NamesTheFirstFault changes the tag or shape of one part, in ways that a
+// later part of the parser, or crypto/x509, would stumble over as well.
+func TestParsePKCS10NamesTheFirstFault(t *testing.T) {
+	challenge := oid.OID("\x2a\x86\x48\x86\xf7\x0d\x01\x09\x07") // challengePassword
+	value := element(12, []byte("x"))
+	// An attribute, and the list of extensions, in other shapes.
+	attribute := func(content ...[]byte) []byte { return sequence(content...) }
+	extensions := func(content ...[]byte) [][]byte {
+		return [][]byte{sequence(oidDER(oid.ExtensionRequest), element(0x31, sequence(content...)))}
+	}
+	providerID := element(4, providerIDValue(t, "test://1"))
+	for name, c := range map[string]struct {
+		attributes [][]byte
+		want       Rule
+	}{
+		"attribute":                       {[][]byte{attribute(oidDER(challenge), element(0x31, value))}, ""},
+		"attribute a SET":                 {[][]byte{element(0x31, oidDER(challenge), element(0x31, value))}, RuleRequestAttributes},
+		"attribute truncated":             {[][]byte{{0x30, 9, 6, 1}}, RuleRequestAttributes},
+		"attribute of no type":            {[][]byte{attribute(element(0x31, value))}, RuleRequestAttributes},
+		"attribute of a number":           {[][]byte{attribute([]byte{2, 1, 1}, element(0x31, value))}, RuleRequestAttributes},
+		"attribute of a malformed type":   {[][]byte{attribute([]byte{6, 1, 0x80}, element(0x31, value))}, RuleRequestAttributes},
+		"attribute's values a SEQUENCE":   {[][]byte{attribute(oidDER(challenge), sequence(value))}, RuleRequestAttributes},
+		"attribute without values":        {[][]byte{attribute(oidDER(challenge))}, RuleRequestAttributes},
+		"attribute with values twice":     {[][]byte{attribute(oidDER(challenge), element(0x31, value), element(0x31, value))}, RuleRequestAttributes},
+		"attribute with a NULL behind":    {[][]byte{attribute(oidDER(challenge), element(0x31, value), []byte{5, 0})}, RuleRequestAttributes},
+		"attribute's value truncated":     {[][]byte{attribute(oidDER(challenge), element(0x31, []byte{12, 9, 'x'}))}, RuleRequestAttributes},
+		"attribute twice":                 {[][]byte{attribute(oidDER(challenge), element(0x31, value)), attribute(oidDER(challenge), element(0x31, value))}, RuleRequestAttributes},
+		"extension":                       {extensions(sequence(oidDER(oid.KubernetesNodeProviderIdentifier), providerID)), ""},
+		"extension a SET":                 {extensions(element(0x31, oidDER(oid.KubernetesNodeProviderIdentifier), providerID)), RuleRequestExtensions},
+		"extension of no type":            {extensions(sequence(providerID)), RuleRequestExtensions},
+		"extension of a number":           {extensions(sequence([]byte{2, 1, 1}, providerID)), RuleRequestExtensions},
+		"extension truncated":             {extensions([]byte{0x30, 9, 6, 1}), RuleRequestExtensions},
+		"extension with BOOLEAN 1":        {extensions(sequence(oidDER(oid.KubernetesNodeProviderIdentifier), []byte{1, 1, 1}, providerID)), RuleRequestExtensions},
+		"extension with BOOLEAN of two":   {extensions(sequence(oidDER(oid.KubernetesNodeProviderIdentifier), []byte{1, 2, 255, 255}, providerID)), RuleRequestExtensions},
+		"extension with a NULL behind":    {extensions(sequence(oidDER(oid.KubernetesNodeProviderIdentifier), providerID, []byte{5, 0})), RuleRequestExtensions},
+		"extension without a value":       {extensions(sequence(oidDER(oid.KubernetesNodeProviderIdentifier))), RuleRequestExtensions},
+		"extension's value a BIT STRING":  {extensions(sequence(oidDER(oid.KubernetesNodeProviderIdentifier), element(3, []byte{0}))), RuleRequestExtensions},
+		"provider ID of another encoding": {extensions(sequence(oidDER(oid.KubernetesNodeProviderIdentifier), element(4, []byte{0x13, 1, 'x'}))), RuleProviderID},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := goodDER(t)
+			r.attributes = c.attributes
+			checkFault(t, r.bytes(), c.want)
+		})
+	}
+}
+
+// checkFault parses a request and wants the one rule, "" for none.
+func checkFault(t *testing.T, der []byte, want Rule) {
+	t.Helper()
+	_, err := ParsePKCS10(der)
+	switch {
+	case want == "" && err != nil:
+		t.Errorf("refused: %v", err)
+	case want != "" && !errors.Is(err, want):
+		t.Errorf("got %v, want %v", err, want)
+	}
+}
+
+// TestParsePKCS10TagsOfTheParts gives one part of a CertificationRequestInfo another tag,
+// with its content as it was.
+func TestParsePKCS10TagsOfTheParts(t *testing.T) {
+	good, err := ParsePKCS10(clientRequest(t, keyP256()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := func() [][]byte {
+		s := good.CSR
+		return [][]byte{bytes.Clone(versionV1), bytes.Clone(s.RawSubject), bytes.Clone(s.RawSubjectPublicKeyInfo), {0xa0, 0}}
+	}
+	algorithm := sequence(oidDER(oid.ECDSAWithSHA256))
+	request := func(parts [][]byte) []byte {
+		return sequence(sequence(parts...), algorithm, element(3, []byte{0}, []byte{0x30, 0}))
+	}
+	checkFault(t, request(parts()), "")
+	for i, tags := range [][]byte{{1, 10, 0x22}, {0x31, 4}, {0x31, 4}, {0xa1, 0x80, 0x31}} {
+		for _, tag := range tags {
+			p := parts()
+			p[i][0] = tag
+			checkFault(t, request(p), RuleRequestDER)
+		}
+		checkFault(t, request(slices.Delete(parts(), i, i+1)), RuleRequestDER)
+	}
+	p := parts()
+	p[0] = []byte{2, 1, 1}
+	checkFault(t, request(p), RuleRequestVersion)
+	checkFault(t, request(append(parts(), []byte{5, 0})), RuleRequestDER)
+}
+
+// TestIsRSASPKI changes one thing of an encoding that is taken.
+func TestIsRSASPKI(t *testing.T) {
+	modulus, exponent := element(2, []byte{0, 0xc5}), element(2, []byte{1, 0, 1})
+	key := sequence(modulus, exponent)
+	bits := func(content []byte) []byte { return element(3, []byte{0}, content) }
+	good := sequence(spkiRSA, bits(key))
+	if !isRSASPKI(good) {
+		t.Fatal("the good encoding is refused")
+	}
+	for name, spki := range map[string][]byte{
+		"nothing":                     nil,
+		"truncated":                   good[:len(good)-1],
+		"a SET":                       append([]byte{0x31}, good[1:]...),
+		"bytes behind it":             append(bytes.Clone(good), 5, 0),
+		"no algorithm":                sequence(bits(key)),
+		"algorithm a SET":             sequence(append([]byte{0x31}, spkiRSA[1:]...), bits(key)),
+		"another algorithm":           sequence(sequence(oidDER(oid.RSASSAPSS), []byte{5, 0}), bits(key)),
+		"no key":                      sequence(spkiRSA),
+		"key an OCTET STRING":         sequence(spkiRSA, element(4, []byte{0}, key)),
+		"key with unused bits":        sequence(spkiRSA, element(3, []byte{1}, key)),
+		"two keys":                    sequence(spkiRSA, bits(key), bits(key)),
+		"NULL behind the key":         sequence(spkiRSA, bits(key), []byte{5, 0}),
+		"empty key":                   sequence(spkiRSA, bits(nil)),
+		"numbers in a SET":            sequence(spkiRSA, bits(element(0x31, modulus, exponent))),
+		"numbers without a SEQUENCE":  sequence(spkiRSA, bits(slices.Concat(modulus, exponent))),
+		"NULL behind the numbers":     sequence(spkiRSA, bits(append(bytes.Clone(key), 5, 0))),
+		"no numbers":                  sequence(spkiRSA, bits(sequence())),
+		"one number":                  sequence(spkiRSA, bits(sequence(modulus))),
+		"three numbers":               sequence(spkiRSA, bits(sequence(modulus, exponent, exponent))),
+		"modulus an ENUMERATED":       sequence(spkiRSA, bits(sequence(element(10, []byte{0, 0xc5}), exponent))),
+		"modulus negative":            sequence(spkiRSA, bits(sequence(element(2, []byte{0xc5}), exponent))),
+		"modulus zero":                sequence(spkiRSA, bits(sequence(element(2, []byte{0}), exponent))),
+		"modulus not the shortest":    sequence(spkiRSA, bits(sequence(element(2, []byte{0, 0, 0xc5}), exponent))),
+		"exponent an OCTET STRING":    sequence(spkiRSA, bits(sequence(modulus, element(4, []byte{1, 0, 1})))),
+		"exponent zero":               sequence(spkiRSA, bits(sequence(modulus, element(2, []byte{0})))),
+		"exponent zero, as no number": sequence(spkiRSA, bits(sequence(modulus, element(2, nil)))),
+	} {
+		if isRSASPKI(spki) {
+			t.Errorf("%s: taken", name)
+		}
+	}
+}
+
+// TestKeyIdentifierRefuses: an SPKI of another shape has no identifier.
+func TestKeyIdentifierRefuses(t *testing.T) {
+	bits := element(3, []byte{0, 1, 2})
+	for name, spki := range map[string][]byte{
+		"nothing":               nil,
+		"a SET":                 element(0x31, sequence(), bits),
+		"truncated":             {0x30, 9, 0x30, 0},
+		"algorithm a SET":       sequence(element(0x31), bits),
+		"no algorithm":          sequence(bits),
+		"key an OCTET STRING":   sequence(sequence(), element(4, []byte{0, 1})),
+		"no key":                sequence(sequence()),
+		"key in part of a byte": sequence(sequence(), element(3, []byte{1, 2})),
+	} {
+		if id, err := keyIdentifier(spki); err == nil {
+			t.Errorf("%s: got %x, want an error", name, id)
+		}
+	}
+	if id, err := keyIdentifier(sequence(sequence(), bits)); err != nil || len(id) != 20 {
+		t.Errorf("good: got %x, %v", id, err)
+	}
+}
+
+// TestTemplateNeedsACheckedRequest gives the last stage before the signature what no
+// policy could have passed.
+func TestTemplateNeedsACheckedRequest(t *testing.T) {
+	good, err := ParsePKCS10(clientRequest(t, keyP256()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad := &PKCS10{CSR: &x509.CertificateRequest{}}
+	for name, c := range map[string]*Checked{
+		"no purpose":   {pkcs10: good, nodeName: "node-1"},
+		"no node name": {pkcs10: good, purpose: PurposeClient},
+		"no key":       {pkcs10: bad, purpose: PurposeClient, nodeName: "node-1"},
+	} {
+		if _, err := new(CA).template(c, &Verified{}, time.Unix(0, 0)); !errors.Is(err, RuleNotChecked) {
+			t.Errorf("%s: got %v, want %v", name, err, RuleNotChecked)
+		}
+	}
+}
+
+func TestCanonicalSPKINeedsBothCoordinates(t *testing.T) {
+	for name, key := range map[string]*ecdsa.PublicKey{
+		"no x": {Curve: elliptic.P256(), Y: big.NewInt(1)},
+		"no y": {Curve: elliptic.P256(), X: big.NewInt(1)},
+	} {
+		if _, err := CanonicalSPKI(key); !errors.Is(err, ErrUnsupportedKey) {
+			t.Errorf("%s: got %v, want %v", name, err, ErrUnsupportedKey)
+		}
+	}
+}
+
+// TestNameAttributeTextAlphabets tries every byte in each type of text.
+func TestNameAttributeTextAlphabets(t *testing.T) {
+	printable := "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 '()+,-./:=?"
+	for b := range 256 {
+		for tag, want := range map[byte]bool{12: b < 0x80, 19: strings.IndexByte(printable, byte(b)) >= 0, 22: b < 0x80, 30: false} {
+			a := NameAttribute{Tag: tag, Value: []byte{byte(b)}}
+			if _, ok := a.Text(); ok != want {
+				t.Errorf("byte %#x under tag %d: %v, want %v", b, tag, ok, want)
+			}
+		}
+	}
+}
+
+// TestProviderAlphabets tries every byte in a provider's name and version.
+func TestProviderAlphabets(t *testing.T) {
+	for b := range 256 {
+		name := checkProvider([]byte("a" + string([]byte{byte(b)}) + "a/v1"))
+		if want := strings.IndexByte("abcdefghijklmnopqrstuvwxyz0123456789-", byte(b)) >= 0; (name == nil) != want {
+			t.Errorf("byte %#x in a name: %v", b, name)
+		}
+		version := checkProvider([]byte("tpm/v1" + string([]byte{byte(b)})))
+		if want := strings.IndexByte("0123456789", byte(b)) >= 0; (version == nil) != want {
+			t.Errorf("byte %#x in a version: %v", b, version)
+		}
+	}
+}

@@ -1,0 +1,106 @@
+package oid
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"golang.org/x/crypto/cryptobyte"
+	cryptobyteasn1 "golang.org/x/crypto/cryptobyte/asn1"
+)
+
+// withSecurity is a good instance identity with these bytes behind its name: all the
+// lengths around them are right.
+func withSecurity(t *testing.T, behindName string) []byte {
+	t.Helper()
+	g := exampleInstance()
+	var b cryptobyte.Builder
+	b.AddASN1(cryptobyteasn1.SEQUENCE, func(b *cryptobyte.Builder) {
+		addUTF8(b, g.Zone)
+		b.AddASN1Uint64(g.ProjectNumber)
+		addUTF8(b, g.ProjectID)
+		b.AddASN1Uint64(g.InstanceID)
+		addUTF8(b, g.InstanceName)
+		b.AddBytes([]byte(behindName))
+	})
+	return b.BytesOrPanic()
+}
+
+// TestParseGCEInstanceSecurity changes one thing of what is stated about security.
+func TestParseGCEInstanceSecurity(t *testing.T) {
+	const version, production, further = "\xa0\x03\x02\x01\x01", "\xa1\x03\x01\x01\xff", "\xa2\x00"
+	security := func(fields string) string {
+		length := string([]byte{byte(len(fields))})
+		return "\xa0" + string([]byte{byte(len(fields) + 2)}) + "\x30" + length + fields
+	}
+	for name, c := range map[string]struct {
+		bytes string
+		want  error
+	}{
+		"none":                       {"", nil},
+		"empty":                      {security(""), nil},
+		"whole":                      {security(version + production + further), nil},
+		"last tag":                   {security("\xbe\x00"), nil},
+		"first free tag":             {security(further), nil},
+		"twice":                      {security("") + security(""), ErrGCEInstanceEncoding},
+		"another element behind it":  {security("") + "\x05\x00", ErrGCEInstanceEncoding},
+		"truncated":                  {"\xa0\x03\x30\x00", ErrGCEInstanceEncoding},
+		"nothing in the tag":         {"\xa0\x00", ErrGCEInstanceEncoding},
+		"a SET":                      {"\xa0\x02\x31\x00", ErrGCEInstanceEncoding},
+		"two SEQUENCEs":              {"\xa0\x04\x30\x00\x30\x00", ErrGCEInstanceEncoding},
+		"NULL behind the SEQUENCE":   {"\xa0\x04\x30\x00\x05\x00", ErrGCEInstanceEncoding},
+		"version truncated":          {security("\xa0\x04\x02\x01\x01"), ErrGCEInstanceEncoding},
+		"version a BOOLEAN":          {security("\xa0\x03\x01\x01\xff"), ErrGCEInstanceEncoding},
+		"no version in the tag":      {security("\xa0\x00"), ErrGCEInstanceEncoding},
+		"two versions in the tag":    {security("\xa0\x06\x02\x01\x01\x02\x01\x01"), ErrGCEInstanceEncoding},
+		"version not the shortest":   {security("\xa0\x04\x02\x02\x00\x01"), ErrGCEInstanceEncoding},
+		"production truncated":       {security("\xa1\x04\x01\x01\xff"), ErrGCEInstanceEncoding},
+		"production an INTEGER":      {security("\xa1\x03\x02\x01\x01"), ErrGCEInstanceEncoding},
+		"no production in the tag":   {security("\xa1\x00"), ErrGCEInstanceEncoding},
+		"two productions in the tag": {security("\xa1\x06\x01\x01\xff\x01\x01\xff"), ErrGCEInstanceEncoding},
+		"production before version":  {security(production + version), ErrGCEInstanceEncoding},
+		"version twice":              {security(version + version), ErrGCEInstanceEncoding},
+		"production twice":           {security(production + production), ErrGCEInstanceEncoding},
+		"further before production":  {security(further + production), ErrGCEInstanceEncoding},
+		"private tag":                {security("\xe0\x00"), ErrGCEInstanceEncoding},
+		"high tag":                   {security("\xbf\x1f\x00"), ErrGCEInstanceEncoding},
+		"further truncated":          {security("\xa2\x01"), ErrGCEInstanceEncoding},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, err := ParseGCEInstance(withSecurity(t, c.bytes))
+			if !errors.Is(err, c.want) || (g != nil) != (err == nil) {
+				t.Errorf("got %+v, %v, want %v", g, err, c.want)
+			}
+		})
+	}
+}
+
+// TestGCEInstanceSizes tries the largest size that is read and written, and one byte
+// more.
+func TestGCEInstanceSizes(t *testing.T) {
+	for over := range 2 {
+		g := exampleInstance()
+		value := marshalUnchecked(t, g)
+		for len(value) < MaxGCEInstanceSize+over {
+			g.InstanceName += strings.Repeat("n", MaxGCEInstanceSize+over-len(value))
+			value = marshalUnchecked(t, g)
+			if extra := len(value) - MaxGCEInstanceSize - over; extra > 0 { // the lengths have grown
+				g.InstanceName = g.InstanceName[extra:]
+				value = marshalUnchecked(t, g)
+			}
+		}
+		if len(value) != MaxGCEInstanceSize+over {
+			t.Fatalf("%d bytes", len(value))
+		}
+		var want error
+		if over > 0 {
+			want = ErrGCEInstanceSize
+		}
+		if _, err := ParseGCEInstance(value); !errors.Is(err, want) {
+			t.Errorf("%d bytes: read with %v, want %v", len(value), err, want)
+		}
+		if _, err := g.Marshal(); !errors.Is(err, want) {
+			t.Errorf("%d bytes: written with %v, want %v", len(value), err, want)
+		}
+	}
+}

@@ -1,0 +1,120 @@
+package oid
+
+import (
+	"encoding/asn1"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestGCEInstanceAlphabets tries every byte in each text.
+func TestGCEInstanceAlphabets(t *testing.T) {
+	const common = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+	for _, c := range []struct {
+		name, alphabet string
+		text           func(*GCEInstance) *string
+	}{
+		{"zone", common + "-", func(g *GCEInstance) *string { return &g.Zone }},
+		{"project", common + "-.:", func(g *GCEInstance) *string { return &g.ProjectID }},
+		{"name", common + "-", func(g *GCEInstance) *string { return &g.InstanceName }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for b := range 256 {
+				g := exampleInstance()
+				*c.text(g) = string([]byte{byte(b)})
+				var want error
+				if strings.IndexByte(c.alphabet, byte(b)) < 0 {
+					want = ErrGCEInstanceText
+				}
+				if _, err := g.Marshal(); !errors.Is(err, want) {
+					t.Errorf("byte %#x: got %v, want %v", b, err, want)
+				}
+			}
+		})
+	}
+}
+
+// TestParseGCEInstanceStopsAnywhere cuts a value short at every field, with lengths that
+// fit what is left.
+func TestParseGCEInstanceStopsAnywhere(t *testing.T) {
+	fields := [][]byte{[]byte("\x0c\x01a"), []byte("\x02\x01\x01"), []byte("\x0c\x01b"), []byte("\x02\x01\x02"), []byte("\x0c\x01c")}
+	for n := range len(fields) + 1 {
+		content := slices.Concat(fields[:n]...)
+		_, err := ParseGCEInstance(append([]byte{0x30, byte(len(content))}, content...))
+		if complete := n == len(fields); complete != (err == nil) || !complete && !errors.Is(err, ErrGCEInstanceEncoding) {
+			t.Errorf("%d fields: got %v", n, err)
+		}
+	}
+	for i := range fields {
+		content := slices.Concat(slices.Delete(slices.Clone(fields), i, i+1)...)
+		if _, err := ParseGCEInstance(append([]byte{0x30, byte(len(content))}, content...)); !errors.Is(err, ErrGCEInstanceEncoding) {
+			t.Errorf("without field %d: got %v", i, err)
+		}
+	}
+}
+
+// TestOIDSizes tries the longest identifier, and one byte more.
+func TestOIDSizes(t *testing.T) {
+	for size := MaxSize; size <= MaxSize+1; size++ {
+		id := append(asn1.ObjectIdentifier{2, 47}, slices.Repeat([]int{127}, size-1)...)
+		var want error
+		if size > MaxSize {
+			want = ErrSize
+		}
+		if o, err := FromASN1(id); !errors.Is(err, want) || err == nil && len(o) != size {
+			t.Errorf("%d bytes from arcs: got %d bytes, %v, want %v", size, len(o), err, want)
+		}
+		if o, err := Parse(id.String()); !errors.Is(err, want) || err == nil && len(o) != size {
+			t.Errorf("%d bytes in text: got %d bytes, %v, want %v", size, len(o), err, want)
+		}
+		o := OID(strings.Repeat("\x7f", size))
+		if got := o.Equal(id); got != (want == nil) {
+			t.Errorf("%d bytes equal their arcs: %v", size, got)
+		}
+		if got := strings.HasPrefix(o.String(), "invalid:"); got != (want != nil) {
+			t.Errorf("%d bytes read %s", size, o)
+		}
+	}
+	// Longer texts are not looked into.
+	for size, want := range map[int]error{maxDotted: ErrSyntax, maxDotted + 1: ErrSize} {
+		if _, err := Parse(strings.Repeat("x", size)); !errors.Is(err, want) {
+			t.Errorf("text of %d bytes: got %v, want %v", size, err, want)
+		}
+	}
+}
+
+// TestParseOIDDigits: each character beside the digits is none.
+func TestParseOIDDigits(t *testing.T) {
+	for _, c := range []string{"/", ":", "-", "+", "x"} {
+		if o, err := Parse("2.5." + c); !errors.Is(err, ErrSyntax) {
+			t.Errorf("arc %q: got %v, %v, want %v", c, o, err, ErrSyntax)
+		}
+	}
+}
+
+// TestOIDEqualNeedsEveryArc: an arc that is missing, or that no identifier can have, is
+// not passed over.
+func TestOIDEqualNeedsEveryArc(t *testing.T) {
+	huge, err := Parse("2.5.18446744073709551615")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		o  OID
+		id asn1.ObjectIdentifier
+	}{
+		"arc in the middle missing": {SubjectAltName, asn1.ObjectIdentifier{2, 5, 99, 29, 17}},
+		"first arcs missing":        {OID("\x1d\x11"), asn1.ObjectIdentifier{2, 5, 29, 17}},
+		"negative arc":              {huge, asn1.ObjectIdentifier{2, 5, -1}},
+		"one arc short":             {SubjectAltName, asn1.ObjectIdentifier{2, 5, 29}},
+		"one arc more":              {SubjectAltName, asn1.ObjectIdentifier{2, 5, 29, 17, 1}},
+	} {
+		if c.o.Equal(c.id) {
+			t.Errorf("%s: %v equals %v", name, c.o, c.id)
+		}
+	}
+	if !SubjectAltName.Equal(asn1.ObjectIdentifier{2, 5, 29, 17}) {
+		t.Error("an identifier does not equal its own arcs")
+	}
+}
