@@ -35,9 +35,9 @@ const (
 // whatever key IDs are asked for.
 const maxUnknown = 1024
 
-// RemoteConfig says where a [RemoteKeySet] gets its keys and how long they are good.
-// Client and one of Issuer and JWKSURL are required. Durations that are zero have the
-// default named; negative ones are refused.
+// RemoteConfig says where a [RemoteKeySet] gets its keys and how long they are good. One
+// of Issuer, JWKSURL and Fetch is required, and Client with the first two. Durations that
+// are zero have the default named; negative ones are refused.
 type RemoteConfig struct {
 	// Client makes the requests: it says which roots are trusted, which proxy is used
 	// and how the requests are authenticated, if they are. It must end a request when
@@ -53,6 +53,10 @@ type RemoteConfig struct {
 	// JWKSURL is the https URL of the key set (RFC 7517, section 5), for issuers
 	// without that document.
 	JWKSURL string
+	// Fetch gets the keys where they do not come over HTTPS, such as those of a signer
+	// behind a socket, and for how long they may be kept. It must end when ctx ends.
+	// Client must be nil then; MaxSize is not looked at.
+	Fetch func(ctx context.Context) (keys []*Key, maxAge time.Duration, err error)
 	// MinRefetch is the shortest time from the beginning of one fetch to that of the
 	// next, whatever is asked and however fetches end. Zero: DefaultMinRefetch.
 	MinRefetch time.Duration
@@ -65,6 +69,11 @@ type RemoteConfig struct {
 	// key is served later than MaxAge + MaxStale after it was fetched. Zero:
 	// DefaultMaxStale.
 	MaxStale time.Duration
+	// HeldAtOnce answers for a held key at once until MaxStale has passed, also where
+	// nobody asked for a while since the set went stale: no caller waits for a source
+	// that hangs, and the first one after a long silence may be given a key that was
+	// withdrawn meanwhile. Keep MaxStale short with it.
+	HeldAtOnce bool
 	// NegativeTTL is how long a key ID that a fetched key set did not have is answered
 	// as unknown without another fetch. Zero: DefaultNegativeTTL.
 	NegativeTTL time.Duration
@@ -93,7 +102,7 @@ type RemoteConfig struct {
 // MaxStale has passed: a slow or dead server delays no verification. (Only where nobody
 // asked since the set went stale, for MinRefetch + Timeout, the first callers wait for
 // the outcome, so that a set that was forgotten for a day is not believed without a
-// try.) Tokens whose header names no key get all held keys and cause no fetch of a fresh
+// try, unless HeldAtOnce says otherwise.) Tokens whose header names no key get all held keys and cause no fetch of a fresh
 // set. A response without a single usable key is a failed fetch: an issuer that signs has
 // a key.
 //
@@ -157,11 +166,11 @@ func NewRemoteKeySet(config RemoteConfig) (*RemoteKeySet, error) {
 
 // complete checks the configuration and puts the defaults in.
 func (c *RemoteConfig) complete() error {
-	if c.Client == nil {
-		return &Error{Check: CheckRemote, Got: "no Client", Want: "an *http.Client"}
+	if (c.Client == nil) == (c.Fetch == nil) {
+		return &Error{Check: CheckRemote, Got: "both or none", Want: "one of Client and Fetch"}
 	}
-	if (c.Issuer == "") == (c.JWKSURL == "") {
-		return &Error{Check: CheckRemote, Got: "both or none", Want: "one of Issuer and JWKSURL"}
+	if c.Fetch == nil && (c.Issuer == "") == (c.JWKSURL == "") || c.Fetch != nil && c.Issuer+c.JWKSURL != "" {
+		return &Error{Check: CheckRemote, Got: "several or none", Want: "one of Issuer, JWKSURL and Fetch"}
 	}
 	if err := checkURL(CheckRemote, "Issuer", c.Issuer); c.Issuer != "" && err != nil {
 		return err

@@ -1,0 +1,73 @@
+package jws
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestRemoteKeySetFetch: keys may come from elsewhere than HTTPS, and are kept just so.
+func TestRemoteKeySetFetch(t *testing.T) {
+	forgers()
+	synctest.Test(t, func(t *testing.T) {
+		fetches := 0
+		var down error
+		config := RemoteConfig{HeldAtOnce: true, MaxStale: time.Hour, Fetch: func(ctx context.Context) ([]*Key, time.Duration, error) {
+			if fetches++; fetches > 1 && down == nil {
+				<-ctx.Done()
+				return nil, 0, ctx.Err()
+			}
+			return []*Key{forgers()[ES256].key}, time.Minute, down
+		}}
+		set, err := NewRemoteKeySet(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer set.Close()
+		for _, wait := range []time.Duration{0, time.Minute, time.Hour - 1} { // the last two: the source hangs
+			time.Sleep(wait)
+			start := time.Now()
+			if keys, err := set.Keys(t.Context(), ""); err != nil || len(keys) != 1 || !time.Now().Equal(start) {
+				t.Errorf("after %v: %d keys, %v, waited %v", wait, len(keys), err, time.Since(start))
+			}
+		}
+		down = errors.New("down")
+		time.Sleep(time.Minute)
+		if keys, err := set.Keys(t.Context(), ""); keys != nil || !errors.Is(err, ErrRetry) || !errors.Is(err, down) {
+			t.Errorf("after MaxStale: %d keys, %v", len(keys), err)
+		}
+	})
+}
+
+func TestRemoteKeySetFetchRefuses(t *testing.T) {
+	fetch := func(context.Context) ([]*Key, time.Duration, error) { return nil, time.Minute, nil }
+	for name, config := range map[string]RemoteConfig{
+		"Client":  {Fetch: fetch, Client: &http.Client{}},
+		"JWKSURL": {Fetch: fetch, JWKSURL: keySetURL},
+		"Issuer":  {Fetch: fetch, Issuer: "https://issuer.example"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := NewRemoteKeySet(config); !errors.Is(err, CheckRemote) {
+				t.Errorf("got %v, want %v", err, CheckRemote)
+			}
+		})
+	}
+	for name, tt := range map[string]struct {
+		keys []*Key
+		most int
+	}{"no key": {}, "too many": {[]*Key{forgers()[ES256].key, forgers()[ES384].key}, 1}} {
+		t.Run(name, func(t *testing.T) {
+			set, err := NewRemoteKeySet(RemoteConfig{MaxKeys: tt.most, Fetch: func(context.Context) ([]*Key, time.Duration, error) { return tt.keys, 0, nil }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer set.Close()
+			if _, err := set.Keys(t.Context(), ""); !errors.Is(err, ErrRetry) || !errors.Is(err, CheckKeySet) {
+				t.Errorf("got %v, want %v and %v", err, ErrRetry, CheckKeySet)
+			}
+		})
+	}
+}
