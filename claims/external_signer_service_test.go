@@ -37,7 +37,7 @@ func TestSignerService(t *testing.T) {
 	clock := newClock()
 	config := serviceConfig(t, clock)
 	config.VerifyOnly = []*jws.Key{newECDSA(t, "").Key()}
-	client := newClient(t, newService(t, config), clock)
+	client := newClient(t, newService(t, config), &ExternalClientOptions{Now: clock.Now})
 	_, objects := recordedRequests(t)
 	policy, err := (Policy{Issuer: testIssuer, APIAudiences: []string{"api"}, ExtendExpiration: true}).LimitTo(client.MaxTokenLifetime())
 	if err != nil {
