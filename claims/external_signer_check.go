@@ -7,12 +7,12 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"github.com/nodeattest/nodeattest/refusal"
 	"strconv"
 	"time"
 
 	"github.com/nodeattest/nodeattest/internal/strictjson"
 	"github.com/nodeattest/nodeattest/jws"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 const (

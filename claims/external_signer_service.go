@@ -3,11 +3,11 @@ package claims
 import (
 	"context"
 	"crypto/x509"
-	"github.com/nodeattest/nodeattest/refusal"
 	"strconv"
 	"time"
 
 	"github.com/nodeattest/nodeattest/jws"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // SignerServiceConfig is what a SignerService needs.

@@ -18,8 +18,8 @@ type IssuerConfig struct {
 	// Signer signs the tokens. It is required. The tokens of kube-apiserver's own
 	// signers have no "typ" in their header, those of an external signer "JWT".
 	Signer jws.Signer
-	// Objects gets service accounts, pods, Secrets and nodes. It is required. Answers
-	// must not come from a cache: a token for an object that is gone is refused later.
+	// Objects gets service accounts, pods, Secrets and nodes. It is required, and must
+	// not be a [StaleObjects]: a token for an object that is gone is refused later.
 	Objects Objects
 	// Now is the clock; nil for time.Now.
 	Now func() time.Time
@@ -66,7 +66,11 @@ func NewIssuer(config IssuerConfig) (*Issuer, error) {
 	if config.Objects == nil {
 		return nil, configError("no object getter", "an implementation of Objects")
 	}
+	if err := checkStaleness(config.Objects, 0); err != nil {
+		return nil, err
+	}
 	config.Now = clock(config.Now)
+	config.Objects = boundedObjects{config.Objects, 0, config.Now}
 	if config.NewID == nil {
 		config.NewID = NewID
 	}
@@ -78,6 +82,9 @@ func NewIssuer(config IssuerConfig) (*Issuer, error) {
 // no refusal (an object could not be read, the signer failed) errors.Is finds
 // [ErrRetry].
 func (i *Issuer) Issue(ctx context.Context, r *TokenRequest) (*Issued, error) {
+	if i == nil || i.config.Signer == nil {
+		return nil, configError("an Issuer that NewIssuer did not make", "one that it made")
+	}
 	if r == nil {
 		return nil, badRequest("a request is required")
 	}

@@ -4,11 +4,12 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
-	"github.com/nodeattest/nodeattest/refusal"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // DefaultMaxReplayEntries is how many entries a [MemoryReplayCache] holds unless it is
