@@ -112,7 +112,7 @@ func ExampleStrictValidator_Validate() {
 	}
 	// Output:
 	// system:serviceaccount:shop:cart
-	// token-replay: got ID a1e1c1b5-5a5e-4d5e-8f5e-0123456789ab a second time, want a token that was not presented before
+	// token-replay: got ID a1e1c1b5-5a5e-4d5e-8f5e-0123456789ab, presented before or dropped since, want a token that was not presented before
 }
 
 // What package attest verified, and its registry, in the words of this package.
