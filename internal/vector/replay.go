@@ -68,6 +68,8 @@ func (v *Vector) run(ctx context.Context, e *Environment) (*Result, error) {
 		return v.Credential.open(e)
 	case LevelRegistry:
 		return nil, replayMemory(ctx, v.Registry)
+	case LevelSigner:
+		return nil, v.Signer.sign(ctx, e)
 	}
 	return nil, &brokenVector{fmt.Errorf("unknown level %q", v.Level)}
 }
@@ -232,7 +234,7 @@ func names(err error, pkg string) []string {
 		}
 		return sorted(out)
 	case *refusal.Error:
-		if (pkg == PackageAttest || pkg == PackageCSR) && errors.Is(err, e.Check) {
+		if pkg != PackageOID && pkg != PackageTPM && errors.Is(err, e.Check) {
 			return []string{string(e.Check)}
 		}
 	case oid.Error:

@@ -201,6 +201,7 @@ func TestBrokenVectors(t *testing.T) {
 		"EK extension": {Level: LevelEK, EK: &EK{}, Environment: &Environment{EKIssuers: []EKIssuer{{Profile: &EKProfile{Name: "x", Extensions: []string{"x"}}}}}},
 		"CRL":          {Level: LevelEK, EK: &EK{}, Environment: &Environment{EKIssuers: []EKIssuer{{CRLs: [][]byte{{1}}}}}},
 		"EK key":       {Level: LevelCredential, Credential: &Credential{EK: []byte{1}}},
+		"no issuer":    {Level: LevelSigner, Signer: &Signer{}},
 		"operation":    {Level: LevelRegistry, Registry: []Operation{{Op: "x"}}},
 		"seen":         {Level: LevelRegistry, Registry: []Operation{{Op: "bind"}}},
 		"first use":    {Level: LevelVerify, Environment: &Environment{FirstUse: &FirstUse{}}},

@@ -37,6 +37,8 @@ const (
 	LevelCredential = "credential"
 	// LevelRegistry is a list of calls of an attest.Registry.
 	LevelRegistry = "registry"
+	// LevelSigner is claims.SignerService.Sign on a claim set.
+	LevelSigner = "signer"
 )
 
 // The packages whose stable names a vector can expect.
@@ -45,11 +47,12 @@ const (
 	PackageCSR    = "csr"    // csr.Rule
 	PackageOID    = "oid"    // oid.Error
 	PackageTPM    = "tpm"    // CredentialFault
+	PackageClaims = "claims" // claims.Check
 )
 
 // Classes returns the classes of vectors, each a folder of its own.
 func Classes() []string {
-	return []string{"accepted", "binding", "certificate", "request", "statement"}
+	return []string{"accepted", "binding", "certificate", "request", "statement", "token"}
 }
 
 // Vector is one file. Exactly the input of its level is set.
@@ -102,6 +105,8 @@ type Vector struct {
 	Credential *Credential `json:"credential,omitempty"`
 	// Registry is the input of LevelRegistry. Expect is that of the last operation.
 	Registry []Operation `json:"registry,omitempty"`
+	// Signer is the input of LevelSigner.
+	Signer *Signer `json:"signer,omitempty"`
 }
 
 // Result is what an accepted input is found to be. A member that is not set is not

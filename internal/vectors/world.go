@@ -83,6 +83,7 @@ func generate() (set *vector.Set, messages *messages, err error) {
 	w.eksAlone()
 	w.credentials()
 	w.akTrusts()
+	w.signers()
 	return &w.set, w.messages(), nil
 }
 
