@@ -151,7 +151,7 @@ func (c *joinedCluster) issue(t *testing.T, nodeName string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return issued.Token
+	return issued.Token.Reveal()
 }
 
 // want sends a token from a node, "" for a client without a certificate.

@@ -42,7 +42,7 @@ func examplePodToken(objects claims.Objects) (token string, keys *jws.StaticKeyS
 	if keys, err = jws.NewStaticKeySet(signer.Key()); err != nil {
 		log.Fatal(err)
 	}
-	return issued.Token, keys
+	return issued.Token.Reveal(), keys
 }
 
 // What a TokenReview answers, with the API server's own words for the refusal.

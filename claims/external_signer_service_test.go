@@ -60,11 +60,11 @@ func TestSignerService(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	one, err := jws.Verify(testContext, first.Token, client)
+	one, err := jws.Verify(testContext, first.Token.Reveal(), client)
 	if err != nil {
 		t.Fatal(err)
 	}
-	two, err := jws.Verify(testContext, second.Token, client)
+	two, err := jws.Verify(testContext, second.Token.Reveal(), client)
 	if err != nil {
 		t.Fatal(err)
 	}

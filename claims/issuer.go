@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/jws"
+	"github.com/nodeattest/nodeattest/secret"
 )
 
 // IssuerConfig is what an Issuer needs.
@@ -36,24 +37,9 @@ type Issuer struct {
 // Issued is a token with what is to be answered along with it.
 type Issued struct {
 	Grant
-	// Token is the token in compact form. It is a secret: String, GoString and JSON
-	// leave it out.
-	Token string `json:"-"`
+	// Token is the token in compact form: whoever has it can use it.
+	Token secret.Value[string]
 }
-
-// String names the token by its credential ID, so that a log does not get the token.
-func (i Issued) String() string {
-	if i.Claims == nil {
-		return "no token"
-	}
-	return "token " + i.Claims.CredentialID()
-}
-
-// Format prints what String returns, for every verb.
-func (i Issued) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, i.String()) }
-
-// GoString is String.
-func (i Issued) GoString() string { return i.String() }
 
 // NewIssuer checks a configuration. Its errors are [CheckConfig].
 func NewIssuer(config IssuerConfig) (*Issuer, error) {
@@ -111,7 +97,7 @@ func (i *Issuer) Issue(ctx context.Context, r *TokenRequest) (*Issued, error) {
 	if err != nil {
 		return nil, internal(fmt.Sprintf("failed to generate token: %v", err), err)
 	}
-	return &Issued{Grant: *grant, Token: signature.Token(payload)}, nil
+	return &Issued{Grant: *grant, Token: secret.New(signature.Token(payload))}, nil
 }
 
 // errNoSignature is about a signer that breaks its contract.

@@ -76,24 +76,24 @@ func run(ctx context.Context, w io.Writer) error {
 
 	fmt.Fprintln(w, "\nThe pod presents it to a service, over a connection with its node's certificate")
 	nodeA, nodeB := nodes.list[0], nodes.list[1]
-	if err := s.present(ctx, "from node-a", nodeA, token.Token, ""); err != nil {
+	if err := s.present(ctx, "from node-a", nodeA, token.Token.Reveal(), ""); err != nil {
 		return err
 	}
 
 	fmt.Fprintln(w, "\nThe token is stolen")
-	if err := s.present(ctx, "from node-b, attested just as well", nodeB, token.Token, claims.CheckNodeName); err != nil {
+	if err := s.present(ctx, "from node-b, attested just as well", nodeB, token.Token.Reveal(), claims.CheckNodeName); err != nil {
 		return err
 	}
-	if err := s.present(ctx, "from a machine that never joined", machine{}, token.Token, claims.CheckNodeCertificate); err != nil {
+	if err := s.present(ctx, "from a machine that never joined", machine{}, token.Token.Reveal(), claims.CheckNodeCertificate); err != nil {
 		return err
 	}
 
 	fmt.Fprintln(w, "\nThe Node of node-a is deleted")
 	c.objects.DeleteNode("node-a")
-	if err := s.present(ctx, "from node-a", nodeA, token.Token, claims.CheckNodeGone); err != nil {
+	if err := s.present(ctx, "from node-a", nodeA, token.Token.Reveal(), claims.CheckNodeGone); err != nil {
 		return err
 	}
-	return c.askAPIServer(ctx, w, token.Token)
+	return c.askAPIServer(ctx, w, token.Token.Reveal())
 }
 
 // A machine that joined as a node, with what the control plane keeps of that.
