@@ -30,8 +30,8 @@ var mayImport = map[string][]string{
 	"tpmsim":            {"oid"},
 
 	"bootstraptoken/bootstraptokentest": {"attest", "bootstraptoken", "jws", "tpmsim"},
-	"internal/vector":                   {"attest", "csr", "jws", "oid"},
-	"internal/vectors":                  {"attest", "csr", "internal/vector", "oid", "tpmsim"},
+	"internal/vector":                   {"attest", "claims", "csr", "jws", "oid"},
+	"internal/vectors":                  {"attest", "claims", "csr", "internal/vector", "oid", "tpmsim"},
 	"internal/*":                        {"oid"},
 	"examples/*":                        {"attest", "attest/attesttest", "bootstraptoken", "bootstraptoken/bootstraptokentest", "claims", "csr", "jws", "oid", "tpmsim"},
 }

@@ -12,8 +12,8 @@ import (
 type AttestedNode struct {
 	// Name is the node's name. It is required.
 	Name string
-	// UID is the UID of the Node object, where it was known when the machine was attested;
-	// else "".
+	// UID is the UID of the Node object that the certificate was issued for, where its
+	// record has one; else "". Never that of the Node that has the name now.
 	UID string
 	// ProviderID is the provider ID that was vouched for: that of the certificate's
 	// extension, or of attest's Authorization. "" where there was none: kube-controller-
@@ -22,6 +22,9 @@ type AttestedNode struct {
 	// Machine is the canonical identity of the machine that was verified, such as
 	// "ek:sha256:" and a digest; "" where it is not known.
 	Machine string
+	// MachineUID is the UID of the object that stood for the machine when it was verified,
+	// such as the Cluster API's Machine; "" where it is not known.
+	MachineUID string
 }
 
 // RegisteredMachine is the machine that is registered for a node's name.
@@ -32,6 +35,9 @@ type RegisteredMachine struct {
 	// ProviderID is the machine's provider ID, spelled as in the Node's spec.providerID;
 	// "" where the registry does not know it.
 	ProviderID string
+	// UID is the UID of the object that stands for the machine, spelled as in
+	// AttestedNode.MachineUID; "" where the registry does not know it.
+	UID string
 }
 
 // Machines says which machine is registered for a node's name: the registry of trust on
@@ -63,23 +69,37 @@ const (
 	// FactNodeUID: the token names the Node object that lives now, by its UID. Always
 	// required.
 	FactNodeUID
-	// FactAttestedUID: so did the attestation.
+	// FactAttestedUID: so did the attestation. It is a fact of the presenter.
 	FactAttestedUID
 	// FactCertificateProviderID: the Node's provider ID is the one that was vouched for
-	// when the machine was attested.
+	// when the machine was attested. It is a fact of the presenter.
 	FactCertificateProviderID
 	// FactRegisteredProviderID: the Node's provider ID is that of the registered machine.
+	// It is the registry's word.
 	FactRegisteredProviderID
-	// FactRegisteredMachine: the machine that was attested is the registered one.
+	// FactRegisteredMachine: the machine that was attested is the registered one. It is a
+	// fact of the presenter, and the registry's word.
 	FactRegisteredMachine
+	// FactRegisteredMachineUID: the object that stood for the machine when it was attested
+	// is the registered one. It is a fact of the presenter, and the registry's word.
+	FactRegisteredMachineUID
 
 	endOfFacts
+)
+
+const (
+	// presenterFacts tie the machine that presents a token to the node by more than the
+	// name in its certificate.
+	presenterFacts = FactAttestedUID | FactCertificateProviderID | FactRegisteredMachine | FactRegisteredMachineUID
+	// registryFacts are what is known from elsewhere than the Node object, which the node
+	// itself may write.
+	registryFacts = FactRegisteredProviderID | FactRegisteredMachine | FactRegisteredMachineUID
 )
 
 // factNames are the names of the facts, lowest bit first.
 var factNames = [...]string{
 	"node-name", "node-uid", "attested-uid",
-	"certificate-provider-id", "registered-provider-id", "registered-machine",
+	"certificate-provider-id", "registered-provider-id", "registered-machine", "registered-machine-uid",
 }
 
 // Has reports whether all the given facts are in the set.

@@ -5,13 +5,13 @@ import (
 	"crypto/x509"
 	"encoding/asn1"
 	"errors"
-	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // CheckNodeCertificate: no client certificate of a node, one that does not hold to the

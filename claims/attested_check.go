@@ -3,8 +3,9 @@ package claims
 import (
 	"context"
 	"errors"
-	"github.com/nodeattest/nodeattest/refusal"
 	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // The ways in which a token and an attested node can disagree. Each is refused by its own
@@ -32,6 +33,9 @@ const (
 	// CheckRegisteredMachine: another machine is registered for the node's name than the
 	// one that was attested.
 	CheckRegisteredMachine Check = "registered-machine"
+	// CheckRegisteredMachineUID: another object stands for the machine that is registered
+	// for the node's name than for the one that was attested.
+	CheckRegisteredMachineUID Check = "registered-machine-uid"
 	// CheckNodeProviderID: the Node's provider ID is not that of certificate and registry,
 	// or it has none where the certificate or the registry has one.
 	CheckNodeProviderID Check = "node-provider-id"
@@ -50,22 +54,31 @@ const (
 // NodeCheck decides whether a token was issued to a workload on the very machine that
 // presents it (KEP-4193, user story 1). The zero value refuses.
 //
-// The node's name and UID in the token, the Node object and its provider ID, the provider
-// ID that was vouched for when the machine was attested, and the machine that is registered
-// for the name must all agree as far as they are known. Always required are
-// [FactNodeName], [FactNodeUID], and one of [FactRegisteredProviderID] and
-// [FactRegisteredMachine]: without the registry's word it would be the Node object's alone,
-// which the node itself may write. So where the certificate carries no provider ID,
-// registry and Node decide, and [NodeFacts] says so.
+// The node's name and UID in the token, the Node object and its provider ID, what was
+// vouched for when the machine was attested, and the machine that is registered for the
+// name must all agree as far as they are known. Always required are
+//
+//   - [FactNodeName] and [FactNodeUID];
+//   - the registry's word, without which it would be the Node object's alone, which the
+//     node itself may write: [FactRegisteredProviderID], [FactRegisteredMachine] or
+//     [FactRegisteredMachineUID];
+//   - a fact of the presenter, without which its certificate's name would be all that ties
+//     it to the registered machine, a name that the machine that was this node before has
+//     in its certificate too, and one that was never attested may have:
+//     [FactAttestedUID], [FactCertificateProviderID], [FactRegisteredMachine] or
+//     [FactRegisteredMachineUID].
 type NodeCheck struct {
-	// Objects gets the Node. It is required.
+	// Objects gets the Node. It is required, except in a [StrictConfig].
 	Objects Objects
 	// Machines is the registry. It is required.
 	Machines Machines
 	// Require are facts that must be there besides.
 	Require Facts
-	// MaxStaleness is the most that the answers of an Objects that is a [StaleObjects] may
-	// lag behind; 0 refuses such an Objects.
+	// InsecureAllowUnattested does without a fact of the presenter. Every certificate with
+	// the node's name that the CA signed then passes, attested or not, and also that of
+	// the machine that had the name before.
+	InsecureAllowUnattested bool
+	// MaxStaleness is how old the answer of Objects may be; 0 refuses a [StaleObjects].
 	MaxStaleness time.Duration
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
@@ -82,38 +95,18 @@ func (c *NodeCheck) Check(ctx context.Context, result *Result, node *AttestedNod
 	if result == nil || !result.validated {
 		return nil, &Error{Check: CheckUnvalidated, Got: "a result that no validator returned", Want: "a validated token"}
 	}
-	if node == nil || node.Name == "" {
-		return nil, &Error{Check: CheckNodeName, Got: "an attested node without a name", Want: "a name"}
-	}
-	claim := result.Claims.Kubernetes.Node
-	if claim == nil || claim.Name == "" {
-		return nil, &Error{Check: CheckNodeClaim, Got: "a token without a node", Want: "node " + refusal.Text(node.Name)}
-	}
-	if claim.Name != node.Name {
-		return nil, &Error{Check: CheckNodeName, Got: "a token of node " + refusal.Text(claim.Name), Want: "node " + refusal.Text(node.Name)}
-	}
-	object, err := c.liveNode(ctx, claim, node)
+	claim, err := nodeClaim(result, node)
 	if err != nil {
 		return nil, err
 	}
-	machine, err := c.Machines.Machine(ctx, node.Name)
+	object, err := c.objects().Node(ctx, claim.Name)
 	switch {
 	case errors.Is(err, ErrNotFound):
-		return nil, &Error{Check: CheckMachineUnknown, Got: "no machine", Want: "one that is registered for node " + refusal.Text(node.Name), Err: err}
-	case err != nil || machine == nil:
-		return nil, retry("machine of node "+refusal.Text(node.Name), err)
+		return nil, &Error{Check: CheckNodeGone, Got: "no Node " + refusal.Text(claim.Name), Want: "the one with UID " + refusal.Text(claim.UID), Err: err}
+	case err != nil || object == nil:
+		return nil, retry("Node "+refusal.Text(claim.Name), err)
 	}
-	facts := &NodeFacts{Facts: FactNodeName | FactNodeUID, Node: *object, Machine: *machine}
-	if node.UID != "" {
-		facts.Facts |= FactAttestedUID
-	}
-	if err := facts.compare(node); err != nil {
-		return nil, err
-	}
-	if err := facts.enough(c.Require); err != nil {
-		return nil, err
-	}
-	return facts, nil
+	return c.decide(ctx, claim, node, object)
 }
 
 // ready fails where the check would have nobody to ask.
@@ -129,44 +122,99 @@ func (c *NodeCheck) ready() error {
 	return checkStaleness(c.Objects, c.MaxStaleness)
 }
 
-// liveNode gets the Node and compares the UIDs of claim, Node and attestation.
-func (c *NodeCheck) liveNode(ctx context.Context, claim *Ref, node *AttestedNode) (*Node, error) {
-	if claim.UID == "" {
+// objects are those of the check, with no answer that is too old.
+func (c *NodeCheck) objects() Objects {
+	return boundedObjects{c.Objects, c.MaxStaleness, clock(c.Now)}
+}
+
+// nodeClaim returns the token's node, which must be the attested one by name.
+func nodeClaim(result *Result, node *AttestedNode) (*Ref, error) {
+	if node == nil || node.Name == "" {
+		return nil, &Error{Check: CheckNodeName, Got: "an attested node without a name", Want: "a name"}
+	}
+	claim := result.Claims.Kubernetes.Node
+	switch {
+	case claim == nil || claim.Name == "":
+		return nil, &Error{Check: CheckNodeClaim, Got: "a token without a node", Want: "node " + refusal.Text(node.Name)}
+	case claim.Name != node.Name:
+		return nil, &Error{Check: CheckNodeName, Got: "a token of node " + refusal.Text(claim.Name), Want: "node " + refusal.Text(node.Name)}
+	case claim.UID == "":
 		return nil, &Error{Check: CheckNodeClaimUID, Got: "a node without UID", Want: "the UID of Node " + refusal.Text(claim.Name)}
 	}
-	object, err := c.Objects.Node(ctx, claim.Name)
+	return claim, nil
+}
+
+// decide holds the token's node and the attested one against the Node and the registry.
+func (c *NodeCheck) decide(ctx context.Context, claim *Ref, node *AttestedNode, object *Node) (*NodeFacts, error) {
+	if err := c.checkNode(claim, node, object); err != nil {
+		return nil, err
+	}
+	machine, err := c.Machines.Machine(ctx, node.Name)
 	switch {
 	case errors.Is(err, ErrNotFound):
-		return nil, &Error{Check: CheckNodeGone, Got: "no Node " + refusal.Text(claim.Name), Want: "the one with UID " + refusal.Text(claim.UID), Err: err}
-	case err != nil || object == nil:
-		return nil, retry("Node "+refusal.Text(claim.Name), err)
+		return nil, &Error{Check: CheckMachineUnknown, Got: "no machine", Want: "one that is registered for node " + refusal.Text(node.Name), Err: err}
+	case err != nil || machine == nil:
+		return nil, retry("machine of node "+refusal.Text(node.Name), err)
 	}
+	facts := &NodeFacts{Facts: FactNodeName | FactNodeUID, Node: *object, Machine: *machine}
+	if node.UID != "" {
+		facts.Facts |= FactAttestedUID
+	}
+	if err := facts.compareMachine(node); err != nil {
+		return nil, err
+	}
+	if err := facts.compareProviderID(node); err != nil {
+		return nil, err
+	}
+	if err := c.enough(facts.Facts); err != nil {
+		return nil, err
+	}
+	return facts, nil
+}
+
+// checkNode compares the UIDs of claim, Node and attestation.
+func (c *NodeCheck) checkNode(claim *Ref, node *AttestedNode, object *Node) error {
 	switch {
 	case object.UID == claim.UID:
 	case node.UID == object.UID:
-		return nil, &Error{Check: CheckNodeClaimUID, Got: "a token of Node UID " + refusal.Text(claim.UID), Want: object.UID}
+		return &Error{Check: CheckNodeClaimUID, Got: "a token of Node UID " + refusal.Text(claim.UID), Want: refusal.Text(object.UID)}
 	default:
-		return nil, &Error{Check: CheckNodeUID, Got: "Node UID " + refusal.Text(object.UID), Want: claim.UID}
+		return &Error{Check: CheckNodeUID, Got: "Node UID " + refusal.Text(object.UID), Want: refusal.Text(claim.UID)}
 	}
 	if node.UID != "" && node.UID != claim.UID {
-		return nil, &Error{Check: CheckAttestedUID, Got: "a machine attested for Node UID " + refusal.Text(node.UID), Want: claim.UID}
+		return &Error{Check: CheckAttestedUID, Got: "a machine attested for Node UID " + refusal.Text(node.UID), Want: refusal.Text(claim.UID)}
 	}
 	if object.Deleted != nil && object.Deleted.Before(clock(c.Now)()) {
-		return nil, &Error{Check: CheckNodeDeleted, Got: "Node " + refusal.Text(claim.Name) + ", deleted", Want: "one that lives"}
+		return &Error{Check: CheckNodeDeleted, Got: "Node " + refusal.Text(claim.Name) + ", deleted", Want: "one that lives"}
 	}
-	return object, nil
+	return nil
 }
 
-// compare holds the machine's identity and its provider IDs against each other and
+// compareMachine holds the machine that was attested against the registered one and
 // records which facts that gives.
-func (f *NodeFacts) compare(node *AttestedNode) error {
-	switch {
-	case node.Machine == "" || f.Machine.Identity == "":
-	case node.Machine != f.Machine.Identity:
-		return &Error{Check: CheckRegisteredMachine, Got: "machine " + refusal.Text(node.Machine), Want: f.Machine.Identity}
-	default:
-		f.Facts |= FactRegisteredMachine
+func (f *NodeFacts) compareMachine(node *AttestedNode) error {
+	for _, of := range [...]struct {
+		what                 string
+		attested, registered string
+		fact                 Facts
+		check                Check
+	}{
+		{"machine ", node.Machine, f.Machine.Identity, FactRegisteredMachine, CheckRegisteredMachine},
+		{"machine UID ", node.MachineUID, f.Machine.UID, FactRegisteredMachineUID, CheckRegisteredMachineUID},
+	} {
+		switch {
+		case of.attested == "" || of.registered == "":
+		case of.attested != of.registered:
+			return &Error{Check: of.check, Got: of.what + refusal.Text(of.attested), Want: refusal.Text(of.registered)}
+		default:
+			f.Facts |= of.fact
+		}
 	}
+	return nil
+}
+
+// compareProviderID does so with the provider IDs of the three.
+func (f *NodeFacts) compareProviderID(node *AttestedNode) error {
 	object, certificate, registered := f.Node.ProviderID, node.ProviderID, f.Machine.ProviderID
 	fromCertificate := certificate == object
 	fromRegistry := registered == object
@@ -193,12 +241,14 @@ func (f *NodeFacts) compare(node *AttestedNode) error {
 }
 
 // enough fails closed where nothing disagrees because too little is known.
-func (f *NodeFacts) enough(require Facts) error {
-	if !f.Facts.Has(require) {
-		return &Error{Check: CheckFacts, Got: f.Facts.String(), Want: require.String()}
-	}
-	if f.Facts&(FactRegisteredProviderID|FactRegisteredMachine) == 0 {
-		return &Error{Check: CheckFacts, Got: f.Facts.String(), Want: FactRegisteredProviderID.String() + " or " + FactRegisteredMachine.String()}
+func (c *NodeCheck) enough(f Facts) error {
+	switch {
+	case !f.Has(c.Require):
+		return &Error{Check: CheckFacts, Got: f.String(), Want: c.Require.String()}
+	case f&registryFacts == 0:
+		return &Error{Check: CheckFacts, Got: f.String(), Want: "one of " + registryFacts.String()}
+	case f&presenterFacts == 0 && !c.InsecureAllowUnattested:
+		return &Error{Check: CheckFacts, Got: f.String(), Want: "one of " + presenterFacts.String()}
 	}
 	return nil
 }

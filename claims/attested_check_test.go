@@ -8,7 +8,7 @@ import (
 
 // attested is everything there is to know of the machine of the world's node.
 func attested() *AttestedNode {
-	return &AttestedNode{Name: "node-a", UID: "node-uid", ProviderID: "gce://p/z/a", Machine: "ek:sha256:aa"}
+	return &AttestedNode{Name: "node-a", UID: "node-uid", ProviderID: "gce://p/z/a", Machine: "ek:sha256:aa", MachineUID: "machine-uid"}
 }
 
 // holdNodeOf validates the world's token as kube-apiserver does, which looks at no node,
@@ -31,16 +31,23 @@ func TestNodeCheckAccepts(t *testing.T) {
 	}{
 		{"everything is known", func(*world, *AttestedNode) {}, endOfFacts - 1},
 		{"no UID", func(_ *world, n *AttestedNode) { n.UID = "" }, endOfFacts - 1 - FactAttestedUID},
-		{"certificate without extension", func(_ *world, n *AttestedNode) { n.ProviderID, n.UID, n.Machine = "", "", "" }, always | FactRegisteredProviderID},
-		{"certificate with extension alone", func(_ *world, n *AttestedNode) { n.UID, n.Machine = "", "" }, always | FactCertificateProviderID | FactRegisteredProviderID},
+		{"certificate with extension alone", func(_ *world, n *AttestedNode) { n.UID, n.Machine, n.MachineUID = "", "", "" }, always | FactCertificateProviderID | FactRegisteredProviderID},
+		{"UID alone", func(_ *world, n *AttestedNode) { n.ProviderID, n.Machine, n.MachineUID = "", "", "" }, always | FactAttestedUID | FactRegisteredProviderID},
+		{"machine alone", func(w *world, n *AttestedNode) {
+			n.ProviderID, n.UID, n.MachineUID, w.machine.ProviderID = "", "", "", ""
+		}, always | FactRegisteredMachine},
+		{"machine's object alone", func(w *world, n *AttestedNode) { n.ProviderID, n.UID, n.Machine, w.machine.ProviderID = "", "", "", "" },
+			always | FactRegisteredMachineUID},
 		{"registry without provider ID", func(w *world, _ *AttestedNode) { w.machine.ProviderID = "" }, endOfFacts - 1 - FactRegisteredProviderID},
 		{"registry without identity", func(w *world, _ *AttestedNode) { w.machine.Identity = "" }, endOfFacts - 1 - FactRegisteredMachine},
+		{"registry without UID", func(w *world, _ *AttestedNode) { w.machine.UID = "" }, endOfFacts - 1 - FactRegisteredMachineUID},
+		{"attested without the machine's object", func(_ *world, n *AttestedNode) { n.MachineUID = "" }, endOfFacts - 1 - FactRegisteredMachineUID},
 		{"bare metal", func(w *world, n *AttestedNode) {
 			n.ProviderID, w.machine.ProviderID, w.objects.node.ProviderID = "", "", ""
 		},
-			always | FactAttestedUID | FactRegisteredMachine},
+			always | FactAttestedUID | FactRegisteredMachine | FactRegisteredMachineUID},
 		{"nobody but the Node knows a provider ID", func(w *world, n *AttestedNode) { n.ProviderID, w.machine.ProviderID = "", "" },
-			always | FactAttestedUID | FactRegisteredMachine},
+			always | FactAttestedUID | FactRegisteredMachine | FactRegisteredMachineUID},
 		{"Node to be deleted later", func(w *world, _ *AttestedNode) { w.objects.node.Deleted = w.ago(-time.Second) }, endOfFacts - 1},
 		{"bound to the node alone", func(w *world, _ *AttestedNode) { w.bind("node") }, endOfFacts - 1},
 	} {
@@ -76,6 +83,7 @@ func TestNodeCheckRefuses(t *testing.T) {
 		{"the attested UID", func(_ *world, n *AttestedNode) { n.UID = "x" }, CheckAttestedUID},
 		{"the attested provider ID", func(_ *world, n *AttestedNode) { n.ProviderID = other }, CheckCertificateProviderID},
 		{"the attested machine", func(_ *world, n *AttestedNode) { n.Machine = "ek:sha256:bb" }, CheckRegisteredMachine},
+		{"the attested machine's object", func(_ *world, n *AttestedNode) { n.MachineUID = "x" }, CheckRegisteredMachineUID},
 		{"the Node's UID", func(w *world, _ *AttestedNode) { w.objects.node.UID = "x" }, CheckNodeUID},
 		{"the Node's UID, not attested", func(w *world, n *AttestedNode) { w.objects.node.UID, n.UID = "x", "" }, CheckNodeUID},
 		{"the Node's provider ID", func(w *world, _ *AttestedNode) { w.objects.node.ProviderID = other }, CheckNodeProviderID},
@@ -98,7 +106,13 @@ func TestNodeCheckRefuses(t *testing.T) {
 		{"three provider IDs", func(w *world, n *AttestedNode) { w.machine.ProviderID, n.ProviderID = "x", other }, CheckCertificateProviderID},
 
 		{"registry knows nothing", func(w *world, _ *AttestedNode) { *w.machine = RegisteredMachine{} }, CheckFacts},
-		{"machine not attested, registry knows it alone", func(w *world, n *AttestedNode) { n.Machine, w.machine.ProviderID = "", "" }, CheckFacts},
+		{"machine not attested, registry knows it alone", func(w *world, n *AttestedNode) {
+			n.Machine, n.MachineUID, w.machine.ProviderID = "", "", ""
+		}, CheckFacts},
+		{"nothing of the presenter but its name", func(_ *world, n *AttestedNode) { *n = AttestedNode{Name: "node-a"} }, CheckFacts},
+		{"nor does the registry know machines", func(w *world, n *AttestedNode) {
+			n.UID, n.ProviderID, w.machine.Identity, w.machine.UID = "", "", "", ""
+		}, CheckFacts},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w, n := newWorld(t), attested()
@@ -126,6 +140,54 @@ func TestNodeCheckRequire(t *testing.T) {
 	n := attested()
 	n.ProviderID = ""
 	_, err = c.Check(t.Context(), r, n)
+	wantCheck(t, err, CheckFacts)
+}
+
+// TestNodeCheckFormerMachine: the name of a node went to another machine, whose Node,
+// registration and token all agree. The machine that had the name presents the token with
+// the certificate that it still has: whatever is known of it beside its name gives it away,
+// and where nothing is, that is too little.
+func TestNodeCheckFormerMachine(t *testing.T) {
+	former := attested()
+	for _, tt := range []struct {
+		name  string
+		node  AttestedNode
+		check Check
+	}{
+		{"its name", AttestedNode{Name: former.Name}, CheckFacts},
+		{"its Node", AttestedNode{Name: former.Name, UID: former.UID}, CheckAttestedUID},
+		{"its machine", AttestedNode{Name: former.Name, Machine: former.Machine}, CheckRegisteredMachine},
+		{"the machine's object", AttestedNode{Name: former.Name, MachineUID: former.MachineUID}, CheckRegisteredMachineUID},
+		{"its provider ID", AttestedNode{Name: former.Name, ProviderID: former.ProviderID}, CheckCertificateProviderID},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.objects.node.UID, w.claims.Kubernetes.Node.UID = "node-uid-2", "node-uid-2"
+			w.objects.node.ProviderID = "gce://p/z/new"
+			*w.machine = RegisteredMachine{Identity: "ek:sha256:new", ProviderID: "gce://p/z/new", UID: "machine-uid-2"}
+			_, err := w.holdNodeOf(t, &tt.node)
+			wantCheck(t, err, tt.check)
+		})
+	}
+}
+
+// TestNodeCheckInsecureAllowUnattested does without the presenter, and without nothing else.
+func TestNodeCheckInsecureAllowUnattested(t *testing.T) {
+	w := newWorld(t)
+	r, err := w.kubernetes(t).Validate(t.Context(), w.token(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := w.nodeCheck()
+	c.InsecureAllowUnattested = true
+	facts, err := c.Check(t.Context(), r, &AttestedNode{Name: "node-a"})
+	if want := FactNodeName | FactNodeUID | FactRegisteredProviderID; err != nil || facts.Facts != want {
+		t.Errorf("got %v, %v, want %v", facts, err, want)
+	}
+	_, err = c.Check(t.Context(), r, &AttestedNode{Name: "node-a", Machine: "ek:sha256:bb"})
+	wantCheck(t, err, CheckRegisteredMachine)
+	w.machine.ProviderID = ""
+	_, err = c.Check(t.Context(), r, &AttestedNode{Name: "node-a"})
 	wantCheck(t, err, CheckFacts)
 }
 

@@ -26,13 +26,17 @@ type Workload struct {
 // HandlerOptions are the choices for [NewHandler]. Nil and each zero field are a sensible
 // default.
 type HandlerOptions struct {
-	// Node finds out which attested node a request comes from; an error that errors.Is
-	// does not find ErrRetry in is a refusal. Nil means [AttestedNodeFromTLS] with the
-	// options Certificate. A function of one's own looks the certificate up in the
-	// records of issued ones, which know the machine too.
-	Node func(r *http.Request) (*AttestedNode, error)
+	// Records are those of the certificates that were issued through attestation. A
+	// client's certificate must be among them, and which machine it was issued to is known
+	// from there. Nil means that the certificate alone tells ([AttestedNodeFromTLS]): then
+	// only one with a provider ID passes, since nothing else in it speaks of attestation.
+	Records Records
 	// Certificate are the options for reading the client's certificate.
 	Certificate *NodeCertificateOptions
+	// Node finds out which attested node a request comes from, in place of Records and
+	// Certificate, which must be nil then; an error that errors.Is does not find ErrRetry
+	// in is a refusal. Nil means that they do.
+	Node func(r *http.Request) (*AttestedNode, error)
 	// Refused hears of every request that was not let through, and why; nil means that
 	// nobody does. The error holds names and UIDs, no token.
 	Refused func(r *http.Request, err error)
@@ -49,8 +53,10 @@ type HandlerOptions struct {
 // that failed and nothing else: 403 without a good certificate, 401 without a good token
 // (RFC 6750, section 3), 503 where no answer could be had.
 //
-// The validator must have a Node ([StrictConfig]); otherwise, and where a handler is
-// missing, the error is [CheckConfig].
+// The validator must have a Node ([StrictConfig]), which must not require what nothing
+// here can know: [FactAttestedUID], [FactRegisteredMachine] and [FactRegisteredMachineUID]
+// take Records or a Node. Otherwise, and where a handler is missing, the error is
+// [CheckConfig].
 func NewHandler(v *StrictValidator, next http.Handler, opts *HandlerOptions) (http.Handler, error) {
 	if opts == nil {
 		opts = &HandlerOptions{}
@@ -62,8 +68,16 @@ func NewHandler(v *StrictValidator, next http.Handler, opts *HandlerOptions) (ht
 		return nil, configError("no handler", "what requests are let through to")
 	}
 	h := &handler{validator: v, next: next, node: opts.Node, refused: opts.Refused}
-	if h.node == nil {
-		certificate := opts.Certificate
+	certificate, records := opts.Certificate, opts.Records
+	switch unknown := v.c.Node.Require & (FactAttestedUID | FactRegisteredMachine | FactRegisteredMachineUID); {
+	case opts.Node != nil && (opts.Records != nil || certificate != nil):
+		return nil, configError("a Node beside Records or Certificate", "one or the other")
+	case opts.Node != nil:
+	case opts.Records != nil:
+		h.node = func(r *http.Request) (*AttestedNode, error) { return records.node(r, certificate) }
+	case unknown != 0:
+		return nil, configError("Require "+unknown.String()+" of certificates alone", "Records or a Node")
+	default:
 		h.node = func(r *http.Request) (*AttestedNode, error) { return AttestedNodeFromTLS(r.TLS, certificate) }
 	}
 	return h, nil

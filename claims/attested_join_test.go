@@ -102,7 +102,6 @@ func (c *joinedCluster) serve(t *testing.T, plane *attesttest.ControlPlane) {
 	validator, err := claims.NewStrictValidator(claims.StrictConfig{
 		Issuer: shopIssuer, Keys: keys, Audiences: []string{shopAudience}, Objects: c.objects, InsecureAllowReplay: true,
 		Node: &claims.NodeCheck{
-			Objects: c.objects,
 			Machines: claims.MachinesFunc(func(_ context.Context, name string) (*claims.RegisteredMachine, error) {
 				machine, ok := machines[name]
 				if !ok {
@@ -120,7 +119,7 @@ func (c *joinedCluster) serve(t *testing.T, plane *attesttest.ControlPlane) {
 		who, _ := claims.WorkloadFrom(r.Context())
 		c.facts = who.Facts.Facts
 		_, _ = io.WriteString(w, who.Result.Username())
-	}), &claims.HandlerOptions{Node: c.node, Refused: func(_ *http.Request, err error) { c.refusal = err }})
+	}), &claims.HandlerOptions{Records: c.record, Refused: func(_ *http.Request, err error) { c.refusal = err }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,19 +131,15 @@ func (c *joinedCluster) serve(t *testing.T, plane *attesttest.ControlPlane) {
 	t.Cleanup(c.server.Close)
 }
 
-// node looks the client's certificate up among those that were issued to attested nodes:
-// the record knows which machine it was.
-func (c *joinedCluster) node(r *http.Request) (*claims.AttestedNode, error) {
-	node, err := claims.AttestedNodeFromTLS(r.TLS, &claims.NodeCertificateOptions{RequireProviderID: true})
-	if err != nil {
-		return nil, err
+// record is what was recorded of a certificate when it was issued to an attested node.
+func (c *joinedCluster) record(_ context.Context, credentialID string) (*claims.CertificateRecord, error) {
+	record, ok := c.records[credentialID]
+	if !ok || !record.ClientOf(record.NodeName, credentialID) {
+		return nil, claims.ErrNotFound
 	}
-	record, ok := c.records[csr.CredentialID(r.TLS.VerifiedChains[0][0])]
-	if !ok {
-		return nil, &claims.Error{Check: claims.CheckNodeCertificate, Got: "a certificate that nobody recorded", Want: "one issued by attestation"}
-	}
-	node.Machine = record.Machine
-	return node, nil
+	return &claims.CertificateRecord{
+		CredentialID: record.CredentialID, NodeName: record.NodeName, Machine: record.Machine, ProviderID: record.ProviderID,
+	}, nil
 }
 
 func (c *joinedCluster) issue(t *testing.T, nodeName string) string {
@@ -156,7 +151,7 @@ func (c *joinedCluster) issue(t *testing.T, nodeName string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return issued.Token
+	return issued.Token.Reveal()
 }
 
 // want sends a token from a node, "" for a client without a certificate.

@@ -14,7 +14,7 @@ func TestFactsString(t *testing.T) {
 		{0, "none"},
 		{FactNodeName, "node-name"},
 		{FactNodeName | FactRegisteredMachine, "node-name,registered-machine"},
-		{endOfFacts - 1, "node-name,node-uid,attested-uid,certificate-provider-id,registered-provider-id,registered-machine"},
+		{endOfFacts - 1, "node-name,node-uid,attested-uid,certificate-provider-id,registered-provider-id,registered-machine,registered-machine-uid"},
 		{endOfFacts | FactNodeUID, "node-uid,unknown"},
 	} {
 		if got := tt.facts.String(); got != tt.want {

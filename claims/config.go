@@ -22,14 +22,13 @@ func clock(now func() time.Time) func() time.Time {
 	return now
 }
 
-// checkStaleness refuses a getter whose answers may be older than was agreed to.
+// checkStaleness refuses a getter whose answers may be old where no age was agreed to.
 func checkStaleness(objects Objects, most time.Duration) error {
-	stale, ok := objects.(StaleObjects)
-	if !ok {
-		return nil
+	if most < 0 {
+		return configError("MaxStaleness "+most.String(), "0 or more")
 	}
-	if lag := stale.MaxStaleness(); lag < 0 || lag > most {
-		return configError("Objects that lag behind by up to "+lag.String(), "at most MaxStaleness, "+most.String())
+	if _, stale := objects.(StaleObjects); stale && most == 0 {
+		return configError("Objects whose answers may be old", "a MaxStaleness, or Objects that ask each time")
 	}
 	return nil
 }

@@ -68,7 +68,7 @@ func ExampleIssuer_Issue() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(issued)
+	fmt.Println(issued.Token, issued.Claims.CredentialID()) // a log does not get the token
 	fmt.Println(issued.Warnings)
 	fmt.Println(string(payload))
 
@@ -79,7 +79,7 @@ func ExampleIssuer_Issue() {
 	})
 	fmt.Println(errors.Is(err, claims.ReasonConflict))
 	// Output:
-	// token JTI=a1e1c1b5-5a5e-4d5e-8f5e-0123456789ab
+	// [secret] JTI=a1e1c1b5-5a5e-4d5e-8f5e-0123456789ab
 	// [requested expiration of 86400 seconds shortened to 7200 seconds]
 	// {"aud":["vault"],"exp":1700007200,"iat":1700000000,"iss":"https://kubernetes.default.svc","jti":"a1e1c1b5-5a5e-4d5e-8f5e-0123456789ab","kubernetes.io":{"namespace":"shop","node":{"name":"node-a","uid":"node-uid"},"pod":{"name":"cart-0","uid":"pod-uid"},"serviceaccount":{"name":"cart","uid":"sa-uid"}},"nbf":1700000000,"sub":"system:serviceaccount:shop:cart"}
 	// true
@@ -153,7 +153,7 @@ func ExampleNewExternalClient() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	verified, err := jws.Verify(context.Background(), issued.Token, client)
+	verified, err := jws.Verify(context.Background(), issued.Token.Reveal(), client)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -42,7 +42,7 @@ func examplePodToken(objects claims.Objects) (token string, keys *jws.StaticKeyS
 	if keys, err = jws.NewStaticKeySet(signer.Key()); err != nil {
 		log.Fatal(err)
 	}
-	return issued.Token, keys
+	return issued.Token.Reveal(), keys
 }
 
 // What a TokenReview answers, with the API server's own words for the refusal.
@@ -112,7 +112,7 @@ func ExampleStrictValidator_Validate() {
 	}
 	// Output:
 	// system:serviceaccount:shop:cart
-	// token-replay: got ID a1e1c1b5-5a5e-4d5e-8f5e-0123456789ab a second time, want a token that was not presented before
+	// token-replay: got ID a1e1c1b5-5a5e-4d5e-8f5e-0123456789ab, presented before or dropped since, want a token that was not presented before
 }
 
 // What package attest verified, and its registry, in the words of this package.
@@ -142,7 +142,6 @@ func ExampleNodeCheck() {
 	}
 
 	check := &claims.NodeCheck{
-		Objects: objects, Now: exampleClock,
 		Machines: claims.MachinesFunc(func(ctx context.Context, nodeName string) (*claims.RegisteredMachine, error) {
 			record, err := registry.Lookup(ctx, nodeName)
 			switch {
@@ -188,7 +187,7 @@ func ExampleNewHandler() {
 	validator, err := claims.NewStrictValidator(claims.StrictConfig{
 		Issuer: shopIssuer, Keys: keys, Audiences: []string{shopAudience},
 		Objects: objects, InsecureAllowReplay: true, Now: exampleClock,
-		Node: &claims.NodeCheck{Objects: objects, Now: exampleClock, Machines: claims.MachinesFunc(
+		Node: &claims.NodeCheck{Machines: claims.MachinesFunc(
 			func(context.Context, string) (*claims.RegisteredMachine, error) { return nil, claims.ErrNotFound })},
 	})
 	if err != nil {
@@ -197,7 +196,10 @@ func ExampleNewHandler() {
 	handler, err := claims.NewHandler(validator, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who, _ := claims.WorkloadFrom(r.Context())
 		fmt.Fprintln(w, "hello,", who.Result.Username())
-	}), nil)
+	}), &claims.HandlerOptions{
+		// What was kept of csr.Issued.Record, by its CredentialID.
+		Records: func(context.Context, string) (*claims.CertificateRecord, error) { return nil, claims.ErrNotFound },
+	})
 	if err != nil {
 		log.Fatal(err)
 	}

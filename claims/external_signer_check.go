@@ -7,12 +7,12 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"github.com/nodeattest/nodeattest/refusal"
 	"strconv"
 	"time"
 
 	"github.com/nodeattest/nodeattest/internal/strictjson"
 	"github.com/nodeattest/nodeattest/jws"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 const (
@@ -38,7 +38,7 @@ func (k *ExternalKeys) Check() ([]PublishedKey, error) {
 		return nil, signerKeys("a refresh hint of "+strconv.FormatInt(k.RefreshHintSeconds, 10)+" s", "more than 0", nil)
 	case len(k.Keys) == 0 || len(k.Keys) > MaxExternalKeys:
 		return nil, signerKeys(strconv.Itoa(len(k.Keys))+" keys", "1 to "+strconv.Itoa(MaxExternalKeys), nil)
-	case k.DataTimestamp.IsZero() || k.DataTimestamp.Year() < 1 || k.DataTimestamp.Year() > 9999:
+	case k.DataTimestamp.IsZero() || k.DataTimestamp.UTC().Year() < 1 || k.DataTimestamp.UTC().Year() > 9999:
 		return nil, signerKeys("the data timestamp "+k.DataTimestamp.String(), "a time from the year 1 to 9999", nil)
 	}
 	checked := make([]PublishedKey, 0, len(k.Keys))

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -283,15 +284,21 @@ type scriptedSigner struct {
 	sign     func(claims string) (*ExternalSignature, error)
 	keys     func() (*ExternalKeys, error)
 	metadata func() (*ExternalMetadata, error)
-	fetches  int
+	fetches  atomic.Int64
+	fetching func(context.Context) error // asked first; nil for nobody
 }
 
 func (s *scriptedSigner) Sign(_ context.Context, claims string) (*ExternalSignature, error) {
 	return s.sign(claims)
 }
 
-func (s *scriptedSigner) FetchKeys(context.Context) (*ExternalKeys, error) {
-	s.fetches++
+func (s *scriptedSigner) FetchKeys(ctx context.Context) (*ExternalKeys, error) {
+	s.fetches.Add(1)
+	if s.fetching != nil {
+		if err := s.fetching(ctx); err != nil {
+			return nil, err
+		}
+	}
 	return s.keys()
 }
 

@@ -10,55 +10,128 @@ import (
 	"github.com/nodeattest/nodeattest/jws"
 )
 
-// minRefetch is the least time between two fetches that an unknown key ID causes, so that
-// tokens with invented key IDs do not become requests to the signer.
-const minRefetch = time.Second
+const (
+	// DefaultMaxKeyStaleness is how long an [ExternalClient] serves keys beyond their
+	// refresh hint while they cannot be fetched.
+	DefaultMaxKeyStaleness = time.Hour
+	// MaxRefreshHint is the longest time for which fetched keys are fresh; a longer
+	// refresh hint counts as this.
+	MaxRefreshHint = 24 * time.Hour
+	// minRefetch is the least time between two fetches, so that tokens with invented
+	// key IDs do not become requests to the signer.
+	minRefetch = time.Second
+)
 
-// afterFailure is how long old keys are served after a fetch that failed, before the next
-// one (fallbackRefreshDuration in k8s.io/kubernetes).
-const afterFailure = 10 * time.Second
+// ExternalClientOptions are the choices for [NewExternalClient]. Nil and each zero field
+// are a sensible default.
+type ExternalClientOptions struct {
+	// MaxStale is how long keys are served beyond their refresh hint while they cannot
+	// be fetched; 0 means DefaultMaxKeyStaleness. No key is served later than
+	// MaxRefreshHint and MaxStale after it was fetched. It must not be negative.
+	MaxStale time.Duration
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+}
 
 // ExternalClient is the asking side of an external signer, as kube-apiserver is one: a
 // [jws.Signer], the [jws.KeySet] of its keys, and a [KeySource]. Every answer is checked,
-// and every signature verified before it is handed on. Keys are fetched when they are
-// asked for and the refresh hint has passed, or the key ID is not known; while a fetch
-// fails, the old ones are served. It is safe for concurrent use.
+// and every signature verified before it is handed on. It is safe for concurrent use.
+//
+// The keys are kept as a [jws.RemoteKeySet] keeps them: they are fetched when they are
+// asked for and the refresh hint has passed, or the key ID is not known, at most once a
+// second. A fetch is the client's own and not its caller's: it goes on when the caller
+// leaves, and ends after [jws.DefaultFetchTimeout] or with Close. Who asks for a key that
+// is held never waits for it: held keys are served until MaxStale has passed.
 type ExternalClient struct {
 	signer      ExternalSigner
 	now         func() time.Time
 	maxLifetime time.Duration
-	fetching    chan struct{} // holds one element while keys are fetched
-	keys        atomic.Pointer[fetchedKeys]
-}
-
-// fetchedKeys are the keys of one fetch. They never change.
-type fetchedKeys struct {
-	keys        []PublishedKey
-	fetched     time.Time
-	refreshFrom time.Time
-	failed      error // why the last fetch brought no keys, nil if it did
+	keys        *jws.RemoteKeySet
+	published   atomic.Pointer[[]PublishedKey] // of the last good fetch, never older than keys
 }
 
 // NewExternalClient asks the signer for its keys and its metadata, as kube-apiserver does
-// at its start (which allows 60 seconds and 10 seconds), and checks both. now is the
-// clock; nil for time.Now. The errors are [CheckConfig], [CheckSignerKeys],
-// [CheckSignerMetadata] and [ErrRetry].
-func NewExternalClient(ctx context.Context, signer ExternalSigner, now func() time.Time) (*ExternalClient, error) {
-	if signer == nil {
+// at its start, and checks both. Close the client when it is no longer used. The errors
+// are [CheckConfig], [CheckSignerKeys], [CheckSignerMetadata] and [ErrRetry].
+func NewExternalClient(ctx context.Context, signer ExternalSigner, opts *ExternalClientOptions) (*ExternalClient, error) {
+	if opts == nil {
+		opts = &ExternalClientOptions{}
+	}
+	switch {
+	case signer == nil:
 		return nil, configError("no external signer", "one")
+	case opts.MaxStale < 0:
+		return nil, configError("MaxStale "+opts.MaxStale.String(), "0 or more")
 	}
-	c := &ExternalClient{signer: signer, now: clock(now), fetching: make(chan struct{}, 1)}
-	if _, err := c.fetch(ctx, nil); err != nil {
-		return nil, err
+	c := &ExternalClient{signer: signer, now: clock(opts.Now)}
+	stale := opts.MaxStale
+	if stale == 0 {
+		stale = DefaultMaxKeyStaleness
 	}
-	metadata, err := signer.Metadata(ctx)
+	var err error
+	c.keys, err = jws.NewRemoteKeySet(jws.RemoteConfig{
+		Fetch: c.fetch, MinRefetch: minRefetch, NegativeTTL: minRefetch,
+		MaxAge: MaxRefreshHint, MaxStale: stale, HeldAtOnce: true, MaxKeys: MaxExternalKeys, Now: c.now,
+	})
 	if err != nil {
-		return nil, &Error{Check: ErrRetry, Err: err}
+		return nil, &Error{Check: CheckConfig, Err: err}
 	}
-	if c.maxLifetime, err = metadata.Check(); err != nil {
+	if err := c.start(ctx); err != nil {
+		_ = c.Close() // it returns nil
 		return nil, err
 	}
 	return c, nil
+}
+
+// start asks for keys and metadata.
+func (c *ExternalClient) start(ctx context.Context) error {
+	if _, err := c.Keys(ctx, ""); err != nil {
+		if own, ok := errors.AsType[*Error](c.keys.Status().Err); ok && own.Check == CheckSignerKeys {
+			return own
+		}
+		return err
+	}
+	metadata, err := c.signer.Metadata(ctx)
+	if err != nil {
+		return &Error{Check: ErrRetry, Err: err}
+	}
+	c.maxLifetime, err = metadata.Check()
+	return err
+}
+
+// Close ends the fetch under way, if there is one, and waits for it. Afterwards the keys
+// cannot be had any more ([jws.CheckClosed]). The error is always nil.
+func (c *ExternalClient) Close() error {
+	if !c.ready() {
+		return nil
+	}
+	return c.keys.Close()
+}
+
+// ready reports whether NewExternalClient made the client.
+func (c *ExternalClient) ready() bool { return c != nil && c.keys != nil }
+
+func clientConfigError() error {
+	return configError("an ExternalClient that NewExternalClient did not make", "one that it made")
+}
+
+// fetch is the fetch of c.keys.
+func (c *ExternalClient) fetch(ctx context.Context) ([]*jws.Key, time.Duration, error) {
+	answer, err := c.signer.FetchKeys(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	published, err := answer.Check()
+	if err != nil {
+		return nil, 0, err
+	}
+	keys := make([]*jws.Key, len(published))
+	for i, k := range published {
+		keys[i] = k.Key
+	}
+	c.published.Store(&published)
+	hint := min(answer.RefreshHintSeconds, int64(MaxRefreshHint/time.Second))
+	return keys, time.Duration(hint) * time.Second, nil
 }
 
 // MaxTokenLifetime is the longest lifetime that the signer signs, for [Policy.LimitTo].
@@ -68,6 +141,9 @@ func (c *ExternalClient) MaxTokenLifetime() time.Duration { return c.maxLifetime
 // with its errors. [ErrRetry] means that there was no answer; a signer in this process
 // that refuses the payload does so with its own error, such as [CheckSignerClaims].
 func (c *ExternalClient) Sign(ctx context.Context, payload []byte) (*jws.Signature, error) {
+	if !c.ready() {
+		return nil, clientConfigError()
+	}
 	claims := base64.RawURLEncoding.EncodeToString(payload)
 	answer, err := c.signer.Sign(ctx, claims)
 	if err != nil {
@@ -80,27 +156,24 @@ func (c *ExternalClient) Sign(ctx context.Context, payload []byte) (*jws.Signatu
 	if err != nil {
 		return nil, err
 	}
-	keys, err := c.published(ctx, header.keyID)
-	if err != nil {
+	if _, err := c.Keys(ctx, header.keyID); err != nil {
 		return nil, err
 	}
-	return answer.Check(claims, keys.keys)
+	return answer.Check(claims, *c.published.Load())
 }
 
 // Keys returns the keys with that ID, excluded ones among them, and all keys where keyID
-// is "". [ErrRetry] means that the ID is not known and the keys could not be fetched.
+// is ""; the caller must not change the slice. [ErrRetry] means that the ID is not known,
+// or the keys are too old, and they could not be fetched.
 func (c *ExternalClient) Keys(ctx context.Context, keyID string) ([]*jws.Key, error) {
-	published, err := c.published(ctx, keyID)
-	if err != nil {
-		return nil, err
+	if !c.ready() {
+		return nil, clientConfigError()
 	}
-	var keys []*jws.Key
-	for _, k := range published.keys {
-		if keyID == "" || k.Key.KeyID() == keyID {
-			keys = append(keys, k.Key)
-		}
+	keys, err := c.keys.Keys(ctx, keyID)
+	if errors.Is(err, jws.ErrRetry) {
+		return nil, &Error{Check: ErrRetry, Err: err}
 	}
-	return keys, nil
+	return keys, err
 }
 
 // unlessRefused makes ErrRetry of an error that is no refusal of a signer in this
@@ -118,82 +191,8 @@ func unlessRefused(err error) error {
 
 // PublishedKeys returns all keys, and the time until they are to be fetched again.
 func (c *ExternalClient) PublishedKeys(ctx context.Context) ([]PublishedKey, time.Duration, error) {
-	published, err := c.published(ctx, "")
-	if err != nil {
+	if _, err := c.Keys(ctx, ""); err != nil {
 		return nil, 0, err
 	}
-	return published.keys, max(published.refreshFrom.Sub(c.now()), 0), nil
-}
-
-// published returns the keys, fetched again where they are due or lack the key ID.
-func (c *ExternalClient) published(ctx context.Context, keyID string) (*fetchedKeys, error) {
-	have := c.keys.Load()
-	now, failed := c.now(), have.failed
-	switch {
-	case !have.has(keyID) && now.Sub(have.fetched) >= minRefetch:
-		return c.fetch(ctx, have)
-	case !now.Before(have.refreshFrom):
-		fresh, err := c.fetch(ctx, have)
-		if err == nil {
-			return fresh, nil
-		}
-		failed = err
-	}
-	if failed != nil && !have.has(keyID) {
-		return nil, &Error{Check: ErrRetry, Err: failed}
-	}
-	return have, nil
-}
-
-func (f *fetchedKeys) has(keyID string) bool {
-	for _, k := range f.keys {
-		if keyID == "" || k.Key.KeyID() == keyID {
-			return true
-		}
-	}
-	return false
-}
-
-// fetch replaces the keys that the caller has. Of several callers one asks the signer and
-// the others take what it got.
-func (c *ExternalClient) fetch(ctx context.Context, have *fetchedKeys) (*fetchedKeys, error) {
-	select {
-	case c.fetching <- struct{}{}:
-		defer func() { <-c.fetching }()
-	case <-ctx.Done():
-		return nil, &Error{Check: ErrRetry, Err: ctx.Err()}
-	}
-	if other := c.keys.Load(); other != have {
-		return other, nil
-	}
-	answer, err := c.signer.FetchKeys(ctx)
-	now := c.now()
-	if err != nil {
-		c.postpone(have, now, err)
-		return nil, &Error{Check: ErrRetry, Err: err}
-	}
-	keys, err := answer.Check()
-	if err != nil {
-		c.postpone(have, now, err)
-		return nil, err
-	}
-	// Half a year is as good as any longer hint, and does not overflow.
-	hint := time.Duration(min(answer.RefreshHintSeconds, 182*24*3600)) * time.Second
-	fresh := &fetchedKeys{keys: keys, fetched: now, refreshFrom: now.Add(hint)}
-	c.keys.Store(fresh)
-	return fresh, nil
-}
-
-// postpone keeps the keys that are there for a while longer. Of a key that is not among
-// them nobody can say for that long whether the signer has it.
-func (c *ExternalClient) postpone(have *fetchedKeys, now time.Time, failed error) {
-	if have == nil {
-		return
-	}
-	late := *have
-	late.fetched, late.failed = now, failed
-	if !now.Before(have.refreshFrom) {
-		late.refreshFrom = now.Add(afterFailure)
-	}
-	c.keys.Store(&late)
+	return *c.published.Load(), max(c.keys.Status().FreshUntil.Sub(c.now()), 0), nil
 }

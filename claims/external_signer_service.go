@@ -1,14 +1,24 @@
 package claims
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"crypto/x509"
-	"github.com/nodeattest/nodeattest/refusal"
+	"fmt"
+	"slices"
 	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/nodeattest/nodeattest/jws"
+	"github.com/nodeattest/nodeattest/refusal"
 )
+
+// DefaultMaxTokenLifetime is the longest lifetime that a [SignerService] signs unless it is
+// told otherwise: that of the tokens that the kubelet asks for.
+const DefaultMaxTokenLifetime = ExtendedRequestSeconds * time.Second
 
 // SignerServiceConfig is what a SignerService needs.
 type SignerServiceConfig struct {
@@ -18,7 +28,8 @@ type SignerServiceConfig struct {
 	// Signer signs. Its tokens have the type "JWT" in their header. It is required.
 	Signer jws.Signer
 	// Keys are the keys with which the tokens of Signer verify, each published before
-	// it signs; a [jws.RotatingSigner] is both. It is required.
+	// it signs; a [jws.RotatingSigner] is both. It is required. Where it is an [Overlap],
+	// RefreshHint and MaxTokenLifetime are held against it.
 	Keys jws.KeySet
 	// VerifyOnly are keys that sign no more, and that stand in no discovery document.
 	VerifyOnly []*jws.Key
@@ -26,22 +37,43 @@ type SignerServiceConfig struct {
 	// whole seconds. It is required, and must not be longer than the time for which
 	// Keys publishes a new key before it signs.
 	RefreshHint time.Duration
-	// MaxTokenLifetime is the longest lifetime that is signed, 600 to 2^32 seconds, cut
-	// to whole seconds. It is required.
+	// MaxTokenLifetime is the longest lifetime that is signed, cut to whole seconds, of
+	// ExtendedRequestSeconds to 2^32 seconds; 0 means DefaultMaxTokenLifetime. Keys must
+	// keep a key published for as long after it signed last, and DefaultLeeway.
 	MaxTokenLifetime time.Duration
+	// AllowBelowKubelet takes a MaxTokenLifetime from 600 seconds on. kube-apiserver then
+	// shortens the tokens that the kubelet asks for and leaves out their "warnafter".
+	AllowBelowKubelet bool
 	// Now is the clock; nil for time.Now.
 	Now func() time.Time
 }
 
+// Overlap is a [jws.KeySet] whose keys are replaced, as those of a [jws.RotatingSigner].
+type Overlap interface {
+	jws.KeySet
+	// Overlap returns for how long a new key is published before it signs, and for how
+	// long one stays published after it signed last.
+	Overlap() (publish, retain time.Duration)
+}
+
 // SignerService is the serving side of an external signer: the [ExternalSigner] that
 // signs with a jws.Signer. It signs nothing but the claims of bound tokens of its issuer,
-// and gives no answer that kube-apiserver or [ExternalSignature.Check] would refuse.
+// in the bytes in which kube-apiserver writes them, and gives no answer that
+// kube-apiserver or [ExternalSignature.Check] would refuse. It is safe for concurrent use.
 type SignerService struct {
-	config SignerServiceConfig
+	config  SignerServiceConfig
+	changed keysChanged
 }
 
 // NewSignerService checks a configuration. The error is [CheckConfig].
 func NewSignerService(config SignerServiceConfig) (*SignerService, error) {
+	if config.MaxTokenLifetime == 0 {
+		config.MaxTokenLifetime = DefaultMaxTokenLifetime
+	}
+	least := ExtendedRequestSeconds * time.Second
+	if config.AllowBelowKubelet {
+		least = MinExpirationSeconds * time.Second
+	}
 	switch {
 	case config.Issuer == "":
 		return nil, configError("no issuer", "the issuer's URL")
@@ -51,27 +83,43 @@ func NewSignerService(config SignerServiceConfig) (*SignerService, error) {
 		return nil, configError("no key set", "a jws.KeySet")
 	case config.RefreshHint < time.Second:
 		return nil, configError("a refresh hint of "+config.RefreshHint.String(), "at least 1s")
-	case config.MaxTokenLifetime < MinExpirationSeconds*time.Second || config.MaxTokenLifetime > MaxExpirationSeconds*time.Second:
-		return nil, configError("a maximum lifetime of "+config.MaxTokenLifetime.String(), "600 to 2^32 seconds")
+	case config.MaxTokenLifetime < least || config.MaxTokenLifetime > MaxExpirationSeconds*time.Second:
+		return nil, configError("MaxTokenLifetime "+config.MaxTokenLifetime.String(), least.String()+" to 2^32 seconds")
 	}
+	if keys, ok := config.Keys.(Overlap); ok {
+		publish, retain := keys.Overlap()
+		if publish < config.RefreshHint {
+			return nil, configError("keys that are published for "+publish.String()+" before they sign", "RefreshHint, "+config.RefreshHint.String()+", or more")
+		}
+		if most := config.MaxTokenLifetime + DefaultLeeway; retain < most {
+			return nil, configError("keys that stay published for "+retain.String()+" after they signed",
+				"MaxTokenLifetime, "+config.MaxTokenLifetime.String()+", and a leeway of "+DefaultLeeway.String()+", or more")
+		}
+	}
+	config.VerifyOnly = slices.Clone(config.VerifyOnly)
 	config.Now = clock(config.Now)
 	return &SignerService{config: config}, nil
 }
 
-// Sign signs the claims of a bound token: strict claims of the issuer, a subject that is
-// that of the private claims, and a lifetime of at most MaxTokenLifetime. Otherwise the
-// error is [CheckSignerClaims]. The answer is checked as [ExternalSignature.Check] does,
-// with its errors.
+// ready fails for a service that NewSignerService did not make.
+func (s *SignerService) ready() error {
+	if s == nil || s.config.Signer == nil {
+		return configError("a SignerService that NewSignerService did not make", "one that it made")
+	}
+	return nil
+}
+
+// Sign signs the claims of a bound token: claims of the issuer, encoded as
+// [Claims.Marshal] does and with nothing beside what that writes, a subject that is that of
+// the private claims, and a lifetime of at most MaxTokenLifetime that begins now or before.
+// Otherwise the error is [CheckSignerClaims]. The answer is checked as
+// [ExternalSignature.Check] does, with its errors.
 func (s *SignerService) Sign(ctx context.Context, claims string) (*ExternalSignature, error) {
-	payload, err := decodeSegment(claims)
-	if err != nil {
-		return nil, signerClaims("", "", err)
+	if err := s.ready(); err != nil {
+		return nil, err
 	}
-	c, err := Parse(payload)
+	payload, err := s.checkPayload(claims)
 	if err != nil {
-		return nil, signerClaims("", "", err)
-	}
-	if err := s.checkClaims(c); err != nil {
 		return nil, err
 	}
 	signature, err := s.config.Signer.Sign(ctx, payload)
@@ -100,30 +148,56 @@ func signerClaims(got, want string, err error) *Error {
 	return &Error{Check: CheckSignerClaims, Got: got, Want: want, Err: err}
 }
 
+// checkPayload returns what is to be signed, if it is. A claim that Parse passes over, such
+// as "groups" or "email", means something to whoever verifies the token: what does not
+// come out of the encoder as it went into the parser is not signed.
+func (s *SignerService) checkPayload(claims string) ([]byte, error) {
+	payload, err := decodeSegment(claims)
+	if err != nil {
+		return nil, signerClaims("", "", err)
+	}
+	c, err := Parse(payload)
+	if err != nil {
+		return nil, signerClaims("", "", err)
+	}
+	if err := s.checkClaims(c); err != nil {
+		return nil, err
+	}
+	if written, err := c.Marshal(); err != nil || !bytes.Equal(written, payload) {
+		return nil, signerClaims("claims beside those of a bound token, or in another encoding", "what kube-apiserver writes", err)
+	}
+	return payload, nil
+}
+
 func (s *SignerService) checkClaims(c *Claims) error {
 	k := &c.Kubernetes
 	longest := int64(s.config.MaxTokenLifetime / time.Second)
 	subject := MakeSubject(k.Namespace, k.ServiceAccount.Name)
-	const leeway = 60
-	switch {
+	switch latest := s.config.Now().Add(DefaultLeeway).Unix(); {
 	case c.Issuer != s.config.Issuer:
 		return signerClaims("iss "+strconv.Quote(refusal.Text(c.Issuer)), strconv.Quote(s.config.Issuer), nil)
-	case c.Legacy != nil || k.Namespace == "" || k.ServiceAccount.Name == "":
+	case c.Legacy != nil || k.ServiceAccount.UID == "":
 		return signerClaims("no claims of a bound token", "them", nil)
+	case !validNamespace(k.Namespace) || !validName(k.ServiceAccount.Name):
+		return signerClaims("namespace "+strconv.Quote(refusal.Text(k.Namespace))+", service account "+strconv.Quote(refusal.Text(k.ServiceAccount.Name)), "names", nil)
 	case c.Subject != subject:
 		return signerClaims("sub "+strconv.Quote(refusal.Text(c.Subject)), strconv.Quote(refusal.Text(subject)), nil)
-	case !c.Expiry.Present || !c.IssuedAt.Present:
-		return signerClaims("a token without exp or iat", "both", nil)
+	case !c.Expiry.Present || !c.IssuedAt.Present || c.NotBefore != c.IssuedAt:
+		return signerClaims("a token without exp or iat, or with another nbf", "exp, iat, and nbf the same as iat", nil)
 	case c.Expiry.Unix <= c.IssuedAt.Unix || c.Expiry.Unix-c.IssuedAt.Unix > longest:
 		return signerClaims("a lifetime of "+strconv.FormatInt(c.Expiry.Unix-c.IssuedAt.Unix, 10)+" s", "1 to "+strconv.FormatInt(longest, 10), nil)
-	case c.Expiry.Unix > s.config.Now().Unix()+longest+leeway:
-		return signerClaims("exp "+strconv.FormatInt(c.Expiry.Unix, 10), "at most the maximum lifetime from now", nil)
+	case c.IssuedAt.Unix > latest:
+		return signerClaims("iat "+strconv.FormatInt(c.IssuedAt.Unix, 10), "at most "+strconv.FormatInt(latest, 10), nil)
 	}
 	return nil
 }
 
-// FetchKeys returns the published keys, and those that only verify behind them.
+// FetchKeys returns the published keys, and those that only verify after them.
+// DataTimestamp is when the service first saw the keys as they are: it stays while they do.
 func (s *SignerService) FetchKeys(ctx context.Context) (*ExternalKeys, error) {
+	if err := s.ready(); err != nil {
+		return nil, err
+	}
 	source := KeySetSource{Keys: s.config.Keys, VerifyOnly: s.config.VerifyOnly}
 	published, _, err := source.PublishedKeys(ctx)
 	if err != nil {
@@ -131,7 +205,6 @@ func (s *SignerService) FetchKeys(ctx context.Context) (*ExternalKeys, error) {
 	}
 	answer := &ExternalKeys{
 		Keys:               make([]ExternalKey, 0, len(published)),
-		DataTimestamp:      s.config.Now(),
 		RefreshHintSeconds: int64(s.config.RefreshHint / time.Second),
 	}
 	for _, k := range published {
@@ -146,13 +219,41 @@ func (s *SignerService) FetchKeys(ctx context.Context) (*ExternalKeys, error) {
 			KeyID: k.Key.KeyID(), Key: der, ExcludeFromOIDCDiscovery: k.ExcludeFromOIDCDiscovery,
 		})
 	}
+	answer.DataTimestamp = s.changed.at(answer.Keys, s.config.Now())
 	if _, err := answer.Check(); err != nil {
 		return nil, err
 	}
 	return answer, nil
 }
 
+// keysChanged remembers since when the keys are what they are.
+type keysChanged struct {
+	mu    sync.Mutex
+	known [sha256.Size]byte
+	since time.Time // zero: nothing is known
+}
+
+// at returns since when, which is now where they are other ones than last time. Their order
+// does not count.
+func (c *keysChanged) at(keys []ExternalKey, now time.Time) time.Time {
+	lines := make([]string, len(keys))
+	for i, k := range keys {
+		lines[i] = fmt.Sprintf("%q %x %t\n", k.KeyID, k.Key, k.ExcludeFromOIDCDiscovery)
+	}
+	slices.Sort(lines)
+	digest := sha256.Sum256([]byte(strings.Join(lines, "")))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.since.IsZero() || c.known != digest {
+		c.known, c.since = digest, now
+	}
+	return c.since
+}
+
 // Metadata returns the maximum lifetime.
 func (s *SignerService) Metadata(context.Context) (*ExternalMetadata, error) {
+	if err := s.ready(); err != nil {
+		return nil, err
+	}
 	return &ExternalMetadata{MaxTokenExpirationSeconds: int64(s.config.MaxTokenLifetime / time.Second)}, nil
 }

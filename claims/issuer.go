@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/jws"
+	"github.com/nodeattest/nodeattest/secret"
 )
 
 // IssuerConfig is what an Issuer needs.
@@ -18,8 +19,8 @@ type IssuerConfig struct {
 	// Signer signs the tokens. It is required. The tokens of kube-apiserver's own
 	// signers have no "typ" in their header, those of an external signer "JWT".
 	Signer jws.Signer
-	// Objects gets service accounts, pods, Secrets and nodes. It is required. Answers
-	// must not come from a cache: a token for an object that is gone is refused later.
+	// Objects gets service accounts, pods, Secrets and nodes. It is required, and must
+	// not be a [StaleObjects]: a token for an object that is gone is refused later.
 	Objects Objects
 	// Now is the clock; nil for time.Now.
 	Now func() time.Time
@@ -36,24 +37,9 @@ type Issuer struct {
 // Issued is a token with what is to be answered along with it.
 type Issued struct {
 	Grant
-	// Token is the token in compact form. It is a secret: String, GoString and JSON
-	// leave it out.
-	Token string `json:"-"`
+	// Token is the token in compact form: whoever has it can use it.
+	Token secret.Value[string]
 }
-
-// String names the token by its credential ID, so that a log does not get the token.
-func (i Issued) String() string {
-	if i.Claims == nil {
-		return "no token"
-	}
-	return "token " + i.Claims.CredentialID()
-}
-
-// Format prints what String returns, for every verb.
-func (i Issued) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, i.String()) }
-
-// GoString is String.
-func (i Issued) GoString() string { return i.String() }
 
 // NewIssuer checks a configuration. Its errors are [CheckConfig].
 func NewIssuer(config IssuerConfig) (*Issuer, error) {
@@ -66,7 +52,11 @@ func NewIssuer(config IssuerConfig) (*Issuer, error) {
 	if config.Objects == nil {
 		return nil, configError("no object getter", "an implementation of Objects")
 	}
+	if err := checkStaleness(config.Objects, 0); err != nil {
+		return nil, err
+	}
 	config.Now = clock(config.Now)
+	config.Objects = boundedObjects{config.Objects, 0, config.Now}
 	if config.NewID == nil {
 		config.NewID = NewID
 	}
@@ -78,6 +68,9 @@ func NewIssuer(config IssuerConfig) (*Issuer, error) {
 // no refusal (an object could not be read, the signer failed) errors.Is finds
 // [ErrRetry].
 func (i *Issuer) Issue(ctx context.Context, r *TokenRequest) (*Issued, error) {
+	if i == nil || i.config.Signer == nil {
+		return nil, configError("an Issuer that NewIssuer did not make", "one that it made")
+	}
 	if r == nil {
 		return nil, badRequest("a request is required")
 	}
@@ -104,7 +97,7 @@ func (i *Issuer) Issue(ctx context.Context, r *TokenRequest) (*Issued, error) {
 	if err != nil {
 		return nil, internal(fmt.Sprintf("failed to generate token: %v", err), err)
 	}
-	return &Issued{Grant: *grant, Token: signature.Token(payload)}, nil
+	return &Issued{Grant: *grant, Token: secret.New(signature.Token(payload))}, nil
 }
 
 // errNoSignature is about a signer that breaks its contract.

@@ -16,7 +16,15 @@ type Object struct {
 	UID string
 	// Deleted is metadata.deletionTimestamp; nil where the object is not being deleted.
 	Deleted *time.Time
+	// AsOf is when the object was so at the API server, which for an answer out of a
+	// cache is no later than the question that brought it there, or the last word of the
+	// watch that feeds it. The zero time says that the object was read at the API server
+	// for this very answer. Kubernetes has no such field.
+	AsOf time.Time
 }
+
+// object lets a Pod and a Node be looked at as what they embed.
+func (o *Object) object() *Object { return o }
 
 // Pod is a pod, as far as this package must know it.
 type Pod struct {
@@ -50,11 +58,15 @@ type Objects interface {
 }
 
 // StaleObjects is an Objects whose answers may be old, such as one that reads a cache.
+// Every object that it returns says in AsOf when it was so; of what it cannot tell the age
+// of, it returns an error. Validators take it only where they are told how old an answer
+// may be, and then no answer that is older: an object that was deleted may be seen as
+// living for that long. A getter that does not implement this counts as one that reads the
+// API server each time, as far as its answers do not state an age.
 type StaleObjects interface {
 	Objects
-	// MaxStaleness is the most that an answer may lag behind the API server. An
-	// object that was deleted may be seen as living for that long.
-	MaxStaleness() time.Duration
+	// MayBeStale tells it apart. It does nothing.
+	MayBeStale()
 }
 
 // The resources as the errors of the API server name them.

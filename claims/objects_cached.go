@@ -2,6 +2,7 @@ package claims
 
 import (
 	"context"
+	"math"
 	"sync"
 	"time"
 )
@@ -14,7 +15,8 @@ const DefaultCacheEntries = 10000
 type CacheConfig struct {
 	// MaxAge is for how long an answer is given again. It is required: a token that is
 	// bound to an object lives that much longer than the object. kube-apiserver keeps
-	// its verdict on a token for 10 seconds.
+	// its verdict on a token for 10 seconds. A validator's MaxStaleness must be as long,
+	// and longer where the getter behind is a [StaleObjects].
 	MaxAge time.Duration
 	// MaxEntries is how many objects of each kind are kept; 0 means
 	// DefaultCacheEntries. Beyond it, those that are too old go, then any.
@@ -23,16 +25,16 @@ type CacheConfig struct {
 	Now func() time.Time
 }
 
-// CachedObjects is a [StaleObjects] that remembers the answers of another Objects. Only
+// CachedObjects is a [StaleObjects] that remembers the answers of another Objects. Each
+// is as of the time before it was asked for, or earlier where the other says so. Only
 // objects are remembered: that one does not exist, and errors, are asked for again. It is
 // safe for concurrent use.
 type CachedObjects struct {
 	from            Objects
-	stale           time.Duration
-	serviceAccounts cache[Object]
-	pods            cache[Pod]
-	secrets         cache[Object]
-	nodes           cache[Node]
+	serviceAccounts cache[Object, *Object]
+	pods            cache[Pod, *Pod]
+	secrets         cache[Object, *Object]
+	nodes           cache[Node, *Node]
 }
 
 // NewCachedObjects makes a cache in front of another getter. The error is [CheckConfig].
@@ -48,10 +50,8 @@ func NewCachedObjects(from Objects, config CacheConfig) (*CachedObjects, error) 
 		config.MaxEntries = DefaultCacheEntries
 	}
 	config.Now = clock(config.Now)
-	c := &CachedObjects{from: from, stale: config.MaxAge}
-	if s, ok := from.(StaleObjects); ok {
-		c.stale += s.MaxStaleness()
-	}
+	// An answer of any age will do, but not one that keeps its age to itself.
+	c := &CachedObjects{from: boundedObjects{from, math.MaxInt64, config.Now}}
 	c.serviceAccounts.config = config
 	c.pods.config = config
 	c.secrets.config = config
@@ -59,8 +59,8 @@ func NewCachedObjects(from Objects, config CacheConfig) (*CachedObjects, error) 
 	return c, nil
 }
 
-// MaxStaleness is the maximum age, and that of the getter behind.
-func (c *CachedObjects) MaxStaleness() time.Duration { return c.stale }
+// MayBeStale makes it a [StaleObjects].
+func (c *CachedObjects) MayBeStale() {}
 
 // ServiceAccount returns a service account.
 func (c *CachedObjects) ServiceAccount(ctx context.Context, namespace, name string) (*Object, error) {
@@ -89,7 +89,7 @@ func (c *CachedObjects) Node(ctx context.Context, name string) (*Node, error) {
 }
 
 // A cache holds objects of one kind.
-type cache[T any] struct {
+type cache[T any, P holder[T]] struct {
 	config  CacheConfig
 	mu      sync.RWMutex
 	entries map[objectKey]cached[T]
@@ -102,12 +102,15 @@ type cached[T any] struct {
 
 // get returns what is remembered, or asks. The time counts from before the question, so
 // that no answer is older than it seems.
-func (c *cache[T]) get(key objectKey, ask func() (*T, error)) (*T, error) {
+func (c *cache[T, P]) get(key objectKey, ask func() (*T, error)) (*T, error) {
+	if c.config.Now == nil {
+		return nil, configError("a CachedObjects that NewCachedObjects did not make", "one that it made")
+	}
 	now := c.config.Now()
 	c.mu.RLock()
 	entry, ok := c.entries[key]
 	c.mu.RUnlock()
-	if ok && now.Before(entry.until) {
+	if ok && now.Before(entry.until) && !now.Before(entry.until.Add(-c.config.MaxAge)) { // not before it was asked for
 		return entry.object, nil
 	}
 	object, err := ask()
@@ -115,12 +118,17 @@ func (c *cache[T]) get(key objectKey, ask func() (*T, error)) (*T, error) {
 		c.forget(key, entry)
 		return object, err
 	}
-	c.put(key, cached[T]{object: object, until: now.Add(c.config.MaxAge)}, now)
-	return object, nil
+	kept := new(T)
+	*kept = *object // the getter's own stays as it is
+	if asOf := &P(kept).object().AsOf; asOf.IsZero() || now.Before(*asOf) {
+		*asOf = now
+	}
+	c.put(key, cached[T]{object: kept, until: now.Add(c.config.MaxAge)}, now)
+	return kept, nil
 }
 
 // forget drops an entry that was found too old, unless another call replaced it.
-func (c *cache[T]) forget(key objectKey, entry cached[T]) {
+func (c *cache[T, P]) forget(key objectKey, entry cached[T]) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.entries[key] == entry {
@@ -128,7 +136,7 @@ func (c *cache[T]) forget(key objectKey, entry cached[T]) {
 	}
 }
 
-func (c *cache[T]) put(key objectKey, entry cached[T], now time.Time) {
+func (c *cache[T, P]) put(key objectKey, entry cached[T], now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.entries == nil {
@@ -142,7 +150,7 @@ func (c *cache[T]) put(key objectKey, entry cached[T], now time.Time) {
 
 // makeRoom drops what is too old, and where nothing is, an eighth of the entries, so that
 // a full cache is not walked through at each call.
-func (c *cache[T]) makeRoom(now time.Time) {
+func (c *cache[T, P]) makeRoom(now time.Time) {
 	for key, entry := range c.entries {
 		if !now.Before(entry.until) {
 			delete(c.entries, key)

@@ -160,10 +160,33 @@ func TestCachedObjectsBounded(t *testing.T) {
 }
 
 func TestCachedObjectsStaleness(t *testing.T) {
-	inner := newCached(t, &MemoryObjects{}, CacheConfig{MaxAge: time.Second})
-	outer := newCached(t, inner, CacheConfig{MaxAge: time.Minute})
-	if inner.MaxStaleness() != time.Second || outer.MaxStaleness() != 61*time.Second {
-		t.Error(inner.MaxStaleness(), outer.MaxStaleness())
+	var from MemoryObjects
+	from.PutNode(Node{Object: Object{Name: "node"}})
+	clock := newClock()
+	inner := newCached(t, &from, CacheConfig{MaxAge: time.Minute, Now: clock.Now})
+	outer := newCached(t, inner, CacheConfig{MaxAge: time.Hour, Now: clock.Now})
+	first := clock.Now()
+	want := func(o Objects, asOf time.Time) {
+		t.Helper()
+		if node, err := o.Node(testContext, "node"); err != nil || !node.AsOf.Equal(asOf) {
+			t.Errorf("as of %v, %v, want %v", node.AsOf, err, asOf)
+		}
+	}
+	want(inner, first)
+	clock.Add(time.Minute - 1)
+	want(inner, first)
+	want(outer, first) // the age of what it was given
+	clock.Add(1)
+	want(inner, first.Add(time.Minute))
+	want(outer, first)
+	clock.Add(-time.Hour) // an answer from a time that has not come is not given
+	want(inner, clock.Now())
+	if node, err := from.Node(testContext, "node"); err != nil || !node.AsOf.IsZero() {
+		t.Errorf("the getter's own object was changed: %+v, %v", node, err)
+	}
+	ageless := newCached(t, staleObjects{&from}, CacheConfig{MaxAge: time.Minute})
+	if _, err := ageless.Node(testContext, "node"); !errors.Is(err, CheckStaleAnswer) || !errors.Is(err, ErrRetry) {
+		t.Errorf("an answer without an age: %v", err)
 	}
 }
 

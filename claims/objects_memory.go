@@ -5,8 +5,9 @@ import (
 	"sync"
 )
 
-// MemoryObjects is an [Objects] that is filled by hand: for tests, examples and programs
-// that watch the API server themselves. The zero value is empty and ready. It is safe for
+// MemoryObjects is an [Objects] that is filled by hand, for tests and examples. What it
+// holds counts as what there is now, unless an object's AsOf says otherwise: it knows of
+// no API server and is no cache of one. The zero value is empty and ready. It is safe for
 // concurrent use.
 type MemoryObjects struct {
 	mu              sync.RWMutex

@@ -76,6 +76,19 @@ func NewOIDCHandler(config OIDCConfig, source KeySource) (*OIDCHandler, error) {
 	return &OIDCHandler{config: config, source: source}, nil
 }
 
+// documents renders the keys as they are now.
+func (h *OIDCHandler) documents(ctx context.Context) (*OIDCDocuments, time.Duration, error) {
+	if h.source == nil {
+		return nil, 0, configError("an OIDCHandler that NewOIDCHandler did not make", "one that it made")
+	}
+	keys, maxAge, err := h.source.PublishedKeys(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	documents, err := h.config.Render(keys)
+	return documents, maxAge, err
+}
+
 // ServeHTTP answers one request. Where the keys cannot be had, the answer is 503 and not
 // to be kept; it does not say why.
 func (h *OIDCHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -88,11 +101,7 @@ func (h *OIDCHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, http.StatusText(http.StatusMethodNotAllowed), http.StatusMethodNotAllowed)
 		return
 	}
-	keys, maxAge, err := h.source.PublishedKeys(r.Context())
-	var documents *OIDCDocuments
-	if err == nil {
-		documents, err = h.config.Render(keys)
-	}
+	documents, maxAge, err := h.documents(r.Context())
 	if err != nil {
 		w.Header().Set("Cache-Control", "no-store")
 		http.Error(w, http.StatusText(http.StatusServiceUnavailable), http.StatusServiceUnavailable)

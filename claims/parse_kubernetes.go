@@ -4,8 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"github.com/nodeattest/nodeattest/refusal"
 	"strconv"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // ParseKubernetes decodes a claim set with the verdict of kube-apiserver 1.36, whose

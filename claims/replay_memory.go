@@ -4,11 +4,13 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
-	"github.com/nodeattest/nodeattest/refusal"
+	"math"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // DefaultMaxReplayEntries is how many entries a [MemoryReplayCache] holds unless it is
@@ -32,6 +34,10 @@ type replayKey [16]byte
 // are all alive it refuses new ones with [CheckReplayFull] and [ErrRetry]: it never drops
 // one that is alive. It is safe for concurrent use, and its locks are split, so that
 // cores do not wait for each other.
+//
+// A clock that is set forward and back again opens no window: of a token that ends no later
+// than an entry that was dropped, nobody can say whether it was presented, and it is
+// refused.
 type MemoryReplayCache struct {
 	most  int64
 	now   func() time.Time
@@ -44,7 +50,8 @@ type MemoryReplayCache struct {
 type replayShard struct {
 	mu      sync.Mutex
 	entries map[replayKey]int64 // the Unix second through which the entry lives
-	_       [48]byte            // the next lock stands in another cache line
+	dropped int64               // the latest such second of an entry that was dropped
+	_       [40]byte            // the next lock stands in another cache line
 }
 
 // MemoryReplayOptions are the choices for [NewMemoryReplayCache]. Nil and each zero field
@@ -73,13 +80,18 @@ func NewMemoryReplayCache(opts *MemoryReplayOptions) (*MemoryReplayCache, error)
 	}
 	for i := range c.shards {
 		c.shards[i].entries = make(map[replayKey]int64)
+		c.shards[i].dropped = math.MinInt64
 	}
 	return c, nil
 }
 
 // Use implements [ReplayCache]. An empty issuer or ID is refused with [CheckReplay]: it
-// could not be told from another, and so is an end that has passed. A context that is done gives [ErrRetry].
+// could not be told from another, and so is an end that has passed. A context that is done
+// gives [ErrRetry].
 func (c *MemoryReplayCache) Use(ctx context.Context, issuer, id string, until time.Time) error {
+	if c == nil || c.now == nil {
+		return configError("a MemoryReplayCache that NewMemoryReplayCache did not make", "one that it made")
+	}
 	if err := ctx.Err(); err != nil {
 		return &Error{Check: ErrRetry, Err: err}
 	}
@@ -98,20 +110,20 @@ func (c *MemoryReplayCache) Use(ctx context.Context, issuer, id string, until ti
 	}
 	switch {
 	case known:
-		return &Error{Check: CheckReplay, Got: "ID " + refusal.Text(id) + " a second time", Want: "a token that was not presented before"}
+		return &Error{Check: CheckReplay, Got: "ID " + refusal.Text(id) + ", presented before or dropped since", Want: "a token that was not presented before"}
 	case !kept:
 		return &Error{Check: CheckReplayFull, Got: strconv.FormatInt(c.most, 10) + " live entries", Want: "room for one more", Err: ErrRetry}
 	}
 	return nil
 }
 
-// add reports whether the key is known and alive and, where it is not, whether it was
-// kept, for which there must be room.
+// add reports whether the key is known and alive, or may have been before it was dropped,
+// and where neither is so whether it was kept, for which there must be room.
 func (c *MemoryReplayCache) add(shard *replayShard, key replayKey, now, until int64) (known, kept bool) {
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
 	last, found := shard.entries[key]
-	if found && last >= now {
+	if found && last >= now || !found && until <= shard.dropped {
 		return true, false
 	}
 	if !found && c.count.Add(1) > c.most {
@@ -139,6 +151,7 @@ func (s *replayShard) drop(now int64, count *atomic.Int64) {
 	defer s.mu.Unlock()
 	for key, last := range s.entries {
 		if last < now {
+			s.dropped = max(s.dropped, last)
 			delete(s.entries, key)
 			count.Add(-1)
 		}

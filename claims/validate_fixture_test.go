@@ -61,7 +61,7 @@ func newWorld(t testing.TB) *world {
 				Pod: &Ref{Name: "pod", UID: "pod-uid"}, Node: &Ref{Name: "node-a", UID: "node-uid"},
 			},
 		},
-		machine: &RegisteredMachine{Identity: "ek:sha256:aa", ProviderID: "gce://p/z/a"},
+		machine: &RegisteredMachine{Identity: "ek:sha256:aa", ProviderID: "gce://p/z/a", UID: "machine-uid"},
 	}
 }
 
@@ -178,13 +178,16 @@ func (o *worldObjects) Node(_ context.Context, name string) (*Node, error) {
 	return answer(o, "nodes", name, o.node, func(x *Node) string { return x.Name })
 }
 
-// staleObjects answers out of a cache.
-type staleObjects struct {
-	Objects
-	lag time.Duration
-}
+// staleObjects answers out of a cache: what it answers has an age, or should have.
+type staleObjects struct{ Objects }
 
-func (s staleObjects) MaxStaleness() time.Duration { return s.lag }
+func (staleObjects) MayBeStale() {}
+
+// age makes all answers as old as that.
+func (o *worldObjects) age(now time.Time, age time.Duration) {
+	asOf := now.Add(-age)
+	o.account.AsOf, o.secret.AsOf, o.pod.AsOf, o.node.AsOf = asOf, asOf, asOf, asOf
+}
 
 // deadKeys is a key set that does not answer.
 type deadKeys struct{}

@@ -3,11 +3,11 @@ package claims
 import (
 	"context"
 	"fmt"
-	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
 	"time"
 
 	"github.com/nodeattest/nodeattest/jws"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // The checks of a token as a whole.
@@ -48,8 +48,8 @@ type KubernetesConfig struct {
 	Legacy LegacyObjects
 	// Recorder hears what kube-apiserver records of a validation; it may be nil.
 	Recorder Recorder
-	// MaxStaleness is the most that the answers of an Objects that is a [StaleObjects]
-	// may lag behind; 0 refuses such an Objects.
+	// MaxStaleness is how old an answer of Objects or Legacy may be; 0 refuses a
+	// [StaleObjects]. An older answer is none ([CheckStaleAnswer], [ErrRetry]).
 	MaxStaleness time.Duration
 	// Now is the clock; it may be nil for time.Now.
 	Now func() time.Time
@@ -91,8 +91,8 @@ func NewKubernetesValidator(config KubernetesConfig) (*KubernetesValidator, erro
 		return nil, configError("no Keys", "a key set")
 	case config.Objects == nil:
 		return nil, configError("no Objects", "a getter for objects")
-	case len(config.Audiences) == 0:
-		return nil, configError("no Audiences", "at least one")
+	case len(config.Audiences) == 0 || slices.Contains(config.Audiences, ""):
+		return nil, configError("no audience, or an empty one", "at least one, none empty")
 	}
 	if err := checkStaleness(config.Objects, config.MaxStaleness); err != nil {
 		return nil, err
@@ -100,6 +100,7 @@ func NewKubernetesValidator(config KubernetesConfig) (*KubernetesValidator, erro
 	config.Issuers = slices.Clone(config.Issuers)
 	config.Audiences = slices.Clone(config.Audiences)
 	config.Now = clock(config.Now)
+	config.Objects = boundedObjects{config.Objects, config.MaxStaleness, config.Now}
 	v := &KubernetesValidator{c: config, issuers: make(map[string]bool, len(config.Issuers))}
 	for _, issuer := range config.Issuers {
 		v.issuers[issuer] = true
@@ -119,6 +120,10 @@ func NewKubernetesValidator(config KubernetesConfig) (*KubernetesValidator, erro
 // the Secret, the pod and, only where there is no pod, the Node. An object counts as
 // deleted 60 seconds after its deletionTimestamp.
 func (v *KubernetesValidator) Validate(ctx context.Context, token string, audiences ...string) (*Result, error) {
+	if v == nil || v.c.Keys == nil {
+		err := validatorConfigError()
+		return nil, refuse(err.Error(), err)
+	}
 	t := readUntrusted(token)
 	legacy := v.c.Legacy != nil && t.issuer == LegacyIssuer
 	if t.unreadable || !legacy && !v.issuers[t.issuer] {

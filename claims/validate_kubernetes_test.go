@@ -328,13 +328,15 @@ func TestKubernetesRecords(t *testing.T) {
 func TestKubernetesConfig(t *testing.T) {
 	w := newWorld(t)
 	for name, change := range map[string]func(c *KubernetesConfig){
-		"zero":          func(c *KubernetesConfig) { *c = KubernetesConfig{} },
-		"no issuer":     func(c *KubernetesConfig) { c.Issuers = nil },
-		"empty issuer":  func(c *KubernetesConfig) { c.Issuers = []string{worldIssuer, ""} },
-		"no keys":       func(c *KubernetesConfig) { c.Keys = nil },
-		"no objects":    func(c *KubernetesConfig) { c.Objects = nil },
-		"no audiences":  func(c *KubernetesConfig) { c.Audiences = nil },
-		"stale objects": func(c *KubernetesConfig) { c.Objects, c.MaxStaleness = staleObjects{w.objects, 2}, 1 },
+		"zero":               func(c *KubernetesConfig) { *c = KubernetesConfig{} },
+		"no issuer":          func(c *KubernetesConfig) { c.Issuers = nil },
+		"empty issuer":       func(c *KubernetesConfig) { c.Issuers = []string{worldIssuer, ""} },
+		"no keys":            func(c *KubernetesConfig) { c.Keys = nil },
+		"no objects":         func(c *KubernetesConfig) { c.Objects = nil },
+		"no audiences":       func(c *KubernetesConfig) { c.Audiences = nil },
+		"an empty audience":  func(c *KubernetesConfig) { c.Audiences = []string{worldAudience, ""} },
+		"stale objects":      func(c *KubernetesConfig) { c.Objects = staleObjects{w.objects} },
+		"negative staleness": func(c *KubernetesConfig) { c.MaxStaleness = -1 },
 	} {
 		config := w.kubernetesConfig()
 		change(&config)
@@ -343,7 +345,7 @@ func TestKubernetesConfig(t *testing.T) {
 		}
 	}
 	config := w.kubernetesConfig()
-	config.Objects, config.MaxStaleness = staleObjects{w.objects, time.Second}, time.Second
+	config.Objects, config.MaxStaleness = staleObjects{w.objects}, 1
 	if _, err := NewKubernetesValidator(config); err != nil {
 		t.Error(err)
 	}

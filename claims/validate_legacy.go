@@ -5,8 +5,9 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"fmt"
-	"github.com/nodeattest/nodeattest/refusal"
 	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // The checks of a legacy token, one that a Secret holds and that never expires.
@@ -27,7 +28,8 @@ const (
 	LabelLastUsed = "kubernetes.io/legacy-token-last-used"
 )
 
-// LegacyObjects gets what legacy tokens are held against. Errors are as for [Objects].
+// LegacyObjects gets what legacy tokens are held against. Errors and ages of answers are as
+// for [Objects].
 type LegacyObjects interface {
 	// TokenSecret gets a Secret of type kubernetes.io/service-account-token.
 	TokenSecret(ctx context.Context, namespace, name string) (*TokenSecret, error)
@@ -91,7 +93,9 @@ func (v *KubernetesValidator) checkLegacy(ctx context.Context, token string, c *
 	if err := checkLegacyClaims(c.Subject, l); err != nil {
 		return err
 	}
+	age := boundedObjects{most: v.c.MaxStaleness, now: v.c.Now}
 	secret, err := v.c.Legacy.TokenSecret(ctx, l.Namespace, l.SecretName)
+	secret, err = fresh(age, secret, err)
 	h := held{kind: &secretKind, claim: Ref{Name: l.SecretName}, err: err}
 	if secret != nil {
 		h.object = &Object{Deleted: secret.Deleted}
@@ -104,6 +108,7 @@ func (v *KubernetesValidator) checkLegacy(ctx context.Context, token string, c *
 			&Error{Check: CheckLegacyToken, Got: "another token", Want: "that of secret " + refusal.Text(l.SecretName)})
 	}
 	account, err := v.c.Legacy.TokenServiceAccount(ctx, l.Namespace, l.ServiceAccountName)
+	account, err = fresh(age, account, err)
 	if err := checkLegacyAccount(l, account, err); err != nil {
 		return err
 	}

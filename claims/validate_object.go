@@ -3,8 +3,9 @@ package claims
 import (
 	"context"
 	"errors"
-	"github.com/nodeattest/nodeattest/refusal"
 	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // The checks that hold the objects that a token names against those that live. The

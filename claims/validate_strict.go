@@ -3,12 +3,12 @@ package claims
 import (
 	"context"
 	"errors"
-	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
 	"strconv"
 	"time"
 
 	"github.com/nodeattest/nodeattest/jws"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // The defaults of [StrictConfig].
@@ -46,12 +46,13 @@ type StrictConfig struct {
 	// Leeway is how far clocks may be apart; 0 means DefaultLeeway, the most, and a
 	// negative value none at all.
 	Leeway time.Duration
-	// MaxStaleness is the most that the answers of an Objects that is a [StaleObjects]
-	// may lag behind; 0 refuses such an Objects. For that long a token may be accepted
-	// whose object is gone.
+	// MaxStaleness is how old an answer of Objects may be; 0 refuses a [StaleObjects].
+	// An older answer is none ([CheckStaleAnswer], [ErrRetry]). For that long a token may
+	// be accepted whose object is gone.
 	MaxStaleness time.Duration
 	// Node is for [StrictValidator.ValidateOnNode]; nil means that tokens are not held
-	// against machines.
+	// against machines. Where its Objects is nil it has the Objects and the MaxStaleness
+	// of this configuration, and where its Now is nil this Now.
 	Node *NodeCheck
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
@@ -73,7 +74,8 @@ type StrictConfig struct {
 // could not answer the error is [ErrRetry], and the token is neither accepted nor used
 // up. It is safe for concurrent use.
 type StrictValidator struct {
-	c StrictConfig
+	c     StrictConfig
+	nodes Objects // gets the Node for c.Node
 }
 
 // NewStrictValidator checks the configuration; an error has [CheckConfig].
@@ -97,13 +99,22 @@ func NewStrictValidator(config StrictConfig) (*StrictValidator, error) {
 	if err := checkStaleness(config.Objects, config.MaxStaleness); err != nil {
 		return nil, err
 	}
+	config.Now = clock(config.Now)
+	var nodes Objects
 	if config.Node != nil {
-		if err := config.Node.ready(); err != nil {
+		node := *config.Node
+		if node.Objects == nil {
+			node.Objects, node.MaxStaleness = config.Objects, config.MaxStaleness
+		}
+		if node.Now == nil {
+			node.Now = config.Now
+		}
+		if err := node.ready(); err != nil {
 			return nil, err
 		}
-		node := *config.Node
-		config.Node = &node
+		config.Node, nodes = &node, node.objects()
 	}
+	config.Objects = boundedObjects{config.Objects, config.MaxStaleness, config.Now}
 	if config.MaxLifetime == 0 {
 		config.MaxLifetime = DefaultMaxLifetime
 	}
@@ -114,14 +125,16 @@ func NewStrictValidator(config StrictConfig) (*StrictValidator, error) {
 		config.Leeway = 0
 	}
 	config.Audiences = slices.Clone(config.Audiences)
-	config.Now = clock(config.Now)
-	return &StrictValidator{c: config}, nil
+	return &StrictValidator{c: config, nodes: nodes}, nil
 }
 
 // Validate decides about a token. Where there is a replay cache, a token that is accepted
 // is used up.
 func (v *StrictValidator) Validate(ctx context.Context, token string) (*Result, error) {
-	r, err := v.check(ctx, token)
+	if !v.ready() {
+		return nil, validatorConfigError()
+	}
+	r, _, err := v.check(ctx, token, v.c.Objects)
 	if err != nil {
 		return nil, err
 	}
@@ -133,16 +146,24 @@ func (v *StrictValidator) Validate(ctx context.Context, token string) (*Result, 
 
 // ValidateOnNode decides whether a token is good and was issued to a workload on the very
 // machine that presents it; see [NodeCheck]. A token that comes from another machine is
-// refused and not used up: the workload that it belongs to can still present it.
+// refused and not used up: the workload that it belongs to can still present it. The Node
+// is read once.
 func (v *StrictValidator) ValidateOnNode(ctx context.Context, token string, node *AttestedNode) (*Result, *NodeFacts, error) {
+	if !v.ready() {
+		return nil, nil, validatorConfigError()
+	}
 	if v.c.Node == nil {
 		return nil, nil, configError("no Node", "a NodeCheck in the configuration")
 	}
-	r, err := v.check(ctx, token)
+	r, object, err := v.check(ctx, token, v.nodes)
 	if err != nil {
 		return nil, nil, err
 	}
-	facts, err := v.c.Node.Check(ctx, r, node)
+	claim, err := nodeClaim(r, node)
+	if err != nil {
+		return nil, nil, err
+	}
+	facts, err := v.c.Node.decide(ctx, claim, node, object)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -152,40 +173,58 @@ func (v *StrictValidator) ValidateOnNode(ctx context.Context, token string, node
 	return r, facts, nil
 }
 
-// check does everything but remember the token.
-func (v *StrictValidator) check(ctx context.Context, token string) (*Result, error) {
+// ready reports whether NewStrictValidator made the validator.
+func (v *StrictValidator) ready() bool { return v != nil && v.c.Keys != nil }
+
+func validatorConfigError() *Error {
+	return configError("a validator that was not made by its constructor", "one that was")
+}
+
+// check does everything but remember the token. It returns the Node that the token names,
+// nil where it names none.
+func (v *StrictValidator) check(ctx context.Context, token string, nodes Objects) (*Result, *Node, error) {
+	c, key, err := v.verify(ctx, token)
+	if err != nil {
+		return nil, nil, err
+	}
+	both := intersect(c.Audiences, v.c.Audiences)
+	if len(both) == 0 {
+		return nil, nil, &Error{Check: CheckAudience, Got: refusal.Text(quoteAll(c.Audiences)), Want: refusal.Text(quoteAll(v.c.Audiences))}
+	}
+	if err := checkConsistent(c); err != nil {
+		return nil, nil, err
+	}
+	now := v.c.Now()
+	if err := v.checkTimes(c, now); err != nil {
+		return nil, nil, err
+	}
+	node, err := v.checkObjects(ctx, &c.Kubernetes, nodes, now.Add(-v.c.Leeway))
+	if err != nil {
+		return nil, nil, err
+	}
+	return &Result{Claims: c, Audiences: both, Key: key, validated: true}, node, nil
+}
+
+// verify returns the claims of a token that a known key signed, and the key.
+func (v *StrictValidator) verify(ctx context.Context, token string) (*Claims, *jws.Key, error) {
 	t, err := jws.Parse(token)
 	if err != nil {
-		return nil, &Error{Check: CheckToken, Got: "no token in compact form", Want: "one", Err: err}
+		return nil, nil, &Error{Check: CheckToken, Got: "no token in compact form", Want: "one", Err: err}
 	}
 	c, err := v.checkHeader(t)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	verified, err := jws.VerifyToken(ctx, t, v.c.Keys)
 	switch {
 	case errors.Is(err, jws.ErrRetry):
-		return nil, retry("the key set", err)
+		return nil, nil, retry("the key set", err)
 	case errors.Is(err, jws.CheckKeyID):
-		return nil, &Error{Check: CheckNoKey, Got: "key ID " + refusal.Text(t.KeyID()), Want: "one of the key set", Err: err}
+		return nil, nil, &Error{Check: CheckNoKey, Got: "key ID " + refusal.Text(t.KeyID()), Want: "one of the key set", Err: err}
 	case err != nil:
-		return nil, &Error{Check: CheckSignature, Got: "no signature of a known key", Want: "one", Err: err}
+		return nil, nil, &Error{Check: CheckSignature, Got: "no signature of a known key", Want: "one", Err: err}
 	}
-	both := intersect(c.Audiences, v.c.Audiences)
-	if len(both) == 0 {
-		return nil, &Error{Check: CheckAudience, Got: quoteAll(c.Audiences), Want: quoteAll(v.c.Audiences)}
-	}
-	if err := checkConsistent(c); err != nil {
-		return nil, err
-	}
-	now := v.c.Now()
-	if err := v.checkTimes(c, now); err != nil {
-		return nil, err
-	}
-	if err := v.checkObjects(ctx, &c.Kubernetes, now.Add(-v.c.Leeway)); err != nil {
-		return nil, err
-	}
-	return &Result{Claims: c, Audiences: both, Key: verified.Key, validated: true}, nil
+	return c, verified.Key, nil
 }
 
 // checkHeader looks at what costs nothing to look at: the header and, unverified, "iss".

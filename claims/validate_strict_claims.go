@@ -3,9 +3,10 @@ package claims
 import (
 	"context"
 	"errors"
-	"github.com/nodeattest/nodeattest/refusal"
 	"strconv"
 	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // MaxTokenIDSize is the length in bytes of the longest "jti" that strict validation takes.
@@ -114,30 +115,33 @@ func (v *StrictValidator) checkTimes(c *Claims, now time.Time) error {
 }
 
 // checkObjects holds the objects that the token names against those that live, and the
-// pod against the token.
-func (v *StrictValidator) checkObjects(ctx context.Context, k *Private, deletedBefore time.Time) error {
+// pod against the token. It returns the Node.
+func (v *StrictValidator) checkObjects(ctx context.Context, k *Private, nodes Objects, deletedBefore time.Time) (*Node, error) {
 	if err := strictly(holdAccount(ctx, v.c.Objects, k.Namespace, k.ServiceAccount), deletedBefore); err != nil {
-		return err
+		return nil, err
 	}
 	if k.Secret != nil {
 		if err := strictly(holdSecret(ctx, v.c.Objects, k.Namespace, *k.Secret), deletedBefore); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if k.Pod != nil {
 		h, pod := holdPod(ctx, v.c.Objects, k.Namespace, *k.Pod)
 		if err := strictly(h, deletedBefore); err != nil {
-			return err
+			return nil, err
 		}
 		if err := checkPod(pod, k); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	if k.Node != nil {
-		h, _ := holdNode(ctx, v.c.Objects, *k.Node)
-		return strictly(h, deletedBefore)
+	if k.Node == nil {
+		return nil, nil
 	}
-	return nil
+	h, node := holdNode(ctx, nodes, *k.Node)
+	if err := strictly(h, deletedBefore); err != nil {
+		return nil, err
+	}
+	return node, nil
 }
 
 // checkPod holds a pod against the token's service account and node.

@@ -188,7 +188,7 @@ func TestStrictUndecided(t *testing.T) {
 			config := w.strictConfig()
 			config.Replay, config.InsecureAllowReplay = cache, false
 			change(w, &config)
-			r, facts, err := w.strictWith(t, config).ValidateOnNode(t.Context(), w.token(t), &AttestedNode{Name: "node-a"})
+			r, facts, err := w.strictWith(t, config).ValidateOnNode(t.Context(), w.token(t), &AttestedNode{Name: "node-a", Machine: "ek:sha256:aa"})
 			wantCheck(t, err, ErrRetry)
 			if r != nil || facts != nil || cache.Len() != 0 {
 				t.Errorf("a result %v, facts %v, or %d tokens used up", r, facts, cache.Len())
@@ -231,14 +231,14 @@ func TestStrictReplay(t *testing.T) {
 	}
 	_, err = v.Validate(t.Context(), token)
 	wantCheck(t, err, CheckReplay)
-	_, _, err = v.ValidateOnNode(t.Context(), token, &AttestedNode{Name: "node-a"})
+	_, _, err = v.ValidateOnNode(t.Context(), token, &AttestedNode{Name: "node-a", Machine: "ek:sha256:aa"})
 	wantCheck(t, err, CheckReplay)
 	w.now = w.claims.Expiry.Time().Add(time.Minute) // the last moment
 	_, err = v.Validate(t.Context(), token)
 	wantCheck(t, err, CheckReplay)
 
 	w.claims.ID = "another"
-	if _, _, err := v.ValidateOnNode(t.Context(), w.token(t), &AttestedNode{Name: "node-a"}); err != nil {
+	if _, _, err := v.ValidateOnNode(t.Context(), w.token(t), &AttestedNode{Name: "node-a", Machine: "ek:sha256:aa"}); err != nil {
 		t.Errorf("another token: %v", err)
 	}
 }
@@ -250,24 +250,23 @@ func TestStrictConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, change := range map[string]func(c *StrictConfig){
-		"zero":                  func(c *StrictConfig) { *c = StrictConfig{} },
-		"no issuer":             func(c *StrictConfig) { c.Issuer = "" },
-		"no keys":               func(c *StrictConfig) { c.Keys = nil },
-		"no audiences":          func(c *StrictConfig) { c.Audiences = nil },
-		"an empty audience":     func(c *StrictConfig) { c.Audiences = []string{""} },
-		"no objects":            func(c *StrictConfig) { c.Objects = nil },
-		"no replay cache":       func(c *StrictConfig) { c.InsecureAllowReplay = false },
-		"a cache and replay":    func(c *StrictConfig) { c.Replay = cache },
-		"negative lifetime":     func(c *StrictConfig) { c.MaxLifetime = -1 },
-		"more leeway":           func(c *StrictConfig) { c.Leeway = time.Minute + 1 },
-		"stale objects":         func(c *StrictConfig) { c.Objects = staleObjects{w.objects, 1} },
-		"negative staleness":    func(c *StrictConfig) { c.Objects = staleObjects{w.objects, -1} },
-		"node check, empty":     func(c *StrictConfig) { c.Node = &NodeCheck{} },
-		"node check, no getter": func(c *StrictConfig) { c.Node.Objects = nil },
+		"zero":               func(c *StrictConfig) { *c = StrictConfig{} },
+		"no issuer":          func(c *StrictConfig) { c.Issuer = "" },
+		"no keys":            func(c *StrictConfig) { c.Keys = nil },
+		"no audiences":       func(c *StrictConfig) { c.Audiences = nil },
+		"an empty audience":  func(c *StrictConfig) { c.Audiences = []string{""} },
+		"no objects":         func(c *StrictConfig) { c.Objects = nil },
+		"no replay cache":    func(c *StrictConfig) { c.InsecureAllowReplay = false },
+		"a cache and replay": func(c *StrictConfig) { c.Replay = cache },
+		"negative lifetime":  func(c *StrictConfig) { c.MaxLifetime = -1 },
+		"more leeway":        func(c *StrictConfig) { c.Leeway = time.Minute + 1 },
+		"stale objects":      func(c *StrictConfig) { c.Objects = staleObjects{w.objects} },
+		"negative staleness": func(c *StrictConfig) { c.MaxStaleness = -1 },
+		"node check, empty":  func(c *StrictConfig) { c.Node = &NodeCheck{} },
 		"node check, no registry": func(c *StrictConfig) {
 			c.Node.Machines = nil
 		},
-		"node check, stale":         func(c *StrictConfig) { c.Node.Objects = staleObjects{w.objects, 1} },
+		"node check, stale":         func(c *StrictConfig) { c.Node.Objects, c.MaxStaleness = staleObjects{w.objects}, 1 },
 		"node check, unknown facts": func(c *StrictConfig) { c.Node.Require = endOfFacts },
 	} {
 		config := w.strictConfig()
@@ -278,7 +277,7 @@ func TestStrictConfig(t *testing.T) {
 	}
 	config := w.strictConfig()
 	config.Node = nil
-	_, _, err = w.strictWith(t, config).ValidateOnNode(t.Context(), w.token(t), &AttestedNode{Name: "node-a"})
+	_, _, err = w.strictWith(t, config).ValidateOnNode(t.Context(), w.token(t), &AttestedNode{Name: "node-a", Machine: "ek:sha256:aa"})
 	wantCheck(t, err, CheckConfig)
 }
 

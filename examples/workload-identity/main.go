@@ -76,24 +76,24 @@ func run(ctx context.Context, w io.Writer) error {
 
 	fmt.Fprintln(w, "\nThe pod presents it to a service, over a connection with its node's certificate")
 	nodeA, nodeB := nodes.list[0], nodes.list[1]
-	if err := s.present(ctx, "from node-a", nodeA, token.Token, ""); err != nil {
+	if err := s.present(ctx, "from node-a", nodeA, token.Token.Reveal(), ""); err != nil {
 		return err
 	}
 
 	fmt.Fprintln(w, "\nThe token is stolen")
-	if err := s.present(ctx, "from node-b, attested just as well", nodeB, token.Token, claims.CheckNodeName); err != nil {
+	if err := s.present(ctx, "from node-b, attested just as well", nodeB, token.Token.Reveal(), claims.CheckNodeName); err != nil {
 		return err
 	}
-	if err := s.present(ctx, "from a machine that never joined", machine{}, token.Token, claims.CheckNodeCertificate); err != nil {
+	if err := s.present(ctx, "from a machine that never joined", machine{}, token.Token.Reveal(), claims.CheckNodeCertificate); err != nil {
 		return err
 	}
 
 	fmt.Fprintln(w, "\nThe Node of node-a is deleted")
 	c.objects.DeleteNode("node-a")
-	if err := s.present(ctx, "from node-a", nodeA, token.Token, claims.CheckNodeGone); err != nil {
+	if err := s.present(ctx, "from node-a", nodeA, token.Token.Reveal(), claims.CheckNodeGone); err != nil {
 		return err
 	}
-	return c.askAPIServer(ctx, w, token.Token)
+	return c.askAPIServer(ctx, w, token.Token.Reveal())
 }
 
 // A machine that joined as a node, with what the control plane keeps of that.
@@ -236,7 +236,7 @@ func startService(c *cluster) (*service, error) {
 	validator, err := claims.NewStrictValidator(claims.StrictConfig{
 		Issuer: clusterIssuer, Keys: c.keys, Audiences: []string{serviceName}, Objects: c.objects,
 		InsecureAllowReplay: true, // a token may come with each request: it is worth nothing elsewhere
-		Node:                &claims.NodeCheck{Objects: c.objects, Machines: c},
+		Node:                &claims.NodeCheck{Machines: c},
 	})
 	if err != nil {
 		return nil, err
@@ -246,7 +246,7 @@ func startService(c *cluster) (*service, error) {
 		fmt.Fprintf(w, "%s on %s (%s)", who.Result.Username(), who.Node.Name, strings.ReplaceAll(who.Facts.Facts.String(), ",", ", "))
 	})
 	handler, err := claims.NewHandler(validator, identity, &claims.HandlerOptions{
-		Node:    s.node,
+		Records: s.record,
 		Refused: func(_ *http.Request, err error) { s.refusal = err },
 	})
 	if err != nil {
@@ -260,21 +260,16 @@ func startService(c *cluster) (*service, error) {
 	return s, nil
 }
 
-// node finds out who is at the other end: the certificate names the node, and the record
-// of what was issued through attestation knows the machine.
-func (s *service) node(r *http.Request) (*claims.AttestedNode, error) {
-	node, err := claims.AttestedNodeFromTLS(r.TLS, nil)
-	if err != nil {
-		return nil, err
-	}
-	id := csr.CredentialID(r.TLS.VerifiedChains[0][0])
+// record says which machine a certificate was issued to through attestation.
+func (s *service) record(_ context.Context, credentialID string) (*claims.CertificateRecord, error) {
 	for _, n := range s.cluster.machines.list {
-		if n.issued.Record.CredentialID == id {
-			node.Machine = n.issued.Record.Machine
-			return node, nil
+		if r := n.issued.Record; r.ClientOf(n.name, credentialID) {
+			return &claims.CertificateRecord{
+				CredentialID: r.CredentialID, NodeName: r.NodeName, Machine: r.Machine, ProviderID: r.ProviderID,
+			}, nil
 		}
 	}
-	return nil, &claims.Error{Check: claims.CheckNodeCertificate, Got: "a certificate that nobody recorded", Want: "one issued through attestation"}
+	return nil, claims.ErrNotFound
 }
 
 // present sends a token from a machine, the zero one for one without a certificate. The

@@ -95,7 +95,7 @@ func joined(t *testing.T) (*cluster, *service, string, *bytes.Buffer) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return c, s, issued.Token, &out
+	return c, s, issued.Token.Reveal(), &out
 }
 
 // TestPresent: the program must notice what is accepted and should not be, is refused and

@@ -129,13 +129,15 @@ func (v *Vector) check() error {
 		"object": v.Object != nil, "node": v.Node != nil, "statement": v.Statement != nil, "bundle": v.Bundle != nil,
 		"extensions": v.Extensions != nil, "value": v.Value != nil, "quote": v.Quote != nil, "ek": v.EK != nil,
 		"credential": v.Credential != nil, "registry": len(v.Registry) > 0,
-		"token": v.Token != nil,
+		"token":  v.Token != nil,
+		"signer": v.Signer != nil,
 	}
 	want := map[string]string{
 		LevelVerify: "object", LevelChallenge: "object", LevelRequest: "object", LevelNode: "node",
 		LevelStatement: "statement", LevelBundle: "bundle", LevelProviderID: "extensions", LevelGCEInstance: "value",
 		LevelQuote: "quote", LevelEK: "ek", LevelCredential: "credential", LevelRegistry: "registry",
-		LevelToken: "token",
+		LevelToken:  "token",
+		LevelSigner: "signer",
 	}[v.Level]
 	if want == "" {
 		return fmt.Errorf("unknown level %q", v.Level)
@@ -169,7 +171,7 @@ func (v *Vector) checkExpectation() error {
 		return errors.New("it expects acceptance and something else")
 	case v.Expect != "" && v.Result != nil:
 		return errors.New("it expects a refusal and a result")
-	case v.Expect != "" && !slices.Contains([]string{PackageAttest, PackageCSR, PackageOID, PackageTPM, PackageJWS}, v.Package):
+	case v.Expect != "" && !slices.Contains([]string{PackageAttest, PackageCSR, PackageOID, PackageTPM, PackageJWS, PackageClaims}, v.Package):
 		return fmt.Errorf("unknown package %q", v.Package)
 	case v.Cause != "" && v.Package != PackageAttest:
 		return errors.New("cause is for package attest")

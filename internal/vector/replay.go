@@ -70,6 +70,8 @@ func (v *Vector) run(ctx context.Context, e *Environment) (*Result, error) {
 		return nil, replayMemory(ctx, v.Registry)
 	case LevelToken:
 		return nil, v.Token.verify(ctx)
+	case LevelSigner:
+		return nil, v.Signer.sign(ctx, e)
 	}
 	return nil, &brokenVector{fmt.Errorf("unknown level %q", v.Level)}
 }

@@ -58,7 +58,7 @@ func TestPackages(t *testing.T) {
 	for _, v := range set.Vectors {
 		count[v.Expect]++
 	}
-	others := map[string]string{PackageAttest: PackageCSR, PackageCSR: PackageAttest}
+	others := map[string]string{PackageAttest: PackageCSR, PackageCSR: PackageAttest, PackageClaims: PackageAttest}
 	for _, v := range set.Vectors {
 		other, ok := others[v.Package]
 		if !ok || count[v.Expect] < 2 || slices.Contains(shared, v.Expect) {
@@ -92,7 +92,7 @@ func expectationChanges(v *Vector) map[string]func(*Vector) {
 		return out
 	}
 	// Between attest and csr, which share their type of refusal, checkPackages decides.
-	others := map[string]string{PackageAttest: PackageOID, PackageCSR: PackageOID, PackageOID: PackageAttest, PackageTPM: PackageAttest, PackageJWS: PackageOID}
+	others := map[string]string{PackageAttest: PackageOID, PackageCSR: PackageOID, PackageOID: PackageAttest, PackageTPM: PackageAttest, PackageJWS: PackageOID, PackageClaims: PackageOID}
 	out["another check"] = func(v *Vector) { v.Expect = "another-check" }
 	out["another package"] = func(v *Vector) { v.Package = others[v.Package] }
 	out["acceptance"] = func(v *Vector) { v.Expect, v.Package, v.Cause, v.Also, v.Retry = "", "", "", nil, false }
@@ -202,6 +202,7 @@ func TestBrokenVectors(t *testing.T) {
 		"CRL":          {Level: LevelEK, EK: &EK{}, Environment: &Environment{EKIssuers: []EKIssuer{{CRLs: [][]byte{{1}}}}}},
 		"EK key":       {Level: LevelCredential, Credential: &Credential{EK: []byte{1}}},
 		"token key":    {Level: LevelToken, Token: &Token{Key: []byte{1}}},
+		"no issuer":    {Level: LevelSigner, Signer: &Signer{}},
 		"operation":    {Level: LevelRegistry, Registry: []Operation{{Op: "x"}}},
 		"seen":         {Level: LevelRegistry, Registry: []Operation{{Op: "bind"}}},
 		"first use":    {Level: LevelVerify, Environment: &Environment{FirstUse: &FirstUse{}}},

@@ -39,6 +39,8 @@ const (
 	LevelRegistry = "registry"
 	// LevelToken is jws.Verify on a token.
 	LevelToken = "token"
+	// LevelSigner is claims.SignerService.Sign on a claim set.
+	LevelSigner = "signer"
 )
 
 // The packages whose stable names a vector can expect.
@@ -48,6 +50,7 @@ const (
 	PackageOID    = "oid"    // oid.Error
 	PackageTPM    = "tpm"    // CredentialFault
 	PackageJWS    = "jws"    // jws.Check
+	PackageClaims = "claims" // claims.Check
 )
 
 // Classes returns the classes of vectors, each a folder of its own.
@@ -107,6 +110,8 @@ type Vector struct {
 	Registry []Operation `json:"registry,omitempty"`
 	// Token is the input of LevelToken.
 	Token *Token `json:"token,omitempty"`
+	// Signer is the input of LevelSigner.
+	Signer *Signer `json:"signer,omitempty"`
 }
 
 // Result is what an accepted input is found to be. A member that is not set is not

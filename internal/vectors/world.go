@@ -84,6 +84,7 @@ func generate() (set *vector.Set, messages *messages, err error) {
 	w.credentials()
 	w.akTrusts()
 	w.tokens()
+	w.signers()
 	return &w.set, w.messages(), nil
 }
 

@@ -75,7 +75,7 @@ func newContest(t testing.TB, private crypto.Signer) *contest {
 	lenient, err := claims.NewKubernetesValidator(claims.KubernetesConfig{Issuers: []string{benchIssuer}, Keys: keys,
 		Objects: objects, Audiences: []string{benchAudience}})
 	must(err)
-	c := &contest{token: issued.Token, public: private.Public()}
+	c := &contest{token: issued.Token.Reveal(), public: private.Public()}
 	c.raw = rawCheck(t, c.token, c.public)
 	ctx := context.Background()
 	algorithm := string(signer.Key().Algorithm())
