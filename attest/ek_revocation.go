@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Checks of revocation.
@@ -18,7 +18,7 @@ const (
 	// CheckRevocationUnknown: for a CA of the chain there is a revocation list and none
 	// that can be used (it is past its NextUpdate, not signed by that CA, over SHA-1
 	// without the tolerance, of a CA that may not sign lists), or there is none and the
-	// issuer asks for one. Always together with [csr.ErrRetry]: it is the control plane
+	// issuer asks for one. Always together with [ErrRetry]: it is the control plane
 	// that lacks something, not the node.
 	CheckRevocationUnknown Check = "certificate-revocation-unknown"
 )
@@ -108,5 +108,5 @@ func (r *revocation) ask(lists []*crl, c, ca *x509.Certificate, allowSHA1 bool, 
 
 func revocationUnknown(ca *x509.Certificate, fault error) error {
 	return &Error{Check: CheckRevocationUnknown, Got: "no revocation list of " + ca.Subject.String() + " that can be used",
-		Want: "a current one", Err: csr.Retry(fault)}
+		Want: "a current one", Err: refusal.Retry(fault)}
 }
