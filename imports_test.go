@@ -30,7 +30,7 @@ var mayImport = map[string][]string{
 	"tpmsim":            {"oid"},
 
 	"bootstraptoken/bootstraptokentest": {"attest", "bootstraptoken", "jws", "tpmsim"},
-	"internal/vector":                   {"attest", "csr", "oid"},
+	"internal/vector":                   {"attest", "attest/eventlog", "csr", "oid"},
 	"internal/vectors":                  {"attest", "csr", "internal/vector", "oid", "tpmsim"},
 	"internal/*":                        {"oid"},
 	"examples/*":                        {"attest", "attest/attesttest", "bootstraptoken", "bootstraptoken/bootstraptokentest", "claims", "csr", "jws", "oid", "tpmsim"},

@@ -128,12 +128,13 @@ func (v *Vector) check() error {
 	inputs := map[string]bool{
 		"object": v.Object != nil, "node": v.Node != nil, "statement": v.Statement != nil, "bundle": v.Bundle != nil,
 		"extensions": v.Extensions != nil, "value": v.Value != nil, "quote": v.Quote != nil, "ek": v.EK != nil,
-		"credential": v.Credential != nil, "registry": len(v.Registry) > 0,
+		"credential": v.Credential != nil, "registry": len(v.Registry) > 0, "boot": v.Boot != nil,
 	}
 	want := map[string]string{
 		LevelVerify: "object", LevelChallenge: "object", LevelRequest: "object", LevelNode: "node",
 		LevelStatement: "statement", LevelBundle: "bundle", LevelProviderID: "extensions", LevelGCEInstance: "value",
 		LevelQuote: "quote", LevelEK: "ek", LevelCredential: "credential", LevelRegistry: "registry",
+		LevelBoot: "boot",
 	}[v.Level]
 	if want == "" {
 		return fmt.Errorf("unknown level %q", v.Level)

@@ -35,7 +35,7 @@ func TestSchema(t *testing.T) {
 	types := map[string]any{"vector": Vector{}, "result": Result{}, "node": Node{}, "statement": Statement{}, "rawSignature": RawSignature{},
 		"bundle": Bundle{}, "extension": Extension{}, "environment": Environment{}, "ringKey": RingKey{}, "issuer": Issuer{}, "ekIssuer": EKIssuer{}, "profile": Profile{},
 		"quote": Quote{}, "pcr": PCR{}, "pcrSelection": PCRSelection{}, "ek": EK{}, "credential": Credential{}, "operation": Operation{},
-		"registryFound": RegistryFound{}, "firstUse": FirstUse{}, "ekProfile": EKProfile{}, "deniedTPM": DeniedTPM{},
+		"registryFound": RegistryFound{}, "firstUse": FirstUse{}, "ekProfile": EKProfile{}, "deniedTPM": DeniedTPM{}, "boot": Boot{},
 		"policy": Policy{}, "machine": Machine{}, "member": Member{}, "record": Record{}}
 	names := slices.Sorted(maps.Keys(types))
 	if got := slices.Sorted(maps.Keys(schema.Defs)); !slices.Equal(got, slices.Sorted(slices.Values(append(names, "object")))) {

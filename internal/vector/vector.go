@@ -37,11 +37,14 @@ const (
 	LevelCredential = "credential"
 	// LevelRegistry is a list of calls of an attest.Registry.
 	LevelRegistry = "registry"
+	// LevelBoot is attest.VerifyQuote on a quote, then eventlog.Policy.CheckQuote on it
+	// and the event log beside it.
+	LevelBoot = "boot"
 )
 
 // The packages whose stable names a vector can expect.
 const (
-	PackageAttest = "attest" // attest.Check
+	PackageAttest = "attest" // attest.Check, those of attest/eventlog among them
 	PackageCSR    = "csr"    // csr.Rule
 	PackageOID    = "oid"    // oid.Error
 	PackageTPM    = "tpm"    // CredentialFault
@@ -49,7 +52,7 @@ const (
 
 // Classes returns the classes of vectors, each a folder of its own.
 func Classes() []string {
-	return []string{"accepted", "binding", "certificate", "request", "statement"}
+	return []string{"accepted", "binding", "boot", "certificate", "request", "statement"}
 }
 
 // Vector is one file. Exactly the input of its level is set.
@@ -102,6 +105,8 @@ type Vector struct {
 	Credential *Credential `json:"credential,omitempty"`
 	// Registry is the input of LevelRegistry. Expect is that of the last operation.
 	Registry []Operation `json:"registry,omitempty"`
+	// Boot is the input of LevelBoot.
+	Boot *Boot `json:"boot,omitempty"`
 }
 
 // Result is what an accepted input is found to be. A member that is not set is not
