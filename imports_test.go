@@ -30,7 +30,7 @@ var mayImport = map[string][]string{
 	"tpmsim":            {"oid"},
 
 	"bootstraptoken/bootstraptokentest": {"attest", "bootstraptoken", "jws", "tpmsim"},
-	"internal/vector":                   {"attest", "claims", "csr", "jws", "oid"},
+	"internal/vector":                   {"attest", "attest/eventlog", "claims", "csr", "jws", "oid"},
 	"internal/vectors":                  {"attest", "claims", "csr", "internal/vector", "oid", "tpmsim"},
 	"internal/*":                        {"oid"},
 	"examples/*":                        {"attest", "attest/attesttest", "bootstraptoken", "bootstraptoken/bootstraptokentest", "claims", "csr", "jws", "oid", "tpmsim"},

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
@@ -19,6 +20,7 @@ type ekIssuer struct {
 	crls       *CRLStore
 	requireCRL bool
 	fetcher    IssuerFetcher
+	checked    atomic.Pointer[checkedLists]
 }
 
 func newEKIssuer(i *EKIssuer) (*ekIssuer, error) {
@@ -28,12 +30,22 @@ func newEKIssuer(i *EKIssuer) (*ekIssuer, error) {
 	if i.RequireCRL && i.CRLs == nil {
 		return nil, errors.New("RequireCRL without CRLs")
 	}
+	if i.RequireCRL && i.Profile.InsecureAllowExpiredEK {
+		return nil, errors.New("RequireCRL with InsecureAllowExpiredEK: lists drop certificates that have expired")
+	}
 	a, err := newAnchors(i.Roots, i.Intermediates)
 	if err != nil {
 		return nil, err
 	}
-	return &ekIssuer{anchors: a, profile: i.Profile, trusted: slices.Clone(i.Roots), helpers: slices.Clone(i.Intermediates),
-		crls: i.CRLs, requireCRL: i.RequireCRL, fetcher: i.Fetcher}, nil
+	made := &ekIssuer{anchors: a, profile: i.Profile.clone(), trusted: slices.Clone(i.Roots), helpers: slices.Clone(i.Intermediates),
+		crls: i.CRLs, requireCRL: i.RequireCRL, fetcher: i.Fetcher}
+	if i.CRLs == nil {
+		return made, nil
+	}
+	if _, err := made.lists(); err != nil {
+		return nil, err
+	}
+	return made, nil
 }
 
 // ekRefusal is why one issuer refused, and how far it came: the error of the issuer
@@ -68,9 +80,6 @@ func (i *ekIssuer) verifyEK(ctx context.Context, p *presentedEK, facts *EKFacts,
 	}
 	if sha1 {
 		used = append(used, "InsecureAllowSHA1Links")
-	}
-	if err := i.checkRevocation(chain, now); err != nil {
-		return &ekRefusal{ekWithdrawn, err}
 	}
 	facts.Source = EKFromCertificate
 	facts.Profile = i.profile.Name

@@ -35,7 +35,7 @@ func ParseIdentity(s string) (Identity, error) {
 		}
 	case "othername":
 		if !validOtherName(rest) {
-			return "", badIdentity(s, "othername:<type-id>:<base64url of DER>")
+			return "", badIdentity(s, "othername:<type-id>:<base64url of DER>, <issuer>/ before the type-id where there is one")
 		}
 	}
 	return id, nil
@@ -56,6 +56,12 @@ func validKind(kind string) bool {
 }
 
 func validOtherName(s string) bool {
+	if issuer, rest, ok := strings.Cut(s, "/"); ok {
+		if !validIssuerName(issuer) {
+			return false
+		}
+		s = rest
+	}
 	dotted, value, ok := strings.Cut(s, ":")
 	if !ok || value == "" || strings.ContainsAny(value, "\r\n") {
 		return false

@@ -101,6 +101,9 @@ func NewVerifier(c *VerifierConfig) (*Verifier, error) {
 		quotePolicy:     c.QuotePolicy,
 		now:             c.Now,
 	}
+	if err := checkOtherNames(c.Issuers); err != nil {
+		return nil, fmt.Errorf("attest: verifier: %w", err)
+	}
 	for n := range c.Issuers {
 		i, err := newIssuer(&c.Issuers[n])
 		if err != nil {
