@@ -33,7 +33,6 @@ var mayImport = map[string][]string{
 	"bootstraptoken/bootstraptokentest": {"attest", "bootstraptoken", "jws", "tpmsim"},
 	"attest/membership/boltregistry":    {"attest", "attest/membership", "csr", "oid"},
 	"internal/vector":                   {"attest", "attest/membership", "csr", "oid"},
-	"internal/vector":                   {"attest", "attest/membership", "csr", "oid"},
 	"internal/vectors":                  {"attest", "csr", "internal/vector", "oid", "tpmsim"},
 	"internal/*":                        {"oid"},
 	"examples/*":                        {"attest", "attest/attesttest", "attest/membership", "attest/membership/boltregistry", "bootstraptoken", "bootstraptoken/bootstraptokentest", "claims", "csr", "jws", "oid", "tpmsim"},
