@@ -134,9 +134,12 @@ func TestPolicySANCountExactly(t *testing.T) {
 		}
 		f.builder.extensions = f.builder.extensions[:0]
 		f.builder.extensions = append(f.builder.extensions, sanExtension(names...))
-		_, err := f.check(t)
+		checked, err := f.check(t)
 		if got := brokenRules(err); !slices.Equal(got, want) {
 			t.Errorf("%d names: got %v, want %v", count, err, want)
+		}
+		if want == nil && len(checked.DNSNames()) != count {
+			t.Errorf("%d names: %d were judged", count, len(checked.DNSNames()))
 		}
 	}
 }
