@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -209,6 +210,12 @@ func TestDiscoverURLQueryIsSecret(t *testing.T) {
 	for _, path := range paths {
 		t.Run(path, func(t *testing.T) {
 			network := *network
+			network.Dial = func(ctx context.Context, name, address string) (net.Conn, error) {
+				if !strings.HasPrefix(address, "127.0.0.1:") {
+					return nil, &net.DNSError{Err: "no such host", Name: address}
+				}
+				return new(net.Dialer).DialContext(ctx, name, address)
+			}
 			found, err := bootstraptoken.DiscoverURL(giveUp(t, &network, 3), server.URL+(&url.URL{Path: path}).EscapedPath()+"?"+secret, &network)
 			if err == nil {
 				t.Fatalf("found %+v", found)
