@@ -385,6 +385,7 @@ func TestDiscoverAgreement(t *testing.T) {
 		retry  bool
 	}{
 		"another kubeconfig": {signed(t, cluster, good[bootstraptoken.KubeconfigKey]+"\n"), bootstraptoken.CheckAgreement, true},
+		"no kubeconfig":      {map[string]string{"x": "y"}, bootstraptoken.CheckNoKubeconfig, true},
 		"another signature":  {map[string]string{bootstraptoken.KubeconfigKey: good[bootstraptoken.KubeconfigKey], bootstraptoken.SignatureKeyPrefix + cfg.Token.ID(): "a..b"}, bootstraptoken.CheckSignature, false},
 		"no signature":       {map[string]string{bootstraptoken.KubeconfigKey: good[bootstraptoken.KubeconfigKey]}, bootstraptoken.CheckNoSignature, true},
 	} {
@@ -403,6 +404,23 @@ func TestDiscoverAgreement(t *testing.T) {
 		if !errors.Is(err, test.want) || errors.Is(err, bootstraptoken.ErrRetry) != test.retry {
 			t.Errorf("%s: %v, want %v", name, err, test.want)
 		}
+	}
+}
+
+// What the verified server answers is refused at once.
+func TestDiscoverBelievesTheVerifiedServer(t *testing.T) {
+	cluster := bootstraptokentest.New(t, nil)
+	cfg := cluster.DiscoverConfig()
+	connections := 0
+	cfg.Network.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		if connections++; connections == 2 {
+			cluster.SetFault(&bootstraptokentest.Fault{Location: "/elsewhere"})
+		}
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}
+	_, err := bootstraptoken.Discover(t.Context(), cfg)
+	if !errors.Is(err, bootstraptoken.CheckRedirect) || errors.Is(err, bootstraptoken.ErrRetry) || connections != 2 {
+		t.Errorf("%v after %d connections, want %v", err, connections, bootstraptoken.CheckRedirect)
 	}
 }
 
@@ -488,6 +506,10 @@ func TestDiscoverErrorNamesAddresses(t *testing.T) {
 	if first.Address != impostor.URL() || !errors.Is(first.Err, bootstraptoken.CheckSignature) || !errors.Is(first.Err, bootstraptoken.ErrRetry) {
 		t.Errorf("first %+v", first)
 	}
+	var own *bootstraptoken.Error
+	if !errors.As(second.Err, &own) || own.Check != bootstraptoken.ErrRetry || !errors.As(own.Err, &own) || own.Check != bootstraptoken.CheckForbidden {
+		t.Errorf("%v is not one retry of one check", second.Err)
+	}
 	if second.Address != cluster.URL() || !errors.Is(second.Err, bootstraptoken.CheckForbidden) || !errors.Is(second.Err, bootstraptoken.ErrRetry) {
 		t.Errorf("second %+v", second)
 	}
@@ -515,7 +537,7 @@ func TestDiscoverProxy(t *testing.T) {
 	// To a proxy over TLS the server's configuration would hold, which verifies nobody.
 	cfg.Network.Proxy = func(*http.Request) (*url.URL, error) { return url.Parse("https://user:password@127.0.0.1:1") }
 	_, err := bootstraptoken.Discover(t.Context(), cfg)
-	if !errors.Is(err, bootstraptoken.CheckOptions) || strings.Contains(err.Error(), "password") {
+	if !errors.Is(err, bootstraptoken.CheckOptions) || errors.Is(err, bootstraptoken.ErrRetry) || strings.Contains(err.Error(), "password") {
 		t.Errorf("a proxy over TLS: %v, want %v", err, bootstraptoken.CheckOptions)
 	}
 }

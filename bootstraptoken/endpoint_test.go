@@ -2,6 +2,7 @@ package bootstraptoken
 
 import (
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -115,6 +116,7 @@ func TestServerLimits(t *testing.T) {
 		"https://a:1":                     nil,
 		"https://a:65535/":                nil,
 		"https://a:65536/":                CheckServer,
+		"https://a:/b":                    CheckServer,
 		"https://a:10/b:":                 CheckServer,
 		"https://a/b//":                   CheckServer,
 		"https://a/b/..":                  CheckServer,
@@ -197,4 +199,17 @@ func FuzzParseServer(f *testing.F) {
 			t.Fatalf("%q: %s", s, at)
 		}
 	})
+}
+
+func TestParseAddressesLimit(t *testing.T) {
+	many := make([]string, 0, MaxAddresses+1)
+	for i := range MaxAddresses + 1 {
+		many = append(many, "a"+strconv.Itoa(i))
+	}
+	if servers, err := parseAddresses(many[:MaxAddresses]); err != nil || len(servers) != MaxAddresses {
+		t.Errorf("%d servers, %v", len(servers), err)
+	}
+	if _, err := parseAddresses(many); !errors.Is(err, CheckOptions) {
+		t.Errorf("%v, want %v", err, CheckOptions)
+	}
 }

@@ -118,6 +118,9 @@ func TestClusterInfoEqual(t *testing.T) {
 			t.Errorf("%s: equal", name)
 		}
 	}
+	if (&ClusterInfo{Server: "https://a"}).Equal(&ClusterInfo{Server: "https://a", SystemRoots: true}) {
+		t.Error("system roots equal none")
+	}
 	if !a.Equal(info("https://a", one, two)) {
 		t.Error("not equal to the same")
 	}
