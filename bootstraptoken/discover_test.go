@@ -259,6 +259,19 @@ func TestDiscoverWaits(t *testing.T) {
 	}
 }
 
+// The statuses that say who may read have a check of their own.
+func TestDiscoverForbidden(t *testing.T) {
+	cluster := bootstraptokentest.New(t, nil)
+	for status, want := range map[int]bool{400: false, 401: true, 402: false, 403: true, 404: false} {
+		cluster.SetFault(&bootstraptokentest.Fault{Status: status})
+		cfg := cluster.DiscoverConfig()
+		_, err := bootstraptoken.Discover(giveUp(t, &cfg.Network, 1), cfg)
+		if errors.Is(err, bootstraptoken.CheckForbidden) != want || errors.Is(err, bootstraptoken.CheckStatus) == want || !errors.Is(err, bootstraptoken.ErrRetry) {
+			t.Errorf("%d: %v", status, err)
+		}
+	}
+}
+
 // A signature that is not there yet is waited for, an object too.
 func TestDiscoverWaitsForTheSignature(t *testing.T) {
 	for name, data := range map[string]map[string]string{
@@ -314,6 +327,8 @@ func TestDiscoverAfterForgedReplies(t *testing.T) {
 		"redirect to itself":   {bootstraptokentest.Fault{Location: "/api/v1/namespaces/kube-public/configmaps/cluster-info", Status: 307}, bootstraptoken.CheckRedirect},
 		"HTML":                 {bootstraptokentest.Fault{ContentType: "text/html", Body: object("{}")}, bootstraptoken.CheckReply},
 		"no content type":      {bootstraptokentest.Fault{Body: object("{}")}, bootstraptoken.CheckReply},
+		"a broken parameter":   {bootstraptokentest.Fault{ContentType: "application/json; a", Body: object("{}")}, bootstraptoken.CheckReply},
+		"as large as may be":   {bootstraptokentest.Fault{ContentType: "application/json", Body: make([]byte, bootstraptoken.MaxConfigMapSize)}, bootstraptoken.CheckConfigMap},
 		"protobuf":             {bootstraptokentest.Fault{ContentType: "application/vnd.kubernetes.protobuf", Body: object("{}")}, bootstraptoken.CheckReply},
 		"too large":            {bootstraptokentest.Fault{ContentType: "application/json", Body: make([]byte, bootstraptoken.MaxConfigMapSize+1)}, bootstraptoken.CheckReply},
 		"no JSON":              {bootstraptokentest.Fault{ContentType: "application/json", Body: []byte("apiVersion: v1")}, bootstraptoken.CheckConfigMap},
