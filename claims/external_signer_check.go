@@ -58,11 +58,11 @@ func (k *ExternalKeys) Check() ([]PublishedKey, error) {
 }
 
 func (k *ExternalKey) check() (*jws.Key, error) {
-	if k.KeyID == "" || len(k.KeyID) > jws.MaxKeyIDSize {
-		return nil, signerKeys(fmt.Sprintf("a key ID of %d bytes", len(k.KeyID)), "1 to 1024", nil)
+	if k.KeyID == "" { // NewKey would make one, and refuses one that is too long
+		return nil, signerKeys("a key without a key ID", "1 to 1024 bytes", nil)
 	}
-	if len(k.Key) == 0 || len(k.Key) > MaxExternalKeySize {
-		return nil, signerKeys(fmt.Sprintf("a key of %d bytes", len(k.Key)), "1 to "+strconv.Itoa(MaxExternalKeySize), nil)
+	if len(k.Key) > MaxExternalKeySize {
+		return nil, signerKeys(fmt.Sprintf("a key of %d bytes", len(k.Key)), "at most "+strconv.Itoa(MaxExternalKeySize), nil)
 	}
 	public, err := x509.ParsePKIXPublicKey(k.Key)
 	if err != nil {

@@ -66,8 +66,8 @@ func TestNodeCheckAnswers(t *testing.T) {
 			c := w.nodeCheck()
 			c.Machines = machines
 			facts, err := c.Check(t.Context(), r, attested())
-			if wantCheck(t, err, ErrRetry); facts != nil {
-				t.Error("facts of no answer")
+			if wantCheck(t, err, ErrRetry); facts != nil || errors.Is(err, errNoAnswer) != (name == "nothing") {
+				t.Errorf("facts %v of no answer, %v", facts, err)
 			}
 		})
 	}
