@@ -16,8 +16,9 @@ import (
 )
 
 const (
-	// MaxExternalKeys is the most keys that an external signer may publish.
-	MaxExternalKeys = 1024
+	// MaxExternalKeys is the most keys that an external signer may publish: as many as one
+	// key set holds.
+	MaxExternalKeys = jws.MaxJWKSKeys
 	// MaxExternalKeySize is the most bytes that the DER of one such key may have.
 	MaxExternalKeySize = 8 << 10
 	// MaxSegmentSize is the most bytes that a segment of a token may have.
