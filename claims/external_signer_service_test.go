@@ -156,7 +156,7 @@ func TestNewSignerServiceRefuses(t *testing.T) {
 	for what, change := range map[string]func(*SignerServiceConfig){
 		"a negative lifetime":              func(c *SignerServiceConfig) { c.MaxTokenLifetime = -1 },
 		"a second below the kubelet's":     func(c *SignerServiceConfig) { c.MaxTokenLifetime = (ExtendedRequestSeconds - 1) * time.Second },
-		"published for less than the hint": func(c *SignerServiceConfig) { c.Keys = overlap{c.Keys, time.Minute - 1, 2 * time.Hour} },
+		"published for less than the hint": func(c *SignerServiceConfig) { c.RefreshHint++ },
 		"withdrawn a nanosecond early": func(c *SignerServiceConfig) {
 			c.Keys = overlap{c.Keys, time.Minute, DefaultMaxTokenLifetime + DefaultLeeway - 1}
 		},
