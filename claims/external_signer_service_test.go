@@ -166,6 +166,9 @@ func TestNewSignerServiceRefuses(t *testing.T) {
 		"no refresh hint":  func(c *SignerServiceConfig) { c.RefreshHint = 0 },
 		"a short one":      func(c *SignerServiceConfig) { c.RefreshHint = time.Second - 1 },
 		"a short lifetime": func(c *SignerServiceConfig) { c.MaxTokenLifetime, c.AllowBelowKubelet = 10*time.Minute-1, true },
+		"a long lifetime with keys for it": func(c *SignerServiceConfig) {
+			c.MaxTokenLifetime, c.Keys = 1<<32*time.Second+1, overlap{c.Keys, time.Minute, 1 << 62}
+		},
 		"a long lifetime":  func(c *SignerServiceConfig) { c.MaxTokenLifetime = 1<<32*time.Second + 1 },
 	} {
 		config := serviceConfig(t, newClock())

@@ -222,6 +222,28 @@ func TestCachedObjectsMakesRoom(t *testing.T) {
 	}
 }
 
+// TestCachedObjectsMakesRoomForOne: where one that is too old makes room for the next, no
+// other goes.
+func TestCachedObjectsMakesRoomForOne(t *testing.T) {
+	const most = 16
+	var from MemoryObjects
+	clock := newClock()
+	c := newCached(t, &from, CacheConfig{MaxAge: 2, MaxEntries: most, Now: clock.Now})
+	for i := range most + 1 {
+		name := strconv.Itoa(i)
+		from.PutNode(Node{Object: Object{Name: name}})
+		if _, err := c.Node(testContext, name); err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 || i == most-1 {
+			clock.Add(1)
+		}
+	}
+	if got := len(c.nodes.entries); got != most {
+		t.Errorf("%d entries, want %d", got, most)
+	}
+}
+
 func TestOIDCLimits(t *testing.T) {
 	key := newECDSA(t, "").Key()
 	render := func(c OIDCConfig, keys ...PublishedKey) error {

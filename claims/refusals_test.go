@@ -153,6 +153,18 @@ func TestExternalKeysLimits(t *testing.T) {
 	}
 }
 
+// TestGrantKinds: what a token cannot be bound to is refused, and not left out.
+func TestGrantKinds(t *testing.T) {
+	policy := Policy{Issuer: "https://issuer.example", APIAudiences: []string{"api"}}
+	b := Bound{ServiceAccount: &Object{Namespace: "ns", Name: "sa", UID: "u"}, Node: &Node{Object: Object{Name: "n", UID: "u"}}}
+	for _, ref := range []BoundObjectReference{{Kind: "Job", APIVersion: "v1", Name: "n"}, {Kind: "Node", APIVersion: "x/v1", Name: "n"}, {Name: "n"}} {
+		r := TokenRequest{Namespace: "ns", Name: "sa", BoundObject: &ref}
+		if g, err := policy.Grant(&r, b, time.Unix(1700000000, 0), "id"); g != nil || !errors.Is(err, ReasonBadRequest) {
+			t.Errorf("%+v: %+v, %v, want %v", ref, g, err, ReasonBadRequest)
+		}
+	}
+}
+
 // TestGrantNeedsNames: a request without namespace or name is one for nobody, also where
 // there is an account without.
 func TestGrantNeedsNames(t *testing.T) {

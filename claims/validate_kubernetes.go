@@ -207,7 +207,7 @@ func (v *KubernetesValidator) verify(ctx context.Context, t *untrusted) (*jws.Ke
 	const message = "go-jose/go-jose: error in cryptographic primitive"
 	reason := &Error{Check: CheckSignature, Got: "no signature of a known key", Want: "one", Err: t.err}
 	for _, key := range keys {
-		if t.parsed == nil || key == nil {
+		if t.parsed == nil {
 			continue
 		}
 		if err := key.Verify(t.parsed); err != nil {
