@@ -169,7 +169,7 @@ func TestNewSignerServiceRefuses(t *testing.T) {
 		"a long lifetime with keys for it": func(c *SignerServiceConfig) {
 			c.MaxTokenLifetime, c.Keys = 1<<32*time.Second+1, overlap{c.Keys, time.Minute, 1 << 62}
 		},
-		"a long lifetime":  func(c *SignerServiceConfig) { c.MaxTokenLifetime = 1<<32*time.Second + 1 },
+		"a long lifetime": func(c *SignerServiceConfig) { c.MaxTokenLifetime = 1<<32*time.Second + 1 },
 	} {
 		config := serviceConfig(t, newClock())
 		change(&config)
