@@ -22,18 +22,20 @@ var mayImport = map[string][]string{
 	"oid":               nil,
 	"csr":               {"oid"},
 	"attest":            {"csr", "oid"},
-	"attest/attesttest": {"attest", "csr", "oid", "tpmsim"},
+	"attest/attesttest": {"attest", "attest/membership", "csr", "oid", "tpmsim"},
 	"attest/eventlog":   {"attest"},
+	"attest/membership": {"attest", "csr", "oid"},
 	"jws":               nil,
 	"bootstraptoken":    {"jws"},
 	"claims":            {"jws", "oid"},
 	"tpmsim":            {"oid"},
 
 	"bootstraptoken/bootstraptokentest": {"attest", "bootstraptoken", "jws", "tpmsim"},
-	"internal/vector":                   {"attest", "attest/eventlog", "claims", "csr", "jws", "oid"},
+	"attest/membership/boltregistry":    {"attest", "attest/membership", "csr", "oid"},
+	"internal/vector":                   {"attest", "attest/eventlog", "attest/membership", "claims", "csr", "jws", "oid"},
 	"internal/vectors":                  {"attest", "claims", "csr", "internal/vector", "oid", "tpmsim"},
 	"internal/*":                        {"oid"},
-	"examples/*":                        {"attest", "attest/attesttest", "bootstraptoken", "bootstraptoken/bootstraptokentest", "claims", "csr", "jws", "oid", "tpmsim"},
+	"examples/*":                        {"attest", "attest/attesttest", "attest/membership", "attest/membership/boltregistry", "bootstraptoken", "bootstraptoken/bootstraptokentest", "claims", "csr", "jws", "oid", "tpmsim"},
 }
 
 // forAll stand below every other package.

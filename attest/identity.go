@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/plaintext"
 	"github.com/nodeattest/nodeattest/oid"
 )
 
@@ -31,6 +32,16 @@ type Identity string
 func (id Identity) Kind() string {
 	kind, _, _ := strings.Cut(string(id), ":")
 	return kind
+}
+
+// MaxIdentitySize bounds a machine identity in a registry or a list, in bytes.
+const MaxIdentitySize = 1024
+
+// Valid reports whether an identity can be recorded: a kind, a colon and a name,
+// printable and of at most [MaxIdentitySize] bytes. [ParseIdentity] asks for more.
+func (id Identity) Valid() bool {
+	kind := id.Kind()
+	return len(kind) > 0 && len(kind) < len(id)-1 && plaintext.Valid(string(id), MaxIdentitySize)
 }
 
 // IdentitySource finds a machine's identity in one form of AK certificate.

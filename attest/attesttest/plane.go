@@ -166,7 +166,7 @@ func (c *ControlPlane) Admit(n *Node) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.known[n.Name] = member{identity, n.ProviderID, csr.Machine{Name: "machine-of-" + n.Name, NodeName: n.Name,
+	c.known[n.Name] = member{identity, n.ProviderID, csr.Machine{Name: "machine-of-" + n.Name, UID: "uid-of-" + n.Name, NodeName: n.Name,
 		ProviderID: n.ProviderID, DNSNames: names, IPAddresses: ips, BootstrapReady: true}}
 	return nil
 }

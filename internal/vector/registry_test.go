@@ -2,12 +2,9 @@ package vector
 
 import (
 	"context"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/nodeattest/nodeattest/attest"
 )
 
 // registryVectors are those of the level registry: there must be some.
@@ -23,32 +20,6 @@ func registryVectors(t *testing.T) []*Vector {
 		t.Fatalf("%d vectors of registries", len(out))
 	}
 	return out
-}
-
-// The registry in a file comes to the same as the one in memory.
-func TestReplayFileRegistry(t *testing.T) {
-	ctx := context.Background()
-	for _, v := range registryVectors(t) {
-		t.Run(v.Name, func(t *testing.T) {
-			path := filepath.Join(t.TempDir(), "registry")
-			if err := attest.CreateFileRegistry(ctx, path, attest.RegistryScope{}); err != nil {
-				t.Fatal(err)
-			}
-			c := &clock{}
-			r, err := attest.OpenFileRegistry(path, attest.RegistryScope{}, c.now)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() {
-				if err := r.Close(); err != nil {
-					t.Error(err)
-				}
-			})
-			if err := v.conclude(nil, Perform(ctx, r, c.set, v.Registry)); err != nil {
-				t.Error(err)
-			}
-		})
-	}
 }
 
 // Whatever is changed in the expectation of one call, the replay notices.

@@ -35,7 +35,7 @@ const (
 	LevelEK = "ek"
 	// LevelCredential is TPM2_ActivateCredential, by a TPM whose EK is known.
 	LevelCredential = "credential"
-	// LevelRegistry is a list of calls of an attest.Registry.
+	// LevelRegistry is a list of calls of an membership.Registry.
 	LevelRegistry = "registry"
 	// LevelToken is jws.Verify on a token.
 	LevelToken = "token"

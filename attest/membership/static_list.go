@@ -1,17 +1,18 @@
-package attest
+package membership
 
 import (
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"github.com/nodeattest/nodeattest/refusal"
 	"io"
 	"os"
 	"slices"
 	"strings"
 
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/plaintext"
 	"github.com/nodeattest/nodeattest/oid"
 )
 
@@ -25,17 +26,18 @@ var ErrMemberList = errors.New("member list refused")
 
 // Member is one machine that may be one node.
 type Member struct {
-	// Machine is its identity, as [ParseIdentity] reads it.
-	Machine Identity
+	// Machine is its identity, as attest.ParseIdentity reads it. An ek: identity is
+	// found on attest.RoadEK, every other one on attest.RoadAK, and counts there alone.
+	Machine attest.Identity
 	// NodeName is the node that it may be, and no other one.
 	NodeName string
-	// ProviderID is the provider ID to vouch for, up to [oid.MaxProviderIDSize]
-	// bytes without spaces; "" for that of the inventory ([csr.Machine]).
+	// ProviderID is the provider ID to vouch for, up to oid.MaxProviderIDSize
+	// bytes without spaces; "" for that of the inventory (csr.Machine).
 	ProviderID string
 }
 
 // StaticList admits the machines of a list, each as its node. It is an
-// [Authorizer] that writes nothing and never changes; whoever edits the list
+// attest.Authorizer that writes nothing and never changes; whoever edits the list
 // reads it again and swaps it.
 //
 // As text it is one line a machine,
@@ -43,22 +45,23 @@ type Member struct {
 //	<machine identity> <node name>
 //	<machine identity> <node name> <provider ID>
 //
-// with one space between and a line feed behind. Empty lines, and lines that begin
+// with one space between, and a line feed after every line but, where an editor or a
+// ConfigMap has left it out, the last. Empty lines, and lines that begin
 // with "#", are for people. A machine or a node name that is listed twice is an
 // error, as is every other deviation: a list that is half understood is none.
 type StaticList struct {
 	members []Member // as listed
 	byName  map[string]*Member
-	machine map[Identity]*Member
+	machine map[attest.Identity]*Member
 }
 
 // NewStaticList makes a list of members. It returns an error that wraps
 // [ErrMemberList] as [ParseStaticList] does, with the number of the member.
 func NewStaticList(members []Member) (*StaticList, error) {
-	l := &StaticList{members: slices.Clone(members), byName: map[string]*Member{}, machine: map[Identity]*Member{}}
+	l := &StaticList{members: slices.Clone(members), byName: map[string]*Member{}, machine: map[attest.Identity]*Member{}}
 	for i := range l.members {
 		if err := l.index(&l.members[i]); err != nil {
-			return nil, fmt.Errorf("attest: %w: member %d: %w", ErrMemberList, i+1, err)
+			return nil, fmt.Errorf("membership: %w: member %d: %w", ErrMemberList, i+1, err)
 		}
 	}
 	return l, nil
@@ -69,21 +72,18 @@ func NewStaticList(members []Member) (*StaticList, error) {
 // accepted, and admits nobody.
 func ParseStaticList(text []byte) (*StaticList, error) {
 	if len(text) > MaxMemberListSize {
-		return nil, fmt.Errorf("attest: %w: got over %d bytes", ErrMemberList, MaxMemberListSize)
+		return nil, fmt.Errorf("membership: %w: got over %d bytes", ErrMemberList, MaxMemberListSize)
 	}
-	l := &StaticList{byName: map[string]*Member{}, machine: map[Identity]*Member{}}
+	l := &StaticList{byName: map[string]*Member{}, machine: map[attest.Identity]*Member{}}
 	for n := 1; len(text) > 0; n++ {
-		line, rest, ended := bytes.Cut(text, []byte("\n"))
+		line, rest, _ := bytes.Cut(text, []byte("\n"))
 		text = rest
 		m, err := parseMember(string(line))
-		switch {
-		case !ended:
-			err = errors.New("the line is not ended by a line feed")
-		case m != nil:
+		if m != nil {
 			err = l.index(m)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("attest: %w: line %d: %w", ErrMemberList, n, err)
+			return nil, fmt.Errorf("membership: %w: line %d: %w", ErrMemberList, n, err)
 		}
 		if m != nil {
 			l.members = append(l.members, *m)
@@ -96,12 +96,12 @@ func ParseStaticList(text []byte) (*StaticList, error) {
 func ReadStaticList(path string) (*StaticList, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("attest: %w", err)
+		return nil, fmt.Errorf("membership: %w", err)
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, MaxMemberListSize+1))
 	if err != nil {
-		return nil, fmt.Errorf("attest: %w", err)
+		return nil, fmt.Errorf("membership: %w", err)
 	}
 	return ParseStaticList(text)
 }
@@ -118,7 +118,7 @@ func parseMember(line string) (*Member, error) {
 	if len(fields) != 2 && len(fields) != 3 {
 		return nil, fmt.Errorf("got %d fields, want, with one space between, a machine identity, a node name and perhaps a provider ID", len(fields))
 	}
-	m := &Member{Machine: Identity(fields[0]), NodeName: fields[1]}
+	m := &Member{Machine: attest.Identity(fields[0]), NodeName: fields[1]}
 	if len(fields) == 3 {
 		m.ProviderID = fields[2]
 	}
@@ -127,13 +127,13 @@ func parseMember(line string) (*Member, error) {
 
 // index checks a member and makes it known.
 func (l *StaticList) index(m *Member) error {
-	if _, err := ParseIdentity(string(m.Machine)); err != nil {
+	if _, err := attest.ParseIdentity(string(m.Machine)); err != nil {
 		return err
 	}
 	switch {
 	case !csr.ValidNodeName(m.NodeName):
-		return fmt.Errorf("%q is no node name", refusal.Text(m.NodeName))
-	case !plainText(m.ProviderID, oid.MaxProviderIDSize) || strings.Contains(m.ProviderID, " "):
+		return badClaim(m.NodeName, "a node name")
+	case !plaintext.Valid(m.ProviderID, oid.MaxProviderIDSize) || strings.Contains(m.ProviderID, " "):
 		return errors.New("the provider ID is too long, not printable, or has a space in it")
 	case l.byName[m.NodeName] != nil:
 		return fmt.Errorf("node %s is listed twice", m.NodeName)
@@ -161,16 +161,40 @@ func (l *StaticList) Marshal() []byte {
 	return b.Bytes()
 }
 
+// CheckAuthorizer refuses a list that neither [NewStaticList] nor [ParseStaticList]
+// made, and one that names machines but none that an open road could find.
+func (l *StaticList) CheckAuthorizer(roads *attest.OpenRoads) error {
+	if l == nil || l.byName == nil {
+		return errNoList
+	}
+	for i := range l.members {
+		if ek := l.members[i].Machine.Kind() == "ek"; ek && roads.EK || !ek && len(roads.AK) > 0 {
+			return nil
+		}
+	}
+	if len(l.members) > 0 {
+		return fmt.Errorf("membership: %w: no member is of a road that is open", ErrMemberList)
+	}
+	return nil
+}
+
+var errNoList = errors.New("membership: a StaticList that neither NewStaticList nor ParseStaticList made")
+
 // Authorize admits the machine that is listed for the node's name, and vouches for
 // the provider ID of the list and the SANs of the inventory. A refusal is
-// [NotMember].
-func (l *StaticList) Authorize(_ context.Context, r *Result, _ *csr.Request) (*Authorization, error) {
+// attest.NotMember.
+func (l *StaticList) Authorize(_ context.Context, r *attest.Result, _ *csr.Request) (*attest.Authorization, error) {
+	if l == nil || l.byName == nil {
+		return nil, errNoList
+	}
 	m := l.machine[r.Machine]
 	switch {
 	case m == nil:
-		return nil, NotMember("machine " + string(r.Machine) + ", which is not listed")
+		return nil, attest.NotMember("machine " + string(r.Machine) + ", which is not listed")
+	case (r.Machine.Kind() == "ek") != (r.Road == attest.RoadEK):
+		return nil, attest.NotMember("machine " + string(r.Machine) + " on road " + r.Road.String() + ", where it is not found")
 	case m.NodeName != r.NodeName:
-		return nil, NotMember("machine " + string(r.Machine) + " as node " + r.NodeName + ", which is listed as " + m.NodeName)
+		return nil, attest.NotMember("machine " + string(r.Machine) + " as node " + r.NodeName + ", which is listed as " + m.NodeName)
 	}
 	return vouch(r, m.ProviderID)
 }

@@ -1,4 +1,4 @@
-package attest
+package membership
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 )
 
@@ -31,7 +32,7 @@ func checkedRequest(t testing.TB, nodeName string, class csr.RequesterClass, pur
 	if err != nil {
 		t.Fatal(err)
 	}
-	pem, err := (&csr.Bundle{Request: der, Provider: Provider, Data: []byte{0x30, 0}}).Encode()
+	pem, err := (&csr.Bundle{Request: der, Provider: attest.Provider, Data: []byte{0x30, 0}}).Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +58,7 @@ func checkedRequest(t testing.TB, nodeName string, class csr.RequesterClass, pur
 // exist.
 type firstUse struct {
 	*FirstUse
-	registry *MemoryRegistry
+	registry *StoreRegistry
 	at       time.Time
 	nodes    map[string]bool
 	nodesErr error
@@ -65,7 +66,7 @@ type firstUse struct {
 
 const testLifetime = 24 * time.Hour
 
-func newFirstUse(t testing.TB, scope RegistryScope) *firstUse {
+func newFirstUse(t testing.TB, scope Scope) *firstUse {
 	t.Helper()
 	f := &firstUse{at: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC), nodes: map[string]bool{}}
 	now := func() time.Time { return f.at }
@@ -82,17 +83,23 @@ func newFirstUse(t testing.TB, scope RegistryScope) *firstUse {
 }
 
 // answerOf is what a verifier knows of a machine that has answered.
-func answerOf(t testing.TB, nodeName string, machine Identity) *Result {
-	return &Result{
-		Stage: StageAnswer, Road: RoadAK, Machine: machine, NodeName: nodeName, Purpose: csr.PurposeClient,
-		checked: checkedRequest(t, nodeName, csr.RequesterBootstrap, csr.PurposeClient, csr.Machine{Name: "m", UID: "uid-1", ProviderID: "test://1",
-			DNSNames: []string{"a.example", "b.example"}, IPAddresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}),
-	}
+func answerOf(t testing.TB, nodeName string, machine attest.Identity) *attest.Result {
+	r := attest.NewResult(attest.StageAnswer, checkedRequest(t, nodeName, csr.RequesterBootstrap, csr.PurposeClient, csr.Machine{Name: "m", UID: "uid-1", ProviderID: "test://1",
+		DNSNames: []string{"a.example", "b.example"}, IPAddresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}))
+	r.Machine = machine
+	return r
 }
 
-func (f *firstUse) admit(t testing.TB, r *Result) *Authorization {
+// inventoried is a machine's answer to another requester or with another inventory.
+func inventoried(t testing.TB, r *attest.Result, class csr.RequesterClass, machine csr.Machine) *attest.Result {
+	out := attest.NewResult(r.Stage, checkedRequest(t, r.NodeName, class, csr.PurposeClient, machine))
+	out.Machine, out.Road, out.EK = r.Machine, r.Road, r.EK
+	return out
+}
+
+func (f *firstUse) admit(t testing.TB, r *attest.Result) *attest.Authorization {
 	t.Helper()
-	a, err := f.Authorize(context.Background(), r, r.checked.Request())
+	a, err := asked(t, f, r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,38 +107,38 @@ func (f *firstUse) admit(t testing.TB, r *Result) *Authorization {
 }
 
 // refuse expects a refusal of membership, for the registry's reason.
-func (f *firstUse) refuse(t testing.TB, r *Result, check Check) {
+func (f *firstUse) refuse(t testing.TB, r *attest.Result, check attest.Check) {
 	t.Helper()
-	before, _ := f.registry.Records(context.Background())
-	_, err := f.Authorize(context.Background(), r, r.checked.Request())
-	if !errors.Is(err, check) || !errors.Is(err, CheckMembership) {
+	before := recordsOf(t, f.registry)
+	_, err := asked(t, f, r)
+	if !errors.Is(err, check) || !errors.Is(err, attest.CheckMembership) {
 		t.Errorf("got %v, want %s as a refusal of membership", err, check)
 	}
 	if d := csr.Decide(err); d.Verdict != csr.VerdictDeny {
 		t.Errorf("%v decides %v, want deny", err, d.Verdict)
 	}
-	if after, _ := f.registry.Records(context.Background()); len(before) != len(after) {
+	if after := recordsOf(t, f.registry); len(before) != len(after) {
 		t.Errorf("a refusal left %d records where there were %d", len(after), len(before))
 	}
 }
 
 func TestFirstUse(t *testing.T) {
-	f := newFirstUse(t, RegistryScope{})
+	f := newFirstUse(t, Scope{})
 	ctx := context.Background()
 	first := answerOf(t, "node-1", "gce:p/1")
 	hello := *first
-	hello.Stage = StageHello
+	hello.Stage = attest.StageHello
 	f.admit(t, &hello)
-	if records, _ := f.registry.Records(ctx); len(records) != 0 {
+	if records := recordsOf(t, f.registry); len(records) != 0 {
 		t.Fatalf("a hello was recorded: %+v", records)
 	}
 	a := f.admit(t, first)
-	end := f.at.Add(testLifetime + MaxAnswerAge)
+	end := f.at.Add(testLifetime + attest.MaxAnswerAge)
 	if a.ProviderID != "test://1" || len(a.DNSNames) != 2 || len(a.IPAddresses) != 1 || !a.NotAfter.Equal(end) {
 		t.Errorf("got authorization %+v", a)
 	}
 	r, err := f.registry.Lookup(ctx, "node-1")
-	if err != nil || r.State != RecordBound || r.Machine != "gce:p/1" || r.MachineUID != "uid-1" || r.ProviderID != "test://1" || !r.LastEnd.Equal(end) {
+	if err != nil || r.State != StateBound || r.Machine != "gce:p/1" || r.MachineUID != "uid-1" || r.ProviderID != "test://1" || !r.LastEnd.Equal(end) {
 		t.Errorf("got record %+v, %v", r, err)
 	}
 	f.nodes["node-1"] = true // it has joined
@@ -140,24 +147,19 @@ func TestFirstUse(t *testing.T) {
 	if r, _ := f.registry.Lookup(ctx, "node-1"); !r.LastEnd.Equal(end.Add(time.Hour)) {
 		t.Errorf("got last end %v, want %v", r.LastEnd, end.Add(time.Hour))
 	}
-	renewal := *first
-	renewal.checked = checkedRequest(t, "node-1", csr.RequesterNode, csr.PurposeClient, *first.checked.Machine())
-	f.admit(t, &renewal)
+	f.admit(t, inventoried(t, first, csr.RequesterNode, *first.Checked().Machine()))
 
 	f.refuse(t, answerOf(t, "node-1", "gce:p/2"), CheckRegistryName)
-	f.refuse(t, answerOf(t, "node-2", "gce:p/1"), CheckRegistryMachine)
-	otherUID := answerOf(t, "node-1", "gce:p/1")
-	otherUID.checked = checkedRequest(t, "node-1", csr.RequesterBootstrap, csr.PurposeClient, csr.Machine{UID: "uid-2", ProviderID: "test://1"})
-	f.refuse(t, otherUID, CheckRegistryUID)
-	otherProvider := answerOf(t, "node-1", "gce:p/1")
-	otherProvider.checked = checkedRequest(t, "node-1", csr.RequesterBootstrap, csr.PurposeClient, csr.Machine{UID: "uid-1", ProviderID: "test://2"})
-	f.refuse(t, otherProvider, CheckRegistryProviderID)
+	f.refuse(t, inventoried(t, answerOf(t, "node-2", "gce:p/1"), csr.RequesterBootstrap, csr.Machine{UID: "uid-2"}), CheckRegistryMachine)
+	f.refuse(t, answerOf(t, "node-2", "gce:p/2"), CheckRegistryUID) // a copy of the first Machine's bootstrap data
+	f.refuse(t, inventoried(t, first, csr.RequesterBootstrap, csr.Machine{UID: "uid-2", ProviderID: "test://1"}), CheckRegistryUID)
+	f.refuse(t, inventoried(t, first, csr.RequesterBootstrap, csr.Machine{UID: "uid-1", ProviderID: "test://2"}), CheckRegistryProviderID)
 
 	if err := f.registry.Release(ctx, "node-1", "uid-1"); err != nil {
 		t.Fatal(err)
 	}
 	f.refuse(t, first, CheckRegistryResting) // an answer that is filed again
-	f.at = f.at.Add(testLifetime + MaxAnswerAge + 2*time.Second)
+	f.at = f.at.Add(testLifetime + attest.MaxAnswerAge + 2*time.Second)
 	f.refuse(t, first, CheckRegistryNode) // its Node is still there
 	delete(f.nodes, "node-1")
 	f.admit(t, answerOf(t, "node-1", "gce:p/2"))
@@ -165,22 +167,22 @@ func TestFirstUse(t *testing.T) {
 }
 
 func TestFirstUseNewcomers(t *testing.T) {
-	f := newFirstUse(t, RegistryScope{})
+	f := newFirstUse(t, Scope{})
 	f.nodes["old"] = true
 	f.refuse(t, answerOf(t, "old", "gce:p/1"), CheckRegistryNode)
-	renewal := answerOf(t, "new", "gce:p/1")
-	renewal.checked = checkedRequest(t, "new", csr.RequesterNode, csr.PurposeClient, csr.Machine{})
-	f.refuse(t, renewal, CheckRegistryRequester)
+	f.refuse(t, inventoried(t, answerOf(t, "new", "gce:p/1"), csr.RequesterNode, csr.Machine{}), CheckRegistryRequester)
 	serving := answerOf(t, "new", "gce:p/1")
 	serving.Purpose = csr.PurposeServing
 	f.refuse(t, serving, CheckRegistryRequester)
 	wrongClaim := answerOf(t, "new", "gce:p/1")
 	wrongClaim.ClaimedProviderID = "test://another"
-	f.refuse(t, wrongClaim, CheckProviderID)
+	if _, err := asked(t, f, wrongClaim); !errors.Is(err, attest.CheckProviderID) || len(recordsOf(t, f.registry)) != 0 {
+		t.Errorf("a claim to another provider ID: got %v, %d records", err, len(recordsOf(t, f.registry)))
+	}
 
 	f.nodesErr = errors.New("the API server is away")
-	_, err := f.Authorize(context.Background(), answerOf(t, "new", "gce:p/1"), nil)
-	if !errors.Is(err, f.nodesErr) || errors.Is(err, CheckMembership) {
+	_, err := asked(t, f, answerOf(t, "new", "gce:p/1"))
+	if !errors.Is(err, f.nodesErr) || errors.Is(err, attest.CheckMembership) {
 		t.Errorf("got %v, want the error of NodeExists and no refusal", err)
 	}
 }
@@ -194,12 +196,12 @@ func TestFirstUseScope(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ek := func(key any, machine Identity) *Result {
+	ek := func(key any, machine attest.Identity) *attest.Result {
 		r := answerOf(t, "node-1", machine)
-		r.Road, r.EK = RoadEK, &EKFacts{PublicKey: key}
+		r.Road, r.EK = attest.RoadEK, &attest.EKFacts{PublicKey: key}
 		return r
 	}
-	f := newFirstUse(t, RegistryScope{Road: RoadEK, EKAlgorithm: "P-256"})
+	f := newFirstUse(t, Scope{Road: attest.RoadEK, EKAlgorithm: "P-256"})
 	f.admit(t, ek(&p256.PublicKey, "ek:sha256:1"))
 	f.refuse(t, ek(&rsa2048.PublicKey, "ek:sha256:2"), CheckRegistryScope) // another EK of the same machine
 	f.refuse(t, ek(&p256.PublicKey, "gce:p/1"), CheckRegistryScope)
@@ -209,13 +211,15 @@ func TestFirstUseScope(t *testing.T) {
 	without.EK = nil
 	f.refuse(t, without, CheckRegistryScope)
 
-	f = newFirstUse(t, RegistryScope{Road: RoadEK, EKAlgorithm: "RSA-2048"})
+	f = newFirstUse(t, Scope{Road: attest.RoadEK, EKAlgorithm: "RSA-2048"})
 	f.admit(t, ek(&rsa2048.PublicKey, "ek:sha256:2"))
 
-	f = newFirstUse(t, RegistryScope{Road: RoadAK})
+	f = newFirstUse(t, Scope{Road: attest.RoadAK})
 	f.refuse(t, answerOf(t, "node-1", "ek:sha256:1"), CheckRegistryScope)
 	ak := answerOf(t, "node-1", "ak:sha256:1")
-	f.refuse(t, ak, CheckRegistryScope)
+	if _, err := asked(t, f, ak); !errors.Is(err, CheckRegistryScope) || csr.Decide(err).Verdict != csr.VerdictRetry {
+		t.Errorf("an issuer without the promise, which is not the node's fault: got %v, want a retry", err)
+	}
 	ak.OneAKPerMachine = true
 	f.admit(t, ak)
 }
@@ -223,26 +227,26 @@ func TestFirstUseScope(t *testing.T) {
 // stubRegistry answers in place of a registry in one call.
 type stubRegistry struct {
 	Registry
-	reserve func() (*RegistryRecord, error)
+	reserve func() (*Record, error)
 	raise   func() error
 	lookup  func() error
 }
 
-func (s stubRegistry) Lookup(ctx context.Context, nodeName string) (*RegistryRecord, error) {
+func (s stubRegistry) Lookup(ctx context.Context, nodeName string) (*Record, error) {
 	if s.lookup != nil {
 		return nil, s.lookup()
 	}
 	return s.Registry.Lookup(ctx, nodeName)
 }
 
-func (s stubRegistry) Reserve(ctx context.Context, c RegistryClaim, deadline time.Time) (*RegistryRecord, error) {
+func (s stubRegistry) Reserve(ctx context.Context, c Claim, deadline time.Time) (*Record, error) {
 	if s.reserve != nil {
 		return s.reserve()
 	}
 	return s.Registry.Reserve(ctx, c, deadline)
 }
 
-func (s stubRegistry) Raise(ctx context.Context, r *RegistryRecord, end time.Time) (*RegistryRecord, error) {
+func (s stubRegistry) Raise(ctx context.Context, r *Record, end time.Time) (*Record, error) {
 	if s.raise != nil {
 		return nil, s.raise()
 	}
@@ -254,16 +258,16 @@ func TestFirstUseUndecided(t *testing.T) {
 	broken := errors.New("disk full")
 	for name, stub := range map[string]stubRegistry{
 		"lookup fails":      {lookup: func() error { return broken }},
-		"reserve fails":     {reserve: func() (*RegistryRecord, error) { return nil, broken }},
-		"reserved by other": {reserve: func() (*RegistryRecord, error) { return nil, reservedElsewhere(&RegistryRecord{}) }},
-		"bind conflicts":    {reserve: func() (*RegistryRecord, error) { return &RegistryRecord{State: RecordReserved, Version: "?"}, nil }},
+		"reserve fails":     {reserve: func() (*Record, error) { return nil, broken }},
+		"reserved by other": {reserve: func() (*Record, error) { return nil, reservedElsewhere(&Record{}) }},
+		"bind conflicts":    {reserve: func() (*Record, error) { return &Record{State: StateReserved, Version: "?"}, nil }},
 		"raise fails":       {raise: func() error { return broken }},
 	} {
-		f := newFirstUse(t, RegistryScope{})
+		f := newFirstUse(t, Scope{})
 		stub.Registry = f.registry
 		f.c.Registry = stub
-		a, err := f.Authorize(context.Background(), answerOf(t, "node-1", "gce:p/1"), nil)
-		if a != nil || err == nil || errors.Is(err, CheckMembership) {
+		a, err := asked(t, f, answerOf(t, "node-1", "gce:p/1"))
+		if a != nil || err == nil || errors.Is(err, attest.CheckMembership) {
 			t.Errorf("%s: got %+v, %v, want an error that is no refusal", name, a, err)
 		}
 		if d := csr.Decide(csr.Retry(err)); d.Verdict != csr.VerdictRetry {
@@ -271,19 +275,19 @@ func TestFirstUseUndecided(t *testing.T) {
 		}
 	}
 	// The record goes between the look and the write: nobody has asked for a Node.
-	f := newFirstUse(t, RegistryScope{})
+	f := newFirstUse(t, Scope{})
 	r := answerOf(t, "node-1", "gce:p/1")
 	f.admit(t, r)
-	f.c.Registry = stubRegistry{Registry: f.registry, reserve: func() (*RegistryRecord, error) {
-		return &RegistryRecord{State: RecordReserved}, nil
+	f.c.Registry = stubRegistry{Registry: f.registry, reserve: func() (*Record, error) {
+		return &Record{State: StateReserved}, nil
 	}}
-	if _, err := f.Authorize(context.Background(), r, nil); !errors.Is(err, CheckRegistryConflict) {
+	if _, err := asked(t, f, r); !errors.Is(err, CheckRegistryConflict) {
 		t.Errorf("got %v, want %s", err, CheckRegistryConflict)
 	}
 }
 
 func TestNewFirstUse(t *testing.T) {
-	m, err := NewMemoryRegistry(RegistryScope{}, nil)
+	m, err := NewMemoryRegistry(Scope{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -297,7 +301,7 @@ func TestNewFirstUse(t *testing.T) {
 		"no lifetime":  func(c *FirstUseConfig) { c.MaxLifetime = 0 },
 		"reservation":  func(c *FirstUseConfig) { c.Reservation = MaxReservation + 1 },
 		"reservation-": func(c *FirstUseConfig) { c.Reservation = -1 },
-		"scope":        func(c *FirstUseConfig) { c.Registry = &MemoryRegistry{scope: RegistryScope{Road: RoadEK}} },
+		"scope":        func(c *FirstUseConfig) { c.Registry = &StoreRegistry{scope: Scope{Road: attest.RoadEK}} },
 	} {
 		c := good
 		change(&c)
@@ -308,7 +312,7 @@ func TestNewFirstUse(t *testing.T) {
 	if _, err := NewFirstUse(nil); err == nil {
 		t.Error("no configuration: no error")
 	}
-	for _, scope := range []RegistryScope{{Road: RoadEK}, {Road: RoadEK, EKAlgorithm: "RSA-1024"}, {EKAlgorithm: "P-256"}, {Road: 7}} {
+	for _, scope := range []Scope{{Road: attest.RoadEK}, {Road: attest.RoadEK, EKAlgorithm: "RSA-1024"}, {EKAlgorithm: "P-256"}, {Road: 7}} {
 		if _, err := NewMemoryRegistry(scope, nil); err == nil {
 			t.Errorf("scope %s: no error", scope)
 		}

@@ -1,4 +1,4 @@
-package attest_test
+package membership_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
+	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -28,12 +29,12 @@ func TestFirstUseOfEKs(t *testing.T) {
 	}
 	first := node(ours, "node-1", attest.EKRSA2048())
 	plane := attesttest.NewControlPlane(t, first, node(ours, "node-2", attest.EKRSA2048()), node(ours, "node-3", attest.EKP256()))
-	registry, err := attest.NewMemoryRegistry(attest.RegistryScope{Road: attest.RoadEK, EKAlgorithm: "RSA-2048"}, plane.Now)
+	registry, err := membership.NewMemoryRegistry(membership.Scope{Road: attest.RoadEK, EKAlgorithm: "RSA-2048"}, plane.Now)
 	if err != nil {
 		t.Fatal(err)
 	}
 	existing := map[string]bool{"node-4": true}
-	use, err := attest.NewFirstUse(&attest.FirstUseConfig{Registry: registry, MaxLifetime: 24 * time.Hour, Now: plane.Now,
+	use, err := membership.NewFirstUse(&membership.FirstUseConfig{Registry: registry, MaxLifetime: 24 * time.Hour, Now: plane.Now,
 		NodeExists: func(_ context.Context, name string) (bool, error) { return existing[name], nil }})
 	if err != nil {
 		t.Fatal(err)
@@ -56,7 +57,7 @@ func TestFirstUseOfEKs(t *testing.T) {
 		_, err := plane.Join(ctx, n)
 		return err
 	}
-	if err := join(node(ours, "node-4", attest.EKRSA2048())); !errors.Is(err, attest.CheckRegistryNode) {
+	if err := join(node(ours, "node-4", attest.EKRSA2048())); !errors.Is(err, membership.CheckRegistryNode) {
 		t.Errorf("a name with a Node and no record: %v", err)
 	}
 	if err := join(first); err != nil {
@@ -69,10 +70,10 @@ func TestFirstUseOfEKs(t *testing.T) {
 		node *attesttest.Node
 		want error
 	}{
-		"a second name for the machine":        {node(ours, "node-2", attest.EKRSA2048()), attest.CheckRegistryMachine},
-		"a second machine for the name":        {node(theirs, "node-1", attest.EKRSA2048()), attest.CheckRegistryName},
-		"the machine's EK of another kind":     {node(ours, "node-3", attest.EKP256()), attest.CheckRegistryScope},
-		"another machine's EK of another kind": {node(theirs, "node-1", attest.EKP256()), attest.CheckRegistryScope},
+		"a second name for the machine":        {node(ours, "node-2", attest.EKRSA2048()), membership.CheckRegistryMachine},
+		"a second machine for the name":        {node(theirs, "node-1", attest.EKRSA2048()), membership.CheckRegistryName},
+		"the machine's EK of another kind":     {node(ours, "node-3", attest.EKP256()), membership.CheckRegistryScope},
+		"another machine's EK of another kind": {node(theirs, "node-1", attest.EKP256()), membership.CheckRegistryScope},
 	} {
 		err := join(c.node)
 		if !errors.Is(err, c.want) || !errors.Is(err, attest.CheckMembership) || csr.Decide(err).Verdict != csr.VerdictDeny {

@@ -1,18 +1,18 @@
-package attest_test
+package membership_test
 
 import (
 	"context"
 	"errors"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
+	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
 )
 
-// The whole join under trust on first use over a file: the hello is not recorded,
+// The whole join under trust on first use: the hello is not recorded,
 // the answer is, another node name of the same machine is refused, and so is the
 // name after the machine has gone, until the certificate has expired.
 func TestFirstUseJoin(t *testing.T) {
@@ -22,23 +22,18 @@ func TestFirstUseJoin(t *testing.T) {
 	node := attesttest.NewNode(t, &attesttest.NodeOptions{Profile: profile})
 	plane := attesttest.NewControlPlane(t, node)
 
-	path := filepath.Join(t.TempDir(), "registry")
-	if err := attest.CreateFileRegistry(ctx, path, attest.RegistryScope{}); err != nil {
-		t.Fatal(err)
-	}
-	registry, err := attest.OpenFileRegistry(path, attest.RegistryScope{}, plane.Now)
+	registry, err := membership.NewMemoryRegistry(membership.Scope{}, plane.Now)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer registry.Close()
 	const lifetime = 24 * time.Hour
-	first, err := attest.NewFirstUse(&attest.FirstUseConfig{Registry: registry, MaxLifetime: lifetime, Now: plane.Now,
+	first, err := membership.NewFirstUse(&membership.FirstUseConfig{Registry: registry, MaxLifetime: lifetime, Now: plane.Now,
 		NodeExists: func(context.Context, string) (bool, error) { return false, nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	config := plane.Config
-	config.Authorizer = attest.Both(config.Authorizer, first)
+	config.Authorizer = membership.Both(config.Authorizer, first)
 	if plane.Verifier, err = attest.NewVerifier(&config); err != nil {
 		t.Fatal(err)
 	}
@@ -63,19 +58,19 @@ func TestFirstUseJoin(t *testing.T) {
 		t.Fatal(err)
 	}
 	r, err := registry.Lookup(ctx, node.Name)
-	if err != nil || r == nil || r.State != attest.RecordBound || r.Machine != result.Machine {
+	if err != nil || r == nil || r.State != membership.StateBound || r.Machine != result.Machine {
 		t.Fatalf("after the answer: got record %+v, %v", r, err)
 	}
 	if issued.Certificate.NotAfter.After(r.LastEnd) {
 		t.Errorf("the certificate lives until %s, the record says %s", issued.Certificate.NotAfter, r.LastEnd)
 	}
 
-	if err := registry.Release(ctx, node.Name, ""); err != nil {
+	if err := registry.Release(ctx, node.Name, r.MachineUID); err != nil {
 		t.Fatal(err)
 	}
 	_, err = plane.Verifier.Verify(ctx, answer) // filed again
-	if !errors.Is(err, attest.CheckRegistryResting) || csr.Decide(err).Verdict != csr.VerdictDeny {
-		t.Errorf("after the machine has gone: got %v, want %s", err, attest.CheckRegistryResting)
+	if !errors.Is(err, membership.CheckRegistryResting) || csr.Decide(err).Verdict != csr.VerdictDeny {
+		t.Errorf("after the machine has gone: got %v, want %s", err, membership.CheckRegistryResting)
 	}
 	plane.Advance(lifetime + attest.MaxAnswerAge + 2*time.Second)
 	if r, err := registry.Lookup(ctx, node.Name); err != nil || r != nil {
