@@ -17,9 +17,9 @@ import (
 // Its methods are the rules of a [Registry], all of them. They change nothing and keep
 // nothing: they return what has to be done. The clock is an argument.
 type Held struct {
-	Name       *Record
-	Machine    *Record
-	MachineUID *Record
+	// Name is the record of the node name, Machine that of the machine, MachineUID
+	// that of the Machine UID.
+	Name, Machine, MachineUID *Record
 }
 
 // Action is what a store has to do after a rule has decided.

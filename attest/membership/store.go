@@ -23,6 +23,7 @@ type Store interface {
 // Reader finds records, those too that have come to their end. Nil without an error
 // means that there is none. The caller does not change what it gets.
 type Reader interface {
+	// ByName finds the record of a node name.
 	ByName(nodeName string) (*Record, error)
 	// ByMachine finds the record that holds the machine ([Record.HoldsMachine]).
 	ByMachine(machine attest.Identity) (*Record, error)
