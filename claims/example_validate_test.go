@@ -148,7 +148,7 @@ func ExampleNodeCheck() {
 			switch {
 			case err != nil:
 				return nil, err
-			case record == nil || record.State != attest.RecordBound: // a reservation is not enough
+			case record == nil || record.State != membership.StateBound: // a reservation is not enough
 				return nil, claims.ErrNotFound
 			}
 			return &claims.RegisteredMachine{Identity: string(record.Machine), ProviderID: record.ProviderID}, nil

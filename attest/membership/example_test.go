@@ -83,7 +83,7 @@ func ExampleFirstUse() {
 	strict := membership.Both(officeHours{first, now}, first)
 	fmt.Println(attest.Admit(context.Background(), strict, &attest.Result{Stage: attest.StageAnswer, Machine: "gce:p/1"}, nil))
 	// Output:
-	// attest: not-a-member: got a machine that joins at night
+	// not-a-member: got a machine that joins at night
 }
 
 func ExampleParseStaticList() {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Held is what a registry holds around one call: the record of the call's node name,
@@ -118,9 +119,9 @@ func admitName(r *Record, c *Claim) error {
 	case r.Machine != c.Machine:
 		return refuse(CheckRegistryName, "machine "+string(c.Machine), "that of node "+r.NodeName+", "+string(r.Machine))
 	case r.MachineUID != c.MachineUID:
-		return refuse(CheckRegistryUID, "Machine UID "+quoted(c.MachineUID), "that of node "+r.NodeName+", "+quoted(r.MachineUID))
+		return refuse(CheckRegistryUID, "Machine UID "+refusal.OrNothing(c.MachineUID), "that of node "+r.NodeName+", "+refusal.OrNothing(r.MachineUID))
 	case r.ProviderID != c.ProviderID && r.ProviderID != "":
-		return refuse(CheckRegistryProviderID, "provider ID "+quoted(c.ProviderID), r.ProviderID)
+		return refuse(CheckRegistryProviderID, "provider ID "+refusal.OrNothing(c.ProviderID), r.ProviderID)
 	}
 	return nil
 }
@@ -146,19 +147,11 @@ func admitMachineUID(r *Record, nodeName string) error {
 	case r.State == StateReserved:
 		return reservedElsewhere(r)
 	}
-	return refuse(CheckRegistryUID, "node "+nodeName, "that of Machine UID "+quoted(r.MachineUID)+", "+r.NodeName)
+	return refuse(CheckRegistryUID, "node "+nodeName, "that of Machine UID "+refusal.OrNothing(r.MachineUID)+", "+r.NodeName)
 }
 
 func refuse(check attest.Check, got, want string) error {
 	return &attest.Error{Check: check, Got: got, Want: want}
-}
-
-// quoted makes an empty value visible in an error.
-func quoted(s string) string {
-	if s == "" {
-		return "(none)"
-	}
-	return s
 }
 
 func reservedElsewhere(r *Record) error {
