@@ -2,9 +2,14 @@ package vector
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/attest/membership/boltregistry"
 )
 
 // registryVectors are those of the level registry: there must be some.
@@ -20,6 +25,36 @@ func registryVectors(t *testing.T) []*Vector {
 		t.Fatalf("%d vectors of registries", len(out))
 	}
 	return out
+}
+
+// The registry on disk comes to the same as the one in memory.
+func TestReplayBoltRegistry(t *testing.T) {
+	ctx := context.Background()
+	for _, v := range registryVectors(t) {
+		t.Run(v.Name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := os.Chmod(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			path := filepath.Join(dir, "registry")
+			if err := boltregistry.Create(ctx, path, membership.Scope{}); err != nil {
+				t.Fatal(err)
+			}
+			c := &clock{}
+			r, err := boltregistry.Open(ctx, path, membership.Scope{}, c.now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := r.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+			if err := v.conclude(nil, Perform(ctx, r, c.set, v.Registry)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }
 
 // Whatever is changed in the expectation of one call, the replay notices.
