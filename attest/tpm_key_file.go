@@ -261,6 +261,9 @@ func (f *TPMKeyFile) check() (*Public, error) {
 	if len(f.Description) > maxTPMKeyDescription || !utf8.ValidString(f.Description) {
 		return nil, fmt.Errorf("description: not UTF-8 of at most %d bytes", maxTPMKeyDescription)
 	}
+	if len(f.Policy) > maxTPMKeyPolicy {
+		return nil, fmt.Errorf("policy: %d statements, at most %d", len(f.Policy), maxTPMKeyPolicy)
+	}
 	public, err := ParsePublic(f.Public)
 	if err != nil {
 		return nil, fmt.Errorf("pubkey: %w", err)
