@@ -118,6 +118,7 @@ func NewGKEProvider(c *GKEConfig) (*GKEProvider, error) {
 		return nil, fmt.Errorf("attest: GKE provider: %w", err)
 	}
 	p := &GKEProvider{config: *c, verifier: &Verifier{}}
+	p.config.Policy = c.Policy.Clone()
 	for n := range c.Issuers {
 		i, err := newIssuer(&c.Issuers[n])
 		if err != nil {
