@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,13 +15,18 @@ func TestRemoteKeySetFetch(t *testing.T) {
 	forgers()
 	synctest.Test(t, func(t *testing.T) {
 		fetches := 0
-		var down error
+		down := errors.New("down")
+		var failing atomic.Bool
 		config := RemoteConfig{HeldAtOnce: true, MaxStale: time.Hour, Fetch: func(ctx context.Context) ([]*Key, time.Duration, error) {
-			if fetches++; fetches > 1 && down == nil {
+			fetches++
+			switch {
+			case failing.Load():
+				return nil, 0, down
+			case fetches > 1:
 				<-ctx.Done()
 				return nil, 0, ctx.Err()
 			}
-			return []*Key{forgers()[ES256].key}, time.Minute, down
+			return []*Key{forgers()[ES256].key}, time.Minute, nil
 		}}
 		set, err := NewRemoteKeySet(config)
 		if err != nil {
@@ -34,7 +40,7 @@ func TestRemoteKeySetFetch(t *testing.T) {
 				t.Errorf("after %v: %d keys, %v, waited %v", wait, len(keys), err, time.Since(start))
 			}
 		}
-		down = errors.New("down")
+		failing.Store(true)
 		time.Sleep(time.Minute)
 		if keys, err := set.Keys(t.Context(), ""); keys != nil || !errors.Is(err, ErrRetry) || !errors.Is(err, down) {
 			t.Errorf("after MaxStale: %d keys, %v", len(keys), err)
