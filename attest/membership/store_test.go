@@ -3,6 +3,7 @@ package membership
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -113,6 +114,11 @@ func TestFaultyStore(t *testing.T) {
 			}
 			if a, err := asked(t, use, answerOf(t, "node-3", "gce:p/3")); a != nil || !errors.Is(err, errStore) || errors.Is(err, attest.CheckMembership) {
 				t.Errorf("first use: got %v, %v", a, err)
+			}
+			hello := answerOf(t, "node-4", "gce:p/4")
+			hello.Stage = attest.StageHello
+			if a, err := asked(t, use, hello); strings.HasPrefix(fails, "By") && (a != nil || !errors.Is(err, errStore)) {
+				t.Errorf("first use at the hello: got %v, %v", a, err)
 			}
 		})
 	}
