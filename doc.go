@@ -58,8 +58,9 @@
 // that attested.
 //
 // Package refusal is what a refusal is in all of them: a named check, what was found and
-// what was wanted, and the difference between "no" and "could not decide". Package secret
-// is the one type in which they hold secrets.
+// what was wanted, and the difference between "no" and "could not decide".
+//
+// Package secret is the one type in which they hold secrets.
 //
 // Planned and not here yet: a nested module for live clusters.
 //

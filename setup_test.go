@@ -118,6 +118,7 @@ func TestSetupUser(t *testing.T) {
 	m := newMachine(t, "1000")
 	m.apt("0", "cc", "swtpm", "swtpm_setup", "tpm2_certify", "openssl", "python3") // not for this user
 	m.want("build", false, "sudo apt-get update && sudo apt-get install -y --no-install-recommends gcc libc6-dev libssl-dev\n")
+	m.want("test", false, "sudo apt-get update && sudo apt-get install -y --no-install-recommends gcc libc6-dev libssl-dev swtpm swtpm-tools tpm2-tools openssl tpm2-openssl python3\n")
 	m.compiler(false)
 	m.want("build", false, "sudo apt-get install -y --no-install-recommends libssl-dev\n")
 	m.compiler(true)

@@ -541,6 +541,32 @@ func TestDiscoverErrorNamesAddresses(t *testing.T) {
 	}
 }
 
+// What is told in the end is the last fault, and who was refused is not asked again.
+func TestDiscoverTellsTheLastFault(t *testing.T) {
+	cluster := bootstraptokentest.New(t, nil)
+	refused := cluster.NewImpostor(t, bootstraptokentest.WrongCA)
+	cfg := cluster.DiscoverConfig()
+	cfg.Addresses = []string{refused.Address(), cluster.Address()}
+	connections := 0
+	cfg.Network.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		if address == cluster.Address() {
+			connections++
+			cluster.SetFault(&bootstraptokentest.Fault{Status: 500})
+			if connections == 3 {
+				cluster.SetFault(&bootstraptokentest.Fault{Location: "/elsewhere"})
+			}
+		}
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}
+	_, err := bootstraptoken.Discover(giveUp(t, &cfg.Network, 4), cfg)
+	if !errors.Is(err, bootstraptoken.CheckRedirect) || errors.Is(err, bootstraptoken.CheckStatus) || !errors.Is(err, bootstraptoken.CheckPinned) || !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, want %v", err, bootstraptoken.CheckRedirect)
+	}
+	if n := len(refused.Requests()); n != 1 {
+		t.Errorf("the one that was refused was asked %d times", n)
+	}
+}
+
 // A proxy is used if the caller names one, and not because of the environment.
 func TestDiscoverProxy(t *testing.T) {
 	cluster := bootstraptokentest.New(t, nil)

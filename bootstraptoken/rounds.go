@@ -103,9 +103,6 @@ func discoverError(servers []*url.URL, last []error, err error) error {
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

@@ -1,6 +1,7 @@
 package bootstraptoken
 
 import (
+	"bytes"
 	"errors"
 	"reflect"
 	"strings"
@@ -105,5 +106,30 @@ func TestEncodeIsACopy(t *testing.T) {
 	clear(o.Data.Reveal()[keySecret])
 	if s.Token.Reveal() != testToken {
 		t.Error("the token has changed")
+	}
+}
+
+// As much data as a Secret may have, and one byte more.
+func TestSecretSizeLimit(t *testing.T) {
+	o := goodObject(t)
+	data, size := o.Data.Reveal(), 0
+	delete(data, keyDescription)
+	for key, value := range data {
+		size += len(key) + len(value)
+	}
+	room := MaxSecretSize - size - len(keyDescription)
+	for more, want := range map[int]error{0: nil, 1: CheckSize} {
+		data[keyDescription] = bytes.Repeat([]byte("a"), room+more)
+		s, err := Decode(o)
+		if !errors.Is(err, want) {
+			t.Errorf("%d more: %v, want %v", more, err, want)
+		}
+		if err != nil {
+			continue
+		}
+		s.Description += "a"
+		if _, err := s.Encode(); !errors.Is(err, CheckSize) {
+			t.Errorf("encoded: %v, want %v", err, CheckSize)
+		}
 	}
 }

@@ -96,7 +96,7 @@ func (t Token) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 // Equal reports whether both are the same token. The time that it takes does not depend
 // on the secrets. Nothing equals the zero Token.
 func (t Token) Equal(other Token) bool {
-	if t.IsZero() || other.IsZero() {
+	if t.IsZero() { // another zero Token has the same ID and key
 		return false
 	}
 	return t.id == other.id && subtle.ConstantTimeCompare(t.key(), other.key()) == 1

@@ -17,15 +17,11 @@ func Generate() Token {
 // generate makes a token of the bytes that fill gives. Another fill than crypto/rand is
 // for the tests of this package.
 func generate(fill func([]byte) error) (Token, error) {
-	id, err := randomText(fill, IDSize)
+	text, err := randomText(fill, IDSize+SecretSize)
 	if err != nil {
 		return Token{}, err
 	}
-	secret, err := randomText(fill, SecretSize)
-	if err != nil {
-		return Token{}, err
-	}
-	return New(id, secret)
+	return New(text[:IDSize], text[IDSize:])
 }
 
 // randomText draws n characters. A byte from 252, the largest multiple of 36, would make

@@ -70,6 +70,9 @@ func TestGenerateFails(t *testing.T) {
 				return broken
 			}
 			calls--
+			for i := range b {
+				b[i] = 255 // drawn again
+			}
 			return nil
 		})
 		if !errors.Is(err, broken) || !token.IsZero() {

@@ -25,7 +25,7 @@ func parseYAML(data []byte, check Check) (yamlValue, error) {
 	bad := func(got string) (yamlValue, error) {
 		return yamlValue{}, &Error{Check: check, Got: got, Want: "one plain document of YAML or JSON"}
 	}
-	if !utf8.Valid(data) || bytes.HasPrefix(data, []byte("\ufeff")) || bytes.IndexByte(data, 0) >= 0 {
+	if !utf8.Valid(data) || bytes.HasPrefix(data, []byte("\ufeff")) {
 		return bad("not UTF-8 text without a byte order mark")
 	}
 	dec := yaml.NewDecoder(bytes.NewReader(data))
@@ -36,7 +36,7 @@ func parseYAML(data []byte, check Check) (yamlValue, error) {
 	if err := dec.Decode(&second); !errors.Is(err, io.EOF) {
 		return bad("something after the first document")
 	}
-	if document.Kind != yaml.DocumentNode || len(document.Content) != 1 {
+	if len(document.Content) != 1 {
 		return bad("no document")
 	}
 	root := yamlValue{document.Content[0], check}

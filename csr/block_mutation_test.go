@@ -35,6 +35,8 @@ func TestParseNamesTheLinesFault(t *testing.T) {
 		"three padding characters":         {full + "\nQ===\n" + end, RuleBase64},
 		"CR in front":                      {full + "\n\r\r\r\rQUJD\n" + end, RuleLineEnd},
 		"CR within":                        {full + "\nQUJD\r\r\r\rQUJD\n" + end, RuleLineEnd},
+		"one CR within":                    {full + "\nQU\rJD\n" + end, RuleLineEnd},
+		"one CR in front":                  {full + "\n\rQUJD\n" + end, RuleLineEnd},
 		"CR in a full line":                {"\r" + full[:62] + "Q\n" + end, RuleLineEnd},
 		"header":                           {"Proc-Type: 4\n\n" + full + "\n" + end, RuleBlockHeader},
 		"header without a name":            {":QUJ\n" + full + "\n" + end, RuleBlockHeader},

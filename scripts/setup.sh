@@ -134,13 +134,18 @@ if [ -n "$build$tools" ]; then
 	[ "$mode" = build ] || tools=$(missing_tools)
 fi
 
-[ -z "$build$tools" ] || hint "$build" "$tools"
+missing="$build $tools"
+missing=${missing# }
+missing=${missing% }
+[ -z "$missing" ] || hint "$missing"
 if [ -n "$build" ]; then
 	say "a C compiler and OpenSSL's headers are needed: the TPM simulator is written in C"
 	exit 1
 fi
 if [ -n "$tools" ]; then
-	say "not installed: $tools"
-	[ "$mode" = test ] || exit 1
-	say "the tests that need them will skip and say so"
+	if [ "$mode" = all ]; then
+		say "some programs are missing: $tools"
+		exit 1
+	fi
+	say "not installed: $tools; the tests that need them will skip and say so"
 fi

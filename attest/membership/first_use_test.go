@@ -217,7 +217,7 @@ func TestFirstUseScope(t *testing.T) {
 	f = newFirstUse(t, Scope{Road: attest.RoadAK})
 	f.refuse(t, answerOf(t, "node-1", "ek:sha256:1"), CheckRegistryScope)
 	ak := answerOf(t, "node-1", "ak:sha256:1")
-	if _, err := asked(t, f, ak); !errors.Is(err, CheckRegistryScope) || csr.Decide(err).Verdict != csr.VerdictRetry {
+	if _, err := asked(t, f, ak); !errors.Is(err, CheckRegistryScope) || errors.Is(err, attest.CheckMembership) || csr.Decide(err).Verdict != csr.VerdictRetry {
 		t.Errorf("an issuer without the promise, which is not the node's fault: got %v, want a retry", err)
 	}
 	ak.OneAKPerMachine = true
@@ -279,7 +279,12 @@ func TestFirstUseUndecided(t *testing.T) {
 	r := answerOf(t, "node-1", "gce:p/1")
 	f.admit(t, r)
 	f.c.Registry = stubRegistry{Registry: f.registry, reserve: func() (*Record, error) {
-		return &Record{State: StateReserved}, nil
+		err := f.registry.Release(t.Context(), "node-1", "uid-1")
+		f.at = f.at.Add(testLifetime + attest.MaxAnswerAge + 2*time.Second)
+		if err != nil {
+			return nil, err
+		}
+		return f.registry.Reserve(t.Context(), Claim{NodeName: "node-1", Machine: "gce:p/1", MachineUID: "uid-1"}, f.at.Add(time.Minute))
 	}}
 	if _, err := asked(t, f, r); !errors.Is(err, CheckRegistryConflict) {
 		t.Errorf("got %v, want %s", err, CheckRegistryConflict)

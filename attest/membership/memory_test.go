@@ -116,6 +116,28 @@ func TestMemoryDropsWhatEnded(t *testing.T) {
 	}
 }
 
+// What ends first goes first, in whatever order it was made.
+func TestMemoryEndsInOrder(t *testing.T) {
+	r, store, at := memoryOf(t, 0)
+	const records = 50
+	for i := range records {
+		seconds := time.Duration((i*37)%records + 1) // each of 1 to 50 once
+		if _, err := r.Reserve(t.Context(), testClaim(i), at.Add(seconds*time.Second)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	*at = at.Add(sweepSize * time.Second)
+	joinMemory(t, r, testClaim(records), *at)
+	if want := records - sweepSize + 1; len(store.names) != want {
+		t.Errorf("%d records are left, want %d", len(store.names), want)
+	}
+	for _, e := range store.names {
+		if !e.record.Live(*at) {
+			t.Errorf("%s is left", e.record.NodeName)
+		}
+	}
+}
+
 // A renewed reservation has one end, however often it is renewed.
 func TestMemoryKeepsOneEndARecord(t *testing.T) {
 	r, store, at := memoryOf(t, 0)

@@ -12,10 +12,11 @@ import (
 	"github.com/nodeattest/nodeattest/attest/membership"
 )
 
-// fillWith binds records up to that many, in batches: a sync a record would take hours.
+// fillWith binds records up to that many, in eight batches: a sync a record would take
+// hours, and each batch writes most pages anew.
 func fillWith(t testing.TB, r *Registry, from, to int) {
 	t.Helper()
-	const batch = 10000
+	batch := max(1, (to-from)/8)
 	for first := from; first < to; first += batch {
 		err := r.file.Update(t.Context(), func(w membership.Writer) error {
 			for i := first; i < min(first+batch, to); i++ {

@@ -31,20 +31,21 @@ const maxRecordSize = 1 + 1 + 8 + 8 + 8 + 3*2 + attest.MaxIdentitySize + members
 // maxUnix is the last second that a certificate can state.
 const maxUnix = 253402300799
 
-const noTime = ^uint64(0)
+const noTime = -1 // all bits set
 
 var states = [...]membership.State{1: membership.StateReserved, 2: membership.StateBound, 3: membership.StateResting}
 
 func encodeTime(t time.Time) uint64 {
-	if t.IsZero() {
-		return noTime
+	seconds := int64(noTime)
+	if !t.IsZero() {
+		seconds = t.Unix()
 	}
-	return uint64(t.Unix())
+	return uint64(seconds)
 }
 
 // decodeTime reports whether n is one that encodeTime can have written.
 func decodeTime(n uint64) (t time.Time, ok bool) {
-	if n == noTime {
+	if int64(n) == noTime {
 		return time.Time{}, true
 	}
 	return time.Unix(int64(n), 0).UTC(), n <= maxUnix

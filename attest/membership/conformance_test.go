@@ -1,0 +1,19 @@
+package membership_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest/attesttest"
+	"github.com/nodeattest/nodeattest/attest/membership"
+)
+
+func TestMemoryRegistry(t *testing.T) {
+	attesttest.RunRegistry(t, func(t testing.TB, now func() time.Time) []membership.Registry {
+		m, err := membership.NewMemoryRegistry(membership.Scope{}, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return []membership.Registry{m}
+	})
+}

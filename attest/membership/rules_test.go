@@ -1,0 +1,122 @@
+package membership
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/oid"
+)
+
+func TestClaimCheck(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(c *Claim)
+		ok     bool
+	}{
+		{"good", func(*Claim) {}, true},
+		{"without UID and provider ID", func(c *Claim) { c.MachineUID, c.ProviderID = "", "" }, true},
+		{"longest machine", func(c *Claim) { c.Machine = attest.Identity("t:" + strings.Repeat("m", attest.MaxIdentitySize-2)) }, true},
+		{"longer machine", func(c *Claim) { c.Machine = attest.Identity("t:" + strings.Repeat("m", attest.MaxIdentitySize-1)) }, false},
+		{"longest UID", func(c *Claim) { c.MachineUID = strings.Repeat("u", MaxMachineUIDSize) }, true},
+		{"longer UID", func(c *Claim) { c.MachineUID = strings.Repeat("u", MaxMachineUIDSize+1) }, false},
+		{"longest provider ID", func(c *Claim) { c.ProviderID = strings.Repeat("p", oid.MaxProviderIDSize) }, true},
+		{"longer provider ID", func(c *Claim) { c.ProviderID = strings.Repeat("p", oid.MaxProviderIDSize+1) }, false},
+		{"no node name", func(c *Claim) { c.NodeName = "" }, false},
+		{"bad node name", func(c *Claim) { c.NodeName = "Node_1" }, false},
+		{"no machine", func(c *Claim) { c.Machine = "" }, false},
+		{"UID of two lines", func(c *Claim) { c.MachineUID = "a\nb" }, false},
+		{"provider ID with NUL", func(c *Claim) { c.ProviderID = "a\x00" }, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			claim := testClaim(1)
+			c.change(&claim)
+			if err := claim.Check(); (err == nil) != c.ok || err != nil && !errors.Is(err, CheckRegistryClaim) {
+				t.Errorf("got %v, want accepted %t", err, c.ok)
+			}
+		})
+	}
+}
+
+// The rules by themselves, on records as a store of any kind may have them.
+func TestRules(t *testing.T) {
+	now := testTime()
+	bound := &Record{Claim: testClaim(1), State: StateBound, LastEnd: now.Add(time.Hour), Version: "7"}
+	with := func(change func(r *Record)) *Record {
+		r := *bound
+		change(&r)
+		return &r
+	}
+	reserved := with(func(r *Record) { r.State, r.LastEnd, r.Deadline = StateReserved, time.Time{}, now.Add(time.Minute) })
+	resting := with(func(r *Record) { r.State = StateResting })
+	other := with(func(r *Record) { r.Claim = testClaim(2) })
+	otherReserved := with(func(r *Record) { r.Claim, r.State, r.Deadline = testClaim(2), StateReserved, now.Add(time.Minute) })
+	reserve := func(h Held, d time.Duration) error { _, err := h.Reserve(testClaim(1), now.Add(d), now); return err }
+	raise := func(end time.Time) error { _, err := Held{Name: bound}.Raise(bound, end, now); return err }
+	rebind := func(h Held, seen *Record, m attest.Identity) error { _, err := h.Rebind(seen, m, now); return err }
+	adopt := func(h Held, seen *Record, uid string) error { _, err := h.Adopt(seen, uid, now); return err }
+	bind := func(h Held, seen *Record) error { _, err := h.Bind(seen, now); return err }
+	otherVersion := with(func(r *Record) { r.Version = "6" })
+	otherName := with(func(r *Record) { r.NodeName = "node-9" })
+	for _, c := range []struct {
+		name string
+		got  error
+		want error
+	}{
+		{"nobody has anything", reserve(Held{}, time.Minute), nil},
+		{"longest reservation", reserve(Held{}, MaxReservation), nil},
+		{"longer reservation", reserve(Held{}, MaxReservation+time.Second), CheckRegistryClaim},
+		{"shortest reservation", reserve(Held{}, time.Second), nil},
+		{"deadline now", reserve(Held{}, 0), CheckRegistryClaim},
+		{"deadline over", reserve(Held{}, -time.Second), CheckRegistryClaim},
+		{"bound pair", reserve(Held{Name: bound, Machine: bound, MachineUID: bound}, time.Minute), nil},
+		{"resting name", reserve(Held{Name: resting}, time.Minute), CheckRegistryResting},
+		{"name of another", reserve(Held{Name: with(func(r *Record) { r.Machine = "t:2" })}, time.Minute), CheckRegistryName},
+		{"name reserved", reserve(Held{Name: with(func(r *Record) { r.Machine, r.State, r.Deadline = "t:2", StateReserved, now.Add(1) })}, time.Minute), CheckRegistryReserved},
+		{"name reserved until now", reserve(Held{Name: with(func(r *Record) { r.Machine, r.State, r.Deadline = "t:2", StateReserved, now })}, time.Minute), nil},
+		{"machine elsewhere", reserve(Held{Machine: other}, time.Minute), CheckRegistryMachine},
+		{"machine reserved elsewhere", reserve(Held{Machine: otherReserved}, time.Minute), CheckRegistryReserved},
+		{"machine that rests elsewhere", reserve(Held{Machine: with(func(r *Record) { r.Claim, r.State = testClaim(2), StateResting })}, time.Minute), nil},
+		{"UID elsewhere", reserve(Held{MachineUID: other}, time.Minute), CheckRegistryUID},
+		{"UID reserved elsewhere", reserve(Held{MachineUID: otherReserved}, time.Minute), CheckRegistryReserved},
+		{"UID that rests elsewhere", reserve(Held{MachineUID: with(func(r *Record) { r.Claim, r.State = testClaim(2), StateResting })}, time.Minute), CheckRegistryUID},
+		{"UID that rested until now", reserve(Held{MachineUID: with(func(r *Record) { r.Claim, r.State, r.LastEnd = testClaim(2), StateResting, now.Add(-time.Second) })}, time.Minute), nil},
+
+		{"bind", bind(Held{Name: reserved}, reserved), nil},
+		{"bind nothing", bind(Held{Name: reserved}, nil), errNoRecord},
+		{"bind what is gone", bind(Held{}, reserved), CheckRegistryConflict},
+		{"bind what has changed", bind(Held{Name: reserved}, otherVersion), CheckRegistryConflict},
+		{"bind by a record of another name", bind(Held{Name: reserved}, otherName), CheckRegistryConflict},
+		{"bind what rests", bind(Held{Name: resting}, resting), CheckRegistryConflict},
+
+		{"raise to the last second", raise(time.Unix(maxUnix, 0)), nil},
+		{"raise over the last second", raise(time.Unix(maxUnix, 1)), CheckRegistryClaim},
+		{"raise to the first second", raise(time.Unix(0, 0)), nil},
+		{"raise to before", raise(time.Unix(-1, 0)), CheckRegistryClaim},
+
+		{"rebind", rebind(Held{Name: bound}, bound, "t:2"), nil},
+		{"rebind to nothing", rebind(Held{Name: bound}, bound, ""), CheckRegistryClaim},
+		{"rebind a reservation", rebind(Held{Name: reserved}, reserved, "t:2"), CheckRegistryConflict},
+		{"rebind to a machine elsewhere", rebind(Held{Name: bound, Machine: other}, bound, "t:2"), CheckRegistryMachine},
+		{"rebind what has changed", rebind(Held{Name: bound}, otherVersion, bound.Machine), CheckRegistryConflict},
+
+		{"adopt", adopt(Held{Name: bound}, bound, "uid-2"), nil},
+		{"adopt nothing", adopt(Held{Name: bound}, bound, ""), CheckRegistryClaim},
+		{"adopt too much", adopt(Held{Name: bound}, bound, strings.Repeat("u", MaxMachineUIDSize+1)), CheckRegistryClaim},
+		{"adopt for a reservation", adopt(Held{Name: reserved}, reserved, "uid-2"), CheckRegistryConflict},
+		{"adopt a UID elsewhere", adopt(Held{Name: bound, MachineUID: other}, bound, "uid-2"), CheckRegistryUID},
+		{"adopt what has changed", adopt(Held{Name: bound}, otherVersion, bound.MachineUID), CheckRegistryConflict},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.want == nil && c.got != nil || !errors.Is(c.got, c.want) {
+				t.Errorf("got %v, want %v", c.got, c.want)
+			}
+			if again := c.want == CheckRegistryReserved || c.want == CheckRegistryConflict; again != errors.Is(c.got, csr.ErrRetry) {
+				t.Errorf("to be tried again %t, want %t", !again, again)
+			}
+		})
+	}
+}

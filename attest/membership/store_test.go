@@ -1,0 +1,196 @@
+package membership
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+)
+
+// faultyStore fails in one of its calls.
+type faultyStore struct {
+	*memoryStore
+	fails string
+}
+
+var errStore = errors.New("store away")
+
+func (f *faultyStore) fail(call string) error {
+	if f.fails == call {
+		return errStore
+	}
+	return nil
+}
+
+// faultyTx is what such a store hands out.
+type faultyTx struct {
+	*memoryStore
+	f *faultyStore
+}
+
+func (f *faultyStore) View(ctx context.Context, use func(Reader) error) error {
+	return f.memoryStore.View(ctx, func(Reader) error { return use(faultyTx{f.memoryStore, f}) })
+}
+
+func (f *faultyStore) Update(ctx context.Context, use func(Writer) error) error {
+	return f.memoryStore.Update(ctx, func(Writer) error { return use(faultyTx{f.memoryStore, f}) })
+}
+
+func (t faultyTx) ByName(n string) (*Record, error) {
+	if err := t.f.fail("ByName"); err != nil {
+		return nil, err
+	}
+	return t.memoryStore.ByName(n)
+}
+
+func (t faultyTx) ByMachine(m attest.Identity) (*Record, error) {
+	if err := t.f.fail("ByMachine"); err != nil {
+		return nil, err
+	}
+	return t.memoryStore.ByMachine(m)
+}
+
+func (t faultyTx) ByMachineUID(uid string) (*Record, error) {
+	if err := t.f.fail("ByMachineUID"); err != nil {
+		return nil, err
+	}
+	return t.memoryStore.ByMachineUID(uid)
+}
+
+func (t faultyTx) After(n string, limit int) ([]*Record, error) {
+	if err := t.f.fail("After"); err != nil {
+		return nil, err
+	}
+	return t.memoryStore.After(n, limit)
+}
+
+func (t faultyTx) Put(r Record) (*Record, error) {
+	if err := t.f.fail("Put"); err != nil {
+		return nil, err
+	}
+	return t.memoryStore.Put(r)
+}
+
+func (t faultyTx) Drop(n string) error {
+	if err := t.f.fail("Drop"); err != nil {
+		return err
+	}
+	return t.memoryStore.Drop(n)
+}
+
+func (t faultyTx) Due(now time.Time, limit int) ([]string, error) {
+	if err := t.f.fail("Due"); err != nil {
+		return nil, err
+	}
+	return t.memoryStore.Due(now, limit)
+}
+
+// What a store cannot find out or do is an error of the call, never an answer, and admits
+// no machine.
+func TestFaultyStore(t *testing.T) {
+	for _, fails := range []string{"ByName", "ByMachine", "ByMachineUID", "Put", "Drop", "Due"} {
+		t.Run(fails, func(t *testing.T) {
+			at := testTime()
+			store := &faultyStore{memoryStore: newMemoryStore()}
+			r, err := NewRegistry(Scope{}, store, func() time.Time { return at })
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := r.Reserve(t.Context(), testClaim(9), at.Add(time.Second)); err != nil { // something to sweep
+				t.Fatal(err)
+			}
+			at = at.Add(time.Minute)
+			use, err := NewFirstUse(&FirstUseConfig{Registry: r, MaxLifetime: time.Hour, NodeExists: func(context.Context, string) (bool, error) { return false, nil },
+				Now: func() time.Time { return at }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			store.fails = fails
+			if got, err := r.Reserve(t.Context(), testClaim(5), at.Add(time.Minute)); got != nil || !errors.Is(err, errStore) {
+				t.Errorf("Reserve: got %v, %v", got, err)
+			}
+			if a, err := asked(t, use, answerOf(t, "node-3", "gce:p/3")); a != nil || !errors.Is(err, errStore) || errors.Is(err, attest.CheckMembership) {
+				t.Errorf("first use: got %v, %v", a, err)
+			}
+			hello := answerOf(t, "node-4", "gce:p/4")
+			hello.Stage = attest.StageHello
+			if a, err := asked(t, use, hello); strings.HasPrefix(fails, "By") && (a != nil || !errors.Is(err, errStore)) {
+				t.Errorf("first use at the hello: got %v, %v", a, err)
+			}
+		})
+	}
+	store := &faultyStore{memoryStore: newMemoryStore(), fails: "After"}
+	r, err := NewRegistry(Scope{}, store, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Records(t.Context(), func(Record) error { return nil }); !errors.Is(err, errStore) {
+		t.Errorf("Records: got %v", err)
+	}
+	store.fails = "ByMachineUID"
+	if got, err := r.LookupMachineUID(t.Context(), "uid"); got != nil || !errors.Is(err, errStore) {
+		t.Errorf("LookupMachineUID: got %v, %v", got, err)
+	}
+	if got, err := r.LookupMachineUID(t.Context(), ""); got != nil || err != nil {
+		t.Errorf("LookupMachineUID of nothing: got %v, %v", got, err)
+	}
+}
+
+// Limits of the configuration, at the limit and one over it.
+func TestNewFirstUseLimits(t *testing.T) {
+	registry, err := NewMemoryRegistry(Scope{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		lifetime, reservation time.Duration
+		ok                    bool
+	}{
+		"shortest lifetime":   {1, 0, true},
+		"no lifetime":         {0, 0, false},
+		"negative lifetime":   {-1, 0, false},
+		"longest reservation": {time.Hour, MaxReservation, true},
+		"longer reservation":  {time.Hour, MaxReservation + 1, false},
+		"negative":            {time.Hour, -1, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := NewFirstUse(&FirstUseConfig{Registry: registry, MaxLifetime: c.lifetime, Reservation: c.reservation,
+				NodeExists: func(context.Context, string) (bool, error) { return false, nil }})
+			if (err == nil) != c.ok {
+				t.Errorf("got %v, want accepted %t", err, c.ok)
+			}
+		})
+	}
+}
+
+// A list of the largest size, one over it, and other fields that are refused.
+func TestStaticListLimits(t *testing.T) {
+	line := "gce:p/1 node-1\n"
+	full := make([]byte, 0, MaxMemberListSize+1)
+	for len(full) < MaxMemberListSize-len(line) {
+		full = append(full, '#', '\n')
+	}
+	full = append(full[:MaxMemberListSize-len(line)], line...)
+	full[MaxMemberListSize-len(line)-1] = '\n'
+	if l, err := ParseStaticList(full); err != nil || len(l.Members()) != 1 || len(full) != MaxMemberListSize {
+		t.Errorf("%d bytes: got %v", len(full), err)
+	}
+	if _, err := ParseStaticList(append(full, '\n')); !errors.Is(err, ErrMemberList) {
+		t.Errorf("one byte more: got %v", err)
+	}
+	if _, err := NewStaticList([]Member{{"gce:p/1", "node-1", "a b"}}); !errors.Is(err, ErrMemberList) {
+		t.Errorf("a space in the provider ID: got %v", err)
+	}
+	if err := (*StaticList)(nil).CheckAuthorizer(&attest.OpenRoads{EK: true}); !errors.Is(err, errNoList) {
+		t.Errorf("a nil list: got %v", err)
+	}
+	if _, err := (&StaticList{}).Authorize(t.Context(), &attest.Result{}, nil); !errors.Is(err, errNoList) {
+		t.Errorf("a zero list: got %v", err)
+	}
+	if _, err := ReadStaticList(t.TempDir()); err == nil {
+		t.Error("a directory was read")
+	}
+}
