@@ -9,7 +9,6 @@ import (
 	"crypto/x509/pkix"
 	"errors"
 	"slices"
-	"strconv"
 
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -47,7 +46,7 @@ func caOf(c *x509.Certificate, root bool) *certificate {
 		out.key = key
 	}
 	out.constrained = slices.ContainsFunc(c.Extensions, looksAtLeaves)
-	if out.unfit = checkCAKey(out.key); out.unfit == nil {
+	if out.unfit = checkKeyStrength(out.key); out.unfit == nil {
 		out.unfit = checkCA(c, root)
 	}
 	var err error
@@ -70,17 +69,6 @@ func rsaKeyOf(c *x509.Certificate) (*rsa.PublicKey, error) {
 		return key, nil
 	}
 	return nil, errNoRSAKey
-}
-
-// checkCAKey admits the keys that signatures are checked under: see [MaxRSABits].
-func checkCAKey(key crypto.PublicKey) error {
-	if err := checkKeyStrength(key); err != nil {
-		return err
-	}
-	if k, ok := key.(*rsa.PublicKey); ok && k.E != defaultRSAExponent {
-		return &Error{Check: CheckWeakKey, Got: "RSA exponent " + strconv.Itoa(k.E), Want: "65537"}
-	}
-	return nil
 }
 
 // checkCA checks what a CA's certificate says of itself (RFC 5280, 4.2.1.3, 4.2.1.9). A
@@ -148,11 +136,6 @@ func checkLinkForm(cert, issuer *certificate, allowSHA1 bool, sha1Tolerance stri
 	wantRSA := true
 	switch cert.SignatureAlgorithm {
 	case x509.SHA1WithRSA:
-		if !allowSHA1 {
-			return &Error{Check: CheckCertificateSHA1,
-				Got:  "a signature over SHA-1 by " + refusal.OrNothing(issuer.Subject.String()),
-				Want: "SHA-256 or more" + sha1Tolerance}
-		}
 	case x509.SHA256WithRSA, x509.SHA384WithRSA, x509.SHA512WithRSA, x509.SHA256WithRSAPSS, x509.SHA384WithRSAPSS, x509.SHA512WithRSAPSS:
 		if issuer.PublicKey == nil {
 			return badLink(cert, issuer, errOAEP)
@@ -162,8 +145,12 @@ func checkLinkForm(cert, issuer *certificate, allowSHA1 bool, sha1Tolerance stri
 	default:
 		return badLink(cert, issuer, errAlgorithm)
 	}
-	if isRSA != wantRSA {
+	switch {
+	case isRSA != wantRSA:
 		return badLink(cert, issuer, errKeyKind)
+	case cert.SignatureAlgorithm == x509.SHA1WithRSA && !allowSHA1:
+		return &Error{Check: CheckCertificateSHA1, Got: "a signature over SHA-1 by " + refusal.OrNothing(issuer.Subject.String()),
+			Want: "SHA-256 or more" + sha1Tolerance}
 	}
 	return nil
 }
@@ -174,19 +161,15 @@ var (
 	errOAEP      = errors.New("the issuer's key is for RSAES-OAEP")
 )
 
-// checkLink checks one signature: the one place where that is done for certificates.
-// The two algorithm identifiers have been compared by crypto/x509's parser.
+// checkLink checks one signature of a link whose form has been checked: the one place
+// where that is done for certificates. The two algorithm identifiers have been compared by crypto/x509's parser.
 func checkLink(cert, issuer *certificate) error {
 	if cert.SignatureAlgorithm != x509.SHA1WithRSA {
 		return badLink(cert, issuer, issuer.CheckSignature(cert.SignatureAlgorithm, cert.RawTBSCertificate, cert.Signature))
 	}
 	// crypto/x509 refuses to look at SHA-1.
-	key, ok := issuer.key.(*rsa.PublicKey)
-	if !ok {
-		return badLink(cert, issuer, errKeyKind)
-	}
 	sum := sha1.Sum(cert.RawTBSCertificate)
-	return badLink(cert, issuer, rsa.VerifyPKCS1v15(key, crypto.SHA1, sum[:], cert.Signature))
+	return badLink(cert, issuer, rsa.VerifyPKCS1v15(issuer.key.(*rsa.PublicKey), crypto.SHA1, sum[:], cert.Signature))
 }
 
 func badLink(cert, issuer *certificate, err error) error {

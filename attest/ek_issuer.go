@@ -44,6 +44,7 @@ const (
 	ekNoIssuer  = iota                        // the chain leads nowhere
 	ekUnknown                                 // it might lead on, which could not be found out
 	ekBadChain                                // it leads to a root, and something in it does not hold
+	ekOverBudget                              // it was not looked for to the end
 	ekBadLeaf                                 // the chain holds, the certificate does not fit the profile
 	ekWithdrawn = ekBadLeaf + ekProfileChecks // all holds, and it is revoked or that cannot be told
 )
@@ -110,7 +111,10 @@ func (i *ekIssuer) chainOf(ctx context.Context, w *work, p *presentedEK, at time
 			return nil, false, failure.refusal()
 		}
 		more, err := i.fetch(ctx, w, failure.missing)
-		if err != nil {
+		switch {
+		case errors.Is(err, CheckBudget):
+			return nil, false, &ekRefusal{ekOverBudget, err}
+		case err != nil:
 			return nil, false, &ekRefusal{ekUnknown, err}
 		}
 		if !more {
@@ -120,8 +124,11 @@ func (i *ekIssuer) chainOf(ctx context.Context, w *work, p *presentedEK, at time
 }
 
 func (f *chainFailure) refusal() *ekRefusal {
-	if f.missing != nil {
+	switch {
+	case f.missing != nil:
 		return &ekRefusal{ekNoIssuer, f.err}
+	case errors.Is(f.err, CheckBudget):
+		return &ekRefusal{ekOverBudget, f.err}
 	}
 	return &ekRefusal{ekBadChain, f.err}
 }

@@ -267,12 +267,12 @@ func (v *EKVerifier) askIssuers(ctx context.Context, w *work, p *presentedEK, fa
 	}
 	var worst *ekRefusal
 	for _, i := range v.issuers {
-		if err := ctx.Err(); err != nil {
-			return csr.Retry(fmt.Errorf("attest: stopped between two issuers: %w", err))
-		}
 		refusal := i.verifyEK(ctx, w, p, facts, now)
 		if refusal == nil {
 			return nil
+		}
+		if err := ctx.Err(); err != nil {
+			return csr.Retry(fmt.Errorf("attest: stopped between two issuers: %w", err))
 		}
 		if worst == nil || refusal.progress > worst.progress {
 			worst = refusal

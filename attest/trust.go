@@ -101,10 +101,10 @@ func (v *Verifier) trustAK(ctx context.Context, w *work, node *presentedNode, r 
 	}
 	var chainErr, profileErr error
 	for _, i := range v.issuers {
+		chain, err := i.verify(ctx, w, node.presented, now)
 		if err := ctx.Err(); err != nil {
 			return csr.Retry(fmt.Errorf("attest: stopped between two issuers: %w", err))
 		}
-		chain, err := i.verify(ctx, w, node.presented, now)
 		if err != nil {
 			if chainErr == nil || errors.Is(chainErr, CheckCertificateChain) {
 				chainErr = err // that a chain is out of date says more than that it is unknown

@@ -28,9 +28,9 @@ const (
 	// MaxChainLinks bounds the signatures of one chain, root's own left out: a chain
 	// has at most one certificate more.
 	MaxChainLinks = MaxCertificates
-	// MaxFailedLinks bounds the signatures in chains that turn out to be wrong. Only CAs
-	// that share a name, and certificates that do not say which of them is meant, need
-	// more than none.
+	// MaxFailedLinks bounds the signatures in chains that turn out to be wrong: after so
+	// many no other is looked at. Only CAs that share a name, and certificates that do
+	// not say which of them is meant, need more than none.
 	MaxFailedLinks = 4
 	// MaxHelloSignatures bounds the signatures that are checked for a hello: the
 	// request's own and those of its chain. Most have two or three.
