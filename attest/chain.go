@@ -182,7 +182,11 @@ func (s *chainSearch) signed(ctx context.Context, chain []*certificate) bool {
 			Got: "constraints on names or policies, which are not looked at together with SHA-1,", Want: "none"}))
 		return false
 	}
-	for n := len(chain) - 2; n >= 0; n-- {
+	lowest := 0
+	if constrained > 0 {
+		lowest = 1 // crypto/x509 checks the leaf's signature
+	}
+	for n := len(chain) - 2; n >= lowest; n-- {
 		err := s.work.link(ctx, s.known, chain[n], chain[n+1])
 		switch {
 		case err == nil && n > 0:

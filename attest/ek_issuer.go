@@ -41,12 +41,12 @@ type ekRefusal struct {
 }
 
 const (
-	ekNoIssuer  = iota                        // the chain leads nowhere
-	ekUnknown                                 // it might lead on, which could not be found out
-	ekBadChain                                // it leads to a root, and something in it does not hold
-	ekOverBudget                              // it was not looked for to the end
-	ekBadLeaf                                 // the chain holds, the certificate does not fit the profile
-	ekWithdrawn = ekBadLeaf + ekProfileChecks // all holds, and it is revoked or that cannot be told
+	ekNoIssuer   = iota                        // the chain leads nowhere
+	ekUnknown                                  // it might lead on, which could not be found out
+	ekBadChain                                 // it leads to a root, and something in it does not hold
+	ekOverBudget                               // it was not looked for to the end
+	ekBadLeaf                                  // the chain holds, the certificate does not fit the profile
+	ekWithdrawn  = ekBadLeaf + ekProfileChecks // all holds, and it is revoked or that cannot be told
 )
 
 // verifyEK fills the facts if the certificate holds under this issuer.

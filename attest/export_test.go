@@ -27,3 +27,20 @@ func (m *linkMemory) forget() {
 	defer m.mu.Unlock()
 	clear(m.known)
 }
+
+// CostOf is what the last request that f makes costs: signatures and encryptions.
+func (v *Verifier) CostOf(f func()) [2]int {
+	last := &work{}
+	v.worked = func(w *work) { last = w }
+	f()
+	v.worked = nil
+	return [2]int{last.signatures, last.encryptions}
+}
+
+// For the tests from outside.
+var LabStrangeSPKIs = labStrangeSPKIs
+
+const (
+	LabSHA1RSA     = labSHA1RSA
+	LabECDSASHA256 = labECDSASHA256
+)
