@@ -88,9 +88,6 @@ func checkCA(c *x509.Certificate, root bool) error {
 	return &Error{Check: CheckCertificateChain, Got: got, Want: "that of a CA"}
 }
 
-// anyExtendedKeyUsage is the identifier that limits nothing (RFC 5280, 4.2.1.12).
-const anyExtendedKeyUsage = oid.ExtendedKeyUsage + "\x00" // 2.5.29.37.0
-
 // usagesOfCA are the extended key usages that a CA may certify for: those that it has
 // itself, as for TLS. Nil means all.
 func usagesOfCA(c *x509.Certificate) ([]oid.OID, error) {
@@ -104,7 +101,7 @@ func usagesOfCA(c *x509.Certificate) ([]oid.OID, error) {
 		if !oid.Read(&list, &id) {
 			return nil, &Error{Check: CheckCertificateExtKeyUsage, Got: "a bad extension", Want: "that of a CA"}
 		}
-		if id == anyExtendedKeyUsage {
+		if id == oid.AnyExtendedKeyUsage {
 			return nil, nil
 		}
 		usages = append(usages, id)

@@ -87,14 +87,14 @@ func (f *chainForger) mutate(g *forgedChain) {
 		func() { g.parents[n] = f.keys[f.IntN(len(f.keys))] }, // signed by another
 		func() { g.parents[n] = f.roots[f.IntN(len(f.roots))] },
 		func() { g.parents[n] = &LabCert{} },
-		func() { c.Extensions = c.Extensions[1:] },
+		func() { c.Extensions = c.Extensions[min(1, len(c.Extensions)):] },
 		func() { c.Extensions = append(c.Extensions, labUsages(oid.KpServerAuth)) },
 		func() { c.Extensions = append(c.Extensions, labUsages(oid.TCGKpEKCertificate)) },
 		func() { c.Extensions = append(c.Extensions, criticalExtension()) },
 		func() { c.Extensions = append(slices.Clip(c.Extensions), labKeyID(byte(n))...) },
 		func() { c.Extensions = append(slices.Clip(c.Extensions), labAuthority(byte(n+1))) },
-		func() { c.Extensions[0] = labNoDepth },
-		func() { c.Extensions[0] = labIsNoCA },
+		func() { c.Extensions = slices.Concat([]pkix.Extension{labNoDepth}, c.Extensions[min(1, len(c.Extensions)):]) },
+		func() { c.Extensions = slices.Concat([]pkix.Extension{labIsNoCA}, c.Extensions[min(1, len(c.Extensions)):]) },
 		func() {
 			c.Extensions = append(c.Extensions, pkix.Extension{Id: []int{2, 5, 29, 30}, Critical: true, Value: []byte("\x30\x0b\xa0\x09\x30\x07\x82\x05a.com")})
 		},

@@ -288,7 +288,7 @@ func TestUsagesOfCAs(t *testing.T) {
 		ek, ak       bool
 	}{
 		"none":                 {nil, nil, true, true},
-		"any":                  {[]oid.OID{anyExtendedKeyUsage}, []oid.OID{tls, anyExtendedKeyUsage}, true, true},
+		"any":                  {[]oid.OID{oid.AnyExtendedKeyUsage}, []oid.OID{tls, oid.AnyExtendedKeyUsage}, true, true},
 		"the EK's":             {[]oid.OID{ek}, nil, true, false},
 		"the EK's, further up": {nil, []oid.OID{other, ek}, true, false},
 		"the AK's":             {[]oid.OID{other, ak}, []oid.OID{ak}, false, true},
