@@ -93,8 +93,12 @@ func (f *chainForger) mutate(g *forgedChain) {
 		func() { c.Extensions = append(c.Extensions, criticalExtension()) },
 		func() { c.Extensions = append(slices.Clip(c.Extensions), labKeyID(byte(n))...) },
 		func() { c.Extensions = append(slices.Clip(c.Extensions), labAuthority(byte(n+1))) },
-		func() { c.Extensions = slices.Concat([]pkix.Extension{labNoDepth}, c.Extensions[min(1, len(c.Extensions)):]) },
-		func() { c.Extensions = slices.Concat([]pkix.Extension{labIsNoCA}, c.Extensions[min(1, len(c.Extensions)):]) },
+		func() {
+			c.Extensions = slices.Concat([]pkix.Extension{labNoDepth}, c.Extensions[min(1, len(c.Extensions)):])
+		},
+		func() {
+			c.Extensions = slices.Concat([]pkix.Extension{labIsNoCA}, c.Extensions[min(1, len(c.Extensions)):])
+		},
 		func() {
 			c.Extensions = append(c.Extensions, pkix.Extension{Id: []int{2, 5, 29, 30}, Critical: true, Value: []byte("\x30\x0b\xa0\x09\x30\x07\x82\x05a.com")})
 		},
