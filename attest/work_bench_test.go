@@ -226,6 +226,15 @@ func TestWorkOfRequests(t *testing.T) {
 						t.Errorf("a good request: %d signatures and encryptions, want %d and %d", cost, want, encryptions)
 					}
 				}
+				w.verifier.ForgetIntermediates()
+				cost := w.verifier.CostOf(func() {
+					if err := w.verify(w.longest(t)); err != nil {
+						t.Error(err)
+					}
+				})
+				if want := good - 3 + attest.MaxCertificates + 1; cost[0] != want {
+					t.Errorf("the longest chain: %d signatures, want %d", cost[0], want)
+				}
 				for name, request := range w.attacks(t) {
 					w.verifier.ForgetIntermediates()
 					var err error
@@ -242,22 +251,41 @@ func TestWorkOfRequests(t *testing.T) {
 	}
 }
 
-// BenchmarkWork gives, by turns, what the costliest refused request takes as a multiple
-// of a good one with the costliest keys (x-good), and the signatures that both check,
-// the verifier knowing no intermediate.
+// longest is the longest chain that is accepted, of the costliest keys.
+func (w *workBench) longest(t testing.TB) *csr.Request {
+	leaf := w.newLeaf("long 1")
+	leaf.Algorithm = []byte(attest.LabECDSASHA256)
+	chain := [][]byte{leaf.Sign(t, w.lower)}
+	for n := 1; n < attest.MaxCertificates-1; n++ {
+		chain = append(chain, w.ca(fmt.Sprint("long ", n), fmt.Sprint("long ", n+1), w.lower).Sign(t, w.lower))
+	}
+	return w.with(t, append(chain, w.ca(fmt.Sprint("long ", attest.MaxCertificates-1), "root 9", w.lower).Sign(t, w.roots[9].Key))...)
+}
+
+// BenchmarkWork gives, by turns, what the costliest requests take as a multiple of a
+// good one (x-good) whose chain is a leaf, an intermediate and a root with the costliest
+// keys, and the signatures that both check. The verifier knows no intermediate. All but
+// the one with the longest chain are refused.
 func BenchmarkWork(b *testing.B) {
 	for _, road := range []attest.Road{attest.RoadAK, attest.RoadEK} {
 		for _, answer := range []bool{false, true} {
-			w := newWorkBench(b, road, answer)
-			good, attacks := w.with(b, w.good(b)...), w.attacks(b)
-			for _, name := range slices.Sorted(maps.Keys(attacks)) {
-				b.Run(fmt.Sprintf("%s/answer=%t/%s", road, answer, name), func(b *testing.B) {
-					attest.ByTurns(b, w.verifier.ForgetIntermediates, []string{"x-good"},
-						func() { _ = w.verify(attacks[name]) }, func() { _ = w.verify(good) })
-					b.ReportMetric(float64(w.verifier.CostOf(func() { _ = w.verify(attacks[name]) })[0]), "signatures")
-					b.ReportMetric(float64(w.verifier.CostOf(func() { _ = w.verify(good) })[0]), "signatures-good")
-				})
-			}
+			b.Run(fmt.Sprintf("%s/answer=%t", road, answer), func(b *testing.B) {
+				w := newWorkBench(b, road, answer)
+				good, requests := w.with(b, w.good(b)...), w.attacks(b)
+				requests["accepted, with the longest chain"] = w.longest(b)
+				signatures := func(r *csr.Request) float64 {
+					w.verifier.ForgetIntermediates()
+					return float64(w.verifier.CostOf(func() { _ = w.verify(r) })[0])
+				}
+				for _, name := range slices.Sorted(maps.Keys(requests)) {
+					b.Run(name, func(b *testing.B) {
+						attest.ByTurns(b, w.verifier.ForgetIntermediates, []string{"x-good"},
+							func() { _ = w.verify(requests[name]) }, func() { _ = w.verify(good) })
+						b.ReportMetric(signatures(requests[name]), "signatures")
+						b.ReportMetric(signatures(good), "signatures-good")
+					})
+				}
+			})
 		}
 	}
 }
