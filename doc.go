@@ -30,6 +30,13 @@
 // log against the quote of an answer and reads the state of Secure Boot. It stands by
 // itself because it is the one package that brings go-attestation along.
 //
+// Package attest/membership says which machine may be which node: a static list, trust on
+// first use over a registry of machines and names, and what admits as both of two do. The
+// registry's rules are pure functions, for registries over other stores.
+//
+// Package attest/membership/boltregistry is that registry in one file on disk. It stands
+// by itself because it is the one package that brings bbolt along.
+//
 // Package tpmsim is a TPM for tests: the reference simulator in the process, or
 // swtpm over a socket, with an endorsement CA, provisioned certificates and
 // templates, and a transport that fails on request. It is the one package that

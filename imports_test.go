@@ -22,18 +22,20 @@ var mayImport = map[string][]string{
 	"oid":               nil,
 	"csr":               {"oid"},
 	"attest":            {"csr", "oid"},
-	"attest/attesttest": {"attest", "csr", "oid", "tpmsim"},
+	"attest/attesttest": {"attest", "attest/membership", "csr", "oid", "tpmsim"},
 	"attest/eventlog":   {"attest"},
+	"attest/membership": {"attest", "csr", "oid"},
 	"jws":               nil,
 	"bootstraptoken":    {"jws"},
 	"claims":            {"jws", "oid"},
 	"tpmsim":            {"oid"},
 
 	"bootstraptoken/bootstraptokentest": {"attest", "bootstraptoken", "jws", "tpmsim"},
-	"internal/vector":                   {"attest", "claims", "csr", "jws", "oid"},
+	"attest/membership/boltregistry":    {"attest", "attest/membership", "csr", "oid"},
+	"internal/vector":                   {"attest", "attest/eventlog", "attest/membership", "claims", "csr", "jws", "oid"},
 	"internal/vectors":                  {"attest", "claims", "csr", "internal/vector", "oid", "tpmsim"},
 	"internal/*":                        {"oid"},
-	"examples/*":                        {"attest", "attest/attesttest", "bootstraptoken", "bootstraptoken/bootstraptokentest", "claims", "csr", "jws", "oid", "tpmsim"},
+	"examples/*":                        {"attest", "attest/attesttest", "attest/membership", "attest/membership/boltregistry", "bootstraptoken", "bootstraptoken/bootstraptokentest", "claims", "csr", "jws", "oid", "tpmsim"},
 }
 
 // forAll stand below every other package.
@@ -55,6 +57,7 @@ var bans = []ban{
 	{path: "google.golang.org/grpc", why: "the core module has no gRPC dependency"},
 	{path: "github.com/google/go-tpm-tools", except: []string{"tpmsim"}, tests: true, why: "the simulator is for tests"},
 	{path: "github.com/google/go-attestation", except: []string{"attest/eventlog"}, tests: true, why: "it has a known vulnerability without a fix, which lint.sh accepts for tests and for the replay of event logs"},
+	{path: "go.etcd.io/bbolt", except: []string{"attest/membership/boltregistry"}, why: "a database is linked by who keeps records in it alone"},
 	{path: "testing", except: []string{"tpmsim", "attest/attesttest", "bootstraptoken/bootstraptokentest"}, tests: true, why: "it belongs to tests and the packages for them"},
 	{path: "flag", mains: true, tests: true, why: "a library takes no flags"},
 	{path: "log", exact: true, mains: true, tests: true, why: "a library has no global logger"},
@@ -64,7 +67,7 @@ var bans = []ban{
 // import, on any platform, not even through others.
 var notInBinaries = []string{
 	"k8s.io", "sigs.k8s.io", "google.golang.org/grpc", "github.com/google/go-tpm-tools",
-	"github.com/google/go-attestation", modulePath + "/tpmsim", "testing",
+	"github.com/google/go-attestation", "go.etcd.io/bbolt", modulePath + "/tpmsim", "testing",
 }
 
 func TestImports(t *testing.T) {
@@ -73,25 +76,27 @@ func TestImports(t *testing.T) {
 
 func TestImportsBites(t *testing.T) {
 	root := fixture(t, map[string]string{
-		"doc.go":                       "package nodeattest\n",
-		"oid/oid.go":                   "package oid\nimport _ \"" + modulePath + "/csr\"\n",
-		"csr/csr.go":                   "package csr\nimport _ \"k8s.io/api/certificates/v1\"\n",
-		"csr/csr_test.go":              "package csr\nimport (\n_ \"flag\"\n_ \"" + modulePath + "/tpmsim\"\n)\n",
-		"csr/kube_test.go":             "package csr\nimport _ \"k8s.io/client-go/rest\"\n",
-		"csr/log_windows.go":           "package csr\nimport (\n_ \"log\"\n_ \"log/slog\"\n)\n",
-		"attest/attest.go":             "package attest\nimport _ \"" + modulePath + "/tpmsim\"\n",
-		"attest/sim.go":                "package attest\nimport _ \"github.com/google/go-tpm-tools/simulator\"\n",
-		"attest/attesttest/a.go":       "package attesttest\nimport (\n_ \"" + modulePath + "/attest\"\n_ \"testing\"\n)\n",
-		"attest/flag.go":               "package attest\nimport _ \"flag\"\n",
-		"attest/log.go":                "package attest\nimport _ \"github.com/google/go-attestation/attest\"\n",
-		"attest/eventlog/log.go":       "package eventlog\nimport _ \"github.com/google/go-attestation/attest\"\n",
-		"internal/der/der.go":          "package der\nimport _ \"" + modulePath + "/attest\"\n",
-		"examples/quickstart/main.go":  "package main\nimport (\n_ \"flag\"\n_ \"" + modulePath + "/internal/der\"\n)\n",
-		"newcomer/newcomer.go":         "package newcomer\n",
-		"kube/go.mod":                  "module " + modulePath + "/kube\n",
-		"kube/kube.go":                 "package kube\nimport _ \"k8s.io/client-go/rest\"\n",
-		"tpmsim/tpmsim.go":             "package tpmsim\nimport _ \"github.com/google/go-tpm-tools/simulator\"\n",
-		"tpmsim/internal/swtpm/run.go": "package swtpm\n",
+		"doc.go":                              "package nodeattest\n",
+		"oid/oid.go":                          "package oid\nimport _ \"" + modulePath + "/csr\"\n",
+		"csr/csr.go":                          "package csr\nimport _ \"k8s.io/api/certificates/v1\"\n",
+		"csr/csr_test.go":                     "package csr\nimport (\n_ \"flag\"\n_ \"" + modulePath + "/tpmsim\"\n)\n",
+		"csr/kube_test.go":                    "package csr\nimport _ \"k8s.io/client-go/rest\"\n",
+		"csr/log_windows.go":                  "package csr\nimport (\n_ \"log\"\n_ \"log/slog\"\n)\n",
+		"attest/attest.go":                    "package attest\nimport _ \"" + modulePath + "/tpmsim\"\n",
+		"attest/sim.go":                       "package attest\nimport _ \"github.com/google/go-tpm-tools/simulator\"\n",
+		"attest/attesttest/a.go":              "package attesttest\nimport (\n_ \"" + modulePath + "/attest\"\n_ \"testing\"\n)\n",
+		"attest/flag.go":                      "package attest\nimport _ \"flag\"\n",
+		"attest/membership/m.go":              "package membership\nimport (\n_ \"go.etcd.io/bbolt\"\n_ \"" + modulePath + "/attest/membership/boltregistry\"\n)\n",
+		"attest/membership/boltregistry/b.go": "package boltregistry\nimport (\n_ \"go.etcd.io/bbolt\"\n_ \"" + modulePath + "/attest/membership\"\n)\n",
+		"attest/log.go":                       "package attest\nimport _ \"github.com/google/go-attestation/attest\"\n",
+		"attest/eventlog/log.go":              "package eventlog\nimport _ \"github.com/google/go-attestation/attest\"\n",
+		"internal/der/der.go":                 "package der\nimport _ \"" + modulePath + "/attest\"\n",
+		"examples/quickstart/main.go":         "package main\nimport (\n_ \"flag\"\n_ \"" + modulePath + "/internal/der\"\n)\n",
+		"newcomer/newcomer.go":                "package newcomer\n",
+		"kube/go.mod":                         "module " + modulePath + "/kube\n",
+		"kube/kube.go":                        "package kube\nimport _ \"k8s.io/client-go/rest\"\n",
+		"tpmsim/tpmsim.go":                    "package tpmsim\nimport _ \"github.com/google/go-tpm-tools/simulator\"\n",
+		"tpmsim/internal/swtpm/run.go":        "package swtpm\n",
 	})
 	exactly(t, importProblems(loadTree(t, root)),
 		"oid/oid.go: oid must not import csr",
@@ -101,6 +106,8 @@ func TestImportsBites(t *testing.T) {
 		"attest/attest.go: attest must not import tpmsim",
 		"attest/sim.go: github.com/google/go-tpm-tools/simulator",
 		"attest/flag.go: flag:",
+		"attest/membership/m.go: go.etcd.io/bbolt",
+		"attest/membership/m.go: attest/membership must not import attest/membership/boltregistry",
 		"attest/log.go: github.com/google/go-attestation/attest",
 		"internal/der/der.go: internal/der must not import attest",
 		"examples/quickstart/main.go: examples/quickstart must not import internal/der",
@@ -114,7 +121,7 @@ func TestBinaries(t *testing.T) {
 	for _, target := range targets {
 		t.Run(target, func(t *testing.T) {
 			t.Parallel()
-			none(t, binaryProblems(t, tr, target, "oid", "csr", "attest", "jws", "bootstraptoken", "claims"))
+			none(t, binaryProblems(t, tr, target, "oid", "csr", "attest", "attest/membership", "jws", "bootstraptoken", "claims"))
 		})
 	}
 }

@@ -43,6 +43,9 @@ func VerifyAKCertificate(issuers []Issuer, certificates [][]byte, now time.Time)
 	if now.IsZero() {
 		return nil, errors.New("attest: AK certificate: no time")
 	}
+	if err := checkOtherNames(issuers); err != nil {
+		return nil, fmt.Errorf("attest: AK certificate: %w", err)
+	}
 	var v Verifier
 	known := newLinkMemory()
 	for n := range issuers {

@@ -2,51 +2,39 @@ package attest
 
 import (
 	"bytes"
-	"crypto"
 	"crypto/rsa"
-	"crypto/sha1"
+	"crypto/sha256"
 	"crypto/x509"
-	"encoding/hex"
-	"fmt"
-	"github.com/nodeattest/nodeattest/refusal"
+	"errors"
+	"slices"
 	"strconv"
-	"sync"
-	"time"
-
-	"github.com/nodeattest/nodeattest/csr"
+	"sync/atomic"
 )
 
 // MaxCRLSize bounds the DER of one certificate revocation list, in bytes.
 const MaxCRLSize = 16 << 20
 
-// Checks of revocation.
-const (
-	// CheckRevoked: a certificate of the chain is revoked.
-	CheckRevoked Check = "certificate-revoked"
-	// CheckRevocationUnknown: a revocation list is missing where the issuer asks for
-	// one, is past its NextUpdate, or is not signed by the issuer that it names.
-	// Always together with [csr.ErrRetry]: it is the control plane that lacks
-	// something, not the node.
-	CheckRevocationUnknown Check = "certificate-revocation-unknown"
-	// CheckCRL: a revocation list cannot be read, or is of a kind that is not
-	// understood (a delta, one with a scope, an indirect one).
-	CheckCRL Check = "crl"
-)
+// CheckCRL: a revocation list cannot be read, is of a kind that is not understood (a
+// delta, one with a scope, an indirect one), does not say how long it is current, or
+// cannot be used under the issuer whose list it is said to be.
+const CheckCRL Check = "crl"
 
 // CRLStore holds the certificate revocation lists of issuers (RFC 5280, 5). Whoever
 // runs the control plane fetches them and calls Replace; nothing is fetched here. The
 // zero value is empty and ready; it is safe for use from many goroutines.
+//
+// A list counts for the CA that it names, however the name is spelt: the string type,
+// the case of letters and doubled white space do not matter (RFC 5280, 7.1). It must be
+// signed by that CA's key, over SHA-256 or more unless the issuer's profile lets SHA-1
+// through, and the CA must be one that may sign lists (cRLSign).
 type CRLStore struct {
-	mu    sync.RWMutex
-	lists map[string][]*crl // by the issuer's name
+	set atomic.Pointer[crlSet]
 }
 
-// crl is one list with its serials looked up by their bytes.
-type crl struct {
-	list     *x509.RevocationList
-	revoked  map[string]int // reason
-	mu       sync.Mutex
-	signedBy *x509.Certificate // the issuer that was found to have signed it, or nil
+// crlSet is what a store holds at one time. It does not change.
+type crlSet struct {
+	lists           []*crl
+	byName, byKeyID map[string][]*crl
 }
 
 // NewCRLStore returns a store with the given lists, each in DER.
@@ -59,129 +47,158 @@ func NewCRLStore(lists ...[]byte) (*CRLStore, error) {
 }
 
 // Replace takes the given lists, each in DER, in the place of all that the store held.
-// Signatures are checked when a list is used, as its issuer is known then. If one list
-// cannot be read the store stays as it was; the error is an [*Error] with [CheckCRL]
-// and says which list, counted from 0.
+// If one list cannot be read the store stays as it was; the error is an [*Error] with
+// [CheckCRL] and says which list, counted from 0.
+//
+// Signatures are checked against the CAs of the issuers whose lists they are: by
+// [NewEKVerifier], and after a later Replace by the first request. Lists that
+// NewEKVerifier would refuse then make every EK certificate under the issuer's roots a
+// [CheckRevocationUnknown].
 func (s *CRLStore) Replace(lists ...[]byte) error {
-	made := map[string][]*crl{}
+	made := &crlSet{byName: map[string][]*crl{}, byKeyID: map[string][]*crl{}}
 	for n, der := range lists {
 		c, err := parseCRL(der)
 		if err != nil {
-			return &Error{Check: CheckCRL, Got: "list " + strconv.Itoa(n), Want: "a whole CRL in DER", Err: err}
+			return &Error{Check: CheckCRL, Got: "list " + strconv.Itoa(n), Want: "a whole CRL in DER with nextUpdate", Err: err}
 		}
-		name := string(c.list.RawIssuer)
-		made[name] = append(made[name], c)
+		made.lists = append(made.lists, c)
+		made.byName[c.issuer] = append(made.byName[c.issuer], c)
+		if id := string(c.head.AuthorityKeyId); id != "" {
+			made.byKeyID[id] = append(made.byKeyID[id], c)
+		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.lists = made
+	s.set.Store(made)
 	return nil
 }
 
-func parseCRL(der []byte) (*crl, error) {
-	if len(der) > MaxCRLSize {
-		return nil, fmt.Errorf("%d bytes, at most %d", len(der), MaxCRLSize)
+func (s *CRLStore) current() *crlSet {
+	if set := s.set.Load(); set != nil {
+		return set
 	}
-	list, err := x509.ParseRevocationList(der)
-	if err != nil {
-		return nil, err
-	}
-	if len(list.Raw) != len(der) {
-		return nil, fmt.Errorf("%d bytes behind the list", len(der)-len(list.Raw))
-	}
-	for _, e := range list.Extensions {
-		if e.Critical {
-			return nil, fmt.Errorf("critical extension %s (a delta, or a scope)", e.Id)
-		}
-	}
-	c := &crl{list: list, revoked: make(map[string]int, len(list.RevokedCertificateEntries))}
-	for i := range list.RevokedCertificateEntries {
-		entry := &list.RevokedCertificateEntries[i]
-		for _, e := range entry.Extensions {
-			if e.Critical {
-				return nil, fmt.Errorf("an entry with critical extension %s", e.Id)
+	return &crlSet{}
+}
+
+// find returns the lists that name a CA or its key.
+func (s *crlSet) find(ca *x509.Certificate) []*crl {
+	found := slices.Clone(s.byName[nameKey(ca.RawSubject)])
+	if len(ca.SubjectKeyId) > 0 {
+		for _, c := range s.byKeyID[string(ca.SubjectKeyId)] {
+			if !slices.Contains(found, c) {
+				found = append(found, c)
 			}
 		}
-		c.revoked[string(entry.SerialNumber.Bytes())] = entry.ReasonCode
 	}
-	return c, nil
+	return found
 }
 
-// find returns the lists of one issuer.
-func (s *CRLStore) find(issuer *x509.Certificate) []*crl {
-	if s == nil {
-		return nil
-	}
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.lists[string(issuer.RawSubject)]
-}
-
-// isSignedBy reports whether the issuer signed the list, and remembers it. SHA-1 is
-// looked at where the profile lets SHA-1 through.
-func (c *crl) isSignedBy(issuer *x509.Certificate, allowSHA1 bool) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	sha1Signed := c.list.SignatureAlgorithm == x509.SHA1WithRSA
-	if sha1Signed && !allowSHA1 || issuer.KeyUsage != 0 && issuer.KeyUsage&x509.KeyUsageCRLSign == 0 {
-		return false
-	}
-	if c.signedBy != nil {
-		return bytes.Equal(c.signedBy.RawSubjectPublicKeyInfo, issuer.RawSubjectPublicKeyInfo)
-	}
-	if sha1Signed {
-		key, err := rsaKeyOf(issuer)
-		if err != nil {
-			return false
-		}
-		sum := sha1.Sum(c.list.RawTBSRevocationList)
-		if rsa.VerifyPKCS1v15(key, crypto.SHA1, sum[:], c.list.Signature) != nil {
-			return false
-		}
-	} else if issuer.CheckSignature(c.list.SignatureAlgorithm, c.list.RawTBSRevocationList, c.list.Signature) != nil {
-		return false
-	}
-	c.signedBy = issuer
-	return true
-}
-
-// checkRevocation looks each certificate of a verified chain up, the root aside.
-func (i *ekIssuer) checkRevocation(chain []*x509.Certificate, now time.Time) error {
-	if i.crls == nil {
-		return nil
-	}
-	for n, c := range chain[:len(chain)-1] {
-		issuer := chain[n+1]
-		current, stale := false, false
-		for _, l := range i.crls.find(issuer) {
-			if !l.isSignedBy(issuer, i.profile.InsecureAllowSHA1Links) {
+// check refuses lists of which these CAs show that they cannot be used. What names no
+// CA among them and is signed by none may be a list of a CA that the node sends.
+func (s *crlSet) check(cas []*x509.Certificate, allowSHA1 bool) error {
+	for n, c := range s.lists {
+		named := false
+		var fault error
+		for _, ca := range cas {
+			if c.issuer != nameKey(ca.RawSubject) {
 				continue
 			}
-			// What a list revoked stays revoked, however old the list is.
-			if reason, ok := l.revoked[string(c.SerialNumber.Bytes())]; ok && reason != reasonRemoveFromCRL {
-				return &Error{Check: CheckRevoked, Got: "certificate " + hex.EncodeToString(c.SerialNumber.Bytes()) + " of " +
-					refusal.OrNothing(issuer.Subject.String()) + ", revoked for reason " + strconv.Itoa(reason), Want: "one that is not"}
-			}
-			if now.Before(l.list.ThisUpdate) || !l.list.NextUpdate.IsZero() && now.After(l.list.NextUpdate) {
-				stale = true
-			} else {
-				current = true
+			named = true
+			if fault = c.usableBy(ca, allowSHA1); fault == nil {
+				break
 			}
 		}
-		if !current && (stale || i.requireCRL) {
-			return revocationUnknown(issuer, stale)
+		if !named {
+			fault = c.checkForeign(cas)
+		}
+		if fault != nil {
+			return &Error{Check: CheckCRL, Got: "list " + strconv.Itoa(n) + " of " + c.head.Issuer.String(),
+				Want: "one that can be used under the issuer's roots and intermediates", Err: fault}
 		}
 	}
 	return nil
 }
 
-const reasonRemoveFromCRL = 8 // RFC 5280, 5.3.1
-
-func revocationUnknown(issuer *x509.Certificate, stale bool) error {
-	got := "no revocation list"
-	if stale {
-		got = "a revocation list outside its time"
+// checkForeign refuses a list that one of the CAs signed under a name that none of them
+// has: it would be found for nobody.
+func (c *crl) checkForeign(cas []*x509.Certificate) error {
+	for _, ca := range cas {
+		if id := c.head.AuthorityKeyId; len(id) > 0 && len(ca.SubjectKeyId) > 0 && !bytes.Equal(id, ca.SubjectKeyId) {
+			continue
+		}
+		if c.isSignedBy(ca) {
+			return errors.New("signed by the key of " + ca.Subject.String() + ", which has another name")
+		}
 	}
-	return &Error{Check: CheckRevocationUnknown, Got: got + " of " + refusal.OrNothing(issuer.Subject.String()),
-		Want: "a current one", Err: csr.ErrRetry}
+	return nil
+}
+
+// Reasons for which a list cannot be used.
+var (
+	errCRLSHA1     = errors.New("signed over SHA-1, which takes the tolerance InsecureAllowSHA1Links")
+	errCRLSign     = errors.New("of a CA that may not sign lists: its key usage lacks cRLSign")
+	errCRLSigner   = errors.New("not signed by the key of the CA that it names")
+	errCRLName     = errors.New("of the CA's key under another name")
+	errCRLOutdated = errors.New("outside its time")
+	errCRLMissing  = errors.New("none")
+)
+
+// usableBy returns why a CA's certificate does not make the list one of that CA.
+func (c *crl) usableBy(ca *x509.Certificate, allowSHA1 bool) error {
+	switch a := c.head.SignatureAlgorithm; {
+	case (a == x509.SHA1WithRSA || a == x509.ECDSAWithSHA1) && !allowSHA1:
+		return errCRLSHA1
+	case ca.KeyUsage != 0 && ca.KeyUsage&x509.KeyUsageCRLSign == 0:
+		return errCRLSign
+	case !c.isSignedBy(ca):
+		return errCRLSigner
+	}
+	return nil
+}
+
+// maxCRLSigners bounds the keys that a list remembers, whether they signed it or not.
+const maxCRLSigners = 32
+
+// isSignedBy reports whether the key of a CA signed the list, and remembers it. The
+// first one that did lets the entries be read.
+func (c *crl) isSignedBy(ca *x509.Certificate) bool {
+	key := sha256.Sum256(ca.RawSubjectPublicKeyInfo)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	signed, known := c.signers[key]
+	if known {
+		return signed
+	}
+	signed = signerOf(ca).CheckSignature(c.head.SignatureAlgorithm, c.tbs, c.head.Signature) == nil
+	if len(c.signers) >= maxCRLSigners {
+		clear(c.signers)
+	}
+	c.signers[key] = signed
+	if signed && c.revoked == nil {
+		c.revoked = newSerialIndex(c.entries, c.numEntries)
+	}
+	return signed
+}
+
+// signerOf is a certificate whose PublicKey crypto/x509 can use, also where the
+// SubjectPublicKeyInfo says RSAES-OAEP.
+func signerOf(ca *x509.Certificate) *x509.Certificate {
+	if ca.PublicKey != nil {
+		return ca
+	}
+	var key *rsa.PublicKey
+	key, err := oaepKey(ca.RawSubjectPublicKeyInfo)
+	if err != nil {
+		return ca
+	}
+	return &x509.Certificate{PublicKey: key}
+}
+
+// reasonFor returns why a certificate is revoked. A signature has been verified.
+func (c *crl) reasonFor(cert *x509.Certificate) (reason int, revoked bool) {
+	c.mu.Lock()
+	x := c.revoked
+	c.mu.Unlock()
+	if x == nil {
+		return 0, false
+	}
+	return x.find(cert.SerialNumber)
 }

@@ -2,8 +2,7 @@ package attest
 
 import (
 	"crypto/x509"
-	"encoding/hex"
-	"strings"
+	"slices"
 
 	"golang.org/x/crypto/cryptobyte"
 	"golang.org/x/crypto/cryptobyte/asn1"
@@ -16,10 +15,10 @@ import (
 // 3.2.9). It names a model and never a machine.
 type DirectoryName struct {
 	// Manufacturer is the value of tcg-at-tpmManufacturer as written, for example
-	// "id:494E5443".
+	// "id:494E5443": always "id:" and 8 hexadecimal digits, of either case.
 	Manufacturer string
-	// Vendor is the four bytes behind "id:" as text, without trailing NUL bytes
-	// and spaces, for example "INTC"; empty where they are no printable ASCII.
+	// Vendor is the four bytes after "id:" as text in upper case, without trailing NUL
+	// bytes and spaces, for example "INTC"; empty where they are no printable ASCII.
 	Vendor string
 	// Model is tcg-at-tpmModel, Version tcg-at-tpmVersion, as written.
 	Model, Version string
@@ -29,6 +28,7 @@ type DirectoryName struct {
 type subjectAltName struct {
 	critical   bool
 	directory  DirectoryName
+	stated     []oid.OID // the TCG attributes that are there
 	otherNames []otherName
 	// foreign says that a form is there that neither this package nor
 	// crypto/x509 understands.
@@ -133,7 +133,7 @@ func (san *subjectAltName) readDirectory(rdns cryptobyte.String) error {
 				!attribute.ReadAnyASN1(&value, &tag) || !attribute.Empty() {
 				return sanFault("AttributeTypeAndValue")
 			}
-			if err := san.setAttribute(id, string(value)); err != nil {
+			if err := san.setAttribute(id, tag, value); err != nil {
 				return err
 			}
 		}
@@ -141,13 +141,14 @@ func (san *subjectAltName) readDirectory(rdns cryptobyte.String) error {
 	return nil
 }
 
-func (san *subjectAltName) setAttribute(id oid.OID, value string) error {
+// setAttribute takes a TCG attribute, whichever string type its value has; one of no
+// string type is refused.
+func (san *subjectAltName) setAttribute(id oid.OID, tag asn1.Tag, value []byte) error {
 	d := &san.directory
 	var field *string
 	switch id {
 	case oid.TCGAtTPMManufacturer:
 		field = &d.Manufacturer
-		d.Vendor = vendorOf(value)
 	case oid.TCGAtTPMModel:
 		field = &d.Model
 	case oid.TCGAtTPMVersion:
@@ -155,28 +156,22 @@ func (san *subjectAltName) setAttribute(id oid.OID, value string) error {
 	default:
 		return nil
 	}
-	if *field != "" {
+	if slices.Contains(san.stated, id) {
 		return sanFault("each TCG attribute once")
 	}
-	*field = value
+	san.stated = append(san.stated, id)
+	text, ok := decodeText(tag, value)
+	if !ok {
+		return sanFault("a TCG attribute of a string type")
+	}
+	*field = text
+	if field != &d.Manufacturer {
+		return nil
+	}
+	vendor, ok := vendorIDOf(text)
+	if !ok {
+		return sanFault("a manufacturer of id: and 8 hexadecimal digits")
+	}
+	d.Vendor = vendor.text()
 	return nil
-}
-
-// vendorOf decodes "id:" and 8 hexadecimal digits.
-func vendorOf(manufacturer string) string {
-	digits, ok := strings.CutPrefix(manufacturer, "id:")
-	if !ok || len(digits) != 8 {
-		return ""
-	}
-	b, err := hex.DecodeString(digits)
-	if err != nil {
-		return ""
-	}
-	vendor := strings.TrimRight(string(b), "\x00 ")
-	for _, c := range []byte(vendor) {
-		if c < 0x21 || c > 0x7e {
-			return ""
-		}
-	}
-	return vendor
 }

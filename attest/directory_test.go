@@ -114,12 +114,86 @@ func TestBadSubjectAltNames(t *testing.T) {
 
 func TestVendor(t *testing.T) {
 	for in, want := range map[string]string{
-		"id:494E5443": "INTC", "id:414d4400": "AMD", "id:53544D20": "STM", "id:49424D00": "IBM",
-		"id:00001014": "", "id:FFFFF1D0": "", "id:494E54": "", "494E5443": "", "id:494E544G": "", "id:": "", "": "",
+		"id:494E5443": "INTC", "id:414d4400": "AMD", "id:53544D20": "STM", "id:49424D00": "IBM", "id:69667800": "IFX",
+		"id:00001014": "", "id:FFFFF1D0": "", "id:00000000": "", "id:7A0D4D00": "", "id:217E2000": "!~", "id:21207E00": "", "id:41007E00": "",
 	} {
-		if got := vendorOf(in); got != want {
-			t.Errorf("%q: %q, want %q", in, got, want)
+		id, ok := vendorIDOf(in)
+		if got := id.text(); got != want || !ok {
+			t.Errorf("%q: %q, %t, want %q", in, got, ok, want)
 		}
+	}
+	for _, in := range []string{"id:494E54", "494E5443", "ID:494E5443", "id:494E544G", "id:494E544300", "id:494E54430", "id:", "", "STM ", "STM"} {
+		if id, ok := vendorIDOf(in); ok || id != (vendorID{}) {
+			t.Errorf("%q: %x", in, id)
+		}
+	}
+}
+
+// Whatever string type the manufacturer stands in, it is decoded, and what is no
+// identifier is refused: a deny-list sees it or the certificate is no good.
+func TestManufacturerSpellings(t *testing.T) {
+	bmp := func(text string) (b []byte) {
+		for _, c := range []byte(text) {
+			b = append(b, 0, c)
+		}
+		return b
+	}
+	universal := func(text string) (b []byte) {
+		for _, c := range []byte(text) {
+			b = append(b, 0, 0, 0, c)
+		}
+		return b
+	}
+	const id = "id:49465800"
+	for name, c := range map[string]struct {
+		tag   cbasn1.Tag
+		value []byte
+		ok    bool
+	}{
+		"UTF8String":                       {cbasn1.UTF8String, []byte(id), true},
+		"PrintableString":                  {cbasn1.PrintableString, []byte(id), true},
+		"IA5String":                        {cbasn1.IA5String, []byte(id), true},
+		"VisibleString":                    {tagVisibleString, []byte(id), true},
+		"NumericString":                    {tagNumericString, []byte(id), true},
+		"T61String":                        {cbasn1.T61String, []byte(id), true},
+		"BMPString":                        {tagBMPString, bmp(id), true},
+		"UniversalString":                  {tagUniversalString, universal(id), true},
+		"BMPString of an odd length":       {tagBMPString, bmp(id)[1:], false},
+		"UniversalString cut":              {tagUniversalString, universal(id)[:43], false},
+		"BMPString with half a pair":       {tagBMPString, append(bmp(id), 0xd8, 0), false},
+		"UniversalString beyond Unicode":   {tagUniversalString, append(universal(id), 0, 0x11, 0, 0), false},
+		"UTF8String that is none":          {cbasn1.UTF8String, []byte(id + "\xff"), false},
+		"PrintableString beyond ASCII":     {cbasn1.PrintableString, []byte(id + "\x80"), false},
+		"an OCTET STRING":                  {cbasn1.OCTET_STRING, []byte(id), false},
+		"a text without id":                {cbasn1.UTF8String, []byte("STM "), false},
+		"an empty one":                     {cbasn1.UTF8String, nil, false},
+		"a PrintableString in two octets":  {cbasn1.PrintableString, bmp(id), false},
+		"three bytes of identifier":        {cbasn1.UTF8String, []byte("id:494658"), false},
+		"a name in the place of the digit": {cbasn1.UTF8String, []byte("id:Infineon"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var b cryptobyte.Builder
+			b.AddASN1(tagDirectoryName, func(b *cryptobyte.Builder) {
+				b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
+					b.AddASN1(cbasn1.SET, func(b *cryptobyte.Builder) {
+						b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
+							oid.Add(b, oid.TCGAtTPMManufacturer)
+							b.AddASN1(c.tag, func(b *cryptobyte.Builder) { b.AddBytes(c.value) })
+						})
+					})
+				})
+			})
+			san, err := parseSubjectAltName(withSAN(true, sanOf(b.BytesOrPanic())))
+			if !c.ok {
+				if !errors.Is(err, CheckSubjectAltName) {
+					t.Fatalf("got %v, want %s", err, CheckSubjectAltName)
+				}
+				return
+			}
+			if err != nil || san.directory.Manufacturer != id || san.directory.Vendor != "IFX" {
+				t.Fatalf("%+v, %v", san, err)
+			}
+		})
 	}
 }
 

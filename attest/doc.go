@@ -32,9 +32,9 @@
 // that the node sent: so the AK's attributes are proven.
 //
 // A root admits every machine that its issuer ever certified, so an [Authorizer]
-// has the last word: whether this machine may be this node. In the box are a list
-// ([StaticList]), trust on first use over a [Registry] ([FirstUse], which says yes to
-// the first machine under a name), and [Both].
+// has the last word: whether this machine may be this node. Package attest/membership has
+// a list, trust on first use over a registry (which says yes to the first machine under a
+// name), and what admits as both of two do.
 //
 // # Measurements
 //

@@ -16,10 +16,12 @@ const CheckTPMDenied Check = "tpm-denied"
 // The certificate states the version that the TPM left the factory with, so an update
 // does not take a TPM off the list; what a statement says of the running firmware is
 // held against the list too, where it is not obfuscated. An EK without a directory
-// name (an allow-list's, a platform's) cannot be on the list by its certificate.
+// name (under a profile with NoDirectoryName) cannot be on the list by its certificate.
 type DeniedTPM struct {
-	// Vendor is the manufacturer as [DirectoryName] has it in Vendor, for example
-	// "IFX". It must not be empty.
+	// Vendor is the manufacturer's identifier of the TCG TPM Vendor ID Registry: as text
+	// of up to 4 letters and digits, for example "IFX", or as certificates have it, "id:"
+	// and 8 hexadecimal digits, for example "id:49465800". Case does not count, nor what
+	// fills the identifier up to 4 bytes. A name such as "Infineon" is refused.
 	Vendor string
 	// Model, where it is not empty, is the one model that is meant, as written.
 	Model string
@@ -31,16 +33,35 @@ type DeniedTPM struct {
 	Reason string
 }
 
-func (d *DeniedTPM) check() error {
+// deniedTPM is a DeniedTPM with its vendor read.
+type deniedTPM struct {
+	DeniedTPM
+	vendor vendorID
+}
+
+func newDeniedTPM(d DeniedTPM) (deniedTPM, error) {
+	vendor, ok := vendorIDOf(d.Vendor)
+	if text := vendorIDOfText(d.Vendor); !ok && text != (vendorID{}) {
+		vendor, ok = text, true
+	}
 	switch {
 	case d.Vendor == "":
-		return errors.New("no Vendor")
+		return deniedTPM{}, errors.New("no Vendor")
+	case !ok:
+		return deniedTPM{}, fmt.Errorf("vendor %q, want up to 4 letters and digits, or id: and 8 hexadecimal digits", d.Vendor)
 	case d.Last < d.First:
-		return fmt.Errorf("a range from %s to %s", firmwareText(d.First), firmwareText(d.Last))
+		return deniedTPM{}, fmt.Errorf("a range from %s to %s", firmwareText(d.First), firmwareText(d.Last))
 	case d.Reason == "":
-		return errors.New("no Reason")
+		return deniedTPM{}, errors.New("no Reason")
 	}
-	return nil
+	return deniedTPM{d, vendor}, nil
+}
+
+// means reports whether the TPM is of the vendor and model that are meant. A certificate
+// without a manufacturer is of none.
+func (d *deniedTPM) means(t DirectoryName) bool {
+	vendor, ok := vendorIDOf(t.Manufacturer)
+	return ok && vendor == d.vendor && (d.Model == "" || d.Model == t.Model)
 }
 
 // checkDenied holds what a certificate states against the list. A version that cannot
@@ -49,7 +70,7 @@ func (v *EKVerifier) checkDenied(d DirectoryName) error {
 	firmware, ok := firmwareOf(d.Version)
 	for i := range v.denied {
 		denied := &v.denied[i]
-		if d.Vendor != denied.Vendor || denied.Model != "" && d.Model != denied.Model {
+		if !denied.means(d) {
 			continue
 		}
 		if !ok {
@@ -68,9 +89,7 @@ func (v *EKVerifier) checkDenied(d DirectoryName) error {
 func (v *EKVerifier) checkFirmware(d DirectoryName, firmwareVersion uint64) error {
 	firmware := uint32(firmwareVersion >> 32)
 	for i := range v.denied {
-		denied := &v.denied[i]
-		if d.Vendor == denied.Vendor && (denied.Model == "" || d.Model == denied.Model) &&
-			denied.First <= firmware && firmware <= denied.Last {
+		if denied := &v.denied[i]; denied.means(d) && denied.First <= firmware && firmware <= denied.Last {
 			return denied.refuse("running firmware " + firmwareText(firmware))
 		}
 	}

@@ -53,7 +53,8 @@ func TestDeniedByCertificate(t *testing.T) {
 		"versions over":        {deniedOf("SIM", "", certifiedFirmware+1, certifiedFirmware+2), false},
 		"another model":        {deniedOf("SIM", "another", 0, 0xffffffff), false},
 		"another vendor":       {deniedOf("IFX", "", 0, 0xffffffff), false},
-		"vendor in lower case": {deniedOf("sim", "", 0, 0xffffffff), false},
+		"vendor in lower case": {deniedOf("sim", "", 0, 0xffffffff), true},
+		"vendor as an ID":      {deniedOf("id:53494D00", "", 0, 0xffffffff), true},
 	} {
 		plane := denying(t, s.plane, s.node, c.denied)
 		_, joined := plane.Join(ctx, s.node)

@@ -27,27 +27,29 @@ func TestFirmwareOf(t *testing.T) {
 // The range counts, both ends included; a version that nobody can read is refused
 // where any of the TPM's versions is.
 func TestDeniedTPM(t *testing.T) {
-	v := ekVerifierOf(t, EKVerifierConfig{Allowed: []Identity{allZero}, Denied: []DeniedTPM{
+	config := trusting(EKProfileTCG(), sign(t, nil, "root", nil))
+	config.Denied = []DeniedTPM{
 		{Vendor: "IFX", First: 7<<16 | 40, Last: 7<<16 | 61, Reason: "CVE-2017-15361"},
 		{Vendor: "STM", Model: "ST33", First: 0, Last: 0xffffffff, Reason: "all of them"},
-	}})
+	}
+	v := ekVerifierOf(t, config)
 	for _, c := range []struct {
-		vendor, model, version string
-		denied                 bool
+		manufacturer, model, version string
+		denied                       bool
 	}{
-		{"IFX", "SLB9670", "id:00070027", false},
-		{"IFX", "SLB9670", "id:00070028", true},
-		{"IFX", "SLB9670", "id:0007003D", true},
-		{"IFX", "SLB9670", "id:0007003E", false},
-		{"IFX", "SLB9670", "id:0728", true}, // the short form
-		{"IFX", "SLB9670", "seven", true},
-		{"INTC", "PTT", "id:00070028", false},
-		{"INTC", "PTT", "seven", false},
-		{"STM", "ST33", "id:00490004", true},
-		{"STM", "ST34", "id:00490004", false},
+		{"id:49465800", "SLB9670", "id:00070027", false},
+		{"id:49465800", "SLB9670", "id:00070028", true},
+		{"id:49465800", "SLB9670", "id:0007003D", true},
+		{"id:49465800", "SLB9670", "id:0007003E", false},
+		{"id:49465800", "SLB9670", "id:0728", true}, // the short form
+		{"id:49465800", "SLB9670", "seven", true},
+		{"id:494E5443", "PTT", "id:00070028", false},
+		{"id:494E5443", "PTT", "seven", false},
+		{"id:53544d20", "ST33", "id:00490004", true},
+		{"id:53544d20", "ST34", "id:00490004", false},
 		{"", "", "", false},
 	} {
-		d := DirectoryName{Vendor: c.vendor, Model: c.model, Version: c.version}
+		d := DirectoryName{Manufacturer: c.manufacturer, Model: c.model, Version: c.version}
 		if err := v.checkDenied(d); errors.Is(err, CheckTPMDenied) != c.denied || !c.denied && err != nil {
 			t.Errorf("%+v: %v", c, err)
 		}
@@ -57,7 +59,7 @@ func TestDeniedTPM(t *testing.T) {
 			}
 		}
 	}
-	err := v.checkDenied(DirectoryName{Vendor: "IFX", Version: "id:00070028"})
+	err := v.checkDenied(DirectoryName{Manufacturer: "id:49465800", Version: "id:00070028"})
 	if got, want := err.Error(), "tpm-denied: got a TPM of IFX with firmware 7.40, want none of 7.40 to 7.61 (CVE-2017-15361)"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
@@ -107,5 +109,64 @@ func TestVendorNames(t *testing.T) {
 		if (DirectoryName{Manufacturer: "id:" + manufacturers[i].id}).VendorName() != manufacturers[i].name {
 			t.Errorf("%s is not found", manufacturers[i].id)
 		}
+	}
+}
+
+// One manufacturer has one form, and every spelling of it denies; what can be none is an
+// error.
+func TestDeniedVendorSpellings(t *testing.T) {
+	infineon, stm, ibm := "id:49465800", "id:53544D20", "id:00001014"
+	for _, c := range []struct {
+		vendor, manufacturer string
+		ok, denied           bool
+	}{
+		{"IFX", infineon, true, true},
+		{"ifx", infineon, true, true},
+		{"IFX", "id:69667800", true, true},
+		{infineon, infineon, true, true},
+		{"id:69667820", infineon, true, true},
+		{"IFX", stm, true, false},
+		{"STM", stm, true, true},
+		{"STM", "id:53544D00", true, true},
+		{"id:53544d00", stm, true, true},
+		{"id:00001014", ibm, true, true},
+		{"IBM", ibm, true, false}, // a number, and not these letters
+		{"id:00000000", "id:00000000", true, true},
+		{"IFX", "", true, false},
+		{"id:00000000", "", true, false},
+		{"INTC", "id:494E5443", true, true},
+		{"9AZ", "id:39415A00", true, true},
+		{"", infineon, false, false},
+		{"Infineon", infineon, false, false},
+		{"INTCC", "id:494E5443", false, false},
+		{"IFX ", infineon, false, false},
+		{"STM\x00", stm, false, false},
+		{"I/X", infineon, false, false},
+		{"I:X", infineon, false, false},
+		{"I@X", infineon, false, false},
+		{"I[X", infineon, false, false},
+		{"I`X", infineon, false, false},
+		{"I{X", infineon, false, false},
+		{"id:4946580", infineon, false, false},
+		{"49465800", infineon, false, false},
+	} {
+		t.Run(c.vendor+" and "+c.manufacturer, func(t *testing.T) {
+			config := trusting(EKProfileTCG(), sign(t, nil, "root", nil))
+			config.Denied = []DeniedTPM{{Vendor: c.vendor, Last: 0xffffffff, Reason: "a test"}}
+			v, err := NewEKVerifier(&config)
+			if (err == nil) != c.ok {
+				t.Fatalf("got %v, want an error: %t", err, !c.ok)
+			}
+			if err != nil {
+				return
+			}
+			d := DirectoryName{Manufacturer: c.manufacturer, Version: "id:00070055"}
+			if err := v.checkDenied(d); errors.Is(err, CheckTPMDenied) != c.denied || !c.denied && err != nil {
+				t.Errorf("got %v, denied: %t", err, c.denied)
+			}
+			if err := v.checkFirmware(d, 7<<48); errors.Is(err, CheckTPMDenied) != c.denied || !c.denied && err != nil {
+				t.Errorf("running: got %v, denied: %t", err, c.denied)
+			}
+		})
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/nodeattest/nodeattest/oid"
@@ -17,6 +19,9 @@ type ekIssuer struct {
 	requireCRL bool
 	fetcher    IssuerFetcher
 	fetcherID  int // of the issuers with the same fetcher, the first
+	trusted    []*x509.Certificate
+	helpers    []*x509.Certificate
+	checked    atomic.Pointer[checkedLists]
 }
 
 func newEKIssuer(i *EKIssuer, known *linkMemory) (*ekIssuer, error) {
@@ -26,11 +31,22 @@ func newEKIssuer(i *EKIssuer, known *linkMemory) (*ekIssuer, error) {
 	if i.RequireCRL && i.CRLs == nil {
 		return nil, errors.New("RequireCRL without CRLs")
 	}
+	if i.RequireCRL && i.Profile.InsecureAllowExpiredEK {
+		return nil, errors.New("RequireCRL with InsecureAllowExpiredEK: lists drop certificates that have expired")
+	}
 	a, err := newAnchors(i.Roots, i.Intermediates, known)
 	if err != nil {
 		return nil, err
 	}
-	return &ekIssuer{anchors: a, profile: i.Profile, crls: i.CRLs, requireCRL: i.RequireCRL, fetcher: i.Fetcher}, nil
+	made := &ekIssuer{anchors: a, profile: i.Profile.clone(), trusted: slices.Clone(i.Roots), helpers: slices.Clone(i.Intermediates),
+		crls: i.CRLs, requireCRL: i.RequireCRL, fetcher: i.Fetcher}
+	if i.CRLs == nil {
+		return made, nil
+	}
+	if _, err := made.lists(); err != nil {
+		return nil, err
+	}
+	return made, nil
 }
 
 // ekRefusal is why one issuer refused, and how far it came: the error of the issuer
@@ -67,9 +83,6 @@ func (i *ekIssuer) verifyEK(ctx context.Context, w *work, p *presentedEK, facts 
 	}
 	if sha1 {
 		used = append(used, "InsecureAllowSHA1Links")
-	}
-	if err := i.checkRevocation(chain, now); err != nil {
-		return &ekRefusal{ekWithdrawn, err}
 	}
 	facts.Source = EKFromCertificate
 	facts.Profile = i.profile.Name

@@ -5,6 +5,8 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/nodeattest/nodeattest/oid"
 )
@@ -56,7 +58,8 @@ type EKProfile struct {
 	InsecureAllowSHA1Links bool
 	// InsecureAllowExpiredEK lets an EK certificate through that is past its end. It
 	// and its chain must have been valid at that end. A TPM outlives its certificate,
-	// but nobody revokes an expired one.
+	// but nobody revokes an expired one, and lists drop what has expired: one that was
+	// revoked passes again after its end. So it cannot stand with [EKIssuer.RequireCRL].
 	InsecureAllowExpiredEK bool
 }
 
@@ -93,6 +96,11 @@ func EKProfileTPM12() EKProfile {
 		NoExtKeyUsage:      true,
 		NoKeyUsage:         true,
 	}
+}
+
+func (p EKProfile) clone() EKProfile {
+	p.Extensions = slices.Clone(p.Extensions)
+	return p
 }
 
 func checkEKProfile(p *EKProfile) error {
@@ -177,9 +185,23 @@ func (p *EKProfile) checkExtKeyUsage(ek *EKCertificate) error {
 		}
 	}
 	if !listed {
-		return &Error{Check: CheckCertificateExtKeyUsage, Got: "other extended key usages", Want: want}
+		return &Error{Check: CheckCertificateExtKeyUsage, Got: extKeyUsageText(cert), Want: want}
 	}
 	return nil
+}
+
+// extKeyUsageText lists the identifiers of the extension, for an error.
+func extKeyUsageText(cert *x509.Certificate) string {
+	usages, _ := extKeyUsages(cert)
+	var names []string
+	for !usages.Empty() {
+		var id oid.OID
+		if !oid.Read(&usages, &id) {
+			return "a bad extension"
+		}
+		names = append(names, id.String())
+	}
+	return strings.Join(names, ", ")
 }
 
 func (p *EKProfile) checkKeyUsage(ek *EKCertificate) error {

@@ -24,12 +24,15 @@ type EKIssuer struct {
 	Intermediates []*x509.Certificate
 	// Profile says what the issuer's EK certificates look like.
 	Profile EKProfile
-	// CRLs are the issuer's revocation lists; nil where there are none. What a list
-	// revokes is refused, and so is everything below a list that is past its
-	// NextUpdate.
+	// CRLs are the issuer's revocation lists; nil where there are none. What a list of
+	// any issuer revokes is refused under every issuer, and everything below a CA that
+	// has a list and none that can be used is [CheckRevocationUnknown]. A list that
+	// Roots and Intermediates show to be useless is an error of [NewEKVerifier]: not
+	// signed by the CA of its name, over SHA-1 without InsecureAllowSHA1Links, of a CA
+	// without cRLSign, or signed by one of them under another name.
 	CRLs *CRLStore
-	// RequireCRL refuses a certificate of the chain, the root aside, for which there
-	// is no list.
+	// RequireCRL refuses a certificate of a chain to one of Roots, the root aside, for
+	// which there is no current list.
 	RequireCRL bool
 	// Fetcher gets issuer certificates that neither the node nor Intermediates have.
 	// Nil, the usual choice, fetches nothing.
@@ -46,8 +49,15 @@ type EKVerifierConfig struct {
 	Allowed []Identity
 	// Platform is asked for the EKs of the machine where neither helped.
 	Platform PlatformEK
-	// Denied are TPMs that are refused whoever vouches for them.
+	// Denied are TPMs that are refused whoever vouches for them. They are judged by
+	// their certificates, so it needs Issuers.
 	Denied []DeniedTPM
+	// InsecureAllowUnjudged lets EKs through that Allowed or Platform alone vouches
+	// for, although Denied or CRLs are there. Both judge certificates, and who leaves
+	// the certificate of a revoked or denied EK at home, or brings one of his own
+	// making, gets past both. Without it such an EK must come with a certificate that
+	// holds under one of Issuers.
+	InsecureAllowUnjudged bool
 }
 
 // PlatformEK is an infrastructure's own word for the EKs of its machines: AWS
@@ -105,6 +115,9 @@ const (
 	CheckEKSources Check = "ek-sources"
 	// CheckEKUntrusted: no issuer, list or platform vouches for the EK.
 	CheckEKUntrusted Check = "ek-untrusted"
+	// CheckEKUnjudged: the EK is in Allowed, or Platform states it, and it comes without
+	// a certificate that Denied and CRLs could be held against.
+	CheckEKUnjudged Check = "ek-unjudged"
 	// CheckEKIdentity: an identity in an allow-list is not of the form
 	// ek:sha256:<64 hex digits>.
 	CheckEKIdentity Check = "ek-identity"
@@ -116,7 +129,8 @@ type EKVerifier struct {
 	issuers  []*ekIssuer
 	allowed  map[[HashSize]byte]bool
 	platform PlatformEK
-	denied   []DeniedTPM
+	denied   []deniedTPM
+	judges   bool // there are deny-lists or revocation lists, and no EK gets past them
 	known    *linkMemory
 }
 
@@ -134,6 +148,7 @@ func NewEKVerifier(c *EKVerifierConfig) (*EKVerifier, error) {
 		}
 		i.fetcherID = sharedFetcher(v.issuers, n, i.fetcher)
 		v.issuers = append(v.issuers, i)
+		v.judges = v.judges || i.crls != nil
 	}
 	for n, id := range c.Allowed {
 		digest, err := ekDigest(id)
@@ -142,12 +157,17 @@ func NewEKVerifier(c *EKVerifierConfig) (*EKVerifier, error) {
 		}
 		v.allowed[digest] = true
 	}
+	if len(c.Denied) > 0 && len(c.Issuers) == 0 {
+		return nil, errors.New("attest: EK verifier: Denied without Issuers: no certificate holds, so nothing could be denied")
+	}
 	for n := range c.Denied {
-		if err := c.Denied[n].check(); err != nil {
+		d, err := newDeniedTPM(c.Denied[n])
+		if err != nil {
 			return nil, fmt.Errorf("attest: EK verifier: Denied %d: %w", n, err)
 		}
+		v.denied = append(v.denied, d)
 	}
-	v.denied = append(v.denied, c.Denied...)
+	v.judges = (v.judges || len(v.denied) > 0) && !c.InsecureAllowUnjudged
 	return v, nil
 }
 
@@ -169,7 +189,9 @@ type PresentedEK struct {
 //
 // Cheap checks come first: sizes and encoding, the key's strength and ROCA, Denied;
 // then the issuers, Allowed, Platform. A certificate that is revoked, denied or of a
-// ROCA-vulnerable key is refused even where the key is in Allowed.
+// ROCA-vulnerable key is refused even where the key is in Allowed; where there are CRLs
+// or Denied, an EK that comes without a certificate that holds is refused with
+// [CheckEKUnjudged], unless InsecureAllowUnjudged is set.
 func (v *EKVerifier) Verify(ctx context.Context, ek *PresentedEK, machine *csr.Machine, now time.Time) (*EKFacts, error) {
 	if ek == nil {
 		return nil, errors.New("attest: no EK")
@@ -230,19 +252,30 @@ func (v *EKVerifier) verifyEK(ctx context.Context, w *work, p *presentedEK, mach
 	if err == nil || refusesFinally(err) {
 		return orNil(facts, err)
 	}
-	if v.allowed[p.digest] {
-		facts.Source = EKFromAllowList
-		return facts, nil
-	}
-	known, platformErr := v.askPlatform(ctx, p, machine)
+	source, vouchErr := v.askOthers(ctx, p, machine)
 	switch {
-	case platformErr != nil:
-		return nil, platformErr
-	case known:
-		facts.Source = EKFromPlatform
-		return facts, nil
+	case vouchErr != nil:
+		return nil, vouchErr
+	case source == "" || v.judges && errors.Is(err, csr.ErrRetry):
+		return nil, err
+	case v.judges:
+		return nil, &Error{Check: CheckEKUnjudged, Got: "an EK of source " + string(source) + " that no certificate comes with that holds",
+			Want: "one, as CRLs or Denied are there to judge it, or InsecureAllowUnjudged", Err: err}
 	}
-	return nil, err
+	facts.Source = source
+	return facts, nil
+}
+
+// askOthers returns who vouches for an EK that no certificate vouches for, or "".
+func (v *EKVerifier) askOthers(ctx context.Context, p *presentedEK, machine *csr.Machine) (EKSource, error) {
+	if v.allowed[p.digest] {
+		return EKFromAllowList, nil
+	}
+	known, err := v.askPlatform(ctx, p, machine)
+	if err != nil || !known {
+		return "", err
+	}
+	return EKFromPlatform, nil
 }
 
 func orNil(facts *EKFacts, err error) (*EKFacts, error) {
@@ -255,8 +288,9 @@ func orNil(facts *EKFacts, err error) (*EKFacts, error) {
 // refusesFinally says that no allow-list or platform can heal the refusal.
 func refusesFinally(err error) bool { return errors.Is(err, CheckRevoked) }
 
-// askIssuers fills the facts from the first issuer under which the certificate holds.
-// Where none does, the error is of the issuer that came furthest.
+// askIssuers fills the facts from the first issuer under which the certificate holds and
+// is not revoked; what the list of one issuer revokes, no other issuer heals. Where none
+// does, the error is of the issuer that came furthest.
 func (v *EKVerifier) askIssuers(ctx context.Context, w *work, p *presentedEK, facts *EKFacts, now time.Time) error {
 	untrusted := &Error{Check: CheckEKUntrusted, Got: string(p.identity()), Want: "an EK that is on the list, or that the platform states"}
 	if p.cert == nil {
@@ -267,9 +301,17 @@ func (v *EKVerifier) askIssuers(ctx context.Context, w *work, p *presentedEK, fa
 	}
 	var worst *ekRefusal
 	for _, i := range v.issuers {
-		refusal := i.verifyEK(ctx, w, p, facts, now)
+		found := *facts
+		refusal := i.verifyEK(ctx, w, p, &found, now)
 		if refusal == nil {
-			return nil
+			err := v.checkRevocation(found.Chain, now)
+			if err == nil {
+				*facts = found
+			}
+			if err == nil || refusesFinally(err) {
+				return err
+			}
+			refusal = &ekRefusal{ekWithdrawn, err}
 		}
 		if err := ctx.Err(); err != nil {
 			return csr.Retry(fmt.Errorf("attest: stopped between two issuers: %w", err))

@@ -131,20 +131,29 @@ func TestNewEKVerifier(t *testing.T) {
 		edit(&i)
 		return &EKVerifierConfig{Issuers: []EKIssuer{i}}
 	}
+	denying := func(d DeniedTPM) *EKVerifierConfig {
+		c := with(func(*EKIssuer) {})
+		c.Denied = []DeniedTPM{d}
+		return c
+	}
 	for want, c := range map[string]*EKVerifierConfig{
-		"none of Issuers": {},
-		"no roots":        with(func(i *EKIssuer) { i.Roots = nil }),
-		"a nil root":      with(func(i *EKIssuer) { i.Roots = append(i.Roots, nil) }),
-		"a nil intermed":  with(func(i *EKIssuer) { i.Intermediates = append(i.Intermediates, nil) }),
-		"without a name":  with(func(i *EKIssuer) { i.Profile = EKProfile{} }),
+		"none of Issuers":        {},
+		"Denied without Issuers": {Allowed: []Identity{allZero}, Denied: []DeniedTPM{{Vendor: "IFX", Last: 1, Reason: "r"}}},
+		"RequireCRL with InsecureAllowExpiredEK": with(func(i *EKIssuer) {
+			i.CRLs, i.RequireCRL, i.Profile.InsecureAllowExpiredEK = &CRLStore{}, true, true
+		}),
+		"no roots":       with(func(i *EKIssuer) { i.Roots = nil }),
+		"a nil root":     with(func(i *EKIssuer) { i.Roots = append(i.Roots, nil) }),
+		"a nil intermed": with(func(i *EKIssuer) { i.Intermediates = append(i.Intermediates, nil) }),
+		"without a name": with(func(i *EKIssuer) { i.Profile = EKProfile{} }),
 		"asks for nothing": with(func(i *EKIssuer) {
 			i.Profile = EKProfile{Name: "x", NoExtKeyUsage: true, NoKeyUsage: true, NoDirectoryName: true}
 		}),
-		"RequireCRL":       with(func(i *EKIssuer) { i.RequireCRL = true }),
-		"ek-identity":      {Allowed: []Identity{"ak:sha256:00"}},
-		"no Vendor":        {Allowed: []Identity{allZero}, Denied: []DeniedTPM{{Last: 1, Reason: "r"}}},
-		"a range from 0.2": {Allowed: []Identity{allZero}, Denied: []DeniedTPM{{Vendor: "IFX", First: 2, Last: 1, Reason: "r"}}},
-		"no Reason":        {Allowed: []Identity{allZero}, Denied: []DeniedTPM{{Vendor: "IFX"}}},
+		"RequireCRL without CRLs": with(func(i *EKIssuer) { i.RequireCRL = true }),
+		"ek-identity":             {Allowed: []Identity{"ak:sha256:00"}},
+		"no Vendor":               denying(DeniedTPM{Last: 1, Reason: "r"}),
+		"a range from 0.2":        denying(DeniedTPM{Vendor: "IFX", First: 2, Last: 1, Reason: "r"}),
+		"no Reason":               denying(DeniedTPM{Vendor: "IFX"}),
 	} {
 		if _, err := NewEKVerifier(c); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)

@@ -114,6 +114,9 @@ func NewGKEProvider(c *GKEConfig) (*GKEProvider, error) {
 	if err := c.Policy.Validate(); err != nil {
 		return nil, fmt.Errorf("attest: GKE provider: Policy: %w", err)
 	}
+	if err := checkOtherNames(c.Issuers); err != nil {
+		return nil, fmt.Errorf("attest: GKE provider: %w", err)
+	}
 	p := &GKEProvider{config: *c, verifier: &Verifier{}}
 	known := newLinkMemory()
 	for n := range c.Issuers {

@@ -3,8 +3,6 @@ package attest
 import (
 	"encoding/base64"
 	"encoding/hex"
-	"fmt"
-	"github.com/nodeattest/nodeattest/refusal"
 	"strconv"
 	"strings"
 
@@ -14,15 +12,18 @@ import (
 // ParseIdentity reads a machine identity as a person writes it into a list: at most
 // [MaxIdentitySize] bytes without spaces. The forms that [Identity] lists are held
 // to their one spelling, so that what is accepted can be what a verification finds.
-// A kind of the caller's own is one of lower-case letters, digits and "-". The
-// error is an [*Error] with CheckIdentity.
+// A kind of the caller's own is one of lower-case letters, digits and "-", and not the
+// name of a hash: a digest without a kind in front would match no machine. The error is
+// an [*Error] with CheckIdentity.
 func ParseIdentity(s string) (Identity, error) {
 	id := Identity(s)
-	if checkIdentityText(id) != nil || strings.Contains(s, " ") || !validKind(id.Kind()) {
+	if !id.Valid() || strings.Contains(s, " ") || !validKind(id.Kind()) {
 		return "", badIdentity(s, "<kind>:<text without spaces>")
 	}
 	rest := s[len(id.Kind())+1:]
 	switch id.Kind() {
+	case "sha1", "sha256", "sha384", "sha512":
+		return "", badIdentity(s, "the kind of key in front of its digest, as in ek:sha256:<64 lower-case hexadecimal digits>")
 	case "ek", "ak":
 		digest, ok := strings.CutPrefix(rest, "sha256:")
 		if b, err := hex.DecodeString(digest); !ok || err != nil || len(b) != HashSize || strings.ToLower(digest) != digest {
@@ -35,14 +36,14 @@ func ParseIdentity(s string) (Identity, error) {
 		}
 	case "othername":
 		if !validOtherName(rest) {
-			return "", badIdentity(s, "othername:<type-id>:<base64url of DER>")
+			return "", badIdentity(s, "othername:<type-id>:<base64url of DER>, <issuer>/ before the type-id where there is one")
 		}
 	}
 	return id, nil
 }
 
 func badIdentity(got, want string) error {
-	return &Error{Check: CheckIdentity, Got: fmt.Sprintf("%q", refusal.Text(got)), Want: want}
+	return &Error{Check: CheckIdentity, Got: got, Want: want}
 }
 
 func validKind(kind string) bool {
@@ -56,6 +57,12 @@ func validKind(kind string) bool {
 }
 
 func validOtherName(s string) bool {
+	if issuer, rest, ok := strings.Cut(s, "/"); ok {
+		if !validIssuerName(issuer) {
+			return false
+		}
+		s = rest
+	}
 	dotted, value, ok := strings.Cut(s, ":")
 	if !ok || value == "" || strings.ContainsAny(value, "\r\n") {
 		return false

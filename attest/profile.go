@@ -206,7 +206,7 @@ func (p *Profile) checkExtKeyUsage(cert *x509.Certificate) error {
 		}
 	}
 	if !listed {
-		return &Error{Check: CheckCertificateExtKeyUsage, Got: "others", Want: p.wantExtKeyUsage()}
+		return &Error{Check: CheckCertificateExtKeyUsage, Got: extKeyUsageText(cert), Want: p.wantExtKeyUsage()}
 	}
 	return nil
 }

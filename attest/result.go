@@ -83,6 +83,7 @@ type Result struct {
 
 	checked  *csr.Checked
 	profile  *Profile
+	pending  *pending      // of the decision about membership, nil before it
 	verified *csr.Verified // nil until the authorizer has decided about an answer
 }
 

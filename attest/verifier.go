@@ -45,7 +45,8 @@ type VerifierConfig struct {
 	EKs *EKVerifier
 	// Policy is the node policy. Its signer names are the target signers.
 	Policy *csr.Policy
-	// Authorizer decides about membership.
+	// Authorizer decides about membership. An [AuthorizerChecker] is asked whether it
+	// fits the roads that are open.
 	Authorizer Authorizer
 
 	// ChallengeSigner is the signer name under which hellos are filed; empty
@@ -102,6 +103,9 @@ func NewVerifier(c *VerifierConfig) (*Verifier, error) {
 		quotePolicy:     c.QuotePolicy,
 		now:             c.Now,
 	}
+	if err := checkOtherNames(c.Issuers); err != nil {
+		return nil, fmt.Errorf("attest: verifier: %w", err)
+	}
 	known := newLinkMemory()
 	for n := range c.Issuers {
 		i, err := newIssuer(&c.Issuers[n], known)
@@ -135,8 +139,6 @@ func checkConfig(c *VerifierConfig) error {
 		return errors.New("neither Issuers nor EKs: no road is open")
 	case c.Policy == nil:
 		return errors.New("no Policy")
-	case isNilAuthorizer(c.Authorizer):
-		return errors.New("no Authorizer")
 	case !validChallengeSigner(c.ChallengeSigner):
 		return fmt.Errorf("a ChallengeSigner of %q, want one of csr.SignerChallenge", c.ChallengeSigner)
 	case c.Window < 0 || c.Window > MaxWindow || c.Window != c.Window.Truncate(time.Second):
@@ -144,6 +146,9 @@ func checkConfig(c *VerifierConfig) error {
 	}
 	if err := c.Policy.Validate(); err != nil {
 		return fmt.Errorf("in Policy: %w", err)
+	}
+	if err := CheckAuthorizer(c.Authorizer, c.openRoads()); err != nil {
+		return fmt.Errorf("in Authorizer: %w", err)
 	}
 	for _, id := range c.ClusterIDs {
 		if err := checkText("binding", "clusterID", id, 1, MaxClusterIDSize); err != nil {
@@ -153,9 +158,12 @@ func checkConfig(c *VerifierConfig) error {
 	return nil
 }
 
-func isNilAuthorizer(a Authorizer) bool {
-	f, ok := a.(AuthorizerFunc)
-	return a == nil || ok && f == nil
+func (c *VerifierConfig) openRoads() *OpenRoads {
+	roads := &OpenRoads{EK: c.EKs != nil}
+	for n := range c.Issuers {
+		roads.AK = append(roads.AK, c.Issuers[n].Profile.clone())
+	}
+	return roads
 }
 
 // validChallengeSigner reports whether a name, if there is one, is that of a signer

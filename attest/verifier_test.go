@@ -3,6 +3,7 @@ package attest
 import (
 	"context"
 	"crypto/x509"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -29,17 +30,22 @@ func TestVerifierConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	for field, change := range map[string]func(*VerifierConfig){
-		"ClusterIDs": func(c *VerifierConfig) { c.ClusterIDs = nil },
-		"clusterID":  func(c *VerifierConfig) { c.ClusterIDs = []string{""} },
-		"KeyRing":    func(c *VerifierConfig) { c.KeyRing = nil },
-		"Issuers":    func(c *VerifierConfig) { c.Issuers = nil },
-		"issuer 0":   func(c *VerifierConfig) { c.Issuers = []Issuer{{}} },
-		"Policy":     func(c *VerifierConfig) { c.Policy = nil },
-		"in Policy":  func(c *VerifierConfig) { c.Policy = &csr.Policy{} },
-		"Authorizer": func(c *VerifierConfig) { c.Authorizer = nil },
-		"Window":     func(c *VerifierConfig) { c.Window = MaxWindow + time.Second },
-		"Window of":  func(c *VerifierConfig) { c.Window = -time.Second },
-		"whole":      func(c *VerifierConfig) { c.Window = time.Millisecond },
+		"ClusterIDs":                   func(c *VerifierConfig) { c.ClusterIDs = nil },
+		"clusterID":                    func(c *VerifierConfig) { c.ClusterIDs = []string{""} },
+		"KeyRing":                      func(c *VerifierConfig) { c.KeyRing = nil },
+		"Issuers":                      func(c *VerifierConfig) { c.Issuers = nil },
+		"issuer 0":                     func(c *VerifierConfig) { c.Issuers = []Issuer{{}} },
+		"Policy":                       func(c *VerifierConfig) { c.Policy = nil },
+		"in Policy":                    func(c *VerifierConfig) { c.Policy = &csr.Policy{} },
+		"Authorizer":                   func(c *VerifierConfig) { c.Authorizer = nil },
+		"in Authorizer: no Authorizer": func(c *VerifierConfig) { c.Authorizer = AuthorizerFunc(nil) },
+		"no Authorizer, or a nil one":  func(c *VerifierConfig) { c.Authorizer = (*checkedAuthorizer)(nil) },
+		"in Authorizer: never fits": func(c *VerifierConfig) {
+			c.Authorizer = &checkedAuthorizer{err: errors.New("never fits")}
+		},
+		"Window":    func(c *VerifierConfig) { c.Window = MaxWindow + time.Second },
+		"Window of": func(c *VerifierConfig) { c.Window = -time.Second },
+		"whole":     func(c *VerifierConfig) { c.Window = time.Millisecond },
 	} {
 		c := good
 		change(&c)

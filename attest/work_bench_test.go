@@ -83,7 +83,9 @@ func newWorkBench(t testing.TB, road attest.Road, answer bool) *workBench {
 		}
 		profile := attest.EKProfileTCG()
 		profile.InsecureAllowSHA1Links = true
-		config.Issuers = append(config.Issuers, attest.Issuer{Roots: []*x509.Certificate{root}, Profile: attest.ProfileTCG()})
+		aks := attest.ProfileTCG()
+		aks.Identity = []attest.IdentitySource{attest.AKIdentity{}}
+		config.Issuers = append(config.Issuers, attest.Issuer{Roots: []*x509.Certificate{root}, Profile: aks})
 		eks.Issuers = append(eks.Issuers, attest.EKIssuer{Roots: []*x509.Certificate{root}, Profile: profile})
 	}
 	if config.EKs, err = attest.NewEKVerifier(&eks); err != nil {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/claims"
 	"github.com/nodeattest/nodeattest/jws"
 )
@@ -122,16 +123,16 @@ func ExampleNodeCheck() {
 	token, keys := examplePodToken(objects)
 
 	// Stands in for what (*attest.Verifier).Verify returned at the join, and for the
-	// registry that attest.FirstUse wrote to.
+	// registry that membership.FirstUse wrote to.
 	verified := &attest.Result{
 		NodeName: "node-a", Machine: "ek:sha256:ab12",
 		Authorization: attest.Authorization{ProviderID: "gce://shop/zone/node-a"},
 	}
-	registry, err := attest.NewMemoryRegistry(attest.RegistryScope{Road: attest.RoadEK, EKAlgorithm: "P-256"}, exampleClock)
+	registry, err := membership.NewMemoryRegistry(membership.Scope{Road: attest.RoadEK, EKAlgorithm: "P-256"}, exampleClock)
 	if err != nil {
 		log.Fatal(err)
 	}
-	record, err := registry.Reserve(context.Background(), attest.RegistryClaim{
+	record, err := registry.Reserve(context.Background(), membership.Claim{
 		NodeName: "node-a", Machine: verified.Machine, MachineUID: "6f2b", ProviderID: "gce://shop/zone/node-a",
 	}, exampleTime.Add(time.Minute))
 	if err != nil {
@@ -147,7 +148,7 @@ func ExampleNodeCheck() {
 			switch {
 			case err != nil:
 				return nil, err
-			case record == nil || record.State != attest.RecordBound: // a reservation is not enough
+			case record == nil || record.State != membership.StateBound: // a reservation is not enough
 				return nil, claims.ErrNotFound
 			}
 			return &claims.RegisteredMachine{Identity: string(record.Machine), ProviderID: record.ProviderID}, nil

@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"math/big"
+	"reflect"
 	"sync"
 	"testing"
 	"time"
@@ -78,7 +79,7 @@ func OpenControlPlane(nodes ...*Node) (*ControlPlane, error) {
 			return nil, err
 		}
 		if n.Road == attest.RoadAK {
-			c.Config.Issuers = append(c.Config.Issuers, attest.Issuer{Roots: n.Roots(), Profile: n.Profile})
+			c.addIssuer(n)
 			continue
 		}
 		eks.Issuers = append(eks.Issuers, attest.EKIssuer{Roots: n.Roots(), Profile: n.EKProfile})
@@ -139,6 +140,18 @@ func (c *ControlPlane) Advance(d time.Duration) {
 	c.shift += d
 }
 
+// addIssuer trusts a node's issuer of AK certificates. Nodes of one profile have one
+// issuer, with the roots of them all.
+func (c *ControlPlane) addIssuer(n *Node) {
+	for i := range c.Config.Issuers {
+		if known := &c.Config.Issuers[i]; reflect.DeepEqual(known.Profile, n.Profile) {
+			known.Roots = append(known.Roots, n.Roots()...)
+			return
+		}
+	}
+	c.Config.Issuers = append(c.Config.Issuers, attest.Issuer{Roots: n.Roots(), Profile: n.Profile})
+}
+
 // Admit makes a node known: its name, its provider ID and the identity of its
 // machine. It reads the certificate, or the EK, out of a hello. For a node that is known
 // already it replaces what was known.
@@ -153,7 +166,7 @@ func (c *ControlPlane) Admit(n *Node) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.known[n.Name] = member{identity, n.ProviderID, csr.Machine{Name: "machine-of-" + n.Name, NodeName: n.Name,
+	c.known[n.Name] = member{identity, n.ProviderID, csr.Machine{Name: "machine-of-" + n.Name, UID: "uid-of-" + n.Name, NodeName: n.Name,
 		ProviderID: n.ProviderID, DNSNames: names, IPAddresses: ips, BootstrapReady: true}}
 	return nil
 }

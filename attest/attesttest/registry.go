@@ -11,15 +11,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
 )
 
 // A RegistryMaker makes one new and empty registry with the given clock, and
 // returns one or several handles on it, all on the same records: what two replicas
 // of a control plane would have. It fails the test itself if it cannot.
-type RegistryMaker func(t testing.TB, now func() time.Time) []attest.Registry
+type RegistryMaker func(t testing.TB, now func() time.Time) []membership.Registry
 
-// RunRegistry holds an implementation of attest.Registry against the contract that
+// RunRegistry holds an implementation of membership.Registry against the contract that
 // is written there. Each check is a subtest with a registry of its own, named after
 // what must hold; calls go through the handles in turn. It does not see whether
 // records survive the end of a process: that is for a test that ends one.
@@ -47,7 +48,7 @@ func runRegistryCheck(t testing.TB, newRegistry RegistryMaker, check func(*regis
 // registryRun is one check under way. After the first fault its methods do
 // nothing.
 type registryRun struct {
-	handles []attest.Registry
+	handles []membership.Registry
 	turn    int
 	err     error
 
@@ -71,7 +72,7 @@ func (r *registryRun) advance(d time.Duration) {
 func (r *registryRun) in(d time.Duration) time.Time { return r.now().Add(d) }
 
 // next is the handle whose turn it is.
-func (r *registryRun) next() attest.Registry {
+func (r *registryRun) next() membership.Registry {
 	r.turn++
 	return r.handles[r.turn%len(r.handles)]
 }
@@ -83,8 +84,8 @@ func (r *registryRun) failf(format string, args ...any) {
 }
 
 // Claims of two machines and two nodes.
-func registryClaim(node, machine string) attest.RegistryClaim {
-	return attest.RegistryClaim{
+func registryClaim(node, machine string) membership.Claim {
+	return membership.Claim{
 		NodeName:   node,
 		Machine:    attest.Identity("test:" + machine),
 		MachineUID: "uid-of-" + node,
@@ -93,7 +94,7 @@ func registryClaim(node, machine string) attest.RegistryClaim {
 }
 
 // done checks the outcome of a call that must succeed and return a record.
-func (r *registryRun) done(what string, got *attest.RegistryRecord, err error) *attest.RegistryRecord {
+func (r *registryRun) done(what string, got *membership.Record, err error) *membership.Record {
 	switch {
 	case r.err != nil:
 	case err != nil:
@@ -105,7 +106,7 @@ func (r *registryRun) done(what string, got *attest.RegistryRecord, err error) *
 	default:
 		return got
 	}
-	return &attest.RegistryRecord{}
+	return &membership.Record{}
 }
 
 // refused checks the outcome of a call that must be refused by a check, for good or
@@ -122,15 +123,15 @@ func (r *registryRun) refused(what string, err error, check attest.Check, again 
 	}
 }
 
-func (r *registryRun) reserve(c attest.RegistryClaim, d time.Duration) *attest.RegistryRecord {
+func (r *registryRun) reserve(c membership.Claim, d time.Duration) *membership.Record {
 	if r.err != nil {
-		return &attest.RegistryRecord{}
+		return &membership.Record{}
 	}
 	got, err := r.next().Reserve(context.Background(), c, r.in(d))
 	return r.done("Reserve "+c.NodeName+" for "+string(c.Machine), got, err)
 }
 
-func (r *registryRun) refuseReserve(c attest.RegistryClaim, check attest.Check, again bool) {
+func (r *registryRun) refuseReserve(c membership.Claim, check attest.Check, again bool) {
 	if r.err != nil {
 		return
 	}
@@ -138,56 +139,58 @@ func (r *registryRun) refuseReserve(c attest.RegistryClaim, check attest.Check, 
 	r.refused("Reserve "+c.NodeName+" for "+string(c.Machine), err, check, again)
 }
 
-func (r *registryRun) bind(record *attest.RegistryRecord) *attest.RegistryRecord {
+func (r *registryRun) bind(record *membership.Record) *membership.Record {
 	if r.err != nil {
-		return &attest.RegistryRecord{}
+		return &membership.Record{}
 	}
 	got, err := r.next().Bind(context.Background(), record)
 	return r.done("Bind "+record.NodeName, got, err)
 }
 
 // join reserves and binds.
-func (r *registryRun) join(c attest.RegistryClaim) *attest.RegistryRecord {
+func (r *registryRun) join(c membership.Claim) *membership.Record {
 	return r.bind(r.reserve(c, time.Minute))
 }
 
-func (r *registryRun) raise(record *attest.RegistryRecord, end time.Time) *attest.RegistryRecord {
+func (r *registryRun) raise(record *membership.Record, end time.Time) *membership.Record {
 	if r.err != nil {
-		return &attest.RegistryRecord{}
+		return &membership.Record{}
 	}
 	got, err := r.next().Raise(context.Background(), record, end)
 	return r.done("Raise "+record.NodeName, got, err)
 }
 
-func (r *registryRun) rebind(record *attest.RegistryRecord, machine attest.Identity) *attest.RegistryRecord {
+func (r *registryRun) rebind(record *membership.Record, machine attest.Identity) *membership.Record {
 	if r.err != nil {
-		return &attest.RegistryRecord{}
+		return &membership.Record{}
 	}
 	got, err := r.next().Rebind(context.Background(), record, machine)
 	return r.done("Rebind "+record.NodeName, got, err)
 }
 
 // conflicts checks that a record which is not the present one changes nothing.
-func (r *registryRun) conflicts(why string, record *attest.RegistryRecord) {
+func (r *registryRun) conflicts(why string, record *membership.Record) {
 	if r.err != nil {
 		return
 	}
 	ctx := context.Background()
 	_, err := r.next().Bind(ctx, record)
-	r.refused("Bind of a record "+why, err, attest.CheckRegistryConflict, true)
+	r.refused("Bind of a record "+why, err, membership.CheckRegistryConflict, true)
 	r.conflictsBound(why, record)
 }
 
 // conflictsBound is conflicts for what only a bound record allows.
-func (r *registryRun) conflictsBound(why string, record *attest.RegistryRecord) {
+func (r *registryRun) conflictsBound(why string, record *membership.Record) {
 	if r.err != nil {
 		return
 	}
 	ctx := context.Background()
 	_, err := r.next().Raise(ctx, record, r.in(time.Hour))
-	r.refused("Raise of a record "+why, err, attest.CheckRegistryConflict, true)
+	r.refused("Raise of a record "+why, err, membership.CheckRegistryConflict, true)
 	_, err = r.next().Rebind(ctx, record, "test:spare")
-	r.refused("Rebind of a record "+why, err, attest.CheckRegistryConflict, true)
+	r.refused("Rebind of a record "+why, err, membership.CheckRegistryConflict, true)
+	_, err = r.next().Adopt(ctx, record, "uid-spare")
+	r.refused("Adopt of a record "+why, err, membership.CheckRegistryConflict, true)
 }
 
 func (r *registryRun) release(nodeName, uid string) {
@@ -199,9 +202,9 @@ func (r *registryRun) release(nodeName, uid string) {
 	}
 }
 
-// expect checks through every handle that a record is there, and by its machine
-// too unless it rests.
-func (r *registryRun) expect(want *attest.RegistryRecord) {
+// expect checks through every handle that a record is there, by its Machine UID
+// if it has one, and by its machine unless it rests.
+func (r *registryRun) expect(want *membership.Record) {
 	ctx := context.Background()
 	for _, h := range r.handles {
 		if r.err != nil {
@@ -212,7 +215,14 @@ func (r *registryRun) expect(want *attest.RegistryRecord) {
 			r.failf("Lookup %s: got error %v and another record:\n%s", want.NodeName, err, cmp.Diff(want, got))
 			return
 		}
-		if want.State == attest.RecordResting {
+		if want.MachineUID != "" {
+			got, err = h.LookupMachineUID(ctx, want.MachineUID)
+			if err != nil || !cmp.Equal(got, want) {
+				r.failf("LookupMachineUID %s: got error %v and another record:\n%s", want.MachineUID, err, cmp.Diff(want, got))
+				return
+			}
+		}
+		if want.State == membership.StateResting {
 			continue
 		}
 		got, err = h.LookupMachine(ctx, want.Machine)
@@ -241,7 +251,7 @@ func (r *registryRun) expectNoMachine(machine attest.Identity) {
 }
 
 // expectState checks a record's state and times.
-func (r *registryRun) expectState(record *attest.RegistryRecord, state attest.RecordState, deadline, lastEnd time.Time) {
+func (r *registryRun) expectState(record *membership.Record, state membership.State, deadline, lastEnd time.Time) {
 	if r.err == nil && (record.State != state || !record.Deadline.Equal(deadline) || !record.LastEnd.Equal(lastEnd)) {
 		r.failf("node %s: got state %q, deadline %s, last end %s, want %q, %s, %s", record.NodeName,
 			record.State, record.Deadline, record.LastEnd, state, deadline, lastEnd)

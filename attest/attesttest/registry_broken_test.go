@@ -6,12 +6,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/membership"
 )
 
 func TestPlainRegistry(t *testing.T) {
-	RunRegistry(t, func(_ testing.TB, now func() time.Time) []attest.Registry {
-		return []attest.Registry{&plainRegistry{now: now}}
+	RunRegistry(t, func(_ testing.TB, now func() time.Time) []membership.Registry {
+		return []membership.Registry{&plainRegistry{now: now}}
 	})
 }
 
@@ -50,6 +50,12 @@ var registryFaults = map[string]string{
 	"rebind forgets the last end":      "rebind replaces the machine and nothing else",
 	"release twice fails":              "release is of one Machine UID",
 	"release of any UID":               "release is of one Machine UID",
+	"Machines have many names":         "a second name is not given to a Machine UID",
+	"Machine UIDs do not rest":         "a Machine UID is not used again while its name rests",
+	"no UID is one UID":                "a second name is not given to a Machine UID",
+	"adopts nothing":                   "adopt takes another Machine UID and nothing else",
+	"adopt forgets the last end":       "adopt takes another Machine UID and nothing else",
+	"adopt takes others' Machines":     "adopt refuses the Machine UID of another name",
 	"no rest":                          "a name rests until its last certificate has expired",
 }
 
@@ -60,8 +66,8 @@ func TestRegistryRunnerCatches(t *testing.T) {
 				if c.name != check {
 					continue
 				}
-				err := runRegistryCheck(t, func(_ testing.TB, now func() time.Time) []attest.Registry {
-					return []attest.Registry{&plainRegistry{now: now, fault: fault}}
+				err := runRegistryCheck(t, func(_ testing.TB, now func() time.Time) []membership.Registry {
+					return []membership.Registry{&plainRegistry{now: now, fault: fault}}
 				}, c.run)
 				if err == nil {
 					t.Errorf("%q did not see it", check)
@@ -77,9 +83,9 @@ func TestRegistryRunnerCatches(t *testing.T) {
 // one over a store without compare-and-swap does.
 type oneByOne struct{ plainRegistry }
 
-func (o *oneByOne) Reserve(ctx context.Context, c attest.RegistryClaim, deadline time.Time) (*attest.RegistryRecord, error) {
+func (o *oneByOne) Reserve(ctx context.Context, c membership.Claim, deadline time.Time) (*membership.Record, error) {
 	o.mu.Lock()
-	err := errors.Join(o.nameTaken(o.named(c.NodeName), c), o.machineTaken(c))
+	err := errors.Join(o.nameTaken(o.named(c.NodeName), c), o.machineTaken(c), o.uidTaken(c))
 	o.mu.Unlock()
 	if err != nil {
 		return nil, err
@@ -87,10 +93,10 @@ func (o *oneByOne) Reserve(ctx context.Context, c attest.RegistryClaim, deadline
 	time.Sleep(time.Millisecond)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.store(c.NodeName, &attest.RegistryRecord{RegistryClaim: c, State: attest.RecordReserved, Deadline: deadline}), nil
+	return o.store(c.NodeName, &membership.Record{Claim: c, State: membership.StateReserved, Deadline: deadline}), nil
 }
 
-func (o *oneByOne) Raise(ctx context.Context, seen *attest.RegistryRecord, end time.Time) (*attest.RegistryRecord, error) {
+func (o *oneByOne) Raise(ctx context.Context, seen *membership.Record, end time.Time) (*membership.Record, error) {
 	o.mu.Lock()
 	_, err := o.current(seen)
 	o.mu.Unlock()
@@ -109,9 +115,9 @@ func (o *oneByOne) Raise(ctx context.Context, seen *attest.RegistryRecord, end t
 func TestRegistryRunnerCatchesRaces(t *testing.T) {
 	for _, c := range registryChecks {
 		switch c.name {
-		case "of two changes to one version one succeeds", "one machine wins a race for a name", "one name wins a race for a machine":
-			err := runRegistryCheck(t, func(_ testing.TB, now func() time.Time) []attest.Registry {
-				return []attest.Registry{&oneByOne{plainRegistry{now: now}}}
+		case "of two changes to one version one succeeds", "one machine wins a race for a name", "one name wins a race for a machine", "one name wins a race for a Machine UID":
+			err := runRegistryCheck(t, func(_ testing.TB, now func() time.Time) []membership.Registry {
+				return []membership.Registry{&oneByOne{plainRegistry{now: now}}}
 			}, c.run)
 			if err == nil {
 				t.Errorf("%q did not see it", c.name)
@@ -121,7 +127,7 @@ func TestRegistryRunnerCatchesRaces(t *testing.T) {
 }
 
 func TestRegistryRunnerNeedsARegistry(t *testing.T) {
-	if err := runRegistryCheck(t, func(testing.TB, func() time.Time) []attest.Registry { return nil }, checkRegistryEmpty); err == nil {
+	if err := runRegistryCheck(t, func(testing.TB, func() time.Time) []membership.Registry { return nil }, checkRegistryEmpty); err == nil {
 		t.Error("no registry passed")
 	}
 }

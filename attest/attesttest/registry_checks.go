@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/membership"
 )
 
 // registryChecks are what RunRegistry runs. The names are stable.
@@ -36,11 +37,16 @@ var registryChecks = []struct {
 	{"a version is never given again", checkRegistryVersions},
 	{"rebind replaces the machine and nothing else", checkRegistryRebind},
 	{"rebind refuses a machine of another name", checkRegistryRebindTaken},
+	{"a second name is not given to a Machine UID", checkRegistrySecondNameOfUID},
+	{"a Machine UID is not used again while its name rests", checkRegistryRestingUID},
+	{"adopt takes another Machine UID and nothing else", checkRegistryAdopt},
+	{"adopt refuses the Machine UID of another name", checkRegistryAdoptTaken},
 	{"returned records are copies", checkRegistryCopies},
 	{"bad arguments are errors", checkRegistryArguments},
 	{"a context that is over changes nothing", checkRegistryContext},
 	{"one machine wins a race for a name", checkRegistryNameRace},
 	{"one name wins a race for a machine", checkRegistryMachineRace},
+	{"one name wins a race for a Machine UID", checkRegistryUIDRace},
 }
 
 func checkRegistryEmpty(r *registryRun) {
@@ -52,7 +58,7 @@ func checkRegistryEmpty(r *registryRun) {
 			r.failf("Scope: got %s and %s through two handles", scope, h.Scope())
 		}
 	}
-	if _, err := attest.NewMemoryRegistry(scope, nil); err != nil {
+	if _, err := membership.NewMemoryRegistry(scope, nil); err != nil {
 		r.failf("Scope: %v", err)
 	}
 }
@@ -61,14 +67,14 @@ func checkRegistryJoin(r *registryRun) {
 	c := registryClaim("node-1", "1")
 	deadline := r.in(time.Minute)
 	reserved := r.reserve(c, time.Minute)
-	r.expectState(reserved, attest.RecordReserved, deadline, time.Time{})
-	if r.err == nil && reserved.RegistryClaim != c {
-		r.failf("Reserve: got another claim: %s", cmp.Diff(c, reserved.RegistryClaim))
+	r.expectState(reserved, membership.StateReserved, deadline, time.Time{})
+	if r.err == nil && reserved.Claim != c {
+		r.failf("Reserve: got another claim: %s", cmp.Diff(c, reserved.Claim))
 	}
 	r.expect(reserved)
 	bound := r.bind(reserved)
-	r.expectState(bound, attest.RecordBound, time.Time{}, time.Time{})
-	if r.err == nil && (bound.RegistryClaim != c || bound.Version == reserved.Version) {
+	r.expectState(bound, membership.StateBound, time.Time{}, time.Time{})
+	if r.err == nil && (bound.Claim != c || bound.Version == reserved.Version) {
 		r.failf("Bind: got another claim or no new version: %+v", bound)
 	}
 	r.expect(bound)
@@ -84,7 +90,7 @@ func checkRegistryJoin(r *registryRun) {
 func checkRegistrySecondMachine(r *registryRun) {
 	first := r.join(registryClaim("node-1", "1"))
 	second := registryClaim("node-1", "2")
-	r.refuseReserve(second, attest.CheckRegistryName, false)
+	r.refuseReserve(second, membership.CheckRegistryName, false)
 	r.expect(first)
 	r.expectNoMachine(second.Machine)
 	r.expect(r.join(registryClaim("node-2", "2")))
@@ -92,7 +98,7 @@ func checkRegistrySecondMachine(r *registryRun) {
 
 func checkRegistrySecondName(r *registryRun) {
 	first := r.join(registryClaim("node-1", "1"))
-	r.refuseReserve(registryClaim("node-2", "1"), attest.CheckRegistryMachine, false)
+	r.refuseReserve(registryClaim("node-2", "1"), membership.CheckRegistryMachine, false)
 	r.expect(first)
 	r.expectNoName("node-2")
 	r.expect(r.join(registryClaim("node-2", "2"))) // at once: a refused claim reserves nothing
@@ -101,19 +107,19 @@ func checkRegistrySecondName(r *registryRun) {
 func checkRegistryReservation(r *registryRun) {
 	first := r.reserve(registryClaim("node-1", "1"), time.Minute)
 	second := registryClaim("node-1", "2")
-	r.refuseReserve(second, attest.CheckRegistryReserved, true)
+	r.refuseReserve(second, membership.CheckRegistryReserved, true)
 	r.expectNoMachine(second.Machine)
-	r.refuseReserve(registryClaim("node-2", "1"), attest.CheckRegistryReserved, true)
+	r.refuseReserve(registryClaim("node-2", "1"), membership.CheckRegistryReserved, true)
 	r.expectNoName("node-2")
 	r.advance(time.Minute - time.Second)
-	r.refuseReserve(second, attest.CheckRegistryReserved, true)
+	r.refuseReserve(second, membership.CheckRegistryReserved, true)
 	r.expect(first)
 	r.advance(time.Second)
 	r.expectNoName("node-1")
 	r.expectNoMachine(first.Machine)
 	taken := r.reserve(second, time.Minute)
 	r.conflicts("of a reservation that was taken over", first)
-	r.refuseReserve(registryClaim("node-1", "1"), attest.CheckRegistryReserved, true)
+	r.refuseReserve(registryClaim("node-1", "1"), membership.CheckRegistryReserved, true)
 	r.expect(r.bind(taken))
 	r.expect(r.join(registryClaim("node-3", "1"))) // who lost is free for another name
 }
@@ -134,10 +140,10 @@ func checkRegistrySamePair(r *registryRun) {
 	r.advance(50 * time.Second)
 	deadline := r.in(time.Minute)
 	second := r.reserve(c, time.Minute)
-	r.expectState(second, attest.RecordReserved, deadline, time.Time{})
+	r.expectState(second, membership.StateReserved, deadline, time.Time{})
 	r.conflicts("that was reserved again", first)
 	r.advance(50 * time.Second) // past the first deadline
-	r.refuseReserve(registryClaim("node-1", "2"), attest.CheckRegistryReserved, true)
+	r.refuseReserve(registryClaim("node-1", "2"), membership.CheckRegistryReserved, true)
 	r.expect(r.bind(second))
 }
 
@@ -155,7 +161,7 @@ func checkRegistryBoundStays(r *registryRun) {
 	c := registryClaim("node-1", "1")
 	bound := r.join(c)
 	r.advance(10 * 365 * 24 * time.Hour)
-	r.refuseReserve(registryClaim("node-1", "2"), attest.CheckRegistryName, false)
+	r.refuseReserve(registryClaim("node-1", "2"), membership.CheckRegistryName, false)
 	if again := r.reserve(c, time.Minute); r.err == nil && !cmp.Equal(again, bound) {
 		r.failf("Reserve of a bound pair changed the record: %s", cmp.Diff(bound, again))
 	}
@@ -167,10 +173,10 @@ func checkRegistryUID(r *registryRun) {
 	other, none := c, c
 	other.MachineUID, none.MachineUID = "uid-of-another", ""
 	reserved := r.reserve(c, time.Minute)
-	r.refuseReserve(other, attest.CheckRegistryUID, false)
+	r.refuseReserve(other, membership.CheckRegistryUID, false)
 	bound := r.bind(reserved)
-	r.refuseReserve(other, attest.CheckRegistryUID, false)
-	r.refuseReserve(none, attest.CheckRegistryUID, false)
+	r.refuseReserve(other, membership.CheckRegistryUID, false)
+	r.refuseReserve(none, membership.CheckRegistryUID, false)
 	r.expect(bound)
 }
 
@@ -179,10 +185,10 @@ func checkRegistryProviderID(r *registryRun) {
 	other, none := c, c
 	other.ProviderID, none.ProviderID = "test://another", ""
 	reserved := r.reserve(c, time.Minute)
-	r.refuseReserve(other, attest.CheckRegistryProviderID, false)
+	r.refuseReserve(other, membership.CheckRegistryProviderID, false)
 	bound := r.bind(reserved)
-	r.refuseReserve(other, attest.CheckRegistryProviderID, false)
-	r.refuseReserve(none, attest.CheckRegistryProviderID, false)
+	r.refuseReserve(other, membership.CheckRegistryProviderID, false)
+	r.refuseReserve(none, membership.CheckRegistryProviderID, false)
 	r.expect(bound)
 
 	late := registryClaim("node-2", "2")
@@ -191,10 +197,10 @@ func checkRegistryProviderID(r *registryRun) {
 	r.expect(r.reserve(late, time.Minute))
 	late.ProviderID = "test://late"
 	filled := r.reserve(late, time.Minute)
-	if r.err == nil && (filled.RegistryClaim != late || filled.Version == unknown.Version) {
+	if r.err == nil && (filled.Claim != late || filled.Version == unknown.Version) {
 		r.failf("Reserve with a provider ID that was unknown: got %+v", filled)
 	}
-	r.expectState(filled, attest.RecordBound, time.Time{}, r.in(time.Hour))
+	r.expectState(filled, membership.StateBound, time.Time{}, r.in(time.Hour))
 	r.expect(filled)
 }
 
@@ -202,7 +208,7 @@ func checkRegistryRaise(r *registryRun) {
 	bound := r.join(registryClaim("node-1", "1"))
 	end := r.in(24 * time.Hour)
 	raised := r.raise(bound, end)
-	r.expectState(raised, attest.RecordBound, time.Time{}, end)
+	r.expectState(raised, membership.StateBound, time.Time{}, end)
 	r.expect(raised)
 	r.conflicts("before it was raised", bound)
 	if same := r.raise(raised, end.Add(-time.Hour)); r.err == nil && !cmp.Equal(same, raised) {
@@ -210,15 +216,15 @@ func checkRegistryRaise(r *registryRun) {
 	}
 	r.expect(raised)
 	up := r.raise(raised, end.Add(time.Nanosecond))
-	r.expectState(up, attest.RecordBound, time.Time{}, end.Add(time.Second))
-	again := r.reserve(up.RegistryClaim, time.Minute)
-	r.expectState(again, attest.RecordBound, time.Time{}, end.Add(time.Second))
+	r.expectState(up, membership.StateBound, time.Time{}, end.Add(time.Second))
+	again := r.reserve(up.Claim, time.Minute)
+	r.expectState(again, membership.StateBound, time.Time{}, end.Add(time.Second))
 }
 
 func checkRegistryCopies(r *registryRun) {
 	bound := r.join(registryClaim("node-1", "1"))
 	want := *bound
-	bound.Machine, bound.MachineUID, bound.State = "test:9", "uid-of-another", attest.RecordResting
+	bound.Machine, bound.MachineUID, bound.State = "test:9", "uid-of-another", membership.StateResting
 	r.expect(&want)
 	for _, h := range r.handles {
 		if got, err := h.Lookup(context.Background(), "node-1"); err == nil && got != nil {
@@ -227,6 +233,9 @@ func checkRegistryCopies(r *registryRun) {
 		if got, err := h.LookupMachine(context.Background(), "test:1"); err == nil && got != nil {
 			got.NodeName = "node-9"
 		}
+		if got, err := h.LookupMachineUID(context.Background(), want.MachineUID); err == nil && got != nil {
+			got.Machine = "test:9"
+		}
 	}
 	r.expect(&want)
 }
@@ -234,20 +243,20 @@ func checkRegistryCopies(r *registryRun) {
 func checkRegistryArguments(r *registryRun) {
 	ctx := context.Background()
 	good := registryClaim("node-1", "1")
-	bad := map[string]func(c *attest.RegistryClaim){
-		"no node name":           func(c *attest.RegistryClaim) { c.NodeName = "" },
-		"no valid node name":     func(c *attest.RegistryClaim) { c.NodeName = "Node_1" },
-		"no machine":             func(c *attest.RegistryClaim) { c.Machine = "" },
-		"a machine without kind": func(c *attest.RegistryClaim) { c.Machine = "1" },
-		"an empty kind":          func(c *attest.RegistryClaim) { c.Machine = ":1" },
-		"a kind alone":           func(c *attest.RegistryClaim) { c.Machine = "test:" },
-		"a machine in two lines": func(c *attest.RegistryClaim) { c.Machine = "test:1\n2" },
-		"a machine that is long": func(c *attest.RegistryClaim) {
+	bad := map[string]func(c *membership.Claim){
+		"no node name":           func(c *membership.Claim) { c.NodeName = "" },
+		"no valid node name":     func(c *membership.Claim) { c.NodeName = "Node_1" },
+		"no machine":             func(c *membership.Claim) { c.Machine = "" },
+		"a machine without kind": func(c *membership.Claim) { c.Machine = "1" },
+		"an empty kind":          func(c *membership.Claim) { c.Machine = ":1" },
+		"a kind alone":           func(c *membership.Claim) { c.Machine = "test:" },
+		"a machine in two lines": func(c *membership.Claim) { c.Machine = "test:1\n2" },
+		"a machine that is long": func(c *membership.Claim) {
 			c.Machine = attest.Identity("test:" + strings.Repeat("1", attest.MaxIdentitySize))
 		},
-		"a UID that is long":      func(c *attest.RegistryClaim) { c.MachineUID = strings.Repeat("u", attest.MaxMachineUIDSize+1) },
-		"a UID that is not UTF-8": func(c *attest.RegistryClaim) { c.MachineUID = "\xff" },
-		"a provider ID with NUL":  func(c *attest.RegistryClaim) { c.ProviderID = "test://\x00" },
+		"a UID that is long":      func(c *membership.Claim) { c.MachineUID = strings.Repeat("u", membership.MaxMachineUIDSize+1) },
+		"a UID that is not UTF-8": func(c *membership.Claim) { c.MachineUID = "\xff" },
+		"a provider ID with NUL":  func(c *membership.Claim) { c.ProviderID = "test://\x00" },
 	}
 	for what, change := range bad {
 		c := good
@@ -257,7 +266,7 @@ func checkRegistryArguments(r *registryRun) {
 		}
 		r.expectNoMachine(c.Machine)
 	}
-	for _, d := range []time.Duration{-time.Second, 0, attest.MaxReservation + time.Second} {
+	for _, d := range []time.Duration{-time.Second, 0, membership.MaxReservation + time.Second} {
 		if _, err := r.next().Reserve(ctx, good, r.in(d)); err == nil {
 			r.failf("Reserve: a deadline in %s was accepted", d)
 		}
@@ -270,8 +279,17 @@ func checkRegistryArguments(r *registryRun) {
 	_, bind := r.next().Bind(ctx, nil)
 	_, raise := r.next().Raise(ctx, nil, r.in(time.Minute))
 	_, rebind := r.next().Rebind(ctx, nil, "test:2")
-	if bind == nil || raise == nil || rebind == nil {
-		r.failf("a nil record was accepted: %v, %v, %v", bind, raise, rebind)
+	_, adopt := r.next().Adopt(ctx, nil, "uid")
+	if bind == nil || raise == nil || rebind == nil || adopt == nil {
+		r.failf("a nil record was accepted: %v, %v, %v, %v", bind, raise, rebind, adopt)
+	}
+	for _, uid := range []string{"", strings.Repeat("u", membership.MaxMachineUIDSize+1)} {
+		if _, err := r.next().Adopt(ctx, bound, uid); err == nil {
+			r.failf("Adopt: a UID of %d bytes was accepted", len(uid))
+		}
+	}
+	if got, err := r.next().LookupMachineUID(ctx, ""); got != nil || err != nil {
+		r.failf("LookupMachineUID of nothing: got %v, error %v", got, err)
 	}
 	r.expect(bound)
 }
@@ -289,6 +307,11 @@ func checkRegistryContext(r *registryRun) {
 		"Release":       func() error { return h.Release(over, "node-1", "uid-of-node-1") },
 		"Lookup":        func() error { _, err := h.Lookup(over, "node-1"); return err },
 		"LookupMachine": func() error { _, err := h.LookupMachine(over, "test:1"); return err },
+		"Adopt":         func() error { _, err := h.Adopt(over, bound, "uid-2"); return err },
+		"LookupMachineUID": func() error {
+			_, err := h.LookupMachineUID(over, "uid-of-node-1")
+			return err
+		},
 	}
 	for name, call := range calls {
 		if err := call(); !errors.Is(err, context.Canceled) {

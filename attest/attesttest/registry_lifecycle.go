@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/membership"
 )
 
 func checkRegistryRelease(r *registryRun) {
@@ -33,22 +33,22 @@ func checkRegistryRest(r *registryRun) {
 	r.release(c.NodeName, c.MachineUID)
 	r.expectNoMachine(c.Machine)
 	for _, machine := range []string{"1", "2"} {
-		r.refuseReserve(registryClaim("node-1", machine), attest.CheckRegistryResting, false)
+		r.refuseReserve(registryClaim("node-1", machine), membership.CheckRegistryResting, false)
 	}
 	r.expect(r.join(registryClaim("node-2", "1"))) // the machine is free
 	r.expectNoMachine("test:2")
 	r.advance(time.Hour) // the last second of the last certificate
-	r.refuseReserve(registryClaim("node-1", "3"), attest.CheckRegistryResting, false)
+	r.refuseReserve(registryClaim("node-1", "3"), membership.CheckRegistryResting, false)
 	if got, err := r.next().Lookup(context.Background(), "node-1"); err != nil || got == nil {
 		r.failf("Lookup of a resting name: got %v, error %v", got, err)
 	} else {
-		r.expectState(got, attest.RecordResting, time.Time{}, end)
+		r.expectState(got, membership.StateResting, time.Time{}, end)
 		r.conflicts("that rests", got)
 	}
 	r.advance(time.Second)
 	r.expectNoName("node-1")
 	fresh := r.join(registryClaim("node-1", "3"))
-	r.expectState(fresh, attest.RecordBound, time.Time{}, time.Time{})
+	r.expectState(fresh, membership.StateBound, time.Time{}, time.Time{})
 }
 
 func checkRegistryReleaseUID(r *registryRun) {
@@ -60,7 +60,7 @@ func checkRegistryReleaseUID(r *registryRun) {
 	r.expect(bound)
 	r.release("node-1", c.MachineUID)
 	r.release("node-1", c.MachineUID) // again: it rests all the same
-	r.refuseReserve(c, attest.CheckRegistryResting, false)
+	r.refuseReserve(c, membership.CheckRegistryResting, false)
 	unnamed := registryClaim("node-3", "3")
 	unnamed.MachineUID = ""
 	r.join(unnamed)
@@ -111,8 +111,8 @@ func checkRegistryRebind(r *registryRun) {
 	r.expect(moved)
 	r.expectNoMachine("test:1")
 	r.conflicts("before it was rebound", bound)
-	r.refuseReserve(registryClaim("node-1", "1"), attest.CheckRegistryName, false)
-	r.refuseReserve(registryClaim("node-2", "2"), attest.CheckRegistryMachine, false)
+	r.refuseReserve(registryClaim("node-1", "1"), membership.CheckRegistryName, false)
+	r.refuseReserve(registryClaim("node-2", "2"), membership.CheckRegistryMachine, false)
 	r.expect(r.join(registryClaim("node-3", "1")))
 	if same := r.rebind(moved, "test:2"); r.err == nil && !cmp.Equal(same, moved) {
 		r.failf("Rebind to the same machine changed the record: %s", cmp.Diff(moved, same))
@@ -127,10 +127,10 @@ func checkRegistryRebindTaken(r *registryRun) {
 		return
 	}
 	_, err := r.next().Rebind(context.Background(), first, "test:2")
-	r.refused("Rebind to a bound machine", err, attest.CheckRegistryMachine, false)
+	r.refused("Rebind to a bound machine", err, membership.CheckRegistryMachine, false)
 	_, err = r.next().Rebind(context.Background(), first, "test:3")
-	r.refused("Rebind to a reserved machine", err, attest.CheckRegistryReserved, true)
-	for _, record := range []*attest.RegistryRecord{first, second, third} {
+	r.refused("Rebind to a reserved machine", err, membership.CheckRegistryReserved, true)
+	for _, record := range []*membership.Record{first, second, third} {
 		r.expect(record)
 	}
 	r.advance(time.Minute)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
 )
 
@@ -19,17 +20,17 @@ type plainRegistry struct {
 	now   func() time.Time
 
 	mu      sync.Mutex
-	records []*attest.RegistryRecord
+	records []*membership.Record
 	last    int
 }
 
 func (p *plainRegistry) is(fault string) bool { return p.fault == fault }
 
-func (p *plainRegistry) Scope() attest.RegistryScope {
+func (p *plainRegistry) Scope() membership.Scope {
 	if p.is("no scope") {
-		return attest.RegistryScope{Road: attest.RoadEK}
+		return membership.Scope{Road: attest.RoadEK}
 	}
-	return attest.RegistryScope{Road: attest.RoadAK}
+	return membership.Scope{Road: attest.RoadAK}
 }
 
 func refusal(check attest.Check) error { return &attest.Error{Check: check} }
@@ -49,30 +50,30 @@ func (p *plainRegistry) leave() { p.mu.Unlock() }
 // sweep drops what counts no more.
 func (p *plainRegistry) sweep() {
 	now := p.now()
-	p.records = slices.DeleteFunc(slices.Clone(p.records), func(r *attest.RegistryRecord) bool {
+	p.records = slices.DeleteFunc(slices.Clone(p.records), func(r *membership.Record) bool {
 		switch {
-		case r.State == attest.RecordReserved && p.is("reservations without end"):
+		case r.State == membership.StateReserved && p.is("reservations without end"):
 			return false
-		case r.State == attest.RecordReserved && p.is("deadline a second late"):
+		case r.State == membership.StateReserved && p.is("deadline a second late"):
 			return now.After(r.Deadline)
-		case r.State == attest.RecordReserved && p.is("deadline a second early"):
+		case r.State == membership.StateReserved && p.is("deadline a second early"):
 			return !now.Add(time.Second).Before(r.Deadline)
-		case r.State == attest.RecordReserved:
+		case r.State == membership.StateReserved:
 			return !now.Before(r.Deadline)
-		case r.State == attest.RecordResting && p.is("rests a second too short"):
+		case r.State == membership.StateResting && p.is("rests a second too short"):
 			return !now.Before(r.LastEnd)
-		case r.State == attest.RecordResting && p.is("rests for ever"):
+		case r.State == membership.StateResting && p.is("rests for ever"):
 			return false
-		case r.State == attest.RecordResting:
+		case r.State == membership.StateResting:
 			return now.After(r.LastEnd)
-		case r.State == attest.RecordBound && p.is("bound records end"):
+		case r.State == membership.StateBound && p.is("bound records end"):
 			return now.After(p.now().Add(-time.Hour)) && r.LastEnd.IsZero() && now.Year() > 2031
 		}
 		return false
 	})
 }
 
-func (p *plainRegistry) named(name string) *attest.RegistryRecord {
+func (p *plainRegistry) named(name string) *membership.Record {
 	p.sweep()
 	for _, r := range p.records {
 		if r.NodeName == name {
@@ -82,10 +83,10 @@ func (p *plainRegistry) named(name string) *attest.RegistryRecord {
 	return nil
 }
 
-func (p *plainRegistry) ofMachine(m attest.Identity) *attest.RegistryRecord {
+func (p *plainRegistry) ofMachine(m attest.Identity) *membership.Record {
 	p.sweep()
 	for _, r := range p.records {
-		if r.Machine == m && r.State != attest.RecordResting {
+		if r.Machine == m && r.State != membership.StateResting {
 			return r
 		}
 	}
@@ -93,8 +94,8 @@ func (p *plainRegistry) ofMachine(m attest.Identity) *attest.RegistryRecord {
 }
 
 // store replaces the record of a name; nil takes it away.
-func (p *plainRegistry) store(name string, r *attest.RegistryRecord) *attest.RegistryRecord {
-	p.records = slices.DeleteFunc(slices.Clone(p.records), func(old *attest.RegistryRecord) bool { return old.NodeName == name })
+func (p *plainRegistry) store(name string, r *membership.Record) *membership.Record {
+	p.records = slices.DeleteFunc(slices.Clone(p.records), func(old *membership.Record) bool { return old.NodeName == name })
 	if r == nil {
 		return nil
 	}
@@ -112,7 +113,7 @@ func (p *plainRegistry) store(name string, r *attest.RegistryRecord) *attest.Reg
 	return p.out(&c)
 }
 
-func (p *plainRegistry) out(r *attest.RegistryRecord) *attest.RegistryRecord {
+func (p *plainRegistry) out(r *membership.Record) *membership.Record {
 	if r == nil || p.is("no copies") {
 		return r
 	}
@@ -120,18 +121,18 @@ func (p *plainRegistry) out(r *attest.RegistryRecord) *attest.RegistryRecord {
 	return &c
 }
 
-func (p *plainRegistry) valid(c attest.RegistryClaim) error {
+func (p *plainRegistry) valid(c membership.Claim) error {
 	if p.is("arguments unchecked") {
 		return nil
 	}
-	probe, err := attest.NewMemoryRegistry(attest.RegistryScope{Road: attest.RoadAK}, p.now)
+	probe, err := membership.NewMemoryRegistry(membership.Scope{Road: attest.RoadAK}, p.now)
 	if err == nil {
 		_, err = probe.Reserve(context.Background(), c, p.now().Add(time.Minute))
 	}
 	return err
 }
 
-func (p *plainRegistry) Reserve(ctx context.Context, c attest.RegistryClaim, deadline time.Time) (*attest.RegistryRecord, error) {
+func (p *plainRegistry) Reserve(ctx context.Context, c membership.Claim, deadline time.Time) (*membership.Record, error) {
 	if err := p.enter(ctx); err != nil {
 		return nil, err
 	}
@@ -139,20 +140,20 @@ func (p *plainRegistry) Reserve(ctx context.Context, c attest.RegistryClaim, dea
 	if err := p.valid(c); err != nil {
 		return nil, err
 	}
-	if d := deadline.Sub(p.now()); !p.is("deadline unchecked") && (d <= 0 || d > attest.MaxReservation) {
+	if d := deadline.Sub(p.now()); !p.is("deadline unchecked") && (d <= 0 || d > membership.MaxReservation) {
 		return nil, errors.New("bad deadline")
 	}
 	r := p.named(c.NodeName)
 	if err := p.nameTaken(r, c); err != nil {
 		return nil, err
 	}
-	if err := p.machineTaken(c); err != nil {
+	if err := errors.Join(p.machineTaken(c), p.uidTaken(c)); err != nil {
 		if p.is("refused claims stay") && r == nil {
-			p.store(c.NodeName, &attest.RegistryRecord{RegistryClaim: c, State: attest.RecordReserved, Deadline: deadline})
+			p.store(c.NodeName, &membership.Record{Claim: c, State: membership.StateReserved, Deadline: deadline})
 		}
 		return nil, err
 	}
-	if r != nil && r.State == attest.RecordBound && !p.is("bound records are reserved again") {
+	if r != nil && r.State == membership.StateBound && !p.is("bound records are reserved again") {
 		if r.ProviderID != c.ProviderID && !p.is("provider ID not filled in") {
 			filled := *r
 			filled.ProviderID = c.ProviderID
@@ -163,58 +164,81 @@ func (p *plainRegistry) Reserve(ctx context.Context, c attest.RegistryClaim, dea
 	if r != nil && p.is("deadline not renewed") {
 		return p.out(r), nil
 	}
-	return p.store(c.NodeName, &attest.RegistryRecord{RegistryClaim: c, State: attest.RecordReserved, Deadline: deadline}), nil
+	return p.store(c.NodeName, &membership.Record{Claim: c, State: membership.StateReserved, Deadline: deadline}), nil
 }
 
-func (p *plainRegistry) nameTaken(r *attest.RegistryRecord, c attest.RegistryClaim) error {
+func (p *plainRegistry) nameTaken(r *membership.Record, c membership.Claim) error {
 	switch {
 	case r == nil:
 		return nil
-	case r.State == attest.RecordResting && p.is("rest for others alone") && r.Machine == c.Machine:
+	case r.State == membership.StateResting && p.is("rest for others alone") && r.Machine == c.Machine:
 		return nil
-	case r.State == attest.RecordResting:
-		return refusal(attest.CheckRegistryResting)
-	case r.Machine != c.Machine && r.State == attest.RecordReserved && p.is("reservations are taken over"):
+	case r.State == membership.StateResting:
+		return refusal(membership.CheckRegistryResting)
+	case r.Machine != c.Machine && r.State == membership.StateReserved && p.is("reservations are taken over"):
 		return nil
-	case r.Machine != c.Machine && r.State == attest.RecordReserved && p.is("reservations are for good"):
-		return refusal(attest.CheckRegistryReserved)
-	case r.Machine != c.Machine && r.State == attest.RecordReserved:
-		return later(attest.CheckRegistryReserved)
+	case r.Machine != c.Machine && r.State == membership.StateReserved && p.is("reservations are for good"):
+		return refusal(membership.CheckRegistryReserved)
+	case r.Machine != c.Machine && r.State == membership.StateReserved:
+		return later(membership.CheckRegistryReserved)
 	case r.Machine != c.Machine && p.is("names are taken over"):
 		return nil
 	case r.Machine != c.Machine:
-		return refusal(attest.CheckRegistryName)
+		return refusal(membership.CheckRegistryName)
 	case r.MachineUID != c.MachineUID && !p.is("UID ignored"):
-		return refusal(attest.CheckRegistryUID)
+		return refusal(membership.CheckRegistryUID)
 	case r.ProviderID != "" && r.ProviderID != c.ProviderID && !p.is("provider ID ignored"):
-		return refusal(attest.CheckRegistryProviderID)
+		return refusal(membership.CheckRegistryProviderID)
 	}
 	return nil
 }
 
-func (p *plainRegistry) machineTaken(c attest.RegistryClaim) error {
+func (p *plainRegistry) machineTaken(c membership.Claim) error {
 	r := p.ofMachine(c.Machine)
 	switch {
 	case r == nil || r.NodeName == c.NodeName || p.is("machines have many names"):
 		return nil
-	case r.State == attest.RecordReserved:
-		return later(attest.CheckRegistryReserved)
+	case r.State == membership.StateReserved:
+		return later(membership.CheckRegistryReserved)
 	}
-	return refusal(attest.CheckRegistryMachine)
+	return refusal(membership.CheckRegistryMachine)
 }
 
-func (p *plainRegistry) current(seen *attest.RegistryRecord) (*attest.RegistryRecord, error) {
+func (p *plainRegistry) uidTaken(c membership.Claim) error {
+	r := p.ofUID(c.MachineUID)
+	switch {
+	case r == nil || r.NodeName == c.NodeName || p.is("Machines have many names"):
+		return nil
+	case r.State == membership.StateReserved:
+		return later(membership.CheckRegistryReserved)
+	case r.State == membership.StateResting && p.is("Machine UIDs do not rest"):
+		return nil
+	}
+	return refusal(membership.CheckRegistryUID)
+}
+
+func (p *plainRegistry) ofUID(uid string) *membership.Record {
+	p.sweep()
+	for _, r := range p.records {
+		if r.MachineUID == uid && (uid != "" || p.is("no UID is one UID")) {
+			return r
+		}
+	}
+	return nil
+}
+
+func (p *plainRegistry) current(seen *membership.Record) (*membership.Record, error) {
 	if seen == nil {
 		return nil, errors.New("no record")
 	}
 	r := p.named(seen.NodeName)
 	if r == nil || r.Version != seen.Version && !p.is("versions ignored") {
-		return nil, later(attest.CheckRegistryConflict)
+		return nil, later(membership.CheckRegistryConflict)
 	}
 	return r, nil
 }
 
-func (p *plainRegistry) change(ctx context.Context, seen *attest.RegistryRecord, f func(r *attest.RegistryRecord) error) (*attest.RegistryRecord, error) {
+func (p *plainRegistry) change(ctx context.Context, seen *membership.Record, f func(r *membership.Record) error) (*membership.Record, error) {
 	if err := p.enter(ctx); err != nil {
 		return nil, err
 	}
@@ -230,20 +254,20 @@ func (p *plainRegistry) change(ctx context.Context, seen *attest.RegistryRecord,
 	return p.store(r.NodeName, &r), nil
 }
 
-func (p *plainRegistry) Bind(ctx context.Context, seen *attest.RegistryRecord) (*attest.RegistryRecord, error) {
-	return p.change(ctx, seen, func(r *attest.RegistryRecord) error {
-		if r.State == attest.RecordResting {
-			return later(attest.CheckRegistryConflict)
+func (p *plainRegistry) Bind(ctx context.Context, seen *membership.Record) (*membership.Record, error) {
+	return p.change(ctx, seen, func(r *membership.Record) error {
+		if r.State == membership.StateResting {
+			return later(membership.CheckRegistryConflict)
 		}
-		r.State, r.Deadline = attest.RecordBound, time.Time{}
+		r.State, r.Deadline = membership.StateBound, time.Time{}
 		return nil
 	})
 }
 
-func (p *plainRegistry) Raise(ctx context.Context, seen *attest.RegistryRecord, end time.Time) (*attest.RegistryRecord, error) {
-	return p.change(ctx, seen, func(r *attest.RegistryRecord) error {
-		if r.State != attest.RecordBound && !p.is("reservations can be raised") {
-			return later(attest.CheckRegistryConflict)
+func (p *plainRegistry) Raise(ctx context.Context, seen *membership.Record, end time.Time) (*membership.Record, error) {
+	return p.change(ctx, seen, func(r *membership.Record) error {
+		if r.State != membership.StateBound && !p.is("reservations can be raised") {
+			return later(membership.CheckRegistryConflict)
 		}
 		if !p.is("last end rounded down") {
 			end = end.Add(time.Second - time.Nanosecond)
@@ -255,12 +279,12 @@ func (p *plainRegistry) Raise(ctx context.Context, seen *attest.RegistryRecord, 
 	})
 }
 
-func (p *plainRegistry) Rebind(ctx context.Context, seen *attest.RegistryRecord, m attest.Identity) (*attest.RegistryRecord, error) {
-	return p.change(ctx, seen, func(r *attest.RegistryRecord) error {
-		if r.State != attest.RecordBound {
-			return later(attest.CheckRegistryConflict)
+func (p *plainRegistry) Rebind(ctx context.Context, seen *membership.Record, m attest.Identity) (*membership.Record, error) {
+	return p.change(ctx, seen, func(r *membership.Record) error {
+		if r.State != membership.StateBound {
+			return later(membership.CheckRegistryConflict)
 		}
-		c := r.RegistryClaim
+		c := r.Claim
 		c.Machine = m
 		if err := p.valid(c); err != nil {
 			return err
@@ -276,6 +300,30 @@ func (p *plainRegistry) Rebind(ctx context.Context, seen *attest.RegistryRecord,
 	})
 }
 
+func (p *plainRegistry) Adopt(ctx context.Context, seen *membership.Record, uid string) (*membership.Record, error) {
+	return p.change(ctx, seen, func(r *membership.Record) error {
+		if r.State != membership.StateBound {
+			return later(membership.CheckRegistryConflict)
+		}
+		c := r.Claim
+		c.MachineUID = uid
+		if uid == "" && !p.is("adopts nothing") {
+			return errors.New("no UID")
+		}
+		if len(uid) > membership.MaxMachineUIDSize && !p.is("arguments unchecked") {
+			return errors.New("long UID")
+		}
+		if err := p.uidTaken(c); err != nil && !p.is("adopt takes others' Machines") {
+			return err
+		}
+		r.MachineUID = uid
+		if p.is("adopt forgets the last end") {
+			r.LastEnd = time.Time{}
+		}
+		return nil
+	})
+}
+
 func (p *plainRegistry) Release(ctx context.Context, name, uid string) error {
 	if err := p.enter(ctx); err != nil {
 		return err
@@ -283,24 +331,24 @@ func (p *plainRegistry) Release(ctx context.Context, name, uid string) error {
 	defer p.leave()
 	r := p.named(name)
 	switch {
-	case r == nil || r.State == attest.RecordResting:
+	case r == nil || r.State == membership.StateResting:
 		if p.is("release twice fails") {
 			return errors.New("no record")
 		}
 		return nil
 	case r.MachineUID != uid && !p.is("release of any UID"):
 		return nil
-	case r.State == attest.RecordReserved || r.LastEnd.Before(p.now()) || p.is("no rest"):
+	case r.State == membership.StateReserved || r.LastEnd.Before(p.now()) || p.is("no rest"):
 		p.store(name, nil)
 		return nil
 	}
 	resting := *r
-	resting.State = attest.RecordResting
+	resting.State = membership.StateResting
 	p.store(name, &resting)
 	return nil
 }
 
-func (p *plainRegistry) Lookup(ctx context.Context, name string) (*attest.RegistryRecord, error) {
+func (p *plainRegistry) Lookup(ctx context.Context, name string) (*membership.Record, error) {
 	if err := p.enter(ctx); err != nil {
 		return nil, err
 	}
@@ -308,10 +356,18 @@ func (p *plainRegistry) Lookup(ctx context.Context, name string) (*attest.Regist
 	return p.out(p.named(name)), nil
 }
 
-func (p *plainRegistry) LookupMachine(ctx context.Context, m attest.Identity) (*attest.RegistryRecord, error) {
+func (p *plainRegistry) LookupMachine(ctx context.Context, m attest.Identity) (*membership.Record, error) {
 	if err := p.enter(ctx); err != nil {
 		return nil, err
 	}
 	defer p.leave()
 	return p.out(p.ofMachine(m)), nil
+}
+
+func (p *plainRegistry) LookupMachineUID(ctx context.Context, uid string) (*membership.Record, error) {
+	if err := p.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer p.leave()
+	return p.out(p.ofUID(uid)), nil
 }

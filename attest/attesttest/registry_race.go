@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
 )
 
@@ -29,7 +30,7 @@ func together(n int, run func(i int)) {
 	done.Wait()
 }
 
-func (r *registryRun) handle(i int) attest.Registry { return r.handles[i%len(r.handles)] }
+func (r *registryRun) handle(i int) membership.Registry { return r.handles[i%len(r.handles)] }
 
 // checkRegistrySwap lets many raise one record from one version.
 func checkRegistrySwap(r *registryRun) {
@@ -37,16 +38,16 @@ func checkRegistrySwap(r *registryRun) {
 	if r.err != nil {
 		return
 	}
-	results := make([]*attest.RegistryRecord, registryRacers)
+	results := make([]*membership.Record, registryRacers)
 	errs := make([]error, registryRacers)
 	together(registryRacers, func(i int) {
 		results[i], errs[i] = r.handle(i).Raise(context.Background(), bound, r.in(time.Hour+time.Duration(i)*time.Minute))
 	})
-	var winner *attest.RegistryRecord
+	var winner *membership.Record
 	for i, err := range errs {
 		switch {
 		case err != nil:
-			r.refused("Raise at once with others", err, attest.CheckRegistryConflict, true)
+			r.refused("Raise at once with others", err, membership.CheckRegistryConflict, true)
 		case winner != nil:
 			r.failf("two calls raised the same version of a record")
 		default:
@@ -61,8 +62,8 @@ func checkRegistrySwap(r *registryRun) {
 }
 
 // race lets every claim run for itself and returns the one that was bound.
-func (r *registryRun) race(claims []attest.RegistryClaim, lost attest.Check) (winner int) {
-	bound := make([]*attest.RegistryRecord, len(claims))
+func (r *registryRun) race(claims []membership.Claim, lost attest.Check) (winner int) {
+	bound := make([]*membership.Record, len(claims))
 	errs := make([]error, len(claims))
 	together(len(claims), func(i int) {
 		reserved, err := r.handle(i).Reserve(context.Background(), claims[i], r.in(time.Minute))
@@ -78,8 +79,8 @@ func (r *registryRun) race(claims []attest.RegistryClaim, lost attest.Check) (wi
 			r.failf("both %+v and %+v were bound", claims[winner], claims[i])
 		case err == nil:
 			winner = i
-		case !errors.Is(err, lost) && !(errors.Is(err, attest.CheckRegistryReserved) && errors.Is(err, csr.ErrRetry)):
-			r.failf("who lost the race got %v, want %s or %s", err, lost, attest.CheckRegistryReserved)
+		case !errors.Is(err, lost) && !(errors.Is(err, membership.CheckRegistryReserved) && errors.Is(err, csr.ErrRetry)):
+			r.failf("who lost the race got %v, want %s or %s", err, lost, membership.CheckRegistryReserved)
 		}
 	}
 	if winner < 0 {
@@ -91,28 +92,28 @@ func (r *registryRun) race(claims []attest.RegistryClaim, lost attest.Check) (wi
 }
 
 func checkRegistryNameRace(r *registryRun) {
-	claims := make([]attest.RegistryClaim, registryRacers)
+	claims := make([]membership.Claim, registryRacers)
 	for i := range claims {
 		claims[i] = registryClaim("node-1", strconv.Itoa(i))
 	}
-	winner := r.race(claims, attest.CheckRegistryName)
+	winner := r.race(claims, membership.CheckRegistryName)
 	for i := range claims { // nobody who lost is stuck
 		if i != winner {
-			r.refuseReserve(claims[i], attest.CheckRegistryName, false)
+			r.refuseReserve(claims[i], membership.CheckRegistryName, false)
 			r.expect(r.join(registryClaim("own-"+strconv.Itoa(i), strconv.Itoa(i))))
 		}
 	}
 }
 
 func checkRegistryMachineRace(r *registryRun) {
-	claims := make([]attest.RegistryClaim, registryRacers)
+	claims := make([]membership.Claim, registryRacers)
 	for i := range claims {
 		claims[i] = registryClaim("node-"+strconv.Itoa(i), "1")
 	}
-	winner := r.race(claims, attest.CheckRegistryMachine)
+	winner := r.race(claims, membership.CheckRegistryMachine)
 	for i := range claims {
 		if i != winner {
-			r.refuseReserve(claims[i], attest.CheckRegistryMachine, false)
+			r.refuseReserve(claims[i], membership.CheckRegistryMachine, false)
 			r.expect(r.join(registryClaim(claims[i].NodeName, "own-"+strconv.Itoa(i))))
 		}
 	}

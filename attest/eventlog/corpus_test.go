@@ -95,7 +95,7 @@ func TestReplayRecordings(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			state, err := l.SecureBoot()
+			state, err := l.SecureBoot(c.bank)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -147,7 +147,11 @@ func TestReplayCorpusLogs(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := "unknown"
-			if state, err := l.SecureBoot(); err == nil && state.Enabled {
+			bank := tpm2.TPMAlgSHA256
+			if !hasDigests(parsed, tcg.HashSHA256) {
+				bank = tpm2.TPMAlgSHA1
+			}
+			if state, err := l.SecureBoot(bank); err == nil && state.Enabled {
 				got = "on"
 			} else if err == nil {
 				got = "off"

@@ -44,6 +44,9 @@ type Options struct {
 	AllowMissingExitBootServices bool
 }
 
+// unexplainedHint ends the refusals of PCRs that the log does not explain.
+const unexplainedHint = "; PCRs that the system extends after boot (10 under Linux' IMA) belong into Options.Unexplained"
+
 func (o *Options) unexplained(index int) bool {
 	return o != nil && slices.Contains(o.Unexplained, index)
 }
@@ -186,7 +189,8 @@ func replayBank(parsed *tcg.EventLog, pcrs []attest.PCR, o *Options) ([]Event, e
 	if err != nil {
 		e := &attest.Error{Check: CheckReplay, Err: err}
 		if failed := (tcg.ReplayError{}); errors.As(err, &failed) && len(failed.InvalidPCRs) > 0 {
-			e.Got, e.Want = fmt.Sprintf("other values for PCRs %v", failed.InvalidPCRs), "the quoted values"
+			e.Got = fmt.Sprintf("other values for PCRs %v", failed.InvalidPCRs)
+			e.Want = "the quoted values" + unexplainedHint
 		}
 		return nil, e
 	}
@@ -209,7 +213,7 @@ func replayBank(parsed *tcg.EventLog, pcrs []attest.PCR, o *Options) ([]Event, e
 func checkExplained(p attest.PCR, events []Event, logged []tcg.Event, o *Options) error {
 	own := slices.DeleteFunc(slices.Clone(events), func(e Event) bool { return e.PCR != p.Index })
 	if !explains(own, p.Bank, p.Index, p.Value) {
-		return refuse(CheckReplay, fmt.Sprintf("%d events of PCR %d that lead to another value", len(own), p.Index), p.String())
+		return refuse(CheckReplay, fmt.Sprintf("%d events of PCR %d that lead to another value", len(own), p.Index), p.String()+unexplainedHint)
 	}
 	n := 0
 	for _, e := range logged {
@@ -222,6 +226,11 @@ func checkExplained(p attest.PCR, events []Event, logged []tcg.Event, o *Options
 	}
 	return refuse(CheckReplay, fmt.Sprintf("a log that lacks %d events of PCR %d", len(own)-n, p.Index),
 		"a whole one, or AllowMissingExitBootServices")
+}
+
+// name names a PCR of a bank, for an error.
+func name(bank tpm2.TPMAlgID, index int) string {
+	return "PCR " + strconv.Itoa(index) + " of the bank of " + hash(bank).String()
 }
 
 func refuse(c attest.Check, got, want string) error {

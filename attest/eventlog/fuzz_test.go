@@ -20,7 +20,7 @@ func FuzzReplay(f *testing.F) {
 			if err != nil {
 				continue
 			}
-			_, _ = l.SecureBoot()
+			_, _ = l.SecureBoot(tpm2.TPMAlgSHA256)
 			for _, e := range l.Events() {
 				_, _ = e.Data()
 			}
@@ -39,7 +39,7 @@ func FuzzSecureBoot(f *testing.F) {
 		if err != nil {
 			return // over the size
 		}
-		if state, err := l.SecureBoot(); err == nil && state.Enabled {
+		if state, err := l.SecureBoot(tpm2.TPMAlgSHA256); err == nil && state.Enabled {
 			t.Fatalf("type %x, data %q behind the separator turn Secure Boot on", typ, data)
 		}
 	})

@@ -44,7 +44,7 @@ func TestJoinOnSwtpm(t *testing.T) {
 // A machine boots, joins, and shows its boot; the control plane demands Secure Boot.
 func testJoin(t *testing.T, tpm *tpmsim.TPM) {
 	ctx := context.Background()
-	boot := append(bootOfTest(), secureBootOfTest("\x01")...)
+	boot := wholeBoot("\x01")
 	log := bootTPM(t, tpm, boot...)
 	sent := log
 	node := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: tpm, Quote: attest.DefaultPCRs(),
@@ -74,7 +74,7 @@ func testJoin(t *testing.T, tpm *tpmsim.TPM) {
 	}
 	expectCheck(t, join(), "")
 
-	forged := append(bootOfTest(), secureBootOfTest("\x01")...)
+	forged := wholeBoot("\x01")
 	forged[2].digest = "another boot loader"
 	for _, c := range []struct {
 		log  []byte

@@ -48,12 +48,14 @@ type SecureBoot struct {
 	DMAProtectionDisabled bool
 }
 
-// SecureBoot reads the state of Secure Boot from the events of PCR 7. Every error is an
-// [*attest.Error]: where the quote does not cover PCR 7, where the log has not exactly
-// one variable SecureBoot of the right vendor before the one separator, or where an
-// event is there that does not belong, the state is unknown and not "off".
-func (l *Log) SecureBoot() (*SecureBoot, error) {
-	events, err := l.secureBootEvents()
+// SecureBoot reads the state of Secure Boot from the events of PCR 7 in one bank, which
+// the caller names: what stands in a bank that the firmware does not extend, root has
+// written (see [Policy]). Every error is an [*attest.Error]: where the quote does not
+// cover PCR 7 of that bank, where the log has not exactly one variable SecureBoot of the
+// right vendor before the one separator, or where an event is there that does not belong,
+// the state is unknown and not "off".
+func (l *Log) SecureBoot(bank tpm2.TPMAlgID) (*SecureBoot, error) {
+	events, err := l.EventsOf(bank, secureBootPCR)
 	if err != nil {
 		return nil, err
 	}
@@ -74,21 +76,6 @@ func (l *Log) SecureBoot() (*SecureBoot, error) {
 		Authorities:           append(pointers(state.PreSeparatorAuthority), pointers(state.PostSeparatorAuthority)...),
 		DMAProtectionDisabled: state.DMAProtectionDisabled,
 	}, nil
-}
-
-// secureBootEvents takes PCR 7 of the strongest bank that was quoted.
-func (l *Log) secureBootEvents() ([]Event, error) {
-	var first error
-	for _, bank := range []tpm2.TPMAlgID{tpm2.TPMAlgSHA512, tpm2.TPMAlgSHA384, tpm2.TPMAlgSHA256, tpm2.TPMAlgSHA1} {
-		events, err := l.EventsOf(bank, secureBootPCR)
-		if err == nil {
-			return events, nil
-		}
-		if first == nil || bank == tpm2.TPMAlgSHA256 {
-			first = err
-		}
-	}
-	return nil, first
 }
 
 // checkSecureBootEvents asks for what go-attestation takes on trust: that the

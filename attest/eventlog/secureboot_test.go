@@ -1,9 +1,7 @@
 package eventlog
 
 import (
-	"context"
 	"encoding/binary"
-	"errors"
 	"slices"
 	"testing"
 	"unicode/utf16"
@@ -57,7 +55,7 @@ func TestSecureBoot(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			state, err := l.SecureBoot()
+			state, err := l.SecureBoot(bank)
 			if err != nil {
 				t.Fatalf("%x: %v", bank, err)
 			}
@@ -117,57 +115,10 @@ func TestSecureBootRefuses(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = l.SecureBoot()
+			_, err = l.SecureBoot(sha)
 			expectCheck(t, err, c.want)
 		})
 	}
-	_, err := new(Log).SecureBoot()
+	_, err := new(Log).SecureBoot(sha)
 	expectCheck(t, err, CheckUncovered)
-}
-
-func TestPolicy(t *testing.T) {
-	no := errors.New("no")
-	measured := func(data string) *attest.Measured {
-		boot := secureBootOfTest(data)
-		return &attest.Measured{Quote: quoted(t, measure(tpm2.TPMAlgSHA256, 7, boot...)), EventLog: writeLog(boot...)}
-	}
-	on, off := measured("\x01"), measured("\x00")
-	without := &attest.Measured{Quote: on.Quote}
-	other := &attest.Measured{Quote: on.Quote, EventLog: off.EventLog}
-	asked := 0
-	for _, c := range []struct {
-		name   string
-		policy *Policy
-		m      *attest.Measured
-		want   error
-	}{
-		{"nil", nil, on, attest.CheckQuotePolicy},
-		{"zero", &Policy{}, on, attest.CheckQuotePolicy},
-		{"on", &Policy{RequireSecureBoot: true}, on, nil},
-		{"off", &Policy{RequireSecureBoot: true}, off, CheckSecureBoot},
-		{"no log", &Policy{RequireSecureBoot: true}, without, CheckMissing},
-		{"the log of another boot", &Policy{RequireSecureBoot: true}, other, CheckReplay},
-		{"PCR 7 left out", &Policy{RequireSecureBoot: true, Options: Options{Unexplained: []int{7}}}, on, CheckUncovered},
-		{"a predicate", &Policy{Predicate: func(_ context.Context, l *Log) error {
-			asked++
-			_, err := l.EventsOf(tpm2.TPMAlgSHA256, 7)
-			return err
-		}}, off, nil},
-		{"a predicate about what was not quoted", &Policy{Predicate: func(_ context.Context, l *Log) error {
-			_, err := l.EventsOf(tpm2.TPMAlgSHA256, 4)
-			return err
-		}}, on, attest.CheckPCRNotQuoted},
-		{"a predicate that refuses", &Policy{RequireSecureBoot: true, Predicate: func(context.Context, *Log) error { return no }}, on, no},
-		{"a predicate is not asked", &Policy{RequireSecureBoot: true, Predicate: func(context.Context, *Log) error { asked++; return nil }}, off, CheckSecureBoot},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			var policy attest.QuotePolicy = c.policy
-			if err := policy.CheckQuote(t.Context(), c.m); !errors.Is(err, c.want) {
-				t.Errorf("got %v, want %v", err, c.want)
-			}
-		})
-	}
-	if asked != 1 {
-		t.Errorf("asked %d times", asked)
-	}
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/netip"
+	"strconv"
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
@@ -85,7 +86,7 @@ func (e *Environment) verifier() (*attest.Verifier, error) {
 		Now:                func() time.Time { return e.Now },
 	}
 	for i := range e.Issuers {
-		issuer, err := e.Issuers[i].issuer()
+		issuer, err := e.Issuers[i].issuer(i)
 		if err != nil {
 			return nil, fmt.Errorf("issuer %d: %w", i, err)
 		}
@@ -218,7 +219,7 @@ func parseAddresses(in []string) ([]netip.Addr, error) {
 	return out, nil
 }
 
-func (i *Issuer) issuer() (*attest.Issuer, error) {
+func (i *Issuer) issuer(n int) (*attest.Issuer, error) {
 	out := &attest.Issuer{Profile: attest.Profile{
 		Name:                       i.Profile.Name,
 		NoExtKeyUsage:              i.Profile.NoExtKeyUsage,
@@ -247,7 +248,11 @@ func (i *Issuer) issuer() (*attest.Issuer, error) {
 	for _, kind := range i.Profile.Identity {
 		switch kind {
 		case "othername":
-			out.Profile.Identity = append(out.Profile.Identity, attest.OtherNameIdentity{})
+			source := attest.OtherNameIdentity{}
+			if n > 0 {
+				source.Issuer = "issuer-" + strconv.Itoa(n)
+			}
+			out.Profile.Identity = append(out.Profile.Identity, source)
 		case "gce":
 			out.Profile.Identity = append(out.Profile.Identity, attest.GCEIdentity{})
 		case "ak":

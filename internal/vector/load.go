@@ -131,6 +131,7 @@ func (v *Vector) check() error {
 		"credential": v.Credential != nil, "registry": len(v.Registry) > 0,
 		"token":  v.Token != nil,
 		"signer": v.Signer != nil,
+		"boot":   v.Boot != nil,
 	}
 	want := map[string]string{
 		LevelVerify: "object", LevelChallenge: "object", LevelRequest: "object", LevelNode: "node",
@@ -138,6 +139,7 @@ func (v *Vector) check() error {
 		LevelQuote: "quote", LevelEK: "ek", LevelCredential: "credential", LevelRegistry: "registry",
 		LevelToken:  "token",
 		LevelSigner: "signer",
+		LevelBoot:   "boot",
 	}[v.Level]
 	if want == "" {
 		return fmt.Errorf("unknown level %q", v.Level)

@@ -59,18 +59,18 @@ func pcrs(in []PCR) []attest.PCR {
 	return out
 }
 
-// verify gives the quote to attest.VerifyQuote.
-func (q *Quote) verify() (*Result, error) {
+// verified gives the quote to attest.VerifyQuote.
+func (q *Quote) verified() (*attest.Quoted, *Result, error) {
 	e := &attest.QuoteEvidence{Attest: q.Attest, Signature: q.Signature, PCRs: pcrs(q.PCRs)}
 	var err error
 	if q.RawSignature != nil {
 		if e.RawSignature, err = q.RawSignature.scheme(); err != nil {
-			return nil, &brokenVector{err}
+			return nil, nil, &brokenVector{err}
 		}
 	}
 	o := &attest.QuoteOptions{QualifyingData: q.QualifyingData}
 	if o.AK, err = akOf(q.AKTrust, q.AKPublic, q.AKKey); err != nil {
-		return nil, &brokenVector{err}
+		return nil, nil, &brokenVector{err}
 	}
 	if q.Selection != nil {
 		o.Selection = []attest.PCRSelection{}
@@ -80,17 +80,22 @@ func (q *Quote) verify() (*Result, error) {
 	}
 	for _, name := range q.Options {
 		if err := setQuoteOption(o, name); err != nil {
-			return nil, &brokenVector{err}
+			return nil, nil, &brokenVector{err}
 		}
 	}
 	quoted, err := attest.VerifyQuote(e, o)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	found := &Result{ClockTrusted: &quoted.ClockTrusted}
 	if q.Asked != nil {
 		found.Value, err = quoted.Value(tpm2.TPMAlgID(q.Asked.Bank), q.Asked.Index)
 	}
+	return quoted, found, err
+}
+
+func (q *Quote) verify() (*Result, error) {
+	_, found, err := q.verified()
 	return found, err
 }
 

@@ -8,13 +8,15 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
 )
 
-// Operation is one call of a registry, as attest.Registry has them, and what it must
+// Operation is one call of a registry, as membership.Registry has them, and what it must
 // come to.
 type Operation struct {
-	// Op is reserve, bind, raise, rebind, release, lookup or lookupMachine.
+	// Op is reserve, bind, raise, rebind, adopt, release, lookup, lookupMachine or
+	// lookupMachineUID.
 	Op string `json:"op"`
 	// Now is the registry's clock at the call.
 	Now time.Time `json:"now"`
@@ -28,7 +30,7 @@ type Operation struct {
 	Deadline time.Time `json:"deadline,omitzero"`
 	LastEnd  time.Time `json:"lastEnd,omitzero"`
 	// Keep is the name under which the record that the call returns is kept, and Seen
-	// the name of the kept record that bind, raise and rebind are given: the one that
+	// the name of the kept record that bind, raise, rebind and adopt are given: the one that
 	// the caller read, whatever has happened to it since.
 	Keep string `json:"keep,omitempty"`
 	Seen string `json:"seen,omitempty"`
@@ -46,7 +48,7 @@ type RegistryFound struct {
 	// State is reserved, bound or resting.
 	State string `json:"state"`
 	// NodeName, Machine, ProviderID, Deadline and LastEnd are as in
-	// attest.RegistryRecord; what is not set is not compared.
+	// membership.Record; what is not set is not compared.
 	NodeName   string    `json:"nodeName,omitempty"`
 	Machine    string    `json:"machine,omitempty"`
 	ProviderID string    `json:"providerID,omitempty"`
@@ -57,8 +59,8 @@ type RegistryFound struct {
 // Perform makes the calls on an empty registry, one after the other, after each has set
 // the registry's clock with setNow. It returns nil if each comes to what it must, but
 // for a refusal of the last one, which is returned, whatever the operation expects.
-func Perform(ctx context.Context, r attest.Registry, setNow func(time.Time), operations []Operation) error {
-	kept := map[string]*attest.RegistryRecord{}
+func Perform(ctx context.Context, r membership.Registry, setNow func(time.Time), operations []Operation) error {
+	kept := map[string]*membership.Record{}
 	for n := range operations {
 		o := &operations[n]
 		setNow(o.Now)
@@ -79,13 +81,13 @@ func Perform(ctx context.Context, r attest.Registry, setNow func(time.Time), ope
 	return nil
 }
 
-func (o *Operation) call(ctx context.Context, r attest.Registry, seen *attest.RegistryRecord) (*attest.RegistryRecord, error) {
-	if takes := o.Op == "bind" || o.Op == "raise" || o.Op == "rebind"; takes != (seen != nil) {
+func (o *Operation) call(ctx context.Context, r membership.Registry, seen *membership.Record) (*membership.Record, error) {
+	if takes := o.Op == "bind" || o.Op == "raise" || o.Op == "rebind" || o.Op == "adopt"; takes != (seen != nil) {
 		return nil, &brokenVector{fmt.Errorf("%s with the record %q", o.Op, o.Seen)}
 	}
 	switch o.Op {
 	case "reserve":
-		return r.Reserve(ctx, attest.RegistryClaim{NodeName: o.NodeName, Machine: attest.Identity(o.Machine),
+		return r.Reserve(ctx, membership.Claim{NodeName: o.NodeName, Machine: attest.Identity(o.Machine),
 			MachineUID: o.MachineUID, ProviderID: o.ProviderID}, o.Deadline)
 	case "bind":
 		return r.Bind(ctx, seen)
@@ -93,19 +95,23 @@ func (o *Operation) call(ctx context.Context, r attest.Registry, seen *attest.Re
 		return r.Raise(ctx, seen, o.LastEnd)
 	case "rebind":
 		return r.Rebind(ctx, seen, attest.Identity(o.Machine))
+	case "adopt":
+		return r.Adopt(ctx, seen, o.MachineUID)
 	case "release":
 		return nil, r.Release(ctx, o.NodeName, o.MachineUID)
 	case "lookup":
 		return r.Lookup(ctx, o.NodeName)
 	case "lookupMachine":
 		return r.LookupMachine(ctx, attest.Identity(o.Machine))
+	case "lookupMachineUID":
+		return r.LookupMachineUID(ctx, o.MachineUID)
 	}
 	return nil, &brokenVector{fmt.Errorf("unknown operation %q", o.Op)}
 }
 
 // compare holds what a call came to against what it must. Its error hides the call's:
 // a refusal in the middle is not the one that the vector is about.
-func (o *Operation) compare(record *attest.RegistryRecord, err error) error {
+func (o *Operation) compare(record *membership.Record, err error) error {
 	var got []string
 	if err != nil {
 		got = names(err, PackageAttest)
@@ -164,7 +170,7 @@ func checkOperations(operations []Operation, expect string, retry bool) error {
 // FirstUse puts trust on first use in the place of the environment's members.
 type FirstUse struct {
 	// EKAlgorithm is the registry's scope: absent for the road of the AK certificate,
-	// else as in attest.RegistryScope.
+	// else as in membership.Scope.
 	EKAlgorithm string `json:"ekAlgorithm,omitempty"`
 	// Nodes are the names of the Node objects that there are.
 	Nodes []string `json:"nodes,omitempty"`
@@ -183,21 +189,21 @@ func (c *clock) set(t time.Time) { c.at = t }
 // replayMemory performs the operations on the registry in memory.
 func replayMemory(ctx context.Context, operations []Operation) error {
 	c := &clock{}
-	r, err := attest.NewMemoryRegistry(attest.RegistryScope{}, c.now)
+	r, err := membership.NewMemoryRegistry(membership.Scope{}, c.now)
 	if err != nil {
 		return &brokenVector{err}
 	}
 	return Perform(ctx, r, c.set, operations)
 }
 
-// authorizer is attest.FirstUse over a registry in memory with the history.
+// authorizer is membership.FirstUse over a registry in memory with the history.
 func (f *FirstUse) authorizer(now time.Time) (attest.Authorizer, error) {
-	scope := attest.RegistryScope{Road: attest.RoadAK}
+	scope := membership.Scope{Road: attest.RoadAK}
 	if f.EKAlgorithm != "" {
-		scope = attest.RegistryScope{Road: attest.RoadEK, EKAlgorithm: f.EKAlgorithm}
+		scope = membership.Scope{Road: attest.RoadEK, EKAlgorithm: f.EKAlgorithm}
 	}
 	c := &clock{}
-	r, err := attest.NewMemoryRegistry(scope, c.now)
+	r, err := membership.NewMemoryRegistry(scope, c.now)
 	if err != nil {
 		return nil, err
 	}
@@ -205,6 +211,12 @@ func (f *FirstUse) authorizer(now time.Time) (attest.Authorizer, error) {
 		return nil, err
 	}
 	c.set(now)
-	return attest.NewFirstUse(&attest.FirstUseConfig{Registry: r, MaxLifetime: time.Duration(f.MaxLifetimeSeconds) * time.Second, Now: c.now,
+	use, err := membership.NewFirstUse(&membership.FirstUseConfig{Registry: r, MaxLifetime: time.Duration(f.MaxLifetimeSeconds) * time.Second, Now: c.now,
 		NodeExists: func(_ context.Context, name string) (bool, error) { return slices.Contains(f.Nodes, name), nil }})
+	if err != nil {
+		return nil, err
+	}
+	// A vector may be about a scope that an operator could not have configured: the
+	// function keeps NewVerifier from asking.
+	return attest.AuthorizerFunc(use.Authorize), nil
 }

@@ -2,12 +2,14 @@ package vector
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/attest/membership/boltregistry"
 )
 
 // registryVectors are those of the level registry: there must be some.
@@ -25,17 +27,21 @@ func registryVectors(t *testing.T) []*Vector {
 	return out
 }
 
-// The registry in a file comes to the same as the one in memory.
-func TestReplayFileRegistry(t *testing.T) {
+// The registry on disk comes to the same as the one in memory.
+func TestReplayBoltRegistry(t *testing.T) {
 	ctx := context.Background()
 	for _, v := range registryVectors(t) {
 		t.Run(v.Name, func(t *testing.T) {
-			path := filepath.Join(t.TempDir(), "registry")
-			if err := attest.CreateFileRegistry(ctx, path, attest.RegistryScope{}); err != nil {
+			dir := t.TempDir()
+			if err := os.Chmod(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			path := filepath.Join(dir, "registry")
+			if err := boltregistry.Create(ctx, path, membership.Scope{}); err != nil {
 				t.Fatal(err)
 			}
 			c := &clock{}
-			r, err := attest.OpenFileRegistry(path, attest.RegistryScope{}, c.now)
+			r, err := boltregistry.Open(ctx, path, membership.Scope{}, c.now)
 			if err != nil {
 				t.Fatal(err)
 			}

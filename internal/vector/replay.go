@@ -66,6 +66,8 @@ func (v *Vector) run(ctx context.Context, e *Environment) (*Result, error) {
 		return v.EK.verify(ctx, e)
 	case LevelCredential:
 		return v.Credential.open(e)
+	case LevelBoot:
+		return nil, v.Boot.judge(ctx)
 	case LevelRegistry:
 		return nil, replayMemory(ctx, v.Registry)
 	case LevelToken:

@@ -36,7 +36,7 @@ func TestSchema(t *testing.T) {
 		"bundle": Bundle{}, "extension": Extension{}, "environment": Environment{}, "ringKey": RingKey{}, "issuer": Issuer{}, "ekIssuer": EKIssuer{}, "profile": Profile{},
 		"quote": Quote{}, "pcr": PCR{}, "pcrSelection": PCRSelection{}, "ek": EK{}, "credential": Credential{}, "operation": Operation{},
 		"registryFound": RegistryFound{}, "firstUse": FirstUse{}, "ekProfile": EKProfile{}, "deniedTPM": DeniedTPM{},
-		"policy": Policy{}, "machine": Machine{}, "member": Member{}, "record": Record{}, "token": Token{}, "signer": Signer{}}
+		"policy": Policy{}, "machine": Machine{}, "member": Member{}, "record": Record{}, "token": Token{}, "signer": Signer{}, "boot": Boot{}}
 	names := slices.Sorted(maps.Keys(types))
 	if got := slices.Sorted(maps.Keys(schema.Defs)); !slices.Equal(got, slices.Sorted(slices.Values(append(names, "object")))) {
 		t.Errorf("the schema defines %q, the types are %q and object", got, names)

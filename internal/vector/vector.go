@@ -35,17 +35,20 @@ const (
 	LevelEK = "ek"
 	// LevelCredential is TPM2_ActivateCredential, by a TPM whose EK is known.
 	LevelCredential = "credential"
-	// LevelRegistry is a list of calls of an attest.Registry.
+	// LevelRegistry is a list of calls of an membership.Registry.
 	LevelRegistry = "registry"
 	// LevelToken is jws.Verify on a token.
 	LevelToken = "token"
 	// LevelSigner is claims.SignerService.Sign on a claim set.
 	LevelSigner = "signer"
+	// LevelBoot is attest.VerifyQuote on a quote, then eventlog.Policy.CheckQuote on it
+	// and the event log beside it.
+	LevelBoot = "boot"
 )
 
 // The packages whose stable names a vector can expect.
 const (
-	PackageAttest = "attest" // attest.Check
+	PackageAttest = "attest" // attest.Check, those of attest/eventlog among them
 	PackageCSR    = "csr"    // csr.Rule
 	PackageOID    = "oid"    // oid.Error
 	PackageTPM    = "tpm"    // CredentialFault
@@ -55,7 +58,7 @@ const (
 
 // Classes returns the classes of vectors, each a folder of its own.
 func Classes() []string {
-	return []string{"accepted", "binding", "certificate", "request", "statement", "token"}
+	return []string{"accepted", "binding", "boot", "certificate", "request", "statement", "token"}
 }
 
 // Vector is one file. Exactly the input of its level is set.
@@ -112,6 +115,8 @@ type Vector struct {
 	Token *Token `json:"token,omitempty"`
 	// Signer is the input of LevelSigner.
 	Signer *Signer `json:"signer,omitempty"`
+	// Boot is the input of LevelBoot.
+	Boot *Boot `json:"boot,omitempty"`
 }
 
 // Result is what an accepted input is found to be. A member that is not set is not

@@ -39,6 +39,9 @@ func (w *world) firstUse() {
 	rename := w.inventoryWith(func(m *vector.Machine) { m.UID = "uid-of-a-later-machine" })
 	otherID := bound(nodeName, machine)
 	otherID.ops[0].ProviderID = "sim://vectors/elsewhere"
+	copied := claim(&calls{now: w.now.Add(-time.Hour)}, otherNode, other)
+	copied.ops[0].MachineUID = "uid-of-a-later-machine"
+	copied.bind(other)
 	renewal := w.forge(w.akP256, join{username: "system:node:" + nodeName, groups: []string{"system:nodes", "system:authenticated"}}).answer(w)
 
 	for _, a := range []struct {
@@ -53,6 +56,7 @@ func (w *world) firstUse() {
 		{"first-use-second-name", "The machine has another name.", "registry-machine", newcomer, use(bound(otherNode, machine), otherNode), nil, false},
 		{"first-use-resting-name", "The name rests after another machine that is gone.", "registry-resting", newcomer, use(bound(nodeName, other).release(nodeName, "")), nil, false},
 		{"first-use-other-machine-uid", "The inventory has another Machine object for the name than the record.", "registry-machine-uid", newcomer, use(bound(nodeName, machine), nodeName), rename, false},
+		{"first-use-second-name-for-a-machine-uid", "Another machine came under another name with the UID of this Machine.", "registry-machine-uid", newcomer, use(copied), rename, false},
 		{"first-use-other-provider-id", "The record has another provider ID than the inventory.", "registry-provider-id", newcomer, use(otherID, nodeName), nil, false},
 		{"first-use-renewal-without-record", "A node without a record renews its certificate.", "registry-requester", renewal, use(nil, nodeName), nil, false},
 		{"first-use-renewal-of-a-reservation", "A node whose record was never bound renews its certificate.", "registry-requester", renewal, use(reserved(nodeName, machine), nodeName), nil, false},

@@ -100,12 +100,12 @@ func (c *calls) refused(o vector.Operation, expect string, retry bool) *calls {
 // registry are calls of a registry that must not do what they ask for, and those that
 // must.
 func (w *world) registry() {
-	for _, a := range slices.Concat(w.registryTaken(), w.registryTimes(), w.registryChanged()) {
+	for _, a := range slices.Concat(w.registryTaken(), w.registryTimes(), w.registryChanged(), w.registryUIDs()) {
 		last := a.calls.ops[len(a.calls.ops)-1]
 		w.add(&vector.Vector{Name: "registry-" + a.name, Class: "binding", Level: vector.LevelRegistry, Description: a.what,
 			Expect: last.Expect, Package: "attest", Retry: last.Retry, Registry: a.calls.ops})
 	}
-	for _, a := range slices.Concat(w.registryAccepted(), w.registryLives()) {
+	for _, a := range slices.Concat(w.registryAccepted(), w.registryLives(), w.registryAdopted()) {
 		w.add(&vector.Vector{Name: "registry-" + a.name, Class: "accepted", Level: vector.LevelRegistry, Description: a.what, Registry: a.calls.ops})
 	}
 }

@@ -81,6 +81,8 @@ func generate() (set *vector.Set, messages *messages, err error) {
 	w.registry()
 	w.firstUse()
 	w.eksAlone()
+	w.withdrawals()
+	w.boots()
 	w.credentials()
 	w.akTrusts()
 	w.tokens()

@@ -1,0 +1,179 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/attesttest"
+	"github.com/nodeattest/nodeattest/tpmsim"
+)
+
+// firmwarePCRs are those that firmware measures into.
+var firmwarePCRs = []int{0, 1, 2, 3, 4, 5, 6, 7}
+
+// wholeBoot measures into each of them; an empty secureBoot leaves PCR 7 out.
+func wholeBoot(secureBoot string) []logged {
+	boot := bootOfTest()
+	for _, pcr := range []int{1, 2, 3, 6} {
+		boot = append(boot, logged{pcr, typeSeparator, separator, ""})
+	}
+	if secureBoot == "" {
+		return boot
+	}
+	return append(boot, secureBootOfTest(secureBoot)...)
+}
+
+// booted is a machine's boot with Secure Boot on ("\x01") or off, quoted in one bank.
+func booted(t testing.TB, bank tpm2.TPMAlgID, secureBoot string, indexes ...int) *attest.Measured {
+	t.Helper()
+	boot := wholeBoot(secureBoot)
+	return &attest.Measured{Quote: quoted(t, measureAll(bank, indexes, boot...)...), EventLog: writeLog(boot...)}
+}
+
+func TestPolicy(t *testing.T) {
+	sha256, sha384, sha512, sha1 := tpm2.TPMAlgSHA256, tpm2.TPMAlgSHA384, tpm2.TPMAlgSHA512, tpm2.TPMAlgSHA1
+	no := errors.New("no")
+	on, off := booted(t, sha256, "\x01", firmwarePCRs...), booted(t, sha256, "\x00", firmwarePCRs...)
+	seven := booted(t, sha256, "\x01", 7)
+	without := &attest.Measured{Quote: on.Quote}
+	other := &attest.Measured{Quote: on.Quote, EventLog: off.EventLog}
+	early := wholeBoot("")
+	reset := &attest.Measured{Quote: quoted(t, append(measureAll(sha256, firmwarePCRs[:7], early...), measure(sha256, 7))...), EventLog: writeLog(early...)}
+	asked := 0
+	for _, c := range []struct {
+		name   string
+		policy *Policy
+		m      *attest.Measured
+		want   error
+	}{
+		{"nil", nil, on, attest.CheckQuotePolicy},
+		{"zero", &Policy{}, on, attest.CheckQuotePolicy},
+		{"on", &Policy{RequireSecureBoot: true}, on, nil},
+		{"on, by name", &Policy{Bank: sha256, PCRs: []int{7}, RequireSecureBoot: true}, seven, nil},
+		{"off", &Policy{RequireSecureBoot: true}, off, CheckSecureBoot},
+		{"no log", &Policy{RequireSecureBoot: true}, without, CheckMissing},
+		{"the log of another boot", &Policy{RequireSecureBoot: true}, other, CheckReplay},
+		{"PCR 7 left out", &Policy{RequireSecureBoot: true, Options: Options{Unexplained: []int{7}}}, on, CheckUncovered},
+		{"PCR 4 left out", &Policy{RequireSecureBoot: true, Options: Options{Unexplained: []int{4}}}, on, CheckUncovered},
+		{"PCR 4 left out and not asked for", &Policy{PCRs: []int{7}, RequireSecureBoot: true, Options: Options{Unexplained: []int{4}}}, on, nil},
+		{"fewer PCRs than by default", &Policy{RequireSecureBoot: true}, seven, attest.CheckPCRNotQuoted},
+		{"fewer PCRs than asked for", &Policy{PCRs: []int{7, 14}, RequireSecureBoot: true}, on, attest.CheckPCRNotQuoted},
+		{"no PCRs", &Policy{PCRs: []int{}, Predicate: func(context.Context, *Log) error { return nil }}, on, attest.CheckQuotePolicy},
+		{"PCR 7 not asked for", &Policy{PCRs: []int{0, 4}, RequireSecureBoot: true}, on, attest.CheckQuotePolicy},
+		{"nothing measured into PCR 7", &Policy{RequireSecureBoot: true}, reset, CheckUnextended},
+		{"nothing measured, by a predicate", &Policy{Predicate: func(context.Context, *Log) error { asked++; return nil }}, reset, CheckUnextended},
+		{"the bank of SHA-384 in the place of SHA-256", &Policy{RequireSecureBoot: true}, booted(t, sha384, "\x01", firmwarePCRs...), attest.CheckPCRNotQuoted},
+		{"the bank of SHA-1 in the place of SHA-256", &Policy{RequireSecureBoot: true}, booted(t, sha1, "\x01", firmwarePCRs...), attest.CheckPCRNotQuoted},
+		{"SHA-384", &Policy{Bank: sha384, RequireSecureBoot: true}, booted(t, sha384, "\x01", firmwarePCRs...), nil},
+		{"SHA-256 in the place of SHA-384", &Policy{Bank: sha384, RequireSecureBoot: true}, on, attest.CheckPCRNotQuoted},
+		{"SHA-256 in the place of SHA-512", &Policy{Bank: sha512, RequireSecureBoot: true}, on, attest.CheckPCRNotQuoted},
+		{"SHA-1", &Policy{Bank: sha1, RequireSecureBoot: true}, booted(t, sha1, "\x01", firmwarePCRs...), attest.CheckQuotePolicy},
+		{"an unknown bank", &Policy{Bank: tpm2.TPMAlgSM3256, RequireSecureBoot: true}, on, attest.CheckQuotePolicy},
+		{"a predicate", &Policy{Predicate: func(_ context.Context, l *Log) error {
+			asked++
+			_, err := l.EventsOf(sha256, 7)
+			return err
+		}}, off, nil},
+		{"a predicate about what was not quoted", &Policy{PCRs: []int{7}, Predicate: func(_ context.Context, l *Log) error {
+			_, err := l.EventsOf(sha256, 4)
+			return err
+		}}, seven, attest.CheckPCRNotQuoted},
+		{"a predicate that refuses", &Policy{RequireSecureBoot: true, Predicate: func(context.Context, *Log) error { return no }}, on, no},
+		{"a predicate is not asked", &Policy{RequireSecureBoot: true, Predicate: func(context.Context, *Log) error { asked++; return nil }}, off, CheckSecureBoot},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var policy attest.QuotePolicy = c.policy
+			if err := policy.CheckQuote(t.Context(), c.m); !errors.Is(err, c.want) {
+				t.Errorf("got %v, want %v", err, c.want)
+			}
+		})
+	}
+	if asked != 1 {
+		t.Errorf("asked %d times", asked)
+	}
+}
+
+// A machine whose Secure Boot is off, and whose firmware extends one bank only: root
+// fills the other bank in with the boot of its choice and quotes that. The policy names
+// the bank, so that neither that bank nor both together pass.
+func TestFilledInBank(t *testing.T) {
+	truth, lie := wholeBoot("\x00"), wholeBoot("\x01")
+	for _, c := range []struct {
+		name     string
+		measures tpm2.TPMAlgID // what firmware extends
+		quotes   []tpm2.TPMAlgID
+		fill     bool
+		want     attest.Check
+	}{
+		{"the other bank alone", tpm2.TPMAlgSHA256, []tpm2.TPMAlgID{tpm2.TPMAlgSHA384}, true, attest.CheckPCRNotQuoted},
+		{"both banks", tpm2.TPMAlgSHA256, []tpm2.TPMAlgID{tpm2.TPMAlgSHA256, tpm2.TPMAlgSHA384}, true, CheckReplay},
+		{"the bank that counts, unextended", tpm2.TPMAlgSHA384, []tpm2.TPMAlgID{tpm2.TPMAlgSHA256}, false, CheckReplay},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			tpm := tpmsim.New(t, nil)
+			extendBank(t, tpm, c.measures, truth...)
+			if c.fill {
+				extendBank(t, tpm, tpm2.TPMAlgSHA384, lie...)
+			}
+			var selections []attest.PCRSelection
+			for _, bank := range c.quotes {
+				s, err := attest.NewPCRSelection(bank, firmwarePCRs...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				selections = append(selections, s)
+			}
+			node := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: tpm, Road: attest.RoadEK, Quote: selections,
+				EventLog: func(context.Context) ([]byte, error) { return writeLog(lie...), nil }})
+			plane := attesttest.NewControlPlane(t, node)
+			plane.Config.QuotePolicy = &Policy{RequireSecureBoot: true}
+			verifier, err := attest.NewVerifier(&plane.Config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			request, err := plane.Evidence(t.Context(), node)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = verifier.Verify(t.Context(), request)
+			expectCheck(t, err, c.want)
+		})
+	}
+}
+
+// extendBank extends one bank alone, as any program of root's can.
+func extendBank(t testing.TB, tpm *tpmsim.TPM, bank tpm2.TPMAlgID, events ...logged) {
+	t.Helper()
+	for _, e := range events {
+		if e.typ == typeNoAction {
+			continue
+		}
+		if _, err := (tpm2.PCRExtend{
+			PCRHandle: tpm2.AuthHandle{Handle: tpm2.TPMHandle(e.pcr), Auth: tpm2.PasswordAuth(nil)},
+			Digests:   tpm2.TPMLDigestValues{Digests: []tpm2.TPMTHA{{HashAlg: bank, Digest: e.sum(bank)}}},
+		}).Execute(tpm); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// What Linux' IMA measures is refused with the field that leaves it out.
+func TestReplayNamesUnexplained(t *testing.T) {
+	boot := bootOfTest()
+	q := quoted(t, measureAll(tpm2.TPMAlgSHA256, []int{0, 10}, append(slices.Clone(boot), logged{10, 0x0d, "IMA", ""})...)...)
+	_, err := Replay(writeLog(boot...), q, nil)
+	expectCheck(t, err, CheckReplay)
+	var e *attest.Error
+	if !errors.As(err, &e) || !strings.Contains(e.Want, "Options.Unexplained") {
+		t.Errorf("%v does not say what to do", err)
+	}
+	if _, err := Replay(writeLog(boot...), q, &Options{Unexplained: []int{10}}); err != nil {
+		t.Error(err)
+	}
+}

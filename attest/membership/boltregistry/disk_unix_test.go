@@ -1,0 +1,184 @@
+//go:build unix
+
+package boltregistry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest/membership"
+)
+
+// fillDisk is a process whose files may not grow for a while: to it the disk is full. It
+// says what was acknowledged before, that the disk was full, and what was after.
+func fillDisk(path, _ string) error {
+	ctx := context.Background()
+	signal.Ignore(syscall.SIGXFSZ)
+	r, err := Open(ctx, path, testScope, nil)
+	if err != nil {
+		return err
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
+		return err
+	}
+	low := limit
+	low.Cur = uint64(info.Size())
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &low); err != nil {
+		return err
+	}
+	full := false
+	for i := 0; i < 400; i++ {
+		_, err := r.Reserve(ctx, claim("node-"+strconv.Itoa(i)), time.Now().Add(time.Hour))
+		if err == nil {
+			fmt.Println("node-" + strconv.Itoa(i))
+			continue
+		}
+		if !full {
+			fmt.Println("full", err)
+			full = true
+			// What was acknowledged can be read all the while.
+			if record, err := r.Lookup(ctx, "node-0"); i > 0 && (err != nil || record == nil) {
+				return fmt.Errorf("on a full disk: got %v, %v", record, err)
+			}
+			if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
+				return err
+			}
+		} else {
+			return fmt.Errorf("the disk is not full any more: %w", err)
+		}
+	}
+	return nil
+}
+
+// A disk that is full loses nothing that was acknowledged, and when there is room again
+// the registry goes on.
+func TestFullDisk(t *testing.T) {
+	path := newFile(t)
+	out, err := process(path, "full", "").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	acknowledged, full := 0, false
+	r := open(t, path, nil)
+	for line := range strings.Lines(string(out)) {
+		node := strings.TrimSpace(line)
+		if strings.HasPrefix(node, "full ") {
+			full = true
+			continue
+		}
+		acknowledged++
+		if record, err := r.Lookup(t.Context(), node); err != nil || record == nil {
+			t.Errorf("%s: got %v, %v", node, record, err)
+		}
+	}
+	if !full || acknowledged < 300 {
+		t.Errorf("the disk was full %t, %d acknowledged: the test proves nothing", full, acknowledged)
+	}
+}
+
+// A file that others can read or write, that is another user's or no file, and one in a
+// directory in which others can put another in its place.
+func TestOpenRefusesModes(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(path string) error
+		want   error
+	}{
+		{"as it was made", func(string) error { return nil }, nil},
+		{"readable by the group", func(p string) error { return os.Chmod(p, 0o640) }, ErrFile},
+		{"writable by all", func(p string) error { return os.Chmod(p, 0o602) }, ErrFile},
+		{"not writable", func(p string) error { return os.Chmod(p, 0o400) }, ErrFile},
+		{"set-user-ID", func(p string) error { return os.Chmod(p, 0o600|os.ModeSetuid) }, ErrFile},
+		{"directory of the group", func(p string) error { return os.Chmod(filepath.Dir(p), 0o770) }, ErrFile},
+		{"directory of all", func(p string) error { return os.Chmod(filepath.Dir(p), 0o702) }, ErrFile},
+		{"directory of all, sticky", func(p string) error { return os.Chmod(filepath.Dir(p), 0o777|os.ModeSticky) }, ErrFile},
+		{"directory that all can read", func(p string) error { return os.Chmod(filepath.Dir(p), 0o755) }, nil},
+		{"symbolic link", func(p string) error {
+			return errors.Join(os.Rename(p, p+"-2"), os.Symlink(p+"-2", p))
+		}, syscall.ELOOP},
+		{"pipe", func(p string) error { return errors.Join(os.Remove(p), syscall.Mkfifo(p, 0o600)) }, ErrFile},
+		{"directory", func(p string) error { return errors.Join(os.Remove(p), os.Mkdir(p, 0o600)) }, syscall.EISDIR},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			path := newFile(t)
+			if err := c.change(path); err != nil {
+				t.Fatal(err)
+			}
+			r, err := Open(t.Context(), path, testScope, nil)
+			if c.want == nil && err != nil || c.want != nil && !errors.Is(err, c.want) {
+				// Whom modes do not stop opens a file that is not writable.
+				if !(c.name == "not writable" && errors.Is(err, os.ErrPermission)) {
+					t.Errorf("got %v, want %v", err, c.want)
+				}
+			}
+			if err == nil {
+				if err := r.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+			err = Create(t.Context(), path+"-new", testScope)
+			if refused := strings.HasPrefix(c.name, "directory of"); refused != errors.Is(err, ErrFile) || !refused && err != nil {
+				t.Errorf("Create: got %v", err)
+			}
+		})
+	}
+}
+
+func TestOpenRefusesOwners(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to give a file away")
+	}
+	for what, of := range map[string]func(path string) string{
+		"file":      func(p string) string { return p },
+		"directory": filepath.Dir,
+	} {
+		t.Run(what, func(t *testing.T) {
+			path := newFile(t)
+			if err := os.Chown(of(path), 65534, -1); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := Open(t.Context(), path, testScope, nil); !errors.Is(err, ErrFile) || !strings.Contains(err.Error(), "65534") {
+				t.Errorf("got %v, want ErrFile with the owner", err)
+			}
+		})
+	}
+}
+
+// A file that is cut off while it is open ends in an error, not in a fault, and later
+// calls do not touch it.
+func TestCutOffWhileOpen(t *testing.T) {
+	path := newFile(t)
+	r := open(t, path, nil)
+	var last *membership.Record
+	for i := range 200 {
+		last = join(t, r, claim("node-"+strconv.Itoa(i)), time.Now())
+	}
+	if err := os.Truncate(path, 0); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := r.Lookup(t.Context(), "node-7"); !errors.Is(err, ErrFile) {
+			t.Errorf("a look-up: got %v, want ErrFile", err)
+		}
+		if _, err := r.Raise(t.Context(), last, time.Now().Add(24*time.Hour)); !errors.Is(err, ErrFile) {
+			t.Errorf("a write: got %v, want ErrFile", err)
+		}
+	}
+	if _, err := Open(t.Context(), path, testScope, nil); !errors.Is(err, ErrFile) {
+		t.Errorf("opened again: got %v, want ErrFile", err)
+	}
+}

@@ -1,0 +1,62 @@
+package boltregistry
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/membership"
+)
+
+var testScope = membership.Scope{Road: attest.RoadEK, EKAlgorithm: "P-256"}
+
+// newFile makes a registry's file in a directory of its own.
+func newFile(t testing.TB) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "registry")
+	if err := Create(t.Context(), path, testScope); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// open opens a registry and closes it with the test.
+func open(t testing.TB, path string, now func() time.Time) *Registry {
+	t.Helper()
+	r, err := Open(t.Context(), path, testScope, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+func claim(node string) membership.Claim {
+	return membership.Claim{NodeName: node, Machine: attest.Identity("test:" + node), MachineUID: "uid-" + node, ProviderID: "test://" + node}
+}
+
+// join reserves and binds, and records a certificate of an hour.
+func join(t testing.TB, r membership.Registry, c membership.Claim, now time.Time) *membership.Record {
+	t.Helper()
+	record, err := r.Reserve(t.Context(), c, now.Add(time.Minute))
+	if err == nil {
+		record, err = r.Bind(t.Context(), record)
+	}
+	if err == nil {
+		record, err = r.Raise(t.Context(), record, now.Add(time.Hour))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return record
+}

@@ -1,0 +1,299 @@
+package boltregistry
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/attesttest"
+	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/csr"
+)
+
+func TestConformance(t *testing.T) {
+	attesttest.RunRegistry(t, func(t testing.TB, now func() time.Time) []membership.Registry {
+		return []membership.Registry{open(t, newFile(t), now)}
+	})
+}
+
+// What was acknowledged is there when the file is opened again, under each of its keys.
+func TestRecordsSurvive(t *testing.T) {
+	path, now := newFile(t), time.Now()
+	r := open(t, path, nil)
+	want := join(t, r, claim("node-1"), now)
+	reserved, err := r.Reserve(t.Context(), claim("node-2"), now.Add(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	join(t, r, claim("node-3"), now)
+	if err := r.Release(t.Context(), "node-3", "uid-node-3"); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Lookup(t.Context(), "node-1"); !errors.Is(err, ErrClosed) {
+		t.Errorf("after Close: got %v", err)
+	}
+	r = open(t, path, nil)
+	for _, record := range []*membership.Record{want, reserved} {
+		for what, find := range map[string]func() (*membership.Record, error){
+			"name":    func() (*membership.Record, error) { return r.Lookup(t.Context(), record.NodeName) },
+			"machine": func() (*membership.Record, error) { return r.LookupMachine(t.Context(), record.Machine) },
+			"UID":     func() (*membership.Record, error) { return r.LookupMachineUID(t.Context(), record.MachineUID) },
+		} {
+			if got, err := find(); err != nil || !cmp.Equal(got, record) {
+				t.Errorf("%s by %s: got %v, %v", record.NodeName, what, got, err)
+			}
+		}
+	}
+	if got, err := r.Lookup(t.Context(), "node-3"); err != nil || got == nil || got.State != membership.StateResting {
+		t.Errorf("node-3: got %v, %v", got, err)
+	}
+	if got, err := r.LookupMachine(t.Context(), "test:node-3"); err != nil || got != nil {
+		t.Errorf("the machine of node-3: got %v, %v", got, err)
+	}
+	var names []string
+	if err := r.Records(t.Context(), func(r membership.Record) error { names = append(names, r.NodeName); return nil }); err != nil || !cmp.Equal(names, []string{"node-1", "node-2", "node-3"}) {
+		t.Errorf("got %v, %v", names, err)
+	}
+}
+
+func TestCreate(t *testing.T) {
+	path := newFile(t)
+	join(t, open(t, path, nil), claim("node-1"), time.Now())
+	if err := Create(t.Context(), path, testScope); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("over a file: got %v", err)
+	}
+	if err := Create(t.Context(), path+"-2", membership.Scope{Road: attest.RoadEK}); !errors.Is(err, membership.CheckRegistryScope) {
+		t.Errorf("no scope: got %v", err)
+	}
+	if err := Create(t.Context(), filepath.Join(path+"-absent", "registry"), testScope); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no directory: got %v", err)
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := Create(over, path+"-3", testScope); !errors.Is(err, context.Canceled) {
+		t.Errorf("a context that is over: got %v", err)
+	}
+	entries, err := os.ReadDir(filepath.Dir(path))
+	if err != nil || len(entries) != 1 {
+		t.Errorf("got %v, %v, want the registry alone", entries, err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode() != 0o600 {
+		t.Errorf("got mode %v, %v", info.Mode(), err)
+	}
+}
+
+func TestOpenRefuses(t *testing.T) {
+	good := newFile(t)
+	content, err := os.ReadFile(good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := os.Getpagesize()
+	damaged := append([]byte{}, content...)
+	for i := range 2 * page {
+		damaged[i] ^= 0xff
+	}
+	for _, c := range []struct {
+		name    string
+		content []byte
+		scope   membership.Scope
+		want    error
+	}{
+		{"good", content, testScope, nil},
+		{"another scope", content, membership.Scope{Road: attest.RoadEK, EKAlgorithm: "P-384"}, ErrFile},
+		{"no scope", content, membership.Scope{Road: attest.RoadEK}, membership.CheckRegistryScope},
+		{"empty", nil, testScope, ErrFile},
+		{"text", []byte("# a list\n"), testScope, ErrFile},
+		{"both heads damaged", damaged, testScope, ErrFile},
+		{"cut off after the heads", content[:2*page], testScope, ErrFile},
+		{"cut off", content[:len(content)-page], testScope, nil}, // a page that is free
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			path := filepath.Join(filepath.Dir(good), "copy")
+			if err := os.WriteFile(path, c.content, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			r, err := Open(t.Context(), path, c.scope, nil)
+			if c.want == nil && err != nil || c.want != nil && !errors.Is(err, c.want) {
+				t.Errorf("got %v, want %v", err, c.want)
+			}
+			if err == nil {
+				err = r.Close()
+			}
+			if err := os.Remove(path); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	if _, err := Open(t.Context(), good+"-absent", testScope, nil); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no file: got %v", err)
+	}
+	if _, err := os.Stat(good + "-absent"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("Open made a file: %v", err)
+	}
+}
+
+// Who comes second waits for as long as its context says.
+func TestOpenWaits(t *testing.T) {
+	path := newFile(t)
+	first := open(t, path, nil)
+	short, cancel := context.WithTimeout(t.Context(), 3*lockPoll)
+	defer cancel()
+	_, err := Open(short, path, testScope, nil)
+	if !errors.Is(err, ErrInUse) || !errors.Is(err, csr.ErrRetry) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v, want ErrInUse to be tried again", err)
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Open(over, path, testScope, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("a context that is over: got %v", err)
+	}
+	opened := make(chan error)
+	go func() {
+		r, err := Open(t.Context(), path, testScope, nil)
+		if err == nil {
+			err = r.Close()
+		}
+		opened <- err
+	}()
+	time.Sleep(2 * lockPoll)
+	if err := first.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-opened; err != nil {
+		t.Errorf("after the first was closed: %v", err)
+	}
+	if err := first.Close(); err != nil {
+		t.Errorf("closed twice: %v", err)
+	}
+}
+
+// A writer that waits for another one can give up.
+func TestUpdateHonoursItsContext(t *testing.T) {
+	r := open(t, newFile(t), nil)
+	r.file.writer <- struct{}{} // somebody writes
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if _, err := r.Reserve(ctx, claim("node-1"), time.Now().Add(time.Minute)); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+	<-r.file.writer
+	over, cancel := context.WithCancel(t.Context())
+	err := r.file.Update(over, func(w membership.Writer) error {
+		_, err := w.Put(membership.Record{Claim: claim("node-1"), State: membership.StateBound})
+		cancel() // before the commit
+		return err
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	if got, err := r.Lookup(t.Context(), "node-1"); got != nil || err != nil {
+		t.Errorf("got %v, %v, want nothing", got, err)
+	}
+}
+
+// An old copy that is put back while the file is open is not written past: nobody is
+// told that something was recorded which the next start would not find.
+func TestReplacedFile(t *testing.T) {
+	path := newFile(t)
+	copied, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := open(t, path, nil)
+	record := join(t, r, claim("node-1"), time.Now())
+	if err := os.WriteFile(path+"-old", copied, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+"-old", path); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Raise(t.Context(), record, time.Now().Add(24*time.Hour)); !errors.Is(err, ErrFile) {
+		t.Errorf("a write: got %v, want ErrFile", err)
+	}
+	if _, err := r.Lookup(t.Context(), "node-1"); !errors.Is(err, ErrFile) {
+		t.Errorf("a look-up: got %v, want ErrFile", err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Lookup(t.Context(), "node-1"); !errors.Is(err, ErrFile) {
+		t.Errorf("no file: got %v, want ErrFile", err)
+	}
+}
+
+// A refusal and a call that changes nothing write nothing.
+func TestNothingWrittenForNothing(t *testing.T) {
+	r := open(t, newFile(t), nil)
+	bound := join(t, r, claim("node-1"), time.Now())
+	before := r.file.db.Stats()
+	taken := claim("node-1")
+	taken.Machine = "test:another"
+	if _, err := r.Reserve(t.Context(), taken, time.Now().Add(time.Minute)); !errors.Is(err, membership.CheckRegistryName) {
+		t.Errorf("got %v", err)
+	}
+	for _, err := range []error{
+		func() error { _, err := r.Bind(t.Context(), bound); return err }(),
+		func() error { _, err := r.Raise(t.Context(), bound, time.Now()); return err }(),
+		r.Release(t.Context(), "node-1", "uid-of-another"),
+	} {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if after := r.file.db.Stats(); after.TxStats.GetWrite() != before.TxStats.GetWrite() {
+		t.Errorf("%d pages were written", after.TxStats.GetWrite()-before.TxStats.GetWrite())
+	}
+}
+
+// Records that have come to their end go with later writes, and their machine and UID are
+// not taken from who has them by then.
+func TestEndedRecordsGo(t *testing.T) {
+	var at atomic.Int64
+	at.Store(time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC).Unix())
+	now := func() time.Time { return time.Unix(at.Load(), 0) }
+	r := open(t, newFile(t), now)
+	const ended = 20
+	for i := range ended {
+		if _, err := r.Reserve(t.Context(), claim("old-"+string(rune('a'+i))), now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at.Add(60)
+	moved := claim("old-a")
+	moved.NodeName = "new"
+	want := join(t, r, moved, now())
+	for i := range ended {
+		join(t, r, claim("other-"+string(rune('a'+i))), now())
+	}
+	left := 0
+	err := r.file.View(t.Context(), func(reader membership.Reader) error {
+		records, err := reader.After("old-", ended)
+		for _, record := range records {
+			if record.State == membership.StateReserved {
+				left++
+			}
+		}
+		return err
+	})
+	if err != nil || left != 0 {
+		t.Errorf("%d records that ended are still there, %v", left, err)
+	}
+	if got, err := r.LookupMachine(t.Context(), moved.Machine); err != nil || !cmp.Equal(got, want) {
+		t.Errorf("the machine that moved: got %v, %v", got, err)
+	}
+	if got, err := r.LookupMachineUID(t.Context(), moved.MachineUID); err != nil || !cmp.Equal(got, want) {
+		t.Errorf("the UID that moved: got %v, %v", got, err)
+	}
+}

@@ -1,0 +1,250 @@
+package boltregistry
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/membership"
+)
+
+// The buckets of the file. The indexes are changed in the transaction that changes the
+// record.
+var (
+	bucketMeta     = []byte("meta")     // what the file is
+	bucketNames    = []byte("names")    // node name: record
+	bucketMachines = []byte("machines") // machine: node name of the record that holds it
+	bucketUIDs     = []byte("uids")     // Machine UID: node name
+	bucketEnds     = []byte("ends")     // end in Unix seconds, 8 bytes, and node name: nothing
+)
+
+var buckets = [][]byte{bucketMeta, bucketNames, bucketMachines, bucketUIDs, bucketEnds}
+
+var (
+	metaFormat = []byte("format")
+	metaScope  = []byte("scope")
+	fileFormat = []byte("nodeattest registry 1")
+)
+
+// tx is one transaction: a membership.Writer.
+type tx struct {
+	names, machines, uids, ends *bbolt.Bucket
+	changed                     bool
+}
+
+func newTx(b *bbolt.Tx) (*tx, error) {
+	t := &tx{names: b.Bucket(bucketNames), machines: b.Bucket(bucketMachines), uids: b.Bucket(bucketUIDs), ends: b.Bucket(bucketEnds)}
+	if t.names == nil || t.machines == nil || t.uids == nil || t.ends == nil {
+		return nil, fmt.Errorf("%w: a bucket is missing", ErrFile)
+	}
+	return t, nil
+}
+
+// ByName returns the record of a name.
+func (t *tx) ByName(nodeName string) (*membership.Record, error) {
+	if nodeName == "" || len(nodeName) > bbolt.MaxKeySize {
+		return nil, nil
+	}
+	value := t.names.Get([]byte(nodeName))
+	if value == nil {
+		return nil, nil
+	}
+	r, err := decodeRecord(nodeName, value)
+	if err != nil {
+		return nil, fmt.Errorf("%w: the record of a node: %w", ErrFile, err)
+	}
+	return r, nil
+}
+
+// by returns the record that an index names, which must be about the key.
+func (t *tx) by(index *bbolt.Bucket, key string, about func(r *membership.Record) bool) (*membership.Record, error) {
+	if key == "" || len(key) > bbolt.MaxKeySize {
+		return nil, nil
+	}
+	name := index.Get([]byte(key))
+	if name == nil {
+		return nil, nil
+	}
+	r, err := t.ByName(string(name))
+	if err == nil && (r == nil || !about(r)) {
+		return nil, fmt.Errorf("%w: an index names a record that says otherwise", ErrFile)
+	}
+	return r, err
+}
+
+// ByMachine returns the record that holds a machine.
+func (t *tx) ByMachine(machine attest.Identity) (*membership.Record, error) {
+	return t.by(t.machines, string(machine), func(r *membership.Record) bool { return r.Machine == machine && r.HoldsMachine() })
+}
+
+// ByMachineUID returns the record of a Machine UID.
+func (t *tx) ByMachineUID(uid string) (*membership.Record, error) {
+	return t.by(t.uids, uid, func(r *membership.Record) bool { return r.MachineUID == uid })
+}
+
+// After returns records in the order of their names.
+func (t *tx) After(nodeName string, limit int) ([]*membership.Record, error) {
+	c := t.names.Cursor()
+	key, _ := c.Seek([]byte(nodeName))
+	if key != nil && string(key) == nodeName {
+		key, _ = c.Next()
+	}
+	var records []*membership.Record
+	for ; key != nil && len(records) < limit; key, _ = c.Next() {
+		r, err := t.ByName(string(key))
+		if err != nil {
+			return nil, err
+		}
+		records = append(records, r)
+	}
+	return records, nil
+}
+
+// endKey is the key of a record in bucketEnds, nil where it has no end.
+func endKey(r *membership.Record) []byte {
+	until := r.Until()
+	if until.IsZero() {
+		return nil
+	}
+	return append(binary.BigEndian.AppendUint64(nil, uint64(until.Unix())), r.NodeName...)
+}
+
+// Put stores a record with a new version.
+func (t *tx) Put(r membership.Record) (*membership.Record, error) {
+	if err := t.Drop(r.NodeName); err != nil {
+		return nil, err
+	}
+	version, err := t.names.NextSequence()
+	if err != nil {
+		return nil, err
+	}
+	r.Version = strconv.FormatUint(version, 10)
+	value, err := encodeRecord(&r)
+	if err != nil {
+		return nil, err
+	}
+	name := []byte(r.NodeName)
+	err = t.names.Put(name, value)
+	if err == nil && r.HoldsMachine() {
+		err = t.machines.Put([]byte(r.Machine), name)
+	}
+	if err == nil && r.MachineUID != "" {
+		err = t.uids.Put([]byte(r.MachineUID), name)
+	}
+	if key := endKey(&r); err == nil && key != nil {
+		err = t.ends.Put(key, []byte{})
+	}
+	t.changed = true
+	return &r, err
+}
+
+// Drop takes a record and what names it away.
+func (t *tx) Drop(nodeName string) error {
+	r, err := t.ByName(nodeName)
+	if r == nil || err != nil {
+		return err
+	}
+	t.changed = true
+	name := []byte(nodeName)
+	err = t.names.Delete(name)
+	// Another record may have taken machine and UID over since this one ended.
+	if machine := []byte(r.Machine); err == nil && bytes.Equal(t.machines.Get(machine), name) {
+		err = t.machines.Delete(machine)
+	}
+	if uid := []byte(r.MachineUID); err == nil && len(uid) > 0 && bytes.Equal(t.uids.Get(uid), name) {
+		err = t.uids.Delete(uid)
+	}
+	if key := endKey(r); err == nil && key != nil {
+		err = t.ends.Delete(key)
+	}
+	return err
+}
+
+// Due returns names of records that have come to their end, the earliest first.
+func (t *tx) Due(now time.Time, limit int) ([]string, error) {
+	var names []string
+	c := t.ends.Cursor()
+	for key, _ := c.First(); key != nil && len(names) < limit; key, _ = c.Next() {
+		if len(key) <= 8 {
+			return nil, fmt.Errorf("%w: an end without a node name", ErrFile)
+		}
+		if binary.BigEndian.Uint64(key) > uint64(max(0, now.Unix())) {
+			break
+		}
+		names = append(names, string(key[8:]))
+	}
+	return names, nil
+}
+
+// errUnchanged ends a transaction that wrote nothing: nothing is synced for it.
+var errUnchanged = errors.New("boltregistry: unchanged")
+
+// View calls f with the records as they are at one moment.
+func (f *file) View(ctx context.Context, use func(membership.Reader) error) error {
+	db, release, err := f.use(ctx)
+	if err != nil {
+		return err
+	}
+	err = f.guard(func() error {
+		return db.View(func(b *bbolt.Tx) error {
+			t, err := newTx(b)
+			if err != nil {
+				return err
+			}
+			return use(t)
+		})
+	})
+	release()
+	if errors.Is(err, errFault) {
+		return f.failed(err)
+	}
+	return err
+}
+
+// Update calls f, alone, and syncs what it changed.
+func (f *file) Update(ctx context.Context, use func(membership.Writer) error) error {
+	select { // waiting for a writer can be given up
+	case f.writer <- struct{}{}:
+		defer func() { <-f.writer }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	db, release, err := f.use(ctx)
+	if err != nil {
+		return err
+	}
+	var refused error // what use says, which is no fault of the file
+	err = f.guard(func() error {
+		return db.Update(func(b *bbolt.Tx) error {
+			t, err := newTx(b)
+			if err == nil {
+				err = use(t)
+			}
+			if err == nil && !t.changed {
+				err = errUnchanged
+			}
+			if err == nil {
+				err = ctx.Err()
+			}
+			refused = err
+			return err
+		})
+	})
+	release()
+	switch {
+	case refused == errUnchanged:
+		return nil
+	case refused != nil:
+		return refused
+	case err != nil:
+		return f.failed(err)
+	}
+	return nil
+}

@@ -1,0 +1,258 @@
+package membership
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/typednil"
+)
+
+// DefaultReservation is how long a [FirstUse] reserves a name before it binds it,
+// which it does at once unless it dies in between.
+const DefaultReservation = time.Minute
+
+// FirstUseConfig is what a [FirstUse] is made of. The fields of the first group
+// have no default: leaving one out is an error.
+type FirstUseConfig struct {
+	// Registry remembers the machines. Its scope must be that of the verifier.
+	Registry Registry
+	// NodeExists reports whether there is a Node object of that name. A name that
+	// has a Node and no record is refused: that machine came before the registry.
+	// An error means that it could not find out.
+	NodeExists func(ctx context.Context, nodeName string) (bool, error)
+	// MaxLifetime is the longest lifetime that any signer of the cluster gives a
+	// certificate of a node, recovery certificates among them: the CA's of this SDK,
+	// and kube-controller-manager's where it signs. Names of machines that are gone
+	// rest so long.
+	MaxLifetime time.Duration
+
+	// Reservation is how long a name is reserved before it is bound, at most
+	// MaxReservation; zero means DefaultReservation.
+	Reservation time.Duration
+	// InsecureAllowNoMachineUID admits newcomers on attest.RoadEK for whom the inventory
+	// has no UID. A TPM whose vendor certified two EKs of the registry's algorithm
+	// ([Scope]) then gets as many node names as it asks for with two EKs.
+	InsecureAllowNoMachineUID bool
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+}
+
+// FirstUse is trust on first use, for machines whose identity nobody knows
+// before: the first machine that proves itself under a node name is that node from
+// then on, and no other one, as its [Registry] remembers. It cannot keep an
+// attacker's own machine from a name that nobody has claimed yet, so what the
+// request came with (a bootstrap token) is all that stands in front of it.
+//
+// It admits a newcomer only for a client certificate that is asked for with a
+// bootstrap token. It vouches for what the inventory has for the node's name
+// (csr.Machine). At attest.StageHello it only looks; at attest.StageAnswer it writes by
+// Result.WhenAdmitted, after everything else that is checked: it reserves, binds, and
+// raises the last end itself. What is left to the caller is [Registry].Release, when a
+// Machine of the inventory is gone.
+//
+// A type that embeds a FirstUse and has an Authorize of its own is asked by that one.
+type FirstUse struct {
+	c FirstUseConfig
+}
+
+// NewFirstUse checks the configuration. The error names the field.
+func NewFirstUse(c *FirstUseConfig) (*FirstUse, error) {
+	switch {
+	case c == nil:
+		return nil, errors.New("membership: first use: no configuration")
+	case typednil.Is(c.Registry):
+		return nil, errors.New("membership: first use: Registry is nil")
+	case c.NodeExists == nil:
+		return nil, errors.New("membership: first use: NodeExists is nil")
+	case c.MaxLifetime <= 0:
+		return nil, errors.New("membership: first use: MaxLifetime is not set")
+	case c.Reservation < 0 || c.Reservation > MaxReservation:
+		return nil, errors.New("membership: first use: Reservation is over " + MaxReservation.String())
+	}
+	if err := c.Registry.Scope().Check(); err != nil {
+		return nil, err
+	}
+	f := &FirstUse{c: *c}
+	if f.c.Reservation == 0 {
+		f.c.Reservation = DefaultReservation
+	}
+	if f.c.Now == nil {
+		f.c.Now = time.Now
+	}
+	return f, nil
+}
+
+var errNotMade = errors.New("membership: a FirstUse that NewFirstUse did not make")
+
+// CheckAuthorizer refuses a FirstUse that [NewFirstUse] did not make; a registry of a
+// road that is not open; and on attest.RoadAK a profile that can name a machine by its AK
+// (attest.AKIdentity) and does not promise one AK a machine (OneAKPerMachine): no machine
+// that is named so could ever be admitted.
+func (f *FirstUse) CheckAuthorizer(roads *attest.OpenRoads) error {
+	if f == nil || f.c.Registry == nil {
+		return errNotMade
+	}
+	scope := f.c.Registry.Scope()
+	if scope.Road == attest.RoadEK && !roads.EK || scope.Road == attest.RoadAK && len(roads.AK) == 0 {
+		return misfit("no machine, as road "+scope.Road.String()+" is not open", "a registry of an open road")
+	}
+	if scope.Road != attest.RoadAK {
+		return nil
+	}
+	for i := range roads.AK {
+		p := &roads.AK[i]
+		for _, source := range p.Identity {
+			if namesAK(source) && !p.OneAKPerMachine {
+				return fmt.Errorf("issuer %d: %w", i, misfit("profile "+p.Name+", which names machines by their AK",
+					"OneAKPerMachine where the issuer promises it, else an Identity without AKIdentity"))
+			}
+		}
+	}
+	return nil
+}
+
+func namesAK(source attest.IdentitySource) bool {
+	switch source.(type) {
+	case attest.AKIdentity, *attest.AKIdentity:
+		return true
+	}
+	return false
+}
+
+func misfit(got, want string) error { return refuse(CheckRegistryScope, got, want) }
+
+// Authorize admits the machine if the registry has it under this name, or has
+// neither. A refusal wraps attest.CheckMembership and the registry's check.
+func (f *FirstUse) Authorize(ctx context.Context, r *attest.Result, _ *csr.Request) (*attest.Authorization, error) {
+	if f == nil || f.c.Registry == nil {
+		return nil, errNotMade
+	}
+	if err := checkScope(r, f.c.Registry.Scope()); err != nil {
+		return nil, refuseMember(err)
+	}
+	machine := inventoryOf(r)
+	claim := Claim{NodeName: r.NodeName, Machine: r.Machine, MachineUID: machine.UID, ProviderID: machine.ProviderID}
+	newcomer, err := f.look(ctx, r, &claim)
+	if err != nil {
+		return nil, refuseMember(err)
+	}
+	a, err := vouch(r, "")
+	if err != nil {
+		return nil, err
+	}
+	// The certificate may be issued as long as its answer can be verified.
+	a.NotAfter = f.c.Now().Add(f.c.MaxLifetime + attest.MaxAnswerAge).Truncate(time.Second)
+	if r.Stage != attest.StageAnswer {
+		return a, nil
+	}
+	lastEnd := a.NotAfter // whoever gets the authorization may change it
+	err = r.WhenAdmitted(func(ctx context.Context) error {
+		return refuseMember(f.record(ctx, claim, newcomer, lastEnd))
+	})
+	if err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// look holds a claim against the registry, and says whether it is a newcomer's.
+func (f *FirstUse) look(ctx context.Context, r *attest.Result, claim *Claim) (newcomer bool, err error) {
+	var h Held
+	if h.Name, err = f.c.Registry.Lookup(ctx, claim.NodeName); err != nil {
+		return false, err
+	}
+	if h.Machine, err = f.c.Registry.LookupMachine(ctx, claim.Machine); err != nil {
+		return false, err
+	}
+	if h.MachineUID, err = f.c.Registry.LookupMachineUID(ctx, claim.MachineUID); err != nil {
+		return false, err
+	}
+	if err := h.Admit(claim, f.c.Now()); err != nil {
+		return false, err
+	}
+	if h.Name != nil && h.Name.State == StateBound {
+		return false, nil
+	}
+	return true, f.checkNewcomer(ctx, r)
+}
+
+// record writes that the machine is the node, and until when its certificates may
+// live.
+func (f *FirstUse) record(ctx context.Context, claim Claim, newcomer bool, lastEnd time.Time) error {
+	r, err := f.c.Registry.Reserve(ctx, claim, f.c.Now().Add(f.c.Reservation))
+	if err != nil {
+		return err
+	}
+	if r.State != StateBound {
+		if !newcomer { // then nobody has asked for a Node
+			return conflict("a record of node "+claim.NodeName+" that is gone", "the one that was read")
+		}
+		if r, err = f.c.Registry.Bind(ctx, r); err != nil {
+			return err
+		}
+	}
+	_, err = f.c.Registry.Raise(ctx, r, lastEnd)
+	return err
+}
+
+// checkNewcomer refuses a name that is in use, and requests that only a node makes
+// which has a certificate already.
+func (f *FirstUse) checkNewcomer(ctx context.Context, r *attest.Result) error {
+	if class := requesterOf(r); r.Purpose != csr.PurposeClient || class != csr.RequesterBootstrap {
+		return refuse(CheckRegistryRequester, r.Purpose.String()+" certificate asked for by "+class.String(),
+			"a client certificate asked for with a bootstrap token, as node "+r.NodeName+" has no record")
+	}
+	if r.Road == attest.RoadEK && inventoryOf(r).UID == "" && !f.c.InsecureAllowNoMachineUID {
+		return &attest.Error{Check: CheckRegistryInventory, Got: "a Machine without a UID for node " + r.NodeName,
+			Want: "one with a UID, as one TPM can have two EKs", Err: csr.ErrRetry}
+	}
+	exists, err := f.c.NodeExists(ctx, r.NodeName)
+	if err != nil {
+		return err
+	}
+	if exists {
+		return refuse(CheckRegistryNode, "node "+r.NodeName+", which exists", "one with a record")
+	}
+	return nil
+}
+
+// checkScope refuses identities that do not belong into a registry of the scope. What a
+// node chose is a refusal. What the operator configured is not, but is tried again.
+func checkScope(r *attest.Result, want Scope) error {
+	got := Scope{Road: r.Road}
+	if r.Road == attest.RoadEK && r.EK != nil {
+		got.EKAlgorithm = keyAlgorithm(r.EK.PublicKey)
+	}
+	if got != want {
+		return refuse(CheckRegistryScope, got.String(), want.String())
+	}
+	kind := r.Machine.Kind()
+	switch {
+	case want.Road == attest.RoadEK && kind != "ek":
+		return refuse(CheckRegistryScope, string(r.Machine), "an identity of kind ek")
+	case want.Road == attest.RoadAK && kind == "ek":
+		return refuse(CheckRegistryScope, string(r.Machine), "an identity of another kind than ek")
+	case kind == "ak" && !r.OneAKPerMachine:
+		return &attest.Error{Check: CheckRegistryScope, Got: string(r.Machine), Want: "an issuer that promises one AK a machine", Err: csr.ErrRetry}
+	}
+	return nil
+}
+
+// refuseMember makes a registry's refusal one of membership. What may succeed
+// later, and what is no refusal, stays what it is.
+func refuseMember(err error) error {
+	e, ok := errors.AsType[*attest.Error](err)
+	if !ok || errors.Is(err, csr.ErrRetry) {
+		return err
+	}
+	switch e.Check {
+	case CheckRegistryName, CheckRegistryMachine, CheckRegistryResting, CheckRegistryUID, CheckRegistryProviderID,
+		CheckRegistryNode, CheckRegistryRequester, CheckRegistryScope:
+		return &attest.Error{Check: attest.CheckMembership, Err: err}
+	}
+	return err
+}

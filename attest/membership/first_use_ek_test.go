@@ -1,0 +1,83 @@
+package membership_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/attesttest"
+	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/tpmsim"
+)
+
+// Trust on first use on the EK's road: one machine has one name and one EK, and a
+// name has one machine.
+func TestFirstUseOfEKs(t *testing.T) {
+	ctx := context.Background()
+	ca, err := tpmsim.NewCA(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours := tpmsim.New(t, &tpmsim.Options{CA: ca})
+	theirs := tpmsim.Swtpm(t, &tpmsim.Options{CA: ca})
+	node := func(tpm *tpmsim.TPM, name string, ek attest.EKOrigin) *attesttest.Node {
+		return attesttest.NewNode(t, &attesttest.NodeOptions{TPM: tpm, Name: name, Road: attest.RoadEK, EK: ek,
+			AK: attest.AKSource{Template: attest.AKTemplateECDSAP256()}})
+	}
+	first := node(ours, "node-1", attest.EKRSA2048())
+	plane := attesttest.NewControlPlane(t, first, node(ours, "node-2", attest.EKRSA2048()), node(ours, "node-3", attest.EKP256()))
+	registry, err := membership.NewMemoryRegistry(membership.Scope{Road: attest.RoadEK, EKAlgorithm: "RSA-2048"}, plane.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	existing := map[string]bool{"node-4": true}
+	use, err := membership.NewFirstUse(&membership.FirstUseConfig{Registry: registry, MaxLifetime: 24 * time.Hour, Now: plane.Now,
+		NodeExists: func(_ context.Context, name string) (bool, error) { return existing[name], nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := plane.Config
+	config.Authorizer = use
+	if plane.Verifier, err = attest.NewVerifier(&config); err != nil {
+		t.Fatal(err)
+	}
+	if err := plane.Admit(node(ours, "node-4", attest.EKRSA2048())); err != nil {
+		t.Fatal(err)
+	}
+
+	join := func(n *attesttest.Node) error {
+		n.ProviderID = ""
+		n.Subject.Request, err = csr.Create(n.Purpose, n.Key, n.Name, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err := plane.Join(ctx, n)
+		return err
+	}
+	if err := join(node(ours, "node-4", attest.EKRSA2048())); !errors.Is(err, membership.CheckRegistryNode) {
+		t.Errorf("a name with a Node and no record: %v", err)
+	}
+	if err := join(first); err != nil {
+		t.Fatalf("the first machine: %v", err)
+	}
+	if err := join(first); err != nil {
+		t.Errorf("the same again: %v", err)
+	}
+	for name, c := range map[string]struct {
+		node *attesttest.Node
+		want error
+	}{
+		"a second name for the machine":        {node(ours, "node-2", attest.EKRSA2048()), membership.CheckRegistryMachine},
+		"a second machine for the name":        {node(theirs, "node-1", attest.EKRSA2048()), membership.CheckRegistryName},
+		"the machine's EK of another kind":     {node(ours, "node-3", attest.EKP256()), membership.CheckRegistryScope},
+		"another machine's EK of another kind": {node(theirs, "node-1", attest.EKP256()), membership.CheckRegistryScope},
+	} {
+		err := join(c.node)
+		if !errors.Is(err, c.want) || !errors.Is(err, attest.CheckMembership) || csr.Decide(err).Verdict != csr.VerdictDeny {
+			t.Errorf("%s: got %v, want %v", name, err, c.want)
+		}
+	}
+}

@@ -1,0 +1,82 @@
+package membership_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/attesttest"
+	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/csr"
+)
+
+// The whole join under trust on first use: the hello is not recorded,
+// the answer is, another node name of the same machine is refused, and so is the
+// name after the machine has gone, until the certificate has expired.
+func TestFirstUseJoin(t *testing.T) {
+	ctx := context.Background()
+	profile := attest.ProfileTCG()
+	profile.OneAKPerMachine = true
+	node := attesttest.NewNode(t, &attesttest.NodeOptions{Profile: profile})
+	plane := attesttest.NewControlPlane(t, node)
+
+	registry, err := membership.NewMemoryRegistry(membership.Scope{}, plane.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const lifetime = 24 * time.Hour
+	first, err := membership.NewFirstUse(&membership.FirstUseConfig{Registry: registry, MaxLifetime: lifetime, Now: plane.Now,
+		NodeExists: func(context.Context, string) (bool, error) { return false, nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := plane.Config
+	config.Authorizer = membership.Both(config.Authorizer, first)
+	if plane.Verifier, err = attest.NewVerifier(&config); err != nil {
+		t.Fatal(err)
+	}
+
+	challenge, err := plane.Challenge(ctx, node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := registry.Lookup(ctx, node.Name); err != nil || r != nil {
+		t.Fatalf("after the hello: got record %+v, %v", r, err)
+	}
+	answer, err := node.Answer(ctx, challenge, plane.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	result, err := plane.Verifier.Verify(ctx, answer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	issued, err := plane.CA.Issue(ctx, result.Checked(), result.Verified())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := registry.Lookup(ctx, node.Name)
+	if err != nil || r == nil || r.State != membership.StateBound || r.Machine != result.Machine {
+		t.Fatalf("after the answer: got record %+v, %v", r, err)
+	}
+	if issued.Certificate.NotAfter.After(r.LastEnd) {
+		t.Errorf("the certificate lives until %s, the record says %s", issued.Certificate.NotAfter, r.LastEnd)
+	}
+
+	if err := registry.Release(ctx, node.Name, r.MachineUID); err != nil {
+		t.Fatal(err)
+	}
+	_, err = plane.Verifier.Verify(ctx, answer) // filed again
+	if !errors.Is(err, membership.CheckRegistryResting) || csr.Decide(err).Verdict != csr.VerdictDeny {
+		t.Errorf("after the machine has gone: got %v, want %s", err, membership.CheckRegistryResting)
+	}
+	plane.Advance(lifetime + attest.MaxAnswerAge + 2*time.Second)
+	if r, err := registry.Lookup(ctx, node.Name); err != nil || r != nil {
+		t.Errorf("a day later: got record %+v, %v", r, err)
+	}
+	if _, err := plane.Join(ctx, node); err != nil {
+		t.Errorf("a day later: %v", err)
+	}
+}

@@ -1,0 +1,320 @@
+package membership
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"errors"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/csr"
+)
+
+// checkedRequest is a request that a policy passed: what a verifier has when it
+// asks for membership.
+func checkedRequest(t testing.TB, nodeName string, class csr.RequesterClass, purpose csr.Purpose, machine csr.Machine) *csr.Checked {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := &csr.CreateOptions{}
+	signer := csr.SignerClientTPM
+	if purpose == csr.PurposeServing {
+		options.DNSNames, signer = machine.DNSNames, csr.SignerServingTPM
+	}
+	der, err := csr.Create(purpose, key, nodeName, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pem, err := (&csr.Bundle{Request: der, Provider: attest.Provider, Data: []byte{0x30, 0}}).Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &csr.Request{
+		Metadata: csr.Metadata{Name: "csr", UID: "u", CreationTimestamp: time.Now().Add(-time.Second)},
+		Spec: csr.Spec{Request: pem, SignerName: signer, Usages: csr.Usages(purpose, false),
+			Username: "system:bootstrap:abcdef", Groups: []string{"system:bootstrappers", "system:authenticated"}},
+	}
+	if class == csr.RequesterNode {
+		r.Spec.Username, r.Spec.Groups = "system:node:"+nodeName, []string{"system:nodes", "system:authenticated"}
+	}
+	machine.NodeName, machine.BootstrapReady = nodeName, true
+	policy := &csr.Policy{SignerNames: []string{signer},
+		Machines: func(context.Context, string, *csr.Request) (*csr.Machine, error) { return &machine, nil }}
+	checked, err := policy.CheckUnsigned(context.Background(), r, signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return checked
+}
+
+// firstUse is a FirstUse over a registry in memory, with a clock and the Nodes that
+// exist.
+type firstUse struct {
+	*FirstUse
+	registry *StoreRegistry
+	at       time.Time
+	nodes    map[string]bool
+	nodesErr error
+}
+
+const testLifetime = 24 * time.Hour
+
+func newFirstUse(t testing.TB, scope Scope) *firstUse {
+	t.Helper()
+	f := &firstUse{at: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC), nodes: map[string]bool{}}
+	now := func() time.Time { return f.at }
+	var err error
+	if f.registry, err = NewMemoryRegistry(scope, now); err != nil {
+		t.Fatal(err)
+	}
+	f.FirstUse, err = NewFirstUse(&FirstUseConfig{Registry: f.registry, MaxLifetime: testLifetime, Now: now,
+		NodeExists: func(_ context.Context, nodeName string) (bool, error) { return f.nodes[nodeName], f.nodesErr }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// answerOf is what a verifier knows of a machine that has answered.
+func answerOf(t testing.TB, nodeName string, machine attest.Identity) *attest.Result {
+	r := attest.NewResult(attest.StageAnswer, checkedRequest(t, nodeName, csr.RequesterBootstrap, csr.PurposeClient, csr.Machine{Name: "m", UID: "uid-1", ProviderID: "test://1",
+		DNSNames: []string{"a.example", "b.example"}, IPAddresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}))
+	r.Machine = machine
+	return r
+}
+
+// inventoried is a machine's answer to another requester or with another inventory.
+func inventoried(t testing.TB, r *attest.Result, class csr.RequesterClass, machine csr.Machine) *attest.Result {
+	out := attest.NewResult(r.Stage, checkedRequest(t, r.NodeName, class, csr.PurposeClient, machine))
+	out.Machine, out.Road, out.EK = r.Machine, r.Road, r.EK
+	return out
+}
+
+func (f *firstUse) admit(t testing.TB, r *attest.Result) *attest.Authorization {
+	t.Helper()
+	a, err := asked(t, f, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// refuse expects a refusal of membership, for the registry's reason.
+func (f *firstUse) refuse(t testing.TB, r *attest.Result, check attest.Check) {
+	t.Helper()
+	before := recordsOf(t, f.registry)
+	_, err := asked(t, f, r)
+	if !errors.Is(err, check) || !errors.Is(err, attest.CheckMembership) {
+		t.Errorf("got %v, want %s as a refusal of membership", err, check)
+	}
+	if d := csr.Decide(err); d.Verdict != csr.VerdictDeny {
+		t.Errorf("%v decides %v, want deny", err, d.Verdict)
+	}
+	if after := recordsOf(t, f.registry); len(before) != len(after) {
+		t.Errorf("a refusal left %d records where there were %d", len(after), len(before))
+	}
+}
+
+func TestFirstUse(t *testing.T) {
+	f := newFirstUse(t, Scope{})
+	ctx := context.Background()
+	first := answerOf(t, "node-1", "gce:p/1")
+	hello := *first
+	hello.Stage = attest.StageHello
+	f.admit(t, &hello)
+	if records := recordsOf(t, f.registry); len(records) != 0 {
+		t.Fatalf("a hello was recorded: %+v", records)
+	}
+	a := f.admit(t, first)
+	end := f.at.Add(testLifetime + attest.MaxAnswerAge)
+	if a.ProviderID != "test://1" || len(a.DNSNames) != 2 || len(a.IPAddresses) != 1 || !a.NotAfter.Equal(end) {
+		t.Errorf("got authorization %+v", a)
+	}
+	r, err := f.registry.Lookup(ctx, "node-1")
+	if err != nil || r.State != StateBound || r.Machine != "gce:p/1" || r.MachineUID != "uid-1" || r.ProviderID != "test://1" || !r.LastEnd.Equal(end) {
+		t.Errorf("got record %+v, %v", r, err)
+	}
+	f.nodes["node-1"] = true // it has joined
+	f.at = f.at.Add(time.Hour)
+	f.admit(t, first) // the same machine again, re-imaged perhaps
+	if r, _ := f.registry.Lookup(ctx, "node-1"); !r.LastEnd.Equal(end.Add(time.Hour)) {
+		t.Errorf("got last end %v, want %v", r.LastEnd, end.Add(time.Hour))
+	}
+	f.admit(t, inventoried(t, first, csr.RequesterNode, *first.Checked().Machine()))
+
+	f.refuse(t, answerOf(t, "node-1", "gce:p/2"), CheckRegistryName)
+	f.refuse(t, inventoried(t, answerOf(t, "node-2", "gce:p/1"), csr.RequesterBootstrap, csr.Machine{UID: "uid-2"}), CheckRegistryMachine)
+	f.refuse(t, answerOf(t, "node-2", "gce:p/2"), CheckRegistryUID) // a copy of the first Machine's bootstrap data
+	f.refuse(t, inventoried(t, first, csr.RequesterBootstrap, csr.Machine{UID: "uid-2", ProviderID: "test://1"}), CheckRegistryUID)
+	f.refuse(t, inventoried(t, first, csr.RequesterBootstrap, csr.Machine{UID: "uid-1", ProviderID: "test://2"}), CheckRegistryProviderID)
+
+	if err := f.registry.Release(ctx, "node-1", "uid-1"); err != nil {
+		t.Fatal(err)
+	}
+	f.refuse(t, first, CheckRegistryResting) // an answer that is filed again
+	f.at = f.at.Add(testLifetime + attest.MaxAnswerAge + 2*time.Second)
+	f.refuse(t, first, CheckRegistryNode) // its Node is still there
+	delete(f.nodes, "node-1")
+	f.admit(t, answerOf(t, "node-1", "gce:p/2"))
+	f.refuse(t, first, CheckRegistryName) // the name is another machine's now
+}
+
+func TestFirstUseNewcomers(t *testing.T) {
+	f := newFirstUse(t, Scope{})
+	f.nodes["old"] = true
+	f.refuse(t, answerOf(t, "old", "gce:p/1"), CheckRegistryNode)
+	f.refuse(t, inventoried(t, answerOf(t, "new", "gce:p/1"), csr.RequesterNode, csr.Machine{}), CheckRegistryRequester)
+	serving := answerOf(t, "new", "gce:p/1")
+	serving.Purpose = csr.PurposeServing
+	f.refuse(t, serving, CheckRegistryRequester)
+	wrongClaim := answerOf(t, "new", "gce:p/1")
+	wrongClaim.ClaimedProviderID = "test://another"
+	if _, err := asked(t, f, wrongClaim); !errors.Is(err, attest.CheckProviderID) || len(recordsOf(t, f.registry)) != 0 {
+		t.Errorf("a claim to another provider ID: got %v, %d records", err, len(recordsOf(t, f.registry)))
+	}
+
+	f.nodesErr = errors.New("the API server is away")
+	_, err := asked(t, f, answerOf(t, "new", "gce:p/1"))
+	if !errors.Is(err, f.nodesErr) || errors.Is(err, attest.CheckMembership) {
+		t.Errorf("got %v, want the error of NodeExists and no refusal", err)
+	}
+}
+
+func TestFirstUseScope(t *testing.T) {
+	p256, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rsa2048, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ek := func(key any, machine attest.Identity) *attest.Result {
+		r := answerOf(t, "node-1", machine)
+		r.Road, r.EK = attest.RoadEK, &attest.EKFacts{PublicKey: key}
+		return r
+	}
+	f := newFirstUse(t, Scope{Road: attest.RoadEK, EKAlgorithm: "P-256"})
+	f.admit(t, ek(&p256.PublicKey, "ek:sha256:1"))
+	f.refuse(t, ek(&rsa2048.PublicKey, "ek:sha256:2"), CheckRegistryScope) // another EK of the same machine
+	f.refuse(t, ek(&p256.PublicKey, "gce:p/1"), CheckRegistryScope)
+	f.refuse(t, ek("no key", "ek:sha256:1"), CheckRegistryScope)
+	f.refuse(t, answerOf(t, "node-1", "gce:p/1"), CheckRegistryScope) // the other road
+	without := ek(nil, "ek:sha256:1")
+	without.EK = nil
+	f.refuse(t, without, CheckRegistryScope)
+
+	f = newFirstUse(t, Scope{Road: attest.RoadEK, EKAlgorithm: "RSA-2048"})
+	f.admit(t, ek(&rsa2048.PublicKey, "ek:sha256:2"))
+
+	f = newFirstUse(t, Scope{Road: attest.RoadAK})
+	f.refuse(t, answerOf(t, "node-1", "ek:sha256:1"), CheckRegistryScope)
+	ak := answerOf(t, "node-1", "ak:sha256:1")
+	if _, err := asked(t, f, ak); !errors.Is(err, CheckRegistryScope) || csr.Decide(err).Verdict != csr.VerdictRetry {
+		t.Errorf("an issuer without the promise, which is not the node's fault: got %v, want a retry", err)
+	}
+	ak.OneAKPerMachine = true
+	f.admit(t, ak)
+}
+
+// stubRegistry answers in place of a registry in one call.
+type stubRegistry struct {
+	Registry
+	reserve func() (*Record, error)
+	raise   func() error
+	lookup  func() error
+}
+
+func (s stubRegistry) Lookup(ctx context.Context, nodeName string) (*Record, error) {
+	if s.lookup != nil {
+		return nil, s.lookup()
+	}
+	return s.Registry.Lookup(ctx, nodeName)
+}
+
+func (s stubRegistry) Reserve(ctx context.Context, c Claim, deadline time.Time) (*Record, error) {
+	if s.reserve != nil {
+		return s.reserve()
+	}
+	return s.Registry.Reserve(ctx, c, deadline)
+}
+
+func (s stubRegistry) Raise(ctx context.Context, r *Record, end time.Time) (*Record, error) {
+	if s.raise != nil {
+		return nil, s.raise()
+	}
+	return s.Registry.Raise(ctx, r, end)
+}
+
+// What a registry cannot answer now is tried again, and never admits.
+func TestFirstUseUndecided(t *testing.T) {
+	broken := errors.New("disk full")
+	for name, stub := range map[string]stubRegistry{
+		"lookup fails":      {lookup: func() error { return broken }},
+		"reserve fails":     {reserve: func() (*Record, error) { return nil, broken }},
+		"reserved by other": {reserve: func() (*Record, error) { return nil, reservedElsewhere(&Record{}) }},
+		"bind conflicts":    {reserve: func() (*Record, error) { return &Record{State: StateReserved, Version: "?"}, nil }},
+		"raise fails":       {raise: func() error { return broken }},
+	} {
+		f := newFirstUse(t, Scope{})
+		stub.Registry = f.registry
+		f.c.Registry = stub
+		a, err := asked(t, f, answerOf(t, "node-1", "gce:p/1"))
+		if a != nil || err == nil || errors.Is(err, attest.CheckMembership) {
+			t.Errorf("%s: got %+v, %v, want an error that is no refusal", name, a, err)
+		}
+		if d := csr.Decide(csr.Retry(err)); d.Verdict != csr.VerdictRetry {
+			t.Errorf("%s: decides %v", name, d.Verdict)
+		}
+	}
+	// The record goes between the look and the write: nobody has asked for a Node.
+	f := newFirstUse(t, Scope{})
+	r := answerOf(t, "node-1", "gce:p/1")
+	f.admit(t, r)
+	f.c.Registry = stubRegistry{Registry: f.registry, reserve: func() (*Record, error) {
+		return &Record{State: StateReserved}, nil
+	}}
+	if _, err := asked(t, f, r); !errors.Is(err, CheckRegistryConflict) {
+		t.Errorf("got %v, want %s", err, CheckRegistryConflict)
+	}
+}
+
+func TestNewFirstUse(t *testing.T) {
+	m, err := NewMemoryRegistry(Scope{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := FirstUseConfig{Registry: m, MaxLifetime: time.Hour, NodeExists: func(context.Context, string) (bool, error) { return false, nil }}
+	if _, err := NewFirstUse(&good); err != nil {
+		t.Error(err)
+	}
+	for name, change := range map[string]func(c *FirstUseConfig){
+		"no registry":  func(c *FirstUseConfig) { c.Registry = nil },
+		"no nodes":     func(c *FirstUseConfig) { c.NodeExists = nil },
+		"no lifetime":  func(c *FirstUseConfig) { c.MaxLifetime = 0 },
+		"reservation":  func(c *FirstUseConfig) { c.Reservation = MaxReservation + 1 },
+		"reservation-": func(c *FirstUseConfig) { c.Reservation = -1 },
+		"scope":        func(c *FirstUseConfig) { c.Registry = &StoreRegistry{scope: Scope{Road: attest.RoadEK}} },
+	} {
+		c := good
+		change(&c)
+		if _, err := NewFirstUse(&c); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	if _, err := NewFirstUse(nil); err == nil {
+		t.Error("no configuration: no error")
+	}
+	for _, scope := range []Scope{{Road: attest.RoadEK}, {Road: attest.RoadEK, EKAlgorithm: "RSA-1024"}, {EKAlgorithm: "P-256"}, {Road: 7}} {
+		if _, err := NewMemoryRegistry(scope, nil); err == nil {
+			t.Errorf("scope %s: no error", scope)
+		}
+	}
+}

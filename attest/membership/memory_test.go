@@ -1,0 +1,169 @@
+package membership
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+)
+
+func testClaim(i int) Claim {
+	n := strconv.Itoa(i)
+	return Claim{NodeName: "node-" + n, Machine: attest.Identity("test:" + n), MachineUID: "uid-" + n, ProviderID: "test://" + n}
+}
+
+// memoryOf is a registry with that many bound records, and its store and clock.
+func memoryOf(t testing.TB, records int) (*StoreRegistry, *memoryStore, *time.Time) {
+	t.Helper()
+	at := testTime()
+	store := newMemoryStore()
+	r, err := NewRegistry(Scope{}, store, func() time.Time { return at })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range records {
+		joinMemory(t, r, testClaim(i), at)
+	}
+	return r, store, &at
+}
+
+func joinMemory(t testing.TB, r *StoreRegistry, c Claim, at time.Time) *Record {
+	t.Helper()
+	record, err := r.Reserve(t.Context(), c, at.Add(time.Minute))
+	if err == nil {
+		record, err = r.Bind(t.Context(), record)
+	}
+	if err == nil {
+		record, err = r.Raise(t.Context(), record, at.Add(time.Hour))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return record
+}
+
+// Each call touches a number of records that does not depend on how many there are: it
+// is counted, not timed.
+func TestMemoryTouchesFewRecords(t *testing.T) {
+	const most = 3 + 2 + 2*sweepSize // what stands around a claim, what is replaced, what is swept
+	counts := map[string][]int{}
+	for _, size := range []int{10, 1000, 20000} {
+		r, store, at := memoryOf(t, size)
+		ctx, next := t.Context(), testClaim(size)
+		var record *Record
+		for _, call := range []struct {
+			name string
+			do   func() error
+		}{
+			{"Reserve", func() (err error) { record, err = r.Reserve(ctx, next, at.Add(time.Minute)); return err }},
+			{"Bind", func() (err error) { record, err = r.Bind(ctx, record); return err }},
+			{"Raise", func() (err error) { record, err = r.Raise(ctx, record, at.Add(time.Hour)); return err }},
+			{"Rebind", func() (err error) { record, err = r.Rebind(ctx, record, "test:spare"); return err }},
+			{"Adopt", func() (err error) { record, err = r.Adopt(ctx, record, "uid-spare"); return err }},
+			{"Lookup", func() error { _, err := r.Lookup(ctx, "node-3"); return err }},
+			{"LookupMachine", func() error { _, err := r.LookupMachine(ctx, "test:3"); return err }},
+			{"LookupMachineUID", func() error { _, err := r.LookupMachineUID(ctx, "uid-3"); return err }},
+			{"Release", func() error { return r.Release(ctx, record.NodeName, "uid-spare") }},
+		} {
+			store.touched = 0
+			if err := call.do(); err != nil {
+				t.Fatalf("%s: %v", call.name, err)
+			}
+			counts[call.name] = append(counts[call.name], store.touched)
+		}
+		// Half of them go at once: a write still takes a few away.
+		for i := range size / 2 {
+			if err := r.Release(ctx, "node-"+strconv.Itoa(i), "uid-"+strconv.Itoa(i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		*at = at.Add(2 * time.Hour)
+		store.touched = 0
+		if _, err := r.Reserve(ctx, testClaim(size+1), at.Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		counts["Reserve with many ended"] = append(counts["Reserve with many ended"], store.touched)
+	}
+	for call, n := range counts {
+		if n[0] == 0 || n[0] != n[1] || n[1] != n[2] || n[2] > most {
+			t.Errorf("%s touches %v records of 10, 1000 and 20000, want one small number", call, n)
+		}
+	}
+}
+
+// What has come to its end goes with later writes, whether anybody asks for it or not.
+func TestMemoryDropsWhatEnded(t *testing.T) {
+	const records = 100
+	r, store, at := memoryOf(t, records)
+	for i := range records {
+		if err := r.Release(t.Context(), "node-"+strconv.Itoa(i), "uid-"+strconv.Itoa(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(store.names) != records || len(store.ends) != records {
+		t.Fatalf("%d records rest, %d ends, want %d", len(store.names), len(store.ends), records)
+	}
+	*at = at.Add(time.Hour + time.Second)
+	const writes = records / sweepSize
+	for i := range writes {
+		joinMemory(t, r, Claim{NodeName: fmt.Sprintf("new-%d", i), Machine: attest.Identity(fmt.Sprintf("test:new-%d", i))}, *at)
+	}
+	if len(store.names) != writes || len(store.machines) != writes || len(store.uids) != 0 || len(store.ends) != 0 {
+		t.Errorf("%d names, %d machines, %d UIDs and %d ends are left, want those of %d joins", len(store.names), len(store.machines), len(store.uids), len(store.ends), writes)
+	}
+}
+
+// A renewed reservation has one end, however often it is renewed.
+func TestMemoryKeepsOneEndARecord(t *testing.T) {
+	r, store, at := memoryOf(t, 0)
+	for i := range 1000 {
+		if _, err := r.Reserve(t.Context(), testClaim(1), at.Add(time.Duration(1+i)*time.Second)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(store.ends) != 1 {
+		t.Errorf("%d ends of one record", len(store.ends))
+	}
+}
+
+// A list of a registry is whole, in order, and without what ended, over several pieces.
+func TestRecordsInPieces(t *testing.T) {
+	r, _, at := memoryOf(t, 600)
+	if _, err := r.Reserve(t.Context(), testClaim(9999), at.Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	*at = at.Add(time.Minute)
+	got := recordsOf(t, r)
+	for i := 1; i < len(got); i++ {
+		if got[i-1].NodeName >= got[i].NodeName {
+			t.Fatalf("%s comes before %s", got[i-1].NodeName, got[i].NodeName)
+		}
+	}
+	if len(got) != 600 {
+		t.Errorf("got %d records, want 600", len(got))
+	}
+	stop := fmt.Errorf("enough")
+	n := 0
+	if err := r.Records(t.Context(), func(Record) error { n++; return stop }); err != stop || n != 1 {
+		t.Errorf("got %v after %d records", err, n)
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := r.Records(over, func(Record) error { return nil }); err == nil {
+		t.Error("a context that is over: no error")
+	}
+}
+
+func BenchmarkMemoryRegistry(b *testing.B) {
+	for _, size := range []int{1000, 16000, 100000} {
+		b.Run(strconv.Itoa(size), func(b *testing.B) {
+			r, _, at := memoryOf(b, size)
+			for i := 0; b.Loop(); i++ {
+				joinMemory(b, r, testClaim(size+i), *at)
+			}
+		})
+	}
+}

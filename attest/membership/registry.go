@@ -1,0 +1,92 @@
+package membership
+
+import (
+	"context"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+)
+
+// Registry remembers which machine is which node, for trust on first use
+// ([FirstUse]): one machine for a node name, one node name for a machine, and one
+// inventory Machine for both.
+//
+// A record goes through these states:
+//
+//	(none) -Reserve-> reserved -Bind-> bound -Release-> resting -time-> (none)
+//
+// A reservation is worth nothing after its deadline: then it is as if it had never
+// been made. A resting record keeps its name from everybody, the same machine
+// included, until every certificate that was issued under the name has expired;
+// its machine is free at once, its Machine UID is not.
+//
+// # Contract
+//
+// Each method is atomic: it happens whole or not at all, and when it returns
+// without an error, what it did survives the end of the process. After an error
+// that is no refusal nothing is known: the caller looks again. Every write gives
+// the record a Version that no record of the registry had before; Bind, Raise, Rebind
+// and Adopt change a record only if it still has the Version that the caller saw
+// (compare-and-swap), else they return [CheckRegistryConflict].
+//
+// A refusal is an *attest.Error with one of the registry's checks, and it leaves
+// everything as it was, the refused claim unreserved too. Where the same call may
+// succeed later it wraps csr.ErrRetry. Every other error means that the
+// registry could not find out, and must not be taken for an answer.
+//
+// What is decided is decided by the rules, the methods of [Held]. An implementation
+// over a store with transactions is a [Store]. One over a store that cannot change two
+// entries at once reserves the name first, then the machine, both with the deadline,
+// and counts a record as bound only when both entries agree; on a refusal it takes its
+// own name entry back. attesttest.RunRegistry holds an implementation against all this.
+//
+// Methods are called from many goroutines, and with several registries on one
+// store from many processes. They keep none of their arguments and return records
+// that the caller may change.
+type Registry interface {
+	// Scope returns what the registry was made for.
+	Scope() Scope
+
+	// Reserve claims a node name for a machine until the deadline ([Held.Reserve]).
+	Reserve(ctx context.Context, claim Claim, deadline time.Time) (*Record, error)
+
+	// Bind makes a reservation of this Version final ([Held.Bind]).
+	Bind(ctx context.Context, record *Record) (*Record, error)
+
+	// Raise records that a certificate for the bound record may be valid until
+	// lastEnd ([Held.Raise]). It must have returned before the certificate is approved.
+	// [FirstUse] calls it; nobody else needs to.
+	Raise(ctx context.Context, record *Record, lastEnd time.Time) (*Record, error)
+
+	// Rebind gives a bound record another machine, for a replaced board, and frees
+	// the former one ([Held.Rebind]). It is an act of the operator, never of a join.
+	Rebind(ctx context.Context, record *Record, machine attest.Identity) (*Record, error)
+
+	// Adopt gives a bound record the UID of another Machine object for the same machine
+	// and provider ID ([Held.Adopt]), as when a cluster's inventory is moved. It is an
+	// act of the operator, never of a join.
+	Adopt(ctx context.Context, record *Record, machineUID string) (*Record, error)
+
+	// Release says that the inventory's Machine with this UID is gone ([Held.Release]).
+	// Whoever runs the inventory must call it: nothing else frees a name.
+	Release(ctx context.Context, nodeName, machineUID string) error
+
+	// Lookup returns the record of a node name, nil where there is none.
+	Lookup(ctx context.Context, nodeName string) (*Record, error)
+
+	// LookupMachine returns the reserved or bound record of a machine, nil where
+	// there is none.
+	LookupMachine(ctx context.Context, machine attest.Identity) (*Record, error)
+
+	// LookupMachineUID returns the record of an inventory Machine by its UID, in
+	// whatever state, nil where there is none. "" has none.
+	LookupMachineUID(ctx context.Context, machineUID string) (*Record, error)
+}
+
+// Limits of a registry.
+const (
+	// MaxReservation is how far away a reservation's deadline may be.
+	MaxReservation = time.Hour
+	// MaxMachineUIDSize bounds a Machine's UID in a registry, in bytes.
+	MaxMachineUIDSize = 253
+)

@@ -1,0 +1,291 @@
+package membership
+
+import (
+	"errors"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// Held is what a registry holds around one call: the record of the call's node name,
+// that of its machine and that of its Machine UID, as they are stored; nil where there
+// is none. A call that names no machine or no UID leaves the field nil. Records that
+// have come to their end may stand here, and a machine's record that rests: the rules
+// look past them.
+//
+// Its methods are the rules of a [Registry], all of them. They change nothing and keep
+// nothing: they return what has to be done. The clock is an argument.
+type Held struct {
+	// Name is the record of the node name, Machine that of the machine, MachineUID
+	// that of the Machine UID.
+	Name, Machine, MachineUID *Record
+}
+
+// Action is what a store has to do after a rule has decided.
+type Action int
+
+const (
+	// Keep: nothing changes.
+	Keep Action = iota + 1
+	// Put: the record is stored in the place of that of its name, with a new Version.
+	Put
+	// Drop: the record of the name is taken away.
+	Drop
+)
+
+// Change is what a rule has decided.
+type Change struct {
+	Action Action
+	// Record is what is to be stored and returned. Its Version is the old one, or
+	// empty, where Action is Put: the store gives it a new one. Where Action is Drop it
+	// is the record that goes; it is nil where Release has nothing to do.
+	Record *Record
+}
+
+// live returns what counts.
+func (h Held) live(now time.Time) Held {
+	for _, r := range []**Record{&h.Name, &h.Machine, &h.MachineUID} {
+		if *r != nil && !(*r).Live(now) {
+			*r = nil
+		}
+	}
+	if h.Machine != nil && !h.Machine.HoldsMachine() {
+		h.Machine = nil
+	}
+	return h
+}
+
+// Reserve claims a node name for a machine until the deadline, which must be in the
+// future and at most MaxReservation away. If the pair is reserved already, by this very
+// claim, the deadline becomes the new one; if it is bound already, nothing changes, but
+// that a provider ID which was unknown is filled in. h.Machine and h.MachineUID are those
+// of the claim.
+//
+// It refuses, in this order: a name that rests ([CheckRegistryResting]), is reserved for
+// another machine ([CheckRegistryReserved], to be tried again) or bound to another
+// ([CheckRegistryName]); a record of the pair with another Machine UID
+// ([CheckRegistryUID]) or provider ID ([CheckRegistryProviderID]); a machine that is
+// reserved (CheckRegistryReserved) or bound ([CheckRegistryMachine]) under another name;
+// a Machine UID that is reserved (CheckRegistryReserved), bound or resting
+// (CheckRegistryUID) under another name.
+func (h Held) Reserve(c Claim, deadline, now time.Time) (Change, error) {
+	if err := c.Check(); err != nil {
+		return Change{}, err
+	}
+	deadline = deadline.Truncate(time.Second).UTC()
+	if length := deadline.Sub(now); length <= 0 || length > MaxReservation {
+		return Change{}, badClaim("a deadline of "+deadline.Format(time.RFC3339), "one within the next "+MaxReservation.String())
+	}
+	if err := h.Admit(&c, now); err != nil {
+		return Change{}, err
+	}
+	old := h.live(now).Name
+	switch {
+	case old == nil || old.State == StateReserved:
+		return Change{Put, &Record{Claim: c, State: StateReserved, Deadline: deadline}}, nil
+	case old.ProviderID == "" && c.ProviderID != "":
+		r := *old
+		r.ProviderID = c.ProviderID
+		return Change{Put, &r}, nil
+	}
+	return Change{Keep, old}, nil
+}
+
+// Admit says whether Reserve would let a claim be made: nil if it would. It is for who
+// wants to know and not to write.
+func (h Held) Admit(c *Claim, now time.Time) error {
+	h = h.live(now)
+	if err := admitName(h.Name, c); err != nil {
+		return err
+	}
+	if err := admitMachine(h.Machine, c.NodeName); err != nil {
+		return err
+	}
+	return admitMachineUID(h.MachineUID, c.NodeName)
+}
+
+// admitName holds a claim against the record of its name, which may be nil.
+func admitName(r *Record, c *Claim) error {
+	switch {
+	case r == nil:
+		return nil
+	case r.State == StateResting:
+		return refuse(CheckRegistryResting, "a claim to node "+r.NodeName,
+			"one after "+r.LastEnd.Format(time.RFC3339)+", when its last certificate has expired")
+	case r.Machine != c.Machine && r.State == StateReserved:
+		return reservedElsewhere(r)
+	case r.Machine != c.Machine:
+		return refuse(CheckRegistryName, "machine "+string(c.Machine), "that of node "+r.NodeName+", "+string(r.Machine))
+	case r.MachineUID != c.MachineUID:
+		return refuse(CheckRegistryUID, "Machine UID "+refusal.OrNothing(c.MachineUID), "that of node "+r.NodeName+", "+refusal.OrNothing(r.MachineUID))
+	case r.ProviderID != c.ProviderID && r.ProviderID != "":
+		return refuse(CheckRegistryProviderID, "provider ID "+refusal.OrNothing(c.ProviderID), r.ProviderID)
+	}
+	return nil
+}
+
+// admitMachine refuses a machine that has a record under another name. The record
+// may be nil.
+func admitMachine(r *Record, nodeName string) error {
+	switch {
+	case r == nil || r.NodeName == nodeName:
+		return nil
+	case r.State == StateReserved:
+		return reservedElsewhere(r)
+	}
+	return refuse(CheckRegistryMachine, "node "+nodeName, "that of machine "+string(r.Machine)+", "+r.NodeName)
+}
+
+// admitMachineUID refuses an inventory Machine that has a record under another name. The
+// record may be nil.
+func admitMachineUID(r *Record, nodeName string) error {
+	switch {
+	case r == nil || r.NodeName == nodeName:
+		return nil
+	case r.State == StateReserved:
+		return reservedElsewhere(r)
+	}
+	return refuse(CheckRegistryUID, "node "+nodeName, "that of Machine UID "+refusal.OrNothing(r.MachineUID)+", "+r.NodeName)
+}
+
+func refuse(check attest.Check, got, want string) error {
+	return &attest.Error{Check: check, Got: got, Want: want}
+}
+
+func reservedElsewhere(r *Record) error {
+	return &attest.Error{Check: CheckRegistryReserved, Got: "a claim beside that of machine " + string(r.Machine) + " to node " + r.NodeName,
+		Want: "one after " + r.Deadline.Format(time.RFC3339), Err: csr.ErrRetry}
+}
+
+func conflict(got, want string) error {
+	return &attest.Error{Check: CheckRegistryConflict, Got: got, Want: want, Err: csr.ErrRetry}
+}
+
+var errNoRecord = errors.New("membership: no record was given")
+
+// current returns the stored record of the name if it still has the version that the
+// caller saw.
+func (h Held) current(seen *Record, now time.Time) (*Record, error) {
+	if seen == nil {
+		return nil, errNoRecord
+	}
+	r := h.live(now).Name
+	if r == nil || r.NodeName != seen.NodeName || r.Version != seen.Version {
+		return nil, conflict("a record of node "+seen.NodeName+" that has changed", "the one that was read")
+	}
+	return r, nil
+}
+
+// bound is current for operations on bound records.
+func (h Held) bound(seen *Record, now time.Time) (*Record, error) {
+	r, err := h.current(seen, now)
+	if err == nil && r.State != StateBound {
+		return nil, conflict("a "+string(r.State)+" record of node "+r.NodeName, "a bound one")
+	}
+	return r, err
+}
+
+// Bind makes the reservation that the caller saw final. After its deadline, and where it
+// has changed, it is refused with [CheckRegistryConflict]. A bound record stays as it is.
+func (h Held) Bind(seen *Record, now time.Time) (Change, error) {
+	old, err := h.current(seen, now)
+	switch {
+	case err != nil:
+		return Change{}, err
+	case old.State == StateBound:
+		return Change{Keep, old}, nil
+	case old.State != StateReserved:
+		return Change{}, conflict("a "+string(old.State)+" record of node "+old.NodeName, "a reserved one")
+	}
+	return Change{Put, &Record{Claim: old.Claim, State: StateBound}}, nil
+}
+
+// maxUnix is the last second that a certificate can state.
+const maxUnix = 253402300799
+
+// Raise records that a certificate for the bound record that the caller saw may be valid
+// until lastEnd, rounded up to whole seconds; an earlier end than the recorded one
+// changes nothing.
+func (h Held) Raise(seen *Record, lastEnd, now time.Time) (Change, error) {
+	if whole := lastEnd.Truncate(time.Second); !whole.Equal(lastEnd) {
+		lastEnd = whole.Add(time.Second)
+	}
+	lastEnd = lastEnd.UTC()
+	if s := lastEnd.Unix(); s < 0 || s > maxUnix {
+		return Change{}, badClaim("a last end outside the years 1970 to 9999", "one that a certificate can state")
+	}
+	old, err := h.bound(seen, now)
+	if err != nil {
+		return Change{}, err
+	}
+	if !lastEnd.After(old.LastEnd) {
+		return Change{Keep, old}, nil
+	}
+	r := *old
+	r.LastEnd = lastEnd
+	return Change{Put, &r}, nil
+}
+
+// Rebind gives the bound record that the caller saw another machine, whose record is
+// h.Machine. It refuses a machine of another name as Reserve does.
+func (h Held) Rebind(seen *Record, machine attest.Identity, now time.Time) (Change, error) {
+	if !machine.Valid() {
+		return Change{}, badClaim(string(machine), "a machine identity")
+	}
+	old, err := h.bound(seen, now)
+	if err != nil {
+		return Change{}, err
+	}
+	if old.Machine == machine {
+		return Change{Keep, old}, nil
+	}
+	if err := admitMachine(h.live(now).Machine, old.NodeName); err != nil {
+		return Change{}, err
+	}
+	r := *old
+	r.Machine = machine
+	return Change{Put, &r}, nil
+}
+
+// Adopt gives the bound record that the caller saw the UID of another Machine object,
+// whose record is h.MachineUID. Machine and provider ID stay. It refuses the UID of a
+// Machine that has another name as Reserve does, and an empty one.
+func (h Held) Adopt(seen *Record, machineUID string, now time.Time) (Change, error) {
+	old, err := h.bound(seen, now)
+	if err != nil {
+		return Change{}, err
+	}
+	r := *old
+	r.MachineUID = machineUID
+	if machineUID == "" {
+		return Change{}, badClaim("no Machine UID", "one")
+	}
+	if err := r.Claim.Check(); err != nil {
+		return Change{}, err
+	}
+	if old.MachineUID == machineUID {
+		return Change{Keep, old}, nil
+	}
+	if err := admitMachineUID(h.live(now).MachineUID, old.NodeName); err != nil {
+		return Change{}, err
+	}
+	return Change{Put, &r}, nil
+}
+
+// Release says that the inventory's Machine with this UID is gone. After it there is no
+// reserved or bound record of the name with that UID; a bound one rests until its LastEnd
+// has passed. A record of another UID is left alone, and having nothing to do is no error.
+func (h Held) Release(machineUID string, now time.Time) Change {
+	old := h.live(now).Name
+	if old == nil || old.MachineUID != machineUID || old.State == StateResting {
+		return Change{Action: Keep}
+	}
+	r := *old
+	r.State, r.Deadline = StateResting, time.Time{}
+	if old.State == StateBound && r.Live(now) {
+		return Change{Put, &r}
+	}
+	return Change{Drop, old}
+}

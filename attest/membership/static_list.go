@@ -1,0 +1,200 @@
+package membership
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/plaintext"
+	"github.com/nodeattest/nodeattest/oid"
+)
+
+// MaxMemberListSize bounds the file of a [StaticList], in bytes: room for more than
+// 100,000 machines.
+const MaxMemberListSize = 16 << 20
+
+// ErrMemberList says that a list of members is not of its form. The error that
+// wraps it names the line.
+var ErrMemberList = errors.New("member list refused")
+
+// Member is one machine that may be one node.
+type Member struct {
+	// Machine is its identity, as attest.ParseIdentity reads it. An ek: identity is
+	// found on attest.RoadEK, every other one on attest.RoadAK, and counts there alone.
+	Machine attest.Identity
+	// NodeName is the node that it may be, and no other one.
+	NodeName string
+	// ProviderID is the provider ID to vouch for, up to oid.MaxProviderIDSize
+	// bytes without spaces; "" for that of the inventory (csr.Machine).
+	ProviderID string
+}
+
+// StaticList admits the machines of a list, each as its node. It is an
+// attest.Authorizer that writes nothing and never changes; whoever edits the list
+// reads it again and swaps it.
+//
+// As text it is one line a machine,
+//
+//	<machine identity> <node name>
+//	<machine identity> <node name> <provider ID>
+//
+// with one space between, and a line feed after every line but, where an editor or a
+// ConfigMap has left it out, the last. Empty lines, and lines that begin
+// with "#", are for people. A machine or a node name that is listed twice is an
+// error, as is every other deviation: a list that is half understood is none.
+type StaticList struct {
+	members []Member // as listed
+	byName  map[string]*Member
+	machine map[attest.Identity]*Member
+}
+
+// NewStaticList makes a list of members. It returns an error that wraps
+// [ErrMemberList] as [ParseStaticList] does, with the number of the member.
+func NewStaticList(members []Member) (*StaticList, error) {
+	l := &StaticList{members: slices.Clone(members), byName: map[string]*Member{}, machine: map[attest.Identity]*Member{}}
+	for i := range l.members {
+		if err := l.index(&l.members[i]); err != nil {
+			return nil, fmt.Errorf("membership: %w: member %d: %w", ErrMemberList, i+1, err)
+		}
+	}
+	return l, nil
+}
+
+// ParseStaticList reads a list as text of at most [MaxMemberListSize] bytes. The
+// error wraps [ErrMemberList] and names the line. A list without members is
+// accepted, and admits nobody.
+func ParseStaticList(text []byte) (*StaticList, error) {
+	if len(text) > MaxMemberListSize {
+		return nil, fmt.Errorf("membership: %w: got over %d bytes", ErrMemberList, MaxMemberListSize)
+	}
+	l := &StaticList{byName: map[string]*Member{}, machine: map[attest.Identity]*Member{}}
+	for n := 1; len(text) > 0; n++ {
+		line, rest, _ := bytes.Cut(text, []byte("\n"))
+		text = rest
+		m, err := parseMember(string(line))
+		if m != nil {
+			err = l.index(m)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("membership: %w: line %d: %w", ErrMemberList, n, err)
+		}
+		if m != nil {
+			l.members = append(l.members, *m)
+		}
+	}
+	return l, nil
+}
+
+// ReadStaticList reads a list from a file.
+func ReadStaticList(path string) (*StaticList, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("membership: %w", err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, MaxMemberListSize+1))
+	if err != nil {
+		return nil, fmt.Errorf("membership: %w", err)
+	}
+	return ParseStaticList(text)
+}
+
+// parseMember reads one line; nil for one that is for people.
+func parseMember(line string) (*Member, error) {
+	if line == "" || line[0] == '#' {
+		return nil, nil
+	}
+	fields := strings.Split(line, " ")
+	if slices.Contains(fields, "") {
+		return nil, errors.New("got a space too many, want one between two fields")
+	}
+	if len(fields) != 2 && len(fields) != 3 {
+		return nil, fmt.Errorf("got %d fields, want, with one space between, a machine identity, a node name and perhaps a provider ID", len(fields))
+	}
+	m := &Member{Machine: attest.Identity(fields[0]), NodeName: fields[1]}
+	if len(fields) == 3 {
+		m.ProviderID = fields[2]
+	}
+	return m, nil
+}
+
+// index checks a member and makes it known.
+func (l *StaticList) index(m *Member) error {
+	if _, err := attest.ParseIdentity(string(m.Machine)); err != nil {
+		return err
+	}
+	switch {
+	case !csr.ValidNodeName(m.NodeName):
+		return badClaim(m.NodeName, "a node name")
+	case !plaintext.Valid(m.ProviderID, oid.MaxProviderIDSize) || strings.Contains(m.ProviderID, " "):
+		return errors.New("the provider ID is too long, not printable, or has a space in it")
+	case l.byName[m.NodeName] != nil:
+		return fmt.Errorf("node %s is listed twice", m.NodeName)
+	case l.machine[m.Machine] != nil:
+		return fmt.Errorf("machine %s is listed twice", m.Machine)
+	}
+	l.byName[m.NodeName], l.machine[m.Machine] = m, m
+	return nil
+}
+
+// Members returns the members in the order of the list.
+func (l *StaticList) Members() []Member { return slices.Clone(l.members) }
+
+// Marshal returns the list as text that [ParseStaticList] reads, without the lines
+// that are for people.
+func (l *StaticList) Marshal() []byte {
+	var b bytes.Buffer
+	for _, m := range l.members {
+		b.WriteString(string(m.Machine) + " " + m.NodeName)
+		if m.ProviderID != "" {
+			b.WriteString(" " + m.ProviderID)
+		}
+		b.WriteByte('\n')
+	}
+	return b.Bytes()
+}
+
+// CheckAuthorizer refuses a list that neither [NewStaticList] nor [ParseStaticList]
+// made, and one that names machines but none that an open road could find.
+func (l *StaticList) CheckAuthorizer(roads *attest.OpenRoads) error {
+	if l == nil || l.byName == nil {
+		return errNoList
+	}
+	for i := range l.members {
+		if ek := l.members[i].Machine.Kind() == "ek"; ek && roads.EK || !ek && len(roads.AK) > 0 {
+			return nil
+		}
+	}
+	if len(l.members) > 0 {
+		return fmt.Errorf("membership: %w: no member is of a road that is open", ErrMemberList)
+	}
+	return nil
+}
+
+var errNoList = errors.New("membership: a StaticList that neither NewStaticList nor ParseStaticList made")
+
+// Authorize admits the machine that is listed for the node's name, and vouches for
+// the provider ID of the list and the SANs of the inventory. A refusal is
+// attest.NotMember.
+func (l *StaticList) Authorize(_ context.Context, r *attest.Result, _ *csr.Request) (*attest.Authorization, error) {
+	if l == nil || l.byName == nil {
+		return nil, errNoList
+	}
+	m := l.machine[r.Machine]
+	switch {
+	case m == nil:
+		return nil, attest.NotMember("machine " + string(r.Machine) + ", which is not listed")
+	case (r.Machine.Kind() == "ek") != (r.Road == attest.RoadEK):
+		return nil, attest.NotMember("machine " + string(r.Machine) + " on road " + r.Road.String() + ", where it is not found")
+	case m.NodeName != r.NodeName:
+		return nil, attest.NotMember("machine " + string(r.Machine) + " as node " + r.NodeName + ", which is listed as " + m.NodeName)
+	}
+	return vouch(r, m.ProviderID)
+}

@@ -1,0 +1,262 @@
+package membership
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/internal/typednil"
+)
+
+// Store keeps records and finds them by node name, by machine and by Machine UID. It
+// knows no rules: [NewRegistry] makes a [Registry] of it.
+type Store interface {
+	// View calls f with the records as they are at one moment.
+	View(ctx context.Context, f func(Reader) error) error
+	// Update calls f, alone. If f returns nil, all that it wrote is kept and survives
+	// the end of the process when Update returns; if not, or if ctx is over, nothing is
+	// kept and its error is returned. f may not have written anything.
+	Update(ctx context.Context, f func(Writer) error) error
+}
+
+// Reader finds records, those too that have come to their end. Nil without an error
+// means that there is none. The caller does not change what it gets.
+type Reader interface {
+	// ByName finds the record of a node name.
+	ByName(nodeName string) (*Record, error)
+	// ByMachine finds the record that holds the machine ([Record.HoldsMachine]).
+	ByMachine(machine attest.Identity) (*Record, error)
+	// ByMachineUID finds the record of a UID; it is not asked for "".
+	ByMachineUID(machineUID string) (*Record, error)
+	// After finds up to limit records whose node names come after this one, in the
+	// order of the names.
+	After(nodeName string, limit int) ([]*Record, error)
+}
+
+// Writer changes records.
+type Writer interface {
+	Reader
+	// Put stores a record in the place of that of its name, and returns it with a
+	// Version that no record of the store ever had.
+	Put(r Record) (*Record, error)
+	// Drop takes the record of a name away, if there is one.
+	Drop(nodeName string) error
+	// Due returns up to limit names of records that have come to their end
+	// ([Record.Until]), in any order.
+	Due(now time.Time, limit int) ([]string, error)
+}
+
+// sweepSize is how many records that have come to their end a write takes away. A write
+// makes at most one record that will, so that none pile up.
+const sweepSize = 4
+
+// StoreRegistry is a [Registry] over a [Store]. It is safe for use from many goroutines
+// if the store is.
+type StoreRegistry struct {
+	scope Scope
+	store Store
+	now   func() time.Time
+}
+
+// NewRegistry makes a registry of a store. Its clock is now; nil means time.Now. A scope
+// that is none is an error, and so is a nil store.
+func NewRegistry(scope Scope, store Store, now func() time.Time) (*StoreRegistry, error) {
+	if err := scope.Check(); err != nil {
+		return nil, err
+	}
+	if typednil.Is(store) {
+		return nil, errors.New("membership: registry: no Store")
+	}
+	if now == nil {
+		now = time.Now
+	}
+	return &StoreRegistry{scope: scope, store: store, now: now}, nil
+}
+
+// Scope returns the scope that the registry was made with.
+func (s *StoreRegistry) Scope() Scope { return s.scope }
+
+// held reads what stands around a claim. What the claim leaves empty is not looked for.
+func held(r Reader, c *Claim) (h Held, err error) {
+	if h.Name, err = r.ByName(c.NodeName); err != nil {
+		return Held{}, err
+	}
+	if c.Machine != "" {
+		if h.Machine, err = r.ByMachine(c.Machine); err != nil {
+			return Held{}, err
+		}
+	}
+	if c.MachineUID != "" {
+		if h.MachineUID, err = r.ByMachineUID(c.MachineUID); err != nil {
+			return Held{}, err
+		}
+	}
+	return h, nil
+}
+
+// change lets a rule decide about what stands around a claim, and does what it says.
+func (s *StoreRegistry) change(ctx context.Context, around Claim, rule func(h Held, now time.Time) (Change, error)) (*Record, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	var out *Record
+	err := s.store.Update(ctx, func(w Writer) error {
+		now := s.now()
+		h, err := held(w, &around)
+		if err != nil {
+			return err
+		}
+		c, err := rule(h, now)
+		if err != nil {
+			return err
+		}
+		out = c.Record
+		switch c.Action {
+		case Put:
+			out, err = w.Put(*c.Record)
+		case Drop:
+			err = w.Drop(c.Record.NodeName)
+		default:
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		return sweep(w, now)
+	})
+	return clone(out, err)
+}
+
+// sweep takes away some of what counts no more.
+func sweep(w Writer, now time.Time) error {
+	due, err := w.Due(now, sweepSize)
+	if err != nil {
+		return err
+	}
+	for _, name := range due {
+		if err := w.Drop(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// clone keeps the store's record away from the caller.
+func clone(r *Record, err error) (*Record, error) {
+	if err != nil || r == nil {
+		return nil, err
+	}
+	c := *r
+	return &c, nil
+}
+
+// seenName is the claim around a record that the caller saw, which may be nil.
+func seenName(seen *Record) Claim {
+	if seen == nil {
+		return Claim{}
+	}
+	return Claim{NodeName: seen.NodeName}
+}
+
+// Reserve claims a node name for a machine; see [Registry].
+func (s *StoreRegistry) Reserve(ctx context.Context, claim Claim, deadline time.Time) (*Record, error) {
+	return s.change(ctx, claim, func(h Held, now time.Time) (Change, error) { return h.Reserve(claim, deadline, now) })
+}
+
+// Bind makes a reservation final; see [Registry].
+func (s *StoreRegistry) Bind(ctx context.Context, record *Record) (*Record, error) {
+	return s.change(ctx, seenName(record), func(h Held, now time.Time) (Change, error) { return h.Bind(record, now) })
+}
+
+// Raise raises the last end of a bound record; see [Registry].
+func (s *StoreRegistry) Raise(ctx context.Context, record *Record, lastEnd time.Time) (*Record, error) {
+	return s.change(ctx, seenName(record), func(h Held, now time.Time) (Change, error) { return h.Raise(record, lastEnd, now) })
+}
+
+// Rebind gives a bound record another machine; see [Registry].
+func (s *StoreRegistry) Rebind(ctx context.Context, record *Record, machine attest.Identity) (*Record, error) {
+	around := seenName(record)
+	around.Machine = machine
+	return s.change(ctx, around, func(h Held, now time.Time) (Change, error) { return h.Rebind(record, machine, now) })
+}
+
+// Adopt gives a bound record the UID of another Machine object; see [Registry].
+func (s *StoreRegistry) Adopt(ctx context.Context, record *Record, machineUID string) (*Record, error) {
+	around := seenName(record)
+	around.MachineUID = machineUID
+	return s.change(ctx, around, func(h Held, now time.Time) (Change, error) { return h.Adopt(record, machineUID, now) })
+}
+
+// Release takes away the record of a Machine that is gone; see [Registry].
+func (s *StoreRegistry) Release(ctx context.Context, nodeName, machineUID string) error {
+	_, err := s.change(ctx, Claim{NodeName: nodeName}, func(h Held, now time.Time) (Change, error) { return h.Release(machineUID, now), nil })
+	return err
+}
+
+// find returns one record that counts.
+func (s *StoreRegistry) find(ctx context.Context, by func(r Reader) (*Record, error)) (*Record, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	var out *Record
+	err := s.store.View(ctx, func(r Reader) error {
+		found, err := by(r)
+		if err == nil && found != nil && found.Live(s.now()) {
+			out = found
+		}
+		return err
+	})
+	return clone(out, err)
+}
+
+// Lookup returns the record of a node name, nil where there is none.
+func (s *StoreRegistry) Lookup(ctx context.Context, nodeName string) (*Record, error) {
+	return s.find(ctx, func(r Reader) (*Record, error) { return r.ByName(nodeName) })
+}
+
+// LookupMachine returns the reserved or bound record of a machine, nil where there
+// is none.
+func (s *StoreRegistry) LookupMachine(ctx context.Context, machine attest.Identity) (*Record, error) {
+	return s.find(ctx, func(r Reader) (*Record, error) { return r.ByMachine(machine) })
+}
+
+// LookupMachineUID returns the record of a Machine UID, nil where there is none.
+func (s *StoreRegistry) LookupMachineUID(ctx context.Context, machineUID string) (*Record, error) {
+	if machineUID == "" {
+		return nil, ctx.Err()
+	}
+	return s.find(ctx, func(r Reader) (*Record, error) { return r.ByMachineUID(machineUID) })
+}
+
+// Records calls each with every record that counts, in the order of the node names, for
+// an operator's list. It reads them in pieces: what changes meanwhile may be seen or not.
+// It stops at an error of each, and returns it.
+func (s *StoreRegistry) Records(ctx context.Context, each func(Record) error) error {
+	const piece = 256
+	for last := ""; ; {
+		var records []*Record
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		err := s.store.View(ctx, func(r Reader) (err error) {
+			records, err = r.After(last, piece)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		for _, r := range records {
+			if !r.Live(s.now()) {
+				continue
+			}
+			if err := each(*r); err != nil {
+				return err
+			}
+		}
+		if len(records) < piece {
+			return nil
+		}
+		last = records[len(records)-1].NodeName
+	}
+}

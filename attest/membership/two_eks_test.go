@@ -1,0 +1,113 @@
+package membership_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/attesttest"
+	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/tpmsim"
+)
+
+// highRange is the certificate of a TPM's EK of the high range, as its vendor issues it.
+func highRange(t testing.TB, tpm *tpmsim.TPM, ca *tpmsim.CA, ek attest.EKOrigin) [][]byte {
+	t.Helper()
+	rsp, err := tpm2.CreatePrimary{PrimaryHandle: tpm2.TPMRHEndorsement, InPublic: tpm2.New2B(*ek.Template)}.Execute(tpm)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (tpm2.FlushContext{FlushHandle: rsp.ObjectHandle}).Execute(tpm); err != nil {
+		t.Fatal(err)
+	}
+	public, err := attest.ParsePublic(rsp.OutPublic.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := public.Key()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := ca.IssueEK(key, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return [][]byte{cert.Raw, ca.EKIntermediate().Raw}
+}
+
+// One TPM has two EKs of one algorithm, of the low and of the high range, each with the
+// vendor's certificate. It gets one name for one Machine of the inventory, and none where
+// the inventory tells no Machines apart.
+func TestTwoEKsOfOneAlgorithm(t *testing.T) {
+	ca, err := tpmsim.NewCA(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tpm := tpmsim.New(t, &tpmsim.Options{CA: ca})
+	high := attest.EKRSA2048High()
+	certificates := highRange(t, tpm, ca, high)
+	node := func(name string, ek attest.EKOrigin, certs [][]byte) *attesttest.Node {
+		return attesttest.NewNode(t, &attesttest.NodeOptions{TPM: tpm, Name: name, Road: attest.RoadEK, EK: ek, Certificates: certs,
+			AK: attest.AKSource{Template: attest.AKTemplateECDSAP256()}})
+	}
+	one, two := node("node-1", attest.EKRSA2048(), nil), node("node-2", high, certificates)
+	plane := attesttest.NewControlPlane(t, one, two)
+	for _, c := range []struct {
+		name     string
+		uid      string // of every Machine
+		insecure bool
+		first    error
+		second   error
+		verdict  csr.Verdict // of the second
+	}{
+		{"one Machine", "uid-1", false, nil, membership.CheckRegistryUID, csr.VerdictDeny},
+		{"no UIDs", "", false, membership.CheckRegistryInventory, membership.CheckRegistryInventory, csr.VerdictRetry},
+		{"no UIDs, insecure", "", true, nil, nil, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			registry, err := membership.NewMemoryRegistry(membership.Scope{Road: attest.RoadEK, EKAlgorithm: "RSA-2048"}, plane.Now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			config := plane.Config
+			config.Authorizer, err = membership.NewFirstUse(&membership.FirstUseConfig{Registry: registry, MaxLifetime: 24 * time.Hour, Now: plane.Now,
+				InsecureAllowNoMachineUID: c.insecure, NodeExists: func(context.Context, string) (bool, error) { return false, nil }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			config.Policy = &csr.Policy{SignerNames: plane.Config.Policy.SignerNames,
+				Machines: func(_ context.Context, name string, _ *csr.Request) (*csr.Machine, error) {
+					return &csr.Machine{Name: "machine", UID: c.uid, NodeName: name, BootstrapReady: true}, nil
+				}}
+			if plane.Verifier, err = attest.NewVerifier(&config); err != nil {
+				t.Fatal(err)
+			}
+			if err := joinWithoutID(t, plane, one); c.first == nil && err != nil || !errors.Is(err, c.first) {
+				t.Errorf("the first EK: got %v, want %v", err, c.first)
+			}
+			err = joinWithoutID(t, plane, two)
+			if c.second == nil && err != nil || !errors.Is(err, c.second) {
+				t.Errorf("the second EK: got %v, want %v", err, c.second)
+			}
+			if got := csr.Decide(err).Verdict; err != nil && got != c.verdict {
+				t.Errorf("the second EK: %v decides %v, want %v", err, got, c.verdict)
+			}
+		})
+	}
+}
+
+// joinWithoutID joins with a request that claims no provider ID.
+func joinWithoutID(t testing.TB, plane *attesttest.ControlPlane, n *attesttest.Node) (err error) {
+	t.Helper()
+	n.ProviderID = ""
+	if n.Subject.Request, err = csr.Create(n.Purpose, n.Key, n.Name, nil); err != nil {
+		t.Fatal(err)
+	}
+	_, err = plane.Join(t.Context(), n)
+	return err
+}

@@ -1,0 +1,24 @@
+package plaintext
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestValid(t *testing.T) {
+	for _, c := range []struct {
+		name, s string
+		want    bool
+	}{
+		{"empty", "", true}, {"letters", "a-b_c 1", true}, {"other letters", "äß漢", true},
+		{"at the size", strings.Repeat("x", 10), true}, {"over the size", strings.Repeat("x", 11), false},
+		{"a line break", "a\nb", false}, {"NUL", "a\x00", false}, {"a terminal's escape", "\x1b[0m", false},
+		{"not UTF-8", "a\xff", false}, {"text that turns around", "a\u202eb", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := Valid(c.s, 10); got != c.want {
+				t.Errorf("got %t, want %t", got, c.want)
+			}
+		})
+	}
+}
