@@ -123,8 +123,8 @@ func NewAttester(tpm transport.TPM, source AKSource, opts *AttesterOptions) (*At
 		measuring:     measuring,
 		tpm:           ShareTPM(tpm),
 		source:        source,
-		certificates:  slices.Clone(opts.Certificates),
-		intermediates: slices.Clone(opts.Intermediates),
+		certificates:  clonedBytes(opts.Certificates),
+		intermediates: clonedBytes(opts.Intermediates),
 		chainFromNV:   opts.EKChainFromNV,
 		password:      secret.New(bytes.Clone(opts.EndorsementPassword.Reveal())),
 	}
@@ -133,6 +133,14 @@ func NewAttester(tpm transport.TPM, source AKSource, opts *AttesterOptions) (*At
 		a.ek = &ek
 	}
 	return a, nil
+}
+
+func clonedBytes(list [][]byte) [][]byte {
+	all := slices.Clone(list)
+	for n := range all {
+		all[n] = bytes.Clone(all[n])
+	}
+	return all
 }
 
 // checkEK checks what there must be of the road's key.

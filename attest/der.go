@@ -58,6 +58,9 @@ func openSequence(message string, der []byte, maxSize int) (cryptobyte.String, e
 	}
 	in, body := cryptobyte.String(der), cryptobyte.String(nil)
 	if !in.ReadASN1(&body, asn1.SEQUENCE) {
+		if isPEM(der) {
+			return nil, &Error{Check: CheckEncoding, Got: "a " + message + " in PEM", Want: "its DER"}
+		}
 		return nil, fault(message, "frame", "a DER SEQUENCE")
 	}
 	if !in.Empty() {

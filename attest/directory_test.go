@@ -115,7 +115,7 @@ func TestBadSubjectAltNames(t *testing.T) {
 func TestVendor(t *testing.T) {
 	for in, want := range map[string]string{
 		"id:494E5443": "INTC", "id:414d4400": "AMD", "id:53544D20": "STM", "id:49424D00": "IBM", "id:69667800": "IFX",
-		"id:00001014": "", "id:FFFFF1D0": "", "id:00000000": "", "id:7A0D4D00": "", "id:217E2000": "!~", "id:21207E00": "", "id:41007E00": "",
+		"id:00001014": "", "id:FFFFF1D0": "", "id:00000000": "", "id:7A0D4D00": "", "id:217E2000": "!~", "id:7F000000": "", "id:21207E00": "", "id:41007E00": "",
 	} {
 		id, ok := vendorIDOf(in)
 		if got := id.text(); got != want || !ok {

@@ -56,7 +56,8 @@
 //
 // A refusal is an [*Error] whose [Check] names what failed, or a
 // [csr.Violations]; what could not be decided wraps [csr.ErrRetry]. [csr.Decide]
-// turns either into the decision for the request object. No error holds a secret.
+// turns either into the decision for the request object, and [csr.Decision.For] says
+// where that is written. No error holds a secret.
 //
 // # Lower functions
 //

@@ -135,6 +135,7 @@ func TestDeniedVendorSpellings(t *testing.T) {
 		{"IFX", "", true, false},
 		{"id:00000000", "", true, false},
 		{"INTC", "id:494E5443", true, true},
+		{"z0a", "id:5A304100", true, true},
 		{"9AZ", "id:39415A00", true, true},
 		{"", infineon, false, false},
 		{"Infineon", infineon, false, false},

@@ -260,6 +260,30 @@ func TestRevokedUnderEveryIssuer(t *testing.T) {
 			})
 		}
 	}
+	t.Run("an intermediate that two roots certify", func(t *testing.T) {
+		other := sign(t, nil, "other", crlSigner)
+		middle := sign(t, root, "middle", func(c *x509.Certificate) { c.SerialNumber = big.NewInt(5) })
+		cross := *middle.cert
+		cross.SerialNumber = big.NewInt(6)
+		crossed := issued(t, &cross, other, middle.key.Public())
+		leaf := ekCert(t, middle, newTestKey(t).Public(), nil)
+		config := EKVerifierConfig{Issuers: []EKIssuer{
+			{Roots: []*x509.Certificate{root.cert}, Intermediates: []*x509.Certificate{middle.cert}, Profile: EKProfileTCG(), CRLs: storeOf(t, crlOf(t, root, nil, 5))},
+			{Roots: []*x509.Certificate{other.cert}, Intermediates: []*x509.Certificate{crossed}, Profile: EKProfileTCG()},
+		}}
+		if _, err := verifyAt(ekVerifierOf(t, config), chainTime, leaf); !errors.Is(err, CheckRevoked) {
+			t.Errorf("got %v, want %s", err, CheckRevoked)
+		}
+	})
+	t.Run("two CAs of one name", func(t *testing.T) {
+		again := sign(t, nil, "root", crlSigner)
+		for _, roots := range [][]*testCA{{root, again}, {again, root}} {
+			config := listing(t, EKProfileTCG(), storeOf(t, crlOf(t, root, nil, 77)), roots...)
+			if _, err := verifyAt(ekVerifierOf(t, config), chainTime, leaf); !errors.Is(err, CheckRevoked) {
+				t.Errorf("got %v, want %s", err, CheckRevoked)
+			}
+		}
+	})
 	t.Run("a demand of another root", func(t *testing.T) {
 		other := sign(t, nil, "other", crlSigner)
 		config := trusting(EKProfileTCG(), root)
@@ -343,12 +367,18 @@ func TestUnjudgedEK(t *testing.T) {
 				if c.want == "" && err != nil || c.want != "" && !errors.Is(err, c.want) {
 					t.Errorf("got %v, want %q", err, c.want)
 				}
-				if errors.Is(err, csr.ErrRetry) != (c.want == CheckRevocationUnknown) {
-					t.Errorf("%v: a retry", err)
+				if errors.Is(err, csr.ErrRetry) != (c.want == CheckRevocationUnknown) || errors.Is(err, CheckEKUnjudged) != (c.want == CheckEKUnjudged) {
+					t.Errorf("%v: a retry, or another check", err)
 				}
 			})
 		}
 	}
+	t.Run("a certificate, and nobody who vouches", func(t *testing.T) {
+		v := ekVerifierOf(t, EKVerifierConfig{Allowed: []Identity{allZero}})
+		if _, err := v.Verify(t.Context(), with, nil, chainTime); !errors.Is(err, CheckEKUntrusted) {
+			t.Errorf("got %v, want %s", err, CheckEKUntrusted)
+		}
+	})
 	t.Run("on no list", func(t *testing.T) {
 		config := trusting(EKProfileTCG(), root)
 		denying(&config)
@@ -370,6 +400,9 @@ func TestLargestCRL(t *testing.T) {
 	var store *CRLStore
 	if got := allocated(func() { store = storeOf(t, der) }); got > MaxCRLSize+1<<20 {
 		t.Errorf("%d bytes allocated for a list of %d", got, len(der))
+	}
+	if _, err := NewCRLStore(listOfSize(t, small, root, MaxCRLSize+1)); !errors.Is(err, CheckCRL) {
+		t.Errorf("a byte more: got %v, want %s", err, CheckCRL)
 	}
 	list := store.current().lists[0]
 	if list.revoked != nil {
@@ -509,6 +542,40 @@ func TestListOfOAEPKey(t *testing.T) {
 	}
 	if list.isSignedBy(&x509.Certificate{RawSubjectPublicKeyInfo: []byte{0x30, 0}}) {
 		t.Error("the list of no key")
+	}
+}
+
+func TestDecodeText(t *testing.T) {
+	for _, c := range []struct {
+		tag   cbasn1.Tag
+		value string
+		want  string
+		ok    bool
+	}{
+		{cbasn1.UTF8String, "é", "é", true},
+		{cbasn1.UTF8String, "\xe9", "", false},
+		{cbasn1.PrintableString, "\x7f", "\x7f", true},
+		{cbasn1.PrintableString, "\x80", "", false},
+		{cbasn1.IA5String, "a\x81", "", false},
+		{cbasn1.T61String, "\xe9", "é", true},
+		{tagBMPString, "\x00a\x20\xac", "a€", true},
+		{tagBMPString, "\x00a\x00", "", false},
+		{tagBMPString, "\xd8\x00\x00a", "", false},
+		{tagBMPString, "\xd8\x3d\xde\x00", "😀", true},
+		{tagBMPString, "\xff\xfd", "", false},
+		{tagBMPString, "\xff\xfc", "\ufffc", true},
+		{tagBMPString, "\xff\xfe", "\ufffe", true},
+		{tagUniversalString, "\x00\x00\x00a", "a", true},
+		{tagUniversalString, "\x00\x00\x00a\x00", "", false},
+		{tagUniversalString, "\x00\x10\xff\xff", "\U0010ffff", true},
+		{tagUniversalString, "\x00\x11\x00\x00", "", false},
+		{tagUniversalString, "\x00\x00\xd8\x00", "", false},
+		{tagUniversalString, "\x80\x00\x00\x61", "", false},
+		{cbasn1.OCTET_STRING, "a", "", false},
+	} {
+		if got, ok := decodeText(c.tag, []byte(c.value)); ok != c.ok || ok && got != c.want {
+			t.Errorf("%d %q: got %q, %t", c.tag, c.value, got, ok)
+		}
 	}
 }
 

@@ -272,7 +272,7 @@ func (v *EKVerifier) askOthers(ctx context.Context, p *presentedEK, machine *csr
 		return EKFromAllowList, nil
 	}
 	known, err := v.askPlatform(ctx, p, machine)
-	if err != nil || !known {
+	if !known {
 		return "", err
 	}
 	return EKFromPlatform, nil

@@ -65,6 +65,13 @@ func TestEKProfiles(t *testing.T) {
 		{"platform certificate", ecc, func(c *x509.Certificate) {
 			c.UnknownExtKeyUsage = []asn1.ObjectIdentifier{{2, 23, 133, 8, 2}}
 		}, CheckCertificateExtKeyUsage, nil, ""},
+		{"EK and platform certificate", ecc, func(c *x509.Certificate) {
+			c.UnknownExtKeyUsage = append(c.UnknownExtKeyUsage, asn1.ObjectIdentifier{2, 23, 133, 8, 2})
+		}, CheckCertificateExtKeyUsage, nil, ""},
+		{"attributes twice", ecc, func(c *x509.Certificate) {
+			c.ExtraExtensions[0].Value = sanOf(directoryName([]attribute{model, model, manufacturer, version}))
+		}, CheckSubjectAltName, nil, ""},
+		{"a specification cut short", ecc, func(c *x509.Certificate) { c.ExtraExtensions[1].Value = []byte{0x30, 2, 0x30, 0} }, CheckSpecification, nil, ""},
 		{"TLS client", ecc, func(c *x509.Certificate) {
 			c.UnknownExtKeyUsage, c.ExtKeyUsage = nil, []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
 		}, CheckCertificateExtKeyUsage, nil, ""},

@@ -119,6 +119,7 @@ func NewGKEProvider(c *GKEConfig) (*GKEProvider, error) {
 	}
 	p := &GKEProvider{config: *c, verifier: &Verifier{}}
 	known := newLinkMemory()
+	p.config.Policy = c.Policy.Clone()
 	for n := range c.Issuers {
 		i, err := newIssuer(&c.Issuers[n], known)
 		if err != nil {

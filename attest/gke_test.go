@@ -127,6 +127,11 @@ func TestGKERefuses(t *testing.T) {
 			other.ProjectID = "other-project"
 			f.json = gkeJSON(&other)
 		}, CheckGKEIdentity},
+		"claims another project's number": {func(_ *testing.T, f *gkeFixture) {
+			other := f.instance
+			other.ProjectNumber++
+			f.json = gkeJSON(&other)
+		}, CheckGKEIdentity},
 		"claims another zone": {func(_ *testing.T, f *gkeFixture) {
 			other := f.instance
 			other.Zone = "us-central1-b"
@@ -310,4 +315,18 @@ func TestGKEPublic(t *testing.T) {
 	if _, err := gkePublic(softwareKeys.p224().Public()); err == nil {
 		t.Error("P-224")
 	}
+}
+
+// A certificate that names no machine is none of the machine that the request claims,
+// whatever its issuer's profile reads.
+func TestGKECertificateWithoutInstance(t *testing.T) {
+	f := newGKEFixture(t, true)
+	c, err := f.ca.IssueAK(f.ak.private.Public(), &tpmsim.AKCertificateOptions{Style: tpmsim.StyleTCG})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.certificate = c.Raw
+	f.config.Issuers[0].Profile = ProfileTCG()
+	_, err = f.provider(t).VerifyClientAttestationData(t.Context(), f.file(t))
+	expectCheck(t, err, CheckGKEIdentity)
 }

@@ -152,7 +152,7 @@ func (s OtherNameIdentity) counts(id oid.OID) bool {
 
 // sharesTypes says that an OtherName can count for both.
 func (s OtherNameIdentity) sharesTypes(o OtherNameIdentity) bool {
-	return len(s.Types) == 0 || len(o.Types) == 0 || slices.ContainsFunc(s.Types, o.counts)
+	return len(s.Types) == 0 || slices.ContainsFunc(s.Types, o.counts)
 }
 
 // validIssuerName reports whether a name can stand in an identity.

@@ -63,14 +63,13 @@ func validOtherName(s string) bool {
 		}
 		s = rest
 	}
-	dotted, value, ok := strings.Cut(s, ":")
-	if !ok || value == "" || strings.ContainsAny(value, "\r\n") {
+	dotted, value, _ := strings.Cut(s, ":")
+	if value == "" || strings.ContainsAny(value, "\r\n") {
 		return false
 	}
-	id, err := oid.Parse(dotted)
-	if err != nil || id.String() != dotted {
+	if _, err := oid.Parse(dotted); err != nil { // one text for one identifier
 		return false
 	}
-	_, err = base64.RawURLEncoding.Strict().DecodeString(value)
+	_, err := base64.RawURLEncoding.Strict().DecodeString(value)
 	return err == nil
 }

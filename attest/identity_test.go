@@ -107,6 +107,19 @@ func TestParseOtherNameIdentity(t *testing.T) {
 		"othername:1.2.3:DAF":                                  false, // bits that are not there
 		"othername:1.2.3:DA\nF4":                               false,
 		"othername:1.2.3:DA\rF4":                               false,
+		"othername:az09.-/1.2.3:DAF4":                          true,
+		"othername:`/1.2.3:DAF4":                               false,
+		"othername:{/1.2.3:DAF4":                               false,
+		"othername:://1.2.3:DAF4":                              false,
+		"a:x":                                                  true,
+		"az-09:x":                                              true,
+		"a_b:x":                                                false,
+		"a/:x":                                                 false,
+		"a`:x":                                                 false,
+		"a{:x":                                                 false,
+		"1a:x":                                                 false,
+		"-a:x":                                                 false,
+		":x":                                                   false,
 		"othername::DAF4":                                      false,
 	} {
 		id, err := ParseIdentity(s)

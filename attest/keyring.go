@@ -29,8 +29,8 @@ const (
 	// CheckRingKey: the binding names a key that is unknown, retired or not
 	// active yet.
 	CheckRingKey Check = "ring-key"
-	// CheckRingStale: the ring was read more than [MaxRingAge] ago, or in the
-	// future. Always together with [csr.ErrRetry].
+	// CheckRingStale: the ring was read more than [MaxRingAge] ago, in the future, or
+	// not yet. Always together with [csr.ErrRetry].
 	CheckRingStale Check = "ring-stale"
 	// CheckRingEmpty: the ring holds no key that is active and not retired.
 	// Always together with [csr.ErrRetry].
@@ -84,6 +84,7 @@ type ringState struct {
 
 // NewKeyRing makes a ring from keys that were read from a shared place at
 // readAt. Call [KeyRing.Refresh] with a new reading well within [MaxRingAge].
+// Where nothing has been read yet, see [NewUnreadKeyRing].
 // It returns an error if keys is empty, an identifier occurs twice, a secret is
 // all zero, ActiveAt is zero, or a key is retired before it is active.
 func NewKeyRing(keys []RingKey, readAt time.Time) (*KeyRing, error) {
@@ -91,6 +92,15 @@ func NewKeyRing(keys []RingKey, readAt time.Time) (*KeyRing, error) {
 		return nil, errors.New("attest: a key ring needs the time at which it was read")
 	}
 	return newKeyRing(&ringState{keys: keys, readAt: readAt})
+}
+
+// NewUnreadKeyRing makes a ring that has not been read yet, for a program that starts
+// before it can read the shared place. Until the first [KeyRing.Refresh] it makes and
+// verifies nothing: everything is [CheckRingStale], to be tried again.
+func NewUnreadKeyRing() *KeyRing {
+	r := &KeyRing{}
+	r.state.Store(&ringState{})
+	return r
 }
 
 // NewStaticKeyRing makes a ring of keys that the caller owns and that nobody
@@ -136,6 +146,9 @@ func checkRingKeys(keys []RingKey) error {
 // is an error; so is a refresh of a static ring. readAt is by the verifier's
 // clock: if that was set back, make a new ring and a new verifier.
 func (r *KeyRing) Refresh(keys []RingKey, readAt time.Time) error {
+	if readAt.IsZero() {
+		return errors.New("attest: a key ring needs the time at which it was read")
+	}
 	if err := checkRingKeys(keys); err != nil {
 		return err
 	}
@@ -143,7 +156,7 @@ func (r *KeyRing) Refresh(keys []RingKey, readAt time.Time) error {
 	for {
 		held := r.state.Load()
 		if held == nil {
-			return errors.New("attest: a key ring is made by NewKeyRing")
+			return errors.New("attest: a key ring is made by NewKeyRing, NewUnreadKeyRing or NewStaticKeyRing")
 		}
 		if held.static {
 			return errors.New("attest: a static key ring is not refreshed")
@@ -165,7 +178,11 @@ func (r *KeyRing) fresh(now time.Time) ([]RingKey, error) {
 		return nil, &Error{Check: CheckRingEmpty, Want: "a ring made by NewKeyRing or NewStaticKeyRing", Err: csr.ErrRetry}
 	}
 	if age := now.Sub(s.readAt); !s.static && (age > MaxRingAge || age < -clockSkew) {
-		return nil, &Error{Check: CheckRingStale, Got: "a ring read at " + s.readAt.UTC().Format(time.RFC3339),
+		got := "a ring that has not been read yet"
+		if !s.readAt.IsZero() {
+			got = "a ring read at " + s.readAt.UTC().Format(time.RFC3339)
+		}
+		return nil, &Error{Check: CheckRingStale, Got: got,
 			Want: "one read within " + MaxRingAge.String(), Err: csr.ErrRetry}
 	}
 	return s.keys, nil

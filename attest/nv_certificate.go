@@ -127,6 +127,9 @@ func checkNVCertificate(der []byte) error {
 	if len(der) == 0 || len(der) > MaxNVCertificateSize {
 		return fmt.Errorf("%d bytes, want 1 to %d", len(der), MaxNVCertificateSize)
 	}
+	if isPEM(der) {
+		return errors.New("the certificate is in PEM, want its DER")
+	}
 	_, err := x509.ParseCertificate(der)
 	return err
 }

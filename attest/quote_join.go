@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"github.com/nodeattest/nodeattest/refusal"
+	"slices"
 	"strconv"
 
 	"github.com/nodeattest/nodeattest/oid"
@@ -37,7 +38,15 @@ func newMeasuring(o *AttesterOptions) (measuring, error) {
 	if _, err := selectedPCRs(o.Quote, false); err != nil {
 		return measuring{}, fmt.Errorf("option Quote: %w", err)
 	}
-	return measuring{selection: o.Quote, eventLog: o.EventLog}, nil
+	return measuring{selection: clonedSelections(o.Quote), eventLog: o.EventLog}, nil
+}
+
+func clonedSelections(selections []PCRSelection) []PCRSelection {
+	all := slices.Clone(selections)
+	for n := range all {
+		all[n].Select = bytes.Clone(all[n].Select)
+	}
+	return all
 }
 
 // readLog reads the event log, before the TPM is taken. nil means none.

@@ -15,7 +15,7 @@ var rocaPrimes = [...]struct{ order, prime uint64 }{
 // the power r is 1 modulo p for every pair. Of moduli made otherwise, one in 2^27.8
 // has it too.
 func rocaVulnerable(n *big.Int) bool {
-	if n == nil || n.Sign() <= 0 {
+	if n == nil {
 		return false
 	}
 	var prime, remainder big.Int

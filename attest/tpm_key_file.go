@@ -126,7 +126,7 @@ func parseTPMKeyFile(b []byte) (*TPMKeyFile, error) {
 		return nil, fmt.Errorf("no PEM block %q", tpmKeyFileBlock)
 	}
 	if len(rest) != 0 || len(block.Headers) != 0 || !bytes.Equal(pem.EncodeToMemory(block), b) {
-		return nil, errors.New("it is not one PEM block in canonical form with nothing around it")
+		return nil, errors.New("it is not one PEM block in canonical form with nothing around it: " + whyNotCanonical(b, block, rest))
 	}
 	in, body := cryptobyte.String(block.Bytes), cryptobyte.String(nil)
 	if !in.ReadASN1(&body, asn1.SEQUENCE) || !in.Empty() {
@@ -155,6 +155,32 @@ func parseTPMKeyFile(b []byte) (*TPMKeyFile, error) {
 		return nil, err
 	}
 	return f, nil
+}
+
+// whyNotCanonical says what is wrong with a PEM file whose one block was found.
+func whyNotCanonical(b []byte, block *pem.Block, rest []byte) string {
+	begin := []byte("-----BEGIN ")
+	switch {
+	case bytes.ContainsRune(b, '\r'):
+		return "its lines end with CR LF, want LF"
+	case !bytes.HasPrefix(b, begin) && bytes.TrimLeft(b, " \t\n")[0] == '-':
+		return "there are blanks or empty lines in front of it"
+	case !bytes.HasPrefix(b, begin):
+		return "there is text in front of it"
+	case len(block.Headers) != 0:
+		return "it has PEM headers"
+	case bytes.HasPrefix(rest, begin):
+		return "there is another block behind it"
+	case len(rest) != 0 && len(bytes.TrimSpace(rest)) == 0:
+		return "there are blanks or empty lines behind it"
+	case len(rest) != 0:
+		return "there is text behind it"
+	case !bytes.HasSuffix(b, []byte("\n")):
+		return "its last line has no line feed at the end"
+	case bytes.Contains(b, []byte("\n\n")):
+		return "there is an empty line in it"
+	}
+	return "its base64 is not in lines of 64 characters, or has other bits behind its end"
 }
 
 // readOptional reads type to rsaParent.
@@ -234,6 +260,9 @@ func (f *TPMKeyFile) check() (*Public, error) {
 	}
 	if len(f.Description) > maxTPMKeyDescription || !utf8.ValidString(f.Description) {
 		return nil, fmt.Errorf("description: not UTF-8 of at most %d bytes", maxTPMKeyDescription)
+	}
+	if len(f.Policy) > maxTPMKeyPolicy {
+		return nil, fmt.Errorf("policy: %d statements, at most %d", len(f.Policy), maxTPMKeyPolicy)
 	}
 	public, err := ParsePublic(f.Public)
 	if err != nil {

@@ -43,7 +43,7 @@ type VerifierConfig struct {
 	Issuers []Issuer
 	// EKs decides which EKs are trusted. It opens [RoadEK].
 	EKs *EKVerifier
-	// Policy is the node policy. Its signer names are the target signers.
+	// Policy is the node policy. Its signer names are the target signers. It is copied.
 	Policy *csr.Policy
 	// Authorizer decides about membership. An [AuthorizerChecker] is asked whether it
 	// fits the roads that are open.
@@ -95,7 +95,7 @@ func NewVerifier(c *VerifierConfig) (*Verifier, error) {
 		clusterIDs:      slices.Clone(c.ClusterIDs),
 		ring:            c.KeyRing,
 		eks:             c.EKs,
-		policy:          c.Policy,
+		policy:          c.Policy.Clone(),
 		authorizer:      c.Authorizer,
 		challengeSigner: c.ChallengeSigner,
 		window:          c.Window,

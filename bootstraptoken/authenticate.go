@@ -6,6 +6,8 @@ import (
 	"errors"
 	"strconv"
 	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // SecretGetter returns the Secret of this namespace and name, from the API or from a cache
@@ -56,11 +58,11 @@ func Authenticate(ctx context.Context, bearer string, get SecretGetter, now time
 	case errors.Is(err, ErrNotFound):
 		o = new(Object)
 	case err != nil:
-		return nil, retry(err)
+		return nil, refusal.Retry(err)
 	case o == nil:
-		return nil, retry(errors.New("the getter returned neither a Secret nor an error"))
+		return nil, refusal.Retry(errors.New("the getter returned neither a Secret nor an error"))
 	case o.Namespace != Namespace || o.Name != name:
-		return nil, retry(errors.New("the getter returned " + o.String() + " for " + strconv.Quote(name)))
+		return nil, refusal.Retry(errors.New("the getter returned " + o.String() + " for " + strconv.Quote(name)))
 	}
 	if !holdsSecret(o.Data.Reveal(), token) {
 		return nil, &Error{Check: CheckCredential, Got: "a token that is not known", Want: "the ID and the secret of a token Secret"}

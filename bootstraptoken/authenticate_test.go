@@ -29,19 +29,21 @@ func TestAuthenticateRefuses(t *testing.T) {
 		now    time.Time
 		want   error
 	}{
-		"empty":          {"", good, testNow, CheckToken},
-		"a JWT":          {"a.b.c", good, testNow, CheckToken},
-		"a line break":   {testToken + "\n", good, testNow, CheckToken},
-		"capitals":       {"ABCDEF." + testSecret, good, testNow, CheckToken},
-		"unknown ID":     {"abcdeg." + testSecret, good, testNow, CheckCredential},
-		"wrong secret":   {testID + ".0123456789abcdeg", good, testNow, CheckCredential},
-		"expired":        {testToken, good, testNow.Add(time.Hour), CheckExpired},
-		"no getter":      {testToken, nil, testNow, CheckGetter},
-		"no clock":       {testToken, good, time.Time{}, CheckClock},
-		"getter fails":   {testToken, failing(io.ErrUnexpectedEOF), testNow, ErrRetry},
-		"getter, nil":    {testToken, failing(nil), testNow, ErrRetry},
-		"getter gave up": {testToken, failing(context.Canceled), testNow, ErrRetry},
-		"wrapped":        {testToken, failing(fmt.Errorf("the cache: %w", ErrNotFound)), testNow, CheckCredential},
+		"empty":              {"", good, testNow, CheckToken},
+		"a JWT":              {"a.b.c", good, testNow, CheckToken},
+		"a line break":       {testToken + "\n", good, testNow, CheckToken},
+		"capitals":           {"ABCDEF." + testSecret, good, testNow, CheckToken},
+		"unknown ID":         {"abcdeg." + testSecret, good, testNow, CheckCredential},
+		"wrong secret":       {testID + ".0123456789abcdeg", good, testNow, CheckCredential},
+		"expired":            {testToken, good, testNow.Add(time.Hour), CheckExpired},
+		"no getter":          {testToken, nil, testNow, CheckGetter},
+		"no clock":           {testToken, good, time.Time{}, CheckClock},
+		"no token, no clock": {"", good, time.Time{}, CheckClock},
+		"unknown, no clock":  {"abcdeg." + testSecret, good, time.Time{}, CheckClock},
+		"getter fails":       {testToken, failing(io.ErrUnexpectedEOF), testNow, ErrRetry},
+		"getter, nil":        {testToken, failing(nil), testNow, ErrRetry},
+		"getter gave up":     {testToken, failing(context.Canceled), testNow, ErrRetry},
+		"wrapped":            {testToken, failing(fmt.Errorf("the cache: %w", ErrNotFound)), testNow, CheckCredential},
 	} {
 		user, err := Authenticate(t.Context(), test.bearer, test.get, test.now)
 		if !errors.Is(err, test.want) || user != nil || leaks(err.Error()) {

@@ -42,7 +42,7 @@ const (
 //
 // Certificates are not looked at in time: an expired one is read, and verifies nothing.
 func ParseCAs(bundle []byte) ([]*x509.Certificate, error) {
-	if len(bundle) == 0 || len(bundle) > MaxCABundleSize {
+	if len(bundle) > MaxCABundleSize {
 		return nil, caError(strconv.Itoa(len(bundle))+" bytes", nil)
 	}
 	var cas []*x509.Certificate
@@ -112,7 +112,7 @@ func addCA(cas []*x509.Certificate, ca *x509.Certificate) ([]*x509.Certificate, 
 }
 
 func checkCA(cert *x509.Certificate) error {
-	if !cert.BasicConstraintsValid || !cert.IsCA {
+	if !cert.IsCA {
 		return caError("the certificate of "+cert.Subject.String()+", which is no CA", nil)
 	}
 	if cert.KeyUsage != 0 && cert.KeyUsage&x509.KeyUsageCertSign == 0 {
@@ -125,25 +125,19 @@ func caError(got string, err error) error {
 	return &Error{Check: CheckCA, Got: got, Want: wantCA, Err: err}
 }
 
-// marshalCAs writes a bundle that [ParseCAs] reads.
+// marshalCAs writes a bundle that [ParseCAs] reads; none for no CAs.
 func marshalCAs(cas []*x509.Certificate) ([]byte, error) {
-	var b strings.Builder
-	var written []*x509.Certificate
+	var bundle []byte
 	for i, ca := range cas {
-		if ca == nil || len(ca.Raw) == 0 {
-			return nil, caError("certificate "+strconv.Itoa(i)+" without its DER", nil)
+		if ca == nil {
+			return nil, caError("nothing as certificate "+strconv.Itoa(i), nil)
 		}
-		err := checkCA(ca)
-		if err == nil {
-			written, err = addCA(written, ca)
-		}
-		if err != nil {
+		bundle = append(bundle, pem.EncodeToMemory(&pem.Block{Type: pemType, Bytes: ca.Raw})...)
+	}
+	if len(cas) > 0 {
+		if _, err := ParseCAs(bundle); err != nil {
 			return nil, err
 		}
-		b.Write(pem.EncodeToMemory(&pem.Block{Type: pemType, Bytes: ca.Raw}))
 	}
-	if b.Len() > MaxCABundleSize {
-		return nil, caError(strconv.Itoa(b.Len())+" bytes", nil)
-	}
-	return []byte(b.String()), nil
+	return bundle, nil
 }

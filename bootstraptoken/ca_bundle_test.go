@@ -73,6 +73,7 @@ func TestParseCAsRefuses(t *testing.T) {
 		"no end":            strings.Join(body[:len(body)-1], "\n"),
 		"no beginning":      strings.Join(body[1:], "\n"),
 		"end in front":      "-----END CERTIFICATE-----\n" + good,
+		"no second end":     good + strings.TrimSuffix(two, "-----END CERTIFICATE-----\n"),
 		"end twice":         good + "-----END CERTIFICATE-----\n",
 		"another end":       strings.Replace(good, "END CERTIFICATE", "END CERTIFICAT", 1),
 		"no base64":         strings.Replace(good, "M", "!", 1),

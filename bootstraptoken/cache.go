@@ -42,7 +42,7 @@ type cacheFile struct {
 
 // Marshal writes the cache as one line of JSON: the version 1, the kubeconfig with the
 // trusted CAs as [ClusterInfo.Marshal] writes it, the addresses, and the time in RFC 3339,
-// UTC. Errors are those of [ClusterInfo.Marshal], and [CheckCache].
+// UTC. Errors are those of [ClusterInfo.Marshal], and of [Discover] for addresses.
 func (c *Cache) Marshal() ([]byte, error) {
 	kubeconfig, err := c.Info.Marshal()
 	if err != nil {
@@ -57,13 +57,7 @@ func (c *Cache) Marshal() ([]byte, error) {
 	if !c.Verified.IsZero() {
 		f.Verified = c.Verified.UTC().Format(time.RFC3339)
 	}
-	b, err := json.Marshal(f)
-	if err != nil {
-		return nil, &Error{Check: CheckCache, Err: err}
-	}
-	if len(b) >= MaxCacheSize {
-		return nil, &Error{Check: CheckCache, Got: strconv.Itoa(len(b)) + " bytes", Want: "fewer than " + strconv.Itoa(MaxCacheSize)}
-	}
+	b, _ := json.Marshal(f) // texts: it cannot fail, and their limits keep it under MaxCacheSize
 	return append(b, '\n'), nil
 }
 

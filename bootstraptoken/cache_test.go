@@ -81,6 +81,34 @@ func TestParseCacheRefuses(t *testing.T) {
 	}
 }
 
+// The cause is in the error, and what is too large is not read.
+func TestParseCacheCauses(t *testing.T) {
+	ca := newTestCA(t, "one")
+	b, err := (&Cache{Info: info("https://a:1", ca), Addresses: []string{"b"}}).Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for old, test := range map[string]struct {
+		new  string
+		want error
+	}{
+		`https://a:1`:    {`http://a:1`, CheckServerScheme},
+		`"b"`:            {`"http://b"`, CheckServerScheme},
+		`contexts: null`: {`contexts: 1`, CheckKubeconfig},
+	} {
+		if _, err := ParseCache([]byte(strings.Replace(string(b), old, test.new, 1))); !errors.Is(err, CheckCache) || !errors.Is(err, test.want) {
+			t.Errorf("%s: %v, want %v", test.new, err, test.want)
+		}
+	}
+	for size, read := range map[int]bool{MaxCacheSize: true, MaxCacheSize + 1: false} {
+		_, err := ParseCache(append(b, strings.Repeat("x", size-len(b))...))
+		var syntax *json.SyntaxError
+		if !errors.Is(err, CheckCache) || errors.As(err, &syntax) != read {
+			t.Errorf("%d bytes: %v", size, err)
+		}
+	}
+}
+
 func FuzzParseCache(f *testing.F) {
 	ca := newTestCA(f, "one")
 	for _, c := range []*Cache{{Info: info("https://a:1", ca)}, {Info: info("https://a:1", ca), Addresses: []string{"b"}, Verified: time.Unix(1, 0)}, {Info: &ClusterInfo{Server: "https://a", SystemRoots: true}}} {

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // MaxAddresses is how many API servers can be tried.
@@ -191,14 +193,14 @@ func fromAnybody(err error) error {
 	if errors.Is(err, ErrRetry) || errors.Is(err, CheckOptions) {
 		return err
 	}
-	return retry(err)
+	return refusal.Retry(err)
 }
 
 // awaitedKubeconfig is signedKubeconfig, but that what is not there may still come.
 func awaitedKubeconfig(data map[string]string, token Token) (string, error) {
 	kubeconfig, err := signedKubeconfig(data, token)
 	if errors.Is(err, CheckNoKubeconfig) || errors.Is(err, CheckNoSignature) {
-		return "", retry(err)
+		return "", refusal.Retry(err)
 	}
 	return kubeconfig, err
 }

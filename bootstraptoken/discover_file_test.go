@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -16,6 +17,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/iotest"
 	"time"
@@ -149,6 +151,17 @@ func TestDiscoverURLElsewhere(t *testing.T) {
 	if err != nil || found.Address != other.URL+"/document" {
 		t.Errorf("%+v, %v", found, err)
 	}
+	// What is wrong there is told by its check, or by the system's error.
+	elsewhere := cluster.URL()
+	misled, network := web(t, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere, http.StatusFound) })
+	var own *bootstraptoken.Error
+	if _, err = bootstraptoken.DiscoverURL(t.Context(), misled.URL, network); !errors.Is(err, bootstraptoken.CheckCertificate) || !errors.As(err, &own) || own.Err != nil {
+		t.Errorf("another CA: %v, want %v", err, bootstraptoken.CheckCertificate)
+	}
+	elsewhere = "https://127.0.0.1:1/"
+	if _, err = bootstraptoken.DiscoverURL(giveUp(t, network, 2), misled.URL, network); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("nobody: %v, want %v", err, syscall.ECONNREFUSED)
+	}
 	// As many redirects as are followed, and one more.
 	for redirects, want := range map[string]error{"5": nil, "6": bootstraptoken.CheckRedirect} {
 		server, network := web(t, func(w http.ResponseWriter, r *http.Request) {
@@ -209,6 +222,12 @@ func TestDiscoverURLQueryIsSecret(t *testing.T) {
 	for _, path := range paths {
 		t.Run(path, func(t *testing.T) {
 			network := *network
+			network.Dial = func(ctx context.Context, name, address string) (net.Conn, error) {
+				if !strings.HasPrefix(address, "127.0.0.1:") {
+					return nil, &net.DNSError{Err: "no such host", Name: address}
+				}
+				return new(net.Dialer).DialContext(ctx, name, address)
+			}
 			found, err := bootstraptoken.DiscoverURL(giveUp(t, &network, 3), server.URL+(&url.URL{Path: path}).EscapedPath()+"?"+secret, &network)
 			if err == nil {
 				t.Fatalf("found %+v", found)

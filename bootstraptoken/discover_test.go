@@ -259,6 +259,19 @@ func TestDiscoverWaits(t *testing.T) {
 	}
 }
 
+// The statuses that say who may read have a check of their own.
+func TestDiscoverForbidden(t *testing.T) {
+	cluster := bootstraptokentest.New(t, nil)
+	for status, want := range map[int]bool{400: false, 401: true, 402: false, 403: true, 404: false} {
+		cluster.SetFault(&bootstraptokentest.Fault{Status: status})
+		cfg := cluster.DiscoverConfig()
+		_, err := bootstraptoken.Discover(giveUp(t, &cfg.Network, 1), cfg)
+		if errors.Is(err, bootstraptoken.CheckForbidden) != want || errors.Is(err, bootstraptoken.CheckStatus) == want || !errors.Is(err, bootstraptoken.ErrRetry) {
+			t.Errorf("%d: %v", status, err)
+		}
+	}
+}
+
 // A signature that is not there yet is waited for, an object too.
 func TestDiscoverWaitsForTheSignature(t *testing.T) {
 	for name, data := range map[string]map[string]string{
@@ -314,6 +327,8 @@ func TestDiscoverAfterForgedReplies(t *testing.T) {
 		"redirect to itself":   {bootstraptokentest.Fault{Location: "/api/v1/namespaces/kube-public/configmaps/cluster-info", Status: 307}, bootstraptoken.CheckRedirect},
 		"HTML":                 {bootstraptokentest.Fault{ContentType: "text/html", Body: object("{}")}, bootstraptoken.CheckReply},
 		"no content type":      {bootstraptokentest.Fault{Body: object("{}")}, bootstraptoken.CheckReply},
+		"a broken parameter":   {bootstraptokentest.Fault{ContentType: "application/json; a", Body: object("{}")}, bootstraptoken.CheckReply},
+		"as large as may be":   {bootstraptokentest.Fault{ContentType: "application/json", Body: make([]byte, bootstraptoken.MaxConfigMapSize)}, bootstraptoken.CheckConfigMap},
 		"protobuf":             {bootstraptokentest.Fault{ContentType: "application/vnd.kubernetes.protobuf", Body: object("{}")}, bootstraptoken.CheckReply},
 		"too large":            {bootstraptokentest.Fault{ContentType: "application/json", Body: make([]byte, bootstraptoken.MaxConfigMapSize+1)}, bootstraptoken.CheckReply},
 		"no JSON":              {bootstraptokentest.Fault{ContentType: "application/json", Body: []byte("apiVersion: v1")}, bootstraptoken.CheckConfigMap},
@@ -385,6 +400,7 @@ func TestDiscoverAgreement(t *testing.T) {
 		retry  bool
 	}{
 		"another kubeconfig": {signed(t, cluster, good[bootstraptoken.KubeconfigKey]+"\n"), bootstraptoken.CheckAgreement, true},
+		"no kubeconfig":      {map[string]string{"x": "y"}, bootstraptoken.CheckNoKubeconfig, true},
 		"another signature":  {map[string]string{bootstraptoken.KubeconfigKey: good[bootstraptoken.KubeconfigKey], bootstraptoken.SignatureKeyPrefix + cfg.Token.ID(): "a..b"}, bootstraptoken.CheckSignature, false},
 		"no signature":       {map[string]string{bootstraptoken.KubeconfigKey: good[bootstraptoken.KubeconfigKey]}, bootstraptoken.CheckNoSignature, true},
 	} {
@@ -403,6 +419,23 @@ func TestDiscoverAgreement(t *testing.T) {
 		if !errors.Is(err, test.want) || errors.Is(err, bootstraptoken.ErrRetry) != test.retry {
 			t.Errorf("%s: %v, want %v", name, err, test.want)
 		}
+	}
+}
+
+// What the verified server answers is refused at once.
+func TestDiscoverBelievesTheVerifiedServer(t *testing.T) {
+	cluster := bootstraptokentest.New(t, nil)
+	cfg := cluster.DiscoverConfig()
+	connections := 0
+	cfg.Network.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		if connections++; connections == 2 {
+			cluster.SetFault(&bootstraptokentest.Fault{Location: "/elsewhere"})
+		}
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}
+	_, err := bootstraptoken.Discover(t.Context(), cfg)
+	if !errors.Is(err, bootstraptoken.CheckRedirect) || errors.Is(err, bootstraptoken.ErrRetry) || connections != 2 {
+		t.Errorf("%v after %d connections, want %v", err, connections, bootstraptoken.CheckRedirect)
 	}
 }
 
@@ -488,6 +521,10 @@ func TestDiscoverErrorNamesAddresses(t *testing.T) {
 	if first.Address != impostor.URL() || !errors.Is(first.Err, bootstraptoken.CheckSignature) || !errors.Is(first.Err, bootstraptoken.ErrRetry) {
 		t.Errorf("first %+v", first)
 	}
+	var own *bootstraptoken.Error
+	if !errors.As(second.Err, &own) || own.Check != bootstraptoken.ErrRetry || !errors.As(own.Err, &own) || own.Check != bootstraptoken.CheckForbidden {
+		t.Errorf("%v is not one retry of one check", second.Err)
+	}
 	if second.Address != cluster.URL() || !errors.Is(second.Err, bootstraptoken.CheckForbidden) || !errors.Is(second.Err, bootstraptoken.ErrRetry) {
 		t.Errorf("second %+v", second)
 	}
@@ -515,7 +552,7 @@ func TestDiscoverProxy(t *testing.T) {
 	// To a proxy over TLS the server's configuration would hold, which verifies nobody.
 	cfg.Network.Proxy = func(*http.Request) (*url.URL, error) { return url.Parse("https://user:password@127.0.0.1:1") }
 	_, err := bootstraptoken.Discover(t.Context(), cfg)
-	if !errors.Is(err, bootstraptoken.CheckOptions) || strings.Contains(err.Error(), "password") {
+	if !errors.Is(err, bootstraptoken.CheckOptions) || errors.Is(err, bootstraptoken.ErrRetry) || strings.Contains(err.Error(), "password") {
 		t.Errorf("a proxy over TLS: %v, want %v", err, bootstraptoken.CheckOptions)
 	}
 }

@@ -49,11 +49,11 @@ func parseServer(s string) (*url.URL, error) {
 	if !strings.HasPrefix(s, "https://") {
 		return bad("a URL that does not begin with https://")
 	}
-	if !isHost(u.Hostname()) || strings.Contains(u.Host, "[") != strings.Contains(u.Hostname(), ":") {
+	if !isHost(u.Hostname()) {
 		return bad("the host " + strconv.Quote(u.Host))
 	}
 	if port := u.Port(); port != "" {
-		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || port[0] == '0' {
+		if _, err := strconv.ParseUint(port, 10, 16); err != nil || port[0] == '0' {
 			return bad("the port " + strconv.Quote(port))
 		}
 	} else if strings.HasSuffix(u.Host, ":") {
@@ -95,7 +95,7 @@ func isHost(s string) bool {
 		ip, err := netip.ParseAddr(s)
 		return err == nil && ip.Is6() && ip.Zone() == ""
 	}
-	if s == "" || len(s) > 253 {
+	if len(s) > 253 {
 		return false
 	}
 	for label := range strings.SplitSeq(strings.TrimSuffix(s, "."), ".") {

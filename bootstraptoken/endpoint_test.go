@@ -2,6 +2,7 @@ package bootstraptoken
 
 import (
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -89,6 +90,57 @@ func TestParseServerRefuses(t *testing.T) {
 	}
 }
 
+func TestIsHost(t *testing.T) {
+	label := strings.Repeat("a", 63)
+	longest := strings.Repeat(label+".", 3) + strings.Repeat("a", 61) // 253 bytes
+	for host, want := range map[string]bool{
+		"a": true, "09azAZ": true, "a-b": true, "_a": true, "a_": true, "a.b.": true, "10.0.0.1": true, "::1": true, "2001:db8::1": true,
+		label: true, label + "." + label: true, longest: true,
+		"": false, ".": false, ".a": false, "a..b": false, "a..": false, "-a": false, "a-": false, "a.-b": false, "a-.b": false, "-": false,
+		"a/b": false, "a@b": false, "a[b": false, "a`b": false, "a{b": false, "a b": false, "a+b": false, "a%41": false, "a~b": false, "\xc3\xa9": false, "a\n": false, "a\x00": false,
+		"a" + label: false, label + "a": false, "a." + label + "a": false, longest + "a": false,
+		"::1%eth0": false, "::g": false, "1:2": false, ":": false, "::ffff:10.0.0.1": true,
+	} {
+		t.Run(host, func(t *testing.T) {
+			if got := isHost(host); got != want {
+				t.Errorf("%v, want %v", got, want)
+			}
+		})
+	}
+}
+
+func TestServerLimits(t *testing.T) {
+	for server, want := range map[string]error{
+		"https://a/" + strings.Repeat("a", MaxServerSize-10): nil,
+		"https://a/" + strings.Repeat("a", MaxServerSize-9):  CheckServer,
+		"https://a:1":                     nil,
+		"https://a:65535/":                nil,
+		"https://a:65536/":                CheckServer,
+		"https://a:/b":                    CheckServer,
+		"https://a:10/b:":                 CheckServer,
+		"https://a/b//":                   CheckServer,
+		"https://a/b/..":                  CheckServer,
+		"https://a/b/.":                   CheckServer,
+		"https://a/b/...":                 nil,
+		"https://a/az09AZ-._~:/[]@%25+,=": nil,
+		"https://a/!":                     CheckServer,
+		"https://a/{":                     CheckServer,
+		"https://a/`":                     CheckServer,
+		"https://a/^":                     CheckServer,
+		"https://a/;":                     CheckServer,
+	} {
+		t.Run(server[:min(len(server), 40)], func(t *testing.T) {
+			if _, err := parseServer(server); !errors.Is(err, want) {
+				t.Errorf("%v, want %v", err, want)
+			}
+		})
+		documentWant := want
+		if _, err := documentURL(server); len(server) >= MaxServerSize && !errors.Is(err, documentWant) {
+			t.Errorf("a document at %.20s: %v, want %v", server, err, documentWant)
+		}
+	}
+}
+
 func TestParseAddress(t *testing.T) {
 	for s, want := range map[string]string{
 		"a": "https://a", "a:6443": "https://a:6443", "10.0.0.1": "https://10.0.0.1", "::1": "https://[::1]", "[::1]": "https://[::1]",
@@ -147,4 +199,17 @@ func FuzzParseServer(f *testing.F) {
 			t.Fatalf("%q: %s", s, at)
 		}
 	})
+}
+
+func TestParseAddressesLimit(t *testing.T) {
+	many := make([]string, 0, MaxAddresses+1)
+	for i := range MaxAddresses + 1 {
+		many = append(many, "a"+strconv.Itoa(i))
+	}
+	if servers, err := parseAddresses(many[:MaxAddresses]); err != nil || len(servers) != MaxAddresses {
+		t.Errorf("%d servers, %v", len(servers), err)
+	}
+	if _, err := parseAddresses(many); !errors.Is(err, CheckOptions) {
+		t.Errorf("%v, want %v", err, CheckOptions)
+	}
 }

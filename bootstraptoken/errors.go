@@ -1,10 +1,6 @@
 package bootstraptoken
 
-import (
-	"errors"
-
-	"github.com/nodeattest/nodeattest/refusal"
-)
+import "github.com/nodeattest/nodeattest/refusal"
 
 // Check names one check of this package; see [refusal.Check].
 type Check = refusal.Check
@@ -17,11 +13,3 @@ const ErrRetry = refusal.ErrRetry
 // nor anything that a slip of the pen could have made one, such as a whole token in the
 // place of its ID.
 type Error = refusal.Error
-
-// retry wraps the cause of a question that could not be answered.
-func retry(err error) error {
-	if err == nil {
-		err = errors.New("no cause given")
-	}
-	return &Error{Check: ErrRetry, Err: err}
-}

@@ -118,6 +118,9 @@ func TestClusterInfoEqual(t *testing.T) {
 			t.Errorf("%s: equal", name)
 		}
 	}
+	if (&ClusterInfo{Server: "https://a"}).Equal(&ClusterInfo{Server: "https://a", SystemRoots: true}) {
+		t.Error("system roots equal none")
+	}
 	if !a.Equal(info("https://a", one, two)) {
 		t.Error("not equal to the same")
 	}
@@ -162,7 +165,11 @@ func TestParseKubeconfig(t *testing.T) {
 // The smallest changes that are refused.
 func TestParseKubeconfigRefuses(t *testing.T) {
 	ca := newTestCA(t, "one")
-	good := kubeadmKubeconfig("https://api.example.com:6443", ca.pem())
+	threes := ca.pem() // of a length without padding in base64
+	for len(threes)%3 != 0 {
+		threes = append(threes, '\n')
+	}
+	good := kubeadmKubeconfig("https://api.example.com:6443", threes)
 	member := func(line string) string { return strings.Replace(good, "    server:", "    "+line+"\n    server:", 1) }
 	top := func(line string) string { return good + line + "\n" }
 	user := func(line string) string {
@@ -271,11 +278,12 @@ func TestParseKubeconfigRefuses(t *testing.T) {
 		"no server":        {strings.Replace(good, "    server: https://api.example.com:6443\n", "", 1), CheckServer},
 		"server null":      {server("null"), CheckKubeconfig},
 		"server empty":     {server(`""`), CheckServer},
-		"CA data empty":    {strings.Replace(good, base64.StdEncoding.EncodeToString(ca.pem()), `""`, 1), CheckCA},
-		"CA data null":     {strings.Replace(good, base64.StdEncoding.EncodeToString(ca.pem()), "null", 1), CheckKubeconfig},
-		"CA data no base":  {strings.Replace(good, base64.StdEncoding.EncodeToString(ca.pem()), "abc", 1), CheckCA},
-		"CA data URL base": {strings.Replace(good, base64.StdEncoding.EncodeToString(ca.pem()), "_-_-", 1), CheckCA},
-		"CA data in lines": {strings.Replace(good, base64.StdEncoding.EncodeToString(ca.pem()), "|-\n      "+base64.StdEncoding.EncodeToString(ca.pem())[:40]+"\n      "+base64.StdEncoding.EncodeToString(ca.pem())[40:], 1), CheckCA},
+		"CA data empty":    {strings.Replace(good, base64.StdEncoding.EncodeToString(threes), `""`, 1), CheckCA},
+		"CA data null":     {strings.Replace(good, base64.StdEncoding.EncodeToString(threes), "null", 1), CheckKubeconfig},
+		"CA data no base":  {strings.Replace(good, base64.StdEncoding.EncodeToString(threes), "abc", 1), CheckCA},
+		"CA data URL base": {strings.Replace(good, base64.StdEncoding.EncodeToString(threes), "_-_-", 1), CheckCA},
+		"CA data and more": {strings.Replace(good, base64.StdEncoding.EncodeToString(threes), base64.StdEncoding.EncodeToString(threes)+"!", 1), CheckCA},
+		"CA data in lines": {strings.Replace(good, base64.StdEncoding.EncodeToString(threes), "|-\n      "+base64.StdEncoding.EncodeToString(threes)[:40]+"\n      "+base64.StdEncoding.EncodeToString(threes)[40:], 1), CheckCA},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if test.document == good {

@@ -94,13 +94,10 @@ func (m *manifestReader) metadata(name string, v yamlValue) (err error) {
 		if v.isNull() {
 			return nil
 		}
-		text, err := textOrTime(v)
-		if err != nil {
-			return err
-		}
+		text, _ := textOrTime(v) // "", which is no time, for what is no text
 		t, ok := parseTime(text)
 		if !ok {
-			return v.fail("another text", wantTime)
+			return v.fail("no time", wantTime)
 		}
 		m.object.Deleted = &t
 	case "annotations", "creationTimestamp", "deletionGracePeriodSeconds", "finalizers", "generateName", "generation",

@@ -102,7 +102,7 @@ func (n *Network) proxy(r *http.Request) (*url.URL, error) {
 	}
 	proxy, err := n.Proxy(r)
 	if err != nil { // whose text may repeat the proxy's password
-		return nil, retry(errors.New("it is not known by which proxy"))
+		return nil, refusal.Retry(errors.New("it is not known by which proxy"))
 	}
 	if proxy != nil && proxy.Scheme == "https" {
 		return nil, &Error{Check: CheckOptions, Got: "a proxy over https", Want: "http or socks5"}
@@ -186,7 +186,7 @@ func transportError(err error, sent bool) error {
 		if sent {
 			err = withoutAnswer(err)
 		}
-		return retry(err)
+		return refusal.Retry(err)
 	case sent:
 		return &Error{Check: CheckCertificate, Got: "that of a server to which it was redirected"}
 	}
@@ -211,9 +211,9 @@ func readReply(res *http.Response, r *request) ([]byte, error) {
 	switch {
 	case res.StatusCode == http.StatusOK:
 	case res.StatusCode == http.StatusUnauthorized, res.StatusCode == http.StatusForbidden:
-		return nil, retry(&Error{Check: CheckForbidden, Got: status, Want: "200"})
+		return nil, refusal.Retry(&Error{Check: CheckForbidden, Got: status, Want: "200"})
 	default:
-		return nil, retry(&Error{Check: CheckStatus, Got: status, Want: "200"})
+		return nil, refusal.Retry(&Error{Check: CheckStatus, Got: status, Want: "200"})
 	}
 	if r.json {
 		kind := res.Header.Get("Content-Type")
@@ -226,7 +226,7 @@ func readReply(res *http.Response, r *request) ([]byte, error) {
 	case len(body) > r.maxSize:
 		return nil, &Error{Check: CheckReply, Got: "more than " + strconv.Itoa(r.maxSize) + " bytes", Want: "no more"}
 	case err != nil:
-		return nil, retry(withoutAnswer(err))
+		return nil, refusal.Retry(withoutAnswer(err))
 	}
 	return body, nil
 }

@@ -49,6 +49,8 @@ func TestServersThatAreNone(t *testing.T) {
 		ctx := giveUp(t, &once.Network, 1)
 		if found, err := bootstraptoken.Discover(ctx, once); found != nil || !errors.Is(err, bootstraptoken.ErrRetry) {
 			t.Errorf("%s: %+v, %v, want %v", name, found, err, bootstraptoken.ErrRetry)
+		} else if name == "cut off" && !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("%s: %v, want %v", name, err, io.ErrUnexpectedEOF)
 		}
 		cfg.Addresses = append(cfg.Addresses, cluster.Address())
 		if _, err := bootstraptoken.Discover(t.Context(), cfg); err != nil {
@@ -98,7 +100,8 @@ func TestNetworkProxy(t *testing.T) {
 		}
 		return nil, errors.New("invalid proxy address http://user:password@[")
 	}
-	if _, err := bootstraptoken.Discover(ctx, cfg); tries != 2 || !errors.Is(err, bootstraptoken.ErrRetry) || strings.Contains(err.Error(), "password") {
+	before := len(cluster.Requests())
+	if _, err := bootstraptoken.Discover(ctx, cfg); tries != 2 || len(cluster.Requests()) != before || !errors.Is(err, bootstraptoken.ErrRetry) || strings.Contains(err.Error(), "password") {
 		t.Errorf("%d tries, %v, want %v", tries, err, bootstraptoken.ErrRetry)
 	}
 }

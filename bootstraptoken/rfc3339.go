@@ -13,7 +13,7 @@ func parseTime(s string) (time.Time, bool) {
 		return time.Time{}, false
 	}
 	const hourEnd, secondEnd = len("2006-01-02T15"), len("2006-01-02T15:04:05")
-	if len(s) <= secondEnd || s[hourEnd] != ':' || s[secondEnd] == ',' {
+	if s[hourEnd] != ':' || s[secondEnd] == ',' {
 		return time.Time{}, false
 	}
 	if s[len(s)-1] != 'Z' && (s[len(s)-5:len(s)-3] > "23" || s[len(s)-2:] > "59") {

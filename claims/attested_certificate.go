@@ -92,17 +92,15 @@ func certificateError(got, want string, err error) *Error {
 
 // nodeOf returns the node's name out of a subject that says nothing else.
 func nodeOf(cert *x509.Certificate) (string, error) {
-	commonName, organization := asn1.ObjectIdentifier{2, 5, 4, 3}, asn1.ObjectIdentifier{2, 5, 4, 10}
-	var names, organizations int
+	// Two attributes, one of them the organization: the name that is read below is the
+	// other, or there is none.
+	organization, organizations := asn1.ObjectIdentifier{2, 5, 4, 10}, 0
 	for _, attribute := range cert.Subject.Names {
-		switch {
-		case attribute.Type.Equal(commonName):
-			names++
-		case attribute.Type.Equal(organization) && attribute.Value == nodeOrganization:
+		if attribute.Type.Equal(organization) && attribute.Value == nodeOrganization {
 			organizations++
 		}
 	}
-	if names != 1 || organizations != 1 || len(cert.Subject.Names) != 2 {
+	if organizations != 1 || len(cert.Subject.Names) != 2 {
 		return "", certificateError("subject "+strconv.Quote(refusal.Text(cert.Subject.String())), "one common name and the organization "+nodeOrganization, nil)
 	}
 	name, ok := strings.CutPrefix(cert.Subject.CommonName, nodeCommonNamePrefix)

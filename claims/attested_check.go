@@ -103,7 +103,7 @@ func (c *NodeCheck) Check(ctx context.Context, result *Result, node *AttestedNod
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return nil, &Error{Check: CheckNodeGone, Got: "no Node " + refusal.Text(claim.Name), Want: "the one with UID " + refusal.Text(claim.UID), Err: err}
-	case err != nil || object == nil:
+	case object == nil:
 		return nil, retry("Node "+refusal.Text(claim.Name), err)
 	}
 	return c.decide(ctx, claim, node, object)
@@ -129,8 +129,8 @@ func (c *NodeCheck) objects() Objects {
 
 // nodeClaim returns the token's node, which must be the attested one by name.
 func nodeClaim(result *Result, node *AttestedNode) (*Ref, error) {
-	if node == nil || node.Name == "" {
-		return nil, &Error{Check: CheckNodeName, Got: "an attested node without a name", Want: "a name"}
+	if node == nil {
+		return nil, &Error{Check: CheckNodeName, Got: "no attested node", Want: "one"}
 	}
 	claim := result.Claims.Kubernetes.Node
 	switch {

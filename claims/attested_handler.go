@@ -149,8 +149,8 @@ func bearer(header http.Header) (string, error) {
 	if len(values) != 1 {
 		return "", &Error{Check: CheckBearer, Got: "no Authorization header, or several", Want: "one"}
 	}
-	scheme, token, ok := strings.Cut(values[0], " ")
-	if !ok || !strings.EqualFold(scheme, "Bearer") || token == "" || len(token) > jws.MaxTokenSize {
+	scheme, token, _ := strings.Cut(values[0], " ")
+	if !strings.EqualFold(scheme, "Bearer") || token == "" || len(token) > jws.MaxTokenSize {
 		return "", &Error{Check: CheckBearer, Got: "no bearer token", Want: "Bearer and one token"}
 	}
 	return token, nil

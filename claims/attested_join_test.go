@@ -138,7 +138,8 @@ func (c *joinedCluster) record(_ context.Context, credentialID string) (*claims.
 		return nil, claims.ErrNotFound
 	}
 	return &claims.CertificateRecord{
-		CredentialID: record.CredentialID, NodeName: record.NodeName, Machine: record.Machine, ProviderID: record.ProviderID,
+		CredentialID: record.CredentialID, NodeName: record.NodeName, NodeUID: record.NodeUID,
+		Machine: record.Machine, MachineUID: record.MachineUID, ProviderID: record.ProviderID,
 	}, nil
 }
 

@@ -84,7 +84,7 @@ func TestHandlerRecords(t *testing.T) {
 	var fail error
 	w := serve(t, HandlerOptions{Records: func(_ context.Context, id string) (*CertificateRecord, error) {
 		if fail != nil {
-			return nil, fail
+			return records[id], fail
 		}
 		if r, ok := records[id]; ok {
 			return r, nil

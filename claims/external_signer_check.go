@@ -16,8 +16,9 @@ import (
 )
 
 const (
-	// MaxExternalKeys is the most keys that an external signer may publish.
-	MaxExternalKeys = 1024
+	// MaxExternalKeys is the most keys that an external signer may publish: as many as one
+	// key set holds.
+	MaxExternalKeys = jws.MaxJWKSKeys
 	// MaxExternalKeySize is the most bytes that the DER of one such key may have.
 	MaxExternalKeySize = 8 << 10
 	// MaxSegmentSize is the most bytes that a segment of a token may have.
@@ -58,11 +59,11 @@ func (k *ExternalKeys) Check() ([]PublishedKey, error) {
 }
 
 func (k *ExternalKey) check() (*jws.Key, error) {
-	if k.KeyID == "" || len(k.KeyID) > jws.MaxKeyIDSize {
-		return nil, signerKeys(fmt.Sprintf("a key ID of %d bytes", len(k.KeyID)), "1 to 1024", nil)
+	if k.KeyID == "" { // NewKey would make one, and refuses one that is too long
+		return nil, signerKeys("a key without a key ID", "1 to 1024 bytes", nil)
 	}
-	if len(k.Key) == 0 || len(k.Key) > MaxExternalKeySize {
-		return nil, signerKeys(fmt.Sprintf("a key of %d bytes", len(k.Key)), "1 to "+strconv.Itoa(MaxExternalKeySize), nil)
+	if len(k.Key) > MaxExternalKeySize {
+		return nil, signerKeys(fmt.Sprintf("a key of %d bytes", len(k.Key)), "at most "+strconv.Itoa(MaxExternalKeySize), nil)
 	}
 	public, err := x509.ParsePKIXPublicKey(k.Key)
 	if err != nil {

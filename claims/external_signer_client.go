@@ -57,11 +57,8 @@ func NewExternalClient(ctx context.Context, signer ExternalSigner, opts *Externa
 	if opts == nil {
 		opts = &ExternalClientOptions{}
 	}
-	switch {
-	case signer == nil:
+	if signer == nil {
 		return nil, configError("no external signer", "one")
-	case opts.MaxStale < 0:
-		return nil, configError("MaxStale "+opts.MaxStale.String(), "0 or more")
 	}
 	c := &ExternalClient{signer: signer, now: clock(opts.Now)}
 	stale := opts.MaxStale
@@ -169,21 +166,13 @@ func (c *ExternalClient) Keys(ctx context.Context, keyID string) ([]*jws.Key, er
 	if !c.ready() {
 		return nil, clientConfigError()
 	}
-	keys, err := c.keys.Keys(ctx, keyID)
-	if errors.Is(err, jws.ErrRetry) {
-		return nil, &Error{Check: ErrRetry, Err: err}
-	}
-	return keys, err
+	return c.keys.Keys(ctx, keyID)
 }
 
 // unlessRefused makes ErrRetry of an error that is no refusal of a signer in this
 // process.
 func unlessRefused(err error) error {
-	var ours *Error
-	var signers *jws.Error
-	refused := (errors.As(err, &ours) || errors.As(err, &signers)) &&
-		!errors.Is(err, ErrRetry) && !errors.Is(err, jws.ErrRetry)
-	if refused {
+	if _, refused := errors.AsType[*Error](err); refused && !errors.Is(err, ErrRetry) {
 		return err
 	}
 	return &Error{Check: ErrRetry, Err: err}

@@ -79,6 +79,8 @@ func TestNewExternalClientRefuses(t *testing.T) {
 		tt.change(s)
 		if c, err := NewExternalClient(testContext, s, nil); c != nil || !errors.Is(err, tt.want) {
 			t.Errorf("%s: %v, want %v", what, err, tt.want)
+		} else if errors.Is(err, ErrRetry) != (tt.want == ErrRetry) {
+			t.Errorf("%s: %v is a refusal and a retry", what, err)
 		}
 	}
 	if _, err := NewExternalClient(testContext, nil, nil); !errors.Is(err, CheckConfig) {

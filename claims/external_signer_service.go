@@ -129,11 +129,7 @@ func (s *SignerService) Sign(ctx context.Context, claims string) (*ExternalSigna
 	if err != nil {
 		return nil, unlessRefused(err)
 	}
-	answer, err := s.FetchKeys(ctx)
-	if err != nil {
-		return nil, err
-	}
-	keys, err := answer.Check()
+	_, keys, err := s.published(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -163,7 +159,7 @@ func (s *SignerService) checkPayload(claims string) ([]byte, error) {
 	if err := s.checkClaims(c); err != nil {
 		return nil, err
 	}
-	if written, err := c.Marshal(); err != nil || !bytes.Equal(written, payload) {
+	if written, err := c.Marshal(); !bytes.Equal(written, payload) {
 		return nil, signerClaims("claims beside those of a bound token, or in another encoding", "what kube-apiserver writes", err)
 	}
 	return payload, nil
@@ -182,8 +178,8 @@ func (s *SignerService) checkClaims(c *Claims) error {
 		return signerClaims("namespace "+strconv.Quote(refusal.Text(k.Namespace))+", service account "+strconv.Quote(refusal.Text(k.ServiceAccount.Name)), "names", nil)
 	case c.Subject != subject:
 		return signerClaims("sub "+strconv.Quote(refusal.Text(c.Subject)), strconv.Quote(refusal.Text(subject)), nil)
-	case !c.Expiry.Present || !c.IssuedAt.Present || c.NotBefore != c.IssuedAt:
-		return signerClaims("a token without exp or iat, or with another nbf", "exp, iat, and nbf the same as iat", nil)
+	case !c.IssuedAt.Present || c.NotBefore != c.IssuedAt:
+		return signerClaims("a token without iat, or with another nbf", "iat, and nbf the same", nil)
 	case c.Expiry.Unix <= c.IssuedAt.Unix || c.Expiry.Unix-c.IssuedAt.Unix > longest:
 		return signerClaims("a lifetime of "+strconv.FormatInt(c.Expiry.Unix-c.IssuedAt.Unix, 10)+" s", "1 to "+strconv.FormatInt(longest, 10), nil)
 	case c.IssuedAt.Unix > latest:
@@ -195,13 +191,19 @@ func (s *SignerService) checkClaims(c *Claims) error {
 // FetchKeys returns the published keys, and those that only verify after them.
 // DataTimestamp is when the service first saw the keys as they are: it stays while they do.
 func (s *SignerService) FetchKeys(ctx context.Context) (*ExternalKeys, error) {
+	answer, _, err := s.published(ctx)
+	return answer, err
+}
+
+// published returns the answer to FetchKeys, and its keys.
+func (s *SignerService) published(ctx context.Context) (*ExternalKeys, []PublishedKey, error) {
 	if err := s.ready(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	source := KeySetSource{Keys: s.config.Keys, VerifyOnly: s.config.VerifyOnly}
 	published, _, err := source.PublishedKeys(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	answer := &ExternalKeys{
 		Keys:               make([]ExternalKey, 0, len(published)),
@@ -209,21 +211,22 @@ func (s *SignerService) FetchKeys(ctx context.Context) (*ExternalKeys, error) {
 	}
 	for _, k := range published {
 		if k.Key == nil {
-			return nil, signerKeys("a key that is nil", "keys", nil)
+			return nil, nil, signerKeys("a key that is nil", "keys", nil)
 		}
 		der, err := x509.MarshalPKIXPublicKey(k.Key.Public())
 		if err != nil {
-			return nil, signerKeys("a key that has no PKIX", "RSA or ECDSA", err)
+			return nil, nil, signerKeys("a key that has no PKIX", "RSA or ECDSA", err)
 		}
 		answer.Keys = append(answer.Keys, ExternalKey{
 			KeyID: k.Key.KeyID(), Key: der, ExcludeFromOIDCDiscovery: k.ExcludeFromOIDCDiscovery,
 		})
 	}
 	answer.DataTimestamp = s.changed.at(answer.Keys, s.config.Now())
-	if _, err := answer.Check(); err != nil {
-		return nil, err
+	keys, err := answer.Check()
+	if err != nil {
+		return nil, nil, err
 	}
-	return answer, nil
+	return answer, keys, nil
 }
 
 // keysChanged remembers since when the keys are what they are.

@@ -156,7 +156,7 @@ func TestNewSignerServiceRefuses(t *testing.T) {
 	for what, change := range map[string]func(*SignerServiceConfig){
 		"a negative lifetime":              func(c *SignerServiceConfig) { c.MaxTokenLifetime = -1 },
 		"a second below the kubelet's":     func(c *SignerServiceConfig) { c.MaxTokenLifetime = (ExtendedRequestSeconds - 1) * time.Second },
-		"published for less than the hint": func(c *SignerServiceConfig) { c.Keys = overlap{c.Keys, time.Minute - 1, 2 * time.Hour} },
+		"published for less than the hint": func(c *SignerServiceConfig) { c.RefreshHint++ },
 		"withdrawn a nanosecond early": func(c *SignerServiceConfig) {
 			c.Keys = overlap{c.Keys, time.Minute, DefaultMaxTokenLifetime + DefaultLeeway - 1}
 		},
@@ -166,7 +166,10 @@ func TestNewSignerServiceRefuses(t *testing.T) {
 		"no refresh hint":  func(c *SignerServiceConfig) { c.RefreshHint = 0 },
 		"a short one":      func(c *SignerServiceConfig) { c.RefreshHint = time.Second - 1 },
 		"a short lifetime": func(c *SignerServiceConfig) { c.MaxTokenLifetime, c.AllowBelowKubelet = 10*time.Minute-1, true },
-		"a long lifetime":  func(c *SignerServiceConfig) { c.MaxTokenLifetime = 1<<32*time.Second + 1 },
+		"a long lifetime with keys for it": func(c *SignerServiceConfig) {
+			c.MaxTokenLifetime, c.Keys = 1<<32*time.Second+1, overlap{c.Keys, time.Minute, 1 << 62}
+		},
+		"a long lifetime": func(c *SignerServiceConfig) { c.MaxTokenLifetime = 1<<32*time.Second + 1 },
 	} {
 		config := serviceConfig(t, newClock())
 		change(&config)

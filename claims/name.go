@@ -17,7 +17,7 @@ func validNamespace(name string) bool {
 // subdomain of lower-case letters, digits, "-" and ".", where each part between dots
 // begins and ends with a letter or a digit.
 func validName(name string) bool {
-	if name == "" || len(name) > maxSubdomainSize {
+	if len(name) > maxSubdomainSize {
 		return false
 	}
 	previous := byte('.')

@@ -114,7 +114,7 @@ func (c *cache[T, P]) get(key objectKey, ask func() (*T, error)) (*T, error) {
 		return entry.object, nil
 	}
 	object, err := ask()
-	if err != nil || object == nil {
+	if object == nil { // boundedObjects returns none beside an error
 		c.forget(key, entry)
 		return object, err
 	}

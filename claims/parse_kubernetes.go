@@ -27,9 +27,6 @@ func ParseKubernetes(payload []byte) (*Claims, error) {
 }
 
 func parseLenient(payload []byte) (*Claims, error) {
-	if !json.Valid(payload) {
-		return nil, &Error{Check: CheckEncoding, Got: "no JSON", Want: "one JSON object"}
-	}
 	m, err := members(payload)
 	if err != nil {
 		return nil, err
@@ -68,9 +65,11 @@ func parseLenient(payload []byte) (*Claims, error) {
 	return c, nil
 }
 
-// members splits an object of valid JSON into its members, none of them twice. JSON null
-// has none.
+// members splits a JSON object into its members, none of them twice. JSON null has none.
 func members(object []byte) (map[string]json.RawMessage, error) {
+	if !json.Valid(object) {
+		return nil, &Error{Check: CheckEncoding, Got: "no JSON", Want: "one JSON object"}
+	}
 	if bytes.Equal(bytes.TrimSpace(object), []byte("null")) {
 		return nil, nil
 	}
@@ -88,8 +87,8 @@ func members(object []byte) (map[string]json.RawMessage, error) {
 		if err != nil {
 			return nil, &Error{Check: CheckEncoding, Err: err}
 		}
-		name, ok := token.(string)
-		if _, twice := m[name]; twice || !ok {
+		name, _ := token.(string)
+		if _, twice := m[name]; twice {
 			return nil, &Error{Check: CheckEncoding, Got: "the member " + strconv.Quote(refusal.Text(name)) + " again", Want: "each once"}
 		}
 		var value json.RawMessage

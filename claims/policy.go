@@ -118,10 +118,14 @@ func (p *Policy) Grant(r *TokenRequest, b Bound, now time.Time, id string) (*Gra
 	if err != nil {
 		return nil, err
 	}
-	if err := r.checkBound(&b); err != nil {
+	kind, err := r.kind()
+	if err != nil {
 		return nil, err
 	}
-	if b, err = r.objects(b); err != nil {
+	if err := r.checkBound(kind, &b); err != nil {
+		return nil, err
+	}
+	if b, err = b.only(kind); err != nil {
 		return nil, err
 	}
 	g := &Grant{ExpirationSeconds: seconds}
@@ -162,12 +166,9 @@ func (p *Policy) extends(b *Bound, seconds int64, audiences []string) bool {
 	return true
 }
 
-// objects keeps the objects that the request is about, and gives a pod its node.
-func (r *TokenRequest) objects(b Bound) (Bound, error) {
-	kind, err := r.kind()
-	if err != nil {
-		return Bound{}, err
-	}
+// only keeps the objects that a request is about that binds to the kind, and gives a pod
+// its node.
+func (b Bound) only(kind string) (Bound, error) {
 	kept := Bound{ServiceAccount: b.ServiceAccount}
 	switch kind {
 	case "Secret":

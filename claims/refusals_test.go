@@ -66,8 +66,8 @@ func TestNodeCheckAnswers(t *testing.T) {
 			c := w.nodeCheck()
 			c.Machines = machines
 			facts, err := c.Check(t.Context(), r, attested())
-			if wantCheck(t, err, ErrRetry); facts != nil {
-				t.Error("facts of no answer")
+			if wantCheck(t, err, ErrRetry); facts != nil || errors.Is(err, errNoAnswer) != (name == "nothing") {
+				t.Errorf("facts %v of no answer, %v", facts, err)
 			}
 		})
 	}
@@ -150,6 +150,18 @@ func TestExternalKeysLimits(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestGrantKinds: what a token cannot be bound to is refused, and not left out.
+func TestGrantKinds(t *testing.T) {
+	policy := Policy{Issuer: "https://issuer.example", APIAudiences: []string{"api"}}
+	b := Bound{ServiceAccount: &Object{Namespace: "ns", Name: "sa", UID: "u"}, Node: &Node{Object: Object{Name: "n", UID: "u"}}}
+	for _, ref := range []BoundObjectReference{{Kind: "Job", APIVersion: "v1", Name: "n"}, {Kind: "Node", APIVersion: "x/v1", Name: "n"}, {Name: "n"}} {
+		r := TokenRequest{Namespace: "ns", Name: "sa", BoundObject: &ref}
+		if g, err := policy.Grant(&r, b, time.Unix(1700000000, 0), "id"); g != nil || !errors.Is(err, ReasonBadRequest) {
+			t.Errorf("%+v: %+v, %v, want %v", ref, g, err, ReasonBadRequest)
+		}
 	}
 }
 

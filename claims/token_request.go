@@ -140,11 +140,11 @@ func splitAPIVersion(apiVersion string) (group, version string) {
 	return "", ""
 }
 
-// checkBound compares the object that the token is to be bound to with the request.
-func (r *TokenRequest) checkBound(b *Bound) error {
-	kind, err := r.kind()
-	if err != nil || kind == "" {
-		return err
+// checkBound compares the object of the kind that the token is to be bound to with the
+// request.
+func (r *TokenRequest) checkBound(kind string, b *Bound) error {
+	if kind == "" {
+		return nil
 	}
 	ref := r.BoundObject
 	var uid string

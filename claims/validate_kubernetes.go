@@ -126,7 +126,7 @@ func (v *KubernetesValidator) Validate(ctx context.Context, token string, audien
 	}
 	t := readUntrusted(token)
 	legacy := v.c.Legacy != nil && t.issuer == LegacyIssuer
-	if t.unreadable || !legacy && !v.issuers[t.issuer] {
+	if !legacy && !v.issuers[t.issuer] { // nor is "" one, that of what cannot be read
 		return nil, refuse("invalid bearer token", &Error{Check: CheckNotOurs, Got: "a token of issuer " + refusal.OrNothing(refusal.Text(t.issuer)), Want: "one of the configured issuers", Err: t.err})
 	}
 	if len(audiences) == 0 {
@@ -207,7 +207,7 @@ func (v *KubernetesValidator) verify(ctx context.Context, t *untrusted) (*jws.Ke
 	const message = "go-jose/go-jose: error in cryptographic primitive"
 	reason := &Error{Check: CheckSignature, Got: "no signature of a known key", Want: "one", Err: t.err}
 	for _, key := range keys {
-		if t.parsed == nil || key == nil {
+		if t.parsed == nil {
 			continue
 		}
 		if err := key.Verify(t.parsed); err != nil {

@@ -11,14 +11,13 @@ import (
 
 // untrusted is a token as kube-apiserver reads it before it verifies anything.
 type untrusted struct {
-	token      string     // as it came
-	unreadable bool       // no token to kube-apiserver either
-	parsed     *jws.Token // nil where its signature cannot be good
-	err        error      // why it is nil
-	keyID      string
-	issuer     string // as encoding/json reads it
-	claims     *Claims
-	claimsErr  error // why claims is nil
+	token     string     // as it came
+	parsed    *jws.Token // nil where its signature cannot be good
+	err       error      // why it is nil
+	keyID     string
+	issuer    string // as encoding/json reads it; "" where kube-apiserver sees no token
+	claims    *Claims
+	claimsErr error // why claims is nil
 }
 
 // readUntrusted reads a token. kube-apiserver's reader takes some spellings of base64url
@@ -46,7 +45,6 @@ func (t *untrusted) readClaims(payload []byte) {
 		Issuer string `json:"iss"`
 	}
 	if len(payload) > MaxClaimsSize || json.Unmarshal(payload, &first) != nil {
-		t.unreadable = true
 		return
 	}
 	t.issuer = first.Issuer
@@ -54,7 +52,6 @@ func (t *untrusted) readClaims(payload []byte) {
 
 // readLoose reads a token that jws.Parse refuses, with t.err.
 func (t *untrusted) readLoose() *untrusted {
-	t.unreadable = true
 	if len(t.token) > jws.MaxTokenSize || strings.HasPrefix(strings.TrimSpace(t.token), "{") {
 		return t
 	}
@@ -77,7 +74,6 @@ func (t *untrusted) readLoose() *untrusted {
 	if !t.readHeader(decoded[0]) {
 		return t
 	}
-	t.unreadable = false
 	t.readClaims(decoded[1])
 	if canonical := strings.Join(segments, "."); canonical != t.token {
 		t.parsed, t.err = jws.Parse(canonical)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/nodeattest/nodeattest/jws"
@@ -189,7 +188,7 @@ func (v *StrictValidator) check(ctx context.Context, token string, nodes Objects
 	}
 	both := intersect(c.Audiences, v.c.Audiences)
 	if len(both) == 0 {
-		return nil, nil, &Error{Check: CheckAudience, Got: refusal.Text(quoteAll(c.Audiences)), Want: refusal.Text(quoteAll(v.c.Audiences))}
+		return nil, nil, &Error{Check: CheckAudience, Got: refusal.Quotes(c.Audiences), Want: refusal.Quotes(v.c.Audiences)}
 	}
 	if err := checkConsistent(c); err != nil {
 		return nil, nil, err
@@ -258,22 +257,8 @@ func (v *StrictValidator) use(ctx context.Context, r *Result) error {
 		// Getters and the cache took their time: an entry may have ended since.
 		return v.checkTimes(r.Claims, v.c.Now())
 	}
-	if errors.Is(err, CheckReplay) || errors.Is(err, ErrRetry) {
+	if errors.Is(err, CheckReplay) {
 		return err
 	}
 	return retry("the replay cache", err)
-}
-
-func quoteAll(values []string) string {
-	if len(values) == 0 {
-		return "nothing"
-	}
-	var b []byte
-	for i, value := range values {
-		if i > 0 {
-			b = append(b, ' ')
-		}
-		b = strconv.AppendQuote(b, value)
-	}
-	return string(b)
 }

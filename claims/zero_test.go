@@ -38,6 +38,7 @@ func TestZeroValues(t *testing.T) {
 		"nil SignerService":               func() error { _, err := (*SignerService)(nil).Sign(ctx, "e30"); return err },
 		"SignerService":                   func() error { _, err := new(SignerService).Sign(ctx, "e30"); return err },
 		"SignerService's keys":            func() error { _, err := new(SignerService).FetchKeys(ctx); return err },
+		"nil SignerService's keys":        func() error { _, err := (*SignerService)(nil).FetchKeys(ctx); return err },
 		"SignerService's metadata":        func() error { _, err := new(SignerService).Metadata(ctx); return err },
 		"CachedObjects' service account":  func() error { _, err := new(CachedObjects).ServiceAccount(ctx, "ns", "app"); return err },
 		"CachedObjects' Node":             func() error { _, err := new(CachedObjects).Node(ctx, "node-a"); return err },

@@ -2,6 +2,7 @@ package csr
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -60,29 +61,37 @@ func TestParseNamesTheLinesFault(t *testing.T) {
 	}
 }
 
-// TestBundleSizeExactly reads and writes a bundle of exactly the largest size, and one
-// that is a little larger. Not every size can be had with one request.
+// bundleOf is a bundle of so many bytes in PEM, or nil. Not every size can be had with one
+// request and provider, so the request is padded, and the provider's name has any length.
+func bundleOf(t *testing.T, size int) *Bundle {
+	t.Helper()
+	evidence := make([]byte, size)
+	algorithm := goodDER(t).algorithm
+	for length := range 46 {
+		b := &Bundle{Provider: strings.Repeat("a", length+1) + "/v1"}
+		for pad := range 300 {
+			b.Request = sequence(sequence(make([]byte, pad)), algorithm, element(3, []byte{0, 1}))
+			rest := size - encodedSize(BlockRequest, b.Request) - encodedSize(BlockProvider, []byte(b.Provider))
+			n := (rest - 200) / 4 * 3 * 64 / 65
+			for encodedSize(BlockData, evidence[:n]) < rest {
+				n++
+			}
+			if b.Data = evidence[:n]; encodedSize(BlockData, b.Data) == rest {
+				return b
+			}
+		}
+	}
+	return nil
+}
+
+// TestBundleSizeExactly reads and writes a bundle of exactly the largest size, reads a byte
+// more, and writes the smallest that is larger.
 func TestBundleSizeExactly(t *testing.T) {
-	evidence := make([]byte, MaxBundleSize)
-	padded := func(n int) []byte {
-		return sequence(sequence(make([]byte, n)), goodDER(t).algorithm, element(3, []byte{0, 1}))
-	}
-	b := &Bundle{Provider: "tpm/v1"}
-	for pad := 0; pad < 300 && b.Data == nil; pad++ {
-		b.Request = padded(pad)
-		rest := MaxBundleSize - encodedSize(BlockRequest, b.Request) - encodedSize(BlockProvider, []byte(b.Provider))
-		n := (rest - 200) / 4 * 3 * 64 / 65
-		for encodedSize(BlockData, evidence[:n]) < rest {
-			n++
-		}
-		if encodedSize(BlockData, evidence[:n]) == rest {
-			b.Data = evidence[:n]
-		}
-	}
-	if b.Data == nil {
+	largest := bundleOf(t, MaxBundleSize)
+	if largest == nil {
 		t.Fatal("no bundle has the largest size")
 	}
-	text := encodeBundle(t, b)
+	text := encodeBundle(t, largest)
 	if len(text) != MaxBundleSize {
 		t.Fatalf("%d bytes", len(text))
 	}
@@ -91,13 +100,26 @@ func TestBundleSizeExactly(t *testing.T) {
 	}
 	_, err := Parse(append(text, '\n'))
 	wantRule(t, "a byte more to read", err, RuleBundleSize)
-	// Writing goes on in steps; the smallest is one line end.
-	for pad := range 300 {
-		larger := &Bundle{Request: padded(pad), Provider: b.Provider, Data: b.Data}
-		over := encodedSize(BlockRequest, larger.Request) - encodedSize(BlockRequest, b.Request)
-		if _, err := larger.Encode(); (err != nil) != (over > 0) {
-			t.Errorf("%d bytes over: got %v", over, err)
+	for over := 1; ; over++ { // not every size is one of a bundle
+		if b := bundleOf(t, MaxBundleSize+over); b != nil {
+			_, err = b.Encode()
+			wantRule(t, "the smallest that is too large to write", err, RuleBundleSize)
+			t.Logf("%d bytes over", over)
+			return
 		}
+	}
+}
+
+// TestParseAtTheEndOfMemory: a line that is shorter than the END line that is wanted is
+// not compared with what lies behind it.
+func TestParseAtTheEndOfMemory(t *testing.T) {
+	b := attestedBundle(t, 48)
+	whole := encodeBundle(t, b)
+	end := bytes.LastIndex(whole, []byte(endMark))
+	for n := 1; n < len(whole)-end-1; n++ {
+		text := slices.Clip(append(bytes.Clone(whole[:end+n]), '\n'))
+		_, err := Parse(slices.Clip(bytes.Clone(text))[:len(text):len(text)])
+		wantRule(t, string(whole[end:end+n]), err, RuleBlockEnd)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
+	"crypto/rsa"
 	"crypto/x509"
 	"errors"
 	"math/big"
@@ -184,6 +185,16 @@ func TestTemplateNeedsACheckedRequest(t *testing.T) {
 	} {
 		if _, err := new(CA).template(c, &Verified{}, time.Unix(0, 0)); !errors.Is(err, RuleNotChecked) {
 			t.Errorf("%s: got %v, want %v", name, err, RuleNotChecked)
+		}
+	}
+}
+
+// TestCanonicalSPKIExponents: any positive exponent has an encoding; whether it is a good
+// one is the policy's affair.
+func TestCanonicalSPKIExponents(t *testing.T) {
+	for exponent, ok := range map[int]bool{-1: false, 0: false, 1: true, 2: true} {
+		if _, err := CanonicalSPKI(&rsa.PublicKey{N: big.NewInt(15), E: exponent}); ok != (err == nil) {
+			t.Errorf("exponent %d: got %v", exponent, err)
 		}
 	}
 }

@@ -278,8 +278,8 @@ func (r *Registration) checkVersion(request *Request) error {
 	if err != nil {
 		return err
 	}
-	name, version, err := ProviderVersion(bundle.Provider)
-	if err != nil || name != r.Name {
+	name, version, _ := ProviderVersion(bundle.Provider) // the name is "" where it has none
+	if name != r.Name {
 		got := "a request without evidence"
 		if bundle.Provider != "" {
 			got = refusal.Quote(bundle.Provider)

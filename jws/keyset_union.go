@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
+	"time"
 )
 
 // UnionKeySet is the [KeySet] of the keys of several: of control planes that each sign with
@@ -65,4 +67,23 @@ func (u *UnionKeySet) Keys(ctx context.Context, keyID string) ([]*Key, error) {
 		return nil, err
 	}
 	return all, nil
+}
+
+// Overlap returns the shortest of the durations that [RotatingSigner.Overlap] and its like
+// return for the sets of the union. Sets without that method are taken for sets that never
+// change; of these alone, both are the longest that a duration can be.
+func (u *UnionKeySet) Overlap() (publish, retain time.Duration) {
+	if u == nil || len(u.sets) == 0 {
+		return 0, 0
+	}
+	publish, retain = math.MaxInt64, math.MaxInt64
+	for _, set := range u.sets {
+		if rotating, ok := set.(interface {
+			Overlap() (publish, retain time.Duration)
+		}); ok {
+			p, r := rotating.Overlap()
+			publish, retain = min(publish, p), min(retain, r)
+		}
+	}
+	return publish, retain
 }

@@ -3,7 +3,9 @@ package jws
 import (
 	"context"
 	"errors"
+	"math"
 	"testing"
+	"time"
 )
 
 // A token of any of several control planes, each with a key of its own, verifies with the
@@ -119,5 +121,41 @@ func TestUnionKeySetRefuses(t *testing.T) {
 	sets[0] = nil // the caller's slice is not the union's
 	if keys, err := union.Keys(t.Context(), "k"); err != nil || len(keys) != 1 {
 		t.Errorf("%v, %v", keys, err)
+	}
+}
+
+// A union is changed as soon, and keys leave it as early, as in the fastest of its sets.
+func TestUnionKeySetOverlap(t *testing.T) {
+	rotating := func(publish, retain time.Duration) KeySet {
+		r, err := NewRotatingSigner(namedSigner(t, "a"), RotationConfig{Publish: publish, Retain: retain})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	union := func(sets ...KeySet) *UnionKeySet {
+		u, err := NewUnionKeySet(sets...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return u
+	}
+	for name, test := range map[string]struct {
+		union           *UnionKeySet
+		publish, retain time.Duration
+	}{
+		"of one":          {union(rotating(2, 3)), 2, 3},
+		"beside a static": {union(oneKey{}, rotating(2, 3)), 2, 3},
+		"of two":          {union(rotating(2, 30), rotating(20, 3)), 2, 3},
+		"of unions":       {union(union(rotating(2, 3)), rotating(4, 5)), 2, 3},
+		"of statics":      {union(oneKey{}), math.MaxInt64, math.MaxInt64},
+		"zero":            {new(UnionKeySet), 0, 0},
+		"nil":             {nil, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if publish, retain := test.union.Overlap(); publish != test.publish || retain != test.retain {
+				t.Errorf("got %v, %v, want %v, %v", publish, retain, test.publish, test.retain)
+			}
+		})
 	}
 }

@@ -51,6 +51,11 @@ func TestParseGCEInstanceStopsAnywhere(t *testing.T) {
 		if _, err := ParseGCEInstance(append([]byte{0x30, byte(len(content))}, content...)); !errors.Is(err, ErrGCEInstanceEncoding) {
 			t.Errorf("without field %d: got %v", i, err)
 		}
+		content = slices.Concat(fields...)
+		content[3*i] = map[byte]byte{0x0c: 0x13, 0x02: 0x0a}[content[3*i]] // PrintableString, ENUMERATED
+		if _, err := ParseGCEInstance(append([]byte{0x30, byte(len(content))}, content...)); !errors.Is(err, ErrGCEInstanceEncoding) {
+			t.Errorf("field %d of another type: got %v", i, err)
+		}
 	}
 }
 

@@ -177,3 +177,17 @@ func TestReplayNamesUnexplained(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A log of the largest size is read, and one byte more is not.
+func TestEventLogSize(t *testing.T) {
+	empty := len(writeLog(logged{4, 5, "", ""}))
+	for size, want := range map[int]attest.Check{attest.MaxEventLogSize: "", attest.MaxEventLogSize + 1: CheckEncoding} {
+		event := logged{4, 5, strings.Repeat("x", size-empty), ""}
+		log := writeLog(event)
+		if len(log) != size {
+			t.Fatalf("%d bytes", len(log))
+		}
+		_, err := Replay(log, quoted(t, measure(tpm2.TPMAlgSHA256, 4, event)), nil)
+		expectCheck(t, err, want)
+	}
+}

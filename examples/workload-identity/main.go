@@ -265,7 +265,8 @@ func (s *service) record(_ context.Context, credentialID string) (*claims.Certif
 	for _, n := range s.cluster.machines.list {
 		if r := n.issued.Record; r.ClientOf(n.name, credentialID) {
 			return &claims.CertificateRecord{
-				CredentialID: r.CredentialID, NodeName: r.NodeName, Machine: r.Machine, ProviderID: r.ProviderID,
+				CredentialID: r.CredentialID, NodeName: r.NodeName, NodeUID: r.NodeUID,
+				Machine: r.Machine, MachineUID: r.MachineUID, ProviderID: r.ProviderID,
 			}, nil
 		}
 	}

@@ -39,9 +39,8 @@ func (w *world) firstUse() {
 	rename := w.inventoryWith(func(m *vector.Machine) { m.UID = "uid-of-a-later-machine" })
 	otherID := bound(nodeName, machine)
 	otherID.ops[0].ProviderID = "sim://vectors/elsewhere"
-	copied := claim(&calls{now: w.now.Add(-time.Hour)}, otherNode, other)
+	copied := claim(&calls{now: w.now.Add(-time.Hour)}, otherNode, other).bind(other)
 	copied.ops[0].MachineUID = "uid-of-a-later-machine"
-	copied.bind(other)
 	renewal := w.forge(w.akP256, join{username: "system:node:" + nodeName, groups: []string{"system:nodes", "system:authenticated"}}).answer(w)
 
 	for _, a := range []struct {
@@ -70,10 +69,9 @@ func (w *world) firstUse() {
 		}
 		w.add(v)
 	}
-	wrong := &vector.FirstUse{EKAlgorithm: "P-256", MaxLifetimeSeconds: day}
 	w.add(&vector.Vector{Name: "first-use-on-the-other-road", Class: "binding", Level: vector.LevelVerify, Expect: "not-a-member", Cause: "registry-scope",
 		Package: vector.PackageAttest, Description: "The registry holds EKs, and the machine is known by its AK's certificate: it could come twice.",
-		Object: newcomer, Environment: &vector.Environment{FirstUse: wrong}})
+		Object: newcomer, Environment: &vector.Environment{FirstUse: &vector.FirstUse{EKAlgorithm: "P-256", MaxLifetimeSeconds: day}}})
 	w.add(&vector.Vector{Name: "first-use-node-without-record-in-hello", Class: "binding", Level: vector.LevelChallenge, Expect: "not-a-member",
 		Cause: "registry-node-without-record", Package: vector.PackageAttest, Object: w.goodHello,
 		Description: "A machine that nobody knows asks for the name of a Node that has no record.", Environment: &vector.Environment{FirstUse: use(nil, nodeName)}})

@@ -1,0 +1,301 @@
+package csr_test
+
+import (
+	"bytes"
+	"context"
+	"crypto"
+	"crypto/rsa"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/csr"
+)
+
+// TestNewCALifetimes: the least that a request can ask for, and a nanosecond less, each
+// lifetime alone.
+func TestNewCALifetimes(t *testing.T) {
+	const least = 10 * time.Minute
+	chain := []*x509.Certificate{makeCA(t, caTemplate("CA"), p256Key(), nil, nil)}
+	for _, c := range []struct {
+		lifetime, recovery time.Duration
+		ok                 bool
+	}{
+		{least, least, true}, {least, 0, true}, {0, least, true}, {0, 0, true},
+		{least - 1, time.Hour, false}, {time.Hour, least - 1, false}, {least - 1, 0, false}, {0, least - 1, false},
+	} {
+		opts := goodOptions()
+		opts.MaxLifetime, opts.MaxRecoveryLifetime = c.lifetime, c.recovery
+		if _, err := csr.NewCA(chain, p256Key(), opts); c.ok != (err == nil) || err != nil && !errors.Is(err, csr.ErrCA) {
+			t.Errorf("lifetimes %v and %v: got %v", c.lifetime, c.recovery, err)
+		}
+	}
+}
+
+// TestNewCARefusesAlone changes one thing of a CA that is taken.
+func TestNewCARefusesAlone(t *testing.T) {
+	pathOne := caTemplate("root")
+	pathOne.MaxPathLen = 1
+	one := makeCA(t, pathOne, p521Key(), nil, nil)
+	middle := makeCA(t, caTemplate("middle"), p384Key(), one, p521Key())
+	critical := caTemplate("critical")
+	critical.ExtraExtensions = []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 999, 1}, Critical: true, Value: []byte{5, 0}}}
+	// A CA whose key is of an algorithm that nobody knows: id-ecPublicKey, a digit changed.
+	der := bytes.Clone(makeCA(t, caTemplate("CA"), p256Key(), nil, nil).Raw)
+	unknown := &x509.Certificate{Raw: bytes.Replace(der, []byte("\x2a\x86\x48\xce\x3d\x02\x01"), []byte("\x2a\x86\x48\xce\x3d\x02\x7f"), 1)}
+	short, shortOK := newRSAKey(2047).(*rsa.PrivateKey)
+	if !shortOK || short.N.BitLen() != 2047 {
+		t.Fatal("no RSA key of 2047 bits")
+	}
+	for name, c := range map[string]struct {
+		chain []*x509.Certificate
+		ok    bool
+	}{
+		"one CA below a path length of one":  {[]*x509.Certificate{makeCA(t, caTemplate("issuing"), p256Key(), one, p521Key()), one}, true},
+		"two CAs below a path length of one": {[]*x509.Certificate{makeCA(t, caTemplate("issuing"), p256Key(), middle, p384Key()), middle, one}, false},
+		"unknown critical extension":         {[]*x509.Certificate{makeCA(t, critical, p256Key(), nil, nil)}, false},
+		"key of an unknown algorithm":        {[]*x509.Certificate{unknown}, false},
+	} {
+		if _, err := csr.NewCA(c.chain, p256Key(), goodOptions()); c.ok != (err == nil) || err != nil && !errors.Is(err, csr.ErrCA) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+	if _, err := csr.NewCA([]*x509.Certificate{makeCA(t, caTemplate("CA"), short, nil, nil)}, short, goodOptions()); !errors.Is(err, csr.ErrCA) {
+		t.Errorf("RSA of 2047 bits: got %v", err)
+	}
+	opts := goodOptions()
+	opts.SignerNames = []string{csr.SignerClientTPM, csr.SignerClientInsecure}
+	if _, err := csr.NewCA([]*x509.Certificate{makeCA(t, caTemplate("CA"), p256Key(), nil, nil)}, p256Key(), opts); !errors.Is(err, csr.ErrCA) {
+		t.Errorf("insecure beside one other: got %v", err)
+	}
+}
+
+// TestNewCANameConstraints: serving certificates need a name, others none.
+func TestNewCANameConstraints(t *testing.T) {
+	for name, c := range map[string]struct {
+		excluded []string // the first is the DNS name
+		signers  []string
+		ok       bool
+	}{
+		"all, serving":             {[]string{"", "0.0.0.0/0", "::/0"}, []string{csr.SignerServingTPM}, false},
+		"all, recovery":            {[]string{"", "0.0.0.0/0", "::/0"}, []string{csr.SignerRecoveryTPM}, true},
+		"all, client":              {[]string{"", "0.0.0.0/0", "::/0"}, []string{csr.SignerClientTPM}, true},
+		"all but IPv6":             {[]string{"", "0.0.0.0/0"}, []string{csr.SignerServingTPM}, true},
+		"all but IPv4":             {[]string{"", "::/0"}, []string{csr.SignerServingTPM}, true},
+		"all but half of IPv4":     {[]string{"", "0.0.0.0/1", "::/0"}, []string{csr.SignerServingTPM}, true},
+		"all but half of IPv6":     {[]string{"", "0.0.0.0/0", "::/1"}, []string{csr.SignerServingTPM}, true},
+		"all but other DNS names":  {[]string{"x", "0.0.0.0/0", "::/0"}, []string{csr.SignerServingTPM}, true},
+		"all, one of the networks": {[]string{"", "192.0.2.0/24", "0.0.0.0/0", "::/0"}, []string{csr.SignerServingTPM}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			template := caTemplate("CA")
+			excluded(c.excluded[0], c.excluded[1:]...)(template)
+			opts := goodOptions()
+			opts.SignerNames = c.signers
+			_, err := csr.NewCA([]*x509.Certificate{makeCA(t, template, p256Key(), nil, nil)}, p256Key(), opts)
+			if c.ok != (err == nil) || err != nil && !errors.Is(err, csr.ErrCA) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+// TestIssueWithoutCA: a CA that NewCA did not make issues nothing.
+func TestIssueWithoutCA(t *testing.T) {
+	checked := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap).mustCheck(t)
+	for name, ca := range map[string]*csr.CA{"nil": nil, "zero": {}} {
+		if issued, err := ca.Issue(t.Context(), checked, goodVerified(checked)); issued != nil || !errors.Is(err, csr.ErrCA) {
+			t.Errorf("%s: got %v, %v", name, issued, err)
+		}
+	}
+	ca := newCA(t, goodOptions())
+	for name, c := range map[string]*csr.Checked{"nil": nil, "zero": {}} {
+		if issued, err := ca.Issue(t.Context(), c, goodVerified(checked)); issued != nil || !errors.Is(err, csr.RuleNotChecked) {
+			t.Errorf("%s: got %v, %v", name, issued, err)
+		}
+	}
+}
+
+// TestIssueUnderNameConstraints: a single name that the CA may not certify is refused when
+// the certificate is made.
+func TestIssueUnderNameConstraints(t *testing.T) {
+	template := caTemplate("CA")
+	template.ExcludedIPRanges = []*net.IPNet{{IP: net.IP{192, 0, 2, 0}, Mask: net.CIDRMask(24, 32)}}
+	ca, err := csr.NewCA([]*x509.Certificate{makeCA(t, template, p256Key(), nil, nil)}, p256Key(), goodOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	checked := goodFixture(csr.SignerServingTPM, csr.RequesterNode).mustCheck(t)
+	if issued, err := ca.Issue(t.Context(), checked, goodVerified(checked)); issued != nil || err == nil {
+		t.Errorf("got %v, %v", issued, err)
+	}
+}
+
+func TestNewInsecureProviderSigners(t *testing.T) {
+	for name, c := range map[string]struct {
+		signers []string
+		ok      bool
+	}{
+		"insecure":            {[]string{csr.SignerClientInsecure}, true},
+		"client-tpm alone":    {[]string{csr.SignerClientTPM}, false},
+		"insecure and others": {[]string{csr.SignerClientInsecure, csr.SignerClientTPM}, false},
+		"insecure twice":      {[]string{csr.SignerClientInsecure, csr.SignerClientInsecure}, false},
+		"none":                {nil, false},
+	} {
+		_, err := csr.NewInsecureProvider(&csr.Policy{SignerNames: c.signers, Machines: inventory{}.find})
+		if c.ok != (err == nil) || err != nil && !errors.Is(err, csr.ErrPolicy) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
+func TestCreateRefusesZones(t *testing.T) {
+	for address, ok := range map[string]bool{"2001:db8::1": true, "2001:db8::1%eth0": false} {
+		_, err := csr.Create(csr.PurposeServing, p256Key(), goodNode, &csr.CreateOptions{IPAddresses: []netip.Addr{netip.MustParseAddr(address)}})
+		if ok != (err == nil) || err != nil && !errors.Is(err, csr.ErrCreate) {
+			t.Errorf("%s: got %v", address, err)
+		}
+	}
+}
+
+// lyingKey signs with another key than the one that it shows.
+type lyingKey struct{ keyAlone }
+
+func (lyingKey) Sign(r io.Reader, digest []byte, opts crypto.SignerOpts) ([]byte, error) {
+	return p256Key().Sign(r, digest, opts)
+}
+
+// TestCreateVerifiesWhatWasSigned: a key that signs wrongly makes no request.
+func TestCreateVerifiesWhatWasSigned(t *testing.T) {
+	other := newECDSAKey(p256Curve)
+	if der, err := csr.Create(csr.PurposeClient, lyingKey{keyAlone{other.Public()}}, goodNode, nil); err == nil {
+		t.Errorf("got a request of %d bytes", len(der))
+	}
+}
+
+// TestAttestedCheckWithoutARequest: results and objects that lack what is compared.
+func TestAttestedCheckWithoutARequest(t *testing.T) {
+	f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
+	checked := f.mustCheck(t)
+	good := &csr.Attested{Checked: checked, Verified: goodVerified(checked)}
+	empty := *f.request
+	empty.Spec.Request = nil
+	if err := good.Check(&empty); !errors.Is(err, csr.RuleProviderResult) {
+		t.Errorf("an object that lost its request: got %v", err)
+	}
+	// A result that was checked by nobody is like an object without anything but a request.
+	bare := &csr.Request{Spec: csr.Spec{Request: f.request.Spec.Request}}
+	if err := (&csr.Attested{Checked: new(csr.Checked), Verified: new(csr.Verified)}).Check(bare); !errors.Is(err, csr.RuleProviderResult) {
+		t.Errorf("a result checked by nobody: got %v", err)
+	}
+}
+
+// TestProvidersSelectBySignerNameAlone: names that only look like signer names.
+func TestProvidersSelectBySignerNameAlone(t *testing.T) {
+	f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
+	f.encode(t)
+	insecure, err := csr.NewInsecureProvider(&csr.Policy{SignerNames: []string{csr.SignerClientInsecure}, Machines: inventory{}.find})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const challenge = "cluster.x-k8s.io/kubelet-attestation-challenge-"
+	for _, c := range []struct {
+		signer   string
+		provider csr.Registration
+	}{
+		{"tpm", csr.Registration{Name: "tpm", Provider: &challengingProvider{}}},
+		{challenge, csr.Registration{Name: "tpm", Provider: &challengingProvider{}}},
+		{challenge + "tpm.x", csr.Registration{Name: "tpm", Provider: &challengingProvider{}}},
+		{challenge + "insecure", csr.Registration{Name: "insecure", Provider: insecure}},
+	} {
+		p := newProviders(t, c.provider)
+		f.request.Spec.SignerName = c.signer
+		if _, err := p.Verify(t.Context(), f.request); !errors.Is(err, csr.RuleProviderUnknown) {
+			t.Errorf("%s: Verify: got %v", c.signer, err)
+		}
+		if _, err := p.Challenge(t.Context(), f.request); !errors.Is(err, csr.RuleProviderUnknown) {
+			t.Errorf("%s: Challenge: got %v", c.signer, err)
+		}
+	}
+	// A challenge signer has no certificates, though it selects a provider.
+	f.request.Spec.SignerName = csr.SignerChallengeTPM
+	if _, err := newProviders(t, csr.Registration{Name: "tpm", Provider: &challengingProvider{}}).Verify(t.Context(), f.request); !errors.Is(err, csr.RuleSignerName) {
+		t.Errorf("Verify of a hello: got %v", err)
+	}
+}
+
+// TestProvidersVersionOfBrokenBundles: what the provider's version is read from is held
+// to its form.
+func TestProvidersVersionOfBrokenBundles(t *testing.T) {
+	p := newProviders(t, csr.Registration{Name: "tpm", Provider: &fakeProvider{}, Versions: []int{1}})
+	f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
+	f.encode(t)
+	good := f.request.Spec.Request
+	for name, c := range map[string]struct {
+		bundle []byte
+		want   csr.Rule
+	}{
+		"no PEM":           {[]byte("x"), csr.RuleBlockText},
+		"nothing":          {nil, csr.RuleBundleSize},
+		"without evidence": {good[:bytes.Index(good, []byte("-----BEGIN KUBELET"))], csr.RuleAttestationProvider},
+	} {
+		f.request.Spec.Request = c.bundle
+		if _, err := p.Verify(t.Context(), f.request); !errors.Is(err, c.want) {
+			t.Errorf("%s: got %v, want %v", name, err, c.want)
+		}
+	}
+}
+
+func TestSignerNamesOfLongProviders(t *testing.T) {
+	for size, ok := range map[int]bool{63: true, 64: false} {
+		name := strings.Repeat("a", size)
+		signer, err := csr.SignerClient(name)
+		if ok != (err == nil) || err != nil && !errors.Is(err, csr.RuleSignerName) {
+			t.Errorf("%d bytes: got %q, %v", size, signer, err)
+		}
+	}
+}
+
+func TestChooseVersionSizes(t *testing.T) {
+	for size, ok := range map[int]bool{1024: true, 1025: false} {
+		value := strings.Repeat("tpm/v1,", 140) + "tpm/v2,"
+		value += strings.Repeat("a", size-len(value)-len("/v1")) + "/v1"
+		if len(value) != size {
+			t.Fatalf("%d bytes, want %d", len(value), size)
+		}
+		got, err := csr.ChooseVersion(map[string]string{csr.AnnotationVersions: value}, []string{"tpm/v2"})
+		if ok != (err == nil) || err != nil && !errors.Is(err, csr.RuleProviderVersion) {
+			t.Errorf("%d bytes: got %q, %v", size, got, err)
+		}
+	}
+	if _, err := csr.ChooseVersion(nil, []string{"tpm/v2"}); !errors.Is(err, csr.RuleProviderVersion) {
+		t.Errorf("no annotation: got %v", err)
+	}
+}
+
+func TestDecideCauses(t *testing.T) {
+	for _, cause := range []error{context.Canceled, context.DeadlineExceeded, csr.ErrRetry} {
+		if d := csr.Decide(&csr.Violation{Check: csr.RuleUsages, Err: cause}); d.Verdict != csr.VerdictRetry {
+			t.Errorf("a refusal because of %v: got %v", cause, d.Verdict)
+		}
+	}
+}
+
+// TestDecisionMessageSizes: the longest text that is kept whole, and one more byte.
+func TestDecisionMessageSizes(t *testing.T) {
+	const longest = csr.MaxMessageSize - len(" ...")
+	for size, whole := range map[int]bool{longest: true, longest + 1: false} {
+		text := strings.Repeat("x", size)
+		d := csr.Decide(errors.New(text))
+		if (d.Message == text) != whole || len(d.Message) > csr.MaxMessageSize {
+			t.Errorf("%d bytes: got %d", size, len(d.Message))
+		}
+	}
+}

@@ -1,0 +1,53 @@
+package csr
+
+import (
+	"context"
+	"crypto/elliptic"
+	"encoding/asn1"
+	"net/netip"
+	"reflect"
+	"testing"
+	"time"
+)
+
+// Every field is copied, and no slice is shared: those that are added one day too.
+func TestPolicyClone(t *testing.T) {
+	full := &Policy{
+		SignerNames:       []string{SignerClientTPM},
+		Machines:          func(context.Context, string, *Request) (*Machine, error) { return nil, ErrNoMachine },
+		Records:           func(context.Context, string) (*IssuedRecord, error) { return nil, ErrNoRecord },
+		RequireProviderID: true, Flag: asn1.ObjectIdentifier{1, 2, 3}, RequireFlag: true, MinRSABits: 3072,
+		Curves:      []elliptic.Curve{elliptic.P256()},
+		ReservedIPs: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, ReservedDNSNames: []string{"a.example"},
+		MaxExpiration: time.Hour, BuiltInSignerDuration: time.Hour,
+	}
+	clone := full.Clone()
+	want, got := reflect.ValueOf(full).Elem(), reflect.ValueOf(clone).Elem()
+	for n := range want.NumField() {
+		t.Run(want.Type().Field(n).Name, func(t *testing.T) {
+			a, b := want.Field(n), got.Field(n)
+			if a.IsZero() {
+				t.Fatal("not filled in by this test")
+			}
+			switch a.Kind() {
+			case reflect.Func:
+				if a.Pointer() != b.Pointer() {
+					t.Error("another function")
+				}
+			case reflect.Slice:
+				if !reflect.DeepEqual(a.Interface(), b.Interface()) || a.Pointer() == b.Pointer() {
+					t.Error("not copied, or shared")
+				}
+			case reflect.Pointer, reflect.Map:
+				t.Error("this test does not know how such a field is copied")
+			default:
+				if !a.Equal(b) {
+					t.Errorf("got %v, want %v", b, a)
+				}
+			}
+		})
+	}
+	if (*Policy)(nil).Clone() != nil {
+		t.Error("the clone of nil")
+	}
+}
