@@ -47,8 +47,9 @@ func VerifyAKCertificate(issuers []Issuer, certificates [][]byte, now time.Time)
 		return nil, fmt.Errorf("attest: AK certificate: %w", err)
 	}
 	var v Verifier
+	known := newLinkMemory()
 	for n := range issuers {
-		i, err := newIssuer(&issuers[n])
+		i, err := newIssuer(&issuers[n], known)
 		if err != nil {
 			return nil, fmt.Errorf("attest: AK certificate: issuer %d: %w", n, err)
 		}
@@ -66,7 +67,7 @@ func VerifyAKCertificate(issuers []Issuer, certificates [][]byte, now time.Time)
 		return nil, &Error{Check: CheckIdentity, Got: "an AK certificate for another kind of key", Want: "RSA or ECDSA", Err: err}
 	}
 	r := &Result{}
-	if err := v.trust(context.Background(), &presentedNode{presented: p, akKey: p.leaf.PublicKey, machineKey: sum}, r, now); err != nil {
+	if err := v.trust(context.Background(), newWork(MaxChainLinks+MaxFailedLinks), &presentedNode{presented: p, akKey: p.leaf.PublicKey, machineKey: sum}, r, now); err != nil {
 		return nil, err
 	}
 	return &AKCertificate{Key: p.leaf.PublicKey, Chain: r.Chain, Machine: r.Machine, Directory: r.Directory, Profile: *r.profile}, nil

@@ -183,9 +183,6 @@ func checkEKStrength(pub crypto.PublicKey) error {
 	if !ok {
 		return nil
 	}
-	if key.E != defaultRSAExponent {
-		return &Error{Check: CheckWeakKey, Got: "an EK with RSA exponent " + strconv.Itoa(key.E), Want: "65537"}
-	}
 	if rocaVulnerable(key.N) {
 		return &Error{Check: CheckROCA, Got: "an RSA modulus made by Infineon's flawed key generation (CVE-2017-15361)",
 			Want: "an EK that cannot be computed from its public half"}

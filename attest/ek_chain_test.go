@@ -130,7 +130,7 @@ func TestChainSearchEnds(t *testing.T) {
 	wantEKCheck(t, "ring", err, CheckCertificateChain, "")
 
 	i := EKIssuer{Roots: []*x509.Certificate{root.cert}, Profile: allowingSHA1()}
-	for range 2 * maxLinkChecks {
+	for range 4 * MaxHelloSignatures {
 		i.Intermediates = append(i.Intermediates, sign(t, root, "B", func(c *x509.Certificate) { c.SubjectKeyId = []byte{1} }).cert)
 	}
 	leaf = ekCert(t, b, newTestKey(t).Public(), func(c *x509.Certificate) { c.AuthorityKeyId = []byte{1} })
@@ -139,7 +139,7 @@ func TestChainSearchEnds(t *testing.T) {
 
 	top := root
 	i.Intermediates = nil
-	for n := range maxChainLength {
+	for n := range MaxChainLinks {
 		top = sign(t, top, fmt.Sprint("level ", n), nil)
 		i.Intermediates = append(i.Intermediates, top.cert)
 	}

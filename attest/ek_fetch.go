@@ -4,11 +4,15 @@ import (
 	"context"
 	"crypto/x509"
 	"fmt"
+	"reflect"
+	"slices"
+
+	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
 const (
-	maxFetched      = 4        // issuer certificates fetched for one EK
+	maxFetched      = 4        // issuer certificates fetched for one request
 	maxIssuerURLs   = 4        // of one certificate
 	maxURLSize      = 512      // bytes
 	maxFetchedBytes = 64 << 10 // of one answer
@@ -25,31 +29,72 @@ const (
 type IssuerFetcher interface {
 	// FetchIssuer returns the DER of one certificate, or nil where it does not go to
 	// that URL. An error means that nothing could be found out now. It is called from
-	// many goroutines and at most 16 times for one EK.
+	// many goroutines, and for one request all fetchers together are called at most
+	// [MaxIssuerFetches] times: each at most once for a URL, and no more where one of
+	// them has got the issuer's certificate.
 	FetchIssuer(ctx context.Context, url string) ([]byte, error)
 }
 
-// fetchIssuer gets the certificate of cert's issuer, or nil where no URL leads to one.
-func fetchIssuer(ctx context.Context, f IssuerFetcher, cert *x509.Certificate) (*x509.Certificate, error) {
-	for n, url := range cert.IssuingCertificateURL {
-		if n == maxIssuerURLs {
-			break
-		}
-		if len(url) > maxURLSize {
-			continue
-		}
-		der, err := f.FetchIssuer(ctx, url)
-		if err != nil {
-			return nil, fmt.Errorf("attest: issuer certificate of %s: %w", refusal.OrNothing(cert.Issuer.String()), err)
-		}
-		if der == nil || len(der) > maxFetchedBytes {
-			continue
-		}
-		c, err := x509.ParseCertificate(der)
-		if err != nil || string(c.RawSubject) != string(cert.RawIssuer) {
-			continue
-		}
-		return c, nil
+// fetchID is a URL that a fetcher has been asked for.
+type fetchID struct {
+	fetcher int // of the issuers with one fetcher, the first
+	url     string
+}
+
+// sharedFetcher is the number of the first issuer that has the same fetcher, n where
+// there is none before it or where fetchers of that kind cannot be compared.
+func sharedFetcher(issuers []*ekIssuer, n int, f IssuerFetcher) int {
+	if f == nil || !reflect.ValueOf(f).Comparable() {
+		return n
 	}
-	return nil, nil
+	same := func(i *ekIssuer) bool {
+		return i.fetcher != nil && reflect.ValueOf(i.fetcher).Comparable() && i.fetcher == f
+	}
+	if first := slices.IndexFunc(issuers, same); first >= 0 {
+		return first
+	}
+	return n
+}
+
+// fetch gets the certificate of cert's issuer, and reports whether there is one that
+// the request had not met.
+func (i *ekIssuer) fetch(ctx context.Context, w *work, cert *certificate) (bool, error) {
+	if i.fetcher == nil || len(w.fetched) == maxFetched {
+		return false, nil
+	}
+	for _, url := range cert.IssuingCertificateURL[:min(len(cert.IssuingCertificateURL), maxIssuerURLs)] {
+		id := fetchID{i.fetcherID, url}
+		if len(url) > maxURLSize || w.asked[id] {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return false, csr.Retry(fmt.Errorf("attest: stopped before a fetch: %w", err))
+		}
+		if w.fetches == MaxIssuerFetches {
+			return false, overBudget("fetches of issuers' certificates", MaxIssuerFetches)
+		}
+		w.fetches++
+		der, err := i.fetcher.FetchIssuer(ctx, url)
+		if err != nil {
+			return false, csr.Retry(fmt.Errorf("attest: issuer certificate of %s: %w", refusal.Text(cert.Issuer.String()), err))
+		}
+		w.asked[id] = true
+		if c := usableIssuer(der, cert); c != nil && !slices.ContainsFunc(w.fetched, func(f *certificate) bool { return f.sum == c.sum }) {
+			w.fetched = append(w.fetched, c)
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// usableIssuer parses what was fetched, and drops what is not of the issuer's name.
+func usableIssuer(der []byte, cert *certificate) *certificate {
+	if len(der) > maxFetchedBytes {
+		return nil
+	}
+	c, err := x509.ParseCertificate(der)
+	if err != nil || string(c.RawSubject) != string(cert.RawIssuer) {
+		return nil
+	}
+	return caOf(c, false)
 }

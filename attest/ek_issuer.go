@@ -8,22 +8,23 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/oid"
 )
 
 // ekIssuer is an EKIssuer made ready.
 type ekIssuer struct {
 	*anchors
 	profile    EKProfile
-	trusted    []*x509.Certificate
-	helpers    []*x509.Certificate
 	crls       *CRLStore
 	requireCRL bool
 	fetcher    IssuerFetcher
+	fetcherID  int // of the issuers with the same fetcher, the first
+	trusted    []*x509.Certificate
+	helpers    []*x509.Certificate
 	checked    atomic.Pointer[checkedLists]
 }
 
-func newEKIssuer(i *EKIssuer) (*ekIssuer, error) {
+func newEKIssuer(i *EKIssuer, known *linkMemory) (*ekIssuer, error) {
 	if err := checkEKProfile(&i.Profile); err != nil {
 		return nil, err
 	}
@@ -33,7 +34,7 @@ func newEKIssuer(i *EKIssuer) (*ekIssuer, error) {
 	if i.RequireCRL && i.Profile.InsecureAllowExpiredEK {
 		return nil, errors.New("RequireCRL with InsecureAllowExpiredEK: lists drop certificates that have expired")
 	}
-	a, err := newAnchors(i.Roots, i.Intermediates)
+	a, err := newAnchors(i.Roots, i.Intermediates, known)
 	if err != nil {
 		return nil, err
 	}
@@ -56,14 +57,16 @@ type ekRefusal struct {
 }
 
 const (
-	ekNoIssuer  = iota                        // the chain leads nowhere
-	ekBadChain                                // it leads to a root, and something in it does not hold
-	ekBadLeaf                                 // the chain holds, the certificate does not fit the profile
-	ekWithdrawn = ekBadLeaf + ekProfileChecks // all holds, and it is revoked or that cannot be told
+	ekNoIssuer   = iota                        // the chain leads nowhere
+	ekUnknown                                  // it might lead on, which could not be found out
+	ekBadChain                                 // it leads to a root, and something in it does not hold
+	ekOverBudget                               // it was not looked for to the end
+	ekBadLeaf                                  // the chain holds, the certificate does not fit the profile
+	ekWithdrawn  = ekBadLeaf + ekProfileChecks // all holds, and it is revoked or that cannot be told
 )
 
 // verifyEK fills the facts if the certificate holds under this issuer.
-func (i *ekIssuer) verifyEK(ctx context.Context, p *presentedEK, facts *EKFacts, now time.Time) *ekRefusal {
+func (i *ekIssuer) verifyEK(ctx context.Context, w *work, p *presentedEK, facts *EKFacts, now time.Time) *ekRefusal {
 	leaf := p.cert.Certificate
 	var used []string
 	at := now
@@ -71,7 +74,7 @@ func (i *ekIssuer) verifyEK(ctx context.Context, p *presentedEK, facts *EKFacts,
 		at = leaf.NotAfter
 		used = append(used, "InsecureAllowExpiredEK")
 	}
-	chain, sha1, refusal := i.chainOf(ctx, p, at)
+	chain, sha1, refusal := i.chainOf(ctx, w, p, at)
 	if refusal != nil {
 		return refusal
 	}
@@ -90,53 +93,55 @@ func (i *ekIssuer) verifyEK(ctx context.Context, p *presentedEK, facts *EKFacts,
 	return nil
 }
 
-// chainOf finds a chain that holds at the time at: through crypto/x509 where it can,
-// else with the certificates that a fetcher gets, and with links over SHA-1 where the
-// profile lets them through.
-func (i *ekIssuer) chainOf(ctx context.Context, p *presentedEK, at time.Time) ([]*x509.Certificate, bool, *ekRefusal) {
+// chainOf finds a chain that holds at the time at, with the certificates that a fetcher
+// gets where those at hand do not suffice.
+func (i *ekIssuer) chainOf(ctx context.Context, w *work, p *presentedEK, at time.Time) ([]*x509.Certificate, bool, *ekRefusal) {
 	leaf := p.cert.Certificate
 	if unknown := leaf.UnhandledCriticalExtensions; len(unknown) > 0 {
 		return nil, false, &ekRefusal{ekBadChain, &Error{Check: CheckCertificateExtension,
 			Got: "critical extension " + unknown[0].String(), Want: "critical extensions that are understood"}}
 	}
-	if err := checkValidity(leaf, at); err != nil {
-		return nil, false, i.unlessUnknown(p, at, err)
-	}
-	chain, err := i.verify(&presented{leaf: leaf, above: p.above, san: p.cert.san}, at)
-	if err == nil {
-		return chain, false, nil
-	}
-	if errors.Is(err, CheckCertificateEncoding) || errors.Is(err, CheckCertificateOrder) {
+	above, err := p.parseAbove(i.known)
+	if err != nil {
 		return nil, false, &ekRefusal{ekNoIssuer, err}
 	}
-	search := i.newSearch(p, at)
-	for depth := 0; ; depth++ {
-		chain, failure := search.run(leaf, i.profile.InsecureAllowSHA1Links)
+	search := chainSearch{anchors: i.anchors, work: w, at: at, usages: []oid.OID{oid.TCGKpEKCertificate},
+		allowSHA1: i.profile.InsecureAllowSHA1Links, sha1Tolerance: ", or the tolerance InsecureAllowSHA1Links"}
+	if err := checkValidity(leaf, at); err != nil {
+		// Where the issuer is none of ours by its name, that says more.
+		search.namesOnly, search.allowSHA1 = true, true
+		if _, failure := search.run(ctx, p.leaf, above); failure != nil {
+			return nil, false, failure.refusal()
+		}
+		return nil, false, &ekRefusal{ekBadChain, err}
+	}
+	for {
+		chain, failure := search.run(ctx, p.leaf, above)
 		if failure == nil {
-			return chain, search.sha1, nil
+			return plain(chain), usedSHA1(chain), nil
 		}
-		if i.fetcher == nil || failure.missing == nil || depth == maxFetched {
+		if failure.missing == nil {
 			return nil, false, failure.refusal()
 		}
-		fetched, err := fetchIssuer(ctx, i.fetcher, failure.missing)
-		if err != nil {
-			return nil, false, &ekRefusal{ekNoIssuer, csr.Retry(err)}
+		more, err := i.fetch(ctx, w, failure.missing)
+		switch {
+		case errors.Is(err, CheckBudget):
+			return nil, false, &ekRefusal{ekOverBudget, err}
+		case err != nil:
+			return nil, false, &ekRefusal{ekUnknown, err}
 		}
-		if fetched == nil {
+		if !more {
 			return nil, false, failure.refusal()
 		}
-		search.candidates = append(search.candidates, fetched)
 	}
 }
 
-// unlessUnknown keeps the error of a certificate outside its validity where the issuer
-// is one of ours, so that it wins over the errors of issuers that have nothing to do
-// with it.
-func (i *ekIssuer) unlessUnknown(p *presentedEK, at time.Time, err error) *ekRefusal {
-	search := i.newSearch(p, at)
-	search.anyTime = true
-	if _, failure := search.run(p.cert.Certificate, true); failure != nil {
-		return failure.refusal()
+func (f *chainFailure) refusal() *ekRefusal {
+	switch {
+	case f.missing != nil:
+		return &ekRefusal{ekNoIssuer, f.err}
+	case errors.Is(f.err, CheckBudget):
+		return &ekRefusal{ekOverBudget, f.err}
 	}
-	return &ekRefusal{ekBadChain, err}
+	return &ekRefusal{ekBadChain, f.err}
 }

@@ -131,6 +131,7 @@ type EKVerifier struct {
 	platform PlatformEK
 	denied   []deniedTPM
 	judges   bool // there are deny-lists or revocation lists, and no EK gets past them
+	known    *linkMemory
 }
 
 // NewEKVerifier checks the configuration and returns a verifier. The error names the
@@ -139,12 +140,13 @@ func NewEKVerifier(c *EKVerifierConfig) (*EKVerifier, error) {
 	if c == nil || len(c.Issuers) == 0 && len(c.Allowed) == 0 && c.Platform == nil {
 		return nil, errors.New("attest: EK verifier: none of Issuers, Allowed and Platform is given")
 	}
-	v := &EKVerifier{allowed: map[[HashSize]byte]bool{}, platform: c.Platform}
+	v := &EKVerifier{allowed: map[[HashSize]byte]bool{}, platform: c.Platform, known: newLinkMemory()}
 	for n := range c.Issuers {
-		i, err := newEKIssuer(&c.Issuers[n])
+		i, err := newEKIssuer(&c.Issuers[n], v.known)
 		if err != nil {
 			return nil, fmt.Errorf("attest: EK verifier: issuer %d: %w", n, err)
 		}
+		i.fetcherID = sharedFetcher(v.issuers, n, i.fetcher)
 		v.issuers = append(v.issuers, i)
 		v.judges = v.judges || i.crls != nil
 	}
@@ -198,15 +200,15 @@ func (v *EKVerifier) Verify(ctx context.Context, ek *PresentedEK, machine *csr.M
 	if err != nil {
 		return nil, err
 	}
-	return v.verifyEK(ctx, p, machine, now)
+	return v.verifyEK(ctx, newWork(MaxChainLinks+MaxFailedLinks), p, machine, now)
 }
 
 // presentedEK is an EK as the evidence holds it, read but not trusted.
 type presentedEK struct {
 	key    crypto.PublicKey
 	digest [HashSize]byte
-	cert   *EKCertificate // nil where the EK has none
-	above  [][]byte
+	cert   *EKCertificate // nil where the EK has none, and so is the chain
+	sentChain
 }
 
 // identity is the machine identity of the EK.
@@ -227,22 +229,26 @@ func readEK(certificates [][]byte, ekPublic []byte) (*presentedEK, error) {
 		}
 		return &presentedEK{key: key, digest: digest}, nil
 	}
+	if err := checkNumber(certificates); err != nil {
+		return nil, err
+	}
 	cert, err := parseEK(certificates[0])
 	if err != nil {
 		return nil, err
 	}
-	return &presentedEK{key: cert.PublicKey, digest: cert.Digest, cert: cert, above: certificates[1:]}, nil
+	return &presentedEK{key: cert.PublicKey, digest: cert.Digest, cert: cert,
+		sentChain: sentChain{leaf: leafOf(cert.Certificate), above: certificates[1:]}}, nil
 }
 
 // verifyEK decides about an EK that has been read. The machine may be nil.
-func (v *EKVerifier) verifyEK(ctx context.Context, p *presentedEK, machine *csr.Machine, now time.Time) (*EKFacts, error) {
+func (v *EKVerifier) verifyEK(ctx context.Context, w *work, p *presentedEK, machine *csr.Machine, now time.Time) (*EKFacts, error) {
 	if p.cert != nil {
 		if err := v.checkDenied(p.cert.Directory); err != nil {
 			return nil, err
 		}
 	}
 	facts := &EKFacts{Identity: p.identity(), Digest: p.digest, PublicKey: p.key}
-	err := v.askIssuers(ctx, p, facts, now)
+	err := v.askIssuers(ctx, w, p, facts, now)
 	if err == nil || refusesFinally(err) {
 		return orNil(facts, err)
 	}
@@ -285,7 +291,7 @@ func refusesFinally(err error) bool { return errors.Is(err, CheckRevoked) }
 // askIssuers fills the facts from the first issuer under which the certificate holds and
 // is not revoked; what the list of one issuer revokes, no other issuer heals. Where none
 // does, the error is of the issuer that came furthest.
-func (v *EKVerifier) askIssuers(ctx context.Context, p *presentedEK, facts *EKFacts, now time.Time) error {
+func (v *EKVerifier) askIssuers(ctx context.Context, w *work, p *presentedEK, facts *EKFacts, now time.Time) error {
 	untrusted := &Error{Check: CheckEKUntrusted, Got: string(p.identity()), Want: "an EK that is on the list, or that the platform states"}
 	if p.cert == nil {
 		return untrusted
@@ -296,7 +302,7 @@ func (v *EKVerifier) askIssuers(ctx context.Context, p *presentedEK, facts *EKFa
 	var worst *ekRefusal
 	for _, i := range v.issuers {
 		found := *facts
-		refusal := i.verifyEK(ctx, p, &found, now)
+		refusal := i.verifyEK(ctx, w, p, &found, now)
 		if refusal == nil {
 			err := v.checkRevocation(found.Chain, now)
 			if err == nil {
@@ -306,6 +312,9 @@ func (v *EKVerifier) askIssuers(ctx context.Context, p *presentedEK, facts *EKFa
 				return err
 			}
 			refusal = &ekRefusal{ekWithdrawn, err}
+		}
+		if err := ctx.Err(); err != nil {
+			return csr.Retry(fmt.Errorf("attest: stopped between two issuers: %w", err))
 		}
 		if worst == nil || refusal.progress > worst.progress {
 			worst = refusal

@@ -118,9 +118,10 @@ func NewGKEProvider(c *GKEConfig) (*GKEProvider, error) {
 		return nil, fmt.Errorf("attest: GKE provider: %w", err)
 	}
 	p := &GKEProvider{config: *c, verifier: &Verifier{}}
+	known := newLinkMemory()
 	p.config.Policy = c.Policy.Clone()
 	for n := range c.Issuers {
-		i, err := newIssuer(&c.Issuers[n])
+		i, err := newIssuer(&c.Issuers[n], known)
 		if err != nil {
 			return nil, fmt.Errorf("attest: GKE provider: issuer %d: %w", n, err)
 		}
@@ -245,7 +246,7 @@ func (p *GKEProvider) findAK(ctx context.Context, r *GKEResult, bundle *csr.GKEB
 		return err
 	}
 	var found Result
-	if err := p.verifier.trustAK(&presentedNode{road: RoadAK, presented: presented}, &found, p.config.Now()); err != nil {
+	if err := p.verifier.trustAK(ctx, newWork(MaxChainLinks+MaxFailedLinks), &presentedNode{road: RoadAK, presented: presented}, &found, p.config.Now()); err != nil {
 		return err
 	}
 	instance, err := gceInstance(presented.leaf)

@@ -2,16 +2,12 @@ package attest
 
 import (
 	"bytes"
-	"crypto/rsa"
-	"crypto/sha256"
+	"context"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/nodeattest/nodeattest/oid"
@@ -48,68 +44,46 @@ const (
 	CheckCertificateChain Check = "certificate-chain"
 )
 
-// maxCachedParents bounds the memory of verified intermediates, per issuer. Real
-// issuers have some tens of them.
-const maxCachedParents = 256
-
 // issuer is an Issuer made ready.
 type issuer struct {
 	profile Profile
 	*anchors
 }
 
-// anchors are the roots and intermediates of an issuer, with the memory of verified
-// intermediates.
+// anchors are the roots and intermediates of an issuer by their subjects, with the
+// memory of verified intermediates, which all issuers of a verifier share.
 type anchors struct {
-	roots         *x509.CertPool
-	intermediates *x509.CertPool
-	configured    bool // there are any
-	mu            sync.RWMutex
-	parents       map[parentKey]*parent
+	roots, intermediates map[string][]*certificate
+	known                *linkMemory
 }
 
-// parentKey names what stands above a leaf: the SHA-256 over its issuer's name
-// and the certificates that the node sent behind it.
-type parentKey [sha256.Size]byte
-
-// parent is the verified certificate above a leaf. Everything above it held when
-// it was remembered, and holds for any leaf below it while now is inside the
-// validity of all of them: constraints that look at the leaf (names) are a
-// reason not to remember it.
-type parent struct {
-	pool                *x509.CertPool // the parent alone
-	chain               []*x509.Certificate
-	notBefore, notAfter time.Time
-}
-
-func newIssuer(i *Issuer) (*issuer, error) {
+func newIssuer(i *Issuer, known *linkMemory) (*issuer, error) {
 	if err := checkProfile(&i.Profile); err != nil {
 		return nil, err
 	}
-	a, err := newAnchors(i.Roots, i.Intermediates)
+	a, err := newAnchors(i.Roots, i.Intermediates, known)
 	if err != nil {
 		return nil, err
 	}
 	return &issuer{profile: i.Profile.clone(), anchors: a}, nil
 }
 
-func newAnchors(roots, intermediates []*x509.Certificate) (*anchors, error) {
+func newAnchors(roots, intermediates []*x509.Certificate, known *linkMemory) (*anchors, error) {
 	if len(roots) == 0 {
 		return nil, errors.New("no roots")
 	}
-	out := &anchors{roots: x509.NewCertPool(), intermediates: x509.NewCertPool(), parents: map[parentKey]*parent{}}
+	out := &anchors{roots: map[string][]*certificate{}, intermediates: map[string][]*certificate{}, known: known}
 	for _, c := range roots {
 		if c == nil {
 			return nil, errors.New("a nil root")
 		}
-		out.roots.AddCert(c)
+		out.roots[string(c.RawSubject)] = append(out.roots[string(c.RawSubject)], caOf(c, true))
 	}
 	for _, c := range intermediates {
 		if c == nil {
 			return nil, errors.New("a nil intermediate")
 		}
-		out.intermediates.AddCert(c)
-		out.configured = true
+		out.intermediates[string(c.RawSubject)] = append(out.intermediates[string(c.RawSubject)], caOf(c, false))
 	}
 	return out, nil
 }
@@ -135,13 +109,35 @@ func checkProfile(p *Profile) error {
 	return nil
 }
 
-// presented is a chain as the evidence holds it: the leaf parsed, the rest not.
-type presented struct {
-	leaf  *x509.Certificate
+// sentChain is a leaf with the certificates that came along, as the evidence holds
+// them: the leaf parsed, the rest not.
+type sentChain struct {
+	leaf  *certificate
 	above [][]byte
-	san   *subjectAltName
 
-	parsed []*x509.Certificate // above, once it has been needed
+	parsed []*certificate // above, once it has been needed
+	fault  error          // likewise
+	read   bool
+}
+
+// presented is the chain of an AK.
+type presented struct {
+	sentChain
+	leaf *x509.Certificate
+	san  *subjectAltName
+}
+
+// checkNumber refuses more certificates, or larger ones, than a bundle can hold.
+func checkNumber(certificates [][]byte) error {
+	if len(certificates) > MaxCertificates {
+		return &Error{Check: CheckSize, Got: strconv.Itoa(len(certificates)) + " certificates", Want: "at most " + strconv.Itoa(MaxCertificates)}
+	}
+	for _, der := range certificates {
+		if len(der) > MaxCertificateSize {
+			return &Error{Check: CheckSize, Got: "a certificate of " + strconv.Itoa(len(der)) + " bytes", Want: "at most " + strconv.Itoa(MaxCertificateSize)}
+		}
+	}
+	return nil
 }
 
 // parsePresented reads the leaf and what can be said without a public-key
@@ -149,6 +145,9 @@ type presented struct {
 func parsePresented(certificates [][]byte) (*presented, error) {
 	if len(certificates) == 0 {
 		return nil, &Error{Check: CheckCertificateMissing, Want: "an AK certificate"}
+	}
+	if err := checkNumber(certificates); err != nil {
+		return nil, err
 	}
 	leaf, err := x509.ParseCertificate(certificates[0])
 	if err != nil {
@@ -161,45 +160,43 @@ func parsePresented(certificates [][]byte) (*presented, error) {
 	// crypto/x509 knows no TCG directory name and calls a critical subjectAltName of
 	// that form unhandled. It has been handled now.
 	leaf.UnhandledCriticalExtensions = slices.DeleteFunc(leaf.UnhandledCriticalExtensions, oid.SubjectAltName.Equal)
-	return &presented{leaf: leaf, above: certificates[1:], san: san}, nil
+	return &presented{sentChain: sentChain{leaf: leafOf(leaf), above: certificates[1:]}, leaf: leaf, san: san}, nil
 }
 
-// maxIssuerRSABits bounds the RSA keys that stand above a leaf: whoever sends a
-// chain chooses what its verification costs.
-const maxIssuerRSABits = 8192
-
-// parseAbove reads what stands above the leaf, once, and leaves crypto/x509 one path
-// to try: each certificate is the issuer of the one before it, and no name occurs
-// twice.
-func (p *presented) parseAbove() ([]*x509.Certificate, error) {
-	if p.parsed != nil {
-		return p.parsed, nil
+// parseAbove reads what stands above the leaf, once, and leaves one path to try: each
+// certificate is the issuer of the one before it, and no name occurs twice.
+func (p *sentChain) parseAbove(known *linkMemory) ([]*certificate, error) {
+	if !p.read {
+		p.read = true
+		p.parsed, p.fault = parseChain(p.leaf, p.above, known)
 	}
-	parsed := make([]*x509.Certificate, 0, len(p.above))
-	below := p.leaf
-	for n, der := range p.above {
+	return p.parsed, p.fault
+}
+
+func parseChain(leaf *certificate, above [][]byte, known *linkMemory) ([]*certificate, error) {
+	parsed := make([]*certificate, 0, len(above))
+	below := leaf
+	for n, der := range above {
 		number := "certificate " + strconv.Itoa(n+1) + " of the chain"
-		c, err := x509.ParseCertificate(der)
-		if err != nil {
-			return nil, &Error{Check: CheckCertificateEncoding, Got: number + " does not parse", Err: err}
+		c := known.find(der)
+		if c == nil {
+			cert, err := x509.ParseCertificate(der)
+			if err != nil {
+				return nil, &Error{Check: CheckCertificateEncoding, Got: number + " does not parse", Err: err}
+			}
+			c = caOf(cert, false)
 		}
-		again := func(other *x509.Certificate) bool { return bytes.Equal(other.RawSubject, c.RawSubject) }
-		if !bytes.Equal(below.RawIssuer, c.RawSubject) || bytes.Equal(c.RawSubject, c.RawIssuer) || slices.ContainsFunc(parsed, again) {
+		if !bytes.Equal(below.RawIssuer, c.RawSubject) || bytes.Equal(c.RawSubject, c.RawIssuer) || slices.ContainsFunc(parsed, c.sameSubject) {
 			return nil, &Error{Check: CheckCertificateOrder, Got: number + ", " + c.Subject.String(),
 				Want: "the issuer of the one before it, no root, and no name twice"}
-		}
-		if key, ok := c.PublicKey.(*rsa.PublicKey); ok && key.N.BitLen() > maxIssuerRSABits {
-			return nil, &Error{Check: CheckWeakKey, Got: number + ": RSA of " + strconv.Itoa(key.N.BitLen()) + " bits",
-				Want: "at most " + strconv.Itoa(maxIssuerRSABits)}
 		}
 		parsed = append(parsed, c)
 		below = c
 	}
-	p.parsed = parsed
 	return parsed, nil
 }
 
-// checkValidity checks the leaf's own validity.
+// checkValidity checks a certificate's own validity.
 func checkValidity(cert *x509.Certificate, now time.Time) error {
 	if now.After(cert.NotAfter) {
 		return &Error{Check: CheckCertificateExpired, Got: "an end of " + cert.NotAfter.UTC().Format(time.RFC3339),
@@ -214,126 +211,39 @@ func checkValidity(cert *x509.Certificate, now time.Time) error {
 
 // verify returns the verified chain of p below one of the issuer's roots, leaf
 // first.
-func (i *anchors) verify(p *presented, now time.Time) ([]*x509.Certificate, error) {
-	key := i.parentKey(p)
-	i.mu.RLock()
-	known := i.parents[key]
-	i.mu.RUnlock()
-	leaf := p.leaf
-	if known != nil && !now.Before(known.notBefore) && !now.After(known.notAfter) {
-		chains, err := leaf.Verify(x509.VerifyOptions{Roots: known.pool, CurrentTime: now,
-			KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
-		if err == nil && len(chains) > 0 {
-			return append([]*x509.Certificate{p.leaf}, known.chain...), nil
-		}
-	}
-	return i.verifyWhole(p, key, now)
-}
-
-func (i *anchors) verifyWhole(p *presented, key parentKey, now time.Time) ([]*x509.Certificate, error) {
-	above, err := p.parseAbove()
+func (i *issuer) verify(ctx context.Context, w *work, p *presented, now time.Time) ([]*x509.Certificate, error) {
+	above, err := p.parseAbove(i.known)
 	if err != nil {
 		return nil, err
 	}
-	pool := i.intermediates
-	if len(above) > 0 {
-		if i.configured {
-			pool = pool.Clone()
-		} else {
-			pool = x509.NewCertPool()
-		}
-		for _, c := range above {
-			pool.AddCert(c)
-		}
+	search := chainSearch{anchors: i.anchors, work: w, at: now, usages: i.profile.usagesOf(p.leaf)}
+	chain, failure := search.run(ctx, p.sentChain.leaf, above)
+	if failure != nil {
+		return nil, failure.err
 	}
-	chains, err := p.leaf.Verify(x509.VerifyOptions{Roots: i.roots, Intermediates: pool, CurrentTime: now,
-		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
-	if err != nil {
-		return nil, chainError(err, now)
-	}
-	for _, chain := range chains {
-		if usesAll(chain, p.above) {
-			i.remember(key, chain[1:])
-			return append([]*x509.Certificate{p.leaf}, chain[1:]...), nil
-		}
-	}
-	return nil, &Error{Check: CheckCertificateOrder, Got: "a certificate that the chain does not need", Want: "one chain, leaf first, root left out"}
+	return plain(chain), nil
 }
 
-// usesAll reports whether the certificates that were sent are the ones above the
-// leaf, in their order.
-func usesAll(chain []*x509.Certificate, above [][]byte) bool {
-	if len(chain) < len(above)+2 {
-		return false
+// usagesOf are the usages of an AK's certificate under the profile: the CAs above it
+// must be allowed to certify for one of them. A certificate without any is an AK's.
+func (p *Profile) usagesOf(cert *x509.Certificate) []oid.OID {
+	allowed := p.ExtKeyUsage
+	if len(allowed) == 0 {
+		allowed = []oid.OID{oid.TCGKpAIKCertificate}
 	}
-	for n, der := range above {
-		if !bytes.Equal(chain[n+1].Raw, der) {
-			return false
+	list, _ := extKeyUsages(cert)
+	var both []oid.OID
+	for !list.Empty() {
+		var id oid.OID
+		if !oid.Read(&list, &id) {
+			return allowed // the profile refuses it
+		}
+		if slices.Contains(allowed, id) {
+			both = append(both, id)
 		}
 	}
-	return true
-}
-
-func (i *anchors) parentKey(p *presented) parentKey {
-	h := sha256.New()
-	h.Write(binary.BigEndian.AppendUint32(nil, uint32(len(p.leaf.AuthorityKeyId))))
-	h.Write(p.leaf.AuthorityKeyId)
-	h.Write(p.leaf.RawIssuer)
-	for _, der := range p.above {
-		h.Write(der)
+	if both == nil {
+		return allowed // likewise, if it has any
 	}
-	var key parentKey
-	h.Sum(key[:0])
-	return key
-}
-
-// remember keeps the verified certificates above a leaf. It does not keep a root
-// (there is nothing to save) nor a chain with constraints that look at the leaf.
-func (i *anchors) remember(key parentKey, chain []*x509.Certificate) {
-	if len(chain) < 2 {
-		return
-	}
-	known := &parent{pool: x509.NewCertPool(), chain: chain, notBefore: chain[0].NotBefore, notAfter: chain[0].NotAfter}
-	for _, c := range chain {
-		if slices.ContainsFunc(c.Extensions, looksAtLeaves) {
-			return
-		}
-		if c.NotBefore.After(known.notBefore) {
-			known.notBefore = c.NotBefore
-		}
-		if c.NotAfter.Before(known.notAfter) {
-			known.notAfter = c.NotAfter
-		}
-	}
-	known.pool.AddCert(chain[0])
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if len(i.parents) >= maxCachedParents {
-		for old := range i.parents { // any one: the order of a map is random
-			delete(i.parents, old)
-			break
-		}
-	}
-	i.parents[key] = known
-}
-
-// looksAtLeaves reports whether an extension of a CA certificate can hold for one
-// leaf and not for another: nameConstraints, policyMappings, policyConstraints and
-// inhibitAnyPolicy (RFC 5280, section 4.2.1).
-func looksAtLeaves(e pkix.Extension) bool {
-	id := e.Id
-	return len(id) == 4 && id[0] == 2 && id[1] == 5 && id[2] == 29 && (id[3] == 30 || id[3] == 33 || id[3] == 36 || id[3] == 54)
-}
-
-// chainError names what crypto/x509 found. Its reason Expired stands for a
-// certificate that is not valid yet, too.
-func chainError(err error, now time.Time) error {
-	var invalid x509.CertificateInvalidError
-	if errors.As(err, &invalid) && invalid.Reason == x509.Expired {
-		if now.Before(invalid.Cert.NotBefore) {
-			return &Error{Check: CheckCertificateNotYetValid, Got: "a chain before its beginning", Err: err}
-		}
-		return &Error{Check: CheckCertificateExpired, Got: "a chain past its end", Err: err}
-	}
-	return &Error{Check: CheckCertificateChain, Got: "a chain that does not verify", Err: err}
+	return both
 }

@@ -227,14 +227,18 @@ func extKeyUsages(cert *x509.Certificate) (ids cryptobyte.String, present bool) 
 }
 
 func (p *Profile) wantExtKeyUsage() string {
-	names := make([]string, 0, len(p.ExtKeyUsage))
-	for _, id := range p.ExtKeyUsage {
-		names = append(names, id.String())
-	}
-	if len(names) == 0 {
+	if len(p.ExtKeyUsage) == 0 {
 		return "none, by profile " + p.Name
 	}
-	return "one of " + strings.Join(names, ", ") + ", by profile " + p.Name
+	return "one of " + usagesText(p.ExtKeyUsage) + ", by profile " + p.Name
+}
+
+func usagesText(usages []oid.OID) string {
+	names := make([]string, 0, len(usages))
+	for _, id := range usages {
+		names = append(names, id.String())
+	}
+	return strings.Join(names, ", ")
 }
 
 func hasExtension(cert *x509.Certificate, id oid.OID) bool {

@@ -17,8 +17,8 @@ const (
 	// CheckPoint: an ECC point is not on its curve, or its coordinates are too wide.
 	CheckPoint Check = "key-point"
 	// CheckWeakKey: the key is of a kind or size that is not accepted: RSA under
-	// 2048 or over 4096 bits or with an exponent that is even or under 65537, or a
-	// curve other than P-256, P-384 and P-521.
+	// 2048 or over 4096 bits or with an exponent other than 65537, or a curve other
+	// than P-256, P-384 and P-521.
 	CheckWeakKey Check = "key-strength"
 )
 
@@ -226,8 +226,8 @@ func checkRSAStrength(bits int, exponent int64) error {
 	if bits < minRSABits || bits > maxRSABits {
 		return refuseStatement(CheckWeakKey, "RSA of "+strconv.Itoa(bits)+" bits", "2048 to 4096")
 	}
-	if exponent < defaultRSAExponent || exponent%2 == 0 || exponent > 1<<31-1 {
-		return refuseStatement(CheckWeakKey, "RSA exponent "+strconv.FormatInt(exponent, 10), "odd, 65537 or more, under 2^31")
+	if exponent != defaultRSAExponent {
+		return refuseStatement(CheckWeakKey, "RSA exponent "+strconv.FormatInt(exponent, 10), "65537")
 	}
 	return nil
 }

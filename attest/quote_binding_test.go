@@ -67,7 +67,7 @@ func TestQuoteOfAnswer(t *testing.T) {
 			in, err := new(Verifier).quoteOf(a, certify, secret)
 			r := new(Result)
 			if err == nil {
-				err = r.checkQuote(a, in)
+				err = r.checkQuote(t.Context(), newWork(MaxAnswerSignatures), a, in)
 			}
 			expectCheck(t, err, c.want)
 			if (r.Measured != nil) != (err == nil) {

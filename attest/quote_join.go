@@ -155,9 +155,12 @@ func counts(a *Attestation) string {
 
 // checkQuote verifies the quote's signature, the last of its checks, and fills the
 // result. in is nil where there is no quote.
-func (r *Result) checkQuote(a *answer, in *quoteInput) error {
+func (r *Result) checkQuote(ctx context.Context, w *work, a *answer, in *quoteInput) error {
 	if in == nil {
 		return nil
+	}
+	if err := w.signature(ctx); err != nil {
+		return err
 	}
 	if err := in.checkSignature(); err != nil {
 		return err

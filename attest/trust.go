@@ -5,6 +5,7 @@ import (
 	"crypto"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -72,11 +73,11 @@ func readNodeWithAK(ak *Public, certificates [][]byte) (*presentedNode, error) {
 
 // trust decides whether the key that carries the trust can be trusted, and fills the
 // result from what is known of it.
-func (v *Verifier) trust(ctx context.Context, node *presentedNode, r *Result, now time.Time) error {
+func (v *Verifier) trust(ctx context.Context, w *work, node *presentedNode, r *Result, now time.Time) error {
 	if node.road == RoadAK {
-		return v.trustAK(node, r, now)
+		return v.trustAK(ctx, w, node, r, now)
 	}
-	facts, err := v.eks.verifyEK(ctx, node.ek, r.checked.Machine(), now)
+	facts, err := v.eks.verifyEK(ctx, w, node.ek, r.checked.Machine(), now)
 	if err != nil {
 		return err
 	}
@@ -91,7 +92,7 @@ func (v *Verifier) trust(ctx context.Context, node *presentedNode, r *Result, no
 // trustAK finds the issuer under which the AK certificate holds, and fills the
 // result from it. An issuer whose roots do not fit is passed over; one whose
 // roots fit and whose profile does not decides the error.
-func (v *Verifier) trustAK(node *presentedNode, r *Result, now time.Time) error {
+func (v *Verifier) trustAK(ctx context.Context, w *work, node *presentedNode, r *Result, now time.Time) error {
 	if err := checkValidity(node.leaf, now); err != nil {
 		return err
 	}
@@ -100,7 +101,10 @@ func (v *Verifier) trustAK(node *presentedNode, r *Result, now time.Time) error 
 	}
 	var chainErr, profileErr error
 	for _, i := range v.issuers {
-		chain, err := i.verify(node.presented, now)
+		chain, err := i.verify(ctx, w, node.presented, now)
+		if err := ctx.Err(); err != nil {
+			return csr.Retry(fmt.Errorf("attest: stopped between two issuers: %w", err))
+		}
 		if err != nil {
 			if chainErr == nil || errors.Is(chainErr, CheckCertificateChain) {
 				chainErr = err // that a chain is out of date says more than that it is unknown

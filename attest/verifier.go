@@ -82,6 +82,7 @@ type Verifier struct {
 	quotePolicy     QuotePolicy
 	allowSHA1       bool
 	now             func() time.Time
+	worked          func(*work) // for tests: is given the work of each request
 }
 
 // NewVerifier checks the configuration and returns a verifier. The error names
@@ -105,8 +106,9 @@ func NewVerifier(c *VerifierConfig) (*Verifier, error) {
 	if err := checkOtherNames(c.Issuers); err != nil {
 		return nil, fmt.Errorf("attest: verifier: %w", err)
 	}
+	known := newLinkMemory()
 	for n := range c.Issuers {
-		i, err := newIssuer(&c.Issuers[n])
+		i, err := newIssuer(&c.Issuers[n], known)
 		if err != nil {
 			return nil, fmt.Errorf("attest: verifier: issuer %d: %w", n, err)
 		}
@@ -214,7 +216,7 @@ func (v *Verifier) Challenge(ctx context.Context, request *csr.Request) ([]byte,
 	if request == nil || v == nil || v.now == nil {
 		return nil, errNotMade
 	}
-	now := v.now()
+	now, w := v.now(), v.newWork(MaxHelloSignatures)
 	created, err := v.checkHelloObject(request, now)
 	if err != nil {
 		return nil, err
@@ -237,17 +239,20 @@ func (v *Verifier) Challenge(ctx context.Context, request *csr.Request) ([]byte,
 	if err := checkAKPublic(node.akPublic); err != nil {
 		return nil, err
 	}
+	if err := w.signature(ctx); err != nil {
+		return nil, err
+	}
 	if err := checked.CheckSignature(); err != nil {
 		return nil, err
 	}
 	r := v.startResult(StageHello, checked, hello.TargetSigner, node)
-	if err := v.trust(ctx, node, r, now); err != nil {
+	if err := v.trust(ctx, w, node, r, now); err != nil {
 		return nil, err
 	}
 	if err := v.authorize(ctx, r, request); err != nil {
 		return nil, err
 	}
-	return v.makeChallenge(r, node, v.expected(r, request, hello.ClusterID), created, now)
+	return v.makeChallenge(ctx, w, r, node, v.expected(r, request, hello.ClusterID), created, now)
 }
 
 // checkHelloObject checks signer name and age, and returns the time of creation.
@@ -262,19 +267,6 @@ func (v *Verifier) checkHelloObject(request *csr.Request, now time.Time) (time.T
 	if age := now.Sub(created); age > MaxHelloAge {
 		return time.Time{}, &Error{Check: CheckHelloExpired, Got: "a hello of " + created.UTC().Format(time.RFC3339),
 			Want: "one of the last " + MaxHelloAge.String()}
-	}
-	return created, nil
-}
-
-// createdAt is the server-set creation time, or the clock where there is none.
-func createdAt(request *csr.Request, now time.Time) (time.Time, error) {
-	created := request.Metadata.CreationTimestamp
-	if created.IsZero() {
-		return now, nil
-	}
-	if created.After(now) {
-		return time.Time{}, &Error{Check: CheckFuture, Got: created.UTC().Format(time.RFC3339Nano),
-			Want: "a time before " + now.UTC().Format(time.RFC3339Nano), Err: csr.ErrRetry}
 	}
 	return created, nil
 }
@@ -341,7 +333,7 @@ func (v *Verifier) checkRoadAndCluster(road Road, clusterID string) error {
 
 // makeChallenge adds key, nonce and times to what is known, and the secret. On road
 // EK the secret leaves here in the credential alone.
-func (v *Verifier) makeChallenge(r *Result, node *presentedNode, b *Binding, created, now time.Time) ([]byte, error) {
+func (v *Verifier) makeChallenge(ctx context.Context, w *work, r *Result, node *presentedNode, b *Binding, created, now time.Time) ([]byte, error) {
 	key, err := v.ring.newest(now)
 	if err != nil {
 		return nil, err
@@ -358,7 +350,12 @@ func (v *Verifier) makeChallenge(r *Result, node *presentedNode, b *Binding, cre
 	secret := challengeSecret(key, der)
 	if r.Road == RoadAK {
 		c.Clear = secret
-	} else if c.Credential, err = makeCredential(rand.Reader, node.ek.key, b.AKName, secret); err != nil {
+		return c.Marshal()
+	}
+	if err := w.encryption(ctx); err != nil {
+		return nil, err
+	}
+	if c.Credential, err = makeCredential(rand.Reader, node.ek.key, b.AKName, secret); err != nil {
 		return nil, err
 	}
 	return c.Marshal()

@@ -67,7 +67,7 @@ func (v *Verifier) Verify(ctx context.Context, request *csr.Request) (*Result, e
 	if request == nil || v == nil || v.now == nil {
 		return nil, errNotMade
 	}
-	now := v.now()
+	now, w := v.now(), v.newWork(MaxAnswerSignatures)
 	checked, err := v.policy.CheckUnsigned(ctx, request, request.Spec.SignerName)
 	if err != nil {
 		return nil, err
@@ -84,10 +84,10 @@ func (v *Verifier) Verify(ctx context.Context, request *csr.Request) (*Result, e
 	if err := v.checkBinding(a, r, request, now); err != nil {
 		return nil, err
 	}
-	if err := v.checkStatement(a, r, node, now); err != nil {
+	if err := v.checkStatement(ctx, w, a, r, node, now); err != nil {
 		return nil, err
 	}
-	if err := v.trust(ctx, node, r, now); err != nil {
+	if err := v.trust(ctx, w, node, r, now); err != nil {
 		return nil, err
 	}
 	if err := checkProfileOfStatement(r); err != nil {
@@ -232,9 +232,22 @@ func checkTimes(b *Binding, request *csr.Request, now time.Time) error {
 	return nil
 }
 
+// createdAt is the server-set creation time, or the clock where there is none.
+func createdAt(request *csr.Request, now time.Time) (time.Time, error) {
+	created := request.Metadata.CreationTimestamp
+	if created.IsZero() {
+		return now, nil
+	}
+	if created.After(now) {
+		return time.Time{}, &Error{Check: CheckFuture, Got: created.UTC().Format(time.RFC3339Nano),
+			Want: "a time before " + now.UTC().Format(time.RFC3339Nano), Err: csr.ErrRetry}
+	}
+	return created, nil
+}
+
 // checkStatement checks the certify statement and the quote: all that costs little
 // first, the qualifying data among it, then the request's signature and the AK's.
-func (v *Verifier) checkStatement(a *answer, r *Result, node *presentedNode, now time.Time) error {
+func (v *Verifier) checkStatement(ctx context.Context, w *work, a *answer, r *Result, node *presentedNode, now time.Time) error {
 	key, err := v.ring.lookup(a.binding.KeyID, now)
 	if err != nil {
 		return err
@@ -260,14 +273,20 @@ func (v *Verifier) checkStatement(a *answer, r *Result, node *presentedNode, now
 	if err != nil {
 		return err
 	}
+	if err := w.signature(ctx); err != nil {
+		return err
+	}
 	if err := r.checked.CheckSignature(); err != nil {
+		return err
+	}
+	if err := w.signature(ctx); err != nil {
 		return err
 	}
 	if err := in.checkSignature(); err != nil {
 		return err
 	}
 	r.fillStatement(&in)
-	return r.checkQuote(a, quote)
+	return r.checkQuote(ctx, w, a, quote)
 }
 
 // CheckAKParent: the AK is no primary key, and its issuer's profile does not

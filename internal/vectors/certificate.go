@@ -6,6 +6,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/asn1"
 	"errors"
+	"slices"
 	"time"
 
 	"golang.org/x/crypto/cryptobyte"
@@ -25,7 +26,7 @@ type chainAttack struct {
 }
 
 func (w *world) certificates() {
-	for _, a := range append(w.chainAttacks(), w.leafAttacks()...) {
+	for _, a := range slices.Concat(w.chainAttacks(), w.leafAttacks(), w.chainCosts()) {
 		answer := takeApart(w.good)
 		answer.evidence.Certificates = a.chain
 		w.add(&vector.Vector{Name: a.name, Class: "certificate", Level: vector.LevelVerify, Description: a.what, Expect: a.expect,

@@ -30,6 +30,7 @@ func (w *world) eksAlone() {
 	v.keys()
 	v.revocations()
 	v.lists()
+	v.usagesOfCAs()
 }
 
 // header is that of a TCG_PCCLIENT_STORED_CERT in front of a certificate.

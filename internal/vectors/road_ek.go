@@ -44,6 +44,7 @@ func (w *world) roadEK() {
 	r.foreign = r.certified(ecKey(elliptic.P256(), "EK of another TPM", nil).Public(), nil)
 	r.accepted()
 	r.certificates()
+	r.costs()
 	r.bindings()
 	r.aks()
 }
