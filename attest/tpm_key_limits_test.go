@@ -107,8 +107,29 @@ func TestTPMKeyFileElements(t *testing.T) {
 			}
 		})
 	}
-	if _, err := ParseTPMKeyFile(pem.EncodeToMemory(block)); err != nil {
-		t.Error(err)
+	// Around the very statement that the key's policy is: whoever passes over what is too
+	// much has a good file.
+	f, err := ParseTPMKeyFile(good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	code = element(tagTPMKeyEmptyAuth, element(asn1.INTEGER, []byte{1, 0x7f}))
+	parameters := octets(f.Policy[0].Body)
+	body = element(tagTPMKeyPolicy, parameters)
+	old := string(element(tagTPMKeyPolicy, seq(seq(code, body))))
+	null := []byte{5, 0}
+	for name, form := range map[string][]byte{
+		"a third in the statement":  element(tagTPMKeyPolicy, seq(seq(code, body, null))),
+		"a second number":           element(tagTPMKeyPolicy, seq(seq(element(tagTPMKeyEmptyAuth, append(element(asn1.INTEGER, []byte{1, 0x7f}), null...)), body))),
+		"a second parameter":        element(tagTPMKeyPolicy, seq(seq(code, element(tagTPMKeyPolicy, append(bytes.Clone(parameters), null...))))),
+		"something behind the list": element(tagTPMKeyPolicy, append(seq(seq(code, body)), null...)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, err := ParseTPMKeyFile(edited(t, block.Bytes, old, string(form)))
+			if !errors.Is(err, ErrTPMKeyFile) || f != nil {
+				t.Errorf("got %v, want ErrTPMKeyFile", err)
+			}
+		})
 	}
 }
 
