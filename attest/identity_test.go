@@ -52,6 +52,7 @@ func TestOtherNamesOfTwoIssuers(t *testing.T) {
 		"a root more in the first":             {[]Issuer{from(a, []*testCA{b}, one), from(b, nil, one)}, false, [2]Identity{}},
 		"a root more in the second":            {[]Issuer{from(a, nil, one), from(b, []*testCA{a}, one)}, false, [2]Identity{}},
 		"a bad name":                           {[]Issuer{from(a, nil, named("fleet/a"))}, false, [2]Identity{}},
+		"a colon in a name":                    {[]Issuer{from(a, nil, named("fleet:"))}, false, [2]Identity{}},
 		"a name of 64":                         {[]Issuer{from(a, nil, named(strings.Repeat("a", 64)))}, false, [2]Identity{}},
 		"one issuer, two roots":                {[]Issuer{from(a, []*testCA{b}, one)}, true, [2]Identity{"othername:1.2.3:DAF4", "othername:1.2.3:DAF4"}},
 		"two profiles of one authority":        {[]Issuer{from(a, []*testCA{b}, one), from(b, []*testCA{a}, one)}, true, [2]Identity{"othername:1.2.3:DAF4", "othername:1.2.3:DAF4"}},
