@@ -30,7 +30,6 @@ func TestVerifierCopiesItsPolicy(t *testing.T) {
 	}
 }
 
-
 // A verifier may be made before its ring has been read: until then all is tried again.
 func TestVerifierOfAnUnreadRing(t *testing.T) {
 	s := newStage(t, nil)

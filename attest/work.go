@@ -26,9 +26,10 @@ const (
 	// MaxRSABits is the size of the largest RSA keys.
 	MaxRSABits = maxRSABits
 	// MaxChainLinks bounds the signatures of one chain, root's own left out: a chain
-	// has at most one certificate more. Those of intermediates are checked a second time,
-	// by crypto/x509, where a CA has constraints on names or policies.
-	MaxChainLinks = MaxCertificates
+	// has at most one certificate more, its root among them. The longest known chain of a
+	// vendor has three links. Those of intermediates are checked a second time, by
+	// crypto/x509, where a CA has constraints on names or policies.
+	MaxChainLinks = 5
 	// MaxFailedLinks bounds the signatures in chains that turn out to be wrong: after so
 	// many no other is looked at. Only CAs that share a name, and certificates that do
 	// not say which of them is meant, need more than none.
