@@ -11,7 +11,6 @@ import (
 	"slices"
 
 	"github.com/nodeattest/nodeattest/oid"
-	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // CheckCertificateSHA1: a certificate of the chain is signed over SHA-1, which the
@@ -121,7 +120,7 @@ func looksAtLeaves(e pkix.Extension) bool {
 func inCertificate(c *x509.Certificate, err error) error {
 	var e *Error
 	if errors.As(err, &e) {
-		return &Error{Check: e.Check, Got: e.Got + " in CA certificate " + refusal.OrNothing(c.Subject.String()), Want: e.Want}
+		return &Error{Check: e.Check, Got: e.Got + " in CA certificate " + nameText(c.Subject), Want: e.Want}
 	}
 	return err
 }
@@ -146,7 +145,7 @@ func checkLinkForm(cert, issuer *certificate, allowSHA1 bool, sha1Tolerance stri
 	case isRSA != wantRSA:
 		return badLink(cert, issuer, errKeyKind)
 	case cert.SignatureAlgorithm == x509.SHA1WithRSA && !allowSHA1:
-		return &Error{Check: CheckCertificateSHA1, Got: "a signature over SHA-1 by " + refusal.OrNothing(issuer.Subject.String()),
+		return &Error{Check: CheckCertificateSHA1, Got: "a signature over SHA-1 by " + nameText(issuer.Subject),
 			Want: "SHA-256 or more" + sha1Tolerance}
 	}
 	return nil
@@ -173,6 +172,14 @@ func badLink(cert, issuer *certificate, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &Error{Check: CheckCertificateChain, Got: "a signature by " + refusal.OrNothing(issuer.Subject.String()) +
-		" that does not verify on certificate " + refusal.OrNothing(cert.Subject.String()), Want: "one that does", Err: err}
+	return &Error{Check: CheckCertificateChain, Got: "a signature by " + nameText(issuer.Subject) +
+		" that does not verify on certificate " + nameText(cert.Subject), Want: "one that does", Err: err}
+}
+
+// nameText is a distinguished name for an error.
+func nameText(n pkix.Name) string {
+	if s := n.String(); s != "" {
+		return s
+	}
+	return "(no name)"
 }

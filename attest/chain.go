@@ -6,11 +6,11 @@ import (
 	"crypto/x509"
 	"errors"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/oid"
-	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // chainSearch finds a chain from a leaf through the certificates that came with it to a
@@ -66,7 +66,7 @@ func (s *chainSearch) run(ctx context.Context, leaf *certificate, above []*certi
 // explained fills in what has not been put into words.
 func (f *chainFailure) explained() *chainFailure {
 	if f.missing != nil {
-		f.err = &Error{Check: CheckCertificateChain, Got: "a chain that ends at issuer " + refusal.OrNothing(f.missing.Issuer.String()),
+		f.err = &Error{Check: CheckCertificateChain, Got: "a chain that ends at issuer " + nameText(f.missing.Issuer),
 			Want: "one of the roots, or an intermediate that leads there"}
 	}
 	return f
@@ -84,6 +84,8 @@ func (s *chainSearch) extend(ctx context.Context, chain []*certificate, usages [
 	top := chain[len(chain)-1]
 	s.fail(len(chain), top, nil)
 	if len(chain) > MaxChainLinks {
+		s.fail(len(chain), nil, &Error{Check: CheckCertificateChain, Got: "a chain of over " + strconv.Itoa(MaxChainLinks) + " links",
+			Want: "at most " + strconv.Itoa(MaxChainLinks)})
 		return nil
 	}
 	for _, root := range s.roots[string(top.RawIssuer)] {

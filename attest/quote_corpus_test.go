@@ -130,6 +130,7 @@ func TestVerifyQuoteCorpus(t *testing.T) {
 				t.Fatal(err)
 			}
 			q.options.QualifyingData = append([]byte{}, a.ExtraData...)
+			q.options.InsecureEmptyQualifyingData = len(a.ExtraData) == 0
 			q.options.Selection = a.Quote.Selections
 			got, err := VerifyQuote(&q.evidence, &q.options)
 			if err != nil {
@@ -166,7 +167,7 @@ func recordedQuoteChangesAreRefused(t *testing.T, q *recordedQuote) {
 	o.Selection = []PCRSelection{{Hash: q.evidence.PCRs[0].Bank, Select: []byte{3}}}
 	try(CheckPCRSelection, q.evidence, o)
 	o = q.options
-	o.QualifyingData = append([]byte{1}, o.QualifyingData...)
+	o.QualifyingData, o.InsecureEmptyQualifyingData = append([]byte{1}, o.QualifyingData...), false
 	try(CheckQualifyingData, q.evidence, o)
 
 	// One bit of the signed selection, and values to match.

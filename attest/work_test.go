@@ -174,9 +174,9 @@ func TestGoodChainsCostTheirLinks(t *testing.T) {
 			leaf := leafOn(road, "CA 1", t)
 			leaf.Algorithm = labAlgorithm(key.Public())
 			der := [][]byte{leaf.Sign(t, key)}
-			for n := 1; n < MaxCertificates; n++ {
+			for n := 1; n < MaxChainLinks; n++ {
 				issuer, signer := fmt.Sprint("CA ", n+1), key
-				if n == MaxCertificates-1 {
+				if n == MaxChainLinks-1 {
 					issuer = "root 9"
 					der = append(der, LabCA(fmt.Sprint("CA ", n), issuer, key).Sign(t, l.roots[9].Key))
 					break
@@ -194,9 +194,11 @@ func TestGoodChainsCostTheirLinks(t *testing.T) {
 			if w, _, err := l.verify(t.Context(), road, der); !errors.Is(err, CheckCertificateChain) || w.signatures != 1 {
 				t.Errorf("a changed signature at the top: %v after %d signatures", err, w.signatures)
 			}
-			der = append(der, last)
-			if w, _, err := l.verify(t.Context(), road, der); !errors.Is(err, CheckSize) || w.signatures != 0 {
-				t.Errorf("one certificate more: %v after %d signatures", err, w.signatures)
+			last[len(last)-1] ^= 1
+			der = append(der[:len(der)-1], LabCA(fmt.Sprint("CA ", MaxChainLinks-1), "one more", key).Sign(t, key),
+				LabCA("one more", "root 9", key).Sign(t, l.roots[9].Key))
+			if w, _, err := l.verify(t.Context(), road, der); !errors.Is(err, CheckCertificateChain) || w.signatures != 0 {
+				t.Errorf("one link more: %v after %d signatures", err, w.signatures)
 			}
 		})
 	}
@@ -251,7 +253,7 @@ func TestBudgetEnds(t *testing.T) {
 	if err := w.link(ctx, newLinkMemory(), cert, cert); !errors.Is(err, CheckBudget) {
 		t.Errorf("links: %v", err)
 	}
-	if MaxHelloSignatures != 13 || MaxAnswerSignatures != 15 || MaxRSABits != 4096 {
+	if MaxHelloSignatures != 10 || MaxAnswerSignatures != 12 || MaxRSABits != 4096 {
 		t.Error("LIMITATIONS states these figures")
 	}
 }

@@ -104,7 +104,7 @@ func TestList(t *testing.T) {
 	put(t, dir, "abcdef.0123456789abcdef", bootstraptoken.CreateOptions{TTL: 90 * time.Minute, Description: "rack 7"})
 	put(t, dir, "uvwxyz.0123456789abcdef", bootstraptoken.CreateOptions{InsecureNeverExpires: true, Usages: bootstraptoken.Usages{Signing: true}})
 	same(t, ok(t, dir, noon, "list"), ""+
-		"TOKEN               TTL         EXPIRES                USAGES                   DESCRIPTION                                                EXTRA GROUPS\n"+
+		"TOKEN             TTL         EXPIRES                USAGES                   DESCRIPTION                                                EXTRA GROUPS\n"+
 		"abcdef.[secret]   1h          2026-11-21T13:30:00Z   authentication,signing   rack 7                                                     system:bootstrappers:kubeadm:default-node-token\n"+
 		"uvwxyz.[secret]   <forever>   <never>                signing                  <none>                                                     <none>\n")
 	same(t, ok(t, dir, noon, "list", "-o", "yaml"), `apiVersion: output.kubeadm.k8s.io/v1alpha3
