@@ -5,10 +5,10 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"github.com/nodeattest/nodeattest/refusal"
 	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // LimitedSubject is what primary evidence without a challenge has proven, and what

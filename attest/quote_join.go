@@ -5,11 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
 	"strconv"
 
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Checks of the quote of an answer, beside those of [VerifyQuote].

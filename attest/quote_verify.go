@@ -2,10 +2,10 @@ package attest
 
 import (
 	"bytes"
-	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
 
 	"github.com/google/go-tpm/tpm2"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // CheckQuoteOptions: the [QuoteOptions] say too little to decide. It is the caller's

@@ -5,13 +5,12 @@ import (
 	"crypto/x509"
 	"encoding/hex"
 	"fmt"
-	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
 	"time"
 
 	"github.com/google/go-tpm/tpm2"
-
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Result is what a verification found out about a node.

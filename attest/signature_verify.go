@@ -4,10 +4,10 @@ import (
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/rsa"
-	"github.com/nodeattest/nodeattest/refusal"
 	"strconv"
 
 	"github.com/google/go-tpm/tpm2"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Checks of a signature against the key.

@@ -5,9 +5,9 @@ import (
 	"crypto"
 	"crypto/subtle"
 	"encoding/binary"
-	"github.com/nodeattest/nodeattest/refusal"
 
 	"github.com/google/go-tpm/tpm2"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Checks of a certify statement, beside those of its parsers.

@@ -5,11 +5,11 @@ import (
 	"context"
 	"crypto"
 	"encoding/hex"
-	"github.com/nodeattest/nodeattest/refusal"
 	"strconv"
 	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Checks of the binding. The node makes the first group too, against its own

@@ -6,6 +6,8 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // MaxServerSize is the length in bytes of the longest server URL or address.
@@ -33,7 +35,7 @@ func parseServer(s string) (*url.URL, error) {
 	}
 	for i := range len(s) {
 		if !inURL(s[i]) {
-			return bad("a URL with the character " + strconv.QuoteToASCII(s[i:i+1]))
+			return bad("a URL with the character " + refusal.Quote(s[i:i+1]))
 		}
 	}
 	u, err := url.Parse(s)

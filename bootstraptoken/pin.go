@@ -6,6 +6,8 @@ import (
 	"encoding/hex"
 	"strconv"
 	"strings"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // CheckPin: a text is not the pin of a CA, or a Pin is the zero value.
@@ -31,11 +33,11 @@ func ParsePin(s string) (Pin, error) {
 	}
 	algorithm, digits := s[:len(pinPrefix)], s[len(pinPrefix):]
 	if !strings.EqualFold(algorithm, pinPrefix) {
-		return Pin{}, &Error{Check: CheckPin, Got: strconv.QuoteToASCII(algorithm), Want: wantPin}
+		return Pin{}, &Error{Check: CheckPin, Got: refusal.Quote(algorithm), Want: wantPin}
 	}
 	var p Pin
 	if _, err := hex.Decode(p[:], []byte(digits)); err != nil {
-		return Pin{}, &Error{Check: CheckPin, Got: strconv.QuoteToASCII(digits), Want: wantPin, Err: err}
+		return Pin{}, &Error{Check: CheckPin, Got: refusal.Quote(digits), Want: wantPin, Err: err}
 	}
 	if p.IsZero() {
 		return Pin{}, &Error{Check: CheckPin, Got: "a digest of zeros", Want: wantPin}

@@ -6,7 +6,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
-	"unicode"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Table returns what `kubeadm token list` prints (cmd/kubeadm/app/cmd/token.go,
@@ -32,7 +33,7 @@ func (v View) Table(secrets []*Secret, now time.Time) string {
 			ttl, expires = shortDuration(s.Expiration.Sub(now)), s.Expiration.Format(time.RFC3339)
 		}
 		_, _ = fmt.Fprintf(w, "%s\t%-9s\t%s\t%-22s\t%-56s\t%s\n", v.token(s), ttl, expires,
-			orNone(strings.Join(s.Usages.names(), ",")), orNone(printable(s.Description)), orNone(strings.Join(s.Groups, ",")))
+			orNone(strings.Join(s.Usages.names(), ",")), orNone(refusal.Escape(s.Description)), orNone(strings.Join(s.Groups, ",")))
 	}
 	_ = w.Flush() // neither can fail: a strings.Builder takes everything
 	return out.String()
@@ -64,18 +65,4 @@ func orNone(s string) string {
 		return "<none>"
 	}
 	return s
-}
-
-// printable escapes what changes the line or the terminal.
-func printable(s string) string {
-	var out strings.Builder
-	for _, r := range s {
-		if unicode.IsPrint(r) {
-			out.WriteRune(r)
-			continue
-		}
-		quoted := strconv.QuoteRuneToASCII(r)
-		out.WriteString(quoted[1 : len(quoted)-1])
-	}
-	return out.String()
 }

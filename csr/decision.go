@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Verdict is what to do with a request.
@@ -249,16 +251,13 @@ func cleanReason(s string) string {
 // cleanMessage keeps a message printable, in one line and of bounded size.
 func cleanMessage(s string) string {
 	const more = " ..."
-	var b strings.Builder
-	for _, r := range s {
-		if r == utf8.RuneError || !strconv.IsPrint(r) {
-			r = ' '
-		}
-		if b.Len()+utf8.RuneLen(r)+len(more) > MaxMessageSize {
-			b.WriteString(more)
-			break
-		}
-		b.WriteRune(r)
+	s = refusal.Escape(s)
+	if len(s) <= MaxMessageSize {
+		return s
 	}
-	return b.String()
+	end := MaxMessageSize - len(more)
+	for !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end] + more
 }

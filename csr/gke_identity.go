@@ -80,7 +80,7 @@ func (id *GKEIdentity) readMember(d *json.Decoder, name string) error {
 	}
 	for _, known := range []string{"zone", "id", "name", "project_id", "project_name"} {
 		if strings.EqualFold(name, known) {
-			return gkeViolation("member "+strconv.QuoteToASCII(name), known)
+			return gkeViolation("member "+refusal.Quote(name), known)
 		}
 	}
 	return skipValue(d)
@@ -91,7 +91,7 @@ func memberName(d *json.Decoder, seen map[string]bool) (string, error) {
 	token, _ := d.Token()
 	name, _ := token.(string) // in valid JSON there is nothing else
 	if seen[name] {
-		return "", gkeViolation("two members "+strconv.QuoteToASCII(name), "one")
+		return "", gkeViolation("two members "+refusal.Quote(name), "one")
 	}
 	seen[name] = true
 	return name, nil

@@ -290,7 +290,7 @@ func TestDecideCauses(t *testing.T) {
 
 // TestDecisionMessageSizes: the longest text that is kept whole, and one more byte.
 func TestDecisionMessageSizes(t *testing.T) {
-	const longest = csr.MaxMessageSize - len(" ...")
+	const longest = csr.MaxMessageSize
 	for size, whole := range map[int]bool{longest: true, longest + 1: false} {
 		text := strings.Repeat("x", size)
 		d := csr.Decide(errors.New(text))

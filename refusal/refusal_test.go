@@ -117,6 +117,16 @@ func TestTextReadsWhatItShows(t *testing.T) {
 	}
 }
 
+func TestEscape(t *testing.T) {
+	long := strings.Repeat("\n", refusal.MaxCause)
+	if got, want := refusal.Escape(long), strings.Repeat(`\n`, refusal.MaxCause); got != want {
+		t.Errorf("%d bytes, want %d", len(got), len(want))
+	}
+	if got := refusal.Escape("кот\u202e"); got != `кот\u202e` {
+		t.Errorf("got %q", got)
+	}
+}
+
 func TestErrorIsBounded(t *testing.T) {
 	var err error = errors.New(strings.Repeat("\x00", 1<<20))
 	for range 50 {

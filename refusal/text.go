@@ -2,6 +2,7 @@ package refusal
 
 import (
 	"encoding/hex"
+	"math"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -20,6 +21,10 @@ const (
 // direction of writing, bytes that are not UTF-8) stands as a Go escape, cut to
 // [MaxText] bytes and then ended with "...". Text of its own result is that result.
 func Text(s string) string { return text(s, MaxText) }
+
+// Escape is [Text] without the cut, for output to people that is longer than a line of a
+// log, such as a table's.
+func Escape(s string) string { return text(s, math.MaxInt-len(dots)) }
 
 // Hex is [Text] for bytes: lower-case hexadecimal, of the first MaxText/2 bytes.
 func Hex(b []byte) string {

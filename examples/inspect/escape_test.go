@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // evil clears a terminal, renames its window, and turns the direction of the text.
@@ -57,11 +58,11 @@ func TestPrintable(t *testing.T) {
 		"a\nb\tc\r":                 `a\nb\tc\r`,
 		"\xff\xfe":                  `\xff\xfe`,
 		"\u202e\u009b\u00a0":        `\u202e\u009b\u00a0`,
-		"\ufffd":                    "\ufffd",
+		"\ufffd":                    `\ufffd`,
 		`quote " and \`:             `quote " and \`,
 		"'":                         "'",
 	} {
-		if got := printable(in); got != want {
+		if got := refusal.Escape(in); got != want {
 			t.Errorf("%q: %q, want %q", in, got, want)
 		}
 	}

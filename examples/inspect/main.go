@@ -31,6 +31,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // maxInput bounds one input, in bytes. A request that Kubernetes stores is smaller.
@@ -61,7 +63,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	for _, name := range names {
 		input, err := readInput(name, stdin)
 		if err != nil {
-			fmt.Fprintf(stderr, "inspect: %s\n", printable(err.Error()))
+			fmt.Fprintf(stderr, "inspect: %s\n", refusal.Escape(err.Error()))
 			unread = true
 			continue
 		}
@@ -69,7 +71,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	}
 	t.showFit()
 	if err := t.close(); err != nil {
-		fmt.Fprintf(stderr, "inspect: %s\n", printable(err.Error()))
+		fmt.Fprintf(stderr, "inspect: %s\n", refusal.Escape(err.Error()))
 		unread = true
 	}
 	for _, fault := range t.faults {

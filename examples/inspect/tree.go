@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Limits of the output. An input of maxInput bytes can hold a million empty elements,
@@ -47,14 +49,14 @@ func (t *tree) line(name, value string) {
 		name += ": " + value
 	}
 	t.w.WriteString(strings.Repeat("  ", len(t.path)))
-	t.w.WriteString(printable(name))
+	t.w.WriteString(refusal.Escape(name))
 	t.w.WriteByte('\n')
 }
 
 // in writes a line, and below it what inside writes.
 func (t *tree) in(name, value string, inside func()) {
 	t.line(name, value)
-	t.path = append(t.path, printable(name))
+	t.path = append(t.path, refusal.Escape(name))
 	inside()
 	t.path = t.path[:len(t.path)-1]
 }
@@ -64,41 +66,12 @@ func (t *tree) in(name, value string, inside func()) {
 func (t *tree) fault(why string) {
 	t.line("!! "+why, "")
 	if len(t.faults) < maxFaults {
-		t.faults = append(t.faults, printable(strings.Join(t.path, " > ")+": "+why))
+		t.faults = append(t.faults, refusal.Escape(strings.Join(t.path, " > ")+": "+why))
 	}
 }
 
 // stop is a fault at a byte.
 func (t *tree) stop(at int, why string) { t.fault("byte " + strconv.Itoa(at) + ": " + why) }
-
-// printable escapes whatever is not a graphic character or a space: a name in a request
-// must not move the cursor of who reads it, nor turn the direction of the text.
-func printable(s string) string {
-	clean := true
-	for _, r := range s {
-		if r == utf8.RuneError || !strconv.IsPrint(r) {
-			clean = false
-			break
-		}
-	}
-	if clean {
-		return s
-	}
-	var b strings.Builder
-	for len(s) > 0 {
-		r, n := utf8.DecodeRuneInString(s)
-		switch {
-		case r == utf8.RuneError && n == 1:
-			fmt.Fprintf(&b, `\x%02x`, s[0])
-		case strconv.IsPrint(r):
-			b.WriteRune(r)
-		default:
-			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
-		}
-		s = s[n:]
-	}
-	return b.String()
-}
 
 // quoted writes a text from the input, shortened where it is very long.
 func quoted(s string) string { return quotedTo(s, maxText) }
