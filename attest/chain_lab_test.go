@@ -32,6 +32,7 @@ type LabCert struct {
 	Key             crypto.Signer // of SPKI; nil where nobody has it
 	Extensions      []pkix.Extension
 	Serial          int64
+	Version1        bool // without extensions, whatever Extensions says
 }
 
 // Algorithm identifiers in DER.
@@ -61,7 +62,9 @@ func (c *LabCert) Sign(t testing.TB, by crypto.Signer) []byte {
 	t.Helper()
 	var b cryptobyte.Builder
 	b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
-		b.AddASN1(cbasn1.Tag(0xa0), func(b *cryptobyte.Builder) { b.AddASN1Int64(2) })
+		if !c.Version1 {
+			b.AddASN1(cbasn1.Tag(0xa0), func(b *cryptobyte.Builder) { b.AddASN1Int64(2) })
+		}
 		b.AddASN1Int64(c.Serial + 1)
 		b.AddBytes(c.Algorithm)
 		b.AddBytes(labName(c.Issuer))
@@ -71,7 +74,7 @@ func (c *LabCert) Sign(t testing.TB, by crypto.Signer) []byte {
 		})
 		b.AddBytes(labName(c.Subject))
 		b.AddBytes(c.SPKI)
-		if len(c.Extensions) > 0 {
+		if len(c.Extensions) > 0 && !c.Version1 {
 			b.AddASN1(cbasn1.Tag(0xa3), func(b *cryptobyte.Builder) {
 				der, err := asn1.Marshal(c.Extensions)
 				if err != nil {

@@ -183,7 +183,7 @@ func recordedQuoteChangesAreRefused(t *testing.T, q *recordedQuote) {
 			e.PCRs = append(e.PCRs, p)
 		}
 	}
-	o.QualifyingData = q.options.QualifyingData
+	o.QualifyingData, o.InsecureEmptyQualifyingData = q.options.QualifyingData, q.options.InsecureEmptyQualifyingData
 	try(CheckPCRDigest, e, o)
 
 	e = q.evidence

@@ -284,7 +284,9 @@ func TestStatementAttacks(t *testing.T) {
 			f.attest.ExtraData = append(bytes.Clone(testQualifyingData), 0)
 		}},
 		{"qualifying data other", CheckQualifyingData, nil, func(_ *testing.T, f *forgery) { f.attest.ExtraData = []byte{0, 0xff, 0x55, 0xab} }},
-		{"none wanted, some given", CheckQualifyingData, nil, func(_ *testing.T, f *forgery) { f.options.QualifyingData = []byte{} }},
+		{"none wanted, some given", CheckQualifyingData, nil, func(_ *testing.T, f *forgery) {
+			f.options.QualifyingData, f.options.InsecureEmptyQualifyingData = nil, true
+		}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			ak := newForger(t, softwareKeys.p256(), schemeECDSA)

@@ -213,7 +213,7 @@ func (x *tools) verify(ak, key string) {
 	if trusted := ak == "primary"; got.ClockTrusted != trusted {
 		t.Errorf("clock trusted %v", got.ClockTrusted)
 	}
-	o.QualifyingData = []byte{}
+	o.QualifyingData = []byte("of another request")
 	_, err = VerifyCertify(e, o)
 	expectCheck(t, err, CheckQualifyingData)
 	x.openssl(akArea, e)
