@@ -10,8 +10,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"io/fs"
-	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -457,13 +456,20 @@ func TestPublicKeyOperationsAreCounted(t *testing.T) {
 		"Verify":         {"chain.go confirm"}, // of certificates alone
 	}
 	files := token.NewFileSet()
-	packages, err := parser.ParseDir(files, ".", func(f fs.FileInfo) bool { return !strings.HasSuffix(f.Name(), "_test.go") }, 0)
+	names, err := filepath.Glob("*.go")
 	if err != nil {
 		t.Fatal(err)
 	}
 	found := 0
-	for _, name := range slices.Sorted(maps.Keys(packages["attest"].Files)) {
-		for _, decl := range packages["attest"].Files[name].Decls {
+	for _, name := range names {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(files, name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, decl := range file.Decls {
 			function, ok := decl.(*ast.FuncDecl)
 			if !ok {
 				continue

@@ -135,7 +135,7 @@ func TestExternalClientSignerHangs(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		time.Sleep(1) // the hint and MaxStale have passed to the nanosecond
+		time.Sleep(time.Nanosecond) // the hint and MaxStale have passed to the nanosecond
 		for _, id := range []string{"a", ""} {
 			if got, err := c.Keys(t.Context(), id); got != nil || !errors.Is(err, ErrRetry) {
 				t.Errorf("%q: %d keys that are too old, %v", id, len(got), err)
@@ -153,7 +153,7 @@ func TestExternalClientDefaultStaleness(t *testing.T) {
 		s.keys = func() (*ExternalKeys, error) { return nil, errors.New("down") }
 		time.Sleep(time.Minute + DefaultMaxKeyStaleness - 1)
 		wantKeys(t.Context(), t, c, "a", 1)
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		if _, err := c.Keys(t.Context(), "a"); !errors.Is(err, ErrRetry) {
 			t.Errorf("got %v, want %v", err, ErrRetry)
 		}
@@ -174,7 +174,7 @@ func TestExternalClientUnknownKey(t *testing.T) {
 		want("b", 0, 1)
 		time.Sleep(time.Second - 1)
 		want("b", 0, 1)
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		want("a", 1, 1)
 		want("b", 0, 2)
 		want("c", 0, 2)
@@ -218,7 +218,7 @@ func TestExternalClientRefreshes(t *testing.T) {
 		time.Sleep(time.Minute - 1)
 		want(2, 1, 1)
 		s.keys = func() (*ExternalKeys, error) { return nil, errors.New("down") }
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		want(2, 2, 0)
 		want(2, 2, 0)
 		s.keys = func() (*ExternalKeys, error) { return &ExternalKeys{}, nil }

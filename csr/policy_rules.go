@@ -123,6 +123,3 @@ const (
 	// RuleSANNotVouched: every SAN is vouched for.
 	RuleSANNotVouched Rule = "san-not-vouched"
 )
-
-// maxQuotedBytes is how much of a foreign value goes into an error, in bytes.
-const maxQuotedBytes = 80

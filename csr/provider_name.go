@@ -57,6 +57,3 @@ func isVersion(digits []byte) bool {
 	}
 	return true
 }
-
-// maxQuoted bounds what an error repeats of its input, in bytes.
-const maxQuoted = 80

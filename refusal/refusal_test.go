@@ -128,7 +128,7 @@ func TestEscape(t *testing.T) {
 }
 
 func TestErrorIsBounded(t *testing.T) {
-	var err error = errors.New(strings.Repeat("\x00", 1<<20))
+	err := errors.New(strings.Repeat("\x00", 1<<20))
 	for range 50 {
 		err = &refusal.Error{Check: check, Got: strings.Repeat("x", 1<<20), Want: strings.Repeat("y", 1<<20), Err: err}
 	}

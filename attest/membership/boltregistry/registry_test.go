@@ -130,8 +130,10 @@ func TestOpenRefuses(t *testing.T) {
 			}
 			if err == nil {
 				err = r.Close()
+			} else {
+				err = nil
 			}
-			if err := os.Remove(path); err != nil {
+			if err := errors.Join(err, os.Remove(path)); err != nil {
 				t.Fatal(err)
 			}
 		})
