@@ -162,6 +162,18 @@ func labAuthority(id ...byte) pkix.Extension {
 	return pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 35}, Value: append([]byte{0x30, byte(2 + len(id)), 0x80, byte(len(id))}, id...)}
 }
 
+// labIssuerURL says where the certificate of the issuer is.
+func labIssuerURL(url string) pkix.Extension {
+	var b cryptobyte.Builder
+	b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
+		b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
+			b.AddASN1ObjectIdentifier(asn1.ObjectIdentifier{1, 3, 6, 1, 5, 5, 7, 48, 2})
+			addTagged(b, cbasn1.Tag(0x86), []byte(url))
+		})
+	})
+	return pkix.Extension{Id: asn1.ObjectIdentifier{1, 3, 6, 1, 5, 5, 7, 1, 1}, Value: b.BytesOrPanic()}
+}
+
 // LabEK and LabAK are leaves for a key, with everything that the TCG's profiles ask for.
 func LabEK(issuer string, key crypto.PublicKey) *LabCert {
 	usage := byte(0x08) // keyAgreement

@@ -29,29 +29,61 @@ func TestVerifierConfig(t *testing.T) {
 	if _, err := NewVerifier(&good); err != nil {
 		t.Fatal(err)
 	}
-	for field, change := range map[string]func(*VerifierConfig){
-		"ClusterIDs":                   func(c *VerifierConfig) { c.ClusterIDs = nil },
-		"clusterID":                    func(c *VerifierConfig) { c.ClusterIDs = []string{""} },
-		"KeyRing":                      func(c *VerifierConfig) { c.KeyRing = nil },
-		"Issuers":                      func(c *VerifierConfig) { c.Issuers = nil },
-		"issuer 0":                     func(c *VerifierConfig) { c.Issuers = []Issuer{{}} },
-		"Policy":                       func(c *VerifierConfig) { c.Policy = nil },
-		"in Policy":                    func(c *VerifierConfig) { c.Policy = &csr.Policy{} },
-		"Authorizer":                   func(c *VerifierConfig) { c.Authorizer = nil },
-		"in Authorizer: no Authorizer": func(c *VerifierConfig) { c.Authorizer = AuthorizerFunc(nil) },
-		"no Authorizer, or a nil one":  func(c *VerifierConfig) { c.Authorizer = (*checkedAuthorizer)(nil) },
-		"in Authorizer: never fits": func(c *VerifierConfig) {
-			c.Authorizer = &checkedAuthorizer{err: errors.New("never fits")}
-		},
-		"Window":    func(c *VerifierConfig) { c.Window = MaxWindow + time.Second },
-		"Window of": func(c *VerifierConfig) { c.Window = -time.Second },
-		"whole":     func(c *VerifierConfig) { c.Window = time.Millisecond },
+	ek := ekVerifierOf(t, trusting(EKProfileTCG(), root))
+	long := strings.Repeat("c", MaxClusterIDSize)
+	for name, c := range map[string]struct {
+		change func(*VerifierConfig)
+		ok     bool
+	}{
+		"no ClusterIDs":               {func(c *VerifierConfig) { c.ClusterIDs = nil }, false},
+		"an empty cluster ID":         {func(c *VerifierConfig) { c.ClusterIDs = []string{""} }, false},
+		"an empty one after another":  {func(c *VerifierConfig) { c.ClusterIDs = []string{"c", ""} }, false},
+		"a cluster ID no UTF-8":       {func(c *VerifierConfig) { c.ClusterIDs = []string{"\xff"} }, false},
+		"the longest cluster ID":      {func(c *VerifierConfig) { c.ClusterIDs = []string{"c", long} }, true},
+		"a longer one":                {func(c *VerifierConfig) { c.ClusterIDs = []string{"c", long + "c"} }, false},
+		"no KeyRing":                  {func(c *VerifierConfig) { c.KeyRing = nil }, false},
+		"a zero KeyRing":              {func(c *VerifierConfig) { c.KeyRing = &KeyRing{} }, false},
+		"a KeyRing not read yet":      {func(c *VerifierConfig) { c.KeyRing = NewUnreadKeyRing() }, true},
+		"no road":                     {func(c *VerifierConfig) { c.Issuers = nil }, false},
+		"road EK alone":               {func(c *VerifierConfig) { c.Issuers, c.EKs = nil, ek }, true},
+		"both roads":                  {func(c *VerifierConfig) { c.EKs = ek }, true},
+		"a zero issuer":               {func(c *VerifierConfig) { c.Issuers = []Issuer{{}} }, false},
+		"a zero issuer after another": {func(c *VerifierConfig) { c.Issuers = []Issuer{c.Issuers[0], {}} }, false},
+		"OtherNames of two roots": {func(c *VerifierConfig) {
+			one, two := c.Issuers[0], c.Issuers[0]
+			one.Profile.Identity, two.Profile.Identity = []IdentitySource{OtherNameIdentity{}}, []IdentitySource{OtherNameIdentity{}}
+			two.Roots = []*x509.Certificate{sign(t, nil, "another root", nil).cert}
+			c.Issuers = []Issuer{one, two}
+		}, false},
+		"no Policy":                 {func(c *VerifierConfig) { c.Policy = nil }, false},
+		"a zero Policy":             {func(c *VerifierConfig) { c.Policy = &csr.Policy{} }, false},
+		"no Authorizer":             {func(c *VerifierConfig) { c.Authorizer = nil }, false},
+		"a nil function":            {func(c *VerifierConfig) { c.Authorizer = AuthorizerFunc(nil) }, false},
+		"a nil pointer":             {func(c *VerifierConfig) { c.Authorizer = (*checkedAuthorizer)(nil) }, false},
+		"one that never fits":       {func(c *VerifierConfig) { c.Authorizer = &checkedAuthorizer{err: errors.New("never fits")} }, false},
+		"one that fits":             {func(c *VerifierConfig) { c.Authorizer = &checkedAuthorizer{} }, true},
+		"the challenge signer":      {func(c *VerifierConfig) { c.ChallengeSigner = csr.SignerChallengeTPM }, true},
+		"another provider's":        {func(c *VerifierConfig) { c.ChallengeSigner = strings.TrimSuffix(csr.SignerChallengeTPM, "tpm") + "gke" }, true},
+		"a signer of certificates":  {func(c *VerifierConfig) { c.ChallengeSigner = csr.SignerClientTPM }, false},
+		"a signer without provider": {func(c *VerifierConfig) { c.ChallengeSigner = strings.TrimSuffix(csr.SignerChallengeTPM, "tpm") }, false},
+		"a provider's name alone":   {func(c *VerifierConfig) { c.ChallengeSigner = "tpm" }, false},
+		"a signer in capitals":      {func(c *VerifierConfig) { c.ChallengeSigner = strings.TrimSuffix(csr.SignerChallengeTPM, "tpm") + "TPM" }, false},
+		"the longest Window":        {func(c *VerifierConfig) { c.Window = MaxWindow }, true},
+		"a second longer":           {func(c *VerifierConfig) { c.Window = MaxWindow + time.Second }, false},
+		"the shortest Window":       {func(c *VerifierConfig) { c.Window = time.Second }, true},
+		"a Window below nothing":    {func(c *VerifierConfig) { c.Window = -time.Second }, false},
+		"a part of a second":        {func(c *VerifierConfig) { c.Window = time.Millisecond }, false},
+		"seconds and a part of one": {func(c *VerifierConfig) { c.Window = time.Minute + time.Nanosecond }, false},
+		"a Window of the default":   {func(c *VerifierConfig) { c.Window = DefaultWindow }, true},
+		"a policy over quotes":      {func(c *VerifierConfig) { c.RequireTPMResident = true }, true},
 	} {
-		c := good
-		change(&c)
-		if _, err := NewVerifier(&c); err == nil || !strings.Contains(err.Error(), field) {
-			t.Errorf("%s: %v", field, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			config := good
+			c.change(&config)
+			if v, err := NewVerifier(&config); (err == nil) != c.ok || (v != nil) != c.ok {
+				t.Errorf("got %v, want accepted: %t", err, c.ok)
+			}
+		})
 	}
 	if _, err := NewVerifier(nil); err == nil {
 		t.Error("no configuration: accepted")
