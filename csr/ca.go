@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/refusal"
+	"github.com/nodeattest/nodeattest/secret"
 )
 
 // Backdate is how far in the past a certificate's validity begins, for clocks that
@@ -56,7 +57,7 @@ type CA struct {
 	chain     []*x509.Certificate
 	chainPEM  []byte // what goes behind a leaf: the chain without its root
 	roots     *x509.CertPool
-	key       crypto.Signer
+	key       secret.Value[crypto.Signer]
 	signers   []string
 	lifetime  time.Duration
 	recovery  time.Duration
@@ -81,7 +82,7 @@ func NewCA(chain []*x509.Certificate, key crypto.Signer, opts *CAOptions) (*CA, 
 	if opts == nil {
 		opts = &CAOptions{}
 	}
-	ca := &CA{key: key, signers: slices.Clone(opts.SignerNames), lifetime: opts.MaxLifetime, recovery: opts.MaxRecoveryLifetime, now: opts.Now}
+	ca := &CA{key: secret.New(key), signers: slices.Clone(opts.SignerNames), lifetime: opts.MaxLifetime, recovery: opts.MaxRecoveryLifetime, now: opts.Now}
 	if ca.lifetime == 0 {
 		ca.lifetime = DefaultMaxExpiration
 	}
@@ -226,11 +227,11 @@ func encodeCertificate(der []byte) []byte {
 
 // checkKey holds the private key against the issuing CA's certificate.
 func (ca *CA) checkKey() error {
-	if !completeKey(ca.key) {
+	if !completeKey(ca.key.Reveal()) {
 		return fmt.Errorf("%w: no key, or one that lacks a part", ErrCA)
 	}
 	public, ok := ca.chain[0].PublicKey.(interface{ Equal(crypto.PublicKey) bool })
-	if !ok || !public.Equal(ca.key.Public()) {
+	if !ok || !public.Equal(ca.key.Reveal().Public()) {
 		return fmt.Errorf("%w: the key is not that of %s", ErrCA, refusal.Quote(ca.chain[0].Subject.String()))
 	}
 	switch weak := ca.chain[0].PublicKey.(type) {

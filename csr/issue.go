@@ -154,7 +154,7 @@ func vouched(c *Checked, v *Verified, now time.Time) Violations {
 
 // sign makes the certificate and verifies it before it leaves.
 func (ca *CA) sign(template *x509.Certificate, c *Checked, now time.Time) (*x509.Certificate, error) {
-	der, err := x509.CreateCertificate(rand.Reader, template, ca.chain[0], c.pkcs10.CSR.PublicKey, ca.key)
+	der, err := x509.CreateCertificate(rand.Reader, template, ca.chain[0], c.pkcs10.CSR.PublicKey, ca.key.Reveal())
 	if err != nil {
 		return nil, Retry(fmt.Errorf("signing the certificate: %w", err))
 	}
