@@ -94,6 +94,9 @@ func TestSearchesThatAreStopped(t *testing.T) {
 			w.steps = maxSearchSteps - left
 			_, err := akIssuerOf(t, newLinkMemory(), roots[:1]).verify(t.Context(), w, presentedBytes(t, leafUnder(t, roots[0])), chainTime)
 			checkOutcome(t, err, want)
+			if w.signatures != left {
+				t.Errorf("%d signatures", w.signatures)
+			}
 		})
 	}
 	t.Run("the last link of the budget", func(t *testing.T) {

@@ -206,6 +206,20 @@ func TestNumberOfFetchedCertificates(t *testing.T) {
 	}
 }
 
+// What was fetched for one certificate is no issuer of another.
+func TestFetchedForAnother(t *testing.T) {
+	f := newFetchLab(t)
+	stranger, above := LabCA("middle", "above", newTestKey(t)), LabCA("above", "root", newTestKey(t))
+	stranger.Extensions = append(stranger.Extensions, labIssuerURL("b"))
+	above.Algorithm = labAlgorithm(f.root.Key.Public())
+	f.served = map[string][]byte{"a": stranger.Sign(t, nil), "b": above.Sign(t, f.root.Key)}
+	w, _, err := f.verify(t, t.Context(), f.leaf(t, "a"), f)
+	checkOutcome(t, err, CheckCertificateChain)
+	if len(w.fetched) != 2 || w.failed != 1 || w.signatures != 2 {
+		t.Errorf("%d fetched, %d signatures, %d of them wrong", len(w.fetched), w.signatures, w.failed)
+	}
+}
+
 // A caller who goes away while one URL is asked is not worked for any more, and what a
 // fetcher could not find out is looked at again.
 func TestFetchesThatEnd(t *testing.T) {
