@@ -3,6 +3,7 @@ package attest
 import (
 	"context"
 	"crypto"
+	"crypto/elliptic"
 	"crypto/x509"
 	"errors"
 	"strings"
@@ -160,5 +161,35 @@ func TestErrorsOfAuthorizers(t *testing.T) {
 	}
 	if StageHello.String() != "hello" || StageAnswer.String() != "answer" || !strings.HasPrefix(Stage(0).String(), "stage") {
 		t.Error("names of stages")
+	}
+}
+
+// GKE's nodes have keys on three curves, and their area is made for no other.
+func TestPublicAreasOfGKE(t *testing.T) {
+	for name, c := range map[string]struct {
+		key  crypto.PublicKey
+		want Check
+	}{
+		"P-256": {ecdsaKey(t, elliptic.P256()).Public(), ""},
+		"P-384": {ecdsaKey(t, elliptic.P384()).Public(), ""},
+		"P-521": {ecdsaKey(t, elliptic.P521()).Public(), ""},
+		"P-224": {ecdsaKey(t, elliptic.P224()).Public(), CheckPoint},
+		"RSA":   {rsaTestKeys()[0].Public(), CheckKeyMismatch},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := gkePublic(c.key)
+			checkOutcome(t, err, c.want)
+		})
+	}
+}
+
+// Half of what is to be verified is nothing.
+func TestHalfOfACertifyStatement(t *testing.T) {
+	f := goodForgery(t, newForger(t, softwareKeys.p256(), schemeECDSA), softwareKeys.p256b().Public())
+	if got, err := VerifyCertify(nil, &f.options); err == nil || got != nil {
+		t.Error("no evidence: accepted")
+	}
+	if got, err := VerifyCertify(&CertifyEvidence{}, nil); err == nil || got != nil {
+		t.Error("no options: accepted")
 	}
 }
