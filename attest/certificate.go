@@ -163,7 +163,7 @@ func checkLink(cert, issuer *certificate) error {
 	if cert.SignatureAlgorithm != x509.SHA1WithRSA {
 		return badLink(cert, issuer, issuer.CheckSignature(cert.SignatureAlgorithm, cert.RawTBSCertificate, cert.Signature))
 	}
-	// crypto/x509 refuses to look at SHA-1.
+	// crypto/x509 knows no key of a CA whose SubjectPublicKeyInfo says RSAES-OAEP.
 	sum := sha1.Sum(cert.RawTBSCertificate)
 	return badLink(cert, issuer, rsa.VerifyPKCS1v15(issuer.key.(*rsa.PublicKey), crypto.SHA1, sum[:], cert.Signature))
 }

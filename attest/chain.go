@@ -106,9 +106,6 @@ func (s *chainSearch) extend(ctx context.Context, chain []*certificate, usages [
 					return whole
 				}
 			}
-			if s.stopped != nil {
-				return nil
-			}
 		}
 	}
 	return nil
@@ -219,23 +216,10 @@ func (s *chainSearch) confirm(ctx context.Context, chain []*certificate) bool {
 		}
 	}
 	if _, err := chain[0].Verify(o); err != nil {
-		s.fail(len(chain), nil, chainError(err, s.at))
+		s.fail(len(chain), nil, &Error{Check: CheckCertificateChain, Got: "a chain that does not verify", Err: err})
 		return false
 	}
 	return true
-}
-
-// chainError names what crypto/x509 found. Its reason Expired stands for a
-// certificate that is not valid yet, too.
-func chainError(err error, now time.Time) error {
-	var invalid x509.CertificateInvalidError
-	if errors.As(err, &invalid) && invalid.Reason == x509.Expired {
-		if now.Before(invalid.Cert.NotBefore) {
-			return &Error{Check: CheckCertificateNotYetValid, Got: "a chain before its beginning", Err: err}
-		}
-		return &Error{Check: CheckCertificateExpired, Got: "a chain past its end", Err: err}
-	}
-	return &Error{Check: CheckCertificateChain, Got: "a chain that does not verify", Err: err}
 }
 
 // usedSHA1 reports whether a link of the chain is over SHA-1. The root's own signature

@@ -305,6 +305,9 @@ func TestParseEKChain(t *testing.T) {
 	if _, err := ParseEKChain([][]byte{make([]byte, maxNVChain), {0}}); !errors.Is(err, CheckSize) {
 		t.Errorf("size: %v", err)
 	}
+	if certs, err := ParseEKChain([][]byte{make([]byte, maxNVChain-1), {0}}); err != nil || certs != nil {
+		t.Errorf("padding of the largest size: %d, %v", len(certs), err)
+	}
 	if certs, err := ParseEKChain(nil); err != nil || certs != nil {
 		t.Errorf("nothing: %d, %v", len(certs), err)
 	}

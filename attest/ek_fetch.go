@@ -47,10 +47,7 @@ func sharedFetcher(issuers []*ekIssuer, n int, f IssuerFetcher) int {
 	if f == nil || !reflect.ValueOf(f).Comparable() {
 		return n
 	}
-	same := func(i *ekIssuer) bool {
-		return i.fetcher != nil && reflect.ValueOf(i.fetcher).Comparable() && i.fetcher == f
-	}
-	if first := slices.IndexFunc(issuers, same); first >= 0 {
+	if first := slices.IndexFunc(issuers, func(i *ekIssuer) bool { return i.fetcher == f }); first >= 0 {
 		return first
 	}
 	return n

@@ -89,33 +89,36 @@ func TestFetchedCertificates(t *testing.T) {
 	f := newFetchLab(t)
 	other := LabCA("other", "root", newTestKey(t))
 	other.Algorithm = f.middle.Algorithm
+	own := LabCA("middle", "middle", newTestKey(t)) // a root that is none of ours
 	changed := bytes.Clone(f.good)
 	changed[len(changed)-1] ^= 1
 	for name, c := range map[string]struct {
 		first []byte
 		want  int // calls until the chain holds; 0: refused
+		kept  int // certificates, beside the issuer's
 	}{
-		"the issuer":                    {f.good, 1},
-		"nothing":                       {nil, 2},
-		"no bytes":                      {[]byte{}, 2},
-		"garbage":                       {[]byte("<html>"), 2},
-		"PEM":                           {[]byte("-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n"), 2},
-		"cut":                           {f.good[:len(f.good)-1], 2},
-		"a byte more":                   {append(bytes.Clone(f.good), 0), 2},
-		"two certificates":              {slices.Concat(f.good, f.good), 2},
-		"another issuer":                {other.Sign(t, f.root.Key), 2},
-		"as large as may be":            {f.padded(t, maxFetchedBytes), 1},
-		"a byte larger":                 {f.padded(t, maxFetchedBytes+1), 2},
-		"the issuer, wrongly certified": {changed, 0},
+		"the issuer":                    {f.good, 1, 0},
+		"nothing":                       {nil, 2, 0},
+		"no bytes":                      {[]byte{}, 2, 0},
+		"garbage":                       {[]byte("<html>"), 2, 0},
+		"PEM":                           {[]byte("-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n"), 2, 0},
+		"cut":                           {f.good[:len(f.good)-1], 2, 0},
+		"a byte more":                   {append(bytes.Clone(f.good), 0), 2, 0},
+		"two certificates":              {slices.Concat(f.good, f.good), 2, 0},
+		"another issuer":                {other.Sign(t, f.root.Key), 2, 0},
+		"as large as may be":            {f.padded(t, maxFetchedBytes), 1, 0},
+		"a byte larger":                 {f.padded(t, maxFetchedBytes+1), 2, 0},
+		"the issuer, wrongly certified": {changed, 0, 0},
+		"a root of that name":           {own.Sign(t, own.Key), 2, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f.calls, f.served = nil, map[string][]byte{"1": c.first, "2": f.good}
-			_, facts, err := f.verify(t, t.Context(), f.leaf(t, "1", "2", "3"), f)
+			w, facts, err := f.verify(t, t.Context(), f.leaf(t, "1", "2", "3"), f)
 			if c.want == 0 {
 				checkOutcome(t, err, CheckCertificateChain)
 				return
 			}
-			if err != nil || len(facts.Chain) != 3 || len(f.calls) != c.want {
+			if err != nil || len(facts.Chain) != 3 || len(f.calls) != c.want || len(w.fetched) != 1+c.kept {
 				t.Errorf("%v after %d calls, want %d", err, len(f.calls), c.want)
 			}
 		})
@@ -200,6 +203,20 @@ func TestNumberOfFetchedCertificates(t *testing.T) {
 	}
 	if w, _, err := f.verify(t, t.Context(), f.leaf(t, "a", "b", "c"), f, f.another(), f.another()); !errors.Is(err, CheckCertificateChain) || len(w.fetched) != 1 {
 		t.Errorf("one certificate three times: %v with %d fetched", err, len(w.fetched))
+	}
+}
+
+// What was fetched for one certificate is no issuer of another.
+func TestFetchedForAnother(t *testing.T) {
+	f := newFetchLab(t)
+	stranger, above := LabCA("middle", "above", newTestKey(t)), LabCA("above", "root", newTestKey(t))
+	stranger.Extensions = append(stranger.Extensions, labIssuerURL("b"))
+	above.Algorithm = labAlgorithm(f.root.Key.Public())
+	f.served = map[string][]byte{"a": stranger.Sign(t, nil), "b": above.Sign(t, f.root.Key)}
+	w, _, err := f.verify(t, t.Context(), f.leaf(t, "a"), f)
+	checkOutcome(t, err, CheckCertificateChain)
+	if len(w.fetched) != 2 || w.failed != 1 || w.signatures != 2 {
+		t.Errorf("%d fetched, %d signatures, %d of them wrong", len(w.fetched), w.signatures, w.failed)
 	}
 }
 

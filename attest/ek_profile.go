@@ -167,20 +167,25 @@ func (p *EKProfile) checkExtensions(ek *EKCertificate) error {
 func (p *EKProfile) checkExtKeyUsage(ek *EKCertificate) error {
 	cert := ek.Certificate
 	want := oid.TCGKpEKCertificate.String() + " (an EK's), by profile " + p.Name
-	if !hasExtension(cert, oid.ExtendedKeyUsage) {
+	usages, present := extKeyUsages(cert)
+	if !present {
 		if p.NoExtKeyUsage {
 			return nil
 		}
 		return &Error{Check: CheckCertificateExtKeyUsage, Got: "no extended key usage", Want: want}
 	}
 	listed := false
-	for _, id := range cert.UnknownExtKeyUsage {
-		switch {
-		case oid.TCGKpAIKCertificate.Equal(id):
+	for !usages.Empty() {
+		var id oid.OID
+		if !oid.Read(&usages, &id) {
+			return &Error{Check: CheckCertificateExtKeyUsage, Got: "a bad extension", Want: want}
+		}
+		switch id {
+		case oid.TCGKpAIKCertificate:
 			return &Error{Check: CheckCertificateExtKeyUsage, Got: id.String() + " (an AK's)", Want: want}
-		case oid.TCGKpPlatformCertificate.Equal(id):
+		case oid.TCGKpPlatformCertificate:
 			return &Error{Check: CheckCertificateExtKeyUsage, Got: id.String() + " (a platform certificate's)", Want: want}
-		case oid.TCGKpEKCertificate.Equal(id):
+		case oid.TCGKpEKCertificate:
 			listed = true
 		}
 	}

@@ -215,26 +215,48 @@ func TestPresentedChains(t *testing.T) {
 // An issuer that says too little is refused when it is made.
 func TestIssuersAreComplete(t *testing.T) {
 	root := sign(t, nil, "root", nil)
-	for name, change := range map[string]func(*Issuer){
-		"no roots":           func(i *Issuer) { i.Roots = nil },
-		"a nil root":         func(i *Issuer) { i.Roots = []*x509.Certificate{nil} },
-		"a nil intermediate": func(i *Issuer) { i.Intermediates = []*x509.Certificate{nil} },
-		"zero profile":       func(i *Issuer) { i.Profile = Profile{} },
-		"no name":            func(i *Issuer) { i.Profile.Name = "" },
-		"no key usage":       func(i *Issuer) { i.Profile.KeyUsage = 0 },
-		"an EK's key usage":  func(i *Issuer) { i.Profile.KeyUsage = x509.KeyUsageKeyEncipherment },
-		"no EKU":             func(i *Issuer) { i.Profile.ExtKeyUsage = nil },
-		"no identity":        func(i *Issuer) { i.Profile.Identity = nil },
-		"a nil identity":     func(i *Issuer) { i.Profile.Identity = []IdentitySource{nil} },
+	for name, c := range map[string]struct {
+		change func(*Issuer)
+		ok     bool
+	}{
+		"no roots":                     {func(i *Issuer) { i.Roots = nil }, false},
+		"a nil root":                   {func(i *Issuer) { i.Roots = []*x509.Certificate{nil} }, false},
+		"a nil root after another":     {func(i *Issuer) { i.Roots = []*x509.Certificate{root.cert, nil} }, false},
+		"a nil intermediate":           {func(i *Issuer) { i.Intermediates = []*x509.Certificate{nil} }, false},
+		"an intermediate":              {func(i *Issuer) { i.Intermediates = []*x509.Certificate{root.cert} }, true},
+		"zero profile":                 {func(i *Issuer) { i.Profile = Profile{} }, false},
+		"no name":                      {func(i *Issuer) { i.Profile.Name = "" }, false},
+		"no key usage":                 {func(i *Issuer) { i.Profile.KeyUsage = 0 }, false},
+		"no key usage, let through":    {func(i *Issuer) { i.Profile.KeyUsage, i.Profile.InsecureAllowAnyKeyUsage = 0, true }, true},
+		"a key usage all the same":     {func(i *Issuer) { i.Profile.InsecureAllowAnyKeyUsage = true }, true},
+		"both signing key usages":      {func(i *Issuer) { i.Profile.KeyUsage |= x509.KeyUsageContentCommitment }, true},
+		"no EKU":                       {func(i *Issuer) { i.Profile.ExtKeyUsage = nil }, false},
+		"no EKU, let through":          {func(i *Issuer) { i.Profile.ExtKeyUsage, i.Profile.NoExtKeyUsage = nil, true }, true},
+		"an EKU that need not be":      {func(i *Issuer) { i.Profile.NoExtKeyUsage = true }, true},
+		"no identity":                  {func(i *Issuer) { i.Profile.Identity = nil }, false},
+		"a nil identity":               {func(i *Issuer) { i.Profile.Identity = []IdentitySource{nil} }, false},
+		"a nil identity after another": {func(i *Issuer) { i.Profile.Identity = []IdentitySource{AKIdentity{}, nil} }, false},
+		"the EK's key usage alone":     {func(i *Issuer) { i.Profile.KeyUsage = x509.KeyUsageKeyEncipherment }, false},
+		"the EK's, and let through": {func(i *Issuer) {
+			i.Profile.KeyUsage, i.Profile.InsecureAllowAnyKeyUsage = x509.KeyUsageKeyEncipherment, true
+		}, false},
 	} {
-		i := Issuer{Roots: []*x509.Certificate{root.cert}, Profile: ProfileTCG()}
-		if _, err := newIssuer(&i, newLinkMemory()); err != nil {
-			t.Fatal(err)
-		}
-		change(&i)
-		if _, err := newIssuer(&i, newLinkMemory()); err == nil {
-			t.Errorf("%s: accepted", name)
-		}
+		t.Run(name, func(t *testing.T) { checkIssuer(t, root, c.change, c.ok) })
+	}
+	for _, bit := range []x509.KeyUsage{x509.KeyUsageKeyEncipherment, x509.KeyUsageDataEncipherment, x509.KeyUsageKeyAgreement,
+		x509.KeyUsageCertSign, x509.KeyUsageCRLSign, x509.KeyUsageEncipherOnly, x509.KeyUsageDecipherOnly} {
+		t.Run(keyUsageText(bit), func(t *testing.T) {
+			checkIssuer(t, root, func(i *Issuer) { i.Profile.KeyUsage |= bit }, false)
+		})
+	}
+}
+
+func checkIssuer(t *testing.T, root *testCA, change func(*Issuer), ok bool) {
+	t.Helper()
+	i := Issuer{Roots: []*x509.Certificate{root.cert}, Profile: ProfileTCG()}
+	change(&i)
+	if _, err := newIssuer(&i, newLinkMemory()); (err == nil) != ok {
+		t.Errorf("got %v, want accepted: %t", err, ok)
 	}
 }
 

@@ -139,10 +139,10 @@ func fillTrust(r *Result, i *issuer, chain []*x509.Certificate, node *presentedN
 			break
 		}
 	}
-	switch kind, rest, ok := strings.Cut(string(r.Machine), ":"); {
+	switch kind, rest, _ := strings.Cut(string(r.Machine), ":"); {
 	case r.Machine == "":
 		return &Error{Check: CheckIdentity, Got: "none of the forms of profile " + i.profile.Name, Want: "a machine identity"}
-	case !ok || kind == "" || rest == "":
+	case kind == "" || rest == "":
 		return &Error{Check: CheckIdentity, Got: string(r.Machine), Want: "a kind, a colon and a name"}
 	}
 	r.Profile = i.profile.Name
