@@ -64,7 +64,7 @@ func (f *fetchLab) FetchIssuer(_ context.Context, url string) ([]byte, error) {
 
 // another is a fetcher that is not the same.
 func (f *fetchLab) another() IssuerFetcher {
-	return fetcherFunc(func(url string) ([]byte, error) { return f.FetchIssuer(nil, url) })
+	return fetcherFunc(func(url string) ([]byte, error) { return f.FetchIssuer(context.Background(), url) })
 }
 
 // padded is the certificate of middle with an extension that makes it so long.
