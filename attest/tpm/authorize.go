@@ -1,0 +1,181 @@
+package tpm
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"time"
+
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/typednil"
+)
+
+// Stage says how far a verification has come when membership is asked.
+type Stage int
+
+const (
+	// StageHello: the node has presented its certificates and proven nothing
+	// with its AK yet. Nothing may be recorded at this stage.
+	StageHello Stage = 1
+	// StageAnswer: every other check of the answer has passed.
+	StageAnswer Stage = 2
+)
+
+// String returns "hello" or "answer".
+func (s Stage) String() string {
+	switch s {
+	case StageHello:
+		return "hello"
+	case StageAnswer:
+		return "answer"
+	}
+	return "stage(?)"
+}
+
+// Authorizer answers whether this machine may be this node. A root of trust
+// admits every machine that its issuer ever certified, an attacker's included,
+// so there is no acceptance without one. Package attest/membership has some.
+//
+// Authorize sees the result so far ([Result.Stage] says how far that is), and
+// the request object as it was filed; [Result.Checked] has the machine that the
+// policy found for the node's name. It returns what it vouches for: the issuer
+// of the certificate writes the provider ID and the SANs given here and no
+// others. To refuse, it returns an error that wraps [CheckMembership], best made
+// with [NotMember]. Any other error means that it could not decide: the request
+// is neither approved nor denied and is looked at again. A nil Authorization
+// without an error is a refusal.
+//
+// It decides in two steps. Authorize looks, and changes no state. What an authorizer
+// has to write at [StageAnswer] it hands to [Result.WhenAdmitted]; that is done after
+// Authorize has returned, and only where the machine is admitted by everybody who is
+// asked. So an authorizer may be embedded, wrapped or combined with others by any code:
+// the one method counts, and nothing is recorded of a machine that is refused.
+//
+// Authorize is called from many goroutines and must not keep or change its arguments.
+type Authorizer interface {
+	Authorize(ctx context.Context, r *Result, request *csr.Request) (*Authorization, error)
+}
+
+// AuthorizerFunc is an [Authorizer] made of a function.
+type AuthorizerFunc func(ctx context.Context, r *Result, request *csr.Request) (*Authorization, error)
+
+// Authorize calls f. A nil f decides nothing.
+func (f AuthorizerFunc) Authorize(ctx context.Context, r *Result, request *csr.Request) (*Authorization, error) {
+	if f == nil {
+		return nil, errors.New("attest: a nil AuthorizerFunc")
+	}
+	return f(ctx, r, request)
+}
+
+// OpenRoads says what a verifier trusts, for [AuthorizerChecker].
+type OpenRoads struct {
+	// AK are the profiles of the issuers of AK certificates, in their order. Without
+	// one [RoadAK] is closed.
+	AK []Profile
+	// EK says that [RoadEK] is open.
+	EK bool
+}
+
+// AuthorizerChecker is what an [Authorizer] implements that can be made, or configured,
+// so that it never decides right. [NewVerifier] asks it, so that the operator learns of
+// it and no node is denied for it.
+type AuthorizerChecker interface {
+	// CheckAuthorizer returns an error if the authorizer is unusable, or does not fit
+	// what the verifier trusts. It must be safe to call on the type's zero value, and
+	// on a nil pointer where a nil pointer can be made.
+	CheckAuthorizer(roads *OpenRoads) error
+}
+
+// CheckAuthorizer returns an error if an authorizer is nil, a nil pointer or a nil
+// function, or if it is an [AuthorizerChecker] and says so itself. An authorizer that
+// asks others calls it for each of them.
+func CheckAuthorizer(a Authorizer, roads *OpenRoads) error {
+	if c, ok := a.(AuthorizerChecker); ok && !typednil.Is(a) {
+		return c.CheckAuthorizer(roads)
+	}
+	if typednil.Is(a) {
+		return errors.New("no Authorizer, or a nil one")
+	}
+	return nil
+}
+
+// Authorization is what an [Authorizer] vouches for.
+type Authorization struct {
+	// ProviderID is the provider ID to write into the certificate; empty for
+	// none. A request that claims another one is refused.
+	ProviderID string
+	// DNSNames and IPAddresses are the SANs that a serving certificate for this
+	// node may have. A request for others is refused.
+	DNSNames    []string
+	IPAddresses []netip.Addr
+	// NotAfter is the latest end of any certificate that is issued on this
+	// authorization, in whole seconds; the zero time bounds nothing.
+	NotAfter time.Time
+}
+
+// CheckMembership: the [Authorizer] refused the machine.
+const CheckMembership Check = "not-a-member"
+
+// NotMember returns a refusal with a reason for people, for example "machine
+// gce:p/1 is registered as node b".
+func NotMember(reason string) error {
+	return &Error{Check: CheckMembership, Got: reason}
+}
+
+// CheckProviderID: the request claims a provider ID that the authorizer does not
+// vouch for.
+const CheckProviderID Check = "provider-id"
+
+// Admit asks an [Authorizer] for membership as a [Verifier] does, and is for whoever
+// calls one from elsewhere: a test of an authorizer, another kind of evidence. It holds
+// the provider ID that the request claims against the answer, then does what was handed
+// to [Result.WhenAdmitted], in that order, and sets r.Authorization. A nil error is
+// admission. An error that wraps [CheckMembership] or [CheckProviderID] is a refusal,
+// every other one wraps [csr.ErrRetry].
+func Admit(ctx context.Context, a Authorizer, r *Result, request *csr.Request) error {
+	p := &pending{}
+	r.pending = p
+	given, err := membershipOf(r).decide(ctx, func(ctx context.Context) (*Authorization, error) {
+		return a.Authorize(ctx, r, request)
+	})
+	writes := p.close()
+	if err != nil {
+		return err
+	}
+	for _, write := range writes {
+		if err := write(ctx); err != nil {
+			return asMembership(err)
+		}
+	}
+	r.Authorization = *given
+	return nil
+}
+
+// asMembership gives a refusal that only wraps the check the form that
+// [csr.Decide] denies, and makes everything else a retry.
+func asMembership(err error) error {
+	if !errors.Is(err, CheckMembership) {
+		return csr.Retry(err)
+	}
+	if e, ok := errors.AsType[*Error](err); ok && e != nil && e.Check == CheckMembership {
+		return err
+	}
+	return &Error{Check: CheckMembership, Got: "a machine that the authorizer refuses", Err: err}
+}
+
+// authorize asks for membership. Only what it fills in makes the result good for a
+// certificate.
+func (v *Verifier) authorize(ctx context.Context, r *Result, request *csr.Request) error {
+	machine := r.Machine
+	if err := Admit(ctx, v.authorizer, r, request); err != nil {
+		return err
+	}
+	if r.Stage == StageAnswer {
+		r.verified = r.Authorization.Verified(r.checked, machine)
+	}
+	return nil
+}
+
+func membershipOf(r *Result) *membership {
+	return &membership{machine: r.Machine, claimed: r.ClaimedProviderID, early: r.Stage == StageHello}
+}

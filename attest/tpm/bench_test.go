@@ -1,0 +1,204 @@
+package tpm_test
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/asn1"
+	"math/big"
+	"testing"
+	"time"
+
+	goattestation "github.com/google/go-attestation/attest"
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/attesttest"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/tpmsim"
+)
+
+// benchmarked is one answer with everything that the benchmarks need of it.
+type benchmarked struct {
+	plane    *attesttest.ControlPlane
+	request  *csr.Request
+	parts    *parts
+	ak       crypto.PublicKey
+	leaf     *x509.Certificate
+	middle   *x509.Certificate
+	root     *x509.Certificate
+	digest   [sha256.Size]byte
+	rsaSig   []byte
+	ecdsaSig []byte
+}
+
+// newBenchmarked joins with a key that the TPM made: go-attestation certifies no
+// others.
+func newBenchmarked(b *testing.B, opts *attesttest.NodeOptions) *benchmarked {
+	b.Helper()
+	opts.TPMKey = attest.KeyECDSAP256
+	node := attesttest.NewNode(b, opts)
+	plane := attesttest.NewControlPlane(b, node)
+	request, err := plane.Evidence(context.Background(), node)
+	if err != nil {
+		b.Fatal(err)
+	}
+	out := &benchmarked{plane: plane, request: request, parts: takeApart(b, request), root: opts.TPM.CA().Root()}
+	if out.leaf, err = x509.ParseCertificate(out.parts.att.Certificates[0]); err != nil {
+		b.Fatal(err)
+	}
+	if out.middle, err = x509.ParseCertificate(out.parts.att.Certificates[1]); err != nil {
+		b.Fatal(err)
+	}
+	ak, err := attest.ParsePublic(out.parts.proof.AKPublic)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if out.ak, err = ak.Key(); err != nil {
+		b.Fatal(err)
+	}
+	out.digest = sha256.Sum256(out.parts.certify.Attest)
+	signature, err := attest.ParseSignature(out.parts.certify.Signature)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if out.rsaSig = signature.RSA; out.rsaSig == nil {
+		if out.ecdsaSig, err = asn1.Marshal(struct{ R, S *big.Int }{new(big.Int).SetBytes(signature.R), new(big.Int).SetBytes(signature.S)}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return out
+}
+
+// statementSignature is the AK's signature, checked bare.
+func (m *benchmarked) statementSignature(b *testing.B) {
+	switch key := m.ak.(type) {
+	case *rsa.PublicKey:
+		if err := rsa.VerifyPKCS1v15(key, crypto.SHA256, m.digest[:], m.rsaSig); err != nil {
+			b.Fatal(err)
+		}
+	case *ecdsa.PublicKey:
+		if !ecdsa.VerifyASN1(key, m.digest[:], m.ecdsaSig) {
+			b.Fatal("bad signature")
+		}
+	}
+}
+
+// publicKeyOperations are those that nobody can leave out: the request's, the
+// statement's, the leaf's, and with cold the intermediate's signature.
+func (m *benchmarked) publicKeyOperations(b *testing.B, request *x509.CertificateRequest, cold bool) {
+	if err := request.CheckSignature(); err != nil {
+		b.Fatal(err)
+	}
+	m.statementSignature(b)
+	if err := m.leaf.CheckSignatureFrom(m.middle); err != nil {
+		b.Fatal(err)
+	}
+	if cold {
+		if err := m.middle.CheckSignatureFrom(m.root); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func (m *benchmarked) parsing(b *testing.B) *x509.CertificateRequest {
+	request, err := x509.ParseCertificateRequest(m.parts.bundle.Request)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if _, err := x509.ParseCertificate(m.leaf.Raw); err != nil {
+		b.Fatal(err)
+	}
+	return request
+}
+
+// goAttestation is the same work with the peer: go-attestation for the statement,
+// crypto/x509 for the chain and the request. It does not look at qualifying data,
+// policy, profile or membership. A nil pool of intermediates means that it takes
+// the intermediate from the evidence, as a verifier does that meets it first.
+func (m *benchmarked) goAttestation(b *testing.B, roots, intermediates *x509.CertPool) {
+	request := m.parsing(b)
+	if intermediates == nil {
+		middle, err := x509.ParseCertificate(m.parts.att.Certificates[1])
+		if err != nil {
+			b.Fatal(err)
+		}
+		intermediates = x509.NewCertPool()
+		intermediates.AddCert(middle)
+	}
+	if err := request.CheckSignature(); err != nil {
+		b.Fatal(err)
+	}
+	parameters := goattestation.CertificationParameters{Public: m.parts.certify.Public,
+		CreateAttestation: m.parts.certify.Attest, CreateSignature: m.parts.certify.Signature}
+	if err := parameters.Verify(goattestation.VerifyOpts{Public: m.ak, Hash: crypto.SHA256}); err != nil {
+		b.Fatal(err)
+	}
+	leaf := *m.leaf
+	leaf.UnhandledCriticalExtensions = nil
+	if _, err := leaf.Verify(x509.VerifyOptions{Roots: roots, Intermediates: intermediates, CurrentTime: time.Now(),
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// BenchmarkVerify runs its rows by turns, so that all of them meet the same
+// machine, and gives medians: ns-ours of one verification, and what it costs as a
+// multiple of the bare operations (x-ops), of those and the standard library's
+// parsing (x-ops+parse), and of the peer's work (x-peer). "again" is a verifier
+// that has seen the intermediate before, and a peer that has it parsed; "first" one
+// that has not, and a peer that takes it from the evidence.
+func BenchmarkVerify(b *testing.B) {
+	tpm := tpmsim.New(b, nil)
+	rsaAK, rsaCertificates := certified(b, tpm, attest.AKTemplateRSA2048SHA256())
+	eccAK, eccCertificates := certified(b, tpm, attest.AKTemplateECDSAP256())
+	for name, opts := range map[string]*attesttest.NodeOptions{
+		"RSA":             {TPM: tpm, AK: rsaAK, Certificates: rsaCertificates},
+		"ECDSA":           {TPM: tpm, AK: eccAK, Certificates: eccCertificates},
+		"EK-P256/RSA":     {TPM: tpm, Road: attest.RoadEK, EK: attest.EKP256(), AK: attest.AKSource{Template: attest.AKTemplateRSA2048SHA256()}},
+		"EK-RSA2048/P256": {TPM: tpm, Road: attest.RoadEK, EK: attest.EKRSA2048(), AK: attest.AKSource{Template: attest.AKTemplateECDSAP256()}},
+	} {
+		m := newBenchmarked(b, opts)
+		b.Run(name+"/again", func(b *testing.B) { m.race(b, false) })
+		b.Run(name+"/first", func(b *testing.B) { m.race(b, true) })
+	}
+}
+
+func (m *benchmarked) race(b *testing.B, first bool) {
+	roots, intermediates := x509.NewCertPool(), x509.NewCertPool()
+	roots.AddCert(m.root)
+	intermediates.AddCert(m.middle)
+	if first {
+		intermediates = nil
+	}
+	parsed := m.parsing(b)
+	rows := []func(){
+		func() {
+			if _, err := m.plane.Verifier.Verify(context.Background(), m.request); err != nil {
+				b.Fatal(err)
+			}
+		},
+		func() { m.publicKeyOperations(b, parsed, first) },
+		func() { m.publicKeyOperations(b, m.parsing(b), first) },
+		func() { m.goAttestation(b, roots, intermediates) },
+	}
+	before := func() {}
+	if first {
+		before = m.plane.Verifier.ForgetIntermediates
+	}
+	attest.ByTurns(b, before, []string{"x-ops", "x-ops+parse", "x-peer"}, rows...)
+}
+
+// BenchmarkVerifyAlone is one verification, for profiles.
+func BenchmarkVerifyAlone(b *testing.B) {
+	tpm := tpmsim.New(b, nil)
+	ak, certificates := certified(b, tpm, attest.AKTemplateECDSAP256())
+	m := newBenchmarked(b, &attesttest.NodeOptions{TPM: tpm, AK: ak, Certificates: certificates})
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := m.plane.Verifier.Verify(context.Background(), m.request); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,96 @@
+package tpm
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/go-tpm/tpm2"
+)
+
+// certification is what a certify statement carries.
+type certification struct {
+	attest    []byte // TPMS_ATTEST
+	signature []byte // TPMT_SIGNATURE
+	public    []byte // TPMT_PUBLIC of the certified key, as the TPM gave it
+}
+
+// certify has ak certify key over qualifyingData, which is 1 to 64 bytes: always a
+// labelled HMAC of this package, never bytes that a caller chose, or the AK would
+// sign for other protocols. Whatever it loads is flushed before it returns, on
+// every path. What the TPM answers is held against what was asked, so that a TPM
+// at fault is noticed here and not by a verifier's refusal.
+func certify(ctx context.Context, h *handles, ak *loadedKey, key Key, qualifyingData []byte) (c *certification, err error) {
+	if len(qualifyingData) == 0 || len(qualifyingData) > 64 {
+		return nil, fmt.Errorf("qualifying data of %d bytes, want 1 to 64", len(qualifyingData))
+	}
+	loaded, flush, err := key.load(ctx, h)
+	if err != nil {
+		return nil, fmt.Errorf("key to certify: %w", err)
+	}
+	defer func() {
+		if err = errors.Join(err, flush()); err != nil {
+			c = nil
+		}
+	}()
+	if !loaded.public.SameKey(key.Public()) {
+		return nil, fmt.Errorf("key to certify: the key at 0x%08x in the TPM is another one", uint32(loaded.handle))
+	}
+	if bytes.Equal(loaded.name, ak.name) {
+		return nil, errors.New("key to certify: it is the attestation key itself")
+	}
+	rsp, err := certifyLoaded(ctx, h, ak, loaded, qualifyingData)
+	if err != nil {
+		return nil, err
+	}
+	c = &certification{attest: rsp.CertifyInfo.Bytes(), signature: tpm2.Marshal(rsp.Signature), public: loaded.public.Raw}
+	if err := c.check(loaded.name, qualifyingData); err != nil {
+		return nil, fmt.Errorf("the TPM's answer to TPM2_Certify: %w", err)
+	}
+	return c, nil
+}
+
+// certifyLoaded is TPM2_Certify. A TPM asks for one more try (TPM_RC_RETRY) at the first
+// use after a reset of an AK without noDA, such as those of Google Compute Engine, while
+// it writes down that the counting of wrong passwords has begun.
+func certifyLoaded(ctx context.Context, h *handles, ak, loaded *loadedKey, qualifyingData []byte) (rsp *tpm2.CertifyResponse, err error) {
+	for range maxSignTries {
+		if rsp, err = certifyOnce(ctx, h, ak, loaded, qualifyingData); !errors.Is(err, tpm2.TPMRCRetry) {
+			break
+		}
+	}
+	return rsp, err
+}
+
+func certifyOnce(ctx context.Context, h *handles, ak, loaded *loadedKey, qualifyingData []byte) (*tpm2.CertifyResponse, error) {
+	// Without adminWithPolicy a key's password is enough for the ADMIN role, which
+	// TPM2_Certify asks for, whatever policy its use has (Part 1, 19.2).
+	object, err := h.authorize(ctx, loaded.handle, loaded.name, loaded.password.Reveal())
+	if err != nil {
+		return nil, err
+	}
+	return run(ctx, h.tpm, tpm2.Certify{
+		ObjectHandle:   object,
+		SignHandle:     withPassword(ak.handle, ak.name, nil),
+		QualifyingData: tpm2.TPM2BData{Buffer: qualifyingData},
+		InScheme:       tpm2.TPMTSigScheme{Scheme: tpm2.TPMAlgNull}, // the AK's own
+	}, "TPM2_Certify of 0x%08x with 0x%08x", uint32(loaded.handle), uint32(ak.handle))
+}
+
+func (c *certification) check(name, qualifyingData []byte) error {
+	a, err := ParseAttestation(c.attest)
+	if err != nil {
+		return err
+	}
+	if a.Certified == nil {
+		return errors.New("it certifies no key")
+	}
+	if !bytes.Equal(a.Certified.Name, name) {
+		return fmt.Errorf("Name: got %x, want %x", a.Certified.Name, name)
+	}
+	if !bytes.Equal(a.ExtraData, qualifyingData) {
+		return errors.New("its qualifying data is not what was given")
+	}
+	return nil
+}

@@ -1,0 +1,57 @@
+package tpm_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/csr"
+)
+
+// A verifier keeps its own policy: what its maker does to his afterwards admits nobody.
+func TestVerifierCopiesItsPolicy(t *testing.T) {
+	s := newStage(t, nil)
+	config := s.plane.Config
+	policy := *config.Policy
+	policy.SignerNames = slices.Clone(policy.SignerNames)
+	served := slices.Index(policy.SignerNames, s.good.Spec.SignerName)
+	policy.SignerNames[served] = "cluster.x-k8s.io/kube-apiserver-client-kubelet-other"
+	config.Policy = &policy
+	v := newVerifier(t, &config)
+	if _, err := v.Verify(t.Context(), s.good); !errors.Is(err, csr.ErrOtherSigner) {
+		t.Fatalf("a signer that is not served: got %v, want %v", err, csr.ErrOtherSigner)
+	}
+	policy.SignerNames[served] = s.good.Spec.SignerName
+	policy.MaxExpiration, policy.MinRSABits = 240*time.Hour, 0
+	if _, err := v.Verify(t.Context(), s.good); !errors.Is(err, csr.ErrOtherSigner) {
+		t.Errorf("after its maker's policy has changed: got %v, want %v", err, csr.ErrOtherSigner)
+	}
+}
+
+// A verifier may be made before its ring has been read: until then all is tried again.
+func TestVerifierOfAnUnreadRing(t *testing.T) {
+	s := newStage(t, nil)
+	config := s.plane.Config
+	ring := attest.NewUnreadKeyRing()
+	config.KeyRing = ring
+	v := newVerifier(t, &config)
+	hello, err := s.node.Hello(t.Context(), s.plane.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, challenge := v.Challenge(t.Context(), hello)
+	_, verify := v.Verify(t.Context(), s.good)
+	for _, err := range []error{challenge, verify} {
+		if !errors.Is(err, attest.CheckRingStale) || csr.Decide(err).Verdict != csr.VerdictRetry {
+			t.Errorf("got %v, want %v to be tried again", err, attest.CheckRingStale)
+		}
+	}
+	if err := ring.Refresh([]attest.RingKey{attest.NewRingKey(s.plane.Now().Add(-time.Minute))}, s.plane.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := v.Challenge(t.Context(), hello); err != nil {
+		t.Errorf("after the first reading: %v", err)
+	}
+}

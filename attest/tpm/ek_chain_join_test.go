@@ -1,0 +1,97 @@
+package tpm_test
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"testing"
+
+	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/attesttest"
+	"github.com/nodeattest/nodeattest/tpmsim"
+)
+
+// attesterOf replaces a node's attester by one with other options.
+func attesterOf(t *testing.T, n *attesttest.Node, o *attest.AttesterOptions) {
+	t.Helper()
+	var err error
+	if n.Attester, err = attest.NewAttester(n.Shared, attest.GCERSA(), o); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A TPM that keeps the intermediate of its EK certificate in NV joins a control plane
+// that has the root alone, when its node sends what is there; else the chain ends too
+// early.
+func TestEKChainFromNV(t *testing.T) {
+	ctx := context.Background()
+	ek := attest.EKRSA2048()
+	node := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: tpmsim.New(t, everyEK()), Road: attest.RoadEK, EK: ek})
+	plane := attesttest.NewControlPlane(t, node)
+	ca := node.TPM.CA()
+
+	attesterOf(t, node, &attest.AttesterOptions{EK: &ek})
+	if _, err := plane.Join(ctx, node); !errors.Is(err, attest.CheckCertificateChain) {
+		t.Errorf("without asking for the chain: %v", err)
+	}
+	attesterOf(t, node, &attest.AttesterOptions{EK: &ek, EKChainFromNV: true})
+	if _, err := plane.Join(ctx, node); !errors.Is(err, attest.CheckCertificateChain) {
+		t.Errorf("nothing in NV: %v", err)
+	}
+	// The AK's intermediate and the root stand there too, and stay there.
+	for n, c := range []*x509.Certificate{ca.AKIntermediate(), ca.Root(), ca.EKIntermediate()} {
+		if err := node.TPM.WriteNV(0x01c00100+3*tpm2.TPMHandle(n), c.Raw); err != nil {
+			t.Fatal(err)
+		}
+	}
+	request, err := plane.Evidence(ctx, node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := plane.Verifier.Verify(ctx, request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Chain) != 3 || !r.Chain[1].Equal(ca.EKIntermediate()) || !r.Chain[2].Equal(ca.Root()) {
+		t.Errorf("chain %v", r.Chain)
+	}
+	if _, err := plane.CA.Issue(ctx, r.Checked(), r.Verified()); err != nil {
+		t.Error(err)
+	}
+	attesterOf(t, node, &attest.AttesterOptions{EK: &ek})
+	if _, err := plane.Join(ctx, node); !errors.Is(err, attest.CheckCertificateChain) {
+		t.Errorf("not asked for: %v", err)
+	}
+	noHandles(t, node.TPM)
+
+	attesterOf(t, node, &attest.AttesterOptions{EK: &ek, EKChainFromNV: true})
+	if err := node.TPM.WriteNV(0x01c00101, []byte("no certificate")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := node.Hello(ctx, plane.Now()); !errors.Is(err, attest.CheckEKChainEncoding) {
+		t.Errorf("no certificate in NV: %v", err)
+	}
+	noHandles(t, node.TPM)
+}
+
+// EKChainFromNV is for a leaf from NV, and for nothing else that says what is above it.
+func TestEKChainFromNVOptions(t *testing.T) {
+	tpm := attest.ShareTPM(&tpmsim.TPM{})
+	ek, bare := attest.EKRSA2048(), attest.EKRSA2048()
+	bare.CertificateIndex = 0
+	for name, o := range map[string]*attest.AttesterOptions{
+		"road of the AK":    {EKChainFromNV: true},
+		"no certificate":    {EKChainFromNV: true, EK: &bare},
+		"own certificates":  {EKChainFromNV: true, EK: &ek, Certificates: [][]byte{{0x30, 0}}},
+		"own intermediates": {EKChainFromNV: true, EK: &ek, Intermediates: [][]byte{{0x30, 0}}},
+	} {
+		if _, err := attest.NewAttester(tpm, attest.GCERSA(), o); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+	if _, err := attest.NewAttester(tpm, attest.GCERSA(), &attest.AttesterOptions{EK: &ek, EKChainFromNV: true}); err != nil {
+		t.Error(err)
+	}
+}

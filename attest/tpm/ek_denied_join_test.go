@@ -1,0 +1,159 @@
+package tpm_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/attesttest"
+	"github.com/nodeattest/nodeattest/tpmsim"
+)
+
+// certifiedFirmware is what the certificates of tpmsim state: 1.0.
+const certifiedFirmware = 1 << 16
+
+// denying is a control plane like another one, with a deny-list.
+func denying(t *testing.T, plane *attesttest.ControlPlane, n *attesttest.Node, denied ...attest.DeniedTPM) *attesttest.ControlPlane {
+	t.Helper()
+	again := attesttest.NewControlPlane(t, n)
+	var err error
+	if again.Config.EKs, err = attest.NewEKVerifier(&attest.EKVerifierConfig{Denied: denied,
+		Issuers: []attest.EKIssuer{{Roots: n.Roots(), Profile: n.EKProfile}}}); err != nil {
+		t.Fatal(err)
+	}
+	again.Config.KeyRing = plane.Ring // so that it verifies what the other one challenged
+	if again.Verifier, err = attest.NewVerifier(&again.Config); err != nil {
+		t.Fatal(err)
+	}
+	return again
+}
+
+func deniedOf(vendor, model string, first, last uint32) attest.DeniedTPM {
+	return attest.DeniedTPM{Vendor: vendor, Model: model, First: first, Last: last, Reason: "a test"}
+}
+
+// A TPM whose manufacturer and certified firmware are on the list is refused at its
+// hello, and at an answer that another replica's older list let through; one that is
+// not on the list joins.
+func TestDeniedByCertificate(t *testing.T) {
+	ctx := context.Background()
+	s := newStage(t, &attesttest.NodeOptions{TPM: tpmsim.New(t, everyEK()), Road: attest.RoadEK})
+	for name, c := range map[string]struct {
+		denied attest.DeniedTPM
+		want   bool
+	}{
+		"every version":        {deniedOf("SIM", "", 0, 0xffffffff), true},
+		"this version":         {deniedOf("SIM", "", certifiedFirmware, certifiedFirmware), true},
+		"this model":           {deniedOf("SIM", "tpmsim", certifiedFirmware, certifiedFirmware), true},
+		"versions under":       {deniedOf("SIM", "", 0, certifiedFirmware-1), false},
+		"versions over":        {deniedOf("SIM", "", certifiedFirmware+1, certifiedFirmware+2), false},
+		"another model":        {deniedOf("SIM", "another", 0, 0xffffffff), false},
+		"another vendor":       {deniedOf("IFX", "", 0, 0xffffffff), false},
+		"vendor in lower case": {deniedOf("sim", "", 0, 0xffffffff), true},
+		"vendor as an ID":      {deniedOf("id:53494D00", "", 0, 0xffffffff), true},
+	} {
+		plane := denying(t, s.plane, s.node, c.denied)
+		_, joined := plane.Join(ctx, s.node)
+		_, verified := plane.Verifier.Verify(ctx, s.good)
+		for step, err := range map[string]error{"join": joined, "answer": verified} {
+			if errors.Is(err, attest.CheckTPMDenied) != c.want || !c.want && err != nil {
+				t.Errorf("%s: %s: %v", name, step, err)
+			}
+			if c.want && !strings.Contains(err.Error(), "with firmware 1.0") {
+				t.Errorf("%s: %s: %v", name, step, err)
+			}
+		}
+	}
+	noHandles(t, s.node.TPM)
+}
+
+// What the TPM says of its running firmware counts too: the hello, where it has said
+// nothing yet, is challenged, and the answer is refused.
+func TestDeniedByRunningFirmware(t *testing.T) {
+	ctx := context.Background()
+	s := newStage(t, &attesttest.NodeOptions{TPM: tpmsim.New(t, everyEK()), Road: attest.RoadEK})
+	r, err := s.plane.Verifier.Verify(ctx, s.good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	running := uint32(r.Clock.FirmwareVersion >> 32)
+	if !r.Clock.Plain || running == certifiedFirmware || running == 0 {
+		t.Fatalf("running firmware %#x, plain %t", running, r.Clock.Plain)
+	}
+	for name, c := range map[string]struct {
+		denied attest.DeniedTPM
+		want   bool
+	}{
+		"this version":   {deniedOf("SIM", "", running, running), true},
+		"this model":     {deniedOf("SIM", "tpmsim", running-1, running+1), true},
+		"versions under": {deniedOf("SIM", "", certifiedFirmware+1, running-1), false},
+		"versions over":  {deniedOf("SIM", "", running+1, 0xffffffff), false},
+		"another model":  {deniedOf("SIM", "another", running, running), false},
+		"another vendor": {deniedOf("STM", "", running, running), false},
+	} {
+		plane := denying(t, s.plane, s.node, c.denied)
+		challenge, err := plane.Challenge(ctx, s.node)
+		if err != nil {
+			t.Errorf("%s: hello: %v", name, err)
+			continue
+		}
+		answer, err := s.node.Answer(ctx, challenge, plane.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = plane.Verifier.Verify(ctx, answer)
+		if errors.Is(err, attest.CheckTPMDenied) != c.want || !c.want && err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if c.want && !strings.Contains(err.Error(), "with running firmware ") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	noHandles(t, s.node.TPM)
+}
+
+// A TPM obfuscates the version for keys of the owner hierarchy: what an AK there says
+// is held against no list, whatever its number happens to be. The certificate is.
+func TestObfuscatedFirmwareIsNotOnTheList(t *testing.T) {
+	ctx := context.Background()
+	const handle = 0x81008f77
+	tpm := tpmsim.New(t, everyEK())
+	persistOwnerAK(t, tpm, handle)
+	s := newStage(t, &attesttest.NodeOptions{TPM: tpm, Road: attest.RoadEK, AK: attest.AKSource{Handle: handle}})
+	r, err := s.plane.Verifier.Verify(ctx, s.good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Clock.Plain {
+		t.Fatal("the version counts as plain")
+	}
+	said := uint32(r.Clock.FirmwareVersion >> 32)
+	plane := denying(t, s.plane, s.node, deniedOf("SIM", "", max(said, certifiedFirmware+1), max(said, certifiedFirmware+1)))
+	if _, err := plane.Join(ctx, s.node); err != nil {
+		t.Errorf("%#x: %v", said, err)
+	}
+	plane = denying(t, s.plane, s.node, deniedOf("SIM", "", certifiedFirmware, certifiedFirmware))
+	if _, err := plane.Join(ctx, s.node); !errors.Is(err, attest.CheckTPMDenied) {
+		t.Errorf("by the certificate: %v", err)
+	}
+}
+
+// persistOwnerAK makes an AK in the owner hierarchy, and keeps it at a handle.
+func persistOwnerAK(t *testing.T, tpm *tpmsim.TPM, handle tpm2.TPMHandle) {
+	t.Helper()
+	template := attest.AKTemplateECDSAP256()
+	ak, err := (tpm2.CreatePrimary{PrimaryHandle: tpm2.TPMRHOwner, InPublic: tpm2.New2B(*template)}).Execute(tpm)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (tpm2.EvictControl{Auth: tpm2.TPMRHOwner, ObjectHandle: tpm2.NamedHandle{Handle: ak.ObjectHandle, Name: ak.Name}, PersistentHandle: handle}).Execute(tpm); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (tpm2.FlushContext{FlushHandle: ak.ObjectHandle}).Execute(tpm); err != nil {
+		t.Fatal(err)
+	}
+}

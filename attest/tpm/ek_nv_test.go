@@ -1,0 +1,95 @@
+package tpm
+
+import (
+	"bytes"
+	"crypto/x509"
+	"errors"
+	"testing"
+
+	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/tpmsim"
+)
+
+// The chain is read from whatever indexes the TPM has, and ordered for the leaf.
+func TestReadEKChain(t *testing.T) {
+	tpm := newTPM(t)
+	root := sign(t, nil, "root", nil)
+	upper := sign(t, root, "upper", nil)
+	lower := sign(t, upper, "lower", nil)
+	leaf := ekCert(t, lower, newTestKey(t).Public(), nil)
+
+	if above, err := ReadEKChain(t.Context(), tpm, leaf.Raw); err != nil || above != nil {
+		t.Errorf("none in NV: %d, %v", len(above), err)
+	}
+	writeNV(t, tpm, 0x01c00200, []byte("behind the range"))
+	writeNV(t, tpm, 0x01c00100, root.cert.Raw)
+	writeNV(t, tpm, 0x01c00107, append(bytes.Clone(upper.cert.Raw), 0xff, 0xff))
+	writeNV(t, tpm, 0x01c001ff, lower.cert.Raw)
+	above, err := ReadEKChain(t.Context(), tpm, leaf.Raw)
+	if err != nil || len(above) != 2 || !bytes.Equal(above[0], lower.cert.Raw) || !bytes.Equal(above[1], upper.cert.Raw) {
+		t.Fatalf("%d certificates, %v", len(above), err)
+	}
+	// What was read is what the control plane wants.
+	if _, err := ekVerifierOf(t, trusting(EKProfileTCG(), root)).Verify(t.Context(),
+		&PresentedEK{Certificates: append([][]byte{leaf.Raw}, above...)}, nil, chainTime); err != nil {
+		t.Error(err)
+	}
+	checkNothingLoaded(t, tpm)
+
+	if _, err := ReadEKChain(t.Context(), tpm, []byte("none")); !errors.Is(err, CheckCertificateEncoding) {
+		t.Errorf("bad leaf: %v", err)
+	}
+	if _, err := ReadEKChain(t.Context(), nil, leaf.Raw); err == nil {
+		t.Error("no TPM was accepted")
+	}
+	writeNV(t, tpm, 0x01c00108, []byte("no certificate"))
+	if _, err := ReadEKChain(t.Context(), tpm, leaf.Raw); !errors.Is(err, CheckEKChainEncoding) {
+		t.Errorf("no certificate: %v", err)
+	}
+}
+
+// A TPM that fails at any command yields a clear error and leaves nothing loaded.
+func TestReadEKChainFaults(t *testing.T) {
+	tpm := newTPM(t)
+	root := sign(t, nil, "root", nil)
+	lower := sign(t, root, "lower", nil)
+	leaf := ekCert(t, lower, newTestKey(t).Public(), nil)
+	writeNV(t, tpm, 0x01c00100, lower.cert.Raw)
+	broken := errors.New("broken")
+	for n := 1; ; n++ {
+		faulty := tpmsim.Faulty(tpm, tpmsim.FailAt(n, broken))
+		_, err := ReadEKChain(t.Context(), faulty, leaf.Raw)
+		if err == nil {
+			if n < 4 {
+				t.Errorf("%d commands", n-1)
+			}
+			break
+		}
+		if !errors.Is(err, broken) {
+			t.Errorf("command %d: %v", n, err)
+		}
+	}
+	checkNothingLoaded(t, tpm)
+}
+
+// EK certificates in a provisioned TPM hold under its CA.
+func TestEKCertificateFromNV(t *testing.T) {
+	tpm := tpmsim.New(t, nil)
+	var roots []*x509.Certificate
+	roots = append(roots, tpm.CA().Root())
+	v := ekVerifierOf(t, EKVerifierConfig{Issuers: []EKIssuer{{Roots: roots, Intermediates: tpm.CA().Intermediates(), Profile: EKProfileTCG()}}})
+	for _, index := range []tpm2.TPMHandle{tpmsim.EKCertificateIndexRSA2048, tpmsim.EKCertificateIndexP256} {
+		der, err := readCertificate(t, tpm, index)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := x509.ParseCertificate(der)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if facts, err := verifyAt(v, c.NotBefore.AddDate(0, 0, 1), c); err != nil || facts.Tolerances != nil {
+			t.Errorf("0x%08x: %+v, %v", uint32(index), facts, err)
+		}
+	}
+}

@@ -1,0 +1,130 @@
+package tpm
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+
+	"github.com/google/go-tpm/tpm2"
+	"github.com/google/go-tpm/tpm2/transport"
+
+	"github.com/nodeattest/nodeattest/secret"
+)
+
+// An endorsement password is 32 characters, 192 random bits in base64url: 32 bytes
+// is the most that TPMs with SHA-256 as their strongest hash take, and characters
+// let tpm2-tools read the file as it is ("-P file:<path>"). None of them is a zero
+// byte, which a TPM would strip at the end.
+const endorsementPasswordSize = 32
+
+// endorsementAuthSet is in TPM_PT_PERMANENT (Part 2, 8.6, TPMA_PERMANENT).
+const endorsementAuthSet = 1 << 1
+
+// EndorsementPassword gives the TPM's endorsement hierarchy a password and keeps it
+// in a file, so that other software on the node that can reach the TPM cannot make
+// attestation keys. It is meant to run at every start: whichever of the two steps,
+// file and TPM, earlier runs or other processes have done, it does the rest and
+// returns the password, 32 printable bytes.
+//
+// path names the file: 32 characters and a line feed, mode 0600, in a directory
+// that exists. It is written beside itself, synced and linked to its name, never
+// over another file, and it is on disk before the TPM is told. (A crash in the
+// middle can leave a file .<name>.<random>.tmp behind, of the same mode.) The
+// file system must have hard links.
+//
+// It fails, and changes neither, if the file has group or other permissions, another
+// owner than this process, or another form (ErrPasswordFile), if the hierarchy has a
+// password and there is no file, or if the hierarchy has another password than the
+// file (both ErrHierarchyPassword). Under Windows neither mode nor owner is
+// checked: give the directory an access list of its own. TPM2_Clear takes the
+// password away again; the next run sets it again.
+func EndorsementPassword(ctx context.Context, tpm transport.TPM, path string) (secret.Value[[]byte], error) {
+	var password []byte
+	err := ShareTPM(tpm).do(ctx, func(h *handles) (err error) {
+		password, err = endorsementPassword(ctx, h, path)
+		return err
+	})
+	if err != nil {
+		return secret.Value[[]byte]{}, fmt.Errorf("attest: endorsement password in %s: %w", path, err)
+	}
+	return secret.New(password), nil
+}
+
+// endorsementPassword looks at the TPM before the file: a racing process writes the
+// file before it sets the password, so a password that is seen has a file.
+func endorsementPassword(ctx context.Context, h *handles, path string) ([]byte, error) {
+	permanent, err := tpmProperty(ctx, h, tpm2.TPMPTPermanent)
+	if err != nil {
+		return nil, err
+	}
+	isSet := permanent&endorsementAuthSet != 0
+	content, err := readPrivateFile(path, endorsementPasswordSize+1)
+	switch {
+	case errors.Is(err, errNoPrivateFile) && isSet:
+		return nil, fmt.Errorf("%w: the endorsement hierarchy has one already, and there is no file", ErrHierarchyPassword)
+	case errors.Is(err, errNoPrivateFile):
+		content, err = newPasswordFile(path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	password, err := parsePasswordFile(content)
+	if err != nil {
+		return nil, err
+	}
+	if !isSet {
+		// The process that wrote the file may have died before it was safe on disk.
+		if err := syncPrivateFile(path); err != nil {
+			return nil, err
+		}
+		change, err := encrypt(ctx, h, tpm2.HierarchyChangeAuth{
+			AuthHandle: withPassword(tpm2.TPMRHEndorsement, nil, nil),
+			NewAuth:    tpm2.TPM2BAuth{Buffer: password},
+		})
+		if err != nil {
+			return nil, err
+		}
+		_, err = run(ctx, h.tpm, change, "TPM2_HierarchyChangeAuth of the endorsement hierarchy")
+		if err == nil || !errors.Is(err, tpm2.TPMRCBadAuth) {
+			return password, err
+		}
+		// Another process was faster, with the same file.
+	}
+	return password, checkEndorsementPassword(ctx, h, password)
+}
+
+// newPasswordFile returns what is in the file at the end: another process may have
+// made it in between.
+func newPasswordFile(path string) ([]byte, error) {
+	var random [endorsementPasswordSize * 3 / 4]byte
+	rand.Read(random[:])
+	content := append(base64.RawURLEncoding.AppendEncode(nil, random[:]), '\n')
+	if err := writePrivateFile(path, content); err != nil && !errors.Is(err, errPrivateFileExists) {
+		return nil, err
+	}
+	return readPrivateFile(path, endorsementPasswordSize+1)
+}
+
+func parsePasswordFile(content []byte) ([]byte, error) {
+	n := len(content) - 1
+	if n != endorsementPasswordSize || content[n] != '\n' {
+		return nil, fmt.Errorf("%w: %d bytes that are not %d characters and a line feed", ErrPasswordFile, n+1, endorsementPasswordSize)
+	}
+	for _, c := range content[:n] { // encoding/base64 passes over line breaks
+		if !('A' <= c && c <= 'Z' || 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '-' || c == '_') {
+			return nil, fmt.Errorf("%w: it holds other characters than those of base64url", ErrPasswordFile)
+		}
+	}
+	return content[:n], nil
+}
+
+// checkEndorsementPassword has the TPM compare the password, by what it is for: a
+// primary key, and the quickest there is. (A policy session would leave a handle
+// that nobody could find again if the TPM's answer were lost.) Wrong passwords of
+// this hierarchy do not count towards a lockout.
+func checkEndorsementPassword(ctx context.Context, h *handles, password []byte) error {
+	_, err := createPrimary(ctx, h, tpm2.TPMRHEndorsement, password, tpm2.Marshal(AKTemplateECDSAP256()))
+	return err
+}

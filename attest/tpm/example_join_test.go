@@ -1,0 +1,112 @@
+package tpm_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/attesttest"
+	"github.com/nodeattest/nodeattest/csr"
+)
+
+// The control plane's side: a verifier made once, a challenge for each hello, a
+// verification for each answer. The node's side runs on package attesttest here.
+func ExampleVerifier() {
+	ctx := context.Background()
+	node, err := attesttest.OpenNode(nil) // a simulated machine whose AK has a certificate
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = node.Close() }()
+
+	ring, err := attest.NewStaticKeyRing(attest.NewRingKey(time.Now()))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	verifier, err := attest.NewVerifier(&attest.VerifierConfig{
+		ClusterIDs: []string{attesttest.ClusterID},
+		KeyRing:    ring,
+		Issuers:    []attest.Issuer{{Roots: node.Roots(), Profile: attest.ProfileTCG()}},
+		Policy: &csr.Policy{
+			SignerNames: []string{csr.SignerClientTPM},
+			Machines: func(_ context.Context, nodeName string, _ *csr.Request) (*csr.Machine, error) {
+				if nodeName != "node-1" {
+					return nil, csr.ErrNoMachine
+				}
+				return &csr.Machine{Name: "rack 3, board 7", BootstrapReady: true}, nil
+			},
+		},
+		Authorizer: attest.AuthorizerFunc(func(_ context.Context, r *attest.Result, _ *csr.Request) (*attest.Authorization, error) {
+			// Compare r.Machine with what the inventory expects of r.NodeName.
+			return &attest.Authorization{ProviderID: "sim://attesttest/node-1"}, nil
+		}),
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	hello, err := node.Hello(ctx, time.Now()) // filed under csr.SignerChallengeTPM
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	challenge, err := verifier.Challenge(ctx, hello)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	answer, err := node.Answer(ctx, challenge, time.Now()) // filed under csr.SignerClientTPM
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	result, err := verifier.Verify(ctx, answer)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(result.NodeName, result.Machine.Kind(), result.Authorization.ProviderID)
+	for _, fact := range result.Facts() {
+		fmt.Println(fact.Standing, fact.Name)
+	}
+	// Output:
+	// node-1 ak sim://attesttest/node-1
+	// asserted machine
+	// asserted restricted AK in a TPM
+	// asserted TPM model
+	// proven challenge
+	// proven request
+	// asserted key residence
+	// vouched node
+	// vouched provider ID
+}
+
+// Challenge keys are rotated so that no replica ever meets a key that it has not
+// read, and none is retired while answers to its challenges may come.
+func ExampleRotateKeys() {
+	now := time.Date(2026, 1, 2, 15, 0, 0, 0, time.UTC)
+	keys := attest.RotateKeys([]attest.RingKey{attest.NewRingKey(now.Add(-24 * time.Hour))}, now)
+	fmt.Println("successor active", keys[1].ActiveAt.Format(time.TimeOnly))
+	fmt.Println("old one retired", keys[0].RetiredAt.Format(time.TimeOnly))
+	fmt.Println(keys[1].Secret)
+	// Output:
+	// successor active 15:02:00
+	// old one retired 17:02:00
+	// [secret]
+}
+
+// On Kubernetes a challenge is the message of a Denied condition.
+func ExampleParseChallengeMessage() {
+	message := attest.ChallengeMessage([]byte{0x30, 0x00})
+	der, err := attest.ParseChallengeMessage(message)
+	fmt.Println(attest.ReasonChallenge, message, der, err)
+	_, err = attest.ParseChallengeMessage(message + "\n")
+	fmt.Println(err)
+	// Output:
+	// AttestationChallenge MAA= [48 0] <nil>
+	// message-encoding: got a challenge message in another form, want padded, unbroken base64
+}

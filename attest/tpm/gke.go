@@ -1,0 +1,307 @@
+package tpm
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/csr"
+)
+
+// GKEProviderName is the name of [GKEProvider] in signer names.
+const GKEProviderName = "gke"
+
+// GKEProvider verifies requests as Google Kubernetes Engine's nodes filed them until
+// 2024 (cloud-provider-gcp, cmd/gke-exec-auth-plugin and cmd/gcp-controller-manager):
+// see [csr.GKEBundle]. It is a [csr.Provider] for client certificates.
+//
+// Nothing in such a request is fresh. The statement has no qualifying data, so it is
+// good for as long as its key, for every cluster and every requester. What makes up
+// for a part of that is the [GKEConfig.SecondProof]; what is left is replay of one
+// machine's request within that proof's time. New nodes use [Attester].
+type GKEProvider struct {
+	config   GKEConfig
+	verifier *Verifier // its issuers alone
+}
+
+// GKEConfig is what a [GKEProvider] is made of. All fields but the
+// last two are needed, and of AKPublicKey and Issuers exactly one.
+type GKEConfig struct {
+	// InsecureAllowNoChallenge must be set: it says that evidence without a challenge
+	// is taken, with all that [GKEProvider] says of it.
+	InsecureAllowNoChallenge bool
+	// Policy is the node policy. Its signers are of client certificates: GKE's nodes
+	// used [csr.SignerKubeAPIServerClientKubelet]; the name that selects this provider
+	// is that of [csr.SignerClient] of [GKEProviderName].
+	Policy *csr.Policy
+	// AKPublicKey asks the platform for the AK of the virtual machine that the request
+	// claims to come from, as GKE's approver did (Compute Engine's
+	// getShieldedInstanceIdentity, signingKey.ekPub): an *rsa.PublicKey of 2048 bits or
+	// more. That this key is a restricted one in that machine's TPM is the platform's
+	// word. Where there is no such machine the error is [NotMember]'s; other errors
+	// mean that it could not be found out.
+	AKPublicKey func(ctx context.Context, claimed csr.GKEIdentity) (crypto.PublicKey, error)
+	// Issuers are the issuers of AK certificates, under [ProfileGoogle] or a profile
+	// that reads the same extension. The certificate is that in the request, which must
+	// name the machine that the request claims to come from. GKE's nodes sent none
+	// above it, so Issuer.Intermediates must hold them.
+	Issuers []Issuer
+	// SecondProof verifies the secondary time-limited attestation that the Cluster API
+	// proposal demands ("Secure providers") where there is no challenge: something
+	// besides the statement that shows that this machine asks now, such as an identity
+	// token of the platform.
+	SecondProof TimeLimitedVerifier
+	// Authorize decides about membership, with the rules of [Authorizer].
+	Authorize func(ctx context.Context, r *GKEResult, request *csr.Request) (*Authorization, error)
+
+	// SecondProofOptions say how long a second proof may last; nil is the strict form.
+	// Its clock is Now unless it has one of its own.
+	SecondProofOptions *LimitedOptions
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+}
+
+// GKEResult is what a request of GKE's dialect shows.
+type GKEResult struct {
+	// Claimed is the block VM IDENTITY. Its ID, ProjectID, ProjectNumber, Zone and Name
+	// are those of the machine whose AK signed: by the AK certificate, or by the word of
+	// [GKEConfig.AKPublicKey].
+	Claimed csr.GKEIdentity
+	// Machine is gce:<project>/<instance id>.
+	Machine Identity
+	// AKKey is the AK's public key.
+	AKKey crypto.PublicKey
+	// Chain is the verified chain of the AK certificate; nil with AKPublicKey.
+	Chain []*x509.Certificate
+	// Certified is what the statement says.
+	Certified *Certified
+	// Checked is the request as the policy passed it.
+	Checked *csr.Checked
+}
+
+// CheckGKEIdentity: the request claims to come from another machine than the one that
+// its AK certificate names, or asks for the name of another machine.
+const CheckGKEIdentity Check = "gke-identity"
+
+// NewGKEProvider checks the configuration. The error names the field.
+func NewGKEProvider(c *GKEConfig) (*GKEProvider, error) {
+	fault := ""
+	switch {
+	case c == nil:
+		fault = "no configuration"
+	case !c.InsecureAllowNoChallenge:
+		fault = "InsecureAllowNoChallenge is not set"
+	case c.SecondProof == nil:
+		fault = "SecondProof is nil"
+	case c.Authorize == nil:
+		fault = "Authorize is nil"
+	case (c.AKPublicKey == nil) == (len(c.Issuers) == 0):
+		fault = "not exactly one of AKPublicKey and Issuers is set"
+	case c.SecondProofOptions != nil && (c.SecondProofOptions.MaxWindow < 0 || c.SecondProofOptions.MaxWindow > MaxWindow):
+		fault = "SecondProofOptions.MaxWindow is not within " + MaxWindow.String()
+	}
+	if fault != "" {
+		return nil, errors.New("attest: GKE provider: " + fault)
+	}
+	if err := c.Policy.Validate(); err != nil {
+		return nil, fmt.Errorf("attest: GKE provider: Policy: %w", err)
+	}
+	if err := checkOtherNames(c.Issuers); err != nil {
+		return nil, fmt.Errorf("attest: GKE provider: %w", err)
+	}
+	p := &GKEProvider{config: *c, verifier: &Verifier{}}
+	known := newLinkMemory()
+	p.config.Policy = c.Policy.Clone()
+	for n := range c.Issuers {
+		i, err := newIssuer(&c.Issuers[n], known)
+		if err != nil {
+			return nil, fmt.Errorf("attest: GKE provider: issuer %d: %w", n, err)
+		}
+		p.verifier.issuers = append(p.verifier.issuers, i)
+	}
+	if p.config.Now == nil {
+		p.config.Now = time.Now
+	}
+	limited := LimitedOptions{}
+	if c.SecondProofOptions != nil {
+		limited = *c.SecondProofOptions
+	}
+	if limited.Now == nil {
+		limited.Now = p.config.Now
+	}
+	p.config.SecondProofOptions = &limited
+	return p, nil
+}
+
+// Registration is what [csr.NewProviders] wants to know of the provider. GKE's
+// requests name no version of their data.
+func (p *GKEProvider) Registration() csr.Registration {
+	return csr.Registration{Name: GKEProviderName, Provider: p, BuiltInClient: true}
+}
+
+// VerifyClientAttestationData verifies a request for a client certificate. In this
+// order, the first that fails being the error: encoding, node policy, the claimed
+// machine and its AK, the statement (see [VerifyCertify]), the request's signature,
+// the second proof, membership.
+func (p *GKEProvider) VerifyClientAttestationData(ctx context.Context, request *csr.Request) (*csr.Attested, error) {
+	r, err := p.examine(ctx, request)
+	if err != nil {
+		return nil, err
+	}
+	a, err := p.authorize(ctx, r, request)
+	if err != nil {
+		return nil, err
+	}
+	return &csr.Attested{Checked: r.Checked, Verified: a.Verified(r.Checked, r.Machine)}, nil
+}
+
+// VerifyServingAttestationData refuses: GKE's nodes attested client certificates.
+func (p *GKEProvider) VerifyServingAttestationData(_ context.Context, request *csr.Request) (*csr.Attested, error) {
+	if err := checkPurpose(request, false); err != nil {
+		return nil, err
+	}
+	return nil, &Error{Check: CheckProviderPurpose, Got: "a request for a client certificate", Want: "serving"}
+}
+
+// MachineName is the machine's name in the inventory of the policy.
+func (p *GKEProvider) MachineName(_ context.Context, attested *csr.Attested) (string, error) {
+	return attested.InventoryName()
+}
+
+// examine checks everything but the second proof and membership: what it returns is
+// good for asking about these, and for nothing else.
+func (p *GKEProvider) examine(ctx context.Context, request *csr.Request) (*GKEResult, error) {
+	if err := checkPurpose(request, false); err != nil {
+		return nil, err
+	}
+	bundle, err := csr.ParseGKE(request.Spec.Request)
+	if err != nil {
+		return nil, err
+	}
+	r := &GKEResult{Claimed: bundle.Identity, Machine: Identity("gce:" + bundle.Identity.ProjectID + "/" + strconv.FormatUint(bundle.Identity.ID, 10))}
+	if r.Checked, err = p.checkPolicy(ctx, request, bundle); err != nil {
+		return nil, err
+	}
+	if r.Checked.NodeName() != bundle.Identity.Name {
+		return nil, &Error{Check: CheckGKEIdentity, Got: "instance " + bundle.Identity.Name, Want: "instance " + r.Checked.NodeName() + ", like the node"}
+	}
+	key := r.Checked.PKCS10().CSR.PublicKey
+	public, err := gkePublic(key)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.findAK(ctx, r, bundle); err != nil {
+		return nil, err
+	}
+	r.Certified, err = VerifyCertify(
+		&CertifyEvidence{Attest: bundle.Attest, Signature: bundle.Signature, Public: public,
+			RawSignature: &RawScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA256}},
+		&CertifyOptions{AK: AKFromIssuer(r.AKKey, nil), InsecureEmptyQualifyingData: true, Key: key})
+	if err != nil {
+		return nil, err
+	}
+	return r, r.Checked.CheckSignature()
+}
+
+// checkPolicy holds the request against the node policy, in the form that package csr
+// writes: the policy's own parser refuses the dialect.
+func (p *GKEProvider) checkPolicy(ctx context.Context, request *csr.Request, bundle *csr.GKEBundle) (*csr.Checked, error) {
+	plain, err := (&csr.Bundle{Request: bundle.Request, Provider: GKEProviderName + "/v1", Data: bundle.Attest}).Encode()
+	if err != nil {
+		return nil, err
+	}
+	again := *request
+	again.Spec.Request = plain
+	return p.config.Policy.CheckUnsigned(ctx, &again, again.Spec.SignerName)
+}
+
+// findAK asks the platform for the AK, or reads its certificate.
+func (p *GKEProvider) findAK(ctx context.Context, r *GKEResult, bundle *csr.GKEBundle) error {
+	if ask := p.config.AKPublicKey; ask != nil {
+		key, err := ask(ctx, bundle.Identity)
+		switch {
+		case errors.Is(err, CheckMembership):
+			return err
+		case err != nil:
+			return csr.Retry(err)
+		case key == nil:
+			return NotMember("machine " + string(r.Machine) + " (the platform gave no key)")
+		}
+		r.AKKey = key
+		return nil
+	}
+	if bundle.Certificate == nil {
+		return &Error{Check: CheckCertificateMissing, Want: "an AK certificate"}
+	}
+	presented, err := parsePresented([][]byte{bundle.Certificate})
+	if err != nil {
+		return err
+	}
+	var found Result
+	if err := p.verifier.trustAK(ctx, newWork(MaxChainLinks+MaxFailedLinks), &presentedNode{road: RoadAK, presented: presented}, &found, p.config.Now()); err != nil {
+		return err
+	}
+	instance, err := gceInstance(presented.leaf)
+	if err != nil {
+		return err
+	}
+	c := bundle.Identity
+	if instance == nil || instance.InstanceID != c.ID || instance.ProjectID != c.ProjectID || uint64(instance.ProjectNumber) != c.ProjectNumber ||
+		instance.Zone != c.Zone || instance.InstanceName != c.Name {
+		return &Error{Check: CheckGKEIdentity, Got: "the AK certificate of " + string(found.Machine), Want: "one of " + string(r.Machine) + ", " + c.Zone + ", " + c.Name}
+	}
+	r.AKKey, r.Chain = presented.leaf.PublicKey, found.Chain
+	return nil
+}
+
+// authorize asks for the second proof, and then for membership.
+func (p *GKEProvider) authorize(ctx context.Context, r *GKEResult, request *csr.Request) (*Authorization, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, csr.Retry(err)
+	}
+	if err := p.checkSecondProof(ctx, r, request); err != nil {
+		return nil, err
+	}
+	m := membership{machine: r.Machine, claimed: r.Checked.ClaimedProviderID()}
+	return m.decide(ctx, func(ctx context.Context) (*Authorization, error) { return p.config.Authorize(ctx, r, request) })
+}
+
+func (p *GKEProvider) checkSecondProof(ctx context.Context, r *GKEResult, request *csr.Request) error {
+	subject := &LimitedSubject{Machine: r.Machine, NodeName: r.Checked.NodeName(), SignerName: r.Checked.SignerName(),
+		RequestHash: r.Checked.PKCS10().InfoHash}
+	_, err := CheckTimeLimited(ctx, p.config.SecondProof, subject, request, p.config.SecondProofOptions)
+	if csr.Decide(err).Verdict == csr.VerdictRetry {
+		return csr.Retry(err)
+	}
+	return err
+}
+
+// gkePublic is the public area that GKE's nodes loaded their TLS key with: they did not
+// send it. Name algorithm SHA-256, sign and userWithAuth, ECDSA with SHA-256
+// (cloud-provider-gcp, pkg/tpmattest). Coordinates are without leading zero bytes in
+// what their TPM hashed; the check of the Name tries every width.
+func gkePublic(key crypto.PublicKey) ([]byte, error) {
+	ec, ok := key.(*ecdsa.PublicKey)
+	if !ok {
+		return nil, &Error{Check: CheckKeyMismatch, Got: "a request with another kind of key", Want: "ECDSA, as GKE's nodes have"}
+	}
+	curve, ok := map[elliptic.Curve]tpm2.TPMECCCurve{elliptic.P256(): tpm2.TPMECCNistP256, elliptic.P384(): tpm2.TPMECCNistP384,
+		elliptic.P521(): tpm2.TPMECCNistP521}[ec.Curve]
+	point, err := ec.Bytes()
+	if !ok || err != nil {
+		return nil, &Error{Check: CheckPoint, Got: "a request with a key on another curve", Want: "P-256, P-384 or P-521", Err: err}
+	}
+	half := len(point) / 2
+	null := KeyScheme{Alg: tpm2.TPMAlgNull}
+	return (&Public{Type: tpm2.TPMAlgECC, NameAlg: tpm2.TPMAlgSHA256, Attributes: AttributeSign | AttributeUserWithAuth,
+		Symmetric: SymmetricScheme{Alg: tpm2.TPMAlgNull}, Scheme: KeyScheme{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA256},
+		KDF: null, Curve: curve, X: point[1 : 1+half], Y: point[1+half:]}).Marshal()
+}

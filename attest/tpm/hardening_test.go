@@ -1,0 +1,323 @@
+package tpm
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
+	"errors"
+	"fmt"
+	"math/big"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/oid"
+)
+
+// Constraints above an intermediate that look at leaves hold from memory too: what
+// is refused by a fresh issuer is refused by one that has seen a good leaf.
+func TestPolicyConstraintsAreNotForgotten(t *testing.T) {
+	requireExplicitPolicy := pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 36}, Critical: true, Value: []byte{0x30, 3, 0x80, 1, 0}}
+	policies := func(c *x509.Certificate) {
+		p, err := x509.OIDFromInts([]uint64{1, 2, 3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Policies = []x509.OID{p}
+	}
+	root := sign(t, nil, "root", nil)
+	middle := sign(t, root, "middle", func(c *x509.Certificate) {
+		policies(c)
+		c.ExtraExtensions = []pkix.Extension{requireExplicitPolicy}
+	})
+	good := sign(t, middle, "leaf", func(c *x509.Certificate) { leafTemplate(c); policies(c) })
+	bad := sign(t, middle, "leaf", leafTemplate)
+	i := issuerOf(t, root)
+	for range 2 {
+		if _, err := i.holds(presentedOf(t, good, middle), chainTime); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := i.holds(presentedOf(t, bad, middle), chainTime); !errors.Is(err, CheckCertificateChain) {
+			t.Errorf("a leaf without policies: %v", err)
+		}
+	}
+}
+
+// Who sends a chain does not choose what it costs: no name occurs twice, and no key
+// is larger than any real one.
+func TestChainsAreCheap(t *testing.T) {
+	root := sign(t, nil, "root", nil)
+	a := sign(t, root, "A", nil)
+	b := sign(t, a, "B", nil)
+	again := sign(t, b, "A", nil)
+	leaf := sign(t, again, "leaf", leafTemplate)
+	if _, err := issuerOf(t, root).holds(presentedOf(t, leaf, again, b, a), chainTime); !errors.Is(err, CheckCertificateOrder) {
+		t.Errorf("a name twice: %v", err)
+	}
+	huge := new(big.Int).Lsh(big.NewInt(1), MaxRSABits)
+	p := presentedOf(t, sign(t, sign(t, root, "huge", nil), "leaf", leafTemplate))
+	p.leaf.AuthorityKeyId = nil
+	p.above = [][]byte{certificateWithModulus(t, "huge", huge.Add(huge, big.NewInt(1)))}
+	if _, err := issuerOf(t, root).holds(p, chainTime); !errors.Is(err, CheckWeakKey) {
+		t.Errorf("RSA of %d bits: %v", huge.BitLen(), err)
+	}
+}
+
+// certificateWithModulus is a CA certificate whose key has that modulus. Its
+// signature is not looked at.
+func certificateWithModulus(t *testing.T, name string, n *big.Int) []byte {
+	t.Helper()
+	key, err := asn1.Marshal(struct {
+		N *big.Int
+		E int
+	}{n, 65537})
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := sign(t, nil, "root", nil)
+	small := sign(t, root, name, nil).cert
+	algorithm := pkix.AlgorithmIdentifier{Algorithm: asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 1, 1}, Parameters: asn1.NullRawValue}
+	spki, err := asn1.Marshal(struct {
+		Algorithm pkix.AlgorithmIdentifier
+		Key       asn1.BitString
+	}{algorithm, asn1.BitString{Bytes: key, BitLength: 8 * len(key)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := elements(t, small.RawTBSCertificate)
+	parts[6] = spki // version, serial, algorithm, issuer, validity, subject, key
+	body := sequence(t, parts...)
+	outer := elements(t, small.Raw)
+	return sequence(t, body, outer[1], outer[2])
+}
+
+// elements are the members of a SEQUENCE.
+func elements(t *testing.T, der []byte) [][]byte {
+	t.Helper()
+	var outer asn1.RawValue
+	if _, err := asn1.Unmarshal(der, &outer); err != nil {
+		t.Fatal(err)
+	}
+	var out [][]byte
+	for rest := outer.Bytes; len(rest) > 0; {
+		var one asn1.RawValue
+		next, err := asn1.Unmarshal(rest, &one)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, rest = append(out, one.FullBytes), next
+	}
+	return out
+}
+
+func sequence(t *testing.T, members ...[]byte) []byte {
+	t.Helper()
+	der, err := asn1.Marshal(asn1.RawValue{Tag: asn1.TagSequence, IsCompound: true, Bytes: bytes.Join(members, nil)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return der
+}
+
+// However an authorizer wraps the check, it is a refusal; anything else is none.
+func TestRefusalsOfAuthorizers(t *testing.T) {
+	for name, c := range map[string]struct {
+		err  error
+		want csr.Verdict
+	}{
+		"the constant":     {CheckMembership, csr.VerdictDeny},
+		"wrapped":          {fmt.Errorf("board 7: %w", CheckMembership), csr.VerdictDeny},
+		"joined":           {errors.Join(errors.New("gone"), CheckMembership), csr.VerdictDeny},
+		"NotMember":        {NotMember("gone"), csr.VerdictDeny},
+		"wrapped Error":    {fmt.Errorf("x: %w", NotMember("gone")), csr.VerdictDeny},
+		"something else":   {errors.New("no connection"), csr.VerdictRetry},
+		"both":             {errors.Join(CheckMembership, csr.ErrRetry), csr.VerdictRetry},
+		"a context's":      {context.DeadlineExceeded, csr.VerdictRetry},
+		"nil and no error": {nil, csr.VerdictDeny},
+	} {
+		a := AuthorizerFunc(func(context.Context, *Result, *csr.Request) (*Authorization, error) { return nil, c.err })
+		err := Admit(context.Background(), a, &Result{}, &csr.Request{})
+		if got := csr.Decide(err).Verdict; got != c.want {
+			t.Errorf("%s: %v, want %v (%v)", name, got, c.want, err)
+		}
+	}
+}
+
+// At the hello an authorizer need not know the provider ID yet; at the answer it
+// must agree.
+func TestProviderIDAtTheHello(t *testing.T) {
+	for _, c := range []struct {
+		stage   Stage
+		vouched string
+		want    error
+	}{
+		{StageHello, "", nil}, {StageHello, "p://1", nil}, {StageHello, "p://2", CheckProviderID},
+		{StageAnswer, "", CheckProviderID}, {StageAnswer, "p://1", nil}, {StageAnswer, "p://2", CheckProviderID},
+	} {
+		a := AuthorizerFunc(func(context.Context, *Result, *csr.Request) (*Authorization, error) {
+			return &Authorization{ProviderID: c.vouched}, nil
+		})
+		err := Admit(context.Background(), a, &Result{Stage: c.stage, ClaimedProviderID: "p://1"}, &csr.Request{})
+		if c.want == nil && err != nil || c.want != nil && !errors.Is(err, c.want) {
+			t.Errorf("%v, vouched %q: %v", c.stage, c.vouched, err)
+		}
+	}
+}
+
+// Zero values refuse, and do not panic.
+func TestZeroValues(t *testing.T) {
+	ctx, request := context.Background(), &csr.Request{}
+	for _, v := range []*Verifier{nil, {}} {
+		if _, err := v.Verify(ctx, request); err == nil {
+			t.Error("Verify: accepted")
+		}
+		if _, err := v.Challenge(ctx, request); err == nil {
+			t.Error("Challenge: accepted")
+		}
+	}
+	var ring KeyRing
+	if _, err := ring.newest(chainTime); !errors.Is(err, CheckRingEmpty) {
+		t.Errorf("a zero ring: %v", err)
+	}
+	if err := ring.Refresh([]RingKey{NewRingKey(chainTime)}, chainTime); err == nil {
+		t.Error("a zero ring was refreshed")
+	}
+	if _, err := AuthorizerFunc(nil).Authorize(ctx, nil, nil); err == nil {
+		t.Error("a nil AuthorizerFunc: no error")
+	}
+	if err := (*Error)(nil); err.Error() == "" || err.Unwrap() != nil || err.Reason() != "" {
+		t.Error("a nil *Error")
+	}
+	if _, err := SoftwareKey(&ecdsa.PrivateKey{PublicKey: ecdsa.PublicKey{Curve: elliptic.P256()}}); err == nil {
+		t.Error("a key without parts: accepted")
+	}
+	if (&Public{}).SameKey(&ecdsa.PublicKey{Curve: elliptic.P256()}) {
+		t.Error("a key without coordinates is the same")
+	}
+	if _, err := VerifyCertify(nil, nil); !errors.Is(err, CheckCertifyOptions) {
+		t.Errorf("no evidence: %v", err)
+	}
+	if _, err := VerifyQuote(nil, nil); !errors.Is(err, CheckQuoteOptions) {
+		t.Errorf("no quote: %v", err)
+	}
+	if _, err := MarshalTCGAttestCertify(nil); !errors.Is(err, CheckEncoding) {
+		t.Errorf("nil evidence: %v", err)
+	}
+	if _, err := (&AttestationBundle{Statements: []AttestationStatement{{Stmt: []byte{5, 0}}}}).Marshal(); !errors.Is(err, CheckEncoding) {
+		t.Errorf("a statement without a type: %v", err)
+	}
+	long := &Challenge{Binding: *testBindingEK(), Credential: &Credential{IDObject: make([]byte, maxIDObjectSize+1), EncryptedSecret: []byte{1}}}
+	if _, err := long.Marshal(); !errors.Is(err, CheckEncoding) {
+		t.Errorf("a long credential: %v", err)
+	}
+}
+
+// What a node chose cannot break a line or move a cursor where an error is printed.
+func TestErrorsPrint(t *testing.T) {
+	err := &Error{Check: CheckBindingCluster, Got: "a\nb\x1b[2J\u202e\xff", Want: "é c\r", Err: errors.New("x\x00y")}
+	want := `binding-cluster: got a\nb\x1b[2J\u202e\xff, want é c\r: x\x00y`
+	if got := err.Error(); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// A reading from the future is no reading, and a key that waits is enough.
+func TestKeyRingEdges(t *testing.T) {
+	ring, err := NewKeyRing([]RingKey{NewRingKey(ringTime.Add(-time.Hour))}, ringTime.Add(clockSkew))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ring.newest(ringTime); err != nil {
+		t.Errorf("a reading within the skew: %v", err)
+	}
+	if _, err := ring.newest(ringTime.Add(-time.Second)); !errors.Is(err, CheckRingStale) || !errors.Is(err, csr.ErrRetry) {
+		t.Errorf("a reading from the future: %v", err)
+	}
+	keys := []RingKey{NewRingKey(ringTime)}
+	for n := range 600 { // every minute for ten hours
+		keys = RotateKeys(keys, ringTime.Add(time.Duration(n)*time.Minute))
+	}
+	data, err := EncodeKeys(keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if back, err := DecodeKeys(data); err != nil || len(back) != len(keys) {
+		t.Errorf("%d of %d keys, %v", len(back), len(keys), err)
+	}
+	early := NewRingKey(time.Unix(0, 1))
+	if _, err := EncodeKeys([]RingKey{early}); err == nil {
+		t.Error("a time that cannot be read again was written")
+	}
+}
+
+// An identity source of the caller's refuses with an error of its own, and names
+// machines in the canonical form.
+func TestForeignIdentitySources(t *testing.T) {
+	root := sign(t, nil, "root", nil)
+	p := presentedOf(t, sign(t, root, "leaf", leafTemplate))
+	for name, c := range map[string]struct {
+		source fixedIdentity
+		ok     bool
+	}{
+		"good":       {fixedIdentity{id: "rack:3"}, true},
+		"no kind":    {fixedIdentity{id: "rack3"}, false},
+		"empty kind": {fixedIdentity{id: ":3"}, false},
+		"empty name": {fixedIdentity{id: "rack:"}, false},
+		"an error":   {fixedIdentity{err: errors.New("two racks")}, false},
+		"nothing":    {fixedIdentity{}, false},
+	} {
+		profile := ProfileTCG()
+		profile.Identity = []IdentitySource{c.source}
+		i, err := newIssuer(&Issuer{Roots: []*x509.Certificate{root.cert}, Profile: profile}, newLinkMemory())
+		if err != nil {
+			t.Fatal(err)
+		}
+		v := &Verifier{issuers: []*issuer{i}}
+		err = v.trust(context.Background(), newWork(MaxHelloSignatures), &presentedNode{presented: p}, &Result{}, chainTime)
+		if c.ok && err != nil || !c.ok && (!errors.Is(err, CheckIdentity) || csr.Decide(err).Verdict != csr.VerdictDeny) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+type fixedIdentity struct {
+	id  Identity
+	err error
+}
+
+func (f fixedIdentity) Identify(*x509.Certificate) (Identity, error) { return f.id, f.err }
+
+// A profile may list an extended key usage that crypto/x509 knows by name, and the
+// reason that says most is given where several issuers refuse.
+func TestProfilesAndIssuersTogether(t *testing.T) {
+	root := sign(t, nil, "root", nil)
+	expired := sign(t, nil, "old root", func(c *x509.Certificate) { c.NotAfter = chainTime.Add(-time.Hour) })
+	leaf := sign(t, root, "leaf", func(c *x509.Certificate) {
+		leafTemplate(c)
+		c.UnknownExtKeyUsage, c.ExtKeyUsage = nil, []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+	})
+	profile := ProfileTCG()
+	profile.ExtKeyUsage = []oid.OID{oid.KpClientAuth}
+	if err := profile.check(leaf.cert, &subjectAltName{}); err != nil {
+		t.Errorf("clientAuth: %v", err)
+	}
+	under := sign(t, expired, "leaf", leafTemplate)
+	v := &Verifier{issuers: []*issuer{issuerOf(t, root), issuerOf(t, expired)}}
+	if err := v.trust(context.Background(), newWork(MaxHelloSignatures), &presentedNode{presented: presentedOf(t, under)}, &Result{}, chainTime); !errors.Is(err, CheckCertificateExpired) {
+		t.Errorf("a chain to an expired root: %v", err)
+	}
+}
+
+// Hellos are filed under a signer of their own, which nobody serves.
+func TestChallengeSigners(t *testing.T) {
+	for name, want := range map[string]bool{"": true, csr.SignerChallengeTPM: true, "garbage": false, "example.org/x": false,
+		csr.SignerClientTPM: false, "cluster.x-k8s.io/kubelet-attestation-challenge-": false} {
+		if got := validChallengeSigner(name); got != want {
+			t.Errorf("%q: %v", name, got)
+		}
+	}
+}

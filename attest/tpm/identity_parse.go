@@ -1,0 +1,75 @@
+package tpm
+
+import (
+	"encoding/base64"
+	"encoding/hex"
+	"strconv"
+	"strings"
+
+	"github.com/nodeattest/nodeattest/oid"
+)
+
+// ParseIdentity reads a machine identity as a person writes it into a list: at most
+// [MaxIdentitySize] bytes without spaces. The forms that [Identity] lists are held
+// to their one spelling, so that what is accepted can be what a verification finds.
+// A kind of the caller's own is one of lower-case letters, digits and "-", and not the
+// name of a hash: a digest without a kind in front would match no machine. The error is
+// an [*Error] with CheckIdentity.
+func ParseIdentity(s string) (Identity, error) {
+	id := Identity(s)
+	if !id.Valid() || strings.Contains(s, " ") || !validKind(id.Kind()) {
+		return "", badIdentity(s, "<kind>:<text without spaces>")
+	}
+	rest := s[len(id.Kind())+1:]
+	switch id.Kind() {
+	case "sha1", "sha256", "sha384", "sha512":
+		return "", badIdentity(s, "the kind of key in front of its digest, as in ek:sha256:<64 lower-case hexadecimal digits>")
+	case "ek", "ak":
+		digest, ok := strings.CutPrefix(rest, "sha256:")
+		if b, err := hex.DecodeString(digest); !ok || err != nil || len(b) != HashSize || strings.ToLower(digest) != digest {
+			return "", badIdentity(s, id.Kind()+":sha256:<64 lower-case hexadecimal digits>")
+		}
+	case "gce":
+		project, instance, ok := strings.Cut(rest, "/")
+		if n, err := strconv.ParseUint(instance, 10, 64); !ok || project == "" || err != nil || strconv.FormatUint(n, 10) != instance {
+			return "", badIdentity(s, "gce:<project ID>/<instance ID>")
+		}
+	case "othername":
+		if !validOtherName(rest) {
+			return "", badIdentity(s, "othername:<type-id>:<base64url of DER>, <issuer>/ before the type-id where there is one")
+		}
+	}
+	return id, nil
+}
+
+func badIdentity(got, want string) error {
+	return &Error{Check: CheckIdentity, Got: got, Want: want}
+}
+
+func validKind(kind string) bool {
+	for i := range len(kind) {
+		c := kind[i]
+		if letter := 'a' <= c && c <= 'z'; !letter && (i == 0 || (c < '0' || c > '9') && c != '-') {
+			return false
+		}
+	}
+	return kind != ""
+}
+
+func validOtherName(s string) bool {
+	if issuer, rest, ok := strings.Cut(s, "/"); ok {
+		if !validIssuerName(issuer) {
+			return false
+		}
+		s = rest
+	}
+	dotted, value, _ := strings.Cut(s, ":")
+	if value == "" || strings.ContainsAny(value, "\r\n") {
+		return false
+	}
+	if _, err := oid.Parse(dotted); err != nil { // one text for one identifier
+		return false
+	}
+	_, err := base64.RawURLEncoding.Strict().DecodeString(value)
+	return err == nil
+}

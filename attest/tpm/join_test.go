@@ -1,0 +1,279 @@
+package tpm_test
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/attesttest"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/secret"
+	"github.com/nodeattest/nodeattest/tpmsim"
+)
+
+// akTemplates are the library's own, by name.
+func akTemplates() map[string]*tpm2.TPMTPublic {
+	return map[string]*tpm2.TPMTPublic{
+		"RSASSA-SHA256": attest.AKTemplateRSA2048SHA256(),
+		"RSAPSS-SHA256": attest.AKTemplateRSA2048PSS(),
+		"ECDSA-P256":    attest.AKTemplateECDSAP256(),
+		"ECDSA-P384":    attest.AKTemplateECDSAP384(),
+	}
+}
+
+// keyOptions are the keys to certify, by name.
+func keyOptions(t testing.TB, rsaBits ...int) map[string]attesttest.NodeOptions {
+	out := map[string]attesttest.NodeOptions{
+		"software P-256": {Key: newKey(t, elliptic.P256())},
+		"software P-384": {Key: newKey(t, elliptic.P384())},
+		"TPM P-256":      {TPMKey: attest.KeyECDSAP256},
+		"TPM RSA-2048":   {TPMKey: attest.KeyRSA2048},
+	}
+	for _, bits := range rsaBits {
+		key, err := rsa.GenerateKey(rand.Reader, bits)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[fmt.Sprintf("software RSA-%d", bits)] = attesttest.NodeOptions{Key: key}
+	}
+	return out
+}
+
+func newKey(t testing.TB, curve elliptic.Curve) crypto.Signer {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(curve, rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// certified returns source and certificates for an AK made from a template.
+func certified(t testing.TB, tpm *tpmsim.TPM, template *tpm2.TPMTPublic) (attest.AKSource, [][]byte) {
+	t.Helper()
+	source := attest.AKSource{Template: template}
+	public, err := attest.AKPublic(context.Background(), tpm, source, secret.Value[[]byte]{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := public.Key()
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := tpm.CertifyAK(key, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return source, [][]byte{leaf.Raw, tpm.CA().AKIntermediate().Raw}
+}
+
+// Every AK of the library certifies every kind of key, and the verifier accepts
+// each pair and says what it is.
+func TestPairsOnTheSimulator(t *testing.T) {
+	testPairs(t, tpmsim.New(t, nil), akTemplates(), keyOptions(t, 2048))
+}
+
+func TestPairsOnSwtpm(t *testing.T) {
+	aks := akTemplates()
+	testPairs(t, tpmsim.Swtpm(t, nil), aks, keyOptions(t, 2048, 3072))
+}
+
+func testPairs(t *testing.T, tpm *tpmsim.TPM, aks map[string]*tpm2.TPMTPublic, keys map[string]attesttest.NodeOptions) {
+	ctx := context.Background()
+	for akName, template := range aks {
+		source, certificates := certified(t, tpm, template)
+		for keyName, o := range keys {
+			t.Run(akName+"/"+keyName, func(t *testing.T) {
+				o.TPM, o.AK, o.Certificates = tpm, source, certificates
+				node := attesttest.NewNode(t, &o)
+				plane := attesttest.NewControlPlane(t, node)
+				request, err := plane.Evidence(ctx, node)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r, err := plane.Verifier.Verify(ctx, request)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if r.TPMResident != (o.TPMKey != 0) {
+					t.Errorf("TPMResident is %v", r.TPMResident)
+				}
+				if !r.Clock.Plain {
+					t.Error("the clock of an AK in the endorsement hierarchy is not plain")
+				}
+				if _, err := plane.CA.Issue(ctx, r.Checked(), r.Verified()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	noHandles(t, tpm)
+}
+
+func noHandles(t *testing.T, tpm *tpmsim.TPM) {
+	t.Helper()
+	left, err := tpmsim.LoadedHandles(tpm)
+	if err != nil || len(left) != 0 {
+		t.Errorf("left in the TPM: %x, %v", left, err)
+	}
+}
+
+// The verifier can demand a key that lives in the TPM.
+func TestRequireTPMResident(t *testing.T) {
+	ctx := context.Background()
+	tpm := tpmsim.New(t, nil)
+	for name, o := range map[string]attesttest.NodeOptions{
+		"software": {TPM: tpm},
+		"resident": {TPM: tpm, TPMKey: attest.KeyECDSAP256},
+	} {
+		node := attesttest.NewNode(t, &o)
+		plane := attesttest.NewControlPlane(t, node)
+		plane.Config.RequireTPMResident = true
+		verifier := newVerifier(t, &plane.Config)
+		request, err := plane.Evidence(ctx, node)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = verifier.Verify(ctx, request)
+		if name == "resident" && err != nil || name == "software" && !errors.Is(err, attest.CheckResidency) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func newVerifier(t testing.TB, c *attest.VerifierConfig) *attest.Verifier {
+	t.Helper()
+	v, err := attest.NewVerifier(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// AK template and certificate come from NV at Google's indexes, with a nonce
+// where there is one, and the identity from the certificate.
+func TestAKFromNV(t *testing.T) {
+	ctx := context.Background()
+	instance := tpmsim.DefaultInstance()
+	tpm := tpmsim.New(t, &tpmsim.Options{Instance: instance, AKs: []tpmsim.AK{
+		{Algorithm: tpmsim.RSA2048, Padding: 100},
+		{Algorithm: tpmsim.P256, NonceIndex: 0x01c1ff04},
+	}})
+	google := attest.ProfileGoogle()
+	ecc := attest.GCEECC()
+	ecc.NonceIndex = 0x01c1ff04
+	want := attest.Identity(fmt.Sprintf("gce:%s/%d", instance.ProjectID, instance.InstanceID))
+	for name, source := range map[string]attest.AKSource{"RSA": attest.GCERSA(), "ECC": ecc} {
+		node := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: tpm, AK: source, Profile: google})
+		plane := attesttest.NewControlPlane(t, node)
+		request, err := plane.Evidence(ctx, node)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		r, err := plane.Verifier.Verify(ctx, request)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		if r.Machine != want || r.Profile != google.Name {
+			t.Errorf("%s: machine %s by %s, want %s", name, r.Machine, r.Profile, want)
+		}
+	}
+	noHandles(t, tpm)
+}
+
+// The OtherName of the 2018 document is the identity where there is one.
+func TestIdentityFromOtherName(t *testing.T) {
+	tpm := tpmsim.New(t, &tpmsim.Options{OtherName: &tpmsim.OtherName{Type: "\x2a\x03\x04", Value: []byte{0x0c, 2, 'm', '1'}}})
+	node := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: tpm})
+	plane := attesttest.NewControlPlane(t, node)
+	request, err := plane.Evidence(context.Background(), node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := plane.Verifier.Verify(context.Background(), request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := attest.Identity("othername:1.2.3.4:DAJtMQ"); r.Machine != want || r.Machine.Kind() != "othername" {
+		t.Errorf("got %s, want %s", r.Machine, want)
+	}
+	if r.Directory.Vendor == "" || r.Directory.Model == "" {
+		t.Errorf("no directory name: %+v", r.Directory)
+	}
+}
+
+// Two verifiers that share nothing but the key ring accept answers to each
+// other's challenges; a retired key's are refused, and so are those of a ring
+// that was not read.
+func TestReplicas(t *testing.T) {
+	ctx := context.Background()
+	node := attesttest.NewNode(t, nil)
+	plane := attesttest.NewControlPlane(t, node)
+	now := plane.Now()
+	key := attest.NewRingKey(now.Add(-time.Hour))
+	replica := func(keys ...attest.RingKey) (*attest.Verifier, *attest.KeyRing) {
+		ring, err := attest.NewKeyRing(keys, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := plane.Config
+		c.KeyRing = ring
+		return newVerifier(t, &c), ring
+	}
+	first, _ := replica(key)
+	second, secondRing := replica(key)
+	hello, err := node.Hello(ctx, plane.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	challenge, err := first.Challenge(ctx, hello)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := node.Answer(ctx, challenge, plane.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := second.Verify(ctx, answer); err != nil {
+		t.Errorf("the other replica: %v", err)
+	}
+	if _, err := first.Verify(ctx, answer); err != nil {
+		t.Errorf("the same, filed again: %v", err)
+	}
+
+	other, _ := replica(attest.NewRingKey(now.Add(-time.Hour)))
+	if _, err := other.Verify(ctx, answer); !errors.Is(err, attest.CheckRingKey) || errors.Is(err, csr.ErrRetry) {
+		t.Errorf("another ring: got %v", err)
+	}
+	retired := key
+	retired.RetiredAt = now
+	if err := secondRing.Refresh([]attest.RingKey{retired, attest.NewRingKey(now)}, now); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := second.Verify(ctx, answer); !errors.Is(err, attest.CheckRingKey) || errors.Is(err, csr.ErrRetry) {
+		t.Errorf("a retired key: got %v", err)
+	}
+	future := key
+	future.ActiveAt = now.Add(time.Hour)
+	third, _ := replica(future)
+	if _, err := third.Verify(ctx, answer); !errors.Is(err, attest.CheckRingKey) || errors.Is(err, csr.ErrRetry) {
+		t.Errorf("a key of the future: got %v", err)
+	}
+	if _, err := third.Challenge(ctx, hello); !errors.Is(err, attest.CheckRingEmpty) || !errors.Is(err, csr.ErrRetry) {
+		t.Errorf("a challenge with a key of the future: got %v", err)
+	}
+	plane.Advance(attest.MaxRingAge + time.Second)
+	if _, err := first.Verify(ctx, answer); !errors.Is(err, attest.CheckRingStale) || !errors.Is(err, csr.ErrRetry) {
+		t.Errorf("a stale ring: got %v", err)
+	}
+}

@@ -1,0 +1,289 @@
+package tpm
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/secret"
+)
+
+// Times of a key ring.
+const (
+	// MaxRingAge is how old a reading of a shared ring may be: a replica that has
+	// not read it for longer verifies nothing.
+	MaxRingAge = 60 * time.Second
+	// RetireAfter is how long a key stays good after its successor became
+	// active, in a routine rotation.
+	RetireAfter = 2 * time.Hour
+)
+
+// Checks of the key ring.
+const (
+	// CheckRingKey: the binding names a key that is unknown, retired or not
+	// active yet.
+	CheckRingKey Check = "ring-key"
+	// CheckRingStale: the ring was read more than [MaxRingAge] ago, in the future, or
+	// not yet. Always together with [csr.ErrRetry].
+	CheckRingStale Check = "ring-stale"
+	// CheckRingEmpty: the ring holds no key that is active and not retired.
+	// Always together with [csr.ErrRetry].
+	CheckRingEmpty Check = "ring-empty"
+)
+
+// RingSecretSize is the size of a challenge key's secret, in bytes.
+const RingSecretSize = 32
+
+// RingKey is one challenge key: it makes challenges from ActiveAt on, and its
+// challenges verify until RetiredAt.
+type RingKey struct {
+	// ID is what a challenge calls the key by.
+	ID KeyID
+	// Secret is what challenges are derived from, and nothing else. Whoever has one can
+	// pass for any machine on [RoadEK]: guard it like the CA's key.
+	Secret secret.Value[[RingSecretSize]byte]
+	// ActiveAt is when the key begins to make challenges.
+	ActiveAt time.Time
+	// RetiredAt is zero for a key in use.
+	RetiredAt time.Time
+}
+
+// NewRingKey makes a key with a random identifier and secret.
+func NewRingKey(activeAt time.Time) RingKey {
+	k := RingKey{ActiveAt: activeAt}
+	var random [RingSecretSize]byte
+	// crypto/rand.Read never fails and never returns short.
+	_, _ = rand.Read(k.ID[:])
+	_, _ = rand.Read(random[:])
+	k.Secret = secret.New(random)
+	return k
+}
+
+func (k *RingKey) retired(now time.Time) bool {
+	return !k.RetiredAt.IsZero() && !k.RetiredAt.After(now)
+}
+
+// KeyRing holds the challenge keys of a control plane. Replicas that share
+// nothing but the ring accept answers to each other's challenges: no other
+// state is kept. It is safe for use from many goroutines.
+type KeyRing struct {
+	state atomic.Pointer[ringState]
+}
+
+type ringState struct {
+	keys   []RingKey
+	readAt time.Time
+	static bool
+}
+
+// NewKeyRing makes a ring from keys that were read from a shared place at
+// readAt. Call [KeyRing.Refresh] with a new reading well within [MaxRingAge].
+// Where nothing has been read yet, see [NewUnreadKeyRing].
+// It returns an error if keys is empty, an identifier occurs twice, a secret is
+// all zero, ActiveAt is zero, or a key is retired before it is active.
+func NewKeyRing(keys []RingKey, readAt time.Time) (*KeyRing, error) {
+	if readAt.IsZero() {
+		return nil, errors.New("attest: a key ring needs the time at which it was read")
+	}
+	return newKeyRing(&ringState{keys: keys, readAt: readAt})
+}
+
+// NewUnreadKeyRing makes a ring that has not been read yet, for a program that starts
+// before it can read the shared place. Until the first [KeyRing.Refresh] it makes and
+// verifies nothing: everything is [CheckRingStale], to be tried again.
+func NewUnreadKeyRing() *KeyRing {
+	r := &KeyRing{}
+	r.state.Store(&ringState{})
+	return r
+}
+
+// NewStaticKeyRing makes a ring of keys that the caller owns and that nobody
+// else rotates: it never grows stale. It returns an error as [NewKeyRing] does.
+func NewStaticKeyRing(keys ...RingKey) (*KeyRing, error) {
+	return newKeyRing(&ringState{keys: keys, static: true})
+}
+
+func newKeyRing(s *ringState) (*KeyRing, error) {
+	if err := checkRingKeys(s.keys); err != nil {
+		return nil, err
+	}
+	s.keys = append([]RingKey(nil), s.keys...)
+	r := &KeyRing{}
+	r.state.Store(s)
+	return r, nil
+}
+
+func checkRingKeys(keys []RingKey) error {
+	if len(keys) == 0 {
+		return errors.New("attest: a key ring needs at least one key")
+	}
+	seen := make(map[KeyID]bool, len(keys))
+	for i := range keys {
+		k := &keys[i]
+		switch {
+		case seen[k.ID]:
+			return fmt.Errorf("attest: key ring: identifier %s occurs twice", k.ID)
+		case k.Secret.Reveal() == [RingSecretSize]byte{}:
+			return fmt.Errorf("attest: key ring: key %s has no secret", k.ID)
+		case k.ActiveAt.IsZero():
+			return fmt.Errorf("attest: key ring: key %s does not say when it becomes active", k.ID)
+		case !k.RetiredAt.IsZero() && k.RetiredAt.Before(k.ActiveAt):
+			return fmt.Errorf("attest: key ring: key %s is retired before it is active", k.ID)
+		}
+		seen[k.ID] = true
+	}
+	return nil
+}
+
+// Refresh replaces the keys with a new reading. A reading older than the one
+// held, an empty one or one that [NewKeyRing] would refuse changes nothing and
+// is an error; so is a refresh of a static ring. readAt is by the verifier's
+// clock: if that was set back, make a new ring and a new verifier.
+func (r *KeyRing) Refresh(keys []RingKey, readAt time.Time) error {
+	if readAt.IsZero() {
+		return errors.New("attest: a key ring needs the time at which it was read")
+	}
+	if err := checkRingKeys(keys); err != nil {
+		return err
+	}
+	next := &ringState{keys: append([]RingKey(nil), keys...), readAt: readAt}
+	for {
+		held := r.state.Load()
+		if held == nil {
+			return errors.New("attest: a key ring is made by NewKeyRing, NewUnreadKeyRing or NewStaticKeyRing")
+		}
+		if held.static {
+			return errors.New("attest: a static key ring is not refreshed")
+		}
+		if readAt.Before(held.readAt) {
+			return fmt.Errorf("attest: key ring: a reading of %s is older than the one of %s",
+				readAt.UTC().Format(time.RFC3339), held.readAt.UTC().Format(time.RFC3339))
+		}
+		if r.state.CompareAndSwap(held, next) {
+			return nil
+		}
+	}
+}
+
+// fresh returns the keys, or an error to try again with if they are stale.
+func (r *KeyRing) fresh(now time.Time) ([]RingKey, error) {
+	s := r.state.Load()
+	if s == nil {
+		return nil, &Error{Check: CheckRingEmpty, Want: "a ring made by NewKeyRing or NewStaticKeyRing", Err: csr.ErrRetry}
+	}
+	if age := now.Sub(s.readAt); !s.static && (age > MaxRingAge || age < -clockSkew) {
+		got := "a ring that has not been read yet"
+		if !s.readAt.IsZero() {
+			got = "a ring read at " + s.readAt.UTC().Format(time.RFC3339)
+		}
+		return nil, &Error{Check: CheckRingStale, Got: got,
+			Want: "one read within " + MaxRingAge.String(), Err: csr.ErrRetry}
+	}
+	return s.keys, nil
+}
+
+// newest returns the key that makes challenges: of those that are active and
+// not retired, the one that became active last.
+func (r *KeyRing) newest(now time.Time) (*RingKey, error) {
+	keys, err := r.fresh(now)
+	if err != nil {
+		return nil, err
+	}
+	var best *RingKey
+	for i := range keys {
+		k := &keys[i]
+		if k.ActiveAt.After(now) || k.retired(now) {
+			continue
+		}
+		if best == nil || k.ActiveAt.After(best.ActiveAt) {
+			best = k
+		}
+	}
+	if best == nil {
+		return nil, &Error{Check: CheckRingEmpty, Want: "a key that is active and not retired", Err: csr.ErrRetry}
+	}
+	return best, nil
+}
+
+// lookup returns the key of a challenge that is to be verified. A key that
+// becomes active within clockSkew is one that another replica, whose clock is
+// ahead, may already use: that is no refusal but a reason to try again.
+func (r *KeyRing) lookup(id KeyID, now time.Time) (*RingKey, error) {
+	keys, err := r.fresh(now)
+	if err != nil {
+		return nil, err
+	}
+	for i := range keys {
+		k := &keys[i]
+		if k.ID != id {
+			continue
+		}
+		switch {
+		case k.retired(now):
+			return nil, &Error{Check: CheckRingKey, Got: "key " + id.String() + ", retired " + k.RetiredAt.UTC().Format(time.RFC3339),
+				Want: "a key that is not retired"}
+		case k.ActiveAt.After(now.Add(clockSkew)):
+			return nil, &Error{Check: CheckRingKey, Got: "key " + id.String() + ", active from " + k.ActiveAt.UTC().Format(time.RFC3339),
+				Want: "a key that is active"}
+		case k.ActiveAt.After(now):
+			return nil, &Error{Check: CheckRingKey, Got: "key " + id.String() + ", active in a moment",
+				Want: "a key that is active", Err: csr.ErrRetry}
+		}
+		return k, nil
+	}
+	return nil, &Error{Check: CheckRingKey, Got: "unknown key " + id.String(), Want: "a key of the ring"}
+}
+
+// RotateKeys returns keys with a new one that becomes active 2 × [MaxRingAge]
+// after now, when every replica has read it. The keys that are in use until then
+// are retired [RetireAfter] later, and those already retired at now are left
+// out. While a key waits to become active there is no further one. The given slice
+// is not changed.
+func RotateKeys(keys []RingKey, now time.Time) []RingKey {
+	next := NewRingKey(now.Add(2 * MaxRingAge))
+	out := make([]RingKey, 0, len(keys)+1)
+	if slices.ContainsFunc(keys, func(k RingKey) bool { return k.ActiveAt.After(now) }) {
+		return append(out, slices.DeleteFunc(slices.Clone(keys), func(k RingKey) bool { return k.retired(now) })...)
+	}
+	for _, k := range keys {
+		if k.retired(now) {
+			continue
+		}
+		if k.RetiredAt.IsZero() {
+			k.RetiredAt = next.ActiveAt.Add(RetireAfter)
+		}
+		out = append(out, k)
+	}
+	return append(out, next)
+}
+
+// Labels of the two derivations. A 00 byte stands behind each.
+const (
+	labelSecret  = "nodeattest/tpm/v1 secret\x00"
+	labelCertify = "nodeattest/tpm/v1 certify\x00"
+)
+
+// challengeSecret is S = HMAC-SHA256(K, labelSecret ‖ b).
+func challengeSecret(k *RingKey, binding []byte) []byte {
+	key := k.Secret.Reveal()
+	return labelledHMAC(key[:], labelSecret, binding)
+}
+
+// qualifyingData is HMAC-SHA256(S, label ‖ b), the qualifying data of a
+// statement.
+func qualifyingData(secret []byte, label string, binding []byte) []byte {
+	return labelledHMAC(secret, label, binding)
+}
+
+func labelledHMAC(key []byte, label string, binding []byte) []byte {
+	m := hmac.New(sha256.New, key)
+	m.Write([]byte(label))
+	m.Write(binding)
+	return m.Sum(nil)
+}

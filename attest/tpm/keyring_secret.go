@@ -1,0 +1,84 @@
+package tpm
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nodeattest/nodeattest/secret"
+)
+
+// ringKeySize is the size of one encoded key: secret, ActiveAt, RetiredAt.
+const ringKeySize = RingSecretSize + 8 + 8
+
+// MaxRingKeys bounds the keys that [DecodeKeys] reads.
+const MaxRingKeys = 64
+
+// EncodeKeys returns keys in the form of a Secret's data: the name is the
+// identifier in 16 lower-case hexadecimal digits, the value 48 bytes: the
+// secret, then ActiveAt and RetiredAt in Unix seconds, big-endian, 8 bytes each
+// (0: not retired). Fractions of a second are lost. It returns an error as
+// [NewKeyRing] does, and for times outside 1970 to 9999 or over [MaxRingKeys] keys.
+func EncodeKeys(keys []RingKey) (map[string][]byte, error) {
+	if err := checkRingKeys(keys); err != nil {
+		return nil, err
+	}
+	if len(keys) > MaxRingKeys {
+		return nil, fmt.Errorf("attest: key ring: %d keys, at most %d", len(keys), MaxRingKeys)
+	}
+	data := make(map[string][]byte, len(keys))
+	for _, k := range keys {
+		if at := k.ActiveAt.Unix(); at <= 0 || at > maxUnixSeconds || !k.RetiredAt.IsZero() && k.RetiredAt.Unix() > maxUnixSeconds {
+			return nil, fmt.Errorf("attest: key ring: key %s has a time out of range", k.ID)
+		}
+		secret := k.Secret.Reveal()
+		v := append(make([]byte, 0, ringKeySize), secret[:]...)
+		v = binary.BigEndian.AppendUint64(v, uint64(k.ActiveAt.Unix()))
+		var retired int64
+		if !k.RetiredAt.IsZero() {
+			retired = k.RetiredAt.Unix()
+		}
+		data[k.ID.String()] = binary.BigEndian.AppendUint64(v, uint64(retired))
+	}
+	return data, nil
+}
+
+// DecodeKeys reads what [EncodeKeys] wrote, at most [MaxRingKeys] keys, in the
+// order of their ActiveAt. Anything else in data is an error that names the
+// entry and never its value.
+func DecodeKeys(data map[string][]byte) ([]RingKey, error) {
+	if len(data) > MaxRingKeys {
+		return nil, fmt.Errorf("attest: key ring: %d keys, at most %d", len(data), MaxRingKeys)
+	}
+	keys := make([]RingKey, 0, len(data))
+	for name, v := range data {
+		var k RingKey
+		id, err := hex.DecodeString(name)
+		if err != nil || len(id) != KeyIDSize || hex.EncodeToString(id) != name {
+			return nil, fmt.Errorf("attest: key ring: name %q is no identifier of 16 lower-case hexadecimal digits", name)
+		}
+		if len(v) != ringKeySize {
+			return nil, fmt.Errorf("attest: key ring: key %s has %d bytes, want %d", name, len(v), ringKeySize)
+		}
+		copy(k.ID[:], id)
+		k.Secret = secret.New([RingSecretSize]byte(v[:RingSecretSize]))
+		active, retired := binary.BigEndian.Uint64(v[32:]), binary.BigEndian.Uint64(v[40:])
+		if active == 0 || active > maxUnixSeconds || retired > maxUnixSeconds {
+			return nil, fmt.Errorf("attest: key ring: key %s has a time out of range", name)
+		}
+		k.ActiveAt = time.Unix(int64(active), 0).UTC()
+		if retired != 0 {
+			k.RetiredAt = time.Unix(int64(retired), 0).UTC()
+		}
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, func(a, b RingKey) int {
+		if c := a.ActiveAt.Compare(b.ActiveAt); c != 0 {
+			return c
+		}
+		return slices.Compare(a.ID[:], b.ID[:])
+	})
+	return keys, checkRingKeys(keys)
+}

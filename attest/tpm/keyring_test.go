@@ -1,0 +1,203 @@
+package tpm
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/secret"
+)
+
+var ringTime = time.Unix(1_800_000_000, 0).UTC()
+
+func TestKeyRingRefuses(t *testing.T) {
+	good := NewRingKey(ringTime)
+	noSecret, noTime, reversed := good, good, good
+	noSecret.Secret = secret.New([RingSecretSize]byte{})
+	noTime.ActiveAt = time.Time{}
+	reversed.RetiredAt = ringTime.Add(-time.Second)
+	for name, keys := range map[string][]RingKey{
+		"none": nil, "twice": {good, good}, "no secret": {noSecret}, "no time": {noTime}, "reversed": {reversed},
+	} {
+		if _, err := NewKeyRing(keys, ringTime); err == nil {
+			t.Errorf("%s: a ring", name)
+		}
+		if _, err := NewStaticKeyRing(keys...); err == nil {
+			t.Errorf("%s: a static ring", name)
+		}
+		if _, err := EncodeKeys(keys); err == nil {
+			t.Errorf("%s: encoded", name)
+		}
+	}
+	if _, err := NewKeyRing([]RingKey{good}, time.Time{}); err == nil {
+		t.Error("a ring that was never read")
+	}
+}
+
+func TestKeyRingRefresh(t *testing.T) {
+	first, second := NewRingKey(ringTime), NewRingKey(ringTime.Add(time.Minute))
+	ring, err := NewKeyRing([]RingKey{first}, ringTime)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ring.Refresh([]RingKey{second}, ringTime.Add(-time.Second)); err == nil {
+		t.Error("an older reading was taken")
+	}
+	if err := ring.Refresh(nil, ringTime.Add(time.Second)); err == nil {
+		t.Error("an empty reading was taken")
+	}
+	if k, err := ring.newest(ringTime); err != nil || k.ID != first.ID {
+		t.Errorf("after refused readings: %v, %v", k, err)
+	}
+	if err := ring.Refresh([]RingKey{first, second}, ringTime.Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	for at, want := range map[time.Duration]KeyID{0: first.ID, time.Minute: second.ID} {
+		if k, err := ring.newest(ringTime.Add(at)); err != nil || k.ID != want {
+			t.Errorf("newest after %s: %v, %v, want %s", at, k, err, want)
+		}
+	}
+	if _, err := ring.newest(ringTime.Add(time.Minute + MaxRingAge)); err != nil {
+		t.Errorf("at the greatest age: %v", err)
+	}
+	if _, err := ring.newest(ringTime.Add(time.Minute + MaxRingAge + 1)); !errors.Is(err, CheckRingStale) || !errors.Is(err, csr.ErrRetry) {
+		t.Errorf("over it: %v", err)
+	}
+	static, err := NewStaticKeyRing(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := static.newest(ringTime.Add(1e6 * time.Hour)); err != nil {
+		t.Errorf("a static ring grew stale: %v", err)
+	}
+	if err := static.Refresh([]RingKey{second}, ringTime); err == nil {
+		t.Error("a static ring was refreshed")
+	}
+}
+
+// retiredAt ≤ now is retired; a key of the next minute may be that of a replica
+// whose clock is ahead, and one of later is refused.
+func TestKeyRingLookup(t *testing.T) {
+	key := NewRingKey(ringTime)
+	key.RetiredAt = ringTime.Add(time.Hour)
+	ring, err := NewStaticKeyRing(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at, want := range map[time.Duration]struct{ refused, retry bool }{
+		-61 * time.Second:         {true, false},
+		-60 * time.Second:         {true, true},
+		-time.Second:              {true, true},
+		0:                         {false, false},
+		time.Hour - time.Second:   {false, false},
+		time.Hour:                 {true, false},
+		time.Hour + 1*time.Second: {true, false},
+	} {
+		_, err := ring.lookup(key.ID, ringTime.Add(at))
+		if errors.Is(err, CheckRingKey) != want.refused || errors.Is(err, csr.ErrRetry) != want.retry {
+			t.Errorf("after %s: %v", at, err)
+		}
+	}
+	if _, err := ring.lookup(KeyID{}, ringTime); !errors.Is(err, CheckRingKey) {
+		t.Errorf("an unknown key: %v", err)
+	}
+}
+
+func TestRotateKeys(t *testing.T) {
+	old := NewRingKey(ringTime)
+	keys := RotateKeys([]RingKey{old}, ringTime)
+	if len(keys) != 2 || !old.RetiredAt.IsZero() {
+		t.Fatalf("%d keys, the old one changed to %v", len(keys), old.RetiredAt)
+	}
+	next := keys[1]
+	if wait := next.ActiveAt.Sub(ringTime); wait < MaxRingAge {
+		t.Errorf("the new key is active after %s, before every replica has read it", wait)
+	}
+	if over := keys[0].RetiredAt.Sub(next.ActiveAt); over != 2*time.Hour {
+		t.Errorf("the old key is retired %s after its successor became active, want 2h", over)
+	}
+	later := RotateKeys(keys, keys[0].RetiredAt)
+	if len(later) != 2 || later[0].ID != next.ID {
+		t.Errorf("the retired key was kept: %v", later)
+	}
+	if _, err := NewStaticKeyRing(later...); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestEncodeKeys(t *testing.T) {
+	a, b := NewRingKey(ringTime), NewRingKey(ringTime.Add(time.Second))
+	b.RetiredAt = ringTime.Add(time.Hour)
+	data, err := EncodeKeys([]RingKey{a, b})
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, err := DecodeKeys(data)
+	same := cmp.Comparer(func(x, y secret.Value[[RingSecretSize]byte]) bool { return x.Reveal() == y.Reveal() })
+	if diff := cmp.Diff([]RingKey{a, b}, back, same); err != nil || diff != "" {
+		t.Errorf("%v\n%s", err, diff)
+	}
+	name, value := a.ID.String(), data[a.ID.String()]
+	for what, bad := range map[string]map[string][]byte{
+		"nothing":         {},
+		"short name":      {name[:14]: value},
+		"upper-case name": {strings.ToUpper("ab" + name[2:]): value},
+		"no hex":          {"zz" + name[2:]: value},
+		"short value":     {name: value[:47]},
+		"long value":      {name: append(bytes.Clone(value), 0)},
+		"no time":         {name: append(append(bytes.Clone(value[:32]), make([]byte, 8)...), value[40:]...)},
+		"time too late":   {name: append(append(bytes.Clone(value[:32]), bytes.Repeat([]byte{0xff}, 8)...), value[40:]...)},
+		"no secret":       {name: append(make([]byte, 32), value[32:]...)},
+	} {
+		_, err := DecodeKeys(bad)
+		if err == nil {
+			t.Errorf("%s: accepted", what)
+		} else if strings.Contains(err.Error(), hex.EncodeToString(revealed(&a)[:4])) {
+			t.Errorf("%s: the error shows the secret", what)
+		}
+	}
+}
+
+func revealed(k *RingKey) []byte {
+	key := k.Secret.Reveal()
+	return key[:]
+}
+
+// The two derivations are HMAC-SHA256 over label, 00 and the binding; the values
+// are Python's hmac's.
+func TestDerivations(t *testing.T) {
+	key := RingKey{Secret: secret.New([RingSecretSize]byte(bytes.Repeat([]byte{1}, 32)))}
+	s := challengeSecret(&key, []byte("b"))
+	if got, want := hex.EncodeToString(s), "9bf1b16336505ee258336661ebf7962673d3d368cea93812f3072d1bee4a6148"; got != want {
+		t.Errorf("S is %s, want %s", got, want)
+	}
+	if got, want := hex.EncodeToString(qualifyingData(s, labelCertify, []byte("b"))), "a084558839252b93862894aa6b9be5b4be0aaa964115e7dc95cfc09ec28c7291"; got != want {
+		t.Errorf("qualifying data is %s, want %s", got, want)
+	}
+}
+
+func FuzzDecodeKeys(f *testing.F) {
+	data, err := EncodeKeys([]RingKey{NewRingKey(ringTime)})
+	if err != nil {
+		f.Fatal(err)
+	}
+	for name, value := range data {
+		f.Add(name, value)
+	}
+	f.Fuzz(func(t *testing.T, name string, value []byte) {
+		keys, err := DecodeKeys(map[string][]byte{name: value})
+		if err != nil {
+			return
+		}
+		back, err := EncodeKeys(keys)
+		if err != nil || !bytes.Equal(back[name], value) {
+			t.Errorf("%x is read and written as %x, %v", value, back[name], err)
+		}
+	})
+}

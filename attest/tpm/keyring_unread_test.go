@@ -1,0 +1,65 @@
+package tpm
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/csr"
+)
+
+// A ring that has not been read is good for making a verifier, and for nothing else
+// until it has been read.
+func TestUnreadKeyRing(t *testing.T) {
+	ring, key := NewUnreadKeyRing(), NewRingKey(ringTime)
+	check := func(t *testing.T, want error) {
+		t.Helper()
+		_, newest := ring.newest(ringTime)
+		_, lookup := ring.lookup(key.ID, ringTime)
+		for _, err := range []error{newest, lookup} {
+			if !errors.Is(err, want) || want != nil && !errors.Is(err, csr.ErrRetry) {
+				t.Errorf("got %v, want %v to be tried again", err, want)
+			}
+		}
+	}
+	t.Run("unread", func(t *testing.T) { check(t, CheckRingStale) })
+	for name, bad := range map[string]struct {
+		keys   []RingKey
+		readAt time.Time
+	}{
+		"an empty reading":           {nil, ringTime},
+		"a reading without its time": {[]RingKey{key}, time.Time{}},
+		"neither":                    {nil, time.Time{}},
+		"an invalid reading":         {[]RingKey{key, key}, ringTime},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := ring.Refresh(bad.keys, bad.readAt); err == nil {
+				t.Error("taken")
+			}
+			if _, err := NewKeyRing(bad.keys, bad.readAt); err == nil {
+				t.Error("a ring was made of it")
+			}
+			check(t, CheckRingStale)
+		})
+	}
+	t.Run("read", func(t *testing.T) {
+		if err := ring.Refresh([]RingKey{key}, ringTime); err != nil {
+			t.Fatal(err)
+		}
+		check(t, nil)
+	})
+	t.Run("not read again", func(t *testing.T) {
+		if _, err := ring.newest(ringTime.Add(MaxRingAge + 1)); !errors.Is(err, CheckRingStale) {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("zero value", func(t *testing.T) {
+		var zero KeyRing
+		if err := zero.Refresh([]RingKey{key}, ringTime); err == nil {
+			t.Error("a ring that nobody made was refreshed")
+		}
+		if _, err := zero.lookup(key.ID, ringTime); !errors.Is(err, CheckRingEmpty) {
+			t.Errorf("got %v", err)
+		}
+	})
+}

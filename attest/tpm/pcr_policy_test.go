@@ -1,0 +1,122 @@
+package tpm
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/google/go-tpm/tpm2"
+)
+
+func quotedForPolicy(t testing.TB) *Measured {
+	t.Helper()
+	f := goodQuoteForgery(t, newForger(t, softwareKeys.p256(), schemeECDSA))
+	f.selectPCRs(mustSelect(t, tpm2.TPMAlgSHA256, 0, 7, 16), mustSelect(t, tpm2.TPMAlgSHA384, 7))
+	q, err := VerifyQuote(f.evidence(t), &f.options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Measured{Quote: q}
+}
+
+func pcrOf(bank tpm2.TPMAlgID, index int, fill byte) PCR {
+	return PCR{bank, index, bytes.Repeat([]byte{fill}, hashOf(bank).Size())}
+}
+
+func TestPCRPolicy(t *testing.T) {
+	m := quotedForPolicy(t)
+	good0, good7 := pcrOf(tpm2.TPMAlgSHA256, 0, 0x10), pcrOf(tpm2.TPMAlgSHA256, 7, 0x17)
+	bad7 := pcrOf(tpm2.TPMAlgSHA256, 7, 0x18)
+	almost := pcrOf(tpm2.TPMAlgSHA256, 7, 0x17)
+	almost.Value[31] ^= 1
+	for _, c := range []struct {
+		name string
+		sets [][]PCR
+		want Check
+	}{
+		{"all", [][]PCR{{good7, good0}}, ""},
+		{"some", [][]PCR{{good7}}, ""},
+		{"another bank", [][]PCR{{good0, pcrOf(tpm2.TPMAlgSHA384, 7, 0x17)}}, ""},
+		{"the second set", [][]PCR{{bad7}, {good7}}, ""},
+		{"another value", [][]PCR{{good0, bad7}}, CheckPCRPolicy},
+		{"one bit", [][]PCR{{good0, almost}}, CheckPCRPolicy},
+		{"a PCR that was not quoted", [][]PCR{{good0, pcrOf(tpm2.TPMAlgSHA256, 1, 0)}}, CheckPCRNotQuoted},
+		{"a bank that was not quoted", [][]PCR{{pcrOf(tpm2.TPMAlgSHA512, 0, 0)}}, CheckPCRNotQuoted},
+		{"half of each set", [][]PCR{{good0, bad7}, {pcrOf(tpm2.TPMAlgSHA256, 0, 1), good7}}, CheckPCRPolicy},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p, err := NewPCRPolicy(c.sets...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			expectCheck(t, p.CheckQuote(t.Context(), m), c.want)
+		})
+	}
+}
+
+func TestPCRPolicyKeepsItsValues(t *testing.T) {
+	set := []PCR{pcrOf(tpm2.TPMAlgSHA256, 7, 0x17)}
+	p, err := NewPCRPolicy(set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set[0].Value[0], set[0].Index = 0, 3
+	expectCheck(t, p.CheckQuote(t.Context(), quotedForPolicy(t)), "")
+}
+
+func TestNewPCRPolicyRefuses(t *testing.T) {
+	good := pcrOf(tpm2.TPMAlgSHA256, 7, 1)
+	if _, err := NewPCRPolicy(); err == nil {
+		t.Error("no sets")
+	}
+	for _, c := range []struct {
+		set  []PCR
+		want Check
+	}{
+		{nil, CheckQuotePolicy},
+		{[]PCR{good, good}, CheckPCRDuplicate},
+		{[]PCR{good, pcrOf(tpm2.TPMAlgSHA256, 7, 2)}, CheckPCRDuplicate},
+		{[]PCR{{tpm2.TPMAlgSHA256, 7, good.Value[:31]}}, CheckPCRValue},
+		{[]PCR{{tpm2.TPMAlgSHA256, 7, nil}}, CheckPCRValue},
+		{[]PCR{pcrOf(tpm2.TPMAlgSHA1, 7, 1)}, CheckPCRBank},
+		{[]PCR{pcrOf(tpm2.TPMAlgSHA256, 16, 1)}, CheckPCRResettable},
+		{[]PCR{pcrOf(tpm2.TPMAlgSHA256, 23, 1)}, CheckPCRResettable},
+		{[]PCR{pcrOf(tpm2.TPMAlgSHA256, 32, 1)}, CheckPCRSelection},
+	} {
+		if _, err := NewPCRPolicy([]PCR{good}, c.set); !errors.Is(err, c.want) {
+			t.Errorf("%v: got %v, want %v", c.set, err, c.want)
+		}
+	}
+}
+
+func TestZeroQuotePoliciesRefuse(t *testing.T) {
+	m := quotedForPolicy(t)
+	yes := QuotePolicyFunc(func(context.Context, *Measured) error { return nil })
+	for _, p := range []QuotePolicy{
+		(*PCRPolicy)(nil), &PCRPolicy{}, QuotePolicyFunc(nil), QuotePolicies(nil), QuotePolicies{}, QuotePolicies{nil}, QuotePolicies{yes, nil},
+	} {
+		expectCheck(t, p.CheckQuote(t.Context(), m), CheckQuotePolicy)
+	}
+}
+
+func TestQuotePolicies(t *testing.T) {
+	m := quotedForPolicy(t)
+	no := errors.New("no")
+	var asked []string
+	say := func(name string, err error) QuotePolicy {
+		return QuotePolicyFunc(func(context.Context, *Measured) error {
+			asked = append(asked, name)
+			return err
+		})
+	}
+	if err := (QuotePolicies{say("a", nil), say("b", nil)}).CheckQuote(t.Context(), m); err != nil {
+		t.Error(err)
+	}
+	if err := (QuotePolicies{say("c", no), say("d", nil)}).CheckQuote(t.Context(), m); !errors.Is(err, no) {
+		t.Errorf("got %v", err)
+	}
+	if len(asked) != 3 || asked[2] != "c" {
+		t.Errorf("asked %v", asked)
+	}
+}

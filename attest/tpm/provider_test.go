@@ -1,0 +1,104 @@
+package tpm_test
+
+import (
+	"errors"
+	"net/netip"
+	"testing"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/attesttest"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/tpmsim"
+)
+
+func newTPMProviders(t testing.TB, plane *attesttest.ControlPlane) (*attest.TPMProvider, *csr.Providers) {
+	t.Helper()
+	provider, err := attest.NewProvider(plane.Verifier)
+	if err != nil {
+		t.Fatal(err)
+	}
+	providers, err := csr.NewProviders(&csr.ProvidersConfig{
+		Providers:           []csr.Registration{provider.Registration()},
+		AuthorizedAttestors: []string{attest.ProviderName},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return provider, providers
+}
+
+// TestTPMProviderJoins runs the three messages through the selection of providers, on
+// both roads and for both purposes.
+func TestTPMProviderJoins(t *testing.T) {
+	tpm := tpmsim.New(t, nil)
+	for name, o := range map[string]attesttest.NodeOptions{
+		"AK, client": {},
+		"EK, client": {Road: attest.RoadEK},
+		"AK, serving": {Purpose: csr.PurposeServing, DNSNames: []string{"node-1.example.com"},
+			IPAddresses: []netip.Addr{netip.MustParseAddr("192.0.2.7")}},
+		"EK, serving": {Road: attest.RoadEK, Purpose: csr.PurposeServing, DNSNames: []string{"node-1.example.com"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx := t.Context()
+			o.TPM = tpm
+			node := attesttest.NewNode(t, &o)
+			plane := attesttest.NewControlPlane(t, node)
+			provider, providers := newTPMProviders(t, plane)
+			hello, err := node.Hello(ctx, plane.Now())
+			if err != nil {
+				t.Fatal(err)
+			}
+			challenge, err := providers.Challenge(ctx, hello)
+			if err != nil {
+				t.Fatal(err)
+			}
+			answer, err := node.Answer(ctx, challenge, plane.Now())
+			if err != nil {
+				t.Fatal(err)
+			}
+			accepted, err := providers.Verify(ctx, answer)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if accepted.MachineName != "machine-of-node-1" || accepted.Verified.Machine == "" {
+				t.Errorf("got %+v", accepted)
+			}
+			if _, err := plane.CA.Issue(ctx, accepted.Checked, accepted.Verified); err != nil {
+				t.Error(err)
+			}
+			wrong := provider.VerifyServingAttestationData
+			if node.Purpose == csr.PurposeServing {
+				wrong = provider.VerifyClientAttestationData
+			}
+			if _, err := wrong(ctx, answer); !errors.Is(err, attest.CheckProviderPurpose) {
+				t.Errorf("the method for another purpose: %v", err)
+			}
+			if _, err := providers.Challenge(ctx, answer); !errors.Is(err, csr.RuleNoChallenge) {
+				t.Errorf("an answer is no hello: %v", err)
+			}
+			if _, err := providers.Verify(ctx, hello); err == nil {
+				t.Error("a hello is no answer")
+			}
+			answer.Spec.Username = "system:bootstrap:zzzzzz"
+			if _, err := providers.Verify(ctx, answer); err == nil {
+				t.Error("another requester was accepted")
+			}
+		})
+	}
+}
+
+func TestNewProvider(t *testing.T) {
+	if _, err := attest.NewProvider(nil); err == nil {
+		t.Error("no verifier")
+	}
+	p := &attest.TPMProvider{}
+	if _, err := p.MachineName(t.Context(), nil); !errors.Is(err, csr.RuleProviderResult) {
+		t.Errorf("a name without a result: %v", err)
+	}
+	if _, err := p.VerifyClientAttestationData(t.Context(), nil); err == nil {
+		t.Error("no request")
+	}
+	if attest.Provider != "tpm/v1" || p.Registration().Name+"/v1" != attest.Provider || p.Registration().MinimumVersion != 1 {
+		t.Errorf("registration %+v", p.Registration())
+	}
+}

@@ -1,0 +1,78 @@
+package tpm
+
+import (
+	"testing"
+
+	"github.com/google/go-tpm/tpm2"
+)
+
+// quotedAnswer is what a verifier has in hand when it comes to the quote: a certify
+// statement that holds, and a quote by a key in software over the same challenge.
+func quotedAnswer(t *testing.T, change func(*quoteForgery)) (*answer, *certifyInput, []byte) {
+	t.Helper()
+	ak := newForger(t, softwareKeys.p256(), schemeECDSA)
+	good := goodForgery(t, ak, softwareKeys.p256b().Public())
+	raw, err := good.attest.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	statement, err := ParseAttestation(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, binding := []byte("secret"), []byte("binding")
+	f := goodQuoteForgery(t, ak)
+	f.attest.ExtraData = qualifyingData(secret, labelQuote, binding)
+	change(f)
+	a := &answer{proof: &Proof{Binding: binding}, quote: f.evidence(t)}
+	return a, &certifyInput{attest: statement, ak: ak.public, akName: ak.public.Name(), akKey: ak.private.Public()}, secret
+}
+
+// A quote counts only by the very AK of the certify statement, over the same
+// challenge, of the same boot.
+func TestQuoteOfAnswer(t *testing.T) {
+	other := newForger(t, softwareKeys.p256b(), schemeECDSA)
+	for name, c := range map[string]struct {
+		want   Check
+		change func(*quoteForgery)
+	}{
+		"good": {"", func(*quoteForgery) {}},
+		"by another AK": {CheckSignature, func(f *quoteForgery) {
+			f.ak = &forger{private: other.private, public: f.ak.public}
+		}},
+		"by another AK, which it names": {CheckQuoteBoot, func(f *quoteForgery) {
+			f.ak = other
+			f.attest.QualifiedSigner = QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, other.public.Name())
+		}},
+		"by the AK under another parent": {CheckQuoteBoot, func(f *quoteForgery) {
+			f.attest.QualifiedSigner = QualifiedNameOfPrimary(tpm2.TPMRHOwner, f.ak.public.Name())
+		}},
+		"over the certify statement's data": {CheckQualifyingData, func(f *quoteForgery) {
+			f.attest.ExtraData = qualifyingData([]byte("secret"), labelCertify, []byte("binding"))
+		}},
+		"over another binding": {CheckQualifyingData, func(f *quoteForgery) {
+			f.attest.ExtraData = qualifyingData([]byte("secret"), labelQuote, []byte("bindinh"))
+		}},
+		"over another secret": {CheckQualifyingData, func(f *quoteForgery) {
+			f.attest.ExtraData = qualifyingData([]byte("secreu"), labelQuote, []byte("binding"))
+		}},
+		"after a reset":   {CheckQuoteBoot, func(f *quoteForgery) { f.attest.ResetCount++ }},
+		"after a restart": {CheckQuoteBoot, func(f *quoteForgery) { f.attest.RestartCount++ }},
+		"of SHA-1": {CheckPCRBank, func(f *quoteForgery) {
+			f.selectPCRs(PCRSelection{Hash: tpm2.TPMAlgSHA1, Select: []byte{1, 0, 0}})
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, certify, secret := quotedAnswer(t, c.change)
+			in, err := new(Verifier).quoteOf(a, certify, secret)
+			r := new(Result)
+			if err == nil {
+				err = r.checkQuote(t.Context(), newWork(MaxAnswerSignatures), a, in)
+			}
+			expectCheck(t, err, c.want)
+			if (r.Measured != nil) != (err == nil) {
+				t.Errorf("measured %v", r.Measured)
+			}
+		})
+	}
+}

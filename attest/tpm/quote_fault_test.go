@@ -1,0 +1,67 @@
+package tpm_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/attesttest"
+	"github.com/nodeattest/nodeattest/tpmsim"
+)
+
+// An answer with a quote, where the nth command fails, for every n and on both roads: an
+// error, and nothing stays loaded.
+func TestAnswerWithQuoteFlushesWhateverFails(t *testing.T) {
+	ctx := context.Background()
+	tpm := tpmsim.New(t, nil)
+	for name, o := range map[string]attesttest.NodeOptions{
+		"road AK": {},
+		"road EK": {Road: attest.RoadEK, AK: attest.AKSource{Template: attest.AKTemplateECDSAP256()}},
+	} {
+		o.TPM, o.Quote = tpm, attest.DefaultPCRs()
+		node := attesttest.NewNode(t, &o)
+		plane := attesttest.NewControlPlane(t, node)
+		challenge, err := plane.Challenge(ctx, node)
+		if err != nil {
+			t.Fatal(err)
+		}
+		faulty := tpmsim.Faulty(tpm, nil)
+		options := &attest.AttesterOptions{Quote: o.Quote, Certificates: [][]byte{tpm.AKCertificate(tpmsim.RSA2048).Raw}}
+		if o.Road == attest.RoadEK {
+			ek := attest.EKRSA2048()
+			options.EK, options.Certificates = &ek, [][]byte{tpm.EKCertificate(tpmsim.RSA2048).Raw}
+		}
+		source := o.AK
+		if o.Road == attest.RoadAK {
+			source = attest.GCERSA()
+		}
+		attester, err := attest.NewAttester(faulty, source, options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := attester.Answer(ctx, challenge, node.Certified, &node.Subject); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		total := faulty.Count()
+		for n := 1; n <= total; n++ {
+			again := tpmsim.Faulty(tpm, tpmsim.FailAt(n, nil))
+			if attester, err = attest.NewAttester(again, source, options); err != nil {
+				t.Fatal(err)
+			}
+			_, err := attester.Answer(ctx, challenge, node.Certified, &node.Subject)
+			// Without a saved context the key is loaded again.
+			if !errors.Is(err, tpmsim.ErrInjected) && again.Names()[n-1] != "TPM2_ContextSave" {
+				t.Errorf("%s, command %d of %d (%s): %v", name, n, total, again.Names()[n-1], err)
+			}
+			again.SetFaults(nil)
+			if err := attester.Close(ctx); err != nil {
+				t.Errorf("%s, command %d: close: %v", name, n, err)
+			}
+			noHandles(t, tpm)
+		}
+		if total < 6 {
+			t.Errorf("%s: %d commands", name, total)
+		}
+	}
+}

@@ -1,0 +1,237 @@
+package tpm_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/attesttest"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/tpmsim"
+)
+
+// logOfTest stands for a log: the verifier hands it on as it came.
+func logOfTest(context.Context) ([]byte, error) { return []byte("an event log"), nil }
+
+// A quote and a log travel in the answer, on both roads.
+func TestJoinWithQuote(t *testing.T) {
+	ctx := context.Background()
+	tpm := tpmsim.New(t, nil)
+	for name, o := range map[string]attesttest.NodeOptions{
+		"road AK":      {},
+		"road EK":      {Road: attest.RoadEK, AK: attest.AKSource{Template: attest.AKTemplateECDSAP256()}},
+		"key in a TPM": {TPMKey: attest.KeyECDSAP256},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o.TPM, o.Quote, o.EventLog = tpm, attest.DefaultPCRs(), logOfTest
+			s := newStage(t, &o)
+			var asked *attest.Measured
+			s.plane.Config.QuotePolicy = attest.QuotePolicyFunc(func(_ context.Context, m *attest.Measured) error {
+				asked = m
+				return nil
+			})
+			r, err := newVerifier(t, &s.plane.Config).Verify(ctx, s.good)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if asked == nil || asked != r.Measured || string(asked.EventLog) != "an event log" || len(asked.Quote.PCRs()) != 8 {
+				t.Errorf("the policy was given %+v", asked)
+			}
+			if n := strings.Count(factsOf(r), ": PCR SHA256:"); n != 8 {
+				t.Errorf("%d PCRs among the facts:\n%s", n, factsOf(r))
+			}
+			if _, err := s.plane.CA.Issue(ctx, r.Checked(), r.Verified()); err != nil {
+				t.Error(err)
+			}
+			noHandles(t, tpm)
+		})
+	}
+}
+
+func factsOf(r *attest.Result) string {
+	var b strings.Builder
+	for _, f := range r.Facts() {
+		b.WriteString(f.String() + "\n")
+	}
+	return b.String()
+}
+
+// The policy decides, and what the quote does not cover is refused.
+func TestQuotePolicyOfVerifier(t *testing.T) {
+	ctx := context.Background()
+	s := newStage(t, &attesttest.NodeOptions{Quote: attest.DefaultPCRs()})
+	r, err := s.plane.Verifier.Verify(ctx, s.good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	exact := func(pcrs ...attest.PCR) attest.QuotePolicy {
+		p, err := attest.NewPCRPolicy(pcrs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	good := r.Measured.Quote.PCRs()
+	bad := slices.Clone(good)
+	bad[7].Value = bytes.Clone(bad[7].Value)
+	bad[7].Value[0] ^= 1
+	retry := csr.Retry(errors.New("the store of good values is away"))
+	for name, c := range map[string]struct {
+		policy attest.QuotePolicy
+		want   error
+	}{
+		"these very values":  {exact(good...), nil},
+		"one bit of one":     {exact(bad...), attest.CheckPCRPolicy},
+		"one that is not":    {exact(attest.PCR{Bank: tpm2.TPMAlgSHA256, Index: 8, Value: make([]byte, 32)}), attest.CheckPCRNotQuoted},
+		"a bank that is not": {exact(attest.PCR{Bank: tpm2.TPMAlgSHA384, Index: 0, Value: make([]byte, 48)}), attest.CheckPCRNotQuoted},
+		"undecided":          {attest.QuotePolicyFunc(func(context.Context, *attest.Measured) error { return retry }), csr.ErrRetry},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config := s.plane.Config
+			config.QuotePolicy = c.policy
+			r, err := newVerifier(t, &config).Verify(ctx, s.good)
+			if !errors.Is(err, c.want) || (r == nil) != (err != nil) {
+				t.Errorf("got %v, want %v", err, c.want)
+			}
+		})
+	}
+}
+
+// A node that shows nothing is refused where there is a policy.
+func TestQuoteMissing(t *testing.T) {
+	ctx := context.Background()
+	s := newStage(t, nil)
+	s.plane.Config.QuotePolicy = attest.QuotePolicyFunc(func(context.Context, *attest.Measured) error { return nil })
+	_, err := newVerifier(t, &s.plane.Config).Verify(ctx, s.good)
+	if !errors.Is(err, attest.CheckQuoteMissing) {
+		t.Errorf("got %v", err)
+	}
+	if d := csr.Decide(err); d.Verdict != csr.VerdictDeny || d.Reason != "QuoteMissing" {
+		t.Errorf("decision %+v", d)
+	}
+}
+
+// Each change of an answer's quote is refused, whether or not there is a policy.
+func TestChangedQuoteInAnswer(t *testing.T) {
+	ctx := context.Background()
+	s := newStage(t, &attesttest.NodeOptions{Quote: attest.DefaultPCRs(), EventLog: logOfTest})
+	other, err := s.plane.Evidence(ctx, s.node) // the same node, another challenge
+	if err != nil {
+		t.Fatal(err)
+	}
+	earlier := takeApart(t, other).att.Statements[2]
+	edit := func(change func(*attest.QuoteEvidence)) func(*parts) {
+		return func(p *parts) {
+			e, err := attest.ParseQuote(p.att.Statements[2].Stmt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			change(e)
+			if p.att.Statements[2].Stmt, err = attest.MarshalQuote(e); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for name, c := range map[string]struct {
+		change func(*parts)
+		want   error
+	}{
+		"nothing":           {func(*parts) {}, nil},
+		"log left out":      {func(p *parts) { p.att.Statements = p.att.Statements[:3] }, nil},
+		"both left out":     {func(p *parts) { p.att.Statements = p.att.Statements[:2] }, nil},
+		"quote left out":    {func(p *parts) { p.att.Statements = slices.Delete(p.att.Statements, 2, 3) }, attest.CheckStatements},
+		"quote twice":       {func(p *parts) { p.att.Statements[3] = p.att.Statements[2] }, attest.CheckStatements},
+		"a fifth":           {func(p *parts) { p.att.Statements = append(p.att.Statements, p.att.Statements[3]) }, attest.CheckStatements},
+		"log first":         {func(p *parts) { st := p.att.Statements; st[2], st[3] = st[3], st[2] }, attest.CheckStatements},
+		"quote as log":      {func(p *parts) { p.att.Statements[2].Type = oid.NodeAttestEventLog }, attest.CheckStatements},
+		"empty log":         {func(p *parts) { p.att.Statements[3].Stmt = []byte{4, 0} }, attest.CheckEncoding},
+		"another challenge": {func(p *parts) { p.att.Statements[2] = earlier }, attest.CheckQualifyingData},
+		"certify as quote": {edit(func(e *attest.QuoteEvidence) {
+			e.Attest, e.Signature = takeApart(t, s.good).certify.Attest, takeApart(t, s.good).certify.Signature
+		}), attest.CheckStatementType},
+		"a value":      {edit(func(e *attest.QuoteEvidence) { e.PCRs[3].Value[0] ^= 1 }), attest.CheckPCRDigest},
+		"a value less": {edit(func(e *attest.QuoteEvidence) { e.PCRs = e.PCRs[1:] }), attest.CheckPCRMissing},
+		"a value more": {edit(func(e *attest.QuoteEvidence) {
+			e.PCRs = append(e.PCRs, attest.PCR{Bank: tpm2.TPMAlgSHA256, Index: 8, Value: make([]byte, 32)})
+		}), attest.CheckPCRNotQuoted},
+		"a bit of signature": {edit(func(e *attest.QuoteEvidence) { e.Signature[len(e.Signature)-1] ^= 1 }), attest.CheckSignature},
+		"a bit of magic":     {edit(func(e *attest.QuoteEvidence) { e.Attest[0] ^= 1 }), attest.CheckMagic},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := takeApart(t, s.good)
+			c.change(p)
+			r, err := s.plane.Verifier.Verify(ctx, p.together(t))
+			if !errors.Is(err, c.want) || (r == nil) != (err != nil) {
+				t.Errorf("got %v, want %v", err, c.want)
+			}
+		})
+	}
+}
+
+// No bit of the quote statement can be changed.
+func TestEveryByteOfQuote(t *testing.T) {
+	ctx := context.Background()
+	s := newStage(t, &attesttest.NodeOptions{Quote: attest.DefaultPCRs(), AK: attest.GCEECC(), TPMOptions: bothAKs()})
+	for n := range takeApart(t, s.good).att.Statements[2].Stmt {
+		p := takeApart(t, s.good)
+		p.att.Statements[2].Stmt[n] ^= 1
+		data, err := p.att.Marshal()
+		if err != nil {
+			continue // not even DER
+		}
+		p.bundle.Data = data
+		request, err := p.bundle.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.request.Spec.Request = request
+		if _, err := s.plane.Verifier.Verify(ctx, p.request); err == nil {
+			t.Errorf("byte %d", n)
+		}
+	}
+}
+
+func bothAKs() *tpmsim.Options {
+	return &tpmsim.Options{AKs: []tpmsim.AK{{}, {Algorithm: tpmsim.P256}}}
+}
+
+func TestAttesterOptionsOfQuotes(t *testing.T) {
+	tpm := tpmsim.New(t, nil)
+	sha1, err := attest.NewPCRSelection(tpm2.TPMAlgSHA1, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, o := range map[string]attest.AttesterOptions{
+		"log without quote": {EventLog: logOfTest},
+		"empty selection":   {Quote: []attest.PCRSelection{}},
+		"empty bank":        {Quote: []attest.PCRSelection{{Hash: tpm2.TPMAlgSHA256, Select: []byte{0, 0, 0}}}},
+		"SHA-1":             {Quote: []attest.PCRSelection{sha1}},
+	} {
+		if _, err := attest.NewAttester(tpm, attest.GCERSA(), &o); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+	broken := errors.New("broken")
+	for name, c := range map[string]struct {
+		read func(context.Context) ([]byte, error)
+		want error
+	}{
+		"unreadable": {func(context.Context) ([]byte, error) { return nil, broken }, broken},
+		"empty":      {func(context.Context) ([]byte, error) { return nil, nil }, attest.CheckEncoding},
+		"too long":   {func(context.Context) ([]byte, error) { return make([]byte, attest.MaxEventLogSize+1), nil }, attest.CheckEncoding},
+	} {
+		node := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: tpm, Quote: attest.DefaultPCRs(), EventLog: c.read})
+		plane := attesttest.NewControlPlane(t, node)
+		if _, err := plane.Evidence(context.Background(), node); !errors.Is(err, c.want) {
+			t.Errorf("%s: got %v, want %v", name, err, c.want)
+		}
+	}
+	noHandles(t, tpm)
+}

@@ -1,0 +1,238 @@
+package tpm
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/google/go-tpm/tpm2"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// CheckQuoteOptions: the [QuoteOptions] say too little to decide. It is the caller's
+// fault, not the evidence's.
+const CheckQuoteOptions Check = "quote-options"
+
+// QuoteOptions say what [VerifyQuote] holds a quote against. The zero value refuses:
+// it names no attestation key and no qualifying data.
+type QuoteOptions struct {
+	// AK is the attestation key, and where the trust in it comes from. The zero value
+	// is refused.
+	AK AK
+	// QualifyingData is what the quote's extraData must be, byte for byte; empty is
+	// refused: see [CertifyOptions].
+	QualifyingData []byte
+	// Selection is what must have been quoted, no more and no less. Nil leaves the
+	// choice to the sender: a policy then asks [Quoted.Value] for what it needs, and
+	// gets an error for what was not quoted.
+	Selection []PCRSelection
+
+	// InsecureAllowAnyQualifyingData skips the comparison with QualifyingData: a
+	// quote may then be as old as the attestation key. For recorded quotes.
+	InsecureAllowAnyQualifyingData bool
+	// InsecureEmptyQualifyingData asks for empty extraData, where QualifyingData is
+	// empty. Such a quote is good for ever, and for every verifier.
+	InsecureEmptyQualifyingData bool
+	// InsecureAllowSHA1Signature accepts quotes that are signed with SHA-1, whose
+	// PCR digest is one of SHA-1 too.
+	InsecureAllowSHA1Signature bool
+	// InsecureAllowSHA1Name accepts a name of the attestation key under SHA-1.
+	InsecureAllowSHA1Name bool
+	// InsecureAllowSHA1Bank accepts PCRs of the SHA-1 bank. Who can compute a
+	// collision can measure one program and run another.
+	InsecureAllowSHA1Bank bool
+}
+
+// Quoted is what a verified quote says. Only [VerifyQuote] makes one: the zero value
+// covers no PCR.
+type Quoted struct {
+	// Attestation is the statement, of type quote.
+	Attestation *Attestation
+	// AKPublic is the attestation key's public area, nil where only its key was
+	// given. AKTrust says where the trust in the key comes from: under [AKBySender] the
+	// values are whatever the sender wants them to be.
+	AKPublic *Public
+	AKTrust  AKTrust
+	// SignatureScheme is the scheme and the hash that the quote is signed with.
+	SignatureScheme KeyScheme
+	// ClockTrusted says that resetCount, restartCount and firmwareVersion of
+	// Attestation are the TPM's own numbers: see [Certified].
+	ClockTrusted bool
+
+	pcrs []PCR
+}
+
+// PCRs returns every value that the quote covers, ascending by bank and index, and
+// leaves out the PCRs that any program can reset ([ResettablePCR]). The values are
+// not to be changed.
+func (q *Quoted) PCRs() []PCR {
+	return slices.DeleteFunc(slices.Clone(q.pcrs), func(p PCR) bool { return ResettablePCR(p.Index) })
+}
+
+// Value returns the quoted value of one PCR. What the quote does not cover is an
+// [*Error] with [CheckPCRNotQuoted], never a default; a PCR that proves nothing one
+// with [CheckPCRResettable]. The value is not to be changed.
+func (q *Quoted) Value(bank tpm2.TPMAlgID, index int) ([]byte, error) {
+	id := pcrID{bank, index}
+	if ResettablePCR(index) {
+		return nil, refuseStatement(CheckPCRResettable, id.String(), "a PCR that only a reset of the machine resets")
+	}
+	p, ok := findPCR(q.pcrs, id)
+	if !ok {
+		return nil, refuseStatement(CheckPCRNotQuoted, "no "+id.String()+" in the quote", "a quote over it")
+	}
+	return p.Value, nil
+}
+
+// VerifyQuote checks one statement of TPM2_Quote and the PCR values beside it
+// against a trusted attestation key and qualifying data. It is the lower function
+// for evidence that comes without a challenge of this package. Whether the values
+// are good ones is for a [QuotePolicy] to say.
+//
+// The checks, each with its own Check: sizes, canonical parsing, magic and type;
+// qualifying data, in constant time; the selection, not empty and without
+// repetition; the values, exactly those of the selection and each once; the
+// attestation key's attributes, scheme and strength; the digest of the values; last
+// the signature. A refusal is an [*Error].
+func VerifyQuote(e *QuoteEvidence, o *QuoteOptions) (*Quoted, error) {
+	if e == nil || o == nil {
+		return nil, refuseStatement(CheckQuoteOptions, "no evidence or no options", "both")
+	}
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	in := quoteInput{
+		certifyInput: certifyInput{akKey: o.AK.key, qualifyingData: o.QualifyingData, policy: statementPolicy{
+			anyQualifyingData:  o.InsecureAllowAnyQualifyingData,
+			allowSHA1Signature: o.InsecureAllowSHA1Signature,
+			allowSHA1Name:      o.InsecureAllowSHA1Name,
+		}},
+		selection:     o.Selection,
+		allowSHA1Bank: o.InsecureAllowSHA1Bank,
+	}
+	if err := in.readAK(o.AK.public); err != nil {
+		return nil, err
+	}
+	if err := in.parseQuote(e); err != nil {
+		return nil, err
+	}
+	if err := in.checkBeforeSignature(); err != nil {
+		return nil, err
+	}
+	if err := in.checkSignature(); err != nil {
+		return nil, err
+	}
+	return in.quoted(&o.AK), nil
+}
+
+func (o *QuoteOptions) check() error {
+	return checkStatementOptions(CheckQuoteOptions, &o.AK, o.QualifyingData, o.InsecureEmptyQualifyingData, o.InsecureAllowAnyQualifyingData)
+}
+
+// quoteInput is a quote with all that it is held against. Of the certify statement's
+// input it has what every statement of an attestation key has, and no certified key.
+type quoteInput struct {
+	certifyInput
+	selection     []PCRSelection // expected; nil for any
+	allowSHA1Bank bool
+
+	selected []pcrID // in the order of the digest
+	pcrs     []PCR   // sorted
+}
+
+// parseQuote parses statement and signature and puts the values in order. The
+// attestation key must be filled in.
+func (in *quoteInput) parseQuote(e *QuoteEvidence) (err error) {
+	if in.attest, err = ParseAttestation(e.Attest); err != nil {
+		return err
+	}
+	if e.RawSignature != nil {
+		in.sig, err = ParseRawSignature(e.Signature, *e.RawSignature)
+	} else {
+		in.sig, err = ParseSignature(e.Signature)
+	}
+	if err != nil {
+		return err
+	}
+	in.pcrs, err = sortedPCRs(e.PCRs)
+	return err
+}
+
+// checkBeforeSignature runs every check but the signature's verification.
+func (in *quoteInput) checkBeforeSignature() error {
+	if in.attest.Quote == nil {
+		return refuseStatement(CheckStatementType, statementTypeName(in.attest.Type), statementTypeName(tpm2.TPMSTAttestQuote))
+	}
+	if err := in.checkQualifyingData(); err != nil {
+		return err
+	}
+	if err := in.checkSelection(); err != nil {
+		return err
+	}
+	if err := in.checkValues(); err != nil {
+		return err
+	}
+	if err := in.checkAK(); err != nil {
+		return err
+	}
+	if err := in.checkQualifiedSigner(); err != nil {
+		return err
+	}
+	if err := in.checkSignatureForm(); err != nil {
+		return err
+	}
+	return in.checkDigest()
+}
+
+func (in *quoteInput) checkSelection() (err error) {
+	if in.selected, err = selectedPCRs(in.attest.Quote.Selections, in.allowSHA1Bank); err != nil {
+		return err
+	}
+	if in.selection == nil {
+		return nil
+	}
+	want, err := selectedPCRs(in.selection, in.allowSHA1Bank)
+	if err != nil {
+		return err
+	}
+	if !samePCRs(in.selected, want) {
+		return refuseStatement(CheckPCRSelection, namesOfPCRs(in.selected), namesOfPCRs(want))
+	}
+	return nil
+}
+
+// checkValues asks for the selected PCRs and no others. That none is there twice is
+// known.
+func (in *quoteInput) checkValues() error {
+	for _, id := range in.selected {
+		if _, ok := findPCR(in.pcrs, id); !ok {
+			return refuseStatement(CheckPCRMissing, "no value of "+id.String(), "a value for each quoted PCR")
+		}
+	}
+	for _, p := range in.pcrs {
+		if !slices.Contains(in.selected, p.id()) {
+			return refuseStatement(CheckPCRNotQuoted, "a value of "+p.id().String(), namesOfPCRs(in.selected))
+		}
+	}
+	return nil
+}
+
+// checkDigest computes the digest under the hash of the signature's scheme, as
+// TPM2_Quote does: Part 3, 18.4.
+func (in *quoteInput) checkDigest() error {
+	digest := digestOfPCRs(hashOf(in.sig.Hash), in.selected, in.pcrs)
+	if quoted := in.attest.Quote.PCRDigest; !bytes.Equal(digest, quoted) {
+		return refuseStatement(CheckPCRDigest, refusal.Hex(digest)+" for the values given", refusal.Hex(quoted))
+	}
+	return nil
+}
+
+func (in *quoteInput) quoted(ak *AK) *Quoted {
+	return &Quoted{
+		Attestation:     in.attest,
+		AKPublic:        in.ak,
+		AKTrust:         ak.trust,
+		SignatureScheme: KeyScheme{Alg: in.sig.Alg, Hash: in.sig.Hash},
+		ClockTrusted:    ak.trusted() && in.clockTrusted(),
+		pcrs:            in.pcrs,
+	}
+}

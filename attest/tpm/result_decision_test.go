@@ -1,0 +1,101 @@
+package tpm_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/csr"
+)
+
+// A Result is good for a certificate after the authorizer has decided, never inside of
+// it, and never at all where it refuses.
+func TestVerifiedAfterTheDecision(t *testing.T) {
+	s := newStage(t, nil)
+	for name, c := range map[string]struct {
+		authorization *attest.Authorization
+		err           error
+		want          error
+	}{
+		"admitted":            {&attest.Authorization{ProviderID: s.node.ProviderID}, nil, nil},
+		"refused":             {nil, attest.NotMember("no"), attest.CheckMembership},
+		"not decided":         {nil, errors.New("directory down"), csr.ErrRetry},
+		"nothing said":        {nil, nil, attest.CheckMembership},
+		"another provider ID": {&attest.Authorization{ProviderID: "sim://other"}, nil, attest.CheckProviderID},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var seen *attest.Result
+			config := s.plane.Config
+			config.Authorizer = attest.AuthorizerFunc(func(_ context.Context, r *attest.Result, _ *csr.Request) (*attest.Authorization, error) {
+				seen = r
+				if v := r.Verified(); v != nil {
+					t.Errorf("inside the authorizer: %+v", v)
+				}
+				return c.authorization, c.err
+			})
+			r, err := newVerifier(t, &config).Verify(t.Context(), s.good)
+			if !errors.Is(err, c.want) {
+				t.Fatalf("got %v, want %v", err, c.want)
+			}
+			if c.want != nil {
+				if v := seen.Verified(); v != nil {
+					t.Errorf("after the refusal: %+v", v)
+				}
+				return
+			}
+			if r.Verified() == nil {
+				t.Fatal("nothing, after the decision")
+			}
+		})
+	}
+}
+
+// What the caller does to a Result changes nothing in what may be issued.
+func TestVerifiedIsACopy(t *testing.T) {
+	s := newStage(t, nil)
+	end := time.Now().Add(10 * time.Minute).Truncate(time.Second)
+	given := &attest.Authorization{ProviderID: s.node.ProviderID, DNSNames: []string{"a.example"}, NotAfter: end}
+	config := s.plane.Config
+	config.Authorizer = attest.AuthorizerFunc(func(context.Context, *attest.Result, *csr.Request) (*attest.Authorization, error) { return given, nil })
+	r, err := newVerifier(t, &config).Verify(t.Context(), s.good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	given.DNSNames[0] = "changed"
+	r.Authorization.NotAfter, r.Authorization.ProviderID, r.NodeName, r.Machine = time.Time{}, "changed", "changed", "changed"
+	r.Verified().DNSNames[0] = "changed"
+	v := r.Verified()
+	if v.ProviderID != s.node.ProviderID || v.DNSNames[0] != "a.example" || !v.NotAfter.Equal(end) || v.NodeName == "changed" || v.Machine == "changed" {
+		t.Errorf("got %+v", v)
+	}
+	issued, err := s.plane.CA.Issue(t.Context(), r.Checked(), v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if issued.Certificate.NotAfter.After(end) {
+		t.Errorf("the certificate ends at %s, its authorization at %s", issued.Certificate.NotAfter, end)
+	}
+}
+
+// At the hello nothing may be issued, though the authorizer agrees.
+func TestNothingIsVerifiedAtTheHello(t *testing.T) {
+	s := newStage(t, nil)
+	var seen *attest.Result
+	config := s.plane.Config
+	config.Authorizer = attest.AuthorizerFunc(func(_ context.Context, r *attest.Result, _ *csr.Request) (*attest.Authorization, error) {
+		seen = r
+		return &attest.Authorization{ProviderID: s.node.ProviderID}, nil
+	})
+	hello, err := s.node.Hello(t.Context(), s.plane.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := newVerifier(t, &config).Challenge(t.Context(), hello); err != nil {
+		t.Fatal(err)
+	}
+	if v := seen.Verified(); v != nil {
+		t.Errorf("got %+v", v)
+	}
+}

@@ -1,0 +1,106 @@
+package tpm_test
+
+import (
+	"context"
+	"crypto/x509"
+	"testing"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/attesttest"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/tpmsim"
+)
+
+// roadEKBench is a hello and an answer on the EK's road.
+func roadEKBench(t testing.TB, ek attest.EKOrigin) (*attesttest.ControlPlane, *csr.Request, *csr.Request) {
+	t.Helper()
+	tpm := tpmsim.New(t, everyEK())
+	s := newStage(t, &attesttest.NodeOptions{TPM: tpm, Road: attest.RoadEK, EK: ek, AK: attest.AKSource{Template: attest.AKTemplateECDSAP256()}})
+	hello, err := s.node.Hello(context.Background(), s.plane.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.plane, hello, s.good
+}
+
+func BenchmarkRoadEK(b *testing.B) {
+	for name, ek := range ekOrigins() {
+		b.Run(name, func(b *testing.B) {
+			plane, hello, answer := roadEKBench(b, ek)
+			b.Run("challenge", func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					if _, err := plane.Verifier.Challenge(context.Background(), hello); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+			b.Run("verify", func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					if _, err := plane.Verifier.Verify(context.Background(), answer); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+			b.Run("bare", func(b *testing.B) { bareOperations(b, answer) })
+		})
+	}
+}
+
+// bareOperations are the parsing and the public-key operations that nobody who verifies
+// such an answer can leave out, but for the AK's signature, which costs what the
+// request's does: the same curve.
+func bareOperations(b *testing.B, answer *csr.Request) {
+	p := takeApart(b, answer)
+	middle, err := x509.ParseCertificate(p.att.Certificates[1])
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		request, err := x509.ParseCertificateRequest(p.bundle.Request)
+		if err != nil {
+			b.Fatal(err)
+		}
+		leaf, err := x509.ParseCertificate(p.att.Certificates[0])
+		if err != nil {
+			b.Fatal(err)
+		}
+		for range 2 {
+			if err := request.CheckSignature(); err != nil {
+				b.Fatal(err)
+			}
+		}
+		if err := leaf.CheckSignatureFrom(middle); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// What a challenge and a verification allocate is bounded.
+func TestAllocationsOfRoadEK(t *testing.T) {
+	plane, hello, answer := roadEKBench(t, attest.EKP256())
+	challenge := testing.AllocsPerRun(100, func() {
+		if _, err := plane.Verifier.Challenge(context.Background(), hello); err != nil {
+			t.Fatal(err)
+		}
+	})
+	verify := testing.AllocsPerRun(100, func() {
+		if _, err := plane.Verifier.Verify(context.Background(), answer); err != nil {
+			t.Fatal(err)
+		}
+	})
+	t.Logf("challenge %.0f, verify %.0f", challenge, verify)
+	if challenge > maxChallengeAllocs {
+		t.Errorf("a challenge allocates %.0f times, at most %d", challenge, maxChallengeAllocs)
+	}
+	if verify > maxVerifyAllocs {
+		t.Errorf("a verification allocates %.0f times, at most %d", verify, maxVerifyAllocs)
+	}
+}
+
+const (
+	maxChallengeAllocs = 720
+	maxVerifyAllocs    = 300
+)

@@ -1,0 +1,112 @@
+package tpm_test
+
+import (
+	"context"
+	"crypto/x509"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/attesttest"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/tpmsim"
+)
+
+// A node without an AK certificate goes the road of its EK: the control plane trusts
+// the TPM's maker and knows the machine's EK, and what the AK is follows from the
+// credential that it opened.
+func ExampleVerifierConfig_roadEK() {
+	ctx := context.Background()
+	tpm, err := tpmsim.Open(nil) // on a node: linuxtpm.Open("/dev/tpmrm0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer tpm.Close()
+	maker := tpm.CA()
+
+	// The node.
+	ek := attest.EKP256()
+	ak := attest.AKSource{Template: attest.AKTemplateECDSAP256()}
+	attester, err := attest.NewAttester(tpm, ak, &attest.AttesterOptions{EK: &ek, Intermediates: [][]byte{maker.EKIntermediate().Raw}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	// The rest of a node that the example does not show: its request and its key.
+	node, err := attesttest.OpenNode(&attesttest.NodeOptions{TPM: tpm})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer node.Close()
+	node.Attester = attester
+
+	// The control plane.
+	eks, err := attest.NewEKVerifier(&attest.EKVerifierConfig{Issuers: []attest.EKIssuer{
+		{Roots: []*x509.Certificate{maker.Root()}, Profile: attest.EKProfileTCG()},
+	}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	known, err := attest.ParseEKCertificate(tpm.EKCertificate(tpmsim.P256).Raw, attest.EKEncoding{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ring, err := attest.NewStaticKeyRing(attest.NewRingKey(time.Now()))
+	if err != nil {
+		log.Fatal(err)
+	}
+	verifier, err := attest.NewVerifier(&attest.VerifierConfig{
+		ClusterIDs: []string{attesttest.ClusterID},
+		KeyRing:    ring,
+		EKs:        eks,
+		Policy: &csr.Policy{SignerNames: []string{csr.SignerClientTPM}, Machines: func(context.Context, string, *csr.Request) (*csr.Machine, error) {
+			return &csr.Machine{Name: "machine-1", NodeName: attesttest.NodeName, ProviderID: attesttest.ProviderID, BootstrapReady: true}, nil
+		}},
+		Authorizer: attest.AuthorizerFunc(func(_ context.Context, r *attest.Result, _ *csr.Request) (*attest.Authorization, error) {
+			if r.Machine != known.Identity() {
+				return nil, attest.NotMember("another machine")
+			}
+			return &attest.Authorization{ProviderID: attesttest.ProviderID}, nil
+		}),
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	hello, err := node.Hello(ctx, time.Now())
+	if err != nil {
+		log.Fatal(err)
+	}
+	challenge, err := verifier.Challenge(ctx, hello)
+	if err != nil {
+		log.Fatal(err)
+	}
+	answer, err := node.Answer(ctx, challenge, time.Now())
+	if err != nil {
+		log.Fatal(err)
+	}
+	result, err := verifier.Verify(ctx, answer)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(result.Road, result.Machine == known.Identity(), result.EK.Source)
+	for _, f := range result.Facts() {
+		if f.Name == "restricted AK" {
+			fmt.Println(f.Standing, f.Name)
+		}
+	}
+	// Output:
+	// ek true certificate
+	// proven restricted AK
+}
+
+// The EKs that a TPM's maker certifies are in known places.
+func ExampleEKOrigin() {
+	for _, ek := range []attest.EKOrigin{attest.EKRSA2048(), attest.EKP256(), attest.EKP384High()} {
+		fmt.Printf("certificate 0x%08x\n", uint32(ek.CertificateIndex))
+	}
+	// Output:
+	// certificate 0x01c00002
+	// certificate 0x01c0000a
+	// certificate 0x01c00016
+}

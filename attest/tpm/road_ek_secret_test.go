@@ -1,0 +1,233 @@
+package tpm
+
+import (
+	"bytes"
+	"context"
+	"crypto/elliptic"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"log"
+	"os"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/tpmsim"
+)
+
+// ekJoin is one node on the EK's road and its control plane, inside the package, where
+// the secret of a challenge can be known.
+type ekJoin struct {
+	tpm      *tpmsim.FaultyTPM
+	attester *Attester
+	verifier *Verifier
+	key      Key
+	subject  Subject
+	secret   []byte
+	wire     [][]byte // what the two sides sent each other
+}
+
+func newEKJoin(t *testing.T, tpm *tpmsim.TPM) *ekJoin {
+	t.Helper()
+	private := newECDSA(t, elliptic.P256())
+	request, err := csr.Create(csr.PurposeClient, private, "node-1", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := &ekJoin{tpm: tpmsim.Faulty(tpm, nil), key: mustSoftwareKey(t, private),
+		subject: Subject{Request: request, SignerName: csr.SignerClientTPM, ClusterID: "cluster"}}
+	origin := EKP256()
+	j.attester, err = NewAttester(j.tpm, AKSource{Template: AKTemplateECDSAP256()}, &AttesterOptions{EK: &origin,
+		Intermediates: [][]byte{tpm.CA().EKIntermediate().Raw}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ring, err := NewStaticKeyRing(NewRingKey(time.Now().Add(-time.Hour)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	eks, err := NewEKVerifier(&EKVerifierConfig{Issuers: []EKIssuer{{Roots: []*x509.Certificate{tpm.CA().Root()}, Profile: EKProfileTCG()}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	j.verifier, err = NewVerifier(&VerifierConfig{ClusterIDs: []string{"cluster"}, KeyRing: ring, EKs: eks,
+		Policy: &csr.Policy{SignerNames: []string{csr.SignerClientTPM}, Machines: func(context.Context, string, *csr.Request) (*csr.Machine, error) {
+			return &csr.Machine{Name: "m", NodeName: "node-1", BootstrapReady: true}, nil
+		}},
+		Authorizer: AuthorizerFunc(func(context.Context, *Result, *csr.Request) (*Authorization, error) { return &Authorization{}, nil })})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
+
+// object files a bundle.
+func (j *ekJoin) object(bundle *csr.Bundle, signer string) (*csr.Request, error) {
+	pem, err := bundle.Encode()
+	if err != nil {
+		return nil, err
+	}
+	j.wire = append(j.wire, bundle.Data)
+	return &csr.Request{Spec: csr.Spec{Request: pem, SignerName: signer, Usages: csr.Usages(csr.PurposeClient, false),
+		Username: "system:bootstrap:attest", Groups: []string{"system:bootstrappers", "system:authenticated"}}}, nil
+}
+
+// run goes the whole road, and notes the secret as soon as there is one. It prints
+// everything that there is to print.
+func (j *ekJoin) run(ctx context.Context) error {
+	bundle, err := j.attester.Hello(ctx, &j.subject)
+	if err != nil {
+		return err
+	}
+	hello, err := j.object(bundle, csr.SignerChallengeTPM)
+	if err != nil {
+		return err
+	}
+	der, err := j.verifier.Challenge(ctx, hello)
+	if err != nil {
+		return err
+	}
+	j.wire = append(j.wire, der)
+	c, err := ParseChallenge(der)
+	if err != nil {
+		return err
+	}
+	if c.Clear != nil {
+		return fmt.Errorf("the secret is in the clear")
+	}
+	binding, err := c.Binding.Marshal()
+	if err != nil {
+		return err
+	}
+	key, err := j.verifier.ring.lookup(c.Binding.KeyID, time.Now())
+	if err != nil {
+		return err
+	}
+	j.secret = challengeSecret(key, binding)
+	bundle, err = j.attester.Answer(ctx, der, j.key, &j.subject)
+	if err != nil {
+		return err
+	}
+	answer, err := j.object(bundle, csr.SignerClientTPM)
+	if err != nil {
+		return err
+	}
+	r, err := j.verifier.Verify(ctx, answer)
+	if err != nil {
+		return err
+	}
+	log.Printf("%+v %+v %+v %+v %v %+v", c, j.attester, j.verifier, r, r.Facts(), r.Verified())
+	return nil
+}
+
+// shows reports whether the text holds the secret in any spelling.
+func (j *ekJoin) shows(text []byte) bool {
+	if len(j.secret) == 0 {
+		return false
+	}
+	for _, s := range []string{string(j.secret), hex.EncodeToString(j.secret), fmt.Sprintf("%X", j.secret), fmt.Sprint(j.secret),
+		fmt.Sprintf("%q", j.secret), fmt.Sprintf("%#v", j.secret), base64.StdEncoding.EncodeToString(j.secret), base64.RawURLEncoding.EncodeToString(j.secret)} {
+		if bytes.Contains(text, []byte(s)) {
+			return true
+		}
+	}
+	return false
+}
+
+// The transport fails at the nth command of the whole road, for every n and in every
+// way: a clear error, no secret in it nor in anything that was printed or sent, no
+// handle and no goroutine left.
+func TestRoadEKWhateverFails(t *testing.T) {
+	output := captured(t)
+	tpm := tpmsim.New(t, &tpmsim.Options{EKs: []tpmsim.Algorithm{tpmsim.P256}, AKs: []tpmsim.AK{}})
+	j := newEKJoin(t, tpm)
+	if err := j.run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	goroutines := runtime.NumGoroutine()
+	commands := j.tpm.Commands()
+	for way, faults := range map[string]func(n int) *tpmsim.Faults{
+		"not sent":        func(n int) *tpmsim.Faults { return tpmsim.FailAt(n, nil) },
+		"response lost":   tpmsim.LoseAt,
+		"refused":         func(n int) *tpmsim.Faults { return tpmsim.AnswerAt(n, tpm2.TPMRCLocality) },
+		"connection lost": tpmsim.DropAt,
+	} {
+		for n, code := range commands {
+			j = newEKJoin(t, tpm)
+			j.tpm.SetFaults(faults(n + 1))
+			err := j.run(t.Context())
+			if err == nil && code == tpm2.TPMCCContextSave {
+				continue // where contexts cannot be saved, keys are made again
+			}
+			what := fmt.Sprintf("command %d of %d (%s) %s", n+1, len(commands), tpmsim.CommandName(code), way)
+			if err == nil {
+				t.Errorf("%s: no error", what)
+				continue
+			}
+			log.Printf("%v %+v %#v", err, err, err)
+			if j.shows([]byte(err.Error())) {
+				t.Errorf("%s: the secret is in the error", what)
+			}
+			j.tpm.SetFaults(nil)
+			if err := j.attester.Close(t.Context()); err != nil {
+				t.Errorf("%s, then Close: %v", what, err)
+			}
+			if left := loadedHandles(t, tpm); len(left) != 0 {
+				t.Fatalf("%s: still loaded: %x", what, left)
+			}
+			checkUnseen(t, j, what, output)
+		}
+	}
+	if now := runtime.NumGoroutine(); now > goroutines {
+		t.Errorf("%d goroutines, %d before", now, goroutines)
+	}
+}
+
+func checkUnseen(t *testing.T, j *ekJoin, what string, output func() []byte) {
+	t.Helper()
+	if j.shows(output()) {
+		t.Errorf("%s: the secret was printed", what)
+	}
+	for _, message := range j.wire {
+		if j.shows(message) {
+			t.Errorf("%s: the secret is in a message", what)
+		}
+	}
+	j.wire = j.wire[:0]
+}
+
+// captured catches what the process prints, to both streams and to the log, and returns
+// what has been caught since the last time.
+func captured(t *testing.T) func() []byte {
+	t.Helper()
+	file, err := os.CreateTemp(t.TempDir(), "output")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, stderr, logger := os.Stdout, os.Stderr, log.Writer()
+	os.Stdout, os.Stderr = file, file
+	log.SetOutput(file)
+	t.Cleanup(func() {
+		os.Stdout, os.Stderr = stdout, stderr
+		log.SetOutput(logger)
+		_ = file.Close()
+	})
+	var seen int64
+	return func() []byte {
+		all, err := os.ReadFile(file.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		fresh := all[seen:]
+		seen = int64(len(all))
+		if len(fresh) == 0 {
+			t.Error("nothing was caught")
+		}
+		return fresh
+	}
+}

@@ -1,0 +1,368 @@
+package tpm_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/attesttest"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/secret"
+	"github.com/nodeattest/nodeattest/tpmsim"
+)
+
+// everyEK has the EKs that tpmsim certifies on the simulator.
+func everyEK() *tpmsim.Options {
+	return &tpmsim.Options{EKs: []tpmsim.Algorithm{tpmsim.RSA2048, tpmsim.P256, tpmsim.P384}}
+}
+
+func ekOrigins() map[string]attest.EKOrigin {
+	return map[string]attest.EKOrigin{"RSA-2048": attest.EKRSA2048(), "P-256": attest.EKP256(), "P-384": attest.EKP384High()}
+}
+
+// Every EK opens the road for every AK, from hello to certificate.
+func TestRoadEKOnTheSimulator(t *testing.T) {
+	testRoadEK(t, tpmsim.New(t, everyEK()), ekOrigins())
+}
+
+func TestRoadEKOnSwtpm(t *testing.T) {
+	options, origins := everyEK(), ekOrigins()
+	options.EKs = append(options.EKs, tpmsim.RSA3072)
+	origins["RSA-3072"] = attest.EKRSA3072High()
+	testRoadEK(t, tpmsim.Swtpm(t, options), origins)
+}
+
+func testRoadEK(t *testing.T, tpm *tpmsim.TPM, origins map[string]attest.EKOrigin) {
+	ctx := context.Background()
+	for ekName, ek := range origins {
+		for akName, template := range akTemplates() {
+			node := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: tpm, Road: attest.RoadEK, EK: ek,
+				AK: attest.AKSource{Template: template}, TPMKey: attest.KeyECDSAP256})
+			plane := attesttest.NewControlPlane(t, node)
+			request, err := plane.Evidence(ctx, node)
+			if err != nil {
+				t.Fatal(ekName, akName, err)
+			}
+			r, err := plane.Verifier.Verify(ctx, request)
+			if err != nil {
+				t.Fatal(ekName, akName, err)
+			}
+			if r.Road != attest.RoadEK || r.Machine.Kind() != "ek" || r.Machine != r.EK.Identity || r.MachineKey != r.EK.Digest {
+				t.Errorf("%s, %s: road %s, machine %s, EK %s", ekName, akName, r.Road, r.Machine, r.EK.Identity)
+			}
+			if len(r.Chain) != 3 || r.EK.Source != attest.EKFromCertificate || !r.TPMResident || !r.Clock.Plain || !bytes.Equal(r.AKName, r.AKPublic.Name()) {
+				t.Errorf("%s, %s: chain of %d, %s, resident %v", ekName, akName, len(r.Chain), r.EK.Source, r.TPMResident)
+			}
+			if _, err := plane.CA.Issue(ctx, r.Checked(), r.Verified()); err != nil {
+				t.Error(ekName, akName, err)
+			}
+		}
+	}
+	noHandles(t, tpm)
+}
+
+// An EK without a certificate is presented by itself, and trusted by a list.
+func TestRoadEKWithoutCertificate(t *testing.T) {
+	s := newStage(t, &attesttest.NodeOptions{Road: attest.RoadEK, BareEK: true, EK: attest.EKP256()})
+	r, err := s.plane.Verifier.Verify(context.Background(), s.good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.EK.Source != attest.EKFromAllowList || r.Chain != nil || r.Profile != "" {
+		t.Errorf("%s, chain %v, profile %q", r.EK.Source, r.Chain, r.Profile)
+	}
+	for _, f := range r.Facts() {
+		if f.Name == "EK in a TPM" && f.Value != "by allow-list" {
+			t.Error(f)
+		}
+	}
+	config := s.plane.Config
+	if config.EKs, err = attest.NewEKVerifier(&attest.EKVerifierConfig{Allowed: []attest.Identity{"ek:sha256:" + attest.Identity(fmt.Sprintf("%064x", 1))}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := newVerifier(t, &config).Verify(context.Background(), s.good); !errors.Is(err, attest.CheckEKUntrusted) {
+		t.Errorf("an EK that is not on the list: %v", err)
+	}
+}
+
+// Each change to an answer is refused with its own check, and is a denial.
+func TestChangedAnswerOfRoadEK(t *testing.T) {
+	tpm := tpmsim.New(t, everyEK())
+	s := newStage(t, &attesttest.NodeOptions{TPM: tpm, Road: attest.RoadEK, EK: attest.EKP256()})
+	spki, err := csr.CanonicalSPKI(tpm.EKPublic(tpmsim.P256))
+	if err != nil {
+		t.Fatal(err)
+	}
+	otherAK, err := attest.AKPublic(t.Context(), tpm, attest.AKSource{Template: attest.AKTemplateECDSAP256()}, secret.Value[[]byte]{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := tpm.EKCertificate(tpmsim.RSA2048).Raw
+	for name, c := range map[string]struct {
+		change func(*parts)
+		want   error
+	}{
+		"key id":                    {func(p *parts) { p.binding.KeyID[0] ^= 1 }, attest.CheckRingKey},
+		"nonce":                     {func(p *parts) { p.binding.Nonce[0] ^= 1 }, attest.CheckQualifyingData},
+		"issuedAt":                  {func(p *parts) { p.binding.IssuedAt-- }, attest.CheckQualifyingData},
+		"notAfter":                  {func(p *parts) { p.binding.NotAfter++ }, attest.CheckQualifyingData},
+		"notAfter stretched":        {func(p *parts) { p.binding.NotAfter = p.binding.IssuedAt + 3601 }, attest.CheckBindingWindow},
+		"cluster":                   {func(p *parts) { p.binding.ClusterID = "other" }, attest.CheckBindingCluster},
+		"signer":                    {func(p *parts) { p.binding.SignerName = csr.SignerServingTPM }, attest.CheckBindingSigner},
+		"requester":                 {func(p *parts) { p.binding.Requester = "system:bootstrap:mallor" }, attest.CheckBindingRequester},
+		"expirationSeconds":         {func(p *parts) { p.binding.ExpirationSeconds = 600 }, attest.CheckBindingExpiration},
+		"machineKey":                {func(p *parts) { p.binding.MachineKey[0] ^= 1 }, attest.CheckBindingMachineKey},
+		"akName":                    {func(p *parts) { p.binding.AKName[5] ^= 1 }, attest.CheckBindingAKName},
+		"requestHash":               {func(p *parts) { p.binding.RequestHash[0] ^= 1 }, attest.CheckBindingRequest},
+		"road AK":                   {func(p *parts) { p.binding.Road, p.binding.AKName = attest.RoadAK, nil }, attest.CheckAKMismatch},
+		"another requester":         {func(p *parts) { p.request.Spec.Username = "system:bootstrap:mallor" }, attest.CheckBindingRequester},
+		"another lifetime":          {func(p *parts) { s := int32(3600); p.request.Spec.ExpirationSeconds = &s }, attest.CheckBindingExpiration},
+		"two sources of the EK":     {func(p *parts) { p.proof.EKPublic = spki }, attest.CheckEKSources},
+		"no source of the EK":       {func(p *parts) { p.att.Certificates = nil }, attest.CheckEKSources},
+		"another EK of the machine": {func(p *parts) { p.att.Certificates[0] = other }, attest.CheckBindingMachineKey},
+		"the bare EK, unlisted":     {func(p *parts) { p.att.Certificates, p.proof.EKPublic = nil, spki }, attest.CheckEKUntrusted},
+		"an AK certificate as EK's": {func(p *parts) { p.att.Certificates[0] = tpm.AKCertificate(tpmsim.RSA2048).Raw }, attest.CheckBindingMachineKey},
+		"another AK":                {func(p *parts) { p.proof.AKPublic = otherAK.Raw }, attest.CheckBindingAKName},
+		"another AK, bound":         {func(p *parts) { p.proof.AKPublic, p.binding.AKName = otherAK.Raw, otherAK.Name() }, attest.CheckQualifyingData},
+		"no intermediate":           {func(p *parts) { p.att.Certificates = p.att.Certificates[:1] }, attest.CheckCertificateChain},
+	} {
+		p := takeApart(t, s.good)
+		c.change(p)
+		_, err := s.plane.Verifier.Verify(t.Context(), p.together(t))
+		if !errors.Is(err, c.want) {
+			t.Errorf("%s: got %v, want %v", name, err, c.want)
+		}
+		if d := csr.Decide(err); d.Verdict != csr.VerdictDeny {
+			t.Errorf("%s: the decision is %v, want a denial", name, d)
+		}
+	}
+	if _, err := s.plane.Verifier.Verify(t.Context(), s.good); err != nil {
+		t.Errorf("the good one, again: %v", err)
+	}
+}
+
+// Every bit of the Binding counts.
+func TestEveryBitOfTheBinding(t *testing.T) {
+	s := newStage(t, &attesttest.NodeOptions{Road: attest.RoadEK, EK: attest.EKP256()})
+	good := takeApart(t, s.good)
+	at := bytes.Index(good.att.Statements[1].Stmt, good.proof.Binding)
+	for n := range 8 * len(good.proof.Binding) {
+		p := takeApart(t, s.good)
+		p.att.Statements[1].Stmt[at+n/8] ^= 1 << (n % 8)
+		der, err := p.att.Marshal()
+		if err != nil {
+			continue
+		}
+		p.bundle.Data = der
+		if p.request.Spec.Request, err = p.bundle.Encode(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.plane.Verifier.Verify(t.Context(), p.request); err == nil {
+			t.Fatalf("bit %d: accepted", n)
+		}
+	}
+}
+
+// A hello whose AK is not what it has to be gets no challenge, whatever its EK.
+func TestHelloOfRoadEK(t *testing.T) {
+	tpm := tpmsim.New(t, everyEK())
+	s := newStage(t, &attesttest.NodeOptions{TPM: tpm, Road: attest.RoadEK, EK: attest.EKP256()})
+	spki, err := csr.CanonicalSPKI(tpm.EKPublic(tpmsim.P256))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p521, err := ecdsa.GenerateKey(elliptic.P521(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spki521, err := csr.CanonicalSPKI(p521.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	attributes := func(set, clear attest.Attributes) func(*attest.Hello, *attest.AttestationBundle) {
+		return func(h *attest.Hello, _ *attest.AttestationBundle) {
+			public, err := attest.ParsePublic(h.AKPublic)
+			if err != nil {
+				t.Fatal(err)
+			}
+			public.Attributes = public.Attributes&^clear | set
+			if h.AKPublic, err = public.Marshal(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for name, c := range map[string]struct {
+		change func(*attest.Hello, *attest.AttestationBundle)
+		want   error
+	}{
+		"AK not restricted":             {attributes(0, attest.AttributeRestricted), attest.CheckAKAttributes},
+		"AK that decrypts":              {attributes(attest.AttributeDecrypt, 0), attest.CheckAKAttributes},
+		"AK not fixed to the TPM":       {attributes(0, attest.AttributeFixedTPM), attest.CheckAKAttributes},
+		"AK not fixed to the parent":    {attributes(0, attest.AttributeFixedParent), attest.CheckAKAttributes},
+		"AK with a key from outside":    {attributes(0, attest.AttributeSensitiveDataOrigin), attest.CheckAKAttributes},
+		"AK that signs certificates":    {attributes(attest.AttributeX509Sign, 0), attest.CheckAKAttributes},
+		"AK that does not sign":         {attributes(0, attest.AttributeSign), attest.CheckAKAttributes},
+		"AK with a Name over SHA-1":     {func(h *attest.Hello, _ *attest.AttestationBundle) { h.AKPublic[3] = 4 }, attest.CheckNameAlgorithm},
+		"two sources of the EK":         {func(h *attest.Hello, _ *attest.AttestationBundle) { h.EKPublic = spki }, attest.CheckEKSources},
+		"no EK":                         {func(_ *attest.Hello, b *attest.AttestationBundle) { b.Certificates = nil }, attest.CheckEKSources},
+		"an EK in another encoding":     {func(h *attest.Hello, b *attest.AttestationBundle) { b.Certificates, h.EKPublic = nil, append(spki, 0) }, attest.CheckEKKeyEncoding},
+		"an EK of a kind with no table": {func(h *attest.Hello, b *attest.AttestationBundle) { b.Certificates, h.EKPublic = nil, spki521 }, attest.CheckEKType},
+		"another cluster":               {func(h *attest.Hello, _ *attest.AttestationBundle) { h.ClusterID = "other" }, attest.CheckBindingCluster},
+		"road AK with the EK's":         {func(h *attest.Hello, _ *attest.AttestationBundle) { h.Road = attest.RoadAK }, attest.CheckBindingRoad},
+	} {
+		request, err := s.node.Hello(t.Context(), s.plane.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		bundle, err := csr.Parse(request.Spec.Request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		evidence, err := attest.ParseAttestationBundle(bundle.Data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hello, err := attest.ParseHello(evidence.Statements[0].Stmt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.change(hello, evidence)
+		if evidence.Statements[0].Stmt, err = hello.Marshal(); err != nil {
+			t.Fatal(name, err)
+		}
+		if bundle.Data, err = evidence.Marshal(); err != nil {
+			t.Fatal(name, err)
+		}
+		if request.Spec.Request, err = bundle.Encode(); err != nil {
+			t.Fatal(name, err)
+		}
+		if _, err := s.plane.Verifier.Challenge(t.Context(), request); !errors.Is(err, c.want) {
+			t.Errorf("%s: got %v, want %v", name, err, c.want)
+		}
+	}
+}
+
+// Only the roads that are configured are open.
+func TestRoadsAreOpenedByConfiguration(t *testing.T) {
+	tpm := tpmsim.New(t, nil)
+	ak := newStage(t, &attesttest.NodeOptions{TPM: tpm})
+	ek := newStage(t, &attesttest.NodeOptions{TPM: tpm, Road: attest.RoadEK})
+	if _, err := ak.plane.Verifier.Verify(t.Context(), ek.good); !errors.Is(err, attest.CheckBindingRoad) {
+		t.Errorf("road EK where only AK is open: %v", err)
+	}
+	if _, err := ek.plane.Verifier.Verify(t.Context(), ak.good); !errors.Is(err, attest.CheckBindingRoad) {
+		t.Errorf("road AK where only EK is open: %v", err)
+	}
+	if _, err := ek.plane.Challenge(t.Context(), ak.node); !errors.Is(err, attest.CheckBindingRoad) {
+		t.Errorf("a hello on road AK where only EK is open: %v", err)
+	}
+	config := ek.plane.Config
+	config.Issuers, config.EKs = nil, nil
+	if _, err := attest.NewVerifier(&config); err == nil {
+		t.Error("a verifier without a road")
+	}
+}
+
+// The node refuses a challenge for anything but its own values, before the TPM opens
+// the credential, and one whose credential is for another AK.
+func TestNodeRefusesChallengesOfRoadEK(t *testing.T) {
+	tpm := tpmsim.New(t, everyEK())
+	s := newStage(t, &attesttest.NodeOptions{TPM: tpm, Road: attest.RoadEK, EK: attest.EKP256()})
+	answer := func(change func(*attest.Challenge)) error {
+		c, err := attest.ParseChallenge(bytes.Clone(s.challenge))
+		if err != nil {
+			t.Fatal(err)
+		}
+		change(c)
+		der, err := c.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = s.node.Attester.Answer(t.Context(), der, s.node.Certified, &s.node.Subject)
+		return err
+	}
+	for name, c := range map[string]struct {
+		change func(*attest.Challenge)
+		want   error
+	}{
+		"road": {func(c *attest.Challenge) {
+			c.Binding.Road, c.Binding.AKName, c.Credential, c.Clear = attest.RoadAK, nil, nil, make([]byte, attest.SecretSize)
+		}, attest.CheckBindingRoad},
+		"cluster":           {func(c *attest.Challenge) { c.Binding.ClusterID = "other" }, attest.CheckBindingCluster},
+		"signer":            {func(c *attest.Challenge) { c.Binding.SignerName = csr.SignerServingTPM }, attest.CheckBindingSigner},
+		"expirationSeconds": {func(c *attest.Challenge) { c.Binding.ExpirationSeconds = 600 }, attest.CheckBindingExpiration},
+		"machineKey":        {func(c *attest.Challenge) { c.Binding.MachineKey[0] ^= 1 }, attest.CheckBindingMachineKey},
+		"akName":            {func(c *attest.Challenge) { c.Binding.AKName[5] ^= 1 }, attest.CheckBindingAKName},
+		"requestHash":       {func(c *attest.Challenge) { c.Binding.RequestHash[0] ^= 1 }, attest.CheckBindingRequest},
+		"window":            {func(c *attest.Challenge) { c.Binding.NotAfter = c.Binding.IssuedAt + 3601 }, attest.CheckBindingWindow},
+		"idObject":          {func(c *attest.Challenge) { c.Credential.IDObject[4] ^= 1 }, attest.ErrCredential},
+		"encryptedSecret":   {func(c *attest.Challenge) { c.Credential.EncryptedSecret[4] ^= 1 }, attest.ErrCredential},
+	} {
+		if err := answer(c.change); !errors.Is(err, c.want) {
+			t.Errorf("%s: got %v, want %v", name, err, c.want)
+		}
+	}
+	if err := answer(func(*attest.Challenge) {}); err != nil {
+		t.Errorf("the good one: %v", err)
+	}
+	noHandles(t, tpm)
+}
+
+// The certificate is for the EK in the TPM, or the node says that it is not.
+func TestEKCertificateOfAnotherTPM(t *testing.T) {
+	tpm := tpmsim.New(t, everyEK())
+	ek := attest.EKP256()
+	a, err := attest.NewAttester(tpm, attest.GCERSA(), &attest.AttesterOptions{EK: &ek, Certificates: [][]byte{tpm.EKCertificate(tpmsim.RSA2048).Raw}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	node := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: tpm})
+	if _, err := a.Hello(t.Context(), &node.Subject); err == nil {
+		t.Error("a hello with the certificate of another EK")
+	}
+	noHandles(t, tpm)
+}
+
+// A machine of the same vendor, and a stranger's, are refused; a neighbour cannot
+// answer for another.
+func TestStrangerOnRoadEK(t *testing.T) {
+	ours := newStage(t, &attesttest.NodeOptions{Road: attest.RoadEK})
+	stranger := attesttest.NewNode(t, &attesttest.NodeOptions{Road: attest.RoadEK, TPM: tpmsim.Swtpm(t, nil)})
+	if _, err := ours.plane.Challenge(t.Context(), stranger); !errors.Is(err, attest.CheckCertificateChain) {
+		t.Errorf("another issuer: %v", err)
+	}
+	neighbour := attesttest.NewNode(t, &attesttest.NodeOptions{Road: attest.RoadEK, TPM: tpmsim.Swtpm(t, &tpmsim.Options{CA: ours.node.TPM.CA()})})
+	if _, err := ours.plane.Challenge(t.Context(), neighbour); !errors.Is(err, attest.CheckMembership) {
+		t.Errorf("the same issuer: %v", err)
+	}
+	_, err := neighbour.Attester.Answer(t.Context(), ours.challenge, neighbour.Certified, &neighbour.Subject)
+	if !errors.Is(err, attest.CheckBindingMachineKey) {
+		t.Errorf("an answer for another machine: %v", err)
+	}
+}
+
+// Persistent EKs are used where they are, and stay there.
+func TestPersistentEK(t *testing.T) {
+	options := everyEK()
+	options.PersistEKs = true
+	tpm := tpmsim.New(t, options)
+	for handle, index := range map[tpm2.TPMHandle]tpm2.TPMHandle{
+		tpmsim.EKHandleRSA2048: tpmsim.EKCertificateIndexRSA2048,
+		tpmsim.EKHandleP256:    tpmsim.EKCertificateIndexP256,
+		tpmsim.EKHandleP384:    tpmsim.EKCertificateIndexP384,
+	} {
+		s := newStage(t, &attesttest.NodeOptions{TPM: tpm, Road: attest.RoadEK, EK: attest.EKOrigin{Handle: handle, CertificateIndex: index}})
+		if _, err := s.plane.Join(t.Context(), s.node); err != nil {
+			t.Errorf("0x%x: %v", uint32(handle), err)
+		}
+	}
+	noHandles(t, tpm)
+}

@@ -1,0 +1,114 @@
+package tpm
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"testing"
+
+	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/internal/secrettest"
+	"github.com/nodeattest/nodeattest/secret"
+	"github.com/nodeattest/nodeattest/tpmsim"
+)
+
+// hidden is secret.New where a test has a variable of that name.
+func hidden(b []byte) secret.Value[[]byte] { return secret.New(b) }
+
+// Every type of this package that can hold a secret keeps it out of logs, errors and
+// encoded objects. A type that gets one belongs here.
+func TestSecretsAreNotShown(t *testing.T) {
+	password, other := []byte("owner-pass-1234"), []byte("its own, 5678 word")
+	t.Run("TPMKeyOptions", func(t *testing.T) {
+		secrettest.Check(t, TPMKeyOptions{OwnerPassword: hidden(password), Password: hidden(other)}, password, other)
+	})
+	t.Run("TPMKeyLoadOptions", func(t *testing.T) {
+		secrettest.Check(t, TPMKeyLoadOptions{OwnerPassword: hidden(password), Password: hidden(other)}, password, other)
+	})
+	t.Run("NVCertificateOptions", func(t *testing.T) {
+		secrettest.Check(t, NVCertificateOptions{OwnerPassword: hidden(password)}, password)
+	})
+	t.Run("AttesterOptions", func(t *testing.T) {
+		secrettest.Check(t, AttesterOptions{EndorsementPassword: hidden(password)}, password)
+	})
+	t.Run("Attester", func(t *testing.T) {
+		a, err := NewAttester(tpmsim.New(t, nil), AKSource{Template: AKTemplateECDSAP256()}, &AttesterOptions{
+			EndorsementPassword: hidden(password), Certificates: [][]byte{{0x30, 0}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		secrettest.Check(t, a, password)
+	})
+	t.Run("TPMKey", func(t *testing.T) {
+		key, err := CreateTPMKey(t.Context(), tpmsim.New(t, nil), KeyECDSAP256, &TPMKeyOptions{Password: hidden(bytes.Clone(password))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer key.Close()
+		secrettest.Check(t, key, password)
+	})
+	t.Run("loadedKey", func(t *testing.T) { secrettest.Check(t, loadedKey{password: hidden(password)}, password) })
+	t.Run("nvWriter", func(t *testing.T) { secrettest.Check(t, nvWriter{password: hidden(password)}, password) })
+	checkRingsAreNotShown(t)
+	checkSoftwareKeysAreNotShown(t)
+}
+
+func checkRingsAreNotShown(t *testing.T) {
+	key := NewRingKey(ringTime)
+	t.Run("RingKey", func(t *testing.T) { secrettest.Check(t, key, revealed(&key)) })
+	ring, err := NewStaticKeyRing(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// What atomic.Pointer holds is an address to reflection: the state is looked at too.
+	t.Run("ringState", func(t *testing.T) { secrettest.Check(t, ring.state.Load(), revealed(&key)) })
+	t.Run("KeyRing", func(t *testing.T) { noLeaks(t, ring, revealed(&key)) })
+	t.Run("VerifierConfig", func(t *testing.T) { noLeaks(t, VerifierConfig{KeyRing: ring}, revealed(&key)) })
+	t.Run("Verifier", func(t *testing.T) { noLeaks(t, &Verifier{ring: ring}, revealed(&key)) })
+}
+
+// noLeaks is secrettest.Check for a value whose secret reflection does not find.
+func noLeaks[T any](t *testing.T, v T, secret []byte) {
+	t.Helper()
+	for _, leak := range secrettest.Leaks(v, secret) {
+		t.Error(leak)
+	}
+}
+
+func checkSoftwareKeysAreNotShown(t *testing.T) {
+	ec, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	scalar, err := ec.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		key     crypto.Signer
+		secrets [][]byte
+	}{
+		"SoftwareKey, ECDSA": {ec, [][]byte{scalar}},
+		"SoftwareKey, RSA":   {rsaKey, [][]byte{rsaKey.D.Bytes(), rsaKey.Primes[0].Bytes(), rsaKey.Primes[1].Bytes()}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			key, err := SoftwareKey(c.key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			secrettest.Check(t, key, c.secrets...)
+		})
+	}
+	t.Run("a public part", func(t *testing.T) {
+		var area tpm2.TPMTPublic // what is shown of a key is public
+		noLeaks(t, &area, scalar)
+	})
+}

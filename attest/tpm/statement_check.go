@@ -1,0 +1,244 @@
+package tpm
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/subtle"
+	"encoding/binary"
+
+	"github.com/google/go-tpm/tpm2"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// Checks of a certify statement, beside those of its parsers.
+const (
+	// CheckQualifyingData: the statement's extraData is not the qualifying data
+	// expected, so it was made for another purpose or at another time.
+	CheckQualifyingData Check = "qualifying-data"
+	// CheckQualifiedSigner: the statement's qualifiedSigner is no Qualified Name that
+	// the attestation key can have.
+	CheckQualifiedSigner Check = "qualified-signer"
+	// CheckName: the certified Name is not the Name of the public area given.
+	CheckName Check = "certified-name"
+	// CheckQualifiedName: the certified Qualified Name is none that the certified
+	// key can have.
+	CheckQualifiedName Check = "certified-qualified-name"
+	// CheckKeyMismatch: the certified public area holds another key than expected.
+	CheckKeyMismatch Check = "key-mismatch"
+	// CheckAKIsCertifiedKey: the certified key is the attestation key itself.
+	CheckAKIsCertifiedKey Check = "ak-is-certified-key"
+	// CheckKeyAttributes: the certified key's attributes are not those of a key for
+	// this use, or contradict each other.
+	CheckKeyAttributes Check = "key-attributes"
+	// CheckResidencyClaim: the certified key was loaded from outside, and yet claims
+	// attributes that a TPM gives to no such key. No TPM made this statement.
+	CheckResidencyClaim Check = "key-residency-claim"
+	// CheckResidency: the caller asks for a key that lives in the TPM, and the
+	// statement does not show one.
+	CheckResidency Check = "key-residency"
+)
+
+// statementPolicy holds the options of a statement's checks. The zero value is the
+// strictest but for residence, which is asked for or not.
+type statementPolicy struct {
+	anyQualifyingData  bool
+	anyKey             bool
+	allowSHA1Signature bool
+	allowSHA1Name      bool
+	requireTPMResident bool
+	allowDecryptionKey bool
+	allowRestrictedKey bool
+}
+
+// certifyInput is a certify statement with all that it is held against, parsed: what
+// a verifier fills in that has parsed the parts already. No check changes it, and
+// none allocates where it passes, but for the comparison of an ECC key.
+type certifyInput struct {
+	attest *Attestation
+	sig    *Signature
+	public *Public // the certified key's
+	ak     *Public // the attestation key's, nil where only its key is known
+	akName []byte  // the Name of ak
+	akKey  crypto.PublicKey
+	key    crypto.PublicKey // expected; nil only under policy.anyKey
+
+	qualifyingData []byte
+	policy         statementPolicy
+}
+
+// checkBeforeSignature runs every check but the signature's verification: no
+// public-key operation, cheapest reasons first.
+func (in *certifyInput) checkBeforeSignature() error {
+	if in.attest.Certified == nil {
+		return refuseStatement(CheckStatementType, statementTypeName(in.attest.Type), statementTypeName(tpm2.TPMSTAttestCertify))
+	}
+	if err := in.checkQualifyingData(); err != nil {
+		return err
+	}
+	if err := in.checkCertifiedKey(); err != nil {
+		return err
+	}
+	if err := in.checkAK(); err != nil {
+		return err
+	}
+	if err := in.checkQualifiedSigner(); err != nil {
+		return err
+	}
+	if err := in.checkKeyAttributes(); err != nil {
+		return err
+	}
+	if err := in.checkResidency(); err != nil {
+		return err
+	}
+	return in.checkSignatureForm()
+}
+
+// checkQualifyingData compares in constant time: on road B the expected value
+// depends on a secret. It stands alone so that a verifier can run it before anything
+// else.
+func (in *certifyInput) checkQualifyingData() error {
+	if in.policy.anyQualifyingData {
+		return nil
+	}
+	if subtle.ConstantTimeCompare(in.attest.ExtraData, in.qualifyingData) != 1 {
+		// What was expected is a secret of this statement's maker and the verifier.
+		return refuseStatement(CheckQualifyingData, refusal.Hex(in.attest.ExtraData), "the qualifying data of this challenge")
+	}
+	return nil
+}
+
+// checkCertifiedKey ties the certified Name to the public area and that to the
+// expected key.
+func (in *certifyInput) checkCertifiedKey() error {
+	if !in.public.HasName(in.attest.Certified.Name) {
+		return refuseStatement(CheckName, refusal.Hex(in.attest.Certified.Name), refusal.Hex(in.public.Name()))
+	}
+	if err := in.checkNameAlgorithm("certified key", in.public.NameAlg); err != nil {
+		return err
+	}
+	if err := in.public.checkStrength(); err != nil {
+		return err
+	}
+	// Where ak is known, checkAK ties it to akKey.
+	if in.ak != nil && in.public.sameKeyAs(in.ak) || in.ak == nil && in.public.SameKey(in.akKey) {
+		return refuseStatement(CheckAKIsCertifiedKey, "the attestation key", "another key")
+	}
+	if !in.policy.anyKey && in.public.SameKey(in.key) {
+		return nil // and so a point on its curve
+	}
+	// A template, or a point off its curve, is no key at all: that reason goes first.
+	if _, err := in.public.Key(); err != nil {
+		return err
+	}
+	if !in.policy.anyKey {
+		return refuseStatement(CheckKeyMismatch, "another key in the certified public area", "the expected key")
+	}
+	return nil
+}
+
+func (in *certifyInput) checkNameAlgorithm(whose string, alg tpm2.TPMAlgID) error {
+	if alg == tpm2.TPMAlgSHA1 && !in.policy.allowSHA1Name {
+		return refuseStatement(CheckNameAlgorithm, "SHA1 for the "+whose, "SHA256, SHA384 or SHA512")
+	}
+	return nil
+}
+
+// checkQualifiedSigner refuses what no signing key of a TPM has as its Qualified
+// Name: nothing (the TPM did not sign), a name under another algorithm than the
+// attestation key's, and the bare Name, which is an object's that was loaded from
+// outside and cannot be restricted.
+func (in *certifyInput) checkQualifiedSigner() error {
+	signer := in.attest.QualifiedSigner
+	if !isName(signer) {
+		return refuseStatement(CheckQualifiedSigner, refusal.Hex(signer), "a Qualified Name")
+	}
+	alg := tpm2.TPMAlgID(binary.BigEndian.Uint16(signer))
+	if in.ak == nil {
+		return in.checkNameAlgorithm("attestation key", alg)
+	}
+	if alg != in.ak.NameAlg {
+		return refuseStatement(CheckQualifiedSigner, algorithmName(alg), algorithmName(in.ak.NameAlg))
+	}
+	if bytes.Equal(signer, in.akName) || in.ak.hasNameAtOtherWidth(signer) {
+		return refuseStatement(CheckQualifiedSigner, "the Name of a key that was loaded from outside", "the Qualified Name of a restricted key")
+	}
+	return nil
+}
+
+// checkKeyAttributes asks for a key that signs, unless told otherwise, and whose
+// attributes a TPM accepts together.
+func (in *certifyInput) checkKeyAttributes() error {
+	a := in.public.Attributes
+	if err := a.checkTogether(CheckKeyAttributes); err != nil {
+		return err
+	}
+	if a.Has(AttributeRestricted) && !in.policy.allowRestrictedKey {
+		return refuseStatement(CheckKeyAttributes, a.String(), "restricted clear")
+	}
+	if a.Has(AttributeX509Sign) {
+		return refuseStatement(CheckKeyAttributes, a.String(), "x509sign clear")
+	}
+	if !a.Has(AttributeSign) && !(in.policy.allowDecryptionKey && a.Has(AttributeDecrypt)) {
+		return refuseStatement(CheckKeyAttributes, a.String(), "sign set")
+	}
+	return nil
+}
+
+// checkTogether refuses attributes that TPM2_Create and TPM2_LoadExternal refuse
+// with TPM_RC_ATTRIBUTES for every key: Part 2, 8.3.3.
+func (a Attributes) checkTogether(c Check) error {
+	switch {
+	case a.Has(AttributeFixedTPM) && !a.Has(AttributeFixedParent):
+		return refuseStatement(c, a.String(), "fixedParent with fixedTPM")
+	case a.Has(AttributeFixedTPM | AttributeEncryptedDuplication):
+		return refuseStatement(c, a.String(), "encryptedDuplication clear with fixedTPM")
+	case a.Has(AttributeRestricted) && a.Has(AttributeSign) == a.Has(AttributeDecrypt):
+		return refuseStatement(c, a.String(), "one of sign and decrypt with restricted")
+	case !a.HasAny(AttributeSign | AttributeDecrypt):
+		return refuseStatement(c, a.String(), "sign or decrypt")
+	}
+	return nil
+}
+
+// checkResidency holds what the attributes claim against the Qualified Name.
+func (in *certifyInput) checkResidency() error {
+	name, qualified := in.attest.Certified.Name, in.attest.Certified.QualifiedName
+	if !isName(qualified) || tpm2.TPMAlgID(binary.BigEndian.Uint16(qualified)) != in.public.NameAlg {
+		return refuseStatement(CheckQualifiedName, refusal.Hex(qualified), "a name under "+algorithmName(in.public.NameAlg))
+	}
+	a := in.public.Attributes
+	if bytes.Equal(name, qualified) && a.HasAny(AttributeFixedTPM|AttributeFixedParent|AttributeRestricted) {
+		return refuseStatement(CheckResidencyClaim, a.String(), "fixedTPM, fixedParent and restricted clear in a key that was loaded from outside")
+	}
+	if in.policy.requireTPMResident && !in.tpmResident() {
+		return refuseStatement(CheckResidency, a.String()+", Qualified Name "+refusal.Hex(qualified), "fixedTPM, fixedParent and a parent")
+	}
+	return nil
+}
+
+// tpmResident reports whether the certified key cannot leave its TPM. sensitiveDataOrigin
+// is not asked: it can be set in a software key, and a key that was imported for
+// good is resident too.
+func (in *certifyInput) tpmResident() bool {
+	c := in.attest.Certified
+	return in.public.Attributes.Has(AttributeFixedTPM|AttributeFixedParent) && !bytes.Equal(c.Name, c.QualifiedName)
+}
+
+// clockTrusted reports whether the signer is a primary key of the endorsement
+// hierarchy, whose statements carry clock and firmware as they are: Part 1, 36.7.
+func (in *certifyInput) clockTrusted() bool {
+	if in.ak == nil {
+		return false
+	}
+	return in.signedByPrimary(tpm2.TPMRHEndorsement)
+}
+
+// signedByPrimary reports whether the signer is the attestation key as a primary key
+// of a hierarchy.
+func (in *certifyInput) signedByPrimary(hierarchy tpm2.TPMHandle) bool {
+	var handle [4]byte
+	binary.BigEndian.PutUint32(handle[:], uint32(hierarchy))
+	var buf [maxNameSize]byte
+	qualified := appendQualifiedName(buf[:0], handle[:], in.akName)
+	return len(qualified) != 0 && bytes.Equal(in.attest.QualifiedSigner, qualified)
+}

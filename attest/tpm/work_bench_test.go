@@ -1,0 +1,295 @@
+package tpm_test
+
+import (
+	"bytes"
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/attesttest"
+	"github.com/nodeattest/nodeattest/csr"
+)
+
+// workBench is a hello and an answer of a node with a control plane of ten issuers,
+// whose keys are the costliest that are allowed.
+type workBench struct {
+	road     attest.Road
+	request  *csr.Request
+	leaf     crypto.PublicKey
+	roots    [10]*attest.LabCert
+	lower    *ecdsa.PrivateKey // of the good chain's intermediate
+	stranger *rsa.PrivateKey
+	verifier *attest.Verifier
+	verify   func(*csr.Request) error
+	now      time.Time
+}
+
+// ca is a CA certificate that is valid now.
+func (w *workBench) ca(subject, issuer string, key crypto.Signer) *attest.LabCert {
+	return w.valid(attest.LabCA(subject, issuer, key))
+}
+
+func (w *workBench) valid(c *attest.LabCert) *attest.LabCert {
+	c.From, c.To = w.now.AddDate(0, 0, -1), w.now.AddDate(0, 0, 1)
+	return c
+}
+
+func newWorkBench(t testing.TB, road attest.Road, answer bool) *workBench {
+	t.Helper()
+	s := newStage(t, &attesttest.NodeOptions{Road: road, EK: attest.EKRSA2048()})
+	w := &workBench{road: road, request: s.good, now: s.plane.Now()}
+	if !answer {
+		var err error
+		if w.request, err = s.node.Hello(t.Context(), s.plane.Now()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, evidence := w.open(t)
+	leaf, err := attest.ParseEKCertificate(evidence.Certificates[0], attest.AnyEKEncoding())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.leaf = leaf.PublicKey
+	key := func(curve elliptic.Curve) *ecdsa.PrivateKey {
+		k, err := ecdsa.GenerateKey(curve, rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	w.lower = key(elliptic.P521())
+	if w.stranger, err = rsa.GenerateKey(rand.Reader, 2048); err != nil {
+		t.Fatal(err)
+	}
+	config := s.plane.Config
+	config.Issuers, config.EKs = nil, nil
+	var eks attest.EKVerifierConfig
+	for n := range w.roots {
+		name := fmt.Sprint("root ", n)
+		w.roots[n] = w.ca(name, name, key(elliptic.P521()))
+		root, err := x509.ParseCertificate(w.roots[n].Sign(t, w.roots[n].Key))
+		if err != nil {
+			t.Fatal(err)
+		}
+		profile := attest.EKProfileTCG()
+		profile.InsecureAllowSHA1Links = true
+		aks := attest.ProfileTCG()
+		aks.Identity = []attest.IdentitySource{attest.AKIdentity{}}
+		config.Issuers = append(config.Issuers, attest.Issuer{Roots: []*x509.Certificate{root}, Profile: aks})
+		eks.Issuers = append(eks.Issuers, attest.EKIssuer{Roots: []*x509.Certificate{root}, Profile: profile})
+	}
+	if config.EKs, err = attest.NewEKVerifier(&eks); err != nil {
+		t.Fatal(err)
+	}
+	config.Now = s.plane.Now
+	config.Authorizer = attest.AuthorizerFunc(func(_ context.Context, r *attest.Result, _ *csr.Request) (*attest.Authorization, error) {
+		return &attest.Authorization{ProviderID: r.ClaimedProviderID, NotAfter: w.now.AddDate(0, 0, 1)}, nil
+	})
+	if w.verifier, err = attest.NewVerifier(&config); err != nil {
+		t.Fatal(err)
+	}
+	w.verify = func(r *csr.Request) error { _, err := w.verifier.Challenge(context.Background(), r); return err }
+	if answer {
+		w.verify = func(r *csr.Request) error { _, err := w.verifier.Verify(context.Background(), r); return err }
+	}
+	return w
+}
+
+func (w *workBench) open(t testing.TB) (*csr.Bundle, *attest.AttestationBundle) {
+	t.Helper()
+	bundle, err := csr.Parse(w.request.Spec.Request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	evidence, err := attest.ParseAttestationBundle(bundle.Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bundle, evidence
+}
+
+// with is the request with other certificates.
+func (w *workBench) with(t testing.TB, certificates ...[]byte) *csr.Request {
+	t.Helper()
+	bundle, evidence := w.open(t)
+	evidence.Certificates = certificates
+	var err error
+	if bundle.Data, err = evidence.Marshal(); err != nil {
+		t.Fatal(err)
+	}
+	out := *w.request
+	if out.Spec.Request, err = bundle.Encode(); err != nil {
+		t.Fatal(err)
+	}
+	return &out
+}
+
+// newLeaf is a certificate for the node's AK or EK.
+func (w *workBench) newLeaf(issuer string) *attest.LabCert {
+	if w.road == attest.RoadAK {
+		return w.valid(attest.LabAK(issuer, w.leaf))
+	}
+	return w.valid(attest.LabEK(issuer, w.leaf))
+}
+
+// good is a chain of one intermediate, with the costliest keys.
+func (w *workBench) good(t testing.TB) [][]byte {
+	leaf := w.newLeaf("lower")
+	leaf.Algorithm = []byte(attest.LabECDSASHA256)
+	return [][]byte{leaf.Sign(t, w.lower), w.ca("lower", "root 9", w.lower).Sign(t, w.roots[9].Key)}
+}
+
+// attacks are requests that a stranger can file, and what a control plane must refuse.
+func (w *workBench) attacks(t testing.TB) map[string]*csr.Request {
+	good := w.good(t)
+	out := map[string]*csr.Request{"a leaf's signature changed": w.with(t, damaged(good[0]), good[1]),
+		"an intermediate's signature changed": w.with(t, good[0], damaged(good[1]))}
+	for name, spki := range attest.LabStrangeSPKIs() {
+		for _, expired := range []bool{false, true} {
+			leaf := w.newLeaf("CA 1")
+			leaf.Algorithm = []byte(attest.LabSHA1RSA)
+			if expired {
+				leaf.To = leaf.From
+				name += ", expired"
+			}
+			certificates := [][]byte{leaf.Sign(t, w.stranger)}
+			for n := 1; n < attest.MaxCertificates; n++ {
+				issuer := fmt.Sprint("CA ", n+1)
+				if n == attest.MaxCertificates-1 {
+					issuer = "root 9"
+				}
+				ca := w.ca(fmt.Sprint("CA ", n), issuer, w.stranger)
+				ca.SPKI, ca.Key, ca.Algorithm = spki, nil, []byte(attest.LabSHA1RSA)
+				certificates = append(certificates, ca.Sign(t, w.stranger))
+			}
+			out["seven CAs, "+name] = w.with(t, certificates...)
+		}
+	}
+	flood := [][]byte{good[0]}
+	deep := [][]byte{good[0]}
+	for n := 1; n < attest.MaxCertificates; n++ {
+		ca := w.ca("lower", "root 9", w.lower)
+		ca.Serial = int64(n)
+		flood = append(flood, ca.Sign(t, w.lower))
+	}
+	for n := 1; n < attest.MaxChainLinks; n++ {
+		issuer, subject := fmt.Sprint("deep ", n), fmt.Sprint("deep ", n-1)
+		if n == 1 {
+			subject = "lower"
+		}
+		if n == attest.MaxChainLinks-1 {
+			issuer = "root 9"
+		}
+		deep = append(deep, w.ca(subject, issuer, w.lower).Sign(t, w.lower))
+	}
+	out["one name seven times"] = w.with(t, flood...)
+	out["a deep chain of P-521 that no root signed"] = w.with(t, deep...)
+	large := *w.request
+	large.Spec.Request = append(bytes.Clone(large.Spec.Request), bytes.Repeat([]byte("-----BEGIN X-----\n"), (1<<20-len(large.Spec.Request))/18)...)
+	out["1 MiB of PEM"] = &large
+	return out
+}
+
+func damaged(der []byte) []byte {
+	der = bytes.Clone(der)
+	der[len(der)-1] ^= 1
+	return der
+}
+
+// A good request of the benchmark passes, each other is refused, and what they cost in
+// signatures is bounded. The times are BenchmarkWork's.
+func TestWorkOfRequests(t *testing.T) {
+	for _, road := range []attest.Road{attest.RoadAK, attest.RoadEK} {
+		for _, answer := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/answer %t", road, answer), func(t *testing.T) {
+				w := newWorkBench(t, road, answer)
+				limit, good, encryptions := attest.MaxHelloSignatures, 3, 0
+				if answer {
+					limit, good = attest.MaxAnswerSignatures, 4
+				} else if road == attest.RoadEK {
+					encryptions = 1
+				}
+				request := w.with(t, w.good(t)...)
+				for _, want := range []int{good, good - 1} { // the second time the intermediate is remembered
+					cost := w.verifier.CostOf(func() {
+						if err := w.verify(request); err != nil {
+							t.Fatal(err)
+						}
+					})
+					if cost != [2]int{want, encryptions} {
+						t.Errorf("a good request: %d signatures and encryptions, want %d and %d", cost, want, encryptions)
+					}
+				}
+				w.verifier.ForgetIntermediates()
+				cost := w.verifier.CostOf(func() {
+					if err := w.verify(w.longest(t)); err != nil {
+						t.Error(err)
+					}
+				})
+				if want := good - 3 + attest.MaxChainLinks + 1; cost[0] != want {
+					t.Errorf("the longest chain: %d signatures, want %d", cost[0], want)
+				}
+				for name, request := range w.attacks(t) {
+					w.verifier.ForgetIntermediates()
+					var err error
+					cost := w.verifier.CostOf(func() { err = w.verify(request) })
+					if err == nil || csr.Decide(err).Verdict == csr.VerdictRetry {
+						t.Errorf("%s: %v", name, err)
+					}
+					if cost[0] > limit || cost[0] > good || cost[1] != 0 {
+						t.Errorf("%s: %d signatures and encryptions, a good one has %d", name, cost, good)
+					}
+				}
+			})
+		}
+	}
+}
+
+// longest is the longest chain that is accepted, of the costliest keys.
+func (w *workBench) longest(t testing.TB) *csr.Request {
+	leaf := w.newLeaf("long 1")
+	leaf.Algorithm = []byte(attest.LabECDSASHA256)
+	chain := [][]byte{leaf.Sign(t, w.lower)}
+	for n := 1; n < attest.MaxChainLinks-1; n++ {
+		chain = append(chain, w.ca(fmt.Sprint("long ", n), fmt.Sprint("long ", n+1), w.lower).Sign(t, w.lower))
+	}
+	return w.with(t, append(chain, w.ca(fmt.Sprint("long ", attest.MaxChainLinks-1), "root 9", w.lower).Sign(t, w.roots[9].Key))...)
+}
+
+// BenchmarkWork gives, by turns, what the costliest requests take as a multiple of a
+// good one (x-good) whose chain is a leaf, an intermediate and a root with the costliest
+// keys, and the signatures that both check. The verifier knows no intermediate. All but
+// the one with the longest chain are refused.
+func BenchmarkWork(b *testing.B) {
+	for _, road := range []attest.Road{attest.RoadAK, attest.RoadEK} {
+		for _, answer := range []bool{false, true} {
+			b.Run(fmt.Sprintf("%s/answer=%t", road, answer), func(b *testing.B) {
+				w := newWorkBench(b, road, answer)
+				good, requests := w.with(b, w.good(b)...), w.attacks(b)
+				requests["accepted, with the longest chain"] = w.longest(b)
+				signatures := func(r *csr.Request) float64 {
+					w.verifier.ForgetIntermediates()
+					return float64(w.verifier.CostOf(func() { _ = w.verify(r) })[0])
+				}
+				for _, name := range slices.Sorted(maps.Keys(requests)) {
+					b.Run(name, func(b *testing.B) {
+						attest.ByTurns(b, w.verifier.ForgetIntermediates, []string{"x-good"},
+							func() { _ = w.verify(requests[name]) }, func() { _ = w.verify(good) })
+						b.ReportMetric(signatures(requests[name]), "signatures")
+						b.ReportMetric(signatures(good), "signatures-good")
+					})
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,152 @@
+// Package der reads and writes the parts of the DER messages of nodeattest: strict, with a
+// size limit for everything that comes from outside, and with one form of error.
+package der
+
+import (
+	"bytes"
+	"strconv"
+	"unicode/utf8"
+
+	"golang.org/x/crypto/cryptobyte"
+	"golang.org/x/crypto/cryptobyte/asn1"
+
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// Limits of the messages. What is over them is refused before it is looked at.
+const (
+	// MaxEvidenceSize bounds the DER of an attestation bundle, in bytes.
+	MaxEvidenceSize = 256 << 10
+	// MaxChallengeSize bounds the DER of a Challenge, in bytes.
+	MaxChallengeSize = 16 << 10
+	// MaxClusterIDSize bounds a cluster ID, in bytes of UTF-8.
+	MaxClusterIDSize = 128
+	// MaxSignerNameSize bounds a signer name, in bytes: the limit that Kubernetes
+	// sets.
+	MaxSignerNameSize = 571
+	// MaxRequesterSize bounds spec.username in a Binding, in bytes of UTF-8.
+	MaxRequesterSize = 1024
+	// MaxPublicSize bounds a TPMT_PUBLIC and a SubjectPublicKeyInfo, in bytes.
+	MaxPublicSize = 4 << 10
+
+	// MaxUnixSeconds is 9999-12-31T23:59:59Z.
+	MaxUnixSeconds = 253402300799
+)
+
+// Checks of the messages' encoding.
+const (
+	// CheckEncoding: a message is not the DER that the wire format asks for, or
+	// a value is outside its range.
+	CheckEncoding refusal.Check = "message-encoding"
+	// CheckSize: a message is over its size limit.
+	CheckSize refusal.Check = "message-size"
+	// CheckVersion: a message states a version other than 1.
+	CheckVersion refusal.Check = "message-version"
+)
+
+// Context-specific tags, which cryptobyte can build but not as constants.
+const (
+	Context0            asn1.Tag = 0x80 // [0], primitive
+	Context1Constructed asn1.Tag = 0xa1 // [1], constructed
+)
+
+// Fault is a fault of encoding in one field of one message.
+func Fault(message, field, want string) error {
+	return &refusal.Error{Check: CheckEncoding, Got: "a bad " + message + " " + field, Want: want}
+}
+
+// OpenSequence checks the size cap and that der is one SEQUENCE and nothing
+// after it.
+func OpenSequence(message string, der []byte, maxSize int) (cryptobyte.String, error) {
+	if len(der) > maxSize {
+		return nil, &refusal.Error{Check: CheckSize, Got: strconv.Itoa(len(der)) + " bytes of " + message,
+			Want: "at most " + strconv.Itoa(maxSize)}
+	}
+	in, body := cryptobyte.String(der), cryptobyte.String(nil)
+	if !in.ReadASN1(&body, asn1.SEQUENCE) {
+		if IsPEM(der) {
+			return nil, &refusal.Error{Check: CheckEncoding, Got: "a " + message + " in PEM", Want: "its DER"}
+		}
+		return nil, Fault(message, "frame", "a DER SEQUENCE")
+	}
+	if !in.Empty() {
+		return nil, Fault(message, "frame", "no bytes after the SEQUENCE")
+	}
+	return body, nil
+}
+
+// ReadVersion reads INTEGER (1).
+func ReadVersion(message string, s *cryptobyte.String) error {
+	var v int64
+	if !s.ReadASN1Integer(&v) {
+		return Fault(message, "version", "a DER INTEGER")
+	}
+	if v != 1 {
+		return &refusal.Error{Check: CheckVersion, Got: strconv.FormatInt(v, 10), Want: "1"}
+	}
+	return nil
+}
+
+// ReadText reads a UTF8String of minSize to maxSize bytes.
+func ReadText(message, field string, s *cryptobyte.String, minSize, maxSize int) (string, error) {
+	var v cryptobyte.String
+	if !s.ReadASN1(&v, asn1.UTF8String) || !utf8.Valid(v) {
+		return "", Fault(message, field, "a UTF8String")
+	}
+	if err := CheckText(message, field, string(v), minSize, maxSize); err != nil {
+		return "", err
+	}
+	return string(v), nil
+}
+
+// CheckText checks the size of a text and that it is UTF-8.
+func CheckText(message, field, v string, minSize, maxSize int) error {
+	if len(v) < minSize || len(v) > maxSize || !utf8.ValidString(v) {
+		return Fault(message, field, "UTF-8 of "+strconv.Itoa(minSize)+" to "+strconv.Itoa(maxSize)+" bytes")
+	}
+	return nil
+}
+
+// ReadOctets reads a primitive string of the given tag and of minSize to
+// maxSize bytes. The result shares memory with s.
+func ReadOctets(message, field string, s *cryptobyte.String, tag asn1.Tag, minSize, maxSize int) ([]byte, error) {
+	var v cryptobyte.String
+	if !s.ReadASN1(&v, tag) || len(v) < minSize || len(v) > maxSize {
+		return nil, Fault(message, field, "an OCTET STRING of "+strconv.Itoa(minSize)+" to "+strconv.Itoa(maxSize)+" bytes")
+	}
+	return v, nil
+}
+
+// ReadFixed reads an OCTET STRING that fills out exactly.
+func ReadFixed(message, field string, s *cryptobyte.String, out []byte) error {
+	v, err := ReadOctets(message, field, s, asn1.OCTET_STRING, len(out), len(out))
+	if err != nil {
+		return err
+	}
+	copy(out, v)
+	return nil
+}
+
+// ReadInt reads an INTEGER of 0 to limit.
+func ReadInt(message, field string, s *cryptobyte.String, limit int64) (int64, error) {
+	var v int64
+	if !s.ReadASN1Integer(&v) || v < 0 || v > limit {
+		return 0, Fault(message, field, "an INTEGER of 0 to "+strconv.FormatInt(limit, 10))
+	}
+	return v, nil
+}
+
+// AddText writes a UTF8String.
+func AddText(b *cryptobyte.Builder, v string) {
+	b.AddASN1(asn1.UTF8String, func(b *cryptobyte.Builder) { b.AddBytes([]byte(v)) })
+}
+
+// AddTagged writes v under a tag of the caller's.
+func AddTagged(b *cryptobyte.Builder, tag asn1.Tag, v []byte) {
+	b.AddASN1(tag, func(b *cryptobyte.Builder) { b.AddBytes(v) })
+}
+
+// IsPEM reports whether b looks like PEM, for the error where DER is wanted.
+func IsPEM(b []byte) bool {
+	return bytes.HasPrefix(bytes.TrimLeft(b, " \t\r\n"), []byte("-----BEGIN "))
+}
