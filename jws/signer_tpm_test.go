@@ -4,7 +4,6 @@ import (
 	"context"
 	"testing"
 
-	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -13,12 +12,12 @@ import (
 func TestCryptoSignerTPM(t *testing.T) {
 	tpm := tpmsim.New(t, nil)
 	ctx := context.Background()
-	for kind, algorithms := range map[attest.KeyKind][]jws.Algorithm{
-		attest.KeyECDSAP256: {jws.ES256},
-		attest.KeyECDSAP384: {jws.ES384},
-		attest.KeyRSA2048:   {jws.RS256, jws.RS384, jws.PS256},
+	for kind, algorithms := range map[tpm.KeyKind][]jws.Algorithm{
+		tpm.KeyECDSAP256: {jws.ES256},
+		tpm.KeyECDSAP384: {jws.ES384},
+		tpm.KeyRSA2048:   {jws.RS256, jws.RS384, jws.PS256},
 	} {
-		key, err := attest.CreateTPMKey(ctx, tpm, kind, nil)
+		key, err := tpm.CreateTPMKey(ctx, tpm, kind, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

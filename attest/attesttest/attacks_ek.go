@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 )
 
@@ -208,7 +209,7 @@ func credentialAttacks() []Attack {
 		stolen("credential-for-an-ak-in-software", "Who has machine-1's TPM says of a key in software that it is an AK in it.", func(f *forgery) *thief {
 			t := &thief{eks: []*ecdsa.PrivateKey{f.machine.ek}, names: [][]byte{f.machine.public.Name()}}
 			software := *f.machine
-			scheme := attest.KeyScheme{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA256}
+			scheme := tpm.KeyScheme{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA256}
 			if software.key, f.err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); f.err != nil {
 				return t
 			}
@@ -216,7 +217,7 @@ func credentialAttacks() []Attack {
 				return t
 			}
 			// What the TPM would load of it, and so open a credential for.
-			loaded, err := publicArea(&software.key.PublicKey, softwareAttributes|attest.AttributeSensitiveDataOrigin, scheme)
+			loaded, err := publicArea(&software.key.PublicKey, softwareAttributes|tpm.AttributeSensitiveDataOrigin, scheme)
 			if f.err = err; err != nil {
 				return t
 			}

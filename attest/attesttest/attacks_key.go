@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -17,23 +18,23 @@ import (
 // AK certificate it is a claim, which must not contradict what an AK is; on that of the
 // EK the challenge was given for this very area.
 func keyAttacks() []Attack {
-	ak := func(name, what string, change func(*attest.Public)) Attack {
+	ak := func(name, what string, change func(*tpm.Public)) Attack {
 		return statement(name, what, func(f *forgery) { f.changeAK(change) })
 	}
-	set := func(a attest.Attributes) func(*attest.Public) {
-		return func(p *attest.Public) { p.Attributes |= a }
+	set := func(a tpm.Attributes) func(*tpm.Public) {
+		return func(p *tpm.Public) { p.Attributes |= a }
 	}
-	clearing := func(a attest.Attributes) func(*attest.Public) {
-		return func(p *attest.Public) { p.Attributes &^= a }
+	clearing := func(a tpm.Attributes) func(*tpm.Public) {
+		return func(p *tpm.Public) { p.Attributes &^= a }
 	}
 	return []Attack{
-		ak("ak-not-restricted", "The AK is not restricted, so it signs whatever it is given.", clearing(attest.AttributeRestricted)),
-		ak("ak-not-fixed", "The AK can leave its TPM.", clearing(attest.AttributeFixedTPM|attest.AttributeFixedParent)),
-		ak("ak-made-elsewhere", "The AK was not made by its TPM.", clearing(attest.AttributeSensitiveDataOrigin)),
-		ak("ak-decrypts", "The AK can decrypt.", set(attest.AttributeDecrypt)),
-		ak("ak-x509sign", "The AK can sign certificates.", set(attest.AttributeX509Sign)),
-		ak("ak-null-scheme", "The AK has no scheme of its own.", func(p *attest.Public) { p.Scheme = noScheme }),
-		ak("ak-sha1-name", "The AK's Name is a SHA-1 digest.", func(p *attest.Public) { p.NameAlg = tpm2.TPMAlgSHA1 }),
+		ak("ak-not-restricted", "The AK is not restricted, so it signs whatever it is given.", clearing(tpm.AttributeRestricted)),
+		ak("ak-not-fixed", "The AK can leave its TPM.", clearing(tpm.AttributeFixedTPM|tpm.AttributeFixedParent)),
+		ak("ak-made-elsewhere", "The AK was not made by its TPM.", clearing(tpm.AttributeSensitiveDataOrigin)),
+		ak("ak-decrypts", "The AK can decrypt.", set(tpm.AttributeDecrypt)),
+		ak("ak-x509sign", "The AK can sign certificates.", set(tpm.AttributeX509Sign)),
+		ak("ak-null-scheme", "The AK has no scheme of its own.", func(p *tpm.Public) { p.Scheme = noScheme }),
+		ak("ak-sha1-name", "The AK's Name is a SHA-1 digest.", func(p *tpm.Public) { p.NameAlg = tpm2.TPMAlgSHA1 }),
 		statement("ak-public-of-another-ak", "The AK public area is another machine's.", func(f *forgery) { f.akPublic = f.world.machines[MachineTwo].public.Raw }),
 		statement("certificate-of-another-machines-ak", "The certificate, of the AK or the EK, is another machine's.", func(f *forgery) {
 			f.chain = f.world.machines[MachineTwo].certificates(f.road)

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/oid"
 )
@@ -26,8 +27,8 @@ func structureAttacks() []Attack {
 	return []Attack{
 		patch("forged-magic", "The AK signed a structure that no TPM made.", func(b []byte) []byte { b[3] ^= 1; return b }),
 		statement("forged-quote", "A quote stands in place of the certify statement.", func(f *forgery) {
-			f.attest.Type, f.attest.Certified = tpm2.TPMSTAttestQuote, nil
-			f.attest.Quote = &attest.QuoteInfo{Selections: []attest.PCRSelection{{Hash: tpm2.TPMAlgSHA256, Select: []byte{1, 0, 0}}}, PCRDigest: make([]byte, 32)}
+			f.attest.Type, f.tpm.Certified = tpm2.TPMSTAttestQuote, nil
+			f.attest.Quote = &tpm.QuoteInfo{Selections: []tpm.PCRSelection{{Hash: tpm2.TPMAlgSHA256, Select: []byte{1, 0, 0}}}, PCRDigest: make([]byte, 32)}
 		}),
 		patch("command-audit", "A command audit stands in place of the certify statement.", func(b []byte) []byte { b[4], b[5] = 0x80, 0x15; return b }),
 		patch("statement-with-bytes-behind", "A byte stands behind the statement, under the signature.", func(b []byte) []byte { return append(b, 0) }),
@@ -63,7 +64,7 @@ func structureAttacks() []Attack {
 
 // certifiedKeyAttacks are about which key the statement is for.
 func certifiedKeyAttacks() []Attack {
-	other := func() *attest.Public {
+	other := func() *tpm.Public {
 		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 		if err != nil {
 			return nil
@@ -71,15 +72,15 @@ func certifiedKeyAttacks() []Attack {
 		public, _ := publicArea(&key.PublicKey, residentAttributes, noScheme)
 		return public
 	}
-	as := func(name, what string, attributes attest.Attributes, external bool) Attack {
+	as := func(name, what string, attributes tpm.Attributes, external bool) Attack {
 		return statement(name, what, func(f *forgery) { f.certifyAs(attributes, external) })
 	}
 	return []Attack{
-		statement("name-of-another-key", "The certified Name is another key's.", func(f *forgery) { f.attest.Certified.Name = other().Name() }),
+		statement("name-of-another-key", "The certified Name is another key's.", func(f *forgery) { f.tpm.Certified.Name = other().Name() }),
 		statement("public-area-swapped", "The public area sent along is another key's.", func(f *forgery) { f.public = other() }),
 		statement("request-key-swapped", "The statement certifies another key than the request's.", func(f *forgery) { f.certify(other()) }),
 		statement("public-area-with-bytes-behind", "A byte stands behind the public area.", func(f *forgery) {
-			f.after = func(e *attest.CertifyEvidence) { e.Public = append(bytes.Clone(e.Public), 0) }
+			f.after = func(e *tpm.CertifyEvidence) { e.Public = append(bytes.Clone(e.Public), 0) }
 		}),
 		statement("sha1-name", "The certified key's Name is a SHA-1 digest.", func(f *forgery) {
 			again := *f.public
@@ -89,9 +90,9 @@ func certifiedKeyAttacks() []Attack {
 			}
 		}),
 		as("external-key-claims-fixed-tpm", "A key that was loaded from outside says fixedTPM.", residentAttributes, true),
-		as("key-fixed-tpm-without-fixed-parent", "The certified key has fixedTPM without fixedParent, which no TPM allows.", residentAttributes&^attest.AttributeFixedParent, false),
+		as("key-fixed-tpm-without-fixed-parent", "The certified key has fixedTPM without fixedParent, which no TPM allows.", residentAttributes&^tpm.AttributeFixedParent, false),
 		as("key-restricted", "The certified key is restricted, an attestation key itself.", akAttributes, false),
-		as("key-cannot-sign", "The certified key can decrypt and not sign.", residentAttributes&^attest.AttributeSign|attest.AttributeDecrypt, false),
+		as("key-cannot-sign", "The certified key can decrypt and not sign.", residentAttributes&^tpm.AttributeSign|tpm.AttributeDecrypt, false),
 		{Name: "ak-certified-as-tls-key", Class: ClassStatement, Description: "The AK's own key is certified, and the request is for it.", make: certifyAK},
 	}
 }
@@ -115,7 +116,7 @@ func certifyAK(_ context.Context, a *attempt) (*csr.Request, error) {
 func residenceAttacks() []Attack {
 	return []Attack{
 		statement("software-key-passed-off-as-resident", "A software key was loaded with sensitiveDataOrigin set.", func(f *forgery) {
-			f.certifyAs(softwareAttributes|attest.AttributeSensitiveDataOrigin, true)
+			f.certifyAs(softwareAttributes|tpm.AttributeSensitiveDataOrigin, true)
 		}),
 		statement("imported-key-passed-off-as-resident", "A key has a parent in the TPM, but not fixedTPM.", func(f *forgery) { f.certifyAs(softwareAttributes, false) }),
 	}
@@ -130,21 +131,21 @@ func signatureAttacks() []Attack {
 			f.machine = &thief
 		}),
 		statement("signature-of-another-statement", "The signature is of another statement of the same AK.", func(f *forgery) {
-			f.after = func(e *attest.CertifyEvidence) { e.Attest[len(e.Attest)-1] ^= 1 }
+			f.after = func(e *tpm.CertifyEvidence) { e.Attest[len(e.Attest)-1] ^= 1 }
 		}),
 		statement("signature-sha1", "The statement is signed with SHA-1.", func(f *forgery) { f.hash = tpm2.TPMAlgSHA1 }),
 		statement("signature-of-another-hash", "The statement is signed with another hash than the AK's scheme has.", func(f *forgery) { f.hash = tpm2.TPMAlgSHA384 }),
 		statement("signature-of-zeros", "R and s of the signature are zero.", func(f *forgery) {
-			f.signature = func(s *attest.Signature) { s.R, s.S = make([]byte, 32), make([]byte, 32) }
+			f.signature = func(s *tpm.Signature) { s.R, s.S = make([]byte, 32), make([]byte, 32) }
 		}),
 		statement("signature-r-over-order", "R of the signature is over the curve's order.", func(f *forgery) {
-			f.signature = func(s *attest.Signature) { s.R = bytes.Repeat([]byte{0xff}, 32) }
+			f.signature = func(s *tpm.Signature) { s.R = bytes.Repeat([]byte{0xff}, 32) }
 		}),
 		statement("signature-with-bytes-behind", "A byte stands behind the signature.", func(f *forgery) {
-			f.after = func(e *attest.CertifyEvidence) { e.Signature = append(e.Signature, 0) }
+			f.after = func(e *tpm.CertifyEvidence) { e.Signature = append(e.Signature, 0) }
 		}),
 		statement("signature-truncated", "The signature lacks its last byte.", func(f *forgery) {
-			f.after = func(e *attest.CertifyEvidence) { e.Signature = e.Signature[:len(e.Signature)-1] }
+			f.after = func(e *tpm.CertifyEvidence) { e.Signature = e.Signature[:len(e.Signature)-1] }
 		}),
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/oid"
 )
@@ -27,16 +28,16 @@ type forgery struct {
 	secret  []byte // S; nil derives it from the binding with the world's own key
 	ring    *attest.RingKey
 
-	attest    *attest.Attestation
-	public    *attest.Public // of the certified key
+	attest    *tpm.Attestation
+	public    *tpm.Public // of the certified key
 	akPublic  []byte
 	ekPublic  []byte // of an EK without a certificate
 	chain     [][]byte
 	quote     *quoteForgery                     // nil where none is wanted
 	hash      tpm2.TPMAlgID                     // of the signature
 	patch     func(attest []byte) []byte        // before signing
-	signature func(*attest.Signature)           // after signing
-	after     func(*attest.CertifyEvidence)     // last
+	signature func(*tpm.Signature)              // after signing
+	after     func(*tpm.CertifyEvidence)        // last
 	echo      func(binding []byte) []byte       // the binding in the proof
 	pem       func(pem []byte) []byte           // the whole bundle
 	wrap      func(*csr.Bundle)                 // before it is encoded
@@ -98,9 +99,9 @@ func infoHash(request []byte) ([sha256.Size]byte, error) {
 
 // prepare fills in what follows from machine, applicant and binding.
 func (f *forgery) prepare() error {
-	f.attest = &attest.Attestation{
+	f.attest = &tpm.Attestation{
 		Type:            tpm2.TPMSTAttestCertify,
-		QualifiedSigner: attest.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, f.machine.public.Name()),
+		QualifiedSigner: tpm.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, f.machine.public.Name()),
 		Clock:           600000, ResetCount: 1, Safe: true, FirmwareVersion: 0x2019102300163636,
 	}
 	if f.world.options.RequireQuote {
@@ -139,27 +140,27 @@ func (f *forgery) derive() error {
 }
 
 // certify makes the statement name a key under some parent.
-func (f *forgery) certify(public *attest.Public) {
+func (f *forgery) certify(public *tpm.Public) {
 	f.public = public
-	parent := attest.QualifiedNameOfPrimary(tpm2.TPMRHOwner, f.machine.public.Name()) // any will do
-	f.attest.Certified = &attest.CertifyInfo{Name: public.Name(), QualifiedName: attest.QualifiedName(parent, public.Name())}
+	parent := tpm.QualifiedNameOfPrimary(tpm2.TPMRHOwner, f.machine.public.Name()) // any will do
+	f.tpm.Certified = &tpm.CertifyInfo{Name: public.Name(), QualifiedName: tpm.QualifiedName(parent, public.Name())}
 }
 
 // certifyAs is certify with the applicant's key under other attributes; external
 // makes it a key that was loaded from outside.
-func (f *forgery) certifyAs(attributes attest.Attributes, external bool) {
+func (f *forgery) certifyAs(attributes tpm.Attributes, external bool) {
 	public, err := publicArea(f.applicant.Key.Public().(*ecdsa.PublicKey), attributes, noScheme)
 	if err != nil {
 		return // prepare has done the same with this key
 	}
 	f.certify(public)
 	if external {
-		f.attest.Certified.QualifiedName = public.Name()
+		f.tpm.Certified.QualifiedName = public.Name()
 	}
 }
 
 // changeAK changes the public area of the AK, and everything that follows from it.
-func (f *forgery) changeAK(change func(*attest.Public)) {
+func (f *forgery) changeAK(change func(*tpm.Public)) {
 	again := *f.machine.public
 	change(&again)
 	public, err := reparsed(&again)
@@ -168,7 +169,7 @@ func (f *forgery) changeAK(change func(*attest.Public)) {
 		return
 	}
 	f.akPublic = public.Raw
-	f.attest.QualifiedSigner = attest.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, public.Name())
+	f.attest.QualifiedSigner = tpm.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, public.Name())
 	if f.quote != nil {
 		f.quote.attest.QualifiedSigner = f.attest.QualifiedSigner
 	}
@@ -198,11 +199,11 @@ func (f *forgery) bundle() (*csr.Bundle, error) {
 	if err != nil {
 		return nil, errors.Join(errForgery, err)
 	}
-	e := &attest.CertifyEvidence{Attest: raw, Signature: sig, Public: f.public.Raw}
+	e := &tpm.CertifyEvidence{Attest: raw, Signature: sig, Public: f.public.Raw}
 	if f.after != nil {
 		f.after(e)
 	}
-	stmt, err := attest.MarshalTCGAttestCertify(e)
+	stmt, err := tpm.MarshalTCGAttestCertify(e)
 	if err != nil {
 		return nil, errors.Join(errForgery, err)
 	}
@@ -233,7 +234,7 @@ func (f *forgery) bundle() (*csr.Bundle, error) {
 	if err != nil {
 		return nil, errors.Join(errForgery, err)
 	}
-	return &csr.Bundle{Request: f.applicant.Request, Provider: attest.Provider, Data: data}, nil
+	return &csr.Bundle{Request: f.applicant.Request, Provider: tpm.Provider, Data: data}, nil
 }
 
 // object is the request object of the answer.

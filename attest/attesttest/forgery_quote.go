@@ -10,7 +10,7 @@ import (
 	"golang.org/x/crypto/cryptobyte"
 	"golang.org/x/crypto/cryptobyte/asn1"
 
-	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 )
 
 // bootPCRs is how many PCRs of the SHA-256 bank a world's policy asks for, from 0 on.
@@ -23,10 +23,10 @@ func bootValue(index int) []byte {
 }
 
 // goodBoot are the values that a world's policy accepts.
-func goodBoot() []attest.PCR {
-	pcrs := make([]attest.PCR, bootPCRs)
+func goodBoot() []tpm.PCR {
+	pcrs := make([]tpm.PCR, bootPCRs)
 	for i := range pcrs {
-		pcrs[i] = attest.PCR{Bank: tpm2.TPMAlgSHA256, Index: i, Value: bootValue(i)}
+		pcrs[i] = tpm.PCR{Bank: tpm2.TPMAlgSHA256, Index: i, Value: bootValue(i)}
 	}
 	return pcrs
 }
@@ -35,8 +35,8 @@ func goodBoot() []attest.PCR {
 // changes one thing of it.
 type quoteForgery struct {
 	signer    *machine
-	attest    *attest.Attestation
-	pcrs      []attest.PCR // beside the statement, as they will stand there
+	attest    *tpm.Attestation
+	pcrs      []tpm.PCR // beside the statement, as they will stand there
 	hash      tpm2.TPMAlgID
 	patch     func(attest []byte) []byte
 	signature func([]byte) []byte
@@ -44,18 +44,18 @@ type quoteForgery struct {
 
 // newQuoteForgery is a quote over good values, of the same boot as the certify
 // statement.
-func newQuoteForgery(m *machine, certify *attest.Attestation) *quoteForgery {
+func newQuoteForgery(m *machine, certify *tpm.Attestation) *quoteForgery {
 	again := *certify
 	again.Type = tpm2.TPMSTAttestQuote
-	again.Quote = &attest.QuoteInfo{}
+	again.Quote = &tpm.QuoteInfo{}
 	q := &quoteForgery{signer: m, attest: &again, pcrs: goodBoot(), hash: tpm2.TPMAlgSHA256}
 	q.measure(bootPCRs, q.pcrs)
 	return q
 }
 
 // measure has the statement cover the PCRs from 0 to n-1, with these values.
-func (q *quoteForgery) measure(n int, pcrs []attest.PCR) {
-	q.attest.Quote.Selections = []attest.PCRSelection{{Hash: tpm2.TPMAlgSHA256, Select: []byte{byte(1<<n - 1), 0, 0}}}
+func (q *quoteForgery) measure(n int, pcrs []tpm.PCR) {
+	q.attest.Quote.Selections = []tpm.PCRSelection{{Hash: tpm2.TPMAlgSHA256, Select: []byte{byte(1<<n - 1), 0, 0}}}
 	if n == 0 {
 		q.attest.Quote.Selections = nil
 	}
@@ -67,14 +67,14 @@ func (q *quoteForgery) measure(n int, pcrs []attest.PCR) {
 }
 
 // badBoot is what a machine has that booted something else: PCR 4 differs.
-func badBoot() []attest.PCR {
+func badBoot() []tpm.PCR {
 	pcrs := goodBoot()
 	pcrs[4].Value = bytes.Repeat([]byte{0xbd}, sha256.Size)
 	return pcrs
 }
 
 // statement makes the DER of the quote statement, in the order of pcrs: attacks write
-// what attest.MarshalQuote would not.
+// what tpm.MarshalQuote would not.
 func (q *quoteForgery) statement() ([]byte, error) {
 	raw, err := q.attest.Marshal()
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -27,7 +28,7 @@ import (
 // key can sign what no TPM would; the issuer of certificates does not know.
 type machine struct {
 	key    *ecdsa.PrivateKey // the AK
-	public *attest.Public
+	public *tpm.Public
 	chain  [][]byte // of the AK
 	// ek is the EK by which the machine is known, second another one of the same TPM.
 	ek, second           *ecdsa.PrivateKey
@@ -67,7 +68,7 @@ func (w *World) newMachine(name string, issuer *tpmsim.CA) (*machine, error) {
 		return nil, err
 	}
 	m := &machine{key: key}
-	if m.public, err = publicArea(&key.PublicKey, akAttributes, attest.KeyScheme{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA256}); err != nil {
+	if m.public, err = publicArea(&key.PublicKey, akAttributes, tpm.KeyScheme{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA256}); err != nil {
 		return nil, err
 	}
 	if m.chain, err = certify(issuer, &key.PublicKey, &tpmsim.AKCertificateOptions{OtherName: machineName(name)}); err != nil {
@@ -108,37 +109,37 @@ func certify(issuer *tpmsim.CA, key crypto.PublicKey, o *tpmsim.AKCertificateOpt
 // The attributes of attestation keys, of keys made in a TPM, and of software keys
 // that were loaded to be certified.
 const (
-	akAttributes = attest.AttributeFixedTPM | attest.AttributeFixedParent | attest.AttributeSensitiveDataOrigin |
-		attest.AttributeUserWithAuth | attest.AttributeRestricted | attest.AttributeSign
-	residentAttributes = attest.AttributeFixedTPM | attest.AttributeFixedParent | attest.AttributeSensitiveDataOrigin |
-		attest.AttributeUserWithAuth | attest.AttributeSign
-	softwareAttributes = attest.AttributeUserWithAuth | attest.AttributeSign
+	akAttributes = tpm.AttributeFixedTPM | tpm.AttributeFixedParent | tpm.AttributeSensitiveDataOrigin |
+		tpm.AttributeUserWithAuth | tpm.AttributeRestricted | tpm.AttributeSign
+	residentAttributes = tpm.AttributeFixedTPM | tpm.AttributeFixedParent | tpm.AttributeSensitiveDataOrigin |
+		tpm.AttributeUserWithAuth | tpm.AttributeSign
+	softwareAttributes = tpm.AttributeUserWithAuth | tpm.AttributeSign
 )
 
-var noScheme = attest.KeyScheme{Alg: tpm2.TPMAlgNull}
+var noScheme = tpm.KeyScheme{Alg: tpm2.TPMAlgNull}
 
 // publicArea is the public area of a P-256 key, parsed, so with Raw set.
-func publicArea(key *ecdsa.PublicKey, attributes attest.Attributes, scheme attest.KeyScheme) (*attest.Public, error) {
+func publicArea(key *ecdsa.PublicKey, attributes tpm.Attributes, scheme tpm.KeyScheme) (*tpm.Public, error) {
 	point, err := key.Bytes()
 	if err != nil {
 		return nil, err
 	}
 	half := len(point) / 2
-	return reparsed(&attest.Public{Type: tpm2.TPMAlgECC, NameAlg: tpm2.TPMAlgSHA256, Attributes: attributes, Scheme: scheme,
-		Symmetric: attest.SymmetricScheme{Alg: tpm2.TPMAlgNull}, KDF: noScheme, Curve: tpm2.TPMECCNistP256,
+	return reparsed(&tpm.Public{Type: tpm2.TPMAlgECC, NameAlg: tpm2.TPMAlgSHA256, Attributes: attributes, Scheme: scheme,
+		Symmetric: tpm.SymmetricScheme{Alg: tpm2.TPMAlgNull}, KDF: noScheme, Curve: tpm2.TPMECCNistP256,
 		X: point[1 : 1+half], Y: point[1+half:]})
 }
 
-func reparsed(p *attest.Public) (*attest.Public, error) {
+func reparsed(p *tpm.Public) (*tpm.Public, error) {
 	raw, err := p.Marshal()
 	if err != nil {
 		return nil, err
 	}
-	return attest.ParsePublic(raw)
+	return tpm.ParsePublic(raw)
 }
 
 // sign makes an ECDSA signature with a hash of the caller's choice.
-func (m *machine) sign(hash tpm2.TPMAlgID, message []byte) (*attest.Signature, error) {
+func (m *machine) sign(hash tpm2.TPMAlgID, message []byte) (*tpm.Signature, error) {
 	var digest []byte
 	switch hash {
 	case tpm2.TPMAlgSHA1:
@@ -155,7 +156,7 @@ func (m *machine) sign(hash tpm2.TPMAlgID, message []byte) (*attest.Signature, e
 	if err != nil {
 		return nil, err
 	}
-	v := &attest.Signature{Alg: tpm2.TPMAlgECDSA, Hash: hash}
+	v := &tpm.Signature{Alg: tpm2.TPMAlgECDSA, Hash: hash}
 	var body cryptobyte.String
 	s := cryptobyte.String(der)
 	if !s.ReadASN1(&body, asn1.SEQUENCE) || !body.ReadASN1Integer(&v.R) || !body.ReadASN1Integer(&v.S) {
@@ -240,5 +241,5 @@ func bundleOf(request []byte, chain [][]byte, statements ...attest.AttestationSt
 	if err != nil {
 		return nil, err
 	}
-	return &csr.Bundle{Request: request, Provider: attest.Provider, Data: data}, nil
+	return &csr.Bundle{Request: request, Provider: tpm.Provider, Data: data}, nil
 }

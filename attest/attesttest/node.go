@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -48,12 +49,12 @@ type NodeOptions struct {
 	TPMOptions *tpmsim.Options
 	// AK says where the attestation key comes from. The zero value is the RSA key
 	// of Google Compute Engine's NV indexes, with which tpmsim provisions its TPMs.
-	AK attest.AKSource
+	AK tpm.AKSource
 	// Road is the one that the node goes; zero is attest.RoadAK.
 	Road attest.Road
 	// EK says where the endorsement key comes from, on attest.RoadEK. The zero value
-	// is attest.EKRSA2048(), with which tpmsim provisions its TPMs.
-	EK attest.EKOrigin
+	// is tpm.EKRSA2048(), with which tpmsim provisions its TPMs.
+	EK tpm.EKOrigin
 	// BareEK has the node present the EK without a certificate; the control plane then
 	// has it on its list.
 	BareEK bool
@@ -61,17 +62,17 @@ type NodeOptions struct {
 	// nil means the one in NV and the CA's intermediate.
 	Certificates [][]byte
 	// Profile is that of the issuer of the AK certificate; the zero value means
-	// attest.ProfileTCG.
-	Profile attest.Profile
+	// tpm.ProfileTCG.
+	Profile tpm.Profile
 	// EKProfile is that of the issuer of the EK certificate; the zero value means
-	// attest.EKProfileTCG.
-	EKProfile attest.EKProfile
+	// tpm.EKProfileTCG.
+	EKProfile tpm.EKProfile
 	// Key is the kubelet's TLS key in software; nil means a new P-256 key.
 	Key crypto.Signer
 	// TPMKey, if set, makes the TLS key in the TPM instead.
-	TPMKey attest.KeyKind
+	TPMKey tpm.KeyKind
 	// Quote and EventLog are those of attest.AttesterOptions; nil means none.
-	Quote    []attest.PCRSelection
+	Quote    []tpm.PCRSelection
 	EventLog func(ctx context.Context) ([]byte, error)
 	// Purpose is what the certificate is for; zero means csr.PurposeClient.
 	Purpose csr.Purpose
@@ -88,7 +89,7 @@ type Node struct {
 	// TPM is the node's TPM.
 	TPM *tpmsim.TPM
 	// Shared is the way to that TPM which everything else of the node uses.
-	Shared *attest.SharedTPM
+	Shared *tpm.SharedTPM
 	// Attester makes the node's messages.
 	Attester *attest.Attester
 	// Name is the node's name, as in its request.
@@ -97,25 +98,25 @@ type Node struct {
 	ProviderID string
 	// Key is the TLS key, Certified the same as the TPM is shown it.
 	Key       crypto.Signer
-	Certified attest.Key
+	Certified tpm.Key
 	// Subject is what the node's messages are bound to; Subject.Request is the
 	// PKCS#10 request.
 	Subject attest.Subject
 	// Purpose is what the certificate is for.
 	Purpose csr.Purpose
 	// Profile is that of the issuer of the AK certificate.
-	Profile attest.Profile
+	Profile tpm.Profile
 	// Road is the one that the node goes.
 	Road attest.Road
 	// EKProfile is that of the issuer of the EK certificate.
-	EKProfile attest.EKProfile
+	EKProfile tpm.EKProfile
 	// Username and Groups are the requester's, as the API server would set them.
 	Username string
 	Groups   []string
 
 	ownsTPM  bool
 	bareEK   bool
-	resident *attest.TPMKey
+	resident *tpm.TPMKey
 }
 
 // NewNode returns a node and closes it when the test ends. It fails the test if
@@ -172,16 +173,16 @@ func withDefaults(opts *NodeOptions) NodeOptions {
 		o.Purpose = csr.PurposeClient
 	}
 	if o.Profile.Name == "" {
-		o.Profile = attest.ProfileTCG()
+		o.Profile = tpm.ProfileTCG()
 	}
 	if o.EKProfile.Name == "" {
-		o.EKProfile = attest.EKProfileTCG()
+		o.EKProfile = tpm.EKProfileTCG()
 	}
-	if (o.AK == attest.AKSource{}) {
-		o.AK = attest.GCERSA()
+	if (o.AK == tpm.AKSource{}) {
+		o.AK = tpm.GCERSA()
 	}
-	if (o.EK == attest.EKOrigin{}) {
-		o.EK = attest.EKRSA2048()
+	if (o.EK == tpm.EKOrigin{}) {
+		o.EK = tpm.EKRSA2048()
 	}
 	if o.BareEK {
 		o.EK.CertificateIndex = 0
@@ -190,7 +191,7 @@ func withDefaults(opts *NodeOptions) NodeOptions {
 }
 
 func (n *Node) prepare(o *NodeOptions) (err error) {
-	n.Shared = attest.ShareTPM(n.TPM)
+	n.Shared = tpm.ShareTPM(n.TPM)
 	if err := n.prepareKey(o.TPMKey); err != nil {
 		return err
 	}
@@ -214,9 +215,9 @@ func (n *Node) prepare(o *NodeOptions) (err error) {
 	return err
 }
 
-func (n *Node) prepareKey(kind attest.KeyKind) (err error) {
+func (n *Node) prepareKey(kind tpm.KeyKind) (err error) {
 	if kind != 0 {
-		resident, err := attest.CreateTPMKey(context.Background(), n.Shared, kind, nil)
+		resident, err := tpm.CreateTPMKey(context.Background(), n.Shared, kind, nil)
 		if err != nil {
 			return err
 		}
@@ -228,7 +229,7 @@ func (n *Node) prepareKey(kind attest.KeyKind) (err error) {
 			return err
 		}
 	}
-	n.Certified, err = attest.SoftwareKey(n.Key)
+	n.Certified, err = tpm.SoftwareKey(n.Key)
 	return err
 }
 
@@ -323,7 +324,7 @@ func (n *Node) identity() (attest.Identity, error) {
 // ekIdentity is the identity of the EK in a hello.
 func ekIdentity(evidence *attest.AttestationBundle) (attest.Identity, error) {
 	if len(evidence.Certificates) != 0 {
-		ek, err := attest.ParseEKCertificate(evidence.Certificates[0], attest.AnyEKEncoding())
+		ek, err := tpm.ParseEKCertificate(evidence.Certificates[0], tpm.AnyEKEncoding())
 		if err != nil {
 			return "", err
 		}

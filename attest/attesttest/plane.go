@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 )
 
@@ -73,7 +74,7 @@ func OpenControlPlane(nodes ...*Node) (*ControlPlane, error) {
 		Authorizer: attest.AuthorizerFunc(c.authorize),
 		Now:        c.Now,
 	}
-	var eks attest.EKVerifierConfig
+	var eks tpm.EKVerifierConfig
 	for _, n := range nodes {
 		if err := c.Admit(n); err != nil {
 			return nil, err
@@ -82,13 +83,13 @@ func OpenControlPlane(nodes ...*Node) (*ControlPlane, error) {
 			c.addIssuer(n)
 			continue
 		}
-		eks.Issuers = append(eks.Issuers, attest.EKIssuer{Roots: n.Roots(), Profile: n.EKProfile})
+		eks.Issuers = append(eks.Issuers, tpm.EKIssuer{Roots: n.Roots(), Profile: n.EKProfile})
 		if n.bareEK {
 			eks.Allowed = append(eks.Allowed, c.known[n.Name].machine)
 		}
 	}
 	if len(eks.Issuers) != 0 {
-		if c.Config.EKs, err = attest.NewEKVerifier(&eks); err != nil {
+		if c.Config.EKs, err = tpm.NewEKVerifier(&eks); err != nil {
 			return nil, err
 		}
 	}
@@ -149,7 +150,7 @@ func (c *ControlPlane) addIssuer(n *Node) {
 			return
 		}
 	}
-	c.Config.Issuers = append(c.Config.Issuers, attest.Issuer{Roots: n.Roots(), Profile: n.Profile})
+	c.Config.Issuers = append(c.Config.Issuers, tpm.Issuer{Roots: n.Roots(), Profile: n.Profile})
 }
 
 // Admit makes a node known: its name, its provider ID and the identity of its

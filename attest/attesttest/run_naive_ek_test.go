@@ -22,6 +22,7 @@ import (
 	cbasn1 "golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/oid"
 )
@@ -102,7 +103,7 @@ func (a *naiveAnswer) identity() attest.Identity {
 	if a.road == attest.RoadEK {
 		return "ek:sha256:of-the-binding"
 	}
-	for _, s := range []attest.IdentitySource{attest.OtherNameIdentity{}, attest.AKIdentity{}} {
+	for _, s := range []tpm.IdentitySource{tpm.OtherNameIdentity{}, tpm.AKIdentity{}} {
 		if found, _ := s.Identify(a.leaf); found != "" {
 			return found
 		}
@@ -168,7 +169,7 @@ func (n *naive) Challenge(ctx context.Context, r *csr.Request) ([]byte, error) {
 
 // challengeEK makes a credential. It looks at nothing else: Verify will.
 func (n *naive) challengeEK(r *csr.Request, bundle *csr.Bundle, hello *attest.Hello, certificates [][]byte) ([]byte, error) {
-	ak, err := attest.ParsePublic(hello.AKPublic)
+	ak, err := tpm.ParsePublic(hello.AKPublic)
 	if err != nil || len(certificates) == 0 {
 		return nil, naiveRefusal("hello")
 	}
@@ -247,8 +248,8 @@ func naiveCredential(ek *ecdsa.PublicKey, name, secret []byte) (*attest.Credenti
 // naiveQuote is a quote as it stands in the evidence.
 type naiveQuote struct {
 	raw, sig []byte
-	pcrs     []attest.PCR
-	attest   *attest.Attestation
+	pcrs     []tpm.PCR
+	attest   *tpm.Attestation
 }
 
 // checkQuote looks at the quote, where one is asked for.
@@ -284,7 +285,7 @@ func (n *naive) readQuote(der []byte) (*naiveQuote, error) {
 		if !list.ReadASN1(&one, cbasn1.SEQUENCE) || !one.ReadASN1Integer(&bank) || !one.ReadASN1Integer(&index) || !one.ReadASN1(&value, cbasn1.OCTET_STRING) {
 			return nil, naiveRefusal("quote")
 		}
-		q.pcrs = append(q.pcrs, attest.PCR{Bank: tpm2.TPMAlgID(bank), Index: index, Value: value})
+		q.pcrs = append(q.pcrs, tpm.PCR{Bank: tpm2.TPMAlgID(bank), Index: index, Value: value})
 	}
 	read := bytes.Clone(raw)
 	if err := n.must("quote-magic", bytes.Equal(read[:4], []byte{0xff, 'T', 'C', 'G'})); err != nil {
@@ -292,7 +293,7 @@ func (n *naive) readQuote(der []byte) (*naiveQuote, error) {
 	}
 	copy(read, []byte{0xff, 'T', 'C', 'G'})
 	var err error
-	if q.attest, err = attest.ParseAttestation(read); err != nil {
+	if q.attest, err = tpm.ParseAttestation(read); err != nil {
 		return nil, naiveRefusal("quote")
 	}
 	if q.attest.Quote == nil {
@@ -302,7 +303,7 @@ func (n *naive) readQuote(der []byte) (*naiveQuote, error) {
 }
 
 func (n *naive) checkQuoteSignature(a *naiveAnswer, q *naiveQuote) error {
-	s, err := attest.ParseSignature(q.sig)
+	s, err := tpm.ParseSignature(q.sig)
 	if err != nil {
 		return n.must("quote-signature", false)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/oid"
 )
@@ -68,12 +69,12 @@ func (n *naive) MachineName(_ context.Context, a *csr.Attested) (string, error) 
 type naiveAnswer struct {
 	checked *csr.Checked
 	request *csr.Request
-	certify *attest.CertifyEvidence
+	certify *tpm.CertifyEvidence
 	proof   *attest.Proof
 	binding *attest.Binding
-	attest  *attest.Attestation
-	public  *attest.Public
-	ak      *attest.Public
+	attest  *tpm.Attestation
+	public  *tpm.Public
+	ak      *tpm.Public
 	leaf    *x509.Certificate
 	above   *x509.CertPool
 	// ek is on the road of the EK, and quote where there is one.
@@ -122,7 +123,7 @@ func (n *naive) read(a *naiveAnswer) error {
 	for _, s := range evidence.Statements {
 		switch s.Type {
 		case oid.TCGAttestTPMCertify:
-			a.certify, err = attest.ParseTCGAttestCertify(s.Stmt)
+			a.certify, err = tpm.ParseTCGAttestCertify(s.Stmt)
 		case oid.NodeAttestProof:
 			a.proof, err = attest.ParseProof(s.Stmt)
 		case oid.NodeAttestQuote:
@@ -142,7 +143,7 @@ func (n *naive) read(a *naiveAnswer) error {
 	if a.binding, err = attest.ParseBinding(a.proof.Binding); err != nil {
 		return naiveRefusal("binding")
 	}
-	if a.ak, err = attest.ParsePublic(a.proof.AKPublic); err != nil {
+	if a.ak, err = tpm.ParsePublic(a.proof.AKPublic); err != nil {
 		return naiveRefusal("ak")
 	}
 	if err := n.readCarrier(a, evidence.Certificates); err != nil {
@@ -195,14 +196,14 @@ func (n *naive) readStatement(a *naiveAnswer) error {
 		raw[5] = 0x17
 	}
 	var err error
-	if a.attest, err = attest.ParseAttestation(raw); err != nil && n.forget["bytes-behind"] {
-		a.attest, err = attest.ParseAttestation(raw[:len(raw)-1])
+	if a.attest, err = tpm.ParseAttestation(raw); err != nil && n.forget["bytes-behind"] {
+		a.attest, err = tpm.ParseAttestation(raw[:len(raw)-1])
 	}
 	if err != nil {
 		return naiveRefusal("attest")
 	}
-	if a.public, err = attest.ParsePublic(a.certify.Public); err != nil && n.forget["bytes-behind"] {
-		a.public, err = attest.ParsePublic(a.certify.Public[:len(a.certify.Public)-1])
+	if a.public, err = tpm.ParsePublic(a.certify.Public); err != nil && n.forget["bytes-behind"] {
+		a.public, err = tpm.ParsePublic(a.certify.Public[:len(a.certify.Public)-1])
 	}
 	if err != nil {
 		return naiveRefusal("public")
@@ -260,15 +261,15 @@ func (n *naive) checkChallenge(a *naiveAnswer) error {
 }
 
 func (n *naive) checkStatement(a *naiveAnswer) error {
-	if a.attest.Certified == nil {
+	if a.tpm.Certified == nil {
 		return n.must("type", false)
 	}
-	name, qn := a.attest.Certified.Name, a.attest.Certified.QualifiedName
+	name, qn := a.tpm.Certified.Name, a.tpm.Certified.QualifiedName
 	return errors.Join(
 		n.must("name", bytes.Equal(name, a.public.Name())),
 		n.must("name-algorithm", a.public.NameAlg != tpm2.TPMAlgSHA1),
-		n.must("residence-claim", !bytes.Equal(name, qn) || !a.public.Attributes.HasAny(attest.AttributeFixedTPM|attest.AttributeFixedParent)),
-		n.must("residence", !n.w.options.RequireTPMResident || a.public.Attributes.Has(attest.AttributeFixedTPM) && !bytes.Equal(name, qn)))
+		n.must("residence-claim", !bytes.Equal(name, qn) || !a.public.Attributes.HasAny(tpm.AttributeFixedTPM|tpm.AttributeFixedParent)),
+		n.must("residence", !n.w.options.RequireTPMResident || a.public.Attributes.Has(tpm.AttributeFixedTPM) && !bytes.Equal(name, qn)))
 }
 
 func (n *naive) checkKey(a *naiveAnswer) error {
@@ -276,19 +277,19 @@ func (n *naive) checkKey(a *naiveAnswer) error {
 	return errors.Join(
 		n.must("request-key", a.public.SameKey(a.checked.PKCS10().CSR.PublicKey)),
 		n.must("ak-is-key", !a.ak.SameKey(a.checked.PKCS10().CSR.PublicKey)),
-		n.must("key-restricted", !at.Has(attest.AttributeRestricted)),
-		n.must("key-sign", at.Has(attest.AttributeSign)),
-		n.must("key-fixed", at.Has(attest.AttributeFixedTPM) == at.Has(attest.AttributeFixedTPM|attest.AttributeFixedParent)))
+		n.must("key-restricted", !at.Has(tpm.AttributeRestricted)),
+		n.must("key-sign", at.Has(tpm.AttributeSign)),
+		n.must("key-fixed", at.Has(tpm.AttributeFixedTPM) == at.Has(tpm.AttributeFixedTPM|tpm.AttributeFixedParent)))
 }
 
 func (n *naive) checkAK(a *naiveAnswer) error {
 	at := a.ak.Attributes
 	return errors.Join(
-		n.must("ak-restricted", at.Has(attest.AttributeRestricted)),
-		n.must("ak-fixed", at.Has(attest.AttributeFixedTPM|attest.AttributeFixedParent)),
-		n.must("ak-origin", at.Has(attest.AttributeSensitiveDataOrigin)),
-		n.must("ak-decrypt", !at.Has(attest.AttributeDecrypt)),
-		n.must("ak-x509sign", !at.Has(attest.AttributeX509Sign)),
+		n.must("ak-restricted", at.Has(tpm.AttributeRestricted)),
+		n.must("ak-fixed", at.Has(tpm.AttributeFixedTPM|tpm.AttributeFixedParent)),
+		n.must("ak-origin", at.Has(tpm.AttributeSensitiveDataOrigin)),
+		n.must("ak-decrypt", !at.Has(tpm.AttributeDecrypt)),
+		n.must("ak-x509sign", !at.Has(tpm.AttributeX509Sign)),
 		n.must("ak-scheme", a.ak.Scheme.Alg == tpm2.TPMAlgECDSA),
 		n.must("ak-name-algorithm", a.ak.NameAlg != tpm2.TPMAlgSHA1),
 		n.must("ak-certificate", a.road == attest.RoadEK || a.ak.SameKey(a.leaf.PublicKey)))
@@ -296,9 +297,9 @@ func (n *naive) checkAK(a *naiveAnswer) error {
 
 func (n *naive) checkSignature(a *naiveAnswer) error {
 	raw := a.certify.Signature
-	s, err := attest.ParseSignature(raw)
+	s, err := tpm.ParseSignature(raw)
 	if err != nil && n.forget["bytes-behind"] {
-		s, err = attest.ParseSignature(raw[:len(raw)-1])
+		s, err = tpm.ParseSignature(raw[:len(raw)-1])
 	}
 	if err != nil {
 		return n.must("signature", false)

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -181,16 +182,16 @@ func (w *World) configure() error {
 func (w *World) configureEvidence() (err error) {
 	roots := []*x509.Certificate{w.issuer.Root()}
 	if w.opens(attest.RoadAK) {
-		w.Config.Issuers = []attest.Issuer{{Roots: roots, Profile: attest.ProfileTCG()}}
+		w.Config.Issuers = []tpm.Issuer{{Roots: roots, Profile: tpm.ProfileTCG()}}
 	}
 	if w.opens(attest.RoadEK) {
-		if w.Config.EKs, err = attest.NewEKVerifier(&attest.EKVerifierConfig{
-			Issuers: []attest.EKIssuer{{Roots: roots, Profile: attest.EKProfileTCG()}}}); err != nil {
+		if w.Config.EKs, err = tpm.NewEKVerifier(&tpm.EKVerifierConfig{
+			Issuers: []tpm.EKIssuer{{Roots: roots, Profile: tpm.EKProfileTCG()}}}); err != nil {
 			return err
 		}
 	}
 	if w.options.RequireQuote {
-		w.Config.QuotePolicy, err = attest.NewPCRPolicy(goodBoot())
+		w.Config.QuotePolicy, err = tpm.NewPCRPolicy(goodBoot())
 	}
 	return err
 }

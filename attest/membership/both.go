@@ -25,11 +25,11 @@ func Both(first, second attest.Authorizer) attest.Authorizer { return &both{firs
 type both struct{ first, second attest.Authorizer }
 
 // CheckAuthorizer checks both.
-func (b *both) CheckAuthorizer(roads *attest.OpenRoads) error {
-	if err := attest.CheckAuthorizer(b.first, roads); err != nil {
+func (b *both) CheckAuthorizer(open []attest.OpenRoad) error {
+	if err := attest.CheckAuthorizer(b.first, open); err != nil {
 		return fmt.Errorf("first of both: %w", err)
 	}
-	if err := attest.CheckAuthorizer(b.second, roads); err != nil {
+	if err := attest.CheckAuthorizer(b.second, open); err != nil {
 		return fmt.Errorf("second of both: %w", err)
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 )
 
@@ -17,7 +18,7 @@ type embedsFirstUse struct{ *FirstUse }
 // made.
 func TestCheckAuthorizer(t *testing.T) {
 	f := newFirstUse(t, Scope{}).FirstUse
-	ofEKs := newFirstUse(t, Scope{Road: attest.RoadEK, EKAlgorithm: "P-256"}).FirstUse
+	ofEKs := newFirstUse(t, Scope{Road: attest.RoadEK, IdentityClass: "P-256"}).FirstUse
 	list := func(text string) *StaticList {
 		l, err := ParseStaticList([]byte(text))
 		if err != nil {
@@ -25,12 +26,12 @@ func TestCheckAuthorizer(t *testing.T) {
 		}
 		return l
 	}
-	promising, google, azure := attest.ProfileTCG(), attest.ProfileGoogle(), attest.ProfileAzure()
+	promising, google, azure := tpm.ProfileTCG(), tpm.ProfileGoogle(), tpm.ProfileAzure()
 	promising.OneAKPerMachine = true
-	pointer := attest.ProfileAzure()
-	pointer.Identity = []attest.IdentitySource{&attest.AKIdentity{}}
-	ak := func(p ...attest.Profile) *attest.OpenRoads { return &attest.OpenRoads{AK: p} }
-	ek, bothRoads := &attest.OpenRoads{EK: true}, &attest.OpenRoads{AK: []attest.Profile{google}, EK: true}
+	pointer := tpm.ProfileAzure()
+	pointer.Identity = []tpm.IdentitySource{&tpm.AKIdentity{}}
+	ak := func(p ...tpm.Profile) *attest.OpenRoads { return &attest.OpenRoads{AK: p} }
+	ek, bothRoads := &attest.OpenRoads{EK: true}, &attest.OpenRoads{AK: []tpm.Profile{google}, EK: true}
 	func_ := attest.AuthorizerFunc(func(context.Context, *attest.Result, *csr.Request) (*attest.Authorization, error) { return nil, nil })
 	for _, c := range []struct {
 		name  string
@@ -67,7 +68,7 @@ func TestCheckAuthorizer(t *testing.T) {
 		{"first use on a closed road", f, ek, "scope"},
 		{"first use of EKs", ofEKs, ek, ""},
 		{"first use of EKs, both roads", ofEKs, bothRoads, ""},
-		{"first use of EKs, the other road's issuer promises nothing", ofEKs, &attest.OpenRoads{AK: []attest.Profile{azure}, EK: true}, ""},
+		{"first use of EKs, the other road's issuer promises nothing", ofEKs, &attest.OpenRoads{AK: []tpm.Profile{azure}, EK: true}, ""},
 		{"first use of EKs on a closed road", ofEKs, ak(google), "scope"},
 		{"first use in both on a closed road", Both(func_, f), ek, "scope"},
 		{"embedded first use on a closed road", embedsFirstUse{f}, ek, "scope"},

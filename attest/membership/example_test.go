@@ -15,7 +15,7 @@ import (
 // operator.
 func ExampleRegistry() {
 	ctx := context.Background()
-	scope := membership.Scope{Road: attest.RoadEK, EKAlgorithm: "P-256"}
+	scope := membership.Scope{Road: attest.RoadEK, IdentityClass: "P-256"}
 	registry, err := membership.NewMemoryRegistry(scope, nil)
 	if err != nil {
 		fmt.Println(err)

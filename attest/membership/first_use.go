@@ -3,7 +3,7 @@ package membership
 import (
 	"context"
 	"errors"
-	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
@@ -90,37 +90,21 @@ var errNotMade = errors.New("membership: a FirstUse that NewFirstUse did not mak
 
 // CheckAuthorizer refuses a FirstUse that [NewFirstUse] did not make; a registry of a
 // road that is not open; and on attest.RoadAK a profile that can name a machine by its AK
-// (attest.AKIdentity) and does not promise one AK a machine (OneAKPerMachine): no machine
+// (tpm.AKIdentity) and does not promise one AK a machine (OneAKPerMachine): no machine
 // that is named so could ever be admitted.
-func (f *FirstUse) CheckAuthorizer(roads *attest.OpenRoads) error {
+func (f *FirstUse) CheckAuthorizer(open []attest.OpenRoad) error {
 	if f == nil || f.c.Registry == nil {
 		return errNotMade
 	}
 	scope := f.c.Registry.Scope()
-	if scope.Road == attest.RoadEK && !roads.EK || scope.Road == attest.RoadAK && len(roads.AK) == 0 {
-		return misfit("no machine, as road "+scope.Road.String()+" is not open", "a registry of an open road")
+	n := slices.IndexFunc(open, func(o attest.OpenRoad) bool { return o.Provider == scope.provider() && o.Road == scope.Road })
+	if n < 0 {
+		return misfit("no machine, as road "+scope.Road.String()+" of "+scope.provider()+" is not open", "a registry of an open road")
 	}
-	if scope.Road != attest.RoadAK {
-		return nil
-	}
-	for i := range roads.AK {
-		p := &roads.AK[i]
-		for _, source := range p.Identity {
-			if namesAK(source) && !p.OneAKPerMachine {
-				return fmt.Errorf("issuer %d: %w", i, misfit("profile "+p.Name+", which names machines by their AK",
-					"OneAKPerMachine where the issuer promises it, else an Identity without AKIdentity"))
-			}
-		}
+	if why := open[n].ManyIdentities; why != "" {
+		return misfit(why, "one identity a machine")
 	}
 	return nil
-}
-
-func namesAK(source attest.IdentitySource) bool {
-	switch source.(type) {
-	case attest.AKIdentity, *attest.AKIdentity:
-		return true
-	}
-	return false
 }
 
 func misfit(got, want string) error { return refuse(CheckRegistryScope, got, want) }
@@ -220,24 +204,17 @@ func (f *FirstUse) checkNewcomer(ctx context.Context, r *attest.Result) error {
 	return nil
 }
 
-// checkScope refuses identities that do not belong into a registry of the scope. What a
-// node chose is a refusal. What the operator configured is not, but is tried again.
+// checkScope refuses a machine whose identity was found in another way than those in the
+// registry.
 func checkScope(r *attest.Result, want Scope) error {
-	got := Scope{Road: r.Road}
-	if r.Road == attest.RoadEK && r.EK != nil {
-		got.EKAlgorithm = keyAlgorithm(r.EK.PublicKey)
-	}
-	if got != want {
+	if got := scopeOf(r); got != want {
 		return refuse(CheckRegistryScope, got.String(), want.String())
 	}
-	kind := r.Machine.Kind()
-	switch {
-	case want.Road == attest.RoadEK && kind != "ek":
-		return refuse(CheckRegistryScope, string(r.Machine), "an identity of kind ek")
-	case want.Road == attest.RoadAK && kind == "ek":
-		return refuse(CheckRegistryScope, string(r.Machine), "an identity of another kind than ek")
-	case kind == "ak" && !r.OneAKPerMachine:
-		return &attest.Error{Check: CheckRegistryScope, Got: string(r.Machine), Want: "an issuer that promises one AK a machine", Err: csr.ErrRetry}
+	if ek := r.Machine.Kind() == "ek"; ek != (r.Road == attest.RoadEK) {
+		return refuse(CheckRegistryScope, string(r.Machine)+" on road "+r.Road.String(), "an identity of kind ek on road ek alone")
+	}
+	if r.ManyIdentities != "" {
+		return &attest.Error{Check: CheckRegistryScope, Got: r.ManyIdentities, Want: "one identity a machine", Err: csr.ErrRetry}
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -23,13 +24,13 @@ func TestFirstUseOfEKs(t *testing.T) {
 	}
 	ours := tpmsim.New(t, &tpmsim.Options{CA: ca})
 	theirs := tpmsim.Swtpm(t, &tpmsim.Options{CA: ca})
-	node := func(tpm *tpmsim.TPM, name string, ek attest.EKOrigin) *attesttest.Node {
+	node := func(tpm *tpmsim.TPM, name string, ek tpm.EKOrigin) *attesttest.Node {
 		return attesttest.NewNode(t, &attesttest.NodeOptions{TPM: tpm, Name: name, Road: attest.RoadEK, EK: ek,
-			AK: attest.AKSource{Template: attest.AKTemplateECDSAP256()}})
+			AK: tpm.AKSource{Template: tpm.AKTemplateECDSAP256()}})
 	}
-	first := node(ours, "node-1", attest.EKRSA2048())
-	plane := attesttest.NewControlPlane(t, first, node(ours, "node-2", attest.EKRSA2048()), node(ours, "node-3", attest.EKP256()))
-	registry, err := membership.NewMemoryRegistry(membership.Scope{Road: attest.RoadEK, EKAlgorithm: "RSA-2048"}, plane.Now)
+	first := node(ours, "node-1", tpm.EKRSA2048())
+	plane := attesttest.NewControlPlane(t, first, node(ours, "node-2", tpm.EKRSA2048()), node(ours, "node-3", tpm.EKP256()))
+	registry, err := membership.NewMemoryRegistry(membership.Scope{Road: attest.RoadEK, IdentityClass: "RSA-2048"}, plane.Now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +45,7 @@ func TestFirstUseOfEKs(t *testing.T) {
 	if plane.Verifier, err = attest.NewVerifier(&config); err != nil {
 		t.Fatal(err)
 	}
-	if err := plane.Admit(node(ours, "node-4", attest.EKRSA2048())); err != nil {
+	if err := plane.Admit(node(ours, "node-4", tpm.EKRSA2048())); err != nil {
 		t.Fatal(err)
 	}
 
@@ -57,7 +58,7 @@ func TestFirstUseOfEKs(t *testing.T) {
 		_, err := plane.Join(ctx, n)
 		return err
 	}
-	if err := join(node(ours, "node-4", attest.EKRSA2048())); !errors.Is(err, membership.CheckRegistryNode) {
+	if err := join(node(ours, "node-4", tpm.EKRSA2048())); !errors.Is(err, membership.CheckRegistryNode) {
 		t.Errorf("a name with a Node and no record: %v", err)
 	}
 	if err := join(first); err != nil {
@@ -70,10 +71,10 @@ func TestFirstUseOfEKs(t *testing.T) {
 		node *attesttest.Node
 		want error
 	}{
-		"a second name for the machine":        {node(ours, "node-2", attest.EKRSA2048()), membership.CheckRegistryMachine},
-		"a second machine for the name":        {node(theirs, "node-1", attest.EKRSA2048()), membership.CheckRegistryName},
-		"the machine's EK of another kind":     {node(ours, "node-3", attest.EKP256()), membership.CheckRegistryScope},
-		"another machine's EK of another kind": {node(theirs, "node-1", attest.EKP256()), membership.CheckRegistryScope},
+		"a second name for the machine":        {node(ours, "node-2", tpm.EKRSA2048()), membership.CheckRegistryMachine},
+		"a second machine for the name":        {node(theirs, "node-1", tpm.EKRSA2048()), membership.CheckRegistryName},
+		"the machine's EK of another kind":     {node(ours, "node-3", tpm.EKP256()), membership.CheckRegistryScope},
+		"another machine's EK of another kind": {node(theirs, "node-1", tpm.EKP256()), membership.CheckRegistryScope},
 	} {
 		err := join(c.node)
 		if !errors.Is(err, c.want) || !errors.Is(err, attest.CheckMembership) || csr.Decide(err).Verdict != csr.VerdictDeny {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 )
 
@@ -32,7 +33,7 @@ func checkedRequest(t testing.TB, nodeName string, class csr.RequesterClass, pur
 	if err != nil {
 		t.Fatal(err)
 	}
-	pem, err := (&csr.Bundle{Request: der, Provider: attest.Provider, Data: []byte{0x30, 0}}).Encode()
+	pem, err := (&csr.Bundle{Request: der, Provider: tpm.Provider, Data: []byte{0x30, 0}}).Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,10 +199,10 @@ func TestFirstUseScope(t *testing.T) {
 	}
 	ek := func(key any, machine attest.Identity) *attest.Result {
 		r := answerOf(t, "node-1", machine)
-		r.Road, r.EK = attest.RoadEK, &attest.EKFacts{PublicKey: key}
+		r.Road, r.EK = attest.RoadEK, &tpm.EKFacts{PublicKey: key}
 		return r
 	}
-	f := newFirstUse(t, Scope{Road: attest.RoadEK, EKAlgorithm: "P-256"})
+	f := newFirstUse(t, Scope{Road: attest.RoadEK, IdentityClass: "P-256"})
 	f.admit(t, ek(&p256.PublicKey, "ek:sha256:1"))
 	f.refuse(t, ek(&rsa2048.PublicKey, "ek:sha256:2"), CheckRegistryScope) // another EK of the same machine
 	f.refuse(t, ek(&p256.PublicKey, "gce:p/1"), CheckRegistryScope)
@@ -211,7 +212,7 @@ func TestFirstUseScope(t *testing.T) {
 	without.EK = nil
 	f.refuse(t, without, CheckRegistryScope)
 
-	f = newFirstUse(t, Scope{Road: attest.RoadEK, EKAlgorithm: "RSA-2048"})
+	f = newFirstUse(t, Scope{Road: attest.RoadEK, IdentityClass: "RSA-2048"})
 	f.admit(t, ek(&rsa2048.PublicKey, "ek:sha256:2"))
 
 	f = newFirstUse(t, Scope{Road: attest.RoadAK})
@@ -317,7 +318,7 @@ func TestNewFirstUse(t *testing.T) {
 	if _, err := NewFirstUse(nil); err == nil {
 		t.Error("no configuration: no error")
 	}
-	for _, scope := range []Scope{{Road: attest.RoadEK}, {Road: attest.RoadEK, EKAlgorithm: "RSA-1024"}, {EKAlgorithm: "P-256"}, {Road: 7}} {
+	for _, scope := range []Scope{{Road: attest.RoadEK}, {Road: attest.RoadEK, IdentityClass: "RSA-1024"}, {IdentityClass: "P-256"}, {Road: 7}} {
 		if _, err := NewMemoryRegistry(scope, nil); err == nil {
 			t.Errorf("scope %s: no error", scope)
 		}

@@ -26,6 +26,9 @@ var ErrMemberList = errors.New("member list refused")
 
 // Member is one machine that may be one node.
 type Member struct {
+	// Provider is the kind of evidence by which the machine is known, and by no other;
+	// empty means "tpm".
+	Provider string
 	// Machine is its identity, as attest.ParseIdentity reads it. An ek: identity is
 	// found on attest.RoadEK, every other one on attest.RoadAK, and counts there alone.
 	Machine attest.Identity
@@ -34,6 +37,16 @@ type Member struct {
 	// ProviderID is the provider ID to vouch for, up to oid.MaxProviderIDSize
 	// bytes without spaces; "" for that of the inventory (csr.Machine).
 	ProviderID string
+}
+
+// foundOn reports whether the machine's identity is one of the road: an ek: identity of
+// attest.RoadEK, every other one of the provider's other road.
+func (m *Member) foundOn(open attest.OpenRoad) bool {
+	provider := m.Provider
+	if provider == "" {
+		provider = defaultProvider
+	}
+	return open.Provider == provider && (m.Machine.Kind() == "ek") == (open.Road == attest.RoadEK)
 }
 
 // StaticList admits the machines of a list, each as its node. It is an
@@ -106,6 +119,9 @@ func ReadStaticList(path string) (*StaticList, error) {
 	return ParseStaticList(text)
 }
 
+// providerField begins the field of a line that names Member.Provider.
+const providerField = "provider="
+
 // parseMember reads one line; nil for one that is for people.
 func parseMember(line string) (*Member, error) {
 	if line == "" || line[0] == '#' {
@@ -115,10 +131,14 @@ func parseMember(line string) (*Member, error) {
 	if slices.Contains(fields, "") {
 		return nil, errors.New("got a space too many, want one between two fields")
 	}
-	if len(fields) != 2 && len(fields) != 3 {
-		return nil, fmt.Errorf("got %d fields, want, with one space between, a machine identity, a node name and perhaps a provider ID", len(fields))
+	provider, named := strings.CutPrefix(fields[len(fields)-1], providerField)
+	if named {
+		fields = fields[:len(fields)-1]
 	}
-	m := &Member{Machine: attest.Identity(fields[0]), NodeName: fields[1]}
+	if len(fields) != 2 && len(fields) != 3 || named && provider == "" {
+		return nil, fmt.Errorf("got %d fields, want, with one space between, a machine identity, a node name, perhaps a provider ID and perhaps provider=<name>", len(fields))
+	}
+	m := &Member{Provider: provider, Machine: attest.Identity(fields[0]), NodeName: fields[1]}
 	if len(fields) == 3 {
 		m.ProviderID = fields[2]
 	}
@@ -133,6 +153,10 @@ func (l *StaticList) index(m *Member) error {
 	switch {
 	case !csr.ValidNodeName(m.NodeName):
 		return badClaim(m.NodeName, "a node name")
+	case !plaintext.Valid(m.Provider, 63) || strings.ContainsAny(m.Provider, " /"):
+		return errors.New("the provider is too long, not printable, or has a space or a slash in it")
+	case strings.HasPrefix(m.ProviderID, providerField):
+		return errors.New("the provider ID begins with " + providerField)
 	case !plaintext.Valid(m.ProviderID, oid.MaxProviderIDSize) || strings.Contains(m.ProviderID, " "):
 		return errors.New("the provider ID is too long, not printable, or has a space in it")
 	case l.byName[m.NodeName] != nil:
@@ -156,6 +180,9 @@ func (l *StaticList) Marshal() []byte {
 		if m.ProviderID != "" {
 			b.WriteString(" " + m.ProviderID)
 		}
+		if m.Provider != "" {
+			b.WriteString(" " + providerField + m.Provider)
+		}
 		b.WriteByte('\n')
 	}
 	return b.Bytes()
@@ -163,12 +190,12 @@ func (l *StaticList) Marshal() []byte {
 
 // CheckAuthorizer refuses a list that neither [NewStaticList] nor [ParseStaticList]
 // made, and one that names machines but none that an open road could find.
-func (l *StaticList) CheckAuthorizer(roads *attest.OpenRoads) error {
+func (l *StaticList) CheckAuthorizer(open []attest.OpenRoad) error {
 	if l == nil || l.byName == nil {
 		return errNoList
 	}
 	for i := range l.members {
-		if ek := l.members[i].Machine.Kind() == "ek"; ek && roads.EK || !ek && len(roads.AK) > 0 {
+		if slices.ContainsFunc(open, l.members[i].foundOn) {
 			return nil
 		}
 	}
@@ -191,8 +218,8 @@ func (l *StaticList) Authorize(_ context.Context, r *attest.Result, _ *csr.Reque
 	switch {
 	case m == nil:
 		return nil, attest.NotMember("machine " + string(r.Machine) + ", which is not listed")
-	case (r.Machine.Kind() == "ek") != (r.Road == attest.RoadEK):
-		return nil, attest.NotMember("machine " + string(r.Machine) + " on road " + r.Road.String() + ", where it is not found")
+	case !m.foundOn(attest.OpenRoad{Provider: r.Provider, Road: r.Road}):
+		return nil, attest.NotMember("machine " + string(r.Machine) + " on road " + r.Road.String() + " of " + r.Provider + ", where it is not found")
 	case m.NodeName != r.NodeName:
 		return nil, attest.NotMember("machine " + string(r.Machine) + " as node " + r.NodeName + ", which is listed as " + m.NodeName)
 	}

@@ -11,12 +11,13 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
 // highRange is the certificate of a TPM's EK of the high range, as its vendor issues it.
-func highRange(t testing.TB, tpm *tpmsim.TPM, ca *tpmsim.CA, ek attest.EKOrigin) [][]byte {
+func highRange(t testing.TB, tpm *tpmsim.TPM, ca *tpmsim.CA, ek tpm.EKOrigin) [][]byte {
 	t.Helper()
 	rsp, err := tpm2.CreatePrimary{PrimaryHandle: tpm2.TPMRHEndorsement, InPublic: tpm2.New2B(*ek.Template)}.Execute(tpm)
 	if err != nil {
@@ -25,7 +26,7 @@ func highRange(t testing.TB, tpm *tpmsim.TPM, ca *tpmsim.CA, ek attest.EKOrigin)
 	if _, err := (tpm2.FlushContext{FlushHandle: rsp.ObjectHandle}).Execute(tpm); err != nil {
 		t.Fatal(err)
 	}
-	public, err := attest.ParsePublic(rsp.OutPublic.Bytes())
+	public, err := tpm.ParsePublic(rsp.OutPublic.Bytes())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,13 +50,13 @@ func TestTwoEKsOfOneAlgorithm(t *testing.T) {
 		t.Fatal(err)
 	}
 	tpm := tpmsim.New(t, &tpmsim.Options{CA: ca})
-	high := attest.EKRSA2048High()
+	high := tpm.EKRSA2048High()
 	certificates := highRange(t, tpm, ca, high)
-	node := func(name string, ek attest.EKOrigin, certs [][]byte) *attesttest.Node {
+	node := func(name string, ek tpm.EKOrigin, certs [][]byte) *attesttest.Node {
 		return attesttest.NewNode(t, &attesttest.NodeOptions{TPM: tpm, Name: name, Road: attest.RoadEK, EK: ek, Certificates: certs,
-			AK: attest.AKSource{Template: attest.AKTemplateECDSAP256()}})
+			AK: tpm.AKSource{Template: tpm.AKTemplateECDSAP256()}})
 	}
-	one, two := node("node-1", attest.EKRSA2048(), nil), node("node-2", high, certificates)
+	one, two := node("node-1", tpm.EKRSA2048(), nil), node("node-2", high, certificates)
 	plane := attesttest.NewControlPlane(t, one, two)
 	for _, c := range []struct {
 		name     string
@@ -70,7 +71,7 @@ func TestTwoEKsOfOneAlgorithm(t *testing.T) {
 		{"no UIDs, insecure", "", true, nil, nil, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			registry, err := membership.NewMemoryRegistry(membership.Scope{Road: attest.RoadEK, EKAlgorithm: "RSA-2048"}, plane.Now)
+			registry, err := membership.NewMemoryRegistry(membership.Scope{Road: attest.RoadEK, IdentityClass: "RSA-2048"}, plane.Now)
 			if err != nil {
 				t.Fatal(err)
 			}

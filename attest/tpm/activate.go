@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 	"github.com/google/go-tpm/tpm2/transport"
+
+	"github.com/nodeattest/nodeattest/attest"
 )
 
 // ErrCredential says that the TPM does not open a credential: it was made for another
@@ -19,7 +21,7 @@ var ErrCredential = errors.New("the TPM does not open the credential")
 // the TPM encrypted to a session that is salted to the EK. It is in no error. A TPM
 // that has to test an algorithm before its first use may ask to try again
 // (TPM_RC_RETRY; swtpm does).
-func activate(ctx context.Context, h *handles, ak, ek *loadedKey, endorsementPassword []byte, c *Credential) (secret []byte, err error) {
+func activate(ctx context.Context, h *handles, ak, ek *loadedKey, endorsementPassword []byte, c *attest.Credential) (secret []byte, err error) {
 	const tries = 3
 	for range tries {
 		if secret, err = activateOnce(ctx, h, ak, ek, endorsementPassword, c); !errors.Is(err, tpm2.TPMRCRetry) {
@@ -29,7 +31,7 @@ func activate(ctx context.Context, h *handles, ak, ek *loadedKey, endorsementPas
 	return secret, err
 }
 
-func activateOnce(ctx context.Context, h *handles, ak, ek *loadedKey, endorsementPassword []byte, c *Credential) ([]byte, error) {
+func activateOnce(ctx context.Context, h *handles, ak, ek *loadedKey, endorsementPassword []byte, c *attest.Credential) ([]byte, error) {
 	how, err := ekAuthorizationOf(ek.public)
 	if err != nil {
 		return nil, err

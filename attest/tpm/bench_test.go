@@ -13,6 +13,7 @@ import (
 	"time"
 
 	goattestation "github.com/google/go-attestation/attest"
+
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/csr"

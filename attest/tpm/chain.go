@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/oid"
 )
@@ -20,7 +21,7 @@ import (
 // leaf are left to crypto/x509, which does not look at links over SHA-1.
 type chainSearch struct {
 	*anchors
-	work          *work
+	work          *links
 	at            time.Time
 	usages        []oid.OID // what the leaf is for: the CAs must allow one of them
 	allowSHA1     bool
@@ -190,7 +191,7 @@ func (s *chainSearch) signed(ctx context.Context, chain []*certificate) bool {
 		switch {
 		case err == nil && n > 0:
 			s.known.add(chain[n], chain[n+1])
-		case errors.Is(err, CheckBudget) || errors.Is(err, csr.ErrRetry):
+		case errors.Is(err, attest.CheckBudget) || errors.Is(err, csr.ErrRetry):
 			s.stopped = err
 			return false
 		case err != nil:
@@ -211,7 +212,7 @@ func (s *chainSearch) confirm(ctx context.Context, chain []*certificate) bool {
 		o.Intermediates.AddCert(c.Certificate)
 	}
 	for range chain[1:] {
-		if s.stopped = s.work.signature(ctx); s.stopped != nil {
+		if s.stopped = s.work.Signature(ctx); s.stopped != nil {
 			return false
 		}
 	}

@@ -10,6 +10,8 @@ import (
 	"strconv"
 
 	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/attest"
 )
 
 // CheckEKType: the EK is of a kind for which no credential is made. RSA-2048,
@@ -61,7 +63,7 @@ func ekParametersOf(ek crypto.PublicKey) (ekParameters, error) {
 // makeCredential is TPM2_MakeCredential in software (TPM 2.0 Library, Part 1, 24):
 // secret can be had only by the TPM that holds ek and an object with the Name
 // akName. The seed and, for an EC key, the ephemeral key come from random.
-func makeCredential(random io.Reader, ek crypto.PublicKey, akName, secret []byte) (*Credential, error) {
+func makeCredential(random io.Reader, ek crypto.PublicKey, akName, secret []byte) (*attest.Credential, error) {
 	area, err := ekArea(ek)
 	if err != nil {
 		return nil, err
@@ -70,7 +72,7 @@ func makeCredential(random io.Reader, ek crypto.PublicKey, akName, secret []byte
 	if err != nil {
 		return nil, fmt.Errorf("attest: credential: %w", err)
 	}
-	c := &Credential{}
+	c := &attest.Credential{}
 	if c.IDObject, c.EncryptedSecret, err = tpm2.CreateCredential(random, key, akName, secret); err != nil {
 		return nil, fmt.Errorf("attest: credential: %w", err)
 	}

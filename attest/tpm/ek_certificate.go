@@ -14,7 +14,10 @@ import (
 	"golang.org/x/crypto/cryptobyte"
 	"golang.org/x/crypto/cryptobyte/asn1"
 
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/oid"
 )
 
@@ -85,7 +88,7 @@ type EKCertificate struct {
 	PublicKey crypto.PublicKey
 	// Digest is SHA-256 of the canonical SubjectPublicKeyInfo, the one thing that
 	// identifies the EK.
-	Digest [HashSize]byte
+	Digest [message.HashSize]byte
 	// Directory is the TPM's manufacturer, model and version, empty where the
 	// certificate has no TCG directory name.
 	Directory DirectoryName
@@ -100,7 +103,7 @@ type EKCertificate struct {
 // ParseEKCertificate reads an EK certificate as it stands in NV, in a file or in a
 // message: DER, with nothing around it but what tolerated names. It makes no
 // public-key operation and trusts nothing. It refuses with an [*Error] and
-// [CheckSize] (over [MaxEKCertificateSize]), [CheckCertificateEncoding],
+// [der.CheckSize] (over [MaxEKCertificateSize]), [CheckCertificateEncoding],
 // [CheckEKEncoding], [CheckEKKeyEncoding], [CheckSubjectAltName],
 // [CheckSpecification], [CheckWeakKey] (not RSA of 2048 to 4096 bits with exponent
 // 65537, P-256, P-384 or P-521) or [CheckROCA].
@@ -116,13 +119,13 @@ func ParseEKCertificate(data []byte, tolerated EKEncoding) (*EKCertificate, erro
 }
 
 // Identity is the machine identity ek:sha256:<digest> of the key.
-func (c *EKCertificate) Identity() Identity { return digestIdentity("ek", c.Digest) }
+func (c *EKCertificate) Identity() attest.Identity { return digestIdentity("ek", c.Digest) }
 
 // parseEK reads with every tolerance and notes which were needed: which are granted
 // is known when the issuer is.
 func parseEK(data []byte) (*EKCertificate, error) {
 	if len(data) > MaxEKCertificateSize {
-		return nil, &Error{Check: CheckSize, Got: strconv.Itoa(len(data)) + " bytes of EK certificate", Want: "at most " + strconv.Itoa(MaxEKCertificateSize)}
+		return nil, &Error{Check: der.CheckSize, Got: strconv.Itoa(len(data)) + " bytes of EK certificate", Want: "at most " + strconv.Itoa(MaxEKCertificateSize)}
 	}
 	der, err := trimNVCertificate(data)
 	if err != nil {
@@ -290,19 +293,19 @@ func readSpecification(values cryptobyte.String) (*TPMSpecification, error) {
 
 // parseEKPublic reads the EK that a node sends without a certificate: the canonical
 // SubjectPublicKeyInfo and no other encoding of the key.
-func parseEKPublic(der []byte) (key crypto.PublicKey, digest [HashSize]byte, err error) {
-	if len(der) > MaxPublicSize {
-		return nil, digest, &Error{Check: CheckSize, Got: strconv.Itoa(len(der)) + " bytes of EK", Want: "at most " + strconv.Itoa(MaxPublicSize)}
+func parseEKPublic(spki []byte) (key crypto.PublicKey, digest [message.HashSize]byte, err error) {
+	if len(spki) > der.MaxPublicSize {
+		return nil, digest, &Error{Check: der.CheckSize, Got: strconv.Itoa(len(spki)) + " bytes of EK", Want: "at most " + strconv.Itoa(der.MaxPublicSize)}
 	}
 	refuse := func(err error) error {
 		return &Error{Check: CheckEKKeyEncoding, Got: "an EK that is not in its canonical encoding",
 			Want: "a SubjectPublicKeyInfo with rsaEncryption and NULL, or a named curve and an uncompressed point", Err: err}
 	}
-	if key, err = x509.ParsePKIXPublicKey(der); err != nil {
+	if key, err = x509.ParsePKIXPublicKey(spki); err != nil {
 		return nil, digest, refuse(err)
 	}
-	spki, err := csr.CanonicalSPKI(key)
-	if err != nil || !bytes.Equal(spki, der) {
+	canonical, err := csr.CanonicalSPKI(key)
+	if err != nil || !bytes.Equal(canonical, spki) {
 		return nil, digest, refuse(err)
 	}
 	if err := checkEKStrength(key); err != nil {

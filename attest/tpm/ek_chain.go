@@ -7,6 +7,8 @@ import (
 
 	"golang.org/x/crypto/cryptobyte"
 	"golang.org/x/crypto/cryptobyte/asn1"
+
+	"github.com/nodeattest/nodeattest/internal/der"
 )
 
 // maxNVChain bounds what the NV indexes of an EK chain may hold, in bytes.
@@ -28,7 +30,7 @@ func ParseEKChain(indexes [][]byte) ([]*x509.Certificate, error) {
 		size += len(content)
 	}
 	if size > maxNVChain {
-		return nil, &Error{Check: CheckSize, Got: "an EK chain of more than 64 KiB", Want: "at most that"}
+		return nil, &Error{Check: der.CheckSize, Got: "an EK chain of more than 64 KiB", Want: "at most that"}
 	}
 	// A certificate that goes on in the next index leaves no room for padding.
 	if certs, err := parseEach(indexes); err == nil {
@@ -72,7 +74,7 @@ func parseConcatenated(content []byte) ([]*x509.Certificate, error) {
 func chainAbove(leaf *x509.Certificate, certs []*x509.Certificate) [][]byte {
 	var above [][]byte
 	top := leaf
-	for len(above) < MaxCertificates-1 {
+	for len(above) < der.MaxCertificates-1 {
 		n := slices.IndexFunc(certs, func(c *x509.Certificate) bool {
 			return bytes.Equal(top.RawIssuer, c.RawSubject) && !bytes.Equal(c.RawSubject, c.RawIssuer) &&
 				(len(top.AuthorityKeyId) == 0 || len(c.SubjectKeyId) == 0 || bytes.Equal(top.AuthorityKeyId, c.SubjectKeyId)) &&

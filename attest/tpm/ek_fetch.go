@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/work"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -55,7 +56,7 @@ func sharedFetcher(issuers []*ekIssuer, n int, f IssuerFetcher) int {
 
 // fetch gets the certificate of cert's issuer, and reports whether there is one that
 // the request had not met.
-func (i *ekIssuer) fetch(ctx context.Context, w *work, cert *certificate) (bool, error) {
+func (i *ekIssuer) fetch(ctx context.Context, w *links, cert *certificate) (bool, error) {
 	if i.fetcher == nil || len(w.fetched) == maxFetched {
 		return false, nil
 	}
@@ -68,7 +69,7 @@ func (i *ekIssuer) fetch(ctx context.Context, w *work, cert *certificate) (bool,
 			return false, csr.Retry(fmt.Errorf("attest: stopped before a fetch: %w", err))
 		}
 		if w.fetches == MaxIssuerFetches {
-			return false, overBudget("fetches of issuers' certificates", MaxIssuerFetches)
+			return false, work.Over("fetches of issuers' certificates", MaxIssuerFetches)
 		}
 		w.fetches++
 		der, err := i.fetcher.FetchIssuer(ctx, url)

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/oid"
 )
 
@@ -66,7 +67,7 @@ const (
 )
 
 // verifyEK fills the facts if the certificate holds under this issuer.
-func (i *ekIssuer) verifyEK(ctx context.Context, w *work, p *presentedEK, facts *EKFacts, now time.Time) *ekRefusal {
+func (i *ekIssuer) verifyEK(ctx context.Context, w *links, p *EKPresented, facts *EKFacts, now time.Time) *ekRefusal {
 	leaf := p.cert.Certificate
 	var used []string
 	at := now
@@ -95,7 +96,7 @@ func (i *ekIssuer) verifyEK(ctx context.Context, w *work, p *presentedEK, facts 
 
 // chainOf finds a chain that holds at the time at, with the certificates that a fetcher
 // gets where those at hand do not suffice.
-func (i *ekIssuer) chainOf(ctx context.Context, w *work, p *presentedEK, at time.Time) ([]*x509.Certificate, bool, *ekRefusal) {
+func (i *ekIssuer) chainOf(ctx context.Context, w *links, p *EKPresented, at time.Time) ([]*x509.Certificate, bool, *ekRefusal) {
 	leaf := p.cert.Certificate
 	if unknown := leaf.UnhandledCriticalExtensions; len(unknown) > 0 {
 		return nil, false, &ekRefusal{ekBadChain, &Error{Check: CheckCertificateExtension,
@@ -125,7 +126,7 @@ func (i *ekIssuer) chainOf(ctx context.Context, w *work, p *presentedEK, at time
 		}
 		more, err := i.fetch(ctx, w, failure.missing)
 		switch {
-		case errors.Is(err, CheckBudget):
+		case errors.Is(err, attest.CheckBudget):
 			return nil, false, &ekRefusal{ekOverBudget, err}
 		case err != nil:
 			return nil, false, &ekRefusal{ekUnknown, err}
@@ -140,7 +141,7 @@ func (f *chainFailure) refusal() *ekRefusal {
 	switch {
 	case f.missing != nil:
 		return &ekRefusal{ekNoIssuer, f.err}
-	case errors.Is(f.err, CheckBudget):
+	case errors.Is(f.err, attest.CheckBudget):
 		return &ekRefusal{ekOverBudget, f.err}
 	}
 	return &ekRefusal{ekBadChain, f.err}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 	"github.com/google/go-tpm/tpm2/transport"
+
+	"github.com/nodeattest/nodeattest/internal/der"
 )
 
 // The NV indexes of an EK's CA certificates (TCG EK Credential Profile 2.6, section
@@ -69,7 +71,7 @@ func readEKChain(ctx context.Context, h *handles) ([]*x509.Certificate, error) {
 			return nil, err
 		}
 		if size += len(content); size > maxNVChain {
-			return nil, &Error{Check: CheckSize, Got: "an EK chain of more than 64 KiB", Want: "at most that"}
+			return nil, &Error{Check: der.CheckSize, Got: "an EK chain of more than 64 KiB", Want: "at most that"}
 		}
 		contents = append(contents, content)
 	}

@@ -10,7 +10,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/message"
 )
 
 // EKIssuer is one issuer of EK certificates that the control plane trusts: in most
@@ -46,7 +48,7 @@ type EKVerifierConfig struct {
 	Issuers []EKIssuer
 	// Allowed are EKs that are trusted without a chain, each as
 	// ek:sha256:<64 hex digits> of the canonical SubjectPublicKeyInfo.
-	Allowed []Identity
+	Allowed []attest.Identity
 	// Platform is asked for the EKs of the machine where neither helped.
 	Platform PlatformEK
 	// Denied are TPMs that are refused whoever vouches for them. They are judged by
@@ -88,8 +90,8 @@ const (
 type EKFacts struct {
 	// Identity is ek:sha256:<Digest>, Digest the SHA-256 of the key's canonical
 	// SubjectPublicKeyInfo.
-	Identity Identity
-	Digest   [HashSize]byte
+	Identity attest.Identity
+	Digest   [message.HashSize]byte
 	// PublicKey is the EK, an *rsa.PublicKey or *ecdsa.PublicKey.
 	PublicKey crypto.PublicKey
 	// Source says what made it trusted. The fields below are set for
@@ -127,7 +129,7 @@ const (
 // many goroutines.
 type EKVerifier struct {
 	issuers  []*ekIssuer
-	allowed  map[[HashSize]byte]bool
+	allowed  map[[message.HashSize]byte]bool
 	platform PlatformEK
 	denied   []deniedTPM
 	judges   bool // there are deny-lists or revocation lists, and no EK gets past them
@@ -140,7 +142,7 @@ func NewEKVerifier(c *EKVerifierConfig) (*EKVerifier, error) {
 	if c == nil || len(c.Issuers) == 0 && len(c.Allowed) == 0 && c.Platform == nil {
 		return nil, errors.New("attest: EK verifier: none of Issuers, Allowed and Platform is given")
 	}
-	v := &EKVerifier{allowed: map[[HashSize]byte]bool{}, platform: c.Platform, known: newLinkMemory()}
+	v := &EKVerifier{allowed: map[[message.HashSize]byte]bool{}, platform: c.Platform, known: newLinkMemory()}
 	for n := range c.Issuers {
 		i, err := newEKIssuer(&c.Issuers[n], v.known)
 		if err != nil {
@@ -171,16 +173,6 @@ func NewEKVerifier(c *EKVerifierConfig) (*EKVerifier, error) {
 	return v, nil
 }
 
-// PresentedEK is an EK as a node sends it: exactly one of Certificates and PublicKey
-// is there.
-type PresentedEK struct {
-	// Certificates are the EK certificate and what stands above it, leaf first and
-	// root left out, each in DER.
-	Certificates [][]byte
-	// PublicKey is the canonical SubjectPublicKeyInfo of an EK without a certificate.
-	PublicKey []byte
-}
-
 // Verify decides whether the EK is trusted at the time now, and says what is known of
 // it. The machine is for Platform alone and may be nil where there is none. A refusal
 // is an [*Error] whose text says what was found and what was expected; what could not
@@ -192,31 +184,33 @@ type PresentedEK struct {
 // ROCA-vulnerable key is refused even where the key is in Allowed; where there are CRLs
 // or Denied, an EK that comes without a certificate that holds is refused with
 // [CheckEKUnjudged], unless InsecureAllowUnjudged is set.
-func (v *EKVerifier) Verify(ctx context.Context, ek *PresentedEK, machine *csr.Machine, now time.Time) (*EKFacts, error) {
+// It counts its signatures in budget; nil means one of its own.
+func (v *EKVerifier) Verify(ctx context.Context, ek *EKPresented, machine *csr.Machine, now time.Time, budget *attest.Budget) (*EKFacts, error) {
 	if ek == nil {
-		return nil, errors.New("attest: no EK")
+		return nil, errors.New("no EK")
 	}
-	p, err := readEK(ek.Certificates, ek.PublicKey)
-	if err != nil {
-		return nil, err
-	}
-	return v.verifyEK(ctx, newWork(MaxChainLinks+MaxFailedLinks), p, machine, now)
+	return v.verifyEK(ctx, newLinks(budget), ek, machine, now)
 }
 
-// presentedEK is an EK as the evidence holds it, read but not trusted.
-type presentedEK struct {
+// EKPresented is an EK as a node sends it, parsed and not trusted.
+type EKPresented struct {
 	key    crypto.PublicKey
-	digest [HashSize]byte
+	digest [message.HashSize]byte
 	cert   *EKCertificate // nil where the EK has none, and so is the chain
 	sentChain
 }
 
 // identity is the machine identity of the EK.
-func (p *presentedEK) identity() Identity { return digestIdentity("ek", p.digest) }
+func (p *EKPresented) identity() attest.Identity { return digestIdentity("ek", p.digest) }
 
-// readEK reads the one EK that a node presents, from its certificate or from a
-// canonical SubjectPublicKeyInfo.
-func readEK(certificates [][]byte, ekPublic []byte) (*presentedEK, error) {
+// Key is the EK, an *rsa.PublicKey or *ecdsa.PublicKey, and nothing is known of it.
+func (p *EKPresented) Key() crypto.PublicKey { return p.key }
+
+// ParseEKPresented reads the one EK that a node presents: from its certificate and what
+// stands above it, DER, leaf first and root left out, or, where it has none, from its
+// canonical SubjectPublicKeyInfo. Exactly one of the two must be there. A refusal is an
+// [*Error].
+func ParseEKPresented(certificates [][]byte, ekPublic []byte) (*EKPresented, error) {
 	switch {
 	case len(certificates) > 0 && len(ekPublic) > 0:
 		return nil, &Error{Check: CheckEKSources, Got: "an EK certificate and an EK without one", Want: "one EK"}
@@ -227,7 +221,7 @@ func readEK(certificates [][]byte, ekPublic []byte) (*presentedEK, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &presentedEK{key: key, digest: digest}, nil
+		return &EKPresented{key: key, digest: digest}, nil
 	}
 	if err := checkNumber(certificates); err != nil {
 		return nil, err
@@ -236,12 +230,12 @@ func readEK(certificates [][]byte, ekPublic []byte) (*presentedEK, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &presentedEK{key: cert.PublicKey, digest: cert.Digest, cert: cert,
+	return &EKPresented{key: cert.PublicKey, digest: cert.Digest, cert: cert,
 		sentChain: sentChain{leaf: leafOf(cert.Certificate), above: certificates[1:]}}, nil
 }
 
 // verifyEK decides about an EK that has been read. The machine may be nil.
-func (v *EKVerifier) verifyEK(ctx context.Context, w *work, p *presentedEK, machine *csr.Machine, now time.Time) (*EKFacts, error) {
+func (v *EKVerifier) verifyEK(ctx context.Context, w *links, p *EKPresented, machine *csr.Machine, now time.Time) (*EKFacts, error) {
 	if p.cert != nil {
 		if err := v.checkDenied(p.cert.Directory); err != nil {
 			return nil, err
@@ -267,7 +261,7 @@ func (v *EKVerifier) verifyEK(ctx context.Context, w *work, p *presentedEK, mach
 }
 
 // askOthers returns who vouches for an EK that no certificate vouches for, or "".
-func (v *EKVerifier) askOthers(ctx context.Context, p *presentedEK, machine *csr.Machine) (EKSource, error) {
+func (v *EKVerifier) askOthers(ctx context.Context, p *EKPresented, machine *csr.Machine) (EKSource, error) {
 	if v.allowed[p.digest] {
 		return EKFromAllowList, nil
 	}
@@ -291,7 +285,7 @@ func refusesFinally(err error) bool { return errors.Is(err, CheckRevoked) }
 // askIssuers fills the facts from the first issuer under which the certificate holds and
 // is not revoked; what the list of one issuer revokes, no other issuer heals. Where none
 // does, the error is of the issuer that came furthest.
-func (v *EKVerifier) askIssuers(ctx context.Context, w *work, p *presentedEK, facts *EKFacts, now time.Time) error {
+func (v *EKVerifier) askIssuers(ctx context.Context, w *links, p *EKPresented, facts *EKFacts, now time.Time) error {
 	untrusted := &Error{Check: CheckEKUntrusted, Got: string(p.identity()), Want: "an EK that is on the list, or that the platform states"}
 	if p.cert == nil {
 		return untrusted
@@ -324,7 +318,7 @@ func (v *EKVerifier) askIssuers(ctx context.Context, w *work, p *presentedEK, fa
 }
 
 // askPlatform asks whether the platform states the EK for the machine.
-func (v *EKVerifier) askPlatform(ctx context.Context, p *presentedEK, machine *csr.Machine) (bool, error) {
+func (v *EKVerifier) askPlatform(ctx context.Context, p *EKPresented, machine *csr.Machine) (bool, error) {
 	if v.platform == nil || machine == nil {
 		return false, nil
 	}
@@ -345,11 +339,11 @@ func (v *EKVerifier) askPlatform(ctx context.Context, p *presentedEK, machine *c
 }
 
 // ekDigest reads an identity of the form ek:sha256:<64 hex digits>.
-func ekDigest(id Identity) (digest [HashSize]byte, err error) {
+func ekDigest(id attest.Identity) (digest [message.HashSize]byte, err error) {
 	const prefix = "ek:sha256:"
 	text, ok := strings.CutPrefix(string(id), prefix)
-	if n, err := hex.Decode(digest[:], []byte(text[:min(len(text), 2*HashSize)])); !ok || err != nil ||
-		n != HashSize || digestIdentity("ek", digest) != id {
+	if n, err := hex.Decode(digest[:], []byte(text[:min(len(text), 2*message.HashSize)])); !ok || err != nil ||
+		n != message.HashSize || digestIdentity("ek", digest) != id {
 		return digest, &Error{Check: CheckEKIdentity, Got: string(id), Want: prefix + " and 64 lower-case hexadecimal digits"}
 	}
 	return digest, nil

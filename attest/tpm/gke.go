@@ -7,13 +7,14 @@ import (
 	"crypto/elliptic"
 	"crypto/x509"
 	"errors"
-	"fmt"
 	"strconv"
 	"time"
 
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // GKEProviderName is the name of [GKEProvider] in signer names.
@@ -28,8 +29,8 @@ const GKEProviderName = "gke"
 // for a part of that is the [GKEConfig.SecondProof]; what is left is replay of one
 // machine's request within that proof's time. New nodes use [Attester].
 type GKEProvider struct {
-	config   GKEConfig
-	verifier *Verifier // its issuers alone
+	config GKEConfig
+	aks    *AKVerifier // nil with AKPublicKey
 }
 
 // GKEConfig is what a [GKEProvider] is made of. All fields but the
@@ -46,7 +47,7 @@ type GKEConfig struct {
 	// claims to come from, as GKE's approver did (Compute Engine's
 	// getShieldedInstanceIdentity, signingKey.ekPub): an *rsa.PublicKey of 2048 bits or
 	// more. That this key is a restricted one in that machine's TPM is the platform's
-	// word. Where there is no such machine the error is [NotMember]'s; other errors
+	// word. Where there is no such machine the error is [attest.NotMember]'s; other errors
 	// mean that it could not be found out.
 	AKPublicKey func(ctx context.Context, claimed csr.GKEIdentity) (crypto.PublicKey, error)
 	// Issuers are the issuers of AK certificates, under [ProfileGoogle] or a profile
@@ -59,12 +60,12 @@ type GKEConfig struct {
 	// besides the statement that shows that this machine asks now, such as an identity
 	// token of the platform.
 	SecondProof TimeLimitedVerifier
-	// Authorize decides about membership, with the rules of [Authorizer].
-	Authorize func(ctx context.Context, r *GKEResult, request *csr.Request) (*Authorization, error)
+	// Authorizer decides about membership. Result.Details is a *[GKEResult].
+	Authorizer attest.Authorizer
 
-	// SecondProofOptions say how long a second proof may last; nil is the strict form.
+	// SecondProofOptions say how long a second proof may last; the zero value is the strict form.
 	// Its clock is Now unless it has one of its own.
-	SecondProofOptions *LimitedOptions
+	SecondProofOptions LimitedOptions
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
@@ -76,7 +77,7 @@ type GKEResult struct {
 	// [GKEConfig.AKPublicKey].
 	Claimed csr.GKEIdentity
 	// Machine is gce:<project>/<instance id>.
-	Machine Identity
+	Machine attest.Identity
 	// AKKey is the AK's public key.
 	AKKey crypto.PublicKey
 	// Chain is the verified chain of the AK certificate; nil with AKPublicKey.
@@ -91,53 +92,40 @@ type GKEResult struct {
 // its AK certificate names, or asks for the name of another machine.
 const CheckGKEIdentity Check = "gke-identity"
 
-// NewGKEProvider checks the configuration. The error names the field.
-func NewGKEProvider(c *GKEConfig) (*GKEProvider, error) {
-	fault := ""
+// NewGKEProvider checks the configuration. The error matches [refusal.CheckConfig] and
+// names the field.
+func NewGKEProvider(c GKEConfig) (*GKEProvider, error) {
 	switch {
-	case c == nil:
-		fault = "no configuration"
 	case !c.InsecureAllowNoChallenge:
-		fault = "InsecureAllowNoChallenge is not set"
+		return nil, refusal.Config("InsecureAllowNoChallenge", "", "it set: the evidence has no challenge")
 	case c.SecondProof == nil:
-		fault = "SecondProof is nil"
-	case c.Authorize == nil:
-		fault = "Authorize is nil"
+		return nil, refusal.Config("SecondProof", "", "one")
 	case (c.AKPublicKey == nil) == (len(c.Issuers) == 0):
-		fault = "not exactly one of AKPublicKey and Issuers is set"
-	case c.SecondProofOptions != nil && (c.SecondProofOptions.MaxWindow < 0 || c.SecondProofOptions.MaxWindow > MaxWindow):
-		fault = "SecondProofOptions.MaxWindow is not within " + MaxWindow.String()
-	}
-	if fault != "" {
-		return nil, errors.New("attest: GKE provider: " + fault)
+		return nil, refusal.Config("AKPublicKey and Issuers", "that are both there, or neither", "one of them")
+	case c.SecondProofOptions.MaxWindow < 0 || c.SecondProofOptions.MaxWindow > attest.MaxWindow:
+		return nil, refusal.Config("SecondProofOptions.MaxWindow", c.SecondProofOptions.MaxWindow.String(), "up to "+attest.MaxWindow.String())
 	}
 	if err := c.Policy.Validate(); err != nil {
-		return nil, fmt.Errorf("attest: GKE provider: Policy: %w", err)
+		return nil, &Error{Check: refusal.CheckConfig, Got: "an unusable Policy", Err: err}
 	}
-	if err := checkOtherNames(c.Issuers); err != nil {
-		return nil, fmt.Errorf("attest: GKE provider: %w", err)
+	p := &GKEProvider{config: c}
+	road := attest.OpenRoad{Provider: GKEProviderName, Road: attest.RoadAK, Identities: []string{"gce"}, Machine: attest.Asserted, Residence: attest.Asserted}
+	if err := attest.CheckAuthorizer(c.Authorizer, []attest.OpenRoad{road}); err != nil {
+		return nil, &Error{Check: refusal.CheckConfig, Got: "an unusable Authorizer", Err: err}
 	}
-	p := &GKEProvider{config: *c, verifier: &Verifier{}}
-	known := newLinkMemory()
 	p.config.Policy = c.Policy.Clone()
-	for n := range c.Issuers {
-		i, err := newIssuer(&c.Issuers[n], known)
-		if err != nil {
-			return nil, fmt.Errorf("attest: GKE provider: issuer %d: %w", n, err)
+	if len(c.Issuers) > 0 {
+		var err error
+		if p.aks, err = NewAKVerifier(c.Issuers); err != nil {
+			return nil, err
 		}
-		p.verifier.issuers = append(p.verifier.issuers, i)
 	}
 	if p.config.Now == nil {
 		p.config.Now = time.Now
 	}
-	limited := LimitedOptions{}
-	if c.SecondProofOptions != nil {
-		limited = *c.SecondProofOptions
+	if p.config.SecondProofOptions.Now == nil {
+		p.config.SecondProofOptions.Now = p.config.Now
 	}
-	if limited.Now == nil {
-		limited.Now = p.config.Now
-	}
-	p.config.SecondProofOptions = &limited
 	return p, nil
 }
 
@@ -156,19 +144,19 @@ func (p *GKEProvider) VerifyClientAttestationData(ctx context.Context, request *
 	if err != nil {
 		return nil, err
 	}
-	a, err := p.authorize(ctx, r, request)
-	if err != nil {
+	found := r.result()
+	if err := p.authorize(ctx, r, found, request); err != nil {
 		return nil, err
 	}
-	return &csr.Attested{Checked: r.Checked, Verified: a.Verified(r.Checked, r.Machine)}, nil
+	return &csr.Attested{Checked: r.Checked, Verified: found.Authorization.Verified(r.Checked, r.Machine)}, nil
 }
 
 // VerifyServingAttestationData refuses: GKE's nodes attested client certificates.
 func (p *GKEProvider) VerifyServingAttestationData(_ context.Context, request *csr.Request) (*csr.Attested, error) {
-	if err := checkPurpose(request, false); err != nil {
+	if err := attest.CheckPurpose(request, false); err != nil {
 		return nil, err
 	}
-	return nil, &Error{Check: CheckProviderPurpose, Got: "a request for a client certificate", Want: "serving"}
+	return nil, &Error{Check: attest.CheckProviderPurpose, Got: "a request for a client certificate", Want: "serving"}
 }
 
 // MachineName is the machine's name in the inventory of the policy.
@@ -179,14 +167,14 @@ func (p *GKEProvider) MachineName(_ context.Context, attested *csr.Attested) (st
 // examine checks everything but the second proof and membership: what it returns is
 // good for asking about these, and for nothing else.
 func (p *GKEProvider) examine(ctx context.Context, request *csr.Request) (*GKEResult, error) {
-	if err := checkPurpose(request, false); err != nil {
+	if err := attest.CheckPurpose(request, false); err != nil {
 		return nil, err
 	}
 	bundle, err := csr.ParseGKE(request.Spec.Request)
 	if err != nil {
 		return nil, err
 	}
-	r := &GKEResult{Claimed: bundle.Identity, Machine: Identity("gce:" + bundle.Identity.ProjectID + "/" + strconv.FormatUint(bundle.Identity.ID, 10))}
+	r := &GKEResult{Claimed: bundle.Identity, Machine: attest.Identity("gce:" + bundle.Identity.ProjectID + "/" + strconv.FormatUint(bundle.Identity.ID, 10))}
 	if r.Checked, err = p.checkPolicy(ctx, request, bundle); err != nil {
 		return nil, err
 	}
@@ -228,12 +216,12 @@ func (p *GKEProvider) findAK(ctx context.Context, r *GKEResult, bundle *csr.GKEB
 	if ask := p.config.AKPublicKey; ask != nil {
 		key, err := ask(ctx, bundle.Identity)
 		switch {
-		case errors.Is(err, CheckMembership):
+		case errors.Is(err, attest.CheckMembership):
 			return err
 		case err != nil:
 			return csr.Retry(err)
 		case key == nil:
-			return NotMember("machine " + string(r.Machine) + " (the platform gave no key)")
+			return attest.NotMember("machine " + string(r.Machine) + " (the platform gave no key)")
 		}
 		r.AKKey = key
 		return nil
@@ -241,15 +229,15 @@ func (p *GKEProvider) findAK(ctx context.Context, r *GKEResult, bundle *csr.GKEB
 	if bundle.Certificate == nil {
 		return &Error{Check: CheckCertificateMissing, Want: "an AK certificate"}
 	}
-	presented, err := parsePresented([][]byte{bundle.Certificate})
+	presented, err := ParseAKPresented([][]byte{bundle.Certificate})
 	if err != nil {
 		return err
 	}
-	var found Result
-	if err := p.verifier.trustAK(ctx, newWork(MaxChainLinks+MaxFailedLinks), &presentedNode{road: RoadAK, presented: presented}, &found, p.config.Now()); err != nil {
+	found, err := p.aks.Verify(ctx, presented, p.config.Now(), nil)
+	if err != nil {
 		return err
 	}
-	instance, err := gceInstance(presented.leaf)
+	instance, err := gceInstance(presented.Leaf())
 	if err != nil {
 		return err
 	}
@@ -258,20 +246,31 @@ func (p *GKEProvider) findAK(ctx context.Context, r *GKEResult, bundle *csr.GKEB
 		instance.Zone != c.Zone || instance.InstanceName != c.Name {
 		return &Error{Check: CheckGKEIdentity, Got: "the AK certificate of " + string(found.Machine), Want: "one of " + string(r.Machine) + ", " + c.Zone + ", " + c.Name}
 	}
-	r.AKKey, r.Chain = presented.leaf.PublicKey, found.Chain
+	r.AKKey, r.Chain = found.Key, found.Chain
 	return nil
 }
 
+// result is what an authorizer is asked about. Everything but the second proof and
+// membership has been checked.
+func (r *GKEResult) result() *attest.Result {
+	found := attest.NewResult(attest.StageAnswer, r.Checked)
+	found.Provider, found.Road = GKEProviderName, attest.RoadAK
+	found.Machine, found.MachineStanding = r.Machine, attest.Asserted
+	found.ClaimedProviderID = r.Checked.ClaimedProviderID()
+	found.TPMResident, found.ResidenceStanding = r.Certified.TPMResident, attest.Asserted
+	found.Details = r
+	return found
+}
+
 // authorize asks for the second proof, and then for membership.
-func (p *GKEProvider) authorize(ctx context.Context, r *GKEResult, request *csr.Request) (*Authorization, error) {
+func (p *GKEProvider) authorize(ctx context.Context, r *GKEResult, found *attest.Result, request *csr.Request) error {
 	if err := ctx.Err(); err != nil {
-		return nil, csr.Retry(err)
+		return csr.Retry(err)
 	}
 	if err := p.checkSecondProof(ctx, r, request); err != nil {
-		return nil, err
+		return err
 	}
-	m := membership{machine: r.Machine, claimed: r.Checked.ClaimedProviderID()}
-	return m.decide(ctx, func(ctx context.Context) (*Authorization, error) { return p.config.Authorize(ctx, r, request) })
+	return attest.Admit(ctx, p.config.Authorizer, found, request)
 }
 
 func (p *GKEProvider) checkSecondProof(ctx context.Context, r *GKEResult, request *csr.Request) error {

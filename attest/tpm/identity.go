@@ -7,42 +7,13 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/internal/plaintext"
 	"github.com/nodeattest/nodeattest/oid"
 )
-
-// Identity names one machine, in one of the canonical forms:
-//
-//	ek:sha256:<64 hex digits>                 digest of the EK's SubjectPublicKeyInfo
-//	ak:sha256:<64 hex digits>                 the same of the AK
-//	gce:<project ID>/<instance ID>            Google's instance-identity extension
-//	othername:<type-id>:<base64url of DER>    OtherName in the AK certificate's SAN
-//	othername:<issuer>/<type-id>:<base64url>  the same, with the issuer's name
-//
-// Digests are over the canonical SubjectPublicKeyInfo (rsaEncryption with NULL,
-// or a named curve), never over received bytes, so that one key has one
-// identity. Two identities are the same if they are equal as strings.
-type Identity string
-
-// Kind is the part in front of the first colon: "ek", "ak", "gce" or
-// "othername".
-func (id Identity) Kind() string {
-	kind, _, _ := strings.Cut(string(id), ":")
-	return kind
-}
-
-// MaxIdentitySize bounds a machine identity in a registry or a list, in bytes.
-const MaxIdentitySize = 1024
-
-// Valid reports whether an identity can be recorded: a kind, a colon and a name,
-// printable and of at most [MaxIdentitySize] bytes. [ParseIdentity] asks for more.
-func (id Identity) Valid() bool {
-	kind := id.Kind()
-	return len(kind) > 0 && len(kind) < len(id)-1 && plaintext.Valid(string(id), MaxIdentitySize)
-}
 
 // IdentitySource finds a machine's identity in one form of AK certificate.
 // Identify returns "" and no error where the certificate does not have that
@@ -50,25 +21,23 @@ func (id Identity) Valid() bool {
 // implementation must return one string for one machine, whatever the encoding,
 // and start it with a kind of its own and a colon.
 type IdentitySource interface {
-	Identify(cert *x509.Certificate) (Identity, error)
+	// Kind is the kind of the identities: "gce", for example.
+	Kind() string
+	Identify(cert *x509.Certificate) (attest.Identity, error)
 }
-
-// CheckIdentity: an AK certificate states an identity that is bad or
-// ambiguous, or none of the profile's forms.
-const CheckIdentity Check = "machine-identity"
 
 // GCEIdentity reads Google's instance-identity extension
 // ([oid.KubernetesNodeProviderIdentifier] in an AK certificate).
 type GCEIdentity struct{}
 
 // Identify returns gce:<project ID>/<instance ID>. A repeated extension and one that
-// [oid.ParseGCEInstance] refuses is an error with [CheckIdentity].
-func (GCEIdentity) Identify(cert *x509.Certificate) (Identity, error) {
+// [oid.ParseGCEInstance] refuses is an error with [attest.CheckIdentity].
+func (GCEIdentity) Identify(cert *x509.Certificate) (attest.Identity, error) {
 	instance, err := gceInstance(cert)
 	if instance == nil || err != nil {
 		return "", err
 	}
-	return Identity("gce:" + instance.ProjectID + "/" + strconv.FormatUint(instance.InstanceID, 10)), nil
+	return attest.Identity("gce:" + instance.ProjectID + "/" + strconv.FormatUint(instance.InstanceID, 10)), nil
 }
 
 // gceInstance returns the decoded extension, or nil where there is none.
@@ -80,7 +49,7 @@ func gceInstance(cert *x509.Certificate) (*oid.GCEInstance, error) {
 			continue
 		}
 		if value != nil {
-			return nil, &Error{Check: CheckIdentity, Got: "two instance-identity extensions", Want: "one"}
+			return nil, &Error{Check: attest.CheckIdentity, Got: "two instance-identity extensions", Want: "one"}
 		}
 		value = e.Value
 	}
@@ -89,7 +58,7 @@ func gceInstance(cert *x509.Certificate) (*oid.GCEInstance, error) {
 	}
 	instance, err := oid.ParseGCEInstance(value)
 	if err != nil {
-		return nil, &Error{Check: CheckIdentity, Got: "a bad instance-identity extension", Err: err}
+		return nil, &Error{Check: attest.CheckIdentity, Got: "a bad instance-identity extension", Err: err}
 	}
 	return instance, nil
 }
@@ -111,8 +80,8 @@ type OtherNameIdentity struct {
 
 // Identify returns othername:<type-id>:<base64url of the value's DER>, or
 // othername:<issuer>/<type-id>:<base64url of the value's DER> where Issuer is not empty.
-// Two OtherNames that count are an error with [CheckIdentity].
-func (s OtherNameIdentity) Identify(cert *x509.Certificate) (Identity, error) {
+// Two OtherNames that count are an error with [attest.CheckIdentity].
+func (s OtherNameIdentity) Identify(cert *x509.Certificate) (attest.Identity, error) {
 	san, err := parseSubjectAltName(cert)
 	if err != nil {
 		return "", err
@@ -120,20 +89,20 @@ func (s OtherNameIdentity) Identify(cert *x509.Certificate) (Identity, error) {
 	return s.find(san)
 }
 
-func (s OtherNameIdentity) find(san *subjectAltName) (Identity, error) {
-	var found Identity
+func (s OtherNameIdentity) find(san *subjectAltName) (attest.Identity, error) {
+	var found attest.Identity
 	for _, n := range san.otherNames {
 		if !s.counts(n.typeID) {
 			continue
 		}
 		if found != "" {
-			return "", &Error{Check: CheckIdentity, Got: "two OtherNames", Want: "one"}
+			return "", &Error{Check: attest.CheckIdentity, Got: "two OtherNames", Want: "one"}
 		}
 		prefix := "othername:"
 		if s.Issuer != "" {
 			prefix += s.Issuer + "/"
 		}
-		found = Identity(prefix + n.typeID.String() + ":" + base64.RawURLEncoding.EncodeToString(n.value))
+		found = attest.Identity(prefix + n.typeID.String() + ":" + base64.RawURLEncoding.EncodeToString(n.value))
 	}
 	return found, nil
 }
@@ -155,12 +124,6 @@ func (s OtherNameIdentity) sharesTypes(o OtherNameIdentity) bool {
 	return len(s.Types) == 0 || slices.ContainsFunc(s.Types, o.counts)
 }
 
-// validIssuerName reports whether a name can stand in an identity.
-func validIssuerName(name string) bool {
-	alien := func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '.' && r != '-' }
-	return name != "" && len(name) <= 63 && !strings.ContainsFunc(name, alien)
-}
-
 // checkOtherNames refuses issuers of which one could certify the machines of another: both
 // take the identity from OtherNames of one type, under one name, and have different roots.
 func checkOtherNames(issuers []Issuer) error {
@@ -178,7 +141,7 @@ func checkOtherNames(issuers []Issuer) error {
 			if !ok {
 				continue
 			}
-			if o.Issuer != "" && !validIssuerName(o.Issuer) {
+			if o.Issuer != "" && !plaintext.IssuerName(o.Issuer) {
 				return fmt.Errorf("issuer %d: an OtherNameIdentity of issuer %q, want up to 63 lower-case letters, digits, . and -", n, o.Issuer)
 			}
 			for _, other := range sources {
@@ -208,14 +171,26 @@ type AKIdentity struct{}
 
 // Identify returns ak:sha256:<digest>. A key that is neither RSA nor ECDSA is an
 // error.
-func (AKIdentity) Identify(cert *x509.Certificate) (Identity, error) {
+func (AKIdentity) Identify(cert *x509.Certificate) (attest.Identity, error) {
 	sum, err := csr.SPKIHash(cert.PublicKey)
 	if err != nil {
-		return "", &Error{Check: CheckIdentity, Got: "an AK certificate for another kind of key", Want: "RSA or ECDSA", Err: err}
+		return "", &Error{Check: attest.CheckIdentity, Got: "an AK certificate for another kind of key", Want: "RSA or ECDSA", Err: err}
 	}
 	return digestIdentity("ak", sum), nil
 }
 
-func digestIdentity(kind string, sum [HashSize]byte) Identity {
-	return Identity(kind + ":sha256:" + hex.EncodeToString(sum[:]))
+func digestIdentity(kind string, sum [message.HashSize]byte) attest.Identity {
+	return attest.Identity(kind + ":sha256:" + hex.EncodeToString(sum[:]))
 }
+
+// akIdentityKind is the kind of the identities of keys.
+const akIdentityKind = "ak"
+
+// Kind returns "ak".
+func (AKIdentity) Kind() string { return akIdentityKind }
+
+// Kind returns "gce".
+func (GCEIdentity) Kind() string { return "gce" }
+
+// Kind returns "othername".
+func (OtherNameIdentity) Kind() string { return "othername" }

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/oid"
 )
 
@@ -129,12 +130,12 @@ type presented struct {
 
 // checkNumber refuses more certificates, or larger ones, than a bundle can hold.
 func checkNumber(certificates [][]byte) error {
-	if len(certificates) > MaxCertificates {
-		return &Error{Check: CheckSize, Got: strconv.Itoa(len(certificates)) + " certificates", Want: "at most " + strconv.Itoa(MaxCertificates)}
+	if len(certificates) > der.MaxCertificates {
+		return &Error{Check: der.CheckSize, Got: strconv.Itoa(len(certificates)) + " certificates", Want: "at most " + strconv.Itoa(der.MaxCertificates)}
 	}
-	for _, der := range certificates {
-		if len(der) > MaxCertificateSize {
-			return &Error{Check: CheckSize, Got: "a certificate of " + strconv.Itoa(len(der)) + " bytes", Want: "at most " + strconv.Itoa(MaxCertificateSize)}
+	for _, c := range certificates {
+		if len(c) > der.MaxCertificateSize {
+			return &Error{Check: der.CheckSize, Got: "a certificate of " + strconv.Itoa(len(c)) + " bytes", Want: "at most " + strconv.Itoa(der.MaxCertificateSize)}
 		}
 	}
 	return nil
@@ -211,7 +212,7 @@ func checkValidity(cert *x509.Certificate, now time.Time) error {
 
 // verify returns the verified chain of p below one of the issuer's roots, leaf
 // first.
-func (i *issuer) verify(ctx context.Context, w *work, p *presented, now time.Time) ([]*x509.Certificate, error) {
+func (i *issuer) verify(ctx context.Context, w *links, p *presented, now time.Time) ([]*x509.Certificate, error) {
 	above, err := p.parseAbove(i.known)
 	if err != nil {
 		return nil, err

@@ -175,3 +175,11 @@ func newSoftwareRSA(key *rsa.PrivateKey) (*softwareKey, error) {
 		}),
 	}, nil
 }
+
+// keyOf is the key in the form in which the TPM certifies it.
+func keyOf(signer crypto.Signer) (Key, error) {
+	if key, ok := signer.(Key); ok {
+		return key, nil
+	}
+	return SoftwareKey(signer)
+}

@@ -9,6 +9,8 @@ import (
 	"encoding/binary"
 
 	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/internal/message"
 )
 
 // Checks of names.
@@ -21,7 +23,7 @@ const (
 // Name returns the Name of the public area: the name algorithm in two bytes,
 // big-endian, and the digest of Raw. TPM 2.0 Library, Part 1, 16.
 func (p *Public) Name() []byte {
-	return appendName(make([]byte, 0, maxNameSize), p.NameAlg, p.Raw)
+	return appendName(make([]byte, 0, message.MaxNameSize), p.NameAlg, p.Raw)
 }
 
 // HasName reports whether name is the Name of this very public area. Where a
@@ -34,7 +36,7 @@ func (p *Public) HasName(name []byte) bool {
 	if len(name) < 2 || binary.BigEndian.Uint16(name) != uint16(p.NameAlg) {
 		return false
 	}
-	var buf [maxNameSize]byte
+	var buf [message.MaxNameSize]byte
 	if bytes.Equal(name, appendName(buf[:0], p.NameAlg, p.Raw)) {
 		return true
 	}
@@ -52,7 +54,7 @@ func (p *Public) hasNameAtOtherWidth(name []byte) bool {
 		return false // there is no other width
 	}
 	var area [maxTPMTPublicSize]byte
-	var buf [maxNameSize]byte
+	var buf [message.MaxNameSize]byte
 	head := p.Raw[:headSize]
 	for _, x := range otherWidths(p.X, c.width) {
 		for _, y := range otherWidths(p.Y, c.width) {
@@ -87,13 +89,13 @@ func withoutLeadingZeros(v []byte) []byte {
 // is its hierarchy's handle in four bytes, big-endian. It returns nil where name
 // is no Name. TPM 2.0 Library, Part 1, 16.
 func QualifiedName(parent, name []byte) []byte {
-	return appendQualifiedName(make([]byte, 0, maxNameSize), parent, name)
+	return appendQualifiedName(make([]byte, 0, message.MaxNameSize), parent, name)
 }
 
 // QualifiedNameOfPrimary returns the Qualified Name of a primary object directly
 // under a hierarchy, such as tpm2.TPMRHEndorsement.
 func QualifiedNameOfPrimary(hierarchy tpm2.TPMHandle, name []byte) []byte {
-	return appendQualifiedName(make([]byte, 0, maxNameSize), handleName(hierarchy), name)
+	return appendQualifiedName(make([]byte, 0, message.MaxNameSize), handleName(hierarchy), name)
 }
 
 func handleName(h tpm2.TPMHandle) []byte {
@@ -101,10 +103,10 @@ func handleName(h tpm2.TPMHandle) []byte {
 }
 
 func appendQualifiedName(out, parent, name []byte) []byte {
-	if !isName(name) || len(parent) > maxNameSize {
+	if !isName(name) || len(parent) > message.MaxNameSize {
 		return nil
 	}
-	var buf [2 * maxNameSize]byte
+	var buf [2 * message.MaxNameSize]byte
 	both := append(append(buf[:0], parent...), name...)
 	return appendName(out, tpm2.TPMAlgID(binary.BigEndian.Uint16(name)), both)
 }

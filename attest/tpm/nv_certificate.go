@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 	"github.com/google/go-tpm/tpm2/transport"
 
+	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/secret"
 )
 
@@ -123,14 +124,14 @@ func RemoveNVCertificate(ctx context.Context, tpm transport.TPM, index tpm2.TPMH
 	return nil
 }
 
-func checkNVCertificate(der []byte) error {
-	if len(der) == 0 || len(der) > MaxNVCertificateSize {
-		return fmt.Errorf("%d bytes, want 1 to %d", len(der), MaxNVCertificateSize)
+func checkNVCertificate(certificate []byte) error {
+	if len(certificate) == 0 || len(certificate) > MaxNVCertificateSize {
+		return fmt.Errorf("%d bytes, want 1 to %d", len(certificate), MaxNVCertificateSize)
 	}
-	if isPEM(der) {
+	if der.IsPEM(certificate) {
 		return errors.New("the certificate is in PEM, want its DER")
 	}
-	_, err := x509.ParseCertificate(der)
+	_, err := x509.ParseCertificate(certificate)
 	return err
 }
 

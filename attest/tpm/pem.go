@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+
+	"github.com/nodeattest/nodeattest/internal/der"
 )
 
 // MaxPEMSize bounds what [ParseCertificatesPEM] reads, in bytes.
@@ -18,7 +20,7 @@ const (
 )
 
 // ParseCertificatesPEM reads certificates, in their order, from PEM blocks of type
-// CERTIFICATE: roots and intermediates for an [Issuer], or a chain for [AttesterOptions]
+// CERTIFICATE: roots and intermediates for an [Issuer], or a chain for [ProverOptions]
 // (with [CertificatesDER]). Between the blocks there may be empty lines and lines that
 // begin with #, and nothing else, so that no certificate is passed over in silence: other
 // blocks, PEM headers, text, and a block that does not end are errors that name the line.
@@ -66,26 +68,21 @@ func ParseCertificatesPEM(b []byte) ([]*x509.Certificate, error) {
 
 // parseCertificateBody reads the lines of one block, put together.
 func parseCertificateBody(body []byte) (*x509.Certificate, error) {
-	der, err := base64.StdEncoding.Strict().DecodeString(string(body))
+	raw, err := base64.StdEncoding.Strict().DecodeString(string(body))
 	if err != nil || bytes.ContainsRune(body, '\r') { // which the decoder passes over
 		return nil, errors.New("a block that is not base64 alone")
 	}
-	if len(der) > MaxCertificateSize {
-		return nil, errors.New("a certificate of " + strconv.Itoa(len(der)) + " bytes, at most " + strconv.Itoa(MaxCertificateSize))
+	if len(raw) > der.MaxCertificateSize {
+		return nil, errors.New("a certificate of " + strconv.Itoa(len(raw)) + " bytes, at most " + strconv.Itoa(der.MaxCertificateSize))
 	}
-	return x509.ParseCertificate(der)
+	return x509.ParseCertificate(raw)
 }
 
-// CertificatesDER returns the DER of each certificate, as [AttesterOptions] take a chain.
+// CertificatesDER returns the DER of each certificate, as [ProverOptions] take a chain.
 func CertificatesDER(certificates []*x509.Certificate) [][]byte {
 	der := make([][]byte, 0, len(certificates))
 	for _, c := range certificates {
 		der = append(der, bytes.Clone(c.Raw))
 	}
 	return der
-}
-
-// isPEM reports whether b looks like PEM, for the error where DER is wanted.
-func isPEM(b []byte) bool {
-	return bytes.HasPrefix(bytes.TrimLeft(b, " \t\r\n"), []byte("-----BEGIN "))
 }

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -15,22 +17,22 @@ import (
 // a second proof must be about.
 type LimitedSubject struct {
 	// Machine is the machine's identity by the primary evidence.
-	Machine Identity
+	Machine attest.Identity
 	// NodeName and SignerName are what the request asks for.
 	NodeName   string
 	SignerName string
 	// RequestHash is SHA-256 of the CertificationRequestInfo.
-	RequestHash [HashSize]byte
+	RequestHash [message.HashSize]byte
 }
 
 // LimitedProof is what a second proof says.
 type LimitedProof struct {
 	// Machine is the machine that the proof is about, in the form of the subject's.
-	Machine Identity
+	Machine attest.Identity
 	// RequestHash is the request that the proof covers with its signature. All zeros
 	// where the mechanism covers none: then whoever sees the proof can use it for a
 	// request of his own as long as it lasts.
-	RequestHash [HashSize]byte
+	RequestHash [message.HashSize]byte
 	// IssuedAt and NotAfter are the time for which the proof's issuer made it.
 	IssuedAt, NotAfter time.Time
 }
@@ -52,14 +54,17 @@ type TimeLimitedVerifier interface {
 // LimitedOptions say how long a second proof may last. The zero value is the
 // strict one.
 type LimitedOptions struct {
-	// MaxWindow is the longest time from IssuedAt to NotAfter, at most the constant
-	// MaxWindow; zero means DefaultWindow.
+	// MaxWindow is the longest time from IssuedAt to NotAfter, at most [attest.MaxWindow];
+	// zero means [attest.DefaultWindow].
 	MaxWindow time.Duration
 	// InsecureAllowAnyRequest accepts a proof that covers no request.
 	InsecureAllowAnyRequest bool
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
+
+// limitedSkew is how far in the future a proof may have been made.
+const limitedSkew = 60 * time.Second
 
 // Checks of a time-limited proof.
 const (
@@ -78,23 +83,19 @@ const (
 )
 
 // CheckTimeLimited asks v for the proof and holds it against the subject and the
-// clock. opts may be nil. It returns the proof, a refusal as an [*Error], or what
+// clock. It returns the proof, a refusal as an [*Error], or what
 // v returned.
-func CheckTimeLimited(ctx context.Context, v TimeLimitedVerifier, subject *LimitedSubject, request *csr.Request, opts *LimitedOptions) (*LimitedProof, error) {
-	o := LimitedOptions{}
-	if opts != nil {
-		o = *opts
-	}
+func CheckTimeLimited(ctx context.Context, v TimeLimitedVerifier, subject *LimitedSubject, request *csr.Request, o LimitedOptions) (*LimitedProof, error) {
 	switch {
 	case v == nil || subject == nil || request == nil:
-		return nil, errors.New("attest: time-limited proof: no verifier, subject or request")
-	case o.MaxWindow < 0 || o.MaxWindow > MaxWindow:
-		return nil, fmt.Errorf("attest: time-limited proof: MaxWindow of %s is not within %s", o.MaxWindow, MaxWindow)
-	case subject.Machine == "" || subject.RequestHash == [HashSize]byte{}:
-		return nil, errors.New("attest: time-limited proof: the subject has no machine or request")
+		return nil, errors.New("time-limited proof: no verifier, subject or request")
+	case o.MaxWindow < 0 || o.MaxWindow > attest.MaxWindow:
+		return nil, fmt.Errorf("time-limited proof: attest.MaxWindow of %s is not within %s", o.MaxWindow, attest.MaxWindow)
+	case subject.Machine == "" || subject.RequestHash == [message.HashSize]byte{}:
+		return nil, errors.New("time-limited proof: the subject has no machine or request")
 	}
 	if o.MaxWindow == 0 {
-		o.MaxWindow = DefaultWindow
+		o.MaxWindow = attest.DefaultWindow
 	}
 	if o.Now == nil {
 		o.Now = time.Now
@@ -117,15 +118,15 @@ func (p *LimitedProof) check(s *LimitedSubject, o *LimitedOptions) error {
 	switch {
 	case p.Machine != s.Machine:
 		return &Error{Check: CheckLimitedMachine, Got: refusal.OrNothing(string(p.Machine)), Want: string(s.Machine)}
-	case p.RequestHash == [HashSize]byte{} && !o.InsecureAllowAnyRequest:
+	case p.RequestHash == [message.HashSize]byte{} && !o.InsecureAllowAnyRequest:
 		return &Error{Check: CheckLimitedRequest, Got: "a proof that covers no request", Want: hex.EncodeToString(s.RequestHash[:])}
-	case p.RequestHash != [HashSize]byte{} && p.RequestHash != s.RequestHash:
+	case p.RequestHash != [message.HashSize]byte{} && p.RequestHash != s.RequestHash:
 		return &Error{Check: CheckLimitedRequest, Got: hex.EncodeToString(p.RequestHash[:]), Want: hex.EncodeToString(s.RequestHash[:])}
 	case p.IssuedAt.IsZero() || p.NotAfter.IsZero() || length < 0 || length > o.MaxWindow:
 		return &Error{Check: CheckLimitedWindow, Got: length.String(), Want: "up to " + o.MaxWindow.String()}
 	case now.After(p.NotAfter):
 		return &Error{Check: CheckLimitedExpired, Got: "one until " + p.NotAfter.UTC().Format(time.RFC3339), Want: "one at " + now.UTC().Format(time.RFC3339)}
-	case now.Before(p.IssuedAt.Add(-clockSkew)):
+	case now.Before(p.IssuedAt.Add(-limitedSkew)):
 		return &Error{Check: CheckLimitedEarly, Got: "one of " + p.IssuedAt.UTC().Format(time.RFC3339), Want: "one at " + now.UTC().Format(time.RFC3339)}
 	}
 	return nil

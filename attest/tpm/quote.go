@@ -5,6 +5,8 @@ import (
 	"golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/internal/der"
 )
 
 // MaxEventLogSize bounds a firmware event log, in bytes. Logs of machines in use
@@ -35,20 +37,20 @@ type QuoteEvidence struct {
 //
 // pcrs are 1 to [MaxPCRs], ascending by bank (the number of its algorithm) and
 // index. The signature goes in as it is. It returns an [*Error] with
-// [CheckEncoding], or with the check of a PCR that is not well formed or there twice.
+// [der.CheckEncoding], or with the check of a PCR that is not well formed or there twice.
 func MarshalQuote(e *QuoteEvidence) ([]byte, error) {
-	if len(e.Attest) == 0 || len(e.Attest) > MaxPublicSize {
-		return nil, fault("quote", "tpmSAttest", "a TPMS_ATTEST")
+	if len(e.Attest) == 0 || len(e.Attest) > der.MaxPublicSize {
+		return nil, der.Fault("quote", "tpmSAttest", "a TPMS_ATTEST")
 	}
-	if len(e.Signature) == 0 || len(e.Signature) > MaxPublicSize {
-		return nil, fault("quote", "signature", "a signature")
+	if len(e.Signature) == 0 || len(e.Signature) > der.MaxPublicSize {
+		return nil, der.Fault("quote", "signature", "a signature")
 	}
 	pcrs, err := sortedPCRs(e.PCRs)
 	if err != nil {
 		return nil, err
 	}
 	if len(pcrs) == 0 {
-		return nil, fault("quote", "pcrs", "at least one PCR")
+		return nil, der.Fault("quote", "pcrs", "at least one PCR")
 	}
 	var b cryptobyte.Builder
 	b.AddASN1(asn1.SEQUENCE, func(b *cryptobyte.Builder) {
@@ -69,24 +71,24 @@ func MarshalQuote(e *QuoteEvidence) ([]byte, error) {
 
 // ParseQuote reads the DER of a quote statement. It accepts exactly what
 // [MarshalQuote] writes, and looks at the frame and at the form of the PCRs only:
-// the rest is for [VerifyQuote]. The result shares memory with der and its
-// RawSignature is nil. It returns an [*Error] with [CheckEncoding], [CheckSize] or
+// the rest is for [VerifyQuote]. The result shares memory with data and its
+// RawSignature is nil. It returns an [*Error] with [der.CheckEncoding], [der.CheckSize] or
 // the check of a PCR that is not well formed or there twice.
-func ParseQuote(der []byte) (*QuoteEvidence, error) {
-	body, err := openSequence("quote", der, MaxEvidenceSize)
+func ParseQuote(data []byte) (*QuoteEvidence, error) {
+	body, err := der.OpenSequence("quote", data, der.MaxEvidenceSize)
 	if err != nil {
 		return nil, err
 	}
 	e := &QuoteEvidence{}
-	if e.Attest, err = readOctets("quote", "tpmSAttest", &body, asn1.OCTET_STRING, 1, MaxPublicSize); err != nil {
+	if e.Attest, err = der.ReadOctets("quote", "tpmSAttest", &body, asn1.OCTET_STRING, 1, der.MaxPublicSize); err != nil {
 		return nil, err
 	}
-	if e.Signature, err = readOctets("quote", "signature", &body, asn1.OCTET_STRING, 1, MaxPublicSize); err != nil {
+	if e.Signature, err = der.ReadOctets("quote", "signature", &body, asn1.OCTET_STRING, 1, der.MaxPublicSize); err != nil {
 		return nil, err
 	}
 	var list cryptobyte.String
 	if !body.ReadASN1(&list, asn1.SEQUENCE) || !body.Empty() {
-		return nil, fault("quote", "pcrs", "a SEQUENCE OF and nothing behind it")
+		return nil, der.Fault("quote", "pcrs", "a SEQUENCE OF and nothing behind it")
 	}
 	if e.PCRs, err = readPCRs(list); err != nil {
 		return nil, err
@@ -100,22 +102,22 @@ func readPCRs(list cryptobyte.String) ([]PCR, error) {
 	for !list.Empty() {
 		var one cryptobyte.String
 		if !list.ReadASN1(&one, asn1.SEQUENCE) {
-			return nil, fault("quote", "pcr", "a SEQUENCE")
+			return nil, der.Fault("quote", "pcr", "a SEQUENCE")
 		}
-		bank, err := readInt("quote", "bank", &one, 1<<16-1)
+		bank, err := der.ReadInt("quote", "bank", &one, 1<<16-1)
 		if err != nil {
 			return nil, err
 		}
-		index, err := readInt("quote", "index", &one, 8*maxPCRSelectSize-1)
+		index, err := der.ReadInt("quote", "index", &one, 8*maxPCRSelectSize-1)
 		if err != nil {
 			return nil, err
 		}
-		value, err := readOctets("quote", "value", &one, asn1.OCTET_STRING, 1, maxDigestSize)
+		value, err := der.ReadOctets("quote", "value", &one, asn1.OCTET_STRING, 1, maxDigestSize)
 		if err != nil {
 			return nil, err
 		}
 		if !one.Empty() {
-			return nil, fault("quote", "pcr", "nothing behind value")
+			return nil, der.Fault("quote", "pcr", "nothing behind value")
 		}
 		p := PCR{Bank: tpm2.TPMAlgID(bank), Index: int(index), Value: value}
 		if err := p.check(); err != nil {
@@ -126,23 +128,23 @@ func readPCRs(list cryptobyte.String) ([]PCR, error) {
 			case 0:
 				return nil, refuseStatement(CheckPCRDuplicate, p.id().String()+" twice", "once")
 			case 1:
-				return nil, fault("quote", "pcrs", "PCRs in ascending order")
+				return nil, der.Fault("quote", "pcrs", "PCRs in ascending order")
 			}
 		}
 		pcrs = append(pcrs, p)
 	}
 	if len(pcrs) == 0 {
-		return nil, fault("quote", "pcrs", "at least one PCR")
+		return nil, der.Fault("quote", "pcrs", "at least one PCR")
 	}
 	return pcrs, nil
 }
 
 // MarshalEventLog returns the DER of the statement [oid.NodeAttestEventLog]: an
 // OCTET STRING of the log as the firmware wrote it, 1 to [MaxEventLogSize] bytes. It
-// returns an [*Error] with [CheckEncoding].
+// returns an [*Error] with [der.CheckEncoding].
 func MarshalEventLog(log []byte) ([]byte, error) {
 	if len(log) == 0 || len(log) > MaxEventLogSize {
-		return nil, fault("event log", "size", "1 to 131072 bytes")
+		return nil, der.Fault("event log", "size", "1 to 131072 bytes")
 	}
 	var b cryptobyte.Builder
 	b.AddASN1OctetString(log)
@@ -150,16 +152,16 @@ func MarshalEventLog(log []byte) ([]byte, error) {
 }
 
 // ParseEventLog reads the DER of an event log statement and returns the log, which
-// shares memory with der and is not looked at. It returns an [*Error] with
-// [CheckEncoding].
-func ParseEventLog(der []byte) ([]byte, error) {
-	s := cryptobyte.String(der)
-	log, err := readOctets("event log", "frame", &s, asn1.OCTET_STRING, 1, MaxEventLogSize)
+// shares memory with data and is not looked at. It returns an [*Error] with
+// [der.CheckEncoding].
+func ParseEventLog(data []byte) ([]byte, error) {
+	s := cryptobyte.String(data)
+	log, err := der.ReadOctets("event log", "frame", &s, asn1.OCTET_STRING, 1, MaxEventLogSize)
 	if err != nil {
 		return nil, err
 	}
 	if !s.Empty() {
-		return nil, fault("event log", "frame", "nothing behind the OCTET STRING")
+		return nil, der.Fault("event log", "frame", "nothing behind the OCTET STRING")
 	}
 	return log, nil
 }

@@ -10,10 +10,6 @@ import (
 	"github.com/google/go-tpm/tpm2/transport"
 )
 
-// labelQuote separates the qualifying data of quotes from that of certify
-// statements.
-const labelQuote = "nodeattest/tpm/v1 quote\x00"
-
 const (
 	// quoteAttempts is how often a quote is made anew because a PCR was extended
 	// between its value's reading and the quote.

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/google/go-tpm/tpm2"
+
 	"github.com/nodeattest/nodeattest/refusal"
 )
 

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/google/go-tpm/tpm2"
+
 	"github.com/nodeattest/nodeattest/refusal"
 )
 

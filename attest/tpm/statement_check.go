@@ -7,6 +7,8 @@ import (
 	"encoding/binary"
 
 	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -63,7 +65,10 @@ type certifyInput struct {
 	key    crypto.PublicKey // expected; nil only under policy.anyKey
 
 	qualifyingData []byte
-	policy         statementPolicy
+	// covers, where it is not nil, compares the qualifying data in the place of
+	// qualifyingData: a verifier that derives it.
+	covers func(data []byte) error
+	policy statementPolicy
 }
 
 // checkBeforeSignature runs every check but the signature's verification: no
@@ -97,8 +102,11 @@ func (in *certifyInput) checkBeforeSignature() error {
 // depends on a secret. It stands alone so that a verifier can run it before anything
 // else.
 func (in *certifyInput) checkQualifyingData() error {
-	if in.policy.anyQualifyingData {
+	switch {
+	case in.policy.anyQualifyingData:
 		return nil
+	case in.covers != nil:
+		return in.covers(in.attest.ExtraData)
 	}
 	if subtle.ConstantTimeCompare(in.attest.ExtraData, in.qualifyingData) != 1 {
 		// What was expected is a secret of this statement's maker and the verifier.
@@ -238,7 +246,7 @@ func (in *certifyInput) clockTrusted() bool {
 func (in *certifyInput) signedByPrimary(hierarchy tpm2.TPMHandle) bool {
 	var handle [4]byte
 	binary.BigEndian.PutUint32(handle[:], uint32(hierarchy))
-	var buf [maxNameSize]byte
+	var buf [message.MaxNameSize]byte
 	qualified := appendQualifiedName(buf[:0], handle[:], in.akName)
 	return len(qualified) != 0 && bytes.Equal(in.attest.QualifiedSigner, qualified)
 }

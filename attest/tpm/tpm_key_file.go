@@ -12,6 +12,7 @@ import (
 	"golang.org/x/crypto/cryptobyte"
 	"golang.org/x/crypto/cryptobyte/asn1"
 
+	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/oid"
 )
 
@@ -325,7 +326,7 @@ func (f *TPMKeyFile) addOptional(b *cryptobyte.Builder) {
 		v[0] = 0xff
 	}
 	if f.EmptyAuth || f.emptyAuthForm != emptyAuthAbsent {
-		b.AddASN1(tagTPMKeyEmptyAuth, func(b *cryptobyte.Builder) { addTagged(b, asn1.BOOLEAN, v) })
+		b.AddASN1(tagTPMKeyEmptyAuth, func(b *cryptobyte.Builder) { der.AddTagged(b, asn1.BOOLEAN, v) })
 	}
 	if len(f.Policy) != 0 {
 		b.AddASN1(tagTPMKeyPolicy, func(b *cryptobyte.Builder) {
@@ -337,13 +338,13 @@ func (f *TPMKeyFile) addOptional(b *cryptobyte.Builder) {
 		})
 	}
 	if f.Description != "" {
-		b.AddASN1(tagTPMKeyDescription, func(b *cryptobyte.Builder) { addText(b, f.Description) })
+		b.AddASN1(tagTPMKeyDescription, func(b *cryptobyte.Builder) { der.AddText(b, f.Description) })
 	}
 }
 
 func (p *TPMKeyPolicy) add(b *cryptobyte.Builder) {
 	b.AddASN1(asn1.SEQUENCE, func(b *cryptobyte.Builder) {
 		b.AddASN1(tagTPMKeyEmptyAuth, func(b *cryptobyte.Builder) { b.AddASN1Uint64(uint64(p.Command)) })
-		b.AddASN1(tagTPMKeyPolicy, func(b *cryptobyte.Builder) { addTagged(b, asn1.OCTET_STRING, p.Body) })
+		b.AddASN1(tagTPMKeyPolicy, func(b *cryptobyte.Builder) { der.AddTagged(b, asn1.OCTET_STRING, p.Body) })
 	})
 }

@@ -16,7 +16,7 @@ import (
 	"net"
 	"time"
 
-	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/bootstraptoken"
 )
 
@@ -44,7 +44,7 @@ func (c *Cluster) newKey(given crypto.Signer) (crypto.Signer, io.Closer, error) 
 	case given != nil:
 		return given, nil, nil
 	case c.shared != nil:
-		key, err := attest.CreateTPMKey(context.Background(), c.shared, attest.KeyECDSAP256, nil)
+		key, err := tpm.CreateTPMKey(context.Background(), c.shared, tpm.KeyECDSAP256, nil)
 		if err != nil {
 			return nil, nil, err
 		}

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/bootstraptoken"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -44,7 +44,7 @@ type Cluster struct {
 	address string
 	options Options
 	token   bootstraptoken.Token // the first
-	shared  *attest.SharedTPM    // nil without a TPM
+	shared  *tpm.SharedTPM       // nil without a TPM
 	close   func() error
 
 	mu       sync.Mutex
@@ -83,7 +83,7 @@ func Open(opts *Options) (*Cluster, error) {
 		c.options.Now = time.Now
 	}
 	if c.options.TPM != nil {
-		c.shared = attest.ShareTPM(c.options.TPM)
+		c.shared = tpm.ShareTPM(c.options.TPM)
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

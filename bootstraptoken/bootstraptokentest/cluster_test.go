@@ -18,7 +18,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/bootstraptoken"
 	"github.com/nodeattest/nodeattest/bootstraptoken/bootstraptokentest"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -53,7 +52,7 @@ func TestClusterInTPM(t *testing.T) {
 // A key of the caller's own making in the TPM.
 func TestClusterWithKeys(t *testing.T) {
 	tpm := tpmsim.New(t, nil)
-	inTPM, err := attest.CreateTPMKey(t.Context(), attest.ShareTPM(tpm), attest.KeyRSA2048, nil)
+	inTPM, err := tpm.CreateTPMKey(t.Context(), tpm.ShareTPM(tpm), tpm.KeyRSA2048, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/oid"
 )
 
@@ -77,7 +78,7 @@ func showCertify(r *reader) {
 			}
 		})
 	}, func(raw []byte) error {
-		_, err := attest.ParseTCGAttestCertify(raw)
+		_, err := tpm.ParseTCGAttestCertify(raw)
 		return err
 	})
 }

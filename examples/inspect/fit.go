@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 )
 
@@ -19,11 +20,11 @@ const endorsement = 0x4000000b
 type parts struct {
 	request      *csr.PKCS10
 	binding      *attest.Binding
-	attestation  *attest.Attestation
+	attestation  *tpm.Attestation
 	signature    []byte // over attestation
 	bare         bool   // signature is no TPMT_SIGNATURE
-	public       *attest.Public
-	ak           *attest.Public
+	public       *tpm.Public
+	ak           *tpm.Public
 	certificates []*x509.Certificate
 }
 
@@ -43,7 +44,7 @@ func (t *tree) showFit() {
 		add("the AK is the key of the first certificate", yesNo(p.ak.SameKey(p.certificates[0].PublicKey)))
 	}
 	if p.attestation != nil && p.ak != nil {
-		name := attest.QualifiedNameOfPrimary(endorsement, p.ak.Name())
+		name := tpm.QualifiedNameOfPrimary(endorsement, p.ak.Name())
 		add("the qualified signer is the AK, a primary key of the endorsement hierarchy", yesNo(bytes.Equal(name, p.attestation.QualifiedSigner)))
 	}
 	p.statement(add)
@@ -69,32 +70,32 @@ func (p *parts) statement(add func(question, answer string)) {
 	if p.attestation == nil || p.attestation.Certified == nil || p.signature == nil || p.public == nil {
 		return
 	}
-	evidence := &attest.CertifyEvidence{Attest: p.attestation.Raw, Signature: p.signature, Public: p.public.Raw}
+	evidence := &tpm.CertifyEvidence{Attest: p.attestation.Raw, Signature: p.signature, Public: p.public.Raw}
 	as := ""
 	if p.bare {
-		evidence.RawSignature = &attest.RawScheme{Alg: 0x0014, Hash: 0x000b}
+		evidence.RawSignature = &tpm.RawScheme{Alg: 0x0014, Hash: 0x000b}
 		as = ", taken for RSASSA with SHA-256,"
 	}
-	options := &attest.CertifyOptions{
+	options := &tpm.CertifyOptions{
 		AllowDecryptionKey: true, AllowRestrictedKey: true,
 		InsecureAllowAnyQualifyingData: true, InsecureAllowAnyKey: true,
 		InsecureAllowSHA1Signature: true, InsecureAllowSHA1Name: true,
 	}
 	switch {
 	case p.ak != nil:
-		options.AK = attest.InsecureAKFromSender(nil, p.ak.Raw)
+		options.AK = tpm.InsecureAKFromSender(nil, p.ak.Raw)
 	case len(p.certificates) > 0 && computable(p.certificates[0].PublicKey):
-		options.AK = attest.InsecureAKFromSender(p.certificates[0].PublicKey, nil)
+		options.AK = tpm.InsecureAKFromSender(p.certificates[0].PublicKey, nil)
 	default:
 		return
 	}
-	certified, err := attest.VerifyCertify(evidence, options)
+	certified, err := tpm.VerifyCertify(evidence, options)
 	add("the statement"+as+" verifies under the AK, whatever its qualifying data", answer(err))
 	if err == nil {
 		add("signed with", certified.SignatureScheme.String())
 		// Under an AK that nobody vouches for, TPMResident is never set.
 		c := certified.Attestation.Certified
-		lives := certified.Public.Attributes.Has(attest.AttributeFixedTPM|attest.AttributeFixedParent) && !bytes.Equal(c.Name, c.QualifiedName)
+		lives := certified.Public.Attributes.Has(tpm.AttributeFixedTPM|tpm.AttributeFixedParent) && !bytes.Equal(c.Name, c.QualifiedName)
 		add("the certified key lives in the TPM, if the AK does", yesNo(lives))
 	}
 }

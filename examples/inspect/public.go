@@ -3,7 +3,7 @@ package main
 import (
 	"fmt"
 
-	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 )
 
 // A role says what a public area is there for.
@@ -18,7 +18,7 @@ const (
 // showPublic reads a TPMT_PUBLIC: TPM 2.0 Library, Part 2, 12.2.4.
 func showPublic(r *reader, as role) {
 	r.strictly(r.publicFields, func(raw []byte) error {
-		p, err := attest.ParsePublic(raw)
+		p, err := tpm.ParsePublic(raw)
 		if err != nil {
 			return err
 		}
@@ -30,7 +30,7 @@ func showPublic(r *reader, as role) {
 		}
 		if as == roleUnknown {
 			as = roleCertified
-			if p.Attributes.Has(attest.AttributeRestricted | attest.AttributeSign) {
+			if p.Attributes.Has(tpm.AttributeRestricted | tpm.AttributeSign) {
 				as = roleAK
 			}
 		}
@@ -48,7 +48,7 @@ func (r *reader) publicFields() {
 	kind := r.algorithmOf("type")
 	r.algorithmOf("nameAlg")
 	if v, ok := r.uint("objectAttributes", 4); ok {
-		r.t.line("objectAttributes", fmt.Sprintf("%s (0x%08x)", attest.Attributes(v), v))
+		r.t.line("objectAttributes", fmt.Sprintf("%s (0x%08x)", tpm.Attributes(v), v))
 	}
 	r.sizedLine("authPolicy")
 	switch kind {

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 )
 
 // uint takes a big-endian number of n bytes.
@@ -100,7 +100,7 @@ func showAttestation(r *reader) {
 			r.b, r.at = nil, r.at+len(r.b)
 		}
 	}, func(raw []byte) error {
-		a, err := attest.ParseAttestation(raw)
+		a, err := tpm.ParseAttestation(raw)
 		if err == nil && r.t.parts.attestation == nil {
 			r.t.parts.attestation = a
 		}
@@ -137,7 +137,7 @@ func (r *reader) quoteInfo() {
 			return
 		}
 		var indexes []string
-		for _, i := range (attest.PCRSelection{Select: bits}).PCRs() {
+		for _, i := range (tpm.PCRSelection{Select: bits}).PCRs() {
 			indexes = append(indexes, strconv.Itoa(i))
 		}
 		r.t.line("PCRs of "+algorithmName(hash), strings.Join(indexes, " "))
@@ -178,7 +178,7 @@ func showSignature(r *reader) {
 		}
 		r.sizedLine("signature")
 	}, func(raw []byte) error {
-		_, err := attest.ParseSignature(raw)
+		_, err := tpm.ParseSignature(raw)
 		if err == nil && r.t.parts.signature == nil {
 			r.t.parts.signature = raw
 		}

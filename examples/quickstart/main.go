@@ -28,6 +28,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -164,7 +165,7 @@ func newControlPlane(issuerRoot *x509.Certificate, machines inventory) (*control
 	config := attest.VerifierConfig{
 		ClusterIDs: []string{clusterID},
 		KeyRing:    ring,
-		Issuers:    []attest.Issuer{{Roots: []*x509.Certificate{issuerRoot}, Profile: attest.ProfileGoogle()}},
+		Issuers:    []tpm.Issuer{{Roots: []*x509.Certificate{issuerRoot}, Profile: tpm.ProfileGoogle()}},
 		Policy:     &csr.Policy{SignerNames: []string{csr.SignerClientTPM}, Machines: machines.machine},
 		Authorizer: machines,
 	}
@@ -178,14 +179,14 @@ func newControlPlane(issuerRoot *x509.Certificate, machines inventory) (*control
 // node is a machine that wants to be a node: its TPM, and a kubelet's key.
 type node struct {
 	attester *attest.Attester
-	key      attest.Key
+	key      tpm.Key
 	subject  *attest.Subject
 }
 
 // newNode makes the key and the certificate request. The AK is the one whose
 // template and certificate the cloud left in the TPM.
 func newNode(tpm *tpmsim.TPM, name, clusterID string) (*node, error) {
-	attester, err := attest.NewAttester(tpm, attest.GCERSA(), &attest.AttesterOptions{
+	attester, err := attest.NewAttester(tpm, tpm.GCERSA(), &attest.AttesterOptions{
 		Intermediates: [][]byte{tpm.CA().AKIntermediate().Raw},
 	})
 	if err != nil {
@@ -195,7 +196,7 @@ func newNode(tpm *tpmsim.TPM, name, clusterID string) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	key, err := attest.SoftwareKey(private) // attest.CreateTPMKey makes one that never leaves the TPM
+	key, err := tpm.SoftwareKey(private) // tpm.CreateTPMKey makes one that never leaves the TPM
 	if err != nil {
 		return nil, err
 	}
@@ -377,7 +378,7 @@ func attackWithOtherTPMs(ctx context.Context, s *story, plane *controlPlane, clo
 		tpm  *tpmsim.Options // CA nil: one of its own
 		want attest.Check
 	}{
-		{"a stranger's TPM, whose own CA says that it is node-1's", &tpmsim.Options{Instance: instance(1)}, attest.CheckCertificateChain},
+		{"a stranger's TPM, whose own CA says that it is node-1's", &tpmsim.Options{Instance: instance(1)}, tpm.CheckCertificateChain},
 		{"another customer's TPM, certified by the same cloud", &tpmsim.Options{CA: cloud, Instance: instance(666)}, attest.CheckMembership},
 	} {
 		tpm, err := tpmsim.Open(attack.tpm)

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -81,7 +82,7 @@ func TestStory(t *testing.T) {
 	if want := fmt.Sprintf("\n1 certificate issued, %d attacks refused.\n", refused); !strings.HasSuffix(text, want) {
 		t.Errorf("does not end with %q", want)
 	}
-	for _, check := range []error{attest.CheckBindingRequest, attest.CheckCertificateChain, attest.CheckMembership} {
+	for _, check := range []error{attest.CheckBindingRequest, tpm.CheckCertificateChain, attest.CheckMembership} {
 		if !strings.Contains(text, "check     "+check.Error()+"\n") {
 			t.Errorf("nothing is refused by the check %s", check)
 		}
@@ -188,18 +189,18 @@ func TestAttackSucceeds(t *testing.T) {
 }
 
 func TestRefusal(t *testing.T) {
-	refusal := &attest.Error{Check: attest.CheckMagic, Got: "a", Want: "b"}
+	refusal := &attest.Error{Check: tpm.CheckMagic, Got: "a", Want: "b"}
 	for _, tt := range []struct {
 		name      string
 		err, want error
 		text      string // of the error; "" for none
 	}{
-		{"refused", refusal, attest.CheckMagic, ""},
+		{"refused", refusal, tpm.CheckMagic, ""},
 		{"refused by a rule", csr.Violations{{Check: csr.RuleUsages}}, csr.RuleUsages, ""},
-		{"accepted", nil, attest.CheckMagic, "approve"},
-		{"undecided", csr.Retry(errors.New("no answer")), attest.CheckMagic, "retry"},
-		{"broken", errors.New("disk full"), attest.CheckMagic, "retry"},
-		{"by another check", refusal, attest.CheckName, "want " + attest.CheckName.Error()},
+		{"accepted", nil, tpm.CheckMagic, "approve"},
+		{"undecided", csr.Retry(errors.New("no answer")), tpm.CheckMagic, "retry"},
+		{"broken", errors.New("disk full"), tpm.CheckMagic, "retry"},
+		{"by another check", refusal, tpm.CheckName, "want " + tpm.CheckName.Error()},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var out bytes.Buffer

@@ -29,6 +29,11 @@ const (
 	// MaxPublicSize bounds a TPMT_PUBLIC and a SubjectPublicKeyInfo, in bytes.
 	MaxPublicSize = 4 << 10
 
+	// MaxCertificates bounds the certificates of a bundle.
+	MaxCertificates = 8
+	// MaxCertificateSize bounds one certificate, in bytes of DER.
+	MaxCertificateSize = 16 << 10
+
 	// MaxUnixSeconds is 9999-12-31T23:59:59Z.
 	MaxUnixSeconds = 253402300799
 )

@@ -15,10 +15,6 @@ import (
 const (
 	// MaxStatements bounds the statements of a bundle.
 	MaxStatements = 8
-	// MaxCertificates bounds the certificates of a bundle.
-	MaxCertificates = 8
-	// MaxCertificateSize bounds one certificate, in bytes of DER.
-	MaxCertificateSize = 16 << 10
 )
 
 // Bundle is the evidence of a node as it travels: the structure of
@@ -29,8 +25,8 @@ const (
 type Bundle struct {
 	// Statements are 1 to [MaxStatements].
 	Statements []Statement
-	// Certificates are DER, leaf first, 0 to [MaxCertificates] of at most
-	// [MaxCertificateSize] bytes each. Only plain certificates are read and
+	// Certificates are DER, leaf first, 0 to [der.MaxCertificates] of at most
+	// [der.MaxCertificateSize] bytes each. Only plain certificates are read and
 	// written, none of the other CertificateChoices.
 	Certificates [][]byte
 }
@@ -50,8 +46,8 @@ func (b *Bundle) Marshal() ([]byte, error) {
 	if len(b.Statements) == 0 || len(b.Statements) > MaxStatements {
 		return nil, der.Fault("bundle", "attestations", "1 to "+strconv.Itoa(MaxStatements)+" statements")
 	}
-	if len(b.Certificates) > MaxCertificates {
-		return nil, der.Fault("bundle", "certs", "at most "+strconv.Itoa(MaxCertificates)+" certificates")
+	if len(b.Certificates) > der.MaxCertificates {
+		return nil, der.Fault("bundle", "certs", "at most "+strconv.Itoa(der.MaxCertificates)+" certificates")
 	}
 	for _, s := range b.Statements {
 		if _, err := oid.Parse(s.Type.String()); err != nil {
@@ -62,7 +58,7 @@ func (b *Bundle) Marshal() ([]byte, error) {
 		}
 	}
 	for _, c := range b.Certificates {
-		if _, err := der.OpenSequence("bundle certificate", c, MaxCertificateSize); err != nil {
+		if _, err := der.OpenSequence("bundle certificate", c, der.MaxCertificateSize); err != nil {
 			return nil, err
 		}
 	}
@@ -158,16 +154,16 @@ func readStatements(list cryptobyte.String) ([]Statement, error) {
 func readCertificates(list cryptobyte.String) ([][]byte, error) {
 	certificates := make([][]byte, 0, 2)
 	for !list.Empty() {
-		if len(certificates) == MaxCertificates {
-			return nil, der.Fault("bundle", "certs", "at most "+strconv.Itoa(MaxCertificates)+" certificates")
+		if len(certificates) == der.MaxCertificates {
+			return nil, der.Fault("bundle", "certs", "at most "+strconv.Itoa(der.MaxCertificates)+" certificates")
 		}
 		var one cryptobyte.String
 		if !list.ReadASN1Element(&one, asn1.SEQUENCE) {
 			return nil, der.Fault("bundle", "certs", "plain certificates")
 		}
-		if len(one) > MaxCertificateSize {
+		if len(one) > der.MaxCertificateSize {
 			return nil, &refusal.Error{Check: der.CheckSize, Got: strconv.Itoa(len(one)) + " bytes of certificate",
-				Want: "at most " + strconv.Itoa(MaxCertificateSize)}
+				Want: "at most " + strconv.Itoa(der.MaxCertificateSize)}
 		}
 		certificates = append(certificates, one)
 	}

@@ -3,6 +3,7 @@
 package plaintext
 
 import (
+	"strings"
 	"unicode"
 	"unicode/utf8"
 )
@@ -18,4 +19,10 @@ func Valid(s string, size int) bool {
 		}
 	}
 	return true
+}
+
+// IssuerName reports whether a name can stand for an issuer in a machine identity.
+func IssuerName(name string) bool {
+	alien := func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '.' && r != '-' }
+	return name != "" && len(name) <= 63 && !strings.ContainsFunc(name, alien)
 }

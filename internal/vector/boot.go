@@ -5,8 +5,8 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
-	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/attest/eventlog"
+	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/eventlog"
 )
 
 // Boot is a quote, the firmware's event log beside it, and what both are held against:
@@ -32,5 +32,5 @@ func (b *Boot) judge(ctx context.Context) error {
 	}
 	policy := &eventlog.Policy{Bank: tpm2.TPMAlgID(b.Bank), PCRs: b.PCRs, RequireSecureBoot: true,
 		Options: eventlog.Options{Unexplained: b.Unexplained}}
-	return policy.CheckQuote(ctx, &attest.Measured{Quote: quoted, EventLog: b.EventLog})
+	return policy.CheckQuote(ctx, &tpm.Measured{Quote: quoted, EventLog: b.EventLog})
 }

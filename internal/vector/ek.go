@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 )
 
 // EK is an EK as a node presents it: what attest.PresentedEK has.
@@ -20,7 +21,7 @@ type EKIssuer struct {
 	Roots         [][]byte `json:"roots"`
 	Intermediates [][]byte `json:"intermediates,omitempty"`
 	// Profile says what its certificates look like; absent: all that the TCG's EK
-	// Credential Profile asks for, as attest.EKProfileTCG says.
+	// Credential Profile asks for, as tpm.EKProfileTCG says.
 	Profile *EKProfile `json:"profile,omitempty"`
 	// CRLs are its revocation lists, DER. RequireCRL refuses a certificate of the
 	// chain, the root aside, without a list.
@@ -28,7 +29,7 @@ type EKIssuer struct {
 	RequireCRL bool     `json:"requireCRL,omitempty"`
 }
 
-// EKProfile is an attest.EKProfile.
+// EKProfile is an tpm.EKProfile.
 type EKProfile struct {
 	// Name is for people.
 	Name string `json:"name"`
@@ -37,11 +38,11 @@ type EKProfile struct {
 	// RequireSpecification asks for the TPM specification attribute.
 	RequireSpecification bool `json:"requireSpecification,omitempty"`
 	// Tolerances are the faults that are let through, by the names of the fields of
-	// attest.EKProfile and attest.EKEncoding.
+	// tpm.EKProfile and tpm.EKEncoding.
 	Tolerances []string `json:"tolerances,omitempty"`
 }
 
-// DeniedTPM is an attest.DeniedTPM.
+// DeniedTPM is an tpm.DeniedTPM.
 type DeniedTPM struct {
 	// Vendor is the manufacturer's name, Model the model, absent for any.
 	Vendor string `json:"vendor"`
@@ -54,11 +55,11 @@ type DeniedTPM struct {
 	Reason string `json:"reason"`
 }
 
-func (p *EKProfile) profile() (attest.EKProfile, error) {
+func (p *EKProfile) profile() (tpm.EKProfile, error) {
 	if p == nil {
-		return attest.EKProfileTCG(), nil
+		return tpm.EKProfileTCG(), nil
 	}
-	out := attest.EKProfile{Name: p.Name, RequireSpecification: p.RequireSpecification}
+	out := tpm.EKProfile{Name: p.Name, RequireSpecification: p.RequireSpecification}
 	var err error
 	if out.Extensions, err = parseOIDs(p.Extensions); err != nil {
 		return out, err
@@ -80,8 +81,8 @@ func (p *EKProfile) profile() (attest.EKProfile, error) {
 	return out, nil
 }
 
-func (i *EKIssuer) issuer() (*attest.EKIssuer, error) {
-	out := &attest.EKIssuer{RequireCRL: i.RequireCRL}
+func (i *EKIssuer) issuer() (*tpm.EKIssuer, error) {
+	out := &tpm.EKIssuer{RequireCRL: i.RequireCRL}
 	var err error
 	if out.Roots, err = parseCertificates(i.Roots); err != nil {
 		return nil, err
@@ -93,17 +94,17 @@ func (i *EKIssuer) issuer() (*attest.EKIssuer, error) {
 		return nil, err
 	}
 	if i.CRLs != nil {
-		out.CRLs, err = attest.NewCRLStore(i.CRLs...)
+		out.CRLs, err = tpm.NewCRLStore(i.CRLs...)
 	}
 	return out, err
 }
 
 // eks is nil where nothing says which EKs are trusted.
-func (e *Environment) eks() (*attest.EKVerifier, error) {
+func (e *Environment) eks() (*tpm.EKVerifier, error) {
 	if len(e.EKIssuers) == 0 && len(e.AllowedEKs) == 0 {
 		return nil, nil
 	}
-	c := &attest.EKVerifierConfig{}
+	c := &tpm.EKVerifierConfig{}
 	for n := range e.EKIssuers {
 		issuer, err := e.EKIssuers[n].issuer()
 		if err != nil {
@@ -115,12 +116,12 @@ func (e *Environment) eks() (*attest.EKVerifier, error) {
 		c.Allowed = append(c.Allowed, attest.Identity(id))
 	}
 	for _, d := range e.DeniedTPMs {
-		c.Denied = append(c.Denied, attest.DeniedTPM(d))
+		c.Denied = append(c.Denied, tpm.DeniedTPM(d))
 	}
-	return attest.NewEKVerifier(c)
+	return tpm.NewEKVerifier(c)
 }
 
-// verify gives the EK to attest.EKVerifier.Verify.
+// verify gives the EK to tpm.EKVerifier.Verify.
 func (k *EK) verify(ctx context.Context, e *Environment) (*Result, error) {
 	verifier, err := e.eks()
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/secret"
@@ -101,7 +102,7 @@ func (e *Environment) verifier() (*attest.Verifier, error) {
 		}
 	}
 	if e.GoodPCRs != nil {
-		if c.QuotePolicy, err = attest.NewPCRPolicy(pcrs(e.GoodPCRs)); err != nil {
+		if c.QuotePolicy, err = tpm.NewPCRPolicy(pcrs(e.GoodPCRs)); err != nil {
 			return nil, err
 		}
 	}
@@ -219,8 +220,8 @@ func parseAddresses(in []string) ([]netip.Addr, error) {
 	return out, nil
 }
 
-func (i *Issuer) issuer(n int) (*attest.Issuer, error) {
-	out := &attest.Issuer{Profile: attest.Profile{
+func (i *Issuer) issuer(n int) (*tpm.Issuer, error) {
+	out := &tpm.Issuer{Profile: tpm.Profile{
 		Name:                       i.Profile.Name,
 		NoExtKeyUsage:              i.Profile.NoExtKeyUsage,
 		RequireDirectoryName:       i.Profile.RequireDirectoryName,
@@ -248,15 +249,15 @@ func (i *Issuer) issuer(n int) (*attest.Issuer, error) {
 	for _, kind := range i.Profile.Identity {
 		switch kind {
 		case "othername":
-			source := attest.OtherNameIdentity{}
+			source := tpm.OtherNameIdentity{}
 			if n > 0 {
 				source.Issuer = "issuer-" + strconv.Itoa(n)
 			}
 			out.Profile.Identity = append(out.Profile.Identity, source)
 		case "gce":
-			out.Profile.Identity = append(out.Profile.Identity, attest.GCEIdentity{})
+			out.Profile.Identity = append(out.Profile.Identity, tpm.GCEIdentity{})
 		case "ak":
-			out.Profile.Identity = append(out.Profile.Identity, attest.AKIdentity{})
+			out.Profile.Identity = append(out.Profile.Identity, tpm.AKIdentity{})
 		default:
 			return nil, fmt.Errorf("unknown identity %q", kind)
 		}

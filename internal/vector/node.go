@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 )
 
 // answer lets an attester with the node's AK answer the challenge. It returns nil
@@ -24,13 +25,13 @@ func (n *Node) answer(ctx context.Context) error {
 	if !ok {
 		return &brokenVector{fmt.Errorf("key of type %T", private)}
 	}
-	key, err := attest.SoftwareKey(signer)
+	key, err := tpm.SoftwareKey(signer)
 	if err != nil {
 		return &brokenVector{err}
 	}
 	tpm := &stubTPM{public: n.AKPublic}
 	// The certificate is only passed on.
-	attester, err := attest.NewAttester(tpm, attest.AKSource{Handle: stubHandle}, &attest.AttesterOptions{Certificates: [][]byte{{0x30, 0}}})
+	attester, err := attest.NewAttester(tpm, tpm.AKSource{Handle: stubHandle}, &attest.AttesterOptions{Certificates: [][]byte{{0x30, 0}}})
 	if err != nil {
 		return &brokenVector{err}
 	}
@@ -63,13 +64,13 @@ func (t *stubTPM) Send(command []byte) ([]byte, error) {
 	code := tpm2.TPMCC(binary.BigEndian.Uint32(command[6:]))
 	switch code {
 	case tpm2.TPMCCReadPublic:
-		public, err := attest.ParsePublic(t.public)
+		public, err := tpm.ParsePublic(t.public)
 		if err != nil {
 			return nil, err
 		}
 		name := public.Name()
 		var body []byte
-		for _, part := range [][]byte{t.public, name, attest.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, name)} {
+		for _, part := range [][]byte{t.public, name, tpm.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, name)} {
 			body = binary.BigEndian.AppendUint16(body, uint16(len(part)))
 			body = append(body, part...)
 		}

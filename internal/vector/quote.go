@@ -5,7 +5,7 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
-	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 )
 
 // Quote is one quote, the PCR values beside it, and what both are held against.
@@ -28,7 +28,7 @@ type Quote struct {
 	// Selection is what must have been quoted, no more and no less; absent for a
 	// caller who leaves that to the node.
 	Selection []PCRSelection `json:"selection,omitzero"`
-	// Options are names of fields of attest.QuoteOptions that are set, in camel case.
+	// Options are names of fields of tpm.QuoteOptions that are set, in camel case.
 	Options []string `json:"options,omitempty"`
 	// Asked is the PCR, without a value, whose value the caller asks the verified
 	// quote for. What the quote does not cover is a refusal.
@@ -51,39 +51,39 @@ type PCRSelection struct {
 	Select []byte `json:"select"`
 }
 
-func pcrs(in []PCR) []attest.PCR {
-	var out []attest.PCR
+func pcrs(in []PCR) []tpm.PCR {
+	var out []tpm.PCR
 	for _, p := range in {
-		out = append(out, attest.PCR{Bank: tpm2.TPMAlgID(p.Bank), Index: p.Index, Value: p.Value})
+		out = append(out, tpm.PCR{Bank: tpm2.TPMAlgID(p.Bank), Index: p.Index, Value: p.Value})
 	}
 	return out
 }
 
-// verified gives the quote to attest.VerifyQuote.
-func (q *Quote) verified() (*attest.Quoted, *Result, error) {
-	e := &attest.QuoteEvidence{Attest: q.Attest, Signature: q.Signature, PCRs: pcrs(q.PCRs)}
+// verified gives the quote to tpm.VerifyQuote.
+func (q *Quote) verified() (*tpm.Quoted, *Result, error) {
+	e := &tpm.QuoteEvidence{Attest: q.Attest, Signature: q.Signature, PCRs: pcrs(q.PCRs)}
 	var err error
 	if q.RawSignature != nil {
 		if e.RawSignature, err = q.RawSignature.scheme(); err != nil {
 			return nil, nil, &brokenVector{err}
 		}
 	}
-	o := &attest.QuoteOptions{QualifyingData: q.QualifyingData}
+	o := &tpm.QuoteOptions{QualifyingData: q.QualifyingData}
 	if o.AK, err = akOf(q.AKTrust, q.AKPublic, q.AKKey); err != nil {
 		return nil, nil, &brokenVector{err}
 	}
 	if q.Selection != nil {
-		o.Selection = []attest.PCRSelection{}
+		o.Selection = []tpm.PCRSelection{}
 	}
 	for _, s := range q.Selection {
-		o.Selection = append(o.Selection, attest.PCRSelection{Hash: tpm2.TPMAlgID(s.Bank), Select: s.Select})
+		o.Selection = append(o.Selection, tpm.PCRSelection{Hash: tpm2.TPMAlgID(s.Bank), Select: s.Select})
 	}
 	for _, name := range q.Options {
 		if err := setQuoteOption(o, name); err != nil {
 			return nil, nil, &brokenVector{err}
 		}
 	}
-	quoted, err := attest.VerifyQuote(e, o)
+	quoted, err := tpm.VerifyQuote(e, o)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -99,7 +99,7 @@ func (q *Quote) verify() (*Result, error) {
 	return found, err
 }
 
-func setQuoteOption(o *attest.QuoteOptions, name string) error {
+func setQuoteOption(o *tpm.QuoteOptions, name string) error {
 	switch name {
 	case "insecureAllowAnyQualifyingData":
 		o.InsecureAllowAnyQualifyingData = true

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/oid"
 )
@@ -20,15 +21,15 @@ const (
 	PartHello      Part = "hello"      // attest.ParseHello
 	PartChallenge  Part = "challenge"  // attest.ParseChallenge
 	PartProof      Part = "proof"      // attest.ParseProof
-	PartCertify    Part = "certify"    // attest.ParseTCGAttestCertify
-	PartAttest     Part = "attest"     // attest.ParseAttestation
-	PartSignature  Part = "signature"  // attest.ParseSignature
-	PartPublic     Part = "public"     // attest.ParsePublic
+	PartCertify    Part = "certify"    // tpm.ParseTCGAttestCertify
+	PartAttest     Part = "attest"     // tpm.ParseAttestation
+	PartSignature  Part = "signature"  // tpm.ParseSignature
+	PartPublic     Part = "public"     // tpm.ParsePublic
 	PartProviderID Part = "providerID" // oid.UnmarshalProviderID
 	PartInstance   Part = "instance"   // oid.ParseGCEInstance
-	PartQuote      Part = "quote"      // attest.ParseQuote
-	PartEK         Part = "ek"         // attest.ParseEKCertificate
-	PartCRL        Part = "crl"        // attest.NewCRLStore
+	PartQuote      Part = "quote"      // tpm.ParseQuote
+	PartEK         Part = "ek"         // tpm.ParseEKCertificate
+	PartCRL        Part = "crl"        // tpm.NewCRLStore
 )
 
 // Seeds returns every input of one kind in the vectors, for the corpus of a fuzz
@@ -88,7 +89,7 @@ func (v *Vector) partsOfRoadEK() []seed {
 		if q.RawSignature == nil {
 			out = append(out, seed{PartSignature, q.Signature})
 		}
-		if der, err := attest.MarshalQuote(&attest.QuoteEvidence{Attest: q.Attest, Signature: q.Signature, PCRs: pcrs(q.PCRs)}); err == nil {
+		if der, err := tpm.MarshalQuote(&tpm.QuoteEvidence{Attest: q.Attest, Signature: q.Signature, PCRs: pcrs(q.PCRs)}); err == nil {
 			out = append(out, seed{PartQuote, der})
 		}
 	}
@@ -129,7 +130,7 @@ func partsOfPEM(pem []byte) []seed {
 			out = append(out, seed{PartProof, s.Stmt})
 		case oid.TCGAttestTPMCertify:
 			out = append(out, seed{PartCertify, s.Stmt})
-			if c, err := attest.ParseTCGAttestCertify(s.Stmt); err == nil {
+			if c, err := tpm.ParseTCGAttestCertify(s.Stmt); err == nil {
 				out = append(out, seed{PartAttest, c.Attest}, seed{PartSignature, c.Signature}, seed{PartPublic, c.Public})
 			}
 		}

@@ -5,12 +5,12 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
-	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 )
 
-// verify gives the statement to attest.VerifyCertify.
+// verify gives the statement to tpm.VerifyCertify.
 func (s *Statement) verify() (*Result, error) {
-	e := &attest.CertifyEvidence{Attest: s.Attest, Signature: s.Signature, Public: s.Public}
+	e := &tpm.CertifyEvidence{Attest: s.Attest, Signature: s.Signature, Public: s.Public}
 	if s.RawSignature != nil {
 		scheme, err := s.RawSignature.scheme()
 		if err != nil {
@@ -18,7 +18,7 @@ func (s *Statement) verify() (*Result, error) {
 		}
 		e.RawSignature = scheme
 	}
-	o := &attest.CertifyOptions{QualifyingData: s.QualifyingData}
+	o := &tpm.CertifyOptions{QualifyingData: s.QualifyingData}
 	var err error
 	if o.AK, err = akOf(s.AKTrust, s.AKPublic, s.AKKey); err != nil {
 		return nil, &brokenVector{err}
@@ -31,7 +31,7 @@ func (s *Statement) verify() (*Result, error) {
 			return nil, &brokenVector{err}
 		}
 	}
-	c, err := attest.VerifyCertify(e, o)
+	c, err := tpm.VerifyCertify(e, o)
 	if err != nil {
 		return nil, err
 	}
@@ -40,25 +40,25 @@ func (s *Statement) verify() (*Result, error) {
 
 // akOf is the AK of a vector, with the trust that it names: of a credential where it has
 // the public area alone and names none, and else of an issuer.
-func akOf(trust string, public, spki []byte) (attest.AK, error) {
+func akOf(trust string, public, spki []byte) (tpm.AK, error) {
 	key, err := publicKey(spki)
 	if err != nil {
-		return attest.AK{}, err
+		return tpm.AK{}, err
 	}
 	switch {
 	case trust == "" && key == nil && public == nil:
-		return attest.AK{}, nil
-	case trust == string(attest.AKBySender):
-		return attest.InsecureAKFromSender(key, public), nil
-	case trust == string(attest.AKByCredential), trust == "" && key == nil:
-		return attest.AKFromCredential(public), nil
-	case trust == string(attest.AKByIssuer), trust == "":
-		return attest.AKFromIssuer(key, public), nil
+		return tpm.AK{}, nil
+	case trust == string(tpm.AKBySender):
+		return tpm.InsecureAKFromSender(key, public), nil
+	case trust == string(tpm.AKByCredential), trust == "" && key == nil:
+		return tpm.AKFromCredential(public), nil
+	case trust == string(tpm.AKByIssuer), trust == "":
+		return tpm.AKFromIssuer(key, public), nil
 	}
-	return attest.AK{}, fmt.Errorf("akTrust %q", trust)
+	return tpm.AK{}, fmt.Errorf("akTrust %q", trust)
 }
 
-func (r *RawSignature) scheme() (*attest.RawScheme, error) {
+func (r *RawSignature) scheme() (*tpm.RawScheme, error) {
 	alg, okAlg := map[string]tpm2.TPMAlgID{
 		"rsassa": tpm2.TPMAlgRSASSA, "rsapss": tpm2.TPMAlgRSAPSS, "ecdsa": tpm2.TPMAlgECDSA,
 	}[r.Scheme]
@@ -68,10 +68,10 @@ func (r *RawSignature) scheme() (*attest.RawScheme, error) {
 	if !okAlg || !okHash {
 		return nil, fmt.Errorf("raw signature %s/%s", r.Scheme, r.Hash)
 	}
-	return &attest.RawScheme{Alg: alg, Hash: hash}, nil
+	return &tpm.RawScheme{Alg: alg, Hash: hash}, nil
 }
 
-func setOption(o *attest.CertifyOptions, name string) error {
+func setOption(o *tpm.CertifyOptions, name string) error {
 	switch name {
 	case "requireTPMResident":
 		o.RequireTPMResident = true

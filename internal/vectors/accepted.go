@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/vector"
 	"github.com/nodeattest/nodeattest/oid"
@@ -44,20 +45,20 @@ func (w *world) acceptedPairs() {
 	p384 := repeatable{ecKey(elliptic.P384(), "TLS key P-384", nil)}
 	for _, pair := range []struct {
 		name, what string
-		source     attest.AKSource
+		source     tpm.AKSource
 		software   crypto.Signer
-		kind       attest.KeyKind
+		kind       tpm.KeyKind
 	}{
-		{"ecdsa-p256-ak-software-rsa2048", "An AK on P-256, whose template is in NV, certifies a software RSA key.", attest.GCEECC(), repeatable{w.rsaTLS}, 0},
-		{"ecdsa-p384-ak-software-p384", "An AK on P-384 certifies a software key on P-384.", attest.AKSource{Template: attest.AKTemplateECDSAP384()}, p384, 0},
-		{"rsapss-ak-tpm-p256", "An RSA AK with RSAPSS certifies a key on P-256 that the TPM made.", attest.AKSource{Template: attest.AKTemplateRSA2048PSS()}, nil, attest.KeyECDSAP256},
-		{"ecdsa-p256-ak-tpm-rsa2048", "An AK on P-256 certifies an RSA key that the TPM made.", attest.AKSource{Template: attest.AKTemplateECDSAP256()}, nil, attest.KeyRSA2048},
+		{"ecdsa-p256-ak-software-rsa2048", "An AK on P-256, whose template is in NV, certifies a software RSA key.", tpm.GCEECC(), repeatable{w.rsaTLS}, 0},
+		{"ecdsa-p384-ak-software-p384", "An AK on P-384 certifies a software key on P-384.", tpm.AKSource{Template: tpm.AKTemplateECDSAP384()}, p384, 0},
+		{"rsapss-ak-tpm-p256", "An RSA AK with RSAPSS certifies a key on P-256 that the TPM made.", tpm.AKSource{Template: tpm.AKTemplateRSA2048PSS()}, nil, tpm.KeyECDSAP256},
+		{"ecdsa-p256-ak-tpm-rsa2048", "An AK on P-256 certifies an RSA key that the TPM made.", tpm.AKSource{Template: tpm.AKTemplateECDSAP256()}, nil, tpm.KeyRSA2048},
 	} {
 		j := join{key: pair.software}
 		env := (*vector.Environment)(nil)
-		var resident *attest.TPMKey
+		var resident *tpm.TPMKey
 		if pair.software == nil {
-			resident = must(attest.CreateTPMKey(w.ctx, w.shared, pair.kind, nil))
+			resident = must(tpm.CreateTPMKey(w.ctx, w.shared, pair.kind, nil))
 			j.key, env = resident, &vector.Environment{RequireTPMResident: true}
 		}
 		j.request = must(csr.Create(csr.PurposeClient, j.key, nodeName, &csr.CreateOptions{ProviderID: providerID}))
@@ -72,7 +73,7 @@ func (w *world) acceptedPairs() {
 // acceptedForgeries are good statements by AKs in software: the baselines of the
 // forged ones.
 func (w *world) acceptedForgeries() {
-	ak := func(curve elliptic.Curve, scheme attest.KeyScheme) *softAK {
+	ak := func(curve elliptic.Curve, scheme tpm.KeyScheme) *softAK {
 		return w.newSoftAK(ecKey(curve, "AK "+curve.Params().Name, nil), scheme, "machine-1")
 	}
 	pss := w.newSoftAK(rawKey(w.akRSA.private), schemeRSAPSS, "machine-1")
@@ -89,11 +90,11 @@ func (w *world) acceptedForgeries() {
 		w.addStatement(forged, &vector.Vector{Name: f.name, Class: "accepted", Description: what, Result: &vector.Result{TPMResident: new(true)}})
 	}
 	f := w.forge(w.akP256, join{})
-	f.certifyExternal(publicArea(f.key.Public(), softwareAttributes|attest.AttributeSensitiveDataOrigin, noScheme))
+	f.certifyExternal(publicArea(f.key.Public(), softwareAttributes|tpm.AttributeSensitiveDataOrigin, noScheme))
 	w.addGood("software-key-with-sensitive-data-origin", "A software key that was loaded with sensitiveDataOrigin is accepted where keys may be in software, and is not called resident.",
 		f.answer(w), nil, resultOf(false))
 	f = w.forge(w.akP256, join{})
-	f.signature = func(v *attest.Signature) {
+	f.signature = func(v *tpm.Signature) {
 		s := new(big.Int).SetBytes(v.S)
 		v.S = s.Sub(elliptic.P256().Params().N, s).FillBytes(make([]byte, 32))
 	}
@@ -115,7 +116,7 @@ func (w *world) acceptedWidths() {
 	} {
 		f := w.forge(w.akP256, w.requestFor(repeatable{key}))
 		full := f.public
-		short := changed(full, func(p *attest.Public) { p.X = p.X[1:] })
+		short := changed(full, func(p *tpm.Public) { p.X = p.X[1:] })
 		if width.hashShort {
 			f.certify(short)
 		}
@@ -200,12 +201,12 @@ func (w *world) acceptedIssuers() {
 		answer(&tpmsim.AKCertificateOptions{KeyUsage: &usage, OtherName: machineName("machine-1")}), nil, resultOf(true))
 
 	f := w.forge(w.akRSA, join{})
-	f.rescheme(attest.KeyScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA1})
+	f.rescheme(tpm.KeyScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA1})
 	w.addGood("sha1-signature-by-profile", "The statement is signed with SHA-1, which the issuer's profile allows.", f.answer(w),
 		&vector.Environment{Issuers: w.issuersWith(func(p *vector.Profile) { p.InsecureAllowSHA1Signature = true })}, resultOf(true))
 	f = w.forge(w.akP256, join{})
-	ek := attest.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, w.akOther.public.Name())
-	f.attest.QualifiedSigner = attest.QualifiedName(ek, f.ak.public.Name())
+	ek := tpm.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, w.akOther.public.Name())
+	f.attest.QualifiedSigner = tpm.QualifiedName(ek, f.ak.public.Name())
 	w.addGood("ak-below-another-key-by-profile", "The AK stands below another key, which the issuer's profile allows.", f.answer(w),
 		&vector.Environment{Issuers: w.issuersWith(func(p *vector.Profile) { p.AllowAKBelowOtherKeys = true })}, resultOf(true))
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
-	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/vector"
 	"github.com/nodeattest/nodeattest/oid"
@@ -49,7 +49,7 @@ func (w *world) acceptedStatements() {
 		s.RawSignature, s.Signature = &vector.RawSignature{Scheme: "rsassa", Hash: "sha256"}, s.Signature[6:]
 	})
 	add("raw-ecdsa-signature", "The signature is bare, ECDSA in DER.", w.akP256, nil, func(s *vector.Statement) {
-		v := must(attest.ParseSignature(s.Signature))
+		v := must(tpm.ParseSignature(s.Signature))
 		s.RawSignature, s.Signature = &vector.RawSignature{Scheme: "ecdsa", Hash: "sha256"}, must(v.MarshalECDSA())
 	})
 	add("empty-qualifying-data", "The caller asks for empty qualifying data, as GKE's statements have.", w.akP256,
@@ -63,10 +63,10 @@ func (w *world) acceptedStatements() {
 		s.Key, s.Options = nil, []string{"insecureAllowAnyKey"}
 	})
 	add("sha1-signature-by-option", "The caller accepts a signature over SHA-1.", w.akRSA, func(f *forgery) {
-		f.rescheme(attest.KeyScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA1})
+		f.rescheme(tpm.KeyScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA1})
 	}, func(s *vector.Statement) { s.Options = []string{"insecureAllowSHA1Signature"} })
 	add("sha1-name-by-option", "The caller accepts a Name over SHA-1.", w.akP256, func(f *forgery) {
-		f.certify(changed(f.public, func(p *attest.Public) { p.NameAlg = tpm2.TPMAlgSHA1 }))
+		f.certify(changed(f.public, func(p *tpm.Public) { p.NameAlg = tpm2.TPMAlgSHA1 }))
 	}, func(s *vector.Statement) { s.Options = []string{"insecureAllowSHA1Name"} })
 	add("restricted-key-by-option", "The caller accepts that a restricted key was certified.", w.akP256, func(f *forgery) {
 		f.certify(publicArea(f.key.Public(), akAttributes, noScheme))

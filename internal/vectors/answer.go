@@ -4,6 +4,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/vector"
 )
@@ -50,7 +51,7 @@ func (w *world) answersMixed() {
 	f.b, f.attest.ExtraData = own, qd
 	add("answer-by-another-machine", "Another machine's AK, with its own certificate, answers the node's challenge.", "binding-machine-key", f.answer(w), nil)
 	f = w.forge(w.akP256, join{})
-	f.attest.QualifiedSigner = attest.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, w.akOther.public.Name())
+	f.attest.QualifiedSigner = tpm.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, w.akOther.public.Name())
 	f.ak = &softAK{private: w.akOther.private, public: f.ak.public, chain: f.ak.chain}
 	add("answer-signed-by-another-machine", "Another machine's AK signs, under the node's AK public area and certificate.", "signature", f.answer(w), nil)
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
-	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/internal/vector"
 )
 
@@ -98,7 +98,7 @@ func (w *world) booted(log []bootEvent, banks map[uint16][]bootEvent) *vector.Bo
 		if !quoted {
 			continue
 		}
-		q.attest.Quote.Selections = append(q.attest.Quote.Selections, attest.PCRSelection{Hash: tpm2.TPMAlgID(bank), Select: []byte{0xff, 0, 0}})
+		q.attest.Quote.Selections = append(q.attest.Quote.Selections, tpm.PCRSelection{Hash: tpm2.TPMAlgID(bank), Select: []byte{0xff, 0, 0}})
 		for pcr := range uint32(8) {
 			value := make([]byte, hashes[tpm2.TPMAlgID(bank)].Size())
 			for _, e := range events {

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -21,20 +22,20 @@ import (
 // The attributes of attestation keys, of keys made in a TPM, and of software keys
 // that were loaded to be certified.
 const (
-	akAttributes = attest.AttributeFixedTPM | attest.AttributeFixedParent | attest.AttributeSensitiveDataOrigin |
-		attest.AttributeUserWithAuth | attest.AttributeRestricted | attest.AttributeSign
-	residentAttributes = attest.AttributeFixedTPM | attest.AttributeFixedParent | attest.AttributeSensitiveDataOrigin |
-		attest.AttributeUserWithAuth | attest.AttributeSign
-	softwareAttributes = attest.AttributeUserWithAuth | attest.AttributeSign
+	akAttributes = tpm.AttributeFixedTPM | tpm.AttributeFixedParent | tpm.AttributeSensitiveDataOrigin |
+		tpm.AttributeUserWithAuth | tpm.AttributeRestricted | tpm.AttributeSign
+	residentAttributes = tpm.AttributeFixedTPM | tpm.AttributeFixedParent | tpm.AttributeSensitiveDataOrigin |
+		tpm.AttributeUserWithAuth | tpm.AttributeSign
+	softwareAttributes = tpm.AttributeUserWithAuth | tpm.AttributeSign
 )
 
 var (
-	noScheme       = attest.KeyScheme{Alg: tpm2.TPMAlgNull}
-	schemeRSASSA   = attest.KeyScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA256}
-	schemeRSAPSS   = attest.KeyScheme{Alg: tpm2.TPMAlgRSAPSS, Hash: tpm2.TPMAlgSHA256}
-	schemeECDSA256 = attest.KeyScheme{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA256}
-	schemeECDSA384 = attest.KeyScheme{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA384}
-	schemeECDSA512 = attest.KeyScheme{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA512}
+	noScheme       = tpm.KeyScheme{Alg: tpm2.TPMAlgNull}
+	schemeRSASSA   = tpm.KeyScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA256}
+	schemeRSAPSS   = tpm.KeyScheme{Alg: tpm2.TPMAlgRSAPSS, Hash: tpm2.TPMAlgSHA256}
+	schemeECDSA256 = tpm.KeyScheme{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA256}
+	schemeECDSA384 = tpm.KeyScheme{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA384}
+	schemeECDSA512 = tpm.KeyScheme{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA512}
 )
 
 var hashes = map[tpm2.TPMAlgID]crypto.Hash{tpm2.TPMAlgSHA1: crypto.SHA1, tpm2.TPMAlgSHA256: crypto.SHA256,
@@ -43,11 +44,11 @@ var hashes = map[tpm2.TPMAlgID]crypto.Hash{tpm2.TPMAlgSHA1: crypto.SHA1, tpm2.TP
 // softAK is an attestation key in software, which signs what no TPM would.
 type softAK struct {
 	private crypto.Signer
-	public  *attest.Public
+	public  *tpm.Public
 	chain   [][]byte
 }
 
-func (w *world) newSoftAK(private crypto.Signer, scheme attest.KeyScheme, machine string) *softAK {
+func (w *world) newSoftAK(private crypto.Signer, scheme tpm.KeyScheme, machine string) *softAK {
 	leaf := must(w.tpm.CertifyAK(private.Public(), &tpmsim.AKCertificateOptions{OtherName: machineName(machine)}))
 	return &softAK{
 		private: repeatable{private},
@@ -57,9 +58,9 @@ func (w *world) newSoftAK(private crypto.Signer, scheme attest.KeyScheme, machin
 }
 
 // publicArea is the public area of a key, parsed, so with Raw set.
-func publicArea(key crypto.PublicKey, attributes attest.Attributes, scheme attest.KeyScheme) *attest.Public {
-	p := &attest.Public{NameAlg: tpm2.TPMAlgSHA256, Attributes: attributes, Scheme: scheme,
-		Symmetric: attest.SymmetricScheme{Alg: tpm2.TPMAlgNull}}
+func publicArea(key crypto.PublicKey, attributes tpm.Attributes, scheme tpm.KeyScheme) *tpm.Public {
+	p := &tpm.Public{NameAlg: tpm2.TPMAlgSHA256, Attributes: attributes, Scheme: scheme,
+		Symmetric: tpm.SymmetricScheme{Alg: tpm2.TPMAlgNull}}
 	switch k := key.(type) {
 	case *rsa.PublicKey:
 		p.Type, p.KeyBits, p.Modulus = tpm2.TPMAlgRSA, uint16(k.Size()*8), k.N.Bytes()
@@ -76,17 +77,17 @@ func publicArea(key crypto.PublicKey, attributes attest.Attributes, scheme attes
 	return reparsed(p)
 }
 
-func reparsed(p *attest.Public) *attest.Public { return must(attest.ParsePublic(must(p.Marshal()))) }
+func reparsed(p *tpm.Public) *tpm.Public { return must(tpm.ParsePublic(must(p.Marshal()))) }
 
 // changed is a copy of p with one change.
-func changed(p *attest.Public, how func(*attest.Public)) *attest.Public {
+func changed(p *tpm.Public, how func(*tpm.Public)) *tpm.Public {
 	again := *p
 	how(&again)
 	return reparsed(&again)
 }
 
 // sign signs with any scheme that fits the key.
-func (k *softAK) sign(scheme attest.KeyScheme, message []byte) *attest.Signature {
+func (k *softAK) sign(scheme tpm.KeyScheme, message []byte) *tpm.Signature {
 	hash := hashes[scheme.Hash]
 	h := hash.New()
 	h.Write(message)
@@ -95,7 +96,7 @@ func (k *softAK) sign(scheme attest.KeyScheme, message []byte) *attest.Signature
 		opts = &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash, Hash: hash}
 	}
 	out := must(k.private.Sign(nil, h.Sum(nil), opts))
-	v := &attest.Signature{Alg: scheme.Alg, Hash: scheme.Hash}
+	v := &tpm.Signature{Alg: scheme.Alg, Hash: scheme.Hash}
 	if scheme.Alg != tpm2.TPMAlgECDSA {
 		v.RSA = out
 		return v
@@ -120,12 +121,12 @@ type forgery struct {
 	join
 	ak        *softAK
 	b         *attest.Binding
-	attest    *attest.Attestation
-	public    *attest.Public
-	scheme    attest.KeyScheme
+	attest    *tpm.Attestation
+	public    *tpm.Public
+	scheme    tpm.KeyScheme
 	patch     func(attest []byte) []byte
-	signature func(*attest.Signature)
-	after     func(*attest.CertifyEvidence)
+	signature func(*tpm.Signature)
+	after     func(*tpm.CertifyEvidence)
 
 	akPublic []byte // that the node sends, and that the statement is held against
 	options  []string
@@ -137,9 +138,9 @@ func (w *world) forge(ak *softAK, j join) *forgery {
 	f := &forgery{join: w.defaults(j), ak: ak, scheme: ak.public.Scheme, akPublic: ak.public.Raw}
 	f.b = f.binding(w, ak.private.Public())
 	_, qd := f.secrets(f.b)
-	f.attest = &attest.Attestation{
+	f.attest = &tpm.Attestation{
 		Type:            tpm2.TPMSTAttestCertify,
-		QualifiedSigner: attest.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, ak.public.Name()),
+		QualifiedSigner: tpm.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, ak.public.Name()),
 		ExtraData:       qd, Clock: 600000, ResetCount: 1, Safe: true, FirmwareVersion: 0x2019102300163636,
 	}
 	f.certify(publicArea(f.key.Public(), residentAttributes, noScheme))
@@ -147,37 +148,37 @@ func (w *world) forge(ak *softAK, j join) *forgery {
 }
 
 // certify makes the statement name a key under some parent.
-func (f *forgery) certify(public *attest.Public) {
+func (f *forgery) certify(public *tpm.Public) {
 	f.public = public
-	parent := attest.QualifiedNameOfPrimary(tpm2.TPMRHOwner, f.ak.public.Name()) // any will do
-	f.attest.Certified = &attest.CertifyInfo{Name: public.Name(), QualifiedName: attest.QualifiedName(parent, public.Name())}
+	parent := tpm.QualifiedNameOfPrimary(tpm2.TPMRHOwner, f.ak.public.Name()) // any will do
+	f.tpm.Certified = &tpm.CertifyInfo{Name: public.Name(), QualifiedName: tpm.QualifiedName(parent, public.Name())}
 }
 
 // certifyExternal makes it name a key that was loaded from outside.
-func (f *forgery) certifyExternal(public *attest.Public) {
+func (f *forgery) certifyExternal(public *tpm.Public) {
 	f.public = public
-	f.attest.Certified = &attest.CertifyInfo{Name: public.Name(), QualifiedName: public.Name()}
+	f.tpm.Certified = &tpm.CertifyInfo{Name: public.Name(), QualifiedName: public.Name()}
 }
 
 // useAK changes the AK's public area, of the same key.
-func (f *forgery) useAK(public *attest.Public) {
+func (f *forgery) useAK(public *tpm.Public) {
 	f.akPublic = public.Raw
-	f.attest.QualifiedSigner = attest.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, public.Name())
+	f.attest.QualifiedSigner = tpm.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, public.Name())
 }
 
 // rescheme is useAK with another scheme, which the statement is signed with too.
-func (f *forgery) rescheme(scheme attest.KeyScheme) {
-	f.useAK(changed(f.ak.public, func(p *attest.Public) { p.Scheme = scheme }))
+func (f *forgery) rescheme(scheme tpm.KeyScheme) {
+	f.useAK(changed(f.ak.public, func(p *tpm.Public) { p.Scheme = scheme }))
 	f.scheme = scheme
 }
 
-func (f *forgery) evidence() *attest.CertifyEvidence {
+func (f *forgery) evidence() *tpm.CertifyEvidence {
 	raw := change(must(f.attest.Marshal()), f.patch)
 	v := f.ak.sign(f.scheme, raw)
 	if f.signature != nil {
 		f.signature(v)
 	}
-	e := &attest.CertifyEvidence{Attest: raw, Signature: must(v.Marshal()), Public: f.public.Raw}
+	e := &tpm.CertifyEvidence{Attest: raw, Signature: must(v.Marshal()), Public: f.public.Raw}
 	if f.after != nil {
 		f.after(e)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -60,7 +61,7 @@ type exampleKey struct {
 
 // messages makes the example with the simulator's RSA AK.
 func (w *world) messages() *messages {
-	n := w.tpmNode(attest.GCERSA(), &join{expiration: 86400, label: "nonce of the worked example"})
+	n := w.tpmNode(tpm.GCERSA(), &join{expiration: 86400, label: "nonce of the worked example"})
 	hello := n.hello(w)
 	challenge := n.challenge(w)
 	answer := n.answer(w, challenge)
@@ -92,7 +93,7 @@ func (w *world) messages() *messages {
 
 func (n *tpmNode) example(w *world, a *parts, hello, answer *csr.Request) example {
 	secret, qd := n.secrets(a.binding)
-	statement := must(attest.ParseAttestation(a.certify.Attest))
+	statement := must(tpm.ParseAttestation(a.certify.Attest))
 	return example{
 		NodeName: nodeName, ProviderID: providerID, ClusterID: n.cluster, SignerName: n.signer, ChallengeSigner: hello.Spec.SignerName,
 		Requester: n.username, Groups: n.groups, Usages: n.usages, ExpirationSeconds: n.expiration,

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/vector"
 	"github.com/nodeattest/nodeattest/oid"
@@ -108,7 +109,7 @@ func (w *world) answeredAt() time.Time { return w.now.Add(-30 * time.Second) }
 // bundleOf puts evidence behind a request.
 func bundleOf(request []byte, chain [][]byte, statements ...attest.AttestationStatement) *csr.Bundle {
 	data := must((&attest.AttestationBundle{Statements: statements, Certificates: chain}).Marshal())
-	return &csr.Bundle{Request: request, Provider: attest.Provider, Data: data}
+	return &csr.Bundle{Request: request, Provider: tpm.Provider, Data: data}
 }
 
 // helloOf is the object of a hello.
@@ -120,11 +121,11 @@ func (w *world) helloOf(j join, akPublic []byte, chain [][]byte) *csr.Request {
 }
 
 // answerOf is the object of an answer.
-func (w *world) answerOf(j join, b *attest.Binding, e *attest.CertifyEvidence, akPublic []byte, chain [][]byte) *csr.Request {
+func (w *world) answerOf(j join, b *attest.Binding, e *tpm.CertifyEvidence, akPublic []byte, chain [][]byte) *csr.Request {
 	j = w.defaults(j)
 	proof := must((&attest.Proof{Binding: must(b.Marshal()), AKPublic: akPublic}).Marshal())
 	bundle := bundleOf(j.request, chain,
-		attest.AttestationStatement{Type: oid.TCGAttestTPMCertify, Stmt: must(attest.MarshalTCGAttestCertify(e))},
+		attest.AttestationStatement{Type: oid.TCGAttestTPMCertify, Stmt: must(tpm.MarshalTCGAttestCertify(e))},
 		attest.AttestationStatement{Type: oid.NodeAttestProof, Stmt: proof})
 	return j.object(bundle, j.signer, w.answeredAt())
 }
@@ -133,18 +134,18 @@ func (w *world) answerOf(j join, b *attest.Binding, e *attest.CertifyEvidence, a
 type tpmNode struct {
 	join
 	attester  *attest.Attester
-	public    *attest.Public
-	certified attest.Key
+	public    *tpm.Public
+	certified tpm.Key
 }
 
 // tpmNode makes a node whose AK comes from source. Its certificate is in NV, or is
 // issued here.
-func (w *world) tpmNode(source attest.AKSource, j *join) *tpmNode {
+func (w *world) tpmNode(source tpm.AKSource, j *join) *tpmNode {
 	if j == nil {
 		j = &join{}
 	}
 	n := &tpmNode{join: w.defaults(*j)}
-	n.public = must(attest.AKPublic(w.ctx, w.shared, source, secret.Value[[]byte]{}))
+	n.public = must(tpm.AKPublic(w.ctx, w.shared, source, secret.Value[[]byte]{}))
 	o := &attest.AttesterOptions{}
 	if source.CertificateIndex != 0 {
 		o.Intermediates = [][]byte{w.tpm.CA().AKIntermediate().Raw}
@@ -153,10 +154,10 @@ func (w *world) tpmNode(source attest.AKSource, j *join) *tpmNode {
 		o.Certificates = [][]byte{leaf.Raw, w.tpm.CA().AKIntermediate().Raw}
 	}
 	n.attester = must(attest.NewAttester(w.shared, source, o))
-	if resident, ok := n.key.(*attest.TPMKey); ok {
+	if resident, ok := n.key.(*tpm.TPMKey); ok {
 		n.certified = resident
 	} else {
-		n.certified = must(attest.SoftwareKey(rawKey(n.key)))
+		n.certified = must(tpm.SoftwareKey(rawKey(n.key)))
 	}
 	return n
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 )
 
@@ -13,7 +14,7 @@ type parts struct {
 	object   *csr.Request
 	bundle   *csr.Bundle
 	evidence *attest.AttestationBundle
-	certify  *attest.CertifyEvidence
+	certify  *tpm.CertifyEvidence
 	proof    *attest.Proof
 	binding  *attest.Binding
 	hello    *attest.Hello
@@ -40,7 +41,7 @@ func takeApart(object *csr.Request) *parts {
 		p.hello = must(attest.ParseHello(p.evidence.Statements[0].Stmt))
 		return p
 	}
-	p.certify = must(attest.ParseTCGAttestCertify(p.evidence.Statements[0].Stmt))
+	p.certify = must(tpm.ParseTCGAttestCertify(p.evidence.Statements[0].Stmt))
 	p.proof = must(attest.ParseProof(p.evidence.Statements[1].Stmt))
 	p.binding = must(attest.ParseBinding(p.proof.Binding))
 	return p
@@ -54,7 +55,7 @@ func (p *parts) together() *csr.Request {
 		s[0].Stmt = change(must(p.hello.Marshal()), p.onHello)
 	case len(s) >= 2:
 		p.proof.Binding = must(p.binding.Marshal())
-		s[0].Stmt = change(must(attest.MarshalTCGAttestCertify(p.certify)), p.onCertify)
+		s[0].Stmt = change(must(tpm.MarshalTCGAttestCertify(p.certify)), p.onCertify)
 		s[1].Stmt = change(must(p.proof.Marshal()), p.onProof)
 	}
 	if p.plain {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
-	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/internal/vector"
 )
 
@@ -22,11 +22,11 @@ const (
 // vector changes one thing of it.
 type quoting struct {
 	ak        *softAK
-	attest    *attest.Attestation
+	attest    *tpm.Attestation
 	pcrs      []vector.PCR
-	scheme    attest.KeyScheme
+	scheme    tpm.KeyScheme
 	patch     func(attest []byte) []byte
-	signature func(*attest.Signature)
+	signature func(*tpm.Signature)
 	// after changes what the caller holds the quote against.
 	after func(*vector.Quote)
 }
@@ -42,11 +42,11 @@ var quotedData = derive("qualifying data of quotes", 32)
 
 // quoteBy quotes PCRs 0 to 7 of SHA-256, by a primary key of the endorsement hierarchy.
 func (w *world) quoteBy(ak *softAK) *quoting {
-	q := &quoting{ak: ak, scheme: ak.public.Scheme, attest: &attest.Attestation{
+	q := &quoting{ak: ak, scheme: ak.public.Scheme, attest: &tpm.Attestation{
 		Type:            tpm2.TPMSTAttestQuote,
-		QualifiedSigner: attest.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, ak.public.Name()),
+		QualifiedSigner: tpm.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, ak.public.Name()),
 		ExtraData:       quotedData, Clock: 600000, ResetCount: 1, Safe: true, FirmwareVersion: 0x2019102300163636,
-		Quote: &attest.QuoteInfo{},
+		Quote: &tpm.QuoteInfo{},
 	}}
 	q.selectPCRs(selectionOf(bankSHA256, 0xff, 0, 0))
 	return q
@@ -60,7 +60,7 @@ func selectionOf(bank uint16, octets ...byte) vector.PCRSelection {
 func (q *quoting) selectPCRs(selections ...vector.PCRSelection) {
 	q.attest.Quote.Selections, q.pcrs = nil, nil
 	for _, s := range selections {
-		q.attest.Quote.Selections = append(q.attest.Quote.Selections, attest.PCRSelection{Hash: tpm2.TPMAlgID(s.Bank), Select: s.Select})
+		q.attest.Quote.Selections = append(q.attest.Quote.Selections, tpm.PCRSelection{Hash: tpm2.TPMAlgID(s.Bank), Select: s.Select})
 		for i := range 8 * len(s.Select) {
 			if s.Select[i/8]>>(i%8)&1 == 1 {
 				q.pcrs = append(q.pcrs, pcr(s.Bank, i))
@@ -85,9 +85,9 @@ func (q *quoting) digest() {
 }
 
 // useAK changes the AK's public area, of the same key.
-func (q *quoting) useAK(public *attest.Public) {
+func (q *quoting) useAK(public *tpm.Public) {
 	q.ak = &softAK{private: q.ak.private, public: public}
-	q.attest.QualifiedSigner = attest.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, public.Name())
+	q.attest.QualifiedSigner = tpm.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, public.Name())
 }
 
 func (q *quoting) vector() *vector.Quote {
@@ -148,8 +148,8 @@ func (w *world) acceptedQuotes() {
 	add("with-a-resettable-pcr", "The quote covers PCR 16 too, and nobody asks for it.", trusted, w.akP256,
 		func(q *quoting) { q.selectPCRs(selectionOf(bankSHA256, 1, 0, 1)) })
 	add("by-a-key-below-another", "The AK stands below another key, so that the TPM obfuscates its clock.", untrusted, w.akP256, func(q *quoting) {
-		parent := attest.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, w.akOther.public.Name())
-		q.attest.QualifiedSigner = attest.QualifiedName(parent, q.ak.public.Name())
+		parent := tpm.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, w.akOther.public.Name())
+		q.attest.QualifiedSigner = tpm.QualifiedName(parent, q.ak.public.Name())
 	})
 	add("by-a-bare-key", "The AK is known by its key, without a public area.", untrusted, w.akP256, func(q *quoting) {
 		q.after = func(v *vector.Quote) { v.AKPublic, v.AKKey = nil, spki(w.akP256.private.Public()) }
@@ -171,7 +171,7 @@ func (w *world) toleratedQuotes(add func(name, what string, ak *softAK, how func
 		q.after = option("insecureAllowSHA1Signature")
 	})
 	add("under-a-sha1-name-allowed", "The AK's Name is a SHA-1 digest, which the caller allows.", w.akP256, func(q *quoting) {
-		q.useAK(changed(q.ak.public, func(p *attest.Public) { p.NameAlg = tpm2.TPMAlgSHA1 }))
+		q.useAK(changed(q.ak.public, func(p *tpm.Public) { p.NameAlg = tpm2.TPMAlgSHA1 }))
 		q.after = option("insecureAllowSHA1Name")
 	})
 	add("with-any-qualifying-data", "The caller accepts a recorded quote with any qualifying data.", w.akP256, func(q *quoting) {
@@ -184,7 +184,7 @@ func (w *world) toleratedQuotes(add func(name, what string, ak *softAK, how func
 
 // sha1AK gives the AK a scheme over SHA-1, which the quote's digest follows.
 func sha1AK(q *quoting) {
-	q.scheme = attest.KeyScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA1}
-	q.useAK(changed(q.ak.public, func(p *attest.Public) { p.Scheme = q.scheme }))
+	q.scheme = tpm.KeyScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA1}
+	q.useAK(changed(q.ak.public, func(p *tpm.Public) { p.Scheme = q.scheme }))
 	q.digest()
 }

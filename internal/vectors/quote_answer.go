@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/vector"
 	"github.com/nodeattest/nodeattest/oid"
@@ -30,11 +31,11 @@ func (w *world) quotedAnswer() *quotedAnswer {
 func (a *quotedAnswer) object(w *world) *csr.Request {
 	p := takeApart(a.answer(w))
 	q := a.quote.vector()
-	e := &attest.QuoteEvidence{Attest: q.Attest, Signature: q.Signature}
+	e := &tpm.QuoteEvidence{Attest: q.Attest, Signature: q.Signature}
 	for _, r := range q.PCRs {
-		e.PCRs = append(e.PCRs, attest.PCR{Bank: tpm2.TPMAlgID(r.Bank), Index: r.Index, Value: r.Value})
+		e.PCRs = append(e.PCRs, tpm.PCR{Bank: tpm2.TPMAlgID(r.Bank), Index: r.Index, Value: r.Value})
 	}
-	behind := []attest.AttestationStatement{{Type: oid.NodeAttestQuote, Stmt: change(must(attest.MarshalQuote(e)), a.onQuote)}}
+	behind := []attest.AttestationStatement{{Type: oid.NodeAttestQuote, Stmt: change(must(tpm.MarshalQuote(e)), a.onQuote)}}
 	if a.statements != nil {
 		behind = a.statements(behind)
 	}
@@ -48,7 +49,7 @@ func (w *world) quotedAnswers() {
 	good := &vector.Environment{GoodPCRs: []vector.PCR{pcr(bankSHA256, 0), pcr(bankSHA256, 7)}}
 	w.addGood("quote-in-answer", "The answer carries a quote, over the same challenge by the same AK, of the values that are asked for.", w.quotedAnswer().object(w), good, resultOf(true))
 	w.addGood("quote-in-answer-unasked", "The answer carries a quote that nobody asks for.", w.quotedAnswer().object(w), nil, resultOf(true))
-	log := attest.AttestationStatement{Type: oid.NodeAttestEventLog, Stmt: must(attest.MarshalEventLog([]byte("a log")))}
+	log := attest.AttestationStatement{Type: oid.NodeAttestEventLog, Stmt: must(tpm.MarshalEventLog([]byte("a log")))}
 	a := w.quotedAnswer()
 	a.statements = func(s []attest.AttestationStatement) []attest.AttestationStatement { return append(s, log) }
 	w.addGood("quote-and-event-log-in-answer", "An event log stands behind the quote, and nobody asks for it.", a.object(w), nil, resultOf(true))
@@ -60,7 +61,7 @@ func (w *world) quotedAnswers() {
 	}{
 		{"quote-by-another-ak", "The quote is a good one of another TPM, over the node's challenge.", "quote-boot", func(a *quotedAnswer) {
 			a.quote.ak = w.akOther
-			a.quote.attest.QualifiedSigner = attest.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, w.akOther.public.Name())
+			a.quote.attest.QualifiedSigner = tpm.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, w.akOther.public.Name())
 		}, good},
 		{"quote-signed-by-another-ak", "Another TPM's AK signs the quote under the node's AK.", "signature",
 			func(a *quotedAnswer) { a.quote.ak = w.akOther }, good},
@@ -75,7 +76,7 @@ func (w *world) quotedAnswers() {
 		{"quote-before-a-resume", "The quote has another restart count than the certify statement.", "quote-boot",
 			func(a *quotedAnswer) { a.quote.attest.RestartCount++ }, good},
 		{"quote-is-the-certify-statement", "A certify statement stands where the quote belongs.", "attest-type", func(a *quotedAnswer) {
-			a.quote.attest.Type, a.quote.attest.Quote, a.quote.attest.Certified = tpm2.TPMSTAttestCertify, nil, a.attest.Certified
+			a.quote.attest.Type, a.quote.attest.Quote, a.quote.tpm.Certified = tpm2.TPMSTAttestCertify, nil, a.tpm.Certified
 		}, good},
 		{"quote-of-other-values", "The quote is good, and PCR 7 has another value than the one asked for.", "pcr-policy",
 			func(a *quotedAnswer) { a.quote.pcrs[7].Value = bytes.Repeat([]byte{1}, 32); a.quote.digest() }, good},

@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
-	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/internal/vector"
 )
 
@@ -35,7 +35,7 @@ func quotedStatements() []quoteAttack {
 		{name: "is-a-certify-statement", what: "A certify statement with the right qualifying data stands in place of the quote.", expect: "attest-type",
 			change: onQuote(func(q *quoting) {
 				q.attest.Type, q.attest.Quote = tpm2.TPMSTAttestCertify, nil
-				q.attest.Certified = &attest.CertifyInfo{Name: q.ak.public.Name(), QualifiedName: q.ak.public.Name()}
+				q.tpm.Certified = &tpm.CertifyInfo{Name: q.ak.public.Name(), QualifiedName: q.ak.public.Name()}
 			})},
 		{name: "is-a-command-audit", what: "The type says command audit over the bytes of a quote.", expect: "attest-type",
 			change: patchQuote(func(b []byte) []byte { b[4], b[5] = 0x80, 0x15; return b })},
@@ -148,32 +148,32 @@ func quotedValues() []quoteAttack {
 
 // quotedSigners are about the AK and its signature.
 func quotedSigners() []quoteAttack {
-	ak := func(how func(*attest.Public)) func(*world, *quoting) {
+	ak := func(how func(*tpm.Public)) func(*world, *quoting) {
 		return onQuote(func(q *quoting) { q.useAK(changed(q.ak.public, how)) })
 	}
-	signature := func(how func(*attest.Signature)) func(*world, *quoting) {
+	signature := func(how func(*tpm.Signature)) func(*world, *quoting) {
 		return onQuote(func(q *quoting) { q.signature = how })
 	}
 	return []quoteAttack{
 		{name: "by-another-ak", what: "Another AK signs under the public area of the one that is named.", expect: "signature",
 			change: func(w *world, q *quoting) { q.ak = &softAK{private: w.akOther.private, public: q.ak.public} }},
-		{name: "by-an-ak-that-decrypts", what: "The AK can decrypt too.", expect: "ak-attributes", change: ak(func(p *attest.Public) { p.Attributes |= attest.AttributeDecrypt })},
+		{name: "by-an-ak-that-decrypts", what: "The AK can decrypt too.", expect: "ak-attributes", change: ak(func(p *tpm.Public) { p.Attributes |= tpm.AttributeDecrypt })},
 		{name: "by-an-ak-that-is-not-restricted", what: "The AK is not restricted, so it signs anything.", expect: "ak-attributes",
-			change: ak(func(p *attest.Public) { p.Attributes &^= attest.AttributeRestricted })},
-		{name: "by-an-ak-without-a-scheme", what: "The AK has no scheme of its own.", expect: "ak-scheme", change: ak(func(p *attest.Public) { p.Scheme = noScheme })},
-		{name: "by-an-ak-under-a-sha1-name", what: "The AK's Name is a SHA-1 digest.", expect: "name-algorithm", change: ak(func(p *attest.Public) { p.NameAlg = tpm2.TPMAlgSHA1 })},
+			change: ak(func(p *tpm.Public) { p.Attributes &^= tpm.AttributeRestricted })},
+		{name: "by-an-ak-without-a-scheme", what: "The AK has no scheme of its own.", expect: "ak-scheme", change: ak(func(p *tpm.Public) { p.Scheme = noScheme })},
+		{name: "by-an-ak-under-a-sha1-name", what: "The AK's Name is a SHA-1 digest.", expect: "name-algorithm", change: ak(func(p *tpm.Public) { p.NameAlg = tpm2.TPMAlgSHA1 })},
 		{name: "by-a-key-from-outside", what: "The qualified signer is the AK's bare Name: a key that was loaded from outside.", expect: "qualified-signer",
 			change: onQuote(func(q *quoting) { q.attest.QualifiedSigner = q.ak.public.Name() })},
 		{name: "by-nobody", what: "The qualified signer is empty.", expect: "qualified-signer", change: onQuote(func(q *quoting) { q.attest.QualifiedSigner = nil })},
 		{name: "signed-with-sha1", what: "The AK's own scheme, the signature and the digest are over SHA-1.", expect: "signature-hash", rsa: true, change: onQuote(sha1AK)},
 		{name: "signed-with-another-hash", what: "The quote is signed with SHA-384, the AK's own hash is SHA-256.", expect: "signature-scheme",
 			change: onQuote(func(q *quoting) { q.scheme.Hash = tpm2.TPMAlgSHA384; q.digest() })},
-		{name: "signed-with-r-zero", what: "The ECDSA signature has r = 0.", expect: "signature-range", change: signature(func(v *attest.Signature) { v.R = []byte{0} })},
+		{name: "signed-with-r-zero", what: "The ECDSA signature has r = 0.", expect: "signature-range", change: signature(func(v *tpm.Signature) { v.R = []byte{0} })},
 		{name: "signed-with-s-over-the-order", what: "The ECDSA signature has an s of all ones.", expect: "signature-range",
-			change: signature(func(v *attest.Signature) { v.S = bytes.Repeat([]byte{0xff}, 32) })},
-		{name: "signature-bit-flipped", what: "One bit of the signature was changed.", expect: "signature", rsa: true, change: signature(func(v *attest.Signature) { v.RSA[100] ^= 1 })},
+			change: signature(func(v *tpm.Signature) { v.S = bytes.Repeat([]byte{0xff}, 32) })},
+		{name: "signature-bit-flipped", what: "One bit of the signature was changed.", expect: "signature", rsa: true, change: signature(func(v *tpm.Signature) { v.RSA[100] ^= 1 })},
 		{name: "signature-truncated", what: "The RSA signature lacks its last byte, its size says so.", expect: "signature-length", rsa: true,
-			change: signature(func(v *attest.Signature) { v.RSA = v.RSA[:len(v.RSA)-1] })},
+			change: signature(func(v *tpm.Signature) { v.RSA = v.RSA[:len(v.RSA)-1] })},
 		{name: "signature-with-bytes-behind", what: "A byte stands behind the TPMT_SIGNATURE.", expect: "signature-encoding",
 			change: afterQuote(func(v *vector.Quote) { v.Signature = append(v.Signature, 0) })},
 	}

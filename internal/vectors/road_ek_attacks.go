@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/internal/vector"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -88,7 +89,7 @@ func (r *roadEK) bindings() {
 		func(b *attest.Binding) { b.Road, b.AKName = attest.RoadAK, nil })
 
 	f := r.forge(ek)
-	f.akPublic = changed(f.ak.public, func(p *attest.Public) { p.AuthPolicy = make([]byte, 32) }).Raw
+	f.akPublic = changed(f.ak.public, func(p *tpm.Public) { p.AuthPolicy = make([]byte, 32) }).Raw
 	add("ek-ak-public-area-changed", "The node sends another public area of the AK's key than the one that the credential was for.", "binding-ak-name", f, cert)
 	f = r.forge(ek)
 	f.ak = r.akOther
@@ -113,7 +114,7 @@ func (r *roadEK) mixed(ek *softEK) {
 	p.onProof = replaced(0, replaced(11, with(tlv(4)...)))
 	r.add(&vector.Vector{Name: "ek-ak-name-absent", Class: "binding", Level: vector.LevelVerify, Expect: "message-encoding", Package: vector.PackageAttest,
 		Description: "The echoed binding has no AK Name, which this road must have.", Object: p.together(), Environment: r.environment(ek)})
-	answer := must(attest.ParsePublic(r.akP256.public.Raw))
+	answer := must(tpm.ParsePublic(r.akP256.public.Raw))
 	r.add(&vector.Vector{Name: "ek-certificate-of-the-ak", Class: "binding", Level: vector.LevelVerify, Expect: "binding-machine-key", Package: vector.PackageAttest,
 		Description: "The AK's own certificate stands in place of the EK's.", Object: r.answer(r.forge(&softEK{public: ek.public}), sources{chain: r.akP256.chain}),
 		Environment: r.environment(&softEK{public: must(answer.Key())})})
@@ -125,7 +126,7 @@ func (r *roadEK) aks() {
 	for _, a := range r.akAttacks() {
 		f := r.forge(r.p256)
 		a.change(r.world, f)
-		if public, err := attest.ParsePublic(f.akPublic); err == nil {
+		if public, err := tpm.ParsePublic(f.akPublic); err == nil {
 			f.b.Road, f.b.AKName = attest.RoadEK, public.Name()
 			copy(f.b.MachineKey[:], r.forge(r.p256).b.MachineKey[:])
 		}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
-	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/internal/vector"
 )
 
@@ -88,8 +88,8 @@ func attestAttacks() []attack {
 			change: patch(func(b []byte) []byte { b[3] ^= 1; return b })},
 		{name: "forged-quote", what: "A quote with the right qualifying data stands in place of the certify statement.", expect: "attest-type",
 			change: func(_ *world, f *forgery) {
-				f.attest.Type, f.attest.Certified = tpm2.TPMSTAttestQuote, nil
-				f.attest.Quote = &attest.QuoteInfo{Selections: []attest.PCRSelection{{Hash: tpm2.TPMAlgSHA256, Select: []byte{1, 0, 0}}}, PCRDigest: make([]byte, 32)}
+				f.attest.Type, f.tpm.Certified = tpm2.TPMSTAttestQuote, nil
+				f.attest.Quote = &tpm.QuoteInfo{Selections: []tpm.PCRSelection{{Hash: tpm2.TPMAlgSHA256, Select: []byte{1, 0, 0}}}, PCRDigest: make([]byte, 32)}
 			}},
 		{name: "command-audit", what: "The statement's type says command audit over the bytes of a certify statement.", expect: "attest-type",
 			change: patch(func(b []byte) []byte { b[4], b[5] = 0x80, 0x15; return b })},
@@ -121,46 +121,46 @@ func nameAttacks() []attack {
 	return []attack{
 		{name: "name-of-another-key", what: "The certified Name is that of another key than the public area sent along.", expect: "certified-name",
 			change: func(w *world, f *forgery) {
-				f.attest.Certified.Name = publicArea(w.tls2.Public(), residentAttributes, noScheme).Name()
+				f.tpm.Certified.Name = publicArea(w.tls2.Public(), residentAttributes, noScheme).Name()
 			}},
 		{name: "name-empty", what: "The certified Name is empty.", expect: "certified-name",
-			change: func(_ *world, f *forgery) { f.attest.Certified.Name = nil }},
+			change: func(_ *world, f *forgery) { f.tpm.Certified.Name = nil }},
 		{name: "name-is-algorithm-alone", what: "The certified Name is its algorithm without a digest.", expect: "certified-name",
-			change: func(_ *world, f *forgery) { f.attest.Certified.Name = f.attest.Certified.Name[:2] }},
+			change: func(_ *world, f *forgery) { f.tpm.Certified.Name = f.tpm.Certified.Name[:2] }},
 		{name: "public-area-swapped", what: "The public area sent along is that of another key.", expect: "certified-name",
 			change: func(w *world, f *forgery) {
 				f.public = publicArea(w.tls2.Public(), residentAttributes, noScheme)
 			}},
 		{name: "public-area-attributes-changed", what: "The public area sent along has other attributes than the one certified.", expect: "certified-name",
 			change: func(_ *world, f *forgery) {
-				f.public = changed(f.public, func(p *attest.Public) { p.Attributes &^= attest.AttributeUserWithAuth })
+				f.public = changed(f.public, func(p *tpm.Public) { p.Attributes &^= tpm.AttributeUserWithAuth })
 			}},
 		{name: "public-area-with-bytes-behind", what: "A byte stands behind the public area.", expect: "public-encoding",
 			change: func(_ *world, f *forgery) {
-				f.after = func(e *attest.CertifyEvidence) { e.Public = append(bytes.Clone(e.Public), 0) }
+				f.after = func(e *tpm.CertifyEvidence) { e.Public = append(bytes.Clone(e.Public), 0) }
 			}},
 		{name: "public-area-absent", what: "There is no public area of the certified key.", expect: "public-size", inAnswer: "message-encoding",
-			change: func(_ *world, f *forgery) { f.after = func(e *attest.CertifyEvidence) { e.Public = nil } }},
+			change: func(_ *world, f *forgery) { f.after = func(e *tpm.CertifyEvidence) { e.Public = nil } }},
 		{name: "request-key-swapped", what: "The statement certifies another key than the one in the request.", expect: "key-mismatch",
 			change: func(w *world, f *forgery) { f.certify(publicArea(w.tls2.Public(), residentAttributes, noScheme)) }},
 		{name: "request-key-of-another-kind", what: "The statement certifies an RSA key, the request has a key on P-256.", expect: "key-mismatch",
 			change: func(w *world, f *forgery) { f.certify(publicArea(w.rsaTLS.Public(), residentAttributes, noScheme)) }},
 		{name: "sha1-name", what: "The certified key's Name is a SHA-1 digest.", expect: "name-algorithm",
 			change: func(_ *world, f *forgery) {
-				f.certify(changed(f.public, func(p *attest.Public) { p.NameAlg = tpm2.TPMAlgSHA1 }))
+				f.certify(changed(f.public, func(p *tpm.Public) { p.NameAlg = tpm2.TPMAlgSHA1 }))
 			}},
 		{name: "qualified-name-absent", what: "The certified Qualified Name is empty.", expect: "certified-qualified-name",
-			change: func(_ *world, f *forgery) { f.attest.Certified.QualifiedName = nil }},
+			change: func(_ *world, f *forgery) { f.tpm.Certified.QualifiedName = nil }},
 		{name: "qualified-name-of-another-algorithm", what: "The certified Qualified Name is under SHA-384, the Name under SHA-256.", expect: "certified-qualified-name",
 			change: func(_ *world, f *forgery) {
-				f.attest.Certified.QualifiedName = append([]byte{0, 0x0c}, make([]byte, 48)...)
+				f.tpm.Certified.QualifiedName = append([]byte{0, 0x0c}, make([]byte, 48)...)
 			}},
 	}
 }
 
 // keyAttacks are about the certified key.
 func (w *world) keyAttacks() []attack {
-	public := func(attributes attest.Attributes) func(*world, *forgery) {
+	public := func(attributes tpm.Attributes) func(*world, *forgery) {
 		return func(_ *world, f *forgery) { f.certify(publicArea(f.key.Public(), attributes, noScheme)) }
 	}
 	return []attack{
@@ -168,11 +168,11 @@ func (w *world) keyAttacks() []attack {
 			change: func(_ *world, f *forgery) { f.certifyExternal(f.public) }},
 		{name: "external-key-claims-fixed-parent", what: "A key that was loaded from outside says fixedParent.", expect: "key-residency-claim",
 			change: func(_ *world, f *forgery) {
-				f.certifyExternal(publicArea(f.key.Public(), softwareAttributes|attest.AttributeFixedParent, noScheme))
+				f.certifyExternal(publicArea(f.key.Public(), softwareAttributes|tpm.AttributeFixedParent, noScheme))
 			}},
 		{name: "software-key-passed-off-as-resident", what: "Keys must live in the TPM, and a software key was loaded with sensitiveDataOrigin set.", expect: "key-residency",
 			change: func(_ *world, f *forgery) {
-				f.certifyExternal(publicArea(f.key.Public(), softwareAttributes|attest.AttributeSensitiveDataOrigin, noScheme))
+				f.certifyExternal(publicArea(f.key.Public(), softwareAttributes|tpm.AttributeSensitiveDataOrigin, noScheme))
 				f.resident = true
 			}},
 		{name: "imported-key-passed-off-as-resident", what: "Keys must live in the TPM, and the certified one has a parent but not fixedTPM.", expect: "key-residency",
@@ -181,11 +181,11 @@ func (w *world) keyAttacks() []attack {
 				f.resident = true
 			}},
 		{name: "key-fixed-tpm-without-fixed-parent", what: "The certified key has fixedTPM without fixedParent, which no TPM allows.", expect: "key-attributes",
-			change: public(residentAttributes &^ attest.AttributeFixedParent)},
+			change: public(residentAttributes &^ tpm.AttributeFixedParent)},
 		{name: "key-cannot-sign", what: "The certified key can decrypt and not sign.", expect: "key-attributes",
-			change: public(residentAttributes&^attest.AttributeSign | attest.AttributeDecrypt)},
+			change: public(residentAttributes&^tpm.AttributeSign | tpm.AttributeDecrypt)},
 		{name: "key-restricted", what: "The certified key is restricted, an attestation key itself.", expect: "key-attributes", change: public(akAttributes)},
-		{name: "key-x509sign", what: "The certified key has x509sign.", expect: "key-attributes", change: public(residentAttributes | attest.AttributeX509Sign)},
+		{name: "key-x509sign", what: "The certified key has x509sign.", expect: "key-attributes", change: public(residentAttributes | tpm.AttributeX509Sign)},
 		{name: "ak-certified-as-tls-key", what: "The AK certifies itself, and the request is for the AK's key.", expect: "ak-is-certified-key",
 			change: func(w *world, f *forgery) {
 				*f = *w.forge(f.ak, w.requestFor(f.ak.private))
@@ -202,7 +202,7 @@ func (w *world) keyAttacks() []attack {
 		{name: "weak-rsa-says-2048", what: "The certified public area says 2048 bits and holds a modulus of 1024.", expect: "public-encoding",
 			change: func(w *world, f *forgery) {
 				weak := publicArea(w.rsa1024.Public(), residentAttributes, noScheme)
-				f.certify(changed(weak, func(p *attest.Public) { p.KeyBits = 2048 }))
+				f.certify(changed(weak, func(p *tpm.Public) { p.KeyBits = 2048 }))
 			}},
 		{name: "rsa-exponent-3", what: "The certified key has the RSA exponent 3.", expect: "key-strength",
 			change: func(w *world, f *forgery) {
@@ -210,7 +210,7 @@ func (w *world) keyAttacks() []attack {
 			}},
 		{name: "weak-curve", what: "The certified public area says curve P-192.", expect: "key-strength",
 			change: func(_ *world, f *forgery) {
-				f.after = func(e *attest.CertifyEvidence) { e.Public = withCurve(e.Public, 14, 1) }
+				f.after = func(e *tpm.CertifyEvidence) { e.Public = withCurve(e.Public, 14, 1) }
 			}},
 		{name: "point-off-the-curve", what: "The certified public area holds a point that is not on its curve, under its own Name.", expect: "key-point",
 			change: func(_ *world, f *forgery) { f.certify(offCurve(f.public)) }},
@@ -218,8 +218,8 @@ func (w *world) keyAttacks() []attack {
 }
 
 // offCurve changes the last bit of Y.
-func offCurve(p *attest.Public) *attest.Public {
-	return changed(p, func(p *attest.Public) {
+func offCurve(p *tpm.Public) *tpm.Public {
+	return changed(p, func(p *tpm.Public) {
 		p.Y = bytes.Clone(p.Y)
 		p.Y[len(p.Y)-1] ^= 1
 	})

@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/google/go-tpm/tpm2"
 
-	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/vector"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -19,7 +19,7 @@ func (w *world) tpmStatements() {
 	defer w.flush(ak.ObjectHandle)
 	good := takeApart(w.good)
 	signer := tpm2.NamedHandle{Handle: ak.ObjectHandle, Name: ak.Name}
-	qd := tpm2.TPM2BData{Buffer: must(attest.ParseAttestation(good.certify.Attest)).ExtraData}
+	qd := tpm2.TPM2BData{Buffer: must(tpm.ParseAttestation(good.certify.Attest)).ExtraData}
 	own := tpm2.TPMTSigScheme{Scheme: tpm2.TPMAlgNull}
 
 	quote := must(tpm2.Quote{SignHandle: signer, QualifyingData: qd, InScheme: own, PCRSelect: tpm2.TPMLPCRSelection{

@@ -9,7 +9,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/vector"
 	"github.com/nodeattest/nodeattest/oid"
@@ -35,7 +35,7 @@ type world struct {
 	set vector.Set
 
 	tpm      *tpmsim.TPM
-	shared   *attest.SharedTPM
+	shared   *tpm.SharedTPM
 	stranger *tpmsim.CA
 
 	ring           vector.RingKey // the key in use
@@ -97,7 +97,7 @@ func (w *world) open() {
 		OtherName: machineName("machine-1"),
 		Now:       func() time.Time { return w.now },
 	}))
-	w.shared = attest.ShareTPM(w.tpm)
+	w.shared = tpm.ShareTPM(w.tpm)
 	w.stranger = must(tpmsim.NewCA(&tpmsim.CAOptions{Name: "stranger", Seed: []byte(seed + " stranger"),
 		Now: func() time.Time { return w.now }}))
 }
@@ -166,7 +166,7 @@ func (w *world) makeEnvironment() {
 	}
 }
 
-// profileTCG is attest.ProfileTCG in JSON.
+// profileTCG is tpm.ProfileTCG in JSON.
 func profileTCG() vector.Profile {
 	return vector.Profile{Name: "TCG AK", KeyUsage: []string{"digitalSignature"},
 		ExtKeyUsage: []string{oid.TCGKpAIKCertificate.String()}, Identity: []string{"othername", "ak"}}
@@ -181,7 +181,7 @@ func (w *world) issuersWith(change func(*vector.Profile)) []vector.Issuer {
 
 // makeGood has the simulator's RSA AK say hello and answer a challenge.
 func (w *world) makeGood() {
-	n := w.tpmNode(attest.GCERSA(), nil)
+	n := w.tpmNode(tpm.GCERSA(), nil)
 	w.goodHello = n.hello(w)
 	w.goodTPMChallenge = n.challenge(w)
 	w.good = n.answer(w, w.goodTPMChallenge)

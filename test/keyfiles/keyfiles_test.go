@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 	"github.com/google/go-tpm/tpm2/transport"
 
-	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/secret"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -38,13 +38,13 @@ func openTPM(t *testing.T) (*tpmsim.TPM, transport.TPMCloser) {
 // fields are what both packages call the same.
 type fields struct {
 	EmptyAuth       bool
-	Policy          []attest.TPMKeyPolicy
+	Policy          []tpm.TPMKeyPolicy
 	Description     string
 	Parent          tpm2.TPMHandle
 	Public, Private []byte
 }
 
-func ours(f *attest.TPMKeyFile) fields {
+func ours(f *tpm.TPMKeyFile) fields {
 	return fields{f.EmptyAuth, f.Policy, f.Description, f.Parent, f.Public, f.Private}
 }
 
@@ -55,7 +55,7 @@ func theirs(t *testing.T, k *keyfile.TPMKey) fields {
 	}
 	f := fields{EmptyAuth: k.EmptyAuth, Description: k.Description, Parent: k.Parent, Public: k.Pubkey.Bytes(), Private: k.Privkey.Buffer}
 	for _, p := range k.Policy {
-		f.Policy = append(f.Policy, attest.TPMKeyPolicy{Command: tpm2.TPMCC(p.CommandCode), Body: p.CommandPolicy})
+		f.Policy = append(f.Policy, tpm.TPMKeyPolicy{Command: tpm2.TPMCC(p.CommandCode), Body: p.CommandPolicy})
 	}
 	return f
 }
@@ -86,19 +86,19 @@ func signs(t *testing.T, key crypto.Signer) {
 func TestOursThere(t *testing.T) {
 	tpm, closer := openTPM(t)
 	for name, c := range map[string]struct {
-		kind attest.KeyKind
-		opts attest.TPMKeyOptions
+		kind tpm.KeyKind
+		opts tpm.TPMKeyOptions
 	}{
-		"P-256":              {attest.KeyECDSAP256, attest.TPMKeyOptions{}},
-		"P-384":              {attest.KeyECDSAP384, attest.TPMKeyOptions{}},
-		"RSA-2048":           {attest.KeyRSA2048, attest.TPMKeyOptions{}},
-		"P-256, password":    {attest.KeyECDSAP256, attest.TPMKeyOptions{Password: secret.New([]byte("secret"))}},
-		"RSA-2048, password": {attest.KeyRSA2048, attest.TPMKeyOptions{Password: secret.New([]byte("secret"))}},
-		"P-256, PCRs":        {attest.KeyECDSAP256, attest.TPMKeyOptions{PCRs: attest.DefaultPCRs()}},
-		"P-256, both":        {attest.KeyECDSAP256, attest.TPMKeyOptions{PCRs: attest.DefaultPCRs(), Password: secret.New([]byte("secret"))}},
+		"P-256":              {tpm.KeyECDSAP256, tpm.TPMKeyOptions{}},
+		"P-384":              {tpm.KeyECDSAP384, tpm.TPMKeyOptions{}},
+		"RSA-2048":           {tpm.KeyRSA2048, tpm.TPMKeyOptions{}},
+		"P-256, password":    {tpm.KeyECDSAP256, tpm.TPMKeyOptions{Password: secret.New([]byte("secret"))}},
+		"RSA-2048, password": {tpm.KeyRSA2048, tpm.TPMKeyOptions{Password: secret.New([]byte("secret"))}},
+		"P-256, PCRs":        {tpm.KeyECDSAP256, tpm.TPMKeyOptions{PCRs: tpm.DefaultPCRs()}},
+		"P-256, both":        {tpm.KeyECDSAP256, tpm.TPMKeyOptions{PCRs: tpm.DefaultPCRs(), Password: secret.New([]byte("secret"))}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			key, err := attest.CreateTPMKey(t.Context(), tpm, c.kind, &c.opts)
+			key, err := tpm.CreateTPMKey(t.Context(), tpm, c.kind, &c.opts)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -122,7 +122,7 @@ func TestOursThere(t *testing.T) {
 				}
 				signs(t, signer)
 			}
-			again, err := attest.ParseTPMKeyFile(read.Bytes())
+			again, err := tpm.ParseTPMKeyFile(read.Bytes())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -156,7 +156,7 @@ func TestTheirsHere(t *testing.T) {
 				t.Fatal(err)
 			}
 			pem := made.Bytes()
-			file, err := attest.ParseTPMKeyFile(pem)
+			file, err := tpm.ParseTPMKeyFile(pem)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -166,7 +166,7 @@ func TestTheirsHere(t *testing.T) {
 			if again, err := file.Encode(); err != nil || !bytes.Equal(again, pem) {
 				t.Errorf("written again: %v\n%s%s", err, again, pem)
 			}
-			key, err := attest.LoadTPMKey(t.Context(), tpm, file, &attest.TPMKeyLoadOptions{Password: secret.New(c.password)})
+			key, err := tpm.LoadTPMKey(t.Context(), tpm, file, &tpm.TPMKeyLoadOptions{Password: secret.New(c.password)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -177,7 +177,7 @@ func TestTheirsHere(t *testing.T) {
 			if len(c.password) == 0 {
 				return
 			}
-			wrong, err := attest.LoadTPMKey(t.Context(), tpm, file, &attest.TPMKeyLoadOptions{Password: secret.New([]byte("wrong"))})
+			wrong, err := tpm.LoadTPMKey(t.Context(), tpm, file, &tpm.TPMKeyLoadOptions{Password: secret.New([]byte("wrong"))})
 			if err != nil {
 				t.Fatal(err)
 			}

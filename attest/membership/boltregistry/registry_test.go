@@ -111,7 +111,7 @@ func TestOpenRefuses(t *testing.T) {
 		want    error
 	}{
 		{"good", content, testScope, nil},
-		{"another scope", content, membership.Scope{Road: attest.RoadEK, EKAlgorithm: "P-384"}, ErrFile},
+		{"another scope", content, membership.Scope{Road: attest.RoadEK, IdentityClass: "P-384"}, ErrFile},
 		{"no scope", content, membership.Scope{Road: attest.RoadEK}, membership.CheckRegistryScope},
 		{"empty", nil, testScope, ErrFile},
 		{"text", []byte("# a list\n"), testScope, ErrFile},

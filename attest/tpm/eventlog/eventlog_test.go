@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 )
 
 // A logged event, before it is written down.
@@ -61,18 +62,18 @@ func (e logged) sum(bank tpm2.TPMAlgID) []byte {
 }
 
 // measure is the reference: what a TPM's PCR holds after the events.
-func measure(bank tpm2.TPMAlgID, index int, events ...logged) attest.PCR {
+func measure(bank tpm2.TPMAlgID, index int, events ...logged) tpm.PCR {
 	value := make([]byte, hash(bank).Size())
 	for _, e := range events {
 		if e.pcr == index && e.typ != typeNoAction {
 			value = digest(bank, append(bytes.Clone(value), e.sum(bank)...))
 		}
 	}
-	return attest.PCR{Bank: bank, Index: index, Value: value}
+	return tpm.PCR{Bank: bank, Index: index, Value: value}
 }
 
-func measureAll(bank tpm2.TPMAlgID, indexes []int, events ...logged) []attest.PCR {
-	var pcrs []attest.PCR
+func measureAll(bank tpm2.TPMAlgID, indexes []int, events ...logged) []tpm.PCR {
+	var pcrs []tpm.PCR
 	for _, i := range indexes {
 		pcrs = append(pcrs, measure(bank, i, events...))
 	}
@@ -88,21 +89,21 @@ var softwareAK = sync.OnceValue(func() *ecdsa.PrivateKey {
 })
 
 // quoted is a quote over just these values, signed by a key in software.
-func quoted(t testing.TB, pcrs ...attest.PCR) *attest.Quoted {
+func quoted(t testing.TB, pcrs ...tpm.PCR) *tpm.Quoted {
 	t.Helper()
-	var selections []attest.PCRSelection
+	var selections []tpm.PCRSelection
 	sorted := slices.Clone(pcrs)
-	slices.SortFunc(sorted, func(a, b attest.PCR) int { return int(a.Bank)*32 + a.Index - int(b.Bank)*32 - b.Index })
+	slices.SortFunc(sorted, func(a, b tpm.PCR) int { return int(a.Bank)*32 + a.Index - int(b.Bank)*32 - b.Index })
 	sum := sha256.New()
 	for _, p := range sorted {
 		if n := len(selections); n == 0 || selections[n-1].Hash != p.Bank {
-			selections = append(selections, attest.PCRSelection{Hash: p.Bank, Select: make([]byte, 3)})
+			selections = append(selections, tpm.PCRSelection{Hash: p.Bank, Select: make([]byte, 3)})
 		}
 		selections[len(selections)-1].Select[p.Index/8] |= 1 << (p.Index % 8)
 		sum.Write(p.Value)
 	}
-	a := attest.Attestation{Type: tpm2.TPMSTAttestQuote, QualifiedSigner: append([]byte{0, 0x0b}, make([]byte, 32)...),
-		Quote: &attest.QuoteInfo{Selections: selections, PCRDigest: sum.Sum(nil)}}
+	a := tpm.Attestation{Type: tpm2.TPMSTAttestQuote, QualifiedSigner: append([]byte{0, 0x0b}, make([]byte, 32)...),
+		Quote: &tpm.QuoteInfo{Selections: selections, PCRDigest: sum.Sum(nil)}}
 	raw, err := a.Marshal()
 	if err != nil {
 		t.Fatal(err)
@@ -112,9 +113,9 @@ func quoted(t testing.TB, pcrs ...attest.PCR) *attest.Quoted {
 	if err != nil {
 		t.Fatal(err)
 	}
-	q, err := attest.VerifyQuote(&attest.QuoteEvidence{Attest: raw, Signature: signature, PCRs: pcrs,
-		RawSignature: &attest.RawScheme{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA256}},
-		&attest.QuoteOptions{AK: attest.AKFromIssuer(softwareAK().Public(), nil), InsecureEmptyQualifyingData: true, InsecureAllowSHA1Bank: true})
+	q, err := tpm.VerifyQuote(&tpm.QuoteEvidence{Attest: raw, Signature: signature, PCRs: pcrs,
+		RawSignature: &tpm.RawScheme{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA256}},
+		&tpm.QuoteOptions{AK: tpm.AKFromIssuer(softwareAK().Public(), nil), InsecureEmptyQualifyingData: true, InsecureAllowSHA1Bank: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +175,7 @@ func TestReplay(t *testing.T) {
 	if err != nil || len(events) != 0 {
 		t.Errorf("PCR 1, where nothing was measured: %v, %v", events, err)
 	}
-	for index, want := range map[int]attest.Check{2: attest.CheckPCRNotQuoted, 16: attest.CheckPCRResettable} {
+	for index, want := range map[int]attest.Check{2: tpm.CheckPCRNotQuoted, 16: tpm.CheckPCRResettable} {
 		_, err = l.EventsOf(tpm2.TPMAlgSHA256, index)
 		expectCheck(t, err, want)
 	}
@@ -189,41 +190,41 @@ func TestReplayRefuses(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		want   attest.Check
-		change func(boot []logged, pcrs []attest.PCR) ([]logged, []attest.PCR)
+		change func(boot []logged, pcrs []tpm.PCR) ([]logged, []tpm.PCR)
 	}{
-		{"nothing changed", "", func(b []logged, p []attest.PCR) ([]logged, []attest.PCR) { return b, p }},
-		{"an event gone", CheckReplay, func(b []logged, p []attest.PCR) ([]logged, []attest.PCR) { return b[:7], p }},
-		{"an event more", CheckReplay, func(b []logged, p []attest.PCR) ([]logged, []attest.PCR) { return append(b, b[1]), p }},
-		{"another digest", CheckReplay, func(b []logged, p []attest.PCR) ([]logged, []attest.PCR) { b[2].digest = "rootkit"; return b, p }},
-		{"another order", CheckReplay, func(b []logged, p []attest.PCR) ([]logged, []attest.PCR) { b[1], b[3] = b[3], b[1]; return b, p }},
-		{"a measurement passed off as none", CheckReplay, func(b []logged, p []attest.PCR) ([]logged, []attest.PCR) { b[1].typ = typeNoAction; return b, p }},
-		{"an event in another PCR", CheckReplay, func(b []logged, p []attest.PCR) ([]logged, []attest.PCR) { b[2].pcr = 1; return b, p }},
-		{"another value", CheckReplay, func(b []logged, p []attest.PCR) ([]logged, []attest.PCR) { p[2].Value[0] ^= 1; return b, p }},
+		{"nothing changed", "", func(b []logged, p []tpm.PCR) ([]logged, []tpm.PCR) { return b, p }},
+		{"an event gone", CheckReplay, func(b []logged, p []tpm.PCR) ([]logged, []tpm.PCR) { return b[:7], p }},
+		{"an event more", CheckReplay, func(b []logged, p []tpm.PCR) ([]logged, []tpm.PCR) { return append(b, b[1]), p }},
+		{"another digest", CheckReplay, func(b []logged, p []tpm.PCR) ([]logged, []tpm.PCR) { b[2].digest = "rootkit"; return b, p }},
+		{"another order", CheckReplay, func(b []logged, p []tpm.PCR) ([]logged, []tpm.PCR) { b[1], b[3] = b[3], b[1]; return b, p }},
+		{"a measurement passed off as none", CheckReplay, func(b []logged, p []tpm.PCR) ([]logged, []tpm.PCR) { b[1].typ = typeNoAction; return b, p }},
+		{"an event in another PCR", CheckReplay, func(b []logged, p []tpm.PCR) ([]logged, []tpm.PCR) { b[2].pcr = 1; return b, p }},
+		{"another value", CheckReplay, func(b []logged, p []tpm.PCR) ([]logged, []tpm.PCR) { p[2].Value[0] ^= 1; return b, p }},
 		// go-attestation accepts any value of a PCR without events.
-		{"a value without events", CheckReplay, func(b []logged, p []attest.PCR) ([]logged, []attest.PCR) { p[1].Value[0] ^= 1; return b, p }},
-		{"all events of a PCR gone", CheckReplay, func(b []logged, p []attest.PCR) ([]logged, []attest.PCR) {
+		{"a value without events", CheckReplay, func(b []logged, p []tpm.PCR) ([]logged, []tpm.PCR) { p[1].Value[0] ^= 1; return b, p }},
+		{"all events of a PCR gone", CheckReplay, func(b []logged, p []tpm.PCR) ([]logged, []tpm.PCR) {
 			return slices.DeleteFunc(b, func(e logged) bool { return e.pcr == 4 }), p
 		}},
 		// go-attestation is content with one bank of two.
-		{"one bank of two", CheckReplay, func(b []logged, p []attest.PCR) ([]logged, []attest.PCR) {
+		{"one bank of two", CheckReplay, func(b []logged, p []tpm.PCR) ([]logged, []tpm.PCR) {
 			other := measure(tpm2.TPMAlgSHA384, 4, b...)
 			other.Value[0] ^= 1
 			return b, append(p, other)
 		}},
-		{"a bank that the log has not", CheckReplay, func(b []logged, p []attest.PCR) ([]logged, []attest.PCR) {
+		{"a bank that the log has not", CheckReplay, func(b []logged, p []tpm.PCR) ([]logged, []tpm.PCR) {
 			return b, append(p, measure(tpm2.TPMAlgSHA512, 4, b...))
 		}},
-		{"a resettable PCR of any value", "", func(b []logged, p []attest.PCR) ([]logged, []attest.PCR) {
-			return b, append(p, attest.PCR{Bank: sha, Index: 23, Value: bytes.Repeat([]byte{7}, 32)})
+		{"a resettable PCR of any value", "", func(b []logged, p []tpm.PCR) ([]logged, []tpm.PCR) {
+			return b, append(p, tpm.PCR{Bank: sha, Index: 23, Value: bytes.Repeat([]byte{7}, 32)})
 		}},
-		{"resettable PCRs alone", CheckUncovered, func(b []logged, _ []attest.PCR) ([]logged, []attest.PCR) {
-			return b, []attest.PCR{measure(sha, 16), measure(sha, 23)}
+		{"resettable PCRs alone", CheckUncovered, func(b []logged, _ []tpm.PCR) ([]logged, []tpm.PCR) {
+			return b, []tpm.PCR{measure(sha, 16), measure(sha, 23)}
 		}},
-		{"PCRs of a dynamic launch that never was", "", func(b []logged, p []attest.PCR) ([]logged, []attest.PCR) {
-			return b, append(p, attest.PCR{Bank: sha, Index: 17, Value: bytes.Repeat([]byte{0xff}, 32)})
+		{"PCRs of a dynamic launch that never was", "", func(b []logged, p []tpm.PCR) ([]logged, []tpm.PCR) {
+			return b, append(p, tpm.PCR{Bank: sha, Index: 17, Value: bytes.Repeat([]byte{0xff}, 32)})
 		}},
-		{"all bits set elsewhere", CheckReplay, func(b []logged, p []attest.PCR) ([]logged, []attest.PCR) {
-			return b, append(p, attest.PCR{Bank: sha, Index: 8, Value: bytes.Repeat([]byte{0xff}, 32)})
+		{"all bits set elsewhere", CheckReplay, func(b []logged, p []tpm.PCR) ([]logged, []tpm.PCR) {
+			return b, append(p, tpm.PCR{Bank: sha, Index: 8, Value: bytes.Repeat([]byte{0xff}, 32)})
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -241,16 +242,16 @@ func TestReplayRefusesWhatIsNoLog(t *testing.T) {
 	log := writeLog(boot...)
 	for name, c := range map[string]struct {
 		log  []byte
-		q    *attest.Quoted
+		q    *tpm.Quoted
 		want attest.Check
 	}{
 		"none":      {nil, q, CheckMissing},
-		"too long":  {make([]byte, attest.MaxEventLogSize+1), q, CheckEncoding},
+		"too long":  {make([]byte, tpm.MaxEventLogSize+1), q, CheckEncoding},
 		"cut":       {log[:len(log)-1], q, CheckEncoding},
 		"a byte":    {append(bytes.Clone(log), 0), q, CheckEncoding},
 		"garbage":   {[]byte(strings.Repeat("garbage ", 20)), q, CheckEncoding},
 		"no quote":  {log, nil, CheckUncovered},
-		"no values": {log, new(attest.Quoted), CheckUncovered},
+		"no values": {log, new(tpm.Quoted), CheckUncovered},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Replay(c.log, c.q, nil)
@@ -271,7 +272,7 @@ func TestReplayStartupLocality(t *testing.T) {
 				value = digest(tpm2.TPMAlgSHA256, append(value, e.sum(tpm2.TPMAlgSHA256)...))
 			}
 		}
-		_, err := Replay(writeLog(boot...), quoted(t, attest.PCR{Bank: tpm2.TPMAlgSHA256, Index: 0, Value: value}), nil)
+		_, err := Replay(writeLog(boot...), quoted(t, tpm.PCR{Bank: tpm2.TPMAlgSHA256, Index: 0, Value: value}), nil)
 		expectCheck(t, err, want)
 	}
 }

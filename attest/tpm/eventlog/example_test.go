@@ -9,7 +9,8 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/attest/eventlog"
+	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/eventlog"
 )
 
 // A verifier that demands Secure Boot, and a boot loader that it knows.
@@ -35,14 +36,14 @@ func ExamplePolicy() {
 	_ = attest.VerifierConfig{ /* ..., QuotePolicy: policy */ }
 
 	// Without a log nothing is assumed.
-	err := policy.CheckQuote(context.Background(), &attest.Measured{Quote: &attest.Quoted{}})
+	err := policy.CheckQuote(context.Background(), &tpm.Measured{Quote: &tpm.Quoted{}})
 	fmt.Println(errors.Is(err, eventlog.CheckMissing), err)
 	// Output:
 	// true event-log-missing: got nothing, want an event log
 }
 
 func ExampleReplay() {
-	var quoted attest.Quoted // of attest.VerifyQuote; this one covers nothing
+	var quoted tpm.Quoted // of tpm.VerifyQuote; this one covers nothing
 	_, err := eventlog.Replay([]byte("a log"), &quoted, nil)
 	fmt.Println(err)
 	// Output:

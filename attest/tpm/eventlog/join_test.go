@@ -47,7 +47,7 @@ func testJoin(t *testing.T, tpm *tpmsim.TPM) {
 	boot := wholeBoot("\x01")
 	log := bootTPM(t, tpm, boot...)
 	sent := log
-	node := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: tpm, Quote: attest.DefaultPCRs(),
+	node := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: tpm, Quote: tpm.DefaultPCRs(),
 		EventLog: func(context.Context) ([]byte, error) { return sent, nil }})
 	plane := attesttest.NewControlPlane(t, node)
 	plane.Config.QuotePolicy = &Policy{RequireSecureBoot: true, Predicate: func(_ context.Context, l *Log) error {

@@ -8,13 +8,14 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 )
 
 // CheckUnextended: nothing was measured into a PCR of the bank that the policy names, so
 // that the firmware does not serve that bank and whoever is root could fill it in.
 const CheckUnextended attest.Check = "event-log-unextended"
 
-// Policy is an [attest.QuotePolicy] over event logs. Whatever it asks for, the log must
+// Policy is an [tpm.QuotePolicy] over event logs. Whatever it asks for, the log must
 // explain the quote: see [Replay]. The zero value asks for nothing, and refuses.
 //
 // The policy, and not the node, says which bank and which PCRs decide: a TPM has banks
@@ -43,9 +44,9 @@ type Policy struct {
 
 // CheckQuote replays the log of m and asks what the policy asks. A refusal is an
 // [*attest.Error], or what Predicate returned.
-func (p *Policy) CheckQuote(ctx context.Context, m *attest.Measured) error {
+func (p *Policy) CheckQuote(ctx context.Context, m *tpm.Measured) error {
 	if p == nil || !p.RequireSecureBoot && p.Predicate == nil {
-		return refuse(attest.CheckQuotePolicy, "nothing asked", "RequireSecureBoot or a Predicate")
+		return refuse(tpm.CheckQuotePolicy, "nothing asked", "RequireSecureBoot or a Predicate")
 	}
 	bank, pcrs, err := p.wanted()
 	if err != nil {
@@ -87,16 +88,16 @@ func (p *Policy) wanted() (tpm2.TPMAlgID, []int, error) {
 		bank = tpm2.TPMAlgSHA256
 	case tpm2.TPMAlgSHA256, tpm2.TPMAlgSHA384, tpm2.TPMAlgSHA512:
 	default:
-		return 0, nil, refuse(attest.CheckQuotePolicy, fmt.Sprintf("bank %#x", uint16(bank)), "SHA-256, SHA-384 or SHA-512")
+		return 0, nil, refuse(tpm.CheckQuotePolicy, fmt.Sprintf("bank %#x", uint16(bank)), "SHA-256, SHA-384 or SHA-512")
 	}
 	if pcrs == nil {
 		pcrs = []int{0, 1, 2, 3, 4, 5, 6, secureBootPCR}
 	}
 	switch {
 	case len(pcrs) == 0:
-		return 0, nil, refuse(attest.CheckQuotePolicy, "no PCRs", "at least one, or nil for 0 to 7")
+		return 0, nil, refuse(tpm.CheckQuotePolicy, "no PCRs", "at least one, or nil for 0 to 7")
 	case p.RequireSecureBoot && !slices.Contains(pcrs, secureBootPCR):
-		return 0, nil, refuse(attest.CheckQuotePolicy, fmt.Sprintf("RequireSecureBoot with PCRs %v", pcrs), "PCR 7 among them")
+		return 0, nil, refuse(tpm.CheckQuotePolicy, fmt.Sprintf("RequireSecureBoot with PCRs %v", pcrs), "PCR 7 among them")
 	}
 	return bank, pcrs, nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -30,10 +31,10 @@ func wholeBoot(secureBoot string) []logged {
 }
 
 // booted is a machine's boot with Secure Boot on ("\x01") or off, quoted in one bank.
-func booted(t testing.TB, bank tpm2.TPMAlgID, secureBoot string, indexes ...int) *attest.Measured {
+func booted(t testing.TB, bank tpm2.TPMAlgID, secureBoot string, indexes ...int) *tpm.Measured {
 	t.Helper()
 	boot := wholeBoot(secureBoot)
-	return &attest.Measured{Quote: quoted(t, measureAll(bank, indexes, boot...)...), EventLog: writeLog(boot...)}
+	return &tpm.Measured{Quote: quoted(t, measureAll(bank, indexes, boot...)...), EventLog: writeLog(boot...)}
 }
 
 func TestPolicy(t *testing.T) {
@@ -41,19 +42,19 @@ func TestPolicy(t *testing.T) {
 	no := errors.New("no")
 	on, off := booted(t, sha256, "\x01", firmwarePCRs...), booted(t, sha256, "\x00", firmwarePCRs...)
 	seven := booted(t, sha256, "\x01", 7)
-	without := &attest.Measured{Quote: on.Quote}
-	other := &attest.Measured{Quote: on.Quote, EventLog: off.EventLog}
+	without := &tpm.Measured{Quote: on.Quote}
+	other := &tpm.Measured{Quote: on.Quote, EventLog: off.EventLog}
 	early := wholeBoot("")
-	reset := &attest.Measured{Quote: quoted(t, append(measureAll(sha256, firmwarePCRs[:7], early...), measure(sha256, 7))...), EventLog: writeLog(early...)}
+	reset := &tpm.Measured{Quote: quoted(t, append(measureAll(sha256, firmwarePCRs[:7], early...), measure(sha256, 7))...), EventLog: writeLog(early...)}
 	asked := 0
 	for _, c := range []struct {
 		name   string
 		policy *Policy
-		m      *attest.Measured
+		m      *tpm.Measured
 		want   error
 	}{
-		{"nil", nil, on, attest.CheckQuotePolicy},
-		{"zero", &Policy{}, on, attest.CheckQuotePolicy},
+		{"nil", nil, on, tpm.CheckQuotePolicy},
+		{"zero", &Policy{}, on, tpm.CheckQuotePolicy},
 		{"on", &Policy{RequireSecureBoot: true}, on, nil},
 		{"on, by name", &Policy{Bank: sha256, PCRs: []int{7}, RequireSecureBoot: true}, seven, nil},
 		{"off", &Policy{RequireSecureBoot: true}, off, CheckSecureBoot},
@@ -62,19 +63,19 @@ func TestPolicy(t *testing.T) {
 		{"PCR 7 left out", &Policy{RequireSecureBoot: true, Options: Options{Unexplained: []int{7}}}, on, CheckUncovered},
 		{"PCR 4 left out", &Policy{RequireSecureBoot: true, Options: Options{Unexplained: []int{4}}}, on, CheckUncovered},
 		{"PCR 4 left out and not asked for", &Policy{PCRs: []int{7}, RequireSecureBoot: true, Options: Options{Unexplained: []int{4}}}, on, nil},
-		{"fewer PCRs than by default", &Policy{RequireSecureBoot: true}, seven, attest.CheckPCRNotQuoted},
-		{"fewer PCRs than asked for", &Policy{PCRs: []int{7, 14}, RequireSecureBoot: true}, on, attest.CheckPCRNotQuoted},
-		{"no PCRs", &Policy{PCRs: []int{}, Predicate: func(context.Context, *Log) error { return nil }}, on, attest.CheckQuotePolicy},
-		{"PCR 7 not asked for", &Policy{PCRs: []int{0, 4}, RequireSecureBoot: true}, on, attest.CheckQuotePolicy},
+		{"fewer PCRs than by default", &Policy{RequireSecureBoot: true}, seven, tpm.CheckPCRNotQuoted},
+		{"fewer PCRs than asked for", &Policy{PCRs: []int{7, 14}, RequireSecureBoot: true}, on, tpm.CheckPCRNotQuoted},
+		{"no PCRs", &Policy{PCRs: []int{}, Predicate: func(context.Context, *Log) error { return nil }}, on, tpm.CheckQuotePolicy},
+		{"PCR 7 not asked for", &Policy{PCRs: []int{0, 4}, RequireSecureBoot: true}, on, tpm.CheckQuotePolicy},
 		{"nothing measured into PCR 7", &Policy{RequireSecureBoot: true}, reset, CheckUnextended},
 		{"nothing measured, by a predicate", &Policy{Predicate: func(context.Context, *Log) error { asked++; return nil }}, reset, CheckUnextended},
-		{"the bank of SHA-384 in the place of SHA-256", &Policy{RequireSecureBoot: true}, booted(t, sha384, "\x01", firmwarePCRs...), attest.CheckPCRNotQuoted},
-		{"the bank of SHA-1 in the place of SHA-256", &Policy{RequireSecureBoot: true}, booted(t, sha1, "\x01", firmwarePCRs...), attest.CheckPCRNotQuoted},
+		{"the bank of SHA-384 in the place of SHA-256", &Policy{RequireSecureBoot: true}, booted(t, sha384, "\x01", firmwarePCRs...), tpm.CheckPCRNotQuoted},
+		{"the bank of SHA-1 in the place of SHA-256", &Policy{RequireSecureBoot: true}, booted(t, sha1, "\x01", firmwarePCRs...), tpm.CheckPCRNotQuoted},
 		{"SHA-384", &Policy{Bank: sha384, RequireSecureBoot: true}, booted(t, sha384, "\x01", firmwarePCRs...), nil},
-		{"SHA-256 in the place of SHA-384", &Policy{Bank: sha384, RequireSecureBoot: true}, on, attest.CheckPCRNotQuoted},
-		{"SHA-256 in the place of SHA-512", &Policy{Bank: sha512, RequireSecureBoot: true}, on, attest.CheckPCRNotQuoted},
-		{"SHA-1", &Policy{Bank: sha1, RequireSecureBoot: true}, booted(t, sha1, "\x01", firmwarePCRs...), attest.CheckQuotePolicy},
-		{"an unknown bank", &Policy{Bank: tpm2.TPMAlgSM3256, RequireSecureBoot: true}, on, attest.CheckQuotePolicy},
+		{"SHA-256 in the place of SHA-384", &Policy{Bank: sha384, RequireSecureBoot: true}, on, tpm.CheckPCRNotQuoted},
+		{"SHA-256 in the place of SHA-512", &Policy{Bank: sha512, RequireSecureBoot: true}, on, tpm.CheckPCRNotQuoted},
+		{"SHA-1", &Policy{Bank: sha1, RequireSecureBoot: true}, booted(t, sha1, "\x01", firmwarePCRs...), tpm.CheckQuotePolicy},
+		{"an unknown bank", &Policy{Bank: tpm2.TPMAlgSM3256, RequireSecureBoot: true}, on, tpm.CheckQuotePolicy},
 		{"a predicate", &Policy{Predicate: func(_ context.Context, l *Log) error {
 			asked++
 			_, err := l.EventsOf(sha256, 7)
@@ -83,12 +84,12 @@ func TestPolicy(t *testing.T) {
 		{"a predicate about what was not quoted", &Policy{PCRs: []int{7}, Predicate: func(_ context.Context, l *Log) error {
 			_, err := l.EventsOf(sha256, 4)
 			return err
-		}}, seven, attest.CheckPCRNotQuoted},
+		}}, seven, tpm.CheckPCRNotQuoted},
 		{"a predicate that refuses", &Policy{RequireSecureBoot: true, Predicate: func(context.Context, *Log) error { return no }}, on, no},
 		{"a predicate is not asked", &Policy{RequireSecureBoot: true, Predicate: func(context.Context, *Log) error { asked++; return nil }}, off, CheckSecureBoot},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var policy attest.QuotePolicy = c.policy
+			var policy tpm.QuotePolicy = c.policy
 			if err := policy.CheckQuote(t.Context(), c.m); !errors.Is(err, c.want) {
 				t.Errorf("got %v, want %v", err, c.want)
 			}
@@ -111,7 +112,7 @@ func TestFilledInBank(t *testing.T) {
 		fill     bool
 		want     attest.Check
 	}{
-		{"the other bank alone", tpm2.TPMAlgSHA256, []tpm2.TPMAlgID{tpm2.TPMAlgSHA384}, true, attest.CheckPCRNotQuoted},
+		{"the other bank alone", tpm2.TPMAlgSHA256, []tpm2.TPMAlgID{tpm2.TPMAlgSHA384}, true, tpm.CheckPCRNotQuoted},
 		{"both banks", tpm2.TPMAlgSHA256, []tpm2.TPMAlgID{tpm2.TPMAlgSHA256, tpm2.TPMAlgSHA384}, true, CheckReplay},
 		{"the bank that counts, unextended", tpm2.TPMAlgSHA384, []tpm2.TPMAlgID{tpm2.TPMAlgSHA256}, false, CheckReplay},
 	} {
@@ -121,9 +122,9 @@ func TestFilledInBank(t *testing.T) {
 			if c.fill {
 				extendBank(t, tpm, tpm2.TPMAlgSHA384, lie...)
 			}
-			var selections []attest.PCRSelection
+			var selections []tpm.PCRSelection
 			for _, bank := range c.quotes {
-				s, err := attest.NewPCRSelection(bank, firmwarePCRs...)
+				s, err := tpm.NewPCRSelection(bank, firmwarePCRs...)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -181,7 +182,7 @@ func TestReplayNamesUnexplained(t *testing.T) {
 // A log of the largest size is read, and one byte more is not.
 func TestEventLogSize(t *testing.T) {
 	empty := len(writeLog(logged{4, 5, "", ""}))
-	for size, want := range map[int]attest.Check{attest.MaxEventLogSize: "", attest.MaxEventLogSize + 1: CheckEncoding} {
+	for size, want := range map[int]attest.Check{tpm.MaxEventLogSize: "", tpm.MaxEventLogSize + 1: CheckEncoding} {
 		event := logged{4, 5, strings.Repeat("x", size-empty), ""}
 		log := writeLog(event)
 		if len(log) != size {

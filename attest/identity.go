@@ -1,4 +1,4 @@
-package tpm
+package attest
 
 import (
 	"encoding/base64"
@@ -6,8 +6,43 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/plaintext"
 	"github.com/nodeattest/nodeattest/oid"
 )
+
+// Identity names one machine, in one of the canonical forms:
+//
+//	ek:sha256:<64 hex digits>                 digest of the EK's SubjectPublicKeyInfo
+//	ak:sha256:<64 hex digits>                 the same of the AK
+//	gce:<project ID>/<instance ID>            Google's instance-identity extension
+//	othername:<type-id>:<base64url of DER>    OtherName in the AK certificate's SAN
+//	othername:<issuer>/<type-id>:<base64url>  the same, with the issuer's name
+//
+// Digests are over the canonical SubjectPublicKeyInfo (rsaEncryption with NULL,
+// or a named curve), never over received bytes, so that one key has one
+// identity. Two identities are the same if they are equal as strings.
+type Identity string
+
+// Kind is the part in front of the first colon: "ek", "ak", "gce" or
+// "othername".
+func (id Identity) Kind() string {
+	kind, _, _ := strings.Cut(string(id), ":")
+	return kind
+}
+
+// MaxIdentitySize bounds a machine identity in a registry or a list, in bytes.
+const MaxIdentitySize = 1024
+
+// Valid reports whether an identity can be recorded: a kind, a colon and a name,
+// printable and of at most [MaxIdentitySize] bytes. [ParseIdentity] asks for more.
+func (id Identity) Valid() bool {
+	kind := id.Kind()
+	return len(kind) > 0 && len(kind) < len(id)-1 && plaintext.Valid(string(id), MaxIdentitySize)
+}
+
+// CheckIdentity: evidence states a machine identity that is bad or ambiguous, or none.
+const CheckIdentity Check = "machine-identity"
 
 // ParseIdentity reads a machine identity as a person writes it into a list: at most
 // [MaxIdentitySize] bytes without spaces. The forms that [Identity] lists are held
@@ -26,7 +61,7 @@ func ParseIdentity(s string) (Identity, error) {
 		return "", badIdentity(s, "the kind of key in front of its digest, as in ek:sha256:<64 lower-case hexadecimal digits>")
 	case "ek", "ak":
 		digest, ok := strings.CutPrefix(rest, "sha256:")
-		if b, err := hex.DecodeString(digest); !ok || err != nil || len(b) != HashSize || strings.ToLower(digest) != digest {
+		if b, err := hex.DecodeString(digest); !ok || err != nil || len(b) != message.HashSize || strings.ToLower(digest) != digest {
 			return "", badIdentity(s, id.Kind()+":sha256:<64 lower-case hexadecimal digits>")
 		}
 	case "gce":
@@ -58,7 +93,7 @@ func validKind(kind string) bool {
 
 func validOtherName(s string) bool {
 	if issuer, rest, ok := strings.Cut(s, "/"); ok {
-		if !validIssuerName(issuer) {
+		if !plaintext.IssuerName(issuer) {
 			return false
 		}
 		s = rest

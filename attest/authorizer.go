@@ -1,13 +1,16 @@
-package tpm
+package attest
 
 import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/typednil"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Stage says how far a verification has come when membership is asked.
@@ -67,31 +70,22 @@ func (f AuthorizerFunc) Authorize(ctx context.Context, r *Result, request *csr.R
 	return f(ctx, r, request)
 }
 
-// OpenRoads says what a verifier trusts, for [AuthorizerChecker].
-type OpenRoads struct {
-	// AK are the profiles of the issuers of AK certificates, in their order. Without
-	// one [RoadAK] is closed.
-	AK []Profile
-	// EK says that [RoadEK] is open.
-	EK bool
-}
-
 // AuthorizerChecker is what an [Authorizer] implements that can be made, or configured,
 // so that it never decides right. [NewVerifier] asks it, so that the operator learns of
 // it and no node is denied for it.
 type AuthorizerChecker interface {
 	// CheckAuthorizer returns an error if the authorizer is unusable, or does not fit
-	// what the verifier trusts. It must be safe to call on the type's zero value, and
+	// what the verifier trusts: the roads of all of its kinds. It must be safe to call on the type's zero value, and
 	// on a nil pointer where a nil pointer can be made.
-	CheckAuthorizer(roads *OpenRoads) error
+	CheckAuthorizer(open []OpenRoad) error
 }
 
 // CheckAuthorizer returns an error if an authorizer is nil, a nil pointer or a nil
 // function, or if it is an [AuthorizerChecker] and says so itself. An authorizer that
 // asks others calls it for each of them.
-func CheckAuthorizer(a Authorizer, roads *OpenRoads) error {
+func CheckAuthorizer(a Authorizer, open []OpenRoad) error {
 	if c, ok := a.(AuthorizerChecker); ok && !typednil.Is(a) {
-		return c.CheckAuthorizer(roads)
+		return c.CheckAuthorizer(open)
 	}
 	if typednil.Is(a) {
 		return errors.New("no Authorizer, or a nil one")
@@ -135,9 +129,7 @@ const CheckProviderID Check = "provider-id"
 func Admit(ctx context.Context, a Authorizer, r *Result, request *csr.Request) error {
 	p := &pending{}
 	r.pending = p
-	given, err := membershipOf(r).decide(ctx, func(ctx context.Context) (*Authorization, error) {
-		return a.Authorize(ctx, r, request)
-	})
+	given, err := r.ask(ctx, a, request)
 	writes := p.close()
 	if err != nil {
 		return err
@@ -176,6 +168,89 @@ func (v *Verifier) authorize(ctx context.Context, r *Result, request *csr.Reques
 	return nil
 }
 
-func membershipOf(r *Result) *membership {
-	return &membership{machine: r.Machine, claimed: r.ClaimedProviderID, early: r.Stage == StageHello}
+// Verified returns what the issuer of the certificate needs to know: all that the
+// authorization vouches for, its end included, bound to the request that was checked
+// and to the machine. Every provider makes its csr.Verified here, so that none forgets a
+// part. checked must not be nil.
+func (a *Authorization) Verified(checked *csr.Checked, machine Identity) *csr.Verified {
+	v := checked.Vouch(string(machine))
+	v.ProviderID = a.ProviderID
+	v.DNSNames = slices.Clone(a.DNSNames)
+	v.IPAddresses = slices.Clone(a.IPAddresses)
+	v.NotAfter = a.NotAfter
+	return v
+}
+
+// ask asks an authorizer, and holds the provider ID that the request claims against its
+// answer. At the hello a machine that claims one may be one whose provider ID the
+// authorizer learns until the answer.
+func (r *Result) ask(ctx context.Context, authorizer Authorizer, request *csr.Request) (*Authorization, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, csr.Retry(err)
+	}
+	a, err := authorizer.Authorize(ctx, r, request)
+	switch {
+	case errors.Is(err, CheckMembership):
+		return nil, asMembership(err)
+	case err != nil:
+		return nil, csr.Retry(err)
+	case a == nil:
+		return nil, NotMember("machine " + string(r.Machine) + " (no authorization was given)")
+	}
+	early := a.ProviderID == "" && r.Stage == StageHello
+	if claimed := r.ClaimedProviderID; claimed != "" && claimed != a.ProviderID && !early {
+		return nil, &Error{Check: CheckProviderID, Got: claimed, Want: refusal.OrNothing(a.ProviderID)}
+	}
+	given := *a
+	given.DNSNames, given.IPAddresses = slices.Clone(a.DNSNames), slices.Clone(a.IPAddresses)
+	return &given, nil
+}
+
+// pending is what authorizers have handed in to be written once the machine is
+// admitted.
+type pending struct {
+	mu     sync.Mutex
+	closed bool
+	writes []func(context.Context) error
+}
+
+// close ends the time in which something can be handed in.
+func (p *pending) close() []func(context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	return p.writes
+}
+
+var (
+	errNoWrites   = errors.New("attest: nothing may be written for a hello")
+	errNotPending = errors.New("attest: there is no decision under way that a write could belong to")
+	errNilWrite   = errors.New("attest: a write that is nil")
+)
+
+// WhenAdmitted hands in what an [Authorizer] has to write, from inside Authorize and at
+// [StageAnswer]. It is done after every authorizer has agreed and the provider ID that
+// the request claims has been held against the authorization, in the order in which it
+// was handed in; the machine is admitted only if all of it succeeds. An error of write
+// counts as one of Authorize does. Of a machine that is refused nothing is written.
+//
+// It is an error at StageHello, outside Authorize, and on a Result that neither a
+// Verifier nor [Admit] has asked an authorizer about. An authorizer that gets one must
+// return it: its write will not happen.
+func (r *Result) WhenAdmitted(write func(ctx context.Context) error) error {
+	switch {
+	case write == nil:
+		return errNilWrite
+	case r.Stage != StageAnswer:
+		return errNoWrites
+	case r.pending == nil:
+		return errNotPending
+	}
+	r.pending.mu.Lock()
+	defer r.pending.mu.Unlock()
+	if r.pending.closed {
+		return errNotPending
+	}
+	r.pending.writes = append(r.pending.writes, write)
+	return nil
 }

@@ -1,9 +1,8 @@
-package tpm
+package attest
 
 import (
-	"crypto/hmac"
 	"crypto/rand"
-	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/secret"
 )
 
@@ -37,16 +37,25 @@ const (
 	CheckRingEmpty Check = "ring-empty"
 )
 
-// RingSecretSize is the size of a challenge key's secret, in bytes.
-const RingSecretSize = 32
+// Sizes of a challenge key, in bytes.
+const (
+	RingKeyIDSize  = message.KeyIDSize
+	RingSecretSize = 32
+)
+
+// RingKeyID names a challenge key of a [KeyRing].
+type RingKeyID [RingKeyIDSize]byte
+
+// String returns the identifier in lower-case hexadecimal.
+func (id RingKeyID) String() string { return hex.EncodeToString(id[:]) }
 
 // RingKey is one challenge key: it makes challenges from ActiveAt on, and its
 // challenges verify until RetiredAt.
 type RingKey struct {
 	// ID is what a challenge calls the key by.
-	ID KeyID
+	ID RingKeyID
 	// Secret is what challenges are derived from, and nothing else. Whoever has one can
-	// pass for any machine on [RoadEK]: guard it like the CA's key.
+	// pass for any machine whose secrets travel in credentials ([RoadEK]): guard it like the CA's key.
 	Secret secret.Value[[RingSecretSize]byte]
 	// ActiveAt is when the key begins to make challenges.
 	ActiveAt time.Time
@@ -123,7 +132,7 @@ func checkRingKeys(keys []RingKey) error {
 	if len(keys) == 0 {
 		return errors.New("attest: a key ring needs at least one key")
 	}
-	seen := make(map[KeyID]bool, len(keys))
+	seen := make(map[RingKeyID]bool, len(keys))
 	for i := range keys {
 		k := &keys[i]
 		switch {
@@ -214,7 +223,7 @@ func (r *KeyRing) newest(now time.Time) (*RingKey, error) {
 // lookup returns the key of a challenge that is to be verified. A key that
 // becomes active within clockSkew is one that another replica, whose clock is
 // ahead, may already use: that is no refusal but a reason to try again.
-func (r *KeyRing) lookup(id KeyID, now time.Time) (*RingKey, error) {
+func (r *KeyRing) lookup(id RingKeyID, now time.Time) (*RingKey, error) {
 	keys, err := r.fresh(now)
 	if err != nil {
 		return nil, err
@@ -263,27 +272,8 @@ func RotateKeys(keys []RingKey, now time.Time) []RingKey {
 	return append(out, next)
 }
 
-// Labels of the two derivations. A 00 byte stands behind each.
-const (
-	labelSecret  = "nodeattest/tpm/v1 secret\x00"
-	labelCertify = "nodeattest/tpm/v1 certify\x00"
-)
-
-// challengeSecret is S = HMAC-SHA256(K, labelSecret ‖ b).
-func challengeSecret(k *RingKey, binding []byte) []byte {
+// challengeSecret is the secret of the challenge with that Binding.
+func (k *RingKey) challengeSecret(provider string, binding []byte) []byte {
 	key := k.Secret.Reveal()
-	return labelledHMAC(key[:], labelSecret, binding)
-}
-
-// qualifyingData is HMAC-SHA256(S, label ‖ b), the qualifying data of a
-// statement.
-func qualifyingData(secret []byte, label string, binding []byte) []byte {
-	return labelledHMAC(secret, label, binding)
-}
-
-func labelledHMAC(key []byte, label string, binding []byte) []byte {
-	m := hmac.New(sha256.New, key)
-	m.Write([]byte(label))
-	m.Write(binding)
-	return m.Sum(nil)
+	return message.Secret(key[:], provider, binding)
 }

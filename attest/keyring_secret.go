@@ -1,4 +1,4 @@
-package tpm
+package attest
 
 import (
 	"encoding/binary"
@@ -7,21 +7,22 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/secret"
 )
 
 // ringKeySize is the size of one encoded key: secret, ActiveAt, RetiredAt.
 const ringKeySize = RingSecretSize + 8 + 8
 
-// MaxRingKeys bounds the keys that [DecodeKeys] reads.
+// MaxRingKeys bounds the keys that [ParseRingKeys] reads.
 const MaxRingKeys = 64
 
-// EncodeKeys returns keys in the form of a Secret's data: the name is the
+// MarshalRingKeys returns keys in the form of a Secret's data: the name is the
 // identifier in 16 lower-case hexadecimal digits, the value 48 bytes: the
 // secret, then ActiveAt and RetiredAt in Unix seconds, big-endian, 8 bytes each
 // (0: not retired). Fractions of a second are lost. It returns an error as
 // [NewKeyRing] does, and for times outside 1970 to 9999 or over [MaxRingKeys] keys.
-func EncodeKeys(keys []RingKey) (map[string][]byte, error) {
+func MarshalRingKeys(keys []RingKey) (map[string][]byte, error) {
 	if err := checkRingKeys(keys); err != nil {
 		return nil, err
 	}
@@ -30,7 +31,7 @@ func EncodeKeys(keys []RingKey) (map[string][]byte, error) {
 	}
 	data := make(map[string][]byte, len(keys))
 	for _, k := range keys {
-		if at := k.ActiveAt.Unix(); at <= 0 || at > maxUnixSeconds || !k.RetiredAt.IsZero() && k.RetiredAt.Unix() > maxUnixSeconds {
+		if at := k.ActiveAt.Unix(); at <= 0 || at > der.MaxUnixSeconds || !k.RetiredAt.IsZero() && k.RetiredAt.Unix() > der.MaxUnixSeconds {
 			return nil, fmt.Errorf("attest: key ring: key %s has a time out of range", k.ID)
 		}
 		secret := k.Secret.Reveal()
@@ -45,10 +46,10 @@ func EncodeKeys(keys []RingKey) (map[string][]byte, error) {
 	return data, nil
 }
 
-// DecodeKeys reads what [EncodeKeys] wrote, at most [MaxRingKeys] keys, in the
+// ParseRingKeys reads what [MarshalRingKeys] wrote, at most [MaxRingKeys] keys, in the
 // order of their ActiveAt. Anything else in data is an error that names the
 // entry and never its value.
-func DecodeKeys(data map[string][]byte) ([]RingKey, error) {
+func ParseRingKeys(data map[string][]byte) ([]RingKey, error) {
 	if len(data) > MaxRingKeys {
 		return nil, fmt.Errorf("attest: key ring: %d keys, at most %d", len(data), MaxRingKeys)
 	}
@@ -56,7 +57,7 @@ func DecodeKeys(data map[string][]byte) ([]RingKey, error) {
 	for name, v := range data {
 		var k RingKey
 		id, err := hex.DecodeString(name)
-		if err != nil || len(id) != KeyIDSize || hex.EncodeToString(id) != name {
+		if err != nil || len(id) != RingKeyIDSize || hex.EncodeToString(id) != name {
 			return nil, fmt.Errorf("attest: key ring: name %q is no identifier of 16 lower-case hexadecimal digits", name)
 		}
 		if len(v) != ringKeySize {
@@ -65,7 +66,7 @@ func DecodeKeys(data map[string][]byte) ([]RingKey, error) {
 		copy(k.ID[:], id)
 		k.Secret = secret.New([RingSecretSize]byte(v[:RingSecretSize]))
 		active, retired := binary.BigEndian.Uint64(v[32:]), binary.BigEndian.Uint64(v[40:])
-		if active == 0 || active > maxUnixSeconds || retired > maxUnixSeconds {
+		if active == 0 || active > der.MaxUnixSeconds || retired > der.MaxUnixSeconds {
 			return nil, fmt.Errorf("attest: key ring: key %s has a time out of range", name)
 		}
 		k.ActiveAt = time.Unix(int64(active), 0).UTC()

@@ -1,14 +1,17 @@
-package tpm
+package attest
 
 import (
 	"bytes"
 	"context"
-	"crypto"
 	"encoding/hex"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/typednil"
+	"github.com/nodeattest/nodeattest/internal/work"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -36,7 +39,7 @@ const (
 	// no field does.
 	CheckBindingBytes Check = "binding-bytes"
 	// CheckBindingWindow: notAfter is before issuedAt or more than [MaxWindow]
-	// behind it.
+	// after it.
 	CheckBindingWindow Check = "binding-window"
 
 	// CheckAnswerEarly: the answer was created more than 60 s before its
@@ -51,10 +54,9 @@ const (
 // Verify checks an answer and returns what it proves. The answer alone is
 // needed: hello and challenge are not kept. The checks run in this order, cheap
 // ones first, and the first that fails is the error: size and encoding, node
-// policy, the rebuilt binding, its times and key, the statement and its
-// qualifying data, the request's own signature, the AK's signature over the
-// statement, and over the quote where there is one, the AK certificate under its
-// issuer's profile or the EK ([EKVerifier]), the policy over quotes, membership.
+// policy, the rebuilt binding, its times and key, the kind's statements and the qualifying
+// data that they cover, the request's own signature, the signatures of the statements and
+// the trust in the machine, membership.
 //
 // A refusal is an [*Error] or a [csr.Violations]; what could not be decided
 // wraps [csr.ErrRetry]. [csr.Decide] turns the error into a decision. The
@@ -67,38 +69,45 @@ func (v *Verifier) Verify(ctx context.Context, request *csr.Request) (*Result, e
 	if request == nil || v == nil || v.now == nil {
 		return nil, errNotMade
 	}
-	now, w := v.now(), v.newWork(MaxAnswerSignatures)
+	now := v.now()
 	checked, err := v.policy.CheckUnsigned(ctx, request, request.Spec.SignerName)
 	if err != nil {
 		return nil, err
 	}
-	a, err := readAnswer(checked.Bundle())
+	kind, answer, err := v.readAnswer(request.Spec.SignerName, checked.Bundle())
 	if err != nil {
 		return nil, err
 	}
-	node, err := readNode(a.binding.Road, a.proof.AKPublic, a.proof.EKPublic, a.certificates)
+	p, err := answer.Present()
 	if err != nil {
 		return nil, err
 	}
-	r := v.startResult(StageAnswer, checked, request.Spec.SignerName, node)
-	if err := v.checkBinding(a, r, request, now); err != nil {
+	if p == nil {
+		return nil, kind.fault("no machine", "one")
+	}
+	r, err := v.startResult(StageAnswer, checked, request.Spec.SignerName, kind, p.Road, p)
+	if err != nil {
 		return nil, err
 	}
-	if err := v.checkStatement(ctx, w, a, r, node, now); err != nil {
+	echo, err := v.checkBinding(kind, answer.Binding(), r, p, request, now)
+	if err != nil {
 		return nil, err
 	}
-	if err := v.trust(ctx, w, node, r, now); err != nil {
+	q := v.inquiry(r, work.New(MaxAnswerSignatures), now)
+	if err := v.recall(q, kind, echo, answer.Binding()); err != nil {
 		return nil, err
 	}
-	if err := checkProfileOfStatement(r); err != nil {
+	if err := answer.Check(q); err != nil {
 		return nil, err
 	}
-	if r.Road == RoadEK && r.Clock.Plain {
-		if err := v.eks.checkFirmware(r.Directory, r.Clock.FirmwareVersion); err != nil {
-			return nil, err
-		}
+	if err := q.checkSignature(ctx, checked); err != nil {
+		return nil, err
 	}
-	if err := v.checkMeasured(ctx, r); err != nil {
+	found, err := answer.Verify(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.accept(kind, p, q, found); err != nil {
 		return nil, err
 	}
 	if err := v.authorize(ctx, r, request); err != nil {
@@ -107,72 +116,86 @@ func (v *Verifier) Verify(ctx context.Context, request *csr.Request) (*Result, e
 	return r, nil
 }
 
-// answer is the evidence of an answer, read but not checked.
-type answer struct {
-	certify      *CertifyEvidence
-	proof        *Proof
-	binding      *Binding
-	certificates [][]byte
-	quote        *QuoteEvidence // nil where there is none
-	eventLog     []byte         // likewise
+// readAnswer finds the kind that a request is for and has it read the evidence.
+func (v *Verifier) readAnswer(signerName string, bundle *csr.Bundle) (*openKind, AnswerEvidence, error) {
+	kind, err := v.kindOf(signerName, bundle.Provider)
+	if err != nil {
+		return nil, nil, err
+	}
+	e, err := kind.readEvidence(bundle)
+	if err != nil {
+		return nil, nil, err
+	}
+	answer, err := kind.ReadAnswer(e)
+	if err == nil && typednil.Is(answer) {
+		err = kind.fault("no answer", "one")
+	}
+	return kind, answer, err
 }
 
-// readAnswer reads an answer: certify, then proof, then optionally a quote and with it
-// an event log, and nothing else.
-func readAnswer(bundle *csr.Bundle) (*answer, error) {
-	evidence, err := readEvidence(bundle)
+// kindOf is the kind that the signer name selects, or, under a signer of Kubernetes' own,
+// the block of the provider.
+func (v *Verifier) kindOf(signerName, block string) (*openKind, error) {
+	provider := csr.ProviderOf(signerName)
+	n := slices.IndexFunc(v.kinds, func(k *openKind) bool {
+		return k.Provider == provider || provider == "" && k.Provider+version == block
+	})
+	if n >= 0 {
+		return v.kinds[n], nil
+	}
+	if provider == "" && len(v.kinds) == 1 { // whose error names what it wants
+		return v.kinds[0], nil
+	}
+	names := make([]string, len(v.kinds))
+	for i, k := range v.kinds {
+		names[i] = k.Provider + version
+	}
+	return nil, &Error{Check: CheckProvider, Got: "evidence of " + refusal.OrNothing(block) + " under " + signerName, Want: refusal.Quotes(names)}
+}
+
+// recall derives the secret of an answered challenge again.
+func (v *Verifier) recall(q *Inquiry, k *openKind, echo *message.Binding, binding []byte) error {
+	key, err := v.ring.lookup(echo.KeyID, q.Now)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	s := evidence.Statements
-	if !isAnswer(s) {
-		return nil, &Error{Check: CheckStatements, Got: statementTypes(evidence), Want: "certify and proof, then quote and event log if any"}
-	}
-	a := &answer{certificates: evidence.Certificates}
-	if a.certify, err = ParseTCGAttestCertify(s[0].Stmt); err != nil {
-		return nil, err
-	}
-	if a.certify.Public == nil {
-		return nil, fault("certify", "tpmTPublic", "the certified key's TPMT_PUBLIC")
-	}
-	if a.proof, a.binding, err = parseProof(s[1].Stmt); err != nil {
-		return nil, err
-	}
-	if err := a.readMeasured(s[2:]); err != nil {
-		return nil, err
-	}
-	return a, nil
+	q.challenged = &challenged{provider: k.Provider, secret: key.challengeSecret(k.Provider, binding), binding: binding}
+	q.statements = k.Statements
+	return nil
 }
 
 // checkBinding rebuilds the binding from what the verifier knows itself, and
 // compares it with the echo.
-func (v *Verifier) checkBinding(a *answer, r *Result, request *csr.Request, now time.Time) error {
-	echo := a.binding
-	if err := v.checkRoadAndCluster(echo.Road, echo.ClusterID); err != nil {
-		return err
+func (v *Verifier) checkBinding(k *openKind, echoed []byte, r *Result, p *Presented, request *csr.Request, now time.Time) (*message.Binding, error) {
+	echo, err := message.ParseBinding(echoed)
+	if err != nil {
+		return nil, err
 	}
-	want := v.expected(r, request, echo.ClusterID)
+	if err := v.checkRoadAndCluster(k, Road(echo.Road), echo.ClusterID); err != nil {
+		return nil, err
+	}
+	want := v.expected(r, p, request, echo.ClusterID)
 	want.KeyID, want.Nonce, want.IssuedAt, want.NotAfter = echo.KeyID, echo.Nonce, echo.IssuedAt, echo.NotAfter
 	if err := compareBindings(echo, want); err != nil {
-		return err
+		return nil, err
 	}
 	der, err := want.Marshal()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if !bytes.Equal(der, a.proof.Binding) {
-		return &Error{Check: CheckBindingBytes, Got: "another encoding", Want: "the DER of the binding"}
+	if !bytes.Equal(der, echoed) {
+		return nil, &Error{Check: CheckBindingBytes, Got: "another encoding", Want: "the DER of the binding"}
 	}
 	if err := checkTimes(echo, request, now); err != nil {
-		return err
+		return nil, err
 	}
 	r.IssuedAt, r.NotAfter = echo.Issued(), echo.Expires()
-	return nil
+	return echo, nil
 }
 
 // compareBindings names the first field that differs, of those that both sides
 // know by themselves. The requester is the verifier's alone.
-func compareBindings(got, want *Binding) error {
+func compareBindings(got, want *message.Binding) error {
 	if err := compareOwnValues(got, want); err != nil {
 		return err
 	}
@@ -183,7 +206,7 @@ func compareBindings(got, want *Binding) error {
 }
 
 // compareOwnValues is the part of compareBindings that the node makes too.
-func compareOwnValues(got, want *Binding) error {
+func compareOwnValues(got, want *message.Binding) error {
 	switch {
 	case got.Road != want.Road:
 		return &Error{Check: CheckBindingRoad, Got: got.Road.String(), Want: want.Road.String()}
@@ -203,7 +226,7 @@ func compareOwnValues(got, want *Binding) error {
 	return nil
 }
 
-func checkWindow(b *Binding) error {
+func checkWindow(b *message.Binding) error {
 	if length := b.NotAfter - b.IssuedAt; length < 0 || length > int64(MaxWindow/time.Second) {
 		return &Error{Check: CheckBindingWindow, Got: strconv.FormatInt(length, 10) + " s", Want: "0 to 3600 s"}
 	}
@@ -212,7 +235,7 @@ func checkWindow(b *Binding) error {
 
 // checkTimes holds the window against the answer's time of creation T:
 // issuedAt − 60 s ≤ T ≤ notAfter ≤ issuedAt + 1 h, and now − T ≤ 1 h.
-func checkTimes(b *Binding, request *csr.Request, now time.Time) error {
+func checkTimes(b *message.Binding, request *csr.Request, now time.Time) error {
 	if err := checkWindow(b); err != nil {
 		return err
 	}
@@ -243,70 +266,4 @@ func createdAt(request *csr.Request, now time.Time) (time.Time, error) {
 			Want: "a time before " + now.UTC().Format(time.RFC3339Nano), Err: csr.ErrRetry}
 	}
 	return created, nil
-}
-
-// checkStatement checks the certify statement and the quote: all that costs little
-// first, the qualifying data among it, then the request's signature and the AK's.
-func (v *Verifier) checkStatement(ctx context.Context, w *work, a *answer, r *Result, node *presentedNode, now time.Time) error {
-	key, err := v.ring.lookup(a.binding.KeyID, now)
-	if err != nil {
-		return err
-	}
-	secret := challengeSecret(key, a.proof.Binding)
-	in := certifyInput{
-		ak:             node.akPublic,
-		akKey:          node.akKey,
-		key:            r.checked.PKCS10().CSR.PublicKey,
-		qualifyingData: qualifyingData(secret, labelCertify, a.proof.Binding),
-		policy: statementPolicy{
-			allowSHA1Signature: v.allowSHA1 && node.road == RoadAK,
-			requireTPMResident: v.requireResident || r.Purpose == csr.PurposeRecovery,
-		},
-	}
-	if err := in.parse(a.certify, nil); err != nil {
-		return err
-	}
-	if err := in.checkBeforeSignature(); err != nil {
-		return err
-	}
-	quote, err := v.quoteOf(a, &in, secret)
-	if err != nil {
-		return err
-	}
-	if err := w.signature(ctx); err != nil {
-		return err
-	}
-	if err := r.checked.CheckSignature(); err != nil {
-		return err
-	}
-	if err := w.signature(ctx); err != nil {
-		return err
-	}
-	if err := in.checkSignature(); err != nil {
-		return err
-	}
-	r.fillStatement(&in)
-	return r.checkQuote(ctx, w, a, quote)
-}
-
-// CheckAKParent: the AK is no primary key, and its issuer's profile does not
-// admit others; or the public area that was sent is not the AK's own.
-const CheckAKParent Check = "ak-parent"
-
-// checkProfileOfStatement asks the profile of the very issuer that certified the
-// AK. The statement's checks asked only whether any issuer admits SHA-1. On road EK
-// there is none to ask: SHA-1 was refused, and the credential names the AK wherever in
-// the TPM it is.
-func checkProfileOfStatement(r *Result) error {
-	if r.Road == RoadEK {
-		return nil
-	}
-	if r.SignatureHash == crypto.SHA1 && !r.profile.InsecureAllowSHA1Signature {
-		return &Error{Check: CheckSignatureHash, Got: "SHA1", Want: "SHA256, SHA384 or SHA512, by profile " + r.Profile}
-	}
-	if !r.AKPrimary && !r.profile.AllowAKBelowOtherKeys {
-		return &Error{Check: CheckAKParent, Got: "a qualified signer that is not the AK as a primary key",
-			Want: "one, by profile " + r.Profile}
-	}
-	return nil
 }

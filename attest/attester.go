@@ -1,0 +1,222 @@
+package attest
+
+import (
+	"context"
+	"crypto"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"errors"
+	"fmt"
+
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/typednil"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// Subject is what a node's proof is bound to, as the node itself knows it. Hello
+// and Answer take the same Subject: the node refuses a challenge for anything
+// else.
+type Subject struct {
+	// Request is the final PKCS#10 request, DER. The same bytes go into both
+	// messages.
+	Request []byte
+	// SignerName is the signer that is to issue the certificate.
+	SignerName string
+	// ClusterID is the name of the cluster, 1 to 128 bytes, configured on both sides and
+	// never learnt from the API server. The customary one is that of [ClusterID].
+	ClusterID string
+	// ExpirationSeconds is spec.expirationSeconds of the answer; 0 where it is
+	// absent.
+	ExpirationSeconds int32
+}
+
+// ClusterID returns the customary cluster ID: the lower-case hexadecimal SHA-256
+// of the SubjectPublicKeyInfo of the cluster's CA, 64 bytes.
+func ClusterID(ca *x509.Certificate) (string, error) {
+	if ca == nil {
+		return "", errors.New("attest: cluster ID: no CA certificate")
+	}
+	sum, err := csr.SPKIHash(ca.PublicKey)
+	if err != nil {
+		return "", fmt.Errorf("attest: cluster ID: %w", err)
+	}
+	return fmt.Sprintf("%x", sum), nil
+}
+
+// Attester is the node's side: it says hello and answers challenges, with evidence of
+// one kind. It is safe for use from many goroutines.
+type Attester struct {
+	prover    Prover
+	challenge string // the signer name of hellos
+}
+
+// NewAttester returns an attester with the evidence of prover. The error matches
+// [refusal.CheckConfig].
+func NewAttester(prover Prover) (*Attester, error) {
+	if typednil.Is(prover) {
+		return nil, refusal.Config("Prover", "", "one")
+	}
+	signer, err := csr.SignerChallenge(prover.Provider())
+	if err != nil {
+		return nil, &Error{Check: refusal.CheckConfig, Got: "a Prover of that name", Err: err}
+	}
+	return &Attester{prover: prover, challenge: signer}, nil
+}
+
+// Close closes the Prover.
+func (a *Attester) Close() error {
+	if err := a.prover.Close(); err != nil {
+		return fmt.Errorf("attest: close: %w", err)
+	}
+	return nil
+}
+
+// Hello returns the node's first message: the spec of a request that carries the final
+// PKCS#10 and a hello, to be filed under the signer name that it has, which nobody serves
+// ([csr.SignerChallenge]).
+func (a *Attester) Hello(ctx context.Context, s Subject) (*csr.Spec, error) {
+	request, err := s.check()
+	if err != nil {
+		return nil, fmt.Errorf("attest: hello: %w", err)
+	}
+	var evidence *Evidence
+	err = a.prover.Use(ctx, StageHello, func(session Session) error {
+		p, err := session.Present()
+		if err != nil {
+			return err
+		}
+		evidence, err = session.Hello(ctx, Head{Road: p.Road, ClusterID: s.ClusterID, TargetSigner: s.SignerName})
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("attest: hello: %w", err)
+	}
+	return a.spec(s, request, a.challenge, evidence)
+}
+
+// Answer checks that the challenge is for this very node, request, cluster and
+// signer, has the kind's evidence made over it, and returns the node's second message: the
+// spec of a new request, under the signer that issues the certificate. The key must be the
+// one of the request. The challenge's secret is used, and neither kept nor shown.
+//
+// challenge is what [Verifier.Challenge] returned; on Kubernetes it comes out of
+// [ChallengeOf]. A challenge for anything else is refused with an [*Error] whose Check is
+// the one that the verifier would use: a node that answered it would lend its evidence to
+// somebody.
+func (a *Attester) Answer(ctx context.Context, challenge []byte, key crypto.Signer, s Subject) (*csr.Spec, error) {
+	request, err := s.check()
+	if err != nil {
+		return nil, fmt.Errorf("attest: answer: %w", err)
+	}
+	if typednil.Is(key) {
+		return nil, errors.New("attest: answer: no key to certify")
+	}
+	if !sameKey(request.CSR.PublicKey, key.Public()) {
+		return nil, &Error{Check: CheckKeyMismatch, Got: "another key than that of the request", Want: "the request's key"}
+	}
+	c, err := message.ParseChallenge(challenge)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkWindow(&c.Binding); err != nil {
+		return nil, err
+	}
+	binding, err := c.Binding.Marshal()
+	if err != nil {
+		return nil, err
+	}
+	var evidence *Evidence
+	err = a.prover.Use(ctx, StageAnswer, func(session Session) error {
+		p, err := session.Present()
+		if err != nil {
+			return err
+		}
+		if err := s.checkBinding(&c.Binding, request, p); err != nil {
+			return err
+		}
+		secret, err := open(ctx, session, c)
+		if err != nil {
+			return err
+		}
+		evidence, err = session.Answer(ctx, key, &Challenged{challenged{provider: a.prover.Provider(), secret: secret, binding: binding}})
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("attest: answer: %w", err)
+	}
+	return a.spec(s, request, s.SignerName, evidence)
+}
+
+// open returns the challenge's secret.
+func open(ctx context.Context, session Session, c *message.Challenge) ([]byte, error) {
+	if c.Credential == nil {
+		return c.Clear, nil
+	}
+	secret, err := session.Open(ctx, &Credential{IDObject: c.Credential.IDObject, EncryptedSecret: c.Credential.EncryptedSecret})
+	if err != nil {
+		return nil, err
+	}
+	if len(secret) != message.SecretSize {
+		return nil, fmt.Errorf("the challenge's credential holds %d bytes, want %d", len(secret), message.SecretSize)
+	}
+	return secret, nil
+}
+
+// checkBinding holds a challenge against the node's own values.
+func (s *Subject) checkBinding(b *message.Binding, request *csr.PKCS10, p *Presented) error {
+	return compareOwnValues(b, &message.Binding{
+		Road:              message.Road(p.Road),
+		ClusterID:         s.ClusterID,
+		SignerName:        s.SignerName,
+		ExpirationSeconds: s.ExpirationSeconds,
+		MachineKey:        sha256.Sum256(p.MachineKey),
+		AKName:            p.AKName,
+		RequestHash:       request.InfoHash,
+	})
+}
+
+func (s *Subject) check() (*csr.PKCS10, error) {
+	if err := der.CheckText("subject", "ClusterID", s.ClusterID, 1, der.MaxClusterIDSize); err != nil {
+		return nil, err
+	}
+	if err := der.CheckText("subject", "SignerName", s.SignerName, 1, der.MaxSignerNameSize); err != nil {
+		return nil, err
+	}
+	if s.ExpirationSeconds < 0 {
+		return nil, errors.New("ExpirationSeconds is negative")
+	}
+	return csr.ParsePKCS10(s.Request)
+}
+
+// spec is what the node files, with the usages of the certificate that it asks for.
+func (a *Attester) spec(s Subject, request *csr.PKCS10, signerName string, e *Evidence) (*csr.Spec, error) {
+	if e == nil {
+		return nil, errors.New("attest: the Prover made no evidence")
+	}
+	purpose, err := csr.PurposeOf(s.SignerName)
+	if err != nil {
+		return nil, err
+	}
+	bundle, err := bundleOf(s.Request, a.prover.Provider(), e)
+	if err != nil {
+		return nil, err
+	}
+	pem, err := bundle.Encode()
+	if err != nil {
+		return nil, err
+	}
+	_, isRSA := request.CSR.PublicKey.(*rsa.PublicKey)
+	spec := &csr.Spec{Request: pem, SignerName: signerName, Usages: csr.Usages(purpose, isRSA)}
+	if seconds := s.ExpirationSeconds; seconds != 0 {
+		spec.ExpirationSeconds = &seconds
+	}
+	return spec, nil
+}
+
+func sameKey(a, b crypto.PublicKey) bool {
+	k, ok := a.(interface{ Equal(crypto.PublicKey) bool })
+	return ok && k.Equal(b)
+}

@@ -1,0 +1,62 @@
+package attest
+
+import (
+	"encoding/base64"
+
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// ReasonChallenge is the reason of the Denied condition that carries a
+// challenge to the node on Kubernetes.
+const ReasonChallenge = "AttestationChallenge"
+
+// ChallengeDecision is the decision about a hello that was challenged, with the DER
+// that [Verifier.Challenge] returned: its request is denied, since it is never
+// signed, and the message of the condition is the challenge in base64 (RFC 4648
+// section 4, padded, unbroken). Like every decision it goes through
+// [csr.Decision.For] before it is written.
+func ChallengeDecision(challenge []byte) csr.Decision {
+	return csr.Decision{Verdict: csr.VerdictDeny, Condition: csr.ConditionDenied, Subresource: csr.SubresourceApproval,
+		Reason: ReasonChallenge, Message: base64.StdEncoding.EncodeToString(challenge)}
+}
+
+// CheckNoChallenge: a hello was decided about without a challenge.
+const CheckNoChallenge Check = "no-challenge"
+
+// ChallengeOf returns the challenge in the status of a hello that the node has filed, for
+// [Attester.Answer]: the way back of [ChallengeDecision]. An error that wraps
+// [csr.ErrRetry] means that nothing has been decided yet. One with [CheckNoChallenge] means
+// that the hello was decided about in another way, as its text says, and that the node has
+// to file again; one with [CheckEncoding] or [CheckSize], that it is no challenge. It does
+// not look inside the DER.
+func ChallengeOf(hello *csr.Request) ([]byte, error) {
+	if hello == nil {
+		return nil, errNotMade
+	}
+	for _, c := range hello.Status.Conditions {
+		if c.Type == csr.ConditionDenied && c.Reason == ReasonChallenge {
+			return parseChallengeMessage(c.Message)
+		}
+	}
+	for _, c := range hello.Status.Conditions {
+		switch c.Type {
+		case csr.ConditionDenied, csr.ConditionApproved, csr.ConditionFailed:
+			return nil, &Error{Check: CheckNoChallenge, Got: c.Type + ": " + c.Reason + ": " + c.Message, Want: ReasonChallenge}
+		}
+	}
+	return nil, &Error{Check: CheckNoChallenge, Got: "no decision", Want: ReasonChallenge, Err: refusal.ErrRetry}
+}
+
+// parseChallengeMessage refuses any other spelling of the same bytes.
+func parseChallengeMessage(message string) ([]byte, error) {
+	if len(message) > base64.StdEncoding.EncodedLen(der.MaxChallengeSize) {
+		return nil, &Error{Check: CheckSize, Got: "a longer challenge message", Want: "at most 21848 characters"}
+	}
+	challenge, err := base64.StdEncoding.Strict().DecodeString(message)
+	if err != nil || base64.StdEncoding.EncodeToString(challenge) != message {
+		return nil, &Error{Check: CheckEncoding, Got: "a challenge message in another form", Want: "padded, unbroken base64"}
+	}
+	return challenge, nil
+}

@@ -1,0 +1,26 @@
+package attest
+
+import (
+	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// Check names one check of a verification; see [refusal.Check]. Every refusal of this
+// package is an [*Error] that carries one.
+type Check = refusal.Check
+
+// Error is a refusal: the check that failed, and what was found where what was expected;
+// see [refusal.Error]. On Kubernetes its Reason is the reason of the Denied condition that
+// it becomes. The node files again after HelloExpired ([CheckHelloExpired]).
+type Error = refusal.Error
+
+// Checks of the messages' encoding.
+const (
+	// CheckEncoding: a message is not the DER that the wire format asks for, or a value is
+	// outside its range.
+	CheckEncoding = der.CheckEncoding
+	// CheckSize: a message is over its size limit.
+	CheckSize = der.CheckSize
+	// CheckVersion: a message states a version other than 1.
+	CheckVersion = der.CheckVersion
+)

@@ -1,0 +1,83 @@
+package attest
+
+import (
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/oid"
+)
+
+// Evidence is what a kind's messages carry beside the certificate request. It travels as
+// the AttestationBundle of draft-ietf-lamps-csr-attestation (attribute
+// 1.2.840.113549.1.9.16.2.59) in the block KUBELET AUTHENTICATOR ATTESTATION DATA:
+//
+//	AttestationBundle    ::= SEQUENCE { attestations SEQUENCE SIZE (1..8) OF AttestationStatement,
+//	                                    certs SEQUENCE SIZE (1..8) OF Certificate OPTIONAL }
+//	AttestationStatement ::= SEQUENCE { type OBJECT IDENTIFIER, stmt ANY DEFINED BY type }
+type Evidence struct {
+	// Statements are 1 to 8.
+	Statements []Statement
+	// Certificates are DER, leaf first and root left out: 0 to 8, of at most 16 KiB each.
+	Certificates [][]byte
+}
+
+// Statement is one statement of [Evidence].
+type Statement struct {
+	Type oid.OID
+	// DER is one element, tag and length included.
+	DER []byte
+}
+
+// Is reports whether the evidence has statements of exactly these types, in this order.
+func (e *Evidence) Is(types ...oid.OID) bool {
+	if len(e.Statements) != len(types) {
+		return false
+	}
+	for n, s := range e.Statements {
+		if s.Type != types[n] {
+			return false
+		}
+	}
+	return true
+}
+
+// Types names the types of the statements, for an error: "nodeattest-hello, …".
+func (e *Evidence) Types() string {
+	out := ""
+	for n, s := range e.Statements {
+		if n > 0 {
+			out += ", "
+		}
+		if name := s.Type.Name(); name != "" {
+			out += name
+		} else {
+			out += s.Type.String()
+		}
+	}
+	return out
+}
+
+// bundleOf puts a request and its evidence together.
+func bundleOf(request []byte, provider string, e *Evidence) (*csr.Bundle, error) {
+	b := &message.Bundle{Certificates: e.Certificates}
+	for _, s := range e.Statements {
+		b.Statements = append(b.Statements, message.Statement{Type: s.Type, Stmt: s.DER})
+	}
+	data, err := b.Marshal()
+	if err != nil {
+		return nil, err
+	}
+	return &csr.Bundle{Request: request, Provider: provider + version, Data: data}, nil
+}
+
+// evidenceOf reads the evidence beside a request.
+func evidenceOf(b *csr.Bundle) (*Evidence, error) {
+	m, err := message.ParseBundle(b.Data)
+	if err != nil {
+		return nil, err
+	}
+	e := &Evidence{Statements: make([]Statement, len(m.Statements)), Certificates: m.Certificates}
+	for n, s := range m.Statements {
+		e.Statements[n] = Statement{Type: s.Type, DER: s.Stmt}
+	}
+	return e, nil
+}

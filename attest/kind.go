@@ -1,0 +1,323 @@
+package attest
+
+import (
+	"context"
+	"crypto"
+	"crypto/subtle"
+	"slices"
+	"time"
+
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/work"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// Kind is one kind of evidence on the control plane's side: a TPM's (package attest/tpm),
+// or a document that a platform signs (package attest/document). A [Verifier] is given
+// the kinds that it takes.
+//
+// The kind reads its statements and says which machine they are of and whether they hold.
+// The rest is the join's: the request and its policy, the [Challenge]'s key, times and
+// contents, what has to be compared, and membership. A kind never sees a challenge key,
+// and what it returns is held against what it declared ([Description]). It is called from
+// many goroutines.
+type Kind interface {
+	// Describe says what the kind is. [NewVerifier] calls it once.
+	Describe() Description
+	// ReadHello and ReadAnswer read the evidence of one message. They parse, and decide
+	// nothing; the evidence is not to be changed. A refusal is an [*Error].
+	ReadHello(e *Evidence) (HelloEvidence, error)
+	ReadAnswer(e *Evidence) (AnswerEvidence, error)
+}
+
+// HelloEvidence is the evidence of one hello. Its methods are called in their order, each
+// at most once, and none after one has failed.
+type HelloEvidence interface {
+	// Head is what the hello states of itself.
+	Head() Head
+	// Present checks what can be checked without a public-key operation.
+	Present() (*Presented, error)
+	// Trust decides whether the machine that presents itself can be trusted to be what it
+	// claims, as far as that can be known before an answer.
+	Trust(ctx context.Context, q *Inquiry) (*Findings, error)
+	// Seal returns a credential that only this machine opens, with the secret of a
+	// challenge inside; nil where the secret travels in clear. On [RoadEK] there must be
+	// one, on the other roads none. The secret is not to be kept.
+	Seal(ctx context.Context, q *Inquiry, secret []byte) (*Credential, error)
+}
+
+// AnswerEvidence is the evidence of one answer. Its methods are called in their order, each
+// at most once, and none after one has failed.
+type AnswerEvidence interface {
+	// Binding is the echo of the challenge's Binding, DER.
+	Binding() []byte
+	// Present checks what can be checked without a public-key operation and without the
+	// challenge.
+	Present() (*Presented, error)
+	// Check checks everything else that costs no public-key operation, cheapest first.
+	// Qualifying data, which is not verified yet, goes through [Inquiry.Covers]: so a
+	// request that answers another challenge costs no signature.
+	Check(q *Inquiry) error
+	// Verify verifies the statements and the trust in the machine. The values of the
+	// Findings are the qualifying data of the statements that were verified, and of no
+	// others.
+	Verify(ctx context.Context, q *Inquiry) (*Findings, error)
+}
+
+// Description says what a kind is, and how far its word goes.
+type Description struct {
+	// Provider is the kind's name in signer names and in the block KUBELET AUTHENTICATOR
+	// ATTESTATION PROVIDER, where "/v1" follows it: 1 to 63 bytes of a-z, 0-9 and inner
+	// hyphens. It is part of every label, so that no other kind can use a challenge of
+	// this one.
+	Provider string
+	// Roads are the roads that the kind opens, at least one, each once.
+	Roads []OpenRoad
+	// Statements name the statements of an answer that must cover qualifying data.
+	Statements []Label
+}
+
+// OpenRoad is one road of a kind, and the most that evidence on it can show. What a kind
+// states beyond that is lowered to it.
+type OpenRoad struct {
+	// Provider is the kind's name. [NewVerifier] fills it in.
+	Provider string
+	Road     Road
+	// Identities are the kinds of [Identity] that are found on this road.
+	Identities []string
+	// Machine is the most that is known of the machine's identity, and Residence of
+	// where its key is: [Proven], [Asserted] or [Claimed]; "" where nothing is.
+	Machine   Standing
+	Residence Standing
+	// ManyIdentities says why one machine may have several identities on this road, so
+	// that trust on first use cannot count machines by them; "" where it has one.
+	ManyIdentities string
+}
+
+// Label names a statement of an answer: "certify", "quote", "document". The qualifying
+// data for it is HMAC-SHA256 under the challenge's secret over
+// "nodeattest/<provider>/v1 <label>", one zero byte and the DER of the Binding.
+type Label struct {
+	Name string
+	// Size is how many bytes of the qualifying data, from the front, the statement
+	// covers: 16 to 32.
+	Size int
+	// Optional statements may be absent.
+	Optional bool
+}
+
+// Head is what a hello states in the clear.
+type Head struct {
+	Road Road
+	// ClusterID is the cluster that the node means to join.
+	ClusterID string
+	// TargetSigner is the signer name under which the answer will be filed.
+	TargetSigner string
+}
+
+// Presented is what a message says of its machine, read and consistent in itself, and not
+// trusted.
+type Presented struct {
+	Road Road
+	// MachineKey is what the Binding holds a machine by: its SHA-256 is machineKey. A TPM
+	// gives the canonical SubjectPublicKeyInfo of the key that carries the trust, a
+	// document the label "nodeattest machine", one zero byte and the identity.
+	MachineKey []byte
+	// AKName is the TPM Name of the AK on [RoadEK], empty on the other roads.
+	AKName []byte
+	// Machine is the identity that the message claims; "" where only the trust in it will
+	// tell.
+	Machine Identity
+}
+
+// Credential is a secret that travels so that one TPM alone can open it, by
+// TPM2_ActivateCredential; both parts without the outer TPM2B size.
+type Credential struct {
+	// IDObject is TPM2B integrityHMAC and encIdentity, at most 256 bytes.
+	IDObject []byte
+	// EncryptedSecret is the RSA ciphertext, or a TPMS_ECC_POINT of full width; at most
+	// 1024 bytes.
+	EncryptedSecret []byte
+}
+
+// Budget counts the public-key operations of one request. A kind calls its method
+// Signature before each signature that it checks, and Encryption before it makes a
+// credential, and returns the error if there is one: [CheckBudget], or a retry once the
+// context has ended.
+type Budget = work.Budget
+
+// CheckBudget: a request would cost more than it may.
+const CheckBudget = work.CheckBudget
+
+// What one request may cost, whoever sends it and however many kinds there are.
+const (
+	// MaxHelloSignatures bounds the signatures that are checked for a hello: the
+	// request's own, and 9 in chains of certificates. Most have two or three.
+	MaxHelloSignatures = 1 + work.MaxChainLinks + work.MaxFailedLinks
+	// MaxAnswerSignatures bounds those of an answer, which has statements too.
+	MaxAnswerSignatures = MaxHelloSignatures + 2
+)
+
+// Inquiry is what a kind is given to decide by. It is good for one request.
+type Inquiry struct {
+	// Now is the time at which the verifier looks.
+	Now time.Time
+	// Machine is what the policy found in the inventory for the node's name, nil where
+	// nothing was asked.
+	Machine *csr.Machine
+	// Key is the public key of the request.
+	Key crypto.PublicKey
+	// RequireTPMResident refuses a key that is not shown to live in a TPM. The join asks
+	// again.
+	RequireTPMResident bool
+	// Budget counts what is spent.
+	Budget *Budget
+
+	challenged *challenged
+	statements []Label
+}
+
+// Covers compares qualifying data that has not been verified yet with what the statement
+// of that label must cover, in constant time. It returns nil, or an [*Error] with
+// [CheckQualifyingData]; it is an error too for a hello, and for a label that the kind did
+// not declare.
+func (q *Inquiry) Covers(label string, value []byte) error {
+	n := slices.IndexFunc(q.statements, func(l Label) bool { return l.Name == label })
+	if n < 0 || q.challenged == nil {
+		return &Error{Check: CheckKind, Got: "qualifying data for a statement " + refusal.Quote(label), Want: "a statement of an answer", Err: csr.ErrRetry}
+	}
+	want := q.challenged.qualifyingData(label)[:q.statements[n].Size]
+	if subtle.ConstantTimeCompare(value, want) != 1 {
+		// What was expected is a secret of the evidence's maker and the verifier.
+		return &Error{Check: CheckQualifyingData, Got: refusal.Hex(value), Want: "the qualifying data of this challenge"}
+	}
+	return nil
+}
+
+// challenged is an answered or a given challenge: what makes qualifying data.
+type challenged struct {
+	provider string
+	secret   []byte
+	binding  []byte
+}
+
+func (c *challenged) qualifyingData(label string) []byte {
+	return message.QualifyingData(c.secret, c.provider, label, c.binding)
+}
+
+// Findings is what a kind has found out.
+type Findings struct {
+	// Machine is the machine's identity, and MachineStanding how it is known.
+	Machine         Identity
+	MachineStanding Standing
+	// IdentityClass parts the identities of a road where one machine has one in each
+	// class: on [RoadEK] the EK's algorithm, "RSA-2048" for example. Empty elsewhere.
+	IdentityClass string
+	// ManyIdentities says why this machine may have other identities of the same class,
+	// as in [OpenRoad]; "" where it has not.
+	ManyIdentities string
+	// TPMResident says that the request's key lives in a TPM and cannot leave it.
+	// ResidenceStanding is how that is known, "" where it is not, and Residence says it
+	// for people.
+	TPMResident       bool
+	ResidenceStanding Standing
+	Residence         string
+	// Values are the qualifying data of the verified statements; none for a hello.
+	Values []Value
+	// Facts are what else is known, for people, each with its standing.
+	Facts []Fact
+	// Details are the kind's own, for [Result.Details].
+	Details any
+}
+
+// Value is the qualifying data that a verified statement covers.
+type Value struct {
+	// Label is that of a [Label] of the kind.
+	Label string
+	Bytes []byte
+}
+
+// Checks of what a kind finds.
+const (
+	// CheckKind: a kind of evidence contradicts its own description. It is a fault of the
+	// control plane's program, so it always comes together with [csr.ErrRetry].
+	CheckKind Check = "evidence-kind"
+	// CheckMachineClaim: the evidence is of another machine than the one that the message
+	// claims to come from.
+	CheckMachineClaim Check = "machine-claim"
+	// CheckQualifyingData: a statement covers other qualifying data than that of the
+	// challenge: it answers another one, or none.
+	CheckQualifyingData Check = "qualifying-data"
+	// CheckKeyMismatch: the key that is to be certified is not that of the request.
+	CheckKeyMismatch Check = "key-mismatch"
+	// CheckNotResident: the verifier asks for a key that lives in a TPM, and the evidence
+	// does not show one.
+	CheckNotResident Check = "key-not-resident"
+)
+
+// accept holds what a kind has found against what it declared and what the message claims,
+// and fills the result with it.
+func (r *Result) accept(k *openKind, p *Presented, q *Inquiry, f *Findings) error {
+	if f == nil {
+		return k.fault("no findings", "some")
+	}
+	road := k.road(p.Road)
+	switch {
+	case f.Machine == "":
+		return &Error{Check: CheckIdentity, Want: "a machine identity"}
+	case f.Machine.Kind() == "" || len(f.Machine.Kind())+1 >= len(f.Machine):
+		return &Error{Check: CheckIdentity, Got: string(f.Machine), Want: "a kind, a colon and a name"}
+	case !slices.Contains(road.Identities, f.Machine.Kind()):
+		return k.fault("an identity "+string(f.Machine), "one of kind "+refusal.Quotes(road.Identities))
+	case p.Machine != "" && p.Machine != f.Machine:
+		return &Error{Check: CheckMachineClaim, Got: string(f.Machine), Want: string(p.Machine)}
+	}
+	if err := k.checkValues(r.Stage, q, f.Values); err != nil {
+		return err
+	}
+	r.Machine = f.Machine
+	r.MachineStanding = f.MachineStanding.atMost(road.Machine)
+	r.IdentityClass, r.ManyIdentities = f.IdentityClass, f.ManyIdentities
+	r.residence = f.Residence
+	r.ResidenceStanding = f.ResidenceStanding.atMost(road.Residence)
+	r.TPMResident = f.TPMResident && r.ResidenceStanding != "" && r.ResidenceStanding != Claimed
+	if q.RequireTPMResident && (r.Stage == StageAnswer && !r.TPMResident || road.Residence == "") {
+		return &Error{Check: CheckNotResident, Got: "evidence of " + k.Provider + " that shows none", Want: "a key in a TPM"}
+	}
+	most := road.Machine
+	if road.Residence.above(most) {
+		most = road.Residence
+	}
+	for _, fact := range f.Facts {
+		fact.Standing = fact.Standing.atMost(most)
+		r.facts = append(r.facts, fact)
+	}
+	r.Details = f.Details
+	return nil
+}
+
+// checkValues asks that every statement that must be there is, once, and covers the
+// challenge.
+func (k *openKind) checkValues(stage Stage, q *Inquiry, values []Value) error {
+	if stage == StageHello {
+		return nil
+	}
+	for _, v := range values {
+		if err := q.Covers(v.Label, v.Bytes); err != nil {
+			return err
+		}
+	}
+	for _, l := range k.Statements {
+		n := 0
+		for _, v := range values {
+			if v.Label == l.Name {
+				n++
+			}
+		}
+		if n > 1 || n == 0 && !l.Optional {
+			return k.fault("another number of statements "+l.Name, "one")
+		}
+	}
+	return nil
+}

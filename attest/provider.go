@@ -1,0 +1,86 @@
+package attest
+
+import (
+	"context"
+	"errors"
+
+	"github.com/nodeattest/nodeattest/csr"
+)
+
+// version is how the block of the provider ends: the version of its data format.
+const version = "/v1"
+
+// CheckProviderPurpose: a request for one purpose was given to the method of a
+// provider for another.
+const CheckProviderPurpose Check = "provider-purpose"
+
+// Registrations returns the verifier's kinds as providers of package csr, for
+// [csr.NewProviders], in their order. Each is a [csr.Provider] and a [csr.Challenger]:
+// where a control plane has providers that are not of this package too, such as GKE's
+// dialect, they choose among all of them. Where it has none, call the Verifier itself.
+func (v *Verifier) Registrations() []csr.Registration {
+	var all []csr.Registration
+	for _, k := range v.kinds {
+		all = append(all, csr.Registration{Name: k.Provider, Provider: &provider{verifier: v, name: k.Provider}, Versions: []int{1}, MinimumVersion: 1})
+	}
+	return all
+}
+
+// provider is one kind of a verifier.
+type provider struct {
+	verifier *Verifier
+	name     string
+}
+
+func (p *provider) VerifyClientAttestationData(ctx context.Context, request *csr.Request) (*csr.Attested, error) {
+	return p.verify(ctx, request, false)
+}
+
+func (p *provider) VerifyServingAttestationData(ctx context.Context, request *csr.Request) (*csr.Attested, error) {
+	return p.verify(ctx, request, true)
+}
+
+func (p *provider) verify(ctx context.Context, request *csr.Request, serving bool) (*csr.Attested, error) {
+	if err := CheckPurpose(request, serving); err != nil {
+		return nil, err
+	}
+	r, err := p.verifier.Verify(ctx, request)
+	if err != nil {
+		return nil, err
+	}
+	if r.Provider != p.name {
+		return nil, &Error{Check: CheckProvider, Got: "evidence of " + r.Provider, Want: p.name}
+	}
+	return &csr.Attested{Checked: r.Checked(), Verified: r.Verified()}, nil
+}
+
+// CheckPurpose holds the purpose of a request's signer name against the method of a
+// [csr.Provider] that it was given to: serving says that it is the one for serving
+// certificates. It returns an [*Error] with [CheckProviderPurpose].
+func CheckPurpose(request *csr.Request, serving bool) error {
+	if request == nil {
+		return errors.New("attest: no request")
+	}
+	purpose, err := csr.PurposeOf(request.Spec.SignerName)
+	if err != nil {
+		return err
+	}
+	if (purpose == csr.PurposeServing) != serving {
+		want := csr.PurposeClient
+		if serving {
+			want = csr.PurposeServing
+		}
+		return &Error{Check: CheckProviderPurpose, Got: "a request for a " + purpose.String() + " certificate", Want: want.String()}
+	}
+	return nil
+}
+
+// MachineName is the machine's name in the inventory of the verifier's policy.
+func (p *provider) MachineName(_ context.Context, attested *csr.Attested) (string, error) {
+	return attested.InventoryName()
+}
+
+// Challenge challenges a hello.
+func (p *provider) Challenge(ctx context.Context, request *csr.Request) ([]byte, error) {
+	return p.verifier.Challenge(ctx, request)
+}

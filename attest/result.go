@@ -1,0 +1,156 @@
+package attest
+
+import (
+	"crypto"
+	"encoding/hex"
+	"slices"
+	"time"
+
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/message"
+)
+
+// Result is what a verification found out about a node: what every kind of evidence shows,
+// and the kind's own in Details.
+type Result struct {
+	// Stage says whether the node has answered a challenge yet.
+	Stage Stage
+	// Provider is the kind of the evidence, "tpm" for example, and Road the road that the
+	// trust went.
+	Provider string
+	Road     Road
+	// Machine is the machine's identity, and MachineStanding how it is known. MachineKey
+	// is what the challenge names the machine by: SHA-256 of [Presented.MachineKey].
+	Machine         Identity
+	MachineStanding Standing
+	MachineKey      [message.HashSize]byte
+	// IdentityClass and ManyIdentities are those of [Findings].
+	IdentityClass  string
+	ManyIdentities string
+	// NodeName, SignerName and Purpose are what the request asks for, checked by
+	// the policy.
+	NodeName   string
+	SignerName string
+	Purpose    csr.Purpose
+	// RequestHash is SHA-256 of the CertificationRequestInfo.
+	RequestHash [message.HashSize]byte
+	// ClaimedProviderID is the provider ID in the request, empty where there is
+	// none. It is the node's claim; Authorization.ProviderID is what was vouched
+	// for.
+	ClaimedProviderID string
+	// Authorization is what the [Authorizer] vouched for.
+	Authorization Authorization
+
+	// Key is the request's key. TPMResident says that it lives in a TPM and cannot leave
+	// it, and ResidenceStanding how that is known: "" where it is not. Neither is set at
+	// [StageHello].
+	Key               crypto.PublicKey
+	TPMResident       bool
+	ResidenceStanding Standing
+	// IssuedAt and NotAfter are the challenge's window, zero at [StageHello].
+	IssuedAt, NotAfter time.Time
+	// Details is what the kind of evidence found out beside this; its package documents
+	// the type.
+	Details any
+
+	facts     []Fact
+	residence string
+	checked   *csr.Checked
+	pending   *pending      // of the decision about membership, nil before it
+	verified  *csr.Verified // nil until the authorizer has decided about an answer
+}
+
+// Checked is the request as the policy passed it, for [csr.CA.Issue].
+func (r *Result) Checked() *csr.Checked { return r.checked }
+
+// Standing says how far a fact can be relied on.
+type Standing string
+
+const (
+	// Proven by a signature over this challenge.
+	Proven Standing = "proven"
+	// Asserted by the issuer of a certificate or document, or by who else vouches for the
+	// machine.
+	Asserted Standing = "asserted"
+	// Vouched for by the control plane's own Authorizer.
+	Vouched Standing = "vouched"
+	// Claimed by the node and checked against nothing.
+	Claimed Standing = "claimed"
+)
+
+// rank orders the standings that evidence can give. Nobody's evidence is the control
+// plane's own word.
+func (s Standing) rank() int {
+	return slices.Index([]Standing{Claimed, Asserted, Proven}, s)
+}
+
+func (s Standing) above(o Standing) bool { return s.rank() > o.rank() }
+
+// atMost lowers a standing to the most that a kind declared.
+func (s Standing) atMost(most Standing) Standing {
+	if s.above(most) {
+		return most
+	}
+	if s.rank() < 0 {
+		return ""
+	}
+	return s
+}
+
+// Fact is one statement about a node with its standing: Name says what it is
+// about, Value what it says, both for people.
+type Fact struct {
+	Standing Standing
+	Name     string
+	Value    string
+}
+
+// String returns the fact in one line, for example "proven: request 3f0a…".
+func (f Fact) String() string { return string(f.Standing) + ": " + f.Name + " " + f.Value }
+
+// Facts lists what is known, with its standing, in a fixed order: the difference
+// between what was proven, what an issuer asserts, what the authorizer vouched
+// for and what the node claims.
+func (r *Result) Facts() []Fact {
+	facts := append([]Fact{{r.MachineStanding, "machine", string(r.Machine)}}, r.facts...)
+	if r.Stage == StageAnswer {
+		facts = append(facts,
+			Fact{Proven, "challenge", "of " + r.IssuedAt.UTC().Format(time.RFC3339) + ", answered"},
+			Fact{Proven, "request", hex.EncodeToString(r.RequestHash[:])})
+		if r.ResidenceStanding != "" {
+			facts = append(facts, Fact{r.ResidenceStanding, "key residence", r.residence})
+		}
+		facts = append(facts, Fact{Vouched, "node", r.NodeName})
+		if id := r.Authorization.ProviderID; id != "" {
+			facts = append(facts, Fact{Vouched, "provider ID", id})
+		}
+	}
+	if id := r.ClaimedProviderID; id != "" && id != r.Authorization.ProviderID {
+		facts = append(facts, Fact{Claimed, "provider ID", id})
+	}
+	return facts
+}
+
+// Verified returns what the issuer of the certificate needs to know. It returns nil
+// until the [Authorizer] has decided, and so inside of it, at [StageHello], since
+// nothing may be issued for a hello, and for a Result that no [Verifier] made. Changing
+// the Result changes nothing in it.
+func (r *Result) Verified() *csr.Verified {
+	if r.verified == nil {
+		return nil
+	}
+	v := *r.verified
+	v.DNSNames, v.IPAddresses = slices.Clone(v.DNSNames), slices.Clone(v.IPAddresses)
+	return &v
+}
+
+// NewResult returns a Result of a request that the policy has passed, with nothing known
+// of the machine yet, so that an [Authorizer] can be tested: fill in the fields that it
+// looks at and call [Admit].
+func NewResult(stage Stage, checked *csr.Checked) *Result {
+	r := &Result{Stage: stage, checked: checked}
+	if checked != nil {
+		r.NodeName, r.Purpose = checked.NodeName(), checked.Purpose()
+	}
+	return r
+}

@@ -1,0 +1,188 @@
+package tpm
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/rsa"
+	"crypto/x509"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// Details is what a TPM's evidence shows beside the facts of an [attest.Result]:
+// [DetailsOf] finds it there.
+type Details struct {
+	// EK is what is known of the EK on [attest.RoadEK], nil on [attest.RoadAK].
+	EK *EKFacts
+	// Profile is the name of the issuer's profile, empty where an EK is trusted
+	// without its certificate.
+	Profile string
+	// Chain is the verified chain, the certificate of the AK (on [attest.RoadEK]: of the
+	// EK) first and the root last. It is nil where an EK is trusted without its
+	// certificate.
+	Chain []*x509.Certificate
+	// Directory is the manufacturer, model and version of the TPM where the
+	// certificate states them; never an identity.
+	Directory DirectoryName
+
+	// AKPublic is the AK's TPMT_PUBLIC and AKName its TPM Name, as the node sent it. On
+	// [attest.RoadAK] it is consistent with the certificate; on [attest.RoadEK] it is
+	// proven at [attest.StageAnswer].
+	AKPublic *Public
+	AKName   []byte
+	// AKPrimary says that the AK is a primary key of the endorsement, owner or
+	// platform hierarchy, by the statement's qualified signer, so that every bit of
+	// AKPublic is what the AK's TPM knows. This and what follows is unset at
+	// [attest.StageHello].
+	AKPrimary bool
+	// KeyAttributes are the certified key's attributes.
+	KeyAttributes Attributes
+	// SignatureHash is the hash of the statement's signature.
+	SignatureHash crypto.Hash
+	// Clock is what the TPM said of its clock.
+	Clock *Clock
+	// Measured is the verified quote and the event log as it came; nil where the answer
+	// carried no quote.
+	Measured *Measured
+
+	profile  *Profile
+	resident bool
+	values   []attest.Value
+}
+
+// DetailsOf returns the details of a result of this kind, nil for one of another.
+func DetailsOf(r *attest.Result) *Details {
+	d, _ := r.Details.(*Details)
+	return d
+}
+
+// Clock is clockInfo and firmwareVersion of a statement (TPM 2.0 Part 2, section
+// 10.11.1). A TPM obfuscates ResetCount, RestartCount and FirmwareVersion for
+// keys outside the endorsement and platform hierarchies.
+type Clock struct {
+	// Milliseconds is the TPM's clock.
+	Milliseconds uint64
+	ResetCount   uint32
+	RestartCount uint32
+	// Safe is false if the clock may have stepped back.
+	Safe            bool
+	FirmwareVersion uint64
+	// Plain says that the counts and the firmware version are the true ones: the
+	// statement's qualified signer is the AK as a primary key of the endorsement
+	// hierarchy. Otherwise they are good for comparison with others of the same
+	// AK only.
+	Plain bool
+}
+
+// fillStatement takes over what the certify statement says.
+func (d *Details) fillStatement(in *certifyInput) {
+	d.AKName = in.akName
+	d.KeyAttributes = in.public.Attributes
+	d.resident = in.tpmResident()
+	d.SignatureHash = hashOf(in.sig.Hash)
+	plain := in.signedByPrimary(tpm2.TPMRHEndorsement)
+	d.AKPrimary = slices.ContainsFunc(primaryHierarchies[:], in.signedByPrimary)
+	d.Clock = &Clock{
+		Milliseconds:    in.attest.Clock,
+		ResetCount:      in.attest.ResetCount,
+		RestartCount:    in.attest.RestartCount,
+		Safe:            in.attest.Safe,
+		FirmwareVersion: in.attest.FirmwareVersion,
+		Plain:           plain,
+	}
+	d.values = append(d.values, attest.Value{Label: labelCertify, Bytes: in.attest.ExtraData})
+}
+
+// fillQuote takes over the verified quote, if there is one.
+func (d *Details) fillQuote(a *answer) {
+	if a.quoted == nil {
+		return
+	}
+	trust := AKByIssuer
+	if a.evidence.road == attest.RoadEK {
+		trust = AKByCredential
+	}
+	d.Measured = &Measured{Quote: a.quoted.quoted(&AK{trust: trust}), EventLog: a.eventLog}
+	d.values = append(d.values, attest.Value{Label: labelQuote, Bytes: a.quoted.attest.ExtraData})
+}
+
+// findings is the part that the join needs. The AK says where the key lives. That the AK
+// tells the truth is its issuer's word on road AK; on road EK it follows from its
+// attributes.
+func (d *Details) findings(road attest.Road, machine attest.Identity) *attest.Findings {
+	f := &attest.Findings{Machine: machine, MachineStanding: attest.Asserted, Values: d.values, Details: d}
+	standing := attest.Asserted
+	if d.profile != nil && machine.Kind() == akIdentityKind && !d.profile.OneAKPerMachine {
+		f.ManyIdentities = manyAKs(d.profile)
+	}
+	if road == attest.RoadEK {
+		standing, f.MachineStanding = attest.Proven, attest.Proven
+		f.IdentityClass = keyAlgorithm(d.EK.PublicKey)
+	}
+	f.Facts = d.facts(road)
+	if d.Clock == nil {
+		return f
+	}
+	f.TPMResident, f.ResidenceStanding = d.resident, standing
+	f.Residence = "in software (" + d.KeyAttributes.String() + ")"
+	if d.resident {
+		f.Residence = "in the TPM (" + d.KeyAttributes.String() + ")"
+	}
+	if d.Measured != nil {
+		for _, p := range d.Measured.Quote.PCRs() {
+			f.Facts = append(f.Facts, attest.Fact{Standing: standing, Name: "PCR", Value: p.String()})
+		}
+	}
+	return f
+}
+
+// facts says what carries the trust, for people.
+func (d *Details) facts(road attest.Road) []attest.Fact {
+	by := "by " + d.issuer() + " (" + d.Profile + ")"
+	fact := attest.Fact{Standing: attest.Asserted, Name: "restricted AK in a TPM", Value: by}
+	if road == attest.RoadEK {
+		if len(d.Chain) == 0 {
+			by = "by " + string(d.EK.Source)
+		}
+		fact.Name, fact.Value = "EK in a TPM", by
+	}
+	facts := []attest.Fact{fact}
+	if road == attest.RoadEK && d.Clock != nil {
+		facts = append(facts, attest.Fact{Standing: attest.Proven, Name: "restricted AK", Value: "in the TPM of that EK (" + d.AKPublic.Attributes.String() + ")"})
+	}
+	if d.Directory.Manufacturer != "" {
+		facts = append(facts, attest.Fact{Standing: attest.Asserted, Name: "TPM model",
+			Value: fmt.Sprintf("%s %s %s", d.Directory.Manufacturer, d.Directory.Model, d.Directory.Version)})
+	}
+	return facts
+}
+
+// manyAKs says why AKs do not count machines under a profile.
+func manyAKs(p *Profile) string {
+	return "profile " + p.Name + ", which names machines by their AK and does not promise one AK a machine (OneAKPerMachine)"
+}
+
+func (d *Details) issuer() string {
+	if len(d.Chain) == 0 {
+		return refusal.OrNothing("")
+	}
+	return d.Chain[0].Issuer.String()
+}
+
+// keyAlgorithm names the algorithm of an EK, "RSA-2048" or "P-256" for example; "" for kinds
+// that no EK has.
+func keyAlgorithm(key crypto.PublicKey) string {
+	switch k := key.(type) {
+	case *rsa.PublicKey:
+		return "RSA-" + strconv.Itoa(k.N.BitLen())
+	case *ecdsa.PublicKey:
+		return k.Curve.Params().Name
+	}
+	return ""
+}

@@ -1,0 +1,379 @@
+package tpm
+
+import (
+	"context"
+	"crypto"
+	"crypto/rand"
+	"errors"
+	"strconv"
+
+	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// Provider is the name of this kind of evidence in signer names and, with "/v1" after it,
+// in the block KUBELET AUTHENTICATOR ATTESTATION PROVIDER.
+const Provider = "tpm"
+
+// Labels of the qualifying data ([attest.Label]).
+const (
+	labelCertify = "certify"
+	labelQuote   = "quote"
+)
+
+// KindConfig is what a [Kind] is made of. Of AKIssuers and EKs at least one must be there:
+// a road that has nothing to trust is closed.
+type KindConfig struct {
+	// AKIssuers are the issuers of AK certificates that are trusted. They open
+	// [attest.RoadAK].
+	AKIssuers []Issuer
+	// EKs decides which EKs are trusted. It opens [attest.RoadEK].
+	EKs *EKVerifier
+	// QuotePolicy, if set, decides about what each node booted; an answer without a
+	// quote is then refused. Nil means that a quote is verified where one comes along,
+	// and nothing more is asked: an Authorizer finds it in Details.Measured.
+	QuotePolicy QuotePolicy
+}
+
+// Kind is the TPM's evidence on the control plane's side, an [attest.Kind].
+type Kind struct {
+	aks         *AKVerifier // nil where the road is closed
+	eks         *EKVerifier // likewise
+	quotePolicy QuotePolicy
+	allowSHA1   bool // some issuer admits it
+}
+
+// NewKind makes the kind. The error matches [refusal.CheckConfig] and names the field.
+func NewKind(c KindConfig) (*Kind, error) {
+	if len(c.AKIssuers) == 0 && c.EKs == nil {
+		return nil, refusal.Config("AKIssuers and EKs", "", "one of them: no road is open")
+	}
+	k := &Kind{eks: c.EKs, quotePolicy: c.QuotePolicy}
+	if len(c.AKIssuers) == 0 {
+		return k, nil
+	}
+	var err error
+	if k.aks, err = NewAKVerifier(c.AKIssuers); err != nil {
+		return nil, err
+	}
+	for _, p := range k.aks.Profiles() {
+		k.allowSHA1 = k.allowSHA1 || p.InsecureAllowSHA1Signature
+	}
+	return k, nil
+}
+
+// Describe opens the roads that there is something to trust on.
+func (k *Kind) Describe() attest.Description {
+	d := attest.Description{Provider: Provider, Statements: []attest.Label{
+		{Name: labelCertify, Size: message.HashSize},
+		{Name: labelQuote, Size: message.HashSize, Optional: true},
+	}}
+	if k.aks != nil {
+		road := attest.OpenRoad{Road: attest.RoadAK, Machine: attest.Asserted, Residence: attest.Asserted}
+		for n, p := range k.aks.Profiles() {
+			for _, s := range p.Identity {
+				road.Identities = append(road.Identities, s.Kind())
+				if s.Kind() == akIdentityKind && !p.OneAKPerMachine {
+					road.ManyIdentities = "issuer " + strconv.Itoa(n) + " has " + manyAKs(&p)
+				}
+			}
+		}
+		d.Roads = append(d.Roads, road)
+	}
+	if k.eks != nil {
+		d.Roads = append(d.Roads, attest.OpenRoad{Road: attest.RoadEK, Identities: []string{"ek"},
+			Machine: attest.Proven, Residence: attest.Proven})
+	}
+	return d
+}
+
+// evidence is what the hello and the answer of a node have in common, read and consistent.
+type evidence struct {
+	kind     *Kind
+	road     attest.Road
+	ak       *AKPresented // on road EK nil
+	ek       *EKPresented // on road AK nil
+	akPublic *Public
+	akKey    crypto.PublicKey
+}
+
+// readNode reads what the node's road has: the AK, and the AK's certificate or the EK.
+// The key that is read here is the only one that counts from then on: for trust,
+// membership, the binding and the credential.
+func (k *Kind) readNode(road message.Road, akPublic, ekPublic []byte, certificates [][]byte) (*evidence, error) {
+	ak, err := ParsePublic(akPublic)
+	if err != nil {
+		return nil, err
+	}
+	e := &evidence{kind: k, road: attest.Road(road), akPublic: ak}
+	if e.road == attest.RoadEK {
+		return e, e.readEK(ekPublic, certificates)
+	}
+	return e, e.readAK(certificates)
+}
+
+// readEK reads the one EK, and the AK's key out of its public area: what the
+// area says is proven by the credential, which is for the area's Name.
+func (e *evidence) readEK(ekPublic []byte, certificates [][]byte) (err error) {
+	if e.ek, err = ParseEKPresented(certificates, ekPublic); err != nil {
+		return err
+	}
+	if _, err := ekParametersOf(e.ek.Key()); err != nil {
+		return err
+	}
+	e.akKey, err = e.akPublic.Key()
+	return err
+}
+
+// readAK reads the AK's certificate and checks that both are of one key.
+func (e *evidence) readAK(certificates [][]byte) (err error) {
+	if e.ak, err = ParseAKPresented(certificates); err != nil {
+		return err
+	}
+	e.akKey = e.ak.Leaf().PublicKey
+	if !e.akPublic.SameKey(e.akKey) {
+		return &Error{Check: CheckAKMismatch, Got: "the AK certificate of another key", Want: "the key of akPublic"}
+	}
+	return nil
+}
+
+// present names the machine by the key that carries the trust.
+func (e *evidence) present() (*attest.Presented, error) {
+	p := &attest.Presented{Road: e.road}
+	carrier := e.akKey
+	if e.road == attest.RoadEK {
+		carrier, p.AKName, p.Machine = e.ek.Key(), e.akPublic.Name(), e.ek.identity()
+	}
+	var err error
+	p.MachineKey, err = csr.CanonicalSPKI(carrier)
+	return p, err
+}
+
+// trust decides whether the key that carries the trust can be trusted.
+func (e *evidence) trust(ctx context.Context, q *attest.Inquiry) (*Details, attest.Identity, error) {
+	d := &Details{AKPublic: e.akPublic}
+	if e.road == attest.RoadAK {
+		c, err := e.kind.aks.Verify(ctx, e.ak, q.Now, q.Budget)
+		if err != nil {
+			return nil, "", err
+		}
+		d.Profile, d.Chain, d.Directory = c.Profile.Name, c.Chain, c.Directory
+		d.profile = &c.Profile
+		return d, c.Machine, nil
+	}
+	facts, err := e.kind.eks.Verify(ctx, e.ek, q.Machine, q.Now, q.Budget)
+	if err != nil {
+		return nil, "", err
+	}
+	d.EK, d.Profile, d.Chain, d.Directory = facts, facts.Profile, facts.Chain, facts.Directory
+	return d, facts.Identity, nil
+}
+
+// hello is a hello of a TPM.
+type hello struct {
+	kind         *Kind
+	message      *message.Hello
+	certificates [][]byte
+	*evidence
+}
+
+// ReadHello reads the one statement nodeattest-hello.
+func (k *Kind) ReadHello(e *attest.Evidence) (attest.HelloEvidence, error) {
+	if !e.Is(oid.NodeAttestHello) {
+		return nil, &Error{Check: attest.CheckStatements, Got: e.Types(), Want: "one hello"}
+	}
+	m, err := message.ParseHello(e.Statements[0].DER)
+	if err != nil {
+		return nil, err
+	}
+	return &hello{kind: k, message: m, certificates: e.Certificates}, nil
+}
+
+func (h *hello) Head() attest.Head {
+	return attest.Head{Road: attest.Road(h.message.Road), ClusterID: h.message.ClusterID, TargetSigner: h.message.TargetSigner}
+}
+
+func (h *hello) Present() (p *attest.Presented, err error) {
+	if h.evidence, err = h.kind.readNode(h.message.Road, h.message.AKPublic, h.message.EKPublic, h.certificates); err != nil {
+		return nil, err
+	}
+	if err := checkAKPublic(h.akPublic); err != nil {
+		return nil, err
+	}
+	return h.present()
+}
+
+// Trust trusts the AK or the EK. An EK certificate is public: who shows it is not known
+// before the answer.
+func (h *hello) Trust(ctx context.Context, q *attest.Inquiry) (*attest.Findings, error) {
+	d, machine, err := h.trust(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	f := d.findings(h.road, machine)
+	if h.road == attest.RoadEK {
+		f.MachineStanding = attest.Claimed
+	}
+	return f, nil
+}
+
+// Seal makes a credential for the EK and the AK's Name on road EK.
+func (h *hello) Seal(ctx context.Context, q *attest.Inquiry, secret []byte) (*attest.Credential, error) {
+	if h.road == attest.RoadAK {
+		return nil, nil
+	}
+	if err := q.Budget.Encryption(ctx); err != nil {
+		return nil, err
+	}
+	return makeCredential(rand.Reader, h.ek.Key(), h.akPublic.Name(), secret)
+}
+
+// answer is an answer of a TPM.
+type answer struct {
+	kind         *Kind
+	certificates [][]byte
+	certify      *CertifyEvidence
+	proof        *message.Proof
+	road         message.Road
+	quote        *QuoteEvidence // nil where there is none
+	eventLog     []byte         // likewise
+
+	evidence *evidence
+	in       certifyInput
+	quoted   *quoteInput // nil where there is no quote
+}
+
+// ReadAnswer reads an answer: certify, then proof, then optionally a quote and with it
+// an event log, and nothing else.
+func (k *Kind) ReadAnswer(e *attest.Evidence) (attest.AnswerEvidence, error) {
+	order := []oid.OID{oid.TCGAttestTPMCertify, oid.NodeAttestProof, oid.NodeAttestQuote, oid.NodeAttestEventLog}
+	if n := len(e.Statements); n < 2 || n > len(order) || !e.Is(order[:n]...) {
+		return nil, &Error{Check: attest.CheckStatements, Got: e.Types(), Want: "certify and proof, then quote and event log if any"}
+	}
+	a := &answer{kind: k, certificates: e.Certificates}
+	var err error
+	if a.certify, err = ParseTCGAttestCertify(e.Statements[0].DER); err != nil {
+		return nil, err
+	}
+	if a.certify.Public == nil {
+		return nil, der.Fault("certify", "tpmTPublic", "the certified key's TPMT_PUBLIC")
+	}
+	var binding *message.Binding
+	if a.proof, binding, err = message.ParseProof(e.Statements[1].DER); err != nil {
+		return nil, err
+	}
+	a.road = binding.Road
+	if len(e.Statements) > 2 {
+		if a.quote, err = ParseQuote(e.Statements[2].DER); err != nil {
+			return nil, err
+		}
+	}
+	if len(e.Statements) > 3 {
+		if a.eventLog, err = ParseEventLog(e.Statements[3].DER); err != nil {
+			return nil, err
+		}
+	}
+	return a, nil
+}
+
+func (a *answer) Binding() []byte { return a.proof.Binding }
+
+func (a *answer) Present() (p *attest.Presented, err error) {
+	if a.evidence, err = a.kind.readNode(a.road, a.proof.AKPublic, a.proof.EKPublic, a.certificates); err != nil {
+		return nil, err
+	}
+	return a.evidence.present()
+}
+
+// Check checks the certify statement and the quote, all but their signatures.
+func (a *answer) Check(q *attest.Inquiry) error {
+	a.in = certifyInput{
+		ak:     a.evidence.akPublic,
+		akKey:  a.evidence.akKey,
+		key:    q.Key,
+		covers: func(data []byte) error { return q.Covers(labelCertify, data) },
+		policy: statementPolicy{
+			allowSHA1Signature: a.kind.allowSHA1 && a.evidence.road == attest.RoadAK,
+			requireTPMResident: q.RequireTPMResident,
+		},
+	}
+	if err := a.in.parse(a.certify, nil); err != nil {
+		return err
+	}
+	if err := a.in.checkBeforeSignature(); err != nil {
+		return err
+	}
+	return a.checkQuote(q)
+}
+
+// Verify verifies the signatures, the trust in the AK or the EK, what the issuer's profile
+// and the deny-list ask of a statement, and the policy over quotes.
+func (a *answer) Verify(ctx context.Context, q *attest.Inquiry) (*attest.Findings, error) {
+	if err := q.Budget.Signature(ctx); err != nil {
+		return nil, err
+	}
+	if err := a.in.checkSignature(); err != nil {
+		return nil, err
+	}
+	if a.quoted != nil {
+		if err := q.Budget.Signature(ctx); err != nil {
+			return nil, err
+		}
+		if err := a.quoted.checkSignature(); err != nil {
+			return nil, err
+		}
+	}
+	d, machine, err := a.evidence.trust(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	d.fillStatement(&a.in)
+	d.fillQuote(a)
+	if err := d.checkProfile(a.evidence.road); err != nil {
+		return nil, err
+	}
+	if a.evidence.road == attest.RoadEK && d.Clock.Plain {
+		if err := a.kind.eks.checkFirmware(d.Directory, d.Clock.FirmwareVersion); err != nil {
+			return nil, err
+		}
+	}
+	if a.kind.quotePolicy != nil {
+		if err := a.kind.quotePolicy.CheckQuote(ctx, d.Measured); err != nil {
+			return nil, err
+		}
+	}
+	return d.findings(a.evidence.road, machine), nil
+}
+
+// CheckAKParent: the AK is no primary key, and its issuer's profile does not
+// admit others; or the public area that was sent is not the AK's own.
+const CheckAKParent Check = "ak-parent"
+
+// checkProfile asks the profile of the very issuer that certified the
+// AK. The statement's checks asked only whether any issuer admits SHA-1. On road EK
+// there is none to ask: SHA-1 was refused, and the credential names the AK wherever in
+// the TPM it is.
+func (d *Details) checkProfile(road attest.Road) error {
+	if road == attest.RoadEK {
+		return nil
+	}
+	if d.SignatureHash == crypto.SHA1 && !d.profile.InsecureAllowSHA1Signature {
+		return &Error{Check: CheckSignatureHash, Got: "SHA1", Want: "SHA256, SHA384 or SHA512, by profile " + d.Profile}
+	}
+	if !d.AKPrimary && !d.profile.AllowAKBelowOtherKeys {
+		return &Error{Check: CheckAKParent, Got: "a qualified signer that is not the AK as a primary key",
+			Want: "one, by profile " + d.Profile}
+	}
+	return nil
+}
+
+var errNoTPM = errors.New("no TPM")
+
+// hierarchyEndorsement and the others are what a primary key can be below.
+var primaryHierarchies = [...]tpm2.TPMHandle{tpm2.TPMRHEndorsement, tpm2.TPMRHOwner, tpm2.TPMRHPlatform}

@@ -1,0 +1,336 @@
+package tpm
+
+import (
+	"bytes"
+	"context"
+	"crypto"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/google/go-tpm/tpm2/transport"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
+	"github.com/nodeattest/nodeattest/secret"
+)
+
+// ProverOptions are the optional inputs of [NewProver].
+type ProverOptions struct {
+	// EK, if set, has the node go [attest.RoadEK], with this endorsement key; nil means
+	// [attest.RoadAK]. The certificates are then the EK's: where there are none and
+	// EK.CertificateIndex is 0, the node presents the bare key.
+	EK *EKOrigin
+	// Certificates is the certificate of the AK, or of the EK, and what stands between
+	// it and the root, DER, leaf first; a root at the end is left out. Nil means to
+	// read the leaf from the CertificateIndex of the AK's or the EK's source.
+	Certificates [][]byte
+	// Intermediates is what stands between a leaf read from NV and the root, DER.
+	Intermediates [][]byte
+	// EKChainFromNV, in the place of Intermediates, has the node send what its TPM keeps
+	// between the EK certificate and the root, in the NV indexes 0x01C00100 to
+	// 0x01C001FF (TCG EK Credential Profile 2.6, 2.2.1.5; Intel's parts with an on-die
+	// CA), as [ReadEKChain] does: it is read for each message. A TPM that keeps nothing
+	// there sends the leaf alone; one that keeps there what is no certificate is an
+	// error, which is why this is not the default.
+	EKChainFromNV bool
+	// EndorsementPassword is the password of the endorsement hierarchy; zero means
+	// the empty one. [EndorsementPassword] makes and keeps one.
+	EndorsementPassword secret.Value[[]byte]
+	// Quote, if set, has every answer carry a quote over these PCRs, so that the
+	// control plane knows what the machine booted: [DefaultPCRs], or others. Banks of
+	// SHA-1 are refused.
+	Quote []PCRSelection
+	// EventLog, if set, reads the firmware's event log for every answer, at most
+	// [MaxEventLogSize] bytes; on Linux that is the file
+	// /sys/kernel/security/tpm0/binary_bios_measurements. It goes along with a Quote
+	// alone.
+	EventLog func(ctx context.Context) ([]byte, error)
+}
+
+// Prover is the TPM's evidence on the node's side, an [attest.Prover]. It keeps nothing
+// loaded in the TPM between messages and is safe for use from many goroutines.
+type Prover struct {
+	tpm     *SharedTPM
+	source  AKSource
+	options ProverOptions
+}
+
+// NewProver returns the evidence of a TPM, made with the attestation key of source. It
+// sends no command yet. Other users of the same TPM in this process go through
+// [ShareTPM]. The error matches [refusal.CheckConfig].
+func NewProver(tpm transport.TPM, source AKSource, o ProverOptions) (*Prover, error) {
+	if tpm == nil {
+		return nil, refusal.Config("TPM", "", "one")
+	}
+	if err := o.check(&source); err != nil {
+		return nil, &Error{Check: refusal.CheckConfig, Got: "unusable options", Err: err}
+	}
+	o.Certificates, o.Intermediates = clonedBytes(o.Certificates), clonedBytes(o.Intermediates)
+	o.Quote = clonedSelections(o.Quote)
+	o.EndorsementPassword = secret.New(bytes.Clone(o.EndorsementPassword.Reveal()))
+	if o.EK != nil {
+		ek := *o.EK
+		o.EK = &ek
+	}
+	return &Prover{tpm: ShareTPM(tpm), source: source, options: o}, nil
+}
+
+func clonedBytes(list [][]byte) [][]byte {
+	all := slices.Clone(list)
+	for n := range all {
+		all[n] = bytes.Clone(all[n])
+	}
+	return all
+}
+
+func (o *ProverOptions) check(ak *AKSource) error {
+	if err := ak.check(); err != nil {
+		return err
+	}
+	if o.EK != nil {
+		if err := o.EK.check(); err != nil {
+			return err
+		}
+	}
+	switch {
+	case o.EK == nil && len(o.Certificates) == 0 && ak.CertificateIndex == 0:
+		return errors.New("no AK certificate and no NV index of one")
+	case len(o.Certificates) > 0 && len(o.Intermediates) > 0:
+		return errors.New("Intermediates are for a certificate from NV, Certificates holds the whole chain")
+	case o.EKChainFromNV && (o.EK == nil || o.EK.CertificateIndex == 0):
+		return errors.New("EKChainFromNV without an EK certificate in NV")
+	case o.EKChainFromNV && (len(o.Certificates) > 0 || len(o.Intermediates) > 0):
+		return errors.New("EKChainFromNV beside Certificates or Intermediates")
+	case o.Quote == nil && o.EventLog != nil:
+		return errors.New("EventLog without Quote: nothing would vouch for the log")
+	case o.Quote == nil:
+		return nil
+	}
+	if _, err := selectedPCRs(o.Quote, false); err != nil {
+		return fmt.Errorf("option Quote: %w", err)
+	}
+	return nil
+}
+
+// AKPublic returns the public area of the attestation key of source in tpm, for
+// who is to certify it. endorsementPassword is that of the hierarchy, zero for the
+// empty one. A key that no verifier would accept is an error.
+func AKPublic(ctx context.Context, tpm transport.TPM, source AKSource, endorsementPassword secret.Value[[]byte]) (*Public, error) {
+	if tpm == nil {
+		return nil, errNoTPM
+	}
+	var public *Public
+	err := ShareTPM(tpm).do(ctx, func(h *handles) error {
+		ak, err := loadAK(ctx, h, &source, endorsementPassword.Reveal())
+		if err == nil {
+			public = ak.public
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("tpm: AK: %w", err)
+	}
+	return public, nil
+}
+
+// Provider returns "tpm".
+func (p *Prover) Provider() string { return Provider }
+
+// Close flushes what an earlier operation had to leave loaded in the TPM, where
+// flushing itself had failed. The TPM stays the caller's to close.
+func (p *Prover) Close() error { return p.tpm.flushLeft(context.Background()) }
+
+// Use loads the AK, and on [attest.RoadEK] the EK, for one message. The event log is read
+// before the TPM is taken. Every handle is flushed on every path.
+func (p *Prover) Use(ctx context.Context, stage attest.Stage, f func(attest.Session) error) error {
+	s := &session{prover: p}
+	if stage == attest.StageAnswer && p.options.EventLog != nil {
+		log, err := p.options.EventLog(ctx)
+		if err != nil {
+			return fmt.Errorf("event log: %w", err)
+		}
+		if s.eventLog, err = MarshalEventLog(log); err != nil {
+			return err
+		}
+	}
+	return p.tpm.do(ctx, func(h *handles) error {
+		s.handles = h
+		if err := s.load(ctx); err != nil {
+			return err
+		}
+		return f(s)
+	})
+}
+
+// session is the keys of one message, and what the node presents of them.
+type session struct {
+	prover   *Prover
+	handles  *handles
+	eventLog []byte // the statement, nil for none
+
+	road       attest.Road
+	ak         *loadedKey
+	ek         *loadedKey // nil on road AK
+	machineKey []byte     // the canonical SubjectPublicKeyInfo of the key that carries the trust
+	// chain is the certificates of the AK, on road EK of the EK, leaf first and root
+	// left out; ekPublic the EK's SubjectPublicKeyInfo where it has no certificate.
+	chain    [][]byte
+	ekPublic []byte
+}
+
+// load loads the AK, and on road EK the EK, and reads the certificates.
+func (s *session) load(ctx context.Context) (err error) {
+	o := &s.prover.options
+	if s.ak, err = loadAK(ctx, s.handles, &s.prover.source, o.EndorsementPassword.Reveal()); err != nil {
+		return err
+	}
+	carrier := s.ak
+	if o.EK != nil {
+		if s.ek, err = loadEK(ctx, s.handles, o.EK, o.EndorsementPassword.Reveal()); err != nil {
+			return err
+		}
+		s.road, carrier = attest.RoadEK, s.ek
+	}
+	public, err := carrier.public.Key()
+	if err != nil {
+		return err
+	}
+	if s.machineKey, err = csr.CanonicalSPKI(public); err != nil {
+		return err
+	}
+	if s.chain, err = s.readChain(ctx); err != nil || s.road == attest.RoadAK {
+		return err
+	}
+	if len(s.chain) == 0 {
+		s.ekPublic = s.machineKey
+		return nil
+	}
+	ek, err := parseEK(s.chain[0])
+	if err != nil {
+		return fmt.Errorf("EK certificate: %w", err)
+	}
+	if !carrier.public.SameKey(ek.PublicKey) {
+		return errors.New("the EK certificate is for another key than the EK in this TPM")
+	}
+	return nil
+}
+
+// readChain returns the certificates of the AK, or of the EK, leaf first and root left
+// out; none for an EK that has none.
+func (s *session) readChain(ctx context.Context) ([][]byte, error) {
+	o := &s.prover.options
+	chain, index := o.Certificates, s.prover.source.CertificateIndex
+	if o.EK != nil {
+		index = o.EK.CertificateIndex
+	}
+	if len(chain) == 0 {
+		if index == 0 {
+			return nil, nil
+		}
+		leaf, err := readNVCertificate(ctx, s.handles, index)
+		if err != nil {
+			return nil, err
+		}
+		above := o.Intermediates
+		if o.EKChainFromNV {
+			if above, err = ekChainOf(ctx, s.handles, leaf); err != nil {
+				return nil, fmt.Errorf("EK chain: %w", err)
+			}
+		}
+		chain = append([][]byte{leaf}, above...)
+	}
+	last := len(chain) - 1
+	if last > 0 && isRoot(chain[last]) {
+		return chain[:last], nil
+	}
+	return chain, nil
+}
+
+func isRoot(der []byte) bool {
+	c, err := x509.ParseCertificate(der)
+	return err == nil && bytes.Equal(c.RawSubject, c.RawIssuer)
+}
+
+func (s *session) Present() (*attest.Presented, error) {
+	p := &attest.Presented{Road: s.road, MachineKey: s.machineKey}
+	if s.road == attest.RoadEK {
+		p.AKName = s.ak.name
+	}
+	return p, nil
+}
+
+func (s *session) Hello(_ context.Context, h attest.Head) (*attest.Evidence, error) {
+	m := &message.Hello{Road: message.Road(s.road), ClusterID: h.ClusterID, TargetSigner: h.TargetSigner,
+		EKPublic: s.ekPublic, AKPublic: s.ak.public.Raw}
+	statement, err := m.Marshal()
+	if err != nil {
+		return nil, err
+	}
+	return s.evidence(attest.Statement{Type: oid.NodeAttestHello, DER: statement}), nil
+}
+
+func (s *session) evidence(statements ...attest.Statement) *attest.Evidence {
+	return &attest.Evidence{Statements: statements, Certificates: s.chain}
+}
+
+// Open has the TPM open a credential for this EK and this AK (TPM2_ActivateCredential), and
+// returns [ErrCredential] for every other one. The EK, which is not needed any more, makes
+// room for the key to certify.
+func (s *session) Open(ctx context.Context, c *attest.Credential) ([]byte, error) {
+	if s.ek == nil {
+		return nil, fmt.Errorf("%w: this node goes the road of its AK's certificate", ErrCredential)
+	}
+	o := &s.prover.options
+	secret, err := activate(ctx, s.handles, s.ak, s.ek, o.EndorsementPassword.Reveal(), c)
+	if err != nil {
+		return nil, err
+	}
+	if len(secret) != message.SecretSize {
+		return nil, fmt.Errorf("%w: it holds %d bytes, want %d", ErrCredential, len(secret), message.SecretSize)
+	}
+	if o.EK.Handle != 0 {
+		return secret, nil
+	}
+	return secret, s.handles.flush(s.ek.handle)
+}
+
+// Answer has the AK certify the key, and quote the PCRs if there are any to quote.
+func (s *session) Answer(ctx context.Context, signer crypto.Signer, c *attest.Challenged) (*attest.Evidence, error) {
+	key, err := keyOf(signer)
+	if err != nil {
+		return nil, err
+	}
+	made, err := certify(ctx, s.handles, s.ak, key, c.QualifyingData(labelCertify))
+	if err != nil {
+		return nil, err
+	}
+	statement, err := MarshalTCGAttestCertify(&CertifyEvidence{Attest: made.attest, Signature: made.signature, Public: made.public})
+	if err != nil {
+		return nil, err
+	}
+	proof, err := (&message.Proof{Binding: c.Binding(), EKPublic: s.ekPublic, AKPublic: s.ak.public.Raw}).Marshal()
+	if err != nil {
+		return nil, err
+	}
+	e := s.evidence(attest.Statement{Type: oid.TCGAttestTPMCertify, DER: statement}, attest.Statement{Type: oid.NodeAttestProof, DER: proof})
+	if s.prover.options.Quote == nil {
+		return e, nil
+	}
+	q, err := quote(ctx, s.handles, s.ak, s.prover.options.Quote, c.QualifyingData(labelQuote))
+	if err != nil {
+		return nil, fmt.Errorf("quote: %w", err)
+	}
+	if statement, err = MarshalQuote(q); err != nil {
+		return nil, err
+	}
+	e.Statements = append(e.Statements, attest.Statement{Type: oid.NodeAttestQuote, DER: statement})
+	if s.eventLog != nil {
+		e.Statements = append(e.Statements, attest.Statement{Type: oid.NodeAttestEventLog, DER: s.eventLog})
+	}
+	return e, nil
+}

@@ -1,0 +1,426 @@
+package attest
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/typednil"
+	"github.com/nodeattest/nodeattest/internal/work"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// Times of the join.
+const (
+	// DefaultWindow is how long a challenge can be answered.
+	DefaultWindow = 10 * time.Minute
+	// MaxWindow is the longest that a window may be set to, and the longest that a
+	// node accepts.
+	MaxWindow = time.Hour
+	// MaxHelloAge is how old a hello may be when it is challenged.
+	MaxHelloAge = 5 * time.Minute
+	// MaxAnswerAge is how old an answer may be when it is verified.
+	MaxAnswerAge = time.Hour
+
+	clockSkew = 60 * time.Second
+)
+
+// VerifierConfig is what a [Verifier] is made of. The fields of the first group
+// have no default: leaving one out is an error.
+type VerifierConfig struct {
+	// ClusterIDs are the names of the one cluster that the verifier serves: one,
+	// or several while a CA is being rotated. Each is 1 to 128 bytes.
+	ClusterIDs []string
+	// KeyRing holds the challenge keys.
+	KeyRing *KeyRing
+	// Kinds are the kinds of evidence that are taken, at least one, each of another
+	// provider. The signer name of a request selects one, and so do hellos, each under its
+	// own [csr.SignerChallenge]. Under Kubernetes' own signers, whose names select none,
+	// the block KUBELET AUTHENTICATOR ATTESTATION PROVIDER does.
+	Kinds []Kind
+	// Policy is the node policy. Its signer names are the target signers. It is copied.
+	Policy *csr.Policy
+	// Authorizer decides about membership. An [AuthorizerChecker] is asked whether it
+	// fits the roads that are open.
+	Authorizer Authorizer
+
+	// Window is how long a challenge can be answered, at most [MaxWindow], in whole
+	// seconds; zero means [DefaultWindow].
+	Window time.Duration
+	// RequireTPMResident refuses keys that are not shown to live in a TPM. Requests for
+	// recovery certificates need one in any case.
+	RequireTPMResident bool
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+}
+
+// Verifier is the control plane's side: it challenges hellos and verifies
+// answers. It keeps no state between the two but the key ring, so that any
+// replica verifies what another one challenged. It is made once and is safe for
+// use from many goroutines.
+type Verifier struct {
+	clusterIDs      []string
+	ring            *KeyRing
+	kinds           []*openKind
+	policy          *csr.Policy
+	authorizer      Authorizer
+	window          time.Duration
+	requireResident bool
+	now             func() time.Time
+}
+
+// openKind is a kind with what it said of itself.
+type openKind struct {
+	Kind
+	Description
+	challengeSigner string
+}
+
+// NewVerifier checks the configuration and returns a verifier. The error matches
+// [refusal.CheckConfig] and names the field.
+func NewVerifier(c VerifierConfig) (*Verifier, error) {
+	v := &Verifier{
+		clusterIDs:      slices.Clone(c.ClusterIDs),
+		ring:            c.KeyRing,
+		authorizer:      c.Authorizer,
+		window:          c.Window,
+		requireResident: c.RequireTPMResident,
+		now:             c.Now,
+	}
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	var open []OpenRoad
+	for n, k := range c.Kinds {
+		made, err := newOpenKind(k)
+		if err == nil && slices.ContainsFunc(v.kinds, func(o *openKind) bool { return o.Provider == made.Provider }) {
+			err = errors.New("a second one of provider " + made.Provider)
+		}
+		if err != nil {
+			return nil, misconfigured("Kinds, number "+strconv.Itoa(n), err)
+		}
+		v.kinds = append(v.kinds, made)
+		open = append(open, made.Roads...)
+	}
+	if err := CheckAuthorizer(c.Authorizer, open); err != nil {
+		return nil, misconfigured("Authorizer", err)
+	}
+	v.policy = c.Policy.Clone()
+	if v.window == 0 {
+		v.window = DefaultWindow
+	}
+	if v.now == nil {
+		v.now = time.Now
+	}
+	return v, nil
+}
+
+func misconfigured(field string, err error) error {
+	return &Error{Check: refusal.CheckConfig, Got: "an unusable " + field, Err: err}
+}
+
+func (c *VerifierConfig) check() error {
+	switch {
+	case len(c.ClusterIDs) == 0:
+		return refusal.Config("ClusterIDs", "", "at least one")
+	case c.KeyRing == nil || c.KeyRing.state.Load() == nil:
+		return refusal.Config("KeyRing", "", "one that NewKeyRing made")
+	case len(c.Kinds) == 0:
+		return refusal.Config("Kinds", "", "at least one kind of evidence")
+	case c.Policy == nil:
+		return refusal.Config("Policy", "", "a node policy")
+	case c.Window < 0 || c.Window > MaxWindow || c.Window != c.Window.Truncate(time.Second):
+		return refusal.Config("Window", c.Window.String(), "whole seconds up to "+MaxWindow.String())
+	}
+	if err := c.Policy.Validate(); err != nil {
+		return misconfigured("Policy", err)
+	}
+	for _, id := range c.ClusterIDs {
+		if err := der.CheckText("binding", "clusterID", id, 1, der.MaxClusterIDSize); err != nil {
+			return misconfigured("ClusterIDs", err)
+		}
+	}
+	return nil
+}
+
+// newOpenKind asks a kind what it is and checks that.
+func newOpenKind(k Kind) (*openKind, error) {
+	if typednil.Is(k) {
+		return nil, errors.New("a nil Kind")
+	}
+	o := &openKind{Kind: k, Description: k.Describe()}
+	o.Roads, o.Statements = slices.Clone(o.Roads), slices.Clone(o.Statements)
+	signer, err := csr.SignerChallenge(o.Provider)
+	if err != nil {
+		return nil, err
+	}
+	o.challengeSigner = signer
+	if len(o.Roads) == 0 || len(o.Statements) == 0 {
+		return nil, errors.New("a kind without roads, or without statements that cover qualifying data")
+	}
+	seen := map[Road]bool{}
+	for n := range o.Roads {
+		r := &o.Roads[n]
+		r.Provider = o.Provider
+		switch {
+		case seen[r.Road] || r.Road < RoadAK || r.Road > RoadDocument:
+			return nil, errors.New("road " + r.Road.String() + " twice, or unknown")
+		case r.Machine.rank() < 0 || r.Residence != "" && r.Residence.rank() < 0:
+			return nil, errors.New("a standing that evidence cannot give")
+		case len(r.Identities) == 0:
+			return nil, errors.New("no identities on road " + r.Road.String())
+		}
+		seen[r.Road] = true
+	}
+	required := false
+	for _, l := range o.Statements {
+		if l.Name == "" || l.Name == "secret" || l.Size < 16 || l.Size > message.HashSize {
+			return nil, errors.New("a statement " + refusal.Quote(l.Name) + " over " + strconv.Itoa(l.Size) + " bytes, want 16 to 32")
+		}
+		required = required || !l.Optional
+	}
+	if !required {
+		return nil, errors.New("no statement that must be there")
+	}
+	return o, nil
+}
+
+// road returns the description of a road, nil for one that is not open.
+func (k *openKind) road(r Road) *OpenRoad {
+	for n := range k.Roads {
+		if k.Roads[n].Road == r {
+			return &k.Roads[n]
+		}
+	}
+	return nil
+}
+
+func (k *openKind) fault(got, want string) error {
+	return &Error{Check: CheckKind, Got: got + " from kind " + k.Provider, Want: want, Err: csr.ErrRetry}
+}
+
+// Checks of the evidence's frame, on both sides of the challenge.
+const (
+	// CheckProvider: the request carries no evidence, or evidence of a provider
+	// or version that this verifier does not speak.
+	CheckProvider Check = "provider"
+	// CheckStatements: the bundle does not hold exactly the statements of a hello
+	// or of an answer, in their order.
+	CheckStatements Check = "bundle-statements"
+	// CheckHelloSigner: a request is filed under another signer name than the one
+	// for challenges. It is somebody else's to decide: always together with
+	// [csr.ErrRetry].
+	CheckHelloSigner Check = "hello-signer"
+	// CheckHelloExpired: a hello is older than [MaxHelloAge]. The node files
+	// again.
+	CheckHelloExpired Check = "hello-expired"
+	// CheckFuture: a request was created in the future. Always together with
+	// [csr.ErrRetry].
+	CheckFuture Check = "request-in-the-future"
+)
+
+// errNotMade: there is no request, or no verifier.
+var errNotMade = errors.New("attest: no request, or a verifier that NewVerifier did not make")
+
+// Challenge checks a hello and returns the DER of the challenge for its node.
+// The request is the object as it was filed: on Kubernetes under the challenge
+// signer, elsewhere a [csr.Request] with the same fields.
+//
+// It checks the node policy for the target signer, the request's signature, what the kind
+// of evidence can check before there is an answer, and membership as far as it is known. A
+// refusal is an [*Error] or a [csr.Violations]; what could not be decided wraps
+// [csr.ErrRetry]. [csr.Decide] turns the error into a decision; a challenge becomes
+// one by [ChallengeDecision].
+func (v *Verifier) Challenge(ctx context.Context, request *csr.Request) ([]byte, error) {
+	if request == nil || v == nil || v.now == nil {
+		return nil, errNotMade
+	}
+	now := v.now()
+	kind, created, err := v.checkHelloObject(request, now)
+	if err != nil {
+		return nil, err
+	}
+	hello, err := kind.readHello(request)
+	if err != nil {
+		return nil, err
+	}
+	head := hello.Head()
+	checked, err := v.policy.CheckUnsigned(ctx, request, head.TargetSigner)
+	if err != nil {
+		return nil, err
+	}
+	if err := v.checkRoadAndCluster(kind, head.Road, head.ClusterID); err != nil {
+		return nil, err
+	}
+	p, err := hello.Present()
+	if err != nil {
+		return nil, err
+	}
+	r, err := v.startResult(StageHello, checked, head.TargetSigner, kind, head.Road, p)
+	if err != nil {
+		return nil, err
+	}
+	q := v.inquiry(r, work.New(MaxHelloSignatures), now)
+	if err := q.checkSignature(ctx, checked); err != nil {
+		return nil, err
+	}
+	found, err := hello.Trust(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.accept(kind, p, q, found); err != nil {
+		return nil, err
+	}
+	if err := v.authorize(ctx, r, request); err != nil {
+		return nil, err
+	}
+	return v.makeChallenge(ctx, kind, hello, q, v.expected(r, p, request, head.ClusterID), created)
+}
+
+// checkHelloObject checks signer name and age, and returns the kind and the time of
+// creation.
+func (v *Verifier) checkHelloObject(request *csr.Request, now time.Time) (*openKind, time.Time, error) {
+	n := slices.IndexFunc(v.kinds, func(k *openKind) bool { return k.challengeSigner == request.Spec.SignerName })
+	if n < 0 {
+		return nil, time.Time{}, &Error{Check: CheckHelloSigner, Got: request.Spec.SignerName, Want: v.kinds[0].challengeSigner, Err: csr.ErrRetry}
+	}
+	created, err := createdAt(request, now)
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	if age := now.Sub(created); age > MaxHelloAge {
+		return nil, time.Time{}, &Error{Check: CheckHelloExpired, Got: "a hello of " + created.UTC().Format(time.RFC3339),
+			Want: "one of the last " + MaxHelloAge.String()}
+	}
+	return v.kinds[n], created, nil
+}
+
+// readHello reads the hello out of spec.request.
+func (k *openKind) readHello(request *csr.Request) (HelloEvidence, error) {
+	bundle, err := csr.Parse(request.Spec.Request)
+	if err != nil {
+		return nil, err
+	}
+	e, err := k.readEvidence(bundle)
+	if err != nil {
+		return nil, err
+	}
+	hello, err := k.ReadHello(e)
+	if err == nil && typednil.Is(hello) {
+		err = k.fault("no hello", "one")
+	}
+	return hello, err
+}
+
+// readEvidence checks the provider block and reads the bundle.
+func (k *openKind) readEvidence(bundle *csr.Bundle) (*Evidence, error) {
+	if want := k.Provider + version; bundle.Provider != want {
+		got := "a request without evidence"
+		if bundle.Provider != "" {
+			got = "evidence of " + bundle.Provider
+		}
+		return nil, &Error{Check: CheckProvider, Got: got, Want: want}
+	}
+	return evidenceOf(bundle)
+}
+
+func (v *Verifier) checkRoadAndCluster(k *openKind, road Road, clusterID string) error {
+	if k.road(road) == nil {
+		return &Error{Check: CheckBindingRoad, Got: road.String(), Want: k.Roads[0].Road.String()}
+	}
+	if !slices.Contains(v.clusterIDs, clusterID) {
+		return &Error{Check: CheckBindingCluster, Got: clusterID, Want: v.clusterIDs[0]}
+	}
+	return nil
+}
+
+// inquiry is what the kind is given to decide by.
+func (v *Verifier) inquiry(r *Result, budget *Budget, now time.Time) *Inquiry {
+	return &Inquiry{Now: now, Machine: r.checked.Machine(), Key: r.Key, Budget: budget,
+		RequireTPMResident: v.requireResident || r.Purpose == csr.PurposeRecovery}
+}
+
+// checkSignature checks that the request is signed with its own key.
+func (q *Inquiry) checkSignature(ctx context.Context, checked *csr.Checked) error {
+	if err := q.Budget.Signature(ctx); err != nil {
+		return err
+	}
+	return checked.CheckSignature()
+}
+
+// makeChallenge adds key, nonce and times to what is known, and the secret. Where the kind
+// seals it, it leaves here in the credential alone.
+func (v *Verifier) makeChallenge(ctx context.Context, k *openKind, hello HelloEvidence, q *Inquiry, b *message.Binding, created time.Time) ([]byte, error) {
+	key, err := v.ring.newest(q.Now)
+	if err != nil {
+		return nil, err
+	}
+	b.KeyID = key.ID
+	_, _ = rand.Read(b.Nonce[:]) // never fails
+	b.IssuedAt = created.Unix()
+	b.NotAfter = created.Add(v.window).Unix()
+	der, err := b.Marshal()
+	if err != nil {
+		return nil, err
+	}
+	secret := key.challengeSecret(k.Provider, der)
+	credential, err := hello.Seal(ctx, q, secret)
+	if err != nil {
+		return nil, err
+	}
+	c := &message.Challenge{Binding: *b, Clear: secret}
+	switch {
+	case (credential != nil) != (b.Road == message.RoadEK):
+		return nil, k.fault("a credential, or none, on road "+b.Road.String(), "one on road ek alone")
+	case credential != nil:
+		c.Clear = nil
+		c.Credential = &message.Credential{IDObject: credential.IDObject, EncryptedSecret: credential.EncryptedSecret}
+	}
+	return c.Marshal()
+}
+
+// expected is the Binding as the verifier knows it: everything but key, nonce
+// and times.
+func (v *Verifier) expected(r *Result, p *Presented, request *csr.Request, clusterID string) *message.Binding {
+	b := &message.Binding{
+		Road:        message.Road(r.Road),
+		ClusterID:   clusterID,
+		SignerName:  r.SignerName,
+		Requester:   request.Spec.Username,
+		MachineKey:  r.MachineKey,
+		AKName:      p.AKName,
+		RequestHash: r.RequestHash,
+	}
+	if s := request.Spec.ExpirationSeconds; s != nil {
+		b.ExpirationSeconds = *s
+	}
+	return b
+}
+
+// startResult begins a result with what the request and its evidence say. A kind must
+// present a machine of the road that the message is on.
+func (v *Verifier) startResult(stage Stage, checked *csr.Checked, signerName string, k *openKind, road Road, p *Presented) (*Result, error) {
+	if p == nil || p.Road != road || len(p.MachineKey) == 0 || (len(p.AKName) > 0) != (road == RoadEK) {
+		return nil, k.fault("a machine of another road", road.String())
+	}
+	return &Result{
+		Stage:             stage,
+		Provider:          k.Provider,
+		Road:              road,
+		MachineKey:        sha256.Sum256(p.MachineKey),
+		NodeName:          checked.NodeName(),
+		SignerName:        signerName,
+		Purpose:           checked.Purpose(),
+		RequestHash:       checked.PKCS10().InfoHash,
+		ClaimedProviderID: checked.ClaimedProviderID(),
+		Key:               checked.PKCS10().CSR.PublicKey,
+		checked:           checked,
+	}, nil
+}
