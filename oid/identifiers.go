@@ -78,6 +78,15 @@ const (
 	// NodeAttestEventLog is the statement that holds a TCG event log.
 	// nodeattest-event-log, 2.25.274969308675442717258829974567625345604.4.
 	NodeAttestEventLog OID = "\x69\x83\x9d\xdd\x94\xe6\xff\xec\xda\x83\xe1\x93\x94\xa1\xcc\xeb\xb6\xcb\x94\x44\x04"
+	// NodeAttestDocumentHello is the hello of a node whose evidence is a document.
+	// nodeattest, "Wire formats".
+	NodeAttestDocumentHello OID = NodeAttest + "\x05"
+	// NodeAttestDocumentProof is the proof of a node whose evidence is a document.
+	// nodeattest, "Wire formats".
+	NodeAttestDocumentProof OID = NodeAttest + "\x06"
+	// NodeAttestDocument is the statement that holds the document of a platform.
+	// nodeattest, "Wire formats".
+	NodeAttestDocument OID = NodeAttest + "\x07"
 )
 
 // Attributes of PKCS#10 requests (RFC 2985, 5.4; draft-ietf-lamps-csr-attestation).

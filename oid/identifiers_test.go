@@ -28,6 +28,9 @@ var dotted = map[OID]string{
 	NodeAttestProof:                  "2.25.274969308675442717258829974567625345604.2",
 	NodeAttestQuote:                  "2.25.274969308675442717258829974567625345604.3",
 	NodeAttestEventLog:               "2.25.274969308675442717258829974567625345604.4",
+	NodeAttestDocumentHello:          "2.25.274969308675442717258829974567625345604.5",
+	NodeAttestDocumentProof:          "2.25.274969308675442717258829974567625345604.6",
+	NodeAttestDocument:               "2.25.274969308675442717258829974567625345604.7",
 	ExtensionRequest:                 "1.2.840.113549.1.9.14",
 	ChallengePassword:                "1.2.840.113549.1.9.7",
 	IDAAAttestation:                  "1.2.840.113549.1.9.16.2.59",
@@ -126,7 +129,7 @@ func TestEveryConstantIsKnown(t *testing.T) {
 }
 
 func TestPrivateIdentifiersDoNotFitASN1(t *testing.T) {
-	for _, o := range []OID{NodeAttest, NodeAttestHello, NodeAttestProof, NodeAttestQuote, NodeAttestEventLog} {
+	for _, o := range []OID{NodeAttest, NodeAttestHello, NodeAttestProof, NodeAttestQuote, NodeAttestEventLog, NodeAttestDocumentHello, NodeAttestDocumentProof, NodeAttestDocument} {
 		if id, ok := o.ASN1(); ok {
 			t.Errorf("%v fits as %v", o, id)
 		}

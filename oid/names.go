@@ -67,6 +67,9 @@ var names = [...]struct {
 	{NodeAttestProof, "nodeattest-proof"},
 	{NodeAttestQuote, "nodeattest-quote"},
 	{NodeAttestEventLog, "nodeattest-event-log"},
+	{NodeAttestDocumentHello, "nodeattest-document-hello"},
+	{NodeAttestDocumentProof, "nodeattest-document-proof"},
+	{NodeAttestDocument, "nodeattest-document"},
 }
 
 // find looks content up in names.

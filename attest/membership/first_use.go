@@ -76,6 +76,9 @@ func NewFirstUse(c *FirstUseConfig) (*FirstUse, error) {
 	if err := c.Registry.Scope().Check(); err != nil {
 		return nil, err
 	}
+	if c.Registry.Scope().Road == attest.RoadDocument {
+		return nil, misfit("first use of documents, which every customer of a platform has", "a StaticList")
+	}
 	f := &FirstUse{c: *c}
 	if f.c.Reservation == 0 {
 		f.c.Reservation = DefaultReservation

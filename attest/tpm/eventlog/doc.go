@@ -2,7 +2,7 @@
 // against a quote that package attest has verified, and judges it.
 //
 //	policy := &eventlog.Policy{RequireSecureBoot: true}
-//	config.QuotePolicy = policy // of an attest.Verifier
+//	config.QuotePolicy = policy // of the tpm.KindConfig
 //
 // A log is a list of events, each with a digest that the firmware extended into a
 // PCR. The log itself is not signed, the quoted PCRs are. So [Replay] computes what

@@ -11,25 +11,25 @@ import (
 	tcg "github.com/google/go-attestation/attest"
 	"github.com/google/go-tpm/tpm2"
 
-	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Checks of an event log. Refusals are an [*attest.Error] with one of them.
+// Checks of an event log. Refusals are an [*refusal.Error] with one of them.
 const (
 	// CheckMissing: a log is needed and none came along.
-	CheckMissing attest.Check = "event-log-missing"
+	CheckMissing refusal.Check = "event-log-missing"
 	// CheckEncoding: the log is not one in the format of the TCG PC Client Platform
 	// Firmware Profile, or over [tpm.MaxEventLogSize].
-	CheckEncoding attest.Check = "event-log-encoding"
+	CheckEncoding refusal.Check = "event-log-encoding"
 	// CheckReplay: the log does not explain the value of a quoted PCR.
-	CheckReplay attest.Check = "event-log-replay"
+	CheckReplay refusal.Check = "event-log-replay"
 	// CheckUncovered: the quote covers no PCR that could be replayed, or not the one
 	// that is asked for.
-	CheckUncovered attest.Check = "event-log-uncovered"
+	CheckUncovered refusal.Check = "event-log-uncovered"
 	// CheckEventData: an event's digest is not that of its data, so that nothing
 	// vouches for the data.
-	CheckEventData attest.Check = "event-data"
+	CheckEventData refusal.Check = "event-data"
 )
 
 // Options are the optional inputs of [Replay]; nil is the zero value, the strictest.
@@ -75,11 +75,11 @@ type Event struct {
 }
 
 // Data returns the event's data where its digest is that of the data, else an
-// [*attest.Error] with [CheckEventData]. It is an error for many honest events: what
+// [*refusal.Error] with [CheckEventData]. It is an error for many honest events: what
 // is measured of a program is its digest, and the data say where it was.
 func (e *Event) Data() ([]byte, error) {
 	if sum := digest(e.Bank, e.UntrustedData); sum == nil || !bytes.Equal(sum, e.Digest) {
-		return nil, &attest.Error{Check: CheckEventData,
+		return nil, &refusal.Error{Check: CheckEventData,
 			Got:  fmt.Sprintf("a digest %x of something else", e.Digest),
 			Want: fmt.Sprintf("%x of the data of %s in PCR %d", sum, e.UntrustedType, e.PCR)}
 	}
@@ -98,7 +98,7 @@ func (l *Log) Events() []Event { return slices.Clone(l.events) }
 
 // EventsOf returns the replayed events of one PCR in one bank, in their order. Where
 // the quote does not cover the PCR or its value was not replayed, that is an
-// [*attest.Error]; no events and no error means that nothing was measured.
+// [*refusal.Error]; no events and no error means that nothing was measured.
 func (l *Log) EventsOf(bank tpm2.TPMAlgID, index int) ([]Event, error) {
 	if l.quoted == nil {
 		return nil, refuse(CheckUncovered, "no replayed log", "one of Replay")
@@ -114,7 +114,7 @@ func (l *Log) EventsOf(bank tpm2.TPMAlgID, index int) ([]Event, error) {
 	return events, nil
 }
 
-// Replay holds a log against a verified quote. It returns an [*attest.Error] unless
+// Replay holds a log against a verified quote. It returns an [*refusal.Error] unless
 // the log explains the value of every quoted PCR in every quoted bank, save those that
 // any program can reset and those of o.Unexplained; o may be nil. A PCR without events
 // must have the value that a reset gives it.
@@ -169,11 +169,11 @@ func replayable(q *tpm.Quoted, o *Options) ([][]tpm.PCR, error) {
 func parse(log []byte) (parsed *tcg.EventLog, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			parsed, err = nil, &attest.Error{Check: CheckEncoding, Err: fmt.Errorf("parser: %v", r)}
+			parsed, err = nil, &refusal.Error{Check: CheckEncoding, Err: fmt.Errorf("parser: %v", r)}
 		}
 	}()
 	if parsed, err = tcg.ParseEventLog(log); err != nil {
-		return nil, &attest.Error{Check: CheckEncoding, Err: err}
+		return nil, &refusal.Error{Check: CheckEncoding, Err: err}
 	}
 	return parsed, nil
 }
@@ -188,7 +188,7 @@ func replayBank(parsed *tcg.EventLog, pcrs []tpm.PCR, o *Options) ([]Event, erro
 	}
 	replayed, err := parsed.Verify(ask)
 	if err != nil {
-		e := &attest.Error{Check: CheckReplay, Err: err}
+		e := &refusal.Error{Check: CheckReplay, Err: err}
 		if failed := (tcg.ReplayError{}); errors.As(err, &failed) && len(failed.InvalidPCRs) > 0 {
 			e.Got = fmt.Sprintf("other values for PCRs %v", failed.InvalidPCRs)
 			e.Want = "the quoted values" + unexplainedHint
@@ -234,8 +234,8 @@ func name(bank tpm2.TPMAlgID, index int) string {
 	return "PCR " + strconv.Itoa(index) + " of the bank of " + hash(bank).String()
 }
 
-func refuse(c attest.Check, got, want string) error {
-	return &attest.Error{Check: c, Got: got, Want: want}
+func refuse(c refusal.Check, got, want string) error {
+	return &refusal.Error{Check: c, Got: got, Want: want}
 }
 
 // hash is the hash of a bank that a quote can have: package attest knows no others.

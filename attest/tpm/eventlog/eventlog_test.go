@@ -16,8 +16,8 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
-	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // A logged event, before it is written down.
@@ -122,7 +122,7 @@ func quoted(t testing.TB, pcrs ...tpm.PCR) *tpm.Quoted {
 	return q
 }
 
-func expectCheck(t testing.TB, err error, want attest.Check) {
+func expectCheck(t testing.TB, err error, want refusal.Check) {
 	t.Helper()
 	if want == "" {
 		if err != nil {
@@ -130,7 +130,7 @@ func expectCheck(t testing.TB, err error, want attest.Check) {
 		}
 		return
 	}
-	var e *attest.Error
+	var e *refusal.Error
 	if !errors.Is(err, want) || !errors.As(err, &e) {
 		t.Fatalf("got %v, want %s", err, want)
 	}
@@ -175,7 +175,7 @@ func TestReplay(t *testing.T) {
 	if err != nil || len(events) != 0 {
 		t.Errorf("PCR 1, where nothing was measured: %v, %v", events, err)
 	}
-	for index, want := range map[int]attest.Check{2: tpm.CheckPCRNotQuoted, 16: tpm.CheckPCRResettable} {
+	for index, want := range map[int]refusal.Check{2: tpm.CheckPCRNotQuoted, 16: tpm.CheckPCRResettable} {
 		_, err = l.EventsOf(tpm2.TPMAlgSHA256, index)
 		expectCheck(t, err, want)
 	}
@@ -189,7 +189,7 @@ func TestReplayRefuses(t *testing.T) {
 	indexes := []int{0, 1, 4, 5}
 	for _, c := range []struct {
 		name   string
-		want   attest.Check
+		want   refusal.Check
 		change func(boot []logged, pcrs []tpm.PCR) ([]logged, []tpm.PCR)
 	}{
 		{"nothing changed", "", func(b []logged, p []tpm.PCR) ([]logged, []tpm.PCR) { return b, p }},
@@ -243,7 +243,7 @@ func TestReplayRefusesWhatIsNoLog(t *testing.T) {
 	for name, c := range map[string]struct {
 		log  []byte
 		q    *tpm.Quoted
-		want attest.Check
+		want refusal.Check
 	}{
 		"none":      {nil, q, CheckMissing},
 		"too long":  {make([]byte, tpm.MaxEventLogSize+1), q, CheckEncoding},
@@ -263,7 +263,7 @@ func TestReplayRefusesWhatIsNoLog(t *testing.T) {
 // The firmware says from which locality it started the TPM; the quote proves it.
 func TestReplayStartupLocality(t *testing.T) {
 	boot := bootOfTest()
-	for locality, want := range map[byte]attest.Check{0: "", 3: "", 4: "", 1: CheckReplay} {
+	for locality, want := range map[byte]refusal.Check{0: "", 3: "", 4: "", 1: CheckReplay} {
 		boot[0].data = "StartupLocality\x00" + string([]byte{locality})
 		value := make([]byte, 32)
 		value[31] = locality

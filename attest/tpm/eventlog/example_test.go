@@ -11,6 +11,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/eventlog"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // A verifier that demands Secure Boot, and a boot loader that it knows.
@@ -30,7 +31,7 @@ func ExamplePolicy() {
 					return nil
 				}
 			}
-			return &attest.Error{Check: "boot-loader", Got: "another", Want: fmt.Sprintf("%x", loader)}
+			return &refusal.Error{Check: "boot-loader", Got: "another", Want: fmt.Sprintf("%x", loader)}
 		},
 	}
 	_ = attest.VerifierConfig{ /* ..., QuotePolicy: policy */ }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
+	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -78,7 +79,7 @@ func testJoin(t *testing.T, tpm *tpmsim.TPM) {
 	forged[2].digest = "another boot loader"
 	for _, c := range []struct {
 		log  []byte
-		want attest.Check
+		want refusal.Check
 	}{
 		{writeLog(forged...), CheckReplay},
 		{log[:len(log)-1], CheckEncoding},

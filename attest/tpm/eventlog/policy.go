@@ -7,13 +7,13 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
-	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // CheckUnextended: nothing was measured into a PCR of the bank that the policy names, so
 // that the firmware does not serve that bank and whoever is root could fill it in.
-const CheckUnextended attest.Check = "event-log-unextended"
+const CheckUnextended refusal.Check = "event-log-unextended"
 
 // Policy is an [tpm.QuotePolicy] over event logs. Whatever it asks for, the log must
 // explain the quote: see [Replay]. The zero value asks for nothing, and refuses.
@@ -43,7 +43,7 @@ type Policy struct {
 }
 
 // CheckQuote replays the log of m and asks what the policy asks. A refusal is an
-// [*attest.Error], or what Predicate returned.
+// [*refusal.Error], or what Predicate returned.
 func (p *Policy) CheckQuote(ctx context.Context, m *tpm.Measured) error {
 	if p == nil || !p.RequireSecureBoot && p.Predicate == nil {
 		return refuse(tpm.CheckQuotePolicy, "nothing asked", "RequireSecureBoot or a Predicate")

@@ -12,6 +12,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -110,7 +111,7 @@ func TestFilledInBank(t *testing.T) {
 		measures tpm2.TPMAlgID // what firmware extends
 		quotes   []tpm2.TPMAlgID
 		fill     bool
-		want     attest.Check
+		want     refusal.Check
 	}{
 		{"the other bank alone", tpm2.TPMAlgSHA256, []tpm2.TPMAlgID{tpm2.TPMAlgSHA384}, true, tpm.CheckPCRNotQuoted},
 		{"both banks", tpm2.TPMAlgSHA256, []tpm2.TPMAlgID{tpm2.TPMAlgSHA256, tpm2.TPMAlgSHA384}, true, CheckReplay},
@@ -170,7 +171,7 @@ func TestReplayNamesUnexplained(t *testing.T) {
 	q := quoted(t, measureAll(tpm2.TPMAlgSHA256, []int{0, 10}, append(slices.Clone(boot), logged{10, 0x0d, "IMA", ""})...)...)
 	_, err := Replay(writeLog(boot...), q, nil)
 	expectCheck(t, err, CheckReplay)
-	var e *attest.Error
+	var e *refusal.Error
 	if !errors.As(err, &e) || !strings.Contains(e.Want, "Options.Unexplained") {
 		t.Errorf("%v does not say what to do", err)
 	}
@@ -182,7 +183,7 @@ func TestReplayNamesUnexplained(t *testing.T) {
 // A log of the largest size is read, and one byte more is not.
 func TestEventLogSize(t *testing.T) {
 	empty := len(writeLog(logged{4, 5, "", ""}))
-	for size, want := range map[int]attest.Check{tpm.MaxEventLogSize: "", tpm.MaxEventLogSize + 1: CheckEncoding} {
+	for size, want := range map[int]refusal.Check{tpm.MaxEventLogSize: "", tpm.MaxEventLogSize + 1: CheckEncoding} {
 		event := logged{4, 5, strings.Repeat("x", size-empty), ""}
 		log := writeLog(event)
 		if len(log) != size {

@@ -11,12 +11,12 @@ import (
 	tcg "github.com/google/go-attestation/attest"
 	"github.com/google/go-tpm/tpm2"
 
-	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // CheckSecureBoot: the log does not say what the state of Secure Boot is, in the way
 // that the firmware profile lays down; or Secure Boot is required and is off.
-const CheckSecureBoot attest.Check = "secure-boot"
+const CheckSecureBoot refusal.Check = "secure-boot"
 
 // secureBootPCR is where firmware measures Secure Boot's variables: TCG PC Client
 // Platform Firmware Profile 1.06, 3.3.4.8.
@@ -50,7 +50,7 @@ type SecureBoot struct {
 
 // SecureBoot reads the state of Secure Boot from the events of PCR 7 in one bank, which
 // the caller names: what stands in a bank that the firmware does not extend, root has
-// written (see [Policy]). Every error is an [*attest.Error]: where the quote does not
+// written (see [Policy]). Every error is an [*refusal.Error]: where the quote does not
 // cover PCR 7 of that bank, where the log has not exactly one variable SecureBoot of the
 // right vendor before the one separator, or where an event is there that does not belong,
 // the state is unknown and not "off".
@@ -64,7 +64,7 @@ func (l *Log) SecureBoot(bank tpm2.TPMAlgID) (*SecureBoot, error) {
 	}
 	state, err := parseSecureBoot(events)
 	if err != nil {
-		return nil, &attest.Error{Check: CheckSecureBoot, Err: err}
+		return nil, &refusal.Error{Check: CheckSecureBoot, Err: err}
 	}
 	return &SecureBoot{
 		Enabled:               state.Enabled,
@@ -91,7 +91,7 @@ func checkSecureBootEvents(events []Event) error {
 		case typeVariable:
 			data, err := e.Data()
 			if err != nil {
-				return &attest.Error{Check: CheckSecureBoot, Err: err}
+				return &refusal.Error{Check: CheckSecureBoot, Err: err}
 			}
 			vendor, name, value, ok := readVariable(data)
 			if !ok || name != "SecureBoot" {

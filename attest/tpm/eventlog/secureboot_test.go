@@ -8,8 +8,8 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
-	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // variable is a UEFI_VARIABLE_DATA.
@@ -73,7 +73,7 @@ func TestSecureBootRefuses(t *testing.T) {
 	sha := tpm2.TPMAlgSHA256
 	for _, c := range []struct {
 		name   string
-		want   attest.Check
+		want   refusal.Check
 		change func([]logged) []logged
 	}{
 		{"nothing measured", CheckSecureBoot, func([]logged) []logged { return []logged{{7, 5, "x", ""}}[:0] }},

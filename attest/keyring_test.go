@@ -1,4 +1,4 @@
-package tpm
+package attest
 
 import (
 	"bytes"

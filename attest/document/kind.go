@@ -1,0 +1,195 @@
+package document
+
+import (
+	"context"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/internal/typednil"
+	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// labelDocument names the one statement that covers qualifying data.
+const labelDocument = "document"
+
+// Platform reads and verifies the documents of one platform, for the control plane. It is
+// called from many goroutines.
+type Platform interface {
+	// Read reads a document, at most [MaxDocumentSize] bytes of a stranger's, and verifies
+	// nothing: so a document for another challenge or machine costs no signature. A
+	// refusal is an [*attest.Error].
+	Read(document []byte) (*Claims, error)
+	// Verify verifies a document that Read has read, at the time now: its signature by the
+	// platform, and everything else that makes it true. It calls budget.Signature before
+	// each signature that it checks. What it returns is what the platform signed, read
+	// from the signed bytes alone.
+	Verify(ctx context.Context, document []byte, now time.Time, budget *attest.Budget) (*Claims, error)
+}
+
+// Claims is what a document says.
+type Claims struct {
+	// Machine is the machine's identity, of a kind that [KindConfig] names.
+	Machine attest.Identity
+	// Value is what the document says that its asker gave: KindConfig.ValueSize bytes.
+	Value []byte
+	// Facts are what else it says, for people; their standing is at most
+	// [attest.Asserted].
+	Facts []attest.Fact
+	// Details are for Result.Details.
+	Details any
+}
+
+// KindConfig is what a [Kind] is made of. All fields but the last are needed.
+type KindConfig struct {
+	// Provider is the kind's name, as in [attest.Description].
+	Provider string
+	// Identities are the kinds of identity that its documents name machines by.
+	Identities []string
+	// ValueSize is how many bytes of the qualifying data a document covers, 16 to 32.
+	ValueSize int
+	Platform  Platform
+	// ManyIdentities is as in [attest.OpenRoad].
+	ManyIdentities string
+}
+
+// Kind is a platform's documents on the control plane's side, an [attest.Kind].
+type Kind struct{ c KindConfig }
+
+// NewKind makes a kind. The error matches [refusal.CheckConfig]; what is wrong with the
+// names [attest.NewVerifier] says.
+func NewKind(c KindConfig) (*Kind, error) {
+	if typednil.Is(c.Platform) {
+		return nil, refusal.Config("Platform", "", "one")
+	}
+	return &Kind{c}, nil
+}
+
+// Describe opens the road of documents.
+func (k *Kind) Describe() attest.Description {
+	return attest.Description{
+		Provider:   k.c.Provider,
+		Statements: []attest.Label{{Name: labelDocument, Size: k.c.ValueSize}},
+		Roads: []attest.OpenRoad{{Road: attest.RoadDocument, Identities: k.c.Identities,
+			Machine: attest.Asserted, ManyIdentities: k.c.ManyIdentities}},
+	}
+}
+
+// present names a machine by its identity.
+func present(machine string) (*attest.Presented, error) {
+	if machine == "" {
+		return nil, &attest.Error{Check: attest.CheckIdentity, Want: "a machine identity"}
+	}
+	return &attest.Presented{Road: attest.RoadDocument, Machine: attest.Identity(machine),
+		MachineKey: []byte("nodeattest machine\x00" + machine)}, nil
+}
+
+// hello is a hello: a claim.
+type hello struct{ message *Hello }
+
+// ReadHello reads the one statement of a document hello, and no certificates.
+func (k *Kind) ReadHello(e *attest.Evidence) (attest.HelloEvidence, error) {
+	if err := only(e, oid.NodeAttestDocumentHello); err != nil {
+		return nil, err
+	}
+	m, err := ParseHello(e.Statements[0].DER)
+	if err != nil {
+		return nil, err
+	}
+	return &hello{m}, nil
+}
+
+func only(e *attest.Evidence, types ...oid.OID) error {
+	want := attest.Evidence{}
+	for _, t := range types {
+		want.Statements = append(want.Statements, attest.Statement{Type: t})
+	}
+	if !e.Is(types...) || len(e.Certificates) > 0 {
+		got := e.Types()
+		if len(e.Certificates) > 0 {
+			got += " with certificates"
+		}
+		return &attest.Error{Check: attest.CheckStatements, Got: got, Want: want.Types()}
+	}
+	return nil
+}
+
+func (h *hello) Head() attest.Head {
+	return attest.Head{Road: attest.RoadDocument, ClusterID: h.message.ClusterID, TargetSigner: h.message.TargetSigner}
+}
+
+func (h *hello) Present() (*attest.Presented, error) { return present(h.message.Machine) }
+
+// Trust has nothing to trust yet.
+func (h *hello) Trust(context.Context, *attest.Inquiry) (*attest.Findings, error) {
+	return &attest.Findings{Machine: attest.Identity(h.message.Machine), MachineStanding: attest.Claimed}, nil
+}
+
+// Seal leaves the secret in clear: the platform vouches for the machine, and no key of it.
+func (h *hello) Seal(context.Context, *attest.Inquiry, []byte) (*attest.Credential, error) {
+	return nil, nil
+}
+
+// answer is an answer: a proof and a document.
+type answer struct {
+	kind     *Kind
+	proof    *Proof
+	document []byte
+}
+
+// ReadAnswer reads a document proof and a document, and no certificates: those that a
+// platform needs are in its document.
+func (k *Kind) ReadAnswer(e *attest.Evidence) (attest.AnswerEvidence, error) {
+	if err := only(e, oid.NodeAttestDocumentProof, oid.NodeAttestDocument); err != nil {
+		return nil, err
+	}
+	proof, err := ParseProof(e.Statements[0].DER)
+	if err != nil {
+		return nil, err
+	}
+	document, err := ParseStatement(e.Statements[1].DER)
+	if err != nil {
+		return nil, err
+	}
+	return &answer{k, proof, document}, nil
+}
+
+func (a *answer) Binding() []byte { return a.proof.Binding }
+
+func (a *answer) Present() (*attest.Presented, error) { return present(a.proof.Machine) }
+
+// Check reads the document: one of another machine or challenge goes no further.
+func (a *answer) Check(q *attest.Inquiry) error {
+	claims, err := a.kind.c.Platform.Read(a.document)
+	if err != nil {
+		return err
+	}
+	return a.compare(q, claims)
+}
+
+func (a *answer) compare(q *attest.Inquiry, claims *Claims) error {
+	if claims == nil {
+		return &attest.Error{Check: attest.CheckKind, Got: "no claims from the platform", Want: "some", Err: refusal.ErrRetry}
+	}
+	if string(claims.Machine) != a.proof.Machine {
+		return &attest.Error{Check: attest.CheckMachineClaim, Got: string(claims.Machine), Want: a.proof.Machine}
+	}
+	return q.Covers(labelDocument, claims.Value)
+}
+
+// Verify has the platform verify the document. The join compares the machine and the value
+// again: these are from what was signed.
+func (a *answer) Verify(ctx context.Context, q *attest.Inquiry) (*attest.Findings, error) {
+	claims, err := a.kind.c.Platform.Verify(ctx, a.document, q.Now, q.Budget)
+	if err != nil {
+		return nil, err
+	}
+	if claims == nil {
+		return nil, nil // which the join refuses
+	}
+	return &attest.Findings{
+		Machine: claims.Machine, MachineStanding: attest.Asserted, ManyIdentities: a.kind.c.ManyIdentities,
+		Values: []attest.Value{{Label: labelDocument, Bytes: claims.Value}},
+		Facts:  claims.Facts, Details: claims.Details,
+	}, nil
+}
