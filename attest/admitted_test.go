@@ -3,8 +3,10 @@ package attest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
 )
@@ -12,31 +14,23 @@ import (
 // checkedAuthorizer is an AuthorizerChecker.
 type checkedAuthorizer struct {
 	err   error
-	roads *OpenRoads
+	roads []OpenRoad
 }
 
 func (c *checkedAuthorizer) Authorize(context.Context, *Result, *csr.Request) (*Authorization, error) {
 	return nil, errors.New("not asked here")
 }
 
-func (c *checkedAuthorizer) CheckAuthorizer(roads *OpenRoads) error {
+func (c *checkedAuthorizer) CheckAuthorizer(roads []OpenRoad) error {
 	c.roads = roads
 	return c.err
 }
 
-// A checker learns which roads are open, and gets profiles that are its own.
+// A checker learns which roads are open.
 func TestCheckerLearnsTheRoads(t *testing.T) {
-	c := VerifierConfig{Issuers: []Issuer{{Profile: ProfileTCG()}, {Profile: ProfileGoogle()}}}
 	a := &checkedAuthorizer{}
-	if err := CheckAuthorizer(a, c.openRoads()); err != nil || len(a.roads.AK) != 2 || a.roads.AK[1].Name != ProfileGoogle().Name || a.roads.EK {
-		t.Errorf("got %+v, %v", a.roads, err)
-	}
-	a.roads.AK[0].Identity[0] = nil
-	if c.Issuers[0].Profile.Identity[0] == nil {
-		t.Error("the checker changed the configuration")
-	}
-	c = VerifierConfig{EKs: &EKVerifier{}}
-	if err := CheckAuthorizer(a, c.openRoads()); err != nil || len(a.roads.AK) != 0 || !a.roads.EK {
+	open := []OpenRoad{{Provider: "tpm", Road: RoadEK}}
+	if err := CheckAuthorizer(a, open); err != nil || len(a.roads) != 1 || a.roads[0].Road != RoadEK {
 		t.Errorf("got %+v, %v", a.roads, err)
 	}
 }
@@ -124,5 +118,79 @@ func TestAdmitInAContextThatIsOver(t *testing.T) {
 	cancel()
 	if err := Admit(over, &checkedAuthorizer{}, &Result{}, nil); !errors.Is(err, context.Canceled) || !errors.Is(err, csr.ErrRetry) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// At the hello an authorizer need not know the provider ID yet; at the answer it
+// must agree.
+func TestProviderIDAtTheHello(t *testing.T) {
+	for _, c := range []struct {
+		stage   Stage
+		vouched string
+		want    error
+	}{
+		{StageHello, "", nil}, {StageHello, "p://1", nil}, {StageHello, "p://2", CheckProviderID},
+		{StageAnswer, "", CheckProviderID}, {StageAnswer, "p://1", nil}, {StageAnswer, "p://2", CheckProviderID},
+	} {
+		a := AuthorizerFunc(func(context.Context, *Result, *csr.Request) (*Authorization, error) {
+			return &Authorization{ProviderID: c.vouched}, nil
+		})
+		err := Admit(context.Background(), a, &Result{Stage: c.stage, ClaimedProviderID: "p://1"}, &csr.Request{})
+		if c.want == nil && err != nil || c.want != nil && !errors.Is(err, c.want) {
+			t.Errorf("%v, vouched %q: %v", c.stage, c.vouched, err)
+		}
+	}
+}
+
+// A reading from the future is no reading, and a key that waits is enough.
+func TestKeyRingEdges(t *testing.T) {
+	ring, err := NewKeyRing([]RingKey{NewRingKey(ringTime.Add(-time.Hour))}, ringTime.Add(clockSkew))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ring.newest(ringTime); err != nil {
+		t.Errorf("a reading within the skew: %v", err)
+	}
+	if _, err := ring.newest(ringTime.Add(-time.Second)); !errors.Is(err, CheckRingStale) || !errors.Is(err, csr.ErrRetry) {
+		t.Errorf("a reading from the future: %v", err)
+	}
+	keys := []RingKey{NewRingKey(ringTime)}
+	for n := range 600 { // every minute for ten hours
+		keys = RotateKeys(keys, ringTime.Add(time.Duration(n)*time.Minute))
+	}
+	data, err := MarshalRingKeys(keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if back, err := ParseRingKeys(data); err != nil || len(back) != len(keys) {
+		t.Errorf("%d of %d keys, %v", len(back), len(keys), err)
+	}
+	early := NewRingKey(time.Unix(0, 1))
+	if _, err := MarshalRingKeys([]RingKey{early}); err == nil {
+		t.Error("a time that cannot be read again was written")
+	}
+}
+
+// However an authorizer wraps the check, it is a refusal; anything else is none.
+func TestRefusalsOfAuthorizers(t *testing.T) {
+	for name, c := range map[string]struct {
+		err  error
+		want csr.Verdict
+	}{
+		"the constant":     {CheckMembership, csr.VerdictDeny},
+		"wrapped":          {fmt.Errorf("board 7: %w", CheckMembership), csr.VerdictDeny},
+		"joined":           {errors.Join(errors.New("gone"), CheckMembership), csr.VerdictDeny},
+		"NotMember":        {NotMember("gone"), csr.VerdictDeny},
+		"wrapped Error":    {fmt.Errorf("x: %w", NotMember("gone")), csr.VerdictDeny},
+		"something else":   {errors.New("no connection"), csr.VerdictRetry},
+		"both":             {errors.Join(CheckMembership, csr.ErrRetry), csr.VerdictRetry},
+		"a context's":      {context.DeadlineExceeded, csr.VerdictRetry},
+		"nil and no error": {nil, csr.VerdictDeny},
+	} {
+		a := AuthorizerFunc(func(context.Context, *Result, *csr.Request) (*Authorization, error) { return nil, c.err })
+		err := Admit(t.Context(), a, &Result{}, &csr.Request{})
+		if got := csr.Decide(err).Verdict; got != c.want {
+			t.Errorf("%s: %v, want %v (%v)", name, got, c.want, err)
+		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
+	"github.com/nodeattest/nodeattest/secret"
 )
 
 // Subject is what a node's proof is bound to, as the node itself knows it. Hello
@@ -137,11 +138,11 @@ func (a *Attester) Answer(ctx context.Context, challenge []byte, key crypto.Sign
 		if err := s.checkBinding(&c.Binding, request, p); err != nil {
 			return err
 		}
-		secret, err := open(ctx, session, c)
+		opened, err := open(ctx, session, c)
 		if err != nil {
 			return err
 		}
-		evidence, err = session.Answer(ctx, key, &Challenged{challenged{provider: a.prover.Provider(), secret: secret, binding: binding}})
+		evidence, err = session.Answer(ctx, key, &Challenged{challenged{provider: a.prover.Provider(), secret: secret.New(opened), binding: binding}})
 		return err
 	})
 	if err != nil {

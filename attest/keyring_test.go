@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/secret"
 )
 
@@ -31,7 +32,7 @@ func TestKeyRingRefuses(t *testing.T) {
 		if _, err := NewStaticKeyRing(keys...); err == nil {
 			t.Errorf("%s: a static ring", name)
 		}
-		if _, err := EncodeKeys(keys); err == nil {
+		if _, err := MarshalRingKeys(keys); err == nil {
 			t.Errorf("%s: encoded", name)
 		}
 	}
@@ -58,7 +59,7 @@ func TestKeyRingRefresh(t *testing.T) {
 	if err := ring.Refresh([]RingKey{first, second}, ringTime.Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
-	for at, want := range map[time.Duration]KeyID{0: first.ID, time.Minute: second.ID} {
+	for at, want := range map[time.Duration]RingKeyID{0: first.ID, time.Minute: second.ID} {
 		if k, err := ring.newest(ringTime.Add(at)); err != nil || k.ID != want {
 			t.Errorf("newest after %s: %v, %v, want %s", at, k, err, want)
 		}
@@ -104,7 +105,7 @@ func TestKeyRingLookup(t *testing.T) {
 			t.Errorf("after %s: %v", at, err)
 		}
 	}
-	if _, err := ring.lookup(KeyID{}, ringTime); !errors.Is(err, CheckRingKey) {
+	if _, err := ring.lookup(RingKeyID{}, ringTime); !errors.Is(err, CheckRingKey) {
 		t.Errorf("an unknown key: %v", err)
 	}
 }
@@ -134,11 +135,11 @@ func TestRotateKeys(t *testing.T) {
 func TestEncodeKeys(t *testing.T) {
 	a, b := NewRingKey(ringTime), NewRingKey(ringTime.Add(time.Second))
 	b.RetiredAt = ringTime.Add(time.Hour)
-	data, err := EncodeKeys([]RingKey{a, b})
+	data, err := MarshalRingKeys([]RingKey{a, b})
 	if err != nil {
 		t.Fatal(err)
 	}
-	back, err := DecodeKeys(data)
+	back, err := ParseRingKeys(data)
 	same := cmp.Comparer(func(x, y secret.Value[[RingSecretSize]byte]) bool { return x.Reveal() == y.Reveal() })
 	if diff := cmp.Diff([]RingKey{a, b}, back, same); err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
@@ -155,7 +156,7 @@ func TestEncodeKeys(t *testing.T) {
 		"time too late":   {name: append(append(bytes.Clone(value[:32]), bytes.Repeat([]byte{0xff}, 8)...), value[40:]...)},
 		"no secret":       {name: append(make([]byte, 32), value[32:]...)},
 	} {
-		_, err := DecodeKeys(bad)
+		_, err := ParseRingKeys(bad)
 		if err == nil {
 			t.Errorf("%s: accepted", what)
 		} else if strings.Contains(err.Error(), hex.EncodeToString(revealed(&a)[:4])) {
@@ -173,17 +174,17 @@ func revealed(k *RingKey) []byte {
 // are Python's hmac's.
 func TestDerivations(t *testing.T) {
 	key := RingKey{Secret: secret.New([RingSecretSize]byte(bytes.Repeat([]byte{1}, 32)))}
-	s := challengeSecret(&key, []byte("b"))
+	s := key.challengeSecret("tpm", []byte("b"))
 	if got, want := hex.EncodeToString(s), "9bf1b16336505ee258336661ebf7962673d3d368cea93812f3072d1bee4a6148"; got != want {
 		t.Errorf("S is %s, want %s", got, want)
 	}
-	if got, want := hex.EncodeToString(qualifyingData(s, labelCertify, []byte("b"))), "a084558839252b93862894aa6b9be5b4be0aaa964115e7dc95cfc09ec28c7291"; got != want {
+	if got, want := hex.EncodeToString(message.QualifyingData(s, "tpm", "certify", []byte("b"))), "a084558839252b93862894aa6b9be5b4be0aaa964115e7dc95cfc09ec28c7291"; got != want {
 		t.Errorf("qualifying data is %s, want %s", got, want)
 	}
 }
 
-func FuzzDecodeKeys(f *testing.F) {
-	data, err := EncodeKeys([]RingKey{NewRingKey(ringTime)})
+func FuzzParseRingKeys(f *testing.F) {
+	data, err := MarshalRingKeys([]RingKey{NewRingKey(ringTime)})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -191,11 +192,11 @@ func FuzzDecodeKeys(f *testing.F) {
 		f.Add(name, value)
 	}
 	f.Fuzz(func(t *testing.T, name string, value []byte) {
-		keys, err := DecodeKeys(map[string][]byte{name: value})
+		keys, err := ParseRingKeys(map[string][]byte{name: value})
 		if err != nil {
 			return
 		}
-		back, err := EncodeKeys(keys)
+		back, err := MarshalRingKeys(keys)
 		if err != nil || !bytes.Equal(back[name], value) {
 			t.Errorf("%x is read and written as %x, %v", value, back[name], err)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/internal/work"
 	"github.com/nodeattest/nodeattest/refusal"
+	"github.com/nodeattest/nodeattest/secret"
 )
 
 // Kind is one kind of evidence on the control plane's side: a TPM's (package attest/tpm),
@@ -198,12 +199,12 @@ func (q *Inquiry) Covers(label string, value []byte) error {
 // challenged is an answered or a given challenge: what makes qualifying data.
 type challenged struct {
 	provider string
-	secret   []byte
+	secret   secret.Value[[]byte]
 	binding  []byte
 }
 
 func (c *challenged) qualifyingData(label string) []byte {
-	return message.QualifyingData(c.secret, c.provider, label, c.binding)
+	return message.QualifyingData(c.secret.Reveal(), c.provider, label, c.binding)
 }
 
 // Findings is what a kind has found out.

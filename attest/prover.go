@@ -42,7 +42,7 @@ func (c *Challenged) Binding() []byte { return c.c.binding }
 // QualifyingData is what the statement of that label has to cover, 32 bytes; see [Label].
 // It is nil for a Challenged that no Attester made.
 func (c *Challenged) QualifyingData(label string) []byte {
-	if len(c.c.secret) == 0 || len(c.c.binding) == 0 {
+	if len(c.c.secret.Reveal()) == 0 || len(c.c.binding) == 0 {
 		return nil
 	}
 	return c.c.qualifyingData(label)

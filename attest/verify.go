@@ -13,6 +13,7 @@ import (
 	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/internal/work"
 	"github.com/nodeattest/nodeattest/refusal"
+	"github.com/nodeattest/nodeattest/secret"
 )
 
 // Checks of the binding. The node makes the first group too, against its own
@@ -159,7 +160,7 @@ func (v *Verifier) recall(q *Inquiry, k *openKind, echo *message.Binding, bindin
 	if err != nil {
 		return err
 	}
-	q.challenged = &challenged{provider: k.Provider, secret: key.challengeSecret(k.Provider, binding), binding: binding}
+	q.challenged = &challenged{provider: k.Provider, secret: secret.New(key.challengeSecret(k.Provider, binding)), binding: binding}
 	q.statements = k.Statements
 	return nil
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 )
 
@@ -26,17 +25,14 @@ func TestCheckAuthorizer(t *testing.T) {
 		}
 		return l
 	}
-	promising, google, azure := tpm.ProfileTCG(), tpm.ProfileGoogle(), tpm.ProfileAzure()
-	promising.OneAKPerMachine = true
-	pointer := tpm.ProfileAzure()
-	pointer.Identity = []tpm.IdentitySource{&tpm.AKIdentity{}}
-	ak := func(p ...tpm.Profile) *attest.OpenRoads { return &attest.OpenRoads{AK: p} }
-	ek, bothRoads := &attest.OpenRoads{EK: true}, &attest.OpenRoads{AK: []tpm.Profile{google}, EK: true}
+	ak, ek, bothRoads := ofTPM("", attest.RoadAK), ofTPM("", attest.RoadEK), ofTPM("", attest.RoadAK, attest.RoadEK)
+	many := ofTPM("an issuer that promises nothing", attest.RoadAK)
+	clouds := []attest.OpenRoad{{Provider: "gce", Road: attest.RoadDocument}}
 	func_ := attest.AuthorizerFunc(func(context.Context, *attest.Result, *csr.Request) (*attest.Authorization, error) { return nil, nil })
 	for _, c := range []struct {
 		name  string
 		a     attest.Authorizer
-		roads *attest.OpenRoads
+		roads []attest.OpenRoad
 		want  string // part of the error that is not a check; "" for none, "scope" for CheckRegistryScope
 	}{
 		{"nil", nil, ek, "no Authorizer"},
@@ -55,21 +51,22 @@ func TestCheckAuthorizer(t *testing.T) {
 		{"function", func_, ek, ""},
 		{"empty list", list(""), ek, ""},
 		{"list of EKs", list("ek:sha256:" + testDigest + " n\n"), ek, ""},
-		{"list of EKs, other road", list("ek:sha256:" + testDigest + " n\n"), ak(google), "no member is of a road"},
-		{"list of others", list("gce:p/1 n\n"), ak(google), ""},
+		{"list of EKs, other road", list("ek:sha256:" + testDigest + " n\n"), ak, "no member is of a road"},
+		{"list of others", list("gce:p/1 n\n"), ak, ""},
 		{"list of others, other road", list("gce:p/1 n\n"), ek, "no member is of a road"},
 		{"list with one that can be found", list("gce:p/1 n\nek:sha256:" + testDigest + " m\n"), ek, ""},
 
-		{"first use", f, ak(google), ""},
+		{"first use", f, ak, ""},
 		{"first use, both roads", f, bothRoads, ""},
-		{"first use, promising issuer", f, ak(google, promising), ""},
-		{"first use, an issuer promises nothing", f, ak(google, azure), "scope"},
-		{"first use, pointer source", f, ak(pointer), "scope"},
+		{"first use, an issuer promises nothing", f, many, "scope"},
+		{"first use, another kind on the road", f, []attest.OpenRoad{{Provider: "other", Road: attest.RoadAK}}, "scope"},
+		{"list of a TPM's, only documents open", list("gce:p/1 n\n"), clouds, "no member is of a road"},
+		{"list of documents", list("gce:p/1 n provider=gce\n"), clouds, ""},
 		{"first use on a closed road", f, ek, "scope"},
 		{"first use of EKs", ofEKs, ek, ""},
 		{"first use of EKs, both roads", ofEKs, bothRoads, ""},
-		{"first use of EKs, the other road's issuer promises nothing", ofEKs, &attest.OpenRoads{AK: []tpm.Profile{azure}, EK: true}, ""},
-		{"first use of EKs on a closed road", ofEKs, ak(google), "scope"},
+		{"first use of EKs, the other road's issuer promises nothing", ofEKs, append(many, ek...), ""},
+		{"first use of EKs on a closed road", ofEKs, ak, "scope"},
 		{"first use in both on a closed road", Both(func_, f), ek, "scope"},
 		{"embedded first use on a closed road", embedsFirstUse{f}, ek, "scope"},
 	} {
@@ -139,4 +136,15 @@ func TestStaticListLooksAtTheRoad(t *testing.T) {
 			}
 		})
 	}
+}
+
+// ofTPM is the roads of a TPM's kind; why says why machines may have several identities on
+// the first.
+func ofTPM(why string, roads ...attest.Road) []attest.OpenRoad {
+	var open []attest.OpenRoad
+	for _, r := range roads {
+		open = append(open, attest.OpenRoad{Provider: "tpm", Road: r})
+	}
+	open[0].ManyIdentities = why
+	return open
 }

@@ -5,7 +5,6 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/rsa"
 	"errors"
 	"net/netip"
 	"testing"
@@ -87,14 +86,14 @@ func newFirstUse(t testing.TB, scope Scope) *firstUse {
 func answerOf(t testing.TB, nodeName string, machine attest.Identity) *attest.Result {
 	r := attest.NewResult(attest.StageAnswer, checkedRequest(t, nodeName, csr.RequesterBootstrap, csr.PurposeClient, csr.Machine{Name: "m", UID: "uid-1", ProviderID: "test://1",
 		DNSNames: []string{"a.example", "b.example"}, IPAddresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}))
-	r.Machine = machine
+	r.Machine, r.Provider = machine, "tpm"
 	return r
 }
 
 // inventoried is a machine's answer to another requester or with another inventory.
 func inventoried(t testing.TB, r *attest.Result, class csr.RequesterClass, machine csr.Machine) *attest.Result {
 	out := attest.NewResult(r.Stage, checkedRequest(t, r.NodeName, class, csr.PurposeClient, machine))
-	out.Machine, out.Road, out.EK = r.Machine, r.Road, r.EK
+	out.Machine, out.Provider, out.Road, out.IdentityClass = r.Machine, r.Provider, r.Road, r.IdentityClass
 	return out
 }
 
@@ -189,39 +188,34 @@ func TestFirstUseNewcomers(t *testing.T) {
 }
 
 func TestFirstUseScope(t *testing.T) {
-	p256, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	rsa2048, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ek := func(key any, machine attest.Identity) *attest.Result {
+	ek := func(class string, machine attest.Identity) *attest.Result {
 		r := answerOf(t, "node-1", machine)
-		r.Road, r.EK = attest.RoadEK, &tpm.EKFacts{PublicKey: key}
+		r.Road, r.IdentityClass = attest.RoadEK, class
 		return r
 	}
 	f := newFirstUse(t, Scope{Road: attest.RoadEK, IdentityClass: "P-256"})
-	f.admit(t, ek(&p256.PublicKey, "ek:sha256:1"))
-	f.refuse(t, ek(&rsa2048.PublicKey, "ek:sha256:2"), CheckRegistryScope) // another EK of the same machine
-	f.refuse(t, ek(&p256.PublicKey, "gce:p/1"), CheckRegistryScope)
-	f.refuse(t, ek("no key", "ek:sha256:1"), CheckRegistryScope)
+	f.admit(t, ek("P-256", "ek:sha256:1"))
+	f.refuse(t, ek("RSA-2048", "ek:sha256:2"), CheckRegistryScope) // another EK of the same machine
+	f.refuse(t, ek("P-256", "gce:p/1"), CheckRegistryScope)
+	f.refuse(t, ek("", "ek:sha256:1"), CheckRegistryScope)
 	f.refuse(t, answerOf(t, "node-1", "gce:p/1"), CheckRegistryScope) // the other road
-	without := ek(nil, "ek:sha256:1")
-	without.EK = nil
-	f.refuse(t, without, CheckRegistryScope)
+	other := ek("P-256", "ek:sha256:1")
+	for _, provider := range []string{"other", ""} {
+		other.Provider = provider
+		f.refuse(t, other, CheckRegistryScope) // the same machine by another kind of evidence
+	}
 
 	f = newFirstUse(t, Scope{Road: attest.RoadEK, IdentityClass: "RSA-2048"})
-	f.admit(t, ek(&rsa2048.PublicKey, "ek:sha256:2"))
+	f.admit(t, ek("RSA-2048", "ek:sha256:2"))
 
 	f = newFirstUse(t, Scope{Road: attest.RoadAK})
 	f.refuse(t, answerOf(t, "node-1", "ek:sha256:1"), CheckRegistryScope)
 	ak := answerOf(t, "node-1", "ak:sha256:1")
+	ak.ManyIdentities = "an issuer that promises nothing"
 	if _, err := asked(t, f, ak); !errors.Is(err, CheckRegistryScope) || errors.Is(err, attest.CheckMembership) || csr.Decide(err).Verdict != csr.VerdictRetry {
 		t.Errorf("an issuer without the promise, which is not the node's fault: got %v, want a retry", err)
 	}
-	ak.OneAKPerMachine = true
+	ak.ManyIdentities = ""
 	f.admit(t, ak)
 }
 

@@ -32,8 +32,11 @@ type Scope struct {
 // scopeOf is the scope that a machine belongs to.
 func scopeOf(r *attest.Result) Scope {
 	s := Scope{Provider: r.Provider, Road: r.Road, IdentityClass: r.IdentityClass}
-	if s.Provider == defaultProvider {
+	switch s.Provider {
+	case defaultProvider:
 		s.Provider = ""
+	case "":
+		s.Provider = "no provider"
 	}
 	return s
 }

@@ -26,9 +26,6 @@ var ErrMemberList = errors.New("member list refused")
 
 // Member is one machine that may be one node.
 type Member struct {
-	// Provider is the kind of evidence by which the machine is known, and by no other;
-	// empty means "tpm".
-	Provider string
 	// Machine is its identity, as attest.ParseIdentity reads it. An ek: identity is
 	// found on attest.RoadEK, every other one on attest.RoadAK, and counts there alone.
 	Machine attest.Identity
@@ -37,6 +34,9 @@ type Member struct {
 	// ProviderID is the provider ID to vouch for, up to oid.MaxProviderIDSize
 	// bytes without spaces; "" for that of the inventory (csr.Machine).
 	ProviderID string
+	// Provider is the kind of evidence by which the machine is known, and by no other;
+	// empty means "tpm". In a list it is the last field, as provider=<name>.
+	Provider string
 }
 
 // foundOn reports whether the machine's identity is one of the road: an ek: identity of

@@ -23,7 +23,7 @@ func TestParseStaticList(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []Member{{"ek:sha256:" + testDigest, "node-1", ""}, {"gce:proj/42", "node-2", "gce://proj/zone/node-2"}, {"row:7", "node-3", ""}}
+	want := []Member{{Machine: "ek:sha256:" + testDigest, NodeName: "node-1"}, {Machine: "gce:proj/42", NodeName: "node-2", ProviderID: "gce://proj/zone/node-2"}, {Machine: "row:7", NodeName: "node-3"}}
 	if got := l.Members(); !slices.Equal(got, want) {
 		t.Errorf("got %+v", got)
 	}
@@ -84,7 +84,7 @@ func TestParseStaticListRefuses(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "line 7") {
 		t.Errorf("got %v, want line 7", err)
 	}
-	if _, err := NewStaticList([]Member{{"row:1", "a", ""}, {"row:1", "b", ""}}); !errors.Is(err, ErrMemberList) || !strings.Contains(err.Error(), "member 2") {
+	if _, err := NewStaticList([]Member{{Machine: "row:1", NodeName: "a"}, {Machine: "row:1", NodeName: "b"}}); !errors.Is(err, ErrMemberList) || !strings.Contains(err.Error(), "member 2") {
 		t.Errorf("got %v, want member 2", err)
 	}
 }

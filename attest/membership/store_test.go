@@ -181,10 +181,10 @@ func TestStaticListLimits(t *testing.T) {
 	if _, err := ParseStaticList(append(full, '\n')); !errors.Is(err, ErrMemberList) {
 		t.Errorf("one byte more: got %v", err)
 	}
-	if _, err := NewStaticList([]Member{{"gce:p/1", "node-1", "a b"}}); !errors.Is(err, ErrMemberList) {
+	if _, err := NewStaticList([]Member{{Machine: "gce:p/1", NodeName: "node-1", ProviderID: "a b"}}); !errors.Is(err, ErrMemberList) {
 		t.Errorf("a space in the provider ID: got %v", err)
 	}
-	if err := (*StaticList)(nil).CheckAuthorizer(&attest.OpenRoads{EK: true}); !errors.Is(err, errNoList) {
+	if err := (*StaticList)(nil).CheckAuthorizer(ofTPM("", attest.RoadEK)); !errors.Is(err, errNoList) {
 		t.Errorf("a nil list: got %v", err)
 	}
 	if _, err := (&StaticList{}).Authorize(t.Context(), &attest.Result{}, nil); !errors.Is(err, errNoList) {

@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-tpm/tpm2/transport"
 	"golang.org/x/crypto/cryptobyte"
 
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -116,7 +117,7 @@ func testGoAttestation(t *testing.T, tpm transport.TPM) {
 			if err != nil {
 				return nil, err
 			}
-			return activate(ctx, h, loadedAK, loadedEK, nil, &Credential{IDObject: theirs.Credential[2:], EncryptedSecret: theirs.Secret[2:]})
+			return activate(ctx, h, loadedAK, loadedEK, nil, &attest.Credential{IDObject: theirs.Credential[2:], EncryptedSecret: theirs.Secret[2:]})
 		})
 		if err != nil || !bytes.Equal(opened, want) {
 			t.Errorf("EK %d, theirs with ours: %q, %v", n, opened, err)

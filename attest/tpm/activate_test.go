@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 	"github.com/google/go-tpm/tpm2/transport"
 
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -33,7 +34,7 @@ func ekOrigins() map[string]EKOrigin {
 }
 
 // activateWith makes a credential and has the TPM open it; change may spoil it.
-func activateWith(t testing.TB, tpm transport.TPM, origin EKOrigin, template *tpm2.TPMTPublic, password, secret []byte, change func(*Credential)) ([]byte, error) {
+func activateWith(t testing.TB, tpm transport.TPM, origin EKOrigin, template *tpm2.TPMTPublic, password, secret []byte, change func(*attest.Credential)) ([]byte, error) {
 	t.Helper()
 	return do(t, tpm, func(ctx context.Context, h *handles) ([]byte, error) {
 		ak, err := loadAK(ctx, h, &AKSource{Template: template}, password)
@@ -78,12 +79,12 @@ func testActivate(t *testing.T, tpm transport.TPM, origins map[string]EKOrigin) 
 				t.Errorf("%s, %s: %q, %v", name, akName, got, err)
 			}
 		}
-		for what, change := range map[string]func(*Credential){
-			"HMAC":     func(c *Credential) { c.IDObject[3] ^= 1 },
-			"identity": func(c *Credential) { c.IDObject[len(c.IDObject)-1] ^= 1 },
-			"seed":     func(c *Credential) { c.EncryptedSecret[len(c.EncryptedSecret)-1] ^= 1 },
-			"cut":      func(c *Credential) { c.IDObject = c.IDObject[:len(c.IDObject)-1] },
-			"seed cut": func(c *Credential) { c.EncryptedSecret = c.EncryptedSecret[:len(c.EncryptedSecret)-1] },
+		for what, change := range map[string]func(*attest.Credential){
+			"HMAC":     func(c *attest.Credential) { c.IDObject[3] ^= 1 },
+			"identity": func(c *attest.Credential) { c.IDObject[len(c.IDObject)-1] ^= 1 },
+			"seed":     func(c *attest.Credential) { c.EncryptedSecret[len(c.EncryptedSecret)-1] ^= 1 },
+			"cut":      func(c *attest.Credential) { c.IDObject = c.IDObject[:len(c.IDObject)-1] },
+			"seed cut": func(c *attest.Credential) { c.EncryptedSecret = c.EncryptedSecret[:len(c.EncryptedSecret)-1] },
 		} {
 			if _, err := activateWith(t, tpm, origin, AKTemplateECDSAP256(), nil, secret, change); !errors.Is(err, ErrCredential) {
 				t.Errorf("%s with another %s: %v", name, what, err)
@@ -126,7 +127,7 @@ func TestActivateWithEndorsementPassword(t *testing.T) {
 		if err != nil {
 			return nil, err
 		}
-		return activate(ctx, h, ak, ek, []byte("wrong"), &Credential{IDObject: []byte{0}, EncryptedSecret: []byte{0}})
+		return activate(ctx, h, ak, ek, []byte("wrong"), &attest.Credential{IDObject: []byte{0}, EncryptedSecret: []byte{0}})
 	})
 	if !errors.Is(err, ErrHierarchyPassword) {
 		t.Errorf("a wrong password for the policy: %v", err)

@@ -100,13 +100,16 @@ func (v *AKVerifier) Verify(ctx context.Context, p *AKPresented, now time.Time, 
 	if now.IsZero() {
 		return nil, errors.New("AK certificate: no time")
 	}
+	return v.verify(ctx, newLinks(budget), p, now)
+}
+
+func (v *AKVerifier) verify(ctx context.Context, w *links, p *AKPresented, now time.Time) (*AKCertificate, error) {
 	if err := checkValidity(p.leaf, now); err != nil {
 		return nil, err
 	}
 	if err := checkCriticalExtensions(p.leaf); err != nil {
 		return nil, err
 	}
-	w := newLinks(budget)
 	var chainErr, profileErr error
 	for _, i := range v.issuers {
 		chain, err := i.verify(ctx, w, &p.presented, now)

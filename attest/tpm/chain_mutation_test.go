@@ -15,7 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/oid"
 )
 
@@ -35,9 +37,9 @@ type forgedChain struct {
 	parents []*LabCert
 }
 
-func (f *chainForger) chain(road Road) [][]byte {
+func (f *chainForger) chain(road attest.Road) [][]byte {
 	root := f.roots[f.IntN(len(f.roots))]
-	depth := f.IntN(MaxCertificates + 2)
+	depth := f.IntN(der.MaxCertificates + 2)
 	g := &forgedChain{}
 	above := root
 	for n := depth; n > 0; n-- {
@@ -48,7 +50,7 @@ func (f *chainForger) chain(road Road) [][]byte {
 		above = ca
 	}
 	leaf := LabEK(above.Subject, f.keys[0].Key.Public())
-	if road == RoadAK {
+	if road == attest.RoadAK {
 		leaf = LabAK(above.Subject, f.keys[0].Key.Public())
 	}
 	leaf.Algorithm = labAlgorithm(above.Key.Public())
@@ -194,13 +196,13 @@ func TestForgedChainsCostLittle(t *testing.T) {
 			l.eks.known.forget()
 			l.aks.issuers[0].known.forget()
 		}
-		road := []Road{RoadAK, RoadEK}[f.IntN(2)]
+		road := []attest.Road{attest.RoadAK, attest.RoadEK}[f.IntN(2)]
 		chain := f.chain(road)
 		w, verified, err := l.verify(t.Context(), road, chain)
-		cost := 1 + w.signatures
+		cost := 1 + w.Signatures()
 		costs[cost]++
 		most = max(most, cost)
-		if cost > MaxHelloSignatures || w.failed > MaxFailedLinks {
+		if cost > attest.MaxHelloSignatures || w.failed > MaxFailedLinks {
 			t.Errorf("%d signatures, %d of them wrong", cost, w.failed)
 		}
 		if err == nil {
@@ -249,13 +251,13 @@ func agrees(t *testing.T, chain []*x509.Certificate) {
 func FuzzChains(f *testing.F) {
 	root := LabCA("root", "root", newTestKey(f))
 	l := newLab(f, allowingSHA1(), slices.Repeat([]*LabCert{root}, 10)...)
-	for _, road := range []Road{RoadAK, RoadEK} {
+	for _, road := range []attest.Road{attest.RoadAK, attest.RoadEK} {
 		leaf, lower := leafOn(road, "lower", f), LabCA("lower", "root", newTestKey(f))
 		leaf.Algorithm = labAlgorithm(lower.Key.Public())
 		f.Add(joined(leaf.Sign(f, lower.Key), lower.Sign(f, root.Key)))
 	}
 	for _, spki := range labStrangeSPKIs() {
-		leaf, lower := leafOn(RoadEK, "lower", f), LabCA("lower", "root", newTestKey(f))
+		leaf, lower := leafOn(attest.RoadEK, "lower", f), LabCA("lower", "root", newTestKey(f))
 		leaf.Algorithm, lower.SPKI = []byte(labSHA1RSA), spki
 		f.Add(joined(leaf.Sign(f, nil), lower.Sign(f, root.Key)))
 	}
@@ -268,10 +270,10 @@ func FuzzChains(f *testing.F) {
 		if len(chain) == 0 {
 			return
 		}
-		for _, road := range []Road{RoadAK, RoadEK} {
+		for _, road := range []attest.Road{attest.RoadAK, attest.RoadEK} {
 			w, verified, err := l.verify(t.Context(), road, chain)
-			if w.signatures > MaxChainLinks+MaxFailedLinks || w.failed > MaxFailedLinks {
-				t.Errorf("%d signatures, %d of them wrong", w.signatures, w.failed)
+			if w.Signatures() > MaxChainLinks+MaxFailedLinks || w.failed > MaxFailedLinks {
+				t.Errorf("%d signatures, %d of them wrong", w.Signatures(), w.failed)
 			}
 			if err == nil {
 				agrees(t, verified)

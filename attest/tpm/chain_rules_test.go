@@ -7,6 +7,8 @@ import (
 	"encoding/asn1"
 	"errors"
 	"testing"
+
+	"github.com/nodeattest/nodeattest/attest"
 )
 
 // labPathLength is the basic constraints of a CA with so many intermediates below it.
@@ -64,9 +66,9 @@ func TestRulesOfCAs(t *testing.T) {
 					known := rsaTestKeys()
 					keys, algorithm = [3]crypto.Signer{known[0], known[1], known[0]}, labSHA1RSA
 				}
-				road := RoadEK
+				road := attest.RoadEK
 				if kind == "road AK" {
-					road = RoadAK
+					road = attest.RoadAK
 				}
 				root, upper, lower := LabCA("root", "root", keys[0]), LabCA("upper", "root", keys[1]), LabCA("lower", "upper", keys[2])
 				leaf := leafOn(road, "lower", t)
@@ -78,8 +80,8 @@ func TestRulesOfCAs(t *testing.T) {
 				l := newLab(t, allowingSHA1(), root)
 				w, _, err := l.verify(t.Context(), road, [][]byte{leaf.Sign(t, keys[2]), lower.Sign(t, keys[1]), upper.Sign(t, keys[0])})
 				checkOutcome(t, err, c.want)
-				if c.want != "" && w.signatures != 0 {
-					t.Errorf("refused after %d signatures", w.signatures)
+				if c.want != "" && w.Signatures() != 0 {
+					t.Errorf("refused after %d signatures", w.Signatures())
 				}
 			})
 		}
@@ -98,12 +100,12 @@ func checkOutcome(t *testing.T, err error, want Check) {
 // signature is never asked of another.
 func TestAlgorithmsOfLinks(t *testing.T) {
 	rsaKey, ecKey := crypto.Signer(rsaTestKeys()[0]), crypto.Signer(newTestKey(t))
-	fits := func(key crypto.Signer, algorithm string, road Road) Check {
+	fits := func(key crypto.Signer, algorithm string, road attest.Road) Check {
 		_, isRSA := key.(*rsa.PrivateKey)
 		switch {
 		case isRSA && (algorithm == labSHA256RSA || algorithm == labPSSSHA256), !isRSA && algorithm == labECDSASHA256:
 			return ""
-		case isRSA && algorithm == labSHA1RSA && road == RoadEK:
+		case isRSA && algorithm == labSHA1RSA && road == attest.RoadEK:
 			return ""
 		case isRSA && algorithm == labSHA1RSA:
 			return CheckCertificateSHA1
@@ -112,7 +114,7 @@ func TestAlgorithmsOfLinks(t *testing.T) {
 	}
 	for name, algorithm := range map[string]string{"RSA over SHA-1": labSHA1RSA, "RSA over SHA-256": labSHA256RSA, "RSA over MD5": labMD5RSA,
 		"RSAPSS": labPSSSHA256, "ECDSA over SHA-1": labECDSASHA1, "ECDSA over SHA-256": labECDSASHA256, "Ed25519": labEd25519, "unknown": labUnknown} {
-		for _, road := range []Road{RoadAK, RoadEK} {
+		for _, road := range []attest.Road{attest.RoadAK, attest.RoadEK} {
 			for kind, key := range map[string]crypto.Signer{"RSA key": rsaKey, "EC key": ecKey} {
 				t.Run(name+"/"+kind+"/"+road.String(), func(t *testing.T) {
 					want := fits(key, algorithm, road)
@@ -121,8 +123,8 @@ func TestAlgorithmsOfLinks(t *testing.T) {
 					leaf.Algorithm = []byte(algorithm)
 					w, _, err := l.verify(t.Context(), road, [][]byte{leaf.Sign(t, key)})
 					checkOutcome(t, err, want)
-					if want != "" && w.signatures != 0 {
-						t.Errorf("refused after %d signatures", w.signatures)
+					if want != "" && w.Signatures() != 0 {
+						t.Errorf("refused after %d signatures", w.Signatures())
 					}
 				})
 			}

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/oid"
 )
@@ -75,32 +76,32 @@ func TestSearchesThatAreStopped(t *testing.T) {
 	roots := sameNamed(t, MaxFailedLinks+2)
 	leaf := leafUnder(t, roots[MaxFailedLinks+1])
 	t.Run("by the budget", func(t *testing.T) {
-		w := newWork(MaxHelloSignatures)
+		w := newTestLinks(attest.MaxHelloSignatures)
 		_, err := akIssuerOf(t, newLinkMemory(), roots).verify(t.Context(), w, presentedBytes(t, leaf), chainTime)
-		if !errors.Is(err, CheckBudget) || w.signatures != MaxFailedLinks || w.steps != MaxFailedLinks+1 {
-			t.Errorf("%v after %d signatures and %d steps", err, w.signatures, w.steps)
+		if !errors.Is(err, attest.CheckBudget) || w.Signatures() != MaxFailedLinks || w.steps != MaxFailedLinks+1 {
+			t.Errorf("%v after %d signatures and %d steps", err, w.Signatures(), w.steps)
 		}
 	})
 	t.Run("by the caller", func(t *testing.T) {
-		w := newWork(MaxHelloSignatures)
+		w := newTestLinks(attest.MaxHelloSignatures)
 		_, err := akIssuerOf(t, newLinkMemory(), roots).verify(&givingUp{t.Context(), 2}, w, presentedBytes(t, leaf), chainTime)
-		if !errors.Is(err, csr.ErrRetry) || !errors.Is(err, context.Canceled) || w.signatures != 2 {
-			t.Errorf("%v after %d signatures", err, w.signatures)
+		if !errors.Is(err, csr.ErrRetry) || !errors.Is(err, context.Canceled) || w.Signatures() != 2 {
+			t.Errorf("%v after %d signatures", err, w.Signatures())
 		}
 	})
-	for left, want := range map[int]Check{1: "", 0: CheckBudget} {
+	for left, want := range map[int]Check{1: "", 0: attest.CheckBudget} {
 		t.Run(fmt.Sprint("steps left: ", left), func(t *testing.T) {
-			w := newWork(MaxHelloSignatures)
+			w := newTestLinks(attest.MaxHelloSignatures)
 			w.steps = maxSearchSteps - left
 			_, err := akIssuerOf(t, newLinkMemory(), roots[:1]).verify(t.Context(), w, presentedBytes(t, leafUnder(t, roots[0])), chainTime)
 			checkOutcome(t, err, want)
-			if w.signatures != left {
-				t.Errorf("%d signatures", w.signatures)
+			if w.Signatures() != left {
+				t.Errorf("%d signatures", w.Signatures())
 			}
 		})
 	}
 	t.Run("the last link of the budget", func(t *testing.T) {
-		w := newWork(MaxHelloSignatures)
+		w := newTestLinks(attest.MaxHelloSignatures)
 		w.links = MaxChainLinks + MaxFailedLinks - 1
 		_, err := akIssuerOf(t, newLinkMemory(), roots[:1]).verify(t.Context(), w, presentedBytes(t, leafUnder(t, roots[0])), chainTime)
 		checkOutcome(t, err, "")
@@ -109,7 +110,7 @@ func TestSearchesThatAreStopped(t *testing.T) {
 		l := newLab(t, EKProfileTCG(), roots[0])
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		for _, road := range []Road{RoadAK, RoadEK} {
+		for _, road := range []attest.Road{attest.RoadAK, attest.RoadEK} {
 			if _, _, err := l.verify(ctx, road, [][]byte{leafOnLab(t, road, "nobody")}); !errors.Is(err, csr.ErrRetry) {
 				t.Errorf("%s: %v", road, err)
 			}
@@ -117,7 +118,7 @@ func TestSearchesThatAreStopped(t *testing.T) {
 	})
 }
 
-func leafOnLab(t testing.TB, road Road, issuer string) []byte {
+func leafOnLab(t testing.TB, road attest.Road, issuer string) []byte {
 	t.Helper()
 	leaf := leafOn(road, issuer, t)
 	leaf.Algorithm = []byte(labECDSASHA256)
@@ -129,12 +130,12 @@ func TestSearchesThatLeadBack(t *testing.T) {
 	root, key := LabCA("root", "root", newTestKey(t)), newTestKey(t)
 	a, b := LabCA("a", "b", key), LabCA("b", "a", key)
 	loop := akIssuerOf(t, newLinkMemory(), []*LabCert{root}, labParsed(t, a.Sign(t, key)), labParsed(t, b.Sign(t, key)))
-	w := newWork(MaxHelloSignatures)
-	if _, err := loop.verify(t.Context(), w, presentedBytes(t, leafUnder(t, a)), chainTime); !errors.Is(err, CheckCertificateChain) || w.steps != 2 || w.signatures != 0 {
-		t.Errorf("%v after %d steps and %d signatures", err, w.steps, w.signatures)
+	w := newTestLinks(attest.MaxHelloSignatures)
+	if _, err := loop.verify(t.Context(), w, presentedBytes(t, leafUnder(t, a)), chainTime); !errors.Is(err, CheckCertificateChain) || w.steps != 2 || w.Signatures() != 0 {
+		t.Errorf("%v after %d steps and %d signatures", err, w.steps, w.Signatures())
 	}
 	itself := akIssuerOf(t, newLinkMemory(), []*LabCert{root})
-	w = newWork(MaxHelloSignatures)
+	w = newTestLinks(attest.MaxHelloSignatures)
 	if _, err := itself.verify(t.Context(), w, presentedBytes(t, root.Sign(t, nil)), chainTime); !errors.Is(err, CheckCertificateChain) {
 		t.Errorf("another certificate of the root's name: %v", err)
 	}
@@ -143,9 +144,9 @@ func TestSearchesThatLeadBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w = newWork(MaxHelloSignatures)
-	if _, err := own.verify(t.Context(), w, presentedBytes(t, der), chainTime); !errors.Is(err, CheckCertificateChain) || w.signatures != 0 {
-		t.Errorf("the root itself: %v after %d signatures", err, w.signatures)
+	w = newTestLinks(attest.MaxHelloSignatures)
+	if _, err := own.verify(t.Context(), w, presentedBytes(t, der), chainTime); !errors.Is(err, CheckCertificateChain) || w.Signatures() != 0 {
+		t.Errorf("the root itself: %v after %d signatures", err, w.Signatures())
 	}
 }
 
@@ -166,7 +167,7 @@ func TestKeyIdentifiers(t *testing.T) {
 			root.Extensions = append(root.Extensions, c.subject...)
 			leaf := LabAK("root", newTestKey(t).Public())
 			leaf.Algorithm, leaf.Extensions = labAlgorithm(root.Key.Public()), append(leaf.Extensions, c.authority...)
-			_, err := akIssuerOf(t, newLinkMemory(), []*LabCert{root}).verify(t.Context(), newWork(1), presentedBytes(t, leaf.Sign(t, root.Key)), chainTime)
+			_, err := akIssuerOf(t, newLinkMemory(), []*LabCert{root}).verify(t.Context(), newTestLinks(1), presentedBytes(t, leaf.Sign(t, root.Key)), chainTime)
 			checkOutcome(t, err, c.want)
 		})
 	}
@@ -194,9 +195,9 @@ func TestConstrainedChainsAreCounted(t *testing.T) {
 	root.Extensions = append(root.Extensions, pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 30}, Critical: true, Value: []byte("\x30\x0b\xa0\x09\x30\x07\x82\x05a.com")})
 	middle := LabCA("middle", "root", key)
 	chain := [][]byte{leafUnder(t, middle), middle.Sign(t, root.Key)}
-	for limit, want := range map[int]Check{3: "", 2: CheckBudget, 1: CheckBudget} {
+	for limit, want := range map[int]Check{3: "", 2: attest.CheckBudget, 1: attest.CheckBudget} {
 		t.Run(fmt.Sprint(limit), func(t *testing.T) {
-			_, err := akIssuerOf(t, newLinkMemory(), []*LabCert{root}).verify(t.Context(), newWork(limit), presentedBytes(t, chain...), chainTime)
+			_, err := akIssuerOf(t, newLinkMemory(), []*LabCert{root}).verify(t.Context(), newTestLinks(limit), presentedBytes(t, chain...), chainTime)
 			checkOutcome(t, err, want)
 		})
 	}
@@ -230,8 +231,8 @@ func TestMalformedUsages(t *testing.T) {
 		e.Value = append(bytes.Clone(e.Value), 5, 0)
 		return e
 	}
-	for _, road := range []Road{RoadAK, RoadEK} {
-		usage := map[Road]oid.OID{RoadAK: oid.TCGKpAIKCertificate, RoadEK: oid.TCGKpEKCertificate}[road]
+	for _, road := range []attest.Road{attest.RoadAK, attest.RoadEK} {
+		usage := map[attest.Road]oid.OID{attest.RoadAK: oid.TCGKpAIKCertificate, attest.RoadEK: oid.TCGKpEKCertificate}[road]
 		for name, inCA := range map[string]bool{"in the CA": true, "in the leaf": false} {
 			t.Run(name+"/"+road.String(), func(t *testing.T) {
 				root := LabCA("root", "root", newTestKey(t))
@@ -257,9 +258,9 @@ func TestOAEPCAOverSHA1(t *testing.T) {
 	leaf := LabEK("middle", newTestKey(t).Public())
 	leaf.Algorithm = []byte(labSHA1RSA)
 	l := newLab(t, allowingSHA1(), root)
-	_, _, err := l.verify(t.Context(), RoadEK, [][]byte{leaf.Sign(t, keys[1]), middle.Sign(t, keys[0])})
+	_, _, err := l.verify(t.Context(), attest.RoadEK, [][]byte{leaf.Sign(t, keys[1]), middle.Sign(t, keys[0])})
 	checkOutcome(t, err, "")
-	_, _, err = l.verify(t.Context(), RoadEK, [][]byte{leaf.Sign(t, keys[0]), middle.Sign(t, keys[0])})
+	_, _, err = l.verify(t.Context(), attest.RoadEK, [][]byte{leaf.Sign(t, keys[0]), middle.Sign(t, keys[0])})
 	checkOutcome(t, err, CheckCertificateChain)
 }
 
@@ -270,7 +271,7 @@ func TestExpiredEKOfNobody(t *testing.T) {
 	for issuer, want := range map[string]Check{"root": CheckCertificateExpired, "nobody": CheckCertificateChain} {
 		leaf := LabEK(issuer, newTestKey(t).Public())
 		leaf.Algorithm, leaf.To = labAlgorithm(root.Key.Public()), chainTime.Add(-time.Hour)
-		_, _, err := l.verify(t.Context(), RoadEK, [][]byte{leaf.Sign(t, root.Key)})
+		_, _, err := l.verify(t.Context(), attest.RoadEK, [][]byte{leaf.Sign(t, root.Key)})
 		checkOutcome(t, err, want)
 	}
 }

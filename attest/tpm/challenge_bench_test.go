@@ -111,11 +111,11 @@ func (h *helloBench) parsing(t testing.TB) {
 // (x-ops+parse). The verifier has seen the intermediate before.
 func BenchmarkChallenge(b *testing.B) {
 	tpm := tpmsim.New(b, everyEK())
-	ecc := attest.AKSource{Template: attest.AKTemplateECDSAP256()}
+	ecc := tpm.AKSource{Template: tpm.AKTemplateECDSAP256()}
 	for name, opts := range map[string]*attesttest.NodeOptions{
 		"AK":         {TPM: tpm},
-		"EK-RSA2048": {TPM: tpm, Road: attest.RoadEK, EK: attest.EKRSA2048(), AK: ecc},
-		"EK-P256":    {TPM: tpm, Road: attest.RoadEK, EK: attest.EKP256(), AK: ecc},
+		"EK-RSA2048": {TPM: tpm, Road: attest.RoadEK, EK: tpm.EKRSA2048(), AK: ecc},
+		"EK-P256":    {TPM: tpm, Road: attest.RoadEK, EK: tpm.EKP256(), AK: ecc},
 	} {
 		h := newHelloBench(b, opts)
 		b.Run(name, func(b *testing.B) {
@@ -135,8 +135,8 @@ func TestAllocationsOfChallenges(t *testing.T) {
 		limit float64
 	}{
 		"AK":         {attesttest.NodeOptions{TPM: tpm}, 260},
-		"EK-RSA2048": {attesttest.NodeOptions{TPM: tpm, Road: attest.RoadEK, EK: attest.EKRSA2048()}, 530},
-		"EK-P256":    {attesttest.NodeOptions{TPM: tpm, Road: attest.RoadEK, EK: attest.EKP256()}, 720},
+		"EK-RSA2048": {attesttest.NodeOptions{TPM: tpm, Road: attest.RoadEK, EK: tpm.EKRSA2048()}, 530},
+		"EK-P256":    {attesttest.NodeOptions{TPM: tpm, Road: attest.RoadEK, EK: tpm.EKP256()}, 720},
 	} {
 		h := newHelloBench(t, &c.opts)
 		got := testing.AllocsPerRun(100, func() { h.challenge(t) })

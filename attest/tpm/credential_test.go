@@ -20,11 +20,14 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 	"golang.org/x/crypto/cryptobyte"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/internal/message"
 )
 
 // openCredential is what a TPM does with a credential (TPM 2.0 Library, Part 1, 24.4),
 // for an EK whose private key is known, on the standard library alone.
-func openCredential(ek crypto.Signer, hash crypto.Hash, keySize int, name []byte, c *Credential) ([]byte, error) {
+func openCredential(ek crypto.Signer, hash crypto.Hash, keySize int, name []byte, c *attest.Credential) ([]byte, error) {
 	seed, err := openSeed(ek, hash, c.EncryptedSecret)
 	if err != nil {
 		return nil, err
@@ -102,20 +105,20 @@ func kdfa(hash crypto.Hash, key []byte, label string, context []byte, size int) 
 
 // toolsCredential reads the file that tpm2_makecredential writes: magic, version, and
 // both parts with their sizes.
-func toolsCredential(t testing.TB, file []byte) *Credential {
+func toolsCredential(t testing.TB, file []byte) *attest.Credential {
 	t.Helper()
 	s := cryptobyte.String(file)
 	var magic, version uint32
-	c := &Credential{}
+	c := &attest.Credential{}
 	if !s.ReadUint32(&magic) || magic != 0xBADCC0DE || !s.ReadUint32(&version) || version != 1 ||
-		!readTPM2B(&s, &c.IDObject, maxIDObjectSize) || !readTPM2B(&s, &c.EncryptedSecret, maxEncryptedSecretSize) || !s.Empty() {
+		!readTPM2B(&s, &c.IDObject, 256) || !readTPM2B(&s, &c.EncryptedSecret, 1024) || !s.Empty() {
 		t.Fatalf("not a file of tpm2_makecredential: %x", file)
 	}
 	return c
 }
 
 // toolsFile is the reverse.
-func toolsFile(t testing.TB, c *Credential) []byte {
+func toolsFile(t testing.TB, c *attest.Credential) []byte {
 	t.Helper()
 	b := cryptobyte.NewBuilder([]byte{0xBA, 0xDC, 0xC0, 0xDE, 0, 0, 0, 1})
 	addTPM2B(b, c.IDObject)
@@ -143,7 +146,7 @@ func softwareEKs(t testing.TB) map[string]struct {
 }
 
 func TestCredentialOpens(t *testing.T) {
-	secret := bytes.Repeat([]byte{0x5e}, SecretSize)
+	secret := bytes.Repeat([]byte{0x5e}, message.SecretSize)
 	name := someAKName(t)
 	for kind, ek := range softwareEKs(t) {
 		c, err := makeCredential(rand.Reader, ek.key.Public(), name, secret)

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/crypto/cryptobyte"
 	cbasn1 "golang.org/x/crypto/cryptobyte/asn1"
 
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/oid"
 )
@@ -131,14 +132,14 @@ func TestRevocation(t *testing.T) {
 func TestRevokedBeatsAllowed(t *testing.T) {
 	root := sign(t, nil, "root", crlSigner)
 	leaf := ekCert(t, root, newTestKey(t).Public(), nil)
-	p, err := readEK([][]byte{leaf.Raw}, nil)
+	p, err := ParseEKPresented([][]byte{leaf.Raw}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	store := &CRLStore{}
 	c := trusting(EKProfileTCG(), root)
 	c.Issuers[0].CRLs = store
-	c.Allowed = []Identity{p.identity()}
+	c.Allowed = []attest.Identity{p.identity()}
 	v := ekVerifierOf(t, c)
 	if _, err := verifyAt(v, chainTime, leaf); err != nil {
 		t.Errorf("an empty store: %v", err)

@@ -15,6 +15,7 @@ import (
 	cbasn1 "golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/oid"
 )
 
@@ -192,7 +193,7 @@ func TestSpecificationChanges(t *testing.T) {
 	b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
 		b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
 			oid.Add(b, oid.CommonName)
-			b.AddASN1(cbasn1.SET, func(b *cryptobyte.Builder) { addText(b, "x") })
+			b.AddASN1(cbasn1.SET, func(b *cryptobyte.Builder) { der.AddText(b, "x") })
 		})
 		b.AddBytes(good.Value[2:])
 	})
@@ -272,14 +273,14 @@ func TestWholeDirectoryName(t *testing.T) {
 // Sizes at their limits, and one above.
 func TestEKSizes(t *testing.T) {
 	root := sign(t, nil, "root", nil)
-	der := ekCert(t, root, newTestKey(t).Public(), nil).Raw
+	good := ekCert(t, root, newTestKey(t).Public(), nil).Raw
 	for size, ok := range map[int]bool{MaxEKCertificateSize: true, MaxEKCertificateSize + 1: false} {
-		padded := append(bytes.Clone(der), make([]byte, size-len(der))...)
-		if _, err := ParseEKCertificate(padded, AnyEKEncoding()); (err == nil) != ok || err != nil && !errors.Is(err, CheckSize) {
+		padded := append(bytes.Clone(good), make([]byte, size-len(good))...)
+		if _, err := ParseEKCertificate(padded, AnyEKEncoding()); (err == nil) != ok || err != nil && !errors.Is(err, der.CheckSize) {
 			t.Errorf("%d bytes of certificate: %v", size, err)
 		}
 	}
-	for size, want := range map[int]Check{MaxPublicSize: CheckEKKeyEncoding, MaxPublicSize + 1: CheckSize} {
+	for size, want := range map[int]Check{der.MaxPublicSize: CheckEKKeyEncoding, der.MaxPublicSize + 1: der.CheckSize} {
 		if _, _, err := parseEKPublic(make([]byte, size)); !errors.Is(err, want) {
 			t.Errorf("%d bytes of EK: %v", size, err)
 		}

@@ -10,6 +10,8 @@ import (
 	"golang.org/x/crypto/cryptobyte"
 	cbasn1 "golang.org/x/crypto/cryptobyte/asn1"
 
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/oid"
 )
 
@@ -39,7 +41,7 @@ func directoryName(rdns ...[]attribute) []byte {
 					for _, a := range rdn {
 						b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
 							oid.Add(b, a.id)
-							addText(b, a.value)
+							der.AddText(b, a.value)
 						})
 					}
 				})
@@ -202,7 +204,7 @@ func TestIdentities(t *testing.T) {
 	for name, c := range map[string]struct {
 		types []oid.OID
 		san   []byte
-		want  Identity
+		want  attest.Identity
 		bad   bool
 	}{
 		"one":                {nil, sanOf(one), "othername:1.2.3:DAF4", false},
@@ -227,7 +229,7 @@ func TestIdentities(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		cert *x509.Certificate
-		want Identity
+		want attest.Identity
 		bad  bool
 	}{
 		"GCE":                 {instance("example.com:p-1", 18446744073709551615), "gce:example.com:p-1/18446744073709551615", false},
@@ -236,14 +238,14 @@ func TestIdentities(t *testing.T) {
 		"a plain provider ID": {&x509.Certificate{Extensions: []pkix.Extension{{Id: asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 11129, 2, 1, 21}, Value: []byte{0x0c, 1, 'x'}}}}, "", true},
 	} {
 		got, err := GCEIdentity{}.Identify(c.cert)
-		if got != c.want || (err != nil) != c.bad || c.bad && !errors.Is(err, CheckIdentity) {
+		if got != c.want || (err != nil) != c.bad || c.bad && !errors.Is(err, attest.CheckIdentity) {
 			t.Errorf("%s: %q, %v", name, got, err)
 		}
 	}
-	if _, err := (AKIdentity{}).Identify(&x509.Certificate{}); !errors.Is(err, CheckIdentity) {
+	if _, err := (AKIdentity{}).Identify(&x509.Certificate{}); !errors.Is(err, attest.CheckIdentity) {
 		t.Errorf("no key: %v", err)
 	}
-	if got := Identity("gce:p/1").Kind(); got != "gce" {
+	if got := attest.Identity("gce:p/1").Kind(); got != "gce" {
 		t.Error(got)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	cbasn1 "golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/oid"
 )
 
@@ -34,7 +35,7 @@ func storedCertificate(der []byte, inner bool) []byte {
 // Each fault of encoding is let through by its own tolerance and by no other.
 func TestEKEncoding(t *testing.T) {
 	root := sign(t, nil, "root", nil)
-	der := ekCert(t, root, newTestKey(t).Public(), nil).Raw
+	stored := ekCert(t, root, newTestKey(t).Public(), nil).Raw
 	oaep := oaepCert(t, rsaTestKeys()[0].Public().(*rsa.PublicKey)).Raw
 	header, padding, key := EKEncoding{TCGHeader: true}, EKEncoding{NVPadding: true}, EKEncoding{RSAESOAEPKey: true}
 	for name, c := range map[string]struct {
@@ -42,13 +43,13 @@ func TestEKEncoding(t *testing.T) {
 		need EKEncoding
 		want Check
 	}{
-		"plain":                  {der, EKEncoding{}, ""},
-		"zeros":                  {append(bytes.Clone(der), 0, 0, 0), padding, CheckEKEncoding},
-		"ones":                   {append(bytes.Clone(der), 0xff), padding, CheckEKEncoding},
-		"header":                 {storedCertificate(der, true), header, CheckEKEncoding},
-		"short header":           {storedCertificate(der, false), header, CheckEKEncoding},
-		"header, padding":        {append(storedCertificate(der, true), 0xff), EKEncoding{TCGHeader: true, NVPadding: true}, CheckEKEncoding},
-		"header, padding inside": {storedCertificate(append(bytes.Clone(der), 0), true), EKEncoding{TCGHeader: true, NVPadding: true}, CheckEKEncoding},
+		"plain":                  {stored, EKEncoding{}, ""},
+		"zeros":                  {append(bytes.Clone(stored), 0, 0, 0), padding, CheckEKEncoding},
+		"ones":                   {append(bytes.Clone(stored), 0xff), padding, CheckEKEncoding},
+		"header":                 {storedCertificate(stored, true), header, CheckEKEncoding},
+		"short header":           {storedCertificate(stored, false), header, CheckEKEncoding},
+		"header, padding":        {append(storedCertificate(stored, true), 0xff), EKEncoding{TCGHeader: true, NVPadding: true}, CheckEKEncoding},
+		"header, padding inside": {storedCertificate(append(bytes.Clone(stored), 0), true), EKEncoding{TCGHeader: true, NVPadding: true}, CheckEKEncoding},
 		"RSAES-OAEP":             {oaep, key, CheckEKKeyEncoding},
 	} {
 		got, err := ParseEKCertificate(c.data, c.need)
@@ -66,14 +67,14 @@ func TestEKEncoding(t *testing.T) {
 		}
 	}
 	for name, data := range map[string][]byte{
-		"nothing": nil, "garbage behind": append(bytes.Clone(der), 1), "cut": der[:len(der)-1], "header alone": {0x10, 1, 0, 0, 0},
-		"header too long": storedCertificate(der, true)[:len(der)], "no certificate": {0x30, 0},
+		"nothing": nil, "garbage behind": append(bytes.Clone(stored), 1), "cut": stored[:len(stored)-1], "header alone": {0x10, 1, 0, 0, 0},
+		"header too long": storedCertificate(stored, true)[:len(stored)], "no certificate": {0x30, 0},
 	} {
 		if _, err := ParseEKCertificate(data, AnyEKEncoding()); !errors.Is(err, CheckCertificateEncoding) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := ParseEKCertificate(make([]byte, MaxEKCertificateSize+1), AnyEKEncoding()); !errors.Is(err, CheckSize) {
+	if _, err := ParseEKCertificate(make([]byte, MaxEKCertificateSize+1), AnyEKEncoding()); !errors.Is(err, der.CheckSize) {
 		t.Errorf("size: %v", err)
 	}
 }
@@ -186,7 +187,7 @@ func TestWeakEKs(t *testing.T) {
 		if _, err := ParseEKCertificate(cert.Raw, EKEncoding{}); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if _, err := readEK(nil, mustSPKI(t, c.key)); !errors.Is(err, c.want) {
+		if _, err := ParseEKPresented(nil, mustSPKI(t, c.key)); !errors.Is(err, c.want) {
 			t.Errorf("%s without a certificate: %v", name, err)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -17,7 +18,7 @@ import (
 func attesterOf(t *testing.T, n *attesttest.Node, o *attest.AttesterOptions) {
 	t.Helper()
 	var err error
-	if n.Attester, err = attest.NewAttester(n.Shared, attest.GCERSA(), o); err != nil {
+	if n.Attester, err = attest.NewAttester(n.Shared, tpm.GCERSA(), o); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -27,17 +28,17 @@ func attesterOf(t *testing.T, n *attesttest.Node, o *attest.AttesterOptions) {
 // early.
 func TestEKChainFromNV(t *testing.T) {
 	ctx := context.Background()
-	ek := attest.EKRSA2048()
+	ek := tpm.EKRSA2048()
 	node := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: tpmsim.New(t, everyEK()), Road: attest.RoadEK, EK: ek})
 	plane := attesttest.NewControlPlane(t, node)
 	ca := node.TPM.CA()
 
 	attesterOf(t, node, &attest.AttesterOptions{EK: &ek})
-	if _, err := plane.Join(ctx, node); !errors.Is(err, attest.CheckCertificateChain) {
+	if _, err := plane.Join(ctx, node); !errors.Is(err, tpm.CheckCertificateChain) {
 		t.Errorf("without asking for the chain: %v", err)
 	}
 	attesterOf(t, node, &attest.AttesterOptions{EK: &ek, EKChainFromNV: true})
-	if _, err := plane.Join(ctx, node); !errors.Is(err, attest.CheckCertificateChain) {
+	if _, err := plane.Join(ctx, node); !errors.Is(err, tpm.CheckCertificateChain) {
 		t.Errorf("nothing in NV: %v", err)
 	}
 	// The AK's intermediate and the root stand there too, and stay there.
@@ -61,7 +62,7 @@ func TestEKChainFromNV(t *testing.T) {
 		t.Error(err)
 	}
 	attesterOf(t, node, &attest.AttesterOptions{EK: &ek})
-	if _, err := plane.Join(ctx, node); !errors.Is(err, attest.CheckCertificateChain) {
+	if _, err := plane.Join(ctx, node); !errors.Is(err, tpm.CheckCertificateChain) {
 		t.Errorf("not asked for: %v", err)
 	}
 	noHandles(t, node.TPM)
@@ -70,7 +71,7 @@ func TestEKChainFromNV(t *testing.T) {
 	if err := node.TPM.WriteNV(0x01c00101, []byte("no certificate")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := node.Hello(ctx, plane.Now()); !errors.Is(err, attest.CheckEKChainEncoding) {
+	if _, err := node.Hello(ctx, plane.Now()); !errors.Is(err, tpm.CheckEKChainEncoding) {
 		t.Errorf("no certificate in NV: %v", err)
 	}
 	noHandles(t, node.TPM)
@@ -78,8 +79,8 @@ func TestEKChainFromNV(t *testing.T) {
 
 // EKChainFromNV is for a leaf from NV, and for nothing else that says what is above it.
 func TestEKChainFromNVOptions(t *testing.T) {
-	tpm := attest.ShareTPM(&tpmsim.TPM{})
-	ek, bare := attest.EKRSA2048(), attest.EKRSA2048()
+	tpm := tpm.ShareTPM(&tpmsim.TPM{})
+	ek, bare := tpm.EKRSA2048(), tpm.EKRSA2048()
 	bare.CertificateIndex = 0
 	for name, o := range map[string]*attest.AttesterOptions{
 		"road of the AK":    {EKChainFromNV: true},
@@ -87,11 +88,11 @@ func TestEKChainFromNVOptions(t *testing.T) {
 		"own certificates":  {EKChainFromNV: true, EK: &ek, Certificates: [][]byte{{0x30, 0}}},
 		"own intermediates": {EKChainFromNV: true, EK: &ek, Intermediates: [][]byte{{0x30, 0}}},
 	} {
-		if _, err := attest.NewAttester(tpm, attest.GCERSA(), o); err == nil {
+		if _, err := attest.NewAttester(tpm, tpm.GCERSA(), o); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
 	}
-	if _, err := attest.NewAttester(tpm, attest.GCERSA(), &attest.AttesterOptions{EK: &ek, EKChainFromNV: true}); err != nil {
+	if _, err := attest.NewAttester(tpm, tpm.GCERSA(), &attest.AttesterOptions{EK: &ek, EKChainFromNV: true}); err != nil {
 		t.Error(err)
 	}
 }

@@ -11,7 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/der"
 )
 
 // sha1Chain is an old vendor's chain: root, intermediate, EK certificate, all RSA and
@@ -57,13 +59,13 @@ func TestSHA1Links(t *testing.T) {
 	for n := range 8 {
 		der := bytes.Clone(c.leaf.Raw)
 		der[len(der)-1-n*32] ^= 1
-		_, err := allowing.Verify(t.Context(), &PresentedEK{Certificates: [][]byte{der, c.middle.cert.Raw}}, nil, chainTime)
+		_, err := verifyEKOf(t.Context(), allowing, &sentEK{Certificates: [][]byte{der, c.middle.cert.Raw}}, nil, chainTime)
 		wantEKCheck(t, "changed signature", err, CheckCertificateChain, "does not verify")
 	}
 	serial := bytes.Index(c.leaf.Raw, []byte{2, 1, 77})
 	der := bytes.Clone(c.leaf.Raw)
 	der[serial+2]++
-	_, err = allowing.Verify(t.Context(), &PresentedEK{Certificates: [][]byte{der, c.middle.cert.Raw}}, nil, chainTime)
+	_, err = verifyEKOf(t.Context(), allowing, &sentEK{Certificates: [][]byte{der, c.middle.cert.Raw}}, nil, chainTime)
 	wantEKCheck(t, "changed serial", err, CheckCertificateChain, "does not verify")
 }
 
@@ -130,7 +132,7 @@ func TestChainSearchEnds(t *testing.T) {
 	wantEKCheck(t, "ring", err, CheckCertificateChain, "")
 
 	i := EKIssuer{Roots: []*x509.Certificate{root.cert}, Profile: allowingSHA1()}
-	for range 4 * MaxHelloSignatures {
+	for range 4 * attest.MaxHelloSignatures {
 		i.Intermediates = append(i.Intermediates, sign(t, root, "B", func(c *x509.Certificate) { c.SubjectKeyId = []byte{1} }).cert)
 	}
 	leaf = ekCert(t, b, newTestKey(t).Public(), func(c *x509.Certificate) { c.AuthorityKeyId = []byte{1} })
@@ -302,7 +304,7 @@ func TestParseEKChain(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := ParseEKChain([][]byte{make([]byte, maxNVChain), {0}}); !errors.Is(err, CheckSize) {
+	if _, err := ParseEKChain([][]byte{make([]byte, maxNVChain), {0}}); !errors.Is(err, der.CheckSize) {
 		t.Errorf("size: %v", err)
 	}
 	if certs, err := ParseEKChain([][]byte{make([]byte, maxNVChain-1), {0}}); err != nil || certs != nil {

@@ -118,7 +118,7 @@ func mostTelling(roots, intermediates []*x509.Certificate, der []byte) string {
 // verifyInside tries some times inside the certificate's validity: those of old chains
 // overlap only in part.
 func verifyInside(v *EKVerifier, der []byte) (facts *EKFacts, err error) {
-	ek := &PresentedEK{Certificates: [][]byte{der}}
+	ek := &sentEK{Certificates: [][]byte{der}}
 	c, err := x509.ParseCertificate(der)
 	if err != nil {
 		return nil, err
@@ -126,7 +126,7 @@ func verifyInside(v *EKVerifier, der []byte) (facts *EKFacts, err error) {
 	step := c.NotAfter.Sub(c.NotBefore) / 20
 	for n := range 20 {
 		at := c.NotBefore.Add(time.Duration(n)*step + time.Second)
-		if facts, err = v.Verify(context.Background(), ek, nil, at); err == nil || !outsideValidity(err) {
+		if facts, err = verifyEKOf(context.Background(), v, ek, nil, at); err == nil || !outsideValidity(err) {
 			return facts, err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -17,12 +18,12 @@ import (
 const certifiedFirmware = 1 << 16
 
 // denying is a control plane like another one, with a deny-list.
-func denying(t *testing.T, plane *attesttest.ControlPlane, n *attesttest.Node, denied ...attest.DeniedTPM) *attesttest.ControlPlane {
+func denying(t *testing.T, plane *attesttest.ControlPlane, n *attesttest.Node, denied ...tpm.DeniedTPM) *attesttest.ControlPlane {
 	t.Helper()
 	again := attesttest.NewControlPlane(t, n)
 	var err error
-	if again.Config.EKs, err = attest.NewEKVerifier(&attest.EKVerifierConfig{Denied: denied,
-		Issuers: []attest.EKIssuer{{Roots: n.Roots(), Profile: n.EKProfile}}}); err != nil {
+	if again.Config.EKs, err = tpm.NewEKVerifier(&tpm.EKVerifierConfig{Denied: denied,
+		Issuers: []tpm.EKIssuer{{Roots: n.Roots(), Profile: n.EKProfile}}}); err != nil {
 		t.Fatal(err)
 	}
 	again.Config.KeyRing = plane.Ring // so that it verifies what the other one challenged
@@ -32,8 +33,8 @@ func denying(t *testing.T, plane *attesttest.ControlPlane, n *attesttest.Node, d
 	return again
 }
 
-func deniedOf(vendor, model string, first, last uint32) attest.DeniedTPM {
-	return attest.DeniedTPM{Vendor: vendor, Model: model, First: first, Last: last, Reason: "a test"}
+func deniedOf(vendor, model string, first, last uint32) tpm.DeniedTPM {
+	return tpm.DeniedTPM{Vendor: vendor, Model: model, First: first, Last: last, Reason: "a test"}
 }
 
 // A TPM whose manufacturer and certified firmware are on the list is refused at its
@@ -43,7 +44,7 @@ func TestDeniedByCertificate(t *testing.T) {
 	ctx := context.Background()
 	s := newStage(t, &attesttest.NodeOptions{TPM: tpmsim.New(t, everyEK()), Road: attest.RoadEK})
 	for name, c := range map[string]struct {
-		denied attest.DeniedTPM
+		denied tpm.DeniedTPM
 		want   bool
 	}{
 		"every version":        {deniedOf("SIM", "", 0, 0xffffffff), true},
@@ -60,7 +61,7 @@ func TestDeniedByCertificate(t *testing.T) {
 		_, joined := plane.Join(ctx, s.node)
 		_, verified := plane.Verifier.Verify(ctx, s.good)
 		for step, err := range map[string]error{"join": joined, "answer": verified} {
-			if errors.Is(err, attest.CheckTPMDenied) != c.want || !c.want && err != nil {
+			if errors.Is(err, tpm.CheckTPMDenied) != c.want || !c.want && err != nil {
 				t.Errorf("%s: %s: %v", name, step, err)
 			}
 			if c.want && !strings.Contains(err.Error(), "with firmware 1.0") {
@@ -85,7 +86,7 @@ func TestDeniedByRunningFirmware(t *testing.T) {
 		t.Fatalf("running firmware %#x, plain %t", running, r.Clock.Plain)
 	}
 	for name, c := range map[string]struct {
-		denied attest.DeniedTPM
+		denied tpm.DeniedTPM
 		want   bool
 	}{
 		"this version":   {deniedOf("SIM", "", running, running), true},
@@ -106,7 +107,7 @@ func TestDeniedByRunningFirmware(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = plane.Verifier.Verify(ctx, answer)
-		if errors.Is(err, attest.CheckTPMDenied) != c.want || !c.want && err != nil {
+		if errors.Is(err, tpm.CheckTPMDenied) != c.want || !c.want && err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if c.want && !strings.Contains(err.Error(), "with running firmware ") {
@@ -123,7 +124,7 @@ func TestObfuscatedFirmwareIsNotOnTheList(t *testing.T) {
 	const handle = 0x81008f77
 	tpm := tpmsim.New(t, everyEK())
 	persistOwnerAK(t, tpm, handle)
-	s := newStage(t, &attesttest.NodeOptions{TPM: tpm, Road: attest.RoadEK, AK: attest.AKSource{Handle: handle}})
+	s := newStage(t, &attesttest.NodeOptions{TPM: tpm, Road: attest.RoadEK, AK: tpm.AKSource{Handle: handle}})
 	r, err := s.plane.Verifier.Verify(ctx, s.good)
 	if err != nil {
 		t.Fatal(err)
@@ -137,7 +138,7 @@ func TestObfuscatedFirmwareIsNotOnTheList(t *testing.T) {
 		t.Errorf("%#x: %v", said, err)
 	}
 	plane = denying(t, s.plane, s.node, deniedOf("SIM", "", certifiedFirmware, certifiedFirmware))
-	if _, err := plane.Join(ctx, s.node); !errors.Is(err, attest.CheckTPMDenied) {
+	if _, err := plane.Join(ctx, s.node); !errors.Is(err, tpm.CheckTPMDenied) {
 		t.Errorf("by the certificate: %v", err)
 	}
 }
@@ -145,7 +146,7 @@ func TestObfuscatedFirmwareIsNotOnTheList(t *testing.T) {
 // persistOwnerAK makes an AK in the owner hierarchy, and keeps it at a handle.
 func persistOwnerAK(t *testing.T, tpm *tpmsim.TPM, handle tpm2.TPMHandle) {
 	t.Helper()
-	template := attest.AKTemplateECDSAP256()
+	template := tpm.AKTemplateECDSAP256()
 	ak, err := (tpm2.CreatePrimary{PrimaryHandle: tpm2.TPMRHOwner, InPublic: tpm2.New2B(*template)}).Execute(tpm)
 	if err != nil {
 		t.Fatal(err)

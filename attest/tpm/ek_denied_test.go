@@ -4,6 +4,8 @@ import (
 	"crypto/x509"
 	"errors"
 	"testing"
+
+	"github.com/nodeattest/nodeattest/attest"
 )
 
 func TestFirmwareOf(t *testing.T) {
@@ -69,12 +71,12 @@ func TestDeniedTPM(t *testing.T) {
 func TestDeniedBeatsTrust(t *testing.T) {
 	root := sign(t, nil, "root", nil)
 	leaf := ekCert(t, root, newTestKey(t).Public(), nil) // Infineon 7.85
-	p, err := readEK([][]byte{leaf.Raw}, nil)
+	p, err := ParseEKPresented([][]byte{leaf.Raw}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := trusting(EKProfileTCG(), root)
-	c.Allowed = []Identity{p.identity()}
+	c.Allowed = []attest.Identity{p.identity()}
 	c.Denied = []DeniedTPM{{Vendor: "IFX", First: 7<<16 | 85, Last: 7<<16 | 85, Reason: "test"}}
 	if _, err := verifyAt(ekVerifierOf(t, c), chainTime, leaf); !errors.Is(err, CheckTPMDenied) {
 		t.Errorf("%v", err)

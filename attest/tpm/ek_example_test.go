@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -40,9 +40,9 @@ func ExampleParseEKCertificate() {
 	_, der := exampleEK()
 	inNV := append(der, 0xff, 0xff, 0xff)
 
-	_, err := attest.ParseEKCertificate(inNV, attest.EKEncoding{})
+	_, err := tpm.ParseEKCertificate(inNV, tpm.EKEncoding{})
 	fmt.Println(err)
-	ek, err := attest.ParseEKCertificate(inNV, attest.EKEncoding{NVPadding: true})
+	ek, err := tpm.ParseEKCertificate(inNV, tpm.EKEncoding{NVPadding: true})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -57,30 +57,30 @@ func ExampleParseEKCertificate() {
 // A vendor's root is trusted under a profile, and some of the vendor's firmware is not.
 func ExampleEKVerifier_Verify() {
 	ca, der := exampleEK()
-	config := &attest.EKVerifierConfig{
-		Issuers: []attest.EKIssuer{{
+	config := &tpm.EKVerifierConfig{
+		Issuers: []tpm.EKIssuer{{
 			Roots:         []*x509.Certificate{ca.Root()},
 			Intermediates: ca.Intermediates(),
-			Profile:       attest.EKProfileTCG(),
+			Profile:       tpm.EKProfileTCG(),
 		}},
 	}
-	verifier, err := attest.NewEKVerifier(config)
+	verifier, err := tpm.NewEKVerifier(config)
 	if err != nil {
 		log.Fatal(err)
 	}
-	ek := &attest.PresentedEK{Certificates: [][]byte{der}}
-	facts, err := verifier.Verify(context.Background(), ek, nil, time.Now())
+	ek := &attest.sentEK{Certificates: [][]byte{der}}
+	facts, err := verifyEKOf(context.Background(), verifier, ek, nil, time.Now())
 	if err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println(facts.Source, facts.Profile, len(facts.Chain), facts.Tolerances)
 
-	config.Denied = []attest.DeniedTPM{{Vendor: "IFX", First: 7 << 16, Last: 7<<16 | 0xffff, Reason: "an example"}}
-	if verifier, err = attest.NewEKVerifier(config); err != nil {
+	config.Denied = []tpm.DeniedTPM{{Vendor: "IFX", First: 7 << 16, Last: 7<<16 | 0xffff, Reason: "an example"}}
+	if verifier, err = tpm.NewEKVerifier(config); err != nil {
 		log.Fatal(err)
 	}
-	_, err = verifier.Verify(context.Background(), ek, nil, time.Now())
-	fmt.Println(errors.Is(err, attest.CheckTPMDenied))
+	_, err = verifyEKOf(context.Background(), verifier, ek, nil, time.Now())
+	fmt.Println(errors.Is(err, tpm.CheckTPMDenied))
 	// Output:
 	// certificate TCG EK 3 []
 	// true

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 )
 
@@ -33,18 +34,18 @@ func newFetchLab(t testing.TB) *fetchLab {
 }
 
 // verify has one issuer for each of fetchers, and says what the request cost.
-func (f *fetchLab) verify(t testing.TB, ctx context.Context, leaf []byte, fetchers ...IssuerFetcher) (*work, *EKFacts, error) {
+func (f *fetchLab) verify(t testing.TB, ctx context.Context, leaf []byte, fetchers ...IssuerFetcher) (*links, *EKFacts, error) {
 	t.Helper()
 	var c EKVerifierConfig
 	for _, fetcher := range fetchers {
 		root := labParsed(t, f.root.Sign(t, f.root.Key))
 		c.Issuers = append(c.Issuers, EKIssuer{Roots: []*x509.Certificate{root}, Profile: EKProfileTCG(), Fetcher: fetcher})
 	}
-	p, err := readEK([][]byte{leaf}, nil)
+	p, err := ParseEKPresented([][]byte{leaf}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := newWork(MaxChainLinks + MaxFailedLinks)
+	w := newTestLinks(MaxChainLinks + MaxFailedLinks)
 	facts, err := ekVerifierOf(t, c).verifyEK(ctx, w, p, nil, chainTime)
 	return w, facts, err
 }
@@ -149,7 +150,7 @@ func TestLimitsOfFetches(t *testing.T) {
 		"a URL after one that is too long":  {[]string{url(maxURLSize + 1), "b"}, repeat(1), "b", "", 1},
 		"a URL twice":                       {[]string{"a", "a", "b"}, repeat(1), "b", "", 2},
 		"as many calls as may be":           {[]string{"a", "b", "c", "d"}, repeat(4), "", CheckCertificateChain, MaxIssuerFetches},
-		"one more":                          {[]string{"a", "b", "c", "d"}, repeat(5), "", CheckBudget, MaxIssuerFetches},
+		"one more":                          {[]string{"a", "b", "c", "d"}, repeat(5), "", attest.CheckBudget, MaxIssuerFetches},
 		"one fetcher for many issuers":      {[]string{"a", "b", "c", "d"}, slices.Repeat([]IssuerFetcher{f}, 5), "", CheckCertificateChain, 4},
 		"none":                              {[]string{"a"}, []IssuerFetcher{nil}, "a", CheckCertificateChain, 0},
 		"the second issuer's":               {[]string{"a"}, []IssuerFetcher{nil, f}, "a", "", 1},
@@ -193,8 +194,8 @@ func TestNumberOfFetchedCertificates(t *testing.T) {
 		t.Errorf("%v after %d calls", err, len(f.calls))
 	}
 	ladder("level 5")
-	if w, _, err := f.verify(t, t.Context(), leaf, f); !errors.Is(err, CheckCertificateChain) || len(f.calls) != maxFetched || w.signatures != 0 {
-		t.Errorf("a longer one: %v after %d calls and %d signatures", err, len(f.calls), w.signatures)
+	if w, _, err := f.verify(t, t.Context(), leaf, f); !errors.Is(err, CheckCertificateChain) || len(f.calls) != maxFetched || w.Signatures() != 0 {
+		t.Errorf("a longer one: %v after %d calls and %d signatures", err, len(f.calls), w.Signatures())
 	}
 	loop := LabCA("middle", "nobody", key)
 	f.calls, f.served = nil, map[string][]byte{}
@@ -215,8 +216,8 @@ func TestFetchedForAnother(t *testing.T) {
 	f.served = map[string][]byte{"a": stranger.Sign(t, nil), "b": above.Sign(t, f.root.Key)}
 	w, _, err := f.verify(t, t.Context(), f.leaf(t, "a"), f)
 	checkOutcome(t, err, CheckCertificateChain)
-	if len(w.fetched) != 2 || w.failed != 1 || w.signatures != 2 {
-		t.Errorf("%d fetched, %d signatures, %d of them wrong", len(w.fetched), w.signatures, w.failed)
+	if len(w.fetched) != 2 || w.failed != 1 || w.Signatures() != 2 {
+		t.Errorf("%d fetched, %d signatures, %d of them wrong", len(w.fetched), w.Signatures(), w.failed)
 	}
 }
 

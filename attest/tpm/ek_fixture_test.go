@@ -20,6 +20,7 @@ import (
 	"golang.org/x/crypto/cryptobyte"
 	cbasn1 "golang.org/x/crypto/cryptobyte/asn1"
 
+	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/oid"
 )
 
@@ -73,7 +74,7 @@ func specificationOf(family string, level, revision int64) pkix.Extension {
 			oid.Add(b, oid.TCGAtTPMSpecification)
 			b.AddASN1(cbasn1.SET, func(b *cryptobyte.Builder) {
 				b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
-					addText(b, family)
+					der.AddText(b, family)
 					b.AddASN1Int64(level)
 					b.AddASN1Int64(revision)
 				})
@@ -153,11 +154,11 @@ func trusting(p EKProfile, roots ...*testCA) EKVerifierConfig {
 }
 
 func verifyAt(v *EKVerifier, at time.Time, certs ...*x509.Certificate) (*EKFacts, error) {
-	ek := &PresentedEK{}
+	ek := &sentEK{}
 	for _, c := range certs {
 		ek.Certificates = append(ek.Certificates, c.Raw)
 	}
-	return v.Verify(context.Background(), ek, nil, at)
+	return verifyEKOf(context.Background(), v, ek, nil, at)
 }
 
 // wantEKCheck demands a refusal with the check, and its text.

@@ -31,8 +31,8 @@ func TestReadEKChain(t *testing.T) {
 		t.Fatalf("%d certificates, %v", len(above), err)
 	}
 	// What was read is what the control plane wants.
-	if _, err := ekVerifierOf(t, trusting(EKProfileTCG(), root)).Verify(t.Context(),
-		&PresentedEK{Certificates: append([][]byte{leaf.Raw}, above...)}, nil, chainTime); err != nil {
+	if _, err := verifyEKOf(t.Context(), ekVerifierOf(t, trusting(EKProfileTCG(), root)),
+		&sentEK{Certificates: append([][]byte{leaf.Raw}, above...)}, nil, chainTime); err != nil {
 		t.Error(err)
 	}
 	checkNothingLoaded(t, tpm)

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/crypto/cryptobyte"
 
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 )
 
@@ -308,7 +309,7 @@ func TestUnjudgedEK(t *testing.T) {
 	root, stranger := sign(t, nil, "root", crlSigner), sign(t, nil, "stranger", nil)
 	key := newTestKey(t)
 	leaf, own := ekCert(t, root, key.Public(), nil), ekCert(t, stranger, key.Public(), nil)
-	p, err := readEK([][]byte{leaf.Raw}, nil)
+	p, err := ParseEKPresented([][]byte{leaf.Raw}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -316,7 +317,7 @@ func TestUnjudgedEK(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bare, with, forged := &PresentedEK{PublicKey: spki}, &PresentedEK{Certificates: [][]byte{leaf.Raw}}, &PresentedEK{Certificates: [][]byte{own.Raw}}
+	bare, with, forged := &sentEK{PublicKey: spki}, &sentEK{Certificates: [][]byte{leaf.Raw}}, &sentEK{Certificates: [][]byte{own.Raw}}
 	revoking := func(c *EKVerifierConfig) { c.Issuers[0].CRLs = storeOf(t, crlOf(t, root, nil, 77)) }
 	listing := func(c *EKVerifierConfig) { c.Issuers[0].CRLs = &CRLStore{} }
 	stale := func(c *EKVerifierConfig) {
@@ -329,7 +330,7 @@ func TestUnjudgedEK(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		edit func(*EKVerifierConfig)
-		ek   *PresentedEK
+		ek   *sentEK
 		want Check
 	}{
 		"nothing to judge by, bare":                   {func(*EKVerifierConfig) {}, bare, ""},
@@ -353,12 +354,12 @@ func TestUnjudgedEK(t *testing.T) {
 			t.Run(name+", "+source, func(t *testing.T) {
 				config := trusting(EKProfileTCG(), root)
 				if c.edit(&config); source == "list" {
-					config.Allowed = []Identity{p.identity()}
+					config.Allowed = []attest.Identity{p.identity()}
 				} else {
 					config.Platform = platformFunc(func(*csr.Machine) ([]crypto.PublicKey, error) { return []crypto.PublicKey{key.Public()}, nil })
 				}
 				v := ekVerifierOf(t, config)
-				_, err := v.Verify(context.Background(), c.ek, &csr.Machine{}, chainTime)
+				_, err := verifyEKOf(context.Background(), v, c.ek, &csr.Machine{}, chainTime)
 				if c.want == "" && err != nil || c.want != "" && !errors.Is(err, c.want) {
 					t.Errorf("got %v, want %q", err, c.want)
 				}
@@ -369,15 +370,15 @@ func TestUnjudgedEK(t *testing.T) {
 		}
 	}
 	t.Run("a certificate, and nobody who vouches", func(t *testing.T) {
-		v := ekVerifierOf(t, EKVerifierConfig{Allowed: []Identity{allZero}})
-		if _, err := v.Verify(t.Context(), with, nil, chainTime); !errors.Is(err, CheckEKUntrusted) {
+		v := ekVerifierOf(t, EKVerifierConfig{Allowed: []attest.Identity{allZero}})
+		if _, err := verifyEKOf(t.Context(), v, with, nil, chainTime); !errors.Is(err, CheckEKUntrusted) {
 			t.Errorf("got %v, want %s", err, CheckEKUntrusted)
 		}
 	})
 	t.Run("on no list", func(t *testing.T) {
 		config := trusting(EKProfileTCG(), root)
 		denying(&config)
-		if _, err := ekVerifierOf(t, config).Verify(t.Context(), bare, nil, chainTime); !errors.Is(err, CheckEKUntrusted) {
+		if _, err := verifyEKOf(t.Context(), ekVerifierOf(t, config), bare, nil, chainTime); !errors.Is(err, CheckEKUntrusted) {
 			t.Errorf("got %v, want %s", err, CheckEKUntrusted)
 		}
 	})

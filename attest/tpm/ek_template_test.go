@@ -142,7 +142,7 @@ func TestEKOriginsThatAreNone(t *testing.T) {
 		if err := origin.check(); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
-		if _, err := NewAttester(noTPM{}, AKSource{Template: AKTemplateECDSAP256()}, &AttesterOptions{EK: &origin}); err == nil {
+		if _, err := NewProver(noTPM{}, AKSource{Template: AKTemplateECDSAP256()}, ProverOptions{EK: &origin}); err == nil {
 			t.Errorf("%s: an attester", name)
 		}
 	}

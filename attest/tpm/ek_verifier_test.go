@@ -13,7 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/oid"
 )
 
@@ -145,7 +148,7 @@ func TestNewEKVerifier(t *testing.T) {
 	}
 	for want, c := range map[string]*EKVerifierConfig{
 		"none of Issuers":        {},
-		"Denied without Issuers": {Allowed: []Identity{allZero}, Denied: []DeniedTPM{{Vendor: "IFX", Last: 1, Reason: "r"}}},
+		"Denied without Issuers": {Allowed: []attest.Identity{allZero}, Denied: []DeniedTPM{{Vendor: "IFX", Last: 1, Reason: "r"}}},
 		"RequireCRL with InsecureAllowExpiredEK": with(func(i *EKIssuer) {
 			i.CRLs, i.RequireCRL, i.Profile.InsecureAllowExpiredEK = &CRLStore{}, true, true
 		}),
@@ -157,7 +160,7 @@ func TestNewEKVerifier(t *testing.T) {
 			i.Profile = EKProfile{Name: "x", NoExtKeyUsage: true, NoKeyUsage: true, NoDirectoryName: true}
 		}),
 		"RequireCRL without CRLs": with(func(i *EKIssuer) { i.RequireCRL = true }),
-		"ek-identity":             {Allowed: []Identity{"ak:sha256:00"}},
+		"ek-identity":             {Allowed: []attest.Identity{"ak:sha256:00"}},
 		"no Vendor":               denying(DeniedTPM{Last: 1, Reason: "r"}),
 		"a range from 0.2":        denying(DeniedTPM{Vendor: "IFX", First: 2, Last: 1, Reason: "r"}),
 		"no Reason":               denying(DeniedTPM{Vendor: "IFX"}),
@@ -171,14 +174,14 @@ func TestNewEKVerifier(t *testing.T) {
 	}
 }
 
-const allZero = Identity("ek:sha256:0000000000000000000000000000000000000000000000000000000000000000")
+const allZero = attest.Identity("ek:sha256:0000000000000000000000000000000000000000000000000000000000000000")
 
 func TestEKIdentityInAllowList(t *testing.T) {
-	if d, err := ekDigest(allZero); err != nil || d != [HashSize]byte{} {
+	if d, err := ekDigest(allZero); err != nil || d != [message.HashSize]byte{} {
 		t.Errorf("%x, %v", d, err)
 	}
-	for _, id := range []Identity{"", "ek:sha256:", allZero[1:], allZero + "0", allZero[:len(allZero)-1], "ek:sha512:" + allZero[10:],
-		Identity(strings.Replace(string(allZero), "0", "A", 1)), Identity(strings.Replace(string(allZero), "0", "g", 1))} {
+	for _, id := range []attest.Identity{"", "ek:sha256:", allZero[1:], allZero + "0", allZero[:len(allZero)-1], "ek:sha512:" + allZero[10:],
+		attest.Identity(strings.Replace(string(allZero), "0", "A", 1)), attest.Identity(strings.Replace(string(allZero), "0", "g", 1))} {
 		if _, err := ekDigest(id); !errors.Is(err, CheckEKIdentity) {
 			t.Errorf("%q: %v", id, err)
 		}
@@ -194,28 +197,28 @@ func TestPresentedEKSources(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := readEK([][]byte{leaf.Raw}, spki); !errors.Is(err, CheckEKSources) {
+	if _, err := ParseEKPresented([][]byte{leaf.Raw}, spki); !errors.Is(err, CheckEKSources) {
 		t.Errorf("both: %v", err)
 	}
-	if _, err := readEK(nil, nil); !errors.Is(err, CheckEKSources) {
+	if _, err := ParseEKPresented(nil, nil); !errors.Is(err, CheckEKSources) {
 		t.Errorf("neither: %v", err)
 	}
-	a, err := readEK([][]byte{leaf.Raw}, nil)
-	b, err2 := readEK(nil, spki)
+	a, err := ParseEKPresented([][]byte{leaf.Raw}, nil)
+	b, err2 := ParseEKPresented(nil, spki)
 	if err != nil || err2 != nil || a.digest != b.digest {
 		t.Errorf("%v, %v: two digests of one key", err, err2)
 	}
 	for n := range spki {
 		changed := bytes.Clone(spki)
 		changed[n] ^= 1
-		if _, err := readEK(nil, changed); err == nil {
+		if _, err := ParseEKPresented(nil, changed); err == nil {
 			t.Errorf("byte %d changed, and still an EK", n)
 		}
 	}
-	if _, err := readEK(nil, append(bytes.Clone(spki), 0)); !errors.Is(err, CheckEKKeyEncoding) {
+	if _, err := ParseEKPresented(nil, append(bytes.Clone(spki), 0)); !errors.Is(err, CheckEKKeyEncoding) {
 		t.Errorf("trailing byte: %v", err)
 	}
-	if _, err := readEK(nil, make([]byte, MaxPublicSize+1)); !errors.Is(err, CheckSize) {
+	if _, err := ParseEKPresented(nil, make([]byte, der.MaxPublicSize+1)); !errors.Is(err, der.CheckSize) {
 		t.Errorf("size: %v", err)
 	}
 }
@@ -235,17 +238,17 @@ func TestEKWithoutChain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := readEK(nil, spki)
+	p, err := ParseEKPresented(nil, spki)
 	if err != nil {
 		t.Fatal(err)
 	}
 	verify := func(c EKVerifierConfig, m *csr.Machine) (*EKFacts, error) {
-		return ekVerifierOf(t, c).Verify(t.Context(), &PresentedEK{PublicKey: spki}, m, chainTime)
+		return verifyEKOf(t.Context(), ekVerifierOf(t, c), &sentEK{PublicKey: spki}, m, chainTime)
 	}
-	if facts, err := verify(EKVerifierConfig{Allowed: []Identity{p.identity()}}, nil); err != nil || facts.Source != EKFromAllowList {
+	if facts, err := verify(EKVerifierConfig{Allowed: []attest.Identity{p.identity()}}, nil); err != nil || facts.Source != EKFromAllowList {
 		t.Errorf("allow-list: %+v, %v", facts, err)
 	}
-	if _, err := verify(EKVerifierConfig{Allowed: []Identity{allZero}}, nil); !errors.Is(err, CheckEKUntrusted) {
+	if _, err := verify(EKVerifierConfig{Allowed: []attest.Identity{allZero}}, nil); !errors.Is(err, CheckEKUntrusted) {
 		t.Errorf("another on the list: %v", err)
 	}
 	stated := []crypto.PublicKey{other.Public(), key.Public()}
@@ -278,7 +281,7 @@ func TestEKWithoutChain(t *testing.T) {
 	if _, err := verify(c, &csr.Machine{ProviderID: "aws:///i-1"}); !errors.Is(err, CheckEKUntrusted) {
 		t.Errorf("the platform states another: %v", err)
 	}
-	if _, err := ekVerifierOf(t, c).Verify(t.Context(), nil, nil, chainTime); err == nil {
+	if _, err := verifyEKOf(t.Context(), ekVerifierOf(t, c), nil, nil, chainTime); err == nil {
 		t.Error("no EK was accepted")
 	}
 }
@@ -288,7 +291,7 @@ func TestEKWithoutChain(t *testing.T) {
 func TestEKCertificateOfListedEK(t *testing.T) {
 	ours, theirs := sign(t, nil, "ours", nil), sign(t, nil, "theirs", nil)
 	leaf := ekCert(t, theirs, newTestKey(t).Public(), nil)
-	p, err := readEK([][]byte{leaf.Raw}, nil)
+	p, err := ParseEKPresented([][]byte{leaf.Raw}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -296,7 +299,7 @@ func TestEKCertificateOfListedEK(t *testing.T) {
 	if _, err := verifyAt(ekVerifierOf(t, c), chainTime, leaf); !errors.Is(err, CheckCertificateChain) {
 		t.Errorf("not listed: %v", err)
 	}
-	c.Allowed = []Identity{p.identity()}
+	c.Allowed = []attest.Identity{p.identity()}
 	facts, err := verifyAt(ekVerifierOf(t, c), chainTime, leaf)
 	if err != nil || facts.Source != EKFromAllowList || facts.Directory != (DirectoryName{}) || facts.Chain != nil {
 		t.Errorf("listed: %+v, %v", facts, err)

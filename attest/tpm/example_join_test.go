@@ -7,6 +7,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 )
 
@@ -29,7 +30,7 @@ func ExampleVerifier() {
 	verifier, err := attest.NewVerifier(&attest.VerifierConfig{
 		ClusterIDs: []string{attesttest.ClusterID},
 		KeyRing:    ring,
-		Issuers:    []attest.Issuer{{Roots: node.Roots(), Profile: attest.ProfileTCG()}},
+		Issuers:    []tpm.Issuer{{Roots: node.Roots(), Profile: tpm.ProfileTCG()}},
 		Policy: &csr.Policy{
 			SignerNames: []string{csr.SignerClientTPM},
 			Machines: func(_ context.Context, nodeName string, _ *csr.Request) (*csr.Machine, error) {

@@ -7,18 +7,19 @@ import (
 	"fmt"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 )
 
 // tokens verifies a platform's identity tokens. This one has none to show.
 type tokens struct{}
 
-func (tokens) VerifyTimeLimited(context.Context, *attest.LimitedSubject, *csr.Request) (*attest.LimitedProof, error) {
+func (tokens) VerifyTimeLimited(context.Context, *tpm.LimitedSubject, *csr.Request) (*tpm.LimitedProof, error) {
 	return nil, nil
 }
 
 func ExampleNewGKEProvider() {
-	config := &attest.GKEConfig{
+	config := &tpm.GKEConfig{
 		Policy: &csr.Policy{
 			SignerNames: []string{csr.SignerKubeAPIServerClientKubelet},
 			Machines: func(context.Context, string, *csr.Request) (*csr.Machine, error) {
@@ -28,16 +29,16 @@ func ExampleNewGKEProvider() {
 		AKPublicKey: func(context.Context, csr.GKEIdentity) (crypto.PublicKey, error) {
 			return &rsa.PublicKey{}, nil // ask Compute Engine
 		},
-		Authorize: func(_ context.Context, r *attest.GKEResult, _ *csr.Request) (*attest.Authorization, error) {
+		Authorize: func(_ context.Context, r *tpm.GKEResult, _ *csr.Request) (*attest.Authorization, error) {
 			return nil, attest.NotMember(string(r.Machine) + " is in no instance group of this cluster")
 		},
 		SecondProof: tokens{},
 	}
-	_, err := attest.NewGKEProvider(config)
+	_, err := tpm.NewGKEProvider(config)
 	fmt.Println(err)
 
 	config.InsecureAllowNoChallenge = true
-	provider, err := attest.NewGKEProvider(config)
+	provider, err := tpm.NewGKEProvider(config)
 	fmt.Println(provider.Registration().Name, err)
 	// Output:
 	// attest: GKE provider: InsecureAllowNoChallenge is not set

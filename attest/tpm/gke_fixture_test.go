@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -59,12 +60,12 @@ func newGKEFixture(t testing.TB, withCertificate bool) *gkeFixture {
 		Username: "system:bootstrap:abc123", Groups: []string{"system:bootstrappers", "system:authenticated"}}}
 	f.config = GKEConfig{InsecureAllowNoChallenge: true, Policy: gkePolicy(),
 		SecondProof: goodSecondProof(nil),
-		Authorize: func(_ context.Context, r *GKEResult, _ *csr.Request) (*Authorization, error) {
+		Authorizer: gkeAuthorizer(func(r *GKEResult) (*attest.Authorization, error) {
 			if r.Machine != "gce:tpmsim-project/4242424242424242424" {
-				return nil, NotMember(string(r.Machine))
+				return nil, attest.NotMember(string(r.Machine))
 			}
-			return &Authorization{ProviderID: "gce://tpmsim-project/us-central1-a/" + gkeNode}, nil
-		}}
+			return &attest.Authorization{ProviderID: "gce://tpmsim-project/us-central1-a/" + gkeNode}, nil
+		})}
 	if withCertificate {
 		f.config.Issuers = []Issuer{{Roots: []*x509.Certificate{f.ca.Root()}, Intermediates: f.ca.Intermediates(), Profile: ProfileGoogle()}}
 		return f
@@ -73,7 +74,7 @@ func newGKEFixture(t testing.TB, withCertificate bool) *gkeFixture {
 	f.config.AKPublicKey = func(_ context.Context, claimed csr.GKEIdentity) (crypto.PublicKey, error) {
 		f.asked = append(f.asked, claimed)
 		if claimed.ID != f.instance.InstanceID {
-			return nil, NotMember("no such instance")
+			return nil, attest.NotMember("no such instance")
 		}
 		return f.ak.private.Public(), nil
 	}
@@ -145,7 +146,7 @@ func (f *gkeFixture) encode(attest, signature []byte) {
 
 func (f *gkeFixture) provider(t testing.TB) *GKEProvider {
 	t.Helper()
-	p, err := NewGKEProvider(&f.config)
+	p, err := NewGKEProvider(f.config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,5 +229,12 @@ func goodSecondProof(change func(*LimitedProof)) TimeLimitedVerifier {
 			change(p)
 		}
 		return p, nil
+	})
+}
+
+// gkeAuthorizer asks f about the details.
+func gkeAuthorizer(f func(*GKEResult) (*attest.Authorization, error)) attest.Authorizer {
+	return attest.AuthorizerFunc(func(_ context.Context, r *attest.Result, _ *csr.Request) (*attest.Authorization, error) {
+		return f(r.Details.(*GKEResult))
 	})
 }

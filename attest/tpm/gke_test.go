@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -171,7 +172,7 @@ func TestGKERefuses(t *testing.T) {
 		"two statements": {func(_ *testing.T, f *gkeFixture) {
 			f.pem = func(b []byte) []byte { return append(b, b[bytes.Index(b, []byte("-----BEGIN ATTESTATION DATA")):]...) }
 		}, csr.RuleBlockDuplicate},
-		"a serving signer": {func(_ *testing.T, f *gkeFixture) { f.object.Spec.SignerName = csr.SignerKubeletServing }, CheckProviderPurpose},
+		"a serving signer": {func(_ *testing.T, f *gkeFixture) { f.object.Spec.SignerName = csr.SignerKubeletServing }, attest.CheckProviderPurpose},
 		"an unknown node":  {func(_ *testing.T, f *gkeFixture) { f.request, _ = csr.Create(csr.PurposeClient, f.key, "nobody", nil) }, csr.RuleMachineUnknown},
 		"no second proof": {func(_ *testing.T, f *gkeFixture) {
 			f.config.SecondProof = secondProofFunc(func(*LimitedSubject) (*LimitedProof, error) { return nil, nil })
@@ -183,11 +184,11 @@ func TestGKERefuses(t *testing.T) {
 		"a second proof of another machine":  {secondProof(func(p *LimitedProof) { p.Machine += "1" }), CheckLimitedMachine},
 		"a second proof for another request": {secondProof(func(p *LimitedProof) { p.RequestHash[0]++ }), CheckLimitedRequest},
 		"no member": {func(_ *testing.T, f *gkeFixture) {
-			f.config.Authorize = func(context.Context, *GKEResult, *csr.Request) (*Authorization, error) { return nil, nil }
-		}, CheckMembership},
+			f.config.Authorizer = gkeAuthorizer(func(*GKEResult) (*attest.Authorization, error) { return nil, nil })
+		}, attest.CheckMembership},
 		"a claimed provider ID": {func(_ *testing.T, f *gkeFixture) {
 			f.request, _ = csr.Create(csr.PurposeClient, f.key, gkeNode, &csr.CreateOptions{ProviderID: "gce://other"})
-		}, CheckProviderID},
+		}, attest.CheckProviderID},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newGKEFixture(t, true)
@@ -227,8 +228,8 @@ func TestGKEWithKey(t *testing.T) {
 		"another machine's key":   {func(csr.GKEIdentity) (crypto.PublicKey, error) { return softwareKeys.rsa2048b().Public(), nil }, CheckSignature, false},
 		"a key of another kind":   {func(csr.GKEIdentity) (crypto.PublicKey, error) { return softwareKeys.p256b().Public(), nil }, nil, false},
 		"a weak key":              {func(csr.GKEIdentity) (crypto.PublicKey, error) { return softwareKeys.rsa1024().Public(), nil }, CheckWeakKey, false},
-		"no such machine":         {func(csr.GKEIdentity) (crypto.PublicKey, error) { return nil, NotMember("no such machine") }, CheckMembership, false},
-		"no key":                  {func(csr.GKEIdentity) (crypto.PublicKey, error) { return nil, nil }, CheckMembership, false},
+		"no such machine":         {func(csr.GKEIdentity) (crypto.PublicKey, error) { return nil, attest.NotMember("no such machine") }, attest.CheckMembership, false},
+		"no key":                  {func(csr.GKEIdentity) (crypto.PublicKey, error) { return nil, nil }, attest.CheckMembership, false},
 		"the platform's API down": {func(csr.GKEIdentity) (crypto.PublicKey, error) { return nil, errors.New("503") }, csr.ErrRetry, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -251,7 +252,9 @@ func TestGKERetries(t *testing.T) {
 			f.config.SecondProof = secondProofFunc(func(*LimitedSubject) (*LimitedProof, error) { return nil, errors.New("503") })
 		},
 		"membership": func(f *gkeFixture) {
-			f.config.Authorize = func(context.Context, *GKEResult, *csr.Request) (*Authorization, error) { return nil, errors.New("503") }
+			f.config.Authorizer = gkeAuthorizer(func(*GKEResult) (*attest.Authorization, error) {
+				return nil, errors.New("503")
+			})
 		},
 	} {
 		f := newGKEFixture(t, true)
@@ -266,22 +269,22 @@ func TestNewGKEProviderRefuses(t *testing.T) {
 	for name, change := range map[string]func(*GKEConfig){
 		"the loud option":   func(c *GKEConfig) { c.InsecureAllowNoChallenge = false },
 		"the second proof":  func(c *GKEConfig) { c.SecondProof = nil },
-		"membership":        func(c *GKEConfig) { c.Authorize = nil },
+		"membership":        func(c *GKEConfig) { c.Authorizer = nil },
 		"the policy":        func(c *GKEConfig) { c.Policy = nil },
 		"a way to the AK":   func(c *GKEConfig) { c.Issuers = nil },
 		"the issuer's root": func(c *GKEConfig) { c.Issuers = []Issuer{{Profile: ProfileGoogle()}} },
-		"a bounded proof":   func(c *GKEConfig) { c.SecondProofOptions = &LimitedOptions{MaxWindow: 2 * MaxWindow} },
+		"a bounded proof":   func(c *GKEConfig) { c.SecondProofOptions = LimitedOptions{MaxWindow: 2 * attest.MaxWindow} },
 		"one way alone": func(c *GKEConfig) {
 			c.AKPublicKey = func(context.Context, csr.GKEIdentity) (crypto.PublicKey, error) { return nil, nil }
 		},
 	} {
 		c := newGKEFixture(t, true).config
 		change(&c)
-		if _, err := NewGKEProvider(&c); err == nil {
+		if _, err := NewGKEProvider(c); err == nil {
 			t.Errorf("without %s", name)
 		}
 	}
-	if _, err := NewGKEProvider(nil); err == nil {
+	if _, err := NewGKEProvider(GKEConfig{}); err == nil {
 		t.Error("without a configuration")
 	}
 }
@@ -291,7 +294,7 @@ func TestGKEProviderServing(t *testing.T) {
 	p := f.provider(t)
 	for _, signer := range []string{csr.SignerKubeletServing, csr.SignerKubeAPIServerClientKubelet} {
 		f.object.Spec.SignerName = signer
-		if _, err := p.VerifyServingAttestationData(t.Context(), f.file(t)); !errors.Is(err, CheckProviderPurpose) {
+		if _, err := p.VerifyServingAttestationData(t.Context(), f.file(t)); !errors.Is(err, attest.CheckProviderPurpose) {
 			t.Errorf("%s: %v", signer, err)
 		}
 	}

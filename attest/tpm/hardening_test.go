@@ -9,12 +9,13 @@ import (
 	"crypto/x509/pkix"
 	"encoding/asn1"
 	"errors"
-	"fmt"
 	"math/big"
 	"testing"
 	"time"
 
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/oid"
 )
 
@@ -123,55 +124,10 @@ func sequence(t *testing.T, members ...[]byte) []byte {
 	return der
 }
 
-// However an authorizer wraps the check, it is a refusal; anything else is none.
-func TestRefusalsOfAuthorizers(t *testing.T) {
-	for name, c := range map[string]struct {
-		err  error
-		want csr.Verdict
-	}{
-		"the constant":     {CheckMembership, csr.VerdictDeny},
-		"wrapped":          {fmt.Errorf("board 7: %w", CheckMembership), csr.VerdictDeny},
-		"joined":           {errors.Join(errors.New("gone"), CheckMembership), csr.VerdictDeny},
-		"NotMember":        {NotMember("gone"), csr.VerdictDeny},
-		"wrapped Error":    {fmt.Errorf("x: %w", NotMember("gone")), csr.VerdictDeny},
-		"something else":   {errors.New("no connection"), csr.VerdictRetry},
-		"both":             {errors.Join(CheckMembership, csr.ErrRetry), csr.VerdictRetry},
-		"a context's":      {context.DeadlineExceeded, csr.VerdictRetry},
-		"nil and no error": {nil, csr.VerdictDeny},
-	} {
-		a := AuthorizerFunc(func(context.Context, *Result, *csr.Request) (*Authorization, error) { return nil, c.err })
-		err := Admit(context.Background(), a, &Result{}, &csr.Request{})
-		if got := csr.Decide(err).Verdict; got != c.want {
-			t.Errorf("%s: %v, want %v (%v)", name, got, c.want, err)
-		}
-	}
-}
-
-// At the hello an authorizer need not know the provider ID yet; at the answer it
-// must agree.
-func TestProviderIDAtTheHello(t *testing.T) {
-	for _, c := range []struct {
-		stage   Stage
-		vouched string
-		want    error
-	}{
-		{StageHello, "", nil}, {StageHello, "p://1", nil}, {StageHello, "p://2", CheckProviderID},
-		{StageAnswer, "", CheckProviderID}, {StageAnswer, "p://1", nil}, {StageAnswer, "p://2", CheckProviderID},
-	} {
-		a := AuthorizerFunc(func(context.Context, *Result, *csr.Request) (*Authorization, error) {
-			return &Authorization{ProviderID: c.vouched}, nil
-		})
-		err := Admit(context.Background(), a, &Result{Stage: c.stage, ClaimedProviderID: "p://1"}, &csr.Request{})
-		if c.want == nil && err != nil || c.want != nil && !errors.Is(err, c.want) {
-			t.Errorf("%v, vouched %q: %v", c.stage, c.vouched, err)
-		}
-	}
-}
-
 // Zero values refuse, and do not panic.
 func TestZeroValues(t *testing.T) {
 	ctx, request := context.Background(), &csr.Request{}
-	for _, v := range []*Verifier{nil, {}} {
+	for _, v := range []*attest.Verifier{nil, {}} {
 		if _, err := v.Verify(ctx, request); err == nil {
 			t.Error("Verify: accepted")
 		}
@@ -179,14 +135,11 @@ func TestZeroValues(t *testing.T) {
 			t.Error("Challenge: accepted")
 		}
 	}
-	var ring KeyRing
-	if _, err := ring.newest(chainTime); !errors.Is(err, CheckRingEmpty) {
-		t.Errorf("a zero ring: %v", err)
-	}
-	if err := ring.Refresh([]RingKey{NewRingKey(chainTime)}, chainTime); err == nil {
+	var ring attest.KeyRing
+	if err := ring.Refresh([]attest.RingKey{attest.NewRingKey(chainTime)}, chainTime); err == nil {
 		t.Error("a zero ring was refreshed")
 	}
-	if _, err := AuthorizerFunc(nil).Authorize(ctx, nil, nil); err == nil {
+	if _, err := attest.AuthorizerFunc(nil).Authorize(ctx, nil, nil); err == nil {
 		t.Error("a nil AuthorizerFunc: no error")
 	}
 	if err := (*Error)(nil); err.Error() == "" || err.Unwrap() != nil || err.Reason() != "" {
@@ -204,53 +157,17 @@ func TestZeroValues(t *testing.T) {
 	if _, err := VerifyQuote(nil, nil); !errors.Is(err, CheckQuoteOptions) {
 		t.Errorf("no quote: %v", err)
 	}
-	if _, err := MarshalTCGAttestCertify(nil); !errors.Is(err, CheckEncoding) {
+	if _, err := MarshalTCGAttestCertify(nil); !errors.Is(err, der.CheckEncoding) {
 		t.Errorf("nil evidence: %v", err)
-	}
-	if _, err := (&AttestationBundle{Statements: []AttestationStatement{{Stmt: []byte{5, 0}}}}).Marshal(); !errors.Is(err, CheckEncoding) {
-		t.Errorf("a statement without a type: %v", err)
-	}
-	long := &Challenge{Binding: *testBindingEK(), Credential: &Credential{IDObject: make([]byte, maxIDObjectSize+1), EncryptedSecret: []byte{1}}}
-	if _, err := long.Marshal(); !errors.Is(err, CheckEncoding) {
-		t.Errorf("a long credential: %v", err)
 	}
 }
 
 // What a node chose cannot break a line or move a cursor where an error is printed.
 func TestErrorsPrint(t *testing.T) {
-	err := &Error{Check: CheckBindingCluster, Got: "a\nb\x1b[2J\u202e\xff", Want: "é c\r", Err: errors.New("x\x00y")}
+	err := &Error{Check: attest.CheckBindingCluster, Got: "a\nb\x1b[2J\u202e\xff", Want: "é c\r", Err: errors.New("x\x00y")}
 	want := `binding-cluster: got a\nb\x1b[2J\u202e\xff, want é c\r: x\x00y`
 	if got := err.Error(); got != want {
 		t.Errorf("got %q, want %q", got, want)
-	}
-}
-
-// A reading from the future is no reading, and a key that waits is enough.
-func TestKeyRingEdges(t *testing.T) {
-	ring, err := NewKeyRing([]RingKey{NewRingKey(ringTime.Add(-time.Hour))}, ringTime.Add(clockSkew))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := ring.newest(ringTime); err != nil {
-		t.Errorf("a reading within the skew: %v", err)
-	}
-	if _, err := ring.newest(ringTime.Add(-time.Second)); !errors.Is(err, CheckRingStale) || !errors.Is(err, csr.ErrRetry) {
-		t.Errorf("a reading from the future: %v", err)
-	}
-	keys := []RingKey{NewRingKey(ringTime)}
-	for n := range 600 { // every minute for ten hours
-		keys = RotateKeys(keys, ringTime.Add(time.Duration(n)*time.Minute))
-	}
-	data, err := EncodeKeys(keys)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if back, err := DecodeKeys(data); err != nil || len(back) != len(keys) {
-		t.Errorf("%d of %d keys, %v", len(back), len(keys), err)
-	}
-	early := NewRingKey(time.Unix(0, 1))
-	if _, err := EncodeKeys([]RingKey{early}); err == nil {
-		t.Error("a time that cannot be read again was written")
 	}
 }
 
@@ -272,24 +189,25 @@ func TestForeignIdentitySources(t *testing.T) {
 	} {
 		profile := ProfileTCG()
 		profile.Identity = []IdentitySource{c.source}
-		i, err := newIssuer(&Issuer{Roots: []*x509.Certificate{root.cert}, Profile: profile}, newLinkMemory())
+		v, err := NewAKVerifier([]Issuer{{Roots: []*x509.Certificate{root.cert}, Profile: profile}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		v := &Verifier{issuers: []*issuer{i}}
-		err = v.trust(context.Background(), newWork(MaxHelloSignatures), &presentedNode{presented: p}, &Result{}, chainTime)
-		if c.ok && err != nil || !c.ok && (!errors.Is(err, CheckIdentity) || csr.Decide(err).Verdict != csr.VerdictDeny) {
+		_, err = v.Verify(t.Context(), &AKPresented{presented: *p}, chainTime, nil)
+		if c.ok && err != nil || !c.ok && (!errors.Is(err, attest.CheckIdentity) || csr.Decide(err).Verdict != csr.VerdictDeny) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
 type fixedIdentity struct {
-	id  Identity
+	id  attest.Identity
 	err error
 }
 
-func (f fixedIdentity) Identify(*x509.Certificate) (Identity, error) { return f.id, f.err }
+func (fixedIdentity) Kind() string { return "rack" }
+
+func (f fixedIdentity) Identify(*x509.Certificate) (attest.Identity, error) { return f.id, f.err }
 
 // A profile may list an extended key usage that crypto/x509 knows by name, and the
 // reason that says most is given where several issuers refuse.
@@ -306,18 +224,8 @@ func TestProfilesAndIssuersTogether(t *testing.T) {
 		t.Errorf("clientAuth: %v", err)
 	}
 	under := sign(t, expired, "leaf", leafTemplate)
-	v := &Verifier{issuers: []*issuer{issuerOf(t, root), issuerOf(t, expired)}}
-	if err := v.trust(context.Background(), newWork(MaxHelloSignatures), &presentedNode{presented: presentedOf(t, under)}, &Result{}, chainTime); !errors.Is(err, CheckCertificateExpired) {
+	v := &AKVerifier{issuers: []*issuer{issuerOf(t, root), issuerOf(t, expired)}}
+	if _, err := v.Verify(t.Context(), &AKPresented{presented: *presentedOf(t, under)}, chainTime, nil); !errors.Is(err, CheckCertificateExpired) {
 		t.Errorf("a chain to an expired root: %v", err)
-	}
-}
-
-// Hellos are filed under a signer of their own, which nobody serves.
-func TestChallengeSigners(t *testing.T) {
-	for name, want := range map[string]bool{"": true, csr.SignerChallengeTPM: true, "garbage": false, "example.org/x": false,
-		csr.SignerClientTPM: false, "cluster.x-k8s.io/kubelet-attestation-challenge-": false} {
-		if got := validChallengeSigner(name); got != want {
-			t.Errorf("%q: %v", name, got)
-		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/oid"
 )
 
@@ -40,27 +41,27 @@ func TestOtherNamesOfTwoIssuers(t *testing.T) {
 	for name, c := range map[string]struct {
 		issuers []Issuer
 		ok      bool
-		want    [2]Identity // of the certificates of A and B
+		want    [2]attest.Identity // of the certificates of A and B
 	}{
-		"any type under two roots":             {[]Issuer{from(a, nil, OtherNameIdentity{}), from(b, nil, OtherNameIdentity{})}, false, [2]Identity{}},
-		"one type and any":                     {[]Issuer{from(a, nil, one), from(b, nil, OtherNameIdentity{})}, false, [2]Identity{}},
-		"any and one type":                     {[]Issuer{from(a, nil, OtherNameIdentity{}), from(b, nil, two)}, false, [2]Identity{}},
-		"one type among others":                {[]Issuer{from(a, nil, one), from(b, nil, both)}, false, [2]Identity{}},
-		"by pointer":                           {[]Issuer{from(a, nil, &one), from(b, nil, &both)}, false, [2]Identity{}},
-		"the second source of one":             {[]Issuer{from(a, nil, GCEIdentity{}, one), from(b, nil, both)}, false, [2]Identity{}},
-		"one name for two":                     {[]Issuer{from(a, nil, named("fleet")), from(b, nil, named("fleet"))}, false, [2]Identity{}},
-		"a root more in the first":             {[]Issuer{from(a, []*testCA{b}, one), from(b, nil, one)}, false, [2]Identity{}},
-		"a root more in the second":            {[]Issuer{from(a, nil, one), from(b, []*testCA{a}, one)}, false, [2]Identity{}},
-		"a bad name":                           {[]Issuer{from(a, nil, named("fleet/a"))}, false, [2]Identity{}},
-		"a colon in a name":                    {[]Issuer{from(a, nil, named("fleet:"))}, false, [2]Identity{}},
-		"a name of 64":                         {[]Issuer{from(a, nil, named(strings.Repeat("a", 64)))}, false, [2]Identity{}},
-		"one issuer, two roots":                {[]Issuer{from(a, []*testCA{b}, one)}, true, [2]Identity{"othername:1.2.3:DAF4", "othername:1.2.3:DAF4"}},
-		"two profiles of one authority":        {[]Issuer{from(a, []*testCA{b}, one), from(b, []*testCA{a}, one)}, true, [2]Identity{"othername:1.2.3:DAF4", "othername:1.2.3:DAF4"}},
-		"different types":                      {[]Issuer{from(a, nil, one), from(b, nil, two)}, true, [2]Identity{"othername:1.2.3:DAF4", "ak:"}},
-		"two names":                            {[]Issuer{from(a, nil, named("fleet-a")), from(b, nil, named("fleet.2"))}, true, [2]Identity{"othername:fleet-a/1.2.3:DAF4", "othername:fleet.2/1.2.3:DAF4"}},
-		"one of them named":                    {[]Issuer{from(a, nil, named("a")), from(b, nil, one)}, true, [2]Identity{"othername:a/1.2.3:DAF4", "othername:1.2.3:DAF4"}},
-		"only one with OtherNames":             {[]Issuer{from(a, nil, one), from(b, nil)}, true, [2]Identity{"othername:1.2.3:DAF4", "ak:"}},
-		"two without a type in common, by two": {[]Issuer{from(a, nil, one, two), from(b, nil)}, true, [2]Identity{"othername:1.2.3:DAF4", "ak:"}},
+		"any type under two roots":             {[]Issuer{from(a, nil, OtherNameIdentity{}), from(b, nil, OtherNameIdentity{})}, false, [2]attest.Identity{}},
+		"one type and any":                     {[]Issuer{from(a, nil, one), from(b, nil, OtherNameIdentity{})}, false, [2]attest.Identity{}},
+		"any and one type":                     {[]Issuer{from(a, nil, OtherNameIdentity{}), from(b, nil, two)}, false, [2]attest.Identity{}},
+		"one type among others":                {[]Issuer{from(a, nil, one), from(b, nil, both)}, false, [2]attest.Identity{}},
+		"by pointer":                           {[]Issuer{from(a, nil, &one), from(b, nil, &both)}, false, [2]attest.Identity{}},
+		"the second source of one":             {[]Issuer{from(a, nil, GCEIdentity{}, one), from(b, nil, both)}, false, [2]attest.Identity{}},
+		"one name for two":                     {[]Issuer{from(a, nil, named("fleet")), from(b, nil, named("fleet"))}, false, [2]attest.Identity{}},
+		"a root more in the first":             {[]Issuer{from(a, []*testCA{b}, one), from(b, nil, one)}, false, [2]attest.Identity{}},
+		"a root more in the second":            {[]Issuer{from(a, nil, one), from(b, []*testCA{a}, one)}, false, [2]attest.Identity{}},
+		"a bad name":                           {[]Issuer{from(a, nil, named("fleet/a"))}, false, [2]attest.Identity{}},
+		"a colon in a name":                    {[]Issuer{from(a, nil, named("fleet:"))}, false, [2]attest.Identity{}},
+		"a name of 64":                         {[]Issuer{from(a, nil, named(strings.Repeat("a", 64)))}, false, [2]attest.Identity{}},
+		"one issuer, two roots":                {[]Issuer{from(a, []*testCA{b}, one)}, true, [2]attest.Identity{"othername:1.2.3:DAF4", "othername:1.2.3:DAF4"}},
+		"two profiles of one authority":        {[]Issuer{from(a, []*testCA{b}, one), from(b, []*testCA{a}, one)}, true, [2]attest.Identity{"othername:1.2.3:DAF4", "othername:1.2.3:DAF4"}},
+		"different types":                      {[]Issuer{from(a, nil, one), from(b, nil, two)}, true, [2]attest.Identity{"othername:1.2.3:DAF4", "ak:"}},
+		"two names":                            {[]Issuer{from(a, nil, named("fleet-a")), from(b, nil, named("fleet.2"))}, true, [2]attest.Identity{"othername:fleet-a/1.2.3:DAF4", "othername:fleet.2/1.2.3:DAF4"}},
+		"one of them named":                    {[]Issuer{from(a, nil, named("a")), from(b, nil, one)}, true, [2]attest.Identity{"othername:a/1.2.3:DAF4", "othername:1.2.3:DAF4"}},
+		"only one with OtherNames":             {[]Issuer{from(a, nil, one), from(b, nil)}, true, [2]attest.Identity{"othername:1.2.3:DAF4", "ak:"}},
+		"two without a type in common, by two": {[]Issuer{from(a, nil, one, two), from(b, nil)}, true, [2]attest.Identity{"othername:1.2.3:DAF4", "ak:"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for n, ca := range []*testCA{a, b} {
@@ -77,7 +78,7 @@ func TestOtherNamesOfTwoIssuers(t *testing.T) {
 				if err != nil || !strings.HasPrefix(string(got.Machine), string(c.want[n])) {
 					t.Fatalf("got %+v, %v, want %s", got, err, c.want[n])
 				}
-				if _, err := ParseIdentity(string(got.Machine)); err != nil {
+				if _, err := attest.ParseIdentity(string(got.Machine)); err != nil {
 					t.Error(err)
 				}
 			}
@@ -123,8 +124,8 @@ func TestParseOtherNameIdentity(t *testing.T) {
 		":x":                                                   false,
 		"othername::DAF4":                                      false,
 	} {
-		id, err := ParseIdentity(s)
-		if (err == nil) != ok || err != nil && !errors.Is(err, CheckIdentity) || err == nil && string(id) != s {
+		id, err := attest.ParseIdentity(s)
+		if (err == nil) != ok || err != nil && !errors.Is(err, attest.CheckIdentity) || err == nil && string(id) != s {
 			t.Errorf("%q: %q, %v", s, id, err)
 		}
 	}

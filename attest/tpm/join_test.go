@@ -16,6 +16,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/secret"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -24,10 +25,10 @@ import (
 // akTemplates are the library's own, by name.
 func akTemplates() map[string]*tpm2.TPMTPublic {
 	return map[string]*tpm2.TPMTPublic{
-		"RSASSA-SHA256": attest.AKTemplateRSA2048SHA256(),
-		"RSAPSS-SHA256": attest.AKTemplateRSA2048PSS(),
-		"ECDSA-P256":    attest.AKTemplateECDSAP256(),
-		"ECDSA-P384":    attest.AKTemplateECDSAP384(),
+		"RSASSA-SHA256": tpm.AKTemplateRSA2048SHA256(),
+		"RSAPSS-SHA256": tpm.AKTemplateRSA2048PSS(),
+		"ECDSA-P256":    tpm.AKTemplateECDSAP256(),
+		"ECDSA-P384":    tpm.AKTemplateECDSAP384(),
 	}
 }
 
@@ -36,8 +37,8 @@ func keyOptions(t testing.TB, rsaBits ...int) map[string]attesttest.NodeOptions 
 	out := map[string]attesttest.NodeOptions{
 		"software P-256": {Key: newKey(t, elliptic.P256())},
 		"software P-384": {Key: newKey(t, elliptic.P384())},
-		"TPM P-256":      {TPMKey: attest.KeyECDSAP256},
-		"TPM RSA-2048":   {TPMKey: attest.KeyRSA2048},
+		"TPM P-256":      {TPMKey: tpm.KeyECDSAP256},
+		"TPM RSA-2048":   {TPMKey: tpm.KeyRSA2048},
 	}
 	for _, bits := range rsaBits {
 		key, err := rsa.GenerateKey(rand.Reader, bits)
@@ -59,10 +60,10 @@ func newKey(t testing.TB, curve elliptic.Curve) crypto.Signer {
 }
 
 // certified returns source and certificates for an AK made from a template.
-func certified(t testing.TB, tpm *tpmsim.TPM, template *tpm2.TPMTPublic) (attest.AKSource, [][]byte) {
+func certified(t testing.TB, tpm *tpmsim.TPM, template *tpm2.TPMTPublic) (tpm.AKSource, [][]byte) {
 	t.Helper()
-	source := attest.AKSource{Template: template}
-	public, err := attest.AKPublic(context.Background(), tpm, source, secret.Value[[]byte]{})
+	source := tpm.AKSource{Template: template}
+	public, err := tpm.AKPublic(context.Background(), tpm, source, secret.Value[[]byte]{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +135,7 @@ func TestRequireTPMResident(t *testing.T) {
 	tpm := tpmsim.New(t, nil)
 	for name, o := range map[string]attesttest.NodeOptions{
 		"software": {TPM: tpm},
-		"resident": {TPM: tpm, TPMKey: attest.KeyECDSAP256},
+		"resident": {TPM: tpm, TPMKey: tpm.KeyECDSAP256},
 	} {
 		node := attesttest.NewNode(t, &o)
 		plane := attesttest.NewControlPlane(t, node)
@@ -145,7 +146,7 @@ func TestRequireTPMResident(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = verifier.Verify(ctx, request)
-		if name == "resident" && err != nil || name == "software" && !errors.Is(err, attest.CheckResidency) {
+		if name == "resident" && err != nil || name == "software" && !errors.Is(err, tpm.CheckResidency) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -169,11 +170,11 @@ func TestAKFromNV(t *testing.T) {
 		{Algorithm: tpmsim.RSA2048, Padding: 100},
 		{Algorithm: tpmsim.P256, NonceIndex: 0x01c1ff04},
 	}})
-	google := attest.ProfileGoogle()
-	ecc := attest.GCEECC()
+	google := tpm.ProfileGoogle()
+	ecc := tpm.GCEECC()
 	ecc.NonceIndex = 0x01c1ff04
 	want := attest.Identity(fmt.Sprintf("gce:%s/%d", instance.ProjectID, instance.InstanceID))
-	for name, source := range map[string]attest.AKSource{"RSA": attest.GCERSA(), "ECC": ecc} {
+	for name, source := range map[string]tpm.AKSource{"RSA": tpm.GCERSA(), "ECC": ecc} {
 		node := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: tpm, AK: source, Profile: google})
 		plane := attesttest.NewControlPlane(t, node)
 		request, err := plane.Evidence(ctx, node)

@@ -309,7 +309,7 @@ func (a *answer) Check(q *attest.Inquiry) error {
 	if err := a.in.checkBeforeSignature(); err != nil {
 		return err
 	}
-	return a.checkQuote(q)
+	return a.checkQuote(q.Covers)
 }
 
 // Verify verifies the signatures, the trust in the AK or the EK, what the issuer's profile

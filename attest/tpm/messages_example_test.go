@@ -11,6 +11,7 @@ import (
 	"os"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 )
 
 // For other implementations of the messages: the secret S of a challenge, and the
@@ -54,7 +55,7 @@ func Example_messages() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	a, err := attest.ParseAttestation(statement)
+	a, err := tpm.ParseAttestation(statement)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/internal/message"
 )
 
 // keyWithZero is a P-256 key whose X and Y begin with a zero byte: one in 65536.
@@ -140,7 +142,7 @@ func TestQualifiedName(t *testing.T) {
 		t.Errorf("got %x, want %x", child, want)
 	}
 	if QualifiedName(primary, nil) != nil || QualifiedName(primary, handleName(tpm2.TPMRHOwner)) != nil ||
-		QualifiedName(make([]byte, maxNameSize+1), name) != nil || QualifiedNameOfPrimary(tpm2.TPMRHOwner, name[:33]) != nil {
+		QualifiedName(make([]byte, message.MaxNameSize+1), name) != nil || QualifiedNameOfPrimary(tpm2.TPMRHOwner, name[:33]) != nil {
 		t.Error("a Qualified Name of what is no Name")
 	}
 }

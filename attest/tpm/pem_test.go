@@ -8,6 +8,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/message"
 )
 
 func pemOf(ders ...[]byte) string {
@@ -42,7 +45,7 @@ func TestParseCertificatesPEM(t *testing.T) {
 			}
 		})
 	}
-	large := append([]byte{0x30, 0x82, 0x3f, 0xfd}, make([]byte, MaxCertificateSize-3)...)
+	large := append([]byte{0x30, 0x82, 0x3f, 0xfd}, make([]byte, der.MaxCertificateSize-3)...)
 	for name, in := range map[string]string{
 		"nothing":                      "",
 		"comments alone":               "# none\n",
@@ -108,15 +111,15 @@ func FuzzParseCertificatesPEM(f *testing.F) {
 // PEM in the place of DER is said to be PEM.
 func TestPEMWhereDERIsWanted(t *testing.T) {
 	text := []byte(pemOf(certificateOf(t, 10)))
-	_, hello := ParseHello(text)
-	_, bundle := ParseAttestationBundle(text)
-	_, evidence := (&AttestationBundle{Statements: []AttestationStatement{{Type: "\x2a", Stmt: []byte{5, 0}}}, Certificates: [][]byte{text}}).Marshal()
+	_, hello := message.ParseHello(text)
+	_, bundle := message.ParseBundle(text)
+	_, evidence := (&message.Bundle{Statements: []message.Statement{{Type: "\x2a", Stmt: []byte{5, 0}}}, Certificates: [][]byte{text}}).Marshal()
 	for name, err := range map[string]error{"hello": hello, "bundle": bundle, "certificate of a bundle": evidence, "certificate for NV": checkNVCertificate(text)} {
 		if err == nil || !strings.Contains(err.Error(), "PEM") {
 			t.Errorf("%s: got %v, want one that says PEM", name, err)
 		}
 	}
 	for _, err := range []error{hello, bundle, evidence} {
-		expectCheck(t, err, CheckEncoding)
+		expectCheck(t, err, der.CheckEncoding)
 	}
 }

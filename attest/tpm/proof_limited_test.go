@@ -6,7 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/message"
 )
 
 type limitedVerifier func() (*LimitedProof, error)
@@ -17,22 +19,22 @@ func (v limitedVerifier) VerifyTimeLimited(context.Context, *LimitedSubject, *cs
 
 func TestCheckTimeLimited(t *testing.T) {
 	at := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
-	subject := &LimitedSubject{Machine: "aws:1/i-1", NodeName: "node-1", SignerName: "s", RequestHash: [HashSize]byte{1}}
+	subject := &LimitedSubject{Machine: "aws:1/i-1", NodeName: "node-1", SignerName: "s", RequestHash: [message.HashSize]byte{1}}
 	broken := errors.New("no answer")
 	for name, c := range map[string]struct {
 		change func(p *LimitedProof, o *LimitedOptions)
 		want   error
 	}{
 		"good":         {func(*LimitedProof, *LimitedOptions) {}, nil},
-		"last moment":  {func(p *LimitedProof, _ *LimitedOptions) { p.IssuedAt, p.NotAfter = at.Add(-DefaultWindow), at }, nil},
+		"last moment":  {func(p *LimitedProof, _ *LimitedOptions) { p.IssuedAt, p.NotAfter = at.Add(-attest.DefaultWindow), at }, nil},
 		"past the end": {func(p *LimitedProof, _ *LimitedOptions) { p.NotAfter = at.Add(-1) }, CheckLimitedExpired},
-		"clock behind": {func(p *LimitedProof, _ *LimitedOptions) { p.IssuedAt = at.Add(clockSkew) }, nil},
+		"clock behind": {func(p *LimitedProof, _ *LimitedOptions) { p.IssuedAt = at.Add(limitedSkew) }, nil},
 		"from the future": {func(p *LimitedProof, _ *LimitedOptions) {
-			p.IssuedAt, p.NotAfter = at.Add(clockSkew+1), at.Add(2*clockSkew)
+			p.IssuedAt, p.NotAfter = at.Add(limitedSkew+1), at.Add(2*limitedSkew)
 		}, CheckLimitedEarly},
-		"too long": {func(p *LimitedProof, _ *LimitedOptions) { p.NotAfter = p.IssuedAt.Add(DefaultWindow + 1) }, CheckLimitedWindow},
+		"too long": {func(p *LimitedProof, _ *LimitedOptions) { p.NotAfter = p.IssuedAt.Add(attest.DefaultWindow + 1) }, CheckLimitedWindow},
 		"longer, allowed": {func(p *LimitedProof, o *LimitedOptions) {
-			p.NotAfter, o.MaxWindow = p.IssuedAt.Add(MaxWindow), MaxWindow
+			p.NotAfter, o.MaxWindow = p.IssuedAt.Add(attest.MaxWindow), attest.MaxWindow
 		}, nil},
 		"ends before it begins": {func(p *LimitedProof, _ *LimitedOptions) { p.NotAfter = p.IssuedAt.Add(-1) }, CheckLimitedWindow},
 		"no beginning":          {func(p *LimitedProof, _ *LimitedOptions) { p.IssuedAt = time.Time{} }, CheckLimitedWindow},
@@ -40,15 +42,15 @@ func TestCheckTimeLimited(t *testing.T) {
 		"another machine":       {func(p *LimitedProof, _ *LimitedOptions) { p.Machine = "aws:1/i-2" }, CheckLimitedMachine},
 		"no machine":            {func(p *LimitedProof, _ *LimitedOptions) { p.Machine = "" }, CheckLimitedMachine},
 		"another request":       {func(p *LimitedProof, _ *LimitedOptions) { p.RequestHash[1] = 1 }, CheckLimitedRequest},
-		"no request":            {func(p *LimitedProof, _ *LimitedOptions) { p.RequestHash = [HashSize]byte{} }, CheckLimitedRequest},
+		"no request":            {func(p *LimitedProof, _ *LimitedOptions) { p.RequestHash = [message.HashSize]byte{} }, CheckLimitedRequest},
 		"no request, allowed": {func(p *LimitedProof, o *LimitedOptions) {
-			p.RequestHash, o.InsecureAllowAnyRequest = [HashSize]byte{}, true
+			p.RequestHash, o.InsecureAllowAnyRequest = [message.HashSize]byte{}, true
 		}, nil},
 		"other request, allowed": {func(p *LimitedProof, o *LimitedOptions) { p.RequestHash[1], o.InsecureAllowAnyRequest = 1, true }, CheckLimitedRequest},
 	} {
 		p := &LimitedProof{Machine: subject.Machine, RequestHash: subject.RequestHash, IssuedAt: at.Add(-time.Minute), NotAfter: at.Add(time.Minute)}
-		o := &LimitedOptions{Now: func() time.Time { return at }}
-		c.change(p, o)
+		o := LimitedOptions{Now: func() time.Time { return at }}
+		c.change(p, &o)
 		got, err := CheckTimeLimited(context.Background(), limitedVerifier(func() (*LimitedProof, error) { return p, nil }), subject, &csr.Request{}, o)
 		if !errors.Is(err, c.want) || (c.want == nil) != (got == p) {
 			t.Errorf("%s: got %v, want %v", name, err, c.want)
@@ -57,16 +59,16 @@ func TestCheckTimeLimited(t *testing.T) {
 	for name, c := range map[string]struct {
 		v       TimeLimitedVerifier
 		subject *LimitedSubject
-		opts    *LimitedOptions
+		opts    LimitedOptions
 		want    error
 	}{
-		"no proof":    {limitedVerifier(func() (*LimitedProof, error) { return nil, nil }), subject, nil, CheckLimitedMissing},
-		"an error":    {limitedVerifier(func() (*LimitedProof, error) { return nil, broken }), subject, nil, broken},
-		"no verifier": {nil, subject, nil, nil},
-		"no subject":  {limitedVerifier(nil), nil, nil, nil},
-		"no machine":  {limitedVerifier(nil), &LimitedSubject{RequestHash: subject.RequestHash}, nil, nil},
-		"no hash":     {limitedVerifier(nil), &LimitedSubject{Machine: "a:b"}, nil, nil},
-		"window":      {limitedVerifier(nil), subject, &LimitedOptions{MaxWindow: MaxWindow + 1}, nil},
+		"no proof":    {limitedVerifier(func() (*LimitedProof, error) { return nil, nil }), subject, LimitedOptions{}, CheckLimitedMissing},
+		"an error":    {limitedVerifier(func() (*LimitedProof, error) { return nil, broken }), subject, LimitedOptions{}, broken},
+		"no verifier": {nil, subject, LimitedOptions{}, nil},
+		"no subject":  {limitedVerifier(nil), nil, LimitedOptions{}, nil},
+		"no machine":  {limitedVerifier(nil), &LimitedSubject{RequestHash: subject.RequestHash}, LimitedOptions{}, nil},
+		"no hash":     {limitedVerifier(nil), &LimitedSubject{Machine: "a:b"}, LimitedOptions{}, nil},
+		"window":      {limitedVerifier(nil), subject, LimitedOptions{MaxWindow: attest.MaxWindow + 1}, nil},
 	} {
 		got, err := CheckTimeLimited(context.Background(), c.v, c.subject, &csr.Request{}, c.opts)
 		if got != nil || err == nil || c.want != nil && !errors.Is(err, c.want) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -98,7 +99,7 @@ func TestNewProvider(t *testing.T) {
 	if _, err := p.VerifyClientAttestationData(t.Context(), nil); err == nil {
 		t.Error("no request")
 	}
-	if attest.Provider != "tpm/v1" || p.Registration().Name+"/v1" != attest.Provider || p.Registration().MinimumVersion != 1 {
+	if tpm.Provider != "tpm/v1" || p.Registration().Name+"/v1" != tpm.Provider || p.Registration().MinimumVersion != 1 {
 		t.Errorf("registration %+v", p.Registration())
 	}
 }

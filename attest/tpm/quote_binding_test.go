@@ -1,14 +1,17 @@
 package tpm
 
 import (
+	"bytes"
 	"testing"
 
 	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/internal/message"
 )
 
 // quotedAnswer is what a verifier has in hand when it comes to the quote: a certify
 // statement that holds, and a quote by a key in software over the same challenge.
-func quotedAnswer(t *testing.T, change func(*quoteForgery)) (*answer, *certifyInput, []byte) {
+func quotedAnswer(t *testing.T, change func(*quoteForgery)) *answer {
 	t.Helper()
 	ak := newForger(t, softwareKeys.p256(), schemeECDSA)
 	good := goodForgery(t, ak, softwareKeys.p256b().Public())
@@ -22,10 +25,10 @@ func quotedAnswer(t *testing.T, change func(*quoteForgery)) (*answer, *certifyIn
 	}
 	secret, binding := []byte("secret"), []byte("binding")
 	f := goodQuoteForgery(t, ak)
-	f.attest.ExtraData = qualifyingData(secret, labelQuote, binding)
+	f.attest.ExtraData = dataOf(secret, labelQuote, binding)
 	change(f)
-	a := &answer{proof: &Proof{Binding: binding}, quote: f.evidence(t)}
-	return a, &certifyInput{attest: statement, ak: ak.public, akName: ak.public.Name(), akKey: ak.private.Public()}, secret
+	return &answer{kind: &Kind{}, quote: f.evidence(t),
+		in: certifyInput{attest: statement, ak: ak.public, akName: ak.public.Name(), akKey: ak.private.Public()}}
 }
 
 // A quote counts only by the very AK of the certify statement, over the same
@@ -48,13 +51,13 @@ func TestQuoteOfAnswer(t *testing.T) {
 			f.attest.QualifiedSigner = QualifiedNameOfPrimary(tpm2.TPMRHOwner, f.ak.public.Name())
 		}},
 		"over the certify statement's data": {CheckQualifyingData, func(f *quoteForgery) {
-			f.attest.ExtraData = qualifyingData([]byte("secret"), labelCertify, []byte("binding"))
+			f.attest.ExtraData = dataOf([]byte("secret"), labelCertify, []byte("binding"))
 		}},
 		"over another binding": {CheckQualifyingData, func(f *quoteForgery) {
-			f.attest.ExtraData = qualifyingData([]byte("secret"), labelQuote, []byte("bindinh"))
+			f.attest.ExtraData = dataOf([]byte("secret"), labelQuote, []byte("bindinh"))
 		}},
 		"over another secret": {CheckQualifyingData, func(f *quoteForgery) {
-			f.attest.ExtraData = qualifyingData([]byte("secreu"), labelQuote, []byte("binding"))
+			f.attest.ExtraData = dataOf([]byte("secreu"), labelQuote, []byte("binding"))
 		}},
 		"after a reset":   {CheckQuoteBoot, func(f *quoteForgery) { f.attest.ResetCount++ }},
 		"after a restart": {CheckQuoteBoot, func(f *quoteForgery) { f.attest.RestartCount++ }},
@@ -63,16 +66,22 @@ func TestQuoteOfAnswer(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a, certify, secret := quotedAnswer(t, c.change)
-			in, err := new(Verifier).quoteOf(a, certify, secret)
-			r := new(Result)
+			a := quotedAnswer(t, c.change)
+			err := a.checkQuote(func(label string, data []byte) error {
+				if !bytes.Equal(data, dataOf([]byte("secret"), label, []byte("binding"))) {
+					return &Error{Check: CheckQualifyingData, Want: label}
+				}
+				return nil
+			})
 			if err == nil {
-				err = r.checkQuote(t.Context(), newWork(MaxAnswerSignatures), a, in)
+				err = a.quoted.checkSignature()
 			}
 			expectCheck(t, err, c.want)
-			if (r.Measured != nil) != (err == nil) {
-				t.Errorf("measured %v", r.Measured)
-			}
 		})
 	}
+}
+
+// dataOf is the qualifying data of a TPM's statement.
+func dataOf(secret []byte, label string, binding []byte) []byte {
+	return message.QualifyingData(secret, Provider, label, binding)
 }

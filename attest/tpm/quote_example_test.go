@@ -8,16 +8,17 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 )
 
 func ExampleNewPCRSelection() {
-	s, err := attest.NewPCRSelection(tpm2.TPMAlgSHA256, 0, 4, 7)
+	s, err := tpm.NewPCRSelection(tpm2.TPMAlgSHA256, 0, 4, 7)
 	if err != nil {
 		panic(err)
 	}
 	fmt.Printf("%x %v\n", s.Select, s.PCRs())
 
-	_, err = attest.NewPCRSelection(tpm2.TPMAlgSHA256, 4, 4)
+	_, err = tpm.NewPCRSelection(tpm2.TPMAlgSHA256, 4, 4)
 	fmt.Println(err)
 	// Output:
 	// 910000 [0 4 7]
@@ -25,16 +26,16 @@ func ExampleNewPCRSelection() {
 }
 
 func ExampleMarshalQuote() {
-	e := &attest.QuoteEvidence{
+	e := &tpm.QuoteEvidence{
 		Attest:    []byte("a TPMS_ATTEST"),
 		Signature: []byte("a TPMT_SIGNATURE"),
-		PCRs:      []attest.PCR{{Bank: tpm2.TPMAlgSHA256, Index: 7, Value: make([]byte, 32)}},
+		PCRs:      []tpm.PCR{{Bank: tpm2.TPMAlgSHA256, Index: 7, Value: make([]byte, 32)}},
 	}
-	der, err := attest.MarshalQuote(e)
+	der, err := tpm.MarshalQuote(e)
 	if err != nil {
 		panic(err)
 	}
-	again, err := attest.ParseQuote(der)
+	again, err := tpm.ParseQuote(der)
 	if err != nil {
 		panic(err)
 	}
@@ -45,9 +46,9 @@ func ExampleMarshalQuote() {
 
 // A verified quote is asked for values; what it does not cover is an error.
 func ExampleQuoted_Value() {
-	var q attest.Quoted // of VerifyQuote, or of a Result
+	var q tpm.Quoted // of VerifyQuote, or of a Result
 	_, err := q.Value(tpm2.TPMAlgSHA256, 7)
-	fmt.Println(errors.Is(err, attest.CheckPCRNotQuoted))
+	fmt.Println(errors.Is(err, tpm.CheckPCRNotQuoted))
 	_, err = q.Value(tpm2.TPMAlgSHA256, 16)
 	fmt.Println(err)
 	// Output:
@@ -57,7 +58,7 @@ func ExampleQuoted_Value() {
 
 // VerifyQuote says what is missing before it looks at any evidence.
 func ExampleVerifyQuote() {
-	_, err := attest.VerifyQuote(&attest.QuoteEvidence{}, &attest.QuoteOptions{})
+	_, err := tpm.VerifyQuote(&tpm.QuoteEvidence{}, &tpm.QuoteOptions{})
 	fmt.Println(err)
 	// Output:
 	// quote-options: got no attestation key, want AKFromCredential or AKFromIssuer
@@ -69,16 +70,16 @@ func ExampleNewPCRPolicy() {
 		sum := sha256.Sum256([]byte(version)) // from the build of the image
 		return sum[:]
 	}
-	policy, err := attest.NewPCRPolicy(
-		[]attest.PCR{{Bank: tpm2.TPMAlgSHA256, Index: 4, Value: value("1.0")}},
-		[]attest.PCR{{Bank: tpm2.TPMAlgSHA256, Index: 4, Value: value("1.1")}},
+	policy, err := tpm.NewPCRPolicy(
+		[]tpm.PCR{{Bank: tpm2.TPMAlgSHA256, Index: 4, Value: value("1.0")}},
+		[]tpm.PCR{{Bank: tpm2.TPMAlgSHA256, Index: 4, Value: value("1.1")}},
 	)
 	if err != nil {
 		panic(err)
 	}
 	_ = attest.VerifierConfig{ /* ..., QuotePolicy: policy */ }
 
-	_, err = attest.NewPCRPolicy([]attest.PCR{{Bank: tpm2.TPMAlgSHA256, Index: 23, Value: value("1.0")}})
+	_, err = tpm.NewPCRPolicy([]tpm.PCR{{Bank: tpm2.TPMAlgSHA256, Index: 23, Value: value("1.0")}})
 	fmt.Println(policy != nil, err)
 	// Output:
 	// true attest: PCR policy: set 0: pcr-resettable: got SHA256:23, want a PCR that only a reset of the machine resets

@@ -17,9 +17,9 @@ func TestAnswerWithQuoteFlushesWhateverFails(t *testing.T) {
 	tpm := tpmsim.New(t, nil)
 	for name, o := range map[string]attesttest.NodeOptions{
 		"road AK": {},
-		"road EK": {Road: attest.RoadEK, AK: attest.AKSource{Template: attest.AKTemplateECDSAP256()}},
+		"road EK": {Road: attest.RoadEK, AK: tpm.AKSource{Template: tpm.AKTemplateECDSAP256()}},
 	} {
-		o.TPM, o.Quote = tpm, attest.DefaultPCRs()
+		o.TPM, o.Quote = tpm, tpm.DefaultPCRs()
 		node := attesttest.NewNode(t, &o)
 		plane := attesttest.NewControlPlane(t, node)
 		challenge, err := plane.Challenge(ctx, node)
@@ -29,12 +29,12 @@ func TestAnswerWithQuoteFlushesWhateverFails(t *testing.T) {
 		faulty := tpmsim.Faulty(tpm, nil)
 		options := &attest.AttesterOptions{Quote: o.Quote, Certificates: [][]byte{tpm.AKCertificate(tpmsim.RSA2048).Raw}}
 		if o.Road == attest.RoadEK {
-			ek := attest.EKRSA2048()
+			ek := tpm.EKRSA2048()
 			options.EK, options.Certificates = &ek, [][]byte{tpm.EKCertificate(tpmsim.RSA2048).Raw}
 		}
 		source := o.AK
 		if o.Road == attest.RoadAK {
-			source = attest.GCERSA()
+			source = tpm.GCERSA()
 		}
 		attester, err := attest.NewAttester(faulty, source, options)
 		if err != nil {

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -28,7 +27,7 @@ func clonedSelections(selections []PCRSelection) []PCRSelection {
 
 // checkQuote checks all of an answer's quote but its signature: under the very AK of the
 // certify statement, over this challenge, of this boot.
-func (a *answer) checkQuote(q *attest.Inquiry) error {
+func (a *answer) checkQuote(covers func(label string, data []byte) error) error {
 	if a.quote == nil {
 		if a.kind.quotePolicy != nil {
 			return refuseStatement(CheckQuoteMissing, "an answer without a quote", "one with a quote")
@@ -37,7 +36,7 @@ func (a *answer) checkQuote(q *attest.Inquiry) error {
 	}
 	a.quoted = &quoteInput{certifyInput: certifyInput{
 		ak: a.in.ak, akName: a.in.akName, akKey: a.in.akKey,
-		covers: func(data []byte) error { return q.Covers(labelQuote, data) },
+		covers: func(data []byte) error { return covers(labelQuote, data) },
 		policy: statementPolicy{allowSHA1Signature: a.in.policy.allowSHA1Signature},
 	}}
 	if err := a.quoted.parseQuote(a.quote); err != nil {

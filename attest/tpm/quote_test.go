@@ -7,17 +7,19 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/internal/der"
 )
 
 func TestQuoteEncoding(t *testing.T) {
 	f := goodQuoteForgery(t, newForger(t, softwareKeys.p256(), schemeECDSA))
 	f.selectPCRs(PCRSelection{Hash: tpm2.TPMAlgSHA384, Select: []byte{0x81, 0, 0}}, PCRSelection{Hash: tpm2.TPMAlgSHA256, Select: []byte{1, 2, 0x80}})
 	e := f.evidence(t)
-	der, err := MarshalQuote(e)
+	data, err := MarshalQuote(e)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := ParseQuote(der)
+	got, err := ParseQuote(data)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,15 +31,15 @@ func TestQuoteEncoding(t *testing.T) {
 	if _, err := VerifyQuote(got, &f.options); err != nil {
 		t.Errorf("the banks of the wire are in another order than those of the quote: %v", err)
 	}
-	for n := range der {
-		if _, err := ParseQuote(der[:n]); err == nil {
+	for n := range data {
+		if _, err := ParseQuote(data[:n]); err == nil {
 			t.Errorf("cut at %d", n)
 		}
 	}
-	_, err = ParseQuote(append(bytes.Clone(der), 0))
-	expectCheck(t, err, CheckEncoding)
-	_, err = ParseQuote(make([]byte, MaxEvidenceSize+1))
-	expectCheck(t, err, CheckSize)
+	_, err = ParseQuote(append(bytes.Clone(data), 0))
+	expectCheck(t, err, der.CheckEncoding)
+	_, err = ParseQuote(make([]byte, der.MaxEvidenceSize+1))
+	expectCheck(t, err, der.CheckSize)
 }
 
 // quoteDER is a Quote by hand, so that it can be wrong: short lengths only.
@@ -71,26 +73,26 @@ func TestParseQuoteRefuses(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name string
-		der  []byte
+		data []byte
 		want Check
 	}{
 		{"two", quoteDER(pcrDER(sha256, 0, v...), pcrDER(sha256, 1, v...)), ""},
-		{"none", quoteDER(), CheckEncoding},
-		{"descending", quoteDER(pcrDER(sha256, 1, v...), pcrDER(sha256, 0, v...)), CheckEncoding},
-		{"descending banks", quoteDER(pcrDER(byte(tpm2.TPMAlgSHA384), 0, make([]byte, 48)...), pcrDER(sha256, 1, v...)), CheckEncoding},
+		{"none", quoteDER(), der.CheckEncoding},
+		{"descending", quoteDER(pcrDER(sha256, 1, v...), pcrDER(sha256, 0, v...)), der.CheckEncoding},
+		{"descending banks", quoteDER(pcrDER(byte(tpm2.TPMAlgSHA384), 0, make([]byte, 48)...), pcrDER(sha256, 1, v...)), der.CheckEncoding},
 		{"twice", quoteDER(pcrDER(sha256, 1, v...), pcrDER(sha256, 1, v...)), CheckPCRDuplicate},
-		{"index 32", quoteDER(pcrDER(sha256, 32, v...)), CheckEncoding},
-		{"negative index", quoteDER(pcrDER(sha256, 0xff, v...)), CheckEncoding},
-		{"negative bank", quoteDER(pcrDER(0xff, 0, v...)), CheckEncoding},
+		{"index 32", quoteDER(pcrDER(sha256, 32, v...)), der.CheckEncoding},
+		{"negative index", quoteDER(pcrDER(sha256, 0xff, v...)), der.CheckEncoding},
+		{"negative bank", quoteDER(pcrDER(0xff, 0, v...)), der.CheckEncoding},
 		{"unknown bank", quoteDER(pcrDER(0x12, 0, v...)), CheckPCRBank},
 		{"short value", quoteDER(pcrDER(sha256, 0, v[:31]...)), CheckPCRValue},
-		{"no value", quoteDER(pcrDER(sha256, 0)), CheckEncoding},
-		{"something behind a value", quoteDER(slices.Concat([]byte{0x30, 42}, pcrDER(sha256, 0, v...)[2:], []byte{5, 0})), CheckEncoding},
-		{"not a sequence", quoteDER([]byte{4, 0}), CheckEncoding},
-		{"too many", quoteDER(many...), CheckEncoding},
+		{"no value", quoteDER(pcrDER(sha256, 0)), der.CheckEncoding},
+		{"something behind a value", quoteDER(slices.Concat([]byte{0x30, 42}, pcrDER(sha256, 0, v...)[2:], []byte{5, 0})), der.CheckEncoding},
+		{"not a sequence", quoteDER([]byte{4, 0}), der.CheckEncoding},
+		{"too many", quoteDER(many...), der.CheckEncoding},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := ParseQuote(c.der)
+			_, err := ParseQuote(c.data)
 			expectCheck(t, err, c.want)
 		})
 	}
@@ -103,9 +105,9 @@ func TestMarshalQuoteRefuses(t *testing.T) {
 		change func(*QuoteEvidence)
 	}{
 		"good":         {"", func(*QuoteEvidence) {}},
-		"no attest":    {CheckEncoding, func(e *QuoteEvidence) { e.Attest = nil }},
-		"no signature": {CheckEncoding, func(e *QuoteEvidence) { e.Signature = nil }},
-		"no PCRs":      {CheckEncoding, func(e *QuoteEvidence) { e.PCRs = nil }},
+		"no attest":    {der.CheckEncoding, func(e *QuoteEvidence) { e.Attest = nil }},
+		"no signature": {der.CheckEncoding, func(e *QuoteEvidence) { e.Signature = nil }},
+		"no PCRs":      {der.CheckEncoding, func(e *QuoteEvidence) { e.PCRs = nil }},
 		"twice":        {CheckPCRDuplicate, func(e *QuoteEvidence) { e.PCRs = append(e.PCRs, e.PCRs[0]) }},
 		"too many":     {CheckPCRSelection, func(e *QuoteEvidence) { e.PCRs = make([]PCR, MaxPCRs+1) }},
 		"no index":     {CheckPCRSelection, func(e *QuoteEvidence) { e.PCRs = []PCR{{tpm2.TPMAlgSHA256, 32, make([]byte, 32)}} }},
@@ -124,24 +126,24 @@ func TestMarshalQuoteRefuses(t *testing.T) {
 func TestEventLogEncoding(t *testing.T) {
 	for _, size := range []int{1, 127, 128, 65536, MaxEventLogSize} {
 		log := bytes.Repeat([]byte{7}, size)
-		der, err := MarshalEventLog(log)
+		data, err := MarshalEventLog(log)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := ParseEventLog(der)
+		got, err := ParseEventLog(data)
 		if err != nil || !bytes.Equal(got, log) {
 			t.Errorf("%d bytes: %v", size, err)
 		}
-		_, err = ParseEventLog(append(der, 0))
-		expectCheck(t, err, CheckEncoding)
+		_, err = ParseEventLog(append(data, 0))
+		expectCheck(t, err, der.CheckEncoding)
 	}
 	for _, size := range []int{0, MaxEventLogSize + 1} {
 		_, err := MarshalEventLog(make([]byte, size))
-		expectCheck(t, err, CheckEncoding)
+		expectCheck(t, err, der.CheckEncoding)
 	}
-	for _, der := range [][]byte{nil, {4, 0}, {4, 0x81, 1, 7}, {5, 1, 7}, {4, 2, 7}} {
-		_, err := ParseEventLog(der)
-		expectCheck(t, err, CheckEncoding)
+	for _, data := range [][]byte{nil, {4, 0}, {4, 0x81, 1, 7}, {5, 1, 7}, {4, 2, 7}} {
+		_, err := ParseEventLog(data)
+		expectCheck(t, err, der.CheckEncoding)
 	}
 }
 
@@ -171,21 +173,21 @@ func TestNewPCRSelection(t *testing.T) {
 
 func FuzzParseQuote(f *testing.F) {
 	e := goodQuoteForgery(f, newForger(f, softwareKeys.p256(), schemeECDSA)).evidence(f)
-	der, err := MarshalQuote(e)
+	data, err := MarshalQuote(e)
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add(der)
+	f.Add(data)
 	f.Add(quoteDER(pcrDER(byte(tpm2.TPMAlgSHA256), 0, make([]byte, 32)...)))
 	f.Add(quoteDER())
 	f.Add([]byte{})
-	f.Fuzz(func(t *testing.T, der []byte) {
-		e, err := ParseQuote(der)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		e, err := ParseQuote(data)
 		if err != nil {
 			return
 		}
 		again, err := MarshalQuote(e)
-		if err != nil || !bytes.Equal(again, der) {
+		if err != nil || !bytes.Equal(again, data) {
 			t.Fatalf("%x, %v", again, err)
 		}
 		_, _ = VerifyQuote(e, &QuoteOptions{AK: AKFromIssuer(softwareKeys.p256().Public(), nil), InsecureAllowAnyQualifyingData: true, InsecureAllowSHA1Bank: true})
@@ -195,12 +197,12 @@ func FuzzParseQuote(f *testing.F) {
 func FuzzParseEventLogStatement(f *testing.F) {
 	f.Add([]byte{4, 1, 7})
 	f.Add([]byte{4, 0x81, 0x80})
-	f.Fuzz(func(t *testing.T, der []byte) {
-		log, err := ParseEventLog(der)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		log, err := ParseEventLog(data)
 		if err != nil {
 			return
 		}
-		if again, err := MarshalEventLog(log); err != nil || !bytes.Equal(again, der) {
+		if again, err := MarshalEventLog(log); err != nil || !bytes.Equal(again, data) {
 			t.Fatalf("%x, %v", again, err)
 		}
 	})

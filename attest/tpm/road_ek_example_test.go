@@ -9,6 +9,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -26,8 +27,8 @@ func ExampleVerifierConfig_roadEK() {
 	maker := tpm.CA()
 
 	// The node.
-	ek := attest.EKP256()
-	ak := attest.AKSource{Template: attest.AKTemplateECDSAP256()}
+	ek := tpm.EKP256()
+	ak := tpm.AKSource{Template: tpm.AKTemplateECDSAP256()}
 	attester, err := attest.NewAttester(tpm, ak, &attest.AttesterOptions{EK: &ek, Intermediates: [][]byte{maker.EKIntermediate().Raw}})
 	if err != nil {
 		log.Fatal(err)
@@ -41,13 +42,13 @@ func ExampleVerifierConfig_roadEK() {
 	node.Attester = attester
 
 	// The control plane.
-	eks, err := attest.NewEKVerifier(&attest.EKVerifierConfig{Issuers: []attest.EKIssuer{
-		{Roots: []*x509.Certificate{maker.Root()}, Profile: attest.EKProfileTCG()},
+	eks, err := tpm.NewEKVerifier(&tpm.EKVerifierConfig{Issuers: []tpm.EKIssuer{
+		{Roots: []*x509.Certificate{maker.Root()}, Profile: tpm.EKProfileTCG()},
 	}})
 	if err != nil {
 		log.Fatal(err)
 	}
-	known, err := attest.ParseEKCertificate(tpm.EKCertificate(tpmsim.P256).Raw, attest.EKEncoding{})
+	known, err := tpm.ParseEKCertificate(tpm.EKCertificate(tpmsim.P256).Raw, tpm.EKEncoding{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -102,7 +103,7 @@ func ExampleVerifierConfig_roadEK() {
 
 // The EKs that a TPM's maker certifies are in known places.
 func ExampleEKOrigin() {
-	for _, ek := range []attest.EKOrigin{attest.EKRSA2048(), attest.EKP256(), attest.EKP384High()} {
+	for _, ek := range []tpm.EKOrigin{tpm.EKRSA2048(), tpm.EKP256(), tpm.EKP384High()} {
 		fmt.Printf("certificate 0x%08x\n", uint32(ek.CertificateIndex))
 	}
 	// Output:

@@ -16,7 +16,9 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -24,10 +26,11 @@ import (
 // the secret of a challenge can be known.
 type ekJoin struct {
 	tpm      *tpmsim.FaultyTPM
-	attester *Attester
-	verifier *Verifier
+	attester *attest.Attester
+	verifier *attest.Verifier
 	key      Key
-	subject  Subject
+	subject  attest.Subject
+	ring     attest.RingKey
 	secret   []byte
 	wire     [][]byte // what the two sides sent each other
 }
@@ -40,14 +43,18 @@ func newEKJoin(t *testing.T, tpm *tpmsim.TPM) *ekJoin {
 		t.Fatal(err)
 	}
 	j := &ekJoin{tpm: tpmsim.Faulty(tpm, nil), key: mustSoftwareKey(t, private),
-		subject: Subject{Request: request, SignerName: csr.SignerClientTPM, ClusterID: "cluster"}}
+		subject: attest.Subject{Request: request, SignerName: csr.SignerClientTPM, ClusterID: "cluster"}}
 	origin := EKP256()
-	j.attester, err = NewAttester(j.tpm, AKSource{Template: AKTemplateECDSAP256()}, &AttesterOptions{EK: &origin,
+	prover, err := NewProver(j.tpm, AKSource{Template: AKTemplateECDSAP256()}, ProverOptions{EK: &origin,
 		Intermediates: [][]byte{tpm.CA().EKIntermediate().Raw}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ring, err := NewStaticKeyRing(NewRingKey(time.Now().Add(-time.Hour)))
+	if j.attester, err = attest.NewAttester(prover); err != nil {
+		t.Fatal(err)
+	}
+	j.ring = attest.NewRingKey(time.Now().Add(-time.Hour))
+	ring, err := attest.NewStaticKeyRing(j.ring)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,36 +62,43 @@ func newEKJoin(t *testing.T, tpm *tpmsim.TPM) *ekJoin {
 	if err != nil {
 		t.Fatal(err)
 	}
-	j.verifier, err = NewVerifier(&VerifierConfig{ClusterIDs: []string{"cluster"}, KeyRing: ring, EKs: eks,
+	kind, err := NewKind(KindConfig{EKs: eks})
+	if err != nil {
+		t.Fatal(err)
+	}
+	j.verifier, err = attest.NewVerifier(attest.VerifierConfig{ClusterIDs: []string{"cluster"}, KeyRing: ring, Kinds: []attest.Kind{kind},
 		Policy: &csr.Policy{SignerNames: []string{csr.SignerClientTPM}, Machines: func(context.Context, string, *csr.Request) (*csr.Machine, error) {
 			return &csr.Machine{Name: "m", NodeName: "node-1", BootstrapReady: true}, nil
 		}},
-		Authorizer: AuthorizerFunc(func(context.Context, *Result, *csr.Request) (*Authorization, error) { return &Authorization{}, nil })})
+		Authorizer: attest.AuthorizerFunc(func(context.Context, *attest.Result, *csr.Request) (*attest.Authorization, error) {
+			return &attest.Authorization{}, nil
+		})})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return j
 }
 
-// object files a bundle.
-func (j *ekJoin) object(bundle *csr.Bundle, signer string) (*csr.Request, error) {
-	pem, err := bundle.Encode()
+// object files what the node made.
+func (j *ekJoin) object(spec *csr.Spec) (*csr.Request, error) {
+	bundle, err := csr.Parse(spec.Request)
 	if err != nil {
 		return nil, err
 	}
 	j.wire = append(j.wire, bundle.Data)
-	return &csr.Request{Spec: csr.Spec{Request: pem, SignerName: signer, Usages: csr.Usages(csr.PurposeClient, false),
-		Username: "system:bootstrap:attest", Groups: []string{"system:bootstrappers", "system:authenticated"}}}, nil
+	filed := *spec
+	filed.Username, filed.Groups = "system:bootstrap:attest", []string{"system:bootstrappers", "system:authenticated"}
+	return &csr.Request{Spec: filed}, nil
 }
 
 // run goes the whole road, and notes the secret as soon as there is one. It prints
 // everything that there is to print.
 func (j *ekJoin) run(ctx context.Context) error {
-	bundle, err := j.attester.Hello(ctx, &j.subject)
+	spec, err := j.attester.Hello(ctx, j.subject)
 	if err != nil {
 		return err
 	}
-	hello, err := j.object(bundle, csr.SignerChallengeTPM)
+	hello, err := j.object(spec)
 	if err != nil {
 		return err
 	}
@@ -93,7 +107,7 @@ func (j *ekJoin) run(ctx context.Context) error {
 		return err
 	}
 	j.wire = append(j.wire, der)
-	c, err := ParseChallenge(der)
+	c, err := message.ParseChallenge(der)
 	if err != nil {
 		return err
 	}
@@ -104,16 +118,13 @@ func (j *ekJoin) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	key, err := j.verifier.ring.lookup(c.Binding.KeyID, time.Now())
+	key := j.ring.Secret.Reveal()
+	j.secret = message.Secret(key[:], Provider, binding)
+	spec, err = j.attester.Answer(ctx, der, j.key, j.subject)
 	if err != nil {
 		return err
 	}
-	j.secret = challengeSecret(key, binding)
-	bundle, err = j.attester.Answer(ctx, der, j.key, &j.subject)
-	if err != nil {
-		return err
-	}
-	answer, err := j.object(bundle, csr.SignerClientTPM)
+	answer, err := j.object(spec)
 	if err != nil {
 		return err
 	}
@@ -174,7 +185,7 @@ func TestRoadEKWhateverFails(t *testing.T) {
 				t.Errorf("%s: the secret is in the error", what)
 			}
 			j.tpm.SetFaults(nil)
-			if err := j.attester.Close(t.Context()); err != nil {
+			if err := j.attester.Close(); err != nil {
 				t.Errorf("%s, then Close: %v", what, err)
 			}
 			if left := loadedHandles(t, tpm); len(left) != 0 {

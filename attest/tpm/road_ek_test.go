@@ -14,6 +14,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/secret"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -24,8 +25,8 @@ func everyEK() *tpmsim.Options {
 	return &tpmsim.Options{EKs: []tpmsim.Algorithm{tpmsim.RSA2048, tpmsim.P256, tpmsim.P384}}
 }
 
-func ekOrigins() map[string]attest.EKOrigin {
-	return map[string]attest.EKOrigin{"RSA-2048": attest.EKRSA2048(), "P-256": attest.EKP256(), "P-384": attest.EKP384High()}
+func ekOrigins() map[string]tpm.EKOrigin {
+	return map[string]tpm.EKOrigin{"RSA-2048": tpm.EKRSA2048(), "P-256": tpm.EKP256(), "P-384": tpm.EKP384High()}
 }
 
 // Every EK opens the road for every AK, from hello to certificate.
@@ -36,16 +37,16 @@ func TestRoadEKOnTheSimulator(t *testing.T) {
 func TestRoadEKOnSwtpm(t *testing.T) {
 	options, origins := everyEK(), ekOrigins()
 	options.EKs = append(options.EKs, tpmsim.RSA3072)
-	origins["RSA-3072"] = attest.EKRSA3072High()
+	origins["RSA-3072"] = tpm.EKRSA3072High()
 	testRoadEK(t, tpmsim.Swtpm(t, options), origins)
 }
 
-func testRoadEK(t *testing.T, tpm *tpmsim.TPM, origins map[string]attest.EKOrigin) {
+func testRoadEK(t *testing.T, tpm *tpmsim.TPM, origins map[string]tpm.EKOrigin) {
 	ctx := context.Background()
 	for ekName, ek := range origins {
 		for akName, template := range akTemplates() {
 			node := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: tpm, Road: attest.RoadEK, EK: ek,
-				AK: attest.AKSource{Template: template}, TPMKey: attest.KeyECDSAP256})
+				AK: tpm.AKSource{Template: template}, TPMKey: tpm.KeyECDSAP256})
 			plane := attesttest.NewControlPlane(t, node)
 			request, err := plane.Evidence(ctx, node)
 			if err != nil {
@@ -58,7 +59,7 @@ func testRoadEK(t *testing.T, tpm *tpmsim.TPM, origins map[string]attest.EKOrigi
 			if r.Road != attest.RoadEK || r.Machine.Kind() != "ek" || r.Machine != r.EK.Identity || r.MachineKey != r.EK.Digest {
 				t.Errorf("%s, %s: road %s, machine %s, EK %s", ekName, akName, r.Road, r.Machine, r.EK.Identity)
 			}
-			if len(r.Chain) != 3 || r.EK.Source != attest.EKFromCertificate || !r.TPMResident || !r.Clock.Plain || !bytes.Equal(r.AKName, r.AKPublic.Name()) {
+			if len(r.Chain) != 3 || r.EK.Source != tpm.EKFromCertificate || !r.TPMResident || !r.Clock.Plain || !bytes.Equal(r.AKName, r.AKPublic.Name()) {
 				t.Errorf("%s, %s: chain of %d, %s, resident %v", ekName, akName, len(r.Chain), r.EK.Source, r.TPMResident)
 			}
 			if _, err := plane.CA.Issue(ctx, r.Checked(), r.Verified()); err != nil {
@@ -71,12 +72,12 @@ func testRoadEK(t *testing.T, tpm *tpmsim.TPM, origins map[string]attest.EKOrigi
 
 // An EK without a certificate is presented by itself, and trusted by a list.
 func TestRoadEKWithoutCertificate(t *testing.T) {
-	s := newStage(t, &attesttest.NodeOptions{Road: attest.RoadEK, BareEK: true, EK: attest.EKP256()})
+	s := newStage(t, &attesttest.NodeOptions{Road: attest.RoadEK, BareEK: true, EK: tpm.EKP256()})
 	r, err := s.plane.Verifier.Verify(context.Background(), s.good)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.EK.Source != attest.EKFromAllowList || r.Chain != nil || r.Profile != "" {
+	if r.EK.Source != tpm.EKFromAllowList || r.Chain != nil || r.Profile != "" {
 		t.Errorf("%s, chain %v, profile %q", r.EK.Source, r.Chain, r.Profile)
 	}
 	for _, f := range r.Facts() {
@@ -85,10 +86,10 @@ func TestRoadEKWithoutCertificate(t *testing.T) {
 		}
 	}
 	config := s.plane.Config
-	if config.EKs, err = attest.NewEKVerifier(&attest.EKVerifierConfig{Allowed: []attest.Identity{"ek:sha256:" + attest.Identity(fmt.Sprintf("%064x", 1))}}); err != nil {
+	if config.EKs, err = tpm.NewEKVerifier(&tpm.EKVerifierConfig{Allowed: []attest.Identity{"ek:sha256:" + attest.Identity(fmt.Sprintf("%064x", 1))}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := newVerifier(t, &config).Verify(context.Background(), s.good); !errors.Is(err, attest.CheckEKUntrusted) {
+	if _, err := newVerifier(t, &config).Verify(context.Background(), s.good); !errors.Is(err, tpm.CheckEKUntrusted) {
 		t.Errorf("an EK that is not on the list: %v", err)
 	}
 }
@@ -96,12 +97,12 @@ func TestRoadEKWithoutCertificate(t *testing.T) {
 // Each change to an answer is refused with its own check, and is a denial.
 func TestChangedAnswerOfRoadEK(t *testing.T) {
 	tpm := tpmsim.New(t, everyEK())
-	s := newStage(t, &attesttest.NodeOptions{TPM: tpm, Road: attest.RoadEK, EK: attest.EKP256()})
+	s := newStage(t, &attesttest.NodeOptions{TPM: tpm, Road: attest.RoadEK, EK: tpm.EKP256()})
 	spki, err := csr.CanonicalSPKI(tpm.EKPublic(tpmsim.P256))
 	if err != nil {
 		t.Fatal(err)
 	}
-	otherAK, err := attest.AKPublic(t.Context(), tpm, attest.AKSource{Template: attest.AKTemplateECDSAP256()}, secret.Value[[]byte]{})
+	otherAK, err := tpm.AKPublic(t.Context(), tpm, tpm.AKSource{Template: tpm.AKTemplateECDSAP256()}, secret.Value[[]byte]{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,21 +123,21 @@ func TestChangedAnswerOfRoadEK(t *testing.T) {
 		"machineKey":                {func(p *parts) { p.binding.MachineKey[0] ^= 1 }, attest.CheckBindingMachineKey},
 		"akName":                    {func(p *parts) { p.binding.AKName[5] ^= 1 }, attest.CheckBindingAKName},
 		"requestHash":               {func(p *parts) { p.binding.RequestHash[0] ^= 1 }, attest.CheckBindingRequest},
-		"road AK":                   {func(p *parts) { p.binding.Road, p.binding.AKName = attest.RoadAK, nil }, attest.CheckAKMismatch},
+		"road AK":                   {func(p *parts) { p.binding.Road, p.binding.AKName = attest.RoadAK, nil }, tpm.CheckAKMismatch},
 		"another requester":         {func(p *parts) { p.request.Spec.Username = "system:bootstrap:mallor" }, attest.CheckBindingRequester},
 		"another lifetime":          {func(p *parts) { s := int32(3600); p.request.Spec.ExpirationSeconds = &s }, attest.CheckBindingExpiration},
-		"two sources of the EK":     {func(p *parts) { p.proof.EKPublic = spki }, attest.CheckEKSources},
-		"no source of the EK":       {func(p *parts) { p.att.Certificates = nil }, attest.CheckEKSources},
+		"two sources of the EK":     {func(p *parts) { p.proof.EKPublic = spki }, tpm.CheckEKSources},
+		"no source of the EK":       {func(p *parts) { p.att.Certificates = nil }, tpm.CheckEKSources},
 		"another EK of the machine": {func(p *parts) { p.att.Certificates[0] = other }, attest.CheckBindingMachineKey},
-		"the bare EK, unlisted":     {func(p *parts) { p.att.Certificates, p.proof.EKPublic = nil, spki }, attest.CheckEKUntrusted},
+		"the bare EK, unlisted":     {func(p *parts) { p.att.Certificates, p.proof.EKPublic = nil, spki }, tpm.CheckEKUntrusted},
 		"an AK certificate as EK's": {func(p *parts) { p.att.Certificates[0] = tpm.AKCertificate(tpmsim.RSA2048).Raw }, attest.CheckBindingMachineKey},
 		"another AK":                {func(p *parts) { p.proof.AKPublic = otherAK.Raw }, attest.CheckBindingAKName},
 		"another AK, bound":         {func(p *parts) { p.proof.AKPublic, p.binding.AKName = otherAK.Raw, otherAK.Name() }, attest.CheckQualifyingData},
-		"no intermediate":           {func(p *parts) { p.att.Certificates = p.att.Certificates[:1] }, attest.CheckCertificateChain},
+		"no intermediate":           {func(p *parts) { p.att.Certificates = p.att.Certificates[:1] }, tpm.CheckCertificateChain},
 	} {
 		p := takeApart(t, s.good)
 		c.change(p)
-		_, err := s.plane.Verifier.Verify(t.Context(), p.together(t))
+		_, err := verifyEKOf(t.Context(), s.plane.Verifier, p.together(t))
 		if !errors.Is(err, c.want) {
 			t.Errorf("%s: got %v, want %v", name, err, c.want)
 		}
@@ -151,7 +152,7 @@ func TestChangedAnswerOfRoadEK(t *testing.T) {
 
 // Every bit of the Binding counts.
 func TestEveryBitOfTheBinding(t *testing.T) {
-	s := newStage(t, &attesttest.NodeOptions{Road: attest.RoadEK, EK: attest.EKP256()})
+	s := newStage(t, &attesttest.NodeOptions{Road: attest.RoadEK, EK: tpm.EKP256()})
 	good := takeApart(t, s.good)
 	at := bytes.Index(good.att.Statements[1].Stmt, good.proof.Binding)
 	for n := range 8 * len(good.proof.Binding) {
@@ -165,7 +166,7 @@ func TestEveryBitOfTheBinding(t *testing.T) {
 		if p.request.Spec.Request, err = p.bundle.Encode(); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.plane.Verifier.Verify(t.Context(), p.request); err == nil {
+		if _, err := verifyEKOf(t.Context(), s.plane.Verifier, p.request); err == nil {
 			t.Fatalf("bit %d: accepted", n)
 		}
 	}
@@ -174,7 +175,7 @@ func TestEveryBitOfTheBinding(t *testing.T) {
 // A hello whose AK is not what it has to be gets no challenge, whatever its EK.
 func TestHelloOfRoadEK(t *testing.T) {
 	tpm := tpmsim.New(t, everyEK())
-	s := newStage(t, &attesttest.NodeOptions{TPM: tpm, Road: attest.RoadEK, EK: attest.EKP256()})
+	s := newStage(t, &attesttest.NodeOptions{TPM: tpm, Road: attest.RoadEK, EK: tpm.EKP256()})
 	spki, err := csr.CanonicalSPKI(tpm.EKPublic(tpmsim.P256))
 	if err != nil {
 		t.Fatal(err)
@@ -187,9 +188,9 @@ func TestHelloOfRoadEK(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	attributes := func(set, clear attest.Attributes) func(*attest.Hello, *attest.AttestationBundle) {
+	attributes := func(set, clear tpm.Attributes) func(*attest.Hello, *attest.AttestationBundle) {
 		return func(h *attest.Hello, _ *attest.AttestationBundle) {
-			public, err := attest.ParsePublic(h.AKPublic)
+			public, err := tpm.ParsePublic(h.AKPublic)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -203,18 +204,18 @@ func TestHelloOfRoadEK(t *testing.T) {
 		change func(*attest.Hello, *attest.AttestationBundle)
 		want   error
 	}{
-		"AK not restricted":             {attributes(0, attest.AttributeRestricted), attest.CheckAKAttributes},
-		"AK that decrypts":              {attributes(attest.AttributeDecrypt, 0), attest.CheckAKAttributes},
-		"AK not fixed to the TPM":       {attributes(0, attest.AttributeFixedTPM), attest.CheckAKAttributes},
-		"AK not fixed to the parent":    {attributes(0, attest.AttributeFixedParent), attest.CheckAKAttributes},
-		"AK with a key from outside":    {attributes(0, attest.AttributeSensitiveDataOrigin), attest.CheckAKAttributes},
-		"AK that signs certificates":    {attributes(attest.AttributeX509Sign, 0), attest.CheckAKAttributes},
-		"AK that does not sign":         {attributes(0, attest.AttributeSign), attest.CheckAKAttributes},
-		"AK with a Name over SHA-1":     {func(h *attest.Hello, _ *attest.AttestationBundle) { h.AKPublic[3] = 4 }, attest.CheckNameAlgorithm},
-		"two sources of the EK":         {func(h *attest.Hello, _ *attest.AttestationBundle) { h.EKPublic = spki }, attest.CheckEKSources},
-		"no EK":                         {func(_ *attest.Hello, b *attest.AttestationBundle) { b.Certificates = nil }, attest.CheckEKSources},
-		"an EK in another encoding":     {func(h *attest.Hello, b *attest.AttestationBundle) { b.Certificates, h.EKPublic = nil, append(spki, 0) }, attest.CheckEKKeyEncoding},
-		"an EK of a kind with no table": {func(h *attest.Hello, b *attest.AttestationBundle) { b.Certificates, h.EKPublic = nil, spki521 }, attest.CheckEKType},
+		"AK not restricted":             {attributes(0, tpm.AttributeRestricted), tpm.CheckAKAttributes},
+		"AK that decrypts":              {attributes(tpm.AttributeDecrypt, 0), tpm.CheckAKAttributes},
+		"AK not fixed to the TPM":       {attributes(0, tpm.AttributeFixedTPM), tpm.CheckAKAttributes},
+		"AK not fixed to the parent":    {attributes(0, tpm.AttributeFixedParent), tpm.CheckAKAttributes},
+		"AK with a key from outside":    {attributes(0, tpm.AttributeSensitiveDataOrigin), tpm.CheckAKAttributes},
+		"AK that signs certificates":    {attributes(tpm.AttributeX509Sign, 0), tpm.CheckAKAttributes},
+		"AK that does not sign":         {attributes(0, tpm.AttributeSign), tpm.CheckAKAttributes},
+		"AK with a Name over SHA-1":     {func(h *attest.Hello, _ *attest.AttestationBundle) { h.AKPublic[3] = 4 }, tpm.CheckNameAlgorithm},
+		"two sources of the EK":         {func(h *attest.Hello, _ *attest.AttestationBundle) { h.EKPublic = spki }, tpm.CheckEKSources},
+		"no EK":                         {func(_ *attest.Hello, b *attest.AttestationBundle) { b.Certificates = nil }, tpm.CheckEKSources},
+		"an EK in another encoding":     {func(h *attest.Hello, b *attest.AttestationBundle) { b.Certificates, h.EKPublic = nil, append(spki, 0) }, tpm.CheckEKKeyEncoding},
+		"an EK of a kind with no table": {func(h *attest.Hello, b *attest.AttestationBundle) { b.Certificates, h.EKPublic = nil, spki521 }, tpm.CheckEKType},
 		"another cluster":               {func(h *attest.Hello, _ *attest.AttestationBundle) { h.ClusterID = "other" }, attest.CheckBindingCluster},
 		"road AK with the EK's":         {func(h *attest.Hello, _ *attest.AttestationBundle) { h.Road = attest.RoadAK }, attest.CheckBindingRoad},
 	} {
@@ -255,7 +256,7 @@ func TestRoadsAreOpenedByConfiguration(t *testing.T) {
 	tpm := tpmsim.New(t, nil)
 	ak := newStage(t, &attesttest.NodeOptions{TPM: tpm})
 	ek := newStage(t, &attesttest.NodeOptions{TPM: tpm, Road: attest.RoadEK})
-	if _, err := ak.plane.Verifier.Verify(t.Context(), ek.good); !errors.Is(err, attest.CheckBindingRoad) {
+	if _, err := verifyEKOf(t.Context(), ak.plane.Verifier, ek.good); !errors.Is(err, attest.CheckBindingRoad) {
 		t.Errorf("road EK where only AK is open: %v", err)
 	}
 	if _, err := ek.plane.Verifier.Verify(t.Context(), ak.good); !errors.Is(err, attest.CheckBindingRoad) {
@@ -275,7 +276,7 @@ func TestRoadsAreOpenedByConfiguration(t *testing.T) {
 // the credential, and one whose credential is for another AK.
 func TestNodeRefusesChallengesOfRoadEK(t *testing.T) {
 	tpm := tpmsim.New(t, everyEK())
-	s := newStage(t, &attesttest.NodeOptions{TPM: tpm, Road: attest.RoadEK, EK: attest.EKP256()})
+	s := newStage(t, &attesttest.NodeOptions{TPM: tpm, Road: attest.RoadEK, EK: tpm.EKP256()})
 	answer := func(change func(*attest.Challenge)) error {
 		c, err := attest.ParseChallenge(bytes.Clone(s.challenge))
 		if err != nil {
@@ -303,8 +304,8 @@ func TestNodeRefusesChallengesOfRoadEK(t *testing.T) {
 		"akName":            {func(c *attest.Challenge) { c.Binding.AKName[5] ^= 1 }, attest.CheckBindingAKName},
 		"requestHash":       {func(c *attest.Challenge) { c.Binding.RequestHash[0] ^= 1 }, attest.CheckBindingRequest},
 		"window":            {func(c *attest.Challenge) { c.Binding.NotAfter = c.Binding.IssuedAt + 3601 }, attest.CheckBindingWindow},
-		"idObject":          {func(c *attest.Challenge) { c.Credential.IDObject[4] ^= 1 }, attest.ErrCredential},
-		"encryptedSecret":   {func(c *attest.Challenge) { c.Credential.EncryptedSecret[4] ^= 1 }, attest.ErrCredential},
+		"idObject":          {func(c *attest.Challenge) { c.Credential.IDObject[4] ^= 1 }, tpm.ErrCredential},
+		"encryptedSecret":   {func(c *attest.Challenge) { c.Credential.EncryptedSecret[4] ^= 1 }, tpm.ErrCredential},
 	} {
 		if err := answer(c.change); !errors.Is(err, c.want) {
 			t.Errorf("%s: got %v, want %v", name, err, c.want)
@@ -319,8 +320,8 @@ func TestNodeRefusesChallengesOfRoadEK(t *testing.T) {
 // The certificate is for the EK in the TPM, or the node says that it is not.
 func TestEKCertificateOfAnotherTPM(t *testing.T) {
 	tpm := tpmsim.New(t, everyEK())
-	ek := attest.EKP256()
-	a, err := attest.NewAttester(tpm, attest.GCERSA(), &attest.AttesterOptions{EK: &ek, Certificates: [][]byte{tpm.EKCertificate(tpmsim.RSA2048).Raw}})
+	ek := tpm.EKP256()
+	a, err := attest.NewAttester(tpm, tpm.GCERSA(), &attest.AttesterOptions{EK: &ek, Certificates: [][]byte{tpm.EKCertificate(tpmsim.RSA2048).Raw}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -336,7 +337,7 @@ func TestEKCertificateOfAnotherTPM(t *testing.T) {
 func TestStrangerOnRoadEK(t *testing.T) {
 	ours := newStage(t, &attesttest.NodeOptions{Road: attest.RoadEK})
 	stranger := attesttest.NewNode(t, &attesttest.NodeOptions{Road: attest.RoadEK, TPM: tpmsim.Swtpm(t, nil)})
-	if _, err := ours.plane.Challenge(t.Context(), stranger); !errors.Is(err, attest.CheckCertificateChain) {
+	if _, err := ours.plane.Challenge(t.Context(), stranger); !errors.Is(err, tpm.CheckCertificateChain) {
 		t.Errorf("another issuer: %v", err)
 	}
 	neighbour := attesttest.NewNode(t, &attesttest.NodeOptions{Road: attest.RoadEK, TPM: tpmsim.Swtpm(t, &tpmsim.Options{CA: ours.node.TPM.CA()})})
@@ -359,7 +360,7 @@ func TestPersistentEK(t *testing.T) {
 		tpmsim.EKHandleP256:    tpmsim.EKCertificateIndexP256,
 		tpmsim.EKHandleP384:    tpmsim.EKCertificateIndexP384,
 	} {
-		s := newStage(t, &attesttest.NodeOptions{TPM: tpm, Road: attest.RoadEK, EK: attest.EKOrigin{Handle: handle, CertificateIndex: index}})
+		s := newStage(t, &attesttest.NodeOptions{TPM: tpm, Road: attest.RoadEK, EK: tpm.EKOrigin{Handle: handle, CertificateIndex: index}})
 		if _, err := s.plane.Join(t.Context(), s.node); err != nil {
 			t.Errorf("0x%x: %v", uint32(handle), err)
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 )
 
 // A public area as a TPM gives it: a restricted signing key, RSASSA with SHA-256,
@@ -17,7 +18,7 @@ func ExampleParsePublic() {
 	if err != nil {
 		panic(err)
 	}
-	p, err := attest.ParsePublic(area)
+	p, err := tpm.ParsePublic(area)
 	if err != nil {
 		panic(err)
 	}
@@ -41,15 +42,15 @@ func ExampleParseAttestation() {
 	if err != nil {
 		panic(err)
 	}
-	a, err := attest.ParseAttestation(statement)
+	a, err := tpm.ParseAttestation(statement)
 	if err != nil {
 		panic(err)
 	}
 	fmt.Printf("extra data %x, reset %d times, clock %d ms\n", a.ExtraData, a.ResetCount, a.Clock)
 
 	statement[0] = 0
-	_, err = attest.ParseAttestation(statement)
-	fmt.Println(errors.Is(err, attest.CheckMagic), err)
+	_, err = tpm.ParseAttestation(statement)
+	fmt.Println(errors.Is(err, tpm.CheckMagic), err)
 	// Output:
 	// extra data 00ff55aa, reset 1 times, clock 7 ms
 	// true attest-magic: got 0x00544347, want 0xff544347
@@ -82,12 +83,12 @@ func fromHex(s string) []byte {
 }
 
 func ExampleVerifyCertify() {
-	evidence := &attest.CertifyEvidence{
+	evidence := &tpm.CertifyEvidence{
 		Attest: fromHex(recordedAttest), Signature: fromHex(recordedSignature), Public: fromHex(recordedKey),
 	}
 	// The expected key comes from a certificate request, as a rule; here from the
 	// same place as the evidence.
-	area, err := attest.ParsePublic(evidence.Public)
+	area, err := tpm.ParsePublic(evidence.Public)
 	if err != nil {
 		panic(err)
 	}
@@ -95,12 +96,12 @@ func ExampleVerifyCertify() {
 	if err != nil {
 		panic(err)
 	}
-	options := &attest.CertifyOptions{
-		AK:             attest.AKFromCredential(fromHex(recordedAK)),
+	options := &tpm.CertifyOptions{
+		AK:             tpm.AKFromCredential(fromHex(recordedAK)),
 		QualifyingData: []byte{0x00, 0xff, 0x55, 0xaa},
 		Key:            expected,
 	}
-	certified, err := attest.VerifyCertify(evidence, options)
+	certified, err := tpm.VerifyCertify(evidence, options)
 	if err != nil {
 		panic(err)
 	}
@@ -109,9 +110,9 @@ func ExampleVerifyCertify() {
 	fmt.Println(certified.Public.Attributes)
 
 	options.QualifyingData = []byte("another challenge")
-	_, err = attest.VerifyCertify(evidence, options)
+	_, err = tpm.VerifyCertify(evidence, options)
 	fmt.Println(errors.Is(err, attest.CheckQualifyingData))
-	_, err = attest.VerifyCertify(evidence, &attest.CertifyOptions{}) // says nothing, accepts nothing
+	_, err = tpm.VerifyCertify(evidence, &tpm.CertifyOptions{}) // says nothing, accepts nothing
 	fmt.Println(err)
 	// Output:
 	// signed with ECDSA/SHA256
@@ -122,8 +123,8 @@ func ExampleVerifyCertify() {
 }
 
 func ExampleAttributes_String() {
-	fmt.Println(attest.AttributeFixedTPM | attest.AttributeSign)
-	fmt.Println(attest.Attributes(0x300b2))
+	fmt.Println(tpm.AttributeFixedTPM | tpm.AttributeSign)
+	fmt.Println(tpm.Attributes(0x300b2))
 	// Output:
 	// fixedTPM|sign
 	// fixedTPM|fixedParent|sensitiveDataOrigin|adminWithPolicy|restricted|decrypt

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -27,7 +28,7 @@ func ExampleCreateTPMKey() {
 	}
 	defer tpm.Close()
 
-	key, err := attest.CreateTPMKey(context.Background(), tpm, attest.KeyECDSAP256, nil)
+	key, err := tpm.CreateTPMKey(context.Background(), tpm, tpm.KeyECDSAP256, nil)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -62,11 +63,11 @@ func ExampleEndorsementPassword() {
 	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, "endorsement-password")
 
-	first, err := attest.EndorsementPassword(context.Background(), tpm, path)
+	first, err := tpm.EndorsementPassword(context.Background(), tpm, path)
 	if err != nil {
 		log.Fatal(err)
 	}
-	second, err := attest.EndorsementPassword(context.Background(), tpm, path)
+	second, err := tpm.EndorsementPassword(context.Background(), tpm, path)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -81,7 +82,7 @@ func ExampleSoftwareKey() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		if _, err := attest.SoftwareKey(private); err != nil {
+		if _, err := tpm.SoftwareKey(private); err != nil {
 			fmt.Println(err)
 			continue
 		}
@@ -99,14 +100,14 @@ func ExampleShareTPM() {
 		log.Fatal(err)
 	}
 	defer device.Close()
-	tpm := attest.ShareTPM(device)
+	tpm := tpm.ShareTPM(device)
 
-	attester, err := attest.NewAttester(tpm, attest.GCERSA(), nil)
+	attester, err := attest.NewAttester(tpm, tpm.GCERSA(), nil)
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer attester.Close(context.Background())
-	key, err := attest.CreateTPMKey(context.Background(), tpm, attest.KeyRSA2048, nil)
+	key, err := tpm.CreateTPMKey(context.Background(), tpm, tpm.KeyRSA2048, nil)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -17,7 +17,6 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
-	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/secret"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -38,7 +37,7 @@ func ExampleLoadTPMKey() {
 	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, "kubelet.tss2.pem")
 
-	made, err := attest.CreateTPMKey(ctx, tpm, attest.KeyECDSAP256, &attest.TPMKeyOptions{Password: secret.New([]byte("secret"))})
+	made, err := tpm.CreateTPMKey(ctx, tpm, tpm.KeyECDSAP256, &tpm.TPMKeyOptions{Password: secret.New([]byte("secret"))})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -56,18 +55,18 @@ func ExampleLoadTPMKey() {
 	if contents, err = os.ReadFile(path); err != nil {
 		log.Fatal(err)
 	}
-	file, err := attest.ParseTPMKeyFile(contents)
+	file, err := tpm.ParseTPMKeyFile(contents)
 	if err != nil {
 		log.Fatal(err)
 	}
 	digest := sha256.Sum256([]byte("message"))
 	for _, password := range []string{"secret", "guess"} {
-		key, err := attest.LoadTPMKey(ctx, tpm, file, &attest.TPMKeyLoadOptions{Password: secret.New([]byte(password))})
+		key, err := tpm.LoadTPMKey(ctx, tpm, file, &tpm.TPMKeyLoadOptions{Password: secret.New([]byte(password))})
 		if err != nil {
 			log.Fatal(err)
 		}
 		_, err = key.Sign(nil, digest[:], crypto.SHA256)
-		fmt.Println(password, err == nil, errors.Is(err, attest.ErrKeyPassword))
+		fmt.Println(password, err == nil, errors.Is(err, tpm.ErrKeyPassword))
 		if err := key.Close(); err != nil {
 			log.Fatal(err)
 		}
@@ -85,8 +84,8 @@ func ExampleTPMKeyOptions() {
 		log.Fatal(err)
 	}
 	defer tpm.Close()
-	key, err := attest.CreateTPMKey(ctx, tpm, attest.KeyECDSAP256, &attest.TPMKeyOptions{
-		PCRs: []attest.PCRSelection{{Hash: tpm2.TPMAlgSHA256, Select: []byte{0, 0, 1 << (23 - 16)}}},
+	key, err := tpm.CreateTPMKey(ctx, tpm, tpm.KeyECDSAP256, &tpm.TPMKeyOptions{
+		PCRs: []tpm.PCRSelection{{Hash: tpm2.TPMAlgSHA256, Select: []byte{0, 0, 1 << (23 - 16)}}},
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -105,7 +104,7 @@ func ExampleTPMKeyOptions() {
 		log.Fatal(err)
 	}
 	_, err = key.Sign(nil, digest[:], crypto.SHA256)
-	fmt.Println("after: refused by the PCRs:", errors.Is(err, attest.ErrPCRPolicy))
+	fmt.Println("after: refused by the PCRs:", errors.Is(err, tpm.ErrPCRPolicy))
 	// Output:
 	// before: <nil>
 	// after: refused by the PCRs: true
@@ -119,7 +118,7 @@ func ExampleWriteNVCertificate() {
 		log.Fatal(err)
 	}
 	defer tpm.Close()
-	key, err := attest.CreateTPMKey(ctx, tpm, attest.KeyECDSAP256, nil)
+	key, err := tpm.CreateTPMKey(ctx, tpm, tpm.KeyECDSAP256, nil)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -134,10 +133,10 @@ func ExampleWriteNVCertificate() {
 	}
 
 	const index = 0x01800001 // of those that are the owner's to give away
-	if err := attest.WriteNVCertificate(ctx, tpm, index, der, nil); err != nil {
+	if err := tpm.WriteNVCertificate(ctx, tpm, index, der, nil); err != nil {
 		log.Fatal(err)
 	}
-	if der, err = attest.ReadNVCertificate(ctx, tpm, index); err != nil {
+	if der, err = tpm.ReadNVCertificate(ctx, tpm, index); err != nil {
 		log.Fatal(err)
 	}
 	certificate, err := x509.ParseCertificate(der)

@@ -231,7 +231,7 @@ func TestKeySignsItsRequest(t *testing.T) {
 			t.Fatalf("%v: %v", key, err)
 		}
 		request, err := x509.ParseCertificateRequest(der)
-		if err != nil || !sameKey(request.PublicKey, key.Public()) {
+		if err != nil || !sameTestKey(request.PublicKey, key.Public()) {
 			t.Fatalf("%v: the request is for another key, %v", key, err)
 		}
 		if _, err := certifyWith(t, tpm, AKSource{Template: AKTemplateECDSAP256()}, key, []byte{1}); err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -24,7 +25,7 @@ type parts struct {
 	request *csr.Request
 	bundle  *csr.Bundle
 	att     *attest.AttestationBundle
-	certify *attest.CertifyEvidence
+	certify *tpm.CertifyEvidence
 	proof   *attest.Proof
 	binding *attest.Binding
 }
@@ -40,7 +41,7 @@ func takeApart(t testing.TB, request *csr.Request) *parts {
 	if p.att, err = attest.ParseAttestationBundle(p.bundle.Data); err != nil {
 		t.Fatal(err)
 	}
-	if p.certify, err = attest.ParseTCGAttestCertify(p.att.Statements[0].Stmt); err != nil {
+	if p.certify, err = tpm.ParseTCGAttestCertify(p.att.Statements[0].Stmt); err != nil {
 		t.Fatal(err)
 	}
 	if p.proof, err = attest.ParseProof(p.att.Statements[1].Stmt); err != nil {
@@ -64,7 +65,7 @@ func (p *parts) together(t testing.TB) *csr.Request {
 	}
 	p.proof.Binding = ok(p.binding.Marshal())
 	if len(p.att.Statements) >= 2 {
-		p.att.Statements[0].Stmt = ok(attest.MarshalTCGAttestCertify(p.certify))
+		p.att.Statements[0].Stmt = ok(tpm.MarshalTCGAttestCertify(p.certify))
 		p.att.Statements[1].Stmt = ok(p.proof.Marshal())
 	}
 	p.bundle.Data = ok(p.att.Marshal())
@@ -133,14 +134,14 @@ func TestChangedAnswer(t *testing.T) {
 		"a quote that is none": {func(p *parts) {
 			p.att.Statements = append(p.att.Statements, attest.AttestationStatement{Type: oid.NodeAttestQuote, Stmt: []byte{5, 0}})
 		}, attest.CheckEncoding},
-		"no certificate":          {func(p *parts) { p.att.Certificates = nil }, attest.CheckCertificateMissing},
-		"certificate of the CA":   {func(p *parts) { p.att.Certificates = p.att.Certificates[1:] }, attest.CheckAKMismatch},
-		"no intermediate":         {func(p *parts) { p.att.Certificates = p.att.Certificates[:1] }, attest.CheckCertificateChain},
-		"root sent along":         {func(p *parts) { p.att.Certificates = append(p.att.Certificates, s.node.TPM.CA().Root().Raw) }, attest.CheckCertificateOrder},
-		"a certificate too many":  {func(p *parts) { p.att.Certificates = append(p.att.Certificates, s.node.TPM.CA().EKIntermediate().Raw) }, attest.CheckCertificateOrder},
+		"no certificate":          {func(p *parts) { p.att.Certificates = nil }, tpm.CheckCertificateMissing},
+		"certificate of the CA":   {func(p *parts) { p.att.Certificates = p.att.Certificates[1:] }, tpm.CheckAKMismatch},
+		"no intermediate":         {func(p *parts) { p.att.Certificates = p.att.Certificates[:1] }, tpm.CheckCertificateChain},
+		"root sent along":         {func(p *parts) { p.att.Certificates = append(p.att.Certificates, s.node.TPM.CA().Root().Raw) }, tpm.CheckCertificateOrder},
+		"a certificate too many":  {func(p *parts) { p.att.Certificates = append(p.att.Certificates, s.node.TPM.CA().EKIntermediate().Raw) }, tpm.CheckCertificateOrder},
 		"no tpmTPublic":           {func(p *parts) { p.certify.Public = nil }, attest.CheckEncoding},
-		"public area swapped":     {func(p *parts) { p.certify.Public = p.proof.AKPublic }, attest.CheckName},
-		"akPublic of another key": {func(p *parts) { p.proof.AKPublic = p.certify.Public }, attest.CheckAKMismatch},
+		"public area swapped":     {func(p *parts) { p.certify.Public = p.proof.AKPublic }, tpm.CheckName},
+		"akPublic of another key": {func(p *parts) { p.proof.AKPublic = p.certify.Public }, tpm.CheckAKMismatch},
 	} {
 		p := takeApart(t, s.good)
 		if p.bundle.Provider == "" {
@@ -221,7 +222,7 @@ func TestEveryByte(t *testing.T) {
 				continue
 			}
 			p.request.Spec.Request = pem
-			r, err := s.plane.Verifier.Verify(ctx, p.request)
+			r, err := verifyEKOf(ctx, s.plane.Verifier, p.request)
 			if err == nil {
 				t.Errorf("%s: byte %d of %d: accepted as %s", name, n, len(part), r.Machine)
 			} else if d := csr.Decide(err); d.Verdict == csr.VerdictApprove {
@@ -351,20 +352,20 @@ func TestAKCertificates(t *testing.T) {
 		options tpmsim.AKCertificateOptions
 		want    error
 	}{
-		"CA":                  {tpmsim.AKCertificateOptions{IsCA: true}, attest.CheckCertificateCA},
-		"expired":             {tpmsim.AKCertificateOptions{NotBefore: past.Add(-time.Hour), NotAfter: past}, attest.CheckCertificateExpired},
-		"not yet valid":       {tpmsim.AKCertificateOptions{NotBefore: future, NotAfter: future.Add(time.Hour)}, attest.CheckCertificateNotYetValid},
-		"no EKU":              {tpmsim.AKCertificateOptions{ExtKeyUsage: []oid.OID{}}, attest.CheckCertificateExtKeyUsage},
-		"EK's EKU":            {tpmsim.AKCertificateOptions{ExtKeyUsage: []oid.OID{oid.TCGKpEKCertificate}}, attest.CheckCertificateExtKeyUsage},
-		"both EKUs":           {tpmsim.AKCertificateOptions{ExtKeyUsage: []oid.OID{oid.TCGKpAIKCertificate, oid.TCGKpEKCertificate}}, attest.CheckCertificateExtKeyUsage},
-		"no key usage":        {tpmsim.AKCertificateOptions{KeyUsage: &noUsage}, attest.CheckCertificateKeyUsage},
-		"EK's key usage":      {tpmsim.AKCertificateOptions{KeyUsage: &encipher}, attest.CheckCertificateKeyUsage},
-		"Google's, under TCG": {tpmsim.AKCertificateOptions{Style: tpmsim.StyleGoogle}, attest.CheckCertificateExtKeyUsage},
+		"CA":                  {tpmsim.AKCertificateOptions{IsCA: true}, tpm.CheckCertificateCA},
+		"expired":             {tpmsim.AKCertificateOptions{NotBefore: past.Add(-time.Hour), NotAfter: past}, tpm.CheckCertificateExpired},
+		"not yet valid":       {tpmsim.AKCertificateOptions{NotBefore: future, NotAfter: future.Add(time.Hour)}, tpm.CheckCertificateNotYetValid},
+		"no EKU":              {tpmsim.AKCertificateOptions{ExtKeyUsage: []oid.OID{}}, tpm.CheckCertificateExtKeyUsage},
+		"EK's EKU":            {tpmsim.AKCertificateOptions{ExtKeyUsage: []oid.OID{oid.TCGKpEKCertificate}}, tpm.CheckCertificateExtKeyUsage},
+		"both EKUs":           {tpmsim.AKCertificateOptions{ExtKeyUsage: []oid.OID{oid.TCGKpAIKCertificate, oid.TCGKpEKCertificate}}, tpm.CheckCertificateExtKeyUsage},
+		"no key usage":        {tpmsim.AKCertificateOptions{KeyUsage: &noUsage}, tpm.CheckCertificateKeyUsage},
+		"EK's key usage":      {tpmsim.AKCertificateOptions{KeyUsage: &encipher}, tpm.CheckCertificateKeyUsage},
+		"Google's, under TCG": {tpmsim.AKCertificateOptions{Style: tpmsim.StyleGoogle}, tpm.CheckCertificateExtKeyUsage},
 		"unknown critical extension": {tpmsim.AKCertificateOptions{Edit: func(c *x509.Certificate) {
 			c.ExtraExtensions = append(c.ExtraExtensions, criticalExtension())
-		}}, attest.CheckCertificateExtension},
+		}}, tpm.CheckCertificateExtension},
 	} {
-		source := attest.GCERSA()
+		source := tpm.GCERSA()
 		leaf, err := tpm.CertifyAK(tpm.AKPublic(tpmsim.RSA2048), &c.options)
 		if err != nil {
 			t.Fatal(name, err)
@@ -384,7 +385,7 @@ func TestEKCertificateAsAK(t *testing.T) {
 	p := takeApart(t, s.good)
 	p.att.Certificates[0] = s.node.TPM.EKCertificate(tpmsim.RSA2048).Raw
 	p.att.Certificates[1] = s.node.TPM.CA().EKIntermediate().Raw
-	if _, err := s.plane.Verifier.Verify(context.Background(), p.together(t)); !errors.Is(err, attest.CheckAKMismatch) {
+	if _, err := verifyEKOf(context.Background(), s.plane.Verifier, p.together(t)); !errors.Is(err, tpm.CheckAKMismatch) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -395,7 +396,7 @@ func TestStranger(t *testing.T) {
 	ctx := context.Background()
 	ours := newStage(t, nil)
 	stranger := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: tpmsim.Swtpm(t, nil)})
-	if _, err := ours.plane.Challenge(ctx, stranger); !errors.Is(err, attest.CheckCertificateChain) {
+	if _, err := ours.plane.Challenge(ctx, stranger); !errors.Is(err, tpm.CheckCertificateChain) {
 		t.Errorf("another issuer: got %v", err)
 	}
 	neighbour := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: tpmsim.Swtpm(t, &tpmsim.Options{CA: ours.node.TPM.CA()})})

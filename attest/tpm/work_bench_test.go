@@ -17,6 +17,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 )
 
@@ -46,7 +47,7 @@ func (w *workBench) valid(c *attest.LabCert) *attest.LabCert {
 
 func newWorkBench(t testing.TB, road attest.Road, answer bool) *workBench {
 	t.Helper()
-	s := newStage(t, &attesttest.NodeOptions{Road: road, EK: attest.EKRSA2048()})
+	s := newStage(t, &attesttest.NodeOptions{Road: road, EK: tpm.EKRSA2048()})
 	w := &workBench{road: road, request: s.good, now: s.plane.Now()}
 	if !answer {
 		var err error
@@ -55,7 +56,7 @@ func newWorkBench(t testing.TB, road attest.Road, answer bool) *workBench {
 		}
 	}
 	_, evidence := w.open(t)
-	leaf, err := attest.ParseEKCertificate(evidence.Certificates[0], attest.AnyEKEncoding())
+	leaf, err := tpm.ParseEKCertificate(evidence.Certificates[0], tpm.AnyEKEncoding())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +74,7 @@ func newWorkBench(t testing.TB, road attest.Road, answer bool) *workBench {
 	}
 	config := s.plane.Config
 	config.Issuers, config.EKs = nil, nil
-	var eks attest.EKVerifierConfig
+	var eks tpm.EKVerifierConfig
 	for n := range w.roots {
 		name := fmt.Sprint("root ", n)
 		w.roots[n] = w.ca(name, name, key(elliptic.P521()))
@@ -81,14 +82,14 @@ func newWorkBench(t testing.TB, road attest.Road, answer bool) *workBench {
 		if err != nil {
 			t.Fatal(err)
 		}
-		profile := attest.EKProfileTCG()
+		profile := tpm.EKProfileTCG()
 		profile.InsecureAllowSHA1Links = true
-		aks := attest.ProfileTCG()
-		aks.Identity = []attest.IdentitySource{attest.AKIdentity{}}
-		config.Issuers = append(config.Issuers, attest.Issuer{Roots: []*x509.Certificate{root}, Profile: aks})
-		eks.Issuers = append(eks.Issuers, attest.EKIssuer{Roots: []*x509.Certificate{root}, Profile: profile})
+		aks := tpm.ProfileTCG()
+		aks.Identity = []tpm.IdentitySource{tpm.AKIdentity{}}
+		config.Issuers = append(config.Issuers, tpm.Issuer{Roots: []*x509.Certificate{root}, Profile: aks})
+		eks.Issuers = append(eks.Issuers, tpm.EKIssuer{Roots: []*x509.Certificate{root}, Profile: profile})
 	}
-	if config.EKs, err = attest.NewEKVerifier(&eks); err != nil {
+	if config.EKs, err = tpm.NewEKVerifier(&eks); err != nil {
 		t.Fatal(err)
 	}
 	config.Now = s.plane.Now
@@ -182,12 +183,12 @@ func (w *workBench) attacks(t testing.TB) map[string]*csr.Request {
 		ca.Serial = int64(n)
 		flood = append(flood, ca.Sign(t, w.lower))
 	}
-	for n := 1; n < attest.MaxChainLinks; n++ {
+	for n := 1; n < tpm.MaxChainLinks; n++ {
 		issuer, subject := fmt.Sprint("deep ", n), fmt.Sprint("deep ", n-1)
 		if n == 1 {
 			subject = "lower"
 		}
-		if n == attest.MaxChainLinks-1 {
+		if n == tpm.MaxChainLinks-1 {
 			issuer = "root 9"
 		}
 		deep = append(deep, w.ca(subject, issuer, w.lower).Sign(t, w.lower))
@@ -236,7 +237,7 @@ func TestWorkOfRequests(t *testing.T) {
 						t.Error(err)
 					}
 				})
-				if want := good - 3 + attest.MaxChainLinks + 1; cost[0] != want {
+				if want := good - 3 + tpm.MaxChainLinks + 1; cost[0] != want {
 					t.Errorf("the longest chain: %d signatures, want %d", cost[0], want)
 				}
 				for name, request := range w.attacks(t) {
@@ -260,10 +261,10 @@ func (w *workBench) longest(t testing.TB) *csr.Request {
 	leaf := w.newLeaf("long 1")
 	leaf.Algorithm = []byte(attest.LabECDSASHA256)
 	chain := [][]byte{leaf.Sign(t, w.lower)}
-	for n := 1; n < attest.MaxChainLinks-1; n++ {
+	for n := 1; n < tpm.MaxChainLinks-1; n++ {
 		chain = append(chain, w.ca(fmt.Sprint("long ", n), fmt.Sprint("long ", n+1), w.lower).Sign(t, w.lower))
 	}
-	return w.with(t, append(chain, w.ca(fmt.Sprint("long ", attest.MaxChainLinks-1), "root 9", w.lower).Sign(t, w.roots[9].Key))...)
+	return w.with(t, append(chain, w.ca(fmt.Sprint("long ", tpm.MaxChainLinks-1), "root 9", w.lower).Sign(t, w.roots[9].Key))...)
 }
 
 // BenchmarkWork gives, by turns, what the costliest requests take as a multiple of a

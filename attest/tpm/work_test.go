@@ -16,7 +16,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/oid"
 )
 
@@ -24,14 +26,14 @@ import (
 type lab struct {
 	roots []*LabCert
 	certs []*x509.Certificate
-	aks   *Verifier
+	aks   *AKVerifier
 	eks   *EKVerifier
 }
 
 // newLab makes issuers whose roots have the given keys. edit may change an issuer.
 func newLab(t testing.TB, profile EKProfile, roots ...*LabCert) *lab {
 	t.Helper()
-	l := &lab{roots: roots, aks: &Verifier{}}
+	l := &lab{roots: roots, aks: &AKVerifier{}}
 	var c EKVerifierConfig
 	known := newLinkMemory()
 	for _, r := range roots {
@@ -58,18 +60,20 @@ func labParsed(t testing.TB, der []byte) *x509.Certificate {
 }
 
 // verify asks one road for a chain, leaf first, and says what that cost.
-func (l *lab) verify(ctx context.Context, road Road, chain [][]byte) (*work, []*x509.Certificate, error) {
-	w := newWork(MaxChainLinks + MaxFailedLinks)
-	if road == RoadAK {
-		p, err := parsePresented(chain)
+func (l *lab) verify(ctx context.Context, road attest.Road, chain [][]byte) (*links, []*x509.Certificate, error) {
+	w := newTestLinks(MaxChainLinks + MaxFailedLinks)
+	if road == attest.RoadAK {
+		p, err := ParseAKPresented(chain)
 		if err != nil {
 			return w, nil, err
 		}
-		var r Result
-		err = l.aks.trustAK(ctx, w, &presentedNode{presented: p}, &r, chainTime)
-		return w, r.Chain, err
+		c, err := l.aks.verify(ctx, w, p, chainTime)
+		if err != nil {
+			return w, nil, err
+		}
+		return w, c.Chain, nil
 	}
-	p, err := readEK(chain, nil)
+	p, err := ParseEKPresented(chain, nil)
 	if err != nil {
 		return w, nil, err
 	}
@@ -90,8 +94,8 @@ func tenRoots(t testing.TB) []*LabCert {
 	return roots
 }
 
-func leafOn(road Road, issuer string, t testing.TB) *LabCert {
-	if road == RoadAK {
+func leafOn(road attest.Road, issuer string, t testing.TB) *LabCert {
+	if road == attest.RoadAK {
 		return LabAK(issuer, newTestKey(t).Public())
 	}
 	return LabEK(issuer, newTestKey(t).Public())
@@ -142,7 +146,7 @@ func TestStrangersChainsCostNothing(t *testing.T) {
 		cases["a CA's key is "+name] = stranger{func(_, lower, _ *LabCert) { lower.SPKI = spki }, l.roots[0], CheckWeakKey, 0}
 	}
 	for name, c := range cases {
-		for _, road := range []Road{RoadAK, RoadEK} {
+		for _, road := range []attest.Road{attest.RoadAK, attest.RoadEK} {
 			t.Run(name+"/"+road.String(), func(t *testing.T) {
 				leaf, lower, upper := leafOn(road, "lower", t), LabCA("lower", "upper", ecKey), LabCA("upper", "root 0", ecKey)
 				leaf.Algorithm = labAlgorithm(ecKey.Public())
@@ -155,8 +159,8 @@ func TestStrangersChainsCostNothing(t *testing.T) {
 				if !errors.Is(err, c.want) || errors.Is(err, csr.ErrRetry) {
 					t.Errorf("got %v, want %s", err, c.want)
 				}
-				if w.signatures != c.wantLinks {
-					t.Errorf("%d signatures checked, want %d", w.signatures, c.wantLinks)
+				if w.Signatures() != c.wantLinks {
+					t.Errorf("%d signatures checked, want %d", w.Signatures(), c.wantLinks)
 				}
 			})
 		}
@@ -166,7 +170,7 @@ func TestStrangersChainsCostNothing(t *testing.T) {
 
 // A good chain costs its links the first time, and its leaf's alone from then on.
 func TestGoodChainsCostTheirLinks(t *testing.T) {
-	for _, road := range []Road{RoadAK, RoadEK} {
+	for _, road := range []attest.Road{attest.RoadAK, attest.RoadEK} {
 		t.Run(road.String(), func(t *testing.T) {
 			l := newLab(t, EKProfileTCG(), tenRoots(t)...)
 			key := newTestKey(t)
@@ -184,20 +188,20 @@ func TestGoodChainsCostTheirLinks(t *testing.T) {
 			}
 			for _, want := range []int{MaxChainLinks, 1, 1} {
 				w, chain, err := l.verify(t.Context(), road, der)
-				if err != nil || len(chain) != MaxChainLinks+1 || w.signatures != want {
-					t.Errorf("chain of %d, %v; %d signatures checked, want %d", len(chain), err, w.signatures, want)
+				if err != nil || len(chain) != MaxChainLinks+1 || w.Signatures() != want {
+					t.Errorf("chain of %d, %v; %d signatures checked, want %d", len(chain), err, w.Signatures(), want)
 				}
 			}
 			last := der[len(der)-1]
 			last[len(last)-1] ^= 1
-			if w, _, err := l.verify(t.Context(), road, der); !errors.Is(err, CheckCertificateChain) || w.signatures != 1 {
-				t.Errorf("a changed signature at the top: %v after %d signatures", err, w.signatures)
+			if w, _, err := l.verify(t.Context(), road, der); !errors.Is(err, CheckCertificateChain) || w.Signatures() != 1 {
+				t.Errorf("a changed signature at the top: %v after %d signatures", err, w.Signatures())
 			}
 			last[len(last)-1] ^= 1
 			der = append(der[:len(der)-1], LabCA(fmt.Sprint("CA ", MaxChainLinks-1), "one more", key).Sign(t, key),
 				LabCA("one more", "root 9", key).Sign(t, l.roots[9].Key))
-			if w, _, err := l.verify(t.Context(), road, der); !errors.Is(err, CheckCertificateChain) || w.signatures != 0 {
-				t.Errorf("one link more: %v after %d signatures", err, w.signatures)
+			if w, _, err := l.verify(t.Context(), road, der); !errors.Is(err, CheckCertificateChain) || w.Signatures() != 0 {
+				t.Errorf("one link more: %v after %d signatures", err, w.Signatures())
 			}
 		})
 	}
@@ -205,7 +209,7 @@ func TestGoodChainsCostTheirLinks(t *testing.T) {
 
 // Where CAs share a name and nothing tells which is meant, the wrong ones are counted.
 func TestWrongTurnsAreCounted(t *testing.T) {
-	for _, road := range []Road{RoadAK, RoadEK} {
+	for _, road := range []attest.Road{attest.RoadAK, attest.RoadEK} {
 		for position, ok := range map[int]bool{MaxFailedLinks - 1: true, MaxFailedLinks: false} {
 			t.Run(fmt.Sprintf("%s/%d", road, position), func(t *testing.T) {
 				var roots []*LabCert
@@ -216,13 +220,13 @@ func TestWrongTurnsAreCounted(t *testing.T) {
 				leaf := leafOn(road, "root", t)
 				leaf.Algorithm = labAlgorithm(roots[0].Key.Public())
 				w, _, err := l.verify(t.Context(), road, [][]byte{leaf.Sign(t, roots[position].Key)})
-				if ok && err != nil || !ok && !errors.Is(err, CheckBudget) || w.failed != min(position, MaxFailedLinks) {
+				if ok && err != nil || !ok && !errors.Is(err, attest.CheckBudget) || w.failed != min(position, MaxFailedLinks) {
 					t.Errorf("%v after %d wrong signatures", err, w.failed)
 				}
 				// The same root under many issuers is one root.
 				again := newLab(t, EKProfileTCG(), slices.Repeat(roots[:1], 10)...)
-				if w, _, err = again.verify(t.Context(), road, [][]byte{leaf.Sign(t, nil)}); !errors.Is(err, CheckCertificateChain) || w.signatures != 1 {
-					t.Errorf("one root ten times: %v after %d signatures", err, w.signatures)
+				if w, _, err = again.verify(t.Context(), road, [][]byte{leaf.Sign(t, nil)}); !errors.Is(err, CheckCertificateChain) || w.Signatures() != 1 {
+					t.Errorf("one root ten times: %v after %d signatures", err, w.Signatures())
 				}
 			})
 		}
@@ -232,9 +236,9 @@ func TestWrongTurnsAreCounted(t *testing.T) {
 // Each limit of the budget ends a request, at the limit and not before.
 func TestBudgetEnds(t *testing.T) {
 	ctx := t.Context()
-	w := newWork(2)
-	for n, want := range []error{nil, nil, CheckBudget, CheckBudget} {
-		if err := w.signature(ctx); !errors.Is(err, want) && (err != nil || want != nil) {
+	w := newTestLinks(2)
+	for n, want := range []error{nil, nil, attest.CheckBudget, attest.CheckBudget} {
+		if err := w.Signature(ctx); !errors.Is(err, want) && (err != nil || want != nil) {
 			t.Errorf("signature %d: %v, want %v", n, err, want)
 		}
 	}
@@ -243,16 +247,16 @@ func TestBudgetEnds(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := w.step(); !errors.Is(err, CheckBudget) {
+	if err := w.step(); !errors.Is(err, attest.CheckBudget) {
 		t.Errorf("steps: %v", err)
 	}
-	w = newWork(MaxHelloSignatures)
+	w = newTestLinks(attest.MaxHelloSignatures)
 	w.links = MaxChainLinks + MaxFailedLinks
 	cert := &certificate{}
-	if err := w.link(ctx, newLinkMemory(), cert, cert); !errors.Is(err, CheckBudget) {
+	if err := w.link(ctx, newLinkMemory(), cert, cert); !errors.Is(err, attest.CheckBudget) {
 		t.Errorf("links: %v", err)
 	}
-	if MaxHelloSignatures != 10 || MaxAnswerSignatures != 12 || MaxRSABits != 4096 {
+	if attest.MaxHelloSignatures != 10 || attest.MaxAnswerSignatures != 12 || MaxRSABits != 4096 {
 		t.Error("LIMITATIONS states these figures")
 	}
 }
@@ -260,23 +264,23 @@ func TestBudgetEnds(t *testing.T) {
 // A caller who has gone is not worked for.
 func TestGivenUpContexts(t *testing.T) {
 	l := newLab(t, EKProfileTCG(), tenRoots(t)...)
-	for _, road := range []Road{RoadAK, RoadEK} {
+	for _, road := range []attest.Road{attest.RoadAK, attest.RoadEK} {
 		leaf := leafOn(road, "root 0", t)
 		leaf.Algorithm = labAlgorithm(l.roots[0].Key.Public())
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		w, _, err := l.verify(ctx, road, [][]byte{leaf.Sign(t, l.roots[0].Key)})
-		if !errors.Is(err, csr.ErrRetry) || !errors.Is(err, context.Canceled) || w.signatures != 0 {
-			t.Errorf("%s: %v after %d signatures", road, err, w.signatures)
+		if !errors.Is(err, csr.ErrRetry) || !errors.Is(err, context.Canceled) || w.Signatures() != 0 {
+			t.Errorf("%s: %v after %d signatures", road, err, w.Signatures())
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	w := newWork(MaxHelloSignatures)
-	if err := w.signature(ctx); !errors.Is(err, csr.ErrRetry) || w.signatures != 0 {
+	w := newTestLinks(attest.MaxHelloSignatures)
+	if err := w.Signature(ctx); !errors.Is(err, csr.ErrRetry) || w.Signatures() != 0 {
 		t.Errorf("a signature: %v", err)
 	}
-	if err := w.encryption(ctx); !errors.Is(err, csr.ErrRetry) || w.encryptions != 0 {
+	if err := w.Encryption(ctx); !errors.Is(err, csr.ErrRetry) || w.Encryptions() != 0 {
 		t.Errorf("an encryption: %v", err)
 	}
 }
@@ -298,7 +302,7 @@ func TestUsagesOfCAs(t *testing.T) {
 		"a web server's":       {[]oid.OID{tls}, nil, false, false},
 		"a web server's above": {nil, []oid.OID{tls}, false, false},
 	} {
-		for road, ok := range map[Road]bool{RoadEK: c.ek, RoadAK: c.ak} {
+		for road, ok := range map[attest.Road]bool{attest.RoadEK: c.ek, attest.RoadAK: c.ak} {
 			t.Run(name+"/"+road.String(), func(t *testing.T) {
 				l := newLab(t, EKProfileTCG(), tenRoots(t)[:1]...)
 				key := newTestKey(t)
@@ -368,10 +372,10 @@ func TestNumberOfCertificates(t *testing.T) {
 		want         Check
 	}{
 		"good":              {[][]byte{good}, ""},
-		"as many as may be": {append([][]byte{good}, slices.Repeat([][]byte{{1}}, MaxCertificates-1)...), CheckCertificateEncoding},
-		"one more":          {append([][]byte{good}, slices.Repeat([][]byte{{1}}, MaxCertificates)...), CheckSize},
-		"as large":          {[][]byte{good, large(MaxCertificateSize)}, CheckCertificateEncoding},
-		"larger":            {[][]byte{good, large(MaxCertificateSize + 1)}, CheckSize},
+		"as many as may be": {append([][]byte{good}, slices.Repeat([][]byte{{1}}, der.MaxCertificates-1)...), CheckCertificateEncoding},
+		"one more":          {append([][]byte{good}, slices.Repeat([][]byte{{1}}, der.MaxCertificates)...), der.CheckSize},
+		"as large":          {[][]byte{good, large(der.MaxCertificateSize)}, CheckCertificateEncoding},
+		"larger":            {[][]byte{good, large(der.MaxCertificateSize + 1)}, der.CheckSize},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := VerifyAKCertificate(issuers, c.certificates, chainTime)
@@ -418,7 +422,7 @@ func TestFetchesOfARequest(t *testing.T) {
 				config.Issuers = append(config.Issuers, EKIssuer{Roots: []*x509.Certificate{labParsed(t, r.Sign(t, r.Key))}, Profile: EKProfileTCG(), Fetcher: f})
 			}
 			_, err := verifyAt(ekVerifierOf(t, config), chainTime, leaf)
-			if found := c.want == maxIssuerURLs; found && err != nil || !found && !errors.Is(err, CheckBudget) {
+			if found := c.want == maxIssuerURLs; found && err != nil || !found && !errors.Is(err, attest.CheckBudget) {
 				t.Errorf("%v", err)
 			}
 			if len(calls) != c.want {

@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/secret"
@@ -124,10 +125,10 @@ func TestWorkedExample(t *testing.T) {
 	binding := same(t, e, "binding.der", attest.ParseBinding)
 	challenge := same(t, e, "challenge.der", attest.ParseChallenge)
 	proof := same(t, e, "proof.der", attest.ParseProof)
-	statement := same(t, e, "attest.bin", attest.ParseAttestation)
-	same(t, e, "signature.bin", attest.ParseSignature)
-	ak := same(t, e, "ak-public.bin", attest.ParsePublic)
-	key := same(t, e, "key-public.bin", attest.ParsePublic)
+	statement := same(t, e, "attest.bin", tpm.ParseAttestation)
+	same(t, e, "signature.bin", tpm.ParseSignature)
+	ak := same(t, e, "ak-public.bin", tpm.ParsePublic)
+	key := same(t, e, "key-public.bin", tpm.ParsePublic)
 
 	der := e.file(t, "binding.der")
 	secret := exampleHMAC(e.RingKey.Secret, "nodeattest/tpm/v1 secret\x00", der)
@@ -157,7 +158,7 @@ func TestWorkedExample(t *testing.T) {
 		"qualifyingData":          {e.QualifyingData, exampleHMAC(secret, "nodeattest/tpm/v1 certify\x00", der)},
 		"extraData":               {statement.ExtraData, e.QualifyingData},
 		"akName":                  {e.AKName, ak.Name()},
-		"akQualifiedName":         {e.AKQualifiedName, attest.QualifiedName([]byte{0x40, 0, 0, 0x0b}, ak.Name())},
+		"akQualifiedName":         {e.AKQualifiedName, tpm.QualifiedName([]byte{0x40, 0, 0, 0x0b}, ak.Name())},
 		"qualifiedSigner":         {statement.QualifiedSigner, e.AKQualifiedName},
 		"keyName":                 {e.KeyName, key.Name()},
 		"certified Name":          {statement.Certified.Name, e.KeyName},
@@ -191,7 +192,7 @@ func exampleHMAC(key []byte, label string, binding []byte) []byte {
 }
 
 // checkExampleKey holds the private key against the request and the statement.
-func checkExampleKey(t *testing.T, e *workedExample, certified *attest.Public, request *csr.PKCS10) {
+func checkExampleKey(t *testing.T, e *workedExample, certified *tpm.Public, request *csr.PKCS10) {
 	t.Helper()
 	block, _ := pem.Decode(e.file(t, "tls-key.pem"))
 	if block == nil {
@@ -216,7 +217,7 @@ func checkExampleKey(t *testing.T, e *workedExample, certified *attest.Public, r
 // checkExampleBundles puts the bundles together from their parts.
 func checkExampleBundles(t *testing.T, e *workedExample) {
 	t.Helper()
-	certify, err := attest.MarshalTCGAttestCertify(&attest.CertifyEvidence{Attest: e.file(t, "attest.bin"),
+	certify, err := tpm.MarshalTCGAttestCertify(&tpm.CertifyEvidence{Attest: e.file(t, "attest.bin"),
 		Signature: e.file(t, "signature.bin"), Public: e.file(t, "key-public.bin")})
 	if err != nil || !bytes.Equal(certify, e.file(t, "certify.der")) {
 		t.Errorf("certify.der: %v", err)
@@ -237,7 +238,7 @@ func checkExampleBundles(t *testing.T, e *workedExample) {
 		if err != nil || !bytes.Equal(data, e.file(t, name+"-evidence.der")) {
 			t.Errorf("%s-evidence.der: %v", name, err)
 		}
-		text, err := (&csr.Bundle{Request: e.file(t, "request.der"), Provider: attest.Provider, Data: data}).Encode()
+		text, err := (&csr.Bundle{Request: e.file(t, "request.der"), Provider: tpm.Provider, Data: data}).Encode()
 		if err != nil || !bytes.Equal(text, e.file(t, name+".pem")) {
 			t.Errorf("%s.pem: %v", name, err)
 		}
@@ -279,7 +280,7 @@ func TestWorkedExampleVerifies(t *testing.T) {
 	}
 	verifier, err := attest.NewVerifier(&attest.VerifierConfig{
 		ClusterIDs: []string{e.ClusterID}, KeyRing: ring,
-		Issuers: []attest.Issuer{{Roots: e.certificates(t, "root.pem"), Profile: attest.ProfileTCG()}},
+		Issuers: []tpm.Issuer{{Roots: e.certificates(t, "root.pem"), Profile: tpm.ProfileTCG()}},
 		Policy: &csr.Policy{SignerNames: []string{e.SignerName}, Machines: func(context.Context, string, *csr.Request) (*csr.Machine, error) {
 			return &csr.Machine{NodeName: e.NodeName, ProviderID: e.ProviderID, BootstrapReady: true}, nil
 		}},

@@ -1,4 +1,4 @@
-package tpm
+package message
 
 import (
 	"bytes"
@@ -9,13 +9,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 func testBinding() *Binding {
 	return &Binding{
 		Road:              RoadAK,
-		KeyID:             KeyID{1, 2, 3, 4, 5, 6, 7, 8},
+		KeyID:             [KeyIDSize]byte{1, 2, 3, 4, 5, 6, 7, 8},
 		Nonce:             [NonceSize]byte{9, 10, 11},
 		IssuedAt:          1_800_000_000,
 		NotAfter:          1_800_000_600,
@@ -38,12 +40,12 @@ func testHello() *Hello {
 	return &Hello{Road: RoadAK, ClusterID: "cluster-1", TargetSigner: "example.com/signer", AKPublic: []byte{0, 1, 0, 0x0b}}
 }
 
-func must(t testing.TB, der []byte, err error) []byte {
+func must(t testing.TB, data []byte, err error) []byte {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return der
+	return data
 }
 
 // marshalled are good messages, by name, and what reads and writes each again.
@@ -60,15 +62,13 @@ func marshalled(t testing.TB) map[string][]byte {
 		"challengeEK": &Challenge{Binding: *testBindingEK(), Credential: &Credential{IDObject: []byte{1}, EncryptedSecret: []byte{2}}},
 		"proof":       &Proof{Binding: binding, AKPublic: []byte{1}},
 		"proofEK":     &Proof{Binding: bindingEK, EKPublic: []byte{0x30, 0}, AKPublic: []byte{1}},
-		"bundle": &AttestationBundle{Statements: []AttestationStatement{{oid.TCGAttestTPMCertify, []byte{0x30, 0}}, {oid.NodeAttestProof, []byte{5, 0}}},
+		"bundle": &Bundle{Statements: []Statement{{oid.TCGAttestTPMCertify, []byte{0x30, 0}}, {oid.NodeAttestProof, []byte{5, 0}}},
 			Certificates: [][]byte{{0x30, 1, 0}, {0x30, 0}}},
-		"bundleBare": &AttestationBundle{Statements: []AttestationStatement{{oid.NodeAttestHello, []byte{4, 1, 2}}}},
+		"bundleBare": &Bundle{Statements: []Statement{{oid.NodeAttestHello, []byte{4, 1, 2}}}},
 	} {
-		der, err := m.Marshal()
-		out[name] = must(t, der, err)
+		data, err := m.Marshal()
+		out[name] = must(t, data, err)
 	}
-	out["certify"] = must(t, fst(MarshalTCGAttestCertify(&CertifyEvidence{Attest: []byte{1}, Signature: []byte{2}, Public: []byte{3}})), nil)
-	out["certifyBare"] = must(t, fst(MarshalTCGAttestCertify(&CertifyEvidence{Attest: []byte{1}, Signature: []byte{2}})), nil)
 	return out
 }
 
@@ -80,53 +80,47 @@ func fst(b []byte, err error) []byte {
 }
 
 // again reads and writes a message.
-func again(name string, der []byte) ([]byte, error) {
+func again(name string, data []byte) ([]byte, error) {
 	switch strings.TrimSuffix(strings.TrimSuffix(name, "EK"), "Bare") {
 	case "hello":
-		m, err := ParseHello(der)
+		m, err := ParseHello(data)
 		if err != nil {
 			return nil, err
 		}
 		return m.Marshal()
 	case "binding":
-		m, err := ParseBinding(der)
+		m, err := ParseBinding(data)
 		if err != nil {
 			return nil, err
 		}
 		return m.Marshal()
 	case "challenge":
-		m, err := ParseChallenge(der)
+		m, err := ParseChallenge(data)
 		if err != nil {
 			return nil, err
 		}
 		return m.Marshal()
 	case "proof":
-		m, err := ParseProof(der)
+		m, _, err := ParseProof(data)
 		if err != nil {
 			return nil, err
 		}
 		return m.Marshal()
 	case "bundle":
-		m, err := ParseAttestationBundle(der)
+		m, err := ParseBundle(data)
 		if err != nil {
 			return nil, err
 		}
 		return m.Marshal()
-	case "certify":
-		m, err := ParseTCGAttestCertify(der)
-		if err != nil {
-			return nil, err
-		}
-		return MarshalTCGAttestCertify(m)
 	}
 	panic("no message " + name)
 }
 
 func TestMessagesRoundTrip(t *testing.T) {
-	for name, der := range marshalled(t) {
-		got, err := again(name, der)
-		if err != nil || !bytes.Equal(got, der) {
-			t.Errorf("%s: %v\n got %x\nwant %x", name, err, got, der)
+	for name, data := range marshalled(t) {
+		got, err := again(name, data)
+		if err != nil || !bytes.Equal(got, data) {
+			t.Errorf("%s: %v\n got %x\nwant %x", name, err, got, data)
 		}
 	}
 }
@@ -134,18 +128,18 @@ func TestMessagesRoundTrip(t *testing.T) {
 // Each message, cut anywhere or with a byte behind it, is refused, and no byte
 // of it can be changed into another encoding of the same message.
 func TestMessagesAreCanonical(t *testing.T) {
-	for name, der := range marshalled(t) {
-		for n := range der {
-			if _, err := again(name, der[:n]); err == nil {
+	for name, data := range marshalled(t) {
+		for n := range data {
+			if _, err := again(name, data[:n]); err == nil {
 				t.Errorf("%s cut to %d bytes: accepted", name, n)
 			}
 		}
-		if _, err := again(name, append(bytes.Clone(der), 0)); err == nil {
+		if _, err := again(name, append(bytes.Clone(data), 0)); err == nil {
 			t.Errorf("%s with a byte behind it: accepted", name)
 		}
-		for n := range der {
+		for n := range data {
 			for bit := range 8 {
-				changed := bytes.Clone(der)
+				changed := bytes.Clone(data)
 				changed[n] ^= 1 << bit
 				got, err := again(name, changed)
 				if err == nil && !bytes.Equal(got, changed) {
@@ -160,7 +154,7 @@ func TestMessagesAreCanonical(t *testing.T) {
 }
 
 func hasCheck(err error) bool {
-	var c Check
+	var c refusal.Check
 	return errors.As(err, &c)
 }
 
@@ -168,23 +162,23 @@ func TestBindingFields(t *testing.T) {
 	for name, change := range map[string]func(*Binding){
 		"road":               func(b *Binding) { b.Road = 2 },
 		"issuedAt":           func(b *Binding) { b.IssuedAt = -1 },
-		"issuedAt too late":  func(b *Binding) { b.IssuedAt = maxUnixSeconds + 1 },
+		"issuedAt too late":  func(b *Binding) { b.IssuedAt = der.MaxUnixSeconds + 1 },
 		"notAfter":           func(b *Binding) { b.NotAfter = -1 },
-		"notAfter too late":  func(b *Binding) { b.NotAfter = maxUnixSeconds + 1 },
+		"notAfter too late":  func(b *Binding) { b.NotAfter = der.MaxUnixSeconds + 1 },
 		"no clusterID":       func(b *Binding) { b.ClusterID = "" },
 		"long clusterID":     func(b *Binding) { b.ClusterID = strings.Repeat("c", 129) },
 		"clusterID no UTF-8": func(b *Binding) { b.ClusterID = "\xff" },
 		"no signer":          func(b *Binding) { b.SignerName = "" },
 		"long signer":        func(b *Binding) { b.SignerName = strings.Repeat("s", 572) },
-		"long requester":     func(b *Binding) { b.Requester = strings.Repeat("r", MaxRequesterSize+1) },
+		"long requester":     func(b *Binding) { b.Requester = strings.Repeat("r", der.MaxRequesterSize+1) },
 		"expiration":         func(b *Binding) { b.ExpirationSeconds = -1 },
 		"akName on road ak":  func(b *Binding) { b.AKName = testBindingEK().AKName },
 		"no akName on ek":    func(b *Binding) { b.Road = RoadEK },
 	} {
 		b := testBinding()
 		change(b)
-		if _, err := b.Marshal(); !errors.Is(err, CheckEncoding) {
-			t.Errorf("%s: got %v, want %v", name, err, CheckEncoding)
+		if _, err := b.Marshal(); !errors.Is(err, der.CheckEncoding) {
+			t.Errorf("%s: got %v, want %v", name, err, der.CheckEncoding)
 		}
 	}
 	b := testBinding()
@@ -233,77 +227,53 @@ func TestSecretOfTheOtherRoad(t *testing.T) {
 		"no secret on ek":  {Binding: *testBindingEK()},
 		"both":             {Binding: *testBindingEK(), Clear: make([]byte, 32), Credential: &Credential{IDObject: []byte{1}, EncryptedSecret: []byte{2}}},
 	} {
-		if _, err := c.Marshal(); !errors.Is(err, CheckEncoding) {
-			t.Errorf("%s: got %v, want %v", name, err, CheckEncoding)
+		if _, err := c.Marshal(); !errors.Is(err, der.CheckEncoding) {
+			t.Errorf("%s: got %v, want %v", name, err, der.CheckEncoding)
 		}
 	}
 }
 
 func TestBundleLimits(t *testing.T) {
-	one := AttestationStatement{oid.NodeAttestHello, []byte{5, 0}}
+	one := Statement{oid.NodeAttestHello, []byte{5, 0}}
 	cert := []byte{0x30, 0}
-	for name, b := range map[string]*AttestationBundle{
+	for name, b := range map[string]*Bundle{
 		"no statement":        {},
-		"too many statements": {Statements: make([]AttestationStatement, MaxStatements+1)},
-		"two elements":        {Statements: []AttestationStatement{{oid.NodeAttestHello, []byte{5, 0, 5, 0}}}},
-		"no element":          {Statements: []AttestationStatement{{oid.NodeAttestHello, nil}}},
-		"too many certs":      {Statements: []AttestationStatement{one}, Certificates: [][]byte{cert, cert, cert, cert, cert, cert, cert, cert, cert}},
-		"no certificate":      {Statements: []AttestationStatement{one}, Certificates: [][]byte{{4, 0}}},
+		"too many statements": {Statements: make([]Statement, MaxStatements+1)},
+		"two elements":        {Statements: []Statement{{oid.NodeAttestHello, []byte{5, 0, 5, 0}}}},
+		"no element":          {Statements: []Statement{{oid.NodeAttestHello, nil}}},
+		"too many certs":      {Statements: []Statement{one}, Certificates: [][]byte{cert, cert, cert, cert, cert, cert, cert, cert, cert}},
+		"no certificate":      {Statements: []Statement{one}, Certificates: [][]byte{{4, 0}}},
 	} {
-		if _, err := b.Marshal(); !errors.Is(err, CheckEncoding) {
-			t.Errorf("%s: got %v, want %v", name, err, CheckEncoding)
+		if _, err := b.Marshal(); !errors.Is(err, der.CheckEncoding) {
+			t.Errorf("%s: got %v, want %v", name, err, der.CheckEncoding)
 		}
 	}
 	big := append([]byte{0x30, 0x82, 0x40, 0x00}, make([]byte, 0x4000)...)
-	if _, err := (&AttestationBundle{Statements: []AttestationStatement{one}, Certificates: [][]byte{big}}).Marshal(); !errors.Is(err, CheckSize) {
-		t.Errorf("a certificate over 16 KiB: got %v, want %v", err, CheckSize)
+	if _, err := (&Bundle{Statements: []Statement{one}, Certificates: [][]byte{big}}).Marshal(); !errors.Is(err, der.CheckSize) {
+		t.Errorf("a certificate over 16 KiB: got %v, want %v", err, der.CheckSize)
 	}
-	if _, err := ParseAttestationBundle(make([]byte, MaxEvidenceSize+1)); !errors.Is(err, CheckSize) {
-		t.Errorf("a bundle over the limit: got %v, want %v", err, CheckSize)
+	if _, err := ParseBundle(make([]byte, der.MaxEvidenceSize+1)); !errors.Is(err, der.CheckSize) {
+		t.Errorf("a bundle over the limit: got %v, want %v", err, der.CheckSize)
 	}
 	empty := []byte{0x30, 0x0d, 0x30, 0x09, 0x30, 0x07, 0x06, 0x03, 0x55, 0x04, 0x03, 0x05, 0x00, 0x30, 0x00}
-	if _, err := ParseAttestationBundle(empty); !errors.Is(err, CheckEncoding) {
-		t.Errorf("empty certs: got %v, want %v", err, CheckEncoding)
+	if _, err := ParseBundle(empty); !errors.Is(err, der.CheckEncoding) {
+		t.Errorf("empty certs: got %v, want %v", err, der.CheckEncoding)
 	}
-	if _, err := ParseAttestationBundle(append([]byte{0x30, 0x0b}, empty[2:13]...)); err != nil {
+	if _, err := ParseBundle(append([]byte{0x30, 0x0b}, empty[2:13]...)); err != nil {
 		t.Errorf("the same without certs: %v", err)
 	}
 }
 
-func TestChallengeMessage(t *testing.T) {
-	der := marshalled(t)["challenge"]
-	got, err := ParseChallengeMessage(ChallengeMessage(der))
-	if err != nil || !bytes.Equal(got, der) {
-		t.Fatalf("%v, %x", err, got)
-	}
-	message := ChallengeMessage([]byte{1, 2, 3, 4})
-	for name, bad := range map[string]string{
-		"no padding": strings.TrimRight(message, "="),
-		"line break": message[:4] + "\n" + message[4:],
-		"space":      message + " ",
-		"other bits": "AQIDBB==",
-		"url":        "-_-_",
-		"more":       message + message,
-	} {
-		if _, err := ParseChallengeMessage(bad); !errors.Is(err, CheckEncoding) {
-			t.Errorf("%s: got %v, want %v", name, err, CheckEncoding)
-		}
-	}
-	if _, err := ParseChallengeMessage(strings.Repeat("A", 30<<10)); !errors.Is(err, CheckSize) {
-		t.Errorf("long: got %v, want %v", err, CheckSize)
-	}
-}
-
 func fuzzMessage(f *testing.F, name string) {
-	for other, der := range marshalled(f) {
+	for other, data := range marshalled(f) {
 		if strings.HasPrefix(other, name) {
-			f.Add(der)
+			f.Add(data)
 		}
 	}
-	f.Fuzz(func(t *testing.T, der []byte) {
-		got, err := again(name, der)
-		if err == nil && !bytes.Equal(got, der) {
-			t.Errorf("not canonical: %x reads as %x", der, got)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		got, err := again(name, data)
+		if err == nil && !bytes.Equal(got, data) {
+			t.Errorf("not canonical: %x reads as %x", data, got)
 		}
 		if err != nil && !hasCheck(err) {
 			t.Errorf("%v is no check", err)
@@ -311,20 +281,18 @@ func fuzzMessage(f *testing.F, name string) {
 	})
 }
 
-func FuzzParseHello(f *testing.F)             { fuzzMessage(f, "hello") }
-func FuzzParseBinding(f *testing.F)           { fuzzMessage(f, "binding") }
-func FuzzParseChallenge(f *testing.F)         { fuzzMessage(f, "challenge") }
-func FuzzParseProof(f *testing.F)             { fuzzMessage(f, "proof") }
-func FuzzParseAttestationBundle(f *testing.F) { fuzzMessage(f, "bundle") }
-func FuzzParseTCGAttestCertify(f *testing.F)  { fuzzMessage(f, "certify") }
+func FuzzParseHello(f *testing.F)     { fuzzMessage(f, "hello") }
+func FuzzParseBinding(f *testing.F)   { fuzzMessage(f, "binding") }
+func FuzzParseChallenge(f *testing.F) { fuzzMessage(f, "challenge") }
+func FuzzParseProof(f *testing.F)     { fuzzMessage(f, "proof") }
+func FuzzParseBundle(f *testing.F)    { fuzzMessage(f, "bundle") }
 
-func FuzzParseChallengeMessage(f *testing.F) {
-	f.Add(ChallengeMessage([]byte{1, 2, 3, 4}))
-	f.Add("AQID")
-	f.Fuzz(func(t *testing.T, message string) {
-		der, err := ParseChallengeMessage(message)
-		if err == nil && ChallengeMessage(der) != message {
-			t.Errorf("not canonical: %q", message)
-		}
-	})
+func TestMarshalRefuses(t *testing.T) {
+	if _, err := (&Bundle{Statements: []Statement{{Stmt: []byte{5, 0}}}}).Marshal(); !errors.Is(err, der.CheckEncoding) {
+		t.Errorf("a statement without a type: %v", err)
+	}
+	long := &Challenge{Binding: *testBindingEK(), Credential: &Credential{IDObject: make([]byte, maxIDObjectSize+1), EncryptedSecret: []byte{1}}}
+	if _, err := long.Marshal(); !errors.Is(err, der.CheckEncoding) {
+		t.Errorf("a long credential: %v", err)
+	}
 }

@@ -9,38 +9,38 @@ import (
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
-// An attester keeps its own options: what their maker does to them afterwards changes
+// A prover keeps its own options: what their maker does to them afterwards changes
 // neither what is quoted nor what is sent.
-func TestAttesterCopiesItsOptions(t *testing.T) {
+func TestProverCopiesItsOptions(t *testing.T) {
 	password := []byte("endorsement")
-	o := &AttesterOptions{
+	o := ProverOptions{
 		Certificates: [][]byte{{0x30, 0}}, EndorsementPassword: hidden(password),
 		Quote: []PCRSelection{{Hash: tpm2.TPMAlgSHA256, Select: []byte{0xff, 0, 0}}},
 	}
 	tpm := tpmsim.New(t, nil)
-	a, err := NewAttester(tpm, AKSource{Template: AKTemplateECDSAP256()}, o)
+	a, err := NewProver(tpm, AKSource{Template: AKTemplateECDSAP256()}, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	o.Quote[0].Select[0] = 1
 	o.Certificates[0][0] = 0
 	password[0] = 'x'
-	if got := a.measuring.selection[0].Select; !bytes.Equal(got, []byte{0xff, 0, 0}) {
+	if got := a.options.Quote[0].Select; !bytes.Equal(got, []byte{0xff, 0, 0}) {
 		t.Errorf("it quotes %x", got)
 	}
 	o.Quote[0] = PCRSelection{Hash: tpm2.TPMAlgSHA1}
-	if got := a.measuring.selection[0].Hash; got != tpm2.TPMAlgSHA256 {
+	if got := a.options.Quote[0].Hash; got != tpm2.TPMAlgSHA256 {
 		t.Errorf("it quotes bank %v", got)
 	}
-	if a.certificates[0][0] != 0x30 || string(a.password.Reveal()) != "endorsement" {
+	if a.options.Certificates[0][0] != 0x30 || string(a.options.EndorsementPassword.Reveal()) != "endorsement" {
 		t.Error("it shares memory with its options")
 	}
-	o = &AttesterOptions{EK: new(EKP256()), Intermediates: [][]byte{{0x30, 0}}}
-	if a, err = NewAttester(tpm, AKSource{Template: AKTemplateECDSAP256()}, o); err != nil {
+	o = ProverOptions{EK: new(EKP256()), Intermediates: [][]byte{{0x30, 0}}}
+	if a, err = NewProver(tpm, AKSource{Template: AKTemplateECDSAP256()}, o); err != nil {
 		t.Fatal(err)
 	}
 	o.Intermediates[0][0], o.EK.CertificateIndex = 0, 1
-	if a.intermediates[0][0] != 0x30 || a.ek.CertificateIndex == 1 {
+	if a.options.Intermediates[0][0] != 0x30 || a.options.EK.CertificateIndex == 1 {
 		t.Error("it shares memory with its options")
 	}
 }

@@ -1,7 +1,6 @@
-package attest
+package tpm
 
 import (
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -14,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 )
 
@@ -25,11 +25,11 @@ func TestAuthorizationVerified(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := Authorization{ProviderID: "gce://p/z/n", DNSNames: []string{"n.example"}, IPAddresses: []netip.Addr{netip.MustParseAddr("192.0.2.7")},
+	a := attest.Authorization{ProviderID: "gce://p/z/n", DNSNames: []string{"n.example"}, IPAddresses: []netip.Addr{netip.MustParseAddr("192.0.2.7")},
 		NotAfter: time.Now().Add(time.Hour)}
 	whole := a.Verified(r.Checked, r.Machine)
-	for n := range reflect.TypeFor[Authorization]().NumField() {
-		field := reflect.TypeFor[Authorization]().Field(n)
+	for n := range reflect.TypeFor[attest.Authorization]().NumField() {
+		field := reflect.TypeFor[attest.Authorization]().Field(n)
 		t.Run(field.Name, func(t *testing.T) {
 			without := a
 			v := reflect.ValueOf(&without).Elem().Field(n)
@@ -83,8 +83,10 @@ func TestGKECertificateEndsWithItsAuthorization(t *testing.T) {
 	f.object.Spec.SignerName = "cluster.x-k8s.io/kube-apiserver-client-kubelet-gke"
 	f.object.Spec.ExpirationSeconds = new(int32(24 * 3600))
 	ca := nodeCA(t, f.object.Spec.SignerName)
-	authorization := Authorization{ProviderID: "gce://x"}
-	f.config.Authorize = func(context.Context, *GKEResult, *csr.Request) (*Authorization, error) { return &authorization, nil }
+	authorization := attest.Authorization{ProviderID: "gce://x"}
+	f.config.Authorizer = gkeAuthorizer(func(*GKEResult) (*attest.Authorization, error) {
+		return &authorization, nil
+	})
 	for name, end := range map[string]time.Time{
 		"in ten minutes": time.Now().Add(10 * time.Minute).Truncate(time.Second),
 		"without an end": {},
@@ -120,21 +122,23 @@ func TestGKECertificateEndsWithItsAuthorization(t *testing.T) {
 func TestGKEMembership(t *testing.T) {
 	wrapped := errors.New("directory")
 	for name, c := range map[string]struct {
-		authorization *Authorization
+		authorization *attest.Authorization
 		err           error
 		want          error
 		verdict       csr.Verdict
 	}{
-		"refused":                  {nil, NotMember("no"), CheckMembership, csr.VerdictDeny},
-		"refused by a bare check":  {nil, CheckMembership, CheckMembership, csr.VerdictDeny},
-		"refused, wrapped":         {nil, errors.Join(wrapped, CheckMembership), CheckMembership, csr.VerdictDeny},
+		"refused":                  {nil, attest.NotMember("no"), attest.CheckMembership, csr.VerdictDeny},
+		"refused by a bare check":  {nil, attest.CheckMembership, attest.CheckMembership, csr.VerdictDeny},
+		"refused, wrapped":         {nil, errors.Join(wrapped, attest.CheckMembership), attest.CheckMembership, csr.VerdictDeny},
 		"not decided":              {nil, wrapped, csr.ErrRetry, csr.VerdictRetry},
-		"nothing said":             {nil, nil, CheckMembership, csr.VerdictDeny},
-		"an answer with a refusal": {&Authorization{}, NotMember("no"), CheckMembership, csr.VerdictDeny},
+		"nothing said":             {nil, nil, attest.CheckMembership, csr.VerdictDeny},
+		"an answer with a refusal": {&attest.Authorization{}, attest.NotMember("no"), attest.CheckMembership, csr.VerdictDeny},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newGKEFixture(t, false)
-			f.config.Authorize = func(context.Context, *GKEResult, *csr.Request) (*Authorization, error) { return c.authorization, c.err }
+			f.config.Authorizer = gkeAuthorizer(func(*GKEResult) (*attest.Authorization, error) {
+				return c.authorization, c.err
+			})
 			a, err := f.provider(t).VerifyClientAttestationData(t.Context(), f.file(t))
 			if a != nil || !errors.Is(err, c.want) || csr.Decide(err).Verdict != c.verdict {
 				t.Errorf("got %v, %v with verdict %v, want %v", a, err, csr.Decide(err).Verdict, c.want)

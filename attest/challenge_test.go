@@ -1,0 +1,47 @@
+package attest
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/nodeattest/nodeattest/internal/der"
+)
+
+func challengeMessage(b []byte) string { return ChallengeDecision(b).Message }
+
+func TestChallengeMessage(t *testing.T) {
+	data := bytes.Repeat([]byte{7}, 300)
+	got, err := parseChallengeMessage(challengeMessage(data))
+	if err != nil || !bytes.Equal(got, data) {
+		t.Fatalf("%v, %x", err, got)
+	}
+	message := challengeMessage([]byte{1, 2, 3, 4})
+	for name, bad := range map[string]string{
+		"no padding": strings.TrimRight(message, "="),
+		"line break": message[:4] + "\n" + message[4:],
+		"space":      message + " ",
+		"other bits": "AQIDBB==",
+		"url":        "-_-_",
+		"more":       message + message,
+	} {
+		if _, err := parseChallengeMessage(bad); !errors.Is(err, der.CheckEncoding) {
+			t.Errorf("%s: got %v, want %v", name, err, der.CheckEncoding)
+		}
+	}
+	if _, err := parseChallengeMessage(strings.Repeat("A", 30<<10)); !errors.Is(err, der.CheckSize) {
+		t.Errorf("long: got %v, want %v", err, der.CheckSize)
+	}
+}
+
+func FuzzParseChallengeMessage(f *testing.F) {
+	f.Add(challengeMessage([]byte{1, 2, 3, 4}))
+	f.Add("AQID")
+	f.Fuzz(func(t *testing.T, message string) {
+		data, err := parseChallengeMessage(message)
+		if err == nil && challengeMessage(data) != message {
+			t.Errorf("not canonical: %q", message)
+		}
+	})
+}

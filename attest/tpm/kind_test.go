@@ -1,0 +1,86 @@
+package tpm
+
+import (
+	"crypto/x509"
+	"errors"
+	"testing"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// A kind that lacks something is refused when it is made.
+func TestKindConfig(t *testing.T) {
+	root := sign(t, nil, "root", nil)
+	ek := ekVerifierOf(t, trusting(EKProfileTCG(), root))
+	one := Issuer{Roots: []*x509.Certificate{root.cert}, Profile: ProfileTCG()}
+	named, other := one, one
+	named.Profile.Identity, other.Profile.Identity = []IdentitySource{OtherNameIdentity{}}, []IdentitySource{OtherNameIdentity{}}
+	other.Roots = []*x509.Certificate{sign(t, nil, "another root", nil).cert}
+	for name, c := range map[string]struct {
+		config KindConfig
+		roads  []attest.Road // nil for a refusal
+	}{
+		"no road":                     {KindConfig{}, nil},
+		"road AK alone":               {KindConfig{AKIssuers: []Issuer{one}}, []attest.Road{attest.RoadAK}},
+		"road EK alone":               {KindConfig{EKs: ek}, []attest.Road{attest.RoadEK}},
+		"both roads":                  {KindConfig{AKIssuers: []Issuer{one}, EKs: ek}, []attest.Road{attest.RoadAK, attest.RoadEK}},
+		"a zero issuer":               {KindConfig{AKIssuers: []Issuer{{}}}, nil},
+		"a zero issuer after another": {KindConfig{AKIssuers: []Issuer{one, {}}}, nil},
+		"OtherNames of two roots":     {KindConfig{AKIssuers: []Issuer{named, other}}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k, err := NewKind(c.config)
+			if c.roads == nil {
+				if !errors.Is(err, refusal.CheckConfig) || k != nil {
+					t.Errorf("got %v, want %v", err, refusal.CheckConfig)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := k.Describe()
+			if len(d.Roads) != len(c.roads) {
+				t.Fatalf("got %+v", d.Roads)
+			}
+			for n := range c.roads {
+				if d.Roads[n].Road != c.roads[n] {
+					t.Errorf("got %v, want %v", d.Roads[n].Road, c.roads[n])
+				}
+			}
+		})
+	}
+}
+
+// Where a profile names machines by their AKs, the kind says so unless the issuer promises
+// one AK a machine.
+func TestKindSaysWhereIdentitiesAreMany(t *testing.T) {
+	root := sign(t, nil, "root", nil)
+	promising, pointer := ProfileTCG(), ProfileAzure()
+	promising.OneAKPerMachine = true
+	pointer.Identity = []IdentitySource{&AKIdentity{}}
+	for name, c := range map[string]struct {
+		profiles []Profile
+		many     bool
+	}{
+		"Google's":                        {[]Profile{ProfileGoogle()}, false},
+		"one that promises":               {[]Profile{ProfileGoogle(), promising}, false},
+		"one that does not":               {[]Profile{ProfileGoogle(), ProfileAzure()}, true},
+		"one that does not, by a pointer": {[]Profile{pointer}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var config KindConfig
+			for _, p := range c.profiles {
+				config.AKIssuers = append(config.AKIssuers, Issuer{Roots: []*x509.Certificate{root.cert}, Profile: p})
+			}
+			k, err := NewKind(config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if why := k.Describe().Roads[0].ManyIdentities; (why != "") != c.many {
+				t.Errorf("got %q", why)
+			}
+		})
+	}
+}

@@ -1,0 +1,132 @@
+package attest
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/der"
+)
+
+// A verifier that lacks one thing is refused when it is made.
+func TestVerifierConfig(t *testing.T) {
+	ring, err := NewStaticKeyRing(NewRingKey(ringTime))
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := VerifierConfig{
+		ClusterIDs: []string{"c"},
+		KeyRing:    ring,
+		Kinds:      []Kind{&fakeKind{}},
+		Policy: &csr.Policy{SignerNames: []string{csr.SignerClientTPM},
+			Machines: func(context.Context, string, *csr.Request) (*csr.Machine, error) { return nil, csr.ErrNoMachine }},
+		Authorizer: AuthorizerFunc(func(context.Context, *Result, *csr.Request) (*Authorization, error) { return nil, nil }),
+	}
+	if _, err := NewVerifier(good); err != nil {
+		t.Fatal(err)
+	}
+	long := strings.Repeat("c", der.MaxClusterIDSize)
+	for name, c := range map[string]struct {
+		change func(*VerifierConfig)
+		ok     bool
+	}{
+		"no ClusterIDs":              {func(c *VerifierConfig) { c.ClusterIDs = nil }, false},
+		"an empty cluster ID":        {func(c *VerifierConfig) { c.ClusterIDs = []string{""} }, false},
+		"an empty one after another": {func(c *VerifierConfig) { c.ClusterIDs = []string{"c", ""} }, false},
+		"a cluster ID no UTF-8":      {func(c *VerifierConfig) { c.ClusterIDs = []string{"\xff"} }, false},
+		"the longest cluster ID":     {func(c *VerifierConfig) { c.ClusterIDs = []string{"c", long} }, true},
+		"a longer one":               {func(c *VerifierConfig) { c.ClusterIDs = []string{"c", long + "c"} }, false},
+		"no KeyRing":                 {func(c *VerifierConfig) { c.KeyRing = nil }, false},
+		"a zero KeyRing":             {func(c *VerifierConfig) { c.KeyRing = &KeyRing{} }, false},
+		"a KeyRing not read yet":     {func(c *VerifierConfig) { c.KeyRing = NewUnreadKeyRing() }, true},
+		"no kind":                    {func(c *VerifierConfig) { c.Kinds = nil }, false},
+		"a nil kind":                 {func(c *VerifierConfig) { c.Kinds = []Kind{nil} }, false},
+		"a nil pointer as a kind":    {func(c *VerifierConfig) { c.Kinds = []Kind{(*fakeKind)(nil)} }, false},
+		"two kinds of one provider":  {func(c *VerifierConfig) { c.Kinds = []Kind{&fakeKind{}, &fakeKind{}} }, false},
+		"two kinds":                  {kinds(func(*Description) {}, func(d *Description) { d.Provider = "other" }), true},
+		"a kind without a name":      {kinds(func(d *Description) { d.Provider = "" }), false},
+		"a kind with a slash":        {kinds(func(d *Description) { d.Provider = "a/b" }), false},
+		"a kind called insecure":     {kinds(func(d *Description) { d.Provider = "insecure" }), false},
+		"a kind without roads":       {kinds(func(d *Description) { d.Roads = nil }), false},
+		"a road twice":               {kinds(func(d *Description) { d.Roads = append(d.Roads, d.Roads[0]) }), false},
+		"a road that is none":        {kinds(func(d *Description) { d.Roads[0].Road = 3 }), false},
+		"a road below all":           {kinds(func(d *Description) { d.Roads[0].Road = -1 }), false},
+		"no identities":              {kinds(func(d *Description) { d.Roads[0].Identities = nil }), false},
+		"no standing":                {kinds(func(d *Description) { d.Roads[0].Machine = "" }), false},
+		"a standing of one's own":    {kinds(func(d *Description) { d.Roads[0].Machine = Vouched }), false},
+		"a residence of one's own":   {kinds(func(d *Description) { d.Roads[0].Residence = "sworn" }), false},
+		"no statements":              {kinds(func(d *Description) { d.Statements = nil }), false},
+		"optional statements alone":  {kinds(func(d *Description) { d.Statements[0].Optional = true }), false},
+		"a statement without a name": {kinds(func(d *Description) { d.Statements[0].Name = "" }), false},
+		"the secret as a statement":  {kinds(func(d *Description) { d.Statements[0].Name = "secret" }), false},
+		"over 16 bytes":              {kinds(func(d *Description) { d.Statements[0].Size = 16 }), true},
+		"over 15 bytes":              {kinds(func(d *Description) { d.Statements[0].Size = 15 }), false},
+		"over 33 bytes":              {kinds(func(d *Description) { d.Statements[0].Size = 33 }), false},
+		"no Policy":                  {func(c *VerifierConfig) { c.Policy = nil }, false},
+		"a zero Policy":              {func(c *VerifierConfig) { c.Policy = &csr.Policy{} }, false},
+		"no Authorizer":              {func(c *VerifierConfig) { c.Authorizer = nil }, false},
+		"a nil function":             {func(c *VerifierConfig) { c.Authorizer = AuthorizerFunc(nil) }, false},
+		"a nil pointer":              {func(c *VerifierConfig) { c.Authorizer = (*checkedAuthorizer)(nil) }, false},
+		"one that never fits":        {func(c *VerifierConfig) { c.Authorizer = &checkedAuthorizer{err: errors.New("never fits")} }, false},
+		"one that fits":              {func(c *VerifierConfig) { c.Authorizer = &checkedAuthorizer{} }, true},
+		"the longest Window":         {func(c *VerifierConfig) { c.Window = MaxWindow }, true},
+		"a second longer":            {func(c *VerifierConfig) { c.Window = MaxWindow + time.Second }, false},
+		"the shortest Window":        {func(c *VerifierConfig) { c.Window = time.Second }, true},
+		"a Window below nothing":     {func(c *VerifierConfig) { c.Window = -time.Second }, false},
+		"a part of a second":         {func(c *VerifierConfig) { c.Window = time.Millisecond }, false},
+		"seconds and a part of one":  {func(c *VerifierConfig) { c.Window = time.Minute + time.Nanosecond }, false},
+		"a Window of the default":    {func(c *VerifierConfig) { c.Window = DefaultWindow }, true},
+		"a policy over quotes":       {func(c *VerifierConfig) { c.RequireTPMResident = true }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config := good
+			c.change(&config)
+			if v, err := NewVerifier(config); (err == nil) != c.ok || (v != nil) != c.ok {
+				t.Errorf("got %v, want accepted: %t", err, c.ok)
+			}
+		})
+	}
+	v, err := NewVerifier(good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := v.Verify(context.Background(), nil); err == nil {
+		t.Error("no request: accepted")
+	}
+	if _, err := v.Challenge(context.Background(), nil); err == nil {
+		t.Error("no hello: accepted")
+	}
+	if _, err := v.Verify(context.Background(), &csr.Request{}); csr.Decide(err).Verdict != csr.VerdictDeny {
+		t.Errorf("a zero request: %v", err)
+	}
+}
+
+// fakeKind is a kind of evidence whose messages a test makes.
+type fakeKind struct {
+	describe func(*Description)
+}
+
+func (k *fakeKind) Describe() Description {
+	d := Description{Provider: "fake", Statements: []Label{{Name: "document", Size: 32}},
+		Roads: []OpenRoad{{Road: RoadDocument, Identities: []string{"fake"}, Machine: Asserted}}}
+	if k.describe != nil {
+		k.describe(&d)
+	}
+	return d
+}
+
+func (k *fakeKind) ReadHello(*Evidence) (HelloEvidence, error)   { return nil, nil }
+func (k *fakeKind) ReadAnswer(*Evidence) (AnswerEvidence, error) { return nil, nil }
+
+// kinds are fake ones with changed descriptions.
+func kinds(describe ...func(*Description)) func(*VerifierConfig) {
+	return func(c *VerifierConfig) {
+		c.Kinds = nil
+		for _, f := range describe {
+			c.Kinds = append(c.Kinds, &fakeKind{f})
+		}
+	}
+}
