@@ -3,6 +3,7 @@ package attest
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/nodeattest/nodeattest/csr"
 )
@@ -22,7 +23,7 @@ const CheckProviderPurpose Check = "provider-purpose"
 // TPMProvider is the provider "tpm" ([csr.Provider] and [csr.Challenger]) over a
 // [Verifier], on the roads that it is configured for.
 //
-//	providers, err := csr.NewProviders(&csr.ProvidersConfig{
+//	providers, err := csr.NewProviders(csr.ProvidersConfig{
 //		Providers:           []csr.Registration{provider.Registration()},
 //		AuthorizedAttestors: []string{attest.ProviderName},
 //	})
@@ -41,30 +42,34 @@ func NewProvider(verifier *Verifier) (*TPMProvider, error) {
 
 // Registration is what [csr.NewProviders] wants to know of the provider.
 func (p *TPMProvider) Registration() csr.Registration {
-	return csr.Registration{Name: ProviderName, Provider: p, Versions: []int{ProviderVersion}, MinimumVersion: ProviderVersion}
+	r := csr.Registration{Name: ProviderName, Provider: p, Versions: []int{ProviderVersion}, MinimumVersion: ProviderVersion}
+	if p.verifier != nil && p.verifier.policy != nil {
+		r.SignerNames = slices.Clone(p.verifier.policy.SignerNames)
+	}
+	return r
 }
 
 // VerifyClientAttestationData verifies the answer in a request for a client or
 // recovery certificate: [Verifier.Verify].
-func (p *TPMProvider) VerifyClientAttestationData(ctx context.Context, request *csr.Request) (*csr.Attested, error) {
+func (p *TPMProvider) VerifyClientAttestationData(ctx context.Context, request *csr.Parsed) (*csr.Attested, error) {
 	return p.verify(ctx, request, false)
 }
 
 // VerifyServingAttestationData verifies the answer in a request for a serving
 // certificate: [Verifier.Verify].
-func (p *TPMProvider) VerifyServingAttestationData(ctx context.Context, request *csr.Request) (*csr.Attested, error) {
+func (p *TPMProvider) VerifyServingAttestationData(ctx context.Context, request *csr.Parsed) (*csr.Attested, error) {
 	return p.verify(ctx, request, true)
 }
 
-func (p *TPMProvider) verify(ctx context.Context, request *csr.Request, serving bool) (*csr.Attested, error) {
-	if err := checkPurpose(request, serving); err != nil {
+func (p *TPMProvider) verify(ctx context.Context, request *csr.Parsed, serving bool) (*csr.Attested, error) {
+	if err := checkPurpose(request.Request(), serving); err != nil {
 		return nil, err
 	}
-	r, err := p.verifier.Verify(ctx, request)
+	r, err := p.verifier.verify(ctx, request)
 	if err != nil {
 		return nil, err
 	}
-	return &csr.Attested{Checked: r.Checked(), Verified: r.Verified()}, nil
+	return &csr.Attested{Checked: r.Checked(), Verified: r.Verified(), Details: r}, nil
 }
 
 // checkPurpose holds the purpose of the signer name against the method that was
@@ -93,6 +98,6 @@ func (p *TPMProvider) MachineName(_ context.Context, attested *csr.Attested) (st
 }
 
 // Challenge challenges a hello: [Verifier.Challenge].
-func (p *TPMProvider) Challenge(ctx context.Context, request *csr.Request) ([]byte, error) {
-	return p.verifier.Challenge(ctx, request)
+func (p *TPMProvider) Challenge(ctx context.Context, request *csr.Parsed) ([]byte, error) {
+	return p.verifier.challenge(ctx, request)
 }

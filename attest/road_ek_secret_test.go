@@ -35,7 +35,7 @@ type ekJoin struct {
 func newEKJoin(t *testing.T, tpm *tpmsim.TPM) *ekJoin {
 	t.Helper()
 	private := newECDSA(t, elliptic.P256())
-	request, err := csr.Create(csr.PurposeClient, private, "node-1", nil)
+	request, err := csr.Create(csr.PurposeClient, private, "node-1", csr.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func newEKJoin(t *testing.T, tpm *tpmsim.TPM) *ekJoin {
 
 // object files a bundle.
 func (j *ekJoin) object(bundle *csr.Bundle, signer string) (*csr.Request, error) {
-	pem, err := bundle.Encode()
+	pem, err := bundle.Marshal()
 	if err != nil {
 		return nil, err
 	}

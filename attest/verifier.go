@@ -209,10 +209,13 @@ var errNotMade = errors.New("attest: no request, or a verifier that NewVerifier 
 // far as it is known. On [RoadEK] the secret of the challenge is in a credential for
 // that EK and the AK's Name, made with parameters that follow from the kind of the EK
 // alone. A
-// refusal is an [*Error] or a [csr.Violations]; what could not be decided wraps
+// refusal is an [*Error] or a [csr.Errors]; what could not be decided wraps
 // [csr.ErrRetry]. [csr.Decide] turns the error into a decision; a challenge becomes
 // one by [ChallengeDecision].
-func (v *Verifier) Challenge(ctx context.Context, request *csr.Request) ([]byte, error) {
+func (v *Verifier) Challenge(ctx context.Context, request *csr.Request) ([]byte, error) { return v.challenge(ctx, request.Parsed()) }
+
+func (v *Verifier) challenge(ctx context.Context, parsed *csr.Parsed) ([]byte, error) {
+	request := parsed.Request()
 	if request == nil || v == nil || v.now == nil {
 		return nil, errNotMade
 	}
@@ -221,11 +224,11 @@ func (v *Verifier) Challenge(ctx context.Context, request *csr.Request) ([]byte,
 	if err != nil {
 		return nil, err
 	}
-	hello, certificates, err := readHelloOf(request)
+	hello, certificates, err := readHelloOf(parsed)
 	if err != nil {
 		return nil, err
 	}
-	checked, err := v.policy.CheckUnsigned(ctx, request, hello.TargetSigner)
+	checked, err := v.policy.CheckUnsigned(ctx, parsed, hello.TargetSigner)
 	if err != nil {
 		return nil, err
 	}
@@ -272,8 +275,8 @@ func (v *Verifier) checkHelloObject(request *csr.Request, now time.Time) (time.T
 }
 
 // readHelloOf reads the hello out of spec.request.
-func readHelloOf(request *csr.Request) (*Hello, [][]byte, error) {
-	bundle, err := csr.Parse(request.Spec.Request)
+func readHelloOf(request *csr.Parsed) (*Hello, [][]byte, error) {
+	bundle, err := request.Bundle()
 	if err != nil {
 		return nil, nil, err
 	}

@@ -195,7 +195,7 @@ func TestRefusal(t *testing.T) {
 		text      string // of the error; "" for none
 	}{
 		{"refused", refusal, attest.CheckMagic, ""},
-		{"refused by a rule", csr.Violations{{Check: csr.RuleUsages}}, csr.RuleUsages, ""},
+		{"refused by a rule", csr.Errors{{Check: csr.CheckUsages}}, csr.CheckUsages, ""},
 		{"accepted", nil, attest.CheckMagic, "approve"},
 		{"undecided", csr.Retry(errors.New("no answer")), attest.CheckMagic, "retry"},
 		{"broken", errors.New("disk full"), attest.CheckMagic, "retry"},
