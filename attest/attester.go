@@ -205,7 +205,7 @@ func (a *Attester) spec(s Subject, request *csr.PKCS10, signerName string, e *Ev
 	if err != nil {
 		return nil, err
 	}
-	pem, err := bundle.Encode()
+	pem, err := bundle.Marshal()
 	if err != nil {
 		return nil, err
 	}

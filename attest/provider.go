@@ -3,6 +3,7 @@ package attest
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/nodeattest/nodeattest/csr"
 )
@@ -21,7 +22,8 @@ const CheckProviderPurpose Check = "provider-purpose"
 func (v *Verifier) Registrations() []csr.Registration {
 	var all []csr.Registration
 	for _, k := range v.kinds {
-		all = append(all, csr.Registration{Name: k.Provider, Provider: &provider{verifier: v, name: k.Provider}, Versions: []int{1}, MinimumVersion: 1})
+		all = append(all, csr.Registration{Name: k.Provider, Provider: &provider{verifier: v, name: k.Provider}, SignerNames: slices.Clone(v.policy.SignerNames),
+			Versions: []int{1}, MinimumVersion: 1})
 	}
 	return all
 }
@@ -32,26 +34,26 @@ type provider struct {
 	name     string
 }
 
-func (p *provider) VerifyClientAttestationData(ctx context.Context, request *csr.Request) (*csr.Attested, error) {
+func (p *provider) VerifyClientAttestationData(ctx context.Context, request *csr.Parsed) (*csr.Attested, error) {
 	return p.verify(ctx, request, false)
 }
 
-func (p *provider) VerifyServingAttestationData(ctx context.Context, request *csr.Request) (*csr.Attested, error) {
+func (p *provider) VerifyServingAttestationData(ctx context.Context, request *csr.Parsed) (*csr.Attested, error) {
 	return p.verify(ctx, request, true)
 }
 
-func (p *provider) verify(ctx context.Context, request *csr.Request, serving bool) (*csr.Attested, error) {
-	if err := CheckPurpose(request, serving); err != nil {
+func (p *provider) verify(ctx context.Context, request *csr.Parsed, serving bool) (*csr.Attested, error) {
+	if err := CheckPurpose(request.Request(), serving); err != nil {
 		return nil, err
 	}
-	r, err := p.verifier.Verify(ctx, request)
+	r, err := p.verifier.verify(ctx, request)
 	if err != nil {
 		return nil, err
 	}
 	if r.Provider != p.name {
 		return nil, &Error{Check: CheckProvider, Got: "evidence of " + r.Provider, Want: p.name}
 	}
-	return &csr.Attested{Checked: r.Checked(), Verified: r.Verified()}, nil
+	return &csr.Attested{Checked: r.Checked(), Verified: r.Verified(), Details: r}, nil
 }
 
 // CheckPurpose holds the purpose of a request's signer name against the method of a
@@ -81,6 +83,6 @@ func (p *provider) MachineName(_ context.Context, attested *csr.Attested) (strin
 }
 
 // Challenge challenges a hello.
-func (p *provider) Challenge(ctx context.Context, request *csr.Request) ([]byte, error) {
-	return p.verifier.Challenge(ctx, request)
+func (p *provider) Challenge(ctx context.Context, request *csr.Parsed) ([]byte, error) {
+	return p.verifier.challenge(ctx, request)
 }

@@ -235,10 +235,15 @@ var errNotMade = errors.New("attest: no request, or a verifier that NewVerifier 
 //
 // It checks the node policy for the target signer, the request's signature, what the kind
 // of evidence can check before there is an answer, and membership as far as it is known. A
-// refusal is an [*Error] or a [csr.Violations]; what could not be decided wraps
+// refusal is an [*Error] or a [csr.Errors]; what could not be decided wraps
 // [csr.ErrRetry]. [csr.Decide] turns the error into a decision; a challenge becomes
 // one by [ChallengeDecision].
 func (v *Verifier) Challenge(ctx context.Context, request *csr.Request) ([]byte, error) {
+	return v.challenge(ctx, request.Parsed())
+}
+
+func (v *Verifier) challenge(ctx context.Context, parsed *csr.Parsed) ([]byte, error) {
+	request := parsed.Request()
 	if request == nil || v == nil || v.now == nil {
 		return nil, errNotMade
 	}
@@ -247,12 +252,12 @@ func (v *Verifier) Challenge(ctx context.Context, request *csr.Request) ([]byte,
 	if err != nil {
 		return nil, err
 	}
-	hello, err := kind.readHello(request)
+	hello, err := kind.readHello(parsed)
 	if err != nil {
 		return nil, err
 	}
 	head := hello.Head()
-	checked, err := v.policy.CheckUnsigned(ctx, request, head.TargetSigner)
+	checked, err := v.policy.CheckUnsigned(ctx, parsed, head.TargetSigner)
 	if err != nil {
 		return nil, err
 	}
@@ -306,8 +311,8 @@ func (v *Verifier) checkHelloObject(request *csr.Request, now time.Time) (*openK
 }
 
 // readHello reads the hello out of spec.request.
-func (k *openKind) readHello(request *csr.Request) (HelloEvidence, error) {
-	bundle, err := csr.Parse(request.Spec.Request)
+func (k *openKind) readHello(parsed *csr.Parsed) (HelloEvidence, error) {
+	bundle, err := parsed.Bundle()
 	if err != nil {
 		return nil, err
 	}

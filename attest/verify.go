@@ -59,7 +59,7 @@ const (
 // data that they cover, the request's own signature, the signatures of the statements and
 // the trust in the machine, membership.
 //
-// A refusal is an [*Error] or a [csr.Violations]; what could not be decided
+// A refusal is an [*Error] or a [csr.Errors]; what could not be decided
 // wraps [csr.ErrRetry]. [csr.Decide] turns the error into a decision. The
 // certificate is issued with [Result.Checked] and [Result.Verified].
 //
@@ -67,11 +67,16 @@ const (
 // same key and the same request, so nobody gains by it, and no list of used
 // challenges is kept.
 func (v *Verifier) Verify(ctx context.Context, request *csr.Request) (*Result, error) {
+	return v.verify(ctx, request.Parsed())
+}
+
+func (v *Verifier) verify(ctx context.Context, parsed *csr.Parsed) (*Result, error) {
+	request := parsed.Request()
 	if request == nil || v == nil || v.now == nil {
 		return nil, errNotMade
 	}
 	now := v.now()
-	checked, err := v.policy.CheckUnsigned(ctx, request, request.Spec.SignerName)
+	checked, err := v.policy.CheckUnsigned(ctx, parsed, request.Spec.SignerName)
 	if err != nil {
 		return nil, err
 	}

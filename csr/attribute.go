@@ -31,7 +31,7 @@ func (p *PKCS10) readAttributes(set cryptobyte.String) error {
 			return attributesViolation("attributes out of order")
 		}
 		if len(p.attributes) == maxAttributes {
-			return &Violation{Check: RuleRequestAttributes, Got: "over " + strconv.Itoa(maxAttributes) + " attributes", Want: "at most " + strconv.Itoa(maxAttributes)}
+			return &Error{Check: CheckRequestAttributes, Got: "over " + strconv.Itoa(maxAttributes) + " attributes", Want: "at most " + strconv.Itoa(maxAttributes)}
 		}
 		previous = element
 		if !element.ReadASN1(&content, cryptobyteasn1.SEQUENCE) || !oid.Read(&content, &a.id) ||
@@ -54,7 +54,7 @@ func (p *PKCS10) readAttributes(set cryptobyte.String) error {
 }
 
 func attributesViolation(got string) error {
-	return &Violation{Check: RuleRequestAttributes, Got: got, Want: "a canonical set of attributes"}
+	return &Error{Check: CheckRequestAttributes, Got: got, Want: "a canonical set of attributes"}
 }
 
 // isSetOfAny reports whether set holds at least one value, in the order of DER.
@@ -85,7 +85,7 @@ func checkExtensionRequest(values cryptobyte.String) error {
 		var extension, value cryptobyte.String
 		var id oid.OID
 		if len(seen) == maxExtensions {
-			return &Violation{Check: RuleRequestExtensions, Got: "over " + strconv.Itoa(maxExtensions) + " extensions", Want: "at most " + strconv.Itoa(maxExtensions)}
+			return &Error{Check: CheckRequestExtensions, Got: "over " + strconv.Itoa(maxExtensions) + " extensions", Want: "at most " + strconv.Itoa(maxExtensions)}
 		}
 		if !list.ReadASN1(&extension, cryptobyteasn1.SEQUENCE) || !oid.Read(&extension, &id) {
 			return extensionViolation("a malformed extension")
@@ -129,5 +129,5 @@ func isListOfNames(value cryptobyte.String) bool {
 }
 
 func extensionViolation(got string) error {
-	return &Violation{Check: RuleRequestExtensions, Got: got, Want: "canonical extensions, one of a kind"}
+	return &Error{Check: CheckRequestExtensions, Got: got, Want: "canonical extensions, one of a kind"}
 }

@@ -11,30 +11,30 @@ import (
 
 // Rules of the PEM blocks in a bundle (RFC 7468, strict).
 const (
-	// RuleBlockText: nothing stands before, between or behind the blocks.
-	RuleBlockText Rule = "bundle-block-text"
-	// RuleBlockUnknown: only the blocks of the format that is read.
-	RuleBlockUnknown Rule = "bundle-block-unknown"
-	// RuleBlockOrder: the blocks stand in the order of their format.
-	RuleBlockOrder Rule = "bundle-block-order"
-	// RuleBlockDuplicate: there is at most one block of each kind.
-	RuleBlockDuplicate Rule = "bundle-block-duplicate"
-	// RuleBlockMissing: no block that the format demands is missing.
-	RuleBlockMissing Rule = "bundle-block-missing"
-	// RuleBlockHeader: blocks have no headers.
-	RuleBlockHeader Rule = "bundle-block-header"
-	// RuleBlockEmpty: blocks have content.
-	RuleBlockEmpty Rule = "bundle-block-empty"
-	// RuleBlockEnd: every block ends with the END line of its own label.
-	RuleBlockEnd Rule = "bundle-block-end"
-	// RuleLineEnd: every line ends with one LF, the last one too, and there is no CR.
-	RuleLineEnd Rule = "bundle-line-end"
-	// RuleLineBlank: there are no blank lines.
-	RuleLineBlank Rule = "bundle-line-blank"
-	// RuleLineWidth: lines of base64 have 64 columns, the last of a block 4 to 64.
-	RuleLineWidth Rule = "bundle-line-width"
-	// RuleBase64: base64 in the standard alphabet with padding, in its canonical form.
-	RuleBase64 Rule = "bundle-base64"
+	// CheckBlockText: nothing stands before, between or behind the blocks.
+	CheckBlockText Check = "bundle-block-text"
+	// CheckBlockUnknown: only the blocks of the format that is read.
+	CheckBlockUnknown Check = "bundle-block-unknown"
+	// CheckBlockOrder: the blocks stand in the order of their format.
+	CheckBlockOrder Check = "bundle-block-order"
+	// CheckBlockDuplicate: there is at most one block of each kind.
+	CheckBlockDuplicate Check = "bundle-block-duplicate"
+	// CheckBlockMissing: no block that the format demands is missing.
+	CheckBlockMissing Check = "bundle-block-missing"
+	// CheckBlockHeader: blocks have no headers.
+	CheckBlockHeader Check = "bundle-block-header"
+	// CheckBlockEmpty: blocks have content.
+	CheckBlockEmpty Check = "bundle-block-empty"
+	// CheckBlockEnd: every block ends with the END line of its own label.
+	CheckBlockEnd Check = "bundle-block-end"
+	// CheckLineEnd: every line ends with one LF, the last one too, and there is no CR.
+	CheckLineEnd Check = "bundle-line-end"
+	// CheckLineBlank: there are no blank lines.
+	CheckLineBlank Check = "bundle-line-blank"
+	// CheckLineWidth: lines of base64 have 64 columns, the last of a block 4 to 64.
+	CheckLineWidth Check = "bundle-line-width"
+	// CheckBase64: base64 in the standard alphabet with padding, in its canonical form.
+	CheckBase64 Check = "bundle-base64"
 )
 
 const (
@@ -94,21 +94,21 @@ func (r *blockReader) begin() (int, error) {
 		inner, ok = bytes.CutSuffix(inner, []byte(dashes))
 	}
 	if !ok {
-		return 0, &Violation{Check: RuleBlockText, Got: refusal.Quote(string(line)), Want: "a BEGIN line"}
+		return 0, &Error{Check: CheckBlockText, Got: refusal.Quote(string(line)), Want: "a BEGIN line"}
 	}
 	for i, label := range r.labels {
 		if string(inner) != label {
 			continue
 		}
 		if r.bodies[i] != nil {
-			return 0, &Violation{Check: RuleBlockDuplicate, Got: "a second block " + label, Want: "one"}
+			return 0, &Error{Check: CheckBlockDuplicate, Got: "a second block " + label, Want: "one"}
 		}
 		if i < r.last || r.last < 0 && i > 0 {
-			return 0, &Violation{Check: RuleBlockOrder, Got: r.order(i), Want: strings.Join(r.labels, ", ")}
+			return 0, &Error{Check: CheckBlockOrder, Got: r.order(i), Want: strings.Join(r.labels, ", ")}
 		}
 		return i, nil
 	}
-	return 0, &Violation{Check: RuleBlockUnknown, Got: refusal.Quote(string(inner)), Want: strings.Join(r.labels, ", ")}
+	return 0, &Error{Check: CheckBlockUnknown, Got: refusal.Quote(string(inner)), Want: strings.Join(r.labels, ", ")}
 }
 
 // order describes a block that stands in the wrong place.
@@ -131,10 +131,10 @@ func (r *blockReader) body(label string) ([]byte, error) {
 		}
 		if len(line) > 0 && line[0] == '-' {
 			if !isEnd(line, label) {
-				return nil, &Violation{Check: RuleBlockEnd, Got: refusal.Quote(string(line)), Want: endMark + label + dashes}
+				return nil, &Error{Check: CheckBlockEnd, Got: refusal.Quote(string(line)), Want: endMark + label + dashes}
 			}
 			if len(r.buf) == start {
-				return nil, &Violation{Check: RuleBlockEmpty, Got: "an empty block " + label, Want: "content"}
+				return nil, &Error{Check: CheckBlockEmpty, Got: "an empty block " + label, Want: "content"}
 			}
 			r.inside = false
 			return r.buf[start:len(r.buf):len(r.buf)], nil
@@ -175,10 +175,10 @@ func (r *blockReader) line() ([]byte, error) {
 	line := r.rest[:end]
 	r.rest = r.rest[end+1:]
 	if end == 0 {
-		return nil, &Violation{Check: RuleLineBlank, Got: "a blank line", Want: "none"}
+		return nil, &Error{Check: CheckLineBlank, Got: "a blank line", Want: "none"}
 	}
 	if line[end-1] == '\r' {
-		return nil, &Violation{Check: RuleLineEnd, Got: "CR LF", Want: "LF"}
+		return nil, &Error{Check: CheckLineEnd, Got: "CR LF", Want: "LF"}
 	}
 	return line, nil
 }
@@ -187,11 +187,11 @@ func (r *blockReader) line() ([]byte, error) {
 func (r *blockReader) unfinished() error {
 	switch {
 	case len(r.rest) == 0:
-		return &Violation{Check: RuleBlockEnd, Got: "the end of the text", Want: "an END line"}
+		return &Error{Check: CheckBlockEnd, Got: "the end of the text", Want: "an END line"}
 	case r.inside || bytes.HasPrefix(r.rest, []byte(dashes)):
-		return &Violation{Check: RuleLineEnd, Got: refusal.Quote(string(r.rest)) + " without LF", Want: "LF"}
+		return &Error{Check: CheckLineEnd, Got: refusal.Quote(string(r.rest)) + " without LF", Want: "LF"}
 	}
-	return &Violation{Check: RuleBlockText, Got: refusal.Quote(string(r.rest)), Want: "nothing outside of blocks"}
+	return &Error{Check: CheckBlockText, Got: refusal.Quote(string(r.rest)), Want: "nothing outside of blocks"}
 }
 
 // lineFault says what is wrong with a line of base64 that does not decode. The rest is
@@ -199,25 +199,25 @@ func (r *blockReader) unfinished() error {
 func (r *blockReader) lineFault(line []byte, anyWidth bool) error {
 	switch {
 	case bytes.IndexByte(line, '\r') >= 0:
-		return &Violation{Check: RuleLineEnd, Got: refusal.Quote(string(line)), Want: "no CR"}
+		return &Error{Check: CheckLineEnd, Got: refusal.Quote(string(line)), Want: "no CR"}
 	case bytes.IndexByte(line, ':') >= 0:
-		return &Violation{Check: RuleBlockHeader, Got: refusal.Quote(string(line)), Want: "no headers"}
+		return &Error{Check: CheckBlockHeader, Got: refusal.Quote(string(line)), Want: "no headers"}
 	case len(line) > lineWidth && !anyWidth, len(line) < lineWidth && !bytes.HasPrefix(r.rest, []byte(dashes)):
-		return &Violation{Check: RuleLineWidth, Got: strconv.Itoa(len(line)) + " columns", Want: strconv.Itoa(lineWidth)}
+		return &Error{Check: CheckLineWidth, Got: strconv.Itoa(len(line)) + " columns", Want: strconv.Itoa(lineWidth)}
 	}
-	return &Violation{Check: RuleBase64, Got: refusal.Quote(string(line)), Want: "canonical base64"}
+	return &Error{Check: CheckBase64, Got: refusal.Quote(string(line)), Want: "canonical base64"}
 }
 
 // afterLast says what is wrong with a line behind one that gave n bytes, and so was the
 // last of its block.
 func afterLast(line []byte, n int) error {
 	if bytes.IndexByte(line, ':') >= 0 {
-		return &Violation{Check: RuleBlockHeader, Got: refusal.Quote(string(line)), Want: "no headers"}
+		return &Error{Check: CheckBlockHeader, Got: refusal.Quote(string(line)), Want: "no headers"}
 	}
 	if n == lineBytes-1 || n == lineBytes-2 {
-		return &Violation{Check: RuleBase64, Got: refusal.Quote(string(line)) + " behind padding", Want: "an END line"}
+		return &Error{Check: CheckBase64, Got: refusal.Quote(string(line)) + " behind padding", Want: "an END line"}
 	}
-	return &Violation{Check: RuleLineWidth, Got: "a line behind a shorter or longer one", Want: strconv.Itoa(lineWidth) + " columns"}
+	return &Error{Check: CheckLineWidth, Got: "a line behind a shorter or longer one", Want: strconv.Itoa(lineWidth) + " columns"}
 }
 
 func isEnd(line []byte, label string) bool {

@@ -16,39 +16,39 @@ func TestParseNamesTheLinesFault(t *testing.T) {
 	full := strings.Repeat("QUJD", 16)
 	for name, c := range map[string]struct {
 		lines string
-		want  Rule
+		want  Check
 	}{
 		"full line":                        {full + "\n" + end, ""},
 		"full line and a short one":        {full + "\nQQ==\n" + end, ""},
-		"one character":                    {full + "\nQ\n" + end, RuleBase64},
-		"two characters":                   {full + "\nQQ\n" + end, RuleBase64},
-		"three characters":                 {full + "\nQQQ\n" + end, RuleBase64},
-		"five characters":                  {full + "\nQUJDQ\n" + end, RuleBase64},
-		"63 columns":                       {full[1:] + "\n" + end, RuleBase64},
-		"65 columns":                       {full + "Q\n" + end, RuleLineWidth},
-		"68 columns":                       {full + "QUJD\n" + end, RuleLineWidth},
-		"60 columns, and more behind":      {full[4:] + "\n" + full + "\n" + end, RuleLineWidth},
-		"a foreign character, more behind": {"*" + full[1:] + "\n" + full + "\n" + end, RuleBase64},
-		"bits over":                        {full + "\nQR==\n" + end, RuleBase64},
-		"padding within":                   {full + "\nQQ==QUJD\n" + end, RuleBase64},
-		"four padding characters":          {full + "\n====\n" + end, RuleBase64},
-		"three padding characters":         {full + "\nQ===\n" + end, RuleBase64},
-		"CR in front":                      {full + "\n\r\r\r\rQUJD\n" + end, RuleLineEnd},
-		"CR within":                        {full + "\nQUJD\r\r\r\rQUJD\n" + end, RuleLineEnd},
-		"one CR within":                    {full + "\nQU\rJD\n" + end, RuleLineEnd},
-		"one CR in front":                  {full + "\n\rQUJD\n" + end, RuleLineEnd},
-		"CR in a full line":                {"\r" + full[:62] + "Q\n" + end, RuleLineEnd},
-		"header":                           {"Proc-Type: 4\n\n" + full + "\n" + end, RuleBlockHeader},
-		"header without a name":            {":QUJ\n" + full + "\n" + end, RuleBlockHeader},
-		"header behind padding":            {"QQ==\n:QUJ\n" + end, RuleBlockHeader},
-		"END line without a label":         {full + "\n-----END -----\n" + end, RuleBlockEnd},
-		"END line of a hyphen":             {full + "\n-\n" + end, RuleBlockEnd},
-		"END line cut short":               {full + "\n" + end[:len(end)-2] + "\n", RuleBlockEnd},
-		"END line, longer":                 {full + "\n" + end[:len(end)-1] + "-\n", RuleBlockEnd},
-		"END line of another word":         {full + "\n-----AND " + end[len(endMark):], RuleBlockEnd},
-		"END line of another label":        {full + "\n" + strings.Replace(end, "DATA", "DATE", 1), RuleBlockEnd},
-		"END line with another end":        {full + "\n" + end[:len(end)-2] + "_\n", RuleBlockEnd},
-		"BEGIN line in the END's place":    {full + "\n-----BEGIN " + BlockData + "-----\n", RuleBlockEnd},
+		"one character":                    {full + "\nQ\n" + end, CheckBase64},
+		"two characters":                   {full + "\nQQ\n" + end, CheckBase64},
+		"three characters":                 {full + "\nQQQ\n" + end, CheckBase64},
+		"five characters":                  {full + "\nQUJDQ\n" + end, CheckBase64},
+		"63 columns":                       {full[1:] + "\n" + end, CheckBase64},
+		"65 columns":                       {full + "Q\n" + end, CheckLineWidth},
+		"68 columns":                       {full + "QUJD\n" + end, CheckLineWidth},
+		"60 columns, and more behind":      {full[4:] + "\n" + full + "\n" + end, CheckLineWidth},
+		"a foreign character, more behind": {"*" + full[1:] + "\n" + full + "\n" + end, CheckBase64},
+		"bits over":                        {full + "\nQR==\n" + end, CheckBase64},
+		"padding within":                   {full + "\nQQ==QUJD\n" + end, CheckBase64},
+		"four padding characters":          {full + "\n====\n" + end, CheckBase64},
+		"three padding characters":         {full + "\nQ===\n" + end, CheckBase64},
+		"CR in front":                      {full + "\n\r\r\r\rQUJD\n" + end, CheckLineEnd},
+		"CR within":                        {full + "\nQUJD\r\r\r\rQUJD\n" + end, CheckLineEnd},
+		"one CR within":                    {full + "\nQU\rJD\n" + end, CheckLineEnd},
+		"one CR in front":                  {full + "\n\rQUJD\n" + end, CheckLineEnd},
+		"CR in a full line":                {"\r" + full[:62] + "Q\n" + end, CheckLineEnd},
+		"header":                           {"Proc-Type: 4\n\n" + full + "\n" + end, CheckBlockHeader},
+		"header without a name":            {":QUJ\n" + full + "\n" + end, CheckBlockHeader},
+		"header behind padding":            {"QQ==\n:QUJ\n" + end, CheckBlockHeader},
+		"END line without a label":         {full + "\n-----END -----\n" + end, CheckBlockEnd},
+		"END line of a hyphen":             {full + "\n-\n" + end, CheckBlockEnd},
+		"END line cut short":               {full + "\n" + end[:len(end)-2] + "\n", CheckBlockEnd},
+		"END line, longer":                 {full + "\n" + end[:len(end)-1] + "-\n", CheckBlockEnd},
+		"END line of another word":         {full + "\n-----AND " + end[len(endMark):], CheckBlockEnd},
+		"END line of another label":        {full + "\n" + strings.Replace(end, "DATA", "DATE", 1), CheckBlockEnd},
+		"END line with another end":        {full + "\n" + end[:len(end)-2] + "_\n", CheckBlockEnd},
+		"BEGIN line in the END's place":    {full + "\n-----BEGIN " + BlockData + "-----\n", CheckBlockEnd},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Parse([]byte(head + c.lines))
@@ -101,11 +101,11 @@ func TestBundleSizeExactly(t *testing.T) {
 		t.Errorf("the largest bundle: %v", err)
 	}
 	_, err := Parse(append(text, '\n'))
-	wantRule(t, "a byte more to read", err, RuleBundleSize)
+	wantRule(t, "a byte more to read", err, CheckBundleSize)
 	for over := 1; ; over++ { // not every size is one of a bundle
 		if b := bundleOf(t, MaxBundleSize+over); b != nil {
-			_, err = b.Encode()
-			wantRule(t, "the smallest that is too large to write", err, RuleBundleSize)
+			_, err = b.Marshal()
+			wantRule(t, "the smallest that is too large to write", err, CheckBundleSize)
 			t.Logf("%d bytes over", over)
 			return
 		}
@@ -121,7 +121,7 @@ func TestParseAtTheEndOfMemory(t *testing.T) {
 	for n := 1; n < len(whole)-end-1; n++ {
 		text := slices.Clip(append(bytes.Clone(whole[:end+n]), '\n'))
 		_, err := Parse(slices.Clip(bytes.Clone(text))[:len(text):len(text)])
-		wantRule(t, string(whole[end:end+n]), err, RuleBlockEnd)
+		wantRule(t, string(whole[end:end+n]), err, CheckBlockEnd)
 	}
 }
 
@@ -143,12 +143,12 @@ func TestPKCS10SizeExactly(t *testing.T) {
 		t.Errorf("the largest request: %v", err)
 	}
 	_, err := ParsePKCS10(request(MaxRequestSize + 1))
-	wantRule(t, "a byte more", err, RuleRequestSize)
+	wantRule(t, "a byte more", err, CheckRequestSize)
 }
 
 // TestPKCS10RSASizeExactly: the longest RSA modulus that is read, and one bit more.
 func TestPKCS10RSASizeExactly(t *testing.T) {
-	for bits, want := range map[int]Rule{maxRSABits: "", maxRSABits + 1: RuleRequestKey} {
+	for bits, want := range map[int]Check{maxRSABits: "", maxRSABits + 1: CheckRequestKey} {
 		modulus := bytes.Repeat([]byte{0xff}, (bits+7)/8)
 		modulus[0] = 0xff >> ((8 - bits%8) % 8)
 		if modulus[0] > 0x7f {
@@ -208,7 +208,7 @@ func TestGKEIdentityShapes(t *testing.T) {
 				}
 				return
 			}
-			wantRule(t, "in a bundle", err, RuleGKEIdentity)
+			wantRule(t, "in a bundle", err, CheckGKEIdentity)
 		})
 	}
 }

@@ -23,10 +23,10 @@ const MaxBundleSize = 1 << 20
 
 // Rules of a bundle.
 const (
-	// RuleBundleSize: a bundle has 1 to MaxBundleSize bytes.
-	RuleBundleSize Rule = "bundle-size"
-	// RuleProvider: the provider block is ProviderName/vN, see Bundle.
-	RuleProvider Rule = "bundle-provider"
+	// CheckBundleSize: a bundle has 1 to MaxBundleSize bytes.
+	CheckBundleSize Check = "bundle-size"
+	// CheckProvider: the provider block is ProviderName/vN, see Bundle.
+	CheckProvider Check = "bundle-provider"
 )
 
 // Bundle is the content of CertificateSigningRequest.spec.request: a PKCS#10 request
@@ -56,8 +56,8 @@ var bundleBlocks = []string{BlockRequest, BlockProvider, BlockData}
 // blocks. So every bundle has one encoding: where Parse succeeds, Encode of the result
 // is the input.
 //
-// The result does not alias the input. The error is a [*Violation] with one of the
-// Rules named Bundle, Block, Line or Base64, [RuleProvider] or [RuleRequestDER]: the
+// The result does not alias the input. The error is a [*Error] with one of the
+// Rules named Bundle, Block, Line or Base64, [CheckProvider] or [CheckRequestDER]: the
 // first fault in the text.
 func Parse(pem []byte) (*Bundle, error) {
 	r := blockReader{labels: bundleBlocks}
@@ -85,9 +85,9 @@ func Parse(pem []byte) (*Bundle, error) {
 	return b, nil
 }
 
-// Encode writes the bundle as PEM in the form that Parse reads. It returns a
-// [*Violation] where Parse would refuse the result.
-func (b *Bundle) Encode() ([]byte, error) {
+// Marshal writes the bundle as PEM in the form that Parse reads. It returns a
+// [*Error] where Parse would refuse the result.
+func (b *Bundle) Marshal() ([]byte, error) {
 	if b == nil {
 		return nil, missing(BlockRequest)
 	}
@@ -101,7 +101,7 @@ func (b *Bundle) Encode() ([]byte, error) {
 			return nil, err
 		}
 		if len(b.Data) == 0 {
-			return nil, &Violation{Check: RuleBlockEmpty, Got: "no data for provider " + b.Provider, Want: "evidence"}
+			return nil, &Error{Check: CheckBlockEmpty, Got: "no data for provider " + b.Provider, Want: "evidence"}
 		}
 		size += encodedSize(BlockProvider, []byte(b.Provider)) + encodedSize(BlockData, b.Data)
 	}
@@ -125,11 +125,11 @@ func encodedSize(label string, body []byte) int {
 }
 
 func sizeViolation(size int) error {
-	return &Violation{Check: RuleBundleSize, Got: strconv.Itoa(size) + " bytes", Want: "1 to " + strconv.Itoa(MaxBundleSize)}
+	return &Error{Check: CheckBundleSize, Got: strconv.Itoa(size) + " bytes", Want: "1 to " + strconv.Itoa(MaxBundleSize)}
 }
 
 func missing(label string) error {
-	return &Violation{Check: RuleBlockMissing, Got: "no block " + label, Want: "one"}
+	return &Error{Check: CheckBlockMissing, Got: "no block " + label, Want: "one"}
 }
 
 // internProvider saves an allocation for the one provider that is nearly always meant.

@@ -73,77 +73,77 @@ func TestParseRefuses(t *testing.T) {
 	const endRequest, beginData = "-----END " + BlockRequest + "-----\n", "-----BEGIN " + BlockData + "-----\n"
 	for name, test := range map[string]struct {
 		text []byte
-		want Rule
+		want Check
 	}{
-		"nothing":                       {nil, RuleBundleSize},
-		"a newline alone":               {[]byte("\n"), RuleLineBlank},
-		"request twice":                 {join(request, request, provider, data), RuleBlockDuplicate},
-		"request twice at the end":      {join(good, request), RuleBlockDuplicate},
-		"provider twice":                {join(request, provider, provider, data), RuleBlockDuplicate},
-		"data twice":                    {join(good, data), RuleBlockDuplicate},
-		"data before provider":          {join(request, data, provider), RuleBlockOrder},
-		"provider first":                {join(provider, request, data), RuleBlockOrder},
-		"data first":                    {join(data, request, provider), RuleBlockOrder},
-		"evidence alone":                {join(provider, data), RuleBlockOrder},
-		"no data":                       {join(request, provider), RuleBlockMissing},
-		"no provider":                   {join(request, data), RuleBlockMissing},
-		"unknown block at the end":      {join(good, block("CERTIFICATE", b.Data)), RuleBlockUnknown},
-		"unknown block first":           {join(block("PRIVATE KEY", b.Data), good), RuleBlockUnknown},
-		"unknown block between":         {join(request, block("ATTESTATION DATA", b.Data), provider, data), RuleBlockUnknown},
-		"NEW CERTIFICATE REQUEST":       {bytes.ReplaceAll(good, []byte(BlockRequest), []byte("NEW "+BlockRequest)), RuleBlockUnknown},
-		"lower-case label":              {bytes.ReplaceAll(good, []byte(BlockRequest), []byte("certificate request")), RuleBlockUnknown},
-		"lower-case letter in a label":  {bytes.ReplaceAll(good, []byte(BlockData), []byte("KUBELET AUTHENTICATOR ATTESTATION DATa")), RuleBlockUnknown},
-		"label with two spaces":         {edit("BEGIN "+BlockData, "BEGIN  "+BlockData), RuleBlockUnknown},
-		"empty label":                   {edit("BEGIN "+BlockData, "BEGIN "), RuleBlockUnknown},
-		"label that goes on":            {edit("BEGIN "+BlockData, "BEGIN "+BlockData+" "), RuleBlockUnknown},
-		"lower-case begin":              {edit("-----BEGIN "+BlockData, "-----begin "+BlockData), RuleBlockText},
-		"begin with four dashes":        {edit("-----BEGIN "+BlockData, "----BEGIN "+BlockData), RuleBlockText},
-		"begin with four dashes behind": {edit(beginData, strings.TrimSuffix(beginData, "-\n")+"\n"), RuleBlockText},
-		"begin with six dashes behind":  {edit(beginData, strings.TrimSuffix(beginData, "\n")+"-\n"), RuleBlockUnknown},
-		"space before begin":            {edit(beginData, " "+beginData), RuleBlockText},
-		"space behind begin":            {edit(beginData, strings.TrimSuffix(beginData, "\n")+" \n"), RuleBlockText},
-		"end of another label":          {edit("END "+BlockData, "END "+BlockProvider), RuleBlockEnd},
-		"lower-case end":                {edit("END "+BlockData, "END kubelet authenticator attestation data"), RuleBlockEnd},
-		"end with six dashes":           {edit(endRequest, "-"+endRequest), RuleBlockEnd},
-		"space behind end":              {edit(endRequest, strings.TrimSuffix(endRequest, "\n")+" \n"), RuleBlockEnd},
-		"no end line":                   {edit(endRequest, ""), RuleBlockEnd},
-		"no last end line":              {bytes.TrimSuffix(good, []byte("-----END "+BlockData+"-----\n")), RuleBlockEnd},
-		"begin line alone":              {[]byte("-----BEGIN " + BlockRequest + "-----\n"), RuleBlockEnd},
-		"two blocks on one line":        {edit(endRequest, strings.TrimSuffix(endRequest, "\n")), RuleBlockEnd},
-		"text before":                   {join([]byte("kubelet\n"), good), RuleBlockText},
-		"byte order mark":               {join([]byte("\xef\xbb\xbf"), good), RuleBlockText},
-		"NUL before":                    {join([]byte{0}, good), RuleBlockText},
-		"space before":                  {join([]byte(" "), good), RuleBlockText},
-		"text between":                  {edit(endRequest, endRequest+"kubelet\n"), RuleBlockText},
-		"text behind":                   {join(good, []byte("kubelet\n")), RuleBlockText},
-		"text behind without LF":        {join(good, []byte("kubelet")), RuleBlockText},
-		"NUL behind":                    {join(good, []byte{0}), RuleBlockText},
-		"space behind":                  {join(good, []byte(" ")), RuleBlockText},
-		"no PEM":                        {b.Request, RuleBlockText},
-		"headers":                       {join(request, provider, headed), RuleBlockHeader},
-		"header without blank line":     {edit(beginData, beginData+"Version: 1\n"), RuleBlockHeader},
-		"header inside":                 {edit("\n-----END "+BlockData, "\nVersion: 1\n-----END "+BlockData), RuleBlockHeader},
-		"CR LF":                         {bytes.ReplaceAll(good, []byte("\n"), []byte("\r\n")), RuleLineEnd},
-		"CR":                            {bytes.ReplaceAll(good, []byte("\n"), []byte("\r")), RuleLineEnd},
-		"CR LF behind an end line":      {edit(endRequest, strings.TrimSuffix(endRequest, "\n")+"\r\n"), RuleLineEnd},
-		"CR LF behind the last line":    {join(bytes.TrimSuffix(good, []byte("\n")), []byte("\r\n")), RuleLineEnd},
-		"CR LF between blocks":          {join(request, []byte("\r\n"), provider, data), RuleLineEnd},
-		"LF CR":                         {join(good, []byte("\r")), RuleBlockText},
-		"no last LF":                    {bytes.TrimSuffix(good, []byte("\n")), RuleLineEnd},
-		"cut in a line":                 {good[:len(good)-80], RuleLineEnd},
-		"blank line first":              {join([]byte("\n"), good), RuleLineBlank},
-		"blank line last":               {join(good, []byte("\n")), RuleLineBlank},
-		"blank line between":            {join(request, []byte("\n"), provider, data), RuleLineBlank},
-		"blank line behind begin":       {edit(beginData, beginData+"\n"), RuleLineBlank},
-		"blank line before end":         {edit("-----END "+BlockData, "\n-----END "+BlockData), RuleLineBlank},
-		"empty block":                   {join(request, provider, block(BlockData, nil)), RuleBlockEmpty},
-		"empty request":                 {block(BlockRequest, nil), RuleBlockEmpty},
-		"empty provider":                {join(request, block(BlockProvider, nil), data), RuleBlockEmpty},
-		"DER behind the request":        {block(BlockRequest, append(bytes.Clone(b.Request), 0)), RuleRequestDER},
-		"request in base64 twice":       {block(BlockRequest, request), RuleRequestDER},
-		"request of one byte":           {block(BlockRequest, b.Request[:1]), RuleRequestDER},
-		"request with a huge length":    {block(BlockRequest, []byte("\x30\x84\xff\xff\xff\xff")), RuleRequestDER},
-		"a certificate's shape":         {block(BlockRequest, []byte("\x30\x06\x30\x00\x30\x00\x30\x00")), RuleRequestDER},
+		"nothing":                       {nil, CheckBundleSize},
+		"a newline alone":               {[]byte("\n"), CheckLineBlank},
+		"request twice":                 {join(request, request, provider, data), CheckBlockDuplicate},
+		"request twice at the end":      {join(good, request), CheckBlockDuplicate},
+		"provider twice":                {join(request, provider, provider, data), CheckBlockDuplicate},
+		"data twice":                    {join(good, data), CheckBlockDuplicate},
+		"data before provider":          {join(request, data, provider), CheckBlockOrder},
+		"provider first":                {join(provider, request, data), CheckBlockOrder},
+		"data first":                    {join(data, request, provider), CheckBlockOrder},
+		"evidence alone":                {join(provider, data), CheckBlockOrder},
+		"no data":                       {join(request, provider), CheckBlockMissing},
+		"no provider":                   {join(request, data), CheckBlockMissing},
+		"unknown block at the end":      {join(good, block("CERTIFICATE", b.Data)), CheckBlockUnknown},
+		"unknown block first":           {join(block("PRIVATE KEY", b.Data), good), CheckBlockUnknown},
+		"unknown block between":         {join(request, block("ATTESTATION DATA", b.Data), provider, data), CheckBlockUnknown},
+		"NEW CERTIFICATE REQUEST":       {bytes.ReplaceAll(good, []byte(BlockRequest), []byte("NEW "+BlockRequest)), CheckBlockUnknown},
+		"lower-case label":              {bytes.ReplaceAll(good, []byte(BlockRequest), []byte("certificate request")), CheckBlockUnknown},
+		"lower-case letter in a label":  {bytes.ReplaceAll(good, []byte(BlockData), []byte("KUBELET AUTHENTICATOR ATTESTATION DATa")), CheckBlockUnknown},
+		"label with two spaces":         {edit("BEGIN "+BlockData, "BEGIN  "+BlockData), CheckBlockUnknown},
+		"empty label":                   {edit("BEGIN "+BlockData, "BEGIN "), CheckBlockUnknown},
+		"label that goes on":            {edit("BEGIN "+BlockData, "BEGIN "+BlockData+" "), CheckBlockUnknown},
+		"lower-case begin":              {edit("-----BEGIN "+BlockData, "-----begin "+BlockData), CheckBlockText},
+		"begin with four dashes":        {edit("-----BEGIN "+BlockData, "----BEGIN "+BlockData), CheckBlockText},
+		"begin with four dashes behind": {edit(beginData, strings.TrimSuffix(beginData, "-\n")+"\n"), CheckBlockText},
+		"begin with six dashes behind":  {edit(beginData, strings.TrimSuffix(beginData, "\n")+"-\n"), CheckBlockUnknown},
+		"space before begin":            {edit(beginData, " "+beginData), CheckBlockText},
+		"space behind begin":            {edit(beginData, strings.TrimSuffix(beginData, "\n")+" \n"), CheckBlockText},
+		"end of another label":          {edit("END "+BlockData, "END "+BlockProvider), CheckBlockEnd},
+		"lower-case end":                {edit("END "+BlockData, "END kubelet authenticator attestation data"), CheckBlockEnd},
+		"end with six dashes":           {edit(endRequest, "-"+endRequest), CheckBlockEnd},
+		"space behind end":              {edit(endRequest, strings.TrimSuffix(endRequest, "\n")+" \n"), CheckBlockEnd},
+		"no end line":                   {edit(endRequest, ""), CheckBlockEnd},
+		"no last end line":              {bytes.TrimSuffix(good, []byte("-----END "+BlockData+"-----\n")), CheckBlockEnd},
+		"begin line alone":              {[]byte("-----BEGIN " + BlockRequest + "-----\n"), CheckBlockEnd},
+		"two blocks on one line":        {edit(endRequest, strings.TrimSuffix(endRequest, "\n")), CheckBlockEnd},
+		"text before":                   {join([]byte("kubelet\n"), good), CheckBlockText},
+		"byte order mark":               {join([]byte("\xef\xbb\xbf"), good), CheckBlockText},
+		"NUL before":                    {join([]byte{0}, good), CheckBlockText},
+		"space before":                  {join([]byte(" "), good), CheckBlockText},
+		"text between":                  {edit(endRequest, endRequest+"kubelet\n"), CheckBlockText},
+		"text behind":                   {join(good, []byte("kubelet\n")), CheckBlockText},
+		"text behind without LF":        {join(good, []byte("kubelet")), CheckBlockText},
+		"NUL behind":                    {join(good, []byte{0}), CheckBlockText},
+		"space behind":                  {join(good, []byte(" ")), CheckBlockText},
+		"no PEM":                        {b.Request, CheckBlockText},
+		"headers":                       {join(request, provider, headed), CheckBlockHeader},
+		"header without blank line":     {edit(beginData, beginData+"Version: 1\n"), CheckBlockHeader},
+		"header inside":                 {edit("\n-----END "+BlockData, "\nVersion: 1\n-----END "+BlockData), CheckBlockHeader},
+		"CR LF":                         {bytes.ReplaceAll(good, []byte("\n"), []byte("\r\n")), CheckLineEnd},
+		"CR":                            {bytes.ReplaceAll(good, []byte("\n"), []byte("\r")), CheckLineEnd},
+		"CR LF behind an end line":      {edit(endRequest, strings.TrimSuffix(endRequest, "\n")+"\r\n"), CheckLineEnd},
+		"CR LF behind the last line":    {join(bytes.TrimSuffix(good, []byte("\n")), []byte("\r\n")), CheckLineEnd},
+		"CR LF between blocks":          {join(request, []byte("\r\n"), provider, data), CheckLineEnd},
+		"LF CR":                         {join(good, []byte("\r")), CheckBlockText},
+		"no last LF":                    {bytes.TrimSuffix(good, []byte("\n")), CheckLineEnd},
+		"cut in a line":                 {good[:len(good)-80], CheckLineEnd},
+		"blank line first":              {join([]byte("\n"), good), CheckLineBlank},
+		"blank line last":               {join(good, []byte("\n")), CheckLineBlank},
+		"blank line between":            {join(request, []byte("\n"), provider, data), CheckLineBlank},
+		"blank line behind begin":       {edit(beginData, beginData+"\n"), CheckLineBlank},
+		"blank line before end":         {edit("-----END "+BlockData, "\n-----END "+BlockData), CheckLineBlank},
+		"empty block":                   {join(request, provider, block(BlockData, nil)), CheckBlockEmpty},
+		"empty request":                 {block(BlockRequest, nil), CheckBlockEmpty},
+		"empty provider":                {join(request, block(BlockProvider, nil), data), CheckBlockEmpty},
+		"DER behind the request":        {block(BlockRequest, append(bytes.Clone(b.Request), 0)), CheckRequestDER},
+		"request in base64 twice":       {block(BlockRequest, request), CheckRequestDER},
+		"request of one byte":           {block(BlockRequest, b.Request[:1]), CheckRequestDER},
+		"request with a huge length":    {block(BlockRequest, []byte("\x30\x84\xff\xff\xff\xff")), CheckRequestDER},
+		"a certificate's shape":         {block(BlockRequest, []byte("\x30\x06\x30\x00\x30\x00\x30\x00")), CheckRequestDER},
 	} {
 		got, err := Parse(test.text)
 		if got != nil {
@@ -160,46 +160,46 @@ func TestParseRefusesOtherBase64(t *testing.T) {
 	a64 := strings.Repeat("A", 64)
 	for name, test := range map[string]struct {
 		lines string
-		want  Rule
+		want  Check
 	}{
-		"63 columns":                       {strings.Repeat("A", 63) + "\n" + a64 + "\nAAAA", RuleLineWidth},
-		"60 columns":                       {strings.Repeat("A", 60) + "\n" + a64 + "\nAAAA", RuleLineWidth},
-		"76 columns":                       {strings.Repeat("A", 76) + "\n" + strings.Repeat("A", 76), RuleLineWidth},
-		"65 columns":                       {strings.Repeat("A", 65), RuleLineWidth},
-		"68 columns at the end":            {strings.Repeat("A", 68), RuleLineWidth},
-		"128 columns":                      {a64 + a64, RuleLineWidth},
-		"one long line":                    {strings.Repeat("A", 100_000), RuleLineWidth},
-		"a short line before the last":     {a64 + "\nAAAA\nAAAA", RuleLineWidth},
-		"one column a line":                {"A\nA\nA\nA", RuleLineWidth},
-		"length not a multiple of 4":       {a64 + "\nAAA", RuleBase64},
-		"no padding, one byte":             {"AA", RuleBase64},
-		"no padding, two bytes":            {"AAA", RuleBase64},
-		"too much padding":                 {"A===", RuleBase64},
-		"padding alone":                    {"====", RuleBase64},
-		"padding behind a full line":       {a64 + "\n====", RuleBase64},
-		"padding of two lines":             {"AA=\n=", RuleLineWidth},
-		"padding in the middle":            {"AA==AAAA", RuleBase64},
-		"padding at the end of a line":     {a64[:62] + "==\nAAAA", RuleBase64},
-		"one pad at the end of a line":     {a64[:63] + "=\nAAAA", RuleBase64},
-		"unused bits set, one byte":        {"AB==", RuleBase64},
-		"unused bits set, two bytes":       {"AAB=", RuleBase64},
-		"unused bits set, 62 and padding":  {a64[:61] + "B==", RuleBase64},
-		"URL alphabet -":                   {"AA-A", RuleBase64},
-		"URL alphabet _":                   {"AA_A", RuleBase64},
-		"space inside":                     {"AA A", RuleBase64},
-		"space behind":                     {"AAAA ", RuleBase64},
-		"spaces behind":                    {"AAAA    ", RuleBase64},
-		"tab before":                       {"\tAAA", RuleBase64},
-		"NUL":                              {"AAA\x00", RuleBase64},
-		"not ASCII":                        {"AA\u00c3", RuleBase64},
-		"CR inside":                        {"AA\rA", RuleLineEnd},
-		"CR beyond the columns":            {a64[:62] + "\r\rAA", RuleLineEnd},
-		"CR at the end of a line":          {a64 + "\r\nAAAA", RuleLineEnd},
-		"vertical tab":                     {"AAAA\v\v\v\v", RuleBase64},
-		"a colon":                          {"A: A", RuleBlockHeader},
-		"encrypted block":                  {"Proc-Type: 4,ENCRYPTED\n\nAAAA", RuleBlockHeader},
-		"a line of dashes":                 {"AAAA\n-----", RuleBlockEnd},
-		"another block inside":             {"AAAA\n-----BEGIN " + BlockRequest + "-----\nAAAA", RuleBlockEnd},
+		"63 columns":                       {strings.Repeat("A", 63) + "\n" + a64 + "\nAAAA", CheckLineWidth},
+		"60 columns":                       {strings.Repeat("A", 60) + "\n" + a64 + "\nAAAA", CheckLineWidth},
+		"76 columns":                       {strings.Repeat("A", 76) + "\n" + strings.Repeat("A", 76), CheckLineWidth},
+		"65 columns":                       {strings.Repeat("A", 65), CheckLineWidth},
+		"68 columns at the end":            {strings.Repeat("A", 68), CheckLineWidth},
+		"128 columns":                      {a64 + a64, CheckLineWidth},
+		"one long line":                    {strings.Repeat("A", 100_000), CheckLineWidth},
+		"a short line before the last":     {a64 + "\nAAAA\nAAAA", CheckLineWidth},
+		"one column a line":                {"A\nA\nA\nA", CheckLineWidth},
+		"length not a multiple of 4":       {a64 + "\nAAA", CheckBase64},
+		"no padding, one byte":             {"AA", CheckBase64},
+		"no padding, two bytes":            {"AAA", CheckBase64},
+		"too much padding":                 {"A===", CheckBase64},
+		"padding alone":                    {"====", CheckBase64},
+		"padding behind a full line":       {a64 + "\n====", CheckBase64},
+		"padding of two lines":             {"AA=\n=", CheckLineWidth},
+		"padding in the middle":            {"AA==AAAA", CheckBase64},
+		"padding at the end of a line":     {a64[:62] + "==\nAAAA", CheckBase64},
+		"one pad at the end of a line":     {a64[:63] + "=\nAAAA", CheckBase64},
+		"unused bits set, one byte":        {"AB==", CheckBase64},
+		"unused bits set, two bytes":       {"AAB=", CheckBase64},
+		"unused bits set, 62 and padding":  {a64[:61] + "B==", CheckBase64},
+		"URL alphabet -":                   {"AA-A", CheckBase64},
+		"URL alphabet _":                   {"AA_A", CheckBase64},
+		"space inside":                     {"AA A", CheckBase64},
+		"space behind":                     {"AAAA ", CheckBase64},
+		"spaces behind":                    {"AAAA    ", CheckBase64},
+		"tab before":                       {"\tAAA", CheckBase64},
+		"NUL":                              {"AAA\x00", CheckBase64},
+		"not ASCII":                        {"AA\u00c3", CheckBase64},
+		"CR inside":                        {"AA\rA", CheckLineEnd},
+		"CR beyond the columns":            {a64[:62] + "\r\rAA", CheckLineEnd},
+		"CR at the end of a line":          {a64 + "\r\nAAAA", CheckLineEnd},
+		"vertical tab":                     {"AAAA\v\v\v\v", CheckBase64},
+		"a colon":                          {"A: A", CheckBlockHeader},
+		"encrypted block":                  {"Proc-Type: 4,ENCRYPTED\n\nAAAA", CheckBlockHeader},
+		"a line of dashes":                 {"AAAA\n-----", CheckBlockEnd},
+		"another block inside":             {"AAAA\n-----BEGIN " + BlockRequest + "-----\nAAAA", CheckBlockEnd},
 		"good base64, which is the remedy": {a64 + "\nAAA=", ""},
 	} {
 		text := join(request, provider, []byte("-----BEGIN "+BlockData+"-----\n"+test.lines+"\n-----END "+BlockData+"-----\n"))
@@ -221,10 +221,10 @@ func TestBundleSize(t *testing.T) {
 	for low < high {
 		mid := (low + high + 1) / 2
 		b.Data = make([]byte, mid)
-		if _, err := b.Encode(); err == nil {
+		if _, err := b.Marshal(); err == nil {
 			low = mid
 		} else {
-			wantRule(t, "Encode", err, RuleBundleSize)
+			wantRule(t, "Encode", err, CheckBundleSize)
 			high = mid - 1
 		}
 	}
@@ -242,9 +242,9 @@ func TestBundleSize(t *testing.T) {
 		func(p []byte) error { _, err := ParseProposal(p); return err },
 		func(p []byte) error { _, err := ParseGKE(p); return err },
 	} {
-		wantRule(t, "one line too long", parse(text), RuleBundleSize)
-		wantRule(t, "a byte too long", parse(make([]byte, MaxBundleSize+1)), RuleBundleSize)
-		wantRule(t, "nothing", parse(nil), RuleBundleSize)
+		wantRule(t, "one line too long", parse(text), CheckBundleSize)
+		wantRule(t, "a byte too long", parse(make([]byte, MaxBundleSize+1)), CheckBundleSize)
+		wantRule(t, "nothing", parse(nil), CheckBundleSize)
 	}
 }
 
@@ -252,17 +252,17 @@ func TestEncodeRefusesWhatParseDoes(t *testing.T) {
 	good := attestedBundle(t, 10)
 	for name, test := range map[string]struct {
 		bundle Bundle
-		want   Rule
+		want   Check
 	}{
-		"zero value":         {Bundle{}, RuleRequestDER},
-		"no request":         {Bundle{Provider: "tpm/v1", Data: []byte{1}}, RuleRequestDER},
-		"trailing bytes":     {Bundle{Request: append(bytes.Clone(good.Request), 0)}, RuleRequestDER},
-		"data alone":         {Bundle{Request: good.Request, Data: []byte{1}}, RuleProvider},
-		"empty data alone":   {Bundle{Request: good.Request, Data: []byte{}}, RuleProvider},
-		"provider alone":     {Bundle{Request: good.Request, Provider: "tpm/v1"}, RuleBlockEmpty},
-		"malformed provider": {Bundle{Request: good.Request, Provider: "tpm", Data: []byte{1}}, RuleProvider},
+		"zero value":         {Bundle{}, CheckRequestDER},
+		"no request":         {Bundle{Provider: "tpm/v1", Data: []byte{1}}, CheckRequestDER},
+		"trailing bytes":     {Bundle{Request: append(bytes.Clone(good.Request), 0)}, CheckRequestDER},
+		"data alone":         {Bundle{Request: good.Request, Data: []byte{1}}, CheckProvider},
+		"empty data alone":   {Bundle{Request: good.Request, Data: []byte{}}, CheckProvider},
+		"provider alone":     {Bundle{Request: good.Request, Provider: "tpm/v1"}, CheckBlockEmpty},
+		"malformed provider": {Bundle{Request: good.Request, Provider: "tpm", Data: []byte{1}}, CheckProvider},
 	} {
-		_, err := test.bundle.Encode()
+		_, err := test.bundle.Marshal()
 		wantRule(t, name, err, test.want)
 	}
 }
@@ -299,13 +299,13 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		b, err := Parse(text)
 		if err != nil {
-			var v *Violation
+			var v *Error
 			if !errors.As(err, &v) || b != nil {
 				t.Fatalf("bundle %v, error %v", b, err)
 			}
 			return
 		}
-		back, err := b.Encode()
+		back, err := b.Marshal()
 		if err != nil || !bytes.Equal(back, text) {
 			t.Fatalf("%q encodes as %q, %v", text, back, err)
 		}
@@ -333,8 +333,8 @@ func sameAsPEM(t *testing.T, text []byte, b *Bundle) {
 }
 
 func TestEncodeOfNoBundle(t *testing.T) {
-	_, err := (*Bundle)(nil).Encode()
-	wantRule(t, "nil", err, RuleBlockMissing)
-	_, err = new(Bundle).Encode()
-	wantRule(t, "zero", err, RuleRequestDER)
+	_, err := (*Bundle)(nil).Marshal()
+	wantRule(t, "nil", err, CheckBlockMissing)
+	_, err = new(Bundle).Marshal()
+	wantRule(t, "zero", err, CheckRequestDER)
 }

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/nodeattest/nodeattest/refusal"
@@ -21,16 +22,8 @@ import (
 // are behind. It does not make the certificate last longer.
 const Backdate = 5 * time.Minute
 
-// ErrCA says that [NewCA] was given what makes no certificate authority for nodes.
-const ErrCA Error = "the certificate authority is not usable"
-
-// ErrOtherSigner says that a request is filed under a signer that a [Policy] or
-// [Providers] do not serve, or that [CA.Issue] was asked for a certificate of one for
-// which the CA does not sign. It is no refusal of the request: somebody else answers it.
-const ErrOtherSigner Error = "the request is for a signer that is not served here"
-
-// CAOptions say what a [CA] may sign.
-type CAOptions struct {
+// CAConfig says what a [CA] may sign.
+type CAConfig struct {
 	// SignerNames are the signers whose certificates the CA issues, each in full
 	// and each one that [PurposeOf] knows; at least one. [SignerClientInsecure] must
 	// stand alone: whoever trusts a CA trusts all its certificates alike, so nodes
@@ -77,12 +70,9 @@ type CA struct {
 // certificate that they forbid is refused when it is issued.
 //
 // The certificates' times are not looked at here but whenever a certificate is
-// issued. Errors match [ErrCA].
-func NewCA(chain []*x509.Certificate, key crypto.Signer, opts *CAOptions) (*CA, error) {
-	if opts == nil {
-		opts = &CAOptions{}
-	}
-	ca := &CA{key: secret.New(key), signers: slices.Clone(opts.SignerNames), lifetime: opts.MaxLifetime, recovery: opts.MaxRecoveryLifetime, now: opts.Now}
+// issued. Errors match [refusal.CheckConfig].
+func NewCA(chain []*x509.Certificate, key crypto.Signer, c CAConfig) (*CA, error) {
+	ca := &CA{key: secret.New(key), signers: slices.Clone(c.SignerNames), lifetime: c.MaxLifetime, recovery: c.MaxRecoveryLifetime, now: c.Now}
 	if ca.lifetime == 0 {
 		ca.lifetime = DefaultMaxExpiration
 	}
@@ -93,10 +83,13 @@ func NewCA(chain []*x509.Certificate, key crypto.Signer, opts *CAOptions) (*CA, 
 		ca.now = time.Now
 	}
 	if ca.lifetime < minExpiration || ca.recovery < minExpiration {
-		return nil, fmt.Errorf("%w: a lifetime under %v", ErrCA, minExpiration)
+		return nil, refusal.Config("MaxLifetime or MaxRecoveryLifetime", min(ca.lifetime, ca.recovery).String(), minExpiration.String()+" or more")
 	}
 	if err := checkSignerNames(ca.signers); err != nil {
 		return nil, err
+	}
+	if len(ca.signers) > 1 && slices.Contains(ca.signers, SignerClientInsecure) {
+		return nil, refusal.Config("SignerNames", SignerClientInsecure+" beside others", "that one alone, or the others")
 	}
 	if err := ca.readChain(chain); err != nil {
 		return nil, err
@@ -107,50 +100,36 @@ func NewCA(chain []*x509.Certificate, key crypto.Signer, opts *CAOptions) (*CA, 
 	return ca, nil
 }
 
-func checkSignerNames(names []string) error {
-	if len(names) == 0 {
-		return fmt.Errorf("%w: SignerNames is empty", ErrCA)
-	}
-	for _, name := range names {
-		if _, err := PurposeOf(name); err != nil {
-			return fmt.Errorf("%w: SignerNames: %w", ErrCA, err)
-		}
-		if name == SignerClientInsecure && len(names) > 1 {
-			return fmt.Errorf("%w: SignerNames has %s beside others", ErrCA, name)
-		}
-	}
-	return nil
-}
-
 // readChain takes copies of the certificates, as their DER says they are.
 func (ca *CA) readChain(chain []*x509.Certificate) error {
 	if len(chain) == 0 {
-		return fmt.Errorf("%w: no certificate", ErrCA)
+		return refusal.Config("chain", "", "at least one certificate")
 	}
 	for i, given := range chain {
 		if given == nil {
-			return fmt.Errorf("%w: certificate %d is nil", ErrCA, i)
+			return refusal.Config("certificate "+strconv.Itoa(i), "", "one")
 		}
 		c, err := x509.ParseCertificate(given.Raw)
 		if err != nil {
-			return fmt.Errorf("%w: certificate %d: %w", ErrCA, i, err)
+			return &Error{Check: refusal.CheckConfig, Got: "a malformed certificate " + strconv.Itoa(i), Err: err}
 		}
+		field := certificateField(c, i)
 		switch {
 		case !c.IsCA:
-			err = fmt.Errorf("%w: certificate %d (%s) is not a CA", ErrCA, i, refusal.Quote(c.Subject.String()))
+			err = refusal.Config(field, "is no CA", "one")
 		case c.KeyUsage&x509.KeyUsageCertSign == 0:
-			err = fmt.Errorf("%w: certificate %d (%s) may not sign certificates", ErrCA, i, refusal.Quote(c.Subject.String()))
+			err = refusal.Config(field, "may not sign certificates", "keyCertSign")
 		case c.MaxPathLen >= 0 && c.MaxPathLen < i:
-			err = fmt.Errorf("%w: certificate %d (%s) allows %d CAs below it, not %d", ErrCA, i, refusal.Quote(c.Subject.String()), c.MaxPathLen, i)
+			err = refusal.Config(field, "allows "+strconv.Itoa(c.MaxPathLen)+" CAs below it", strconv.Itoa(i)+" or more")
 		case len(c.UnhandledCriticalExtensions) > 0:
-			err = fmt.Errorf("%w: certificate %d (%s) has an unknown critical extension", ErrCA, i, refusal.Quote(c.Subject.String()))
+			err = refusal.Config(field, "has an unknown critical extension", "none")
 		case len(c.Subject.Names) == 0:
-			err = fmt.Errorf("%w: certificate %d has no subject", ErrCA, i)
+			err = refusal.Config(field, "has no subject", "one")
 		case i > 0:
 			err = ca.checkLink(c)
 		}
 		if err == nil {
-			err = ca.checkConstraints(c, i)
+			err = ca.checkConstraints(c, field)
 		}
 		if err != nil {
 			return err
@@ -162,10 +141,15 @@ func (ca *CA) readChain(chain []*x509.Certificate) error {
 	return nil
 }
 
+// certificateField names a certificate of the chain.
+func certificateField(c *x509.Certificate, i int) string {
+	return "certificate " + strconv.Itoa(i) + " (" + refusal.Quote(c.Subject.String()) + ")"
+}
+
 // checkConstraints refuses a certificate in the chain under which no certificate of
 // one of the CA's signers would verify: for its extended key usages, or because its
 // name constraints exclude every name that a serving certificate can have.
-func (ca *CA) checkConstraints(c *x509.Certificate, i int) error {
+func (ca *CA) checkConstraints(c *x509.Certificate, field string) error {
 	for _, name := range ca.signers {
 		purpose, _, _ := parseSignerName(name)
 		usage := x509.ExtKeyUsageClientAuth
@@ -173,10 +157,10 @@ func (ca *CA) checkConstraints(c *x509.Certificate, i int) error {
 			usage = x509.ExtKeyUsageServerAuth
 		}
 		if len(c.ExtKeyUsage)+len(c.UnknownExtKeyUsage) > 0 && !slices.Contains(c.ExtKeyUsage, usage) && !slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageAny) {
-			return fmt.Errorf("%w: certificate %d (%s) has extended key usages, and not %s, which %s needs", ErrCA, i, refusal.Quote(c.Subject.String()), purpose.authUsage(), name)
+			return refusal.Config(field, "has other extended key usages", purpose.authUsage()+", which "+name+" needs")
 		}
 		if purpose == PurposeServing && excludesAllNames(c) {
-			return fmt.Errorf("%w: the name constraints of certificate %d (%s) exclude every name, and %s needs one", ErrCA, i, refusal.Quote(c.Subject.String()), name)
+			return refusal.Config(field, "has name constraints that exclude every name", "one name that "+name+" can have")
 		}
 	}
 	return nil
@@ -203,7 +187,7 @@ func (ca *CA) checkLink(issuer *x509.Certificate) error {
 		err = fmt.Errorf("its issuer is %s", refusal.Quote(ca.chain[last].Issuer.String()))
 	}
 	if err != nil {
-		return fmt.Errorf("%w: certificate %d is not signed by certificate %d: %w", ErrCA, last, last+1, err)
+		return &Error{Check: refusal.CheckConfig, Got: certificateField(ca.chain[last], last), Want: "one that certificate " + strconv.Itoa(last+1) + " has signed", Err: err}
 	}
 	return nil
 }
@@ -228,20 +212,20 @@ func encodeCertificate(der []byte) []byte {
 // checkKey holds the private key against the issuing CA's certificate.
 func (ca *CA) checkKey() error {
 	if !completeKey(ca.key.Reveal()) {
-		return fmt.Errorf("%w: no key, or one that lacks a part", ErrCA)
+		return refusal.Config("key", "that lacks a part, or none", "the private key of the first certificate")
 	}
 	public, ok := ca.chain[0].PublicKey.(interface{ Equal(crypto.PublicKey) bool })
 	if !ok || !public.Equal(ca.key.Reveal().Public()) {
-		return fmt.Errorf("%w: the key is not that of %s", ErrCA, refusal.Quote(ca.chain[0].Subject.String()))
+		return refusal.Config("key", "of another certificate", "that of "+refusal.Quote(ca.chain[0].Subject.String()))
 	}
 	switch weak := ca.chain[0].PublicKey.(type) {
 	case *rsa.PublicKey:
 		if weak.N.BitLen() < minRSABits {
-			return fmt.Errorf("%w: an RSA key of %d bits", ErrCA, weak.N.BitLen())
+			return refusal.Config("key", "of "+strconv.Itoa(weak.N.BitLen())+" bits", strconv.Itoa(minRSABits)+" or more")
 		}
 	case *ecdsa.PublicKey:
 		if weak.Curve == elliptic.P224() {
-			return fmt.Errorf("%w: an ECDSA key on P-224", ErrCA)
+			return refusal.Config("key", "on P-224", "P-256 or a longer curve")
 		}
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 var p256Curve = elliptic.P256()
@@ -43,9 +44,9 @@ func TestNewCARefuses(t *testing.T) {
 	if _, err := csr.NewCA(good, p256Key(), goodOptions()); err != nil {
 		t.Fatal(err)
 	}
-	options := func(change func(*csr.CAOptions)) *csr.CAOptions {
+	options := func(change func(*csr.CAConfig)) csr.CAConfig {
 		o := goodOptions()
-		change(o)
+		change(&o)
 		return o
 	}
 	forged := *intermediate(func(c *x509.Certificate) { c.IsCA, c.KeyUsage = false, x509.KeyUsageCertSign })[0]
@@ -64,16 +65,16 @@ func TestNewCARefuses(t *testing.T) {
 		name  string
 		chain []*x509.Certificate
 		key   crypto.Signer
-		opts  *csr.CAOptions
+		opts  csr.CAConfig
 	}{
-		{"no options", good, p256Key(), nil},
-		{"no signer names", good, p256Key(), options(func(o *csr.CAOptions) { o.SignerNames = nil })},
-		{"unknown signer name", good, p256Key(), options(func(o *csr.CAOptions) { o.SignerNames = []string{"example.com/x"} })},
-		{"challenge signer", good, p256Key(), options(func(o *csr.CAOptions) { o.SignerNames = []string{csr.SignerChallengeTPM} })},
-		{"insecure beside attested", good, p256Key(), options(func(o *csr.CAOptions) { o.SignerNames = append(o.SignerNames, csr.SignerClientInsecure) })},
-		{"negative lifetime", good, p256Key(), options(func(o *csr.CAOptions) { o.MaxLifetime = -1 })},
-		{"lifetime under what can be asked for", good, p256Key(), options(func(o *csr.CAOptions) { o.MaxLifetime = 10*time.Minute - 1 })},
-		{"recovery lifetime under that", good, p256Key(), options(func(o *csr.CAOptions) { o.MaxRecoveryLifetime = time.Minute })},
+		{"no options", good, p256Key(), csr.CAConfig{}},
+		{"no signer names", good, p256Key(), options(func(o *csr.CAConfig) { o.SignerNames = nil })},
+		{"unknown signer name", good, p256Key(), options(func(o *csr.CAConfig) { o.SignerNames = []string{"example.com/x"} })},
+		{"challenge signer", good, p256Key(), options(func(o *csr.CAConfig) { o.SignerNames = []string{csr.SignerChallengeTPM} })},
+		{"insecure beside attested", good, p256Key(), options(func(o *csr.CAConfig) { o.SignerNames = append(o.SignerNames, csr.SignerClientInsecure) })},
+		{"negative lifetime", good, p256Key(), options(func(o *csr.CAConfig) { o.MaxLifetime = -1 })},
+		{"lifetime under what can be asked for", good, p256Key(), options(func(o *csr.CAConfig) { o.MaxLifetime = 10*time.Minute - 1 })},
+		{"recovery lifetime under that", good, p256Key(), options(func(o *csr.CAConfig) { o.MaxRecoveryLifetime = time.Minute })},
 		{"nil key", good, (*ecdsa.PrivateKey)(nil), goodOptions()},
 		{"key without a point", good, &ecdsa.PrivateKey{PublicKey: ecdsa.PublicKey{Curve: p256Curve}}, goodOptions()},
 		{"public part of the key", good, &ecdsa.PrivateKey{PublicKey: *p256Key().Public().(*ecdsa.PublicKey)}, goodOptions()},
@@ -85,7 +86,7 @@ func TestNewCARefuses(t *testing.T) {
 		{"unknown usage", intermediate(func(c *x509.Certificate) { c.UnknownExtKeyUsage = []asn1.ObjectIdentifier{{1, 2, 3}} }), p256Key(), goodOptions()},
 		{"root for client auth only", []*x509.Certificate{makeCA(t, caTemplate("i"), p256Key(), clientRoot, p384Key()), clientRoot}, p256Key(), goodOptions()},
 		{"every name excluded", intermediate(excluded("", "0.0.0.0/0", "::/0")), p256Key(), goodOptions()},
-		{"negative recovery lifetime", good, p256Key(), options(func(o *csr.CAOptions) { o.MaxRecoveryLifetime = -1 })},
+		{"negative recovery lifetime", good, p256Key(), options(func(o *csr.CAConfig) { o.MaxRecoveryLifetime = -1 })},
 		{"no chain", nil, p256Key(), goodOptions()},
 		{"nil certificate", []*x509.Certificate{nil}, p256Key(), goodOptions()},
 		{"empty certificate", []*x509.Certificate{{}}, p256Key(), goodOptions()},
@@ -104,29 +105,29 @@ func TestNewCARefuses(t *testing.T) {
 		{"weak curve", []*x509.Certificate{makeCA(t, caTemplate("weak"), p224Key(), nil, nil)}, p224Key(), goodOptions()},
 		{"weak RSA key", []*x509.Certificate{makeCA(t, caTemplate("weak"), rsa1024(), nil, nil)}, rsa1024(), goodOptions()},
 	} {
-		if ca, err := csr.NewCA(c.chain, c.key, c.opts); ca != nil || !errors.Is(err, csr.ErrCA) {
+		if ca, err := csr.NewCA(c.chain, c.key, c.opts); ca != nil || !errors.Is(err, refusal.CheckConfig) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
 	for name, c := range map[string]struct {
 		change func(*x509.Certificate)
-		opts   *csr.CAOptions
+		opts   csr.CAConfig
 	}{
 		"both usages":                 {usages(x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth), goodOptions()},
 		"any usage":                   {usages(x509.ExtKeyUsageAny), goodOptions()},
-		"client auth, client signer":  {usages(x509.ExtKeyUsageClientAuth), options(func(o *csr.CAOptions) { o.SignerNames = o.SignerNames[:1] })},
-		"server auth, serving signer": {usages(x509.ExtKeyUsageServerAuth), options(func(o *csr.CAOptions) { o.SignerNames = o.SignerNames[1:2] })},
+		"client auth, client signer":  {usages(x509.ExtKeyUsageClientAuth), options(func(o *csr.CAConfig) { o.SignerNames = o.SignerNames[:1] })},
+		"server auth, serving signer": {usages(x509.ExtKeyUsageServerAuth), options(func(o *csr.CAConfig) { o.SignerNames = o.SignerNames[1:2] })},
 		"every DNS name excluded":     {excluded(""), goodOptions()},
 		"every address excluded":      {excluded("corp.example", "0.0.0.0/0", "::/0"), goodOptions()},
-		"no name, and client signers": {excluded("", "0.0.0.0/0", "::/0"), options(func(o *csr.CAOptions) { o.SignerNames = o.SignerNames[:1] })},
+		"no name, and client signers": {excluded("", "0.0.0.0/0", "::/0"), options(func(o *csr.CAConfig) { o.SignerNames = o.SignerNames[:1] })},
 		"no DNS name, IPv6 addresses": {excluded("", "0.0.0.0/0", "fe80::/10"), goodOptions()},
-		"ten minutes":                 {func(*x509.Certificate) {}, options(func(o *csr.CAOptions) { o.MaxLifetime = 10 * time.Minute })},
+		"ten minutes":                 {func(*x509.Certificate) {}, options(func(o *csr.CAConfig) { o.MaxLifetime = 10 * time.Minute })},
 	} {
 		if _, err := csr.NewCA(intermediate(c.change), p256Key(), c.opts); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	insecure := options(func(o *csr.CAOptions) { o.SignerNames = []string{csr.SignerClientInsecure} })
+	insecure := options(func(o *csr.CAConfig) { o.SignerNames = []string{csr.SignerClientInsecure} })
 	if _, err := csr.NewCA(good, p256Key(), insecure); err != nil {
 		t.Errorf("insecure alone: %v", err)
 	}

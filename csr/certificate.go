@@ -23,7 +23,7 @@ func (ca *CA) template(c *Checked, v *Verified, now time.Time) (*x509.Certificat
 	commonName, organization := SubjectNames(c.purpose, c.nodeName)
 	keyID, err := keyIdentifier(c.pkcs10.CSR.RawSubjectPublicKeyInfo)
 	if err != nil || commonName == "" {
-		return nil, Violations{{Check: RuleNotChecked, Got: "a request that no policy has checked", Err: err}}
+		return nil, Errors{{Check: CheckNotChecked, Got: "a request that no policy has checked", Err: err}}
 	}
 	t := &x509.Certificate{
 		SerialNumber:          serialNumber(),

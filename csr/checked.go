@@ -97,10 +97,10 @@ func (c *Checked) IPAddresses() []netip.Addr { return slices.Clone(c.ipAddresses
 
 // CheckSignature verifies the request's own signature: that who made it has the
 // private key. The work is done once, whatever the number of calls and callers. The
-// error is a [*Violation] of [RuleSignature].
+// error is a [*Error] of [CheckSignature].
 func (c *Checked) CheckSignature() error {
 	if c.pkcs10 == nil {
-		return &Violation{Check: RuleNotChecked, Got: "no request"}
+		return &Error{Check: CheckNotChecked, Got: "no request"}
 	}
 	c.signatureOnce.Do(func() { c.signatureErr = c.pkcs10.CheckSignature() })
 	return c.signatureErr

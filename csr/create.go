@@ -12,17 +12,14 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strconv"
 
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// ErrCreate says that [Create] was asked for a request that no policy would accept. The
-// error's text says why.
-const ErrCreate Error = "cannot create the request"
-
-// CreateOptions are the parts of a request that not every request has. The zero value,
-// and a nil pointer, ask for none.
+// CreateOptions are the parts of a request that not every request has. The zero value
+// asks for none.
 type CreateOptions struct {
 	// ProviderID is the node's provider ID, for the extension that
 	// oid.ProviderIDExtension makes; 1 to oid.MaxProviderIDSize bytes. Empty: none.
@@ -45,26 +42,23 @@ type CreateOptions struct {
 // (SHA-256 and SHA-384). It may live in a TPM.
 //
 // SANs are refused for client and recovery certificates and demanded for serving
-// certificates. What is asked for wrongly gives [ErrCreate], for a provider ID or flag
-// beside the error of package oid or of [FlagExtension]. Other errors are the signer's
+// certificates. What no policy would accept gives [refusal.CheckConfig], for a provider
+// ID or flag beside the error of package oid or of [FlagExtension]. Other errors are the signer's
 // or those of [ParsePKCS10]: the request is read back, and its signature verified,
 // before it is returned.
-func Create(purpose Purpose, key crypto.Signer, nodeName string, opts *CreateOptions) ([]byte, error) {
-	if opts == nil {
-		opts = &CreateOptions{}
-	}
+func Create(purpose Purpose, key crypto.Signer, nodeName string, o CreateOptions) ([]byte, error) {
 	commonName, organization := SubjectNames(purpose, nodeName)
 	if commonName == "" {
-		return nil, fmt.Errorf("%w: purpose %v, node name %s", ErrCreate, purpose, refusal.Quote(nodeName))
+		return nil, refusal.Config("purpose or node name", purpose.String()+", "+refusal.Quote(nodeName), "a purpose and a node's name")
 	}
 	template := &x509.CertificateRequest{
 		Subject: pkix.Name{CommonName: commonName, Organization: []string{organization}},
 	}
-	if err := opts.addTo(template, purpose); err != nil {
+	if err := o.addTo(template, purpose); err != nil {
 		return nil, err
 	}
 	if !completeKey(key) {
-		return nil, fmt.Errorf("%w: no key, or one that lacks a part", ErrCreate)
+		return nil, refusal.Config("key", "that lacks a part, or none", createKeys)
 	}
 	if err := checkCreateKey(key.Public()); err != nil {
 		return nil, err
@@ -83,6 +77,9 @@ func Create(purpose Purpose, key crypto.Signer, nodeName string, opts *CreateOpt
 	return der, nil
 }
 
+// createKeys are the keys that every policy takes unless it says otherwise.
+const createKeys = "RSA of 2048 to 4096 bits, or ECDSA on P-256 or P-384"
+
 // checkCreateKey refuses keys that no policy takes.
 func checkCreateKey(pub crypto.PublicKey) error {
 	switch key := pub.(type) {
@@ -95,51 +92,51 @@ func checkCreateKey(pub crypto.PublicKey) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%w: a key %T that is neither RSA of 2048 to 4096 bits nor ECDSA on P-256 or P-384", ErrCreate, pub)
+	return refusal.Config("key", fmt.Sprintf("%T", pub), createKeys)
 }
 
 // addTo writes the options into template.
 func (o *CreateOptions) addTo(template *x509.CertificateRequest, purpose Purpose) error {
 	names := len(o.DNSNames) + len(o.IPAddresses)
 	if purpose == PurposeServing && names == 0 {
-		return fmt.Errorf("%w: a serving certificate needs a DNS name or an IP address", ErrCreate)
+		return refusal.Config("DNSNames and no IPAddresses", "", "one at least in a serving certificate")
 	}
 	if purpose != PurposeServing && names > 0 {
-		return fmt.Errorf("%w: a %v certificate has no DNS names and no IP addresses", ErrCreate, purpose)
+		return refusal.Config("DNSNames or IPAddresses", "in a "+purpose.String()+" certificate", "none")
 	}
 	if names > MaxSANs {
-		return fmt.Errorf("%w: %d DNS names and IP addresses, at most %d", ErrCreate, names, MaxSANs)
+		return refusal.Config("DNSNames and IPAddresses:", strconv.Itoa(names), "at most "+strconv.Itoa(MaxSANs))
 	}
 	var strictest Policy // what it reserves, every policy does
 	for _, name := range o.DNSNames {
 		if !ValidNodeName(name) || endsInNumber(name) {
-			return fmt.Errorf("%w: DNS name %s", ErrCreate, refusal.Quote(name))
+			return refusal.Config("DNSNames", refusal.Quote(name), "lower-case DNS names without wildcard")
 		}
 		if strictest.reservedName(name) {
-			return fmt.Errorf("%w: DNS name %s, which is a service's or every machine's", ErrCreate, refusal.Quote(name))
+			return refusal.Config("DNSNames", refusal.Quote(name), "no name of a service or of every machine")
 		}
 	}
 	template.DNSNames = o.DNSNames
 	for _, ip := range o.IPAddresses {
 		if !ip.IsValid() || ip.Zone() != "" {
-			return fmt.Errorf("%w: IP address %s", ErrCreate, refusal.Quote(ip.String()))
+			return refusal.Config("IPAddresses", refusal.Quote(ip.String()), "addresses without a zone")
 		}
 		if strictest.reservedIP(ip.Unmap()) {
-			return fmt.Errorf("%w: IP address %v, which is not one node's alone", ErrCreate, ip)
+			return refusal.Config("IPAddresses", ip.String(), "addresses of one node alone")
 		}
 		template.IPAddresses = append(template.IPAddresses, net.IP(ip.Unmap().AsSlice()))
 	}
 	if o.ProviderID != "" {
 		extension, err := oid.ProviderIDExtension(o.ProviderID)
 		if err != nil {
-			return fmt.Errorf("%w: %w", ErrCreate, err)
+			return &Error{Check: refusal.CheckConfig, Got: "ProviderID " + refusal.Quote(o.ProviderID), Err: err}
 		}
 		template.ExtraExtensions = append(template.ExtraExtensions, extension)
 	}
 	if o.Flag != nil {
 		extension, err := FlagExtension(o.Flag)
 		if err != nil {
-			return fmt.Errorf("%w: %w", ErrCreate, err)
+			return &Error{Check: refusal.CheckConfig, Got: "Flag " + o.Flag.String(), Err: err}
 		}
 		template.ExtraExtensions = append(template.ExtraExtensions, extension)
 	}

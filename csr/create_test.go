@@ -20,6 +20,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nodeattest/nodeattest/oid"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 func TestCreate(t *testing.T) {
@@ -29,7 +31,7 @@ func TestCreate(t *testing.T) {
 			PurposeServing:  {"system:nodes", "system:node:node-1.example.com"},
 			PurposeRecovery: {"nodeattest:recovery", "nodeattest:recovery:node-1.example.com"},
 		} {
-			opts := &CreateOptions{ProviderID: "aws:///a/i-1", Flag: testFlag}
+			opts := CreateOptions{ProviderID: "aws:///a/i-1", Flag: testFlag}
 			if purpose == PurposeServing {
 				opts.DNSNames = []string{"node-1.example.com"}
 				opts.IPAddresses = []netip.Addr{netip.MustParseAddr("::ffff:192.0.2.1"), netip.MustParseAddr("2001:db8::1")}
@@ -81,13 +83,13 @@ func TestCreateOfManyNames(t *testing.T) {
 	for i := range MaxSANs {
 		opts.DNSNames = append(opts.DNSNames, "n"+strconv.Itoa(i)+".example")
 	}
-	if _, err := Create(PurposeServing, keyP256(), "node-1", &opts); err != nil {
+	if _, err := Create(PurposeServing, keyP256(), "node-1", opts); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestCreateAsksForNothingUnasked(t *testing.T) {
-	der, err := Create(PurposeClient, keyP256(), "node-1", nil)
+	der, err := Create(PurposeClient, keyP256(), "node-1", CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,55 +117,55 @@ func TestCreateRefuses(t *testing.T) {
 		opts    CreateOptions
 		want    error
 	}{
-		"no purpose":                {0, keyP256(), "node-1", good, ErrCreate},
-		"another purpose":           {99, keyP256(), "node-1", good, ErrCreate},
-		"no name":                   {PurposeServing, keyP256(), "", good, ErrCreate},
-		"name in upper case":        {PurposeServing, keyP256(), "Node-1", good, ErrCreate},
-		"name with a colon":         {PurposeServing, keyP256(), "system:node:a", good, ErrCreate},
-		"name with a newline":       {PurposeServing, keyP256(), "node-1\n", good, ErrCreate},
-		"name too long":             {PurposeServing, keyP256(), strings.Repeat("a", 254), good, ErrCreate},
-		"no key":                    {PurposeServing, nil, "node-1", good, ErrCreate},
-		"RSA-1024":                  {PurposeServing, small, "node-1", good, ErrCreate},
-		"P-224":                     {PurposeServing, newECDSA(elliptic.P224()), "node-1", good, ErrCreate},
-		"key without public part":   {PurposeServing, signer{}, "node-1", good, ErrCreate},
-		"client with DNS name":      {PurposeClient, keyP256(), "node-1", CreateOptions{DNSNames: dns}, ErrCreate},
-		"client with IP address":    {PurposeClient, keyP256(), "node-1", CreateOptions{IPAddresses: ip}, ErrCreate},
-		"recovery with DNS name":    {PurposeRecovery, keyP256(), "node-1", CreateOptions{DNSNames: dns}, ErrCreate},
-		"recovery with IP address":  {PurposeRecovery, keyP256(), "node-1", CreateOptions{IPAddresses: ip}, ErrCreate},
-		"serving without a name":    {PurposeServing, keyP256(), "node-1", CreateOptions{}, ErrCreate},
-		"wildcard":                  {PurposeServing, keyP256(), "node-1", CreateOptions{DNSNames: []string{"*.example.com"}}, ErrCreate},
-		"empty DNS name":            {PurposeServing, keyP256(), "node-1", CreateOptions{DNSNames: []string{"node-1", ""}}, ErrCreate},
-		"empty IP address":          {PurposeServing, keyP256(), "node-1", CreateOptions{IPAddresses: make([]netip.Addr, 1)}, ErrCreate},
-		"IP address with zone":      {PurposeServing, keyP256(), "node-1", CreateOptions{IPAddresses: []netip.Addr{netip.MustParseAddr("fe80::1%eth0")}}, ErrCreate},
+		"no purpose":                {0, keyP256(), "node-1", good, refusal.CheckConfig},
+		"another purpose":           {99, keyP256(), "node-1", good, refusal.CheckConfig},
+		"no name":                   {PurposeServing, keyP256(), "", good, refusal.CheckConfig},
+		"name in upper case":        {PurposeServing, keyP256(), "Node-1", good, refusal.CheckConfig},
+		"name with a colon":         {PurposeServing, keyP256(), "system:node:a", good, refusal.CheckConfig},
+		"name with a newline":       {PurposeServing, keyP256(), "node-1\n", good, refusal.CheckConfig},
+		"name too long":             {PurposeServing, keyP256(), strings.Repeat("a", 254), good, refusal.CheckConfig},
+		"no key":                    {PurposeServing, nil, "node-1", good, refusal.CheckConfig},
+		"RSA-1024":                  {PurposeServing, small, "node-1", good, refusal.CheckConfig},
+		"P-224":                     {PurposeServing, newECDSA(elliptic.P224()), "node-1", good, refusal.CheckConfig},
+		"key without public part":   {PurposeServing, signer{}, "node-1", good, refusal.CheckConfig},
+		"client with DNS name":      {PurposeClient, keyP256(), "node-1", CreateOptions{DNSNames: dns}, refusal.CheckConfig},
+		"client with IP address":    {PurposeClient, keyP256(), "node-1", CreateOptions{IPAddresses: ip}, refusal.CheckConfig},
+		"recovery with DNS name":    {PurposeRecovery, keyP256(), "node-1", CreateOptions{DNSNames: dns}, refusal.CheckConfig},
+		"recovery with IP address":  {PurposeRecovery, keyP256(), "node-1", CreateOptions{IPAddresses: ip}, refusal.CheckConfig},
+		"serving without a name":    {PurposeServing, keyP256(), "node-1", CreateOptions{}, refusal.CheckConfig},
+		"wildcard":                  {PurposeServing, keyP256(), "node-1", CreateOptions{DNSNames: []string{"*.example.com"}}, refusal.CheckConfig},
+		"empty DNS name":            {PurposeServing, keyP256(), "node-1", CreateOptions{DNSNames: []string{"node-1", ""}}, refusal.CheckConfig},
+		"empty IP address":          {PurposeServing, keyP256(), "node-1", CreateOptions{IPAddresses: make([]netip.Addr, 1)}, refusal.CheckConfig},
+		"IP address with zone":      {PurposeServing, keyP256(), "node-1", CreateOptions{IPAddresses: []netip.Addr{netip.MustParseAddr("fe80::1%eth0")}}, refusal.CheckConfig},
 		"provider ID not UTF-8":     {PurposeClient, keyP256(), "node-1", CreateOptions{ProviderID: "\xff"}, oid.ErrProviderIDText},
 		"provider ID too long":      {PurposeClient, keyP256(), "node-1", CreateOptions{ProviderID: strings.Repeat("a", 1025)}, oid.ErrProviderIDSize},
-		"flag that does not fit":    {PurposeClient, keyP256(), "node-1", CreateOptions{Flag: asn1.ObjectIdentifier{1, 2, 1 << 31}}, RuleFlag},
-		"flag of one arc":           {PurposeClient, keyP256(), "node-1", CreateOptions{Flag: asn1.ObjectIdentifier{1}}, RuleFlag},
-		"flag of the provider ID":   {PurposeClient, keyP256(), "node-1", CreateOptions{ProviderID: "a", Flag: asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 11129, 2, 1, 21}}, ErrCreate},
-		"flag of basicConstraints":  {PurposeClient, keyP256(), "node-1", CreateOptions{Flag: asn1.ObjectIdentifier{2, 5, 29, 19}}, ErrCreate},
-		"flag of authority access":  {PurposeClient, keyP256(), "node-1", CreateOptions{Flag: asn1.ObjectIdentifier{1, 3, 6, 1, 5, 5, 7, 1, 1}}, RuleFlag},
-		"provider ID is refused so": {PurposeClient, keyP256(), "node-1", CreateOptions{ProviderID: " "}, ErrCreate},
-		"flag is refused so":        {PurposeClient, keyP256(), "node-1", CreateOptions{Flag: asn1.ObjectIdentifier{1}}, ErrCreate},
-		"101 names":                 {PurposeServing, keyP256(), "node-1", CreateOptions{DNSNames: slices.Repeat(dns, 100), IPAddresses: ip}, ErrCreate},
-		"DNS name like an address":  {PurposeServing, keyP256(), "node-1", CreateOptions{DNSNames: []string{"10.0.0.1"}}, ErrCreate},
-		"that in hexadecimal":       {PurposeServing, keyP256(), "node-1", CreateOptions{DNSNames: []string{"0xa000001"}}, ErrCreate},
-		"localhost":                 {PurposeServing, keyP256(), "node-1", CreateOptions{DNSNames: []string{"node-1", "localhost"}}, ErrCreate},
-		"name of the API server":    {PurposeServing, keyP256(), "node-1", CreateOptions{DNSNames: []string{"kubernetes.default.svc"}}, ErrCreate},
-		"loopback":                  {PurposeServing, keyP256(), "node-1", CreateOptions{IPAddresses: []netip.Addr{netip.MustParseAddr("127.0.0.1")}}, ErrCreate},
-		"loopback mapped into IPv6": {PurposeServing, keyP256(), "node-1", CreateOptions{IPAddresses: []netip.Addr{netip.MustParseAddr("::ffff:127.0.0.1")}}, ErrCreate},
-		"nil ECDSA key":             {PurposeServing, (*ecdsa.PrivateKey)(nil), "node-1", good, ErrCreate},
-		"nil RSA key":               {PurposeServing, (*rsa.PrivateKey)(nil), "node-1", good, ErrCreate},
-		"nil Ed25519 key":           {PurposeServing, ed25519.PrivateKey(nil), "node-1", good, ErrCreate},
-		"ECDSA key without a point": {PurposeServing, &ecdsa.PrivateKey{PublicKey: ecdsa.PublicKey{Curve: elliptic.P256()}}, "node-1", good, ErrCreate},
-		"ECDSA key, public alone":   {PurposeServing, &ecdsa.PrivateKey{PublicKey: *keyP256().Public().(*ecdsa.PublicKey)}, "node-1", good, ErrCreate},
-		"zero ECDSA key":            {PurposeServing, &ecdsa.PrivateKey{}, "node-1", good, ErrCreate},
-		"zero RSA key":              {PurposeServing, &rsa.PrivateKey{}, "node-1", good, ErrCreate},
-		"RSA key, public alone":     {PurposeServing, &rsa.PrivateKey{PublicKey: *keyRSA2().Public().(*rsa.PublicKey)}, "node-1", good, ErrCreate},
-		"nil public key":            {PurposeServing, signer{public: (*ecdsa.PublicKey)(nil)}, "node-1", good, ErrCreate},
+		"flag that does not fit":    {PurposeClient, keyP256(), "node-1", CreateOptions{Flag: asn1.ObjectIdentifier{1, 2, 1 << 31}}, CheckFlag},
+		"flag of one arc":           {PurposeClient, keyP256(), "node-1", CreateOptions{Flag: asn1.ObjectIdentifier{1}}, CheckFlag},
+		"flag of the provider ID":   {PurposeClient, keyP256(), "node-1", CreateOptions{ProviderID: "a", Flag: asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 11129, 2, 1, 21}}, refusal.CheckConfig},
+		"flag of basicConstraints":  {PurposeClient, keyP256(), "node-1", CreateOptions{Flag: asn1.ObjectIdentifier{2, 5, 29, 19}}, refusal.CheckConfig},
+		"flag of authority access":  {PurposeClient, keyP256(), "node-1", CreateOptions{Flag: asn1.ObjectIdentifier{1, 3, 6, 1, 5, 5, 7, 1, 1}}, CheckFlag},
+		"provider ID is refused so": {PurposeClient, keyP256(), "node-1", CreateOptions{ProviderID: " "}, refusal.CheckConfig},
+		"flag is refused so":        {PurposeClient, keyP256(), "node-1", CreateOptions{Flag: asn1.ObjectIdentifier{1}}, refusal.CheckConfig},
+		"101 names":                 {PurposeServing, keyP256(), "node-1", CreateOptions{DNSNames: slices.Repeat(dns, 100), IPAddresses: ip}, refusal.CheckConfig},
+		"DNS name like an address":  {PurposeServing, keyP256(), "node-1", CreateOptions{DNSNames: []string{"10.0.0.1"}}, refusal.CheckConfig},
+		"that in hexadecimal":       {PurposeServing, keyP256(), "node-1", CreateOptions{DNSNames: []string{"0xa000001"}}, refusal.CheckConfig},
+		"localhost":                 {PurposeServing, keyP256(), "node-1", CreateOptions{DNSNames: []string{"node-1", "localhost"}}, refusal.CheckConfig},
+		"name of the API server":    {PurposeServing, keyP256(), "node-1", CreateOptions{DNSNames: []string{"kubernetes.default.svc"}}, refusal.CheckConfig},
+		"loopback":                  {PurposeServing, keyP256(), "node-1", CreateOptions{IPAddresses: []netip.Addr{netip.MustParseAddr("127.0.0.1")}}, refusal.CheckConfig},
+		"loopback mapped into IPv6": {PurposeServing, keyP256(), "node-1", CreateOptions{IPAddresses: []netip.Addr{netip.MustParseAddr("::ffff:127.0.0.1")}}, refusal.CheckConfig},
+		"nil ECDSA key":             {PurposeServing, (*ecdsa.PrivateKey)(nil), "node-1", good, refusal.CheckConfig},
+		"nil RSA key":               {PurposeServing, (*rsa.PrivateKey)(nil), "node-1", good, refusal.CheckConfig},
+		"nil Ed25519 key":           {PurposeServing, ed25519.PrivateKey(nil), "node-1", good, refusal.CheckConfig},
+		"ECDSA key without a point": {PurposeServing, &ecdsa.PrivateKey{PublicKey: ecdsa.PublicKey{Curve: elliptic.P256()}}, "node-1", good, refusal.CheckConfig},
+		"ECDSA key, public alone":   {PurposeServing, &ecdsa.PrivateKey{PublicKey: *keyP256().Public().(*ecdsa.PublicKey)}, "node-1", good, refusal.CheckConfig},
+		"zero ECDSA key":            {PurposeServing, &ecdsa.PrivateKey{}, "node-1", good, refusal.CheckConfig},
+		"zero RSA key":              {PurposeServing, &rsa.PrivateKey{}, "node-1", good, refusal.CheckConfig},
+		"RSA key, public alone":     {PurposeServing, &rsa.PrivateKey{PublicKey: *keyRSA2().Public().(*rsa.PublicKey)}, "node-1", good, refusal.CheckConfig},
+		"nil public key":            {PurposeServing, signer{public: (*ecdsa.PublicKey)(nil)}, "node-1", good, refusal.CheckConfig},
 		"signer that fails":         {PurposeClient, signer{public: keyP256().Public(), err: io.ErrClosedPipe}, "node-1", CreateOptions{}, io.ErrClosedPipe},
 		"signer with a foreign key": {PurposeClient, signer{public: keyP384().Public(), key: keyP256()}, "node-1", CreateOptions{}, nil},
 	} {
-		der, err := Create(test.purpose, test.key, test.node, &test.opts)
+		der, err := Create(test.purpose, test.key, test.node, test.opts)
 		if err == nil || der != nil || test.want != nil && !errors.Is(err, test.want) {
 			t.Errorf("%s: %x, %v, want %v", name, der, err, test.want)
 		}

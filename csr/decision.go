@@ -111,15 +111,15 @@ type Decision struct {
 // goes through it.
 //
 //   - nil approves.
-//   - A request that is finished ([RuleRequestClosed]) is ignored, and so is one that is
+//   - A request that is finished ([CheckRequestClosed]) is ignored, and so is one that is
 //     filed under a signer which the policy does not serve ([ErrOtherSigner]): nothing
 //     is to be written, and nobody need look again.
-//   - A [*Violation], [Violations], or any error with a method DenyReason() string,
+//   - A [*Error], [Errors], or any error with a method DenyReason() string,
 //     anywhere in the tree of err, denies, even where other parts of the tree could
 //     not be decided: what is wrong stays wrong. The method's result is the reason.
-//   - [ErrRetry], context.Canceled, context.DeadlineExceeded and every error of
-//     unknown kind mean retry. So does a refusal that was itself caused by one of
-//     the first three: the question behind it has no answer yet.
+//   - [ErrRetry], [refusal.CheckConfig], context.Canceled, context.DeadlineExceeded and
+//     every error of unknown kind mean retry. So does a refusal that was itself caused
+//     by one of the first four: its question has no answer yet.
 //   - A nil pointer that poses as an error, anywhere in the tree, means retry: whoever
 //     made it has said nothing.
 func Decide(err error) Decision {
@@ -128,7 +128,7 @@ func Decide(err error) Decision {
 		return Decision{Verdict: VerdictApprove, Reason: ReasonApproved, Message: "every check passed"}.placed()
 	case nilInside(err):
 		return Decision{Verdict: VerdictRetry, Reason: ReasonRetry, Message: "an error that is a nil pointer"}
-	case errors.Is(err, RuleRequestClosed), errors.Is(err, ErrOtherSigner):
+	case errors.Is(err, CheckRequestClosed), errors.Is(err, ErrOtherSigner):
 		return Decision{Verdict: VerdictIgnore, Reason: ReasonIgnored, Message: cleanMessage(err.Error())}
 	}
 	if reason, ok := refusedWith(err); ok {
@@ -185,8 +185,8 @@ func (d Decision) placed() Decision {
 // refusedWith finds the first definite refusal in the tree of err and its reason.
 func refusedWith(err error) (reason string, ok bool) {
 	switch e := err.(type) {
-	case *Violation:
-		if e.Check == ErrRetry || undecided(e.Err) {
+	case *Error:
+		if e.Check == ErrRetry || e.Check == refusal.CheckConfig || undecided(e.Err) {
 			return "", false // whatever caused it, there is no answer yet
 		}
 		return e.Reason(), true
@@ -229,7 +229,7 @@ func isNilPointer(v any) bool {
 }
 
 func undecided(err error) bool {
-	return errors.Is(err, ErrRetry) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+	return errors.Is(err, ErrRetry) || errors.Is(err, refusal.CheckConfig) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // cleanReason keeps what may stand in a condition's reason.

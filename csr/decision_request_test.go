@@ -15,7 +15,7 @@ import (
 // approved.
 var outcomes = map[csr.Verdict]error{
 	csr.VerdictApprove: nil,
-	csr.VerdictDeny:    &csr.Violation{Check: csr.RuleUsages},
+	csr.VerdictDeny:    &csr.Error{Check: csr.CheckUsages},
 	csr.VerdictRetry:   csr.Retry(errors.New("no answer")),
 	csr.VerdictIgnore:  fmt.Errorf("%w: x", csr.ErrOtherSigner),
 }
@@ -140,7 +140,7 @@ func TestPolicyOnFinishedRequests(t *testing.T) {
 					f.request.Spec.Usages = nil
 				}
 				_, err := f.check(t)
-				if !errors.Is(err, csr.RuleRequestClosed) || errors.Is(err, csr.RuleUsages) != broken {
+				if !errors.Is(err, csr.CheckRequestClosed) || errors.Is(err, csr.CheckUsages) != broken {
 					t.Errorf("got %v", err)
 				}
 				for _, d := range []csr.Decision{csr.Decide(err), csr.Decide(err).For(f.request)} {

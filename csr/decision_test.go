@@ -22,7 +22,7 @@ func (e *reasonError) DenyReason() string { return e.reason }
 func (e *reasonError) Unwrap() error      { return e.cause }
 
 func TestDecide(t *testing.T) {
-	violation := &csr.Violation{Check: csr.RuleSubjectCommonName, Got: "x", Want: "y"}
+	violation := &csr.Error{Check: csr.CheckSubjectCommonName, Got: "x", Want: "y"}
 	cause := errors.New("cause")
 	for _, c := range []struct {
 		name    string
@@ -33,34 +33,34 @@ func TestDecide(t *testing.T) {
 		{"nil", nil, csr.VerdictApprove, csr.ReasonApproved},
 		{"violation", violation, csr.VerdictDeny, "SubjectCommonName"},
 		{"wrapped violation", fmt.Errorf("x: %w", violation), csr.VerdictDeny, "SubjectCommonName"},
-		{"violations", csr.Violations{violation, {Check: csr.RuleUsages}}, csr.VerdictDeny, "SubjectCommonName"},
+		{"violations", csr.Errors{violation, {Check: csr.CheckUsages}}, csr.VerdictDeny, "SubjectCommonName"},
 		{"violation beside retry", errors.Join(csr.Retry(cause), violation), csr.VerdictDeny, "SubjectCommonName"},
-		{"violation with a plain cause", &csr.Violation{Check: csr.RuleUsages, Err: cause}, csr.VerdictDeny, "Usages"},
-		{"violation because of a timeout", &csr.Violation{Check: csr.RuleUsages, Err: context.DeadlineExceeded}, csr.VerdictRetry, csr.ReasonRetry},
-		{"that, beside another", csr.Violations{{Check: csr.RuleUsages, Err: csr.ErrRetry}, violation}, csr.VerdictDeny, "SubjectCommonName"},
+		{"violation with a plain cause", &csr.Error{Check: csr.CheckUsages, Err: cause}, csr.VerdictDeny, "Usages"},
+		{"violation because of a timeout", &csr.Error{Check: csr.CheckUsages, Err: context.DeadlineExceeded}, csr.VerdictRetry, csr.ReasonRetry},
+		{"that, beside another", csr.Errors{{Check: csr.CheckUsages, Err: csr.ErrRetry}, violation}, csr.VerdictDeny, "SubjectCommonName"},
 		{"retry", csr.Retry(cause), csr.VerdictRetry, csr.ReasonRetry},
 		{"retry because of a violation", csr.Retry(violation), csr.VerdictRetry, csr.ReasonRetry},
 		{"retry alone", csr.ErrRetry, csr.VerdictRetry, csr.ReasonRetry},
 		{"cancelled", context.Canceled, csr.VerdictRetry, csr.ReasonRetry},
 		{"deadline", fmt.Errorf("x: %w", context.DeadlineExceeded), csr.VerdictRetry, csr.ReasonRetry},
 		{"unknown", cause, csr.VerdictRetry, csr.ReasonRetry},
-		{"no violations", csr.Violations{}, csr.VerdictRetry, csr.ReasonRetry},
-		{"nil violation", error((*csr.Violation)(nil)), csr.VerdictRetry, csr.ReasonRetry},
-		{"nil violation, wrapped", fmt.Errorf("x: %w", error((*csr.Violation)(nil))), csr.VerdictRetry, csr.ReasonRetry},
-		{"nil violation among others", csr.Violations{violation, nil}, csr.VerdictRetry, csr.ReasonRetry},
-		{"nil violation alone", csr.Violations{nil}, csr.VerdictRetry, csr.ReasonRetry},
+		{"no violations", csr.Errors{}, csr.VerdictRetry, csr.ReasonRetry},
+		{"nil violation", error((*csr.Error)(nil)), csr.VerdictRetry, csr.ReasonRetry},
+		{"nil violation, wrapped", fmt.Errorf("x: %w", error((*csr.Error)(nil))), csr.VerdictRetry, csr.ReasonRetry},
+		{"nil violation among others", csr.Errors{violation, nil}, csr.VerdictRetry, csr.ReasonRetry},
+		{"nil violation alone", csr.Errors{nil}, csr.VerdictRetry, csr.ReasonRetry},
 		{"nil refusal of another package", error((*reasonError)(nil)), csr.VerdictRetry, csr.ReasonRetry},
 		{"that, wrapped", fmt.Errorf("x: %w", error((*reasonError)(nil))), csr.VerdictRetry, csr.ReasonRetry},
 		{"that, joined", errors.Join(violation, (*reasonError)(nil)), csr.VerdictRetry, csr.ReasonRetry},
-		{"that, as a cause", &csr.Violation{Check: csr.RuleUsages, Err: (*reasonError)(nil)}, csr.VerdictRetry, csr.ReasonRetry},
+		{"that, as a cause", &csr.Error{Check: csr.CheckUsages, Err: (*reasonError)(nil)}, csr.VerdictRetry, csr.ReasonRetry},
 		{"that, to be tried again", csr.Retry((*reasonError)(nil)), csr.VerdictRetry, csr.ReasonRetry},
-		{"other signer", &csr.Violation{Check: csr.RuleSignerName, Err: csr.Retry(csr.ErrOtherSigner)}, csr.VerdictIgnore, csr.ReasonIgnored},
+		{"other signer", &csr.Error{Check: csr.CheckSignerName, Err: csr.Retry(csr.ErrOtherSigner)}, csr.VerdictIgnore, csr.ReasonIgnored},
 		{"other signer's certificate", fmt.Errorf("%w: x", csr.ErrOtherSigner), csr.VerdictIgnore, csr.ReasonIgnored},
-		{"closed", csr.Violations{{Check: csr.RuleRequestClosed}}, csr.VerdictIgnore, csr.ReasonIgnored},
-		{"closed, and broken", csr.Violations{{Check: csr.RuleRequestClosed}, violation}, csr.VerdictIgnore, csr.ReasonIgnored},
-		{"broken, and closed", errors.Join(violation, &csr.Violation{Check: csr.RuleRequestClosed}), csr.VerdictIgnore, csr.ReasonIgnored},
-		{"closed, and undecided", errors.Join(csr.Retry(cause), &csr.Violation{Check: csr.RuleRequestClosed}), csr.VerdictIgnore, csr.ReasonIgnored},
-		{"a rule without a violation", csr.RuleUsages, csr.VerdictRetry, csr.ReasonRetry},
+		{"closed", csr.Errors{{Check: csr.CheckRequestClosed}}, csr.VerdictIgnore, csr.ReasonIgnored},
+		{"closed, and broken", csr.Errors{{Check: csr.CheckRequestClosed}, violation}, csr.VerdictIgnore, csr.ReasonIgnored},
+		{"broken, and closed", errors.Join(violation, &csr.Error{Check: csr.CheckRequestClosed}), csr.VerdictIgnore, csr.ReasonIgnored},
+		{"closed, and undecided", errors.Join(csr.Retry(cause), &csr.Error{Check: csr.CheckRequestClosed}), csr.VerdictIgnore, csr.ReasonIgnored},
+		{"a rule without a violation", csr.CheckUsages, csr.VerdictRetry, csr.ReasonRetry},
 		{"other package", &reasonError{reason: "CheckMagic"}, csr.VerdictDeny, "CheckMagic"},
 		{"other package, wrapped", fmt.Errorf("x: %w", &reasonError{reason: "CheckMagic", cause: cause}), csr.VerdictDeny, "CheckMagic"},
 		{"other package, undecided", &reasonError{reason: "CheckMagic", cause: csr.Retry(cause)}, csr.VerdictRetry, csr.ReasonRetry},
@@ -79,7 +79,7 @@ func TestDecide(t *testing.T) {
 
 func TestDecisionMessageIsBounded(t *testing.T) {
 	for _, text := range []string{strings.Repeat("ä", 5000), strings.Repeat("\x00\n\x1b[31m", 5000), strings.Repeat("\xff", 5000), "a\nb\u202ec"} {
-		d := csr.Decide(&csr.Violation{Check: csr.RuleUsages, Got: text})
+		d := csr.Decide(&csr.Error{Check: csr.CheckUsages, Got: text})
 		if len(d.Message) > csr.MaxMessageSize || !utf8.ValidString(d.Message) || strings.ContainsAny(d.Message, "\n\x00\x1b\u202e\ufffd") {
 			t.Errorf("message of %d bytes: %.60q", len(d.Message), d.Message)
 		}

@@ -40,7 +40,7 @@ type GKEBundle struct {
 // ATTESTATION SIGNATURE and VM IDENTITY, and ATTESTATION CERTIFICATE where the node had
 // one, in this order and once each. GKE's approver took them in any order and let the
 // last of several win. It is as strict as [Parse] and has its errors, and
-// [RuleGKEIdentity] for the identity's JSON. This form is read, never written.
+// [CheckGKEIdentity] for the identity's JSON. This form is read, never written.
 func ParseGKE(pem []byte) (*GKEBundle, error) {
 	r := blockReader{labels: gkeBlocks}
 	if err := r.readAll(pem); err != nil {

@@ -67,23 +67,23 @@ func TestParseGKERefuses(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		text []byte
-		want Rule
+		want Check
 	}{
-		"no request":           {without(0), RuleBlockOrder},
-		"no data":              {without(1), RuleBlockMissing},
-		"no signature":         {without(2), RuleBlockMissing},
-		"no identity":          {without(3), RuleBlockMissing},
-		"request alone":        {parts[0], RuleBlockMissing},
-		"data twice":           {join(parts[0], parts[1], parts[1], parts[2], parts[3]), RuleBlockDuplicate},
-		"another data last":    {join(join(parts...), block(BlockProposalData, []byte("another"))), RuleBlockDuplicate},
-		"identity twice":       {join(join(parts...), parts[3]), RuleBlockDuplicate},
-		"signature first":      {join(parts[0], parts[2], parts[1], parts[3]), RuleBlockOrder},
-		"certificate first":    {join(parts[0], parts[4], parts[1], parts[2], parts[3]), RuleBlockOrder},
-		"identity in one line": {join(parts[0], parts[1], parts[2], bytes.Replace(parts[3], []byte("\n"), []byte("\n"+strings.Repeat("A", 64)), 1)), RuleLineWidth},
-		"today's provider":     {join(parts[0], block(BlockProvider, []byte("tpm/v1")), parts[1], parts[2], parts[3]), RuleBlockUnknown},
-		"no DER":               {join(block(BlockRequest, []byte{1}), parts[1], parts[2], parts[3]), RuleRequestDER},
-		"empty certificate":    {join(join(parts[:4]...), block(BlockGKECertificate, nil)), RuleBlockEmpty},
-		"text between":         {join(parts[0], []byte("text\n"), parts[1], parts[2], parts[3]), RuleBlockText},
+		"no request":           {without(0), CheckBlockOrder},
+		"no data":              {without(1), CheckBlockMissing},
+		"no signature":         {without(2), CheckBlockMissing},
+		"no identity":          {without(3), CheckBlockMissing},
+		"request alone":        {parts[0], CheckBlockMissing},
+		"data twice":           {join(parts[0], parts[1], parts[1], parts[2], parts[3]), CheckBlockDuplicate},
+		"another data last":    {join(join(parts...), block(BlockProposalData, []byte("another"))), CheckBlockDuplicate},
+		"identity twice":       {join(join(parts...), parts[3]), CheckBlockDuplicate},
+		"signature first":      {join(parts[0], parts[2], parts[1], parts[3]), CheckBlockOrder},
+		"certificate first":    {join(parts[0], parts[4], parts[1], parts[2], parts[3]), CheckBlockOrder},
+		"identity in one line": {join(parts[0], parts[1], parts[2], bytes.Replace(parts[3], []byte("\n"), []byte("\n"+strings.Repeat("A", 64)), 1)), CheckLineWidth},
+		"today's provider":     {join(parts[0], block(BlockProvider, []byte("tpm/v1")), parts[1], parts[2], parts[3]), CheckBlockUnknown},
+		"no DER":               {join(block(BlockRequest, []byte{1}), parts[1], parts[2], parts[3]), CheckRequestDER},
+		"empty certificate":    {join(join(parts[:4]...), block(BlockGKECertificate, nil)), CheckBlockEmpty},
+		"text between":         {join(parts[0], []byte("text\n"), parts[1], parts[2], parts[3]), CheckBlockText},
 	} {
 		got, err := ParseGKE(test.text)
 		if got != nil {
@@ -91,7 +91,7 @@ func TestParseGKERefuses(t *testing.T) {
 		}
 		wantRule(t, name, err, test.want)
 	}
-	if _, err := Parse(join(parts...)); !errors.Is(err, RuleBlockUnknown) {
+	if _, err := Parse(join(parts...)); !errors.Is(err, CheckBlockUnknown) {
 		t.Errorf("Parse reads GKE's dialect: %v", err)
 	}
 }
@@ -156,7 +156,7 @@ func TestGKEIdentityIsStrict(t *testing.T) {
 			t.Errorf("%s is accepted: %s", name, text)
 			continue
 		}
-		wantRule(t, name, v, RuleGKEIdentity)
+		wantRule(t, name, v, CheckGKEIdentity)
 	}
 }
 
@@ -185,7 +185,7 @@ func FuzzParseGKE(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		b, err := ParseGKE(text)
 		if err != nil {
-			var v *Violation
+			var v *Error
 			if !errors.As(err, &v) || b != nil {
 				t.Fatalf("bundle %v, error %v", b, err)
 			}

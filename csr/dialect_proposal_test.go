@@ -45,8 +45,8 @@ func TestParseProposal(t *testing.T) {
 		if diff := cmp.Diff(&Bundle{Request: der, Data: test.want}, b); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
-		_, err = b.Encode()
-		wantRule(t, "Encode", err, RuleProvider)
+		_, err = b.Marshal()
+		wantRule(t, "Encode", err, CheckProvider)
 	}
 }
 
@@ -60,29 +60,29 @@ func TestParseProposalRefuses(t *testing.T) {
 	a64, a68 := strings.Repeat("A", 64), strings.Repeat("A", 68)
 	for name, test := range map[string]struct {
 		text []byte
-		want Rule
+		want Check
 	}{
-		"request alone":               {request, RuleBlockMissing},
-		"data alone":                  {data, RuleBlockOrder},
-		"data first":                  {join(data, request), RuleBlockOrder},
-		"data twice":                  {join(request, data, data), RuleBlockDuplicate},
-		"request twice":               {join(request, request, data), RuleBlockDuplicate},
-		"with a provider":             {join(request, block(BlockProvider, []byte("tpm/v1")), data), RuleBlockUnknown},
-		"today's data":                {join(request, block(BlockData, make([]byte, 100))), RuleBlockUnknown},
-		"GKE's blocks":                {join(request, data, block(BlockGKESignature, []byte{1})), RuleBlockUnknown},
-		"request in one line":         {join(inOneLine, data), RuleLineWidth},
-		"two long lines":              {lines(a68 + "\n" + a68), RuleLineWidth},
-		"a long line behind a short":  {lines(a64 + "\n" + a68), RuleLineWidth},
-		"a short line behind a long":  {lines(a68 + "\nAAAA"), RuleLineWidth},
-		"one long line of 65 columns": {lines(a64 + "A"), RuleBase64},
-		"one long line, unused bits":  {lines(a64 + "AB=="), RuleBase64},
-		"one long line, padded twice": {lines(a64 + "AA==AA=="), RuleBase64},
-		"one long line with CR":       {lines(a64 + "AA\rA"), RuleLineEnd},
-		"one long line with CR LF":    {lines(a68 + "\r"), RuleLineEnd},
-		"empty data":                  {join(request, block(BlockProposalData, nil)), RuleBlockEmpty},
-		"no DER":                      {join(block(BlockRequest, []byte{1}), data), RuleRequestDER},
-		"text behind":                 {join(request, data, []byte("a\n")), RuleBlockText},
-		"nothing":                     {nil, RuleBundleSize},
+		"request alone":               {request, CheckBlockMissing},
+		"data alone":                  {data, CheckBlockOrder},
+		"data first":                  {join(data, request), CheckBlockOrder},
+		"data twice":                  {join(request, data, data), CheckBlockDuplicate},
+		"request twice":               {join(request, request, data), CheckBlockDuplicate},
+		"with a provider":             {join(request, block(BlockProvider, []byte("tpm/v1")), data), CheckBlockUnknown},
+		"today's data":                {join(request, block(BlockData, make([]byte, 100))), CheckBlockUnknown},
+		"GKE's blocks":                {join(request, data, block(BlockGKESignature, []byte{1})), CheckBlockUnknown},
+		"request in one line":         {join(inOneLine, data), CheckLineWidth},
+		"two long lines":              {lines(a68 + "\n" + a68), CheckLineWidth},
+		"a long line behind a short":  {lines(a64 + "\n" + a68), CheckLineWidth},
+		"a short line behind a long":  {lines(a68 + "\nAAAA"), CheckLineWidth},
+		"one long line of 65 columns": {lines(a64 + "A"), CheckBase64},
+		"one long line, unused bits":  {lines(a64 + "AB=="), CheckBase64},
+		"one long line, padded twice": {lines(a64 + "AA==AA=="), CheckBase64},
+		"one long line with CR":       {lines(a64 + "AA\rA"), CheckLineEnd},
+		"one long line with CR LF":    {lines(a68 + "\r"), CheckLineEnd},
+		"empty data":                  {join(request, block(BlockProposalData, nil)), CheckBlockEmpty},
+		"no DER":                      {join(block(BlockRequest, []byte{1}), data), CheckRequestDER},
+		"text behind":                 {join(request, data, []byte("a\n")), CheckBlockText},
+		"nothing":                     {nil, CheckBundleSize},
 	} {
 		_, err := ParseProposal(test.text)
 		wantRule(t, name, err, test.want)
@@ -97,7 +97,7 @@ func FuzzParseProposal(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		b, err := ParseProposal(text)
 		if err != nil {
-			var v *Violation
+			var v *Error
 			if !errors.As(err, &v) || b != nil {
 				t.Fatalf("bundle %v, error %v", b, err)
 			}

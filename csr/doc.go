@@ -8,5 +8,5 @@
 // kube-apiserver looks at the first block alone, so this package is strict about
 // everything: for what it accepts there is one encoding, and one reading.
 //
-// Refusals are [Violation] values. Each names its [Rule], which errors.Is finds.
+// Refusals are [Error] values. Each names its [Check], which errors.Is finds.
 package csr

@@ -1,54 +1,71 @@
 package csr
 
 import (
+	"errors"
 	"strings"
 
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Rule names one rule that a request must keep; see [refusal.Check]. Every refusal of this
-// package is a [*Violation] that carries one.
-type Rule = refusal.Check
+// Check names one rule that a request must keep; see [refusal.Check]. Every refusal of
+// this package is an [*Error] that carries one. A configuration that cannot be used
+// gives [refusal.CheckConfig].
+type Check = refusal.Check
 
-// Violation is one broken rule; see [refusal.Error]. It holds nothing secret, since a
+// Error is one broken rule; see [refusal.Error]. It holds nothing secret, since a
 // request holds nothing secret.
-type Violation = refusal.Error
+type Error = refusal.Error
 
-// Violations are all the rules that one request breaks, in the order in which they are
-// checked. A Violations that is an error has at least one element.
-type Violations []*Violation
+// Errors are all the rules that one request breaks, in the order in which they are
+// checked. An Errors that is an error has at least one element.
+type Errors []*Error
 
-// Error gives every violation in one line.
-func (vs Violations) Error() string {
+// Error gives every broken rule in one line.
+func (all Errors) Error() string {
 	var b strings.Builder
-	for i, v := range vs {
+	for i, e := range all {
 		if i > 0 {
 			b.WriteString("; ")
 		}
-		b.WriteString(v.Error())
+		b.WriteString(e.Error())
 	}
 	return b.String()
 }
 
-// Unwrap lets errors.Is and errors.As look into every violation.
-func (vs Violations) Unwrap() []error {
-	all := make([]error, len(vs))
-	for i, v := range vs {
-		all[i] = v
+// Unwrap lets errors.Is and errors.As look into every one.
+func (all Errors) Unwrap() []error {
+	each := make([]error, len(all))
+	for i, e := range all {
+		each[i] = e
 	}
-	return all
+	return each
 }
-
-// Error is a failure of this package that is no violation of a rule. Its values are
-// constants: match them with errors.Is.
-type Error string
-
-// Error returns the text with the package's prefix.
-func (e Error) Error() string { return "csr: " + string(e) }
 
 // ErrRetry says that a question could not be answered now, neither yes nor no: the
 // request stays as it is and is looked at again. [Retry] adds it to a cause.
 const ErrRetry = refusal.ErrRetry
+
+// Answers that are no refusal of a request. They are wrapped or not.
+const (
+	// ErrNoMachine is what [Policy.Machines] returns where it knows for certain that
+	// there is no machine for a node name. Every other error means that it could not
+	// find out.
+	ErrNoMachine Check = "no such machine"
+	// ErrNoRecord is what [Policy.Records] returns where it knows for certain that no
+	// certificate with that credential ID was issued. Every other error means that it
+	// could not find out.
+	ErrNoRecord Check = "no such record"
+	// ErrOtherSigner says that a request is filed under a signer that a [Policy] or
+	// [Providers] do not serve, or that [CA.Issue] was asked for a certificate of one
+	// for which the CA does not sign. Somebody else answers the request.
+	ErrOtherSigner Check = "the request is for a signer that is not served here"
+	// ErrUnsupportedKey says that a public key is none of those that [CanonicalSPKI]
+	// knows, or is not a valid one.
+	ErrUnsupportedKey Check = "unsupported public key"
+)
+
+// errNoContext is a programmer's error, and no request's fault.
+var errNoContext = errors.New("the context is nil")
 
 // Retry wraps err so that errors.Is(result, ErrRetry) holds and err stays reachable. It
 // returns nil for nil.

@@ -9,12 +9,12 @@ import (
 )
 
 func TestViolationText(t *testing.T) {
-	for want, v := range map[string]*Violation{
-		"bundle-size":                        {Check: RuleBundleSize},
-		"bundle-size: got 0 bytes":           {Check: RuleBundleSize, Got: "0 bytes"},
-		"bundle-size: got nothing, want one": {Check: RuleBundleSize, Want: "one"},
-		"bundle-size: got a, want b: EOF":    {Check: RuleBundleSize, Got: "a", Want: "b", Err: io.EOF},
-		"bundle-size: EOF":                   {Check: RuleBundleSize, Err: io.EOF},
+	for want, v := range map[string]*Error{
+		"bundle-size":                        {Check: CheckBundleSize},
+		"bundle-size: got 0 bytes":           {Check: CheckBundleSize, Got: "0 bytes"},
+		"bundle-size: got nothing, want one": {Check: CheckBundleSize, Want: "one"},
+		"bundle-size: got a, want b: EOF":    {Check: CheckBundleSize, Got: "a", Want: "b", Err: io.EOF},
+		"bundle-size: EOF":                   {Check: CheckBundleSize, Err: io.EOF},
 		"an error that is nil":               nil,
 	} {
 		if got := v.Error(); got != want {
@@ -24,30 +24,30 @@ func TestViolationText(t *testing.T) {
 }
 
 func TestViolationsAreFound(t *testing.T) {
-	first := &Violation{Check: RuleBundleSize, Got: "a"}
-	second := &Violation{Check: RuleBase64, Got: "b", Err: io.EOF}
-	err := fmt.Errorf("while testing: %w", Violations{first, second})
-	for _, target := range []error{RuleBundleSize, RuleBase64, io.EOF} {
+	first := &Error{Check: CheckBundleSize, Got: "a"}
+	second := &Error{Check: CheckBase64, Got: "b", Err: io.EOF}
+	err := fmt.Errorf("while testing: %w", Errors{first, second})
+	for _, target := range []error{CheckBundleSize, CheckBase64, io.EOF} {
 		if !errors.Is(err, target) {
 			t.Errorf("%v is not found in %v", target, err)
 		}
 	}
-	if errors.Is(err, RuleBlockOrder) || errors.Is(err, ErrRetry) || errors.Is(first, RuleBase64) {
+	if errors.Is(err, CheckBlockOrder) || errors.Is(err, ErrRetry) || errors.Is(first, CheckBase64) {
 		t.Error("a rule is found that is not broken")
 	}
-	var all Violations
+	var all Errors
 	if !errors.As(err, &all) || len(all) != 2 {
 		t.Errorf("violations %v", all)
 	}
-	var v *Violation
+	var v *Error
 	if !errors.As(err, &v) || v != first {
 		t.Errorf("violation %v", v)
 	}
 	if got, want := all.Error(), "bundle-size: got a; bundle-base64: got b: EOF"; got != want {
 		t.Errorf("error reads %q, want %q", got, want)
 	}
-	if RuleBase64.Error() != "bundle-base64" {
-		t.Errorf("rule reads %q", RuleBase64.Error())
+	if CheckBase64.Error() != "bundle-base64" {
+		t.Errorf("rule reads %q", CheckBase64.Error())
 	}
 }
 

@@ -22,14 +22,14 @@ func Example_bundle() {
 		fmt.Println(err)
 		return
 	}
-	request, err := csr.Create(csr.PurposeClient, key, "node-1", &csr.CreateOptions{
+	request, err := csr.Create(csr.PurposeClient, key, "node-1", csr.CreateOptions{
 		ProviderID: "aws:///eu-west-1a/i-0123456789abcdef0",
 	})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	text, err := (&csr.Bundle{Request: request, Provider: "tpm/v1", Data: []byte("evidence")}).Encode()
+	text, err := (&csr.Bundle{Request: request, Provider: "tpm/v1", Data: []byte("evidence")}).Marshal()
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -58,21 +58,21 @@ func Example_bundle() {
 func ExampleParse() {
 	const text = "-----BEGIN CERTIFICATE REQUEST-----\r\nMAkwADAAAwIAAA==\r\n-----END CERTIFICATE REQUEST-----\r\n"
 	_, err := csr.Parse([]byte(text))
-	fmt.Println(errors.Is(err, csr.RuleLineEnd))
+	fmt.Println(errors.Is(err, csr.CheckLineEnd))
 	fmt.Println(err)
 
 	_, err = csr.Parse([]byte(strings.ReplaceAll(text, "\r", "") + "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"))
-	fmt.Println(errors.Is(err, csr.RuleBlockUnknown))
+	fmt.Println(errors.Is(err, csr.CheckBlockUnknown))
 	// Output:
 	// true
 	// bundle-line-end: got CR LF, want LF
 	// true
 }
 
-func ExampleBundle_Encode() {
+func ExampleBundle_Marshal() {
 	// The outer shape of a request is all that a bundle looks at.
 	bundle := &csr.Bundle{Request: []byte("\x30\x08\x30\x00\x30\x00\x03\x02\x00\x00"), Provider: "tpm/v1", Data: []byte("evidence")}
-	text, err := bundle.Encode()
+	text, err := bundle.Marshal()
 	fmt.Print(string(text), err)
 	// Output:
 	// -----BEGIN CERTIFICATE REQUEST-----
@@ -95,7 +95,7 @@ func ExampleCreate() {
 	}
 	addresses := []netip.Addr{netip.MustParseAddr("192.0.2.7")}
 
-	der, err := csr.Create(csr.PurposeServing, key, "node-1", &csr.CreateOptions{IPAddresses: addresses})
+	der, err := csr.Create(csr.PurposeServing, key, "node-1", csr.CreateOptions{IPAddresses: addresses})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -107,11 +107,11 @@ func ExampleCreate() {
 	}
 	fmt.Println(request.CSR.Subject, request.CSR.IPAddresses)
 
-	_, err = csr.Create(csr.PurposeClient, key, "node-1", &csr.CreateOptions{IPAddresses: addresses})
+	_, err = csr.Create(csr.PurposeClient, key, "node-1", csr.CreateOptions{IPAddresses: addresses})
 	fmt.Println(err)
 	// Output:
 	// CN=system:node:node-1,O=system:nodes [192.0.2.7]
-	// csr: cannot create the request: a client certificate has no DNS names and no IP addresses
+	// configuration: got DNSNames or IPAddresses in a client certificate, want none
 }
 
 func ExampleParseGKE() {

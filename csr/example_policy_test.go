@@ -35,11 +35,11 @@ func fileRequest(nodeName string) *csr.Request {
 	if err != nil {
 		log.Fatal(err)
 	}
-	der, err := csr.Create(csr.PurposeClient, key, nodeName, nil)
+	der, err := csr.Create(csr.PurposeClient, key, nodeName, csr.CreateOptions{})
 	if err != nil {
 		log.Fatal(err)
 	}
-	pem, err := (&csr.Bundle{Request: der, Provider: "tpm/v1", Data: []byte("evidence")}).Encode()
+	pem, err := (&csr.Bundle{Request: der, Provider: "tpm/v1", Data: []byte("evidence")}).Marshal()
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func ExamplePolicy_Check() {
 		ReservedIPs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")},
 	}
 	request := fileRequest("node-1")
-	checked, err := policy.Check(context.Background(), request)
+	checked, err := policy.Check(context.Background(), request.Parsed())
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -68,14 +68,14 @@ func ExamplePolicy_Check() {
 	// All that is wrong is reported, not the first fault alone.
 	request = fileRequest("node-2")
 	request.Spec.Usages = append(request.Spec.Usages, "server auth")
-	_, err = policy.Check(context.Background(), request)
-	var violations csr.Violations
+	_, err = policy.Check(context.Background(), request.Parsed())
+	var violations csr.Errors
 	if errors.As(err, &violations) {
 		for _, v := range violations {
 			fmt.Println(v.Check)
 		}
 	}
-	fmt.Println(errors.Is(err, csr.RuleMachineUnknown))
+	fmt.Println(errors.Is(err, csr.CheckMachineUnknown))
 	// Output:
 	// bootstrap asks for a client certificate of node-1
 	// usages
@@ -86,7 +86,7 @@ func ExamplePolicy_Check() {
 func ExampleDecide() {
 	fmt.Println(csr.Decide(nil).Verdict)
 
-	refused := &csr.Violation{Check: csr.RuleSubjectOrganization, Got: `"system:masters"`, Want: "system:nodes"}
+	refused := &csr.Error{Check: csr.CheckSubjectOrganization, Got: `"system:masters"`, Want: "system:nodes"}
 	d := csr.Decide(refused)
 	fmt.Println(d.Verdict, d.Reason)
 	fmt.Println(d.Message)
@@ -111,7 +111,7 @@ func ExampleCA_Issue() {
 		Machines:    inventory{"node-1": {Name: "machine-1", BootstrapReady: true}}.find,
 	}
 	ctx := context.Background()
-	checked, err := policy.Check(ctx, fileRequest("node-1"))
+	checked, err := policy.Check(ctx, fileRequest("node-1").Parsed())
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func ExampleCA_Issue() {
 }
 
 // exampleChain is a CA of one certificate, with its key and options.
-func exampleChain(now time.Time) ([]*x509.Certificate, *ecdsa.PrivateKey, *csr.CAOptions) {
+func exampleChain(now time.Time) ([]*x509.Certificate, *ecdsa.PrivateKey, csr.CAConfig) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		log.Fatal(err)
@@ -161,7 +161,7 @@ func exampleChain(now time.Time) ([]*x509.Certificate, *ecdsa.PrivateKey, *csr.C
 	if err != nil {
 		log.Fatal(err)
 	}
-	return []*x509.Certificate{certificate}, key, &csr.CAOptions{
+	return []*x509.Certificate{certificate}, key, csr.CAConfig{
 		SignerNames: []string{csr.SignerClientTPM},
 		Now:         func() time.Time { return now },
 	}
@@ -207,7 +207,7 @@ func ExampleDecision_For() {
 	}
 	// reconcile is called for every change of an object, its own writes included.
 	reconcile := func(request *csr.Request) {
-		_, err := policy.Check(context.Background(), request)
+		_, err := policy.Check(context.Background(), request.Parsed())
 		d := csr.Decide(err).For(request)
 		fmt.Printf("%v: %s, condition %q through %q\n", d.Verdict, d.Reason, d.Condition, d.Subresource)
 		// A writer appends d.Condition to the object that it was given, with

@@ -17,23 +17,17 @@ import (
 // rack slot that it stands in, which is no evidence at all.
 type rackProvider struct{ policy *csr.Policy }
 
-func (p rackProvider) VerifyClientAttestationData(ctx context.Context, r *csr.Request) (*csr.Attested, error) {
+func (p rackProvider) VerifyClientAttestationData(ctx context.Context, r *csr.Parsed) (*csr.Attested, error) {
 	checked, err := p.policy.Check(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	return &csr.Attested{Checked: checked, Verified: &csr.Verified{
-		RequestHash:       checked.PKCS10().InfoHash,
-		NodeName:          checked.NodeName(),
-		SignerName:        checked.SignerName(),
-		Requester:         checked.Username(),
-		ExpirationSeconds: checked.ExpirationSeconds(),
-		Machine:           "rack:" + string(checked.Bundle().Data),
-	}}, nil
+	slot := string(checked.Bundle().Data)
+	return &csr.Attested{Checked: checked, Verified: checked.Vouch("rack:" + slot), Details: slot}, nil
 }
 
-func (p rackProvider) VerifyServingAttestationData(ctx context.Context, r *csr.Request) (*csr.Attested, error) {
-	return nil, &csr.Violation{Check: csr.RuleSignerName, Got: r.Spec.SignerName, Want: "a client signer"}
+func (p rackProvider) VerifyServingAttestationData(ctx context.Context, r *csr.Parsed) (*csr.Attested, error) {
+	return nil, &csr.Error{Check: csr.CheckSignerName, Got: r.Request().Spec.SignerName, Want: "a client signer"}
 }
 
 func (p rackProvider) MachineName(_ context.Context, a *csr.Attested) (string, error) {
@@ -46,8 +40,9 @@ func ExampleProviders_Verify() {
 		SignerNames: []string{signer},
 		Machines:    inventory{"node-1": {Name: "machine-1", BootstrapReady: true}}.find,
 	}}
-	providers, err := csr.NewProviders(&csr.ProvidersConfig{
-		Providers:           []csr.Registration{{Name: "rack", Provider: provider, Versions: []int{1, 2}, MinimumVersion: 2}},
+	providers, err := csr.NewProviders(csr.ProvidersConfig{
+		Providers: []csr.Registration{{Name: "rack", Provider: provider, SignerNames: provider.policy.SignerNames,
+			Versions: []int{1, 2}, MinimumVersion: 2}},
 		AuthorizedAttestors: []string{"rack"},
 	})
 	if err != nil {
@@ -61,7 +56,7 @@ func ExampleProviders_Verify() {
 	}
 	for _, version := range []string{"rack/v2", "rack/v1"} {
 		bundle.Provider, bundle.Data = version, []byte("1/7")
-		if request.Spec.Request, err = bundle.Encode(); err != nil {
+		if request.Spec.Request, err = bundle.Marshal(); err != nil {
 			log.Fatal(err)
 		}
 		request.Spec.SignerName = signer
@@ -74,10 +69,10 @@ func ExampleProviders_Verify() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		fmt.Println(accepted.MachineName, "is", accepted.Verified.Machine)
+		fmt.Println(accepted.MachineName, "is", accepted.Verified.Machine, "in slot", accepted.Details)
 	}
 	// Output:
-	// machine-1 is rack:1/7
+	// machine-1 is rack:1/7 in slot 1/7
 	// cluster.x-k8s.io/kubelet-authenticator-attestation-versions rack/v2
 }
 
@@ -102,7 +97,7 @@ func ExampleInheritAttestation() {
 		BuiltInSignerDuration: 24 * time.Hour,
 	}
 
-	checked, err := policy.Check(context.Background(), fileServingRequest("node-1"))
+	checked, err := policy.Check(context.Background(), fileServingRequest("node-1").Parsed())
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -113,7 +108,7 @@ func ExampleInheritAttestation() {
 	fmt.Println(attested.Verified.Machine, attested.Verified.DNSNames)
 
 	_, err = csr.InheritAttestation(checked, record, now.Add(2*time.Hour))
-	fmt.Println(errors.Is(err, csr.RuleInheritedExpired))
+	fmt.Println(errors.Is(err, csr.CheckInheritedExpired))
 	// Output:
 	// ak:sha256:00ff [node-1]
 	// true
@@ -125,11 +120,11 @@ func fileServingRequest(nodeName string) *csr.Request {
 	if err != nil {
 		log.Fatal(err)
 	}
-	der, err := csr.Create(csr.PurposeServing, key, nodeName, &csr.CreateOptions{DNSNames: []string{nodeName}})
+	der, err := csr.Create(csr.PurposeServing, key, nodeName, csr.CreateOptions{DNSNames: []string{nodeName}})
 	if err != nil {
 		log.Fatal(err)
 	}
-	pem, err := (&csr.Bundle{Request: der}).Encode()
+	pem, err := (&csr.Bundle{Request: der}).Marshal()
 	if err != nil {
 		log.Fatal(err)
 	}

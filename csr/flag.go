@@ -17,16 +17,16 @@ var flagTrue = []byte{1, 1, 0xff}
 // The design never registered an identifier, so the caller gives one. It must be valid,
 // its arcs fit 31 bits, else crypto/x509 refuses the whole request, and it must not be
 // that of another extension: below 2.5.29 or 1.3.6.1.5.5.7.1, or the provider ID's. The
-// error is a [*Violation] with [RuleFlag].
+// error is a [*Error] with [CheckFlag].
 //
 // The flag is a hint for people and for routing. Nothing may be decided on it alone: a
 // requester sets or leaves it as it likes.
 func FlagExtension(id asn1.ObjectIdentifier) (pkix.Extension, error) {
 	if !isFlagIdentifier(id) {
-		return pkix.Extension{}, &Violation{Check: RuleFlag, Got: "identifier " + id.String(), Want: "an object identifier with arcs of at most 31 bits"}
+		return pkix.Extension{}, &Error{Check: CheckFlag, Got: "identifier " + id.String(), Want: "an object identifier with arcs of at most 31 bits"}
 	}
 	if isKnownExtension(id) {
-		return pkix.Extension{}, &Violation{Check: RuleFlag, Got: "identifier " + id.String() + " of another extension", Want: "an identifier of its own"}
+		return pkix.Extension{}, &Error{Check: CheckFlag, Got: "identifier " + id.String() + " of another extension", Want: "an identifier of its own"}
 	}
 	return pkix.Extension{Id: append(asn1.ObjectIdentifier(nil), id...), Value: bytes.Clone(flagTrue)}, nil
 }
@@ -46,7 +46,7 @@ func isKnownExtension(id asn1.ObjectIdentifier) bool {
 }
 
 // HasFlag looks for the extension of [FlagExtension]. It returns false without an error
-// where there is none, and a [*Violation] with [RuleFlag] where there are several, or
+// where there is none, and a [*Error] with [CheckFlag] where there are several, or
 // one that is critical or has another value.
 func HasFlag(extensions []pkix.Extension, id asn1.ObjectIdentifier) (bool, error) {
 	found := false
@@ -56,11 +56,11 @@ func HasFlag(extensions []pkix.Extension, id asn1.ObjectIdentifier) (bool, error
 		case !e.Id.Equal(id):
 			continue
 		case found:
-			return false, &Violation{Check: RuleFlag, Got: "two flag extensions", Want: "one"}
+			return false, &Error{Check: CheckFlag, Got: "two flag extensions", Want: "one"}
 		case e.Critical:
-			return false, &Violation{Check: RuleFlag, Got: "a critical flag extension", Want: "one that is not critical"}
+			return false, &Error{Check: CheckFlag, Got: "a critical flag extension", Want: "one that is not critical"}
 		case !bytes.Equal(e.Value, flagTrue):
-			return false, &Violation{Check: RuleFlag, Got: "value " + refusal.Hex(e.Value), Want: "DER TRUE"}
+			return false, &Error{Check: CheckFlag, Got: "value " + refusal.Hex(e.Value), Want: "DER TRUE"}
 		}
 		found = true
 	}

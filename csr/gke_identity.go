@@ -10,9 +10,9 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// RuleGKEIdentity: the block VM IDENTITY is one JSON object with the five members of
+// CheckGKEIdentity: the block VM IDENTITY is one JSON object with the five members of
 // GKEIdentity.
-const RuleGKEIdentity Rule = "gke-identity"
+const CheckGKEIdentity Check = "gke-identity"
 
 // maxGKEIdentity bounds the length in bytes of a VM IDENTITY. The real ones have about
 // 150.
@@ -144,5 +144,5 @@ func skipValue(d *json.Decoder) error {
 }
 
 func gkeViolation(got, want string) error {
-	return &Violation{Check: RuleGKEIdentity, Got: got, Want: want}
+	return &Error{Check: CheckGKEIdentity, Got: got, Want: want}
 }

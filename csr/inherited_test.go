@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 const goodIdentity = "ak:sha256:00ff"
@@ -51,21 +52,21 @@ func TestInheritAttestation(t *testing.T) {
 func TestInheritAttestationRefuses(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*csr.IssuedRecord)
-		want   csr.Rule
+		want   csr.Check
 	}{
-		"another credential":        {func(r *csr.IssuedRecord) { r.CredentialID = "X509SHA256=ff" }, csr.RuleCredential},
-		"another node's":            {func(r *csr.IssuedRecord) { r.NodeName = "node-2" }, csr.RuleCredential},
-		"a recovery certificate's":  {func(r *csr.IssuedRecord) { r.SignerName = csr.SignerRecoveryTPM }, csr.RuleCredential},
-		"a serving certificate's":   {func(r *csr.IssuedRecord) { r.SignerName = csr.SignerServingTPM }, csr.RuleCredential},
-		"the insecure signer's":     {func(r *csr.IssuedRecord) { r.SignerName = csr.SignerClientInsecure }, csr.RuleCredential},
-		"an empty one":              {func(r *csr.IssuedRecord) { *r = csr.IssuedRecord{} }, csr.RuleCredential},
-		"expired a second ago":      {func(r *csr.IssuedRecord) { r.NotAfter = issueTime.Add(-time.Second) }, csr.RuleInheritedExpired},
-		"not valid for a second":    {func(r *csr.IssuedRecord) { r.NotBefore = issueTime.Add(time.Second) }, csr.RuleInheritedExpired},
-		"without a machine":         {func(r *csr.IssuedRecord) { r.Machine = "" }, csr.RuleInheritedMachine},
-		"of another provider ID":    {func(r *csr.IssuedRecord) { r.ProviderID = "test://zone/instance-0" }, csr.RuleInheritedMachine},
-		"of the machine before":     {func(r *csr.IssuedRecord) { r.MachineUID = "uid-of-machine-0" }, csr.RuleInheritedMachine},
-		"of no machine's UID":       {func(r *csr.IssuedRecord) { r.MachineUID = "" }, csr.RuleInheritedMachine},
-		"both expired and moved on": {func(r *csr.IssuedRecord) { r.ProviderID, r.NotAfter = "x", issueTime.Add(-time.Second) }, csr.RuleInheritedMachine},
+		"another credential":        {func(r *csr.IssuedRecord) { r.CredentialID = "X509SHA256=ff" }, csr.CheckCredential},
+		"another node's":            {func(r *csr.IssuedRecord) { r.NodeName = "node-2" }, csr.CheckCredential},
+		"a recovery certificate's":  {func(r *csr.IssuedRecord) { r.SignerName = csr.SignerRecoveryTPM }, csr.CheckCredential},
+		"a serving certificate's":   {func(r *csr.IssuedRecord) { r.SignerName = csr.SignerServingTPM }, csr.CheckCredential},
+		"the insecure signer's":     {func(r *csr.IssuedRecord) { r.SignerName = csr.SignerClientInsecure }, csr.CheckCredential},
+		"an empty one":              {func(r *csr.IssuedRecord) { *r = csr.IssuedRecord{} }, csr.CheckCredential},
+		"expired a second ago":      {func(r *csr.IssuedRecord) { r.NotAfter = issueTime.Add(-time.Second) }, csr.CheckInheritedExpired},
+		"not valid for a second":    {func(r *csr.IssuedRecord) { r.NotBefore = issueTime.Add(time.Second) }, csr.CheckInheritedExpired},
+		"without a machine":         {func(r *csr.IssuedRecord) { r.Machine = "" }, csr.CheckInheritedMachine},
+		"of another provider ID":    {func(r *csr.IssuedRecord) { r.ProviderID = "test://zone/instance-0" }, csr.CheckInheritedMachine},
+		"of the machine before":     {func(r *csr.IssuedRecord) { r.MachineUID = "uid-of-machine-0" }, csr.CheckInheritedMachine},
+		"of no machine's UID":       {func(r *csr.IssuedRecord) { r.MachineUID = "" }, csr.CheckInheritedMachine},
+		"both expired and moved on": {func(r *csr.IssuedRecord) { r.ProviderID, r.NotAfter = "x", issueTime.Add(-time.Second) }, csr.CheckInheritedMachine},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, record := inheritingFixture()
@@ -79,10 +80,10 @@ func TestInheritAttestationRefuses(t *testing.T) {
 	}
 	f, record := inheritingFixture()
 	checked := f.mustCheck(t)
-	if _, err := csr.InheritAttestation(checked, nil, issueTime); !errors.Is(err, csr.RuleCredential) {
+	if _, err := csr.InheritAttestation(checked, nil, issueTime); !errors.Is(err, csr.CheckCredential) {
 		t.Errorf("no record: %v", err)
 	}
-	if _, err := csr.InheritAttestation(nil, record, issueTime); !errors.Is(err, csr.RuleNotChecked) {
+	if _, err := csr.InheritAttestation(nil, record, issueTime); !errors.Is(err, csr.CheckNotChecked) {
 		t.Errorf("no request: %v", err)
 	}
 }
@@ -93,7 +94,7 @@ func TestInheritAttestationOthersRequests(t *testing.T) {
 	_, record := inheritingFixture()
 	for _, signer := range []string{csr.SignerServingTPM, csr.SignerClientTPM} {
 		f := goodFixture(signer, csr.RequesterNode)
-		if _, err := csr.InheritAttestation(f.mustCheck(t), record, issueTime); !errors.Is(err, csr.RuleInheritedPurpose) {
+		if _, err := csr.InheritAttestation(f.mustCheck(t), record, issueTime); !errors.Is(err, csr.CheckInheritedPurpose) {
 			t.Errorf("%s: %v", signer, err)
 		}
 	}
@@ -102,7 +103,7 @@ func TestInheritAttestationOthersRequests(t *testing.T) {
 		f, _ := inheritingFixture()
 		f.request.Spec.Extra[csr.ExtraCredentialID] = ids
 		f.encode(t)
-		if _, err := f.policy.Check(context.Background(), f.request); !errors.Is(err, csr.RuleCredential) {
+		if _, err := f.policy.Check(context.Background(), f.request.Parsed()); !errors.Is(err, csr.CheckCredential) {
 			t.Errorf("%q: the policy: %v", ids, err)
 		}
 	}
@@ -120,14 +121,14 @@ func TestInheritAttestationSeesTheCheckedRequest(t *testing.T) {
 	}
 	other := *record
 	other.CredentialID = stolen
-	if _, err := csr.InheritAttestation(checked, &other, issueTime); !errors.Is(err, csr.RuleCredential) {
-		t.Errorf("a credential that no policy has seen: got %v, want %v", err, csr.RuleCredential)
+	if _, err := csr.InheritAttestation(checked, &other, issueTime); !errors.Is(err, csr.CheckCredential) {
+		t.Errorf("a credential that no policy has seen: got %v, want %v", err, csr.CheckCredential)
 	}
 	f, record = inheritingFixture()
 	checked = f.mustCheck(t)
 	record.MachineUID, f.machine.UID = "uid-of-machine-2", "uid-of-machine-2"
-	if _, err := csr.InheritAttestation(checked, record, issueTime); !errors.Is(err, csr.RuleInheritedMachine) {
-		t.Errorf("a machine that no policy has seen: got %v, want %v", err, csr.RuleInheritedMachine)
+	if _, err := csr.InheritAttestation(checked, record, issueTime); !errors.Is(err, csr.CheckInheritedMachine) {
+		t.Errorf("a machine that no policy has seen: got %v, want %v", err, csr.CheckInheritedMachine)
 	}
 }
 
@@ -140,25 +141,25 @@ func TestInheritAttestationNeedsTheMachine(t *testing.T) {
 		want      error // nil: accepted
 	}{
 		"UID":                              {inventory: csr.Machine{UID: "u1"}, change: func(r *csr.IssuedRecord) { r.MachineUID = "u1" }},
-		"UID, another":                     {csr.Machine{UID: "u2"}, func(r *csr.IssuedRecord) { r.MachineUID = "u1" }, csr.RuleInheritedMachine},
-		"UID, not recorded":                {csr.Machine{UID: "u2", ProviderID: goodProviderID}, nil, csr.RuleInheritedMachine},
-		"UID, no longer stated":            {csr.Machine{ProviderID: goodProviderID}, func(r *csr.IssuedRecord) { r.MachineUID = "u1" }, csr.RuleInheritedMachine},
-		"UID, and another provider ID":     {csr.Machine{UID: "u1", ProviderID: "x"}, func(r *csr.IssuedRecord) { r.MachineUID = "u1" }, csr.RuleInheritedMachine},
-		"UID, and another identity":        {csr.Machine{UID: "u1", Identity: "x"}, func(r *csr.IssuedRecord) { r.MachineUID = "u1" }, csr.RuleInheritedMachine},
+		"UID, another":                     {csr.Machine{UID: "u2"}, func(r *csr.IssuedRecord) { r.MachineUID = "u1" }, csr.CheckInheritedMachine},
+		"UID, not recorded":                {csr.Machine{UID: "u2", ProviderID: goodProviderID}, nil, csr.CheckInheritedMachine},
+		"UID, no longer stated":            {csr.Machine{ProviderID: goodProviderID}, func(r *csr.IssuedRecord) { r.MachineUID = "u1" }, csr.CheckInheritedMachine},
+		"UID, and another provider ID":     {csr.Machine{UID: "u1", ProviderID: "x"}, func(r *csr.IssuedRecord) { r.MachineUID = "u1" }, csr.CheckInheritedMachine},
+		"UID, and another identity":        {csr.Machine{UID: "u1", Identity: "x"}, func(r *csr.IssuedRecord) { r.MachineUID = "u1" }, csr.CheckInheritedMachine},
 		"UID, provider ID not recorded":    {inventory: csr.Machine{UID: "u1", ProviderID: "x"}, change: func(r *csr.IssuedRecord) { r.MachineUID, r.ProviderID = "u1", "" }},
 		"provider ID":                      {inventory: csr.Machine{ProviderID: goodProviderID}},
-		"provider ID, another":             {csr.Machine{ProviderID: "x"}, nil, csr.RuleInheritedMachine},
-		"provider ID, not recorded":        {csr.Machine{ProviderID: goodProviderID}, func(r *csr.IssuedRecord) { r.ProviderID = "" }, csr.RuleInheritedMachine},
+		"provider ID, another":             {csr.Machine{ProviderID: "x"}, nil, csr.CheckInheritedMachine},
+		"provider ID, not recorded":        {csr.Machine{ProviderID: goodProviderID}, func(r *csr.IssuedRecord) { r.ProviderID = "" }, csr.CheckInheritedMachine},
 		"identity":                         {inventory: csr.Machine{Identity: goodIdentity}},
-		"identity, another":                {csr.Machine{Identity: "ak:sha256:00fe"}, nil, csr.RuleInheritedMachine},
-		"identity, and another's ID":       {csr.Machine{Identity: goodIdentity, ProviderID: "x"}, nil, csr.RuleInheritedMachine},
-		"nothing":                          {csr.Machine{}, nil, csr.ErrPolicy},
-		"nothing, and nothing is recorded": {csr.Machine{}, func(r *csr.IssuedRecord) { r.ProviderID = "" }, csr.ErrPolicy},
+		"identity, another":                {csr.Machine{Identity: "ak:sha256:00fe"}, nil, csr.CheckInheritedMachine},
+		"identity, and another's ID":       {csr.Machine{Identity: goodIdentity, ProviderID: "x"}, nil, csr.CheckInheritedMachine},
+		"nothing":                          {csr.Machine{}, nil, refusal.CheckConfig},
+		"nothing, and nothing is recorded": {csr.Machine{}, func(r *csr.IssuedRecord) { r.ProviderID = "" }, refusal.CheckConfig},
 		"Node":                             {inventory: csr.Machine{UID: "u1", NodeUID: "n1"}, change: func(r *csr.IssuedRecord) { r.MachineUID, r.NodeUID = "u1", "n1" }},
-		"Node, made again":                 {csr.Machine{UID: "u1", NodeUID: "n2"}, func(r *csr.IssuedRecord) { r.MachineUID, r.NodeUID = "u1", "n1" }, csr.RuleInheritedNode},
+		"Node, made again":                 {csr.Machine{UID: "u1", NodeUID: "n2"}, func(r *csr.IssuedRecord) { r.MachineUID, r.NodeUID = "u1", "n1" }, csr.CheckInheritedNode},
 		"Node, not recorded yet":           {csr.Machine{UID: "u1", NodeUID: "n1"}, func(r *csr.IssuedRecord) { r.MachineUID = "u1" }, csr.ErrRetry},
 		"Node, deleted":                    {csr.Machine{UID: "u1"}, func(r *csr.IssuedRecord) { r.MachineUID, r.NodeUID = "u1", "n1" }, csr.ErrRetry},
-		"Node not recorded, machine gone":  {csr.Machine{UID: "u2", NodeUID: "n1"}, func(r *csr.IssuedRecord) { r.MachineUID = "u1" }, csr.RuleInheritedMachine},
+		"Node not recorded, machine gone":  {csr.Machine{UID: "u2", NodeUID: "n1"}, func(r *csr.IssuedRecord) { r.MachineUID = "u1" }, csr.CheckInheritedMachine},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, record := inheritingFixture()
@@ -171,7 +172,7 @@ func TestInheritAttestationNeedsTheMachine(t *testing.T) {
 			if (err == nil) != (c.want == nil) || c.want != nil && !errors.Is(err, c.want) || (attested != nil) != (err == nil) {
 				t.Fatalf("got %v, want %v", err, c.want)
 			}
-			refused := errors.Is(err, csr.RuleInheritedMachine) || errors.Is(err, csr.RuleInheritedNode)
+			refused := errors.Is(err, csr.CheckInheritedMachine) || errors.Is(err, csr.CheckInheritedNode)
 			if verdict := csr.Decide(err).Verdict; err != nil && (verdict == csr.VerdictDeny) != refused {
 				t.Errorf("got the verdict %v for %v", verdict, err)
 			}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 func insecureFixture(t testing.TB) (*requestFixture, csr.Provider) {
@@ -47,41 +48,41 @@ func TestInsecureIssues(t *testing.T) {
 func TestInsecureRefuses(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*requestFixture)
-		want   csr.Rule
+		want   csr.Check
 	}{
-		"another signer":           {func(f *requestFixture) { f.request.Spec.SignerName = csr.SignerClientTPM }, csr.RuleSignerName},
-		"rotation":                 {func(f *requestFixture) { f.ask(csr.RequesterNode) }, csr.RuleRequesterPurpose},
-		"recovery":                 {func(f *requestFixture) { f.ask(csr.RequesterRecovery) }, csr.RuleRequesterPurpose},
-		"evidence of another kind": {func(f *requestFixture) { f.provider, f.data = "tpm/v1", []byte{1} }, csr.RuleAttestationProvider},
-		"unknown machine":          {func(f *requestFixture) { f.machine = nil }, csr.RuleMachineUnknown},
-		"another provider ID":      {func(f *requestFixture) { f.machine.ProviderID = "test://zone/instance-2" }, csr.RuleProviderIDMismatch},
+		"another signer":           {func(f *requestFixture) { f.request.Spec.SignerName = csr.SignerClientTPM }, csr.CheckSignerName},
+		"rotation":                 {func(f *requestFixture) { f.ask(csr.RequesterNode) }, csr.CheckRequesterPurpose},
+		"recovery":                 {func(f *requestFixture) { f.ask(csr.RequesterRecovery) }, csr.CheckRequesterPurpose},
+		"evidence of another kind": {func(f *requestFixture) { f.provider, f.data = "tpm/v1", []byte{1} }, csr.CheckAttestationProvider},
+		"unknown machine":          {func(f *requestFixture) { f.machine = nil }, csr.CheckMachineUnknown},
+		"another provider ID":      {func(f *requestFixture) { f.machine.ProviderID = "test://zone/instance-2" }, csr.CheckProviderIDMismatch},
 		"SANs": {func(f *requestFixture) {
 			f.builder.extensions = append(f.builder.extensions, sanExtension(dnsSAN(goodNode)))
-		}, csr.RuleSANOnClient},
-		"no signature": {func(f *requestFixture) { f.builder.badSignature = true }, csr.RuleSignature},
+		}, csr.CheckSANOnClient},
+		"no signature": {func(f *requestFixture) { f.builder.badSignature = true }, csr.CheckSignature},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, p := insecureFixture(t)
 			c.change(f)
 			f.encode(t)
-			if _, err := p.VerifyClientAttestationData(context.Background(), f.request); !errors.Is(err, c.want) {
+			if _, err := p.VerifyClientAttestationData(context.Background(), f.request.Parsed()); !errors.Is(err, c.want) {
 				t.Errorf("got %v, want %s", err, c.want)
 			}
 		})
 	}
 	f, p := insecureFixture(t)
 	f.encode(t)
-	if _, err := p.VerifyServingAttestationData(context.Background(), f.request); !errors.Is(err, csr.RuleSignerName) {
+	if _, err := p.VerifyServingAttestationData(context.Background(), f.request.Parsed()); !errors.Is(err, csr.CheckSignerName) {
 		t.Errorf("serving: %v", err)
 	}
-	if _, err := p.MachineName(context.Background(), nil); !errors.Is(err, csr.RuleProviderResult) {
+	if _, err := p.MachineName(context.Background(), nil); !errors.Is(err, csr.CheckProviderResult) {
 		t.Errorf("a name without a result: %v", err)
 	}
 	f.policy.SignerNames = []string{csr.SignerClientInsecure, csr.SignerClientTPM}
-	if _, err := csr.NewInsecureProvider(f.policy); !errors.Is(err, csr.ErrPolicy) {
+	if _, err := csr.NewInsecureProvider(f.policy); !errors.Is(err, refusal.CheckConfig) {
 		t.Errorf("beside another signer: %v", err)
 	}
-	if _, err := csr.NewInsecureProvider(nil); !errors.Is(err, csr.ErrPolicy) {
+	if _, err := csr.NewInsecureProvider(nil); !errors.Is(err, refusal.CheckConfig) {
 		t.Errorf("no policy: %v", err)
 	}
 }

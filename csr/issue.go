@@ -39,9 +39,9 @@ type Issued struct {
 // lifetime asked for, now and the CA's cap, the end of every certificate in the CA's
 // chain, and verified.NotAfter.
 //
-// Violations, all of them, are returned as [Violations]: the rules that begin with
-// verified-, [RuleProviderIDNotVouched], [RuleSANNotVouched], [RuleSignature], and
-// [RuleSignerName] for a hello, which gets a challenge and no certificate. A chain
+// Errors, all of them, are returned as [Errors]: the rules that begin with
+// verified-, [CheckProviderIDNotVouched], [CheckSANNotVouched], [CheckSignature], and
+// [CheckSignerName] for a hello, which gets a challenge and no certificate. A chain
 // that is not valid now, ctx done, and a key that does not sign give [ErrRetry]; a
 // signer that is not this CA's gives [ErrOtherSigner]. The new certificate is
 // verified against the CA before it is returned.
@@ -50,10 +50,10 @@ type Issued struct {
 // at the conditions, and verifies the evidence again, before it comes here.
 func (ca *CA) Issue(ctx context.Context, checked *Checked, verified *Verified) (*Issued, error) {
 	if ca == nil || len(ca.chain) == 0 {
-		return nil, fmt.Errorf("%w: it was not made by NewCA", ErrCA)
+		return nil, refusal.Config("CA", "that NewCA did not make", "one of NewCA")
 	}
 	if checked == nil || checked.pkcs10 == nil {
-		return nil, Violations{{Check: RuleNotChecked, Got: "a request that no policy has checked"}}
+		return nil, Errors{{Check: CheckNotChecked, Got: "a request that no policy has checked"}}
 	}
 	if !slices.Contains(ca.signers, checked.signerName) {
 		return nil, fmt.Errorf("%w: %s", ErrOtherSigner, refusal.Quote(checked.signerName))
@@ -101,52 +101,52 @@ func (ca *CA) Issue(ctx context.Context, checked *Checked, verified *Verified) (
 }
 
 // vouched holds what was verified against what was checked.
-func vouched(c *Checked, v *Verified, now time.Time) Violations {
+func vouched(c *Checked, v *Verified, now time.Time) Errors {
 	if v == nil {
-		return Violations{{Check: RuleVerifiedRequest, Got: "nothing verified", Want: "this request"}}
+		return Errors{{Check: CheckVerifiedRequest, Got: "nothing verified", Want: "this request"}}
 	}
-	var all Violations
-	refuse := func(rule Rule, got, want string) {
-		all = append(all, &Violation{Check: rule, Got: got, Want: want})
+	var all Errors
+	refuse := func(rule Check, got, want string) {
+		all = append(all, &Error{Check: rule, Got: got, Want: want})
 	}
 	if c.filedUnder != c.signerName {
-		refuse(RuleSignerName, refusal.Quote(c.filedUnder), c.signerName+": a hello gets no certificate")
+		refuse(CheckSignerName, refusal.Quote(c.filedUnder), c.signerName+": a hello gets no certificate")
 	}
 	if v.RequestHash != c.pkcs10.InfoHash {
-		refuse(RuleVerifiedRequest, fmt.Sprintf("%x", v.RequestHash), fmt.Sprintf("%x", c.pkcs10.InfoHash))
+		refuse(CheckVerifiedRequest, fmt.Sprintf("%x", v.RequestHash), fmt.Sprintf("%x", c.pkcs10.InfoHash))
 	}
 	if v.NodeName != c.nodeName {
-		refuse(RuleVerifiedNodeName, refusal.Quote(v.NodeName), c.nodeName)
+		refuse(CheckVerifiedNodeName, refusal.Quote(v.NodeName), c.nodeName)
 	}
 	if v.SignerName != c.signerName {
-		refuse(RuleVerifiedSignerName, refusal.Quote(v.SignerName), c.signerName)
+		refuse(CheckVerifiedSignerName, refusal.Quote(v.SignerName), c.signerName)
 	}
 	if v.Requester != c.username {
-		refuse(RuleVerifiedRequester, refusal.Quote(v.Requester), refusal.Quote(c.username))
+		refuse(CheckVerifiedRequester, refusal.Quote(v.Requester), refusal.Quote(c.username))
 	}
 	if v.ExpirationSeconds != c.ExpirationSeconds() {
-		refuse(RuleVerifiedExpiration, strconv.Itoa(int(v.ExpirationSeconds))+" s", strconv.Itoa(int(c.ExpirationSeconds()))+" s")
+		refuse(CheckVerifiedExpiration, strconv.Itoa(int(v.ExpirationSeconds))+" s", strconv.Itoa(int(c.ExpirationSeconds()))+" s")
 	}
 	if v.Machine == "" {
-		refuse(RuleVerifiedMachine, "no machine identity", "one")
+		refuse(CheckVerifiedMachine, "no machine identity", "one")
 	}
 	if !v.NotAfter.IsZero() && !v.NotAfter.After(now) {
-		refuse(RuleVerifiedExpired, v.NotAfter.UTC().Format(time.RFC3339), "after "+now.UTC().Format(time.RFC3339))
+		refuse(CheckVerifiedExpired, v.NotAfter.UTC().Format(time.RFC3339), "after "+now.UTC().Format(time.RFC3339))
 	}
 	if claimed := c.pkcs10.ProviderID; claimed != "" && claimed != v.ProviderID {
-		refuse(RuleProviderIDNotVouched, refusal.Quote(claimed), refusal.Quote(v.ProviderID))
+		refuse(CheckProviderIDNotVouched, refusal.Quote(claimed), refusal.Quote(v.ProviderID))
 	}
 	if own := c.own.providerID; own != "" && v.ProviderID != "" && own != v.ProviderID {
-		refuse(RuleProviderIDMismatch, refusal.Quote(v.ProviderID), "the machine's, "+refusal.Quote(own))
+		refuse(CheckProviderIDMismatch, refusal.Quote(v.ProviderID), "the machine's, "+refusal.Quote(own))
 	}
 	for _, name := range c.dnsNames {
 		if !hasName(v.DNSNames, name) {
-			refuse(RuleSANNotVouched, refusal.Quote(name), "a name that is vouched for")
+			refuse(CheckSANNotVouched, refusal.Quote(name), "a name that is vouched for")
 		}
 	}
 	for _, address := range c.ipAddresses {
 		if !hasAddress(v.IPAddresses, address) {
-			refuse(RuleSANNotVouched, address.String(), "an address that is vouched for")
+			refuse(CheckSANNotVouched, address.String(), "an address that is vouched for")
 		}
 	}
 	return all

@@ -47,15 +47,15 @@ func makeCA(t testing.TB, template *x509.Certificate, key crypto.Signer, parent 
 	return c
 }
 
-func goodOptions() *csr.CAOptions {
-	return &csr.CAOptions{
+func goodOptions() csr.CAConfig {
+	return csr.CAConfig{
 		SignerNames: []string{csr.SignerClientTPM, csr.SignerServingTPM, csr.SignerRecoveryTPM},
 		Now:         func() time.Time { return issueTime },
 	}
 }
 
 // newCA is a CA of one self-signed certificate.
-func newCA(t testing.TB, opts *csr.CAOptions) *csr.CA {
+func newCA(t testing.TB, opts csr.CAConfig) *csr.CA {
 	t.Helper()
 	ca, err := csr.NewCA([]*x509.Certificate{makeCA(t, caTemplate("CA"), p256Key(), nil, nil)}, p256Key(), opts)
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // TestNewCALifetimes: the least that a request can ask for, and a nanosecond less, each
@@ -33,7 +34,7 @@ func TestNewCALifetimes(t *testing.T) {
 	} {
 		opts := goodOptions()
 		opts.MaxLifetime, opts.MaxRecoveryLifetime = c.lifetime, c.recovery
-		if _, err := csr.NewCA(chain, p256Key(), opts); c.ok != (err == nil) || err != nil && !errors.Is(err, csr.ErrCA) {
+		if _, err := csr.NewCA(chain, p256Key(), opts); c.ok != (err == nil) || err != nil && !errors.Is(err, refusal.CheckConfig) {
 			t.Errorf("lifetimes %v and %v: got %v", c.lifetime, c.recovery, err)
 		}
 	}
@@ -63,16 +64,16 @@ func TestNewCARefusesAlone(t *testing.T) {
 		"unknown critical extension":         {[]*x509.Certificate{makeCA(t, critical, p256Key(), nil, nil)}, false},
 		"key of an unknown algorithm":        {[]*x509.Certificate{unknown}, false},
 	} {
-		if _, err := csr.NewCA(c.chain, p256Key(), goodOptions()); c.ok != (err == nil) || err != nil && !errors.Is(err, csr.ErrCA) {
+		if _, err := csr.NewCA(c.chain, p256Key(), goodOptions()); c.ok != (err == nil) || err != nil && !errors.Is(err, refusal.CheckConfig) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
-	if _, err := csr.NewCA([]*x509.Certificate{makeCA(t, caTemplate("CA"), short, nil, nil)}, short, goodOptions()); !errors.Is(err, csr.ErrCA) {
+	if _, err := csr.NewCA([]*x509.Certificate{makeCA(t, caTemplate("CA"), short, nil, nil)}, short, goodOptions()); !errors.Is(err, refusal.CheckConfig) {
 		t.Errorf("RSA of 2047 bits: got %v", err)
 	}
 	opts := goodOptions()
 	opts.SignerNames = []string{csr.SignerClientTPM, csr.SignerClientInsecure}
-	if _, err := csr.NewCA([]*x509.Certificate{makeCA(t, caTemplate("CA"), p256Key(), nil, nil)}, p256Key(), opts); !errors.Is(err, csr.ErrCA) {
+	if _, err := csr.NewCA([]*x509.Certificate{makeCA(t, caTemplate("CA"), p256Key(), nil, nil)}, p256Key(), opts); !errors.Is(err, refusal.CheckConfig) {
 		t.Errorf("insecure beside one other: got %v", err)
 	}
 }
@@ -100,7 +101,7 @@ func TestNewCANameConstraints(t *testing.T) {
 			opts := goodOptions()
 			opts.SignerNames = c.signers
 			_, err := csr.NewCA([]*x509.Certificate{makeCA(t, template, p256Key(), nil, nil)}, p256Key(), opts)
-			if c.ok != (err == nil) || err != nil && !errors.Is(err, csr.ErrCA) {
+			if c.ok != (err == nil) || err != nil && !errors.Is(err, refusal.CheckConfig) {
 				t.Errorf("got %v", err)
 			}
 		})
@@ -111,13 +112,13 @@ func TestNewCANameConstraints(t *testing.T) {
 func TestIssueWithoutCA(t *testing.T) {
 	checked := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap).mustCheck(t)
 	for name, ca := range map[string]*csr.CA{"nil": nil, "zero": {}} {
-		if issued, err := ca.Issue(t.Context(), checked, goodVerified(checked)); issued != nil || !errors.Is(err, csr.ErrCA) {
+		if issued, err := ca.Issue(t.Context(), checked, goodVerified(checked)); issued != nil || !errors.Is(err, refusal.CheckConfig) {
 			t.Errorf("%s: got %v, %v", name, issued, err)
 		}
 	}
 	ca := newCA(t, goodOptions())
 	for name, c := range map[string]*csr.Checked{"nil": nil, "zero": {}} {
-		if issued, err := ca.Issue(t.Context(), c, goodVerified(checked)); issued != nil || !errors.Is(err, csr.RuleNotChecked) {
+		if issued, err := ca.Issue(t.Context(), c, goodVerified(checked)); issued != nil || !errors.Is(err, csr.CheckNotChecked) {
 			t.Errorf("%s: got %v, %v", name, issued, err)
 		}
 	}
@@ -150,7 +151,7 @@ func TestNewInsecureProviderSigners(t *testing.T) {
 		"none":                {nil, false},
 	} {
 		_, err := csr.NewInsecureProvider(&csr.Policy{SignerNames: c.signers, Machines: inventory{}.find})
-		if c.ok != (err == nil) || err != nil && !errors.Is(err, csr.ErrPolicy) {
+		if c.ok != (err == nil) || err != nil && !errors.Is(err, refusal.CheckConfig) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
@@ -158,8 +159,8 @@ func TestNewInsecureProviderSigners(t *testing.T) {
 
 func TestCreateRefusesZones(t *testing.T) {
 	for address, ok := range map[string]bool{"2001:db8::1": true, "2001:db8::1%eth0": false} {
-		_, err := csr.Create(csr.PurposeServing, p256Key(), goodNode, &csr.CreateOptions{IPAddresses: []netip.Addr{netip.MustParseAddr(address)}})
-		if ok != (err == nil) || err != nil && !errors.Is(err, csr.ErrCreate) {
+		_, err := csr.Create(csr.PurposeServing, p256Key(), goodNode, csr.CreateOptions{IPAddresses: []netip.Addr{netip.MustParseAddr(address)}})
+		if ok != (err == nil) || err != nil && !errors.Is(err, refusal.CheckConfig) {
 			t.Errorf("%s: got %v", address, err)
 		}
 	}
@@ -175,7 +176,7 @@ func (lyingKey) Sign(r io.Reader, digest []byte, opts crypto.SignerOpts) ([]byte
 // TestCreateVerifiesWhatWasSigned: a key that signs wrongly makes no request.
 func TestCreateVerifiesWhatWasSigned(t *testing.T) {
 	other := newECDSAKey(p256Curve)
-	if der, err := csr.Create(csr.PurposeClient, lyingKey{keyAlone{other.Public()}}, goodNode, nil); err == nil {
+	if der, err := csr.Create(csr.PurposeClient, lyingKey{keyAlone{other.Public()}}, goodNode, csr.CreateOptions{}); err == nil {
 		t.Errorf("got a request of %d bytes", len(der))
 	}
 }
@@ -187,12 +188,12 @@ func TestAttestedCheckWithoutARequest(t *testing.T) {
 	good := &csr.Attested{Checked: checked, Verified: goodVerified(checked)}
 	empty := *f.request
 	empty.Spec.Request = nil
-	if err := good.Check(&empty); !errors.Is(err, csr.RuleProviderResult) {
+	if err := good.Check(empty.Parsed()); !errors.Is(err, csr.CheckProviderResult) {
 		t.Errorf("an object that lost its request: got %v", err)
 	}
 	// A result that was checked by nobody is like an object without anything but a request.
 	bare := &csr.Request{Spec: csr.Spec{Request: f.request.Spec.Request}}
-	if err := (&csr.Attested{Checked: new(csr.Checked), Verified: new(csr.Verified)}).Check(bare); !errors.Is(err, csr.RuleProviderResult) {
+	if err := (&csr.Attested{Checked: new(csr.Checked), Verified: new(csr.Verified)}).Check(bare.Parsed()); !errors.Is(err, csr.CheckProviderResult) {
 		t.Errorf("a result checked by nobody: got %v", err)
 	}
 }
@@ -217,16 +218,16 @@ func TestProvidersSelectBySignerNameAlone(t *testing.T) {
 	} {
 		p := newProviders(t, c.provider)
 		f.request.Spec.SignerName = c.signer
-		if _, err := p.Verify(t.Context(), f.request); !errors.Is(err, csr.RuleProviderUnknown) {
+		if _, err := p.Verify(t.Context(), f.request); !errors.Is(err, csr.CheckProviderUnknown) {
 			t.Errorf("%s: Verify: got %v", c.signer, err)
 		}
-		if _, err := p.Challenge(t.Context(), f.request); !errors.Is(err, csr.RuleProviderUnknown) {
+		if _, err := p.Challenge(t.Context(), f.request); !errors.Is(err, csr.CheckProviderUnknown) {
 			t.Errorf("%s: Challenge: got %v", c.signer, err)
 		}
 	}
 	// A challenge signer has no certificates, though it selects a provider.
 	f.request.Spec.SignerName = csr.SignerChallengeTPM
-	if _, err := newProviders(t, csr.Registration{Name: "tpm", Provider: &challengingProvider{}}).Verify(t.Context(), f.request); !errors.Is(err, csr.RuleSignerName) {
+	if _, err := newProviders(t, csr.Registration{Name: "tpm", Provider: &challengingProvider{}}).Verify(t.Context(), f.request); !errors.Is(err, csr.CheckSignerName) {
 		t.Errorf("Verify of a hello: got %v", err)
 	}
 }
@@ -240,11 +241,11 @@ func TestProvidersVersionOfBrokenBundles(t *testing.T) {
 	good := f.request.Spec.Request
 	for name, c := range map[string]struct {
 		bundle []byte
-		want   csr.Rule
+		want   csr.Check
 	}{
-		"no PEM":           {[]byte("x"), csr.RuleBlockText},
-		"nothing":          {nil, csr.RuleBundleSize},
-		"without evidence": {good[:bytes.Index(good, []byte("-----BEGIN KUBELET"))], csr.RuleAttestationProvider},
+		"no PEM":           {[]byte("x"), csr.CheckBlockText},
+		"nothing":          {nil, csr.CheckBundleSize},
+		"without evidence": {good[:bytes.Index(good, []byte("-----BEGIN KUBELET"))], csr.CheckAttestationProvider},
 	} {
 		f.request.Spec.Request = c.bundle
 		if _, err := p.Verify(t.Context(), f.request); !errors.Is(err, c.want) {
@@ -257,7 +258,7 @@ func TestSignerNamesOfLongProviders(t *testing.T) {
 	for size, ok := range map[int]bool{63: true, 64: false} {
 		name := strings.Repeat("a", size)
 		signer, err := csr.SignerClient(name)
-		if ok != (err == nil) || err != nil && !errors.Is(err, csr.RuleSignerName) {
+		if ok != (err == nil) || err != nil && !errors.Is(err, csr.CheckSignerName) {
 			t.Errorf("%d bytes: got %q, %v", size, signer, err)
 		}
 	}
@@ -271,18 +272,18 @@ func TestChooseVersionSizes(t *testing.T) {
 			t.Fatalf("%d bytes, want %d", len(value), size)
 		}
 		got, err := csr.ChooseVersion(map[string]string{csr.AnnotationVersions: value}, []string{"tpm/v2"})
-		if ok != (err == nil) || err != nil && !errors.Is(err, csr.RuleProviderVersion) {
+		if ok != (err == nil) || err != nil && !errors.Is(err, csr.CheckProviderVersion) {
 			t.Errorf("%d bytes: got %q, %v", size, got, err)
 		}
 	}
-	if _, err := csr.ChooseVersion(nil, []string{"tpm/v2"}); !errors.Is(err, csr.RuleProviderVersion) {
+	if _, err := csr.ChooseVersion(nil, []string{"tpm/v2"}); !errors.Is(err, csr.CheckProviderVersion) {
 		t.Errorf("no annotation: got %v", err)
 	}
 }
 
 func TestDecideCauses(t *testing.T) {
 	for _, cause := range []error{context.Canceled, context.DeadlineExceeded, csr.ErrRetry} {
-		if d := csr.Decide(&csr.Violation{Check: csr.RuleUsages, Err: cause}); d.Verdict != csr.VerdictRetry {
+		if d := csr.Decide(&csr.Error{Check: csr.CheckUsages, Err: cause}); d.Verdict != csr.VerdictRetry {
 			t.Errorf("a refusal because of %v: got %v", cause, d.Verdict)
 		}
 	}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 func TestIssueClientCertificate(t *testing.T) {
@@ -218,25 +219,25 @@ func TestIssueRefusesWhatIsNotVouchedFor(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(*csr.Verified)
-		want   []csr.Rule
+		want   []csr.Check
 	}{
 		{"nothing changed", func(*csr.Verified) {}, nil},
-		{"another request", func(v *csr.Verified) { v.RequestHash[31] ^= 1 }, rules(csr.RuleVerifiedRequest)},
-		{"another node", func(v *csr.Verified) { v.NodeName = "node-2" }, rules(csr.RuleVerifiedNodeName)},
-		{"no node", func(v *csr.Verified) { v.NodeName = "" }, rules(csr.RuleVerifiedNodeName)},
-		{"another signer", func(v *csr.Verified) { v.SignerName = csr.SignerClientTPM }, rules(csr.RuleVerifiedSignerName)},
-		{"another requester", func(v *csr.Verified) { v.Requester = "system:node:node-2" }, rules(csr.RuleVerifiedRequester)},
-		{"no requester", func(v *csr.Verified) { v.Requester = "" }, rules(csr.RuleVerifiedRequester)},
-		{"a longer lifetime", func(v *csr.Verified) { v.ExpirationSeconds++ }, rules(csr.RuleVerifiedExpiration)},
-		{"no lifetime", func(v *csr.Verified) { v.ExpirationSeconds = 0 }, rules(csr.RuleVerifiedExpiration)},
-		{"no machine", func(v *csr.Verified) { v.Machine = "" }, rules(csr.RuleVerifiedMachine)},
-		{"over by a nanosecond", func(v *csr.Verified) { v.NotAfter = issueTime }, rules(csr.RuleVerifiedExpired)},
-		{"no provider ID", func(v *csr.Verified) { v.ProviderID = "" }, rules(csr.RuleProviderIDNotVouched)},
-		{"another provider ID", func(v *csr.Verified) { v.ProviderID = "test://other" }, rules(csr.RuleProviderIDNotVouched, csr.RuleProviderIDMismatch)},
-		{"DNS name not vouched for", func(v *csr.Verified) { v.DNSNames = []string{"other.example"} }, rules(csr.RuleSANNotVouched)},
-		{"address not vouched for", func(v *csr.Verified) { v.IPAddresses = []netip.Addr{netip.MustParseAddr("192.0.2.8")} }, rules(csr.RuleSANNotVouched)},
-		{"zero", func(v *csr.Verified) { *v = csr.Verified{} }, rules(csr.RuleVerifiedRequest, csr.RuleVerifiedNodeName,
-			csr.RuleVerifiedSignerName, csr.RuleVerifiedRequester, csr.RuleVerifiedExpiration, csr.RuleVerifiedMachine, csr.RuleProviderIDNotVouched, csr.RuleSANNotVouched)},
+		{"another request", func(v *csr.Verified) { v.RequestHash[31] ^= 1 }, rules(csr.CheckVerifiedRequest)},
+		{"another node", func(v *csr.Verified) { v.NodeName = "node-2" }, rules(csr.CheckVerifiedNodeName)},
+		{"no node", func(v *csr.Verified) { v.NodeName = "" }, rules(csr.CheckVerifiedNodeName)},
+		{"another signer", func(v *csr.Verified) { v.SignerName = csr.SignerClientTPM }, rules(csr.CheckVerifiedSignerName)},
+		{"another requester", func(v *csr.Verified) { v.Requester = "system:node:node-2" }, rules(csr.CheckVerifiedRequester)},
+		{"no requester", func(v *csr.Verified) { v.Requester = "" }, rules(csr.CheckVerifiedRequester)},
+		{"a longer lifetime", func(v *csr.Verified) { v.ExpirationSeconds++ }, rules(csr.CheckVerifiedExpiration)},
+		{"no lifetime", func(v *csr.Verified) { v.ExpirationSeconds = 0 }, rules(csr.CheckVerifiedExpiration)},
+		{"no machine", func(v *csr.Verified) { v.Machine = "" }, rules(csr.CheckVerifiedMachine)},
+		{"over by a nanosecond", func(v *csr.Verified) { v.NotAfter = issueTime }, rules(csr.CheckVerifiedExpired)},
+		{"no provider ID", func(v *csr.Verified) { v.ProviderID = "" }, rules(csr.CheckProviderIDNotVouched)},
+		{"another provider ID", func(v *csr.Verified) { v.ProviderID = "test://other" }, rules(csr.CheckProviderIDNotVouched, csr.CheckProviderIDMismatch)},
+		{"DNS name not vouched for", func(v *csr.Verified) { v.DNSNames = []string{"other.example"} }, rules(csr.CheckSANNotVouched)},
+		{"address not vouched for", func(v *csr.Verified) { v.IPAddresses = []netip.Addr{netip.MustParseAddr("192.0.2.8")} }, rules(csr.CheckSANNotVouched)},
+		{"zero", func(v *csr.Verified) { *v = csr.Verified{} }, rules(csr.CheckVerifiedRequest, csr.CheckVerifiedNodeName,
+			csr.CheckVerifiedSignerName, csr.CheckVerifiedRequester, csr.CheckVerifiedExpiration, csr.CheckVerifiedMachine, csr.CheckProviderIDNotVouched, csr.CheckSANNotVouched)},
 	} {
 		v := goodVerified(checked)
 		c.change(v)
@@ -248,7 +249,7 @@ func TestIssueRefusesWhatIsNotVouchedFor(t *testing.T) {
 			t.Errorf("%s: decided %+v", c.name, csr.Decide(err))
 		}
 	}
-	if _, err := ca.Issue(context.Background(), checked, nil); !errors.Is(err, csr.RuleVerifiedRequest) {
+	if _, err := ca.Issue(context.Background(), checked, nil); !errors.Is(err, csr.CheckVerifiedRequest) {
 		t.Errorf("nothing verified: %v", err)
 	}
 }
@@ -257,7 +258,7 @@ func TestIssueRefusesRequests(t *testing.T) {
 	ctx := context.Background()
 	ca := newCA(t, goodOptions())
 	for name, c := range map[string]*csr.Checked{"nil": nil, "zero": {}} {
-		if _, err := ca.Issue(ctx, c, &csr.Verified{}); !errors.Is(err, csr.RuleNotChecked) {
+		if _, err := ca.Issue(ctx, c, &csr.Verified{}); !errors.Is(err, csr.CheckNotChecked) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -266,7 +267,7 @@ func TestIssueRefusesRequests(t *testing.T) {
 		f.request.Spec.SignerName = csr.SignerChallengeTPM
 		checked := f.mustCheck(t)
 		f.request.Spec.SignerName = csr.SignerClientTPM // too late
-		if _, err := ca.Issue(ctx, checked, goodVerified(checked)); !errors.Is(err, csr.RuleSignerName) {
+		if _, err := ca.Issue(ctx, checked, goodVerified(checked)); !errors.Is(err, csr.CheckSignerName) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -274,11 +275,11 @@ func TestIssueRefusesRequests(t *testing.T) {
 		f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
 		f.builder.badSignature = true
 		f.encode(t)
-		checked, err := f.policy.CheckUnsigned(ctx, f.request, csr.SignerClientTPM)
+		checked, err := f.policy.CheckUnsigned(ctx, f.request.Parsed(), csr.SignerClientTPM)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := ca.Issue(ctx, checked, goodVerified(checked)); !errors.Is(err, csr.RuleSignature) {
+		if _, err := ca.Issue(ctx, checked, goodVerified(checked)); !errors.Is(err, csr.CheckSignature) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -314,7 +315,7 @@ func TestIssueRefusesRequests(t *testing.T) {
 	})
 	t.Run("zero CA", func(t *testing.T) {
 		checked := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap).mustCheck(t)
-		if _, err := new(csr.CA).Issue(ctx, checked, goodVerified(checked)); !errors.Is(err, csr.ErrCA) {
+		if _, err := new(csr.CA).Issue(ctx, checked, goodVerified(checked)); !errors.Is(err, refusal.CheckConfig) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -328,17 +329,17 @@ func TestIssueTellsObjectsApart(t *testing.T) {
 	ca := newCA(t, goodOptions())
 	for name, c := range map[string]struct {
 		change func(*csr.Spec)
-		want   csr.Rule
+		want   csr.Check
 	}{
-		"another token": {func(s *csr.Spec) { s.Username = csr.BootstrapUserPrefix + "zzz999" }, csr.RuleVerifiedRequester},
-		"a day":         {func(s *csr.Spec) { *s.ExpirationSeconds = 86400 }, csr.RuleVerifiedExpiration},
-		"no lifetime":   {func(s *csr.Spec) { s.ExpirationSeconds = nil }, csr.RuleVerifiedExpiration},
+		"another token": {func(s *csr.Spec) { s.Username = csr.BootstrapUserPrefix + "zzz999" }, csr.CheckVerifiedRequester},
+		"a day":         {func(s *csr.Spec) { *s.ExpirationSeconds = 86400 }, csr.CheckVerifiedExpiration},
+		"no lifetime":   {func(s *csr.Spec) { s.ExpirationSeconds = nil }, csr.CheckVerifiedExpiration},
 	} {
 		second := *f.request
 		expiration := *f.request.Spec.ExpirationSeconds
 		second.Spec.ExpirationSeconds = &expiration
 		c.change(&second.Spec)
-		other, err := f.policy.Check(context.Background(), &second)
+		other, err := f.policy.Check(context.Background(), second.Parsed())
 		if err != nil {
 			t.Fatal(err)
 		}

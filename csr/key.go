@@ -16,10 +16,6 @@ import (
 	cryptobyteasn1 "golang.org/x/crypto/cryptobyte/asn1"
 )
 
-// ErrUnsupportedKey says that a public key is none of those that [CanonicalSPKI] knows,
-// or is not a valid one.
-const ErrUnsupportedKey Error = "unsupported public key"
-
 // Everything in a SubjectPublicKeyInfo before the key's own bytes. They are never
 // written.
 var (
@@ -175,7 +171,7 @@ func checkSPKI(spki cryptobyte.String) (keyAlgorithm, error) {
 	if spki.ReadASN1(&content, cryptobyteasn1.SEQUENCE) && content.ReadASN1Element(&algorithm, cryptobyteasn1.SEQUENCE) {
 		got = "a key of " + describeAlgorithm(algorithm) + ", in " + strconv.Itoa(len(content)) + " bytes"
 	}
-	return 0, &Violation{Check: RuleRequestKey, Got: got, Want: "RSA with NULL parameters, an uncompressed point on P-224, P-256, P-384 or P-521, or Ed25519"}
+	return 0, &Error{Check: CheckRequestKey, Got: got, Want: "RSA with NULL parameters, an uncompressed point on P-224, P-256, P-384 or P-521, or Ed25519"}
 }
 
 func isRSASPKI(spki cryptobyte.String) bool {

@@ -2,16 +2,6 @@ package csr
 
 import "net/netip"
 
-// ErrNoMachine is what [Policy.Machines] returns, wrapped or not, where it knows for
-// certain that there is no machine for a node name. Every other error means that it
-// could not find out.
-const ErrNoMachine Error = "no such machine"
-
-// ErrNoRecord is what [Policy.Records] returns, wrapped or not, where it knows for
-// certain that no certificate with that credential ID was issued. Every other error
-// means that it could not find out.
-const ErrNoRecord Error = "no such record"
-
 // Machine is what the operator's own inventory says of the machine that is to be a
 // node: a Machine of the Cluster API, an entry of a list, a row of a database. It
 // must not come from the Node object, which the kubelet writes itself, nor from the

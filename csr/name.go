@@ -82,5 +82,5 @@ func readName(name cryptobyte.String) ([]NameAttribute, error) {
 }
 
 func malformedName() error {
-	return &Violation{Check: RuleRequestSubject, Got: "a malformed name", Want: "a canonical Name"}
+	return &Error{Check: CheckRequestSubject, Got: "a malformed name", Want: "a canonical Name"}
 }

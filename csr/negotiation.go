@@ -41,7 +41,7 @@ func (e *UnsupportedVersionError) Annotation() (key, value string) {
 }
 
 func unsupportedVersion(got string, supported []string) error {
-	return &Violation{Check: RuleProviderVersion, Got: refusal.Quote(got), Want: strings.Join(supported, " or "),
+	return &Error{Check: CheckProviderVersion, Got: refusal.Quote(got), Want: strings.Join(supported, " or "),
 		Err: &UnsupportedVersionError{Got: got, Supported: supported}}
 }
 
@@ -49,11 +49,11 @@ func unsupportedVersion(got string, supported []string) error {
 // refused request it takes the newest version that it speaks itself. speaks are the
 // versions that the node writes and considers safe, such as "tpm/v2": an annotation,
 // which others may have written, can choose among these and add none. The error is a
-// [*Violation] of [RuleProviderVersion]: no annotation, one that is no list of
+// [*Error] of [CheckProviderVersion]: no annotation, one that is no list of
 // versions, or nothing in common.
 func ChooseVersion(annotations map[string]string, speaks []string) (string, error) {
 	refuse := func(got, want string) (string, error) {
-		return "", &Violation{Check: RuleProviderVersion, Got: got, Want: want}
+		return "", &Error{Check: CheckProviderVersion, Got: got, Want: want}
 	}
 	value := annotations[AnnotationVersions]
 	if len(value) > maxVersionsSize {

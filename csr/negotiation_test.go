@@ -53,7 +53,7 @@ func TestChooseVersion(t *testing.T) {
 		if got != c.want || (err == nil) != (c.want != "") {
 			t.Errorf("%.40q: got %q, %v", c.value, got, err)
 		}
-		if err != nil && !errors.Is(err, csr.RuleProviderVersion) {
+		if err != nil && !errors.Is(err, csr.CheckProviderVersion) {
 			t.Errorf("%.40q: %v", c.value, err)
 		}
 	}

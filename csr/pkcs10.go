@@ -26,36 +26,36 @@ const (
 
 // Rules of a PKCS#10 request's encoding (RFC 2986).
 const (
-	// RuleRequestSize: a request has 1 to MaxRequestSize bytes.
-	RuleRequestSize Rule = "request-size"
-	// RuleRequestDER: the request is canonical DER of the right shape, with nothing
+	// CheckRequestSize: a request has 1 to MaxRequestSize bytes.
+	CheckRequestSize Check = "request-size"
+	// CheckRequestDER: the request is canonical DER of the right shape, with nothing
 	// behind it.
-	RuleRequestDER Rule = "request-der"
-	// RuleRequestVersion: the version is 0, which means v1.
-	RuleRequestVersion Rule = "request-version"
-	// RuleRequestSubject: the subject is a canonical Name.
-	RuleRequestSubject Rule = "request-subject-encoding"
-	// RuleRequestKey: the public key stands in its one encoding: see CanonicalSPKI. RSA
+	CheckRequestDER Check = "request-der"
+	// CheckRequestVersion: the version is 0, which means v1.
+	CheckRequestVersion Check = "request-version"
+	// CheckRequestSubject: the subject is a canonical Name.
+	CheckRequestSubject Check = "request-subject-encoding"
+	// CheckRequestKey: the public key stands in its one encoding: see CanonicalSPKI. RSA
 	// moduli have at most 8192 bits.
-	RuleRequestKey Rule = "request-key-encoding"
-	// RuleRequestAttributes: the attributes are a canonical set, one of a type, each
+	CheckRequestKey Check = "request-key-encoding"
+	// CheckRequestAttributes: the attributes are a canonical set, one of a type, each
 	// with a value, at most 16; there is one list of requested extensions, and it is
 	// not empty.
-	RuleRequestAttributes Rule = "request-attributes"
-	// RuleRequestExtensions: every requested extension is canonical, there is one of a
+	CheckRequestAttributes Check = "request-attributes"
+	// CheckRequestExtensions: every requested extension is canonical, there is one of a
 	// kind, and there are at most 32. A subjectAltName is one list of names with
 	// nothing behind it.
-	RuleRequestExtensions Rule = "request-extensions"
-	// RuleSignatureAlgorithm: the algorithm is RSASSA-PKCS1-v1_5 or ECDSA with SHA-256,
+	CheckRequestExtensions Check = "request-extensions"
+	// CheckSignatureAlgorithm: the algorithm is RSASSA-PKCS1-v1_5 or ECDSA with SHA-256,
 	// SHA-384 or SHA-512, or Ed25519, belongs to the key, and is encoded as RFC 4055,
 	// RFC 5758 and RFC 8410 say, to the byte.
-	RuleSignatureAlgorithm Rule = "request-signature-algorithm"
-	// RuleSignature: the request's signature verifies under its own key.
-	RuleSignature Rule = "request-signature"
-	// RuleProviderID: a provider ID in the request is well formed and the only one.
-	RuleProviderID Rule = "request-provider-id"
-	// RuleRequestX509: crypto/x509 reads the request.
-	RuleRequestX509 Rule = "request-x509"
+	CheckSignatureAlgorithm Check = "request-signature-algorithm"
+	// CheckSignature: the request's signature verifies under its own key.
+	CheckSignature Check = "request-signature"
+	// CheckProviderID: a provider ID in the request is well formed and the only one.
+	CheckProviderID Check = "request-provider-id"
+	// CheckRequestX509: crypto/x509 reads the request.
+	CheckRequestX509 Check = "request-x509"
 )
 
 // PKCS10 is a certificate request, parsed. Its slices alias the bytes that were parsed;
@@ -89,11 +89,11 @@ type attribute struct {
 }
 
 // ParsePKCS10 reads a certificate request (RFC 2986) and refuses what is not in its one
-// canonical encoding: see the Rules named Request, [RuleSignatureAlgorithm] and
-// [RuleProviderID]. Attributes beside extensionRequest are kept for the caller to
+// canonical encoding: see the Rules named Request, [CheckSignatureAlgorithm] and
+// [CheckProviderID]. Attributes beside extensionRequest are kept for the caller to
 // judge. It does not check the signature: [PKCS10.CheckSignature] does.
 //
-// The result aliases der. The error is a [*Violation].
+// The result aliases der. The error is a [*Error].
 func ParsePKCS10(der []byte) (*PKCS10, error) {
 	return parsePKCS10(der, checkSignatureAlgorithm)
 }
@@ -111,7 +111,7 @@ func ParseForeignPKCS10(der []byte) (*PKCS10, error) {
 
 func parsePKCS10(der []byte, checkAlgorithm func(cryptobyte.String, keyAlgorithm) error) (*PKCS10, error) {
 	if len(der) == 0 || len(der) > MaxRequestSize {
-		return nil, &Violation{Check: RuleRequestSize, Got: strconv.Itoa(len(der)) + " bytes", Want: "1 to " + strconv.Itoa(MaxRequestSize)}
+		return nil, &Error{Check: CheckRequestSize, Got: strconv.Itoa(len(der)) + " bytes", Want: "1 to " + strconv.Itoa(MaxRequestSize)}
 	}
 	parts, ok := splitRequest(der)
 	if !ok {
@@ -131,10 +131,10 @@ func parsePKCS10(der []byte, checkAlgorithm func(cryptobyte.String, keyAlgorithm
 	}
 	csr, err := x509.ParseCertificateRequest(der)
 	if err != nil {
-		return nil, &Violation{Check: RuleRequestX509, Got: "a request that does not parse", Err: err}
+		return nil, &Error{Check: CheckRequestX509, Got: "a request that does not parse", Err: err}
 	}
 	if key, ok := csr.PublicKey.(*rsa.PublicKey); ok && key.N.BitLen() > maxRSABits {
-		return nil, &Violation{Check: RuleRequestKey, Got: strconv.Itoa(key.N.BitLen()) + " bits", Want: "at most " + strconv.Itoa(maxRSABits)}
+		return nil, &Error{Check: CheckRequestKey, Got: strconv.Itoa(key.N.BitLen()) + " bits", Want: "at most " + strconv.Itoa(maxRSABits)}
 	}
 	p.CSR = csr
 	if p.ProviderID, err = claimedProviderID(csr); err != nil {
@@ -145,14 +145,14 @@ func parsePKCS10(der []byte, checkAlgorithm func(cryptobyte.String, keyAlgorithm
 }
 
 // CheckSignature verifies the request's signature under its own key, which shows that
-// whoever made the request had the private key. The error is a [*Violation] with
-// [RuleSignature].
+// whoever made the request had the private key. The error is a [*Error] with
+// [CheckSignature].
 func (p *PKCS10) CheckSignature() error {
 	if p == nil || p.CSR == nil {
-		return &Violation{Check: RuleSignature, Got: "no request"}
+		return &Error{Check: CheckSignature, Got: "no request"}
 	}
 	if err := p.CSR.CheckSignature(); err != nil {
-		return &Violation{Check: RuleSignature, Got: "a signature that does not verify", Err: err}
+		return &Error{Check: CheckSignature, Got: "a signature that does not verify", Err: err}
 	}
 	return nil
 }
@@ -182,7 +182,7 @@ func claimedProviderID(csr *x509.CertificateRequest) (string, error) {
 		}
 		id, err := oid.ParseProviderID(csr.Extensions)
 		if err != nil {
-			return "", &Violation{Check: RuleProviderID, Got: "a malformed provider ID", Err: err}
+			return "", &Error{Check: CheckProviderID, Got: "a malformed provider ID", Err: err}
 		}
 		return id, nil
 	}
@@ -218,7 +218,7 @@ func checkRequestShape(der []byte) error {
 }
 
 func shapeViolation(der []byte) error {
-	return &Violation{Check: RuleRequestDER, Got: refusal.Hex(der[:min(len(der), 16)]) + " at the beginning of " + strconv.Itoa(len(der)) + " bytes", Want: "one PKCS#10 request in DER"}
+	return &Error{Check: CheckRequestDER, Got: refusal.Hex(der[:min(len(der), 16)]) + " at the beginning of " + strconv.Itoa(len(der)) + " bytes", Want: "one PKCS#10 request in DER"}
 }
 
 // versionV1 is the version of every request.
@@ -234,10 +234,10 @@ func (p *PKCS10) readInfo(info cryptobyte.String) (cryptobyte.String, error) {
 		!content.ReadASN1Element(&spki, cryptobyteasn1.SEQUENCE) ||
 		!content.ReadASN1(&attributes, cryptobyteasn1.Tag(0).Constructed().ContextSpecific()) ||
 		!content.Empty() {
-		return nil, &Violation{Check: RuleRequestDER, Got: "a malformed CertificationRequestInfo", Want: "version, subject, key and attributes"}
+		return nil, &Error{Check: CheckRequestDER, Got: "a malformed CertificationRequestInfo", Want: "version, subject, key and attributes"}
 	}
 	if !bytes.Equal(version, versionV1) {
-		return nil, &Violation{Check: RuleRequestVersion, Got: "version " + refusal.Hex(version), Want: "version " + refusal.Hex(versionV1) + ", which means v1"}
+		return nil, &Error{Check: CheckRequestVersion, Got: "version " + refusal.Hex(version), Want: "version " + refusal.Hex(versionV1) + ", which means v1"}
 	}
 	var err error
 	if p.Subject, err = readName(subject); err != nil {

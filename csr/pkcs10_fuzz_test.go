@@ -46,7 +46,7 @@ func FuzzParsePKCS10(f *testing.F) {
 	f.Fuzz(func(t *testing.T, der []byte) {
 		p, err := ParsePKCS10(der)
 		if err != nil {
-			var v *Violation
+			var v *Error
 			if !errors.As(err, &v) || p != nil {
 				t.Fatalf("request %v, error %v", p, err)
 			}
@@ -92,13 +92,13 @@ func FuzzParseForeignPKCS10(f *testing.F) {
 		p, err := ParseForeignPKCS10(der)
 		strict, strictErr := ParsePKCS10(der)
 		if err != nil {
-			var v *Violation
+			var v *Error
 			if !errors.As(err, &v) || p != nil || strictErr == nil {
 				t.Fatalf("request %v, error %v, strictly %v", p, err, strictErr)
 			}
 			return
 		}
-		if strictErr != nil && !errors.Is(strictErr, RuleSignatureAlgorithm) {
+		if strictErr != nil && !errors.Is(strictErr, CheckSignatureAlgorithm) {
 			t.Fatalf("taken, and strictly %v", strictErr)
 		}
 		if strictErr == nil && (p.InfoHash != strict.InfoHash || p.ProviderID != strict.ProviderID || !slices.Equal(p.OtherAttributes, strict.OtherAttributes)) {

@@ -31,42 +31,42 @@ func TestParsePKCS10KeyAndAlgorithm(t *testing.T) {
 	ecAlgorithm := sequence(oidDER(oid.ECPublicKey), oidDER(oid.CurveP256))
 	for name, test := range map[string]struct {
 		spki, algorithm []byte
-		want            Rule
+		want            Check
 	}{
 		"good RSA":                     {rsaKey, sequence(oidDER(oid.SHA256WithRSA), []byte{5, 0}), ""},
 		"good RSA, SHA-512":            {rsaKey, sequence(oidDER(oid.SHA512WithRSA), []byte{5, 0}), ""},
 		"good ECDSA":                   {ec, sequence(oidDER(oid.ECDSAWithSHA256)), ""},
-		"RSA without NULL":             {rsaWith(rsaAlgorithm(), rsaBits), sequence(oidDER(oid.SHA256WithRSA), []byte{5, 0}), RuleRequestKey},
-		"RSA NULL in long form":        {rsaWith(rsaAlgorithm(5, 0x81, 0), rsaBits), sequence(oidDER(oid.SHA256WithRSA), []byte{5, 0}), RuleRequestKey},
-		"RSA as RSAES-OAEP":            {rsaWith(sequence(oidDER(oid.RSAESOAEP), sequence()), rsaBits), sequence(oidDER(oid.SHA256WithRSA), []byte{5, 0}), RuleRequestKey},
-		"RSA as RSASSA-PSS":            {rsaWith(sequence(oidDER(oid.RSASSAPSS)), rsaBits), sequence(oidDER(oid.SHA256WithRSA), []byte{5, 0}), RuleRequestKey},
-		"RSA with bytes behind":        {rsaWith(rsaAlgorithm(5, 0), append(bytes.Clone(rsaBits), 0)), sequence(oidDER(oid.SHA256WithRSA), []byte{5, 0}), RuleRequestKey},
-		"RSA modulus with zeros":       {rsaWith(rsaAlgorithm(5, 0), sequence(element(2, []byte{0, 0}, modulus), []byte{2, 3, 1, 0, 1})), sequence(oidDER(oid.SHA256WithRSA), []byte{5, 0}), RuleRequestKey},
-		"RSA modulus negative":         {rsaWith(rsaAlgorithm(5, 0), sequence(element(2, modulus), []byte{2, 3, 1, 0, 1})), sequence(oidDER(oid.SHA256WithRSA), []byte{5, 0}), RuleRequestKey},
-		"RSA exponent zero":            {rsaWith(rsaAlgorithm(5, 0), sequence(element(2, []byte{0}, modulus), []byte{2, 1, 0})), sequence(oidDER(oid.SHA256WithRSA), []byte{5, 0}), RuleRequestKey},
-		"RSA with a third number":      {rsaWith(rsaAlgorithm(5, 0), sequence(element(2, []byte{0}, modulus), []byte{2, 3, 1, 0, 1, 2, 1, 1})), sequence(oidDER(oid.SHA256WithRSA), []byte{5, 0}), RuleRequestKey},
-		"RSA of 8200 bits":             {rsaWith(rsaAlgorithm(5, 0), sequence(element(2, []byte{1}, make([]byte, 1024)), []byte{2, 3, 1, 0, 1})), sequence(oidDER(oid.SHA256WithRSA), []byte{5, 0}), RuleRequestKey},
-		"EC point compressed":          {sequence(ecAlgorithm, element(3, []byte{0}, compressed)), sequence(oidDER(oid.ECDSAWithSHA256)), RuleRequestKey},
-		"EC point hybrid":              {sequence(ecAlgorithm, element(3, []byte{0, 6}, ec[len(ec)-64:])), sequence(oidDER(oid.ECDSAWithSHA256)), RuleRequestKey},
-		"EC point off the curve":       {sequence(ecAlgorithm, element(3, []byte{0, 4}, make([]byte, 63), []byte{1})), sequence(oidDER(oid.ECDSAWithSHA256)), RuleRequestX509},
-		"EC with NULL":                 {sequence(sequence(oidDER(oid.ECPublicKey), []byte{5, 0}), element(3, []byte{0, 4}, ec[len(ec)-64:])), sequence(oidDER(oid.ECDSAWithSHA256)), RuleRequestKey},
-		"EC with explicit parameters":  {sequence(sequence(oidDER(oid.ECPublicKey), sequence([]byte{2, 1, 1})), element(3, []byte{0, 4}, ec[len(ec)-64:])), sequence(oidDER(oid.ECDSAWithSHA256)), RuleRequestKey},
-		"EC with unused bits":          {sequence(ecAlgorithm, element(3, []byte{1, 4}, ec[len(ec)-64:])), sequence(oidDER(oid.ECDSAWithSHA256)), RuleRequestKey},
-		"EC on a curve unknown":        {sequence(sequence(oidDER(oid.ECPublicKey), oidDER("\x2b\x81\x04\x00\x0a")), element(3, []byte{0, 4}, ec[len(ec)-64:])), sequence(oidDER(oid.ECDSAWithSHA256)), RuleRequestKey},
-		"empty key":                    {sequence(), sequence(oidDER(oid.ECDSAWithSHA256)), RuleRequestKey},
-		"ECDSA with NULL":              {ec, sequence(oidDER(oid.ECDSAWithSHA256), []byte{5, 0}), RuleSignatureAlgorithm},
-		"ECDSA with SHA-1":             {ec, sequence(oidDER(oid.ECDSAWithSHA1)), RuleSignatureAlgorithm},
-		"RSA signature without NULL":   {rsaKey, sequence(oidDER(oid.SHA256WithRSA)), RuleSignatureAlgorithm},
-		"RSA signature, other NULL":    {rsaKey, sequence(oidDER(oid.SHA256WithRSA), []byte{4, 0}), RuleSignatureAlgorithm},
-		"RSA signature, more behind":   {rsaKey, sequence(oidDER(oid.SHA256WithRSA), []byte{5, 0, 5, 0}), RuleSignatureAlgorithm},
-		"RSA with SHA-1":               {rsaKey, sequence(oidDER(oid.SHA1WithRSA), []byte{5, 0}), RuleSignatureAlgorithm},
-		"RSASSA-PSS":                   {rsaKey, sequence(oidDER(oid.RSASSAPSS), sequence()), RuleSignatureAlgorithm},
-		"RSA signature for an EC key":  {ec, sequence(oidDER(oid.SHA256WithRSA), []byte{5, 0}), RuleSignatureAlgorithm},
-		"ECDSA for an RSA key":         {rsaKey, sequence(oidDER(oid.ECDSAWithSHA256)), RuleSignatureAlgorithm},
-		"Ed25519 for an EC key":        {ec, sequence(oidDER(oid.Ed25519)), RuleSignatureAlgorithm},
-		"empty algorithm":              {ec, sequence(), RuleSignatureAlgorithm},
-		"algorithm is the key's":       {ec, ecAlgorithm, RuleSignatureAlgorithm},
-		"algorithm with a second byte": {ec, sequence(oidDER(oid.ECDSAWithSHA256), []byte{0}), RuleSignatureAlgorithm},
+		"RSA without NULL":             {rsaWith(rsaAlgorithm(), rsaBits), sequence(oidDER(oid.SHA256WithRSA), []byte{5, 0}), CheckRequestKey},
+		"RSA NULL in long form":        {rsaWith(rsaAlgorithm(5, 0x81, 0), rsaBits), sequence(oidDER(oid.SHA256WithRSA), []byte{5, 0}), CheckRequestKey},
+		"RSA as RSAES-OAEP":            {rsaWith(sequence(oidDER(oid.RSAESOAEP), sequence()), rsaBits), sequence(oidDER(oid.SHA256WithRSA), []byte{5, 0}), CheckRequestKey},
+		"RSA as RSASSA-PSS":            {rsaWith(sequence(oidDER(oid.RSASSAPSS)), rsaBits), sequence(oidDER(oid.SHA256WithRSA), []byte{5, 0}), CheckRequestKey},
+		"RSA with bytes behind":        {rsaWith(rsaAlgorithm(5, 0), append(bytes.Clone(rsaBits), 0)), sequence(oidDER(oid.SHA256WithRSA), []byte{5, 0}), CheckRequestKey},
+		"RSA modulus with zeros":       {rsaWith(rsaAlgorithm(5, 0), sequence(element(2, []byte{0, 0}, modulus), []byte{2, 3, 1, 0, 1})), sequence(oidDER(oid.SHA256WithRSA), []byte{5, 0}), CheckRequestKey},
+		"RSA modulus negative":         {rsaWith(rsaAlgorithm(5, 0), sequence(element(2, modulus), []byte{2, 3, 1, 0, 1})), sequence(oidDER(oid.SHA256WithRSA), []byte{5, 0}), CheckRequestKey},
+		"RSA exponent zero":            {rsaWith(rsaAlgorithm(5, 0), sequence(element(2, []byte{0}, modulus), []byte{2, 1, 0})), sequence(oidDER(oid.SHA256WithRSA), []byte{5, 0}), CheckRequestKey},
+		"RSA with a third number":      {rsaWith(rsaAlgorithm(5, 0), sequence(element(2, []byte{0}, modulus), []byte{2, 3, 1, 0, 1, 2, 1, 1})), sequence(oidDER(oid.SHA256WithRSA), []byte{5, 0}), CheckRequestKey},
+		"RSA of 8200 bits":             {rsaWith(rsaAlgorithm(5, 0), sequence(element(2, []byte{1}, make([]byte, 1024)), []byte{2, 3, 1, 0, 1})), sequence(oidDER(oid.SHA256WithRSA), []byte{5, 0}), CheckRequestKey},
+		"EC point compressed":          {sequence(ecAlgorithm, element(3, []byte{0}, compressed)), sequence(oidDER(oid.ECDSAWithSHA256)), CheckRequestKey},
+		"EC point hybrid":              {sequence(ecAlgorithm, element(3, []byte{0, 6}, ec[len(ec)-64:])), sequence(oidDER(oid.ECDSAWithSHA256)), CheckRequestKey},
+		"EC point off the curve":       {sequence(ecAlgorithm, element(3, []byte{0, 4}, make([]byte, 63), []byte{1})), sequence(oidDER(oid.ECDSAWithSHA256)), CheckRequestX509},
+		"EC with NULL":                 {sequence(sequence(oidDER(oid.ECPublicKey), []byte{5, 0}), element(3, []byte{0, 4}, ec[len(ec)-64:])), sequence(oidDER(oid.ECDSAWithSHA256)), CheckRequestKey},
+		"EC with explicit parameters":  {sequence(sequence(oidDER(oid.ECPublicKey), sequence([]byte{2, 1, 1})), element(3, []byte{0, 4}, ec[len(ec)-64:])), sequence(oidDER(oid.ECDSAWithSHA256)), CheckRequestKey},
+		"EC with unused bits":          {sequence(ecAlgorithm, element(3, []byte{1, 4}, ec[len(ec)-64:])), sequence(oidDER(oid.ECDSAWithSHA256)), CheckRequestKey},
+		"EC on a curve unknown":        {sequence(sequence(oidDER(oid.ECPublicKey), oidDER("\x2b\x81\x04\x00\x0a")), element(3, []byte{0, 4}, ec[len(ec)-64:])), sequence(oidDER(oid.ECDSAWithSHA256)), CheckRequestKey},
+		"empty key":                    {sequence(), sequence(oidDER(oid.ECDSAWithSHA256)), CheckRequestKey},
+		"ECDSA with NULL":              {ec, sequence(oidDER(oid.ECDSAWithSHA256), []byte{5, 0}), CheckSignatureAlgorithm},
+		"ECDSA with SHA-1":             {ec, sequence(oidDER(oid.ECDSAWithSHA1)), CheckSignatureAlgorithm},
+		"RSA signature without NULL":   {rsaKey, sequence(oidDER(oid.SHA256WithRSA)), CheckSignatureAlgorithm},
+		"RSA signature, other NULL":    {rsaKey, sequence(oidDER(oid.SHA256WithRSA), []byte{4, 0}), CheckSignatureAlgorithm},
+		"RSA signature, more behind":   {rsaKey, sequence(oidDER(oid.SHA256WithRSA), []byte{5, 0, 5, 0}), CheckSignatureAlgorithm},
+		"RSA with SHA-1":               {rsaKey, sequence(oidDER(oid.SHA1WithRSA), []byte{5, 0}), CheckSignatureAlgorithm},
+		"RSASSA-PSS":                   {rsaKey, sequence(oidDER(oid.RSASSAPSS), sequence()), CheckSignatureAlgorithm},
+		"RSA signature for an EC key":  {ec, sequence(oidDER(oid.SHA256WithRSA), []byte{5, 0}), CheckSignatureAlgorithm},
+		"ECDSA for an RSA key":         {rsaKey, sequence(oidDER(oid.ECDSAWithSHA256)), CheckSignatureAlgorithm},
+		"Ed25519 for an EC key":        {ec, sequence(oidDER(oid.Ed25519)), CheckSignatureAlgorithm},
+		"empty algorithm":              {ec, sequence(), CheckSignatureAlgorithm},
+		"algorithm is the key's":       {ec, ecAlgorithm, CheckSignatureAlgorithm},
+		"algorithm with a second byte": {ec, sequence(oidDER(oid.ECDSAWithSHA256), []byte{0}), CheckSignatureAlgorithm},
 	} {
 		r := goodDER(t)
 		r.spki, r.algorithm = test.spki, test.algorithm
@@ -89,16 +89,16 @@ func TestParseForeignPKCS10(t *testing.T) {
 	ec := goodDER(t)
 	for name, test := range map[string]struct {
 		spki, algorithm []byte
-		want            Rule
+		want            Check
 	}{
 		"RSA with NULL":           {p.CSR.RawSubjectPublicKeyInfo, sequence(oidDER(oid.SHA256WithRSA), []byte{5, 0}), ""},
 		"RSA without parameters":  {p.CSR.RawSubjectPublicKeyInfo, sequence(oidDER(oid.SHA384WithRSA)), ""},
-		"RSA with SHA-1":          {p.CSR.RawSubjectPublicKeyInfo, sequence(oidDER(oid.SHA1WithRSA)), RuleSignatureAlgorithm},
-		"RSA with something else": {p.CSR.RawSubjectPublicKeyInfo, sequence(oidDER(oid.SHA256WithRSA), []byte{2, 0}), RuleSignatureAlgorithm},
-		"EC with RSA's":           {ec.spki, sequence(oidDER(oid.SHA256WithRSA)), RuleSignatureAlgorithm},
-		"EC with NULL":            {ec.spki, sequence(oidDER(oid.ECDSAWithSHA256), []byte{5, 0}), RuleSignatureAlgorithm},
-		"nothing":                 {ec.spki, sequence(), RuleSignatureAlgorithm},
-		"RSA with nothing":        {p.CSR.RawSubjectPublicKeyInfo, sequence(), RuleSignatureAlgorithm},
+		"RSA with SHA-1":          {p.CSR.RawSubjectPublicKeyInfo, sequence(oidDER(oid.SHA1WithRSA)), CheckSignatureAlgorithm},
+		"RSA with something else": {p.CSR.RawSubjectPublicKeyInfo, sequence(oidDER(oid.SHA256WithRSA), []byte{2, 0}), CheckSignatureAlgorithm},
+		"EC with RSA's":           {ec.spki, sequence(oidDER(oid.SHA256WithRSA)), CheckSignatureAlgorithm},
+		"EC with NULL":            {ec.spki, sequence(oidDER(oid.ECDSAWithSHA256), []byte{5, 0}), CheckSignatureAlgorithm},
+		"nothing":                 {ec.spki, sequence(), CheckSignatureAlgorithm},
+		"RSA with nothing":        {p.CSR.RawSubjectPublicKeyInfo, sequence(), CheckSignatureAlgorithm},
 	} {
 		ec.spki, ec.algorithm = test.spki, test.algorithm
 		_, err := ParseForeignPKCS10(ec.bytes())

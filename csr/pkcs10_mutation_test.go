@@ -29,31 +29,31 @@ func TestParsePKCS10NamesTheFirstFault(t *testing.T) {
 	providerID := element(4, providerIDValue(t, "test://1"))
 	for name, c := range map[string]struct {
 		attributes [][]byte
-		want       Rule
+		want       Check
 	}{
 		"attribute":                       {[][]byte{attribute(oidDER(challenge), element(0x31, value))}, ""},
-		"attribute a SET":                 {[][]byte{element(0x31, oidDER(challenge), element(0x31, value))}, RuleRequestAttributes},
-		"attribute truncated":             {[][]byte{{0x30, 9, 6, 1}}, RuleRequestAttributes},
-		"attribute of no type":            {[][]byte{attribute(element(0x31, value))}, RuleRequestAttributes},
-		"attribute of a number":           {[][]byte{attribute([]byte{2, 1, 1}, element(0x31, value))}, RuleRequestAttributes},
-		"attribute of a malformed type":   {[][]byte{attribute([]byte{6, 1, 0x80}, element(0x31, value))}, RuleRequestAttributes},
-		"attribute's values a SEQUENCE":   {[][]byte{attribute(oidDER(challenge), sequence(value))}, RuleRequestAttributes},
-		"attribute without values":        {[][]byte{attribute(oidDER(challenge))}, RuleRequestAttributes},
-		"attribute with values twice":     {[][]byte{attribute(oidDER(challenge), element(0x31, value), element(0x31, value))}, RuleRequestAttributes},
-		"attribute with a NULL behind":    {[][]byte{attribute(oidDER(challenge), element(0x31, value), []byte{5, 0})}, RuleRequestAttributes},
-		"attribute's value truncated":     {[][]byte{attribute(oidDER(challenge), element(0x31, []byte{12, 9, 'x'}))}, RuleRequestAttributes},
-		"attribute twice":                 {[][]byte{attribute(oidDER(challenge), element(0x31, value)), attribute(oidDER(challenge), element(0x31, value))}, RuleRequestAttributes},
+		"attribute a SET":                 {[][]byte{element(0x31, oidDER(challenge), element(0x31, value))}, CheckRequestAttributes},
+		"attribute truncated":             {[][]byte{{0x30, 9, 6, 1}}, CheckRequestAttributes},
+		"attribute of no type":            {[][]byte{attribute(element(0x31, value))}, CheckRequestAttributes},
+		"attribute of a number":           {[][]byte{attribute([]byte{2, 1, 1}, element(0x31, value))}, CheckRequestAttributes},
+		"attribute of a malformed type":   {[][]byte{attribute([]byte{6, 1, 0x80}, element(0x31, value))}, CheckRequestAttributes},
+		"attribute's values a SEQUENCE":   {[][]byte{attribute(oidDER(challenge), sequence(value))}, CheckRequestAttributes},
+		"attribute without values":        {[][]byte{attribute(oidDER(challenge))}, CheckRequestAttributes},
+		"attribute with values twice":     {[][]byte{attribute(oidDER(challenge), element(0x31, value), element(0x31, value))}, CheckRequestAttributes},
+		"attribute with a NULL behind":    {[][]byte{attribute(oidDER(challenge), element(0x31, value), []byte{5, 0})}, CheckRequestAttributes},
+		"attribute's value truncated":     {[][]byte{attribute(oidDER(challenge), element(0x31, []byte{12, 9, 'x'}))}, CheckRequestAttributes},
+		"attribute twice":                 {[][]byte{attribute(oidDER(challenge), element(0x31, value)), attribute(oidDER(challenge), element(0x31, value))}, CheckRequestAttributes},
 		"extension":                       {extensions(sequence(oidDER(oid.KubernetesNodeProviderIdentifier), providerID)), ""},
-		"extension a SET":                 {extensions(element(0x31, oidDER(oid.KubernetesNodeProviderIdentifier), providerID)), RuleRequestExtensions},
-		"extension of no type":            {extensions(sequence(providerID)), RuleRequestExtensions},
-		"extension of a number":           {extensions(sequence([]byte{2, 1, 1}, providerID)), RuleRequestExtensions},
-		"extension truncated":             {extensions([]byte{0x30, 9, 6, 1}), RuleRequestExtensions},
-		"extension with BOOLEAN 1":        {extensions(sequence(oidDER(oid.KubernetesNodeProviderIdentifier), []byte{1, 1, 1}, providerID)), RuleRequestExtensions},
-		"extension with BOOLEAN of two":   {extensions(sequence(oidDER(oid.KubernetesNodeProviderIdentifier), []byte{1, 2, 255, 255}, providerID)), RuleRequestExtensions},
-		"extension with a NULL behind":    {extensions(sequence(oidDER(oid.KubernetesNodeProviderIdentifier), providerID, []byte{5, 0})), RuleRequestExtensions},
-		"extension without a value":       {extensions(sequence(oidDER(oid.KubernetesNodeProviderIdentifier))), RuleRequestExtensions},
-		"extension's value a BIT STRING":  {extensions(sequence(oidDER(oid.KubernetesNodeProviderIdentifier), element(3, []byte{0}))), RuleRequestExtensions},
-		"provider ID of another encoding": {extensions(sequence(oidDER(oid.KubernetesNodeProviderIdentifier), element(4, []byte{0x13, 1, 'x'}))), RuleProviderID},
+		"extension a SET":                 {extensions(element(0x31, oidDER(oid.KubernetesNodeProviderIdentifier), providerID)), CheckRequestExtensions},
+		"extension of no type":            {extensions(sequence(providerID)), CheckRequestExtensions},
+		"extension of a number":           {extensions(sequence([]byte{2, 1, 1}, providerID)), CheckRequestExtensions},
+		"extension truncated":             {extensions([]byte{0x30, 9, 6, 1}), CheckRequestExtensions},
+		"extension with BOOLEAN 1":        {extensions(sequence(oidDER(oid.KubernetesNodeProviderIdentifier), []byte{1, 1, 1}, providerID)), CheckRequestExtensions},
+		"extension with BOOLEAN of two":   {extensions(sequence(oidDER(oid.KubernetesNodeProviderIdentifier), []byte{1, 2, 255, 255}, providerID)), CheckRequestExtensions},
+		"extension with a NULL behind":    {extensions(sequence(oidDER(oid.KubernetesNodeProviderIdentifier), providerID, []byte{5, 0})), CheckRequestExtensions},
+		"extension without a value":       {extensions(sequence(oidDER(oid.KubernetesNodeProviderIdentifier))), CheckRequestExtensions},
+		"extension's value a BIT STRING":  {extensions(sequence(oidDER(oid.KubernetesNodeProviderIdentifier), element(3, []byte{0}))), CheckRequestExtensions},
+		"provider ID of another encoding": {extensions(sequence(oidDER(oid.KubernetesNodeProviderIdentifier), element(4, []byte{0x13, 1, 'x'}))), CheckProviderID},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := goodDER(t)
@@ -64,7 +64,7 @@ func TestParsePKCS10NamesTheFirstFault(t *testing.T) {
 }
 
 // checkFault parses a request and wants the one rule, "" for none.
-func checkFault(t *testing.T, der []byte, want Rule) {
+func checkFault(t *testing.T, der []byte, want Check) {
 	t.Helper()
 	_, err := ParsePKCS10(der)
 	switch {
@@ -95,14 +95,14 @@ func TestParsePKCS10TagsOfTheParts(t *testing.T) {
 		for _, tag := range tags {
 			p := parts()
 			p[i][0] = tag
-			checkFault(t, request(p), RuleRequestDER)
+			checkFault(t, request(p), CheckRequestDER)
 		}
-		checkFault(t, request(slices.Delete(parts(), i, i+1)), RuleRequestDER)
+		checkFault(t, request(slices.Delete(parts(), i, i+1)), CheckRequestDER)
 	}
 	p := parts()
 	p[0] = []byte{2, 1, 1}
-	checkFault(t, request(p), RuleRequestVersion)
-	checkFault(t, request(append(parts(), []byte{5, 0})), RuleRequestDER)
+	checkFault(t, request(p), CheckRequestVersion)
+	checkFault(t, request(append(parts(), []byte{5, 0})), CheckRequestDER)
 }
 
 // TestIsRSASPKI changes one thing of an encoding that is taken.
@@ -183,8 +183,8 @@ func TestTemplateNeedsACheckedRequest(t *testing.T) {
 		"no node name": {pkcs10: good, purpose: PurposeClient},
 		"no key":       {pkcs10: bad, purpose: PurposeClient, nodeName: "node-1"},
 	} {
-		if _, err := new(CA).template(c, &Verified{}, time.Unix(0, 0)); !errors.Is(err, RuleNotChecked) {
-			t.Errorf("%s: got %v, want %v", name, err, RuleNotChecked)
+		if _, err := new(CA).template(c, &Verified{}, time.Unix(0, 0)); !errors.Is(err, CheckNotChecked) {
+			t.Errorf("%s: got %v, want %v", name, err, CheckNotChecked)
 		}
 	}
 }

@@ -94,116 +94,116 @@ func TestParsePKCS10Refuses(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		change func(*requestDER)
-		want   Rule
+		want   Check
 	}{
-		"member behind the signature":  {func(r *requestDER) { r.behind = []byte{5, 0} }, RuleRequestDER},
-		"member behind the attributes": {func(r *requestDER) { r.behindInfo = []byte{5, 0} }, RuleRequestDER},
-		"signature with unused bits":   {func(r *requestDER) { r.signature = []byte{4, 0xf0} }, RuleRequestDER},
-		"no signature":                 {func(r *requestDER) { r.signature = []byte{0} }, RuleRequestDER},
-		"empty bit string":             {func(r *requestDER) { r.signature = nil }, RuleRequestDER},
-		"version 1":                    {func(r *requestDER) { r.version = []byte{2, 1, 1} }, RuleRequestVersion},
-		"version of two bytes":         {func(r *requestDER) { r.version = []byte{2, 2, 0, 0} }, RuleRequestVersion},
-		"version in long form":         {func(r *requestDER) { r.version = []byte{2, 0x81, 1, 0} }, RuleRequestDER},
-		"no version":                   {func(r *requestDER) { r.version = nil }, RuleRequestDER},
-		"subject a SET":                {func(r *requestDER) { r.subject = element(0x31) }, RuleRequestDER},
-		"empty RDN":                    {func(r *requestDER) { r.subject = sequence(element(0x31)) }, RuleRequestSubject},
-		"RDN a SEQUENCE":               {func(r *requestDER) { r.subject = sequence(sequence(nameDER(oid.CommonName, "a"))) }, RuleRequestSubject},
+		"member behind the signature":  {func(r *requestDER) { r.behind = []byte{5, 0} }, CheckRequestDER},
+		"member behind the attributes": {func(r *requestDER) { r.behindInfo = []byte{5, 0} }, CheckRequestDER},
+		"signature with unused bits":   {func(r *requestDER) { r.signature = []byte{4, 0xf0} }, CheckRequestDER},
+		"no signature":                 {func(r *requestDER) { r.signature = []byte{0} }, CheckRequestDER},
+		"empty bit string":             {func(r *requestDER) { r.signature = nil }, CheckRequestDER},
+		"version 1":                    {func(r *requestDER) { r.version = []byte{2, 1, 1} }, CheckRequestVersion},
+		"version of two bytes":         {func(r *requestDER) { r.version = []byte{2, 2, 0, 0} }, CheckRequestVersion},
+		"version in long form":         {func(r *requestDER) { r.version = []byte{2, 0x81, 1, 0} }, CheckRequestDER},
+		"no version":                   {func(r *requestDER) { r.version = nil }, CheckRequestDER},
+		"subject a SET":                {func(r *requestDER) { r.subject = element(0x31) }, CheckRequestDER},
+		"empty RDN":                    {func(r *requestDER) { r.subject = sequence(element(0x31)) }, CheckRequestSubject},
+		"RDN a SEQUENCE":               {func(r *requestDER) { r.subject = sequence(sequence(nameDER(oid.CommonName, "a"))) }, CheckRequestSubject},
 		"RDN out of order": {func(r *requestDER) {
 			r.subject = sequence(element(0x31, nameDER(oid.CommonName, "b"), nameDER(oid.CommonName, "a")))
-		}, RuleRequestSubject},
+		}, CheckRequestSubject},
 		"attribute twice in an RDN": {func(r *requestDER) {
 			r.subject = sequence(element(0x31, nameDER(oid.CommonName, "a"), nameDER(oid.CommonName, "a")))
-		}, RuleRequestSubject},
-		"name attribute without value": {func(r *requestDER) { r.subject = sequence(element(0x31, sequence(oidDER(oid.CommonName)))) }, RuleRequestSubject},
+		}, CheckRequestSubject},
+		"name attribute without value": {func(r *requestDER) { r.subject = sequence(element(0x31, sequence(oidDER(oid.CommonName)))) }, CheckRequestSubject},
 		"name attribute with two": {func(r *requestDER) {
 			r.subject = sequence(element(0x31, sequence(oidDER(oid.CommonName), []byte{5, 0, 5, 0})))
-		}, RuleRequestSubject},
+		}, CheckRequestSubject},
 		"name type not minimal": {func(r *requestDER) {
 			r.subject = sequence(element(0x31, sequence([]byte{6, 3, 0x2a, 0x80, 3}, element(12, []byte("a")))))
-		}, RuleRequestSubject},
+		}, CheckRequestSubject},
 		"name value in long form": {func(r *requestDER) {
 			r.subject = sequence(element(0x31, sequence(oidDER(oid.CommonName), long(12, []byte("a")))))
-		}, RuleRequestSubject},
-		"UTF8String not UTF-8": {func(r *requestDER) { r.subject = sequence(element(0x31, nameDER(oid.CommonName, "\xff"))) }, RuleRequestX509},
-		"attribute malformed":  {func(r *requestDER) { r.attributes = [][]byte{{5, 0}} }, RuleRequestAttributes},
+		}, CheckRequestSubject},
+		"UTF8String not UTF-8": {func(r *requestDER) { r.subject = sequence(element(0x31, nameDER(oid.CommonName, "\xff"))) }, CheckRequestX509},
+		"attribute malformed":  {func(r *requestDER) { r.attributes = [][]byte{{5, 0}} }, CheckRequestAttributes},
 		"attribute without values": {func(r *requestDER) {
 			r.attributes = [][]byte{attributeDER(oid.ChallengePassword)}
-		}, RuleRequestAttributes},
+		}, CheckRequestAttributes},
 		"attribute values out of order": {func(r *requestDER) {
 			r.attributes = [][]byte{attributeDER(oid.ChallengePassword, element(12, []byte("b")), element(12, []byte("a")))}
-		}, RuleRequestAttributes},
+		}, CheckRequestAttributes},
 		"attribute value twice": {func(r *requestDER) {
 			r.attributes = [][]byte{attributeDER(oid.ChallengePassword, element(12, []byte("a")), element(12, []byte("a")))}
-		}, RuleRequestAttributes},
+		}, CheckRequestAttributes},
 		"attribute value malformed": {func(r *requestDER) {
 			r.attributes = [][]byte{attributeDER(oid.ChallengePassword, []byte{12, 2, 'a'})}
-		}, RuleRequestAttributes},
+		}, CheckRequestAttributes},
 		"attributes out of order": {func(r *requestDER) {
 			r.attributes = append(r.attributes, attributeDER(oid.ChallengePassword, element(12, []byte("a"))))
-		}, RuleRequestAttributes},
+		}, CheckRequestAttributes},
 		"attribute type twice": {func(r *requestDER) {
 			r.attributes = [][]byte{attributeDER(oid.ChallengePassword, element(12, []byte("a"))), attributeDER(oid.ChallengePassword, element(12, []byte("b")))}
-		}, RuleRequestAttributes},
+		}, CheckRequestAttributes},
 		"two extension requests": {func(r *requestDER) {
 			r.attributes = append(withExtensions(extension), r.attributes...)
-		}, RuleRequestAttributes},
+		}, CheckRequestAttributes},
 		"two lists of extensions": {func(r *requestDER) {
 			r.attributes = [][]byte{attributeDER(oid.ExtensionRequest, sequence(extension), sequence(extension, extensionDER(oid.SubjectKeyIdentifier, nil, nil)))}
-		}, RuleRequestAttributes},
-		"empty list of extensions": {func(r *requestDER) { r.attributes = withExtensions() }, RuleRequestAttributes},
+		}, CheckRequestAttributes},
+		"empty list of extensions": {func(r *requestDER) { r.attributes = withExtensions() }, CheckRequestAttributes},
 		"extensions not a SEQUENCE": {func(r *requestDER) {
 			r.attributes = [][]byte{attributeDER(oid.ExtensionRequest, element(0x31, extension))}
-		}, RuleRequestAttributes},
-		"extension twice": {func(r *requestDER) { r.attributes = withExtensions(extension, extension) }, RuleRequestExtensions},
+		}, CheckRequestAttributes},
+		"extension twice": {func(r *requestDER) { r.attributes = withExtensions(extension, extension) }, CheckRequestExtensions},
 		"extension twice, apart": {func(r *requestDER) {
 			r.attributes = withExtensions(extension, extensionDER(oid.BasicConstraints, nil, []byte{0x30, 0}), extension)
-		}, RuleRequestExtensions},
-		"critical FALSE written": {func(r *requestDER) { r.attributes = withExtensions(extensionDER(oid.KeyUsage, []byte{1, 1, 0}, nil)) }, RuleRequestExtensions},
-		"critical TRUE as 01":    {func(r *requestDER) { r.attributes = withExtensions(extensionDER(oid.KeyUsage, []byte{1, 1, 1}, nil)) }, RuleRequestExtensions},
+		}, CheckRequestExtensions},
+		"critical FALSE written": {func(r *requestDER) { r.attributes = withExtensions(extensionDER(oid.KeyUsage, []byte{1, 1, 0}, nil)) }, CheckRequestExtensions},
+		"critical TRUE as 01":    {func(r *requestDER) { r.attributes = withExtensions(extensionDER(oid.KeyUsage, []byte{1, 1, 1}, nil)) }, CheckRequestExtensions},
 		"critical twice": {func(r *requestDER) {
 			r.attributes = withExtensions(extensionDER(oid.KeyUsage, []byte{1, 1, 0xff, 1, 1, 0xff}, nil))
-		}, RuleRequestExtensions},
-		"extension without value": {func(r *requestDER) { r.attributes = withExtensions(sequence(oidDER(oid.KeyUsage))) }, RuleRequestExtensions},
+		}, CheckRequestExtensions},
+		"extension without value": {func(r *requestDER) { r.attributes = withExtensions(sequence(oidDER(oid.KeyUsage))) }, CheckRequestExtensions},
 		"extension value a BIT STRING": {func(r *requestDER) {
 			r.attributes = withExtensions(sequence(oidDER(oid.KeyUsage), element(3, []byte{0})))
-		}, RuleRequestExtensions},
+		}, CheckRequestExtensions},
 		"extension with more behind": {func(r *requestDER) {
 			r.attributes = withExtensions(sequence(oidDER(oid.KeyUsage), element(4), []byte{5, 0}))
-		}, RuleRequestExtensions},
-		"extension not a SEQUENCE": {func(r *requestDER) { r.attributes = withExtensions([]byte{5, 0}) }, RuleRequestExtensions},
+		}, CheckRequestExtensions},
+		"extension not a SEQUENCE": {func(r *requestDER) { r.attributes = withExtensions([]byte{5, 0}) }, CheckRequestExtensions},
 		"provider ID twice": {func(r *requestDER) {
 			e := extensionDER(oid.KubernetesNodeProviderIdentifier, nil, providerIDValue(t, "a"))
 			r.attributes = withExtensions(e, e)
-		}, RuleRequestExtensions},
-		"provider ID empty":     {func(r *requestDER) { r.attributes = providerIDAttribute(nil, []byte{12, 0}) }, RuleProviderID},
-		"provider ID not UTF-8": {func(r *requestDER) { r.attributes = providerIDAttribute(nil, []byte{12, 1, 0xff}) }, RuleProviderID},
+		}, CheckRequestExtensions},
+		"provider ID empty":     {func(r *requestDER) { r.attributes = providerIDAttribute(nil, []byte{12, 0}) }, CheckProviderID},
+		"provider ID not UTF-8": {func(r *requestDER) { r.attributes = providerIDAttribute(nil, []byte{12, 1, 0xff}) }, CheckProviderID},
 		"provider ID critical": {func(r *requestDER) {
 			r.attributes = providerIDAttribute([]byte{1, 1, 0xff}, providerIDValue(t, "a"))
-		}, RuleProviderID},
-		"provider ID bare": {func(r *requestDER) { r.attributes = providerIDAttribute(nil, []byte("a")) }, RuleProviderID},
+		}, CheckProviderID},
+		"provider ID bare": {func(r *requestDER) { r.attributes = providerIDAttribute(nil, []byte("a")) }, CheckProviderID},
 		"SAN with bytes behind the names": {func(r *requestDER) {
 			r.attributes = withExtensions(extensionDER(oid.SubjectAltName, nil, append(sequence([]byte("\x82\x01a")), 0)))
-		}, RuleRequestExtensions},
+		}, CheckRequestExtensions},
 		"SAN with a second list": {func(r *requestDER) {
 			r.attributes = withExtensions(extensionDER(oid.SubjectAltName, nil, append(sequence([]byte("\x82\x01a")), sequence([]byte("\x82\x01b"))...)))
-		}, RuleRequestExtensions},
+		}, CheckRequestExtensions},
 		"SAN truncated": {func(r *requestDER) {
 			r.attributes = withExtensions(extensionDER(oid.SubjectAltName, nil, []byte{0x30, 2, 0x82}))
-		}, RuleRequestExtensions},
+		}, CheckRequestExtensions},
 		"SAN with half a name": {func(r *requestDER) {
 			r.attributes = withExtensions(extensionDER(oid.SubjectAltName, nil, []byte{0x30, 1, 0x82}))
-		}, RuleRequestExtensions},
+		}, CheckRequestExtensions},
 		"SAN a SET": {func(r *requestDER) {
 			r.attributes = withExtensions(extensionDER(oid.SubjectAltName, nil, element(0x31, []byte("\x82\x01a"))))
-		}, RuleRequestExtensions},
+		}, CheckRequestExtensions},
 		"SAN empty": {func(r *requestDER) {
 			r.attributes = withExtensions(extensionDER(oid.SubjectAltName, nil, nil))
-		}, RuleRequestExtensions},
+		}, CheckRequestExtensions},
 		"SAN with an address of five bytes": {func(r *requestDER) {
 			r.attributes = withExtensions(extensionDER(oid.SubjectAltName, nil, sequence([]byte("\x87\x05abcde"))))
-		}, RuleRequestX509},
-		"33 extensions": {func(r *requestDER) { r.attributes = withExtensions(manyExtensions(33)...) }, RuleRequestExtensions},
-		"17 attributes": {func(r *requestDER) { r.attributes = manyAttributes(17) }, RuleRequestAttributes},
+		}, CheckRequestX509},
+		"33 extensions": {func(r *requestDER) { r.attributes = withExtensions(manyExtensions(33)...) }, CheckRequestExtensions},
+		"17 attributes": {func(r *requestDER) { r.attributes = manyAttributes(17) }, CheckRequestAttributes},
 	} {
 		r := goodDER(t)
 		test.change(r)
@@ -227,7 +227,7 @@ func TestParsePKCS10CountsBeforeItCompares(t *testing.T) {
 		for parser, parse := range map[string]func([]byte) (*PKCS10, error){"ParsePKCS10": ParsePKCS10, "ParseForeignPKCS10": ParseForeignPKCS10} {
 			var err error
 			allocs := testing.AllocsPerRun(5, func() { _, err = parse(der) })
-			if v := (*Violation)(nil); !errors.As(err, &v) || !strings.HasPrefix(v.Got, "over ") || allocs > 200 {
+			if v := (*Error)(nil); !errors.As(err, &v) || !strings.HasPrefix(v.Got, "over ") || allocs > 200 {
 				t.Errorf("%d %s, %d bytes, %s: %v, %v allocations", 4000, name, len(der), parser, err, allocs)
 			}
 		}
@@ -242,20 +242,20 @@ func TestParsePKCS10RefusesOtherOuterForms(t *testing.T) {
 	info, _ := splitRequest(good)
 	for name, test := range map[string]struct {
 		der  []byte
-		want Rule
+		want Check
 	}{
-		"nothing":              {nil, RuleRequestSize},
-		"too long":             {append(bytes.Clone(good), make([]byte, MaxRequestSize)...), RuleRequestSize},
-		"trailing byte":        {append(bytes.Clone(good), 0), RuleRequestDER},
-		"two requests":         {append(bytes.Clone(good), good...), RuleRequestDER},
-		"truncated":            {good[:len(good)-1], RuleRequestDER},
-		"indefinite length":    {append(append([]byte{0x30, 0x80}, good[4:]...), 0, 0), RuleRequestDER},
-		"length of four bytes": {append([]byte{0x30, 0x84, 0, 0}, good[2:]...), RuleRequestDER},
-		"huge length":          {append([]byte{0x30, 0x84, 0xff, 0xff, 0xff, 0xff}, good[4:]...), RuleRequestDER},
-		"length over 63 bits":  {append([]byte{0x30, 0x88, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, good[4:]...), RuleRequestDER},
-		"PEM":                  {block(BlockRequest, good), RuleRequestDER},
-		"info alone":           {info.info, RuleRequestDER},
-		"zeros":                {make([]byte, 1000), RuleRequestDER},
+		"nothing":              {nil, CheckRequestSize},
+		"too long":             {append(bytes.Clone(good), make([]byte, MaxRequestSize)...), CheckRequestSize},
+		"trailing byte":        {append(bytes.Clone(good), 0), CheckRequestDER},
+		"two requests":         {append(bytes.Clone(good), good...), CheckRequestDER},
+		"truncated":            {good[:len(good)-1], CheckRequestDER},
+		"indefinite length":    {append(append([]byte{0x30, 0x80}, good[4:]...), 0, 0), CheckRequestDER},
+		"length of four bytes": {append([]byte{0x30, 0x84, 0, 0}, good[2:]...), CheckRequestDER},
+		"huge length":          {append([]byte{0x30, 0x84, 0xff, 0xff, 0xff, 0xff}, good[4:]...), CheckRequestDER},
+		"length over 63 bits":  {append([]byte{0x30, 0x88, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, good[4:]...), CheckRequestDER},
+		"PEM":                  {block(BlockRequest, good), CheckRequestDER},
+		"info alone":           {info.info, CheckRequestDER},
+		"zeros":                {make([]byte, 1000), CheckRequestDER},
 	} {
 		_, err := ParsePKCS10(test.der)
 		wantRule(t, name, err, test.want)
@@ -269,9 +269,9 @@ func TestCheckSignature(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantRule(t, "signature changed", p.CheckSignature(), RuleSignature)
-	wantRule(t, "zero request", new(PKCS10).CheckSignature(), RuleSignature)
-	wantRule(t, "no request", (*PKCS10)(nil).CheckSignature(), RuleSignature)
+	wantRule(t, "signature changed", p.CheckSignature(), CheckSignature)
+	wantRule(t, "zero request", new(PKCS10).CheckSignature(), CheckSignature)
+	wantRule(t, "no request", (*PKCS10)(nil).CheckSignature(), CheckSignature)
 }
 
 func TestEd25519IsLeftToPolicy(t *testing.T) {
@@ -331,7 +331,7 @@ func TestParsePKCS10OfTheDraftsSample(t *testing.T) {
 		t.Fatal("no PEM")
 	}
 	_, err = ParsePKCS10(der.Bytes)
-	wantRule(t, "RSA without parameters", err, RuleSignatureAlgorithm)
+	wantRule(t, "RSA without parameters", err, CheckSignatureAlgorithm)
 	p, err := ParseForeignPKCS10(der.Bytes)
 	if err != nil {
 		t.Fatal(err)

@@ -4,31 +4,27 @@ import (
 	"context"
 	"crypto/elliptic"
 	"encoding/asn1"
-	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/nodeattest/nodeattest/refusal"
 )
-
-// ErrPolicy says that a [Policy] lacks something that it needs, or contradicts
-// itself. It is no refusal of any request: [Decide] answers it with retry.
-const ErrPolicy Error = "the policy is not usable"
 
 // Policy decides whether a request is one that a node of this cluster may make. It
 // knows nothing of evidence: a request that passes says which machine wants to be
 // which node, and what a provider verifies next is whether that is so.
 //
 // SignerNames and Machines must be set; the zero Policy refuses everything with
-// [ErrPolicy]. All else may stay zero and is then at its strictest. A Policy is only
+// [refusal.CheckConfig]. All else may stay zero and is then at its strictest. A Policy is only
 // read once it is in use, so many goroutines may share one.
 //
 // The rules are those of the Cluster API's kubelet authentication ("Node
 // Attestation") and of Kubernetes 1.36 (pkg/apis/certificates/helpers.go), and more
 // where Kubernetes does not look: empty node names, organizational units,
 // extensions, SANs that are neither DNS names nor addresses, a user's UID in the
-// subject. Each is a constant named Rule; [PolicyRules] lists them.
+// subject. Each is a constant named Check; [PolicyChecks] lists them.
 type Policy struct {
 	// SignerNames are the signers whose certificates may be asked for, each in
 	// full. At least one, and each one that [PurposeOf] knows.
@@ -87,7 +83,7 @@ type Policy struct {
 	// MaxExpiration is the longest lifetime that a request to Kubernetes' own
 	// signers may have, since those would grant up to a year; 0 means 24 hours.
 	// Certificates cannot be revoked. Requests to other signers may ask for more,
-	// and get what [CAOptions] allows.
+	// and get what [CAConfig] allows.
 	MaxExpiration time.Duration
 	// BuiltInSignerDuration states for how long Kubernetes' own signers issue where
 	// a request does not say (kube-controller-manager's
@@ -96,9 +92,6 @@ type Policy struct {
 	// their own requests this must be set, and be true.
 	BuiltInSignerDuration time.Duration
 }
-
-// errNoContext is a programmer's error, and no request's fault.
-const errNoContext Error = "the context is nil"
 
 // DefaultMaxExpiration bounds lifetimes where nothing else is said.
 const DefaultMaxExpiration = 24 * time.Hour
@@ -113,20 +106,17 @@ const (
 // is the one that the request is filed under.
 //
 // A request that is filed under a name which is none of SignerNames is somebody else's: nothing in it
-// is judged, and the error matches [RuleSignerName], [ErrOtherSigner] and [ErrRetry],
+// is judged, and the error matches [CheckSignerName], [ErrOtherSigner] and [ErrRetry],
 // so that [Decide] ignores it and a controller may watch all requests.
 //
-// Where rules are broken the error is, or holds beside [ErrRetry], [Violations]:
-// all of them, in the order of [PolicyRules], except that a bundle or PKCS#10
+// Where rules are broken the error is, or holds beside [ErrRetry], [Errors]:
+// all of them, in the order of [PolicyChecks], except that a bundle or PKCS#10
 // request that does not parse ends the list, and that one rule is reported at most
 // 16 times. Where a callback could not answer, or ctx is done, the error matches
-// [ErrRetry] too. An unusable policy gives [ErrPolicy]. [Decide] makes a decision of
+// [ErrRetry] too. An unusable policy gives [refusal.CheckConfig]. [Decide] makes a decision of
 // any of these.
-func (p *Policy) Check(ctx context.Context, r *Request) (*Checked, error) {
-	if r == nil {
-		return nil, Violations{{Check: RuleNotChecked, Got: "no request"}}
-	}
-	return p.check(ctx, r, r.Spec.SignerName, false)
+func (p *Policy) Check(ctx context.Context, r *Parsed) (*Checked, error) {
+	return p.check(ctx, r, r.Request().signerName(), false)
 }
 
 // CheckUnsigned is Check without the request's signature, which costs most. The
@@ -134,16 +124,17 @@ func (p *Policy) Check(ctx context.Context, r *Request) (*Checked, error) {
 // case. targetSigner is the signer of the certificate: the one that the request is
 // filed under or, where that is a challenge signer such as [SignerChallengeTPM], the
 // one that the node's hello states: a hello is denied for a target that is not
-// served. A request that is filed under a third signer breaks [RuleSignerName], and is
+// served. A request that is filed under a third signer breaks [CheckSignerName], and is
 // left alone where SignerNames does not have that one either.
-func (p *Policy) CheckUnsigned(ctx context.Context, r *Request, targetSigner string) (*Checked, error) {
-	if r == nil {
-		return nil, Violations{{Check: RuleNotChecked, Got: "no request"}}
-	}
+func (p *Policy) CheckUnsigned(ctx context.Context, r *Parsed, targetSigner string) (*Checked, error) {
 	return p.check(ctx, r, targetSigner, true)
 }
 
-func (p *Policy) check(ctx context.Context, r *Request, target string, unsigned bool) (*Checked, error) {
+func (p *Policy) check(ctx context.Context, parsed *Parsed, target string, unsigned bool) (*Checked, error) {
+	r := parsed.Request()
+	if r == nil {
+		return nil, noRequest()
+	}
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}
@@ -156,74 +147,64 @@ func (p *Policy) check(ctx context.Context, r *Request, target string, unsigned 
 	if filed := r.Spec.SignerName; p.isOthers(filed) && !(unsigned && isChallengeSigner(filed)) {
 		return nil, otherSigner(filed)
 	}
-	x := &run{policy: p, ctx: ctx, request: r, Checked: &Checked{request: r, signerName: target,
+	x := &run{policy: p, ctx: ctx, request: r, out: &Checked{request: r, signerName: target,
 		uid: r.Metadata.UID, credentialID: r.CredentialID()}}
 	x.try(stageObject)
-	if x.parse() {
+	if x.read(parsed) {
 		x.try(stageRequest)
 		x.findMachine()
 		x.try(stageMachine)
-		if !unsigned && !x.broken(RuleKeyType) && !x.broken(RuleKeyStrength) {
-			x.refuseErr(x.CheckSignature())
+		if !unsigned && !x.broken(CheckKeyType) && !x.broken(CheckKeyStrength) {
+			x.refuseErr(x.out.CheckSignature())
 		}
 	}
 	if err := x.err(); err != nil {
 		return nil, err
 	}
-	return x.Checked, nil
+	return x.out, nil
 }
 
-// Validate says whether the policy can decide anything: nil, or [ErrPolicy] with the
+// Validate says whether the policy can decide anything: nil, or [refusal.CheckConfig] with the
 // first thing that is missing or wrong. Every check does the same first, so this is
 // for finding out before the first request comes.
 func (p *Policy) Validate() error {
-	fault := ""
 	switch {
 	case p == nil:
-		fault = "there is none"
-	case len(p.SignerNames) == 0:
-		fault = "SignerNames is empty"
+		return refusal.Config("Policy", "", "one")
 	case p.Machines == nil:
-		fault = "Machines is nil"
+		return refusal.Config("Machines", "", "the inventory")
 	case p.Records == nil && slices.Contains(p.SignerNames, SignerKubeletServing):
-		fault = "Records is nil, and SignerNames has " + SignerKubeletServing
+		return refusal.Config("Records", "", "the issued records, for "+SignerKubeletServing+" in SignerNames")
 	case p.RequireFlag && p.Flag == nil:
-		fault = "RequireFlag is set, and Flag is nil"
+		return refusal.Config("Flag", "", "one, since RequireFlag is set")
 	case p.Flag != nil && !isFlagIdentifier(p.Flag):
-		fault = "Flag is no identifier that a request can carry"
+		return refusal.Config("Flag", p.Flag.String(), "an identifier that a request can carry")
 	case isKnownExtension(p.Flag):
-		fault = "Flag is another extension's identifier"
+		return refusal.Config("Flag", p.Flag.String(), "an identifier of its own")
 	case p.MinRSABits != 0 && (p.MinRSABits < minRSABits || p.MinRSABits > maxPolicyRSABit):
-		fault = "MinRSABits is not from 2048 to 4096"
+		return refusal.Config("MinRSABits", strconv.Itoa(p.MinRSABits), "0, or 2048 to 4096")
 	case p.MaxExpiration != 0 && p.MaxExpiration < minExpiration:
-		fault = "MaxExpiration is under 10 minutes"
+		return refusal.Config("MaxExpiration", p.MaxExpiration.String(), "0, or 10 minutes or more")
 	case p.BuiltInSignerDuration < 0 || p.BuiltInSignerDuration > p.maxExpiration():
-		fault = "BuiltInSignerDuration is not from 0 to MaxExpiration"
+		return refusal.Config("BuiltInSignerDuration", p.BuiltInSignerDuration.String(), "0 to MaxExpiration")
 	}
-	for i := 0; fault == "" && i < len(p.SignerNames); i++ {
-		if purpose, _, _ := parseSignerName(p.SignerNames[i]); purpose == 0 {
-			fault = "SignerNames has " + refusal.Quote(p.SignerNames[i])
+	if err := checkSignerNames(p.SignerNames); err != nil {
+		return err
+	}
+	for _, prefix := range p.ReservedIPs {
+		if !prefix.IsValid() {
+			return refusal.Config("ReservedIPs", "an invalid prefix", "networks")
 		}
 	}
-	for i := 0; fault == "" && i < len(p.ReservedIPs); i++ {
-		if !p.ReservedIPs[i].IsValid() {
-			fault = "ReservedIPs has an invalid prefix"
+	for _, name := range p.ReservedDNSNames {
+		if !reservable(name) {
+			return refusal.Config("ReservedDNSNames", refusal.Quote(name), "DNS names")
 		}
 	}
-	for i := 0; fault == "" && i < len(p.ReservedDNSNames); i++ {
-		if !reservable(p.ReservedDNSNames[i]) {
-			fault = "ReservedDNSNames has " + refusal.Quote(p.ReservedDNSNames[i]) + ", which is no DNS name"
+	for _, curve := range p.Curves {
+		if curve != elliptic.P256() && curve != elliptic.P384() && curve != elliptic.P521() {
+			return refusal.Config("Curves", "another curve", "P-256, P-384 or P-521")
 		}
-	}
-	for i := 0; fault == "" && i < len(p.Curves); i++ {
-		switch p.Curves[i] {
-		case elliptic.P256(), elliptic.P384(), elliptic.P521():
-		default:
-			fault = "Curves has one that is not P-256, P-384 or P-521"
-		}
-	}
-	if fault != "" {
-		return fmt.Errorf("%w: %s", ErrPolicy, fault)
 	}
 	return nil
 }
@@ -233,4 +214,20 @@ func (p *Policy) maxExpiration() time.Duration {
 		return DefaultMaxExpiration
 	}
 	return p.MaxExpiration
+}
+
+// Clone returns a copy of p that shares no memory with it but what its functions refer
+// to: what a verifier keeps, so that nobody changes its policy behind its back. The
+// clone of nil is nil.
+func (p *Policy) Clone() *Policy {
+	if p == nil {
+		return nil
+	}
+	c := *p
+	c.SignerNames = slices.Clone(p.SignerNames)
+	c.Flag = slices.Clone(p.Flag)
+	c.Curves = slices.Clone(p.Curves)
+	c.ReservedIPs = slices.Clone(p.ReservedIPs)
+	c.ReservedDNSNames = slices.Clone(p.ReservedDNSNames)
+	return &c
 }

@@ -54,11 +54,11 @@ func TestPolicyAgainstKubernetesApprover(t *testing.T) {
 		expiration := int32(3600)
 		r.Spec.Groups = []string{"system:nodes", "system:authenticated"}
 		r.Spec.ExpirationSeconds = &expiration
-		_, err = policy.Check(context.Background(), r)
+		_, err = policy.Check(context.Background(), r.Parsed())
 		broken := brokenRules(err)
 		if strings.HasSuffix(c.Recognizer, ".isNodeClientCert") { // whoever asks
-			broken = slices.DeleteFunc(broken, func(r csr.Rule) bool {
-				return r == csr.RuleRequestUsername || r == csr.RuleRequesterOtherNode
+			broken = slices.DeleteFunc(broken, func(r csr.Check) bool {
+				return r == csr.CheckRequestUsername || r == csr.CheckRequesterOtherNode
 			})
 		}
 		if got := len(broken) == 0; got != c.Expect {

@@ -12,14 +12,14 @@ import (
 	"github.com/nodeattest/nodeattest/oid"
 )
 
-func (x *run) attributeNotAllowed() {
-	for _, id := range x.pkcs10.OtherAttributes {
+func (x *run) checkAttributeNotAllowed() {
+	for _, id := range x.out.pkcs10.OtherAttributes {
 		x.refuse("attribute "+id.String(), "extensionRequest only")
 	}
 }
 
-func (x *run) extensionNotAllowed() {
-	extensions := x.pkcs10.CSR.Extensions
+func (x *run) checkExtensionNotAllowed() {
+	extensions := x.out.pkcs10.CSR.Extensions
 	for i := range extensions {
 		id := extensions[i].Id
 		switch {
@@ -32,12 +32,12 @@ func (x *run) extensionNotAllowed() {
 	}
 }
 
-func (x *run) flag() {
+func (x *run) checkFlag() {
 	if x.policy.Flag == nil {
 		return
 	}
-	set, err := HasFlag(x.pkcs10.CSR.Extensions, x.policy.Flag)
-	if v := (*Violation)(nil); errors.As(err, &v) {
+	set, err := HasFlag(x.out.pkcs10.CSR.Extensions, x.policy.Flag)
+	if v := (*Error)(nil); errors.As(err, &v) {
 		x.refuse(v.Got, v.Want)
 		return
 	}
@@ -46,16 +46,16 @@ func (x *run) flag() {
 	}
 }
 
-func (x *run) keyType() {
-	switch key := x.pkcs10.CSR.PublicKey.(type) {
+func (x *run) checkKeyType() {
+	switch key := x.out.pkcs10.CSR.PublicKey.(type) {
 	case *rsa.PublicKey, *ecdsa.PublicKey:
 	default:
 		x.refuse(fmt.Sprintf("%T", key), "RSA or ECDSA")
 	}
 }
 
-func (x *run) keyStrength() {
-	switch key := x.pkcs10.CSR.PublicKey.(type) {
+func (x *run) checkKeyStrength() {
+	switch key := x.out.pkcs10.CSR.PublicKey.(type) {
 	case *rsa.PublicKey:
 		shortest := max(x.policy.MinRSABits, minRSABits)
 		if bits := key.N.BitLen(); bits < shortest || bits > maxPolicyRSABit {
@@ -81,8 +81,8 @@ func (p *Policy) takesCurve(c elliptic.Curve) bool {
 	return slices.Contains(p.Curves, c)
 }
 
-func (x *run) providerIDMissing() {
-	if x.policy.RequireProviderID && x.pkcs10.ProviderID == "" {
+func (x *run) checkProviderIDMissing() {
+	if x.policy.RequireProviderID && x.out.pkcs10.ProviderID == "" {
 		x.refuse("no provider ID", "one")
 	}
 }

@@ -102,7 +102,7 @@ func (f *requestFixture) ask(class csr.RequesterClass) {
 func (f *requestFixture) encode(t testing.TB) {
 	t.Helper()
 	bundle := csr.Bundle{Request: f.builder.der(t), Provider: f.provider, Data: f.data}
-	pem, err := bundle.Encode()
+	pem, err := bundle.Marshal()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,13 +117,13 @@ func (f *requestFixture) check(t testing.TB) (*csr.Checked, error) {
 	t.Helper()
 	f.encode(t)
 	if f.target != f.request.Spec.SignerName {
-		checked, err := f.policy.CheckUnsigned(context.Background(), f.request, f.target)
+		checked, err := f.policy.CheckUnsigned(context.Background(), f.request.Parsed(), f.target)
 		if err == nil {
 			err = checked.CheckSignature()
 		}
 		return checked, err
 	}
-	return f.policy.Check(context.Background(), f.request)
+	return f.policy.Check(context.Background(), f.request.Parsed())
 }
 
 // mustCheck is check for a request that is good.
@@ -137,15 +137,15 @@ func (f *requestFixture) mustCheck(t testing.TB) *csr.Checked {
 }
 
 // brokenRules lists the rules in an error, each once, in order.
-func brokenRules(err error) []csr.Rule {
-	var violations csr.Violations
+func brokenRules(err error) []csr.Check {
+	var violations csr.Errors
 	if !errors.As(err, &violations) {
-		var one *csr.Violation
+		var one *csr.Error
 		if errors.As(err, &one) {
-			violations = csr.Violations{one}
+			violations = csr.Errors{one}
 		}
 	}
-	var rules []csr.Rule
+	var rules []csr.Check
 	for _, v := range violations {
 		if !slices.Contains(rules, v.Check) {
 			rules = append(rules, v.Check)

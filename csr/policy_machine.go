@@ -8,14 +8,14 @@ import (
 
 // findMachine asks for the machine, once the request names a node.
 func (x *run) findMachine() {
-	if x.nodeName == "" {
+	if x.out.nodeName == "" {
 		return
 	}
-	machine, err := x.policy.Machines(x.ctx, x.nodeName, x.request)
+	machine, err := x.policy.Machines(x.ctx, x.out.nodeName, x.request)
 	switch {
 	case err == nil && machine != nil:
-		x.machine = machine
-		x.own = ownMachine{uid: machine.UID, identity: machine.Identity, providerID: machine.ProviderID, nodeUID: machine.NodeUID}
+		x.out.machine = machine
+		x.out.own = ownMachine{uid: machine.UID, identity: machine.Identity, providerID: machine.ProviderID, nodeUID: machine.NodeUID}
 	case err == nil:
 		x.cannotDecide(errNothing)
 	case errors.Is(err, ErrNoMachine) && !undecided(err):
@@ -26,56 +26,56 @@ func (x *run) findMachine() {
 }
 
 // errNothing is a callback that gives neither an answer nor an error.
-const errNothing Error = "the callback returned nothing"
+var errNothing = errors.New("the callback returned nothing")
 
-func (x *run) machineUnknown() {
+func (x *run) checkMachineUnknown() {
 	if x.noMachine {
-		x.violations = append(x.violations, &Violation{Check: RuleMachineUnknown,
-			Got: "node " + refusal.Quote(x.nodeName), Want: "the name of a known machine", Err: ErrNoMachine})
+		x.found = append(x.found, &Error{Check: CheckMachineUnknown,
+			Got: "node " + refusal.Quote(x.out.nodeName), Want: "the name of a known machine", Err: ErrNoMachine})
 	}
 }
 
-func (x *run) machineNotReady() {
-	if x.machine != nil && !x.machine.BootstrapReady {
-		x.refuse("machine "+refusal.Quote(x.machine.Name)+" that is not ready to bootstrap", "a ready one")
+func (x *run) checkMachineNotReady() {
+	if x.out.machine != nil && !x.out.machine.BootstrapReady {
+		x.refuse("machine "+refusal.Quote(x.out.machine.Name)+" that is not ready to bootstrap", "a ready one")
 	}
 }
 
-func (x *run) machineOtherNode() {
-	if x.machine != nil && x.machine.NodeName != "" && x.machine.NodeName != x.nodeName {
-		x.refuse("machine "+refusal.Quote(x.machine.Name)+" of node "+refusal.Quote(x.machine.NodeName), "the machine of node "+x.nodeName)
+func (x *run) checkMachineOtherNode() {
+	if x.out.machine != nil && x.out.machine.NodeName != "" && x.out.machine.NodeName != x.out.nodeName {
+		x.refuse("machine "+refusal.Quote(x.out.machine.Name)+" of node "+refusal.Quote(x.out.machine.NodeName), "the machine of node "+x.out.nodeName)
 	}
 }
 
-func (x *run) providerIDMismatch() {
-	claimed, own := x.pkcs10.ProviderID, x.own.providerID
+func (x *run) checkProviderIDMismatch() {
+	claimed, own := x.out.pkcs10.ProviderID, x.out.own.providerID
 	if own != "" && claimed != "" && claimed != own {
 		x.refuse(refusal.Quote(claimed), "the machine's, "+refusal.Quote(own))
 	}
 }
 
-func (x *run) sanNotOwn() {
-	if x.machine == nil {
+func (x *run) checkSanNotOwn() {
+	if x.out.machine == nil {
 		return
 	}
-	for _, name := range x.dnsNames {
-		if !hasName(x.machine.DNSNames, name) {
-			x.refuse(refusal.Quote(name), "a name of machine "+refusal.Quote(x.machine.Name))
+	for _, name := range x.out.dnsNames {
+		if !hasName(x.out.machine.DNSNames, name) {
+			x.refuse(refusal.Quote(name), "a name of machine "+refusal.Quote(x.out.machine.Name))
 		}
 	}
-	for _, address := range x.ipAddresses {
-		if !hasAddress(x.machine.IPAddresses, address) {
-			x.refuse(address.String(), "an address of machine "+refusal.Quote(x.machine.Name))
+	for _, address := range x.out.ipAddresses {
+		if !hasAddress(x.out.machine.IPAddresses, address) {
+			x.refuse(address.String(), "an address of machine "+refusal.Quote(x.out.machine.Name))
 		}
 	}
 }
 
-func (x *run) credential() {
-	if x.Checked.signerName != SignerKubeletServing || x.nodeName == "" {
+func (x *run) checkCredential() {
+	if x.out.signerName != SignerKubeletServing || x.out.nodeName == "" {
 		return
 	}
 	const want = "a client certificate that was issued to this node through attestation"
-	id := x.credentialID
+	id := x.out.credentialID
 	if id == "" {
 		x.refuse("no credential ID", want)
 		return
@@ -85,7 +85,7 @@ func (x *run) credential() {
 	case err == nil && record == nil:
 		x.cannotDecide(errNothing)
 	case err == nil:
-		if !record.ClientOf(x.nodeName, id) {
+		if !record.ClientOf(x.out.nodeName, id) {
 			x.refuse(refusal.Quote(id)+" of node "+refusal.Quote(record.NodeName), want)
 		}
 	case errors.Is(err, ErrNoRecord) && !undecided(err):

@@ -55,15 +55,15 @@ func TestPolicyRSAKeys(t *testing.T) {
 			f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
 			f.builder.key, f.policy.MinRSABits = c.key, c.minimum
 			f.encode(t)
-			_, err := f.policy.CheckUnsigned(context.Background(), f.request, csr.SignerClientTPM)
-			if got := brokenRules(err); c.ok && err != nil || !c.ok && !slices.Equal(got, rules(csr.RuleKeyStrength)) {
+			_, err := f.policy.CheckUnsigned(context.Background(), f.request.Parsed(), csr.SignerClientTPM)
+			if got := brokenRules(err); c.ok && err != nil || !c.ok && !slices.Equal(got, rules(csr.CheckKeyStrength)) {
 				t.Errorf("got %v, good: %v", err, c.ok)
 			}
 			// A weak key's signature is not even looked at.
-			_, err = f.policy.Check(context.Background(), f.request)
-			want := csr.RuleKeyStrength
+			_, err = f.policy.Check(context.Background(), f.request.Parsed())
+			want := csr.CheckKeyStrength
 			if c.ok {
-				want = csr.RuleSignature
+				want = csr.CheckSignature
 			}
 			if got := brokenRules(err); !slices.Equal(got, rules(want)) {
 				t.Errorf("with the signature: got %v, want %v", err, want)
@@ -88,7 +88,7 @@ func TestPolicyReservedNames(t *testing.T) {
 			f.builder.extensions = append(f.builder.extensions, sanExtension(dnsSAN(name)))
 			f.machine.DNSNames = []string{name}
 			_, err := f.check(t)
-			if got := brokenRules(err); reserved && !slices.Equal(got, rules(csr.RuleSANReserved)) || !reserved && err != nil {
+			if got := brokenRules(err); reserved && !slices.Equal(got, rules(csr.CheckSANReserved)) || !reserved && err != nil {
 				t.Errorf("got %v, reserved: %v", err, reserved)
 			}
 		})
@@ -112,7 +112,7 @@ func TestPolicyReservedAddresses(t *testing.T) {
 			f.builder.extensions = append(f.builder.extensions, sanExtension(ipSAN(address)))
 			f.machine.IPAddresses = []netip.Addr{netip.MustParseAddr(address)}
 			_, err := f.check(t)
-			if got := brokenRules(err); reserved && !slices.Equal(got, rules(csr.RuleSANReserved)) || !reserved && err != nil {
+			if got := brokenRules(err); reserved && !slices.Equal(got, rules(csr.CheckSANReserved)) || !reserved && err != nil {
 				t.Errorf("got %v, reserved: %v", err, reserved)
 			}
 		})
@@ -121,7 +121,7 @@ func TestPolicyReservedAddresses(t *testing.T) {
 
 // TestPolicySANCountExactly: the most SANs, and one more, which are not judged one by one.
 func TestPolicySANCountExactly(t *testing.T) {
-	for count, want := range map[int][]csr.Rule{csr.MaxSANs: nil, csr.MaxSANs + 1: rules(csr.RuleSANCount)} {
+	for count, want := range map[int][]csr.Check{csr.MaxSANs: nil, csr.MaxSANs + 1: rules(csr.CheckSANCount)} {
 		f := goodFixture(csr.SignerServingTPM, csr.RequesterNode)
 		var names []generalName
 		f.machine.DNSNames = nil
@@ -150,28 +150,28 @@ func TestPolicyRulesAlone(t *testing.T) {
 		signer string
 		class  csr.RequesterClass
 		change func(*requestFixture)
-		want   []csr.Rule
+		want   []csr.Check
 	}{
 		"malformed name on a client": {csr.SignerClientTPM, csr.RequesterBootstrap, func(f *requestFixture) {
 			f.builder.extensions = append(f.builder.extensions, sanExtension(dnsSAN("*.example")))
-		}, rules(csr.RuleSANOnClient)},
-		"serving, no machine": {csr.SignerServingTPM, csr.RequesterNode, func(f *requestFixture) { f.machine = nil }, rules(csr.RuleMachineUnknown)},
+		}, rules(csr.CheckSANOnClient)},
+		"serving, no machine": {csr.SignerServingTPM, csr.RequesterNode, func(f *requestFixture) { f.machine = nil }, rules(csr.CheckMachineUnknown)},
 		"kubelet's serving, no node name": {csr.SignerKubeletServing, csr.RequesterNode, func(f *requestFixture) {
 			f.builder.rdns[1][0].value = csr.NodeUserPrefix
 			f.policy.Records = func(context.Context, string) (*csr.IssuedRecord, error) { panic("asked for a record of no node") }
-		}, rules(csr.RuleSubjectCommonName)},
+		}, rules(csr.CheckSubjectCommonName)},
 		"kubelet's serving, no credential": {csr.SignerKubeletServing, csr.RequesterNode, func(f *requestFixture) {
 			f.request.Spec.Extra = nil
 			f.policy.Records = func(context.Context, string) (*csr.IssuedRecord, error) { panic("asked for a record of no credential") }
-		}, rules(csr.RuleCredential)},
+		}, rules(csr.CheckCredential)},
 		"hello for no signer, of any lifetime": {csr.SignerClientTPM, csr.RequesterBootstrap, func(f *requestFixture) {
 			f.request.Spec.SignerName, f.target = csr.SignerChallengeTPM, "example.com/x"
 			*f.request.Spec.ExpirationSeconds = 1 << 30
-		}, rules(csr.RuleSignerName)},
+		}, rules(csr.CheckSignerName)},
 		"filed under another signer, for a built-in one": {csr.SignerKubeAPIServerClientKubelet, csr.RequesterBootstrap, func(f *requestFixture) {
 			f.request.Spec.SignerName = csr.SignerClientTPM
-		}, rules(csr.RuleSignerName)},
-		"filed under a provider's name": {csr.SignerClientTPM, csr.RequesterBootstrap, func(f *requestFixture) { f.request.Spec.SignerName = "tpm" }, rules(csr.RuleSignerName)},
+		}, rules(csr.CheckSignerName)},
+		"filed under a provider's name": {csr.SignerClientTPM, csr.RequesterBootstrap, func(f *requestFixture) { f.request.Spec.SignerName = "tpm" }, rules(csr.CheckSignerName)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := goodFixture(c.signer, c.class)
@@ -188,25 +188,25 @@ func TestPolicyRulesAlone(t *testing.T) {
 	}
 }
 
-// TestPolicyErrorsHoldWhatIsKnown: violations alone are Violations, no answer alone has
+// TestPolicyErrorsHoldWhatIsKnown: violations alone are Errors, no answer alone has
 // none.
 func TestPolicyErrorsHoldWhatIsKnown(t *testing.T) {
 	f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
 	f.request.Spec.Usages = nil
 	_, err := f.check(t)
-	if _, ok := err.(csr.Violations); !ok || errors.Is(err, csr.ErrRetry) { //nolint:errorlint // the type itself
+	if _, ok := err.(csr.Errors); !ok || errors.Is(err, csr.ErrRetry) { //nolint:errorlint // the type itself
 		t.Errorf("violations: got %T %v", err, err)
 	}
 	down := errors.New("down")
 	f = goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
 	f.policy.Machines = func(context.Context, string, *csr.Request) (*csr.Machine, error) { return nil, down }
 	_, err = f.check(t)
-	if _, ok := errors.AsType[csr.Violations](err); ok || !errors.Is(err, csr.ErrRetry) || !errors.Is(err, down) {
+	if _, ok := errors.AsType[csr.Errors](err); ok || !errors.Is(err, csr.ErrRetry) || !errors.Is(err, down) {
 		t.Errorf("no answer: got %T %v", err, err)
 	}
 	f.request.Spec.Usages = nil
 	_, err = f.check(t)
-	if _, ok := errors.AsType[csr.Violations](err); !ok || !errors.Is(err, csr.ErrRetry) || !errors.Is(err, csr.RuleUsages) {
+	if _, ok := errors.AsType[csr.Errors](err); !ok || !errors.Is(err, csr.ErrRetry) || !errors.Is(err, csr.CheckUsages) {
 		t.Errorf("both: got %T %v", err, err)
 	}
 }
@@ -216,7 +216,7 @@ func TestRequesterTokenIDAlphabet(t *testing.T) {
 	for b := range 256 {
 		want := 'a' <= b && b <= 'z' || '0' <= b && b <= '9'
 		_, err := csr.RequesterOf(csr.BootstrapUserPrefix+"abc12"+string([]byte{byte(b)}), groups)
-		if want != (err == nil) || err != nil && !errors.Is(err, csr.RuleRequestUsername) {
+		if want != (err == nil) || err != nil && !errors.Is(err, csr.CheckRequestUsername) {
 			t.Errorf("byte %#x: %v", b, err)
 		}
 	}
@@ -228,10 +228,10 @@ func TestInheritAttestationOfHello(t *testing.T) {
 	f, record := inheritingFixture()
 	f.request.Spec.SignerName = csr.SignerChallengeTPM
 	checked := f.mustCheck(t)
-	if a, err := csr.InheritAttestation(checked, record, issueTime); a != nil || !errors.Is(err, csr.RuleInheritedPurpose) {
-		t.Errorf("got %+v, %v, want %v", a, err, csr.RuleInheritedPurpose)
+	if a, err := csr.InheritAttestation(checked, record, issueTime); a != nil || !errors.Is(err, csr.CheckInheritedPurpose) {
+		t.Errorf("got %+v, %v, want %v", a, err, csr.CheckInheritedPurpose)
 	}
-	if a, err := csr.InheritAttestation(new(csr.Checked), record, issueTime); a != nil || !errors.Is(err, csr.RuleNotChecked) {
-		t.Errorf("nothing checked: got %+v, %v, want %v", a, err, csr.RuleNotChecked)
+	if a, err := csr.InheritAttestation(new(csr.Checked), record, issueTime); a != nil || !errors.Is(err, csr.CheckNotChecked) {
+		t.Errorf("nothing checked: got %+v, %v, want %v", a, err, csr.CheckNotChecked)
 	}
 }

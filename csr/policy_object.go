@@ -15,7 +15,7 @@ const (
 	minExpiration        = minExpirationSeconds * time.Second
 )
 
-func (x *run) requestClosed() {
+func (x *run) checkRequestClosed() {
 	for _, fault := range x.request.closed() {
 		x.refuse(fault, "an open request")
 	}
@@ -38,18 +38,18 @@ func (r *Request) closed() []string {
 	return faults
 }
 
-func (x *run) signerName() {
-	target := x.Checked.signerName
-	x.filedUnder = x.request.Spec.SignerName
+func (x *run) checkSignerName() {
+	target := x.out.signerName
+	x.out.filedUnder = x.request.Spec.SignerName
 	var want string
-	x.purpose, x.provider, want = parseSignerName(target)
+	x.out.purpose, x.provider, want = parseSignerName(target)
 	switch {
-	case x.purpose == 0:
+	case x.out.purpose == 0:
 		x.refuse(refusal.Quote(target), want)
 	case !slices.Contains(x.policy.SignerNames, target):
 		x.refuse(refusal.Quote(target), "a signer that this policy serves")
-	case x.filedUnder != target && !x.isHello():
-		x.refuse(refusal.Quote(x.filedUnder), target+", or its challenge signer")
+	case x.out.filedUnder != target && !x.isHello():
+		x.refuse(refusal.Quote(x.out.filedUnder), target+", or its challenge signer")
 	}
 }
 
@@ -66,7 +66,7 @@ func otherSigner(name string) error {
 	if want == "" {
 		want = "a signer that this policy serves"
 	}
-	return Violations{{Check: RuleSignerName, Got: refusal.Quote(name), Want: want, Err: Retry(ErrOtherSigner)}}
+	return Errors{{Check: CheckSignerName, Got: refusal.Quote(name), Want: want, Err: Retry(ErrOtherSigner)}}
 }
 
 // isChallengeSigner says whether hellos of some provider are filed under this name.
@@ -77,30 +77,30 @@ func isChallengeSigner(name string) bool {
 // isHello says whether the object is filed under the challenge signer of the
 // provider that the target selects; Kubernetes' own signers select none.
 func (x *run) isHello() bool {
-	return isChallengeSigner(x.filedUnder) &&
-		(x.provider == "" || x.filedUnder == challengeSignerPrefix+x.provider)
+	return isChallengeSigner(x.out.filedUnder) &&
+		(x.provider == "" || x.out.filedUnder == challengeSignerPrefix+x.provider)
 }
 
-func (x *run) requestUsername() {
-	x.username = x.request.Spec.Username
+func (x *run) checkRequestUsername() {
+	x.out.username = x.request.Spec.Username
 	var err error
-	x.requester, err = requesterOf(x.username)
+	x.out.requester, err = requesterOf(x.out.username)
 	x.refuseErr(err)
 }
 
-func (x *run) requestGroups() {
-	if x.requester.Class == 0 {
+func (x *run) checkRequestGroups() {
+	if x.out.requester.Class == 0 {
 		return // nobody can say which groups an unknown user should have
 	}
-	x.refuseErr(checkGroups(x.requester.Class, x.request.Spec.Groups))
+	x.refuseErr(checkGroups(x.out.requester.Class, x.request.Spec.Groups))
 }
 
-func (x *run) requesterPurpose() {
-	class := x.requester.Class
-	if class == 0 || x.purpose == 0 || class.mayAsk(x.purpose, x.provider) {
+func (x *run) checkRequesterPurpose() {
+	class := x.out.requester.Class
+	if class == 0 || x.out.purpose == 0 || class.mayAsk(x.out.purpose, x.provider) {
 		return
 	}
-	got := "a " + x.purpose.String() + " certificate for a " + class.String() + " requester"
+	got := "a " + x.out.purpose.String() + " certificate for a " + class.String() + " requester"
 	if x.provider == ProviderInsecure {
 		x.refuse(got, "client certificates for bootstrap requesters only: the insecure signer does not rotate")
 		return
@@ -108,8 +108,8 @@ func (x *run) requesterPurpose() {
 	x.refuse(got, "what the class may ask for")
 }
 
-func (x *run) usages() {
-	if x.purpose == 0 {
+func (x *run) checkUsages() {
+	if x.out.purpose == 0 {
 		return
 	}
 	const signature, encipherment, auth = 1, 2, 4
@@ -122,7 +122,7 @@ func (x *run) usages() {
 			bit = signature
 		case usageKeyEncipherment:
 			bit = encipherment
-		case x.purpose.authUsage():
+		case x.out.purpose.authUsage():
 			bit = auth
 		}
 		if bit == 0 || seen&bit != 0 {
@@ -134,23 +134,23 @@ func (x *run) usages() {
 	if seen|encipherment != signature|encipherment|auth {
 		x.refuse(refusal.Quotes(usages), x.wantedUsages())
 	}
-	x.keyEncipherment = seen&encipherment != 0
+	x.out.keyEncipherment = seen&encipherment != 0
 }
 
 func (x *run) wantedUsages() string {
-	return usageDigitalSignature + ", " + x.purpose.authUsage() + ", perhaps " + usageKeyEncipherment
+	return usageDigitalSignature + ", " + x.out.purpose.authUsage() + ", perhaps " + usageKeyEncipherment
 }
 
-func (x *run) expiration() {
+func (x *run) checkExpiration() {
 	asked := x.request.Spec.ExpirationSeconds
 	if asked != nil && *asked < minExpirationSeconds {
 		x.refuse(strconv.Itoa(int(*asked))+" s", "600 s or more")
 		return
 	}
 	if asked != nil {
-		x.lifetime = time.Duration(*asked) * time.Second
+		x.out.lifetime = time.Duration(*asked) * time.Second
 	}
-	if x.purpose == 0 || x.provider != "" {
+	if x.out.purpose == 0 || x.provider != "" {
 		return // our own signers cap what they issue
 	}
 	longest := x.policy.maxExpiration()
@@ -158,7 +158,7 @@ func (x *run) expiration() {
 	if asked == nil && x.policy.BuiltInSignerDuration == 0 {
 		x.refuse("no expirationSeconds", want)
 	}
-	if x.lifetime > longest {
+	if x.out.lifetime > longest {
 		x.refuse(strconv.Itoa(int(*asked))+" s", want)
 	}
 }

@@ -19,9 +19,9 @@ func TestPolicyRequesterAndPurpose(t *testing.T) {
 	}
 	for class, may := range allowed {
 		for _, signer := range signers {
-			var want []csr.Rule
+			var want []csr.Check
 			if !slices.Contains(may, signer) {
-				want = rules(csr.RuleRequesterPurpose)
+				want = rules(csr.CheckRequesterPurpose)
 			}
 			f := goodFixture(signer, class)
 			checked, err := f.check(t)
@@ -44,39 +44,39 @@ func TestPolicyRulesOfRequesters(t *testing.T) {
 	}
 	t.Run("bootstrap", func(t *testing.T) {
 		runRuleCases(t, csr.SignerClientTPM, csr.RequesterBootstrap, []ruleCase{
-			{"no user", user(""), rules(csr.RuleRequestUsername)},
-			{"an administrator", user("kubernetes-admin"), rules(csr.RuleRequestUsername)},
-			{"a service account", user("system:serviceaccount:kube-system:x"), rules(csr.RuleRequestUsername)},
-			{"short token id", user("system:bootstrap:abc12"), rules(csr.RuleRequestUsername)},
-			{"long token id", user("system:bootstrap:abc1234"), rules(csr.RuleRequestUsername)},
-			{"token id in upper case", user("system:bootstrap:ABC123"), rules(csr.RuleRequestUsername)},
-			{"the proposal's plural", user("system:nodes:node-1"), rules(csr.RuleRequestUsername)},
+			{"no user", user(""), rules(csr.CheckRequestUsername)},
+			{"an administrator", user("kubernetes-admin"), rules(csr.CheckRequestUsername)},
+			{"a service account", user("system:serviceaccount:kube-system:x"), rules(csr.CheckRequestUsername)},
+			{"short token id", user("system:bootstrap:abc12"), rules(csr.CheckRequestUsername)},
+			{"long token id", user("system:bootstrap:abc1234"), rules(csr.CheckRequestUsername)},
+			{"token id in upper case", user("system:bootstrap:ABC123"), rules(csr.CheckRequestUsername)},
+			{"the proposal's plural", user("system:nodes:node-1"), rules(csr.CheckRequestUsername)},
 			{"only the groups needed", groups("system:authenticated", "system:bootstrappers"), nil},
-			{"no groups", groups(), rules(csr.RuleRequestGroups)},
-			{"not authenticated", groups("system:bootstrappers"), rules(csr.RuleRequestGroups)},
-			{"not a bootstrapper", groups("system:bootstrappers:x", "system:authenticated"), rules(csr.RuleRequestGroups)},
-			{"also a node", groups("system:bootstrappers", "system:nodes", "system:authenticated"), rules(csr.RuleRequestGroups)},
-			{"also a master", groups("system:bootstrappers", "system:masters", "system:authenticated"), rules(csr.RuleRequestGroups)},
-			{"group that begins alike", groups("system:bootstrappers", "system:bootstrappersX", "system:authenticated"), rules(csr.RuleRequestGroups)},
+			{"no groups", groups(), rules(csr.CheckRequestGroups)},
+			{"not authenticated", groups("system:bootstrappers"), rules(csr.CheckRequestGroups)},
+			{"not a bootstrapper", groups("system:bootstrappers:x", "system:authenticated"), rules(csr.CheckRequestGroups)},
+			{"also a node", groups("system:bootstrappers", "system:nodes", "system:authenticated"), rules(csr.CheckRequestGroups)},
+			{"also a master", groups("system:bootstrappers", "system:masters", "system:authenticated"), rules(csr.CheckRequestGroups)},
+			{"group that begins alike", groups("system:bootstrappers", "system:bootstrappersX", "system:authenticated"), rules(csr.CheckRequestGroups)},
 		})
 	})
 	t.Run("node", func(t *testing.T) {
 		runRuleCases(t, csr.SignerClientTPM, csr.RequesterNode, []ruleCase{
-			{"another node", user("system:node:node-2"), rules(csr.RuleRequesterOtherNode)},
-			{"no node name", user("system:node:"), rules(csr.RuleRequestUsername)},
-			{"node name in upper case", user("system:node:NODE-1"), rules(csr.RuleRequestUsername)},
-			{"not in the group", groups("system:authenticated"), rules(csr.RuleRequestGroups)},
-			{"recovery's group", groups("nodeattest:recovery", "system:authenticated"), rules(csr.RuleRequestGroups)},
-			{"one group more", groups("system:nodes", "system:authenticated", "x"), rules(csr.RuleRequestGroups)},
-			{"a master", groups("system:nodes", "system:authenticated", "system:masters"), rules(csr.RuleRequestGroups)},
+			{"another node", user("system:node:node-2"), rules(csr.CheckRequesterOtherNode)},
+			{"no node name", user("system:node:"), rules(csr.CheckRequestUsername)},
+			{"node name in upper case", user("system:node:NODE-1"), rules(csr.CheckRequestUsername)},
+			{"not in the group", groups("system:authenticated"), rules(csr.CheckRequestGroups)},
+			{"recovery's group", groups("nodeattest:recovery", "system:authenticated"), rules(csr.CheckRequestGroups)},
+			{"one group more", groups("system:nodes", "system:authenticated", "x"), rules(csr.CheckRequestGroups)},
+			{"a master", groups("system:nodes", "system:authenticated", "system:masters"), rules(csr.CheckRequestGroups)},
 		})
 	})
 	t.Run("recovery", func(t *testing.T) {
 		runRuleCases(t, csr.SignerClientTPM, csr.RequesterRecovery, []ruleCase{
-			{"another node", user("nodeattest:recovery:node-2"), rules(csr.RuleRequesterOtherNode)},
-			{"no node name", user("nodeattest:recovery:"), rules(csr.RuleRequestUsername)},
-			{"nodes' group", groups("system:nodes", "system:authenticated"), rules(csr.RuleRequestGroups)},
-			{"not authenticated", groups("nodeattest:recovery"), rules(csr.RuleRequestGroups)},
+			{"another node", user("nodeattest:recovery:node-2"), rules(csr.CheckRequesterOtherNode)},
+			{"no node name", user("nodeattest:recovery:"), rules(csr.CheckRequestUsername)},
+			{"nodes' group", groups("system:nodes", "system:authenticated"), rules(csr.CheckRequestGroups)},
+			{"not authenticated", groups("nodeattest:recovery"), rules(csr.CheckRequestGroups)},
 		})
 	})
 }

@@ -21,7 +21,7 @@ import (
 type ruleCase struct {
 	name   string
 	change func(*requestFixture)
-	want   []csr.Rule
+	want   []csr.Check
 }
 
 func runRuleCases(t *testing.T, signerName string, class csr.RequesterClass, cases []ruleCase) {
@@ -42,7 +42,7 @@ func runRuleCases(t *testing.T, signerName string, class csr.RequesterClass, cas
 				t.Error("a refused request was returned as checked")
 			}
 			verdict := csr.VerdictDeny
-			if slices.Contains(c.want, csr.RuleRequestClosed) {
+			if slices.Contains(c.want, csr.CheckRequestClosed) {
 				verdict = csr.VerdictIgnore
 			}
 			if d := csr.Decide(err); len(c.want) > 0 && d.Verdict != verdict {
@@ -52,7 +52,7 @@ func runRuleCases(t *testing.T, signerName string, class csr.RequesterClass, cas
 	}
 }
 
-func rules(r ...csr.Rule) []csr.Rule { return r }
+func rules(r ...csr.Check) []csr.Check { return r }
 
 func TestPolicyRulesOfTheObject(t *testing.T) {
 	condition := func(conditionType, status string) func(*requestFixture) {
@@ -70,47 +70,47 @@ func TestPolicyRulesOfTheObject(t *testing.T) {
 		return func(f *requestFixture) { f.request.Spec.ExpirationSeconds = &seconds }
 	}
 	runRuleCases(t, csr.SignerClientTPM, csr.RequesterBootstrap, []ruleCase{
-		{"denied", condition("Denied", "True"), rules(csr.RuleRequestClosed)},
-		{"denied with another status", condition("Denied", "False"), rules(csr.RuleRequestClosed)},
-		{"failed", condition("Failed", "True"), rules(csr.RuleRequestClosed)},
+		{"denied", condition("Denied", "True"), rules(csr.CheckRequestClosed)},
+		{"denied with another status", condition("Denied", "False"), rules(csr.CheckRequestClosed)},
+		{"failed", condition("Failed", "True"), rules(csr.CheckRequestClosed)},
 		{"approved by somebody", condition("Approved", "True"), nil},
 		{"condition of somebody's own", condition("Seen", "True"), nil},
-		{"has a certificate", func(f *requestFixture) { f.request.Status.Certificate = []byte{1} }, rules(csr.RuleRequestClosed)},
-		{"being deleted", func(f *requestFixture) { f.request.Metadata.DeletionTimestamp = new(time.Time) }, rules(csr.RuleRequestClosed)},
+		{"has a certificate", func(f *requestFixture) { f.request.Status.Certificate = []byte{1} }, rules(csr.CheckRequestClosed)},
+		{"being deleted", func(f *requestFixture) { f.request.Metadata.DeletionTimestamp = new(time.Time) }, rules(csr.CheckRequestClosed)},
 		{"annotation of the requester", func(f *requestFixture) {
 			f.request.Metadata.Annotations = map[string]string{"cluster-x-k8s-io/tpm-endorsement-key": "mine"}
 		}, nil},
 
-		{"hello for an unknown signer", hello("example.com/kubelet"), rules(csr.RuleSignerName)},
-		{"hello for a signer's misspelling", hello("cluster-x-k8s-io/kube-apiserver-client-kubelet-tpm"), rules(csr.RuleSignerName)},
-		{"hello for a signer in upper case", hello(strings.ToUpper(csr.SignerClientTPM)), rules(csr.RuleSignerName)},
+		{"hello for an unknown signer", hello("example.com/kubelet"), rules(csr.CheckSignerName)},
+		{"hello for a signer's misspelling", hello("cluster-x-k8s-io/kube-apiserver-client-kubelet-tpm"), rules(csr.CheckSignerName)},
+		{"hello for a signer in upper case", hello(strings.ToUpper(csr.SignerClientTPM)), rules(csr.CheckSignerName)},
 		{"hello for a signer not served", func(f *requestFixture) {
 			hello(csr.SignerClientTPM)(f)
 			f.policy.SignerNames = []string{csr.SignerServingTPM}
-		}, rules(csr.RuleSignerName)},
+		}, rules(csr.CheckSignerName)},
 		{"hello", func(f *requestFixture) { f.request.Spec.SignerName = csr.SignerChallengeTPM }, nil},
 		{"hello of another provider", func(f *requestFixture) {
 			f.request.Spec.SignerName = "cluster.x-k8s.io/kubelet-attestation-challenge-other"
-		}, rules(csr.RuleSignerName)},
-		{"filed under a third signer", func(f *requestFixture) { f.request.Spec.SignerName = csr.SignerServingTPM }, rules(csr.RuleSignerName)},
+		}, rules(csr.CheckSignerName)},
+		{"filed under a third signer", func(f *requestFixture) { f.request.Spec.SignerName = csr.SignerServingTPM }, rules(csr.CheckSignerName)},
 
 		{"usages in another order", usages("client auth", "digital signature"), nil},
 		{"key encipherment", usages("digital signature", "key encipherment", "client auth"), nil},
-		{"no usages", usages(), rules(csr.RuleUsages)},
-		{"usage missing", usages("client auth"), rules(csr.RuleUsages)},
-		{"key encipherment in place of signature", usages("key encipherment", "client auth"), rules(csr.RuleUsages)},
-		{"usage twice", usages("digital signature", "client auth", "client auth"), rules(csr.RuleUsages)},
-		{"server auth too", usages("digital signature", "client auth", "server auth"), rules(csr.RuleUsages)},
-		{"server auth instead", usages("digital signature", "server auth"), rules(csr.RuleUsages)},
-		{"cert sign too", usages("digital signature", "client auth", "cert sign"), rules(csr.RuleUsages)},
-		{"any", usages("any"), rules(csr.RuleUsages)},
-		{"usage in another case", usages("Digital Signature", "client auth"), rules(csr.RuleUsages)},
+		{"no usages", usages(), rules(csr.CheckUsages)},
+		{"usage missing", usages("client auth"), rules(csr.CheckUsages)},
+		{"key encipherment in place of signature", usages("key encipherment", "client auth"), rules(csr.CheckUsages)},
+		{"usage twice", usages("digital signature", "client auth", "client auth"), rules(csr.CheckUsages)},
+		{"server auth too", usages("digital signature", "client auth", "server auth"), rules(csr.CheckUsages)},
+		{"server auth instead", usages("digital signature", "server auth"), rules(csr.CheckUsages)},
+		{"cert sign too", usages("digital signature", "client auth", "cert sign"), rules(csr.CheckUsages)},
+		{"any", usages("any"), rules(csr.CheckUsages)},
+		{"usage in another case", usages("Digital Signature", "client auth"), rules(csr.CheckUsages)},
 
 		{"no expiration", func(f *requestFixture) { f.request.Spec.ExpirationSeconds = nil }, nil},
 		{"600 s", expiration(600), nil},
-		{"599 s", expiration(599), rules(csr.RuleExpiration)},
-		{"0 s", expiration(0), rules(csr.RuleExpiration)},
-		{"negative expiration", expiration(-3600), rules(csr.RuleExpiration)},
+		{"599 s", expiration(599), rules(csr.CheckExpiration)},
+		{"0 s", expiration(0), rules(csr.CheckExpiration)},
+		{"negative expiration", expiration(-3600), rules(csr.CheckExpiration)},
 		{"a year, which the CA cuts", expiration(365 * 86400), nil},
 	})
 }
@@ -121,13 +121,13 @@ func TestPolicyRulesOfKubernetesOwnSigners(t *testing.T) {
 	}
 	none := func(f *requestFixture) { f.request.Spec.ExpirationSeconds = nil }
 	runRuleCases(t, csr.SignerKubeAPIServerClientKubelet, csr.RequesterBootstrap, []ruleCase{
-		{"no expiration", none, rules(csr.RuleExpiration)},
+		{"no expiration", none, rules(csr.CheckExpiration)},
 		{"no expiration, duration stated", func(f *requestFixture) {
 			none(f)
 			f.policy.BuiltInSignerDuration = time.Hour
 		}, nil},
 		{"a day", expiration(86400), nil},
-		{"a day and a second", expiration(86401), rules(csr.RuleExpiration)},
+		{"a day and a second", expiration(86401), rules(csr.CheckExpiration)},
 		{"within a longer cap", func(f *requestFixture) {
 			expiration(86401)(f)
 			f.policy.MaxExpiration = 48 * time.Hour
@@ -139,16 +139,16 @@ func TestPolicyRulesOfKubernetesOwnSigners(t *testing.T) {
 		return func(f *requestFixture) { change(f.records[goodCredential]) }
 	}
 	runRuleCases(t, csr.SignerKubeletServing, csr.RequesterNode, []ruleCase{
-		{"no credential ID", func(f *requestFixture) { f.request.Spec.Extra = nil }, rules(csr.RuleCredential)},
+		{"no credential ID", func(f *requestFixture) { f.request.Spec.Extra = nil }, rules(csr.CheckCredential)},
 		{"two credential IDs", func(f *requestFixture) {
 			f.request.Spec.Extra[csr.ExtraCredentialID] = []string{goodCredential, goodCredential}
-		}, rules(csr.RuleCredential)},
-		{"credential that was not recorded", func(f *requestFixture) { f.records = nil }, rules(csr.RuleCredential)},
-		{"credential of another node", record(func(r *csr.IssuedRecord) { r.NodeName = "node-2" }), rules(csr.RuleCredential)},
-		{"credential that was not attested", record(func(r *csr.IssuedRecord) { r.SignerName = csr.SignerClientInsecure }), rules(csr.RuleCredential)},
-		{"recovery credential", record(func(r *csr.IssuedRecord) { r.SignerName = csr.SignerRecoveryTPM }), rules(csr.RuleCredential)},
-		{"serving credential", record(func(r *csr.IssuedRecord) { r.SignerName = csr.SignerServingTPM }), rules(csr.RuleCredential)},
-		{"record of another credential", record(func(r *csr.IssuedRecord) { r.CredentialID += "0" }), rules(csr.RuleCredential)},
+		}, rules(csr.CheckCredential)},
+		{"credential that was not recorded", func(f *requestFixture) { f.records = nil }, rules(csr.CheckCredential)},
+		{"credential of another node", record(func(r *csr.IssuedRecord) { r.NodeName = "node-2" }), rules(csr.CheckCredential)},
+		{"credential that was not attested", record(func(r *csr.IssuedRecord) { r.SignerName = csr.SignerClientInsecure }), rules(csr.CheckCredential)},
+		{"recovery credential", record(func(r *csr.IssuedRecord) { r.SignerName = csr.SignerRecoveryTPM }), rules(csr.CheckCredential)},
+		{"serving credential", record(func(r *csr.IssuedRecord) { r.SignerName = csr.SignerServingTPM }), rules(csr.CheckCredential)},
+		{"record of another credential", record(func(r *csr.IssuedRecord) { r.CredentialID += "0" }), rules(csr.CheckCredential)},
 	})
 }
 
@@ -165,32 +165,32 @@ func TestPolicyRulesOfTheSubject(t *testing.T) {
 	runRuleCases(t, csr.SignerClientTPM, csr.RequesterBootstrap, []ruleCase{
 		{"other order", rdns(cn, o), nil},
 		{"printable strings", rdns(text(oid.Organization, cryptobyteasn1.PrintableString, "system:nodes"), text(oid.CommonName, cryptobyteasn1.PrintableString, "system:node:node-1")), nil},
-		{"no common name", rdns(o), rules(csr.RuleSubjectCommonName)},
-		{"two common names", rdns(o, cn, one(commonName("system:node:node-2"))), rules(csr.RuleSubjectCommonName)},
-		{"the same common name twice", rdns(o, cn, cn), rules(csr.RuleSubjectCommonName)},
-		{"common name without prefix", rdns(o, one(commonName("node-1"))), rules(csr.RuleSubjectCommonName)},
-		{"empty node name", rdns(o, one(commonName("system:node:"))), rules(csr.RuleSubjectCommonName)},
-		{"node name in upper case", rdns(o, one(commonName("system:node:Node-1"))), rules(csr.RuleSubjectCommonName)},
-		{"node name with a slash", rdns(o, one(commonName("system:node:node-1/x"))), rules(csr.RuleSubjectCommonName)},
-		{"node name with a NUL", rdns(o, one(commonName("system:node:node-1\x00"))), rules(csr.RuleSubjectCommonName)},
-		{"recovery name", rdns(o, one(commonName("nodeattest:recovery:node-1"))), rules(csr.RuleSubjectCommonName)},
-		{"common name in a BMPString", rdns(o, text(oid.CommonName, 30, "\x00s\x00y")), rules(csr.RuleSubjectCommonName)},
-		{"another node that no machine has", rdns(o, one(commonName("system:node:node-2"))), rules(csr.RuleMachineUnknown)},
-		{"no organization", rdns(cn), rules(csr.RuleSubjectOrganization)},
-		{"organization system:masters", rdns(one(organization("system:masters")), cn), rules(csr.RuleSubjectOrganization)},
-		{"organization system:masters too", rdns(o, one(organization("system:masters")), cn), rules(csr.RuleSubjectOrganization)},
-		{"organization twice", rdns(o, o, cn), rules(csr.RuleSubjectOrganization)},
-		{"organization in upper case", rdns(one(organization("System:Nodes")), cn), rules(csr.RuleSubjectOrganization)},
-		{"organization with a space", rdns(one(organization("system:nodes ")), cn), rules(csr.RuleSubjectOrganization)},
-		{"organizational unit", rdns(o, text(oid.OrganizationalUnit, utf8, "x"), cn), rules(csr.RuleSubjectExtraRDN)},
-		{"user's UID", rdns(o, cn, text(oid.KubernetesUID, utf8, "0")), rules(csr.RuleSubjectExtraRDN)},
-		{"serial number", rdns(o, cn, text(oid.SerialNumber, cryptobyteasn1.PrintableString, "1")), rules(csr.RuleSubjectExtraRDN)},
-		{"both attributes in one RDN", rdns([]subjectAttribute{organization("system:nodes"), commonName("system:node:node-1")}), rules(csr.RuleSubjectMultiValue)},
-		{"empty subject", rdns(), rules(csr.RuleSubjectCommonName, csr.RuleSubjectOrganization)},
+		{"no common name", rdns(o), rules(csr.CheckSubjectCommonName)},
+		{"two common names", rdns(o, cn, one(commonName("system:node:node-2"))), rules(csr.CheckSubjectCommonName)},
+		{"the same common name twice", rdns(o, cn, cn), rules(csr.CheckSubjectCommonName)},
+		{"common name without prefix", rdns(o, one(commonName("node-1"))), rules(csr.CheckSubjectCommonName)},
+		{"empty node name", rdns(o, one(commonName("system:node:"))), rules(csr.CheckSubjectCommonName)},
+		{"node name in upper case", rdns(o, one(commonName("system:node:Node-1"))), rules(csr.CheckSubjectCommonName)},
+		{"node name with a slash", rdns(o, one(commonName("system:node:node-1/x"))), rules(csr.CheckSubjectCommonName)},
+		{"node name with a NUL", rdns(o, one(commonName("system:node:node-1\x00"))), rules(csr.CheckSubjectCommonName)},
+		{"recovery name", rdns(o, one(commonName("nodeattest:recovery:node-1"))), rules(csr.CheckSubjectCommonName)},
+		{"common name in a BMPString", rdns(o, text(oid.CommonName, 30, "\x00s\x00y")), rules(csr.CheckSubjectCommonName)},
+		{"another node that no machine has", rdns(o, one(commonName("system:node:node-2"))), rules(csr.CheckMachineUnknown)},
+		{"no organization", rdns(cn), rules(csr.CheckSubjectOrganization)},
+		{"organization system:masters", rdns(one(organization("system:masters")), cn), rules(csr.CheckSubjectOrganization)},
+		{"organization system:masters too", rdns(o, one(organization("system:masters")), cn), rules(csr.CheckSubjectOrganization)},
+		{"organization twice", rdns(o, o, cn), rules(csr.CheckSubjectOrganization)},
+		{"organization in upper case", rdns(one(organization("System:Nodes")), cn), rules(csr.CheckSubjectOrganization)},
+		{"organization with a space", rdns(one(organization("system:nodes ")), cn), rules(csr.CheckSubjectOrganization)},
+		{"organizational unit", rdns(o, text(oid.OrganizationalUnit, utf8, "x"), cn), rules(csr.CheckSubjectExtraRDN)},
+		{"user's UID", rdns(o, cn, text(oid.KubernetesUID, utf8, "0")), rules(csr.CheckSubjectExtraRDN)},
+		{"serial number", rdns(o, cn, text(oid.SerialNumber, cryptobyteasn1.PrintableString, "1")), rules(csr.CheckSubjectExtraRDN)},
+		{"both attributes in one RDN", rdns([]subjectAttribute{organization("system:nodes"), commonName("system:node:node-1")}), rules(csr.CheckSubjectMultiValue)},
+		{"empty subject", rdns(), rules(csr.CheckSubjectCommonName, csr.CheckSubjectOrganization)},
 	})
 	runRuleCases(t, csr.SignerRecoveryTPM, csr.RequesterNode, []ruleCase{
-		{"node's name", rdns(one(organization("nodeattest:recovery")), cn), rules(csr.RuleSubjectCommonName)},
-		{"nodes' organization", rdns(o, one(commonName("nodeattest:recovery:node-1"))), rules(csr.RuleSubjectOrganization)},
+		{"node's name", rdns(one(organization("nodeattest:recovery")), cn), rules(csr.CheckSubjectCommonName)},
+		{"nodes' organization", rdns(o, one(commonName("nodeattest:recovery:node-1"))), rules(csr.CheckSubjectOrganization)},
 		{"key encipherment", func(f *requestFixture) { f.request.Spec.Usages = csr.Usages(csr.PurposeRecovery, true) }, nil},
 	})
 }
@@ -213,61 +213,61 @@ func TestPolicyRulesOfAttributesAndExtensions(t *testing.T) {
 	runRuleCases(t, csr.SignerClientTPM, csr.RequesterBootstrap, []ruleCase{
 		{"provider ID", extension(goodID), nil},
 		{"provider ID, required", func(f *requestFixture) { extension(goodID)(f); f.policy.RequireProviderID = true }, nil},
-		{"no provider ID, required", func(f *requestFixture) { f.policy.RequireProviderID = true }, rules(csr.RuleProviderIDMissing)},
-		{"other machine's provider ID", extension(providerIDExtension(t, "test://other")), rules(csr.RuleProviderIDMismatch)},
+		{"no provider ID, required", func(f *requestFixture) { f.policy.RequireProviderID = true }, rules(csr.CheckProviderIDMissing)},
+		{"other machine's provider ID", extension(providerIDExtension(t, "test://other")), rules(csr.CheckProviderIDMismatch)},
 		{"provider ID that the inventory does not know", func(f *requestFixture) {
 			extension(providerIDExtension(t, "test://other"))(f)
 			f.machine.ProviderID = ""
 		}, nil},
-		{"critical provider ID", extension(criticalID), rules(csr.RuleProviderID)},
-		{"provider ID twice", func(f *requestFixture) { extension(goodID)(f); extension(goodID)(f) }, rules(csr.RuleRequestExtensions)},
+		{"critical provider ID", extension(criticalID), rules(csr.CheckProviderID)},
+		{"provider ID twice", func(f *requestFixture) { extension(goodID)(f); extension(goodID)(f) }, rules(csr.CheckRequestExtensions)},
 
-		{"CA extension", extension(pkix.Extension{Id: id(2, 5, 29, 19), Critical: true, Value: []byte("\x30\x03\x01\x01\xff")}), rules(csr.RuleExtensionNotAllowed)},
-		{"CA false extension", extension(pkix.Extension{Id: id(2, 5, 29, 19), Value: []byte("\x30\x00")}), rules(csr.RuleExtensionNotAllowed)},
-		{"key usage extension", extension(pkix.Extension{Id: id(2, 5, 29, 15), Value: []byte("\x03\x02\x02\x04")}), rules(csr.RuleExtensionNotAllowed)},
-		{"name constraints", extension(pkix.Extension{Id: id(2, 5, 29, 30), Value: []byte("\x30\x00")}), rules(csr.RuleExtensionNotAllowed)},
-		{"private extension", extension(pkix.Extension{Id: id(1, 2, 3, 4), Value: []byte{5, 0}}), rules(csr.RuleExtensionNotAllowed)},
+		{"CA extension", extension(pkix.Extension{Id: id(2, 5, 29, 19), Critical: true, Value: []byte("\x30\x03\x01\x01\xff")}), rules(csr.CheckExtensionNotAllowed)},
+		{"CA false extension", extension(pkix.Extension{Id: id(2, 5, 29, 19), Value: []byte("\x30\x00")}), rules(csr.CheckExtensionNotAllowed)},
+		{"key usage extension", extension(pkix.Extension{Id: id(2, 5, 29, 15), Value: []byte("\x03\x02\x02\x04")}), rules(csr.CheckExtensionNotAllowed)},
+		{"name constraints", extension(pkix.Extension{Id: id(2, 5, 29, 30), Value: []byte("\x30\x00")}), rules(csr.CheckExtensionNotAllowed)},
+		{"private extension", extension(pkix.Extension{Id: id(1, 2, 3, 4), Value: []byte{5, 0}}), rules(csr.CheckExtensionNotAllowed)},
 
-		{"flag that nobody knows", extension(pkix.Extension{Id: flag, Value: []byte("\x01\x01\xff")}), rules(csr.RuleExtensionNotAllowed)},
+		{"flag that nobody knows", extension(pkix.Extension{Id: flag, Value: []byte("\x01\x01\xff")}), rules(csr.CheckExtensionNotAllowed)},
 		{"flag", flagged("\x01\x01\xff", false), nil},
 		{"flag, required", func(f *requestFixture) { flagged("\x01\x01\xff", false)(f); f.policy.RequireFlag = true }, nil},
-		{"no flag, required", func(f *requestFixture) { f.policy.Flag, f.policy.RequireFlag = flag, true }, rules(csr.RuleFlag)},
-		{"flag false", flagged("\x01\x01\x00", false), rules(csr.RuleFlag)},
-		{"flag of another true", flagged("\x01\x01\x01", false), rules(csr.RuleFlag)},
-		{"critical flag", flagged("\x01\x01\xff", true), rules(csr.RuleFlag)},
+		{"no flag, required", func(f *requestFixture) { f.policy.Flag, f.policy.RequireFlag = flag, true }, rules(csr.CheckFlag)},
+		{"flag false", flagged("\x01\x01\x00", false), rules(csr.CheckFlag)},
+		{"flag of another true", flagged("\x01\x01\x01", false), rules(csr.CheckFlag)},
+		{"critical flag", flagged("\x01\x01\xff", true), rules(csr.CheckFlag)},
 
 		{"challenge password", func(f *requestFixture) {
 			f.builder.attributes = map[oid.OID][]byte{oid.ChallengePassword: []byte("\x0c\x01x")}
-		}, rules(csr.RuleAttributeNotAllowed)},
+		}, rules(csr.CheckAttributeNotAllowed)},
 		{"evidence as an attribute", func(f *requestFixture) {
 			f.builder.attributes = map[oid.OID][]byte{oid.IDAAAttestation: []byte("\x30\x00")}
-		}, rules(csr.RuleAttributeNotAllowed)},
+		}, rules(csr.CheckAttributeNotAllowed)},
 
-		{"evidence of another provider", func(f *requestFixture) { f.provider = "other/v1" }, rules(csr.RuleAttestationProvider)},
-		{"evidence of a provider with a longer name", func(f *requestFixture) { f.provider = "tpm-x/v1" }, rules(csr.RuleAttestationProvider)},
-		{"evidence of the insecure provider", func(f *requestFixture) { f.provider = "insecure/v1" }, rules(csr.RuleAttestationProvider)},
-		{"no evidence", func(f *requestFixture) { f.provider, f.data = "", nil }, rules(csr.RuleAttestationProvider)},
+		{"evidence of another provider", func(f *requestFixture) { f.provider = "other/v1" }, rules(csr.CheckAttestationProvider)},
+		{"evidence of a provider with a longer name", func(f *requestFixture) { f.provider = "tpm-x/v1" }, rules(csr.CheckAttestationProvider)},
+		{"evidence of the insecure provider", func(f *requestFixture) { f.provider = "insecure/v1" }, rules(csr.CheckAttestationProvider)},
+		{"no evidence", func(f *requestFixture) { f.provider, f.data = "", nil }, rules(csr.CheckAttestationProvider)},
 		{"another version, which the provider judges", func(f *requestFixture) { f.provider = "tpm/v2" }, nil},
 
-		{"bad signature", func(f *requestFixture) { f.builder.badSignature = true }, rules(csr.RuleSignature)},
+		{"bad signature", func(f *requestFixture) { f.builder.badSignature = true }, rules(csr.CheckSignature)},
 		{"bundle with a blank line", func(f *requestFixture) {
 			f.bundle = func(good []byte) []byte { return append(good, '\n') }
-		}, rules(csr.RuleLineBlank)},
+		}, rules(csr.CheckLineBlank)},
 		{"no request", func(f *requestFixture) {
 			f.bundle = func([]byte) []byte { return nil }
-		}, rules(csr.RuleBundleSize)},
+		}, rules(csr.CheckBundleSize)},
 		{"a private key behind the request", func(f *requestFixture) {
 			f.bundle = func(good []byte) []byte {
 				return append(good, "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"...)
 			}
-		}, rules(csr.RuleBlockUnknown)},
+		}, rules(csr.CheckBlockUnknown)},
 		{"two requests", func(f *requestFixture) {
 			f.bundle = func(good []byte) []byte { return append(good, good...) }
-		}, rules(csr.RuleBlockDuplicate)},
+		}, rules(csr.CheckBlockDuplicate)},
 	})
 	runRuleCases(t, csr.SignerClientInsecure, csr.RequesterBootstrap, []ruleCase{
 		{"evidence of its own", func(f *requestFixture) { f.provider, f.data = "insecure/v1", []byte{1} }, nil},
-		{"evidence of the TPM provider", func(f *requestFixture) { f.provider, f.data = "tpm/v1", []byte{1} }, rules(csr.RuleAttestationProvider)},
+		{"evidence of the TPM provider", func(f *requestFixture) { f.provider, f.data = "tpm/v1", []byte{1} }, rules(csr.CheckAttestationProvider)},
 	})
 }
 
@@ -277,27 +277,27 @@ func TestPolicyRulesOfKeys(t *testing.T) {
 		{"RSA-2048", func(f *requestFixture) { f.builder.key = rsa2048() }, nil},
 		{"RSA-2048 under a higher minimum", func(f *requestFixture) {
 			f.builder.key, f.policy.MinRSABits = rsa2048(), 3072
-		}, rules(csr.RuleKeyStrength)},
-		{"RSA-1024", func(f *requestFixture) { f.builder.key = rsa1024() }, rules(csr.RuleKeyStrength)},
+		}, rules(csr.CheckKeyStrength)},
+		{"RSA-1024", func(f *requestFixture) { f.builder.key = rsa1024() }, rules(csr.CheckKeyStrength)},
 		{"RSA-1024 with a bad signature", func(f *requestFixture) {
 			f.builder.key, f.builder.badSignature = rsa1024(), true
-		}, rules(csr.RuleKeyStrength)},
-		{"P-224", func(f *requestFixture) { f.builder.key = p224Key() }, rules(csr.RuleKeyStrength)},
-		{"P-521", func(f *requestFixture) { f.builder.key = p521Key() }, rules(csr.RuleKeyStrength)},
+		}, rules(csr.CheckKeyStrength)},
+		{"P-224", func(f *requestFixture) { f.builder.key = p224Key() }, rules(csr.CheckKeyStrength)},
+		{"P-521", func(f *requestFixture) { f.builder.key = p521Key() }, rules(csr.CheckKeyStrength)},
 		{"P-521, listed", func(f *requestFixture) {
 			f.builder.key, f.policy.Curves = p521Key(), []elliptic.Curve{elliptic.P521()}
 		}, nil},
-		{"P-256, not listed", func(f *requestFixture) { f.policy.Curves = []elliptic.Curve{elliptic.P384()} }, rules(csr.RuleKeyStrength)},
-		{"no curves", func(f *requestFixture) { f.policy.Curves = []elliptic.Curve{} }, rules(csr.RuleKeyStrength)},
-		{"Ed25519", func(f *requestFixture) { f.builder.key = edKey() }, rules(csr.RuleKeyType)},
+		{"P-256, not listed", func(f *requestFixture) { f.policy.Curves = []elliptic.Curve{elliptic.P384()} }, rules(csr.CheckKeyStrength)},
+		{"no curves", func(f *requestFixture) { f.policy.Curves = []elliptic.Curve{} }, rules(csr.CheckKeyStrength)},
+		{"Ed25519", func(f *requestFixture) { f.builder.key = edKey() }, rules(csr.CheckKeyType)},
 	})
 }
 
 func TestPolicyRulesOfMachines(t *testing.T) {
 	runRuleCases(t, csr.SignerClientTPM, csr.RequesterBootstrap, []ruleCase{
-		{"no machine", func(f *requestFixture) { f.machine = nil }, rules(csr.RuleMachineUnknown)},
-		{"machine not ready", func(f *requestFixture) { f.machine.BootstrapReady = false }, rules(csr.RuleMachineNotReady)},
-		{"machine of another node", func(f *requestFixture) { f.machine.NodeName = "node-2" }, rules(csr.RuleMachineOtherNode)},
+		{"no machine", func(f *requestFixture) { f.machine = nil }, rules(csr.CheckMachineUnknown)},
+		{"machine not ready", func(f *requestFixture) { f.machine.BootstrapReady = false }, rules(csr.CheckMachineNotReady)},
+		{"machine of another node", func(f *requestFixture) { f.machine.NodeName = "node-2" }, rules(csr.CheckMachineOtherNode)},
 		{"machine of no node yet", func(f *requestFixture) { f.machine.NodeName = "" }, nil},
 	})
 }
@@ -305,8 +305,8 @@ func TestPolicyRulesOfMachines(t *testing.T) {
 // Every rule of the table is broken alone by some case above or in the SAN tests;
 // this finds a rule that was added without one.
 func TestPolicyRulesAreAllTested(t *testing.T) {
-	seen := map[csr.Rule]bool{}
-	for _, r := range csr.PolicyRules() {
+	seen := map[csr.Check]bool{}
+	for _, r := range csr.PolicyChecks() {
 		if seen[r] {
 			t.Errorf("rule %q is in the table twice", r)
 		}
@@ -329,8 +329,8 @@ func TestPolicyReportsEveryViolation(t *testing.T) {
 	f.builder.extensions = append(f.builder.extensions, sanExtension(dnsSAN("x")))
 	f.builder.badSignature = true
 	_, err := f.check(t)
-	want := rules(csr.RuleRequestGroups, csr.RuleUsages, csr.RuleSubjectOrganization, csr.RuleRequesterOtherNode,
-		csr.RuleSANOnClient, csr.RuleMachineUnknown, csr.RuleSignature)
+	want := rules(csr.CheckRequestGroups, csr.CheckUsages, csr.CheckSubjectOrganization, csr.CheckRequesterOtherNode,
+		csr.CheckSANOnClient, csr.CheckMachineUnknown, csr.CheckSignature)
 	if got := brokenRules(err); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}

@@ -58,24 +58,24 @@ func readSANs(p *PKCS10) sans {
 
 // serving says whether the names of the request are to be judged one by one.
 func (x *run) serving() bool {
-	return x.purpose == PurposeServing && len(x.pkcs10.CSR.DNSNames)+len(x.pkcs10.CSR.IPAddresses) <= MaxSANs
+	return x.out.purpose == PurposeServing && len(x.out.pkcs10.CSR.DNSNames)+len(x.out.pkcs10.CSR.IPAddresses) <= MaxSANs
 }
 
-func (x *run) sanOnClient() {
-	x.sans = readSANs(x.pkcs10)
-	if x.sans.present && x.purpose != 0 && x.purpose != PurposeServing {
-		x.refuse("a subjectAltName extension", "none in a "+x.purpose.String()+" certificate")
+func (x *run) checkSanOnClient() {
+	x.sans = readSANs(x.out.pkcs10)
+	if x.sans.present && x.out.purpose != 0 && x.out.purpose != PurposeServing {
+		x.refuse("a subjectAltName extension", "none in a "+x.out.purpose.String()+" certificate")
 	}
 }
 
-func (x *run) sanMissing() {
-	if x.purpose == PurposeServing && len(x.pkcs10.CSR.DNSNames)+len(x.pkcs10.CSR.IPAddresses) == 0 {
+func (x *run) checkSanMissing() {
+	if x.out.purpose == PurposeServing && len(x.out.pkcs10.CSR.DNSNames)+len(x.out.pkcs10.CSR.IPAddresses) == 0 {
 		x.refuse("no DNS name and no IP address", "one or more")
 	}
 }
 
-func (x *run) sanKind() {
-	if x.purpose != PurposeServing {
+func (x *run) checkSanKind() {
+	if x.out.purpose != PurposeServing {
 		return
 	}
 	for _, tag := range x.sans.other {
@@ -93,9 +93,9 @@ func generalName(tag cryptobyteasn1.Tag) string {
 	return "a name with tag " + strconv.Itoa(int(tag))
 }
 
-func (x *run) sanCount() {
-	count := len(x.pkcs10.CSR.DNSNames) + len(x.pkcs10.CSR.IPAddresses)
-	if x.purpose == PurposeServing && count > MaxSANs {
+func (x *run) checkSanCount() {
+	count := len(x.out.pkcs10.CSR.DNSNames) + len(x.out.pkcs10.CSR.IPAddresses)
+	if x.out.purpose == PurposeServing && count > MaxSANs {
 		x.refuse(strconv.Itoa(count)+" names", "at most "+strconv.Itoa(MaxSANs))
 	}
 }
@@ -103,27 +103,27 @@ func (x *run) sanCount() {
 // sanForm keeps the names of good form for the rules behind it, and for the
 // certificate. A critical extension is for requests without a subject (RFC 5280,
 // 4.2.1.6), and a node's request has one.
-func (x *run) sanForm() {
-	if x.purpose == PurposeServing && x.sans.critical {
+func (x *run) checkSanForm() {
+	if x.out.purpose == PurposeServing && x.sans.critical {
 		x.refuse("a critical subjectAltName extension", "one that is not critical")
 	}
 	if !x.serving() {
 		return
 	}
-	for _, name := range x.pkcs10.CSR.DNSNames {
+	for _, name := range x.out.pkcs10.CSR.DNSNames {
 		if !ValidNodeName(name) || endsInNumber(name) {
 			x.refuse(refusal.Quote(name), "a lower-case DNS name without wildcard")
 			continue
 		}
-		x.dnsNames = append(x.dnsNames, name)
+		x.out.dnsNames = append(x.out.dnsNames, name)
 	}
-	for _, ip := range x.pkcs10.CSR.IPAddresses {
+	for _, ip := range x.out.pkcs10.CSR.IPAddresses {
 		address, ok := canonicalIP(ip)
 		if !ok {
 			x.refuse(strconv.Itoa(len(ip))+" bytes of address", "4 or 16")
 			continue
 		}
-		x.ipAddresses = append(x.ipAddresses, address)
+		x.out.ipAddresses = append(x.out.ipAddresses, address)
 	}
 }
 
@@ -133,13 +133,13 @@ func canonicalIP(ip net.IP) (netip.Addr, bool) {
 	return a.Unmap(), ok
 }
 
-func (x *run) sanReserved() {
-	for _, name := range x.dnsNames {
+func (x *run) checkSanReserved() {
+	for _, name := range x.out.dnsNames {
 		if x.policy.reservedName(name) {
 			x.refuse(refusal.Quote(name), "no name of a service or of the machine to itself")
 		}
 	}
-	for _, address := range x.ipAddresses {
+	for _, address := range x.out.ipAddresses {
 		if x.policy.reservedIP(address) {
 			x.refuse(address.String(), "an address that only the node has")
 		}

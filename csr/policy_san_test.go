@@ -55,50 +55,50 @@ func TestPolicyRulesOfServingSANs(t *testing.T) {
 		{"name that the machine lists in capitals", withSANs(dnsSAN("node-1.rack.example")), nil},
 		{"the same name twice", withSANs(good, good), nil},
 
-		{"no SAN extension", func(f *requestFixture) { f.builder.extensions = nil }, rules(csr.RuleSANMissing)},
-		{"SAN of no kind that counts", withSANs(raw(context(1), "root@node-1")), rules(csr.RuleSANMissing, csr.RuleSANKind)},
-		{"email", withSANs(good, raw(context(1), "root@node-1")), rules(csr.RuleSANKind)},
-		{"URI", withSANs(good, raw(context(6), "spiffe://cluster/node-1")), rules(csr.RuleSANKind)},
-		{"otherName", withSANs(good, raw(context(0).Constructed(), "\x06\x03\x2a\x03\x04\xa0\x03\x0c\x01x")), rules(csr.RuleSANKind)},
-		{"directoryName", withSANs(good, raw(context(4).Constructed(), "\x30\x00")), rules(csr.RuleSANKind)},
-		{"registeredID", withSANs(good, raw(context(8), "\x2a\x03\x04")), rules(csr.RuleSANKind)},
-		{"DNS name in a constructed type", withSANs(good, raw(context(2).Constructed(), "x")), rules(csr.RuleSANKind)},
+		{"no SAN extension", func(f *requestFixture) { f.builder.extensions = nil }, rules(csr.CheckSANMissing)},
+		{"SAN of no kind that counts", withSANs(raw(context(1), "root@node-1")), rules(csr.CheckSANMissing, csr.CheckSANKind)},
+		{"email", withSANs(good, raw(context(1), "root@node-1")), rules(csr.CheckSANKind)},
+		{"URI", withSANs(good, raw(context(6), "spiffe://cluster/node-1")), rules(csr.CheckSANKind)},
+		{"otherName", withSANs(good, raw(context(0).Constructed(), "\x06\x03\x2a\x03\x04\xa0\x03\x0c\x01x")), rules(csr.CheckSANKind)},
+		{"directoryName", withSANs(good, raw(context(4).Constructed(), "\x30\x00")), rules(csr.CheckSANKind)},
+		{"registeredID", withSANs(good, raw(context(8), "\x2a\x03\x04")), rules(csr.CheckSANKind)},
+		{"DNS name in a constructed type", withSANs(good, raw(context(2).Constructed(), "x")), rules(csr.CheckSANKind)},
 
 		{"100 names", many(100), nil},
-		{"101 names", many(101), rules(csr.RuleSANCount)},
+		{"101 names", many(101), rules(csr.CheckSANCount)},
 
-		{"critical extension", func(f *requestFixture) { f.builder.extensions[0].Critical = true }, rules(csr.RuleSANForm)},
+		{"critical extension", func(f *requestFixture) { f.builder.extensions[0].Critical = true }, rules(csr.CheckSANForm)},
 		{"bytes behind the names", func(f *requestFixture) {
 			f.builder.extensions[0].Value = append(f.builder.extensions[0].Value, "hidden"...)
-		}, rules(csr.RuleRequestExtensions)},
+		}, rules(csr.CheckRequestExtensions)},
 		{"a second list of names", func(f *requestFixture) {
 			f.builder.extensions[0].Value = append(f.builder.extensions[0].Value, sanExtension(dnsSAN("kubernetes.default")).Value...)
-		}, rules(csr.RuleRequestExtensions)},
-		{"capital letter", withSANs(dnsSAN("Node-1")), rules(csr.RuleSANForm)},
+		}, rules(csr.CheckRequestExtensions)},
+		{"capital letter", withSANs(dnsSAN("Node-1")), rules(csr.CheckSANForm)},
 		{"wildcard", func(f *requestFixture) {
 			owning(f, []string{"*.rack.example"})
 			withSANs(dnsSAN("*.rack.example"))(f)
-		}, rules(csr.RuleSANForm)},
-		{"empty DNS name", withSANs(good, dnsSAN("")), rules(csr.RuleSANForm)},
-		{"name with a NUL", withSANs(dnsSAN("node-1\x00.evil.example")), rules(csr.RuleSANForm)},
-		{"name with a trailing dot", withSANs(dnsSAN("node-1.")), rules(csr.RuleSANForm)},
-		{"name with a space", withSANs(dnsSAN(" node-1")), rules(csr.RuleSANForm)},
+		}, rules(csr.CheckSANForm)},
+		{"empty DNS name", withSANs(good, dnsSAN("")), rules(csr.CheckSANForm)},
+		{"name with a NUL", withSANs(dnsSAN("node-1\x00.evil.example")), rules(csr.CheckSANForm)},
+		{"name with a trailing dot", withSANs(dnsSAN("node-1.")), rules(csr.CheckSANForm)},
+		{"name with a space", withSANs(dnsSAN(" node-1")), rules(csr.CheckSANForm)},
 		{"IP address as a DNS name", func(f *requestFixture) {
 			owning(f, []string{"192.0.2.7"})
 			withSANs(dnsSAN("192.0.2.7"))(f)
-		}, rules(csr.RuleSANForm)},
+		}, rules(csr.CheckSANForm)},
 		{"IPv4 address in hexadecimal as a DNS name", func(f *requestFixture) {
 			owning(f, []string{"0xc0000207"})
 			withSANs(dnsSAN("0xc0000207"))(f)
-		}, rules(csr.RuleSANForm)},
+		}, rules(csr.CheckSANForm)},
 		{"name with a hexadecimal end", func(f *requestFixture) {
 			owning(f, []string{"192.0x207"})
 			withSANs(dnsSAN("192.0x207"))(f)
-		}, rules(csr.RuleSANForm)},
+		}, rules(csr.CheckSANForm)},
 		{"name that ends in 0x, which reads as zero", func(f *requestFixture) {
 			owning(f, []string{"192.0x"})
 			withSANs(dnsSAN("192.0x"))(f)
-		}, rules(csr.RuleSANForm)},
+		}, rules(csr.CheckSANForm)},
 		{"name that ends nearly in hexadecimal", func(f *requestFixture) {
 			owning(f, []string{"rack.0xg"})
 			withSANs(dnsSAN("rack.0xg"))(f)
@@ -106,20 +106,20 @@ func TestPolicyRulesOfServingSANs(t *testing.T) {
 		{"IPv4 address in another notation as a DNS name", func(f *requestFixture) {
 			owning(f, []string{"3221225991"})
 			withSANs(dnsSAN("3221225991"))(f)
-		}, rules(csr.RuleSANForm)},
+		}, rules(csr.CheckSANForm)},
 
-		{"name of another node", withSANs(dnsSAN("node-2")), rules(csr.RuleSANNotOwn)},
-		{"name below its own", withSANs(dnsSAN("x.node-1")), rules(csr.RuleSANNotOwn)},
-		{"name above its own", withSANs(dnsSAN("rack.example")), rules(csr.RuleSANNotOwn)},
-		{"beginning of its own name", withSANs(dnsSAN("node")), rules(csr.RuleSANNotOwn)},
-		{"address of another node", withSANs(ipSAN("192.0.2.8")), rules(csr.RuleSANNotOwn)},
-		{"own name and another's address", withSANs(good, ipSAN("192.0.2.8")), rules(csr.RuleSANNotOwn)},
-		{"IPv4-compatible IPv6 form of its address", withSANs(ipSAN("::192.0.2.7")), rules(csr.RuleSANNotOwn)},
-		{"name of the node that the machine does not list", func(f *requestFixture) { f.machine.DNSNames = nil }, rules(csr.RuleSANNotOwn)},
+		{"name of another node", withSANs(dnsSAN("node-2")), rules(csr.CheckSANNotOwn)},
+		{"name below its own", withSANs(dnsSAN("x.node-1")), rules(csr.CheckSANNotOwn)},
+		{"name above its own", withSANs(dnsSAN("rack.example")), rules(csr.CheckSANNotOwn)},
+		{"beginning of its own name", withSANs(dnsSAN("node")), rules(csr.CheckSANNotOwn)},
+		{"address of another node", withSANs(ipSAN("192.0.2.8")), rules(csr.CheckSANNotOwn)},
+		{"own name and another's address", withSANs(good, ipSAN("192.0.2.8")), rules(csr.CheckSANNotOwn)},
+		{"IPv4-compatible IPv6 form of its address", withSANs(ipSAN("::192.0.2.7")), rules(csr.CheckSANNotOwn)},
+		{"name of the node that the machine does not list", func(f *requestFixture) { f.machine.DNSNames = nil }, rules(csr.CheckSANNotOwn)},
 		{"address with a zone in the inventory", func(f *requestFixture) {
 			f.machine.IPAddresses = []netip.Addr{netip.MustParseAddr("2001:db8::9%eth0")}
 			withSANs(ipSAN("2001:db8::9"))(f)
-		}, rules(csr.RuleSANNotOwn)},
+		}, rules(csr.CheckSANNotOwn)},
 	})
 }
 
@@ -134,7 +134,7 @@ func TestPolicyRulesOfReservedSANs(t *testing.T) {
 		cases = append(cases, ruleCase{name, func(f *requestFixture) {
 			owning(f, []string{name})
 			withSANs(dnsSAN(name))(f)
-		}, rules(csr.RuleSANReserved)})
+		}, rules(csr.CheckSANReserved)})
 	}
 	for _, name := range []string{"kubernetes-1", "mykubernetes", "kubernetes.example", "svc.corp.example", "api2.cluster.example", "localhost.example"} {
 		cases = append(cases, ruleCase{name + " is free", func(f *requestFixture) {
@@ -152,7 +152,7 @@ func TestPolicyRulesOfReservedSANs(t *testing.T) {
 		cases = append(cases, ruleCase{ip, func(f *requestFixture) {
 			owning(f, nil, ip)
 			withSANs(ipSAN(ip))(f)
-		}, rules(csr.RuleSANReserved)})
+		}, rules(csr.CheckSANReserved)})
 	}
 	for _, ip := range []string{"10.95.255.255", "10.97.0.0", "198.51.100.2", "203.0.113.8", "2001:db8:fffe::1", "100.64.0.1", "223.255.255.255",
 		"64:ff9b::192.0.2.7", "2002:c000:207::1", "::192.0.2.9", "::ffff:0:192.0.2.7", "64:ff9b:1::127.0.0.1"} {
@@ -180,10 +180,10 @@ func TestPolicyRulesOfSANsOnClientCertificates(t *testing.T) {
 		return func(f *requestFixture) { f.builder.extensions = append(f.builder.extensions, sanExtension(names...)) }
 	}
 	cases := []ruleCase{
-		{"own DNS name", add(dnsSAN(goodNode)), rules(csr.RuleSANOnClient)},
-		{"own address", add(ipSAN("192.0.2.7")), rules(csr.RuleSANOnClient)},
-		{"otherName", add(generalName{cryptobyteasn1.Tag(0).ContextSpecific().Constructed(), "\x06\x03\x2a\x03\x04\xa0\x03\x0c\x01x"}), rules(csr.RuleSANOnClient)},
-		{"empty extension", add(), rules(csr.RuleSANOnClient)},
+		{"own DNS name", add(dnsSAN(goodNode)), rules(csr.CheckSANOnClient)},
+		{"own address", add(ipSAN("192.0.2.7")), rules(csr.CheckSANOnClient)},
+		{"otherName", add(generalName{cryptobyteasn1.Tag(0).ContextSpecific().Constructed(), "\x06\x03\x2a\x03\x04\xa0\x03\x0c\x01x"}), rules(csr.CheckSANOnClient)},
+		{"empty extension", add(), rules(csr.CheckSANOnClient)},
 	}
 	for _, class := range []csr.RequesterClass{csr.RequesterBootstrap, csr.RequesterNode, csr.RequesterRecovery} {
 		t.Run(class.String(), func(t *testing.T) { runRuleCases(t, csr.SignerClientTPM, class, cases) })

@@ -31,8 +31,8 @@ func TestPolicyLeavesOtherSignersAlone(t *testing.T) {
 		f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
 		f.encode(t)
 		change(f)
-		checked, err := f.policy.Check(context.Background(), f.request)
-		if checked != nil || !slices.Equal(brokenRules(err), rules(csr.RuleSignerName)) || !errors.Is(err, csr.ErrOtherSigner) || !errors.Is(err, csr.ErrRetry) {
+		checked, err := f.policy.Check(context.Background(), f.request.Parsed())
+		if checked != nil || !slices.Equal(brokenRules(err), rules(csr.CheckSignerName)) || !errors.Is(err, csr.ErrOtherSigner) || !errors.Is(err, csr.ErrRetry) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if d := csr.Decide(err); d.Verdict != csr.VerdictIgnore {
@@ -62,11 +62,11 @@ func TestPolicyOfTargetSigners(t *testing.T) {
 		f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
 		f.encode(t)
 		f.request.Spec.SignerName = c.filed
-		_, err := f.policy.CheckUnsigned(context.Background(), f.request, c.target)
+		_, err := f.policy.CheckUnsigned(context.Background(), f.request.Parsed(), c.target)
 		if d := csr.Decide(err); d.Verdict != c.want {
 			t.Errorf("filed under %q for %q: %+v", c.filed, c.target, d)
 		}
-		if err != nil && (!errors.Is(err, csr.RuleSignerName) || errors.Is(err, csr.ErrOtherSigner) != (c.want == csr.VerdictIgnore)) {
+		if err != nil && (!errors.Is(err, csr.CheckSignerName) || errors.Is(err, csr.ErrOtherSigner) != (c.want == csr.VerdictIgnore)) {
 			t.Errorf("filed under %q for %q: %v", c.filed, c.target, err)
 		}
 	}

@@ -10,19 +10,19 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-func (x *run) attestationProvider() {
-	name, _, _ := strings.Cut(x.bundle.Provider, "/")
+func (x *run) checkAttestationProvider() {
+	name, _, _ := strings.Cut(x.out.bundle.Provider, "/")
 	switch x.provider {
 	case name, "":
 		return // the same, or one of Kubernetes' signers, which select none
 	case ProviderInsecure:
 		if name != "" {
-			x.refuse(refusal.Quote(x.bundle.Provider), "no evidence")
+			x.refuse(refusal.Quote(x.out.bundle.Provider), "no evidence")
 		}
 		return
 	}
-	got := refusal.Quote(x.bundle.Provider)
-	if x.bundle.Provider == "" {
+	got := refusal.Quote(x.out.bundle.Provider)
+	if x.out.bundle.Provider == "" {
 		got = "a request without evidence"
 	}
 	x.refuse(got, "evidence for provider "+x.provider)
@@ -32,8 +32,8 @@ func (x *run) attestationProvider() {
 // than one, or one that is no text, it says so instead.
 func (x *run) one(id oid.OID) (found *NameAttribute, fault string) {
 	count := 0
-	for i := range x.pkcs10.Subject {
-		if a := &x.pkcs10.Subject[i]; a.Type == id {
+	for i := range x.out.pkcs10.Subject {
+		if a := &x.out.pkcs10.Subject[i]; a.Type == id {
 			found = a
 			count++
 		}
@@ -48,20 +48,20 @@ func (x *run) one(id oid.OID) (found *NameAttribute, fault string) {
 	return nil, "no text (tag " + strconv.Itoa(int(found.Tag)) + ")"
 }
 
-func (x *run) subjectCommonName() {
-	if x.purpose == 0 {
+func (x *run) checkSubjectCommonName() {
+	if x.out.purpose == 0 {
 		return
 	}
-	prefix, _ := x.purpose.subject()
+	prefix, _ := x.out.purpose.subject()
 	attribute, fault := x.one(oid.CommonName)
 	if fault == "" {
 		// crypto/x509 has made a string of it already.
-		name := x.pkcs10.CSR.Subject.CommonName
+		name := x.out.pkcs10.CSR.Subject.CommonName
 		if name != string(attribute.Value) {
 			name = string(attribute.Value)
 		}
 		var ok bool
-		if x.nodeName, ok = nodeNameAfter(prefix, name); ok {
+		if x.out.nodeName, ok = nodeNameAfter(prefix, name); ok {
 			return
 		}
 		fault = refusal.Quote(name)
@@ -69,11 +69,11 @@ func (x *run) subjectCommonName() {
 	x.refuse(fault, "one common name, "+prefix+" and a node name")
 }
 
-func (x *run) subjectOrganization() {
-	if x.purpose == 0 {
+func (x *run) checkSubjectOrganization() {
+	if x.out.purpose == 0 {
 		return
 	}
-	_, organization := x.purpose.subject()
+	_, organization := x.out.purpose.subject()
 	attribute, fault := x.one(oid.Organization)
 	if fault == "" {
 		if string(attribute.Value) == organization {
@@ -84,9 +84,9 @@ func (x *run) subjectOrganization() {
 	x.refuse(fault, "one organization, "+organization)
 }
 
-func (x *run) subjectExtraRDN() {
-	for i := range x.pkcs10.Subject {
-		switch a := &x.pkcs10.Subject[i]; a.Type {
+func (x *run) checkSubjectExtraRDN() {
+	for i := range x.out.pkcs10.Subject {
+		switch a := &x.out.pkcs10.Subject[i]; a.Type {
 		case oid.CommonName, oid.Organization:
 		case oid.KubernetesUID:
 			x.refuse("a user's UID ("+a.Type.String()+")", "CN and O only")
@@ -96,19 +96,19 @@ func (x *run) subjectExtraRDN() {
 	}
 }
 
-func (x *run) subjectMultiValue() {
-	for i := 1; i < len(x.pkcs10.Subject); i++ {
-		if x.pkcs10.Subject[i].RDN == x.pkcs10.Subject[i-1].RDN {
+func (x *run) checkSubjectMultiValue() {
+	for i := 1; i < len(x.out.pkcs10.Subject); i++ {
+		if x.out.pkcs10.Subject[i].RDN == x.out.pkcs10.Subject[i-1].RDN {
 			x.refuse("several attributes in one RDN", "one attribute in each")
 			return
 		}
 	}
 }
 
-func (x *run) requesterOtherNode() {
-	own := x.requester.NodeName
-	if own == "" || x.nodeName == "" || own == x.nodeName {
+func (x *run) checkRequesterOtherNode() {
+	own := x.out.requester.NodeName
+	if own == "" || x.out.nodeName == "" || own == x.out.nodeName {
 		return
 	}
-	x.refuse(refusal.Quote(x.nodeName), "the requester's own node, "+own)
+	x.refuse(refusal.Quote(x.out.nodeName), "the requester's own node, "+own)
 }

@@ -18,7 +18,7 @@ const (
 // policyRule is one row of the policy: a name, and a function that reports what
 // breaks the rule of that name and nothing else.
 type policyRule struct {
-	rule  Rule
+	rule  Check
 	stage stage
 	check func(*run)
 }
@@ -26,45 +26,45 @@ type policyRule struct {
 // policyTable is the whole policy, in the order in which it is tried and reported.
 // It is never written. The encoding's own rules are in Parse and ParsePKCS10.
 var policyTable = [...]policyRule{
-	{RuleRequestClosed, stageObject, (*run).requestClosed},
-	{RuleSignerName, stageObject, (*run).signerName},
-	{RuleRequestUsername, stageObject, (*run).requestUsername},
-	{RuleRequestGroups, stageObject, (*run).requestGroups},
-	{RuleRequesterPurpose, stageObject, (*run).requesterPurpose},
-	{RuleUsages, stageObject, (*run).usages},
-	{RuleExpiration, stageObject, (*run).expiration},
+	{CheckRequestClosed, stageObject, (*run).checkRequestClosed},
+	{CheckSignerName, stageObject, (*run).checkSignerName},
+	{CheckRequestUsername, stageObject, (*run).checkRequestUsername},
+	{CheckRequestGroups, stageObject, (*run).checkRequestGroups},
+	{CheckRequesterPurpose, stageObject, (*run).checkRequesterPurpose},
+	{CheckUsages, stageObject, (*run).checkUsages},
+	{CheckExpiration, stageObject, (*run).checkExpiration},
 
-	{RuleAttestationProvider, stageRequest, (*run).attestationProvider},
-	{RuleSubjectCommonName, stageRequest, (*run).subjectCommonName},
-	{RuleSubjectOrganization, stageRequest, (*run).subjectOrganization},
-	{RuleSubjectExtraRDN, stageRequest, (*run).subjectExtraRDN},
-	{RuleSubjectMultiValue, stageRequest, (*run).subjectMultiValue},
-	{RuleRequesterOtherNode, stageRequest, (*run).requesterOtherNode},
-	{RuleAttributeNotAllowed, stageRequest, (*run).attributeNotAllowed},
-	{RuleExtensionNotAllowed, stageRequest, (*run).extensionNotAllowed},
-	{RuleFlag, stageRequest, (*run).flag},
-	{RuleKeyType, stageRequest, (*run).keyType},
-	{RuleKeyStrength, stageRequest, (*run).keyStrength},
-	{RuleSANOnClient, stageRequest, (*run).sanOnClient},
-	{RuleSANMissing, stageRequest, (*run).sanMissing},
-	{RuleSANKind, stageRequest, (*run).sanKind},
-	{RuleSANCount, stageRequest, (*run).sanCount},
-	{RuleSANForm, stageRequest, (*run).sanForm},
-	{RuleSANReserved, stageRequest, (*run).sanReserved},
-	{RuleProviderIDMissing, stageRequest, (*run).providerIDMissing},
+	{CheckAttestationProvider, stageRequest, (*run).checkAttestationProvider},
+	{CheckSubjectCommonName, stageRequest, (*run).checkSubjectCommonName},
+	{CheckSubjectOrganization, stageRequest, (*run).checkSubjectOrganization},
+	{CheckSubjectExtraRDN, stageRequest, (*run).checkSubjectExtraRDN},
+	{CheckSubjectMultiValue, stageRequest, (*run).checkSubjectMultiValue},
+	{CheckRequesterOtherNode, stageRequest, (*run).checkRequesterOtherNode},
+	{CheckAttributeNotAllowed, stageRequest, (*run).checkAttributeNotAllowed},
+	{CheckExtensionNotAllowed, stageRequest, (*run).checkExtensionNotAllowed},
+	{CheckFlag, stageRequest, (*run).checkFlag},
+	{CheckKeyType, stageRequest, (*run).checkKeyType},
+	{CheckKeyStrength, stageRequest, (*run).checkKeyStrength},
+	{CheckSANOnClient, stageRequest, (*run).checkSanOnClient},
+	{CheckSANMissing, stageRequest, (*run).checkSanMissing},
+	{CheckSANKind, stageRequest, (*run).checkSanKind},
+	{CheckSANCount, stageRequest, (*run).checkSanCount},
+	{CheckSANForm, stageRequest, (*run).checkSanForm},
+	{CheckSANReserved, stageRequest, (*run).checkSanReserved},
+	{CheckProviderIDMissing, stageRequest, (*run).checkProviderIDMissing},
 
-	{RuleMachineUnknown, stageMachine, (*run).machineUnknown},
-	{RuleMachineNotReady, stageMachine, (*run).machineNotReady},
-	{RuleMachineOtherNode, stageMachine, (*run).machineOtherNode},
-	{RuleProviderIDMismatch, stageMachine, (*run).providerIDMismatch},
-	{RuleSANNotOwn, stageMachine, (*run).sanNotOwn},
-	{RuleCredential, stageMachine, (*run).credential},
+	{CheckMachineUnknown, stageMachine, (*run).checkMachineUnknown},
+	{CheckMachineNotReady, stageMachine, (*run).checkMachineNotReady},
+	{CheckMachineOtherNode, stageMachine, (*run).checkMachineOtherNode},
+	{CheckProviderIDMismatch, stageMachine, (*run).checkProviderIDMismatch},
+	{CheckSANNotOwn, stageMachine, (*run).checkSanNotOwn},
+	{CheckCredential, stageMachine, (*run).checkCredential},
 }
 
-// PolicyRules returns the names of the rules of a [Policy] in the order in which
+// PolicyChecks returns the names of the rules of a [Policy] in the order in which
 // they are tried and reported.
-func PolicyRules() []Rule {
-	names := make([]Rule, len(policyTable))
+func PolicyChecks() []Check {
+	names := make([]Check, len(policyTable))
 	for i := range policyTable {
 		names[i] = policyTable[i].rule
 	}
@@ -75,10 +75,10 @@ func PolicyRules() []Rule {
 // faults makes no report of megabytes.
 const maxReports = 16
 
-// run is one check of one request. The embedded Checked fills up as rules read the
-// request; it is given out only where nothing was reported.
+// run is one check of one request. Its out fills up as rules read the request; it is
+// given out only where nothing was reported.
 type run struct {
-	*Checked
+	out     *Checked
 	policy  *Policy
 	ctx     context.Context
 	request *Request
@@ -86,9 +86,9 @@ type run struct {
 	provider    string // that the signer name selects
 	sans        sans
 	noMachine   bool // the inventory is certain that there is none
-	violations  Violations
+	found       Errors
 	undecided   error // the first callback that could not answer
-	rule        Rule  // the one being tried
+	rule        Check // the one being tried
 	reportCount int   // of that rule
 }
 
@@ -106,7 +106,7 @@ func (x *run) try(s stage) {
 // refuse reports that the rule being tried is broken.
 func (x *run) refuse(got, want string) {
 	if x.reportCount++; x.reportCount <= maxReports {
-		x.violations = append(x.violations, &Violation{Check: x.rule, Got: got, Want: want})
+		x.found = append(x.found, &Error{Check: x.rule, Got: got, Want: want})
 	}
 }
 
@@ -115,11 +115,11 @@ func (x *run) refuseErr(err error) {
 	if err == nil {
 		return
 	}
-	var v *Violation
+	var v *Error
 	if !errors.As(err, &v) {
-		v = &Violation{Check: RuleRequestDER, Got: "a request that does not parse", Err: err}
+		v = &Error{Check: CheckRequestDER, Got: "a request that does not parse", Err: err}
 	}
-	x.violations = append(x.violations, v)
+	x.found = append(x.found, v)
 }
 
 // cannotDecide reports that a callback did not answer.
@@ -130,8 +130,8 @@ func (x *run) cannotDecide(err error) {
 }
 
 // broken says whether a rule has been reported.
-func (x *run) broken(rule Rule) bool {
-	for _, v := range x.violations {
+func (x *run) broken(rule Check) bool {
+	for _, v := range x.found {
 		if v.Check == rule {
 			return true
 		}
@@ -139,31 +139,27 @@ func (x *run) broken(rule Rule) bool {
 	return false
 }
 
-// parse reads the bundle and the request in it. Where it returns false nothing more
-// can be said about the request.
-func (x *run) parse() bool {
+// read reads the bundle and the request in it, or takes what was read before. Where it
+// returns false nothing more can be said about the request.
+func (x *run) read(parsed *Parsed) bool {
 	var err error
-	if x.bundle, err = Parse(x.request.Spec.Request); err != nil {
-		x.refuseErr(err)
-		return false
+	if x.out.bundle, err = parsed.Bundle(); err == nil {
+		x.out.pkcs10, err = parsed.PKCS10()
 	}
-	if x.pkcs10, err = ParsePKCS10(x.bundle.Request); err != nil {
-		x.refuseErr(err)
-		return false
-	}
-	return true
+	x.refuseErr(err)
+	return err == nil
 }
 
 // err is the outcome: nil only where every rule was kept and every callback
 // answered.
 func (x *run) err() error {
 	switch {
-	case len(x.violations) == 0 && x.undecided == nil:
+	case len(x.found) == 0 && x.undecided == nil:
 		return nil
 	case x.undecided == nil:
-		return x.violations
-	case len(x.violations) == 0:
+		return x.found
+	case len(x.found) == 0:
 		return Retry(x.undecided)
 	}
-	return fmt.Errorf("%w; %w", x.violations, Retry(x.undecided))
+	return fmt.Errorf("%w; %w", x.found, Retry(x.undecided))
 }

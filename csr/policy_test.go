@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // A policy that cannot decide refuses everything, and denies nothing.
@@ -47,31 +48,33 @@ func TestUnusablePolicies(t *testing.T) {
 		"signer's duration over cap": func(p *csr.Policy) { p.BuiltInSignerDuration = 25 * time.Hour },
 		"signer's duration negative": func(p *csr.Policy) { p.BuiltInSignerDuration = -1 },
 	} {
-		f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
-		change(f.policy)
-		checked, err := f.check(t)
-		if checked != nil || !errors.Is(err, csr.ErrPolicy) || brokenRules(err) != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		if d := csr.Decide(err); d.Verdict != csr.VerdictRetry {
-			t.Errorf("%s: decided %v", name, d)
-		}
-		if err := f.policy.Validate(); !errors.Is(err, csr.ErrPolicy) {
-			t.Errorf("%s: Validate says %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
+			change(f.policy)
+			checked, err := f.check(t)
+			if checked != nil || !errors.Is(err, refusal.CheckConfig) || !slices.Equal(brokenRules(err), rules(refusal.CheckConfig)) {
+				t.Error(err)
+			}
+			if d := csr.Decide(err); d.Verdict != csr.VerdictRetry {
+				t.Errorf("decided %v", d)
+			}
+			if err := f.policy.Validate(); !errors.Is(err, refusal.CheckConfig) {
+				t.Errorf("Validate says %v", err)
+			}
+		})
 	}
 	if err := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap).policy.Validate(); err != nil {
 		t.Error(err)
 	}
 	var none *csr.Policy
-	if _, err := none.Check(context.Background(), &csr.Request{}); !errors.Is(err, csr.ErrPolicy) {
+	if _, err := none.Check(context.Background(), (&csr.Request{}).Parsed()); !errors.Is(err, refusal.CheckConfig) {
 		t.Errorf("nil policy: %v", err)
 	}
 	f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
-	if _, err := f.policy.Check(context.Background(), nil); !errors.Is(err, csr.RuleNotChecked) {
+	if _, err := f.policy.Check(context.Background(), nil); !errors.Is(err, csr.CheckNotChecked) {
 		t.Errorf("nil request: %v", err)
 	}
-	if _, err := f.policy.CheckUnsigned(context.Background(), nil, csr.SignerClientTPM); !errors.Is(err, csr.RuleNotChecked) {
+	if _, err := f.policy.CheckUnsigned(context.Background(), nil, csr.SignerClientTPM); !errors.Is(err, csr.CheckNotChecked) {
 		t.Errorf("nil request: %v", err)
 	}
 }
@@ -102,7 +105,7 @@ func TestPolicyCallbacksThatDoNotAnswer(t *testing.T) {
 		if answer.want == csr.VerdictRetry && (!errors.Is(err, csr.ErrRetry) || answer.err != nil && !errors.Is(err, answer.err)) {
 			t.Errorf("machines, %s: %v", name, err)
 		}
-		if answer.want == csr.VerdictDeny && (!errors.Is(err, csr.RuleMachineUnknown) || !errors.Is(err, csr.ErrNoMachine)) {
+		if answer.want == csr.VerdictDeny && (!errors.Is(err, csr.CheckMachineUnknown) || !errors.Is(err, csr.ErrNoMachine)) {
 			t.Errorf("machines, %s: %v", name, err)
 		}
 
@@ -127,12 +130,12 @@ func TestPolicyContext(t *testing.T) {
 	f.encode(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	checked, err := f.policy.Check(ctx, f.request)
+	checked, err := f.policy.Check(ctx, f.request.Parsed())
 	if checked != nil || !errors.Is(err, csr.ErrRetry) || !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 	var none context.Context
-	if _, err := f.policy.Check(none, f.request); !errors.Is(err, csr.ErrRetry) {
+	if _, err := f.policy.Check(none, f.request.Parsed()); !errors.Is(err, csr.ErrRetry) {
 		t.Errorf("no context: %v", err)
 	}
 	type key struct{}
@@ -144,7 +147,7 @@ func TestPolicyContext(t *testing.T) {
 		}
 		return machines(ctx, name, r)
 	}
-	if _, err := f.policy.Check(ctx, f.request); err != nil {
+	if _, err := f.policy.Check(ctx, f.request.Parsed()); err != nil {
 		t.Error(err)
 	}
 }
@@ -154,20 +157,20 @@ func TestCheckUnsigned(t *testing.T) {
 	f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
 	f.builder.badSignature = true
 	f.encode(t)
-	checked, err := f.policy.CheckUnsigned(context.Background(), f.request, csr.SignerClientTPM)
+	checked, err := f.policy.CheckUnsigned(context.Background(), f.request.Parsed(), csr.SignerClientTPM)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var wait sync.WaitGroup
 	for range 4 {
 		wait.Go(func() {
-			if err := checked.CheckSignature(); !errors.Is(err, csr.RuleSignature) {
+			if err := checked.CheckSignature(); !errors.Is(err, csr.CheckSignature) {
 				t.Errorf("got %v", err)
 			}
 		})
 	}
 	wait.Wait()
-	if err := new(csr.Checked).CheckSignature(); !errors.Is(err, csr.RuleNotChecked) {
+	if err := new(csr.Checked).CheckSignature(); !errors.Is(err, csr.CheckNotChecked) {
 		t.Errorf("zero value: %v", err)
 	}
 }
@@ -205,7 +208,7 @@ func TestPolicyIsSafeForManyGoroutines(t *testing.T) {
 	for range 8 {
 		wait.Go(func() {
 			for range 20 {
-				if _, err := f.policy.Check(context.Background(), f.request); err != nil {
+				if _, err := f.policy.Check(context.Background(), f.request.Parsed()); err != nil {
 					t.Error(err)
 					return
 				}
@@ -215,9 +218,10 @@ func TestPolicyIsSafeForManyGoroutines(t *testing.T) {
 	wait.Wait()
 }
 
-// The policy's own work is small beside reading the request.
+// The policy's own work is small beside reading the request: what is read stands in one
+// Parsed.
 func TestPolicyAllocations(t *testing.T) {
-	for signer, most := range map[string]float64{csr.SignerClientTPM: 2, csr.SignerServingTPM: 4} {
+	for signer, most := range map[string]float64{csr.SignerClientTPM: 3, csr.SignerServingTPM: 5} {
 		f := goodFixture(signer, csr.RequesterNode)
 		f.encode(t)
 		ctx := context.Background()
@@ -231,7 +235,7 @@ func TestPolicyAllocations(t *testing.T) {
 			}
 		})
 		checking := testing.AllocsPerRun(100, func() {
-			if _, err := f.policy.CheckUnsigned(ctx, f.request, signer); err != nil {
+			if _, err := f.policy.CheckUnsigned(ctx, f.request.Parsed(), signer); err != nil {
 				t.Fatal(err)
 			}
 		})
@@ -259,7 +263,7 @@ func BenchmarkCheckUnsigned(b *testing.B) {
 	b.Run("with the policy", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := f.policy.CheckUnsigned(context.Background(), f.request, csr.SignerClientTPM); err != nil {
+			if _, err := f.policy.CheckUnsigned(context.Background(), f.request.Parsed(), csr.SignerClientTPM); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -3,7 +3,6 @@ package csr
 import (
 	"bytes"
 	"context"
-	"encoding/pem"
 
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -17,7 +16,7 @@ import (
 // for true that the requester could have set: annotations, labels, and what the
 // evidence says of itself. Annotations least of all; see [AnnotationEndorsementKey].
 //
-// A refusal is a [*Violation], [Violations] or an error with a method DenyReason()
+// A refusal is a [*Error], [Errors] or an error with a method DenyReason()
 // string. What could not be decided wraps [ErrRetry]: a provider whose inventory or
 // platform does not answer neither accepts nor refuses. [Decide] tells them apart.
 // Methods are called from many goroutines and must not keep or change the request.
@@ -26,10 +25,10 @@ import (
 type Provider interface {
 	// VerifyClientAttestationData verifies a request for a client or recovery
 	// certificate. It refuses requests for other purposes.
-	VerifyClientAttestationData(ctx context.Context, request *Request) (*Attested, error)
+	VerifyClientAttestationData(ctx context.Context, request *Parsed) (*Attested, error)
 	// VerifyServingAttestationData verifies a request for a serving certificate, its
 	// SANs included. It refuses requests for other purposes.
-	VerifyServingAttestationData(ctx context.Context, request *Request) (*Attested, error)
+	VerifyServingAttestationData(ctx context.Context, request *Parsed) (*Attested, error)
 	// MachineName returns the name of the machine in the operator's inventory, for
 	// example that of a Machine of the Cluster API. It is called with the result of
 	// one of the other two methods of this very provider, never for a request that
@@ -44,48 +43,58 @@ type Challenger interface {
 	// request is filed under the challenge signer of the provider
 	// ([SignerChallenge]). Who calls delivers the bytes, on Kubernetes in the
 	// Denied condition of the hello.
-	Challenge(ctx context.Context, request *Request) ([]byte, error)
+	Challenge(ctx context.Context, request *Parsed) ([]byte, error)
 }
 
-// Attested is the outcome of a verification, the two things that [CA.Issue] takes.
+// Attested is the outcome of a verification. Checked and Verified are what [CA.Issue]
+// takes.
 type Attested struct {
 	// Checked is the request as the provider's policy passed it.
 	Checked *Checked
 	// Verified is what the evidence proves and the provider vouches for.
 	Verified *Verified
+	// Details is the kind's own result, such as an *attest.Result with its facts and
+	// its quote; nil where a kind has none. Nothing in this package reads it.
+	Details any
+	// Provider is the provider's name, and MachineName the machine's name in the
+	// operator's inventory. [Providers.Verify] sets both, whatever a provider says.
+	Provider, MachineName string
 }
 
 // Rules of providers and of their selection by [Providers].
 const (
-	// RuleProviderUnknown: there is a provider for the signer that the request is
+	// CheckProviderUnknown: there is a provider for the signer that the request is
 	// filed under. One without is not denied: see ErrOtherSigner.
-	RuleProviderUnknown Rule = "provider-unknown"
-	// RuleAttestorNotAuthorized: that provider is on the list of authorised
+	CheckProviderUnknown Check = "provider-unknown"
+	// CheckAttestorNotAuthorized: that provider is on the list of authorised
 	// attestors.
-	RuleAttestorNotAuthorized Rule = "attestor-not-authorized"
-	// RuleProviderVersion: the evidence has a version that the provider reads, and
+	CheckAttestorNotAuthorized Check = "attestor-not-authorized"
+	// CheckProviderVersion: the evidence has a version that the provider reads, and
 	// none below the minimum.
-	RuleProviderVersion Rule = "provider-version"
-	// RuleProviderResult: a provider's result is for the request that it was given.
-	RuleProviderResult Rule = "provider-result"
-	// RuleNoChallenge: the provider challenges nodes, and the request is filed as a
+	CheckProviderVersion Check = "provider-version"
+	// CheckProviderResult: a provider's result is for the request that it was given.
+	CheckProviderResult Check = "provider-result"
+	// CheckNoChallenge: the provider challenges nodes, and the request is filed as a
 	// hello.
-	RuleNoChallenge Rule = "no-challenge"
+	CheckNoChallenge Check = "no-challenge"
 )
 
 // Check holds a provider's result against the request that it was asked about: it is
-// whole, checked and verified are of one request, and that is the one in r, with its
-// signer, requester and UID. [Providers.Verify] does this. The error is a [*Violation]
-// of [RuleProviderResult].
-func (a *Attested) Check(r *Request) error {
+// whole, checked and verified are of one request, and that is the one in request, with
+// its signer, requester and UID. [Providers.Verify] does this. The error is an [*Error]
+// of [CheckProviderResult].
+func (a *Attested) Check(request *Parsed) error {
 	refuse := func(got, want string) error {
-		return &Violation{Check: RuleProviderResult, Got: got, Want: want}
+		return &Error{Check: CheckProviderResult, Got: got, Want: want}
+	}
+	r := request.Request()
+	if r == nil {
+		return noRequest()
 	}
 	if a == nil || a.Checked == nil || a.Checked.pkcs10 == nil || a.Verified == nil {
 		return refuse("no result", "a checked and verified request")
 	}
 	c := a.Checked
-	block, _ := pem.Decode(r.Spec.Request)
 	switch {
 	case c.signerName != r.Spec.SignerName:
 		return refuse("signer "+refusal.Quote(c.signerName), r.Spec.SignerName)
@@ -93,7 +102,7 @@ func (a *Attested) Check(r *Request) error {
 		return refuse("requester "+refusal.Quote(c.username), refusal.Quote(r.Spec.Username))
 	case c.uid != r.Metadata.UID:
 		return refuse("object "+refusal.Quote(c.uid), refusal.Quote(r.Metadata.UID))
-	case block == nil || !bytes.Equal(block.Bytes, c.pkcs10.Raw):
+	case !bytes.Equal(request.der(), c.pkcs10.Raw):
 		return refuse("another PKCS#10 request", "the one in the object")
 	case a.Verified.RequestHash != c.pkcs10.InfoHash:
 		return refuse("evidence for another PKCS#10 request", "for the one in the object")
@@ -109,13 +118,65 @@ func (a *Attested) Check(r *Request) error {
 
 // InventoryName is the name that the policy's inventory has for the machine
 // ([Machine]), which is what most providers answer for [Provider.MachineName]. An
-// empty result, and a machine without a name, is a [*Violation].
+// empty result, and a machine without a name, is a [*Error].
 func (a *Attested) InventoryName() (string, error) {
 	if a == nil || a.Checked == nil || a.Checked.machine == nil || a.Verified == nil {
-		return "", &Violation{Check: RuleProviderResult, Got: "no result", Want: "a checked and verified request"}
+		return "", &Error{Check: CheckProviderResult, Got: "no result", Want: "a checked and verified request"}
 	}
 	if a.Checked.machine.Name == "" {
-		return "", &Violation{Check: RuleMachineUnknown, Got: "a machine without a name", Want: "its name in the inventory"}
+		return "", &Error{Check: CheckMachineUnknown, Got: "a machine without a name", Want: "its name in the inventory"}
 	}
 	return a.Checked.machine.Name, nil
+}
+
+// insecureProvider attests nothing.
+type insecureProvider struct{ policy *Policy }
+
+// NewInsecureProvider makes the provider that always allows: whoever has a bootstrap
+// token may be any machine that the policy knows, as in clusters without attestation
+// (Cluster API kubelet authentication, "Insecure providers"). It is for
+// infrastructures where machines have no way to prove anything.
+//
+// It serves [SignerClientInsecure] and no other signer, so policy.SignerNames must be
+// that one name. It does not renew certificates (the policy refuses requesters that
+// are nodes already), has no serving certificates, and stands on a CA of its own
+// ([ProvidersConfig], [CAConfig]). It vouches for the provider ID that the request
+// claims, which the policy holds against the inventory's where that is known. The
+// machine's identity is "insecure:" and the node's name: nothing has shown it.
+func NewInsecureProvider(policy *Policy) (Provider, error) {
+	if err := policy.Validate(); err != nil {
+		return nil, err
+	}
+	if len(policy.SignerNames) != 1 || policy.SignerNames[0] != SignerClientInsecure {
+		return nil, refusal.Config("SignerNames of the insecure provider", refusal.Quotes(policy.SignerNames), SignerClientInsecure+" alone")
+	}
+	return insecureProvider{policy}, nil
+}
+
+func isInsecure(p Provider) bool {
+	_, ok := p.(insecureProvider)
+	return ok
+}
+
+// VerifyClientAttestationData holds the request against the policy, and that is all.
+func (p insecureProvider) VerifyClientAttestationData(ctx context.Context, request *Parsed) (*Attested, error) {
+	checked, err := p.policy.Check(ctx, request)
+	if err != nil {
+		return nil, err
+	}
+	v := checked.Vouch(ProviderInsecure + ":" + checked.nodeName)
+	v.ProviderID = checked.ClaimedProviderID()
+	return &Attested{Checked: checked, Verified: v}, nil
+}
+
+// VerifyServingAttestationData refuses: an insecure provider has no serving
+// certificates.
+func (insecureProvider) VerifyServingAttestationData(_ context.Context, request *Parsed) (*Attested, error) {
+	return nil, &Error{Check: CheckSignerName, Got: refusal.Quote(request.Request().signerName()),
+		Want: SignerClientInsecure + ": the insecure provider has no serving certificates"}
+}
+
+// MachineName is the name in the policy's inventory.
+func (insecureProvider) MachineName(_ context.Context, attested *Attested) (string, error) {
+	return attested.InventoryName()
 }

@@ -14,8 +14,8 @@ const (
 )
 
 // ProviderVersion splits the Provider of a bundle, such as "tpm/v1", in the provider's
-// name and the version of its data format. The error is a [*Violation] with
-// [RuleProvider].
+// name and the version of its data format. The error is a [*Error] with
+// [CheckProvider].
 func ProviderVersion(provider string) (name string, version int, err error) {
 	if err := checkProvider([]byte(provider)); err != nil {
 		return "", 0, err
@@ -31,7 +31,7 @@ func checkProvider(provider []byte) error {
 	if ok && isProviderName(name) && isVersion(version) {
 		return nil
 	}
-	return &Violation{Check: RuleProvider, Got: refusal.Quote(string(provider)), Want: `a name and version such as "tpm/v1"`}
+	return &Error{Check: CheckProvider, Got: refusal.Quote(string(provider)), Want: `a name and version such as "tpm/v1"`}
 }
 
 func isProviderName(name []byte) bool {

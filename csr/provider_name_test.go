@@ -33,13 +33,13 @@ func TestProviderNameIsStrict(t *testing.T) {
 		strings.Repeat("a", 500_000),
 	} {
 		_, _, err := ProviderVersion(provider)
-		wantRule(t, "ProviderVersion", err, RuleProvider)
+		wantRule(t, "ProviderVersion", err, CheckProvider)
 		_, err = Parse(join(request, block(BlockProvider, []byte(provider)), data))
-		wantRule(t, "Parse", err, RuleProvider)
+		wantRule(t, "Parse", err, CheckProvider)
 		if err != nil && len(err.Error()) > 500 {
 			t.Errorf("error of %d bytes", len(err.Error()))
 		}
 	}
 	_, _, err := ProviderVersion("")
-	wantRule(t, "nothing", err, RuleProvider)
+	wantRule(t, "nothing", err, CheckProvider)
 }

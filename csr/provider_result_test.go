@@ -23,18 +23,18 @@ func TestAttestedCheckOtherObject(t *testing.T) {
 			f.request.Metadata.UID = "this object"
 			checked := f.mustCheck(t)
 			good := &csr.Attested{Checked: checked, Verified: goodVerified(checked)}
-			if err := good.Check(f.request); err != nil {
+			if err := good.Check(f.request.Parsed()); err != nil {
 				t.Fatalf("the request itself: %v", err)
 			}
 			other := *f.request
 			change(&other)
-			if err := good.Check(&other); !errors.Is(err, csr.RuleProviderResult) {
-				t.Errorf("its result for the other: got %v, want %v", err, csr.RuleProviderResult)
+			if err := good.Check(other.Parsed()); !errors.Is(err, csr.CheckProviderResult) {
+				t.Errorf("its result for the other: got %v, want %v", err, csr.CheckProviderResult)
 			}
 			// The object is the caller's: what counts is how it was checked.
 			change(f.request)
-			if err := good.Check(f.request); !errors.Is(err, csr.RuleProviderResult) {
-				t.Errorf("an object that became the other: got %v, want %v", err, csr.RuleProviderResult)
+			if err := good.Check(f.request.Parsed()); !errors.Is(err, csr.CheckProviderResult) {
+				t.Errorf("an object that became the other: got %v, want %v", err, csr.CheckProviderResult)
 			}
 		})
 	}
@@ -50,8 +50,8 @@ func TestProvidersNeedMachineName(t *testing.T) {
 	f.encode(t)
 	provider := nameless{&fakeProvider{policy: f.policy}}
 	accepted, err := newProviders(t, csr.Registration{Name: "tpm", Provider: provider, Versions: []int{1}}).Verify(t.Context(), f.request)
-	if accepted != nil || !errors.Is(err, csr.RuleProviderResult) || csr.Decide(err).Verdict != csr.VerdictDeny {
-		t.Errorf("got %+v, %v, want %v", accepted, err, csr.RuleProviderResult)
+	if accepted != nil || !errors.Is(err, csr.CheckProviderResult) || csr.Decide(err).Verdict != csr.VerdictDeny {
+		t.Errorf("got %+v, %v, want %v", accepted, err, csr.CheckProviderResult)
 	}
 }
 
@@ -80,8 +80,8 @@ func TestInventoryNameOfNothing(t *testing.T) {
 		"no machine":       {Checked: new(csr.Checked), Verified: goodVerified(checked)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got, err := a.InventoryName(); got != "" || !errors.Is(err, csr.RuleProviderResult) {
-				t.Errorf("got %q, %v, want %v", got, err, csr.RuleProviderResult)
+			if got, err := a.InventoryName(); got != "" || !errors.Is(err, csr.CheckProviderResult) {
+				t.Errorf("got %q, %v, want %v", got, err, csr.CheckProviderResult)
 			}
 		})
 	}
@@ -94,22 +94,23 @@ func TestProvidersSignerNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	const clientAWS, servingAWS = "cluster.x-k8s.io/kube-apiserver-client-kubelet-aws", "cluster.x-k8s.io/kubelet-serving-aws"
+	two := withSigners(csr.Registration{Name: "tpm", Provider: fake}, csr.Registration{Name: "aws", Provider: fake})
 	for name, c := range map[string]struct {
 		config csr.ProvidersConfig
 		want   []string
 	}{
-		"one": {csr.ProvidersConfig{Providers: []csr.Registration{{Name: "tpm", Provider: fake}}, AuthorizedAttestors: []string{"tpm"}},
+		"one": {csr.ProvidersConfig{Providers: withSigners(csr.Registration{Name: "tpm", Provider: fake}), AuthorizedAttestors: []string{"tpm"}},
 			[]string{csr.SignerClientTPM, csr.SignerRecoveryTPM, csr.SignerServingTPM}},
-		"two, one for the built-in signer": {csr.ProvidersConfig{Providers: []csr.Registration{{Name: "tpm", Provider: fake, BuiltInClient: true}, {Name: "aws", Provider: fake}},
+		"two, one for the built-in signer": {csr.ProvidersConfig{Providers: two, BuiltInClient: []string{"tpm"},
 			AuthorizedAttestors: []string{"aws", "tpm"}},
 			[]string{clientAWS, csr.SignerClientTPM, csr.SignerRecoveryTPM, servingAWS, csr.SignerServingTPM, csr.SignerKubeAPIServerClientKubelet}},
-		"two, one not authorised": {csr.ProvidersConfig{Providers: []csr.Registration{{Name: "tpm", Provider: fake, BuiltInClient: true}, {Name: "aws", Provider: fake}},
+		"two, one not authorised": {csr.ProvidersConfig{Providers: two, BuiltInClient: []string{"tpm"},
 			AuthorizedAttestors: []string{"aws"}}, []string{clientAWS, servingAWS}},
-		"insecure": {csr.ProvidersConfig{Providers: []csr.Registration{{Name: "insecure", Provider: insecure}}, AuthorizedAttestors: []string{"insecure"}},
+		"insecure": {csr.ProvidersConfig{Providers: withSigners(csr.Registration{Name: "insecure", Provider: insecure}), AuthorizedAttestors: []string{"insecure"}},
 			[]string{csr.SignerClientInsecure}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, err := csr.NewProviders(&c.config)
+			p, err := csr.NewProviders(c.config)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -124,7 +125,7 @@ func TestProvidersSignerNames(t *testing.T) {
 			for _, name := range names {
 				// What is filed under it comes to a provider, which refuses this for other reasons.
 				_, err := p.Verify(t.Context(), &csr.Request{Spec: csr.Spec{SignerName: name}})
-				if errors.Is(err, csr.RuleProviderUnknown) || errors.Is(err, csr.RuleAttestorNotAuthorized) {
+				if errors.Is(err, csr.CheckProviderUnknown) || errors.Is(err, csr.CheckAttestorNotAuthorized) {
 					t.Errorf("%s selects no provider: %v", name, err)
 				}
 			}

@@ -40,7 +40,7 @@ func newECDSA(curve elliptic.Curve) crypto.Signer {
 // clientRequest makes a request such as a kubelet files, with a provider ID.
 func clientRequest(t testing.TB, key crypto.Signer) []byte {
 	t.Helper()
-	der, err := Create(PurposeClient, key, "node-1", &CreateOptions{ProviderID: "aws:///eu-west-1a/i-0123456789abcdef0"})
+	der, err := Create(PurposeClient, key, "node-1", CreateOptions{ProviderID: "aws:///eu-west-1a/i-0123456789abcdef0"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func clientRequest(t testing.TB, key crypto.Signer) []byte {
 // servingRequest makes a request with two kinds of SANs.
 func servingRequest(t testing.TB, key crypto.Signer) []byte {
 	t.Helper()
-	der, err := Create(PurposeServing, key, "node-1", &CreateOptions{
+	der, err := Create(PurposeServing, key, "node-1", CreateOptions{
 		DNSNames:    []string{"node-1", "node-1.example.com"},
 		IPAddresses: []netip.Addr{netip.MustParseAddr("192.0.2.7"), netip.MustParseAddr("2001:db8::7")},
 	})
@@ -72,7 +72,7 @@ func attestedBundle(t testing.TB, n int) *Bundle {
 
 func encodeBundle(t testing.TB, b *Bundle) []byte {
 	t.Helper()
-	text, err := b.Encode()
+	text, err := b.Marshal()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,9 +87,9 @@ func block(label string, body []byte) []byte {
 func join(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
 
 // wantRule fails the test unless err is one Violation of rule that says what it got.
-func wantRule(t testing.TB, name string, err error, rule Rule) {
+func wantRule(t testing.TB, name string, err error, rule Check) {
 	t.Helper()
-	var v *Violation
+	var v *Error
 	if !errors.Is(err, rule) || !errors.As(err, &v) {
 		t.Errorf("%s: error %v, want %s", name, err, rule)
 		return

@@ -42,7 +42,7 @@ func FuzzParseRequestAndCheck(f *testing.F) {
 			return
 		}
 		for _, target := range []string{r.Spec.SignerName, csr.SignerClientTPM, csr.SignerServingTPM} {
-			checked, err := policy.CheckUnsigned(context.Background(), r, target)
+			checked, err := policy.CheckUnsigned(context.Background(), r.Parsed(), target)
 			if (checked == nil) != (err != nil) {
 				t.Fatalf("both or neither: %v, %v", checked, err)
 			}
@@ -80,7 +80,7 @@ func FuzzValidNodeName(f *testing.F) {
 			t.Errorf("ValidNodeName(%q) = %v", s, got)
 		}
 		q, err := csr.RequesterOf(csr.NodeUserPrefix+s, []string{csr.NodesGroup, csr.AuthenticatedGroup})
-		if (err == nil) != want || want && q.NodeName != s || !want && !errors.Is(err, csr.RuleRequestUsername) {
+		if (err == nil) != want || want && q.NodeName != s || !want && !errors.Is(err, csr.CheckRequestUsername) {
 			t.Errorf("RequesterOf with %q: %+v, %v", s, q, err)
 		}
 	})

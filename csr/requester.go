@@ -60,8 +60,8 @@ type Requester struct {
 }
 
 // RequesterOf reads spec.username and spec.groups, in any order. The error is a
-// [*Violation]: of [RuleRequestUsername], or, for a user name of one of the three
-// forms, of [RuleRequestGroups].
+// [*Error]: of [CheckRequestUsername], or, for a user name of one of the three
+// forms, of [CheckRequestGroups].
 //
 // The groups are held to be exactly those of the class: a certificate with
 // O=system:nodes gives system:nodes, kube-apiserver adds system:authenticated, and
@@ -90,7 +90,7 @@ func requesterOf(username string) (Requester, error) {
 	if id, ok := strings.CutPrefix(username, BootstrapUserPrefix); ok && validTokenID(id) {
 		return Requester{Class: RequesterBootstrap, TokenID: id}, nil
 	}
-	return Requester{}, &Violation{Check: RuleRequestUsername, Got: refusal.Quote(username),
+	return Requester{}, &Error{Check: CheckRequestUsername, Got: refusal.Quote(username),
 		Want: "system:bootstrap:<token id>, system:node:<name> or nodeattest:recovery:<name>"}
 }
 
@@ -124,7 +124,7 @@ func checkGroups(class RequesterClass, groups []string) error {
 	group := class.group()
 	for _, needed := range []string{group, AuthenticatedGroup} {
 		if !slices.Contains(groups, needed) {
-			return &Violation{Check: RuleRequestGroups, Got: strconv.Itoa(len(groups)) + " groups without it", Want: needed}
+			return &Error{Check: CheckRequestGroups, Got: strconv.Itoa(len(groups)) + " groups without it", Want: needed}
 		}
 	}
 	for _, g := range groups {
@@ -134,7 +134,7 @@ func checkGroups(class RequesterClass, groups []string) error {
 		if class == RequesterBootstrap && strings.HasPrefix(g, BootstrappersGroup+":") {
 			continue
 		}
-		return &Violation{Check: RuleRequestGroups, Got: refusal.Quote(g), Want: "the groups of a " + class.String() + " requester only"}
+		return &Error{Check: CheckRequestGroups, Got: refusal.Quote(g), Want: "the groups of a " + class.String() + " requester only"}
 	}
 	return nil
 }

@@ -12,15 +12,15 @@ func TestRequesterOf(t *testing.T) {
 		user   string
 		groups []string
 		want   csr.Requester
-		rule   csr.Rule
+		rule   csr.Check
 	}{
 		{"system:bootstrap:abc123", []string{"system:bootstrappers", "system:authenticated"}, csr.Requester{Class: csr.RequesterBootstrap, TokenID: "abc123"}, ""},
 		{"system:node:a.b", []string{"system:authenticated", "system:nodes"}, csr.Requester{Class: csr.RequesterNode, NodeName: "a.b"}, ""},
 		{"nodeattest:recovery:a", []string{"nodeattest:recovery", "system:authenticated"}, csr.Requester{Class: csr.RequesterRecovery, NodeName: "a"}, ""},
-		{"system:node:a", []string{"system:bootstrappers", "system:authenticated"}, csr.Requester{}, csr.RuleRequestGroups},
-		{"system:node:a", nil, csr.Requester{}, csr.RuleRequestGroups},
-		{"system:node:", nil, csr.Requester{}, csr.RuleRequestUsername},
-		{"", nil, csr.Requester{}, csr.RuleRequestUsername},
+		{"system:node:a", []string{"system:bootstrappers", "system:authenticated"}, csr.Requester{}, csr.CheckRequestGroups},
+		{"system:node:a", nil, csr.Requester{}, csr.CheckRequestGroups},
+		{"system:node:", nil, csr.Requester{}, csr.CheckRequestUsername},
+		{"", nil, csr.Requester{}, csr.CheckRequestUsername},
 	} {
 		got, err := csr.RequesterOf(c.user, c.groups)
 		if got != c.want || c.rule == "" && err != nil || c.rule != "" && !errors.Is(err, c.rule) {

@@ -12,7 +12,7 @@ import (
 	"github.com/nodeattest/nodeattest/oid"
 )
 
-// TestNoFunctionReturnsAViolationPointer: a nil *Violation that becomes an error is an
+// TestNoFunctionReturnsAViolationPointer: a nil *Error that becomes an error is an
 // error that is not nil. So every function here that can refuse returns an error.
 func TestNoFunctionReturnsAViolationPointer(t *testing.T) {
 	files, err := filepath.Glob("*.go")
@@ -32,7 +32,7 @@ func TestNoFunctionReturnsAViolationPointer(t *testing.T) {
 			for _, result := range function.Results.List {
 				if pointer, ok := result.Type.(*ast.StarExpr); ok {
 					if named, ok := pointer.X.(*ast.Ident); ok && named.Name == "Violation" {
-						t.Errorf("%s: a function returns *Violation, want error", name)
+						t.Errorf("%s: a function returns *Error, want error", name)
 					}
 				}
 			}
@@ -48,23 +48,23 @@ func TestKeyRefusalsName(t *testing.T) {
 	rsaSHA256 := sequence(oidDER(oid.SHA256WithRSA), []byte{5, 0})
 	for name, c := range map[string]struct {
 		spki, algorithm []byte
-		rule            Rule
+		rule            Check
 		want            string // a part of what was got
 	}{
-		"secp256k1":             {sequence(sequence(oidDER(oid.ECPublicKey), oidDER("\x2b\x81\x04\x00\x0a")), point), rsaSHA256, RuleRequestKey, "on 1.3.132.0.10"},
-		"RSASSA-PSS":            {sequence(sequence(oidDER(oid.RSASSAPSS)), point), rsaSHA256, RuleRequestKey, "1.2.840.113549.1.1.10 "},
-		"RSA without NULL":      {sequence(sequence(oidDER(oid.RSAEncryption)), point), rsaSHA256, RuleRequestKey, "1.2.840.113549.1.1.1 rsaEncryption"},
-		"a curve written out":   {sequence(sequence(oidDER(oid.ECPublicKey), sequence([]byte{2, 1, 1})), point), rsaSHA256, RuleRequestKey, "1.2.840.10045.2.1 "},
-		"no algorithm":          {sequence(sequence(), point), rsaSHA256, RuleRequestKey, "malformed algorithm 3000"},
-		"nothing":               {sequence(), rsaSHA256, RuleRequestKey, "malformed SubjectPublicKeyInfo"},
-		"a signature's SHA-1":   {goodDER(t).spki, sequence(oidDER(oid.ECDSAWithSHA1)), RuleSignatureAlgorithm, "1.2.840.10045.4.1 "},
-		"a signature with NULL": {goodDER(t).spki, sequence(oidDER(oid.ECDSAWithSHA256), []byte{5, 0}), RuleSignatureAlgorithm, "1.2.840.10045.4.3.2 ecdsa-with-SHA256 ("},
+		"secp256k1":             {sequence(sequence(oidDER(oid.ECPublicKey), oidDER("\x2b\x81\x04\x00\x0a")), point), rsaSHA256, CheckRequestKey, "on 1.3.132.0.10"},
+		"RSASSA-PSS":            {sequence(sequence(oidDER(oid.RSASSAPSS)), point), rsaSHA256, CheckRequestKey, "1.2.840.113549.1.1.10 "},
+		"RSA without NULL":      {sequence(sequence(oidDER(oid.RSAEncryption)), point), rsaSHA256, CheckRequestKey, "1.2.840.113549.1.1.1 rsaEncryption"},
+		"a curve written out":   {sequence(sequence(oidDER(oid.ECPublicKey), sequence([]byte{2, 1, 1})), point), rsaSHA256, CheckRequestKey, "1.2.840.10045.2.1 "},
+		"no algorithm":          {sequence(sequence(), point), rsaSHA256, CheckRequestKey, "malformed algorithm 3000"},
+		"nothing":               {sequence(), rsaSHA256, CheckRequestKey, "malformed SubjectPublicKeyInfo"},
+		"a signature's SHA-1":   {goodDER(t).spki, sequence(oidDER(oid.ECDSAWithSHA1)), CheckSignatureAlgorithm, "1.2.840.10045.4.1 "},
+		"a signature with NULL": {goodDER(t).spki, sequence(oidDER(oid.ECDSAWithSHA256), []byte{5, 0}), CheckSignatureAlgorithm, "1.2.840.10045.4.3.2 ecdsa-with-SHA256 ("},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := goodDER(t)
 			r.spki, r.algorithm = c.spki, c.algorithm
 			_, err := ParsePKCS10(r.bytes())
-			v, ok := errors.AsType[*Violation](err)
+			v, ok := errors.AsType[*Error](err)
 			if !ok || v.Check != c.rule || !strings.Contains(v.Got, c.want) {
 				t.Errorf("got %v, want %s with %q", err, c.rule, c.want)
 			}

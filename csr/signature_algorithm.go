@@ -34,8 +34,8 @@ func checkSignatureAlgorithm(algorithm cryptobyte.String, key keyAlgorithm) erro
 			return nil
 		}
 	}
-	return &Violation{
-		Check: RuleSignatureAlgorithm,
+	return &Error{
+		Check: CheckSignatureAlgorithm,
 		Got:   describeAlgorithm(algorithm),
 		Want:  "RSASSA-PKCS1-v1_5, ECDSA or Ed25519 with SHA-256 or more, for the request's key",
 	}

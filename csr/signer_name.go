@@ -91,14 +91,14 @@ func (p Purpose) subject() (prefix, organization string) {
 
 // PurposeOf returns for what a signer's certificates are. It knows the names that
 // are constants here and those that [SignerClient] and [SignerServing] make, and
-// returns a [*Violation] of [RuleSignerName] for every other name: for the
+// returns a [*Error] of [CheckSignerName] for every other name: for the
 // challenge signer, for which nobody signs, for a serving signer of the insecure
 // provider, and for the proposal's spelling cluster-x-k8s-io/, which
 // kube-apiserver refuses.
 func PurposeOf(signerName string) (Purpose, error) {
 	purpose, _, want := parseSignerName(signerName)
 	if purpose == 0 {
-		return 0, &Violation{Check: RuleSignerName, Got: refusal.Quote(signerName), Want: want}
+		return 0, &Error{Check: CheckSignerName, Got: refusal.Quote(signerName), Want: want}
 	}
 	return purpose, nil
 }
@@ -106,7 +106,7 @@ func PurposeOf(signerName string) (Purpose, error) {
 // SignerClient returns the name of the signer of client certificates for nodes
 // that attest through this provider. The provider's name is 1 to 63 bytes of
 // lower-case letters, digits and "-", beginning and ending with a letter or digit;
-// for another the result is a [*Violation] of [RuleSignerName].
+// for another the result is a [*Error] of [CheckSignerName].
 func SignerClient(provider string) (string, error) {
 	if !validProvider(provider) {
 		return "", providerViolation(provider)
@@ -172,12 +172,25 @@ func parseSignerName(name string) (purpose Purpose, provider, want string) {
 	return 0, "", "a signer of node certificates"
 }
 
+// checkSignerNames holds the signers of a configuration against what [PurposeOf] knows.
+func checkSignerNames(names []string) error {
+	if len(names) == 0 {
+		return refusal.Config("SignerNames", "", "at least one")
+	}
+	for _, name := range names {
+		if purpose, _, want := parseSignerName(name); purpose == 0 {
+			return refusal.Config("SignerNames", refusal.Quote(name), want)
+		}
+	}
+	return nil
+}
+
 func validProvider(name string) bool {
 	return len(name) <= maxProviderName && ValidNodeName(name) && !strings.Contains(name, ".")
 }
 
 func providerViolation(name string) error {
-	return &Violation{Check: RuleSignerName, Got: "provider " + refusal.Quote(name),
+	return &Error{Check: CheckSignerName, Got: "provider " + refusal.Quote(name),
 		Want: "a provider that has such a signer, 1 to 63 bytes of a-z, 0-9 and inner hyphens"}
 }
 

@@ -40,7 +40,7 @@ func TestPurposeOfRefuses(t *testing.T) {
 		"cluster.x-k8s.io/kubelet-serving-insecure", "cluster.x-k8s.io/kubelet-attestation-recovery-insecure",
 		"cluster.x-k8s.io/kubelet-attestation-recovery-x", csr.SignerChallengeTPM, "example.com/x",
 	} {
-		if got, err := csr.PurposeOf(name); got != 0 || !errors.Is(err, csr.RuleSignerName) {
+		if got, err := csr.PurposeOf(name); got != 0 || !errors.Is(err, csr.CheckSignerName) {
 			t.Errorf("PurposeOf(%q) = %v, %v", name, got, err)
 		}
 		if got := csr.ProviderOf(name); got != "" {
@@ -48,7 +48,7 @@ func TestPurposeOfRefuses(t *testing.T) {
 		}
 	}
 	_, err := csr.PurposeOf("cluster-x-k8s-io/kubelet-serving-tpm")
-	if !errors.Is(err, csr.RuleSignerName) || !strings.Contains(err.Error(), "cluster.x-k8s.io/") {
+	if !errors.Is(err, csr.CheckSignerName) || !strings.Contains(err.Error(), "cluster.x-k8s.io/") {
 		t.Errorf("the proposal's spelling: %v", err)
 	}
 }
@@ -64,7 +64,7 @@ func TestSignersOfProviders(t *testing.T) {
 			t.Errorf("got %q, %v; want %q", got, err, c.want)
 		}
 		for _, bad := range []string{"", "A", "a.b", "a/b", "-a", strings.Repeat("a", 64)} {
-			if got, err := c.make(bad); got != "" || !errors.Is(err, csr.RuleSignerName) {
+			if got, err := c.make(bad); got != "" || !errors.Is(err, csr.CheckSignerName) {
 				t.Errorf("provider %q: got %q, %v", bad, got, err)
 			}
 		}
@@ -73,7 +73,7 @@ func TestSignersOfProviders(t *testing.T) {
 		t.Errorf("got %q, %v", got, err)
 	}
 	for _, f := range []func(string) (string, error){csr.SignerServing, csr.SignerChallenge} {
-		if _, err := f(csr.ProviderInsecure); !errors.Is(err, csr.RuleSignerName) {
+		if _, err := f(csr.ProviderInsecure); !errors.Is(err, csr.CheckSignerName) {
 			t.Errorf("insecure: %v", err)
 		}
 	}

@@ -253,7 +253,7 @@ func file(a *Applicant, bundle *csr.Bundle, wrap func(*csr.Bundle), pem func([]b
 	}
 	object := a.Object
 	var err error
-	if object.Spec.Request, err = bundle.Encode(); err != nil {
+	if object.Spec.Request, err = bundle.Marshal(); err != nil {
 		return nil, errors.Join(errForgery, err)
 	}
 	if pem != nil {

@@ -216,10 +216,10 @@ func (a *attempt) challenge(ctx context.Context, applicant *Applicant, f *forger
 	if err != nil {
 		return nil, err
 	}
-	if hello.Spec.Request, err = bundle.Encode(); err != nil {
+	if hello.Spec.Request, err = bundle.Marshal(); err != nil {
 		return nil, err
 	}
-	der, err := challenger.Challenge(ctx, &hello)
+	der, err := challenger.Challenge(ctx, hello.Parsed())
 	if err != nil {
 		return nil, err
 	}

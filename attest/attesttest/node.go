@@ -211,7 +211,7 @@ func (n *Node) prepare(o *NodeOptions) (err error) {
 		n.Subject.SignerName = csr.SignerServingTPM
 		n.Username, n.Groups = "system:node:"+n.Name, []string{"system:nodes", "system:authenticated"}
 	}
-	n.Subject.Request, err = csr.Create(n.Purpose, n.Key, n.Name, &csr.CreateOptions{ProviderID: n.ProviderID, DNSNames: o.DNSNames, IPAddresses: o.IPAddresses})
+	n.Subject.Request, err = csr.Create(n.Purpose, n.Key, n.Name, csr.CreateOptions{ProviderID: n.ProviderID, DNSNames: o.DNSNames, IPAddresses: o.IPAddresses})
 	return err
 }
 
@@ -274,7 +274,7 @@ func (n *Node) Answer(ctx context.Context, challenge []byte, created time.Time) 
 // Object returns the object that the API server would keep of a bundle that this
 // node files.
 func (n *Node) Object(bundle *csr.Bundle, signerName string, created time.Time) (*csr.Request, error) {
-	pem, err := bundle.Encode()
+	pem, err := bundle.Marshal()
 	if err != nil {
 		return nil, fmt.Errorf("attesttest: %w", err)
 	}

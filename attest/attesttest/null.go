@@ -16,7 +16,7 @@ func InsecureNull(policy *csr.Policy) csr.Provider { return null{policy} }
 
 type null struct{ policy *csr.Policy }
 
-func (n null) stamp(ctx context.Context, request *csr.Request) (*csr.Attested, error) {
+func (n null) stamp(ctx context.Context, request *csr.Parsed) (*csr.Attested, error) {
 	checked, err := n.policy.Check(ctx, request)
 	if err != nil {
 		return nil, err
@@ -27,12 +27,12 @@ func (n null) stamp(ctx context.Context, request *csr.Request) (*csr.Attested, e
 }
 
 // VerifyClientAttestationData verifies nothing.
-func (n null) VerifyClientAttestationData(ctx context.Context, request *csr.Request) (*csr.Attested, error) {
+func (n null) VerifyClientAttestationData(ctx context.Context, request *csr.Parsed) (*csr.Attested, error) {
 	return n.stamp(ctx, request)
 }
 
 // VerifyServingAttestationData verifies nothing.
-func (n null) VerifyServingAttestationData(ctx context.Context, request *csr.Request) (*csr.Attested, error) {
+func (n null) VerifyServingAttestationData(ctx context.Context, request *csr.Parsed) (*csr.Attested, error) {
 	return n.stamp(ctx, request)
 }
 

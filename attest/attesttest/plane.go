@@ -122,7 +122,7 @@ func (c *ControlPlane) makeCA() error {
 	if c.CACert, err = x509.ParseCertificate(der); err != nil {
 		return err
 	}
-	c.CA, err = csr.NewCA([]*x509.Certificate{c.CACert}, key, &csr.CAOptions{
+	c.CA, err = csr.NewCA([]*x509.Certificate{c.CACert}, key, csr.CAConfig{
 		SignerNames: []string{csr.SignerClientTPM, csr.SignerServingTPM}, Now: c.Now})
 	return err
 }

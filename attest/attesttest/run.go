@@ -181,7 +181,7 @@ func (w *World) try(ctx context.Context, provider csr.Provider, attack *Attack) 
 	case attack.honest() && err != nil:
 		o.Fault = "an honest request was refused"
 	case attack.honest():
-	case err == nil || errors.Is(err, csr.ErrOtherSigner) && !errors.Is(err, csr.RuleSignerName): // this CA would not sign, another one would
+	case err == nil || errors.Is(err, csr.ErrOtherSigner) && !errors.Is(err, csr.CheckSignerName): // this CA would not sign, another one would
 		o.Fault = "the attack got in"
 	case attack.Class == ClassFailure && verdict != csr.VerdictRetry:
 		o.Fault = "what could not be decided was refused for good"
@@ -211,7 +211,7 @@ func (w *World) issue(ctx context.Context, provider csr.Provider, request *csr.R
 	if purpose, err := csr.PurposeOf(request.Spec.SignerName); err == nil && purpose == csr.PurposeServing {
 		verify = provider.VerifyServingAttestationData
 	}
-	attested, err := verify(ctx, request)
+	attested, err := verify(ctx, request.Parsed())
 	if fmt.Sprintf("%+v", *request) != before {
 		return errChanged
 	}
@@ -219,9 +219,9 @@ func (w *World) issue(ctx context.Context, provider csr.Provider, request *csr.R
 		return err
 	}
 	if attested == nil {
-		return &csr.Violation{Check: csr.RuleProviderResult, Got: "no result and no error", Want: "one of them"}
+		return &csr.Error{Check: csr.CheckProviderResult, Got: "no result and no error", Want: "one of them"}
 	}
-	if err := attested.Check(request); err != nil {
+	if err := attested.Check(request.Parsed()); err != nil {
 		return err
 	}
 	if _, err := provider.MachineName(ctx, attested); err != nil {

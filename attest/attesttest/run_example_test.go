@@ -40,13 +40,13 @@ type cloudProvider struct {
 	careless bool // forgets that a document is for one request
 }
 
-func (p *cloudProvider) verify(ctx context.Context, r *csr.Request) (*csr.Attested, error) {
+func (p *cloudProvider) verify(ctx context.Context, r *csr.Parsed) (*csr.Attested, error) {
 	checked, err := p.policy.Check(ctx, r)
 	if err != nil {
 		return nil, err
 	}
 	refuse := func(got, want string) (*csr.Attested, error) {
-		return nil, &csr.Violation{Check: "cloud-document", Got: got, Want: want}
+		return nil, &csr.Error{Check: "cloud-document", Got: got, Want: want}
 	}
 	bundle := checked.Bundle()
 	if bundle.Provider != "cloud/v1" {
@@ -70,18 +70,18 @@ func (p *cloudProvider) verify(ctx context.Context, r *csr.Request) (*csr.Attest
 		return refuse("a document of "+d.Time.String(), "one of the last 15 minutes")
 	}
 	if err := p.member(checked.NodeName(), d.Machine); err != nil {
-		return nil, &csr.Violation{Check: "cloud-membership", Got: d.Machine, Want: "the machine of " + checked.NodeName(), Err: err}
+		return nil, &csr.Error{Check: "cloud-membership", Got: d.Machine, Want: "the machine of " + checked.NodeName(), Err: err}
 	}
 	m := checked.Machine()
 	return &csr.Attested{Checked: checked, Verified: &csr.Verified{RequestHash: hash, NodeName: checked.NodeName(), SignerName: checked.SignerName(), Requester: checked.Username(), ExpirationSeconds: checked.ExpirationSeconds(),
 		ProviderID: m.ProviderID, DNSNames: m.DNSNames, IPAddresses: m.IPAddresses, Machine: "cloud:" + d.Machine}}, nil
 }
 
-func (p *cloudProvider) VerifyClientAttestationData(ctx context.Context, r *csr.Request) (*csr.Attested, error) {
+func (p *cloudProvider) VerifyClientAttestationData(ctx context.Context, r *csr.Parsed) (*csr.Attested, error) {
 	return p.verify(ctx, r)
 }
 
-func (p *cloudProvider) VerifyServingAttestationData(ctx context.Context, r *csr.Request) (*csr.Attested, error) {
+func (p *cloudProvider) VerifyServingAttestationData(ctx context.Context, r *csr.Parsed) (*csr.Attested, error) {
 	return p.verify(ctx, r)
 }
 

@@ -144,8 +144,9 @@ func (n *naive) checkEK(a *naiveAnswer) error {
 
 // Challenge is the real one's on the road of the AK, so that honest requests are
 // complete, and plainly made on that of the EK.
-func (n *naive) Challenge(ctx context.Context, r *csr.Request) ([]byte, error) {
-	bundle, err := csr.Parse(r.Spec.Request)
+func (n *naive) Challenge(ctx context.Context, parsed *csr.Parsed) ([]byte, error) {
+	r := parsed.Request()
+	bundle, err := parsed.Bundle()
 	if err != nil {
 		return nil, err
 	}

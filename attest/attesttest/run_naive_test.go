@@ -53,11 +53,11 @@ func (n *naive) must(check string, ok bool) error {
 	return naiveRefusal(check)
 }
 
-func (n *naive) VerifyClientAttestationData(ctx context.Context, r *csr.Request) (*csr.Attested, error) {
+func (n *naive) VerifyClientAttestationData(ctx context.Context, r *csr.Parsed) (*csr.Attested, error) {
 	return n.verify(ctx, r)
 }
 
-func (n *naive) VerifyServingAttestationData(ctx context.Context, r *csr.Request) (*csr.Attested, error) {
+func (n *naive) VerifyServingAttestationData(ctx context.Context, r *csr.Parsed) (*csr.Attested, error) {
 	return n.verify(ctx, r)
 }
 
@@ -83,9 +83,9 @@ type naiveAnswer struct {
 	quote *attest.AttestationStatement
 }
 
-func (n *naive) verify(ctx context.Context, r *csr.Request) (*csr.Attested, error) {
+func (n *naive) verify(ctx context.Context, r *csr.Parsed) (*csr.Attested, error) {
 	if n.tidy {
-		r = tidied(r)
+		r = tidied(r.Request()).Parsed()
 	}
 	checked, err := n.policy.Check(ctx, r)
 	if err != nil {
@@ -94,7 +94,7 @@ func (n *naive) verify(ctx context.Context, r *csr.Request) (*csr.Attested, erro
 		}
 		return nil, err
 	}
-	a := &naiveAnswer{checked: checked, request: r}
+	a := &naiveAnswer{checked: checked, request: r.Request()}
 	for _, step := range []func(*naiveAnswer) error{n.read, n.checkBinding, n.checkTimes, n.checkChallenge, n.checkStatement,
 		n.checkKey, n.checkAK, n.checkSignature, n.checkCertificate, n.checkEK, n.checkQuote} {
 		if err := step(a); err != nil {

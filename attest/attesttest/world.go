@@ -218,7 +218,7 @@ func (w *World) makeCA() error {
 	if err != nil {
 		return err
 	}
-	w.ca, err = csr.NewCA([]*x509.Certificate{cert}, key, &csr.CAOptions{SignerNames: w.Config.Policy.SignerNames, Now: w.Now})
+	w.ca, err = csr.NewCA([]*x509.Certificate{cert}, key, csr.CAConfig{SignerNames: w.Config.Policy.SignerNames, Now: w.Now})
 	return err
 }
 

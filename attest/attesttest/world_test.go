@@ -39,7 +39,7 @@ func TestWorldOptions(t *testing.T) {
 		t.Errorf("signers %q", got)
 	}
 	for _, name := range []string{"insecure", "Cloud", "a.b"} {
-		if _, err := OpenWorld(&WorldOptions{Provider: name}); !errors.Is(err, csr.RuleSignerName) {
+		if _, err := OpenWorld(&WorldOptions{Provider: name}); !errors.Is(err, csr.CheckSignerName) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -122,7 +122,7 @@ func TestProviderWithoutChallenge(t *testing.T) {
 			t.Errorf("%s: a provider that does not challenge got TPM evidence", o.Name)
 		}
 	}
-	if _, err := provider.MachineName(context.Background(), nil); !errors.Is(err, csr.RuleProviderResult) {
+	if _, err := provider.MachineName(context.Background(), nil); !errors.Is(err, csr.CheckProviderResult) {
 		t.Errorf("a name without a result: %v", err)
 	}
 }

@@ -51,7 +51,7 @@ func TestFirstUseOfEKs(t *testing.T) {
 
 	join := func(n *attesttest.Node) error {
 		n.ProviderID = ""
-		n.Subject.Request, err = csr.Create(n.Purpose, n.Key, n.Name, nil)
+		n.Subject.Request, err = csr.Create(n.Purpose, n.Key, n.Name, csr.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -23,7 +23,7 @@ func checkedRequest(t testing.TB, nodeName string, class csr.RequesterClass, pur
 	if err != nil {
 		t.Fatal(err)
 	}
-	options := &csr.CreateOptions{}
+	options := csr.CreateOptions{}
 	signer := csr.SignerClientTPM
 	if purpose == csr.PurposeServing {
 		options.DNSNames, signer = machine.DNSNames, csr.SignerServingTPM
@@ -32,7 +32,7 @@ func checkedRequest(t testing.TB, nodeName string, class csr.RequesterClass, pur
 	if err != nil {
 		t.Fatal(err)
 	}
-	pem, err := (&csr.Bundle{Request: der, Provider: tpm.Provider, Data: []byte{0x30, 0}}).Encode()
+	pem, err := (&csr.Bundle{Request: der, Provider: tpm.Provider, Data: []byte{0x30, 0}}).Marshal()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func checkedRequest(t testing.TB, nodeName string, class csr.RequesterClass, pur
 	machine.NodeName, machine.BootstrapReady = nodeName, true
 	policy := &csr.Policy{SignerNames: []string{signer},
 		Machines: func(context.Context, string, *csr.Request) (*csr.Machine, error) { return &machine, nil }}
-	checked, err := policy.CheckUnsigned(context.Background(), r, signer)
+	checked, err := policy.CheckUnsigned(context.Background(), r.Parsed(), signer)
 	if err != nil {
 		t.Fatal(err)
 	}

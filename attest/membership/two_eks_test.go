@@ -106,7 +106,7 @@ func TestTwoEKsOfOneAlgorithm(t *testing.T) {
 func joinWithoutID(t testing.TB, plane *attesttest.ControlPlane, n *attesttest.Node) (err error) {
 	t.Helper()
 	n.ProviderID = ""
-	if n.Subject.Request, err = csr.Create(n.Purpose, n.Key, n.Name, nil); err != nil {
+	if n.Subject.Request, err = csr.Create(n.Purpose, n.Key, n.Name, csr.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	_, err = plane.Join(t.Context(), n)

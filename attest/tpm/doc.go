@@ -55,7 +55,7 @@
 // # Errors
 //
 // A refusal is an [*Error] whose [Check] names what failed, or a
-// [csr.Violations]; what could not be decided wraps [csr.ErrRetry]. [csr.Decide]
+// [csr.Errors]; what could not be decided wraps [csr.ErrRetry]. [csr.Decide]
 // turns either into the decision for the request object, and [csr.Decision.For] says
 // where that is written. No error holds a secret.
 //

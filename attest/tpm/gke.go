@@ -7,6 +7,7 @@ import (
 	"crypto/elliptic"
 	"crypto/x509"
 	"errors"
+	"slices"
 	"strconv"
 	"time"
 
@@ -132,14 +133,19 @@ func NewGKEProvider(c GKEConfig) (*GKEProvider, error) {
 // Registration is what [csr.NewProviders] wants to know of the provider. GKE's
 // requests name no version of their data.
 func (p *GKEProvider) Registration() csr.Registration {
-	return csr.Registration{Name: GKEProviderName, Provider: p, BuiltInClient: true}
+	r := csr.Registration{Name: GKEProviderName, Provider: p}
+	if p.config.Policy != nil {
+		r.SignerNames = slices.Clone(p.config.Policy.SignerNames)
+	}
+	return r
 }
 
 // VerifyClientAttestationData verifies a request for a client certificate. In this
 // order, the first that fails being the error: encoding, node policy, the claimed
 // machine and its AK, the statement (see [VerifyCertify]), the request's signature,
 // the second proof, membership.
-func (p *GKEProvider) VerifyClientAttestationData(ctx context.Context, request *csr.Request) (*csr.Attested, error) {
+func (p *GKEProvider) VerifyClientAttestationData(ctx context.Context, parsed *csr.Parsed) (*csr.Attested, error) {
+	request := parsed.Request()
 	r, err := p.examine(ctx, request)
 	if err != nil {
 		return nil, err
@@ -148,12 +154,12 @@ func (p *GKEProvider) VerifyClientAttestationData(ctx context.Context, request *
 	if err := p.authorize(ctx, r, found, request); err != nil {
 		return nil, err
 	}
-	return &csr.Attested{Checked: r.Checked, Verified: found.Authorization.Verified(r.Checked, r.Machine)}, nil
+	return &csr.Attested{Checked: r.Checked, Verified: found.Authorization.Verified(r.Checked, r.Machine), Details: found}, nil
 }
 
 // VerifyServingAttestationData refuses: GKE's nodes attested client certificates.
-func (p *GKEProvider) VerifyServingAttestationData(_ context.Context, request *csr.Request) (*csr.Attested, error) {
-	if err := attest.CheckPurpose(request, false); err != nil {
+func (p *GKEProvider) VerifyServingAttestationData(_ context.Context, request *csr.Parsed) (*csr.Attested, error) {
+	if err := attest.CheckPurpose(request.Request(), false); err != nil {
 		return nil, err
 	}
 	return nil, &Error{Check: attest.CheckProviderPurpose, Got: "a request for a client certificate", Want: "serving"}
@@ -199,16 +205,10 @@ func (p *GKEProvider) examine(ctx context.Context, request *csr.Request) (*GKERe
 	return r, r.Checked.CheckSignature()
 }
 
-// checkPolicy holds the request against the node policy, in the form that package csr
-// writes: the policy's own parser refuses the dialect.
+// checkPolicy holds the request against the node policy, which does not read the dialect.
 func (p *GKEProvider) checkPolicy(ctx context.Context, request *csr.Request, bundle *csr.GKEBundle) (*csr.Checked, error) {
-	plain, err := (&csr.Bundle{Request: bundle.Request, Provider: GKEProviderName + "/v1", Data: bundle.Attest}).Encode()
-	if err != nil {
-		return nil, err
-	}
-	again := *request
-	again.Spec.Request = plain
-	return p.config.Policy.CheckUnsigned(ctx, &again, again.Spec.SignerName)
+	parsed := request.ParsedAs(&csr.Bundle{Request: bundle.Request, Provider: GKEProviderName + "/v1", Data: bundle.Attest})
+	return p.config.Policy.CheckUnsigned(ctx, parsed, request.Spec.SignerName)
 }
 
 // findAK asks the platform for the AK, or reads its certificate.

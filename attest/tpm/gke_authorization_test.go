@@ -70,7 +70,7 @@ func nodeCA(t *testing.T, signer string) *csr.CA {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ca, err := csr.NewCA([]*x509.Certificate{certificate}, key, &csr.CAOptions{SignerNames: []string{signer}})
+	ca, err := csr.NewCA([]*x509.Certificate{certificate}, key, csr.CAConfig{SignerNames: []string{signer}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func TestGKECertificateEndsWithItsAuthorization(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			authorization.NotAfter = end
-			a, err := f.provider(t).VerifyClientAttestationData(t.Context(), f.file(t))
+			a, err := f.provider(t).VerifyClientAttestationData(t.Context(), f.file(t).Parsed())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -108,12 +108,12 @@ func TestGKECertificateEndsWithItsAuthorization(t *testing.T) {
 	}
 	t.Run("in the past", func(t *testing.T) {
 		authorization.NotAfter = time.Now().Add(-time.Minute)
-		a, err := f.provider(t).VerifyClientAttestationData(t.Context(), f.file(t))
+		a, err := f.provider(t).VerifyClientAttestationData(t.Context(), f.file(t).Parsed())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := ca.Issue(t.Context(), a.Checked, a.Verified); !errors.Is(err, csr.RuleVerifiedExpired) {
-			t.Errorf("got %v, want %v", err, csr.RuleVerifiedExpired)
+		if _, err := ca.Issue(t.Context(), a.Checked, a.Verified); !errors.Is(err, csr.CheckVerifiedExpired) {
+			t.Errorf("got %v, want %v", err, csr.CheckVerifiedExpired)
 		}
 	})
 }
@@ -139,7 +139,7 @@ func TestGKEMembership(t *testing.T) {
 			f.config.Authorizer = gkeAuthorizer(func(*GKEResult) (*attest.Authorization, error) {
 				return c.authorization, c.err
 			})
-			a, err := f.provider(t).VerifyClientAttestationData(t.Context(), f.file(t))
+			a, err := f.provider(t).VerifyClientAttestationData(t.Context(), f.file(t).Parsed())
 			if a != nil || !errors.Is(err, c.want) || csr.Decide(err).Verdict != c.verdict {
 				t.Errorf("got %v, %v with verdict %v, want %v", a, err, csr.Decide(err).Verdict, c.want)
 			}

@@ -52,7 +52,7 @@ func newGKEFixture(t testing.TB, withCertificate bool) *gkeFixture {
 	f.forgery = goodForgery(t, f.ak, f.key.Public())
 	f.forgery.attest.ExtraData = nil
 	f.forgery.certifyExternal(gkeArea(t, &f.key.PublicKey))
-	if f.request, err = csr.Create(csr.PurposeClient, f.key, gkeNode, nil); err != nil {
+	if f.request, err = csr.Create(csr.PurposeClient, f.key, gkeNode, csr.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	f.object = csr.Request{Metadata: csr.Metadata{Name: "node-csr-1", UID: "1"}, Spec: csr.Spec{

@@ -20,14 +20,14 @@ func TestGKE(t *testing.T) {
 	for _, withCertificate := range []bool{false, true} {
 		f := newGKEFixture(t, withCertificate)
 		p, request := f.provider(t), f.file(t)
-		a, err := p.VerifyClientAttestationData(t.Context(), request)
+		a, err := p.VerifyClientAttestationData(t.Context(), request.Parsed())
 		if err != nil {
 			t.Fatalf("certificate %t: %v", withCertificate, err)
 		}
 		if a.Verified.Machine != "gce:tpmsim-project/4242424242424242424" || a.Verified.NodeName != gkeNode || a.Verified.ProviderID == "" {
 			t.Errorf("got %+v", a.Verified)
 		}
-		providers, err := csr.NewProviders(&csr.ProvidersConfig{Providers: []csr.Registration{p.Registration()}, AuthorizedAttestors: []string{GKEProviderName}})
+		providers, err := csr.NewProviders(csr.ProvidersConfig{Providers: []csr.Registration{p.Registration()}, AuthorizedAttestors: []string{GKEProviderName}, BuiltInClient: []string{GKEProviderName}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -64,7 +64,7 @@ func TestGKEOnSimulator(t *testing.T) {
 			if name == "unpadded" {
 				f.key = unpaddedKey(t)
 				var err error
-				if f.request, err = csr.Create(csr.PurposeClient, f.key, gkeNode, nil); err != nil {
+				if f.request, err = csr.Create(csr.PurposeClient, f.key, gkeNode, csr.CreateOptions{}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -72,12 +72,12 @@ func TestGKEOnSimulator(t *testing.T) {
 			f.certificate = tpm.AKCertificate(tpmsim.RSA2048).Raw
 			f.config.Issuers = []Issuer{{Roots: []*x509.Certificate{tpm.CA().Root()}, Intermediates: tpm.CA().Intermediates(), Profile: ProfileGoogle()}}
 			f.encode(attest, signature)
-			if _, err := f.provider(t).VerifyClientAttestationData(t.Context(), &f.object); err != nil {
+			if _, err := f.provider(t).VerifyClientAttestationData(t.Context(), f.object.Parsed()); err != nil {
 				t.Error(err)
 			}
 			signature[7] ^= 1
 			f.encode(attest, signature)
-			_, err := f.provider(t).VerifyClientAttestationData(t.Context(), &f.object)
+			_, err := f.provider(t).VerifyClientAttestationData(t.Context(), f.object.Parsed())
 			expectCheck(t, err, CheckSignature)
 		})
 	}
@@ -88,12 +88,12 @@ func TestGKEUnpadded(t *testing.T) {
 	f := newGKEFixture(t, true)
 	f.key = unpaddedKey(t)
 	var err error
-	if f.request, err = csr.Create(csr.PurposeClient, f.key, gkeNode, nil); err != nil {
+	if f.request, err = csr.Create(csr.PurposeClient, f.key, gkeNode, csr.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, area := range []*Public{gkeArea(t, &f.key.PublicKey), publicArea(t, &f.key.PublicKey, testSoftwareAttributes, schemeECDSA)} {
 		f.forgery.certifyExternal(area)
-		if _, err := f.provider(t).VerifyClientAttestationData(t.Context(), f.file(t)); err != nil {
+		if _, err := f.provider(t).VerifyClientAttestationData(t.Context(), f.file(t).Parsed()); err != nil {
 			t.Error(err)
 		}
 	}
@@ -145,7 +145,7 @@ func TestGKERefuses(t *testing.T) {
 		}, CheckGKEIdentity},
 		"asks for another node": {func(t *testing.T, f *gkeFixture) {
 			var err error
-			if f.request, err = csr.Create(csr.PurposeClient, f.key, "gke-pool-1-other", nil); err != nil {
+			if f.request, err = csr.Create(csr.PurposeClient, f.key, "gke-pool-1-other", csr.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}, CheckGKEIdentity},
@@ -153,7 +153,7 @@ func TestGKERefuses(t *testing.T) {
 			other := f.instance
 			other.InstanceName = "gke-pool-1-other"
 			f.json = gkeJSON(&other)
-			f.request, _ = csr.Create(csr.PurposeClient, f.key, other.InstanceName, nil)
+			f.request, _ = csr.Create(csr.PurposeClient, f.key, other.InstanceName, csr.CreateOptions{})
 		}, CheckGKEIdentity},
 		"no certificate":       {func(_ *testing.T, f *gkeFixture) { f.certificate = nil }, CheckCertificateMissing},
 		"no certificate in it": {func(_ *testing.T, f *gkeFixture) { f.certificate = []byte{0x30, 0} }, CheckCertificateEncoding},
@@ -163,17 +163,19 @@ func TestGKERefuses(t *testing.T) {
 			f.config.Now = func() time.Time { return time.Now().AddDate(30, 0, 0) }
 		}, CheckCertificateExpired},
 		"an RSA key": {func(_ *testing.T, f *gkeFixture) {
-			f.request, _ = csr.Create(csr.PurposeClient, softwareKeys.rsa2048b(), gkeNode, nil)
+			f.request, _ = csr.Create(csr.PurposeClient, softwareKeys.rsa2048b(), gkeNode, csr.CreateOptions{})
 		}, CheckKeyMismatch},
 		"the request's own signature": {func(_ *testing.T, f *gkeFixture) {
 			f.request = bytes.Clone(f.request)
 			f.request[len(f.request)-1] ^= 1
-		}, csr.RuleSignature},
+		}, csr.CheckSignature},
 		"two statements": {func(_ *testing.T, f *gkeFixture) {
 			f.pem = func(b []byte) []byte { return append(b, b[bytes.Index(b, []byte("-----BEGIN ATTESTATION DATA")):]...) }
-		}, csr.RuleBlockDuplicate},
+		}, csr.CheckBlockDuplicate},
 		"a serving signer": {func(_ *testing.T, f *gkeFixture) { f.object.Spec.SignerName = csr.SignerKubeletServing }, attest.CheckProviderPurpose},
-		"an unknown node":  {func(_ *testing.T, f *gkeFixture) { f.request, _ = csr.Create(csr.PurposeClient, f.key, "nobody", nil) }, csr.RuleMachineUnknown},
+		"an unknown node": {func(_ *testing.T, f *gkeFixture) {
+			f.request, _ = csr.Create(csr.PurposeClient, f.key, "nobody", csr.CreateOptions{})
+		}, csr.CheckMachineUnknown},
 		"no second proof": {func(_ *testing.T, f *gkeFixture) {
 			f.config.SecondProof = secondProofFunc(func(*LimitedSubject) (*LimitedProof, error) { return nil, nil })
 		}, CheckLimitedMissing},
@@ -187,13 +189,13 @@ func TestGKERefuses(t *testing.T) {
 			f.config.Authorizer = gkeAuthorizer(func(*GKEResult) (*attest.Authorization, error) { return nil, nil })
 		}, attest.CheckMembership},
 		"a claimed provider ID": {func(_ *testing.T, f *gkeFixture) {
-			f.request, _ = csr.Create(csr.PurposeClient, f.key, gkeNode, &csr.CreateOptions{ProviderID: "gce://other"})
+			f.request, _ = csr.Create(csr.PurposeClient, f.key, gkeNode, csr.CreateOptions{ProviderID: "gce://other"})
 		}, attest.CheckProviderID},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newGKEFixture(t, true)
 			c.change(t, f)
-			_, err := f.provider(t).VerifyClientAttestationData(t.Context(), f.file(t))
+			_, err := f.provider(t).VerifyClientAttestationData(t.Context(), f.file(t).Parsed())
 			if !errors.Is(err, c.want) {
 				t.Fatalf("got %v, want %v", err, c.want)
 			}
@@ -235,7 +237,7 @@ func TestGKEWithKey(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newGKEFixture(t, false)
 			f.config.AKPublicKey = func(_ context.Context, i csr.GKEIdentity) (crypto.PublicKey, error) { return c.answer(i) }
-			_, err := f.provider(t).VerifyClientAttestationData(t.Context(), f.file(t))
+			_, err := f.provider(t).VerifyClientAttestationData(t.Context(), f.file(t).Parsed())
 			if err == nil || c.want != nil && !errors.Is(err, c.want) {
 				t.Fatalf("got %v, want %v", err, c.want)
 			}
@@ -259,7 +261,7 @@ func TestGKERetries(t *testing.T) {
 	} {
 		f := newGKEFixture(t, true)
 		change(f)
-		if _, err := f.provider(t).VerifyClientAttestationData(t.Context(), f.file(t)); !errors.Is(err, csr.ErrRetry) {
+		if _, err := f.provider(t).VerifyClientAttestationData(t.Context(), f.file(t).Parsed()); !errors.Is(err, csr.ErrRetry) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -294,14 +296,14 @@ func TestGKEProviderServing(t *testing.T) {
 	p := f.provider(t)
 	for _, signer := range []string{csr.SignerKubeletServing, csr.SignerKubeAPIServerClientKubelet} {
 		f.object.Spec.SignerName = signer
-		if _, err := p.VerifyServingAttestationData(t.Context(), f.file(t)); !errors.Is(err, attest.CheckProviderPurpose) {
+		if _, err := p.VerifyServingAttestationData(t.Context(), f.file(t).Parsed()); !errors.Is(err, attest.CheckProviderPurpose) {
 			t.Errorf("%s: %v", signer, err)
 		}
 	}
 	if _, err := p.VerifyClientAttestationData(t.Context(), nil); err == nil {
 		t.Error("no request")
 	}
-	if _, err := p.MachineName(t.Context(), nil); !errors.Is(err, csr.RuleProviderResult) {
+	if _, err := p.MachineName(t.Context(), nil); !errors.Is(err, csr.CheckProviderResult) {
 		t.Errorf("a name without a result: %v", err)
 	}
 }
@@ -330,6 +332,6 @@ func TestGKECertificateWithoutInstance(t *testing.T) {
 	}
 	f.certificate = c.Raw
 	f.config.Issuers[0].Profile = ProfileTCG()
-	_, err = f.provider(t).VerifyClientAttestationData(t.Context(), f.file(t))
+	_, err = f.provider(t).VerifyClientAttestationData(t.Context(), f.file(t).Parsed())
 	expectCheck(t, err, CheckGKEIdentity)
 }

@@ -34,7 +34,7 @@ func (p *helloParts) together(t testing.TB) *csr.Request {
 			t.Fatal(err)
 		}
 	}
-	if p.request.Spec.Request, err = p.bundle.Encode(); err != nil {
+	if p.request.Spec.Request, err = p.bundle.Marshal(); err != nil {
 		t.Fatal(err)
 	}
 	return p.request
@@ -72,11 +72,11 @@ func TestChangedHello(t *testing.T) {
 		"a key for an AK":    {func(p *helloParts) { p.hello.AKPublic = takeApart(t, s.good).certify.Public }, tpm.CheckAKMismatch, false},
 		"a signer of nothing": {func(p *helloParts) {
 			p.hello.TargetSigner = "example.com/other"
-		}, csr.RuleSignerName, false},
+		}, csr.CheckSignerName, false},
 		"a changed signature of the request": {func(p *helloParts) {
 			p.bundle.Request = slices.Clone(p.bundle.Request)
 			p.bundle.Request[len(p.bundle.Request)-1] ^= 1
-		}, csr.RuleSignature, false},
+		}, csr.CheckSignature, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			request, err := s.node.Hello(t.Context(), created)

@@ -18,7 +18,7 @@ func newTPMProviders(t testing.TB, plane *attesttest.ControlPlane) (*attest.TPMP
 	if err != nil {
 		t.Fatal(err)
 	}
-	providers, err := csr.NewProviders(&csr.ProvidersConfig{
+	providers, err := csr.NewProviders(csr.ProvidersConfig{
 		Providers:           []csr.Registration{provider.Registration()},
 		AuthorizedAttestors: []string{attest.ProviderName},
 	})
@@ -71,10 +71,10 @@ func TestTPMProviderJoins(t *testing.T) {
 			if node.Purpose == csr.PurposeServing {
 				wrong = provider.VerifyClientAttestationData
 			}
-			if _, err := wrong(ctx, answer); !errors.Is(err, attest.CheckProviderPurpose) {
+			if _, err := wrong(ctx, answer.Parsed()); !errors.Is(err, attest.CheckProviderPurpose) {
 				t.Errorf("the method for another purpose: %v", err)
 			}
-			if _, err := providers.Challenge(ctx, answer); !errors.Is(err, csr.RuleNoChallenge) {
+			if _, err := providers.Challenge(ctx, answer); !errors.Is(err, csr.CheckNoChallenge) {
 				t.Errorf("an answer is no hello: %v", err)
 			}
 			if _, err := providers.Verify(ctx, hello); err == nil {
@@ -93,7 +93,7 @@ func TestNewProvider(t *testing.T) {
 		t.Error("no verifier")
 	}
 	p := &attest.TPMProvider{}
-	if _, err := p.MachineName(t.Context(), nil); !errors.Is(err, csr.RuleProviderResult) {
+	if _, err := p.MachineName(t.Context(), nil); !errors.Is(err, csr.CheckProviderResult) {
 		t.Errorf("a name without a result: %v", err)
 	}
 	if _, err := p.VerifyClientAttestationData(t.Context(), nil); err == nil {

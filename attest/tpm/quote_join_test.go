@@ -188,7 +188,7 @@ func TestEveryByteOfQuote(t *testing.T) {
 			continue // not even DER
 		}
 		p.bundle.Data = data
-		request, err := p.bundle.Encode()
+		request, err := p.bundle.Marshal()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -38,7 +38,7 @@ type ekJoin struct {
 func newEKJoin(t *testing.T, tpm *tpmsim.TPM) *ekJoin {
 	t.Helper()
 	private := newECDSA(t, elliptic.P256())
-	request, err := csr.Create(csr.PurposeClient, private, "node-1", nil)
+	request, err := csr.Create(csr.PurposeClient, private, "node-1", csr.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -163,7 +163,7 @@ func TestEveryBitOfTheBinding(t *testing.T) {
 			continue
 		}
 		p.bundle.Data = der
-		if p.request.Spec.Request, err = p.bundle.Encode(); err != nil {
+		if p.request.Spec.Request, err = p.bundle.Marshal(); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := verifyEKOf(t.Context(), s.plane.Verifier, p.request); err == nil {
@@ -242,7 +242,7 @@ func TestHelloOfRoadEK(t *testing.T) {
 		if bundle.Data, err = evidence.Marshal(); err != nil {
 			t.Fatal(name, err)
 		}
-		if request.Spec.Request, err = bundle.Encode(); err != nil {
+		if request.Spec.Request, err = bundle.Marshal(); err != nil {
 			t.Fatal(name, err)
 		}
 		if _, err := s.plane.Verifier.Challenge(t.Context(), request); !errors.Is(err, c.want) {

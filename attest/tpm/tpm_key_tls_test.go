@@ -226,7 +226,7 @@ func TestKeySignsItsRequest(t *testing.T) {
 		mustSoftwareKey(t, newECDSA(t, p256)), mustSoftwareKey(t, newRSA(t, 2048)),
 		mustTPMKey(t, tpm, KeyECDSAP256), mustTPMKey(t, tpm, KeyRSA2048),
 	} {
-		der, err := csr.Create(csr.PurposeClient, key, "worker-1", nil)
+		der, err := csr.Create(csr.PurposeClient, key, "worker-1", csr.CreateOptions{})
 		if err != nil {
 			t.Fatalf("%v: %v", key, err)
 		}

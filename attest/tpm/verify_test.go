@@ -69,7 +69,7 @@ func (p *parts) together(t testing.TB) *csr.Request {
 		p.att.Statements[1].Stmt = ok(p.proof.Marshal())
 	}
 	p.bundle.Data = ok(p.att.Marshal())
-	p.request.Spec.Request = ok(p.bundle.Encode())
+	p.request.Spec.Request = ok(p.bundle.Marshal())
 	return p.request
 }
 
@@ -124,9 +124,9 @@ func TestChangedAnswer(t *testing.T) {
 
 		"another requester files it": {func(p *parts) { p.request.Spec.Username = "system:bootstrap:mallor" }, attest.CheckBindingRequester},
 		"another lifetime":           {func(p *parts) { s := int32(3600); p.request.Spec.ExpirationSeconds = &s }, attest.CheckBindingExpiration},
-		"no evidence":                {func(p *parts) { p.bundle.Provider, p.bundle.Data = "", nil }, csr.RuleAttestationProvider},
+		"no evidence":                {func(p *parts) { p.bundle.Provider, p.bundle.Data = "", nil }, csr.CheckAttestationProvider},
 		"another version":            {func(p *parts) { p.bundle.Provider = "tpm/v2" }, attest.CheckProvider},
-		"insecure provider":          {func(p *parts) { p.bundle.Provider = "insecure/v1" }, csr.RuleAttestationProvider},
+		"insecure provider":          {func(p *parts) { p.bundle.Provider = "insecure/v1" }, csr.CheckAttestationProvider},
 		"statements swapped":         {func(p *parts) { st := p.att.Statements; st[0].Type, st[1].Type = st[1].Type, st[0].Type }, attest.CheckStatements},
 		"a third statement": {func(p *parts) {
 			p.att.Statements = append(p.att.Statements, attest.AttestationStatement{Type: oid.NodeAttestHello, Stmt: []byte{5, 0}})
@@ -151,7 +151,7 @@ func TestChangedAnswer(t *testing.T) {
 		request := p.request
 		if p.bundle.Data != nil {
 			request = p.together(t)
-		} else if pem, err := p.bundle.Encode(); err != nil {
+		} else if pem, err := p.bundle.Marshal(); err != nil {
 			t.Fatal(err)
 		} else {
 			request.Spec.Request = pem
@@ -217,7 +217,7 @@ func TestEveryByte(t *testing.T) {
 				continue // no bundle at all
 			}
 			p.bundle.Data = der
-			pem, err := p.bundle.Encode()
+			pem, err := p.bundle.Marshal()
 			if err != nil {
 				continue
 			}
@@ -253,7 +253,7 @@ func TestReplayForAnotherRequest(t *testing.T) {
 	s := newStage(t, nil)
 	ctx := context.Background()
 	evidence := takeApart(t, s.good).bundle
-	other, err := csr.Create(csr.PurposeClient, s.node.Key, "node-2", &csr.CreateOptions{ProviderID: attesttest.ProviderID})
+	other, err := csr.Create(csr.PurposeClient, s.node.Key, "node-2", csr.CreateOptions{ProviderID: attesttest.ProviderID})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -269,7 +269,7 @@ func TestReplayForAnotherRequest(t *testing.T) {
 		t.Errorf("another node's name: got %v", err)
 	}
 	s.node.Name = attesttest.NodeName
-	other, err = csr.Create(csr.PurposeClient, newKey(t, elliptic.P256()), attesttest.NodeName, &csr.CreateOptions{ProviderID: attesttest.ProviderID})
+	other, err = csr.Create(csr.PurposeClient, newKey(t, elliptic.P256()), attesttest.NodeName, csr.CreateOptions{ProviderID: attesttest.ProviderID})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -129,7 +129,7 @@ func (w *workBench) with(t testing.TB, certificates ...[]byte) *csr.Request {
 		t.Fatal(err)
 	}
 	out := *w.request
-	if out.Spec.Request, err = bundle.Encode(); err != nil {
+	if out.Spec.Request, err = bundle.Marshal(); err != nil {
 		t.Fatal(err)
 	}
 	return &out

@@ -151,7 +151,7 @@ func recordResidentKey(t *testing.T) {
 
 func recordServing(t *testing.T) {
 	key := must(ecdsa.GenerateKey(elliptic.P384(), rand.Reader))(t)
-	request := must(csr.Create(csr.PurposeServing, key, "node-1", &csr.CreateOptions{
+	request := must(csr.Create(csr.PurposeServing, key, "node-1", csr.CreateOptions{
 		DNSNames: []string{"node-1.example.com"}, IPAddresses: []netip.Addr{netip.MustParseAddr("192.0.2.7"), netip.MustParseAddr("2001:db8::7")}}))(t)
 	write(t, "serving.pem", blocks(csr.BlockRequest, request))
 }

@@ -150,7 +150,7 @@ func newControlPlane(issuerRoot *x509.Certificate, machines inventory) (*control
 	if err != nil {
 		return nil, err
 	}
-	ca, err := csr.NewCA([]*x509.Certificate{caCert}, caKey, &csr.CAOptions{SignerNames: []string{csr.SignerClientTPM}})
+	ca, err := csr.NewCA([]*x509.Certificate{caCert}, caKey, csr.CAConfig{SignerNames: []string{csr.SignerClientTPM}})
 	if err != nil {
 		return nil, err
 	}
@@ -200,7 +200,7 @@ func newNode(tpm *tpmsim.TPM, name, clusterID string) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	request, err := csr.Create(csr.PurposeClient, private, name, &csr.CreateOptions{ProviderID: providerID(name)})
+	request, err := csr.Create(csr.PurposeClient, private, name, csr.CreateOptions{ProviderID: providerID(name)})
 	if err != nil {
 		return nil, err
 	}
@@ -302,13 +302,13 @@ func attackWithEvidence(ctx context.Context, s *story, plane *controlPlane, answ
 		name    string
 		by      *attest.Verifier
 		request *csr.Request
-		want    error // an attest.Check or a csr.Rule
+		want    error // an attest.Check or a csr.Check
 	}{
 		{"the same evidence for another key", plane.verifier, otherKey, attest.CheckBindingRequest},
 		{"the same evidence for another node, node-2", plane.verifier, otherNode, attest.CheckBindingRequest},
 		{"the answer, filed with another bootstrap token", plane.verifier, &otherUser, attest.CheckBindingRequester},
 		{"the answer, filed 11 minutes later", replica, &late, attest.CheckAnswerLate},
-		{"the request without any evidence", plane.verifier, plain, csr.RuleAttestationProvider},
+		{"the request without any evidence", plane.verifier, plain, csr.CheckAttestationProvider},
 	} {
 		_, err := attack.by.Verify(ctx, attack.request)
 		if err := s.refusal(attack.name, err, attack.want); err != nil {
@@ -345,7 +345,7 @@ func stolen(evidence *csr.Bundle, nodeName string) (*csr.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	request, err := csr.Create(csr.PurposeClient, key, nodeName, nil)
+	request, err := csr.Create(csr.PurposeClient, key, nodeName, csr.CreateOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -412,7 +412,7 @@ func providerID(nodeName string) string { return "gce://example-project/europe-w
 // file does what the API server does with a request: it keeps it, with the time and
 // the user that it has authenticated, here the holder of a bootstrap token.
 func file(bundle *csr.Bundle, signerName string, created time.Time) (*csr.Request, error) {
-	pem, err := bundle.Encode()
+	pem, err := bundle.Marshal()
 	if err != nil {
 		return nil, err
 	}
@@ -510,7 +510,7 @@ func (s *story) reason(err error) {
 	var cause error
 	if e, ok := errors.AsType[*attest.Error](err); ok {
 		got, want, cause = e.Got, e.Want, e.Err
-	} else if v, ok := errors.AsType[*csr.Violation](err); ok {
+	} else if v, ok := errors.AsType[*csr.Error](err); ok {
 		got, want, cause = v.Got, v.Want, v.Err
 	}
 	s.detail("check", nameOf(err))
@@ -544,7 +544,7 @@ func nameOf(err error) string {
 	if check, ok := errors.AsType[attest.Check](err); ok {
 		return string(check)
 	}
-	if rule, ok := errors.AsType[csr.Rule](err); ok {
+	if rule, ok := errors.AsType[csr.Check](err); ok {
 		return string(rule)
 	}
 	return ""

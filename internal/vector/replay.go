@@ -131,8 +131,8 @@ func (v *Vector) checkRequest(ctx context.Context, e *Environment) (*Result, err
 	}
 	var checked *csr.Checked
 	if v.TargetSigner == "" {
-		checked, err = policy.Check(ctx, v.Object)
-	} else if checked, err = policy.CheckUnsigned(ctx, v.Object, v.TargetSigner); err == nil {
+		checked, err = policy.Check(ctx, v.Object.Parsed())
+	} else if checked, err = policy.CheckUnsigned(ctx, v.Object.Parsed(), v.TargetSigner); err == nil {
 		err = checked.CheckSignature()
 	}
 	if err != nil {
@@ -155,7 +155,7 @@ func (b *Bundle) parse() error {
 		if err != nil {
 			return err
 		}
-		again, err := parsed.Encode()
+		again, err := parsed.Marshal()
 		if err == nil && !bytes.Equal(again, b.PEM) {
 			return &brokenVector{errors.New("what it encodes to is another text")}
 		}
@@ -215,7 +215,7 @@ func (v *Vector) judge(err error) error {
 	}
 	want := csr.VerdictDeny
 	switch {
-	case errors.Is(err, csr.RuleRequestClosed), errors.Is(err, csr.ErrOtherSigner):
+	case errors.Is(err, csr.CheckRequestClosed), errors.Is(err, csr.ErrOtherSigner):
 		want = csr.VerdictIgnore
 	case v.Retry:
 		want = csr.VerdictRetry
@@ -231,7 +231,7 @@ func (v *Vector) judge(err error) error {
 // what some other package found and is only the cause. Rules come sorted, each once.
 func names(err error, pkg string) []string {
 	switch e := outermost(err).(type) {
-	case csr.Violations:
+	case csr.Errors:
 		if pkg != PackageCSR {
 			return nil
 		}
@@ -260,7 +260,7 @@ func names(err error, pkg string) []string {
 // packages under test, or nil. That a question may be asked again is no refusal.
 func outermost(err error) error {
 	switch e := err.(type) {
-	case csr.Violations, oid.Error, CredentialFault:
+	case csr.Errors, oid.Error, CredentialFault:
 		return err
 	case *refusal.Error:
 		if e.Check != refusal.ErrRetry {

@@ -49,7 +49,7 @@ const (
 // The packages whose stable names a vector can expect.
 const (
 	PackageAttest = "attest" // attest.Check, those of attest/eventlog among them
-	PackageCSR    = "csr"    // csr.Rule
+	PackageCSR    = "csr"    // csr.Check
 	PackageOID    = "oid"    // oid.Error
 	PackageTPM    = "tpm"    // CredentialFault
 	PackageJWS    = "jws"    // jws.Check

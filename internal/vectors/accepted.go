@@ -61,7 +61,7 @@ func (w *world) acceptedPairs() {
 			resident = must(tpm.CreateTPMKey(w.ctx, w.shared, pair.kind, nil))
 			j.key, env = resident, &vector.Environment{RequireTPMResident: true}
 		}
-		j.request = must(csr.Create(csr.PurposeClient, j.key, nodeName, &csr.CreateOptions{ProviderID: providerID}))
+		j.request = must(csr.Create(csr.PurposeClient, j.key, nodeName, csr.CreateOptions{ProviderID: providerID}))
 		n := w.tpmNode(pair.source, &j)
 		w.addGood(pair.name, pair.what, n.answer(w, n.challenge(w)), env, resultOf(resident != nil))
 		if resident != nil {

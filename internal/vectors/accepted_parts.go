@@ -122,7 +122,7 @@ func (w *world) acceptedRequests() {
 	a.extensions = nil
 	add("request-without-a-provider-id", "The request claims no provider ID, and the policy does not ask for one.", a, nil)
 
-	created := must(csr.Create(csr.PurposeServing, w.tls, nodeName, &csr.CreateOptions{DNSNames: []string{"node-1.example.com"},
+	created := must(csr.Create(csr.PurposeServing, w.tls, nodeName, csr.CreateOptions{DNSNames: []string{"node-1.example.com"},
 		IPAddresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, ProviderID: providerID}))
 	serving := join{request: created, key: w.tls, signer: csr.SignerServingTPM, username: "system:node:" + nodeName,
 		groups: []string{"system:nodes", "system:authenticated"}}
@@ -134,10 +134,10 @@ func (w *world) acceptedBundles() {
 	add := func(name, what, format string, text []byte) {
 		w.add(&vector.Vector{Name: name, Class: "accepted", Level: vector.LevelBundle, Description: what, Bundle: &vector.Bundle{Format: format, PEM: text}})
 	}
-	add("bundle", "A request with evidence behind it.", "", must((&csr.Bundle{Request: w.request, Provider: "tpm/v1", Data: derive("evidence", 100)}).Encode()))
-	add("bundle-plain", "A request without evidence, as kubelets file it.", "", must((&csr.Bundle{Request: w.request}).Encode()))
-	add("bundle-whole-lines", "The evidence fills its last line.", "", must((&csr.Bundle{Request: w.request, Provider: "tpm/v1", Data: derive("evidence", 96)}).Encode()))
-	add("bundle-of-another-provider", "The evidence is for another provider.", "", must((&csr.Bundle{Request: w.request, Provider: "example-1/v12", Data: []byte{0}}).Encode()))
+	add("bundle", "A request with evidence behind it.", "", must((&csr.Bundle{Request: w.request, Provider: "tpm/v1", Data: derive("evidence", 100)}).Marshal()))
+	add("bundle-plain", "A request without evidence, as kubelets file it.", "", must((&csr.Bundle{Request: w.request}).Marshal()))
+	add("bundle-whole-lines", "The evidence fills its last line.", "", must((&csr.Bundle{Request: w.request, Provider: "tpm/v1", Data: derive("evidence", 96)}).Marshal()))
+	add("bundle-of-another-provider", "The evidence is for another provider.", "", must((&csr.Bundle{Request: w.request, Provider: "example-1/v12", Data: []byte{0}}).Marshal()))
 	proposal := bytes.Join([][]byte{[]byte(pemBlock(csr.BlockRequest, w.request)), []byte(pemBlock(csr.BlockProposalData, derive("evidence", 100)))}, nil)
 	add("bundle-of-the-proposal", "The proposal's example: request and data, without a provider.", "proposal", proposal)
 	add("bundle-of-gke", "GKE's dialect.", "gke", []byte(w.gkePEM(gkeIdentity)))

@@ -36,13 +36,13 @@ func (w *world) answersMixed() {
 	f.b.ExpirationSeconds = 86400
 	add("answer-for-another-lifetime", "The node answered a challenge for a longer lifetime.", "binding-expiration", f.resigned(w), nil)
 
-	second := must(csr.Create(csr.PurposeClient, w.tls, otherNode, nil))
+	second := must(csr.Create(csr.PurposeClient, w.tls, otherNode, csr.CreateOptions{}))
 	add("answer-for-another-node-name", "The evidence stands behind a request for another node name, which the machine may not be either.", "binding-request",
 		w.moved(w.good, second), nil)
-	rekeyed := must(csr.Create(csr.PurposeClient, w.tls2, nodeName, &csr.CreateOptions{ProviderID: providerID}))
+	rekeyed := must(csr.Create(csr.PurposeClient, w.tls2, nodeName, csr.CreateOptions{ProviderID: providerID}))
 	add("answer-for-another-key", "The evidence stands behind a request with another key.", "binding-request", w.moved(w.good, rekeyed), nil)
 	again := repeatable{w.tls.(repeatable).Signer}
-	plain := must(csr.Create(csr.PurposeClient, again, nodeName, nil))
+	plain := must(csr.Create(csr.PurposeClient, again, nodeName, csr.CreateOptions{}))
 	add("answer-for-another-request-of-the-key", "The evidence stands behind another request with the same key and name.", "binding-request", w.moved(w.good, plain), nil)
 
 	f = w.forge(w.akOther, join{})

@@ -94,7 +94,7 @@ func (j *join) object(bundle *csr.Bundle, signer string, created time.Time) *csr
 		APIVersion: "certificates.k8s.io/v1",
 		Kind:       "CertificateSigningRequest",
 		Metadata:   csr.Metadata{Name: "csr-1", UID: "6f2b0f6a-0000-4000-8000-000000000001", CreationTimestamp: created},
-		Spec: csr.Spec{Request: must(bundle.Encode()), SignerName: signer, Usages: j.usages,
+		Spec: csr.Spec{Request: must(bundle.Marshal()), SignerName: signer, Usages: j.usages,
 			Username: j.username, Groups: j.groups},
 	}
 	if j.expiration != 0 {

@@ -63,7 +63,7 @@ func (p *parts) together() *csr.Request {
 	} else {
 		p.bundle.Data = change(must(p.evidence.Marshal()), p.onEvidence)
 	}
-	p.object.Spec.Request = change(must(p.bundle.Encode()), p.onPEM)
+	p.object.Spec.Request = change(must(p.bundle.Marshal()), p.onPEM)
 	return p.object
 }
 

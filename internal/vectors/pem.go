@@ -16,7 +16,7 @@ type pemAttack struct {
 
 // pems are attacks on the PEM of a request.
 func (w *world) pems() {
-	good := string(must((&csr.Bundle{Request: w.request, Provider: "tpm/v1", Data: derive("evidence", 94)}).Encode()))
+	good := string(must((&csr.Bundle{Request: w.request, Provider: "tpm/v1", Data: derive("evidence", 94)}).Marshal()))
 	for _, a := range append(blockAttacks(), lineAttacks()...) {
 		text := a.change(good)
 		if text == good {

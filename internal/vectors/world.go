@@ -117,7 +117,7 @@ func (w *world) makeKeys() {
 	w.akP256 = w.newSoftAK(ecKey(elliptic.P256(), "AK P-256", nil), schemeECDSA256, "machine-1")
 	w.akRSA = w.newSoftAK(rsaKey(2048, "AK RSA"), schemeRSASSA, "machine-1")
 	w.akOther = w.newSoftAK(ecKey(elliptic.P256(), "AK of machine 2", nil), schemeECDSA256, "machine-2")
-	w.request = must(csr.Create(csr.PurposeClient, w.tls, nodeName, &csr.CreateOptions{ProviderID: providerID}))
+	w.request = must(csr.Create(csr.PurposeClient, w.tls, nodeName, csr.CreateOptions{ProviderID: providerID}))
 	key := func(label string, active, retired time.Duration) vector.RingKey {
 		k := vector.RingKey{ID: hex.EncodeToString(derive(label+" id", 8)), Secret: derive(label, 32), ActiveAt: w.now.Add(active)}
 		if retired != 0 {

@@ -58,7 +58,7 @@ func newPlane(t *testing.T, c *cluster, n *attesttest.Node, clusterID string) *p
 	if err != nil {
 		t.Fatal(err)
 	}
-	ca, err := csr.NewCA([]*x509.Certificate{c.ca.cert}, c.ca.key, &csr.CAOptions{SignerNames: []string{csr.SignerClientTPM}})
+	ca, err := csr.NewCA([]*x509.Certificate{c.ca.cert}, c.ca.key, csr.CAConfig{SignerNames: []string{csr.SignerClientTPM}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +140,7 @@ func (j *join) file(bundle *csr.Bundle, signerName string) string {
 
 func (j *join) fileAs(user kubernetes.Interface, bundle *csr.Bundle, signerName string, expirationSeconds int32) string {
 	j.t.Helper()
-	pem, err := bundle.Encode()
+	pem, err := bundle.Marshal()
 	if err != nil {
 		j.t.Fatal(err)
 	}

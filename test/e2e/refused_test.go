@@ -98,8 +98,8 @@ func (j *join) cannotSignHello(name string) {
 		t.Errorf("sign for the challenge signer: got %v, want forbidden", err)
 	}
 	_, err := j.plane.verifier.Challenge(t.Context(), j.stored(name))
-	if !errors.Is(err, csr.RuleRequestClosed) {
-		t.Errorf("challenge again what carries a challenge: got %v, want %v", err, csr.RuleRequestClosed)
+	if !errors.Is(err, csr.CheckRequestClosed) {
+		t.Errorf("challenge again what carries a challenge: got %v, want %v", err, csr.CheckRequestClosed)
 	}
 }
 
@@ -113,19 +113,19 @@ func (j *join) refusesOthers(c *cluster, answer *csr.Bundle) {
 	for _, attack := range []struct {
 		what string
 		name string
-		want error // an attest.Check or a csr.Rule
+		want error // an attest.Check or a csr.Check
 	}{
 		{"by another bootstrap token", j.fileAs(other, answer, csr.SignerClientTPM, expires), attest.CheckBindingRequester},
 		{"for another lifetime", j.fileAs(j.bootstrapper, answer, csr.SignerClientTPM, 2*expires), attest.CheckBindingExpiration},
-		{"without evidence", j.fileAs(j.bootstrapper, &csr.Bundle{Request: answer.Request}, csr.SignerClientTPM, expires), csr.RuleAttestationProvider},
-		{"under another signer", j.fileAs(j.bootstrapper, answer, csr.SignerKubeAPIServerClientKubelet, expires), csr.RuleSignerName},
+		{"without evidence", j.fileAs(j.bootstrapper, &csr.Bundle{Request: answer.Request}, csr.SignerClientTPM, expires), csr.CheckAttestationProvider},
+		{"under another signer", j.fileAs(j.bootstrapper, answer, csr.SignerKubeAPIServerClientKubelet, expires), csr.CheckSignerName},
 	} {
 		request := j.stored(attack.name)
 		_, err := j.plane.verifier.Verify(t.Context(), request)
 		if !errors.Is(err, attack.want) {
 			t.Errorf("the answer, filed %s: got %v, want %v", attack.what, err, attack.want)
 		}
-		if attack.want == csr.RuleSignerName {
+		if attack.want == csr.CheckSignerName {
 			if d := csr.Decide(err).For(request); d.Verdict != csr.VerdictIgnore {
 				t.Errorf("the answer, filed %s: got %v, want it ignored: it is not the controller's to decide", attack.what, d.Verdict)
 			}

@@ -25,7 +25,7 @@ import (
 func TestDecisionsAreTaken(t *testing.T) {
 	outcomes := map[string]error{
 		"accepted":  nil,
-		"refused":   &csr.Violation{Check: csr.RuleUsages},
+		"refused":   &csr.Error{Check: csr.CheckUsages},
 		"undecided": csr.Retry(errors.New("no answer")),
 	}
 	all := []string{csr.ConditionApproved, csr.ConditionDenied, csr.ConditionFailed, "example.com/Foreign"}
@@ -93,11 +93,11 @@ func decidedRequest(t *testing.T, conditions []string) *certificates.Certificate
 	if err != nil {
 		t.Fatal(err)
 	}
-	der, err := csr.Create(csr.PurposeClient, key, "node-1", nil)
+	der, err := csr.Create(csr.PurposeClient, key, "node-1", csr.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	pem, err := (&csr.Bundle{Request: der}).Encode()
+	pem, err := (&csr.Bundle{Request: der}).Marshal()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,363 @@
+package csr
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// Registration is one provider and what it is there for.
+type Registration struct {
+	// Name is the provider's name as in its signer names, such as "tpm".
+	Name string
+	// Provider verifies.
+	Provider Provider
+	// SignerNames are the signers that the provider's policy serves, so at least one
+	// that selects this provider or [SignerKubeAPIServerClientKubelet]. Names of
+	// other providers are passed over. A request to another signer is not given to
+	// the provider.
+	SignerNames []string
+	// Versions are the versions of the data format that the provider reads, each 1
+	// or more, in any order: [1, 2] stands for tpm/v1 and tpm/v2. Empty leaves the
+	// format to the provider, which is for [NewInsecureProvider], whose requests have no
+	// evidence, and for foreign dialects, whose requests do not say what they are.
+	Versions []int
+	// MinimumVersion is the oldest of these that is accepted, so that nobody can
+	// choose a format that has been found weak; 0 means 1.
+	MinimumVersion int
+}
+
+// ProvidersConfig is what [Providers] are made of.
+type ProvidersConfig struct {
+	// Providers are all providers of one certificate authority, at least one. The
+	// insecure provider stands alone: whoever trusts a CA trusts all its certificates
+	// alike, so nodes that prove nothing need a CA of their own.
+	Providers []Registration
+	// AuthorizedAttestors are the names of the providers that may attest nodes of
+	// this cluster, spec.security.authorizedAttestors of the proposal. A provider
+	// that is not listed is never asked; an empty list is an error.
+	AuthorizedAttestors []string
+	// BuiltInClient are the names of the providers that are open for requests to
+	// [SignerKubeAPIServerClientKubelet], which selects none itself: each one of
+	// Providers with that signer among its SignerNames, and never the insecure one.
+	// Empty opens it for none. Of several the request's own provider block chooses;
+	// one of them may have no Versions, and gets the requests without such a block.
+	BuiltInClient []string
+}
+
+// Providers selects the provider for a request by the signer name that it is filed
+// under. The evidence in the request never decides against it: it must agree. Only where
+// the signer's name selects no provider does the evidence choose, among those that
+// [ProvidersConfig] opens for that signer. A Providers is only read once it is made, so
+// many goroutines may share it.
+type Providers struct {
+	byName   map[string]*Registration
+	builtIn  []*Registration
+	attestor map[string]bool
+}
+
+// NewProviders checks the configuration, of which it keeps nothing. Errors match
+// [refusal.CheckConfig].
+func NewProviders(c ProvidersConfig) (*Providers, error) {
+	if len(c.Providers) == 0 {
+		return nil, refusal.Config("Providers", "", "at least one")
+	}
+	if len(c.AuthorizedAttestors) == 0 {
+		return nil, refusal.Config("AuthorizedAttestors", "", "at least one")
+	}
+	p := &Providers{byName: map[string]*Registration{}, attestor: map[string]bool{}}
+	for _, r := range c.Providers {
+		if err := p.add(r); err != nil {
+			return nil, err
+		}
+	}
+	if p.byName[ProviderInsecure] != nil && len(p.byName) > 1 {
+		return nil, refusal.Config("Providers", ProviderInsecure+" beside others", "that one alone, or the others")
+	}
+	for _, name := range c.AuthorizedAttestors {
+		if !validProvider(name) {
+			return nil, refusal.Config("AuthorizedAttestors", refusal.Quote(name), "names of providers")
+		}
+		p.attestor[name] = true
+	}
+	return p, p.open(c.BuiltInClient)
+}
+
+func (p *Providers) add(r Registration) error {
+	r.Versions, r.SignerNames = slices.Clone(r.Versions), slices.Clone(r.SignerNames)
+	slices.Sort(r.Versions)
+	fault := ""
+	switch {
+	case !validProvider(r.Name):
+		fault = "is no name of a provider"
+	case r.Provider == nil:
+		fault = "has no Provider"
+	case p.byName[r.Name] != nil:
+		fault = "is there twice"
+	case isInsecure(r.Provider) != (r.Name == ProviderInsecure):
+		fault = "has a provider that is not its own: the insecure one has its own name, and no other has it"
+	case r.MinimumVersion < 0 || len(r.Versions) > 0 && r.Versions[len(r.Versions)-1] < r.MinimumVersion:
+		fault = "has a MinimumVersion that none of its Versions reaches"
+	case len(r.Versions) > 0 && (r.Versions[0] < 1 || r.Versions[len(r.Versions)-1] > maxVersion):
+		fault = "has a version that is not from 1 to 999999999"
+	case len(r.Versions) == 0 && r.MinimumVersion > 0:
+		fault = "has a MinimumVersion and no Versions"
+	case !slices.ContainsFunc(r.SignerNames, r.selectedBy) && !slices.Contains(r.SignerNames, SignerKubeAPIServerClientKubelet):
+		fault = "has none of its own signers in SignerNames"
+	}
+	if fault != "" {
+		return refusal.Config("Providers", refusal.Quote(r.Name)+" "+fault, "")
+	}
+	p.byName[r.Name] = &r
+	return nil
+}
+
+const maxVersion = 999999999
+
+// selectedBy says whether a signer of certificates selects this provider by its name.
+func (r *Registration) selectedBy(signerName string) bool {
+	_, provider, _ := parseSignerName(signerName)
+	return provider == r.Name
+}
+
+// open opens Kubernetes' own signer of client certificates for some of the providers.
+func (p *Providers) open(names []string) error {
+	const field = "BuiltInClient"
+	bare := 0
+	for i, name := range names {
+		r := p.byName[name]
+		switch {
+		case r == nil || name == ProviderInsecure || slices.Contains(names[:i], name):
+			return refusal.Config(field, refusal.Quote(name), "names of secure providers, each once")
+		case !slices.Contains(r.SignerNames, SignerKubeAPIServerClientKubelet):
+			return refusal.Config(field, name, "a provider with "+SignerKubeAPIServerClientKubelet+" in its SignerNames")
+		case len(r.Versions) == 0:
+			bare++
+		}
+		p.builtIn = append(p.builtIn, r)
+	}
+	if bare > 1 {
+		return refusal.Config(field, strconv.Itoa(bare)+" providers without Versions", "at most one")
+	}
+	return nil
+}
+
+// SignerNames are the signers of certificates for which there is a provider, in order:
+// for [CAConfig], and for a controller that watches requests by their signers. They are
+// the names in the registrations' SignerNames that select a provider which is an
+// authorised attestor. Not in the list are the names under which nodes file hellos,
+// [SignerChallenge] of each provider, and [SignerKubeletServing], whose requests no
+// provider verifies.
+func (p *Providers) SignerNames() []string {
+	var names []string
+	for name, r := range p.byName {
+		for _, signer := range r.SignerNames {
+			if p.attestor[name] && r.selectedBy(signer) {
+				names = append(names, signer)
+			}
+		}
+	}
+	if slices.ContainsFunc(p.builtIn, func(r *Registration) bool { return p.attestor[r.Name] }) {
+		names = append(names, SignerKubeAPIServerClientKubelet)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// challengedProvider is the provider of a challenge signer, "" for other signers.
+func challengedProvider(signerName string) string {
+	name, ok := strings.CutPrefix(signerName, challengeSignerPrefix)
+	if !ok || !validProvider(name) || name == ProviderInsecure {
+		return ""
+	}
+	return name
+}
+
+// accepts says whether evidence of this version is read.
+func (r *Registration) accepts(version int) bool {
+	return version >= r.MinimumVersion && slices.Contains(r.Versions, version)
+}
+
+// supported are the names of the accepted versions, the newest first.
+func (r *Registration) supported() []string {
+	var names []string
+	for _, v := range slices.Backward(r.Versions) {
+		if name := r.Name + "/v" + strconv.Itoa(v); v >= r.MinimumVersion && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Verify has the evidence of a request verified by the provider that its signer name
+// selects, for the purpose that the signer name has, and then asks for the machine's
+// name. The provider's result is held against the request, its signature included. A
+// provider that names no machine breaks [CheckProviderResult].
+//
+// A request that is filed under a signer which selects none of these providers is
+// somebody else's: the error matches [CheckProviderUnknown] and [ErrOtherSigner], and
+// [Decide] ignores it.
+//
+// A request whose evidence has another version than the provider accepts is refused
+// with an error that holds an [*UnsupportedVersionError]. Kubelets' own requests to
+// [SignerKubeletServing] carry no evidence and no provider verifies them; see
+// [InheritAttestation].
+func (p *Providers) Verify(ctx context.Context, request *Request) (*Attested, error) {
+	parsed := request.Parsed()
+	r, err := p.find(ctx, parsed)
+	if err != nil {
+		return nil, err
+	}
+	purpose, err := PurposeOf(request.Spec.SignerName)
+	if err != nil {
+		return nil, err
+	}
+	verify := r.Provider.VerifyClientAttestationData
+	if purpose == PurposeServing {
+		verify = r.Provider.VerifyServingAttestationData
+	}
+	attested, err := verify(ctx, parsed)
+	if err != nil {
+		return nil, err
+	}
+	if err := attested.Check(parsed); err != nil {
+		return nil, err
+	}
+	if err := attested.Checked.CheckSignature(); err != nil {
+		return nil, err
+	}
+	accepted := *attested
+	accepted.Provider = r.Name
+	if accepted.MachineName, err = r.Provider.MachineName(ctx, attested); err != nil {
+		return nil, err
+	}
+	if accepted.MachineName == "" {
+		return nil, &Error{Check: CheckProviderResult, Got: "a machine without a name", Want: "its name in the inventory"}
+	}
+	return &accepted, nil
+}
+
+// Challenge has a hello challenged by the provider that the challenge signer selects.
+// A provider that is no [Challenger] gives an [*Error] of [CheckNoChallenge].
+func (p *Providers) Challenge(ctx context.Context, request *Request) ([]byte, error) {
+	parsed := request.Parsed()
+	r, err := p.find(ctx, parsed)
+	if err != nil {
+		return nil, err
+	}
+	name := challengedProvider(request.Spec.SignerName)
+	challenger, ok := r.Provider.(Challenger)
+	if name == "" || !ok {
+		return nil, &Error{Check: CheckNoChallenge, Got: refusal.Quote(request.Spec.SignerName), Want: "the challenge signer of a provider that challenges"}
+	}
+	return challenger.Challenge(ctx, parsed)
+}
+
+// signerName is the signer's name, of a request that may be nil.
+func (r *Request) signerName() string {
+	if r == nil {
+		return ""
+	}
+	return r.Spec.SignerName
+}
+
+// find selects by signer name, and looks at the version of the evidence.
+func (p *Providers) find(ctx context.Context, request *Parsed) (*Registration, error) {
+	if ctx == nil {
+		return nil, Retry(errNoContext)
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, Retry(err)
+	}
+	r, err := p.selected(request)
+	if err != nil {
+		return nil, err
+	}
+	if r == nil {
+		signerName := request.Request().signerName()
+		refused := &Error{Check: CheckProviderUnknown, Got: refusal.Quote(signerName), Want: "a signer that selects a provider"}
+		if signerName != "" { // which no API server takes
+			refused.Err = Retry(ErrOtherSigner)
+		}
+		return nil, refused
+	}
+	if !p.attestor[r.Name] {
+		return nil, &Error{Check: CheckAttestorNotAuthorized, Got: "provider " + r.Name, Want: "an authorised attestor"}
+	}
+	if len(r.Versions) == 0 {
+		return r, nil
+	}
+	return r, r.checkVersion(request)
+}
+
+// selected is the registration that the signer's name selects, or, under Kubernetes' own
+// signer, the request's provider block; nil where there is none.
+func (p *Providers) selected(request *Parsed) (*Registration, error) {
+	signerName := request.Request().signerName()
+	if signerName == SignerKubeAPIServerClientKubelet {
+		return p.chosen(request)
+	}
+	if name := challengedProvider(signerName); name != "" {
+		return p.byName[name], nil
+	}
+	r := p.byName[ProviderOf(signerName)]
+	if r == nil || !slices.Contains(r.SignerNames, signerName) {
+		return nil, nil
+	}
+	return r, nil
+}
+
+// chosen is the one of the providers that are open under Kubernetes' own signer for which
+// the evidence is. Where one alone is open there is nothing to choose.
+func (p *Providers) chosen(request *Parsed) (*Registration, error) {
+	if len(p.builtIn) == 0 {
+		return nil, nil
+	}
+	if len(p.builtIn) == 1 {
+		return p.builtIn[0], nil
+	}
+	block, name := "", ""
+	bundle, err := request.Bundle()
+	if err == nil {
+		block = bundle.Provider
+		name, _, _ = ProviderVersion(block) // "" where it has none
+	}
+	want := make([]string, 0, len(p.builtIn))
+	for _, r := range p.builtIn {
+		if r.Name == name || name == "" && len(r.Versions) == 0 {
+			return r, nil
+		}
+		want = append(want, r.Name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return nil, otherEvidence(block, strings.Join(want, " or "))
+}
+
+// checkVersion looks at the block with the provider's name and version.
+func (r *Registration) checkVersion(request *Parsed) error {
+	bundle, err := request.Bundle()
+	if err != nil {
+		return err
+	}
+	name, version, _ := ProviderVersion(bundle.Provider) // the name is "" where it has none
+	if name != r.Name {
+		return otherEvidence(bundle.Provider, r.Name)
+	}
+	if !r.accepts(version) {
+		return unsupportedVersion(bundle.Provider, r.supported())
+	}
+	return nil
+}
+
+func otherEvidence(block, want string) error {
+	got := "a request without evidence"
+	if block != "" {
+		got = refusal.Quote(block)
+	}
+	return &Error{Check: CheckAttestationProvider, Got: got, Want: "evidence for provider " + want}
+}

@@ -1,0 +1,463 @@
+package csr_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// fakeProvider verifies by the policy of a fixture alone, and notes what it was asked.
+type fakeProvider struct {
+	policy *csr.Policy
+	change func(*csr.Attested) *csr.Attested
+	err    error
+	asked  []string
+}
+
+func (p *fakeProvider) verify(ctx context.Context, r *csr.Parsed, what string) (*csr.Attested, error) {
+	p.asked = append(p.asked, what)
+	if p.err != nil {
+		return nil, p.err
+	}
+	checked, err := p.policy.Check(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	a := &csr.Attested{Checked: checked, Verified: goodVerified(checked)}
+	if p.change != nil {
+		a = p.change(a)
+	}
+	return a, nil
+}
+
+func (p *fakeProvider) VerifyClientAttestationData(ctx context.Context, r *csr.Parsed) (*csr.Attested, error) {
+	return p.verify(ctx, r, "client")
+}
+
+func (p *fakeProvider) VerifyServingAttestationData(ctx context.Context, r *csr.Parsed) (*csr.Attested, error) {
+	return p.verify(ctx, r, "serving")
+}
+
+func (p *fakeProvider) MachineName(_ context.Context, a *csr.Attested) (string, error) {
+	p.asked = append(p.asked, "name")
+	return a.InventoryName()
+}
+
+// challengingProvider is a fakeProvider that is a Challenger.
+type challengingProvider struct{ fakeProvider }
+
+func (p *challengingProvider) Challenge(context.Context, *csr.Parsed) ([]byte, error) {
+	return []byte("challenge"), nil
+}
+
+// signersOf are all signers that a provider can have, and Kubernetes' own.
+func signersOf(provider string) []string {
+	var names []string
+	for _, prefix := range []string{"kube-apiserver-client-kubelet-", "kubelet-serving-", "kubelet-attestation-recovery-"} {
+		if name := "cluster.x-k8s.io/" + prefix + provider; csr.ProviderOf(name) != "" {
+			names = append(names, name)
+		}
+	}
+	return append(names, csr.SignerKubeAPIServerClientKubelet)
+}
+
+// withSigners gives all its signers to each registration that has none.
+func withSigners(registrations ...csr.Registration) []csr.Registration {
+	for i := range registrations {
+		if r := &registrations[i]; r.SignerNames == nil {
+			r.SignerNames = signersOf(r.Name)
+		}
+	}
+	return registrations
+}
+
+func newProviders(t testing.TB, registrations ...csr.Registration) *csr.Providers {
+	t.Helper()
+	p, err := csr.NewProviders(csr.ProvidersConfig{Providers: withSigners(registrations...), AuthorizedAttestors: []string{"tpm", "insecure"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestProvidersSelect(t *testing.T) {
+	for _, c := range []struct {
+		signer string
+		class  csr.RequesterClass
+		want   []string
+	}{
+		{csr.SignerClientTPM, csr.RequesterBootstrap, []string{"client", "name"}},
+		{csr.SignerServingTPM, csr.RequesterNode, []string{"serving", "name"}},
+		{csr.SignerRecoveryTPM, csr.RequesterNode, []string{"client", "name"}},
+	} {
+		t.Run(c.signer, func(t *testing.T) {
+			f := goodFixture(c.signer, c.class)
+			f.encode(t)
+			fake := &fakeProvider{policy: f.policy}
+			accepted, err := newProviders(t, csr.Registration{Name: "tpm", Provider: fake, Versions: []int{1}}).Verify(context.Background(), f.request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(c.want, fake.asked); diff != "" {
+				t.Error(diff)
+			}
+			if accepted.Provider != "tpm" || accepted.MachineName != "machine-1" || accepted.Verified.NodeName != goodNode {
+				t.Errorf("got %+v", accepted)
+			}
+		})
+	}
+}
+
+// TestProvidersRefuse changes one thing of a request that is accepted, and counts on
+// the provider not being asked.
+func TestProvidersRefuse(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*requestFixture)
+		target string
+		want   csr.Check
+	}{
+		"signer of another provider": {func(f *requestFixture) {
+			f.request.Spec.SignerName = "cluster.x-k8s.io/kube-apiserver-client-kubelet-aws"
+		}, "", csr.CheckProviderUnknown},
+		"the proposal's spelling": {func(f *requestFixture) {
+			f.request.Spec.SignerName = "cluster-x-k8s-io/kube-apiserver-client-kubelet-tpm"
+		}, "", csr.CheckProviderUnknown},
+		"insecure signer":               {func(f *requestFixture) { f.request.Spec.SignerName = csr.SignerClientInsecure }, "", csr.CheckProviderUnknown},
+		"built-in client signer":        {func(f *requestFixture) { f.request.Spec.SignerName = csr.SignerKubeAPIServerClientKubelet }, "", csr.CheckProviderUnknown},
+		"built-in serving signer":       {func(f *requestFixture) { f.request.Spec.SignerName = csr.SignerKubeletServing }, "", csr.CheckProviderUnknown},
+		"hello":                         {func(f *requestFixture) { f.request.Spec.SignerName = csr.SignerChallengeTPM }, "", csr.CheckSignerName},
+		"evidence of another provider":  {func(f *requestFixture) { f.provider = "aws/v1" }, "", csr.CheckAttestationProvider},
+		"evidence of the insecure one":  {func(f *requestFixture) { f.provider = "insecure/v1" }, "", csr.CheckAttestationProvider},
+		"no evidence":                   {func(f *requestFixture) { f.provider, f.data = "", nil }, "", csr.CheckAttestationProvider},
+		"version below the minimum":     {func(f *requestFixture) { f.provider = "tpm/v1" }, "", csr.CheckProviderVersion},
+		"version that nobody reads yet": {func(f *requestFixture) { f.provider = "tpm/v4" }, "", csr.CheckProviderVersion},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
+			f.provider = "tpm/v2"
+			fake := &fakeProvider{policy: f.policy}
+			providers := newProviders(t, csr.Registration{Name: "tpm", Provider: fake, Versions: []int{3, 1, 2}, MinimumVersion: 2})
+			f.encode(t)
+			if _, err := providers.Verify(context.Background(), f.request); err != nil {
+				t.Fatalf("the good request: %v", err)
+			}
+			fake.asked = nil
+			c.change(f)
+			f.encode(t)
+			_, err := providers.Verify(context.Background(), f.request)
+			if !errors.Is(err, c.want) {
+				t.Errorf("got %v, want %s", err, c.want)
+			}
+			if len(fake.asked) > 0 {
+				t.Errorf("the provider was asked: %v", fake.asked)
+			}
+			verdict := csr.VerdictDeny
+			if c.want == csr.CheckProviderUnknown {
+				verdict = csr.VerdictIgnore // somebody else's
+			}
+			if d := csr.Decide(err); d.Verdict != verdict || errors.Is(err, csr.ErrOtherSigner) != (verdict == csr.VerdictIgnore) {
+				t.Errorf("decision %+v, want %v", d, verdict)
+			}
+		})
+	}
+}
+
+// TestProvidersNeverTrustAnnotations sets every annotation that means something: the
+// outcome is the same.
+func TestProvidersNeverTrustAnnotations(t *testing.T) {
+	for _, provider := range []string{"tpm/v1", "tpm/v2"} {
+		f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
+		f.provider = provider
+		f.request.Metadata.Annotations = map[string]string{csr.AnnotationVersions: "tpm/v1", csr.AnnotationEndorsementKey: "-----BEGIN PUBLIC KEY-----"}
+		f.encode(t)
+		_, err := newProviders(t, csr.Registration{Name: "tpm", Provider: &fakeProvider{policy: f.policy}, Versions: []int{1, 2}, MinimumVersion: 2}).Verify(context.Background(), f.request)
+		if (err == nil) != (provider == "tpm/v2") {
+			t.Errorf("%s: %v", provider, err)
+		}
+	}
+}
+
+// TestProvidersResult has a provider answer for something else than it was asked.
+func TestProvidersResult(t *testing.T) {
+	other := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
+	other.builder.key = p384Key()
+	otherAttested := &csr.Attested{Checked: other.mustCheck(t)}
+	otherAttested.Verified = goodVerified(otherAttested.Checked)
+	for name, change := range map[string]func(*csr.Attested) *csr.Attested{
+		"nothing":         func(*csr.Attested) *csr.Attested { return nil },
+		"nothing checked": func(a *csr.Attested) *csr.Attested { return &csr.Attested{Verified: a.Verified} },
+		"checked by nobody": func(a *csr.Attested) *csr.Attested {
+			return &csr.Attested{Checked: &csr.Checked{}, Verified: a.Verified}
+		},
+		"nothing verified":     func(a *csr.Attested) *csr.Attested { return &csr.Attested{Checked: a.Checked} },
+		"another request":      func(*csr.Attested) *csr.Attested { return otherAttested },
+		"another request hash": func(a *csr.Attested) *csr.Attested { a.Verified.RequestHash[0]++; return a },
+		"another node":         func(a *csr.Attested) *csr.Attested { a.Verified.NodeName = "node-2"; return a },
+		"another signer":       func(a *csr.Attested) *csr.Attested { a.Verified.SignerName = csr.SignerServingTPM; return a },
+		"no machine":           func(a *csr.Attested) *csr.Attested { a.Verified.Machine = ""; return a },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
+			f.encode(t)
+			fake := &fakeProvider{policy: f.policy, change: change}
+			_, err := newProviders(t, csr.Registration{Name: "tpm", Provider: fake, Versions: []int{1}}).Verify(context.Background(), f.request)
+			if !errors.Is(err, csr.CheckProviderResult) {
+				t.Errorf("got %v", err)
+			}
+			if len(fake.asked) != 1 {
+				t.Errorf("a machine's name without a verified result: %v", fake.asked)
+			}
+		})
+	}
+}
+
+// TestProvidersSignature: a provider that forgets the request's own signature is
+// caught.
+func TestProvidersSignature(t *testing.T) {
+	f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
+	f.builder.badSignature = true
+	f.encode(t)
+	fake := &fakeProvider{policy: &csr.Policy{}, err: nil}
+	unsigned, err := f.policy.CheckUnsigned(context.Background(), f.request.Parsed(), csr.SignerClientTPM)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fake.policy = goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap).policy
+	provider := lax{fake, unsigned}
+	_, err = newProviders(t, csr.Registration{Name: "tpm", Provider: provider, Versions: []int{1}}).Verify(context.Background(), f.request)
+	if !errors.Is(err, csr.CheckSignature) {
+		t.Errorf("got %v", err)
+	}
+}
+
+type lax struct {
+	*fakeProvider
+	checked *csr.Checked
+}
+
+func (l lax) VerifyClientAttestationData(context.Context, *csr.Parsed) (*csr.Attested, error) {
+	return &csr.Attested{Checked: l.checked, Verified: goodVerified(l.checked)}, nil
+}
+
+func TestProvidersErrors(t *testing.T) {
+	f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
+	f.encode(t)
+	fake := &fakeProvider{policy: f.policy, err: csr.Retry(errors.New("platform is down"))}
+	providers := newProviders(t, csr.Registration{Name: "tpm", Provider: fake, Versions: []int{1}})
+	if _, err := providers.Verify(context.Background(), f.request); !errors.Is(err, csr.ErrRetry) {
+		t.Errorf("got %v", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	fake.asked = nil
+	if _, err := providers.Verify(ctx, f.request); !errors.Is(err, csr.ErrRetry) || len(fake.asked) > 0 {
+		t.Errorf("a context that is done: %v, asked %q", err, fake.asked)
+	}
+	if _, err := providers.Verify(context.Background(), nil); !errors.Is(err, csr.CheckProviderUnknown) {
+		t.Errorf("no request: %v", err)
+	}
+	f.machine.Name = ""
+	fake.err = nil
+	if _, err := providers.Verify(context.Background(), f.request); !errors.Is(err, csr.CheckMachineUnknown) {
+		t.Errorf("a machine without a name: %v", err)
+	}
+}
+
+func TestProvidersChallenge(t *testing.T) {
+	f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
+	f.request.Spec.SignerName = csr.SignerChallengeTPM
+	f.encode(t)
+	ctx := context.Background()
+	challenging := newProviders(t, csr.Registration{Name: "tpm", Provider: &challengingProvider{}, Versions: []int{1}})
+	if got, err := challenging.Challenge(ctx, f.request); err != nil || string(got) != "challenge" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	silent := newProviders(t, csr.Registration{Name: "tpm", Provider: &fakeProvider{policy: f.policy}, Versions: []int{1}})
+	if _, err := silent.Challenge(ctx, f.request); !errors.Is(err, csr.CheckNoChallenge) {
+		t.Errorf("a provider that does not challenge: %v", err)
+	}
+	f.request.Spec.SignerName = csr.SignerClientTPM
+	if _, err := challenging.Challenge(ctx, f.request); !errors.Is(err, csr.CheckNoChallenge) {
+		t.Errorf("no hello: %v", err)
+	}
+	f.request.Spec.SignerName = "cluster.x-k8s.io/kubelet-attestation-challenge-insecure"
+	if _, err := challenging.Challenge(ctx, f.request); !errors.Is(err, csr.CheckProviderUnknown) {
+		t.Errorf("the insecure provider challenges nobody: %v", err)
+	}
+}
+
+// TestProvidersBuiltInClient: under Kubernetes' own signer the request's provider block
+// chooses, among the providers that are open there and no others.
+func TestProvidersBuiltInClient(t *testing.T) {
+	for name, c := range map[string]struct {
+		open   []string
+		block  string // "" is a request without evidence
+		breaks bool   // the bundle
+		want   string // the provider that is asked
+		err    csr.Check
+	}{
+		"nobody":                        {nil, "tpm/v1", false, "", csr.CheckProviderUnknown},
+		"one":                           {[]string{"tpm"}, "tpm/v1", false, "tpm", ""},
+		"one, evidence of another":      {[]string{"tpm"}, "aws/v1", false, "", csr.CheckAttestationProvider},
+		"one, another version":          {[]string{"tpm"}, "tpm/v2", false, "", csr.CheckProviderVersion},
+		"one, no evidence":              {[]string{"tpm"}, "", false, "", csr.CheckAttestationProvider},
+		"one of its own dialect":        {[]string{"gke"}, "", true, "gke", ""},
+		"two, the first":                {[]string{"tpm", "aws"}, "tpm/v1", false, "tpm", ""},
+		"two, the second":               {[]string{"tpm", "aws"}, "aws/v1", false, "aws", ""},
+		"two, another version":          {[]string{"tpm", "aws"}, "aws/v2", false, "", csr.CheckProviderVersion},
+		"two, one that is not open":     {[]string{"tpm", "aws"}, "azure/v1", false, "", csr.CheckAttestationProvider},
+		"two, no evidence":              {[]string{"tpm", "aws"}, "", false, "", csr.CheckAttestationProvider},
+		"two, a broken bundle":          {[]string{"tpm", "aws"}, "tpm/v1", true, "", csr.CheckBlockText},
+		"dialect, evidence of another":  {[]string{"gke", "tpm"}, "tpm/v1", false, "tpm", ""},
+		"dialect, no evidence":          {[]string{"tpm", "gke"}, "", false, "gke", ""},
+		"dialect, unreadable":           {[]string{"tpm", "gke"}, "tpm/v1", true, "gke", ""},
+		"dialect, one that is not open": {[]string{"tpm", "gke"}, "aws/v1", false, "", csr.CheckAttestationProvider},
+		"not authorised":                {[]string{"tpm", "banned"}, "banned/v1", false, "", csr.CheckAttestorNotAuthorized},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := goodFixture(csr.SignerKubeAPIServerClientKubelet, csr.RequesterBootstrap)
+			f.provider, f.data = c.block, []byte("evidence")
+			if c.block == "" {
+				f.data = nil
+			}
+			f.encode(t)
+			if c.breaks {
+				f.request.Spec.Request = append(f.request.Spec.Request, "more\n"...)
+			}
+			fakes := map[string]*fakeProvider{}
+			config := csr.ProvidersConfig{AuthorizedAttestors: []string{"tpm", "aws", "azure", "gke"}, BuiltInClient: c.open}
+			for _, name := range []string{"tpm", "aws", "azure", "gke", "banned"} {
+				fakes[name] = &fakeProvider{err: errors.New("asked")}
+				r := csr.Registration{Name: name, Provider: fakes[name], Versions: []int{1}}
+				if name == "gke" {
+					r.Versions = nil
+				}
+				config.Providers = append(config.Providers, withSigners(r)...)
+			}
+			providers, err := csr.NewProviders(config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = providers.Verify(t.Context(), f.request)
+			if c.err != "" && !errors.Is(err, c.err) {
+				t.Errorf("got %v, want %v", err, c.err)
+			}
+			for name, fake := range fakes {
+				if (len(fake.asked) > 0) != (name == c.want) {
+					t.Errorf("%s was asked %d times", name, len(fake.asked))
+				}
+			}
+		})
+	}
+}
+
+// TestProvidersServeWhatPoliciesDo: a signer that a provider's policy does not serve is
+// somebody else's, and the provider is not asked.
+func TestProvidersServeWhatPoliciesDo(t *testing.T) {
+	f := goodFixture(csr.SignerServingTPM, csr.RequesterNode)
+	f.encode(t)
+	fake := &fakeProvider{policy: f.policy}
+	for _, c := range []struct {
+		name    string
+		signers []string
+		ok      bool
+	}{
+		{"served", []string{csr.SignerClientTPM, csr.SignerServingTPM}, true},
+		{"not served", []string{csr.SignerClientTPM}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			fake.asked = nil
+			p := newProviders(t, csr.Registration{Name: "tpm", Provider: fake, SignerNames: c.signers, Versions: []int{1}})
+			_, err := p.Verify(t.Context(), f.request)
+			if c.ok != (err == nil) || c.ok == errors.Is(err, csr.ErrOtherSigner) || c.ok != (len(fake.asked) > 0) {
+				t.Errorf("got %v, asked %q", err, fake.asked)
+			}
+			if got := p.SignerNames(); !slices.Equal(got, c.signers) {
+				t.Errorf("signer names %q, want %q", got, c.signers)
+			}
+		})
+	}
+}
+
+func TestAuthorizedAttestors(t *testing.T) {
+	f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
+	f.encode(t)
+	fake := &fakeProvider{policy: f.policy}
+	providers, err := csr.NewProviders(csr.ProvidersConfig{AuthorizedAttestors: []string{"contoso-cloud"},
+		Providers: withSigners(csr.Registration{Name: "tpm", Provider: fake, Versions: []int{1}})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := providers.Verify(context.Background(), f.request); !errors.Is(err, csr.CheckAttestorNotAuthorized) || len(fake.asked) > 0 {
+		t.Errorf("got %v; asked %v", err, fake.asked)
+	}
+}
+
+func TestNewProvidersRefuses(t *testing.T) {
+	f := goodFixture(csr.SignerClientInsecure, csr.RequesterBootstrap)
+	f.policy.SignerNames = []string{csr.SignerClientInsecure}
+	insecure, err := csr.NewInsecureProvider(f.policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fake := &fakeProvider{}
+	for name, registrations := range map[string][]csr.Registration{
+		"none":                             nil,
+		"insecure beside tpm":              {{Name: "insecure", Provider: insecure}, {Name: "tpm", Provider: fake, Versions: []int{1}}},
+		"insecure as tpm":                  {{Name: "tpm", Provider: insecure}},
+		"another provider as insecure":     {{Name: "insecure", Provider: fake}},
+		"twice":                            {{Name: "tpm", Provider: fake}, {Name: "tpm", Provider: fake}},
+		"no name":                          {{Provider: fake}},
+		"a bad name":                       {{Name: "TPM", Provider: fake}},
+		"no provider":                      {{Name: "tpm"}},
+		"minimum over all versions":        {{Name: "tpm", Provider: fake, Versions: []int{1}, MinimumVersion: 2}},
+		"minimum without versions":         {{Name: "tpm", Provider: fake, MinimumVersion: 1}},
+		"version 0":                        {{Name: "tpm", Provider: fake, Versions: []int{0, 1}}},
+		"no signer names":                  {{Name: "tpm", Provider: fake, SignerNames: []string{}}},
+		"signer names of another provider": {{Name: "tpm", Provider: fake, SignerNames: signersOf("aws")[:2]}},
+		"the names of its hellos":          {{Name: "tpm", Provider: fake, SignerNames: []string{csr.SignerChallengeTPM}}},
+		"signer of nobody's evidence":      {{Name: "tpm", Provider: fake, SignerNames: []string{csr.SignerKubeletServing}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := csr.NewProviders(csr.ProvidersConfig{Providers: withSigners(registrations...), AuthorizedAttestors: []string{"tpm"}}); !errors.Is(err, refusal.CheckConfig) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+	good := withSigners(csr.Registration{Name: "tpm", Provider: fake, Versions: []int{1}}, csr.Registration{Name: "gke", Provider: fake}, csr.Registration{Name: "bare", Provider: fake},
+		csr.Registration{Name: "aws", Provider: fake, SignerNames: signersOf("aws")[:2]})
+	alone := withSigners(csr.Registration{Name: "insecure", Provider: insecure})
+	open := func(names ...string) csr.ProvidersConfig {
+		return csr.ProvidersConfig{Providers: good, AuthorizedAttestors: []string{"tpm"}, BuiltInClient: names}
+	}
+	for name, c := range map[string]csr.ProvidersConfig{
+		"nothing":                          {},
+		"no authorised attestor":           {Providers: good},
+		"a bad attestor":                   {Providers: good, AuthorizedAttestors: []string{"contosoCloud!"}},
+		"insecure for the built-in signer": {Providers: alone, AuthorizedAttestors: []string{"insecure"}, BuiltInClient: []string{"insecure"}},
+		"open for nobody":                  open("azure"),
+		"open for one twice":               open("tpm", "gke", "tpm"),
+		"open against its policy":          open("tpm", "aws"),
+		"open for two without versions":    open("gke", "bare"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := csr.NewProviders(c); !errors.Is(err, refusal.CheckConfig) {
+				t.Errorf("got %v", err)
+			} else if strings.Contains(err.Error(), "%!") {
+				t.Error(err)
+			}
+		})
+	}
+	for _, names := range [][]string{nil, {"tpm"}, {"gke"}, {"bare"}, {"tpm", "gke"}, {"gke", "tpm"}} {
+		if _, err := csr.NewProviders(open(names...)); err != nil {
+			t.Errorf("open for %q: %v", names, err)
+		}
+	}
+}
