@@ -27,7 +27,7 @@ import (
 )
 
 func TestDiscoverFile(t *testing.T) {
-	cluster := bootstraptokentest.New(t, nil)
+	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	kubeconfig := cluster.Data()[bootstraptoken.KubeconfigKey]
 	path := filepath.Join(t.TempDir(), "cluster.yaml")
 	if _, err := bootstraptoken.DiscoverFile(path); !errors.Is(err, fs.ErrNotExist) {
@@ -44,7 +44,7 @@ func TestDiscoverFile(t *testing.T) {
 	if err := cluster.AddCA(); err != nil {
 		t.Fatal(err)
 	}
-	refreshed, err := bootstraptoken.Refresh(t.Context(), found.Info, nil)
+	refreshed, err := bootstraptoken.Refresh(t.Context(), found.Info, bootstraptoken.RefreshOptions{})
 	if err != nil || !refreshed.Info.Equal(cluster.Info()) {
 		t.Errorf("%+v, %v", refreshed, err)
 	}
@@ -60,7 +60,7 @@ func TestDiscoverFile(t *testing.T) {
 }
 
 func TestDiscoverReader(t *testing.T) {
-	cluster := bootstraptokentest.New(t, nil)
+	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	kubeconfig := cluster.Data()[bootstraptoken.KubeconfigKey]
 	found, err := bootstraptoken.DiscoverReader(iotest.OneByteReader(strings.NewReader(kubeconfig)))
 	if err != nil || !found.Info.Equal(cluster.Info()) {
@@ -108,7 +108,7 @@ func web(t *testing.T, handler http.HandlerFunc) (*httptest.Server, *bootstrapto
 }
 
 func TestDiscoverURL(t *testing.T) {
-	cluster := bootstraptokentest.New(t, nil)
+	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	kubeconfig := cluster.Data()[bootstraptoken.KubeconfigKey]
 	server, network := web(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "" || r.Header.Get("Cookie") != "" || r.Header.Get("Referer") != "" {
@@ -123,7 +123,7 @@ func TestDiscoverURL(t *testing.T) {
 		}
 	})
 	for _, path := range []string{"/cluster.yaml", "/cluster.yaml?signature=secret", "/moved?signature=secret", ""} {
-		found, err := bootstraptoken.DiscoverURL(t.Context(), server.URL+path, network)
+		found, err := bootstraptoken.DiscoverURL(t.Context(), server.URL+path, *network)
 		if err != nil || !found.Info.Equal(cluster.Info()) || string(found.Kubeconfig) != kubeconfig || found.Verified.IsZero() {
 			t.Fatalf("%s: %+v, %v", path, found, err)
 		}
@@ -139,7 +139,7 @@ func TestDiscoverURL(t *testing.T) {
 
 // Address is the server that had the document, not the one that was asked first.
 func TestDiscoverURLElsewhere(t *testing.T) {
-	cluster := bootstraptokentest.New(t, nil)
+	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	other, network := web(t, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, cluster.Data()[bootstraptoken.KubeconfigKey])
 	})
@@ -147,7 +147,7 @@ func TestDiscoverURLElsewhere(t *testing.T) {
 		http.Redirect(w, r, other.URL+"/document", http.StatusFound)
 	})
 	network.SystemRoots.AddCert(asked.Certificate())
-	found, err := bootstraptoken.DiscoverURL(t.Context(), asked.URL, network)
+	found, err := bootstraptoken.DiscoverURL(t.Context(), asked.URL, *network)
 	if err != nil || found.Address != other.URL+"/document" {
 		t.Errorf("%+v, %v", found, err)
 	}
@@ -155,11 +155,12 @@ func TestDiscoverURLElsewhere(t *testing.T) {
 	elsewhere := cluster.URL()
 	misled, network := web(t, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere, http.StatusFound) })
 	var own *bootstraptoken.Error
-	if _, err = bootstraptoken.DiscoverURL(t.Context(), misled.URL, network); !errors.Is(err, bootstraptoken.CheckCertificate) || !errors.As(err, &own) || own.Err != nil {
+	if _, err = bootstraptoken.DiscoverURL(t.Context(), misled.URL, *network); !errors.Is(err, bootstraptoken.CheckCertificate) || !errors.As(err, &own) || own.Err != nil {
 		t.Errorf("another CA: %v, want %v", err, bootstraptoken.CheckCertificate)
 	}
 	elsewhere = "https://127.0.0.1:1/"
-	if _, err = bootstraptoken.DiscoverURL(giveUp(t, network, 2), misled.URL, network); !errors.Is(err, syscall.ECONNREFUSED) {
+	limited := giveUp(t, network, 2)
+	if _, err = bootstraptoken.DiscoverURL(limited, misled.URL, *network); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("nobody: %v, want %v", err, syscall.ECONNREFUSED)
 	}
 	// As many redirects as are followed, and one more.
@@ -175,7 +176,7 @@ func TestDiscoverURLElsewhere(t *testing.T) {
 			}
 			_, _ = io.WriteString(w, cluster.Data()[bootstraptoken.KubeconfigKey])
 		})
-		if found, err := bootstraptoken.DiscoverURL(t.Context(), server.URL+"/"+redirects, network); !errors.Is(err, want) || (found == nil) != (want != nil) {
+		if found, err := bootstraptoken.DiscoverURL(t.Context(), server.URL+"/"+redirects, *network); !errors.Is(err, want) || (found == nil) != (want != nil) {
 			t.Errorf("%s redirects: %+v, %v, want %v", redirects, found, err, want)
 		}
 	}
@@ -228,7 +229,8 @@ func TestDiscoverURLQueryIsSecret(t *testing.T) {
 				}
 				return new(net.Dialer).DialContext(ctx, name, address)
 			}
-			found, err := bootstraptoken.DiscoverURL(giveUp(t, &network, 3), server.URL+(&url.URL{Path: path}).EscapedPath()+"?"+secret, &network)
+			limited := giveUp(t, &network, 3)
+			found, err := bootstraptoken.DiscoverURL(limited, server.URL+(&url.URL{Path: path}).EscapedPath()+"?"+secret, network)
 			if err == nil {
 				t.Fatalf("found %+v", found)
 			}
@@ -240,7 +242,7 @@ func TestDiscoverURLQueryIsSecret(t *testing.T) {
 }
 
 func TestDiscoverURLRefuses(t *testing.T) {
-	cluster := bootstraptokentest.New(t, nil)
+	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		t.Error("the plain server was asked")
 	}))
@@ -290,7 +292,7 @@ func TestDiscoverURLRefuses(t *testing.T) {
 		if test.retry {
 			ctx = giveUp(t, &network, 1)
 		}
-		found, err := bootstraptoken.DiscoverURL(ctx, address, &network)
+		found, err := bootstraptoken.DiscoverURL(ctx, address, network)
 		if found != nil || !errors.Is(err, test.want) || errors.Is(err, bootstraptoken.ErrRetry) != test.retry {
 			t.Errorf("%.80s: %+v, %v, want %v", address, found, err, test.want)
 		}
@@ -306,18 +308,19 @@ func TestDiscoverURLOfOthers(t *testing.T) {
 	server, network := web(t, func(http.ResponseWriter, *http.Request) {})
 	other := *network
 	other.SystemRoots = x509.NewCertPool()
-	_, err := bootstraptoken.DiscoverURL(t.Context(), server.URL+"/?signature=secret", &other)
+	_, err := bootstraptoken.DiscoverURL(t.Context(), server.URL+"/?signature=secret", other)
 	if !errors.Is(err, bootstraptoken.CheckCertificate) || strings.Contains(err.Error(), "secret") {
 		t.Errorf("%v, want %v", err, bootstraptoken.CheckCertificate)
 	}
 	server.Close()
-	_, err = bootstraptoken.DiscoverURL(giveUp(t, network, 1), server.URL+"/?signature=secret", network)
+	limited := giveUp(t, network, 1)
+	_, err = bootstraptoken.DiscoverURL(limited, server.URL+"/?signature=secret", *network)
 	if !errors.Is(err, bootstraptoken.ErrRetry) || !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "secret") {
 		t.Errorf("%v, want %v", err, bootstraptoken.ErrRetry)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := bootstraptoken.DiscoverURL(ctx, "https://127.0.0.1:1/", nil); !errors.Is(err, context.Canceled) {
+	if _, err := bootstraptoken.DiscoverURL(ctx, "https://127.0.0.1:1/", bootstraptoken.Network{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v, want %v", err, context.Canceled)
 	}
 }

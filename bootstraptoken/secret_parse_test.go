@@ -4,30 +4,32 @@ import (
 	"errors"
 	"maps"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
 )
 
-func TestDecode(t *testing.T) {
-	got, err := Decode(goodObject(t))
+func TestParseSecret(t *testing.T) {
+	got, err := ParseSecret(goodObject(t))
 	if err != nil || !reflect.DeepEqual(got, goodSecret(t)) || !got.Token.Equal(mustParse(t, testToken)) {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	least := &Secret{Token: mustParse(t, testToken)}
-	o, err := least.Encode()
+	o, err := least.Object()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err = Decode(o); err != nil || !reflect.DeepEqual(got, least) {
+	if got, err = ParseSecret(o); err != nil || !reflect.DeepEqual(got, least) {
 		t.Fatalf("%+v, %v", got, err)
 	}
 }
 
-// A change makes an object that Decode refuses with want.
+// A change makes an object that ParseSecret refuses with want.
 type change struct {
 	name   string
 	change func(*Object)
@@ -105,14 +107,14 @@ var refusals = []change{
 	{"a secret as key", setData(testSecret, ""), CheckUnknownKey},
 }
 
-func TestDecodeRefuses(t *testing.T) {
+func TestParseSecretRefuses(t *testing.T) {
 	for _, test := range refusals {
 		o := goodObject(t)
 		test.change(o)
 		for _, decode := range []func() (*Secret, error){
-			func() (*Secret, error) { return Decode(o) },
-			func() (*Secret, error) { return DecodeFor(o, Usages{Authentication: true}, testNow) },
-			func() (*Secret, error) { return DecodeFor(o, Usages{Signing: true}, testNow) },
+			func() (*Secret, error) { return ParseSecret(o) },
+			func() (*Secret, error) { return ParseSecretFor(o, Usages{Authentication: true}, testNow) },
+			func() (*Secret, error) { return ParseSecretFor(o, Usages{Signing: true}, testNow) },
 		} {
 			s, err := decode()
 			if !errors.Is(err, test.want) || s != nil {
@@ -123,14 +125,14 @@ func TestDecodeRefuses(t *testing.T) {
 			}
 		}
 	}
-	if _, err := Decode(nil); !errors.Is(err, CheckName) {
+	if _, err := ParseSecret(nil); !errors.Is(err, CheckName) {
 		t.Error(err)
 	}
 }
 
-// TestDecodeOrder breaks two rules at a time: the earlier check of kube-apiserver's order
+// TestParseSecretOrder breaks two rules at a time: the earlier check of kube-apiserver's order
 // is the one that is named.
-func TestDecodeOrder(t *testing.T) {
+func TestParseSecretOrder(t *testing.T) {
 	order := []Check{CheckNamespace, CheckName, CheckDeleted, CheckType, CheckSize, CheckSecret, CheckID, CheckExpiration, CheckUsage, CheckGroups, CheckDescription, CheckUnknownKey}
 	for i, first := range refusals {
 		for _, second := range refusals[i+1:] {
@@ -143,7 +145,7 @@ func TestDecodeOrder(t *testing.T) {
 			if first.want == CheckSize && second.want == CheckDescription {
 				continue // both are about one value
 			}
-			if _, err := Decode(o); !errors.Is(err, first.want) {
+			if _, err := ParseSecret(o); !errors.Is(err, first.want) {
 				t.Errorf("%s and %s: %v, want %v", first.name, second.name, err, first.want)
 			}
 		}
@@ -153,7 +155,7 @@ func TestDecodeOrder(t *testing.T) {
 	}
 }
 
-func TestDecodeTakes(t *testing.T) {
+func TestParseSecretTakes(t *testing.T) {
 	for name, test := range map[string]struct {
 		change, same func(*Object)
 	}{
@@ -168,12 +170,12 @@ func TestDecodeTakes(t *testing.T) {
 		o, want := goodObject(t), goodObject(t)
 		test.change(o)
 		test.same(want)
-		s, err := Decode(o)
+		s, err := ParseSecret(o)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		if back, err := s.Encode(); err != nil || !reflect.DeepEqual(back, want) {
+		if back, err := s.Object(); err != nil || !reflect.DeepEqual(back, want) {
 			t.Errorf("%s: %v, %v", name, back.Data, err)
 		}
 	}
@@ -184,13 +186,13 @@ func TestDecodeTakes(t *testing.T) {
 	} {
 		o := goodObject(t)
 		setData(keyExpiration, text)(o)
-		if s, err := Decode(o); err != nil || !s.Expiration.Equal(want) {
+		if s, err := ParseSecret(o); err != nil || !s.Expiration.Equal(want) {
 			t.Errorf("%s: %v, %v", text, s, err)
 		}
 	}
 }
 
-func TestDecodeFor(t *testing.T) {
+func TestParseSecretFor(t *testing.T) {
 	both, sign, auth := Usages{Signing: true, Authentication: true}, Usages{Signing: true}, Usages{Authentication: true}
 	end := testNow.Add(time.Hour)
 	for _, test := range []struct {
@@ -209,17 +211,17 @@ func TestDecodeFor(t *testing.T) {
 		{"no signing", auth, sign, testNow, CheckUsage},
 		{"one of two", auth, both, testNow, CheckUsage},
 		{"nothing", Usages{}, auth, testNow, CheckUsage},
-		{"nothing wanted", both, Usages{}, testNow, CheckUsage},
+		{"nothing wanted", both, Usages{}, testNow, refusal.CheckConfig},
 		{"expired before usage", sign, auth, end, CheckExpired},
-		{"no clock", both, both, time.Time{}, CheckClock},
+		{"no clock", both, both, time.Time{}, refusal.CheckConfig},
 	} {
 		secret := goodSecret(t)
 		secret.Usages = test.allowed
-		o, err := secret.Encode()
+		o, err := secret.Object()
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := DecodeFor(o, test.wanted, test.now)
+		s, err := ParseSecretFor(o, test.wanted, test.now)
 		if !errors.Is(err, test.want) || (s == nil) != (test.want != nil) {
 			t.Errorf("%s: %v, %v, want %v", test.name, s, err, test.want)
 		}
@@ -227,16 +229,16 @@ func TestDecodeFor(t *testing.T) {
 	// Expiration and usage come before the groups, as in kube-apiserver.
 	o := goodObject(t)
 	setData(keyGroups, ",")(o)
-	if _, err := DecodeFor(o, auth, end); !errors.Is(err, CheckExpired) {
+	if _, err := ParseSecretFor(o, auth, end); !errors.Is(err, CheckExpired) {
 		t.Error(err)
 	}
 	dropData(keyAuthentication)(o)
-	if _, err := DecodeFor(o, auth, testNow); !errors.Is(err, CheckUsage) {
+	if _, err := ParseSecretFor(o, auth, testNow); !errors.Is(err, CheckUsage) {
 		t.Error(err)
 	}
 }
 
-func FuzzDecode(f *testing.F) {
+func FuzzParseSecret(f *testing.F) {
 	good := goodObject(f)
 	add := func(o *Object) {
 		f.Add(o.Namespace, o.Name, o.Type, o.Deleted != nil, o.Data.Reveal()[keyID], o.Data.Reveal()[keySecret], o.Data.Reveal()[keyExpiration], o.Data.Reveal()[keyDescription], o.Data.Reveal()[keySigning], o.Data.Reveal()[keyAuthentication], o.Data.Reveal()[keyGroups], "", int64(0))
@@ -263,18 +265,61 @@ func FuzzDecode(f *testing.F) {
 		maps.DeleteFunc(o.Data.Reveal(), func(_ string, value []byte) bool { return value == nil })
 		now := testNow.Add(time.Duration(seconds % (1 << 33) * int64(time.Second)))
 		neverMoreThanKubernetes(t, o, now)
-		s, err := Decode(o)
+		s, err := ParseSecret(o)
 		if err != nil {
 			return
 		}
-		back, err := s.Encode()
+		back, err := s.Object()
 		if err != nil {
 			t.Fatalf("%v cannot be encoded: %v", s, err)
 		}
-		again, err := Decode(back)
+		again, err := ParseSecret(back)
 		if err != nil || !again.Expiration.Equal(s.Expiration.Truncate(time.Second)) || !again.Token.Equal(s.Token) ||
 			again.Description != s.Description || again.Usages != s.Usages || !slices.Equal(again.Groups, s.Groups) {
 			t.Fatalf("%+v is encoded and read as %+v, %v", s, again, err)
 		}
 	})
+}
+
+// rfc3339 is the grammar of section 5.6, in upper case; the ranges are time.Parse's to
+// check, but for the zone.
+var rfc3339 = regexp.MustCompile(`\A[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])\z`)
+
+var timeSeeds = []string{
+	"2026-11-21T13:00:00Z", "2026-11-21T13:00:00.5Z", "2026-11-21T13:00:00+23:59", "2026-11-21T13:00:00.123456789-00:00",
+	"2026-11-21T13:00:00,5Z", "2026-11-21T9:00:00Z", "2026-11-21T9:00:00.00Z", "2026-11-21T13:00:00+24:00", "2026-11-21T13:00:00+01:60",
+	"2026-11-21T13:00:00", "2026-11-21T13:00:00z", "2026-11-21t13:00:00Z", "2026-11-21 13:00:00Z", "2026-11-21T13:00:60Z", "2026-11-21T24:00:00Z",
+	"2026-11-21T13:00:00.Z", "2026-11-21T13:00Z", "2026-02-29T00:00:00Z", "0000-01-01T00:00:00Z", "10000-01-01T00:00:00Z", "", "Z", "2026-11-21T9:00:00,5Z",
+	"2026-11-21T13:00:00+0100", "2026-11-21T13:00:00+1:00", " 2026-11-21T13:00:00Z", "2026-11-21T13:00:00Z\n",
+}
+
+func checkTime(t *testing.T, s string) {
+	got, ok := parseTime(s)
+	want, err := time.Parse(time.RFC3339, s)
+	if ok != (err == nil && rfc3339.MatchString(s)) {
+		t.Errorf("%q: %v; time.Parse says %v, the grammar %v", s, ok, err, rfc3339.MatchString(s))
+	}
+	if ok && !got.Equal(want) {
+		t.Errorf("%q: %v, want %v", s, got, want)
+	}
+}
+
+func TestParseTime(t *testing.T) {
+	taken := 0
+	for _, s := range timeSeeds {
+		checkTime(t, s)
+		if _, ok := parseTime(s); ok {
+			taken++
+		}
+	}
+	if taken != 5 {
+		t.Errorf("%d of the times are taken, want 5", taken)
+	}
+}
+
+func FuzzParseTime(f *testing.F) {
+	for _, s := range timeSeeds {
+		f.Add(s)
+	}
+	f.Fuzz(checkTime)
 }

@@ -53,17 +53,13 @@ func DiscoverReader(r io.Reader) (*Discovered, error) {
 // (Kubernetes bootstrap discovery, "Method: HTTPS Endpoint"). Redirects are followed to
 // other https URLs, five of them at most. No credential is sent: a URL with a user is
 // refused. Its query, which may be a secret, is in no error, also where a server repeats it.
-// network may be nil.
 //
 // Errors are those of [ParseKubeconfig] and of the network, in a [*DiscoverError];
 // [CheckServer], [CheckServerScheme] and [CheckCredentials] where the URL is refused.
-func DiscoverURL(ctx context.Context, address string, network *Network) (*Discovered, error) {
+func DiscoverURL(ctx context.Context, address string, network Network) (*Discovered, error) {
 	u, err := documentURL(address)
 	if err != nil {
 		return nil, err
-	}
-	if network == nil {
-		network = &Network{}
 	}
 	roots, err := network.systemRoots()
 	if err != nil {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // The checks that an object must pass to be a token Secret, in their order, which is
@@ -55,24 +57,24 @@ const (
 	CheckUnknownKey Check = "unknown-key"
 )
 
-// Decode reads a token Secret. It checks the form of everything; it does not ask whether
+// ParseSecret reads a token Secret. It checks the form of everything; it does not ask whether
 // the token has expired or for what it may be used, since a list shows it in any case:
-// [DecodeFor] does. The error is the first check that fails, of CheckNamespace,
+// [ParseSecretFor] does. The error is the first check that fails, of CheckNamespace,
 // CheckName, CheckDeleted, CheckType, CheckSize, CheckSecret, CheckID, CheckExpiration,
 // CheckUsage, CheckGroups, CheckDescription and CheckUnknownKey.
 //
-// Decode is stricter than each of Kubernetes' readers, which differ; see the checks.
+// ParseSecret is stricter than each of Kubernetes' readers, which differ; see the checks.
 // What it reads, they read the same.
-func Decode(o *Object) (*Secret, error) { return decode(o, nil) }
+func ParseSecret(o *Object) (*Secret, error) { return decode(o, nil) }
 
-// DecodeFor reads a token Secret as [Decode] does and says whether the token may be used
+// ParseSecretFor reads a token Secret as [ParseSecret] does and says whether the token may be used
 // for what wanted names, now: every usage that is set must be allowed. The order is
 // kube-apiserver's: CheckExpired and CheckUsage come behind CheckExpiration, and before
-// CheckGroups. The error is CheckUsage if wanted names none, and [CheckClock] if now is
-// the zero time.
-func DecodeFor(o *Object, wanted Usages, now time.Time) (*Secret, error) {
+// CheckGroups. The error is [refusal.CheckConfig] if wanted names none, or now is the
+// zero time.
+func ParseSecretFor(o *Object, wanted Usages, now time.Time) (*Secret, error) {
 	if wanted == (Usages{}) {
-		return nil, &Error{Check: CheckUsage, Got: "no usage that is wanted", Want: "at least one"}
+		return nil, refusal.Config("wanted usages", "", "at least one")
 	}
 	if now.IsZero() {
 		return nil, errClock()
@@ -249,9 +251,24 @@ func errExpired(end, now time.Time) error {
 	return &Error{Check: CheckExpired, Got: now.UTC().Format(time.RFC3339Nano), Want: "a time before " + end.UTC().Format(time.RFC3339Nano)}
 }
 
-// CheckClock: the zero time was given as the present.
-const CheckClock Check = "clock"
+func errClock() error { return refusal.Config("now", "the zero time", "the present") }
 
-func errClock() error {
-	return &Error{Check: CheckClock, Got: "the zero time", Want: "the present"}
+const wantTime = "a time of RFC 3339, as 2006-01-02T15:04:05Z"
+
+// parseTime reads a date-time of RFC 3339, section 5.6, in upper case. It reads nothing
+// that time.Parse does not, and less: time.Parse takes an hour of one digit, a comma
+// before the fraction, and the zones +24:00 and +01:60.
+func parseTime(s string) (time.Time, bool) {
+	t, err := time.Parse(time.RFC3339, s)
+	if err != nil {
+		return time.Time{}, false
+	}
+	const hourEnd, secondEnd = len("2006-01-02T15"), len("2006-01-02T15:04:05")
+	if s[hourEnd] != ':' || s[secondEnd] == ',' {
+		return time.Time{}, false
+	}
+	if s[len(s)-1] != 'Z' && (s[len(s)-5:len(s)-3] > "23" || s[len(s)-2:] > "59") {
+		return time.Time{}, false
+	}
+	return t, true
 }
