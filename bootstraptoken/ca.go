@@ -13,17 +13,6 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// The limits of a CA bundle.
-const (
-	// MaxCAs is how many certificates a bundle may have.
-	MaxCAs = 64
-	// MaxCABundleSize is the size in bytes of the largest bundle, PEM.
-	MaxCABundleSize = 160 << 10
-)
-
-// CheckCA: the CA bundle is not one to [MaxCAs] different CA certificates in PEM.
-const CheckCA Check = "ca-bundle"
-
 const (
 	pemType  = "CERTIFICATE"
 	pemDash  = "-----"
@@ -145,9 +134,6 @@ func marshalCAs(cas []*x509.Certificate) ([]byte, error) {
 	}
 	return bundle, nil
 }
-
-// CheckPin: a text is not the pin of a CA, or a Pin is the zero value.
-const CheckPin Check = "ca-pin"
 
 const (
 	pinPrefix = "sha256:"

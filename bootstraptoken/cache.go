@@ -13,14 +13,7 @@ import (
 	"github.com/nodeattest/nodeattest/internal/safefile"
 )
 
-// MaxCacheSize is the size in bytes of the largest stored [Cache].
-const MaxCacheSize = 512 << 10
-
 const cacheVersion = 1
-
-// CheckCache: bytes are not a [Cache] as [Cache.Marshal] writes it, or its file is one
-// that others can change.
-const CheckCache Check = "cache"
 
 // Cache is what a client remembers of its cluster (Kubernetes bootstrap discovery, "Client
 // caching and update"). [Cache.Refresh] makes the next one, [Cache.WriteFile] and

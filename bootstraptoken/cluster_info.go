@@ -12,12 +12,6 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// MaxKubeconfigSize is the size in bytes of the largest discovery document.
-const MaxKubeconfigSize = 256 << 10
-
-// CheckNoCA: there is no CA certificate where one is needed.
-const CheckNoCA Check = "no-ca"
-
 // ClusterInfo is what one must know of a cluster to speak to it: where its API server is
 // and by which CAs to know it (Kubernetes bootstrap discovery, "Cluster location
 // information"). It travels as a kubeconfig with one unnamed cluster and no credentials.
@@ -209,13 +203,6 @@ func kubeconfigOf(data map[string]string) (string, error) {
 func errKubeconfigSize(got int) error {
 	return &Error{Check: CheckKubeconfig, Got: strconv.Itoa(got) + " bytes", Want: "1 to " + strconv.Itoa(MaxKubeconfigSize)}
 }
-
-// MaxConfigMapSize is the size in bytes of the largest answer of an API server: a
-// ConfigMap holds 1 MiB, and JSON escapes some of it.
-const MaxConfigMapSize = 2 << 20
-
-// CheckConfigMap: an answer is not the cluster-info ConfigMap in JSON.
-const CheckConfigMap Check = "cluster-info-object"
 
 // ParseConfigMap reads the cluster-info ConfigMap as the API server serves it in JSON and
 // returns its data, nil where it has none. It must be a v1 ConfigMap with the name

@@ -38,30 +38,30 @@ type CreateOptions struct {
 // Create makes a token Secret that begins at now, as `kubeadm token create` does. The
 // caller stores its [Secret.Object], and shows its token once. The errors are
 // [refusal.CheckConfig], also if now is the zero time, and those of [Secret.Object].
-func Create(o CreateOptions, now time.Time) (*Secret, error) {
+func Create(options CreateOptions, now time.Time) (*Secret, error) {
 	if now.IsZero() {
 		return nil, errClock()
 	}
-	if o.TTL < 0 || 0 < o.TTL && o.TTL < time.Second {
-		return nil, refusal.Config("TTL", o.TTL.String(), "0, or at least 1s")
+	if options.TTL < 0 || 0 < options.TTL && options.TTL < time.Second {
+		return nil, refusal.Config("TTL", options.TTL.String(), "0, or at least 1s")
 	}
-	if o.InsecureNeverExpires && o.TTL != 0 {
-		return nil, refusal.Config("TTL", o.TTL.String()+" for a token that never expires", "0")
+	if options.InsecureNeverExpires && options.TTL != 0 {
+		return nil, refusal.Config("TTL", options.TTL.String()+" for a token that never expires", "0")
 	}
-	s := &Secret{Token: o.Token, Description: o.Description, Usages: o.Usages, Groups: slices.Clone(o.Groups)}
+	s := &Secret{Token: options.Token, Description: options.Description, Usages: options.Usages, Groups: slices.Clone(options.Groups)}
 	if s.Token.IsZero() {
 		s.Token = Generate()
 	}
-	if o.TTL == 0 {
-		o.TTL = DefaultTTL
+	if options.TTL == 0 {
+		options.TTL = DefaultTTL
 	}
-	if !o.InsecureNeverExpires {
-		s.Expiration = now.Add(o.TTL).UTC().Truncate(time.Second)
+	if !options.InsecureNeverExpires {
+		s.Expiration = now.Add(options.TTL).UTC().Truncate(time.Second)
 	}
 	if s.Usages == (Usages{}) {
 		s.Usages = Usages{Signing: true, Authentication: true}
 	}
-	if o.Groups == nil && s.Usages.Authentication {
+	if options.Groups == nil && s.Usages.Authentication {
 		s.Groups = []string{NodeGroup}
 	}
 	if _, err := s.Object(); err != nil {

@@ -14,9 +14,6 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// MaxAddresses is how many API servers can be tried.
-const MaxAddresses = 64
-
 // The reasons for which discovery refuses, beside those of [Verify] and [Network].
 const (
 	// CheckPinned: none of the cluster's CAs has a pin.

@@ -12,9 +12,6 @@ import (
 	"github.com/nodeattest/nodeattest/secret"
 )
 
-// MaxManifestSize is the most bytes that [ParseManifest] reads: 1 MiB.
-const MaxManifestSize = 1 << 20
-
 // The one kind of object that a manifest holds.
 const (
 	manifestAPIVersion = "v1"
@@ -92,10 +89,6 @@ func (o *Object) checkText() error {
 	}
 	return checkSize(o.Data.Reveal())
 }
-
-// CheckManifest: a text is not the manifest of one Secret. The error gives the place, and
-// never a value of the Secret's data.
-const CheckManifest Check = "manifest"
 
 // ParseManifest reads the manifest of one Secret of core/v1, in YAML or JSON, as kubectl
 // takes it and as kubectl get prints it. [ParseSecret] says whether it is a token's.

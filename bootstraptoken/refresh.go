@@ -6,9 +6,6 @@ import (
 	"net/url"
 )
 
-// CheckLockout: the refreshed CAs do not verify the very server that sent them.
-const CheckLockout Check = "ca-lockout"
-
 // RefreshOptions say how a cluster is asked for its latest discovery document. Each zero
 // field is a sensible default.
 type RefreshOptions struct {

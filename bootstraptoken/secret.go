@@ -106,10 +106,6 @@ func isGroup(s string) bool {
 	return true
 }
 
-// MaxSecretSize is the most bytes that the keys and values of a token Secret may have
-// together: 64 KiB. Kubernetes takes 1 MiB; what kubeadm writes is under 1 KiB.
-const MaxSecretSize = 64 << 10
-
 // Object makes the object that kubeadm would: in [Namespace], with UTC seconds as its
 // expiration and no key for what is not set. A fraction of a second in Expiration is
 // cut off, so a token never lives longer than it was told to. The errors are those of

@@ -19,9 +19,6 @@ const (
 	TokenSize  = IDSize + 1 + SecretSize
 )
 
-// CheckToken: a text is not a token, or a part of one. The error never repeats it.
-const CheckToken Check = "token"
-
 const (
 	wantToken  = "[a-z0-9]{6}.[a-z0-9]{16}"
 	wantID     = "[a-z0-9]{6}"

@@ -135,7 +135,7 @@ func (c *cluster) sweeps(t *testing.T) {
 // TestDiscoveryByKubeadm has the real kubeadm discover what our code signed and serves.
 func TestDiscoveryByKubeadm(t *testing.T) {
 	c := &cluster{dir: t.TempDir()}
-	double := bootstraptokentest.New(t, nil)
+	double := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	token, pin := double.Token(), double.DiscoverConfig().Pins[0].String()
 	for _, tt := range []struct {
 		name  string

@@ -4,9 +4,73 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"testing"
 	"time"
 )
+
+func TestStaticKeySet(t *testing.T) {
+	a, b := named(t, "a"), named(t, "b")
+	rs, err := NewKey(forgers()[RS256].signer.Public(), KeyOptions{KeyID: "rsa", Algorithm: RS256})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ps, err := NewKey(forgers()[RS256].signer.Public(), KeyOptions{KeyID: "rsa", Algorithm: PS256})
+	if err != nil {
+		t.Fatal(err)
+	}
+	given := []*Key{a, rs, b, ps}
+	set, err := NewStaticKeySet(given...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	given[0] = nil // the set has its own
+	for keyID, want := range map[string][]*Key{"": {a, rs, b, ps}, "a": {a}, "b": {b}, "rsa": {rs, ps}, "c": nil, "A": nil} {
+		if got, err := set.Keys(context.Background(), keyID); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%q: %v, %v", keyID, got, err)
+		}
+	}
+}
+
+// The header of a token names one key: the one of its algorithm among those of its ID.
+func TestStaticKeySetOneIDTwoAlgorithms(t *testing.T) {
+	keys := []*Key{forgers()[RS256].key, forgers()[PS256].key, forgers()[ES256].key}
+	set, err := NewStaticKeySet(keys...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, algorithm := range []Algorithm{RS256, PS256, ES256} {
+		verified, err := Verify(context.Background(), forgers()[algorithm].good(t), set)
+		if err != nil || verified.Key.Algorithm() != algorithm {
+			t.Errorf("%s: %v", algorithm, err)
+		}
+	}
+	_, err = Verify(context.Background(), forgers()[ES384].good(t), set)
+	refusedFor(t, "another algorithm", err, CheckAlgorithm)
+}
+
+func TestNewStaticKeySetRefuses(t *testing.T) {
+	for name, keys := range map[string][]*Key{
+		"none":                  nil,
+		"nil":                   {nil},
+		"nil among others":      {named(t, "a"), nil},
+		"a zero key":            {new(Key)},
+		"one key ID twice":      {named(t, "a"), named(t, "a")},
+		"one key twice":         {forgers()[RS256].key, forgers()[RS256].key},
+		"one key ID twice of 3": {named(t, "a"), named(t, "b"), named(t, "a")},
+	} {
+		_, err := NewStaticKeySet(keys...)
+		refusedFor(t, name, err, CheckKeySet)
+	}
+}
+
+// Sets that nobody made refuse every token.
+func TestStaticKeySetZero(t *testing.T) {
+	for name, set := range map[string]*StaticKeySet{"zero": new(StaticKeySet), "nil": nil} {
+		_, err := Verify(context.Background(), forgers()[ES256].good(t), set)
+		refusedFor(t, name, err, CheckKeyID)
+	}
+}
 
 // A token of any of several control planes, each with a key of its own, verifies with the
 // union that each of them publishes, before and after one of them takes a new key.
@@ -53,7 +117,7 @@ func (f failing) Keys(context.Context, string) ([]*Key, error) { return nil, f.e
 
 func TestUnionKeySet(t *testing.T) {
 	k, other, x := named(t, "k"), named(t, "k"), named(t, "x")
-	underX, err := NewKey(k.Public(), &KeyOptions{KeyID: "x"})
+	underX, err := NewKey(k.Public(), KeyOptions{KeyID: "x"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // A device is a crypto.Signer that is not a key in memory, with a fault.
@@ -29,7 +31,7 @@ func (d *device) Sign(random io.Reader, digest []byte, opts crypto.SignerOpts) (
 	return d.sign(digest, opts)
 }
 
-func newSigner(t testing.TB, private crypto.Signer, options *SignerOptions) *CryptoSigner {
+func newSigner(t testing.TB, private crypto.Signer, options SignerOptions) *CryptoSigner {
 	t.Helper()
 	s, err := NewSigner(private, options)
 	if err != nil {
@@ -43,7 +45,7 @@ func TestCryptoSigner(t *testing.T) {
 	for algorithm, f := range forgers() {
 		for name, private := range map[string]crypto.Signer{"memory": f.signer, "device": &device{Signer: f.signer}} {
 			t.Run(string(algorithm)+"/"+name, func(t *testing.T) {
-				s := newSigner(t, private, &SignerOptions{Algorithm: algorithm, KeyID: "k"})
+				s := newSigner(t, private, SignerOptions{Algorithm: algorithm, KeyID: "k"})
 				for _, payload := range []string{"", "{}", forgedPayload} {
 					signature, err := s.Sign(context.Background(), []byte(payload))
 					if err != nil {
@@ -69,18 +71,18 @@ func TestCryptoSigner(t *testing.T) {
 // Headers are those that kube-apiserver writes, and an external signer's.
 func TestCryptoSignerHeader(t *testing.T) {
 	key := forgers()[ES256].signer
-	id, err := KeyID(key.Public())
+	id, err := DeriveKeyID(key.Public())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, test := range []struct {
-		options *SignerOptions
+		options SignerOptions
 		want    string
 	}{
-		{nil, `{"alg":"ES256","kid":"` + id + `"}`},
-		{&SignerOptions{KeyID: "a"}, `{"alg":"ES256","kid":"a"}`},
-		{&SignerOptions{KeyID: "a", Type: TypeJWT}, `{"alg":"ES256","kid":"a","typ":"JWT"}`},
-		{&SignerOptions{KeyID: "<\"é"}, `{"alg":"ES256","kid":"\u003c\"é"}`},
+		{SignerOptions{}, `{"alg":"ES256","kid":"` + id + `"}`},
+		{SignerOptions{KeyID: "a"}, `{"alg":"ES256","kid":"a"}`},
+		{SignerOptions{KeyID: "a", Type: TypeJWT}, `{"alg":"ES256","kid":"a","typ":"JWT"}`},
+		{SignerOptions{KeyID: "<\"é"}, `{"alg":"ES256","kid":"\u003c\"é"}`},
 	} {
 		signature, err := newSigner(t, key, test.options).Sign(context.Background(), nil)
 		if err != nil {
@@ -104,27 +106,27 @@ func TestNewSignerRefuses(t *testing.T) {
 		options SignerOptions
 		want    Check
 	}{
-		"no signer":          {nil, SignerOptions{}, CheckSigner},
-		"another type":       {ec, SignerOptions{Type: "jwt"}, CheckSigner},
-		"negative":           {ec, SignerOptions{Concurrent: -1}, CheckSigner},
+		"no signer":          {nil, SignerOptions{}, refusal.CheckConfig},
+		"another type":       {ec, SignerOptions{Type: "jwt"}, refusal.CheckConfig},
+		"negative":           {ec, SignerOptions{Concurrent: -1}, refusal.CheckConfig},
 		"another algorithm":  {ec, SignerOptions{Algorithm: ES384}, CheckAlgorithm},
 		"a symmetric one":    {ec, SignerOptions{Algorithm: HS256}, CheckAlgorithm},
 		"another curve":      {p224, SignerOptions{}, CheckKeyType},
 		"a key ID too long":  {ec, SignerOptions{KeyID: strings.Repeat("k", MaxKeyIDSize+1)}, CheckKeyID},
 		"a key ID of no use": {ec, SignerOptions{KeyID: "\xff"}, CheckKeyID},
 	} {
-		_, err := NewSigner(test.private, &test.options)
+		_, err := NewSigner(test.private, test.options)
 		refusedFor(t, name, err, test.want)
 	}
 	_, err = (*CryptoSigner)(nil).Sign(context.Background(), nil)
-	refusedFor(t, "nil", err, CheckSigner)
+	refusedFor(t, "nil", err, refusal.CheckConfig)
 	_, err = new(CryptoSigner).Sign(context.Background(), nil)
-	refusedFor(t, "zero", err, CheckSigner)
+	refusedFor(t, "zero", err, refusal.CheckConfig)
 }
 
 // A token is as long as Parse reads, and no longer.
 func TestCryptoSignerPayloadSize(t *testing.T) {
-	s := newSigner(t, forgers()[ES256].signer, &SignerOptions{KeyID: "k"})
+	s := newSigner(t, forgers()[ES256].signer, SignerOptions{KeyID: "k"})
 	rest := MaxTokenSize - len(s.header) - 86 - 2
 	most := bytes.Repeat([]byte("a"), rest/4*3)
 	signature, err := s.Sign(context.Background(), most)
@@ -184,7 +186,7 @@ func TestCryptoSignerVerifiesItsOutput(t *testing.T) {
 			},
 		}
 		for name, fault := range faults {
-			s := newSigner(t, &device{f.signer, fault}, &SignerOptions{Algorithm: algorithm})
+			s := newSigner(t, &device{f.signer, fault}, SignerOptions{Algorithm: algorithm})
 			signature, err := s.Sign(ctx, []byte("{}"))
 			refusedFor(t, string(algorithm)+": "+name, err, CheckSignerOutput)
 			if signature != nil || errors.Is(err, ErrRetry) {
@@ -205,7 +207,7 @@ func TestCryptoSignerFixedWidth(t *testing.T) {
 				return nil, err
 			}
 			return append(r.FillBytes(make([]byte, size)), s.FillBytes(make([]byte, size))...), nil
-		}}, nil)
+		}}, SignerOptions{})
 		signature, err := s.Sign(context.Background(), []byte("{}"))
 		if err != nil || len(signature.Value) != encoding.EncodedLen(2*size) {
 			t.Errorf("%s: %v %v", algorithm, signature, err)
@@ -216,7 +218,7 @@ func TestCryptoSignerFixedWidth(t *testing.T) {
 var errDevice = errors.New("the device is busy")
 
 func TestCryptoSignerDeviceFails(t *testing.T) {
-	s := newSigner(t, &device{forgers()[ES256].signer, func([]byte, crypto.SignerOpts) ([]byte, error) { return nil, errDevice }}, nil)
+	s := newSigner(t, &device{forgers()[ES256].signer, func([]byte, crypto.SignerOpts) ([]byte, error) { return nil, errDevice }}, SignerOptions{})
 	_, err := s.Sign(context.Background(), nil)
 	refusedFor(t, "a device that fails", err, CheckSigner)
 	if !errors.Is(err, ErrRetry) || !errors.Is(err, errDevice) {
@@ -233,7 +235,7 @@ func TestCryptoSignerDeviceBlocks(t *testing.T) {
 		entered <- struct{}{}
 		<-answer
 		return f.signer.Sign(rand.Reader, digest, opts)
-	}}, nil)
+	}}, SignerOptions{})
 
 	ctx, cancel := context.WithCancel(context.Background())
 	failed := make(chan error)
@@ -284,7 +286,7 @@ func TestCryptoSignerConcurrent(t *testing.T) {
 			now--
 			mu.Unlock()
 			return signature, err
-		}}, &SignerOptions{Concurrent: concurrent})
+		}}, SignerOptions{Concurrent: concurrent})
 		var callers sync.WaitGroup
 		for range 32 {
 			callers.Go(func() {
