@@ -30,7 +30,7 @@ var mayImport = map[string][]string{
 	"claims":            {"jws", "oid"},
 	"tpmsim":            {"oid"},
 
-	"bootstraptoken/bootstraptokentest": {"attest", "bootstraptoken", "jws", "tpmsim"},
+	"bootstraptoken/bootstraptokentest": {"bootstraptoken", "jws"},
 	"attest/membership/boltregistry":    {"attest", "attest/membership", "csr", "oid"},
 	"internal/vector":                   {"attest", "attest/eventlog", "attest/membership", "claims", "csr", "jws", "oid"},
 	"internal/vectors":                  {"attest", "claims", "csr", "internal/vector", "oid", "tpmsim"},

@@ -21,7 +21,7 @@ func exampleSigner(typ string) *jws.CryptoSigner {
 	if err != nil {
 		log.Fatal(err)
 	}
-	signer, err := jws.NewSigner(key, &jws.SignerOptions{KeyID: "key-1", Type: typ})
+	signer, err := jws.NewSigner(key, jws.SignerOptions{KeyID: "key-1", Type: typ})
 	if err != nil {
 		log.Fatal(err)
 	}
