@@ -61,6 +61,14 @@ func TestNothingIsSent(t *testing.T) {
 			_, err := loadEK(ctx, h, &EKOrigin{}, nil)
 			return err
 		}},
+		"an AK of two sources": {0, nil, func(ctx context.Context, h *handles) error {
+			_, err := loadAK(ctx, h, &AKSource{Template: ecdsaAK.Template, Handle: 0x81000001}, nil)
+			return err
+		}},
+		"an EK of two sources": {0, nil, func(ctx context.Context, h *handles) error {
+			_, err := loadEK(ctx, h, &EKOrigin{Template: EKP256().Template, Handle: 0x81000001}, nil)
+			return err
+		}},
 		"an index that is none": {0, nil, func(ctx context.Context, h *handles) error {
 			_, err := readNV(ctx, h, 0x81000001)
 			return err
@@ -137,8 +145,9 @@ func TestAnswersOfBrokenTPMs(t *testing.T) {
 	if _, err := quoteWith(t, again, source, DefaultPCRs(), []byte("qd")); !errors.Is(err, tpm2.TPMRCRetry) || count(again, tpm2.TPMCCQuote) != maxSignTries {
 		t.Errorf("retry: %v after %d quotes", err, count(again, tpm2.TPMCCQuote))
 	}
-	if _, err := quoteWith(t, &otherBank{tpm}, source, DefaultPCRs(), []byte("qd")); !errors.Is(err, CheckPCRValue) {
-		t.Errorf("values of SHA-1: %v", err)
+	other := tpmsim.Faulty(&otherBank{tpm}, nil)
+	if _, err := quoteWith(t, other, source, DefaultPCRs(), []byte("qd")); !errors.Is(err, CheckPCRValue) || count(other, tpm2.TPMCCQuote) != 0 {
+		t.Errorf("values of SHA-1: %v after %v", err, other.Names())
 	}
 	longest := make([]byte, 64)
 	if _, err := quoteWith(t, tpm, source, DefaultPCRs(), longest); err != nil {
@@ -494,8 +503,10 @@ func TestSizesOfChainsInNV(t *testing.T) {
 			t.Errorf("%+d: %d certificates", more, len(above))
 		}
 	}
-	if _, err := ReadEKChain(t.Context(), nil, leaf.Raw); err == nil {
-		t.Error("no TPM")
+	over := padTo(root.cert.Raw, 40<<10)
+	three := tpmsim.Faulty(fakeNV{0x01c00100: over, 0x01c00101: over, 0x01c00102: over}, nil)
+	if _, err := ReadEKChain(t.Context(), three, leaf.Raw); !errors.Is(err, CheckSize) || count(three, tpm2.TPMCCNVReadPublic) != 2 {
+		t.Errorf("three of 40 KiB: %v after %d", err, count(three, tpm2.TPMCCNVReadPublic))
 	}
 }
 
