@@ -172,9 +172,6 @@ func (o *AttesterOptions) checkChainFromNV() error {
 // who is to certify it. endorsementPassword is that of the hierarchy, zero for the
 // empty one. A key that no verifier would accept is an error.
 func AKPublic(ctx context.Context, tpm transport.TPM, source AKSource, endorsementPassword secret.Value[[]byte]) (*Public, error) {
-	if tpm == nil {
-		return nil, errors.New("attest: AK: no TPM")
-	}
 	var public *Public
 	err := ShareTPM(tpm).do(ctx, func(h *handles) error {
 		ak, err := loadAK(ctx, h, &source, endorsementPassword.Reveal())

@@ -93,7 +93,7 @@ func readRoad(message string, s *cryptobyte.String) (Road, error) {
 // readText reads a UTF8String of minSize to maxSize bytes.
 func readText(message, field string, s *cryptobyte.String, minSize, maxSize int) (string, error) {
 	var v cryptobyte.String
-	if !s.ReadASN1(&v, asn1.UTF8String) || !utf8.Valid(v) {
+	if !s.ReadASN1(&v, asn1.UTF8String) {
 		return "", fault(message, field, "a UTF8String")
 	}
 	if err := checkText(message, field, string(v), minSize, maxSize); err != nil {
