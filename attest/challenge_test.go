@@ -45,3 +45,30 @@ func FuzzParseChallengeMessage(f *testing.F) {
 		}
 	})
 }
+
+// The message of a condition: exactly as long as the largest challenge, and one
+// character more.
+func TestSizesOfChallengeMessages(t *testing.T) {
+	largest := challengeMessage(make([]byte, der.MaxChallengeSize))
+	if data, err := parseChallengeMessage(largest); err != nil || len(data) != der.MaxChallengeSize {
+		t.Errorf("the largest: %d bytes, %v", len(data), err)
+	}
+	_, err := parseChallengeMessage(largest + "A")
+	if !errors.Is(err, der.CheckSize) {
+		t.Errorf("got %v, want %v", err, der.CheckSize)
+	}
+	_, err = parseChallengeMessage(largest + "AAAA")
+	if !errors.Is(err, der.CheckSize) {
+		t.Errorf("got %v, want %v", err, der.CheckSize)
+	}
+	for name, message := range map[string]string{
+		"no base64": "%%%%", "not padded": "AA", "cut": "AAAAA", "broken by a line": "AAAA\nAAAA", "bits left over": "AB==",
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := parseChallengeMessage(message)
+			if !errors.Is(err, der.CheckEncoding) {
+				t.Errorf("got %v, want %v", err, der.CheckEncoding)
+			}
+		})
+	}
+}

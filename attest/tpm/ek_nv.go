@@ -3,7 +3,6 @@ package tpm
 import (
 	"context"
 	"crypto/x509"
-	"errors"
 	"fmt"
 
 	"github.com/google/go-tpm/tpm2"
@@ -30,9 +29,6 @@ const (
 // [CheckCertificateEncoding], [CheckEKChainEncoding] or [CheckSize]. Nothing stays
 // loaded in the TPM.
 func ReadEKChain(ctx context.Context, tpm transport.TPM, ekCertificate []byte) ([][]byte, error) {
-	if tpm == nil {
-		return nil, errors.New("attest: EK chain: no TPM")
-	}
 	var above [][]byte
 	err := ShareTPM(tpm).do(ctx, func(h *handles) (err error) {
 		above, err = ekChainOf(ctx, h, ekCertificate)

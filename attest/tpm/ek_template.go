@@ -218,7 +218,7 @@ func loadUncheckedEK(ctx context.Context, h *handles, source *EKOrigin, password
 func ekTemplate(ctx context.Context, h *handles, source *EKOrigin) ([]byte, error) {
 	if source.TemplateIndex != 0 {
 		template, err := readNV(ctx, h, source.TemplateIndex)
-		if err == nil || source.Template == nil || !errors.Is(err, ErrNVIndexNotFound) {
+		if source.Template == nil || !errors.Is(err, ErrNVIndexNotFound) {
 			return template, err
 		}
 	}

@@ -93,7 +93,7 @@ func endorsementPassword(ctx context.Context, h *handles, path string) ([]byte, 
 			return nil, err
 		}
 		_, err = run(ctx, h.tpm, change, "TPM2_HierarchyChangeAuth of the endorsement hierarchy")
-		if err == nil || !errors.Is(err, tpm2.TPMRCBadAuth) {
+		if !errors.Is(err, tpm2.TPMRCBadAuth) {
 			return password, err
 		}
 		// Another process was faster, with the same file.

@@ -7,7 +7,13 @@ import (
 	"testing"
 	"time"
 
+	cbasn1 "golang.org/x/crypto/cryptobyte/asn1"
+
+	"github.com/google/go-tpm/tpm2/transport"
+
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/work"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -52,4 +58,39 @@ func fst(b []byte, err error) []byte {
 
 func sameTestKey(a, b crypto.PublicKey) bool {
 	return a.(interface{ Equal(crypto.PublicKey) bool }).Equal(b)
+}
+
+func utf8String(v string) []byte { return element(cbasn1.UTF8String, []byte(v)) }
+
+// expectField expects a refusal for one field.
+func expectField(t *testing.T, err error, bad string) {
+	t.Helper()
+	expectCheck(t, err, der.CheckEncoding)
+	if e, ok := errors.AsType[*refusal.Error](err); ok && e.Got != "a bad "+bad {
+		t.Errorf("got %q, want a bad %s", e.Got, bad)
+	}
+}
+
+// subjectOfTest is a request for the key.
+func subjectOfTest(t *testing.T, private crypto.Signer) attest.Subject {
+	t.Helper()
+	request, err := csr.Create(csr.PurposeClient, private, "node-1", csr.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return attest.Subject{Request: request, SignerName: csr.SignerClientTPM, ClusterID: "cluster"}
+}
+
+// newTestAttester is an attester with a TPM's evidence.
+func newTestAttester(t testing.TB, tpm transport.TPM, source AKSource, o ProverOptions) *attest.Attester {
+	t.Helper()
+	p, err := NewProver(tpm, source, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := attest.NewAttester(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
 }

@@ -122,7 +122,7 @@ func (p *LimitedProof) check(s *LimitedSubject, o *LimitedOptions) error {
 		return &Error{Check: CheckLimitedRequest, Got: "a proof that covers no request", Want: hex.EncodeToString(s.RequestHash[:])}
 	case p.RequestHash != [message.HashSize]byte{} && p.RequestHash != s.RequestHash:
 		return &Error{Check: CheckLimitedRequest, Got: hex.EncodeToString(p.RequestHash[:]), Want: hex.EncodeToString(s.RequestHash[:])}
-	case p.IssuedAt.IsZero() || p.NotAfter.IsZero() || length < 0 || length > o.MaxWindow:
+	case p.IssuedAt.IsZero() || length < 0 || length > o.MaxWindow:
 		return &Error{Check: CheckLimitedWindow, Got: length.String(), Want: "up to " + o.MaxWindow.String()}
 	case now.After(p.NotAfter):
 		return &Error{Check: CheckLimitedExpired, Got: "one until " + p.NotAfter.UTC().Format(time.RFC3339), Want: "one at " + now.UTC().Format(time.RFC3339)}

@@ -76,3 +76,37 @@ func TestCheckTimeLimited(t *testing.T) {
 		}
 	}
 }
+
+func TestInputsOfTimeLimitedProofs(t *testing.T) {
+	subject := &LimitedSubject{Machine: "aws:1/i-1", RequestHash: [message.HashSize]byte{1}}
+	asked := false
+	v := limitedVerifier(func() (*LimitedProof, error) {
+		asked = true
+		return &LimitedProof{Machine: subject.Machine, RequestHash: subject.RequestHash}, nil
+	})
+	for name, run := range map[string]func() error{
+		"no verifier": func() error {
+			_, err := CheckTimeLimited(t.Context(), nil, subject, &csr.Request{}, LimitedOptions{})
+			return err
+		},
+		"no subject": func() error {
+			_, err := CheckTimeLimited(t.Context(), v, nil, &csr.Request{}, LimitedOptions{})
+			return err
+		},
+		"no request": func() error { _, err := CheckTimeLimited(t.Context(), v, subject, nil, LimitedOptions{}); return err },
+		"a window of -1 ns": func() error {
+			_, err := CheckTimeLimited(t.Context(), v, subject, &csr.Request{}, LimitedOptions{MaxWindow: -1})
+			return err
+		},
+		"a window over the largest": func() error {
+			_, err := CheckTimeLimited(t.Context(), v, subject, &csr.Request{}, LimitedOptions{MaxWindow: attest.MaxWindow + 1})
+			return err
+		},
+	} {
+		if err := run(); err == nil || asked {
+			t.Errorf("%s: %v, asked: %v", name, err, asked)
+		}
+	}
+	_, err := CheckTimeLimited(t.Context(), v, subject, &csr.Request{}, LimitedOptions{})
+	expectCheck(t, err, CheckLimitedWindow) // no time at all
+}

@@ -155,11 +155,11 @@ func (p *Public) SameKey(pub crypto.PublicKey) bool {
 			return false
 		}
 		c, ok := curveOf(p.Curve)
-		if !ok || k.Curve != c.curve || len(p.X) > c.width || len(p.Y) > c.width {
+		if !ok || k.Curve != c.curve {
 			return false
 		}
 		point, err := k.Bytes()
-		if err != nil || len(point) != 1+2*c.width {
+		if err != nil {
 			return false
 		}
 		return equalPadded(p.X, point[1:1+c.width]) && equalPadded(p.Y, point[1+c.width:])

@@ -156,11 +156,7 @@ func (v *Signature) MarshalECDSA() ([]byte, error) {
 		addUnsigned(b, v.R)
 		addUnsigned(b, v.S)
 	})
-	out, err := b.Bytes()
-	if err != nil {
-		return nil, &Error{Check: CheckSignatureEncoding, Err: err}
-	}
-	return out, nil
+	return b.Bytes()
 }
 
 // addUnsigned adds a magnitude as a minimal INTEGER.

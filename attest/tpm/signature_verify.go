@@ -73,8 +73,8 @@ func (c curve) checkScalar(what string, v []byte) error {
 	if len(significant) == 0 {
 		return refuseStatement(CheckSignatureRange, what+" = 0", "1 or more")
 	}
-	// Both are big-endian without leading zero bytes: longer is larger.
-	if len(significant) > len(c.order) || len(significant) == len(c.order) && string(significant) >= c.order {
+	// Both are big-endian without leading zero bytes, and the order has the full width.
+	if len(significant) == len(c.order) && string(significant) >= c.order {
 		return refuseStatement(CheckSignatureRange, what+" = "+refusal.Hex(v), "under the curve's order")
 	}
 	return nil

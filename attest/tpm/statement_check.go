@@ -186,7 +186,7 @@ func (in *certifyInput) checkKeyAttributes() error {
 	if a.Has(AttributeX509Sign) {
 		return refuseStatement(CheckKeyAttributes, a.String(), "x509sign clear")
 	}
-	if !a.Has(AttributeSign) && !(in.policy.allowDecryptionKey && a.Has(AttributeDecrypt)) {
+	if !a.Has(AttributeSign) && !in.policy.allowDecryptionKey {
 		return refuseStatement(CheckKeyAttributes, a.String(), "sign set")
 	}
 	return nil
@@ -226,20 +226,16 @@ func (in *certifyInput) checkResidency() error {
 
 // tpmResident reports whether the certified key cannot leave its TPM. sensitiveDataOrigin
 // is not asked: it can be set in a software key, and a key that was imported for
-// good is resident too.
+// good is resident too. That a key with these attributes has a parent, checkResidency
+// has seen.
 func (in *certifyInput) tpmResident() bool {
-	c := in.attest.Certified
-	return in.public.Attributes.Has(AttributeFixedTPM|AttributeFixedParent) && !bytes.Equal(c.Name, c.QualifiedName)
+	return in.public.Attributes.Has(AttributeFixedTPM | AttributeFixedParent)
 }
 
 // clockTrusted reports whether the signer is a primary key of the endorsement
-// hierarchy, whose statements carry clock and firmware as they are: Part 1, 36.7.
-func (in *certifyInput) clockTrusted() bool {
-	if in.ak == nil {
-		return false
-	}
-	return in.signedByPrimary(tpm2.TPMRHEndorsement)
-}
+// hierarchy, whose statements carry clock and firmware as they are: Part 1, 36.7. It
+// does not where the attestation key's Name is not known.
+func (in *certifyInput) clockTrusted() bool { return in.signedByPrimary(tpm2.TPMRHEndorsement) }
 
 // signedByPrimary reports whether the signer is the attestation key as a primary key
 // of a hierarchy.

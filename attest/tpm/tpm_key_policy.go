@@ -37,7 +37,7 @@ func parseKeyPolicy(statements []TPMKeyPolicy) (*keyPolicy, error) {
 		switch s.Command {
 		case tpm2.TPMCCPolicyAuthValue:
 		case tpm2.TPMCCPolicyPCR:
-			if !readTPM2B(&body, &step.digest, maxDigestSize) || !readPCRSelections(&body, &step.selections) || len(step.selections) == 0 {
+			if !readTPM2B(&body, &step.digest, maxDigestSize) || !readPCRSelections(&body, &step.selections) {
 				return nil, errors.New("parameters of TPM2_PolicyPCR that are not a digest and a selection")
 			}
 		default:

@@ -95,7 +95,7 @@ func ReadVersion(message string, s *cryptobyte.String) error {
 // ReadText reads a UTF8String of minSize to maxSize bytes.
 func ReadText(message, field string, s *cryptobyte.String, minSize, maxSize int) (string, error) {
 	var v cryptobyte.String
-	if !s.ReadASN1(&v, asn1.UTF8String) || !utf8.Valid(v) {
+	if !s.ReadASN1(&v, asn1.UTF8String) {
 		return "", Fault(message, field, "a UTF8String")
 	}
 	if err := CheckText(message, field, string(v), minSize, maxSize); err != nil {

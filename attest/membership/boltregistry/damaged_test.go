@@ -1,0 +1,225 @@
+package boltregistry
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/membership"
+)
+
+// withDB changes a registry's file as somebody who has no idea of it.
+func withDB(t *testing.T, path string, change func(b *bbolt.Tx) error) {
+	t.Helper()
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(db.Update(change), db.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A database that is no registry, or lacks a part of one, is not opened.
+func TestOpenRefusesDatabases(t *testing.T) {
+	without := func(name []byte) func(*bbolt.Tx) error {
+		return func(b *bbolt.Tx) error { return b.DeleteBucket(name) }
+	}
+	for name, c := range map[string]struct {
+		change func(*bbolt.Tx) error
+		want   error
+	}{
+		"good":            {func(*bbolt.Tx) error { return nil }, nil},
+		"no head":         {without(bucketMeta), ErrFile},
+		"no names":        {without(bucketNames), ErrFile},
+		"no machines":     {without(bucketMachines), ErrFile},
+		"no UIDs":         {without(bucketUIDs), ErrFile},
+		"no ends":         {without(bucketEnds), ErrFile},
+		"no format":       {func(b *bbolt.Tx) error { return b.Bucket(bucketMeta).Delete(metaFormat) }, ErrFile},
+		"another version": {func(b *bbolt.Tx) error { return b.Bucket(bucketMeta).Put(metaFormat, []byte("nodeattest registry 2")) }, ErrFile},
+		"no scope":        {func(b *bbolt.Tx) error { return b.Bucket(bucketMeta).Delete(metaScope) }, ErrFile},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := newFile(t)
+			withDB(t, path, c.change)
+			r, err := Open(t.Context(), path, testScope, nil)
+			if !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {
+				t.Errorf("got %v, want %v", err, c.want)
+			}
+			if r != nil {
+				if err := r.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for _, cause := range []error{bolterrors.ErrInvalid, bolterrors.ErrVersionMismatch, bolterrors.ErrChecksum} {
+		if err := explainOpen("path", cause); !errors.Is(err, ErrFile) || !errors.Is(err, cause) {
+			t.Errorf("%v: %v", cause, err)
+		}
+	}
+	if err := explainOpen("path", os.ErrPermission); errors.Is(err, ErrFile) || !errors.Is(err, os.ErrPermission) {
+		t.Errorf("another error: %v", err)
+	}
+}
+
+// infoOf is a file of some size whose owner the system does not say.
+type infoOf struct {
+	fs.FileInfo
+	size int64
+}
+
+func (i infoOf) Size() int64     { return i.size }
+func (infoOf) Mode() fs.FileMode { return 0o600 }
+func (infoOf) Sys() any          { return nil }
+
+// A database says how long its file is: a shorter one was cut off.
+func TestLengthOfTheFile(t *testing.T) {
+	db, err := bbolt.Open(newFile(t), 0o600, &bbolt.Options{Timeout: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	var size int64
+	if err := db.View(func(b *bbolt.Tx) error { size = b.Size(); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	f := &file{scope: testScope}
+	for more, want := range map[int64]error{-1: ErrFile, 0: nil, 1: nil} {
+		if err := f.checkContent(db, infoOf{size: size + more}); !errors.Is(err, want) || (err == nil) != (want == nil) {
+			t.Errorf("%+d: got %v, want %v", more, err, want)
+		}
+	}
+}
+
+func TestFilesOfNobody(t *testing.T) {
+	if err := checkFile(infoOf{}); !errors.Is(err, ErrFile) {
+		t.Errorf("got %v", err)
+	}
+	if err := syncDirectory(filepath.Join(t.TempDir(), "none")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no directory: %v", err)
+	}
+}
+
+func TestCancelledBeforeItBegins(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	path := newFile(t)
+	if r, err := Open(ctx, path, testScope, nil); !errors.Is(err, context.Canceled) || r != nil {
+		t.Errorf("open: %v", err)
+	}
+	r := open(t, path, nil)
+	if err := r.file.View(ctx, func(membership.Reader) error { t.Error("asked"); return nil }); !errors.Is(err, context.Canceled) {
+		t.Errorf("view: %v", err)
+	}
+}
+
+// An index that says otherwise than the record that it names, and a record that cannot be
+// read, are errors wherever they are met, and nothing is done with them.
+func TestDamagedRecords(t *testing.T) {
+	at := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+	bound := membership.Record{Claim: claim("node-1"), State: membership.StateBound}
+	bound.MachineUID = "u"
+	resting := membership.Record{Claim: claim("node-2"), State: membership.StateResting, LastEnd: at}
+	put := func(bucket func(*tx) *bbolt.Bucket, key, value string) func(*tx) error {
+		return func(w *tx) error { return bucket(w).Put([]byte(key), []byte(value)) }
+	}
+	names := func(w *tx) *bbolt.Bucket { return w.names }
+	machines := func(w *tx) *bbolt.Bucket { return w.machines }
+	uids := func(w *tx) *bbolt.Bucket { return w.uids }
+	ends := func(w *tx) *bbolt.Bucket { return w.ends }
+	byMachine := func(id attest.Identity) func(*tx) error {
+		return func(w *tx) error { _, err := w.ByMachine(id); return err }
+	}
+	for name, c := range map[string]struct {
+		damage, use func(*tx) error
+		bad         bool
+	}{
+		"nothing":                        {func(*tx) error { return nil }, byMachine(bound.Machine), false},
+		"a machine of nobody":            {put(machines, "test:x", "nobody"), byMachine("test:x"), true},
+		"a machine of another":           {put(machines, "test:x", "node-1"), byMachine("test:x"), true},
+		"a machine that has been left":   {put(machines, string(resting.Machine), "node-2"), byMachine(resting.Machine), true},
+		"a UID of nobody":                {put(uids, "x", "nobody"), func(w *tx) error { _, err := w.ByMachineUID("x"); return err }, true},
+		"a UID of another":               {put(uids, "x", "node-1"), func(w *tx) error { _, err := w.ByMachineUID("x"); return err }, true},
+		"a record by its name":           {put(names, "node-1", "x"), func(w *tx) error { _, err := w.ByName("node-1"); return err }, true},
+		"a record by its machine":        {put(names, "node-1", "x"), byMachine(bound.Machine), true},
+		"a record in the list":           {put(names, "node-1", "x"), func(w *tx) error { _, err := w.After("", 10); return err }, true},
+		"a record that is written over":  {put(names, "node-1", "x"), func(w *tx) error { _, err := w.Put(bound); return err }, true},
+		"a record that is dropped":       {put(names, "node-1", "x"), func(w *tx) error { return w.Drop("node-1") }, true},
+		"an end of nobody":               {put(ends, "\x00\x00\x00\x00\x00\x00\x00\x01", ""), func(w *tx) error { _, err := w.Due(at, 10); return err }, true},
+		"half an end":                    {put(ends, "\x00\x00", ""), func(w *tx) error { _, err := w.Due(at, 10); return err }, true},
+		"an end of a name of one letter": {put(ends, "\x00\x00\x00\x00\x00\x00\x00\x01n", ""), func(w *tx) error { _, err := w.Due(at, 10); return err }, false},
+		"a record that cannot be written": {func(*tx) error { return nil }, func(w *tx) error {
+			_, err := w.Put(membership.Record{Claim: membership.Claim{NodeName: "n"}})
+			return err
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withDB(t, newFile(t), func(b *bbolt.Tx) error {
+				w, err := newTx(b)
+				if err != nil {
+					return err
+				}
+				for _, r := range []membership.Record{bound, resting} {
+					if _, err := w.Put(r); err != nil {
+						return err
+					}
+				}
+				if err := c.damage(w); err != nil {
+					return err
+				}
+				if err := c.use(w); c.bad != (err != nil) {
+					t.Errorf("got %v", err)
+				}
+				return nil
+			})
+		})
+	}
+	t.Run("what a record leaves", func(t *testing.T) {
+		withDB(t, newFile(t), func(b *bbolt.Tx) error {
+			w, err := newTx(b)
+			if err != nil {
+				return err
+			}
+			if _, err := w.Put(bound); err != nil {
+				return err
+			}
+			if key, _ := w.ends.Cursor().First(); key != nil {
+				t.Errorf("an end of a record that has none: %x", key)
+			}
+			if err := w.Drop("node-1"); err != nil {
+				return err
+			}
+			for name, bucket := range map[string]*bbolt.Bucket{"names": w.names, "machines": w.machines, "UIDs": w.uids, "ends": w.ends} {
+				if key, _ := bucket.Cursor().First(); key != nil {
+					t.Errorf("%s: %q is left", name, key)
+				}
+			}
+			return nil
+		})
+	})
+}
+
+// A time outside its range is refused in a record that needs none, too.
+func TestDeadlineOutOfRange(t *testing.T) {
+	r := testRecords()["bound"]
+	value, err := encodeRecord(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for deadline, good := range map[uint64]bool{binary.BigEndian.Uint64(value[10:]): true, maxUnix + 1: false, 1 << 63: false} {
+		binary.BigEndian.PutUint64(value[10:], deadline)
+		if got, err := decodeRecord(r.NodeName, value); good != (err == nil) {
+			t.Errorf("%d: %v, %v", deadline, got, err)
+		}
+	}
+}

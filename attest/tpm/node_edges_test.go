@@ -1,0 +1,566 @@
+package tpm
+
+import (
+	"bytes"
+	"context"
+	"crypto/elliptic"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-tpm/tpm2"
+	"github.com/google/go-tpm/tpm2/transport"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/secret"
+	"github.com/nodeattest/nodeattest/tpmsim"
+)
+
+// badPassword is one that no TPM takes.
+var badPassword = []byte("a\x00b")
+
+// What a TPM cannot be asked for is not asked for.
+func TestNothingIsSent(t *testing.T) {
+	tpm := tpmsim.Faulty(newTPM(t), nil)
+	ecdsaAK := AKSource{Template: AKTemplateECDSAP256()}
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	otherPolicy := EKP256()
+	otherPolicy.TemplateIndex, otherPolicy.NonceIndex = 0, 0
+	otherPolicy.Template.AuthPolicy = tpm2.TPM2BDigest{Buffer: filled(32, 1)}
+	withAK := func(use func(ctx context.Context, h *handles, ak *loadedKey) error) func(context.Context, *handles) error {
+		return func(ctx context.Context, h *handles) error {
+			ak, err := loadAK(ctx, h, &ecdsaAK, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return use(ctx, h, ak)
+		}
+	}
+	ekArea := func() *loadedKey {
+		p, err := ParsePublic(tpm2.Marshal(EKP256().Template))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &loadedKey{handle: 0x80000000, public: p}
+	}
+	for name, c := range map[string]struct {
+		never tpm2.TPMCC // 0 stands for all
+		want  error
+		run   func(ctx context.Context, h *handles) error
+	}{
+		"an AK without a source": {0, nil, func(ctx context.Context, h *handles) error {
+			_, err := loadAK(ctx, h, &AKSource{}, nil)
+			return err
+		}},
+		"an EK without a source": {0, nil, func(ctx context.Context, h *handles) error {
+			_, err := loadEK(ctx, h, &EKOrigin{}, nil)
+			return err
+		}},
+		"an AK of two sources": {0, nil, func(ctx context.Context, h *handles) error {
+			_, err := loadAK(ctx, h, &AKSource{Template: ecdsaAK.Template, Handle: 0x81000001}, nil)
+			return err
+		}},
+		"an EK of two sources": {0, nil, func(ctx context.Context, h *handles) error {
+			_, err := loadEK(ctx, h, &EKOrigin{Template: EKP256().Template, Handle: 0x81000001}, nil)
+			return err
+		}},
+		"an index that is none": {0, nil, func(ctx context.Context, h *handles) error {
+			_, err := readNV(ctx, h, 0x81000001)
+			return err
+		}},
+		"a command too late": {0, context.Canceled, func(_ context.Context, h *handles) error {
+			_, err := run(cancelled, h.tpm, tpm2.GetRandom{BytesRequested: 1}, "TPM2_GetRandom")
+			return err
+		}},
+		"a key too late": {0, context.Canceled, func(_ context.Context, h *handles) error {
+			_, err := load(cancelled, h, nil, tpm2.CreatePrimary{PrimaryHandle: withPassword(tpm2.TPMRHEndorsement, nil, nil),
+				InPublic: tpm2.New2B(*AKTemplateECDSAP256())}, "TPM2_CreatePrimary")
+			return err
+		}},
+		"a primary key with a bad password": {tpm2.TPMCCCreatePrimary, errNullInPassword, func(ctx context.Context, h *handles) error {
+			_, err := createPrimary(ctx, h, tpm2.TPMRHEndorsement, badPassword, tpm2.Marshal(AKTemplateECDSAP256()))
+			return err
+		}},
+		"a statement about a key with a bad password": {tpm2.TPMCCCertify, errNullInPassword, withAK(func(ctx context.Context, h *handles, ak *loadedKey) error {
+			_, err := certifyOnce(ctx, h, ak, &loadedKey{handle: ak.handle, name: ak.name, public: ak.public, password: secret.New(badPassword)}, []byte("qd"))
+			return err
+		})},
+		"a quote of nothing": {tpm2.TPMCCQuote, CheckPCRSelection, withAK(func(ctx context.Context, h *handles, ak *loadedKey) error {
+			_, err := quote(ctx, h, ak, nil, []byte("qd"))
+			return err
+		})},
+		"a session of an EK that does not parse": {0, nil, func(ctx context.Context, h *handles) error {
+			_, err := h.ekSession(ctx, &loadedKey{public: &Public{Raw: []byte{1}, NameAlg: tpm2.TPMAlgSHA256}})
+			return err
+		}},
+		"the hierarchy's password, in a session of an EK that does not parse": {0, nil, func(ctx context.Context, h *handles) error {
+			_, err := h.endorsementAuth(ctx, &loadedKey{public: &Public{Raw: []byte{1}, NameAlg: tpm2.TPMAlgSHA256}}, []byte("password"))
+			return err
+		}},
+		"the hierarchy's bad password": {0, errNullInPassword, func(ctx context.Context, h *handles) error {
+			_, err := h.endorsementAuth(ctx, ekArea(), badPassword)
+			return err
+		}},
+		"a policy with the hierarchy's bad password": {tpm2.TPMCCPolicySecret, errNullInPassword, func(ctx context.Context, h *handles) error {
+			_, err := h.ekPolicySession(ctx, ekArea(), badPassword, ekByPolicyA)
+			return err
+		}},
+		"an EK with a policy of its own": {tpm2.TPMCCStartAuthSession, nil, withAK(func(ctx context.Context, h *handles, ak *loadedKey) error {
+			ek, err := loadEK(ctx, h, &otherPolicy, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = activate(ctx, h, ak, ek, nil, &attest.Credential{IDObject: []byte{1}, EncryptedSecret: []byte{1}})
+			return err
+		})},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tpm.SetFaults(nil)
+			_, err := do(t, tpm, func(ctx context.Context, h *handles) (struct{}, error) { return struct{}{}, c.run(ctx, h) })
+			if err == nil || c.want != nil && !errors.Is(err, c.want) {
+				t.Errorf("got %v, want %v", err, c.want)
+			}
+			if sent := tpm.Count(); c.never == 0 && sent != 0 || c.never != 0 && count(tpm, c.never) != 0 {
+				t.Errorf("sent %v", tpm.Names())
+			}
+			checkNothingLoaded(t, tpm)
+		})
+	}
+}
+
+// What the TPM answers is held against what it was asked, and a refusal is final.
+func TestAnswersOfBrokenTPMs(t *testing.T) {
+	tpm := newTPM(t)
+	source := AKSource{Template: AKTemplateECDSAP256()}
+	broken := tpmsim.Faulty(&altered{tpm, tpm2.TPMCCQuote, func(b []byte) { b[21] ^= 0x0f }}, nil)
+	if _, err := quoteWith(t, broken, source, DefaultPCRs(), []byte("qd")); !errors.Is(err, CheckAttestEncoding) || count(broken, tpm2.TPMCCQuote) != 1 {
+		t.Errorf("a quote of another type: %v after %d quotes", err, count(broken, tpm2.TPMCCQuote))
+	}
+	again := tpmsim.Faulty(tpm, tpmsim.FailEvery(tpm2.TPMCCQuote, tpm2.TPMRCRetry))
+	if _, err := quoteWith(t, again, source, DefaultPCRs(), []byte("qd")); !errors.Is(err, tpm2.TPMRCRetry) || count(again, tpm2.TPMCCQuote) != maxSignTries {
+		t.Errorf("retry: %v after %d quotes", err, count(again, tpm2.TPMCCQuote))
+	}
+	other := tpmsim.Faulty(&otherBank{tpm}, nil)
+	if _, err := quoteWith(t, other, source, DefaultPCRs(), []byte("qd")); !errors.Is(err, CheckPCRValue) || count(other, tpm2.TPMCCQuote) != 0 {
+		t.Errorf("values of SHA-1: %v after %v", err, other.Names())
+	}
+	longest := make([]byte, 64)
+	if _, err := quoteWith(t, tpm, source, DefaultPCRs(), longest); err != nil {
+		t.Errorf("64 bytes of qualifying data: %v", err)
+	}
+	key := mustSoftwareKey(t, newECDSA(t, elliptic.P256()))
+	if _, err := certifyWith(t, tpm, source, key, longest); err != nil {
+		t.Errorf("64 bytes of qualifying data: %v", err)
+	}
+	for name, c := range map[string]struct {
+		code  tpm2.TPMCC
+		alter func([]byte)
+		run   func(ctx context.Context, h *handles) error
+	}{
+		"an area of an NV index that ends": {tpm2.TPMCCNVReadPublic, func(b []byte) { b[23] = 0xff }, func(ctx context.Context, h *handles) error {
+			_, err := readNV(ctx, h, 0x01c00a00)
+			return err
+		}},
+		"handles in place of properties": {tpm2.TPMCCGetCapability, func(b []byte) { b[14], b[18] = 1, 2 }, func(ctx context.Context, h *handles) error {
+			_, err := tpmProperty(ctx, h, tpm2.TPMPTNVBufferMax)
+			return err
+		}},
+		"commands in place of NV indexes": {tpm2.TPMCCGetCapability, func(b []byte) { b[14] = 2 }, func(ctx context.Context, h *handles) error {
+			_, err := nvIndexes(ctx, h, firstEKChainIndex, lastEKChainIndex)
+			return err
+		}},
+		"commands in place of sessions": {tpm2.TPMCCGetCapability, func(b []byte) { b[14] = 2 }, func(ctx context.Context, h *handles) error {
+			_, err := h.loadedSessions(ctx)
+			return err
+		}},
+		"an NV index before the first": {tpm2.TPMCCGetCapability, func(b []byte) { binary.BigEndian.PutUint32(b[19:], uint32(firstEKChainIndex)-1) }, func(ctx context.Context, h *handles) error {
+			_, err := nvIndexes(ctx, h, firstEKChainIndex, lastEKChainIndex)
+			return err
+		}},
+	} {
+		writeNV(t, tpm, 0x01c00a00, []byte("content"))
+		writeNV(t, tpm, firstEKChainIndex, []byte("content"))
+		t.Run(name, func(t *testing.T) {
+			whole := func(tpm transport.TPM) error {
+				_, err := do(t, tpm, func(ctx context.Context, h *handles) (struct{}, error) { return struct{}{}, c.run(ctx, h) })
+				return err
+			}
+			if err := whole(tpm); err != nil {
+				t.Fatal(err)
+			}
+			if err := whole(&altered{tpm, c.code, c.alter}); err == nil {
+				t.Error("not noticed")
+			}
+		})
+	}
+	t.Run("commands in place of objects", func(t *testing.T) {
+		lost := tpmsim.Faulty(&altered{tpm, tpm2.TPMCCGetCapability, func(b []byte) { b[14] = 2 }},
+			&tpmsim.Faults{At: map[int]tpmsim.Fault{1: {Err: tpmsim.ErrInjected}}})
+		_, err := do(t, lost, func(ctx context.Context, h *handles) (*loadedKey, error) { return loadAK(ctx, h, &source, nil) })
+		if !errors.Is(err, tpmsim.ErrInjected) {
+			t.Errorf("got %v", err)
+		}
+	})
+	checkNothingLoaded(t, tpm)
+}
+
+// otherBank asks the TPM for PCRs of SHA-1 wherever those of SHA-256 are asked for.
+type otherBank struct{ transport.TPM }
+
+func (o *otherBank) Send(command []byte) ([]byte, error) {
+	if tpm2.TPMCC(binary.BigEndian.Uint32(command[6:])) == tpm2.TPMCCPCRRead {
+		command = bytes.Clone(command)
+		binary.BigEndian.PutUint16(command[14:], uint16(tpm2.TPMAlgSHA1))
+	}
+	return o.TPM.Send(command)
+}
+
+func TestStatementsThatANodeDoesNotSend(t *testing.T) {
+	certify, quoted := unhex(t, certifyHex), unhex(t, quoteHex)
+	a, err := ParseAttestation(certify)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		attest, name, qd []byte
+		good             bool
+	}{
+		"good": {certify, a.Certified.Name, testQualifyingData, true}, "a quote": {quoted, a.Certified.Name, nil, false},
+		"no statement": {nil, a.Certified.Name, testQualifyingData, false}, "another key": {certify, digestName(9), testQualifyingData, false},
+		"other data": {certify, a.Certified.Name, []byte("other"), false},
+	} {
+		if err := (&certification{attest: c.attest}).check(c.name, c.qd); c.good != (err == nil) {
+			t.Errorf("certify, %s: %v", name, err)
+		}
+	}
+	ak := &loadedKey{public: publicArea(t, softwareKeys.p256().Public(), testAKAttributes, schemeECDSA)}
+	f := goodQuoteForgery(t, newForger(t, softwareKeys.p256(), schemeECDSA))
+	want, err := selectedPCRs(f.attest.Quote.Selections, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		change func(e *QuoteEvidence)
+		want   []pcrID
+		qd     []byte
+		err    error
+	}{
+		"good":           {func(*QuoteEvidence) {}, want, testQualifyingData, nil},
+		"no statement":   {func(e *QuoteEvidence) { e.Attest = nil }, want, testQualifyingData, CheckAttestEncoding},
+		"no quote":       {func(e *QuoteEvidence) { e.Attest = certify }, want, testQualifyingData, nil},
+		"other data":     {func(*QuoteEvidence) {}, want, []byte("other"), nil},
+		"a PCR twice":    {func(e *QuoteEvidence) { e.PCRs = append(slices.Clone(e.PCRs), e.PCRs[0]) }, want, testQualifyingData, CheckPCRDuplicate},
+		"other PCRs":     {func(*QuoteEvidence) {}, want[1:], testQualifyingData, CheckPCRSelection},
+		"another value":  {func(e *QuoteEvidence) { e.PCRs = slices.Clone(e.PCRs); e.PCRs[0].Value = filled(32, 9) }, want, testQualifyingData, errPCRsMoved},
+		"an empty quote": {func(e *QuoteEvidence) { e.Attest = selectNothing(t, quoted) }, nil, nil, CheckPCRSelection},
+	} {
+		e := f.evidence(t)
+		c.change(e)
+		err := e.check(ak, c.want, c.qd)
+		if (name == "good") != (err == nil) || c.err != nil && !errors.Is(err, c.err) {
+			t.Errorf("quote, %s: got %v, want %v", name, err, c.err)
+		}
+	}
+}
+
+// selectNothing is the quote without a selection.
+func selectNothing(t *testing.T, raw []byte) []byte {
+	t.Helper()
+	a, err := ParseAttestation(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.Quote.Selections = nil
+	return must(t, fst(a.Marshal()), nil)
+}
+
+// Where the response with a new handle is lost, the object is looked for by what it is,
+// and nobody else's is flushed in its place.
+func TestLostResponsesLeaveOthersAlone(t *testing.T) {
+	tpm := newTPM(t)
+	source := AKSource{Template: AKTemplateECDSAP256()}
+	resident := mustTPMKey(t, tpm, KeyECDSAP256)
+	file := resident.File()
+	software := mustSoftwareKey(t, newECDSA(t, elliptic.P256()))
+	made, err := tpm2.CreatePrimary{PrimaryHandle: withPassword(tpm2.TPMRHNull, nil, nil), InPublic: tpm2.New2B(*AKTemplateECDSAP384())}.Execute(tpm)
+	if err != nil {
+		t.Fatal(err)
+	}
+	others := []tpm2.TPMHandle{made.ObjectHandle}
+	certifies := func(key func(tpm transport.TPM) Key) func(*testing.T, transport.TPM) error {
+		return func(t *testing.T, tpm transport.TPM) error {
+			_, err := certifyWith(t, tpm, source, key(tpm), []byte("qd"))
+			return err
+		}
+	}
+	for name, c := range map[string]struct {
+		code tpm2.TPMCC
+		warm bool
+		run  func(*testing.T, transport.TPM) error
+	}{
+		"an attestation key": {tpm2.TPMCCCreatePrimary, false, func(t *testing.T, tpm transport.TPM) error {
+			_, err := do(t, tpm, func(ctx context.Context, h *handles) (*loadedKey, error) { return loadAK(ctx, h, &source, nil) })
+			return err
+		}},
+		"a software key": {tpm2.TPMCCLoadExternal, false, certifies(func(transport.TPM) Key { return software })},
+		"a key in the TPM": {tpm2.TPMCCContextLoad, false, func(t *testing.T, tpm transport.TPM) error {
+			_, err := do(t, tpm, func(ctx context.Context, h *handles) (*loadedKey, error) {
+				loaded, _, err := resident.load(ctx, h)
+				return loaded, err
+			})
+			return err
+		}},
+		"a key from a file": {tpm2.TPMCCLoad, false, func(t *testing.T, tpm transport.TPM) error {
+			_, err := LoadTPMKey(t.Context(), tpm, file, nil)
+			return err
+		}},
+		"the key of sessions": {tpm2.TPMCCContextLoad, true, certifies(func(transport.TPM) Key { return software })},
+	} {
+		t.Run(name, func(t *testing.T) {
+			faulty := tpmsim.Faulty(tpm, nil)
+			shared := ShareTPM(faulty)
+			if c.warm {
+				if err := c.run(t, shared); err != nil {
+					t.Fatal(err)
+				}
+			}
+			faulty.SetFaults(&tpmsim.Faults{Each: func(_ int, code tpm2.TPMCC) tpmsim.Fault {
+				if code == c.code {
+					return tpmsim.Fault{Err: tpmsim.ErrInjected, Late: true}
+				}
+				return tpmsim.Fault{}
+			}})
+			if err := c.run(t, shared); !errors.Is(err, tpmsim.ErrInjected) {
+				t.Errorf("got %v", err)
+			}
+			if left := loadedHandles(t, tpm); !slices.Equal(left, others) {
+				t.Errorf("loaded: %x, want %x", left, others)
+			}
+		})
+	}
+}
+
+// A key whose area and Name the TPM gives in two ways, or whose point is none.
+func TestAreasOfBrokenTPMs(t *testing.T) {
+	good := publicArea(t, softwareKeys.p256().Public(), testAKAttributes, schemeECDSA)
+	for name, c := range map[string]struct {
+		name, area []byte
+		good       bool
+	}{
+		"good": {good.Name(), good.Raw, true}, "another Name": {digestName(1), good.Raw, false},
+		"no Name": {nil, good.Raw, false}, "no area": {good.Name(), nil, false}, "a cut area": {good.Name(), good.Raw[:20], false},
+	} {
+		if k, err := newLoadedKey(0x80000000, c.name, c.area); c.good != (err == nil) || c.good != (k != nil) {
+			t.Errorf("%s: %v, %v", name, k, err)
+		}
+	}
+	tpm := newTPM(t)
+	const handle = 0x81000123
+	persist(t, tpm, tpm2.TPMRHEndorsement, AKTemplateECDSAP256(), handle)
+	offCurve := &altered{tpm, tpm2.TPMCCReadPublic, func(b []byte) {
+		size := int(binary.BigEndian.Uint16(b[10:]))
+		area := b[12 : 12+size]
+		area[size-1] ^= 1
+		sum := sha256.Sum256(area)
+		copy(b[12+size+4:], sum[:])
+	}}
+	a := newTestAttester(t, offCurve, AKSource{Handle: handle}, ProverOptions{Certificates: [][]byte{{0x30, 0}}})
+	subject := subjectOfTest(t, newECDSA(t, elliptic.P256()))
+	if _, err := a.Hello(t.Context(), subject); !errors.Is(err, CheckPoint) {
+		t.Errorf("a point off its curve: %v", err)
+	}
+}
+
+func TestAreasOfEndorsementKeys(t *testing.T) {
+	area := func(change func(*Public)) *Public {
+		p := *publicArea(t, softwareKeys.p256().Public(), AttributeFixedTPM|AttributeFixedParent|AttributeRestricted|AttributeDecrypt, noScheme)
+		p.Symmetric = SymmetricScheme{Alg: tpm2.TPMAlgAES, KeyBits: 128, Mode: tpm2.TPMAlgCFB}
+		change(&p)
+		return &p
+	}
+	p521 := publicArea(t, softwareKeys.p521().Public(), testAKAttributes, noScheme)
+	for name, c := range map[string]struct {
+		ek   *Public
+		want Check
+	}{
+		"good":                  {area(func(*Public) {}), ""},
+		"a point off its curve": {area(func(p *Public) { p.X = filled(32, 1) }), CheckPoint},
+		"P-521":                 {p521, CheckEKType},
+		"another hash":          {area(func(p *Public) { p.NameAlg = tpm2.TPMAlgSHA384 }), CheckEKType},
+		"no cipher":             {area(func(p *Public) { p.Symmetric.Alg = tpm2.TPMAlgNull }), CheckEKType},
+		"another key size":      {area(func(p *Public) { p.Symmetric.KeyBits = 256 }), CheckEKType},
+		"another mode":          {area(func(p *Public) { p.Symmetric.Mode = tpm2.TPMAlgCTR }), CheckEKType},
+		"not restricted":        {area(func(p *Public) { p.Attributes &^= AttributeRestricted }), CheckEKType},
+		"not for decryption":    {area(func(p *Public) { p.Attributes &^= AttributeDecrypt }), CheckEKType},
+	} {
+		t.Run(name, func(t *testing.T) { expectCheck(t, checkEKPublic(c.ek), c.want) })
+	}
+}
+
+// A template and a nonce in NV, each bad by itself: the error names the index of the one
+// that is bad.
+func TestTemplatesAndNonces(t *testing.T) {
+	tpm := newTPM(t)
+	const template, nonce, garbage, long = 0x01c00a01, 0x01c00a02, 0x01c00a03, 0x01c00a04
+	writeNV(t, tpm, template, tpm2.Marshal(AKTemplateECDSAP256()))
+	writeNV(t, tpm, nonce, []byte("nonce"))
+	writeNV(t, tpm, garbage, []byte("garbage"))
+	writeNV(t, tpm, long, make([]byte, 33))
+	for name, c := range map[string]struct {
+		template, nonce tpm2.TPMHandle
+		word            string
+	}{
+		"good": {template, nonce, ""}, "no template": {garbage, nonce, "template"}, "a long nonce": {template, long, "nonce in NV index 0x01c00a04"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := do(t, tpm, func(ctx context.Context, h *handles) (*loadedKey, error) {
+				return loadUncheckedAK(ctx, h, &AKSource{TemplateIndex: c.template, NonceIndex: c.nonce}, nil)
+			})
+			_, err2 := do(t, tpm, func(ctx context.Context, h *handles) (*loadedKey, error) {
+				return loadUncheckedEK(ctx, h, &EKOrigin{TemplateIndex: c.template, NonceIndex: c.nonce}, nil)
+			})
+			for _, err := range []error{err, err2} {
+				if (c.word == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), c.word) {
+					t.Errorf("got %v", err)
+				}
+			}
+		})
+	}
+}
+
+// fakeNV is a TPM that has NV indexes and nothing else, larger ones than a simulator's.
+type fakeNV map[tpm2.TPMHandle][]byte
+
+func (f fakeNV) Send(command []byte) ([]byte, error) {
+	tag, body := uint16(tpm2.TPMSTNoSessions), []byte(nil)
+	u16 := func(v int) { body = binary.BigEndian.AppendUint16(body, uint16(v)) }
+	u32 := func(v uint32) { body = binary.BigEndian.AppendUint32(body, v) }
+	at := func(n int) uint32 { return binary.BigEndian.Uint32(command[n:]) }
+	switch code := tpm2.TPMCC(at(6)); {
+	case code == tpm2.TPMCCGetCapability && at(10) == uint32(tpm2.TPMCapHandles):
+		var all []tpm2.TPMHandle
+		for index := range f {
+			all = append(all, index)
+		}
+		slices.Sort(all)
+		body = append(body, 0)
+		u32(at(10))
+		u32(uint32(len(all)))
+		for _, index := range all {
+			u32(uint32(index))
+		}
+	case code == tpm2.TPMCCGetCapability:
+		body = append(body, 0)
+		u32(at(10))
+		u32(1)
+		u32(at(14))
+		u32(maxNVChunk)
+	case code == tpm2.TPMCCNVReadPublic:
+		u16(14)
+		u32(at(10))
+		u16(int(tpm2.TPMAlgSHA256))
+		u32(0)
+		u16(0)
+		u16(len(f[tpm2.TPMHandle(at(10))]))
+		u16(34)
+		body = append(body, digestName(1)...)
+	case code == tpm2.TPMCCNVRead:
+		tag = uint16(tpm2.TPMSTSessions)
+		rest := command[22+at(18):]
+		size, offset := binary.BigEndian.Uint16(rest), binary.BigEndian.Uint16(rest[2:])
+		u32(uint32(size) + 2)
+		u16(int(size))
+		body = append(append(body, f[tpm2.TPMHandle(at(14))][offset:offset+size]...), 0, 0, 1, 0, 0)
+	default:
+		return nil, errors.New("not of a fake")
+	}
+	out := binary.BigEndian.AppendUint16(nil, tag)
+	out = binary.BigEndian.AppendUint32(out, uint32(10+len(body)))
+	return append(binary.BigEndian.AppendUint32(out, 0), body...), nil
+}
+
+// What stands in NV above an EK certificate has at most 64 KiB, padding included.
+func TestSizesOfChainsInNV(t *testing.T) {
+	root := sign(t, nil, "root", nil)
+	lower := sign(t, root, "lower", nil)
+	leaf := ekCert(t, lower, newTestKey(t).Public(), nil)
+	padTo := func(der []byte, size int) []byte {
+		return append(bytes.Clone(der), bytes.Repeat([]byte{0xff}, size-len(der))...)
+	}
+	for more, want := range map[int]Check{-1: "", 0: "", 1: attest.CheckSize, 2: attest.CheckSize} {
+		tpm := fakeNV{0x01c00100: padTo(lower.cert.Raw, 32<<10), 0x01c00101: padTo(root.cert.Raw, 32<<10+more)}
+		above, err := ReadEKChain(t.Context(), tpm, leaf.Raw)
+		expectCheck(t, err, want)
+		if want == "" && (len(above) != 1 || !bytes.Equal(above[0], lower.cert.Raw)) {
+			t.Errorf("%+d: %d certificates", more, len(above))
+		}
+	}
+	over := padTo(root.cert.Raw, 40<<10)
+	three := tpmsim.Faulty(fakeNV{0x01c00100: over, 0x01c00101: over, 0x01c00102: over}, nil)
+	if _, err := ReadEKChain(t.Context(), three, leaf.Raw); !errors.Is(err, attest.CheckSize) || count(three, tpm2.TPMCCNVReadPublic) != 2 {
+		t.Errorf("three of 40 KiB: %v after %d", err, count(three, tpm2.TPMCCNVReadPublic))
+	}
+}
+
+// Passwords in a file: 32 characters of base64url and a line feed.
+func TestFormOfPasswordFiles(t *testing.T) {
+	good := strings.Repeat("aZ09-_", 6)[:endorsementPasswordSize]
+	if p, err := parsePasswordFile([]byte(good + "\n")); err != nil || string(p) != good {
+		t.Fatalf("%q, %v", p, err)
+	}
+	for _, c := range []byte("\x00 /:@[`{+=\n\x7f\xff") {
+		if _, err := parsePasswordFile([]byte(good[1:] + string([]byte{c}) + "\n")); !errors.Is(err, ErrPasswordFile) {
+			t.Errorf("with %q: %v", c, err)
+		}
+	}
+	for _, c := range []byte("09azAZ-_") {
+		if _, err := parsePasswordFile([]byte(good[1:] + string([]byte{c}) + "\n")); err != nil {
+			t.Errorf("with %q: %v", c, err)
+		}
+	}
+	for name, content := range map[string]string{
+		"nothing": "", "a line feed": "\n", "one short": good[1:] + "\n", "one more": good + "a\n", "no line feed": good + "a", "a blank": good + " ", "CR LF": good + "\r\n",
+	} {
+		if _, err := parsePasswordFile([]byte(content)); !errors.Is(err, ErrPasswordFile) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	tpm := tpmsim.Faulty(newTPM(t), nil)
+	_, err := EndorsementPassword(t.Context(), tpm, filepath.Join(t.TempDir(), "none", "password"))
+	if !errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrPasswordFile) {
+		t.Errorf("no directory: %v", err)
+	}
+	_, err = EndorsementPassword(t.Context(), tpm, t.TempDir()+"/")
+	if err == nil || count(tpm, tpm2.TPMCCHierarchyChanegAuth) != 0 {
+		t.Errorf("no name: %v", err)
+	}
+}
+
+// A refusal of a hierarchy says which one it is and whether it was given a password.
+func TestWordsOfHierarchies(t *testing.T) {
+	for hierarchy, word := range map[tpm2.TPMHandle]string{
+		tpm2.TPMRHEndorsement: "endorsement", tpm2.TPMRHOwner: "owner", tpm2.TPMRHNull: "null", tpm2.TPMRHPlatform: "0x4000000c",
+	} {
+		for password, said := range map[string]string{"": "none was given", "p": "another password"} {
+			for _, rc := range []tpm2.TPMRC{tpm2.TPMRCBadAuth, tpm2.TPMRCAuthFail} {
+				err := explainPassword(rc, hierarchy, []byte(password))
+				if !errors.Is(err, ErrHierarchyPassword) || !errors.Is(err, rc) ||
+					!strings.Contains(err.Error(), "the "+word+" hierarchy has ") || !strings.Contains(err.Error(), said) {
+					t.Errorf("%q: %v", password, err)
+				}
+			}
+			if err := explainPassword(tpm2.TPMRCFailure, hierarchy, []byte(password)); err != tpm2.TPMRCFailure {
+				t.Errorf("another failure: %v", err)
+			}
+		}
+	}
+	if attest.RoadAK.String() != "ak" || attest.RoadEK.String() != "ek" || attest.RoadDocument.String() != "document" || attest.Road(3).String() != "road(3)" {
+		t.Error("the words of the roads")
+	}
+}
