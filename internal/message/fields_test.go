@@ -291,7 +291,7 @@ func TestFieldsOfProof(t *testing.T) {
 			data, err := c.proof.Marshal()
 			expectField(t, err, c.bad)
 			if err == nil {
-				_, err = ParseProof(data)
+				_, _, err = ParseProof(data)
 				expectField(t, err, "")
 			}
 		})
@@ -323,7 +323,7 @@ func TestFieldsOfProof(t *testing.T) {
 // A bundle of exactly the largest size is written, one of a byte more is not. What is
 // read is checked by TestBundleFrame.
 func TestSizesOfWrittenBundles(t *testing.T) {
-	for more, want := range map[int]Check{-1: "", 0: "", 1: der.CheckSize, 2: der.CheckSize} {
+	for more, want := range map[int]refusal.Check{-1: "", 0: "", 1: der.CheckSize, 2: der.CheckSize} {
 		bundle := func(n int) *Bundle {
 			return &Bundle{Statements: []Statement{{oid.NodeAttestHello, octets(make([]byte, n))}}}
 		}
