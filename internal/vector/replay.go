@@ -11,6 +11,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/forge"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -108,7 +109,7 @@ func (v *Vector) challenge(ctx context.Context, e *Environment) (*Result, error)
 		return nil, err
 	}
 	for i := range e.RingKeys {
-		if k := &e.RingKeys[i]; c.Binding.Road == attest.RoadAK && k.ID == c.Binding.KeyID.String() && !bytes.Equal(c.Clear, Secret(k.Secret, drawn)) {
+		if k := &e.RingKeys[i]; c.Binding.Road == attest.RoadAK && k.ID == c.Binding.KeyID.String() && !bytes.Equal(c.Clear, forge.Secret(k.Secret, drawn)) {
 			return nil, errors.New("the challenge's secret does not follow from its binding")
 		}
 	}
@@ -248,7 +249,7 @@ func names(err error, pkg string) []string {
 		if pkg == PackageOID {
 			return []string{string(e)}
 		}
-	case CredentialFault:
+	case forge.CredentialFault:
 		if pkg == PackageTPM {
 			return []string{string(e)}
 		}
@@ -260,7 +261,7 @@ func names(err error, pkg string) []string {
 // packages under test, or nil. That a question may be asked again is no refusal.
 func outermost(err error) error {
 	switch e := err.(type) {
-	case csr.Violations, oid.Error, CredentialFault:
+	case csr.Violations, oid.Error, forge.CredentialFault:
 		return err
 	case *refusal.Error:
 		if e.Check != refusal.ErrRetry {

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/internal/forge"
 	"github.com/nodeattest/nodeattest/internal/vector"
 )
 
@@ -32,32 +33,32 @@ type credentialTo struct {
 // encrypts it are drawn: a new run makes other bytes.
 func (w *world) credentialFor(ek crypto.Signer) *credentialTo {
 	r := &roadEK{world: w}
-	k := &softEK{public: ek.Public()}
-	env := &vector.Environment{AllowedEKs: []string{k.identity()}, Members: r.environmentMembers(k)}
-	hello := r.hello(w.akP256.public.Raw, sources{public: spki(k.public)})
-	der := must(w.set.Environment.With(env).Challenge(w.ctx, hello))
-	c := &credentialTo{ek: ek, akName: w.akP256.public.Name(), challenge: must(attest.ParseChallenge(der))}
-	c.secret = vector.Secret(w.ring.Secret, must(c.challenge.Binding.Marshal()))
+	k := &forge.SoftEK{Public: ek.Public()}
+	env := &vector.Environment{AllowedEKs: []string{k.Identity()}, Members: r.environmentMembers(k)}
+	hello := w.Hello(forge.Join{EK: k}, w.AKP256.Public.Raw, forge.Sources{Public: forge.SPKI(k.Public)})
+	der := forge.Must(w.set.Environment.With(env).Challenge(w.ctx, hello))
+	c := &credentialTo{ek: ek, akName: w.AKP256.Public.Name(), challenge: forge.Must(attest.ParseChallenge(der))}
+	c.secret, _ = ((&forge.Join{Ring: w.Ring}).Secrets(&c.challenge.Binding))
 	return c
 }
 
 // environmentMembers takes the EKs for members.
-func (r *roadEK) environmentMembers(members ...*softEK) []vector.Member {
+func (r *roadEK) environmentMembers(members ...*forge.SoftEK) []vector.Member {
 	var out []vector.Member
 	for _, ek := range members {
-		out = append(out, vector.Member{NodeName: nodeName, Machine: ek.identity(), ProviderID: providerID})
+		out = append(out, vector.Member{NodeName: forge.NodeName, Machine: ek.Identity(), ProviderID: providerID})
 	}
 	return out
 }
 
 func (c *credentialTo) vector() *vector.Credential {
-	return &vector.Credential{Challenge: change(must(c.challenge.Marshal()), c.onChallenge), EK: must(x509.MarshalPKCS8PrivateKey(c.ek)), AKName: c.akName}
+	return &vector.Credential{Challenge: forge.Change(forge.Must(c.challenge.Marshal()), c.onChallenge), EK: forge.Must(x509.MarshalPKCS8PrivateKey(c.ek)), AKName: c.akName}
 }
 
 // credentials are about a credential's own bytes, for a TPM whose EK is known.
 func (w *world) credentials() {
-	p256, p384 := ecKey(elliptic.P256(), "EK with credentials P-256", nil), ecKey(elliptic.P384(), "EK with credentials P-384", nil)
-	rsa2048, rsa3072 := rsaKey(2048, "EK with credentials RSA"), rsaKey(3072, "EK with credentials RSA-3072")
+	p256, p384 := forge.ECKey(elliptic.P256(), "EK with credentials P-256", nil), forge.ECKey(elliptic.P384(), "EK with credentials P-384", nil)
+	rsa2048, rsa3072 := forge.RSAKey(2048, "EK with credentials RSA"), forge.RSAKey(3072, "EK with credentials RSA-3072")
 	for _, k := range []struct {
 		name string
 		ek   crypto.Signer
@@ -72,9 +73,9 @@ func (w *world) credentials() {
 		other crypto.Signer // another EK of the same kind
 		cases []credentialCase
 	}{
-		{"p256", p256, ecKey(elliptic.P256(), "another EK with credentials", nil), append(idObjectCases(32), w.pointCases(p256)...)},
-		{"p384", p384, ecKey(elliptic.P384(), "another EK with credentials", nil), append(idObjectCases(48), w.pointCases(p384)...)},
-		{"rsa2048", rsa2048, rsaKey(2048, "another EK with credentials"), append(idObjectCases(32), ciphertextCases()...)},
+		{"p256", p256, forge.ECKey(elliptic.P256(), "another EK with credentials", nil), append(idObjectCases(32), w.pointCases(p256)...)},
+		{"p384", p384, forge.ECKey(elliptic.P384(), "another EK with credentials", nil), append(idObjectCases(48), w.pointCases(p384)...)},
+		{"rsa2048", rsa2048, forge.RSAKey(2048, "another EK with credentials"), append(idObjectCases(32), ciphertextCases()...)},
 		{"rsa3072", rsa3072, nil, append(idObjectCases(48), ciphertextCases()...)},
 	} {
 		add := func(name, what, expect, pkg string, c *credentialTo) {
@@ -142,7 +143,7 @@ func (w *world) pointCases(ek *ecdsa.PrivateKey) []credentialCase {
 	width := (ek.Params().BitSize + 7) / 8
 	sized := func(b []byte) []byte { return append([]byte{0, byte(len(b))}, b...) }
 	point := func(xy []byte) []byte { return slices.Concat(sized(xy[:width]), sized(xy[width:])) }
-	other := must(ecKey(ek.Curve, "another ephemeral key", nil).PublicKey.Bytes())[1:]
+	other := forge.Must(forge.ECKey(ek.Curve, "another ephemeral key", nil).PublicKey.Bytes())[1:]
 	return []credentialCase{
 		{"point-off-the-curve", "The ephemeral key is not on the curve.", "credential-point", func(c *attest.Credential) { c.EncryptedSecret[len(c.EncryptedSecret)-1] ^= 1 }},
 		{"point-at-infinity", "The ephemeral key is (0, 0).", "credential-point", func(c *attest.Credential) { c.EncryptedSecret = point(make([]byte, 2*width)) }},
@@ -170,7 +171,7 @@ func (w *world) credentialsElsewhere(ek, other crypto.Signer, add func(name, wha
 		seed = "credential-seed"
 	}
 	c := w.credentialFor(ek)
-	c.akName = w.akOther.public.Name()
+	c.akName = w.AKOther.Public.Name()
 	add("for-another-ak", "The credential is for another AK than the TPM has loaded.", "credential-integrity", vector.PackageTPM, c)
 	c = w.credentialFor(ek)
 	c.challenge.Credential.IDObject = w.credentialFor(ek).challenge.Credential.IDObject
@@ -206,7 +207,7 @@ func otherParameters(ek crypto.PublicKey, akName, secret []byte) *attest.Credent
 		area.Parameters = tpm2.NewTPMUPublicParms(tpm2.TPMAlgRSA, &tpm2.TPMSRSAParms{Symmetric: cipher, KeyBits: tpm2.TPMKeyBits(k.N.BitLen())})
 		area.Unique = tpm2.NewTPMUPublicID(tpm2.TPMAlgRSA, &tpm2.TPM2BPublicKeyRSA{Buffer: k.N.Bytes()})
 	case *ecdsa.PublicKey:
-		point := must(k.Bytes())[1:]
+		point := forge.Must(k.Bytes())[1:]
 		curve := map[elliptic.Curve]tpm2.TPMECCCurve{elliptic.P256(): tpm2.TPMECCNistP256, elliptic.P384(): tpm2.TPMECCNistP384}[k.Curve]
 		area.Type = tpm2.TPMAlgECC
 		area.Parameters = tpm2.NewTPMUPublicParms(tpm2.TPMAlgECC, &tpm2.TPMSECCParms{Symmetric: cipher, CurveID: curve})
@@ -215,8 +216,8 @@ func otherParameters(ek crypto.PublicKey, akName, secret []byte) *attest.Credent
 	}
 	c := &attest.Credential{}
 	var err error
-	c.IDObject, c.EncryptedSecret, err = tpm2.CreateCredential(rand.Reader, must(tpm2.ImportEncapsulationKey(area)), akName, secret)
-	check(err)
+	c.IDObject, c.EncryptedSecret, err = tpm2.CreateCredential(rand.Reader, forge.Must(tpm2.ImportEncapsulationKey(area)), akName, secret)
+	forge.Check(err)
 	return c
 }
 
@@ -226,13 +227,13 @@ func (w *world) credentialFrames(ek crypto.Signer, add func(name, what, expect, 
 		name, what, expect string
 		change             func([]byte) []byte
 	}{
-		{"frame-without-seed", "The challenge has no encryptedSecret.", "message-encoding", replaced(1, func(e []byte) []byte { return tlv(0xa1, elements(e)[0]) })},
+		{"frame-without-seed", "The challenge has no encryptedSecret.", "message-encoding", forge.Replaced(1, func(e []byte) []byte { return forge.TLV(0xa1, forge.Elements(e)[0]) })},
 		{"frame-with-a-part-behind", "A third part stands behind the encryptedSecret.", "message-encoding",
-			replaced(1, func(e []byte) []byte { return tlv(0xa1, append(elements(e), tlv(4, []byte{0}))...) })},
-		{"frame-with-empty-id-object", "The idObject is empty.", "message-encoding", replaced(1, func(e []byte) []byte { return tlv(0xa1, tlv(4), elements(e)[1]) })},
+			forge.Replaced(1, func(e []byte) []byte { return forge.TLV(0xa1, append(forge.Elements(e), forge.TLV(4, []byte{0}))...) })},
+		{"frame-with-empty-id-object", "The idObject is empty.", "message-encoding", forge.Replaced(1, func(e []byte) []byte { return forge.TLV(0xa1, forge.TLV(4), forge.Elements(e)[1]) })},
 		{"frame-with-a-huge-seed", "The encryptedSecret has 1025 bytes.", "message-encoding",
-			replaced(1, func(e []byte) []byte { return tlv(0xa1, elements(e)[0], tlv(4, make([]byte, 1025))) })},
-		{"frame-with-the-secret-in-clear", "A secret in clear stands in place of the credential.", "message-encoding", replaced(1, with(tlv(0x80, make([]byte, 32))...))},
+			forge.Replaced(1, func(e []byte) []byte { return forge.TLV(0xa1, forge.Elements(e)[0], forge.TLV(4, make([]byte, 1025))) })},
+		{"frame-with-the-secret-in-clear", "A secret in clear stands in place of the credential.", "message-encoding", forge.Replaced(1, forge.With(forge.TLV(0x80, make([]byte, 32))...))},
 	} {
 		c := w.credentialFor(ek)
 		c.onChallenge = a.change

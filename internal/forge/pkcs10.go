@@ -1,4 +1,4 @@
-package main
+package forge
 
 import (
 	"crypto"
@@ -16,11 +16,11 @@ import (
 	"github.com/nodeattest/nodeattest/oid"
 )
 
-// pkcs10 writes a request as it is told, byte for byte, and signs it.
-type pkcs10 struct {
-	key        crypto.Signer
-	subject    []rdn
-	extensions []pkix.Extension
+// PKCS10 writes a request as it is told, byte for byte, and signs it.
+type PKCS10 struct {
+	Key        crypto.Signer
+	Subject    []Rdn
+	Extensions []pkix.Extension
 	// list is the DER of the list of extensions, in place of extensions.
 	list []byte
 	// attributes stand before extensionRequest: whole, with tag and length.
@@ -32,11 +32,11 @@ type pkcs10 struct {
 	// whole request afterwards.
 	onInfo, onRequest func([]byte) []byte
 	// corrupt signs something else.
-	corrupt bool
+	Corrupt bool
 }
 
-// rdn is a relative distinguished name, of one attribute in a good subject.
-type rdn []attribute
+// Rdn is a relative distinguished name, of one attribute in a good subject.
+type Rdn []attribute
 
 type attribute struct {
 	id    oid.OID
@@ -44,48 +44,48 @@ type attribute struct {
 	value string
 }
 
-func text(id oid.OID, value string) rdn { return rdn{{id, 12, value}} }
+func Text(id oid.OID, value string) Rdn { return Rdn{{id, 12, value}} }
 
-// newPKCS10 is the good node's request.
-func (w *world) newPKCS10() *pkcs10 {
-	return &pkcs10{
-		key:        w.tls,
-		subject:    []rdn{text(oid.Organization, "system:nodes"), text(oid.CommonName, "system:node:"+nodeName)},
-		extensions: []pkix.Extension{must(oid.ProviderIDExtension(providerID))},
+// NewPKCS10 is the good node's request.
+func (w *Bench) NewPKCS10() *PKCS10 {
+	return &PKCS10{
+		Key:        w.TLS,
+		Subject:    []Rdn{Text(oid.Organization, "system:nodes"), Text(oid.CommonName, "system:node:"+NodeName)},
+		Extensions: []pkix.Extension{Must(oid.ProviderIDExtension(w.ProviderID))},
 	}
 }
 
-func (p *pkcs10) der() []byte {
-	info := change(p.info(), p.onInfo)
+func (p *PKCS10) DER() []byte {
+	info := Change(p.info(), p.onInfo)
 	algorithm, signature := p.sign(info)
 	bits := append([]byte{0}, signature...)
-	return change(tlv(0x30, info, algorithm, tlv(3, bits)), p.onRequest)
+	return Change(TLV(0x30, info, algorithm, TLV(3, bits)), p.onRequest)
 }
 
-func (p *pkcs10) info() []byte {
+func (p *PKCS10) info() []byte {
 	key := p.spki
 	if key == nil {
-		key = must(x509.MarshalPKIXPublicKey(p.key.Public()))
+		key = Must(x509.MarshalPKIXPublicKey(p.Key.Public()))
 	}
 	attributes := append([][]byte(nil), p.attributes...)
 	list := p.list
-	if list == nil && len(p.extensions) > 0 {
-		list = must(asn1.Marshal(p.extensions))
+	if list == nil && len(p.Extensions) > 0 {
+		list = Must(asn1.Marshal(p.Extensions))
 	}
 	if list != nil {
 		attributes = append(attributes, requestAttribute(oid.ExtensionRequest, list))
 	}
-	return tlv(0x30, []byte{2, 1, 0}, tlv(0x30, names(p.subject)...), key, tlv(0xa0, attributes...))
+	return TLV(0x30, []byte{2, 1, 0}, TLV(0x30, names(p.Subject)...), key, TLV(0xa0, attributes...))
 }
 
-func names(subject []rdn) [][]byte {
+func names(subject []Rdn) [][]byte {
 	var out [][]byte
 	for _, r := range subject {
 		var set [][]byte
 		for _, a := range r {
-			set = append(set, tlv(0x30, oidDER(a.id), tlv(a.tag, []byte(a.value))))
+			set = append(set, TLV(0x30, oidDER(a.id), TLV(a.tag, []byte(a.value))))
 		}
-		out = append(out, tlv(0x31, set...))
+		out = append(out, TLV(0x31, set...))
 	}
 	return out
 }
@@ -93,37 +93,37 @@ func names(subject []rdn) [][]byte {
 func oidDER(id oid.OID) []byte {
 	var b cryptobyte.Builder
 	oid.Add(&b, id)
-	return must(b.Bytes())
+	return Must(b.Bytes())
 }
 
 // requestAttribute is an attribute with one value.
 func requestAttribute(id oid.OID, value []byte) []byte {
-	return tlv(0x30, oidDER(id), tlv(0x31, value))
+	return TLV(0x30, oidDER(id), TLV(0x31, value))
 }
 
-func (p *pkcs10) sign(info []byte) (algorithm, signature []byte) {
-	if p.corrupt {
+func (p *PKCS10) sign(info []byte) (algorithm, signature []byte) {
+	if p.Corrupt {
 		info = append([]byte{0}, info...)
 	}
 	digest := sha256.Sum256(info)
 	message, opts := digest[:], crypto.SignerOpts(crypto.SHA256)
-	algorithm = tlv(0x30, oidDER(oid.ECDSAWithSHA256))
-	switch p.key.Public().(type) {
+	algorithm = TLV(0x30, oidDER(oid.ECDSAWithSHA256))
+	switch p.Key.Public().(type) {
 	case *rsa.PublicKey:
-		algorithm = tlv(0x30, oidDER(oid.SHA256WithRSA), []byte{5, 0})
+		algorithm = TLV(0x30, oidDER(oid.SHA256WithRSA), []byte{5, 0})
 	case ed25519.PublicKey:
 		message, opts = info, crypto.Hash(0)
-		algorithm = tlv(0x30, oidDER(oid.Ed25519))
+		algorithm = TLV(0x30, oidDER(oid.Ed25519))
 	}
 	if p.algorithm != nil {
 		algorithm = p.algorithm
 	}
-	return algorithm, must(p.key.Sign(nil, message, opts))
+	return algorithm, Must(p.Key.Sign(nil, message, opts))
 }
 
 // extension is the DER of one extension; critical is its flag's encoding or nil.
 func extension(id oid.OID, critical, value []byte) []byte {
-	return tlv(0x30, oidDER(id), critical, tlv(4, value))
+	return TLV(0x30, oidDER(id), critical, TLV(4, value))
 }
 
 // general is a name of a subjectAltName: a context-specific tag and its content.
@@ -138,15 +138,15 @@ func dns(name string) general { return general{2, name} }
 func sanOf(names ...general) pkix.Extension {
 	var list [][]byte
 	for _, n := range names {
-		list = append(list, tlv(0x80|n.tag, []byte(n.value)))
+		list = append(list, TLV(0x80|n.tag, []byte(n.value)))
 	}
-	return pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 17}, Value: tlv(0x30, list...)}
+	return pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 17}, Value: TLV(0x30, list...)}
 }
 
-func pkcs8(key crypto.Signer) []byte { return must(x509.MarshalPKCS8PrivateKey(rawKey(key))) }
+func PKCS8(key crypto.Signer) []byte { return Must(x509.MarshalPKCS8PrivateKey(RawKey(key))) }
 
-func pemBlock(label string, data []byte) string {
+func PEMBlock(label string, data []byte) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: label, Bytes: data}))
 }
 
-func errUnchanged(name string) error { return fmt.Errorf("%s changes nothing", name) }
+func ErrUnchanged(name string) error { return fmt.Errorf("%s changes nothing", name) }

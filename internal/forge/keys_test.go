@@ -1,4 +1,4 @@
-package main
+package forge
 
 import (
 	"bytes"
@@ -14,32 +14,32 @@ import (
 func TestKeysFollowFromLabels(t *testing.T) {
 	digest := sha256.Sum256([]byte("message"))
 	for _, curve := range []elliptic.Curve{elliptic.P224(), elliptic.P256(), elliptic.P384(), elliptic.P521()} {
-		a, b := ecKey(curve, "a", nil), ecKey(curve, "a", nil)
-		if !a.Equal(b) || a.Equal(ecKey(curve, "b", nil)) {
+		a, b := ECKey(curve, "a", nil), ECKey(curve, "a", nil)
+		if !a.Equal(b) || a.Equal(ECKey(curve, "b", nil)) {
 			t.Errorf("%s: keys do not follow from their labels", curve.Params().Name)
 		}
-		first, err := repeatable{a}.Sign(nil, digest[:], crypto.SHA256)
+		first, err := Repeatable{a}.Sign(nil, digest[:], crypto.SHA256)
 		if err != nil {
 			t.Fatal(err)
 		}
-		second, err := repeatable{b}.Sign(nil, digest[:], crypto.SHA256)
+		second, err := Repeatable{b}.Sign(nil, digest[:], crypto.SHA256)
 		if err != nil || !bytes.Equal(first, second) || !ecdsa.VerifyASN1(&a.PublicKey, digest[:], first) {
 			t.Errorf("%s: the signature differs or is bad, %v", curve.Params().Name, err)
 		}
 	}
-	odd := ecKey(elliptic.P256(), "a", func(k *ecdsa.PublicKey) bool { return k.Equal(k) && must(k.Bytes())[64]&1 == 1 })
-	if must(odd.PublicKey.Bytes())[64]&1 != 1 {
+	odd := ECKey(elliptic.P256(), "a", func(k *ecdsa.PublicKey) bool { return k.Equal(k) && Must(k.Bytes())[64]&1 == 1 })
+	if Must(odd.PublicKey.Bytes())[64]&1 != 1 {
 		t.Error("the condition was not kept")
 	}
 }
 
 func TestRSAKey(t *testing.T) {
-	a, b := rsaKey(1024, "a"), rsaKey(1024, "a")
-	if !a.Equal(b) || a.Equal(rsaKey(1024, "b")) || a.N.BitLen() != 1024 {
+	a, b := RSAKey(1024, "a"), RSAKey(1024, "a")
+	if !a.Equal(b) || a.Equal(RSAKey(1024, "b")) || a.N.BitLen() != 1024 {
 		t.Error("keys do not follow from their labels")
 	}
 	digest := sha256.Sum256([]byte("message"))
-	sig, err := repeatable{a}.Sign(nil, digest[:], &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash, Hash: crypto.SHA256})
+	sig, err := Repeatable{a}.Sign(nil, digest[:], &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash, Hash: crypto.SHA256})
 	if err != nil || rsa.VerifyPSS(&b.PublicKey, crypto.SHA256, digest[:], sig, nil) != nil {
 		t.Errorf("PSS: %v", err)
 	}
@@ -47,28 +47,28 @@ func TestRSAKey(t *testing.T) {
 
 // Taking apart and putting together changes nothing; the other helpers do.
 func TestDER(t *testing.T) {
-	good := tlv(0x30, []byte{2, 1, 0}, tlv(4, []byte("x")))
-	if got := edited(func(e [][]byte) [][]byte { return e })(good); !bytes.Equal(got, good) {
+	good := TLV(0x30, []byte{2, 1, 0}, TLV(4, []byte("x")))
+	if got := Edited(func(e [][]byte) [][]byte { return e })(good); !bytes.Equal(got, good) {
 		t.Errorf("got %x", got)
 	}
 	for name, c := range map[string]struct {
 		got  []byte
 		want []byte
 	}{
-		"replaced":   {replaced(0, with(5, 0))(good), []byte{0x30, 5, 5, 0, 4, 1, 'x'}},
-		"appended":   {appended(5, 0)(good), []byte{0x30, 8, 2, 1, 0, 4, 1, 'x', 5, 0}},
+		"replaced":   {Replaced(0, With(5, 0))(good), []byte{0x30, 5, 5, 0, 4, 1, 'x'}},
+		"appended":   {Appended(5, 0)(good), []byte{0x30, 8, 2, 1, 0, 4, 1, 'x', 5, 0}},
 		"behind":     {behind(0)(bytes.Clone(good)), append(bytes.Clone(good), 0)},
-		"long":       {longLength(good), append([]byte{0x30, 0x84, 0, 0, 0, 6}, good[2:]...)},
+		"long":       {LongLength(good), append([]byte{0x30, 0x84, 0, 0, 0, 6}, good[2:]...)},
 		"indefinite": {indefinite(good), append(append([]byte{0x30, 0x80}, good[2:]...), 0, 0)},
-		"huge":       {hugeLength(good), append([]byte{0x30, 0x84, 0xff, 0xff, 0xff, 0xff}, good[2:]...)},
+		"huge":       {HugeLength(good), append([]byte{0x30, 0x84, 0xff, 0xff, 0xff, 0xff}, good[2:]...)},
 	} {
 		if !bytes.Equal(c.got, c.want) {
 			t.Errorf("%s: got %x, want %x", name, c.got, c.want)
 		}
 	}
 	err := func() (err error) {
-		defer caught(&err)
-		elements([]byte{0x30, 5, 1})
+		defer Caught(&err)
+		Elements([]byte{0x30, 5, 1})
 		return nil
 	}()
 	if err == nil {
