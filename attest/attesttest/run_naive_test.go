@@ -18,6 +18,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/forge"
 	"github.com/nodeattest/nodeattest/oid"
 )
 
@@ -240,15 +241,15 @@ func (n *naive) checkTimes(a *naiveAnswer) error {
 }
 
 func (n *naive) checkChallenge(a *naiveAnswer) error {
-	key := n.w.ring
-	retired := a.binding.KeyID == n.w.retired.ID
+	key := n.w.bench.Ring
+	retired := a.binding.KeyID == n.w.bench.Retired.ID
 	if retired {
-		key = n.w.retired
+		key = n.w.bench.Retired
 	}
 	if err := errors.Join(n.must("retired-key", !retired), n.must("unknown-key", a.binding.KeyID == key.ID)); err != nil {
 		return err
 	}
-	qd := derive(derive(secretOf(&key), labelSecret, a.proof.Binding), labelCertify, a.proof.Binding)
+	qd := forge.QualifyingData(forge.Secret(secretOf(&key), a.proof.Binding), a.proof.Binding)
 	got := a.attest.ExtraData
 	if n.forget["qualifying-data-length"] {
 		qd = qd[:min(len(got), len(qd))]
@@ -267,6 +268,7 @@ func (n *naive) checkStatement(a *naiveAnswer) error {
 	return errors.Join(
 		n.must("name", bytes.Equal(name, a.public.Name())),
 		n.must("name-algorithm", a.public.NameAlg != tpm2.TPMAlgSHA1),
+		n.must("qualified-name", len(qn) == len(name) && len(qn) > 2 && bytes.Equal(qn[:2], name[:2])),
 		n.must("residence-claim", !bytes.Equal(name, qn) || !a.public.Attributes.HasAny(attest.AttributeFixedTPM|attest.AttributeFixedParent)),
 		n.must("residence", !n.w.options.RequireTPMResident || a.public.Attributes.Has(attest.AttributeFixedTPM) && !bytes.Equal(name, qn)))
 }
@@ -277,13 +279,18 @@ func (n *naive) checkKey(a *naiveAnswer) error {
 		n.must("request-key", a.public.SameKey(a.checked.PKCS10().CSR.PublicKey)),
 		n.must("ak-is-key", !a.ak.SameKey(a.checked.PKCS10().CSR.PublicKey)),
 		n.must("key-restricted", !at.Has(attest.AttributeRestricted)),
+		n.must("key-x509sign", !at.Has(attest.AttributeX509Sign)),
 		n.must("key-sign", at.Has(attest.AttributeSign)),
 		n.must("key-fixed", at.Has(attest.AttributeFixedTPM) == at.Has(attest.AttributeFixedTPM|attest.AttributeFixedParent)))
 }
 
 func (n *naive) checkAK(a *naiveAnswer) error {
-	at := a.ak.Attributes
+	at, signer := a.ak.Attributes, a.attest.QualifiedSigner
 	return errors.Join(
+		n.must("ak-sign", at.Has(attest.AttributeSign)),
+		n.must("ak-encrypted-duplication", !at.Has(attest.AttributeEncryptedDuplication)),
+		n.must("ak-symmetric", a.ak.Symmetric.Alg == tpm2.TPMAlgNull),
+		n.must("qualified-signer", len(signer) == len(a.ak.Name()) && bytes.Equal(signer[:2], a.ak.Name()[:2]) && !bytes.Equal(signer, a.ak.Name())),
 		n.must("ak-restricted", at.Has(attest.AttributeRestricted)),
 		n.must("ak-fixed", at.Has(attest.AttributeFixedTPM|attest.AttributeFixedParent)),
 		n.must("ak-origin", at.Has(attest.AttributeSensitiveDataOrigin)),
@@ -334,7 +341,7 @@ func (n *naive) checkCertificate(a *naiveAnswer) error {
 		critical = append(critical, e.String())
 	}
 	leaf.UnhandledCriticalExtensions = nil
-	_, err := leaf.Verify(x509.VerifyOptions{Roots: n.w.issuer.Pool(), Intermediates: a.above, CurrentTime: leaf.NotBefore.Add(time.Second),
+	_, err := leaf.Verify(x509.VerifyOptions{Roots: n.w.bench.CA.Pool(), Intermediates: a.above, CurrentTime: leaf.NotBefore.Add(time.Second),
 		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
 	right, wrong, usage := oid.TCGKpAIKCertificate, oid.TCGKpEKCertificate, x509.KeyUsageDigitalSignature
 	if a.road == attest.RoadEK {
@@ -350,7 +357,8 @@ func (n *naive) checkCertificate(a *naiveAnswer) error {
 		n.must("critical-extension", len(critical) == 0),
 		n.must("ca", !leaf.IsCA),
 		n.must("key-usage", leaf.KeyUsage == usage),
-		n.must("ext-key-usage", slices.ContainsFunc(leaf.UnknownExtKeyUsage, right.Equal) && !slices.ContainsFunc(leaf.UnknownExtKeyUsage, wrong.Equal)))
+		n.must("ext-key-usage", slices.ContainsFunc(leaf.UnknownExtKeyUsage, right.Equal) && !slices.ContainsFunc(leaf.UnknownExtKeyUsage, wrong.Equal) &&
+			!slices.ContainsFunc(leaf.UnknownExtKeyUsage, oid.TCGKpPlatformCertificate.Equal)))
 }
 
 // tidied is the request as a lenient reader sees it: the blocks that it knows, in the

@@ -6,7 +6,6 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/rsa"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"errors"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/forge"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -65,6 +65,8 @@ type Applicant struct {
 	// Object is the object that the evidence will be filed in: everything but
 	// spec.request is there. A hello has the same requester, usages and lifetime.
 	Object csr.Request
+
+	join forge.Join
 }
 
 // World is what a provider under test is put into: two machines that are members of
@@ -76,18 +78,12 @@ type World struct {
 	// WorldOptions.Prove's own machines.
 	Config attest.VerifierConfig
 
-	options  WorldOptions
-	issuer   *tpmsim.CA // of AK and EK certificates
-	ca       *csr.CA    // of the cluster
-	ring     attest.RingKey
-	retired  attest.RingKey
-	machines map[string]*machine
-	ekOwner  map[[attest.HashSize]byte]string // the EKs of the members' list, by digest, and whose they are
-	weakEKs  map[string]*rsa.PublicKey
-	key      *ecdsa.PrivateKey // the kubelet's
+	options WorldOptions
+	bench   *forge.Bench                     // machines, and what evidence is made with
+	ca      *csr.CA                          // of the cluster
+	ekOwner map[[attest.HashSize]byte]string // the EKs of the members' list, by digest, and whose they are
 
 	mu    sync.Mutex
-	now   time.Time
 	down  bool // the inventory and the members' list do not answer
 	known map[string]csr.Machine
 }
@@ -104,7 +100,7 @@ func NewWorld(t testing.TB, opts *WorldOptions) *World {
 
 // OpenWorld is [NewWorld] for use outside tests.
 func OpenWorld(opts *WorldOptions) (*World, error) {
-	w := &World{machines: map[string]*machine{}, ekOwner: map[[attest.HashSize]byte]string{}, now: time.Now().Truncate(time.Second)}
+	w := &World{ekOwner: map[[attest.HashSize]byte]string{}}
 	if opts != nil {
 		w.options = *opts
 	}
@@ -121,54 +117,50 @@ func OpenWorld(opts *WorldOptions) (*World, error) {
 			DNSNames: []string{"node-2.example.com"}, IPAddresses: []netip.Addr{netip.MustParseAddr("192.0.2.2")}},
 		"node-3": {Name: "machine-of-node-3", NodeName: "node-3"}, // not ready
 	}
-	var err error
-	if w.issuer, err = tpmsim.NewCA(&tpmsim.CAOptions{Now: w.Now}); err != nil {
-		return nil, err
-	}
-	for _, name := range []string{MachineOne, MachineTwo, Stranger} {
-		if w.machines[name], err = w.newMachine(name, w.issuer); err != nil {
-			return nil, err
-		}
-		if err := w.expectEK(w.machines[name].ek.Public(), name); err != nil {
-			return nil, err
-		}
-	}
-	if err := w.makeWeakEKs(); err != nil {
-		return nil, err
-	}
-	if w.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
-		return nil, err
-	}
-	if err := w.configure(); err != nil {
+	if err := w.open(); err != nil {
 		return nil, err
 	}
 	return w, w.makeCA()
 }
 
+// open makes what evidence is made with, and the configuration that trusts it.
+func (w *World) open() (err error) {
+	w.bench = &forge.Bench{Now: time.Now().Truncate(time.Second), ClusterID: ClusterID, ProviderID: ProviderID,
+		Bootstrap: csr.BootstrapUserPrefix + TokenID, Quoted: w.options.RequireQuote}
+	if w.bench.Client, err = csr.SignerClient(w.options.Provider); err != nil {
+		return err
+	}
+	if w.bench.Serving, err = csr.SignerServing(w.options.Provider); err != nil {
+		return err
+	}
+	if w.bench.CA, err = tpmsim.NewCA(&tpmsim.CAOptions{Now: w.Now}); err != nil {
+		return err
+	}
+	defer forge.Caught(&err)
+	w.bench.MakeKeys(false)
+	w.bench.MakeMachines()
+	for name, m := range w.bench.Machines {
+		w.ekOwner[forge.Must(csr.SPKIHash(m.EK.Public))] = name
+	}
+	for _, ek := range w.bench.WeakEKs {
+		w.ekOwner[forge.Must(csr.SPKIHash(ek.Public))] = MachineOne
+	}
+	return w.configure()
+}
+
 func (w *World) configure() error {
-	client, err := csr.SignerClient(w.options.Provider)
-	if err != nil {
-		return err
-	}
-	serving, err := csr.SignerServing(w.options.Provider)
-	if err != nil {
-		return err
-	}
 	challenge, err := csr.SignerChallenge(w.options.Provider)
 	if err != nil {
 		return err
 	}
-	w.ring = attest.NewRingKey(w.now.Add(-3 * time.Hour))
-	w.retired = attest.NewRingKey(w.now.Add(-9 * time.Hour))
-	w.retired.RetiredAt = w.now.Add(-time.Second)
-	ring, err := attest.NewStaticKeyRing(w.ring, w.retired)
+	ring, err := attest.NewStaticKeyRing(w.bench.Ring, w.bench.Retired)
 	if err != nil {
 		return err
 	}
 	w.Config = attest.VerifierConfig{
 		ClusterIDs:         []string{ClusterID},
 		KeyRing:            ring,
-		Policy:             &csr.Policy{SignerNames: []string{client, serving}, Machines: w.inventory},
+		Policy:             &csr.Policy{SignerNames: []string{w.bench.Client, w.bench.Serving}, Machines: w.inventory},
 		Authorizer:         attest.AuthorizerFunc(w.authorize),
 		ChallengeSigner:    challenge,
 		RequireTPMResident: w.options.RequireTPMResident,
@@ -179,7 +171,7 @@ func (w *World) configure() error {
 
 // configureEvidence opens the roads, and says what must be quoted.
 func (w *World) configureEvidence() (err error) {
-	roots := []*x509.Certificate{w.issuer.Root()}
+	roots := []*x509.Certificate{w.bench.CA.Root()}
 	if w.opens(attest.RoadAK) {
 		w.Config.Issuers = []attest.Issuer{{Roots: roots, Profile: attest.ProfileTCG()}}
 	}
@@ -190,7 +182,7 @@ func (w *World) configureEvidence() (err error) {
 		}
 	}
 	if w.options.RequireQuote {
-		w.Config.QuotePolicy, err = attest.NewPCRPolicy(goodBoot())
+		w.Config.QuotePolicy, err = attest.NewPCRPolicy(w.bench.QuoteBy(w.bench.AKP256).PCRs)
 	}
 	return err
 }
@@ -207,7 +199,7 @@ func (w *World) makeCA() error {
 		return err
 	}
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "attesttest cluster CA"},
-		NotBefore: w.now.AddDate(0, 0, -1), NotAfter: w.now.AddDate(10, 0, 0), KeyUsage: x509.KeyUsageCertSign,
+		NotBefore: w.bench.Now.AddDate(0, 0, -1), NotAfter: w.bench.Now.AddDate(10, 0, 0), KeyUsage: x509.KeyUsageCertSign,
 		BasicConstraintsValid: true, IsCA: true}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
@@ -226,13 +218,13 @@ func (w *World) makeCA() error {
 func (w *World) Now() time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.now
+	return w.bench.Now
 }
 
 func (w *World) advance(d time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.now = w.now.Add(d)
+	w.bench.Now = w.bench.Now.Add(d)
 }
 
 func (w *World) setDown(down bool) {
@@ -290,5 +282,5 @@ func (w *World) expects(machine string, road attest.Road, identity attest.Identi
 	if road == attest.RoadEK {
 		return w.ekOwner[key] == machine
 	}
-	return identity == identityOf(machine)
+	return string(identity) == forge.Identity(machine)
 }

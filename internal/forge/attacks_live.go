@@ -44,7 +44,10 @@ func challengeAttacks() []Live {
 			f.B.IssuedAt += 60
 			f.B.NotAfter += 60
 		}),
-		bound("challenge-window-reversed", "The challenge's window ends before it begins.", func(f *Forgery) { f.B.NotAfter = f.B.IssuedAt - 60 }),
+		bound("challenge-window-reversed", "The challenge's window ends before it begins.", func(f *Forgery) {
+			created := f.w.AnsweredAt().Unix()
+			f.B.IssuedAt, f.B.NotAfter = created+30, created
+		}),
 		bound("answer-late", "The answer was filed a second after the challenge's window.", func(f *Forgery) { f.B.NotAfter = f.w.AnsweredAt().Unix() - 1 }),
 		bound("answer-early", "The answer was filed two minutes before its challenge was given.", func(f *Forgery) {
 			f.B.IssuedAt = f.w.AnsweredAt().Unix() + 120
@@ -71,6 +74,7 @@ func signedAttacks() []Live {
 				f.Sent.Chain = two.EK.Chain
 			}
 		}),
+		forged(ClassStatement, "ak-public-of-another-ak", "The AK public area is another machine's.", func(f *Forgery) { f.AKPublic = f.w.AKOther.Public.Raw }),
 		forged(ClassStatement, "two-certify-statements", "There are two certify statements.", func(f *Forgery) {
 			f.onParts = func(p *Parts) {
 				p.OnEvidence = Replaced(0, Edited(func(e [][]byte) [][]byte { return append(e, e[0]) }))

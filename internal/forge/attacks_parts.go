@@ -61,7 +61,7 @@ func FrameAttacks() []partsAttack {
 	return []partsAttack{
 		{Name: "statements-swapped", live: "statements-reversed", What: "Proof and certify statement change places.", Expect: "bundle-statements",
 			Change: func(p *Parts) {
-				p.OnEvidence = Replaced(0, Edited(func(e [][]byte) [][]byte { return [][]byte{e[1], e[0]} }))
+				p.OnEvidence = Replaced(0, Edited(func(e [][]byte) [][]byte { e[0], e[1] = e[1], e[0]; return e }))
 			}},
 		{Name: "proof-missing", What: "There is a certify statement and no proof.", Expect: "bundle-statements",
 			Change: func(p *Parts) {
@@ -86,7 +86,7 @@ func FrameAttacks() []partsAttack {
 			Change: func(p *Parts) { p.Bundle.Provider = "insecure/v1" }},
 		{Name: "evidence-of-another-version", What: "The provider block says tpm/v2, which this verifier does not speak.", Expect: "provider",
 			Change: func(p *Parts) { p.Bundle.Provider = "tpm/v2" }},
-		{Name: "ak-public-of-another-key", live: "ak-public-of-another-ak", What: "The proof holds the public area of the TLS key in place of the AK's.", Expect: "ak-mismatch",
+		{Name: "ak-public-of-another-key", What: "The proof holds the public area of the TLS key in place of the AK's.", Expect: "ak-mismatch",
 			Change: func(p *Parts) { p.Proof.AKPublic = p.Certify.Public }},
 		{Name: "certified-key-is-the-ak-public", What: "The AK's public area stands in place of the certified key's.", Expect: "certified-name",
 			Change: func(p *Parts) { p.Certify.Public = p.Proof.AKPublic }},

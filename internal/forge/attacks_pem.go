@@ -2,7 +2,10 @@ package forge
 
 import (
 	"bytes"
+	"cmp"
 	"strings"
+
+	"github.com/nodeattest/nodeattest/csr"
 )
 
 // PEMAttack is one change to the text of a good bundle.
@@ -32,7 +35,20 @@ func swap(old, replacement string) func(string) string {
 	return func(s string) string { return strings.Replace(s, old, replacement, 1) }
 }
 
-func BlockAttacks() []PEMAttack {
+// PEMAttacks are attacks on the PEM of a bundle.
+func PEMAttacks() []PEMAttack { return append(blockAttacks(), lineAttacks()...) }
+
+// Live is the attack's name where it is live, "" where it depends on the size of the
+// evidence, or on another provider's name than this one.
+func (a *PEMAttack) Live(w *Bench, provider string) string {
+	text := string(Must((&csr.Bundle{Request: w.Request, Provider: provider, Data: make([]byte, 94)}).Encode()))
+	if a.live == "-" || a.Change(text) == text {
+		return ""
+	}
+	return cmp.Or(a.live, "pem-"+a.Name)
+}
+
+func blockAttacks() []PEMAttack {
 	order := func(how func(request, provider, data string) string) func(string) string {
 		return func(s string) string { return how(pemBlocks(s)) }
 	}
@@ -77,7 +93,7 @@ func BlockAttacks() []PEMAttack {
 	}
 }
 
-func LineAttacks() []PEMAttack {
+func lineAttacks() []PEMAttack {
 	return []PEMAttack{
 		{Name: "text-before", What: "Text stands before the first block.", Expect: "bundle-block-text", Change: func(s string) string { return "request\n" + s }},
 		{Name: "text-between", What: "Text stands between two blocks.", Expect: "bundle-block-text", Change: swap(endRequest, endRequest+"approved by admin\n")},

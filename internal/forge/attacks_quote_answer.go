@@ -41,7 +41,7 @@ func QuotedAttacks() []quotedAttack {
 			func(f *Forgery) { f.quote.Attest.RestartCount++ }, true, ""},
 		{"quote-is-the-certify-statement", "A certify statement stands where the quote belongs.", "attest-type", func(f *Forgery) {
 			f.quote.Attest.Type, f.quote.Attest.Quote, f.quote.Attest.Certified = tpm2.TPMSTAttestCertify, nil, f.Attest.Certified
-		}, true, ""},
+		}, true, "quote-is-the-certify-statement"},
 		{"quote-of-other-values", "The quote is good, and PCR 7 has another value than the one asked for.", "pcr-policy",
 			func(f *Forgery) { f.quote.PCRs[7].Value = bytes.Repeat([]byte{1}, 32); f.quote.Digest() }, true, "quote-values-not-accepted"},
 		{"quote-without-an-asked-pcr", "The quote does not cover PCR 7, which is asked for.", "pcr-not-quoted",

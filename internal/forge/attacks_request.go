@@ -6,6 +6,7 @@ import (
 	"crypto/elliptic"
 	"crypto/x509/pkix"
 	"encoding/asn1"
+	"slices"
 	"strings"
 
 	"github.com/nodeattest/nodeattest/csr"
@@ -17,12 +18,11 @@ import (
 type Asked struct {
 	Join
 	*PKCS10
-	w        *Bench
-	provider string
-	data     []byte
-	object   func(*csr.Request)  // changes the object at last
-	raw      func([]byte) []byte // changes the PKCS#10 request in its block at last
-	Target   string
+	w      *Bench
+	bundle func(*csr.Bundle)   // changes provider and data
+	object func(*csr.Request)  // changes the object at last
+	raw    func([]byte) []byte // changes the PKCS#10 request in its block at last
+	Target string
 }
 
 // RequestAttack is one change to a good request.
@@ -47,7 +47,7 @@ var evidence = []byte("the node policy does not look at this")
 
 // BootstrapAsks is a bootstrap token that asks for a client certificate.
 func (w *Bench) BootstrapAsks() *Asked {
-	return &Asked{w: w, Join: w.Defaults(Join{}), PKCS10: w.NewPKCS10(), provider: "tpm/v1", data: evidence}
+	return &Asked{w: w, Join: w.Defaults(Join{}), PKCS10: w.NewPKCS10()}
 }
 
 // NodeAsks is a node that asks for itself.
@@ -61,7 +61,7 @@ func (w *Bench) NodeAsks() *Asked {
 func (w *Bench) NodeServes() *Asked {
 	a := w.NodeAsks()
 	a.Signer, a.Usages = cmp.Or(w.Serving, csr.SignerServingTPM), csr.Usages(csr.PurposeServing, false)
-	a.Extensions = append(a.Extensions, sanOf(dns("node-1.example.com"), general{7, "\xc0\x00\x02\x01"}))
+	a.Extensions = append(a.Extensions, SANOf(dns("node-1.example.com"), general{7, "\xc0\x00\x02\x01"}))
 	return a
 }
 
@@ -69,29 +69,81 @@ func (w *Bench) NodeServes() *Asked {
 // the client certificate that it comes with.
 func (w *Bench) KubeletServes() *Asked {
 	a := w.NodeServes()
-	a.Signer, a.provider, a.data, a.Expiration = csr.SignerKubeletServing, "", nil, 86400
+	a.Signer, a.bundle, a.Expiration = csr.SignerKubeletServing, plain, 86400
 	a.Extensions = a.Extensions[1:]
 	a.object = func(r *csr.Request) { r.Spec.Extra = map[string][]string{csr.ExtraCredentialID: {CredentialOne}} }
 	return a
 }
 
-// Encode is the request object.
+// Encode is the request object, with evidence that only the node policy sees.
 func (a *Asked) Encode() *csr.Request {
-	w := a.w
-	r := a.Join.Object(&csr.Bundle{Request: w.Request, Provider: a.provider, Data: a.data}, a.Signer, w.AnsweredAt())
+	return a.Filed(&csr.Bundle{Provider: "tpm/v1", Data: evidence})
+}
+
+// Filed is the request object with this evidence, but where the attack is on that.
+func (a *Asked) Filed(b *csr.Bundle) *csr.Request {
+	w, whole := a.w, csr.Bundle{Request: a.w.Request, Provider: b.Provider, Data: b.Data}
+	if a.bundle != nil {
+		a.bundle(&whole)
+	}
+	r := a.Join.Object(&whole, a.Signer, w.AnsweredAt())
 	// The request is put in as text: Bundle.Encode would refuse some.
-	block := PEMBlock(csr.BlockRequest, Change(a.DER(), a.raw))
-	r.Spec.Request = []byte(strings.Replace(string(r.Spec.Request), PEMBlock(csr.BlockRequest, w.Request), block, 1))
+	r.Spec.Request = []byte(strings.Replace(string(r.Spec.Request), PEMBlock(csr.BlockRequest, w.Request), PEMBlock(csr.BlockRequest, a.Asks()), 1))
 	if a.object != nil {
 		a.object(r)
 	}
 	return r
 }
 
+// Asks is the PKCS#10 request.
+func (a *Asked) Asks() []byte { return Change(a.DER(), a.raw) }
+
+// As asks for another node, which has no provider ID.
+func (a *Asked) As(node string) {
+	a.Subject[1], a.Extensions = Text(oid.CommonName, "system:node:"+node), nil
+}
+
+// OnObject changes the object at last.
+func (a *Asked) OnObject(how func(*csr.Request)) { a.object = how }
+
+// OnBundle changes request, provider and data before they are encoded.
+func (a *Asked) OnBundle(how func(*csr.Bundle)) { a.bundle = how }
+
+// plain leaves the evidence out.
+func plain(b *csr.Bundle) { b.Provider, b.Data = "", nil }
+
+// RequestTable is a good request and the attacks that change it.
+type RequestTable struct {
+	Good    func() *Asked
+	Attacks []RequestAttack
+}
+
+// RequestTables are the attacks on requests, but for those that a kubelet files without
+// evidence.
+func (w *Bench) RequestTables() []RequestTable {
+	return []RequestTable{
+		{w.BootstrapAsks, slices.Concat(infoAttacks(), w.keyEncodings(), w.extensionEncodings(), w.objectAttacks(), subjectAttacks(), w.contentAttacks())},
+		{w.NodeAsks, w.nodeAttacks()},
+		{w.NodeServes, servingAttacks()},
+	}
+}
+
+// Live is the attack's name where it is live, "" where it needs RSA keys or another policy.
+func (a *RequestAttack) Live() string {
+	if a.Under != "" || a.live == "-" {
+		return ""
+	}
+	return cmp.Or(a.live, a.Name)
+}
+
+func provider(name string) func(*Asked) {
+	return func(a *Asked) { a.bundle = func(b *csr.Bundle) { b.Provider = name } }
+}
+
 // object is asked's shorthand for a change of the object.
 func object(how func(*csr.Request)) func(*Asked) { return func(a *Asked) { a.object = how } }
 
-func (w *Bench) ObjectAttacks() []RequestAttack {
+func (w *Bench) objectAttacks() []RequestAttack {
 	deleted := w.Now
 	condition := func(kind string) func(*Asked) {
 		return object(func(r *csr.Request) {
@@ -104,16 +156,16 @@ func (w *Bench) ObjectAttacks() []RequestAttack {
 		{Name: "request-signed", What: "The request has a certificate.", Expect: "request-closed", Change: object(func(r *csr.Request) { r.Status.Certificate = []byte("x") })},
 		{Name: "request-being-deleted", What: "The request is being deleted.", Expect: "request-closed", Change: object(func(r *csr.Request) { r.Metadata.DeletionTimestamp = &deleted })},
 		{Name: "approved-by-somebody-else-without-evidence", What: "Somebody else approved a request that has no evidence.", Expect: "attestation-provider",
-			Change: func(a *Asked) { a.provider, a.data = "", nil; condition(csr.ConditionApproved)(a) }},
+			Change: func(a *Asked) { a.bundle = plain; condition(csr.ConditionApproved)(a) }},
 		{Name: "annotations-in-place-of-evidence", What: "The requester set the annotation with an EK and one with a version, and sends no evidence.", Expect: "attestation-provider",
 			Change: func(a *Asked) {
-				a.provider, a.data = "", nil
+				a.bundle = plain
 				a.object = func(r *csr.Request) {
 					r.Metadata.Annotations = map[string]string{"cluster-x-k8s-io/tpm-endorsement-key": "AAAA", "cluster-x-k8s-io/tpm-version": "v1"}
 				}
 			}},
 		{Name: "insecure-provider-under-the-tpm-signer", live: "provider-insecure", What: "The request is for the TPM signer and its evidence for the insecure provider.", Expect: "attestation-provider",
-			Change: func(a *Asked) { a.provider = "insecure/v1" }},
+			Change: provider("insecure/v1")},
 		{Name: "signer-insecure", What: "The request is for the insecure signer, which this policy does not serve, with TPM evidence.", Expect: "signer-name", Retry: true,
 			Change: func(a *Asked) { a.Signer = csr.SignerClientInsecure }},
 		{Name: "signer-unknown", live: "signer-of-another-provider", What: "The request is for somebody else's signer, who may answer it.", Expect: "signer-name", Retry: true,
@@ -147,7 +199,7 @@ func (w *Bench) ObjectAttacks() []RequestAttack {
 	}
 }
 
-func SubjectAttacks() []RequestAttack {
+func subjectAttacks() []RequestAttack {
 	cn := Text(oid.CommonName, "system:node:"+NodeName)
 	subject := func(s ...Rdn) func(*Asked) { return func(a *Asked) { a.Subject = s } }
 	o := Text(oid.Organization, "system:nodes")
@@ -172,8 +224,8 @@ func SubjectAttacks() []RequestAttack {
 	}
 }
 
-// ContentAttacks are about key, attributes and extensions.
-func (w *Bench) ContentAttacks() []RequestAttack {
+// contentAttacks are about key, attributes and extensions.
+func (w *Bench) contentAttacks() []RequestAttack {
 	extend := func(e ...pkix.Extension) func(*Asked) {
 		return func(a *Asked) { a.Extensions = append(a.Extensions, e...) }
 	}
@@ -199,8 +251,8 @@ func (w *Bench) ContentAttacks() []RequestAttack {
 			Change: func(a *Asked) {
 				a.attributes = [][]byte{requestAttribute(oid.IDAAAttestation, TLV(0x30, []byte{5, 0}))}
 			}},
-		{Name: "san-on-a-client-certificate", live: "dns-name-on-client", What: "A client request asks for a DNS name.", Expect: "san-on-client", Change: extend(sanOf(dns("node-1.example.com")))},
-		{Name: "san-empty-on-a-client-certificate", What: "A client request has an empty subjectAltName.", Expect: "san-on-client", Change: extend(sanOf())},
+		{Name: "san-on-a-client-certificate", live: "dns-name-on-client", What: "A client request asks for a DNS name.", Expect: "san-on-client", Change: extend(SANOf(dns("node-1.example.com")))},
+		{Name: "san-empty-on-a-client-certificate", What: "A client request has an empty subjectAltName.", Expect: "san-on-client", Change: extend(SANOf())},
 		{Name: "key-ed25519", What: "The request's key is Ed25519.", Expect: "key-type",
 			Change: func(a *Asked) { a.PKCS10.Key = ed25519.NewKeyFromSeed(Derive("Ed25519", 32)) }},
 		{Name: "key-weak-rsa", live: "-", What: "The request's key is RSA with 1024 bits.", Expect: "key-strength", Change: func(a *Asked) { a.PKCS10.Key = Repeatable{w.RSA1024} }},
@@ -216,22 +268,22 @@ func (w *Bench) ContentAttacks() []RequestAttack {
 		{Name: "machine-unknown", What: "There is no machine for this node name.", Expect: "machine-unknown", Change: func(*Asked) {}, Under: UnderNoMachines},
 		{Name: "machine-not-ready", What: "The machine is not ready to bootstrap.", Expect: "machine-not-ready",
 			Change: func(a *Asked) { a.Subject[1] = Text(oid.CommonName, "system:node:node-3"); a.Extensions = nil }},
-		{Name: "machine-of-another-node", What: "The machine that is found is recorded under another node's name.", Expect: "machine-other-node",
+		{Name: "machine-of-another-node", live: "inventory-of-another-node", What: "The machine that is found is recorded under another node's name.", Expect: "machine-other-node",
 			Change: func(a *Asked) { a.Subject[1] = Text(oid.CommonName, "system:node:node-4"); a.Extensions = nil }},
 		{Name: "everything-at-once", live: "-", What: "Many rules are broken at once, and each is reported.", Expect: "usages",
 			Also: []string{"attestation-provider", "expiration", "extension-not-allowed", "key-strength", "request-closed", "request-groups", "san-on-client", "subject-extra-rdn", "subject-organization"},
 			Change: func(a *Asked) {
-				a.Usages, a.Groups, a.Expiration, a.provider, a.data = nil, nil, 1, "", nil
+				a.Usages, a.Groups, a.Expiration, a.bundle = nil, nil, 1, plain
 				a.PKCS10.Key = Repeatable{w.RSA1024}
 				a.Subject = append(a.Subject[1:], Text(oid.OrganizationalUnit, "x"))
-				extend(ext(caTrue, 2, 5, 29, 19), sanOf(dns("x")))(a)
+				extend(ext(caTrue, 2, 5, 29, 19), SANOf(dns("x")))(a)
 				a.object = func(r *csr.Request) { r.Status.Certificate = []byte("x") }
 			}},
 	}
 }
 
-// NodeAttacks are changes to what a node asks for.
-func (w *Bench) NodeAttacks() []RequestAttack {
+// nodeAttacks are changes to what a node asks for.
+func (w *Bench) nodeAttacks() []RequestAttack {
 	return []RequestAttack{
 		{Name: "node-asks-for-another-node", live: "requester-is-another-node", What: "A node's certificate asks for another node's.", Expect: "requester-other-node",
 			Change: func(a *Asked) { a.Subject[1] = Text(oid.CommonName, "system:node:"+OtherNode); a.Extensions = nil }},

@@ -14,8 +14,8 @@ import (
 // info changes the CertificationRequestInfo under the signature.
 func info(how func([]byte) []byte) func(*Asked) { return func(a *Asked) { a.onInfo = how } }
 
-// InfoAttacks change the frame.
-func InfoAttacks() []RequestAttack {
+// infoAttacks change the frame.
+func infoAttacks() []RequestAttack {
 	whole := func(how func([]byte) []byte) func(*Asked) { return func(a *Asked) { a.raw = how } }
 	return []RequestAttack{
 		{Name: "request-with-bytes-behind", What: "A byte stands behind the PKCS#10 request, in its block.", Expect: "request-der", Change: whole(behind(0))},
@@ -49,8 +49,8 @@ func InfoAttacks() []RequestAttack {
 	}
 }
 
-// KeyEncodings change the encodings of key and signature algorithm.
-func (w *Bench) KeyEncodings() []RequestAttack {
+// keyEncodings change the encodings of key and signature algorithm.
+func (w *Bench) keyEncodings() []RequestAttack {
 	p256 := w.TLS.Public().(*ecdsa.PublicKey)
 	point := Must(p256.Bytes())
 	compressed := elliptic.MarshalCompressed(elliptic.P256(), new(big.Int).SetBytes(point[1:33]), new(big.Int).SetBytes(point[33:]))
@@ -91,8 +91,8 @@ func (w *Bench) KeyEncodings() []RequestAttack {
 	}
 }
 
-// ExtensionEncodings change attributes and the list of extensions.
-func (w *Bench) ExtensionEncodings() []RequestAttack {
+// extensionEncodings change attributes and the list of extensions.
+func (w *Bench) extensionEncodings() []RequestAttack {
 	id := Must(oid.ProviderIDExtension(w.ProviderID))
 	good := extension(oid.KubernetesNodeProviderIdentifier, nil, id.Value)
 	list := func(e ...[]byte) func(*Asked) { return func(a *Asked) { a.list = TLV(0x30, e...) } }
@@ -113,7 +113,7 @@ func (w *Bench) ExtensionEncodings() []RequestAttack {
 		{Name: "extensions-empty", What: "The list of extensions is empty.", Expect: "request-attributes", Change: list()},
 		{Name: "extension-request-twice", What: "There are two lists of extensions.", Expect: "request-attributes",
 			Change: func(a *Asked) {
-				a.attributes = [][]byte{requestAttribute(oid.ExtensionRequest, TLV(0x30, extension(oid.SubjectAltName, nil, sanOf(dns("x")).Value)))}
+				a.attributes = [][]byte{requestAttribute(oid.ExtensionRequest, TLV(0x30, extension(oid.SubjectAltName, nil, SANOf(dns("x")).Value)))}
 			}},
 		{Name: "attributes-out-of-order", What: "The attributes are not in the order of DER.", Expect: "request-attributes",
 			Change: func(a *Asked) {

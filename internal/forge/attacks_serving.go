@@ -7,10 +7,10 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 )
 
-// ServingAttacks are attacks on requests for serving certificates with evidence.
-func ServingAttacks() []RequestAttack {
+// servingAttacks are attacks on requests for serving certificates with evidence.
+func servingAttacks() []RequestAttack {
 	san := func(names ...general) func(*Asked) {
-		return func(a *Asked) { a.Extensions = []pkix.Extension{sanOf(names...)} }
+		return func(a *Asked) { a.Extensions = []pkix.Extension{SANOf(names...)} }
 	}
 	own := dns("node-1.example.com")
 	ip := func(address string) general { return general{7, address} }

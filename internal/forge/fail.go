@@ -20,11 +20,16 @@ func Check(err error) {
 
 // Caught turns a failure into an error. Use it as a deferred call.
 func Caught(err *error) {
-	switch r := recover().(type) {
-	case nil:
-	case Failure:
-		*err = errors.Join(*err, r.err)
-	default:
+	if r := recover(); r != nil {
+		*err = errors.Join(*err, Recovered(r))
+	}
+}
+
+// Recovered is the error of a failure that was recovered. Any other panic goes on.
+func Recovered(r any) error {
+	f, ok := r.(Failure)
+	if !ok {
 		panic(r)
 	}
+	return f.err
 }

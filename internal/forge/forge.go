@@ -259,8 +259,8 @@ func (f *Forgery) Evidence() *attest.CertifyEvidence {
 	return e
 }
 
-// bundle is the answer behind the request.
-func (f *Forgery) bundle() *csr.Bundle {
+// Bundle is the answer behind the request.
+func (f *Forgery) Bundle() *csr.Bundle {
 	s := f.sources()
 	proof := Must((&attest.Proof{Binding: Must(f.B.Marshal()), EKPublic: s.Public, AKPublic: f.AKPublic}).Marshal())
 	statements := []attest.AttestationStatement{
@@ -290,7 +290,7 @@ func (f *Forgery) Answer() *csr.Request {
 	if filed.IsZero() {
 		filed = f.w.AnsweredAt()
 	}
-	object := f.Object(f.bundle(), f.Signer, filed)
+	object := f.Object(f.Bundle(), f.Signer, filed)
 	if f.onParts == nil {
 		return object
 	}

@@ -8,6 +8,9 @@ import (
 	"crypto/rsa"
 	"crypto/sha256"
 	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/csr"
 )
 
 // Keys and signatures follow from their labels.
@@ -73,5 +76,21 @@ func TestDER(t *testing.T) {
 	}()
 	if err == nil {
 		t.Error("no DER: no error")
+	}
+}
+
+func TestInfoHash(t *testing.T) {
+	w := &Bench{ProviderID: "test://1", Now: time.Unix(0, 0)}
+	w.TLS = Repeatable{ECKey(elliptic.P256(), "a", nil)}
+	request := w.NewPKCS10().DER()
+	p, err := csr.ParsePKCS10(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := infoHash(request); got != p.InfoHash {
+		t.Errorf("got %x", got)
+	}
+	if got := infoHash([]byte{5, 0}); got != sha256.Sum256([]byte{5, 0}) {
+		t.Errorf("no request: %x", got)
 	}
 }

@@ -99,7 +99,7 @@ func (t *Try) Prove(machine string, j Join) (*csr.Bundle, error) {
 	if err := t.follow(f, &thief{eks: []*SoftEK{t.Machines[machine].EK}, names: [][]byte{f.AK.Public.Name()}}); err != nil {
 		return nil, err
 	}
-	return f.bundle(), nil
+	return f.Bundle(), nil
 }
 
 // follow says hello with the keys and certificates of f, and has f answer the challenge
@@ -156,6 +156,7 @@ type Live struct {
 
 // The classes of live attacks.
 const (
+	ClassRequest   = "request"
 	ClassBinding   = "binding"
 	ClassStatement = "statement"
 )
@@ -192,7 +193,11 @@ func (w *Bench) LiveAttacks(road attest.Road, resident bool) []Live {
 	}
 	parts := func(class, prefix string, table []partsAttack) {
 		for _, a := range table {
-			add(class, prefix, a.Name, a.live, a.What, func(f *Forgery) { f.onParts = a.Change })
+			of := class
+			if a.InCSR {
+				of = ClassRequest
+			}
+			add(of, prefix, a.Name, a.live, a.What, func(f *Forgery) { f.onParts = a.Change })
 		}
 	}
 	parts(ClassBinding, "echo-", EchoAttacks())

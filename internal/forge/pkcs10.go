@@ -10,6 +10,7 @@ import (
 	"encoding/asn1"
 	"encoding/pem"
 	"fmt"
+	"net"
 
 	"golang.org/x/crypto/cryptobyte"
 
@@ -132,10 +133,13 @@ type general struct {
 	value string
 }
 
+// IP is an address in a subjectAltName.
+func IP(address net.IP) general { return general{7, string(address)} }
+
 func dns(name string) general { return general{2, name} }
 
-// sanOf is a subjectAltName extension.
-func sanOf(names ...general) pkix.Extension {
+// SANOf is a subjectAltName extension.
+func SANOf(names ...general) pkix.Extension {
 	var list [][]byte
 	for _, n := range names {
 		list = append(list, TLV(0x80|n.tag, []byte(n.value)))

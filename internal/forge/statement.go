@@ -143,13 +143,13 @@ func keyAttacks() []Attack {
 			Change: public(ResidentAttributes&^attest.AttributeSign | attest.AttributeDecrypt)},
 		{Name: "key-restricted", What: "The certified key is restricted, an attestation key itself.", Expect: "key-attributes", Change: public(AKAttributes)},
 		{Name: "key-x509sign", What: "The certified key has x509sign.", Expect: "key-attributes", Change: public(ResidentAttributes | attest.AttributeX509Sign)},
-		{Name: "ak-certified-as-tls-key", What: "The AK certifies itself, and the request is for the AK's key.", Expect: "ak-is-certified-key",
+		{Name: "ak-certified-as-tls-key", live: "ak-certified-by-itself", What: "The AK certifies itself, and the request is for the AK's key.", Expect: "ak-is-certified-key",
 			Change: func(f *Forgery) {
 				*f = *f.w.Forge(f.AK, f.WithKey(f.w, f.AK.Private))
 				f.Certify(f.AK.Public)
 				f.Options = []string{"allowRestrictedKey"}
 			}},
-		{Name: "ak-certified-under-other-attributes", What: "The AK's key, loaded from outside as a plain signing key, is certified for a request with that key.", Expect: "ak-is-certified-key",
+		{Name: "ak-certified-under-other-attributes", live: "ak-certified-as-tls-key", What: "The AK's key, loaded from outside as a plain signing key, is certified for a request with that key.", Expect: "ak-is-certified-key",
 			Change: func(f *Forgery) {
 				*f = *f.w.Forge(f.AK, f.WithKey(f.w, f.AK.Private))
 				f.CertifyExternal(PublicArea(f.Key.Public(), SoftwareAttributes, NoScheme))

@@ -63,19 +63,12 @@ func (p *EKProfile) profile() (attest.EKProfile, error) {
 	if out.Extensions, err = parseOIDs(p.Extensions); err != nil {
 		return out, err
 	}
-	fields := map[string]*bool{
-		"NVPadding": &out.Encoding.NVPadding, "TCGHeader": &out.Encoding.TCGHeader, "RSAESOAEPKey": &out.Encoding.RSAESOAEPKey,
-		"TPM12Specification": &out.TPM12Specification, "NoExtKeyUsage": &out.NoExtKeyUsage, "NoKeyUsage": &out.NoKeyUsage,
-		"NoDirectoryName": &out.NoDirectoryName, "NoBasicConstraints": &out.NoBasicConstraints,
-		"KeyEnciphermentOfECC":   &out.KeyEnciphermentOfECC,
-		"InsecureAllowSHA1Links": &out.InsecureAllowSHA1Links, "InsecureAllowExpiredEK": &out.InsecureAllowExpiredEK,
-	}
 	for _, name := range p.Tolerances {
-		field, ok := fields[name]
-		if !ok {
-			return out, fmt.Errorf("unknown tolerance %q", name)
+		if setOption(&out.Encoding, name) != nil {
+			if err := setOption(&out, name); err != nil {
+				return out, err
+			}
 		}
-		*field = true
 	}
 	return out, nil
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/netip"
+	"reflect"
 	"strconv"
 	"time"
 
@@ -21,49 +22,12 @@ func (e *Environment) With(o *Environment) *Environment {
 		return e
 	}
 	out := *e
-	if !o.Now.IsZero() {
-		out.Now = o.Now
+	to, from := reflect.ValueOf(&out).Elem(), reflect.ValueOf(o).Elem()
+	for i := range to.NumField() {
+		if !from.Field(i).IsZero() {
+			to.Field(i).Set(from.Field(i))
+		}
 	}
-	if o.ClusterIDs != nil {
-		out.ClusterIDs = o.ClusterIDs
-	}
-	if o.RingKeys != nil {
-		out.RingKeys = o.RingKeys
-	}
-	if !o.RingReadAt.IsZero() {
-		out.RingReadAt = o.RingReadAt
-	}
-	if o.Issuers != nil {
-		out.Issuers = o.Issuers
-	}
-	if o.EKIssuers != nil {
-		out.EKIssuers = o.EKIssuers
-	}
-	if o.AllowedEKs != nil {
-		out.AllowedEKs = o.AllowedEKs
-	}
-	if o.DeniedTPMs != nil {
-		out.DeniedTPMs = o.DeniedTPMs
-	}
-	if o.FirstUse != nil {
-		out.FirstUse = o.FirstUse
-	}
-	if o.GoodPCRs != nil {
-		out.GoodPCRs = o.GoodPCRs
-	}
-	if o.Policy != nil {
-		out.Policy = o.Policy
-	}
-	if o.Machines != nil {
-		out.Machines = o.Machines
-	}
-	if o.Members != nil {
-		out.Members = o.Members
-	}
-	if o.Records != nil {
-		out.Records = o.Records
-	}
-	out.RequireTPMResident = e.RequireTPMResident || o.RequireTPMResident
 	return &out
 }
 

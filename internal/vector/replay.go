@@ -43,40 +43,43 @@ type brokenVector struct{ err error }
 
 func (b *brokenVector) Error() string { return "it cannot be replayed: " + b.err.Error() }
 
-func (v *Vector) run(ctx context.Context, e *Environment) (*Result, error) {
-	switch v.Level {
-	case LevelVerify:
-		return v.verify(ctx, e)
-	case LevelChallenge:
-		return v.challenge(ctx, e)
-	case LevelNode:
-		return nil, v.Node.answer(ctx)
-	case LevelStatement:
-		return v.Statement.verify()
-	case LevelRequest:
-		return v.checkRequest(ctx, e)
-	case LevelBundle:
-		return nil, v.Bundle.parse()
-	case LevelProviderID:
-		return v.parseProviderID()
-	case LevelGCEInstance:
-		return parseGCEInstance(v.Value)
-	case LevelQuote:
-		return v.Quote.verify()
-	case LevelEK:
-		return v.EK.verify(ctx, e)
-	case LevelCredential:
-		return v.Credential.open(e)
-	case LevelBoot:
-		return nil, v.Boot.judge(ctx)
-	case LevelRegistry:
-		return nil, replayMemory(ctx, v.Registry)
-	case LevelToken:
-		return nil, v.Token.verify(ctx)
-	case LevelSigner:
-		return nil, v.Signer.sign(ctx, e)
+// levels are the field of a Vector that is the input of a level, and what replays it.
+func levels() map[string]level {
+	return map[string]level{
+		LevelVerify:      {"Object", (*Vector).verify},
+		LevelChallenge:   {"Object", (*Vector).challenge},
+		LevelRequest:     {"Object", (*Vector).checkRequest},
+		LevelNode:        {"Node", func(v *Vector, ctx context.Context, _ *Environment) (*Result, error) { return nil, v.Node.answer(ctx) }},
+		LevelStatement:   {"Statement", func(v *Vector, _ context.Context, _ *Environment) (*Result, error) { return v.Statement.verify() }},
+		LevelBundle:      {"Bundle", func(v *Vector, _ context.Context, _ *Environment) (*Result, error) { return nil, v.Bundle.parse() }},
+		LevelProviderID:  {"Extensions", func(v *Vector, _ context.Context, _ *Environment) (*Result, error) { return v.parseProviderID() }},
+		LevelGCEInstance: {"Value", func(v *Vector, _ context.Context, _ *Environment) (*Result, error) { return parseGCEInstance(v.Value) }},
+		LevelQuote:       {"Quote", func(v *Vector, _ context.Context, _ *Environment) (*Result, error) { return v.Quote.verify() }},
+		LevelEK:          {"EK", func(v *Vector, ctx context.Context, e *Environment) (*Result, error) { return v.EK.verify(ctx, e) }},
+		LevelCredential:  {"Credential", func(v *Vector, _ context.Context, e *Environment) (*Result, error) { return v.Credential.open(e) }},
+		LevelRegistry: {"Registry", func(v *Vector, ctx context.Context, _ *Environment) (*Result, error) {
+			return nil, replayMemory(ctx, v.Registry)
+		}},
+		LevelToken: {"Token", func(v *Vector, ctx context.Context, _ *Environment) (*Result, error) { return nil, v.Token.verify(ctx) }},
+		LevelSigner: {"Signer", func(v *Vector, ctx context.Context, e *Environment) (*Result, error) {
+			return nil, v.Signer.sign(ctx, e)
+		}},
+		LevelBoot: {"Boot", func(v *Vector, ctx context.Context, _ *Environment) (*Result, error) { return nil, v.Boot.judge(ctx) }},
 	}
-	return nil, &brokenVector{fmt.Errorf("unknown level %q", v.Level)}
+}
+
+// level says how a vector is replayed.
+type level struct {
+	input string
+	run   func(*Vector, context.Context, *Environment) (*Result, error)
+}
+
+func (v *Vector) run(ctx context.Context, e *Environment) (*Result, error) {
+	l, ok := levels()[v.Level]
+	if !ok {
+		return nil, &brokenVector{fmt.Errorf("unknown level %q", v.Level)}
+	}
+	return l.run(v, ctx, e)
 }
 
 func (v *Vector) verify(ctx context.Context, e *Environment) (*Result, error) {

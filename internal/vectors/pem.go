@@ -12,7 +12,7 @@ import (
 // pems are attacks on the PEM of a request.
 func (w *world) pems() {
 	good := string(forge.Must((&csr.Bundle{Request: w.Request, Provider: "tpm/v1", Data: forge.Derive("evidence", 94)}).Encode()))
-	for _, a := range append(forge.BlockAttacks(), forge.LineAttacks()...) {
+	for _, a := range forge.PEMAttacks() {
 		text := a.Change(good)
 		if text == good {
 			forge.Check(forge.ErrUnchanged(a.Name))

@@ -38,24 +38,10 @@ func (w *world) flagPolicy() *vector.Policy {
 	return w.policyWith(func(p *vector.Policy) { p.Flag, p.RequireFlag = "2.999.3", true })
 }
 
-// policies are attacks on the node policy by a bootstrap token or a node.
-func (w *world) policies() {
-	w.addRequests(w.BootstrapAsks, w.ObjectAttacks())
-	w.addRequests(w.BootstrapAsks, forge.SubjectAttacks())
-	w.addRequests(w.BootstrapAsks, w.ContentAttacks())
-	w.addRequests(w.NodeAsks, w.NodeAttacks())
-}
-
-// ders are attacks on the encoding of the PKCS#10 request. Where they change what
-// is signed, the signature is right for the changed bytes.
-func (w *world) ders() {
-	w.addRequests(w.BootstrapAsks, forge.InfoAttacks())
-	w.addRequests(w.BootstrapAsks, w.KeyEncodings())
-	w.addRequests(w.BootstrapAsks, w.ExtensionEncodings())
-}
-
-// serving are attacks on requests for serving certificates.
-func (w *world) serving() {
-	w.addRequests(w.NodeServes, forge.ServingAttacks())
+// requests are attacks on requests that the node policy sees.
+func (w *world) requests() {
+	for _, t := range w.RequestTables() {
+		w.addRequests(t.Good, t.Attacks)
+	}
 	w.addRequests(w.KubeletServes, forge.KubeletAttacks())
 }
