@@ -22,7 +22,7 @@ var mayImport = map[string][]string{
 	"oid":               nil,
 	"csr":               {"oid"},
 	"attest":            {"csr", "oid"},
-	"attest/attesttest": {"attest", "attest/membership", "csr", "oid", "tpmsim"},
+	"attest/attesttest": {"attest", "attest/membership", "csr", "internal/forge", "oid", "tpmsim"},
 	"attest/eventlog":   {"attest"},
 	"attest/membership": {"attest", "csr", "oid"},
 	"jws":               nil,
@@ -32,8 +32,9 @@ var mayImport = map[string][]string{
 
 	"bootstraptoken/bootstraptokentest": {"bootstraptoken", "jws"},
 	"attest/membership/boltregistry":    {"attest", "attest/membership", "csr", "oid"},
+	"internal/forge":                    {"attest", "csr", "oid", "tpmsim"},
 	"internal/vector":                   {"attest", "attest/eventlog", "attest/membership", "claims", "csr", "jws", "oid"},
-	"internal/vectors":                  {"attest", "claims", "csr", "internal/vector", "oid", "tpmsim"},
+	"internal/vectors":                  {"attest", "claims", "csr", "internal/forge", "internal/vector", "oid", "tpmsim"},
 	"internal/*":                        {"oid"},
 	"examples/*":                        {"attest", "attest/attesttest", "attest/membership", "attest/membership/boltregistry", "bootstraptoken", "bootstraptoken/bootstraptokentest", "claims", "csr", "jws", "oid", "tpmsim"},
 }

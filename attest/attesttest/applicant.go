@@ -2,104 +2,76 @@ package attesttest
 
 import (
 	"context"
-	"crypto"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"errors"
-	"net"
-	"time"
+
+	"github.com/nodeattest/nodeattest/internal/message"
 
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/internal/forge"
 )
 
 // wish is what an applicant asks for. The zero value is node-1, which asks for a
 // client certificate with a bootstrap token.
 type wish struct {
-	machine string // "" is MachineOne
-	node    string // "" is NodeName
-	serving bool
-	signer  string                                                                           // "" is the world's, for the purpose
-	key     crypto.Signer                                                                    // nil is the world's
-	request func(*x509.CertificateRequest)                                                   // changes the PKCS#10 request
-	der     func([]byte) []byte                                                              // changes its encoding
-	object  func(*csr.Request)                                                               // changes the object
-	wrap    func(*csr.Bundle)                                                                // changes the bundle
-	pem     func([]byte) []byte                                                              // changes the PEM
+	machine string                                                                           // "" is MachineOne
+	good    func() *forge.Asked                                                              // nil is a bootstrap token for a client certificate
+	change  func(*forge.Asked)                                                               // of it
+	pem     func(string) string                                                              // changes the PEM
 	prove   func(ctx context.Context, a *attempt, applicant *Applicant) (*csr.Bundle, error) // nil is honest evidence
 }
 
+// errForgery says that an attack could not be made.
+var errForgery = errors.New("attesttest: an attack could not be made")
+
+// made turns a step of package forge that failed into an error.
+func made[T any](make func() (T, error)) (out T, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			broken := forge.Recovered(r)
+			err = errors.Join(errForgery, broken)
+		}
+	}()
+	return make()
+}
+
 // applicant makes the request and the object of a wish.
-func (w *World) applicant(i wish) (*Applicant, error) {
-	a := &Applicant{Machine: i.machine, Key: i.key}
+func (w *World) applicant(i wish) (*Applicant, *forge.Asked) {
+	good := i.good
+	if good == nil {
+		good = w.bench.BootstrapAsks
+	}
+	asked := good()
+	if i.change != nil {
+		i.change(asked)
+	}
+	a := &Applicant{Machine: i.machine, Request: asked.Asks(), Key: asked.PKCS10.Key, Object: *asked.Encode(), join: asked.Join}
 	if a.Machine == "" {
 		a.Machine = MachineOne
 	}
-	if a.Key == nil {
-		a.Key = w.key
-	}
-	node := i.node
-	if node == "" {
-		node = NodeName
-	}
-	template := &x509.CertificateRequest{Subject: pkix.Name{CommonName: csr.NodeUserPrefix + node, Organization: []string{csr.NodesGroup}}}
-	if node == NodeName {
-		id, err := oid.ProviderIDExtension(ProviderID)
-		if err != nil {
-			return nil, err
-		}
-		template.ExtraExtensions = []pkix.Extension{id}
-	}
-	purpose, signers := csr.PurposeClient, w.Config.Policy.SignerNames
-	a.Object = csr.Request{
-		Metadata: csr.Metadata{Name: "csr-" + node, UID: "6f2b0f6a-0000-4000-8000-000000000001", CreationTimestamp: w.Now().Add(-time.Minute)},
-		Spec: csr.Spec{SignerName: signers[0], Username: csr.BootstrapUserPrefix + TokenID,
-			Groups: []string{csr.BootstrappersGroup, csr.AuthenticatedGroup}},
-	}
-	if i.serving {
-		purpose, a.Object.Spec.SignerName = csr.PurposeServing, signers[1]
-		a.Object.Spec.Username, a.Object.Spec.Groups = csr.NodeUserPrefix+node, []string{csr.NodesGroup, csr.AuthenticatedGroup}
-		template.DNSNames, template.IPAddresses = []string{"node-1.example.com"}, []net.IP{net.IPv4(192, 0, 2, 1).To4()}
-	}
-	a.Object.Spec.Usages = csr.Usages(purpose, false)
-	if i.signer != "" {
-		a.Object.Spec.SignerName = i.signer
-	}
-	if i.object != nil {
-		i.object(&a.Object)
-	}
-	if i.request != nil {
-		i.request(template)
-	}
-	der, err := x509.CreateCertificateRequest(rand.Reader, template, a.Key)
-	if err != nil {
-		return nil, errors.Join(errForgery, err)
-	}
-	if i.der != nil {
-		der = i.der(der)
-	}
-	a.Request = der
-	return a, nil
+	a.join.Request, a.join.Key, a.Object.Spec.Request = a.Request, a.Key, nil
+	return a, asked
 }
 
 // make makes the request object of a wish, with honest evidence for what is asked.
 func (i wish) make(ctx context.Context, a *attempt) (*csr.Request, error) {
-	applicant, err := a.applicant(i)
-	if err != nil {
-		return nil, err
-	}
-	prove := i.prove
-	if prove == nil {
-		prove = func(ctx context.Context, a *attempt, applicant *Applicant) (*csr.Bundle, error) {
-			return a.prove(ctx, applicant)
+	return made(func() (*csr.Request, error) {
+		applicant, asked := a.applicant(i)
+		prove := i.prove
+		if prove == nil {
+			prove = func(ctx context.Context, a *attempt, applicant *Applicant) (*csr.Bundle, error) {
+				return a.prove(ctx, applicant)
+			}
 		}
-	}
-	bundle, err := prove(ctx, a, applicant)
-	if err != nil {
-		return nil, err
-	}
-	return file(applicant, bundle, i.wrap, i.pem)
+		bundle, err := prove(ctx, a, applicant)
+		if err != nil {
+			return nil, err
+		}
+		request := asked.Filed(bundle)
+		if i.pem != nil {
+			request.Spec.Request = []byte(i.pem(string(request.Spec.Request)))
+		}
+		return request, nil
+	})
 }
 
 // prove makes honest evidence. For TPM evidence the challenge is one of the world's
@@ -109,11 +81,35 @@ func (a *attempt) prove(ctx context.Context, applicant *Applicant) (*csr.Bundle,
 	if a.options.Prove != nil {
 		return a.options.Prove(ctx, a.provider, applicant)
 	}
-	f, err := a.forge(applicant, nil)
-	if err != nil {
-		return nil, err
+	return a.try(ctx).On(applicant.Machine, applicant.join).Bundle(), nil
+}
+
+// honest makes a wish with evidence that comes of the provider's own challenge, where
+// it has one.
+func honest(i wish) func(context.Context, *attempt) (*csr.Request, error) {
+	i.prove = func(ctx context.Context, a *attempt, applicant *Applicant) (*csr.Bundle, error) {
+		if a.options.Prove != nil {
+			return a.options.Prove(ctx, a.provider, applicant)
+		}
+		return a.try(ctx).Prove(applicant.Machine, applicant.join)
 	}
-	return f.bundle()
+	return i.make
+}
+
+// try is the attempt for package forge.
+func (a *attempt) try(ctx context.Context) *forge.Try {
+	return &forge.Try{Bench: a.bench, Road: a.road, Challenge: func(hello *csr.Request) (*message.Challenge, error) {
+		challenger, ok := a.provider.(csr.Challenger)
+		if !ok {
+			return nil, forge.Shut("the provider is no csr.Challenger, and WorldOptions.Prove is not set")
+		}
+		hello.Spec.SignerName = a.challengeSigner
+		der, err := challenger.Challenge(ctx, hello.Parsed())
+		if err != nil {
+			return nil, err
+		}
+		return message.ParseChallenge(der)
+	}}
 }
 
 // asked is an attack that is a wish.

@@ -4,9 +4,10 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/nodeattest/nodeattest/attest/tpm"
+
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
-	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 )
 

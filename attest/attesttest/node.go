@@ -14,8 +14,10 @@ import (
 	"testing"
 	"time"
 
+	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/internal/message"
+
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -49,12 +51,12 @@ type NodeOptions struct {
 	TPMOptions *tpmsim.Options
 	// AK says where the attestation key comes from. The zero value is the RSA key
 	// of Google Compute Engine's NV indexes, with which tpmsim provisions its TPMs.
-	AK tpm.AKSource
+	AK tpmkind.AKSource
 	// Road is the one that the node goes; zero is attest.RoadAK.
 	Road attest.Road
 	// EK says where the endorsement key comes from, on attest.RoadEK. The zero value
-	// is tpm.EKRSA2048(), with which tpmsim provisions its TPMs.
-	EK tpm.EKOrigin
+	// is tpmkind.EKRSA2048(), with which tpmsim provisions its TPMs.
+	EK tpmkind.EKOrigin
 	// BareEK has the node present the EK without a certificate; the control plane then
 	// has it on its list.
 	BareEK bool
@@ -62,17 +64,17 @@ type NodeOptions struct {
 	// nil means the one in NV and the CA's intermediate.
 	Certificates [][]byte
 	// Profile is that of the issuer of the AK certificate; the zero value means
-	// tpm.ProfileTCG.
-	Profile tpm.Profile
+	// tpmkind.ProfileTCG.
+	Profile tpmkind.Profile
 	// EKProfile is that of the issuer of the EK certificate; the zero value means
-	// tpm.EKProfileTCG.
-	EKProfile tpm.EKProfile
+	// tpmkind.EKProfileTCG.
+	EKProfile tpmkind.EKProfile
 	// Key is the kubelet's TLS key in software; nil means a new P-256 key.
 	Key crypto.Signer
 	// TPMKey, if set, makes the TLS key in the TPM instead.
-	TPMKey tpm.KeyKind
-	// Quote and EventLog are those of attest.AttesterOptions; nil means none.
-	Quote    []tpm.PCRSelection
+	TPMKey tpmkind.KeyKind
+	// Quote and EventLog are those of tpmkind.ProverOptions; nil means none.
+	Quote    []tpmkind.PCRSelection
 	EventLog func(ctx context.Context) ([]byte, error)
 	// Purpose is what the certificate is for; zero means csr.PurposeClient.
 	Purpose csr.Purpose
@@ -89,7 +91,7 @@ type Node struct {
 	// TPM is the node's TPM.
 	TPM *tpmsim.TPM
 	// Shared is the way to that TPM which everything else of the node uses.
-	Shared *tpm.SharedTPM
+	Shared *tpmkind.SharedTPM
 	// Attester makes the node's messages.
 	Attester *attest.Attester
 	// Name is the node's name, as in its request.
@@ -98,25 +100,25 @@ type Node struct {
 	ProviderID string
 	// Key is the TLS key, Certified the same as the TPM is shown it.
 	Key       crypto.Signer
-	Certified tpm.Key
+	Certified tpmkind.Key
 	// Subject is what the node's messages are bound to; Subject.Request is the
 	// PKCS#10 request.
 	Subject attest.Subject
 	// Purpose is what the certificate is for.
 	Purpose csr.Purpose
 	// Profile is that of the issuer of the AK certificate.
-	Profile tpm.Profile
+	Profile tpmkind.Profile
 	// Road is the one that the node goes.
 	Road attest.Road
 	// EKProfile is that of the issuer of the EK certificate.
-	EKProfile tpm.EKProfile
+	EKProfile tpmkind.EKProfile
 	// Username and Groups are the requester's, as the API server would set them.
 	Username string
 	Groups   []string
 
 	ownsTPM  bool
 	bareEK   bool
-	resident *tpm.TPMKey
+	resident *tpmkind.TPMKey
 }
 
 // NewNode returns a node and closes it when the test ends. It fails the test if
@@ -173,16 +175,16 @@ func withDefaults(opts *NodeOptions) NodeOptions {
 		o.Purpose = csr.PurposeClient
 	}
 	if o.Profile.Name == "" {
-		o.Profile = tpm.ProfileTCG()
+		o.Profile = tpmkind.ProfileTCG()
 	}
 	if o.EKProfile.Name == "" {
-		o.EKProfile = tpm.EKProfileTCG()
+		o.EKProfile = tpmkind.EKProfileTCG()
 	}
-	if (o.AK == tpm.AKSource{}) {
-		o.AK = tpm.GCERSA()
+	if (o.AK == tpmkind.AKSource{}) {
+		o.AK = tpmkind.GCERSA()
 	}
-	if (o.EK == tpm.EKOrigin{}) {
-		o.EK = tpm.EKRSA2048()
+	if (o.EK == tpmkind.EKOrigin{}) {
+		o.EK = tpmkind.EKRSA2048()
 	}
 	if o.BareEK {
 		o.EK.CertificateIndex = 0
@@ -191,11 +193,11 @@ func withDefaults(opts *NodeOptions) NodeOptions {
 }
 
 func (n *Node) prepare(o *NodeOptions) (err error) {
-	n.Shared = tpm.ShareTPM(n.TPM)
+	n.Shared = tpmkind.ShareTPM(n.TPM)
 	if err := n.prepareKey(o.TPMKey); err != nil {
 		return err
 	}
-	options := &attest.AttesterOptions{Certificates: o.Certificates, Quote: o.Quote, EventLog: o.EventLog}
+	options := tpmkind.ProverOptions{Certificates: o.Certificates, Quote: o.Quote, EventLog: o.EventLog}
 	above := n.TPM.CA().AKIntermediate()
 	if o.Road == attest.RoadEK {
 		options.EK, above = &o.EK, n.TPM.CA().EKIntermediate()
@@ -203,7 +205,11 @@ func (n *Node) prepare(o *NodeOptions) (err error) {
 	if len(o.Certificates) == 0 {
 		options.Intermediates = [][]byte{above.Raw}
 	}
-	if n.Attester, err = attest.NewAttester(n.Shared, o.AK, options); err != nil {
+	prover, err := tpmkind.NewProver(n.Shared, o.AK, options)
+	if err != nil {
+		return err
+	}
+	if n.Attester, err = attest.NewAttester(prover); err != nil {
 		return err
 	}
 	n.Subject = attest.Subject{ClusterID: o.ClusterID, ExpirationSeconds: o.ExpirationSeconds, SignerName: csr.SignerClientTPM}
@@ -215,9 +221,9 @@ func (n *Node) prepare(o *NodeOptions) (err error) {
 	return err
 }
 
-func (n *Node) prepareKey(kind tpm.KeyKind) (err error) {
+func (n *Node) prepareKey(kind tpmkind.KeyKind) (err error) {
 	if kind != 0 {
-		resident, err := tpm.CreateTPMKey(context.Background(), n.Shared, kind, nil)
+		resident, err := tpmkind.CreateTPMKey(context.Background(), n.Shared, kind, nil)
 		if err != nil {
 			return err
 		}
@@ -229,7 +235,7 @@ func (n *Node) prepareKey(kind tpm.KeyKind) (err error) {
 			return err
 		}
 	}
-	n.Certified, err = tpm.SoftwareKey(n.Key)
+	n.Certified, err = tpmkind.SoftwareKey(n.Key)
 	return err
 }
 
@@ -254,55 +260,47 @@ func (n *Node) Roots() []*x509.Certificate { return []*x509.Certificate{n.TPM.CA
 // Hello returns the request object with the node's hello, created at the given
 // time.
 func (n *Node) Hello(ctx context.Context, created time.Time) (*csr.Request, error) {
-	bundle, err := n.Attester.Hello(ctx, &n.Subject)
+	spec, err := n.Attester.Hello(ctx, n.Subject)
 	if err != nil {
 		return nil, err
 	}
-	return n.Object(bundle, csr.SignerChallengeTPM, created)
+	return n.Object(spec, created), nil
 }
 
 // Answer returns the request object with the node's answer to a challenge,
 // created at the given time.
 func (n *Node) Answer(ctx context.Context, challenge []byte, created time.Time) (*csr.Request, error) {
-	bundle, err := n.Attester.Answer(ctx, challenge, n.Certified, &n.Subject)
+	spec, err := n.Attester.Answer(ctx, challenge, n.Certified, n.Subject)
 	if err != nil {
 		return nil, err
 	}
-	return n.Object(bundle, n.Subject.SignerName, created)
+	return n.Object(spec, created), nil
 }
 
-// Object returns the object that the API server would keep of a bundle that this
-// node files.
-func (n *Node) Object(bundle *csr.Bundle, signerName string, created time.Time) (*csr.Request, error) {
-	pem, err := bundle.Marshal()
-	if err != nil {
-		return nil, fmt.Errorf("attesttest: %w", err)
-	}
+// Object returns the object that the API server would keep of a spec that this node
+// files.
+func (n *Node) Object(spec *csr.Spec, created time.Time) *csr.Request {
 	r := &csr.Request{
 		APIVersion: "certificates.k8s.io/v1", Kind: "CertificateSigningRequest",
 		Metadata: csr.Metadata{Name: "csr-" + n.Name, UID: "6f2b0f6a-0000-4000-8000-000000000001", CreationTimestamp: created.Truncate(time.Second)},
-		Spec: csr.Spec{
-			Request:    pem,
-			SignerName: signerName,
-			Usages:     csr.Usages(n.Purpose, false),
-			Username:   n.Username,
-			Groups:     n.Groups,
-		},
+		Spec:     *spec,
 	}
-	if n.Subject.ExpirationSeconds != 0 {
-		r.Spec.ExpirationSeconds = &n.Subject.ExpirationSeconds
-	}
-	return r, nil
+	r.Spec.Username, r.Spec.Groups = n.Username, n.Groups
+	return r
 }
 
 // identity is the machine's identity, as the profile finds it in the AK certificate,
 // or the EK's.
 func (n *Node) identity() (attest.Identity, error) {
-	bundle, err := n.Attester.Hello(context.Background(), &n.Subject)
+	spec, err := n.Attester.Hello(context.Background(), n.Subject)
 	if err != nil {
 		return "", err
 	}
-	evidence, err := attest.ParseAttestationBundle(bundle.Data)
+	bundle, err := csr.Parse(spec.Request)
+	if err != nil {
+		return "", err
+	}
+	evidence, err := message.ParseBundle(bundle.Data)
 	if err != nil {
 		return "", err
 	}
@@ -322,15 +320,15 @@ func (n *Node) identity() (attest.Identity, error) {
 }
 
 // ekIdentity is the identity of the EK in a hello.
-func ekIdentity(evidence *attest.AttestationBundle) (attest.Identity, error) {
+func ekIdentity(evidence *message.Bundle) (attest.Identity, error) {
 	if len(evidence.Certificates) != 0 {
-		ek, err := tpm.ParseEKCertificate(evidence.Certificates[0], tpm.AnyEKEncoding())
+		ek, err := tpmkind.ParseEKCertificate(evidence.Certificates[0], tpmkind.AnyEKEncoding())
 		if err != nil {
 			return "", err
 		}
 		return ek.Identity(), nil
 	}
-	hello, err := attest.ParseHello(evidence.Statements[0].Stmt)
+	hello, err := message.ParseHello(evidence.Statements[0].Stmt)
 	if err != nil {
 		return "", err
 	}

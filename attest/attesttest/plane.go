@@ -13,8 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm"
+
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 )
 
@@ -25,6 +26,8 @@ type ControlPlane struct {
 	// Config is what Verifier was made of, for a second verifier that shares the
 	// key ring or differs in one thing.
 	Config attest.VerifierConfig
+	// TPM is what the one kind of evidence in Config was made of.
+	TPM tpm.KindConfig
 	// Ring is the key ring, with one key.
 	Ring *attest.KeyRing
 	// CA issues the certificates; CACert is its certificate.
@@ -89,14 +92,19 @@ func OpenControlPlane(nodes ...*Node) (*ControlPlane, error) {
 		}
 	}
 	if len(eks.Issuers) != 0 {
-		if c.Config.EKs, err = tpm.NewEKVerifier(&eks); err != nil {
+		if c.TPM.EKs, err = tpm.NewEKVerifier(&eks); err != nil {
 			return nil, err
 		}
 	}
 	if err := c.makeCA(); err != nil {
 		return nil, err
 	}
-	c.Verifier, err = attest.NewVerifier(&c.Config)
+	kind, err := tpm.NewKind(c.TPM)
+	if err != nil {
+		return nil, err
+	}
+	c.Config.Kinds = []attest.Kind{kind}
+	c.Verifier, err = attest.NewVerifier(c.Config)
 	return c, err
 }
 
@@ -144,13 +152,13 @@ func (c *ControlPlane) Advance(d time.Duration) {
 // addIssuer trusts a node's issuer of AK certificates. Nodes of one profile have one
 // issuer, with the roots of them all.
 func (c *ControlPlane) addIssuer(n *Node) {
-	for i := range c.Config.Issuers {
-		if known := &c.Config.Issuers[i]; reflect.DeepEqual(known.Profile, n.Profile) {
+	for i := range c.TPM.AKIssuers {
+		if known := &c.TPM.AKIssuers[i]; reflect.DeepEqual(known.Profile, n.Profile) {
 			known.Roots = append(known.Roots, n.Roots()...)
 			return
 		}
 	}
-	c.Config.Issuers = append(c.Config.Issuers, tpm.Issuer{Roots: n.Roots(), Profile: n.Profile})
+	c.TPM.AKIssuers = append(c.TPM.AKIssuers, tpm.Issuer{Roots: n.Roots(), Profile: n.Profile})
 }
 
 // Admit makes a node known: its name, its provider ID and the identity of its

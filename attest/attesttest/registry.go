@@ -35,22 +35,32 @@ func RunRegistry(t *testing.T, newRegistry RegistryMaker) {
 	}
 }
 
-func runRegistryCheck(t testing.TB, newRegistry RegistryMaker, check func(*registryRun)) error {
+func runRegistryCheck(t testing.TB, newRegistry RegistryMaker, check func(*registryRun)) (err error) {
 	r := &registryRun{at: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)}
 	r.handles = newRegistry(t, r.now)
 	if len(r.handles) == 0 {
 		return errors.New("attesttest: no registry was made")
 	}
+	defer func() {
+		switch fault := recover().(type) {
+		case nil:
+		case registryFault:
+			err = fault.error
+		default:
+			panic(fault)
+		}
+	}()
 	check(r)
-	return r.err
+	return nil
 }
 
-// registryRun is one check under way. After the first fault its methods do
-// nothing.
+// registryFault is the panic that ends a check at the first fault.
+type registryFault struct{ error }
+
+// registryRun is one check under way.
 type registryRun struct {
 	handles []membership.Registry
 	turn    int
-	err     error
 
 	mu sync.Mutex
 	at time.Time
@@ -78,9 +88,7 @@ func (r *registryRun) next() membership.Registry {
 }
 
 func (r *registryRun) failf(format string, args ...any) {
-	if r.err == nil {
-		r.err = fmt.Errorf(format, args...)
-	}
+	panic(registryFault{fmt.Errorf(format, args...)})
 }
 
 // Claims of two machines and two nodes.
@@ -96,7 +104,6 @@ func registryClaim(node, machine string) membership.Claim {
 // done checks the outcome of a call that must succeed and return a record.
 func (r *registryRun) done(what string, got *membership.Record, err error) *membership.Record {
 	switch {
-	case r.err != nil:
 	case err != nil:
 		r.failf("%s: got error %v", what, err)
 	case got == nil:
@@ -113,7 +120,6 @@ func (r *registryRun) done(what string, got *membership.Record, err error) *memb
 // so that it is tried again.
 func (r *registryRun) refused(what string, err error, check attest.Check, again bool) {
 	switch {
-	case r.err != nil:
 	case err == nil:
 		r.failf("%s: got no error, want %s", what, check)
 	case !errors.Is(err, check):
@@ -124,25 +130,16 @@ func (r *registryRun) refused(what string, err error, check attest.Check, again 
 }
 
 func (r *registryRun) reserve(c membership.Claim, d time.Duration) *membership.Record {
-	if r.err != nil {
-		return &membership.Record{}
-	}
 	got, err := r.next().Reserve(context.Background(), c, r.in(d))
 	return r.done("Reserve "+c.NodeName+" for "+string(c.Machine), got, err)
 }
 
 func (r *registryRun) refuseReserve(c membership.Claim, check attest.Check, again bool) {
-	if r.err != nil {
-		return
-	}
 	_, err := r.next().Reserve(context.Background(), c, r.in(time.Minute))
 	r.refused("Reserve "+c.NodeName+" for "+string(c.Machine), err, check, again)
 }
 
 func (r *registryRun) bind(record *membership.Record) *membership.Record {
-	if r.err != nil {
-		return &membership.Record{}
-	}
 	got, err := r.next().Bind(context.Background(), record)
 	return r.done("Bind "+record.NodeName, got, err)
 }
@@ -153,26 +150,17 @@ func (r *registryRun) join(c membership.Claim) *membership.Record {
 }
 
 func (r *registryRun) raise(record *membership.Record, end time.Time) *membership.Record {
-	if r.err != nil {
-		return &membership.Record{}
-	}
 	got, err := r.next().Raise(context.Background(), record, end)
 	return r.done("Raise "+record.NodeName, got, err)
 }
 
 func (r *registryRun) rebind(record *membership.Record, machine attest.Identity) *membership.Record {
-	if r.err != nil {
-		return &membership.Record{}
-	}
 	got, err := r.next().Rebind(context.Background(), record, machine)
 	return r.done("Rebind "+record.NodeName, got, err)
 }
 
 // conflicts checks that a record which is not the present one changes nothing.
 func (r *registryRun) conflicts(why string, record *membership.Record) {
-	if r.err != nil {
-		return
-	}
 	ctx := context.Background()
 	_, err := r.next().Bind(ctx, record)
 	r.refused("Bind of a record "+why, err, membership.CheckRegistryConflict, true)
@@ -181,9 +169,6 @@ func (r *registryRun) conflicts(why string, record *membership.Record) {
 
 // conflictsBound is conflicts for what only a bound record allows.
 func (r *registryRun) conflictsBound(why string, record *membership.Record) {
-	if r.err != nil {
-		return
-	}
 	ctx := context.Background()
 	_, err := r.next().Raise(ctx, record, r.in(time.Hour))
 	r.refused("Raise of a record "+why, err, membership.CheckRegistryConflict, true)
@@ -194,9 +179,6 @@ func (r *registryRun) conflictsBound(why string, record *membership.Record) {
 }
 
 func (r *registryRun) release(nodeName, uid string) {
-	if r.err != nil {
-		return
-	}
 	if err := r.next().Release(context.Background(), nodeName, uid); err != nil {
 		r.failf("Release %s: got error %v", nodeName, err)
 	}
@@ -207,9 +189,6 @@ func (r *registryRun) release(nodeName, uid string) {
 func (r *registryRun) expect(want *membership.Record) {
 	ctx := context.Background()
 	for _, h := range r.handles {
-		if r.err != nil {
-			return
-		}
 		got, err := h.Lookup(ctx, want.NodeName)
 		if err != nil || !cmp.Equal(got, want) {
 			r.failf("Lookup %s: got error %v and another record:\n%s", want.NodeName, err, cmp.Diff(want, got))
@@ -252,7 +231,7 @@ func (r *registryRun) expectNoMachine(machine attest.Identity) {
 
 // expectState checks a record's state and times.
 func (r *registryRun) expectState(record *membership.Record, state membership.State, deadline, lastEnd time.Time) {
-	if r.err == nil && (record.State != state || !record.Deadline.Equal(deadline) || !record.LastEnd.Equal(lastEnd)) {
+	if record.State != state || !record.Deadline.Equal(deadline) || !record.LastEnd.Equal(lastEnd) {
 		r.failf("node %s: got state %q, deadline %s, last end %s, want %q, %s, %s", record.NodeName,
 			record.State, record.Deadline, record.LastEnd, state, deadline, lastEnd)
 	}

@@ -110,25 +110,20 @@ func GotIn(outcomes []Outcome) []string {
 // Attacks lists everything that is tried in a world. On the road of the EK the names
 // begin with "ek-road-".
 func Attacks(w *World) []Attack {
-	attacks := append(honestRequests(), objectAttacks()...)
-	attacks = append(attacks, requestAttacks()...)
-	attacks = append(attacks, pemAttacks()...)
-	attacks = append(attacks, servingAttacks()...)
+	attacks := append(w.honestRequests(), w.requestAttacks()...)
 	if w.options.Prove != nil {
-		attacks = append(attacks, evidenceAttacks()...)
-		attacks = append(attacks, machineAttacks()...)
-		return append(attacks, failureAttacks()...)
+		return slices.Concat(attacks, w.evidenceAttacks(), machineAttacks(), failureAttacks())
 	}
 	attacks = onRoad(w.options.Roads[0], attacks) // they are not about TPM evidence: once will do
 	for n, road := range w.options.Roads {
 		if n > 0 {
-			attacks = append(attacks, onRoad(road, honestRequests())...)
+			attacks = append(attacks, onRoad(road, w.honestRequests())...)
 		}
 		attacks = append(attacks, onRoad(road, w.attacksOn(road))...)
 	}
 	for _, road := range bothRoads() {
 		if !slices.Contains(w.options.Roads, road) {
-			attacks = append(attacks, closedRoad(road)...)
+			attacks = append(attacks, onRoad(road, []Attack{asked(ClassBinding, "closed", "An honest machine goes a road on which nothing is trusted.", wish{})})...)
 		}
 	}
 	return attacks
@@ -136,27 +131,32 @@ func Attacks(w *World) []Attack {
 
 // attacksOn lists the attacks on TPM evidence of one road.
 func (w *World) attacksOn(road attest.Road) []Attack {
-	attacks := append(evidenceAttacks(), machineAttacks()...)
-	attacks = append(attacks, bindingAttacks()...)
-	attacks = append(attacks, timeAttacks()...)
-	attacks = append(attacks, structureAttacks()...)
-	attacks = append(attacks, certifiedKeyAttacks()...)
-	attacks = append(attacks, signatureAttacks()...)
-	attacks = append(attacks, keyAttacks()...)
-	attacks = append(attacks, certificateAttacks(road)...)
-	if road == attest.RoadEK {
-		attacks = append(attacks, ekAttacks()...)
-		attacks = append(attacks, credentialAttacks()...)
-	} else {
-		attacks = append(attacks, akAttacks()...)
-	}
-	if w.options.RequireTPMResident {
-		attacks = append(attacks, residenceAttacks()...)
-	}
-	if w.options.RequireQuote {
-		attacks = append(attacks, quoteAttacks()...)
+	attacks := append(w.evidenceAttacks(), machineAttacks()...)
+	for _, a := range w.bench.LiveAttacks(road, w.options.RequireTPMResident) {
+		attacks = append(attacks, Attack{Name: a.Name, Class: a.Class, Description: a.What, make: func(ctx context.Context, at *attempt) (*csr.Request, error) {
+			return made(func() (*csr.Request, error) { return a.Make(at.try(ctx)) })
+		}})
 	}
 	return append(attacks, failureAttacks()...)
+}
+
+// roadEKPrefix begins the names of attacks on the road of the EK.
+const roadEKPrefix = "ek-road-"
+
+// onRoad has attacks go a road.
+func onRoad(road attest.Road, attacks []Attack) []Attack {
+	for i := range attacks {
+		a, how := &attacks[i], attacks[i].make
+		if road == attest.RoadEK {
+			a.Name, a.Description = roadEKPrefix+a.Name, "On the road of the EK: "+a.Description
+		}
+		a.make = func(ctx context.Context, at *attempt) (*csr.Request, error) {
+			again := *at
+			again.road = road
+			return how(ctx, &again)
+		}
+	}
+	return attacks
 }
 
 // try makes one attack and says what is wrong with its outcome.

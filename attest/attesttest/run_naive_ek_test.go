@@ -17,13 +17,16 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/internal/message"
+
 	"github.com/google/go-tpm/tpm2"
 	"golang.org/x/crypto/cryptobyte"
 	cbasn1 "golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/forge"
 	"github.com/nodeattest/nodeattest/oid"
 )
 
@@ -38,13 +41,13 @@ func (n *naive) guessRoad(a *naiveAnswer) attest.Road {
 	if len(a.proof.EKPublic) > 0 {
 		return attest.RoadEK
 	}
-	for _, m := range n.w.machines {
-		if a.leaf != nil && (m.ek.PublicKey.Equal(a.leaf.PublicKey) || m.second.PublicKey.Equal(a.leaf.PublicKey)) {
+	for _, m := range n.w.bench.Machines {
+		if a.leaf != nil && (same(m.EK.Public, a.leaf.PublicKey) || same(m.Second.Public, a.leaf.PublicKey)) {
 			return attest.RoadEK
 		}
 	}
-	for _, k := range n.w.weakEKs {
-		if a.leaf != nil && k.Equal(a.leaf.PublicKey) {
+	for _, k := range n.w.bench.WeakEKs {
+		if a.leaf != nil && same(k.Public, a.leaf.PublicKey) {
 			return attest.RoadEK
 		}
 	}
@@ -52,6 +55,11 @@ func (n *naive) guessRoad(a *naiveAnswer) attest.Road {
 		return attest.RoadEK
 	}
 	return attest.RoadAK
+}
+
+func same(a, b crypto.PublicKey) bool {
+	key, ok := a.(interface{ Equal(crypto.PublicKey) bool })
+	return ok && key.Equal(b)
 }
 
 // readEK reads the one EK.
@@ -79,7 +87,7 @@ func (n *naive) readEK(a *naiveAnswer) (err error) {
 }
 
 // machineKey is the digest of the key that the challenge must have been for.
-func (a *naiveAnswer) machineKey() (digest [attest.HashSize]byte) {
+func (a *naiveAnswer) machineKey() (digest [message.HashSize]byte) {
 	if a.road == attest.RoadEK {
 		digest, _ = csr.SPKIHash(a.ek.key)
 		return digest
@@ -90,7 +98,7 @@ func (a *naiveAnswer) machineKey() (digest [attest.HashSize]byte) {
 
 // trustedKey is the digest of the key that makes the machine trusted: the certificate's,
 // where there is one.
-func (a *naiveAnswer) trustedKey() (digest [attest.HashSize]byte) {
+func (a *naiveAnswer) trustedKey() (digest [message.HashSize]byte) {
 	if a.leaf == nil {
 		return a.machineKey()
 	}
@@ -129,9 +137,10 @@ func (n *naive) checkEK(a *naiveAnswer) error {
 		return nil
 	}
 	directory := a.leaf == nil || slices.ContainsFunc(a.leaf.Extensions, func(e pkix.Extension) bool { return oid.SubjectAltName.Equal(e.Id) })
+	constraints := a.leaf == nil || a.leaf.BasicConstraintsValid
 	k, ok := a.ek.key.(*rsa.PublicKey)
 	if !ok {
-		return n.must("directory", directory)
+		return errors.Join(n.must("directory", directory), n.must("basic-constraints", constraints))
 	}
 	flawed := true
 	for _, p := range [][2]int64{{2, 11}, {6, 13}, {8, 17}, {9, 19}, {3, 37}, {26, 53}, {20, 61}, {35, 71}, {24, 73}, {13, 79}, {6, 97}} {
@@ -144,17 +153,16 @@ func (n *naive) checkEK(a *naiveAnswer) error {
 
 // Challenge is the real one's on the road of the AK, so that honest requests are
 // complete, and plainly made on that of the EK.
-func (n *naive) Challenge(ctx context.Context, parsed *csr.Parsed) ([]byte, error) {
-	r := parsed.Request()
-	bundle, err := parsed.Bundle()
+func (n *naive) Challenge(ctx context.Context, r *csr.Request) ([]byte, error) {
+	bundle, err := csr.Parse(r.Spec.Request)
 	if err != nil {
 		return nil, err
 	}
-	evidence, err := attest.ParseAttestationBundle(bundle.Data)
+	evidence, err := message.ParseBundle(bundle.Data)
 	if err != nil {
 		return nil, err
 	}
-	hello, err := attest.ParseHello(evidence.Statements[0].Stmt)
+	hello, err := message.ParseHello(evidence.Statements[0].Stmt)
 	if err != nil {
 		return nil, err
 	}
@@ -169,7 +177,7 @@ func (n *naive) Challenge(ctx context.Context, parsed *csr.Parsed) ([]byte, erro
 }
 
 // challengeEK makes a credential. It looks at nothing else: Verify will.
-func (n *naive) challengeEK(r *csr.Request, bundle *csr.Bundle, hello *attest.Hello, certificates [][]byte) ([]byte, error) {
+func (n *naive) challengeEK(r *csr.Request, bundle *csr.Bundle, hello *message.Hello, certificates [][]byte) ([]byte, error) {
 	ak, err := tpm.ParsePublic(hello.AKPublic)
 	if err != nil || len(certificates) == 0 {
 		return nil, naiveRefusal("hello")
@@ -197,28 +205,29 @@ func (n *naive) challengeEK(r *csr.Request, bundle *csr.Bundle, hello *attest.He
 		}
 	}
 	if n.forget["credential-name"] { // that of the AK that it saw last time
-		name = n.w.machines[n.w.ekOwner[digest]].public.Name()
+		name = n.w.bench.Machines[n.w.ekOwner[digest]].AK.Public.Name()
 	}
 	if n.forget["credential-machine"] { // that of whose AK it is
-		for _, m := range n.w.machines {
-			if bytes.Equal(m.public.Raw, hello.AKPublic) {
-				key = &m.ek.PublicKey
+		for _, m := range n.w.bench.Machines {
+			if bytes.Equal(m.AK.Public.Raw, hello.AKPublic) {
+				key = m.EK.Public.(*ecdsa.PublicKey)
 			}
 		}
 	}
-	hash, err := infoHash(bundle.Request)
+	pkcs10, err := csr.ParsePKCS10(bundle.Request)
 	if err != nil {
 		return nil, err
 	}
+	hash := pkcs10.InfoHash
 	now := n.w.Now()
-	b := &attest.Binding{Road: attest.RoadEK, KeyID: n.w.ring.ID, IssuedAt: now.Add(-time.Minute).Unix(), NotAfter: now.Add(time.Minute).Unix(),
+	b := &message.Binding{Road: attest.RoadEK, KeyID: n.w.bench.Ring.ID, IssuedAt: now.Add(-time.Minute).Unix(), NotAfter: now.Add(time.Minute).Unix(),
 		ClusterID: ClusterID, SignerName: hello.TargetSigner, Requester: r.Spec.Username, MachineKey: digest, AKName: ak.Name(), RequestHash: hash}
 	der, err := b.Marshal()
 	if err != nil {
 		return nil, err
 	}
-	c := &attest.Challenge{Binding: *b}
-	if c.Credential, err = naiveCredential(key, name, derive(secretOf(&n.w.ring), labelSecret, der)); err != nil {
+	c := &message.Challenge{Binding: *b}
+	if c.Credential, err = naiveCredential(key, name, forge.Secret(secretOf(&n.w.bench.Ring), der)); err != nil {
 		return nil, err
 	}
 	return c.Marshal()
@@ -267,8 +276,9 @@ func (n *naive) checkQuote(a *naiveAnswer) error {
 	}
 	b := a.proof.Binding
 	return errors.Join(
-		n.must("quote-qualifying-data", bytes.Equal(q.attest.ExtraData, derive(derive(secretOf(&n.w.ring), labelSecret, b), labelQuote, b))),
-		n.must("quote-boot", q.attest.ResetCount == a.attest.ResetCount),
+		n.must("quote-qualifying-data", bytes.Equal(q.attest.ExtraData, forge.QuotedData(forge.Secret(secretOf(&n.w.bench.Ring), b), b))),
+		n.must("quote-boot", q.attest.ResetCount == a.attest.ResetCount && q.attest.RestartCount == a.attest.RestartCount),
+		n.must("quote-ak", bytes.Equal(q.attest.QualifiedSigner, a.attest.QualifiedSigner)),
 		n.checkQuoteSignature(a, q),
 		n.checkQuotedValues(q))
 }
@@ -280,13 +290,20 @@ func (n *naive) readQuote(der []byte) (*naiveQuote, error) {
 		return nil, naiveRefusal("quote")
 	}
 	q := &naiveQuote{raw: raw, sig: sig}
+	canonical := body.Empty() && in.Empty()
 	for !list.Empty() {
 		var one, value cryptobyte.String
 		var bank, index int
 		if !list.ReadASN1(&one, cbasn1.SEQUENCE) || !one.ReadASN1Integer(&bank) || !one.ReadASN1Integer(&index) || !one.ReadASN1(&value, cbasn1.OCTET_STRING) {
 			return nil, naiveRefusal("quote")
 		}
+		if k := len(q.pcrs); k > 0 {
+			canonical = canonical && q.pcrs[k-1].Index <= index
+		}
 		q.pcrs = append(q.pcrs, tpm.PCR{Bank: tpm2.TPMAlgID(bank), Index: index, Value: value})
+	}
+	if err := n.must("quote-canonical", canonical); err != nil {
+		return nil, err
 	}
 	read := bytes.Clone(raw)
 	if err := n.must("quote-magic", bytes.Equal(read[:4], []byte{0xff, 'T', 'C', 'G'})); err != nil {
@@ -320,7 +337,9 @@ func (n *naive) checkQuoteSignature(a *naiveAnswer, q *naiveQuote) error {
 // makes of them.
 func (n *naive) checkQuotedValues(q *naiveQuote) error {
 	selected := map[int]bool{}
+	bank := true
 	for _, s := range q.attest.Quote.Selections {
+		bank = bank && s.Hash == tpm2.TPMAlgSHA256 && len(s.PCRs()) > 0
 		for _, i := range s.PCRs() {
 			selected[i] = true
 		}
@@ -334,6 +353,7 @@ func (n *naive) checkQuotedValues(q *naiveQuote) error {
 		}
 		last[p.Index] = p.Value
 		exact = exact && selected[p.Index]
+		bank = bank && p.Bank == tpm2.TPMAlgSHA256
 	}
 	digested, decided := last, last
 	if n.forget["quote-twice-first"] {
@@ -343,21 +363,22 @@ func (n *naive) checkQuotedValues(q *naiveQuote) error {
 		digested = first
 	}
 	complete := true
-	for i := range bootPCRs {
+	for i := range 8 {
 		if selected[i] {
 			complete = complete && digested[i] != nil
 			h.Write(digested[i])
 		}
 	}
 	good, needed := true, true
-	for i := range bootPCRs {
-		good = good && (decided[i] == nil || bytes.Equal(decided[i], bootValue(i)))
+	for i := range 8 {
+		good = good && (decided[i] == nil || bytes.Equal(decided[i], n.w.bench.QuoteBy(n.w.bench.AKP256).PCRs[i].Value))
 		needed = needed && (decided[i] != nil || selected[i])
 	}
 	twice := len(last) != len(q.pcrs)
 	return errors.Join(
 		n.must("quote-twice-first", n.forget["quote-twice-last"] || !twice),
 		n.must("quote-twice-last", n.forget["quote-twice-first"] || !twice),
+		n.must("quote-bank", bank),
 		n.must("quote-selection", exact),
 		n.must("quote-complete", complete),
 		n.must("quote-digest", bytes.Equal(h.Sum(nil), q.attest.Quote.PCRDigest)),

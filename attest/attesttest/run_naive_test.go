@@ -14,11 +14,14 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/internal/message"
+
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/forge"
 	"github.com/nodeattest/nodeattest/oid"
 )
 
@@ -53,11 +56,11 @@ func (n *naive) must(check string, ok bool) error {
 	return naiveRefusal(check)
 }
 
-func (n *naive) VerifyClientAttestationData(ctx context.Context, r *csr.Parsed) (*csr.Attested, error) {
+func (n *naive) VerifyClientAttestationData(ctx context.Context, r *csr.Request) (*csr.Attested, error) {
 	return n.verify(ctx, r)
 }
 
-func (n *naive) VerifyServingAttestationData(ctx context.Context, r *csr.Parsed) (*csr.Attested, error) {
+func (n *naive) VerifyServingAttestationData(ctx context.Context, r *csr.Request) (*csr.Attested, error) {
 	return n.verify(ctx, r)
 }
 
@@ -70,8 +73,8 @@ type naiveAnswer struct {
 	checked *csr.Checked
 	request *csr.Request
 	certify *tpm.CertifyEvidence
-	proof   *attest.Proof
-	binding *attest.Binding
+	proof   *message.Proof
+	binding *message.Binding
 	attest  *tpm.Attestation
 	public  *tpm.Public
 	ak      *tpm.Public
@@ -80,12 +83,12 @@ type naiveAnswer struct {
 	// ek is on the road of the EK, and quote where there is one.
 	road  attest.Road
 	ek    *naiveEK
-	quote *attest.AttestationStatement
+	quote *message.Statement
 }
 
-func (n *naive) verify(ctx context.Context, r *csr.Parsed) (*csr.Attested, error) {
+func (n *naive) verify(ctx context.Context, r *csr.Request) (*csr.Attested, error) {
 	if n.tidy {
-		r = tidied(r.Request()).Parsed()
+		r = tidied(r)
 	}
 	checked, err := n.policy.Check(ctx, r)
 	if err != nil {
@@ -94,7 +97,7 @@ func (n *naive) verify(ctx context.Context, r *csr.Parsed) (*csr.Attested, error
 		}
 		return nil, err
 	}
-	a := &naiveAnswer{checked: checked, request: r.Request()}
+	a := &naiveAnswer{checked: checked, request: r}
 	for _, step := range []func(*naiveAnswer) error{n.read, n.checkBinding, n.checkTimes, n.checkChallenge, n.checkStatement,
 		n.checkKey, n.checkAK, n.checkSignature, n.checkCertificate, n.checkEK, n.checkQuote} {
 		if err := step(a); err != nil {
@@ -116,7 +119,7 @@ func (n *naive) read(a *naiveAnswer) error {
 	if err := n.must("version", bundle.Provider == "tpm/v1"); err != nil {
 		return err
 	}
-	evidence, err := attest.ParseAttestationBundle(bundle.Data)
+	evidence, err := message.ParseBundle(bundle.Data)
 	if err != nil {
 		return naiveRefusal("bundle")
 	}
@@ -125,7 +128,7 @@ func (n *naive) read(a *naiveAnswer) error {
 		case oid.TCGAttestTPMCertify:
 			a.certify, err = tpm.ParseTCGAttestCertify(s.Stmt)
 		case oid.NodeAttestProof:
-			a.proof, err = attest.ParseProof(s.Stmt)
+			a.proof, err = message.ParseProof(s.Stmt)
 		case oid.NodeAttestQuote:
 			a.quote = &s
 		}
@@ -140,7 +143,7 @@ func (n *naive) read(a *naiveAnswer) error {
 	if err := n.must("statements", (len(s) == 2 || len(s) == 3 && s[2].Type == oid.NodeAttestQuote) && s[0].Type == oid.TCGAttestTPMCertify); err != nil {
 		return err
 	}
-	if a.binding, err = attest.ParseBinding(a.proof.Binding); err != nil {
+	if a.binding, err = message.ParseBinding(a.proof.Binding); err != nil {
 		return naiveRefusal("binding")
 	}
 	if a.ak, err = tpm.ParsePublic(a.proof.AKPublic); err != nil {
@@ -241,15 +244,15 @@ func (n *naive) checkTimes(a *naiveAnswer) error {
 }
 
 func (n *naive) checkChallenge(a *naiveAnswer) error {
-	key := n.w.ring
-	retired := a.binding.KeyID == n.w.retired.ID
+	key := n.w.bench.Ring
+	retired := a.binding.KeyID == n.w.bench.Retired.ID
 	if retired {
-		key = n.w.retired
+		key = n.w.bench.Retired
 	}
 	if err := errors.Join(n.must("retired-key", !retired), n.must("unknown-key", a.binding.KeyID == key.ID)); err != nil {
 		return err
 	}
-	qd := derive(derive(secretOf(&key), labelSecret, a.proof.Binding), labelCertify, a.proof.Binding)
+	qd := forge.QualifyingData(forge.Secret(secretOf(&key), a.proof.Binding), a.proof.Binding)
 	got := a.attest.ExtraData
 	if n.forget["qualifying-data-length"] {
 		qd = qd[:min(len(got), len(qd))]
@@ -268,6 +271,7 @@ func (n *naive) checkStatement(a *naiveAnswer) error {
 	return errors.Join(
 		n.must("name", bytes.Equal(name, a.public.Name())),
 		n.must("name-algorithm", a.public.NameAlg != tpm2.TPMAlgSHA1),
+		n.must("qualified-name", len(qn) == len(name) && len(qn) > 2 && bytes.Equal(qn[:2], name[:2])),
 		n.must("residence-claim", !bytes.Equal(name, qn) || !a.public.Attributes.HasAny(tpm.AttributeFixedTPM|tpm.AttributeFixedParent)),
 		n.must("residence", !n.w.options.RequireTPMResident || a.public.Attributes.Has(tpm.AttributeFixedTPM) && !bytes.Equal(name, qn)))
 }
@@ -278,13 +282,18 @@ func (n *naive) checkKey(a *naiveAnswer) error {
 		n.must("request-key", a.public.SameKey(a.checked.PKCS10().CSR.PublicKey)),
 		n.must("ak-is-key", !a.ak.SameKey(a.checked.PKCS10().CSR.PublicKey)),
 		n.must("key-restricted", !at.Has(tpm.AttributeRestricted)),
+		n.must("key-x509sign", !at.Has(tpm.AttributeX509Sign)),
 		n.must("key-sign", at.Has(tpm.AttributeSign)),
 		n.must("key-fixed", at.Has(tpm.AttributeFixedTPM) == at.Has(tpm.AttributeFixedTPM|tpm.AttributeFixedParent)))
 }
 
 func (n *naive) checkAK(a *naiveAnswer) error {
-	at := a.ak.Attributes
+	at, signer := a.ak.Attributes, a.attest.QualifiedSigner
 	return errors.Join(
+		n.must("ak-sign", at.Has(tpm.AttributeSign)),
+		n.must("ak-encrypted-duplication", !at.Has(tpm.AttributeEncryptedDuplication)),
+		n.must("ak-symmetric", a.ak.Symmetric.Alg == tpm2.TPMAlgNull),
+		n.must("qualified-signer", len(signer) == len(a.ak.Name()) && bytes.Equal(signer[:2], a.ak.Name()[:2]) && !bytes.Equal(signer, a.ak.Name())),
 		n.must("ak-restricted", at.Has(tpm.AttributeRestricted)),
 		n.must("ak-fixed", at.Has(tpm.AttributeFixedTPM|tpm.AttributeFixedParent)),
 		n.must("ak-origin", at.Has(tpm.AttributeSensitiveDataOrigin)),
@@ -335,7 +344,7 @@ func (n *naive) checkCertificate(a *naiveAnswer) error {
 		critical = append(critical, e.String())
 	}
 	leaf.UnhandledCriticalExtensions = nil
-	_, err := leaf.Verify(x509.VerifyOptions{Roots: n.w.issuer.Pool(), Intermediates: a.above, CurrentTime: leaf.NotBefore.Add(time.Second),
+	_, err := leaf.Verify(x509.VerifyOptions{Roots: n.w.bench.CA.Pool(), Intermediates: a.above, CurrentTime: leaf.NotBefore.Add(time.Second),
 		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
 	right, wrong, usage := oid.TCGKpAIKCertificate, oid.TCGKpEKCertificate, x509.KeyUsageDigitalSignature
 	if a.road == attest.RoadEK {
@@ -351,7 +360,8 @@ func (n *naive) checkCertificate(a *naiveAnswer) error {
 		n.must("critical-extension", len(critical) == 0),
 		n.must("ca", !leaf.IsCA),
 		n.must("key-usage", leaf.KeyUsage == usage),
-		n.must("ext-key-usage", slices.ContainsFunc(leaf.UnknownExtKeyUsage, right.Equal) && !slices.ContainsFunc(leaf.UnknownExtKeyUsage, wrong.Equal)))
+		n.must("ext-key-usage", slices.ContainsFunc(leaf.UnknownExtKeyUsage, right.Equal) && !slices.ContainsFunc(leaf.UnknownExtKeyUsage, wrong.Equal) &&
+			!slices.ContainsFunc(leaf.UnknownExtKeyUsage, oid.TCGKpPlatformCertificate.Equal)))
 }
 
 // tidied is the request as a lenient reader sees it: the blocks that it knows, in the

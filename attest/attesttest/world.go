@@ -6,7 +6,6 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/rsa"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"errors"
@@ -17,9 +16,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/internal/message"
+
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/forge"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -39,7 +41,7 @@ const NodeName2 = "node-2"
 // sensible default.
 type WorldOptions struct {
 	// Provider is the name of the provider in signer names; "" means
-	// attest.ProviderName.
+	// tpm.Provider.
 	Provider string
 	// RequireTPMResident has the world ask for TLS keys that live in the TPM, and
 	// adds the attacks on that. For TPM evidence.
@@ -66,6 +68,8 @@ type Applicant struct {
 	// Object is the object that the evidence will be filed in: everything but
 	// spec.request is there. A hello has the same requester, usages and lifetime.
 	Object csr.Request
+
+	join forge.Join
 }
 
 // World is what a provider under test is put into: two machines that are members of
@@ -76,19 +80,17 @@ type World struct {
 	// kind takes the policy and the clock of it, and decides about membership by
 	// WorldOptions.Prove's own machines.
 	Config attest.VerifierConfig
+	// TPM is what the kind of TPM evidence in Config is made of; nothing with
+	// WorldOptions.Prove.
+	TPM tpm.KindConfig
 
-	options  WorldOptions
-	issuer   *tpmsim.CA // of AK and EK certificates
-	ca       *csr.CA    // of the cluster
-	ring     attest.RingKey
-	retired  attest.RingKey
-	machines map[string]*machine
-	ekOwner  map[[attest.HashSize]byte]string // the EKs of the members' list, by digest, and whose they are
-	weakEKs  map[string]*rsa.PublicKey
-	key      *ecdsa.PrivateKey // the kubelet's
+	challengeSigner string
+	options         WorldOptions
+	bench           *forge.Bench                      // machines, and what evidence is made with
+	ca              *csr.CA                           // of the cluster
+	ekOwner         map[[message.HashSize]byte]string // the EKs of the members' list, by digest, and whose they are
 
 	mu    sync.Mutex
-	now   time.Time
 	down  bool // the inventory and the members' list do not answer
 	known map[string]csr.Machine
 }
@@ -105,12 +107,12 @@ func NewWorld(t testing.TB, opts *WorldOptions) *World {
 
 // OpenWorld is [NewWorld] for use outside tests.
 func OpenWorld(opts *WorldOptions) (*World, error) {
-	w := &World{machines: map[string]*machine{}, ekOwner: map[[attest.HashSize]byte]string{}, now: time.Now().Truncate(time.Second)}
+	w := &World{ekOwner: map[[message.HashSize]byte]string{}}
 	if opts != nil {
 		w.options = *opts
 	}
 	if w.options.Provider == "" {
-		w.options.Provider = attest.ProviderName
+		w.options.Provider = tpm.Provider
 	}
 	if len(w.options.Roads) == 0 {
 		w.options.Roads = bothRoads()
@@ -122,76 +124,80 @@ func OpenWorld(opts *WorldOptions) (*World, error) {
 			DNSNames: []string{"node-2.example.com"}, IPAddresses: []netip.Addr{netip.MustParseAddr("192.0.2.2")}},
 		"node-3": {Name: "machine-of-node-3", NodeName: "node-3"}, // not ready
 	}
-	var err error
-	if w.issuer, err = tpmsim.NewCA(&tpmsim.CAOptions{Now: w.Now}); err != nil {
-		return nil, err
-	}
-	for _, name := range []string{MachineOne, MachineTwo, Stranger} {
-		if w.machines[name], err = w.newMachine(name, w.issuer); err != nil {
-			return nil, err
-		}
-		if err := w.expectEK(w.machines[name].ek.Public(), name); err != nil {
-			return nil, err
-		}
-	}
-	if err := w.makeWeakEKs(); err != nil {
-		return nil, err
-	}
-	if w.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
-		return nil, err
-	}
-	if err := w.configure(); err != nil {
+	if err := w.open(); err != nil {
 		return nil, err
 	}
 	return w, w.makeCA()
 }
 
+// open makes what evidence is made with, and the configuration that trusts it.
+func (w *World) open() (err error) {
+	w.bench = &forge.Bench{Now: time.Now().Truncate(time.Second), ClusterID: ClusterID, ProviderID: ProviderID,
+		Bootstrap: csr.BootstrapUserPrefix + TokenID, Quoted: w.options.RequireQuote}
+	if w.bench.Client, err = csr.SignerClient(w.options.Provider); err != nil {
+		return err
+	}
+	if w.bench.Serving, err = csr.SignerServing(w.options.Provider); err != nil {
+		return err
+	}
+	if w.bench.CA, err = tpmsim.NewCA(&tpmsim.CAOptions{Now: w.Now}); err != nil {
+		return err
+	}
+	defer forge.Caught(&err)
+	w.bench.MakeKeys(false)
+	w.bench.MakeMachines()
+	for name, m := range w.bench.Machines {
+		w.ekOwner[forge.Must(csr.SPKIHash(m.EK.Public))] = name
+	}
+	for _, ek := range w.bench.WeakEKs {
+		w.ekOwner[forge.Must(csr.SPKIHash(ek.Public))] = MachineOne
+	}
+	return w.configure()
+}
+
 func (w *World) configure() error {
-	client, err := csr.SignerClient(w.options.Provider)
-	if err != nil {
-		return err
-	}
-	serving, err := csr.SignerServing(w.options.Provider)
-	if err != nil {
-		return err
-	}
 	challenge, err := csr.SignerChallenge(w.options.Provider)
 	if err != nil {
 		return err
 	}
-	w.ring = attest.NewRingKey(w.now.Add(-3 * time.Hour))
-	w.retired = attest.NewRingKey(w.now.Add(-9 * time.Hour))
-	w.retired.RetiredAt = w.now.Add(-time.Second)
-	ring, err := attest.NewStaticKeyRing(w.ring, w.retired)
+	ring, err := attest.NewStaticKeyRing(w.bench.Ring, w.bench.Retired)
 	if err != nil {
 		return err
 	}
 	w.Config = attest.VerifierConfig{
 		ClusterIDs:         []string{ClusterID},
 		KeyRing:            ring,
-		Policy:             &csr.Policy{SignerNames: []string{client, serving}, Machines: w.inventory},
+		Policy:             &csr.Policy{SignerNames: []string{w.bench.Client, w.bench.Serving}, Machines: w.inventory},
 		Authorizer:         attest.AuthorizerFunc(w.authorize),
-		ChallengeSigner:    challenge,
 		RequireTPMResident: w.options.RequireTPMResident,
 		Now:                w.Now,
 	}
-	return w.configureEvidence()
+	w.challengeSigner = challenge
+	if w.options.Prove != nil {
+		return nil
+	}
+	if err := w.configureEvidence(); err != nil {
+		return err
+	}
+	kind, err := tpm.NewKind(w.TPM)
+	w.Config.Kinds = []attest.Kind{kind}
+	return err
 }
 
 // configureEvidence opens the roads, and says what must be quoted.
 func (w *World) configureEvidence() (err error) {
-	roots := []*x509.Certificate{w.issuer.Root()}
+	roots := []*x509.Certificate{w.bench.CA.Root()}
 	if w.opens(attest.RoadAK) {
-		w.Config.Issuers = []tpm.Issuer{{Roots: roots, Profile: tpm.ProfileTCG()}}
+		w.TPM.AKIssuers = []tpm.Issuer{{Roots: roots, Profile: tpm.ProfileTCG()}}
 	}
 	if w.opens(attest.RoadEK) {
-		if w.Config.EKs, err = tpm.NewEKVerifier(&tpm.EKVerifierConfig{
+		if w.TPM.EKs, err = tpm.NewEKVerifier(&tpm.EKVerifierConfig{
 			Issuers: []tpm.EKIssuer{{Roots: roots, Profile: tpm.EKProfileTCG()}}}); err != nil {
 			return err
 		}
 	}
 	if w.options.RequireQuote {
-		w.Config.QuotePolicy, err = tpm.NewPCRPolicy(goodBoot())
+		w.TPM.QuotePolicy, err = tpm.NewPCRPolicy(w.bench.QuoteBy(w.bench.AKP256).PCRs)
 	}
 	return err
 }
@@ -208,7 +214,7 @@ func (w *World) makeCA() error {
 		return err
 	}
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "attesttest cluster CA"},
-		NotBefore: w.now.AddDate(0, 0, -1), NotAfter: w.now.AddDate(10, 0, 0), KeyUsage: x509.KeyUsageCertSign,
+		NotBefore: w.bench.Now.AddDate(0, 0, -1), NotAfter: w.bench.Now.AddDate(10, 0, 0), KeyUsage: x509.KeyUsageCertSign,
 		BasicConstraintsValid: true, IsCA: true}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
@@ -227,13 +233,13 @@ func (w *World) makeCA() error {
 func (w *World) Now() time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.now
+	return w.bench.Now
 }
 
 func (w *World) advance(d time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.now = w.now.Add(d)
+	w.bench.Now = w.bench.Now.Add(d)
 }
 
 func (w *World) setDown(down bool) {
@@ -287,9 +293,9 @@ func (w *World) authorize(ctx context.Context, r *attest.Result, _ *csr.Request)
 
 // expects says whether a machine is known by an identity, or on the road of the EK by
 // an EK.
-func (w *World) expects(machine string, road attest.Road, identity attest.Identity, key [attest.HashSize]byte) bool {
+func (w *World) expects(machine string, road attest.Road, identity attest.Identity, key [message.HashSize]byte) bool {
 	if road == attest.RoadEK {
 		return w.ekOwner[key] == machine
 	}
-	return identity == identityOf(machine)
+	return string(identity) == forge.Identity(machine)
 }

@@ -51,7 +51,7 @@ func TestAttacksAreOneThing(t *testing.T) {
 	w := NewWorld(t, &WorldOptions{RequireTPMResident: true, RequireQuote: true})
 	n := newNaive(w)
 	for _, road := range bothRoads() {
-		for _, i := range []wish{{}, {serving: true}, {machine: MachineTwo, node: NodeName2}} {
+		for _, i := range []wish{{}, {good: w.bench.NodeServes}, {machine: MachineTwo, change: as(NodeName2)}} {
 			request, err := i.make(context.Background(), &attempt{w, n, road})
 			if err != nil {
 				t.Fatal(err)
@@ -93,24 +93,6 @@ func TestBrokenProve(t *testing.T) {
 		if o.honest() && o.Fault == "" {
 			t.Errorf("%s: no fault", o.Name)
 		}
-	}
-}
-
-func TestInfoHash(t *testing.T) {
-	w := NewWorld(t, nil)
-	a, err := w.applicant(wish{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := csr.ParsePKCS10(a.Request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, err := infoHash(a.Request); err != nil || got != p.InfoHash {
-		t.Errorf("got %x, %v", got, err)
-	}
-	if _, err := infoHash([]byte{5, 0}); !errors.Is(err, errForgery) {
-		t.Errorf("no request: %v", err)
 	}
 }
 

@@ -3,9 +3,10 @@ package vector
 import (
 	"context"
 
+	"github.com/nodeattest/nodeattest/attest/tpm"
+
 	"github.com/google/go-tpm/tpm2"
 
-	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/eventlog"
 )
 

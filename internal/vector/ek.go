@@ -4,8 +4,9 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm"
+
+	"github.com/nodeattest/nodeattest/attest"
 )
 
 // EK is an EK as a node presents it: what attest.PresentedEK has.
@@ -64,19 +65,12 @@ func (p *EKProfile) profile() (tpm.EKProfile, error) {
 	if out.Extensions, err = parseOIDs(p.Extensions); err != nil {
 		return out, err
 	}
-	fields := map[string]*bool{
-		"NVPadding": &out.Encoding.NVPadding, "TCGHeader": &out.Encoding.TCGHeader, "RSAESOAEPKey": &out.Encoding.RSAESOAEPKey,
-		"TPM12Specification": &out.TPM12Specification, "NoExtKeyUsage": &out.NoExtKeyUsage, "NoKeyUsage": &out.NoKeyUsage,
-		"NoDirectoryName": &out.NoDirectoryName, "NoBasicConstraints": &out.NoBasicConstraints,
-		"KeyEnciphermentOfECC":   &out.KeyEnciphermentOfECC,
-		"InsecureAllowSHA1Links": &out.InsecureAllowSHA1Links, "InsecureAllowExpiredEK": &out.InsecureAllowExpiredEK,
-	}
 	for _, name := range p.Tolerances {
-		field, ok := fields[name]
-		if !ok {
-			return out, fmt.Errorf("unknown tolerance %q", name)
+		if setOption(&out.Encoding, name) != nil {
+			if err := setOption(&out, name); err != nil {
+				return out, err
+			}
 		}
-		*field = true
 	}
 	return out, nil
 }
@@ -130,7 +124,11 @@ func (k *EK) verify(ctx context.Context, e *Environment) (*Result, error) {
 	if verifier == nil {
 		return nil, &brokenVector{fmt.Errorf("an environment that trusts no EKs")}
 	}
-	facts, err := verifier.Verify(ctx, &attest.PresentedEK{Certificates: k.Certificates, PublicKey: k.PublicKey}, nil, e.Now)
+	ek, err := tpm.ParseEKPresented(k.Certificates, k.PublicKey)
+	if err != nil {
+		return nil, err
+	}
+	facts, err := verifier.Verify(ctx, ek, nil, e.Now, nil)
 	if err != nil {
 		return nil, err
 	}

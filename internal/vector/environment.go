@@ -6,11 +6,13 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/netip"
+	"reflect"
 	"strconv"
 	"time"
 
-	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm"
+
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/secret"
@@ -22,49 +24,12 @@ func (e *Environment) With(o *Environment) *Environment {
 		return e
 	}
 	out := *e
-	if !o.Now.IsZero() {
-		out.Now = o.Now
+	to, from := reflect.ValueOf(&out).Elem(), reflect.ValueOf(o).Elem()
+	for i := range to.NumField() {
+		if !from.Field(i).IsZero() {
+			to.Field(i).Set(from.Field(i))
+		}
 	}
-	if o.ClusterIDs != nil {
-		out.ClusterIDs = o.ClusterIDs
-	}
-	if o.RingKeys != nil {
-		out.RingKeys = o.RingKeys
-	}
-	if !o.RingReadAt.IsZero() {
-		out.RingReadAt = o.RingReadAt
-	}
-	if o.Issuers != nil {
-		out.Issuers = o.Issuers
-	}
-	if o.EKIssuers != nil {
-		out.EKIssuers = o.EKIssuers
-	}
-	if o.AllowedEKs != nil {
-		out.AllowedEKs = o.AllowedEKs
-	}
-	if o.DeniedTPMs != nil {
-		out.DeniedTPMs = o.DeniedTPMs
-	}
-	if o.FirstUse != nil {
-		out.FirstUse = o.FirstUse
-	}
-	if o.GoodPCRs != nil {
-		out.GoodPCRs = o.GoodPCRs
-	}
-	if o.Policy != nil {
-		out.Policy = o.Policy
-	}
-	if o.Machines != nil {
-		out.Machines = o.Machines
-	}
-	if o.Members != nil {
-		out.Members = o.Members
-	}
-	if o.Records != nil {
-		out.Records = o.Records
-	}
-	out.RequireTPMResident = e.RequireTPMResident || o.RequireTPMResident
 	return &out
 }
 
@@ -78,7 +43,8 @@ func (e *Environment) verifier() (*attest.Verifier, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &attest.VerifierConfig{
+	var kind tpm.KindConfig
+	c := attest.VerifierConfig{
 		ClusterIDs:         e.ClusterIDs,
 		KeyRing:            ring,
 		Policy:             policy,
@@ -91,9 +57,9 @@ func (e *Environment) verifier() (*attest.Verifier, error) {
 		if err != nil {
 			return nil, fmt.Errorf("issuer %d: %w", i, err)
 		}
-		c.Issuers = append(c.Issuers, *issuer)
+		kind.AKIssuers = append(kind.AKIssuers, *issuer)
 	}
-	if c.EKs, err = e.eks(); err != nil {
+	if kind.EKs, err = e.eks(); err != nil {
 		return nil, err
 	}
 	if e.FirstUse != nil {
@@ -102,10 +68,15 @@ func (e *Environment) verifier() (*attest.Verifier, error) {
 		}
 	}
 	if e.GoodPCRs != nil {
-		if c.QuotePolicy, err = tpm.NewPCRPolicy(pcrs(e.GoodPCRs)); err != nil {
+		if kind.QuotePolicy, err = tpm.NewPCRPolicy(pcrs(e.GoodPCRs)); err != nil {
 			return nil, err
 		}
 	}
+	made, err := tpm.NewKind(kind)
+	if err != nil {
+		return nil, err
+	}
+	c.Kinds = []attest.Kind{made}
 	return attest.NewVerifier(c)
 }
 

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 )
@@ -125,28 +126,14 @@ func readJSON(file string, out any) error {
 
 // check refuses a vector that contradicts itself.
 func (v *Vector) check() error {
-	inputs := map[string]bool{
-		"object": v.Object != nil, "node": v.Node != nil, "statement": v.Statement != nil, "bundle": v.Bundle != nil,
-		"extensions": v.Extensions != nil, "value": v.Value != nil, "quote": v.Quote != nil, "ek": v.EK != nil,
-		"credential": v.Credential != nil, "registry": len(v.Registry) > 0,
-		"token":  v.Token != nil,
-		"signer": v.Signer != nil,
-		"boot":   v.Boot != nil,
-	}
-	want := map[string]string{
-		LevelVerify: "object", LevelChallenge: "object", LevelRequest: "object", LevelNode: "node",
-		LevelStatement: "statement", LevelBundle: "bundle", LevelProviderID: "extensions", LevelGCEInstance: "value",
-		LevelQuote: "quote", LevelEK: "ek", LevelCredential: "credential", LevelRegistry: "registry",
-		LevelToken:  "token",
-		LevelSigner: "signer",
-		LevelBoot:   "boot",
-	}[v.Level]
-	if want == "" {
+	all := levels()
+	want, ok := all[v.Level]
+	if !ok {
 		return fmt.Errorf("unknown level %q", v.Level)
 	}
-	for name, set := range inputs {
-		if set != (name == want) {
-			return fmt.Errorf("level %s: the input must be %s alone", v.Level, want)
+	for _, l := range all {
+		if set := !reflect.ValueOf(v).Elem().FieldByName(l.input).IsZero(); set != (l.input == want.input) {
+			return fmt.Errorf("level %s: the input must be %s alone", v.Level, want.input)
 		}
 	}
 	if err := v.checkExpectation(); err != nil {
@@ -156,6 +143,9 @@ func (v *Vector) check() error {
 		if err := checkOperations(v.Environment.FirstUse.History, "", false); err != nil {
 			return err
 		}
+	}
+	if v.Level == LevelRegistry && len(v.Registry) == 0 {
+		return errors.New("no operations")
 	}
 	if v.Level == LevelRegistry {
 		return checkOperations(v.Registry, v.Expect, v.Retry)

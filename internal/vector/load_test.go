@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -145,27 +144,4 @@ func mustJSON(t *testing.T, v any) string {
 		t.Fatal(err)
 	}
 	return string(text)
-}
-
-// Seeds gives fuzz targets something of every kind, good and bad.
-func TestSeeds(t *testing.T) {
-	set := loadAll(t)
-	for _, part := range []Part{PartObject, PartPEM, PartRequest, PartEvidence, PartHello, PartChallenge, PartProof, PartCertify,
-		PartAttest, PartSignature, PartPublic, PartProviderID, PartInstance, PartQuote, PartEK, PartCRL} {
-		seeds := set.Seeds(part)
-		if len(seeds) < 5 {
-			t.Errorf("%s: %d seeds", part, len(seeds))
-		}
-		texts := make([]string, len(seeds))
-		for i, s := range seeds {
-			texts[i] = string(s)
-		}
-		slices.Sort(texts)
-		if len(slices.Compact(texts)) != len(seeds) {
-			t.Errorf("%s: a seed twice", part)
-		}
-	}
-	if got := set.Seeds("nothing"); got != nil {
-		t.Errorf("seeds of no kind: %d", len(got))
-	}
 }

@@ -8,10 +8,11 @@ import (
 	"errors"
 	"fmt"
 
+	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
+
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/attest/tpm"
 )
 
 // answer lets an attester with the node's AK answer the challenge. It returns nil
@@ -25,17 +26,21 @@ func (n *Node) answer(ctx context.Context) error {
 	if !ok {
 		return &brokenVector{fmt.Errorf("key of type %T", private)}
 	}
-	key, err := tpm.SoftwareKey(signer)
+	key, err := tpmkind.SoftwareKey(signer)
 	if err != nil {
 		return &brokenVector{err}
 	}
 	tpm := &stubTPM{public: n.AKPublic}
 	// The certificate is only passed on.
-	attester, err := attest.NewAttester(tpm, tpm.AKSource{Handle: stubHandle}, &attest.AttesterOptions{Certificates: [][]byte{{0x30, 0}}})
+	prover, err := tpmkind.NewProver(tpm, tpmkind.AKSource{Handle: stubHandle}, tpmkind.ProverOptions{Certificates: [][]byte{{0x30, 0}}})
 	if err != nil {
 		return &brokenVector{err}
 	}
-	_, err = attester.Answer(ctx, n.Challenge, key, &attest.Subject{Request: n.Request, SignerName: n.SignerName,
+	attester, err := attest.NewAttester(prover)
+	if err != nil {
+		return &brokenVector{err}
+	}
+	_, err = attester.Answer(ctx, n.Challenge, key, attest.Subject{Request: n.Request, SignerName: n.SignerName,
 		ClusterID: n.ClusterID, ExpirationSeconds: n.ExpirationSeconds})
 	if tpm.certifies {
 		return nil
@@ -64,13 +69,13 @@ func (t *stubTPM) Send(command []byte) ([]byte, error) {
 	code := tpm2.TPMCC(binary.BigEndian.Uint32(command[6:]))
 	switch code {
 	case tpm2.TPMCCReadPublic:
-		public, err := tpm.ParsePublic(t.public)
+		public, err := tpmkind.ParsePublic(t.public)
 		if err != nil {
 			return nil, err
 		}
 		name := public.Name()
 		var body []byte
-		for _, part := range [][]byte{t.public, name, tpm.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, name)} {
+		for _, part := range [][]byte{t.public, name, tpmkind.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, name)} {
 			body = binary.BigEndian.AppendUint16(body, uint16(len(part)))
 			body = append(body, part...)
 		}

@@ -1,8 +1,6 @@
 package vector
 
 import (
-	"fmt"
-
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest/tpm"
@@ -79,7 +77,7 @@ func (q *Quote) verified() (*tpm.Quoted, *Result, error) {
 		o.Selection = append(o.Selection, tpm.PCRSelection{Hash: tpm2.TPMAlgID(s.Bank), Select: s.Select})
 	}
 	for _, name := range q.Options {
-		if err := setQuoteOption(o, name); err != nil {
+		if err := setOption(o, name); err != nil {
 			return nil, nil, &brokenVector{err}
 		}
 	}
@@ -97,22 +95,4 @@ func (q *Quote) verified() (*tpm.Quoted, *Result, error) {
 func (q *Quote) verify() (*Result, error) {
 	_, found, err := q.verified()
 	return found, err
-}
-
-func setQuoteOption(o *tpm.QuoteOptions, name string) error {
-	switch name {
-	case "insecureAllowAnyQualifyingData":
-		o.InsecureAllowAnyQualifyingData = true
-	case "insecureEmptyQualifyingData":
-		o.InsecureEmptyQualifyingData = true
-	case "insecureAllowSHA1Signature":
-		o.InsecureAllowSHA1Signature = true
-	case "insecureAllowSHA1Name":
-		o.InsecureAllowSHA1Name = true
-	case "insecureAllowSHA1Bank":
-		o.InsecureAllowSHA1Bank = true
-	default:
-		return fmt.Errorf("unknown option %q", name)
-	}
-	return nil
 }

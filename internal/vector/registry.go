@@ -200,7 +200,7 @@ func replayMemory(ctx context.Context, operations []Operation) error {
 func (f *FirstUse) authorizer(now time.Time) (attest.Authorizer, error) {
 	scope := membership.Scope{Road: attest.RoadAK}
 	if f.EKAlgorithm != "" {
-		scope = membership.Scope{Road: attest.RoadEK, EKAlgorithm: f.EKAlgorithm}
+		scope = membership.Scope{Road: attest.RoadEK, IdentityClass: f.EKAlgorithm}
 	}
 	c := &clock{}
 	r, err := membership.NewMemoryRegistry(scope, c.now)

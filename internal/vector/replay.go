@@ -5,12 +5,17 @@ import (
 	"context"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
 
+	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/internal/message"
+
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/forge"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -42,40 +47,43 @@ type brokenVector struct{ err error }
 
 func (b *brokenVector) Error() string { return "it cannot be replayed: " + b.err.Error() }
 
-func (v *Vector) run(ctx context.Context, e *Environment) (*Result, error) {
-	switch v.Level {
-	case LevelVerify:
-		return v.verify(ctx, e)
-	case LevelChallenge:
-		return v.challenge(ctx, e)
-	case LevelNode:
-		return nil, v.Node.answer(ctx)
-	case LevelStatement:
-		return v.Statement.verify()
-	case LevelRequest:
-		return v.checkRequest(ctx, e)
-	case LevelBundle:
-		return nil, v.Bundle.parse()
-	case LevelProviderID:
-		return v.parseProviderID()
-	case LevelGCEInstance:
-		return parseGCEInstance(v.Value)
-	case LevelQuote:
-		return v.Quote.verify()
-	case LevelEK:
-		return v.EK.verify(ctx, e)
-	case LevelCredential:
-		return v.Credential.open(e)
-	case LevelBoot:
-		return nil, v.Boot.judge(ctx)
-	case LevelRegistry:
-		return nil, replayMemory(ctx, v.Registry)
-	case LevelToken:
-		return nil, v.Token.verify(ctx)
-	case LevelSigner:
-		return nil, v.Signer.sign(ctx, e)
+// levels are the field of a Vector that is the input of a level, and what replays it.
+func levels() map[string]level {
+	return map[string]level{
+		LevelVerify:      {"Object", (*Vector).verify},
+		LevelChallenge:   {"Object", (*Vector).challenge},
+		LevelRequest:     {"Object", (*Vector).checkRequest},
+		LevelNode:        {"Node", func(v *Vector, ctx context.Context, _ *Environment) (*Result, error) { return nil, v.Node.answer(ctx) }},
+		LevelStatement:   {"Statement", func(v *Vector, _ context.Context, _ *Environment) (*Result, error) { return v.Statement.verify() }},
+		LevelBundle:      {"Bundle", func(v *Vector, _ context.Context, _ *Environment) (*Result, error) { return nil, v.Bundle.parse() }},
+		LevelProviderID:  {"Extensions", func(v *Vector, _ context.Context, _ *Environment) (*Result, error) { return v.parseProviderID() }},
+		LevelGCEInstance: {"Value", func(v *Vector, _ context.Context, _ *Environment) (*Result, error) { return parseGCEInstance(v.Value) }},
+		LevelQuote:       {"Quote", func(v *Vector, _ context.Context, _ *Environment) (*Result, error) { return v.Quote.verify() }},
+		LevelEK:          {"EK", func(v *Vector, ctx context.Context, e *Environment) (*Result, error) { return v.EK.verify(ctx, e) }},
+		LevelCredential:  {"Credential", func(v *Vector, _ context.Context, e *Environment) (*Result, error) { return v.Credential.open(e) }},
+		LevelRegistry: {"Registry", func(v *Vector, ctx context.Context, _ *Environment) (*Result, error) {
+			return nil, replayMemory(ctx, v.Registry)
+		}},
+		LevelToken: {"Token", func(v *Vector, ctx context.Context, _ *Environment) (*Result, error) { return nil, v.Token.verify(ctx) }},
+		LevelSigner: {"Signer", func(v *Vector, ctx context.Context, e *Environment) (*Result, error) {
+			return nil, v.Signer.sign(ctx, e)
+		}},
+		LevelBoot: {"Boot", func(v *Vector, ctx context.Context, _ *Environment) (*Result, error) { return nil, v.Boot.judge(ctx) }},
 	}
-	return nil, &brokenVector{fmt.Errorf("unknown level %q", v.Level)}
+}
+
+// level says how a vector is replayed.
+type level struct {
+	input string
+	run   func(*Vector, context.Context, *Environment) (*Result, error)
+}
+
+func (v *Vector) run(ctx context.Context, e *Environment) (*Result, error) {
+	l, ok := levels()[v.Level]
+	if !ok {
+		return nil, &brokenVector{fmt.Errorf("unknown level %q", v.Level)}
+	}
+	return l.run(v, ctx, e)
 }
 
 func (v *Vector) verify(ctx context.Context, e *Environment) (*Result, error) {
@@ -87,7 +95,7 @@ func (v *Vector) verify(ctx context.Context, e *Environment) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Result{NodeName: r.NodeName, Machine: string(r.Machine), Profile: r.Profile,
+	return &Result{NodeName: r.NodeName, Machine: string(r.Machine), Profile: tpm.DetailsOf(r).Profile,
 		ProviderID: r.Authorization.ProviderID, TPMResident: &r.TPMResident}, nil
 }
 
@@ -99,7 +107,7 @@ func (v *Vector) challenge(ctx context.Context, e *Environment) (*Result, error)
 	if err != nil {
 		return nil, err
 	}
-	c, err := attest.ParseChallenge(der)
+	c, err := message.ParseChallenge(der)
 	if err != nil {
 		return nil, err
 	}
@@ -108,14 +116,14 @@ func (v *Vector) challenge(ctx context.Context, e *Environment) (*Result, error)
 		return nil, err
 	}
 	for i := range e.RingKeys {
-		if k := &e.RingKeys[i]; c.Binding.Road == attest.RoadAK && k.ID == c.Binding.KeyID.String() && !bytes.Equal(c.Clear, Secret(k.Secret, drawn)) {
+		if k := &e.RingKeys[i]; c.Binding.Road == message.RoadAK && k.ID == hex.EncodeToString(c.Binding.KeyID[:]) && !bytes.Equal(c.Clear, forge.Secret(k.Secret, drawn)) {
 			return nil, errors.New("the challenge's secret does not follow from its binding")
 		}
 	}
 	if v.Result == nil || v.Result.Binding == nil {
 		return &Result{}, nil
 	}
-	want, err := attest.ParseBinding(v.Result.Binding)
+	want, err := message.ParseBinding(v.Result.Binding)
 	if err != nil {
 		return nil, &brokenVector{err}
 	}
@@ -248,7 +256,7 @@ func names(err error, pkg string) []string {
 		if pkg == PackageOID {
 			return []string{string(e)}
 		}
-	case CredentialFault:
+	case forge.CredentialFault:
 		if pkg == PackageTPM {
 			return []string{string(e)}
 		}
@@ -260,7 +268,7 @@ func names(err error, pkg string) []string {
 // packages under test, or nil. That a question may be asked again is no refusal.
 func outermost(err error) error {
 	switch e := err.(type) {
-	case csr.Errors, oid.Error, CredentialFault:
+	case csr.Errors, oid.Error, forge.CredentialFault:
 		return err
 	case *refusal.Error:
 		if e.Check != refusal.ErrRetry {

@@ -2,10 +2,12 @@ package vector
 
 import (
 	"fmt"
-
-	"github.com/google/go-tpm/tpm2"
+	"reflect"
+	"strings"
 
 	"github.com/nodeattest/nodeattest/attest/tpm"
+
+	"github.com/google/go-tpm/tpm2"
 )
 
 // verify gives the statement to tpm.VerifyCertify.
@@ -71,26 +73,14 @@ func (r *RawSignature) scheme() (*tpm.RawScheme, error) {
 	return &tpm.RawScheme{Alg: alg, Hash: hash}, nil
 }
 
-func setOption(o *tpm.CertifyOptions, name string) error {
-	switch name {
-	case "requireTPMResident":
-		o.RequireTPMResident = true
-	case "allowDecryptionKey":
-		o.AllowDecryptionKey = true
-	case "allowRestrictedKey":
-		o.AllowRestrictedKey = true
-	case "insecureAllowAnyQualifyingData":
-		o.InsecureAllowAnyQualifyingData = true
-	case "insecureEmptyQualifyingData":
-		o.InsecureEmptyQualifyingData = true
-	case "insecureAllowAnyKey":
-		o.InsecureAllowAnyKey = true
-	case "insecureAllowSHA1Signature":
-		o.InsecureAllowSHA1Signature = true
-	case "insecureAllowSHA1Name":
-		o.InsecureAllowSHA1Name = true
-	default:
-		return fmt.Errorf("unknown option %q", name)
+// setOption sets the boolean field of that name, which is in camel case or as in Go.
+func setOption(options any, name string) error {
+	if name != "" {
+		field := reflect.ValueOf(options).Elem().FieldByName(strings.ToUpper(name[:1]) + name[1:])
+		if field.IsValid() && field.Kind() == reflect.Bool {
+			field.SetBool(true)
+			return nil
+		}
 	}
-	return nil
+	return fmt.Errorf("unknown option %q", name)
 }

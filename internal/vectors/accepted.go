@@ -8,11 +8,13 @@ import (
 	"math/big"
 	"time"
 
+	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
+
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/forge"
 	"github.com/nodeattest/nodeattest/internal/vector"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -25,7 +27,7 @@ func (w *world) addGood(name, what string, object *csr.Request, env *vector.Envi
 
 // resultOf is what the good node's machine is found to be.
 func resultOf(resident bool) *vector.Result {
-	return &vector.Result{NodeName: nodeName, Machine: identity("machine-1"), Profile: "TCG AK", ProviderID: providerID, TPMResident: &resident}
+	return &vector.Result{NodeName: forge.NodeName, Machine: forge.Identity("machine-1"), Profile: "TCG AK", ProviderID: providerID, TPMResident: &resident}
 }
 
 // accepted are good answers and hellos.
@@ -33,39 +35,39 @@ func (w *world) accepted() {
 	w.acceptedPairs()
 	w.acceptedForgeries()
 	w.acceptedCircumstances()
-	p := takeApart(w.good)
+	p := forge.TakeApart(w.good)
 	w.add(&vector.Vector{Name: "hello", Class: "accepted", Level: vector.LevelChallenge, Object: w.goodHello,
 		Description: "The hello of a good node; the challenge must be bound to what is here, with a nonce of its own.",
-		Result:      &vector.Result{Binding: must(p.binding.Marshal())}})
+		Result:      &vector.Result{Binding: forge.Must(p.Binding.Marshal())}})
 }
 
 // acceptedPairs are an AK of each kind in the simulator, with different keys.
 func (w *world) acceptedPairs() {
 	w.addGood("rsassa-ak-software-p256", "An RSA AK with RSASSA, whose template is in NV, certifies a software key on P-256.", w.good, nil, resultOf(false))
-	p384 := repeatable{ecKey(elliptic.P384(), "TLS key P-384", nil)}
+	p384 := forge.Repeatable{Signer: forge.ECKey(elliptic.P384(), "TLS key P-384", nil)}
 	for _, pair := range []struct {
 		name, what string
-		source     tpm.AKSource
+		source     tpmkind.AKSource
 		software   crypto.Signer
-		kind       tpm.KeyKind
+		kind       tpmkind.KeyKind
 	}{
-		{"ecdsa-p256-ak-software-rsa2048", "An AK on P-256, whose template is in NV, certifies a software RSA key.", tpm.GCEECC(), repeatable{w.rsaTLS}, 0},
-		{"ecdsa-p384-ak-software-p384", "An AK on P-384 certifies a software key on P-384.", tpm.AKSource{Template: tpm.AKTemplateECDSAP384()}, p384, 0},
-		{"rsapss-ak-tpm-p256", "An RSA AK with RSAPSS certifies a key on P-256 that the TPM made.", tpm.AKSource{Template: tpm.AKTemplateRSA2048PSS()}, nil, tpm.KeyECDSAP256},
-		{"ecdsa-p256-ak-tpm-rsa2048", "An AK on P-256 certifies an RSA key that the TPM made.", tpm.AKSource{Template: tpm.AKTemplateECDSAP256()}, nil, tpm.KeyRSA2048},
+		{"ecdsa-p256-ak-software-rsa2048", "An AK on P-256, whose template is in NV, certifies a software RSA key.", tpmkind.GCEECC(), forge.Repeatable{Signer: w.RSATLS}, 0},
+		{"ecdsa-p384-ak-software-p384", "An AK on P-384 certifies a software key on P-384.", tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP384()}, p384, 0},
+		{"rsapss-ak-tpm-p256", "An RSA AK with RSAPSS certifies a key on P-256 that the TPM made.", tpmkind.AKSource{Template: tpmkind.AKTemplateRSA2048PSS()}, nil, tpmkind.KeyECDSAP256},
+		{"ecdsa-p256-ak-tpm-rsa2048", "An AK on P-256 certifies an RSA key that the TPM made.", tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}, nil, tpmkind.KeyRSA2048},
 	} {
-		j := join{key: pair.software}
+		j := forge.Join{Key: pair.software}
 		env := (*vector.Environment)(nil)
-		var resident *tpm.TPMKey
+		var resident *tpmkind.TPMKey
 		if pair.software == nil {
-			resident = must(tpm.CreateTPMKey(w.ctx, w.shared, pair.kind, nil))
-			j.key, env = resident, &vector.Environment{RequireTPMResident: true}
+			resident = forge.Must(tpmkind.CreateTPMKey(w.ctx, w.shared, pair.kind, nil))
+			j.Key, env = resident, &vector.Environment{RequireTPMResident: true}
 		}
-		j.request = must(csr.Create(csr.PurposeClient, j.key, nodeName, csr.CreateOptions{ProviderID: providerID}))
+		j.Request = forge.Must(csr.Create(csr.PurposeClient, j.Key, forge.NodeName, csr.CreateOptions{ProviderID: providerID}))
 		n := w.tpmNode(pair.source, &j)
 		w.addGood(pair.name, pair.what, n.answer(w, n.challenge(w)), env, resultOf(resident != nil))
 		if resident != nil {
-			check(resident.Close())
+			forge.Check(resident.Close())
 		}
 	}
 }
@@ -73,39 +75,39 @@ func (w *world) acceptedPairs() {
 // acceptedForgeries are good statements by AKs in software: the baselines of the
 // forged ones.
 func (w *world) acceptedForgeries() {
-	ak := func(curve elliptic.Curve, scheme tpm.KeyScheme) *softAK {
-		return w.newSoftAK(ecKey(curve, "AK "+curve.Params().Name, nil), scheme, "machine-1")
+	ak := func(curve elliptic.Curve, scheme tpmkind.KeyScheme) *forge.SoftAK {
+		return w.NewSoftAK(forge.ECKey(curve, "AK "+curve.Params().Name, nil), scheme, "machine-1")
 	}
-	pss := w.newSoftAK(rawKey(w.akRSA.private), schemeRSAPSS, "machine-1")
+	pss := w.NewSoftAK(forge.RawKey(w.AKRSA.Private), forge.SchemeRSAPSS, "machine-1")
 	for _, f := range []struct {
 		name string
-		ak   *softAK
+		ak   *forge.SoftAK
 	}{
-		{"baseline-ecdsa-p256", w.akP256}, {"baseline-rsassa", w.akRSA}, {"baseline-rsapss", pss},
-		{"baseline-ecdsa-p384", ak(elliptic.P384(), schemeECDSA384)}, {"baseline-ecdsa-p521", ak(elliptic.P521(), schemeECDSA512)},
+		{"baseline-ecdsa-p256", w.AKP256}, {"baseline-rsassa", w.AKRSA}, {"baseline-rsapss", pss},
+		{"baseline-ecdsa-p384", ak(elliptic.P384(), forge.SchemeECDSA384)}, {"baseline-ecdsa-p521", ak(elliptic.P521(), forge.SchemeECDSA512)},
 	} {
-		forged := w.forge(f.ak, join{})
+		forged := w.Forge(f.ak, forge.Join{})
 		what := "The statement of an AK in software that the CA certified: what the forged statements differ from."
-		w.addGood(f.name+"-in-answer", what, forged.answer(w), nil, resultOf(true))
+		w.addGood(f.name+"-in-answer", what, forged.Answer(), nil, resultOf(true))
 		w.addStatement(forged, &vector.Vector{Name: f.name, Class: "accepted", Description: what, Result: &vector.Result{TPMResident: new(true)}})
 	}
-	f := w.forge(w.akP256, join{})
-	f.certifyExternal(publicArea(f.key.Public(), softwareAttributes|tpm.AttributeSensitiveDataOrigin, noScheme))
+	f := w.Forge(w.AKP256, forge.Join{})
+	f.CertifyExternal(forge.PublicArea(f.Key.Public(), forge.SoftwareAttributes|tpmkind.AttributeSensitiveDataOrigin, forge.NoScheme))
 	w.addGood("software-key-with-sensitive-data-origin", "A software key that was loaded with sensitiveDataOrigin is accepted where keys may be in software, and is not called resident.",
-		f.answer(w), nil, resultOf(false))
-	f = w.forge(w.akP256, join{})
-	f.signature = func(v *tpm.Signature) {
+		f.Answer(), nil, resultOf(false))
+	f = w.Forge(w.AKP256, forge.Join{})
+	f.Signature = func(v *tpmkind.Signature) {
 		s := new(big.Int).SetBytes(v.S)
 		v.S = s.Sub(elliptic.P256().Params().N, s).FillBytes(make([]byte, 32))
 	}
-	w.addGood("ecdsa-other-s", "The ECDSA signature's s is replaced by the order less s: both are good, TPMs make either.", f.answer(w), nil, resultOf(true))
+	w.addGood("ecdsa-other-s", "The ECDSA signature's s is replaced by the order less s: both are good, TPMs make either.", f.Answer(), nil, resultOf(true))
 	w.acceptedWidths()
 }
 
 // acceptedWidths certify a key whose X begins with a zero byte, which some TPMs
 // leave out.
 func (w *world) acceptedWidths() {
-	key := ecKey(elliptic.P256(), "TLS key with a zero byte", func(k *ecdsa.PublicKey) bool { return must(k.Bytes())[1] == 0 })
+	key := forge.ECKey(elliptic.P256(), "TLS key with a zero byte", func(k *ecdsa.PublicKey) bool { return forge.Must(k.Bytes())[1] == 0 })
 	for _, width := range []struct {
 		name, what           string
 		hashShort, sendShort bool
@@ -114,25 +116,25 @@ func (w *world) acceptedWidths() {
 		{"coordinate-short-under-the-name", "X of the certified key lacks its leading zero byte under the Name, and has it in the public area.", true, false},
 		{"coordinate-full-under-the-name", "X of the certified key has its leading zero byte under the Name, and lacks it in the public area.", false, true},
 	} {
-		f := w.forge(w.akP256, w.requestFor(repeatable{key}))
-		full := f.public
-		short := changed(full, func(p *tpm.Public) { p.X = p.X[1:] })
+		f := w.Forge(w.AKP256, forge.Join{}.WithKey(w.Bench, forge.Repeatable{Signer: key}))
+		full := f.Public
+		short := forge.Changed(full, func(p *tpmkind.Public) { p.X = p.X[1:] })
 		if width.hashShort {
-			f.certify(short)
+			f.Certify(short)
 		}
-		f.public = full
+		f.Public = full
 		if width.sendShort {
-			f.public = short
+			f.Public = short
 		}
-		w.addGood(width.name, width.what, f.answer(w), nil, resultOf(true))
+		w.addGood(width.name, width.what, f.Answer(), nil, resultOf(true))
 	}
 }
 
 // acceptedCircumstances are good answers under other circumstances.
 func (w *world) acceptedCircumstances() {
-	issued := w.now.Add(-time.Minute)
+	issued := w.Now.Add(-time.Minute)
 	edit := func(how func(*csr.Request)) *csr.Request {
-		r := clone(w.good)
+		r := forge.Clone(w.good)
 		how(r)
 		return r
 	}
@@ -153,27 +155,27 @@ func (w *world) acceptedCircumstances() {
 	}), nil, resultOf(false))
 	w.addGood("second-cluster-id", "The verifier has two cluster IDs while its CA is rotated, and the challenge is for the older one.", w.good,
 		&vector.Environment{ClusterIDs: []string{"new", clusterID}}, resultOf(false))
-	retiring := w.ring
-	retiring.RetiredAt = w.now.Add(time.Second)
+	retiring := ringKey(w.Ring)
+	retiring.RetiredAt = w.Now.Add(time.Second)
 	w.addGood("ring-key-retired-in-a-second", "The challenge's key is retired in a second.", w.good, &vector.Environment{RingKeys: []vector.RingKey{retiring}}, resultOf(false))
-	w.addGood("ring-read-a-minute-ago", "The challenge keys were read exactly a minute ago.", w.good, &vector.Environment{RingReadAt: w.now.Add(-time.Minute)}, resultOf(false))
-	day := w.forge(w.akP256, join{expiration: 86400})
-	w.addGood("with-a-lifetime", "The node asks for a day.", day.answer(w), nil, resultOf(true))
-	renewal := join{username: "system:node:" + nodeName, groups: []string{"system:nodes", "system:authenticated"}}
-	w.addGood("renewal", "A node renews its certificate with evidence.", w.forge(w.akP256, renewal).answer(w), nil, resultOf(true))
+	w.addGood("ring-read-a-minute-ago", "The challenge keys were read exactly a minute ago.", w.good, &vector.Environment{RingReadAt: w.Now.Add(-time.Minute)}, resultOf(false))
+	day := w.Forge(w.AKP256, forge.Join{Expiration: 86400})
+	w.addGood("with-a-lifetime", "The node asks for a day.", day.Answer(), nil, resultOf(true))
+	renewal := forge.Join{Username: "system:node:" + forge.NodeName, Groups: []string{"system:nodes", "system:authenticated"}}
+	w.addGood("renewal", "A node renews its certificate with evidence.", w.Forge(w.AKP256, renewal).Answer(), nil, resultOf(true))
 	w.acceptedIssuers()
 }
 
 // acceptedIssuers are AK certificates of other forms.
 func (w *world) acceptedIssuers() {
 	members := func(machine string) []vector.Member {
-		return []vector.Member{{NodeName: nodeName, Machine: machine, ProviderID: providerID}}
+		return []vector.Member{{NodeName: forge.NodeName, Machine: machine, ProviderID: providerID}}
 	}
 	answer := func(o *tpmsim.AKCertificateOptions) *csr.Request {
-		f := w.forge(w.akP256, join{})
-		leaf := must(w.tpm.CertifyAK(f.ak.private.Public(), o))
-		f.ak = &softAK{private: f.ak.private, public: f.ak.public, chain: [][]byte{leaf.Raw, w.tpm.CA().AKIntermediate().Raw}}
-		return f.answer(w)
+		f := w.Forge(w.AKP256, forge.Join{})
+		leaf := forge.Must(w.tpm.CertifyAK(f.AK.Private.Public(), o))
+		f.AK = &forge.SoftAK{Private: f.AK.Private, Public: f.AK.Public, Chain: [][]byte{leaf.Raw, w.tpm.CA().AKIntermediate().Raw}}
+		return f.Answer()
 	}
 	google := w.issuersWith(func(p *vector.Profile) {
 		p.Name, p.ExtKeyUsage, p.NoExtKeyUsage, p.Identity = "Google Compute Engine AK", []string{oid.TCGKpEKCertificate.String()}, true, []string{"gce"}
@@ -187,7 +189,7 @@ func (w *world) acceptedIssuers() {
 		w.addGood(form.name, "The AK certificate names a Compute Engine instance, in Google's form.", answer(&tpmsim.AKCertificateOptions{Style: form.style}),
 			&vector.Environment{Issuers: google, Members: members(gce)}, &vector.Result{Machine: gce, Profile: "Google Compute Engine AK", ProviderID: providerID})
 	}
-	sum := must(csr.SPKIHash(w.akP256.private.Public()))
+	sum := forge.Must(csr.SPKIHash(w.AKP256.Private.Public()))
 	ak := "ak:sha256:" + hexOf(sum[:])
 	w.addGood("machine-named-by-its-ak", "The AK certificate names no machine, so the digest of its key does.", answer(&tpmsim.AKCertificateOptions{}),
 		&vector.Environment{Members: members(ak)}, &vector.Result{Machine: ak})
@@ -198,15 +200,15 @@ func (w *world) acceptedIssuers() {
 		&vector.Environment{Issuers: azure, Members: members(ak)}, &vector.Result{Machine: ak, Profile: "Azure vTPM AK"})
 	usage := x509.KeyUsageDigitalSignature | x509.KeyUsageContentCommitment
 	w.addGood("key-usage-content-commitment", "The AK certificate has contentCommitment too.",
-		answer(&tpmsim.AKCertificateOptions{KeyUsage: &usage, OtherName: machineName("machine-1")}), nil, resultOf(true))
+		answer(&tpmsim.AKCertificateOptions{KeyUsage: &usage, OtherName: forge.MachineName("machine-1")}), nil, resultOf(true))
 
-	f := w.forge(w.akRSA, join{})
-	f.rescheme(tpm.KeyScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA1})
-	w.addGood("sha1-signature-by-profile", "The statement is signed with SHA-1, which the issuer's profile allows.", f.answer(w),
+	f := w.Forge(w.AKRSA, forge.Join{})
+	f.Rescheme(tpmkind.KeyScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA1})
+	w.addGood("sha1-signature-by-profile", "The statement is signed with SHA-1, which the issuer's profile allows.", f.Answer(),
 		&vector.Environment{Issuers: w.issuersWith(func(p *vector.Profile) { p.InsecureAllowSHA1Signature = true })}, resultOf(true))
-	f = w.forge(w.akP256, join{})
-	ek := tpm.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, w.akOther.public.Name())
-	f.attest.QualifiedSigner = tpm.QualifiedName(ek, f.ak.public.Name())
-	w.addGood("ak-below-another-key-by-profile", "The AK stands below another key, which the issuer's profile allows.", f.answer(w),
+	f = w.Forge(w.AKP256, forge.Join{})
+	ek := tpmkind.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, w.AKOther.Public.Name())
+	f.Attest.QualifiedSigner = tpmkind.QualifiedName(ek, f.AK.Public.Name())
+	w.addGood("ak-below-another-key-by-profile", "The AK stands below another key, which the issuer's profile allows.", f.Answer(),
 		&vector.Environment{Issuers: w.issuersWith(func(p *vector.Profile) { p.AllowAKBelowOtherKeys = true })}, resultOf(true))
 }

@@ -1,26 +1,31 @@
 package main
 
-import "github.com/nodeattest/nodeattest/internal/vector"
+import (
+	"github.com/nodeattest/nodeattest/internal/forge"
+	"github.com/nodeattest/nodeattest/internal/vector"
+)
 
 // akTrusts are callers whose AK nobody vouches for, or whose qualifying data was lost on
 // its way: good evidence, and what it is good for.
 func (w *world) akTrusts() {
-	statement := func(name, class, what, expect string, change func(*forgery), last func(*vector.Statement)) *vector.Vector {
-		f := w.forge(w.akP256, join{})
+	statement := func(name, class, what, expect string, change func(*forge.Forgery), last func(*vector.Statement)) *vector.Vector {
+		f := w.Forge(w.AKP256, forge.Join{})
 		change(f)
 		v := &vector.Vector{Name: name, Class: class, Description: what, Expect: expect}
 		w.addStatement(f, v)
 		last(v.Statement)
 		return v
 	}
-	resident := func(f *forgery) { f.certify(publicArea(f.key.Public(), residentAttributes, noScheme)) }
-	empty := func(f *forgery) { f.attest.ExtraData = nil }
+	resident := func(f *forge.Forgery) {
+		f.Certify(forge.PublicArea(f.Key.Public(), forge.ResidentAttributes, forge.NoScheme))
+	}
+	empty := func(f *forge.Forgery) { f.Attest.ExtraData = nil }
 	v := statement("resident-key-by-an-ak-of-the-sender", "accepted",
 		"The AK is the sender's word, so that the statement does not show where the certified key lives.", "",
 		resident, func(s *vector.Statement) { s.AKTrust = "sender" })
 	v.Result = &vector.Result{TPMResident: new(false)}
 	v = statement("resident-key-by-an-ak-of-an-issuer", "accepted", "The same statement, and an issuer vouches for the AK's key.", "",
-		resident, func(s *vector.Statement) { s.AKTrust, s.AKKey = "issuer", spki(w.akP256.private.Public()) })
+		resident, func(s *vector.Statement) { s.AKTrust, s.AKKey = "issuer", forge.SPKI(w.AKP256.Private.Public()) })
 	v.Result = &vector.Result{TPMResident: new(true)}
 	statement("resident-key-demanded-by-an-ak-of-the-sender", "statement",
 		"Keys must live in the TPM, and the AK that says so is the sender's word.", "certify-options",
@@ -36,11 +41,11 @@ func (w *world) akTrusts() {
 
 func (w *world) quoteTrusts() {
 	quote := func(name, class, what, expect string, withoutData bool, after func(*vector.Quote)) *vector.Vector {
-		q := w.quoteBy(w.akP256)
+		q := w.hold(w.AKP256)
 		if withoutData {
-			q.attest.ExtraData = nil
+			q.Attest.ExtraData = nil
 		}
-		q.after = after
+		q.hold = after
 		v := &vector.Vector{Name: "quote-" + name, Class: class, Level: vector.LevelQuote, Description: what, Expect: expect, Quote: q.vector()}
 		if expect != "" {
 			v.Package = vector.PackageAttest

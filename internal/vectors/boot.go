@@ -5,9 +5,11 @@ import (
 	"slices"
 	"unicode/utf16"
 
+	"github.com/nodeattest/nodeattest/attest/tpm"
+
 	"github.com/google/go-tpm/tpm2"
 
-	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/internal/forge"
 	"github.com/nodeattest/nodeattest/internal/vector"
 )
 
@@ -58,7 +60,7 @@ func bootOf(secureBoot byte) []bootEvent {
 	return append(events, variable(eventAuthority, shimLock, "SbatLevel", []byte("x")))
 }
 
-var bootBanks = []uint16{bankSHA256, bankSHA384}
+var bootBanks = []tpm2.TPMAlgID{forge.BankSHA256, forge.BankSHA384}
 
 // bootLog writes a crypto-agile log of both banks.
 func bootLog(events []bootEvent) []byte {
@@ -66,7 +68,7 @@ func bootLog(events []bootEvent) []byte {
 	id := append([]byte("Spec ID Event03\x00"), 0, 0, 0, 0, 0, 2, 0, 2)
 	id = le.AppendUint32(id, uint32(len(bootBanks)))
 	for _, bank := range bootBanks {
-		id = le.AppendUint16(le.AppendUint16(id, bank), uint16(hashes[tpm2.TPMAlgID(bank)].Size()))
+		id = le.AppendUint16(le.AppendUint16(id, uint16(bank)), uint16(forge.Hashes[bank].Size()))
 	}
 	id = append(id, 0)
 	log := append(le.AppendUint32(le.AppendUint32(nil, 0), eventNoAction), make([]byte, 20)...)
@@ -74,15 +76,15 @@ func bootLog(events []bootEvent) []byte {
 	for _, e := range events {
 		log = le.AppendUint32(le.AppendUint32(le.AppendUint32(log, e.pcr), e.kind), uint32(len(bootBanks)))
 		for _, bank := range bootBanks {
-			log = append(le.AppendUint16(log, bank), bankDigest(bank, e.data)...)
+			log = append(le.AppendUint16(log, uint16(bank)), bankDigest(bank, e.data)...)
 		}
 		log = append(le.AppendUint32(log, uint32(len(e.data))), e.data...)
 	}
 	return log
 }
 
-func bankDigest(bank uint16, data ...[]byte) []byte {
-	h := hashes[tpm2.TPMAlgID(bank)].New()
+func bankDigest(bank tpm2.TPMAlgID, data ...[]byte) []byte {
+	h := forge.Hashes[bank].New()
 	for _, b := range data {
 		h.Write(b)
 	}
@@ -90,26 +92,26 @@ func bankDigest(bank uint16, data ...[]byte) []byte {
 }
 
 // booted is a quote over PCRs 0 to 7 as each bank's events leave them, and a log.
-func (w *world) booted(log []bootEvent, banks map[uint16][]bootEvent) *vector.Boot {
-	q := w.quoteBy(w.akP256)
-	q.attest.Quote.Selections, q.pcrs = nil, nil
+func (w *world) booted(log []bootEvent, banks map[tpm2.TPMAlgID][]bootEvent) *vector.Boot {
+	q := w.hold(w.AKP256)
+	q.Attest.Quote.Selections, q.PCRs = nil, nil
 	for _, bank := range bootBanks {
 		events, quoted := banks[bank]
 		if !quoted {
 			continue
 		}
-		q.attest.Quote.Selections = append(q.attest.Quote.Selections, tpm.PCRSelection{Hash: tpm2.TPMAlgID(bank), Select: []byte{0xff, 0, 0}})
+		q.Attest.Quote.Selections = append(q.Attest.Quote.Selections, tpm.PCRSelection{Hash: bank, Select: []byte{0xff, 0, 0}})
 		for pcr := range uint32(8) {
-			value := make([]byte, hashes[tpm2.TPMAlgID(bank)].Size())
+			value := make([]byte, forge.Hashes[bank].Size())
 			for _, e := range events {
 				if e.pcr == pcr {
 					value = bankDigest(bank, value, bankDigest(bank, e.data))
 				}
 			}
-			q.pcrs = append(q.pcrs, vector.PCR{Bank: bank, Index: int(pcr), Value: value})
+			q.PCRs = append(q.PCRs, tpm.PCR{Bank: bank, Index: int(pcr), Value: value})
 		}
 	}
-	q.digest()
+	q.Digest()
 	return &vector.Boot{Quote: *q.vector(), EventLog: bootLog(log)}
 }
 
@@ -117,30 +119,30 @@ func (w *world) booted(log []bootEvent, banks map[uint16][]bootEvent) *vector.Bo
 func (w *world) boots() {
 	on, off := bootOf(1), bootOf(0)
 	without7 := slices.DeleteFunc(bootOf(1), func(e bootEvent) bool { return e.pcr == 7 })
-	type banks = map[uint16][]bootEvent
+	type banks = map[tpm2.TPMAlgID][]bootEvent
 	for _, b := range []struct {
 		name, what, expect string
 		log                []bootEvent
 		quoted             banks
 		edit               func(*vector.Boot)
 	}{
-		{"secure-boot-on", "Secure Boot is on, by the bank of SHA-256.", "", on, banks{bankSHA256: on}, nil},
-		{"secure-boot-on-in-two-banks", "Secure Boot is on, in both banks.", "", on, banks{bankSHA256: on, bankSHA384: on}, nil},
-		{"secure-boot-on-in-the-named-bank", "The bank of SHA-384 decides, and Secure Boot is on there.", "", on, banks{bankSHA384: on},
-			func(b *vector.Boot) { b.Bank = bankSHA384 }},
-		{"secure-boot-off", "Secure Boot is off.", "secure-boot", off, banks{bankSHA256: off}, nil},
+		{"secure-boot-on", "Secure Boot is on, by the bank of SHA-256.", "", on, banks{forge.BankSHA256: on}, nil},
+		{"secure-boot-on-in-two-banks", "Secure Boot is on, in both banks.", "", on, banks{forge.BankSHA256: on, forge.BankSHA384: on}, nil},
+		{"secure-boot-on-in-the-named-bank", "The bank of SHA-384 decides, and Secure Boot is on there.", "", on, banks{forge.BankSHA384: on},
+			func(b *vector.Boot) { b.Bank = uint16(forge.BankSHA384) }},
+		{"secure-boot-off", "Secure Boot is off.", "secure-boot", off, banks{forge.BankSHA256: off}, nil},
 		{"secure-boot-on-in-a-filled-in-bank", "The firmware extends the bank of SHA-256, where Secure Boot is off; root filled in the bank of SHA-384 and quotes that alone.",
-			"pcr-not-quoted", on, banks{bankSHA384: on}, nil},
-		{"secure-boot-on-in-a-filled-in-bank-beside", "Root filled in the bank of SHA-384 with another boot, and quotes both.", "event-log-replay", on, banks{bankSHA256: off, bankSHA384: on}, nil},
-		{"secure-boot-on-an-unextended-bank", "Nobody extended the bank of SHA-256, and the log says that Secure Boot is on.", "event-log-replay", on, banks{bankSHA256: nil}, nil},
-		{"secure-boot-on-an-unextended-bank-and-no-events", "Nobody extended the bank of SHA-256, and the log is empty.", "event-log-unextended", nil, banks{bankSHA256: nil}, nil},
-		{"secure-boot-without-pcr-7", "Everything was measured but Secure Boot.", "event-log-unextended", without7, banks{bankSHA256: without7}, nil},
-		{"secure-boot-with-pcr-7-unexplained", "PCR 7 is among those that the log need not explain.", "event-log-uncovered", on, banks{bankSHA256: on},
+			"pcr-not-quoted", on, banks{forge.BankSHA384: on}, nil},
+		{"secure-boot-on-in-a-filled-in-bank-beside", "Root filled in the bank of SHA-384 with another boot, and quotes both.", "event-log-replay", on, banks{forge.BankSHA256: off, forge.BankSHA384: on}, nil},
+		{"secure-boot-on-an-unextended-bank", "Nobody extended the bank of SHA-256, and the log says that Secure Boot is on.", "event-log-replay", on, banks{forge.BankSHA256: nil}, nil},
+		{"secure-boot-on-an-unextended-bank-and-no-events", "Nobody extended the bank of SHA-256, and the log is empty.", "event-log-unextended", nil, banks{forge.BankSHA256: nil}, nil},
+		{"secure-boot-without-pcr-7", "Everything was measured but Secure Boot.", "event-log-unextended", without7, banks{forge.BankSHA256: without7}, nil},
+		{"secure-boot-with-pcr-7-unexplained", "PCR 7 is among those that the log need not explain.", "event-log-uncovered", on, banks{forge.BankSHA256: on},
 			func(b *vector.Boot) { b.Unexplained = []int{7} }},
-		{"secure-boot-without-a-log", "The quote comes without an event log.", "event-log-missing", on, banks{bankSHA256: on}, func(b *vector.Boot) { b.EventLog = nil }},
-		{"secure-boot-with-the-log-of-another-boot", "Secure Boot is off, and the log is one of a boot where it is on.", "event-log-replay", on, banks{bankSHA256: off}, nil},
-		{"secure-boot-by-a-forged-quote", "A value of the quote was changed to that of a boot with Secure Boot on.", "pcr-digest", on, banks{bankSHA256: off},
-			func(b *vector.Boot) { b.Quote.PCRs = w.booted(on, banks{bankSHA256: on}).Quote.PCRs }},
+		{"secure-boot-without-a-log", "The quote comes without an event log.", "event-log-missing", on, banks{forge.BankSHA256: on}, func(b *vector.Boot) { b.EventLog = nil }},
+		{"secure-boot-with-the-log-of-another-boot", "Secure Boot is off, and the log is one of a boot where it is on.", "event-log-replay", on, banks{forge.BankSHA256: off}, nil},
+		{"secure-boot-by-a-forged-quote", "A value of the quote was changed to that of a boot with Secure Boot on.", "pcr-digest", on, banks{forge.BankSHA256: off},
+			func(b *vector.Boot) { b.Quote.PCRs = w.booted(on, banks{forge.BankSHA256: on}).Quote.PCRs }},
 	} {
 		boot := w.booted(b.log, b.quoted)
 		if b.edit != nil {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/asn1"
 	"errors"
 	"slices"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"golang.org/x/crypto/cryptobyte"
 	cryptobyteasn1 "golang.org/x/crypto/cryptobyte/asn1"
 
+	"github.com/nodeattest/nodeattest/internal/forge"
 	"github.com/nodeattest/nodeattest/internal/vector"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -27,14 +27,14 @@ type chainAttack struct {
 
 func (w *world) certificates() {
 	for _, a := range slices.Concat(w.chainAttacks(), w.leafAttacks(), w.chainCosts()) {
-		answer := takeApart(w.good)
-		answer.evidence.Certificates = a.chain
+		answer := forge.TakeApart(w.good)
+		answer.Evidence.Certificates = a.chain
 		w.add(&vector.Vector{Name: a.name, Class: "certificate", Level: vector.LevelVerify, Description: a.what, Expect: a.expect,
-			Package: vector.PackageAttest, Object: answer.together(), Environment: a.env})
-		hello := takeApart(w.goodHello)
-		hello.evidence.Certificates = a.chain
+			Package: vector.PackageAttest, Object: answer.Together(), Environment: a.env})
+		hello := forge.TakeApart(w.goodHello)
+		hello.Evidence.Certificates = a.chain
 		w.add(&vector.Vector{Name: a.name + "-in-hello", Class: "certificate", Level: vector.LevelChallenge, Description: a.what, Expect: a.expect,
-			Package: vector.PackageAttest, Object: hello.together(), Environment: a.env})
+			Package: vector.PackageAttest, Object: hello.Together(), Environment: a.env})
 	}
 }
 
@@ -43,24 +43,24 @@ func (w *world) chainAttacks() []chainAttack {
 	ca, good := w.tpm.CA(), w.tpm.AKCertificate(tpmsim.RSA2048).Raw
 	middle := ca.AKIntermediate().Raw
 	key := w.tpm.AKPublic(tpmsim.RSA2048)
-	foreign := must(w.stranger.IssueAK(key, &tpmsim.AKCertificateOptions{OtherName: machineName("machine-1")}))
-	old := must(tpmsim.NewCA(&tpmsim.CAOptions{Name: "old", Seed: []byte(seed + " old"), Now: func() time.Time { return w.now.AddDate(-60, 0, 0) }}))
-	late := must(old.IssueAK(key, &tpmsim.AKCertificateOptions{OtherName: machineName("machine-1"), NotBefore: w.now.AddDate(0, -1, 0), NotAfter: w.now.AddDate(1, 0, 0)}))
+	foreign := forge.Must(w.Stranger.IssueAK(key, &tpmsim.AKCertificateOptions{OtherName: forge.MachineName("machine-1")}))
+	old := forge.Must(tpmsim.NewCA(&tpmsim.CAOptions{Name: "old", Seed: []byte(forge.Seed + " old"), Now: func() time.Time { return w.Now.AddDate(-60, 0, 0) }}))
+	late := forge.Must(old.IssueAK(key, &tpmsim.AKCertificateOptions{OtherName: forge.MachineName("machine-1"), NotBefore: w.Now.AddDate(0, -1, 0), NotAfter: w.Now.AddDate(1, 0, 0)}))
 	broken := bytes.Clone(good)
 	broken[len(broken)-1] ^= 1
 	return []chainAttack{
 		{"certificate-missing", "No certificate is sent.", "certificate-missing", nil, nil},
 		{"certificate-not-a-certificate", "The AK certificate is an empty SEQUENCE.", "certificate-encoding", [][]byte{{0x30, 0}, middle}, nil},
 		{"certificate-signature-changed", "The last byte of the AK certificate's signature was changed.", "certificate-chain", [][]byte{broken, middle}, nil},
-		{"certificate-of-another-ak", "The AK certificate is that of another AK of the same machine.", "ak-mismatch", w.akP256.chain, nil},
-		{"certificate-of-another-machines-ak", "The AK certificate is that of another machine's AK.", "ak-mismatch", w.akOther.chain, nil},
+		{"certificate-of-another-ak", "The AK certificate is that of another AK of the same machine.", "ak-mismatch", w.AKP256.Chain, nil},
+		{"certificate-of-another-machines-ak", "The AK certificate is that of another machine's AK.", "ak-mismatch", w.AKOther.Chain, nil},
 		{"ek-certificate-of-the-tpm", "The certificate is that of the TPM's EK.", "ak-mismatch",
 			[][]byte{w.tpm.EKCertificate(tpmsim.RSA2048).Raw, ca.EKIntermediate().Raw}, nil},
 		{"certificate-of-the-issuer", "The leaf is left out, and the issuer's own certificate comes first.", "ak-mismatch", [][]byte{middle}, nil},
 		{"unknown-root", "The AK certificate is for the right key and machine, by a CA that nobody trusts.", "certificate-chain",
-			[][]byte{foreign.Raw, w.stranger.AKIntermediate().Raw}, nil},
+			[][]byte{foreign.Raw, w.Stranger.AKIntermediate().Raw}, nil},
 		{"unknown-root-sent-along", "The certificates of a CA that nobody trusts are sent with its root.", "certificate-order",
-			[][]byte{foreign.Raw, w.stranger.AKIntermediate().Raw, w.stranger.Root().Raw}, nil},
+			[][]byte{foreign.Raw, w.Stranger.AKIntermediate().Raw, w.Stranger.Root().Raw}, nil},
 		{"intermediate-missing", "The certificate between leaf and root is left out.", "certificate-chain", [][]byte{good}, nil},
 		{"intermediate-of-another-ca", "The certificate behind the leaf did not issue it.", "certificate-order", [][]byte{good, ca.EKIntermediate().Raw}, nil},
 		{"intermediate-twice", "The intermediate is sent twice.", "certificate-order", [][]byte{good, middle, middle}, nil},
@@ -73,12 +73,7 @@ func (w *world) chainAttacks() []chainAttack {
 
 // leafAttacks have the right CA certify the right AK in a wrong way.
 func (w *world) leafAttacks() []chainAttack {
-	none, encipher := x509.KeyUsage(0), x509.KeyUsageKeyEncipherment
-	both := x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment
-	sign, certSign := x509.KeyUsageDigitalSignature, x509.KeyUsageDigitalSignature|x509.KeyUsageCertSign
-	extra := func(e pkix.Extension) tpmsim.AKCertificateOptions {
-		return tpmsim.AKCertificateOptions{Extra: []pkix.Extension{e}}
-	}
+	sign, encipher := x509.KeyUsageDigitalSignature, x509.KeyUsageKeyEncipherment
 	google := w.issuersWith(func(p *vector.Profile) {
 		*p = vector.Profile{Name: "Google Compute Engine AK", KeyUsage: []string{"digitalSignature"}, NoExtKeyUsage: true,
 			ExtKeyUsage: []string{oid.TCGKpEKCertificate.String(), oid.TCGKpAIKCertificate.String()},
@@ -88,44 +83,24 @@ func (w *world) leafAttacks() []chainAttack {
 	var out []chainAttack
 	add := func(name, what, expect string, o tpmsim.AKCertificateOptions, issuers []vector.Issuer) {
 		if o.Style == 0 && !o.NoSAN {
-			o.OtherName = machineName("machine-1")
+			o.OtherName = forge.MachineName("machine-1")
 		}
-		leaf := must(w.tpm.CertifyAK(w.tpm.AKPublic(tpmsim.RSA2048), &o))
+		leaf := forge.Must(w.tpm.CertifyAK(w.tpm.AKPublic(tpmsim.RSA2048), &o))
 		a := chainAttack{name, what, expect, [][]byte{leaf.Raw, w.tpm.CA().AKIntermediate().Raw}, nil}
 		if issuers != nil {
 			a.env = &vector.Environment{Issuers: issuers}
 		}
 		out = append(out, a)
 	}
-	add("certificate-expired", "The AK certificate ended an hour ago.", "certificate-expired",
-		tpmsim.AKCertificateOptions{NotBefore: w.now.Add(-2 * time.Hour), NotAfter: w.now.Add(-time.Hour)}, nil)
-	add("certificate-expired-by-a-second", "The AK certificate ended a second ago.", "certificate-expired",
-		tpmsim.AKCertificateOptions{NotBefore: w.now.Add(-2 * time.Hour), NotAfter: w.now.Add(-time.Second)}, nil)
-	add("certificate-not-yet-valid", "The AK certificate begins in a second.", "certificate-not-yet-valid",
-		tpmsim.AKCertificateOptions{NotBefore: w.now.Add(time.Second), NotAfter: w.now.Add(time.Hour)}, nil)
-	add("ca-certificate-as-ak-certificate", "The AK certificate says that it is a CA's.", "certificate-is-ca", tpmsim.AKCertificateOptions{IsCA: true}, nil)
-	add("unknown-critical-extension", "The AK certificate has a critical extension that nobody knows.", "certificate-extension",
-		extra(pkix.Extension{Id: asn1.ObjectIdentifier{2, 999, 2}, Critical: true, Value: []byte{5, 0}}), nil)
-	add("ext-key-usage-missing", "The AK certificate has no extended key usage, which the issuer's profile asks for.", "certificate-ext-key-usage",
-		tpmsim.AKCertificateOptions{ExtKeyUsage: []oid.OID{}}, nil)
-	add("ext-key-usage-of-an-ek", "The AK certificate has the extended key usage of EK certificates.", "certificate-ext-key-usage",
-		tpmsim.AKCertificateOptions{ExtKeyUsage: []oid.OID{oid.TCGKpEKCertificate}}, nil)
-	add("ext-key-usage-of-ak-and-ek", "The AK certificate has the extended key usages of AK and EK certificates.", "certificate-ext-key-usage",
-		tpmsim.AKCertificateOptions{ExtKeyUsage: []oid.OID{oid.TCGKpAIKCertificate, oid.TCGKpEKCertificate}}, nil)
-	add("ext-key-usage-any", "The AK certificate has anyExtendedKeyUsage and not the AK's.", "certificate-ext-key-usage",
-		tpmsim.AKCertificateOptions{ExtKeyUsage: []oid.OID{oid.AnyExtendedKeyUsage}}, nil)
-	add("key-usage-missing", "The AK certificate has no key usage.", "certificate-key-usage", tpmsim.AKCertificateOptions{KeyUsage: &none}, nil)
-	add("key-usage-of-an-ek", "The AK certificate has the key usage of an RSA EK's.", "certificate-key-usage", tpmsim.AKCertificateOptions{KeyUsage: &encipher}, nil)
-	add("key-usage-of-ak-and-ek", "The AK certificate has the key usages of an AK and of an RSA EK.", "certificate-key-usage", tpmsim.AKCertificateOptions{KeyUsage: &both}, nil)
-	add("key-usage-of-a-ca", "The AK certificate may sign certificates.", "certificate-key-usage", tpmsim.AKCertificateOptions{KeyUsage: &certSign}, nil)
-	add("google-certificate-under-the-tcg-profile", "The AK certificate has the form of another issuer, without extended key usage.", "certificate-ext-key-usage",
-		tpmsim.AKCertificateOptions{Style: tpmsim.StyleGoogle}, nil)
+	for _, a := range w.AKCertificates() {
+		add(a.Name, a.What, a.Expect, a.Options, nil)
+	}
 	add("instance-extension-missing", "The issuer's profile asks for Google's instance extension, and the AK certificate has none.", "certificate-extension",
 		tpmsim.AKCertificateOptions{}, google)
 	add("ek-told-by-key-usage-alone", "Under Google's profile the key usage alone tells an EK certificate from an AK's.", "certificate-key-usage",
 		tpmsim.AKCertificateOptions{Style: tpmsim.StyleGoogle, KeyUsage: &encipher}, google)
 	add("instance-extension-malformed", "Google's instance extension in the AK certificate holds a provider ID.", "machine-identity",
-		tpmsim.AKCertificateOptions{KeyUsage: &sign, Extra: []pkix.Extension{must(oid.ProviderIDExtension(providerID))}}, google)
+		tpmsim.AKCertificateOptions{KeyUsage: &sign, Extra: []pkix.Extension{forge.Must(oid.ProviderIDExtension(providerID))}}, google)
 	add("directory-name-missing", "The issuer's profile asks for a TCG directory name, and the AK certificate has no subjectAltName.", "certificate-subject-alt-name",
 		tpmsim.AKCertificateOptions{NoSAN: true}, microsoft)
 	add("two-machine-identities", "The subjectAltName of the AK certificate names two machines.", "machine-identity",
@@ -141,7 +116,7 @@ func (w *world) leafAttacks() []chainAttack {
 func (w *world) ekForms() []chainAttack {
 	ca, sign := w.tpm.CA(), x509.KeyUsageDigitalSignature
 	chain := func(o *tpmsim.EKCertificateOptions) [][]byte {
-		return [][]byte{must(ca.IssueEK(w.tpm.AKPublic(tpmsim.RSA2048), o)).Raw, ca.EKIntermediate().Raw}
+		return [][]byte{forge.Must(ca.IssueEK(w.tpm.AKPublic(tpmsim.RSA2048), o)).Raw, ca.EKIntermediate().Raw}
 	}
 	return []chainAttack{
 		{"ek-certificate-as-ak-certificate", "The AK's key has an EK certificate, below the same root.", "certificate-key-usage", chain(nil), nil},
@@ -154,10 +129,10 @@ func (w *world) ekForms() []chainAttack {
 func otherName(machine string) []byte {
 	var b cryptobyte.Builder
 	b.AddASN1(cryptobyteasn1.Tag(0).Constructed().ContextSpecific(), func(b *cryptobyte.Builder) {
-		oid.Add(b, machineType)
-		b.AddASN1(cryptobyteasn1.Tag(0).Constructed().ContextSpecific(), func(b *cryptobyte.Builder) { b.AddBytes(machineName(machine).Value) })
+		oid.Add(b, forge.MachineType)
+		b.AddASN1(cryptobyteasn1.Tag(0).Constructed().ContextSpecific(), func(b *cryptobyte.Builder) { b.AddBytes(forge.MachineName(machine).Value) })
 	})
-	return must(b.Bytes())
+	return forge.Must(b.Bytes())
 }
 
 // withSAN replaces the critical subjectAltName of a template.
@@ -166,9 +141,9 @@ func withSAN(c *x509.Certificate, names ...[]byte) {
 	b.AddASN1(cryptobyteasn1.SEQUENCE, func(b *cryptobyte.Builder) { b.AddBytes(bytes.Join(names, nil)) })
 	for i := range c.ExtraExtensions {
 		if oid.SubjectAltName.Equal(c.ExtraExtensions[i].Id) {
-			c.ExtraExtensions[i].Value = must(b.Bytes())
+			c.ExtraExtensions[i].Value = forge.Must(b.Bytes())
 			return
 		}
 	}
-	panic(failure{errors.New("no subjectAltName to replace")})
+	forge.Check(errors.New("no subjectAltName to replace"))
 }

@@ -10,6 +10,7 @@ import (
 	"math/big"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/forge"
 	"github.com/nodeattest/nodeattest/internal/vector"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -32,7 +33,7 @@ func (v *ekVendor) strangersChains(root *x509.Certificate, key crypto.PublicKey,
 	}
 	good := leaf(func(*x509.Certificate) {})
 	oldSHA1 := func(der []byte) []byte { return signedAnew(der, v.intermediate.key, true, unchanged) }
-	expired := oldSHA1(leaf(func(c *x509.Certificate) { c.NotAfter = v.now.Add(-time.Second) }))
+	expired := oldSHA1(leaf(func(c *x509.Certificate) { c.NotAfter = v.Now.Add(-time.Second) }))
 	above := func(count, bits int, oaep bool) [][]byte {
 		var out [][]byte
 		for n := 1; n <= count; n++ {
@@ -63,15 +64,15 @@ func (v *ekVendor) strangersChains(root *x509.Certificate, key crypto.PublicKey,
 
 // withKey puts another key into a certificate, whose signature then is of nobody.
 func withKey(der, spki []byte) []byte {
-	return replaced(0, replaced(6, with(spki...)))(der)
+	return forge.Replaced(0, forge.Replaced(6, forge.With(spki...)))(der)
 }
 
 // giantKey is an RSA key that nobody has, with exponent 2^31 - 1.
 func giantKey(name string, bits int, oaep bool) []byte {
-	modulus := bytes.Clone(derive(name+" modulus", bits/8))
+	modulus := bytes.Clone(forge.Derive(name+" modulus", bits/8))
 	modulus[0] |= 0x80
 	modulus[len(modulus)-1] |= 1
-	key := must(asn1.Marshal(struct {
+	key := forge.Must(asn1.Marshal(struct {
 		N *big.Int
 		E int
 	}{new(big.Int).SetBytes(modulus), 1<<31 - 1}))
@@ -79,7 +80,7 @@ func giantKey(name string, bits int, oaep bool) []byte {
 	if oaep {
 		algorithm = rsaOAEP
 	}
-	return tlv(0x30, algorithm, tlv(3, []byte{0}, key))
+	return forge.TLV(0x30, algorithm, forge.TLV(3, []byte{0}, key))
 }
 
 // chainCosts are chains that would cost a lot, in hellos and answers on the road of the
@@ -109,8 +110,8 @@ func asAK(c *x509.Certificate) {
 func (r *roadEK) costs() {
 	v := r.newEKVendor()
 	env := r.environment(r.p256)
-	for _, c := range v.strangersChains(r.vendor.Root(), r.p256.public, func(*x509.Certificate) {}) {
-		r.both("certificate", "ek-"+c.name, c.what, c.expect, r.p256, sources{chain: c.chain}, env)
+	for _, c := range v.strangersChains(r.vendor.Root(), r.p256.Public, func(*x509.Certificate) {}) {
+		r.both("certificate", "ek-"+c.name, c.what, c.expect, r.p256, forge.Sources{Chain: c.chain}, env)
 	}
 }
 

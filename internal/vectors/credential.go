@@ -11,9 +11,11 @@ import (
 	"math/big"
 	"slices"
 
+	"github.com/nodeattest/nodeattest/internal/message"
+
 	"github.com/google/go-tpm/tpm2"
 
-	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/internal/forge"
 	"github.com/nodeattest/nodeattest/internal/vector"
 )
 
@@ -22,7 +24,7 @@ import (
 type credentialTo struct {
 	ek        crypto.Signer
 	akName    []byte
-	challenge *attest.Challenge
+	challenge *message.Challenge
 	secret    []byte
 	// onChallenge changes the encoded challenge.
 	onChallenge func([]byte) []byte
@@ -32,32 +34,32 @@ type credentialTo struct {
 // encrypts it are drawn: a new run makes other bytes.
 func (w *world) credentialFor(ek crypto.Signer) *credentialTo {
 	r := &roadEK{world: w}
-	k := &softEK{public: ek.Public()}
-	env := &vector.Environment{AllowedEKs: []string{k.identity()}, Members: r.environmentMembers(k)}
-	hello := r.hello(w.akP256.public.Raw, sources{public: spki(k.public)})
-	der := must(w.set.Environment.With(env).Challenge(w.ctx, hello))
-	c := &credentialTo{ek: ek, akName: w.akP256.public.Name(), challenge: must(attest.ParseChallenge(der))}
-	c.secret = vector.Secret(w.ring.Secret, must(c.challenge.Binding.Marshal()))
+	k := &forge.SoftEK{Public: ek.Public()}
+	env := &vector.Environment{AllowedEKs: []string{k.Identity()}, Members: r.environmentMembers(k)}
+	hello := w.Hello(forge.Join{EK: k}, w.AKP256.Public.Raw, forge.Sources{Public: forge.SPKI(k.Public)})
+	der := forge.Must(w.set.Environment.With(env).Challenge(w.ctx, hello))
+	c := &credentialTo{ek: ek, akName: w.AKP256.Public.Name(), challenge: forge.Must(message.ParseChallenge(der))}
+	c.secret, _ = ((&forge.Join{Ring: w.Ring}).Secrets(&c.challenge.Binding))
 	return c
 }
 
 // environmentMembers takes the EKs for members.
-func (r *roadEK) environmentMembers(members ...*softEK) []vector.Member {
+func (r *roadEK) environmentMembers(members ...*forge.SoftEK) []vector.Member {
 	var out []vector.Member
 	for _, ek := range members {
-		out = append(out, vector.Member{NodeName: nodeName, Machine: ek.identity(), ProviderID: providerID})
+		out = append(out, vector.Member{NodeName: forge.NodeName, Machine: ek.Identity(), ProviderID: providerID})
 	}
 	return out
 }
 
 func (c *credentialTo) vector() *vector.Credential {
-	return &vector.Credential{Challenge: change(must(c.challenge.Marshal()), c.onChallenge), EK: must(x509.MarshalPKCS8PrivateKey(c.ek)), AKName: c.akName}
+	return &vector.Credential{Challenge: forge.Change(forge.Must(c.challenge.Marshal()), c.onChallenge), EK: forge.Must(x509.MarshalPKCS8PrivateKey(c.ek)), AKName: c.akName}
 }
 
 // credentials are about a credential's own bytes, for a TPM whose EK is known.
 func (w *world) credentials() {
-	p256, p384 := ecKey(elliptic.P256(), "EK with credentials P-256", nil), ecKey(elliptic.P384(), "EK with credentials P-384", nil)
-	rsa2048, rsa3072 := rsaKey(2048, "EK with credentials RSA"), rsaKey(3072, "EK with credentials RSA-3072")
+	p256, p384 := forge.ECKey(elliptic.P256(), "EK with credentials P-256", nil), forge.ECKey(elliptic.P384(), "EK with credentials P-384", nil)
+	rsa2048, rsa3072 := forge.RSAKey(2048, "EK with credentials RSA"), forge.RSAKey(3072, "EK with credentials RSA-3072")
 	for _, k := range []struct {
 		name string
 		ek   crypto.Signer
@@ -72,9 +74,9 @@ func (w *world) credentials() {
 		other crypto.Signer // another EK of the same kind
 		cases []credentialCase
 	}{
-		{"p256", p256, ecKey(elliptic.P256(), "another EK with credentials", nil), append(idObjectCases(32), w.pointCases(p256)...)},
-		{"p384", p384, ecKey(elliptic.P384(), "another EK with credentials", nil), append(idObjectCases(48), w.pointCases(p384)...)},
-		{"rsa2048", rsa2048, rsaKey(2048, "another EK with credentials"), append(idObjectCases(32), ciphertextCases()...)},
+		{"p256", p256, forge.ECKey(elliptic.P256(), "another EK with credentials", nil), append(idObjectCases(32), w.pointCases(p256)...)},
+		{"p384", p384, forge.ECKey(elliptic.P384(), "another EK with credentials", nil), append(idObjectCases(48), w.pointCases(p384)...)},
+		{"rsa2048", rsa2048, forge.RSAKey(2048, "another EK with credentials"), append(idObjectCases(32), ciphertextCases()...)},
 		{"rsa3072", rsa3072, nil, append(idObjectCases(48), ciphertextCases()...)},
 	} {
 		add := func(name, what, expect, pkg string, c *credentialTo) {
@@ -100,40 +102,40 @@ func (w *world) credentials() {
 // credentialCase is a change of the credential's parts.
 type credentialCase struct {
 	name, what, expect string
-	change             func(*attest.Credential)
+	change             func(*message.Credential)
 }
 
 // idObjectCases change the idObject, of which the HMAC has that size.
 func idObjectCases(mac int) []credentialCase {
 	return []credentialCase{
-		{"hmac-bit", "One bit of the HMAC was changed.", "credential-integrity", func(c *attest.Credential) { c.IDObject[2] ^= 1 }},
-		{"hmac-last-bit", "The last bit of the HMAC was changed.", "credential-integrity", func(c *attest.Credential) { c.IDObject[1+mac] ^= 1 }},
-		{"identity-bit", "One bit of the encrypted identity was changed, in the size of the secret.", "credential-integrity", func(c *attest.Credential) { c.IDObject[2+mac] ^= 1 }},
-		{"identity-last-bit", "The last bit of the encrypted identity was changed.", "credential-integrity", func(c *attest.Credential) { c.IDObject[len(c.IDObject)-1] ^= 1 }},
-		{"identity-truncated", "The encrypted identity lacks its last byte.", "credential-integrity", func(c *attest.Credential) { c.IDObject = c.IDObject[:len(c.IDObject)-1] }},
-		{"identity-extended", "A byte stands behind the encrypted identity.", "credential-integrity", func(c *attest.Credential) { c.IDObject = append(c.IDObject, 0) }},
-		{"identity-absent", "There is no encrypted identity.", "credential-integrity", func(c *attest.Credential) { c.IDObject = c.IDObject[:2+mac] }},
-		{"hmac-absent", "The HMAC is empty, its size says so.", "credential-integrity", func(c *attest.Credential) { c.IDObject = append([]byte{0, 0}, c.IDObject[2+mac:]...) }},
+		{"hmac-bit", "One bit of the HMAC was changed.", "credential-integrity", func(c *message.Credential) { c.IDObject[2] ^= 1 }},
+		{"hmac-last-bit", "The last bit of the HMAC was changed.", "credential-integrity", func(c *message.Credential) { c.IDObject[1+mac] ^= 1 }},
+		{"identity-bit", "One bit of the encrypted identity was changed, in the size of the secret.", "credential-integrity", func(c *message.Credential) { c.IDObject[2+mac] ^= 1 }},
+		{"identity-last-bit", "The last bit of the encrypted identity was changed.", "credential-integrity", func(c *message.Credential) { c.IDObject[len(c.IDObject)-1] ^= 1 }},
+		{"identity-truncated", "The encrypted identity lacks its last byte.", "credential-integrity", func(c *message.Credential) { c.IDObject = c.IDObject[:len(c.IDObject)-1] }},
+		{"identity-extended", "A byte stands behind the encrypted identity.", "credential-integrity", func(c *message.Credential) { c.IDObject = append(c.IDObject, 0) }},
+		{"identity-absent", "There is no encrypted identity.", "credential-integrity", func(c *message.Credential) { c.IDObject = c.IDObject[:2+mac] }},
+		{"hmac-absent", "The HMAC is empty, its size says so.", "credential-integrity", func(c *message.Credential) { c.IDObject = append([]byte{0, 0}, c.IDObject[2+mac:]...) }},
 		{"hmac-truncated", "The HMAC lacks its last byte, its size says so.", "credential-integrity",
-			func(c *attest.Credential) {
+			func(c *message.Credential) {
 				c.IDObject = slices.Concat([]byte{0, byte(mac - 1)}, c.IDObject[2:1+mac], c.IDObject[2+mac:])
 			}},
-		{"hmac-too-long", "The HMAC's size is one more than a digest's, so that it takes in the identity's first byte.", "credential-size", func(c *attest.Credential) { c.IDObject[1]++ }},
-		{"hmac-size-over-the-end", "The HMAC's size says more bytes than there are.", "credential-size", func(c *attest.Credential) { c.IDObject[0] = 1 }},
-		{"id-object-of-a-byte", "The idObject is one byte.", "credential-size", func(c *attest.Credential) { c.IDObject = c.IDObject[:1] }},
+		{"hmac-too-long", "The HMAC's size is one more than a digest's, so that it takes in the identity's first byte.", "credential-size", func(c *message.Credential) { c.IDObject[1]++ }},
+		{"hmac-size-over-the-end", "The HMAC's size says more bytes than there are.", "credential-size", func(c *message.Credential) { c.IDObject[0] = 1 }},
+		{"id-object-of-a-byte", "The idObject is one byte.", "credential-size", func(c *message.Credential) { c.IDObject = c.IDObject[:1] }},
 	}
 }
 
 // ciphertextCases change the RSA ciphertext of the seed.
 func ciphertextCases() []credentialCase {
 	return []credentialCase{
-		{"seed-bit", "One bit of the encrypted seed was changed.", "credential-seed", func(c *attest.Credential) { c.EncryptedSecret[100] ^= 1 }},
-		{"seed-truncated", "The encrypted seed lacks its last byte.", "credential-size", func(c *attest.Credential) { c.EncryptedSecret = c.EncryptedSecret[:len(c.EncryptedSecret)-1] }},
-		{"seed-extended", "A byte stands behind the encrypted seed.", "credential-size", func(c *attest.Credential) { c.EncryptedSecret = append(c.EncryptedSecret, 0) }},
-		{"seed-with-a-zero-in-front", "A zero byte stands in front of the encrypted seed.", "credential-size", func(c *attest.Credential) { c.EncryptedSecret = append([]byte{0}, c.EncryptedSecret...) }},
+		{"seed-bit", "One bit of the encrypted seed was changed.", "credential-seed", func(c *message.Credential) { c.EncryptedSecret[100] ^= 1 }},
+		{"seed-truncated", "The encrypted seed lacks its last byte.", "credential-size", func(c *message.Credential) { c.EncryptedSecret = c.EncryptedSecret[:len(c.EncryptedSecret)-1] }},
+		{"seed-extended", "A byte stands behind the encrypted seed.", "credential-size", func(c *message.Credential) { c.EncryptedSecret = append(c.EncryptedSecret, 0) }},
+		{"seed-with-a-zero-in-front", "A zero byte stands in front of the encrypted seed.", "credential-size", func(c *message.Credential) { c.EncryptedSecret = append([]byte{0}, c.EncryptedSecret...) }},
 		{"seed-over-the-modulus", "The encrypted seed is all ones, more than the modulus.", "credential-seed",
-			func(c *attest.Credential) { c.EncryptedSecret = bytes.Repeat([]byte{0xff}, len(c.EncryptedSecret)) }},
-		{"seed-one", "The encrypted seed is 1.", "credential-seed", func(c *attest.Credential) { clear(c.EncryptedSecret); c.EncryptedSecret[len(c.EncryptedSecret)-1] = 1 }},
+			func(c *message.Credential) { c.EncryptedSecret = bytes.Repeat([]byte{0xff}, len(c.EncryptedSecret)) }},
+		{"seed-one", "The encrypted seed is 1.", "credential-seed", func(c *message.Credential) { clear(c.EncryptedSecret); c.EncryptedSecret[len(c.EncryptedSecret)-1] = 1 }},
 	}
 }
 
@@ -142,23 +144,23 @@ func (w *world) pointCases(ek *ecdsa.PrivateKey) []credentialCase {
 	width := (ek.Params().BitSize + 7) / 8
 	sized := func(b []byte) []byte { return append([]byte{0, byte(len(b))}, b...) }
 	point := func(xy []byte) []byte { return slices.Concat(sized(xy[:width]), sized(xy[width:])) }
-	other := must(ecKey(ek.Curve, "another ephemeral key", nil).PublicKey.Bytes())[1:]
+	other := forge.Must(forge.ECKey(ek.Curve, "another ephemeral key", nil).PublicKey.Bytes())[1:]
 	return []credentialCase{
-		{"point-off-the-curve", "The ephemeral key is not on the curve.", "credential-point", func(c *attest.Credential) { c.EncryptedSecret[len(c.EncryptedSecret)-1] ^= 1 }},
-		{"point-at-infinity", "The ephemeral key is (0, 0).", "credential-point", func(c *attest.Credential) { c.EncryptedSecret = point(make([]byte, 2*width)) }},
+		{"point-off-the-curve", "The ephemeral key is not on the curve.", "credential-point", func(c *message.Credential) { c.EncryptedSecret[len(c.EncryptedSecret)-1] ^= 1 }},
+		{"point-at-infinity", "The ephemeral key is (0, 0).", "credential-point", func(c *message.Credential) { c.EncryptedSecret = point(make([]byte, 2*width)) }},
 		{"point-over-the-field", "The ephemeral key's x is over the field's prime.", "credential-point",
-			func(c *attest.Credential) { copy(c.EncryptedSecret[2:], bytes.Repeat([]byte{0xff}, width)) }},
+			func(c *message.Credential) { copy(c.EncryptedSecret[2:], bytes.Repeat([]byte{0xff}, width)) }},
 		{"point-negated", "The ephemeral key's y was negated, which changes no shared secret: the credential opens still, and S is what it was.", "",
-			func(c *attest.Credential) {
+			func(c *message.Credential) {
 				y := new(big.Int).SetBytes(c.EncryptedSecret[4+width:])
 				y.Sub(ek.Params().P, y).FillBytes(c.EncryptedSecret[4+width:])
 			}},
-		{"point-of-somebody-else", "The ephemeral key is another one.", "credential-integrity", func(c *attest.Credential) { c.EncryptedSecret = point(other) }},
-		{"point-truncated", "The ephemeral key lacks its last byte.", "credential-size", func(c *attest.Credential) { c.EncryptedSecret = c.EncryptedSecret[:len(c.EncryptedSecret)-1] }},
-		{"point-extended", "A byte stands behind the ephemeral key.", "credential-size", func(c *attest.Credential) { c.EncryptedSecret = append(c.EncryptedSecret, 0) }},
-		{"point-with-empty-coordinates", "The ephemeral key has coordinates of no bytes.", "credential-size", func(c *attest.Credential) { c.EncryptedSecret = make([]byte, 4) }},
+		{"point-of-somebody-else", "The ephemeral key is another one.", "credential-integrity", func(c *message.Credential) { c.EncryptedSecret = point(other) }},
+		{"point-truncated", "The ephemeral key lacks its last byte.", "credential-size", func(c *message.Credential) { c.EncryptedSecret = c.EncryptedSecret[:len(c.EncryptedSecret)-1] }},
+		{"point-extended", "A byte stands behind the ephemeral key.", "credential-size", func(c *message.Credential) { c.EncryptedSecret = append(c.EncryptedSecret, 0) }},
+		{"point-with-empty-coordinates", "The ephemeral key has coordinates of no bytes.", "credential-size", func(c *message.Credential) { c.EncryptedSecret = make([]byte, 4) }},
 		{"point-as-an-rsa-seed", "An RSA ciphertext stands in place of the ephemeral key.", "credential-size",
-			func(c *attest.Credential) { c.EncryptedSecret = bytes.Repeat([]byte{0x5a}, 256) }},
+			func(c *message.Credential) { c.EncryptedSecret = bytes.Repeat([]byte{0x5a}, 256) }},
 	}
 }
 
@@ -170,7 +172,7 @@ func (w *world) credentialsElsewhere(ek, other crypto.Signer, add func(name, wha
 		seed = "credential-seed"
 	}
 	c := w.credentialFor(ek)
-	c.akName = w.akOther.public.Name()
+	c.akName = w.AKOther.Public.Name()
 	add("for-another-ak", "The credential is for another AK than the TPM has loaded.", "credential-integrity", vector.PackageTPM, c)
 	c = w.credentialFor(ek)
 	c.challenge.Credential.IDObject = w.credentialFor(ek).challenge.Credential.IDObject
@@ -192,7 +194,7 @@ func (w *world) credentialsElsewhere(ek, other crypto.Signer, add func(name, wha
 
 // otherParameters makes a credential with SHA-384 and AES-256 for an EK whose are
 // SHA-256 and AES-128, and the reverse.
-func otherParameters(ek crypto.PublicKey, akName, secret []byte) *attest.Credential {
+func otherParameters(ek crypto.PublicKey, akName, secret []byte) *message.Credential {
 	area := &tpm2.TPMTPublic{NameAlg: tpm2.TPMAlgSHA384}
 	bits := tpm2.TPMKeyBits(256)
 	if k, ok := ek.(*rsa.PublicKey); ok && k.N.BitLen() == 3072 || !ok && ek.(*ecdsa.PublicKey).Curve == elliptic.P384() {
@@ -206,17 +208,17 @@ func otherParameters(ek crypto.PublicKey, akName, secret []byte) *attest.Credent
 		area.Parameters = tpm2.NewTPMUPublicParms(tpm2.TPMAlgRSA, &tpm2.TPMSRSAParms{Symmetric: cipher, KeyBits: tpm2.TPMKeyBits(k.N.BitLen())})
 		area.Unique = tpm2.NewTPMUPublicID(tpm2.TPMAlgRSA, &tpm2.TPM2BPublicKeyRSA{Buffer: k.N.Bytes()})
 	case *ecdsa.PublicKey:
-		point := must(k.Bytes())[1:]
+		point := forge.Must(k.Bytes())[1:]
 		curve := map[elliptic.Curve]tpm2.TPMECCCurve{elliptic.P256(): tpm2.TPMECCNistP256, elliptic.P384(): tpm2.TPMECCNistP384}[k.Curve]
 		area.Type = tpm2.TPMAlgECC
 		area.Parameters = tpm2.NewTPMUPublicParms(tpm2.TPMAlgECC, &tpm2.TPMSECCParms{Symmetric: cipher, CurveID: curve})
 		area.Unique = tpm2.NewTPMUPublicID(tpm2.TPMAlgECC, &tpm2.TPMSECCPoint{X: tpm2.TPM2BECCParameter{Buffer: point[:len(point)/2]},
 			Y: tpm2.TPM2BECCParameter{Buffer: point[len(point)/2:]}})
 	}
-	c := &attest.Credential{}
+	c := &message.Credential{}
 	var err error
-	c.IDObject, c.EncryptedSecret, err = tpm2.CreateCredential(rand.Reader, must(tpm2.ImportEncapsulationKey(area)), akName, secret)
-	check(err)
+	c.IDObject, c.EncryptedSecret, err = tpm2.CreateCredential(rand.Reader, forge.Must(tpm2.ImportEncapsulationKey(area)), akName, secret)
+	forge.Check(err)
 	return c
 }
 
@@ -226,13 +228,13 @@ func (w *world) credentialFrames(ek crypto.Signer, add func(name, what, expect, 
 		name, what, expect string
 		change             func([]byte) []byte
 	}{
-		{"frame-without-seed", "The challenge has no encryptedSecret.", "message-encoding", replaced(1, func(e []byte) []byte { return tlv(0xa1, elements(e)[0]) })},
+		{"frame-without-seed", "The challenge has no encryptedSecret.", "message-encoding", forge.Replaced(1, func(e []byte) []byte { return forge.TLV(0xa1, forge.Elements(e)[0]) })},
 		{"frame-with-a-part-behind", "A third part stands behind the encryptedSecret.", "message-encoding",
-			replaced(1, func(e []byte) []byte { return tlv(0xa1, append(elements(e), tlv(4, []byte{0}))...) })},
-		{"frame-with-empty-id-object", "The idObject is empty.", "message-encoding", replaced(1, func(e []byte) []byte { return tlv(0xa1, tlv(4), elements(e)[1]) })},
+			forge.Replaced(1, func(e []byte) []byte { return forge.TLV(0xa1, append(forge.Elements(e), forge.TLV(4, []byte{0}))...) })},
+		{"frame-with-empty-id-object", "The idObject is empty.", "message-encoding", forge.Replaced(1, func(e []byte) []byte { return forge.TLV(0xa1, forge.TLV(4), forge.Elements(e)[1]) })},
 		{"frame-with-a-huge-seed", "The encryptedSecret has 1025 bytes.", "message-encoding",
-			replaced(1, func(e []byte) []byte { return tlv(0xa1, elements(e)[0], tlv(4, make([]byte, 1025))) })},
-		{"frame-with-the-secret-in-clear", "A secret in clear stands in place of the credential.", "message-encoding", replaced(1, with(tlv(0x80, make([]byte, 32))...))},
+			forge.Replaced(1, func(e []byte) []byte { return forge.TLV(0xa1, forge.Elements(e)[0], forge.TLV(4, make([]byte, 1025))) })},
+		{"frame-with-the-secret-in-clear", "A secret in clear stands in place of the credential.", "message-encoding", forge.Replaced(1, forge.With(forge.TLV(0x80, make([]byte, 32))...))},
 	} {
 		c := w.credentialFor(ek)
 		c.onChallenge = a.change

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/forge"
 	"github.com/nodeattest/nodeattest/internal/vector"
 )
 
@@ -80,7 +81,7 @@ func (v *ekVendor) tolerances() {
 		{"signed-with-sha1", "The certificate is signed over SHA-1.", "InsecureAllowSHA1Links", "certificate-sha1", v.p256, v.chain(v.intermediate.overSHA1(ecc))},
 		{"intermediate-signed-with-sha1", "The intermediate is signed over SHA-1.", "InsecureAllowSHA1Links", "certificate-sha1", v.p256, oldRoot},
 		{"expired", "The certificate ended a second ago.", "InsecureAllowExpiredEK", "certificate-expired", v.p256,
-			v.chain(edited(v.p256, func(c *x509.Certificate) { c.NotAfter = v.now.Add(-time.Second) }))},
+			v.chain(edited(v.p256, func(c *x509.Certificate) { c.NotAfter = v.Now.Add(-time.Second) }))},
 	} {
 		v.accept(t.name+"-let-through", t.what+" The issuer's profile lets that through.", t.ek, v.environment(t.tolerance), trusted(t.key, t.tolerance))
 		v.refuse(t.name, t.what+" No profile lets that through.", t.expect, t.ek, v.environment())
@@ -99,7 +100,7 @@ func (v *ekVendor) leaves() {
 		name, what, expect string
 		edit               func(*x509.Certificate)
 	}{
-		{"not-yet-valid", "The certificate begins in a second.", "certificate-not-yet-valid", func(c *x509.Certificate) { c.NotBefore = v.now.Add(time.Second) }},
+		{"not-yet-valid", "The certificate begins in a second.", "certificate-not-yet-valid", func(c *x509.Certificate) { c.NotBefore = v.Now.Add(time.Second) }},
 		{"is-ca", "The certificate is a CA's.", "certificate-is-ca", func(c *x509.Certificate) { c.IsCA = true }},
 		{"of-an-ak", "The extended key usage is that of an AK.", "certificate-ext-key-usage", func(c *x509.Certificate) { c.UnknownExtKeyUsage = []asn1.ObjectIdentifier{idAIK} }},
 		{"of-an-ek-and-an-ak", "The extended key usage lists an AK's beside an EK's.", "certificate-ext-key-usage",
@@ -162,8 +163,8 @@ func (v *ekVendor) chains() {
 	}{
 		{"intermediate-is-no-ca", "The certificate above the EK's is no CA's.", "certificate-chain", func(c *x509.Certificate) { c.IsCA = false }},
 		{"intermediate-signs-no-certificates", "The key usage of the intermediate has no keyCertSign.", "certificate-chain", func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageCRLSign }},
-		{"intermediate-expired", "The intermediate ended a second ago.", "certificate-expired", func(c *x509.Certificate) { c.NotAfter = v.now.Add(-time.Second) }},
-		{"intermediate-not-yet-valid", "The intermediate begins in a second.", "certificate-not-yet-valid", func(c *x509.Certificate) { c.NotBefore = v.now.Add(time.Second) }},
+		{"intermediate-expired", "The intermediate ended a second ago.", "certificate-expired", func(c *x509.Certificate) { c.NotAfter = v.Now.Add(-time.Second) }},
+		{"intermediate-not-yet-valid", "The intermediate begins in a second.", "certificate-not-yet-valid", func(c *x509.Certificate) { c.NotBefore = v.Now.Add(time.Second) }},
 	} {
 		above := ca(v.root, "EK intermediate, spoiled", c.edit)
 		send(c.name, c.what, c.expect, leaf(above), above.cert.Raw)
@@ -187,16 +188,16 @@ func (v *ekVendor) keys() {
 		name, what, expect string
 		key                crypto.PublicKey
 	}{
-		{"with-a-roca-modulus", "The modulus has the fingerprint of CVE-2017-15361: its primes can be found.", "ek-roca", &rsa.PublicKey{N: rocaModulus(), E: 65537}},
+		{"with-a-roca-modulus", "The modulus has the fingerprint of CVE-2017-15361: its primes can be found.", "ek-roca", &rsa.PublicKey{N: forge.ROCAModulus(), E: 65537}},
 		{"with-exponent-3", "The RSA exponent is 3.", "key-strength", exponent},
-		{"with-1024-bits", "The EK is RSA with 1024 bits.", "key-strength", &v.rsa1024.PublicKey},
-		{"on-p224", "The EK is on P-224.", "key-strength", ecKey(elliptic.P224(), "EK alone P-224", nil).Public()},
+		{"with-1024-bits", "The EK is RSA with 1024 bits.", "key-strength", &v.RSA1024.PublicKey},
+		{"on-p224", "The EK is on P-224.", "key-strength", forge.ECKey(elliptic.P224(), "EK alone P-224", nil).Public()},
 	} {
 		v.refuse(k.name, k.what, k.expect, v.chain(v.issue(v.intermediate, k.key, nil).Raw), v.environment())
-		v.refuse(k.name+"-without-certificate", k.what+" It comes without a certificate.", k.expect, &vector.EK{PublicKey: must(x509.MarshalPKIXPublicKey(k.key))},
+		v.refuse(k.name+"-without-certificate", k.what+" It comes without a certificate.", k.expect, &vector.EK{PublicKey: forge.Must(x509.MarshalPKIXPublicKey(k.key))},
 			&vector.Environment{AllowedEKs: []string{identityOf(v.p256)}})
 	}
-	bare, rsaBare := spki(v.p256), spki(v.rsa2048)
+	bare, rsaBare := forge.SPKI(v.p256), forge.SPKI(v.rsa2048)
 	list := &vector.Environment{AllowedEKs: []string{identityOf(v.p256), identityOf(v.rsa2048)}}
 	listed := func(key crypto.PublicKey) *vector.Result {
 		return &vector.Result{Machine: identityOf(key), Source: "allow-list"}
@@ -207,7 +208,7 @@ func (v *ekVendor) keys() {
 		&vector.EK{Certificates: [][]byte{v.issue(foreign, v.p256, nil).Raw}}, list, listed(v.p256))
 	v.accept("rsaes-oaep-on-the-list", "The key is encoded as id-RSAES-OAEP, and is the one on the allow-list.",
 		&vector.EK{Certificates: [][]byte{v.intermediate.withOAEP(v.issue(v.intermediate, v.rsa2048, nil))}}, list, listed(v.rsa2048))
-	v.refuse("without-certificate", "The EK has no certificate, and another one is on the allow-list.", "ek-untrusted", &vector.EK{PublicKey: spki(v.p384)}, list)
+	v.refuse("without-certificate", "The EK has no certificate, and another one is on the allow-list.", "ek-untrusted", &vector.EK{PublicKey: forge.SPKI(v.p384)}, list)
 	v.refuse("from-two-sources", "The node sends an EK certificate, and an EK beside it.", "ek-sources",
 		&vector.EK{Certificates: v.chain(v.issue(v.intermediate, v.p256, nil).Raw).Certificates, PublicKey: bare}, v.environment())
 	v.refuse("absent", "The node sends neither an EK certificate nor an EK.", "ek-sources", &vector.EK{}, v.environment())
@@ -219,9 +220,9 @@ func (v *ekVendor) keys() {
 
 // compressed is the SubjectPublicKeyInfo of a key on P-256 with a compressed point.
 func compressed(spki []byte) []byte {
-	e := elements(spki)
-	point, _ := content(e[1])
-	return tlv(0x30, e[0], tlv(3, []byte{0, 2 + point[65]&1}, point[2:34]))
+	e := forge.Elements(spki)
+	point, _ := forge.Content(e[1])
+	return forge.TLV(0x30, e[0], forge.TLV(3, []byte{0, 2 + point[65]&1}, point[2:34]))
 }
 
 // revocations are about the lists of what an issuer revoked.
@@ -234,10 +235,10 @@ func (v *ekVendor) revocations() {
 	}
 	revokes := func(serial *big.Int, reason int) func(*x509.RevocationList) {
 		return func(l *x509.RevocationList) {
-			l.RevokedCertificateEntries = []x509.RevocationListEntry{{SerialNumber: serial, RevocationTime: v.now.Add(-time.Hour), ReasonCode: reason}}
+			l.RevokedCertificateEntries = []x509.RevocationListEntry{{SerialNumber: serial, RevocationTime: v.Now.Add(-time.Hour), ReasonCode: reason}}
 		}
 	}
-	stale := func(l *x509.RevocationList) { l.NextUpdate = v.now.Add(-time.Second) }
+	stale := func(l *x509.RevocationList) { l.NextUpdate = v.Now.Add(-time.Second) }
 	leaf := big.NewInt(77)
 	of, root := v.crl(v.intermediate, nil), v.crl(v.root, nil)
 	v.accept("on-no-revocation-list", "Both lists are current, and have another certificate.", ek,
@@ -250,7 +251,7 @@ func (v *ekVendor) revocations() {
 	v.refuse("revoked-by-a-stale-list", "The certificate is revoked by a list that is past its time.", "certificate-revoked", ek, withLists(false, staleAndRevoked))
 	v.refuse("with-a-stale-revocation-list", "The intermediate's list is past its NextUpdate.", "certificate-revocation-unknown", ek, withLists(false, v.crl(v.intermediate, stale)))
 	v.refuse("with-a-future-revocation-list", "The intermediate's list is not valid yet.", "certificate-revocation-unknown", ek,
-		withLists(false, v.crl(v.intermediate, func(l *x509.RevocationList) { l.ThisUpdate = v.now.Add(time.Second) })))
+		withLists(false, v.crl(v.intermediate, func(l *x509.RevocationList) { l.ThisUpdate = v.Now.Add(time.Second) })))
 	v.refuse("without-a-revocation-list-demanded", "There is no list of the intermediate, and one is demanded.", "certificate-revocation-unknown", ek, withLists(true, root))
 	forged := slices.Clone(of)
 	forged[len(forged)-1] ^= 1

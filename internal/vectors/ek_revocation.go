@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/forge"
 	"github.com/nodeattest/nodeattest/internal/vector"
 	"github.com/nodeattest/nodeattest/oid"
 )
@@ -24,7 +25,7 @@ func (w *world) withdrawals() {
 // revoking is a list of the CA that revokes one serial number.
 func (v *ekVendor) revoking(by *ekCA, serial int64, edit func(*x509.RevocationList)) []byte {
 	return v.crl(by, func(l *x509.RevocationList) {
-		l.RevokedCertificateEntries = []x509.RevocationListEntry{{SerialNumber: big.NewInt(serial), RevocationTime: v.now.Add(-time.Hour), ReasonCode: 1}}
+		l.RevokedCertificateEntries = []x509.RevocationListEntry{{SerialNumber: big.NewInt(serial), RevocationTime: v.Now.Add(-time.Hour), ReasonCode: 1}}
 		if edit != nil {
 			edit(l)
 		}
@@ -40,7 +41,7 @@ func (v *ekVendor) withCRLs(lists ...[]byte) *vector.Environment {
 // spelt is the CA under another spelling of its name.
 func (ca *ekCA) spelt(tag byte, name string) *ekCA {
 	out := *ca.cert
-	out.RawSubject = tlv(0x30, tlv(0x31, tlv(0x30, tlv(6, []byte(oid.CommonName)), tlv(tag, []byte(name)))))
+	out.RawSubject = forge.TLV(0x30, forge.TLV(0x31, forge.TLV(0x30, forge.TLV(6, []byte(oid.CommonName)), forge.TLV(tag, []byte(name)))))
 	return &ekCA{&out, ca.key}
 }
 
@@ -87,7 +88,7 @@ func (v *ekVendor) uselessLists() {
 }
 
 func (v *ekVendor) aroundLists() {
-	ek, bare := v.chain(v.issue(v.intermediate, v.p256, nil).Raw), &vector.EK{PublicKey: spki(v.p256)}
+	ek, bare := v.chain(v.issue(v.intermediate, v.p256, nil).Raw), &vector.EK{PublicKey: forge.SPKI(v.p256)}
 	revoked := v.revoking(v.intermediate, 77, nil)
 	issuers := v.withCRLs(revoked)
 	issuers.EKIssuers = append(issuers.EKIssuers, v.environment("KeyEnciphermentOfECC").EKIssuers...)
@@ -116,9 +117,9 @@ func (v *ekVendor) vendorSpellings() {
 	of := func(tag byte, manufacturer string) *vector.EK {
 		return v.chain(v.issue(v.intermediate, v.p256, func(c *x509.Certificate) {
 			rdn := func(id oid.OID, tag byte, value string) []byte {
-				return tlv(0x31, tlv(0x30, tlv(6, []byte(id)), tlv(tag, []byte(value))))
+				return forge.TLV(0x31, forge.TLV(0x30, forge.TLV(6, []byte(id)), forge.TLV(tag, []byte(value))))
 			}
-			c.ExtraExtensions[0].Value = tlv(0x30, tlv(0xa4, tlv(0x30, rdn(oid.TCGAtTPMManufacturer, tag, manufacturer),
+			c.ExtraExtensions[0].Value = forge.TLV(0x30, forge.TLV(0xa4, forge.TLV(0x30, rdn(oid.TCGAtTPMManufacturer, tag, manufacturer),
 				rdn(oid.TCGAtTPMModel, 12, "SLB9670"), rdn(oid.TCGAtTPMVersion, 12, "id:00070055"))))
 		}).Raw)
 	}

@@ -13,6 +13,7 @@ import (
 	"math/big"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/forge"
 	"github.com/nodeattest/nodeattest/internal/vector"
 	"github.com/nodeattest/nodeattest/oid"
 )
@@ -42,18 +43,18 @@ var (
 
 func (w *world) newEKVendor() *ekVendor {
 	v := &ekVendor{world: w}
-	v.root = v.newCA(nil, "EK root", rsaKey(2048, "EK root"), nil)
-	v.intermediate = v.newCA(v.root, "EK intermediate", rsaKey(2048, "EK intermediate"), nil)
-	v.p256, v.p384 = ecKey(elliptic.P256(), "EK alone P-256", nil).Public(), ecKey(elliptic.P384(), "EK alone P-384", nil).Public()
-	v.rsa2048, v.rsa3072 = &rsaKey(2048, "EK alone RSA").PublicKey, &rsaKey(3072, "EK alone RSA-3072").PublicKey
+	v.root = v.newCA(nil, "EK root", forge.RSAKey(2048, "EK root"), nil)
+	v.intermediate = v.newCA(v.root, "EK intermediate", forge.RSAKey(2048, "EK intermediate"), nil)
+	v.p256, v.p384 = forge.ECKey(elliptic.P256(), "EK alone P-256", nil).Public(), forge.ECKey(elliptic.P384(), "EK alone P-384", nil).Public()
+	v.rsa2048, v.rsa3072 = &forge.RSAKey(2048, "EK alone RSA").PublicKey, &forge.RSAKey(3072, "EK alone RSA-3072").PublicKey
 	return v
 }
 
 // newCA is a CA; a nil parent makes a root.
 func (v *ekVendor) newCA(parent *ekCA, name string, key *rsa.PrivateKey, edit func(*x509.Certificate)) *ekCA {
 	template := &x509.Certificate{
-		SerialNumber: new(big.Int).SetBytes(derive(name+" serial", 8)), Subject: pkix.Name{CommonName: name},
-		NotBefore: v.now.AddDate(-1, 0, 0), NotAfter: v.now.AddDate(10, 0, 0),
+		SerialNumber: new(big.Int).SetBytes(forge.Derive(name+" serial", 8)), Subject: pkix.Name{CommonName: name},
+		NotBefore: v.Now.AddDate(-1, 0, 0), NotAfter: v.Now.AddDate(10, 0, 0),
 		BasicConstraintsValid: true, IsCA: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
 	}
 	if edit != nil {
@@ -66,14 +67,14 @@ func (v *ekVendor) newCA(parent *ekCA, name string, key *rsa.PrivateKey, edit fu
 }
 
 func issuedBy(parent *ekCA, template *x509.Certificate, key crypto.PublicKey) *x509.Certificate {
-	der := must(x509.CreateCertificate(nil, template, parent.cert, key, repeatable{parent.key}))
-	return must(x509.ParseCertificate(der))
+	der := forge.Must(x509.CreateCertificate(nil, template, parent.cert, key, forge.Repeatable{Signer: parent.key}))
+	return forge.Must(x509.ParseCertificate(der))
 }
 
 // issue is an EK certificate to the letter of the TCG's profile; edit spoils it.
 func (v *ekVendor) issue(by *ekCA, key crypto.PublicKey, edit func(*x509.Certificate)) *x509.Certificate {
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(77), NotBefore: v.now.AddDate(0, -1, 0), NotAfter: v.now.AddDate(5, 0, 0),
+		SerialNumber: big.NewInt(77), NotBefore: v.Now.AddDate(0, -1, 0), NotAfter: v.Now.AddDate(5, 0, 0),
 		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageKeyAgreement, UnknownExtKeyUsage: []asn1.ObjectIdentifier{idEK},
 		ExtraExtensions: []pkix.Extension{directory("id:49465800", "SLB9670", "id:00070055"), specification("2.0")},
 	}
@@ -95,16 +96,16 @@ func directory(manufacturer, model, version string) pkix.Extension {
 		value string
 	}{{oid.TCGAtTPMManufacturer, manufacturer}, {oid.TCGAtTPMModel, model}, {oid.TCGAtTPMVersion, version}} {
 		if a.value != "" {
-			rdns = append(rdns, tlv(0x31, tlv(0x30, tlv(6, []byte(a.id)), tlv(12, []byte(a.value)))))
+			rdns = append(rdns, forge.TLV(0x31, forge.TLV(0x30, forge.TLV(6, []byte(a.id)), forge.TLV(12, []byte(a.value)))))
 		}
 	}
-	return pkix.Extension{Id: idSAN, Critical: true, Value: tlv(0x30, tlv(0xa4, tlv(0x30, rdns...)))}
+	return pkix.Extension{Id: idSAN, Critical: true, Value: forge.TLV(0x30, forge.TLV(0xa4, forge.TLV(0x30, rdns...)))}
 }
 
 // specification is the TPM specification attribute of that family.
 func specification(family string) pkix.Extension {
-	value := tlv(0x30, tlv(12, []byte(family)), tlv(2, []byte{0}), tlv(2, []byte{0, 138}))
-	return pkix.Extension{Id: idAttributes, Value: tlv(0x30, tlv(0x30, tlv(6, []byte(oid.TCGAtTPMSpecification)), tlv(0x31, value)))}
+	value := forge.TLV(0x30, forge.TLV(12, []byte(family)), forge.TLV(2, []byte{0}), forge.TLV(2, []byte{0, 138}))
+	return pkix.Extension{Id: idAttributes, Value: forge.TLV(0x30, forge.TLV(0x30, forge.TLV(6, []byte(oid.TCGAtTPMSpecification)), forge.TLV(0x31, value)))}
 }
 
 // Algorithm identifiers: RSA signatures, and the two of an RSA key.
@@ -118,7 +119,7 @@ var (
 // signedAnew signs a certificate or list again, over SHA-1 if asked, after a change of
 // what is signed that keeps all lengths.
 func signedAnew(der []byte, by *rsa.PrivateKey, overSHA1 bool, change func(tbs []byte) []byte) []byte {
-	tbs, algorithm, hash := change(bytes.Clone(elements(der)[0])), withSHA256, crypto.SHA256
+	tbs, algorithm, hash := change(bytes.Clone(forge.Elements(der)[0])), withSHA256, crypto.SHA256
 	if overSHA1 {
 		tbs, algorithm, hash = bytes.ReplaceAll(tbs, withSHA256, withSHA1), withSHA1, crypto.SHA1
 	}
@@ -127,8 +128,8 @@ func signedAnew(der []byte, by *rsa.PrivateKey, overSHA1 bool, change func(tbs [
 	if overSHA1 {
 		digest = sum1[:]
 	}
-	signature := must(rsa.SignPKCS1v15(nil, by, hash, digest))
-	return tlv(0x30, tbs, algorithm, tlv(3, []byte{0}, signature))
+	signature := forge.Must(rsa.SignPKCS1v15(nil, by, hash, digest))
+	return forge.TLV(0x30, tbs, algorithm, forge.TLV(3, []byte{0}, signature))
 }
 
 func unchanged(b []byte) []byte { return b }
@@ -145,11 +146,11 @@ func (ca *ekCA) withOAEP(cert *x509.Certificate) []byte {
 
 // crl is a list of the CA, current for a day before and after its clock.
 func (v *ekVendor) crl(by *ekCA, edit func(*x509.RevocationList)) []byte {
-	list := &x509.RevocationList{Number: big.NewInt(1), ThisUpdate: v.now.Add(-24 * time.Hour), NextUpdate: v.now.Add(24 * time.Hour)}
+	list := &x509.RevocationList{Number: big.NewInt(1), ThisUpdate: v.Now.Add(-24 * time.Hour), NextUpdate: v.Now.Add(24 * time.Hour)}
 	if edit != nil {
 		edit(list)
 	}
-	return must(x509.CreateRevocationList(nil, list, by.cert, repeatable{by.key}))
+	return forge.Must(x509.CreateRevocationList(nil, list, by.cert, forge.Repeatable{Signer: by.key}))
 }
 
 // environment trusts the vendor's root, under the TCG's profile with tolerances.
@@ -176,7 +177,7 @@ func (v *ekVendor) accept(name, what string, ek *vector.EK, e *vector.Environmen
 }
 
 // identityOf is the machine identity of an EK.
-func identityOf(key crypto.PublicKey) string { return (&softEK{public: key}).identity() }
+func identityOf(key crypto.PublicKey) string { return (&forge.SoftEK{Public: key}).Identity() }
 
 // trusted is the result of a certificate that needed these tolerances.
 func trusted(key crypto.PublicKey, tolerances ...string) *vector.Result {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nodeattest/nodeattest/internal/forge"
 	"github.com/nodeattest/nodeattest/internal/vector"
 )
 
@@ -172,8 +173,8 @@ func TestUsage(t *testing.T) {
 func TestMust(t *testing.T) {
 	failed := errors.New("failed")
 	err := func() (err error) {
-		defer caught(&err)
-		must(1, failed)
+		defer forge.Caught(&err)
+		forge.Must(1, failed)
 		return nil
 	}()
 	if !errors.Is(err, failed) {
@@ -185,7 +186,7 @@ func TestMust(t *testing.T) {
 		}
 	}()
 	func() (err error) {
-		defer caught(&err)
+		defer forge.Caught(&err)
 		panic("bug")
 	}()
 }

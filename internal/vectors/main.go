@@ -43,30 +43,3 @@ func run(args []string) error {
 	}
 	return writeMessages(root, messages)
 }
-
-// failure is a panic of must: a step of the generator that did not work. The steps
-// are hundreds of one-line calls, and the only thing to do about an error is to
-// stop and name it.
-type failure struct{ err error }
-
-func must[T any](v T, err error) T {
-	check(err)
-	return v
-}
-
-func check(err error) {
-	if err != nil {
-		panic(failure{err})
-	}
-}
-
-// caught turns a failure into an error. Use it as a deferred call.
-func caught(err *error) {
-	switch r := recover().(type) {
-	case nil:
-	case failure:
-		*err = errors.Join(*err, r.err)
-	default:
-		panic(r)
-	}
-}

@@ -6,9 +6,12 @@ import (
 	"path/filepath"
 	"time"
 
+	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/internal/message"
+
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/forge"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -61,29 +64,29 @@ type exampleKey struct {
 
 // messages makes the example with the simulator's RSA AK.
 func (w *world) messages() *messages {
-	n := w.tpmNode(tpm.GCERSA(), &join{expiration: 86400, label: "nonce of the worked example"})
+	n := w.tpmNode(tpmkind.GCERSA(), &forge.Join{Expiration: 86400, Label: "nonce of the worked example"})
 	hello := n.hello(w)
 	challenge := n.challenge(w)
 	answer := n.answer(w, challenge)
-	h, a := takeApart(hello), takeApart(answer)
+	h, a := forge.TakeApart(hello), forge.TakeApart(answer)
 	m := &messages{files: map[string][]byte{
-		"request.der":         a.bundle.Request,
-		"tls-key.pem":         []byte(pemBlock("PRIVATE KEY", pkcs8(w.tls))),
-		"ak-public.bin":       a.proof.AKPublic,
-		"ak-chain.pem":        []byte(pemBlock("CERTIFICATE", a.evidence.Certificates[0]) + pemBlock("CERTIFICATE", a.evidence.Certificates[1])),
-		"root.pem":            []byte(pemBlock("CERTIFICATE", w.tpm.CA().Root().Raw)),
-		"hello.der":           h.evidence.Statements[0].Stmt,
-		"hello-evidence.der":  h.bundle.Data,
+		"request.der":         a.Bundle.Request,
+		"tls-key.pem":         []byte(forge.PEMBlock("PRIVATE KEY", forge.PKCS8(w.TLS))),
+		"ak-public.bin":       a.Proof.AKPublic,
+		"ak-chain.pem":        []byte(forge.PEMBlock("CERTIFICATE", a.Evidence.Certificates[0]) + forge.PEMBlock("CERTIFICATE", a.Evidence.Certificates[1])),
+		"root.pem":            []byte(forge.PEMBlock("CERTIFICATE", w.tpm.CA().Root().Raw)),
+		"hello.der":           h.Evidence.Statements[0].Stmt,
+		"hello-evidence.der":  h.Bundle.Data,
 		"hello.pem":           hello.Spec.Request,
-		"binding.der":         a.proof.Binding,
+		"binding.der":         a.Proof.Binding,
 		"challenge.der":       challenge,
-		"challenge.txt":       []byte(attest.ChallengeMessage(challenge)),
-		"attest.bin":          a.certify.Attest,
-		"signature.bin":       a.certify.Signature,
-		"key-public.bin":      a.certify.Public,
-		"certify.der":         a.evidence.Statements[0].Stmt,
-		"proof.der":           a.evidence.Statements[1].Stmt,
-		"answer-evidence.der": a.bundle.Data,
+		"challenge.txt":       []byte(attest.ChallengeDecision(challenge).Message),
+		"attest.bin":          a.Certify.Attest,
+		"signature.bin":       a.Certify.Signature,
+		"key-public.bin":      a.Certify.Public,
+		"certify.der":         a.Evidence.Statements[0].Stmt,
+		"proof.der":           a.Evidence.Statements[1].Stmt,
+		"answer-evidence.der": a.Bundle.Data,
 		"answer.pem":          answer.Spec.Request,
 	}}
 	m.example = n.example(w, a, hello, answer)
@@ -91,36 +94,36 @@ func (w *world) messages() *messages {
 	return m
 }
 
-func (n *tpmNode) example(w *world, a *parts, hello, answer *csr.Request) example {
-	secret, qd := n.secrets(a.binding)
-	statement := must(tpm.ParseAttestation(a.certify.Attest))
+func (n *tpmNode) example(w *world, a *forge.Parts, hello, answer *csr.Request) example {
+	secret, qd := n.Secrets(a.Binding)
+	statement := forge.Must(tpmkind.ParseAttestation(a.Certify.Attest))
 	return example{
-		NodeName: nodeName, ProviderID: providerID, ClusterID: n.cluster, SignerName: n.signer, ChallengeSigner: hello.Spec.SignerName,
-		Requester: n.username, Groups: n.groups, Usages: n.usages, ExpirationSeconds: n.expiration,
-		HelloCreated: hello.Metadata.CreationTimestamp, AnswerCreated: answer.Metadata.CreationTimestamp, Verified: w.now,
-		RingKey: exampleKey{ID: must(hex.DecodeString(n.ring.ID)), Secret: n.ring.Secret, ActiveAt: n.ring.ActiveAt},
-		Nonce:   a.binding.Nonce[:], IssuedAt: a.binding.IssuedAt, NotAfter: a.binding.NotAfter,
-		MachineKey: a.binding.MachineKey[:], RequestHash: a.binding.RequestHash[:],
+		NodeName: forge.NodeName, ProviderID: providerID, ClusterID: n.Cluster, SignerName: n.Signer, ChallengeSigner: hello.Spec.SignerName,
+		Requester: n.Username, Groups: n.Groups, Usages: n.Usages, ExpirationSeconds: n.Expiration,
+		HelloCreated: hello.Metadata.CreationTimestamp, AnswerCreated: answer.Metadata.CreationTimestamp, Verified: w.Now,
+		RingKey: exampleKey{ID: n.Ring.ID[:], Secret: ringKey(n.Ring).Secret, ActiveAt: n.Ring.ActiveAt},
+		Nonce:   a.Binding.Nonce[:], IssuedAt: a.Binding.IssuedAt, NotAfter: a.Binding.NotAfter,
+		MachineKey: a.Binding.MachineKey[:], RequestHash: a.Binding.RequestHash[:],
 		Secret: secret, QualifyingData: qd,
 		AKName: n.public.Name(), AKQualifiedName: statement.QualifiedSigner, KeyName: statement.Certified.Name,
-		Machine: identity("machine-1"),
+		Machine: forge.Identity("machine-1"),
 	}
 }
 
 // otherRoad adds the messages of the road of the EK certificate, as encodings: the
 // EK and the AK are the simulator's, the credential is made of bytes that no TPM
 // opens.
-func (w *world) otherRoad(m *messages, a *parts) {
-	ek := spki(w.tpm.EKPublic(tpmsim.P256))
-	b := *a.binding
-	b.Road, b.MachineKey, b.AKName = attest.RoadEK, must(csr.SPKIHash(w.tpm.EKPublic(tpmsim.P256))), m.example.AKName
-	binding := must(b.Marshal())
-	credential := &attest.Credential{IDObject: derive("idObject", 68), EncryptedSecret: derive("encryptedSecret", 68)}
-	m.files["hello-ek.der"] = must((&attest.Hello{Road: attest.RoadEK, ClusterID: b.ClusterID, TargetSigner: b.SignerName,
-		EKPublic: ek, AKPublic: a.proof.AKPublic}).Marshal())
+func (w *world) otherRoad(m *messages, a *forge.Parts) {
+	ek := forge.SPKI(w.tpm.EKPublic(tpmsim.P256))
+	b := *a.Binding
+	b.Road, b.MachineKey, b.AKName = message.RoadEK, forge.Must(csr.SPKIHash(w.tpm.EKPublic(tpmsim.P256))), m.example.AKName
+	binding := forge.Must(b.Marshal())
+	credential := &message.Credential{IDObject: forge.Derive("idObject", 68), EncryptedSecret: forge.Derive("encryptedSecret", 68)}
+	m.files["hello-ek.der"] = forge.Must((&message.Hello{Road: message.RoadEK, ClusterID: b.ClusterID, TargetSigner: b.SignerName,
+		EKPublic: ek, AKPublic: a.Proof.AKPublic}).Marshal())
 	m.files["binding-ek.der"] = binding
-	m.files["challenge-ek.der"] = must((&attest.Challenge{Binding: b, Credential: credential}).Marshal())
-	m.files["proof-ek.der"] = must((&attest.Proof{Binding: binding, EKPublic: ek, AKPublic: a.proof.AKPublic}).Marshal())
+	m.files["challenge-ek.der"] = forge.Must((&message.Challenge{Binding: b, Credential: credential}).Marshal())
+	m.files["proof-ek.der"] = forge.Must((&message.Proof{Binding: binding, EKPublic: ek, AKPublic: a.Proof.AKPublic}).Marshal())
 }
 
 // writeMessages writes the example below root.

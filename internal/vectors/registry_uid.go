@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/forge"
 	"github.com/nodeattest/nodeattest/internal/vector"
 )
 
@@ -32,20 +33,20 @@ func adopt(machine, uid string) vector.Operation {
 func (w *world) registryUIDs() []registryCase {
 	second := func(from *calls, expect string, retry bool) *calls {
 		c := &calls{now: from.now, ops: slices.Clone(from.ops)}
-		o := c.claim(otherNode, machineB)
+		o := c.claim(forge.OtherNode, machineB)
 		o.MachineUID = uidOf1
 		return c.refused(o, expect, retry)
 	}
-	two := w.calls().bound(nodeName, machineA).boundUID(otherNode, machineB, uidOf2)
-	raced := w.calls().bound(nodeName, machineA)
-	raced.add(vector.Operation{Op: "raise", Seen: machineA, LastEnd: w.now.Add(2 * time.Hour), Found: &vector.RegistryFound{State: "bound"}})
+	two := w.calls().bound(forge.NodeName, machineA).boundUID(forge.OtherNode, machineB, uidOf2)
+	raced := w.calls().bound(forge.NodeName, machineA)
+	raced.add(vector.Operation{Op: "raise", Seen: machineA, LastEnd: w.Now.Add(2 * time.Hour), Found: &vector.RegistryFound{State: "bound"}})
 	return []registryCase{
 		{"second-name-for-a-machine-uid", "Another machine claims another name with the Machine UID of a bound record: it has a copy of that Machine's bootstrap data.",
-			second(w.calls().bound(nodeName, machineA), "registry-machine-uid", false)},
+			second(w.calls().bound(forge.NodeName, machineA), "registry-machine-uid", false)},
 		{"takeover-of-a-machine-uid", "Another machine claims another name with the Machine UID of a reservation, before the deadline.",
-			second(w.calls().reserve(nodeName, machineA), "registry-reserved", true)},
+			second(w.calls().reserve(forge.NodeName, machineA), "registry-reserved", true)},
 		{"machine-uid-of-a-resting-name", "Another machine claims another name with the UID of a Machine that is gone, while its name rests.",
-			second(w.calls().bound(nodeName, machineA).release(nodeName, uidOf1), "registry-machine-uid", false)},
+			second(w.calls().bound(forge.NodeName, machineA).release(forge.NodeName, uidOf1), "registry-machine-uid", false)},
 		{"adopt-of-the-uid-of-another-name", "A record is to take the UID of a Machine that has another name.",
 			two.refused(adopt(machineA, uidOf2), "registry-machine-uid", false)},
 		{"adopt-of-an-older-version", "A record is to take another UID, by a caller who has not seen its last end raised.",
@@ -56,13 +57,13 @@ func (w *world) registryUIDs() []registryCase {
 // registryAdopted are records that are found by their Machine UID, before and after it
 // changes.
 func (w *world) registryAdopted() []registryCase {
-	moved := w.calls().bound(nodeName, machineA).lookupUID(uidOf1, nodeName)
+	moved := w.calls().bound(forge.NodeName, machineA).lookupUID(uidOf1, forge.NodeName)
 	o := adopt(machineA, "uid-after-the-move")
-	o.Found = &vector.RegistryFound{State: "bound", NodeName: nodeName, Machine: machineA, LastEnd: moved.now.Add(time.Hour)}
-	moved.add(o).lookupUID(uidOf1, "").lookupUID("uid-after-the-move", nodeName).release(nodeName, uidOf1).lookup(nodeName, "bound")
+	o.Found = &vector.RegistryFound{State: "bound", NodeName: forge.NodeName, Machine: machineA, LastEnd: moved.now.Add(time.Hour)}
+	moved.add(o).lookupUID(uidOf1, "").lookupUID("uid-after-the-move", forge.NodeName).release(forge.NodeName, uidOf1).lookup(forge.NodeName, "bound")
 	return []registryCase{
 		{"adopted", "A record takes the UID of the Machine object that the inventory was moved to; the end of the former one leaves it alone.", moved},
 		{"machine-uid-after-the-rest", "A Machine UID is free when its name has rested.",
-			w.calls().bound(nodeName, machineA).release(nodeName, uidOf1).later(time.Hour+time.Second).lookupUID(uidOf1, "").boundUID(otherNode, machineB, uidOf1)},
+			w.calls().bound(forge.NodeName, machineA).release(forge.NodeName, uidOf1).later(time.Hour+time.Second).lookupUID(uidOf1, "").boundUID(forge.OtherNode, machineB, uidOf1)},
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/nodeattest/nodeattest/claims"
+	"github.com/nodeattest/nodeattest/internal/forge"
 	"github.com/nodeattest/nodeattest/internal/vector"
 )
 
@@ -18,11 +19,11 @@ func (w *world) podClaims() string {
 	b := claims.Bound{
 		ServiceAccount: &claims.Object{Namespace: "shop", Name: "cart", UID: "uid-of-cart"},
 		Pod:            &claims.Pod{Object: claims.Object{Namespace: "shop", Name: "cart-0", UID: "uid-of-cart-0"}},
-		Node:           &claims.Node{Object: claims.Object{Name: nodeName, UID: "uid-of-node-1"}},
+		Node:           &claims.Node{Object: claims.Object{Name: forge.NodeName, UID: "uid-of-node-1"}},
 	}
-	c := must(claims.New(b, tokenLifetime, 0, []string{"https://sts.example.com"}, w.now, "3f2f4f2e-5ab6-4a92-a0a6-7a6b1c4d9f10"))
+	c := forge.Must(claims.New(b, tokenLifetime, 0, []string{"https://sts.example.com"}, w.Now, "3f2f4f2e-5ab6-4a92-a0a6-7a6b1c4d9f10"))
 	c.Issuer = tokenIssuer
-	return string(must(c.Marshal()))
+	return string(forge.Must(c.Marshal()))
 }
 
 // signers are claim sets before an external signer, whose signature they would turn into
@@ -40,12 +41,12 @@ func (w *world) signers() {
 	add("accepted", "pod-token", "The claims of a token for a pod, as kube-apiserver writes them.", "", good)
 	edit := func(from, to string) string {
 		if strings.Count(good, from) != 1 {
-			check(strconv.ErrSyntax)
+			forge.Check(strconv.ErrSyntax)
 		}
 		return strings.Replace(good, from, to, 1)
 	}
-	now := strconv.FormatInt(w.now.Unix(), 10)
-	end := strconv.FormatInt(w.now.Unix()+tokenLifetime, 10)
+	now := strconv.FormatInt(w.Now.Unix(), 10)
+	end := strconv.FormatInt(w.Now.Unix()+tokenLifetime, 10)
 	for _, a := range []struct{ name, what, text string }{
 		{"groups", "A claim groups with system:masters stands beside those of a bound token.", edit(`"iat"`, `"groups":["system:masters"],"iat"`)},
 		{"email", "A claim email stands beside those of a bound token.", edit(`"exp"`, `"email":"root@corp.example","email_verified":true,"exp"`)},
@@ -60,8 +61,8 @@ func (w *world) signers() {
 		{"member-twice", "The subject stands there twice.", edit(`,"sub"`, `,"sub":"system:serviceaccount:kube-system:admin","sub"`)},
 		{"subject", "The subject is another service account than the private claims name.", edit(`serviceaccount:shop:cart"`, `serviceaccount:shop:admin"`)},
 		{"issuer", "The claims are another issuer's.", edit(tokenIssuer, "https://other.example.com")},
-		{"lifetime", "The token lives a second longer than the signer's maximum.", edit(`"exp":`+end, `"exp":`+strconv.FormatInt(w.now.Unix()+tokenLifetime+1, 10))},
-		{"not-before", "The token is good from a time long before it was issued.", edit(`"nbf":`+now, `"nbf":`+strconv.FormatInt(w.now.Unix()-1000000, 10))},
+		{"lifetime", "The token lives a second longer than the signer's maximum.", edit(`"exp":`+end, `"exp":`+strconv.FormatInt(w.Now.Unix()+tokenLifetime+1, 10))},
+		{"not-before", "The token is good from a time long before it was issued.", edit(`"nbf":`+now, `"nbf":`+strconv.FormatInt(w.Now.Unix()-1000000, 10))},
 	} {
 		add("token", a.name, a.what, "signer-claims", a.text)
 	}

@@ -3,8 +3,10 @@ package main
 import (
 	"github.com/google/go-tpm/tpm2"
 
-	"github.com/nodeattest/nodeattest/attest/tpm"
+	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
+
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/forge"
 	"github.com/nodeattest/nodeattest/internal/vector"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -12,26 +14,26 @@ import (
 // tpmStatements are what the simulator's AK really signs, each with the right
 // qualifying data, passed off as a certify statement.
 func (w *world) tpmStatements() {
-	ak := must(tpm2.CreatePrimary{
+	ak := forge.Must(tpm2.CreatePrimary{
 		PrimaryHandle: tpm2.TPMRHEndorsement,
 		InPublic:      tpm2.BytesAs2B[tpm2.TPMTPublic](w.tpm.AKTemplate(tpmsim.RSA2048)),
 	}.Execute(w.shared))
 	defer w.flush(ak.ObjectHandle)
-	good := takeApart(w.good)
+	good := forge.TakeApart(w.good)
 	signer := tpm2.NamedHandle{Handle: ak.ObjectHandle, Name: ak.Name}
-	qd := tpm2.TPM2BData{Buffer: must(tpm.ParseAttestation(good.certify.Attest)).ExtraData}
+	qd := tpm2.TPM2BData{Buffer: forge.Must(tpmkind.ParseAttestation(good.Certify.Attest)).ExtraData}
 	own := tpm2.TPMTSigScheme{Scheme: tpm2.TPMAlgNull}
 
-	quote := must(tpm2.Quote{SignHandle: signer, QualifyingData: qd, InScheme: own, PCRSelect: tpm2.TPMLPCRSelection{
+	quote := forge.Must(tpm2.Quote{SignHandle: signer, QualifyingData: qd, InScheme: own, PCRSelect: tpm2.TPMLPCRSelection{
 		PCRSelections: []tpm2.TPMSPCRSelection{{Hash: tpm2.TPMAlgSHA256, PCRSelect: tpm2.PCClientCompatible.PCRs(0, 7)}}}}.Execute(w.shared))
 	w.addTPMStatement("quote", "A quote of two PCRs by the node's AK, with the right qualifying data", quote.Quoted.Bytes(), quote.Signature)
 
-	creation := must(tpm2.CertifyCreation{SignHandle: signer, ObjectHandle: signer, QualifyingData: qd, InScheme: own,
+	creation := forge.Must(tpm2.CertifyCreation{SignHandle: signer, ObjectHandle: signer, QualifyingData: qd, InScheme: own,
 		CreationHash: ak.CreationHash, CreationTicket: ak.CreationTicket}.Execute(w.shared))
 	w.addTPMStatement("certify-creation", "A TPM2_CertifyCreation of the AK by itself, with the right qualifying data",
 		creation.CertifyInfo.Bytes(), creation.Signature)
 
-	time := must(tpm2.GetTime{PrivacyAdminHandle: tpm2.TPMRHEndorsement, SignHandle: signer, QualifyingData: qd, InScheme: own}.Execute(w.shared))
+	time := forge.Must(tpm2.GetTime{PrivacyAdminHandle: tpm2.TPMRHEndorsement, SignHandle: signer, QualifyingData: qd, InScheme: own}.Execute(w.shared))
 	w.addTPMStatement("get-time", "A TPM2_GetTime by the node's AK, with the right qualifying data", time.TimeInfo.Bytes(), time.Signature)
 
 	w.addTPMStatement(w.certifiedNV(signer, qd, own))
@@ -40,25 +42,25 @@ func (w *world) tpmStatements() {
 
 func (w *world) flush(h tpm2.TPMHandle) {
 	_, err := tpm2.FlushContext{FlushHandle: h}.Execute(w.shared)
-	check(err)
+	forge.Check(err)
 }
 
 // certifiedNV certifies 16 bytes of the index with the AK's template.
 func (w *world) certifiedNV(signer tpm2.NamedHandle, qd tpm2.TPM2BData, own tpm2.TPMTSigScheme) (name, what string, raw []byte, sig tpm2.TPMTSignature) {
-	public := must(tpm2.NVReadPublic{NVIndex: tpmsim.AKTemplateIndexRSA}.Execute(w.shared))
+	public := forge.Must(tpm2.NVReadPublic{NVIndex: tpmsim.AKTemplateIndexRSA}.Execute(w.shared))
 	index := tpm2.NamedHandle{Handle: tpmsim.AKTemplateIndexRSA, Name: public.NVName}
-	nv := must(tpm2.NVCertify{SignHandle: signer, AuthHandle: index, NVIndex: index, QualifyingData: qd, InScheme: own, Size: 16}.Execute(w.shared))
+	nv := forge.Must(tpm2.NVCertify{SignHandle: signer, AuthHandle: index, NVIndex: index, QualifyingData: qd, InScheme: own, Size: 16}.Execute(w.shared))
 	return "nv-certify", "A TPM2_NV_Certify by the node's AK, with the right qualifying data", nv.CertifyInfo.Bytes(), nv.Signature
 }
 
 // sessionAudit has a session audit one command and the AK sign its digest.
 func (w *world) sessionAudit(signer tpm2.NamedHandle, qd tpm2.TPM2BData, own tpm2.TPMTSigScheme) (name, what string, raw []byte, sig tpm2.TPMTSignature) {
 	session, done, err := tpm2.HMACSession(w.shared, tpm2.TPMAlgSHA256, 16, tpm2.Audit())
-	check(err)
-	defer func() { check(done()) }()
+	forge.Check(err)
+	defer func() { forge.Check(done()) }()
 	_, err = tpm2.GetCapability{Capability: tpm2.TPMCapTPMProperties, Property: uint32(tpm2.TPMPTManufacturer), PropertyCount: 1}.Execute(w.shared, session)
-	check(err)
-	audit := must(tpm2.GetSessionAuditDigest{PrivacyAdminHandle: tpm2.TPMRHEndorsement, SignHandle: signer, SessionHandle: session.Handle(),
+	forge.Check(err)
+	audit := forge.Must(tpm2.GetSessionAuditDigest{PrivacyAdminHandle: tpm2.TPMRHEndorsement, SignHandle: signer, SessionHandle: session.Handle(),
 		QualifyingData: qd, InScheme: own}.Execute(w.shared))
 	return "session-audit", "A TPM2_GetSessionAuditDigest by the node's AK, with the right qualifying data", audit.AuditInfo.Bytes(), audit.Signature
 }
@@ -67,15 +69,15 @@ func (w *world) sessionAudit(signer tpm2.NamedHandle, qd tpm2.TPM2BData, own tpm
 // certify statement.
 func (w *world) addTPMStatement(name, what string, raw []byte, sig tpm2.TPMTSignature) {
 	what += " stands in place of the certify statement."
-	p := takeApart(w.good)
-	ak := p.proof.AKPublic
-	p.certify.Attest, p.certify.Signature = raw, tpm2.Marshal(sig)
-	a := must(csr.ParsePKCS10(p.bundle.Request))
-	_, qd := (&join{ring: w.ring}).secrets(p.binding)
+	p := forge.TakeApart(w.good)
+	ak := p.Proof.AKPublic
+	p.Certify.Attest, p.Certify.Signature = raw, tpm2.Marshal(sig)
+	a := forge.Must(csr.ParsePKCS10(p.Bundle.Request))
+	_, qd := (&forge.Join{Ring: w.Ring}).Secrets(p.Binding)
 	w.add(&vector.Vector{Name: name, Class: "statement", Level: vector.LevelStatement, Description: what,
 		Expect: "attest-type", Package: vector.PackageAttest,
-		Statement: &vector.Statement{Attest: raw, Signature: p.certify.Signature, Public: p.certify.Public,
-			AKPublic: ak, QualifyingData: qd, Key: spki(a.CSR.PublicKey)}})
+		Statement: &vector.Statement{Attest: raw, Signature: p.Certify.Signature, Public: p.Certify.Public,
+			AKPublic: ak, QualifyingData: qd, Key: forge.SPKI(a.CSR.PublicKey)}})
 	w.add(&vector.Vector{Name: name + "-in-answer", Class: "statement", Level: vector.LevelVerify, Description: what,
-		Expect: "attest-type", Package: vector.PackageAttest, Object: p.together()})
+		Expect: "attest-type", Package: vector.PackageAttest, Object: p.Together()})
 }

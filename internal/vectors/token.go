@@ -14,6 +14,7 @@ import (
 	"math/big"
 	"strings"
 
+	"github.com/nodeattest/nodeattest/internal/forge"
 	"github.com/nodeattest/nodeattest/internal/vector"
 )
 
@@ -30,16 +31,16 @@ type tokenSigner struct {
 func (s tokenSigner) segments(header, payload string) string {
 	signed := header + "." + payload
 	digest := sha256.Sum256([]byte(signed))
-	signature := must(repeatable{s.private}.Sign(nil, digest[:], crypto.SHA256))
+	signature := forge.Must(forge.Repeatable{Signer: s.private}.Sign(nil, digest[:], crypto.SHA256))
 	if key, ok := s.private.(*ecdsa.PrivateKey); ok {
 		signature = halves(signature, (key.Params().BitSize+7)/8)
 	}
-	return signed + "." + base64url(signature)
+	return signed + "." + forge.Base64url(signature)
 }
 
 // token signs a header and the payload.
 func (s tokenSigner) token(header string) string {
-	return s.segments(base64url([]byte(header)), base64url([]byte(tokenPayload)))
+	return s.segments(forge.Base64url([]byte(header)), forge.Base64url([]byte(tokenPayload)))
 }
 
 // with is a token whose header has a further member.
@@ -50,18 +51,18 @@ func (s tokenSigner) with(member string) string {
 // halves turns an ECDSA signature in DER into r and s of fixed width.
 func halves(der []byte, size int) []byte {
 	var v struct{ R, S *big.Int }
-	must(asn1.Unmarshal(der, &v))
+	forge.Must(asn1.Unmarshal(der, &v))
 	return append(v.R.FillBytes(make([]byte, size)), v.S.FillBytes(make([]byte, size))...)
 }
 
 // tokens are signed tokens, whose header is what other readers disagree about.
 func (w *world) tokens() {
-	es := tokenSigner{ecKey(elliptic.P256(), "token key", nil), "ES256"}
-	rs := tokenSigner{rsaKey(2048, "RSA token key"), "RS256"}
-	stranger := tokenSigner{ecKey(elliptic.P256(), "stranger's token key", nil), "ES256"}
+	es := tokenSigner{forge.ECKey(elliptic.P256(), "token key", nil), "ES256"}
+	rs := tokenSigner{forge.RSAKey(2048, "RSA token key"), "RS256"}
+	stranger := tokenSigner{forge.ECKey(elliptic.P256(), "stranger's token key", nil), "ES256"}
 	add := func(class, name, what, expect string, s tokenSigner, text string) {
 		v := &vector.Vector{Name: "header-" + name, Class: class, Level: vector.LevelToken, Description: what, Expect: expect,
-			Token: &vector.Token{Text: []byte(text), Key: must(x509.MarshalPKIXPublicKey(s.private.Public())), KeyID: "k", Algorithm: s.algorithm}}
+			Token: &vector.Token{Text: []byte(text), Key: forge.Must(x509.MarshalPKIXPublicKey(s.private.Public())), KeyID: "k", Algorithm: s.algorithm}}
 		if expect != "" {
 			v.Package = vector.PackageJWS
 		}
@@ -95,10 +96,10 @@ func (w *world) tokens() {
 		{"line-end-in-header", "A line end stands in the header segment, and is signed.", "base64url", es.segments(parts[0][:4]+"\n"+parts[0][4:], parts[1])},
 		{"padding", "The signature segment is padded.", "base64url", good + "=="},
 		{"unused-bits", "Bits of the signature's last character that stand for nothing are set.", "base64url", good[:len(good)-1] + unusedBits(good[len(good)-1])},
-		{"no-signature", "The token names none as its algorithm and has no signature.", "algorithm", base64url([]byte(`{"alg":"none"}`)) + "." + parts[1] + "."},
-		{"signature-of-a-byte-less", "The signature is a byte too short.", "signature-size", parts[0] + "." + parts[1] + "." + base64url(must(base64.RawURLEncoding.DecodeString(parts[2]))[1:])},
+		{"no-signature", "The token names none as its algorithm and has no signature.", "algorithm", forge.Base64url([]byte(`{"alg":"none"}`)) + "." + parts[1] + "."},
+		{"signature-of-a-byte-less", "The signature is a byte too short.", "signature-size", parts[0] + "." + parts[1] + "." + forge.Base64url(forge.Must(base64.RawURLEncoding.DecodeString(parts[2]))[1:])},
 		{"two-segments", "The signature segment is not there.", "form", parts[0] + "." + parts[1]},
-		{"another-payload", "The payload is another than the one that was signed.", "signature", parts[0] + "." + base64url([]byte(strings.Replace(tokenPayload, "cart", "root", 1))) + "." + parts[2]},
+		{"another-payload", "The payload is another than the one that was signed.", "signature", parts[0] + "." + forge.Base64url([]byte(strings.Replace(tokenPayload, "cart", "root", 1))) + "." + parts[2]},
 	} {
 		add("token", a.name, a.what, a.expect, es, a.text)
 	}
@@ -154,16 +155,16 @@ func (w *world) refusedHeaders(s tokenSigner, add func(class, name, what, expect
 // jwkOf is the public key as a JWK.
 func jwkOf(s tokenSigner) string {
 	key := s.private.Public().(*ecdsa.PublicKey)
-	point := must(key.Bytes())
-	return string(must(json.Marshal(map[string]string{"kty": "EC", "crv": "P-256", "x": base64url(point[1:33]), "y": base64url(point[33:])})))
+	point := forge.Must(key.Bytes())
+	return string(forge.Must(json.Marshal(map[string]string{"kty": "EC", "crv": "P-256", "x": forge.Base64url(point[1:33]), "y": forge.Base64url(point[33:])})))
 }
 
 // hs256 signs with what everybody knows: the issuer's public key in DER.
 func hs256(s tokenSigner) string {
-	signed := base64url([]byte(`{"alg":"HS256","kid":"k"}`)) + "." + base64url([]byte(tokenPayload))
-	mac := hmac.New(sha256.New, must(x509.MarshalPKIXPublicKey(s.private.Public())))
+	signed := forge.Base64url([]byte(`{"alg":"HS256","kid":"k"}`)) + "." + forge.Base64url([]byte(tokenPayload))
+	mac := hmac.New(sha256.New, forge.Must(x509.MarshalPKIXPublicKey(s.private.Public())))
 	mac.Write([]byte(signed))
-	return signed + "." + base64url(mac.Sum(nil))
+	return signed + "." + forge.Base64url(mac.Sum(nil))
 }
 
 // unusedBits is the next character after one of base64url that ends on bits which stand

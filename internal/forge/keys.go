@@ -1,4 +1,4 @@
-package main
+package forge
 
 import (
 	"crypto"
@@ -15,19 +15,19 @@ import (
 
 // seed is what all keys and nonces follow from. Nothing made from it protects
 // anything.
-const seed = "nodeattest test vectors"
+const Seed = "nodeattest test vectors"
 
-// derive gives bytes that follow from the seed and a label.
-func derive(label string, size int) []byte {
-	return must(hkdf.Key(sha256.New, []byte(seed), nil, label, size))
+// Derive gives bytes that follow from the seed and a label.
+func Derive(label string, size int) []byte {
+	return Must(hkdf.Key(sha256.New, []byte(Seed), nil, label, size))
 }
 
-// ecKey is the key of that label. It turns to the next candidate where the bytes are
+// ECKey is the key of that label. It turns to the next candidate where the bytes are
 // no scalar, or where fits, if given, does not like the key.
-func ecKey(curve elliptic.Curve, label string, fits func(*ecdsa.PublicKey) bool) *ecdsa.PrivateKey {
+func ECKey(curve elliptic.Curve, label string, fits func(*ecdsa.PublicKey) bool) *ecdsa.PrivateKey {
 	size := (curve.Params().BitSize + 7) / 8
 	for n := 0; ; n++ {
-		raw := derive(fmt.Sprintf("%s %d", label, n), size)
+		raw := Derive(fmt.Sprintf("%s %d", label, n), size)
 		if curve == elliptic.P521() {
 			raw[0] &= 1
 		}
@@ -38,8 +38,8 @@ func ecKey(curve elliptic.Curve, label string, fits func(*ecdsa.PublicKey) bool)
 	}
 }
 
-// rsaKey is the key of that label, with the exponent 65537 and two primes.
-func rsaKey(bits int, label string) *rsa.PrivateKey {
+// RSAKey is the key of that label, with the exponent 65537 and two primes.
+func RSAKey(bits int, label string) *rsa.PrivateKey {
 	e := big.NewInt(65537)
 	p, q := prime(bits/2, label+" p", e), prime(bits/2, label+" q", e)
 	one := big.NewInt(1)
@@ -49,7 +49,7 @@ func rsaKey(bits int, label string) *rsa.PrivateKey {
 		D:         new(big.Int).ModInverse(e, phi),
 		Primes:    []*big.Int{p, q},
 	}
-	check(key.Validate())
+	Check(key.Validate())
 	key.Precompute()
 	return key
 }
@@ -57,7 +57,7 @@ func rsaKey(bits int, label string) *rsa.PrivateKey {
 // prime is the first prime p behind the bytes of that label, its two top bits set,
 // where e divides p - 1 in no way.
 func prime(bits int, label string, e *big.Int) *big.Int {
-	raw := derive(label, bits/8)
+	raw := Derive(label, bits/8)
 	raw[0] |= 0xc0
 	raw[len(raw)-1] |= 1
 	p, one, two := new(big.Int).SetBytes(raw), big.NewInt(1), big.NewInt(2)
@@ -70,12 +70,12 @@ func prime(bits int, label string, e *big.Int) *big.Int {
 	}
 }
 
-// repeatable signs the same bytes the same way each time, as far as the scheme lets
+// Repeatable signs the same bytes the same way each time, as far as the scheme lets
 // it: ECDSA by RFC 6979, RSASSA-PKCS1-v1_5 as always.
-type repeatable struct{ crypto.Signer }
+type Repeatable struct{ crypto.Signer }
 
 // Sign ignores the source of randomness, but for RSASSA-PSS, which needs one.
-func (r repeatable) Sign(_ io.Reader, digest []byte, opts crypto.SignerOpts) ([]byte, error) {
+func (r Repeatable) Sign(_ io.Reader, digest []byte, opts crypto.SignerOpts) ([]byte, error) {
 	if _, pss := opts.(*rsa.PSSOptions); pss {
 		return r.Signer.Sign(rand.Reader, digest, opts)
 	}

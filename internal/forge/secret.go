@@ -1,4 +1,4 @@
-package vector
+package forge
 
 import (
 	"crypto/hmac"

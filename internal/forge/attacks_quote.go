@@ -1,0 +1,152 @@
+package forge
+
+import (
+	"bytes"
+	"crypto/sha512"
+	"slices"
+
+	"github.com/nodeattest/nodeattest/attest/tpm"
+
+	"github.com/google/go-tpm/tpm2"
+)
+
+// quoteAttack is one change to a good quote.
+type quoteAttack struct {
+	Name, What, Expect string
+	RSA                bool // by the RSA AK in place of the one on P-256
+	live               string
+	Change             func(*Quoting)
+}
+
+// LoneQuoteData is the qualifying data of quotes outside answers.
+var LoneQuoteData = Derive("qualifying data of quotes", 32)
+
+func QuoteAttacks() []quoteAttack {
+	return slices.Concat(quotedStatements(), quotedSelections(), quotedValues(), quotedSigners())
+}
+
+func patchQuote(how func([]byte) []byte) func(*Quoting) { return func(q *Quoting) { q.patch = how } }
+
+// quotedStatements are about the TPMS_ATTEST and its qualifying data.
+func quotedStatements() []quoteAttack {
+	return []quoteAttack{
+		{Name: "forged-magic", What: "The structure does not begin with TPM_GENERATED_VALUE.", Expect: "attest-magic",
+			Change: patchQuote(func(b []byte) []byte { b[0] ^= 1; return b })},
+		{Name: "with-bytes-behind", What: "A byte stands behind the TPMS_ATTEST, under the signature.", Expect: "attest-encoding",
+			Change: patchQuote(func(b []byte) []byte { return append(b, 0) })},
+		{Name: "truncated", What: "The TPMS_ATTEST lacks its last byte, under the signature.", Expect: "attest-encoding",
+			Change: patchQuote(func(b []byte) []byte { return b[:len(b)-1] })},
+		{Name: "is-a-certify-statement", What: "A certify statement with the right qualifying data stands in place of the quote.", Expect: "attest-type",
+			Change: func(q *Quoting) {
+				q.Attest.Type, q.Attest.Quote = tpm2.TPMSTAttestCertify, nil
+				q.Attest.Certified = &tpm.CertifyInfo{Name: q.AK.Public.Name(), QualifiedName: q.AK.Public.Name()}
+			}},
+		{Name: "is-a-command-audit", What: "The type says command audit over the bytes of a quote.", Expect: "attest-type",
+			Change: patchQuote(func(b []byte) []byte { b[4], b[5] = 0x80, 0x15; return b })},
+		{Name: "clock-safe-flag-not-boolean", What: "The clock's safe flag is 2, which is no TPMI_YES_NO.", Expect: "attest-encoding",
+			Change: func(q *Quoting) {
+				q.patch = func(b []byte) []byte { b[6+2+len(q.Attest.QualifiedSigner)+2+len(q.Attest.ExtraData)+16] = 2; return b }
+			}},
+		{Name: "without-qualifying-data", live: "quote-qualifying-data-absent", What: "The quote has no qualifying data.", Expect: "qualifying-data",
+			Change: func(q *Quoting) { q.Attest.ExtraData = nil }},
+		{Name: "with-a-prefix-of-the-qualifying-data", What: "The quote has the first bytes of the qualifying data.", Expect: "qualifying-data",
+			Change: func(q *Quoting) { q.Attest.ExtraData = LoneQuoteData[:31] }},
+		{Name: "with-other-qualifying-data", live: "quote-qualifying-data-other", What: "The quote is for another challenge.", Expect: "qualifying-data",
+			Change: func(q *Quoting) { q.Attest.ExtraData = Derive("other qualifying data", 32) }},
+	}
+}
+
+// quotedSelections are about which PCRs the quote covers.
+func quotedSelections() []quoteAttack {
+	selects := func(selections ...tpm.PCRSelection) func(*Quoting) {
+		return func(q *Quoting) { q.SelectPCRs(selections...) }
+	}
+	return []quoteAttack{
+		{Name: "of-no-bank", What: "The quote selects no bank.", Expect: "pcr-selection", Change: selects()},
+		{Name: "of-no-pcr", What: "The quote selects a bank, and no PCR of it.", Expect: "pcr-selection", Change: selects(SelectionOf(BankSHA256, 0, 0, 0))},
+		{Name: "of-no-pcr-of-a-second-bank", What: "The quote selects no PCR of its second bank.", Expect: "pcr-selection",
+			Change: selects(SelectionOf(BankSHA256, 0xff, 0, 0), SelectionOf(BankSHA384, 0, 0, 0))},
+		{Name: "of-one-bank-twice", What: "The quote lists one bank twice, with a PCR each.", Expect: "pcr-selection",
+			Change: selects(SelectionOf(BankSHA256, 1, 0, 0), SelectionOf(BankSHA256, 2, 0, 0))},
+		{Name: "of-the-sha1-bank", What: "The quote is over a PCR of the SHA-1 bank, for which collisions can be computed.", Expect: "pcr-bank",
+			Change: selects(SelectionOf(BankSHA1, 1, 0, 0))},
+		{Name: "of-an-unknown-bank", What: "The quote says that it is over the bank of another hash, SM3.", Expect: "pcr-bank",
+			Change: func(q *Quoting) { q.Attest.Quote.Selections[0].Hash = tpm2.TPMAlgSM3256 }},
+		{Name: "of-five-octets", What: "The selection has five octets, more than any TPM's.", Expect: "attest-encoding", Change: selects(SelectionOf(BankSHA256, 1, 0, 0, 0, 0))},
+	}
+}
+
+// quotedValues are about the values that the node sends beside the quote.
+func quotedValues() []quoteAttack {
+	return []quoteAttack{
+		{Name: "pcr-listed-twice", What: "The node lists PCR 7 with a value that it wishes for, and again with the quoted one.", Expect: "pcr-duplicate",
+			Change: func(q *Quoting) {
+				q.PCRs = append([]tpm.PCR{{Bank: BankSHA256, Index: 7, Value: make([]byte, 32)}}, q.PCRs...)
+			}},
+		{Name: "pcr-listed-twice-alike", What: "The node lists PCR 0 twice with the quoted value.", Expect: "pcr-duplicate",
+			Change: func(q *Quoting) { q.PCRs = append(q.PCRs, q.PCRs[0]) }},
+		{Name: "pcr-outside-the-selection", What: "The node sends a value of PCR 8, which was not quoted.", Expect: "pcr-not-quoted",
+			Change: func(q *Quoting) { q.PCRs = append(q.PCRs, PCRValue(BankSHA256, 8)) }},
+		{Name: "pcr-of-another-bank", What: "The node sends a value of PCR 0 in a bank that was not quoted.", Expect: "pcr-not-quoted",
+			Change: func(q *Quoting) { q.PCRs = append(q.PCRs, PCRValue(BankSHA384, 0)) }},
+		{Name: "pcr-of-the-wrong-bank", What: "The node says of a quoted value that it is of the SHA-384 bank.", Expect: "pcr-value",
+			Change: func(q *Quoting) { q.PCRs[0].Bank = BankSHA384 }},
+		{Name: "pcr-of-an-unknown-bank", What: "The node sends a value of a bank of SM3.", Expect: "pcr-bank",
+			Change: func(q *Quoting) { q.PCRs[0].Bank = bankSM3 }},
+		{Name: "pcr-32", What: "The node sends a value of PCR 32, which no selection can name.", Expect: "pcr-selection",
+			Change: func(q *Quoting) { q.PCRs[0].Index = 32 }},
+		{Name: "pcr-missing", What: "The node leaves out the value of PCR 0.", Expect: "pcr-missing", Change: func(q *Quoting) { q.PCRs = q.PCRs[1:] }},
+		{Name: "pcrs-missing", What: "The node sends no values.", Expect: "pcr-missing", Change: func(q *Quoting) { q.PCRs = []tpm.PCR{} }},
+		{Name: "pcr-value-one-bit-off", What: "One bit of the value of PCR 3 was changed.", Expect: "pcr-digest", Change: func(q *Quoting) { q.PCRs[3].Value[31] ^= 1 }},
+		{Name: "pcr-values-swapped", What: "The values of PCRs 0 and 1 were swapped.", Expect: "pcr-digest",
+			Change: func(q *Quoting) { q.PCRs[0].Value, q.PCRs[1].Value = q.PCRs[1].Value, q.PCRs[0].Value }},
+		{Name: "pcr-value-moved", What: "The last byte of PCR 0 moved to the front of PCR 1, which changes no digest.", Expect: "pcr-value",
+			Change: func(q *Quoting) {
+				q.PCRs[1].Value = append([]byte{q.PCRs[0].Value[31]}, q.PCRs[1].Value...)
+				q.PCRs[0].Value = q.PCRs[0].Value[:31]
+			}},
+		{Name: "pcr-digest-changed", What: "The quoted digest is that of other values.", Expect: "pcr-digest",
+			Change: func(q *Quoting) { q.Attest.Quote.PCRDigest[0] ^= 1 }},
+		{Name: "pcr-digest-under-another-hash", What: "The quoted digest is SHA-384, the AK's hash is SHA-256.", Expect: "pcr-digest",
+			Change: func(q *Quoting) {
+				var all []byte
+				for _, p := range q.PCRs {
+					all = append(all, p.Value...)
+				}
+				sum := sha512.Sum384(all)
+				q.Attest.Quote.PCRDigest = sum[:]
+			}},
+		{Name: "pcr-digest-absent", What: "The quote has no digest.", Expect: "pcr-digest", Change: func(q *Quoting) { q.Attest.Quote.PCRDigest = nil }},
+	}
+}
+
+// quotedSigners are about the AK and its signature.
+func quotedSigners() []quoteAttack {
+	ak := func(how func(*tpm.Public)) func(*Quoting) {
+		return func(q *Quoting) { q.UseAK(Changed(q.AK.Public, how)) }
+	}
+	signature := func(how func(*tpm.Signature)) func(*Quoting) {
+		return func(q *Quoting) { q.signature = how }
+	}
+	return []quoteAttack{
+		{Name: "by-another-ak", What: "Another AK signs under the public area of the one that is named.", Expect: "signature",
+			Change: func(q *Quoting) { q.AK = &SoftAK{Private: q.w.AKOther.Private, Public: q.AK.Public} }},
+		{Name: "by-an-ak-that-decrypts", What: "The AK can decrypt too.", Expect: "ak-attributes", Change: ak(func(p *tpm.Public) { p.Attributes |= tpm.AttributeDecrypt })},
+		{Name: "by-an-ak-that-is-not-restricted", What: "The AK is not restricted, so it signs anything.", Expect: "ak-attributes",
+			Change: ak(func(p *tpm.Public) { p.Attributes &^= tpm.AttributeRestricted })},
+		{Name: "by-an-ak-without-a-scheme", What: "The AK has no scheme of its own.", Expect: "ak-scheme", Change: ak(func(p *tpm.Public) { p.Scheme = NoScheme })},
+		{Name: "by-an-ak-under-a-sha1-name", What: "The AK's Name is a SHA-1 digest.", Expect: "name-algorithm", Change: ak(func(p *tpm.Public) { p.NameAlg = tpm2.TPMAlgSHA1 })},
+		{Name: "by-a-key-from-outside", What: "The qualified signer is the AK's bare Name: a key that was loaded from outside.", Expect: "qualified-signer",
+			Change: func(q *Quoting) { q.Attest.QualifiedSigner = q.AK.Public.Name() }},
+		{Name: "by-nobody", What: "The qualified signer is empty.", Expect: "qualified-signer", Change: func(q *Quoting) { q.Attest.QualifiedSigner = nil }},
+		{Name: "signed-with-sha1", What: "The AK's own scheme, the signature and the digest are over SHA-1.", Expect: "signature-hash", RSA: true, Change: SHA1AK},
+		{Name: "signed-with-another-hash", What: "The quote is signed with SHA-384, the AK's own hash is SHA-256.", Expect: "signature-scheme",
+			Change: func(q *Quoting) { q.scheme.Hash = tpm2.TPMAlgSHA384; q.Digest() }},
+		{Name: "signed-with-r-zero", What: "The ECDSA signature has r = 0.", Expect: "signature-range", Change: signature(func(v *tpm.Signature) { v.R = []byte{0} })},
+		{Name: "signed-with-s-over-the-order", What: "The ECDSA signature has an s of all ones.", Expect: "signature-range",
+			Change: signature(func(v *tpm.Signature) { v.S = bytes.Repeat([]byte{0xff}, 32) })},
+		{Name: "signature-bit-flipped", What: "One bit of the signature was changed.", Expect: "signature", RSA: true, Change: signature(func(v *tpm.Signature) { v.RSA[100] ^= 1 })},
+		{Name: "signature-truncated", What: "The RSA signature lacks its last byte, its size says so.", Expect: "signature-length", RSA: true,
+			Change: signature(func(v *tpm.Signature) { v.RSA = v.RSA[:len(v.RSA)-1] })},
+	}
+}

@@ -1,0 +1,302 @@
+package forge
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rsa"
+	_ "crypto/sha1" // for statements that are refused because of it
+	"errors"
+	"math/big"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/internal/message"
+
+	"github.com/google/go-tpm/tpm2"
+	"golang.org/x/crypto/cryptobyte"
+	"golang.org/x/crypto/cryptobyte/asn1"
+
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/tpmsim"
+)
+
+// The attributes of attestation keys, of keys made in a TPM, and of software keys
+// that were loaded to be certified.
+const (
+	AKAttributes = tpm.AttributeFixedTPM | tpm.AttributeFixedParent | tpm.AttributeSensitiveDataOrigin |
+		tpm.AttributeUserWithAuth | tpm.AttributeRestricted | tpm.AttributeSign
+	ResidentAttributes = tpm.AttributeFixedTPM | tpm.AttributeFixedParent | tpm.AttributeSensitiveDataOrigin |
+		tpm.AttributeUserWithAuth | tpm.AttributeSign
+	SoftwareAttributes = tpm.AttributeUserWithAuth | tpm.AttributeSign
+)
+
+var (
+	NoScheme       = tpm.KeyScheme{Alg: tpm2.TPMAlgNull}
+	schemeRSASSA   = tpm.KeyScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA256}
+	SchemeRSAPSS   = tpm.KeyScheme{Alg: tpm2.TPMAlgRSAPSS, Hash: tpm2.TPMAlgSHA256}
+	schemeECDSA256 = tpm.KeyScheme{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA256}
+	SchemeECDSA384 = tpm.KeyScheme{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA384}
+	SchemeECDSA512 = tpm.KeyScheme{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA512}
+)
+
+var Hashes = map[tpm2.TPMAlgID]crypto.Hash{tpm2.TPMAlgSHA1: crypto.SHA1, tpm2.TPMAlgSHA256: crypto.SHA256,
+	tpm2.TPMAlgSHA384: crypto.SHA384, tpm2.TPMAlgSHA512: crypto.SHA512}
+
+// SoftAK is an attestation key in software, which signs what no TPM would.
+type SoftAK struct {
+	Private crypto.Signer
+	Public  *tpm.Public
+	Chain   [][]byte
+}
+
+func (w *Bench) NewSoftAK(private crypto.Signer, scheme tpm.KeyScheme, machine string) *SoftAK {
+	leaf := Must(w.CA.IssueAK(private.Public(), &tpmsim.AKCertificateOptions{OtherName: MachineName(machine)}))
+	return &SoftAK{
+		Private: Repeatable{private},
+		Public:  PublicArea(private.Public(), AKAttributes, scheme),
+		Chain:   [][]byte{leaf.Raw, w.CA.AKIntermediate().Raw},
+	}
+}
+
+// PublicArea is the public area of a key, parsed, so with Raw set.
+func PublicArea(key crypto.PublicKey, attributes tpm.Attributes, scheme tpm.KeyScheme) *tpm.Public {
+	p := &tpm.Public{NameAlg: tpm2.TPMAlgSHA256, Attributes: attributes, Scheme: scheme,
+		Symmetric: tpm.SymmetricScheme{Alg: tpm2.TPMAlgNull}}
+	switch k := key.(type) {
+	case *rsa.PublicKey:
+		p.Type, p.KeyBits, p.Modulus = tpm2.TPMAlgRSA, uint16(k.Size()*8), k.N.Bytes()
+		if k.E != 65537 {
+			p.Exponent = uint32(k.E)
+		}
+	case *ecdsa.PublicKey:
+		point := Must(k.Bytes())
+		half := len(point) / 2
+		p.Type, p.KDF, p.X, p.Y = tpm2.TPMAlgECC, NoScheme, point[1:1+half], point[1+half:]
+		p.Curve = map[elliptic.Curve]tpm2.TPMECCCurve{elliptic.P256(): tpm2.TPMECCNistP256,
+			elliptic.P384(): tpm2.TPMECCNistP384, elliptic.P521(): tpm2.TPMECCNistP521}[k.Curve]
+	}
+	return reparsed(p)
+}
+
+func reparsed(p *tpm.Public) *tpm.Public { return Must(tpm.ParsePublic(Must(p.Marshal()))) }
+
+// Changed is a copy of p with one change.
+func Changed(p *tpm.Public, how func(*tpm.Public)) *tpm.Public {
+	again := *p
+	how(&again)
+	return reparsed(&again)
+}
+
+// sign signs with any scheme that fits the key.
+func (k *SoftAK) sign(scheme tpm.KeyScheme, message []byte) *tpm.Signature {
+	hash := Hashes[scheme.Hash]
+	h := hash.New()
+	h.Write(message)
+	var opts crypto.SignerOpts = hash
+	if scheme.Alg == tpm2.TPMAlgRSAPSS {
+		opts = &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash, Hash: hash}
+	}
+	out := Must(k.Private.Sign(nil, h.Sum(nil), opts))
+	v := &tpm.Signature{Alg: scheme.Alg, Hash: scheme.Hash}
+	if scheme.Alg != tpm2.TPMAlgECDSA {
+		v.RSA = out
+		return v
+	}
+	v.R, v.S = readECDSA(out)
+	return v
+}
+
+func readECDSA(der []byte) (r, s []byte) {
+	var body cryptobyte.String
+	in := cryptobyte.String(der)
+	var x, y big.Int
+	if !in.ReadASN1(&body, asn1.SEQUENCE) || !body.ReadASN1Integer(&x) || !body.ReadASN1Integer(&y) {
+		panic(Failure{errors.New("no ECDSA signature in DER")})
+	}
+	return x.Bytes(), y.Bytes()
+}
+
+// Forgery is an answer before its statement is marshalled and signed. A good one is
+// accepted; an attack changes one thing of it.
+type Forgery struct {
+	Join
+	w         *Bench
+	AK        *SoftAK
+	B         *message.Binding
+	secret    []byte // S; nil for the one that follows from the binding
+	Attest    *tpm.Attestation
+	Public    *tpm.Public
+	scheme    tpm.KeyScheme
+	patch     func(attest []byte) []byte
+	Signature func(*tpm.Signature)
+	after     func(*tpm.CertifyEvidence)
+
+	AKPublic []byte   // that the node sends, and that the statement is held against
+	Sent     *Sources // that vouch for the AK; nil for the AK's certificates
+	Options  []string
+
+	quote *Quoting // nil where there is none
+	// behind changes what follows the proof.
+	Behind  func([]message.Statement) []message.Statement
+	onQuote func(der []byte) []byte
+	onParts func(*Parts) // changes the answer at last
+	filed   time.Time    // zero for AnsweredAt
+}
+
+// Sources are what a node sends of its AK or EK: certificates, a bare key, or, which is
+// an attack, both or neither.
+type Sources struct {
+	Chain  [][]byte
+	Public []byte
+}
+
+// Forge makes a good forgery: ak says that the request's key lives in its TPM. It is on
+// the road of the EK where j has one.
+func (w *Bench) Forge(ak *SoftAK, j Join) *Forgery {
+	f := &Forgery{Join: w.Defaults(j), w: w, AK: ak, scheme: ak.Public.Scheme, AKPublic: ak.Public.Raw}
+	f.B = f.Binding(w, ak.Private.Public())
+	f.Attest = &tpm.Attestation{
+		Type:            tpm2.TPMSTAttestCertify,
+		QualifiedSigner: tpm.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, ak.Public.Name()),
+		Clock:           600000, ResetCount: 1, Safe: true, FirmwareVersion: 0x2019102300163636,
+	}
+	if f.EK != nil {
+		f.B.Road, f.B.MachineKey, f.B.AKName = message.RoadEK, Must(csr.SPKIHash(f.EK.Public)), ak.Public.Name()
+		f.Sent = &Sources{Chain: f.EK.Chain}
+	}
+	f.derive()
+	f.Certify(PublicArea(w.certifiable(f.Key.Public()), ResidentAttributes, NoScheme))
+	if w.Quoted {
+		f.WithQuote()
+	}
+	return f
+}
+
+// certifiable is the key, or one that a TPM would certify where it is of another kind.
+func (w *Bench) certifiable(key crypto.PublicKey) crypto.PublicKey {
+	switch k := key.(type) {
+	case *rsa.PublicKey:
+		return k
+	case *ecdsa.PublicKey:
+		if k.Curve != elliptic.P224() {
+			return k
+		}
+	}
+	return w.TLS.Public()
+}
+
+// derive has the statements follow a binding that was changed.
+func (f *Forgery) derive() {
+	secret, _ := f.Secrets(f.B)
+	if f.secret != nil {
+		secret = f.secret
+	}
+	der := Must(f.B.Marshal())
+	f.Attest.ExtraData = QualifyingData(secret, der)
+	if f.quote != nil {
+		f.quote.Attest.ExtraData = QuotedData(secret, der)
+	}
+}
+
+// WithQuote adds a good quote of the same challenge.
+func (f *Forgery) WithQuote() *Forgery {
+	f.quote = f.w.QuoteBy(f.AK)
+	f.derive()
+	return f
+}
+
+// Certify makes the statement name a key under some parent.
+func (f *Forgery) Certify(public *tpm.Public) {
+	f.Public = public
+	parent := tpm.QualifiedNameOfPrimary(tpm2.TPMRHOwner, f.AK.Public.Name()) // any will do
+	f.Attest.Certified = &tpm.CertifyInfo{Name: public.Name(), QualifiedName: tpm.QualifiedName(parent, public.Name())}
+}
+
+// CertifyExternal makes it name a key that was loaded from outside.
+func (f *Forgery) CertifyExternal(public *tpm.Public) {
+	f.Public = public
+	f.Attest.Certified = &tpm.CertifyInfo{Name: public.Name(), QualifiedName: public.Name()}
+}
+
+// useAK changes the AK's public area, of the same key. On the road of the EK the
+// challenge is for this very AK.
+func (f *Forgery) useAK(public *tpm.Public) {
+	f.AKPublic = public.Raw
+	f.Attest.QualifiedSigner = tpm.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, public.Name())
+	if f.quote != nil {
+		f.quote.Attest.QualifiedSigner = f.Attest.QualifiedSigner
+	}
+	if f.EK != nil {
+		f.B.AKName = public.Name()
+		f.derive()
+	}
+}
+
+// changeAK is useAK with a change of its public area.
+func (f *Forgery) changeAK(how func(*tpm.Public)) { f.useAK(Changed(f.AK.Public, how)) }
+
+// Rescheme changes the AK's scheme, which the statement is signed with too.
+func (f *Forgery) Rescheme(scheme tpm.KeyScheme) {
+	f.changeAK(func(p *tpm.Public) { p.Scheme = scheme })
+	f.scheme = scheme
+}
+
+// SignedBy has another AK sign, under the public area and certificates of this one.
+func (f *Forgery) SignedBy(other *SoftAK) {
+	f.AK = &SoftAK{Private: other.Private, Public: f.AK.Public, Chain: f.AK.Chain}
+}
+
+func (f *Forgery) Evidence() *tpm.CertifyEvidence {
+	raw := Change(Must(f.Attest.Marshal()), f.patch)
+	v := f.AK.sign(f.scheme, raw)
+	if f.Signature != nil {
+		f.Signature(v)
+	}
+	e := &tpm.CertifyEvidence{Attest: raw, Signature: Must(v.Marshal()), Public: f.Public.Raw}
+	if f.after != nil {
+		f.after(e)
+	}
+	return e
+}
+
+// Bundle is the answer behind the request.
+func (f *Forgery) Bundle() *csr.Bundle {
+	s := f.sources()
+	proof := Must((&message.Proof{Binding: Must(f.B.Marshal()), EKPublic: s.Public, AKPublic: f.AKPublic}).Marshal())
+	statements := []message.Statement{
+		{Type: oid.TCGAttestTPMCertify, Stmt: Must(tpm.MarshalTCGAttestCertify(f.Evidence()))},
+		{Type: oid.NodeAttestProof, Stmt: proof}}
+	if f.quote != nil {
+		behind := []message.Statement{{Type: oid.NodeAttestQuote, Stmt: Change(f.quote.statement(), f.onQuote)}}
+		if f.Behind != nil {
+			behind = f.Behind(behind)
+		}
+		statements = append(statements, behind...)
+	}
+	return bundleOf(f.Request, s.Chain, statements...)
+}
+
+// sources are what the node sends.
+func (f *Forgery) sources() Sources {
+	if f.Sent != nil {
+		return *f.Sent
+	}
+	return Sources{Chain: f.AK.Chain}
+}
+
+// Answer is the whole request object.
+func (f *Forgery) Answer() *csr.Request {
+	filed := f.filed
+	if filed.IsZero() {
+		filed = f.w.AnsweredAt()
+	}
+	object := f.Object(f.Bundle(), f.Signer, filed)
+	if f.onParts == nil {
+		return object
+	}
+	p := TakeApart(object)
+	f.onParts(p)
+	return p.Together()
+}

@@ -1,0 +1,219 @@
+package forge
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rsa"
+	"math/big"
+
+	"github.com/nodeattest/nodeattest/internal/message"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/tpmsim"
+)
+
+// Machine is a machine whose TPM is in software.
+type Machine struct {
+	AK *SoftAK
+	// EK is the one by which the machine is known, Second another one of the same TPM.
+	EK, Second *SoftEK
+}
+
+// The weak EKs of the first machine, by the names of their attacks. Nobody has their
+// private keys.
+const (
+	WeakROCA     = "ek-roca"
+	WeakSize     = "ek-too-small"
+	WeakExponent = "ek-exponent-3"
+)
+
+// MakeMachines makes what a live world has and the vectors have not: three machines with
+// two EKs each, and the weak EKs of the first. Call MakeKeys before.
+func (w *Bench) MakeMachines() {
+	third := w.NewSoftAK(ECKey(elliptic.P256(), "AK of machine 3", nil), schemeECDSA256, MachineThree)
+	w.Machines = map[string]*Machine{MachineOne: {AK: w.AKP256}, MachineTwo: {AK: w.AKOther}, MachineThree: {AK: third}}
+	for name, m := range w.Machines {
+		m.EK = w.newEK(ECKey(elliptic.P256(), "EK of "+name, nil))
+		m.Second = w.newEK(ECKey(elliptic.P384(), "second EK of "+name, nil))
+	}
+	w.WeakEKs = map[string]*SoftEK{}
+	for name, key := range map[string]*rsa.PublicKey{
+		WeakROCA:     {N: ROCAModulus(), E: 65537},
+		WeakSize:     {N: oddNumber("small EK", 1024), E: 65537},
+		WeakExponent: {N: oddNumber("EK with exponent 3", 2048), E: 3},
+	} {
+		w.WeakEKs[name] = &SoftEK{Public: key, Chain: w.certifyEK(w.CA, &SoftEK{Public: key}, nil)}
+	}
+}
+
+func (w *Bench) newEK(key *ecdsa.PrivateKey) *SoftEK {
+	ek := &SoftEK{Public: key.Public(), private: key}
+	ek.Chain = w.certifyEK(w.CA, ek, nil)
+	return ek
+}
+
+func (w *Bench) certifyEK(ca *tpmsim.CA, ek *SoftEK, o *tpmsim.EKCertificateOptions) [][]byte {
+	return [][]byte{Must(ca.IssueEK(ek.Public, o)).Raw, ca.EKIntermediate().Raw}
+}
+
+func oddNumber(label string, bits int) *big.Int {
+	b := Derive(label, bits/8)
+	b[0], b[len(b)-1] = b[0]|0x80, b[len(b)-1]|1
+	return new(big.Int).SetBytes(b)
+}
+
+// ROCAModulus is a modulus of 2048 bits with the fingerprint of CVE-2017-15361: 1
+// modulo each small prime that the flawed library's moduli give away. Nobody knows its
+// factors.
+func ROCAModulus() *big.Int {
+	m := big.NewInt(2)
+	for _, p := range []int64{11, 13, 17, 19, 37, 53, 61, 71, 73, 79, 97, 103, 107, 109, 127, 151, 157} {
+		m.Mul(m, big.NewInt(p))
+	}
+	raw := Derive("ROCA modulus", 256)
+	raw[0] = 0xc0
+	n := new(big.Int).SetBytes(raw)
+	n.Sub(n, new(big.Int).Mod(n, m))
+	return n.Add(n, big.NewInt(1))
+}
+
+// Try is one attack on a verifier that runs.
+type Try struct {
+	*Bench
+	Road attest.Road
+	// Challenge gives a hello to the verifier and returns what it answers.
+	Challenge func(hello *csr.Request) (*message.Challenge, error)
+}
+
+// On is the join of a machine on the attack's road.
+func (t *Try) On(machine string, j Join) *Forgery {
+	m := t.Machines[machine]
+	if t.Road == attest.RoadEK {
+		j.EK = m.EK
+	}
+	return t.Forge(m.AK, j)
+}
+
+// Prove is what an honest machine does: hello, challenge, answer.
+func (t *Try) Prove(machine string, j Join) (*csr.Bundle, error) {
+	f := t.On(machine, j)
+	if err := t.follow(f, &thief{eks: []*SoftEK{t.Machines[machine].EK}, names: [][]byte{f.AK.Public.Name()}}); err != nil {
+		return nil, err
+	}
+	return f.Bundle(), nil
+}
+
+// follow says hello with the keys and certificates of f, and has f answer the challenge
+// if who opens it can.
+func (t *Try) follow(f *Forgery, who *thief) error {
+	c, err := t.Challenge(t.Hello(f.Join, f.AKPublic, f.sources()))
+	if err != nil {
+		return err
+	}
+	if f.secret, err = who.open(c); err != nil {
+		return err
+	}
+	f.B = &c.Binding
+	f.derive()
+	return nil
+}
+
+// thief is who goes through the verifier's own challenge with what is not all his: he
+// has TPMs, and which objects are in them.
+type thief struct {
+	eks   []*SoftEK
+	names [][]byte
+}
+
+// open opens a challenge with one of his TPMs.
+func (t *thief) open(c *message.Challenge) (secret []byte, err error) {
+	if c.Credential == nil {
+		return c.Clear, nil
+	}
+	for _, ek := range t.eks {
+		for _, name := range t.names {
+			if secret, err = OpenCredential(ek.private, name, (*attest.Credential)(c.Credential)); err == nil {
+				return secret, nil
+			}
+		}
+	}
+	return nil, Shut("the credential does not open: " + err.Error())
+}
+
+// Shut is the outcome of an attack that came to nothing before there was a request.
+type Shut string
+
+func (s Shut) Error() string { return "the attack came to nothing: " + string(s) }
+
+// DenyReason says that this is as good as a refusal.
+func (Shut) DenyReason() string { return "AttackFailed" }
+
+// Live is an attack on a verifier that runs. An error of Make is a refusal; what cannot
+// be made at all is a panic that Caught turns into an error.
+type Live struct {
+	Name, Class, What string
+	Make              func(*Try) (*csr.Request, error)
+}
+
+// The classes of live attacks.
+const (
+	ClassRequest   = "request"
+	ClassBinding   = "binding"
+	ClassStatement = "statement"
+)
+
+// forged is an attack on the good answer of the first machine.
+func forged(class, name, what string, change func(*Forgery)) Live {
+	return Live{name, class, what, func(t *Try) (*csr.Request, error) {
+		f := t.On(MachineOne, Join{})
+		change(f)
+		return f.Answer(), nil
+	}}
+}
+
+// LiveAttacks are the attacks on TPM evidence on one road: those of the vectors, but for
+// what needs RSA keys, and those that need a verifier's own challenge.
+func (w *Bench) LiveAttacks(road attest.Road, resident bool) []Live {
+	var out []Live
+	add := func(class, prefix, name, live, what string, change func(*Forgery)) {
+		switch live {
+		case "-":
+			return
+		case "":
+			live = prefix + name
+		}
+		out = append(out, forged(class, live, what, change))
+	}
+	for _, a := range append(BoundAttacks(), StolenAttacks()...) {
+		add(ClassBinding, "", a.Name, a.live, a.What, a.Change)
+	}
+	for _, a := range StatementAttacks() {
+		if !a.RSA && (!a.Resident || resident) {
+			add(ClassStatement, "", a.Name, a.live, a.What, a.Change)
+		}
+	}
+	parts := func(class, prefix string, table []partsAttack) {
+		for _, a := range table {
+			of := class
+			if a.InCSR {
+				of = ClassRequest
+			}
+			add(of, prefix, a.Name, a.live, a.What, func(f *Forgery) { f.onParts = a.Change })
+		}
+	}
+	parts(ClassBinding, "echo-", EchoAttacks())
+	parts(ClassStatement, "", FrameAttacks())
+	if w.Quoted {
+		for _, a := range QuoteAttacks() {
+			if !a.RSA {
+				add(ClassStatement, "quote-", a.Name, a.live, a.What, func(f *Forgery) { a.Change(f.quote) })
+			}
+		}
+		for _, a := range QuotedAttacks() {
+			add(ClassStatement, "answer-", a.Name, a.live, a.What, a.Change)
+		}
+		out = append(out, bootAttacks()...)
+	}
+	return append(out, w.liveAlone(road)...)
+}

@@ -1,0 +1,195 @@
+package forge
+
+import (
+	"bytes"
+	"crypto/elliptic"
+	"crypto/rsa"
+	"math/big"
+	"slices"
+
+	"github.com/nodeattest/nodeattest/attest/tpm"
+
+	"github.com/google/go-tpm/tpm2"
+)
+
+// Attack is one change to a good forgery. It becomes two vectors: the statement
+// alone, and, with -in-answer behind its name, the same in the answer of a node.
+type Attack struct {
+	Name, What, Expect string
+	// rsa takes the RSA AK in place of the one on P-256.
+	RSA    bool
+	Change func(f *Forgery)
+	// inAnswer is what refuses the answer, where that is another check; inPackage
+	// its package, attest unless given.
+	InAnswer, InPackage string
+	// alone leaves out the answer: it has no place for this change.
+	Alone bool
+	// Resident asks for keys in the TPM.
+	Resident bool
+	// live is the name in the conformance runner, where that is another; "-" leaves it
+	// out there.
+	live string
+}
+
+// StatementAttacks are all attacks on the certify statement and the keys that it names.
+func StatementAttacks() []Attack {
+	return slices.Concat(attestAttacks(), nameAttacks(), keyAttacks(), AKAttacks(), signatureAttacks(), schemeAttacks())
+}
+
+func patch(how func([]byte) []byte) func(*Forgery) {
+	return func(f *Forgery) { f.patch = how }
+}
+
+// attestAttacks are about the TPMS_ATTEST itself.
+func attestAttacks() []Attack {
+	return []Attack{
+		{Name: "forged-magic", What: "The AK signed a structure that begins with other bytes than TPM_GENERATED_VALUE, as a key that is not restricted would.", Expect: "attest-magic",
+			Change: patch(func(b []byte) []byte { b[3] ^= 1; return b })},
+		{Name: "forged-quote", What: "A quote with the right qualifying data stands in place of the certify statement.", Expect: "attest-type",
+			Change: func(f *Forgery) {
+				f.Attest.Type, f.Attest.Certified = tpm2.TPMSTAttestQuote, nil
+				f.Attest.Quote = &tpm.QuoteInfo{Selections: []tpm.PCRSelection{{Hash: tpm2.TPMAlgSHA256, Select: []byte{1, 0, 0}}}, PCRDigest: make([]byte, 32)}
+			}},
+		{Name: "command-audit", What: "The statement's type says command audit over the bytes of a certify statement.", Expect: "attest-type",
+			Change: patch(func(b []byte) []byte { b[4], b[5] = 0x80, 0x15; return b })},
+		{Name: "statement-with-bytes-behind", What: "A byte stands behind the TPMS_ATTEST, under the signature.", Expect: "attest-encoding",
+			Change: patch(func(b []byte) []byte { return append(b, 0) })},
+		{Name: "statement-truncated", What: "The TPMS_ATTEST lacks its last byte, under the signature.", Expect: "attest-encoding",
+			Change: patch(func(b []byte) []byte { return b[:len(b)-1] })},
+		{Name: "statement-too-long", What: "The TPMS_ATTEST is over 1024 bytes, under the signature.", Expect: "attest-size",
+			Change: patch(func(b []byte) []byte { return append(b, make([]byte, 1024)...) })},
+		{Name: "statement-safe-flag-not-boolean", What: "The clock's safe flag is 2, which is no TPMI_YES_NO.", Expect: "attest-encoding",
+			Change: func(f *Forgery) {
+				f.patch = func(b []byte) []byte { b[6+2+len(f.Attest.QualifiedSigner)+2+len(f.Attest.ExtraData)+16] = 2; return b }
+			}},
+		{Name: "qualifying-data-absent", What: "The statement has no qualifying data.", Expect: "qualifying-data",
+			Change: func(f *Forgery) { f.Attest.ExtraData = nil }},
+		{Name: "qualifying-data-prefix", What: "The statement has the first 31 bytes of the qualifying data.", Expect: "qualifying-data",
+			Change: func(f *Forgery) { f.Attest.ExtraData = f.Attest.ExtraData[:31] }},
+		{Name: "qualifying-data-extended", What: "The statement has the qualifying data with a zero byte behind it.", Expect: "qualifying-data",
+			Change: func(f *Forgery) { f.Attest.ExtraData = append(bytes.Clone(f.Attest.ExtraData), 0) }},
+		{Name: "qualifying-data-other", What: "The statement has other qualifying data of the same length.", Expect: "qualifying-data",
+			Change: func(f *Forgery) { f.Attest.ExtraData = Derive("other qualifying data", 32) }},
+		{Name: "qualifying-data-is-the-binding-hash", live: "qualifying-data-is-the-secret", What: "The qualifying data is the challenge's secret itself, not what follows from it.", Expect: "qualifying-data",
+			Change: func(f *Forgery) { f.Attest.ExtraData, _ = f.Secrets(f.B) }},
+	}
+}
+
+// nameAttacks are about the certified Name and the public area behind it.
+func nameAttacks() []Attack {
+	return []Attack{
+		{Name: "name-of-another-key", What: "The certified Name is that of another key than the public area sent along.", Expect: "certified-name",
+			Change: func(f *Forgery) {
+				f.Attest.Certified.Name = PublicArea(f.w.TLS2.Public(), ResidentAttributes, NoScheme).Name()
+			}},
+		{Name: "name-empty", What: "The certified Name is empty.", Expect: "certified-name",
+			Change: func(f *Forgery) { f.Attest.Certified.Name = nil }},
+		{Name: "name-is-algorithm-alone", What: "The certified Name is its algorithm without a digest.", Expect: "certified-name",
+			Change: func(f *Forgery) { f.Attest.Certified.Name = f.Attest.Certified.Name[:2] }},
+		{Name: "public-area-swapped", What: "The public area sent along is that of another key.", Expect: "certified-name",
+			Change: func(f *Forgery) {
+				f.Public = PublicArea(f.w.TLS2.Public(), ResidentAttributes, NoScheme)
+			}},
+		{Name: "public-area-attributes-changed", What: "The public area sent along has other attributes than the one certified.", Expect: "certified-name",
+			Change: func(f *Forgery) {
+				f.Public = Changed(f.Public, func(p *tpm.Public) { p.Attributes &^= tpm.AttributeUserWithAuth })
+			}},
+		{Name: "public-area-with-bytes-behind", What: "A byte stands behind the public area.", Expect: "public-encoding",
+			Change: func(f *Forgery) {
+				f.after = func(e *tpm.CertifyEvidence) { e.Public = append(bytes.Clone(e.Public), 0) }
+			}},
+		{Name: "public-area-absent", What: "There is no public area of the certified key.", Expect: "public-size", InAnswer: "message-encoding",
+			Change: func(f *Forgery) { f.after = func(e *tpm.CertifyEvidence) { e.Public = nil } }},
+		{Name: "request-key-swapped", What: "The statement certifies another key than the one in the request.", Expect: "key-mismatch",
+			Change: func(f *Forgery) { f.Certify(PublicArea(f.w.TLS2.Public(), ResidentAttributes, NoScheme)) }},
+		{Name: "request-key-of-another-kind", live: "-", What: "The statement certifies an RSA key, the request has a key on P-256.", Expect: "key-mismatch",
+			Change: func(f *Forgery) { f.Certify(PublicArea(f.w.RSATLS.Public(), ResidentAttributes, NoScheme)) }},
+		{Name: "sha1-name", What: "The certified key's Name is a SHA-1 digest.", Expect: "name-algorithm",
+			Change: func(f *Forgery) {
+				f.Certify(Changed(f.Public, func(p *tpm.Public) { p.NameAlg = tpm2.TPMAlgSHA1 }))
+			}},
+		{Name: "qualified-name-absent", What: "The certified Qualified Name is empty.", Expect: "certified-qualified-name",
+			Change: func(f *Forgery) { f.Attest.Certified.QualifiedName = nil }},
+		{Name: "qualified-name-of-another-algorithm", What: "The certified Qualified Name is under SHA-384, the Name under SHA-256.", Expect: "certified-qualified-name",
+			Change: func(f *Forgery) {
+				f.Attest.Certified.QualifiedName = append([]byte{0, 0x0c}, make([]byte, 48)...)
+			}},
+	}
+}
+
+// keyAttacks are about the certified key.
+func keyAttacks() []Attack {
+	public := func(attributes tpm.Attributes) func(*Forgery) {
+		return func(f *Forgery) { f.Certify(PublicArea(f.Key.Public(), attributes, NoScheme)) }
+	}
+	return []Attack{
+		{Name: "external-key-claims-fixed-tpm", What: "A key that was loaded from outside (its Qualified Name is its Name) says fixedTPM.", Expect: "key-residency-claim",
+			Change: func(f *Forgery) { f.CertifyExternal(f.Public) }},
+		{Name: "external-key-claims-fixed-parent", What: "A key that was loaded from outside says fixedParent.", Expect: "key-residency-claim",
+			Change: func(f *Forgery) {
+				f.CertifyExternal(PublicArea(f.Key.Public(), SoftwareAttributes|tpm.AttributeFixedParent, NoScheme))
+			}},
+		{Name: "software-key-passed-off-as-resident", Resident: true, What: "Keys must live in the TPM, and a software key was loaded with sensitiveDataOrigin set.", Expect: "key-residency",
+			Change: func(f *Forgery) {
+				f.CertifyExternal(PublicArea(f.Key.Public(), SoftwareAttributes|tpm.AttributeSensitiveDataOrigin, NoScheme))
+			}},
+		{Name: "imported-key-passed-off-as-resident", Resident: true, What: "Keys must live in the TPM, and the certified one has a parent but not fixedTPM.", Expect: "key-residency",
+			Change: func(f *Forgery) {
+				f.Certify(PublicArea(f.Key.Public(), SoftwareAttributes, NoScheme))
+			}},
+		{Name: "key-fixed-tpm-without-fixed-parent", What: "The certified key has fixedTPM without fixedParent, which no TPM allows.", Expect: "key-attributes",
+			Change: public(ResidentAttributes &^ tpm.AttributeFixedParent)},
+		{Name: "key-cannot-sign", What: "The certified key can decrypt and not sign.", Expect: "key-attributes",
+			Change: public(ResidentAttributes&^tpm.AttributeSign | tpm.AttributeDecrypt)},
+		{Name: "key-restricted", What: "The certified key is restricted, an attestation key itself.", Expect: "key-attributes", Change: public(AKAttributes)},
+		{Name: "key-x509sign", What: "The certified key has x509sign.", Expect: "key-attributes", Change: public(ResidentAttributes | tpm.AttributeX509Sign)},
+		{Name: "ak-certified-as-tls-key", live: "ak-certified-by-itself", What: "The AK certifies itself, and the request is for the AK's key.", Expect: "ak-is-certified-key",
+			Change: func(f *Forgery) {
+				*f = *f.w.Forge(f.AK, f.WithKey(f.w, f.AK.Private))
+				f.Certify(f.AK.Public)
+				f.Options = []string{"allowRestrictedKey"}
+			}},
+		{Name: "ak-certified-under-other-attributes", live: "ak-certified-as-tls-key", What: "The AK's key, loaded from outside as a plain signing key, is certified for a request with that key.", Expect: "ak-is-certified-key",
+			Change: func(f *Forgery) {
+				*f = *f.w.Forge(f.AK, f.WithKey(f.w, f.AK.Private))
+				f.CertifyExternal(PublicArea(f.Key.Public(), SoftwareAttributes, NoScheme))
+			}},
+		{Name: "weak-rsa", live: "-", What: "The certified key, and the request's, is RSA with 1024 bits.", Expect: "key-strength", InPackage: "csr",
+			Change: func(f *Forgery) { *f = *f.w.Forge(f.AK, f.WithKey(f.w, Repeatable{f.w.RSA1024})) }},
+		{Name: "weak-rsa-says-2048", live: "-", What: "The certified public area says 2048 bits and holds a modulus of 1024.", Expect: "public-encoding",
+			Change: func(f *Forgery) {
+				weak := PublicArea(f.w.RSA1024.Public(), ResidentAttributes, NoScheme)
+				f.Certify(Changed(weak, func(p *tpm.Public) { p.KeyBits = 2048 }))
+			}},
+		{Name: "rsa-exponent-3", live: "-", What: "The certified key has the RSA exponent 3.", Expect: "key-strength",
+			Change: func(f *Forgery) {
+				f.Certify(PublicArea(&rsa.PublicKey{N: f.w.RSATLS.N, E: 3}, ResidentAttributes, NoScheme))
+			}},
+		{Name: "weak-curve", What: "The certified public area says curve P-192.", Expect: "key-strength",
+			Change: func(f *Forgery) {
+				f.after = func(e *tpm.CertifyEvidence) { e.Public = withCurve(e.Public, 14, 1) }
+			}},
+		{Name: "point-off-the-curve", What: "The certified public area holds a point that is not on its curve, under its own Name.", Expect: "key-point",
+			Change: func(f *Forgery) { f.Certify(offCurve(f.Public)) }},
+	}
+}
+
+// offCurve changes the last bit of Y.
+func offCurve(p *tpm.Public) *tpm.Public {
+	return Changed(p, func(p *tpm.Public) {
+		p.Y = bytes.Clone(p.Y)
+		p.Y[len(p.Y)-1] ^= 1
+	})
+}
+
+// withCurve writes a curve identifier at an offset of a public area.
+func withCurve(raw []byte, offset int, curve byte) []byte {
+	raw = bytes.Clone(raw)
+	raw[offset], raw[offset+1] = 0, curve
+	return raw
+}
+
+// orderP256 and its neighbours, 32 bytes each.
+func orderP256(plus int64) []byte {
+	return new(big.Int).Add(elliptic.P256().Params().N, big.NewInt(plus)).FillBytes(make([]byte, 32))
+}
