@@ -12,7 +12,9 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
+	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -39,7 +41,7 @@ func newHelloBench(t testing.TB, opts *attesttest.NodeOptions) *helloBench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	evidence, err := attest.ParseAttestationBundle(bundle.Data)
+	evidence, err := message.ParseBundle(bundle.Data)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,15 +113,15 @@ func (h *helloBench) parsing(t testing.TB) {
 // (x-ops+parse). The verifier has seen the intermediate before.
 func BenchmarkChallenge(b *testing.B) {
 	tpm := tpmsim.New(b, everyEK())
-	ecc := tpm.AKSource{Template: tpm.AKTemplateECDSAP256()}
+	ecc := tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}
 	for name, opts := range map[string]*attesttest.NodeOptions{
 		"AK":         {TPM: tpm},
-		"EK-RSA2048": {TPM: tpm, Road: attest.RoadEK, EK: tpm.EKRSA2048(), AK: ecc},
-		"EK-P256":    {TPM: tpm, Road: attest.RoadEK, EK: tpm.EKP256(), AK: ecc},
+		"EK-RSA2048": {TPM: tpm, Road: attest.RoadEK, EK: tpmkind.EKRSA2048(), AK: ecc},
+		"EK-P256":    {TPM: tpm, Road: attest.RoadEK, EK: tpmkind.EKP256(), AK: ecc},
 	} {
 		h := newHelloBench(b, opts)
 		b.Run(name, func(b *testing.B) {
-			attest.ByTurns(b, func() {}, []string{"x-ops", "x-ops+parse"},
+			tpmkind.ByTurns(b, func() {}, []string{"x-ops", "x-ops+parse"},
 				func() { h.challenge(b) },
 				func() { h.operations(b) },
 				func() { h.parsing(b); h.operations(b) })
@@ -135,8 +137,8 @@ func TestAllocationsOfChallenges(t *testing.T) {
 		limit float64
 	}{
 		"AK":         {attesttest.NodeOptions{TPM: tpm}, 260},
-		"EK-RSA2048": {attesttest.NodeOptions{TPM: tpm, Road: attest.RoadEK, EK: tpm.EKRSA2048()}, 530},
-		"EK-P256":    {attesttest.NodeOptions{TPM: tpm, Road: attest.RoadEK, EK: tpm.EKP256()}, 720},
+		"EK-RSA2048": {attesttest.NodeOptions{TPM: tpm, Road: attest.RoadEK, EK: tpmkind.EKRSA2048()}, 530},
+		"EK-P256":    {attesttest.NodeOptions{TPM: tpm, Road: attest.RoadEK, EK: tpmkind.EKP256()}, 720},
 	} {
 		h := newHelloBench(t, &c.opts)
 		got := testing.AllocsPerRun(100, func() { h.challenge(t) })

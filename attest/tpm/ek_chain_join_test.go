@@ -10,15 +10,15 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
-	"github.com/nodeattest/nodeattest/attest/tpm"
+	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
 // attesterOf replaces a node's attester by one with other options.
-func attesterOf(t *testing.T, n *attesttest.Node, o *attest.AttesterOptions) {
+func attesterOf(t *testing.T, n *attesttest.Node, o *tpmkind.ProverOptions) {
 	t.Helper()
 	var err error
-	if n.Attester, err = attest.NewAttester(n.Shared, tpm.GCERSA(), o); err != nil {
+	if n.Attester, err = attest.NewAttester(n.Shared, tpmkind.GCERSA(), o); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -28,17 +28,17 @@ func attesterOf(t *testing.T, n *attesttest.Node, o *attest.AttesterOptions) {
 // early.
 func TestEKChainFromNV(t *testing.T) {
 	ctx := context.Background()
-	ek := tpm.EKRSA2048()
+	ek := tpmkind.EKRSA2048()
 	node := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: tpmsim.New(t, everyEK()), Road: attest.RoadEK, EK: ek})
 	plane := attesttest.NewControlPlane(t, node)
 	ca := node.TPM.CA()
 
-	attesterOf(t, node, &attest.AttesterOptions{EK: &ek})
-	if _, err := plane.Join(ctx, node); !errors.Is(err, tpm.CheckCertificateChain) {
+	attesterOf(t, node, &tpmkind.ProverOptions{EK: &ek})
+	if _, err := plane.Join(ctx, node); !errors.Is(err, tpmkind.CheckCertificateChain) {
 		t.Errorf("without asking for the chain: %v", err)
 	}
-	attesterOf(t, node, &attest.AttesterOptions{EK: &ek, EKChainFromNV: true})
-	if _, err := plane.Join(ctx, node); !errors.Is(err, tpm.CheckCertificateChain) {
+	attesterOf(t, node, &tpmkind.ProverOptions{EK: &ek, EKChainFromNV: true})
+	if _, err := plane.Join(ctx, node); !errors.Is(err, tpmkind.CheckCertificateChain) {
 		t.Errorf("nothing in NV: %v", err)
 	}
 	// The AK's intermediate and the root stand there too, and stay there.
@@ -55,23 +55,23 @@ func TestEKChainFromNV(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(r.Chain) != 3 || !r.Chain[1].Equal(ca.EKIntermediate()) || !r.Chain[2].Equal(ca.Root()) {
-		t.Errorf("chain %v", r.Chain)
+	if len(tpmkind.DetailsOf(r).Chain) != 3 || !tpmkind.DetailsOf(r).Chain[1].Equal(ca.EKIntermediate()) || !tpmkind.DetailsOf(r).Chain[2].Equal(ca.Root()) {
+		t.Errorf("chain %v", tpmkind.DetailsOf(r).Chain)
 	}
 	if _, err := plane.CA.Issue(ctx, r.Checked(), r.Verified()); err != nil {
 		t.Error(err)
 	}
-	attesterOf(t, node, &attest.AttesterOptions{EK: &ek})
-	if _, err := plane.Join(ctx, node); !errors.Is(err, tpm.CheckCertificateChain) {
+	attesterOf(t, node, &tpmkind.ProverOptions{EK: &ek})
+	if _, err := plane.Join(ctx, node); !errors.Is(err, tpmkind.CheckCertificateChain) {
 		t.Errorf("not asked for: %v", err)
 	}
 	noHandles(t, node.TPM)
 
-	attesterOf(t, node, &attest.AttesterOptions{EK: &ek, EKChainFromNV: true})
+	attesterOf(t, node, &tpmkind.ProverOptions{EK: &ek, EKChainFromNV: true})
 	if err := node.TPM.WriteNV(0x01c00101, []byte("no certificate")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := node.Hello(ctx, plane.Now()); !errors.Is(err, tpm.CheckEKChainEncoding) {
+	if _, err := node.Hello(ctx, plane.Now()); !errors.Is(err, tpmkind.CheckEKChainEncoding) {
 		t.Errorf("no certificate in NV: %v", err)
 	}
 	noHandles(t, node.TPM)
@@ -79,20 +79,20 @@ func TestEKChainFromNV(t *testing.T) {
 
 // EKChainFromNV is for a leaf from NV, and for nothing else that says what is above it.
 func TestEKChainFromNVOptions(t *testing.T) {
-	tpm := tpm.ShareTPM(&tpmsim.TPM{})
-	ek, bare := tpm.EKRSA2048(), tpm.EKRSA2048()
+	tpm := tpmkind.ShareTPM(&tpmsim.TPM{})
+	ek, bare := tpmkind.EKRSA2048(), tpmkind.EKRSA2048()
 	bare.CertificateIndex = 0
-	for name, o := range map[string]*attest.AttesterOptions{
+	for name, o := range map[string]*tpmkind.ProverOptions{
 		"road of the AK":    {EKChainFromNV: true},
 		"no certificate":    {EKChainFromNV: true, EK: &bare},
 		"own certificates":  {EKChainFromNV: true, EK: &ek, Certificates: [][]byte{{0x30, 0}}},
 		"own intermediates": {EKChainFromNV: true, EK: &ek, Intermediates: [][]byte{{0x30, 0}}},
 	} {
-		if _, err := attest.NewAttester(tpm, tpm.GCERSA(), o); err == nil {
+		if _, err := attest.NewAttester(tpm, tpmkind.GCERSA(), o); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
 	}
-	if _, err := attest.NewAttester(tpm, tpm.GCERSA(), &attest.AttesterOptions{EK: &ek, EKChainFromNV: true}); err != nil {
+	if _, err := attest.NewAttester(tpm, tpmkind.GCERSA(), &tpmkind.ProverOptions{EK: &ek, EKChainFromNV: true}); err != nil {
 		t.Error(err)
 	}
 }

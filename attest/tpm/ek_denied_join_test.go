@@ -11,6 +11,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/attest/tpm"
+	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -22,19 +23,19 @@ func denying(t *testing.T, plane *attesttest.ControlPlane, n *attesttest.Node, d
 	t.Helper()
 	again := attesttest.NewControlPlane(t, n)
 	var err error
-	if again.Config.EKs, err = tpm.NewEKVerifier(&tpm.EKVerifierConfig{Denied: denied,
-		Issuers: []tpm.EKIssuer{{Roots: n.Roots(), Profile: n.EKProfile}}}); err != nil {
+	if again.Config.EKs, err = tpmkind.NewEKVerifier(&tpmkind.EKVerifierConfig{Denied: denied,
+		Issuers: []tpmkind.EKIssuer{{Roots: n.Roots(), Profile: n.EKProfile}}}); err != nil {
 		t.Fatal(err)
 	}
 	again.Config.KeyRing = plane.Ring // so that it verifies what the other one challenged
-	if again.Verifier, err = attest.NewVerifier(&again.Config); err != nil {
+	if again.Verifier, err = attest.NewVerifier(again.Config); err != nil {
 		t.Fatal(err)
 	}
 	return again
 }
 
-func deniedOf(vendor, model string, first, last uint32) tpm.DeniedTPM {
-	return tpm.DeniedTPM{Vendor: vendor, Model: model, First: first, Last: last, Reason: "a test"}
+func deniedOf(vendor, model string, first, last uint32) tpmkind.DeniedTPM {
+	return tpmkind.DeniedTPM{Vendor: vendor, Model: model, First: first, Last: last, Reason: "a test"}
 }
 
 // A TPM whose manufacturer and certified firmware are on the list is refused at its
@@ -44,7 +45,7 @@ func TestDeniedByCertificate(t *testing.T) {
 	ctx := context.Background()
 	s := newStage(t, &attesttest.NodeOptions{TPM: tpmsim.New(t, everyEK()), Road: attest.RoadEK})
 	for name, c := range map[string]struct {
-		denied tpm.DeniedTPM
+		denied tpmkind.DeniedTPM
 		want   bool
 	}{
 		"every version":        {deniedOf("SIM", "", 0, 0xffffffff), true},
@@ -61,7 +62,7 @@ func TestDeniedByCertificate(t *testing.T) {
 		_, joined := plane.Join(ctx, s.node)
 		_, verified := plane.Verifier.Verify(ctx, s.good)
 		for step, err := range map[string]error{"join": joined, "answer": verified} {
-			if errors.Is(err, tpm.CheckTPMDenied) != c.want || !c.want && err != nil {
+			if errors.Is(err, tpmkind.CheckTPMDenied) != c.want || !c.want && err != nil {
 				t.Errorf("%s: %s: %v", name, step, err)
 			}
 			if c.want && !strings.Contains(err.Error(), "with firmware 1.0") {
@@ -81,12 +82,12 @@ func TestDeniedByRunningFirmware(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	running := uint32(r.Clock.FirmwareVersion >> 32)
-	if !r.Clock.Plain || running == certifiedFirmware || running == 0 {
-		t.Fatalf("running firmware %#x, plain %t", running, r.Clock.Plain)
+	running := uint32(tpmkind.DetailsOf(r).Clock.FirmwareVersion >> 32)
+	if !tpmkind.DetailsOf(r).Clock.Plain || running == certifiedFirmware || running == 0 {
+		t.Fatalf("running firmware %#x, plain %t", running, tpmkind.DetailsOf(r).Clock.Plain)
 	}
 	for name, c := range map[string]struct {
-		denied tpm.DeniedTPM
+		denied tpmkind.DeniedTPM
 		want   bool
 	}{
 		"this version":   {deniedOf("SIM", "", running, running), true},
@@ -107,7 +108,7 @@ func TestDeniedByRunningFirmware(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = plane.Verifier.Verify(ctx, answer)
-		if errors.Is(err, tpm.CheckTPMDenied) != c.want || !c.want && err != nil {
+		if errors.Is(err, tpmkind.CheckTPMDenied) != c.want || !c.want && err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if c.want && !strings.Contains(err.Error(), "with running firmware ") {
@@ -124,21 +125,21 @@ func TestObfuscatedFirmwareIsNotOnTheList(t *testing.T) {
 	const handle = 0x81008f77
 	tpm := tpmsim.New(t, everyEK())
 	persistOwnerAK(t, tpm, handle)
-	s := newStage(t, &attesttest.NodeOptions{TPM: tpm, Road: attest.RoadEK, AK: tpm.AKSource{Handle: handle}})
+	s := newStage(t, &attesttest.NodeOptions{TPM: tpm, Road: attest.RoadEK, AK: tpmkind.AKSource{Handle: handle}})
 	r, err := s.plane.Verifier.Verify(ctx, s.good)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Clock.Plain {
+	if tpmkind.DetailsOf(r).Clock.Plain {
 		t.Fatal("the version counts as plain")
 	}
-	said := uint32(r.Clock.FirmwareVersion >> 32)
+	said := uint32(tpmkind.DetailsOf(r).Clock.FirmwareVersion >> 32)
 	plane := denying(t, s.plane, s.node, deniedOf("SIM", "", max(said, certifiedFirmware+1), max(said, certifiedFirmware+1)))
 	if _, err := plane.Join(ctx, s.node); err != nil {
 		t.Errorf("%#x: %v", said, err)
 	}
 	plane = denying(t, s.plane, s.node, deniedOf("SIM", "", certifiedFirmware, certifiedFirmware))
-	if _, err := plane.Join(ctx, s.node); !errors.Is(err, tpm.CheckTPMDenied) {
+	if _, err := plane.Join(ctx, s.node); !errors.Is(err, tpmkind.CheckTPMDenied) {
 		t.Errorf("by the certificate: %v", err)
 	}
 }
@@ -146,7 +147,7 @@ func TestObfuscatedFirmwareIsNotOnTheList(t *testing.T) {
 // persistOwnerAK makes an AK in the owner hierarchy, and keeps it at a handle.
 func persistOwnerAK(t *testing.T, tpm *tpmsim.TPM, handle tpm2.TPMHandle) {
 	t.Helper()
-	template := tpm.AKTemplateECDSAP256()
+	template := tpmkind.AKTemplateECDSAP256()
 	ak, err := (tpm2.CreatePrimary{PrimaryHandle: tpm2.TPMRHOwner, InPublic: tpm2.New2B(*template)}).Execute(tpm)
 	if err != nil {
 		t.Fatal(err)

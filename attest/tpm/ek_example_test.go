@@ -69,7 +69,7 @@ func ExampleEKVerifier_Verify() {
 		log.Fatal(err)
 	}
 	ek := &attest.sentEK{Certificates: [][]byte{der}}
-	facts, err := verifyEKOf(context.Background(), verifier, ek, nil, time.Now())
+	facts, err := verifier.Verify(context.Background(), ek, nil, time.Now())
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func ExampleEKVerifier_Verify() {
 	if verifier, err = tpm.NewEKVerifier(config); err != nil {
 		log.Fatal(err)
 	}
-	_, err = verifyEKOf(context.Background(), verifier, ek, nil, time.Now())
+	_, err = verifier.Verify(context.Background(), ek, nil, time.Now())
 	fmt.Println(errors.Is(err, tpm.CheckTPMDenied))
 	// Output:
 	// certificate TCG EK 3 []

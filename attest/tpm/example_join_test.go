@@ -27,7 +27,7 @@ func ExampleVerifier() {
 		fmt.Println(err)
 		return
 	}
-	verifier, err := attest.NewVerifier(&attest.VerifierConfig{
+	verifier, err := attest.NewVerifier(attest.VerifierConfig{
 		ClusterIDs: []string{attesttest.ClusterID},
 		KeyRing:    ring,
 		Issuers:    []tpm.Issuer{{Roots: node.Roots(), Profile: tpm.ProfileTCG()}},

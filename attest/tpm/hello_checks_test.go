@@ -9,6 +9,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/oid"
 )
 
@@ -16,8 +17,8 @@ import (
 type helloParts struct {
 	request *csr.Request
 	bundle  *csr.Bundle
-	att     *attest.AttestationBundle
-	hello   *attest.Hello
+	att     *message.Bundle
+	hello   *message.Hello
 	now     time.Time
 }
 
@@ -56,7 +57,7 @@ func TestChangedHello(t *testing.T) {
 		"at once":               {func(p *helloParts) { p.now = created }, nil, false},
 		"of the future":         {func(p *helloParts) { p.now = created.Add(-1) }, attest.CheckFuture, true},
 		"another cluster":       {func(p *helloParts) { p.hello.ClusterID = "other" }, attest.CheckBindingCluster, false},
-		"a closed road":         {func(p *helloParts) { p.hello.Road = attest.RoadEK }, attest.CheckBindingRoad, false},
+		"a closed road":         {func(p *helloParts) { p.hello.Road = message.RoadEK }, attest.CheckBindingRoad, false},
 		"another provider":      {func(p *helloParts) { p.bundle.Provider = "tpm/v2" }, attest.CheckProvider, false},
 		"no evidence":           {func(p *helloParts) { p.bundle.Provider, p.bundle.Data = "", nil }, attest.CheckProvider, false},
 		"two hellos":            {func(p *helloParts) { p.att.Statements = slices.Repeat(p.att.Statements, 2) }, attest.CheckStatements, false},
@@ -87,10 +88,10 @@ func TestChangedHello(t *testing.T) {
 			if p.bundle, err = csr.Parse(request.Spec.Request); err != nil {
 				t.Fatal(err)
 			}
-			if p.att, err = attest.ParseAttestationBundle(p.bundle.Data); err != nil {
+			if p.att, err = message.ParseBundle(p.bundle.Data); err != nil {
 				t.Fatal(err)
 			}
-			if p.hello, err = attest.ParseHello(p.att.Statements[0].Stmt); err != nil {
+			if p.hello, err = message.ParseHello(p.att.Statements[0].Stmt); err != nil {
 				t.Fatal(err)
 			}
 			c.change(p)

@@ -16,7 +16,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
-	"github.com/nodeattest/nodeattest/attest/tpm"
+	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/secret"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -25,10 +25,10 @@ import (
 // akTemplates are the library's own, by name.
 func akTemplates() map[string]*tpm2.TPMTPublic {
 	return map[string]*tpm2.TPMTPublic{
-		"RSASSA-SHA256": tpm.AKTemplateRSA2048SHA256(),
-		"RSAPSS-SHA256": tpm.AKTemplateRSA2048PSS(),
-		"ECDSA-P256":    tpm.AKTemplateECDSAP256(),
-		"ECDSA-P384":    tpm.AKTemplateECDSAP384(),
+		"RSASSA-SHA256": tpmkind.AKTemplateRSA2048SHA256(),
+		"RSAPSS-SHA256": tpmkind.AKTemplateRSA2048PSS(),
+		"ECDSA-P256":    tpmkind.AKTemplateECDSAP256(),
+		"ECDSA-P384":    tpmkind.AKTemplateECDSAP384(),
 	}
 }
 
@@ -37,8 +37,8 @@ func keyOptions(t testing.TB, rsaBits ...int) map[string]attesttest.NodeOptions 
 	out := map[string]attesttest.NodeOptions{
 		"software P-256": {Key: newKey(t, elliptic.P256())},
 		"software P-384": {Key: newKey(t, elliptic.P384())},
-		"TPM P-256":      {TPMKey: tpm.KeyECDSAP256},
-		"TPM RSA-2048":   {TPMKey: tpm.KeyRSA2048},
+		"TPM P-256":      {TPMKey: tpmkind.KeyECDSAP256},
+		"TPM RSA-2048":   {TPMKey: tpmkind.KeyRSA2048},
 	}
 	for _, bits := range rsaBits {
 		key, err := rsa.GenerateKey(rand.Reader, bits)
@@ -60,10 +60,10 @@ func newKey(t testing.TB, curve elliptic.Curve) crypto.Signer {
 }
 
 // certified returns source and certificates for an AK made from a template.
-func certified(t testing.TB, tpm *tpmsim.TPM, template *tpm2.TPMTPublic) (tpm.AKSource, [][]byte) {
+func certified(t testing.TB, tpm *tpmsim.TPM, template *tpm2.TPMTPublic) (tpmkind.AKSource, [][]byte) {
 	t.Helper()
-	source := tpm.AKSource{Template: template}
-	public, err := tpm.AKPublic(context.Background(), tpm, source, secret.Value[[]byte]{})
+	source := tpmkind.AKSource{Template: template}
+	public, err := tpmkind.AKPublic(context.Background(), tpm, source, secret.Value[[]byte]{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func testPairs(t *testing.T, tpm *tpmsim.TPM, aks map[string]*tpm2.TPMTPublic, k
 				if r.TPMResident != (o.TPMKey != 0) {
 					t.Errorf("TPMResident is %v", r.TPMResident)
 				}
-				if !r.Clock.Plain {
+				if !tpmkind.DetailsOf(r).Clock.Plain {
 					t.Error("the clock of an AK in the endorsement hierarchy is not plain")
 				}
 				if _, err := plane.CA.Issue(ctx, r.Checked(), r.Verified()); err != nil {
@@ -135,7 +135,7 @@ func TestRequireTPMResident(t *testing.T) {
 	tpm := tpmsim.New(t, nil)
 	for name, o := range map[string]attesttest.NodeOptions{
 		"software": {TPM: tpm},
-		"resident": {TPM: tpm, TPMKey: tpm.KeyECDSAP256},
+		"resident": {TPM: tpm, TPMKey: tpmkind.KeyECDSAP256},
 	} {
 		node := attesttest.NewNode(t, &o)
 		plane := attesttest.NewControlPlane(t, node)
@@ -146,7 +146,7 @@ func TestRequireTPMResident(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = verifier.Verify(ctx, request)
-		if name == "resident" && err != nil || name == "software" && !errors.Is(err, tpm.CheckResidency) {
+		if name == "resident" && err != nil || name == "software" && !errors.Is(err, tpmkind.CheckResidency) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -170,11 +170,11 @@ func TestAKFromNV(t *testing.T) {
 		{Algorithm: tpmsim.RSA2048, Padding: 100},
 		{Algorithm: tpmsim.P256, NonceIndex: 0x01c1ff04},
 	}})
-	google := tpm.ProfileGoogle()
-	ecc := tpm.GCEECC()
+	google := tpmkind.ProfileGoogle()
+	ecc := tpmkind.GCEECC()
 	ecc.NonceIndex = 0x01c1ff04
 	want := attest.Identity(fmt.Sprintf("gce:%s/%d", instance.ProjectID, instance.InstanceID))
-	for name, source := range map[string]tpm.AKSource{"RSA": tpm.GCERSA(), "ECC": ecc} {
+	for name, source := range map[string]tpmkind.AKSource{"RSA": tpmkind.GCERSA(), "ECC": ecc} {
 		node := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: tpm, AK: source, Profile: google})
 		plane := attesttest.NewControlPlane(t, node)
 		request, err := plane.Evidence(ctx, node)
@@ -185,8 +185,8 @@ func TestAKFromNV(t *testing.T) {
 		if err != nil {
 			t.Fatal(name, err)
 		}
-		if r.Machine != want || r.Profile != google.Name {
-			t.Errorf("%s: machine %s by %s, want %s", name, r.Machine, r.Profile, want)
+		if r.Machine != want || tpmkind.DetailsOf(r).Profile != google.Name {
+			t.Errorf("%s: machine %s by %s, want %s", name, r.Machine, tpmkind.DetailsOf(r).Profile, want)
 		}
 	}
 	noHandles(t, tpm)
@@ -208,8 +208,8 @@ func TestIdentityFromOtherName(t *testing.T) {
 	if want := attest.Identity("othername:1.2.3.4:DAJtMQ"); r.Machine != want || r.Machine.Kind() != "othername" {
 		t.Errorf("got %s, want %s", r.Machine, want)
 	}
-	if r.Directory.Vendor == "" || r.Directory.Model == "" {
-		t.Errorf("no directory name: %+v", r.Directory)
+	if tpmkind.DetailsOf(r).Directory.Vendor == "" || tpmkind.DetailsOf(r).Directory.Model == "" {
+		t.Errorf("no directory name: %+v", tpmkind.DetailsOf(r).Directory)
 	}
 }
 

@@ -10,8 +10,8 @@ import (
 	"log"
 	"os"
 
-	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/internal/message"
 )
 
 // For other implementations of the messages: the secret S of a challenge, and the
@@ -47,7 +47,7 @@ func Example_messages() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	c, err := attest.ParseChallenge(challenge)
+	c, err := message.ParseChallenge(challenge)
 	if err != nil {
 		log.Fatal(err)
 	}

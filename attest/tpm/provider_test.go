@@ -7,7 +7,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
-	"github.com/nodeattest/nodeattest/attest/tpm"
+	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -99,7 +99,7 @@ func TestNewProvider(t *testing.T) {
 	if _, err := p.VerifyClientAttestationData(t.Context(), nil); err == nil {
 		t.Error("no request")
 	}
-	if tpm.Provider != "tpm/v1" || p.Registration().Name+"/v1" != tpm.Provider || p.Registration().MinimumVersion != 1 {
+	if tpmkind.Provider != "tpm/v1" || p.Registration().Name+"/v1" != tpmkind.Provider || p.Registration().MinimumVersion != 1 {
 		t.Errorf("registration %+v", p.Registration())
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
+	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -17,9 +18,9 @@ func TestAnswerWithQuoteFlushesWhateverFails(t *testing.T) {
 	tpm := tpmsim.New(t, nil)
 	for name, o := range map[string]attesttest.NodeOptions{
 		"road AK": {},
-		"road EK": {Road: attest.RoadEK, AK: tpm.AKSource{Template: tpm.AKTemplateECDSAP256()}},
+		"road EK": {Road: attest.RoadEK, AK: tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}},
 	} {
-		o.TPM, o.Quote = tpm, tpm.DefaultPCRs()
+		o.TPM, o.Quote = tpm, tpmkind.DefaultPCRs()
 		node := attesttest.NewNode(t, &o)
 		plane := attesttest.NewControlPlane(t, node)
 		challenge, err := plane.Challenge(ctx, node)
@@ -27,20 +28,20 @@ func TestAnswerWithQuoteFlushesWhateverFails(t *testing.T) {
 			t.Fatal(err)
 		}
 		faulty := tpmsim.Faulty(tpm, nil)
-		options := &attest.AttesterOptions{Quote: o.Quote, Certificates: [][]byte{tpm.AKCertificate(tpmsim.RSA2048).Raw}}
+		options := &tpmkind.ProverOptions{Quote: o.Quote, Certificates: [][]byte{tpm.AKCertificate(tpmsim.RSA2048).Raw}}
 		if o.Road == attest.RoadEK {
-			ek := tpm.EKRSA2048()
+			ek := tpmkind.EKRSA2048()
 			options.EK, options.Certificates = &ek, [][]byte{tpm.EKCertificate(tpmsim.RSA2048).Raw}
 		}
 		source := o.AK
 		if o.Road == attest.RoadAK {
-			source = tpm.GCERSA()
+			source = tpmkind.GCERSA()
 		}
 		attester, err := attest.NewAttester(faulty, source, options)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := attester.Answer(ctx, challenge, node.Certified, &node.Subject); err != nil {
+		if _, err := attester.Answer(ctx, challenge, node.Certified, node.Subject); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		total := faulty.Count()
@@ -49,13 +50,13 @@ func TestAnswerWithQuoteFlushesWhateverFails(t *testing.T) {
 			if attester, err = attest.NewAttester(again, source, options); err != nil {
 				t.Fatal(err)
 			}
-			_, err := attester.Answer(ctx, challenge, node.Certified, &node.Subject)
+			_, err := attester.Answer(ctx, challenge, node.Certified, node.Subject)
 			// Without a saved context the key is loaded again.
 			if !errors.Is(err, tpmsim.ErrInjected) && again.Names()[n-1] != "TPM2_ContextSave" {
 				t.Errorf("%s, command %d of %d (%s): %v", name, n, total, again.Names()[n-1], err)
 			}
 			again.SetFaults(nil)
-			if err := attester.Close(ctx); err != nil {
+			if err := attester.Close(); err != nil {
 				t.Errorf("%s, command %d: close: %v", name, n, err)
 			}
 			noHandles(t, tpm)

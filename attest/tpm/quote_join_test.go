@@ -13,6 +13,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/attest/tpm"
+	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -27,14 +28,14 @@ func TestJoinWithQuote(t *testing.T) {
 	tpm := tpmsim.New(t, nil)
 	for name, o := range map[string]attesttest.NodeOptions{
 		"road AK":      {},
-		"road EK":      {Road: attest.RoadEK, AK: tpm.AKSource{Template: tpm.AKTemplateECDSAP256()}},
-		"key in a TPM": {TPMKey: tpm.KeyECDSAP256},
+		"road EK":      {Road: attest.RoadEK, AK: tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}},
+		"key in a TPM": {TPMKey: tpmkind.KeyECDSAP256},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o.TPM, o.Quote, o.EventLog = tpm, tpm.DefaultPCRs(), logOfTest
+			o.TPM, o.Quote, o.EventLog = tpm, tpmkind.DefaultPCRs(), logOfTest
 			s := newStage(t, &o)
-			var asked *tpm.Measured
-			s.plane.Config.QuotePolicy = tpm.QuotePolicyFunc(func(_ context.Context, m *tpm.Measured) error {
+			var asked *tpmkind.Measured
+			s.plane.Config.QuotePolicy = tpmkind.QuotePolicyFunc(func(_ context.Context, m *tpmkind.Measured) error {
 				asked = m
 				return nil
 			})
@@ -42,7 +43,7 @@ func TestJoinWithQuote(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if asked == nil || asked != r.Measured || string(asked.EventLog) != "an event log" || len(asked.Quote.PCRs()) != 8 {
+			if asked == nil || asked != tpmkind.DetailsOf(r).Measured || string(asked.EventLog) != "an event log" || len(asked.Quote.PCRs()) != 8 {
 				t.Errorf("the policy was given %+v", asked)
 			}
 			if n := strings.Count(factsOf(r), ": PCR SHA256:"); n != 8 {
@@ -67,32 +68,32 @@ func factsOf(r *attest.Result) string {
 // The policy decides, and what the quote does not cover is refused.
 func TestQuotePolicyOfVerifier(t *testing.T) {
 	ctx := context.Background()
-	s := newStage(t, &attesttest.NodeOptions{Quote: tpm.DefaultPCRs()})
+	s := newStage(t, &attesttest.NodeOptions{Quote: tpmkind.DefaultPCRs()})
 	r, err := s.plane.Verifier.Verify(ctx, s.good)
 	if err != nil {
 		t.Fatal(err)
 	}
-	exact := func(pcrs ...tpm.PCR) tpm.QuotePolicy {
-		p, err := tpm.NewPCRPolicy(pcrs)
+	exact := func(pcrs ...tpm.PCR) tpmkind.QuotePolicy {
+		p, err := tpmkind.NewPCRPolicy(pcrs)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return p
 	}
-	good := r.Measured.Quote.PCRs()
+	good := tpmkind.DetailsOf(r).Measured.Quote.PCRs()
 	bad := slices.Clone(good)
 	bad[7].Value = bytes.Clone(bad[7].Value)
 	bad[7].Value[0] ^= 1
 	retry := csr.Retry(errors.New("the store of good values is away"))
 	for name, c := range map[string]struct {
-		policy tpm.QuotePolicy
+		policy tpmkind.QuotePolicy
 		want   error
 	}{
 		"these very values":  {exact(good...), nil},
-		"one bit of one":     {exact(bad...), tpm.CheckPCRPolicy},
-		"one that is not":    {exact(tpm.PCR{Bank: tpm2.TPMAlgSHA256, Index: 8, Value: make([]byte, 32)}), tpm.CheckPCRNotQuoted},
-		"a bank that is not": {exact(tpm.PCR{Bank: tpm2.TPMAlgSHA384, Index: 0, Value: make([]byte, 48)}), tpm.CheckPCRNotQuoted},
-		"undecided":          {tpm.QuotePolicyFunc(func(context.Context, *tpm.Measured) error { return retry }), csr.ErrRetry},
+		"one bit of one":     {exact(bad...), tpmkind.CheckPCRPolicy},
+		"one that is not":    {exact(tpmkind.PCR{Bank: tpm2.TPMAlgSHA256, Index: 8, Value: make([]byte, 32)}), tpmkind.CheckPCRNotQuoted},
+		"a bank that is not": {exact(tpmkind.PCR{Bank: tpm2.TPMAlgSHA384, Index: 0, Value: make([]byte, 48)}), tpmkind.CheckPCRNotQuoted},
+		"undecided":          {tpmkind.QuotePolicyFunc(func(context.Context, *tpmkind.Measured) error { return retry }), csr.ErrRetry},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := s.plane.Config
@@ -109,9 +110,9 @@ func TestQuotePolicyOfVerifier(t *testing.T) {
 func TestQuoteMissing(t *testing.T) {
 	ctx := context.Background()
 	s := newStage(t, nil)
-	s.plane.Config.QuotePolicy = tpm.QuotePolicyFunc(func(context.Context, *tpm.Measured) error { return nil })
+	s.plane.Config.QuotePolicy = tpmkind.QuotePolicyFunc(func(context.Context, *tpmkind.Measured) error { return nil })
 	_, err := newVerifier(t, &s.plane.Config).Verify(ctx, s.good)
-	if !errors.Is(err, tpm.CheckQuoteMissing) {
+	if !errors.Is(err, tpmkind.CheckQuoteMissing) {
 		t.Errorf("got %v", err)
 	}
 	if d := csr.Decide(err); d.Verdict != csr.VerdictDeny || d.Reason != "QuoteMissing" {
@@ -122,20 +123,20 @@ func TestQuoteMissing(t *testing.T) {
 // Each change of an answer's quote is refused, whether or not there is a policy.
 func TestChangedQuoteInAnswer(t *testing.T) {
 	ctx := context.Background()
-	s := newStage(t, &attesttest.NodeOptions{Quote: tpm.DefaultPCRs(), EventLog: logOfTest})
+	s := newStage(t, &attesttest.NodeOptions{Quote: tpmkind.DefaultPCRs(), EventLog: logOfTest})
 	other, err := s.plane.Evidence(ctx, s.node) // the same node, another challenge
 	if err != nil {
 		t.Fatal(err)
 	}
 	earlier := takeApart(t, other).att.Statements[2]
-	edit := func(change func(*tpm.QuoteEvidence)) func(*parts) {
+	edit := func(change func(*tpmkind.QuoteEvidence)) func(*parts) {
 		return func(p *parts) {
-			e, err := tpm.ParseQuote(p.att.Statements[2].Stmt)
+			e, err := tpmkind.ParseQuote(p.att.Statements[2].Stmt)
 			if err != nil {
 				t.Fatal(err)
 			}
 			change(e)
-			if p.att.Statements[2].Stmt, err = tpm.MarshalQuote(e); err != nil {
+			if p.att.Statements[2].Stmt, err = tpmkind.MarshalQuote(e); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -154,21 +155,21 @@ func TestChangedQuoteInAnswer(t *testing.T) {
 		"quote as log":      {func(p *parts) { p.att.Statements[2].Type = oid.NodeAttestEventLog }, attest.CheckStatements},
 		"empty log":         {func(p *parts) { p.att.Statements[3].Stmt = []byte{4, 0} }, attest.CheckEncoding},
 		"another challenge": {func(p *parts) { p.att.Statements[2] = earlier }, attest.CheckQualifyingData},
-		"certify as quote": {edit(func(e *tpm.QuoteEvidence) {
+		"certify as quote": {edit(func(e *tpmkind.QuoteEvidence) {
 			e.Attest, e.Signature = takeApart(t, s.good).certify.Attest, takeApart(t, s.good).certify.Signature
-		}), tpm.CheckStatementType},
-		"a value":      {edit(func(e *tpm.QuoteEvidence) { e.PCRs[3].Value[0] ^= 1 }), tpm.CheckPCRDigest},
-		"a value less": {edit(func(e *tpm.QuoteEvidence) { e.PCRs = e.PCRs[1:] }), tpm.CheckPCRMissing},
-		"a value more": {edit(func(e *tpm.QuoteEvidence) {
-			e.PCRs = append(e.PCRs, tpm.PCR{Bank: tpm2.TPMAlgSHA256, Index: 8, Value: make([]byte, 32)})
-		}), tpm.CheckPCRNotQuoted},
-		"a bit of signature": {edit(func(e *tpm.QuoteEvidence) { e.Signature[len(e.Signature)-1] ^= 1 }), tpm.CheckSignature},
-		"a bit of magic":     {edit(func(e *tpm.QuoteEvidence) { e.Attest[0] ^= 1 }), tpm.CheckMagic},
+		}), tpmkind.CheckStatementType},
+		"a value":      {edit(func(e *tpmkind.QuoteEvidence) { e.PCRs[3].Value[0] ^= 1 }), tpmkind.CheckPCRDigest},
+		"a value less": {edit(func(e *tpmkind.QuoteEvidence) { e.PCRs = e.PCRs[1:] }), tpmkind.CheckPCRMissing},
+		"a value more": {edit(func(e *tpmkind.QuoteEvidence) {
+			e.PCRs = append(e.PCRs, tpmkind.PCR{Bank: tpm2.TPMAlgSHA256, Index: 8, Value: make([]byte, 32)})
+		}), tpmkind.CheckPCRNotQuoted},
+		"a bit of signature": {edit(func(e *tpmkind.QuoteEvidence) { e.Signature[len(e.Signature)-1] ^= 1 }), tpmkind.CheckSignature},
+		"a bit of magic":     {edit(func(e *tpmkind.QuoteEvidence) { e.Attest[0] ^= 1 }), tpmkind.CheckMagic},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := takeApart(t, s.good)
 			c.change(p)
-			r, err := verifyEKOf(ctx, s.plane.Verifier, p.together(t))
+			r, err := s.plane.Verifier.Verify(ctx, p.together(t))
 			if !errors.Is(err, c.want) || (r == nil) != (err != nil) {
 				t.Errorf("got %v, want %v", err, c.want)
 			}
@@ -179,7 +180,7 @@ func TestChangedQuoteInAnswer(t *testing.T) {
 // No bit of the quote statement can be changed.
 func TestEveryByteOfQuote(t *testing.T) {
 	ctx := context.Background()
-	s := newStage(t, &attesttest.NodeOptions{Quote: tpm.DefaultPCRs(), AK: tpm.GCEECC(), TPMOptions: bothAKs()})
+	s := newStage(t, &attesttest.NodeOptions{Quote: tpmkind.DefaultPCRs(), AK: tpmkind.GCEECC(), TPMOptions: bothAKs()})
 	for n := range takeApart(t, s.good).att.Statements[2].Stmt {
 		p := takeApart(t, s.good)
 		p.att.Statements[2].Stmt[n] ^= 1
@@ -193,7 +194,7 @@ func TestEveryByteOfQuote(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.request.Spec.Request = request
-		if _, err := verifyEKOf(ctx, s.plane.Verifier, p.request); err == nil {
+		if _, err := s.plane.Verifier.Verify(ctx, p.request); err == nil {
 			t.Errorf("byte %d", n)
 		}
 	}
@@ -205,17 +206,17 @@ func bothAKs() *tpmsim.Options {
 
 func TestAttesterOptionsOfQuotes(t *testing.T) {
 	tpm := tpmsim.New(t, nil)
-	sha1, err := tpm.NewPCRSelection(tpm2.TPMAlgSHA1, 0)
+	sha1, err := tpmkind.NewPCRSelection(tpm2.TPMAlgSHA1, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, o := range map[string]attest.AttesterOptions{
+	for name, o := range map[string]tpmkind.ProverOptions{
 		"log without quote": {EventLog: logOfTest},
-		"empty selection":   {Quote: []tpm.PCRSelection{}},
-		"empty bank":        {Quote: []tpm.PCRSelection{{Hash: tpm2.TPMAlgSHA256, Select: []byte{0, 0, 0}}}},
-		"SHA-1":             {Quote: []tpm.PCRSelection{sha1}},
+		"empty selection":   {Quote: []tpmkind.PCRSelection{}},
+		"empty bank":        {Quote: []tpmkind.PCRSelection{{Hash: tpm2.TPMAlgSHA256, Select: []byte{0, 0, 0}}}},
+		"SHA-1":             {Quote: []tpmkind.PCRSelection{sha1}},
 	} {
-		if _, err := attest.NewAttester(tpm, tpm.GCERSA(), &o); err == nil {
+		if _, err := attest.NewAttester(tpm, tpmkind.GCERSA(), &o); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
 	}
@@ -226,9 +227,9 @@ func TestAttesterOptionsOfQuotes(t *testing.T) {
 	}{
 		"unreadable": {func(context.Context) ([]byte, error) { return nil, broken }, broken},
 		"empty":      {func(context.Context) ([]byte, error) { return nil, nil }, attest.CheckEncoding},
-		"too long":   {func(context.Context) ([]byte, error) { return make([]byte, tpm.MaxEventLogSize+1), nil }, attest.CheckEncoding},
+		"too long":   {func(context.Context) ([]byte, error) { return make([]byte, tpmkind.MaxEventLogSize+1), nil }, attest.CheckEncoding},
 	} {
-		node := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: tpm, Quote: tpm.DefaultPCRs(), EventLog: c.read})
+		node := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: tpm, Quote: tpmkind.DefaultPCRs(), EventLog: c.read})
 		plane := attesttest.NewControlPlane(t, node)
 		if _, err := plane.Evidence(context.Background(), node); !errors.Is(err, c.want) {
 			t.Errorf("%s: got %v, want %v", name, err, c.want)

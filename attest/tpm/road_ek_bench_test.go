@@ -7,16 +7,16 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
-	"github.com/nodeattest/nodeattest/attest/tpm"
+	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
 // roadEKBench is a hello and an answer on the EK's road.
-func roadEKBench(t testing.TB, ek tpm.EKOrigin) (*attesttest.ControlPlane, *csr.Request, *csr.Request) {
+func roadEKBench(t testing.TB, ek tpmkind.EKOrigin) (*attesttest.ControlPlane, *csr.Request, *csr.Request) {
 	t.Helper()
 	tpm := tpmsim.New(t, everyEK())
-	s := newStage(t, &attesttest.NodeOptions{TPM: tpm, Road: attest.RoadEK, EK: ek, AK: tpm.AKSource{Template: tpm.AKTemplateECDSAP256()}})
+	s := newStage(t, &attesttest.NodeOptions{TPM: tpm, Road: attest.RoadEK, EK: ek, AK: tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}})
 	hello, err := s.node.Hello(context.Background(), s.plane.Now())
 	if err != nil {
 		t.Fatal(err)
@@ -81,7 +81,7 @@ func bareOperations(b *testing.B, answer *csr.Request) {
 
 // What a challenge and a verification allocate is bounded.
 func TestAllocationsOfRoadEK(t *testing.T) {
-	plane, hello, answer := roadEKBench(t, tpm.EKP256())
+	plane, hello, answer := roadEKBench(t, tpmkind.EKP256())
 	challenge := testing.AllocsPerRun(100, func() {
 		if _, err := plane.Verifier.Challenge(context.Background(), hello); err != nil {
 			t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
-	"github.com/nodeattest/nodeattest/attest/tpm"
+	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -27,9 +27,9 @@ func ExampleVerifierConfig_roadEK() {
 	maker := tpm.CA()
 
 	// The node.
-	ek := tpm.EKP256()
-	ak := tpm.AKSource{Template: tpm.AKTemplateECDSAP256()}
-	attester, err := attest.NewAttester(tpm, ak, &attest.AttesterOptions{EK: &ek, Intermediates: [][]byte{maker.EKIntermediate().Raw}})
+	ek := tpmkind.EKP256()
+	ak := tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}
+	attester, err := attest.NewAttester(tpm, ak, &tpmkind.ProverOptions{EK: &ek, Intermediates: [][]byte{maker.EKIntermediate().Raw}})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -42,13 +42,13 @@ func ExampleVerifierConfig_roadEK() {
 	node.Attester = attester
 
 	// The control plane.
-	eks, err := tpm.NewEKVerifier(&tpm.EKVerifierConfig{Issuers: []tpm.EKIssuer{
-		{Roots: []*x509.Certificate{maker.Root()}, Profile: tpm.EKProfileTCG()},
+	eks, err := tpmkind.NewEKVerifier(&tpmkind.EKVerifierConfig{Issuers: []tpmkind.EKIssuer{
+		{Roots: []*x509.Certificate{maker.Root()}, Profile: tpmkind.EKProfileTCG()},
 	}})
 	if err != nil {
 		log.Fatal(err)
 	}
-	known, err := tpm.ParseEKCertificate(tpm.EKCertificate(tpmsim.P256).Raw, tpm.EKEncoding{})
+	known, err := tpmkind.ParseEKCertificate(tpm.EKCertificate(tpmsim.P256).Raw, tpmkind.EKEncoding{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func ExampleVerifierConfig_roadEK() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	verifier, err := attest.NewVerifier(&attest.VerifierConfig{
+	verifier, err := attest.NewVerifier(attest.VerifierConfig{
 		ClusterIDs: []string{attesttest.ClusterID},
 		KeyRing:    ring,
 		EKs:        eks,
@@ -90,7 +90,7 @@ func ExampleVerifierConfig_roadEK() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(result.Road, result.Machine == known.Identity(), result.EK.Source)
+	fmt.Println(result.Road, result.Machine == known.Identity(), tpmkind.DetailsOf(result).EK.Source)
 	for _, f := range result.Facts() {
 		if f.Name == "restricted AK" {
 			fmt.Println(f.Standing, f.Name)
@@ -103,7 +103,7 @@ func ExampleVerifierConfig_roadEK() {
 
 // The EKs that a TPM's maker certifies are in known places.
 func ExampleEKOrigin() {
-	for _, ek := range []tpm.EKOrigin{tpm.EKRSA2048(), tpm.EKP256(), tpm.EKP384High()} {
+	for _, ek := range []tpmkind.EKOrigin{tpmkind.EKRSA2048(), tpmkind.EKP256(), tpmkind.EKP384High()} {
 		fmt.Printf("certificate 0x%08x\n", uint32(ek.CertificateIndex))
 	}
 	// Output:

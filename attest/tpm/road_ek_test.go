@@ -14,8 +14,9 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
-	"github.com/nodeattest/nodeattest/attest/tpm"
+	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/secret"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -25,8 +26,8 @@ func everyEK() *tpmsim.Options {
 	return &tpmsim.Options{EKs: []tpmsim.Algorithm{tpmsim.RSA2048, tpmsim.P256, tpmsim.P384}}
 }
 
-func ekOrigins() map[string]tpm.EKOrigin {
-	return map[string]tpm.EKOrigin{"RSA-2048": tpm.EKRSA2048(), "P-256": tpm.EKP256(), "P-384": tpm.EKP384High()}
+func ekOrigins() map[string]tpmkind.EKOrigin {
+	return map[string]tpmkind.EKOrigin{"RSA-2048": tpmkind.EKRSA2048(), "P-256": tpmkind.EKP256(), "P-384": tpmkind.EKP384High()}
 }
 
 // Every EK opens the road for every AK, from hello to certificate.
@@ -37,16 +38,16 @@ func TestRoadEKOnTheSimulator(t *testing.T) {
 func TestRoadEKOnSwtpm(t *testing.T) {
 	options, origins := everyEK(), ekOrigins()
 	options.EKs = append(options.EKs, tpmsim.RSA3072)
-	origins["RSA-3072"] = tpm.EKRSA3072High()
+	origins["RSA-3072"] = tpmkind.EKRSA3072High()
 	testRoadEK(t, tpmsim.Swtpm(t, options), origins)
 }
 
-func testRoadEK(t *testing.T, tpm *tpmsim.TPM, origins map[string]tpm.EKOrigin) {
+func testRoadEK(t *testing.T, tpm *tpmsim.TPM, origins map[string]tpmkind.EKOrigin) {
 	ctx := context.Background()
 	for ekName, ek := range origins {
 		for akName, template := range akTemplates() {
 			node := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: tpm, Road: attest.RoadEK, EK: ek,
-				AK: tpm.AKSource{Template: template}, TPMKey: tpm.KeyECDSAP256})
+				AK: tpmkind.AKSource{Template: template}, TPMKey: tpmkind.KeyECDSAP256})
 			plane := attesttest.NewControlPlane(t, node)
 			request, err := plane.Evidence(ctx, node)
 			if err != nil {
@@ -56,11 +57,11 @@ func testRoadEK(t *testing.T, tpm *tpmsim.TPM, origins map[string]tpm.EKOrigin) 
 			if err != nil {
 				t.Fatal(ekName, akName, err)
 			}
-			if r.Road != attest.RoadEK || r.Machine.Kind() != "ek" || r.Machine != r.EK.Identity || r.MachineKey != r.EK.Digest {
-				t.Errorf("%s, %s: road %s, machine %s, EK %s", ekName, akName, r.Road, r.Machine, r.EK.Identity)
+			if r.Road != attest.RoadEK || r.Machine.Kind() != "ek" || r.Machine != tpmkind.DetailsOf(r).EK.Identity || r.MachineKey != tpmkind.DetailsOf(r).EK.Digest {
+				t.Errorf("%s, %s: road %s, machine %s, EK %s", ekName, akName, r.Road, r.Machine, tpmkind.DetailsOf(r).EK.Identity)
 			}
-			if len(r.Chain) != 3 || r.EK.Source != tpm.EKFromCertificate || !r.TPMResident || !r.Clock.Plain || !bytes.Equal(r.AKName, r.AKPublic.Name()) {
-				t.Errorf("%s, %s: chain of %d, %s, resident %v", ekName, akName, len(r.Chain), r.EK.Source, r.TPMResident)
+			if len(tpmkind.DetailsOf(r).Chain) != 3 || tpmkind.DetailsOf(r).EK.Source != tpmkind.EKFromCertificate || !r.TPMResident || !tpmkind.DetailsOf(r).Clock.Plain || !bytes.Equal(tpmkind.DetailsOf(r).AKName, tpmkind.DetailsOf(r).AKPublic.Name()) {
+				t.Errorf("%s, %s: chain of %d, %s, resident %v", ekName, akName, len(tpmkind.DetailsOf(r).Chain), tpmkind.DetailsOf(r).EK.Source, r.TPMResident)
 			}
 			if _, err := plane.CA.Issue(ctx, r.Checked(), r.Verified()); err != nil {
 				t.Error(ekName, akName, err)
@@ -72,13 +73,13 @@ func testRoadEK(t *testing.T, tpm *tpmsim.TPM, origins map[string]tpm.EKOrigin) 
 
 // An EK without a certificate is presented by itself, and trusted by a list.
 func TestRoadEKWithoutCertificate(t *testing.T) {
-	s := newStage(t, &attesttest.NodeOptions{Road: attest.RoadEK, BareEK: true, EK: tpm.EKP256()})
+	s := newStage(t, &attesttest.NodeOptions{Road: attest.RoadEK, BareEK: true, EK: tpmkind.EKP256()})
 	r, err := s.plane.Verifier.Verify(context.Background(), s.good)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.EK.Source != tpm.EKFromAllowList || r.Chain != nil || r.Profile != "" {
-		t.Errorf("%s, chain %v, profile %q", r.EK.Source, r.Chain, r.Profile)
+	if tpmkind.DetailsOf(r).EK.Source != tpmkind.EKFromAllowList || tpmkind.DetailsOf(r).Chain != nil || tpmkind.DetailsOf(r).Profile != "" {
+		t.Errorf("%s, chain %v, profile %q", tpmkind.DetailsOf(r).EK.Source, tpmkind.DetailsOf(r).Chain, tpmkind.DetailsOf(r).Profile)
 	}
 	for _, f := range r.Facts() {
 		if f.Name == "EK in a TPM" && f.Value != "by allow-list" {
@@ -86,10 +87,10 @@ func TestRoadEKWithoutCertificate(t *testing.T) {
 		}
 	}
 	config := s.plane.Config
-	if config.EKs, err = tpm.NewEKVerifier(&tpm.EKVerifierConfig{Allowed: []attest.Identity{"ek:sha256:" + attest.Identity(fmt.Sprintf("%064x", 1))}}); err != nil {
+	if config.EKs, err = tpmkind.NewEKVerifier(&tpmkind.EKVerifierConfig{Allowed: []attest.Identity{"ek:sha256:" + attest.Identity(fmt.Sprintf("%064x", 1))}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := newVerifier(t, &config).Verify(context.Background(), s.good); !errors.Is(err, tpm.CheckEKUntrusted) {
+	if _, err := newVerifier(t, &config).Verify(context.Background(), s.good); !errors.Is(err, tpmkind.CheckEKUntrusted) {
 		t.Errorf("an EK that is not on the list: %v", err)
 	}
 }
@@ -97,12 +98,12 @@ func TestRoadEKWithoutCertificate(t *testing.T) {
 // Each change to an answer is refused with its own check, and is a denial.
 func TestChangedAnswerOfRoadEK(t *testing.T) {
 	tpm := tpmsim.New(t, everyEK())
-	s := newStage(t, &attesttest.NodeOptions{TPM: tpm, Road: attest.RoadEK, EK: tpm.EKP256()})
+	s := newStage(t, &attesttest.NodeOptions{TPM: tpm, Road: attest.RoadEK, EK: tpmkind.EKP256()})
 	spki, err := csr.CanonicalSPKI(tpm.EKPublic(tpmsim.P256))
 	if err != nil {
 		t.Fatal(err)
 	}
-	otherAK, err := tpm.AKPublic(t.Context(), tpm, tpm.AKSource{Template: tpm.AKTemplateECDSAP256()}, secret.Value[[]byte]{})
+	otherAK, err := tpmkind.AKPublic(t.Context(), tpm, tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}, secret.Value[[]byte]{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,21 +124,21 @@ func TestChangedAnswerOfRoadEK(t *testing.T) {
 		"machineKey":                {func(p *parts) { p.binding.MachineKey[0] ^= 1 }, attest.CheckBindingMachineKey},
 		"akName":                    {func(p *parts) { p.binding.AKName[5] ^= 1 }, attest.CheckBindingAKName},
 		"requestHash":               {func(p *parts) { p.binding.RequestHash[0] ^= 1 }, attest.CheckBindingRequest},
-		"road AK":                   {func(p *parts) { p.binding.Road, p.binding.AKName = attest.RoadAK, nil }, tpm.CheckAKMismatch},
+		"road AK":                   {func(p *parts) { p.binding.Road, p.binding.AKName = message.RoadAK, nil }, tpmkind.CheckAKMismatch},
 		"another requester":         {func(p *parts) { p.request.Spec.Username = "system:bootstrap:mallor" }, attest.CheckBindingRequester},
 		"another lifetime":          {func(p *parts) { s := int32(3600); p.request.Spec.ExpirationSeconds = &s }, attest.CheckBindingExpiration},
-		"two sources of the EK":     {func(p *parts) { p.proof.EKPublic = spki }, tpm.CheckEKSources},
-		"no source of the EK":       {func(p *parts) { p.att.Certificates = nil }, tpm.CheckEKSources},
+		"two sources of the EK":     {func(p *parts) { p.proof.EKPublic = spki }, tpmkind.CheckEKSources},
+		"no source of the EK":       {func(p *parts) { p.att.Certificates = nil }, tpmkind.CheckEKSources},
 		"another EK of the machine": {func(p *parts) { p.att.Certificates[0] = other }, attest.CheckBindingMachineKey},
-		"the bare EK, unlisted":     {func(p *parts) { p.att.Certificates, p.proof.EKPublic = nil, spki }, tpm.CheckEKUntrusted},
+		"the bare EK, unlisted":     {func(p *parts) { p.att.Certificates, p.proof.EKPublic = nil, spki }, tpmkind.CheckEKUntrusted},
 		"an AK certificate as EK's": {func(p *parts) { p.att.Certificates[0] = tpm.AKCertificate(tpmsim.RSA2048).Raw }, attest.CheckBindingMachineKey},
 		"another AK":                {func(p *parts) { p.proof.AKPublic = otherAK.Raw }, attest.CheckBindingAKName},
 		"another AK, bound":         {func(p *parts) { p.proof.AKPublic, p.binding.AKName = otherAK.Raw, otherAK.Name() }, attest.CheckQualifyingData},
-		"no intermediate":           {func(p *parts) { p.att.Certificates = p.att.Certificates[:1] }, tpm.CheckCertificateChain},
+		"no intermediate":           {func(p *parts) { p.att.Certificates = p.att.Certificates[:1] }, tpmkind.CheckCertificateChain},
 	} {
 		p := takeApart(t, s.good)
 		c.change(p)
-		_, err := verifyEKOf(t.Context(), s.plane.Verifier, p.together(t))
+		_, err := s.plane.Verifier.Verify(t.Context(), p.together(t))
 		if !errors.Is(err, c.want) {
 			t.Errorf("%s: got %v, want %v", name, err, c.want)
 		}
@@ -152,7 +153,7 @@ func TestChangedAnswerOfRoadEK(t *testing.T) {
 
 // Every bit of the Binding counts.
 func TestEveryBitOfTheBinding(t *testing.T) {
-	s := newStage(t, &attesttest.NodeOptions{Road: attest.RoadEK, EK: tpm.EKP256()})
+	s := newStage(t, &attesttest.NodeOptions{Road: attest.RoadEK, EK: tpmkind.EKP256()})
 	good := takeApart(t, s.good)
 	at := bytes.Index(good.att.Statements[1].Stmt, good.proof.Binding)
 	for n := range 8 * len(good.proof.Binding) {
@@ -166,7 +167,7 @@ func TestEveryBitOfTheBinding(t *testing.T) {
 		if p.request.Spec.Request, err = p.bundle.Marshal(); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := verifyEKOf(t.Context(), s.plane.Verifier, p.request); err == nil {
+		if _, err := s.plane.Verifier.Verify(t.Context(), p.request); err == nil {
 			t.Fatalf("bit %d: accepted", n)
 		}
 	}
@@ -175,7 +176,7 @@ func TestEveryBitOfTheBinding(t *testing.T) {
 // A hello whose AK is not what it has to be gets no challenge, whatever its EK.
 func TestHelloOfRoadEK(t *testing.T) {
 	tpm := tpmsim.New(t, everyEK())
-	s := newStage(t, &attesttest.NodeOptions{TPM: tpm, Road: attest.RoadEK, EK: tpm.EKP256()})
+	s := newStage(t, &attesttest.NodeOptions{TPM: tpm, Road: attest.RoadEK, EK: tpmkind.EKP256()})
 	spki, err := csr.CanonicalSPKI(tpm.EKPublic(tpmsim.P256))
 	if err != nil {
 		t.Fatal(err)
@@ -188,9 +189,9 @@ func TestHelloOfRoadEK(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	attributes := func(set, clear tpm.Attributes) func(*attest.Hello, *attest.AttestationBundle) {
-		return func(h *attest.Hello, _ *attest.AttestationBundle) {
-			public, err := tpm.ParsePublic(h.AKPublic)
+	attributes := func(set, clear tpmkind.Attributes) func(*message.Hello, *message.Bundle) {
+		return func(h *message.Hello, _ *message.Bundle) {
+			public, err := tpmkind.ParsePublic(h.AKPublic)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -201,23 +202,23 @@ func TestHelloOfRoadEK(t *testing.T) {
 		}
 	}
 	for name, c := range map[string]struct {
-		change func(*attest.Hello, *attest.AttestationBundle)
+		change func(*message.Hello, *message.Bundle)
 		want   error
 	}{
-		"AK not restricted":             {attributes(0, tpm.AttributeRestricted), tpm.CheckAKAttributes},
-		"AK that decrypts":              {attributes(tpm.AttributeDecrypt, 0), tpm.CheckAKAttributes},
-		"AK not fixed to the TPM":       {attributes(0, tpm.AttributeFixedTPM), tpm.CheckAKAttributes},
-		"AK not fixed to the parent":    {attributes(0, tpm.AttributeFixedParent), tpm.CheckAKAttributes},
-		"AK with a key from outside":    {attributes(0, tpm.AttributeSensitiveDataOrigin), tpm.CheckAKAttributes},
-		"AK that signs certificates":    {attributes(tpm.AttributeX509Sign, 0), tpm.CheckAKAttributes},
-		"AK that does not sign":         {attributes(0, tpm.AttributeSign), tpm.CheckAKAttributes},
-		"AK with a Name over SHA-1":     {func(h *attest.Hello, _ *attest.AttestationBundle) { h.AKPublic[3] = 4 }, tpm.CheckNameAlgorithm},
-		"two sources of the EK":         {func(h *attest.Hello, _ *attest.AttestationBundle) { h.EKPublic = spki }, tpm.CheckEKSources},
-		"no EK":                         {func(_ *attest.Hello, b *attest.AttestationBundle) { b.Certificates = nil }, tpm.CheckEKSources},
-		"an EK in another encoding":     {func(h *attest.Hello, b *attest.AttestationBundle) { b.Certificates, h.EKPublic = nil, append(spki, 0) }, tpm.CheckEKKeyEncoding},
-		"an EK of a kind with no table": {func(h *attest.Hello, b *attest.AttestationBundle) { b.Certificates, h.EKPublic = nil, spki521 }, tpm.CheckEKType},
-		"another cluster":               {func(h *attest.Hello, _ *attest.AttestationBundle) { h.ClusterID = "other" }, attest.CheckBindingCluster},
-		"road AK with the EK's":         {func(h *attest.Hello, _ *attest.AttestationBundle) { h.Road = attest.RoadAK }, attest.CheckBindingRoad},
+		"AK not restricted":             {attributes(0, tpmkind.AttributeRestricted), tpmkind.CheckAKAttributes},
+		"AK that decrypts":              {attributes(tpmkind.AttributeDecrypt, 0), tpmkind.CheckAKAttributes},
+		"AK not fixed to the TPM":       {attributes(0, tpmkind.AttributeFixedTPM), tpmkind.CheckAKAttributes},
+		"AK not fixed to the parent":    {attributes(0, tpmkind.AttributeFixedParent), tpmkind.CheckAKAttributes},
+		"AK with a key from outside":    {attributes(0, tpmkind.AttributeSensitiveDataOrigin), tpmkind.CheckAKAttributes},
+		"AK that signs certificates":    {attributes(tpmkind.AttributeX509Sign, 0), tpmkind.CheckAKAttributes},
+		"AK that does not sign":         {attributes(0, tpmkind.AttributeSign), tpmkind.CheckAKAttributes},
+		"AK with a Name over SHA-1":     {func(h *message.Hello, _ *message.Bundle) { h.AKPublic[3] = 4 }, tpmkind.CheckNameAlgorithm},
+		"two sources of the EK":         {func(h *message.Hello, _ *message.Bundle) { h.EKPublic = spki }, tpmkind.CheckEKSources},
+		"no EK":                         {func(_ *message.Hello, b *message.Bundle) { b.Certificates = nil }, tpmkind.CheckEKSources},
+		"an EK in another encoding":     {func(h *message.Hello, b *message.Bundle) { b.Certificates, h.EKPublic = nil, append(spki, 0) }, tpmkind.CheckEKKeyEncoding},
+		"an EK of a kind with no table": {func(h *message.Hello, b *message.Bundle) { b.Certificates, h.EKPublic = nil, spki521 }, tpmkind.CheckEKType},
+		"another cluster":               {func(h *message.Hello, _ *message.Bundle) { h.ClusterID = "other" }, attest.CheckBindingCluster},
+		"road AK with the EK's":         {func(h *message.Hello, _ *message.Bundle) { h.Road = message.RoadAK }, attest.CheckBindingRoad},
 	} {
 		request, err := s.node.Hello(t.Context(), s.plane.Now())
 		if err != nil {
@@ -227,11 +228,11 @@ func TestHelloOfRoadEK(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		evidence, err := attest.ParseAttestationBundle(bundle.Data)
+		evidence, err := message.ParseBundle(bundle.Data)
 		if err != nil {
 			t.Fatal(err)
 		}
-		hello, err := attest.ParseHello(evidence.Statements[0].Stmt)
+		hello, err := message.ParseHello(evidence.Statements[0].Stmt)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -256,7 +257,7 @@ func TestRoadsAreOpenedByConfiguration(t *testing.T) {
 	tpm := tpmsim.New(t, nil)
 	ak := newStage(t, &attesttest.NodeOptions{TPM: tpm})
 	ek := newStage(t, &attesttest.NodeOptions{TPM: tpm, Road: attest.RoadEK})
-	if _, err := verifyEKOf(t.Context(), ak.plane.Verifier, ek.good); !errors.Is(err, attest.CheckBindingRoad) {
+	if _, err := ak.plane.Verifier.Verify(t.Context(), ek.good); !errors.Is(err, attest.CheckBindingRoad) {
 		t.Errorf("road EK where only AK is open: %v", err)
 	}
 	if _, err := ek.plane.Verifier.Verify(t.Context(), ak.good); !errors.Is(err, attest.CheckBindingRoad) {
@@ -267,7 +268,7 @@ func TestRoadsAreOpenedByConfiguration(t *testing.T) {
 	}
 	config := ek.plane.Config
 	config.Issuers, config.EKs = nil, nil
-	if _, err := attest.NewVerifier(&config); err == nil {
+	if _, err := attest.NewVerifier(config); err == nil {
 		t.Error("a verifier without a road")
 	}
 }
@@ -276,9 +277,9 @@ func TestRoadsAreOpenedByConfiguration(t *testing.T) {
 // the credential, and one whose credential is for another AK.
 func TestNodeRefusesChallengesOfRoadEK(t *testing.T) {
 	tpm := tpmsim.New(t, everyEK())
-	s := newStage(t, &attesttest.NodeOptions{TPM: tpm, Road: attest.RoadEK, EK: tpm.EKP256()})
-	answer := func(change func(*attest.Challenge)) error {
-		c, err := attest.ParseChallenge(bytes.Clone(s.challenge))
+	s := newStage(t, &attesttest.NodeOptions{TPM: tpm, Road: attest.RoadEK, EK: tpmkind.EKP256()})
+	answer := func(change func(*message.Challenge)) error {
+		c, err := message.ParseChallenge(bytes.Clone(s.challenge))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -287,31 +288,31 @@ func TestNodeRefusesChallengesOfRoadEK(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = s.node.Attester.Answer(t.Context(), der, s.node.Certified, &s.node.Subject)
+		_, err = s.node.Attester.Answer(t.Context(), der, s.node.Certified, s.node.Subject)
 		return err
 	}
 	for name, c := range map[string]struct {
-		change func(*attest.Challenge)
+		change func(*message.Challenge)
 		want   error
 	}{
-		"road": {func(c *attest.Challenge) {
-			c.Binding.Road, c.Binding.AKName, c.Credential, c.Clear = attest.RoadAK, nil, nil, make([]byte, attest.SecretSize)
+		"road": {func(c *message.Challenge) {
+			c.Binding.Road, c.Binding.AKName, c.Credential, c.Clear = attest.RoadAK, nil, nil, make([]byte, message.SecretSize)
 		}, attest.CheckBindingRoad},
-		"cluster":           {func(c *attest.Challenge) { c.Binding.ClusterID = "other" }, attest.CheckBindingCluster},
-		"signer":            {func(c *attest.Challenge) { c.Binding.SignerName = csr.SignerServingTPM }, attest.CheckBindingSigner},
-		"expirationSeconds": {func(c *attest.Challenge) { c.Binding.ExpirationSeconds = 600 }, attest.CheckBindingExpiration},
-		"machineKey":        {func(c *attest.Challenge) { c.Binding.MachineKey[0] ^= 1 }, attest.CheckBindingMachineKey},
-		"akName":            {func(c *attest.Challenge) { c.Binding.AKName[5] ^= 1 }, attest.CheckBindingAKName},
-		"requestHash":       {func(c *attest.Challenge) { c.Binding.RequestHash[0] ^= 1 }, attest.CheckBindingRequest},
-		"window":            {func(c *attest.Challenge) { c.Binding.NotAfter = c.Binding.IssuedAt + 3601 }, attest.CheckBindingWindow},
-		"idObject":          {func(c *attest.Challenge) { c.Credential.IDObject[4] ^= 1 }, tpm.ErrCredential},
-		"encryptedSecret":   {func(c *attest.Challenge) { c.Credential.EncryptedSecret[4] ^= 1 }, tpm.ErrCredential},
+		"cluster":           {func(c *message.Challenge) { c.Binding.ClusterID = "other" }, attest.CheckBindingCluster},
+		"signer":            {func(c *message.Challenge) { c.Binding.SignerName = csr.SignerServingTPM }, attest.CheckBindingSigner},
+		"expirationSeconds": {func(c *message.Challenge) { c.Binding.ExpirationSeconds = 600 }, attest.CheckBindingExpiration},
+		"machineKey":        {func(c *message.Challenge) { c.Binding.MachineKey[0] ^= 1 }, attest.CheckBindingMachineKey},
+		"akName":            {func(c *message.Challenge) { c.Binding.AKName[5] ^= 1 }, attest.CheckBindingAKName},
+		"requestHash":       {func(c *message.Challenge) { c.Binding.RequestHash[0] ^= 1 }, attest.CheckBindingRequest},
+		"window":            {func(c *message.Challenge) { c.Binding.NotAfter = c.Binding.IssuedAt + 3601 }, attest.CheckBindingWindow},
+		"idObject":          {func(c *message.Challenge) { c.Credential.IDObject[4] ^= 1 }, tpmkind.ErrCredential},
+		"encryptedSecret":   {func(c *message.Challenge) { c.Credential.EncryptedSecret[4] ^= 1 }, tpmkind.ErrCredential},
 	} {
 		if err := answer(c.change); !errors.Is(err, c.want) {
 			t.Errorf("%s: got %v, want %v", name, err, c.want)
 		}
 	}
-	if err := answer(func(*attest.Challenge) {}); err != nil {
+	if err := answer(func(*message.Challenge) {}); err != nil {
 		t.Errorf("the good one: %v", err)
 	}
 	noHandles(t, tpm)
@@ -320,13 +321,13 @@ func TestNodeRefusesChallengesOfRoadEK(t *testing.T) {
 // The certificate is for the EK in the TPM, or the node says that it is not.
 func TestEKCertificateOfAnotherTPM(t *testing.T) {
 	tpm := tpmsim.New(t, everyEK())
-	ek := tpm.EKP256()
-	a, err := attest.NewAttester(tpm, tpm.GCERSA(), &attest.AttesterOptions{EK: &ek, Certificates: [][]byte{tpm.EKCertificate(tpmsim.RSA2048).Raw}})
+	ek := tpmkind.EKP256()
+	a, err := attest.NewAttester(tpm, tpmkind.GCERSA(), &tpmkind.ProverOptions{EK: &ek, Certificates: [][]byte{tpm.EKCertificate(tpmsim.RSA2048).Raw}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	node := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: tpm})
-	if _, err := a.Hello(t.Context(), &node.Subject); err == nil {
+	if _, err := a.Hello(t.Context(), node.Subject); err == nil {
 		t.Error("a hello with the certificate of another EK")
 	}
 	noHandles(t, tpm)
@@ -337,14 +338,14 @@ func TestEKCertificateOfAnotherTPM(t *testing.T) {
 func TestStrangerOnRoadEK(t *testing.T) {
 	ours := newStage(t, &attesttest.NodeOptions{Road: attest.RoadEK})
 	stranger := attesttest.NewNode(t, &attesttest.NodeOptions{Road: attest.RoadEK, TPM: tpmsim.Swtpm(t, nil)})
-	if _, err := ours.plane.Challenge(t.Context(), stranger); !errors.Is(err, tpm.CheckCertificateChain) {
+	if _, err := ours.plane.Challenge(t.Context(), stranger); !errors.Is(err, tpmkind.CheckCertificateChain) {
 		t.Errorf("another issuer: %v", err)
 	}
 	neighbour := attesttest.NewNode(t, &attesttest.NodeOptions{Road: attest.RoadEK, TPM: tpmsim.Swtpm(t, &tpmsim.Options{CA: ours.node.TPM.CA()})})
 	if _, err := ours.plane.Challenge(t.Context(), neighbour); !errors.Is(err, attest.CheckMembership) {
 		t.Errorf("the same issuer: %v", err)
 	}
-	_, err := neighbour.Attester.Answer(t.Context(), ours.challenge, neighbour.Certified, &neighbour.Subject)
+	_, err := neighbour.Attester.Answer(t.Context(), ours.challenge, neighbour.Certified, neighbour.Subject)
 	if !errors.Is(err, attest.CheckBindingMachineKey) {
 		t.Errorf("an answer for another machine: %v", err)
 	}
@@ -360,7 +361,7 @@ func TestPersistentEK(t *testing.T) {
 		tpmsim.EKHandleP256:    tpmsim.EKCertificateIndexP256,
 		tpmsim.EKHandleP384:    tpmsim.EKCertificateIndexP384,
 	} {
-		s := newStage(t, &attesttest.NodeOptions{TPM: tpm, Road: attest.RoadEK, EK: tpm.EKOrigin{Handle: handle, CertificateIndex: index}})
+		s := newStage(t, &attesttest.NodeOptions{TPM: tpm, Road: attest.RoadEK, EK: tpmkind.EKOrigin{Handle: handle, CertificateIndex: index}})
 		if _, err := s.plane.Join(t.Context(), s.node); err != nil {
 			t.Errorf("0x%x: %v", uint32(handle), err)
 		}

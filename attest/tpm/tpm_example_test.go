@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/attest/tpm"
+	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -28,7 +28,7 @@ func ExampleCreateTPMKey() {
 	}
 	defer tpm.Close()
 
-	key, err := tpm.CreateTPMKey(context.Background(), tpm, tpm.KeyECDSAP256, nil)
+	key, err := tpmkind.CreateTPMKey(context.Background(), tpm, tpmkind.KeyECDSAP256, nil)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -63,11 +63,11 @@ func ExampleEndorsementPassword() {
 	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, "endorsement-password")
 
-	first, err := tpm.EndorsementPassword(context.Background(), tpm, path)
+	first, err := tpmkind.EndorsementPassword(context.Background(), tpm, path)
 	if err != nil {
 		log.Fatal(err)
 	}
-	second, err := tpm.EndorsementPassword(context.Background(), tpm, path)
+	second, err := tpmkind.EndorsementPassword(context.Background(), tpm, path)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func ExampleSoftwareKey() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		if _, err := tpm.SoftwareKey(private); err != nil {
+		if _, err := tpmkind.SoftwareKey(private); err != nil {
 			fmt.Println(err)
 			continue
 		}
@@ -100,14 +100,14 @@ func ExampleShareTPM() {
 		log.Fatal(err)
 	}
 	defer device.Close()
-	tpm := tpm.ShareTPM(device)
+	tpm := tpmkind.ShareTPM(device)
 
-	attester, err := attest.NewAttester(tpm, tpm.GCERSA(), nil)
+	attester, err := attest.NewAttester(tpm, tpmkind.GCERSA(), nil)
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer attester.Close(context.Background())
-	key, err := tpm.CreateTPMKey(context.Background(), tpm, tpm.KeyRSA2048, nil)
+	defer attester.Close()
+	key, err := tpmkind.CreateTPMKey(context.Background(), tpm, tpmkind.KeyRSA2048, nil)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
+	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/secret"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -37,7 +38,7 @@ func ExampleLoadTPMKey() {
 	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, "kubelet.tss2.pem")
 
-	made, err := tpm.CreateTPMKey(ctx, tpm, tpm.KeyECDSAP256, &tpm.TPMKeyOptions{Password: secret.New([]byte("secret"))})
+	made, err := tpmkind.CreateTPMKey(ctx, tpm, tpmkind.KeyECDSAP256, &tpmkind.TPMKeyOptions{Password: secret.New([]byte("secret"))})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -55,18 +56,18 @@ func ExampleLoadTPMKey() {
 	if contents, err = os.ReadFile(path); err != nil {
 		log.Fatal(err)
 	}
-	file, err := tpm.ParseTPMKeyFile(contents)
+	file, err := tpmkind.ParseTPMKeyFile(contents)
 	if err != nil {
 		log.Fatal(err)
 	}
 	digest := sha256.Sum256([]byte("message"))
 	for _, password := range []string{"secret", "guess"} {
-		key, err := tpm.LoadTPMKey(ctx, tpm, file, &tpm.TPMKeyLoadOptions{Password: secret.New([]byte(password))})
+		key, err := tpmkind.LoadTPMKey(ctx, tpm, file, &tpmkind.TPMKeyLoadOptions{Password: secret.New([]byte(password))})
 		if err != nil {
 			log.Fatal(err)
 		}
 		_, err = key.Sign(nil, digest[:], crypto.SHA256)
-		fmt.Println(password, err == nil, errors.Is(err, tpm.ErrKeyPassword))
+		fmt.Println(password, err == nil, errors.Is(err, tpmkind.ErrKeyPassword))
 		if err := key.Close(); err != nil {
 			log.Fatal(err)
 		}
@@ -84,8 +85,8 @@ func ExampleTPMKeyOptions() {
 		log.Fatal(err)
 	}
 	defer tpm.Close()
-	key, err := tpm.CreateTPMKey(ctx, tpm, tpm.KeyECDSAP256, &tpm.TPMKeyOptions{
-		PCRs: []tpm.PCRSelection{{Hash: tpm2.TPMAlgSHA256, Select: []byte{0, 0, 1 << (23 - 16)}}},
+	key, err := tpmkind.CreateTPMKey(ctx, tpm, tpmkind.KeyECDSAP256, &tpmkind.TPMKeyOptions{
+		PCRs: []tpmkind.PCRSelection{{Hash: tpm2.TPMAlgSHA256, Select: []byte{0, 0, 1 << (23 - 16)}}},
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -104,7 +105,7 @@ func ExampleTPMKeyOptions() {
 		log.Fatal(err)
 	}
 	_, err = key.Sign(nil, digest[:], crypto.SHA256)
-	fmt.Println("after: refused by the PCRs:", errors.Is(err, tpm.ErrPCRPolicy))
+	fmt.Println("after: refused by the PCRs:", errors.Is(err, tpmkind.ErrPCRPolicy))
 	// Output:
 	// before: <nil>
 	// after: refused by the PCRs: true
@@ -118,7 +119,7 @@ func ExampleWriteNVCertificate() {
 		log.Fatal(err)
 	}
 	defer tpm.Close()
-	key, err := tpm.CreateTPMKey(ctx, tpm, tpm.KeyECDSAP256, nil)
+	key, err := tpmkind.CreateTPMKey(ctx, tpm, tpmkind.KeyECDSAP256, nil)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -133,10 +134,10 @@ func ExampleWriteNVCertificate() {
 	}
 
 	const index = 0x01800001 // of those that are the owner's to give away
-	if err := tpm.WriteNVCertificate(ctx, tpm, index, der, nil); err != nil {
+	if err := tpmkind.WriteNVCertificate(ctx, tpm, index, der, nil); err != nil {
 		log.Fatal(err)
 	}
-	if der, err = tpm.ReadNVCertificate(ctx, tpm, index); err != nil {
+	if der, err = tpmkind.ReadNVCertificate(ctx, tpm, index); err != nil {
 		log.Fatal(err)
 	}
 	certificate, err := x509.ParseCertificate(der)

@@ -14,8 +14,9 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
-	"github.com/nodeattest/nodeattest/attest/tpm"
+	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -24,10 +25,10 @@ import (
 type parts struct {
 	request *csr.Request
 	bundle  *csr.Bundle
-	att     *attest.AttestationBundle
-	certify *tpm.CertifyEvidence
-	proof   *attest.Proof
-	binding *attest.Binding
+	att     *message.Bundle
+	certify *tpmkind.CertifyEvidence
+	proof   *message.Proof
+	binding *message.Binding
 }
 
 func takeApart(t testing.TB, request *csr.Request) *parts {
@@ -38,16 +39,16 @@ func takeApart(t testing.TB, request *csr.Request) *parts {
 	if p.bundle, err = csr.Parse(r.Spec.Request); err != nil {
 		t.Fatal(err)
 	}
-	if p.att, err = attest.ParseAttestationBundle(p.bundle.Data); err != nil {
+	if p.att, err = message.ParseBundle(p.bundle.Data); err != nil {
 		t.Fatal(err)
 	}
-	if p.certify, err = tpm.ParseTCGAttestCertify(p.att.Statements[0].Stmt); err != nil {
+	if p.certify, err = tpmkind.ParseTCGAttestCertify(p.att.Statements[0].Stmt); err != nil {
 		t.Fatal(err)
 	}
-	if p.proof, err = attest.ParseProof(p.att.Statements[1].Stmt); err != nil {
+	if p.proof, err = message.ParseProof(p.att.Statements[1].Stmt); err != nil {
 		t.Fatal(err)
 	}
-	if p.binding, err = attest.ParseBinding(p.proof.Binding); err != nil {
+	if p.binding, err = message.ParseBinding(p.proof.Binding); err != nil {
 		t.Fatal(err)
 	}
 	return p
@@ -65,7 +66,7 @@ func (p *parts) together(t testing.TB) *csr.Request {
 	}
 	p.proof.Binding = ok(p.binding.Marshal())
 	if len(p.att.Statements) >= 2 {
-		p.att.Statements[0].Stmt = ok(tpm.MarshalTCGAttestCertify(p.certify))
+		p.att.Statements[0].Stmt = ok(tpmkind.MarshalTCGAttestCertify(p.certify))
 		p.att.Statements[1].Stmt = ok(p.proof.Marshal())
 	}
 	p.bundle.Data = ok(p.att.Marshal())
@@ -108,7 +109,7 @@ func TestChangedAnswer(t *testing.T) {
 		change func(*parts)
 		want   error
 	}{
-		"road":               {func(p *parts) { p.binding.Road = attest.RoadEK; p.binding.AKName = make([]byte, 34) }, attest.CheckBindingRoad},
+		"road":               {func(p *parts) { p.binding.Road = message.RoadEK; p.binding.AKName = make([]byte, 34) }, attest.CheckBindingRoad},
 		"key id":             {func(p *parts) { p.binding.KeyID[0] ^= 1 }, attest.CheckRingKey},
 		"nonce":              {func(p *parts) { p.binding.Nonce[0] ^= 1 }, attest.CheckQualifyingData},
 		"issuedAt":           {func(p *parts) { p.binding.IssuedAt-- }, attest.CheckQualifyingData},
@@ -129,19 +130,19 @@ func TestChangedAnswer(t *testing.T) {
 		"insecure provider":          {func(p *parts) { p.bundle.Provider = "insecure/v1" }, csr.CheckAttestationProvider},
 		"statements swapped":         {func(p *parts) { st := p.att.Statements; st[0].Type, st[1].Type = st[1].Type, st[0].Type }, attest.CheckStatements},
 		"a third statement": {func(p *parts) {
-			p.att.Statements = append(p.att.Statements, attest.AttestationStatement{Type: oid.NodeAttestHello, Stmt: []byte{5, 0}})
+			p.att.Statements = append(p.att.Statements, message.Statement{Type: oid.NodeAttestHello, Stmt: []byte{5, 0}})
 		}, attest.CheckStatements},
 		"a quote that is none": {func(p *parts) {
-			p.att.Statements = append(p.att.Statements, attest.AttestationStatement{Type: oid.NodeAttestQuote, Stmt: []byte{5, 0}})
+			p.att.Statements = append(p.att.Statements, message.Statement{Type: oid.NodeAttestQuote, Stmt: []byte{5, 0}})
 		}, attest.CheckEncoding},
-		"no certificate":          {func(p *parts) { p.att.Certificates = nil }, tpm.CheckCertificateMissing},
-		"certificate of the CA":   {func(p *parts) { p.att.Certificates = p.att.Certificates[1:] }, tpm.CheckAKMismatch},
-		"no intermediate":         {func(p *parts) { p.att.Certificates = p.att.Certificates[:1] }, tpm.CheckCertificateChain},
-		"root sent along":         {func(p *parts) { p.att.Certificates = append(p.att.Certificates, s.node.TPM.CA().Root().Raw) }, tpm.CheckCertificateOrder},
-		"a certificate too many":  {func(p *parts) { p.att.Certificates = append(p.att.Certificates, s.node.TPM.CA().EKIntermediate().Raw) }, tpm.CheckCertificateOrder},
+		"no certificate":          {func(p *parts) { p.att.Certificates = nil }, tpmkind.CheckCertificateMissing},
+		"certificate of the CA":   {func(p *parts) { p.att.Certificates = p.att.Certificates[1:] }, tpmkind.CheckAKMismatch},
+		"no intermediate":         {func(p *parts) { p.att.Certificates = p.att.Certificates[:1] }, tpmkind.CheckCertificateChain},
+		"root sent along":         {func(p *parts) { p.att.Certificates = append(p.att.Certificates, s.node.TPM.CA().Root().Raw) }, tpmkind.CheckCertificateOrder},
+		"a certificate too many":  {func(p *parts) { p.att.Certificates = append(p.att.Certificates, s.node.TPM.CA().EKIntermediate().Raw) }, tpmkind.CheckCertificateOrder},
 		"no tpmTPublic":           {func(p *parts) { p.certify.Public = nil }, attest.CheckEncoding},
-		"public area swapped":     {func(p *parts) { p.certify.Public = p.proof.AKPublic }, tpm.CheckName},
-		"akPublic of another key": {func(p *parts) { p.proof.AKPublic = p.certify.Public }, tpm.CheckAKMismatch},
+		"public area swapped":     {func(p *parts) { p.certify.Public = p.proof.AKPublic }, tpmkind.CheckName},
+		"akPublic of another key": {func(p *parts) { p.proof.AKPublic = p.certify.Public }, tpmkind.CheckAKMismatch},
 	} {
 		p := takeApart(t, s.good)
 		if p.bundle.Provider == "" {
@@ -222,7 +223,7 @@ func TestEveryByte(t *testing.T) {
 				continue
 			}
 			p.request.Spec.Request = pem
-			r, err := verifyEKOf(ctx, s.plane.Verifier, p.request)
+			r, err := s.plane.Verifier.Verify(ctx, p.request)
 			if err == nil {
 				t.Errorf("%s: byte %d of %d: accepted as %s", name, n, len(part), r.Machine)
 			} else if d := csr.Decide(err); d.Verdict == csr.VerdictApprove {
@@ -352,20 +353,20 @@ func TestAKCertificates(t *testing.T) {
 		options tpmsim.AKCertificateOptions
 		want    error
 	}{
-		"CA":                  {tpmsim.AKCertificateOptions{IsCA: true}, tpm.CheckCertificateCA},
-		"expired":             {tpmsim.AKCertificateOptions{NotBefore: past.Add(-time.Hour), NotAfter: past}, tpm.CheckCertificateExpired},
-		"not yet valid":       {tpmsim.AKCertificateOptions{NotBefore: future, NotAfter: future.Add(time.Hour)}, tpm.CheckCertificateNotYetValid},
-		"no EKU":              {tpmsim.AKCertificateOptions{ExtKeyUsage: []oid.OID{}}, tpm.CheckCertificateExtKeyUsage},
-		"EK's EKU":            {tpmsim.AKCertificateOptions{ExtKeyUsage: []oid.OID{oid.TCGKpEKCertificate}}, tpm.CheckCertificateExtKeyUsage},
-		"both EKUs":           {tpmsim.AKCertificateOptions{ExtKeyUsage: []oid.OID{oid.TCGKpAIKCertificate, oid.TCGKpEKCertificate}}, tpm.CheckCertificateExtKeyUsage},
-		"no key usage":        {tpmsim.AKCertificateOptions{KeyUsage: &noUsage}, tpm.CheckCertificateKeyUsage},
-		"EK's key usage":      {tpmsim.AKCertificateOptions{KeyUsage: &encipher}, tpm.CheckCertificateKeyUsage},
-		"Google's, under TCG": {tpmsim.AKCertificateOptions{Style: tpmsim.StyleGoogle}, tpm.CheckCertificateExtKeyUsage},
+		"CA":                  {tpmsim.AKCertificateOptions{IsCA: true}, tpmkind.CheckCertificateCA},
+		"expired":             {tpmsim.AKCertificateOptions{NotBefore: past.Add(-time.Hour), NotAfter: past}, tpmkind.CheckCertificateExpired},
+		"not yet valid":       {tpmsim.AKCertificateOptions{NotBefore: future, NotAfter: future.Add(time.Hour)}, tpmkind.CheckCertificateNotYetValid},
+		"no EKU":              {tpmsim.AKCertificateOptions{ExtKeyUsage: []oid.OID{}}, tpmkind.CheckCertificateExtKeyUsage},
+		"EK's EKU":            {tpmsim.AKCertificateOptions{ExtKeyUsage: []oid.OID{oid.TCGKpEKCertificate}}, tpmkind.CheckCertificateExtKeyUsage},
+		"both EKUs":           {tpmsim.AKCertificateOptions{ExtKeyUsage: []oid.OID{oid.TCGKpAIKCertificate, oid.TCGKpEKCertificate}}, tpmkind.CheckCertificateExtKeyUsage},
+		"no key usage":        {tpmsim.AKCertificateOptions{KeyUsage: &noUsage}, tpmkind.CheckCertificateKeyUsage},
+		"EK's key usage":      {tpmsim.AKCertificateOptions{KeyUsage: &encipher}, tpmkind.CheckCertificateKeyUsage},
+		"Google's, under TCG": {tpmsim.AKCertificateOptions{Style: tpmsim.StyleGoogle}, tpmkind.CheckCertificateExtKeyUsage},
 		"unknown critical extension": {tpmsim.AKCertificateOptions{Edit: func(c *x509.Certificate) {
 			c.ExtraExtensions = append(c.ExtraExtensions, criticalExtension())
-		}}, tpm.CheckCertificateExtension},
+		}}, tpmkind.CheckCertificateExtension},
 	} {
-		source := tpm.GCERSA()
+		source := tpmkind.GCERSA()
 		leaf, err := tpm.CertifyAK(tpm.AKPublic(tpmsim.RSA2048), &c.options)
 		if err != nil {
 			t.Fatal(name, err)
@@ -385,7 +386,7 @@ func TestEKCertificateAsAK(t *testing.T) {
 	p := takeApart(t, s.good)
 	p.att.Certificates[0] = s.node.TPM.EKCertificate(tpmsim.RSA2048).Raw
 	p.att.Certificates[1] = s.node.TPM.CA().EKIntermediate().Raw
-	if _, err := verifyEKOf(context.Background(), s.plane.Verifier, p.together(t)); !errors.Is(err, tpm.CheckAKMismatch) {
+	if _, err := s.plane.Verifier.Verify(context.Background(), p.together(t)); !errors.Is(err, tpmkind.CheckAKMismatch) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -396,7 +397,7 @@ func TestStranger(t *testing.T) {
 	ctx := context.Background()
 	ours := newStage(t, nil)
 	stranger := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: tpmsim.Swtpm(t, nil)})
-	if _, err := ours.plane.Challenge(ctx, stranger); !errors.Is(err, tpm.CheckCertificateChain) {
+	if _, err := ours.plane.Challenge(ctx, stranger); !errors.Is(err, tpmkind.CheckCertificateChain) {
 		t.Errorf("another issuer: got %v", err)
 	}
 	neighbour := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: tpmsim.Swtpm(t, &tpmsim.Options{CA: ours.node.TPM.CA()})})
@@ -408,7 +409,7 @@ func TestStranger(t *testing.T) {
 	if err := ours.plane.Admit(neighbour); err != nil {
 		t.Fatal(err)
 	}
-	_, err := neighbour.Attester.Answer(ctx, ours.challenge, neighbour.Certified, &neighbour.Subject)
+	_, err := neighbour.Attester.Answer(ctx, ours.challenge, neighbour.Certified, neighbour.Subject)
 	if !errors.Is(err, attest.CheckBindingMachineKey) {
 		t.Errorf("a node that is asked to answer for another: got %v", err)
 	}

@@ -19,6 +19,8 @@ import (
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/message"
 )
 
 // workBench is a hello and an answer of a node with a control plane of ten issuers,
@@ -27,7 +29,7 @@ type workBench struct {
 	road     attest.Road
 	request  *csr.Request
 	leaf     crypto.PublicKey
-	roots    [10]*attest.LabCert
+	roots    [10]*tpm.LabCert
 	lower    *ecdsa.PrivateKey // of the good chain's intermediate
 	stranger *rsa.PrivateKey
 	verifier *attest.Verifier
@@ -36,11 +38,11 @@ type workBench struct {
 }
 
 // ca is a CA certificate that is valid now.
-func (w *workBench) ca(subject, issuer string, key crypto.Signer) *attest.LabCert {
-	return w.valid(attest.LabCA(subject, issuer, key))
+func (w *workBench) ca(subject, issuer string, key crypto.Signer) *tpm.LabCert {
+	return w.valid(tpm.LabCA(subject, issuer, key))
 }
 
-func (w *workBench) valid(c *attest.LabCert) *attest.LabCert {
+func (w *workBench) valid(c *tpm.LabCert) *tpm.LabCert {
 	c.From, c.To = w.now.AddDate(0, 0, -1), w.now.AddDate(0, 0, 1)
 	return c
 }
@@ -96,7 +98,7 @@ func newWorkBench(t testing.TB, road attest.Road, answer bool) *workBench {
 	config.Authorizer = attest.AuthorizerFunc(func(_ context.Context, r *attest.Result, _ *csr.Request) (*attest.Authorization, error) {
 		return &attest.Authorization{ProviderID: r.ClaimedProviderID, NotAfter: w.now.AddDate(0, 0, 1)}, nil
 	})
-	if w.verifier, err = attest.NewVerifier(&config); err != nil {
+	if w.verifier, err = attest.NewVerifier(config); err != nil {
 		t.Fatal(err)
 	}
 	w.verify = func(r *csr.Request) error { _, err := w.verifier.Challenge(context.Background(), r); return err }
@@ -106,13 +108,13 @@ func newWorkBench(t testing.TB, road attest.Road, answer bool) *workBench {
 	return w
 }
 
-func (w *workBench) open(t testing.TB) (*csr.Bundle, *attest.AttestationBundle) {
+func (w *workBench) open(t testing.TB) (*csr.Bundle, *message.Bundle) {
 	t.Helper()
 	bundle, err := csr.Parse(w.request.Spec.Request)
 	if err != nil {
 		t.Fatal(err)
 	}
-	evidence, err := attest.ParseAttestationBundle(bundle.Data)
+	evidence, err := message.ParseBundle(bundle.Data)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,17 +138,17 @@ func (w *workBench) with(t testing.TB, certificates ...[]byte) *csr.Request {
 }
 
 // newLeaf is a certificate for the node's AK or EK.
-func (w *workBench) newLeaf(issuer string) *attest.LabCert {
+func (w *workBench) newLeaf(issuer string) *tpm.LabCert {
 	if w.road == attest.RoadAK {
-		return w.valid(attest.LabAK(issuer, w.leaf))
+		return w.valid(tpm.LabAK(issuer, w.leaf))
 	}
-	return w.valid(attest.LabEK(issuer, w.leaf))
+	return w.valid(tpm.LabEK(issuer, w.leaf))
 }
 
 // good is a chain of one intermediate, with the costliest keys.
 func (w *workBench) good(t testing.TB) [][]byte {
 	leaf := w.newLeaf("lower")
-	leaf.Algorithm = []byte(attest.LabECDSASHA256)
+	leaf.Algorithm = []byte(tpm.LabECDSASHA256)
 	return [][]byte{leaf.Sign(t, w.lower), w.ca("lower", "root 9", w.lower).Sign(t, w.roots[9].Key)}
 }
 
@@ -155,22 +157,22 @@ func (w *workBench) attacks(t testing.TB) map[string]*csr.Request {
 	good := w.good(t)
 	out := map[string]*csr.Request{"a leaf's signature changed": w.with(t, damaged(good[0]), good[1]),
 		"an intermediate's signature changed": w.with(t, good[0], damaged(good[1]))}
-	for name, spki := range attest.LabStrangeSPKIs() {
+	for name, spki := range tpm.LabStrangeSPKIs() {
 		for _, expired := range []bool{false, true} {
 			leaf := w.newLeaf("CA 1")
-			leaf.Algorithm = []byte(attest.LabSHA1RSA)
+			leaf.Algorithm = []byte(tpm.LabSHA1RSA)
 			if expired {
 				leaf.To = leaf.From
 				name += ", expired"
 			}
 			certificates := [][]byte{leaf.Sign(t, w.stranger)}
-			for n := 1; n < attest.MaxCertificates; n++ {
+			for n := 1; n < der.MaxCertificates; n++ {
 				issuer := fmt.Sprint("CA ", n+1)
-				if n == attest.MaxCertificates-1 {
+				if n == der.MaxCertificates-1 {
 					issuer = "root 9"
 				}
 				ca := w.ca(fmt.Sprint("CA ", n), issuer, w.stranger)
-				ca.SPKI, ca.Key, ca.Algorithm = spki, nil, []byte(attest.LabSHA1RSA)
+				ca.SPKI, ca.Key, ca.Algorithm = spki, nil, []byte(tpm.LabSHA1RSA)
 				certificates = append(certificates, ca.Sign(t, w.stranger))
 			}
 			out["seven CAs, "+name] = w.with(t, certificates...)
@@ -178,7 +180,7 @@ func (w *workBench) attacks(t testing.TB) map[string]*csr.Request {
 	}
 	flood := [][]byte{good[0]}
 	deep := [][]byte{good[0]}
-	for n := 1; n < attest.MaxCertificates; n++ {
+	for n := 1; n < der.MaxCertificates; n++ {
 		ca := w.ca("lower", "root 9", w.lower)
 		ca.Serial = int64(n)
 		flood = append(flood, ca.Sign(t, w.lower))
@@ -259,7 +261,7 @@ func TestWorkOfRequests(t *testing.T) {
 // longest is the longest chain that is accepted, of the costliest keys.
 func (w *workBench) longest(t testing.TB) *csr.Request {
 	leaf := w.newLeaf("long 1")
-	leaf.Algorithm = []byte(attest.LabECDSASHA256)
+	leaf.Algorithm = []byte(tpm.LabECDSASHA256)
 	chain := [][]byte{leaf.Sign(t, w.lower)}
 	for n := 1; n < tpm.MaxChainLinks-1; n++ {
 		chain = append(chain, w.ca(fmt.Sprint("long ", n), fmt.Sprint("long ", n+1), w.lower).Sign(t, w.lower))
@@ -284,7 +286,7 @@ func BenchmarkWork(b *testing.B) {
 				}
 				for _, name := range slices.Sorted(maps.Keys(requests)) {
 					b.Run(name, func(b *testing.B) {
-						attest.ByTurns(b, w.verifier.ForgetIntermediates, []string{"x-good"},
+						tpm.ByTurns(b, w.verifier.ForgetIntermediates, []string{"x-good"},
 							func() { _ = w.verify(requests[name]) }, func() { _ = w.verify(good) })
 						b.ReportMetric(signatures(requests[name]), "signatures")
 						b.ReportMetric(signatures(good), "signatures-good")

@@ -21,6 +21,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/secret"
 )
@@ -121,10 +122,10 @@ func same[M interface{ Marshal() ([]byte, error) }](t *testing.T, e *workedExamp
 // derives every value from the others.
 func TestWorkedExample(t *testing.T) {
 	e := loadWorkedExample(t)
-	hello := same(t, e, "hello.der", attest.ParseHello)
-	binding := same(t, e, "binding.der", attest.ParseBinding)
-	challenge := same(t, e, "challenge.der", attest.ParseChallenge)
-	proof := same(t, e, "proof.der", attest.ParseProof)
+	hello := same(t, e, "hello.der", message.ParseHello)
+	binding := same(t, e, "binding.der", message.ParseBinding)
+	challenge := same(t, e, "challenge.der", message.ParseChallenge)
+	proof := same(t, e, "proof.der", message.ParseProof)
 	statement := same(t, e, "attest.bin", tpm.ParseAttestation)
 	same(t, e, "signature.bin", tpm.ParseSignature)
 	ak := same(t, e, "ak-public.bin", tpm.ParsePublic)
@@ -144,7 +145,7 @@ func TestWorkedExample(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := attest.Binding{Road: attest.RoadAK, KeyID: attest.KeyID(e.RingKey.ID), Nonce: [16]byte(e.Nonce), IssuedAt: e.IssuedAt, NotAfter: e.NotAfter,
+	want := message.Binding{Road: attest.RoadAK, KeyID: attest.RingKeyID(e.RingKey.ID), Nonce: [16]byte(e.Nonce), IssuedAt: e.IssuedAt, NotAfter: e.NotAfter,
 		ClusterID: e.ClusterID, SignerName: e.SignerName, Requester: e.Requester, ExpirationSeconds: e.ExpirationSeconds,
 		MachineKey: machineKey, RequestHash: request.InfoHash, AKName: []byte{}}
 	if diff := cmp.Diff(want, *binding); diff != "" {
@@ -230,11 +231,11 @@ func checkExampleBundles(t *testing.T, e *workedExample) {
 		}
 		chain = append(chain, c.Raw)
 	}
-	for name, statements := range map[string][]attest.AttestationStatement{
+	for name, statements := range map[string][]message.Statement{
 		"hello":  {{Type: oid.NodeAttestHello, Stmt: e.file(t, "hello.der")}},
 		"answer": {{Type: oid.TCGAttestTPMCertify, Stmt: certify}, {Type: oid.NodeAttestProof, Stmt: e.file(t, "proof.der")}},
 	} {
-		data, err := (&attest.AttestationBundle{Statements: statements, Certificates: chain}).Marshal()
+		data, err := (&message.Bundle{Statements: statements, Certificates: chain}).Marshal()
 		if err != nil || !bytes.Equal(data, e.file(t, name+"-evidence.der")) {
 			t.Errorf("%s-evidence.der: %v", name, err)
 		}
@@ -248,10 +249,10 @@ func checkExampleBundles(t *testing.T, e *workedExample) {
 // checkOtherRoad reads the messages of the road of the EK certificate.
 func checkOtherRoad(t *testing.T, e *workedExample) {
 	t.Helper()
-	hello := same(t, e, "hello-ek.der", attest.ParseHello)
-	binding := same(t, e, "binding-ek.der", attest.ParseBinding)
-	challenge := same(t, e, "challenge-ek.der", attest.ParseChallenge)
-	proof := same(t, e, "proof-ek.der", attest.ParseProof)
+	hello := same(t, e, "hello-ek.der", message.ParseHello)
+	binding := same(t, e, "binding-ek.der", message.ParseBinding)
+	challenge := same(t, e, "challenge-ek.der", message.ParseChallenge)
+	proof := same(t, e, "proof-ek.der", message.ParseProof)
 	ek, err := x509.ParsePKIXPublicKey(hello.EKPublic)
 	if err != nil {
 		t.Fatal(err)
@@ -273,12 +274,12 @@ func checkOtherRoad(t *testing.T, e *workedExample) {
 // but for the nonce, to its hello.
 func TestWorkedExampleVerifies(t *testing.T) {
 	e := loadWorkedExample(t)
-	key := attest.RingKey{ID: attest.KeyID(e.RingKey.ID), Secret: secret.New([attest.RingSecretSize]byte(e.RingKey.Secret)), ActiveAt: e.RingKey.ActiveAt}
+	key := attest.RingKey{ID: attest.RingKeyID(e.RingKey.ID), Secret: secret.New([attest.RingSecretSize]byte(e.RingKey.Secret)), ActiveAt: e.RingKey.ActiveAt}
 	ring, err := attest.NewStaticKeyRing(key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	verifier, err := attest.NewVerifier(&attest.VerifierConfig{
+	verifier, err := attest.NewVerifier(attest.VerifierConfig{
 		ClusterIDs: []string{e.ClusterID}, KeyRing: ring,
 		Issuers: []tpm.Issuer{{Roots: e.certificates(t, "root.pem"), Profile: tpm.ProfileTCG()}},
 		Policy: &csr.Policy{SignerNames: []string{e.SignerName}, Machines: func(context.Context, string, *csr.Request) (*csr.Machine, error) {
@@ -304,18 +305,18 @@ func TestWorkedExampleVerifies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.NodeName != e.NodeName || r.TPMResident || !r.AKPrimary {
-		t.Errorf("node %s, resident %v, primary %v", r.NodeName, r.TPMResident, r.AKPrimary)
+	if r.NodeName != e.NodeName || r.TPMResident || !tpm.DetailsOf(r).AKPrimary {
+		t.Errorf("node %s, resident %v, primary %v", r.NodeName, r.TPMResident, tpm.DetailsOf(r).AKPrimary)
 	}
 	der, err := verifier.Challenge(ctx, object("hello.pem", e.ChallengeSigner, e.HelloCreated))
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := attest.ParseChallenge(der)
+	got, err := message.ParseChallenge(der)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := attest.ParseChallenge(e.file(t, "challenge.der"))
+	want, err := message.ParseChallenge(e.file(t, "challenge.der"))
 	if err != nil {
 		t.Fatal(err)
 	}
