@@ -187,7 +187,7 @@ func (m *benchmarked) race(b *testing.B, first bool) {
 	}
 	before := func() {}
 	if first {
-		before = m.plane.Verifier.ForgetIntermediates
+		before = m.plane.Config.Kinds[0].(*tpmkind.Kind).ForgetIntermediates
 	}
 	tpmkind.ByTurns(b, before, []string{"x-ops", "x-ops+parse", "x-peer"}, rows...)
 }

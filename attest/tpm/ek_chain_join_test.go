@@ -14,15 +14,6 @@ import (
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
-// attesterOf replaces a node's attester by one with other options.
-func attesterOf(t *testing.T, n *attesttest.Node, o *tpmkind.ProverOptions) {
-	t.Helper()
-	var err error
-	if n.Attester, err = attest.NewAttester(n.Shared, tpmkind.GCERSA(), o); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // A TPM that keeps the intermediate of its EK certificate in NV joins a control plane
 // that has the root alone, when its node sends what is there; else the chain ends too
 // early.
@@ -33,11 +24,11 @@ func TestEKChainFromNV(t *testing.T) {
 	plane := attesttest.NewControlPlane(t, node)
 	ca := node.TPM.CA()
 
-	attesterOf(t, node, &tpmkind.ProverOptions{EK: &ek})
+	node.Attester = attesterOf(t, node.Shared, tpmkind.GCERSA(), tpmkind.ProverOptions{EK: &ek})
 	if _, err := plane.Join(ctx, node); !errors.Is(err, tpmkind.CheckCertificateChain) {
 		t.Errorf("without asking for the chain: %v", err)
 	}
-	attesterOf(t, node, &tpmkind.ProverOptions{EK: &ek, EKChainFromNV: true})
+	node.Attester = attesterOf(t, node.Shared, tpmkind.GCERSA(), tpmkind.ProverOptions{EK: &ek, EKChainFromNV: true})
 	if _, err := plane.Join(ctx, node); !errors.Is(err, tpmkind.CheckCertificateChain) {
 		t.Errorf("nothing in NV: %v", err)
 	}
@@ -61,13 +52,13 @@ func TestEKChainFromNV(t *testing.T) {
 	if _, err := plane.CA.Issue(ctx, r.Checked(), r.Verified()); err != nil {
 		t.Error(err)
 	}
-	attesterOf(t, node, &tpmkind.ProverOptions{EK: &ek})
+	node.Attester = attesterOf(t, node.Shared, tpmkind.GCERSA(), tpmkind.ProverOptions{EK: &ek})
 	if _, err := plane.Join(ctx, node); !errors.Is(err, tpmkind.CheckCertificateChain) {
 		t.Errorf("not asked for: %v", err)
 	}
 	noHandles(t, node.TPM)
 
-	attesterOf(t, node, &tpmkind.ProverOptions{EK: &ek, EKChainFromNV: true})
+	node.Attester = attesterOf(t, node.Shared, tpmkind.GCERSA(), tpmkind.ProverOptions{EK: &ek, EKChainFromNV: true})
 	if err := node.TPM.WriteNV(0x01c00101, []byte("no certificate")); err != nil {
 		t.Fatal(err)
 	}
@@ -82,17 +73,17 @@ func TestEKChainFromNVOptions(t *testing.T) {
 	tpm := tpmkind.ShareTPM(&tpmsim.TPM{})
 	ek, bare := tpmkind.EKRSA2048(), tpmkind.EKRSA2048()
 	bare.CertificateIndex = 0
-	for name, o := range map[string]*tpmkind.ProverOptions{
+	for name, o := range map[string]tpmkind.ProverOptions{
 		"road of the AK":    {EKChainFromNV: true},
 		"no certificate":    {EKChainFromNV: true, EK: &bare},
 		"own certificates":  {EKChainFromNV: true, EK: &ek, Certificates: [][]byte{{0x30, 0}}},
 		"own intermediates": {EKChainFromNV: true, EK: &ek, Intermediates: [][]byte{{0x30, 0}}},
 	} {
-		if _, err := attest.NewAttester(tpm, tpmkind.GCERSA(), o); err == nil {
+		if _, err := tpmkind.NewProver(tpm, tpmkind.GCERSA(), o); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
 	}
-	if _, err := attest.NewAttester(tpm, tpmkind.GCERSA(), &tpmkind.ProverOptions{EK: &ek, EKChainFromNV: true}); err != nil {
+	if _, err := tpmkind.NewProver(tpm, tpmkind.GCERSA(), tpmkind.ProverOptions{EK: &ek, EKChainFromNV: true}); err != nil {
 		t.Error(err)
 	}
 }

@@ -23,14 +23,12 @@ func denying(t *testing.T, plane *attesttest.ControlPlane, n *attesttest.Node, d
 	t.Helper()
 	again := attesttest.NewControlPlane(t, n)
 	var err error
-	if again.Config.EKs, err = tpmkind.NewEKVerifier(&tpmkind.EKVerifierConfig{Denied: denied,
+	if again.TPM.EKs, err = tpmkind.NewEKVerifier(&tpmkind.EKVerifierConfig{Denied: denied,
 		Issuers: []tpmkind.EKIssuer{{Roots: n.Roots(), Profile: n.EKProfile}}}); err != nil {
 		t.Fatal(err)
 	}
 	again.Config.KeyRing = plane.Ring // so that it verifies what the other one challenged
-	if again.Verifier, err = attest.NewVerifier(again.Config); err != nil {
-		t.Fatal(err)
-	}
+	again.Verifier = planeVerifier(t, again)
 	return again
 }
 

@@ -68,8 +68,11 @@ func ExampleEKVerifier_Verify() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	ek := &attest.sentEK{Certificates: [][]byte{der}}
-	facts, err := verifier.Verify(context.Background(), ek, nil, time.Now())
+	ek, err := tpm.ParseEKPresented([][]byte{der}, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	facts, err := verifier.Verify(context.Background(), ek, nil, time.Now(), nil)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -79,7 +82,7 @@ func ExampleEKVerifier_Verify() {
 	if verifier, err = tpm.NewEKVerifier(config); err != nil {
 		log.Fatal(err)
 	}
-	_, err = verifier.Verify(context.Background(), ek, nil, time.Now())
+	_, err = verifier.Verify(context.Background(), ek, nil, time.Now(), nil)
 	fmt.Println(errors.Is(err, tpm.CheckTPMDenied))
 	// Output:
 	// certificate TCG EK 3 []

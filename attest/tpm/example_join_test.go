@@ -2,6 +2,7 @@ package tpm_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -27,10 +28,15 @@ func ExampleVerifier() {
 		fmt.Println(err)
 		return
 	}
+	kind, err := tpm.NewKind(tpm.KindConfig{AKIssuers: []tpm.Issuer{{Roots: node.Roots(), Profile: tpm.ProfileTCG()}}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
 	verifier, err := attest.NewVerifier(attest.VerifierConfig{
 		ClusterIDs: []string{attesttest.ClusterID},
 		KeyRing:    ring,
-		Issuers:    []tpm.Issuer{{Roots: node.Roots(), Profile: tpm.ProfileTCG()}},
+		Kinds:      []attest.Kind{kind},
 		Policy: &csr.Policy{
 			SignerNames: []string{csr.SignerClientTPM},
 			Machines: func(_ context.Context, nodeName string, _ *csr.Request) (*csr.Machine, error) {
@@ -101,13 +107,15 @@ func ExampleRotateKeys() {
 }
 
 // On Kubernetes a challenge is the message of a Denied condition.
-func ExampleParseChallengeMessage() {
-	message := attest.ChallengeMessage([]byte{0x30, 0x00})
-	der, err := attest.ParseChallengeMessage(message)
-	fmt.Println(attest.ReasonChallenge, message, der, err)
-	_, err = attest.ParseChallengeMessage(message + "\n")
-	fmt.Println(err)
+func ExampleChallengeOf() {
+	decision := attest.ChallengeDecision([]byte{0x30, 0x00})
+	hello := &csr.Request{Status: csr.Status{Conditions: []csr.Condition{
+		{Type: csr.ConditionDenied, Status: "True", Reason: decision.Reason, Message: decision.Message}}}}
+	challenge, err := attest.ChallengeOf(hello)
+	fmt.Println(decision.Reason, decision.Message, challenge, err)
+	_, err = attest.ChallengeOf(&csr.Request{})
+	fmt.Println(errors.Is(err, csr.ErrRetry))
 	// Output:
 	// AttestationChallenge MAA= [48 0] <nil>
-	// message-encoding: got a challenge message in another form, want padded, unbroken base64
+	// true
 }

@@ -19,7 +19,7 @@ func (tokens) VerifyTimeLimited(context.Context, *tpm.LimitedSubject, *csr.Reque
 }
 
 func ExampleNewGKEProvider() {
-	config := &tpm.GKEConfig{
+	config := tpm.GKEConfig{
 		Policy: &csr.Policy{
 			SignerNames: []string{csr.SignerKubeAPIServerClientKubelet},
 			Machines: func(context.Context, string, *csr.Request) (*csr.Machine, error) {
@@ -29,9 +29,9 @@ func ExampleNewGKEProvider() {
 		AKPublicKey: func(context.Context, csr.GKEIdentity) (crypto.PublicKey, error) {
 			return &rsa.PublicKey{}, nil // ask Compute Engine
 		},
-		Authorize: func(_ context.Context, r *tpm.GKEResult, _ *csr.Request) (*attest.Authorization, error) {
+		Authorizer: attest.AuthorizerFunc(func(_ context.Context, r *attest.Result, _ *csr.Request) (*attest.Authorization, error) {
 			return nil, attest.NotMember(string(r.Machine) + " is in no instance group of this cluster")
-		},
+		}),
 		SecondProof: tokens{},
 	}
 	_, err := tpm.NewGKEProvider(config)
@@ -41,6 +41,6 @@ func ExampleNewGKEProvider() {
 	provider, err := tpm.NewGKEProvider(config)
 	fmt.Println(provider.Registration().Name, err)
 	// Output:
-	// attest: GKE provider: InsecureAllowNoChallenge is not set
+	// configuration: got no InsecureAllowNoChallenge, want it set: the evidence has no challenge
 	// gke <nil>
 }

@@ -140,7 +140,7 @@ func TestRequireTPMResident(t *testing.T) {
 		node := attesttest.NewNode(t, &o)
 		plane := attesttest.NewControlPlane(t, node)
 		plane.Config.RequireTPMResident = true
-		verifier := newVerifier(t, &plane.Config)
+		verifier := planeVerifier(t, plane)
 		request, err := plane.Evidence(ctx, node)
 		if err != nil {
 			t.Fatal(err)
@@ -150,15 +150,6 @@ func TestRequireTPMResident(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-}
-
-func newVerifier(t testing.TB, c *attest.VerifierConfig) *attest.Verifier {
-	t.Helper()
-	v, err := attest.NewVerifier(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return v
 }
 
 // AK template and certificate come from NV at Google's indexes, with a nonce

@@ -12,20 +12,14 @@ import (
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
-func newTPMProviders(t testing.TB, plane *attesttest.ControlPlane) (*attest.TPMProvider, *csr.Providers) {
+func newTPMProviders(t testing.TB, plane *attesttest.ControlPlane) (csr.Provider, *csr.Providers) {
 	t.Helper()
-	provider, err := attest.NewProvider(plane.Verifier)
+	registrations := plane.Verifier.Registrations()
+	providers, err := csr.NewProviders(csr.ProvidersConfig{Providers: registrations, AuthorizedAttestors: []string{"tpm"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	providers, err := csr.NewProviders(csr.ProvidersConfig{
-		Providers:           []csr.Registration{provider.Registration()},
-		AuthorizedAttestors: []string{attest.ProviderName},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return provider, providers
+	return registrations[0].Provider, providers
 }
 
 // TestTPMProviderJoins runs the three messages through the selection of providers, on
@@ -88,18 +82,16 @@ func TestTPMProviderJoins(t *testing.T) {
 	}
 }
 
-func TestNewProvider(t *testing.T) {
-	if _, err := attest.NewProvider(nil); err == nil {
-		t.Error("no verifier")
+func TestRegistrations(t *testing.T) {
+	plane := attesttest.NewControlPlane(t, attesttest.NewNode(t, nil))
+	all := plane.Verifier.Registrations()
+	if len(all) != 1 || all[0].Name != tpmkind.Provider || all[0].MinimumVersion != 1 || len(all[0].SignerNames) == 0 {
+		t.Fatalf("got %+v", all)
 	}
-	p := &attest.TPMProvider{}
-	if _, err := p.MachineName(t.Context(), nil); !errors.Is(err, csr.CheckProviderResult) {
+	if _, err := all[0].Provider.MachineName(t.Context(), nil); !errors.Is(err, csr.CheckProviderResult) {
 		t.Errorf("a name without a result: %v", err)
 	}
-	if _, err := p.VerifyClientAttestationData(t.Context(), nil); err == nil {
+	if _, err := all[0].Provider.VerifyClientAttestationData(t.Context(), nil); err == nil {
 		t.Error("no request")
-	}
-	if tpmkind.Provider != "tpm/v1" || p.Registration().Name+"/v1" != tpmkind.Provider || p.Registration().MinimumVersion != 1 {
-		t.Errorf("registration %+v", p.Registration())
 	}
 }

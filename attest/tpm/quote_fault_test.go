@@ -28,7 +28,7 @@ func TestAnswerWithQuoteFlushesWhateverFails(t *testing.T) {
 			t.Fatal(err)
 		}
 		faulty := tpmsim.Faulty(tpm, nil)
-		options := &tpmkind.ProverOptions{Quote: o.Quote, Certificates: [][]byte{tpm.AKCertificate(tpmsim.RSA2048).Raw}}
+		options := tpmkind.ProverOptions{Quote: o.Quote, Certificates: [][]byte{tpm.AKCertificate(tpmsim.RSA2048).Raw}}
 		if o.Road == attest.RoadEK {
 			ek := tpmkind.EKRSA2048()
 			options.EK, options.Certificates = &ek, [][]byte{tpm.EKCertificate(tpmsim.RSA2048).Raw}
@@ -37,19 +37,14 @@ func TestAnswerWithQuoteFlushesWhateverFails(t *testing.T) {
 		if o.Road == attest.RoadAK {
 			source = tpmkind.GCERSA()
 		}
-		attester, err := attest.NewAttester(faulty, source, options)
-		if err != nil {
-			t.Fatal(err)
-		}
+		attester := attesterOf(t, faulty, source, options)
 		if _, err := attester.Answer(ctx, challenge, node.Certified, node.Subject); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		total := faulty.Count()
 		for n := 1; n <= total; n++ {
 			again := tpmsim.Faulty(tpm, tpmsim.FailAt(n, nil))
-			if attester, err = attest.NewAttester(again, source, options); err != nil {
-				t.Fatal(err)
-			}
+			attester = attesterOf(t, again, source, options)
 			_, err := attester.Answer(ctx, challenge, node.Certified, node.Subject)
 			// Without a saved context the key is loaded again.
 			if !errors.Is(err, tpmsim.ErrInjected) && again.Names()[n-1] != "TPM2_ContextSave" {

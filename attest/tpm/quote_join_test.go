@@ -35,11 +35,11 @@ func TestJoinWithQuote(t *testing.T) {
 			o.TPM, o.Quote, o.EventLog = tpm, tpmkind.DefaultPCRs(), logOfTest
 			s := newStage(t, &o)
 			var asked *tpmkind.Measured
-			s.plane.Config.QuotePolicy = tpmkind.QuotePolicyFunc(func(_ context.Context, m *tpmkind.Measured) error {
+			s.plane.TPM.QuotePolicy = tpmkind.QuotePolicyFunc(func(_ context.Context, m *tpmkind.Measured) error {
 				asked = m
 				return nil
 			})
-			r, err := newVerifier(t, &s.plane.Config).Verify(ctx, s.good)
+			r, err := planeVerifier(t, s.plane).Verify(ctx, s.good)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -96,9 +96,10 @@ func TestQuotePolicyOfVerifier(t *testing.T) {
 		"undecided":          {tpmkind.QuotePolicyFunc(func(context.Context, *tpmkind.Measured) error { return retry }), csr.ErrRetry},
 	} {
 		t.Run(name, func(t *testing.T) {
-			config := s.plane.Config
-			config.QuotePolicy = c.policy
-			r, err := newVerifier(t, &config).Verify(ctx, s.good)
+			kind := s.plane.TPM
+			kind.QuotePolicy = c.policy
+			v, _ := verifierOf(t, s.plane.Config, kind)
+			r, err := v.Verify(ctx, s.good)
 			if !errors.Is(err, c.want) || (r == nil) != (err != nil) {
 				t.Errorf("got %v, want %v", err, c.want)
 			}
@@ -110,8 +111,8 @@ func TestQuotePolicyOfVerifier(t *testing.T) {
 func TestQuoteMissing(t *testing.T) {
 	ctx := context.Background()
 	s := newStage(t, nil)
-	s.plane.Config.QuotePolicy = tpmkind.QuotePolicyFunc(func(context.Context, *tpmkind.Measured) error { return nil })
-	_, err := newVerifier(t, &s.plane.Config).Verify(ctx, s.good)
+	s.plane.TPM.QuotePolicy = tpmkind.QuotePolicyFunc(func(context.Context, *tpmkind.Measured) error { return nil })
+	_, err := planeVerifier(t, s.plane).Verify(ctx, s.good)
 	if !errors.Is(err, tpmkind.CheckQuoteMissing) {
 		t.Errorf("got %v", err)
 	}
@@ -204,7 +205,7 @@ func bothAKs() *tpmsim.Options {
 	return &tpmsim.Options{AKs: []tpmsim.AK{{}, {Algorithm: tpmsim.P256}}}
 }
 
-func TestAttesterOptionsOfQuotes(t *testing.T) {
+func TestProverOptionsOfQuotes(t *testing.T) {
 	tpm := tpmsim.New(t, nil)
 	sha1, err := tpmkind.NewPCRSelection(tpm2.TPMAlgSHA1, 0)
 	if err != nil {
@@ -216,7 +217,7 @@ func TestAttesterOptionsOfQuotes(t *testing.T) {
 		"empty bank":        {Quote: []tpmkind.PCRSelection{{Hash: tpm2.TPMAlgSHA256, Select: []byte{0, 0, 0}}}},
 		"SHA-1":             {Quote: []tpmkind.PCRSelection{sha1}},
 	} {
-		if _, err := attest.NewAttester(tpm, tpmkind.GCERSA(), &o); err == nil {
+		if _, err := tpmkind.NewProver(tpm, tpmkind.GCERSA(), o); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
 	}

@@ -29,7 +29,11 @@ func ExampleVerifierConfig_roadEK() {
 	// The node.
 	ek := tpmkind.EKP256()
 	ak := tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}
-	attester, err := attest.NewAttester(tpm, ak, &tpmkind.ProverOptions{EK: &ek, Intermediates: [][]byte{maker.EKIntermediate().Raw}})
+	prover, err := tpmkind.NewProver(tpm, ak, tpmkind.ProverOptions{EK: &ek, Intermediates: [][]byte{maker.EKIntermediate().Raw}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	attester, err := attest.NewAttester(prover)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -56,10 +60,14 @@ func ExampleVerifierConfig_roadEK() {
 	if err != nil {
 		log.Fatal(err)
 	}
+	kind, err := tpmkind.NewKind(tpmkind.KindConfig{EKs: eks})
+	if err != nil {
+		log.Fatal(err)
+	}
 	verifier, err := attest.NewVerifier(attest.VerifierConfig{
 		ClusterIDs: []string{attesttest.ClusterID},
 		KeyRing:    ring,
-		EKs:        eks,
+		Kinds:      []attest.Kind{kind},
 		Policy: &csr.Policy{SignerNames: []string{csr.SignerClientTPM}, Machines: func(context.Context, string, *csr.Request) (*csr.Machine, error) {
 			return &csr.Machine{Name: "machine-1", NodeName: attesttest.NodeName, ProviderID: attesttest.ProviderID, BootstrapReady: true}, nil
 		}},

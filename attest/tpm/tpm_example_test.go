@@ -102,7 +102,11 @@ func ExampleShareTPM() {
 	defer device.Close()
 	tpm := tpmkind.ShareTPM(device)
 
-	attester, err := attest.NewAttester(tpm, tpmkind.GCERSA(), nil)
+	prover, err := tpmkind.NewProver(tpm, tpmkind.GCERSA(), tpmkind.ProverOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	attester, err := attest.NewAttester(prover)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
+	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 )
 
@@ -52,7 +53,7 @@ func TestVerifierFromManyGoroutines(t *testing.T) {
 						t.Error(err)
 					}
 				case 1:
-					v.ForgetIntermediates()
+					s.plane.Config.Kinds[0].(*tpmkind.Kind).ForgetIntermediates()
 				case 2:
 					if _, err := v.Verify(ctx, bad); !errors.Is(err, attest.CheckQualifyingData) {
 						t.Error(err)

@@ -16,6 +16,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/forge"
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -45,7 +46,7 @@ func takeApart(t testing.TB, request *csr.Request) *parts {
 	if p.certify, err = tpmkind.ParseTCGAttestCertify(p.att.Statements[0].Stmt); err != nil {
 		t.Fatal(err)
 	}
-	if p.proof, err = message.ParseProof(p.att.Statements[1].Stmt); err != nil {
+	if p.proof, _, err = message.ParseProof(p.att.Statements[1].Stmt); err != nil {
 		t.Fatal(err)
 	}
 	if p.binding, err = message.ParseBinding(p.proof.Binding); err != nil {
@@ -262,10 +263,12 @@ func TestReplayForAnotherRequest(t *testing.T) {
 	if err := s.plane.Admit(s.node); err != nil {
 		t.Fatal(err)
 	}
-	request, err := s.node.Object(&csr.Bundle{Request: other, Provider: evidence.Provider, Data: evidence.Data}, csr.SignerClientTPM, s.plane.Now())
-	if err != nil {
-		t.Fatal(err)
+	object := func(request []byte) *csr.Request {
+		again := *s.good
+		again.Spec.Request = forge.Must((&csr.Bundle{Request: request, Provider: evidence.Provider, Data: evidence.Data}).Marshal())
+		return &again
 	}
+	request := object(other)
 	if _, err := s.plane.Verifier.Verify(ctx, request); !errors.Is(err, attest.CheckBindingRequest) {
 		t.Errorf("another node's name: got %v", err)
 	}
@@ -274,10 +277,7 @@ func TestReplayForAnotherRequest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	request, err = s.node.Object(&csr.Bundle{Request: other, Provider: evidence.Provider, Data: evidence.Data}, csr.SignerClientTPM, s.plane.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	request = object(other)
 	if _, err := s.plane.Verifier.Verify(ctx, request); !errors.Is(err, attest.CheckBindingRequest) {
 		t.Errorf("another key: got %v", err)
 	}

@@ -33,6 +33,7 @@ type workBench struct {
 	lower    *ecdsa.PrivateKey // of the good chain's intermediate
 	stranger *rsa.PrivateKey
 	verifier *attest.Verifier
+	kind     *countingKind
 	verify   func(*csr.Request) error
 	now      time.Time
 }
@@ -75,7 +76,7 @@ func newWorkBench(t testing.TB, road attest.Road, answer bool) *workBench {
 		t.Fatal(err)
 	}
 	config := s.plane.Config
-	config.Issuers, config.EKs = nil, nil
+	var kind tpm.KindConfig
 	var eks tpm.EKVerifierConfig
 	for n := range w.roots {
 		name := fmt.Sprint("root ", n)
@@ -88,19 +89,17 @@ func newWorkBench(t testing.TB, road attest.Road, answer bool) *workBench {
 		profile.InsecureAllowSHA1Links = true
 		aks := tpm.ProfileTCG()
 		aks.Identity = []tpm.IdentitySource{tpm.AKIdentity{}}
-		config.Issuers = append(config.Issuers, tpm.Issuer{Roots: []*x509.Certificate{root}, Profile: aks})
+		kind.AKIssuers = append(kind.AKIssuers, tpm.Issuer{Roots: []*x509.Certificate{root}, Profile: aks})
 		eks.Issuers = append(eks.Issuers, tpm.EKIssuer{Roots: []*x509.Certificate{root}, Profile: profile})
 	}
-	if config.EKs, err = tpm.NewEKVerifier(&eks); err != nil {
+	if kind.EKs, err = tpm.NewEKVerifier(&eks); err != nil {
 		t.Fatal(err)
 	}
 	config.Now = s.plane.Now
 	config.Authorizer = attest.AuthorizerFunc(func(_ context.Context, r *attest.Result, _ *csr.Request) (*attest.Authorization, error) {
 		return &attest.Authorization{ProviderID: r.ClaimedProviderID, NotAfter: w.now.AddDate(0, 0, 1)}, nil
 	})
-	if w.verifier, err = attest.NewVerifier(config); err != nil {
-		t.Fatal(err)
-	}
+	w.verifier, w.kind = verifierOf(t, config, kind)
 	w.verify = func(r *csr.Request) error { _, err := w.verifier.Challenge(context.Background(), r); return err }
 	if answer {
 		w.verify = func(r *csr.Request) error { _, err := w.verifier.Verify(context.Background(), r); return err }
@@ -224,7 +223,7 @@ func TestWorkOfRequests(t *testing.T) {
 				}
 				request := w.with(t, w.good(t)...)
 				for _, want := range []int{good, good - 1} { // the second time the intermediate is remembered
-					cost := w.verifier.CostOf(func() {
+					cost := w.kind.costOf(func() {
 						if err := w.verify(request); err != nil {
 							t.Fatal(err)
 						}
@@ -233,8 +232,8 @@ func TestWorkOfRequests(t *testing.T) {
 						t.Errorf("a good request: %d signatures and encryptions, want %d and %d", cost, want, encryptions)
 					}
 				}
-				w.verifier.ForgetIntermediates()
-				cost := w.verifier.CostOf(func() {
+				w.kind.ForgetIntermediates()
+				cost := w.kind.costOf(func() {
 					if err := w.verify(w.longest(t)); err != nil {
 						t.Error(err)
 					}
@@ -243,9 +242,9 @@ func TestWorkOfRequests(t *testing.T) {
 					t.Errorf("the longest chain: %d signatures, want %d", cost[0], want)
 				}
 				for name, request := range w.attacks(t) {
-					w.verifier.ForgetIntermediates()
+					w.kind.ForgetIntermediates()
 					var err error
-					cost := w.verifier.CostOf(func() { err = w.verify(request) })
+					cost := w.kind.costOf(func() { err = w.verify(request) })
 					if err == nil || csr.Decide(err).Verdict == csr.VerdictRetry {
 						t.Errorf("%s: %v", name, err)
 					}
@@ -281,12 +280,12 @@ func BenchmarkWork(b *testing.B) {
 				good, requests := w.with(b, w.good(b)...), w.attacks(b)
 				requests["accepted, with the longest chain"] = w.longest(b)
 				signatures := func(r *csr.Request) float64 {
-					w.verifier.ForgetIntermediates()
-					return float64(w.verifier.CostOf(func() { _ = w.verify(r) })[0])
+					w.kind.ForgetIntermediates()
+					return float64(w.kind.costOf(func() { _ = w.verify(r) })[0])
 				}
 				for _, name := range slices.Sorted(maps.Keys(requests)) {
 					b.Run(name, func(b *testing.B) {
-						tpm.ByTurns(b, w.verifier.ForgetIntermediates, []string{"x-good"},
+						tpm.ByTurns(b, w.kind.ForgetIntermediates, []string{"x-good"},
 							func() { _ = w.verify(requests[name]) }, func() { _ = w.verify(good) })
 						b.ReportMetric(signatures(requests[name]), "signatures")
 						b.ReportMetric(signatures(good), "signatures-good")

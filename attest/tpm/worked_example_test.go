@@ -125,7 +125,7 @@ func TestWorkedExample(t *testing.T) {
 	hello := same(t, e, "hello.der", message.ParseHello)
 	binding := same(t, e, "binding.der", message.ParseBinding)
 	challenge := same(t, e, "challenge.der", message.ParseChallenge)
-	proof := same(t, e, "proof.der", message.ParseProof)
+	proof := same(t, e, "proof.der", parseProof)
 	statement := same(t, e, "attest.bin", tpm.ParseAttestation)
 	same(t, e, "signature.bin", tpm.ParseSignature)
 	ak := same(t, e, "ak-public.bin", tpm.ParsePublic)
@@ -145,7 +145,7 @@ func TestWorkedExample(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := message.Binding{Road: attest.RoadAK, KeyID: attest.RingKeyID(e.RingKey.ID), Nonce: [16]byte(e.Nonce), IssuedAt: e.IssuedAt, NotAfter: e.NotAfter,
+	want := message.Binding{Road: message.RoadAK, KeyID: [8]byte(e.RingKey.ID), Nonce: [16]byte(e.Nonce), IssuedAt: e.IssuedAt, NotAfter: e.NotAfter,
 		ClusterID: e.ClusterID, SignerName: e.SignerName, Requester: e.Requester, ExpirationSeconds: e.ExpirationSeconds,
 		MachineKey: machineKey, RequestHash: request.InfoHash, AKName: []byte{}}
 	if diff := cmp.Diff(want, *binding); diff != "" {
@@ -166,13 +166,13 @@ func TestWorkedExample(t *testing.T) {
 		"akPublic of the hello":   {hello.AKPublic, ak.Raw},
 		"akPublic of the proof":   {proof.AKPublic, ak.Raw},
 		"binding of the proof":    {proof.Binding, der},
-		"challenge's message":     {e.file(t, "challenge.txt"), []byte(attest.ChallengeMessage(e.file(t, "challenge.der")))},
+		"challenge's message":     {e.file(t, "challenge.txt"), []byte(attest.ChallengeDecision(e.file(t, "challenge.der")).Message)},
 	} {
 		if !bytes.Equal(pair[0], pair[1]) {
 			t.Errorf("%s: got %x, want %x", name, pair[0], pair[1])
 		}
 	}
-	if hello.ClusterID != e.ClusterID || hello.TargetSigner != e.SignerName || hello.Road != attest.RoadAK {
+	if hello.ClusterID != e.ClusterID || hello.TargetSigner != e.SignerName || hello.Road != message.RoadAK {
 		t.Errorf("hello: %+v", hello)
 	}
 	checkExampleKey(t, e, key, request)
@@ -252,7 +252,7 @@ func checkOtherRoad(t *testing.T, e *workedExample) {
 	hello := same(t, e, "hello-ek.der", message.ParseHello)
 	binding := same(t, e, "binding-ek.der", message.ParseBinding)
 	challenge := same(t, e, "challenge-ek.der", message.ParseChallenge)
-	proof := same(t, e, "proof-ek.der", message.ParseProof)
+	proof := same(t, e, "proof-ek.der", parseProof)
 	ek, err := x509.ParsePKIXPublicKey(hello.EKPublic)
 	if err != nil {
 		t.Fatal(err)
@@ -261,7 +261,7 @@ func checkOtherRoad(t *testing.T, e *workedExample) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if binding.Road != attest.RoadEK || binding.MachineKey != machineKey || !bytes.Equal(binding.AKName, e.AKName) ||
+	if binding.Road != message.RoadEK || binding.MachineKey != machineKey || !bytes.Equal(binding.AKName, e.AKName) ||
 		!bytes.Equal(proof.EKPublic, hello.EKPublic) || challenge.Credential == nil || challenge.Clear != nil {
 		t.Errorf("binding %+v, challenge %+v", binding, challenge)
 	}
@@ -279,9 +279,13 @@ func TestWorkedExampleVerifies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	kind, err := tpm.NewKind(tpm.KindConfig{AKIssuers: []tpm.Issuer{{Roots: e.certificates(t, "root.pem"), Profile: tpm.ProfileTCG()}}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	verifier, err := attest.NewVerifier(attest.VerifierConfig{
 		ClusterIDs: []string{e.ClusterID}, KeyRing: ring,
-		Issuers: []tpm.Issuer{{Roots: e.certificates(t, "root.pem"), Profile: tpm.ProfileTCG()}},
+		Kinds: []attest.Kind{kind},
 		Policy: &csr.Policy{SignerNames: []string{e.SignerName}, Machines: func(context.Context, string, *csr.Request) (*csr.Machine, error) {
 			return &csr.Machine{NodeName: e.NodeName, ProviderID: e.ProviderID, BootstrapReady: true}, nil
 		}},
@@ -327,4 +331,9 @@ func TestWorkedExampleVerifies(t *testing.T) {
 	if diff := cmp.Diff(want.Binding, got.Binding); diff != "" {
 		t.Error(diff)
 	}
+}
+
+func parseProof(der []byte) (*message.Proof, error) {
+	p, _, err := message.ParseProof(der)
+	return p, err
 }
