@@ -3,7 +3,12 @@ package eventlog
 import (
 	"bytes"
 	"encoding/binary"
+	"slices"
 	"testing"
+
+	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/attest"
 )
 
 // The lengths of a variable are exactly those of its name and value: every other pair of
@@ -45,5 +50,21 @@ func TestLengthsOfVariables(t *testing.T) {
 				t.Errorf("got %x, %q, %x, %v", vendor, text, value, ok)
 			}
 		})
+	}
+}
+
+// A log that never separates what was set from what was used is refused, though all else
+// is there, and so is one that separates twice.
+func TestSeparatorsOfSecureBoot(t *testing.T) {
+	for n, want := range map[int]attest.Check{0: CheckSecureBoot, 1: "", 2: CheckSecureBoot} {
+		good := secureBootOfTest("\x01")
+		boot := append(slices.Clone(good[:5]), slices.Repeat(good[5:6], n)...)
+		boot = append(boot, good[6])
+		l, err := Replay(writeLog(boot...), quoted(t, measure(tpm2.TPMAlgSHA256, 7, boot...)), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = l.SecureBoot(tpm2.TPMAlgSHA256)
+		expectCheck(t, err, want)
 	}
 }
