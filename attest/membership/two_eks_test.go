@@ -11,13 +11,13 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/attest/membership"
-	"github.com/nodeattest/nodeattest/attest/tpm"
+	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
 // highRange is the certificate of a TPM's EK of the high range, as its vendor issues it.
-func highRange(t testing.TB, tpm *tpmsim.TPM, ca *tpmsim.CA, ek tpm.EKOrigin) [][]byte {
+func highRange(t testing.TB, tpm *tpmsim.TPM, ca *tpmsim.CA, ek tpmkind.EKOrigin) [][]byte {
 	t.Helper()
 	rsp, err := tpm2.CreatePrimary{PrimaryHandle: tpm2.TPMRHEndorsement, InPublic: tpm2.New2B(*ek.Template)}.Execute(tpm)
 	if err != nil {
@@ -26,7 +26,7 @@ func highRange(t testing.TB, tpm *tpmsim.TPM, ca *tpmsim.CA, ek tpm.EKOrigin) []
 	if _, err := (tpm2.FlushContext{FlushHandle: rsp.ObjectHandle}).Execute(tpm); err != nil {
 		t.Fatal(err)
 	}
-	public, err := tpm.ParsePublic(rsp.OutPublic.Bytes())
+	public, err := tpmkind.ParsePublic(rsp.OutPublic.Bytes())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,13 +50,13 @@ func TestTwoEKsOfOneAlgorithm(t *testing.T) {
 		t.Fatal(err)
 	}
 	tpm := tpmsim.New(t, &tpmsim.Options{CA: ca})
-	high := tpm.EKRSA2048High()
+	high := tpmkind.EKRSA2048High()
 	certificates := highRange(t, tpm, ca, high)
-	node := func(name string, ek tpm.EKOrigin, certs [][]byte) *attesttest.Node {
+	node := func(name string, ek tpmkind.EKOrigin, certs [][]byte) *attesttest.Node {
 		return attesttest.NewNode(t, &attesttest.NodeOptions{TPM: tpm, Name: name, Road: attest.RoadEK, EK: ek, Certificates: certs,
-			AK: tpm.AKSource{Template: tpm.AKTemplateECDSAP256()}})
+			AK: tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}})
 	}
-	one, two := node("node-1", tpm.EKRSA2048(), nil), node("node-2", high, certificates)
+	one, two := node("node-1", tpmkind.EKRSA2048(), nil), node("node-2", high, certificates)
 	plane := attesttest.NewControlPlane(t, one, two)
 	for _, c := range []struct {
 		name     string
@@ -85,7 +85,7 @@ func TestTwoEKsOfOneAlgorithm(t *testing.T) {
 				Machines: func(_ context.Context, name string, _ *csr.Request) (*csr.Machine, error) {
 					return &csr.Machine{Name: "machine", UID: c.uid, NodeName: name, BootstrapReady: true}, nil
 				}}
-			if plane.Verifier, err = attest.NewVerifier(&config); err != nil {
+			if plane.Verifier, err = attest.NewVerifier(config); err != nil {
 				t.Fatal(err)
 			}
 			if err := joinWithoutID(t, plane, one); c.first == nil && err != nil || !errors.Is(err, c.first) {

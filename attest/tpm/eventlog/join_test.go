@@ -9,6 +9,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -43,15 +44,15 @@ func TestJoinOnSwtpm(t *testing.T) {
 }
 
 // A machine boots, joins, and shows its boot; the control plane demands Secure Boot.
-func testJoin(t *testing.T, tpm *tpmsim.TPM) {
+func testJoin(t *testing.T, device *tpmsim.TPM) {
 	ctx := context.Background()
 	boot := wholeBoot("\x01")
-	log := bootTPM(t, tpm, boot...)
+	log := bootTPM(t, device, boot...)
 	sent := log
-	node := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: tpm, Quote: tpm.DefaultPCRs(),
+	node := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: device, Quote: tpm.DefaultPCRs(),
 		EventLog: func(context.Context) ([]byte, error) { return sent, nil }})
 	plane := attesttest.NewControlPlane(t, node)
-	plane.Config.QuotePolicy = &Policy{RequireSecureBoot: true, Predicate: func(_ context.Context, l *Log) error {
+	plane.TPM.QuotePolicy = &Policy{RequireSecureBoot: true, Predicate: func(_ context.Context, l *Log) error {
 		events, err := l.EventsOf(tpm2.TPMAlgSHA256, 4)
 		if err != nil {
 			return err
@@ -61,7 +62,7 @@ func testJoin(t *testing.T, tpm *tpmsim.TPM) {
 		}
 		return nil
 	}}
-	verifier, err := attest.NewVerifier(&plane.Config)
+	verifier, err := verifierOf(plane)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,6 +92,16 @@ func testJoin(t *testing.T, tpm *tpmsim.TPM) {
 
 	// Something is measured that the log does not say.
 	sent = log
-	bootTPM(t, tpm, logged{5, 0x80000007, "a program", ""})
+	bootTPM(t, device, logged{5, 0x80000007, "a program", ""})
 	expectCheck(t, join(), CheckReplay)
+}
+
+// verifierOf is a control plane's verifier after its kind of evidence was changed.
+func verifierOf(plane *attesttest.ControlPlane) (*attest.Verifier, error) {
+	kind, err := tpm.NewKind(plane.TPM)
+	if err != nil {
+		return nil, err
+	}
+	plane.Config.Kinds = []attest.Kind{kind}
+	return attest.NewVerifier(plane.Config)
 }

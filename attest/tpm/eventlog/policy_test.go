@@ -118,10 +118,10 @@ func TestFilledInBank(t *testing.T) {
 		{"the bank that counts, unextended", tpm2.TPMAlgSHA384, []tpm2.TPMAlgID{tpm2.TPMAlgSHA256}, false, CheckReplay},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			tpm := tpmsim.New(t, nil)
-			extendBank(t, tpm, c.measures, truth...)
+			device := tpmsim.New(t, nil)
+			extendBank(t, device, c.measures, truth...)
 			if c.fill {
-				extendBank(t, tpm, tpm2.TPMAlgSHA384, lie...)
+				extendBank(t, device, tpm2.TPMAlgSHA384, lie...)
 			}
 			var selections []tpm.PCRSelection
 			for _, bank := range c.quotes {
@@ -131,11 +131,11 @@ func TestFilledInBank(t *testing.T) {
 				}
 				selections = append(selections, s)
 			}
-			node := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: tpm, Road: attest.RoadEK, Quote: selections,
+			node := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: device, Road: attest.RoadEK, Quote: selections,
 				EventLog: func(context.Context) ([]byte, error) { return writeLog(lie...), nil }})
 			plane := attesttest.NewControlPlane(t, node)
-			plane.Config.QuotePolicy = &Policy{RequireSecureBoot: true}
-			verifier, err := attest.NewVerifier(&plane.Config)
+			plane.TPM.QuotePolicy = &Policy{RequireSecureBoot: true}
+			verifier, err := verifierOf(plane)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,0 +1,25 @@
+package attest
+
+import (
+	"testing"
+
+	"github.com/nodeattest/nodeattest/csr"
+)
+
+// A signer name that says no purpose is one of no method.
+func TestPurposesOfSigners(t *testing.T) {
+	for name, c := range map[string]struct{ client, serving bool }{
+		csr.SignerKubeAPIServerClientKubelet: {true, false}, csr.SignerKubeletServing: {false, true}, "example.com/signer": {false, false}, "": {false, false},
+	} {
+		request := &csr.Request{Spec: csr.Spec{SignerName: name}}
+		if err := CheckPurpose(request, false); c.client != (err == nil) {
+			t.Errorf("%q, client: %v", name, err)
+		}
+		if err := CheckPurpose(request, true); c.serving != (err == nil) {
+			t.Errorf("%q, serving: %v", name, err)
+		}
+	}
+	if CheckPurpose(nil, false) == nil || CheckPurpose(nil, true) == nil {
+		t.Error("no request")
+	}
+}
