@@ -226,8 +226,8 @@ type Findings struct {
 	Residence         string
 	// Values are the qualifying data of the verified statements; none for a hello.
 	Values []Value
-	// Facts are what else is known, for people, each with its standing.
-	Facts []Fact
+	// Facts says what else is known, for people, each with its standing; nil for nothing.
+	Facts func() []Fact
 	// Details are the kind's own, for [Result.Details].
 	Details any
 }
@@ -290,10 +290,7 @@ func (r *Result) accept(k *openKind, p *Presented, q *Inquiry, f *Findings) erro
 	if road.Residence.above(most) {
 		most = road.Residence
 	}
-	for _, fact := range f.Facts {
-		fact.Standing = fact.Standing.atMost(most)
-		r.facts = append(r.facts, fact)
-	}
+	r.facts, r.factsAtMost = f.Facts, most
 	r.Details = f.Details
 	return nil
 }

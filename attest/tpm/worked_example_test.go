@@ -55,7 +55,7 @@ func (h *hexText) UnmarshalText(text []byte) (err error) {
 
 func loadWorkedExample(t *testing.T) *workedExample {
 	t.Helper()
-	dir := filepath.Join("testdata", "messages")
+	dir := filepath.Join("../testdata", "messages")
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		t.Fatal(err)
