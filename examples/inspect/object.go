@@ -73,7 +73,7 @@ func checkJSON(d *json.Decoder, depth int) error {
 				return err
 			}
 			if key, _ := name.(string); seen[key] {
-				return fmt.Errorf("member %s twice", quotedTo(key, 80))
+				return fmt.Errorf("member %s twice", quoted(key))
 			} else {
 				seen[key] = true
 			}

@@ -141,30 +141,20 @@ func tagName(tag asn1.Tag) string {
 }
 
 // tagsOf lists the first tags of DER, with constructed elements entered and the content of
-// the others left out: "30 30 02". top lists those of the outermost element's members.
-func tagsOf(b []byte) (first, top string) {
+// the others left out: "30 30 02".
+func tagsOf(b []byte) string {
 	var tags []string
-	for rest := b; len(tags) < 5; {
-		e, fault := readElement(rest)
+	for len(tags) < 5 {
+		e, fault := readElement(b)
 		if fault != "" {
 			break
 		}
 		tags = append(tags, hex.EncodeToString([]byte{byte(e.tag)}))
-		if rest = rest[e.head:]; e.tag&0x20 == 0 {
-			rest = rest[min(e.size, len(rest)):]
+		if b = b[e.head:]; e.tag&0x20 == 0 {
+			b = b[min(e.size, len(b)):]
 		} else if e.size == 0 {
 			tags = append(tags, "end")
 		}
 	}
-	if e, fault := readElement(b); fault == "" {
-		for rest := b[e.head:]; len(top) < 12; {
-			member, fault := readElement(rest)
-			if fault != "" {
-				break
-			}
-			top += hex.EncodeToString([]byte{byte(member.tag)}) + " "
-			rest = rest[min(member.head+member.size, len(rest)):]
-		}
-	}
-	return strings.Join(tags, " "), top
+	return strings.Join(tags, " ")
 }

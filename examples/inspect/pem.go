@@ -32,7 +32,7 @@ func (t *tree) showPEM(text []byte) {
 			rest = nil
 		}
 		labels[block.Type] = true
-		t.in("block "+quotedTo(block.Type, 80), fmt.Sprintf("at byte %d, content %s", at, sizeOf(len(block.Bytes))), func() {
+		t.in("block "+quoted(block.Type), fmt.Sprintf("at byte %d, content %s", at, sizeOf(len(block.Bytes))), func() {
 			if why != "" {
 				t.stop(at+faultAt, why)
 			}

@@ -77,14 +77,12 @@ func (t *tree) showMessage(message string) {
 func (t *tree) showBinary(b []byte) {
 	name := recognize(b)
 	if name == "" && len(b) > 4 {
-		size := int(b[0])<<8 | int(b[1])
-		if name = recognize(b[2:]); name != "" && size >= len(b)-2 && size <= 2048 {
+		if size := int(b[0])<<8 | int(b[1]); size >= len(b)-2 && size <= 2048 && recognize(b[2:]) != "" {
 			t.line("size prefix", "2 bytes, a TPM2B: requests carry the structure without it")
-			if b = b[2:]; size > len(b) {
+			b, name = b[2:], recognize(b[2:])
+			if size > len(b) {
 				t.stop(2, fmt.Sprintf("the size prefix announces %s, %d are there", sizeOf(size), len(b)))
 			}
-		} else {
-			name = ""
 		}
 	}
 	switch {
@@ -97,27 +95,31 @@ func (t *tree) showBinary(b []byte) {
 	}
 }
 
-// recognize names a structure by its first tags, or the first fields of a TPM structure.
-// It returns "" for what this program does not know.
+// recognize names a structure by its first tags, or the first fields of a TPM structure;
+// of two that begin alike, by the parser that takes it. It returns "" for what this program
+// does not know.
 func recognize(b []byte) string {
-	tags, top := tagsOf(b)
-	for _, known := range []struct{ tags, top, name string }{
-		{"30 30 a0", "", "Certificate"}, // TBSCertificate: version, or serial and algorithm
-		{"30 30 02 30 06", "", "Certificate"},
-		{"30 30 02 30", "", "CertificationRequest"}, // CertificationRequestInfo: version, subject
-		{"30 30 30", "", "AttestationBundle"},
-		{"30 30 06", "", "SubjectPublicKeyInfo"},
-		{"30 30 02 0a", "30 80 04", "Proof"}, // Binding, EK, AK
-		{"30 30 02 0a", "30 04", "Proof"},
-		{"30 30 02 0a", "", "Challenge"}, // Binding, secret
-		{"30 02 0a 0c", "", "Hello"},
-		{"30 02 0a 04", "", "Binding"},
-		{"30 04", "04 04 30", "Quote"},
-		{"30 04", "", "TcgAttestCertify"},
+	tags := tagsOf(b)
+	for _, known := range []struct{ tags, name, orElse string }{
+		{tags: "30 30 a0", name: "Certificate"}, // TBSCertificate: version, or serial and algorithm
+		{tags: "30 30 02 30 06", name: "Certificate"},
+		{tags: "30 30 02 30", name: "CertificationRequest"}, // CertificationRequestInfo: version, subject
+		{tags: "30 30 30", name: "AttestationBundle"},
+		{tags: "30 30 06", name: "SubjectPublicKeyInfo"},
+		{tags: "30 30 02 0a", name: "Proof", orElse: "Challenge"}, // both begin with a Binding
+		{tags: "30 02 0a 0c", name: "Hello"},
+		{tags: "30 02 0a 04", name: "Binding"},
+		{tags: "30 04", name: "Quote", orElse: "TcgAttestCertify"},
 	} {
-		if strings.HasPrefix(tags, known.tags) && strings.HasPrefix(top, known.top) {
-			return known.name
+		if !strings.HasPrefix(tags, known.tags) {
+			continue
 		}
+		if known.orElse != "" {
+			if _, err := parsers[known.name](b); err != nil {
+				return known.orElse
+			}
+		}
+		return known.name
 	}
 	isType := len(b) >= 6 && b[4] == 0x80 && b[5] >= 0x14 && b[5] <= 0x1c
 	switch {

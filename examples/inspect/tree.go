@@ -74,13 +74,11 @@ func (t *tree) fault(why string) {
 func (t *tree) stop(at int, why string) { t.fault("byte " + strconv.Itoa(at) + ": " + why) }
 
 // quoted writes a text from the input, shortened where it is very long.
-func quoted(s string) string { return quotedTo(s, maxText) }
-
-func quotedTo(s string, most int) string {
-	if utf8.RuneCountInString(s) <= most {
+func quoted(s string) string {
+	if utf8.RuneCountInString(s) <= maxText {
 		return strconv.Quote(s)
 	}
-	return strconv.Quote(string([]rune(s)[:most/2])) + "… (" + sizeOf(len(s)) + ")"
+	return strconv.Quote(string([]rune(s)[:maxText/2])) + "… (" + sizeOf(len(s)) + ")"
 }
 
 // hexOf writes bytes from the input, shortened where there are many.
