@@ -24,7 +24,7 @@ var requestMember = regexp.MustCompile(`"request":\s*"([A-Za-z0-9+/=]+)`)
 func (t *tree) showObject(text []byte) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	err := checkJSON(d, 0)
-	if _, more := d.Token(); err == nil && more != io.EOF {
+	if _, more := d.Token(); err == nil && !errors.Is(more, io.EOF) {
 		err = errors.New("more than one JSON value")
 	}
 	if err != nil {
@@ -54,11 +54,8 @@ func (t *tree) showObject(text []byte) {
 // checkJSON refuses what csr.ParseRequest lets through: a member that stands twice, and
 // deep nesting.
 func checkJSON(d *json.Decoder, depth int) error {
-	token, err := d.Token()
+	token, err := nextToken(d)
 	open, ok := token.(json.Delim)
-	if err == io.EOF {
-		return io.ErrUnexpectedEOF
-	}
 	if err != nil || !ok {
 		return err
 	}
@@ -68,23 +65,28 @@ func checkJSON(d *json.Decoder, depth int) error {
 	seen := map[string]bool{}
 	for d.More() {
 		if open == '{' {
-			name, err := d.Token()
+			name, err := nextToken(d)
 			if err != nil {
 				return err
 			}
-			if key, _ := name.(string); seen[key] {
+			key, _ := name.(string)
+			if seen[key] {
 				return fmt.Errorf("member %s twice", quoted(key))
-			} else {
-				seen[key] = true
 			}
+			seen[key] = true
 		}
 		if err := checkJSON(d, depth+1); err != nil {
 			return err
 		}
 	}
-	_, err = d.Token()
-	if err == io.EOF {
+	_, err = nextToken(d)
+	return err
+}
+
+func nextToken(d *json.Decoder) (json.Token, error) {
+	token, err := d.Token()
+	if errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF
 	}
-	return err
+	return token, err
 }

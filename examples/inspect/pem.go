@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -66,11 +67,11 @@ func brokenBlock(part []byte) (b *pem.Block, at int, why string) {
 	body, _, ended := strings.Cut(body, "-----END "+b.Type+"-----")
 	var err error
 	b.Bytes, err = base64.StdEncoding.AppendDecode(nil, []byte(body))
-	corrupt, ok := err.(base64.CorruptInputError)
+	var corrupt base64.CorruptInputError
 	switch {
 	case !ended:
 		return b, len(part), "the block ends without its END line"
-	case ok:
+	case errors.As(err, &corrupt):
 		return b, len(first) + 1 + int(corrupt), "not base64 from here on"
 	}
 	return b, 0, "not PEM"

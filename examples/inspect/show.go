@@ -101,17 +101,17 @@ func (t *tree) fields(v reflect.Value) {
 			t.field(f.Name, v.Field(i))
 		}
 	}
-	if p, ok := v.Interface().(attest.PCRSelection); ok {
+	if p, ok := reflect.TypeAssert[attest.PCRSelection](v); ok {
 		t.line("PCRs", strings.Trim(fmt.Sprint(p.PCRs()), "[]"))
 	}
 }
 
 func (t *tree) field(name string, v reflect.Value) {
-	_, isRoad := v.Interface().(attest.Road)
+	_, isRoad := reflect.TypeAssert[attest.Road](v)
 	if v.IsZero() && !isRoad || v.Kind() == reflect.Slice && v.Len() == 0 {
 		return
 	}
-	if b, ok := v.Interface().([]byte); ok {
+	if b, ok := reflect.TypeAssert[[]byte](v); ok {
 		t.bytes(name, b)
 		return
 	}

@@ -48,9 +48,7 @@ func (t *tree) line(name, value string) {
 	if value != "" {
 		name += ": " + value
 	}
-	t.w.WriteString(strings.Repeat("  ", len(t.path)))
-	t.w.WriteString(refusal.Escape(name))
-	t.w.WriteByte('\n')
+	_, _ = t.w.WriteString(strings.Repeat("  ", len(t.path)) + refusal.Escape(name) + "\n") // close has the error
 }
 
 // in writes a line, and below it what inside writes.

@@ -81,8 +81,8 @@ func flipEveryByte(ctx context.Context, s *story, plane *controlPlane, answer *c
 		tampered.Spec.Request = bytes.Clone(answer.Spec.Request)
 		tampered.Spec.Request[i] ^= 1
 		_, err := plane.verifier.Verify(ctx, &tampered)
-		if csr.Decide(err).Verdict != csr.VerdictDeny {
-			return fmt.Errorf("byte %d of the answer was changed: got %v, want a refusal", i, err)
+		if decision := csr.Decide(err); decision.Verdict != csr.VerdictDeny {
+			return fmt.Errorf("byte %d of the answer was changed: got the verdict %s, want a refusal", i, decision.Verdict)
 		}
 		check, _ := errors.AsType[refusal.Check](err)
 		checks[check] = true

@@ -123,7 +123,7 @@ func (s *story) refusal(attack string, err error, want refusal.Check) error {
 	case decision.Verdict != csr.VerdictDeny:
 		return fmt.Errorf("%s: got the verdict %s (%s), want a refusal", attack, decision.Verdict, decision.Message)
 	case !errors.Is(err, want):
-		return fmt.Errorf("%s: refused with %w, want %s", attack, err, want)
+		return fmt.Errorf("%s: refused with %w, want %w", attack, err, want)
 	}
 	s.refused++
 	details := []string{"check", string(want)}
