@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/hex"
 	"strings"
 	"testing"
@@ -30,42 +29,13 @@ func TestDERHeader(t *testing.T) {
 		"bf8101":       {fault: "tag 0xbf of several bytes"},
 	} {
 		b := must(hex.DecodeString(in))(t)
-		tag, head, size, fault := derHeader(b)
-		if head != want.head || size != want.size || (fault == "") != (want.fault == "") || !strings.Contains(fault, want.fault) {
-			t.Errorf("%s: tag %x, head %d, size %d, %q", in, tag, head, size, fault)
+		e, fault := readElement(b)
+		if fault != "" {
+			e = element{}
 		}
-	}
-}
-
-func TestSigned(t *testing.T) {
-	for in, want := range map[string]string{
-		"": "<nil>", "00": "0", "7f": "127", "80": "-128", "0080": "128", "ff": "-1", "ff7f": "-129",
-		"0000": "<nil>", "007f": "<nil>", "ffff": "<nil>", "ff80": "<nil>",
-		"00ffffffffffffffff": "18446744073709551615",
-	} {
-		if got := signed(must(hex.DecodeString(in))(t)).String(); got != want {
-			t.Errorf("%s: %s, want %s", in, got, want)
+		if e.head != want.head || e.size != want.size || (fault == "") != (want.fault == "") || !strings.Contains(fault, want.fault) {
+			t.Errorf("%s: tag %x, head %d, size %d, %q", in, e.tag, e.head, e.size, fault)
 		}
-	}
-}
-
-// TestReaderStops checks that a reader reports one fault and then reads nothing.
-func TestReaderStops(t *testing.T) {
-	var out bytes.Buffer
-	tr := newTree(&out)
-	r := newReader(tr, []byte{0x02, 0x01, 0x05, 0x04, 0x01, 0xaa}, 100)
-	r.integer("five")
-	r.text("text")
-	r.octets("octets")
-	r.end()
-	if err := tr.close(); err != nil {
-		t.Fatal(err)
-	}
-	if want := "five: 5\n!! byte 103: text: tag 0x04, want UTF8String (0x0c)\n"; out.String() != want {
-		t.Errorf("%q, want %q", out.String(), want)
-	}
-	if len(tr.faults) != 1 {
-		t.Errorf("faults %q", tr.faults)
 	}
 }
 
@@ -77,11 +47,7 @@ func TestRecognize(t *testing.T) {
 		"proof.der": "Proof", "binding.der": "Binding", "certify.der": "TcgAttestCertify", "quote.der": "Quote",
 		"attest.bin": "TPMS_ATTEST", "quote.bin": "TPMS_ATTEST", "public.bin": "TPMT_PUBLIC", "signature.bin": "TPMT_SIGNATURE",
 	} {
-		name, show := recognizeDER(files[file])
-		if show == nil {
-			name, _ = recognizeTPM(files[file])
-		}
-		if name != want {
+		if name := recognize(files[file]); name != want {
 			t.Errorf("%s: %q, want %q", file, name, want)
 		}
 	}
