@@ -20,6 +20,11 @@ func (c Check) Error() string { return string(c) }
 // never a refusal: the same call may succeed later. [Retry] adds it to a cause.
 const ErrRetry Check = "could not decide, try again"
 
+// CheckConfig says that a constructor was given a configuration that it cannot use: a
+// fault of the program that called it, and never of what came from outside. [Config]
+// makes such an error.
+const CheckConfig Check = "configuration"
+
 // Error is one failed check. A package returns it as *Error.
 //
 // Got and Want are for people. They may hold what a stranger sent: Error escapes and
@@ -87,6 +92,16 @@ func (e *Error) Reason() string {
 		}
 	}
 	return b.String()
+}
+
+// Config says that a field of a configuration cannot be used: errors.Is finds
+// [CheckConfig] in the result. got is what stands there, "" for nothing, and want is what
+// may; neither is a secret.
+func Config(field, got, want string) error {
+	if got == "" {
+		return &Error{Check: CheckConfig, Got: "no " + field, Want: want}
+	}
+	return &Error{Check: CheckConfig, Got: field + " " + got, Want: want}
 }
 
 // Retry says that err kept a question from being answered: errors.Is finds [ErrRetry]

@@ -77,6 +77,22 @@ func TestRetry(t *testing.T) {
 	}
 }
 
+func TestConfig(t *testing.T) {
+	tests := []struct{ name, field, got, want, text string }{
+		{"absent", "Roots", "", "at least one", "configuration: got no Roots, want at least one"},
+		{"wrong", "Limit", "-1", "1 to 8", "configuration: got Limit -1, want 1 to 8"},
+		{"a forged line", "Name", "a\nb", "", `configuration: got Name a\nb`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			err := refusal.Config(tt.field, tt.got, tt.want)
+			if !errors.Is(err, refusal.CheckConfig) || errors.Is(err, refusal.ErrRetry) || err.Error() != tt.text {
+				t.Errorf("got %v, want %s", err, tt.text)
+			}
+		})
+	}
+}
+
 func TestText(t *testing.T) {
 	long := strings.Repeat("a", refusal.MaxText)
 	tests := []struct{ name, in, want string }{
