@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/nodename"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -24,8 +25,8 @@ const (
 	nodeOrganization     = "system:nodes"
 )
 
-// NodeCertificateOptions are the choices for reading a node's client certificate. Nil and
-// each zero field are a sensible default.
+// NodeCertificateOptions are the choices for reading a node's client certificate. Each
+// zero field is a sensible default.
 type NodeCertificateOptions struct {
 	// RequireProviderID refuses a certificate without the provider ID's extension, as
 	// every one that kube-controller-manager's built-in signer issued is.
@@ -46,10 +47,7 @@ type NodeCertificateOptions struct {
 // authentication by name, and has no subject alternative names. The provider ID is that of
 // the extension ([oid.ParseProviderID]), which must be well formed where it is. Everything
 // else is refused with [CheckNodeCertificate].
-func AttestedNodeFromCertificate(cert *x509.Certificate, opts *NodeCertificateOptions) (*AttestedNode, error) {
-	if opts == nil {
-		opts = &NodeCertificateOptions{}
-	}
+func AttestedNodeFromCertificate(cert *x509.Certificate, opts NodeCertificateOptions) (*AttestedNode, error) {
 	if cert == nil {
 		return nil, certificateError("no certificate", "a node's", nil)
 	}
@@ -57,7 +55,10 @@ func AttestedNodeFromCertificate(cert *x509.Certificate, opts *NodeCertificateOp
 	if err != nil {
 		return nil, err
 	}
-	now := clock(opts.Now)()
+	now := time.Now()
+	if opts.Now != nil {
+		now = opts.Now()
+	}
 	switch {
 	case cert.IsCA:
 		return nil, certificateError("a CA's certificate", "a node's", nil)
@@ -79,7 +80,7 @@ func AttestedNodeFromCertificate(cert *x509.Certificate, opts *NodeCertificateOp
 // AttestedNodeFromTLS is [AttestedNodeFromCertificate] for a connection: the server must
 // have verified the client's chain (tls.RequireAndVerifyClientCert), which it states in
 // VerifiedChains.
-func AttestedNodeFromTLS(state *tls.ConnectionState, opts *NodeCertificateOptions) (*AttestedNode, error) {
+func AttestedNodeFromTLS(state *tls.ConnectionState, opts NodeCertificateOptions) (*AttestedNode, error) {
 	if state == nil || len(state.VerifiedChains) == 0 || len(state.VerifiedChains[0]) == 0 {
 		return nil, certificateError("a connection without a verified client certificate", "one", nil)
 	}
@@ -104,7 +105,7 @@ func nodeOf(cert *x509.Certificate) (string, error) {
 		return "", certificateError("subject "+strconv.Quote(refusal.Text(cert.Subject.String())), "one common name and the organization "+nodeOrganization, nil)
 	}
 	name, ok := strings.CutPrefix(cert.Subject.CommonName, nodeCommonNamePrefix)
-	if !ok || !validName(name) {
+	if !ok || !nodename.Valid(name) {
 		return "", certificateError("common name "+strconv.Quote(refusal.Text(cert.Subject.CommonName)), nodeCommonNamePrefix+"<name>", nil)
 	}
 	return name, nil

@@ -86,17 +86,17 @@ func TestAttestedNodeFromCertificate(t *testing.T) {
 	ca := newNodeCA(t)
 	cert := ca.issue(t, nodeTemplate(t, "node-a.example")).Leaf
 	want := AttestedNode{Name: "node-a.example", ProviderID: "gce://p/z/a"}
-	got, err := AttestedNodeFromCertificate(cert, &NodeCertificateOptions{RequireProviderID: true})
+	got, err := AttestedNodeFromCertificate(cert, NodeCertificateOptions{RequireProviderID: true})
 	if err != nil || *got != want {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)
 	}
 	template := nodeTemplate(t, "node-a")
 	template.ExtraExtensions = nil
 	cert = ca.issue(t, template).Leaf
-	if got, err := AttestedNodeFromCertificate(cert, nil); err != nil || *got != (AttestedNode{Name: "node-a"}) {
+	if got, err := AttestedNodeFromCertificate(cert, NodeCertificateOptions{}); err != nil || *got != (AttestedNode{Name: "node-a"}) {
 		t.Errorf("without an extension: got %+v, %v", got, err)
 	}
-	_, err = AttestedNodeFromCertificate(cert, &NodeCertificateOptions{RequireProviderID: true})
+	_, err = AttestedNodeFromCertificate(cert, NodeCertificateOptions{RequireProviderID: true})
 	wantCheck(t, err, CheckNodeCertificate)
 	if !errors.Is(err, oid.ErrProviderIDMissing) {
 		t.Errorf("got %v, want %v", err, oid.ErrProviderIDMissing)
@@ -137,19 +137,19 @@ func TestAttestedNodeFromCertificateRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			template := nodeTemplate(t, "node-a")
 			change(template)
-			node, err := AttestedNodeFromCertificate(ca.issue(t, template).Leaf, nil)
+			node, err := AttestedNodeFromCertificate(ca.issue(t, template).Leaf, NodeCertificateOptions{})
 			wantCheck(t, err, CheckNodeCertificate)
 			if node != nil {
 				t.Errorf("refused with %+v", node)
 			}
 		})
 	}
-	_, err := AttestedNodeFromCertificate(nil, nil)
+	_, err := AttestedNodeFromCertificate(nil, NodeCertificateOptions{})
 	wantCheck(t, err, CheckNodeCertificate)
 
 	twice := ca.issue(t, nodeTemplate(t, "node-a")).Leaf // Go refuses to parse what is made so
 	twice.Extensions = append(twice.Extensions, twice.Extensions...)
-	_, err = AttestedNodeFromCertificate(twice, nil)
+	_, err = AttestedNodeFromCertificate(twice, NodeCertificateOptions{})
 	wantCheck(t, err, CheckNodeCertificate)
 	if !errors.Is(err, oid.ErrProviderIDDuplicate) {
 		t.Errorf("got %v, want %v", err, oid.ErrProviderIDDuplicate)
@@ -162,11 +162,11 @@ func TestAttestedNodeFromTLS(t *testing.T) {
 	for _, state := range []*tls.ConnectionState{
 		nil, {}, {PeerCertificates: []*x509.Certificate{cert}}, {VerifiedChains: [][]*x509.Certificate{{}}},
 	} {
-		_, err := AttestedNodeFromTLS(state, nil)
+		_, err := AttestedNodeFromTLS(state, NodeCertificateOptions{})
 		wantCheck(t, err, CheckNodeCertificate)
 	}
 	state := &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{cert}}}
-	if node, err := AttestedNodeFromTLS(state, nil); err != nil || node.Name != "node-a" {
+	if node, err := AttestedNodeFromTLS(state, NodeCertificateOptions{}); err != nil || node.Name != "node-a" {
 		t.Errorf("got %+v, %v", node, err)
 	}
 }

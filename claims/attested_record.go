@@ -41,7 +41,7 @@ type Records func(ctx context.Context, credentialID string) (*CertificateRecord,
 // record knows of the machine. The record must be that of this very certificate, and of a
 // machine: another credential ID, node name or provider ID, and a record without a Machine,
 // are refused with [CheckNodeCertificate].
-func AttestedNodeFromRecord(cert *x509.Certificate, record *CertificateRecord, opts *NodeCertificateOptions) (*AttestedNode, error) {
+func AttestedNodeFromRecord(cert *x509.Certificate, record *CertificateRecord, opts NodeCertificateOptions) (*AttestedNode, error) {
 	node, err := AttestedNodeFromCertificate(cert, opts)
 	if err != nil {
 		return nil, err
@@ -73,7 +73,7 @@ func credentialID(cert *x509.Certificate) string {
 }
 
 // node finds out who is at the other end of a connection.
-func (records Records) node(r *http.Request, opts *NodeCertificateOptions) (*AttestedNode, error) {
+func (records Records) node(r *http.Request, opts NodeCertificateOptions) (*AttestedNode, error) {
 	if _, err := AttestedNodeFromTLS(r.TLS, opts); err != nil {
 		return nil, err // and nobody is asked
 	}

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // recordOf is the record of a certificate that was issued for the world's node.
@@ -24,7 +26,7 @@ func TestAttestedNodeFromRecord(t *testing.T) {
 	if id := credentialID(cert); len(id) != len("X509SHA256=")+64 || strings.ToLower(id[11:]) != id[11:] {
 		t.Error(id)
 	}
-	node, err := AttestedNodeFromRecord(cert, recordOf(cert), nil)
+	node, err := AttestedNodeFromRecord(cert, recordOf(cert), NodeCertificateOptions{})
 	if err != nil || *node != *attested() {
 		t.Errorf("got %+v, %v, want %+v", node, err, attested())
 	}
@@ -39,15 +41,15 @@ func TestAttestedNodeFromRecord(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			record := recordOf(cert)
 			change(record)
-			node, err := AttestedNodeFromRecord(cert, record, nil)
+			node, err := AttestedNodeFromRecord(cert, record, NodeCertificateOptions{})
 			if wantCheck(t, err, CheckNodeCertificate); node != nil {
 				t.Errorf("refused with %+v", node)
 			}
 		})
 	}
-	_, err = AttestedNodeFromRecord(cert, nil, nil)
+	_, err = AttestedNodeFromRecord(cert, nil, NodeCertificateOptions{})
 	wantCheck(t, err, CheckNodeCertificate)
-	_, err = AttestedNodeFromRecord(ca.cert, recordOf(ca.cert), nil)
+	_, err = AttestedNodeFromRecord(ca.cert, recordOf(ca.cert), NodeCertificateOptions{})
 	wantCheck(t, err, CheckNodeCertificate)
 }
 
@@ -57,11 +59,11 @@ func TestHandlerUnattested(t *testing.T) {
 	plain := nodeTemplate(t, "node-a")
 	plain.ExtraExtensions = nil // as kube-controller-manager's signer issues it
 	for name, tt := range map[string]struct {
-		change func(c *StrictConfig)
+		change func(c *ValidatorConfig)
 		status int
 	}{
 		"by default":        {nil, 401},
-		"as somebody wants": {func(c *StrictConfig) { c.Node.InsecureAllowUnattested = true }, 200},
+		"as somebody wants": {func(c *ValidatorConfig) { c.Node.InsecureAllowUnattested = true }, 200},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := serve(t, HandlerOptions{}, tt.change)
@@ -90,7 +92,7 @@ func TestHandlerRecords(t *testing.T) {
 			return r, nil
 		}
 		return nil, ErrNotFound
-	}}, func(c *StrictConfig) {
+	}}, func(c *ValidatorConfig) {
 		c.Node.Require = FactAttestedUID | FactRegisteredMachine | FactRegisteredMachineUID
 	})
 	good := w.ca.issue(t, nodeTemplate(t, "node-a"))
@@ -138,17 +140,18 @@ func TestNewHandlerRecords(t *testing.T) {
 	node := func(*http.Request) (*AttestedNode, error) { return attested(), nil }
 	for name, tt := range map[string]struct {
 		require Facts
-		opts    *HandlerOptions
+		opts    HandlerOptions
 		want    error
 	}{
-		"the machine of no record":          {FactRegisteredMachine, nil, CheckConfig},
-		"the machine's object of no record": {FactRegisteredMachineUID, &HandlerOptions{}, CheckConfig},
-		"the Node's UID of no record":       {FactAttestedUID | FactNodeName, nil, CheckConfig},
-		"the certificate's provider ID":     {FactCertificateProviderID | FactRegisteredProviderID, nil, nil},
-		"the machine of a record":           {FactRegisteredMachine, &HandlerOptions{Records: records}, nil},
-		"the machine of a Node":             {FactRegisteredMachine, &HandlerOptions{Node: node}, nil},
-		"Node and Records":                  {0, &HandlerOptions{Node: node, Records: records}, CheckConfig},
-		"Node and Certificate":              {0, &HandlerOptions{Node: node, Certificate: &NodeCertificateOptions{}}, CheckConfig},
+		"the machine of no record":          {FactRegisteredMachine, HandlerOptions{}, refusal.CheckConfig},
+		"the machine's object of no record": {FactRegisteredMachineUID, HandlerOptions{}, refusal.CheckConfig},
+		"the Node's UID of no record":       {FactAttestedUID | FactNodeName, HandlerOptions{}, refusal.CheckConfig},
+		"the certificate's provider ID":     {FactCertificateProviderID | FactRegisteredProviderID, HandlerOptions{}, nil},
+		"the machine of a record":           {FactRegisteredMachine, HandlerOptions{Records: records}, nil},
+		"the machine of a Node":             {FactRegisteredMachine, HandlerOptions{Node: node}, nil},
+		"Node and Records":                  {0, HandlerOptions{Node: node, Records: records}, refusal.CheckConfig},
+		"Node and Certificate":              {0, HandlerOptions{Node: node, Certificate: NodeCertificateOptions{RequireProviderID: true}}, refusal.CheckConfig},
+		"Node and a certificate's clock":    {0, HandlerOptions{Node: node, Certificate: NodeCertificateOptions{Now: w.clock}}, refusal.CheckConfig},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := w.strictConfig()

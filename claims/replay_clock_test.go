@@ -4,6 +4,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // TestReplayClockForthAndBack: a clock that jumps ahead makes the cache drop entries, and
@@ -41,6 +43,6 @@ func TestReplayClockForthAndBack(t *testing.T) {
 // TestReplayZero: a cache that nobody made holds nothing, and says so.
 func TestReplayZero(t *testing.T) {
 	for _, c := range []*MemoryReplayCache{nil, {}} {
-		wantCheck(t, c.Use(t.Context(), "i", "a", time.Now().Add(time.Hour)), CheckConfig)
+		wantCheck(t, c.Use(t.Context(), "i", "a", time.Now().Add(time.Hour)), refusal.CheckConfig)
 	}
 }

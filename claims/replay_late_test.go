@@ -10,7 +10,7 @@ import (
 // that nobody can say that it is new.
 func TestReplayAfterTheEnd(t *testing.T) {
 	now := time.Unix(1000, 0)
-	cache, err := NewMemoryReplayCache(&MemoryReplayOptions{Now: func() time.Time { return now }})
+	cache, err := NewMemoryReplayCache(MemoryReplayOptions{Now: func() time.Time { return now }})
 	if err != nil {
 		t.Fatal(err)
 	}

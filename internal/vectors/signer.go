@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/nodeattest/nodeattest/claims"
+	"github.com/nodeattest/nodeattest/claims/apiserver"
 	"github.com/nodeattest/nodeattest/internal/vector"
 )
 
@@ -15,12 +16,12 @@ const (
 
 // podClaims are those of a token for a pod, issued now, as kube-apiserver writes them.
 func (w *world) podClaims() string {
-	b := claims.Bound{
+	b := apiserver.Bound{
 		ServiceAccount: &claims.Object{Namespace: "shop", Name: "cart", UID: "uid-of-cart"},
 		Pod:            &claims.Pod{Object: claims.Object{Namespace: "shop", Name: "cart-0", UID: "uid-of-cart-0"}},
 		Node:           &claims.Node{Object: claims.Object{Name: nodeName, UID: "uid-of-node-1"}},
 	}
-	c := must(claims.New(b, tokenLifetime, 0, []string{"https://sts.example.com"}, w.now, "3f2f4f2e-5ab6-4a92-a0a6-7a6b1c4d9f10"))
+	c := must(apiserver.NewClaims(b, tokenLifetime, 0, []string{"https://sts.example.com"}, "3f2f4f2e-5ab6-4a92-a0a6-7a6b1c4d9f10", w.now))
 	c.Issuer = tokenIssuer
 	return string(must(c.Marshal()))
 }
