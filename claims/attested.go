@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// AttestedNode is what is known of the machine behind a connection: which node it is, and
-// what the proof of that left behind. Fill it from a verified certificate
+// AttestedNode is what is known of the machine at the other end of a connection: which node it is,
+// and what its proof left for others to use. Fill it from a verified certificate
 // ([AttestedNodeFromCertificate]), from the record of an issued certificate, or from the
 // result of a verification by package attest. The zero value is no node and refused.
 type AttestedNode struct {

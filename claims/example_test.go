@@ -7,14 +7,11 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"log"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
@@ -224,42 +221,11 @@ func ExampleNewHandler() {
 	// Output: 403 refused: node-certificate
 }
 
-// podToken authenticates requests with the token of the pod that this runs in. The kubelet
-// renews the file, so it is read each time.
-type podToken struct {
-	file string
-	next http.RoundTripper
-}
-
-func (p podToken) RoundTrip(r *http.Request) (*http.Response, error) {
-	token, err := os.ReadFile(p.file)
-	if err != nil {
-		return nil, err
-	}
-	r = r.Clone(r.Context())
-	r.Header.Set("Authorization", "Bearer "+string(token))
-	return p.next.RoundTrip(r)
-}
-
-// A service in the cluster with no access to the API server but to the issuer's keys, which
-// only come to those who trust the cluster's CA and authenticate.
+// A service that has the issuer's keys and no access to the API server: it accepts a token
+// until its end. The keys are a [jws.RemoteKeySet] of the issuer; for one that only the
+// cluster serves, see the example of [jws.RemoteConfig].
 func ExampleNewValidator() {
-	token, published := examplePodToken(exampleObjects())
-	ca, tokenFile, jwksURL, stop := exampleAPIServer(published)
-	defer stop()
-	// In a pod: ca.crt and token in /var/run/secrets/kubernetes.io/serviceaccount, and
-	// https://kubernetes.default.svc/openid/v1/jwks.
-
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(ca)
-	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}
-	keys, err := jws.NewRemoteKeySet(jws.RemoteConfig{
-		JWKSURL: jwksURL, Client: &http.Client{Transport: podToken{tokenFile, transport}},
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer func() { _ = keys.Close() }()
+	token, keys := examplePodToken(exampleObjects())
 	validator, err := claims.NewValidator(claims.ValidatorConfig{
 		Issuer: exampleIssuer, Keys: keys, Audiences: []string{exampleAudience},
 		InsecureSkipObjects: true, // a deleted pod's token is good until its end
@@ -274,35 +240,6 @@ func ExampleNewValidator() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(result.Claims.Subject, "in", result.Claims.Kubernetes.Pod.Name)
+	fmt.Println(result.Username(), "in", result.Claims.Kubernetes.Pod.Name)
 	// Output: system:serviceaccount:shop:cart in cart-0
-}
-
-// exampleAPIServer serves a key set to whoever comes with the token in the file.
-func exampleAPIServer(keys jws.KeySet) (ca []byte, tokenFile, jwksURL string, stop func()) {
-	documents, err := apiserver.NewOIDCHandler(apiserver.KeySetSource{Keys: keys},
-		apiserver.OIDCConfig{Issuer: exampleIssuer, ExternalAddress: "kubernetes.default.svc"})
-	if err != nil {
-		log.Fatal(err)
-	}
-	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Authorization") != "Bearer of-the-pod" {
-			http.Error(w, "Unauthorized", http.StatusUnauthorized)
-			return
-		}
-		documents.ServeHTTP(w, r)
-	}))
-	ca = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	folder, err := os.MkdirTemp("", "pod")
-	if err != nil {
-		log.Fatal(err)
-	}
-	tokenFile = filepath.Join(folder, "token")
-	if err := os.WriteFile(tokenFile, []byte("of-the-pod"), 0o600); err != nil {
-		log.Fatal(err)
-	}
-	return ca, tokenFile, server.URL + apiserver.OIDCKeySetPath, func() {
-		server.Close()
-		_ = os.RemoveAll(folder)
-	}
 }

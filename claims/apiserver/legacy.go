@@ -30,7 +30,7 @@ const (
 	LabelLastUsed = "kubernetes.io/legacy-token-last-used"
 )
 
-// LegacyObjects gets what legacy tokens are held against. Errors and ages of answers are as
+// LegacyObjects gets what legacy tokens are compared with. Errors and ages of answers are as
 // for [claims.Objects].
 type LegacyObjects interface {
 	// TokenSecret gets a Secret of type kubernetes.io/service-account-token.
@@ -84,7 +84,7 @@ type SecretUse struct {
 	Date string
 }
 
-// checkLegacy holds a legacy token against its Secret and service account
+// checkLegacy compares a legacy token with its Secret and service account
 // (pkg/serviceaccount/legacy.go, legacyValidator.Validate, with lookup). It looks at no
 // time: such tokens have none.
 func (v *Validator) checkLegacy(ctx context.Context, token string, c *claims.Claims) *ReviewError {

@@ -23,7 +23,7 @@ type ValidatorConfig struct {
 	// Audiences are those of the API server, --api-audiences: they are asked for where
 	// the caller asks for none, and stand in for the audiences of a token without any.
 	Audiences []string
-	// Legacy gets what tokens of Secrets are held against; it may be nil, and then such
+	// Legacy gets what tokens of Secrets are compared with; it may be nil, and then such
 	// tokens are not ours. kube-apiserver always takes them.
 	Legacy LegacyObjects
 	// Recorder hears what kube-apiserver records of a validation; it may be nil.

@@ -36,7 +36,7 @@ type ServiceConfig struct {
 	Signer jws.Signer
 	// Keys are the keys with which the tokens of Signer verify, each published before
 	// it signs; a [jws.RotatingSigner] is both. It is required. Where it is an [Overlap],
-	// RefreshHint and MaxTokenLifetime are held against it.
+	// RefreshHint and MaxTokenLifetime are checked with it.
 	Keys jws.KeySet
 	// VerifyOnly are keys that sign no more, and that stand in no discovery document.
 	VerifyOnly []*jws.Key
