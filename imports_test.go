@@ -32,7 +32,7 @@ var mayImport = map[string][]string{
 	"claims/extsigner":  {"claims", "jws", "oid"},
 	"tpmsim":            {"oid"},
 
-	"bootstraptoken/bootstraptokentest": {"attest", "bootstraptoken", "jws", "tpmsim"},
+	"bootstraptoken/bootstraptokentest": {"bootstraptoken", "jws"},
 	"attest/membership/boltregistry":    {"attest", "attest/membership", "csr", "oid"},
 	"internal/vector":                   {"attest", "attest/eventlog", "attest/membership", "claims", "claims/extsigner", "csr", "jws", "oid"},
 	"internal/vectors":                  {"attest", "claims", "claims/apiserver", "csr", "internal/vector", "oid", "tpmsim"},

@@ -6,10 +6,12 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io/fs"
 
 	"github.com/google/go-tpm/tpm2"
 	"github.com/google/go-tpm/tpm2/transport"
 
+	"github.com/nodeattest/nodeattest/internal/safefile"
 	"github.com/nodeattest/nodeattest/secret"
 )
 
@@ -21,6 +23,10 @@ const endorsementPasswordSize = 32
 
 // endorsementAuthSet is in TPM_PT_PERMANENT (Part 2, 8.6, TPMA_PERMANENT).
 const endorsementAuthSet = 1 << 1
+
+// ErrPasswordFile says that a file with a secret is not one to trust: others may
+// read it, another user owns it, or it has another form than this package writes.
+var ErrPasswordFile = errors.New("password file refused")
 
 // EndorsementPassword gives the TPM's endorsement hierarchy a password and keeps it
 // in a file, so that other software on the node that can reach the TPM cannot make
@@ -60,11 +66,11 @@ func endorsementPassword(ctx context.Context, h *handles, path string) ([]byte, 
 		return nil, err
 	}
 	isSet := permanent&endorsementAuthSet != 0
-	content, err := readPrivateFile(path, endorsementPasswordSize+1)
+	content, err := readPasswordFile(path)
 	switch {
-	case errors.Is(err, errNoPrivateFile) && isSet:
+	case errors.Is(err, fs.ErrNotExist) && isSet:
 		return nil, fmt.Errorf("%w: the endorsement hierarchy has one already, and there is no file", ErrHierarchyPassword)
-	case errors.Is(err, errNoPrivateFile):
+	case errors.Is(err, fs.ErrNotExist):
 		content, err = newPasswordFile(path)
 	}
 	if err != nil {
@@ -76,7 +82,7 @@ func endorsementPassword(ctx context.Context, h *handles, path string) ([]byte, 
 	}
 	if !isSet {
 		// The process that wrote the file may have died before it was safe on disk.
-		if err := syncPrivateFile(path); err != nil {
+		if err := safefile.Sync(path); err != nil {
 			return nil, err
 		}
 		change, err := encrypt(ctx, h, tpm2.HierarchyChangeAuth{
@@ -101,10 +107,18 @@ func newPasswordFile(path string) ([]byte, error) {
 	var random [endorsementPasswordSize * 3 / 4]byte
 	rand.Read(random[:])
 	content := append(base64.RawURLEncoding.AppendEncode(nil, random[:]), '\n')
-	if err := writePrivateFile(path, content); err != nil && !errors.Is(err, errPrivateFileExists) {
+	if err := safefile.Create(path, safefile.Content(content)); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
-	return readPrivateFile(path, endorsementPasswordSize+1)
+	return readPasswordFile(path)
+}
+
+func readPasswordFile(path string) ([]byte, error) {
+	content, err := safefile.Read(path, endorsementPasswordSize+1, safefile.Private)
+	if errors.Is(err, safefile.CheckFile) {
+		return nil, fmt.Errorf("%w: %w", ErrPasswordFile, err)
+	}
+	return content, err
 }
 
 func parsePasswordFile(content []byte) ([]byte, error) {

@@ -18,8 +18,6 @@ type SecretGetter func(ctx context.Context, namespace, name string) (*Object, er
 const (
 	// ErrNotFound is the error of a [SecretGetter] that looked and found no such Secret.
 	ErrNotFound Check = "not found"
-	// CheckGetter: no [SecretGetter] was given.
-	CheckGetter Check = "getter"
 	// CheckCredential: no token Secret has this ID and this secret. Which of the two it
 	// was is told to nobody.
 	CheckCredential Check = "credential"
@@ -34,16 +32,16 @@ const (
 //     know it;
 //   - [CheckCredential] an unknown ID and a wrong secret, with the same error and, but for
 //     what get itself takes, in the same time;
-//   - the checks of [DecodeFor], for authentication at now, in the same order, the Secret
+//   - the checks of [ParseSecretFor], for authentication at now, in the same order, the Secret
 //     of a bearer that knows the secret. Kubernetes looks at the deletion and the type
 //     before the secret, and so would tell them to anybody;
-//   - [CheckGetter] and [CheckClock] a nil get and the zero time.
+//   - [refusal.CheckConfig] a nil get and the zero time.
 //
 // An error of get other than [ErrNotFound], and an answer that is not the Secret that was
 // asked for, is [ErrRetry]: nothing is known about the bearer.
 func Authenticate(ctx context.Context, bearer string, get SecretGetter, now time.Time) (*User, error) {
 	if get == nil {
-		return nil, &Error{Check: CheckGetter, Got: "none", Want: "one"}
+		return nil, refusal.Config("get", "", "a SecretGetter")
 	}
 	if now.IsZero() {
 		return nil, errClock()
@@ -67,7 +65,7 @@ func Authenticate(ctx context.Context, bearer string, get SecretGetter, now time
 	if !holdsSecret(o.Data.Reveal(), token) {
 		return nil, &Error{Check: CheckCredential, Got: "a token that is not known", Want: "the ID and the secret of a token Secret"}
 	}
-	s, err := DecodeFor(o, Usages{Authentication: true}, now)
+	s, err := ParseSecretFor(o, Usages{Authentication: true}, now)
 	if err != nil {
 		return nil, err
 	}

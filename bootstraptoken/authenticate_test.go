@@ -8,6 +8,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 func TestAuthenticate(t *testing.T) {
@@ -36,10 +38,10 @@ func TestAuthenticateRefuses(t *testing.T) {
 		"unknown ID":         {"abcdeg." + testSecret, good, testNow, CheckCredential},
 		"wrong secret":       {testID + ".0123456789abcdeg", good, testNow, CheckCredential},
 		"expired":            {testToken, good, testNow.Add(time.Hour), CheckExpired},
-		"no getter":          {testToken, nil, testNow, CheckGetter},
-		"no clock":           {testToken, good, time.Time{}, CheckClock},
-		"no token, no clock": {"", good, time.Time{}, CheckClock},
-		"unknown, no clock":  {"abcdeg." + testSecret, good, time.Time{}, CheckClock},
+		"no getter":          {testToken, nil, testNow, refusal.CheckConfig},
+		"no clock":           {testToken, good, time.Time{}, refusal.CheckConfig},
+		"no token, no clock": {"", good, time.Time{}, refusal.CheckConfig},
+		"unknown, no clock":  {"abcdeg." + testSecret, good, time.Time{}, refusal.CheckConfig},
 		"getter fails":       {testToken, failing(io.ErrUnexpectedEOF), testNow, ErrRetry},
 		"getter, nil":        {testToken, failing(nil), testNow, ErrRetry},
 		"getter gave up":     {testToken, failing(context.Canceled), testNow, ErrRetry},

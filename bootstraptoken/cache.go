@@ -4,18 +4,16 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
 	"strconv"
 	"time"
+
+	"github.com/nodeattest/nodeattest/internal/safefile"
 )
 
-// MaxCacheSize is the size in bytes of the largest stored [Cache].
-const MaxCacheSize = 512 << 10
-
 const cacheVersion = 1
-
-// CheckCache: bytes are not a [Cache] as [Cache.Marshal] writes it, or its file is one
-// that others can change.
-const CheckCache Check = "cache"
 
 // Cache is what a client remembers of its cluster (Kubernetes bootstrap discovery, "Client
 // caching and update"). [Cache.Refresh] makes the next one, [Cache.WriteFile] and
@@ -100,16 +98,40 @@ func ParseCache(data []byte) (*Cache, error) {
 // error c is still the best there is, if the error matches [ErrRetry]; after
 // [CheckCertificate] the cluster's CA was changed in the meantime, or that is not the
 // cluster: discover it again.
-func (c *Cache) Refresh(ctx context.Context, opts *RefreshOptions) (next *Cache, changed bool, err error) {
-	var o RefreshOptions
-	if opts != nil {
-		o = *opts
-	}
-	o.Addresses = append(append([]string(nil), c.Addresses...), o.Addresses...)
-	found, err := Refresh(ctx, c.Info, &o)
+func (c *Cache) Refresh(ctx context.Context, opts RefreshOptions) (next *Cache, changed bool, err error) {
+	opts.Addresses = slices.Concat(c.Addresses, opts.Addresses)
+	found, err := Refresh(ctx, c.Info, opts)
 	if err != nil {
 		return nil, false, err
 	}
 	next = &Cache{Info: found.Info, Addresses: c.Addresses, Verified: found.Verified.UTC().Truncate(time.Second)}
 	return next, !found.Info.Equal(c.Info), nil
+}
+
+// WriteFile stores the cache in a file of mode 0600, in the place of the one that was
+// there: a reader, also one after a loss of power, finds the old one or the new one whole.
+// The directory must exist. Errors are those of [Cache.Marshal] and the file system's.
+func (c *Cache) WriteFile(path string) error {
+	data, err := c.Marshal()
+	if err != nil {
+		return err
+	}
+	if err := safefile.Replace(path, safefile.Content(data)); err != nil {
+		return fmt.Errorf("bootstraptoken: %w", err)
+	}
+	return nil
+}
+
+// ReadCacheFile reads a file that [Cache.WriteFile] wrote. On Unix the file must be this
+// user's or root's, and nobody else may be able to write it; it is no symbolic link. The
+// error is [CheckCache], or the file system's: errors.Is finds [io/fs.ErrNotExist].
+func ReadCacheFile(path string) (*Cache, error) {
+	data, err := safefile.Read(path, MaxCacheSize, safefile.Trusted)
+	switch {
+	case errors.Is(err, safefile.CheckFile):
+		return nil, &Error{Check: CheckCache, Err: err}
+	case err != nil:
+		return nil, fmt.Errorf("bootstraptoken: %w", err)
+	}
+	return ParseCache(data)
 }

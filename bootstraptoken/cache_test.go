@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 func TestCacheMarshal(t *testing.T) {
@@ -32,7 +34,7 @@ func TestCacheMarshal(t *testing.T) {
 		"zero":        {&Cache{}, CheckServer},
 		"no CA":       {&Cache{Info: &ClusterInfo{Server: "https://a"}}, CheckNoCA},
 		"bad address": {&Cache{Info: cache.Info, Addresses: []string{"http://b"}}, CheckServerScheme},
-		"too many":    {&Cache{Info: cache.Info, Addresses: make([]string, MaxAddresses)}, CheckOptions},
+		"too many":    {&Cache{Info: cache.Info, Addresses: make([]string, MaxAddresses)}, refusal.CheckConfig},
 	} {
 		if got, err := test.cache.Marshal(); !errors.Is(err, test.want) {
 			t.Errorf("%s: %s, %v, want %v", name, got, err, test.want)

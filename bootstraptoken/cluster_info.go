@@ -1,16 +1,16 @@
 package bootstraptoken
 
 import (
+	"bytes"
 	"crypto/x509"
 	"encoding/base64"
 	"slices"
+	"strconv"
+
+	"github.com/nodeattest/nodeattest/internal/strictjson"
+	"github.com/nodeattest/nodeattest/jws"
+	"github.com/nodeattest/nodeattest/refusal"
 )
-
-// MaxKubeconfigSize is the size in bytes of the largest discovery document.
-const MaxKubeconfigSize = 256 << 10
-
-// CheckNoCA: there is no CA certificate where one is needed.
-const CheckNoCA Check = "no-ca"
 
 // ClusterInfo is what one must know of a cluster to speak to it: where its API server is
 // and by which CAs to know it (Kubernetes bootstrap discovery, "Cluster location
@@ -116,4 +116,177 @@ func poolOf(cas []*x509.Certificate) *x509.CertPool {
 		roots.AddCert(ca)
 	}
 	return roots
+}
+
+// The ConfigMap that makes a cluster known to whoever asks (Kubernetes bootstrap
+// discovery, "cluster-info ConfigMap"; k8s.io/cluster-bootstrap/token/api, types.go).
+const (
+	// ClusterInfoNamespace and ClusterInfoName say where it is.
+	ClusterInfoNamespace = "kube-public"
+	ClusterInfoName      = "cluster-info"
+	// KubeconfigKey is the key of its data that holds the kubeconfig.
+	KubeconfigKey = "kubeconfig"
+	// SignatureKeyPrefix and a token's ID are the key of the kubeconfig's signature by
+	// that token.
+	SignatureKeyPrefix = "jws-kubeconfig-"
+)
+
+// The reasons for which the data of a cluster-info ConfigMap is not signed, or not
+// trusted.
+const (
+	// CheckNoKubeconfig: there is no kubeconfig, or it is empty.
+	CheckNoKubeconfig Check = "cluster-info-kubeconfig"
+	// CheckNoSignature: there is no signature by the token. The bootstrap signer adds
+	// it a moment after the token is made, so that [Discover] waits for it.
+	CheckNoSignature Check = "cluster-info-no-signature"
+	// CheckSignature: the signature is not the token's over this kubeconfig.
+	CheckSignature Check = "cluster-info-signature"
+	// CheckDuplicateToken: two different tokens have one ID.
+	CheckDuplicateToken Check = "duplicate-token"
+)
+
+// NewClusterInfoData returns the data of a new cluster-info ConfigMap, not yet signed.
+// Errors are those of [ClusterInfo.Marshal].
+func NewClusterInfoData(info *ClusterInfo) (map[string]string, error) {
+	kubeconfig, err := info.Marshal()
+	if err != nil {
+		return nil, err
+	}
+	return map[string]string{KubeconfigKey: string(kubeconfig)}, nil
+}
+
+// Verify checks that the kubeconfig in the data of a cluster-info ConfigMap is signed by
+// a token, and reads it, in kubeadm's order (cmd/kubeadm/app/discovery/token/token.go).
+// Who has the token can sign: a CA in it is to be held against a pin too, as [Discover]
+// does. A nil error says nothing about whether the token is still valid.
+//
+// The errors are [CheckToken] for the zero Token, [CheckNoKubeconfig],
+// [CheckNoSignature], [CheckSignature], and those of [ParseKubeconfig].
+func Verify(data map[string]string, token Token) (*ClusterInfo, error) {
+	kubeconfig, err := signedKubeconfig(data, token)
+	if err != nil {
+		return nil, err
+	}
+	return ParseKubeconfig([]byte(kubeconfig))
+}
+
+// signedKubeconfig returns the kubeconfig if the token signed it.
+func signedKubeconfig(data map[string]string, token Token) (string, error) {
+	if token.IsZero() {
+		return "", &Error{Check: CheckToken, Got: token.String(), Want: wantToken}
+	}
+	kubeconfig, err := kubeconfigOf(data)
+	if err != nil {
+		return "", err
+	}
+	signature := data[SignatureKeyPrefix+token.ID()]
+	if signature == "" {
+		return "", &Error{Check: CheckNoSignature, Want: SignatureKeyPrefix + token.ID()}
+	}
+	if err := jws.VerifyDetached(signature, []byte(kubeconfig), token.ID(), token.key()); err != nil {
+		return "", &Error{Check: CheckSignature, Err: err}
+	}
+	return kubeconfig, nil
+}
+
+func kubeconfigOf(data map[string]string) (string, error) {
+	kubeconfig := data[KubeconfigKey]
+	switch {
+	case kubeconfig == "":
+		return "", &Error{Check: CheckNoKubeconfig, Want: "the key " + KubeconfigKey}
+	case len(kubeconfig) > MaxKubeconfigSize:
+		return "", errKubeconfigSize(len(kubeconfig))
+	}
+	return kubeconfig, nil
+}
+
+func errKubeconfigSize(got int) error {
+	return &Error{Check: CheckKubeconfig, Got: strconv.Itoa(got) + " bytes", Want: "1 to " + strconv.Itoa(MaxKubeconfigSize)}
+}
+
+// ParseConfigMap reads the cluster-info ConfigMap as the API server serves it in JSON and
+// returns its data, nil where it has none. It must be a v1 ConfigMap with the name
+// [ClusterInfoName] in the namespace [ClusterInfoNamespace], of at most
+// [MaxConfigMapSize] bytes. Members that are not known are passed over: Kubernetes adds
+// some. Those that come twice, or in two cases, are refused. YAML is not read. The error is
+// [CheckConfigMap].
+func ParseConfigMap(object []byte) (map[string]string, error) {
+	if len(object) > MaxConfigMapSize {
+		return nil, &Error{Check: CheckConfigMap, Got: strconv.Itoa(len(object)) + " bytes", Want: "at most " + strconv.Itoa(MaxConfigMapSize)}
+	}
+	var c configMap
+	r := strictjson.NewReader(object)
+	err := c.read(r)
+	if err == nil {
+		err = r.End()
+	}
+	if err != nil {
+		return nil, notJSON(object, err)
+	}
+	if c.apiVersion != "v1" || c.kind != "ConfigMap" {
+		return nil, &Error{Check: CheckConfigMap, Got: refusal.Quote(c.apiVersion) + " " + refusal.Quote(c.kind), Want: `"v1" "ConfigMap"`}
+	}
+	if c.namespace != ClusterInfoNamespace || c.name != ClusterInfoName {
+		return nil, &Error{Check: CheckConfigMap, Got: refusal.Quote(c.namespace) + " " + refusal.Quote(c.name),
+			Want: strconv.Quote(ClusterInfoNamespace) + " " + strconv.Quote(ClusterInfoName)}
+	}
+	return c.data, nil
+}
+
+// notJSON says that a text is none, where it does not even begin as an object does.
+func notJSON(object []byte, err error) error {
+	if begin := bytes.TrimLeft(object, " \t\r\n"); len(begin) == 0 || begin[0] != '{' {
+		return &Error{Check: CheckConfigMap, Got: "a text that is not JSON, as YAML is not", Want: "a ConfigMap in JSON, as kubectl get -o json prints it"}
+	}
+	return &Error{Check: CheckConfigMap, Err: err}
+}
+
+type configMap struct {
+	apiVersion, kind, namespace, name string
+	data                              map[string]string
+}
+
+func (c *configMap) read(r *strictjson.Reader) error {
+	return r.Object(func(member []byte) (err error) {
+		switch string(member) {
+		case "apiVersion":
+			c.apiVersion, err = r.String()
+		case "kind":
+			c.kind, err = r.String()
+		case "metadata":
+			err = c.readMetadata(r)
+		case "data":
+			err = c.readData(r)
+		default:
+			err = r.Skip()
+		}
+		return err
+	})
+}
+
+func (c *configMap) readMetadata(r *strictjson.Reader) error {
+	return r.Object(func(member []byte) (err error) {
+		switch string(member) {
+		case "name":
+			c.name, err = r.String()
+		case "namespace":
+			c.namespace, err = r.String()
+		default:
+			err = r.Skip()
+		}
+		return err
+	})
+}
+
+func (c *configMap) readData(r *strictjson.Reader) error {
+	if r.Kind() == strictjson.NullKind {
+		return r.Null()
+	}
+	c.data = map[string]string{}
+	return r.Object(func(member []byte) error {
+		key := string(member)
+		value, err := r.String()
+		c.data[key] = value
+		return err
+	})
 }

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // DefaultTTL is the life of a token for which none is given, as kubeadm has it
@@ -13,10 +15,6 @@ const DefaultTTL = 24 * time.Hour
 // NodeGroup is the extra group of the tokens that kubeadm creates: the one that kubeadm
 // allows to file a node's request (cmd/kubeadm/app/constants, NodeBootstrapTokenAuthGroup).
 const NodeGroup = GroupPrefix + "kubeadm:default-node-token"
-
-// CheckTTL: a life that is negative, or less than a second, or one that is given for a
-// token that never ends.
-const CheckTTL Check = "ttl"
 
 // CreateOptions are what [Create] may be told. The zero CreateOptions give the token that
 // `kubeadm token create` gives.
@@ -38,40 +36,35 @@ type CreateOptions struct {
 }
 
 // Create makes a token Secret that begins at now, as `kubeadm token create` does. The
-// caller encodes and stores it, and shows its token once. A nil options is the zero one.
-// The errors are [CheckTTL], [CheckClock] if now is the zero time, and those of
-// [Secret.Encode].
-func Create(now time.Time, options *CreateOptions) (*Secret, error) {
-	var o CreateOptions
-	if options != nil {
-		o = *options
-	}
+// caller stores its [Secret.Object], and shows its token once. The errors are
+// [refusal.CheckConfig], also if now is the zero time, and those of [Secret.Object].
+func Create(options CreateOptions, now time.Time) (*Secret, error) {
 	if now.IsZero() {
 		return nil, errClock()
 	}
-	if o.TTL < 0 || 0 < o.TTL && o.TTL < time.Second {
-		return nil, &Error{Check: CheckTTL, Got: o.TTL.String(), Want: "0, or at least 1s"}
+	if options.TTL < 0 || 0 < options.TTL && options.TTL < time.Second {
+		return nil, refusal.Config("TTL", options.TTL.String(), "0, or at least 1s")
 	}
-	if o.InsecureNeverExpires && o.TTL != 0 {
-		return nil, &Error{Check: CheckTTL, Got: o.TTL.String() + " for a token that never expires", Want: "0"}
+	if options.InsecureNeverExpires && options.TTL != 0 {
+		return nil, refusal.Config("TTL", options.TTL.String()+" for a token that never expires", "0")
 	}
-	s := &Secret{Token: o.Token, Description: o.Description, Usages: o.Usages, Groups: slices.Clone(o.Groups)}
+	s := &Secret{Token: options.Token, Description: options.Description, Usages: options.Usages, Groups: slices.Clone(options.Groups)}
 	if s.Token.IsZero() {
 		s.Token = Generate()
 	}
-	if o.TTL == 0 {
-		o.TTL = DefaultTTL
+	if options.TTL == 0 {
+		options.TTL = DefaultTTL
 	}
-	if !o.InsecureNeverExpires {
-		s.Expiration = now.Add(o.TTL).UTC().Truncate(time.Second)
+	if !options.InsecureNeverExpires {
+		s.Expiration = now.Add(options.TTL).UTC().Truncate(time.Second)
 	}
 	if s.Usages == (Usages{}) {
 		s.Usages = Usages{Signing: true, Authentication: true}
 	}
-	if o.Groups == nil && s.Usages.Authentication {
+	if options.Groups == nil && s.Usages.Authentication {
 		s.Groups = []string{NodeGroup}
 	}
-	if _, err := s.Encode(); err != nil {
+	if _, err := s.Object(); err != nil {
 		return nil, err
 	}
 	return s, nil

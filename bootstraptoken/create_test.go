@@ -5,10 +5,12 @@ import (
 	"reflect"
 	"testing"
 	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 func TestCreate(t *testing.T) {
-	s, err := Create(testNow.Add(time.Millisecond), nil)
+	s, err := Create(CreateOptions{}, testNow.Add(time.Millisecond))
 	if err != nil || s.Token.IsZero() {
 		t.Fatalf("%v, %v", s, err)
 	}
@@ -16,15 +18,15 @@ func TestCreate(t *testing.T) {
 	if !reflect.DeepEqual(s, want) {
 		t.Errorf("%+v, want %+v", s, want)
 	}
-	other, err := Create(testNow, nil)
+	other, err := Create(CreateOptions{}, testNow)
 	if err != nil || other.Token.Equal(s.Token) {
 		t.Errorf("%v again, %v", other, err)
 	}
-	o, err := s.Encode()
+	o, err := s.Object()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again, err := Decode(o); err != nil || !reflect.DeepEqual(again, s) {
+	if again, err := ParseSecret(o); err != nil || !reflect.DeepEqual(again, s) {
 		t.Errorf("%+v, %v", again, err)
 	}
 }
@@ -43,7 +45,7 @@ func TestCreateOptions(t *testing.T) {
 		{"groups", CreateOptions{Groups: []string{GroupPrefix + "a"}}, Secret{Expiration: testNow.Add(DefaultTTL), Usages: Usages{true, true}, Groups: []string{GroupPrefix + "a"}}},
 	} {
 		test.options.Token, test.want.Token = token, token
-		s, err := Create(testNow, &test.options)
+		s, err := Create(test.options, testNow)
 		if err != nil {
 			t.Errorf("%s: %v", test.name, err)
 			continue
@@ -63,18 +65,18 @@ func TestCreateRefuses(t *testing.T) {
 		options CreateOptions
 		want    Check
 	}{
-		"no clock":          {time.Time{}, CreateOptions{}, CheckClock},
-		"a negative life":   {testNow, CreateOptions{TTL: -time.Hour}, CheckTTL},
-		"half a second":     {testNow, CreateOptions{TTL: time.Second / 2}, CheckTTL},
-		"nearly a second":   {testNow, CreateOptions{TTL: time.Second - 1}, CheckTTL},
-		"a nanosecond":      {testNow, CreateOptions{TTL: 1}, CheckTTL},
-		"less than nothing": {testNow, CreateOptions{TTL: -1}, CheckTTL},
-		"an hour for ever":  {testNow, CreateOptions{TTL: time.Hour, InsecureNeverExpires: true}, CheckTTL},
+		"no clock":          {time.Time{}, CreateOptions{}, refusal.CheckConfig},
+		"a negative life":   {testNow, CreateOptions{TTL: -time.Hour}, refusal.CheckConfig},
+		"half a second":     {testNow, CreateOptions{TTL: time.Second / 2}, refusal.CheckConfig},
+		"nearly a second":   {testNow, CreateOptions{TTL: time.Second - 1}, refusal.CheckConfig},
+		"a nanosecond":      {testNow, CreateOptions{TTL: 1}, refusal.CheckConfig},
+		"less than nothing": {testNow, CreateOptions{TTL: -1}, refusal.CheckConfig},
+		"an hour for ever":  {testNow, CreateOptions{TTL: time.Hour, InsecureNeverExpires: true}, refusal.CheckConfig},
 		"a group":           {testNow, CreateOptions{Groups: []string{"system:masters"}}, CheckGroups},
 		"a description":     {testNow, CreateOptions{Description: "\xff"}, CheckDescription},
 		"an end after 9999": {time.Date(9999, 12, 31, 12, 0, 0, 0, time.UTC), CreateOptions{}, CheckExpiration},
 	} {
-		if s, err := Create(test.now, &test.options); !errors.Is(err, test.want) || s != nil {
+		if s, err := Create(test.options, test.now); !errors.Is(err, test.want) || s != nil {
 			t.Errorf("%s: %v, %v, want %v", name, s, err, test.want)
 		}
 	}
@@ -82,7 +84,7 @@ func TestCreateRefuses(t *testing.T) {
 
 func TestCreateCopiesGroups(t *testing.T) {
 	groups := []string{GroupPrefix + "a"}
-	s, err := Create(testNow, &CreateOptions{Groups: groups})
+	s, err := Create(CreateOptions{Groups: groups}, testNow)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
+	"math/rand/v2"
 	"net/url"
 	"slices"
 	"strconv"
@@ -13,13 +14,8 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// MaxAddresses is how many API servers can be tried.
-const MaxAddresses = 64
-
 // The reasons for which discovery refuses, beside those of [Verify] and [Network].
 const (
-	// CheckOptions: what discovery was asked to do is incomplete or contradicts itself.
-	CheckOptions Check = "discovery-options"
 	// CheckPinned: none of the cluster's CAs has a pin.
 	CheckPinned Check = "ca-pinned"
 	// CheckAgreement: the kubeconfig that the verified server sends is not the one that
@@ -91,7 +87,7 @@ type Discovered struct {
 //
 // The last that was wrong at each address is in the error, a [*DiscoverError]:
 // [CheckPinned], [CheckAgreement], [CheckNoCA], the checks of [Verify], [ParseConfigMap] and
-// the network. An incomplete cfg is [CheckOptions] or, for the token, pins and addresses,
+// the network. An incomplete cfg is [refusal.CheckConfig] or, for the token, pins and addresses,
 // their own checks.
 func Discover(ctx context.Context, cfg DiscoverConfig) (*Discovered, error) {
 	if err := cfg.check(); err != nil {
@@ -117,9 +113,9 @@ func (cfg *DiscoverConfig) check() error {
 	case cfg.Token.IsZero():
 		return &Error{Check: CheckToken, Got: cfg.Token.String(), Want: wantToken}
 	case len(cfg.Pins) == 0 && !cfg.InsecureSkipCAPins:
-		return &Error{Check: CheckOptions, Got: "no pins", Want: "the pin of a CA"}
+		return refusal.Config("Pins", "", "the pin of a CA")
 	case len(cfg.Pins) > 0 && cfg.InsecureSkipCAPins:
-		return &Error{Check: CheckOptions, Got: "pins and InsecureSkipCAPins", Want: "one of them"}
+		return refusal.Config("Pins", "and InsecureSkipCAPins", "one of them")
 	}
 	return checkPins(cfg.Pins)
 }
@@ -133,7 +129,7 @@ func checkPins(pins []Pin) error {
 
 func parseAddresses(addresses []string) ([]*url.URL, error) {
 	if len(addresses) == 0 || len(addresses) > MaxAddresses {
-		return nil, &Error{Check: CheckOptions, Got: strconv.Itoa(len(addresses)) + " addresses", Want: "1 to " + strconv.Itoa(MaxAddresses)}
+		return nil, refusal.Config("Addresses", strconv.Itoa(len(addresses)), "1 to "+strconv.Itoa(MaxAddresses))
 	}
 	var servers []*url.URL
 	for _, a := range addresses {
@@ -190,13 +186,14 @@ func (cfg *DiscoverConfig) at(ctx context.Context, server *url.URL) (*Discovered
 // fromAnybody makes a question that is asked again of a refusal of what anybody on the way
 // may have sent. What the caller asked for stays refused.
 func fromAnybody(err error) error {
-	if errors.Is(err, ErrRetry) || errors.Is(err, CheckOptions) {
+	if errors.Is(err, ErrRetry) || errors.Is(err, refusal.CheckConfig) {
 		return err
 	}
 	return refusal.Retry(err)
 }
 
-// awaitedKubeconfig is signedKubeconfig, but that what is not there may still come.
+// awaitedKubeconfig is signedKubeconfig, except that a missing kubeconfig or signature is
+// ErrRetry: it may still come.
 func awaitedKubeconfig(data map[string]string, token Token) (string, error) {
 	kubeconfig, err := signedKubeconfig(data, token)
 	if errors.Is(err, CheckNoKubeconfig) || errors.Is(err, CheckNoSignature) {
@@ -230,4 +227,116 @@ func pinned(info *ClusterInfo, pins []Pin) (*ClusterInfo, []*x509.Certificate, e
 		return nil, nil, &Error{Check: CheckPinned, Got: strings.Join(got, " "), Want: strings.Join(want, " or ")}
 	}
 	return kept, others, nil
+}
+
+// AddressError is why one address did not lead to the cluster.
+type AddressError struct {
+	// Address is the server's URL, without its query.
+	Address string
+	// Err is the last error there. It matches [ErrRetry] unless the address was refused, and
+	// then the check too that failed last.
+	Err error
+}
+
+// DiscoverError says why discovery failed, address by address in the order in which they
+// were given. errors.Is looks into each, and finds [ErrRetry] unless every address was
+// refused: as long as one was not, the answer may still be found there.
+type DiscoverError struct {
+	// Addresses has what was tried, once each.
+	Addresses []AddressError
+	// Err is the context's error where time was up; nil where every address refused.
+	Err error
+}
+
+// Error gives each address and its error, and that time was up if it was.
+func (e *DiscoverError) Error() string {
+	var b strings.Builder
+	b.WriteString("bootstraptoken: no address led to the cluster")
+	for _, a := range e.Addresses {
+		b.WriteString("; ")
+		b.WriteString(refusal.Text(a.Address))
+		b.WriteString(": ")
+		b.WriteString(a.Err.Error())
+	}
+	if e.Err != nil {
+		b.WriteString("; ")
+		b.WriteString(e.Err.Error())
+	}
+	return b.String()
+}
+
+// Unwrap lets errors.Is find what is wrong with any of the addresses.
+func (e *DiscoverError) Unwrap() []error {
+	var errs []error
+	if e.Err != nil {
+		errs = append(errs, ErrRetry, e.Err)
+	}
+	for _, a := range e.Addresses {
+		errs = append(errs, a.Err)
+	}
+	return errs
+}
+
+// rounds tries one server after the other until one try returns no error. Servers whose
+// error is a refusal are not tried again; when there are none left, or no time, the
+// error is a *DiscoverError.
+func (n *Network) rounds(ctx context.Context, servers []*url.URL, try func(context.Context, *url.URL) error) error {
+	if err := n.check(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, orDefault(n.Timeout, DefaultTimeout))
+	defer cancel()
+	last := make([]error, len(servers))
+	longest := orDefault(n.MaxBackoff, DefaultMaxBackoff)
+	for wait := orDefault(n.MinBackoff, DefaultMinBackoff); ; wait = min(2*wait, longest) {
+		undecided := false
+		for i, server := range servers {
+			if last[i] != nil && !errors.Is(last[i], ErrRetry) {
+				continue
+			}
+			err := try(ctx, server)
+			if err == nil {
+				return nil
+			}
+			if last[i] == nil || ctx.Err() == nil {
+				last[i] = err // and not that time was up, where there is something better
+			}
+			undecided = undecided || errors.Is(last[i], ErrRetry)
+		}
+		if !undecided {
+			return discoverError(servers, last, nil)
+		}
+		if err := sleep(ctx, wait+rand.N(wait/5+1)); err != nil {
+			return discoverError(servers, last, err)
+		}
+	}
+}
+
+func discoverError(servers []*url.URL, last []error, err error) error {
+	e := &DiscoverError{Err: err}
+	for i, server := range servers {
+		e.Addresses = append(e.Addresses, AddressError{Address: withoutQuery(server), Err: last[i]})
+	}
+	return e
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
+// check refuses durations that are negative.
+func (n *Network) check() error {
+	for name, d := range map[string]time.Duration{"Timeout": n.Timeout, "RequestTimeout": n.RequestTimeout, "MinBackoff": n.MinBackoff, "MaxBackoff": n.MaxBackoff} {
+		if d < 0 {
+			return refusal.Config(name, d.String(), "no negative duration")
+		}
+	}
+	return nil
 }

@@ -13,6 +13,8 @@ import (
 
 	"github.com/nodeattest/nodeattest/bootstraptoken"
 	"github.com/nodeattest/nodeattest/bootstraptoken/bootstraptokentest"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // giveUp returns a context that ends once so many connections were opened, for tests of
@@ -37,7 +39,7 @@ func giveUp(t *testing.T, network *bootstraptoken.Network, connections int32) co
 }
 
 func TestDiscover(t *testing.T) {
-	cluster := bootstraptokentest.New(t, nil)
+	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	found, err := bootstraptoken.Discover(t.Context(), cluster.DiscoverConfig())
 	if err != nil {
 		t.Fatal(err)
@@ -71,7 +73,7 @@ func checkAnonymous(t *testing.T, cluster *bootstraptokentest.Cluster, n int) {
 // An impostor that only the token's holder can be is refused at once. Of any other the
 // cluster may be there a moment later: it is asked again, and the error says what was wrong.
 func TestDiscoverRefusesImpostors(t *testing.T) {
-	cluster := bootstraptokentest.New(t, nil)
+	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	for _, test := range []struct {
 		name   string
 		kind   bootstraptokentest.Impostor
@@ -125,7 +127,7 @@ func first(network *bootstraptoken.Network, connections int32, address string) {
 // Who wins the race for the first connections, to an address that is the cluster's, does not
 // end the search.
 func TestDiscoverAfterImpostors(t *testing.T) {
-	cluster := bootstraptokentest.New(t, nil)
+	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	for name, test := range map[string]struct {
 		kind        bootstraptokentest.Impostor
 		connections int32
@@ -148,7 +150,7 @@ func TestDiscoverAfterImpostors(t *testing.T) {
 
 // An old document, which the token signed and somebody kept, does not end the search either.
 func TestDiscoverAfterReplay(t *testing.T) {
-	cluster := bootstraptokentest.New(t, nil)
+	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	replay := cluster.NewImpostor(t, bootstraptokentest.Relay)
 	if err := cluster.AddCA(); err != nil {
 		t.Fatal(err)
@@ -162,7 +164,7 @@ func TestDiscoverAfterReplay(t *testing.T) {
 
 // Without pins who has the token passes for the cluster: that is what the name says.
 func TestDiscoverInsecureSkipCAPins(t *testing.T) {
-	cluster := bootstraptokentest.New(t, nil)
+	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	impostor := cluster.NewImpostor(t, bootstraptokentest.WrongCA)
 	cfg := cluster.DiscoverConfig()
 	cfg.Addresses, cfg.Pins, cfg.InsecureSkipCAPins = []string{impostor.Address()}, nil, true
@@ -178,7 +180,7 @@ func TestDiscoverInsecureSkipCAPins(t *testing.T) {
 }
 
 func TestDiscoverTrustsPinnedCAsAlone(t *testing.T) {
-	cluster := bootstraptokentest.New(t, nil)
+	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	pins := cluster.Info().Pins()
 	if err := cluster.AddCA(); err != nil {
 		t.Fatal(err)
@@ -208,22 +210,22 @@ func TestDiscoverTrustsPinnedCAsAlone(t *testing.T) {
 }
 
 func TestDiscoverConfigIsChecked(t *testing.T) {
-	cluster := bootstraptokentest.New(t, nil)
+	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	for name, test := range map[string]struct {
 		change func(*bootstraptoken.DiscoverConfig)
 		want   bootstraptoken.Check
 	}{
 		"no token":         {func(c *bootstraptoken.DiscoverConfig) { c.Token = bootstraptoken.Token{} }, bootstraptoken.CheckToken},
-		"no pins":          {func(c *bootstraptoken.DiscoverConfig) { c.Pins = nil }, bootstraptoken.CheckOptions},
+		"no pins":          {func(c *bootstraptoken.DiscoverConfig) { c.Pins = nil }, refusal.CheckConfig},
 		"zero pin":         {func(c *bootstraptoken.DiscoverConfig) { c.Pins = append(c.Pins, bootstraptoken.Pin{}) }, bootstraptoken.CheckPin},
-		"pins and none":    {func(c *bootstraptoken.DiscoverConfig) { c.InsecureSkipCAPins = true }, bootstraptoken.CheckOptions},
-		"no address":       {func(c *bootstraptoken.DiscoverConfig) { c.Addresses = nil }, bootstraptoken.CheckOptions},
-		"65 addresses":     {func(c *bootstraptoken.DiscoverConfig) { c.Addresses = make([]string, 65) }, bootstraptoken.CheckOptions},
+		"pins and none":    {func(c *bootstraptoken.DiscoverConfig) { c.InsecureSkipCAPins = true }, refusal.CheckConfig},
+		"no address":       {func(c *bootstraptoken.DiscoverConfig) { c.Addresses = nil }, refusal.CheckConfig},
+		"65 addresses":     {func(c *bootstraptoken.DiscoverConfig) { c.Addresses = make([]string, 65) }, refusal.CheckConfig},
 		"empty address":    {func(c *bootstraptoken.DiscoverConfig) { c.Addresses = []string{""} }, bootstraptoken.CheckServer},
 		"http":             {func(c *bootstraptoken.DiscoverConfig) { c.Addresses = []string{"http://" + cluster.Address()} }, bootstraptoken.CheckServerScheme},
 		"a user":           {func(c *bootstraptoken.DiscoverConfig) { c.Addresses = []string{"me:pw@" + cluster.Address()} }, bootstraptoken.CheckCredentials},
-		"negative timeout": {func(c *bootstraptoken.DiscoverConfig) { c.Network.Timeout = -1 }, bootstraptoken.CheckOptions},
-		"negative backoff": {func(c *bootstraptoken.DiscoverConfig) { c.Network.MinBackoff = -1 }, bootstraptoken.CheckOptions},
+		"negative timeout": {func(c *bootstraptoken.DiscoverConfig) { c.Network.Timeout = -1 }, refusal.CheckConfig},
+		"negative backoff": {func(c *bootstraptoken.DiscoverConfig) { c.Network.MinBackoff = -1 }, refusal.CheckConfig},
 	} {
 		cfg := cluster.DiscoverConfig()
 		test.change(&cfg)
@@ -246,7 +248,7 @@ func TestDiscoverWaits(t *testing.T) {
 		"hangs up": {HangUp: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cluster := bootstraptokentest.New(t, nil)
+			cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 			fault.Requests = 3
 			cluster.SetFault(&fault)
 			if _, err := bootstraptoken.Discover(t.Context(), cluster.DiscoverConfig()); err != nil {
@@ -261,7 +263,7 @@ func TestDiscoverWaits(t *testing.T) {
 
 // The statuses that say who may read have a check of their own.
 func TestDiscoverForbidden(t *testing.T) {
-	cluster := bootstraptokentest.New(t, nil)
+	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	for status, want := range map[int]bool{400: false, 401: true, 402: false, 403: true, 404: false} {
 		cluster.SetFault(&bootstraptokentest.Fault{Status: status})
 		cfg := cluster.DiscoverConfig()
@@ -287,7 +289,7 @@ func TestDiscoverWaitsForTheSignature(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			cluster := bootstraptokentest.New(t, &bootstraptokentest.Options{Token: token})
+			cluster := bootstraptokentest.New(t, bootstraptokentest.Options{Token: token})
 			good := cluster.Data()
 			cluster.SetData(data)
 			cfg := cluster.DiscoverConfig()
@@ -339,7 +341,7 @@ func TestDiscoverAfterForgedReplies(t *testing.T) {
 		"a number for a text":  {bootstraptokentest.Fault{ContentType: "application/json", Body: object(`{"kubeconfig":1}`)}, bootstraptoken.CheckConfigMap},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cluster := bootstraptokentest.New(t, nil)
+			cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 			cluster.SetFault(&test.fault)
 			cfg := cluster.DiscoverConfig()
 			_, err := bootstraptoken.Discover(giveUp(t, &cfg.Network, 3), cfg)
@@ -360,7 +362,7 @@ func TestDiscoverAfterForgedReplies(t *testing.T) {
 
 // What the token's owner signed is refused all the same if no cluster can be known by it.
 func TestDiscoverRefusesSignedDocuments(t *testing.T) {
-	cluster := bootstraptokentest.New(t, nil)
+	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	good := cluster.Data()[bootstraptoken.KubeconfigKey]
 	ca := "    certificate-authority-data: "
 	start := strings.Index(good, ca)
@@ -391,7 +393,7 @@ func TestDiscoverRefusesSignedDocuments(t *testing.T) {
 
 // The second, verified fetch must say the same as the first.
 func TestDiscoverAgreement(t *testing.T) {
-	cluster := bootstraptokentest.New(t, nil)
+	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	good := cluster.Data()
 	cfg := cluster.DiscoverConfig()
 	for name, test := range map[string]struct {
@@ -424,7 +426,7 @@ func TestDiscoverAgreement(t *testing.T) {
 
 // What the verified server answers is refused at once.
 func TestDiscoverBelievesTheVerifiedServer(t *testing.T) {
-	cluster := bootstraptokentest.New(t, nil)
+	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	cfg := cluster.DiscoverConfig()
 	connections := 0
 	cfg.Network.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -442,7 +444,7 @@ func TestDiscoverBelievesTheVerifiedServer(t *testing.T) {
 // signed is the data with a kubeconfig that the first token signed.
 func signed(t *testing.T, cluster *bootstraptokentest.Cluster, kubeconfig string) map[string]string {
 	t.Helper()
-	object, err := (&bootstraptoken.Secret{Token: cluster.Token(), Usages: bootstraptoken.Usages{Signing: true}}).Encode()
+	object, err := (&bootstraptoken.Secret{Token: cluster.Token(), Usages: bootstraptoken.Usages{Signing: true}}).Object()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -454,7 +456,7 @@ func signed(t *testing.T, cluster *bootstraptokentest.Cluster, kubeconfig string
 }
 
 func TestDiscoverContext(t *testing.T) {
-	cluster := bootstraptokentest.New(t, nil)
+	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := bootstraptoken.Discover(ctx, cluster.DiscoverConfig()); !errors.Is(err, context.Canceled) || !errors.Is(err, bootstraptoken.ErrRetry) {
@@ -488,7 +490,7 @@ func TestDiscoverContext(t *testing.T) {
 		t.Errorf("time is up: %v", err)
 	}
 	// A request that takes too long does not keep the next address waiting.
-	other := bootstraptokentest.New(t, nil)
+	other := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	cfg = other.DiscoverConfig()
 	cfg.Addresses = []string{cluster.Address(), other.Address()}
 	cfg.Network.RequestTimeout = 2 * time.Second
@@ -506,7 +508,7 @@ func TestDiscoverContext(t *testing.T) {
 
 // What was wrong where is told for each address, and what was told before time was up.
 func TestDiscoverErrorNamesAddresses(t *testing.T) {
-	cluster := bootstraptokentest.New(t, nil)
+	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	impostor := cluster.NewImpostor(t, bootstraptokentest.WrongSecret)
 	cluster.SetFault(&bootstraptokentest.Fault{Status: http.StatusForbidden})
 	cfg := cluster.DiscoverConfig()
@@ -543,7 +545,7 @@ func TestDiscoverErrorNamesAddresses(t *testing.T) {
 
 // What is told in the end is the last fault, and who was refused is not asked again.
 func TestDiscoverTellsTheLastFault(t *testing.T) {
-	cluster := bootstraptokentest.New(t, nil)
+	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	refused := cluster.NewImpostor(t, bootstraptokentest.WrongCA)
 	cfg := cluster.DiscoverConfig()
 	cfg.Addresses = []string{refused.Address(), cluster.Address()}
@@ -569,7 +571,7 @@ func TestDiscoverTellsTheLastFault(t *testing.T) {
 
 // A proxy is used if the caller names one, and not because of the environment.
 func TestDiscoverProxy(t *testing.T) {
-	cluster := bootstraptokentest.New(t, nil)
+	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	t.Setenv("HTTPS_PROXY", "http://127.0.0.1:1")
 	cfg := cluster.DiscoverConfig()
 	if _, err := bootstraptoken.Discover(t.Context(), cfg); err != nil {
@@ -578,14 +580,14 @@ func TestDiscoverProxy(t *testing.T) {
 	// To a proxy over TLS the server's configuration would hold, which verifies nobody.
 	cfg.Network.Proxy = func(*http.Request) (*url.URL, error) { return url.Parse("https://user:password@127.0.0.1:1") }
 	_, err := bootstraptoken.Discover(t.Context(), cfg)
-	if !errors.Is(err, bootstraptoken.CheckOptions) || errors.Is(err, bootstraptoken.ErrRetry) || strings.Contains(err.Error(), "password") {
-		t.Errorf("a proxy over TLS: %v, want %v", err, bootstraptoken.CheckOptions)
+	if !errors.Is(err, refusal.CheckConfig) || errors.Is(err, bootstraptoken.ErrRetry) || strings.Contains(err.Error(), "password") {
+		t.Errorf("a proxy over TLS: %v, want %v", err, refusal.CheckConfig)
 	}
 }
 
 // Addresses are hosts, hosts with a port, or URLs.
 func TestDiscoverAddresses(t *testing.T) {
-	cluster := bootstraptokentest.New(t, &bootstraptokentest.Options{Hosts: []string{"api.example.com"}})
+	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{Hosts: []string{"api.example.com"}})
 	for _, address := range []string{cluster.Address(), cluster.URL(), cluster.URL() + "/", "api.example.com", "::1", "[::1]:443", "https://api.example.com"} {
 		cfg := cluster.DiscoverConfig()
 		cfg.Addresses = []string{address}
@@ -612,7 +614,7 @@ func TestDiscoverAddresses(t *testing.T) {
 
 // An expired certificate is judged by the caller's clock.
 func TestDiscoverClock(t *testing.T) {
-	cluster := bootstraptokentest.New(t, nil)
+	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	cfg := cluster.DiscoverConfig()
 	cfg.Network.Now = func() time.Time { return time.Now().AddDate(2, 0, 0) }
 	if _, err := bootstraptoken.Discover(giveUp(t, &cfg.Network, 2), cfg); !errors.Is(err, bootstraptoken.CheckCertificate) {

@@ -8,8 +8,8 @@
 // node may file a certificate request.
 //
 // On the node's side [Discover] finds the cluster. On the control plane's side a token
-// lives in a Secret: [Create] makes one, [Secret.Encode] and [Object.RevealYAML] give what
-// kubeadm stores, [Decode] and [ParseManifest] read it, [Authenticate] says who a bearer
+// lives in a Secret: [Create] makes one, [Secret.Object] and [Object.RevealYAML] give what
+// kubeadm stores, [ParseSecret] and [ParseManifest] read it, [Authenticate] says who a bearer
 // is, [Sign] signs the discovery document for all tokens, [Sweep] says which Secrets have
 // ended, [Renew] which are to live longer, and [List] and [View] show them.
 //
@@ -23,7 +23,7 @@
 // # Stricter than Kubernetes
 //
 // Kubernetes 1.36 has five readers of a token Secret: kube-apiserver, the bootstrap
-// signer, the token cleaner, kubeadm, and Cluster API's. They do not agree. [Decode]
+// signer, the token cleaner, kubeadm, and Cluster API's. They do not agree. [ParseSecret]
 // takes what all of them take and read the same, and says which [Check] failed; see the
 // constants for what each of them passes over. A refusal is an answer; where a question
 // could not be answered the error is [ErrRetry].

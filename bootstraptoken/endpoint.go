@@ -10,9 +10,6 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// MaxServerSize is the length in bytes of the longest server URL or address.
-const MaxServerSize = 2048
-
 // The reasons for which an API server's URL is refused.
 const (
 	// CheckServer: not https://host[:port][/path] in plain ASCII, with a host that is

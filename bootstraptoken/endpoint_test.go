@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 func TestParseServer(t *testing.T) {
@@ -209,7 +211,7 @@ func TestParseAddressesLimit(t *testing.T) {
 	if servers, err := parseAddresses(many[:MaxAddresses]); err != nil || len(servers) != MaxAddresses {
 		t.Errorf("%d servers, %v", len(servers), err)
 	}
-	if _, err := parseAddresses(many); !errors.Is(err, CheckOptions) {
-		t.Errorf("%v, want %v", err, CheckOptions)
+	if _, err := parseAddresses(many); !errors.Is(err, refusal.CheckConfig) {
+		t.Errorf("%v, want %v", err, refusal.CheckConfig)
 	}
 }

@@ -9,6 +9,29 @@ type Check = refusal.Check
 // caller asks again later. It is never a refusal.
 const ErrRetry = refusal.ErrRetry
 
+// The checks of texts and documents. Those of a token Secret, of a kubeconfig, of signatures
+// and of servers stand with what they check.
+const (
+	// CheckToken: a text is not a token, or a part of one. The error never repeats it.
+	CheckToken Check = "token"
+	// CheckCA: the CA bundle is not one to [MaxCAs] different CA certificates in PEM.
+	CheckCA Check = "ca-bundle"
+	// CheckPin: a text is not the pin of a CA, or a Pin is the zero value.
+	CheckPin Check = "ca-pin"
+	// CheckNoCA: there is no CA certificate where one is needed.
+	CheckNoCA Check = "no-ca"
+	// CheckConfigMap: an answer is not the cluster-info ConfigMap in JSON.
+	CheckConfigMap Check = "cluster-info-object"
+	// CheckLockout: the refreshed CAs do not verify the very server that sent them.
+	CheckLockout Check = "ca-lockout"
+	// CheckCache: bytes are not a [Cache] as [Cache.Marshal] writes it, or its file is one
+	// that others can change.
+	CheckCache Check = "cache"
+	// CheckManifest: a text is not the manifest of one Secret. The error gives the place, and
+	// never a value of the Secret's data.
+	CheckManifest Check = "manifest"
+)
+
 // Error is one failed check; see [refusal.Error]. Got and Want never hold a token's secret,
 // nor anything that a slip of the pen could have made one, such as a whole token in the
 // place of its ID.

@@ -18,7 +18,7 @@ import (
 // A node that has a token, an address and a pin finds the cluster. What it may trust is
 // in Info.
 func ExampleDiscover() {
-	cluster, err := bootstraptokentest.Open(nil)
+	cluster, err := bootstraptokentest.Open(bootstraptokentest.Options{})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -50,7 +50,7 @@ func ExampleDiscover() {
 // A server that has the token and another CA is refused. The error says which address
 // failed why, and that it is no use to try again.
 func ExampleDiscoverError() {
-	cluster, err := bootstraptokentest.Open(nil)
+	cluster, err := bootstraptokentest.Open(bootstraptokentest.Options{})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -85,7 +85,7 @@ func ExampleSign() {
 		return
 	}
 	secret := &bootstraptoken.Secret{Token: token, Expiration: now.Add(time.Hour), Usages: bootstraptoken.Usages{Signing: true}}
-	object, err := secret.Encode()
+	object, err := secret.Object()
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -133,7 +133,7 @@ users:
 // From standard input, as in curl ... | join --discovery-file=-, and then a look at what
 // the cluster itself says now.
 func ExampleDiscoverReader() {
-	cluster, err := bootstraptokentest.Open(nil)
+	cluster, err := bootstraptokentest.Open(bootstraptokentest.Options{})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -146,7 +146,7 @@ func ExampleDiscoverReader() {
 		fmt.Println(err)
 		return
 	}
-	refreshed, err := bootstraptoken.Refresh(context.Background(), found.Info, nil)
+	refreshed, err := bootstraptoken.Refresh(context.Background(), found.Info, bootstraptoken.RefreshOptions{})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -159,7 +159,7 @@ func ExampleDiscoverReader() {
 // survives the rotation.
 func ExampleCache() {
 	ctx := context.Background()
-	cluster, err := bootstraptokentest.Open(nil)
+	cluster, err := bootstraptokentest.Open(bootstraptokentest.Options{})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -192,7 +192,7 @@ func ExampleCache() {
 			fmt.Println(err)
 			return
 		}
-		next, changed, err := cache.Refresh(ctx, nil)
+		next, changed, err := cache.Refresh(ctx, bootstraptoken.RefreshOptions{})
 		if err != nil {
 			fmt.Println(err)
 			return

@@ -19,7 +19,7 @@ func exampleSecret() *bootstraptoken.Secret {
 	if err != nil {
 		log.Fatal(err)
 	}
-	secret, err := bootstraptoken.Create(noon, &bootstraptoken.CreateOptions{Token: token, Description: "rack 7", TTL: time.Hour})
+	secret, err := bootstraptoken.Create(bootstraptoken.CreateOptions{Token: token, Description: "rack 7", TTL: time.Hour}, noon)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func ExampleGenerate() {
 }
 
 func ExampleCreate() {
-	secret, err := bootstraptoken.Create(noon, nil) // as `kubeadm token create`
+	secret, err := bootstraptoken.Create(bootstraptoken.CreateOptions{}, noon) // as `kubeadm token create`
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func ExampleCreate() {
 }
 
 func ExampleObject_RevealYAML() {
-	object, err := exampleSecret().Encode()
+	object, err := exampleSecret().Object()
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -96,7 +96,7 @@ stringData:
 		log.Fatal(err)
 	}
 	fmt.Println(object)
-	_, err = bootstraptoken.Decode(object)
+	_, err = bootstraptoken.ParseSecret(object)
 	fmt.Println(err)
 	// Output:
 	// Secret "bootstrap-token-07401b" in "kube-system" of type "bootstrap.kubernetes.io/token"
@@ -104,7 +104,7 @@ stringData:
 }
 
 func ExampleAuthenticate() {
-	object, err := exampleSecret().Encode()
+	object, err := exampleSecret().Object()
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func ExampleAuthenticate() {
 }
 
 func ExampleSweep() {
-	object, err := exampleSecret().Encode()
+	object, err := exampleSecret().Object()
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -151,7 +151,7 @@ func ExampleSweep() {
 }
 
 func ExampleRenew() {
-	renewal, err := bootstraptoken.Renew(&bootstraptoken.RenewalState{
+	renewal, err := bootstraptoken.Renew(bootstraptoken.RenewalState{
 		Owner:                 bootstraptoken.OwnerMachinePool,
 		KubeletAuthentication: true,
 		Joined:                true,

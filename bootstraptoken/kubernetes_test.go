@@ -26,7 +26,7 @@ func getting(objects ...*Object) SecretGetter {
 // something else.
 func neverMoreThanKubernetes(t *testing.T, o *Object, now time.Time) {
 	t.Helper()
-	s, err := DecodeFor(o, Usages{Signing: true}, now)
+	s, err := ParseSecretFor(o, Usages{Signing: true}, now)
 	if err != nil {
 		return
 	}
@@ -85,7 +85,7 @@ func TestWhereKubernetesIsLax(t *testing.T) {
 			if signs != test.signs || signs && !bytes.Equal(key, o.Data.Reveal()[keySecret]) {
 				t.Errorf("signs: %v, want %v", signs, test.signs)
 			}
-			if _, err := Decode(o); test.want == "" && err != nil || test.want != "" && !errors.Is(err, test.want) {
+			if _, err := ParseSecret(o); test.want == "" && err != nil || test.want != "" && !errors.Is(err, test.want) {
 				t.Errorf("%v, want %v", err, test.want)
 			}
 			neverMoreThanKubernetes(t, o, testNow)

@@ -1,6 +1,7 @@
 package bootstraptoken
 
 import (
+	"bytes"
 	"errors"
 	"reflect"
 	"strings"
@@ -106,4 +107,178 @@ func TestRevealRefuses(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, err, test.want)
 		}
 	}
+}
+
+// handWritten is a manifest as in the documentation of Kubernetes: comments, stringData, an
+// expiration without quotes.
+const handWritten = `# A token for one node.
+---
+apiVersion: v1
+kind: Secret
+metadata:
+  name: bootstrap-token-abcdef
+  namespace: kube-system
+  labels: {team: nodes}
+type: bootstrap.kubernetes.io/token
+stringData:
+  description: "the first node"
+  token-id: abcdef
+  token-secret: 0123456789abcdef
+  expiration: 2026-11-21T13:00:00Z
+  usage-bootstrap-authentication: "true"
+  usage-bootstrap-signing: "true"
+  auth-extra-groups: system:bootstrappers:kubeadm:default-node-token,system:bootstrappers:other
+`
+
+func TestParseManifest(t *testing.T) {
+	for name, manifest := range map[string]string{
+		"YAML": manifestYAML, "JSON": manifestJSON, "by hand": handWritten, "without comment": strings.TrimPrefix(handWritten, "# A token for one node.\n"),
+		"JSON in one line": strings.ReplaceAll(strings.ReplaceAll(manifestJSON, "\n", ""), "    ", ""),
+		"both kinds of data": strings.Replace(manifestYAML, "  token-id: YWJjZGVm\n", "", 1) +
+			"stringData:\n  token-id: abcdef\n",
+		"no stringData":   manifestYAML + "stringData:\n",
+		"CRLF":            strings.ReplaceAll(manifestYAML, "\n", "\r\n"),
+		"an end":          manifestYAML + "...\n",
+		"kubectl's extra": strings.Replace(manifestYAML, "metadata:\n", "metadata:\n  creationTimestamp: null\n  managedFields:\n  - manager: kubectl\n    fieldsV1: {\"f:data\": {}}\n", 1),
+	} {
+		o, err := ParseManifest([]byte(manifest))
+		if err != nil || !reflect.DeepEqual(o, goodObject(t)) {
+			t.Errorf("%s: %v, %v", name, o, err)
+		}
+	}
+	stored := strings.Replace(manifestYAML, "metadata:\n", "metadata:\n  uid: 0a1b\n  resourceVersion: \"7\"\n  deletionTimestamp: \"2026-11-21T12:00:00Z\"\n", 1)
+	o, err := ParseManifest([]byte(stored))
+	if err != nil || o.UID != "0a1b" || o.ResourceVersion != "7" || o.Deleted == nil || !o.Deleted.Equal(testNow) {
+		t.Errorf("%#v, %v", o, err)
+	}
+	if _, err := ParseSecret(o); !errors.Is(err, CheckDeleted) {
+		t.Error(err)
+	}
+}
+
+// badManifests are the smallest changes of a good one: what is replaced, and by what.
+var badManifests = map[string][2]string{
+	"another version":           {"apiVersion: v1", "apiVersion: v2"},
+	"no version":                {"apiVersion: v1\n", ""},
+	"another kind":              {"kind: Secret", "kind: ConfigMap"},
+	"no kind":                   {"kind: Secret\n", ""},
+	"a list":                    {"kind: Secret", "kind: List"},
+	"an unknown member":         {"kind: Secret", "kind: Secret\nspec: {}"},
+	"immutable":                 {"kind: Secret", "kind: Secret\nimmutable: true"},
+	"kind in capitals":          {"kind: Secret", "kind: Secret\nKind: Secret"},
+	"an unknown name":           {"  name: ", "  nome: x\n  name: "},
+	"kind twice":                {"kind: Secret", "kind: Secret\nkind: Secret"},
+	"a key twice":               {"token-id: abcdef", "token-id: abcdef\n  token-id: abcdef"},
+	"a key in both":             {"stringData:", "data: {token-id: YWJjZGVm}\nstringData:"},
+	"data that is text":         {"stringData:", "data: text\nstringData:"},
+	"data that is a list":       {"stringData:", "data: [a]\nstringData:"},
+	"data without padding":      {"stringData:", "data: {a: YQ}\nstringData:"},
+	"data with spare bits":      {"stringData:", "data: {a: YR==}\nstringData:"},
+	"data with a line break":    {"stringData:", "data: {a: \"YWJj\\nZGVm\"}\nstringData:"},
+	"data in URL base64":        {"stringData:", "data: {a: __-_}\nstringData:"},
+	"data not in base64":        {"stringData:", "data: {a: \"" + testToken + "\"}\nstringData:"},
+	"data without a value":      {"stringData:", "data: {a: }\nstringData:"},
+	"an ID of digits alone":     {"token-id: abcdef", "token-id: 123456"},
+	"a secret that is a number": {"token-secret: 0123456789abcdef", "token-secret: 0123456789012345"},
+	"an exponent as ID":         {"token-id: abcdef", "token-id: 1234e1"},
+	"true without quotes":       {`usage-bootstrap-signing: "true"`, "usage-bootstrap-signing: true"},
+	"null":                      {"token-id: abcdef", "token-id: null"},
+	"an anchor":                 {"token-id: abcdef", "token-id: &a abcdef"},
+	"an alias":                  {"token-id: abcdef", "token-id: *0123456789abcdef"},
+	"a merge":                   {"token-id: abcdef", "<<: {token-id: abcdef}"},
+	"a tag":                     {"token-id: abcdef", "token-id: !!str abcdef"},
+	"binary":                    {"token-id: abcdef", "token-id: !!binary YWJjZGVm"},
+	"a tag of one's own":        {"token-id: abcdef", "token-id: !0123456789abcdef abcdef"},
+	"a second document":         {"# A token", "a: b\n--- # A token"},
+	"a document behind":         {"default-node-token,", "default-node-token\n---\nx: "},
+	"a key that is a number":    {"token-id: abcdef", "12: abcdef"},
+	"a key that is a list":      {"token-id: abcdef", "[a]: abcdef"},
+	"a nested value":            {"token-id: abcdef", "token-id: {a: b}"},
+	"metadata as text":          {"metadata:", "metadata: text\nlabels:"},
+	"a name that is a list":     {"name: bootstrap-token-abcdef", "name: [bootstrap-token-abcdef]"},
+	"a deletion that is none":   {"  name:", "  deletionTimestamp: now\n  name:"},
+	"a deletion as number":      {"  name:", "  deletionTimestamp: 7\n  name:"},
+	"a tab":                     {"  token-id", "\ttoken-id"},
+	"not UTF-8":                 {"the first", "the \xff first"},
+	"a NUL":                     {"the first", "the \x00 first"},
+	"a broken quote":            {`"the first node"`, `"the first node`},
+	"an anchor never closed":    {"labels: {team: nodes}", "labels: {team: nodes"},
+	"a secret as member":        {"kind: Secret", "kind: Secret\n" + testSecret + ": a"},
+	"a directive":               {"# A token for one node.", "%YAML 3.0"},
+}
+
+func TestParseManifestRefuses(t *testing.T) {
+	for name, test := range badManifests {
+		manifest := strings.Replace(handWritten, test[0], test[1], 1)
+		if manifest == handWritten {
+			t.Fatalf("%s changes nothing", name)
+		}
+		o, err := ParseManifest([]byte(manifest))
+		if !errors.Is(err, CheckManifest) || o != nil || leaks(err.Error()) {
+			t.Errorf("%s: %v, %v, want %v", name, o, err, CheckManifest)
+		}
+	}
+	for _, manifest := range []string{"", "\n", "---\n", "null", "text", "[]", "{}", "{", "[{}]", "\ufeff" + manifestYAML, manifestJSON + manifestJSON, "{\"a\": \"\\ud83d\\ude00\"}", "&a [*a]"} {
+		if o, err := ParseManifest([]byte(manifest)); !errors.Is(err, CheckManifest) || o != nil {
+			t.Errorf("%q: %v, %v", manifest, o, err)
+		}
+	}
+}
+
+// TestParseManifestOfAnySize: what is too large is refused unread, and what is not costs
+// memory in proportion to its size.
+func TestParseManifestOfAnySize(t *testing.T) {
+	if _, err := ParseManifest(make([]byte, MaxManifestSize+1)); !errors.Is(err, CheckSize) {
+		t.Error(err)
+	}
+	for name, manifest := range map[string][]byte{
+		"brackets":  bytes.Repeat([]byte("["), MaxManifestSize),
+		"braces":    bytes.Repeat([]byte("{a: "), MaxManifestSize/4),
+		"dashes":    bytes.Repeat([]byte("- "), MaxManifestSize/2),
+		"spaces":    bytes.Repeat([]byte(" "), MaxManifestSize),
+		"text":      bytes.Repeat([]byte("a"), MaxManifestSize),
+		"documents": bytes.Repeat([]byte("---\n"), MaxManifestSize/4),
+		"comments":  bytes.Repeat([]byte("#\n"), MaxManifestSize/2),
+		"anchors":   bytes.Repeat([]byte("- &a\n"), MaxManifestSize/5),
+	} {
+		if _, err := ParseManifest(manifest); !errors.Is(err, CheckManifest) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func FuzzParseManifest(f *testing.F) {
+	f.Add([]byte(manifestYAML))
+	f.Add([]byte(manifestJSON))
+	f.Add([]byte(handWritten))
+	for _, test := range badManifests {
+		f.Add([]byte(strings.Replace(handWritten, test[0], test[1], 1)))
+	}
+	f.Fuzz(func(t *testing.T, manifest []byte) {
+		o, err := ParseManifest(manifest)
+		if err != nil {
+			if o != nil || !errors.Is(err, CheckManifest) && !errors.Is(err, CheckSize) {
+				t.Fatalf("%v, %v", o, err)
+			}
+			return
+		}
+		if checkSize(o.Data.Reveal()) != nil {
+			return
+		}
+		for _, reveal := range []func() ([]byte, error){o.RevealYAML, o.RevealJSON} {
+			text, err := reveal()
+			if err != nil {
+				t.Fatal(err)
+			}
+			back, err := ParseManifest(text)
+			if err != nil {
+				t.Fatalf("%v\n%s", err, text)
+			}
+			if again, err := back.RevealYAML(); err != nil {
+				t.Fatal(err)
+			} else if first, _ := o.RevealYAML(); !bytes.Equal(first, again) {
+				t.Fatalf("%s is read and written as\n%s", first, again)
+			}
+		}
+	})
 }

@@ -61,7 +61,7 @@ type Network struct {
 	// Dial opens TCP connections; nil means a [net.Dialer].
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Proxy chooses the proxy of a request, as in [http.Transport]; nil means none. One
-	// that is spoken to over TLS (https) is refused with [CheckOptions]. The environment
+	// that is spoken to over TLS (https) is refused with [refusal.CheckConfig]. The environment
 	// is not asked unless this is [http.ProxyFromEnvironment].
 	Proxy func(*http.Request) (*url.URL, error)
 	// SystemRoots stands in for the system's roots; nil means [x509.SystemCertPool].
@@ -105,7 +105,7 @@ func (n *Network) proxy(r *http.Request) (*url.URL, error) {
 		return nil, refusal.Retry(errors.New("it is not known by which proxy"))
 	}
 	if proxy != nil && proxy.Scheme == "https" {
-		return nil, &Error{Check: CheckOptions, Got: "a proxy over https", Want: "http or socks5"}
+		return nil, refusal.Config("Proxy", "over https", "http or socks5")
 	}
 	return proxy, nil
 }
@@ -236,4 +236,38 @@ func orDefault(d, byDefault time.Duration) time.Duration {
 		return byDefault
 	}
 	return d
+}
+
+// A fetched is the data of a cluster-info ConfigMap and the connection over which it
+// came.
+type fetched struct {
+	data       map[string]string
+	connection *tls.ConnectionState
+}
+
+// clusterInfo reads the ConfigMap from a server that roots, not nil, are to verify.
+func (n *Network) clusterInfo(ctx context.Context, server *url.URL, roots *x509.CertPool) (*fetched, error) {
+	return n.fetch(ctx, server, n.verifiedTLS(roots))
+}
+
+// insecureClusterInfo reads the ConfigMap from a server that nobody verifies: its data
+// must be believed for its signature alone.
+func (n *Network) insecureClusterInfo(ctx context.Context, server *url.URL) (map[string]string, error) {
+	f, err := n.fetch(ctx, server, n.insecureTLS())
+	if err != nil {
+		return nil, err
+	}
+	return f.data, nil
+}
+
+func (n *Network) fetch(ctx context.Context, server *url.URL, config *tls.Config) (*fetched, error) {
+	reply, err := n.get(ctx, &request{url: below(server, clusterInfoPath), tls: config, maxSize: MaxConfigMapSize, json: true})
+	if err != nil {
+		return nil, err
+	}
+	data, err := ParseConfigMap(reply.body)
+	if err != nil {
+		return nil, err
+	}
+	return &fetched{data, reply.connection}, nil
 }

@@ -35,7 +35,7 @@ func TestServersThatAreNone(t *testing.T) {
 		w.Header().Set("Content-Length", "100")
 		_, _ = io.WriteString(w, `{"kind":`)
 	})
-	cluster := bootstraptokentest.New(t, nil)
+	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	for name, address := range map[string]string{
 		"no TLS":        plain.Listener.Addr().String(),
 		"TLS 1.1":       old.Listener.Addr().String(),
@@ -61,7 +61,7 @@ func TestServersThatAreNone(t *testing.T) {
 
 // The caller's proxy is asked for every request, and sees no more than where it goes.
 func TestNetworkProxy(t *testing.T) {
-	cluster := bootstraptokentest.New(t, nil)
+	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	var asked []string
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked = append(asked, r.Method+" "+r.Host)
@@ -108,7 +108,7 @@ func TestNetworkProxy(t *testing.T) {
 
 // The waits between rounds grow up to the longest one.
 func TestNetworkBackoff(t *testing.T) {
-	cluster := bootstraptokentest.New(t, nil)
+	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	var at []time.Time
 	cfg := cluster.DiscoverConfig()
 	ctx, cancel := context.WithCancel(t.Context())

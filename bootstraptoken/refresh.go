@@ -6,11 +6,8 @@ import (
 	"net/url"
 )
 
-// CheckLockout: the refreshed CAs do not verify the very server that sent them.
-const CheckLockout Check = "ca-lockout"
-
-// RefreshOptions say how a cluster is asked for its latest discovery document. Nil and
-// each zero field are a sensible default.
+// RefreshOptions say how a cluster is asked for its latest discovery document. Each zero
+// field is a sensible default.
 type RefreshOptions struct {
 	// Addresses are those of other API servers, as in [DiscoverConfig], for the case
 	// that the cluster's server does not lead to it. They are tried behind it.
@@ -41,10 +38,7 @@ type RefreshOptions struct {
 //
 // Other errors are those of [Discover]; they match [CheckForbidden] and [ErrRetry] where
 // a cluster does not publish its document. kubeadm then goes on with what it has.
-func Refresh(ctx context.Context, info *ClusterInfo, opts *RefreshOptions) (*Discovered, error) {
-	if opts == nil {
-		opts = &RefreshOptions{}
-	}
+func Refresh(ctx context.Context, info *ClusterInfo, opts RefreshOptions) (*Discovered, error) {
 	if err := info.check(); err != nil {
 		return nil, err
 	}

@@ -17,15 +17,15 @@ import (
 )
 
 // hasty are options that do not wait long between two rounds.
-func hasty() *bootstraptoken.RefreshOptions {
-	return &bootstraptoken.RefreshOptions{Network: bootstraptoken.Network{MinBackoff: time.Millisecond, MaxBackoff: 10 * time.Millisecond}}
+func hasty() bootstraptoken.RefreshOptions {
+	return bootstraptoken.RefreshOptions{Network: bootstraptoken.Network{MinBackoff: time.Millisecond, MaxBackoff: 10 * time.Millisecond}}
 }
 
 // A client that joined with the pin of the old CA lives through a rotation: old, both, new.
 // One that slept while there were both does not.
 func TestRefreshThroughRotation(t *testing.T) {
 	ctx := t.Context()
-	cluster := bootstraptokentest.New(t, nil)
+	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	found, err := bootstraptoken.Discover(ctx, cluster.DiscoverConfig())
 	if err != nil {
 		t.Fatal(err)
@@ -69,7 +69,7 @@ func TestRefreshThroughRotation(t *testing.T) {
 
 // Pins keep CAs out that the cluster names later.
 func TestRefreshWithPins(t *testing.T) {
-	cluster := bootstraptokentest.New(t, nil)
+	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	first := cluster.Info()
 	if err := cluster.AddCA(); err != nil {
 		t.Fatal(err)
@@ -95,8 +95,8 @@ func TestRefreshWithPins(t *testing.T) {
 }
 
 func TestRefreshRefuses(t *testing.T) {
-	cluster := bootstraptokentest.New(t, nil)
-	other := bootstraptokentest.New(t, nil)
+	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
+	other := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	good := cluster.Data()
 	kubeconfig := good[bootstraptoken.KubeconfigKey]
 	document := func(info *bootstraptoken.ClusterInfo) map[string]string {
@@ -120,7 +120,8 @@ func TestRefreshRefuses(t *testing.T) {
 	} {
 		cluster.SetData(test.data)
 		opts := hasty()
-		found, err := bootstraptoken.Refresh(giveUp(t, &opts.Network, 1), cluster.Info(), opts)
+		limited := giveUp(t, &opts.Network, 1)
+		found, err := bootstraptoken.Refresh(limited, cluster.Info(), opts)
 		if found != nil || !errors.Is(err, test.want) || errors.Is(err, bootstraptoken.ErrRetry) != test.retry {
 			t.Errorf("%s: %+v, %v, want %v", name, found, err, test.want)
 		}
@@ -144,9 +145,10 @@ func TestRefreshRefuses(t *testing.T) {
 	} {
 		opts := hasty()
 		if test.change != nil {
-			test.change(opts)
+			test.change(&opts)
 		}
-		if found, err := bootstraptoken.Refresh(giveUp(t, &opts.Network, 1), test.info, opts); found != nil || !errors.Is(err, test.want) {
+		limited := giveUp(t, &opts.Network, 1)
+		if found, err := bootstraptoken.Refresh(limited, test.info, opts); found != nil || !errors.Is(err, test.want) {
 			t.Errorf("%s: %+v, %v, want %v", name, found, err, test.want)
 		}
 	}
@@ -158,14 +160,15 @@ func TestRefreshRefuses(t *testing.T) {
 	// A cluster that does not publish: the caller goes on with what there is.
 	cluster.SetFault(&bootstraptokentest.Fault{Status: 403})
 	opts = hasty()
-	if _, err := bootstraptoken.Refresh(giveUp(t, &opts.Network, 1), cluster.Info(), opts); !errors.Is(err, bootstraptoken.CheckForbidden) || !errors.Is(err, bootstraptoken.ErrRetry) {
+	limited := giveUp(t, &opts.Network, 1)
+	if _, err := bootstraptoken.Refresh(limited, cluster.Info(), opts); !errors.Is(err, bootstraptoken.CheckForbidden) || !errors.Is(err, bootstraptoken.ErrRetry) {
 		t.Errorf("%v, want %v", err, bootstraptoken.CheckForbidden)
 	}
 }
 
 // A cluster that is known by the system's roots may name CAs of its own later.
 func TestRefreshOfSystemRoots(t *testing.T) {
-	cluster := bootstraptokentest.New(t, nil)
+	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	info := &bootstraptoken.ClusterInfo{Server: cluster.URL(), SystemRoots: true}
 	opts := hasty()
 	opts.Network.SystemRoots = x509.NewCertPool()
@@ -189,7 +192,7 @@ func TestRefreshOfSystemRoots(t *testing.T) {
 
 // Servers migrate: the cache's addresses lead to the cluster where its server does not.
 func TestCacheAddresses(t *testing.T) {
-	cluster := bootstraptokentest.New(t, nil)
+	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	moved := cluster.Info()
 	moved.Server = "https://127.0.0.1:1"
 	cache := &bootstraptoken.Cache{Info: moved, Addresses: []string{cluster.Address()}}
@@ -213,13 +216,14 @@ func TestCacheAddresses(t *testing.T) {
 		t.Error(err)
 	}
 	opts = hasty()
-	if next, _, err := cache.Refresh(giveUp(t, &opts.Network, 1), opts); !errors.Is(err, bootstraptoken.ErrRetry) || !errors.Is(err, context.Canceled) || next != nil {
+	limited := giveUp(t, &opts.Network, 1)
+	if next, _, err := cache.Refresh(limited, opts); !errors.Is(err, bootstraptoken.ErrRetry) || !errors.Is(err, context.Canceled) || next != nil {
 		t.Errorf("nobody there: %+v, %v", next, err)
 	}
 }
 
 func TestCacheFile(t *testing.T) {
-	cluster := bootstraptokentest.New(t, nil)
+	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	dir := t.TempDir()
 	path := filepath.Join(dir, "cluster.json")
 	if _, err := bootstraptoken.ReadCacheFile(path); !errors.Is(err, fs.ErrNotExist) {

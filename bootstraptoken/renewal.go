@@ -1,61 +1,31 @@
 package bootstraptoken
 
 import (
-	"strconv"
 	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Owner is for whom Cluster API made a token.
-type Owner int
+// Owner is for whom Cluster API made a token. The empty one is refused.
+type Owner string
 
-// The owners of tokens. The zero Owner is none and refused.
+// The owners of tokens.
 const (
-	OwnerMachine     Owner = iota + 1 // one machine, with the token in its boot data
-	OwnerMachinePool                  // machines that come and go, with one token in their common boot data
+	OwnerMachine     Owner = "Machine"     // one machine, with the token in its boot data
+	OwnerMachinePool Owner = "MachinePool" // machines that come and go, with one token in their common boot data
 )
 
-// String returns "Machine" or "MachinePool".
-func (o Owner) String() string {
-	switch o {
-	case OwnerMachine:
-		return "Machine"
-	case OwnerMachinePool:
-		return "MachinePool"
-	}
-	return "Owner(" + strconv.Itoa(int(o)) + ")"
-}
+// RenewalAction is what [Renew] wants done, in the words of its truth table.
+type RenewalAction string
 
-// RenewalAction is what [Renew] wants done.
-type RenewalAction int
-
-// What may be done about a token. The zero RenewalAction is none.
+// What may be done about a token.
 const (
-	RenewalKeep    RenewalAction = iota + 1 // leave the Secret as it is
-	RenewalExtend                           // write the new expiration into the Secret
-	RenewalReplace                          // make a new token and put it into the boot data; the old one runs out
-	RenewalRunOut                           // leave the Secret as it is, and never look again
-	RenewalLost                             // nothing can be done: the boot data has a token that is gone
+	RenewalKeep    RenewalAction = "keep"    // leave the Secret as it is
+	RenewalExtend  RenewalAction = "extend"  // write the new expiration into the Secret
+	RenewalReplace RenewalAction = "replace" // make a new token and put it into the boot data; the old one runs out
+	RenewalRunOut  RenewalAction = "run out" // leave the Secret as it is, and never look again
+	RenewalLost    RenewalAction = "lost"    // nothing can be done: the boot data has a token that is gone
 )
-
-// String returns the action's name in the truth table of [Renew].
-func (a RenewalAction) String() string {
-	switch a {
-	case RenewalKeep:
-		return "keep"
-	case RenewalExtend:
-		return "extend"
-	case RenewalReplace:
-		return "replace"
-	case RenewalRunOut:
-		return "run out"
-	case RenewalLost:
-		return "lost"
-	}
-	return "RenewalAction(" + strconv.Itoa(int(a)) + ")"
-}
-
-// CheckRenewal: a [RenewalState] does not say for whom the token is, or how long it lives.
-const CheckRenewal Check = "renewal"
 
 // RenewalState is what [Renew] is told about a token and its owner.
 type RenewalState struct {
@@ -122,17 +92,17 @@ type Renewal struct {
 // As in Cluster API an expired token that is still there is extended: its owner has no
 // other.
 //
-// The errors are [CheckRenewal] for an owner or a TTL that is not set, and [CheckClock] if
-// now is the zero time.
-func Renew(state *RenewalState, now time.Time) (*Renewal, error) {
+// The error is [refusal.CheckConfig] for an owner or a TTL that is not set, and if now is
+// the zero time.
+func Renew(state RenewalState, now time.Time) (*Renewal, error) {
 	if now.IsZero() {
 		return nil, errClock()
 	}
 	if state.Owner != OwnerMachine && state.Owner != OwnerMachinePool {
-		return nil, &Error{Check: CheckRenewal, Got: state.Owner.String(), Want: "Machine or MachinePool"}
+		return nil, refusal.Config("Owner", string(state.Owner), "Machine or MachinePool")
 	}
 	if state.TTL < time.Second {
-		return nil, &Error{Check: CheckRenewal, Got: "a TTL of " + state.TTL.String(), Want: "1s or more"}
+		return nil, refusal.Config("TTL", state.TTL.String(), "1s or more")
 	}
 	r := &Renewal{Action: state.action(now)}
 	switch r.Action {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // renewalTable reads the truth table in the comment of Renew.
@@ -71,7 +73,7 @@ func expectedRenewal(table [][]string, s *RenewalState, words []string) (row int
 	}
 	fits := func(cell string, words ...string) bool { return cell == "any" || slices.Contains(words, cell) }
 	for i, row := range table {
-		if fits(row[0], s.Owner.String()) && fits(row[1], is[s.KubeletAuthentication]) && fits(row[2], owner...) && fits(row[3], words...) {
+		if fits(row[0], string(s.Owner)) && fits(row[1], is[s.KubeletAuthentication]) && fits(row[2], owner...) && fits(row[3], words...) {
 			return i, strings.ReplaceAll(row[4], "-", " ")
 		}
 	}
@@ -96,8 +98,8 @@ func TestRenewWalksItsTable(t *testing.T) {
 					t.Fatalf("no row fits %+v", s)
 				}
 				used[row]++
-				got, err := Renew(s, testNow)
-				if err != nil || got.Action.String() != want {
+				got, err := Renew(*s, testNow)
+				if err != nil || string(got.Action) != want {
 					t.Errorf("%+v: %v, %v, want %s", s, got.Action, err, want)
 				}
 			}
@@ -126,7 +128,7 @@ func TestRenewTimes(t *testing.T) {
 		{deleted, Renewal{Action: RenewalRunOut}},
 		{lost, Renewal{Action: RenewalLost}},
 	} {
-		if got, err := Renew(&test.state, now); err != nil || *got != test.want {
+		if got, err := Renew(test.state, now); err != nil || *got != test.want {
 			t.Errorf("%+v: %+v, %v, want %+v", test.state, got, err, test.want)
 		}
 	}
@@ -137,7 +139,7 @@ func TestRenewTimes(t *testing.T) {
 func TestRenewKeepsATokenAlive(t *testing.T) {
 	s := &RenewalState{Owner: OwnerMachine, Exists: true, Expiration: testNow.Add(renewalTTL), TTL: renewalTTL}
 	for now := testNow; now.Before(testNow.Add(24 * time.Hour)); {
-		r, err := Renew(s, now)
+		r, err := Renew(*s, now)
 		if err != nil || !s.Expiration.After(now) {
 			t.Fatalf("at %v the token of %v has ended, %v", now, s.Expiration, err)
 		}
@@ -151,25 +153,16 @@ func TestRenewKeepsATokenAlive(t *testing.T) {
 func TestRenewRefuses(t *testing.T) {
 	good := RenewalState{Owner: OwnerMachine, TTL: time.Second}
 	noOwner, other, noTTL, negative := good, good, good, good
-	noOwner.Owner, other.Owner, noTTL.TTL, negative.TTL = 0, 3, 0, -time.Hour
-	for _, s := range []*RenewalState{{}, &noOwner, &other, &noTTL, &negative} {
-		if r, err := Renew(s, testNow); !errors.Is(err, CheckRenewal) || r != nil {
+	noOwner.Owner, other.Owner, noTTL.TTL, negative.TTL = "", "machine", 0, -time.Hour
+	for _, s := range []RenewalState{{}, noOwner, other, noTTL, negative} {
+		if r, err := Renew(s, testNow); !errors.Is(err, refusal.CheckConfig) || r != nil {
 			t.Errorf("%+v: %v, %v", s, r, err)
 		}
 	}
-	if r, err := Renew(&good, time.Time{}); !errors.Is(err, CheckClock) || r != nil {
+	if r, err := Renew(good, time.Time{}); !errors.Is(err, refusal.CheckConfig) || r != nil {
 		t.Errorf("%v, %v", r, err)
 	}
-	if _, err := Renew(&good, testNow); err != nil {
+	if _, err := Renew(good, testNow); err != nil {
 		t.Error(err)
-	}
-}
-
-func TestRenewalNames(t *testing.T) {
-	if got := Owner(0).String() + OwnerMachine.String() + OwnerMachinePool.String(); got != "Owner(0)MachineMachinePool" {
-		t.Error(got)
-	}
-	if got := RenewalAction(9).String() + RenewalLost.String(); got != "RenewalAction(9)lost" {
-		t.Error(got)
 	}
 }

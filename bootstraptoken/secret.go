@@ -2,8 +2,12 @@ package bootstraptoken
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
+	"github.com/nodeattest/nodeattest/secret"
 )
 
 // What a token Secret is called and what its data says, as in Kubernetes
@@ -100,4 +104,85 @@ func isGroup(s string) bool {
 		}
 	}
 	return true
+}
+
+// Object makes the object that kubeadm would: in [Namespace], with UTC seconds as its
+// expiration and no key for what is not set. A fraction of a second in Expiration is
+// cut off, so a token never lives longer than it was told to. The errors are those of
+// [ParseSecret] for the same faults, so that what is encoded can be decoded, and gives s back.
+func (s *Secret) Object() (*Object, error) {
+	if s.Token.IsZero() {
+		return nil, &Error{Check: CheckToken, Want: wantToken}
+	}
+	data := map[string][]byte{keyID: []byte(s.Token.ID()), keySecret: s.Token.key()}
+	if s.Description != "" {
+		if err := checkDescription(s.Description); err != nil {
+			return nil, err
+		}
+		data[keyDescription] = []byte(s.Description)
+	}
+	if !s.Expiration.IsZero() {
+		end := s.Expiration.UTC().Truncate(time.Second)
+		if end.IsZero() || end.Year() < 0 || end.Year() > 9999 {
+			return nil, &Error{Check: CheckExpiration, Got: "the year " + strconv.Itoa(end.Year()), Want: wantTime}
+		}
+		data[keyExpiration] = []byte(end.Format(time.RFC3339))
+	}
+	if s.Usages.Signing {
+		data[keySigning] = []byte("true")
+	}
+	if s.Usages.Authentication {
+		data[keyAuthentication] = []byte("true")
+	}
+	if len(s.Groups) > 0 {
+		if err := checkGroups(s.Groups); err != nil {
+			return nil, err
+		}
+		data[keyGroups] = []byte(strings.Join(s.Groups, ","))
+	}
+	if err := checkSize(data); err != nil {
+		return nil, err
+	}
+	return &Object{Namespace: Namespace, Name: SecretName(s.Token.ID()), Type: SecretType, Data: secret.New(data)}, nil
+}
+
+// Object is what this package needs to see of a Kubernetes Secret (core/v1): its name
+// and its data.
+type Object struct {
+	// Namespace, Name, UID and ResourceVersion are those of the object's metadata. UID
+	// and ResourceVersion may be empty; no check needs them, [Sweep] passes them on.
+	Namespace       string
+	Name            string
+	UID             string
+	ResourceVersion string
+	// Deleted is the object's deletionTimestamp: nil unless the object is being deleted.
+	Deleted *time.Time
+	// Type is the Secret's type, for a token [SecretType].
+	Type string
+	// Data is the Secret's data, values by key without base64, as client-go has it:
+	// secret.New(s.Data). Nothing here changes it.
+	Data secret.Value[map[string][]byte]
+}
+
+// String returns the namespace, name and type.
+func (o Object) String() string {
+	return "Secret " + describe([]byte(o.Name)) + " in " + describe([]byte(o.Namespace)) + " of type " + describe([]byte(o.Type))
+}
+
+// describe quotes a value for an error or a log. A whole token in the place of its ID, or
+// a secret in the place of a name, is a mistake that people make: where as many letters
+// and digits stand in a row as could be most of a secret, only the length is told.
+func describe(value []byte) string {
+	const mostInRow = 13 // "bootstrappers" has 13
+	row := 0
+	for _, c := range value {
+		row++
+		if letter := c | 0x20; (c < '0' || c > '9') && (letter < 'a' || letter > 'z') {
+			row = 0
+		}
+		if row > mostInRow {
+			return strconv.Itoa(len(value)) + " bytes"
+		}
+	}
+	return refusal.Quote(string(value))
 }

@@ -19,7 +19,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 	raw := []byte(testSecret)
 	token := mustParse(t, testToken)
 	s := Secret{Token: token, Description: "text", Expiration: time.Unix(1e9, 0), Groups: []string{NodeGroup}}
-	o, err := s.Encode()
+	o, err := s.Object()
 	if err != nil {
 		t.Fatal(err)
 	}

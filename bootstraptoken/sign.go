@@ -15,7 +15,7 @@ type Signing struct {
 	Data map[string]string
 	// Changed reports whether Data is any different from what was given: write it then.
 	Changed bool
-	// Refused are the token Secrets that [Decode] refuses, in the order in which they were
+	// Refused are the token Secrets that [ParseSecret] refuses, in the order in which they were
 	// given. Nothing is signed with them.
 	Refused []Refusal
 	// Next is when the first of the signatures ends, and so when to sign again. It is the
@@ -31,7 +31,7 @@ type Signing struct {
 //
 // Signatures are byte-equal to those of Kubernetes' bootstrap signer
 // (pkg/controller/bootstrap/bootstrapsigner.go, signConfigMap). The same Secrets sign, but
-// for those that [Decode] refuses: Kubernetes signs with a secret of any form that is not
+// for those that [ParseSecret] refuses: Kubernetes signs with a secret of any form that is not
 // empty, with Secrets whose groups are wrong, and with those that are being deleted. What
 // it signed with such a Secret is left as long as the signature is right, so that both can
 // run in one cluster: each comes to rest after one write. Only where their clocks differ do
@@ -41,8 +41,8 @@ type Signing struct {
 //
 // The error is [CheckNoKubeconfig] where there is nothing to sign (then Kubernetes leaves
 // the ConfigMap as it is), [CheckKubeconfig] for a kubeconfig of more than
-// [MaxKubeconfigSize] bytes, which no client takes, [CheckDuplicateToken], and [CheckClock]
-// if now is the zero time. Secrets of one namespace cannot be duplicates.
+// [MaxKubeconfigSize] bytes, which no client takes, [CheckDuplicateToken], and
+// [refusal.CheckConfig] if now is the zero time. Secrets of one namespace cannot be duplicates.
 func Sign(data map[string]string, objects []*Object, now time.Time) (*Signing, error) {
 	if now.IsZero() {
 		return nil, errClock()
@@ -99,7 +99,7 @@ func (s *Signing) signers(objects []*Object, now time.Time) (map[string]signer, 
 			continue
 		}
 		key, end, signs := kubernetesSigns(o, now)
-		_, err := Decode(o)
+		_, err := ParseSecret(o)
 		if err != nil {
 			s.Refused = append(s.Refused, Refusal{Name: o.Name, Err: err})
 		}
@@ -113,4 +113,25 @@ func (s *Signing) signers(objects []*Object, now time.Time) (map[string]signer, 
 		signers[id] = signer{key, end, err != nil}
 	}
 	return signers, nil
+}
+
+// kubernetesSigns reports whether Kubernetes' bootstrap signer signs with the token Secret, and if
+// so with which key and until when; the zero time is never (pkg/controller/bootstrap,
+// bootstrapsigner.go and util.go; k8s.io/cluster-bootstrap/util/secrets, GetExpiration).
+// Beside type and namespace it looks at name, ID, a secret that is not empty, expiration and usage,
+// and not at deletion, groups and the form of the secret. It reads an expiration as
+// time.Parse does, and an empty one as never.
+func kubernetesSigns(o *Object, now time.Time) (key []byte, end time.Time, ok bool) {
+	data := o.Data.Reveal()
+	id, named := strings.CutPrefix(o.Name, SecretNamePrefix)
+	if !named || !isID(id) || string(data[keyID]) != id || len(data[keySecret]) == 0 || string(data[keySigning]) != "true" {
+		return nil, time.Time{}, false
+	}
+	if text := string(data[keyExpiration]); text != "" {
+		end, _ = time.Parse(time.RFC3339, text) // the zero time, which is over, for what is no time
+		if !now.Before(end) {
+			return nil, time.Time{}, false
+		}
+	}
+	return data[keySecret], end, true
 }

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/secret"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 var signingTime = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
@@ -40,7 +42,7 @@ func slowSignature(kubeconfig, id, secret string) string {
 func encoded(t testing.TB, secrets ...*Secret) (objects []*Object) {
 	t.Helper()
 	for _, s := range secrets {
-		o, err := s.Encode()
+		o, err := s.Object()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -117,7 +119,7 @@ func TestSignRefuses(t *testing.T) {
 		"no kubeconfig":   {map[string]string{"x": "y"}, secret, signingTime, CheckNoKubeconfig},
 		"empty":           {map[string]string{"kubeconfig": ""}, secret, signingTime, CheckNoKubeconfig},
 		"one too large":   {map[string]string{"kubeconfig": strings.Repeat("x", MaxKubeconfigSize+1)}, secret, signingTime, CheckKubeconfig},
-		"no clock":        {good, secret, time.Time{}, CheckClock},
+		"no clock":        {good, secret, time.Time{}, refusal.CheckConfig},
 		"two for one ID":  {good, append(other, secret...), signingTime, CheckDuplicateToken},
 		"the other order": {good, append(secret, other...), signingTime, CheckDuplicateToken},
 	} {

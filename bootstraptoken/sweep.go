@@ -41,7 +41,7 @@ type Deletion struct {
 // silence. And what could not be deleted is named again by the next Sweep, so a caller
 // whose deletions fail asks again soon; the token cleaner waits for the Secret to change.
 //
-// The error is [CheckClock] if now is the zero time. A clock that runs ahead deletes
+// The error is [refusal.CheckConfig] if now is the zero time. A clock that runs ahead deletes
 // tokens early: nothing here can tell.
 func Sweep(objects []*Object, now time.Time) (*Sweeping, error) {
 	if now.IsZero() {
@@ -69,4 +69,36 @@ func Sweep(objects []*Object, now time.Time) (*Sweeping, error) {
 		found.Next = most
 	}
 	return found, nil
+}
+
+// List decodes the token Secrets among objects, in their order, for a view. objects may be
+// all Secrets of the cluster: those that are not of [SecretType] in [Namespace] are passed
+// over. Those that [ParseSecret] refuses are in refused, with the reason. An expired token is
+// listed like another. (kubeadm token list shows tokens that kube-apiserver refuses, and
+// usages that no component knows.)
+func List(objects []*Object) (secrets []*Secret, refused []Refusal) {
+	for _, o := range objects {
+		if !isTokenSecret(o) {
+			continue
+		}
+		s, err := ParseSecret(o)
+		if err != nil {
+			refused = append(refused, Refusal{Name: o.Name, Err: err})
+			continue
+		}
+		secrets = append(secrets, s)
+	}
+	return secrets, refused
+}
+
+func isTokenSecret(o *Object) bool {
+	return o != nil && o.Namespace == Namespace && o.Type == SecretType
+}
+
+// Refusal is an object that was not taken, and why.
+type Refusal struct {
+	// Name is the object's name.
+	Name string
+	// Err is an [*Error].
+	Err error
 }

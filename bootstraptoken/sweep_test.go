@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // sweepObject is a token Secret of the ID that ends after d; 0 means never.
@@ -15,7 +17,7 @@ func sweepObject(t testing.TB, id string, d time.Duration) *Object {
 	if d != 0 {
 		s.Expiration = testNow.Add(d)
 	}
-	o, err := s.Encode()
+	o, err := s.Object()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +129,26 @@ func TestSweepUntilItIsDone(t *testing.T) {
 }
 
 func TestSweepWantsAClock(t *testing.T) {
-	if found, err := Sweep([]*Object{goodObject(t)}, time.Time{}); !errors.Is(err, CheckClock) || found != nil {
+	if found, err := Sweep([]*Object{goodObject(t)}, time.Time{}); !errors.Is(err, refusal.CheckConfig) || found != nil {
 		t.Errorf("%v, %v", found, err)
+	}
+}
+
+func TestList(t *testing.T) {
+	foreign, broken, expired := goodObject(t), goodObject(t), goodObject(t)
+	foreign.Type = "Opaque"
+	broken.Data.Reveal()[keyGroups] = []byte("system:masters")
+	expired.Data.Reveal()[keyExpiration] = []byte("2001-01-01T00:00:00Z")
+	elsewhere := goodObject(t)
+	elsewhere.Namespace = "default"
+	secrets, refused := List([]*Object{expired, nil, foreign, broken, elsewhere, goodObject(t)})
+	if len(secrets) != 2 || secrets[0].Expiration.Year() != 2001 || secrets[1].Expiration.Year() != 2026 {
+		t.Errorf("%v", secrets)
+	}
+	if len(refused) != 1 || refused[0].Name != broken.Name || !errors.Is(refused[0].Err, CheckGroups) {
+		t.Errorf("%v", refused)
+	}
+	if secrets, refused := List(nil); secrets != nil || refused != nil {
+		t.Errorf("%v, %v", secrets, refused)
 	}
 }

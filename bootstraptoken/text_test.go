@@ -28,7 +28,7 @@ import (
 // writes no line of its own into a log.
 func TestServersWriteNoLogLines(t *testing.T) {
 	const line = "x\n2026-01-01T00:00:00Z INFO discovery: cluster verified\x1b[2J"
-	cluster := bootstraptokentest.New(t, nil)
+	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	forged := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		connection, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {
@@ -55,7 +55,7 @@ func TestServersWriteNoLogLines(t *testing.T) {
 	t.Cleanup(forged.Close)
 	known := cluster.Info()
 	known.Server = "https://localhost:" + strings.Split(forged.Listener.Addr().String(), ":")[1]
-	_, refreshErr := bootstraptoken.Refresh(t.Context(), known, nil)
+	_, refreshErr := bootstraptoken.Refresh(t.Context(), known, bootstraptoken.RefreshOptions{})
 	if !errors.Is(refreshErr, bootstraptoken.CheckCertificate) {
 		t.Errorf("%v, want %v", refreshErr, bootstraptoken.CheckCertificate)
 	}

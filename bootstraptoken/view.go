@@ -3,9 +3,15 @@ package bootstraptoken
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"text/tabwriter"
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // View writes tokens as `kubeadm token list` does: Table, JSON and YAML. The zero View
@@ -23,8 +29,7 @@ const (
 	viewKind       = "BootstrapToken"
 )
 
-// A viewObject has kubeadm's JSON members in kubeadm's order, and YAML's in that of the
-// alphabet.
+// A viewObject has kubeadm's members in kubeadm's order.
 type viewObject struct {
 	Kind        string   `json:"kind"`
 	APIVersion  string   `json:"apiVersion"`
@@ -58,11 +63,7 @@ func (v View) YAML(secrets []*Secret) ([]byte, error) {
 		if i > 0 {
 			out.WriteString("---\n")
 		}
-		o := v.object(s)
-		text, err := marshalYAML(map[string]any{
-			"apiVersion": o.APIVersion, "kind": o.Kind, "token": o.Token, "description": o.Description,
-			"expires": o.Expires, "usages": o.Usages, "groups": o.Groups,
-		})
+		text, err := marshalYAML(v.object(s))
 		if err != nil {
 			return nil, err
 		}
@@ -100,27 +101,80 @@ func (u Usages) names() (names []string) {
 	return names
 }
 
-// marshalYAML writes a map as Kubernetes' tools do: two spaces, lists not indented,
-// without the members that are empty.
-func marshalYAML(m map[string]any) ([]byte, error) {
-	for name, value := range m {
-		switch value := value.(type) {
-		case string:
-			if value == "" {
-				delete(m, name)
-			}
-		case []string:
-			if len(value) == 0 {
-				delete(m, name)
-			}
-		}
+// marshalYAML writes what encoding/json writes of v, as Kubernetes' tools do: members in
+// the order of the alphabet, two spaces, lists not indented.
+func marshalYAML(v any) ([]byte, error) {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	var members map[string]any
+	if err := json.Unmarshal(text, &members); err != nil {
+		return nil, err
 	}
 	var out bytes.Buffer
 	e := yaml.NewEncoder(&out)
 	e.SetIndent(2)
 	e.CompactSeqIndent()
-	if err := e.Encode(m); err != nil {
+	if err := e.Encode(members); err != nil {
 		return nil, err
 	}
 	return out.Bytes(), e.Close()
+}
+
+// Table returns what `kubeadm token list` prints (cmd/kubeadm/app/cmd/token.go,
+// formatBootstrapToken): a header and a line for each secret, or nothing for none, with
+// the columns TOKEN, TTL, EXPIRES, USAGES, DESCRIPTION and EXTRA GROUPS. The time to live
+// is the one at now; "<invalid>" is an expired token, "<forever>" and "<never>" one
+// without expiration, "<none>" what is not set.
+//
+// For one secret it is kubeadm's text byte for byte, but for its token unless secrets are
+// shown. For several the columns stand below each other, where kubeadm aligns each line
+// for itself. A character of the description that does not print, such as a line break or
+// a terminal's escape, is written as Go writes it in a quoted string.
+func (v View) Table(secrets []*Secret, now time.Time) string {
+	if len(secrets) == 0 {
+		return ""
+	}
+	var out strings.Builder
+	w := tabwriter.NewWriter(&out, 10, 4, 3, ' ', 0)
+	_, _ = fmt.Fprintln(w, "TOKEN\tTTL\tEXPIRES\tUSAGES\tDESCRIPTION\tEXTRA GROUPS")
+	for _, s := range secrets {
+		ttl, expires := "<forever>", "<never>"
+		if !s.Expiration.IsZero() {
+			ttl, expires = shortDuration(s.Expiration.Sub(now)), s.Expiration.Format(time.RFC3339)
+		}
+		_, _ = fmt.Fprintf(w, "%s\t%-9s\t%s\t%-22s\t%-56s\t%s\n", v.token(s), ttl, expires,
+			orNone(strings.Join(s.Usages.names(), ",")), orNone(refusal.Escape(s.Description)), orNone(strings.Join(s.Groups, ",")))
+	}
+	_ = w.Flush() // neither can fail: a strings.Builder takes everything
+	return out.String()
+}
+
+// shortDuration writes the largest unit that is not zero
+// (k8s.io/apimachinery/pkg/util/duration, ShortHumanDuration).
+func shortDuration(d time.Duration) string {
+	const day = 24 * time.Hour
+	switch {
+	case d <= -2*time.Second:
+		return "<invalid>"
+	case d < 0:
+		return "0s"
+	case d < time.Minute:
+		return strconv.Itoa(int(d/time.Second)) + "s"
+	case d < time.Hour:
+		return strconv.Itoa(int(d/time.Minute)) + "m"
+	case d < day:
+		return strconv.Itoa(int(d/time.Hour)) + "h"
+	case d < 365*day:
+		return strconv.Itoa(int(d/day)) + "d"
+	}
+	return strconv.Itoa(int(d/(365*day))) + "y"
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "<none>"
+	}
+	return s
 }

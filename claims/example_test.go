@@ -33,7 +33,7 @@ func exampleSigner() *jws.CryptoSigner {
 	if err != nil {
 		log.Fatal(err)
 	}
-	signer, err := jws.NewSigner(key, &jws.SignerOptions{KeyID: "key-1"})
+	signer, err := jws.NewSigner(key, jws.SignerOptions{KeyID: "key-1"})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -38,7 +38,7 @@ func newWorld(t testing.TB) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	signer, err := jws.NewSigner(private, nil)
+	signer, err := jws.NewSigner(private, jws.SignerOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,7 +234,7 @@ func (w *world) raw(t testing.TB, header string, payload []byte) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, err := jws.NewKey(&private.PublicKey, &jws.KeyOptions{KeyID: "raw"})
+	key, err := jws.NewKey(&private.PublicKey, jws.KeyOptions{KeyID: "raw"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -114,7 +114,7 @@ func rawCheck(t testing.TB, f *forger, token string) func() bool {
 			return ecdsa.VerifyASN1(public, digest[:], der)
 		}
 	case *rsa.PublicKey:
-		hash := f.algorithm.Hash()
+		hash := f.algorithm.hash()
 		return func() bool {
 			var digest []byte
 			if hash.Size() == sha256.Size {

@@ -7,10 +7,6 @@ import (
 	"strings"
 )
 
-// MaxPayloadSize is the length in bytes of the longest payload that is signed: more than
-// a Kubernetes object can hold.
-const MaxPayloadSize = 2 << 20
-
 // detachedDots stand between the header and the signature, where the payload was.
 const detachedDots = ".."
 

@@ -30,7 +30,7 @@
 // # Keys
 //
 // Public keys come from [NewKey], [ParseJWK], [ParseJWKS] and [ParsePEM]. Their IDs are
-// derived as Kubernetes does it ([KeyID]) where nothing else is given.
+// derived as Kubernetes does it ([DeriveKeyID]) where nothing else is given.
 //
 // Every refusal is an [*Error] that names its [Check]. What could not be decided, because
 // keys could not be fetched or a signer did not answer, is an error in which errors.Is

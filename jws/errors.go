@@ -67,6 +67,37 @@ const (
 	CheckPEM Check = "pem"
 )
 
+// The checks of a [CryptoSigner] and of a [RotatingSigner].
+const (
+	// CheckSigner: a private key that did not sign.
+	CheckSigner Check = "signer"
+	// CheckSignerOutput: what a private key returned as its signature is none, or one
+	// with another key or over other bytes. It is never handed on.
+	CheckSignerOutput Check = "signer-output"
+	// CheckRotationState: no state as [RotatingSigner.State] writes it.
+	CheckRotationState Check = "rotation-state"
+)
+
+// The checks of a [RemoteKeySet].
+const (
+	// CheckFetch: a request that failed, or a response that is none: another status
+	// than 200, too long, a redirect to another scheme than https.
+	CheckFetch Check = "fetch"
+	// CheckDiscovery: no document of OpenID Connect Discovery 1.0, section 3, or one
+	// whose jwks_uri is no https URL.
+	CheckDiscovery Check = "discovery"
+	// CheckIssuer: the document names another issuer than the one it was fetched for.
+	CheckIssuer Check = "issuer"
+	// CheckHost: a jwks_uri or a redirect leads to a host that RemoteConfig does not
+	// allow.
+	CheckHost Check = "host"
+	// CheckClosed: the set was closed.
+	CheckClosed Check = "closed"
+	// CheckBusy: as many calls as RemoteConfig allows wait for keys. ErrRetry is found
+	// beside it.
+	CheckBusy Check = "busy"
+)
+
 // Error is one failed check; see [refusal.Error]. It never holds a private or symmetric
 // key, nor a signature that one could compute.
 type Error = refusal.Error

@@ -21,7 +21,7 @@ func newSigner(keyID string) (*jws.CryptoSigner, error) {
 	if err != nil {
 		return nil, err
 	}
-	return jws.NewSigner(private, &jws.SignerOptions{KeyID: keyID})
+	return jws.NewSigner(private, jws.SignerOptions{KeyID: keyID})
 }
 
 func ExampleNewSigner() {

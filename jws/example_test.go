@@ -99,15 +99,15 @@ func ExampleNewKey() {
 		fmt.Println(err)
 		return
 	}
-	key, err := jws.NewKey(private.Public(), nil)
+	key, err := jws.NewKey(private.Public(), jws.KeyOptions{})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	keyID, err := jws.KeyID(private.Public())
+	keyID, err := jws.DeriveKeyID(private.Public())
 	fmt.Println(key.Algorithm(), key.KeyID() == keyID, err)
 
-	_, err = jws.NewKey(private.Public(), &jws.KeyOptions{Algorithm: jws.RS256})
+	_, err = jws.NewKey(private.Public(), jws.KeyOptions{Algorithm: jws.RS256})
 	fmt.Println(err)
 	// Output:
 	// ES256 true <nil>

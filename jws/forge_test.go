@@ -44,7 +44,7 @@ func newForgers() map[Algorithm]*forger {
 	}
 	all := make(map[Algorithm]*forger)
 	for algorithm, signer := range signers {
-		key, err := NewKey(signer.Public(), &KeyOptions{KeyID: "k", Algorithm: algorithm})
+		key, err := NewKey(signer.Public(), KeyOptions{KeyID: "k", Algorithm: algorithm})
 		if err != nil {
 			panic(err)
 		}
@@ -71,7 +71,7 @@ func (f *forger) raw(t testing.TB, signed string) []byte {
 
 func (f *forger) rawWith(t testing.TB, signed string, salt int) []byte {
 	t.Helper()
-	hash := f.algorithm.Hash()
+	hash := f.algorithm.hash()
 	digest := []byte(signed)
 	if hash != 0 {
 		h := hash.New()

@@ -8,10 +8,6 @@ import (
 	"github.com/nodeattest/nodeattest/internal/strictjson"
 )
 
-// MaxKeyIDSize is the length in bytes of the longest key ID, that of the external signer
-// of Kubernetes (KEP-740).
-const MaxKeyIDSize = 1024
-
 // header is what this package reads of a header (RFC 7515, section 4.1). The other
 // members are checked to be JSON and ignored; jku and x5u, with which a token says where
 // its key is, are never looked at.

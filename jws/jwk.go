@@ -14,10 +14,6 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// MaxJWKSize is the length in bytes of the longest JWK that [ParseJWK] reads. It leaves
-// room for a chain of certificates, which is ignored.
-const MaxJWKSize = 64 << 10
-
 // ParseJWK reads one public key as a JWK (RFC 7517; RFC 7518, section 6; RFC 8037,
 // section 2): kty RSA, EC on P-256, P-384 and P-521, or OKP on Ed25519, as [NewKey] takes
 // them. It is bound to its alg, or without one to the usual algorithm of such keys; its
@@ -136,7 +132,7 @@ func (j *jwk) key() (*Key, error) {
 	if j.keyID != nil && len(j.keyID) == 0 {
 		return nil, &Error{Check: CheckKeyID, Got: "an empty kid", Want: "1 to 1024 bytes, or no kid"}
 	}
-	k, err := NewKey(public, &KeyOptions{KeyID: string(j.keyID), Algorithm: Algorithm(j.algorithm)})
+	k, err := NewKey(public, KeyOptions{KeyID: string(j.keyID), Algorithm: Algorithm(j.algorithm)})
 	if own, ok := err.(*Error); ok && own.Check == CheckAlgorithm {
 		// Known, but not of a key of this type: the JWK contradicts itself.
 		return nil, &Error{Check: CheckJWK, Got: "alg " + own.Got, Want: own.Want}
@@ -259,4 +255,54 @@ func namedCurve(name string) elliptic.Curve {
 		return elliptic.P521()
 	}
 	return nil
+}
+
+// MarshalJSON returns the key as a JWK, byte for byte as kube-apiserver serves it: use,
+// kty, kid, crv, alg and then x and y, or n and e. The zero key is refused with
+// [CheckKey].
+func (k *Key) MarshalJSON() ([]byte, error) {
+	if k == nil || k.public == nil {
+		return nil, &Error{Check: CheckKey, Got: "no key"}
+	}
+	keyType, curve := "RSA", ""
+	switch public := k.public.(type) {
+	case *ecdsa.PublicKey:
+		keyType, curve = "EC", public.Params().Name
+	case ed25519.PublicKey:
+		keyType, curve = "OKP", "Ed25519"
+	}
+	b := append([]byte(`{"use":"sig","kty":"`), keyType...)
+	b = appendString(append(b, `","kid":`...), k.keyID)
+	if curve != "" {
+		b = appendMember(b, "crv", curve)
+	}
+	b = appendMember(b, "alg", string(k.algorithm))
+	switch public := k.public.(type) {
+	case *rsa.PublicKey:
+		b = appendOctets(b, "n", public.N.Bytes())
+		b = appendOctets(b, "e", big.NewInt(int64(public.E)).Bytes())
+	case *ecdsa.PublicKey:
+		point, err := public.Bytes()
+		if err != nil {
+			return nil, &Error{Check: CheckKey, Got: "a point off its curve", Err: err}
+		}
+		size := coordinateSize(public.Curve)
+		b = appendOctets(b, "x", point[1:1+size])
+		b = appendOctets(b, "y", point[1+size:])
+	case ed25519.PublicKey:
+		b = appendOctets(b, "x", public)
+	}
+	return append(b, '}'), nil
+}
+
+// appendMember appends a member whose name and value need no escapes.
+func appendMember(b []byte, name, value string) []byte {
+	b = append(append(b, `,"`...), name...)
+	b = append(append(b, `":"`...), value...)
+	return append(b, '"')
+}
+
+// appendOctets appends a member whose value is bytes in base64url.
+func appendOctets(b []byte, name string, octets []byte) []byte {
+	return appendMember(b, name, encoding.EncodeToString(octets))
 }

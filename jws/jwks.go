@@ -8,14 +8,6 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// The caps of [ParseJWKS].
-const (
-	// MaxJWKSSize is the length in bytes of the longest set.
-	MaxJWKSSize = 1 << 20
-	// MaxJWKSKeys is how many keys a set may have, ignored ones counted.
-	MaxJWKSKeys = 256
-)
-
 // ParseJWKS reads a set of public keys (RFC 7517, section 5) and returns those that
 // verify tokens of this package, in their order. Each is read as [ParseJWK] does, with
 // one difference that the RFC asks for: a key whose kty, crv, alg or use this package

@@ -12,7 +12,7 @@ func allKeys(t testing.TB) []*Key {
 	t.Helper()
 	var keys []*Key
 	for _, algorithm := range []Algorithm{RS256, PS256, ES256, ES384, ES512, EdDSA} {
-		k, err := NewKey(forgers()[algorithm].signer.Public(), &KeyOptions{KeyID: "k-" + string(algorithm), Algorithm: algorithm})
+		k, err := NewKey(forgers()[algorithm].signer.Public(), KeyOptions{KeyID: "k-" + string(algorithm), Algorithm: algorithm})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -150,7 +150,7 @@ func TestMarshalJWKSRefused(t *testing.T) {
 	many := make([]*Key, MaxJWKSKeys)
 	for i := range many {
 		var err error
-		if many[i], err = NewKey(k.Public(), &KeyOptions{KeyID: fmt.Sprint(i)}); err != nil {
+		if many[i], err = NewKey(k.Public(), KeyOptions{KeyID: fmt.Sprint(i)}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -7,9 +7,12 @@ import (
 	"crypto/ed25519"
 	"crypto/elliptic"
 	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
 	"fmt"
 	"math"
 	"math/big"
+	"slices"
 
 	"github.com/nodeattest/nodeattest/internal/roca"
 )
@@ -30,10 +33,10 @@ type Key struct {
 	keyID     string
 }
 
-// KeyOptions are the choices of [NewKey]. A nil pointer means the zero value.
+// KeyOptions are the choices of [NewKey].
 type KeyOptions struct {
-	// KeyID is 1 to [MaxKeyIDSize] bytes of UTF-8. If empty, it is derived as [KeyID]
-	// does it.
+	// KeyID is 1 to [MaxKeyIDSize] bytes of UTF-8. If empty, it is derived as
+	// [DeriveKeyID] does it.
 	KeyID string
 	// Algorithm is one that fits the key. If empty, it is RS256 for RSA, ES256, ES384
 	// and ES512 for ECDSA on P-256, P-384 and P-521, and EdDSA for Ed25519.
@@ -46,24 +49,20 @@ type KeyOptions struct {
 // ed25519.PublicKey.
 //
 // The errors are [CheckKeyType], [CheckKey], [CheckAlgorithm] and [CheckKeyID].
-func NewKey(public crypto.PublicKey, options *KeyOptions) (*Key, error) {
-	var o KeyOptions
-	if options != nil {
-		o = *options
-	}
+func NewKey(public crypto.PublicKey, options KeyOptions) (*Key, error) {
 	public, fitting, err := checkPublic(public)
 	if err != nil {
 		return nil, err
 	}
-	k := &Key{public: public, algorithm: fitting[0], keyID: o.KeyID}
-	if o.Algorithm != "" {
-		if !fits(o.Algorithm, fitting) {
-			return nil, &Error{Check: CheckAlgorithm, Got: string(o.Algorithm), Want: fmt.Sprintf("one of %v", fitting)}
+	k := &Key{public: public, algorithm: fitting[0], keyID: options.KeyID}
+	if options.Algorithm != "" {
+		if !slices.Contains(fitting, options.Algorithm) {
+			return nil, &Error{Check: CheckAlgorithm, Got: string(options.Algorithm), Want: fmt.Sprintf("one of %v", fitting)}
 		}
-		k.algorithm = o.Algorithm
+		k.algorithm = options.Algorithm
 	}
 	if k.keyID == "" {
-		if k.keyID, err = KeyID(public); err != nil {
+		if k.keyID, err = DeriveKeyID(public); err != nil {
 			return nil, err
 		}
 	}
@@ -155,14 +154,73 @@ func whole(public crypto.PublicKey) bool {
 	return true
 }
 
-func fits(algorithm Algorithm, fitting []Algorithm) bool {
-	for _, a := range fitting {
-		if a == algorithm {
-			return true
-		}
-	}
-	return false
-}
-
 // coordinateSize is the length in bytes of a coordinate, and of each half of a signature.
 func coordinateSize(curve elliptic.Curve) int { return (curve.Params().BitSize + 7) / 8 }
+
+// DeriveKeyID derives a key ID as Kubernetes does for its service-account keys: base64url of
+// the SHA-256 digest of the key's PKIX form in DER (k8s.io/kubernetes,
+// pkg/serviceaccount/jwt.go, keyIDFromPublicKey), 43 characters.
+//
+// The key is an *rsa.PublicKey, *ecdsa.PublicKey or ed25519.PublicKey; others are
+// refused with [CheckKeyType]. A key of which a part is nil is refused with [CheckKey];
+// how strong it is does not matter here.
+func DeriveKeyID(public crypto.PublicKey) (string, error) {
+	if !whole(public) {
+		return "", &Error{Check: CheckKey, Got: "a key that is nil, or a part of it", Want: "a whole key"}
+	}
+	der, err := x509.MarshalPKIXPublicKey(public)
+	if err != nil {
+		return "", &Error{Check: CheckKeyType, Got: fmt.Sprintf("%T", public), Want: "an RSA, ECDSA or Ed25519 public key", Err: err}
+	}
+	digest := sha256.Sum256(der)
+	return encoding.EncodeToString(digest[:]), nil
+}
+
+// Algorithm is the name of a signature algorithm as it stands in the header member alg
+// (RFC 7518, section 3.1; RFC 8037, section 3.1). The zero value is none.
+type Algorithm string
+
+// The algorithms. A token in compact form is signed by one of the first ten. HS256 is
+// for detached signatures of discovery alone: a [Key] never has it, since whoever can
+// verify with it can sign.
+const (
+	RS256 Algorithm = "RS256" // RSASSA-PKCS1-v1_5 with SHA-256
+	RS384 Algorithm = "RS384" // RSASSA-PKCS1-v1_5 with SHA-384
+	RS512 Algorithm = "RS512" // RSASSA-PKCS1-v1_5 with SHA-512
+	PS256 Algorithm = "PS256" // RSASSA-PSS with SHA-256, MGF1 with SHA-256, salt of 32 bytes
+	PS384 Algorithm = "PS384" // RSASSA-PSS with SHA-384, MGF1 with SHA-384, salt of 48 bytes
+	PS512 Algorithm = "PS512" // RSASSA-PSS with SHA-512, MGF1 with SHA-512, salt of 64 bytes
+	ES256 Algorithm = "ES256" // ECDSA on P-256 with SHA-256
+	ES384 Algorithm = "ES384" // ECDSA on P-384 with SHA-384
+	ES512 Algorithm = "ES512" // ECDSA on P-521 with SHA-512
+	EdDSA Algorithm = "EdDSA" // Ed25519, of the message itself
+	HS256 Algorithm = "HS256" // HMAC with SHA-256
+)
+
+// asymmetricAlgorithms are those with which this package verifies tokens.
+var asymmetricAlgorithms = [...]Algorithm{RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, ES512, EdDSA}
+
+// asymmetric returns the algorithm of that name, or "" if this package verifies no
+// tokens with it. The result shares no memory with name.
+func asymmetric(name string) Algorithm {
+	for _, a := range asymmetricAlgorithms {
+		if string(a) == name {
+			return a
+		}
+	}
+	return ""
+}
+
+// hash returns the hash function of the algorithm, and 0 for EdDSA, which signs the
+// message itself.
+func (a Algorithm) hash() crypto.Hash {
+	switch a {
+	case RS256, PS256, ES256, HS256:
+		return crypto.SHA256
+	case RS384, PS384, ES384:
+		return crypto.SHA384
+	case RS512, PS512, ES512:
+		return crypto.SHA512
+	}
+	return 0
+}

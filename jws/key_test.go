@@ -13,6 +13,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"math/big"
+	"slices"
 	"strings"
 	"testing"
 
@@ -23,18 +24,16 @@ import (
 func TestNewKeyDefaults(t *testing.T) {
 	for _, algorithm := range []Algorithm{RS256, ES256, ES384, ES512, EdDSA} {
 		public := forgers()[algorithm].signer.Public()
-		for _, options := range []*KeyOptions{nil, {}} {
-			k, err := NewKey(public, options)
-			if err != nil {
-				t.Fatal(err)
-			}
-			want, err := KeyID(public)
-			if err != nil || k.KeyID() != want || k.Algorithm() != algorithm {
-				t.Errorf("%s: got %s %s, %v", algorithm, k.KeyID(), k.Algorithm(), err)
-			}
-			if !k.Public().(interface{ Equal(crypto.PublicKey) bool }).Equal(public) {
-				t.Errorf("%s: another key", algorithm)
-			}
+		k, err := NewKey(public, KeyOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := DeriveKeyID(public)
+		if err != nil || k.KeyID() != want || k.Algorithm() != algorithm {
+			t.Errorf("%s: got %s %s, %v", algorithm, k.KeyID(), k.Algorithm(), err)
+		}
+		if !k.Public().(interface{ Equal(crypto.PublicKey) bool }).Equal(public) {
+			t.Errorf("%s: another key", algorithm)
 		}
 	}
 }
@@ -47,8 +46,8 @@ func TestNewKeyAlgorithms(t *testing.T) {
 	}
 	for usual, fit := range fitting {
 		for _, algorithm := range all {
-			k, err := NewKey(forgers()[usual].signer.Public(), &KeyOptions{KeyID: "a key", Algorithm: algorithm})
-			if fits(algorithm, fit) {
+			k, err := NewKey(forgers()[usual].signer.Public(), KeyOptions{KeyID: "a key", Algorithm: algorithm})
+			if slices.Contains(fit, algorithm) {
 				if err != nil || k.Algorithm() != algorithm || k.KeyID() != "a key" {
 					t.Errorf("%s for %s: %v", algorithm, usual, err)
 				}
@@ -113,7 +112,7 @@ func TestNewKeyRefused(t *testing.T) {
 		"long Ed25519":          {ed25519.PublicKey(make([]byte, 33)), CheckKey},
 		"CVE-2017-15361 in RSA": {withN(rocaModulus(t)), CheckKey},
 	} {
-		for _, options := range []*KeyOptions{nil, {KeyID: "k"}} {
+		for _, options := range []KeyOptions{{}, {KeyID: "k"}} {
 			k, err := NewKey(test.public, options)
 			refusedFor(t, name, err, test.want)
 			if k != nil {
@@ -122,12 +121,12 @@ func TestNewKeyRefused(t *testing.T) {
 		}
 	}
 	for _, accepted := range []*rsa.PublicKey{withE(3), withE(1<<31 - 1), withN(bits(2048)), withN(bits(8192))} {
-		if _, err := NewKey(accepted, nil); err != nil {
+		if _, err := NewKey(accepted, KeyOptions{}); err != nil {
 			t.Errorf("%d bits, exponent %d: %v", accepted.N.BitLen(), accepted.E, err)
 		}
 	}
 	for _, keyID := range []string{strings.Repeat("k", MaxKeyIDSize+1), "\xff"} {
-		_, err := NewKey(good, &KeyOptions{KeyID: keyID})
+		_, err := NewKey(good, KeyOptions{KeyID: keyID})
 		refusedFor(t, "a key ID", err, CheckKeyID)
 	}
 }
@@ -159,14 +158,14 @@ func rocaModulus(t testing.TB) *big.Int {
 func TestNewKeyCopies(t *testing.T) {
 	original := forgers()[RS256].signer.Public().(*rsa.PublicKey)
 	public := &rsa.PublicKey{N: new(big.Int).Set(original.N), E: original.E}
-	k, err := NewKey(public, &KeyOptions{KeyID: "k"})
+	k, err := NewKey(public, KeyOptions{KeyID: "k"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	public.N.SetInt64(15)
 	public.E = 1
 	ed := bytes.Clone(forgers()[EdDSA].key.public.(ed25519.PublicKey))
-	e, err := NewKey(ed25519.PublicKey(ed), &KeyOptions{KeyID: "k"})
+	e, err := NewKey(ed25519.PublicKey(ed), KeyOptions{KeyID: "k"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +181,7 @@ func TestNewKeyCopies(t *testing.T) {
 	}
 }
 
-func TestKeyID(t *testing.T) {
+func TestDeriveKeyID(t *testing.T) {
 	for algorithm, f := range forgers() {
 		der, err := x509.MarshalPKIXPublicKey(f.signer.Public())
 		if err != nil {
@@ -190,16 +189,16 @@ func TestKeyID(t *testing.T) {
 		}
 		digest := sha256.Sum256(der)
 		want := base64.RawURLEncoding.EncodeToString(digest[:])
-		if got, err := KeyID(f.signer.Public()); err != nil || got != want || len(got) != 43 {
+		if got, err := DeriveKeyID(f.signer.Public()); err != nil || got != want || len(got) != 43 {
 			t.Errorf("%s: got %s, %v, want %s", algorithm, got, err, want)
 		}
 	}
 	for _, public := range []crypto.PublicKey{nil, "key", forgers()[ES256].signer} {
-		_, err := KeyID(public)
+		_, err := DeriveKeyID(public)
 		refusedFor(t, "KeyID", err, CheckKeyType)
 	}
 	for _, public := range []crypto.PublicKey{(*rsa.PublicKey)(nil), &rsa.PublicKey{}, (*ecdsa.PublicKey)(nil), &ecdsa.PublicKey{}, point(elliptic.P256(), nil, nil)} {
-		_, err := KeyID(public)
+		_, err := DeriveKeyID(public)
 		refusedFor(t, "KeyID", err, CheckKey)
 	}
 }
@@ -209,5 +208,33 @@ func TestReaderErrors(t *testing.T) {
 	_, err := ParseJWK([]byte(`{"kty":"RSA","kty":"RSA"}`))
 	if !errors.Is(err, strictjson.ErrDuplicate) || !errors.Is(err, CheckJWK) {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestAlgorithms(t *testing.T) {
+	for algorithm, want := range map[Algorithm]crypto.Hash{
+		RS256: crypto.SHA256, RS384: crypto.SHA384, RS512: crypto.SHA512,
+		PS256: crypto.SHA256, PS384: crypto.SHA384, PS512: crypto.SHA512,
+		ES256: crypto.SHA256, ES384: crypto.SHA384, ES512: crypto.SHA512, EdDSA: 0,
+	} {
+		if got := algorithm.hash(); got != want {
+			t.Errorf("%s: got %v, want %v", algorithm, got, want)
+		}
+		if asymmetric(string(algorithm)) != algorithm {
+			t.Errorf("%s does not verify tokens", algorithm)
+		}
+		for _, other := range []string{strings.ToLower(string(algorithm)), string(algorithm) + " ", string(algorithm)[1:]} {
+			if asymmetric(other) != "" {
+				t.Errorf("%q verifies tokens", other)
+			}
+		}
+	}
+	if HS256.hash() != crypto.SHA256 {
+		t.Error("HS256 has another hash")
+	}
+	for _, other := range []Algorithm{"", HS256, "HS384", "none", "ES256K", "Ed25519", "RS1"} {
+		if asymmetric(string(other)) != "" {
+			t.Errorf("%q verifies tokens", other)
+		}
 	}
 }

@@ -43,7 +43,7 @@ func (k *Key) verify(signed, signature []byte) error {
 	case *ecdsa.PublicKey:
 		var sum [sha512.Size]byte
 		var der [maxDERSignature]byte
-		ok = ecdsa.VerifyASN1(public, digest(sum[:0], k.algorithm.Hash(), signed), appendDER(der[:0], signature))
+		ok = ecdsa.VerifyASN1(public, digest(sum[:0], k.algorithm.hash(), signed), appendDER(der[:0], signature))
 	case ed25519.PublicKey:
 		ok = ed25519.Verify(public, signed, signature)
 	}
@@ -55,7 +55,7 @@ func (k *Key) verify(signed, signature []byte) error {
 
 func (k *Key) verifyRSA(public *rsa.PublicKey, signed, signature []byte) bool {
 	var sum [sha512.Size]byte
-	hash := k.algorithm.Hash()
+	hash := k.algorithm.hash()
 	hashed := digest(sum[:0], hash, signed)
 	switch k.algorithm {
 	case RS256, RS384, RS512:

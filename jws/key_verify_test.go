@@ -35,7 +35,7 @@ func TestKeyVerify(t *testing.T) {
 			}
 		}
 		refusedFor(t, string(algorithm)+" of a stranger", strangers()[algorithm].key.Verify(token), CheckSignature)
-		named, err := NewKey(f.signer.Public(), &KeyOptions{KeyID: "K", Algorithm: algorithm})
+		named, err := NewKey(f.signer.Public(), KeyOptions{KeyID: "K", Algorithm: algorithm})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -79,10 +79,10 @@ func TestPSSSalt(t *testing.T) {
 		f := forgers()[algorithm]
 		good := f.good(t)
 		signed := good[:strings.LastIndexByte(good, '.')]
-		for _, salt := range []int{rsa.PSSSaltLengthAuto, 1, 20, algorithm.Hash().Size() - 1, algorithm.Hash().Size() + 1} {
+		for _, salt := range []int{rsa.PSSSaltLengthAuto, 1, 20, algorithm.hash().Size() - 1, algorithm.hash().Size() + 1} {
 			refusedFor(t, string(algorithm), f.verifies(signed+"."+b64(string(f.rawWith(t, signed, salt)))), CheckSignature)
 		}
-		if err := f.verifies(signed + "." + b64(string(f.rawWith(t, signed, algorithm.Hash().Size())))); err != nil {
+		if err := f.verifies(signed + "." + b64(string(f.rawWith(t, signed, algorithm.hash().Size())))); err != nil {
 			t.Errorf("%s: %v", algorithm, err)
 		}
 	}
@@ -154,7 +154,7 @@ func FuzzSignature(f *testing.F) {
 		naive := false
 		if len(signature) == 64 {
 			r, s := new(big.Int).SetBytes(signature[:32]), new(big.Int).SetBytes(signature[32:])
-			naive = ecdsa.Verify(es.key.public.(*ecdsa.PublicKey), digest(nil, ES256.Hash(), []byte(signed)), r, s)
+			naive = ecdsa.Verify(es.key.public.(*ecdsa.PublicKey), digest(nil, ES256.hash(), []byte(signed)), r, s)
 		}
 		if (err == nil) != naive {
 			t.Fatalf("%x: %v", signature, err)

@@ -23,7 +23,7 @@ func sets(t testing.TB, algorithm Algorithm) map[string]KeySet {
 		t.Fatal(err)
 	}
 	rotating, err := NewRotatingSigner(
-		newSigner(t, f.signer, &SignerOptions{KeyID: "k", Algorithm: algorithm}),
+		newSigner(t, f.signer, SignerOptions{KeyID: "k", Algorithm: algorithm}),
 		RotationConfig{Publish: testPublish, Retain: testRetain})
 	if err != nil {
 		t.Fatal(err)
@@ -69,7 +69,7 @@ func BenchmarkSign(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				digest := sha256.Sum256(payload)
-				signature, err := f.signer.Sign(rand.Reader, digest[:], algorithm.Hash())
+				signature, err := f.signer.Sign(rand.Reader, digest[:], algorithm.hash())
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -79,13 +79,13 @@ func BenchmarkSign(b *testing.B) {
 						b.Fatal()
 					}
 				case *rsa.PublicKey:
-					if err := rsa.VerifyPKCS1v15(public, algorithm.Hash(), digest[:], signature); err != nil {
+					if err := rsa.VerifyPKCS1v15(public, algorithm.hash(), digest[:], signature); err != nil {
 						b.Fatal(err)
 					}
 				}
 			}
 		})
-		s := newSigner(b, f.signer, &SignerOptions{KeyID: "k"})
+		s := newSigner(b, f.signer, SignerOptions{KeyID: "k"})
 		b.Run(string(algorithm)+"/Sign", func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // The defaults of [RemoteConfig].
@@ -43,9 +45,12 @@ const maxUnknown = 1024
 // are zero have the default named; negative ones are refused.
 type RemoteConfig struct {
 	// Client makes the requests: it says which roots are trusted, which proxy is used
-	// and how the requests are authenticated, if they are. It must end a request when
-	// the request's context ends. It is copied; its CheckRedirect, if it has one, is
-	// asked after the checks of this package.
+	// and how the requests are authenticated, if they are. A cluster's own issuer needs
+	// both, in a pod the CA bundle ca.crt and the bearer token beside it: see the example
+	// "InCluster". A transport that adds a token adds it to redirected requests too, which
+	// go to the configured hosts alone. It must end a request when the request's context
+	// ends. It is copied; its CheckRedirect, if it has one, is asked after the checks of
+	// this package.
 	Client *http.Client
 	// Issuer is the issuer's https URL, without query and fragment, byte for byte as
 	// it stands in its tokens. The key set's URL is the jwks_uri of the document at
@@ -128,7 +133,7 @@ type RemoteConfig struct {
 // gave the ID of one key to another is noticed when the set is stale; a signature that
 // does not verify causes no fetch.
 //
-// [NewRemoteKeySet] makes one; every call on the zero value fails with [CheckRemote].
+// [NewRemoteKeySet] makes one; every call on the zero value fails with [refusal.CheckConfig].
 type RemoteKeySet struct {
 	config RemoteConfig
 	source keySource
@@ -171,7 +176,7 @@ type RemoteStatus struct {
 }
 
 // NewRemoteKeySet returns a key set that holds no key yet. It makes no request. The error
-// is [CheckRemote] with what is wrong in the configuration.
+// is [refusal.CheckConfig] with what is wrong in the configuration.
 func NewRemoteKeySet(config RemoteConfig) (*RemoteKeySet, error) {
 	if err := config.complete(); err != nil {
 		return nil, err
@@ -186,18 +191,18 @@ func NewRemoteKeySet(config RemoteConfig) (*RemoteKeySet, error) {
 // complete checks the configuration and puts the defaults in.
 func (c *RemoteConfig) complete() error {
 	if (c.Client == nil) == (c.Fetch == nil) {
-		return &Error{Check: CheckRemote, Got: "both or none", Want: "one of Client and Fetch"}
+		return &Error{Check: refusal.CheckConfig, Got: "both or none", Want: "one of Client and Fetch"}
 	}
 	if c.Fetch == nil && (c.Issuer == "") == (c.JWKSURL == "") || c.Fetch != nil && c.Issuer+c.JWKSURL != "" {
-		return &Error{Check: CheckRemote, Got: "several or none", Want: "one of Issuer, JWKSURL and Fetch"}
+		return &Error{Check: refusal.CheckConfig, Got: "several or none", Want: "one of Issuer, JWKSURL and Fetch"}
 	}
-	if _, err := checkURL(CheckRemote, "Issuer", c.Issuer); c.Issuer != "" && err != nil {
+	if _, err := checkURL(refusal.CheckConfig, "Issuer", c.Issuer); c.Issuer != "" && err != nil {
 		return err
 	}
 	if strings.Contains(c.Issuer, "?") {
-		return &Error{Check: CheckRemote, Got: "an Issuer with a query", Want: "none"}
+		return &Error{Check: refusal.CheckConfig, Got: "an Issuer with a query", Want: "none"}
 	}
-	if _, err := checkURL(CheckRemote, "JWKSURL", c.JWKSURL); c.JWKSURL != "" && err != nil {
+	if _, err := checkURL(refusal.CheckConfig, "JWKSURL", c.JWKSURL); c.JWKSURL != "" && err != nil {
 		return err
 	}
 	if err := checkHosts(c.Hosts); err != nil {
@@ -223,14 +228,14 @@ func (c *RemoteConfig) completeTimes() error {
 		{"Timeout", &c.Timeout, DefaultFetchTimeout},
 	} {
 		if *d.value < 0 {
-			return &Error{Check: CheckRemote, Got: d.name + " " + d.value.String(), Want: "no negative duration"}
+			return &Error{Check: refusal.CheckConfig, Got: d.name + " " + d.value.String(), Want: "no negative duration"}
 		}
 		if *d.value == 0 {
 			*d.value = d.fallback
 		}
 	}
 	if c.MaxAge < c.MinRefetch {
-		return &Error{Check: CheckRemote, Got: "MaxAge " + c.MaxAge.String(), Want: "MinRefetch, " + c.MinRefetch.String() + ", or more"}
+		return &Error{Check: refusal.CheckConfig, Got: "MaxAge " + c.MaxAge.String(), Want: "MinRefetch, " + c.MinRefetch.String() + ", or more"}
 	}
 	if c.Now == nil {
 		c.Now = time.Now
@@ -251,7 +256,7 @@ func (c *RemoteConfig) completeCounts() error {
 		{"MaxWaiting", &c.MaxWaiting, DefaultMaxWaiting, math.MaxInt32},
 	} {
 		if *n.value < 0 || *n.value > n.most {
-			return &Error{Check: CheckRemote, Got: n.name + " " + strconv.Itoa(*n.value), Want: "0 to " + strconv.Itoa(n.most)}
+			return &Error{Check: refusal.CheckConfig, Got: n.name + " " + strconv.Itoa(*n.value), Want: "0 to " + strconv.Itoa(n.most)}
 		}
 		if *n.value == 0 {
 			*n.value = n.fallback
@@ -263,7 +268,7 @@ func (c *RemoteConfig) completeCounts() error {
 // made refuses a set that NewRemoteKeySet did not make.
 func (s *RemoteKeySet) made() error {
 	if s == nil || s.cancel == nil {
-		return &Error{Check: CheckRemote, Got: "no key set", Want: "one that NewRemoteKeySet made"}
+		return &Error{Check: refusal.CheckConfig, Got: "no key set", Want: "one that NewRemoteKeySet made"}
 	}
 	return nil
 }

@@ -2,33 +2,19 @@ package jws
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"math"
+	"net"
 	"net/http"
+	"net/url"
 	"strconv"
+	"strings"
 	"time"
-)
 
-// The checks of a [RemoteKeySet].
-const (
-	// CheckRemote: a RemoteConfig that cannot be used.
-	CheckRemote Check = "remote-config"
-	// CheckFetch: a request that failed, or a response that is none: another status
-	// than 200, too long, a redirect to another scheme than https.
-	CheckFetch Check = "fetch"
-	// CheckDiscovery: no document of OpenID Connect Discovery 1.0, section 3, or one
-	// whose jwks_uri is no https URL.
-	CheckDiscovery Check = "discovery"
-	// CheckIssuer: the document names another issuer than the one it was fetched for.
-	CheckIssuer Check = "issuer"
-	// CheckHost: a jwks_uri or a redirect leads to a host that RemoteConfig does not
-	// allow.
-	CheckHost Check = "host"
-	// CheckClosed: the set was closed.
-	CheckClosed Check = "closed"
-	// CheckBusy: as many calls as RemoteConfig allows wait for keys. ErrRetry is found
-	// beside it.
-	CheckBusy Check = "busy"
+	"github.com/nodeattest/nodeattest/internal/strictjson"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // maxRedirects is how many redirects one request follows.
@@ -139,4 +125,163 @@ func (s *keySource) get(ctx context.Context, from string, limit int) ([]byte, ht
 		return nil, nil, &Error{Check: CheckFetch, Got: "a longer response from " + from, Want: "at most " + bytesText(limit)}
 	}
 	return body, response.Header, nil
+}
+
+// hosts are the hosts that a [RemoteKeySet] may ask, each as hostPort writes it.
+type hosts map[string]bool
+
+// allowedHosts are those of a configuration that was checked.
+func allowedHosts(config *RemoteConfig) hosts {
+	h := make(hosts)
+	for _, text := range []string{config.Issuer, config.JWKSURL} {
+		if u, err := checkURL(refusal.CheckConfig, "", text); err == nil {
+			h[hostPort(u)] = true
+		}
+	}
+	for _, host := range config.Hosts {
+		if u, err := parseHost(host); err == nil {
+			h[hostPort(u)] = true
+		}
+	}
+	return h
+}
+
+// checkHosts checks the further hosts of a configuration.
+func checkHosts(list []string) error {
+	for _, host := range list {
+		if _, err := parseHost(host); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// parseHost reads "name" or "name:port" as the URL of that host.
+func parseHost(host string) (*url.URL, error) {
+	u, err := url.Parse("https://" + host)
+	if err != nil || u.Host != host || u.Hostname() == "" || strings.Contains(host, "*") {
+		return nil, &Error{Check: refusal.CheckConfig, Got: "the host " + host + " in Hosts", Want: "name or name:port"}
+	}
+	return u, nil
+}
+
+// hostPort is the host of an https URL, in lower case, and its port.
+func hostPort(u *url.URL) string {
+	port := u.Port()
+	if port == "" {
+		port = "443"
+	}
+	return net.JoinHostPort(strings.ToLower(u.Hostname()), port)
+}
+
+// check refuses a URL as checkURL does, and with [CheckHost] one of another host.
+func (h hosts) check(check Check, what, text string) error {
+	u, err := checkURL(check, what, text)
+	if err != nil {
+		return err
+	}
+	if !h[hostPort(u)] {
+		return &Error{Check: CheckHost, Got: what + " " + u.Host, Want: "the host that is configured, or one of Hosts"}
+	}
+	return nil
+}
+
+// checkURL checks that keys may be fetched from a URL: absolute, https, with a host,
+// without a password and a fragment.
+func checkURL(check Check, what, text string) (*url.URL, error) {
+	u, err := url.Parse(text)
+	if err != nil {
+		return nil, &Error{Check: check, Got: what + " that is no URL", Want: "an https URL"}
+	}
+	if u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.Fragment != "" {
+		return nil, &Error{Check: check, Got: what + " " + u.Redacted(), Want: "an https URL with a host, without user and fragment"}
+	}
+	return u, nil
+}
+
+// withoutURL takes the URL out of an error of a client, which repeats it.
+func withoutURL(err error) error {
+	var e *url.Error
+	if errors.As(err, &e) {
+		return e.Err
+	}
+	return err
+}
+
+// discoveryURL is where an issuer's document is (OpenID Connect Discovery 1.0, section
+// 4.1).
+func discoveryURL(issuer string) string {
+	return strings.TrimSuffix(issuer, "/") + "/.well-known/openid-configuration"
+}
+
+// parseDiscovery returns the jwks_uri of an issuer's document, which must lead to one of
+// the hosts. The document must name the
+// very issuer, byte for byte (section 4.3): else one issuer could give out its keys as
+// those of another.
+func parseDiscovery(data []byte, issuer string, allowed hosts) (keySet string, err error) {
+	var named string
+	r := strictjson.NewReader(data)
+	err = r.Object(func(name []byte) (err error) {
+		switch string(name) {
+		case "issuer":
+			named, err = r.String()
+		case "jwks_uri":
+			keySet, err = r.String()
+		default:
+			err = r.Skip()
+		}
+		return err
+	})
+	if err == nil {
+		err = r.End()
+	}
+	if err != nil {
+		return "", refuse(CheckDiscovery, err)
+	}
+	if named != issuer {
+		return "", &Error{Check: CheckIssuer, Got: named, Want: issuer}
+	}
+	if err := allowed.check(CheckDiscovery, "jwks_uri", keySet); err != nil {
+		return "", err
+	}
+	return keySet, nil
+}
+
+// unstatedAge is for how long a response may be kept that does not say it.
+const unstatedAge = 5 * time.Minute
+
+// maxAge returns for how long a response may be kept: the max-age of Cache-Control less
+// its Age (RFC 9111, sections 4.2 and 5.2.2.1). Not at all with no-store, no-cache or a
+// max-age that cannot be read; the shortest of several. Other directives and Expires are
+// not read.
+func maxAge(header http.Header) time.Duration {
+	lifetime := time.Duration(-1)
+	for _, line := range header.Values("Cache-Control") {
+		for directive := range strings.SplitSeq(line, ",") {
+			name, value, _ := strings.Cut(strings.TrimSpace(directive), "=")
+			switch strings.ToLower(name) {
+			case "no-store", "no-cache":
+				return 0
+			case "max-age":
+				stated := seconds(strings.Trim(value, `"`))
+				if lifetime < 0 || stated < lifetime {
+					lifetime = stated
+				}
+			}
+		}
+	}
+	if lifetime < 0 {
+		return unstatedAge
+	}
+	return max(lifetime-seconds(header.Get("Age")), 0)
+}
+
+// seconds reads delta-seconds (RFC 9111, section 1.2.2): 0 where it cannot be read, and
+// 2^31 for more.
+func seconds(text string) time.Duration {
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil && n != math.MaxUint64 {
+		return 0
+	}
+	return time.Duration(min(n, 1<<31)) * time.Second
 }

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 )
 
 const testIssuer = "https://issuer.example/tenant"
@@ -214,4 +215,140 @@ func FuzzDiscovery(f *testing.F) {
 			t.Errorf("%q, %v after %q", got, err, keySet)
 		}
 	})
+}
+
+func TestMaxAge(t *testing.T) {
+	for _, test := range []struct {
+		lines []string // of Cache-Control
+		age   string
+		want  time.Duration
+	}{
+		{nil, "", unstatedAge},
+		{[]string{""}, "", unstatedAge},
+		{[]string{"public"}, "10", unstatedAge},
+		{[]string{"public, max-age=3600"}, "", time.Hour},
+		{[]string{"MAX-AGE=60"}, "", time.Minute},
+		{[]string{`max-age="60"`}, "", time.Minute},
+		{[]string{" , ,max-age=60 ,"}, "", time.Minute},
+		{[]string{"max-age=60"}, "20", 40 * time.Second},
+		{[]string{"max-age=60"}, "61", 0},
+		{[]string{"max-age=60"}, "soon", time.Minute},
+		{[]string{"max-age=60, max-age=30"}, "", 30 * time.Second},
+		{[]string{"max-age=30", "max-age=60"}, "", 30 * time.Second},
+		{[]string{"max-age=0"}, "", 0},
+		{[]string{"max-age"}, "", 0},
+		{[]string{"max-age="}, "", 0},
+		{[]string{"max-age=-1"}, "", 0},
+		{[]string{"max-age=1.5"}, "", 0},
+		{[]string{"max-age=1h"}, "", 0},
+		{[]string{"max-age=99999999999999999999999"}, "", 1 << 31 * time.Second},
+		{[]string{"s-maxage=60"}, "", unstatedAge},
+		{[]string{"max-age=60, no-store"}, "", 0},
+		{[]string{"max-age=60", "No-Cache"}, "", 0},
+		{[]string{`max-age=60, no-cache="Set-Cookie"`}, "", 0},
+	} {
+		header := http.Header{"Cache-Control": test.lines}
+		if test.age != "" {
+			header.Set("Age", test.age)
+		}
+		if got := maxAge(header); got != test.want {
+			t.Errorf("%q, age %q: got %v, want %v", test.lines, test.age, got, test.want)
+		}
+	}
+}
+
+func FuzzMaxAge(f *testing.F) {
+	f.Add("public, max-age=3600", "1")
+	f.Add(`no-cache, max-age="0"`, "")
+	f.Add("max-age=18446744073709551616", "-1")
+	f.Fuzz(func(t *testing.T, line, age string) {
+		got := maxAge(http.Header{"Cache-Control": {line}, "Age": {age}})
+		if got < 0 || got > 1<<31*time.Second {
+			t.Errorf("%q, %q: %v", line, age, got)
+		}
+	})
+}
+
+// A jwks_uri and a redirect lead to the configured host or to one of Hosts, and nothing is
+// asked of any other.
+func TestRemoteKeySetHosts(t *testing.T) {
+	const internal = "https://metadata.internal/keys"
+	body := jwksOf(t, forgers()[ES256].key)
+	for name, test := range map[string]struct {
+		keySet   string
+		redirect bool // keySet is where the host's own key set redirects to
+		hosts    []string
+		want     Check // empty: the key is found
+	}{
+		"its own host":                   {keySet: "https://issuer.example/keys"},
+		"its own host, redirect":         {keySet: "https://issuer.example/keys2", redirect: true},
+		"its own host in upper case":     {keySet: "https://ISSUER.example/keys"},
+		"its own port, said":             {keySet: "https://issuer.example:443/keys"},
+		"a listed host":                  {keySet: internal, hosts: []string{"a.example", "metadata.internal"}},
+		"a listed host, redirect":        {keySet: internal, hosts: []string{"METADATA.internal:443"}, redirect: true},
+		"a listed port":                  {keySet: "https://issuer.example:8443/keys", hosts: []string{"issuer.example:8443"}},
+		"an internal host":               {keySet: internal, want: CheckHost},
+		"an internal host, redirect":     {keySet: internal, redirect: true, want: CheckHost},
+		"an address":                     {keySet: "https://169.254.169.254/keys", want: CheckHost},
+		"another port":                   {keySet: "https://issuer.example:8443/keys", want: CheckHost},
+		"another port, redirect":         {keySet: "https://issuer.example:8443/keys", redirect: true, want: CheckHost},
+		"another port of a listed host":  {keySet: "https://a.example:6443/keys", hosts: []string{"a.example"}, want: CheckHost},
+		"below the host":                 {keySet: "https://keys.issuer.example/keys", want: CheckHost},
+		"below a listed host":            {keySet: "https://keys.a.example/keys", hosts: []string{"a.example"}, want: CheckHost},
+		"the host with a dot":            {keySet: "https://issuer.example./keys", want: CheckHost},
+		"the host as a user":             {keySet: "https://issuer.example@metadata.internal/keys", want: CheckDiscovery},
+		"http of the host":               {keySet: "http://issuer.example/keys", want: CheckDiscovery},
+		"a listed host's plain http":     {keySet: "http://a.example/keys", hosts: []string{"a.example"}, want: CheckDiscovery},
+		"http of the host, redirect":     {keySet: "http://issuer.example/keys", redirect: true, want: CheckFetch},
+		"a listed host's http, redirect": {keySet: "http://a.example/keys", hosts: []string{"a.example"}, redirect: true, want: CheckFetch},
+	} {
+		t.Run(name, func(t *testing.T) {
+			set, issuer, _ := newRemote(t, func(c *RemoteConfig) { c.JWKSURL, c.Issuer, c.Hosts = "", testIssuer, test.hosts })
+			named := test.keySet
+			if test.redirect {
+				named = "https://issuer.example/moved"
+			}
+			issuer.set(func(r *http.Request) (*http.Response, error) {
+				switch {
+				case r.URL.String() == discoveryURL(testIssuer):
+					return respond(r, http.StatusOK, `{"issuer":"`+testIssuer+`","jwks_uri":"`+named+`"}`), nil
+				case r.URL.Path == "/moved":
+					return respond(r, http.StatusFound, "", "Location: "+test.keySet), nil
+				case test.want != "":
+					t.Errorf("%s was asked", r.URL)
+				}
+				return respond(r, http.StatusOK, body), nil
+			})
+			keys, err := set.Keys(t.Context(), "k")
+			switch {
+			case test.want == "" && (err != nil || len(keys) != 1):
+				t.Errorf("%d keys, %v", len(keys), err)
+			case test.want != "" && (!errors.Is(err, test.want) || !errors.Is(err, ErrRetry)):
+				t.Errorf("got %v, want %v", err, test.want)
+			}
+		})
+	}
+}
+
+// What the other side chose, the text of its status and of a URL that it named, is not in
+// an error as it is.
+func TestRemoteKeySetErrorText(t *testing.T) {
+	set, issuer, _ := newRemote(t, nil)
+	issuer.set(func(r *http.Request) (*http.Response, error) {
+		response := respond(r, http.StatusTeapot, "")
+		response.Status = "418 echo\x1b[2J"
+		return response, nil
+	})
+	_, err := set.Keys(t.Context(), "k")
+	if !errors.Is(err, CheckFetch) || strings.Contains(err.Error(), "echo") {
+		t.Errorf("got %v", err)
+	}
+
+	set, issuer, _ = newRemote(t, nil)
+	issuer.fail()
+	_, err = set.Keys(t.Context(), "k")
+	var client *url.Error // repeats the URL
+	if !errors.Is(err, errDown) || errors.As(err, &client) {
+		t.Errorf("got %v", err)
+	}
 }

@@ -297,7 +297,7 @@ func TestRemoteKeySetServerKilled(t *testing.T) {
 	verifiers.Wait()
 
 	// A new key signs after a server was down for good and came back.
-	fresh := newSigner(t, curveKey(elliptic.P256()), &SignerOptions{KeyID: "fresh"})
+	fresh := newSigner(t, curveKey(elliptic.P256()), SignerOptions{KeyID: "fresh"})
 	signature, err := fresh.Sign(context.Background(), []byte("{}"))
 	if err != nil {
 		t.Fatal(err)

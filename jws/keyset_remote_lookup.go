@@ -11,7 +11,7 @@ import (
 // is empty; the caller must not change the slice. See [RemoteKeySet] for when it fetches
 // and when it waits. An error in which errors.Is finds [ErrRetry] says that nothing could
 // be decided: a fetch failed, which errors.As and Status tell more about, ctx ended,
-// whose error is in it too, or [CheckBusy]. Others are [CheckClosed] and [CheckRemote].
+// whose error is in it too, or [CheckBusy]. Others are [CheckClosed] and [refusal.CheckConfig].
 func (s *RemoteKeySet) Keys(ctx context.Context, keyID string) ([]*Key, error) {
 	if err := s.made(); err != nil {
 		return nil, err

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // TestRemoteKeySetFetch: keys may come from elsewhere than HTTPS, and are kept just so.
@@ -56,8 +58,8 @@ func TestRemoteKeySetFetchRefuses(t *testing.T) {
 		"Issuer":  {Fetch: fetch, Issuer: "https://issuer.example"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := NewRemoteKeySet(config); !errors.Is(err, CheckRemote) {
-				t.Errorf("got %v, want %v", err, CheckRemote)
+			if _, err := NewRemoteKeySet(config); !errors.Is(err, refusal.CheckConfig) {
+				t.Errorf("got %v, want %v", err, refusal.CheckConfig)
 			}
 		})
 	}

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // A clock is set by a test.
@@ -120,7 +122,7 @@ func wantRetry(t testing.TB, set *RemoteKeySet, keyID string, cause error) {
 // named makes a key.
 func named(t testing.TB, keyID string) *Key {
 	t.Helper()
-	key, err := NewKey(curveKey(elliptic.P256()).Public(), &KeyOptions{KeyID: keyID})
+	key, err := NewKey(curveKey(elliptic.P256()).Public(), KeyOptions{KeyID: keyID})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -291,14 +293,14 @@ func TestRemoteKeySetZero(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for _, keyID := range []string{"", "k"} {
 				keys, err := set.Keys(t.Context(), keyID)
-				refusedFor(t, "Keys", err, CheckRemote)
+				refusedFor(t, "Keys", err, refusal.CheckConfig)
 				if keys != nil {
 					t.Errorf("keys: %v", keys)
 				}
 			}
-			refusedFor(t, "Status", set.Status().Err, CheckRemote)
-			refusedFor(t, "Close", set.Close(), CheckRemote)
-			if _, err := Verify(t.Context(), forgers()[ES256].good(t), set); !errors.Is(err, CheckRemote) {
+			refusedFor(t, "Status", set.Status().Err, refusal.CheckConfig)
+			refusedFor(t, "Close", set.Close(), refusal.CheckConfig)
+			if _, err := Verify(t.Context(), forgers()[ES256].good(t), set); !errors.Is(err, refusal.CheckConfig) {
 				t.Errorf("Verify: %v", err)
 			}
 		})
@@ -346,7 +348,7 @@ func TestNewRemoteKeySetRefuses(t *testing.T) {
 		}
 		change(&config)
 		_, err := NewRemoteKeySet(config)
-		refusedFor(t, name, err, CheckRemote)
+		refusedFor(t, name, err, refusal.CheckConfig)
 		if err != nil && strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v", name, err)
 		}

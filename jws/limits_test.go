@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // sized is text of exactly n bytes in base64url, wherever such a text exists.
@@ -45,9 +47,9 @@ func TestLimits(t *testing.T) {
 		}},
 		{"set of keys", MaxJWKSSize, CheckKeySet, func(n int) error { _, err := ParseJWKS(fill(good, n)); return err }},
 		{"PEM", MaxPEMSize, CheckPEM, func(n int) error { _, err := ParsePEM(fill(block, n)); return err }},
-		{"MaxSize", MaxJWKSSize, CheckRemote, func(n int) error { return configured(func(c *RemoteConfig) { c.MaxSize = n }) }},
-		{"MaxKeys", MaxJWKSKeys, CheckRemote, func(n int) error { return configured(func(c *RemoteConfig) { c.MaxKeys = n }) }},
-		{"MinRefetch", int(time.Hour), CheckRemote, func(n int) error {
+		{"MaxSize", MaxJWKSSize, refusal.CheckConfig, func(n int) error { return configured(func(c *RemoteConfig) { c.MaxSize = n }) }},
+		{"MaxKeys", MaxJWKSKeys, refusal.CheckConfig, func(n int) error { return configured(func(c *RemoteConfig) { c.MaxKeys = n }) }},
+		{"MinRefetch", int(time.Hour), refusal.CheckConfig, func(n int) error {
 			return configured(func(c *RemoteConfig) { c.MinRefetch, c.MaxAge = time.Duration(n), time.Hour })
 		}},
 		{"response", 1024, CheckFetch, func(n int) error {
@@ -106,7 +108,7 @@ func fetched(t *testing.T, change func(*RemoteConfig), answer func(*http.Request
 // The longest token that a signer makes is the longest that Parse reads, to the byte.
 func TestCryptoSignerTokenSize(t *testing.T) {
 	for n := range 4 { // with one of them the sum is exactly right
-		s := newSigner(t, forgers()[EdDSA].signer, &SignerOptions{KeyID: strings.Repeat("k", 1+n)})
+		s := newSigner(t, forgers()[EdDSA].signer, SignerOptions{KeyID: strings.Repeat("k", 1+n)})
 		rest := MaxTokenSize - len(s.header) - encoding.EncodedLen(64) - 2
 		most := encoding.DecodedLen(rest)
 		signature, err := s.Sign(t.Context(), bytes.Repeat([]byte("a"), most))
@@ -128,7 +130,7 @@ func TestCryptoSignerQueue(t *testing.T) {
 	for name, algorithm := range map[string]Algorithm{"RSA": RS256, "ECDSA": ES256, "Ed25519": EdDSA} {
 		t.Run(name, func(t *testing.T) {
 			private := forgers()[algorithm].signer
-			for options, want := range map[*SignerOptions]int{nil: 0, {Concurrent: 2}: 2} {
+			for options, want := range map[SignerOptions]int{{}: 0, {Concurrent: 2}: 2} {
 				if got := cap(newSigner(t, private, options).slots); got != want {
 					t.Errorf("%+v: %d calls at a time, want %d", options, got, want)
 				}

@@ -8,9 +8,6 @@ import (
 	"strings"
 )
 
-// MaxPEMSize is the length in bytes of the longest text that [ParsePEM] reads.
-const MaxPEMSize = 512 << 10
-
 // ParsePEM reads public keys from one or more PEM blocks of type PUBLIC KEY (RFC 7468,
 // section 13), at most [MaxJWKSKeys], as [NewKey] takes them without options. There is
 // nothing but white space around the blocks, which have no headers and are encoded as
@@ -61,7 +58,7 @@ func parsePKIX(der []byte) (*Key, error) {
 	if err != nil {
 		return nil, &Error{Check: CheckPEM, Got: "DER that is no public key", Err: err}
 	}
-	k, err := NewKey(public, nil)
+	k, err := NewKey(public, KeyOptions{})
 	if err != nil {
 		return nil, err
 	}

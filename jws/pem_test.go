@@ -36,7 +36,7 @@ func TestParsePEM(t *testing.T) {
 			if err != nil || len(keys) != 1 {
 				t.Fatalf("%s: %v", text, err)
 			}
-			want, err := KeyID(public)
+			want, err := DeriveKeyID(public)
 			if err != nil || keys[0].KeyID() != want || keys[0].Algorithm() != algorithm {
 				t.Errorf("got %s %s, want %s %s (%v)", keys[0].Algorithm(), keys[0].KeyID(), algorithm, want, err)
 			}

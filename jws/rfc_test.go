@@ -26,7 +26,7 @@ func (e *rfcExample) key(t *testing.T) *Key {
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, err := NewKey(parsed.Public(), &KeyOptions{KeyID: parsed.KeyID(), Algorithm: e.Algorithm})
+	key, err := NewKey(parsed.Public(), KeyOptions{KeyID: parsed.KeyID(), Algorithm: e.Algorithm})
 	if err != nil {
 		t.Fatal(err)
 	}

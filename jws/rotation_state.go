@@ -2,17 +2,12 @@ package jws
 
 import (
 	"bytes"
+	"encoding/json"
 	"strconv"
 	"time"
 
-	"github.com/nodeattest/nodeattest/internal/strictjson"
+	"github.com/nodeattest/nodeattest/refusal"
 )
-
-// CheckRotationState: no state as [RotatingSigner.State] writes it.
-const CheckRotationState Check = "rotation-state"
-
-// MaxRotationStateSize is the length in bytes of the longest state that is read.
-const MaxRotationStateSize = 1 << 20
 
 // State returns all that a restart must not lose, for the caller to store: the published
 // keys, which of them signs, which one is next and from when, and when the others leave.
@@ -32,11 +27,11 @@ func (r *RotatingSigner) State() ([]byte, error) {
 // given and it has not begun to sign, the key is left out, for it has signed nothing.
 // Signers of other keys are not used. In config Retired must be empty.
 //
-// The errors are [CheckRotationState], [CheckRotation] where the signer of the key that
+// The errors are [CheckRotationState], [refusal.CheckConfig] where the signer of the key that
 // signs is missing, and those of [NewRotatingSigner].
 func ResumeRotatingSigner(state []byte, config RotationConfig, signers ...KeySigner) (*RotatingSigner, error) {
 	if len(config.Retired) > 0 {
-		return nil, &Error{Check: CheckRotation, Got: "Retired beside a state", Want: "those of the state alone"}
+		return nil, &Error{Check: refusal.CheckConfig, Got: "Retired beside a state", Want: "those of the state alone"}
 	}
 	for _, s := range signers {
 		if err := checkKeySigner(s); err != nil {
@@ -55,22 +50,18 @@ func ResumeRotatingSigner(state []byte, config RotationConfig, signers ...KeySig
 	if len(old) > 0 && !old[0].SignsFrom.IsZero() {
 		next, old = old[0], old[1:]
 	}
-	retired := make([]RetiredKey, 0, 1+len(old))
 	if next.Key != nil && !config.Now().Before(next.SignsFrom) {
-		retired = append(retired, RetiredKey{signing.Key, next.SignsFrom.Add(config.Retain)})
+		old = append([]PublishedKey{{Key: signing.Key, Until: next.SignsFrom.Add(config.Retain)}}, old...)
 		signing, next = next, PublishedKey{}
-	}
-	for _, k := range old {
-		retired = append(retired, RetiredKey{k.Key, k.Until})
 	}
 	resumed := &rotation{current: signerOf(signing.Key, signers), next: signerOf(next.Key, signers)}
 	if resumed.current == nil {
-		return nil, &Error{Check: CheckRotation, Got: "no signer of the key that signs", Want: signing.Key.keyID}
+		return nil, &Error{Check: refusal.CheckConfig, Got: "no signer of the key that signs", Want: signing.Key.keyID}
 	}
 	if resumed.next != nil {
 		resumed.from = next.SignsFrom
 	}
-	return startRotating(resumed, retired, config)
+	return startRotating(resumed, old, config)
 }
 
 // signerOf returns the signer with that key, or nil.
@@ -83,30 +74,27 @@ func signerOf(key *Key, signers []KeySigner) KeySigner {
 	return nil
 }
 
-// marshalState writes {"keys":[{"key":JWK,"signsFrom":…,"until":…},…]} in the order of
-// Published, times as RFC 3339 in UTC where they are there.
+// rotationState is the JSON of a state.
+type rotationState struct {
+	Keys []rotationKey `json:"keys"` // in the order of Published
+}
+
+type rotationKey struct {
+	Key       json.RawMessage `json:"key"`
+	SignsFrom time.Time       `json:"signsFrom,omitzero"`
+	Until     time.Time       `json:"until,omitzero"`
+}
+
 func marshalState(keys []PublishedKey) ([]byte, error) {
-	b := []byte(`{"keys":[`)
-	for i, k := range keys {
+	state := rotationState{Keys: make([]rotationKey, 0, len(keys))}
+	for _, k := range keys {
 		text, err := k.Key.MarshalJSON()
 		if err != nil {
 			return nil, err
 		}
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = append(append(b, `{"key":`...), text...)
-		for _, at := range []struct {
-			name string
-			time time.Time
-		}{{"signsFrom", k.SignsFrom}, {"until", k.Until}} {
-			if !at.time.IsZero() {
-				b = appendMember(b, at.name, at.time.UTC().Format(time.RFC3339Nano))
-			}
-		}
-		b = append(b, '}')
+		state.Keys = append(state.Keys, rotationKey{text, k.SignsFrom.UTC(), k.Until.UTC()})
 	}
-	return append(b, `]}`...), nil
+	return json.Marshal(state)
 }
 
 // parseState reads what marshalState writes, to the byte: first the key that signs, then
@@ -115,64 +103,30 @@ func parseState(data []byte) ([]PublishedKey, error) {
 	if len(data) > MaxRotationStateSize {
 		return nil, &Error{Check: CheckRotationState, Got: bytesText(len(data)), Want: "at most " + bytesText(MaxRotationStateSize)}
 	}
-	var keys []PublishedKey
-	r := strictjson.NewReader(data)
-	err := r.Object(func([]byte) error {
-		return r.Array(func() error {
-			if len(keys) == 1+maxRetired {
-				return &Error{Check: CheckRotationState, Got: "more keys", Want: "at most " + strconv.Itoa(1+maxRetired)}
-			}
-			k, err := readPublished(r)
-			keys = append(keys, k)
-			return err
-		})
-	})
-	switch {
-	case err != nil:
+	var state rotationState
+	if err := json.Unmarshal(data, &state); err != nil {
 		return nil, &Error{Check: CheckRotationState, Err: err}
-	case len(keys) == 0:
-		return nil, &Error{Check: CheckRotationState, Got: "no key", Want: "one that signs"}
+	}
+	if len(state.Keys) == 0 || len(state.Keys) > 1+maxRetired {
+		return nil, &Error{Check: CheckRotationState, Got: strconv.Itoa(len(state.Keys)) + " keys", Want: "1 to " + strconv.Itoa(1+maxRetired)}
 	}
 	ids := make(map[string]bool)
-	for i, k := range keys {
+	keys := make([]PublishedKey, 0, len(state.Keys))
+	for i, k := range state.Keys {
+		key, err := ParseJWK(k.Key)
+		if err != nil {
+			return nil, &Error{Check: CheckRotationState, Err: err}
+		}
 		signs, isNext := k.SignsFrom.IsZero() && k.Until.IsZero(), !k.SignsFrom.IsZero()
-		if k.Key == nil || ids[k.Key.keyID] || signs != (i == 0) || isNext && (i != 1 || !k.Until.IsZero()) {
+		if ids[key.keyID] || signs != (i == 0) || isNext && (i != 1 || !k.Until.IsZero()) {
 			return nil, &Error{Check: CheckRotationState, Got: "another entry at position " + strconv.Itoa(i),
 				Want: "the key that signs, then the next, then those with an end, each with an ID of its own"}
 		}
-		ids[k.Key.keyID] = true
+		ids[key.keyID] = true
+		keys = append(keys, PublishedKey{Key: key, SignsFrom: k.SignsFrom, Until: k.Until})
 	}
 	if again, err := marshalState(keys); err != nil || !bytes.Equal(again, data) {
 		return nil, &Error{Check: CheckRotationState, Got: "another text", Want: "a state as it was written", Err: err}
 	}
 	return keys, nil
-}
-
-// readPublished reads one entry of a state.
-func readPublished(r *strictjson.Reader) (PublishedKey, error) {
-	var k PublishedKey
-	err := r.Object(func(name []byte) error {
-		switch string(name) {
-		case "key":
-			j, err := readJWK(r)
-			if err == nil {
-				k.Key, err = j.key()
-			}
-			return err
-		case "signsFrom":
-			return readTime(r, &k.SignsFrom)
-		case "until":
-			return readTime(r, &k.Until)
-		}
-		return r.Skip() // not there when the state is written again
-	})
-	return k, err
-}
-
-func readTime(r *strictjson.Reader, t *time.Time) error {
-	text, err := r.String()
-	if err == nil {
-		*t, err = time.Parse(time.RFC3339Nano, text)
-	}
-	return err
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // TestRotatingSignerZero calls a signer that was not made.
@@ -13,14 +15,14 @@ func TestRotatingSignerZero(t *testing.T) {
 	for name, r := range map[string]*RotatingSigner{"zero": {}, "nil": nil} {
 		t.Run(name, func(t *testing.T) {
 			_, err := r.Sign(t.Context(), nil)
-			refusedFor(t, "Sign", err, CheckRotation)
+			refusedFor(t, "Sign", err, refusal.CheckConfig)
 			keys, err := r.Keys(t.Context(), "")
-			refusedFor(t, "Keys", err, CheckRotation)
+			refusedFor(t, "Keys", err, refusal.CheckConfig)
 			_, stateErr := r.State()
-			refusedFor(t, "State", stateErr, CheckRotation)
+			refusedFor(t, "State", stateErr, refusal.CheckConfig)
 			_, rotateErr := r.Rotate(namedSigner(t, "b"))
-			refusedFor(t, "Rotate", rotateErr, CheckRotation)
-			refusedFor(t, "Revoke", r.Revoke("a"), CheckRotation)
+			refusedFor(t, "Rotate", rotateErr, refusal.CheckConfig)
+			refusedFor(t, "Revoke", r.Revoke("a"), refusal.CheckConfig)
 			if published := r.Published(); keys != nil || published != nil {
 				t.Errorf("%v, %v", keys, published)
 			}
@@ -62,7 +64,7 @@ func TestRotatingSignerRestarts(t *testing.T) {
 	a, b, c := namedSigner(t, "a"), namedSigner(t, "b"), namedSigner(t, "c")
 	now := newClock()
 	config := RotationConfig{Publish: testPublish, Retain: testRetain, Now: now.Now,
-		Retired: []RetiredKey{{named(t, "old"), now.Now().Add(90 * time.Minute)}}}
+		Retired: []PublishedKey{{Key: named(t, "old"), Until: now.Now().Add(90 * time.Minute)}}}
 	steady, err := NewRotatingSigner(a, config)
 	if err != nil {
 		t.Fatal(err)
@@ -132,7 +134,7 @@ func TestResumeRotatingSignerLater(t *testing.T) {
 			now := newClock()
 			config := config
 			config.Now = now.Now
-			config.Retired = []RetiredKey{{named(t, "old"), now.Now().Add(testRetain)}}
+			config.Retired = []PublishedKey{{Key: named(t, "old"), Until: now.Now().Add(testRetain)}}
 			r, err := NewRotatingSigner(a, config)
 			if err != nil {
 				t.Fatal(err)
@@ -148,7 +150,7 @@ func TestResumeRotatingSignerLater(t *testing.T) {
 			config.Retired = nil
 			resumed, err := ResumeRotatingSigner(state, config, test.signers...)
 			if test.signs == "" {
-				refusedFor(t, name, err, CheckRotation)
+				refusedFor(t, name, err, refusal.CheckConfig)
 				return
 			}
 			if err != nil {
@@ -228,14 +230,14 @@ func TestResumeRotatingSignerRefuses(t *testing.T) {
 		signers []KeySigner
 	}{
 		"no times":         {RotationConfig{}, []KeySigner{a}},
-		"Retired beside":   {RotationConfig{Publish: 1, Retain: 1, Retired: []RetiredKey{{named(t, "x"), now.Now()}}}, []KeySigner{a}},
+		"Retired beside":   {RotationConfig{Publish: 1, Retain: 1, Retired: []PublishedKey{{Key: named(t, "x"), Until: now.Now()}}}, []KeySigner{a}},
 		"a nil signer":     {good, []KeySigner{a, nil}},
 		"a signer of nil":  {good, []KeySigner{(*CryptoSigner)(nil), a}},
 		"a keyless signer": {good, []KeySigner{new(CryptoSigner), a}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := ResumeRotatingSigner([]byte(list(signs)), test.config, test.signers...)
-			refusedFor(t, name, err, CheckRotation)
+			refusedFor(t, name, err, refusal.CheckConfig)
 		})
 	}
 }

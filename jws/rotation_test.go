@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 const (
@@ -20,7 +22,7 @@ const (
 // namedSigner makes a signer with a key of its own.
 func namedSigner(t testing.TB, keyID string) *CryptoSigner {
 	t.Helper()
-	return newSigner(t, curveKey(elliptic.P256()), &SignerOptions{KeyID: keyID})
+	return newSigner(t, curveKey(elliptic.P256()), SignerOptions{KeyID: keyID})
 }
 
 func newRotating(t testing.TB, retired ...*Key) (*RotatingSigner, *clock) {
@@ -28,7 +30,7 @@ func newRotating(t testing.TB, retired ...*Key) (*RotatingSigner, *clock) {
 	now := newClock()
 	config := RotationConfig{Publish: testPublish, Retain: testRetain, Now: now.Now}
 	for _, key := range retired {
-		config.Retired = append(config.Retired, RetiredKey{key, now.Now().Add(testRetain)})
+		config.Retired = append(config.Retired, PublishedKey{Key: key, Until: now.Now().Add(testRetain)})
 	}
 	r, err := NewRotatingSigner(namedSigner(t, "a"), config)
 	if err != nil {
@@ -137,7 +139,7 @@ func TestRotatingSignerRotateRefuses(t *testing.T) {
 	refuse := func(what string, s KeySigner) {
 		t.Helper()
 		_, err := r.Rotate(s)
-		refusedFor(t, what, err, CheckRotation)
+		refusedFor(t, what, err, refusal.CheckConfig)
 	}
 	refuse("nil", nil)
 	refuse("no key", new(CryptoSigner))
@@ -169,7 +171,7 @@ func TestRotatingSignerTooManyKeys(t *testing.T) {
 		now.Advance(1)
 	}
 	_, err = r.Rotate(namedSigner(t, "one more"))
-	refusedFor(t, "one more", err, CheckRotation)
+	refusedFor(t, "one more", err, refusal.CheckConfig)
 	if got := len(r.Published()); got != 1+maxRetired {
 		t.Errorf("%d keys", got)
 	}
@@ -183,9 +185,9 @@ func TestRotatingSignerRevoke(t *testing.T) {
 			t.Errorf("%s: %v", keyID, err)
 		}
 	}
-	revoke("a", CheckRotation)
-	revoke("x", CheckRotation)
-	revoke("", CheckRotation)
+	revoke("a", refusal.CheckConfig)
+	revoke("x", refusal.CheckConfig)
+	revoke("", refusal.CheckConfig)
 	revoke("old", nil)
 	wantState(t, "without old", r, "a", "a", "older")
 	if _, err := r.Rotate(namedSigner(t, "b")); err != nil {
@@ -206,9 +208,9 @@ func TestRotatingSignerRevoke(t *testing.T) {
 
 func TestNewRotatingSignerRefuses(t *testing.T) {
 	first := namedSigner(t, "a")
-	many := make([]RetiredKey, maxRetired+1)
+	many := make([]PublishedKey, maxRetired+1)
 	for i := range many {
-		many[i] = RetiredKey{named(t, fmt.Sprint(i)), time.Now().Add(time.Hour)}
+		many[i] = PublishedKey{Key: named(t, fmt.Sprint(i)), Until: time.Now().Add(time.Hour)}
 	}
 	good := RotationConfig{Publish: 1, Retain: 1}
 	for name, test := range map[string]struct {
@@ -221,14 +223,14 @@ func TestNewRotatingSignerRefuses(t *testing.T) {
 		"no Publish":       {first, RotationConfig{Retain: 1}},
 		"no Retain":        {first, RotationConfig{Publish: 1}},
 		"negative":         {first, RotationConfig{Publish: -1, Retain: 1}},
-		"nil among them":   {first, RotationConfig{Publish: 1, Retain: 1, Retired: []RetiredKey{{Until: many[0].Until}}}},
-		"no end":           {first, RotationConfig{Publish: 1, Retain: 1, Retired: []RetiredKey{{Key: many[0].Key}}}},
-		"the same":         {first, RotationConfig{Publish: 1, Retain: 1, Retired: []RetiredKey{{first.Key(), many[0].Until}}}},
-		"twice":            {first, RotationConfig{Publish: 1, Retain: 1, Retired: []RetiredKey{many[0], many[0]}}},
+		"nil among them":   {first, RotationConfig{Publish: 1, Retain: 1, Retired: []PublishedKey{{Until: many[0].Until}}}},
+		"no end":           {first, RotationConfig{Publish: 1, Retain: 1, Retired: []PublishedKey{{Key: many[0].Key}}}},
+		"the same":         {first, RotationConfig{Publish: 1, Retain: 1, Retired: []PublishedKey{{Key: first.Key(), Until: many[0].Until}}}},
+		"twice":            {first, RotationConfig{Publish: 1, Retain: 1, Retired: []PublishedKey{many[0], many[0]}}},
 		"too many retired": {first, RotationConfig{Publish: 1, Retain: 1, Retired: many}},
 	} {
 		_, err := NewRotatingSigner(test.first, test.config)
-		refusedFor(t, name, err, CheckRotation)
+		refusedFor(t, name, err, refusal.CheckConfig)
 	}
 	good.Retired = many[:maxRetired]
 	if r, err := NewRotatingSigner(first, good); err != nil || len(r.Published()) != 1+maxRetired {
@@ -326,4 +328,28 @@ func TestRotatingSignerUnderLoad(t *testing.T) {
 	}
 	close(stop)
 	users.Wait()
+}
+
+// silent signs nothing and says that all went well.
+type silent struct{ KeySigner }
+
+func (silent) Sign(context.Context, []byte) (*Signature, error) { return nil, nil }
+
+func TestRotatingSignerNothing(t *testing.T) {
+	first := namedSigner(t, "first")
+	config := RotationConfig{Publish: time.Minute, Retain: time.Minute}
+	r, err := NewRotatingSigner(silent{first}, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Sign(t.Context(), []byte("{}")); !errors.Is(err, CheckSignerOutput) {
+		t.Errorf("no signature: %v, want %v", err, CheckSignerOutput)
+	}
+	if _, err := NewRotatingSigner(liar{first, []*Key{{}}}, config); !errors.Is(err, refusal.CheckConfig) {
+		t.Errorf("a signer of a zero key: %v, want %v", err, refusal.CheckConfig)
+	}
+	config.Retired = []PublishedKey{{Key: new(Key), Until: time.Now()}}
+	if _, err := NewRotatingSigner(first, config); !errors.Is(err, refusal.CheckConfig) {
+		t.Errorf("a zero key among Retired: %v, want %v", err, refusal.CheckConfig)
+	}
 }

@@ -42,7 +42,7 @@ func TestPrivateKeysAreNotShown(t *testing.T) {
 	for name, private := range map[string]crypto.Signer{
 		"RSA": forgers()[RS256].signer, "ECDSA": curveKey(elliptic.P256()), "Ed25519": forgers()[EdDSA].signer,
 	} {
-		signer := newSigner(t, private, nil)
+		signer := newSigner(t, private, SignerOptions{})
 		rotating, err := NewRotatingSigner(signer, RotationConfig{Publish: time.Hour, Retain: time.Hour})
 		if err != nil {
 			t.Fatal(err)

@@ -23,7 +23,7 @@ func TestCryptoSignerTPM(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, algorithm := range algorithms {
-			signer, err := jws.NewSigner(key, &jws.SignerOptions{Algorithm: algorithm})
+			signer, err := jws.NewSigner(key, jws.SignerOptions{Algorithm: algorithm})
 			if err != nil {
 				t.Fatal(err)
 			}

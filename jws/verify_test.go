@@ -58,7 +58,7 @@ func TestVerifyRefused(t *testing.T) {
 	ctx := context.Background()
 	f := forgers()[ES256]
 	good := f.good(t)
-	named, err := NewKey(f.signer.Public(), &KeyOptions{KeyID: "other"})
+	named, err := NewKey(f.signer.Public(), KeyOptions{KeyID: "other"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ func wycheproofKey(t *testing.T, text string, algorithm Algorithm) *Key {
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, err := NewKey(public, &KeyOptions{Algorithm: algorithm})
+	key, err := NewKey(public, KeyOptions{Algorithm: algorithm})
 	if err != nil {
 		t.Fatal(err)
 	}

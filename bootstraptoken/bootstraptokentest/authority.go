@@ -1,7 +1,6 @@
 package bootstraptokentest
 
 import (
-	"context"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -9,14 +8,11 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"errors"
 	"fmt"
-	"io"
 	"math/big"
 	"net"
 	"time"
 
-	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/bootstraptoken"
 )
 
@@ -24,46 +20,24 @@ import (
 type authority struct {
 	certificate *x509.Certificate
 	key         crypto.Signer
-	made        io.Closer // the key, where the cluster made it in a TPM
-}
-
-// servingKey is the API server's key.
-type servingKey struct {
-	crypto.Signer
-	made io.Closer
-}
-
-func (c *Cluster) newServingKey() (*servingKey, error) {
-	key, made, err := c.newKey(c.options.ServingKey)
-	return &servingKey{key, made}, err
 }
 
 // newKey returns the key that was given, or a new one.
-func (c *Cluster) newKey(given crypto.Signer) (crypto.Signer, io.Closer, error) {
-	switch {
-	case given != nil:
-		return given, nil, nil
-	case c.shared != nil:
-		key, err := attest.CreateTPMKey(context.Background(), c.shared, attest.KeyECDSAP256, nil)
-		if err != nil {
-			return nil, nil, err
-		}
-		return key, key, nil
+func newKey(given crypto.Signer) (crypto.Signer, error) {
+	if given != nil {
+		return given, nil
 	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	return key, nil, err
+	return ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 }
 
 func (c *Cluster) newAuthority(given crypto.Signer) (*authority, error) {
-	key, made, err := c.newKey(given)
+	key, err := newKey(given)
 	if err != nil {
 		return nil, err
 	}
-	ca := &authority{key: key, made: made}
-	if ca.certificate, err = ca.selfSigned(c.options.Now(), len(c.cas)+1); err != nil {
-		return nil, errors.Join(err, ca.close())
-	}
-	return ca, nil
+	ca := &authority{key: key}
+	ca.certificate, err = ca.selfSigned(c.options.Now(), len(c.cas)+1)
+	return ca, err
 }
 
 func (ca *authority) selfSigned(now time.Time, number int) (*x509.Certificate, error) {
@@ -106,45 +80,19 @@ func (ca *authority) issue(c *Cluster) (*tls.Certificate, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: c.key.Signer}, nil
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: c.key}, nil
 }
 
 func newSerial() (*big.Int, error) {
 	return rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
 }
 
-func (ca *authority) close() error { return closeMade(ca.made) }
-
-func closeMade(made io.Closer) error {
-	if made == nil {
-		return nil
-	}
-	return made.Close()
-}
-
-func (c *Cluster) closeKeys() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var errs []error
-	for _, ca := range c.cas {
-		errs = append(errs, ca.close())
-	}
-	if c.key != nil {
-		errs = append(errs, closeMade(c.key.made))
-	}
-	return errors.Join(errs...)
-}
-
-// AddCA begins a rotation of the CA: a new one, with a key in software, joins the bundle,
+// AddCA begins a rotation of the CA: a new one joins the bundle,
 // and the document is published and signed again. The API server keeps its certificate.
 func (c *Cluster) AddCA() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return err
-	}
-	ca, err := c.newAuthority(key)
+	ca, err := c.newAuthority(nil)
 	if err != nil {
 		return err
 	}
@@ -169,12 +117,8 @@ func (c *Cluster) UseNewCA() error {
 func (c *Cluster) DropOldCAs() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var errs []error
-	for _, old := range c.cas[:len(c.cas)-1] {
-		errs = append(errs, old.close())
-	}
 	c.cas = c.cas[len(c.cas)-1:]
-	return errors.Join(append(errs, c.publish())...)
+	return c.publish()
 }
 
 // publish makes the discovery document and signs it.

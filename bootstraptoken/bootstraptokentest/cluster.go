@@ -12,23 +12,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/bootstraptoken"
-	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
-// Options say what cluster is wanted. Nil and each zero field are a sensible default.
+// Options say what cluster is wanted. Each zero field is a sensible default.
 type Options struct {
 	// Token is the cluster's first token; the zero Token means a new one.
 	Token bootstraptoken.Token
 	// NoToken has the cluster begin without any.
 	NoToken bool
 	// CAKey and ServingKey are the keys of the first CA and of the API server; nil
-	// means a new P-256 key each, in software or, if there is one, in TPM.
+	// means a new P-256 key each.
 	CAKey, ServingKey crypto.Signer
-	// TPM has both keys, but those that are given. The caller closes it, after the
-	// cluster.
-	TPM *tpmsim.TPM
 	// Hosts are further DNS names and IP addresses of the API server's certificate,
 	// which is for 127.0.0.1, ::1 and localhost.
 	Hosts []string
@@ -44,13 +39,12 @@ type Cluster struct {
 	address string
 	options Options
 	token   bootstraptoken.Token // the first
-	shared  *attest.SharedTPM    // nil without a TPM
 	close   func() error
 
 	mu       sync.Mutex
 	cas      []*authority // in the bundle, oldest first
 	serving  *tls.Certificate
-	key      *servingKey
+	key      crypto.Signer // of the API server
 	secrets  map[string]*bootstraptoken.Secret
 	data     map[string]string // of cluster-info
 	fault    *Fault
@@ -59,7 +53,7 @@ type Cluster struct {
 
 // New starts a cluster and closes it when the test ends. It fails the test if that does
 // not work.
-func New(t testing.TB, opts *Options) *Cluster {
+func New(t testing.TB, opts Options) *Cluster {
 	t.Helper()
 	c, err := Open(opts)
 	if err != nil {
@@ -74,16 +68,10 @@ func New(t testing.TB, opts *Options) *Cluster {
 }
 
 // Open is [New] for use outside tests; the caller closes the cluster.
-func Open(opts *Options) (*Cluster, error) {
-	c := &Cluster{secrets: map[string]*bootstraptoken.Secret{}}
-	if opts != nil {
-		c.options = *opts
-	}
+func Open(opts Options) (*Cluster, error) {
+	c := &Cluster{options: opts, secrets: map[string]*bootstraptoken.Secret{}}
 	if c.options.Now == nil {
 		c.options.Now = time.Now
-	}
-	if c.options.TPM != nil {
-		c.shared = attest.ShareTPM(c.options.TPM)
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -91,7 +79,7 @@ func Open(opts *Options) (*Cluster, error) {
 	}
 	c.address = listener.Addr().String()
 	if err := c.prepare(); err != nil {
-		return nil, errors.Join(err, listener.Close(), c.closeKeys())
+		return nil, errors.Join(err, listener.Close())
 	}
 	c.serve(listener)
 	return c, nil
@@ -99,7 +87,7 @@ func Open(opts *Options) (*Cluster, error) {
 
 // prepare makes keys, certificates, token and discovery document.
 func (c *Cluster) prepare() (err error) {
-	if c.key, err = c.newServingKey(); err != nil {
+	if c.key, err = newKey(c.options.ServingKey); err != nil {
 		return err
 	}
 	ca, err := c.newAuthority(c.options.CAKey)
@@ -146,7 +134,7 @@ func (c *Cluster) serve(listener net.Listener) {
 		if serveErr := <-done; !errors.Is(serveErr, http.ErrServerClosed) {
 			err = errors.Join(err, serveErr)
 		}
-		return errors.Join(err, c.closeKeys())
+		return err
 	})
 }
 

@@ -35,18 +35,25 @@ func discover(t *testing.T, cluster *bootstraptokentest.Cluster) *bootstraptoken
 
 // Both keys in one TPM: the server's handshakes are signed there.
 func TestClusterInTPM(t *testing.T) {
-	tpm := tpmsim.New(t, nil)
-	cluster := bootstraptokentest.New(t, &bootstraptokentest.Options{TPM: tpm})
-	found := discover(t, cluster)
-	if !found.Info.Equal(cluster.Info()) {
+	tpm := attest.ShareTPM(tpmsim.New(t, nil))
+	var keys [2]*attest.TPMKey
+	for i := range keys {
+		var err error
+		if keys[i], err = attest.CreateTPMKey(t.Context(), tpm, attest.KeyECDSAP256, nil); err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := keys[i].Close(); err != nil {
+				t.Error(err)
+			}
+		}()
+	}
+	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{CAKey: keys[0], ServingKey: keys[1]})
+	if found := discover(t, cluster); !found.Info.Equal(cluster.Info()) {
 		t.Errorf("found %+v", found.Info)
 	}
 	if err := cluster.Close(); err != nil {
 		t.Error(err)
-	}
-	// Its keys are gone, and the TPM is still the caller's.
-	if again := bootstraptokentest.New(t, &bootstraptokentest.Options{TPM: tpm}); again.Address() == "" {
-		t.Error("no second cluster")
 	}
 }
 
@@ -66,7 +73,7 @@ func TestClusterWithKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := discover(t, bootstraptokentest.New(t, &bootstraptokentest.Options{CAKey: caKey, ServingKey: inTPM}))
+	found := discover(t, bootstraptokentest.New(t, bootstraptokentest.Options{CAKey: caKey, ServingKey: inTPM}))
 	if !caKey.PublicKey.Equal(found.Info.CAs[0].PublicKey) {
 		t.Error("the CA has another key")
 	}
@@ -78,12 +85,12 @@ func TestClusterOptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	late := func() time.Time { return time.Now().AddDate(20, 0, 0) }
-	cluster := bootstraptokentest.New(t, &bootstraptokentest.Options{Token: token, Server: "https://api.example.com", Now: late})
+	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{Token: token, Server: "https://api.example.com", Now: late})
 	found := discover(t, cluster)
 	if !cluster.Token().Equal(token) || found.Info.Server != "https://api.example.com" || found.Verified.Before(time.Now().AddDate(19, 0, 0)) {
 		t.Errorf("found %+v", found)
 	}
-	none := bootstraptokentest.New(t, &bootstraptokentest.Options{NoToken: true})
+	none := bootstraptokentest.New(t, bootstraptokentest.Options{NoToken: true})
 	if !none.Token().IsZero() || len(none.Data()) != 1 {
 		t.Errorf("token %v, data %v", none.Token(), none.Data())
 	}
@@ -94,7 +101,7 @@ func TestOpenFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, opts := range map[string]*bootstraptokentest.Options{
+	for name, opts := range map[string]bootstraptokentest.Options{
 		"CA's key": {CAKey: brokenKey{key}},
 		"server":   {Server: "http://a"},
 	} {
@@ -112,7 +119,7 @@ func (k brokenKey) Sign(io.Reader, []byte, crypto.SignerOpts) ([]byte, error) {
 }
 
 func TestTokens(t *testing.T) {
-	cluster := bootstraptokentest.New(t, nil)
+	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	second := &bootstraptoken.Secret{Token: bootstraptoken.Generate(), Usages: bootstraptoken.Usages{Signing: true}, Expiration: time.Now().Add(time.Hour)}
 	if err := cluster.AddSecret(second); err != nil {
 		t.Fatal(err)
@@ -126,7 +133,7 @@ func TestTokens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if decoded, err := bootstraptoken.Decode(object); err != nil || !decoded.Token.Equal(second.Token) {
+	if decoded, err := bootstraptoken.ParseSecret(object); err != nil || !decoded.Token.Equal(second.Token) {
 		t.Errorf("%v, %v", decoded, err)
 	}
 	if err := cluster.DeleteSecret(second.Token.ID()); err != nil {
@@ -148,7 +155,7 @@ func TestTokens(t *testing.T) {
 // The API server knows its tokens' bearers, and lets nobody do anything but read
 // cluster-info.
 func TestAPIServer(t *testing.T) {
-	cluster := bootstraptokentest.New(t, nil)
+	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	roots, err := cluster.Info().Roots()
 	if err != nil {
 		t.Fatal(err)
@@ -194,7 +201,7 @@ func TestAPIServer(t *testing.T) {
 }
 
 func TestFaults(t *testing.T) {
-	cluster := bootstraptokentest.New(t, nil)
+	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	for name, test := range map[string]struct {
 		fault bootstraptokentest.Fault
 		want  bootstraptoken.Check
@@ -244,7 +251,7 @@ func TestFaults(t *testing.T) {
 }
 
 func TestImpostors(t *testing.T) {
-	cluster := bootstraptokentest.New(t, nil)
+	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	for kind, want := range map[bootstraptokentest.Impostor]bootstraptoken.Check{
 		bootstraptokentest.WrongSecret:        bootstraptoken.CheckSignature,
 		bootstraptokentest.WrongCA:            bootstraptoken.CheckPinned,
@@ -274,7 +281,7 @@ func TestImpostors(t *testing.T) {
 }
 
 func TestRotation(t *testing.T) {
-	cluster := bootstraptokentest.New(t, nil)
+	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	old := cluster.Info()
 	for i, step := range []struct {
 		do  func() error
@@ -294,7 +301,7 @@ func TestRotation(t *testing.T) {
 
 // What is served belongs to the cluster, not to who asked for it.
 func TestDataIsACopy(t *testing.T) {
-	cluster := bootstraptokentest.New(t, nil)
+	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	data := cluster.Data()
 	data[bootstraptoken.KubeconfigKey] = "x"
 	cluster.SetData(cluster.Data())

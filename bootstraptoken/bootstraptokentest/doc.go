@@ -2,7 +2,7 @@
 // uses package bootstraptoken: an API server over real TLS that lets anybody read the
 // cluster-info ConfigMap, bootstrap tokens, and a signer that signs for them.
 //
-//	cluster := bootstraptokentest.New(t, nil)
+//	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 //	found, err := bootstraptoken.Discover(ctx, cluster.DiscoverConfig())
 //
 // The CA's key and the server's can live in a TPM, the simulated one of package tpmsim for

@@ -13,7 +13,7 @@ import (
 // New(t, nil) and cluster.NewImpostor(t, kind) close what they opened.
 func Example() {
 	ctx := context.Background()
-	cluster, err := bootstraptokentest.Open(nil)
+	cluster, err := bootstraptokentest.Open(bootstraptokentest.Options{})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -15,7 +15,7 @@ func (c *Cluster) AddSecret(s *bootstraptoken.Secret) error {
 }
 
 func (c *Cluster) addSecret(s *bootstraptoken.Secret) error {
-	if _, err := s.Encode(); err != nil {
+	if _, err := s.Object(); err != nil {
 		return err
 	}
 	added := *s
@@ -45,7 +45,7 @@ func (c *Cluster) sign() error {
 	}
 	objects := make([]*bootstraptoken.Object, 0, len(c.secrets))
 	for _, s := range c.secrets {
-		object, err := s.Encode()
+		object, err := s.Object()
 		if err != nil {
 			return err
 		}
@@ -65,7 +65,7 @@ func (c *Cluster) Secret(_ context.Context, namespace, name string) (*bootstrapt
 	defer c.mu.Unlock()
 	for id, s := range c.secrets {
 		if namespace == bootstraptoken.Namespace && name == bootstraptoken.SecretName(id) {
-			return s.Encode()
+			return s.Object()
 		}
 	}
 	return nil, bootstraptoken.ErrNotFound

@@ -19,7 +19,7 @@ import (
 func (w *world) useKey(t testing.TB, private crypto.Signer) {
 	t.Helper()
 	var err error
-	if w.signer, err = jws.NewSigner(private, nil); err != nil {
+	if w.signer, err = jws.NewSigner(private, jws.SignerOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if w.keys, err = jws.NewStaticKeySet(w.signer.Key()); err != nil {

@@ -39,7 +39,7 @@ func newWorld(t testing.TB) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	signer, err := jws.NewSigner(private, nil)
+	signer, err := jws.NewSigner(private, jws.SignerOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -87,11 +87,11 @@ func TestRenderRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	edwards, err := jws.NewKey(public, nil)
+	edwards, err := jws.NewKey(public, jws.KeyOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	pss, err := jws.NewKey(keys[0].Public(), &jws.KeyOptions{Algorithm: jws.PS256})
+	pss, err := jws.NewKey(keys[0].Public(), jws.KeyOptions{Algorithm: jws.PS256})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,7 +33,7 @@ func (w *world) raw(t testing.TB, header string, payload []byte) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, err := jws.NewKey(&private.PublicKey, &jws.KeyOptions{KeyID: "raw"})
+	key, err := jws.NewKey(&private.PublicKey, jws.KeyOptions{KeyID: "raw"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -81,7 +81,7 @@ func (k *Key) check() (*jws.Key, error) {
 	default:
 		return nil, signerKeys(fmt.Sprintf("a key of type %T", public), "RSA or ECDSA", nil)
 	}
-	key, err := jws.NewKey(public, &jws.KeyOptions{KeyID: k.KeyID})
+	key, err := jws.NewKey(public, jws.KeyOptions{KeyID: k.KeyID})
 	if err != nil {
 		return nil, signerKeys("a key that is not allowed", "", err)
 	}

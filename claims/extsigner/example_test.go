@@ -23,7 +23,7 @@ func ExampleNewClient() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	first, err := jws.NewSigner(key, &jws.SignerOptions{KeyID: "key-1", Type: jws.TypeJWT})
+	first, err := jws.NewSigner(key, jws.SignerOptions{KeyID: "key-1", Type: jws.TypeJWT})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -24,7 +24,7 @@ func newECDSA(t testing.TB, typ string) *jws.CryptoSigner {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := jws.NewSigner(key, &jws.SignerOptions{Type: typ})
+	s, err := jws.NewSigner(key, jws.SignerOptions{Type: typ})
 	if err != nil {
 		t.Fatal(err)
 	}

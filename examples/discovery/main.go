@@ -68,13 +68,13 @@ func run(ctx context.Context, w io.Writer) error {
 
 // startCluster makes the first token and starts the API server.
 func startCluster(out *printer) (*bootstraptoken.Secret, *bootstraptokentest.Cluster, error) {
-	secret, err := bootstraptoken.Create(time.Now(), &bootstraptoken.CreateOptions{
+	secret, err := bootstraptoken.Create(bootstraptoken.CreateOptions{
 		TTL: time.Hour, Usages: bootstraptoken.Usages{Signing: true, Authentication: true}, Description: "for rack 7",
-	})
+	}, time.Now())
 	if err != nil {
 		return nil, nil, err
 	}
-	cluster, err := bootstraptokentest.Open(&bootstraptokentest.Options{Token: secret.Token})
+	cluster, err := bootstraptokentest.Open(bootstraptokentest.Options{Token: secret.Token})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -92,7 +92,7 @@ func publish(out *printer, cluster *bootstraptokentest.Cluster, secret *bootstra
 	if err != nil {
 		return err
 	}
-	object, err := secret.Encode()
+	object, err := secret.Object()
 	if err != nil {
 		return err
 	}
@@ -194,7 +194,7 @@ func rotate(ctx context.Context, out *printer, cluster *bootstraptokentest.Clust
 		if err != nil {
 			return err
 		}
-		next, _, err := cache.Refresh(ctx, nil)
+		next, _, err := cache.Refresh(ctx, bootstraptoken.RefreshOptions{})
 		if err != nil {
 			return err
 		}
@@ -203,7 +203,7 @@ func rotate(ctx context.Context, out *printer, cluster *bootstraptokentest.Clust
 		}
 		out.line("  %-32s trusts %d, the newest %s", step.what, len(next.Info.CAs), next.Info.CAs[len(next.Info.CAs)-1].Subject)
 	}
-	_, _, err := asleep.Refresh(ctx, nil)
+	_, _, err := asleep.Refresh(ctx, bootstraptoken.RefreshOptions{})
 	return out.refusal("the cluster itself, for a client that slept through it", err, bootstraptoken.CheckCertificate)
 }
 

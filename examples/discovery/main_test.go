@@ -92,7 +92,7 @@ func (brokenPipe) Write([]byte) (int, error) { return 0, errBroken }
 
 // A node that would believe anybody: the program must notice that the attack succeeds.
 func TestAttackSucceeds(t *testing.T) {
-	cluster := bootstraptokentest.New(t, nil)
+	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	impostor := cluster.NewImpostor(t, bootstraptokentest.WrongCA)
 	deceived := ticket{token: cluster.Token().Reveal(), pin: impostor.Info().Pins()[0].String()}
 	// The impostor that run starts has another CA than this one, so the attack is

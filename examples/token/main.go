@@ -144,11 +144,11 @@ func (p *program) create(args []string) error {
 	if flags.NArg() > 0 {
 		return p.wrong("create takes no arguments")
 	}
-	secret, err := bootstraptoken.Create(p.now(), &options)
+	secret, err := bootstraptoken.Create(options, p.now())
 	if err != nil {
 		return err
 	}
-	object, err := secret.Encode()
+	object, err := secret.Object()
 	if err != nil {
 		return err
 	}

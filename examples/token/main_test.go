@@ -46,11 +46,11 @@ func put(t *testing.T, dir, text string, options bootstraptoken.CreateOptions) {
 	if options.Token, err = bootstraptoken.Parse(text); err != nil {
 		t.Fatal(err)
 	}
-	s, err := bootstraptoken.Create(noon, &options)
+	s, err := bootstraptoken.Create(options, noon)
 	if err != nil {
 		t.Fatal(err)
 	}
-	o, err := s.Encode()
+	o, err := s.Object()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +165,7 @@ func TestCreateManifest(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v\n%s", err, text)
 		}
-		s, err := bootstraptoken.Decode(o)
+		s, err := bootstraptoken.ParseSecret(o)
 		if err != nil || s.Usages.Signing || len(s.Groups) != 2 || !s.Expiration.Equal(noon.Add(24*time.Hour)) {
 			t.Errorf("%+v, %v", s, err)
 		}
@@ -226,8 +226,8 @@ func TestRefused(t *testing.T) {
 		"no such token":     {[]string{"delete", "abcdef"}, "no such file"},
 		"no ID":             {[]string{"delete", "../../abcdef"}, "token"},
 		"a foreign group":   {[]string{"create", "-groups", "system:masters"}, "auth-extra-groups"},
-		"a negative life":   {[]string{"create", "-ttl", "-1h"}, "ttl"},
-		"an end and no end": {[]string{"create", "-ttl", "1h", "-insecure-never-expires"}, "ttl"},
+		"a negative life":   {[]string{"create", "-ttl", "-1h"}, "TTL"},
+		"an end and no end": {[]string{"create", "-ttl", "1h", "-insecure-never-expires"}, "TTL"},
 	} {
 		status, stdout, stderr := run(t, t.TempDir(), noon, test.args...)
 		if status != 1 || stdout != "" || !strings.Contains(stderr, test.want) {

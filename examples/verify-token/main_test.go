@@ -27,7 +27,7 @@ func cluster(t *testing.T) (*httptest.Server, *apiserver.Issuer) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	signer, err := jws.NewSigner(key, nil)
+	signer, err := jws.NewSigner(key, jws.SignerOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

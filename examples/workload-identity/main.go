@@ -165,7 +165,7 @@ func newCluster(nodes *machines) (*cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	signer, err := jws.NewSigner(key, nil)
+	signer, err := jws.NewSigner(key, jws.SignerOptions{})
 	if err != nil {
 		return nil, err
 	}

@@ -30,7 +30,7 @@ func (s *Signer) sign(ctx context.Context, e *Environment) error {
 	if err != nil {
 		return &brokenVector{err}
 	}
-	signer, err := jws.NewSigner(key, &jws.SignerOptions{Type: jws.TypeJWT})
+	signer, err := jws.NewSigner(key, jws.SignerOptions{Type: jws.TypeJWT})
 	if err != nil {
 		return &brokenVector{err}
 	}

@@ -24,7 +24,7 @@ func (k *Token) verify(ctx context.Context) error {
 	if err != nil {
 		return &brokenVector{err}
 	}
-	key, err := jws.NewKey(public, &jws.KeyOptions{KeyID: k.KeyID, Algorithm: jws.Algorithm(k.Algorithm)})
+	key, err := jws.NewKey(public, jws.KeyOptions{KeyID: k.KeyID, Algorithm: jws.Algorithm(k.Algorithm)})
 	if err != nil {
 		return &brokenVector{err}
 	}

@@ -86,7 +86,7 @@ func object(meta *metav1.ObjectMeta) *claims.Object {
 // made again.
 func TestBoundTokens(t *testing.T) {
 	c := startCluster(t)
-	key, err := jws.NewKey(c.accounts.Public(), nil)
+	key, err := jws.NewKey(c.accounts.Public(), jws.KeyOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -312,7 +312,7 @@ func TestForeignIssuer(t *testing.T) {
 	cert, certKey := ca.issue(t, pkix.Name{CommonName: "issuer"}, x509.ExtKeyUsageServerAuth, net.IPv4(127, 0, 0, 1))
 	port := freePorts(t, 1)[0]
 	ours := "https://127.0.0.1:" + port
-	signer, err := jws.NewSigner(newKey(t), &jws.SignerOptions{Type: jws.TypeJWT})
+	signer, err := jws.NewSigner(newKey(t), jws.SignerOptions{Type: jws.TypeJWT})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,7 +37,7 @@ func TestDiscoveryOfCluster(t *testing.T) {
 	// What Kubernetes' controller signed is what ours would have, byte for byte.
 	unsigned := maps.Clone(data)
 	maps.DeleteFunc(unsigned, func(key, _ string) bool { return strings.HasPrefix(key, bootstraptoken.SignatureKeyPrefix) })
-	object, err := secret.Encode()
+	object, err := secret.Object()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,11 +107,11 @@ func (c *cluster) refuseDiscovery(t *testing.T, good bootstraptoken.DiscoverConf
 // sweeps sees Kubernetes' token cleaner delete what Sweep would have deleted.
 func (c *cluster) sweeps(t *testing.T) {
 	t.Helper()
-	short, err := bootstraptoken.Create(time.Now(), &bootstraptoken.CreateOptions{TTL: 2 * time.Second})
+	short, err := bootstraptoken.Create(bootstraptoken.CreateOptions{TTL: 2 * time.Second}, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
-	object, err := short.Encode()
+	object, err := short.Object()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +135,7 @@ func (c *cluster) sweeps(t *testing.T) {
 // TestDiscoveryByKubeadm has the real kubeadm discover what our code signed and serves.
 func TestDiscoveryByKubeadm(t *testing.T) {
 	c := &cluster{dir: t.TempDir()}
-	double := bootstraptokentest.New(t, nil)
+	double := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	token, pin := double.Token(), double.DiscoverConfig().Pins[0].String()
 	for _, tt := range []struct {
 		name  string
@@ -182,11 +182,11 @@ func (c *cluster) newToken(t *testing.T, options *bootstraptoken.CreateOptions) 
 	if options == nil {
 		options = &bootstraptoken.CreateOptions{Description: "for a test"}
 	}
-	secret, err := bootstraptoken.Create(time.Now(), options)
+	secret, err := bootstraptoken.Create(*options, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
-	object, err := secret.Encode()
+	object, err := secret.Object()
 	if err != nil {
 		t.Fatal(err)
 	}

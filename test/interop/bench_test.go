@@ -52,7 +52,7 @@ func newContest(t testing.TB, private crypto.Signer) *contest {
 			t.Fatal(err)
 		}
 	}
-	signer, err := jws.NewSigner(private, nil)
+	signer, err := jws.NewSigner(private, jws.SignerOptions{})
 	must(err)
 	keys, err := jws.NewStaticKeySet(signer.Key())
 	must(err)

@@ -29,7 +29,7 @@ func newPeers(t testing.TB) *peers {
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, err := jws.NewKey(private.Public(), &jws.KeyOptions{KeyID: "k"})
+	key, err := jws.NewKey(private.Public(), jws.KeyOptions{KeyID: "k"})
 	if err != nil {
 		t.Fatal(err)
 	}

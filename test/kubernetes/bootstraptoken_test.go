@@ -89,15 +89,15 @@ func compare(t *testing.T, o *bootstraptoken.Object, bearer string) (user, decod
 func compareKubeadm(t *testing.T, o *bootstraptoken.Object) bool {
 	t.Helper()
 	theirs, theirErr := kubeadm.BootstrapTokenFromSecret(apiSecret(o))
-	s, err := bootstraptoken.Decode(o)
+	s, err := bootstraptoken.ParseSecret(o)
 	if err != nil {
 		if theirErr == nil && !oneOf(err, stricter, looserKubeadm) {
-			t.Errorf("Decode: %v, which kubeadm lists: %v", err, o.Data.Reveal())
+			t.Errorf("ParseSecret: %v, which kubeadm lists: %v", err, o.Data.Reveal())
 		}
 		return false
 	}
 	if theirErr != nil {
-		t.Errorf("Decode takes what kubeadm refuses with %v", theirErr)
+		t.Errorf("ParseSecret takes what kubeadm refuses with %v", theirErr)
 		return false
 	}
 	var usages []string
@@ -113,7 +113,7 @@ func compareKubeadm(t *testing.T, o *bootstraptoken.Object) bool {
 	}
 	if s.Token.Reveal() != theirs.Token.String() || s.Description != theirs.Description || !s.Expiration.Equal(expires) ||
 		!slices.Equal(usages, theirs.Usages) || !slices.Equal(s.Groups, theirs.Groups) {
-		t.Errorf("kubeadm reads %+v, Decode %+v", theirs, s)
+		t.Errorf("kubeadm reads %+v, ParseSecret %+v", theirs, s)
 	}
 	return true
 }
@@ -148,10 +148,10 @@ func signs(o *bootstraptoken.Object, now time.Time) bool {
 func compareSigner(t *testing.T, o *bootstraptoken.Object, now time.Time) {
 	t.Helper()
 	theirs := signs(o, now)
-	_, err := bootstraptoken.DecodeFor(o, bootstraptoken.Usages{Signing: true}, now)
+	_, err := bootstraptoken.ParseSecretFor(o, bootstraptoken.Usages{Signing: true}, now)
 	ours := err == nil
 	if !ours && theirs && !oneOf(err, stricter, looserSigner) {
-		t.Errorf("DecodeFor: %v, with which the signer signs", err)
+		t.Errorf("ParseSecretFor: %v, with which the signer signs", err)
 	}
 	if ours && !theirs {
 		t.Errorf("we sign with %v, the signer does not", o)

@@ -181,7 +181,7 @@ func newBench(t *testing.T) *bench {
 		t.Fatal(err)
 	}
 	var b bench
-	if b.signer, err = jws.NewSigner(key, nil); err != nil {
+	if b.signer, err = jws.NewSigner(key, jws.SignerOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if b.keys, err = jws.NewStaticKeySet(b.signer.Key()); err != nil {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/safefile"
 )
 
 // ErrFile says that the file is not one that a registry wrote, is damaged, belongs to
@@ -53,7 +54,7 @@ type file struct {
 
 // openOnce opens the database if nobody else has it open.
 func (f *file) openOnce() (err error) {
-	if err := checkDirectory(filepath.Dir(f.path)); err != nil {
+	if err := refused(safefile.CheckDirectory(filepath.Dir(f.path))); err != nil {
 		return err
 	}
 	var opened *os.File
@@ -104,22 +105,22 @@ func explainOpen(path string, err error) error {
 
 // openExisting opens a file that is there, is no link, and is nobody else's.
 func openExisting(path string) (*os.File, fs.FileInfo, error) {
-	o, err := os.OpenFile(path, os.O_RDWR|openNoFollow, 0)
+	o, info, err := safefile.Open(path, os.O_RDWR, safefile.Private)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, refused(err)
 	}
-	info, err := o.Stat()
-	if err == nil {
-		err = checkFile(info)
-	}
-	if err == nil && info.Size() == 0 {
-		err = fmt.Errorf("%w: it is empty", ErrFile)
-	}
-	if err != nil {
-		_ = o.Close()
-		return nil, nil, err
+	if info.Size() == 0 {
+		return nil, nil, errors.Join(fmt.Errorf("%w: it is empty", ErrFile), o.Close())
 	}
 	return o, info, nil
+}
+
+// refused adds ErrFile to what safefile refuses.
+func refused(err error) error {
+	if errors.Is(err, safefile.CheckFile) {
+		return fmt.Errorf("%w: %w", ErrFile, err)
+	}
+	return err
 }
 
 // checkContent checks that the database is a registry of the scope, as long as it says.

@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/internal/safefile"
 )
 
 // Registry is a membership.Registry in a file. It is safe for use from many goroutines.
@@ -40,25 +41,10 @@ func Create(ctx context.Context, path string, scope membership.Scope) (err error
 			err = fmt.Errorf("boltregistry: create %s: %w", path, err)
 		}
 	}()
-	dir, base := filepath.Dir(path), filepath.Base(path)
-	if err := checkDirectory(dir); err != nil {
-		return err
+	if err := safefile.CheckDirectory(filepath.Dir(path)); err != nil {
+		return refused(err)
 	}
-	temporary, err := os.CreateTemp(dir, "."+base+".*.tmp") // mode 0600
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.Remove(temporary.Name())) }()
-	if err := temporary.Close(); err != nil {
-		return err
-	}
-	if err := fill(temporary.Name(), scope); err != nil {
-		return err
-	}
-	if err := os.Link(temporary.Name(), path); err != nil { // unlike a rename, never over another file
-		return err
-	}
-	return syncDirectory(dir)
+	return safefile.Create(path, func(f *os.File) error { return fill(f.Name(), scope) })
 }
 
 // fill makes a database of an empty file.

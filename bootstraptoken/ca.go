@@ -1,0 +1,187 @@
+package bootstraptoken
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/pem"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+const (
+	pemType  = "CERTIFICATE"
+	pemDash  = "-----"
+	pemBegin = pemDash + "BEGIN " + pemType + pemDash
+	pemEnd   = pemDash + "END " + pemType + pemDash
+	wantCA   = "CA certificates in PEM"
+)
+
+// ParseCAs reads a CA bundle: one to [MaxCAs] PEM blocks of the type CERTIFICATE, each a
+// CA certificate (basicConstraints with CA, and keyCertSign if there is a keyUsage), none
+// twice. The error is [CheckCA].
+//
+// It is strict, so that every other reader finds the same certificates in a bundle
+// (crypto/x509, k8s.io/client-go/util/cert, OpenSSL): each BEGIN and END is a line of its
+// own, and between them is canonical base64 in lines of 64 characters (RFC 7468, section 3,
+// "stricttextualmsg"). Lines end with LF or CRLF. Text may stand in lines before, between
+// and after the blocks, as OpenSSL writes it (RFC 7468, section 5.2), but never five dashes
+// in a row. A block of another type, a private key for example, is refused, where
+// Kubernetes leaves it out.
+//
+// Certificates are not looked at in time: an expired one is read, and verifies nothing.
+func ParseCAs(bundle []byte) ([]*x509.Certificate, error) {
+	if len(bundle) > MaxCABundleSize {
+		return nil, caError(strconv.Itoa(len(bundle))+" bytes", nil)
+	}
+	var cas []*x509.Certificate
+	var block []byte // its lines so far, each with one LF; nil between the blocks
+	number := 0
+	for line := range bytes.Lines(bundle) {
+		number++
+		text := lineText(line)
+		dashes := strings.Contains(text, pemDash)
+		switch {
+		case block == nil && text == pemBegin, block != nil && !dashes:
+			block = append(append(block, text...), '\n')
+		case block == nil && !dashes: // for people
+		case block != nil && text == pemEnd:
+			ca, err := parseCA(append(block, pemEnd+"\n"...))
+			if err != nil {
+				return nil, err
+			}
+			if cas, err = addCA(cas, ca); err != nil {
+				return nil, err
+			}
+			block = nil
+		default:
+			return nil, caError("five dashes in line "+strconv.Itoa(number)+", which is not the BEGIN or END of a certificate's block", nil)
+		}
+	}
+	switch {
+	case block != nil:
+		return nil, caError("a block without its end", nil)
+	case len(cas) == 0:
+		return nil, caError("no certificate", nil)
+	}
+	return cas, nil
+}
+
+// lineText is a line without LF or CRLF.
+func lineText(line []byte) string {
+	text, ended := bytes.CutSuffix(line, []byte("\n"))
+	if ended {
+		text = bytes.TrimSuffix(text, []byte("\r"))
+	}
+	return string(text)
+}
+
+// parseCA reads a block with its armour, whose lines end with LF. There is one spelling.
+func parseCA(text []byte) (*x509.Certificate, error) {
+	block, _ := pem.Decode(text)
+	if block == nil || !bytes.Equal(pem.EncodeToMemory(&pem.Block{Type: pemType, Bytes: block.Bytes}), text) {
+		return nil, caError("a malformed block", nil)
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return nil, caError("a malformed certificate", err)
+	}
+	return cert, checkCA(cert)
+}
+
+// addCA refuses one certificate too many, and one that is there already.
+func addCA(cas []*x509.Certificate, ca *x509.Certificate) ([]*x509.Certificate, error) {
+	if len(cas) == MaxCAs {
+		return nil, caError("more than "+strconv.Itoa(MaxCAs)+" certificates", nil)
+	}
+	if slices.ContainsFunc(cas, ca.Equal) {
+		return nil, caError("the certificate of "+ca.Subject.String()+" twice", nil)
+	}
+	return append(cas, ca), nil
+}
+
+func checkCA(cert *x509.Certificate) error {
+	if !cert.IsCA {
+		return caError("the certificate of "+cert.Subject.String()+", which is no CA", nil)
+	}
+	if cert.KeyUsage != 0 && cert.KeyUsage&x509.KeyUsageCertSign == 0 {
+		return caError("the certificate of "+cert.Subject.String()+", which may not sign certificates", nil)
+	}
+	return nil
+}
+
+func caError(got string, err error) error {
+	return &Error{Check: CheckCA, Got: got, Want: wantCA, Err: err}
+}
+
+// marshalCAs writes a bundle that [ParseCAs] reads; none for no CAs.
+func marshalCAs(cas []*x509.Certificate) ([]byte, error) {
+	var bundle []byte
+	for i, ca := range cas {
+		if ca == nil {
+			return nil, caError("nothing as certificate "+strconv.Itoa(i), nil)
+		}
+		bundle = append(bundle, pem.EncodeToMemory(&pem.Block{Type: pemType, Bytes: ca.Raw})...)
+	}
+	if len(cas) > 0 {
+		if _, err := ParseCAs(bundle); err != nil {
+			return nil, err
+		}
+	}
+	return bundle, nil
+}
+
+const (
+	pinPrefix = "sha256:"
+	wantPin   = "sha256: and 64 hexadecimal digits"
+)
+
+// Pin is the SHA-256 digest of a CA certificate's SubjectPublicKeyInfo, DER (RFC 7469,
+// section 2.4). A new certificate for the same key has the same pin. The zero Pin is
+// refused wherever pins are needed.
+type Pin [sha256.Size]byte
+
+// ParsePin reads a pin in the form that kubeadm prints and takes in
+// --discovery-token-ca-cert-hash: "sha256:" and 64 hexadecimal digits, in either case
+// (cmd/kubeadm/app/util/pubkeypin). Else, and for a digest of zeros, the error is
+// [CheckPin].
+func ParsePin(s string) (Pin, error) {
+	if len(s) != len(pinPrefix)+hex.EncodedLen(sha256.Size) {
+		return Pin{}, &Error{Check: CheckPin, Got: strconv.Itoa(len(s)) + " bytes", Want: wantPin}
+	}
+	algorithm, digits := s[:len(pinPrefix)], s[len(pinPrefix):]
+	if !strings.EqualFold(algorithm, pinPrefix) {
+		return Pin{}, &Error{Check: CheckPin, Got: refusal.Quote(algorithm), Want: wantPin}
+	}
+	var p Pin
+	if _, err := hex.Decode(p[:], []byte(digits)); err != nil {
+		return Pin{}, &Error{Check: CheckPin, Got: refusal.Quote(digits), Want: wantPin, Err: err}
+	}
+	if p.IsZero() {
+		return Pin{}, &Error{Check: CheckPin, Got: "a digest of zeros", Want: wantPin}
+	}
+	return p, nil
+}
+
+// PinOf returns the pin of a certificate's key.
+func PinOf(cert *x509.Certificate) Pin { return sha256.Sum256(cert.RawSubjectPublicKeyInfo) }
+
+// IsZero reports whether p is the zero Pin.
+func (p Pin) IsZero() bool { return p == Pin{} }
+
+// String returns the pin as kubeadm prints it: "sha256:" and 64 lower case hexadecimal
+// digits.
+func (p Pin) String() string { return pinPrefix + hex.EncodeToString(p[:]) }
+
+// MarshalText returns what [Pin.String] does.
+func (p Pin) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// UnmarshalText reads what [ParsePin] takes.
+func (p *Pin) UnmarshalText(text []byte) (err error) {
+	*p, err = ParsePin(string(text))
+	return err
+}

@@ -1,0 +1,343 @@
+package bootstraptoken
+
+import (
+	"bytes"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"math/rand/v2"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestParseCAs(t *testing.T) {
+	one, two := newTestCA(t, "one"), newTestCA(t, "two")
+	noUsage := caTemplate("three")
+	noUsage.KeyUsage = 0
+	three := newTestCA(t, "three").signed(t, noUsage)
+	crlf := bytes.ReplaceAll(one.pem(), []byte("\n"), []byte("\r\n"))
+	for name, bundle := range map[string][]byte{
+		"one":                 one.pem(),
+		"two":                 append(one.pem(), two.pem()...),
+		"no key usage":        three.pem(),
+		"renewed":             append(one.pem(), one.renewed(t).pem()...),
+		"OpenSSL's text":      append([]byte("Certificate:\n    Data:\n        Version: 3 (0x2)\n"), one.pem()...),
+		"comments":            append(append(one.pem(), "\n# the next one\n"...), two.pem()...),
+		"four dashes":         append([]byte("---- one ----\n"), one.pem()...),
+		"text after":          append(one.pem(), "# end\n"...),
+		"CRLF":                crlf,
+		"CRLF, then LF":       append(crlf, two.pem()...),
+		"no line feed at end": bytes.TrimSpace(one.pem()),
+		"as large as may be":  append(one.pem(), strings.Repeat("#", MaxCABundleSize-len(one.pem()))...),
+		"as many as may be":   manyCAs(t, one, MaxCAs),
+	} {
+		t.Run(name, func(t *testing.T) {
+			cas, err := ParseCAs(bundle)
+			if err != nil || len(cas) != bytes.Count(bundle, []byte("BEGIN")) {
+				t.Fatalf("%d CAs, %v", len(cas), err)
+			}
+			sameForOthers(t, bundle, cas)
+		})
+	}
+}
+
+func manyCAs(t testing.TB, ca *testCA, n int) (bundle []byte) {
+	for range n {
+		bundle = append(bundle, ca.renewed(t).pem()...)
+	}
+	return bundle
+}
+
+func TestParseCAsRefuses(t *testing.T) {
+	one, two := newTestCA(t, "one"), string(newTestCA(t, "two").pem())
+	good := string(one.pem())
+	noCA, noSign := caTemplate("a"), caTemplate("b")
+	noCA.IsCA, noCA.KeyUsage = false, 0
+	noSign.KeyUsage = x509.KeyUsageDigitalSignature
+	body := strings.Split(strings.TrimSpace(good), "\n")
+	for name, bundle := range map[string]string{
+		"nothing":           "",
+		"text":              "a certificate",
+		"too large":         good + strings.Repeat("#", MaxCABundleSize-len(good)+1),
+		"too many":          string(manyCAs(t, one, MaxCAs+1)),
+		"twice":             good + good,
+		"twice, not in row": good + two + good,
+		"private key":       good + "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n",
+		"key in front":      "-----BEGIN EC PRIVATE KEY-----\nAAAA\n-----END EC PRIVATE KEY-----\n" + good,
+		"trusted":           strings.ReplaceAll(good, "CERTIFICATE", "TRUSTED CERTIFICATE"),
+		"old label":         strings.ReplaceAll(good, "CERTIFICATE", "X509 CERTIFICATE"),
+		"headers":           strings.Replace(good, "-----\n", "-----\nA: b\n\n", 1),
+		"cut off":           good[:len(good)-5],
+		"no end":            strings.Join(body[:len(body)-1], "\n"),
+		"no beginning":      strings.Join(body[1:], "\n"),
+		"end in front":      "-----END CERTIFICATE-----\n" + good,
+		"no second end":     good + strings.TrimSuffix(two, "-----END CERTIFICATE-----\n"),
+		"end twice":         good + "-----END CERTIFICATE-----\n",
+		"another end":       strings.Replace(good, "END CERTIFICATE", "END CERTIFICAT", 1),
+		"no base64":         strings.Replace(good, "M", "!", 1),
+		"broken, then one":  strings.Join(body[:len(body)-1], "\n") + "\n" + good,
+		"one in another":    strings.Replace(good, body[1], strings.TrimSpace(two)+"\n"+body[1], 1),
+		"no certificate":    "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+		"empty block":       "-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n",
+		"no CA":             string(newTestCA(t, "a").signed(t, noCA).pem()),
+		"cannot sign":       string(newTestCA(t, "b").signed(t, noSign).pem()),
+		"DER":               string(one.cert.Raw),
+
+		// What some readers see and others do not.
+		"in a comment":            "# rotated out: " + two + good,
+		"in a comment, after":     good + "# " + two,
+		"a space before":          " " + good,
+		"a tab before":            good + "\t" + two,
+		"a byte order mark":       "\ufeff" + good,
+		"six dashes":              good + "-" + two,
+		"after a bare CR":         good + "text\r" + two,
+		"a space after BEGIN":     strings.Replace(good, "-----\n", "----- \n", 1),
+		"text after BEGIN":        strings.Replace(good, "-----\n", "-----x\n", 1),
+		"a space before END":      strings.Replace(good, "-----END", " -----END", 1),
+		"END after base64":        strings.Replace(good, "\n-----END", "-----END", 1),
+		"text after END":          strings.TrimSpace(good) + " # one\n" + two,
+		"END and BEGIN in a line": strings.TrimSpace(good) + two,
+		"a line of dashes":        "-----\n" + good,
+		"CR alone":                strings.ReplaceAll(good, "\n", "\r"),
+		"two CRs":                 strings.ReplaceAll(good, "\n", "\r\r\n"),
+		"CR at the end":           strings.TrimSpace(good) + "\r",
+		"an empty line inside":    strings.Replace(good, "-----\n", "-----\n\n", 1),
+		"a space inside":          strings.Replace(good, body[1], body[1][:10]+" "+body[1][10:], 1),
+		"short lines":             strings.Replace(good, body[1], body[1][:32]+"\n"+body[1][32:], 1),
+		"one long line":           body[0] + "\n" + strings.Join(body[1:len(body)-1], "") + "\n" + body[len(body)-1] + "\n",
+		"lower case":              strings.ReplaceAll(good, "CERTIFICATE", "certificate"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			if cas, err := ParseCAs([]byte(bundle)); !errors.Is(err, CheckCA) || cas != nil {
+				t.Errorf("%d CAs, %v, want %v", len(cas), err, CheckCA)
+			}
+		})
+	}
+}
+
+// marshalCAs does not write what ParseCAs would not read.
+func TestMarshalCAsLimits(t *testing.T) {
+	many, err := ParseCAs(manyCAs(t, newTestCA(t, "one"), MaxCAs))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bundle, err := marshalCAs(many); err != nil || bytes.Count(bundle, []byte("BEGIN")) != MaxCAs {
+		t.Errorf("%d CAs: %v", MaxCAs, err)
+	}
+	if _, err := marshalCAs(append(slices.Clip(many), newTestCA(t, "two").cert)); !errors.Is(err, CheckCA) {
+		t.Errorf("%d CAs: %v, want %v", MaxCAs+1, err, CheckCA)
+	}
+	large := caTemplate("large")
+	large.DNSNames = []string{strings.Repeat("a", MaxCABundleSize*3/4)}
+	if _, err := marshalCAs([]*x509.Certificate{newTestCA(t, "large").signed(t, large).cert}); !errors.Is(err, CheckCA) {
+		t.Errorf("too large: %v, want %v", err, CheckCA)
+	}
+}
+
+// sameForOthers fails if another reader finds other certificates in a bundle: crypto/x509,
+// and client-go's ParseCertsPEM, which is a loop over pem.Decode.
+func sameForOthers(t testing.TB, bundle []byte, cas []*x509.Certificate) {
+	t.Helper()
+	theirs := x509.NewCertPool()
+	theirs.AppendCertsFromPEM(bundle)
+	if !theirs.Equal(poolOf(cas)) {
+		t.Fatalf("%q: crypto/x509 finds others than these %d", bundle, len(cas))
+	}
+	found := 0
+	for block, rest := pem.Decode(bundle); block != nil; block, rest = pem.Decode(rest) {
+		if found == len(cas) || block.Type != pemType || len(block.Headers) != 0 || !bytes.Equal(block.Bytes, cas[found].Raw) {
+			t.Fatalf("%q: encoding/pem finds another %q at %d", bundle, block.Type, found)
+		}
+		found++
+	}
+	if found != len(cas) {
+		t.Fatalf("%q: encoding/pem finds %d, not %d", bundle, found, len(cas))
+	}
+}
+
+// bundleOf puts up to three of the blocks together, most of them spoilt.
+func bundleOf(r *rand.Rand, blocks ...[]byte) (bundle []byte) {
+	pick := func(of ...string) []byte { return []byte(of[r.IntN(len(of))]) }
+	for range 1 + r.IntN(3) {
+		block := bytes.Clone(blocks[r.IntN(len(blocks))])
+		at := r.IntN(len(block))
+		switch r.IntN(14) {
+		case 0:
+			block = bytes.ReplaceAll(block, []byte("\n"), pick("\r\n", "\r\n", "\r", "\n\n", " \n"))
+		case 1:
+			block = bytes.Replace(block, []byte("-----\n"), pick("----- \t\n", "-----\nA: b\n\n", "-----\n\n", "-----\r\n", "------\n"), 1)
+		case 2:
+			block = bytes.TrimSuffix(block, []byte("\n"))
+		case 3:
+			block = bytes.Replace(block, []byte("-----BEGIN"), pick("x-----BEGIN", " -----BEGIN", "\n\n-----BEGIN", "\r-----BEGIN", "------BEGIN", "----BEGIN"), 1)
+		case 4:
+			block = bytes.Replace(block, []byte("-----END"), pick("x-----END", " -----END", "=-----END", "\n\n-----END"), 1)
+		case 5:
+			block = append(pick("subject=x\n", "text", "text\n\n", "- \n", "--\n", "\x00\n", "\ufeff", "----\n", "BEGIN CERTIFICATE\n", "# ", strings.Repeat("x", 300)+"\n"), block...)
+		case 6:
+			block = slices.Insert(block, at, pick("\n", " ", "\t", "A", "=", "-", ":", "\r", "\r\n", "\x00")...)
+		case 7:
+			block = slices.Delete(block, at, min(at+1+r.IntN(3), len(block)))
+		case 8:
+			block = append(block, pick("text\n", "text", "----", "-----", "x-----END CERTIFICATE-----\n")...)
+		}
+		bundle = append(bundle, block...)
+	}
+	return bundle
+}
+
+func TestParseCAsAgrees(t *testing.T) {
+	a, b := newTestCA(t, "a").pem(), newTestCA(t, "b").pem()
+	r := rand.New(rand.NewPCG(3, 4))
+	taken := 0
+	for range 20000 {
+		bundle := bundleOf(r, a, b)
+		if cas, err := ParseCAs(bundle); err == nil {
+			taken++
+			sameForOthers(t, bundle, cas)
+		}
+	}
+	if taken < 1000 {
+		t.Errorf("%d bundles taken: too few to compare", taken)
+	}
+}
+
+// OpenSSL has a reader of its own.
+func TestParseCAsAgreesWithOpenSSL(t *testing.T) {
+	if _, err := exec.LookPath("openssl"); err != nil {
+		t.Skip("no openssl")
+	}
+	a, b := newTestCA(t, "a").pem(), newTestCA(t, "b").pem()
+	r := rand.New(rand.NewPCG(5, 6))
+	for taken := 0; taken < 30; {
+		bundle := bundleOf(r, a, b)
+		cas, err := ParseCAs(bundle)
+		if err != nil {
+			continue
+		}
+		taken++
+		wrap := exec.Command("openssl", "crl2pkcs7", "-nocrl", "-certfile", "/dev/stdin")
+		wrap.Stdin = bytes.NewReader(bundle)
+		wrapped, err := wrap.Output()
+		if err != nil {
+			t.Fatalf("%q: openssl crl2pkcs7: %v", bundle, err)
+		}
+		list := exec.Command("openssl", "pkcs7", "-print_certs")
+		list.Stdin = bytes.NewReader(wrapped)
+		out, err := list.Output()
+		if err != nil {
+			t.Fatalf("%q: openssl pkcs7: %v", bundle, err)
+		}
+		theirs := x509.NewCertPool()
+		theirs.AppendCertsFromPEM(out)
+		if !theirs.Equal(poolOf(cas)) || bytes.Count(out, []byte(pemBegin)) != len(cas) {
+			t.Fatalf("%q: OpenSSL finds others than these %d:\n%s", bundle, len(cas), out)
+		}
+	}
+}
+
+func FuzzParseCAs(f *testing.F) {
+	a, b := newTestCA(f, "a").pem(), newTestCA(f, "b").pem()
+	f.Add(a)
+	r := rand.New(rand.NewPCG(7, 8))
+	for range 200 {
+		f.Add(bundleOf(r, a, b))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		cas, err := ParseCAs(data)
+		if err != nil {
+			return
+		}
+		sameForOthers(t, data, cas)
+		out, err := marshalCAs(cas)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := ParseCAs(out)
+		if err != nil || len(again) != len(cas) {
+			t.Fatalf("%d CAs, then %d, %v", len(cas), len(again), err)
+		}
+	})
+}
+
+const somePin = "sha256:3b793efefe27a19f93b0fbe6e637e9c41d0dde8a377d6ab1c0f656bf1136dd8a"
+
+func TestParsePin(t *testing.T) {
+	for _, s := range []string{somePin, strings.ToUpper(somePin), "sha256:" + strings.ToUpper(somePin[7:])} {
+		p, err := ParsePin(s)
+		if err != nil || p.String() != somePin {
+			t.Errorf("%s: %v, %v", s, p, err)
+		}
+	}
+}
+
+func TestParsePinRefuses(t *testing.T) {
+	for name, s := range map[string]string{
+		"nothing":             "",
+		"no prefix":           somePin[7:],
+		"another hash":        "sha512:" + somePin[7:],
+		"another hash's size": "sha1:" + somePin[7:47],
+		"short":               somePin[:len(somePin)-1],
+		"an odd byte less":    somePin[:len(somePin)-2],
+		"long":                somePin + "0",
+		"no hex":              somePin[:len(somePin)-1] + "g",
+		"space in front":      " " + somePin[:len(somePin)-1],
+		"line feed behind":    somePin[:len(somePin)-1] + "\n",
+		"base64":              "sha256:" + strings.Repeat("A", 43) + "=",
+		"zeros":               "sha256:" + strings.Repeat("0", 64),
+		"no colon":            "sha256/" + somePin[7:],
+		"two colons":          "sha256::" + somePin[8:],
+		"1 MiB":               strings.Repeat("a", 1<<20),
+	} {
+		p, err := ParsePin(s)
+		if !errors.Is(err, CheckPin) || !p.IsZero() {
+			t.Errorf("%s: %v, %v, want %v", name, p, err, CheckPin)
+		}
+		if err != nil && len(err.Error()) > 1000 {
+			t.Errorf("%s: an error of %d bytes", name, len(err.Error()))
+		}
+	}
+}
+
+func TestPinOf(t *testing.T) {
+	ca := newTestCA(t, "one")
+	again := ca.renewed(t)
+	if PinOf(ca.cert) != PinOf(again.cert) {
+		t.Error("a new certificate of the same key has another pin")
+	}
+	if PinOf(ca.cert) == PinOf(newTestCA(t, "one").cert) {
+		t.Error("another key has the same pin")
+	}
+}
+
+func TestPinText(t *testing.T) {
+	var got struct{ Pins []Pin }
+	if err := json.Unmarshal([]byte(`{"Pins":["`+strings.ToUpper(somePin)+`"]}`), &got); err != nil {
+		t.Fatal(err)
+	}
+	out, err := json.Marshal(got)
+	if err != nil || string(out) != `{"Pins":["`+somePin+`"]}` {
+		t.Errorf("%s, %v", out, err)
+	}
+	if err := json.Unmarshal([]byte(`{"Pins":["sha256:"]}`), &got); !errors.Is(err, CheckPin) {
+		t.Errorf("%v, want %v", err, CheckPin)
+	}
+}
+
+func FuzzParsePin(f *testing.F) {
+	for _, s := range []string{somePin, strings.ToUpper(somePin), "", "sha256:", "sha1:00", somePin + "00", "sha256:" + strings.Repeat("0", 64)} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		p, err := ParsePin(s)
+		if (err == nil) == p.IsZero() {
+			t.Fatalf("%q: %v, %v", s, p, err)
+		}
+		if err == nil && p.String() != strings.ToLower(s) {
+			t.Fatalf("%q reads as %v", s, p)
+		}
+	})
+}

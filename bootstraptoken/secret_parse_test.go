@@ -1,0 +1,325 @@
+package bootstraptoken
+
+import (
+	"errors"
+	"maps"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
+	"github.com/nodeattest/nodeattest/secret"
+)
+
+func TestParseSecret(t *testing.T) {
+	got, err := ParseSecret(goodObject(t))
+	if err != nil || !reflect.DeepEqual(got, goodSecret(t)) || !got.Token.Equal(mustParse(t, testToken)) {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	least := &Secret{Token: mustParse(t, testToken)}
+	o, err := least.Object()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err = ParseSecret(o); err != nil || !reflect.DeepEqual(got, least) {
+		t.Fatalf("%+v, %v", got, err)
+	}
+}
+
+// A change makes an object that ParseSecret refuses with want.
+type change struct {
+	name   string
+	change func(*Object)
+	want   Check
+}
+
+func setData(key, value string) func(*Object) {
+	return func(o *Object) { o.Data.Reveal()[key] = []byte(value) }
+}
+
+func dropData(key string) func(*Object) { return func(o *Object) { delete(o.Data.Reveal(), key) } }
+
+// refusals are the smallest changes of a good object, in the order of the checks.
+var refusals = []change{
+	{"no namespace", func(o *Object) { o.Namespace = "" }, CheckNamespace},
+	{"another namespace", func(o *Object) { o.Namespace = "kube-public" }, CheckNamespace},
+	{"namespace in capitals", func(o *Object) { o.Namespace = "Kube-system" }, CheckNamespace},
+	{"no name", func(o *Object) { o.Name = "" }, CheckName},
+	{"the prefix alone", func(o *Object) { o.Name = SecretNamePrefix }, CheckName},
+	{"a name without its prefix", func(o *Object) { o.Name = testID }, CheckName},
+	{"a name in capitals", func(o *Object) { o.Name = SecretNamePrefix + "ABCDEF" }, CheckName},
+	{"a long ID in the name", func(o *Object) { o.Name += "0" }, CheckName},
+	{"the whole token in the name", func(o *Object) { o.Name = SecretNamePrefix + testToken }, CheckName},
+	{"deleted", func(o *Object) { o.Deleted = &testNow }, CheckDeleted},
+	{"deleted in year one", func(o *Object) { o.Deleted = new(time.Time) }, CheckDeleted},
+	{"no type", func(o *Object) { o.Type = "" }, CheckType},
+	{"Opaque", func(o *Object) { o.Type = "Opaque" }, CheckType},
+	{"type in capitals", func(o *Object) { o.Type = "Bootstrap.kubernetes.io/token" }, CheckType},
+	{"too much data", setData("description", strings.Repeat("a", MaxSecretSize)), CheckSize},
+	{"no data", func(o *Object) { o.Data = secret.Value[map[string][]byte]{} }, CheckSecret},
+	{"no secret", dropData("token-secret"), CheckSecret},
+	{"an empty secret", setData("token-secret", ""), CheckSecret},
+	{"a short secret", setData("token-secret", testSecret[1:]), CheckSecret},
+	{"a secret in capitals", setData("token-secret", strings.ToUpper(testSecret)), CheckSecret},
+	{"a secret and a line break", setData("token-secret", testSecret+"\n"), CheckSecret},
+	{"the whole token as secret", setData("token-secret", testToken), CheckSecret},
+	{"no ID", dropData("token-id"), CheckID},
+	{"another ID", setData("token-id", "abcdeg"), CheckID},
+	{"an ID in capitals", setData("token-id", "ABCDEF"), CheckID},
+	{"an ID and a line break", setData("token-id", testID+"\n"), CheckID},
+	{"the secret as ID", setData("token-id", testSecret), CheckID},
+	{"an empty expiration", setData("expiration", ""), CheckExpiration},
+	{"an expiration in words", setData("expiration", "tomorrow"), CheckExpiration},
+	{"an expiration in seconds", setData("expiration", "1795262400"), CheckExpiration},
+	{"an expiration without zone", setData("expiration", "2026-11-21T13:00:00"), CheckExpiration},
+	{"an expiration with a space", setData("expiration", "2026-11-21 13:00:00Z"), CheckExpiration},
+	{"an expiration in lower case", setData("expiration", "2026-11-21t13:00:00z"), CheckExpiration},
+	{"an expiration with a line break", setData("expiration", "2026-11-21T13:00:00Z\n"), CheckExpiration},
+	{"an expiration with a comma", setData("expiration", "2026-11-21T13:00:00,5Z"), CheckExpiration},
+	{"an expiration with a short hour", setData("expiration", "2026-11-21T9:00:00Z"), CheckExpiration},
+	{"an expiration on a day that is not", setData("expiration", "2026-02-29T13:00:00Z"), CheckExpiration},
+	{"an expiration in a leap second", setData("expiration", "2026-12-31T23:59:60Z"), CheckExpiration},
+	{"an expiration that reads as never", setData("expiration", "0001-01-01T00:00:00Z"), CheckExpiration},
+	{"an expiration that reads as never elsewhere", setData("expiration", "0001-01-01T01:00:00+01:00"), CheckExpiration},
+	{"an expiration with the zone 24:00", setData("expiration", "2026-11-21T13:00:00+24:00"), CheckExpiration},
+	{"an expiration with the zone +01:60", setData("expiration", "2026-11-21T13:00:00+01:60"), CheckExpiration},
+	{"the secret as expiration", setData("expiration", testSecret), CheckExpiration},
+	{"usage True", setData("usage-bootstrap-signing", "True"), CheckUsage},
+	{"usage TRUE", setData("usage-bootstrap-authentication", "TRUE"), CheckUsage},
+	{"usage 1", setData("usage-bootstrap-authentication", "1"), CheckUsage},
+	{"usage yes", setData("usage-bootstrap-signing", "yes"), CheckUsage},
+	{"usage with a space", setData("usage-bootstrap-signing", "true "), CheckUsage},
+	{"usage with a line break", setData("usage-bootstrap-signing", "true\n"), CheckUsage},
+	{"the secret as usage", setData("usage-bootstrap-signing", testSecret), CheckUsage},
+	{"the group system:masters", setData("auth-extra-groups", "system:masters"), CheckGroups},
+	{"the default group", setData("auth-extra-groups", DefaultGroup), CheckGroups},
+	{"a trailing comma", setData("auth-extra-groups", NodeGroup+","), CheckGroups},
+	{"a space behind a comma", setData("auth-extra-groups", NodeGroup+", "+NodeGroup), CheckGroups},
+	{"a comma alone", setData("auth-extra-groups", ","), CheckGroups},
+	{"a semicolon", setData("auth-extra-groups", NodeGroup+";"+NodeGroup), CheckGroups},
+	{"a description not in UTF-8", setData("description", "a\xff"), CheckDescription},
+	{"auth-groups of the document of 2016", setData("auth-groups", NodeGroup), CheckUnknownKey},
+	{"a usage of another name", setData("usage-bootstrap-encrypting", "true"), CheckUnknownKey},
+	{"a key in capitals", setData("Expiration", "2026-11-21T13:00:00Z"), CheckUnknownKey},
+	{"a secret as key", setData(testSecret, ""), CheckUnknownKey},
+}
+
+func TestParseSecretRefuses(t *testing.T) {
+	for _, test := range refusals {
+		o := goodObject(t)
+		test.change(o)
+		for _, decode := range []func() (*Secret, error){
+			func() (*Secret, error) { return ParseSecret(o) },
+			func() (*Secret, error) { return ParseSecretFor(o, Usages{Authentication: true}, testNow) },
+			func() (*Secret, error) { return ParseSecretFor(o, Usages{Signing: true}, testNow) },
+		} {
+			s, err := decode()
+			if !errors.Is(err, test.want) || s != nil {
+				t.Errorf("%s: %v, %v, want %v", test.name, s, err, test.want)
+			}
+			if errors.Is(err, ErrRetry) || leaks(err.Error()) {
+				t.Errorf("%s: %v", test.name, err)
+			}
+		}
+	}
+	if _, err := ParseSecret(nil); !errors.Is(err, CheckName) {
+		t.Error(err)
+	}
+}
+
+// TestParseSecretOrder breaks two rules at a time: the earlier check of kube-apiserver's order
+// is the one that is named.
+func TestParseSecretOrder(t *testing.T) {
+	order := []Check{CheckNamespace, CheckName, CheckDeleted, CheckType, CheckSize, CheckSecret, CheckID, CheckExpiration, CheckUsage, CheckGroups, CheckDescription, CheckUnknownKey}
+	for i, first := range refusals {
+		for _, second := range refusals[i+1:] {
+			if first.want == second.want || first.name == "no data" || second.name == "no data" {
+				continue
+			}
+			o := goodObject(t)
+			second.change(o)
+			first.change(o)
+			if first.want == CheckSize && second.want == CheckDescription {
+				continue // both are about one value
+			}
+			if _, err := ParseSecret(o); !errors.Is(err, first.want) {
+				t.Errorf("%s and %s: %v, want %v", first.name, second.name, err, first.want)
+			}
+		}
+		if !slices.Contains(order, first.want) || i > 0 && slices.Index(order, refusals[i-1].want) > slices.Index(order, first.want) {
+			t.Errorf("%s is not in order", first.name)
+		}
+	}
+}
+
+func TestParseSecretTakes(t *testing.T) {
+	for name, test := range map[string]struct {
+		change, same func(*Object)
+	}{
+		"usage false":         {setData(keySigning, "false"), dropData(keySigning)},
+		"usage empty":         {setData(keyAuthentication, ""), dropData(keyAuthentication)},
+		"groups empty":        {setData(keyGroups, ""), dropData(keyGroups)},
+		"description empty":   {setData(keyDescription, ""), dropData(keyDescription)},
+		"no expiration":       {dropData(keyExpiration), dropData(keyExpiration)},
+		"no usages":           {dropData(keySigning), dropData(keySigning)},
+		"description of text": {setData(keyDescription, "ä\n\t\U0001f600"), setData(keyDescription, "ä\n\t\U0001f600")},
+	} {
+		o, want := goodObject(t), goodObject(t)
+		test.change(o)
+		test.same(want)
+		s, err := ParseSecret(o)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if back, err := s.Object(); err != nil || !reflect.DeepEqual(back, want) {
+			t.Errorf("%s: %v, %v", name, back.Data, err)
+		}
+	}
+	for text, want := range map[string]time.Time{
+		"2026-11-21T15:00:00+02:00": testNow.Add(time.Hour),
+		"2026-11-21T13:00:00.25Z":   testNow.Add(time.Hour + 250*time.Millisecond),
+		"2026-11-21T13:00:00-00:00": testNow.Add(time.Hour),
+	} {
+		o := goodObject(t)
+		setData(keyExpiration, text)(o)
+		if s, err := ParseSecret(o); err != nil || !s.Expiration.Equal(want) {
+			t.Errorf("%s: %v, %v", text, s, err)
+		}
+	}
+}
+
+func TestParseSecretFor(t *testing.T) {
+	both, sign, auth := Usages{Signing: true, Authentication: true}, Usages{Signing: true}, Usages{Authentication: true}
+	end := testNow.Add(time.Hour)
+	for _, test := range []struct {
+		name    string
+		allowed Usages
+		wanted  Usages
+		now     time.Time
+		want    error
+	}{
+		{"all", both, both, testNow, nil},
+		{"less than allowed", both, sign, testNow, nil},
+		{"the last instant", both, auth, end.Add(-time.Nanosecond), nil},
+		{"the end itself", both, auth, end, CheckExpired},
+		{"later", both, auth, end.Add(time.Second), CheckExpired},
+		{"no authentication", sign, auth, testNow, CheckUsage},
+		{"no signing", auth, sign, testNow, CheckUsage},
+		{"one of two", auth, both, testNow, CheckUsage},
+		{"nothing", Usages{}, auth, testNow, CheckUsage},
+		{"nothing wanted", both, Usages{}, testNow, refusal.CheckConfig},
+		{"expired before usage", sign, auth, end, CheckExpired},
+		{"no clock", both, both, time.Time{}, refusal.CheckConfig},
+	} {
+		secret := goodSecret(t)
+		secret.Usages = test.allowed
+		o, err := secret.Object()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := ParseSecretFor(o, test.wanted, test.now)
+		if !errors.Is(err, test.want) || (s == nil) != (test.want != nil) {
+			t.Errorf("%s: %v, %v, want %v", test.name, s, err, test.want)
+		}
+	}
+	// Expiration and usage come before the groups, as in kube-apiserver.
+	o := goodObject(t)
+	setData(keyGroups, ",")(o)
+	if _, err := ParseSecretFor(o, auth, end); !errors.Is(err, CheckExpired) {
+		t.Error(err)
+	}
+	dropData(keyAuthentication)(o)
+	if _, err := ParseSecretFor(o, auth, testNow); !errors.Is(err, CheckUsage) {
+		t.Error(err)
+	}
+}
+
+func FuzzParseSecret(f *testing.F) {
+	good := goodObject(f)
+	add := func(o *Object) {
+		f.Add(o.Namespace, o.Name, o.Type, o.Deleted != nil, o.Data.Reveal()[keyID], o.Data.Reveal()[keySecret], o.Data.Reveal()[keyExpiration], o.Data.Reveal()[keyDescription], o.Data.Reveal()[keySigning], o.Data.Reveal()[keyAuthentication], o.Data.Reveal()[keyGroups], "", int64(0))
+	}
+	add(good)
+	for _, test := range refusals {
+		o := &Object{Namespace: good.Namespace, Name: good.Name, Type: good.Type, Data: secret.New(maps.Clone(good.Data.Reveal()))}
+		test.change(o)
+		if len(o.Data.Reveal()[keyDescription]) < 1000 {
+			add(o)
+		}
+	}
+	f.Fuzz(func(t *testing.T, namespace, name, kind string, deleted bool, id, text, expiration, description, signing, authentication, groups []byte, extra string, seconds int64) {
+		o := &Object{Namespace: namespace, Name: name, Type: kind, Data: secret.New(map[string][]byte{
+			keyID: id, keySecret: text, keyExpiration: expiration, keyDescription: description,
+			keySigning: signing, keyAuthentication: authentication, keyGroups: groups,
+		})}
+		if deleted {
+			o.Deleted = &testNow
+		}
+		if extra != "" {
+			o.Data.Reveal()[extra] = []byte("true")
+		}
+		maps.DeleteFunc(o.Data.Reveal(), func(_ string, value []byte) bool { return value == nil })
+		now := testNow.Add(time.Duration(seconds % (1 << 33) * int64(time.Second)))
+		neverMoreThanKubernetes(t, o, now)
+		s, err := ParseSecret(o)
+		if err != nil {
+			return
+		}
+		back, err := s.Object()
+		if err != nil {
+			t.Fatalf("%v cannot be encoded: %v", s, err)
+		}
+		again, err := ParseSecret(back)
+		if err != nil || !again.Expiration.Equal(s.Expiration.Truncate(time.Second)) || !again.Token.Equal(s.Token) ||
+			again.Description != s.Description || again.Usages != s.Usages || !slices.Equal(again.Groups, s.Groups) {
+			t.Fatalf("%+v is encoded and read as %+v, %v", s, again, err)
+		}
+	})
+}
+
+// rfc3339 is the grammar of section 5.6, in upper case; the ranges are time.Parse's to
+// check, but for the zone.
+var rfc3339 = regexp.MustCompile(`\A[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])\z`)
+
+var timeSeeds = []string{
+	"2026-11-21T13:00:00Z", "2026-11-21T13:00:00.5Z", "2026-11-21T13:00:00+23:59", "2026-11-21T13:00:00.123456789-00:00",
+	"2026-11-21T13:00:00,5Z", "2026-11-21T9:00:00Z", "2026-11-21T9:00:00.00Z", "2026-11-21T13:00:00+24:00", "2026-11-21T13:00:00+01:60",
+	"2026-11-21T13:00:00", "2026-11-21T13:00:00z", "2026-11-21t13:00:00Z", "2026-11-21 13:00:00Z", "2026-11-21T13:00:60Z", "2026-11-21T24:00:00Z",
+	"2026-11-21T13:00:00.Z", "2026-11-21T13:00Z", "2026-02-29T00:00:00Z", "0000-01-01T00:00:00Z", "10000-01-01T00:00:00Z", "", "Z", "2026-11-21T9:00:00,5Z",
+	"2026-11-21T13:00:00+0100", "2026-11-21T13:00:00+1:00", " 2026-11-21T13:00:00Z", "2026-11-21T13:00:00Z\n",
+}
+
+func checkTime(t *testing.T, s string) {
+	got, ok := parseTime(s)
+	want, err := time.Parse(time.RFC3339, s)
+	if ok != (err == nil && rfc3339.MatchString(s)) {
+		t.Errorf("%q: %v; time.Parse says %v, the grammar %v", s, ok, err, rfc3339.MatchString(s))
+	}
+	if ok && !got.Equal(want) {
+		t.Errorf("%q: %v, want %v", s, got, want)
+	}
+}
+
+func TestParseTime(t *testing.T) {
+	taken := 0
+	for _, s := range timeSeeds {
+		checkTime(t, s)
+		if _, ok := parseTime(s); ok {
+			taken++
+		}
+	}
+	if taken != 5 {
+		t.Errorf("%d of the times are taken, want 5", taken)
+	}
+}
+
+func FuzzParseTime(f *testing.F) {
+	for _, s := range timeSeeds {
+		f.Add(s)
+	}
+	f.Fuzz(checkTime)
+}

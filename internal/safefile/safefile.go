@@ -1,0 +1,139 @@
+// Package safefile reads and writes files that a process has to trust: a secret, a
+// registry, what a client remembers of its cluster. It refuses a file that somebody else
+// could have written or, where it is [Private], can read. A file is written under another
+// name first, synced, and then put in its place: a reader finds it whole or not at all,
+// after a loss of power too.
+//
+// Windows has no such owners and modes: there the access lists are the administrator's,
+// and only the type and the size of a file are checked.
+package safefile
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// CheckFile is what a file or directory fails that is not one to trust. Errors of the
+// file system do not match it.
+const CheckFile refusal.Check = "file"
+
+// Access says who may read or write a file beside its owner.
+type Access int
+
+const (
+	// Private is a file of mode 0600 whose owner is this process's user.
+	Private Access = iota
+	// Trusted is a file that nobody can write but its owner, which is this process's
+	// user or root; all may read it.
+	Trusted
+)
+
+func refuse(got, want string) error {
+	return &refusal.Error{Check: CheckFile, Got: got, Want: want}
+}
+
+// Open opens a regular file that is there, with flag as for [os.OpenFile] and not
+// through a symbolic link. The error is [CheckFile] or the file system's.
+func Open(path string, flag int, access Access) (*os.File, fs.FileInfo, error) {
+	f, err := os.OpenFile(path, flag|openNoFollow, 0) // it does not wait for the writer of a FIFO
+	if err != nil {
+		if info, lerr := os.Lstat(path); lerr == nil && info.Mode().Type() == fs.ModeSymlink {
+			err = &refusal.Error{Check: CheckFile, Got: "a symbolic link", Want: "a regular file", Err: err}
+		}
+		return nil, nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = refuse("a file of mode "+info.Mode().String(), "a regular file")
+	}
+	if err == nil {
+		err = checkFile(info, access)
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, f.Close())
+	}
+	return f, info, nil
+}
+
+// Read returns what is in a file of at most maxSize bytes that [Open] opens.
+func Read(path string, maxSize int, access Access) ([]byte, error) {
+	f, _, err := Open(path, os.O_RDONLY, access)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	content, err := io.ReadAll(io.LimitReader(f, int64(maxSize)+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(content) > maxSize {
+		return nil, refuse("a larger file", "at most "+strconv.Itoa(maxSize)+" bytes")
+	}
+	return content, nil
+}
+
+// Create makes a file of mode 0600 with what fill writes into it. It is on disk when
+// Create returns. A file that exists is left alone: the error wraps [fs.ErrExist]. fill
+// may open the file again by its name. The file system must have hard links.
+func Create(path string, fill func(f *os.File) error) error {
+	return write(path, fill, os.Link) // unlike a rename, never over another file
+}
+
+// Replace is [Create] in the place of a file that may exist: a reader finds the old one or
+// the new one whole.
+func Replace(path string, fill func(f *os.File) error) error {
+	return write(path, fill, os.Rename)
+}
+
+// Content fills a file with bytes, for [Create] and [Replace].
+func Content(content []byte) func(f *os.File) error {
+	return func(f *os.File) error {
+		_, err := f.Write(content)
+		return err
+	}
+}
+
+func write(path string, fill func(f *os.File) error, place func(from, to string) error) (err error) {
+	dir, base := filepath.Split(path)
+	if base == "" {
+		return errors.New(strconv.Quote(path) + " names no file")
+	}
+	f, err := os.CreateTemp(filepath.Clean(dir), "."+base+".*.tmp") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if removed := os.Remove(f.Name()); !errors.Is(removed, fs.ErrNotExist) { // it has its place
+			err = errors.Join(err, removed)
+		}
+	}()
+	err = fill(f)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := place(f.Name(), path); err != nil {
+		return err
+	}
+	return syncDirectory(filepath.Clean(dir))
+}
+
+// Sync brings to disk a file that another process wrote.
+func Sync(path string) error {
+	f, _, err := Open(path, os.O_RDWR, Private)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return syncDirectory(filepath.Dir(path))
+}

@@ -1,0 +1,15 @@
+//go:build !unix
+
+package safefile
+
+import "io/fs"
+
+const openNoFollow = 0
+
+func checkFile(fs.FileInfo, Access) error { return nil }
+
+// CheckDirectory has nothing to look at here.
+func CheckDirectory(string) error { return nil }
+
+// syncDirectory: directories cannot be synced here; NTFS journals its names.
+func syncDirectory(string) error { return nil }

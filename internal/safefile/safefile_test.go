@@ -1,0 +1,105 @@
+package safefile
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+func checkFiles(t testing.TB, dir string, want ...string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range entries {
+		got = append(got, e.Name())
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("files %q, want %q", got, want)
+	}
+}
+
+func TestCreate(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "secret")
+	if _, err := Read(path, 10, Private); !errors.Is(err, fs.ErrNotExist) || errors.Is(err, CheckFile) {
+		t.Errorf("no file: got %v", err)
+	}
+	if err := Create(path, Content([]byte("first"))); err != nil {
+		t.Fatal(err)
+	}
+	if err := Create(path, Content([]byte("second"))); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("over another file: got %v", err)
+	}
+	if err := Sync(path); err != nil {
+		t.Error(err)
+	}
+	for _, access := range []Access{Private, Trusted} {
+		got, err := Read(path, 5, access)
+		if err != nil || string(got) != "first" {
+			t.Errorf("got %q, %v", got, err)
+		}
+		if got, err := Read(path, 4, access); !errors.Is(err, CheckFile) || got != nil {
+			t.Errorf("over the size: got %q, %v, want %v", got, err, CheckFile)
+		}
+	}
+	checkFiles(t, dir, "secret")
+}
+
+func TestReplace(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "cache")
+	for _, content := range []string{"first", "second", ""} {
+		if err := Replace(path, Content([]byte(content))); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := Read(path, 10, Private); err != nil || string(got) != content {
+			t.Errorf("got %q, %v, want %q", got, err, content)
+		}
+	}
+	checkFiles(t, dir, "cache")
+}
+
+// What was there stays, and nothing is left over.
+func TestWriteFails(t *testing.T) {
+	for name, write := range map[string]func(string, func(*os.File) error) error{"Create": Create, "Replace": Replace} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			full := filepath.Join(dir, "full")
+			if err := os.MkdirAll(filepath.Join(full, "x"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			for _, path := range []string{filepath.Join(dir, "absent", "secret"), dir + string(filepath.Separator), full, ""} {
+				if err := write(path, Content([]byte("x"))); err == nil {
+					t.Errorf("%q was written", path)
+				}
+			}
+			cause := errors.New("a cause")
+			path := filepath.Join(dir, "secret")
+			if err := Create(path, Content([]byte("first"))); err != nil {
+				t.Fatal(err)
+			}
+			if err := write(path, func(*os.File) error { return cause }); !errors.Is(err, cause) {
+				t.Errorf("got %v, want %v", err, cause)
+			}
+			if err := write(path, func(f *os.File) error { return f.Close() }); !errors.Is(err, os.ErrClosed) {
+				t.Errorf("a file that cannot be synced: got %v", err)
+			}
+			if got, err := Read(path, 10, Private); err != nil || string(got) != "first" {
+				t.Errorf("got %q, %v", got, err)
+			}
+			checkFiles(t, dir, "full", "secret")
+		})
+	}
+}
+
+func TestSyncOfNoFile(t *testing.T) {
+	if err := Sync(filepath.Join(t.TempDir(), "absent")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("got %v, want %v", err, fs.ErrNotExist)
+	}
+}

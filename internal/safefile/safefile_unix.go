@@ -1,0 +1,66 @@
+//go:build unix
+
+package safefile
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"strconv"
+	"syscall"
+)
+
+const openNoFollow = syscall.O_NOFOLLOW | syscall.O_NONBLOCK
+
+func checkFile(info fs.FileInfo, access Access) error {
+	mode := info.Mode()
+	if access == Trusted {
+		if mode.Perm()&0o022 != 0 {
+			return refuse("mode "+mode.String(), "a file that others cannot write")
+		}
+		return checkOwner(info, true)
+	}
+	if mode != 0o600 {
+		return refuse("mode "+mode.String(), "0600")
+	}
+	return checkOwner(info, false)
+}
+
+// CheckDirectory refuses a directory in which others could put another file in the place
+// of one: it must be this user's or root's, and nobody else may be able to write to it.
+// The error is [CheckFile] or the file system's.
+func CheckDirectory(dir string) error {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	if mode := info.Mode(); mode.Perm()&0o022 != 0 {
+		return refuse("directory "+dir+" of mode "+mode.String(), "one that nobody else can write to")
+	}
+	return checkOwner(info, true)
+}
+
+func checkOwner(info fs.FileInfo, rootToo bool) error {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return refuse("a file whose owner is not known", "")
+	}
+	uid := os.Geteuid()
+	if int(stat.Uid) == uid || rootToo && stat.Uid == 0 {
+		return nil
+	}
+	want := strconv.Itoa(uid)
+	if rootToo {
+		want += " or 0"
+	}
+	return refuse("owner "+strconv.Itoa(int(stat.Uid)), want)
+}
+
+// syncDirectory makes a new name in a directory survive a loss of power.
+func syncDirectory(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

@@ -1,0 +1,237 @@
+package jws
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha512"
+	"math/big"
+	"strconv"
+
+	"golang.org/x/crypto/cryptobyte"
+	"golang.org/x/crypto/cryptobyte/asn1"
+
+	"github.com/nodeattest/nodeattest/refusal"
+	"github.com/nodeattest/nodeattest/secret"
+)
+
+// Signer signs payloads. Algorithm, key ID and signature come back from one call, so
+// that no rotation of keys can come between them. Its methods are safe for concurrent
+// use.
+type Signer interface {
+	// Sign signs a token with this payload, at most [MaxPayloadSize] bytes. An error in
+	// which errors.Is finds [ErrRetry] means that the signer did not answer.
+	Sign(ctx context.Context, payload []byte) (*Signature, error)
+}
+
+// Signature is what a [Signer] returns for a payload.
+type Signature struct {
+	// Header is the header as it was signed, in base64url.
+	Header string
+	// Value is the signature in base64url.
+	Value string
+	// Key is the public key with which the token verifies.
+	Key *Key
+}
+
+// Token puts the token in compact form together (RFC 7515, section 7.1): header, payload
+// and signature. The payload must be the one that was signed.
+func (s *Signature) Token(payload []byte) string {
+	token := make([]byte, 0, len(s.Header)+encoding.EncodedLen(len(payload))+len(s.Value)+2)
+	token = append(token, s.Header...)
+	token = append(token, '.')
+	token = encoding.AppendEncode(token, payload)
+	token = append(token, '.')
+	return string(append(token, s.Value...))
+}
+
+// TypeJWT is the header member typ of tokens that an external signer of Kubernetes makes
+// (KEP-740; pkg/serviceaccount/externaljwt/plugin/plugin.go asks for it). Tokens that
+// kube-apiserver signs itself have none.
+const TypeJWT = "JWT"
+
+// SignerOptions are the choices of [NewSigner].
+type SignerOptions struct {
+	// KeyID is the ID of the key, as in KeyOptions. If empty, it is derived.
+	KeyID string
+	// Algorithm is one that fits the key, as in KeyOptions. If empty, it is the usual
+	// one.
+	Algorithm Algorithm
+	// Type is the header member typ: TypeJWT, or empty for none.
+	Type string
+	// Concurrent is how many calls of the private key's Sign there may be at a time. 0
+	// is one, for a crypto.Signer promises nothing about concurrent use; but no limit
+	// for the keys in memory of crypto/rsa, crypto/ecdsa and crypto/ed25519.
+	Concurrent int
+}
+
+// CryptoSigner is a [Signer] whose private key is any crypto.Signer: one in memory, in a
+// TPM, behind PKCS #11 or in a cloud's key service. It is safe for concurrent use.
+//
+// Its tokens have the header {"alg":…,"kid":…}, and "typ":"JWT" behind it where the
+// options say so, in the bytes that kube-apiserver writes. Each signature is verified
+// with the public key that the crypto.Signer showed at the beginning before it is
+// returned: a device that computes wrongly, or that has got another key meanwhile, gives
+// an error and no token.
+//
+// A crypto.Signer knows no context. With one that is not a key in memory, a call whose
+// context ends returns at once; what the device was asked goes on in a goroutine until
+// the device answers, its answer is dropped, and until then it counts as one of the
+// Concurrent calls: a device that never answers makes all further calls wait, for as
+// long as their contexts allow, and no goroutines pile up.
+type CryptoSigner struct {
+	private secret.Value[crypto.Signer]
+	key     *Key
+	header  []byte        // in base64url
+	slots   chan struct{} // holds one element for each call under way; nil for a key in memory
+}
+
+// NewSigner makes a signer. The private key's Public must be one that [NewKey] takes, and
+// its Sign must take the digest of the algorithm: PKCS #1 v1.5 and PSS with a salt of
+// the digest's length (as *rsa.PSSOptions) for RSA, ECDSA with a signature in DER or of
+// two halves of fixed width, and for Ed25519 the message itself with crypto.Hash(0).
+//
+// The errors are those of NewKey and [refusal.CheckConfig].
+func NewSigner(private crypto.Signer, options SignerOptions) (*CryptoSigner, error) {
+	if private == nil {
+		return nil, refusal.Config("crypto.Signer", "", "one")
+	}
+	if options.Type != "" && options.Type != TypeJWT {
+		return nil, refusal.Config("Type", options.Type, TypeJWT+" or none")
+	}
+	if options.Concurrent < 0 {
+		return nil, refusal.Config("Concurrent", strconv.Itoa(options.Concurrent), "0 or more")
+	}
+	key, err := NewKey(private.Public(), KeyOptions{KeyID: options.KeyID, Algorithm: options.Algorithm})
+	if err != nil {
+		return nil, err
+	}
+	s := &CryptoSigner{private: secret.New(private), key: key, header: encodeHeader(key.algorithm, key.keyID, options.Type)}
+	if !inMemory(private) || options.Concurrent > 0 {
+		s.slots = make(chan struct{}, max(options.Concurrent, 1))
+	}
+	return s, nil
+}
+
+// inMemory reports whether a key neither blocks nor minds concurrent use.
+func inMemory(private crypto.Signer) bool {
+	switch private.(type) {
+	case *rsa.PrivateKey, *ecdsa.PrivateKey, ed25519.PrivateKey:
+		return true
+	}
+	return false
+}
+
+// Key returns the public key with which the signer's tokens verify, or nil of the zero
+// value.
+func (s *CryptoSigner) Key() *Key {
+	if s == nil {
+		return nil
+	}
+	return s.key
+}
+
+// Sign signs a token with this payload. The token must not be longer than [MaxTokenSize].
+//
+// The errors are [CheckPayloadSize]; [CheckSignerOutput] for a signature that does not
+// verify; and [CheckSigner], in which errors.Is finds [ErrRetry] too, where the private
+// key returned an error or the context ended, with that error in it.
+func (s *CryptoSigner) Sign(ctx context.Context, payload []byte) (*Signature, error) {
+	if s == nil || s.key == nil {
+		return nil, refusal.Config("signer", "", "one that NewSigner made")
+	}
+	size := len(s.header) + encoding.EncodedLen(len(payload)) + encoding.EncodedLen(s.key.signatureSize()) + 2
+	if size > MaxTokenSize {
+		return nil, &Error{Check: CheckPayloadSize, Got: "a token of " + bytesText(size), Want: "at most " + bytesText(MaxTokenSize)}
+	}
+	if ctx.Err() != nil {
+		return nil, notSigned(ctx.Err())
+	}
+	message := make([]byte, 0, size)
+	message = append(message, s.header...)
+	message = append(message, '.')
+	message = encoding.AppendEncode(message, payload)
+
+	signature, err := s.ask(ctx, message)
+	if err != nil {
+		return nil, notSigned(err)
+	}
+	if _, ok := s.key.public.(*ecdsa.PublicKey); ok {
+		signature = fixedWidth(signature, s.key.signatureSize()/2)
+	}
+	if err := s.key.verify(message, signature); err != nil {
+		return nil, &Error{Check: CheckSignerOutput, Err: err}
+	}
+	return &Signature{Header: string(s.header), Value: encoding.EncodeToString(signature), Key: s.key}, nil
+}
+
+// ask calls the private key's Sign. It waits for a slot, and for the answer, until the
+// context ends.
+func (s *CryptoSigner) ask(ctx context.Context, message []byte) ([]byte, error) {
+	private := s.private.Reveal()
+	input, options := s.input(message)
+	if s.slots == nil {
+		return private.Sign(rand.Reader, input, options)
+	}
+	select {
+	case s.slots <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	type answer struct {
+		signature []byte
+		err       error
+	}
+	answered := make(chan answer, 1) // nobody may be left to receive
+	go func() {
+		defer func() { <-s.slots }()
+		signature, err := private.Sign(rand.Reader, input, options)
+		answered <- answer{signature, err}
+	}()
+	select {
+	case a := <-answered:
+		return a.signature, a.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// input returns what the private key is to sign, and how.
+func (s *CryptoSigner) input(message []byte) ([]byte, crypto.SignerOpts) {
+	hash := s.key.algorithm.hash()
+	switch s.key.algorithm {
+	case EdDSA:
+		return message, hash
+	case PS256, PS384, PS512:
+		return digest(make([]byte, 0, sha512.Size), hash, message), &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash, Hash: hash}
+	}
+	return digest(make([]byte, 0, sha512.Size), hash, message), hash
+}
+
+// fixedWidth turns an ECDSA signature in DER (RFC 3279, section 2.2.3) into its two
+// halves of fixed width (RFC 7518, section 3.4). What is no such DER is returned as it
+// is: either it has that form already, or it will not verify.
+func fixedWidth(der []byte, half int) []byte {
+	var r, s big.Int
+	input := cryptobyte.String(der)
+	var sequence cryptobyte.String
+	if !input.ReadASN1(&sequence, asn1.SEQUENCE) || !input.Empty() ||
+		!sequence.ReadASN1Integer(&r) || !sequence.ReadASN1Integer(&s) || !sequence.Empty() {
+		return der
+	}
+	if r.Sign() < 0 || s.Sign() < 0 || r.BitLen() > 8*half || s.BitLen() > 8*half {
+		return der
+	}
+	fixed := make([]byte, 2*half)
+	r.FillBytes(fixed[:half])
+	s.FillBytes(fixed[half:])
+	return fixed
+}
+
+// notSigned is the error of a private key that gave no signature.
+func notSigned(err error) error {
+	return &Error{Check: CheckSigner, Got: "no signature", Err: &Error{Check: ErrRetry, Err: err}}
+}

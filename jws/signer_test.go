@@ -1,0 +1,330 @@
+package jws
+
+import (
+	"bytes"
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"errors"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// A device is a crypto.Signer that is not a key in memory, with a fault.
+type device struct {
+	crypto.Signer
+	sign func(digest []byte, opts crypto.SignerOpts) ([]byte, error) // nil: as the key does
+}
+
+func (d *device) Sign(random io.Reader, digest []byte, opts crypto.SignerOpts) ([]byte, error) {
+	if d.sign == nil {
+		return d.Signer.Sign(random, digest, opts)
+	}
+	return d.sign(digest, opts)
+}
+
+func newSigner(t testing.TB, private crypto.Signer, options SignerOptions) *CryptoSigner {
+	t.Helper()
+	s, err := NewSigner(private, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// With every algorithm a token that is signed verifies, in memory and in a device.
+func TestCryptoSigner(t *testing.T) {
+	for algorithm, f := range forgers() {
+		for name, private := range map[string]crypto.Signer{"memory": f.signer, "device": &device{Signer: f.signer}} {
+			t.Run(string(algorithm)+"/"+name, func(t *testing.T) {
+				s := newSigner(t, private, SignerOptions{Algorithm: algorithm, KeyID: "k"})
+				for _, payload := range []string{"", "{}", forgedPayload} {
+					signature, err := s.Sign(context.Background(), []byte(payload))
+					if err != nil {
+						t.Fatal(err)
+					}
+					set, err := NewStaticKeySet(s.Key())
+					if err != nil {
+						t.Fatal(err)
+					}
+					verified, err := Verify(context.Background(), signature.Token([]byte(payload)), set)
+					if err != nil || string(verified.Payload) != payload || verified.Key != signature.Key {
+						t.Errorf("%+v, %v", verified, err)
+					}
+					if _, err := Verify(context.Background(), signature.Token([]byte(payload+" ")), set); !errors.Is(err, CheckSignature) {
+						t.Errorf("another payload: %v", err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// Headers are those that kube-apiserver writes, and an external signer's.
+func TestCryptoSignerHeader(t *testing.T) {
+	key := forgers()[ES256].signer
+	id, err := DeriveKeyID(key.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		options SignerOptions
+		want    string
+	}{
+		{SignerOptions{}, `{"alg":"ES256","kid":"` + id + `"}`},
+		{SignerOptions{KeyID: "a"}, `{"alg":"ES256","kid":"a"}`},
+		{SignerOptions{KeyID: "a", Type: TypeJWT}, `{"alg":"ES256","kid":"a","typ":"JWT"}`},
+		{SignerOptions{KeyID: "<\"é"}, `{"alg":"ES256","kid":"\u003c\"é"}`},
+	} {
+		signature, err := newSigner(t, key, test.options).Sign(context.Background(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := encoding.DecodeString(signature.Header)
+		if err != nil || string(got) != test.want {
+			t.Errorf("got %s, %v, want %s", got, err, test.want)
+		}
+	}
+}
+
+func TestNewSignerRefuses(t *testing.T) {
+	ec := forgers()[ES256].signer
+	p224, err := ecdsa.GenerateKey(elliptic.P224(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		private crypto.Signer
+		options SignerOptions
+		want    Check
+	}{
+		"no signer":          {nil, SignerOptions{}, refusal.CheckConfig},
+		"another type":       {ec, SignerOptions{Type: "jwt"}, refusal.CheckConfig},
+		"negative":           {ec, SignerOptions{Concurrent: -1}, refusal.CheckConfig},
+		"another algorithm":  {ec, SignerOptions{Algorithm: ES384}, CheckAlgorithm},
+		"a symmetric one":    {ec, SignerOptions{Algorithm: HS256}, CheckAlgorithm},
+		"another curve":      {p224, SignerOptions{}, CheckKeyType},
+		"a key ID too long":  {ec, SignerOptions{KeyID: strings.Repeat("k", MaxKeyIDSize+1)}, CheckKeyID},
+		"a key ID of no use": {ec, SignerOptions{KeyID: "\xff"}, CheckKeyID},
+	} {
+		_, err := NewSigner(test.private, test.options)
+		refusedFor(t, name, err, test.want)
+	}
+	_, err = (*CryptoSigner)(nil).Sign(context.Background(), nil)
+	refusedFor(t, "nil", err, refusal.CheckConfig)
+	_, err = new(CryptoSigner).Sign(context.Background(), nil)
+	refusedFor(t, "zero", err, refusal.CheckConfig)
+}
+
+// A token is as long as Parse reads, and no longer.
+func TestCryptoSignerPayloadSize(t *testing.T) {
+	s := newSigner(t, forgers()[ES256].signer, SignerOptions{KeyID: "k"})
+	rest := MaxTokenSize - len(s.header) - 86 - 2
+	most := bytes.Repeat([]byte("a"), rest/4*3)
+	signature, err := s.Sign(context.Background(), most)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Parse(signature.Token(most)); err != nil {
+		t.Error(err)
+	}
+	_, err = s.Sign(context.Background(), bytes.Repeat([]byte("a"), rest/4*3+4))
+	refusedFor(t, "too long", err, CheckPayloadSize)
+}
+
+// anotherKey makes a key of the same kind.
+func anotherKey(t testing.TB, key crypto.Signer) crypto.Signer {
+	t.Helper()
+	var other crypto.Signer
+	var err error
+	switch key := key.(type) {
+	case *ecdsa.PrivateKey:
+		other, err = ecdsa.GenerateKey(key.Curve, rand.Reader)
+	case *rsa.PrivateKey:
+		other, err = rsa.GenerateKey(rand.Reader, key.N.BitLen())
+	default:
+		_, other, err = ed25519.GenerateKey(rand.Reader)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return other
+}
+
+// What a device returns that is no signature of its key never leaves.
+func TestCryptoSignerVerifiesItsOutput(t *testing.T) {
+	ctx := context.Background()
+	for algorithm, f := range forgers() {
+		other := anotherKey(t, f.signer)
+		faults := map[string]func([]byte, crypto.SignerOpts) ([]byte, error){
+			"nothing": func([]byte, crypto.SignerOpts) ([]byte, error) { return nil, nil },
+			"zeros":   func([]byte, crypto.SignerOpts) ([]byte, error) { return make([]byte, f.key.signatureSize()), nil },
+			"the signature of other bytes": func(digest []byte, opts crypto.SignerOpts) ([]byte, error) {
+				digest = bytes.Clone(digest)
+				digest[0] ^= 1
+				return f.signer.Sign(rand.Reader, digest, opts)
+			},
+			"the signature of another key": func(digest []byte, opts crypto.SignerOpts) ([]byte, error) {
+				return other.Sign(rand.Reader, digest, opts)
+			},
+			"one bit wrong": func(digest []byte, opts crypto.SignerOpts) ([]byte, error) {
+				signature, err := f.signer.Sign(rand.Reader, digest, opts)
+				signature[len(signature)-1] ^= 1
+				return signature, err
+			},
+			"one byte more": func(digest []byte, opts crypto.SignerOpts) ([]byte, error) {
+				signature, err := f.signer.Sign(rand.Reader, digest, opts)
+				return append(signature, 0), err
+			},
+		}
+		for name, fault := range faults {
+			s := newSigner(t, &device{f.signer, fault}, SignerOptions{Algorithm: algorithm})
+			signature, err := s.Sign(ctx, []byte("{}"))
+			refusedFor(t, string(algorithm)+": "+name, err, CheckSignerOutput)
+			if signature != nil || errors.Is(err, ErrRetry) {
+				t.Errorf("%s, %s: %v %v", algorithm, name, signature, err)
+			}
+		}
+	}
+}
+
+// A device may return an ECDSA signature as DER or as JWS has it.
+func TestCryptoSignerFixedWidth(t *testing.T) {
+	for _, algorithm := range []Algorithm{ES256, ES384, ES512} {
+		private := forgers()[algorithm].signer.(*ecdsa.PrivateKey)
+		size := coordinateSize(private.Curve)
+		s := newSigner(t, &device{private, func(digest []byte, _ crypto.SignerOpts) ([]byte, error) {
+			r, s, err := ecdsa.Sign(rand.Reader, private, digest)
+			if err != nil {
+				return nil, err
+			}
+			return append(r.FillBytes(make([]byte, size)), s.FillBytes(make([]byte, size))...), nil
+		}}, SignerOptions{})
+		signature, err := s.Sign(context.Background(), []byte("{}"))
+		if err != nil || len(signature.Value) != encoding.EncodedLen(2*size) {
+			t.Errorf("%s: %v %v", algorithm, signature, err)
+		}
+	}
+}
+
+var errDevice = errors.New("the device is busy")
+
+func TestCryptoSignerDeviceFails(t *testing.T) {
+	s := newSigner(t, &device{forgers()[ES256].signer, func([]byte, crypto.SignerOpts) ([]byte, error) { return nil, errDevice }}, SignerOptions{})
+	_, err := s.Sign(context.Background(), nil)
+	refusedFor(t, "a device that fails", err, CheckSigner)
+	if !errors.Is(err, ErrRetry) || !errors.Is(err, errDevice) {
+		t.Error(err)
+	}
+}
+
+// A call whose context ends leaves a device that does not answer. Until it answers no
+// other call reaches it, and afterwards all is well.
+func TestCryptoSignerDeviceBlocks(t *testing.T) {
+	f := forgers()[ES256]
+	entered, answer := make(chan struct{}, 8), make(chan struct{})
+	s := newSigner(t, &device{f.signer, func(digest []byte, opts crypto.SignerOpts) ([]byte, error) {
+		entered <- struct{}{}
+		<-answer
+		return f.signer.Sign(rand.Reader, digest, opts)
+	}}, SignerOptions{})
+
+	ctx, cancel := context.WithCancel(context.Background())
+	failed := make(chan error)
+	go func() {
+		_, err := s.Sign(ctx, nil)
+		failed <- err
+	}()
+	<-entered
+	cancel()
+	if err := <-failed; !errors.Is(err, context.Canceled) || !errors.Is(err, ErrRetry) || !errors.Is(err, CheckSigner) {
+		t.Error(err)
+	}
+	// The device is still at it: the next caller waits outside until it gives up.
+	ctx, cancel = context.WithCancel(context.Background())
+	go func() {
+		_, err := s.Sign(ctx, nil)
+		failed <- err
+	}()
+	cancel()
+	if err := <-failed; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if len(entered) != 0 {
+		t.Error("a second call reached the device")
+	}
+	close(answer)
+	if _, err := s.Sign(context.Background(), nil); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.Sign(ctx, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("a context that had ended: %v", err)
+	}
+}
+
+// No more calls reach a device at a time than it is said to take.
+func TestCryptoSignerConcurrent(t *testing.T) {
+	f := forgers()[ES256]
+	for _, concurrent := range []int{0, 3} {
+		var mu sync.Mutex
+		now, most := 0, 0
+		s := newSigner(t, &device{f.signer, func(digest []byte, opts crypto.SignerOpts) ([]byte, error) {
+			mu.Lock()
+			now++
+			most = max(most, now)
+			mu.Unlock()
+			signature, err := f.signer.Sign(rand.Reader, digest, opts)
+			mu.Lock()
+			now--
+			mu.Unlock()
+			return signature, err
+		}}, SignerOptions{Concurrent: concurrent})
+		var callers sync.WaitGroup
+		for range 32 {
+			callers.Go(func() {
+				if _, err := s.Sign(context.Background(), []byte("{}")); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		callers.Wait()
+		if most > max(concurrent, 1) {
+			t.Errorf("%d calls at a time", most)
+		}
+	}
+}
+
+// FuzzFixedWidth checks that whatever a device returns gives a signature of fixed width
+// with the same two numbers, or is left as it is.
+func FuzzFixedWidth(f *testing.F) {
+	digest := make([]byte, 32)
+	good, err := ecdsa.SignASN1(rand.Reader, forgers()[ES256].signer.(*ecdsa.PrivateKey), digest)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good)
+	f.Add(good[1:])
+	f.Add([]byte{0x30, 6, 2, 1, 1, 2, 1, 1})
+	f.Add([]byte{0x30, 6, 2, 1, 0x80, 2, 1, 1})
+	f.Add(make([]byte, 64))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		fixed := fixedWidth(data, 32)
+		if bytes.Equal(fixed, data) {
+			return
+		}
+		if len(fixed) != 64 {
+			t.Fatalf("%d bytes", len(fixed))
+		}
+		if !bytes.Equal(appendDER(nil, fixed), data) {
+			t.Errorf("%x is not the DER of %x", data, fixed)
+		}
+	})
+}
