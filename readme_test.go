@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 )
@@ -38,39 +37,6 @@ func TestREADMEBites(t *testing.T) {
 			}
 			exactly(t, problems, tt.want)
 		})
-	}
-}
-
-// TestPackageTable holds the lists of packages in README.md and doc.go against the
-// packages that are there.
-func TestPackageTable(t *testing.T) {
-	none(t, packageListProblems(loadTree(t, "."), readFile(t, "README.md"), readFile(t, "doc.go")))
-}
-
-func TestPackageTableBites(t *testing.T) {
-	tr := loadTree(t, fixture(t, map[string]string{
-		"oid/oid.go":          "package oid\n",
-		"csr/csr.go":          "package csr\n",
-		"internal/der/der.go": "package der\n",
-	}))
-	exactly(t, packageListProblems(tr, "| [`csr`](csr) | requests |\n| [`gone`](gone) | |\n", "// Package oid is\n// Package csr is\n// Package gone is\n"),
-		"README.md: no row for package oid",
-		"README.md: a row for gone, which is no public package",
-		"doc.go: a paragraph for gone, which is no public package",
-	)
-}
-
-// TestSupportPolicy holds the Go version of the README against go.mod.
-func TestSupportPolicy(t *testing.T) {
-	version := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(readFile(t, "go.mod"))
-	if version == nil {
-		t.Fatal("go.mod has no go line")
-	}
-	readme := readFile(t, "README.md")
-	for _, want := range []string{"Go " + version[1], "Kubernetes 1.36", "TPM 2.0", "make demo", "make test"} {
-		if !strings.Contains(readme, want) {
-			t.Errorf("README.md does not say %q", want)
-		}
 	}
 }
 
@@ -117,41 +83,4 @@ func outputProblems(code, out string) []string {
 		return []string{fmt.Sprintf("README.md: the program prints %q, and says it prints %q", got, wanted)}
 	}
 	return nil
-}
-
-func packageListProblems(tr *tree, readme, doc string) []string {
-	var problems []string
-	public := make(map[string]bool)
-	for _, p := range tr.packages {
-		if !p.public() {
-			continue
-		}
-		public[p.dir] = true
-		if !strings.Contains(readme, "| [`"+p.dir+"`]("+p.dir+") |") {
-			problems = append(problems, "README.md: no row for package "+p.dir)
-		}
-		if !strings.Contains(doc, "// Package "+p.dir+" ") {
-			problems = append(problems, "doc.go: no paragraph for package "+p.dir)
-		}
-	}
-	for _, row := range regexp.MustCompile("(?m)^\\| \\[`([a-z/]+)`\\]").FindAllStringSubmatch(readme, -1) {
-		if !public[row[1]] {
-			problems = append(problems, "README.md: a row for "+row[1]+", which is no public package")
-		}
-	}
-	for _, par := range regexp.MustCompile(`(?m)^// Package ([a-z/]+) `).FindAllStringSubmatch(doc, -1) {
-		if !public[par[1]] && par[1] != "nodeattest" {
-			problems = append(problems, "doc.go: a paragraph for "+par[1]+", which is no public package")
-		}
-	}
-	return problems
-}
-
-func readFile(t *testing.T, name string) string {
-	t.Helper()
-	text, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
 }

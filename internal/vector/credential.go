@@ -131,7 +131,6 @@ func openCredential(ek any, akName []byte, c *attest.Credential) ([]byte, error)
 		return nil, err
 	}
 	plain := make([]byte, len(identity))
-	//lint:ignore SA1019 the TPM speaks CFB
 	cipher.NewCFBDecrypter(block, make([]byte, aes.BlockSize)).XORKeyStream(plain, identity) //nolint:staticcheck // what TPMs do
 	s = plain
 	var secret cryptobyte.String
