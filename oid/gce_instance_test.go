@@ -238,8 +238,7 @@ func FuzzParseGCEInstance(f *testing.F) {
 	f.Fuzz(func(t *testing.T, value []byte) {
 		g, err := ParseGCEInstance(value)
 		if err != nil {
-			var e Error
-			if !errors.As(err, &e) {
+			if _, ok := errors.AsType[Error](err); !ok {
 				t.Fatalf("error %v", err)
 			}
 			return

@@ -269,7 +269,7 @@ func TestCallbacks(t *testing.T) {
 		if err := r.Object(func([]byte) error { r.Kind(); return nil }); !errors.Is(err, ErrSyntax) {
 			t.Errorf("%s: got %v", text, err)
 		}
-		if err := NewReader([]byte(text)).Object(func([]byte) error { return own }); err != own {
+		if err := NewReader([]byte(text)).Object(func([]byte) error { return own }); !errors.Is(err, own) {
 			t.Errorf("%s: got %v", text, err)
 		}
 	}
@@ -286,7 +286,7 @@ func TestCallbacks(t *testing.T) {
 		if text == `[1]` && err != nil || text != `[1]` && !errors.Is(err, ErrSyntax) {
 			t.Errorf("%s: got %v", text, err)
 		}
-		if err := NewReader([]byte(text)).Array(func() error { return own }); err != own {
+		if err := NewReader([]byte(text)).Array(func() error { return own }); !errors.Is(err, own) {
 			t.Errorf("%s: got %v", text, err)
 		}
 	}

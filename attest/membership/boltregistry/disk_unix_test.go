@@ -41,7 +41,7 @@ func fillDisk(path, _ string) error {
 		return err
 	}
 	full := false
-	for i := 0; i < 400; i++ {
+	for i := range 400 {
 		_, err := r.Reserve(ctx, claim("node-"+strconv.Itoa(i)), time.Now().Add(time.Hour))
 		if err == nil {
 			fmt.Println("node-" + strconv.Itoa(i))
