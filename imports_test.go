@@ -33,7 +33,7 @@ var mayImport = map[string][]string{
 	"bootstraptoken/bootstraptokentest": {"attest", "bootstraptoken", "jws", "tpmsim"},
 	"attest/membership/boltregistry":    {"attest", "attest/membership", "csr", "oid"},
 	"internal/forge":                    {"attest", "csr", "oid", "tpmsim"},
-	"internal/vector":                   {"attest", "attest/eventlog", "attest/membership", "claims", "csr", "jws", "oid"},
+	"internal/vector":                   {"attest", "attest/eventlog", "attest/membership", "claims", "csr", "internal/forge", "jws", "oid"},
 	"internal/vectors":                  {"attest", "claims", "csr", "internal/forge", "internal/vector", "oid", "tpmsim"},
 	"internal/*":                        {"oid"},
 	"examples/*":                        {"attest", "attest/attesttest", "attest/membership", "attest/membership/boltregistry", "bootstraptoken", "bootstraptoken/bootstraptokentest", "claims", "csr", "jws", "oid", "tpmsim"},

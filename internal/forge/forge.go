@@ -30,6 +30,7 @@ const (
 	SoftwareAttributes = attest.AttributeUserWithAuth | attest.AttributeSign
 )
 
+// Schemes of keys.
 var (
 	NoScheme       = attest.KeyScheme{Alg: tpm2.TPMAlgNull}
 	schemeRSASSA   = attest.KeyScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA256}
@@ -39,16 +40,18 @@ var (
 	SchemeECDSA512 = attest.KeyScheme{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA512}
 )
 
+// Hashes are those of statements and banks, by their TPM_ALG_ID.
 var Hashes = map[tpm2.TPMAlgID]crypto.Hash{tpm2.TPMAlgSHA1: crypto.SHA1, tpm2.TPMAlgSHA256: crypto.SHA256,
 	tpm2.TPMAlgSHA384: crypto.SHA384, tpm2.TPMAlgSHA512: crypto.SHA512}
 
 // SoftAK is an attestation key in software, which signs what no TPM would.
 type SoftAK struct {
-	Private crypto.Signer
-	Public  *attest.Public
-	Chain   [][]byte
+	Private crypto.Signer  // the key, which signs as often alike as the scheme allows
+	Public  *attest.Public // the public area
+	Chain   [][]byte       // its certificates, leaf first
 }
 
+// NewSoftAK has the CA certify a key in software as the AK of a machine.
 func (w *Bench) NewSoftAK(private crypto.Signer, scheme attest.KeyScheme, machine string) *SoftAK {
 	leaf := Must(w.CA.IssueAK(private.Public(), &tpmsim.AKCertificateOptions{OtherName: MachineName(machine)}))
 	return &SoftAK{
@@ -121,19 +124,19 @@ func readECDSA(der []byte) (r, s []byte) {
 type Forgery struct {
 	Join
 	w         *Bench
-	AK        *SoftAK
-	B         *attest.Binding
-	secret    []byte // S; nil for the one that follows from the binding
-	Attest    *attest.Attestation
-	Public    *attest.Public
+	AK        *SoftAK             // that signs
+	B         *attest.Binding     // what the challenge is bound to
+	secret    []byte              // S; nil for the one that follows from the binding
+	Attest    *attest.Attestation // the certify statement
+	Public    *attest.Public      // the public area
 	scheme    attest.KeyScheme
 	patch     func(attest []byte) []byte
-	Signature func(*attest.Signature)
+	Signature func(*attest.Signature) // changes the signature
 	after     func(*attest.CertifyEvidence)
 
 	AKPublic []byte   // that the node sends, and that the statement is held against
 	Sent     *Sources // that vouch for the AK; nil for the AK's certificates
-	Options  []string
+	Options  []string // what a caller of VerifyCertify sets
 
 	quote *Quoting // nil where there is none
 	// behind changes what follows the proof.
@@ -146,8 +149,8 @@ type Forgery struct {
 // Sources are what a node sends of its AK or EK: certificates, a bare key, or, which is
 // an attack, both or neither.
 type Sources struct {
-	Chain  [][]byte
-	Public []byte
+	Chain  [][]byte // its certificates, leaf first
+	Public []byte   // the public area
 }
 
 // Forge makes a good forgery: ak says that the request's key lives in its TPM. It is on
@@ -246,6 +249,7 @@ func (f *Forgery) SignedBy(other *SoftAK) {
 	f.AK = &SoftAK{Private: other.Private, Public: f.AK.Public, Chain: f.AK.Chain}
 }
 
+// Evidence signs the statement.
 func (f *Forgery) Evidence() *attest.CertifyEvidence {
 	raw := Change(Must(f.Attest.Marshal()), f.patch)
 	v := f.AK.sign(f.scheme, raw)

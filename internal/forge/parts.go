@@ -10,12 +10,12 @@ import (
 
 // Parts is an answer, or a hello, taken apart to be changed and put together again.
 type Parts struct {
-	Object   *csr.Request
+	Object   *csr.Request // a copy
 	Bundle   *csr.Bundle
 	Evidence *attest.AttestationBundle
-	Certify  *attest.CertifyEvidence
-	Proof    *attest.Proof
-	Binding  *attest.Binding
+	Certify  *attest.CertifyEvidence // nil in a hello
+	Proof    *attest.Proof           // nil in a hello
+	Binding  *attest.Binding         // of the proof
 	Hello    *attest.Hello
 
 	// What changes the encoded statement, bundle or PEM, where the structures above
@@ -32,6 +32,7 @@ func Clone(r *csr.Request) *csr.Request {
 	return out
 }
 
+// TakeApart copies an object that package attest can read.
 func TakeApart(object *csr.Request) *Parts {
 	p := &Parts{Object: Clone(object)}
 	p.Bundle = Must(csr.Parse(p.Object.Spec.Request))
@@ -66,6 +67,7 @@ func (p *Parts) Together() *csr.Request {
 	return p.Object
 }
 
+// Change is how of a copy of b, or b itself where how is nil.
 func Change(b []byte, how func([]byte) []byte) []byte {
 	if how == nil {
 		return b

@@ -21,9 +21,9 @@ const (
 // vector changes one thing of it.
 type Quoting struct {
 	w         *Bench
-	AK        *SoftAK
-	Attest    *attest.Attestation
-	PCRs      []attest.PCR
+	AK        *SoftAK             // that signs
+	Attest    *attest.Attestation // the quote
+	PCRs      []attest.PCR        // that are sent beside it, in this order
 	scheme    attest.KeyScheme
 	patch     func(attest []byte) []byte
 	signature func(*attest.Signature)
@@ -42,6 +42,7 @@ func (w *Bench) QuoteBy(ak *SoftAK) *Quoting {
 	return q
 }
 
+// SelectionOf selects PCRs of a bank, by octets.
 func SelectionOf(bank tpm2.TPMAlgID, octets ...byte) attest.PCRSelection {
 	return attest.PCRSelection{Hash: bank, Select: octets}
 }
@@ -60,6 +61,7 @@ func (q *Quoting) SelectPCRs(selections ...attest.PCRSelection) {
 	q.Digest()
 }
 
+// PCRValue is a PCR with the value that a good machine has.
 func PCRValue(bank tpm2.TPMAlgID, index int) attest.PCR {
 	size := Hashes[bank].Size()
 	return attest.PCR{Bank: bank, Index: index, Value: bytes.Repeat([]byte{byte(0x10 + index)}, size)}
