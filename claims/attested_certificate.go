@@ -70,7 +70,7 @@ func AttestedNodeFromCertificate(cert *x509.Certificate, opts *NodeCertificateOp
 		return nil, certificateError("subject alternative names", "none", nil)
 	}
 	id, err := oid.ParseProviderID(cert.Extensions)
-	if err != nil && (opts.RequireProviderID || !errors.Is(err, oid.ErrProviderIDMissing)) {
+	if err != nil && (opts.RequireProviderID || !errors.Is(err, oid.CheckProviderIDMissing)) {
 		return nil, certificateError("no good provider ID", "one", err)
 	}
 	return &AttestedNode{Name: name, ProviderID: id}, nil
