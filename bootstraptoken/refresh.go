@@ -10,7 +10,7 @@ import (
 // field is a sensible default.
 type RefreshOptions struct {
 	// Addresses are those of other API servers, as in [DiscoverConfig], for the case
-	// that the cluster's server does not lead to it. They are tried behind it.
+	// that the cluster's server does not lead to it. They are tried after it.
 	Addresses []string
 	// Pins, if there are any, keep the CAs that have no pin from being trusted. None
 	// means that all CAs which the verified server names are trusted from now on.

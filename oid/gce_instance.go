@@ -68,7 +68,7 @@ type GCESecurity struct {
 	Version *uint64
 	// IsProduction is nil where it is not stated.
 	IsProduction *bool
-	// Rest holds the fields behind these as received, with tags and lengths: context
+	// Rest holds the fields after these as received, with tags and lengths: context
 	// tags from [2] in ascending order, whose meaning Google has not published.
 	Rest []byte
 }

@@ -9,7 +9,7 @@ import (
 	cryptobyteasn1 "golang.org/x/crypto/cryptobyte/asn1"
 )
 
-// withSecurity is a good instance identity with these bytes behind its name: all the
+// withSecurity is a good instance identity with these bytes after its name: all the
 // lengths around them are right.
 func withSecurity(t *testing.T, behindName string) []byte {
 	t.Helper()
@@ -43,12 +43,12 @@ func TestParseGCEInstanceSecurity(t *testing.T) {
 		"last tag":                   {security("\xbe\x00"), nil},
 		"first free tag":             {security(further), nil},
 		"twice":                      {security("") + security(""), CheckGCEInstanceEncoding},
-		"another element behind it":  {security("") + "\x05\x00", CheckGCEInstanceEncoding},
+		"another element after it":   {security("") + "\x05\x00", CheckGCEInstanceEncoding},
 		"truncated":                  {"\xa0\x03\x30\x00", CheckGCEInstanceEncoding},
 		"nothing in the tag":         {"\xa0\x00", CheckGCEInstanceEncoding},
 		"a SET":                      {"\xa0\x02\x31\x00", CheckGCEInstanceEncoding},
 		"two SEQUENCEs":              {"\xa0\x04\x30\x00\x30\x00", CheckGCEInstanceEncoding},
-		"NULL behind the SEQUENCE":   {"\xa0\x04\x30\x00\x05\x00", CheckGCEInstanceEncoding},
+		"NULL after the SEQUENCE":    {"\xa0\x04\x30\x00\x05\x00", CheckGCEInstanceEncoding},
 		"version truncated":          {security("\xa0\x04\x02\x01\x01"), CheckGCEInstanceEncoding},
 		"version a BOOLEAN":          {security("\xa0\x03\x01\x01\xff"), CheckGCEInstanceEncoding},
 		"no version in the tag":      {security("\xa0\x00"), CheckGCEInstanceEncoding},

@@ -49,7 +49,9 @@ type Error = refusal.Error
 
 func refuse(check Check, got, want string) error { return &Error{Check: check, Got: got, Want: want} }
 
-func errSyntax(got string) error { return refuse(CheckSyntax, refusal.Quote(got), "arcs in decimal, as 1.2.3") }
+func errSyntax(got string) error {
+	return refuse(CheckSyntax, refusal.Quote(got), "arcs in decimal, as 1.2.3")
+}
 
 func errSize() error { return refuse(CheckSize, "more bytes", "at most "+strconv.Itoa(MaxSize)) }
 

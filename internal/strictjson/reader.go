@@ -13,7 +13,7 @@ const MaxDepth = 32
 const MaxMembers = 10000
 
 // Reader is pulled through one JSON text. Its methods read the next value and move
-// behind it; after an error the reader's position means nothing. The zero value reads
+// past it; after an error the reader's position means nothing. The zero value reads
 // an empty text, which is refused.
 type Reader struct {
 	data  []byte

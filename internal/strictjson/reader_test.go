@@ -172,7 +172,7 @@ func TestAccepted(t *testing.T) {
 func TestRefused(t *testing.T) {
 	for _, test := range refused {
 		for name, readIt := range map[string]func([]byte) (any, error){"read": read, "skip": skip} {
-			// No byte behind the text: to read one is a panic.
+			// No byte after the text: to read one is a panic.
 			text := slices.Clip([]byte(test.text))
 			_, err := readIt(text)
 			var e *Error
