@@ -75,7 +75,7 @@ func AttestedNodeFromCertificate(cert *x509.Certificate, opts NodeCertificateOpt
 		return nil, certificateError("subject alternative names", "none", nil)
 	}
 	id, err := oid.ParseProviderID(cert.Extensions)
-	if err != nil && (opts.RequireProviderID || !errors.Is(err, oid.ErrProviderIDMissing)) {
+	if err != nil && (opts.RequireProviderID || !errors.Is(err, oid.CheckProviderIDMissing)) {
 		return nil, certificateError("no good provider ID", "one", err)
 	}
 	return &AttestedNode{Name: name, ProviderID: id}, nil

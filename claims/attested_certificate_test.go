@@ -102,8 +102,8 @@ func TestAttestedNodeFromCertificate(t *testing.T) {
 	}
 	_, err = AttestedNodeFromCertificate(cert, NodeCertificateOptions{RequireProviderID: true})
 	wantCheck(t, err, CheckNodeCertificate)
-	if !errors.Is(err, oid.ErrProviderIDMissing) {
-		t.Errorf("got %v, want %v", err, oid.ErrProviderIDMissing)
+	if !errors.Is(err, oid.CheckProviderIDMissing) {
+		t.Errorf("got %v, want %v", err, oid.CheckProviderIDMissing)
 	}
 }
 
@@ -155,8 +155,8 @@ func TestAttestedNodeFromCertificateRefuses(t *testing.T) {
 	twice.Extensions = append(twice.Extensions, twice.Extensions...)
 	_, err = AttestedNodeFromCertificate(twice, NodeCertificateOptions{})
 	wantCheck(t, err, CheckNodeCertificate)
-	if !errors.Is(err, oid.ErrProviderIDDuplicate) {
-		t.Errorf("got %v, want %v", err, oid.ErrProviderIDDuplicate)
+	if !errors.Is(err, oid.CheckProviderIDDuplicate) {
+		t.Errorf("got %v, want %v", err, oid.CheckProviderIDDuplicate)
 	}
 }
 

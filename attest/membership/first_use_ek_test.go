@@ -30,12 +30,12 @@ func TestFirstUseOfEKs(t *testing.T) {
 	}
 	first := node(ours, "node-1", tpm.EKRSA2048())
 	plane := attesttest.NewControlPlane(t, first, node(ours, "node-2", tpm.EKRSA2048()), node(ours, "node-3", tpm.EKP256()))
-	registry, err := membership.NewMemoryRegistry(membership.Scope{Road: attest.RoadEK, IdentityClass: "RSA-2048"}, plane.Now)
+	registry, err := membership.NewMemoryRegistry(membership.Scope{Road: attest.RoadEK, IdentityClass: "RSA-2048"}, membership.RegistryOptions{Now: plane.Now})
 	if err != nil {
 		t.Fatal(err)
 	}
 	existing := map[string]bool{"node-4": true}
-	use, err := membership.NewFirstUse(&membership.FirstUseConfig{Registry: registry, MaxLifetime: 24 * time.Hour, Now: plane.Now,
+	use, err := membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, MaxLifetime: 24 * time.Hour, Now: plane.Now,
 		NodeExists: func(_ context.Context, name string) (bool, error) { return existing[name], nil }})
 	if err != nil {
 		t.Fatal(err)

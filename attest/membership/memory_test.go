@@ -21,7 +21,7 @@ func memoryOf(t testing.TB, records int) (*StoreRegistry, *memoryStore, *time.Ti
 	t.Helper()
 	at := testTime()
 	store := newMemoryStore()
-	r, err := NewRegistry(Scope{}, store, func() time.Time { return at })
+	r, err := NewRegistry(Scope{}, store, RegistryOptions{Now: func() time.Time { return at }})
 	if err != nil {
 		t.Fatal(err)
 	}

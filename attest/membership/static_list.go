@@ -14,6 +14,7 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/plaintext"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // MaxMemberListSize bounds the file of a [StaticList], in bytes: room for more than
@@ -205,7 +206,7 @@ func (l *StaticList) CheckAuthorizer(open []attest.OpenRoad) error {
 	return nil
 }
 
-var errNoList = errors.New("membership: a StaticList that neither NewStaticList nor ParseStaticList made")
+var errNoList = refusal.Config("StaticList", "", "one that NewStaticList or ParseStaticList made")
 
 // Authorize admits the machine that is listed for the node's name, and vouches for
 // the provider ID of the list and the SANs of the inventory. A refusal is

@@ -50,7 +50,7 @@ const (
 const (
 	PackageAttest = "attest" // attest.Check, those of attest/eventlog among them
 	PackageCSR    = "csr"    // csr.Rule
-	PackageOID    = "oid"    // oid.Error
+	PackageOID    = "oid"    // oid.Check
 	PackageTPM    = "tpm"    // CredentialFault
 	PackageJWS    = "jws"    // jws.Check
 	PackageClaims = "claims" // a Check of claims or of claims/extsigner
