@@ -172,7 +172,9 @@ func TestGKERefuses(t *testing.T) {
 			f.pem = func(b []byte) []byte { return append(b, b[bytes.Index(b, []byte("-----BEGIN ATTESTATION DATA")):]...) }
 		}, csr.CheckBlockDuplicate},
 		"a serving signer": {func(_ *testing.T, f *gkeFixture) { f.object.Spec.SignerName = csr.SignerKubeletServing }, CheckProviderPurpose},
-		"an unknown node":  {func(_ *testing.T, f *gkeFixture) { f.request, _ = csr.Create(csr.PurposeClient, f.key, "nobody", csr.CreateOptions{}) }, csr.CheckMachineUnknown},
+		"an unknown node": {func(_ *testing.T, f *gkeFixture) {
+			f.request, _ = csr.Create(csr.PurposeClient, f.key, "nobody", csr.CreateOptions{})
+		}, csr.CheckMachineUnknown},
 		"no second proof": {func(_ *testing.T, f *gkeFixture) {
 			f.config.SecondProof = secondProofFunc(func(*LimitedSubject) (*LimitedProof, error) { return nil, nil })
 		}, CheckLimitedMissing},

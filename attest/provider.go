@@ -20,6 +20,9 @@ const ProviderVersion = 1
 // provider for another.
 const CheckProviderPurpose Check = "provider-purpose"
 
+// errNotMade: there is no request, or no verifier.
+var errNotMade = errors.New("attest: no request, or a verifier that NewVerifier did not make")
+
 // TPMProvider is the provider "tpm" ([csr.Provider] and [csr.Challenger]) over a
 // [Verifier], on the roads that it is configured for.
 //

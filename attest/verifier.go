@@ -197,9 +197,6 @@ const (
 	CheckFuture Check = "request-in-the-future"
 )
 
-// errNotMade: there is no request, or no verifier.
-var errNotMade = errors.New("attest: no request, or a verifier that NewVerifier did not make")
-
 // Challenge checks a hello and returns the DER of the [Challenge] for its node.
 // The request is the object as it was filed: on Kubernetes under the challenge
 // signer, elsewhere a [csr.Request] with the same fields.
@@ -212,7 +209,9 @@ var errNotMade = errors.New("attest: no request, or a verifier that NewVerifier 
 // refusal is an [*Error] or a [csr.Errors]; what could not be decided wraps
 // [csr.ErrRetry]. [csr.Decide] turns the error into a decision; a challenge becomes
 // one by [ChallengeDecision].
-func (v *Verifier) Challenge(ctx context.Context, request *csr.Request) ([]byte, error) { return v.challenge(ctx, request.Parsed()) }
+func (v *Verifier) Challenge(ctx context.Context, request *csr.Request) ([]byte, error) {
+	return v.challenge(ctx, request.Parsed())
+}
 
 func (v *Verifier) challenge(ctx context.Context, parsed *csr.Parsed) ([]byte, error) {
 	request := parsed.Request()

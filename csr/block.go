@@ -3,6 +3,7 @@ package csr
 import (
 	"bytes"
 	"encoding/base64"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -79,6 +80,21 @@ func (r *blockReader) readAll(pem []byte) error {
 			return err
 		}
 		r.last = i
+	}
+	return nil
+}
+
+// block is the body of the block with one of the format's labels; nil where there is none.
+func (r *blockReader) block(label string) []byte {
+	return r.bodies[slices.Index(r.labels, label)]
+}
+
+// need refuses a text without a block for each of these labels.
+func (r *blockReader) need(labels ...string) error {
+	for _, label := range labels {
+		if r.block(label) == nil {
+			return missing(label)
+		}
 	}
 	return nil
 }

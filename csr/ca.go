@@ -18,10 +18,6 @@ import (
 	"github.com/nodeattest/nodeattest/secret"
 )
 
-// Backdate is how far in the past a certificate's validity begins, for clocks that
-// are behind. It does not make the certificate last longer.
-const Backdate = 5 * time.Minute
-
 // CAConfig says what a [CA] may sign.
 type CAConfig struct {
 	// SignerNames are the signers whose certificates the CA issues, each in full

@@ -16,6 +16,16 @@ import (
 
 // Sizes of requests.
 const (
+	// MaxBundleSize is the length in bytes of the longest bundle that is read or
+	// written. kube-apiserver's store refuses requests a little longer than this.
+	MaxBundleSize = 1 << 20
+	// MaxRequestJSONSize is the most bytes of JSON that [ParseRequest] reads: 4 MiB.
+	// kube-apiserver takes bodies of up to 3 MiB, and etcd keeps about 1.5 MiB, so
+	// every object that exists fits.
+	MaxRequestJSONSize = 4 << 20
+	// MaxSANs is the most DNS names and IP addresses together that a serving request
+	// may ask for.
+	MaxSANs = 100
 	// MaxRequestSize is the length in bytes of the longest PKCS#10 request that
 	// ParsePKCS10 reads.
 	MaxRequestSize = 64 << 10

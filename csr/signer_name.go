@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/nodeattest/nodeattest/internal/nodename"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -186,7 +187,7 @@ func checkSignerNames(names []string) error {
 }
 
 func validProvider(name string) bool {
-	return len(name) <= maxProviderName && ValidNodeName(name) && !strings.Contains(name, ".")
+	return nodename.ValidLabel(name)
 }
 
 func providerViolation(name string) error {

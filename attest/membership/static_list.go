@@ -12,6 +12,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/nodename"
 	"github.com/nodeattest/nodeattest/internal/plaintext"
 	"github.com/nodeattest/nodeattest/oid"
 )
@@ -131,7 +132,7 @@ func (l *StaticList) index(m *Member) error {
 		return err
 	}
 	switch {
-	case !csr.ValidNodeName(m.NodeName):
+	case !nodename.Valid(m.NodeName):
 		return badClaim(m.NodeName, "a node name")
 	case !plaintext.Valid(m.ProviderID, oid.MaxProviderIDSize) || strings.Contains(m.ProviderID, " "):
 		return errors.New("the provider ID is too long, not printable, or has a space in it")
