@@ -48,7 +48,10 @@ func TestMessagesAreReadOnce(t *testing.T) {
 		before  int // questions to the context before the text is read
 		call    func(context.Context, *csr.Request) error
 	}{
-		"Verifier.Challenge":  {hello, 0, func(ctx context.Context, r *csr.Request) error { _, err := plane.Verifier.Challenge(ctx, r); return err }},
+		"Verifier.Challenge": {hello, 0, func(ctx context.Context, r *csr.Request) error {
+			_, err := plane.Verifier.Challenge(ctx, r)
+			return err
+		}},
 		"Verifier.Verify":     {answer, 1, func(ctx context.Context, r *csr.Request) error { _, err := plane.Verifier.Verify(ctx, r); return err }},
 		"Providers.Challenge": {hello, 1, func(ctx context.Context, r *csr.Request) error { _, err := providers.Challenge(ctx, r); return err }},
 		"Providers.Verify":    {answer, 1, func(ctx context.Context, r *csr.Request) error { _, err := providers.Verify(ctx, r); return err }},
