@@ -49,10 +49,10 @@ type Bundle struct {
 // bundleBlocks is the order of the blocks of a bundle.
 var bundleBlocks = []string{BlockRequest, BlockProvider, BlockData}
 
-// Parse reads a bundle: one CERTIFICATE REQUEST block, and behind it either nothing or
+// Parse reads a bundle: one CERTIFICATE REQUEST block, and after it either nothing or
 // one provider and one data block. The blocks are canonical PEM (RFC 7468, the strict
 // form of section 3 with LF line ends): no headers, base64 in lines of 64 columns with
-// canonical padding, every line ended by one LF, nothing before, between or behind the
+// canonical padding, every line ended by one LF, nothing before, between or after the
 // blocks. So every bundle has one encoding: where Parse succeeds, Encode of the result
 // is the input.
 //
@@ -129,15 +129,6 @@ func missing(label string) error {
 	return &Error{Check: CheckBlockMissing, Got: "no block " + label, Want: "one"}
 }
 
-// internProvider saves an allocation for the one provider that is nearly always meant.
-func internProvider(name []byte) string {
-	const tpm = "tpm/v1"
-	if string(name) == tpm {
-		return tpm
-	}
-	return string(name)
-}
-
 // proposalBlocks is the order of the blocks in the proposal's spelling.
 var proposalBlocks = []string{BlockRequest, BlockProposalData}
 
@@ -162,4 +153,13 @@ func ParseProposal(pem []byte) (*Bundle, error) {
 		return nil, err
 	}
 	return b, nil
+}
+
+// internProvider saves an allocation for the one provider that is nearly always meant.
+func internProvider(name []byte) string {
+	const tpm = "tpm/v1"
+	if string(name) == tpm {
+		return tpm
+	}
+	return string(name)
 }

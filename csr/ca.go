@@ -44,7 +44,7 @@ type CAConfig struct {
 // reach of everything that only verifies.
 type CA struct {
 	chain     []*x509.Certificate
-	chainPEM  []byte // what goes behind a leaf: the chain without its root
+	chainPEM  []byte // what goes after a leaf: the chain without its root
 	roots     *x509.CertPool
 	key       secret.Value[crypto.Signer]
 	signers   []string

@@ -46,7 +46,7 @@ type ownMachine struct {
 // Request returns the object that was checked.
 func (c *Checked) Request() *Request { return c.request }
 
-// Bundle returns what spec.request holds: the request and the evidence behind it.
+// Bundle returns what spec.request holds: the request and the evidence after it.
 func (c *Checked) Bundle() *Bundle { return c.bundle }
 
 // PKCS10 returns the request inside the bundle.
@@ -107,7 +107,7 @@ func (c *Checked) CheckSignature() error {
 }
 
 // Verified is what a provider has found out about a request by verifying its
-// evidence, and what the authorizer behind it vouches for. [CA.Issue] takes it
+// evidence, and what the authorizer vouches for. [CA.Issue] takes it
 // together with the [Checked] request, holds one against the other, and writes
 // into the certificate what is vouched for and asked for.
 //

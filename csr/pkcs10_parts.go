@@ -2,6 +2,7 @@ package csr
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 	"unicode/utf8"
 
@@ -32,20 +33,11 @@ func (a *NameAttribute) Text() (string, bool) {
 	case byte(cryptobyteasn1.UTF8String):
 		return string(a.Value), utf8.Valid(a.Value)
 	case byte(cryptobyteasn1.PrintableString):
-		return string(a.Value), every(a.Value, isPrintable)
+		return string(a.Value), !slices.ContainsFunc(a.Value, func(c byte) bool { return !isPrintable(c) })
 	case byte(cryptobyteasn1.IA5String):
-		return string(a.Value), every(a.Value, func(c byte) bool { return c < utf8.RuneSelf })
+		return string(a.Value), !slices.ContainsFunc(a.Value, func(c byte) bool { return c >= utf8.RuneSelf })
 	}
 	return "", false
-}
-
-func every(b []byte, is func(byte) bool) bool {
-	for _, c := range b {
-		if !is(c) {
-			return false
-		}
-	}
-	return true
 }
 
 // isPrintable is the alphabet of PrintableString (ITU-T X.680, table 10).
@@ -114,10 +106,8 @@ func (p *PKCS10) readAttributes(set cryptobyte.String) error {
 			!content.ReadASN1(&a.values, cryptobyteasn1.SET) || !content.Empty() || !isSetOfAny(a.values) {
 			return attributesViolation("a malformed attribute")
 		}
-		for i := range p.attributes {
-			if p.attributes[i].id == a.id {
-				return attributesViolation("two attributes " + a.id.String())
-			}
+		if slices.ContainsFunc(p.attributes, func(other attribute) bool { return other.id == a.id }) {
+			return attributesViolation("two attributes " + a.id.String())
 		}
 		p.attributes = append(p.attributes, a)
 		if a.id != oid.ExtensionRequest {
@@ -149,7 +139,7 @@ func isSetOfAny(set cryptobyte.String) bool {
 // checkExtensionRequest reads the values of an extensionRequest attribute (RFC 2985,
 // 5.4.2): one list of extensions (RFC 5280, 4.1.2.9), not empty, one of a kind.
 // crypto/x509 reads them too, but lets through an explicit critical FALSE, and whatever
-// stands behind the names of a subjectAltName.
+// stands after the names of a subjectAltName.
 func checkExtensionRequest(values cryptobyte.String) error {
 	var list cryptobyte.String
 	if !values.ReadASN1(&list, cryptobyteasn1.SEQUENCE) || !values.Empty() || list.Empty() {
@@ -175,10 +165,8 @@ func checkExtensionRequest(values cryptobyte.String) error {
 		if !extension.ReadASN1(&value, cryptobyteasn1.OCTET_STRING) || !extension.Empty() {
 			return extensionViolation("a malformed extension " + id.String())
 		}
-		for _, other := range seen {
-			if other == id {
-				return extensionViolation("two extensions " + id.String())
-			}
+		if slices.Contains(seen, id) {
+			return extensionViolation("two extensions " + id.String())
 		}
 		if id == oid.SubjectAltName && !isListOfNames(value) {
 			return extensionViolation("a subjectAltName that is not one list of names")
@@ -189,7 +177,7 @@ func checkExtensionRequest(values cryptobyte.String) error {
 }
 
 // isListOfNames reports whether value is one SEQUENCE of whole elements and nothing
-// behind it, as GeneralNames (RFC 5280, 4.2.1.6) are.
+// after it, as GeneralNames (RFC 5280, 4.2.1.6) are.
 func isListOfNames(value cryptobyte.String) bool {
 	var names, name cryptobyte.String
 	var tag cryptobyteasn1.Tag

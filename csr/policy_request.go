@@ -27,11 +27,7 @@ func (x *run) checkAttestationProvider() {
 		}
 		return
 	}
-	got := refusal.Quote(x.out.bundle.Provider)
-	if x.out.bundle.Provider == "" {
-		got = "a request without evidence"
-	}
-	x.refuse(got, "evidence for provider "+x.provider)
+	x.refuseErr(otherEvidence(x.out.bundle.Provider, x.provider))
 }
 
 // one returns the subject's one attribute of a type. Where there is none, or more

@@ -3,6 +3,7 @@ package csr
 import (
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -98,7 +99,7 @@ func (x *run) checkSanCount() {
 	}
 }
 
-// sanForm keeps the names of good form for the rules behind it, and for the
+// sanForm keeps the names of good form for the rules after it, and for the
 // certificate. A critical extension is for requests without a subject (RFC 5280,
 // 4.2.1.6), and a node's request has one.
 func (x *run) checkSanForm() {
@@ -165,22 +166,12 @@ func equalLower(s, lower string) bool {
 // hasAddress says whether an address is in a list that may hold IPv4 addresses in
 // either form. One with a zone is never equal.
 func hasAddress(list []netip.Addr, a netip.Addr) bool {
-	for _, own := range list {
-		if own.Unmap() == a {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(list, func(own netip.Addr) bool { return own.Unmap() == a })
 }
 
 // hasName says whether a name in lower case is in a list of names in any case.
 func hasName(list []string, name string) bool {
-	for _, own := range list {
-		if equalLower(own, name) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(list, func(own string) bool { return equalLower(own, name) })
 }
 
 // endsInNumber says whether the last label is a number, decimal or hexadecimal, so
@@ -254,7 +245,7 @@ var translated = [...]netip.Prefix{
 }
 
 // embeddedIPv4 is the IPv4 address that traffic to an IPv6 address may end at. That
-// of 6to4 (RFC 3056) stands behind the first 16 bits.
+// of 6to4 (RFC 3056) stands after the first 16 bits.
 func embeddedIPv4(a netip.Addr) (netip.Addr, bool) {
 	b := a.As16() // that of an IPv4 address begins with zeros, and is in no prefix of IPv6
 	if b[0] == 0x20 && b[1] == 0x02 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 import ()
@@ -39,7 +40,7 @@ const (
 	// own signers it is inside [Policy.MaxExpiration].
 	CheckExpiration Check = "expiration"
 
-	// CheckAttestationProvider: the evidence behind the request is for the provider
+	// CheckAttestationProvider: the evidence beside the request is for the provider
 	// that the signer name selects; a signer of the insecure provider takes none.
 	CheckAttestationProvider Check = "attestation-provider"
 	// CheckSubjectCommonName: one common name, system:node: (for recovery:
@@ -255,12 +256,7 @@ func (x *run) cannotDecide(err error) {
 
 // broken says whether a rule has been reported.
 func (x *run) broken(rule Check) bool {
-	for _, v := range x.found {
-		if v.Check == rule {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(x.found, func(e *Error) bool { return e.Check == rule })
 }
 
 // read reads the bundle and the request in it, or takes what was read before. Where it

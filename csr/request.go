@@ -4,6 +4,7 @@ import (
 	"crypto/rsa"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -181,7 +182,7 @@ type Condition struct {
 
 // ParseRequest decodes the JSON of one CertificateSigningRequest. It refuses more
 // than [MaxRequestJSONSize] bytes, an apiVersion or kind that is present and is
-// another one, and anything behind the object. The request inside is not read
+// another one, and anything after the object. The request inside is not read
 // yet: [Policy.Check] does.
 //
 // The JSON is taken as an API server writes it. Like encoding/json it takes the
@@ -208,12 +209,7 @@ func ParseRequest(data []byte) (*Request, error) {
 // its status: kube-apiserver knows no other status than "True" for the types
 // that decide, so another one is no reason to go on.
 func (r *Request) HasCondition(conditionType string) bool {
-	for i := range r.Status.Conditions {
-		if r.Status.Conditions[i].Type == conditionType {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(r.Status.Conditions, func(c Condition) bool { return c.Type == conditionType })
 }
 
 // CredentialID is the credential that the requester came with, as the API server

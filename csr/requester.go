@@ -147,15 +147,7 @@ func requesterOf(username string) (Requester, error) {
 }
 
 func validTokenID(id string) bool {
-	if len(id) != 6 {
-		return false
-	}
-	for i := 0; i < len(id); i++ {
-		if c := id[i]; !('a' <= c && c <= 'z' || '0' <= c && c <= '9') {
-			return false
-		}
-	}
-	return true
+	return len(id) == 6 && strings.Trim(id, "abcdefghijklmnopqrstuvwxyz0123456789") == ""
 }
 
 // group returns the group that everybody of the class is in.

@@ -36,15 +36,7 @@ func checkProvider(provider []byte) error {
 }
 
 func isVersion(digits []byte) bool {
-	if len(digits) == 0 || len(digits) > maxProviderVersion || digits[0] == '0' {
-		return false
-	}
-	for _, c := range digits {
-		if c < '0' || c > '9' {
-			return false
-		}
-	}
-	return true
+	return len(digits) > 0 && len(digits) <= maxProviderVersion && digits[0] != '0' && len(bytes.Trim(digits, "0123456789")) == 0
 }
 
 // Keys of the annotations that the control plane writes on a request. It never reads one:
