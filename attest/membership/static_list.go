@@ -12,6 +12,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/nodename"
 	"github.com/nodeattest/nodeattest/internal/plaintext"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -152,7 +153,7 @@ func (l *StaticList) index(m *Member) error {
 		return err
 	}
 	switch {
-	case !csr.ValidNodeName(m.NodeName):
+	case !nodename.Valid(m.NodeName):
 		return badClaim(m.NodeName, "a node name")
 	case !plaintext.Valid(m.Provider, 63) || strings.ContainsAny(m.Provider, " /"):
 		return errors.New("the provider is too long, not printable, or has a space or a slash in it")

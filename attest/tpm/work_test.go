@@ -449,7 +449,7 @@ func (f *countingFetcher) FetchIssuer(_ context.Context, url string) ([]byte, er
 // counts it first: a new one must be counted too.
 func TestPublicKeyOperationsAreCounted(t *testing.T) {
 	want := map[string][]string{
-		"CheckSignature": {"certificate.go checkLink", "verifier.go Challenge", "verify.go checkStatement",
+		"CheckSignature": {"certificate.go checkLink", "verifier.go challenge", "verify.go checkStatement",
 			"gke.go examine", "crl.go *"},
 		"VerifyPKCS1v15": {"certificate.go checkLink", "signature_verify.go verify", "tpm_signature.go *", "crl.go *"},
 		"VerifyPSS":      {"signature_verify.go verify", "tpm_signature.go *"},
