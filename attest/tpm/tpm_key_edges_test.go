@@ -180,6 +180,7 @@ func TestNVCertificateWritesNothing(t *testing.T) {
 		want error
 	}{
 		"the TPM's chunk is not known":   {tpmsim.Faulty(tpm, tpmsim.FailAt(2, nil)), tpmsim.ErrInjected},
+		"the TPM's limit is not known":   {tpmsim.Faulty(tpm, tpmsim.FailAt(3, nil)), tpmsim.ErrInjected},
 		"an index takes a byte too few":  {tpmsim.Faulty(indexMax(tpm, size-1), nil), nil},
 		"the index takes it":             {tpmsim.Faulty(indexMax(tpm, size), nil), nil},
 		"the index takes more":           {tpmsim.Faulty(indexMax(tpm, size+1), nil), nil},

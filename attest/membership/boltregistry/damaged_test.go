@@ -159,7 +159,7 @@ func TestDamagedRecords(t *testing.T) {
 		"half an end":                    {put(ends, "\x00\x00", ""), func(w *tx) error { _, err := w.Due(at, 10); return err }, true},
 		"an end of a name of one letter": {put(ends, "\x00\x00\x00\x00\x00\x00\x00\x01n", ""), func(w *tx) error { _, err := w.Due(at, 10); return err }, false},
 		"a record that cannot be written": {func(*tx) error { return nil }, func(w *tx) error {
-			_, err := w.Put(membership.Record{Claim: membership.Claim{NodeName: "n"}})
+			_, err := w.Put(membership.Record{Claim: claim("n")})
 			return err
 		}, true},
 	} {
@@ -211,7 +211,13 @@ func TestDamagedRecords(t *testing.T) {
 
 // A time outside its range is refused in a record that needs none, too.
 func TestDeadlineOutOfRange(t *testing.T) {
-	r := testRecords()["bound"]
+	for _, name := range []string{"bound", "reserved"} {
+		checkDeadlines(t, testRecords()[name])
+	}
+}
+
+func checkDeadlines(t *testing.T, r *membership.Record) {
+	t.Helper()
 	value, err := encodeRecord(r)
 	if err != nil {
 		t.Fatal(err)
@@ -219,7 +225,7 @@ func TestDeadlineOutOfRange(t *testing.T) {
 	for deadline, good := range map[uint64]bool{binary.BigEndian.Uint64(value[10:]): true, maxUnix + 1: false, 1 << 63: false} {
 		binary.BigEndian.PutUint64(value[10:], deadline)
 		if got, err := decodeRecord(r.NodeName, value); good != (err == nil) {
-			t.Errorf("%d: %v, %v", deadline, got, err)
+			t.Errorf("%s, %d: %v, %v", r.State, deadline, got, err)
 		}
 	}
 }

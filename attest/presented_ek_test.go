@@ -1,0 +1,34 @@
+package attest
+
+import "testing"
+
+// An EK comes from one source, and with a bounded number of certificates, whatever is
+// in them.
+func TestSourcesOfPresentedEKs(t *testing.T) {
+	certificates := func(n int) [][]byte {
+		all := make([][]byte, n)
+		for i := range all {
+			all[i] = []byte{0x30, 0}
+		}
+		return all
+	}
+	for name, c := range map[string]struct {
+		certificates [][]byte
+		ekPublic     []byte
+		want         Check
+	}{
+		"neither":                     {nil, nil, CheckEKSources},
+		"both":                        {certificates(1), []byte{1, 2}, CheckEKSources},
+		"a certificate and one byte":  {certificates(1), []byte{1}, CheckEKSources},
+		"one byte":                    {nil, []byte{1}, CheckEKKeyEncoding},
+		"a certificate":               {certificates(1), nil, CheckCertificateEncoding},
+		"as many as there may be":     {certificates(MaxCertificates), nil, CheckCertificateEncoding},
+		"one more than there may be":  {certificates(MaxCertificates + 1), nil, CheckSize},
+		"many more than there may be": {certificates(4 * MaxCertificates), nil, CheckSize},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := readEK(c.certificates, c.ekPublic)
+			expectCheck(t, err, c.want)
+		})
+	}
+}

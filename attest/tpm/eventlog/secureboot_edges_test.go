@@ -1,0 +1,74 @@
+package eventlog
+
+import (
+	"bytes"
+	"encoding/binary"
+	"slices"
+	"testing"
+
+	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/attest"
+)
+
+// The lengths of a variable are exactly those of its name and value: every other pair of
+// lengths is refused, also where their sum overflows.
+func TestLengthsOfVariables(t *testing.T) {
+	data := func(characters, size uint64, rest ...byte) []byte {
+		b := append(bytes.Repeat([]byte{7}, 16), make([]byte, 16)...)
+		binary.LittleEndian.PutUint64(b[16:], characters)
+		binary.LittleEndian.PutUint64(b[24:], size)
+		return append(b, rest...)
+	}
+	for name, c := range map[string]struct {
+		in    []byte
+		ok    bool
+		name  string
+		value []byte
+	}{
+		"nothing":                     {nil, false, "", nil},
+		"31 bytes":                    {make([]byte, 31), false, "", nil},
+		"32 bytes":                    {data(0, 0), true, "", nil},
+		"a value alone":               {data(0, 1, 1), true, "", []byte{1}},
+		"a name alone":                {data(1, 0, 'A', 0), true, "A", nil},
+		"both":                        {data(2, 1, 'A', 0, 'B', 0, 1), true, "AB", []byte{1}},
+		"a name that ends":            {data(1, 0, 'A'), false, "", nil},
+		"a longer name":               {data(2, 0, 'A', 0), false, "", nil},
+		"a name over the end":         {data(2, 0, 'A', 0, 'B'), false, "", nil},
+		"a longer value":              {data(1, 2, 'A', 0, 1), false, "", nil},
+		"a shorter value":             {data(1, 0, 'A', 0, 1), false, "", nil},
+		"half of all for the name":    {data(2, 0, 'A', 0, 'B', 0), true, "AB", nil},
+		"a name of 2^63 characters":   {data(1<<63, 2, 'A', 0), false, "", nil},
+		"a name of 2^63+1 characters": {data(1<<63+1, 0, 'A', 0), false, "", nil},
+		"a name of 2^64-1 characters": {data(1<<64-1, 4, 'A', 0), false, "", nil},
+		"a value of 2^64-1 bytes":     {data(0, 1<<64-1), false, "", nil},
+		"a name and a value before 0": {data(2, 1<<64-2, 'A', 0), false, "", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			vendor, text, value, ok := readVariable(c.in)
+			if ok != c.ok || text != c.name || !bytes.Equal(value, c.value) || ok != (vendor != nil) {
+				t.Errorf("got %x, %q, %x, %v", vendor, text, value, ok)
+			}
+		})
+	}
+}
+
+// A log that never separates what was set from what was used is refused, though all else
+// is there, and so is one that separates twice.
+func TestSeparatorsOfSecureBoot(t *testing.T) {
+	for n, want := range map[int]attest.Check{0: CheckSecureBoot, 1: "", 2: CheckSecureBoot} {
+		good := secureBootOfTest("\x01")
+		boot := append(slices.Clone(good[:5]), slices.Repeat(good[5:6], n)...)
+		boot = append(boot, good[6])
+		l, err := Replay(writeLog(boot...), quoted(t, measure(tpm2.TPMAlgSHA256, 7, boot...)), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = l.SecureBoot(tpm2.TPMAlgSHA256)
+		expectCheck(t, err, want)
+		p := &Policy{PCRs: []int{7}, RequireSecureBoot: true}
+		expectCheck(t, p.CheckQuote(t.Context(), &attest.Measured{
+			Quote: quoted(t, measure(tpm2.TPMAlgSHA256, 7, boot...)), EventLog: writeLog(boot...),
+		}), want)
+	}
+}
