@@ -12,14 +12,14 @@ func TestPurposesOfSigners(t *testing.T) {
 		csr.SignerKubeAPIServerClientKubelet: {true, false}, csr.SignerKubeletServing: {false, true}, "example.com/signer": {false, false}, "": {false, false},
 	} {
 		request := &csr.Request{Spec: csr.Spec{SignerName: name}}
-		if err := checkPurpose(request, false); c.client != (err == nil) {
+		if err := CheckPurpose(request, false); c.client != (err == nil) {
 			t.Errorf("%q, client: %v", name, err)
 		}
-		if err := checkPurpose(request, true); c.serving != (err == nil) {
+		if err := CheckPurpose(request, true); c.serving != (err == nil) {
 			t.Errorf("%q, serving: %v", name, err)
 		}
 	}
-	if checkPurpose(nil, false) == nil || checkPurpose(nil, true) == nil {
+	if CheckPurpose(nil, false) == nil || CheckPurpose(nil, true) == nil {
 		t.Error("no request")
 	}
 }

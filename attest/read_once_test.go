@@ -30,7 +30,10 @@ func (w *tripwire) Err() error {
 func TestMessagesAreReadOnce(t *testing.T) {
 	node := attesttest.NewNode(t, nil)
 	plane := attesttest.NewControlPlane(t, node)
-	_, providers := newTPMProviders(t, plane)
+	providers, err := csr.NewProviders(csr.ProvidersConfig{Providers: plane.Verifier.Registrations(), AuthorizedAttestors: []string{"tpm"}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	hello, err := node.Hello(t.Context(), plane.Now())
 	if err != nil {
 		t.Fatal(err)

@@ -24,8 +24,8 @@ func TestFirstUseOfEKs(t *testing.T) {
 	}
 	ours := tpmsim.New(t, &tpmsim.Options{CA: ca})
 	theirs := tpmsim.Swtpm(t, &tpmsim.Options{CA: ca})
-	node := func(tpm *tpmsim.TPM, name string, ek tpm.EKOrigin) *attesttest.Node {
-		return attesttest.NewNode(t, &attesttest.NodeOptions{TPM: tpm, Name: name, Road: attest.RoadEK, EK: ek,
+	node := func(simulated *tpmsim.TPM, name string, ek tpm.EKOrigin) *attesttest.Node {
+		return attesttest.NewNode(t, &attesttest.NodeOptions{TPM: simulated, Name: name, Road: attest.RoadEK, EK: ek,
 			AK: tpm.AKSource{Template: tpm.AKTemplateECDSAP256()}})
 	}
 	first := node(ours, "node-1", tpm.EKRSA2048())
@@ -42,7 +42,7 @@ func TestFirstUseOfEKs(t *testing.T) {
 	}
 	config := plane.Config
 	config.Authorizer = use
-	if plane.Verifier, err = attest.NewVerifier(&config); err != nil {
+	if plane.Verifier, err = attest.NewVerifier(config); err != nil {
 		t.Fatal(err)
 	}
 	if err := plane.Admit(node(ours, "node-4", tpm.EKRSA2048())); err != nil {

@@ -35,7 +35,7 @@ func TestFirstUseJoin(t *testing.T) {
 	}
 	config := plane.Config
 	config.Authorizer = membership.Both(config.Authorizer, first)
-	if plane.Verifier, err = attest.NewVerifier(&config); err != nil {
+	if plane.Verifier, err = attest.NewVerifier(config); err != nil {
 		t.Fatal(err)
 	}
 

@@ -17,13 +17,13 @@ import (
 )
 
 // highRange is the certificate of a TPM's EK of the high range, as its vendor issues it.
-func highRange(t testing.TB, tpm *tpmsim.TPM, ca *tpmsim.CA, ek tpm.EKOrigin) [][]byte {
+func highRange(t testing.TB, simulated *tpmsim.TPM, ca *tpmsim.CA, ek tpm.EKOrigin) [][]byte {
 	t.Helper()
-	rsp, err := tpm2.CreatePrimary{PrimaryHandle: tpm2.TPMRHEndorsement, InPublic: tpm2.New2B(*ek.Template)}.Execute(tpm)
+	rsp, err := tpm2.CreatePrimary{PrimaryHandle: tpm2.TPMRHEndorsement, InPublic: tpm2.New2B(*ek.Template)}.Execute(simulated)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (tpm2.FlushContext{FlushHandle: rsp.ObjectHandle}).Execute(tpm); err != nil {
+	if _, err := (tpm2.FlushContext{FlushHandle: rsp.ObjectHandle}).Execute(simulated); err != nil {
 		t.Fatal(err)
 	}
 	public, err := tpm.ParsePublic(rsp.OutPublic.Bytes())
@@ -49,11 +49,11 @@ func TestTwoEKsOfOneAlgorithm(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tpm := tpmsim.New(t, &tpmsim.Options{CA: ca})
+	simulated := tpmsim.New(t, &tpmsim.Options{CA: ca})
 	high := tpm.EKRSA2048High()
-	certificates := highRange(t, tpm, ca, high)
+	certificates := highRange(t, simulated, ca, high)
 	node := func(name string, ek tpm.EKOrigin, certs [][]byte) *attesttest.Node {
-		return attesttest.NewNode(t, &attesttest.NodeOptions{TPM: tpm, Name: name, Road: attest.RoadEK, EK: ek, Certificates: certs,
+		return attesttest.NewNode(t, &attesttest.NodeOptions{TPM: simulated, Name: name, Road: attest.RoadEK, EK: ek, Certificates: certs,
 			AK: tpm.AKSource{Template: tpm.AKTemplateECDSAP256()}})
 	}
 	one, two := node("node-1", tpm.EKRSA2048(), nil), node("node-2", high, certificates)
@@ -85,7 +85,7 @@ func TestTwoEKsOfOneAlgorithm(t *testing.T) {
 				Machines: func(_ context.Context, name string, _ *csr.Request) (*csr.Machine, error) {
 					return &csr.Machine{Name: "machine", UID: c.uid, NodeName: name, BootstrapReady: true}, nil
 				}}
-			if plane.Verifier, err = attest.NewVerifier(&config); err != nil {
+			if plane.Verifier, err = attest.NewVerifier(config); err != nil {
 				t.Fatal(err)
 			}
 			if err := joinWithoutID(t, plane, one); c.first == nil && err != nil || !errors.Is(err, c.first) {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -51,7 +50,7 @@ func TestOpenRefusesDatabases(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			path := newFile(t)
 			withDB(t, path, c.change)
-			r, err := Open(t.Context(), path, testScope, nil)
+			r, err := Open(t.Context(), path, testScope, membership.RegistryOptions{})
 			if !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {
 				t.Errorf("got %v, want %v", err, c.want)
 			}
@@ -101,20 +100,11 @@ func TestLengthOfTheFile(t *testing.T) {
 	}
 }
 
-func TestFilesOfNobody(t *testing.T) {
-	if err := checkFile(infoOf{}); !errors.Is(err, ErrFile) {
-		t.Errorf("got %v", err)
-	}
-	if err := syncDirectory(filepath.Join(t.TempDir(), "none")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("no directory: %v", err)
-	}
-}
-
 func TestCancelledBeforeItBegins(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	path := newFile(t)
-	if r, err := Open(ctx, path, testScope, nil); !errors.Is(err, context.Canceled) || r != nil {
+	if r, err := Open(ctx, path, testScope, membership.RegistryOptions{}); !errors.Is(err, context.Canceled) || r != nil {
 		t.Errorf("open: %v", err)
 	}
 	r := open(t, path, nil)

@@ -9,12 +9,13 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
 // bootTPM extends a TPM's PCRs as firmware would, and returns the log.
-func bootTPM(t testing.TB, tpm *tpmsim.TPM, events ...logged) []byte {
+func bootTPM(t testing.TB, simulated *tpmsim.TPM, events ...logged) []byte {
 	t.Helper()
 	for _, e := range events {
 		if e.typ == typeNoAction {
@@ -27,7 +28,7 @@ func bootTPM(t testing.TB, tpm *tpmsim.TPM, events ...logged) []byte {
 		if _, err := (tpm2.PCRExtend{
 			PCRHandle: tpm2.AuthHandle{Handle: tpm2.TPMHandle(e.pcr), Auth: tpm2.PasswordAuth(nil)},
 			Digests:   digests,
-		}).Execute(tpm); err != nil {
+		}).Execute(simulated); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -42,16 +43,32 @@ func TestJoinOnSwtpm(t *testing.T) {
 	testJoin(t, tpmsim.Swtpm(t, nil))
 }
 
+// demanding returns a verifier like the control plane's, with a policy over quotes.
+func demanding(t testing.TB, plane *attesttest.ControlPlane, policy tpm.QuotePolicy) *attest.Verifier {
+	t.Helper()
+	plane.TPM.QuotePolicy = policy
+	kind, err := tpm.NewKind(plane.TPM)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plane.Config.Kinds = []attest.Kind{kind}
+	verifier, err := attest.NewVerifier(plane.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return verifier
+}
+
 // A machine boots, joins, and shows its boot; the control plane demands Secure Boot.
-func testJoin(t *testing.T, tpm *tpmsim.TPM) {
+func testJoin(t *testing.T, simulated *tpmsim.TPM) {
 	ctx := context.Background()
 	boot := wholeBoot("\x01")
-	log := bootTPM(t, tpm, boot...)
+	log := bootTPM(t, simulated, boot...)
 	sent := log
-	node := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: tpm, Quote: tpm.DefaultPCRs(),
+	node := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: simulated, Quote: tpm.DefaultPCRs(),
 		EventLog: func(context.Context) ([]byte, error) { return sent, nil }})
 	plane := attesttest.NewControlPlane(t, node)
-	plane.Config.QuotePolicy = &Policy{RequireSecureBoot: true, Predicate: func(_ context.Context, l *Log) error {
+	verifier := demanding(t, plane, &Policy{RequireSecureBoot: true, Predicate: func(_ context.Context, l *Log) error {
 		events, err := l.EventsOf(tpm2.TPMAlgSHA256, 4)
 		if err != nil {
 			return err
@@ -60,11 +77,7 @@ func testJoin(t *testing.T, tpm *tpmsim.TPM) {
 			return errors.New("another boot loader")
 		}
 		return nil
-	}}
-	verifier, err := attest.NewVerifier(&plane.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	}})
 	join := func() error {
 		request, err := plane.Evidence(ctx, node)
 		if err != nil {
@@ -91,6 +104,6 @@ func testJoin(t *testing.T, tpm *tpmsim.TPM) {
 
 	// Something is measured that the log does not say.
 	sent = log
-	bootTPM(t, tpm, logged{5, 0x80000007, "a program", ""})
+	bootTPM(t, simulated, logged{5, 0x80000007, "a program", ""})
 	expectCheck(t, join(), CheckReplay)
 }

@@ -118,10 +118,10 @@ func TestFilledInBank(t *testing.T) {
 		{"the bank that counts, unextended", tpm2.TPMAlgSHA384, []tpm2.TPMAlgID{tpm2.TPMAlgSHA256}, false, CheckReplay},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			tpm := tpmsim.New(t, nil)
-			extendBank(t, tpm, c.measures, truth...)
+			simulated := tpmsim.New(t, nil)
+			extendBank(t, simulated, c.measures, truth...)
 			if c.fill {
-				extendBank(t, tpm, tpm2.TPMAlgSHA384, lie...)
+				extendBank(t, simulated, tpm2.TPMAlgSHA384, lie...)
 			}
 			var selections []tpm.PCRSelection
 			for _, bank := range c.quotes {
@@ -131,14 +131,10 @@ func TestFilledInBank(t *testing.T) {
 				}
 				selections = append(selections, s)
 			}
-			node := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: tpm, Road: attest.RoadEK, Quote: selections,
+			node := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: simulated, Road: attest.RoadEK, Quote: selections,
 				EventLog: func(context.Context) ([]byte, error) { return writeLog(lie...), nil }})
 			plane := attesttest.NewControlPlane(t, node)
-			plane.Config.QuotePolicy = &Policy{RequireSecureBoot: true}
-			verifier, err := attest.NewVerifier(&plane.Config)
-			if err != nil {
-				t.Fatal(err)
-			}
+			verifier := demanding(t, plane, &Policy{RequireSecureBoot: true})
 			request, err := plane.Evidence(t.Context(), node)
 			if err != nil {
 				t.Fatal(err)
@@ -150,7 +146,7 @@ func TestFilledInBank(t *testing.T) {
 }
 
 // extendBank extends one bank alone, as any program of root's can.
-func extendBank(t testing.TB, tpm *tpmsim.TPM, bank tpm2.TPMAlgID, events ...logged) {
+func extendBank(t testing.TB, simulated *tpmsim.TPM, bank tpm2.TPMAlgID, events ...logged) {
 	t.Helper()
 	for _, e := range events {
 		if e.typ == typeNoAction {
@@ -159,7 +155,7 @@ func extendBank(t testing.TB, tpm *tpmsim.TPM, bank tpm2.TPMAlgID, events ...log
 		if _, err := (tpm2.PCRExtend{
 			PCRHandle: tpm2.AuthHandle{Handle: tpm2.TPMHandle(e.pcr), Auth: tpm2.PasswordAuth(nil)},
 			Digests:   tpm2.TPMLDigestValues{Digests: []tpm2.TPMTHA{{HashAlg: bank, Digest: e.sum(bank)}}},
-		}).Execute(tpm); err != nil {
+		}).Execute(simulated); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -8,7 +8,8 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
-	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // The lengths of a variable are exactly those of its name and value: every other pair of
@@ -56,7 +57,7 @@ func TestLengthsOfVariables(t *testing.T) {
 // A log that never separates what was set from what was used is refused, though all else
 // is there, and so is one that separates twice.
 func TestSeparatorsOfSecureBoot(t *testing.T) {
-	for n, want := range map[int]attest.Check{0: CheckSecureBoot, 1: "", 2: CheckSecureBoot} {
+	for n, want := range map[int]refusal.Check{0: CheckSecureBoot, 1: "", 2: CheckSecureBoot} {
 		good := secureBootOfTest("\x01")
 		boot := append(slices.Clone(good[:5]), slices.Repeat(good[5:6], n)...)
 		boot = append(boot, good[6])
@@ -67,7 +68,7 @@ func TestSeparatorsOfSecureBoot(t *testing.T) {
 		_, err = l.SecureBoot(tpm2.TPMAlgSHA256)
 		expectCheck(t, err, want)
 		p := &Policy{PCRs: []int{7}, RequireSecureBoot: true}
-		expectCheck(t, p.CheckQuote(t.Context(), &attest.Measured{
+		expectCheck(t, p.CheckQuote(t.Context(), &tpm.Measured{
 			Quote: quoted(t, measure(tpm2.TPMAlgSHA256, 7, boot...)), EventLog: writeLog(boot...),
 		}), want)
 	}

@@ -1,6 +1,10 @@
-package attest
+package tpm
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/nodeattest/nodeattest/internal/der"
+)
 
 // An EK comes from one source, and with a bounded number of certificates, whatever is
 // in them.
@@ -22,12 +26,12 @@ func TestSourcesOfPresentedEKs(t *testing.T) {
 		"a certificate and one byte":  {certificates(1), []byte{1}, CheckEKSources},
 		"one byte":                    {nil, []byte{1}, CheckEKKeyEncoding},
 		"a certificate":               {certificates(1), nil, CheckCertificateEncoding},
-		"as many as there may be":     {certificates(MaxCertificates), nil, CheckCertificateEncoding},
-		"one more than there may be":  {certificates(MaxCertificates + 1), nil, CheckSize},
-		"many more than there may be": {certificates(4 * MaxCertificates), nil, CheckSize},
+		"as many as there may be":     {certificates(der.MaxCertificates), nil, CheckCertificateEncoding},
+		"one more than there may be":  {certificates(der.MaxCertificates + 1), nil, der.CheckSize},
+		"many more than there may be": {certificates(4 * der.MaxCertificates), nil, der.CheckSize},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := readEK(c.certificates, c.ekPublic)
+			_, err := ParseEKPresented(c.certificates, c.ekPublic)
 			expectCheck(t, err, c.want)
 		})
 	}
