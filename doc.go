@@ -53,9 +53,13 @@
 // Package bootstraptoken/bootstraptokentest is for tests of programs that use it: a
 // cluster's discovery endpoint in two lines.
 //
-// Package claims is bound service-account tokens: issued and validated as the
-// Kubernetes API server does, more strictly where asked, and held against the machine
-// that attested.
+// Package claims is bound service-account tokens: parsed, validated more strictly than the
+// Kubernetes API server does, and compared with the machine that attested.
+//
+// Package claims/apiserver is what the API server does with them: it issues tokens, reviews
+// them, legacy ones too, and serves the documents with which others verify them.
+//
+// Package claims/extsigner is the core of an external signer of tokens, and its client.
 //
 // Package refusal is what a refusal is in all of them: a named check, what was found and
 // what was wanted, and the difference between "no" and "could not decide".

@@ -41,39 +41,6 @@ func TestREADMEBites(t *testing.T) {
 	}
 }
 
-// TestPackageTable holds the lists of packages in README.md and doc.go against the
-// packages that are there.
-func TestPackageTable(t *testing.T) {
-	none(t, packageListProblems(loadTree(t, "."), readFile(t, "README.md"), readFile(t, "doc.go")))
-}
-
-func TestPackageTableBites(t *testing.T) {
-	tr := loadTree(t, fixture(t, map[string]string{
-		"oid/oid.go":          "package oid\n",
-		"csr/csr.go":          "package csr\n",
-		"internal/der/der.go": "package der\n",
-	}))
-	exactly(t, packageListProblems(tr, "| [`csr`](csr) | requests |\n| [`gone`](gone) | |\n", "// Package oid is\n// Package csr is\n// Package gone is\n"),
-		"README.md: no row for package oid",
-		"README.md: a row for gone, which is no public package",
-		"doc.go: a paragraph for gone, which is no public package",
-	)
-}
-
-// TestSupportPolicy holds the Go version of the README against go.mod.
-func TestSupportPolicy(t *testing.T) {
-	version := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(readFile(t, "go.mod"))
-	if version == nil {
-		t.Fatal("go.mod has no go line")
-	}
-	readme := readFile(t, "README.md")
-	for _, want := range []string{"Go " + version[1], "Kubernetes 1.36", "TPM 2.0", "make demo", "make test"} {
-		if !strings.Contains(readme, want) {
-			t.Errorf("README.md does not say %q", want)
-		}
-	}
-}
-
 func readmeProblems(t *testing.T, readme string) []string {
 	t.Helper()
 	_, rest, ok := strings.Cut("\n"+readme, "\n```go\n")
@@ -119,39 +86,32 @@ func outputProblems(code, out string) []string {
 	return nil
 }
 
-func packageListProblems(tr *tree, readme, doc string) []string {
+// TestREADMELinks: each link within the repository leads to a file, and one that is named
+// after an example to a file that has it.
+func TestREADMELinks(t *testing.T) {
+	none(t, linkProblems(".", readFile(t, "README.md")))
+}
+
+func TestREADMELinksBites(t *testing.T) {
+	root := fixture(t, map[string]string{
+		"csr/csr.go":          "package csr\n",
+		"csr/example_test.go": "package csr\n\nfunc ExampleParse() {\n}\n",
+	})
+	exactly(t, linkProblems(root, "[a](https://example.com) [`csr`](csr) [`gone`](gone)\n[`ExampleParse`](csr/example_test.go), [`ExamplePar`](csr/example_test.go)"),
+		"README.md: nothing is at gone", "README.md: ExamplePar is not in csr/example_test.go")
+}
+
+func linkProblems(root, readme string) []string {
 	var problems []string
-	public := make(map[string]bool)
-	for _, p := range tr.packages {
-		if !p.public() {
-			continue
-		}
-		public[p.dir] = true
-		if !strings.Contains(readme, "| [`"+p.dir+"`]("+p.dir+") |") {
-			problems = append(problems, "README.md: no row for package "+p.dir)
-		}
-		if !strings.Contains(doc, "// Package "+p.dir+" ") {
-			problems = append(problems, "doc.go: no paragraph for package "+p.dir)
-		}
-	}
-	for _, row := range regexp.MustCompile("(?m)^\\| \\[`([a-z/]+)`\\]").FindAllStringSubmatch(readme, -1) {
-		if !public[row[1]] {
-			problems = append(problems, "README.md: a row for "+row[1]+", which is no public package")
-		}
-	}
-	for _, par := range regexp.MustCompile(`(?m)^// Package ([a-z/]+) `).FindAllStringSubmatch(doc, -1) {
-		if !public[par[1]] && par[1] != "nodeattest" {
-			problems = append(problems, "doc.go: a paragraph for "+par[1]+", which is no public package")
+	for _, link := range regexp.MustCompile("\\[`?([^]`]*)`?\\]\\(([^): ]*)\\)").FindAllStringSubmatch(readme, -1) {
+		name, to := link[1], link[2]
+		file := filepath.Join(root, filepath.FromSlash(to))
+		text, err := os.ReadFile(file)
+		if _, missing := os.Stat(file); missing != nil {
+			problems = append(problems, "README.md: nothing is at "+to)
+		} else if strings.HasPrefix(name, "Example") && (err != nil || !strings.Contains(string(text), "\nfunc "+name+"()")) {
+			problems = append(problems, "README.md: "+name+" is not in "+to)
 		}
 	}
 	return problems
-}
-
-func readFile(t *testing.T, name string) string {
-	t.Helper()
-	text, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
 }

@@ -285,7 +285,7 @@ func TestParsePinRefuses(t *testing.T) {
 		"long":                somePin + "0",
 		"no hex":              somePin[:len(somePin)-1] + "g",
 		"space in front":      " " + somePin[:len(somePin)-1],
-		"line feed behind":    somePin[:len(somePin)-1] + "\n",
+		"line feed after":     somePin[:len(somePin)-1] + "\n",
 		"base64":              "sha256:" + strings.Repeat("A", 43) + "=",
 		"zeros":               "sha256:" + strings.Repeat("0", 64),
 		"no colon":            "sha256/" + somePin[7:],

@@ -64,7 +64,7 @@ func TestVerify(t *testing.T) {
 		"another server":         {change(KubeconfigKey, func(s string) string { return strings.Replace(s, "a:6443", "b:6443", 1) }), token, CheckSignature},
 		"no signature":           {change(key, func(string) string { return "" }), token, CheckNoSignature},
 		"padded":                 {change(key, func(s string) string { return s + "=" }), token, CheckSignature},
-		"a line feed behind":     {change(key, func(s string) string { return s + "\n" }), token, CheckSignature},
+		"a line feed after":      {change(key, func(s string) string { return s + "\n" }), token, CheckSignature},
 		"not detached":           {change(key, func(s string) string { return strings.Replace(s, "..", ".e30.", 1) }), token, CheckSignature},
 		"alg none":               {change(key, func(string) string { return "eyJhbGciOiJub25lIn0.." }), token, CheckSignature},
 		"another token's header": {change(key, func(string) string { return slowSignature(data[KubeconfigKey], "abcdeg", "0123456789abcdef") }), token, CheckSignature},

@@ -97,15 +97,7 @@ func Discover(ctx context.Context, cfg DiscoverConfig) (*Discovered, error) {
 	if err != nil {
 		return nil, err
 	}
-	var found *Discovered
-	err = cfg.Network.rounds(ctx, servers, func(ctx context.Context, server *url.URL) (err error) {
-		found, err = cfg.at(ctx, server)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return found, nil
+	return cfg.Network.rounds(ctx, servers, cfg.at)
 }
 
 func (cfg *DiscoverConfig) check() error {
@@ -146,7 +138,7 @@ func parseAddresses(addresses []string) ([]*url.URL, error) {
 
 // at is discovery at one server.
 func (cfg *DiscoverConfig) at(ctx context.Context, server *url.URL) (*Discovered, error) {
-	data, err := cfg.Network.insecureClusterInfo(ctx, server)
+	data, _, err := cfg.Network.clusterInfo(ctx, server, cfg.Network.insecureTLS())
 	if err != nil {
 		return nil, fromAnybody(err)
 	}
@@ -165,14 +157,14 @@ func (cfg *DiscoverConfig) at(ctx context.Context, server *url.URL) (*Discovered
 	if found.Info, found.Unpinned, err = pinned(info, cfg.Pins); err != nil {
 		return nil, err
 	}
-	second, err := cfg.Network.clusterInfo(ctx, server, poolOf(found.Info.CAs))
+	second, _, err := cfg.Network.clusterInfo(ctx, server, cfg.Network.verifiedTLS(poolOf(found.Info.CAs)))
 	if errors.Is(err, CheckCertificate) {
 		return nil, fromAnybody(err)
 	}
 	if err != nil {
 		return nil, err
 	}
-	again, err := awaitedKubeconfig(second.data, cfg.Token)
+	again, err := awaitedKubeconfig(second, cfg.Token)
 	if err != nil {
 		return nil, err
 	}
@@ -277,12 +269,12 @@ func (e *DiscoverError) Unwrap() []error {
 	return errs
 }
 
-// rounds tries one server after the other until one try returns no error. Servers whose
+// rounds tries one server after the other until one try finds the cluster. Servers whose
 // error is a refusal are not tried again; when there are none left, or no time, the
 // error is a *DiscoverError.
-func (n *Network) rounds(ctx context.Context, servers []*url.URL, try func(context.Context, *url.URL) error) error {
+func (n *Network) rounds(ctx context.Context, servers []*url.URL, try func(context.Context, *url.URL) (*Discovered, error)) (*Discovered, error) {
 	if err := n.check(); err != nil {
-		return err
+		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, orDefault(n.Timeout, DefaultTimeout))
 	defer cancel()
@@ -294,9 +286,9 @@ func (n *Network) rounds(ctx context.Context, servers []*url.URL, try func(conte
 			if last[i] != nil && !errors.Is(last[i], ErrRetry) {
 				continue
 			}
-			err := try(ctx, server)
+			found, err := try(ctx, server)
 			if err == nil {
-				return nil
+				return found, nil
 			}
 			if last[i] == nil || ctx.Err() == nil {
 				last[i] = err // and not that time was up, where there is something better
@@ -304,10 +296,10 @@ func (n *Network) rounds(ctx context.Context, servers []*url.URL, try func(conte
 			undecided = undecided || errors.Is(last[i], ErrRetry)
 		}
 		if !undecided {
-			return discoverError(servers, last, nil)
+			return nil, discoverError(servers, last, nil)
 		}
 		if err := sleep(ctx, wait+rand.N(wait/5+1)); err != nil {
-			return discoverError(servers, last, err)
+			return nil, discoverError(servers, last, err)
 		}
 	}
 }

@@ -65,23 +65,17 @@ func DiscoverURL(ctx context.Context, address string, network Network) (*Discove
 	if err != nil {
 		return nil, err
 	}
-	var found *Discovered
-	err = network.rounds(ctx, []*url.URL{u}, func(ctx context.Context, u *url.URL) error {
+	return network.rounds(ctx, []*url.URL{u}, func(ctx context.Context, u *url.URL) (*Discovered, error) {
 		reply, err := network.get(ctx, &request{url: u, tls: network.verifiedTLS(roots), maxSize: MaxKubeconfigSize, redirect: httpsRedirect})
 		if err != nil {
-			return err
+			return nil, err
 		}
 		info, err := ParseKubeconfig(reply.body)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		found = &Discovered{Info: info, Kubeconfig: reply.body, Address: withoutQuery(reply.url), Verified: network.now()}
-		return nil
+		return &Discovered{Info: info, Kubeconfig: reply.body, Address: withoutQuery(reply.url), Verified: network.now()}, nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return found, nil
 }
 
 func documentURL(address string) (*url.URL, error) {

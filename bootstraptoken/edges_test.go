@@ -5,6 +5,8 @@ import (
 	"errors"
 	"testing"
 	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // A refused cache says what is wrong with it, where there is a word for it.
@@ -29,7 +31,7 @@ func TestWordsOfCaches(t *testing.T) {
 func TestShortestTTL(t *testing.T) {
 	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 	for ttl, good := range map[time.Duration]bool{0: false, time.Second - 1: false, time.Second: true} {
-		if _, err := Renew(&RenewalState{Owner: OwnerMachine, TTL: ttl}, now); good != (err == nil) || !good && !errors.Is(err, CheckRenewal) {
+		if _, err := Renew(RenewalState{Owner: OwnerMachine, TTL: ttl}, now); good != (err == nil) || !good && !errors.Is(err, refusal.CheckConfig) {
 			t.Errorf("%v: %v", ttl, err)
 		}
 	}

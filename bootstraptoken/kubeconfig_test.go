@@ -356,7 +356,7 @@ func TestParseKubeconfigHostile(t *testing.T) {
 		for _, prefix := range []string{"", "[", "a: "} {
 			document := prefix + strings.Repeat(unit, (MaxKubeconfigSize-len(prefix))/len(unit))
 			if got, err := ParseKubeconfig([]byte(document)); !errors.Is(err, CheckKubeconfig) {
-				t.Errorf("%s behind %q: %+v, %v", name, prefix, got, err)
+				t.Errorf("%s after %q: %+v, %v", name, prefix, got, err)
 			}
 		}
 		if _, err := ParseKubeconfig([]byte(strings.Repeat(unit, 1<<20))); !errors.Is(err, CheckKubeconfig) {

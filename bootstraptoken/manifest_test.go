@@ -190,7 +190,7 @@ var badManifests = map[string][2]string{
 	"binary":                    {"token-id: abcdef", "token-id: !!binary YWJjZGVm"},
 	"a tag of one's own":        {"token-id: abcdef", "token-id: !0123456789abcdef abcdef"},
 	"a second document":         {"# A token", "a: b\n--- # A token"},
-	"a document behind":         {"default-node-token,", "default-node-token\n---\nx: "},
+	"a document after":          {"default-node-token,", "default-node-token\n---\nx: "},
 	"a key that is a number":    {"token-id: abcdef", "12: abcdef"},
 	"a key that is a list":      {"token-id: abcdef", "[a]: abcdef"},
 	"a nested value":            {"token-id: abcdef", "token-id: {a: b}"},

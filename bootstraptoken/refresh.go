@@ -10,7 +10,7 @@ import (
 // field is a sensible default.
 type RefreshOptions struct {
 	// Addresses are those of other API servers, as in [DiscoverConfig], for the case
-	// that the cluster's server does not lead to it. They are tried behind it.
+	// that the cluster's server does not lead to it. They are tried after it.
 	Addresses []string
 	// Pins, if there are any, keep the CAs that have no pin from being trusted. None
 	// means that all CAs which the verified server names are trusted from now on.
@@ -53,15 +53,9 @@ func Refresh(ctx context.Context, info *ClusterInfo, opts RefreshOptions) (*Disc
 	if err != nil {
 		return nil, err
 	}
-	var found *Discovered
-	err = opts.Network.rounds(ctx, servers, func(ctx context.Context, server *url.URL) (err error) {
-		found, err = opts.at(ctx, server, info, roots)
-		return err
+	return opts.Network.rounds(ctx, servers, func(ctx context.Context, server *url.URL) (*Discovered, error) {
+		return opts.at(ctx, server, info, roots)
 	})
-	if err != nil {
-		return nil, err
-	}
-	return found, nil
 }
 
 func (opts *RefreshOptions) roots(info *ClusterInfo) (*x509.CertPool, error) {
@@ -73,11 +67,11 @@ func (opts *RefreshOptions) roots(info *ClusterInfo) (*x509.CertPool, error) {
 
 // at refreshes from one server.
 func (opts *RefreshOptions) at(ctx context.Context, server *url.URL, old *ClusterInfo, roots *x509.CertPool) (*Discovered, error) {
-	f, err := opts.Network.clusterInfo(ctx, server, roots)
+	data, connection, err := opts.Network.clusterInfo(ctx, server, opts.Network.verifiedTLS(roots))
 	if err != nil {
 		return nil, err
 	}
-	kubeconfig, err := opts.kubeconfig(f.data)
+	kubeconfig, err := opts.kubeconfig(data)
 	if err != nil {
 		return nil, err
 	}
@@ -96,10 +90,10 @@ func (opts *RefreshOptions) at(ctx context.Context, server *url.URL, old *Cluste
 		return nil, err
 	}
 	verify := x509.VerifyOptions{DNSName: server.Hostname(), Roots: roots, Intermediates: x509.NewCertPool(), CurrentTime: found.Verified}
-	for _, cert := range f.connection.PeerCertificates[1:] {
+	for _, cert := range connection.PeerCertificates[1:] {
 		verify.Intermediates.AddCert(cert)
 	}
-	if _, err := f.connection.PeerCertificates[0].Verify(verify); err != nil {
+	if _, err := connection.PeerCertificates[0].Verify(verify); err != nil {
 		return nil, &Error{Check: CheckLockout, Got: "CAs that do not verify the server at " + server.Host, Err: err}
 	}
 	return found, nil

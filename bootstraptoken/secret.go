@@ -57,7 +57,7 @@ type Secret struct {
 	Expiration time.Time
 	// Usages say what the token may be used for.
 	Usages Usages
-	// Groups are the extra groups, behind [DefaultGroup], that the token authenticates
+	// Groups are the extra groups, beside [DefaultGroup], that the token authenticates
 	// as, in the order of the Secret. Each begins with [GroupPrefix]; see [CheckGroups].
 	Groups []string
 }

@@ -69,7 +69,7 @@ func ParseSecret(o *Object) (*Secret, error) { return decode(o, nil) }
 
 // ParseSecretFor reads a token Secret as [ParseSecret] does and says whether the token may be used
 // for what wanted names, now: every usage that is set must be allowed. The order is
-// kube-apiserver's: CheckExpired and CheckUsage come behind CheckExpiration, and before
+// kube-apiserver's: CheckExpired and CheckUsage come after CheckExpiration, and before
 // CheckGroups. The error is [refusal.CheckConfig] if wanted names none, or now is the
 // zero time.
 func ParseSecretFor(o *Object, wanted Usages, now time.Time) (*Secret, error) {

@@ -97,7 +97,7 @@ var refusals = []change{
 	{"the group system:masters", setData("auth-extra-groups", "system:masters"), CheckGroups},
 	{"the default group", setData("auth-extra-groups", DefaultGroup), CheckGroups},
 	{"a trailing comma", setData("auth-extra-groups", NodeGroup+","), CheckGroups},
-	{"a space behind a comma", setData("auth-extra-groups", NodeGroup+", "+NodeGroup), CheckGroups},
+	{"a space after a comma", setData("auth-extra-groups", NodeGroup+", "+NodeGroup), CheckGroups},
 	{"a comma alone", setData("auth-extra-groups", ","), CheckGroups},
 	{"a semicolon", setData("auth-extra-groups", NodeGroup+";"+NodeGroup), CheckGroups},
 	{"a description not in UTF-8", setData("description", "a\xff"), CheckDescription},

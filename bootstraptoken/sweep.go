@@ -8,8 +8,10 @@ const MaxSweepWait = time.Hour
 
 // Sweeping is what [Sweep] found.
 type Sweeping struct {
-	// Delete are the Secrets to delete now, in the order in which they were given.
-	Delete []Deletion
+	// Delete are the Secrets to delete now, in the order in which they were given. Delete
+	// each under the preconditions UID and ResourceVersion, where they are not empty: a
+	// Secret that was made again under its name, or given more time, meanwhile stays.
+	Delete []*Object
 	// Refused are the token Secrets of which nobody can say whether they have expired.
 	// They stay, and want a person's eye.
 	Refused []Refusal
@@ -17,17 +19,6 @@ type Sweeping struct {
 	// at most MaxSweepWait from now. It is the zero time where none ever expires: then a
 	// change of the Secrets is the next reason to look.
 	Next time.Time
-}
-
-// Deletion names a Secret to delete. Delete it under the preconditions UID and
-// ResourceVersion, where they are not empty: a Secret that was made again under its name,
-// or given more time, meanwhile stays.
-type Deletion struct {
-	// Namespace, Name, UID and ResourceVersion are the object's, as it was judged.
-	Namespace       string
-	Name            string
-	UID             string
-	ResourceVersion string
 }
 
 // Sweep says which token Secrets have expired at now, and when to look again. objects may
@@ -58,9 +49,7 @@ func Sweep(objects []*Object, now time.Time) (*Sweeping, error) {
 			found.Refused = append(found.Refused, Refusal{Name: o.Name, Err: err})
 		case end.IsZero():
 		case !now.Before(end):
-			found.Delete = append(found.Delete, Deletion{
-				Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion,
-			})
+			found.Delete = append(found.Delete, o)
 		case found.Next.IsZero() || end.Before(found.Next):
 			found.Next = end
 		}

@@ -2,7 +2,7 @@ package bootstraptoken
 
 import (
 	"errors"
-	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -42,13 +42,17 @@ func TestSweep(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []Deletion{
-		{Namespace, "bootstrap-token-past00", "uid-past00", "7"},
-		{Namespace, "bootstrap-token-now000", "uid-now000", "7"},
-		{Namespace, "somebody-s-token", "uid-misnam", "7"},
+	var names []string
+	for _, o := range found.Delete {
+		names = append(names, o.Namespace+" "+o.Name+" "+o.UID+" "+o.ResourceVersion)
 	}
-	if !reflect.DeepEqual(found.Delete, want) {
-		t.Errorf("deletes %v, want %v", found.Delete, want)
+	want := []string{
+		Namespace + " bootstrap-token-past00 uid-past00 7",
+		Namespace + " bootstrap-token-now000 uid-now000 7",
+		Namespace + " somebody-s-token uid-misnam 7",
+	}
+	if !slices.Equal(names, want) {
+		t.Errorf("deletes %v, want %v", names, want)
 	}
 	if !found.Next.Equal(testNow.Add(time.Second)) {
 		t.Errorf("next is %v", found.Next)

@@ -46,7 +46,7 @@ func Parse(s string) (Token, error) {
 		return Token{}, &Error{Check: CheckToken, Got: strconv.Itoa(len(s)) + " bytes", Want: wantToken}
 	}
 	if s[IDSize] != '.' {
-		return Token{}, &Error{Check: CheckToken, Got: "no dot behind the ID", Want: wantToken}
+		return Token{}, &Error{Check: CheckToken, Got: "no dot after the ID", Want: wantToken}
 	}
 	return New(s[:IDSize], s[IDSize+1:])
 }

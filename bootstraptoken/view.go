@@ -41,7 +41,7 @@ type viewObject struct {
 }
 
 // JSON returns one BootstrapToken object of output.kubeadm.k8s.io/v1alpha3 for each
-// secret, indented, one behind the other as kubeadm prints them: there is no list around
+// secret, indented, one after the other as kubeadm prints them: there is no list around
 // them. Times are UTC, in whole seconds. The result is empty for no secret.
 func (v View) JSON(secrets []*Secret) ([]byte, error) {
 	var out bytes.Buffer

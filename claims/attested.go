@@ -5,10 +5,11 @@ import (
 	"strings"
 )
 
-// AttestedNode is what is known of the machine behind a connection: which node it is, and
-// what the proof of that left behind. Fill it from a verified certificate
-// ([AttestedNodeFromCertificate]), from the record of an issued certificate, or from the
-// result of a verification by package attest. The zero value is no node and refused.
+// AttestedNode is what is known of the machine at the other end of a connection: which node
+// it is, and what its proof left for others to use. Fill it from a verified certificate
+// ([AttestedNodeFromCertificate]), from the record of an issued certificate
+// ([AttestedNodeFromRecord]), or from the result of a verification by package attest. The
+// zero value is no node and refused.
 type AttestedNode struct {
 	// Name is the node's name. It is required.
 	Name string
@@ -20,7 +21,8 @@ type AttestedNode struct {
 	// manager's built-in signer drops the extension. Never take what a node claims.
 	ProviderID string
 	// Machine is the canonical identity of the machine that was verified, such as
-	// "ek:sha256:" and a digest; "" where it is not known.
+	// "ek:sha256:" and a digest: the text of an attest.Identity, as csr.IssuedRecord has
+	// it too; "" where it is not known.
 	Machine string
 	// MachineUID is the UID of the object that stood for the machine when it was verified,
 	// such as the Cluster API's Machine; "" where it is not known.

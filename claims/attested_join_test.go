@@ -11,6 +11,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/claims"
+	"github.com/nodeattest/nodeattest/claims/apiserver"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -19,7 +20,7 @@ import (
 // A joinedCluster is a cluster of two nodes that joined by TPM attestation, with a pod of
 // shop/cart on each, and a service that takes tokens from attested nodes only.
 type joinedCluster struct {
-	issuer  *claims.Issuer
+	issuer  *apiserver.Issuer
 	objects *claims.MemoryObjects
 	server  *httptest.Server
 	records map[string]csr.IssuedRecord // by credential ID
@@ -27,11 +28,6 @@ type joinedCluster struct {
 	facts   claims.Facts // of the last request that was let through
 	refusal error        // of the last that was not
 }
-
-const (
-	shopIssuer   = "https://kubernetes.default.svc"
-	shopAudience = "https://identity.example"
-)
 
 // TestAttestedJoin joins node-a with the in-process simulator and node-b with swtpm, and
 // then lets each present both nodes' tokens.
@@ -83,13 +79,13 @@ func TestAttestedJoin(t *testing.T) {
 // serve starts the service behind the handler.
 func (c *joinedCluster) serve(t *testing.T, plane *attesttest.ControlPlane) {
 	t.Helper()
-	signer := exampleSigner("")
+	signer := exampleSigner()
 	keys, err := jws.NewStaticKeySet(signer.Key())
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.issuer, err = claims.NewIssuer(claims.IssuerConfig{
-		Policy: claims.Policy{Issuer: shopIssuer, APIAudiences: []string{shopIssuer}},
+	c.issuer, err = apiserver.NewIssuer(apiserver.IssuerConfig{
+		Policy: apiserver.Policy{Issuer: exampleIssuer, APIAudiences: []string{exampleIssuer}},
 		Signer: signer, Objects: c.objects,
 	})
 	if err != nil {
@@ -99,9 +95,9 @@ func (c *joinedCluster) serve(t *testing.T, plane *attesttest.ControlPlane) {
 	for _, record := range c.records {
 		machines[record.NodeName] = claims.RegisteredMachine{Identity: record.Machine, ProviderID: record.ProviderID}
 	}
-	validator, err := claims.NewStrictValidator(claims.StrictConfig{
-		Issuer: shopIssuer, Keys: keys, Audiences: []string{shopAudience}, Objects: c.objects, InsecureAllowReplay: true,
-		Node: &claims.NodeCheck{
+	validator, err := claims.NewValidator(claims.ValidatorConfig{
+		Issuer: exampleIssuer, Keys: keys, Audiences: []string{exampleAudience}, Objects: c.objects, InsecureAllowReplay: true,
+		Node: claims.NodeCheck{
 			Machines: claims.MachinesFunc(func(_ context.Context, name string) (*claims.RegisteredMachine, error) {
 				machine, ok := machines[name]
 				if !ok {
@@ -119,7 +115,7 @@ func (c *joinedCluster) serve(t *testing.T, plane *attesttest.ControlPlane) {
 		who, _ := claims.WorkloadFrom(r.Context())
 		c.facts = who.Facts.Facts
 		_, _ = io.WriteString(w, who.Result.Username())
-	}), &claims.HandlerOptions{Records: c.record, Refused: func(_ *http.Request, err error) { c.refusal = err }})
+	}), claims.HandlerOptions{Records: c.record, Refused: func(_ *http.Request, err error) { c.refusal = err }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,9 +141,9 @@ func (c *joinedCluster) record(_ context.Context, credentialID string) (*claims.
 
 func (c *joinedCluster) issue(t *testing.T, nodeName string) string {
 	t.Helper()
-	issued, err := c.issuer.Issue(t.Context(), &claims.TokenRequest{
-		Namespace: "shop", Name: "cart", Audiences: []string{shopAudience},
-		BoundObject: &claims.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: "cart-on-" + nodeName},
+	issued, err := c.issuer.Issue(t.Context(), &apiserver.TokenRequest{
+		Namespace: "shop", Name: "cart", Audiences: []string{exampleAudience},
+		BoundObject: &apiserver.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: "cart-on-" + nodeName},
 	})
 	if err != nil {
 		t.Fatal(err)

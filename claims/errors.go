@@ -1,6 +1,11 @@
 package claims
 
-import "github.com/nodeattest/nodeattest/refusal"
+import (
+	"fmt"
+
+	"github.com/nodeattest/nodeattest/claims/internal/alive"
+	"github.com/nodeattest/nodeattest/refusal"
+)
 
 // Check names one check that a token, a request or an answer must pass; see
 // [refusal.Check].
@@ -11,12 +16,75 @@ const (
 	// CheckSize: the claim set is longer than MaxClaimsSize.
 	CheckSize Check = "claims-size"
 	// CheckEncoding: the claim set is no strict JSON object: a syntax error, invalid
-	// UTF-8, a member twice or in two cases, bytes behind the object.
+	// UTF-8, a member twice or in two cases, bytes after the object.
 	CheckEncoding Check = "claims-encoding"
 	// CheckType: a claim has another JSON type than the one that it must have.
 	CheckType Check = "claims-type"
 	// CheckTime: a claim states a time before 1970 or after the year 9999.
 	CheckTime Check = "claims-time"
+)
+
+// The checks of a token as a whole.
+const (
+	// CheckToken: no token in compact form, or a header that is refused; the cause is
+	// package jws's.
+	CheckToken Check = "token"
+	// CheckTokenType: "typ" is another than "JWT".
+	CheckTokenType Check = "token-type"
+	// CheckTokenID: "jti" is missing or too long.
+	CheckTokenID Check = "token-id"
+	// CheckNoKey: there is no key for the token's key ID.
+	CheckNoKey Check = "no-key"
+	// CheckSignature: no key made the signature.
+	CheckSignature Check = "signature"
+	// CheckIssuer: "iss" is not that of an accepted issuer.
+	CheckIssuer Check = "issuer"
+	// CheckAudience: the token is for other audiences.
+	CheckAudience Check = "audience"
+	// CheckExpired: "exp" has passed.
+	CheckExpired Check = "expired"
+	// CheckNotBefore: "nbf" lies ahead.
+	CheckNotBefore Check = "not-before"
+	// CheckIssuedAt: "iat" lies ahead.
+	CheckIssuedAt Check = "issued-at"
+	// CheckLifetime: a time is missing, or the token lives too long or not at all.
+	CheckLifetime Check = "lifetime"
+	// CheckStale: "warnafter" has passed.
+	CheckStale Check = "stale"
+	// CheckPrivate: a private claim is missing or is no name, or there are those of a
+	// legacy token.
+	CheckPrivate Check = "private-claims"
+	// CheckSubject: "sub" is not that of the service account in the private claims.
+	CheckSubject Check = "subject"
+	// CheckBinding: the token is bound to a Secret and to something else.
+	CheckBinding Check = "binding"
+)
+
+// The checks that compare the objects that a token names with those that exist. The
+// Node's are [CheckNodeGone], [CheckNodeUID] and [CheckNodeDeleted].
+const (
+	// CheckServiceAccountGone: the service account does not exist.
+	CheckServiceAccountGone Check = "service-account-gone"
+	// CheckServiceAccountUID: it was deleted and made again.
+	CheckServiceAccountUID Check = "service-account-uid"
+	// CheckServiceAccountDeleted: it is being deleted.
+	CheckServiceAccountDeleted Check = "service-account-deleted"
+	// CheckSecretGone: the Secret does not exist.
+	CheckSecretGone Check = "secret-gone"
+	// CheckSecretUID: it was deleted and made again.
+	CheckSecretUID Check = "secret-uid"
+	// CheckSecretDeleted: it is being deleted.
+	CheckSecretDeleted Check = "secret-deleted"
+	// CheckPodGone: the pod does not exist.
+	CheckPodGone Check = "pod-gone"
+	// CheckPodUID: it was deleted and made again.
+	CheckPodUID Check = "pod-uid"
+	// CheckPodDeleted: its time to end has passed.
+	CheckPodDeleted Check = "pod-deleted"
+	// CheckPodNode: the pod is on another node than the token's.
+	CheckPodNode Check = "pod-node"
+	// CheckPodServiceAccount: the pod's service account is not the token's.
+	CheckPodServiceAccount Check = "pod-service-account"
 )
 
 // ErrRetry says that a question could not be answered now, neither yes nor no: an
@@ -29,3 +97,11 @@ const ErrNotFound Check = "object not found"
 
 // Error is a check that failed; see [refusal.Error]. It holds no token and no key.
 type Error = refusal.Error
+
+// retry says that what was asked for could not be had.
+func retry(what string, err error) error {
+	if err == nil {
+		err = alive.ErrNoAnswer
+	}
+	return refusal.Retry(fmt.Errorf("%s: %w", what, err))
+}

@@ -42,7 +42,7 @@ type Node struct {
 	ProviderID string
 }
 
-// Objects gets the objects that a token is issued for or held against. Each method
+// Objects gets the objects that a token is issued for or compared with. Each method
 // returns either an object or an error, never neither. An object that does not exist is
 // an error that errors.Is finds [ErrNotFound] in; every other error says that the
 // question could not be answered. Implementations are safe for concurrent use.

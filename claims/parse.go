@@ -58,7 +58,7 @@ func checkSize(payload []byte) error {
 	return nil
 }
 
-// refusedWith names the check behind an error of the reader.
+// refusedWith names the check for an error of the reader.
 func refusedWith(err error) error {
 	var own *Error
 	switch {

@@ -2,7 +2,15 @@ package claims
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"math"
+	"strconv"
+	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // The reasons for which a [ReplayCache] refuses.
@@ -15,7 +23,7 @@ const (
 )
 
 // ReplayCache remembers the IDs of tokens that were presented, so that a
-// [StrictValidator] takes each token once. The window in which a token is refused is all
+// [Validator] takes each token once. The window in which a token is refused is all
 // that is left of its life.
 //
 // Of several calls with one issuer and ID, at the same time or one after the other, in
@@ -30,4 +38,164 @@ type ReplayCache interface {
 	// It refuses an ID that it keeps already with CheckReplay, and so one whose until has
 	// passed: it may have kept and dropped it. Neither string is empty.
 	Use(ctx context.Context, issuer, id string, until time.Time) error
+}
+
+// DefaultMaxReplayEntries is how many entries a [MemoryReplayCache] holds unless it is
+// told otherwise.
+const DefaultMaxReplayEntries = 1_000_000
+
+// replayShards is how many locks share the work. It is a power of two, far above the
+// number of cores that present tokens at one instant.
+const replayShards = 64
+
+// replayKey is the first half of a SHA-256. An issuer would have to sign 2^64 tokens
+// until two of them met.
+type replayKey [16]byte
+
+// MemoryReplayCache is a [ReplayCache] in the memory of one process. It forgets
+// everything when the process ends, and it knows nothing of other replicas: where there
+// are several, or where a restart must not open a window, share a store.
+//
+// It holds at most the configured number of entries, of at most 64 bytes each (24 bytes
+// and the slack of Go's maps; the length of a token's ID makes no difference). Where they
+// are all alive it refuses new ones with [CheckReplayFull] and [ErrRetry]: it never drops
+// one that is alive. It is safe for concurrent use, and its locks are split, so that
+// cores do not wait for each other.
+//
+// A clock that is set forward and back again opens no window: of a token that ends no later
+// than an entry that was dropped, nobody can say whether it was presented, and it is
+// refused.
+type MemoryReplayCache struct {
+	most  int64
+	now   func() time.Time
+	count atomic.Int64 // entries in all shards
+	swept atomic.Int64 // the Unix second of the last sweep
+
+	shards [replayShards]replayShard
+}
+
+type replayShard struct {
+	mu      sync.Mutex
+	entries map[replayKey]int64 // the Unix second through which the entry lives
+	dropped int64               // the latest such second of an entry that was dropped
+	_       [40]byte            // the next lock stands in another cache line
+}
+
+// MemoryReplayOptions are the choices for [NewMemoryReplayCache]. Each zero field is a
+// sensible default.
+type MemoryReplayOptions struct {
+	// MaxEntries is the most entries that are held at one time; 0 means
+	// DefaultMaxReplayEntries. It must not be negative. Reckon with the tokens that are
+	// presented within one token's life.
+	MaxEntries int
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+}
+
+// NewMemoryReplayCache returns an empty cache. A negative MaxEntries is an error with
+// [refusal.CheckConfig].
+func NewMemoryReplayCache(opts MemoryReplayOptions) (*MemoryReplayCache, error) {
+	c := &MemoryReplayCache{most: int64(opts.MaxEntries), now: opts.Now}
+	if c.now == nil {
+		c.now = time.Now
+	}
+	if c.most < 0 {
+		return nil, refusal.Config("MaxEntries", strconv.FormatInt(c.most, 10), "a positive number, or 0 for the default")
+	}
+	if c.most == 0 {
+		c.most = DefaultMaxReplayEntries
+	}
+	for i := range c.shards {
+		c.shards[i].entries = make(map[replayKey]int64)
+		c.shards[i].dropped = math.MinInt64
+	}
+	return c, nil
+}
+
+// Use implements [ReplayCache]. An empty issuer or ID is refused with [CheckReplay]: it
+// could not be told from another, and so is an end that has passed. A context that is done
+// gives [ErrRetry].
+func (c *MemoryReplayCache) Use(ctx context.Context, issuer, id string, until time.Time) error {
+	if c == nil || c.now == nil {
+		return refusal.Config("MemoryReplayCache", "that NewMemoryReplayCache did not make", "one that it made")
+	}
+	if err := ctx.Err(); err != nil {
+		return &Error{Check: ErrRetry, Err: err}
+	}
+	if issuer == "" || id == "" {
+		return &Error{Check: CheckReplay, Got: "a token without issuer or ID", Want: "both"}
+	}
+	key := makeReplayKey(issuer, id)
+	shard := &c.shards[int(key[0])%replayShards]
+	now := c.now().Unix()
+	if until.Unix() < now {
+		return &Error{Check: CheckReplay, Got: "ID " + refusal.Text(id) + ", whose end has passed", Want: "a token that is still good"}
+	}
+	known, kept := c.add(shard, key, now, until.Unix())
+	if !known && !kept && c.sweep(now) {
+		known, kept = c.add(shard, key, now, until.Unix())
+	}
+	switch {
+	case known:
+		return &Error{Check: CheckReplay, Got: "ID " + refusal.Text(id) + ", presented before or dropped since", Want: "a token that was not presented before"}
+	case !kept:
+		return &Error{Check: CheckReplayFull, Got: strconv.FormatInt(c.most, 10) + " live entries", Want: "room for one more", Err: ErrRetry}
+	}
+	return nil
+}
+
+// add reports whether the key is known and alive, or may have been before it was dropped,
+// and where neither is so whether it was kept, for which there must be room.
+func (c *MemoryReplayCache) add(shard *replayShard, key replayKey, now, until int64) (known, kept bool) {
+	shard.mu.Lock()
+	defer shard.mu.Unlock()
+	last, found := shard.entries[key]
+	if found && last >= now || !found && until <= shard.dropped {
+		return true, false
+	}
+	if !found && c.count.Add(1) > c.most {
+		c.count.Add(-1)
+		return false, false
+	}
+	shard.entries[key] = until
+	return false, true
+}
+
+// sweep drops the entries whose end has passed and reports whether that was worth trying:
+// ends are whole seconds, so that a second sweep within one finds nothing.
+func (c *MemoryReplayCache) sweep(now int64) bool {
+	if c.swept.Swap(now) == now {
+		return false
+	}
+	for i := range c.shards {
+		c.shards[i].drop(now, &c.count)
+	}
+	return true
+}
+
+func (s *replayShard) drop(now int64, count *atomic.Int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, last := range s.entries {
+		if last < now {
+			s.dropped = max(s.dropped, last)
+			delete(s.entries, key)
+			count.Add(-1)
+		}
+	}
+}
+
+// Len returns how many entries are held, those among them that have ended and were not
+// dropped yet. It never exceeds MaxEntries.
+func (c *MemoryReplayCache) Len() int { return int(min(c.count.Load(), c.most)) }
+
+// makeReplayKey digests both strings, the first with its length so that they cannot be
+// confused.
+func makeReplayKey(issuer, id string) replayKey {
+	var buf [512]byte // the usual token's strings fit: no allocation
+	b := binary.BigEndian.AppendUint64(buf[:0], uint64(len(issuer)))
+	b = append(b, issuer...)
+	b = append(b, id...)
+	sum := sha256.Sum256(b)
+	return replayKey(sum[:16])
 }

@@ -3,6 +3,7 @@ package csr
 import (
 	"bytes"
 	"encoding/base64"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -11,7 +12,7 @@ import (
 
 // Rules of the PEM blocks in a bundle (RFC 7468, strict).
 const (
-	// CheckBlockText: nothing stands before, between or behind the blocks.
+	// CheckBlockText: nothing stands before, between or after the blocks.
 	CheckBlockText Check = "bundle-block-text"
 	// CheckBlockUnknown: only the blocks of the format that is read.
 	CheckBlockUnknown Check = "bundle-block-unknown"
@@ -83,6 +84,21 @@ func (r *blockReader) readAll(pem []byte) error {
 	return nil
 }
 
+// block is the body of the block with one of the format's labels; nil where there is none.
+func (r *blockReader) block(label string) []byte {
+	return r.bodies[slices.Index(r.labels, label)]
+}
+
+// need refuses a text without a block for each of these labels.
+func (r *blockReader) need(labels ...string) error {
+	for _, label := range labels {
+		if r.block(label) == nil {
+			return missing(label)
+		}
+	}
+	return nil
+}
+
 // begin reads a BEGIN line and returns the index of its label.
 func (r *blockReader) begin() (int, error) {
 	line, err := r.line()
@@ -116,14 +132,14 @@ func (r *blockReader) order(i int) string {
 	if r.last < 0 {
 		return r.labels[i] + " first"
 	}
-	return r.labels[i] + " behind " + r.labels[r.last]
+	return r.labels[i] + " after " + r.labels[r.last]
 }
 
 // body reads lines of base64 up to the END line of label.
 func (r *blockReader) body(label string) ([]byte, error) {
 	r.inside = true
 	start := len(r.buf)
-	last := lineBytes // what the line before gave: a short one has none behind it
+	last := lineBytes // what the line before gave: a short one has none after it
 	for {
 		line, err := r.line()
 		if err != nil {
@@ -195,7 +211,7 @@ func (r *blockReader) unfinished() error {
 }
 
 // lineFault says what is wrong with a line of base64 that does not decode. The rest is
-// what stands behind it.
+// what stands after it.
 func (r *blockReader) lineFault(line []byte, anyWidth bool) error {
 	switch {
 	case bytes.IndexByte(line, '\r') >= 0:
@@ -208,16 +224,16 @@ func (r *blockReader) lineFault(line []byte, anyWidth bool) error {
 	return &Error{Check: CheckBase64, Got: refusal.Quote(string(line)), Want: "canonical base64"}
 }
 
-// afterLast says what is wrong with a line behind one that gave n bytes, and so was the
+// afterLast says what is wrong with a line after one that gave n bytes, and so was the
 // last of its block.
 func afterLast(line []byte, n int) error {
 	if bytes.IndexByte(line, ':') >= 0 {
 		return &Error{Check: CheckBlockHeader, Got: refusal.Quote(string(line)), Want: "no headers"}
 	}
 	if n == lineBytes-1 || n == lineBytes-2 {
-		return &Error{Check: CheckBase64, Got: refusal.Quote(string(line)) + " behind padding", Want: "an END line"}
+		return &Error{Check: CheckBase64, Got: refusal.Quote(string(line)) + " after padding", Want: "an END line"}
 	}
-	return &Error{Check: CheckLineWidth, Got: "a line behind a shorter or longer one", Want: strconv.Itoa(lineWidth) + " columns"}
+	return &Error{Check: CheckLineWidth, Got: "a line after a shorter or longer one", Want: strconv.Itoa(lineWidth) + " columns"}
 }
 
 func isEnd(line []byte, label string) bool {

@@ -15,11 +15,11 @@ const (
 	BlockProvider = "KUBELET AUTHENTICATOR ATTESTATION PROVIDER"
 	// BlockData holds the provider's bytes.
 	BlockData = "KUBELET AUTHENTICATOR ATTESTATION DATA"
+	// BlockProposalData is the label that the example of the Cluster API proposal
+	// ("Attestation data") has where its table has BlockData. GKE's requests have it
+	// too.
+	BlockProposalData = "ATTESTATION DATA"
 )
-
-// MaxBundleSize is the length in bytes of the longest bundle that is read or written.
-// kube-apiserver's store refuses requests a little longer than this.
-const MaxBundleSize = 1 << 20
 
 // Rules of a bundle.
 const (
@@ -49,10 +49,10 @@ type Bundle struct {
 // bundleBlocks is the order of the blocks of a bundle.
 var bundleBlocks = []string{BlockRequest, BlockProvider, BlockData}
 
-// Parse reads a bundle: one CERTIFICATE REQUEST block, and behind it either nothing or
+// Parse reads a bundle: one CERTIFICATE REQUEST block, and after it either nothing or
 // one provider and one data block. The blocks are canonical PEM (RFC 7468, the strict
 // form of section 3 with LF line ends): no headers, base64 in lines of 64 columns with
-// canonical padding, every line ended by one LF, nothing before, between or behind the
+// canonical padding, every line ended by one LF, nothing before, between or after the
 // blocks. So every bundle has one encoding: where Parse succeeds, Encode of the result
 // is the input.
 //
@@ -64,19 +64,16 @@ func Parse(pem []byte) (*Bundle, error) {
 	if err := r.readAll(pem); err != nil {
 		return nil, err
 	}
-	b := &Bundle{Request: r.bodies[0], Data: r.bodies[2]}
+	b := &Bundle{Request: r.block(BlockRequest), Data: r.block(BlockData)}
 	if err := checkRequestShape(b.Request); err != nil {
 		return nil, err
 	}
-	provider := r.bodies[1]
+	provider := r.block(BlockProvider)
 	if provider == nil && b.Data == nil {
 		return b, nil
 	}
-	if provider == nil {
-		return nil, missing(BlockProvider)
-	}
-	if b.Data == nil {
-		return nil, missing(BlockData)
+	if err := r.need(BlockProvider, BlockData); err != nil {
+		return nil, err
 	}
 	if err := checkProvider(provider); err != nil {
 		return nil, err
@@ -130,6 +127,32 @@ func sizeViolation(size int) error {
 
 func missing(label string) error {
 	return &Error{Check: CheckBlockMissing, Got: "no block " + label, Want: "one"}
+}
+
+// proposalBlocks is the order of the blocks in the proposal's spelling.
+var proposalBlocks = []string{BlockRequest, BlockProposalData}
+
+// ParseProposal reads a request as the example of the Cluster API proposal spells it:
+// a CERTIFICATE REQUEST block and an ATTESTATION DATA block, with no block that names
+// the provider. So the result has Data and an empty Provider; the caller knows from the
+// signer name whose data it is, and Encode refuses it: this form is read, never
+// written.
+//
+// It is as strict as [Parse], but for one thing: the data may stand in a single line of
+// any length, as in the proposal's example. The errors are those of Parse.
+func ParseProposal(pem []byte) (*Bundle, error) {
+	r := blockReader{labels: proposalBlocks, unwrapped: BlockProposalData}
+	if err := r.readAll(pem); err != nil {
+		return nil, err
+	}
+	b := &Bundle{Request: r.block(BlockRequest), Data: r.block(BlockProposalData)}
+	if err := checkRequestShape(b.Request); err != nil {
+		return nil, err
+	}
+	if err := r.need(BlockProposalData); err != nil {
+		return nil, err
+	}
+	return b, nil
 }
 
 // internProvider saves an allocation for the one provider that is nearly always meant.

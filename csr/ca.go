@@ -18,10 +18,6 @@ import (
 	"github.com/nodeattest/nodeattest/secret"
 )
 
-// Backdate is how far in the past a certificate's validity begins, for clocks that
-// are behind. It does not make the certificate last longer.
-const Backdate = 5 * time.Minute
-
 // CAConfig says what a [CA] may sign.
 type CAConfig struct {
 	// SignerNames are the signers whose certificates the CA issues, each in full
@@ -48,7 +44,7 @@ type CAConfig struct {
 // reach of everything that only verifies.
 type CA struct {
 	chain     []*x509.Certificate
-	chainPEM  []byte // what goes behind a leaf: the chain without its root
+	chainPEM  []byte // what goes after a leaf: the chain without its root
 	roots     *x509.CertPool
 	key       secret.Value[crypto.Signer]
 	signers   []string

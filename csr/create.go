@@ -14,6 +14,7 @@ import (
 	"net/netip"
 	"strconv"
 
+	"github.com/nodeattest/nodeattest/internal/nodename"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -109,7 +110,7 @@ func (o *CreateOptions) addTo(template *x509.CertificateRequest, purpose Purpose
 	}
 	var strictest Policy // what it reserves, every policy does
 	for _, name := range o.DNSNames {
-		if !ValidNodeName(name) || endsInNumber(name) {
+		if !nodename.Valid(name) || endsInNumber(name) {
 			return refusal.Config("DNSNames", refusal.Quote(name), "lower-case DNS names without wildcard")
 		}
 		if strictest.reservedName(name) {

@@ -30,9 +30,11 @@ const (
 	// signer's. A controller is called once more after each write of its own, so it
 	// sees every request that it has decided a second time.
 	VerdictIgnore
-	// VerdictFail refuses for good what has been approved before, by whomever: a
-	// Failed condition. An API server lets no request be Approved and Denied. It takes
-	// Failed through the subresource approval as well, for a controller that may
+	// VerdictFail refuses for good what has been approved before, by whomever. An API
+	// server lets no request be Approved and Denied, so all that is left is a Failed
+	// condition, written to the subresource status: that needs the verb update on
+	// certificatesigningrequests/status and the verb sign on the signer. An API server
+	// takes Failed through the subresource approval as well, for a controller that may
 	// approve for a signer and not sign.
 	VerdictFail
 )

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // reasonError is a refusal of another package.
@@ -60,6 +61,10 @@ func TestDecide(t *testing.T) {
 		{"closed, and broken", csr.Errors{{Check: csr.CheckRequestClosed}, violation}, csr.VerdictIgnore, csr.ReasonIgnored},
 		{"broken, and closed", errors.Join(violation, &csr.Error{Check: csr.CheckRequestClosed}), csr.VerdictIgnore, csr.ReasonIgnored},
 		{"closed, and undecided", errors.Join(csr.Retry(cause), &csr.Error{Check: csr.CheckRequestClosed}), csr.VerdictIgnore, csr.ReasonIgnored},
+		{"refused because of a configuration", &csr.Error{Check: csr.CheckUsages, Err: refusal.Config("Field", "", "")}, csr.VerdictRetry, csr.ReasonRetry},
+		{"a configuration", fmt.Errorf("x: %w", refusal.Config("Field", "", "")), csr.VerdictRetry, csr.ReasonRetry},
+		{"a configuration because of a refusal", &csr.Error{Check: refusal.CheckConfig, Err: violation}, csr.VerdictRetry, csr.ReasonRetry},
+		{"other package, configuration", &reasonError{reason: "CheckMagic", cause: refusal.Config("Field", "", "")}, csr.VerdictRetry, csr.ReasonRetry},
 		{"a rule without a violation", csr.CheckUsages, csr.VerdictRetry, csr.ReasonRetry},
 		{"other package", &reasonError{reason: "CheckMagic"}, csr.VerdictDeny, "CheckMagic"},
 		{"other package, wrapped", fmt.Errorf("x: %w", &reasonError{reason: "CheckMagic", cause: cause}), csr.VerdictDeny, "CheckMagic"},

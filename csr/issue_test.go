@@ -103,7 +103,7 @@ func TestIssueServingCertificate(t *testing.T) {
 	if c.KeyUsage != x509.KeyUsageDigitalSignature || !slices.Equal(c.ExtKeyUsage, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}) {
 		t.Errorf("usages %v %v", c.KeyUsage, c.ExtKeyUsage)
 	}
-	if _, err := oid.ParseProviderID(c.Extensions); !errors.Is(err, oid.ErrProviderIDMissing) {
+	if _, err := oid.ParseProviderID(c.Extensions); !errors.Is(err, oid.CheckProviderIDMissing) {
 		t.Errorf("provider ID: %v", err)
 	}
 	if err := c.VerifyHostname("node-1"); err != nil {
@@ -309,7 +309,7 @@ func TestIssueRefusesRequests(t *testing.T) {
 		checked := f.mustCheck(t)
 		v := goodVerified(checked)
 		v.ProviderID = "a\nb"
-		if _, err := ca.Issue(ctx, checked, v); !errors.Is(err, oid.ErrProviderIDText) {
+		if _, err := ca.Issue(ctx, checked, v); !errors.Is(err, oid.CheckProviderIDText) {
 			t.Errorf("got %v", err)
 		}
 	})

@@ -3,6 +3,8 @@ package csr
 import (
 	"strings"
 	"testing"
+
+	"github.com/nodeattest/nodeattest/internal/nodename"
 )
 
 // FuzzNames reads any text as the names that a request object and a provider block
@@ -21,7 +23,7 @@ func FuzzNames(f *testing.F) {
 		}
 		for _, groups := range [][]string{{NodesGroup, AuthenticatedGroup}, {BootstrappersGroup, AuthenticatedGroup}, {s}} {
 			r, err := RequesterOf(s, groups)
-			if err == nil && r.NodeName != "" && (!ValidNodeName(r.NodeName) || !strings.HasSuffix(s, ":"+r.NodeName)) {
+			if err == nil && r.NodeName != "" && (!nodename.Valid(r.NodeName) || !strings.HasSuffix(s, ":"+r.NodeName)) {
 				t.Errorf("%q is node %q", s, r.NodeName)
 			}
 		}

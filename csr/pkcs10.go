@@ -16,6 +16,16 @@ import (
 
 // Sizes of requests.
 const (
+	// MaxBundleSize is the length in bytes of the longest bundle that is read or
+	// written. kube-apiserver's store refuses requests a little longer than this.
+	MaxBundleSize = 1 << 20
+	// MaxRequestJSONSize is the most bytes of JSON that [ParseRequest] reads: 4 MiB.
+	// kube-apiserver takes bodies of up to 3 MiB, and etcd keeps about 1.5 MiB, so
+	// every object that exists fits.
+	MaxRequestJSONSize = 4 << 20
+	// MaxSANs is the most DNS names and IP addresses together that a serving request
+	// may ask for.
+	MaxSANs = 100
 	// MaxRequestSize is the length in bytes of the longest PKCS#10 request that
 	// ParsePKCS10 reads.
 	MaxRequestSize = 64 << 10
@@ -29,7 +39,7 @@ const (
 	// CheckRequestSize: a request has 1 to MaxRequestSize bytes.
 	CheckRequestSize Check = "request-size"
 	// CheckRequestDER: the request is canonical DER of the right shape, with nothing
-	// behind it.
+	// after it.
 	CheckRequestDER Check = "request-der"
 	// CheckRequestVersion: the version is 0, which means v1.
 	CheckRequestVersion Check = "request-version"
@@ -44,7 +54,7 @@ const (
 	CheckRequestAttributes Check = "request-attributes"
 	// CheckRequestExtensions: every requested extension is canonical, there is one of a
 	// kind, and there are at most 32. A subjectAltName is one list of names with
-	// nothing behind it.
+	// nothing after it.
 	CheckRequestExtensions Check = "request-extensions"
 	// CheckSignatureAlgorithm: the algorithm is RSASSA-PKCS1-v1_5 or ECDSA with SHA-256,
 	// SHA-384 or SHA-512, or Ed25519, belongs to the key, and is encoded as RFC 4055,
@@ -196,7 +206,7 @@ type requestParts struct {
 }
 
 // splitRequest reads the outer shape of a request: SEQUENCE { SEQUENCE, SEQUENCE, BIT
-// STRING of whole bytes } and nothing behind it.
+// STRING of whole bytes } and nothing after it.
 func splitRequest(der []byte) (requestParts, bool) {
 	input := cryptobyte.String(der)
 	var p requestParts

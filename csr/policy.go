@@ -93,8 +93,14 @@ type Policy struct {
 	BuiltInSignerDuration time.Duration
 }
 
-// DefaultMaxExpiration bounds lifetimes where nothing else is said.
-const DefaultMaxExpiration = 24 * time.Hour
+// Lifetimes of certificates.
+const (
+	// DefaultMaxExpiration bounds them where nothing else is said.
+	DefaultMaxExpiration = 24 * time.Hour
+	// Backdate is how far in the past a certificate's validity begins, for clocks that
+	// are slow. It does not make the certificate last longer.
+	Backdate = 5 * time.Minute
+)
 
 // The lengths of RSA moduli that policies take, in bits.
 const (

@@ -4,6 +4,131 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+)
+
+import ()
+
+// The rules of a [Policy], in the order in which [Policy.Check] tries them: those of
+// the object, of the request inside, and of the machine. Between the first two come
+// the rules of the PEM bundle ([Parse]) and of PKCS#10 ([ParsePKCS10]): where one of
+// those is broken nothing else can be said, and the list of violations ends.
+// [CheckSignature] is tried last. [PolicyChecks] lists the names here in their order.
+const (
+	// CheckRequestClosed: the object is not denied, failed, signed or being deleted.
+	// [Decide] ignores one that is: there is nothing left to decide. An Approved
+	// condition is allowed, and changes nothing but the way in which a refusal is
+	// written ([Decision.For]).
+	CheckRequestClosed Check = "request-closed"
+	// CheckSignerName: the certificate is asked of a signer that the policy serves,
+	// and the object is filed under that name, or, for a hello, under
+	// SignerChallengeTPM. One that is filed under a signer of somebody else is not
+	// denied: see ErrOtherSigner.
+	CheckSignerName Check = "signer-name"
+	// CheckRequestUsername: the requester's user name has one of the three forms of
+	// [RequesterClass].
+	CheckRequestUsername Check = "request-username"
+	// CheckRequestGroups: the requester's groups are those of its class.
+	CheckRequestGroups Check = "request-groups"
+	// CheckRequesterPurpose: a requester of this class may ask for such a
+	// certificate. See [RequesterClass].
+	CheckRequesterPurpose Check = "requester-purpose"
+	// CheckUsages: the usages are exactly those of [Usages], in any order, with or
+	// without key encipherment, none twice.
+	CheckUsages Check = "usages"
+	// CheckExpiration: expirationSeconds is absent or 600 and more. For Kubernetes'
+	// own signers it is inside [Policy.MaxExpiration].
+	CheckExpiration Check = "expiration"
+
+	// CheckAttestationProvider: the evidence beside the request is for the provider
+	// that the signer name selects; a signer of the insecure provider takes none.
+	CheckAttestationProvider Check = "attestation-provider"
+	// CheckSubjectCommonName: one common name, system:node: (for recovery:
+	// nodeattest:recovery:) and a node name.
+	CheckSubjectCommonName Check = "subject-common-name"
+	// CheckSubjectOrganization: one organization, exactly system:nodes (for
+	// recovery: nodeattest:recovery).
+	CheckSubjectOrganization Check = "subject-organization"
+	// CheckSubjectExtraRDN: nothing else in the subject. Among what is refused are
+	// organizational units, and the attribute 1.3.6.1.4.1.57683.2, which
+	// kube-apiserver would read as the user's UID.
+	CheckSubjectExtraRDN Check = "subject-extra-rdn"
+	// CheckSubjectMultiValue: no set of several attributes in one place.
+	CheckSubjectMultiValue Check = "subject-multi-value"
+	// CheckRequesterOtherNode: a node, or a node's recovery user, asks for itself.
+	CheckRequesterOtherNode Check = "requester-other-node"
+	// CheckAttributeNotAllowed: the request has no attribute beside extensionRequest.
+	CheckAttributeNotAllowed Check = "attribute-not-allowed"
+	// CheckExtensionNotAllowed: the request asks for no extension but the provider
+	// ID, SANs where they may be, and the policy's flag. Key usage, extended key
+	// usage and basic constraints are the signer's affair and refused too.
+	CheckExtensionNotAllowed Check = "extension-not-allowed"
+	// CheckFlag: the flag extension is well formed where it is present, and present
+	// where [Policy.RequireFlag] is set.
+	CheckFlag Check = "flag"
+	// CheckKeyType: the key is RSA or ECDSA.
+	CheckKeyType Check = "key-type"
+	// CheckKeyStrength: the RSA modulus or the curve is one that the policy takes,
+	// and the RSA exponent is 65537.
+	CheckKeyStrength Check = "key-strength"
+	// CheckSANOnClient: no subjectAltName in a request for a client or recovery
+	// certificate, not even an empty one.
+	CheckSANOnClient Check = "san-on-client"
+	// CheckSANMissing: a serving request has a DNS name or an IP address.
+	CheckSANMissing Check = "san-missing"
+	// CheckSANKind: SANs are DNS names and IP addresses only.
+	CheckSANKind Check = "san-kind"
+	// CheckSANCount: at most [MaxSANs] SANs.
+	CheckSANCount Check = "san-count"
+	// CheckSANForm: a DNS name is a lower-case DNS-1123 subdomain, no wildcard, and
+	// does not end like an IP address. The extension is not critical.
+	CheckSANForm Check = "san-form"
+	// CheckSANReserved: no name or address of the API server, of a service or of
+	// the machine itself alone (loopback, unspecified, link-local, multicast).
+	CheckSANReserved Check = "san-reserved"
+	// CheckProviderIDMissing: the request claims a provider ID where
+	// [Policy.RequireProviderID] is set.
+	CheckProviderIDMissing Check = "provider-id-missing"
+
+	// CheckMachineUnknown: there is a machine for the node name.
+	CheckMachineUnknown Check = "machine-unknown"
+	// CheckMachineNotReady: the machine is ready to bootstrap.
+	CheckMachineNotReady Check = "machine-not-ready"
+	// CheckMachineOtherNode: the machine is not recorded under another node name.
+	CheckMachineOtherNode Check = "machine-other-node"
+	// CheckProviderIDMismatch: the claimed provider ID is the machine's, where both
+	// are known.
+	CheckProviderIDMismatch Check = "provider-id-mismatch"
+	// CheckSANNotOwn: every SAN is one of the machine's.
+	CheckSANNotOwn Check = "san-not-own"
+	// CheckCredential: who asks Kubernetes' own signer for a serving certificate
+	// came with a client certificate that was issued to this node through
+	// attestation.
+	CheckCredential Check = "requester-credential"
+)
+
+// The rules that [CA.Issue] adds.
+const (
+	// CheckNotChecked: the request went through [Policy.Check].
+	CheckNotChecked Check = "not-checked"
+	// CheckVerifiedRequest: what was verified is this request.
+	CheckVerifiedRequest Check = "verified-request"
+	// CheckVerifiedNodeName: what was verified is for this node.
+	CheckVerifiedNodeName Check = "verified-node-name"
+	// CheckVerifiedSignerName: what was verified is for this signer.
+	CheckVerifiedSignerName Check = "verified-signer-name"
+	// CheckVerifiedRequester: what was verified is for this requester.
+	CheckVerifiedRequester Check = "verified-requester"
+	// CheckVerifiedExpiration: what was verified is for this lifetime.
+	CheckVerifiedExpiration Check = "verified-expiration"
+	// CheckVerifiedMachine: the verification says which machine it is.
+	CheckVerifiedMachine Check = "verified-machine"
+	// CheckVerifiedExpired: what was verified holds beyond now.
+	CheckVerifiedExpired Check = "verified-expired"
+	// CheckProviderIDNotVouched: the claimed provider ID is the one vouched for.
+	CheckProviderIDNotVouched Check = "provider-id-not-vouched"
+	// CheckSANNotVouched: every SAN is vouched for.
+	CheckSANNotVouched Check = "san-not-vouched"
 )
 
 // stage is when a rule is tried, by what it needs to have been read.
@@ -131,12 +256,7 @@ func (x *run) cannotDecide(err error) {
 
 // broken says whether a rule has been reported.
 func (x *run) broken(rule Check) bool {
-	for _, v := range x.found {
-		if v.Check == rule {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(x.found, func(e *Error) bool { return e.Check == rule })
 }
 
 // read reads the bundle and the request in it, or takes what was read before. Where it

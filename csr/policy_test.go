@@ -43,6 +43,9 @@ func TestUnusablePolicies(t *testing.T) {
 		"reserved two dots":          func(p *csr.Policy) { p.ReservedDNSNames = []string{"..corp.example"} },
 		"reserved with a space":      func(p *csr.Policy) { p.ReservedDNSNames = []string{" api.corp.example"} },
 		"reserved address":           func(p *csr.Policy) { p.ReservedDNSNames = []string{"10.96.0.1"} },
+		"RSA keys a bit too short":   func(p *csr.Policy) { p.MinRSABits = 2047 },
+		"RSA keys a bit too long":    func(p *csr.Policy) { p.MinRSABits = 4097 },
+		"cap just under the least":   func(p *csr.Policy) { p.MaxExpiration = 10*time.Minute - 1 },
 		"negative cap":               func(p *csr.Policy) { p.MaxExpiration = -time.Hour },
 		"cap under the least":        func(p *csr.Policy) { p.MaxExpiration = time.Minute },
 		"signer's duration over cap": func(p *csr.Policy) { p.BuiltInSignerDuration = 25 * time.Hour },
@@ -65,6 +68,18 @@ func TestUnusablePolicies(t *testing.T) {
 	}
 	if err := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap).policy.Validate(); err != nil {
 		t.Error(err)
+	}
+	for name, change := range map[string]func(*csr.Policy){
+		"shortest RSA keys": func(p *csr.Policy) { p.MinRSABits = 2048 },
+		"longest RSA keys":  func(p *csr.Policy) { p.MinRSABits = 4096 },
+		"least cap":         func(p *csr.Policy) { p.MaxExpiration = 10 * time.Minute },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap).policy
+			if change(p); p.Validate() != nil {
+				t.Error(p.Validate())
+			}
+		})
 	}
 	var none *csr.Policy
 	if _, err := none.Check(context.Background(), (&csr.Request{}).Parsed()); !errors.Is(err, refusal.CheckConfig) {

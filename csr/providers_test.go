@@ -19,10 +19,14 @@ type fakeProvider struct {
 	change func(*csr.Attested) *csr.Attested
 	err    error
 	asked  []string
+	seen   func(*csr.Parsed) // what it is given, if set
 }
 
 func (p *fakeProvider) verify(ctx context.Context, r *csr.Parsed, what string) (*csr.Attested, error) {
 	p.asked = append(p.asked, what)
+	if p.seen != nil {
+		p.seen(r)
+	}
 	if p.err != nil {
 		return nil, p.err
 	}

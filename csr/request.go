@@ -1,8 +1,12 @@
 package csr
 
 import (
+	"crypto/rsa"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nodeattest/nodeattest/refusal"
@@ -13,11 +17,6 @@ const (
 	requestAPIVersion = "certificates.k8s.io/v1"
 	requestKind       = "CertificateSigningRequest"
 )
-
-// MaxRequestJSONSize is the most bytes of JSON that [ParseRequest] reads: 4 MiB.
-// kube-apiserver takes bodies of up to 3 MiB, and etcd keeps about 1.5 MiB, so
-// every object that exists fits.
-const MaxRequestJSONSize = 4 << 20
 
 // ExtraCredentialID is the key of spec.extra under which kube-apiserver states
 // with which credential the requester came. For a client certificate the one
@@ -107,6 +106,55 @@ type Spec struct {
 	Extra map[string][]string `json:"extra,omitempty"`
 }
 
+// Spec is what a node files for a certificate of a signer: the bundle as
+// [Bundle.Marshal] writes it, the signer's name, the usages of the signer's [Purpose],
+// with key encipherment for an RSA key, and the lifetime asked for: in seconds, 600 or
+// more, or 0 for none. Who asks is for the API server to say. Errors are those of Marshal,
+// [ParsePKCS10] and [PurposeOf]; a lifetime that cannot be asked for gives
+// [refusal.CheckConfig].
+func (b *Bundle) Spec(signerName string, expirationSeconds int32) (Spec, error) {
+	return b.specUnder(signerName, signerName, expirationSeconds)
+}
+
+// HelloSpec is Spec for a hello: it is filed under the challenge signer of the bundle's
+// provider ([SignerChallenge]), and says otherwise what the request for the certificate
+// will say.
+func (b *Bundle) HelloSpec(targetSigner string, expirationSeconds int32) (Spec, error) {
+	provider := ""
+	if b != nil {
+		provider, _, _ = strings.Cut(b.Provider, "/")
+	}
+	challenge, err := SignerChallenge(provider)
+	if err != nil {
+		return Spec{}, err
+	}
+	return b.specUnder(challenge, targetSigner, expirationSeconds)
+}
+
+func (b *Bundle) specUnder(filedUnder, target string, expirationSeconds int32) (Spec, error) {
+	purpose, err := PurposeOf(target)
+	if err != nil {
+		return Spec{}, err
+	}
+	if expirationSeconds != 0 && expirationSeconds < minExpirationSeconds {
+		return Spec{}, refusal.Config("expirationSeconds", strconv.Itoa(int(expirationSeconds)), "0, or 600 or more")
+	}
+	text, err := b.Marshal()
+	if err != nil {
+		return Spec{}, err
+	}
+	request, err := ParsePKCS10(b.Request)
+	if err != nil {
+		return Spec{}, err
+	}
+	_, encipherment := request.CSR.PublicKey.(*rsa.PublicKey)
+	spec := Spec{Request: text, SignerName: filedUnder, Usages: Usages(purpose, encipherment)}
+	if expirationSeconds != 0 {
+		spec.ExpirationSeconds = &expirationSeconds
+	}
+	return spec, nil
+}
+
 // Status is what has been decided about a request.
 type Status struct {
 	// Conditions are the decisions so far, one a type.
@@ -134,7 +182,7 @@ type Condition struct {
 
 // ParseRequest decodes the JSON of one CertificateSigningRequest. It refuses more
 // than [MaxRequestJSONSize] bytes, an apiVersion or kind that is present and is
-// another one, and anything behind the object. The request inside is not read
+// another one, and anything after the object. The request inside is not read
 // yet: [Policy.Check] does.
 //
 // The JSON is taken as an API server writes it. Like encoding/json it takes the
@@ -161,12 +209,7 @@ func ParseRequest(data []byte) (*Request, error) {
 // its status: kube-apiserver knows no other status than "True" for the types
 // that decide, so another one is no reason to go on.
 func (r *Request) HasCondition(conditionType string) bool {
-	for i := range r.Status.Conditions {
-		if r.Status.Conditions[i].Type == conditionType {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(r.Status.Conditions, func(c Condition) bool { return c.Type == conditionType })
 }
 
 // CredentialID is the credential that the requester came with, as the API server

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/nodename"
 )
 
 // Whatever the object's JSON is, reading and checking it ends with an answer: a
@@ -71,13 +72,13 @@ func FuzzValidNodeName(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		// The same rule in another form: DNS-1123 labels joined by dots.
-		want := len(s) <= csr.MaxNodeNameSize
+		want := len(s) <= nodename.MaxSize
 		for label := range strings.SplitSeq(s, ".") {
 			inner := strings.Trim(label, "abcdefghijklmnopqrstuvwxyz0123456789-")
 			want = want && label != "" && inner == "" && !strings.HasPrefix(label, "-") && !strings.HasSuffix(label, "-")
 		}
-		if got := csr.ValidNodeName(s); got != want {
-			t.Errorf("ValidNodeName(%q) = %v", s, got)
+		if got := nodename.Valid(s); got != want {
+			t.Errorf("nodename.Valid(%q) = %v", s, got)
 		}
 		q, err := csr.RequesterOf(csr.NodeUserPrefix+s, []string{csr.NodesGroup, csr.AuthenticatedGroup})
 		if (err == nil) != want || want && q.NodeName != s || !want && !errors.Is(err, csr.CheckRequestUsername) {

@@ -5,8 +5,60 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/nodeattest/nodeattest/internal/nodename"
 	"github.com/nodeattest/nodeattest/refusal"
 )
+
+// The names under which Kubernetes, and this SDK, know a node. They are fixed:
+// RBAC, the node authorizer and kube-apiserver's admission compare them byte for
+// byte.
+const (
+	// NodeUserPrefix stands before a node's name in its user name, which is also
+	// the common name of its certificates.
+	NodeUserPrefix = "system:node:"
+	// NodesGroup is the group of all nodes, and the one organization of their
+	// certificates.
+	NodesGroup = "system:nodes"
+	// RecoveryUserPrefix stands before a node's name in the user name of its
+	// recovery certificate, which may ask for a new client certificate and nothing
+	// else.
+	RecoveryUserPrefix = "nodeattest:recovery:"
+	// RecoveryGroup is the one organization of recovery certificates.
+	RecoveryGroup = "nodeattest:recovery"
+	// BootstrapUserPrefix stands before a bootstrap token's id in the user name of
+	// who comes with that token.
+	BootstrapUserPrefix = "system:bootstrap:"
+	// BootstrappersGroup is the group of all who come with a bootstrap token. A
+	// token's own groups begin with this name and a colon.
+	BootstrappersGroup = "system:bootstrappers"
+	// AuthenticatedGroup is the group of everybody whom kube-apiserver has
+	// authenticated.
+	AuthenticatedGroup = "system:authenticated"
+)
+
+// SubjectNames returns the one common name and the one organization that a
+// certificate for this purpose and node has, in a request and when issued. Both
+// are "" where the purpose is none of the three or the name is no node name.
+func SubjectNames(purpose Purpose, nodeName string) (commonName, organization string) {
+	if !nodename.Valid(nodeName) {
+		return "", ""
+	}
+	prefix, organization := purpose.subject()
+	if prefix == "" {
+		return "", ""
+	}
+	return prefix + nodeName, organization
+}
+
+// nodeNameAfter cuts the prefix off a user name or common name. It returns "" and
+// false where what is left is no node name.
+func nodeNameAfter(prefix, name string) (string, bool) {
+	rest, ok := strings.CutPrefix(name, prefix)
+	if !ok || !nodename.Valid(rest) {
+		return "", false
+	}
+	return rest, true
+}
 
 // RequesterClass says who files a request, and so what may be asked for. The zero
 // value is nobody and may ask for nothing.
@@ -95,15 +147,7 @@ func requesterOf(username string) (Requester, error) {
 }
 
 func validTokenID(id string) bool {
-	if len(id) != 6 {
-		return false
-	}
-	for i := 0; i < len(id); i++ {
-		if c := id[i]; !('a' <= c && c <= 'z' || '0' <= c && c <= '9') {
-			return false
-		}
-	}
-	return true
+	return len(id) == 6 && strings.Trim(id, "abcdefghijklmnopqrstuvwxyz0123456789") == ""
 }
 
 // group returns the group that everybody of the class is in.

@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/nodeattest/nodeattest/internal/nodename"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -118,20 +119,21 @@ func SignerClient(provider string) (string, error) {
 // that attest through this provider. It refuses what [SignerClient] refuses, and
 // "insecure": an insecure provider has no serving certificates.
 func SignerServing(provider string) (string, error) {
-	if !validProvider(provider) || provider == ProviderInsecure {
-		return "", providerViolation(provider)
-	}
-	return servingSignerPrefix + provider, nil
+	return secureSigner(servingSignerPrefix, provider)
 }
 
 // SignerChallenge returns the name under which nodes that attest through this
 // provider file a hello, with the certificate's own signer as its target. It
 // refuses what [SignerServing] refuses: an insecure provider challenges nobody.
 func SignerChallenge(provider string) (string, error) {
+	return secureSigner(challengeSignerPrefix, provider)
+}
+
+func secureSigner(prefix, provider string) (string, error) {
 	if !validProvider(provider) || provider == ProviderInsecure {
 		return "", providerViolation(provider)
 	}
-	return challengeSignerPrefix + provider, nil
+	return prefix + provider, nil
 }
 
 // ProviderOf returns the name of the attestation provider that a signer name
@@ -186,7 +188,7 @@ func checkSignerNames(names []string) error {
 }
 
 func validProvider(name string) bool {
-	return len(name) <= maxProviderName && ValidNodeName(name) && !strings.Contains(name, ".")
+	return nodename.ValidLabel(name)
 }
 
 func providerViolation(name string) error {

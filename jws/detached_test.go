@@ -37,7 +37,7 @@ func TestDetachedKubernetes(t *testing.T) {
 		if err := VerifyDetached(want, []byte(payload), "joshua", []byte(key)); err != nil {
 			t.Error(err)
 		}
-		refusedFor(t, "foo behind it", VerifyDetached(want+"foo", []byte(payload), "joshua", []byte(key)), CheckSignatureSize)
+		refusedFor(t, "foo after it", VerifyDetached(want+"foo", []byte(payload), "joshua", []byte(key)), CheckSignatureSize)
 	}
 	// Kubernetes signs with no secret at all; that is nobody's signature.
 	_, err := SignDetached(nil, "joshua", nil)
@@ -96,13 +96,13 @@ func TestDetachedRefused(t *testing.T) {
 		"one dot":             {header + "." + mac, CheckForm},
 		"three dots":          {header + "..." + mac, CheckForm},
 		"payload left in":     {header + "." + b64("payload") + "." + mac, CheckForm},
-		"a dot behind":        {good + ".", CheckForm},
+		"a dot after":         {good + ".", CheckForm},
 		"a dot before":        {"." + good, CheckForm},
 		"huge header":         {strings.Repeat("a", 1<<20) + ".." + mac, CheckHeader},
 		"no header":           {".." + mac, CheckHeader},
 		"padded header":       {header + "=.." + mac, CheckBase64},
 		"line end in header":  {header[:4] + "\n" + header[4:] + ".." + mac, CheckBase64},
-		"line end behind":     {good + "\n", CheckSignatureSize},
+		"line end after":      {good + "\n", CheckSignatureSize},
 		"line end in MAC":     {header + ".." + mac[:4] + "\n" + mac[4:], CheckSignatureSize},
 		"line end for a sign": {header + ".." + mac[:4] + "\n" + mac[5:], CheckBase64},
 		"unused bits":         {good[:len(good)-1] + string(nextSymbol(good[len(good)-1])), CheckBase64},

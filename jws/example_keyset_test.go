@@ -15,7 +15,7 @@ import (
 )
 
 // newSigner signs with a new key in memory. Any crypto.Signer can stand in its place: a
-// key in a TPM, behind PKCS #11 or in a key service.
+// key in a TPM, reached by PKCS #11 or in a key service.
 func newSigner(keyID string) (*jws.CryptoSigner, error) {
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

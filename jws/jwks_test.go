@@ -93,7 +93,7 @@ func TestJWKSRefused(t *testing.T) {
 		"keys an object":             {`{"keys":` + rfcKey + `}`, CheckKeySet},
 		"keys twice":                 {`{"keys":[],"keys":[` + rfcKey + `]}`, CheckKeySet},
 		"KEYS too":                   {`{"keys":[],"KEYS":[` + rfcKey + `]}`, CheckKeySet},
-		"bytes behind":               {set(rfcKey) + "{}", CheckKeySet},
+		"bytes after":                {set(rfcKey) + "{}", CheckKeySet},
 		"cut off":                    {`{"keys":[` + rfcKey + `]`, CheckKeySet},
 		"too long":                   {set(good, rfcKey) + strings.Repeat(" ", MaxJWKSSize), CheckKeySet},
 		"too many":                   {set(strings.Split(strings.Repeat("{},", MaxJWKSKeys)+"{}", ",")...), CheckKeySet},

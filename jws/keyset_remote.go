@@ -2,9 +2,9 @@ package jws
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"net/http"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -68,7 +68,7 @@ type RemoteConfig struct {
 	// is the Client's to decide.
 	Hosts []string
 	// Fetch gets the keys where they do not come over HTTPS, such as those of a signer
-	// behind a socket, and for how long they may be kept. It must end when ctx ends.
+	// at a socket, and for how long they may be kept. It must end when ctx ends.
 	// Client must be nil then; MaxSize is not looked at.
 	Fetch func(ctx context.Context) (keys []*Key, maxAge time.Duration, err error)
 	// MinRefetch is the shortest time from the beginning of one fetch to that of the
@@ -181,8 +181,11 @@ func NewRemoteKeySet(config RemoteConfig) (*RemoteKeySet, error) {
 	if err := config.complete(); err != nil {
 		return nil, err
 	}
-	s := &RemoteKeySet{config: config, unknown: make(map[string]time.Time)}
-	s.source = newKeySource(&config)
+	source, err := newKeySource(&config)
+	if err != nil {
+		return nil, err
+	}
+	s := &RemoteKeySet{config: config, source: source, unknown: make(map[string]time.Time)}
 	s.waiting = make(chan struct{}, config.MaxWaiting)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s, nil
@@ -191,76 +194,47 @@ func NewRemoteKeySet(config RemoteConfig) (*RemoteKeySet, error) {
 // complete checks the configuration and puts the defaults in.
 func (c *RemoteConfig) complete() error {
 	if (c.Client == nil) == (c.Fetch == nil) {
-		return &Error{Check: refusal.CheckConfig, Got: "both or none", Want: "one of Client and Fetch"}
+		return refusal.Config("Client", "and Fetch, or neither", "one of them")
 	}
 	if c.Fetch == nil && (c.Issuer == "") == (c.JWKSURL == "") || c.Fetch != nil && c.Issuer+c.JWKSURL != "" {
-		return &Error{Check: refusal.CheckConfig, Got: "several or none", Want: "one of Issuer, JWKSURL and Fetch"}
-	}
-	if _, err := checkURL(refusal.CheckConfig, "Issuer", c.Issuer); c.Issuer != "" && err != nil {
-		return err
+		return refusal.Config("Issuer", "with JWKSURL or Fetch, or none of the three", "one of them")
 	}
 	if strings.Contains(c.Issuer, "?") {
-		return &Error{Check: refusal.CheckConfig, Got: "an Issuer with a query", Want: "none"}
-	}
-	if _, err := checkURL(refusal.CheckConfig, "JWKSURL", c.JWKSURL); c.JWKSURL != "" && err != nil {
-		return err
-	}
-	if err := checkHosts(c.Hosts); err != nil {
-		return err
-	}
-	if err := c.completeTimes(); err != nil {
-		return err
-	}
-	return c.completeCounts()
-}
-
-// completeTimes checks the durations and the clock.
-func (c *RemoteConfig) completeTimes() error {
-	for _, d := range []struct {
-		name     string
-		value    *time.Duration
-		fallback time.Duration
-	}{
-		{"MinRefetch", &c.MinRefetch, DefaultMinRefetch},
-		{"MaxAge", &c.MaxAge, max(DefaultMaxAge, c.MinRefetch)},
-		{"MaxStale", &c.MaxStale, DefaultMaxStale},
-		{"NegativeTTL", &c.NegativeTTL, DefaultNegativeTTL},
-		{"Timeout", &c.Timeout, DefaultFetchTimeout},
-	} {
-		if *d.value < 0 {
-			return &Error{Check: refusal.CheckConfig, Got: d.name + " " + d.value.String(), Want: "no negative duration"}
-		}
-		if *d.value == 0 {
-			*d.value = d.fallback
-		}
-	}
-	if c.MaxAge < c.MinRefetch {
-		return &Error{Check: refusal.CheckConfig, Got: "MaxAge " + c.MaxAge.String(), Want: "MinRefetch, " + c.MinRefetch.String() + ", or more"}
+		return refusal.Config("Issuer", "with a query", "none")
 	}
 	if c.Now == nil {
 		c.Now = time.Now
 	}
+	if err := setDefault("MinRefetch", &c.MinRefetch, DefaultMinRefetch, math.MaxInt64); err != nil {
+		return err
+	}
+	for _, err := range []error{
+		setDefault("MaxAge", &c.MaxAge, max(DefaultMaxAge, c.MinRefetch), math.MaxInt64),
+		setDefault("MaxStale", &c.MaxStale, DefaultMaxStale, math.MaxInt64),
+		setDefault("NegativeTTL", &c.NegativeTTL, DefaultNegativeTTL, math.MaxInt64),
+		setDefault("Timeout", &c.Timeout, DefaultFetchTimeout, math.MaxInt64),
+		setDefault("MaxSize", &c.MaxSize, DefaultMaxSize, MaxJWKSSize),
+		setDefault("MaxKeys", &c.MaxKeys, DefaultMaxKeys, MaxJWKSKeys),
+		setDefault("MaxWaiting", &c.MaxWaiting, DefaultMaxWaiting, math.MaxInt32),
+	} {
+		if err != nil {
+			return err
+		}
+	}
+	if c.MaxAge < c.MinRefetch {
+		return refusal.Config("MaxAge", c.MaxAge.String(), "MinRefetch, "+c.MinRefetch.String()+", or more")
+	}
 	return nil
 }
 
-// completeCounts checks what is counted.
-func (c *RemoteConfig) completeCounts() error {
-	for _, n := range []struct {
-		name     string
-		value    *int
-		fallback int
-		most     int
-	}{
-		{"MaxSize", &c.MaxSize, DefaultMaxSize, MaxJWKSSize},
-		{"MaxKeys", &c.MaxKeys, DefaultMaxKeys, MaxJWKSKeys},
-		{"MaxWaiting", &c.MaxWaiting, DefaultMaxWaiting, math.MaxInt32},
-	} {
-		if *n.value < 0 || *n.value > n.most {
-			return &Error{Check: refusal.CheckConfig, Got: n.name + " " + strconv.Itoa(*n.value), Want: "0 to " + strconv.Itoa(n.most)}
-		}
-		if *n.value == 0 {
-			*n.value = n.fallback
-		}
+// setDefault gives a field that is zero its default, and refuses one that is negative or
+// more than most.
+func setDefault[T time.Duration | int](name string, value *T, fallback, most T) error {
+	if *value < 0 || *value > most {
+		return refusal.Config(name, fmt.Sprint(*value), "0 to "+fmt.Sprint(most))
+	}
+	if *value == 0 {
+		*value = fallback
 	}
 	return nil
 }

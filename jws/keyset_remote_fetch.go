@@ -33,19 +33,20 @@ type keySource struct {
 
 // newKeySource takes what it needs from a complete configuration. The caller's client
 // is copied, so that its redirects can be restricted without changing it.
-func newKeySource(config *RemoteConfig) keySource {
-	if config.Fetch != nil {
-		return keySource{other: config.Fetch, maxKeys: config.MaxKeys}
+func newKeySource(config *RemoteConfig) (keySource, error) {
+	allowed, err := allowedHosts(config)
+	if err != nil || config.Fetch != nil {
+		return keySource{other: config.Fetch, maxKeys: config.MaxKeys}, err
 	}
 	source := keySource{
-		issuer: config.Issuer, keySet: config.JWKSURL, hosts: allowedHosts(config),
+		issuer: config.Issuer, keySet: config.JWKSURL, hosts: allowed,
 		maxSize: config.MaxSize, maxKeys: config.MaxKeys,
 	}
 	client := *config.Client
 	source.client = &client
 	callers := client.CheckRedirect
 	client.CheckRedirect = func(next *http.Request, via []*http.Request) error {
-		if err := source.hosts.check(CheckFetch, "a redirect to", next.URL.String()); err != nil {
+		if err := allowed.check(CheckFetch, "a redirect to", next.URL.String()); err != nil {
 			return err
 		}
 		if len(via) > maxRedirects {
@@ -56,7 +57,7 @@ func newKeySource(config *RemoteConfig) keySource {
 		}
 		return nil
 	}
-	return source
+	return source, nil
 }
 
 // fetch gets the keys and for how long they may be kept.
@@ -130,39 +131,27 @@ func (s *keySource) get(ctx context.Context, from string, limit int) ([]byte, ht
 // hosts are the hosts that a [RemoteKeySet] may ask, each as hostPort writes it.
 type hosts map[string]bool
 
-// allowedHosts are those of a configuration that was checked.
-func allowedHosts(config *RemoteConfig) hosts {
+// allowedHosts are those of a configuration.
+func allowedHosts(config *RemoteConfig) (hosts, error) {
 	h := make(hosts)
-	for _, text := range []string{config.Issuer, config.JWKSURL} {
-		if u, err := checkURL(refusal.CheckConfig, "", text); err == nil {
-			h[hostPort(u)] = true
+	for name, text := range map[string]string{"Issuer": config.Issuer, "JWKSURL": config.JWKSURL} {
+		if text == "" {
+			continue
 		}
+		u, err := checkURL(refusal.CheckConfig, name, text)
+		if err != nil {
+			return nil, err
+		}
+		h[hostPort(u)] = true
 	}
 	for _, host := range config.Hosts {
-		if u, err := parseHost(host); err == nil {
-			h[hostPort(u)] = true
+		u, err := url.Parse("https://" + host)
+		if err != nil || u.Host != host || u.Hostname() == "" || strings.Contains(host, "*") {
+			return nil, refusal.Config("Hosts", host, "name or name:port")
 		}
+		h[hostPort(u)] = true
 	}
-	return h
-}
-
-// checkHosts checks the further hosts of a configuration.
-func checkHosts(list []string) error {
-	for _, host := range list {
-		if _, err := parseHost(host); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// parseHost reads "name" or "name:port" as the URL of that host.
-func parseHost(host string) (*url.URL, error) {
-	u, err := url.Parse("https://" + host)
-	if err != nil || u.Host != host || u.Hostname() == "" || strings.Contains(host, "*") {
-		return nil, &Error{Check: refusal.CheckConfig, Got: "the host " + host + " in Hosts", Want: "name or name:port"}
-	}
-	return u, nil
+	return h, nil
 }
 
 // hostPort is the host of an https URL, in lower case, and its port.

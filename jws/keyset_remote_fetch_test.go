@@ -76,7 +76,7 @@ func TestRemoteKeySetDiscoveryRefuses(t *testing.T) {
 		"relative keys":      {`{"issuer":"` + testIssuer + `","jwks_uri":"/keys"}`, CheckDiscovery},
 		"no keys":            {`{"issuer":"` + testIssuer + `"}`, CheckDiscovery},
 		"not JSON":           {`<html>`, CheckDiscovery},
-		"something behind":   {`{"issuer":"` + testIssuer + `",` + good + `} {}`, CheckDiscovery},
+		"something after":    {`{"issuer":"` + testIssuer + `",` + good + `} {}`, CheckDiscovery},
 		"too long":           {`{"issuer":"` + testIssuer + `",` + good + strings.Repeat(" ", MaxDiscoverySize) + `}`, CheckFetch},
 		"a redirect to http": {"http://issuer.example/document", CheckFetch},
 		"a redirect in rings": {

@@ -165,7 +165,7 @@ func TestUnionKeySet(t *testing.T) {
 }
 
 func TestUnionKeySetRefuses(t *testing.T) {
-	for name, sets := range map[string][]KeySet{"none": nil, "nil": {nil}, "nil behind one": {oneKey{}, nil}} {
+	for name, sets := range map[string][]KeySet{"none": nil, "nil": {nil}, "nil after one": {oneKey{}, nil}} {
 		t.Run(name, func(t *testing.T) {
 			_, err := NewUnionKeySet(sets...)
 			refusedFor(t, name, err, CheckKeySet)

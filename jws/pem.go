@@ -25,7 +25,7 @@ func ParsePEM(data []byte) ([]*Key, error) {
 		if len(keys) == MaxJWKSKeys {
 			return nil, &Error{Check: CheckPEM, Got: "more keys", Want: "at most " + strconv.Itoa(MaxJWKSKeys)}
 		}
-		block, behind := pem.Decode(rest)
+		block, after := pem.Decode(rest)
 		if block == nil {
 			return nil, &Error{Check: CheckPEM, Got: "no PEM block", Want: "PUBLIC KEY"}
 		}
@@ -35,7 +35,7 @@ func ParsePEM(data []byte) ([]*Key, error) {
 		if block.Type != "PUBLIC KEY" {
 			return nil, &Error{Check: CheckPEM, Got: block.Type, Want: "PUBLIC KEY"}
 		}
-		text := bytes.TrimSpace(rest[:len(rest)-len(behind)])
+		text := bytes.TrimSpace(rest[:len(rest)-len(after)])
 		if !bytes.Equal(text, bytes.TrimSpace(pem.EncodeToMemory(block))) || len(block.Headers) > 0 {
 			return nil, &Error{Check: CheckPEM, Got: "other text, a header or another encoding around block " + strconv.Itoa(len(keys)+1), Want: "PEM blocks alone"}
 		}
@@ -44,7 +44,7 @@ func ParsePEM(data []byte) ([]*Key, error) {
 			return nil, err
 		}
 		keys = append(keys, k)
-		rest = bytes.TrimSpace(behind)
+		rest = bytes.TrimSpace(after)
 	}
 	if err := checkDistinct(keys); err != nil {
 		return nil, err

@@ -69,9 +69,9 @@ type SignerOptions struct {
 }
 
 // CryptoSigner is a [Signer] whose private key is any crypto.Signer: one in memory, in a
-// TPM, behind PKCS #11 or in a cloud's key service. It is safe for concurrent use.
+// TPM, reached by PKCS #11 or in a cloud's key service. It is safe for concurrent use.
 //
-// Its tokens have the header {"alg":…,"kid":…}, and "typ":"JWT" behind it where the
+// Its tokens have the header {"alg":…,"kid":…}, and "typ":"JWT" after it where the
 // options say so, in the bytes that kube-apiserver writes. Each signature is verified
 // with the public key that the crypto.Signer showed at the beginning before it is
 // returned: a device that computes wrongly, or that has got another key meanwhile, gives

@@ -4,20 +4,21 @@ import (
 	"context"
 	"testing"
 
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
 // TestCryptoSignerTPM signs tokens with keys that never leave a TPM.
 func TestCryptoSignerTPM(t *testing.T) {
-	tpm := tpmsim.New(t, nil)
+	simulator := tpmsim.New(t, nil)
 	ctx := context.Background()
 	for kind, algorithms := range map[tpm.KeyKind][]jws.Algorithm{
 		tpm.KeyECDSAP256: {jws.ES256},
 		tpm.KeyECDSAP384: {jws.ES384},
 		tpm.KeyRSA2048:   {jws.RS256, jws.RS384, jws.PS256},
 	} {
-		key, err := tpm.CreateTPMKey(ctx, tpm, kind, nil)
+		key, err := tpm.CreateTPMKey(ctx, simulator, kind, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -21,7 +21,7 @@ func Example() {
 	fmt.Println(id, err)
 
 	_, err = oid.ParseProviderID(nil)
-	fmt.Println(errors.Is(err, oid.ErrProviderIDMissing))
+	fmt.Println(errors.Is(err, oid.CheckProviderIDMissing))
 	// Output:
 	// 1.3.6.1.4.1.11129.2.1.21 0c256177733a2f2f
 	// aws:///eu-west-1a/i-0123456789abcdef0 <nil>
@@ -36,7 +36,7 @@ func ExampleParse() {
 	fmt.Println(err)
 	// Output:
 	// true tcg-kp-EKCertificate <nil>
-	// oid: oid-syntax
+	// oid-syntax: got "2.023", want arcs in decimal, as 1.2.3
 }
 
 func ExampleOID_ASN1() {

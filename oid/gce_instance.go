@@ -1,6 +1,9 @@
 package oid
 
 import (
+	"strconv"
+	"strings"
+
 	"golang.org/x/crypto/cryptobyte"
 	cryptobyteasn1 "golang.org/x/crypto/cryptobyte/asn1"
 )
@@ -11,16 +14,16 @@ const MaxGCEInstanceSize = 4096
 
 // The reasons for which a GCE instance identity is refused.
 const (
-	// ErrGCEInstanceSize: the value is empty or longer than MaxGCEInstanceSize.
-	ErrGCEInstanceSize Error = "gce-instance-size"
-	// ErrGCEInstanceEncoding: the value is not the canonical DER of a GCEInstance.
-	ErrGCEInstanceEncoding Error = "gce-instance-encoding"
-	// ErrGCEInstanceText: a text is empty or has characters that its kind never has.
-	ErrGCEInstanceText Error = "gce-instance-text"
-	// ErrGCEInstanceNumber: the project number or the instance ID is zero, or the
+	// CheckGCEInstanceSize: the value is empty or longer than MaxGCEInstanceSize.
+	CheckGCEInstanceSize Check = "gce-instance-size"
+	// CheckGCEInstanceEncoding: the value is not the canonical DER of a GCEInstance.
+	CheckGCEInstanceEncoding Check = "gce-instance-encoding"
+	// CheckGCEInstanceText: a text is empty or has characters that its kind never has.
+	CheckGCEInstanceText Check = "gce-instance-text"
+	// CheckGCEInstanceNumber: the project number or the instance ID is zero, or the
 	// project number is too large to be one. The fields may stand in GKE's old order:
 	// see GCEInstance.
-	ErrGCEInstanceNumber Error = "gce-instance-number"
+	CheckGCEInstanceNumber Check = "gce-instance-number"
 )
 
 // maxProjectNumber tells project numbers, which Google counts up and which have about
@@ -65,7 +68,7 @@ type GCESecurity struct {
 	Version *uint64
 	// IsProduction is nil where it is not stated.
 	IsProduction *bool
-	// Rest holds the fields behind these as received, with tags and lengths: context
+	// Rest holds the fields after these as received, with tags and lengths: context
 	// tags from [2] in ascending order, whose meaning Google has not published.
 	Rest []byte
 }
@@ -74,11 +77,11 @@ type GCESecurity struct {
 // refuses everything but canonical DER of the shape above: for what it returns, Marshal
 // gives value again. The result does not alias value.
 //
-// The error is [ErrGCEInstanceSize], [ErrGCEInstanceEncoding], [ErrGCEInstanceText] or
-// [ErrGCEInstanceNumber].
+// The error is [CheckGCEInstanceSize], [CheckGCEInstanceEncoding], [CheckGCEInstanceText] or
+// [CheckGCEInstanceNumber].
 func ParseGCEInstance(value []byte) (*GCEInstance, error) {
 	if len(value) == 0 || len(value) > MaxGCEInstanceSize {
-		return nil, ErrGCEInstanceSize
+		return nil, refuse(CheckGCEInstanceSize, strconv.Itoa(len(value))+" bytes", "1 to "+strconv.Itoa(MaxGCEInstanceSize))
 	}
 	input := cryptobyte.String(value)
 	var s cryptobyte.String
@@ -89,17 +92,17 @@ func ParseGCEInstance(value []byte) (*GCEInstance, error) {
 		!readUTF8(&s, &g.ProjectID) ||
 		!s.ReadASN1Integer(&g.InstanceID) ||
 		!readUTF8(&s, &g.InstanceName) {
-		return nil, ErrGCEInstanceEncoding
+		return nil, errGCEInstance()
 	}
 	var security cryptobyte.String
 	var present bool
 	if !s.ReadOptionalASN1(&security, &present, explicitTag(0)) || !s.Empty() {
-		return nil, ErrGCEInstanceEncoding
+		return nil, errGCEInstance()
 	}
 	if present {
 		var ok bool
 		if g.Security, ok = readGCESecurity(security); !ok {
-			return nil, ErrGCEInstanceEncoding
+			return nil, errGCEInstance()
 		}
 	}
 	if err := g.check(); err != nil {
@@ -132,20 +135,22 @@ func (g *GCEInstance) Marshal() ([]byte, error) {
 		return nil, err
 	}
 	if len(value) > MaxGCEInstanceSize {
-		return nil, ErrGCEInstanceSize
+		return nil, refuse(CheckGCEInstanceSize, strconv.Itoa(len(value))+" bytes", "1 to "+strconv.Itoa(MaxGCEInstanceSize))
 	}
 	return value, nil
 }
 
+func errGCEInstance() error { return refuse(CheckGCEInstanceEncoding, "", "a GCEInstance in DER") }
+
 func (g *GCEInstance) check() error {
 	if !isLabel(g.Zone, "-") || !isLabel(g.ProjectID, "-.:") || !isLabel(g.InstanceName, "-") {
-		return ErrGCEInstanceText
+		return refuse(CheckGCEInstanceText, g.Zone+" "+g.ProjectID+" "+g.InstanceName, "a zone, a project and a name")
 	}
 	if g.ProjectNumber == 0 || g.ProjectNumber > maxProjectNumber || g.InstanceID == 0 {
-		return ErrGCEInstanceNumber
+		return refuse(CheckGCEInstanceNumber, "project "+strconv.FormatUint(g.ProjectNumber, 10)+", instance "+strconv.FormatUint(g.InstanceID, 10), "two numbers, the first of at most 53 bits")
 	}
 	if g.Security != nil && !isAscending(cryptobyte.String(g.Security.Rest)) {
-		return ErrGCEInstanceEncoding
+		return errGCEInstance()
 	}
 	return nil
 }
@@ -154,14 +159,7 @@ func (g *GCEInstance) check() error {
 func isLabel(s, other string) bool {
 	for i := 0; i < len(s); i++ {
 		c := s[i]
-		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' {
-			continue
-		}
-		found := false
-		for j := 0; j < len(other); j++ {
-			found = found || c == other[j]
-		}
-		if !found {
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && strings.IndexByte(other, c) < 0 {
 			return false
 		}
 	}

@@ -70,23 +70,23 @@ func TestGCEInstanceFieldsAreChecked(t *testing.T) {
 		change func(*GCEInstance)
 		want   error
 	}{
-		"no zone":                 {func(g *GCEInstance) { g.Zone = "" }, ErrGCEInstanceText},
-		"zone with a slash":       {func(g *GCEInstance) { g.Zone = "zones/a" }, ErrGCEInstanceText},
-		"project with a slash":    {func(g *GCEInstance) { g.ProjectID = "a/1" }, ErrGCEInstanceText},
-		"project with a newline":  {func(g *GCEInstance) { g.ProjectID = "a\n" }, ErrGCEInstanceText},
-		"project not in ASCII":    {func(g *GCEInstance) { g.ProjectID = "proj\u00e9" }, ErrGCEInstanceText},
-		"name with a dot":         {func(g *GCEInstance) { g.InstanceName = "node.1" }, ErrGCEInstanceText},
-		"name not UTF-8":          {func(g *GCEInstance) { g.InstanceName = "\xff" }, ErrGCEInstanceText},
-		"no name":                 {func(g *GCEInstance) { g.InstanceName = "" }, ErrGCEInstanceText},
-		"project number zero":     {func(g *GCEInstance) { g.ProjectNumber = 0 }, ErrGCEInstanceNumber},
-		"project number too long": {func(g *GCEInstance) { g.ProjectNumber = maxProjectNumber + 1 }, ErrGCEInstanceNumber},
-		"instance zero":           {func(g *GCEInstance) { g.InstanceID = 0 }, ErrGCEInstanceNumber},
-		"known field repeated":    {func(g *GCEInstance) { g.Security.Rest = []byte("\xa1\x03\x01\x01\xff") }, ErrGCEInstanceEncoding},
-		"fields out of order":     {func(g *GCEInstance) { g.Security.Rest = []byte("\xa3\x00\xa2\x00") }, ErrGCEInstanceEncoding},
-		"field twice":             {func(g *GCEInstance) { g.Security.Rest = []byte("\xa2\x00\xa2\x00") }, ErrGCEInstanceEncoding},
-		"field not explicit":      {func(g *GCEInstance) { g.Security.Rest = []byte("\x82\x00") }, ErrGCEInstanceEncoding},
-		"application tag":         {func(g *GCEInstance) { g.Security.Rest = []byte("\xe2\x00") }, ErrGCEInstanceEncoding},
-		"rest truncated":          {func(g *GCEInstance) { g.Security.Rest = []byte("\xa2\x03\x01") }, ErrGCEInstanceEncoding},
+		"no zone":                 {func(g *GCEInstance) { g.Zone = "" }, CheckGCEInstanceText},
+		"zone with a slash":       {func(g *GCEInstance) { g.Zone = "zones/a" }, CheckGCEInstanceText},
+		"project with a slash":    {func(g *GCEInstance) { g.ProjectID = "a/1" }, CheckGCEInstanceText},
+		"project with a newline":  {func(g *GCEInstance) { g.ProjectID = "a\n" }, CheckGCEInstanceText},
+		"project not in ASCII":    {func(g *GCEInstance) { g.ProjectID = "proj\u00e9" }, CheckGCEInstanceText},
+		"name with a dot":         {func(g *GCEInstance) { g.InstanceName = "node.1" }, CheckGCEInstanceText},
+		"name not UTF-8":          {func(g *GCEInstance) { g.InstanceName = "\xff" }, CheckGCEInstanceText},
+		"no name":                 {func(g *GCEInstance) { g.InstanceName = "" }, CheckGCEInstanceText},
+		"project number zero":     {func(g *GCEInstance) { g.ProjectNumber = 0 }, CheckGCEInstanceNumber},
+		"project number too long": {func(g *GCEInstance) { g.ProjectNumber = maxProjectNumber + 1 }, CheckGCEInstanceNumber},
+		"instance zero":           {func(g *GCEInstance) { g.InstanceID = 0 }, CheckGCEInstanceNumber},
+		"known field repeated":    {func(g *GCEInstance) { g.Security.Rest = []byte("\xa1\x03\x01\x01\xff") }, CheckGCEInstanceEncoding},
+		"fields out of order":     {func(g *GCEInstance) { g.Security.Rest = []byte("\xa3\x00\xa2\x00") }, CheckGCEInstanceEncoding},
+		"field twice":             {func(g *GCEInstance) { g.Security.Rest = []byte("\xa2\x00\xa2\x00") }, CheckGCEInstanceEncoding},
+		"field not explicit":      {func(g *GCEInstance) { g.Security.Rest = []byte("\x82\x00") }, CheckGCEInstanceEncoding},
+		"application tag":         {func(g *GCEInstance) { g.Security.Rest = []byte("\xe2\x00") }, CheckGCEInstanceEncoding},
+		"rest truncated":          {func(g *GCEInstance) { g.Security.Rest = []byte("\xa2\x03\x01") }, CheckGCEInstanceEncoding},
 	} {
 		g := exampleInstance()
 		test.change(g)
@@ -99,10 +99,10 @@ func TestGCEInstanceFieldsAreChecked(t *testing.T) {
 	}
 	long := exampleInstance()
 	long.InstanceName = strings.Repeat("n", MaxGCEInstanceSize)
-	if _, err := long.Marshal(); !errors.Is(err, ErrGCEInstanceSize) {
+	if _, err := long.Marshal(); !errors.Is(err, CheckGCEInstanceSize) {
 		t.Errorf("too long: Marshal: %v", err)
 	}
-	if _, err := ParseGCEInstance(marshalUnchecked(t, long)); !errors.Is(err, ErrGCEInstanceSize) {
+	if _, err := ParseGCEInstance(marshalUnchecked(t, long)); !errors.Is(err, CheckGCEInstanceSize) {
 		t.Errorf("too long: ParseGCEInstance: %v", err)
 	}
 }
@@ -130,8 +130,8 @@ func TestGCEInstanceOldOrder(t *testing.T) {
 	old := *g
 	old.ProjectNumber, old.InstanceID = g.InstanceID, g.ProjectNumber
 	old.ProjectID, old.InstanceName = g.InstanceName, "project"
-	if back, err := ParseGCEInstance(marshalUnchecked(t, &old)); !errors.Is(err, ErrGCEInstanceNumber) {
-		t.Errorf("ParseGCEInstance = %+v, %v, want %v", back, err, ErrGCEInstanceNumber)
+	if back, err := ParseGCEInstance(marshalUnchecked(t, &old)); !errors.Is(err, CheckGCEInstanceNumber) {
+		t.Errorf("ParseGCEInstance = %+v, %v, want %v", back, err, CheckGCEInstanceNumber)
 	}
 }
 
@@ -168,11 +168,11 @@ func TestParseGCEInstanceRefusesOtherEncodings(t *testing.T) {
 		"name missing":            wrap("\x0c\x06node-1", ""),
 		"security not a SEQUENCE": wrap("\xa0\x16\x30\x14", "\xa0\x16\x31\x14"),
 	} {
-		if g, err := ParseGCEInstance([]byte(value)); !errors.Is(err, ErrGCEInstanceEncoding) {
-			t.Errorf("%s: %+v, %v, want %v", name, g, err, ErrGCEInstanceEncoding)
+		if g, err := ParseGCEInstance([]byte(value)); !errors.Is(err, CheckGCEInstanceEncoding) {
+			t.Errorf("%s: %+v, %v, want %v", name, g, err, CheckGCEInstanceEncoding)
 		}
 	}
-	if _, err := ParseGCEInstance(nil); !errors.Is(err, ErrGCEInstanceSize) {
+	if _, err := ParseGCEInstance(nil); !errors.Is(err, CheckGCEInstanceSize) {
 		t.Errorf("nothing: %v", err)
 	}
 }
@@ -222,7 +222,7 @@ func TestParseGCEInstanceOfRealCertificates(t *testing.T) {
 		if found != 1 {
 			t.Errorf("%s: %d identities", file, found)
 		}
-		if id, err := ParseProviderID(certificate.Extensions); !errors.Is(err, ErrProviderIDEncoding) {
+		if id, err := ParseProviderID(certificate.Extensions); !errors.Is(err, CheckProviderIDEncoding) {
 			t.Errorf("%s: an instance identity passes for provider ID %q, %v", file, id, err)
 		}
 	}
@@ -238,8 +238,7 @@ func FuzzParseGCEInstance(f *testing.F) {
 	f.Fuzz(func(t *testing.T, value []byte) {
 		g, err := ParseGCEInstance(value)
 		if err != nil {
-			var e Error
-			if !errors.As(err, &e) {
+			if _, ok := errors.AsType[*Error](err); !ok {
 				t.Fatalf("error %v", err)
 			}
 			return

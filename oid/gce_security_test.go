@@ -9,7 +9,7 @@ import (
 	cryptobyteasn1 "golang.org/x/crypto/cryptobyte/asn1"
 )
 
-// withSecurity is a good instance identity with these bytes behind its name: all the
+// withSecurity is a good instance identity with these bytes after its name: all the
 // lengths around them are right.
 func withSecurity(t *testing.T, behindName string) []byte {
 	t.Helper()
@@ -42,29 +42,29 @@ func TestParseGCEInstanceSecurity(t *testing.T) {
 		"whole":                      {security(version + production + further), nil},
 		"last tag":                   {security("\xbe\x00"), nil},
 		"first free tag":             {security(further), nil},
-		"twice":                      {security("") + security(""), ErrGCEInstanceEncoding},
-		"another element behind it":  {security("") + "\x05\x00", ErrGCEInstanceEncoding},
-		"truncated":                  {"\xa0\x03\x30\x00", ErrGCEInstanceEncoding},
-		"nothing in the tag":         {"\xa0\x00", ErrGCEInstanceEncoding},
-		"a SET":                      {"\xa0\x02\x31\x00", ErrGCEInstanceEncoding},
-		"two SEQUENCEs":              {"\xa0\x04\x30\x00\x30\x00", ErrGCEInstanceEncoding},
-		"NULL behind the SEQUENCE":   {"\xa0\x04\x30\x00\x05\x00", ErrGCEInstanceEncoding},
-		"version truncated":          {security("\xa0\x04\x02\x01\x01"), ErrGCEInstanceEncoding},
-		"version a BOOLEAN":          {security("\xa0\x03\x01\x01\xff"), ErrGCEInstanceEncoding},
-		"no version in the tag":      {security("\xa0\x00"), ErrGCEInstanceEncoding},
-		"two versions in the tag":    {security("\xa0\x06\x02\x01\x01\x02\x01\x01"), ErrGCEInstanceEncoding},
-		"version not the shortest":   {security("\xa0\x04\x02\x02\x00\x01"), ErrGCEInstanceEncoding},
-		"production truncated":       {security("\xa1\x04\x01\x01\xff"), ErrGCEInstanceEncoding},
-		"production an INTEGER":      {security("\xa1\x03\x02\x01\x01"), ErrGCEInstanceEncoding},
-		"no production in the tag":   {security("\xa1\x00"), ErrGCEInstanceEncoding},
-		"two productions in the tag": {security("\xa1\x06\x01\x01\xff\x01\x01\xff"), ErrGCEInstanceEncoding},
-		"production before version":  {security(production + version), ErrGCEInstanceEncoding},
-		"version twice":              {security(version + version), ErrGCEInstanceEncoding},
-		"production twice":           {security(production + production), ErrGCEInstanceEncoding},
-		"further before production":  {security(further + production), ErrGCEInstanceEncoding},
-		"private tag":                {security("\xe0\x00"), ErrGCEInstanceEncoding},
-		"high tag":                   {security("\xbf\x1f\x00"), ErrGCEInstanceEncoding},
-		"further truncated":          {security("\xa2\x01"), ErrGCEInstanceEncoding},
+		"twice":                      {security("") + security(""), CheckGCEInstanceEncoding},
+		"another element after it":   {security("") + "\x05\x00", CheckGCEInstanceEncoding},
+		"truncated":                  {"\xa0\x03\x30\x00", CheckGCEInstanceEncoding},
+		"nothing in the tag":         {"\xa0\x00", CheckGCEInstanceEncoding},
+		"a SET":                      {"\xa0\x02\x31\x00", CheckGCEInstanceEncoding},
+		"two SEQUENCEs":              {"\xa0\x04\x30\x00\x30\x00", CheckGCEInstanceEncoding},
+		"NULL after the SEQUENCE":    {"\xa0\x04\x30\x00\x05\x00", CheckGCEInstanceEncoding},
+		"version truncated":          {security("\xa0\x04\x02\x01\x01"), CheckGCEInstanceEncoding},
+		"version a BOOLEAN":          {security("\xa0\x03\x01\x01\xff"), CheckGCEInstanceEncoding},
+		"no version in the tag":      {security("\xa0\x00"), CheckGCEInstanceEncoding},
+		"two versions in the tag":    {security("\xa0\x06\x02\x01\x01\x02\x01\x01"), CheckGCEInstanceEncoding},
+		"version not the shortest":   {security("\xa0\x04\x02\x02\x00\x01"), CheckGCEInstanceEncoding},
+		"production truncated":       {security("\xa1\x04\x01\x01\xff"), CheckGCEInstanceEncoding},
+		"production an INTEGER":      {security("\xa1\x03\x02\x01\x01"), CheckGCEInstanceEncoding},
+		"no production in the tag":   {security("\xa1\x00"), CheckGCEInstanceEncoding},
+		"two productions in the tag": {security("\xa1\x06\x01\x01\xff\x01\x01\xff"), CheckGCEInstanceEncoding},
+		"production before version":  {security(production + version), CheckGCEInstanceEncoding},
+		"version twice":              {security(version + version), CheckGCEInstanceEncoding},
+		"production twice":           {security(production + production), CheckGCEInstanceEncoding},
+		"further before production":  {security(further + production), CheckGCEInstanceEncoding},
+		"private tag":                {security("\xe0\x00"), CheckGCEInstanceEncoding},
+		"high tag":                   {security("\xbf\x1f\x00"), CheckGCEInstanceEncoding},
+		"further truncated":          {security("\xa2\x01"), CheckGCEInstanceEncoding},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, err := ParseGCEInstance(withSecurity(t, c.bytes))
@@ -94,7 +94,7 @@ func TestGCEInstanceSizes(t *testing.T) {
 		}
 		var want error
 		if over > 0 {
-			want = ErrGCEInstanceSize
+			want = CheckGCEInstanceSize
 		}
 		if _, err := ParseGCEInstance(value); !errors.Is(err, want) {
 			t.Errorf("%d bytes: read with %v, want %v", len(value), err, want)

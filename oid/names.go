@@ -94,13 +94,3 @@ func (o OID) Name() string {
 	}
 	return ""
 }
-
-// Known returns every identifier of this package, in the order of its bytes. The
-// slice is the caller's.
-func Known() []OID {
-	all := make([]OID, len(names))
-	for i := range names {
-		all[i] = names[i].id
-	}
-	return all
-}

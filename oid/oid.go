@@ -23,6 +23,8 @@ import (
 
 	"golang.org/x/crypto/cryptobyte"
 	cryptobyteasn1 "golang.org/x/crypto/cryptobyte/asn1"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // MaxSize is the length in bytes of the longest content that [Parse], [FromASN1] and
@@ -39,45 +41,52 @@ const maxDotted = 4*MaxSize + 1
 // is not checked.
 type OID string
 
-// Error is one reason for which this package refuses input. Its values are constants:
-// match them with errors.Is.
-type Error string
+// Check names one check of this package; see [refusal.Check].
+type Check = refusal.Check
 
-// Error returns the reason with the package's prefix.
-func (e Error) Error() string { return "oid: " + string(e) }
+// Error is one failed check; see [refusal.Error].
+type Error = refusal.Error
+
+func refuse(check Check, got, want string) error { return &Error{Check: check, Got: got, Want: want} }
+
+func errSyntax(got string) error {
+	return refuse(CheckSyntax, refusal.Quote(got), "arcs in decimal, as 1.2.3")
+}
+
+func errSize() error { return refuse(CheckSize, "more bytes", "at most "+strconv.Itoa(MaxSize)) }
 
 // The reasons for which [Parse] and [FromASN1] refuse an identifier.
 const (
-	// ErrSyntax: not two or more decimal arcs without signs or leading zeros,
+	// CheckSyntax: not two or more decimal arcs without signs or leading zeros,
 	// joined by single dots, or the first two arcs are out of range (the first is
 	// 0, 1 or 2; below 0 and 1 the second is at most 39).
-	ErrSyntax Error = "oid-syntax"
-	// ErrSize: the content would be longer than MaxSize.
-	ErrSize Error = "oid-size"
+	CheckSyntax Check = "oid-syntax"
+	// CheckSize: the content would be longer than MaxSize.
+	CheckSize Check = "oid-size"
 )
 
 // Parse reads an identifier in dotted decimal, such as "2.23.133.8.1", in its only
-// canonical form; arcs may have any size. It returns [ErrSyntax] or [ErrSize].
+// canonical form; arcs may have any size. It returns [CheckSyntax] or [CheckSize].
 // For every id that it returns, id.String() is the input.
 func Parse(dotted string) (OID, error) {
 	if len(dotted) > maxDotted {
-		return "", ErrSize
+		return "", errSize()
 	}
 	parts := strings.Split(dotted, ".")
 	if len(parts) < 2 {
-		return "", ErrSyntax
+		return "", errSyntax(dotted)
 	}
 	for _, p := range parts {
 		if !canonicalArc(p) {
-			return "", ErrSyntax
+			return "", errSyntax(dotted)
 		}
 	}
 	root := parts[0]
 	if len(root) != 1 || root[0] > '2' {
-		return "", ErrSyntax
+		return "", errSyntax(dotted)
 	}
 	if root != "2" && (len(parts[1]) > 2 || len(parts[1]) == 2 && parts[1] > "39") {
-		return "", ErrSyntax
+		return "", errSyntax(dotted)
 	}
 	content := make([]byte, 0, 32)
 	for i, p := range parts[1:] {
@@ -87,7 +96,7 @@ func Parse(dotted string) (OID, error) {
 		}
 		content = appendArc(content, p, base)
 		if len(content) > MaxSize {
-			return "", ErrSize
+			return "", errSize()
 		}
 	}
 	return OID(content), nil
@@ -139,21 +148,21 @@ func appendBase128(b []byte, v uint64) []byte {
 	return append(b, byte(v)&0x7f)
 }
 
-// FromASN1 converts an identifier of encoding/asn1. It returns [ErrSyntax] where id
-// has fewer than two arcs, a negative one, or first arcs out of range, and [ErrSize].
+// FromASN1 converts an identifier of encoding/asn1. It returns [CheckSyntax] where id
+// has fewer than two arcs, a negative one, or first arcs out of range, and [CheckSize].
 func FromASN1(id asn1.ObjectIdentifier) (OID, error) {
 	if !validRoot(id) {
-		return "", ErrSyntax
+		return "", errSyntax(id.String())
 	}
 	content := appendBase128(make([]byte, 0, 16), 40*uint64(id[0])+uint64(id[1]))
 	for _, arc := range id[2:] {
 		if arc < 0 {
-			return "", ErrSyntax
+			return "", errSyntax(id.String())
 		}
 		content = appendBase128(content, uint64(arc))
 	}
 	if len(content) > MaxSize {
-		return "", ErrSize
+		return "", errSize()
 	}
 	return OID(content), nil
 }
@@ -277,7 +286,7 @@ func cutArc(s string, v uint64) (string, bool) {
 // builder's error.
 func Add(b *cryptobyte.Builder, o OID) {
 	if !o.valid() {
-		b.SetError(ErrSyntax)
+		b.SetError(errSyntax(o.String()))
 		return
 	}
 	b.AddASN1(cryptobyteasn1.OBJECT_IDENTIFIER, func(c *cryptobyte.Builder) {

@@ -73,35 +73,35 @@ func TestParseTakesArcsOfAnySize(t *testing.T) {
 func TestParseRefuses(t *testing.T) {
 	huge := new(big.Int).Lsh(big.NewInt(1), 7*MaxSize-7)
 	for dotted, want := range map[string]error{
-		"":                                      ErrSyntax,
-		"1":                                     ErrSyntax,
-		".":                                     ErrSyntax,
-		"1.":                                    ErrSyntax,
-		".1":                                    ErrSyntax,
-		"1..2":                                  ErrSyntax,
-		"1.2.":                                  ErrSyntax,
-		"3.1":                                   ErrSyntax,
-		"10.1":                                  ErrSyntax,
-		"0.40":                                  ErrSyntax,
-		"1.40":                                  ErrSyntax,
-		"1.100":                                 ErrSyntax,
-		"01.2":                                  ErrSyntax,
-		"1.02":                                  ErrSyntax,
-		"1.2.00":                                ErrSyntax,
-		"1.2.+3":                                ErrSyntax,
-		"1.2.-3":                                ErrSyntax,
-		"1.2. 3":                                ErrSyntax,
-		" 1.2.3":                                ErrSyntax,
-		"1.2.3\n":                               ErrSyntax,
-		"1.2.0x3":                               ErrSyntax,
-		"1.2.1_0":                               ErrSyntax,
-		"1.2.\u0663":                            ErrSyntax,
-		"1,2,3":                                 ErrSyntax,
-		"1.2" + strings.Repeat(".127", MaxSize): ErrSize,
-		"1.2" + strings.Repeat(".1", MaxSize):   ErrSize,
-		"1.2" + strings.Repeat(".1", 100*MaxSize): ErrSize,
-		"1.2." + strings.Repeat("9", 100_000):     ErrSize,
-		"1.2." + huge.String():                    ErrSize,
+		"":                                      CheckSyntax,
+		"1":                                     CheckSyntax,
+		".":                                     CheckSyntax,
+		"1.":                                    CheckSyntax,
+		".1":                                    CheckSyntax,
+		"1..2":                                  CheckSyntax,
+		"1.2.":                                  CheckSyntax,
+		"3.1":                                   CheckSyntax,
+		"10.1":                                  CheckSyntax,
+		"0.40":                                  CheckSyntax,
+		"1.40":                                  CheckSyntax,
+		"1.100":                                 CheckSyntax,
+		"01.2":                                  CheckSyntax,
+		"1.02":                                  CheckSyntax,
+		"1.2.00":                                CheckSyntax,
+		"1.2.+3":                                CheckSyntax,
+		"1.2.-3":                                CheckSyntax,
+		"1.2. 3":                                CheckSyntax,
+		" 1.2.3":                                CheckSyntax,
+		"1.2.3\n":                               CheckSyntax,
+		"1.2.0x3":                               CheckSyntax,
+		"1.2.1_0":                               CheckSyntax,
+		"1.2.\u0663":                            CheckSyntax,
+		"1,2,3":                                 CheckSyntax,
+		"1.2" + strings.Repeat(".127", MaxSize): CheckSize,
+		"1.2" + strings.Repeat(".1", MaxSize):   CheckSize,
+		"1.2" + strings.Repeat(".1", 100*MaxSize): CheckSize,
+		"1.2." + strings.Repeat("9", 100_000):     CheckSize,
+		"1.2." + huge.String():                    CheckSize,
 	} {
 		if o, err := Parse(dotted); !errors.Is(err, want) {
 			t.Errorf("Parse(%.40q) = %v, %v, want %v", dotted, o, err, want)
@@ -122,15 +122,15 @@ func TestFromASN1Refuses(t *testing.T) {
 		id   asn1.ObjectIdentifier
 		want error
 	}{
-		{nil, ErrSyntax},
-		{asn1.ObjectIdentifier{1}, ErrSyntax},
-		{asn1.ObjectIdentifier{3, 1}, ErrSyntax},
-		{asn1.ObjectIdentifier{-1, 1}, ErrSyntax},
-		{asn1.ObjectIdentifier{1, -1}, ErrSyntax},
-		{asn1.ObjectIdentifier{1, 40}, ErrSyntax},
-		{asn1.ObjectIdentifier{1, 2, -1}, ErrSyntax},
-		{long, ErrSize},
-		{make(asn1.ObjectIdentifier, 1_000_000), ErrSize},
+		{nil, CheckSyntax},
+		{asn1.ObjectIdentifier{1}, CheckSyntax},
+		{asn1.ObjectIdentifier{3, 1}, CheckSyntax},
+		{asn1.ObjectIdentifier{-1, 1}, CheckSyntax},
+		{asn1.ObjectIdentifier{1, -1}, CheckSyntax},
+		{asn1.ObjectIdentifier{1, 40}, CheckSyntax},
+		{asn1.ObjectIdentifier{1, 2, -1}, CheckSyntax},
+		{long, CheckSize},
+		{make(asn1.ObjectIdentifier, 1_000_000), CheckSize},
 	} {
 		if o, err := FromASN1(test.id); !errors.Is(err, test.want) {
 			t.Errorf("FromASN1(%.40v) = %v, %v, want %v", test.id, o, err, test.want)
@@ -172,14 +172,14 @@ func TestInvalidValuesStayHarmless(t *testing.T) {
 		}
 		var b cryptobyte.Builder
 		Add(&b, o)
-		if out, err := b.Bytes(); !errors.Is(err, ErrSyntax) {
+		if out, err := b.Bytes(); !errors.Is(err, CheckSyntax) {
 			t.Errorf("Add(%x) = %x, %v", string(o), out, err)
 		}
 	}
 }
 
 func TestAddAndRead(t *testing.T) {
-	for _, o := range Known() {
+	for _, o := range known() {
 		var b cryptobyte.Builder
 		Add(&b, o)
 		der, err := b.Bytes()
@@ -226,7 +226,7 @@ func TestReadRefuses(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	for _, o := range Known() {
+	for _, o := range known() {
 		f.Add(o.String())
 	}
 	f.Add("2.18446744073709551536")
@@ -235,7 +235,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, dotted string) {
 		o, err := Parse(dotted)
 		if err != nil {
-			if !errors.Is(err, ErrSyntax) && !errors.Is(err, ErrSize) {
+			if !errors.Is(err, CheckSyntax) && !errors.Is(err, CheckSize) {
 				t.Fatalf("error %v", err)
 			}
 			return
@@ -278,7 +278,7 @@ func FuzzFromASN1(f *testing.F) {
 		}
 		o, err := FromASN1(id)
 		if err != nil {
-			if o != "" || !errors.Is(err, ErrSyntax) && !errors.Is(err, ErrSize) {
+			if o != "" || !errors.Is(err, CheckSyntax) && !errors.Is(err, CheckSize) {
 				t.Fatalf("%v: %q, %v", id, o, err)
 			}
 			if o.Equal(id) {
@@ -300,7 +300,7 @@ func FuzzFromASN1(f *testing.F) {
 
 // FuzzRead holds Read against encoding/asn1, which knows smaller arcs only.
 func FuzzRead(f *testing.F) {
-	for _, o := range Known() {
+	for _, o := range known() {
 		var b cryptobyte.Builder
 		Add(&b, o)
 		f.Add(b.BytesOrPanic())

@@ -2,6 +2,7 @@ package oid
 
 import (
 	"crypto/x509/pkix"
+	"strconv"
 	"unicode"
 	"unicode/utf8"
 
@@ -14,30 +15,30 @@ const MaxProviderIDSize = 1024
 
 // The reasons for which a provider ID or its extension is refused.
 const (
-	// ErrProviderIDMissing: there is no such extension.
-	ErrProviderIDMissing Error = "provider-id-missing"
-	// ErrProviderIDDuplicate: there is more than one.
-	ErrProviderIDDuplicate Error = "provider-id-duplicate"
-	// ErrProviderIDCritical: the extension is critical.
-	ErrProviderIDCritical Error = "provider-id-critical"
-	// ErrProviderIDEncoding: the value is not one canonical DER UTF8String. A
+	// CheckProviderIDMissing: there is no such extension.
+	CheckProviderIDMissing Check = "provider-id-missing"
+	// CheckProviderIDDuplicate: there is more than one.
+	CheckProviderIDDuplicate Check = "provider-id-duplicate"
+	// CheckProviderIDCritical: the extension is critical.
+	CheckProviderIDCritical Check = "provider-id-critical"
+	// CheckProviderIDEncoding: the value is not one canonical DER UTF8String. A
 	// GCEInstance is none.
-	ErrProviderIDEncoding Error = "provider-id-encoding"
-	// ErrProviderIDSize: the text is empty or longer than MaxProviderIDSize.
-	ErrProviderIDSize Error = "provider-id-size"
-	// ErrProviderIDText: the text is not valid UTF-8, has a character that does not
+	CheckProviderIDEncoding Check = "provider-id-encoding"
+	// CheckProviderIDSize: the text is empty or longer than MaxProviderIDSize.
+	CheckProviderIDSize Check = "provider-id-size"
+	// CheckProviderIDText: the text is not valid UTF-8, has a character that does not
 	// print or changes how others print (controls, line and paragraph separators,
 	// spaces but U+0020, and format characters such as those that turn the
 	// direction of text: all that unicode.IsPrint refuses), or begins or ends with
 	// a space.
-	ErrProviderIDText Error = "provider-id-text"
+	CheckProviderIDText Check = "provider-id-text"
 )
 
 // MarshalProviderID encodes a provider ID, such as "gce://project/zone/name", as the
 // value of the extension [KubernetesNodeProviderIdentifier]: a DER UTF8String (Cluster
 // API kubelet authentication, "OIDs"; the encoding is this SDK's choice, the document
 // gives none). id is 1 to [MaxProviderIDSize] bytes of printable UTF-8, else the error
-// is [ErrProviderIDSize] or [ErrProviderIDText].
+// is [CheckProviderIDSize] or [CheckProviderIDText].
 func MarshalProviderID(id string) ([]byte, error) {
 	if err := checkProviderID(id); err != nil {
 		return nil, err
@@ -50,12 +51,12 @@ func MarshalProviderID(id string) ([]byte, error) {
 }
 
 // UnmarshalProviderID decodes what [MarshalProviderID] writes and refuses everything
-// else with [ErrProviderIDEncoding], [ErrProviderIDSize] or [ErrProviderIDText].
+// else with [CheckProviderIDEncoding], [CheckProviderIDSize] or [CheckProviderIDText].
 func UnmarshalProviderID(der []byte) (string, error) {
 	input := cryptobyte.String(der)
 	var text cryptobyte.String
 	if !input.ReadASN1(&text, cryptobyteasn1.UTF8String) || !input.Empty() {
-		return "", ErrProviderIDEncoding
+		return "", refuse(CheckProviderIDEncoding, "", "one UTF8String in DER")
 	}
 	id := string(text)
 	if err := checkProviderID(id); err != nil {
@@ -77,8 +78,8 @@ func ProviderIDExtension(id string) (pkix.Extension, error) {
 }
 
 // ParseProviderID finds the provider ID among the extensions of a request or a
-// certificate: the extension must be there ([ErrProviderIDMissing]) once
-// ([ErrProviderIDDuplicate]), not critical ([ErrProviderIDCritical]), and hold what
+// certificate: the extension must be there ([CheckProviderIDMissing]) once
+// ([CheckProviderIDDuplicate]), not critical ([CheckProviderIDCritical]), and hold what
 // [UnmarshalProviderID] takes. The identifier is what the certificate's owner claims or
 // its issuer vouches for, depending on where it stands.
 func ParseProviderID(extensions []pkix.Extension) (string, error) {
@@ -88,25 +89,25 @@ func ParseProviderID(extensions []pkix.Extension) (string, error) {
 			continue
 		}
 		if found != nil {
-			return "", ErrProviderIDDuplicate
+			return "", refuse(CheckProviderIDDuplicate, "the extension twice", "once")
 		}
 		found = &extensions[i]
 	}
 	if found == nil {
-		return "", ErrProviderIDMissing
+		return "", refuse(CheckProviderIDMissing, "", "the extension with a provider ID")
 	}
 	if found.Critical {
-		return "", ErrProviderIDCritical
+		return "", refuse(CheckProviderIDCritical, "a critical extension", "one that is not")
 	}
 	return UnmarshalProviderID(found.Value)
 }
 
 func checkProviderID(id string) error {
 	if id == "" || len(id) > MaxProviderIDSize {
-		return ErrProviderIDSize
+		return refuse(CheckProviderIDSize, strconv.Itoa(len(id))+" bytes", "1 to "+strconv.Itoa(MaxProviderIDSize))
 	}
 	if !isText(id) {
-		return ErrProviderIDText
+		return refuse(CheckProviderIDText, id, "printable UTF-8 without a space at either end")
 	}
 	return nil
 }

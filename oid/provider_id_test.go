@@ -40,29 +40,29 @@ func TestProviderIDRoundTrip(t *testing.T) {
 
 func TestProviderIDTextIsChecked(t *testing.T) {
 	for id, want := range map[string]error{
-		"":                                       ErrProviderIDSize,
-		strings.Repeat("x", MaxProviderIDSize+1): ErrProviderIDSize,
-		"a\x00b":                                 ErrProviderIDText,
-		"a\n":                                    ErrProviderIDText,
-		"\ta":                                    ErrProviderIDText,
-		"a\x7f":                                  ErrProviderIDText,
-		"a\u0085":                                ErrProviderIDText,
-		" ":                                      ErrProviderIDText,
-		" a":                                     ErrProviderIDText,
-		"a ":                                     ErrProviderIDText,
-		"gce://a\u202eb":                         ErrProviderIDText, // right-to-left override
-		"gce://a\u2066b":                         ErrProviderIDText, // left-to-right isolate
-		"gce://a\u200fb":                         ErrProviderIDText, // right-to-left mark
-		"gce://a\u200bb":                         ErrProviderIDText, // zero width space
-		"\ufeffgce://a":                          ErrProviderIDText, // byte order mark
-		"gce://a\u2028b":                         ErrProviderIDText, // line separator
-		"gce://a\u2029b":                         ErrProviderIDText, // paragraph separator
-		"gce://a\u00a0b":                         ErrProviderIDText, // no-break space
-		"gce://a\ue000b":                         ErrProviderIDText, // private use
-		"a\xffb":                                 ErrProviderIDText,
-		"\xc0\x80":                               ErrProviderIDText,
-		"\xed\xa0\x80":                           ErrProviderIDText,
-		"a\xc3":                                  ErrProviderIDText,
+		"":                                       CheckProviderIDSize,
+		strings.Repeat("x", MaxProviderIDSize+1): CheckProviderIDSize,
+		"a\x00b":                                 CheckProviderIDText,
+		"a\n":                                    CheckProviderIDText,
+		"\ta":                                    CheckProviderIDText,
+		"a\x7f":                                  CheckProviderIDText,
+		"a\u0085":                                CheckProviderIDText,
+		" ":                                      CheckProviderIDText,
+		" a":                                     CheckProviderIDText,
+		"a ":                                     CheckProviderIDText,
+		"gce://a\u202eb":                         CheckProviderIDText, // right-to-left override
+		"gce://a\u2066b":                         CheckProviderIDText, // left-to-right isolate
+		"gce://a\u200fb":                         CheckProviderIDText, // right-to-left mark
+		"gce://a\u200bb":                         CheckProviderIDText, // zero width space
+		"\ufeffgce://a":                          CheckProviderIDText, // byte order mark
+		"gce://a\u2028b":                         CheckProviderIDText, // line separator
+		"gce://a\u2029b":                         CheckProviderIDText, // paragraph separator
+		"gce://a\u00a0b":                         CheckProviderIDText, // no-break space
+		"gce://a\ue000b":                         CheckProviderIDText, // private use
+		"a\xffb":                                 CheckProviderIDText,
+		"\xc0\x80":                               CheckProviderIDText,
+		"\xed\xa0\x80":                           CheckProviderIDText,
+		"a\xc3":                                  CheckProviderIDText,
 	} {
 		if value, err := MarshalProviderID(id); !errors.Is(err, want) {
 			t.Errorf("MarshalProviderID(%.20q) = %x, %v, want %v", id, value, err, want)
@@ -95,8 +95,8 @@ func TestProviderIDEncodingIsChecked(t *testing.T) {
 		"length of eight bytes": "\x0c\x88\x00\x00\x00\x00\x00\x00\x00\x01a",
 		"a GCE instance":        string(gceExample(t)),
 	} {
-		if id, err := UnmarshalProviderID([]byte(der)); !errors.Is(err, ErrProviderIDEncoding) {
-			t.Errorf("%s: %q, %v, want %v", name, id, err, ErrProviderIDEncoding)
+		if id, err := UnmarshalProviderID([]byte(der)); !errors.Is(err, CheckProviderIDEncoding) {
+			t.Errorf("%s: %q, %v, want %v", name, id, err, CheckProviderIDEncoding)
 		}
 	}
 }
@@ -116,23 +116,17 @@ func TestParseProviderIDWantsExactlyOne(t *testing.T) {
 		extensions []pkix.Extension
 		want       error
 	}{
-		{"none", nil, ErrProviderIDMissing},
-		{"another", []pkix.Extension{other}, ErrProviderIDMissing},
-		{"two", []pkix.Extension{good, good}, ErrProviderIDDuplicate},
-		{"two, the second bad", []pkix.Extension{good, bad}, ErrProviderIDDuplicate},
-		{"two, the first critical", []pkix.Extension{critical, good}, ErrProviderIDDuplicate},
-		{"critical", []pkix.Extension{critical}, ErrProviderIDCritical},
-		{"bad", []pkix.Extension{other, bad}, ErrProviderIDEncoding},
+		{"none", nil, CheckProviderIDMissing},
+		{"another", []pkix.Extension{other}, CheckProviderIDMissing},
+		{"two", []pkix.Extension{good, good}, CheckProviderIDDuplicate},
+		{"two, the second bad", []pkix.Extension{good, bad}, CheckProviderIDDuplicate},
+		{"two, the first critical", []pkix.Extension{critical, good}, CheckProviderIDDuplicate},
+		{"critical", []pkix.Extension{critical}, CheckProviderIDCritical},
+		{"bad", []pkix.Extension{other, bad}, CheckProviderIDEncoding},
 	} {
 		if id, err := ParseProviderID(test.extensions); !errors.Is(err, test.want) {
 			t.Errorf("%s: %q, %v, want %v", test.name, id, err, test.want)
 		}
-	}
-}
-
-func TestErrorsNameThePackage(t *testing.T) {
-	if got := ErrProviderIDMissing.Error(); got != "oid: provider-id-missing" {
-		t.Errorf("error reads %q", got)
 	}
 }
 

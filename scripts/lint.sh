@@ -1,13 +1,14 @@
 #!/bin/bash
-# lint.sh runs every check of the sources that needs no test: formatting, go vet,
-# staticcheck, govulncheck and go mod tidy, in every module of the repository. It runs
-# them all and fails if any did.
+# lint.sh runs every check of the sources that needs no test: formatting, golangci-lint
+# (.golangci.yml says what that looks for; go vet and staticcheck are part of it),
+# govulncheck and go mod tidy, in every module of the repository. It runs them all and
+# fails if any did.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
 
-# The versions of staticcheck and govulncheck are those of tools/go.mod. govulncheck 1.9.0
-# depends on a module version that module proxies may refuse to serve.
+# The versions of golangci-lint and govulncheck are those of tools/go.mod. govulncheck
+# 1.9.0 depends on a module version that module proxies may refuse to serve.
 tool() { go tool -modfile="$root/tools/go.mod" "$@"; }
 
 # Vulnerabilities that are known and accepted, each with its reason:
@@ -80,8 +81,7 @@ while read -r file; do
 	module=$(dirname "$file")
 	cd "$root/$module"
 	if [ -n "$(go list ./... 2>/dev/null)" ]; then
-		check "go vet in $module" go vet ./...
-		check "staticcheck in $module" tool staticcheck ./...
+		check "golangci-lint in $module" tool golangci-lint run ./...
 		vulnerabilities "$module"
 	fi
 	check "go mod tidy in $module" go mod tidy -diff

@@ -54,7 +54,7 @@ func holders() map[string]any {
 func TestShowsNothing(t *testing.T) {
 	for name, v := range holders() {
 		t.Run(name, func(t *testing.T) {
-			for _, verb := range strings.Split("v +v #v s q x X d T t b o O c U e E f F g G p w", " ") {
+			for verb := range strings.SplitSeq("v +v #v s q x X d T t b o O c U e E f F g G p w", " ") {
 				check(t, verb, fmt.Sprintf("%"+verb, v))
 			}
 			check(t, "error", fmt.Errorf("%v %w", v, errors.New("x")).Error())

@@ -2,6 +2,7 @@ package tpmsim
 
 import (
 	"encoding/binary"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -111,10 +112,7 @@ func (t *FaultyTPM) SetFaults(f *Faults) {
 	t.faults = Faults{}
 	if f != nil {
 		t.faults.Each = f.Each
-		t.faults.At = make(map[int]Fault, len(f.At))
-		for n, fault := range f.At {
-			t.faults.At[n] = fault
-		}
+		t.faults.At = maps.Clone(f.At)
 	}
 	t.commands, t.dropped = nil, false
 }

@@ -76,7 +76,7 @@ func TestFaults(t *testing.T) {
 			if want := []string{"TPM2_CreatePrimary", "TPM2_GetRandom", "TPM2_Certify", "TPM2_FlushContext"}; !slices.Equal(tpm.Names(), want) {
 				t.Errorf("names %v, want %v", tpm.Names(), want)
 			}
-			if want := tt.want[3].err == tpmsim.ErrDropped; tpm.Dropped() != want {
+			if want := errors.Is(tt.want[3].err, tpmsim.ErrDropped); tpm.Dropped() != want {
 				t.Errorf("Dropped %v, want %v", tpm.Dropped(), want)
 			}
 			tpm.SetFaults(nil)

@@ -117,7 +117,7 @@ func (s *swtpm) start() error {
 		err := s.cmd.Start()
 		started <- err
 		if err == nil {
-			s.cmd.Wait()
+			_ = s.cmd.Wait() // what it wrote tells more than how it ended
 		}
 	}()
 	if err := <-started; err != nil {
@@ -194,7 +194,7 @@ func (s *swtpm) wrote() string {
 // kill ends the process and waits for it.
 func (s *swtpm) kill() {
 	if s.cmd.Process != nil { // nil if a reset could not start it again
-		s.cmd.Process.Kill() // fails only if it has ended already
+		_ = s.cmd.Process.Kill() // fails only if it has ended already
 	}
 	<-s.ended
 }

@@ -58,7 +58,7 @@ func checkRegistryEmpty(r *registryRun) {
 			r.failf("Scope: got %s and %s through two handles", scope, h.Scope())
 		}
 	}
-	if _, err := membership.NewMemoryRegistry(scope, nil); err != nil {
+	if _, err := membership.NewMemoryRegistry(scope, membership.RegistryOptions{}); err != nil {
 		r.failf("Scope: %v", err)
 	}
 }

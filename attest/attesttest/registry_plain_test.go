@@ -125,7 +125,7 @@ func (p *plainRegistry) valid(c membership.Claim) error {
 	if p.is("arguments unchecked") {
 		return nil
 	}
-	probe, err := membership.NewMemoryRegistry(membership.Scope{Road: attest.RoadAK}, p.now)
+	probe, err := membership.NewMemoryRegistry(membership.Scope{Road: attest.RoadAK}, membership.RegistryOptions{Now: p.now})
 	if err == nil {
 		_, err = probe.Reserve(context.Background(), c, p.now().Add(time.Minute))
 	}

@@ -92,3 +92,31 @@ func earlier(a, b time.Time) time.Time {
 	}
 	return a
 }
+
+// inventoryOf is what the policy found for the node's name.
+func inventoryOf(r *attest.Result) *csr.Machine {
+	if checked := r.Checked(); checked != nil && checked.Machine() != nil {
+		return checked.Machine()
+	}
+	return &csr.Machine{}
+}
+
+func requesterOf(r *attest.Result) csr.RequesterClass {
+	if r.Checked() == nil {
+		return 0
+	}
+	return r.Checked().Requester().Class
+}
+
+// vouch vouches for what the inventory has, with this provider ID, which is empty
+// where the inventory's is to count.
+func vouch(r *attest.Result, providerID string) (*attest.Authorization, error) {
+	m := inventoryOf(r)
+	switch {
+	case providerID == "":
+		providerID = m.ProviderID
+	case m.ProviderID != "" && m.ProviderID != providerID:
+		return nil, attest.NotMember("machine " + string(r.Machine) + " with provider ID " + providerID + ", which the inventory has as " + m.ProviderID)
+	}
+	return &attest.Authorization{ProviderID: providerID, DNSNames: m.DNSNames, IPAddresses: m.IPAddresses}, nil
+}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 type embedsFirstUse struct{ *FirstUse }
@@ -101,12 +102,12 @@ func TestNotMadeAdmitsNobody(t *testing.T) {
 
 func TestNewFirstUseNilRegistry(t *testing.T) {
 	c := FirstUseConfig{Registry: (*StoreRegistry)(nil), MaxLifetime: time.Hour, NodeExists: func(context.Context, string) (bool, error) { return false, nil }}
-	if _, err := NewFirstUse(&c); err == nil {
-		t.Error("a nil pointer as a registry: no error")
+	if _, err := NewFirstUse(c); !errors.Is(err, refusal.CheckConfig) {
+		t.Errorf("a nil pointer as a registry: got %v", err)
 	}
 	for name, store := range map[string]Store{"no store": nil, "nil store": (*memoryStore)(nil)} {
-		if _, err := NewRegistry(Scope{}, store, nil); err == nil {
-			t.Errorf("%s: no error", name)
+		if _, err := NewRegistry(Scope{}, store, RegistryOptions{}); !errors.Is(err, refusal.CheckConfig) {
+			t.Errorf("%s: got %v", name, err)
 		}
 	}
 }

@@ -64,11 +64,11 @@ func newcomer(t testing.TB) *attest.Result {
 
 func firstUse(t testing.TB) (*membership.FirstUse, *membership.StoreRegistry) {
 	t.Helper()
-	registry, err := membership.NewMemoryRegistry(membership.Scope{}, nil)
+	registry, err := membership.NewMemoryRegistry(membership.Scope{}, membership.RegistryOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := membership.NewFirstUse(&membership.FirstUseConfig{Registry: registry, MaxLifetime: time.Hour,
+	f, err := membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, MaxLifetime: time.Hour,
 		NodeExists: func(context.Context, string) (bool, error) { return false, nil }})
 	if err != nil {
 		t.Fatal(err)

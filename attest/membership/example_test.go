@@ -16,7 +16,7 @@ import (
 func ExampleRegistry() {
 	ctx := context.Background()
 	scope := membership.Scope{Road: attest.RoadEK, IdentityClass: "P-256"}
-	registry, err := membership.NewMemoryRegistry(scope, nil)
+	registry, err := membership.NewMemoryRegistry(scope, membership.RegistryOptions{})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -69,12 +69,12 @@ func (o officeHours) Authorize(ctx context.Context, r *attest.Result, request *c
 
 func ExampleFirstUse() {
 	now := func() time.Time { return time.Date(2030, 1, 2, 3, 0, 0, 0, time.UTC) }
-	registry, err := membership.NewMemoryRegistry(membership.Scope{}, now)
+	registry, err := membership.NewMemoryRegistry(membership.Scope{}, membership.RegistryOptions{Now: now})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	first, err := membership.NewFirstUse(&membership.FirstUseConfig{Registry: registry, MaxLifetime: 24 * time.Hour, Now: now,
+	first, err := membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, MaxLifetime: 24 * time.Hour, Now: now,
 		NodeExists: func(context.Context, string) (bool, error) { return false, nil }})
 	if err != nil {
 		fmt.Println(err)

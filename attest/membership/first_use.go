@@ -9,6 +9,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/typednil"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // DefaultReservation is how long a [FirstUse] reserves a name before it binds it,
@@ -59,19 +60,18 @@ type FirstUse struct {
 	c FirstUseConfig
 }
 
-// NewFirstUse checks the configuration. The error names the field.
-func NewFirstUse(c *FirstUseConfig) (*FirstUse, error) {
+// NewFirstUse checks the configuration. The error is refusal.CheckConfig, or that of the
+// registry's [Scope.Check].
+func NewFirstUse(c FirstUseConfig) (*FirstUse, error) {
 	switch {
-	case c == nil:
-		return nil, errors.New("membership: first use: no configuration")
 	case typednil.Is(c.Registry):
-		return nil, errors.New("membership: first use: Registry is nil")
+		return nil, refusal.Config("Registry", "", "one")
 	case c.NodeExists == nil:
-		return nil, errors.New("membership: first use: NodeExists is nil")
+		return nil, refusal.Config("NodeExists", "", "a look-up of Nodes")
 	case c.MaxLifetime <= 0:
-		return nil, errors.New("membership: first use: MaxLifetime is not set")
+		return nil, refusal.Config("MaxLifetime", c.MaxLifetime.String(), "the longest that any signer gives")
 	case c.Reservation < 0 || c.Reservation > MaxReservation:
-		return nil, errors.New("membership: first use: Reservation is over " + MaxReservation.String())
+		return nil, refusal.Config("Reservation", c.Reservation.String(), "at most "+MaxReservation.String())
 	}
 	if err := c.Registry.Scope().Check(); err != nil {
 		return nil, err
@@ -79,7 +79,7 @@ func NewFirstUse(c *FirstUseConfig) (*FirstUse, error) {
 	if c.Registry.Scope().Road == attest.RoadDocument {
 		return nil, misfit("first use of documents, which every customer of a platform has", "a StaticList")
 	}
-	f := &FirstUse{c: *c}
+	f := &FirstUse{c: c}
 	if f.c.Reservation == 0 {
 		f.c.Reservation = DefaultReservation
 	}
@@ -89,7 +89,7 @@ func NewFirstUse(c *FirstUseConfig) (*FirstUse, error) {
 	return f, nil
 }
 
-var errNotMade = errors.New("membership: a FirstUse that NewFirstUse did not make")
+var errNotMade = refusal.Config("FirstUse", "", "one that NewFirstUse made")
 
 // CheckAuthorizer refuses a FirstUse that [NewFirstUse] did not make; a registry of a
 // road that is not open; and on attest.RoadAK a profile that can name a machine by its AK

@@ -30,7 +30,7 @@ func TestFirstUseOfEKs(t *testing.T) {
 	}
 	first := node(ours, "node-1", tpmkind.EKRSA2048())
 	plane := attesttest.NewControlPlane(t, first, node(ours, "node-2", tpmkind.EKRSA2048()), node(ours, "node-3", tpmkind.EKP256()))
-	registry, err := membership.NewMemoryRegistry(membership.Scope{Road: attest.RoadEK, IdentityClass: "RSA-2048"}, plane.Now)
+	registry, err := membership.NewMemoryRegistry(membership.Scope{Road: attest.RoadEK, IdentityClass: "RSA-2048"}, membership.RegistryOptions{Now: plane.Now})
 	if err != nil {
 		t.Fatal(err)
 	}

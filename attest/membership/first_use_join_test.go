@@ -23,12 +23,12 @@ func TestFirstUseJoin(t *testing.T) {
 	node := attesttest.NewNode(t, &attesttest.NodeOptions{Profile: profile})
 	plane := attesttest.NewControlPlane(t, node)
 
-	registry, err := membership.NewMemoryRegistry(membership.Scope{}, plane.Now)
+	registry, err := membership.NewMemoryRegistry(membership.Scope{}, membership.RegistryOptions{Now: plane.Now})
 	if err != nil {
 		t.Fatal(err)
 	}
 	const lifetime = 24 * time.Hour
-	first, err := membership.NewFirstUse(&membership.FirstUseConfig{Registry: registry, MaxLifetime: lifetime, Now: plane.Now,
+	first, err := membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, MaxLifetime: lifetime, Now: plane.Now,
 		NodeExists: func(context.Context, string) (bool, error) { return false, nil }})
 	if err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // checkedRequest is a request that a policy passed: what a verifier has when it
@@ -70,10 +71,10 @@ func newFirstUse(t testing.TB, scope Scope) *firstUse {
 	f := &firstUse{at: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC), nodes: map[string]bool{}}
 	now := func() time.Time { return f.at }
 	var err error
-	if f.registry, err = NewMemoryRegistry(scope, now); err != nil {
+	if f.registry, err = NewMemoryRegistry(scope, RegistryOptions{Now: now}); err != nil {
 		t.Fatal(err)
 	}
-	f.FirstUse, err = NewFirstUse(&FirstUseConfig{Registry: f.registry, MaxLifetime: testLifetime, Now: now,
+	f.FirstUse, err = NewFirstUse(FirstUseConfig{Registry: f.registry, MaxLifetime: testLifetime, Now: now,
 		NodeExists: func(_ context.Context, nodeName string) (bool, error) { return f.nodes[nodeName], f.nodesErr }})
 	if err != nil {
 		t.Fatal(err)
@@ -286,12 +287,12 @@ func TestFirstUseUndecided(t *testing.T) {
 }
 
 func TestNewFirstUse(t *testing.T) {
-	m, err := NewMemoryRegistry(Scope{}, nil)
+	m, err := NewMemoryRegistry(Scope{}, RegistryOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	good := FirstUseConfig{Registry: m, MaxLifetime: time.Hour, NodeExists: func(context.Context, string) (bool, error) { return false, nil }}
-	if _, err := NewFirstUse(&good); err != nil {
+	if _, err := NewFirstUse(good); err != nil {
 		t.Error(err)
 	}
 	for name, change := range map[string]func(c *FirstUseConfig){
@@ -304,15 +305,19 @@ func TestNewFirstUse(t *testing.T) {
 	} {
 		c := good
 		change(&c)
-		if _, err := NewFirstUse(&c); err == nil {
-			t.Errorf("%s: no error", name)
+		want := refusal.CheckConfig
+		if name == "scope" {
+			want = CheckRegistryScope
+		}
+		if _, err := NewFirstUse(c); !errors.Is(err, want) {
+			t.Errorf("%s: got %v, want %v", name, err, want)
 		}
 	}
-	if _, err := NewFirstUse(nil); err == nil {
-		t.Error("no configuration: no error")
+	if _, err := NewFirstUse(FirstUseConfig{}); !errors.Is(err, refusal.CheckConfig) {
+		t.Errorf("no configuration: got %v", err)
 	}
 	for _, scope := range []Scope{{Road: attest.RoadEK}, {Road: attest.RoadEK, IdentityClass: "RSA-1024"}, {IdentityClass: "P-256"}, {Road: 7}} {
-		if _, err := NewMemoryRegistry(scope, nil); err == nil {
+		if _, err := NewMemoryRegistry(scope, RegistryOptions{}); err == nil {
 			t.Errorf("scope %s: no error", scope)
 		}
 	}

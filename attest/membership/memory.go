@@ -14,10 +14,9 @@ import (
 
 // NewMemoryRegistry returns an empty registry in the memory of one process, for tests
 // and for programs that keep its records themselves. It forgets everything with the
-// process, and then anybody is the first user again. Its clock is now; nil means
-// time.Now. A scope that is no scope is an error.
-func NewMemoryRegistry(scope Scope, now func() time.Time) (*StoreRegistry, error) {
-	return NewRegistry(scope, newMemoryStore(), now)
+// process, and then anybody is the first user again. The error is that of [Scope.Check].
+func NewMemoryRegistry(scope Scope, options RegistryOptions) (*StoreRegistry, error) {
+	return NewRegistry(scope, newMemoryStore(), options)
 }
 
 // memoryStore is a [Store] of maps. A call touches the records that it names and those

@@ -2,6 +2,7 @@ package membership
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"testing"
@@ -20,7 +21,7 @@ func memoryOf(t testing.TB, records int) (*StoreRegistry, *memoryStore, *time.Ti
 	t.Helper()
 	at := testTime()
 	store := newMemoryStore()
-	r, err := NewRegistry(Scope{}, store, func() time.Time { return at })
+	r, err := NewRegistry(Scope{}, store, RegistryOptions{Now: func() time.Time { return at }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +170,7 @@ func TestRecordsInPieces(t *testing.T) {
 	}
 	stop := fmt.Errorf("enough")
 	n := 0
-	if err := r.Records(t.Context(), func(Record) error { n++; return stop }); err != stop || n != 1 {
+	if err := r.Records(t.Context(), func(Record) error { n++; return stop }); !errors.Is(err, stop) || n != 1 {
 		t.Errorf("got %v after %d records", err, n)
 	}
 	over, cancel := context.WithCancel(t.Context())

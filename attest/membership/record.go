@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/nodename"
 	"github.com/nodeattest/nodeattest/internal/plaintext"
 	"github.com/nodeattest/nodeattest/oid"
 )
@@ -26,7 +26,7 @@ type Claim struct {
 // Check returns an error with [CheckRegistryClaim] for a claim that cannot be recorded.
 func (c *Claim) Check() error {
 	switch {
-	case !csr.ValidNodeName(c.NodeName):
+	case !nodename.Valid(c.NodeName):
 		return badClaim(c.NodeName, "a node name")
 	case !plaintext.Valid(c.MachineUID, MaxMachineUIDSize):
 		return badClaim(c.MachineUID, "a Machine UID, printable and not too long")

@@ -114,7 +114,7 @@ func TestRules(t *testing.T) {
 			if c.want == nil && c.got != nil || !errors.Is(c.got, c.want) {
 				t.Errorf("got %v, want %v", c.got, c.want)
 			}
-			if again := c.want == CheckRegistryReserved || c.want == CheckRegistryConflict; again != errors.Is(c.got, csr.ErrRetry) {
+			if again := errors.Is(c.want, CheckRegistryReserved) || errors.Is(c.want, CheckRegistryConflict); again != errors.Is(c.got, csr.ErrRetry) {
 				t.Errorf("to be tried again %t, want %t", !again, again)
 			}
 		})

@@ -12,8 +12,10 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/nodename"
 	"github.com/nodeattest/nodeattest/internal/plaintext"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // MaxMemberListSize bounds the file of a [StaticList], in bytes: room for more than
@@ -153,7 +155,7 @@ func (l *StaticList) index(m *Member) error {
 		return err
 	}
 	switch {
-	case !csr.ValidNodeName(m.NodeName):
+	case !nodename.Valid(m.NodeName):
 		return badClaim(m.NodeName, "a node name")
 	case !plaintext.Valid(m.Provider, 63) || strings.ContainsAny(m.Provider, " /"):
 		return errors.New("the provider is too long, not printable, or has a space or a slash in it")
@@ -207,7 +209,7 @@ func (l *StaticList) CheckAuthorizer(open []attest.OpenRoad) error {
 	return nil
 }
 
-var errNoList = errors.New("membership: a StaticList that neither NewStaticList nor ParseStaticList made")
+var errNoList = refusal.Config("StaticList", "", "one that NewStaticList or ParseStaticList made")
 
 // Authorize admits the machine that is listed for the node's name, and vouches for
 // the provider ID of the list and the SANs of the inventory. A refusal is

@@ -60,7 +60,7 @@ func TestParseStaticListRefuses(t *testing.T) {
 		"two spaces":          "row:7  node-3\n",
 		"tab":                 "row:7\tnode-3\n",
 		"space in front":      " row:7 node-3\n",
-		"space behind":        "row:7 node-3 \n",
+		"space after":         "row:7 node-3 \n",
 		"indented comment":    " # x\n",
 		"no identity":         "row7 node-3\n",
 		"short digest":        "ek:sha256:0123 node-3\n",

@@ -2,11 +2,11 @@ package membership
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/internal/typednil"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Store keeps records and finds them by node name, by machine and by Machine UID. It
@@ -59,19 +59,25 @@ type StoreRegistry struct {
 	now   func() time.Time
 }
 
-// NewRegistry makes a registry of a store. Its clock is now; nil means time.Now. A scope
-// that is none is an error, and so is a nil store.
-func NewRegistry(scope Scope, store Store, now func() time.Time) (*StoreRegistry, error) {
+// RegistryOptions are the choices of [NewRegistry] and [NewMemoryRegistry].
+type RegistryOptions struct {
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+}
+
+// NewRegistry makes a registry of a store. The error is that of [Scope.Check], or
+// refusal.CheckConfig for a nil store.
+func NewRegistry(scope Scope, store Store, options RegistryOptions) (*StoreRegistry, error) {
 	if err := scope.Check(); err != nil {
 		return nil, err
 	}
 	if typednil.Is(store) {
-		return nil, errors.New("membership: registry: no Store")
+		return nil, refusal.Config("Store", "", "one")
 	}
-	if now == nil {
-		now = time.Now
+	if options.Now == nil {
+		options.Now = time.Now
 	}
-	return &StoreRegistry{scope: scope, store: store, now: now}, nil
+	return &StoreRegistry{scope: scope, store: store, now: options.Now}, nil
 }
 
 // Scope returns the scope that the registry was made with.

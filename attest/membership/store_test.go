@@ -95,7 +95,7 @@ func TestFaultyStore(t *testing.T) {
 		t.Run(fails, func(t *testing.T) {
 			at := testTime()
 			store := &faultyStore{memoryStore: newMemoryStore()}
-			r, err := NewRegistry(Scope{}, store, func() time.Time { return at })
+			r, err := NewRegistry(Scope{}, store, RegistryOptions{Now: func() time.Time { return at }})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -103,7 +103,7 @@ func TestFaultyStore(t *testing.T) {
 				t.Fatal(err)
 			}
 			at = at.Add(time.Minute)
-			use, err := NewFirstUse(&FirstUseConfig{Registry: r, MaxLifetime: time.Hour, NodeExists: func(context.Context, string) (bool, error) { return false, nil },
+			use, err := NewFirstUse(FirstUseConfig{Registry: r, MaxLifetime: time.Hour, NodeExists: func(context.Context, string) (bool, error) { return false, nil },
 				Now: func() time.Time { return at }})
 			if err != nil {
 				t.Fatal(err)
@@ -123,7 +123,7 @@ func TestFaultyStore(t *testing.T) {
 		})
 	}
 	store := &faultyStore{memoryStore: newMemoryStore(), fails: "After"}
-	r, err := NewRegistry(Scope{}, store, nil)
+	r, err := NewRegistry(Scope{}, store, RegistryOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +141,7 @@ func TestFaultyStore(t *testing.T) {
 
 // Limits of the configuration, at the limit and one over it.
 func TestNewFirstUseLimits(t *testing.T) {
-	registry, err := NewMemoryRegistry(Scope{}, nil)
+	registry, err := NewMemoryRegistry(Scope{}, RegistryOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +157,7 @@ func TestNewFirstUseLimits(t *testing.T) {
 		"negative":            {time.Hour, -1, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := NewFirstUse(&FirstUseConfig{Registry: registry, MaxLifetime: c.lifetime, Reservation: c.reservation,
+			_, err := NewFirstUse(FirstUseConfig{Registry: registry, MaxLifetime: c.lifetime, Reservation: c.reservation,
 				NodeExists: func(context.Context, string) (bool, error) { return false, nil }})
 			if (err == nil) != c.ok {
 				t.Errorf("got %v, want accepted %t", err, c.ok)

@@ -71,7 +71,7 @@ func TestTwoEKsOfOneAlgorithm(t *testing.T) {
 		{"no UIDs, insecure", "", true, nil, nil, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			registry, err := membership.NewMemoryRegistry(membership.Scope{Road: attest.RoadEK, IdentityClass: "RSA-2048"}, plane.Now)
+			registry, err := membership.NewMemoryRegistry(membership.Scope{Road: attest.RoadEK, IdentityClass: "RSA-2048"}, membership.RegistryOptions{Now: plane.Now})
 			if err != nil {
 				t.Fatal(err)
 			}

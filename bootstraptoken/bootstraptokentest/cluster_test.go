@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/bootstraptoken"
 	"github.com/nodeattest/nodeattest/bootstraptoken/bootstraptokentest"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -35,11 +35,11 @@ func discover(t *testing.T, cluster *bootstraptokentest.Cluster) *bootstraptoken
 
 // Both keys in one TPM: the server's handshakes are signed there.
 func TestClusterInTPM(t *testing.T) {
-	tpm := attest.ShareTPM(tpmsim.New(t, nil))
-	var keys [2]*attest.TPMKey
+	shared := tpm.ShareTPM(tpmsim.New(t, nil))
+	var keys [2]*tpm.TPMKey
 	for i := range keys {
 		var err error
-		if keys[i], err = attest.CreateTPMKey(t.Context(), tpm, attest.KeyECDSAP256, nil); err != nil {
+		if keys[i], err = tpm.CreateTPMKey(t.Context(), shared, tpm.KeyECDSAP256, nil); err != nil {
 			t.Fatal(err)
 		}
 		defer func() {
@@ -59,8 +59,7 @@ func TestClusterInTPM(t *testing.T) {
 
 // A key of the caller's own making in the TPM.
 func TestClusterWithKeys(t *testing.T) {
-	tpm := tpmsim.New(t, nil)
-	inTPM, err := attest.CreateTPMKey(t.Context(), attest.ShareTPM(tpm), attest.KeyRSA2048, nil)
+	inTPM, err := tpm.CreateTPMKey(t.Context(), tpmsim.New(t, nil), tpm.KeyRSA2048, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

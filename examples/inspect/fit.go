@@ -2,30 +2,67 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/x509"
 	"fmt"
 
+	"github.com/google/go-tpm/tpm2"
+
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 )
 
 // maxChain bounds the certificates that are held against each other.
 const maxChain = 16
 
-// endorsement is TPM_RH_ENDORSEMENT, the hierarchy of EKs and of most AKs.
-const endorsement = 0x4000000b
-
 // parts are what was read, the first of each kind.
 type parts struct {
 	request      *csr.PKCS10
 	binding      *attest.Binding
-	attestation  *tpm.Attestation
+	attestation  *attest.Attestation
 	signature    []byte // over attestation
 	bare         bool   // signature is no TPMT_SIGNATURE
-	public       *tpm.Public
-	ak           *tpm.Public
+	public       *attest.Public
+	ak           *attest.Public
 	certificates []*x509.Certificate
+}
+
+// take keeps the first structure of each kind. A public area on its own is an AK's where
+// it has an AK's attributes.
+func (p *parts) take(v any, raw []byte) {
+	switch v := v.(type) {
+	case *attest.Binding:
+		p.binding = cmp.Or(p.binding, v)
+	case *attest.Challenge:
+		p.binding = cmp.Or(p.binding, &v.Binding)
+	case *attest.Attestation:
+		p.attestation = cmp.Or(p.attestation, v)
+	case *attest.Signature:
+		if p.signature == nil {
+			p.signature = raw
+		}
+	case *attest.CertifyEvidence:
+		p.public = cmp.Or(p.public, publicArea(v.Public))
+	case *attest.Hello:
+		p.ak = cmp.Or(publicArea(v.AKPublic), p.ak)
+	case *attest.Proof:
+		p.ak = cmp.Or(publicArea(v.AKPublic), p.ak)
+	case *attest.Public:
+		if v.Attributes.Has(attest.AttributeRestricted | attest.AttributeSign) {
+			p.ak = cmp.Or(p.ak, v)
+		} else {
+			p.public = cmp.Or(p.public, v)
+		}
+	}
+}
+
+// publicArea is a public area that a message carries, nil where it is malformed.
+func publicArea(b []byte) *attest.Public {
+	p, err := attest.ParsePublic(b)
+	if err != nil {
+		return nil
+	}
+	return p
 }
 
 // showFit says how the parts fit together. Each line can be worked out from the input
@@ -33,26 +70,32 @@ type parts struct {
 func (t *tree) showFit() {
 	p := &t.parts
 	var lines [][2]string
-	add := func(question, answer string) { lines = append(lines, [2]string{question, answer}) }
+	ask := func(question, answer string) { lines = append(lines, [2]string{question, answer}) }
 	if p.attestation != nil && p.attestation.Certified != nil && p.public != nil {
-		add("the certified Name is that of the certified public area", yesNo(p.public.HasName(p.attestation.Certified.Name)))
+		ask("the certified Name is that of the certified public area", yesNo(p.public.HasName(p.attestation.Certified.Name)))
 	}
 	if p.public != nil && p.request != nil {
-		add("the certified key is the request's", yesNo(p.public.SameKey(p.request.CSR.PublicKey)))
+		ask("the certified key is the request's", yesNo(p.public.SameKey(p.request.CSR.PublicKey)))
 	}
 	if p.ak != nil && len(p.certificates) > 0 {
-		add("the AK is the key of the first certificate", yesNo(p.ak.SameKey(p.certificates[0].PublicKey)))
+		ask("the AK is the key of the first certificate", yesNo(p.ak.SameKey(p.certificates[0].PublicKey)))
 	}
-	if p.attestation != nil && p.ak != nil {
-		name := tpm.QualifiedNameOfPrimary(endorsement, p.ak.Name())
-		add("the qualified signer is the AK, a primary key of the endorsement hierarchy", yesNo(bytes.Equal(name, p.attestation.QualifiedSigner)))
+	if p.ak != nil && p.attestation != nil {
+		name := attest.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, p.ak.Name())
+		ask("the qualified signer is the AK, a primary key of the endorsement hierarchy", yesNo(bytes.Equal(name, p.attestation.QualifiedSigner)))
 	}
-	p.statement(add)
-	p.bound(add)
-	for i := 0; i+1 < len(p.certificates); i++ {
-		lower, upper := p.certificates[i], p.certificates[i+1]
+	p.statement(ask)
+	if p.binding != nil && p.request != nil {
+		ask("the binding is for this request", yesNo(p.binding.RequestHash == p.request.InfoHash))
+	}
+	if p.binding != nil && p.ak != nil {
+		ask("the binding is for this AK", yesNo(p.boundToAK()))
+	}
+	for i := 1; i < len(p.certificates); i++ {
+		lower, upper := p.certificates[i-1], p.certificates[i]
 		if computable(upper.PublicKey) {
-			add(fmt.Sprintf("certificate %d is signed by certificate %d", i+1, i+2), answer(upper.CheckSignature(lower.SignatureAlgorithm, lower.RawTBSCertificate, lower.Signature)))
+			err := upper.CheckSignature(lower.SignatureAlgorithm, lower.RawTBSCertificate, lower.Signature)
+			ask(fmt.Sprintf("certificate %d is signed by certificate %d", i, i+1), answer(err))
 		}
 	}
 	if len(lines) == 0 {
@@ -66,59 +109,50 @@ func (t *tree) showFit() {
 }
 
 // statement verifies a certify statement under the AK that came along.
-func (p *parts) statement(add func(question, answer string)) {
+func (p *parts) statement(ask func(question, answer string)) {
 	if p.attestation == nil || p.attestation.Certified == nil || p.signature == nil || p.public == nil {
 		return
 	}
-	evidence := &tpm.CertifyEvidence{Attest: p.attestation.Raw, Signature: p.signature, Public: p.public.Raw}
-	as := ""
-	if p.bare {
-		evidence.RawSignature = &tpm.RawScheme{Alg: 0x0014, Hash: 0x000b}
-		as = ", taken for RSASSA with SHA-256,"
-	}
-	options := &tpm.CertifyOptions{
+	options := attest.CertifyOptions{
 		AllowDecryptionKey: true, AllowRestrictedKey: true,
 		InsecureAllowAnyQualifyingData: true, InsecureAllowAnyKey: true,
 		InsecureAllowSHA1Signature: true, InsecureAllowSHA1Name: true,
 	}
 	switch {
 	case p.ak != nil:
-		options.AK = tpm.InsecureAKFromSender(nil, p.ak.Raw)
+		options.AK = attest.InsecureAKFromSender(nil, p.ak.Raw)
 	case len(p.certificates) > 0 && computable(p.certificates[0].PublicKey):
-		options.AK = tpm.InsecureAKFromSender(p.certificates[0].PublicKey, nil)
+		options.AK = attest.InsecureAKFromSender(p.certificates[0].PublicKey, nil)
 	default:
 		return
 	}
-	certified, err := tpm.VerifyCertify(evidence, options)
-	add("the statement"+as+" verifies under the AK, whatever its qualifying data", answer(err))
+	evidence, as := attest.CertifyEvidence{Attest: p.attestation.Raw, Signature: p.signature, Public: p.public.Raw}, ""
+	if p.bare {
+		evidence.RawSignature = &attest.RawScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA256}
+		as = ", taken for RSASSA with SHA-256,"
+	}
+	certified, err := attest.VerifyCertify(&evidence, &options)
+	ask("the statement"+as+" verifies under the AK, whatever its qualifying data", answer(err))
 	if err == nil {
-		add("signed with", certified.SignatureScheme.String())
+		ask("signed with", certified.SignatureScheme.String())
 		// Under an AK that nobody vouches for, TPMResident is never set.
 		c := certified.Attestation.Certified
-		lives := certified.Public.Attributes.Has(tpm.AttributeFixedTPM|tpm.AttributeFixedParent) && !bytes.Equal(c.Name, c.QualifiedName)
-		add("the certified key lives in the TPM, if the AK does", yesNo(lives))
+		lives := certified.Public.Attributes.Has(attest.AttributeFixedTPM|attest.AttributeFixedParent) && !bytes.Equal(c.Name, c.QualifiedName)
+		ask("the certified key lives in the TPM, if the AK does", yesNo(lives))
 	}
 }
 
-// bound holds a Binding against the request and the AK.
-func (p *parts) bound(add func(question, answer string)) {
-	if p.binding == nil {
-		return
-	}
-	if p.request != nil {
-		add("the binding is for this request", yesNo(p.binding.RequestHash == p.request.InfoHash))
-	}
-	if p.ak == nil {
-		return
-	}
+// boundToAK reports whether the binding names the AK: by its key, or by its Name.
+func (p *parts) boundToAK() bool {
 	if p.binding.Road == attest.RoadEK {
-		add("the binding is for this AK", yesNo(p.ak.HasName(p.binding.AKName)))
-		return
+		return p.ak.HasName(p.binding.AKName)
 	}
-	if key, err := p.ak.Key(); err == nil {
-		hash, err := csr.SPKIHash(key)
-		add("the binding is for this AK", yesNo(err == nil && hash == p.binding.MachineKey))
+	key, err := p.ak.Key()
+	if err != nil {
+		return false
 	}
+	hash, err := csr.SPKIHash(key)
+	return err == nil && hash == p.binding.MachineKey
 }
 
 func answer(err error) string {

@@ -13,16 +13,18 @@
 // taken for the parts of one piece of evidence, and the tree ends with how the parts
 // fit together.
 //
-// What is malformed is shown up to the fault, in a line that begins with "!!" and says
-// where: the byte, counted from the start of the file, of the PEM block's content or of
-// the decoded base64, whichever is the innermost. The exit status is 0 where everything
-// was read, 1 where something was not, and 2 where the command line is wrong. Status 0
-// says that the input is well formed and nothing more: this program trusts nobody's
-// roots, and knows neither the challenge key nor the machine. That is a Verifier's work.
+// Each structure is read by the SDK's own strict parser and shown field by field, under
+// the names of the SDK's documentation; a field that is zero or empty is left out. What a
+// parser refuses is marked by a line that begins with "!!". DER that is refused is then
+// outlined, element by element, up to the fault and its byte, with whatever in it is
+// whole. Bytes count from the start of the file, of the PEM block's content or of the
+// decoded base64, whichever is the innermost. The exit status is 0 where everything was
+// read, 1 where something was not, and 2 where the command line is wrong. Status 0 says
+// that the input is well formed and nothing more: this program trusts nobody's roots, and
+// knows neither the challenge key nor the machine. That is a Verifier's work.
 //
 // Control characters in the input come out escaped. Secrets do not come out: of a
-// challenge's credential only sizes are shown, and of a clear secret, which is public,
-// the first bytes.
+// challenge's secret only the size is shown.
 package main
 
 import (
@@ -59,54 +61,45 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		names = []string{"-"}
 	}
 	t := newTree(stdout)
-	unread := false
+	status := 0
+	fail := func(why string) {
+		fmt.Fprintf(stderr, "inspect: %s\n", refusal.Escape(why))
+		status = 1
+	}
 	for _, name := range names {
 		input, err := readInput(name, stdin)
+		if name == "-" {
+			name = "standard input"
+		}
 		if err != nil {
-			fmt.Fprintf(stderr, "inspect: %s\n", refusal.Escape(err.Error()))
-			unread = true
+			fail(name + ": " + err.Error())
 			continue
 		}
-		t.in(inputName(name), sizeOf(len(input)), func() { showInput(t, input) })
+		t.in(name, sizeOf(len(input)), func() { showInput(t, input) })
 	}
 	t.showFit()
 	if err := t.close(); err != nil {
-		fmt.Fprintf(stderr, "inspect: %s\n", refusal.Escape(err.Error()))
-		unread = true
+		fail(err.Error())
 	}
 	for _, fault := range t.faults {
-		fmt.Fprintf(stderr, "inspect: %s\n", fault)
+		fail(fault)
 	}
-	if unread || len(t.faults) > 0 {
-		return 1
-	}
-	return 0
-}
-
-func inputName(name string) string {
-	if name == "-" {
-		return "standard input"
-	}
-	return name
+	return status
 }
 
 // readInput reads one input, at most maxInput bytes.
 func readInput(name string, stdin io.Reader) ([]byte, error) {
-	in := stdin
 	if name != "-" {
 		f, err := os.Open(name)
 		if err != nil {
 			return nil, err
 		}
 		defer f.Close()
-		in = f
+		stdin = f
 	}
-	b, err := io.ReadAll(io.LimitReader(in, maxInput+1))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", inputName(name), err)
+	b, err := io.ReadAll(io.LimitReader(stdin, maxInput+1))
+	if err == nil && len(b) > maxInput {
+		err = fmt.Errorf("more than %d bytes", maxInput)
 	}
-	if len(b) > maxInput {
-		return nil, fmt.Errorf("%s: more than %d bytes", inputName(name), maxInput)
-	}
-	return b, nil
+	return b, err
 }

@@ -5,10 +5,11 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
-	"golang.org/x/crypto/cryptobyte/asn1"
+	"github.com/nodeattest/nodeattest/attest"
 )
 
 // showInput recognises what an input is, and shows it. Nothing in a file says what it
@@ -19,13 +20,13 @@ func showInput(t *tree, b []byte) {
 	case len(text) == 0:
 		t.stop(0, "nothing there")
 	case looksBinary(b) && !bytes.HasPrefix(text, []byte(begin)):
-		showBinary(newReader(t, b, 0))
+		t.showBinary(b)
 	case text[0] == '{':
-		showObject(t, b)
+		t.showObject(b)
 	case bytes.Contains(b, []byte(begin)) || strings.HasPrefix(begin, string(text)):
-		showPEM(t, b)
-	case isBase64(text):
-		t.in("base64", "", func() { showDecoded(t, text) })
+		t.showPEM(b)
+	case len(bytes.Trim(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=\r\n")) == 0:
+		t.in("base64", "", func() { t.showBase64(string(text)) })
 	default:
 		t.stop(0, "none of the forms that this program knows")
 	}
@@ -33,175 +34,113 @@ func showInput(t *tree, b []byte) {
 
 // looksBinary reports whether b has bytes that none of the text forms has.
 func looksBinary(b []byte) bool {
-	if !utf8.Valid(b) {
-		return true
-	}
-	for _, c := range b {
-		if c < ' ' && c != '\n' && c != '\r' && c != '\t' {
-			return true
-		}
-	}
-	return false
+	return !utf8.Valid(b) || bytes.ContainsFunc(b, func(c rune) bool { return c < ' ' && c != '\n' && c != '\r' && c != '\t' })
 }
 
-// isBase64 reports whether text is base64 in one piece or in lines.
-func isBase64(text []byte) bool {
-	return len(bytes.Trim(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=\r\n")) == 0
-}
-
-// showDecoded shows what base64 holds: the PEM of spec.request, a challenge as it
+// showBase64 shows what base64 holds: the PEM of spec.request, a challenge as it
 // stands in a condition's message, or anything in DER.
-func showDecoded(t *tree, text []byte) {
-	b := lenientBase64(string(text))
-	name, _ := recognizeDER(b)
+func (t *tree) showBase64(text string) {
+	b := lenientBase64(text)
 	switch {
 	case bytes.HasPrefix(b, []byte(begin)):
-		showPEM(t, b)
-	case name == "Challenge":
-		t.showMessage(string(text))
+		t.showPEM(b)
+	case recognize(b) == "Challenge":
+		t.showMessage(text)
 	case len(b) == 0:
 		t.stop(0, "no base64 in one piece")
 	default:
-		if _, err := base64.StdEncoding.Strict().DecodeString(string(text)); err != nil {
+		if _, err := base64.StdEncoding.Strict().DecodeString(text); err != nil {
 			t.fault("base64: " + err.Error())
 		}
-		showBinary(newReader(t, b, 0))
+		t.showBinary(b)
 	}
 }
 
 // lenientBase64 decodes as much as can be decoded.
 func lenientBase64(text string) []byte {
-	text = strings.TrimRight(text, "=")
-	b, _ := base64.RawStdEncoding.AppendDecode(nil, []byte(text))
+	b, _ := base64.RawStdEncoding.AppendDecode(nil, []byte(strings.TrimRight(text, "=")))
 	return b
 }
 
-// showBinary shows DER or a TPM structure.
-func showBinary(r *reader) {
-	name, show := recognizeDER(r.b)
-	if show == nil {
-		name, show = recognizeTPM(r.b)
+// showMessage shows a challenge as it stands in a condition's message.
+func (t *tree) showMessage(message string) {
+	der, err := attest.ParseChallengeMessage(message)
+	if err != nil {
+		t.fault("refused: " + err.Error())
+		der = lenientBase64(message)
 	}
-	if show == nil {
-		name, show = r.sizePrefix()
-	}
-	if _, _, _, fault := derHeader(r.b); show == nil && fault != "" && len(r.b) > 0 && r.b[0] == byte(asn1.SEQUENCE) {
-		r.stop("a SEQUENCE: %s", fault)
-		return
-	}
-	if show == nil {
-		r.stop("none of the forms that this program knows: %s, the first %s", sizeOf(len(r.b)), hex.EncodeToString(r.b[:min(2, len(r.b))]))
-		return
-	}
-	r.t.in(name, "", func() { show(r) })
+	t.show("Challenge", der)
 }
 
-// sizePrefix passes over the size with which tpm2-tools writes some structures: they
-// are TPM2Bs then.
-func (r *reader) sizePrefix() (string, func(*reader)) {
-	if len(r.b) < 4 {
-		return "", nil
+// showBinary shows DER or a TPM structure. tpm2-tools write some TPM structures with
+// their size in front: they are TPM2Bs then.
+func (t *tree) showBinary(b []byte) {
+	name := recognize(b)
+	if name == "" && len(b) > 4 {
+		if size := int(b[0])<<8 | int(b[1]); size >= len(b)-2 && size <= 2048 && recognize(b[2:]) != "" {
+			t.line("size prefix", "2 bytes, a TPM2B: requests carry the structure without it")
+			b, name = b[2:], recognize(b[2:])
+			if size > len(b) {
+				t.stop(2, fmt.Sprintf("the size prefix announces %s, %d are there", sizeOf(size), len(b)))
+			}
+		}
 	}
-	size, left := int(r.b[0])<<8|int(r.b[1]), len(r.b)-2
-	name, show := recognizeTPM(r.b[2:])
-	if show == nil || size < left || size > 2048 {
-		return "", nil
+	switch {
+	case name != "":
+		t.in(name, "", func() { t.show(name, b) })
+	case len(b) > 0 && b[0] == 0x30:
+		t.refuse(b, "none of the SEQUENCEs that this program knows")
+	default:
+		t.stop(0, fmt.Sprintf("none of the forms that this program knows: %s, the first %s", sizeOf(len(b)), hex.EncodeToString(b[:min(2, len(b))])))
 	}
-	r.t.line("size prefix", "2 bytes, a TPM2B: requests carry the structure without it")
-	if size > left {
-		r.cut = fmt.Sprintf("the size prefix announces %s, %d are there", sizeOf(size), left)
-	}
-	r.b, r.at = r.b[2:], r.at+2
-	return name, show
 }
 
-// recognizeTPM tells TPM structures by their first fields.
-func recognizeTPM(b []byte) (string, func(*reader)) {
+// recognize names a structure by its first tags, or the first fields of a TPM structure;
+// of two that begin alike, by the parser that takes it. It returns "" for what this program
+// does not know.
+func recognize(b []byte) string {
+	tags := tagsOf(b)
+	for _, known := range []struct{ tags, name, orElse string }{
+		{tags: "30 30 a0", name: "Certificate"}, // TBSCertificate: version, or serial and algorithm
+		{tags: "30 30 02 30 06", name: "Certificate"},
+		{tags: "30 30 02 30", name: "CertificationRequest"}, // CertificationRequestInfo: version, subject
+		{tags: "30 30 30", name: "AttestationBundle"},
+		{tags: "30 30 06", name: "SubjectPublicKeyInfo"},
+		{tags: "30 30 02 0a", name: "Proof", orElse: "Challenge"}, // both begin with a Binding
+		{tags: "30 02 0a 0c", name: "Hello"},
+		{tags: "30 02 0a 04", name: "Binding"},
+		{tags: "30 04", name: "Quote", orElse: "TcgAttestCertify"},
+	} {
+		if !strings.HasPrefix(tags, known.tags) {
+			continue
+		}
+		if known.orElse != "" {
+			if _, err := parsers[known.name](b); err != nil {
+				return known.orElse
+			}
+		}
+		return known.name
+	}
 	isType := len(b) >= 6 && b[4] == 0x80 && b[5] >= 0x14 && b[5] <= 0x1c
 	switch {
-	case isAlgorithm(b, "ff54") || isType:
-		return "TPMS_ATTEST", showAttestation
+	case algorithmAt(b, 0, 0xff54) || isType: // TPM_GENERATED_VALUE, or a TPM_ST_ATTEST after another magic
+		return "TPMS_ATTEST"
 	case isSignature(b):
-		return "TPMT_SIGNATURE", showSignature
-	case isPublic(b):
-		return "TPMT_PUBLIC", func(r *reader) { showPublic(r, roleUnknown) }
+		return "TPMT_SIGNATURE"
+	case algorithmAt(b, 0, 0x0001, 0x0023) && (len(b) < 4 || hashAt(b, 2)): // RSA, ECC
+		return "TPMT_PUBLIC"
 	}
-	return "", nil
+	return ""
 }
 
-// recognizeDER tells the DER structures by their first tags.
-func recognizeDER(b []byte) (string, func(*reader)) {
-	tags := tagsOf(b)
-	is := func(prefix string) bool { return strings.HasPrefix(tags, prefix) }
-	switch {
-	case is("30 30 a0"), is("30 30 02 30 06"): // TBSCertificate: version, or serial and algorithm
-		return "Certificate", showCertificate
-	case is("30 30 02 30"): // CertificationRequestInfo: version, subject
-		return "CertificationRequest", showRequest
-	case is("30 30 30"):
-		return "AttestationBundle", showEvidence
-	case is("30 30 06"):
-		return "SubjectPublicKeyInfo", showKeyInfo
-	case is("30 30 02 0a"):
-		return afterBinding(b)
-	case is("30 02 0a 0c"):
-		return "Hello", showHello
-	case is("30 02 0a 04"):
-		return "Binding", showBinding
-	case is("30 04"):
-		if third(b) == byte(asn1.SEQUENCE) {
-			return "Quote", showQuote
-		}
-		return "TcgAttestCertify", showCertify
-	}
-	return "", nil
+// isSignature reports whether b begins like a TPMT_SIGNATURE: a scheme and a hash.
+func isSignature(b []byte) bool {
+	return algorithmAt(b, 0, 0x0014, 0x0016, 0x0018) && (len(b) < 4 || hashAt(b, 2))
 }
 
-// tagsOf lists the first tags of DER, entering constructed elements and passing over
-// others, and empty ones.
-func tagsOf(b []byte) string {
-	var tags []string
-	for range 5 {
-		tag, head, size, fault := derHeader(b)
-		if fault != "" {
-			break
-		}
-		tags = append(tags, hex.EncodeToString([]byte{byte(tag)}))
-		b = b[head:]
-		if tag&0x20 == 0 {
-			b = b[min(size, len(b)):]
-		} else if size == 0 {
-			tags = append(tags, "end")
-		}
-	}
-	return strings.Join(tags, " ")
-}
+func hashAt(b []byte, at int) bool { return algorithmAt(b, at, 0x0004, 0x000b, 0x000c, 0x000d) }
 
-// afterBinding tells a Challenge from a Proof: both begin with a Binding, and only a
-// Proof ends with an OCTET STRING.
-func afterBinding(b []byte) (string, func(*reader)) {
-	_, head, _, _ := derHeader(b)
-	rest := skipElement(b[head:])
-	if len(rest) > 0 && (rest[0] == 0x04 || rest[0] == 0x80 && len(skipElement(rest)) > 0) {
-		return "Proof", showProof
-	}
-	return "Challenge", showChallenge
-}
-
-// third returns the tag of the third element in a SEQUENCE, 0 where there is none.
-func third(b []byte) byte {
-	_, head, _, _ := derHeader(b)
-	if rest := skipElement(skipElement(b[head:])); len(rest) > 0 {
-		return rest[0]
-	}
-	return 0
-}
-
-// skipElement returns what is behind one element, nothing where it is not complete.
-func skipElement(b []byte) []byte {
-	_, head, size, fault := derHeader(b)
-	if fault != "" || size > len(b)-head {
-		return nil
-	}
-	return b[head+size:]
+// algorithmAt reports whether one of the TPM_ALG_IDs stands at a byte of b.
+func algorithmAt(b []byte, at int, ids ...uint16) bool {
+	return len(b) >= at+2 && slices.Contains(ids, uint16(b[at])<<8|uint16(b[at+1]))
 }

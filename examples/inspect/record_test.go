@@ -192,7 +192,7 @@ func requestWithEvidence(t *testing.T, evidence []byte) []byte {
 		b.AddASN1Int64(0)
 		b.AddBytes(must(csr.ParsePKCS10(must(os.ReadFile("testdata/request.der"))(t)))(t).CSR.RawSubject)
 		b.AddBytes(must(csr.CanonicalSPKI(key.Public()))(t))
-		b.AddASN1(tag0Constructed, func(b *cryptobyte.Builder) {
+		b.AddASN1(asn1.Tag(0).ContextSpecific().Constructed(), func(b *cryptobyte.Builder) {
 			b.AddASN1(asn1.SEQUENCE, func(b *cryptobyte.Builder) {
 				oid.Add(b, oid.IDAAAttestation)
 				b.AddASN1(asn1.SET, func(b *cryptobyte.Builder) { b.AddBytes(evidence) })

@@ -48,9 +48,7 @@ func (t *tree) line(name, value string) {
 	if value != "" {
 		name += ": " + value
 	}
-	t.w.WriteString(strings.Repeat("  ", len(t.path)))
-	t.w.WriteString(refusal.Escape(name))
-	t.w.WriteByte('\n')
+	_, _ = t.w.WriteString(strings.Repeat("  ", len(t.path)) + refusal.Escape(name) + "\n") // close has the error
 }
 
 // in writes a line, and below it what inside writes.
@@ -74,13 +72,11 @@ func (t *tree) fault(why string) {
 func (t *tree) stop(at int, why string) { t.fault("byte " + strconv.Itoa(at) + ": " + why) }
 
 // quoted writes a text from the input, shortened where it is very long.
-func quoted(s string) string { return quotedTo(s, maxText) }
-
-func quotedTo(s string, most int) string {
-	if utf8.RuneCountInString(s) <= most {
+func quoted(s string) string {
+	if utf8.RuneCountInString(s) <= maxText {
 		return strconv.Quote(s)
 	}
-	return strconv.Quote(string([]rune(s)[:most/2])) + "… (" + sizeOf(len(s)) + ")"
+	return strconv.Quote(string([]rune(s)[:maxText/2])) + "… (" + sizeOf(len(s)) + ")"
 }
 
 // hexOf writes bytes from the input, shortened where there are many.
@@ -106,4 +102,12 @@ func yesNo(yes bool) string {
 		return "yes"
 	}
 	return "NO"
+}
+
+// orElse is s, or another text where it is empty.
+func orElse(s, other string) string {
+	if s == "" {
+		return other
+	}
+	return s
 }

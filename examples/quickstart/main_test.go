@@ -16,8 +16,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -44,7 +45,7 @@ func masked(output string) string {
 
 func TestRun(t *testing.T) {
 	var out bytes.Buffer
-	if err := run(t.Context(), &out); err != nil {
+	if err := run(t.Context(), &story{w: &out}); err != nil {
 		t.Fatalf("%v after\n%s", err, &out)
 	}
 	golden := filepath.Join("testdata", "output.golden")
@@ -82,7 +83,7 @@ func TestStory(t *testing.T) {
 	if want := fmt.Sprintf("\n1 certificate issued, %d attacks refused.\n", refused); !strings.HasSuffix(text, want) {
 		t.Errorf("does not end with %q", want)
 	}
-	for _, check := range []error{attest.CheckBindingRequest, tpm.CheckCertificateChain, attest.CheckMembership} {
+	for _, check := range []error{attest.CheckBindingRequest, attest.CheckCertificateChain, attest.CheckMembership} {
 		if !strings.Contains(text, "check     "+check.Error()+"\n") {
 			t.Errorf("nothing is refused by the check %s", check)
 		}
@@ -104,18 +105,18 @@ func TestRunFails(t *testing.T) {
 	t.Run("canceled", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := run(ctx, &bytes.Buffer{}); !errors.Is(err, context.Canceled) {
+		if err := run(ctx, &story{w: &bytes.Buffer{}}); !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v, want %v", err, context.Canceled)
 		}
 	})
 	t.Run("no TPM", func(t *testing.T) {
 		tpmsim.New(t, nil)
-		if err := run(t.Context(), &bytes.Buffer{}); !errors.Is(err, tpmsim.ErrInUse) {
+		if err := run(t.Context(), &story{w: &bytes.Buffer{}}); !errors.Is(err, tpmsim.ErrInUse) {
 			t.Errorf("got %v, want %v", err, tpmsim.ErrInUse)
 		}
 	})
 	t.Run("no output", func(t *testing.T) {
-		if err := run(t.Context(), brokenPipe{}); !errors.Is(err, errBroken) {
+		if err := run(t.Context(), &story{w: brokenPipe{}}); !errors.Is(err, errBroken) {
 			t.Errorf("got %v, want %v", err, errBroken)
 		}
 	})
@@ -168,7 +169,7 @@ func TestAttackSucceeds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plane, err := newControlPlane(cloud.Root(), inventory{"node-1": {}})
+	plane, err := newControlPlane(cloud.Root(), []membership.Member{{NodeName: "node-1", Machine: "gce:example-project/4711000000000000001"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,18 +190,19 @@ func TestAttackSucceeds(t *testing.T) {
 }
 
 func TestRefusal(t *testing.T) {
-	refusal := &attest.Error{Check: tpm.CheckMagic, Got: "a", Want: "b"}
+	refused := &attest.Error{Check: attest.CheckMagic, Got: "a", Want: "b"}
 	for _, tt := range []struct {
-		name      string
-		err, want error
-		text      string // of the error; "" for none
+		name string
+		err  error
+		want refusal.Check
+		text string // of the error; "" for none
 	}{
-		{"refused", refusal, tpm.CheckMagic, ""},
-		{"refused by a rule", csr.Violations{{Check: csr.RuleUsages}}, csr.RuleUsages, ""},
-		{"accepted", nil, tpm.CheckMagic, "approve"},
-		{"undecided", csr.Retry(errors.New("no answer")), tpm.CheckMagic, "retry"},
-		{"broken", errors.New("disk full"), tpm.CheckMagic, "retry"},
-		{"by another check", refusal, tpm.CheckName, "want " + tpm.CheckName.Error()},
+		{"refused", refused, attest.CheckMagic, ""},
+		{"refused by a rule", csr.Errors{{Check: csr.CheckUsages}}, csr.CheckUsages, ""},
+		{"accepted", nil, attest.CheckMagic, "approve"},
+		{"undecided", csr.Retry(errors.New("no answer")), attest.CheckMagic, "retry"},
+		{"broken", errors.New("disk full"), attest.CheckMagic, "retry"},
+		{"by another check", refused, attest.CheckName, "want " + attest.CheckName.Error()},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var out bytes.Buffer

@@ -26,6 +26,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/claims"
+	"github.com/nodeattest/nodeattest/claims/apiserver"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -146,7 +147,7 @@ func join(ctx context.Context, names ...string) (*machines, error) {
 type cluster struct {
 	machines *machines
 	objects  *claims.MemoryObjects
-	issuer   *claims.Issuer
+	issuer   *apiserver.Issuer
 	keys     jws.KeySet
 }
 
@@ -171,18 +172,18 @@ func newCluster(nodes *machines) (*cluster, error) {
 	if c.keys, err = jws.NewStaticKeySet(signer.Key()); err != nil {
 		return nil, err
 	}
-	c.issuer, err = claims.NewIssuer(claims.IssuerConfig{
-		Policy: claims.Policy{Issuer: clusterIssuer, APIAudiences: []string{clusterIssuer}},
+	c.issuer, err = apiserver.NewIssuer(apiserver.IssuerConfig{
+		Policy: apiserver.Policy{Issuer: clusterIssuer, APIAudiences: []string{clusterIssuer}},
 		Signer: signer, Objects: c.objects,
 	})
 	return c, err
 }
 
 // issue answers a TokenRequest for a pod.
-func (c *cluster) issue(ctx context.Context, pod string) (*claims.Issued, error) {
-	return c.issuer.Issue(ctx, &claims.TokenRequest{
+func (c *cluster) issue(ctx context.Context, pod string) (*apiserver.Issued, error) {
+	return c.issuer.Issue(ctx, &apiserver.TokenRequest{
 		Namespace: "shop", Name: "cart", Audiences: []string{serviceName},
-		BoundObject: &claims.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: pod},
+		BoundObject: &apiserver.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: pod},
 	})
 }
 
@@ -200,7 +201,7 @@ func (c *cluster) Machine(_ context.Context, nodeName string) (*claims.Registere
 // askAPIServer shows what a TokenReview says of the token, before and after the pod is
 // deleted too: kube-apiserver does not look at the Node of a pod.
 func (c *cluster) askAPIServer(ctx context.Context, w io.Writer, token string) error {
-	validator, err := claims.NewKubernetesValidator(claims.KubernetesConfig{
+	validator, err := apiserver.NewValidator(apiserver.ValidatorConfig{
 		Issuers: []string{clusterIssuer}, Keys: c.keys, Objects: c.objects, Audiences: []string{clusterIssuer},
 	})
 	if err != nil {
@@ -233,10 +234,10 @@ type service struct {
 // was issued to a workload on that node.
 func startService(c *cluster) (*service, error) {
 	s := &service{cluster: c}
-	validator, err := claims.NewStrictValidator(claims.StrictConfig{
+	validator, err := claims.NewValidator(claims.ValidatorConfig{
 		Issuer: clusterIssuer, Keys: c.keys, Audiences: []string{serviceName}, Objects: c.objects,
 		InsecureAllowReplay: true, // a token may come with each request: it is worth nothing elsewhere
-		Node:                &claims.NodeCheck{Machines: c},
+		Node:                claims.NodeCheck{Machines: c},
 	})
 	if err != nil {
 		return nil, err
@@ -245,7 +246,7 @@ func startService(c *cluster) (*service, error) {
 		who, _ := claims.WorkloadFrom(r.Context())
 		fmt.Fprintf(w, "%s on %s (%s)", who.Result.Username(), who.Node.Name, strings.ReplaceAll(who.Facts.Facts.String(), ",", ", "))
 	})
-	handler, err := claims.NewHandler(validator, identity, &claims.HandlerOptions{
+	handler, err := claims.NewHandler(validator, identity, claims.HandlerOptions{
 		Records: s.record,
 		Refused: func(_ *http.Request, err error) { s.refusal = err },
 	})

@@ -128,9 +128,10 @@ func chainAttacks() []Live {
 
 // CertificateAttack has the right CA certify the right AK or EK in a wrong way.
 type CertificateAttack struct {
+	// Name is the vector's, What its description, Expect the check that refuses.
 	Name, What, Expect string
 	live               string
-	Options            tpmsim.AKCertificateOptions
+	Options            tpmsim.AKCertificateOptions // of an AK, or of an EK
 }
 
 func (w *Bench) certificateAttacks(road attest.Road) []Live {

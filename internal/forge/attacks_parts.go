@@ -6,9 +6,10 @@ import (
 	"github.com/nodeattest/nodeattest/oid"
 )
 
-// partsAttack is one change to a good answer that has been taken apart: nothing is
+// PartsAttack is one change to a good answer that has been taken apart: nothing is
 // signed again.
-type partsAttack struct {
+type PartsAttack struct {
+	// Name is the vector's, What its description, Expect the check that refuses.
 	Name, What, Expect string
 	Change             func(*Parts)
 	InCSR              bool   // expect is a check of package csr
@@ -16,12 +17,12 @@ type partsAttack struct {
 }
 
 // EchoAttacks change one field of the binding in the proof, and nothing else.
-func EchoAttacks() []partsAttack {
+func EchoAttacks() []PartsAttack {
 	akName := append([]byte{0, 0x0b}, make([]byte, 32)...)
 	field := func(i int, how func([]byte) []byte) func(*Parts) {
 		return func(p *Parts) { p.OnProof = Replaced(0, Replaced(i, how)) }
 	}
-	return []partsAttack{
+	return []PartsAttack{
 		{Name: "version", What: "The echoed binding has version 2.", Expect: "message-version", Change: field(0, With(2, 1, 2))},
 		{Name: "road", What: "The echoed binding is for the road of the EK certificate.", Expect: "binding-road",
 			Change: func(p *Parts) { p.Binding.Road, p.Binding.AKName = message.RoadEK, akName }},
@@ -57,8 +58,8 @@ func EchoAttacks() []partsAttack {
 }
 
 // FrameAttacks change what stands around the binding.
-func FrameAttacks() []partsAttack {
-	return []partsAttack{
+func FrameAttacks() []PartsAttack {
+	return []PartsAttack{
 		{Name: "statements-swapped", live: "statements-reversed", What: "Proof and certify statement change places.", Expect: "bundle-statements",
 			Change: func(p *Parts) {
 				p.OnEvidence = Replaced(0, Edited(func(e [][]byte) [][]byte { e[0], e[1] = e[1], e[0]; return e }))

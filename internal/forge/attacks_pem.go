@@ -10,6 +10,7 @@ import (
 
 // PEMAttack is one change to the text of a good bundle.
 type PEMAttack struct {
+	// Name is the vector's, What its description, Expect the check that refuses.
 	Name, What, Expect string
 	live               string // as attack.live, without its prefix pem-
 	Change             func(string) string

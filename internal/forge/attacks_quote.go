@@ -10,8 +10,9 @@ import (
 	"github.com/google/go-tpm/tpm2"
 )
 
-// quoteAttack is one change to a good quote.
-type quoteAttack struct {
+// QuoteAttack is one change to a good quote.
+type QuoteAttack struct {
+	// Name is the vector's, What its description, Expect the check that refuses.
 	Name, What, Expect string
 	RSA                bool // by the RSA AK in place of the one on P-256
 	live               string
@@ -21,15 +22,16 @@ type quoteAttack struct {
 // LoneQuoteData is the qualifying data of quotes outside answers.
 var LoneQuoteData = Derive("qualifying data of quotes", 32)
 
-func QuoteAttacks() []quoteAttack {
+// QuoteAttacks are all attacks on one quote.
+func QuoteAttacks() []QuoteAttack {
 	return slices.Concat(quotedStatements(), quotedSelections(), quotedValues(), quotedSigners())
 }
 
 func patchQuote(how func([]byte) []byte) func(*Quoting) { return func(q *Quoting) { q.patch = how } }
 
 // quotedStatements are about the TPMS_ATTEST and its qualifying data.
-func quotedStatements() []quoteAttack {
-	return []quoteAttack{
+func quotedStatements() []QuoteAttack {
+	return []QuoteAttack{
 		{Name: "forged-magic", What: "The structure does not begin with TPM_GENERATED_VALUE.", Expect: "attest-magic",
 			Change: patchQuote(func(b []byte) []byte { b[0] ^= 1; return b })},
 		{Name: "with-bytes-behind", What: "A byte stands behind the TPMS_ATTEST, under the signature.", Expect: "attest-encoding",
@@ -57,11 +59,11 @@ func quotedStatements() []quoteAttack {
 }
 
 // quotedSelections are about which PCRs the quote covers.
-func quotedSelections() []quoteAttack {
+func quotedSelections() []QuoteAttack {
 	selects := func(selections ...tpm.PCRSelection) func(*Quoting) {
 		return func(q *Quoting) { q.SelectPCRs(selections...) }
 	}
-	return []quoteAttack{
+	return []QuoteAttack{
 		{Name: "of-no-bank", What: "The quote selects no bank.", Expect: "pcr-selection", Change: selects()},
 		{Name: "of-no-pcr", What: "The quote selects a bank, and no PCR of it.", Expect: "pcr-selection", Change: selects(SelectionOf(BankSHA256, 0, 0, 0))},
 		{Name: "of-no-pcr-of-a-second-bank", What: "The quote selects no PCR of its second bank.", Expect: "pcr-selection",
@@ -77,8 +79,8 @@ func quotedSelections() []quoteAttack {
 }
 
 // quotedValues are about the values that the node sends beside the quote.
-func quotedValues() []quoteAttack {
-	return []quoteAttack{
+func quotedValues() []QuoteAttack {
+	return []QuoteAttack{
 		{Name: "pcr-listed-twice", What: "The node lists PCR 7 with a value that it wishes for, and again with the quoted one.", Expect: "pcr-duplicate",
 			Change: func(q *Quoting) {
 				q.PCRs = append([]tpm.PCR{{Bank: BankSHA256, Index: 7, Value: make([]byte, 32)}}, q.PCRs...)
@@ -121,14 +123,14 @@ func quotedValues() []quoteAttack {
 }
 
 // quotedSigners are about the AK and its signature.
-func quotedSigners() []quoteAttack {
+func quotedSigners() []QuoteAttack {
 	ak := func(how func(*tpm.Public)) func(*Quoting) {
 		return func(q *Quoting) { q.UseAK(Changed(q.AK.Public, how)) }
 	}
 	signature := func(how func(*tpm.Signature)) func(*Quoting) {
 		return func(q *Quoting) { q.signature = how }
 	}
-	return []quoteAttack{
+	return []QuoteAttack{
 		{Name: "by-another-ak", What: "Another AK signs under the public area of the one that is named.", Expect: "signature",
 			Change: func(q *Quoting) { q.AK = &SoftAK{Private: q.w.AKOther.Private, Public: q.AK.Public} }},
 		{Name: "by-an-ak-that-decrypts", What: "The AK can decrypt too.", Expect: "ak-attributes", Change: ak(func(p *tpm.Public) { p.Attributes |= tpm.AttributeDecrypt })},

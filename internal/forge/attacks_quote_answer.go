@@ -11,20 +11,21 @@ import (
 	"github.com/nodeattest/nodeattest/oid"
 )
 
-// quotedAttack is one change to a good answer with a good quote, where the policy asks
+// QuotedAttack is one change to a good answer with a good quote, where the policy asks
 // for one or does not.
-type quotedAttack struct {
+type QuotedAttack struct {
+	// Name is the vector's, What its description, Expect the check that refuses.
 	Name, What, Expect string
 	Change             func(*Forgery)
-	Wanted             bool
+	Wanted             bool // the policy asks for a quote
 	live               string
 }
 
 // QuotedAttacks are attacks on the quote in an answer: it must be of the AK, the
 // challenge and the boot of the certify statement.
-func QuotedAttacks() []quotedAttack {
+func QuotedAttacks() []QuotedAttack {
 	log := EventLog()
-	return []quotedAttack{
+	return []QuotedAttack{
 		{"quote-by-another-ak", "The quote is a good one of another TPM, over the node's challenge.", "quote-boot", func(f *Forgery) {
 			f.quote.AK = f.w.AKOther
 			f.quote.Attest.QualifiedSigner = tpm.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, f.w.AKOther.Public.Name())
@@ -75,6 +76,7 @@ func QuotedAttacks() []quotedAttack {
 	}
 }
 
+// EventLog is a statement with an event log.
 func EventLog() message.Statement {
 	return message.Statement{Type: oid.NodeAttestEventLog, Stmt: Must(tpm.MarshalEventLog([]byte("a log")))}
 }

@@ -22,14 +22,15 @@ type Asked struct {
 	bundle func(*csr.Bundle)   // changes provider and data
 	object func(*csr.Request)  // changes the object at last
 	raw    func([]byte) []byte // changes the PKCS#10 request in its block at last
-	Target string
+	Target string              // the signer that a hello states, "" for none
 }
 
 // RequestAttack is one change to a good request.
 type RequestAttack struct {
+	// Name is the vector's, What its description, Expect the check that refuses.
 	Name, What, Expect string
-	Also               []string
-	Retry              bool
+	Also               []string // the other checks that refuse it
+	Retry              bool     // the refusal is not final
 	Change             func(*Asked)
 	Under              string // the policy that it needs; "" is the common one
 	live               string // as attack.live

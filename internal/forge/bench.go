@@ -1,3 +1,7 @@
+// Package forge makes evidence of a join on keys in software, changes one thing of it and
+// signs again. Its tables of attacks are the only ones: the vectors of testdata/vectors are
+// made from them, and the conformance runner of attesttest tries them on providers that
+// run. A step that cannot be done is a panic, which [Caught] turns into an error.
 package forge
 
 import (
@@ -31,11 +35,13 @@ const (
 // Bench is what evidence is made with: keys in software, the CA that certifies them, and
 // what the control plane is called. All keys follow from their labels.
 type Bench struct {
-	Now                              time.Time
+	Now time.Time // the clock
+	// ClusterID, ProviderID and Bootstrap are those of the good node's join.
 	ClusterID, ProviderID, Bootstrap string
 	Client, Serving                  string // signer names; "" are those of package attest
 	Quoted                           bool   // good answers have a quote
 
+	// CA certifies the keys, Stranger is a CA that nobody trusts.
 	CA, Stranger         *tpmsim.CA
 	Ring, Retired, Later attest.RingKey // the key in use, one that is not any more, and one that is not yet
 
@@ -45,11 +51,11 @@ type Bench struct {
 
 	// Machines are those of a live world, by name.
 	Machines map[string]*Machine
-	WeakEKs  map[string]*SoftEK
+	WeakEKs  map[string]*SoftEK // EKs that the world expects of the first machine, by attack
 
 	// RSA takes long to make: these are nil where no vectors are written.
 	RSATLS, RSA1024 *rsa.PrivateKey
-	AKRSA           *SoftAK
+	AKRSA           *SoftAK // the good machine's
 }
 
 // MakeKeys makes those in RSA too if asked.
@@ -85,6 +91,7 @@ func Identity(name string) string {
 	return "othername:" + MachineType.String() + ":" + Base64url(MachineName(name).Value)
 }
 
+// SPKI is a key's SubjectPublicKeyInfo in DER.
 func SPKI(key crypto.PublicKey) []byte {
 	return Must(csr.CanonicalSPKI(key))
 }

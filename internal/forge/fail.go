@@ -7,11 +7,13 @@ import "errors"
 // stop and name it.
 type Failure struct{ err error }
 
+// Must returns v. An error is a failure.
 func Must[T any](v T, err error) T {
 	Check(err)
 	return v
 }
 
+// Check makes an error a failure.
 func Check(err error) {
 	if err != nil {
 		panic(Failure{err})

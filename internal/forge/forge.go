@@ -32,6 +32,7 @@ const (
 	SoftwareAttributes = tpm.AttributeUserWithAuth | tpm.AttributeSign
 )
 
+// Schemes of keys.
 var (
 	NoScheme       = tpm.KeyScheme{Alg: tpm2.TPMAlgNull}
 	schemeRSASSA   = tpm.KeyScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA256}
@@ -41,16 +42,18 @@ var (
 	SchemeECDSA512 = tpm.KeyScheme{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA512}
 )
 
+// Hashes are those of statements and banks, by their TPM_ALG_ID.
 var Hashes = map[tpm2.TPMAlgID]crypto.Hash{tpm2.TPMAlgSHA1: crypto.SHA1, tpm2.TPMAlgSHA256: crypto.SHA256,
 	tpm2.TPMAlgSHA384: crypto.SHA384, tpm2.TPMAlgSHA512: crypto.SHA512}
 
 // SoftAK is an attestation key in software, which signs what no TPM would.
 type SoftAK struct {
-	Private crypto.Signer
-	Public  *tpm.Public
-	Chain   [][]byte
+	Private crypto.Signer // the key, which signs as often alike as the scheme allows
+	Public  *tpm.Public   // the public area
+	Chain   [][]byte      // its certificates, leaf first
 }
 
+// NewSoftAK has the CA certify a key in software as the AK of a machine.
 func (w *Bench) NewSoftAK(private crypto.Signer, scheme tpm.KeyScheme, machine string) *SoftAK {
 	leaf := Must(w.CA.IssueAK(private.Public(), &tpmsim.AKCertificateOptions{OtherName: MachineName(machine)}))
 	return &SoftAK{
@@ -123,19 +126,19 @@ func readECDSA(der []byte) (r, s []byte) {
 type Forgery struct {
 	Join
 	w         *Bench
-	AK        *SoftAK
-	B         *message.Binding
-	secret    []byte // S; nil for the one that follows from the binding
-	Attest    *tpm.Attestation
-	Public    *tpm.Public
+	AK        *SoftAK          // that signs
+	B         *message.Binding // what the challenge is bound to
+	secret    []byte           // S; nil for the one that follows from the binding
+	Attest    *tpm.Attestation // the certify statement
+	Public    *tpm.Public      // the public area
 	scheme    tpm.KeyScheme
 	patch     func(attest []byte) []byte
-	Signature func(*tpm.Signature)
+	Signature func(*tpm.Signature) // changes the signature
 	after     func(*tpm.CertifyEvidence)
 
 	AKPublic []byte   // that the node sends, and that the statement is held against
 	Sent     *Sources // that vouch for the AK; nil for the AK's certificates
-	Options  []string
+	Options  []string // what a caller of VerifyCertify sets
 
 	quote *Quoting // nil where there is none
 	// behind changes what follows the proof.
@@ -148,8 +151,8 @@ type Forgery struct {
 // Sources are what a node sends of its AK or EK: certificates, a bare key, or, which is
 // an attack, both or neither.
 type Sources struct {
-	Chain  [][]byte
-	Public []byte
+	Chain  [][]byte // its certificates, leaf first
+	Public []byte   // the public area
 }
 
 // Forge makes a good forgery: ak says that the request's key lives in its TPM. It is on
@@ -248,6 +251,7 @@ func (f *Forgery) SignedBy(other *SoftAK) {
 	f.AK = &SoftAK{Private: other.Private, Public: f.AK.Public, Chain: f.AK.Chain}
 }
 
+// Evidence signs the statement.
 func (f *Forgery) Evidence() *tpm.CertifyEvidence {
 	raw := Change(Must(f.Attest.Marshal()), f.patch)
 	v := f.AK.sign(f.scheme, raw)

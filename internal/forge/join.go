@@ -20,20 +20,21 @@ import (
 	"github.com/nodeattest/nodeattest/oid"
 )
 
+// Base64url is base64url without padding.
 func Base64url(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
 
 // Join is what one node's messages are bound to. Its zero fields are filled in by
 // defaults.
 type Join struct {
-	Request    []byte // PKCS#10
-	Key        crypto.Signer
-	Signer     string
-	Username   string
-	Groups     []string
-	Usages     []string
-	Expiration int32
-	Cluster    string
-	Ring       attest.RingKey
+	Request    []byte         // PKCS#10
+	Key        crypto.Signer  // of the request
+	Signer     string         // the signer name
+	Username   string         // of the requester
+	Groups     []string       // of the requester
+	Usages     []string       // that are asked for
+	Expiration int32          // in seconds, 0 for none
+	Cluster    string         // the cluster ID
+	Ring       attest.RingKey // the challenge key
 	window     time.Duration
 	Label      string  // of the nonce
 	EK         *SoftEK // on the road of the EK
@@ -153,7 +154,7 @@ func (j Join) WithKey(w *Bench, key crypto.Signer) Join {
 // SoftEK is the public part of an EK with its certificates.
 type SoftEK struct {
 	Public  crypto.PublicKey
-	Chain   [][]byte
+	Chain   [][]byte          // its certificates, leaf first
 	private *ecdsa.PrivateKey // of a live world's
 }
 

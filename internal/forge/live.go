@@ -15,7 +15,7 @@ import (
 
 // Machine is a machine whose TPM is in software.
 type Machine struct {
-	AK *SoftAK
+	AK *SoftAK // the attestation key
 	// EK is the one by which the machine is known, Second another one of the same TPM.
 	EK, Second *SoftEK
 }
@@ -81,7 +81,7 @@ func ROCAModulus() *big.Int {
 // Try is one attack on a verifier that runs.
 type Try struct {
 	*Bench
-	Road attest.Road
+	Road attest.Road // that the attack goes
 	// Challenge gives a hello to the verifier and returns what it answers.
 	Challenge func(hello *csr.Request) (*message.Challenge, error)
 }
@@ -144,6 +144,7 @@ func (t *thief) open(c *message.Challenge) (secret []byte, err error) {
 // Shut is the outcome of an attack that came to nothing before there was a request.
 type Shut string
 
+// Error says why.
 func (s Shut) Error() string { return "the attack came to nothing: " + string(s) }
 
 // DenyReason says that this is as good as a refusal.
@@ -152,6 +153,7 @@ func (Shut) DenyReason() string { return "AttackFailed" }
 // Live is an attack on a verifier that runs. An error of Make is a refusal; what cannot
 // be made at all is a panic that Caught turns into an error.
 type Live struct {
+	// Name is stable, Class one of the constants, What a sentence.
 	Name, Class, What string
 	Make              func(*Try) (*csr.Request, error)
 }
@@ -193,7 +195,7 @@ func (w *Bench) LiveAttacks(road attest.Road, resident bool) []Live {
 			add(ClassStatement, "", a.Name, a.live, a.What, a.Change)
 		}
 	}
-	parts := func(class, prefix string, table []partsAttack) {
+	parts := func(class, prefix string, table []PartsAttack) {
 		for _, a := range table {
 			of := class
 			if a.InCSR {

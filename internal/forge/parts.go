@@ -12,12 +12,12 @@ import (
 
 // Parts is an answer, or a hello, taken apart to be changed and put together again.
 type Parts struct {
-	Object   *csr.Request
+	Object   *csr.Request // a copy
 	Bundle   *csr.Bundle
 	Evidence *message.Bundle
-	Certify  *tpm.CertifyEvidence
-	Proof    *message.Proof
-	Binding  *message.Binding
+	Certify  *tpm.CertifyEvidence // nil in a hello
+	Proof    *message.Proof       // nil in a hello
+	Binding  *message.Binding     // of the proof
 	Hello    *message.Hello
 
 	// What changes the encoded statement, bundle or PEM, where the structures above
@@ -34,6 +34,7 @@ func Clone(r *csr.Request) *csr.Request {
 	return out
 }
 
+// TakeApart copies an object that package attest can read.
 func TakeApart(object *csr.Request) *Parts {
 	p := &Parts{Object: Clone(object)}
 	p.Bundle = Must(csr.Parse(p.Object.Spec.Request))
@@ -71,6 +72,7 @@ func (p *Parts) Together() *csr.Request {
 	return p.Object
 }
 
+// Change is how of a copy of b, or b itself where how is nil.
 func Change(b []byte, how func([]byte) []byte) []byte {
 	if how == nil {
 		return b

@@ -20,7 +20,7 @@ import (
 // PKCS10 writes a request as it is told, byte for byte, and signs it.
 type PKCS10 struct {
 	Key        crypto.Signer
-	Subject    []Rdn
+	Subject    []Rdn // in the order of the request
 	Extensions []pkix.Extension
 	// list is the DER of the list of extensions, in place of extensions.
 	list []byte
@@ -45,6 +45,7 @@ type attribute struct {
 	value string
 }
 
+// Text is an RDN of one UTF8String.
 func Text(id oid.OID, value string) Rdn { return Rdn{{id, 12, value}} }
 
 // NewPKCS10 is the good node's request.
@@ -56,6 +57,7 @@ func (w *Bench) NewPKCS10() *PKCS10 {
 	}
 }
 
+// DER is the signed request.
 func (p *PKCS10) DER() []byte {
 	info := Change(p.info(), p.onInfo)
 	algorithm, signature := p.sign(info)
@@ -147,10 +149,13 @@ func SANOf(names ...general) pkix.Extension {
 	return pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 17}, Value: TLV(0x30, list...)}
 }
 
+// PKCS8 is the private key in DER.
 func PKCS8(key crypto.Signer) []byte { return Must(x509.MarshalPKCS8PrivateKey(RawKey(key))) }
 
+// PEMBlock is one PEM block.
 func PEMBlock(label string, data []byte) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: label, Bytes: data}))
 }
 
+// ErrUnchanged says that an attack is none.
 func ErrUnchanged(name string) error { return fmt.Errorf("%s changes nothing", name) }

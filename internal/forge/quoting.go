@@ -21,9 +21,9 @@ const (
 // vector changes one thing of it.
 type Quoting struct {
 	w         *Bench
-	AK        *SoftAK
-	Attest    *tpm.Attestation
-	PCRs      []tpm.PCR
+	AK        *SoftAK          // that signs
+	Attest    *tpm.Attestation // the quote
+	PCRs      []tpm.PCR        // that are sent beside it, in this order
 	scheme    tpm.KeyScheme
 	patch     func(attest []byte) []byte
 	signature func(*tpm.Signature)
@@ -42,6 +42,7 @@ func (w *Bench) QuoteBy(ak *SoftAK) *Quoting {
 	return q
 }
 
+// SelectionOf selects PCRs of a bank, by octets.
 func SelectionOf(bank tpm2.TPMAlgID, octets ...byte) tpm.PCRSelection {
 	return tpm.PCRSelection{Hash: bank, Select: octets}
 }
@@ -60,6 +61,7 @@ func (q *Quoting) SelectPCRs(selections ...tpm.PCRSelection) {
 	q.Digest()
 }
 
+// PCRValue is a PCR with the value that a good machine has.
 func PCRValue(bank tpm2.TPMAlgID, index int) tpm.PCR {
 	size := Hashes[bank].Size()
 	return tpm.PCR{Bank: bank, Index: index, Value: bytes.Repeat([]byte{byte(0x10 + index)}, size)}

@@ -15,6 +15,7 @@ import (
 // Attack is one change to a good forgery. It becomes two vectors: the statement
 // alone, and, with -in-answer behind its name, the same in the answer of a node.
 type Attack struct {
+	// Name is the vector's, What its description, Expect the check that refuses.
 	Name, What, Expect string
 	// rsa takes the RSA AK in place of the one on P-256.
 	RSA    bool

@@ -52,8 +52,8 @@ func (s *search) in(v reflect.Value) bool {
 		if v.Type() == bigInt && bytes.Contains(number(v), bytes.TrimLeft(s.secret, "\x00")) {
 			return true
 		}
-		for n := range v.NumField() {
-			if s.in(v.Field(n)) {
+		for _, field := range v.Fields() {
+			if s.in(field) {
 				return true
 			}
 		}

@@ -2,7 +2,7 @@
 // tokens, keys and documents that carry signatures. It refuses what other readers
 // disagree about: a member name twice in one object, two names that differ only in
 // case (encoding/json takes one for the other), text that is not UTF-8, lone
-// surrogates, bytes behind the value. Whatever it accepts, encoding/json reads with the
+// surrogates, bytes after the value. Whatever it accepts, encoding/json reads with the
 // same values.
 //
 // A [Reader] is pulled through its bytes once, from left to right, and allocates

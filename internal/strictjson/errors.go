@@ -31,7 +31,7 @@ const (
 	ErrDepth Reason = "depth"
 	// ErrMembers: an object with more than MaxMembers members.
 	ErrMembers Reason = "too-many-members"
-	// ErrTrailing: bytes other than white space behind the value.
+	// ErrTrailing: bytes other than white space after the value.
 	ErrTrailing Reason = "trailing-bytes"
 )
 

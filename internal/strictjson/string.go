@@ -1,6 +1,7 @@
 package strictjson
 
 import (
+	"encoding/json"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -18,10 +19,15 @@ func (r *Reader) Text() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if escaped {
-		return unescape(raw), nil
+	if !escaped {
+		return raw, nil
 	}
-	return raw, nil
+	var text string
+	quoted := r.data[r.pos-len(raw)-2 : r.pos]
+	if err := json.Unmarshal(quoted, &text); err != nil { // scanString has checked it
+		return nil, r.syntax()
+	}
+	return []byte(text), nil
 }
 
 // scanString reads a string and returns what stands between its quotes, checked, and
@@ -104,45 +110,4 @@ func codeUnit(b []byte) (rune, bool) {
 		unit = unit<<4 | rune(c)
 	}
 	return unit, true
-}
-
-// unescape decodes what scanString has checked.
-func unescape(raw []byte) []byte {
-	text := make([]byte, 0, len(raw))
-	for i := 0; i < len(raw); {
-		if raw[i] != '\\' {
-			text = append(text, raw[i])
-			i++
-			continue
-		}
-		if unit, ok := codeUnit(raw[i:]); ok {
-			i += 6
-			if utf16.IsSurrogate(unit) {
-				low, _ := codeUnit(raw[i:])
-				unit = utf16.DecodeRune(unit, low)
-				i += 6
-			}
-			text = utf8.AppendRune(text, unit)
-			continue
-		}
-		text = append(text, shortEscape(raw[i+1]))
-		i += 2
-	}
-	return text
-}
-
-func shortEscape(c byte) byte {
-	switch c {
-	case 'b':
-		return '\b'
-	case 'f':
-		return '\f'
-	case 'n':
-		return '\n'
-	case 'r':
-		return '\r'
-	case 't':
-		return '\t'
-	}
-	return c
 }

@@ -189,7 +189,7 @@ func (c *clock) set(t time.Time) { c.at = t }
 // replayMemory performs the operations on the registry in memory.
 func replayMemory(ctx context.Context, operations []Operation) error {
 	c := &clock{}
-	r, err := membership.NewMemoryRegistry(membership.Scope{}, c.now)
+	r, err := membership.NewMemoryRegistry(membership.Scope{}, membership.RegistryOptions{Now: c.now})
 	if err != nil {
 		return &brokenVector{err}
 	}
@@ -203,7 +203,7 @@ func (f *FirstUse) authorizer(now time.Time) (attest.Authorizer, error) {
 		scope = membership.Scope{Road: attest.RoadEK, IdentityClass: f.EKAlgorithm}
 	}
 	c := &clock{}
-	r, err := membership.NewMemoryRegistry(scope, c.now)
+	r, err := membership.NewMemoryRegistry(scope, membership.RegistryOptions{Now: c.now})
 	if err != nil {
 		return nil, err
 	}
@@ -211,7 +211,7 @@ func (f *FirstUse) authorizer(now time.Time) (attest.Authorizer, error) {
 		return nil, err
 	}
 	c.set(now)
-	use, err := membership.NewFirstUse(&membership.FirstUseConfig{Registry: r, MaxLifetime: time.Duration(f.MaxLifetimeSeconds) * time.Second, Now: c.now,
+	use, err := membership.NewFirstUse(membership.FirstUseConfig{Registry: r, MaxLifetime: time.Duration(f.MaxLifetimeSeconds) * time.Second, Now: c.now,
 		NodeExists: func(_ context.Context, name string) (bool, error) { return slices.Contains(f.Nodes, name), nil }})
 	if err != nil {
 		return nil, err

@@ -41,7 +41,7 @@ func TestReplayBoltRegistry(t *testing.T) {
 				t.Fatal(err)
 			}
 			c := &clock{}
-			r, err := boltregistry.Open(ctx, path, membership.Scope{}, c.now)
+			r, err := boltregistry.Open(ctx, path, membership.Scope{}, membership.RegistryOptions{Now: c.now})
 			if err != nil {
 				t.Fatal(err)
 			}

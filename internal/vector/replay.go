@@ -249,12 +249,8 @@ func names(err error, pkg string) []string {
 		}
 		return sorted(out)
 	case *refusal.Error:
-		if pkg != PackageOID && pkg != PackageTPM && errors.Is(err, e.Check) {
+		if pkg != PackageTPM && errors.Is(err, e.Check) {
 			return []string{string(e.Check)}
-		}
-	case oid.Error:
-		if pkg == PackageOID {
-			return []string{string(e)}
 		}
 	case forge.CredentialFault:
 		if pkg == PackageTPM {
@@ -268,7 +264,7 @@ func names(err error, pkg string) []string {
 // packages under test, or nil. That a question may be asked again is no refusal.
 func outermost(err error) error {
 	switch e := err.(type) {
-	case csr.Errors, oid.Error, forge.CredentialFault:
+	case csr.Errors, forge.CredentialFault:
 		return err
 	case *refusal.Error:
 		if e.Check != refusal.ErrRetry {

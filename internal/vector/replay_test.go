@@ -58,7 +58,7 @@ func TestPackages(t *testing.T) {
 	for _, v := range set.Vectors {
 		count[v.Expect]++
 	}
-	others := map[string]string{PackageAttest: PackageCSR, PackageCSR: PackageAttest, PackageClaims: PackageAttest}
+	others := map[string]string{PackageAttest: PackageCSR, PackageCSR: PackageAttest, PackageClaims: PackageAttest, PackageOID: PackageCSR}
 	for _, v := range set.Vectors {
 		other, ok := others[v.Package]
 		if !ok || count[v.Expect] < 2 || slices.Contains(shared, v.Expect) {
@@ -91,8 +91,9 @@ func expectationChanges(v *Vector) map[string]func(*Vector) {
 		}
 		return out
 	}
-	// Between attest and csr, which share their type of refusal, checkPackages decides.
-	others := map[string]string{PackageAttest: PackageOID, PackageCSR: PackageOID, PackageOID: PackageAttest, PackageTPM: PackageAttest, PackageJWS: PackageOID, PackageClaims: PackageOID}
+	// All packages but PackageTPM share their type of refusal: between them checkPackages
+	// decides.
+	others := map[string]string{PackageAttest: PackageTPM, PackageCSR: PackageTPM, PackageOID: PackageTPM, PackageTPM: PackageAttest, PackageJWS: PackageTPM, PackageClaims: PackageTPM}
 	out["another check"] = func(v *Vector) { v.Expect = "another-check" }
 	out["another package"] = func(v *Vector) { v.Package = others[v.Package] }
 	out["acceptance"] = func(v *Vector) { v.Expect, v.Package, v.Cause, v.Also, v.Retry = "", "", "", nil, false }

@@ -58,8 +58,8 @@ func TestSchema(t *testing.T) {
 
 // members lists the JSON names of a struct's fields, and those always written.
 func members(t reflect.Type) (all, required []string) {
-	for i := range t.NumField() {
-		name, options, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+	for field := range t.Fields() {
+		name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
 		all = append(all, name)
 		if options == "" {
 			required = append(required, name)

@@ -9,7 +9,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/nodeattest/nodeattest/claims"
+	"github.com/nodeattest/nodeattest/claims/extsigner"
 	"github.com/nodeattest/nodeattest/jws"
 )
 
@@ -24,7 +24,7 @@ type Signer struct {
 	Claims []byte `json:"claims"`
 }
 
-// sign asks a claims.SignerService with a new key, whose clock is the environment's.
+// sign asks an extsigner.Service with a new key, whose clock is the environment's.
 func (s *Signer) sign(ctx context.Context, e *Environment) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -38,7 +38,7 @@ func (s *Signer) sign(ctx context.Context, e *Environment) error {
 	if err != nil {
 		return &brokenVector{err}
 	}
-	service, err := claims.NewSignerService(claims.SignerServiceConfig{
+	service, err := extsigner.NewService(extsigner.ServiceConfig{
 		Issuer: s.Issuer, Signer: signer, Keys: keys, RefreshHint: time.Minute,
 		MaxTokenLifetime: time.Duration(s.MaxLifetimeSeconds) * time.Second, Now: func() time.Time { return e.Now },
 	})

@@ -39,7 +39,7 @@ const (
 	LevelRegistry = "registry"
 	// LevelToken is jws.Verify on a token.
 	LevelToken = "token"
-	// LevelSigner is claims.SignerService.Sign on a claim set.
+	// LevelSigner is extsigner.Service.Sign on a claim set.
 	LevelSigner = "signer"
 	// LevelBoot is tpm.VerifyQuote on a quote, then eventlog.Policy.CheckQuote on it
 	// and the event log beside it.
@@ -50,10 +50,10 @@ const (
 const (
 	PackageAttest = "attest" // attest.Check, those of attest/eventlog among them
 	PackageCSR    = "csr"    // csr.Rule
-	PackageOID    = "oid"    // oid.Error
+	PackageOID    = "oid"    // oid.Check
 	PackageTPM    = "tpm"    // CredentialFault
 	PackageJWS    = "jws"    // jws.Check
-	PackageClaims = "claims" // claims.Check
+	PackageClaims = "claims" // a Check of claims or of claims/extsigner
 )
 
 // Classes returns the classes of vectors, each a folder of its own.

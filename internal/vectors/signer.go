@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/nodeattest/nodeattest/claims"
+	"github.com/nodeattest/nodeattest/claims/apiserver"
 	"github.com/nodeattest/nodeattest/internal/forge"
 	"github.com/nodeattest/nodeattest/internal/vector"
 )
@@ -16,12 +17,12 @@ const (
 
 // podClaims are those of a token for a pod, issued now, as kube-apiserver writes them.
 func (w *world) podClaims() string {
-	b := claims.Bound{
+	b := apiserver.Bound{
 		ServiceAccount: &claims.Object{Namespace: "shop", Name: "cart", UID: "uid-of-cart"},
 		Pod:            &claims.Pod{Object: claims.Object{Namespace: "shop", Name: "cart-0", UID: "uid-of-cart-0"}},
 		Node:           &claims.Node{Object: claims.Object{Name: forge.NodeName, UID: "uid-of-node-1"}},
 	}
-	c := forge.Must(claims.New(b, tokenLifetime, 0, []string{"https://sts.example.com"}, w.Now, "3f2f4f2e-5ab6-4a92-a0a6-7a6b1c4d9f10"))
+	c := forge.Must(apiserver.NewClaims(b, tokenLifetime, 0, []string{"https://sts.example.com"}, "3f2f4f2e-5ab6-4a92-a0a6-7a6b1c4d9f10", w.Now))
 	c.Issuer = tokenIssuer
 	return string(forge.Must(c.Marshal()))
 }

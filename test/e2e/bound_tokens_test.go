@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/nodeattest/nodeattest/claims"
+	"github.com/nodeattest/nodeattest/claims/apiserver"
 	"github.com/nodeattest/nodeattest/jws"
 )
 
@@ -94,12 +95,12 @@ func TestBoundTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	v := &validators{cluster: c, objects: liveObjects{c.admin}}
-	if v.kubernetes, err = claims.NewKubernetesValidator(claims.KubernetesConfig{
+	if v.kubernetes, err = apiserver.NewValidator(apiserver.ValidatorConfig{
 		Issuers: []string{issuer}, Keys: keys, Objects: v.objects, Audiences: []string{issuer},
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if v.strict, err = claims.NewStrictValidator(claims.StrictConfig{
+	if v.strict, err = claims.NewValidator(claims.ValidatorConfig{
 		Issuer: issuer, Keys: keys, Objects: v.objects, Audiences: []string{issuer}, InsecureAllowReplay: true,
 	}); err != nil {
 		t.Fatal(err)
@@ -137,8 +138,8 @@ func flip(end string) string {
 type validators struct {
 	cluster    *cluster
 	objects    claims.Objects
-	kubernetes *claims.KubernetesValidator
-	strict     *claims.StrictValidator
+	kubernetes *apiserver.Validator
+	strict     *claims.Validator
 }
 
 // accept wants both validators and TokenReview to accept, and to tell the same user.
@@ -319,7 +320,7 @@ func TestForeignIssuer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	handler, err := claims.NewOIDCHandler(claims.OIDCConfig{Issuer: ours, KeySetURL: ours + claims.OIDCKeySetPath}, &claims.KeySetSource{Keys: keys})
+	handler, err := apiserver.NewOIDCHandler(apiserver.KeySetSource{Keys: keys}, apiserver.OIDCConfig{Issuer: ours, KeySetURL: ours + apiserver.OIDCKeySetPath})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -349,13 +350,13 @@ jwt:
 
 	objects := &claims.MemoryObjects{}
 	objects.PutServiceAccount(claims.Object{Namespace: tenant, Name: account, UID: "1"})
-	i, err := claims.NewIssuer(claims.IssuerConfig{
-		Policy: claims.Policy{Issuer: ours, APIAudiences: []string{audience}}, Signer: signer, Objects: objects,
+	i, err := apiserver.NewIssuer(apiserver.IssuerConfig{
+		Policy: apiserver.Policy{Issuer: ours, APIAudiences: []string{audience}}, Signer: signer, Objects: objects,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	issued, err := i.Issue(t.Context(), &claims.TokenRequest{Namespace: tenant, Name: account})
+	issued, err := i.Issue(t.Context(), &apiserver.TokenRequest{Namespace: tenant, Name: account})
 	if err != nil {
 		t.Fatal(err)
 	}

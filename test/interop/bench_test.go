@@ -21,6 +21,7 @@ import (
 	capjwt "github.com/hashicorp/cap/jwt"
 
 	"github.com/nodeattest/nodeattest/claims"
+	"github.com/nodeattest/nodeattest/claims/apiserver"
 	"github.com/nodeattest/nodeattest/jws"
 )
 
@@ -62,17 +63,17 @@ func newContest(t testing.TB, private crypto.Signer) *contest {
 	objects.PutServiceAccount(object("builder"))
 	objects.PutNode(claims.Node{Object: claims.Object{Name: "node-1", UID: "node-1-uid"}})
 	objects.PutPod(claims.Pod{Object: object("pod-1"), ServiceAccountName: "builder", NodeName: "node-1"})
-	issuer, err := claims.NewIssuer(claims.IssuerConfig{
-		Policy: claims.Policy{Issuer: benchIssuer, APIAudiences: []string{benchAudience}}, Signer: signer, Objects: objects,
+	issuer, err := apiserver.NewIssuer(apiserver.IssuerConfig{
+		Policy: apiserver.Policy{Issuer: benchIssuer, APIAudiences: []string{benchAudience}}, Signer: signer, Objects: objects,
 	})
 	must(err)
-	issued, err := issuer.Issue(t.Context(), &claims.TokenRequest{Namespace: "default", Name: "builder",
-		BoundObject: &claims.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: "pod-1"}})
+	issued, err := issuer.Issue(t.Context(), &apiserver.TokenRequest{Namespace: "default", Name: "builder",
+		BoundObject: &apiserver.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: "pod-1"}})
 	must(err)
-	strict, err := claims.NewStrictValidator(claims.StrictConfig{Issuer: benchIssuer, Keys: keys, Objects: objects,
+	strict, err := claims.NewValidator(claims.ValidatorConfig{Issuer: benchIssuer, Keys: keys, Objects: objects,
 		Audiences: []string{benchAudience}, InsecureAllowReplay: true})
 	must(err)
-	lenient, err := claims.NewKubernetesValidator(claims.KubernetesConfig{Issuers: []string{benchIssuer}, Keys: keys,
+	lenient, err := apiserver.NewValidator(apiserver.ValidatorConfig{Issuers: []string{benchIssuer}, Keys: keys,
 		Objects: objects, Audiences: []string{benchAudience}})
 	must(err)
 	c := &contest{token: issued.Token.Reveal(), public: private.Public()}

@@ -28,6 +28,7 @@ import (
 	"k8s.io/kubernetes/pkg/serviceaccount"
 
 	"github.com/nodeattest/nodeattest/claims"
+	"github.com/nodeattest/nodeattest/claims/apiserver"
 	"github.com/nodeattest/nodeattest/jws"
 )
 
@@ -79,7 +80,7 @@ type generated struct {
 func (s source) generate(t *testing.T) generated {
 	now, iss := time.Now(), s.text(issuer)
 	account := s.generatedObject("ns", "app")
-	var b claims.Bound
+	var b apiserver.Bound
 	b.ServiceAccount = &account
 	var pod *core.Pod
 	var secret *core.Secret
@@ -120,7 +121,7 @@ func (s source) generate(t *testing.T) generated {
 			t.Fatal(err)
 		}
 	}
-	c, err := claims.New(b, seconds, warnAfter, audiences, now, id)
+	c, err := apiserver.NewClaims(b, seconds, warnAfter, audiences, id, now)
 	if g.ourErr = err; err == nil {
 		c.Issuer = iss
 		if g.ourPayload, err = c.Marshal(); err != nil {
@@ -130,7 +131,7 @@ func (s source) generate(t *testing.T) generated {
 	return g
 }
 
-// TestServiceAccountClaims puts claims.New and Marshal beside Kubernetes' generator: the
+// TestServiceAccountClaims puts apiserver.NewClaims and Marshal beside Kubernetes' generator: the
 // same refusals, and claim sets that are equal byte for byte. Parsed
 // and encoded again they are the same too.
 func TestServiceAccountClaims(t *testing.T) {
@@ -240,11 +241,11 @@ func (r *recorder) Annotate(_ context.Context, key, value string) {
 }
 
 func (*recorder) Warn(context.Context, string)                 {}
-func (*recorder) SecretUsed(context.Context, claims.SecretUse) {}
+func (*recorder) SecretUsed(context.Context, apiserver.SecretUse) {}
 
 func (b *bench) ours(o *objects, token string, audiences []string) (verdict, error) {
 	r := &recorder{annotations: map[string]string{}}
-	k, err := claims.NewKubernetesValidator(claims.KubernetesConfig{
+	k, err := apiserver.NewValidator(apiserver.ValidatorConfig{
 		Issuers: []string{issuer, otherIssuer}, Keys: b.keys, Objects: ours{o}, Audiences: []string{apiAudience}, Recorder: r})
 	if err != nil {
 		return verdict{Error: err.Error()}, err
@@ -258,7 +259,7 @@ func (b *bench) ours(o *objects, token string, audiences []string) (verdict, err
 	return v, err
 }
 
-// TestServiceAccountValidator puts claims.KubernetesValidator beside Kubernetes' token
+// TestServiceAccountValidator puts apiserver.Validator beside Kubernetes' token
 // authenticator and validator, over random claim sets, objects and audiences: the same
 // verdict, the same words, the same user and the same audit annotations. The one exception
 // are claim sets that no API server writes and that cannot be decoded: these are refused

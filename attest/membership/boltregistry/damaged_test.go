@@ -50,7 +50,7 @@ func TestOpenRefusesDatabases(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			path := newFile(t)
 			withDB(t, path, c.change)
-			r, err := Open(t.Context(), path, testScope, nil)
+			r, err := Open(t.Context(), path, testScope, membership.RegistryOptions{})
 			if !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {
 				t.Errorf("got %v, want %v", err, c.want)
 			}
@@ -104,7 +104,7 @@ func TestCancelledBeforeItBegins(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	path := newFile(t)
-	if r, err := Open(ctx, path, testScope, nil); !errors.Is(err, context.Canceled) || r != nil {
+	if r, err := Open(ctx, path, testScope, membership.RegistryOptions{}); !errors.Is(err, context.Canceled) || r != nil {
 		t.Errorf("open: %v", err)
 	}
 	r := open(t, path, nil)

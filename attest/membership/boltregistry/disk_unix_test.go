@@ -23,7 +23,7 @@ import (
 func fillDisk(path, _ string) error {
 	ctx := context.Background()
 	signal.Ignore(syscall.SIGXFSZ)
-	r, err := Open(ctx, path, testScope, nil)
+	r, err := Open(ctx, path, testScope, membership.RegistryOptions{})
 	if err != nil {
 		return err
 	}
@@ -41,7 +41,7 @@ func fillDisk(path, _ string) error {
 		return err
 	}
 	full := false
-	for i := 0; i < 400; i++ {
+	for i := range 400 {
 		_, err := r.Reserve(ctx, claim("node-"+strconv.Itoa(i)), time.Now().Add(time.Hour))
 		if err == nil {
 			fmt.Println("node-" + strconv.Itoa(i))
@@ -118,7 +118,7 @@ func TestOpenRefusesModes(t *testing.T) {
 			if err := c.change(path); err != nil {
 				t.Fatal(err)
 			}
-			r, err := Open(t.Context(), path, testScope, nil)
+			r, err := Open(t.Context(), path, testScope, membership.RegistryOptions{})
 			if c.want == nil && err != nil || c.want != nil && !errors.Is(err, c.want) {
 				// Whom modes do not stop opens a file that is not writable.
 				if !(c.name == "not writable" && errors.Is(err, os.ErrPermission)) {
@@ -151,7 +151,7 @@ func TestOpenRefusesOwners(t *testing.T) {
 			if err := os.Chown(of(path), 65534, -1); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := Open(t.Context(), path, testScope, nil); !errors.Is(err, ErrFile) || !strings.Contains(err.Error(), "65534") {
+			if _, err := Open(t.Context(), path, testScope, membership.RegistryOptions{}); !errors.Is(err, ErrFile) || !strings.Contains(err.Error(), "65534") {
 				t.Errorf("got %v, want ErrFile with the owner", err)
 			}
 		})
@@ -178,7 +178,7 @@ func TestCutOffWhileOpen(t *testing.T) {
 			t.Errorf("a write: got %v, want ErrFile", err)
 		}
 	}
-	if _, err := Open(t.Context(), path, testScope, nil); !errors.Is(err, ErrFile) {
+	if _, err := Open(t.Context(), path, testScope, membership.RegistryOptions{}); !errors.Is(err, ErrFile) {
 		t.Errorf("opened again: got %v, want ErrFile", err)
 	}
 }

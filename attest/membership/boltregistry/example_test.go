@@ -27,14 +27,14 @@ func ExampleOpen() {
 		fmt.Println(err)
 		return
 	}
-	registry, err := boltregistry.Open(ctx, path, scope, nil)
+	registry, err := boltregistry.Open(ctx, path, scope, membership.RegistryOptions{})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer registry.Close()
 
-	first, err := membership.NewFirstUse(&membership.FirstUseConfig{
+	first, err := membership.NewFirstUse(membership.FirstUseConfig{
 		Registry:    registry,
 		NodeExists:  func(context.Context, string) (bool, error) { return false, nil },
 		MaxLifetime: 24 * time.Hour,
@@ -44,7 +44,7 @@ func ExampleOpen() {
 	// Every start after the first opens it while nobody else has it open.
 	short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 	defer cancel()
-	_, err = boltregistry.Open(short, path, scope, nil)
+	_, err = boltregistry.Open(short, path, scope, membership.RegistryOptions{})
 	fmt.Println(err != nil)
 	// Output:
 	// true <nil>

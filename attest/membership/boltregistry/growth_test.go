@@ -151,7 +151,7 @@ func BenchmarkRegistry(b *testing.B) {
 		}
 		b.Run(fmt.Sprintf("open/%d", size), func(b *testing.B) {
 			for b.Loop() {
-				o, err := Open(b.Context(), path, testScope, nil)
+				o, err := Open(b.Context(), path, testScope, membership.RegistryOptions{})
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -29,7 +29,7 @@ func newFile(t testing.TB) string {
 // open opens a registry and closes it with the test.
 func open(t testing.TB, path string, now func() time.Time) *Registry {
 	t.Helper()
-	r, err := Open(t.Context(), path, testScope, now)
+	r, err := Open(t.Context(), path, testScope, membership.RegistryOptions{Now: now})
 	if err != nil {
 		t.Fatal(err)
 	}

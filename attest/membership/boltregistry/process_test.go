@@ -62,7 +62,7 @@ func unixOrZero(t time.Time) int64 {
 //	<mark> <node> <state> <last end in Unix seconds>
 func writeUntilKilled(path, seedText string) error {
 	ctx := context.Background()
-	r, err := Open(ctx, path, testScope, nil)
+	r, err := Open(ctx, path, testScope, membership.RegistryOptions{})
 	if err != nil {
 		return err
 	}
@@ -195,7 +195,7 @@ func killOne(t *testing.T, path string, seed int) []string {
 // were made that nobody was told of.
 func checkSurvivors(t *testing.T, path string, known, asked map[string]string) (unacknowledged int) {
 	t.Helper()
-	r, err := Open(t.Context(), path, testScope, nil)
+	r, err := Open(t.Context(), path, testScope, membership.RegistryOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -275,7 +275,7 @@ func race(path, arg string) error {
 // joinInTurn opens the file for each call, and so takes turns with others.
 func joinInTurn(ctx context.Context, path string, c membership.Claim) error {
 	call := func(do func(r *Registry) error) error {
-		r, err := Open(ctx, path, testScope, nil)
+		r, err := Open(ctx, path, testScope, membership.RegistryOptions{})
 		if err != nil {
 			return err
 		}

@@ -72,13 +72,13 @@ func fill(path string, scope membership.Scope) error {
 // fs.ErrNotExist.
 //
 // While another process has the file open, Open waits until ctx is over; the error then
-// wraps [ErrInUse] and csr.ErrRetry. The clock is now; nil means time.Now.
-func Open(ctx context.Context, path string, scope membership.Scope, now func() time.Time) (*Registry, error) {
+// wraps [ErrInUse] and csr.ErrRetry.
+func Open(ctx context.Context, path string, scope membership.Scope, options membership.RegistryOptions) (*Registry, error) {
 	if err := scope.Check(); err != nil {
 		return nil, err
 	}
 	f := &file{path: path, scope: scope, writer: make(chan struct{}, 1)}
-	registry, err := membership.NewRegistry(scope, f, now)
+	registry, err := membership.NewRegistry(scope, f, options)
 	if err != nil {
 		return nil, err
 	}

@@ -124,7 +124,7 @@ func TestOpenRefuses(t *testing.T) {
 			if err := os.WriteFile(path, c.content, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			r, err := Open(t.Context(), path, c.scope, nil)
+			r, err := Open(t.Context(), path, c.scope, membership.RegistryOptions{})
 			if c.want == nil && err != nil || c.want != nil && !errors.Is(err, c.want) {
 				t.Errorf("got %v, want %v", err, c.want)
 			}
@@ -138,7 +138,7 @@ func TestOpenRefuses(t *testing.T) {
 			}
 		})
 	}
-	if _, err := Open(t.Context(), good+"-absent", testScope, nil); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := Open(t.Context(), good+"-absent", testScope, membership.RegistryOptions{}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no file: got %v", err)
 	}
 	if _, err := os.Stat(good + "-absent"); !errors.Is(err, fs.ErrNotExist) {
@@ -152,18 +152,18 @@ func TestOpenWaits(t *testing.T) {
 	first := open(t, path, nil)
 	short, cancel := context.WithTimeout(t.Context(), 3*lockPoll)
 	defer cancel()
-	_, err := Open(short, path, testScope, nil)
+	_, err := Open(short, path, testScope, membership.RegistryOptions{})
 	if !errors.Is(err, ErrInUse) || !errors.Is(err, csr.ErrRetry) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v, want ErrInUse to be tried again", err)
 	}
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Open(over, path, testScope, nil); !errors.Is(err, context.Canceled) {
+	if _, err := Open(over, path, testScope, membership.RegistryOptions{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("a context that is over: got %v", err)
 	}
 	opened := make(chan error)
 	go func() {
-		r, err := Open(t.Context(), path, testScope, nil)
+		r, err := Open(t.Context(), path, testScope, membership.RegistryOptions{})
 		if err == nil {
 			err = r.Close()
 		}

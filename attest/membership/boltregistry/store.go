@@ -239,7 +239,7 @@ func (f *file) Update(ctx context.Context, use func(membership.Writer) error) er
 	})
 	release()
 	switch {
-	case refused == errUnchanged:
+	case errors.Is(refused, errUnchanged):
 		return nil
 	case refused != nil:
 		return refused

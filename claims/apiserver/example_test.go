@@ -1,0 +1,181 @@
+package apiserver_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log"
+	"net/http/httptest"
+	"slices"
+	"time"
+
+	"github.com/nodeattest/nodeattest/claims"
+	"github.com/nodeattest/nodeattest/claims/apiserver"
+	"github.com/nodeattest/nodeattest/jws"
+)
+
+const exampleIssuer, exampleAudience = "https://kubernetes.default.svc", "https://identity.example"
+
+func exampleClock() time.Time { return time.Unix(1700000000, 0) }
+
+// exampleSigner makes a signer with a new key.
+func exampleSigner() *jws.CryptoSigner {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		log.Fatal(err)
+	}
+	signer, err := jws.NewSigner(key, jws.SignerOptions{KeyID: "key-1"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	return signer
+}
+
+// exampleObjects are one pod on one node.
+func exampleObjects() *claims.MemoryObjects {
+	objects := &claims.MemoryObjects{}
+	objects.PutServiceAccount(claims.Object{Namespace: "shop", Name: "cart", UID: "sa-uid"})
+	objects.PutPod(claims.Pod{
+		Object:             claims.Object{Namespace: "shop", Name: "cart-0", UID: "pod-uid"},
+		ServiceAccountName: "cart", NodeName: "node-a",
+	})
+	objects.PutNode(claims.Node{Object: claims.Object{Name: "node-a", UID: "node-uid"}})
+	return objects
+}
+
+// examplePodToken issues a token to the pod cart-0 on node-a.
+func examplePodToken(objects claims.Objects) (token string, keys *jws.StaticKeySet) {
+	signer := exampleSigner()
+	issuer, err := apiserver.NewIssuer(apiserver.IssuerConfig{
+		Policy: apiserver.Policy{Issuer: exampleIssuer, APIAudiences: []string{exampleIssuer}},
+		Signer: signer, Objects: objects, Now: exampleClock,
+		NewID: func() (string, error) { return "a1e1c1b5-5a5e-4d5e-8f5e-0123456789ab", nil },
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	issued, err := issuer.Issue(context.Background(), &apiserver.TokenRequest{
+		Namespace: "shop", Name: "cart", Audiences: []string{exampleAudience},
+		BoundObject: &apiserver.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: "cart-0"},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if keys, err = jws.NewStaticKeySet(signer.Key()); err != nil {
+		log.Fatal(err)
+	}
+	return issued.Token.Reveal(), keys
+}
+
+// A token for a pod names the pod, and the node that it runs on.
+func ExampleIssuer_Issue() {
+	issuer, err := apiserver.NewIssuer(apiserver.IssuerConfig{
+		Policy: apiserver.Policy{
+			Issuer:        "https://kubernetes.default.svc",
+			APIAudiences:  []string{"https://kubernetes.default.svc"},
+			MaxExpiration: 2 * time.Hour,
+		},
+		Signer:  exampleSigner(),
+		Objects: exampleObjects(),
+		Now:     func() time.Time { return time.Unix(1700000000, 0) },
+		NewID:   func() (string, error) { return "a1e1c1b5-5a5e-4d5e-8f5e-0123456789ab", nil },
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	seconds := int64(86400)
+	issued, err := issuer.Issue(context.Background(), &apiserver.TokenRequest{
+		Namespace: "shop", Name: "cart", Audiences: []string{"vault"}, ExpirationSeconds: &seconds,
+		BoundObject: &apiserver.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: "cart-0", UID: "pod-uid"},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	payload, err := issued.Claims.Marshal()
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(issued.Token, issued.Claims.CredentialID()) // a log does not get the token
+	fmt.Println(issued.Warnings)
+	fmt.Println(string(payload))
+
+	// The pod was made again under its name.
+	_, err = issuer.Issue(context.Background(), &apiserver.TokenRequest{
+		Namespace: "shop", Name: "cart",
+		BoundObject: &apiserver.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: "cart-0", UID: "old-uid"},
+	})
+	fmt.Println(errors.Is(err, apiserver.ReasonConflict))
+	// Output:
+	// [secret] JTI=a1e1c1b5-5a5e-4d5e-8f5e-0123456789ab
+	// [requested expiration of 86400 seconds shortened to 7200 seconds]
+	// {"aud":["vault"],"exp":1700007200,"iat":1700000000,"iss":"https://kubernetes.default.svc","jti":"a1e1c1b5-5a5e-4d5e-8f5e-0123456789ab","kubernetes.io":{"namespace":"shop","node":{"name":"node-a","uid":"node-uid"},"pod":{"name":"cart-0","uid":"pod-uid"},"serviceaccount":{"name":"cart","uid":"sa-uid"}},"nbf":1700000000,"sub":"system:serviceaccount:shop:cart"}
+	// true
+}
+
+// What a TokenReview answers, with the API server's own words for the refusal.
+func ExampleValidator_Validate() {
+	objects := exampleObjects()
+	token, keys := examplePodToken(objects)
+	validator, err := apiserver.NewValidator(apiserver.ValidatorConfig{
+		Issuers: []string{exampleIssuer}, Keys: keys, Objects: objects,
+		Audiences: []string{exampleIssuer}, Now: exampleClock,
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	result, err := validator.Validate(context.Background(), token, exampleAudience)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(result.Username(), result.Groups())
+	extra := result.Extra()
+	keysOf := make([]string, 0, len(extra))
+	for key := range extra {
+		keysOf = append(keysOf, key)
+	}
+	slices.Sort(keysOf)
+	for _, key := range keysOf {
+		fmt.Println(" ", key, extra[key])
+	}
+
+	_, err = validator.Validate(context.Background(), token)
+	fmt.Println(err)
+	objects.DeletePod("shop", "cart-0")
+	_, err = validator.Validate(context.Background(), token, exampleAudience)
+	fmt.Println(err, errors.Is(err, claims.CheckPodGone))
+	// Output:
+	// system:serviceaccount:shop:cart [system:serviceaccounts system:serviceaccounts:shop]
+	//   authentication.kubernetes.io/credential-id [JTI=a1e1c1b5-5a5e-4d5e-8f5e-0123456789ab]
+	//   authentication.kubernetes.io/node-name [node-a]
+	//   authentication.kubernetes.io/node-uid [node-uid]
+	//   authentication.kubernetes.io/pod-name [cart-0]
+	//   authentication.kubernetes.io/pod-uid [pod-uid]
+	// token audiences ["https://identity.example"] is invalid for the target audiences ["https://kubernetes.default.svc"]
+	// service account token has been invalidated true
+}
+
+// The two documents with which others verify an issuer's tokens.
+func ExampleOIDCHandler() {
+	signer := exampleSigner()
+	keys, err := jws.NewStaticKeySet(signer.Key())
+	if err != nil {
+		log.Fatal(err)
+	}
+	handler, err := apiserver.NewOIDCHandler(
+		apiserver.KeySetSource{Keys: keys},
+		apiserver.OIDCConfig{Issuer: "https://issuer.example", ExternalAddress: "issuer.example"},
+	)
+	if err != nil {
+		log.Fatal(err)
+	}
+	answer := httptest.NewRecorder()
+	handler.ServeHTTP(answer, httptest.NewRequest("GET", apiserver.OIDCConfigurationPath, nil))
+	fmt.Println(answer.Header().Get("Cache-Control"))
+	fmt.Println(answer.Body)
+	// Output:
+	// public, max-age=3600
+	// {"issuer":"https://issuer.example","jwks_uri":"https://issuer.example/openid/v1/jwks","response_types_supported":["id_token"],"subject_types_supported":["public"],"id_token_signing_alg_values_supported":["ES256"]}
+}

@@ -1,0 +1,103 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/claims"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+func TestStaleAnswersLegacy(t *testing.T) {
+	for name, change := range map[string]func(w *legacyWorld, asOf time.Time){
+		"the Secret":  func(w *legacyWorld, asOf time.Time) { w.object.AsOf = asOf },
+		"the account": func(w *legacyWorld, asOf time.Time) { w.account.AsOf = asOf },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newLegacyWorld(t)
+			change(w, *w.ago(0))
+			if _, err := w.validate(t); err != nil {
+				t.Error(err)
+			}
+			change(w, *w.ago(1))
+			if _, err := w.validate(t); !errors.Is(err, claims.CheckStaleAnswer) || !errors.Is(err, ErrRetry) {
+				t.Errorf("got %v, want %v", err, claims.CheckStaleAnswer)
+			}
+		})
+	}
+}
+
+// TestIssuerAsksEachTime: no token is issued for an object out of a cache.
+func TestIssuerAsksEachTime(t *testing.T) {
+	w := newWorld(t)
+	config := IssuerConfig{Policy: Policy{Issuer: worldIssuer, APIAudiences: []string{worldIssuer}}, Signer: w.signer, Objects: staleObjects{w.objects}, Now: w.clock}
+	if _, err := NewIssuer(config); !errors.Is(err, refusal.CheckConfig) {
+		t.Errorf("a StaleObjects: %v", err)
+	}
+	config.Objects = w.objects
+	issuer := newIssuer(t, config)
+	if _, err := issuer.Issue(t.Context(), &TokenRequest{Namespace: "ns", Name: "app"}); err != nil {
+		t.Error(err)
+	}
+	w.objects.account.AsOf = *w.ago(1)
+	if _, err := issuer.Issue(t.Context(), &TokenRequest{Namespace: "ns", Name: "app"}); !errors.Is(err, claims.CheckStaleAnswer) {
+		t.Errorf("an old service account: %v", err)
+	}
+}
+
+// TestValidatorStaleAnswers: an answer that is too old, or does not say how old it is, is
+// none, whatever the object says.
+func TestValidatorStaleAnswers(t *testing.T) {
+	const most = 5 * time.Second
+	for name, tt := range map[string]struct {
+		asOf  func(w *world)
+		stale bool
+	}{
+		"as old as it may be":    {func(w *world) { w.objects.age(w.now, most) }, false},
+		"new":                    {func(w *world) { w.objects.age(w.now, 0) }, false},
+		"too old":                {func(w *world) { w.objects.age(w.now, most+1) }, true},
+		"of a time to come":      {func(w *world) { w.objects.age(w.now, -1) }, true},
+		"without its age":        {func(*world) {}, true},
+		"the account's too old":  {func(w *world) { w.objects.age(w.now, 0); w.objects.account.AsOf = *w.ago(most + 1) }, true},
+		"the pod's too old":      {func(w *world) { w.objects.age(w.now, 0); w.objects.pod.AsOf = *w.ago(most + 1) }, true},
+		"the node's without age": {func(w *world) { w.objects.age(w.now, 0); w.objects.node.AsOf = time.Time{}; w.bind("node") }, true},
+		"a pod's node's":         {func(w *world) { w.objects.age(w.now, 0); w.objects.node.AsOf = time.Time{} }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			tt.asOf(w)
+			config := w.kubernetesConfig()
+			config.Objects, config.MaxStaleness = staleObjects{w.objects}, most
+			_, err := w.kubernetesWith(t, config).Validate(t.Context(), w.token(t), worldAudience)
+			if !tt.stale && err != nil {
+				t.Error(err)
+			}
+			if tt.stale && (!errors.Is(err, claims.CheckStaleAnswer) || !errors.Is(err, ErrRetry)) {
+				t.Errorf("got %v, want %v and %v", err, claims.CheckStaleAnswer, ErrRetry)
+			}
+		})
+	}
+}
+
+// TestValidatorResultOnNode: a result of this package can be compared with an attested node.
+func TestValidatorResultOnNode(t *testing.T) {
+	w := newWorld(t)
+	r, err := w.kubernetes(t).Validate(t.Context(), w.token(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := claims.NodeCheck{Machines: claims.MachinesFunc(func(context.Context, string) (*claims.RegisteredMachine, error) {
+		return &claims.RegisteredMachine{Identity: "ek:sha256:aa"}, nil
+	})}
+	node := &claims.AttestedNode{Name: "node-a", Machine: "ek:sha256:aa", ProviderID: "gce://p/z/a"}
+	facts, err := check.Check(t.Context(), w.objects, r, node, w.now)
+	if err != nil || !facts.Facts.Has(claims.FactRegisteredMachine) {
+		t.Errorf("%v, %v", facts, err)
+	}
+	node.Name = "node-b"
+	if _, err := check.Check(t.Context(), w.objects, r, node, w.now); !errors.Is(err, claims.CheckNodeName) {
+		t.Errorf("got %v, want %v", err, claims.CheckNodeName)
+	}
+}

@@ -1,0 +1,199 @@
+package apiserver
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"fmt"
+	"time"
+
+	"github.com/nodeattest/nodeattest/claims"
+	"github.com/nodeattest/nodeattest/internal/nodename"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// The checks of a legacy token, one that a Secret holds and that never expires.
+const (
+	// CheckLegacyClaims: a claim is missing, or "sub" is not that of the service account.
+	CheckLegacyClaims Check = "legacy-claims"
+	// CheckLegacyToken: the Secret holds another token.
+	CheckLegacyToken Check = "legacy-token"
+	// CheckLegacyInvalid: the Secret was marked as invalid.
+	CheckLegacyInvalid Check = "legacy-invalid"
+)
+
+// The labels of a Secret that holds a legacy token.
+const (
+	// LabelInvalidSince says since when the token has been invalid.
+	LabelInvalidSince = "kubernetes.io/legacy-token-invalid-since"
+	// LabelLastUsed says on which day, as 2006-01-02 in UTC, it was last used.
+	LabelLastUsed = "kubernetes.io/legacy-token-last-used"
+)
+
+// LegacyObjects gets what legacy tokens are compared with. Errors and ages of answers are as
+// for [claims.Objects].
+type LegacyObjects interface {
+	// TokenSecret gets a Secret of type kubernetes.io/service-account-token.
+	TokenSecret(ctx context.Context, namespace, name string) (*TokenSecret, error)
+	// TokenServiceAccount gets a service account.
+	TokenServiceAccount(ctx context.Context, namespace, name string) (*TokenServiceAccount, error)
+}
+
+// TokenServiceAccount is a service account with its Secrets.
+type TokenServiceAccount struct {
+	claims.Object
+	// Secrets are the names in its member "secrets": those of tokens that were generated
+	// for it without anybody asking.
+	Secrets []string
+}
+
+// TokenSecret is a Secret that holds a legacy token. It keeps the token's digest alone, so
+// that it can be printed.
+type TokenSecret struct {
+	claims.Object
+	// InvalidSince is the label [LabelInvalidSince]; "" where there is none.
+	InvalidSince string
+	// LastUsed is the label [LabelLastUsed]; "" where there is none.
+	LastUsed string
+
+	digest [sha256.Size]byte
+}
+
+// NewTokenSecret makes a TokenSecret of a Secret's metadata, its data member "token" and
+// its labels. It keeps none of the slices and maps.
+func NewTokenSecret(object claims.Object, token []byte, labels map[string]string) *TokenSecret {
+	return &TokenSecret{
+		Object:       object,
+		InvalidSince: labels[LabelInvalidSince],
+		LastUsed:     labels[LabelLastUsed],
+		digest:       sha256.Sum256(token),
+	}
+}
+
+func (s *TokenSecret) holds(token string) bool {
+	digest := sha256.Sum256([]byte(token))
+	return subtle.ConstantTimeCompare(s.digest[:], digest[:]) == 1
+}
+
+// SecretUse says that a Secret's label [LabelLastUsed] is to become a date, by a merge
+// patch that names the UID.
+type SecretUse struct {
+	// Namespace, Name and UID are the Secret's.
+	Namespace, Name, UID string
+	// Date is today in UTC, as 2006-01-02.
+	Date string
+}
+
+// checkLegacy compares a legacy token with its Secret and service account
+// (pkg/serviceaccount/legacy.go, legacyValidator.Validate, with lookup). It looks at no
+// time: such tokens have none.
+func (v *Validator) checkLegacy(ctx context.Context, token string, c *claims.Claims) *ReviewError {
+	l := c.Legacy
+	if l == nil {
+		l = &claims.LegacyPrivate{}
+	}
+	if err := checkLegacyClaims(c.Subject, l); err != nil {
+		return err
+	}
+	secret, err := v.c.Legacy.TokenSecret(ctx, l.Namespace, l.SecretName)
+	if err == nil && secret != nil {
+		err = secret.CheckAge(v.c.MaxStaleness, v.c.Now())
+	}
+	var object *claims.Object
+	if secret != nil {
+		object = &claims.Object{Deleted: secret.Deleted} // the claims have no UID of the Secret
+	}
+	if err := checkAlive(secretKind, claims.Ref{Name: l.SecretName}, answerOf(object, err), time.Time{}); err != nil {
+		return refuse("Token has been invalidated", err)
+	}
+	if !secret.holds(token) {
+		return refuse("Token does not match server's copy",
+			&Error{Check: CheckLegacyToken, Got: "another token", Want: "that of secret " + refusal.Text(l.SecretName)})
+	}
+	account, err := v.c.Legacy.TokenServiceAccount(ctx, l.Namespace, l.ServiceAccountName)
+	if err == nil && account != nil {
+		err = account.CheckAge(v.c.MaxStaleness, v.c.Now())
+	}
+	if err := checkLegacyAccount(l, account, err); err != nil {
+		return err
+	}
+	return v.recordLegacy(ctx, l, secret, account)
+}
+
+func checkLegacyClaims(subject string, l *claims.LegacyPrivate) *ReviewError {
+	for _, claim := range [...]struct{ value, name string }{
+		{subject, "sub"}, {l.Namespace, "namespace"}, {l.SecretName, "secretName"},
+		{l.ServiceAccountName, "serviceAccountName"}, {l.ServiceAccountUID, "serviceAccountUID"},
+	} {
+		if claim.value == "" {
+			return refuse(claim.name+" claim is missing", &Error{Check: CheckLegacyClaims, Got: "no claim " + claim.name, Want: "one"})
+		}
+	}
+	if subject != claims.MakeSubject(l.Namespace, l.ServiceAccountName) || !nodename.ValidLabel(l.Namespace) || !nodename.Valid(l.ServiceAccountName) {
+		return refuse("sub claim is invalid", &Error{Check: CheckLegacyClaims, Got: "subject " + refusal.Text(subject),
+			Want: refusal.Text(claims.MakeSubject(l.Namespace, l.ServiceAccountName))})
+	}
+	return nil
+}
+
+// checkLegacyAccount looks at the deletion before the UID, and knows no grace: another
+// order than that of bound tokens.
+func checkLegacyAccount(l *claims.LegacyPrivate, account *TokenServiceAccount, err error) *ReviewError {
+	var object *claims.Object
+	if account != nil {
+		object = &account.Object
+	}
+	claim, answer := claims.Ref{Name: l.ServiceAccountName, UID: l.ServiceAccountUID}, answerOf(object, err)
+	if answer.Deleted != nil {
+		claim.UID = answer.UID // whatever it is, the deletion is what counts
+	}
+	reason := checkAlive(accountKind, claim, answer, time.Time{})
+	if reason == nil {
+		return nil
+	}
+	switch reason.Check {
+	case claims.CheckServiceAccountDeleted:
+		return refuse(fmt.Sprintf("ServiceAccount %s/%s has been deleted", l.Namespace, l.ServiceAccountName), reason)
+	case claims.CheckServiceAccountUID:
+		return refuse(fmt.Sprintf("ServiceAccount UID (%s) does not match claim (%s)", answer.UID, l.ServiceAccountUID), reason)
+	}
+	return refuse(answer.Err.Error(), reason)
+}
+
+// recordLegacy refuses a token that was marked as invalid, and records the use.
+func (v *Validator) recordLegacy(ctx context.Context, l *claims.LegacyPrivate, secret *TokenSecret, account *TokenServiceAccount) *ReviewError {
+	if secret.InvalidSince != "" {
+		v.annotate(ctx, "authentication.k8s.io/legacy-token-invalidated", secret.Name+"/"+secret.Namespace)
+		v.recordUse(ctx, secret)
+		return refuse(fmt.Sprintf("the token in secret %s/%s for service account %s/%s has been marked invalid. Use tokens from the TokenRequest API or manually created secret-based tokens, or remove the '%s' label from the secret to temporarily allow use of this token",
+			l.Namespace, l.SecretName, l.Namespace, l.ServiceAccountName, LabelInvalidSince),
+			&Error{Check: CheckLegacyInvalid, Got: "invalid since " + refusal.Text(secret.InvalidSince), Want: "no label " + LabelInvalidSince})
+	}
+	kind := "authentication.k8s.io/legacy-token-manual-secret"
+	for _, name := range account.Secrets {
+		if name == secret.Name {
+			kind = "authentication.k8s.io/legacy-token-autogenerated-secret"
+			v.warn(ctx, "Use tokens from the TokenRequest API or manually created secret-based tokens instead of auto-generated secret-based tokens.")
+			break
+		}
+	}
+	v.annotate(ctx, kind, secret.Name)
+	v.recordUse(ctx, secret)
+	return nil
+}
+
+func (v *Validator) warn(ctx context.Context, text string) {
+	if v.c.Recorder != nil {
+		v.c.Recorder.Warn(ctx, text)
+	}
+}
+
+// recordUse asks for the label, once a day; one that states tomorrow is another server's.
+func (v *Validator) recordUse(ctx context.Context, secret *TokenSecret) {
+	now := v.c.Now().UTC()
+	today, tomorrow := now.Format(time.DateOnly), now.AddDate(0, 0, 1).Format(time.DateOnly)
+	if v.c.Recorder == nil || secret.LastUsed == today || secret.LastUsed == tomorrow {
+		return
+	}
+	v.c.Recorder.SecretUsed(ctx, SecretUse{Namespace: secret.Namespace, Name: secret.Name, UID: secret.UID, Date: today})
+}

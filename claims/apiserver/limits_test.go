@@ -1,0 +1,184 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/claims"
+	"github.com/nodeattest/nodeattest/jws"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// TestIssuerAsksForWhatItNeeds: what is refused by itself is refused before anybody is
+// asked, as in kube-apiserver, and a pod without a node has none that is asked for.
+func TestIssuerAsksForWhatItNeeds(t *testing.T) {
+	short := int64(1)
+	pod := &BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: "pod"}
+	for name, tt := range map[string]struct {
+		request TokenRequest
+		change  func(o *worldObjects)
+		asked   []string
+	}{
+		"another name":       {TokenRequest{Namespace: "ns", Name: "app", MetadataName: "x", BoundObject: pod}, nil, nil},
+		"another account":    {TokenRequest{Namespace: "ns", Name: "app", UID: "x", BoundObject: pod}, nil, []string{"serviceaccounts"}},
+		"a short lifetime":   {TokenRequest{Namespace: "ns", Name: "app", ExpirationSeconds: &short, BoundObject: pod}, nil, []string{"serviceaccounts"}},
+		"a pod of others":    {TokenRequest{Namespace: "ns", Name: "app", BoundObject: pod}, func(o *worldObjects) { o.pod.ServiceAccountName = "x" }, []string{"serviceaccounts", "pods"}},
+		"a pod nowhere":      {TokenRequest{Namespace: "ns", Name: "app", BoundObject: pod}, func(o *worldObjects) { o.pod.NodeName = "" }, []string{"serviceaccounts", "pods"}},
+		"a pod on its node":  {TokenRequest{Namespace: "ns", Name: "app", BoundObject: pod}, nil, []string{"serviceaccounts", "pods", "nodes"}},
+		"a kind of no token": {TokenRequest{Namespace: "ns", Name: "app", BoundObject: &BoundObjectReference{Kind: "Job"}}, nil, []string{"serviceaccounts"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			if tt.change != nil {
+				tt.change(w.objects)
+			}
+			issuer := newIssuer(t, IssuerConfig{Policy: Policy{Issuer: worldIssuer, APIAudiences: []string{worldIssuer}}, Signer: w.signer, Objects: w.objects, Now: w.clock})
+			_, _ = issuer.Issue(t.Context(), &tt.request)
+			if !slices.Equal(w.objects.asked, tt.asked) {
+				t.Errorf("asked for %q, want %q", w.objects.asked, tt.asked)
+			}
+		})
+	}
+}
+
+func TestOIDCLimits(t *testing.T) {
+	key := newECDSA(t, "").Key()
+	render := func(c OIDCConfig, keys ...*jws.Key) error {
+		_, err := c.Render(keys)
+		return err
+	}
+	long := func(n int) string { return "https://h/" + strings.Repeat("a", n-len("https://h/")) }
+	for name, tt := range map[string]struct {
+		config OIDCConfig
+		good   bool
+	}{
+		"the longest issuer":      {OIDCConfig{Issuer: long(MaxURLSize), ExternalAddress: "h"}, true},
+		"one more":                {OIDCConfig{Issuer: long(MaxURLSize + 1), ExternalAddress: "h"}, false},
+		"the longest address":     {OIDCConfig{Issuer: "https://h", ExternalAddress: strings.Repeat("a", MaxURLSize)}, true},
+		"a longer address":        {OIDCConfig{Issuer: "https://h", ExternalAddress: strings.Repeat("a", MaxURLSize+1)}, false},
+		"an address with a user":  {OIDCConfig{Issuer: "https://h", ExternalAddress: "u@h"}, false},
+		"an address with a path":  {OIDCConfig{Issuer: "https://h", ExternalAddress: "h/p"}, false},
+		"an address with a query": {OIDCConfig{Issuer: "https://h", ExternalAddress: "h?q"}, false},
+		"no address":              {OIDCConfig{Issuer: "https://h"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := render(tt.config, key); (err == nil) != tt.good || !tt.good && !errors.Is(err, refusal.CheckConfig) {
+				t.Error(err)
+			}
+		})
+	}
+	if err := render(OIDCConfig{Issuer: "https://h", ExternalAddress: "h"}, key, key); !errors.Is(err, jws.CheckKeySet) {
+		t.Errorf("a key twice: %v", err)
+	}
+}
+
+// keysAndError answers and fails at once.
+type keysAndError struct{ key *jws.Key }
+
+func (k keysAndError) DiscoveryKeys(context.Context) ([]*jws.Key, time.Duration, error) {
+	return []*jws.Key{k.key}, time.Hour, errDead
+}
+
+func TestOIDCHandlerSourceFails(t *testing.T) {
+	h, err := NewOIDCHandler(keysAndError{newECDSA(t, "").Key()}, OIDCConfig{Issuer: "https://h", ExternalAddress: "h"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := httptest.NewRecorder()
+	h.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, OIDCKeySetPath, nil))
+	if answer.Code != http.StatusServiceUnavailable {
+		t.Errorf("%d, want 503", answer.Code)
+	}
+}
+
+func TestPolicyLimits(t *testing.T) {
+	const least, most = 600 * time.Second, 1 << 32 * time.Second
+	for name, tt := range map[string]struct {
+		lifetime time.Duration
+		good     bool
+	}{"the least": {least, true}, "less": {least - 1, false}, "the most": {most, true}, "more": {most + 1, false}, "negative": {-1, false}} {
+		t.Run(name, func(t *testing.T) {
+			for _, p := range []Policy{{MaxExpiration: tt.lifetime}, {MaxExtendedExpiration: tt.lifetime}} {
+				p.Issuer, p.APIAudiences = "https://h", []string{"api"}
+				if err := p.Check(); (err == nil) != tt.good || !tt.good && !errors.Is(err, refusal.CheckConfig) {
+					t.Errorf("%+v: %v", p, err)
+				}
+			}
+		})
+	}
+}
+
+// TestValidatorTwoIssuers: kube-apiserver looks at the last "iss" in any case first, and
+// at the one that is spelled so when it has verified the signature. A token that shows each
+// of them another issuer is refused by the second look.
+func TestValidatorTwoIssuers(t *testing.T) {
+	w := newWorld(t)
+	payload, err := w.claims.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = w.kubernetes(t).Validate(t.Context(), w.sign(t, payload))
+	if err != nil {
+		t.Fatal(err)
+	}
+	two := strings.Replace(string(payload), `"iss":"`+worldIssuer+`"`, `"iss":"https://other.example","ISS":"`+worldIssuer+`"`, 1)
+	_, err = w.kubernetes(t).Validate(t.Context(), w.sign(t, []byte(two)))
+	wantReason(t, err, claims.CheckIssuer)
+
+	legacy := newLegacyWorld(t)
+	if payload, err = legacy.claims.Marshal(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := legacy.validate(t); err != nil {
+		t.Fatal(err)
+	}
+	two = strings.Replace(string(payload), `"iss":"`+claims.LegacyIssuer+`"`, `"iss":"https://other.example","ISS":"`+claims.LegacyIssuer+`"`, 1)
+	config := legacy.kubernetesConfig()
+	token := legacy.sign(t, []byte(two))
+	config.Legacy = legacyObjects{legacy, NewTokenSecret(legacy.object, []byte(token), nil)}
+	_, err = legacy.kubernetesWith(t, config).Validate(t.Context(), token)
+	wantReason(t, err, claims.CheckIssuer)
+}
+
+func wantReason(t testing.TB, err error, want Check) {
+	t.Helper()
+	e, ok := errors.AsType[*ReviewError](err)
+	if !ok || e.Reason == nil || e.Reason.Check != want {
+		t.Errorf("got %v, want the check %s", err, string(want))
+	}
+}
+
+// TestGrantKinds: what a token cannot be bound to is refused, and not left out.
+func TestGrantKinds(t *testing.T) {
+	policy := Policy{Issuer: "https://issuer.example", APIAudiences: []string{"api"}}
+	b := Bound{ServiceAccount: &claims.Object{Namespace: "ns", Name: "sa", UID: "u"}, Node: &claims.Node{Object: claims.Object{Name: "n", UID: "u"}}}
+	for _, ref := range []BoundObjectReference{{Kind: "Job", APIVersion: "v1", Name: "n"}, {Kind: "Node", APIVersion: "x/v1", Name: "n"}, {Name: "n"}} {
+		r := TokenRequest{Namespace: "ns", Name: "sa", BoundObject: &ref}
+		if g, err := policy.Grant(&r, b, "id", time.Unix(1700000000, 0)); g != nil || !errors.Is(err, ReasonBadRequest) {
+			t.Errorf("%+v: %+v, %v, want %v", ref, g, err, ReasonBadRequest)
+		}
+	}
+}
+
+// TestGrantNeedsNames: a request without namespace or name is one for nobody, also where
+// there is an account without.
+func TestGrantNeedsNames(t *testing.T) {
+	policy := Policy{Issuer: "https://issuer.example", APIAudiences: []string{"api"}}
+	for name, r := range map[string]TokenRequest{
+		"no name":      {Namespace: "ns"},
+		"no namespace": {Name: "sa"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := Bound{ServiceAccount: &claims.Object{Namespace: r.Namespace, Name: r.Name, UID: "u"}}
+			if g, err := policy.Grant(&r, b, "id", time.Unix(1700000000, 0)); g != nil || !errors.Is(err, ReasonBadRequest) {
+				t.Errorf("%+v, %v, want %v", g, err, ReasonBadRequest)
+			}
+		})
+	}
+}

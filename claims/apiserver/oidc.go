@@ -1,0 +1,237 @@
+package apiserver
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/nodeattest/nodeattest/jws"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// The paths at which kube-apiserver serves its discovery documents, and their media types
+// (pkg/serviceaccount/openidmetadata.go and pkg/routes in k8s.io/kubernetes 1.36).
+const (
+	// OIDCConfigurationPath is where the discovery document is, below the issuer's URL
+	// (OpenID Connect Discovery 1.0, section 4).
+	OIDCConfigurationPath = "/.well-known/openid-configuration"
+	// OIDCKeySetPath is where kube-apiserver serves the key set.
+	OIDCKeySetPath = "/openid/v1/jwks"
+	// OIDCConfigurationType is the media type of the discovery document.
+	OIDCConfigurationType = "application/json"
+	// OIDCKeySetType is the media type of the key set (RFC 7517, section 8.5.1).
+	OIDCKeySetType = "application/jwk-set+json"
+)
+
+// MaxURLSize is the most bytes that the URL of an issuer or of a key set may have.
+const MaxURLSize = 2048
+
+// OIDCConfig says what the discovery document of an issuer names.
+type OIDCConfig struct {
+	// Issuer is the issuer's URL, as in "iss": https, without query and fragment. It is
+	// required.
+	Issuer string
+	// KeySetURL is the https URL of the key set (--service-account-jwks-uri); "" for
+	// OIDCKeySetPath at ExternalAddress.
+	KeySetURL string
+	// ExternalAddress is the host, with a port or without, at which the key set is
+	// served. It is required where KeySetURL is "".
+	ExternalAddress string
+}
+
+// OIDCDocuments are the two documents, in the bytes that kube-apiserver serves.
+type OIDCDocuments struct {
+	// Configuration is the discovery document.
+	Configuration []byte
+	// KeySet is the JWKS (RFC 7517, section 5).
+	KeySet []byte
+}
+
+// oidcConfiguration is the discovery document, with the members that kube-apiserver
+// writes in its order.
+type oidcConfiguration struct {
+	Issuer        string   `json:"issuer"`
+	KeySetURL     string   `json:"jwks_uri"`
+	ResponseTypes []string `json:"response_types_supported"`
+	SubjectTypes  []string `json:"subject_types_supported"`
+	Algorithms    []string `json:"id_token_signing_alg_values_supported"`
+}
+
+// Render writes the documents for the keys, in their order. A key whose algorithm is not
+// RS256, ES256, ES384 or ES512 is refused, as is having none. The error is
+// [refusal.CheckConfig].
+func (c OIDCConfig) Render(keys []*jws.Key) (*OIDCDocuments, error) {
+	keySetURL, err := c.check()
+	if err != nil {
+		return nil, err
+	}
+	if len(keys) == 0 {
+		return nil, refusal.Config("keys", "", "at least one")
+	}
+	var algorithms []string
+	for _, k := range keys {
+		if k == nil || !servedAlgorithm(k.Algorithm()) {
+			return nil, refusal.Config("keys", "with one of another kind", "RSA for RS256, or ECDSA")
+		}
+		algorithms = append(algorithms, string(k.Algorithm()))
+	}
+	slices.Sort(algorithms)
+	d := &OIDCDocuments{}
+	if d.Configuration, err = json.Marshal(oidcConfiguration{
+		Issuer:        c.Issuer,
+		KeySetURL:     keySetURL,
+		ResponseTypes: []string{"id_token"},
+		SubjectTypes:  []string{"public"},
+		Algorithms:    slices.Compact(algorithms),
+	}); err != nil {
+		return nil, err
+	}
+	if d.KeySet, err = jws.MarshalJWKS(keys); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// servedAlgorithm reports whether kube-apiserver knows the algorithm.
+func servedAlgorithm(a jws.Algorithm) bool {
+	return a == jws.RS256 || a == jws.ES256 || a == jws.ES384 || a == jws.ES512
+}
+
+// check returns the URL of the key set.
+func (c OIDCConfig) check() (string, error) {
+	issuer, err := httpsURL("Issuer", c.Issuer)
+	if err != nil {
+		return "", err
+	}
+	if issuer.RawQuery != "" || issuer.Fragment != "" {
+		return "", refusal.Config("Issuer", strconv.Quote(c.Issuer), "a URL without query and fragment")
+	}
+	if c.KeySetURL != "" {
+		_, err := httpsURL("KeySetURL", c.KeySetURL)
+		return c.KeySetURL, err
+	}
+	if c.ExternalAddress == "" || len(c.ExternalAddress) > MaxURLSize {
+		return "", refusal.Config("ExternalAddress", "of "+strconv.Itoa(len(c.ExternalAddress))+" bytes", "a host, or the URL of the key set")
+	}
+	made := url.URL{Scheme: "https", Host: c.ExternalAddress, Path: OIDCKeySetPath}
+	parsed, err := url.Parse(made.String())
+	if err != nil || parsed.Host != made.Host || parsed.Path != made.Path {
+		return "", refusal.Config("ExternalAddress", strconv.Quote(c.ExternalAddress), "a host with a port or without")
+	}
+	return made.String(), nil
+}
+
+func httpsURL(field, text string) (*url.URL, error) {
+	if len(text) > MaxURLSize {
+		return nil, refusal.Config(field, "of "+strconv.Itoa(len(text))+" bytes", "at most "+strconv.Itoa(MaxURLSize))
+	}
+	u, err := url.Parse(text)
+	if err != nil {
+		return nil, &Error{Check: refusal.CheckConfig, Got: field, Want: "a URL", Err: err}
+	}
+	if u.Scheme != "https" || u.Host == "" {
+		return nil, refusal.Config(field, strconv.Quote(text), "an https URL")
+	}
+	return u, nil
+}
+
+// KeySource gives the keys that an issuer publishes. Implementations are safe for
+// concurrent use.
+type KeySource interface {
+	// DiscoveryKeys returns the keys that sign and those that signed the tokens that are
+	// still good, and for how long the answer may be kept: a key must be among them for
+	// that long before it signs. A key that only verifies, such as one of legacy tokens,
+	// is left out.
+	DiscoveryKeys(ctx context.Context) (keys []*jws.Key, maxAge time.Duration, err error)
+}
+
+// DefaultMaxAge is the time for which kube-apiserver lets its documents be kept, where
+// its keys come from files.
+const DefaultMaxAge = time.Hour
+
+// KeySetSource publishes the keys of a key set, such as a [jws.RotatingSigner].
+type KeySetSource struct {
+	// Keys are the keys that sign. It is required.
+	Keys jws.KeySet
+	// MaxAge is for how long the answer may be kept; 0 means DefaultMaxAge. It must not
+	// be longer than the time for which a new key is published before it signs.
+	MaxAge time.Duration
+}
+
+// DiscoveryKeys returns the keys of the set.
+func (s KeySetSource) DiscoveryKeys(ctx context.Context) ([]*jws.Key, time.Duration, error) {
+	if s.Keys == nil {
+		return nil, 0, refusal.Config("Keys", "", "a jws.KeySet")
+	}
+	keys, err := s.Keys.Keys(ctx, "")
+	if err != nil {
+		return nil, 0, refusal.Retry(err)
+	}
+	return keys, cmp.Or(s.MaxAge, DefaultMaxAge), nil
+}
+
+// OIDCHandler serves the two documents at [OIDCConfigurationPath] and [OIDCKeySetPath] as
+// kube-apiserver does, with the media types and the Cache-Control of it. Anything else is
+// not found, and methods other than GET and HEAD are not allowed. It is public, as the
+// documents are.
+type OIDCHandler struct {
+	config OIDCConfig
+	source KeySource
+}
+
+// NewOIDCHandler checks the configuration and makes a handler. The error is
+// [refusal.CheckConfig].
+func NewOIDCHandler(source KeySource, config OIDCConfig) (*OIDCHandler, error) {
+	if source == nil {
+		return nil, refusal.Config("source", "", "the keys to publish")
+	}
+	if _, err := config.check(); err != nil {
+		return nil, err
+	}
+	return &OIDCHandler{config: config, source: source}, nil
+}
+
+// documents renders the keys as they are now.
+func (h *OIDCHandler) documents(ctx context.Context) (*OIDCDocuments, time.Duration, error) {
+	if h.source == nil {
+		return nil, 0, refusal.Config("OIDCHandler", "that NewOIDCHandler did not make", "one that it made")
+	}
+	keys, maxAge, err := h.source.DiscoveryKeys(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	documents, err := h.config.Render(keys)
+	return documents, maxAge, err
+}
+
+// ServeHTTP answers one request. Where the keys cannot be had, the answer is 503 and not
+// to be kept; it does not say why.
+func (h *OIDCHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path != OIDCConfigurationPath && r.URL.Path != OIDCKeySetPath {
+		http.NotFound(w, r)
+		return
+	}
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		http.Error(w, http.StatusText(http.StatusMethodNotAllowed), http.StatusMethodNotAllowed)
+		return
+	}
+	documents, maxAge, err := h.documents(r.Context())
+	if err != nil {
+		w.Header().Set("Cache-Control", "no-store")
+		http.Error(w, http.StatusText(http.StatusServiceUnavailable), http.StatusServiceUnavailable)
+		return
+	}
+	body, mediaType := documents.Configuration, OIDCConfigurationType
+	if r.URL.Path == OIDCKeySetPath {
+		body, mediaType = documents.KeySet, OIDCKeySetType
+	}
+	w.Header().Set("Content-Type", mediaType)
+	w.Header().Set("Cache-Control", "public, max-age="+strconv.Itoa(int(max(maxAge, 0)/time.Second)))
+	_, _ = w.Write(body) // a client that has gone is nobody's concern
+}

@@ -1,0 +1,185 @@
+package apiserver
+
+import (
+	"encoding/json"
+	"errors"
+	"reflect"
+	"runtime"
+	"slices"
+	"testing"
+
+	"github.com/nodeattest/nodeattest/claims"
+)
+
+// A recordedDecoding is what the decoder of kube-apiserver makes of a payload: an error,
+// or public and private claims.
+type recordedDecoding struct {
+	Payload []byte `json:"payload"`
+	Error   string `json:"error"`
+	Public  struct {
+		Issuer    string   `json:"iss"`
+		Subject   string   `json:"sub"`
+		ID        string   `json:"jti"`
+		Audiences []string `json:"aud"`
+		Expiry    *int64   `json:"exp"`
+		NotBefore *int64   `json:"nbf"`
+		IssuedAt  *int64   `json:"iat"`
+	} `json:"public"`
+	Private struct {
+		Kubernetes struct {
+			Namespace      string      `json:"namespace"`
+			ServiceAccount claims.Ref  `json:"serviceaccount"`
+			Pod            *claims.Ref `json:"pod"`
+			Secret         *claims.Ref `json:"secret"`
+			Node           *claims.Ref `json:"node"`
+			WarnAfter      *int64      `json:"warnafter"`
+		} `json:"kubernetes.io"`
+	} `json:"private"`
+}
+
+func recordedDecodings(t testing.TB) []recordedDecoding {
+	var cases []recordedDecoding
+	recording(t, "decoded.json", &cases)
+	if len(cases) < 50 {
+		t.Fatalf("%d decodings", len(cases))
+	}
+	return cases
+}
+
+func TestParseClaimsLikeKubernetes(t *testing.T) {
+	for _, r := range recordedDecodings(t) {
+		if r.Public.Expiry != nil && *r.Public.Expiry == -1<<63 && runtime.GOARCH != "amd64" {
+			continue // a conversion that is not the same on every platform
+		}
+		c, err := ParseClaims(r.Payload)
+		if r.Error != "" {
+			if c != nil || !errors.Is(err, claims.CheckEncoding) && !errors.Is(err, claims.CheckType) {
+				t.Errorf("%s: got %+v, %v, want an error like %q", r.Payload, c, err, r.Error)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", r.Payload, err)
+			continue
+		}
+		r.compare(t, c)
+		if l, err := parseLenient(r.Payload); err != nil {
+			t.Errorf("%s: %v", r.Payload, err)
+		} else {
+			r.compare(t, l)
+		}
+	}
+}
+
+func (r *recordedDecoding) compare(t *testing.T, c *claims.Claims) {
+	t.Helper()
+	date := func(got claims.NumericDate, want *int64) bool {
+		return got.Present == (want != nil) && (want == nil || *want == got.Unix)
+	}
+	ref := func(got, want *claims.Ref) bool {
+		return (got == nil) == (want == nil) && (got == nil || *got == *want)
+	}
+	public, private, k := &r.Public, &r.Private.Kubernetes, &c.Kubernetes
+	if c.Issuer != public.Issuer || c.Subject != public.Subject || c.ID != public.ID || !slices.Equal(c.Audiences, public.Audiences) ||
+		!date(c.Expiry, public.Expiry) || !date(c.NotBefore, public.NotBefore) || !date(c.IssuedAt, public.IssuedAt) {
+		t.Errorf("%s: got %+v, want %+v", r.Payload, c, public)
+	}
+	if k.Namespace != private.Namespace || k.ServiceAccount != private.ServiceAccount || !ref(k.Pod, private.Pod) ||
+		!ref(k.Secret, private.Secret) || !ref(k.Node, private.Node) || !date(k.WarnAfter, private.WarnAfter) {
+		t.Errorf("%s: got %+v, want %+v", r.Payload, k, private)
+	}
+}
+
+func TestParseClaimsSize(t *testing.T) {
+	payload := append([]byte(`{}`), make([]byte, claims.MaxClaimsSize)...)
+	if _, err := ParseClaims(payload); !errors.Is(err, claims.CheckSize) {
+		t.Error(err)
+	}
+}
+
+// What the strict parser refuses and the lenient one takes is what it is there for.
+func TestParseClaimsTakesMore(t *testing.T) {
+	for payload, want := range map[string]Check{
+		`{"exp":1.5}`:                  claims.CheckType,
+		`{"nbf":null}`:                 claims.CheckType,
+		`{"exp":-5}`:                   claims.CheckTime,
+		`{"Sub":"x"}`:                  claims.CheckEncoding,
+		"{\"sub\":\"\xff\"}":           claims.CheckEncoding,
+		`{"kubernetes.io":null}`:       claims.CheckType,
+		`{"x":{"a":1,"a":2}}`:          claims.CheckEncoding,
+		`{"x":[[[[[[[[]]]]]]]],"X":1}`: claims.CheckEncoding,
+	} {
+		if _, err := claims.Parse([]byte(payload)); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", payload, err, want)
+		}
+		if _, err := ParseClaims([]byte(payload)); err != nil {
+			t.Errorf("%s: %v", payload, err)
+		}
+	}
+}
+
+// Each of the four legacy claims alone makes the claims legacy ones.
+func TestParseLenientLegacy(t *testing.T) {
+	for name, want := range map[string]claims.LegacyPrivate{
+		memberLegacyNamespace:  {Namespace: "x"},
+		memberLegacySecret:     {SecretName: "x"},
+		memberLegacyAccount:    {ServiceAccountName: "x"},
+		memberLegacyAccountUID: {ServiceAccountUID: "x"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			payload := []byte(`{"` + name + `":"x"}`)
+			if c, err := parseLenient(payload); err != nil || c.Legacy == nil || *c.Legacy != want {
+				t.Errorf("%s: got %+v, %v", payload, c, err)
+			}
+		})
+	}
+}
+
+// normal makes no audience one thing.
+func normal(c *claims.Claims) claims.Claims {
+	n := *c
+	if len(n.Audiences) == 0 {
+		n.Audiences = nil
+	}
+	return n
+}
+
+// FuzzParseClaims: whatever is taken, encoding/json takes as an object or null; what
+// claims.Parse takes, which is less, is the same to this decoder.
+func FuzzParseClaims(f *testing.F) {
+	for _, r := range recordedDecodings(f) {
+		f.Add(r.Payload)
+	}
+	var payloads []struct {
+		Payload []byte `json:"payload"`
+	}
+	recording(f, "../../testdata/payloads.json", &payloads)
+	for _, r := range payloads {
+		f.Add(r.Payload)
+	}
+	f.Add([]byte(`{"iss":"kubernetes/serviceaccount","kubernetes.io/serviceaccount/namespace":"ns"}`))
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		c, err := ParseClaims(payload)
+		if strict, strictErr := claims.Parse(payload); strictErr == nil {
+			if err != nil || !reflect.DeepEqual(c, strict) {
+				t.Fatalf("lenient %+v, %v, strict %+v", c, err, strict)
+			}
+			if l, err := parseLenient(payload); err != nil || !reflect.DeepEqual(normal(l), normal(strict)) {
+				t.Fatalf("lenient %+v, %v, strict %+v", l, err, strict)
+			}
+		} else if err == nil {
+			_, _ = c.Marshal()
+		}
+		if err != nil {
+			return
+		}
+		var m map[string]json.RawMessage
+		if err := json.Unmarshal(payload, &m); err != nil {
+			t.Fatalf("%q: %v", payload, err)
+		}
+		var iss string
+		if json.Unmarshal(m["iss"], &iss) == nil && iss != c.Issuer {
+			t.Fatalf("iss %q, want %q", c.Issuer, iss)
+		}
+	})
+}

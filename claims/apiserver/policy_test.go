@@ -1,0 +1,323 @@
+package apiserver
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/claims"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// recordedObject is any of the objects that the recorded requests are about.
+type recordedObject struct {
+	Namespace      string `json:"namespace"`
+	Name           string `json:"name"`
+	UID            string `json:"uid"`
+	ServiceAccount string `json:"service_account"`
+	Node           string `json:"node"`
+}
+
+func (o *recordedObject) object() claims.Object {
+	return claims.Object{Namespace: o.Namespace, Name: o.Name, UID: o.UID}
+}
+
+// A recordedRequest is a TokenRequest and what kube-apiserver answers.
+type recordedRequest struct {
+	What   string `json:"what"`
+	Policy struct {
+		APIAudiences []string `json:"api_audiences"`
+		Max          int64    `json:"max_seconds"`
+		Extend       bool     `json:"extend"`
+		MaxExtended  int64    `json:"max_extended_seconds"`
+	} `json:"policy"`
+	Request struct {
+		Namespace         string   `json:"namespace"`
+		Name              string   `json:"name"`
+		MetadataName      string   `json:"metadata_name"`
+		MetadataNamespace string   `json:"metadata_namespace"`
+		UID               string   `json:"uid"`
+		Audiences         []string `json:"audiences"`
+		ExpirationSeconds *int64   `json:"expiration_seconds"`
+		Bound             *struct {
+			Kind       string `json:"kind"`
+			APIVersion string `json:"api_version"`
+			Name       string `json:"name"`
+			UID        string `json:"uid"`
+		} `json:"bound"`
+	} `json:"request"`
+	Error *struct {
+		Reason  StatusReason `json:"reason"`
+		Code    int          `json:"code"`
+		Message string       `json:"message"`
+		Group   string       `json:"group"`
+		Kind    string       `json:"kind"`
+		Name    string       `json:"name"`
+		Field   string       `json:"field"`
+	} `json:"error"`
+	Warnings  []string `json:"warnings"`
+	Lifetime  int64    `json:"lifetime"`
+	WarnAfter int64    `json:"warn_after"`
+	Spec      int64    `json:"spec_seconds"`
+	Status    int64    `json:"status_seconds"`
+	Subject   string   `json:"sub"`
+	Audiences []string `json:"aud"`
+	Private   struct {
+		Namespace      string      `json:"namespace"`
+		ServiceAccount claims.Ref  `json:"serviceaccount"`
+		Pod            *claims.Ref `json:"pod"`
+		Secret         *claims.Ref `json:"secret"`
+		Node           *claims.Ref `json:"node"`
+	} `json:"private"`
+}
+
+func (r *recordedRequest) policy() Policy {
+	return Policy{
+		Issuer: testIssuer, APIAudiences: r.Policy.APIAudiences, ExtendExpiration: r.Policy.Extend,
+		MaxExpiration:         time.Duration(r.Policy.Max) * time.Second,
+		MaxExtendedExpiration: time.Duration(r.Policy.MaxExtended) * time.Second,
+	}
+}
+
+func (r *recordedRequest) request() *TokenRequest {
+	in := &r.Request
+	t := &TokenRequest{
+		Namespace: in.Namespace, Name: in.Name, MetadataName: in.MetadataName, MetadataNamespace: in.MetadataNamespace,
+		UID: in.UID, Audiences: in.Audiences, ExpirationSeconds: in.ExpirationSeconds,
+	}
+	if b := in.Bound; b != nil {
+		t.BoundObject = &BoundObjectReference{Kind: b.Kind, APIVersion: b.APIVersion, Name: b.Name, UID: b.UID}
+	}
+	return t
+}
+
+const testIssuer = "https://issuer.example"
+
+// recordedRequests returns the cases and the objects that they are about.
+func recordedRequests(t testing.TB) ([]recordedRequest, *claims.MemoryObjects) {
+	var file struct {
+		Objects map[string][]recordedObject `json:"objects"`
+		Cases   []recordedRequest           `json:"cases"`
+	}
+	recording(t, "token_requests.json", &file)
+	if len(file.Cases) < 40 {
+		t.Fatalf("%d requests", len(file.Cases))
+	}
+	m := &claims.MemoryObjects{}
+	for _, o := range file.Objects[resourceServiceAccounts] {
+		m.PutServiceAccount(o.object())
+	}
+	for _, o := range file.Objects[resourcePods] {
+		m.PutPod(claims.Pod{Object: o.object(), ServiceAccountName: o.ServiceAccount, NodeName: o.Node})
+	}
+	for _, o := range file.Objects[resourceSecrets] {
+		m.PutSecret(o.object())
+	}
+	for _, o := range file.Objects[resourceNodes] {
+		m.PutNode(claims.Node{Object: o.object()})
+	}
+	return file.Cases, m
+}
+
+// bound gets what the request names, whatever is asked for.
+func bound(m *claims.MemoryObjects, r *TokenRequest) Bound {
+	ctx := testContext
+	var b Bound
+	b.ServiceAccount, _ = m.ServiceAccount(ctx, r.Namespace, r.Name)
+	if r.BoundObject == nil {
+		return b
+	}
+	b.Pod, _ = m.Pod(ctx, r.Namespace, r.BoundObject.Name)
+	b.Secret, _ = m.Secret(ctx, r.Namespace, r.BoundObject.Name)
+	b.Node, _ = m.Node(ctx, r.BoundObject.Name)
+	if b.Pod != nil {
+		b.Node, _ = m.Node(ctx, b.Pod.NodeName)
+	}
+	return b
+}
+
+func TestGrantLikeKubernetes(t *testing.T) {
+	cases, objects := recordedRequests(t)
+	now := time.Unix(1700000000, 5e8)
+	for _, r := range cases {
+		t.Run(r.What, func(t *testing.T) {
+			policy, request := r.policy(), r.request()
+			g, err := policy.Grant(request, bound(objects, request), "id", now)
+			r.check(t, g, err, now)
+		})
+	}
+}
+
+// check compares an answer with the recorded one.
+func (r *recordedRequest) check(t *testing.T, g *Grant, err error, now time.Time) {
+	t.Helper()
+	if r.Error != nil {
+		var e *StatusError
+		if !errors.As(err, &e) || !errors.Is(err, r.Error.Reason) {
+			t.Fatalf("got %v, want %v", err, r.Error)
+		}
+		got := StatusError{e.Reason, e.Code, e.Message, e.Group, e.Kind, e.Name, e.Field, nil}
+		want := StatusError{r.Error.Reason, r.Error.Code, r.Error.Message, r.Error.Group, r.Error.Kind, r.Error.Name, r.Error.Field, nil}
+		if got != want || err.Error() != r.Error.Message {
+			t.Errorf("got  %+v\nwant %+v", got, want)
+		}
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := g.Claims
+	if g.ExpirationSeconds != r.Spec || !g.Expiration.Equal(now.Add(time.Duration(r.Status)*time.Second)) || !slices.Equal(g.Warnings, r.Warnings) {
+		t.Errorf("got %d s, %v, %q, want %d s, in %d s, %q", g.ExpirationSeconds, g.Expiration, g.Warnings, r.Spec, r.Status, r.Warnings)
+	}
+	if !slices.Equal(c.Audiences, r.Audiences) || c.Subject != r.Subject || c.Issuer != testIssuer ||
+		c.IssuedAt != claims.NewNumericDate(now) || c.NotBefore != c.IssuedAt || c.Expiry.Unix-c.IssuedAt.Unix != r.Lifetime {
+		t.Errorf("got %+v, want %+v", c, r)
+	}
+	want := claims.Private{
+		Namespace: r.Private.Namespace, ServiceAccount: r.Private.ServiceAccount,
+		Pod: r.Private.Pod, Secret: r.Private.Secret, Node: r.Private.Node,
+	}
+	if r.WarnAfter != 0 {
+		want.WarnAfter = claims.NumericDate{Unix: c.IssuedAt.Unix + r.WarnAfter, Present: true}
+	}
+	if !reflect.DeepEqual(c.Kubernetes, want) {
+		t.Errorf("got %+v, want %+v", c.Kubernetes, want)
+	}
+	if got := g.AuditAnnotations; len(got) != 1 || got["authentication.kubernetes.io/issued-credential-id"] != "JTI="+c.ID || c.ID == "" {
+		t.Errorf("annotations %v", got)
+	}
+}
+
+func TestGrantSharesNothing(t *testing.T) {
+	p := Policy{Issuer: testIssuer, APIAudiences: []string{"api"}}
+	b := Bound{ServiceAccount: &claims.Object{Namespace: "ns", Name: "sa", UID: "u"}}
+	g, err := p.Grant(&TokenRequest{Namespace: "ns", Name: "sa"}, b, "", time.Unix(1, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.Claims.Audiences[0] = "other"
+	if p.APIAudiences[0] != "api" {
+		t.Error("the policy's audiences changed")
+	}
+	if g.AuditAnnotations != nil {
+		t.Errorf("without an ID: %v", g.AuditAnnotations)
+	}
+}
+
+// A pod comes with its own node or none.
+func TestGrantWrongNode(t *testing.T) {
+	p := Policy{Issuer: testIssuer, APIAudiences: []string{"api"}}
+	b := Bound{
+		ServiceAccount: &claims.Object{Namespace: "ns", Name: "sa"},
+		Pod:            &claims.Pod{Object: claims.Object{Namespace: "ns", Name: "pod"}, ServiceAccountName: "sa", NodeName: "a"},
+		Node:           &claims.Node{Object: claims.Object{Name: "b"}},
+	}
+	r := &TokenRequest{Namespace: "ns", Name: "sa", BoundObject: &BoundObjectReference{Kind: "Pod", Name: "pod"}}
+	if _, err := p.Grant(r, b, "", time.Unix(1, 0)); !errors.Is(err, ReasonInternalError) || errors.Is(err, ErrRetry) {
+		t.Error(err)
+	}
+}
+
+func TestPolicyCheck(t *testing.T) {
+	good := Policy{Issuer: testIssuer, APIAudiences: []string{"api"}}
+	for what, change := range map[string]func(*Policy){
+		"no issuer":         func(p *Policy) { p.Issuer = "" },
+		"no audience":       func(p *Policy) { p.APIAudiences = nil },
+		"an empty audience": func(p *Policy) { p.APIAudiences = []string{"api", ""} },
+		"a short maximum":   func(p *Policy) { p.MaxExpiration = 10*time.Minute - 1 },
+		"a long maximum":    func(p *Policy) { p.MaxExpiration = 1<<32*time.Second + 1 },
+		"a negative one":    func(p *Policy) { p.MaxExpiration = -time.Hour },
+		"a short extension": func(p *Policy) { p.MaxExtendedExpiration = time.Minute },
+		"a long extension":  func(p *Policy) { p.MaxExtendedExpiration = 1<<32*time.Second + 1 },
+	} {
+		p := good
+		change(&p)
+		if err := p.Check(); !errors.Is(err, refusal.CheckConfig) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if _, err := p.Grant(&TokenRequest{}, Bound{}, "", time.Now()); !errors.Is(err, refusal.CheckConfig) {
+			t.Errorf("%s: granted, %v", what, err)
+		}
+	}
+	if err := good.Check(); err != nil {
+		t.Error(err)
+	}
+	if err := (*Policy)(nil).Check(); !errors.Is(err, refusal.CheckConfig) {
+		t.Error(err)
+	}
+	good.MaxExpiration, good.MaxExtendedExpiration = 10*time.Minute, 1<<32*time.Second
+	if err := good.Check(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestLimitTo(t *testing.T) {
+	const year = 365 * 24 * time.Hour
+	for _, tt := range []struct {
+		max, extended, signer time.Duration
+		wantMax, wantExtended time.Duration // 0: refused
+	}{
+		{0, 0, time.Hour, time.Hour, time.Hour},
+		{0, 0, 2 * year, 2 * year, year},
+		{time.Hour, 0, 2 * time.Hour, time.Hour, 2 * time.Hour},
+		{time.Hour, 0, time.Hour, time.Hour, time.Hour},
+		{time.Hour, 30 * time.Minute, 2 * time.Hour, time.Hour, 30 * time.Minute},
+		{time.Hour + 1, 0, time.Hour, 0, 0},
+		{0, 0, 10 * time.Minute, 10 * time.Minute, 10 * time.Minute},
+		{0, 0, 10*time.Minute - 1, 0, 0},
+		{0, 0, 0, 0, 0},
+	} {
+		p := Policy{Issuer: testIssuer, APIAudiences: []string{"api"}, MaxExpiration: tt.max, MaxExtendedExpiration: tt.extended}
+		got, err := p.LimitTo(tt.signer)
+		if tt.wantMax == 0 {
+			if !errors.Is(err, refusal.CheckConfig) {
+				t.Errorf("%+v: %v", tt, err)
+			}
+			continue
+		}
+		if err != nil || got.MaxExpiration != tt.wantMax || got.MaxExtendedExpiration != tt.wantExtended || got.Check() != nil {
+			t.Errorf("%+v: got %v, %v, %v", tt, got.MaxExpiration, got.MaxExtendedExpiration, err)
+		}
+	}
+}
+
+// FuzzGrant: whatever is asked, the answer is a StatusError, or claims within the bounds.
+func FuzzGrant(f *testing.F) {
+	cases, objects := recordedRequests(f)
+	for _, r := range cases {
+		b := &BoundObjectReference{}
+		if in := r.request(); in.BoundObject != nil {
+			b = in.BoundObject
+		}
+		var seconds int64
+		if r.Request.ExpirationSeconds != nil {
+			seconds = *r.Request.ExpirationSeconds
+		}
+		f.Add(r.Request.Namespace, r.Request.Name, strings.Join(r.Request.Audiences, ","), seconds, b.Kind, b.APIVersion, b.Name, b.UID)
+	}
+	p := Policy{Issuer: testIssuer, APIAudiences: []string{"api"}, MaxExpiration: 2 * time.Hour, ExtendExpiration: true}
+	f.Fuzz(func(t *testing.T, namespace, name, audiences string, seconds int64, kind, version, object, uid string) {
+		r := &TokenRequest{
+			Namespace: namespace, Name: name, Audiences: strings.Split(audiences, ","), ExpirationSeconds: &seconds,
+			BoundObject: &BoundObjectReference{Kind: kind, APIVersion: version, Name: object, UID: uid},
+		}
+		g, err := p.Grant(r, bound(objects, r), "id", time.Unix(1700000000, 0))
+		if err != nil {
+			if e := new(StatusError); !errors.As(err, &e) || e.Code < 400 || e.Code > 422 {
+				t.Fatalf("%v", err)
+			}
+			return
+		}
+		if g.ExpirationSeconds < MinExpirationSeconds || g.ExpirationSeconds > 7200 || g.Claims.Subject != fmt.Sprintf("system:serviceaccount:%s:%s", namespace, name) {
+			t.Fatalf("%+v", g)
+		}
+		if k := g.Claims.Kubernetes; k.Pod == nil && k.Secret == nil && k.Node == nil {
+			t.Fatal("bound to nothing")
+		}
+	})
+}

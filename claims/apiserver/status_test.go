@@ -1,0 +1,44 @@
+package apiserver
+
+import (
+	"errors"
+	"io"
+	"testing"
+
+	"github.com/nodeattest/nodeattest/claims"
+)
+
+// The texts themselves are held against Kubernetes by the tests of the policy.
+func TestStatusError(t *testing.T) {
+	for _, tt := range []struct {
+		err    *StatusError
+		reason StatusReason
+		code   int
+		also   error
+	}{
+		{badRequest("x"), ReasonBadRequest, 400, nil},
+		{notFound("pods", "x"), ReasonNotFound, 404, claims.ErrNotFound},
+		{conflict("", "Pod", "x", "y"), ReasonConflict, 409, nil},
+		{invalid("x", "spec", "1", "y"), ReasonInvalid, 422, nil},
+		{internal("x", io.EOF), ReasonInternalError, 500, io.EOF},
+		{internal("x", io.EOF), ReasonInternalError, 500, ErrRetry},
+		{programming("x"), ReasonInternalError, 500, nil},
+	} {
+		if !errors.Is(tt.err, tt.reason) || tt.err.Code != tt.code || tt.err.Error() != tt.err.Message || tt.err.Message == "" {
+			t.Errorf("%+v", tt.err)
+		}
+		if tt.also != nil && !errors.Is(tt.err, tt.also) {
+			t.Errorf("%v: no %v inside", tt.err, tt.also)
+		}
+		if errors.Is(tt.err, ErrRetry) != (tt.err.Err != nil && tt.code == 500) {
+			t.Errorf("%v: may it be asked again?", tt.err)
+		}
+	}
+	if got := ReasonConflict.Error(); got != "apiserver: status Conflict" {
+		t.Error(got)
+	}
+	var none *StatusError
+	if none.Error() == "" || none.Unwrap() != nil {
+		t.Error("a nil error")
+	}
+}

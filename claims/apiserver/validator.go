@@ -1,0 +1,239 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nodeattest/nodeattest/claims"
+	"github.com/nodeattest/nodeattest/jws"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// ValidatorConfig says what a [Validator] stands on, as the flags of
+// kube-apiserver do. Every field without "may" is required.
+type ValidatorConfig struct {
+	// Issuers are all the values of --service-account-issuer.
+	Issuers []string
+	// Keys are the keys of these issuers.
+	Keys jws.KeySet
+	// Objects gets the objects that tokens name.
+	Objects claims.Objects
+	// Audiences are those of the API server, --api-audiences: they are asked for where
+	// the caller asks for none, and stand in for the audiences of a token without any.
+	Audiences []string
+	// Legacy gets what tokens of Secrets are compared with; it may be nil, and then such
+	// tokens are not ours. kube-apiserver always takes them.
+	Legacy LegacyObjects
+	// Recorder hears what kube-apiserver records of a validation; it may be nil.
+	Recorder Recorder
+	// MaxStaleness is how old an answer of Objects or Legacy may be; 0 refuses a
+	// [claims.StaleObjects]. An older answer is none ([claims.CheckStaleAnswer], [ErrRetry]).
+	MaxStaleness time.Duration
+	// Now is the clock; it may be nil for time.Now.
+	Now func() time.Time
+}
+
+// Recorder hears what kube-apiserver writes into its audit log, into warnings to the
+// client and into Secrets while it validates a token, whether it is accepted or refused.
+// Implementations are safe for concurrent use and do not wait for anything.
+type Recorder interface {
+	// Annotate records an annotation of the audit event, such as
+	// "authentication.k8s.io/stale-token".
+	Annotate(ctx context.Context, key, value string)
+	// Warn records a warning for the client.
+	Warn(ctx context.Context, text string)
+	// SecretUsed asks for the label with which a token's Secret states its last use.
+	SecretUsed(ctx context.Context, use SecretUse)
+}
+
+// Validator decides as kube-apiserver 1.36 does (pkg/serviceaccount/jwt.go,
+// claims.go and legacy.go in k8s.io/kubernetes): the same verdict and the same message,
+// with a [Check] beside it. That is less than is sound: see [claims.Validator] for what it
+// lets through. It is safe for concurrent use.
+//
+// There are differences where no API server signed the token: messages about a claim set
+// that cannot be decoded are worded otherwise, and refused are tokens over
+// [jws.MaxTokenSize] and headers that only some readers understand (members that differ
+// in case alone, "b64").
+type Validator struct {
+	c       ValidatorConfig
+	issuers map[string]bool
+}
+
+// NewValidator checks the configuration; an error has [refusal.CheckConfig].
+func NewValidator(config ValidatorConfig) (*Validator, error) {
+	switch {
+	case len(config.Issuers) == 0 || slices.Contains(config.Issuers, ""):
+		return nil, refusal.Config("Issuers", "without one, or with an empty one", "at least one, none empty")
+	case config.Keys == nil:
+		return nil, refusal.Config("Keys", "", "a key set")
+	case len(config.Audiences) == 0 || slices.Contains(config.Audiences, ""):
+		return nil, refusal.Config("Audiences", "without one, or with an empty one", "at least one, none empty")
+	}
+	if config.Now == nil {
+		config.Now = time.Now
+	}
+	fresh := claims.FreshObjects{From: config.Objects, MaxStaleness: config.MaxStaleness, Now: config.Now}
+	if err := fresh.Check(); err != nil {
+		return nil, err
+	}
+	config.Objects = fresh
+	config.Issuers = slices.Clone(config.Issuers)
+	config.Audiences = slices.Clone(config.Audiences)
+	v := &Validator{c: config, issuers: make(map[string]bool, len(config.Issuers))}
+	for _, issuer := range config.Issuers {
+		v.issuers[issuer] = true
+	}
+	return v, nil
+}
+
+// Validate decides about a token as kube-apiserver does about a bearer token, and about
+// the spec of a TokenReview: the token is accepted if it is for one of the audiences, or
+// where none are given for one of the API server's. A refusal is a [*ReviewError].
+// Where it is for want of an answer, from the key set or from a getter, errors.Is finds
+// [ErrRetry] in it.
+//
+// The order of checks is: "iss", before anything is verified (another's is
+// [CheckNotOurs]); a key for the key ID; signature; audiences; "nbf", "exp" and "iat",
+// each with 60 seconds of leeway, inclusive, and each optional; then the service account,
+// the Secret, the pod and, only where there is no pod, the Node. An object counts as
+// deleted 60 seconds after its deletionTimestamp.
+func (v *Validator) Validate(ctx context.Context, token string, audiences ...string) (*claims.Result, error) {
+	if v == nil || v.c.Keys == nil {
+		reason := &Error{Check: refusal.CheckConfig, Got: "a Validator that NewValidator did not make", Want: "one that it made"}
+		return nil, refuse(reason.Error(), reason)
+	}
+	t := readUntrusted(token)
+	legacy := v.c.Legacy != nil && t.issuer == claims.LegacyIssuer
+	if !legacy && !v.issuers[t.issuer] { // nor is "" one, that of what cannot be read
+		return nil, refuse("invalid bearer token", &Error{Check: CheckNotOurs, Got: "a token of issuer " + refusal.OrNothing(refusal.Text(t.issuer)), Want: "one of the configured issuers", Err: t.err})
+	}
+	if len(audiences) == 0 {
+		audiences = v.c.Audiences
+	}
+	var first *ReviewError
+	if legacy {
+		r, err := v.authenticate(ctx, t, claims.LegacyIssuer, audiences)
+		if err == nil || !v.issuers[claims.LegacyIssuer] {
+			return accepted(r, err)
+		}
+		first = err
+	}
+	r, err := v.authenticate(ctx, t, "", audiences)
+	if err != nil && first != nil && first.Message != err.Message {
+		err.Message = "[" + first.Message + ", " + err.Message + "]"
+	}
+	return accepted(r, err)
+}
+
+// accepted keeps a nil pointer from becoming an error.
+func accepted(r *claims.Result, err *ReviewError) (*claims.Result, error) {
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+func refuse(message string, reason *Error) *ReviewError {
+	return &ReviewError{Message: message, Reason: reason}
+}
+
+// authenticate runs one of the API server's two authenticators: that of legacy tokens,
+// where only is their issuer, or that of bound ones, where it is empty.
+func (v *Validator) authenticate(ctx context.Context, t *untrusted, only string, audiences []string) (*claims.Result, *ReviewError) {
+	key, err := v.verify(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	c := t.claims
+	if only != "" && c.Issuer != only || only == "" && !v.issuers[c.Issuer] {
+		return nil, refuse(fmt.Sprintf("token issuer %q is invalid", c.Issuer),
+			&Error{Check: claims.CheckIssuer, Got: refusal.OrNothing(refusal.Text(c.Issuer)), Want: "one of the configured issuers"})
+	}
+	of := c.Audiences
+	if len(of) == 0 {
+		v.annotate(ctx, "authentication.k8s.io/legacy-token", c.Subject)
+		of = v.c.Audiences
+	}
+	both := slices.DeleteFunc(slices.Clone(audiences), func(wanted string) bool { return !slices.Contains(of, wanted) })
+	if len(both) == 0 {
+		return nil, refuse(fmt.Sprintf("token audiences %q is invalid for the target audiences %q", of, audiences),
+			&Error{Check: claims.CheckAudience, Got: refusal.Text(fmt.Sprintf("%q", of)), Want: refusal.Text(fmt.Sprintf("%q", audiences))})
+	}
+	r := claims.InsecureResult(claims.Result{Claims: c, Audiences: both, Key: key, Legacy: only != ""})
+	if r.Legacy {
+		err = v.checkLegacy(ctx, t.token, c)
+	} else {
+		err = v.checkTimesAndObjects(ctx, c)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// verify tries the keys for the token's key ID, or all where it names none.
+func (v *Validator) verify(ctx context.Context, t *untrusted) (*jws.Key, *ReviewError) {
+	keys, err := v.c.Keys.Keys(ctx, t.keyID)
+	if err != nil {
+		keys, err = nil, refusal.Retry(fmt.Errorf("the key set: %w", err))
+	}
+	if len(keys) == 0 {
+		return nil, refuse("invalid signature, no keys found",
+			&Error{Check: claims.CheckNoKey, Got: "key ID " + refusal.OrNothing(refusal.Text(t.keyID)), Want: "one of the key set", Err: err})
+	}
+	// go-jose says the same of every key and every fault.
+	const message = "go-jose/go-jose: error in cryptographic primitive"
+	reason := &Error{Check: claims.CheckSignature, Got: "no signature of a known key", Want: "one", Err: t.err}
+	for _, key := range keys {
+		if t.parsed == nil {
+			continue
+		}
+		if err := key.Verify(t.parsed); err != nil {
+			reason.Err = err
+			continue
+		}
+		if t.claimsErr != nil {
+			return nil, refuse(t.claimsErr.Error(), &Error{Check: claims.CheckEncoding, Err: t.claimsErr})
+		}
+		return key, nil
+	}
+	return nil, refuse(message, reason)
+}
+
+func (v *Validator) annotate(ctx context.Context, key, value string) {
+	if v.c.Recorder != nil {
+		v.c.Recorder.Annotate(ctx, key, value)
+	}
+}
+
+// ReviewError is a refusal by a [Validator], in the words of kube-apiserver 1.36.
+type ReviewError struct {
+	// Message is what kube-apiserver says, as in the status.error of a TokenReview; it
+	// is the whole text of this error. Names and UIDs of objects may stand in it, no
+	// token. Where it comes from the object getter it is the getter's text: one that
+	// speaks as the API server does, see [claims.NewNotFound], makes it equal.
+	Message string
+	// Reason is the check that failed, with both values. It is never nil in an error of
+	// this package.
+	Reason *Error
+}
+
+// Error returns the message of kube-apiserver.
+func (e *ReviewError) Error() string {
+	if e == nil {
+		return "apiserver: an error that is nil"
+	}
+	return e.Message
+}
+
+// Unwrap lets errors.Is find the check, [ErrRetry] where no answer could be had, and
+// errors.As the cause.
+func (e *ReviewError) Unwrap() error {
+	if e == nil || e.Reason == nil {
+		return nil
+	}
+	return e.Reason
+}

@@ -1,0 +1,362 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nodeattest/nodeattest/claims"
+	"github.com/nodeattest/nodeattest/claims/internal/alive"
+	"github.com/nodeattest/nodeattest/jws"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+const cryptoMessage = "go-jose/go-jose: error in cryptographic primitive"
+
+// refusedBy fails the test unless the error is kube-apiserver's, word for word.
+func refusedBy(t testing.TB, r *claims.Result, err error, check Check, message string) {
+	t.Helper()
+	if r != nil {
+		t.Errorf("refused with a result: %+v", r)
+	}
+	refusal, ok := errors.AsType[*ReviewError](err)
+	if !ok {
+		t.Fatalf("got %v, want a *ReviewError", err)
+	}
+	if err.Error() != message || refusal.Message != message {
+		t.Errorf("message\n got %q\nwant %q", err, message)
+	}
+	wantCheck(t, err, check)
+}
+
+func TestValidatorAccepts(t *testing.T) {
+	w := newWorld(t)
+	r, err := w.kubernetes(t).Validate(t.Context(), w.token(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(w.claims, r.Claims); diff != "" {
+		t.Errorf("claims (-want +got):\n%s", diff)
+	}
+	if r.Key.KeyID() != w.signer.Key().KeyID() || r.Legacy {
+		t.Errorf("key %s, legacy %v", r.Key.KeyID(), r.Legacy)
+	}
+	if want := []string{worldAudience}; !slices.Equal(r.Audiences, want) {
+		t.Errorf("audiences %q, want %q", r.Audiences, want)
+	}
+	if want := []string{"serviceaccounts", "pods"}; !slices.Equal(w.objects.asked, want) {
+		t.Errorf("asked for %q, want %q: the Node of a pod-bound token is none of the API server's business", w.objects.asked, want)
+	}
+}
+
+// TestValidatorRefuses makes one small change to a good token or its world at a time.
+func TestValidatorRefuses(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		change  func(w *world)
+		check   Check
+		message string
+	}{
+		{"another issuer", func(w *world) { w.claims.Issuer += "/" }, CheckNotOurs, "invalid bearer token"},
+		{"no issuer", func(w *world) { w.claims.Issuer = "" }, CheckNotOurs, "invalid bearer token"},
+		{"legacy issuer without legacy", func(w *world) { w.claims.Issuer = claims.LegacyIssuer }, CheckNotOurs, "invalid bearer token"},
+		{"unknown key", func(w *world) { w.signer = newWorld(t).signer }, claims.CheckNoKey, "invalid signature, no keys found"},
+		{"dead key set", func(w *world) { w.keys = deadKeys{} }, claims.CheckNoKey, "invalid signature, no keys found"},
+		{"another audience", func(w *world) { w.claims.Audiences = []string{"a", "b"} }, claims.CheckAudience,
+			`token audiences ["a" "b"] is invalid for the target audiences ["https://kubernetes.default.svc" "https://vault.example"]`},
+		{"not yet valid", func(w *world) { w.claims.NotBefore.Unix += 61 }, claims.CheckNotBefore, "service account token is not valid yet"},
+		{"expired", func(w *world) { w.claims.Expiry.Unix = w.now.Unix() - 61 }, claims.CheckExpired, "service account token has expired"},
+		{"issued in the future", func(w *world) { w.claims.IssuedAt.Unix += 61 }, claims.CheckIssuedAt, "service account token is issued in the future"},
+		{"no account", func(w *world) { w.objects.account = nil }, claims.CheckServiceAccountGone, `serviceaccounts "app" not found`},
+		{"account without a name", func(w *world) { w.claims.Kubernetes.ServiceAccount.Name = "" }, claims.CheckServiceAccountGone, "resource name may not be empty"},
+		{"account made again", func(w *world) { w.objects.account.UID = "other" }, claims.CheckServiceAccountUID, "service account UID (other) does not match claim (app-uid)"},
+		{"account deleted", func(w *world) { w.objects.account.Deleted = w.ago(61 * time.Second) }, claims.CheckServiceAccountDeleted, "service account ns/app has been deleted"},
+		{"dead getter", func(w *world) { w.objects.fail = errDead }, claims.CheckServiceAccountGone, "connection refused"},
+		{"silent getter", func(w *world) { w.objects.silent = true }, claims.CheckServiceAccountGone, alive.ErrNoAnswer.Error()},
+		{"no pod", func(w *world) { w.objects.pod = nil }, claims.CheckPodGone, invalidated},
+		{"pod without a name", func(w *world) { w.claims.Kubernetes.Pod.Name = "" }, claims.CheckPodGone, invalidated},
+		{"pod made again", func(w *world) { w.objects.pod.UID = "other" }, claims.CheckPodUID, "pod UID (other) does not match service account pod ref claim (pod-uid)"},
+		{"pod deleted", func(w *world) { w.objects.pod.Deleted = w.ago(61 * time.Second) }, claims.CheckPodDeleted, invalidated},
+		{"no secret", func(w *world) { w.bind("secret"); w.objects.secret = nil }, claims.CheckSecretGone, invalidated},
+		{"secret made again", func(w *world) { w.bind("secret"); w.objects.secret.UID = "" }, claims.CheckSecretUID, "secret UID () does not match service account secret ref claim (secret-uid)"},
+		{"secret deleted", func(w *world) { w.bind("secret"); w.objects.secret.Deleted = w.ago(time.Hour) }, claims.CheckSecretDeleted, invalidated},
+		{"no node", func(w *world) { w.bind("node"); w.objects.node = nil }, claims.CheckNodeGone, invalidated},
+		{"node made again", func(w *world) { w.bind("node"); w.objects.node.UID = "other" }, claims.CheckNodeUID, "node UID (other) does not match service account node ref claim (node-uid)"},
+		{"node deleted", func(w *world) { w.bind("node"); w.objects.node.Deleted = w.ago(time.Hour) }, claims.CheckNodeDeleted, invalidated},
+		{"node without UID in the claim", func(w *world) { w.bind("node"); w.claims.Kubernetes.Node.UID = "" }, claims.CheckNodeUID, "node UID (node-uid) does not match service account node ref claim ()"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t)
+			tt.change(w)
+			r, err := w.kubernetes(t).Validate(t.Context(), w.token(t))
+			refusedBy(t, r, err, tt.check, tt.message)
+			undecided := tt.name == "dead key set" || tt.name == "dead getter" || tt.name == "silent getter"
+			if errors.Is(err, ErrRetry) != undecided {
+				t.Errorf("ErrRetry in %v: want %v", err, undecided)
+			}
+		})
+	}
+}
+
+// TestValidatorLetsThrough has what is not checked by kube-apiserver.
+func TestValidatorLetsThrough(t *testing.T) {
+	for name, change := range map[string]func(w *world){
+		"no times": func(w *world) {
+			w.claims.Expiry, w.claims.NotBefore, w.claims.IssuedAt = claims.NumericDate{}, claims.NumericDate{}, claims.NumericDate{}
+		},
+		"no ID":                        func(w *world) { w.claims.ID = "" },
+		"another subject":              func(w *world) { w.claims.Subject = "system:admin" },
+		"pod on another node":          func(w *world) { w.objects.pod.NodeName = "node-b" },
+		"Node of a pod gone":           func(w *world) { w.objects.node = nil },
+		"no audience":                  func(w *world) { w.claims.Audiences = nil },
+		"bound to everything":          func(w *world) { w.bind("pod", "secret", "node") },
+		"bound to nothing":             func(w *world) { w.bind() },
+		"expired within the leeway":    func(w *world) { w.claims.Expiry.Unix = w.now.Unix() - 60 },
+		"not yet valid within leeway":  func(w *world) { w.claims.NotBefore.Unix += 60 },
+		"issued ahead within leeway":   func(w *world) { w.claims.IssuedAt.Unix += 60 },
+		"account deleted within grace": func(w *world) { w.objects.account.Deleted = w.ago(60 * time.Second) },
+		"pod deleted within grace":     func(w *world) { w.objects.pod.Deleted = w.ago(60 * time.Second) },
+		"node deleted ahead":           func(w *world) { w.bind("node"); w.objects.node.Deleted = w.ago(-time.Hour) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			change(w)
+			if _, err := w.kubernetes(t).Validate(t.Context(), w.token(t)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestValidatorLeewayToTheNanosecond: the borders belong to the good side.
+func TestValidatorLeewayToTheNanosecond(t *testing.T) {
+	w := newWorld(t)
+	token := w.token(t)
+	issued, expires := w.now, w.claims.Expiry.Time()
+	for _, tt := range []struct {
+		now  time.Time
+		want Check
+	}{
+		{expires.Add(time.Minute), ""},
+		{expires.Add(time.Minute + time.Nanosecond), claims.CheckExpired},
+		{issued.Add(-time.Minute), ""},
+		{issued.Add(-time.Minute - time.Nanosecond), claims.CheckNotBefore},
+	} {
+		w.now = tt.now
+		_, err := w.kubernetes(t).Validate(t.Context(), token)
+		if tt.want == "" && err != nil {
+			t.Errorf("at %v: %v", tt.now, err)
+		} else if tt.want != "" {
+			wantCheck(t, err, tt.want)
+		}
+	}
+}
+
+// TestValidatorOrder makes two things wrong at a time: the first that is checked decides.
+func TestValidatorOrder(t *testing.T) {
+	steps := []struct {
+		check Check
+		wrong func(w *world)
+	}{
+		{CheckNotOurs, func(w *world) { w.claims.Issuer = "other" }},
+		{claims.CheckNoKey, func(w *world) { w.signer = newWorld(t).signer }},
+		{claims.CheckAudience, func(w *world) { w.claims.Audiences = []string{"a"} }},
+		{claims.CheckNotBefore, func(w *world) { w.claims.NotBefore.Unix += 99999 }},
+		{claims.CheckExpired, func(w *world) { w.claims.Expiry.Unix -= 99999 }},
+		{claims.CheckIssuedAt, func(w *world) { w.claims.IssuedAt.Unix += 99999 }},
+		{claims.CheckServiceAccountUID, func(w *world) { w.objects.account.UID = "x" }},
+		{claims.CheckSecretUID, func(w *world) { w.claims.Kubernetes.Secret = &claims.Ref{Name: "secret"} }},
+		{claims.CheckPodUID, func(w *world) { w.objects.pod.UID = "x" }},
+	}
+	for i, first := range steps {
+		for _, second := range steps[i:] {
+			w := newWorld(t)
+			first.wrong(w)
+			second.wrong(w)
+			_, err := w.kubernetes(t).Validate(t.Context(), w.token(t))
+			wantCheck(t, err, first.check)
+		}
+	}
+}
+
+func TestValidatorAudiences(t *testing.T) {
+	w := newWorld(t)
+	w.claims.Audiences = []string{"a", "b", "c"}
+	token := w.token(t)
+	v := w.kubernetes(t)
+	r, err := v.Validate(t.Context(), token, "c", "x", "a", "a")
+	if err != nil || !slices.Equal(r.Audiences, []string{"c", "a", "a"}) {
+		t.Errorf("got %v, %v; want the audiences that were asked for, in their order", r, err)
+	}
+	_, err = v.Validate(t.Context(), token, "x")
+	wantCheck(t, err, claims.CheckAudience)
+
+	w.claims.Audiences = nil // good for the API server alone
+	token = w.token(t)
+	if r, err := v.Validate(t.Context(), token); err != nil || len(r.Audiences) != 2 {
+		t.Errorf("got %v, %v; want the API server's audiences", r, err)
+	}
+	r, err = v.Validate(t.Context(), token, "x")
+	refusedBy(t, r, err, claims.CheckAudience, `token audiences ["https://kubernetes.default.svc" "https://vault.example"] is invalid for the target audiences ["x"]`)
+}
+
+// TestValidatorKeyID: no key ID tries every key, another one finds none.
+func TestValidatorKeyID(t *testing.T) {
+	w := newWorld(t)
+	other := newWorld(t)
+	both, err := jws.NewStaticKeySet(other.signer.Key(), w.signer.Key())
+	if err != nil {
+		t.Fatal(err)
+	}
+	header := func(token, header string) string { return rejoin(t, token, 0, []byte(header)) }
+	w.keys = both
+	v := w.kubernetes(t)
+	r, err := v.Validate(t.Context(), header(w.token(t), `{"alg":"ES256"}`))
+	refusedBy(t, r, err, claims.CheckSignature, cryptoMessage) // the header is signed
+	r, err = v.Validate(t.Context(), header(w.token(t), fmt.Sprintf(`{"alg":"ES256","kid":%q}`, other.signer.Key().KeyID())))
+	refusedBy(t, r, err, claims.CheckSignature, cryptoMessage)
+	r, err = v.Validate(t.Context(), header(w.token(t), `{"alg":"ES256","kid":"?"}`))
+	refusedBy(t, r, err, claims.CheckNoKey, "invalid signature, no keys found")
+
+	anonymous := w.raw(t, `{"alg":"ES256"}`, w.payload(t))
+	if r, err := w.kubernetes(t).Validate(t.Context(), anonymous); err != nil || r.Key.KeyID() != "raw" {
+		t.Errorf("a token that names no key: %v", err)
+	}
+	_, err = w.strict(t).Validate(t.Context(), anonymous)
+	wantCheck(t, err, claims.CheckNoKey)
+}
+
+func TestValidatorExtras(t *testing.T) {
+	pair := map[string][]string{claims.ExtraPodName: {"pod"}, claims.ExtraPodUID: {"pod-uid"}}
+	node := map[string][]string{claims.ExtraNodeName: {"node-a"}, claims.ExtraNodeUID: {"node-uid"}}
+	id := map[string][]string{claims.ExtraCredentialID: {"JTI=3f2f4f2e-5ab6-4a92-a0a6-7a6b1c4d9f10"}}
+	join := func(parts ...map[string][]string) map[string][]string {
+		var all map[string][]string
+		for _, p := range parts {
+			if all == nil {
+				all = map[string][]string{}
+			}
+			maps.Copy(all, p)
+		}
+		return all
+	}
+	for _, tt := range []struct {
+		name   string
+		change func(w *world)
+		want   map[string][]string
+	}{
+		{"pod and node", func(*world) {}, join(id, pair, node)},
+		{"node", func(w *world) { w.bind("node") }, join(id, node)},
+		{"pod", func(w *world) { w.bind("pod") }, join(id, pair)},
+		{"secret", func(w *world) { w.bind("secret") }, id},
+		{"plain", func(w *world) { w.bind() }, id},
+		{"no ID", func(w *world) { w.bind(); w.claims.ID = "" }, nil},
+		{"node without UID", func(w *world) { w.claims.Kubernetes.Node.UID = "" }, join(id, pair, map[string][]string{claims.ExtraNodeName: {"node-a"}})},
+		{"node UID without name", func(w *world) { w.claims.Kubernetes.Node.Name = "" }, join(id, pair)},
+		{"half a pod", func(w *world) { w.claims.Kubernetes.Pod.UID, w.objects.pod.UID = "", "" }, join(id, node)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t)
+			tt.change(w)
+			r, err := w.kubernetes(t).Validate(t.Context(), w.token(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, r.Extra()); diff != "" {
+				t.Errorf("extra (-want +got):\n%s", diff)
+			}
+			if r.Username() != "system:serviceaccount:ns:app" || r.UID() != "app-uid" ||
+				!slices.Equal(r.Groups(), []string{"system:serviceaccounts", "system:serviceaccounts:ns"}) {
+				t.Errorf("user %s %s %q", r.Username(), r.UID(), r.Groups())
+			}
+		})
+	}
+}
+
+// records is a Recorder that keeps everything in order.
+type records struct {
+	lines []string
+	uses  []SecretUse
+}
+
+func (r *records) Annotate(_ context.Context, key, value string) {
+	r.lines = append(r.lines, key+"="+value)
+}
+func (r *records) Warn(_ context.Context, text string)         { r.lines = append(r.lines, "warning: "+text) }
+func (r *records) SecretUsed(_ context.Context, use SecretUse) { r.uses = append(r.uses, use) }
+
+func TestValidatorRecords(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(w *world)
+		want   []string
+	}{
+		{"nothing", func(*world) {}, nil},
+		{"warnafter now", func(w *world) { w.claims.Kubernetes.WarnAfter = claims.NewNumericDate(w.now) }, nil},
+		{"warnafter passed", func(w *world) { w.claims.Kubernetes.WarnAfter = claims.NewNumericDate(w.now.Add(-90 * time.Second)) },
+			[]string{"authentication.k8s.io/stale-token=subject: system:serviceaccount:ns:app, seconds after warning threshold: 90"}},
+		{"warnafter 0", func(w *world) { w.claims.Kubernetes.WarnAfter = claims.NumericDate{Present: true} }, nil},
+		{"no audience", func(w *world) { w.claims.Audiences = nil }, []string{"authentication.k8s.io/legacy-token=system:serviceaccount:ns:app"}},
+		{"no audience, and refused", func(w *world) { w.claims.Audiences = nil; w.objects.pod = nil },
+			[]string{"authentication.k8s.io/legacy-token=system:serviceaccount:ns:app"}},
+		{"stale, and refused", func(w *world) { w.claims.Kubernetes.WarnAfter.Unix = 1; w.objects.pod = nil }, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t)
+			tt.change(w)
+			config := w.kubernetesConfig()
+			var heard records
+			config.Recorder = &heard
+			_, err := w.kubernetesWith(t, config).Validate(t.Context(), w.token(t))
+			if refused := strings.HasSuffix(tt.name, "refused"); (err != nil) != refused {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, heard.lines); diff != "" {
+				t.Errorf("recorded (-want +got):\n%s", diff)
+			}
+			if heard.uses != nil {
+				t.Errorf("a Secret was used: %v", heard.uses)
+			}
+		})
+	}
+}
+
+func TestValidatorConfig(t *testing.T) {
+	w := newWorld(t)
+	for name, change := range map[string]func(c *ValidatorConfig){
+		"zero":               func(c *ValidatorConfig) { *c = ValidatorConfig{} },
+		"no issuer":          func(c *ValidatorConfig) { c.Issuers = nil },
+		"empty issuer":       func(c *ValidatorConfig) { c.Issuers = []string{worldIssuer, ""} },
+		"no keys":            func(c *ValidatorConfig) { c.Keys = nil },
+		"no objects":         func(c *ValidatorConfig) { c.Objects = nil },
+		"no audiences":       func(c *ValidatorConfig) { c.Audiences = nil },
+		"an empty audience":  func(c *ValidatorConfig) { c.Audiences = []string{worldAudience, ""} },
+		"stale objects":      func(c *ValidatorConfig) { c.Objects = staleObjects{w.objects} },
+		"negative staleness": func(c *ValidatorConfig) { c.MaxStaleness = -1 },
+	} {
+		config := w.kubernetesConfig()
+		change(&config)
+		if _, err := NewValidator(config); !errors.Is(err, refusal.CheckConfig) {
+			t.Errorf("%s: got %v, want %v", name, err, refusal.CheckConfig)
+		}
+	}
+	config := w.kubernetesConfig()
+	config.Objects, config.MaxStaleness = staleObjects{w.objects}, 1
+	if _, err := NewValidator(config); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestReviewErrorNil(t *testing.T) {
+	var e *ReviewError
+	if e.Error() == "" || e.Unwrap() != nil || (&ReviewError{}).Unwrap() != nil {
+		t.Error("a nil error, or one without a reason, misbehaves")
+	}
+}

@@ -1,0 +1,44 @@
+package apiserver
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// TestZeroValues: what no constructor made refuses, and does not panic.
+func TestZeroValues(t *testing.T) {
+	w := newWorld(t)
+	token := w.token(t)
+	w.claims.Issuer = "" // as a zero configuration has it
+	nobodys := w.token(t)
+	ctx := t.Context()
+	for name, call := range map[string]func() error{
+		"nil Issuer": func() error { _, err := (*Issuer)(nil).Issue(ctx, &TokenRequest{}); return err },
+		"Issuer": func() error {
+			_, err := new(Issuer).Issue(ctx, &TokenRequest{Namespace: "ns", Name: "app"})
+			return err
+		},
+		"nil Validator":        func() error { _, err := (*Validator)(nil).Validate(ctx, token); return err },
+		"Validator":            func() error { _, err := new(Validator).Validate(ctx, token); return err },
+		"Validator, no issuer": func() error { _, err := new(Validator).Validate(ctx, nobodys); return err },
+		"KeySetSource":         func() error { _, _, err := KeySetSource{}.DiscoveryKeys(ctx); return err },
+		"nil Policy":           func() error { _, err := (*Policy)(nil).Grant(&TokenRequest{}, Bound{}, "", w.now); return err },
+		"Policy":               func() error { _, err := new(Policy).Grant(&TokenRequest{}, Bound{}, "", w.now); return err },
+		"OIDCConfig":           func() error { _, err := OIDCConfig{}.Render(nil); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := call(); !errors.Is(err, refusal.CheckConfig) {
+				t.Errorf("got %v, want %v", err, refusal.CheckConfig)
+			}
+		})
+	}
+	answer := httptest.NewRecorder()
+	new(OIDCHandler).ServeHTTP(answer, httptest.NewRequest(http.MethodGet, OIDCKeySetPath, nil))
+	if answer.Code != http.StatusServiceUnavailable {
+		t.Errorf("a zero OIDCHandler answers %d, want 503", answer.Code)
+	}
+}

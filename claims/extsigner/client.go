@@ -1,0 +1,195 @@
+package extsigner
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/nodeattest/nodeattest/jws"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+const (
+	// DefaultMaxKeyStaleness is how long an [Client] serves keys beyond their
+	// refresh hint while they cannot be fetched.
+	DefaultMaxKeyStaleness = time.Hour
+	// MaxRefreshHint is the longest time for which fetched keys are fresh; a longer
+	// refresh hint counts as this.
+	MaxRefreshHint = 24 * time.Hour
+	// minRefetch is the least time between two fetches, so that tokens with invented
+	// key IDs do not become requests to the signer.
+	minRefetch = time.Second
+)
+
+// ClientOptions are the choices for [NewClient]. Each zero field is a sensible default.
+type ClientOptions struct {
+	// MaxStale is how long keys are served beyond their refresh hint while they cannot
+	// be fetched; 0 means DefaultMaxKeyStaleness. No key is served later than
+	// MaxRefreshHint and MaxStale after it was fetched. It must not be negative.
+	MaxStale time.Duration
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+}
+
+// Client is the asking side of an external signer, as kube-apiserver is one: a
+// [jws.Signer], the [jws.KeySet] of its keys, and an apiserver.KeySource. Every answer is checked,
+// and every signature verified before it is handed on. It is safe for concurrent use.
+//
+// The keys are kept as a [jws.RemoteKeySet] keeps them: they are fetched when they are
+// asked for and the refresh hint has passed, or the key ID is not known, at most once a
+// second. A fetch is the client's own and not its caller's: it goes on when the caller
+// leaves, and ends after [jws.DefaultFetchTimeout] or with Close. Who asks for a key that
+// is held never waits for it: held keys are served until MaxStale has passed.
+type Client struct {
+	signer      Signer
+	now         func() time.Time
+	maxLifetime time.Duration
+	keys        *jws.RemoteKeySet
+	published   atomic.Pointer[[]PublishedKey] // of the last good fetch, never older than keys
+}
+
+// NewClient asks the signer for its keys and its metadata, as kube-apiserver does
+// at its start, and checks both. Close the client when it is no longer used. The errors
+// are [refusal.CheckConfig], [CheckSignerKeys], [CheckSignerMetadata] and [ErrRetry].
+func NewClient(ctx context.Context, signer Signer, opts ClientOptions) (*Client, error) {
+	if signer == nil {
+		return nil, refusal.Config("signer", "", "an external signer")
+	}
+	c := &Client{signer: signer, now: opts.Now}
+	if c.now == nil {
+		c.now = time.Now
+	}
+	stale := opts.MaxStale
+	if stale == 0 {
+		stale = DefaultMaxKeyStaleness
+	}
+	var err error
+	c.keys, err = jws.NewRemoteKeySet(jws.RemoteConfig{
+		Fetch: c.fetch, MinRefetch: minRefetch, NegativeTTL: minRefetch,
+		MaxAge: MaxRefreshHint, MaxStale: stale, HeldAtOnce: true, MaxKeys: MaxKeys, Now: c.now,
+	})
+	if err != nil {
+		return nil, &Error{Check: refusal.CheckConfig, Err: err}
+	}
+	if err := c.start(ctx); err != nil {
+		_ = c.Close() // it returns nil
+		return nil, err
+	}
+	return c, nil
+}
+
+// start asks for keys and metadata.
+func (c *Client) start(ctx context.Context) error {
+	if _, err := c.Keys(ctx, ""); err != nil {
+		if own, ok := errors.AsType[*Error](c.keys.Status().Err); ok && own.Check == CheckSignerKeys {
+			return own
+		}
+		return err
+	}
+	metadata, err := c.signer.Metadata(ctx)
+	if err != nil {
+		return &Error{Check: ErrRetry, Err: err}
+	}
+	c.maxLifetime, err = metadata.Check()
+	return err
+}
+
+// Close ends the fetch under way, if there is one, and waits for it. Afterwards the keys
+// cannot be had any more ([jws.CheckClosed]). The error is always nil.
+func (c *Client) Close() error {
+	if !c.ready() {
+		return nil
+	}
+	return c.keys.Close()
+}
+
+// ready reports whether NewClient made the client.
+func (c *Client) ready() bool { return c != nil && c.keys != nil }
+
+func clientConfigError() error {
+	return refusal.Config("Client", "that NewClient did not make", "one that it made")
+}
+
+// fetch is the fetch of c.keys.
+func (c *Client) fetch(ctx context.Context) ([]*jws.Key, time.Duration, error) {
+	answer, err := c.signer.FetchKeys(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	published, err := answer.Check()
+	if err != nil {
+		return nil, 0, err
+	}
+	keys := make([]*jws.Key, len(published))
+	for i, k := range published {
+		keys[i] = k.Key
+	}
+	c.published.Store(&published)
+	hint := min(answer.RefreshHintSeconds, int64(MaxRefreshHint/time.Second))
+	return keys, time.Duration(hint) * time.Second, nil
+}
+
+// MaxTokenLifetime is the longest lifetime that the signer signs, for
+// apiserver.Policy.LimitTo.
+func (c *Client) MaxTokenLifetime() time.Duration { return c.maxLifetime }
+
+// Sign has the payload signed and checks the answer as [Signature.Check] does,
+// with its errors. [ErrRetry] means that there was no answer; a signer in this process
+// that refuses the payload does so with its own error, such as [CheckSignerClaims].
+func (c *Client) Sign(ctx context.Context, payload []byte) (*jws.Signature, error) {
+	if !c.ready() {
+		return nil, clientConfigError()
+	}
+	segment := base64.RawURLEncoding.EncodeToString(payload)
+	answer, err := c.signer.Sign(ctx, segment)
+	if err != nil {
+		return nil, unlessRefused(err)
+	}
+	if answer == nil {
+		return nil, &Error{Check: CheckSignerHeader, Got: "no answer", Want: "a header and a signature"}
+	}
+	header, err := readHeader(answer.Header)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := c.Keys(ctx, header.keyID); err != nil {
+		return nil, err
+	}
+	return answer.Check(segment, *c.published.Load())
+}
+
+// Keys returns the keys with that ID, excluded ones among them, and all keys where keyID
+// is ""; the caller must not change the slice. [ErrRetry] means that the ID is not known,
+// or the keys are too old, and they could not be fetched.
+func (c *Client) Keys(ctx context.Context, keyID string) ([]*jws.Key, error) {
+	if !c.ready() {
+		return nil, clientConfigError()
+	}
+	return c.keys.Keys(ctx, keyID)
+}
+
+// unlessRefused makes ErrRetry of an error that is no refusal of a signer in this
+// process.
+func unlessRefused(err error) error {
+	if _, refused := errors.AsType[*Error](err); refused && !errors.Is(err, ErrRetry) {
+		return err
+	}
+	return &Error{Check: ErrRetry, Err: err}
+}
+
+// DiscoveryKeys returns the keys that are not excluded from discovery, and the time until
+// they are to be fetched again.
+func (c *Client) DiscoveryKeys(ctx context.Context) ([]*jws.Key, time.Duration, error) {
+	if _, err := c.Keys(ctx, ""); err != nil {
+		return nil, 0, err
+	}
+	var keys []*jws.Key
+	for _, k := range *c.published.Load() {
+		if !k.ExcludeFromOIDCDiscovery {
+			keys = append(keys, k.Key)
+		}
+	}
+	return keys, max(c.keys.Status().FreshUntil.Sub(c.now()), 0), nil
+}

@@ -1,0 +1,53 @@
+package extsigner
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"errors"
+	"testing"
+
+	"github.com/nodeattest/nodeattest/jws"
+)
+
+var testContext = context.Background()
+
+const testIssuer = "https://issuer.example"
+
+var errDead = errors.New("connection refused")
+
+// newECDSA makes a signer with a new P-256 key.
+func newECDSA(t testing.TB, typ string) *jws.CryptoSigner {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := jws.NewSigner(key, jws.SignerOptions{Type: typ})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+type signerFunc func(ctx context.Context, payload []byte) (*jws.Signature, error)
+
+func (f signerFunc) Sign(ctx context.Context, payload []byte) (*jws.Signature, error) {
+	return f(ctx, payload)
+}
+
+type keySetFunc func(context.Context, string) ([]*jws.Key, error)
+
+func (f keySetFunc) Keys(ctx context.Context, keyID string) ([]*jws.Key, error) {
+	return f(ctx, keyID)
+}
+
+// wantCheck fails the test unless err is a refusal by that check.
+func wantCheck(t testing.TB, err error, want Check) {
+	t.Helper()
+	e, ok := errors.AsType[*Error](err)
+	if !ok || e.Check != want || !errors.Is(err, want) {
+		t.Errorf("got %v, want the check %s", err, string(want))
+	}
+}

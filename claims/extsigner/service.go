@@ -1,0 +1,268 @@
+package extsigner
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nodeattest/nodeattest/claims"
+	"github.com/nodeattest/nodeattest/internal/nodename"
+	"github.com/nodeattest/nodeattest/jws"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// kubeletLifetime is that of the tokens that the kubelet asks for
+// (WarnOnlyBoundTokenExpirationSeconds in k8s.io/kubernetes).
+const kubeletLifetime = 3607 * time.Second
+
+// DefaultMaxTokenLifetime is the longest lifetime that a [Service] signs unless it is
+// told otherwise: that of the tokens that the kubelet asks for.
+const DefaultMaxTokenLifetime = kubeletLifetime
+
+// ServiceConfig is what a Service needs.
+type ServiceConfig struct {
+	// Issuer is the "iss" that the service signs for. It is required: a key that signs
+	// whatever it is given signs for others too.
+	Issuer string
+	// Signer signs. Its tokens have the type "JWT" in their header. It is required.
+	Signer jws.Signer
+	// Keys are the keys with which the tokens of Signer verify, each published before
+	// it signs; a [jws.RotatingSigner] is both. It is required. Where it is an [Overlap],
+	// RefreshHint and MaxTokenLifetime are checked with it.
+	Keys jws.KeySet
+	// VerifyOnly are keys that sign no more, and that stand in no discovery document.
+	VerifyOnly []*jws.Key
+	// RefreshHint is how long a client may keep the keys, at least a second, cut to
+	// whole seconds. It is required, and must not be longer than the time for which
+	// Keys publishes a new key before it signs.
+	RefreshHint time.Duration
+	// MaxTokenLifetime is the longest lifetime that is signed, cut to whole seconds, of 3607
+	// to 2^32 seconds; 0 means DefaultMaxTokenLifetime. Keys must
+	// keep a key published for as long after it signed last, and DefaultLeeway.
+	MaxTokenLifetime time.Duration
+	// AllowBelowKubelet takes a MaxTokenLifetime from 600 seconds on. kube-apiserver then
+	// shortens the tokens that the kubelet asks for and leaves out their "warnafter".
+	AllowBelowKubelet bool
+	// Now is the clock; nil for time.Now.
+	Now func() time.Time
+}
+
+// Overlap is a [jws.KeySet] whose keys are replaced, as those of a [jws.RotatingSigner].
+type Overlap interface {
+	jws.KeySet
+	// Overlap returns for how long a new key is published before it signs, and for how
+	// long one stays published after it signed last.
+	Overlap() (publish, retain time.Duration)
+}
+
+// Service is the serving side of an external signer: the [Signer] that
+// signs with a jws.Signer. It signs nothing but the claims of bound tokens of its issuer,
+// in the bytes in which kube-apiserver writes them, and gives no answer that
+// kube-apiserver or [Signature.Check] would refuse. It is safe for concurrent use.
+type Service struct {
+	config  ServiceConfig
+	changed keysChanged
+}
+
+// NewService checks a configuration. The error is [refusal.CheckConfig].
+func NewService(config ServiceConfig) (*Service, error) {
+	if config.MaxTokenLifetime == 0 {
+		config.MaxTokenLifetime = DefaultMaxTokenLifetime
+	}
+	least := kubeletLifetime
+	if config.AllowBelowKubelet {
+		least = minLifetime
+	}
+	switch {
+	case config.Issuer == "":
+		return nil, refusal.Config("Issuer", "", "the issuer's URL")
+	case config.Signer == nil:
+		return nil, refusal.Config("Signer", "", "a jws.Signer")
+	case config.Keys == nil:
+		return nil, refusal.Config("Keys", "", "a jws.KeySet")
+	case config.RefreshHint < time.Second:
+		return nil, refusal.Config("RefreshHint", config.RefreshHint.String(), "at least 1s")
+	case config.MaxTokenLifetime < least || config.MaxTokenLifetime > maxLifetime:
+		return nil, refusal.Config("MaxTokenLifetime", config.MaxTokenLifetime.String(), least.String()+" to 2^32 seconds")
+	}
+	if keys, ok := config.Keys.(Overlap); ok {
+		publish, retain := keys.Overlap()
+		if publish < config.RefreshHint {
+			return nil, refusal.Config("Keys", "that are published for "+publish.String()+" before they sign", "RefreshHint, "+config.RefreshHint.String()+", or more")
+		}
+		if most := config.MaxTokenLifetime + claims.DefaultLeeway; retain < most {
+			return nil, refusal.Config("Keys", "that stay published for "+retain.String()+" after they signed",
+				"MaxTokenLifetime, "+config.MaxTokenLifetime.String()+", and a leeway of "+claims.DefaultLeeway.String()+", or more")
+		}
+	}
+	config.VerifyOnly = slices.Clone(config.VerifyOnly)
+	if config.Now == nil {
+		config.Now = time.Now
+	}
+	return &Service{config: config}, nil
+}
+
+// ready fails for a service that NewService did not make.
+func (s *Service) ready() error {
+	if s == nil || s.config.Signer == nil {
+		return refusal.Config("Service", "that NewService did not make", "one that it made")
+	}
+	return nil
+}
+
+// Sign signs the claims of a bound token: claims of the issuer, encoded as
+// [claims.Claims.Marshal] does and with nothing beside what that writes, a subject that is that of
+// the private claims, and a lifetime of at most MaxTokenLifetime that begins now or before.
+// Otherwise the error is [CheckSignerClaims]. The answer is checked as
+// [Signature.Check] does, with its errors.
+func (s *Service) Sign(ctx context.Context, segment string) (*Signature, error) {
+	if err := s.ready(); err != nil {
+		return nil, err
+	}
+	payload, err := s.checkPayload(segment)
+	if err != nil {
+		return nil, err
+	}
+	signature, err := s.config.Signer.Sign(ctx, payload)
+	if err == nil && signature == nil {
+		err = errors.New("the signer returned nothing")
+	}
+	if err != nil {
+		return nil, unlessRefused(err)
+	}
+	_, keys, err := s.published(ctx)
+	if err != nil {
+		return nil, err
+	}
+	signed := &Signature{Header: signature.Header, Signature: signature.Value}
+	if _, err := signed.Check(segment, keys); err != nil {
+		return nil, err
+	}
+	return signed, nil
+}
+
+func signerClaims(got, want string, err error) *Error {
+	return &Error{Check: CheckSignerClaims, Got: got, Want: want, Err: err}
+}
+
+// checkPayload returns what is to be signed, if it is. A claim that Parse passes over, such
+// as "groups" or "email", means something to whoever verifies the token: what does not
+// come out of the encoder as it went into the parser is not signed.
+func (s *Service) checkPayload(segment string) ([]byte, error) {
+	payload, err := decodeSegment(segment)
+	if err != nil {
+		return nil, signerClaims("", "", err)
+	}
+	c, err := claims.Parse(payload)
+	if err != nil {
+		return nil, signerClaims("", "", err)
+	}
+	if err := s.checkClaims(c); err != nil {
+		return nil, err
+	}
+	if written, err := c.Marshal(); !bytes.Equal(written, payload) {
+		return nil, signerClaims("claims beside those of a bound token, or in another encoding", "what kube-apiserver writes", err)
+	}
+	return payload, nil
+}
+
+func (s *Service) checkClaims(c *claims.Claims) error {
+	k := &c.Kubernetes
+	longest := int64(s.config.MaxTokenLifetime / time.Second)
+	subject := claims.MakeSubject(k.Namespace, k.ServiceAccount.Name)
+	switch latest := s.config.Now().Add(claims.DefaultLeeway).Unix(); {
+	case c.Issuer != s.config.Issuer:
+		return signerClaims("iss "+strconv.Quote(refusal.Text(c.Issuer)), strconv.Quote(s.config.Issuer), nil)
+	case c.Legacy != nil || k.ServiceAccount.UID == "":
+		return signerClaims("no claims of a bound token", "them", nil)
+	case !nodename.ValidLabel(k.Namespace) || !nodename.Valid(k.ServiceAccount.Name):
+		return signerClaims("namespace "+strconv.Quote(refusal.Text(k.Namespace))+", service account "+strconv.Quote(refusal.Text(k.ServiceAccount.Name)), "names", nil)
+	case c.Subject != subject:
+		return signerClaims("sub "+strconv.Quote(refusal.Text(c.Subject)), strconv.Quote(refusal.Text(subject)), nil)
+	case !c.IssuedAt.Present || c.NotBefore != c.IssuedAt:
+		return signerClaims("a token without iat, or with another nbf", "iat, and nbf the same", nil)
+	case c.Expiry.Unix <= c.IssuedAt.Unix || c.Expiry.Unix-c.IssuedAt.Unix > longest:
+		return signerClaims("a lifetime of "+strconv.FormatInt(c.Expiry.Unix-c.IssuedAt.Unix, 10)+" s", "1 to "+strconv.FormatInt(longest, 10), nil)
+	case c.IssuedAt.Unix > latest:
+		return signerClaims("iat "+strconv.FormatInt(c.IssuedAt.Unix, 10), "at most "+strconv.FormatInt(latest, 10), nil)
+	}
+	return nil
+}
+
+// FetchKeys returns the published keys, and those that only verify after them.
+// DataTimestamp is when the service first saw the keys as they are: it stays while they do.
+func (s *Service) FetchKeys(ctx context.Context) (*Keys, error) {
+	answer, _, err := s.published(ctx)
+	return answer, err
+}
+
+// published returns the answer to FetchKeys, and its keys.
+func (s *Service) published(ctx context.Context) (*Keys, []PublishedKey, error) {
+	if err := s.ready(); err != nil {
+		return nil, nil, err
+	}
+	keys, err := s.config.Keys.Keys(ctx, "")
+	if err != nil {
+		return nil, nil, refusal.Retry(err)
+	}
+	answer := &Keys{
+		Keys:               make([]Key, 0, len(keys)+len(s.config.VerifyOnly)),
+		RefreshHintSeconds: int64(s.config.RefreshHint / time.Second),
+	}
+	for i, k := range slices.Concat(keys, s.config.VerifyOnly) {
+		if k == nil {
+			return nil, nil, signerKeys("a key that is nil", "keys", nil)
+		}
+		der, err := x509.MarshalPKIXPublicKey(k.Public())
+		if err != nil {
+			return nil, nil, signerKeys("a key that has no PKIX", "RSA or ECDSA", err)
+		}
+		answer.Keys = append(answer.Keys, Key{KeyID: k.KeyID(), Key: der, ExcludeFromOIDCDiscovery: i >= len(keys)})
+	}
+	answer.DataTimestamp = s.changed.at(answer.Keys, s.config.Now())
+	checked, err := answer.Check()
+	if err != nil {
+		return nil, nil, err
+	}
+	return answer, checked, nil
+}
+
+// keysChanged remembers since when the keys are what they are.
+type keysChanged struct {
+	mu    sync.Mutex
+	known [sha256.Size]byte
+	since time.Time // zero: nothing is known
+}
+
+// at returns since when, which is now where they are other ones than last time. Their order
+// does not count.
+func (c *keysChanged) at(keys []Key, now time.Time) time.Time {
+	lines := make([]string, len(keys))
+	for i, k := range keys {
+		lines[i] = fmt.Sprintf("%q %x %t\n", k.KeyID, k.Key, k.ExcludeFromOIDCDiscovery)
+	}
+	slices.Sort(lines)
+	digest := sha256.Sum256([]byte(strings.Join(lines, "")))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.since.IsZero() || c.known != digest {
+		c.known, c.since = digest, now
+	}
+	return c.since
+}
+
+// Metadata returns the maximum lifetime.
+func (s *Service) Metadata(context.Context) (*Metadata, error) {
+	if err := s.ready(); err != nil {
+		return nil, err
+	}
+	return &Metadata{MaxTokenExpirationSeconds: int64(s.config.MaxTokenLifetime / time.Second)}, nil
+}

@@ -1,0 +1,233 @@
+package claims
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// A served world has a server behind the handler, and nodes that may call it.
+type servedWorld struct {
+	*world
+	ca      *nodeCA
+	server  *httptest.Server
+	refused []error
+	seen    *http.Request // by the handler behind
+}
+
+func serve(t *testing.T, opts HandlerOptions, change func(c *ValidatorConfig)) *servedWorld {
+	t.Helper()
+	w := &servedWorld{world: newWorld(t), ca: newNodeCA(t)}
+	config := w.strictConfig()
+	if change != nil {
+		change(&config)
+	}
+	opts.Refused = func(r *http.Request, err error) {
+		w.refused = append(w.refused, err)
+		if r.Header.Get("Authorization") != "" {
+			t.Error("whoever records refusals sees the token")
+		}
+	}
+	next := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		w.seen = r
+		who, ok := WorkloadFrom(r.Context())
+		if !ok {
+			t.Error("no workload behind the handler")
+			return
+		}
+		_, _ = io.WriteString(rw, who.Result.Username()+" on "+who.Node.Name+" by "+who.Facts.Facts.String())
+	})
+	handler, err := NewHandler(w.strictWith(t, config), next, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(w.ca.cert)
+	w.server = httptest.NewUnstartedServer(handler)
+	w.server.TLS = &tls.Config{ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: pool}
+	w.server.StartTLS()
+	t.Cleanup(w.server.Close)
+	return w
+}
+
+// get sends a request from a node, nil for none.
+func (w *servedWorld) get(t *testing.T, node *tls.Certificate, authorization ...string) (*http.Response, string) {
+	t.Helper()
+	transport := w.server.Client().Transport.(*http.Transport).Clone()
+	defer transport.CloseIdleConnections()
+	if node != nil {
+		transport.TLSClientConfig.Certificates = []tls.Certificate{*node}
+	}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.server.URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header["Authorization"] = authorization
+	response, err := (&http.Client{Transport: transport}).Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response, string(body)
+}
+
+func TestHandlerAccepts(t *testing.T) {
+	w := serve(t, HandlerOptions{}, nil)
+	nodeA := w.ca.issue(t, nodeTemplate(t, "node-a"))
+	for _, scheme := range []string{"Bearer ", "bearer "} {
+		response, body := w.get(t, &nodeA, scheme+w.token(t))
+		if response.StatusCode != 200 || body != "system:serviceaccount:ns:app on node-a by node-name,node-uid,certificate-provider-id,registered-provider-id" {
+			t.Errorf("%d: %s", response.StatusCode, body)
+		}
+		if w.seen.Header.Get("Authorization") != "" {
+			t.Error("the token goes on to the next handler")
+		}
+	}
+	if w.refused != nil {
+		t.Errorf("refused: %v", w.refused)
+	}
+}
+
+func TestHandlerRefuses(t *testing.T) {
+	w := serve(t, HandlerOptions{}, nil)
+	good := w.token(t)
+	nodeA := w.ca.issue(t, nodeTemplate(t, "node-a"))
+	nodeB := w.ca.issue(t, nodeTemplate(t, "node-b"))
+	serving := nodeTemplate(t, "node-a")
+	serving.DNSNames = []string{"node-a"}
+	withNames := w.ca.issue(t, serving)
+	w.claims.Audiences = []string{"another"}
+	elsewhere := w.token(t)
+	for _, tt := range []struct {
+		name          string
+		node          *tls.Certificate
+		authorization []string
+		status        int
+		check         Check
+		challenge     string
+	}{
+		{"no certificate", nil, []string{"Bearer " + good}, 403, CheckNodeCertificate, ""},
+		{"a certificate with names", &withNames, []string{"Bearer " + good}, 403, CheckNodeCertificate, ""},
+		{"no token", &nodeA, nil, 401, CheckBearer, "Bearer"},
+		{"two tokens", &nodeA, []string{"Bearer " + good, "Bearer " + good}, 401, CheckBearer, "Bearer"},
+		{"basic", &nodeA, []string{"Basic " + good}, 401, CheckBearer, "Bearer"},
+		{"the scheme alone", &nodeA, []string{"Bearer"}, 401, CheckBearer, "Bearer"},
+		{"no scheme", &nodeA, []string{good}, 401, CheckBearer, "Bearer"},
+		{"no good token", &nodeA, []string{"Bearer " + good + "="}, 401, CheckToken, `Bearer error="invalid_token", error_description="token"`},
+		{"two spaces", &nodeA, []string{"Bearer  " + good}, 401, CheckToken, `Bearer error="invalid_token", error_description="token"`},
+		{"for somebody else", &nodeA, []string{"Bearer " + elsewhere}, 401, CheckAudience, `Bearer error="invalid_token", error_description="audience"`},
+		{"replayed from another node", &nodeB, []string{"Bearer " + good}, 401, CheckNodeName, `Bearer error="invalid_token", error_description="node-name"`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w.refused, w.seen = nil, nil
+			response, body := w.get(t, tt.node, tt.authorization...)
+			if response.StatusCode != tt.status || body != "refused: "+string(tt.check)+"\n" {
+				t.Errorf("%d %q, want %d and the check %s", response.StatusCode, body, tt.status, string(tt.check))
+			}
+			if got := response.Header.Get("WWW-Authenticate"); got != tt.challenge {
+				t.Errorf("WWW-Authenticate %q, want %q", got, tt.challenge)
+			}
+			if w.seen != nil || len(w.refused) != 1 {
+				t.Fatalf("let through: %v, refusals %v", w.seen != nil, w.refused)
+			}
+			wantCheck(t, w.refused[0], tt.check)
+			if strings.Contains(w.refused[0].Error(), good[len(good)-20:]) {
+				t.Errorf("the token is in the error: %v", w.refused[0])
+			}
+		})
+	}
+}
+
+func TestHandlerUndecided(t *testing.T) {
+	w := serve(t, HandlerOptions{}, nil)
+	w.objects.fail = errDead
+	nodeA := w.ca.issue(t, nodeTemplate(t, "node-a"))
+	response, body := w.get(t, &nodeA, "Bearer "+w.token(t))
+	if response.StatusCode != 503 || body != "refused: retry\n" || response.Header.Get("Retry-After") != "1" || response.Header.Get("WWW-Authenticate") != "" {
+		t.Errorf("%d %q %v", response.StatusCode, body, response.Header)
+	}
+	wantCheck(t, w.refused[0], ErrRetry)
+}
+
+// TestHandlerNode: who the node is may be looked up elsewhere.
+func TestHandlerNode(t *testing.T) {
+	var node *AttestedNode
+	var nodeErr error
+	w := serve(t, HandlerOptions{Node: func(r *http.Request) (*AttestedNode, error) {
+		if r.Header.Get("Authorization") != "" {
+			t.Error("the lookup sees the token")
+		}
+		return node, nodeErr
+	}}, nil)
+	status := func() int {
+		response, _ := w.get(t, nil, "Bearer "+w.token(t))
+		return response.StatusCode
+	}
+	if got := status(); got != 403 {
+		t.Errorf("no node and no error: %d, want 403", got)
+	}
+	if node = attested(); status() != 200 {
+		t.Error("not let through")
+	}
+	if nodeErr = errDead; status() != 403 {
+		t.Error("an error of the lookup lets through")
+	}
+	if nodeErr = retry("the records", errDead); status() != 503 {
+		t.Error("not undecided")
+	}
+}
+
+// TestHandlerExpired: a connection that outlives its certificate is worth nothing.
+func TestHandlerExpired(t *testing.T) {
+	later := time.Now().Add(2 * time.Hour)
+	w := serve(t, HandlerOptions{Certificate: NodeCertificateOptions{Now: func() time.Time { return later }}}, nil)
+	nodeA := w.ca.issue(t, nodeTemplate(t, "node-a"))
+	response, _ := w.get(t, &nodeA, "Bearer "+w.token(t))
+	if response.StatusCode != 403 {
+		t.Errorf("status %d, want 403", response.StatusCode)
+	}
+}
+
+func TestHandlerReplay(t *testing.T) {
+	w := serve(t, HandlerOptions{}, func(c *ValidatorConfig) {
+		c.Replay, c.InsecureAllowReplay = newReplay(t, 0, c.Now), false
+	})
+	nodeA := w.ca.issue(t, nodeTemplate(t, "node-a"))
+	nodeB := w.ca.issue(t, nodeTemplate(t, "node-b"))
+	token := "Bearer " + w.token(t)
+	for i, tt := range []struct {
+		node   *tls.Certificate
+		status int
+	}{{&nodeB, 401}, {&nodeA, 200}, {&nodeA, 401}} {
+		if response, body := w.get(t, tt.node, token); response.StatusCode != tt.status {
+			t.Errorf("request %d: %d %s, want %d", i, response.StatusCode, body, tt.status)
+		}
+	}
+}
+
+func TestNewHandler(t *testing.T) {
+	w := newWorld(t)
+	config := w.strictConfig()
+	config.Node = NodeCheck{}
+	for _, tt := range []struct {
+		v    *Validator
+		next http.Handler
+	}{{nil, http.NotFoundHandler()}, {w.strictWith(t, config), http.NotFoundHandler()}, {w.strict(t), nil}} {
+		_, err := NewHandler(tt.v, tt.next, HandlerOptions{})
+		wantCheck(t, err, refusal.CheckConfig)
+	}
+	if _, ok := WorkloadFrom(t.Context()); ok {
+		t.Error("a workload out of nowhere")
+	}
+}

@@ -1,0 +1,63 @@
+// Package alive compares the objects that a token names with those that exist, for the
+// validators of claims and of claims/apiserver.
+package alive
+
+import (
+	"errors"
+	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// notFound is claims.ErrNotFound, which imports this package.
+const notFound refusal.Check = "object not found"
+
+// A Kind is a kind of object that a token may name, with the checks for it.
+type Kind struct {
+	// Name is the kind's name for people.
+	Name string
+	// Gone, UID and Deleted are the checks: it exists, it is the one that was there when
+	// the token was issued, and it is not being deleted.
+	Gone, UID, Deleted refusal.Check
+}
+
+// A Claim is what a token says of an object.
+type Claim struct {
+	// Name and UID are the object's.
+	Name, UID string
+}
+
+// An Answer is what a getter said of the object.
+type Answer struct {
+	// Found says that there is an object; Err is why there is none. A getter that gave
+	// neither leaves both empty.
+	Found bool
+	Err   error
+	// UID is the object's, and Deleted its deletionTimestamp, nil for none.
+	UID     string
+	Deleted *time.Time
+}
+
+// ErrNoAnswer: a getter returned neither an answer nor an error.
+var ErrNoAnswer = errors.New("neither an answer nor an error")
+
+// Check compares the answer with the claim: the object is there, has the UID, and was not
+// deleted before deletedBefore; where that is the zero time, not at all. Where the getter
+// did not answer, the error is [refusal.ErrRetry], not one of the kind's checks.
+func (k Kind) Check(c Claim, a Answer, deletedBefore time.Time) *refusal.Error {
+	what := k.Name + " " + refusal.Text(c.Name)
+	if !a.Found && a.Err == nil {
+		a.Err = ErrNoAnswer
+	}
+	switch {
+	case a.Err != nil && !errors.Is(a.Err, notFound):
+		return &refusal.Error{Check: refusal.ErrRetry, Got: "no answer", Want: what, Err: a.Err}
+	case a.Err != nil:
+		return &refusal.Error{Check: k.Gone, Got: "none", Want: what, Err: a.Err}
+	case a.UID != c.UID:
+		return &refusal.Error{Check: k.UID, Got: what + " with UID " + refusal.OrNothing(refusal.Text(a.UID)), Want: refusal.OrNothing(refusal.Text(c.UID))}
+	case a.Deleted != nil && (deletedBefore.IsZero() || a.Deleted.Before(deletedBefore)):
+		return &refusal.Error{Check: k.Deleted, Got: what + ", deleted at " + a.Deleted.UTC().Format(time.RFC3339), Want: "one that lives"}
+	}
+	return nil
+}

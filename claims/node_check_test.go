@@ -1,0 +1,217 @@
+package claims
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// attested is everything there is to know of the machine of the world's node.
+func attested() *AttestedNode {
+	return &AttestedNode{Name: "node-a", UID: "node-uid", ProviderID: "gce://p/z/a", Machine: "ek:sha256:aa", MachineUID: "machine-uid"}
+}
+
+// checkNodeOf compares the world's token with the machine, after a validation that looks at
+// no node.
+func (w *world) checkNodeOf(t testing.TB, node *AttestedNode) (*NodeFacts, error) {
+	t.Helper()
+	r := w.result(t)
+	return w.nodeCheck().Check(t.Context(), w.objects, r, node, w.now)
+}
+
+func TestNodeCheckAccepts(t *testing.T) {
+	const always = FactNodeName | FactNodeUID
+	for _, tt := range []struct {
+		name   string
+		change func(w *world, n *AttestedNode)
+		want   Facts
+	}{
+		{"everything is known", func(*world, *AttestedNode) {}, endOfFacts - 1},
+		{"no UID", func(_ *world, n *AttestedNode) { n.UID = "" }, endOfFacts - 1 - FactAttestedUID},
+		{"certificate with extension alone", func(_ *world, n *AttestedNode) { n.UID, n.Machine, n.MachineUID = "", "", "" }, always | FactCertificateProviderID | FactRegisteredProviderID},
+		{"UID alone", func(_ *world, n *AttestedNode) { n.ProviderID, n.Machine, n.MachineUID = "", "", "" }, always | FactAttestedUID | FactRegisteredProviderID},
+		{"machine alone", func(w *world, n *AttestedNode) {
+			n.ProviderID, n.UID, n.MachineUID, w.machine.ProviderID = "", "", "", ""
+		}, always | FactRegisteredMachine},
+		{"machine's object alone", func(w *world, n *AttestedNode) { n.ProviderID, n.UID, n.Machine, w.machine.ProviderID = "", "", "", "" },
+			always | FactRegisteredMachineUID},
+		{"registry without provider ID", func(w *world, _ *AttestedNode) { w.machine.ProviderID = "" }, endOfFacts - 1 - FactRegisteredProviderID},
+		{"registry without identity", func(w *world, _ *AttestedNode) { w.machine.Identity = "" }, endOfFacts - 1 - FactRegisteredMachine},
+		{"registry without UID", func(w *world, _ *AttestedNode) { w.machine.UID = "" }, endOfFacts - 1 - FactRegisteredMachineUID},
+		{"attested without the machine's object", func(_ *world, n *AttestedNode) { n.MachineUID = "" }, endOfFacts - 1 - FactRegisteredMachineUID},
+		{"bare metal", func(w *world, n *AttestedNode) {
+			n.ProviderID, w.machine.ProviderID, w.objects.node.ProviderID = "", "", ""
+		},
+			always | FactAttestedUID | FactRegisteredMachine | FactRegisteredMachineUID},
+		{"nobody but the Node knows a provider ID", func(w *world, n *AttestedNode) { n.ProviderID, w.machine.ProviderID = "", "" },
+			always | FactAttestedUID | FactRegisteredMachine | FactRegisteredMachineUID},
+		{"Node to be deleted later", func(w *world, _ *AttestedNode) { w.objects.node.Deleted = w.ago(-time.Second) }, endOfFacts - 1},
+		{"bound to the node alone", func(w *world, _ *AttestedNode) { w.bind("node") }, endOfFacts - 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w, n := newWorld(t), attested()
+			tt.change(w, n)
+			facts, err := w.checkNodeOf(t, n)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if facts.Facts != tt.want {
+				t.Errorf("stands on %v, want %v", facts.Facts, tt.want)
+			}
+			if facts.Node != *w.objects.node || facts.Machine != *w.machine {
+				t.Errorf("node %+v, machine %+v", facts.Node, facts.Machine)
+			}
+		})
+	}
+}
+
+// TestNodeCheckRefuses lets one source at a time disagree with all others: each
+// disagreement has its own check.
+func TestNodeCheckRefuses(t *testing.T) {
+	const other = "gce://p/z/b"
+	for _, tt := range []struct {
+		name   string
+		change func(w *world, n *AttestedNode)
+		check  Check
+	}{
+		{"the token's node name", func(w *world, _ *AttestedNode) { w.claims.Kubernetes.Node.Name = "node-b" }, CheckNodeName},
+		{"the token's node UID", func(w *world, _ *AttestedNode) { w.claims.Kubernetes.Node.UID = "x" }, CheckNodeClaimUID},
+		{"the attested name", func(_ *world, n *AttestedNode) { n.Name = "node-b" }, CheckNodeName},
+		{"the attested UID", func(_ *world, n *AttestedNode) { n.UID = "x" }, CheckAttestedUID},
+		{"the attested provider ID", func(_ *world, n *AttestedNode) { n.ProviderID = other }, CheckCertificateProviderID},
+		{"the attested machine", func(_ *world, n *AttestedNode) { n.Machine = "ek:sha256:bb" }, CheckRegisteredMachine},
+		{"the attested machine's object", func(_ *world, n *AttestedNode) { n.MachineUID = "x" }, CheckRegisteredMachineUID},
+		{"the Node's UID", func(w *world, _ *AttestedNode) { w.objects.node.UID = "x" }, CheckNodeUID},
+		{"the Node's UID, not attested", func(w *world, n *AttestedNode) { w.objects.node.UID, n.UID = "x", "" }, CheckNodeUID},
+		{"the Node's provider ID", func(w *world, _ *AttestedNode) { w.objects.node.ProviderID = other }, CheckNodeProviderID},
+		{"the registered provider ID", func(w *world, _ *AttestedNode) { w.machine.ProviderID = other }, CheckRegisteredProviderID},
+		{"the registered machine", func(w *world, _ *AttestedNode) { w.machine.Identity = "ek:sha256:bb" }, CheckRegisteredMachine},
+
+		{"no node in the token", func(w *world, _ *AttestedNode) { w.bind("pod") }, CheckNodeClaim},
+		{"a node without name in the token", func(w *world, _ *AttestedNode) { w.claims.Kubernetes.Node.Name = "" }, CheckNodeClaim},
+		{"a node without UID in the token", func(w *world, _ *AttestedNode) { w.claims.Kubernetes.Node.UID = "" }, CheckNodeClaimUID},
+		{"no Node", func(w *world, _ *AttestedNode) { w.objects.node = nil }, CheckNodeGone},
+		{"a deleted Node", func(w *world, _ *AttestedNode) { w.objects.node.Deleted = w.ago(1) }, CheckNodeDeleted},
+		{"no provider ID of the Node", func(w *world, _ *AttestedNode) { w.objects.node.ProviderID = "" }, CheckNodeProviderID},
+		{"the same, no extension", func(w *world, n *AttestedNode) { w.objects.node.ProviderID, n.ProviderID = "", "" }, CheckNodeProviderID},
+		{"the same, not registered", func(w *world, _ *AttestedNode) { w.objects.node.ProviderID, w.machine.ProviderID = "", "" }, CheckNodeProviderID},
+		{"no machine", func(w *world, _ *AttestedNode) { w.machine = nil }, CheckMachineUnknown},
+		{"no name", func(_ *world, n *AttestedNode) { n.Name = "" }, CheckNodeName},
+
+		{"no extension, registry disagrees", func(w *world, n *AttestedNode) { w.machine.ProviderID, n.ProviderID = other, "" }, CheckRegisteredProviderID},
+		{"not registered, extension disagrees", func(w *world, n *AttestedNode) { w.machine.ProviderID, n.ProviderID = "", other }, CheckCertificateProviderID},
+		{"three provider IDs", func(w *world, n *AttestedNode) { w.machine.ProviderID, n.ProviderID = "x", other }, CheckCertificateProviderID},
+
+		{"registry knows nothing", func(w *world, _ *AttestedNode) { *w.machine = RegisteredMachine{} }, CheckFacts},
+		{"machine not attested, registry knows it alone", func(w *world, n *AttestedNode) {
+			n.Machine, n.MachineUID, w.machine.ProviderID = "", "", ""
+		}, CheckFacts},
+		{"nothing of the presenter but its name", func(_ *world, n *AttestedNode) { *n = AttestedNode{Name: "node-a"} }, CheckFacts},
+		{"nor does the registry know machines", func(w *world, n *AttestedNode) {
+			n.UID, n.ProviderID, w.machine.Identity, w.machine.UID = "", "", "", ""
+		}, CheckFacts},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w, n := newWorld(t), attested()
+			tt.change(w, n)
+			facts, err := w.checkNodeOf(t, n)
+			wantCheck(t, err, tt.check)
+			if facts != nil || errors.Is(err, ErrRetry) {
+				t.Errorf("got %v, %v; want a refusal without facts", facts, err)
+			}
+		})
+	}
+}
+
+func TestNodeCheckRequire(t *testing.T) {
+	w := newWorld(t)
+	r := w.result(t)
+	c := w.nodeCheck()
+	c.Require = FactCertificateProviderID
+	if _, err := c.Check(t.Context(), w.objects, r, attested(), w.now); err != nil {
+		t.Error(err)
+	}
+	n := attested()
+	n.ProviderID = ""
+	_, err := c.Check(t.Context(), w.objects, r, n, w.now)
+	wantCheck(t, err, CheckFacts)
+}
+
+// TestNodeCheckFormerMachine: the name of a node went to another machine, whose Node,
+// registration and token all agree. The machine that had the name presents the token with
+// the certificate that it still has: whatever is known of it beside its name gives it away,
+// and where nothing is, that is too little.
+func TestNodeCheckFormerMachine(t *testing.T) {
+	former := attested()
+	for _, tt := range []struct {
+		name  string
+		node  AttestedNode
+		check Check
+	}{
+		{"its name", AttestedNode{Name: former.Name}, CheckFacts},
+		{"its Node", AttestedNode{Name: former.Name, UID: former.UID}, CheckAttestedUID},
+		{"its machine", AttestedNode{Name: former.Name, Machine: former.Machine}, CheckRegisteredMachine},
+		{"the machine's object", AttestedNode{Name: former.Name, MachineUID: former.MachineUID}, CheckRegisteredMachineUID},
+		{"its provider ID", AttestedNode{Name: former.Name, ProviderID: former.ProviderID}, CheckCertificateProviderID},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.objects.node.UID, w.claims.Kubernetes.Node.UID = "node-uid-2", "node-uid-2"
+			w.objects.node.ProviderID = "gce://p/z/new"
+			*w.machine = RegisteredMachine{Identity: "ek:sha256:new", ProviderID: "gce://p/z/new", UID: "machine-uid-2"}
+			_, err := w.checkNodeOf(t, &tt.node)
+			wantCheck(t, err, tt.check)
+		})
+	}
+}
+
+// TestNodeCheckInsecureAllowUnattested does without the presenter, and without nothing else.
+func TestNodeCheckInsecureAllowUnattested(t *testing.T) {
+	w := newWorld(t)
+	r := w.result(t)
+	c := w.nodeCheck()
+	c.InsecureAllowUnattested = true
+	facts, err := c.Check(t.Context(), w.objects, r, &AttestedNode{Name: "node-a"}, w.now)
+	if want := FactNodeName | FactNodeUID | FactRegisteredProviderID; err != nil || facts.Facts != want {
+		t.Errorf("got %v, %v, want %v", facts, err, want)
+	}
+	_, err = c.Check(t.Context(), w.objects, r, &AttestedNode{Name: "node-a", Machine: "ek:sha256:bb"}, w.now)
+	wantCheck(t, err, CheckRegisteredMachine)
+	w.machine.ProviderID = ""
+	_, err = c.Check(t.Context(), w.objects, r, &AttestedNode{Name: "node-a"}, w.now)
+	wantCheck(t, err, CheckFacts)
+}
+
+func TestNodeCheckNeedsResult(t *testing.T) {
+	w := newWorld(t)
+	for _, r := range []*Result{nil, {}, {Claims: w.claims}} {
+		_, err := w.nodeCheck().Check(t.Context(), w.objects, r, attested(), w.now)
+		wantCheck(t, err, CheckUnvalidated)
+	}
+	r, err := w.strict(t).Validate(t.Context(), w.token(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.nodeCheck().Check(t.Context(), w.objects, r, attested(), w.now); err != nil {
+		t.Error(err)
+	}
+	_, err = w.nodeCheck().Check(t.Context(), w.objects, r, nil, w.now)
+	wantCheck(t, err, CheckNodeName)
+	_, err = NodeCheck{}.Check(t.Context(), w.objects, r, attested(), w.now)
+	wantCheck(t, err, refusal.CheckConfig)
+}
+
+func TestNodeCheckUndecided(t *testing.T) {
+	w := newWorld(t)
+	r := w.result(t)
+	c := w.nodeCheck()
+	c.Machines = silentMachines(errDead)
+	_, err := c.Check(t.Context(), w.objects, r, attested(), w.now)
+	wantCheck(t, err, ErrRetry)
+	c = w.nodeCheck()
+	w.objects.fail = errDead
+	_, err = c.Check(t.Context(), w.objects, r, attested(), w.now)
+	wantCheck(t, err, ErrRetry)
+}

@@ -1,0 +1,134 @@
+package claims
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// TestStaleAnswers: an answer that is too old, or does not say how old it is, is none for
+// everybody who asks for it, whatever the object says.
+func TestStaleAnswers(t *testing.T) {
+	const most = 5 * time.Second
+	for name, tt := range map[string]struct {
+		asOf  func(w *world)
+		stale bool
+	}{
+		"as old as it may be":    {func(w *world) { w.objects.age(w.now, most) }, false},
+		"new":                    {func(w *world) { w.objects.age(w.now, 0) }, false},
+		"too old":                {func(w *world) { w.objects.age(w.now, most+1) }, true},
+		"of a time to come":      {func(w *world) { w.objects.age(w.now, -1) }, true},
+		"without its age":        {func(*world) {}, true},
+		"the account's too old":  {func(w *world) { w.objects.age(w.now, 0); w.objects.account.AsOf = *w.ago(most + 1) }, true},
+		"the pod's too old":      {func(w *world) { w.objects.age(w.now, 0); w.objects.pod.AsOf = *w.ago(most + 1) }, true},
+		"the node's without age": {func(w *world) { w.objects.age(w.now, 0); w.objects.node.AsOf = time.Time{} }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			tt.asOf(w)
+			want := func(who string, err error) {
+				t.Helper()
+				if !tt.stale && err != nil {
+					t.Errorf("%s: %v", who, err)
+				}
+				if tt.stale && (!errors.Is(err, CheckStaleAnswer) || !errors.Is(err, ErrRetry)) {
+					t.Errorf("%s: got %v, want %v and %v", who, err, CheckStaleAnswer, ErrRetry)
+				}
+			}
+			strict := w.strictConfig()
+			strict.Objects, strict.MaxStaleness = staleObjects{w.objects}, most
+			v := w.strictWith(t, strict)
+			_, err := v.Validate(t.Context(), w.token(t))
+			want("Validator", err)
+			_, _, err = v.ValidateOnNode(t.Context(), w.token(t), attested())
+			want("ValidateOnNode", err)
+		})
+	}
+}
+
+// TestStaleAnswersWithoutServer: the API server is gone, and the cache in front of it goes
+// on answering; for no longer than was agreed to.
+func TestStaleAnswersWithoutServer(t *testing.T) {
+	w := newWorld(t)
+	w.objects.age(w.now, 0)
+	config := w.strictConfig()
+	config.Objects, config.MaxStaleness, config.Node = staleObjects{w.objects}, 5*time.Second, NodeCheck{}
+	v := w.strictWith(t, config)
+	start := w.now
+	for after, want := range []error{nil, nil, nil, nil, nil, nil, ErrRetry, ErrRetry, ErrRetry} { // by the second
+		w.now = start.Add(time.Duration(after) * time.Second)
+		if _, err := v.Validate(t.Context(), w.token(t)); want != nil && !errors.Is(err, want) || want == nil && err != nil {
+			t.Errorf("after %d s: got %v, want %v", after, err, want)
+		}
+	}
+}
+
+func TestStaleAnswersSecretsAndNodes(t *testing.T) {
+	w := newWorld(t)
+	w.bind("secret")
+	config := w.strictConfig()
+	config.MaxStaleness = time.Second
+	w.objects.secret.AsOf = *w.ago(time.Second)
+	if _, err := w.strictWith(t, config).Validate(t.Context(), w.token(t)); err != nil {
+		t.Error(err)
+	}
+	w.objects.secret.AsOf = *w.ago(time.Second + 1)
+	_, err := w.strictWith(t, config).Validate(t.Context(), w.token(t))
+	if !errors.Is(err, CheckStaleAnswer) {
+		t.Errorf("an old Secret: %v", err)
+	}
+
+	w = newWorld(t)
+	r, err := w.strict(t).Validate(t.Context(), w.token(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := w.nodeCheck()
+	objects := FreshObjects{From: staleObjects{w.objects}, MaxStaleness: time.Second, Now: w.clock}
+	w.objects.node.AsOf = *w.ago(time.Second)
+	if _, err := c.Check(t.Context(), objects, r, attested(), w.now); err != nil {
+		t.Error(err)
+	}
+	w.objects.node.AsOf = *w.ago(time.Second + 1)
+	_, err = c.Check(t.Context(), objects, r, attested(), w.now)
+	if wantCheck(t, err, ErrRetry); !errors.Is(err, CheckStaleAnswer) {
+		t.Errorf("an old Node: %v", err)
+	}
+}
+
+// TestValidateOnNodeReadsOnce: every object is read once, so that no two answers about one
+// can differ.
+func TestValidateOnNodeReadsOnce(t *testing.T) {
+	w := newWorld(t)
+	if _, _, err := w.strict(t).ValidateOnNode(t.Context(), w.token(t), attested()); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"serviceaccounts", "pods", "nodes"}; !slices.Equal(w.objects.asked, want) {
+		t.Errorf("asked for %v, want %v", w.objects.asked, want)
+	}
+}
+
+// TestFreshObjects: what no configuration allows is refused by every method, and the age
+// counts by the system's clock where there is no other.
+func TestFreshObjects(t *testing.T) {
+	w := newWorld(t)
+	fresh := FreshObjects{From: staleObjects{w.objects}, MaxStaleness: time.Hour}
+	w.objects.age(time.Now(), time.Minute)
+	if _, err := fresh.Secret(t.Context(), "ns", "secret"); err != nil {
+		t.Error(err)
+	}
+	w.objects.age(time.Now(), 2*time.Hour)
+	_, err := fresh.Pod(t.Context(), "ns", "pod")
+	wantCheck(t, err, CheckStaleAnswer)
+	for name, call := range map[string]func(FreshObjects) error{
+		"ServiceAccount": func(f FreshObjects) error { _, err := f.ServiceAccount(t.Context(), "ns", "app"); return err },
+		"Pod":            func(f FreshObjects) error { _, err := f.Pod(t.Context(), "ns", "pod"); return err },
+		"Secret":         func(f FreshObjects) error { _, err := f.Secret(t.Context(), "ns", "secret"); return err },
+		"Node":           func(f FreshObjects) error { _, err := f.Node(t.Context(), "node-a"); return err },
+	} {
+		t.Run(name, func(t *testing.T) { wantCheck(t, call(FreshObjects{}), refusal.CheckConfig) })
+	}
+}

@@ -1,0 +1,92 @@
+package claims
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/nodeattest/nodeattest/internal/nodename"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// MaxTokenIDSize is the length in bytes of the longest "jti" that strict validation takes.
+// kube-apiserver writes 36.
+const MaxTokenIDSize = 256
+
+// checkConsistent compares the claims with each other.
+func checkConsistent(c *Claims) error {
+	k := &c.Kubernetes
+	switch {
+	case c.Legacy != nil:
+		return &Error{Check: CheckPrivate, Got: "claims of a legacy token", Want: "none"}
+	case !nodename.ValidLabel(k.Namespace):
+		return &Error{Check: CheckPrivate, Got: "namespace " + refusal.OrNothing(refusal.Text(k.Namespace)), Want: "a DNS label"}
+	case !nodename.Valid(k.ServiceAccount.Name):
+		return &Error{Check: CheckPrivate, Got: "service account " + refusal.OrNothing(refusal.Text(k.ServiceAccount.Name)), Want: "a DNS subdomain"}
+	case k.ServiceAccount.UID == "":
+		return &Error{Check: CheckPrivate, Got: "a service account without UID", Want: "a UID"}
+	case k.Secret != nil && (k.Pod != nil || k.Node != nil):
+		return &Error{Check: CheckBinding, Got: "a Secret and a pod or node", Want: "one of them"}
+	case c.ID == "" || len(c.ID) > MaxTokenIDSize:
+		return &Error{Check: CheckTokenID, Got: strconv.Itoa(len(c.ID)) + " bytes", Want: "1 to " + strconv.Itoa(MaxTokenIDSize)}
+	}
+	if want := MakeSubject(k.Namespace, k.ServiceAccount.Name); c.Subject != want {
+		return &Error{Check: CheckSubject, Got: refusal.OrNothing(refusal.Text(c.Subject)), Want: want}
+	}
+	for _, bound := range [...]struct {
+		kind string
+		ref  *Ref
+	}{{"pod", k.Pod}, {"secret", k.Secret}, {"node", k.Node}} {
+		if bound.ref == nil {
+			continue
+		}
+		if !nodename.Valid(bound.ref.Name) {
+			return &Error{Check: CheckPrivate, Got: bound.kind + " " + refusal.OrNothing(refusal.Text(bound.ref.Name)), Want: "a DNS subdomain"}
+		}
+		if bound.ref.UID == "" {
+			return &Error{Check: CheckPrivate, Got: "a " + bound.kind + " without UID", Want: "a UID"}
+		}
+	}
+	return nil
+}
+
+// endOf is when a token's life ends: at "exp", or before that at "warnafter", the end that
+// was asked for where the API server granted a longer one.
+func endOf(c *Claims) NumericDate {
+	if warn := c.Kubernetes.WarnAfter; warn.Present && warn.Unix < c.Expiry.Unix {
+		return warn
+	}
+	return c.Expiry
+}
+
+// checkTimes checks the times, of which all must be there.
+func (v *Validator) checkTimes(c *Claims, now time.Time) error {
+	for _, claim := range [...]struct {
+		name string
+		date NumericDate
+	}{{"exp", c.Expiry}, {"nbf", c.NotBefore}, {"iat", c.IssuedAt}} {
+		if !claim.date.Present {
+			return &Error{Check: CheckLifetime, Got: "no " + claim.name, Want: "a time"}
+		}
+	}
+	begin, end := min(c.IssuedAt.Unix, c.NotBefore.Unix), endOf(c)
+	if life := end.Unix - begin; life <= 0 || life > int64(v.c.MaxLifetime/time.Second) {
+		return &Error{Check: CheckLifetime, Got: "a life of " + strconv.FormatInt(life, 10) + " seconds",
+			Want: "1 to " + strconv.FormatInt(int64(v.c.MaxLifetime/time.Second), 10)}
+	}
+	early, late := now.Add(v.c.Leeway), now.Add(-v.c.Leeway)
+	switch {
+	case early.Before(c.NotBefore.Time()):
+		return timeError(CheckNotBefore, c.NotBefore, "at most", early)
+	case early.Before(c.IssuedAt.Time()):
+		return timeError(CheckIssuedAt, c.IssuedAt, "at most", early)
+	case late.After(c.Expiry.Time()):
+		return timeError(CheckExpired, c.Expiry, "at least", late)
+	case late.After(end.Time()):
+		return timeError(CheckStale, end, "at least", late)
+	}
+	return nil
+}
+
+func timeError(check Check, got NumericDate, relation string, want time.Time) error {
+	return &Error{Check: check, Got: got.Time().Format(time.RFC3339), Want: relation + " " + want.UTC().Format(time.RFC3339)}
+}

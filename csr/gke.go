@@ -1,0 +1,149 @@
+package csr
+
+import (
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/nodeattest/nodeattest/internal/strictjson"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// Labels of the blocks that GKE's nodes put after the request, in the order in which
+// they were written (cloud-provider-gcp, cmd/gke-exec-auth-plugin).
+const (
+	// BlockGKESignature holds the signature over the block ATTESTATION DATA.
+	BlockGKESignature = "ATTESTATION SIGNATURE"
+	// BlockGKEIdentity holds the identity of the virtual machine in JSON.
+	BlockGKEIdentity = "VM IDENTITY"
+	// BlockGKECertificate holds the AK's certificate in DER.
+	BlockGKECertificate = "ATTESTATION CERTIFICATE"
+)
+
+// gkeBlocks is the order of the blocks of GKE's dialect.
+var gkeBlocks = []string{BlockRequest, BlockProposalData, BlockGKESignature, BlockGKEIdentity, BlockGKECertificate}
+
+// GKEBundle is a request of GKE's nodes with TPM evidence, as cloud-provider-gcp made
+// and read it until 2024. Nothing in it is fresh: GKE certified keys without qualifying
+// data.
+type GKEBundle struct {
+	// Request is the PKCS#10 request in DER, as in Bundle.
+	Request []byte
+	// Attest is the TPMS_ATTEST of TPM2_Certify, without a size before it.
+	Attest []byte
+	// Signature is the AK's signature over Attest: the bare bytes of an
+	// RSASSA-PKCS1-v1_5 signature with SHA-256, no TPMT_SIGNATURE.
+	Signature []byte
+	// Identity is the machine that the request claims to come from. Nothing in the
+	// request proves it.
+	Identity GKEIdentity
+	// IdentityJSON is the JSON that Identity was read from, as received.
+	IdentityJSON []byte
+	// Certificate is what the node read from the NV index of the AK certificate: DER,
+	// unless the index held something else. It is nil where there was none. GKE's own
+	// approver never read it.
+	Certificate []byte
+}
+
+// ParseGKE reads GKE's dialect: the blocks CERTIFICATE REQUEST, ATTESTATION DATA,
+// ATTESTATION SIGNATURE and VM IDENTITY, and ATTESTATION CERTIFICATE where the node had
+// one, in this order and once each. GKE's approver took them in any order and let the
+// last of several win. It is as strict as [Parse] and has its errors, and
+// [CheckGKEIdentity] for the identity's JSON. This form is read, never written.
+func ParseGKE(pem []byte) (*GKEBundle, error) {
+	r := blockReader{labels: gkeBlocks}
+	if err := r.readAll(pem); err != nil {
+		return nil, err
+	}
+	b := &GKEBundle{
+		Request:      r.block(BlockRequest),
+		Attest:       r.block(BlockProposalData),
+		Signature:    r.block(BlockGKESignature),
+		IdentityJSON: r.block(BlockGKEIdentity),
+		Certificate:  r.block(BlockGKECertificate),
+	}
+	if err := checkRequestShape(b.Request); err != nil {
+		return nil, err
+	}
+	if err := r.need(BlockProposalData, BlockGKESignature, BlockGKEIdentity); err != nil {
+		return nil, err
+	}
+	var err error
+	if b.Identity, err = parseGKEIdentity(b.IdentityJSON); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// CheckGKEIdentity: the block VM IDENTITY is one JSON object with the five members of
+// GKEIdentity.
+const CheckGKEIdentity Check = "gke-identity"
+
+// maxGKEIdentity bounds the length in bytes of a VM IDENTITY. The real ones have about
+// 150.
+const maxGKEIdentity = 4 << 10
+
+// GKEIdentity names a virtual machine as in the block VM IDENTITY of GKE's dialect
+// (cloud-provider-gcp, pkg/nodeidentity). No field is zero in what [ParseGKE] returns.
+type GKEIdentity struct {
+	Zone string // member "zone", such as "us-central1-a"
+	ID   uint64 // member "id": the instance's number
+	Name string // member "name": the instance's name
+	// ProjectNumber is the member "project_id", which is a number in spite of its name.
+	ProjectNumber uint64
+	// ProjectID is the member "project_name".
+	ProjectID string
+}
+
+// parseGKEIdentity reads one JSON object in UTF-8. The five members must be there once,
+// spelt exactly so; other members are passed over, unless their names differ from one of
+// the five in case alone, which encoding/json would take for it. No object in it may have
+// two members of one name.
+func parseGKEIdentity(raw []byte) (GKEIdentity, error) {
+	var id GKEIdentity
+	if len(raw) > maxGKEIdentity {
+		return id, &Error{Check: CheckGKEIdentity, Got: strconv.Itoa(len(raw)) + " bytes", Want: "at most " + strconv.Itoa(maxGKEIdentity)}
+	}
+	r := strictjson.NewReader(raw)
+	err := r.Object(func(name []byte) error { return id.readMember(r, string(name)) })
+	if err == nil {
+		err = r.End()
+	}
+	if err != nil {
+		return GKEIdentity{}, &Error{Check: CheckGKEIdentity, Got: refusal.Quote(string(raw)), Want: "one JSON object in UTF-8", Err: err}
+	}
+	if strings.ContainsRune(id.Zone+id.Name+id.ProjectID, utf8.RuneError) {
+		return GKEIdentity{}, &Error{Check: CheckGKEIdentity, Got: refusal.Quote(string(raw)), Want: "text without U+FFFD, which stands for what is no text"}
+	}
+	if id.Zone == "" || id.ID == 0 || id.Name == "" || id.ProjectNumber == 0 || id.ProjectID == "" {
+		return GKEIdentity{}, &Error{Check: CheckGKEIdentity, Got: refusal.Quote(string(raw)), Want: "zone, id, name, project_id and project_name, none empty or zero"}
+	}
+	return id, nil
+}
+
+// readMember reads the value of one member.
+func (id *GKEIdentity) readMember(r *strictjson.Reader, name string) (err error) {
+	switch name {
+	case "zone":
+		id.Zone, err = r.String()
+	case "name":
+		id.Name, err = r.String()
+	case "project_name":
+		id.ProjectID, err = r.String()
+	case "id":
+		id.ID, err = readUint64(r)
+	case "project_id":
+		id.ProjectNumber, err = readUint64(r)
+	default:
+		err = r.Skip() // also "Zone": beside "zone" the reader refuses it, and alone it leaves Zone empty
+	}
+	return err
+}
+
+func readUint64(r *strictjson.Reader) (uint64, error) {
+	number, err := r.Number()
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseUint(string(number), 10, 64)
+}

@@ -1,0 +1,144 @@
+package csr_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/nodeattest/nodeattest/csr"
+)
+
+// tripwire overwrites the text of a request when it is asked for the nth time whether it
+// is done: whoever reads the text from then on reads nothing.
+type tripwire struct {
+	context.Context
+	request *csr.Request
+	n       int
+}
+
+func (w *tripwire) Err() error {
+	if w.n--; w.n == 0 {
+		clear(w.request.Spec.Request)
+	}
+	return w.Context.Err()
+}
+
+// TestProvidersReadOnce: on the way through a provider the text of a request is read
+// exactly once.
+func TestProvidersReadOnce(t *testing.T) {
+	for _, signer := range []string{csr.SignerClientTPM, csr.SignerServingTPM} {
+		t.Run(signer, func(t *testing.T) {
+			f := goodFixture(signer, csr.RequesterNode)
+			f.encode(t)
+			text := f.request.Spec.Request
+			var parsed *csr.Parsed
+			provider := &fakeProvider{policy: f.policy, seen: func(p *csr.Parsed) { parsed = p }}
+			p := newProviders(t, csr.Registration{Name: "tpm", Provider: provider, Versions: []int{1}})
+			// The first question comes before anybody reads, the second when the
+			// provider's version has been looked at.
+			for n := 1; n <= 2; n++ {
+				f.request.Spec.Request = bytes.Clone(text)
+				attested, err := p.Verify(&tripwire{t.Context(), f.request, n}, f.request)
+				if n == 1 {
+					if err == nil {
+						t.Error("a text that is overwritten before it is read is accepted")
+					}
+					continue
+				}
+				if err != nil {
+					t.Fatalf("the text is read again: %v", err)
+				}
+				bundle, err := parsed.Bundle()
+				if err != nil || bundle != attested.Checked.Bundle() {
+					t.Errorf("the policy has a bundle of its own: %v", err)
+				}
+				request, err := parsed.PKCS10()
+				if err != nil || request != attested.Checked.PKCS10() {
+					t.Errorf("the policy has a PKCS#10 request of its own: %v", err)
+				}
+			}
+		})
+	}
+}
+
+func TestParsed(t *testing.T) {
+	f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
+	f.encode(t)
+	t.Run("nothing", func(t *testing.T) {
+		for name, p := range map[string]*csr.Parsed{"nil": nil, "zero": new(csr.Parsed), "no request": (*csr.Request)(nil).Parsed()} {
+			if p.Request() != nil {
+				t.Errorf("%s: a request", name)
+			}
+			if b, err := p.Bundle(); b != nil || !errors.Is(err, csr.CheckNotChecked) {
+				t.Errorf("%s: bundle %v, %v", name, b, err)
+			}
+			if r, err := p.PKCS10(); r != nil || !errors.Is(err, csr.CheckNotChecked) {
+				t.Errorf("%s: request %v, %v", name, r, err)
+			}
+			if _, err := f.policy.Check(t.Context(), p); !errors.Is(err, csr.CheckNotChecked) {
+				t.Errorf("%s: policy: %v", name, err)
+			}
+			if err := new(csr.Attested).Check(p); !errors.Is(err, csr.CheckNotChecked) {
+				t.Errorf("%s: result: %v", name, err)
+			}
+		}
+	})
+	t.Run("errors stay", func(t *testing.T) {
+		bad := &csr.Request{Spec: csr.Spec{Request: []byte("x")}}
+		p := bad.Parsed()
+		for range 2 {
+			if b, err := p.Bundle(); b != nil || !errors.Is(err, csr.CheckBlockText) {
+				t.Errorf("bundle %v, %v", b, err)
+			}
+			if r, err := p.PKCS10(); r != nil || !errors.Is(err, csr.CheckBlockText) {
+				t.Errorf("request %v, %v", r, err)
+			}
+			bad.Spec.Request = f.request.Spec.Request
+		}
+	})
+	t.Run("many goroutines", func(t *testing.T) {
+		p := f.request.Parsed()
+		first, err := p.PKCS10()
+		if err != nil {
+			t.Fatal(err)
+		}
+		fresh := f.request.Parsed()
+		var wait sync.WaitGroup
+		for range 8 {
+			wait.Go(func() {
+				if r, err := fresh.PKCS10(); err != nil || !bytes.Equal(r.Raw, first.Raw) {
+					t.Errorf("got %v", err)
+				}
+			})
+		}
+		wait.Wait()
+	})
+	t.Run("a dialect", func(t *testing.T) {
+		bundle, err := f.request.Parsed().Bundle()
+		if err != nil {
+			t.Fatal(err)
+		}
+		dialect := *f.request
+		dialect.Spec.Request = append(bytes.Clone(f.request.Spec.Request), "more\n"...)
+		checked, err := f.policy.Check(t.Context(), dialect.ParsedAs(bundle))
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := &csr.Attested{Checked: checked, Verified: goodVerified(checked)}
+		for name, p := range map[string]*csr.Parsed{"as read": dialect.ParsedAs(bundle), "as filed": dialect.Parsed(), "ours": f.request.Parsed()} {
+			if err := a.Check(p); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		// What a provider says that it has read is held against the first block.
+		other := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
+		other.builder.key = p384Key()
+		other.encode(t)
+		dialect.Spec.Request = other.request.Spec.Request
+		if err := a.Check(dialect.ParsedAs(bundle)); !errors.Is(err, csr.CheckProviderResult) {
+			t.Errorf("another request in the first block: %v", err)
+		}
+	})
+}

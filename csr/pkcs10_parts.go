@@ -1,0 +1,197 @@
+package csr
+
+import (
+	"bytes"
+	"slices"
+	"strconv"
+	"unicode/utf8"
+
+	"golang.org/x/crypto/cryptobyte"
+	cryptobyteasn1 "golang.org/x/crypto/cryptobyte/asn1"
+
+	"github.com/nodeattest/nodeattest/oid"
+)
+
+// NameAttribute is one attribute of a distinguished name as it was received.
+type NameAttribute struct {
+	// RDN is the index of the relative distinguished name that holds the attribute;
+	// attributes with the same RDN stand in one set.
+	RDN int
+	// Type is what the attribute states.
+	Type oid.OID
+	// Tag is the ASN.1 tag of the value: 12 UTF8String, 19 PrintableString, 22
+	// IA5String, or another.
+	Tag byte
+	// Value is the content of the value without tag and length.
+	Value []byte
+}
+
+// Text returns the value where it is a UTF8String, PrintableString or IA5String that
+// keeps its type's alphabet, as RFC 5280, 4.1.2.4 has it for new names.
+func (a *NameAttribute) Text() (string, bool) {
+	switch a.Tag {
+	case byte(cryptobyteasn1.UTF8String):
+		return string(a.Value), utf8.Valid(a.Value)
+	case byte(cryptobyteasn1.PrintableString):
+		return string(a.Value), !slices.ContainsFunc(a.Value, func(c byte) bool { return !isPrintable(c) })
+	case byte(cryptobyteasn1.IA5String):
+		return string(a.Value), !slices.ContainsFunc(a.Value, func(c byte) bool { return c >= utf8.RuneSelf })
+	}
+	return "", false
+}
+
+// isPrintable is the alphabet of PrintableString (ITU-T X.680, table 10).
+func isPrintable(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
+		bytes.IndexByte([]byte(" '()+,-./:=?"), c) >= 0
+}
+
+// readName reads the content of a Name: sets of attributes, none empty, each in the
+// order of DER.
+func readName(name cryptobyte.String) ([]NameAttribute, error) {
+	attributes := make([]NameAttribute, 0, 4)
+	for rdn := 0; !name.Empty(); rdn++ {
+		var set, previous cryptobyte.String
+		if !name.ReadASN1(&set, cryptobyteasn1.SET) || set.Empty() {
+			return nil, malformedName()
+		}
+		for !set.Empty() {
+			var element, pair, value cryptobyte.String
+			var tag cryptobyteasn1.Tag
+			a := NameAttribute{RDN: rdn}
+			if !set.ReadASN1Element(&element, cryptobyteasn1.SEQUENCE) || bytes.Compare(previous, element) >= 0 {
+				return nil, malformedName()
+			}
+			previous = element
+			if !element.ReadASN1(&pair, cryptobyteasn1.SEQUENCE) || !oid.Read(&pair, &a.Type) ||
+				!pair.ReadAnyASN1(&value, &tag) || !pair.Empty() {
+				return nil, malformedName()
+			}
+			a.Tag, a.Value = byte(tag), value
+			attributes = append(attributes, a)
+		}
+	}
+	return attributes, nil
+}
+
+func malformedName() error {
+	return &Error{Check: CheckRequestSubject, Got: "a malformed name", Want: "a canonical Name"}
+}
+
+// The most attributes of a request and extensions in it, so that to compare each with
+// each costs nothing. A node's request has one attribute and at most three extensions.
+const (
+	maxAttributes = 16
+	maxExtensions = 32
+)
+
+// readAttributes reads the content of a request's attributes (RFC 2986, 4.1): a set in
+// the order of DER, one of a type, each with at least one value.
+func (p *PKCS10) readAttributes(set cryptobyte.String) error {
+	var previous cryptobyte.String
+	for !set.Empty() {
+		var element, content cryptobyte.String
+		var a attribute
+		if !set.ReadASN1Element(&element, cryptobyteasn1.SEQUENCE) {
+			return attributesViolation("a malformed attribute")
+		}
+		if bytes.Compare(previous, element) >= 0 {
+			return attributesViolation("attributes out of order")
+		}
+		if len(p.attributes) == maxAttributes {
+			return &Error{Check: CheckRequestAttributes, Got: "over " + strconv.Itoa(maxAttributes) + " attributes", Want: "at most " + strconv.Itoa(maxAttributes)}
+		}
+		previous = element
+		if !element.ReadASN1(&content, cryptobyteasn1.SEQUENCE) || !oid.Read(&content, &a.id) ||
+			!content.ReadASN1(&a.values, cryptobyteasn1.SET) || !content.Empty() || !isSetOfAny(a.values) {
+			return attributesViolation("a malformed attribute")
+		}
+		if slices.ContainsFunc(p.attributes, func(other attribute) bool { return other.id == a.id }) {
+			return attributesViolation("two attributes " + a.id.String())
+		}
+		p.attributes = append(p.attributes, a)
+		if a.id != oid.ExtensionRequest {
+			p.OtherAttributes = append(p.OtherAttributes, a.id)
+		} else if err := checkExtensionRequest(a.values); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func attributesViolation(got string) error {
+	return &Error{Check: CheckRequestAttributes, Got: got, Want: "a canonical set of attributes"}
+}
+
+// isSetOfAny reports whether set holds at least one value, in the order of DER.
+func isSetOfAny(set cryptobyte.String) bool {
+	var previous, value cryptobyte.String
+	var tag cryptobyteasn1.Tag
+	for !set.Empty() {
+		if !set.ReadAnyASN1Element(&value, &tag) || bytes.Compare(previous, value) >= 0 {
+			return false
+		}
+		previous = value
+	}
+	return len(previous) > 0
+}
+
+// checkExtensionRequest reads the values of an extensionRequest attribute (RFC 2985,
+// 5.4.2): one list of extensions (RFC 5280, 4.1.2.9), not empty, one of a kind.
+// crypto/x509 reads them too, but lets through an explicit critical FALSE, and whatever
+// stands after the names of a subjectAltName.
+func checkExtensionRequest(values cryptobyte.String) error {
+	var list cryptobyte.String
+	if !values.ReadASN1(&list, cryptobyteasn1.SEQUENCE) || !values.Empty() || list.Empty() {
+		return attributesViolation("not one list of extensions")
+	}
+	var few [8]oid.OID
+	seen := few[:0]
+	for !list.Empty() {
+		var extension, value cryptobyte.String
+		var id oid.OID
+		if len(seen) == maxExtensions {
+			return &Error{Check: CheckRequestExtensions, Got: "over " + strconv.Itoa(maxExtensions) + " extensions", Want: "at most " + strconv.Itoa(maxExtensions)}
+		}
+		if !list.ReadASN1(&extension, cryptobyteasn1.SEQUENCE) || !oid.Read(&extension, &id) {
+			return extensionViolation("a malformed extension")
+		}
+		if extension.PeekASN1Tag(cryptobyteasn1.BOOLEAN) {
+			var critical bool
+			if !extension.ReadASN1Boolean(&critical) || !critical {
+				return extensionViolation("extension " + id.String() + " with a critical flag that is not DER TRUE")
+			}
+		}
+		if !extension.ReadASN1(&value, cryptobyteasn1.OCTET_STRING) || !extension.Empty() {
+			return extensionViolation("a malformed extension " + id.String())
+		}
+		if slices.Contains(seen, id) {
+			return extensionViolation("two extensions " + id.String())
+		}
+		if id == oid.SubjectAltName && !isListOfNames(value) {
+			return extensionViolation("a subjectAltName that is not one list of names")
+		}
+		seen = append(seen, id)
+	}
+	return nil
+}
+
+// isListOfNames reports whether value is one SEQUENCE of whole elements and nothing
+// after it, as GeneralNames (RFC 5280, 4.2.1.6) are.
+func isListOfNames(value cryptobyte.String) bool {
+	var names, name cryptobyte.String
+	var tag cryptobyteasn1.Tag
+	if !value.ReadASN1(&names, cryptobyteasn1.SEQUENCE) || !value.Empty() {
+		return false
+	}
+	for !names.Empty() {
+		if !names.ReadAnyASN1(&name, &tag) {
+			return false
+		}
+	}
+	return true
+}
+
+func extensionViolation(got string) error {
+	return &Error{Check: CheckRequestExtensions, Got: got, Want: "canonical extensions, one of a kind"}
+}

@@ -1,0 +1,216 @@
+package main
+
+import (
+	"bytes"
+	"crypto/x509"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/oid"
+)
+
+// parsers are the SDK's, by the name of the structure.
+var parsers = map[string]func([]byte) (any, error){
+	"AttestationBundle": parser(attest.ParseAttestationBundle),
+	"Hello":             parser(attest.ParseHello),
+	"Proof":             parser(attest.ParseProof),
+	"Binding":           parser(attest.ParseBinding),
+	"Challenge":         parser(attest.ParseChallenge),
+	"TcgAttestCertify":  parser(attest.ParseTCGAttestCertify),
+	"Quote":             parser(attest.ParseQuote),
+	"TPMS_ATTEST":       parser(attest.ParseAttestation),
+	"TPMT_PUBLIC":       parser(attest.ParsePublic),
+	"TPMT_SIGNATURE":    parser(attest.ParseSignature),
+	"Certificate":       parser(x509.ParseCertificate),
+}
+
+func parser[T any](parse func([]byte) (T, error)) func([]byte) (any, error) {
+	return func(b []byte) (any, error) { return parse(b) }
+}
+
+// show shows a structure that was recognised.
+func (t *tree) show(name string, b []byte) {
+	switch name {
+	case "Certificate":
+		t.showCertificate(b)
+		return
+	case "CertificationRequest":
+		t.showRequest(b)
+		return
+	case "SubjectPublicKeyInfo":
+		t.showKeyInfo(b)
+		return
+	}
+	v, err := parsers[name](b)
+	if err != nil {
+		t.refuse(b, err.Error())
+		return
+	}
+	t.parts.take(v, b)
+	t.fields(reflect.ValueOf(v).Elem())
+	if p, ok := v.(*attest.Public); ok {
+		t.line("Name, computed", hexOf(p.Name()))
+		if key, err := p.Key(); err != nil {
+			t.line("key", "none: "+err.Error())
+		} else {
+			t.showKey(key)
+		}
+	}
+}
+
+// refuse says why a parser refused b, and outlines it where it is DER.
+func (t *tree) refuse(b []byte, why string) {
+	t.fault("refused: " + why)
+	if len(b) > 0 && b[0] == 0x30 {
+		t.in("outline", "", func() { t.outline(b, 0, private) })
+	}
+}
+
+// inside names the structures that fields of other structures hold as bytes.
+var inside = map[string]string{
+	"AKPublic": "TPMT_PUBLIC", "Public": "TPMT_PUBLIC", "Attest": "TPMS_ATTEST", "Binding": "Binding",
+	"EKPublic": "SubjectPublicKeyInfo", "Certificate": "Certificate",
+}
+
+// hidden are the fields of which only the size is shown. A clear secret is public to
+// whoever may read the request object, but not for logs.
+var hidden = map[string]bool{"Clear": true, "IDObject": true, "EncryptedSecret": true}
+
+// fields writes the exported fields of a structure as the SDK names them. What is zero or
+// empty is left out.
+func (t *tree) fields(v reflect.Value) {
+	switch s := v.Interface().(type) {
+	case attest.AttestationStatement:
+		t.showStatement(s)
+		return
+	case csr.Condition:
+		if s.Reason == attest.ReasonChallenge {
+			defer t.in("Message", sizeOf(len(s.Message))+", a challenge", func() { t.showMessage(s.Message) })
+			v.FieldByName("Message").SetZero()
+		}
+	}
+	for i := range v.NumField() {
+		if f := v.Type().Field(i); f.IsExported() && f.Name != "Raw" { // the whole structure once more
+			t.field(f.Name, v.Field(i))
+		}
+	}
+	if p, ok := reflect.TypeAssert[attest.PCRSelection](v); ok {
+		t.line("PCRs", strings.Trim(fmt.Sprint(p.PCRs()), "[]"))
+	}
+}
+
+func (t *tree) field(name string, v reflect.Value) {
+	_, isRoad := reflect.TypeAssert[attest.Road](v)
+	if v.IsZero() && !isRoad || v.Kind() == reflect.Slice && v.Len() == 0 {
+		return
+	}
+	if b, ok := reflect.TypeAssert[[]byte](v); ok {
+		t.bytes(name, b)
+		return
+	}
+	switch x := v.Interface().(type) {
+	case tpm2.TPMAlgID:
+		t.line(name, attest.KeyScheme{Alg: x}.String())
+	case tpm2.TPMST:
+		t.line(name, orElse(map[tpm2.TPMST]string{0x8017: "Certify", 0x8018: "Quote"}[x], "another")+fmt.Sprintf(" (0x%04x)", uint16(x)))
+	case tpm2.TPMECCCurve:
+		t.line(name, orElse(map[tpm2.TPMECCCurve]string{3: "P-256", 4: "P-384", 5: "P-521"}[x], fmt.Sprintf("0x%04x", uint16(x))))
+	case time.Time:
+		t.line(name, x.UTC().Format(time.RFC3339))
+	case attest.Attributes:
+		t.line(name, fmt.Sprintf("%s (0x%08x)", x, uint32(x)))
+	case fmt.Stringer:
+		t.line(name, x.String())
+	default:
+		t.plain(name, v)
+	}
+}
+
+// plain writes a value by what it is made of.
+func (t *tree) plain(name string, v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		t.field(name, v.Elem())
+	case reflect.Struct:
+		t.in(name, "", func() { t.fields(v) })
+	case reflect.String:
+		t.line(name, quoted(v.String()))
+	case reflect.Array: // a nonce, a digest
+		t.line(name, fmt.Sprintf("%x", v.Interface()))
+	case reflect.Slice:
+		t.in(name, "", func() {
+			for i := range v.Len() {
+				t.field(strings.TrimSuffix(name, "s")+fmt.Sprintf(" %d", i+1), v.Index(i))
+			}
+		})
+	case reflect.Map:
+		t.in(name, "", func() {
+			keys := v.MapKeys()
+			slices.SortFunc(keys, func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) })
+			for _, key := range keys {
+				t.field(quoted(key.String()), v.MapIndex(key))
+			}
+		})
+	default:
+		text := fmt.Sprint(v.Interface())
+		switch name {
+		case "IssuedAt", "NotAfter":
+			text += " (" + time.Unix(v.Int(), 0).UTC().Format(time.RFC3339) + ")"
+		case "Clock":
+			text += " ms"
+		case "FirmwareVersion":
+			text = fmt.Sprintf("%016x", v.Interface())
+		}
+		t.line(name, text)
+	}
+}
+
+// bytes writes octets, or what stands in them.
+func (t *tree) bytes(name string, b []byte) {
+	kind := strings.TrimRight(name, " 0123456789")
+	structure := inside[kind]
+	switch {
+	case bytes.HasPrefix(b, []byte(begin)):
+		t.in(name, sizeOf(len(b)), func() { t.showPEM(b) })
+	case kind == "Signature" && isSignature(b):
+		t.in(name, sizeOf(len(b)), func() { t.show("TPMT_SIGNATURE", b) })
+	case kind == "Signature":
+		t.in(name, sizeOf(len(b)), func() { t.showBareSignature(b) })
+	case structure != "":
+		t.in(name, sizeOf(len(b)), func() { t.show(structure, b) })
+	case hidden[name]:
+		t.line(name, sizeOf(len(b))+", not shown")
+	default:
+		t.line(name, hexOf(b))
+	}
+}
+
+// showStatement shows one statement of evidence.
+func (t *tree) showStatement(s attest.AttestationStatement) {
+	t.line("Type", nameOf(s.Type))
+	name := map[oid.OID]string{
+		oid.TCGAttestTPMCertify: "TcgAttestCertify", oid.NodeAttestHello: "Hello", oid.NodeAttestProof: "Proof", oid.NodeAttestQuote: "Quote",
+	}[s.Type]
+	if name == "" {
+		t.line("Stmt", sizeOf(len(s.Stmt))+", not shown")
+		return
+	}
+	t.in(name, sizeOf(len(s.Stmt)), func() { t.show(name, s.Stmt) })
+}
+
+// showBareSignature shows a signature that does not say its own scheme, as GKE's
+// requests and the sample of the attestation draft carry it.
+func (t *tree) showBareSignature(b []byte) {
+	if t.parts.signature == nil {
+		t.parts.signature, t.parts.bare = b, true
+	}
+	t.line("bare signature", hexOf(b))
+	t.line("scheme", "not stated: this is no TPMT_SIGNATURE")
+}

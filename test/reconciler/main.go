@@ -1,0 +1,135 @@
+// Reconciler is the control plane's side of a join as a controller of one's own, with
+// controller-runtime: it challenges nodes, verifies their answers, approves and signs. It
+// needs the rights to get, list and watch CertificateSigningRequests, to update their
+// subresources approval and status, to approve and sign for the signers
+// cluster.x-k8s.io/kube-apiserver-challenge-tpm and -client-kubelet-tpm, and to get, create
+// and update the Secret of the key ring.
+package main
+
+import (
+	"context"
+	"crypto"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"flag"
+	"log"
+	"os"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/csr"
+)
+
+func main() {
+	caCert := flag.String("ca-cert", "ca.crt", "the cluster's CA for clients")
+	caKey := flag.String("ca-key", "ca.key", "its key")
+	roots := flag.String("roots", "ak-roots.pem", "the roots of AK certificates that are trusted")
+	machines := flag.String("machines", "machines.txt", "the list of machines: identity, node name, provider ID")
+	namespace := flag.String("namespace", "kube-system", "where the Secret of the key ring is")
+	flag.Parse()
+
+	pair := must(tls.LoadX509KeyPair(*caCert, *caKey))
+	list := must(membership.ReadStaticList(*machines))
+	ring := attest.NewUnreadKeyRing()
+	manager := must(ctrl.NewManager(ctrl.GetConfigOrDie(), ctrl.Options{}))
+	r := &reconciler{Client: manager.GetClient()}
+	r.ca = must(csr.NewCA([]*x509.Certificate{pair.Leaf}, pair.PrivateKey.(crypto.Signer), csr.CAConfig{SignerNames: []string{csr.SignerClientTPM}}))
+	r.verifier = must(attest.NewVerifier(&attest.VerifierConfig{
+		ClusterIDs: []string{must(attest.ClusterID(pair.Leaf))}, KeyRing: ring, Authorizer: list,
+		Issuers: []attest.Issuer{{Roots: must(attest.ParseCertificatesPEM(must(os.ReadFile(*roots)))), Profile: attest.ProfileTCG()}},
+		Policy:  &csr.Policy{SignerNames: []string{csr.SignerClientTPM}, Machines: inventory(list)},
+	}))
+	secret := client.ObjectKey{Namespace: *namespace, Name: "nodeattest-challenge-keys"}
+	must(0, manager.Add(&ringReader{Client: r.Client, reader: manager.GetAPIReader(), secret: secret, ring: ring}))
+	must(0, ctrl.NewControllerManagedBy(manager).For(&certificatesv1.CertificateSigningRequest{}).Complete(r))
+	must(0, manager.Start(ctrl.SetupSignalHandler()))
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		log.Fatal(err)
+	}
+	return v
+}
+
+// inventory answers the node policy out of the list.
+func inventory(list *membership.StaticList) func(context.Context, string, *csr.Request) (*csr.Machine, error) {
+	return func(_ context.Context, nodeName string, _ *csr.Request) (*csr.Machine, error) {
+		for _, m := range list.Members() {
+			if m.NodeName == nodeName {
+				return &csr.Machine{Name: nodeName, NodeName: nodeName, ProviderID: m.ProviderID, BootstrapReady: true}, nil
+			}
+		}
+		return nil, csr.ErrNoMachine
+	}
+}
+
+type reconciler struct {
+	client.Client
+	verifier *attest.Verifier
+	ca       *csr.CA
+}
+
+// Reconcile decides about one request. What it writes, it writes to the object that was
+// checked: if that has changed since, the API server answers with a conflict.
+func (r *reconciler) Reconcile(ctx context.Context, key ctrl.Request) (ctrl.Result, error) {
+	var object certificatesv1.CertificateSigningRequest
+	if err := r.Get(ctx, key.NamespacedName, &object); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	request, err := view(&object)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	decision, result, err := r.decide(ctx, request)
+	if decision.Verdict == csr.VerdictRetry {
+		return ctrl.Result{}, err
+	}
+	if decision.Condition != "" {
+		object.Status.Conditions = append(object.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
+			Type:   certificatesv1.RequestConditionType(decision.Condition),
+			Status: corev1.ConditionTrue, Reason: decision.Reason, Message: decision.Message, LastUpdateTime: metav1.Now(),
+		})
+		if err := r.SubResource(decision.Subresource).Update(ctx, &object); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
+	if decision.Verdict != csr.VerdictApprove {
+		return ctrl.Result{}, nil
+	}
+	issued, err := r.ca.Issue(ctx, result.Checked(), result.Verified())
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	object.Status.Certificate = issued.PEM
+	return ctrl.Result{}, r.Status().Update(ctx, &object)
+}
+
+// decide challenges a hello, and verifies an answer.
+func (r *reconciler) decide(ctx context.Context, request *csr.Request) (csr.Decision, *attest.Result, error) {
+	if request.Spec.SignerName == csr.SignerChallengeTPM {
+		challenge, err := r.verifier.Challenge(ctx, request)
+		if err == nil {
+			return attest.ChallengeDecision(challenge).For(request), nil, nil
+		}
+		return csr.Decide(err).For(request), nil, err
+	}
+	result, err := r.verifier.Verify(ctx, request)
+	return csr.Decide(err).For(request), result, err
+}
+
+// view is the object as the SDK sees it: the JSON is the same.
+func view(object *certificatesv1.CertificateSigningRequest) (*csr.Request, error) {
+	text, err := json.Marshal(object)
+	if err != nil {
+		return nil, err
+	}
+	return csr.ParseRequest(text)
+}

@@ -1,0 +1,202 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientscheme "k8s.io/client-go/kubernetes/scheme"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/attesttest"
+	"github.com/nodeattest/nodeattest/csr"
+)
+
+// cluster is an API server of controller-runtime's fakes, with the reconciler on it, and a
+// node with a simulated TPM.
+type cluster struct {
+	client.Client
+	*reconciler
+	ring *ringReader
+	node *attesttest.Node
+}
+
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := clientscheme.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	fakes := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&certificatesv1.CertificateSigningRequest{}).Build()
+	node := attesttest.NewNode(t, nil)
+	plane := attesttest.NewControlPlane(t, node)
+	config := plane.Config
+	config.KeyRing = attest.NewUnreadKeyRing()
+	verifier, err := attest.NewVerifier(&config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &cluster{
+		Client: fakes, node: node,
+		reconciler: &reconciler{Client: fakes, verifier: verifier, ca: plane.CA},
+		ring: &ringReader{Client: fakes, reader: fakes, ring: config.KeyRing,
+			secret: client.ObjectKey{Namespace: "kube-system", Name: "keys"}},
+	}
+}
+
+// create files a request as the API server stores it.
+func (c *cluster) create(t *testing.T, name string, request *csr.Request) {
+	t.Helper()
+	text, err := json.Marshal(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var object certificatesv1.CertificateSigningRequest
+	if err := json.Unmarshal(text, &object); err != nil {
+		t.Fatal(err)
+	}
+	object.Name, object.ResourceVersion = name, ""
+	if err := c.Client.Create(t.Context(), &object); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// reconcile looks at a request once, and returns what has become of it.
+func (c *cluster) reconcile(t *testing.T, name string) (*certificatesv1.CertificateSigningRequest, error) {
+	t.Helper()
+	key := client.ObjectKey{Name: name}
+	_, err := c.Reconcile(t.Context(), ctrl.Request{NamespacedName: key})
+	var object certificatesv1.CertificateSigningRequest
+	if err := c.Client.Get(t.Context(), key, &object); err != nil {
+		t.Fatal(err)
+	}
+	return &object, err
+}
+
+// challenge is the challenge in a denied hello.
+func challenge(t *testing.T, object *certificatesv1.CertificateSigningRequest) []byte {
+	t.Helper()
+	if len(object.Status.Conditions) != 1 || object.Status.Conditions[0].Reason != attest.ReasonChallenge {
+		t.Fatalf("conditions %+v, want a challenge", object.Status.Conditions)
+	}
+	der, err := attest.ParseChallengeMessage(object.Status.Conditions[0].Message)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return der
+}
+
+func TestReconcile(t *testing.T) {
+	c := newCluster(t)
+	hello, err := c.node.Hello(t.Context(), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.create(t, "hello", hello)
+
+	// Before the key ring is read, nothing is decided.
+	object, err := c.reconcile(t, "hello")
+	if err == nil || len(object.Status.Conditions) != 0 {
+		t.Fatalf("without keys: %v, conditions %+v", err, object.Status.Conditions)
+	}
+	if err := c.ring.read(t.Context(), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if object, err = c.reconcile(t, "hello"); err != nil {
+		t.Fatal(err)
+	}
+	der := challenge(t, object)
+	if again, err := c.reconcile(t, "hello"); err != nil || again.ResourceVersion != object.ResourceVersion {
+		t.Errorf("a hello that was challenged: %v, version %s after %s", err, again.ResourceVersion, object.ResourceVersion)
+	}
+
+	answer, err := c.node.Answer(t.Context(), der, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.create(t, "answer", answer)
+	if object, err = c.reconcile(t, "answer"); err != nil {
+		t.Fatal(err)
+	}
+	chain, err := attest.ParseCertificatesPEM(object.Status.Certificate)
+	if err != nil || chain[0].Subject.CommonName != "system:node:"+attesttest.NodeName {
+		t.Errorf("certificate: %v", err)
+	}
+	if len(object.Status.Conditions) != 1 || object.Status.Conditions[0].Type != certificatesv1.CertificateApproved {
+		t.Errorf("conditions %+v, want one, Approved", object.Status.Conditions)
+	}
+
+	// The same evidence, filed by somebody else.
+	answer.Spec.Username = csr.BootstrapUserPrefix + "zyxwvu"
+	c.create(t, "stolen", answer)
+	if object, err = c.reconcile(t, "stolen"); err != nil {
+		t.Fatal(err)
+	}
+	if len(object.Status.Conditions) != 1 || object.Status.Conditions[0].Type != certificatesv1.CertificateDenied || len(object.Status.Certificate) != 0 {
+		t.Errorf("conditions %+v, want one, Denied", object.Status.Conditions)
+	}
+	if _, err := c.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Name: "absent"}}); err != nil {
+		t.Errorf("a request that is gone: %v", err)
+	}
+}
+
+// TestRing checks that the Secret is made, kept, rotated and never guessed at.
+func TestRing(t *testing.T) {
+	c := newCluster(t)
+	now := time.Now()
+	keys := func() []attest.RingKey {
+		t.Helper()
+		var secret corev1.Secret
+		if err := c.Client.Get(t.Context(), c.ring.secret, &secret); err != nil {
+			t.Fatal(err)
+		}
+		keys, err := attest.DecodeKeys(secret.Data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return keys
+	}
+	for _, step := range []struct {
+		name  string
+		after time.Duration
+		want  int
+	}{
+		{"the first key", 0, 1},
+		{"the same key", time.Hour, 1},
+		{"a second key, after its time", rotateAfter + time.Hour, 2},
+		{"no third one", rotateAfter + 2*time.Hour, 2},
+	} {
+		t.Run(step.name, func(t *testing.T) {
+			if err := c.ring.read(t.Context(), now.Add(step.after)); err != nil {
+				t.Fatal(err)
+			}
+			if got := len(keys()); got != step.want {
+				t.Errorf("%d keys, want %d", got, step.want)
+			}
+		})
+	}
+	t.Run("a damaged Secret", func(t *testing.T) {
+		secret := corev1.Secret{Data: map[string][]byte{"x": {1}}}
+		secret.Namespace, secret.Name = "kube-system", "keys"
+		if err := c.Client.Update(t.Context(), &secret); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.ring.read(t.Context(), now); err == nil {
+			t.Error("was taken")
+		}
+	})
+	t.Run("it ends with its context", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := c.ring.Start(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+}
