@@ -35,7 +35,7 @@ func TestFirstUseOfEKs(t *testing.T) {
 		t.Fatal(err)
 	}
 	existing := map[string]bool{"node-4": true}
-	use, err := membership.NewFirstUse(&membership.FirstUseConfig{Registry: registry, MaxLifetime: 24 * time.Hour, Now: plane.Now,
+	use, err := membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, MaxLifetime: 24 * time.Hour, Now: plane.Now,
 		NodeExists: func(_ context.Context, name string) (bool, error) { return existing[name], nil }})
 	if err != nil {
 		t.Fatal(err)

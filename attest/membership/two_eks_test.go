@@ -76,7 +76,7 @@ func TestTwoEKsOfOneAlgorithm(t *testing.T) {
 				t.Fatal(err)
 			}
 			config := plane.Config
-			config.Authorizer, err = membership.NewFirstUse(&membership.FirstUseConfig{Registry: registry, MaxLifetime: 24 * time.Hour, Now: plane.Now,
+			config.Authorizer, err = membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, MaxLifetime: 24 * time.Hour, Now: plane.Now,
 				InsecureAllowNoMachineUID: c.insecure, NodeExists: func(context.Context, string) (bool, error) { return false, nil }})
 			if err != nil {
 				t.Fatal(err)
