@@ -32,7 +32,7 @@ func newNode(tpm *tpmsim.TPM, name, clusterID string) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	key, err := attest.SoftwareKey(private) // attest.CreateTPMKey makes one that never leaves the TPM
+	key, err := attest.SoftwareKey(private) // tpmkey.Create makes one that never leaves the TPM
 	if err != nil {
 		return nil, err
 	}
