@@ -211,7 +211,7 @@ func (p *Profile) checkExtKeyUsage(cert *x509.Certificate) error {
 	return nil
 }
 
-// extKeyUsages returns the identifiers of the extension, one behind the other.
+// extKeyUsages returns the identifiers of the extension, one after the other.
 func extKeyUsages(cert *x509.Certificate) (ids cryptobyte.String, present bool) {
 	for i := range cert.Extensions {
 		if !oid.ExtendedKeyUsage.Equal(cert.Extensions[i].Id) {

@@ -75,7 +75,7 @@ func WriteNVCertificate(ctx context.Context, tpm transport.TPM, index tpm2.TPMHa
 
 // ReadNVCertificate reads the DER of a certificate from an NV index: one that
 // WriteNVCertificate wrote, or a maker's, with or without the 7 bytes of a
-// TCG_PCCLIENT_STORED_CERT in front and padding behind. Errors wrap
+// TCG_PCCLIENT_STORED_CERT in front and padding after. Errors wrap
 // ErrNVIndexNotFound, ErrNVCertificateIncomplete or the TPM's response code.
 func ReadNVCertificate(ctx context.Context, tpm transport.TPM, index tpm2.TPMHandle) ([]byte, error) {
 	var encoded []byte
