@@ -37,7 +37,7 @@ func ReadEKChain(ctx context.Context, tpm transport.TPM, ekCertificate []byte) (
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("attest: EK chain: %w", err)
+		return nil, fmt.Errorf("tpm: EK chain: %w", err)
 	}
 	return above, nil
 }

@@ -40,7 +40,7 @@ func Share(tpm transport.TPM) *Shared {
 // transport.TPM. It waits for a running operation, a key generation at worst.
 func (s *Shared) Send(command []byte) ([]byte, error) {
 	if s == nil || s.tpm == nil {
-		return nil, errors.New("attest: no TPM")
+		return nil, errors.New("no TPM")
 	}
 	s.turn <- struct{}{}
 	defer func() { <-s.turn }()

@@ -49,7 +49,7 @@ func SoftwareKey(key crypto.Signer) (Certifiable, error) {
 		err = fmt.Errorf("got a %T, want an *ecdsa.PrivateKey or an *rsa.PrivateKey", key)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("attest: software key: %w", err)
+		return nil, fmt.Errorf("tpmkey: software key: %w", err)
 	}
 	return k, nil
 }

@@ -115,7 +115,7 @@ type Policy struct {
 func ParseFile(b []byte) (*File, error) {
 	f, err := parseFile(b)
 	if err != nil {
-		return nil, fmt.Errorf("attest: %w: %w", ErrFile, err)
+		return nil, fmt.Errorf("tpmkey: %w: %w", ErrFile, err)
 	}
 	return f, nil
 }
@@ -310,7 +310,7 @@ func (f *File) Encode() ([]byte, error) {
 	})
 	der, err := b.Bytes()
 	if err != nil {
-		return nil, fmt.Errorf("attest: %w: %w", ErrFile, err)
+		return nil, fmt.Errorf("tpmkey: %w: %w", ErrFile, err)
 	}
 	out := pem.EncodeToMemory(&pem.Block{Type: tpmKeyFileBlock, Bytes: der})
 	if _, err := ParseFile(out); err != nil {
