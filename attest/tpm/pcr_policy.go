@@ -26,7 +26,7 @@ type Measured struct {
 	Quote *statement.Quoted
 	// EventLog is the log that came along, as it was received; nil where none did.
 	// Nothing in it is true before it was replayed against Quote, as package
-	// attest/eventlog does.
+	// attest/tpm/eventlog does.
 	EventLog []byte
 }
 

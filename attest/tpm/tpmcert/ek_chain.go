@@ -23,7 +23,7 @@ const CheckEKChainEncoding Check = "ek-chain-encoding"
 // after the other, in one index or spread over several that are given here in their
 // order. Padding with 0x00 or 0xff after the last certificate of an index is left
 // out. It trusts nothing, and refuses with an [*Error] and [CheckEKChainEncoding] or
-// [CheckSize] (over 64 KiB).
+// [attest.CheckSize] (over 64 KiB).
 func ParseEKChain(indexes [][]byte) ([]*x509.Certificate, error) {
 	size := 0
 	for _, content := range indexes {

@@ -17,7 +17,7 @@ import (
 
 // EKIssuer is one issuer of EK certificates that the control plane trusts: in most
 // cases a TPM vendor. A vendor's root admits every TPM that the vendor ever made, so
-// this is never acceptance: that takes an [Authorizer].
+// this is never acceptance: that takes an [attest.Authorizer].
 type EKIssuer struct {
 	// Roots are the trust anchors, at least one. The system's roots are never asked.
 	Roots []*x509.Certificate

@@ -25,7 +25,7 @@ const (
 // begin with #, and nothing else, so that no certificate is passed over in silence: other
 // blocks, PEM headers, text, and a block that does not end are errors that name the line.
 // Lines end with LF or CR LF, the last one also with the input. There must be one
-// certificate at least, each of at most [MaxCertificateSize] bytes.
+// certificate at least, each of at most 16 KiB.
 func ParseCertificatesPEM(b []byte) ([]*x509.Certificate, error) {
 	if len(b) > MaxPEMSize {
 		return nil, fmt.Errorf("tpmcert: certificates in PEM: %d bytes, at most %d", len(b), MaxPEMSize)

@@ -81,7 +81,7 @@ type LoadOptions struct {
 var ErrPassword = errors.New("the TPM key has another password")
 
 // Key is a signing key that a TPM made and that never leaves it: a
-// crypto.Signer for certificate requests and TLS, and a Key whose statement says
+// crypto.Signer for certificate requests and TLS, and a [Certifiable] whose statement says
 // that it is resident. File is what brings it back after the process has ended or
 // the TPM was reset.
 //
