@@ -189,7 +189,7 @@ func (a *answer) Verify(ctx context.Context, q *attest.Inquiry) (*attest.Finding
 	}
 	return &attest.Findings{
 		Machine: claims.Machine, MachineStanding: attest.Asserted, ManyIdentities: a.kind.c.ManyIdentities,
-		Values: []attest.Value{{Label: labelDocument, Bytes: claims.Value}},
+		Values: map[string][]byte{labelDocument: claims.Value},
 		Facts:  func() []attest.Fact { return claims.Facts }, Details: claims.Details,
 	}, nil
 }
