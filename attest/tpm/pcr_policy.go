@@ -112,11 +112,14 @@ func checkGoodValues(set []PCR) error {
 }
 
 // CheckQuote accepts where one set fits. A refusal is an [*Error] with
-// [CheckPCRNotQuoted] or [CheckPCRPolicy] and, where there are several sets, with what
+// [CheckQuoteMissing], [CheckPCRNotQuoted] or [CheckPCRPolicy] and, where there are several sets, with what
 // the first one had against the quote as its cause.
 func (p *PCRPolicy) CheckQuote(_ context.Context, m *Measured) error {
 	if p == nil || len(p.sets) == 0 {
 		return refuseStatement(CheckQuotePolicy, "no values", "NewPCRPolicy")
+	}
+	if m == nil || m.Quote == nil {
+		return refuseStatement(CheckQuoteMissing, "an answer without a quote", "one with a quote")
 	}
 	var first error
 	for _, set := range p.sets {
