@@ -11,6 +11,7 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/secret"
 )
 
 // The node finds its challenge in the status of its hello, or learns what was decided.
@@ -69,7 +70,7 @@ func TestHellos(t *testing.T) {
 		"older":                {change: at(MaxHelloAge + 1), want: CheckHelloExpired},
 		"of the future":        {change: at(-1), want: CheckFuture, retry: true},
 		"without a time":       {change: func(r *csr.Request) { r.Metadata.CreationTimestamp = time.Time{} }},
-		"no PEM":               {change: func(r *csr.Request) { r.Spec.Request = nil }, want: csr.CheckBlockMissing},
+		"no PEM":               {change: func(r *csr.Request) { r.Spec.Request = nil }, want: csr.CheckBundleSize},
 		"of another cluster":   {node: func(n *fakeNode) { n.subject.ClusterID = "cluster-2" }, want: CheckBindingCluster},
 		"with a bad signature": {node: badSignature, want: csr.CheckSignature},
 		"a ring not read":      {plane: func(c *VerifierConfig) { c.KeyRing = NewUnreadKeyRing() }, want: CheckRingStale, retry: true},
@@ -287,6 +288,15 @@ func TestWhatWasNotMade(t *testing.T) {
 				t.Errorf("%v, %v", err1, err2)
 			}
 		})
+	}
+	for name, c := range map[string]*Challenged{
+		"nothing":    {},
+		"no secret":  {challenged{provider: "fake", binding: []byte{1}}},
+		"no binding": {challenged{provider: "fake", secret: secret.New([]byte{1})}},
+	} {
+		if c.QualifyingData("document") != nil {
+			t.Errorf("a Challenged of %s has qualifying data", name)
+		}
 	}
 	if NewResult(StageAnswer, nil).Verified() != nil {
 		t.Error("a result of nobody's is verified")
