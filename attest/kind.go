@@ -276,12 +276,15 @@ func (r *Result) accept(k *openKind, p *Presented, q *Inquiry, f *Findings) erro
 	if err := k.checkValues(r.Stage, q, f.Values); err != nil {
 		return err
 	}
-	r.Machine = f.Machine
 	r.MachineStanding = f.MachineStanding.atMost(road.Machine)
+	if r.MachineStanding == "" {
+		return k.fault("an identity without a standing", "one")
+	}
+	r.Machine = f.Machine
 	r.IdentityClass, r.ManyIdentities = f.IdentityClass, f.ManyIdentities
 	r.residence = f.Residence
 	r.ResidenceStanding = f.ResidenceStanding.atMost(road.Residence)
-	r.TPMResident = f.TPMResident && r.ResidenceStanding != "" && r.ResidenceStanding != Claimed
+	r.TPMResident = f.TPMResident && r.Stage == StageAnswer && r.ResidenceStanding != "" && r.ResidenceStanding != Claimed
 	if q.RequireTPMResident && (r.Stage == StageAnswer && !r.TPMResident || road.Residence == "") {
 		return &Error{Check: CheckNotResident, Got: "evidence of " + k.Provider + " that shows none", Want: "a key in a TPM"}
 	}

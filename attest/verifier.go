@@ -167,8 +167,12 @@ func newOpenKind(k Kind) (*openKind, error) {
 		}
 		seen[r.Road] = true
 	}
-	required := false
+	required, names := false, map[string]bool{}
 	for _, l := range o.Statements {
+		if names[l.Name] {
+			return nil, errors.New("two statements " + refusal.Quote(l.Name))
+		}
+		names[l.Name] = true
 		if l.Name == "" || l.Name == "secret" || l.Size < 16 || l.Size > message.HashSize {
 			return nil, errors.New("a statement " + refusal.Quote(l.Name) + " over " + strconv.Itoa(l.Size) + " bytes, want 16 to 32")
 		}

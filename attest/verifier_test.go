@@ -91,6 +91,11 @@ func TestVerifierConfig(t *testing.T) {
 			}
 		})
 	}
+	c := good
+	c.Policy = nil
+	if _, err := NewVerifier(c); err == nil || !strings.Contains(err.Error(), "Policy") {
+		t.Errorf("no policy: %v", err)
+	}
 	v, err := NewVerifier(good)
 	if err != nil {
 		t.Fatal(err)
