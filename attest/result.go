@@ -53,11 +53,12 @@ type Result struct {
 	// the type.
 	Details any
 
-	facts     []Fact
-	residence string
-	checked   *csr.Checked
-	pending   *pending      // of the decision about membership, nil before it
-	verified  *csr.Verified // nil until the authorizer has decided about an answer
+	facts       func() []Fact
+	factsAtMost Standing
+	residence   string
+	checked     *csr.Checked
+	pending     *pending      // of the decision about membership, nil before it
+	verified    *csr.Verified // nil until the authorizer has decided about an answer
 }
 
 // Checked is the request as the policy passed it, for [csr.CA.Issue].
@@ -112,7 +113,13 @@ func (f Fact) String() string { return string(f.Standing) + ": " + f.Name + " " 
 // between what was proven, what an issuer asserts, what the authorizer vouched
 // for and what the node claims.
 func (r *Result) Facts() []Fact {
-	facts := append([]Fact{{r.MachineStanding, "machine", string(r.Machine)}}, r.facts...)
+	facts := []Fact{{r.MachineStanding, "machine", string(r.Machine)}}
+	if r.facts != nil {
+		for _, f := range r.facts() {
+			f.Standing = f.Standing.atMost(r.factsAtMost)
+			facts = append(facts, f)
+		}
+	}
 	if r.Stage == StageAnswer {
 		facts = append(facts,
 			Fact{Proven, "challenge", "of " + r.IssuedAt.UTC().Format(time.RFC3339) + ", answered"},

@@ -104,29 +104,12 @@ func TestVerifierConfig(t *testing.T) {
 	}
 }
 
-// fakeKind is a kind of evidence whose messages a test makes.
-type fakeKind struct {
-	describe func(*Description)
-}
-
-func (k *fakeKind) Describe() Description {
-	d := Description{Provider: "fake", Statements: []Label{{Name: "document", Size: 32}},
-		Roads: []OpenRoad{{Road: RoadDocument, Identities: []string{"fake"}, Machine: Asserted}}}
-	if k.describe != nil {
-		k.describe(&d)
-	}
-	return d
-}
-
-func (k *fakeKind) ReadHello(*Evidence) (HelloEvidence, error)   { return nil, nil }
-func (k *fakeKind) ReadAnswer(*Evidence) (AnswerEvidence, error) { return nil, nil }
-
 // kinds are fake ones with changed descriptions.
 func kinds(describe ...func(*Description)) func(*VerifierConfig) {
 	return func(c *VerifierConfig) {
 		c.Kinds = nil
 		for _, f := range describe {
-			c.Kinds = append(c.Kinds, &fakeKind{f})
+			c.Kinds = append(c.Kinds, &fakeKind{describe: f})
 		}
 	}
 }

@@ -152,9 +152,9 @@ func TestRenewKeepsATokenAlive(t *testing.T) {
 
 func TestRenewRefuses(t *testing.T) {
 	good := RenewalState{Owner: OwnerMachine, TTL: time.Second}
-	noOwner, other, noTTL, negative := good, good, good, good
-	noOwner.Owner, other.Owner, noTTL.TTL, negative.TTL = "", "machine", 0, -time.Hour
-	for _, s := range []RenewalState{{}, noOwner, other, noTTL, negative} {
+	noOwner, other, noTTL, negative, short := good, good, good, good, good
+	noOwner.Owner, other.Owner, noTTL.TTL, negative.TTL, short.TTL = "", "machine", 0, -time.Hour, time.Second-1
+	for _, s := range []RenewalState{{}, noOwner, other, noTTL, negative, short} {
 		if r, err := Renew(s, testNow); !errors.Is(err, refusal.CheckConfig) || r != nil {
 			t.Errorf("%+v: %v, %v", s, r, err)
 		}

@@ -145,11 +145,13 @@ func TestParseRefuses(t *testing.T) {
 		"request with a huge length":    {block(BlockRequest, []byte("\x30\x84\xff\xff\xff\xff")), CheckRequestDER},
 		"a certificate's shape":         {block(BlockRequest, []byte("\x30\x06\x30\x00\x30\x00\x30\x00")), CheckRequestDER},
 	} {
-		got, err := Parse(test.text)
-		if got != nil {
-			t.Errorf("%s: Parse returns a bundle", name)
-		}
-		wantRule(t, name, err, test.want)
+		t.Run(name, func(t *testing.T) {
+			got, err := Parse(test.text)
+			if got != nil {
+				t.Error("Parse returns a bundle")
+			}
+			wantRule(t, name, err, test.want)
+		})
 	}
 }
 
@@ -202,15 +204,17 @@ func TestParseRefusesOtherBase64(t *testing.T) {
 		"another block inside":             {"AAAA\n-----BEGIN " + BlockRequest + "-----\nAAAA", CheckBlockEnd},
 		"good base64, which is the remedy": {a64 + "\nAAA=", ""},
 	} {
-		text := join(request, provider, []byte("-----BEGIN "+BlockData+"-----\n"+test.lines+"\n-----END "+BlockData+"-----\n"))
-		_, err := Parse(text)
-		if test.want == "" {
-			if err != nil {
-				t.Errorf("%s: %v", name, err)
+		t.Run(name, func(t *testing.T) {
+			text := join(request, provider, []byte("-----BEGIN "+BlockData+"-----\n"+test.lines+"\n-----END "+BlockData+"-----\n"))
+			_, err := Parse(text)
+			if test.want == "" {
+				if err != nil {
+					t.Errorf("%v", err)
+				}
+				return
 			}
-			continue
-		}
-		wantRule(t, name, err, test.want)
+			wantRule(t, name, err, test.want)
+		})
 	}
 }
 
@@ -262,8 +266,10 @@ func TestEncodeRefusesWhatParseDoes(t *testing.T) {
 		"provider alone":     {Bundle{Request: good.Request, Provider: "tpm/v1"}, CheckBlockEmpty},
 		"malformed provider": {Bundle{Request: good.Request, Provider: "tpm", Data: []byte{1}}, CheckProvider},
 	} {
-		_, err := test.bundle.Marshal()
-		wantRule(t, name, err, test.want)
+		t.Run(name, func(t *testing.T) {
+			_, err := test.bundle.Marshal()
+			wantRule(t, name, err, test.want)
+		})
 	}
 }
 

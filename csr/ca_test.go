@@ -105,9 +105,11 @@ func TestNewCARefuses(t *testing.T) {
 		{"weak curve", []*x509.Certificate{makeCA(t, caTemplate("weak"), p224Key(), nil, nil)}, p224Key(), goodOptions()},
 		{"weak RSA key", []*x509.Certificate{makeCA(t, caTemplate("weak"), rsa1024(), nil, nil)}, rsa1024(), goodOptions()},
 	} {
-		if ca, err := csr.NewCA(c.chain, c.key, c.opts); ca != nil || !errors.Is(err, refusal.CheckConfig) {
-			t.Errorf("%s: %v", c.name, err)
-		}
+		t.Run(c.name, func(t *testing.T) {
+			if ca, err := csr.NewCA(c.chain, c.key, c.opts); ca != nil || !errors.Is(err, refusal.CheckConfig) {
+				t.Errorf("%v", err)
+			}
+		})
 	}
 	for name, c := range map[string]struct {
 		change func(*x509.Certificate)
@@ -123,9 +125,11 @@ func TestNewCARefuses(t *testing.T) {
 		"no DNS name, IPv6 addresses": {excluded("", "0.0.0.0/0", "fe80::/10"), goodOptions()},
 		"ten minutes":                 {func(*x509.Certificate) {}, options(func(o *csr.CAConfig) { o.MaxLifetime = 10 * time.Minute })},
 	} {
-		if _, err := csr.NewCA(intermediate(c.change), p256Key(), c.opts); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			if _, err := csr.NewCA(intermediate(c.change), p256Key(), c.opts); err != nil {
+				t.Errorf("%v", err)
+			}
+		})
 	}
 	insecure := options(func(o *csr.CAConfig) { o.SignerNames = []string{csr.SignerClientInsecure} })
 	if _, err := csr.NewCA(good, p256Key(), insecure); err != nil {

@@ -77,8 +77,10 @@ func TestQuotedIsShortAndPrintable(t *testing.T) {
 		strings.Repeat("\x80", 1000):           `"` + strings.Repeat(`\x80`, 76) + `"... (1000 bytes)`,
 		strings.Repeat("x", 78) + "\U0001f600": `"` + strings.Repeat("x", 78) + `"... (82 bytes)`,
 	} {
-		if got := refusal.Quote(s); got != want {
-			t.Errorf("refusal.Quote(%.20q...) = %s, want %s", s, got, want)
-		}
+		t.Run(s, func(t *testing.T) {
+			if got := refusal.Quote(s); got != want {
+				t.Errorf("refusal.Quote(%.20q...) = %s, want %s", s, got, want)
+			}
+		})
 	}
 }

@@ -26,39 +26,41 @@ import (
 
 func TestCreate(t *testing.T) {
 	for name, key := range map[string]crypto.Signer{"P-256": keyP256(), "P-384": keyP384(), "RSA": keyRSA2()} {
-		for purpose, want := range map[Purpose][2]string{
-			PurposeClient:   {"system:nodes", "system:node:node-1.example.com"},
-			PurposeServing:  {"system:nodes", "system:node:node-1.example.com"},
-			PurposeRecovery: {"nodeattest:recovery", "nodeattest:recovery:node-1.example.com"},
-		} {
-			opts := CreateOptions{ProviderID: "aws:///a/i-1", Flag: testFlag}
-			if purpose == PurposeServing {
-				opts.DNSNames = []string{"node-1.example.com"}
-				opts.IPAddresses = []netip.Addr{netip.MustParseAddr("::ffff:192.0.2.1"), netip.MustParseAddr("2001:db8::1")}
+		t.Run(name, func(t *testing.T) {
+			for purpose, want := range map[Purpose][2]string{
+				PurposeClient:   {"system:nodes", "system:node:node-1.example.com"},
+				PurposeServing:  {"system:nodes", "system:node:node-1.example.com"},
+				PurposeRecovery: {"nodeattest:recovery", "nodeattest:recovery:node-1.example.com"},
+			} {
+				opts := CreateOptions{ProviderID: "aws:///a/i-1", Flag: testFlag}
+				if purpose == PurposeServing {
+					opts.DNSNames = []string{"node-1.example.com"}
+					opts.IPAddresses = []netip.Addr{netip.MustParseAddr("::ffff:192.0.2.1"), netip.MustParseAddr("2001:db8::1")}
+				}
+				der, err := Create(purpose, key, "node-1.example.com", opts)
+				if err != nil {
+					t.Fatalf("%s, %v: %v", name, purpose, err)
+				}
+				p, err := ParsePKCS10(der)
+				if err != nil {
+					t.Fatalf("%s, %v: %v", name, purpose, err)
+				}
+				var subject [2]string
+				for i := range p.Subject {
+					subject[i], _ = p.Subject[i].Text()
+				}
+				if diff := cmp.Diff(want, subject); diff != "" {
+					t.Errorf("%s, %v: %s", name, purpose, diff)
+				}
+				if p.ProviderID != opts.ProviderID {
+					t.Errorf("%s, %v: provider ID %q", name, purpose, p.ProviderID)
+				}
+				if flag, err := HasFlag(p.CSR.Extensions, testFlag); err != nil || !flag {
+					t.Errorf("%s, %v: flag %v, %v", name, purpose, flag, err)
+				}
+				checkSANs(t, purpose, p.CSR)
 			}
-			der, err := Create(purpose, key, "node-1.example.com", opts)
-			if err != nil {
-				t.Fatalf("%s, %v: %v", name, purpose, err)
-			}
-			p, err := ParsePKCS10(der)
-			if err != nil {
-				t.Fatalf("%s, %v: %v", name, purpose, err)
-			}
-			var subject [2]string
-			for i := range p.Subject {
-				subject[i], _ = p.Subject[i].Text()
-			}
-			if diff := cmp.Diff(want, subject); diff != "" {
-				t.Errorf("%s, %v: %s", name, purpose, diff)
-			}
-			if p.ProviderID != opts.ProviderID {
-				t.Errorf("%s, %v: provider ID %q", name, purpose, p.ProviderID)
-			}
-			if flag, err := HasFlag(p.CSR.Extensions, testFlag); err != nil || !flag {
-				t.Errorf("%s, %v: flag %v, %v", name, purpose, flag, err)
-			}
-			checkSANs(t, purpose, p.CSR)
-		}
+		})
 	}
 }
 
@@ -165,10 +167,12 @@ func TestCreateRefuses(t *testing.T) {
 		"signer that fails":         {PurposeClient, signer{public: keyP256().Public(), err: io.ErrClosedPipe}, "node-1", CreateOptions{}, io.ErrClosedPipe},
 		"signer with a foreign key": {PurposeClient, signer{public: keyP384().Public(), key: keyP256()}, "node-1", CreateOptions{}, nil},
 	} {
-		der, err := Create(test.purpose, test.key, test.node, test.opts)
-		if err == nil || der != nil || test.want != nil && !errors.Is(err, test.want) {
-			t.Errorf("%s: %x, %v, want %v", name, der, err, test.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			der, err := Create(test.purpose, test.key, test.node, test.opts)
+			if err == nil || der != nil || test.want != nil && !errors.Is(err, test.want) {
+				t.Errorf("%x, %v, want %v", der, err, test.want)
+			}
+		})
 	}
 }
 
@@ -192,21 +196,23 @@ func (s signer) Sign(random io.Reader, digest []byte, opts crypto.SignerOpts) ([
 // signatures.
 func TestOpenSSLReadsOurRequests(t *testing.T) {
 	for name, key := range map[string]crypto.Signer{"P-256": keyP256(), "P-384": keyP384(), "RSA": keyRSA2()} {
-		client := block(BlockRequest, clientRequest(t, key))
-		out := openssl(t, client, "req", "-verify", "-noout", "-text", "-nameopt", "RFC2253")
-		for _, want := range []string{"verify OK", "CN=system:node:node-1,O=system:nodes", "1.3.6.1.4.1.11129.2.1.21", "aws:///eu-west-1a/i-0123456789abcdef0"} {
-			if !strings.Contains(out, want) {
-				t.Errorf("%s: OpenSSL does not print %q:\n%s", name, want, out)
+		t.Run(name, func(t *testing.T) {
+			client := block(BlockRequest, clientRequest(t, key))
+			out := openssl(t, client, "req", "-verify", "-noout", "-text", "-nameopt", "RFC2253")
+			for _, want := range []string{"verify OK", "CN=system:node:node-1,O=system:nodes", "1.3.6.1.4.1.11129.2.1.21", "aws:///eu-west-1a/i-0123456789abcdef0"} {
+				if !strings.Contains(out, want) {
+					t.Errorf("OpenSSL does not print %q:\n%s", want, out)
+				}
 			}
-		}
-		// The whole bundle: OpenSSL stops behind the first block, as kube-apiserver does.
-		bundle := encodeBundle(t, &Bundle{Request: servingRequest(t, key), Provider: "tpm/v1", Data: []byte("evidence")})
-		out = openssl(t, bundle, "req", "-verify", "-noout", "-text")
-		for _, want := range []string{"verify OK", "DNS:node-1, DNS:node-1.example.com, IP Address:192.0.2.7, IP Address:2001:DB8:0:0:0:0:0:7"} {
-			if !strings.Contains(out, want) {
-				t.Errorf("%s: OpenSSL does not print %q:\n%s", name, want, out)
+			// The whole bundle: OpenSSL stops behind the first block, as kube-apiserver does.
+			bundle := encodeBundle(t, &Bundle{Request: servingRequest(t, key), Provider: "tpm/v1", Data: []byte("evidence")})
+			out = openssl(t, bundle, "req", "-verify", "-noout", "-text")
+			for _, want := range []string{"verify OK", "DNS:node-1, DNS:node-1.example.com, IP Address:192.0.2.7, IP Address:2001:DB8:0:0:0:0:0:7"} {
+				if !strings.Contains(out, want) {
+					t.Errorf("OpenSSL does not print %q:\n%s", want, out)
+				}
 			}
-		}
+		})
 	}
 }
 

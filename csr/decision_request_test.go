@@ -53,27 +53,29 @@ func TestDecisionFor(t *testing.T) {
 			r.Status.Conditions = []csr.Condition{{Type: csr.ConditionDenied, Status: "Unknown"}}
 		}, closed},
 	} {
-		for found, err := range outcomes {
-			t.Run(name+", "+found.String(), func(t *testing.T) {
-				r := &csr.Request{Metadata: csr.Metadata{UID: "u", ResourceVersion: "7"}}
-				c.change(r)
-				want, ok := c.want[found]
-				if !ok {
-					want = found
-				}
-				d := csr.Decide(err).For(r)
-				if d.Verdict != want {
-					t.Errorf("got %v, want %v", d.Verdict, want)
-				}
-				if d.UID != "u" || d.ResourceVersion != "7" {
-					t.Errorf("got a decision about object %q at %q", d.UID, d.ResourceVersion)
-				}
-				checkPlace(t, d, r)
-				if again := d.For(r); d != again {
-					t.Errorf("for the same object again: (-first +again)\n%s", cmp.Diff(d, again))
-				}
-			})
-		}
+		t.Run(name, func(t *testing.T) {
+			for found, err := range outcomes {
+				t.Run(name+", "+found.String(), func(t *testing.T) {
+					r := &csr.Request{Metadata: csr.Metadata{UID: "u", ResourceVersion: "7"}}
+					c.change(r)
+					want, ok := c.want[found]
+					if !ok {
+						want = found
+					}
+					d := csr.Decide(err).For(r)
+					if d.Verdict != want {
+						t.Errorf("got %v, want %v", d.Verdict, want)
+					}
+					if d.UID != "u" || d.ResourceVersion != "7" {
+						t.Errorf("got a decision about object %q at %q", d.UID, d.ResourceVersion)
+					}
+					checkPlace(t, d, r)
+					if again := d.For(r); d != again {
+						t.Errorf("for the same object again: (-first +again)\n%s", cmp.Diff(d, again))
+					}
+				})
+			}
+		})
 	}
 }
 

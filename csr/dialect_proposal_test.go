@@ -37,16 +37,18 @@ func TestParseProposal(t *testing.T) {
 		"49 bytes in one line":     {[]byte("-----BEGIN ATTESTATION DATA-----\n" + strings.Repeat("AAAA", 16) + "AA==\n-----END ATTESTATION DATA-----\n"), make([]byte, 49)},
 		"two lines, one of a byte": {block(BlockProposalData, long[:49]), long[:49]},
 	} {
-		b, err := ParseProposal(join(request, test.block))
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-			continue
-		}
-		if diff := cmp.Diff(&Bundle{Request: der, Data: test.want}, b); diff != "" {
-			t.Errorf("%s: %s", name, diff)
-		}
-		_, err = b.Marshal()
-		wantRule(t, "Encode", err, CheckProvider)
+		t.Run(name, func(t *testing.T) {
+			b, err := ParseProposal(join(request, test.block))
+			if err != nil {
+				t.Errorf("%v", err)
+				return
+			}
+			if diff := cmp.Diff(&Bundle{Request: der, Data: test.want}, b); diff != "" {
+				t.Errorf("%s", diff)
+			}
+			_, err = b.Marshal()
+			wantRule(t, "Encode", err, CheckProvider)
+		})
 	}
 }
 
@@ -84,8 +86,10 @@ func TestParseProposalRefuses(t *testing.T) {
 		"text behind":                 {join(request, data, []byte("a\n")), CheckBlockText},
 		"nothing":                     {nil, CheckBundleSize},
 	} {
-		_, err := ParseProposal(test.text)
-		wantRule(t, name, err, test.want)
+		t.Run(name, func(t *testing.T) {
+			_, err := ParseProposal(test.text)
+			wantRule(t, name, err, test.want)
+		})
 	}
 }
 

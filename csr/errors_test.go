@@ -17,9 +17,11 @@ func TestViolationText(t *testing.T) {
 		"bundle-size: EOF":                   {Check: CheckBundleSize, Err: io.EOF},
 		"an error that is nil":               nil,
 	} {
-		if got := v.Error(); got != want {
-			t.Errorf("error reads %q, want %q", got, want)
-		}
+		t.Run(want, func(t *testing.T) {
+			if got := v.Error(); got != want {
+				t.Errorf("error reads %q, want %q", got, want)
+			}
+		})
 	}
 }
 

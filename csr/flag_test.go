@@ -45,11 +45,13 @@ func TestFlag(t *testing.T) {
 		"integer":        with(2, 1, 1),
 		"two bytes long": with(1, 2, 0xff, 0xff),
 	} {
-		got, err := HasFlag(extensions, testFlag)
-		if got {
-			t.Errorf("%s: HasFlag = true", name)
-		}
-		wantRule(t, name, err, CheckFlag)
+		t.Run(name, func(t *testing.T) {
+			got, err := HasFlag(extensions, testFlag)
+			if got {
+				t.Error("HasFlag = true")
+			}
+			wantRule(t, name, err, CheckFlag)
+		})
 	}
 }
 

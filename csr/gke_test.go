@@ -85,11 +85,13 @@ func TestParseGKERefuses(t *testing.T) {
 		"empty certificate":    {join(join(parts[:4]...), block(BlockGKECertificate, nil)), CheckBlockEmpty},
 		"text between":         {join(parts[0], []byte("text\n"), parts[1], parts[2], parts[3]), CheckBlockText},
 	} {
-		got, err := ParseGKE(test.text)
-		if got != nil {
-			t.Errorf("%s: ParseGKE returns a bundle", name)
-		}
-		wantRule(t, name, err, test.want)
+		t.Run(name, func(t *testing.T) {
+			got, err := ParseGKE(test.text)
+			if got != nil {
+				t.Error("ParseGKE returns a bundle")
+			}
+			wantRule(t, name, err, test.want)
+		})
 	}
 	if _, err := Parse(join(parts...)); !errors.Is(err, CheckBlockUnknown) {
 		t.Errorf("Parse reads GKE's dialect: %v", err)
@@ -151,12 +153,14 @@ func TestGKEIdentityIsStrict(t *testing.T) {
 		"byte order mark":            "\ufeff" + gkeJSON,
 		"members under an empty key": edit(`{`, `{"":1,"":2,`),
 	} {
-		_, v := parseGKEIdentity([]byte(text))
-		if v == nil {
-			t.Errorf("%s is accepted: %s", name, text)
-			continue
-		}
-		wantRule(t, name, v, CheckGKEIdentity)
+		t.Run(name, func(t *testing.T) {
+			_, v := parseGKEIdentity([]byte(text))
+			if v == nil {
+				t.Errorf("is accepted: %s", text)
+				return
+			}
+			wantRule(t, name, v, CheckGKEIdentity)
+		})
 	}
 }
 

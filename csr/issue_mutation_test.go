@@ -64,9 +64,11 @@ func TestNewCARefusesAlone(t *testing.T) {
 		"unknown critical extension":         {[]*x509.Certificate{makeCA(t, critical, p256Key(), nil, nil)}, false},
 		"key of an unknown algorithm":        {[]*x509.Certificate{unknown}, false},
 	} {
-		if _, err := csr.NewCA(c.chain, p256Key(), goodOptions()); c.ok != (err == nil) || err != nil && !errors.Is(err, refusal.CheckConfig) {
-			t.Errorf("%s: got %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			if _, err := csr.NewCA(c.chain, p256Key(), goodOptions()); c.ok != (err == nil) || err != nil && !errors.Is(err, refusal.CheckConfig) {
+				t.Errorf("got %v", err)
+			}
+		})
 	}
 	if _, err := csr.NewCA([]*x509.Certificate{makeCA(t, caTemplate("CA"), short, nil, nil)}, short, goodOptions()); !errors.Is(err, refusal.CheckConfig) {
 		t.Errorf("RSA of 2047 bits: got %v", err)
@@ -150,10 +152,12 @@ func TestNewInsecureProviderSigners(t *testing.T) {
 		"insecure twice":      {[]string{csr.SignerClientInsecure, csr.SignerClientInsecure}, false},
 		"none":                {nil, false},
 	} {
-		_, err := csr.NewInsecureProvider(&csr.Policy{SignerNames: c.signers, Machines: inventory{}.find})
-		if c.ok != (err == nil) || err != nil && !errors.Is(err, refusal.CheckConfig) {
-			t.Errorf("%s: got %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			_, err := csr.NewInsecureProvider(&csr.Policy{SignerNames: c.signers, Machines: inventory{}.find})
+			if c.ok != (err == nil) || err != nil && !errors.Is(err, refusal.CheckConfig) {
+				t.Errorf("got %v", err)
+			}
+		})
 	}
 }
 
@@ -247,10 +251,12 @@ func TestProvidersVersionOfBrokenBundles(t *testing.T) {
 		"nothing":          {nil, csr.CheckBundleSize},
 		"without evidence": {good[:bytes.Index(good, []byte("-----BEGIN KUBELET"))], csr.CheckAttestationProvider},
 	} {
-		f.request.Spec.Request = c.bundle
-		if _, err := p.Verify(t.Context(), f.request); !errors.Is(err, c.want) {
-			t.Errorf("%s: got %v, want %v", name, err, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			f.request.Spec.Request = c.bundle
+			if _, err := p.Verify(t.Context(), f.request); !errors.Is(err, c.want) {
+				t.Errorf("got %v, want %v", err, c.want)
+			}
+		})
 	}
 }
 

@@ -133,23 +133,25 @@ func TestIssueRecoveryCertificate(t *testing.T) {
 // the result.
 func TestIssueKeys(t *testing.T) {
 	for caName, caKey := range map[string]crypto.Signer{"P-256": p256Key(), "P-384": p384Key(), "RSA": rsa2048(), "Ed25519": edKey()} {
-		root := makeCA(t, caTemplate("CA "+caName), caKey, nil, nil)
-		ca, err := csr.NewCA([]*x509.Certificate{root}, caKey, goodOptions())
-		if err != nil {
-			t.Fatal(err)
-		}
-		for name, key := range map[string]crypto.Signer{"P-256": newECDSAKey(p256Curve), "P-384": p384Key(), "RSA": rsa2048()} {
-			f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
-			f.builder.key = key
-			checked := f.mustCheck(t)
-			c := mustIssue(t, ca, checked, goodVerified(checked)).Certificate
-			if err := c.CheckSignatureFrom(root); err != nil {
-				t.Errorf("CA %s, node %s: %v", caName, name, err)
+		t.Run(caName, func(t *testing.T) {
+			root := makeCA(t, caTemplate("CA "+caName), caKey, nil, nil)
+			ca, err := csr.NewCA([]*x509.Certificate{root}, caKey, goodOptions())
+			if err != nil {
+				t.Fatal(err)
 			}
-			if !key.Public().(interface{ Equal(crypto.PublicKey) bool }).Equal(c.PublicKey) {
-				t.Errorf("CA %s, node %s: another key", caName, name)
+			for name, key := range map[string]crypto.Signer{"P-256": newECDSAKey(p256Curve), "P-384": p384Key(), "RSA": rsa2048()} {
+				f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
+				f.builder.key = key
+				checked := f.mustCheck(t)
+				c := mustIssue(t, ca, checked, goodVerified(checked)).Certificate
+				if err := c.CheckSignatureFrom(root); err != nil {
+					t.Errorf("CA %s, node %s: %v", caName, name, err)
+				}
+				if !key.Public().(interface{ Equal(crypto.PublicKey) bool }).Equal(c.PublicKey) {
+					t.Errorf("CA %s, node %s: another key", caName, name)
+				}
 			}
-		}
+		})
 	}
 }
 
@@ -239,15 +241,17 @@ func TestIssueRefusesWhatIsNotVouchedFor(t *testing.T) {
 		{"zero", func(v *csr.Verified) { *v = csr.Verified{} }, rules(csr.CheckVerifiedRequest, csr.CheckVerifiedNodeName,
 			csr.CheckVerifiedSignerName, csr.CheckVerifiedRequester, csr.CheckVerifiedExpiration, csr.CheckVerifiedMachine, csr.CheckProviderIDNotVouched, csr.CheckSANNotVouched)},
 	} {
-		v := goodVerified(checked)
-		c.change(v)
-		issued, err := ca.Issue(context.Background(), checked, v)
-		if got := brokenRules(err); !slices.Equal(got, c.want) || (issued != nil) != (c.want == nil) {
-			t.Errorf("%s: broken %q, want %q (%v)", c.name, got, c.want, err)
-		}
-		if c.want != nil && csr.Decide(err).Verdict != csr.VerdictDeny {
-			t.Errorf("%s: decided %+v", c.name, csr.Decide(err))
-		}
+		t.Run(c.name, func(t *testing.T) {
+			v := goodVerified(checked)
+			c.change(v)
+			issued, err := ca.Issue(context.Background(), checked, v)
+			if got := brokenRules(err); !slices.Equal(got, c.want) || (issued != nil) != (c.want == nil) {
+				t.Errorf("broken %q, want %q (%v)", got, c.want, err)
+			}
+			if c.want != nil && csr.Decide(err).Verdict != csr.VerdictDeny {
+				t.Errorf("decided %+v", csr.Decide(err))
+			}
+		})
 	}
 	if _, err := ca.Issue(context.Background(), checked, nil); !errors.Is(err, csr.CheckVerifiedRequest) {
 		t.Errorf("nothing verified: %v", err)
@@ -335,25 +339,27 @@ func TestIssueTellsObjectsApart(t *testing.T) {
 		"a day":         {func(s *csr.Spec) { *s.ExpirationSeconds = 86400 }, csr.CheckVerifiedExpiration},
 		"no lifetime":   {func(s *csr.Spec) { s.ExpirationSeconds = nil }, csr.CheckVerifiedExpiration},
 	} {
-		second := *f.request
-		expiration := *f.request.Spec.ExpirationSeconds
-		second.Spec.ExpirationSeconds = &expiration
-		c.change(&second.Spec)
-		other, err := f.policy.Check(context.Background(), second.Parsed())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if one.PKCS10().InfoHash != other.PKCS10().InfoHash {
-			t.Fatal("the requests differ")
-		}
-		for _, pair := range []struct {
-			checked  *csr.Checked
-			verified *csr.Verified
-		}{{one, goodVerified(other)}, {other, goodVerified(one)}} {
-			if _, err := ca.Issue(context.Background(), pair.checked, pair.verified); !slices.Equal(brokenRules(err), rules(c.want)) {
-				t.Errorf("%s: %v", name, err)
+		t.Run(name, func(t *testing.T) {
+			second := *f.request
+			expiration := *f.request.Spec.ExpirationSeconds
+			second.Spec.ExpirationSeconds = &expiration
+			c.change(&second.Spec)
+			other, err := f.policy.Check(context.Background(), second.Parsed())
+			if err != nil {
+				t.Fatal(err)
 			}
-		}
+			if one.PKCS10().InfoHash != other.PKCS10().InfoHash {
+				t.Fatal("the requests differ")
+			}
+			for _, pair := range []struct {
+				checked  *csr.Checked
+				verified *csr.Verified
+			}{{one, goodVerified(other)}, {other, goodVerified(one)}} {
+				if _, err := ca.Issue(context.Background(), pair.checked, pair.verified); !slices.Equal(brokenRules(err), rules(c.want)) {
+					t.Errorf("%v", err)
+				}
+			}
+		})
 	}
 }
 
@@ -384,12 +390,14 @@ func TestIssueOutsideTheCAsTime(t *testing.T) {
 		"a zero clock":  {},
 		"the Unix zero": time.Unix(0, 0),
 	} {
-		opts := goodOptions()
-		opts.Now = func() time.Time { return now }
-		_, err := newCA(t, opts).Issue(context.Background(), checked, goodVerified(checked))
-		if !errors.Is(err, csr.ErrRetry) || csr.Decide(err).Verdict != csr.VerdictRetry {
-			t.Errorf("%s: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			opts := goodOptions()
+			opts.Now = func() time.Time { return now }
+			_, err := newCA(t, opts).Issue(context.Background(), checked, goodVerified(checked))
+			if !errors.Is(err, csr.ErrRetry) || csr.Decide(err).Verdict != csr.VerdictRetry {
+				t.Errorf("%v", err)
+			}
+		})
 	}
 }
 

@@ -93,12 +93,14 @@ func TestCanonicalSPKIRefuses(t *testing.T) {
 		"empty Ed25519":         ed25519.PublicKey(nil),
 		"a private key":         keyP256(),
 	} {
-		if spki, err := CanonicalSPKI(key); !errors.Is(err, ErrUnsupportedKey) {
-			t.Errorf("%s: %x, %v", name, spki, err)
-		}
-		if hash, err := SPKIHash(key); !errors.Is(err, ErrUnsupportedKey) || hash != [32]byte{} {
-			t.Errorf("%s: hash %x, %v", name, hash, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			if spki, err := CanonicalSPKI(key); !errors.Is(err, ErrUnsupportedKey) {
+				t.Errorf("%x, %v", spki, err)
+			}
+			if hash, err := SPKIHash(key); !errors.Is(err, ErrUnsupportedKey) || hash != [32]byte{} {
+				t.Errorf("hash %x, %v", hash, err)
+			}
+		})
 	}
 }
 

@@ -68,16 +68,18 @@ func TestParsePKCS10KeyAndAlgorithm(t *testing.T) {
 		"algorithm is the key's":       {ec, ecAlgorithm, CheckSignatureAlgorithm},
 		"algorithm with a second byte": {ec, sequence(oidDER(oid.ECDSAWithSHA256), []byte{0}), CheckSignatureAlgorithm},
 	} {
-		r := goodDER(t)
-		r.spki, r.algorithm = test.spki, test.algorithm
-		_, err := ParsePKCS10(r.bytes())
-		if test.want == "" {
-			if err != nil {
-				t.Errorf("%s: %v", name, err)
+		t.Run(name, func(t *testing.T) {
+			r := goodDER(t)
+			r.spki, r.algorithm = test.spki, test.algorithm
+			_, err := ParsePKCS10(r.bytes())
+			if test.want == "" {
+				if err != nil {
+					t.Errorf("%v", err)
+				}
+				return
 			}
-			continue
-		}
-		wantRule(t, name, err, test.want)
+			wantRule(t, name, err, test.want)
+		})
 	}
 }
 
@@ -100,15 +102,17 @@ func TestParseForeignPKCS10(t *testing.T) {
 		"nothing":                 {ec.spki, sequence(), CheckSignatureAlgorithm},
 		"RSA with nothing":        {p.CSR.RawSubjectPublicKeyInfo, sequence(), CheckSignatureAlgorithm},
 	} {
-		ec.spki, ec.algorithm = test.spki, test.algorithm
-		_, err := ParseForeignPKCS10(ec.bytes())
-		if test.want == "" {
-			if err != nil {
-				t.Errorf("%s: %v", name, err)
+		t.Run(name, func(t *testing.T) {
+			ec.spki, ec.algorithm = test.spki, test.algorithm
+			_, err := ParseForeignPKCS10(ec.bytes())
+			if test.want == "" {
+				if err != nil {
+					t.Errorf("%v", err)
+				}
+				return
 			}
-			continue
-		}
-		wantRule(t, name, err, test.want)
+			wantRule(t, name, err, test.want)
+		})
 	}
 }
 

@@ -142,9 +142,11 @@ func TestIsRSASPKI(t *testing.T) {
 		"exponent zero":               sequence(spkiRSA, bits(sequence(modulus, element(2, []byte{0})))),
 		"exponent zero, as no number": sequence(spkiRSA, bits(sequence(modulus, element(2, nil)))),
 	} {
-		if isRSASPKI(spki) {
-			t.Errorf("%s: taken", name)
-		}
+		t.Run(name, func(t *testing.T) {
+			if isRSASPKI(spki) {
+				t.Error("taken")
+			}
+		})
 	}
 }
 
@@ -161,9 +163,11 @@ func TestKeyIdentifierRefuses(t *testing.T) {
 		"no key":                sequence(sequence()),
 		"key in part of a byte": sequence(sequence(), element(3, []byte{1, 2})),
 	} {
-		if id, err := keyIdentifier(spki); err == nil {
-			t.Errorf("%s: got %x, want an error", name, id)
-		}
+		t.Run(name, func(t *testing.T) {
+			if id, err := keyIdentifier(spki); err == nil {
+				t.Errorf("got %x, want an error", id)
+			}
+		})
 	}
 	if id, err := keyIdentifier(sequence(sequence(), bits)); err != nil || len(id) != 20 {
 		t.Errorf("good: got %x, %v", id, err)
@@ -183,9 +187,11 @@ func TestTemplateNeedsACheckedRequest(t *testing.T) {
 		"no node name": {pkcs10: good, purpose: PurposeClient},
 		"no key":       {pkcs10: bad, purpose: PurposeClient, nodeName: "node-1"},
 	} {
-		if _, err := new(CA).template(c, &Verified{}, time.Unix(0, 0)); !errors.Is(err, CheckNotChecked) {
-			t.Errorf("%s: got %v, want %v", name, err, CheckNotChecked)
-		}
+		t.Run(name, func(t *testing.T) {
+			if _, err := new(CA).template(c, &Verified{}, time.Unix(0, 0)); !errors.Is(err, CheckNotChecked) {
+				t.Errorf("got %v, want %v", err, CheckNotChecked)
+			}
+		})
 	}
 }
 

@@ -27,31 +27,33 @@ func TestParsePKCS10(t *testing.T) {
 		"RSA":     clientRequest(t, keyRSA2()),
 		"serving": servingRequest(t, keyP256()),
 	} {
-		p, err := ParsePKCS10(der)
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		if !bytes.Equal(p.Raw, der) || !bytes.Equal(p.Info, p.CSR.RawTBSCertificateRequest) || p.InfoHash != sha256.Sum256(p.Info) {
-			t.Errorf("%s: the received bytes are wrong", name)
-		}
-		if err := p.CheckSignature(); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		want := []NameAttribute{
-			{RDN: 0, Type: oid.Organization, Tag: 19, Value: []byte("system:nodes")},
-			{RDN: 1, Type: oid.CommonName, Tag: 19, Value: []byte("system:node:node-1")},
-		}
-		if diff := cmp.Diff(want, p.Subject); diff != "" {
-			t.Errorf("%s: subject: %s", name, diff)
-		}
-		id := "aws:///eu-west-1a/i-0123456789abcdef0"
-		if name == "serving" {
-			id = ""
-		}
-		if p.ProviderID != id || len(p.OtherAttributes) != 0 {
-			t.Errorf("%s: provider ID %q, other attributes %v", name, p.ProviderID, p.OtherAttributes)
-		}
-		sameAsParts(t, der, p)
+		t.Run(name, func(t *testing.T) {
+			p, err := ParsePKCS10(der)
+			if err != nil {
+				t.Fatalf("%v", err)
+			}
+			if !bytes.Equal(p.Raw, der) || !bytes.Equal(p.Info, p.CSR.RawTBSCertificateRequest) || p.InfoHash != sha256.Sum256(p.Info) {
+				t.Error("the received bytes are wrong")
+			}
+			if err := p.CheckSignature(); err != nil {
+				t.Errorf("%v", err)
+			}
+			want := []NameAttribute{
+				{RDN: 0, Type: oid.Organization, Tag: 19, Value: []byte("system:nodes")},
+				{RDN: 1, Type: oid.CommonName, Tag: 19, Value: []byte("system:node:node-1")},
+			}
+			if diff := cmp.Diff(want, p.Subject); diff != "" {
+				t.Errorf("subject: %s", diff)
+			}
+			id := "aws:///eu-west-1a/i-0123456789abcdef0"
+			if name == "serving" {
+				id = ""
+			}
+			if p.ProviderID != id || len(p.OtherAttributes) != 0 {
+				t.Errorf("provider ID %q, other attributes %v", p.ProviderID, p.OtherAttributes)
+			}
+			sameAsParts(t, der, p)
+		})
 	}
 }
 
@@ -74,15 +76,17 @@ func TestParsePKCS10TakesTheParts(t *testing.T) {
 			r.subject = sequence(element(0x31, nameDER(oid.CommonName, "a"), nameDER(oid.CommonName, "b")))
 		},
 	} {
-		r := goodDER(t)
-		change(r)
-		der := r.bytes()
-		p, err := ParsePKCS10(der)
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-			continue
-		}
-		sameAsParts(t, der, p)
+		t.Run(name, func(t *testing.T) {
+			r := goodDER(t)
+			change(r)
+			der := r.bytes()
+			p, err := ParsePKCS10(der)
+			if err != nil {
+				t.Errorf("%v", err)
+				return
+			}
+			sameAsParts(t, der, p)
+		})
 	}
 }
 
@@ -205,13 +209,15 @@ func TestParsePKCS10Refuses(t *testing.T) {
 		"33 extensions": {func(r *requestDER) { r.attributes = withExtensions(manyExtensions(33)...) }, CheckRequestExtensions},
 		"17 attributes": {func(r *requestDER) { r.attributes = manyAttributes(17) }, CheckRequestAttributes},
 	} {
-		r := goodDER(t)
-		test.change(r)
-		p, err := ParsePKCS10(r.bytes())
-		if p != nil {
-			t.Errorf("%s: ParsePKCS10 returns a request", name)
-		}
-		wantRule(t, name, err, test.want)
+		t.Run(name, func(t *testing.T) {
+			r := goodDER(t)
+			test.change(r)
+			p, err := ParsePKCS10(r.bytes())
+			if p != nil {
+				t.Error("ParsePKCS10 returns a request")
+			}
+			wantRule(t, name, err, test.want)
+		})
 	}
 }
 
@@ -257,8 +263,10 @@ func TestParsePKCS10RefusesOtherOuterForms(t *testing.T) {
 		"info alone":           {info.info, CheckRequestDER},
 		"zeros":                {make([]byte, 1000), CheckRequestDER},
 	} {
-		_, err := ParsePKCS10(test.der)
-		wantRule(t, name, err, test.want)
+		t.Run(name, func(t *testing.T) {
+			_, err := ParsePKCS10(test.der)
+			wantRule(t, name, err, test.want)
+		})
 	}
 }
 

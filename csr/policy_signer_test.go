@@ -28,16 +28,18 @@ func TestPolicyLeavesOtherSignersAlone(t *testing.T) {
 			f.request.Metadata.DeletionTimestamp = new(time.Time)
 		},
 	} {
-		f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
-		f.encode(t)
-		change(f)
-		checked, err := f.policy.Check(context.Background(), f.request.Parsed())
-		if checked != nil || !slices.Equal(brokenRules(err), rules(csr.CheckSignerName)) || !errors.Is(err, csr.ErrOtherSigner) || !errors.Is(err, csr.ErrRetry) {
-			t.Errorf("%s: %v", name, err)
-		}
-		if d := csr.Decide(err); d.Verdict != csr.VerdictIgnore {
-			t.Errorf("%s: decided %+v", name, d)
-		}
+		t.Run(name, func(t *testing.T) {
+			f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
+			f.encode(t)
+			change(f)
+			checked, err := f.policy.Check(context.Background(), f.request.Parsed())
+			if checked != nil || !slices.Equal(brokenRules(err), rules(csr.CheckSignerName)) || !errors.Is(err, csr.ErrOtherSigner) || !errors.Is(err, csr.ErrRetry) {
+				t.Errorf("%v", err)
+			}
+			if d := csr.Decide(err); d.Verdict != csr.VerdictIgnore {
+				t.Errorf("decided %+v", d)
+			}
+		})
 	}
 }
 

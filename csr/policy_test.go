@@ -111,24 +111,26 @@ func TestPolicyCallbacksThatDoNotAnswer(t *testing.T) {
 		"no machine, but not sure":  {csr.Retry(csr.ErrNoMachine), csr.VerdictRetry},
 		"the error of other things": {csr.ErrNoRecord, csr.VerdictRetry},
 	} {
-		f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
-		f.policy.Machines = func(context.Context, string, *csr.Request) (*csr.Machine, error) { return nil, answer.err }
-		checked, err := f.check(t)
-		if checked != nil || csr.Decide(err).Verdict != answer.want {
-			t.Errorf("machines, %s: %v, decided %v", name, err, csr.Decide(err))
-		}
-		if answer.want == csr.VerdictRetry && (!errors.Is(err, csr.ErrRetry) || answer.err != nil && !errors.Is(err, answer.err)) {
-			t.Errorf("machines, %s: %v", name, err)
-		}
-		if answer.want == csr.VerdictDeny && (!errors.Is(err, csr.CheckMachineUnknown) || !errors.Is(err, csr.ErrNoMachine)) {
-			t.Errorf("machines, %s: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
+			f.policy.Machines = func(context.Context, string, *csr.Request) (*csr.Machine, error) { return nil, answer.err }
+			checked, err := f.check(t)
+			if checked != nil || csr.Decide(err).Verdict != answer.want {
+				t.Errorf("machines, %s: %v, decided %v", name, err, csr.Decide(err))
+			}
+			if answer.want == csr.VerdictRetry && (!errors.Is(err, csr.ErrRetry) || answer.err != nil && !errors.Is(err, answer.err)) {
+				t.Errorf("machines, %s: %v", name, err)
+			}
+			if answer.want == csr.VerdictDeny && (!errors.Is(err, csr.CheckMachineUnknown) || !errors.Is(err, csr.ErrNoMachine)) {
+				t.Errorf("machines, %s: %v", name, err)
+			}
 
-		f.request.Spec.Usages = []string{"any"}
-		_, err = f.check(t)
-		if d := csr.Decide(err); d.Verdict != csr.VerdictDeny || d.Reason != "Usages" {
-			t.Errorf("machines, %s, beside a violation: %+v", name, d)
-		}
+			f.request.Spec.Usages = []string{"any"}
+			_, err = f.check(t)
+			if d := csr.Decide(err); d.Verdict != csr.VerdictDeny || d.Reason != "Usages" {
+				t.Errorf("machines, %s, beside a violation: %+v", name, d)
+			}
+		})
 	}
 
 	f := goodFixture(csr.SignerKubeletServing, csr.RequesterNode)

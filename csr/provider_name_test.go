@@ -16,10 +16,12 @@ func TestProviderVersion(t *testing.T) {
 		"0/v10":                                 {"0", 10},
 		strings.Repeat("a", 63) + "/v999999999": {strings.Repeat("a", 63), 999999999},
 	} {
-		name, version, err := ProviderVersion(provider)
-		if err != nil || name != want.name || version != want.version {
-			t.Errorf("ProviderVersion(%q) = %q, %d, %v", provider, name, version, err)
-		}
+		t.Run(provider, func(t *testing.T) {
+			name, version, err := ProviderVersion(provider)
+			if err != nil || name != want.name || version != want.version {
+				t.Errorf("ProviderVersion(%q) = %q, %d, %v", provider, name, version, err)
+			}
+		})
 	}
 }
 

@@ -25,11 +25,13 @@ func TestIssuedRecordClientOf(t *testing.T) {
 		"insecure":           {func(r *csr.IssuedRecord) { r.SignerName = csr.SignerClientInsecure }, goodNode, goodCredential},
 		"no signer":          {func(r *csr.IssuedRecord) { r.SignerName = "" }, goodNode, goodCredential},
 	} {
-		r := good
-		c.change(&r)
-		if r.ClientOf(c.node, c.credential) {
-			t.Errorf("%s: accepted", name)
-		}
+		t.Run(name, func(t *testing.T) {
+			r := good
+			c.change(&r)
+			if r.ClientOf(c.node, c.credential) {
+				t.Error("accepted")
+			}
+		})
 	}
 	if new(csr.IssuedRecord).ClientOf("", "") {
 		t.Error("the zero record is somebody's")

@@ -119,8 +119,10 @@ func TestParseRequestRefuses(t *testing.T) {
 		"bad time":              strings.Replace(requestJSON, "2026-11-20T10:00:00Z", "yesterday", 1),
 		"too long":              strings.Repeat(" ", csr.MaxRequestJSONSize) + "{}",
 	} {
-		if got, err := csr.ParseRequest([]byte(text)); err == nil {
-			t.Errorf("%s: accepted as %+v", name, got)
-		}
+		t.Run(name, func(t *testing.T) {
+			if got, err := csr.ParseRequest([]byte(text)); err == nil {
+				t.Errorf("accepted as %+v", got)
+			}
+		})
 	}
 }

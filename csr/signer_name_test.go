@@ -24,10 +24,12 @@ func TestPurposeOf(t *testing.T) {
 		{"kubernetes.io/kube-apiserver-client-kubelet", csr.PurposeClient, ""},
 		{"kubernetes.io/kubelet-serving", csr.PurposeServing, ""},
 	} {
-		got, err := csr.PurposeOf(c.name)
-		if err != nil || got != c.want || csr.ProviderOf(c.name) != c.provider {
-			t.Errorf("PurposeOf(%q) = %v, %v, provider %q; want %v, %q", c.name, got, err, csr.ProviderOf(c.name), c.want, c.provider)
-		}
+		t.Run(c.name, func(t *testing.T) {
+			got, err := csr.PurposeOf(c.name)
+			if err != nil || got != c.want || csr.ProviderOf(c.name) != c.provider {
+				t.Errorf("PurposeOf(%q) = %v, %v, provider %q; want %v, %q", c.name, got, err, csr.ProviderOf(c.name), c.want, c.provider)
+			}
+		})
 	}
 }
 

@@ -226,6 +226,7 @@ func TestNewRotatingSignerRefuses(t *testing.T) {
 		"nil among them":   {first, RotationConfig{Publish: 1, Retain: 1, Retired: []PublishedKey{{Until: many[0].Until}}}},
 		"no end":           {first, RotationConfig{Publish: 1, Retain: 1, Retired: []PublishedKey{{Key: many[0].Key}}}},
 		"the same":         {first, RotationConfig{Publish: 1, Retain: 1, Retired: []PublishedKey{{Key: first.Key(), Until: many[0].Until}}}},
+		"one that is next": {first, RotationConfig{Publish: 1, Retain: 1, Retired: []PublishedKey{{Key: many[0].Key, SignsFrom: many[0].Until, Until: many[0].Until}}}},
 		"twice":            {first, RotationConfig{Publish: 1, Retain: 1, Retired: []PublishedKey{many[0], many[0]}}},
 		"too many retired": {first, RotationConfig{Publish: 1, Retain: 1, Retired: many}},
 	} {

@@ -65,7 +65,7 @@ func ExampleNodeOptions() {
 		return
 	}
 	plane.Config.RequireTPMResident = true
-	verifier, err := attest.NewVerifier(&plane.Config)
+	verifier, err := attest.NewVerifier(plane.Config)
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -67,7 +67,7 @@ type attempt struct {
 // gets in fails it under that name.
 //
 //	world := attesttest.NewWorld(t, nil)
-//	verifier, err := attest.NewVerifier(&world.Config)
+//	verifier, err := attest.NewVerifier(world.Config)
 //	...
 //	attesttest.Run(t, provider, world)
 //

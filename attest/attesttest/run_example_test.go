@@ -40,7 +40,7 @@ type cloudProvider struct {
 	careless bool // forgets that a document is for one request
 }
 
-func (p *cloudProvider) verify(ctx context.Context, r *csr.Request) (*csr.Attested, error) {
+func (p *cloudProvider) verify(ctx context.Context, r *csr.Parsed) (*csr.Attested, error) {
 	checked, err := p.policy.Check(ctx, r)
 	if err != nil {
 		return nil, err
@@ -77,11 +77,11 @@ func (p *cloudProvider) verify(ctx context.Context, r *csr.Request) (*csr.Attest
 		ProviderID: m.ProviderID, DNSNames: m.DNSNames, IPAddresses: m.IPAddresses, Machine: "cloud:" + d.Machine}}, nil
 }
 
-func (p *cloudProvider) VerifyClientAttestationData(ctx context.Context, r *csr.Request) (*csr.Attested, error) {
+func (p *cloudProvider) VerifyClientAttestationData(ctx context.Context, r *csr.Parsed) (*csr.Attested, error) {
 	return p.verify(ctx, r)
 }
 
-func (p *cloudProvider) VerifyServingAttestationData(ctx context.Context, r *csr.Request) (*csr.Attested, error) {
+func (p *cloudProvider) VerifyServingAttestationData(ctx context.Context, r *csr.Parsed) (*csr.Attested, error) {
 	return p.verify(ctx, r)
 }
 

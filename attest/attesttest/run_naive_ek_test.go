@@ -51,7 +51,7 @@ func (n *naive) guessRoad(a *naiveAnswer) attest.Road {
 			return attest.RoadEK
 		}
 	}
-	if a.leaf != nil && a.leaf.PublicKey != nil && a.binding.Road == attest.RoadEK && !a.ak.SameKey(a.leaf.PublicKey) {
+	if a.leaf != nil && a.leaf.PublicKey != nil && a.binding.Road == message.RoadEK && !a.ak.SameKey(a.leaf.PublicKey) {
 		return attest.RoadEK
 	}
 	return attest.RoadAK
@@ -153,7 +153,8 @@ func (n *naive) checkEK(a *naiveAnswer) error {
 
 // Challenge is the real one's on the road of the AK, so that honest requests are
 // complete, and plainly made on that of the EK.
-func (n *naive) Challenge(ctx context.Context, r *csr.Request) ([]byte, error) {
+func (n *naive) Challenge(ctx context.Context, parsed *csr.Parsed) ([]byte, error) {
+	r := parsed.Request()
 	bundle, err := csr.Parse(r.Spec.Request)
 	if err != nil {
 		return nil, err
@@ -166,10 +167,10 @@ func (n *naive) Challenge(ctx context.Context, r *csr.Request) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if hello.Road == attest.RoadEK {
+	if hello.Road == message.RoadEK {
 		return n.challengeEK(r, bundle, hello, evidence.Certificates)
 	}
-	v, err := attest.NewVerifier(&n.w.Config)
+	v, err := attest.NewVerifier(n.w.Config)
 	if err != nil {
 		return nil, err
 	}
@@ -220,7 +221,7 @@ func (n *naive) challengeEK(r *csr.Request, bundle *csr.Bundle, hello *message.H
 	}
 	hash := pkcs10.InfoHash
 	now := n.w.Now()
-	b := &message.Binding{Road: attest.RoadEK, KeyID: n.w.bench.Ring.ID, IssuedAt: now.Add(-time.Minute).Unix(), NotAfter: now.Add(time.Minute).Unix(),
+	b := &message.Binding{Road: message.RoadEK, KeyID: n.w.bench.Ring.ID, IssuedAt: now.Add(-time.Minute).Unix(), NotAfter: now.Add(time.Minute).Unix(),
 		ClusterID: ClusterID, SignerName: hello.TargetSigner, Requester: r.Spec.Username, MachineKey: digest, AKName: ak.Name(), RequestHash: hash}
 	der, err := b.Marshal()
 	if err != nil {
@@ -233,7 +234,7 @@ func (n *naive) challengeEK(r *csr.Request, bundle *csr.Bundle, hello *message.H
 	return c.Marshal()
 }
 
-func naiveCredential(ek *ecdsa.PublicKey, name, secret []byte) (*attest.Credential, error) {
+func naiveCredential(ek *ecdsa.PublicKey, name, secret []byte) (*message.Credential, error) {
 	if ek.Curve != elliptic.P256() {
 		return nil, naiveRefusal("ek")
 	}
@@ -250,7 +251,7 @@ func naiveCredential(ek *ecdsa.PublicKey, name, secret []byte) (*attest.Credenti
 	if err != nil {
 		return nil, err
 	}
-	c := &attest.Credential{}
+	c := &message.Credential{}
 	c.IDObject, c.EncryptedSecret, err = tpm2.CreateCredential(rand.Reader, key, name, secret)
 	return c, err
 }

@@ -56,11 +56,11 @@ func (n *naive) must(check string, ok bool) error {
 	return naiveRefusal(check)
 }
 
-func (n *naive) VerifyClientAttestationData(ctx context.Context, r *csr.Request) (*csr.Attested, error) {
+func (n *naive) VerifyClientAttestationData(ctx context.Context, r *csr.Parsed) (*csr.Attested, error) {
 	return n.verify(ctx, r)
 }
 
-func (n *naive) VerifyServingAttestationData(ctx context.Context, r *csr.Request) (*csr.Attested, error) {
+func (n *naive) VerifyServingAttestationData(ctx context.Context, r *csr.Parsed) (*csr.Attested, error) {
 	return n.verify(ctx, r)
 }
 
@@ -86,18 +86,18 @@ type naiveAnswer struct {
 	quote *message.Statement
 }
 
-func (n *naive) verify(ctx context.Context, r *csr.Request) (*csr.Attested, error) {
+func (n *naive) verify(ctx context.Context, parsed *csr.Parsed) (*csr.Attested, error) {
 	if n.tidy {
-		r = tidied(r)
+		parsed = tidied(parsed.Request()).Parsed()
 	}
-	checked, err := n.policy.Check(ctx, r)
+	checked, err := n.policy.Check(ctx, parsed)
 	if err != nil {
 		if n.forget["retry"] && errors.Is(err, csr.ErrRetry) {
 			return nil, naiveRefusal("retry")
 		}
 		return nil, err
 	}
-	a := &naiveAnswer{checked: checked, request: r}
+	a := &naiveAnswer{checked: checked, request: parsed.Request()}
 	for _, step := range []func(*naiveAnswer) error{n.read, n.checkBinding, n.checkTimes, n.checkChallenge, n.checkStatement,
 		n.checkKey, n.checkAK, n.checkSignature, n.checkCertificate, n.checkEK, n.checkQuote} {
 		if err := step(a); err != nil {
@@ -128,7 +128,7 @@ func (n *naive) read(a *naiveAnswer) error {
 		case oid.TCGAttestTPMCertify:
 			a.certify, err = tpm.ParseTCGAttestCertify(s.Stmt)
 		case oid.NodeAttestProof:
-			a.proof, err = message.ParseProof(s.Stmt)
+			a.proof, _, err = message.ParseProof(s.Stmt)
 		case oid.NodeAttestQuote:
 			a.quote = &s
 		}
@@ -169,7 +169,7 @@ func (n *naive) readCarrier(a *naiveAnswer, certificates [][]byte) (err error) {
 			a.above.AddCert(c)
 		}
 	}
-	a.road = a.binding.Road
+	a.road = attest.Road(a.binding.Road)
 	if n.forget["road"] {
 		a.road = n.guessRoad(a)
 	}
@@ -224,8 +224,8 @@ func (n *naive) checkBinding(a *naiveAnswer) error {
 		name = a.ak.Name()
 	}
 	return errors.Join(
-		n.must("road", b.Road == n.guessRoad(a)),
-		n.must("ak-name", bytes.Equal(b.AKName, name) || b.Road != a.road),
+		n.must("road", attest.Road(b.Road) == n.guessRoad(a)),
+		n.must("ak-name", bytes.Equal(b.AKName, name) || attest.Road(b.Road) != a.road),
 		n.must("cluster", b.ClusterID == ClusterID),
 		n.must("signer", b.SignerName == a.request.Spec.SignerName),
 		n.must("requester", b.Requester == a.request.Spec.Username),
@@ -264,10 +264,10 @@ func (n *naive) checkChallenge(a *naiveAnswer) error {
 }
 
 func (n *naive) checkStatement(a *naiveAnswer) error {
-	if a.tpm.Certified == nil {
+	if a.attest.Certified == nil {
 		return n.must("type", false)
 	}
-	name, qn := a.tpm.Certified.Name, a.tpm.Certified.QualifiedName
+	name, qn := a.attest.Certified.Name, a.attest.Certified.QualifiedName
 	return errors.Join(
 		n.must("name", bytes.Equal(name, a.public.Name())),
 		n.must("name-algorithm", a.public.NameAlg != tpm2.TPMAlgSHA1),

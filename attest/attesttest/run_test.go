@@ -12,15 +12,11 @@ import (
 // tpmProvider is the real one, made of a world.
 func tpmProvider(t testing.TB, w *attesttest.World) csr.Provider {
 	t.Helper()
-	verifier, err := attest.NewVerifier(&w.Config)
+	verifier, err := attest.NewVerifier(w.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	provider, err := attest.NewProvider(verifier)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return provider
+	return verifier.Registrations()[0].Provider
 }
 
 func TestRunTPM(t *testing.T) {

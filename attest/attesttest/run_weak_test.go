@@ -164,9 +164,9 @@ type misbehaving struct {
 	after  func(*csr.Attested, error) (*csr.Attested, error)
 }
 
-func (m *misbehaving) VerifyClientAttestationData(ctx context.Context, r *csr.Request) (*csr.Attested, error) {
+func (m *misbehaving) VerifyClientAttestationData(ctx context.Context, r *csr.Parsed) (*csr.Attested, error) {
 	if m.before != nil {
-		m.before(r)
+		m.before(r.Request())
 	}
 	a, err := m.naive.VerifyClientAttestationData(ctx, r)
 	if m.after != nil {

@@ -190,6 +190,6 @@ func (a *answer) Verify(ctx context.Context, q *attest.Inquiry) (*attest.Finding
 	return &attest.Findings{
 		Machine: claims.Machine, MachineStanding: attest.Asserted, ManyIdentities: a.kind.c.ManyIdentities,
 		Values: []attest.Value{{Label: labelDocument, Bytes: claims.Value}},
-		Facts:  claims.Facts, Details: claims.Details,
+		Facts:  func() []attest.Fact { return claims.Facts }, Details: claims.Details,
 	}, nil
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/attest/membership"
-	"github.com/nodeattest/nodeattest/attest/tpm"
+	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -24,18 +24,18 @@ func TestFirstUseOfEKs(t *testing.T) {
 	}
 	ours := tpmsim.New(t, &tpmsim.Options{CA: ca})
 	theirs := tpmsim.Swtpm(t, &tpmsim.Options{CA: ca})
-	node := func(simulated *tpmsim.TPM, name string, ek tpm.EKOrigin) *attesttest.Node {
-		return attesttest.NewNode(t, &attesttest.NodeOptions{TPM: simulated, Name: name, Road: attest.RoadEK, EK: ek,
-			AK: tpm.AKSource{Template: tpm.AKTemplateECDSAP256()}})
+	node := func(tpm *tpmsim.TPM, name string, ek tpmkind.EKOrigin) *attesttest.Node {
+		return attesttest.NewNode(t, &attesttest.NodeOptions{TPM: tpm, Name: name, Road: attest.RoadEK, EK: ek,
+			AK: tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}})
 	}
-	first := node(ours, "node-1", tpm.EKRSA2048())
-	plane := attesttest.NewControlPlane(t, first, node(ours, "node-2", tpm.EKRSA2048()), node(ours, "node-3", tpm.EKP256()))
+	first := node(ours, "node-1", tpmkind.EKRSA2048())
+	plane := attesttest.NewControlPlane(t, first, node(ours, "node-2", tpmkind.EKRSA2048()), node(ours, "node-3", tpmkind.EKP256()))
 	registry, err := membership.NewMemoryRegistry(membership.Scope{Road: attest.RoadEK, IdentityClass: "RSA-2048"}, membership.RegistryOptions{Now: plane.Now})
 	if err != nil {
 		t.Fatal(err)
 	}
 	existing := map[string]bool{"node-4": true}
-	use, err := membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, MaxLifetime: 24 * time.Hour, Now: plane.Now,
+	use, err := membership.NewFirstUse(&membership.FirstUseConfig{Registry: registry, MaxLifetime: 24 * time.Hour, Now: plane.Now,
 		NodeExists: func(_ context.Context, name string) (bool, error) { return existing[name], nil }})
 	if err != nil {
 		t.Fatal(err)
@@ -45,7 +45,7 @@ func TestFirstUseOfEKs(t *testing.T) {
 	if plane.Verifier, err = attest.NewVerifier(config); err != nil {
 		t.Fatal(err)
 	}
-	if err := plane.Admit(node(ours, "node-4", tpm.EKRSA2048())); err != nil {
+	if err := plane.Admit(node(ours, "node-4", tpmkind.EKRSA2048())); err != nil {
 		t.Fatal(err)
 	}
 
@@ -58,7 +58,7 @@ func TestFirstUseOfEKs(t *testing.T) {
 		_, err := plane.Join(ctx, n)
 		return err
 	}
-	if err := join(node(ours, "node-4", tpm.EKRSA2048())); !errors.Is(err, membership.CheckRegistryNode) {
+	if err := join(node(ours, "node-4", tpmkind.EKRSA2048())); !errors.Is(err, membership.CheckRegistryNode) {
 		t.Errorf("a name with a Node and no record: %v", err)
 	}
 	if err := join(first); err != nil {
@@ -71,10 +71,10 @@ func TestFirstUseOfEKs(t *testing.T) {
 		node *attesttest.Node
 		want error
 	}{
-		"a second name for the machine":        {node(ours, "node-2", tpm.EKRSA2048()), membership.CheckRegistryMachine},
-		"a second machine for the name":        {node(theirs, "node-1", tpm.EKRSA2048()), membership.CheckRegistryName},
-		"the machine's EK of another kind":     {node(ours, "node-3", tpm.EKP256()), membership.CheckRegistryScope},
-		"another machine's EK of another kind": {node(theirs, "node-1", tpm.EKP256()), membership.CheckRegistryScope},
+		"a second name for the machine":        {node(ours, "node-2", tpmkind.EKRSA2048()), membership.CheckRegistryMachine},
+		"a second machine for the name":        {node(theirs, "node-1", tpmkind.EKRSA2048()), membership.CheckRegistryName},
+		"the machine's EK of another kind":     {node(ours, "node-3", tpmkind.EKP256()), membership.CheckRegistryScope},
+		"another machine's EK of another kind": {node(theirs, "node-1", tpmkind.EKP256()), membership.CheckRegistryScope},
 	} {
 		err := join(c.node)
 		if !errors.Is(err, c.want) || !errors.Is(err, attest.CheckMembership) || csr.Decide(err).Verdict != csr.VerdictDeny {

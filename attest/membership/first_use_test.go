@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -33,7 +32,7 @@ func checkedRequest(t testing.TB, nodeName string, class csr.RequesterClass, pur
 	if err != nil {
 		t.Fatal(err)
 	}
-	pem, err := (&csr.Bundle{Request: der, Provider: tpm.Provider, Data: []byte{0x30, 0}}).Marshal()
+	pem, err := (&csr.Bundle{Request: der, Provider: "tpm/v1", Data: []byte{0x30, 0}}).Marshal()
 	if err != nil {
 		t.Fatal(err)
 	}

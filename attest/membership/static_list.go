@@ -136,6 +136,8 @@ func parseMember(line string) (*Member, error) {
 	provider, named := strings.CutPrefix(fields[len(fields)-1], providerField)
 	if named {
 		fields = fields[:len(fields)-1]
+	} else {
+		provider = ""
 	}
 	if len(fields) != 2 && len(fields) != 3 || named && provider == "" {
 		return nil, fmt.Errorf("got %d fields, want, with one space between, a machine identity, a node name, perhaps a provider ID and perhaps provider=<name>", len(fields))

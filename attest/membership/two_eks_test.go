@@ -11,22 +11,22 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/attest/membership"
-	"github.com/nodeattest/nodeattest/attest/tpm"
+	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
 // highRange is the certificate of a TPM's EK of the high range, as its vendor issues it.
-func highRange(t testing.TB, simulated *tpmsim.TPM, ca *tpmsim.CA, ek tpm.EKOrigin) [][]byte {
+func highRange(t testing.TB, tpm *tpmsim.TPM, ca *tpmsim.CA, ek tpmkind.EKOrigin) [][]byte {
 	t.Helper()
-	rsp, err := tpm2.CreatePrimary{PrimaryHandle: tpm2.TPMRHEndorsement, InPublic: tpm2.New2B(*ek.Template)}.Execute(simulated)
+	rsp, err := tpm2.CreatePrimary{PrimaryHandle: tpm2.TPMRHEndorsement, InPublic: tpm2.New2B(*ek.Template)}.Execute(tpm)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (tpm2.FlushContext{FlushHandle: rsp.ObjectHandle}).Execute(simulated); err != nil {
+	if _, err := (tpm2.FlushContext{FlushHandle: rsp.ObjectHandle}).Execute(tpm); err != nil {
 		t.Fatal(err)
 	}
-	public, err := tpm.ParsePublic(rsp.OutPublic.Bytes())
+	public, err := tpmkind.ParsePublic(rsp.OutPublic.Bytes())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,14 +49,14 @@ func TestTwoEKsOfOneAlgorithm(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	simulated := tpmsim.New(t, &tpmsim.Options{CA: ca})
-	high := tpm.EKRSA2048High()
-	certificates := highRange(t, simulated, ca, high)
-	node := func(name string, ek tpm.EKOrigin, certs [][]byte) *attesttest.Node {
-		return attesttest.NewNode(t, &attesttest.NodeOptions{TPM: simulated, Name: name, Road: attest.RoadEK, EK: ek, Certificates: certs,
-			AK: tpm.AKSource{Template: tpm.AKTemplateECDSAP256()}})
+	tpm := tpmsim.New(t, &tpmsim.Options{CA: ca})
+	high := tpmkind.EKRSA2048High()
+	certificates := highRange(t, tpm, ca, high)
+	node := func(name string, ek tpmkind.EKOrigin, certs [][]byte) *attesttest.Node {
+		return attesttest.NewNode(t, &attesttest.NodeOptions{TPM: tpm, Name: name, Road: attest.RoadEK, EK: ek, Certificates: certs,
+			AK: tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}})
 	}
-	one, two := node("node-1", tpm.EKRSA2048(), nil), node("node-2", high, certificates)
+	one, two := node("node-1", tpmkind.EKRSA2048(), nil), node("node-2", high, certificates)
 	plane := attesttest.NewControlPlane(t, one, two)
 	for _, c := range []struct {
 		name     string
@@ -76,7 +76,7 @@ func TestTwoEKsOfOneAlgorithm(t *testing.T) {
 				t.Fatal(err)
 			}
 			config := plane.Config
-			config.Authorizer, err = membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, MaxLifetime: 24 * time.Hour, Now: plane.Now,
+			config.Authorizer, err = membership.NewFirstUse(&membership.FirstUseConfig{Registry: registry, MaxLifetime: 24 * time.Hour, Now: plane.Now,
 				InsecureAllowNoMachineUID: c.insecure, NodeExists: func(context.Context, string) (bool, error) { return false, nil }})
 			if err != nil {
 				t.Fatal(err)

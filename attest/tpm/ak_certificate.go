@@ -10,7 +10,6 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -69,7 +68,6 @@ type AKCertificate struct {
 // AKPresented is the certificate of an AK and what came above it, parsed and not trusted.
 type AKPresented struct {
 	presented
-	digest [message.HashSize]byte
 }
 
 // ParseAKPresented parses an AK certificate and the chain that came with it, DER, leaf
@@ -80,11 +78,7 @@ func ParseAKPresented(certificates [][]byte) (*AKPresented, error) {
 	if err != nil {
 		return nil, err
 	}
-	sum, err := csr.SPKIHash(p.leaf.PublicKey)
-	if err != nil {
-		return nil, &Error{Check: attest.CheckIdentity, Got: "an AK certificate for another kind of key", Want: "RSA or ECDSA", Err: err}
-	}
-	return &AKPresented{presented: *p, digest: sum}, nil
+	return &AKPresented{*p}, nil
 }
 
 // Leaf is the AK's certificate.
@@ -153,7 +147,7 @@ func (p *AKPresented) identity(profile *Profile) (attest.Identity, error) {
 		if id == "" {
 			continue
 		}
-		if id.Kind() != s.Kind() || len(id) == len(id.Kind())+1 {
+		if kind := id.Kind(); kind == "" || kind != s.Kind() || len(id) <= len(kind)+1 {
 			return "", &Error{Check: attest.CheckIdentity, Got: string(id), Want: "a kind, a colon and a name"}
 		}
 		return id, nil
@@ -164,10 +158,7 @@ func (p *AKPresented) identity(profile *Profile) (attest.Identity, error) {
 // identify asks a source, and answers for those in the box from what has been read
 // of the certificate already.
 func (p *AKPresented) identify(s IdentitySource) (attest.Identity, error) {
-	switch s := s.(type) {
-	case AKIdentity:
-		return digestIdentity("ak", p.digest), nil
-	case OtherNameIdentity:
+	if s, ok := s.(OtherNameIdentity); ok {
 		return s.find(p.san)
 	}
 	return s.Identify(p.leaf)

@@ -125,7 +125,7 @@ func (d *Details) findings(road attest.Road, machine attest.Identity) *attest.Fi
 		standing, f.MachineStanding = attest.Proven, attest.Proven
 		f.IdentityClass = keyAlgorithm(d.EK.PublicKey)
 	}
-	f.Facts = d.facts(road)
+	f.Facts = func() []attest.Fact { return d.facts(road, standing) }
 	if d.Clock == nil {
 		return f
 	}
@@ -134,16 +134,11 @@ func (d *Details) findings(road attest.Road, machine attest.Identity) *attest.Fi
 	if d.resident {
 		f.Residence = "in the TPM (" + d.KeyAttributes.String() + ")"
 	}
-	if d.Measured != nil {
-		for _, p := range d.Measured.Quote.PCRs() {
-			f.Facts = append(f.Facts, attest.Fact{Standing: standing, Name: "PCR", Value: p.String()})
-		}
-	}
 	return f
 }
 
 // facts says what carries the trust, for people.
-func (d *Details) facts(road attest.Road) []attest.Fact {
+func (d *Details) facts(road attest.Road, standing attest.Standing) []attest.Fact {
 	by := "by " + d.issuer() + " (" + d.Profile + ")"
 	fact := attest.Fact{Standing: attest.Asserted, Name: "restricted AK in a TPM", Value: by}
 	if road == attest.RoadEK {
@@ -159,6 +154,11 @@ func (d *Details) facts(road attest.Road) []attest.Fact {
 	if d.Directory.Manufacturer != "" {
 		facts = append(facts, attest.Fact{Standing: attest.Asserted, Name: "TPM model",
 			Value: fmt.Sprintf("%s %s %s", d.Directory.Manufacturer, d.Directory.Model, d.Directory.Version)})
+	}
+	if d.Measured != nil {
+		for _, p := range d.Measured.Quote.PCRs() {
+			facts = append(facts, attest.Fact{Standing: standing, Name: "PCR", Value: p.String()})
+		}
 	}
 	return facts
 }

@@ -13,7 +13,7 @@ var rootRow = regexp.MustCompile("(?m)^\\| (.+?) \\| (\\d{4}-\\d\\d-\\d\\d) \\| 
 
 // The page of vendors' roots tells the truth about the certificates that it names.
 func TestVendorRootsPage(t *testing.T) {
-	page, err := os.ReadFile("../docs/vendor-roots.md")
+	page, err := os.ReadFile("../../docs/vendor-roots.md")
 	if err != nil {
 		t.Fatal(err)
 	}

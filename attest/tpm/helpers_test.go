@@ -26,6 +26,9 @@ type sentEK struct {
 
 // verifyEKOf parses and verifies what a node sent.
 func verifyEKOf(ctx context.Context, v *EKVerifier, sent *sentEK, machine *csr.Machine, now time.Time) (*EKFacts, error) {
+	if sent == nil {
+		return v.Verify(ctx, nil, machine, now, nil)
+	}
 	p, err := ParseEKPresented(sent.Certificates, sent.PublicKey)
 	if err != nil {
 		return nil, err

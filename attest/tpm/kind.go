@@ -151,8 +151,10 @@ func (e *evidence) present() (*attest.Presented, error) {
 		carrier, p.AKName, p.Machine = e.ek.Key(), e.akPublic.Name(), e.ek.identity()
 	}
 	var err error
-	p.MachineKey, err = csr.CanonicalSPKI(carrier)
-	return p, err
+	if p.MachineKey, err = csr.CanonicalSPKI(carrier); err != nil {
+		return nil, &Error{Check: attest.CheckIdentity, Got: "an AK certificate for another kind of key", Want: "RSA or ECDSA", Err: err}
+	}
+	return p, nil
 }
 
 // trust decides whether the key that carries the trust can be trusted.

@@ -3,6 +3,7 @@ package tpm
 import (
 	"testing"
 
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/internal/der"
 )
 
@@ -27,8 +28,8 @@ func TestSourcesOfPresentedEKs(t *testing.T) {
 		"one byte":                    {nil, []byte{1}, CheckEKKeyEncoding},
 		"a certificate":               {certificates(1), nil, CheckCertificateEncoding},
 		"as many as there may be":     {certificates(der.MaxCertificates), nil, CheckCertificateEncoding},
-		"one more than there may be":  {certificates(der.MaxCertificates + 1), nil, der.CheckSize},
-		"many more than there may be": {certificates(4 * der.MaxCertificates), nil, der.CheckSize},
+		"one more than there may be":  {certificates(der.MaxCertificates + 1), nil, attest.CheckSize},
+		"many more than there may be": {certificates(4 * der.MaxCertificates), nil, attest.CheckSize},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := ParseEKPresented(c.certificates, c.ekPublic)

@@ -7,12 +7,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
-	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -443,70 +438,6 @@ func (f *countingFetcher) FetchIssuer(_ context.Context, url string) ([]byte, er
 		return f.middle, nil
 	}
 	return nil, nil
-}
-
-// Every call that makes a public-key operation stands in this list, and what calls it
-// counts it first: a new one must be counted too.
-func TestPublicKeyOperationsAreCounted(t *testing.T) {
-	want := map[string][]string{
-		"CheckSignature": {"certificate.go checkLink", "verifier.go challenge", "verify.go checkStatement",
-			"gke.go examine", "crl.go *"},
-		"VerifyPKCS1v15": {"certificate.go checkLink", "signature_verify.go verify", "tpm_signature.go *", "crl.go *"},
-		"VerifyPSS":      {"signature_verify.go verify", "tpm_signature.go *"},
-		"VerifyASN1":     {"signature_verify.go verify", "tpm_signature.go *"},
-		"checkSignature": {"verify.go checkStatement", "quote_join.go checkQuote", "statement.go *", "quote_verify.go *"},
-		"makeCredential": {"verifier.go makeChallenge"},
-		"checkLink":      {"work.go link"},
-		"Verify":         {"chain.go confirm"}, // of certificates alone
-	}
-	files := token.NewFileSet()
-	names, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := 0
-	for _, name := range names {
-		if strings.HasSuffix(name, "_test.go") {
-			continue
-		}
-		file, err := parser.ParseFile(files, name, nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, decl := range file.Decls {
-			function, ok := decl.(*ast.FuncDecl)
-			if !ok {
-				continue
-			}
-			ast.Inspect(function, func(n ast.Node) bool {
-				call, ok := n.(*ast.CallExpr)
-				if !ok {
-					return true
-				}
-				called := ""
-				switch f := call.Fun.(type) {
-				case *ast.Ident:
-					called = f.Name
-				case *ast.SelectorExpr:
-					called = f.Sel.Name
-				}
-				if called == "Verify" && (len(call.Args) != 1 || name == "provider.go") {
-					return true // of requests, not of certificates
-				}
-				allowed, listed := want[called]
-				if listed && !slices.Contains(allowed, name+" "+function.Name.Name) && !slices.Contains(allowed, name+" *") {
-					t.Errorf("%s calls %s at %s", function.Name.Name, called, files.Position(call.Pos()))
-				}
-				if listed {
-					found++
-				}
-				return true
-			})
-		}
-	}
-	if found < 8 {
-		t.Errorf("%d calls found", found)
-	}
 }
 
 // A key on each accepted curve, and RSA keys of both ends, certify.

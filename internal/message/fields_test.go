@@ -53,7 +53,9 @@ func TestFieldsOfHello(t *testing.T) {
 		bad    string
 	}{
 		"as it is":               {func(*Hello) {}, ""},
-		"no road":                {func(h *Hello) { h.Road, h.EKPublic = 2, nil }, "hello road"},
+		"no road":                {func(h *Hello) { h.Road, h.EKPublic = 3, nil }, "hello road"},
+		"a road below all":       {func(h *Hello) { h.Road, h.EKPublic = -1, nil }, "hello road"},
+		"the road of documents":  {func(h *Hello) { h.Road, h.EKPublic = RoadDocument, nil }, "hello road"},
 		"an EK on road AK":       {func(h *Hello) { h.Road = RoadAK }, "hello ekPublic"},
 		"an empty EK":            {func(h *Hello) { h.EKPublic = []byte{} }, "hello ekPublic"},
 		"the shortest EK":        {func(h *Hello) { h.EKPublic = []byte{1} }, ""},
@@ -88,7 +90,8 @@ func TestFieldsOfHello(t *testing.T) {
 		bad  string
 	}{
 		"a version that is no INTEGER":  {with(t, good, 0, octets([]byte{1})), "hello version"},
-		"no road":                       {with(t, good, 1, element(asn1.ENUM, []byte{2})), "hello road"},
+		"no road":                       {with(t, good, 1, element(asn1.ENUM, []byte{3})), "hello road"},
+		"the road of documents":         {with(t, good, 1, element(asn1.ENUM, []byte{2})), "hello road"},
 		"a road that is no ENUMERATED":  {with(t, good, 1, element(asn1.INTEGER, []byte{1})), "hello road"},
 		"no cluster":                    {with(t, good, 2, utf8String("")), "hello clusterID"},
 		"a cluster not in UTF-8":        {with(t, good, 2, utf8String("\xff")), "hello clusterID"},
@@ -118,7 +121,11 @@ func TestFieldsOfBinding(t *testing.T) {
 		bad    string
 	}{
 		"as it is":                 {func(*Binding) {}, ""},
-		"no road":                  {func(b *Binding) { b.Road = 2 }, "binding road"},
+		"no road":                  {func(b *Binding) { b.Road = 3 }, "binding road"},
+		"a road below all":         {func(b *Binding) { b.Road = -1 }, "binding road"},
+		"a Name with a document":   {func(b *Binding) { b.Road = RoadDocument }, "binding akName"},
+		"a document":               {func(b *Binding) { b.Road, b.AKName = RoadDocument, nil }, ""},
+		"a document, empty Name":   {func(b *Binding) { b.Road, b.AKName = RoadDocument, []byte{} }, ""},
 		"issued at 0":              {func(b *Binding) { b.IssuedAt = 0 }, ""},
 		"issued before":            {func(b *Binding) { b.IssuedAt = -1 }, "binding issuedAt"},
 		"issued at the last":       {func(b *Binding) { b.IssuedAt = last }, ""},
@@ -162,7 +169,9 @@ func TestFieldsOfBinding(t *testing.T) {
 		v   []byte
 		bad string
 	}{
-		"no road":                       {1, element(asn1.ENUM, []byte{2}), "binding road"},
+		"no road":                       {1, element(asn1.ENUM, []byte{3}), "binding road"},
+		"a road below all":              {1, element(asn1.ENUM, []byte{0xff}), "binding road"},
+		"a Name with a document":        {1, element(asn1.ENUM, []byte{2}), "binding akName"},
 		"a key ID of 7 bytes":           {2, octets(make([]byte, 7)), "binding keyID"},
 		"a key ID of 9 bytes":           {2, octets(make([]byte, 9)), "binding keyID"},
 		"a nonce of 15 bytes":           {3, octets(make([]byte, 15)), "binding nonce"},
@@ -215,6 +224,9 @@ func TestFieldsOfChallenge(t *testing.T) {
 	}{
 		"road AK":                     {onAK(), ""},
 		"road EK":                     {onEK(), ""},
+		"a document":                  {&Challenge{Binding: *testBindingDocument(), Clear: make([]byte, SecretSize)}, ""},
+		"a document, 33 bytes":        {&Challenge{Binding: *testBindingDocument(), Clear: make([]byte, SecretSize+1)}, "challenge secret"},
+		"a document, a credential":    {&Challenge{Binding: *testBindingDocument(), Credential: onEK().Credential}, "challenge secret"},
 		"no binding":                  {&Challenge{Clear: make([]byte, SecretSize)}, "binding clusterID"},
 		"road AK, no secret":          {&Challenge{Binding: *testBinding()}, "challenge secret"},
 		"road AK, 31 bytes":           {&Challenge{Binding: *testBinding(), Clear: make([]byte, SecretSize-1)}, "challenge secret"},
@@ -270,6 +282,7 @@ func TestFieldsOfChallenge(t *testing.T) {
 func TestFieldsOfProof(t *testing.T) {
 	most, over := make([]byte, der.MaxPublicSize), make([]byte, der.MaxPublicSize+1)
 	ak, ek := must(t, fst(testBinding().Marshal()), nil), must(t, fst(testBindingEK().Marshal()), nil)
+	document := must(t, fst(testBindingDocument().Marshal()), nil)
 	one := []byte{1}
 	for name, c := range map[string]struct {
 		proof Proof
@@ -278,6 +291,7 @@ func TestFieldsOfProof(t *testing.T) {
 		"road AK":          {Proof{Binding: ak, AKPublic: one}, ""},
 		"road EK":          {Proof{Binding: ek, AKPublic: one}, ""},
 		"no binding":       {Proof{AKPublic: one}, "binding frame"},
+		"a document":       {Proof{Binding: document, AKPublic: one}, "proof road"},
 		"an EK on road AK": {Proof{Binding: ak, EKPublic: one, AKPublic: one}, "proof ekPublic"},
 		"an empty EK":      {Proof{Binding: ek, EKPublic: []byte{}, AKPublic: one}, "proof ekPublic"},
 		"the shortest EK":  {Proof{Binding: ek, EKPublic: one, AKPublic: one}, ""},
@@ -305,6 +319,7 @@ func TestFieldsOfProof(t *testing.T) {
 		"nothing in it":             {seq(), "proof binding"},
 		"a binding that is no list": {seq(octets(ak), a), "proof binding"},
 		"a bad binding":             {seq(seq(), a), "binding version"},
+		"a document":                {seq(document, a), "proof road"},
 		"an EK on road AK":          {seq(ak, element(der.Context0, one), a), "proof ekPublic"},
 		"an empty EK":               {seq(ek, element(der.Context0, nil), a), "proof ekPublic"},
 		"a longer EK":               {seq(ek, element(der.Context0, over), a), "proof ekPublic"},

@@ -36,6 +36,12 @@ func testBindingEK() *Binding {
 	return b
 }
 
+func testBindingDocument() *Binding {
+	b := testBinding()
+	b.Road = RoadDocument
+	return b
+}
+
 func testHello() *Hello {
 	return &Hello{Road: RoadAK, ClusterID: "cluster-1", TargetSigner: "example.com/signer", AKPublic: []byte{0, 1, 0, 0x0b}}
 }
@@ -54,14 +60,15 @@ func marshalled(t testing.TB) map[string][]byte {
 	helloEK.Road, helloEK.EKPublic = RoadEK, []byte{0x30, 0}
 	binding := must(t, fst(testBinding().Marshal()), nil)
 	bindingEK := must(t, fst(testBindingEK().Marshal()), nil)
-	out := map[string][]byte{"binding": binding, "bindingEK": bindingEK}
+	out := map[string][]byte{"binding": binding, "bindingEK": bindingEK, "bindingDocument": must(t, fst(testBindingDocument().Marshal()), nil)}
 	for name, m := range map[string]interface{ Marshal() ([]byte, error) }{
-		"hello":       testHello(),
-		"helloEK":     helloEK,
-		"challenge":   &Challenge{Binding: *testBinding(), Clear: bytes.Repeat([]byte{7}, SecretSize)},
-		"challengeEK": &Challenge{Binding: *testBindingEK(), Credential: &Credential{IDObject: []byte{1}, EncryptedSecret: []byte{2}}},
-		"proof":       &Proof{Binding: binding, AKPublic: []byte{1}},
-		"proofEK":     &Proof{Binding: bindingEK, EKPublic: []byte{0x30, 0}, AKPublic: []byte{1}},
+		"hello":             testHello(),
+		"helloEK":           helloEK,
+		"challenge":         &Challenge{Binding: *testBinding(), Clear: bytes.Repeat([]byte{7}, SecretSize)},
+		"challengeEK":       &Challenge{Binding: *testBindingEK(), Credential: &Credential{IDObject: []byte{1}, EncryptedSecret: []byte{2}}},
+		"challengeDocument": &Challenge{Binding: *testBindingDocument(), Clear: bytes.Repeat([]byte{7}, SecretSize)},
+		"proof":             &Proof{Binding: binding, AKPublic: []byte{1}},
+		"proofEK":           &Proof{Binding: bindingEK, EKPublic: []byte{0x30, 0}, AKPublic: []byte{1}},
 		"bundle": &Bundle{Statements: []Statement{{oid.TCGAttestTPMCertify, []byte{0x30, 0}}, {oid.NodeAttestProof, []byte{5, 0}}},
 			Certificates: [][]byte{{0x30, 1, 0}, {0x30, 0}}},
 		"bundleBare": &Bundle{Statements: []Statement{{oid.NodeAttestHello, []byte{4, 1, 2}}}},
@@ -81,7 +88,10 @@ func fst(b []byte, err error) []byte {
 
 // again reads and writes a message.
 func again(name string, data []byte) ([]byte, error) {
-	switch strings.TrimSuffix(strings.TrimSuffix(name, "EK"), "Bare") {
+	for _, suffix := range []string{"EK", "Bare", "Document"} {
+		name = strings.TrimSuffix(name, suffix)
+	}
+	switch name {
 	case "hello":
 		m, err := ParseHello(data)
 		if err != nil {
@@ -160,7 +170,8 @@ func hasCheck(err error) bool {
 
 func TestBindingFields(t *testing.T) {
 	for name, change := range map[string]func(*Binding){
-		"road":               func(b *Binding) { b.Road = 2 },
+		"road":               func(b *Binding) { b.Road = 3 },
+		"road below all":     func(b *Binding) { b.Road = -1 },
 		"issuedAt":           func(b *Binding) { b.IssuedAt = -1 },
 		"issuedAt too late":  func(b *Binding) { b.IssuedAt = der.MaxUnixSeconds + 1 },
 		"notAfter":           func(b *Binding) { b.NotAfter = -1 },
@@ -174,6 +185,7 @@ func TestBindingFields(t *testing.T) {
 		"expiration":         func(b *Binding) { b.ExpirationSeconds = -1 },
 		"akName on road ak":  func(b *Binding) { b.AKName = testBindingEK().AKName },
 		"no akName on ek":    func(b *Binding) { b.Road = RoadEK },
+		"akName on document": func(b *Binding) { b.Road, b.AKName = RoadDocument, testBindingEK().AKName },
 	} {
 		b := testBinding()
 		change(b)
@@ -220,12 +232,16 @@ func TestBindingIsASN1(t *testing.T) {
 
 func TestSecretOfTheOtherRoad(t *testing.T) {
 	for name, c := range map[string]*Challenge{
-		"none":             {Binding: *testBinding()},
-		"short":            {Binding: *testBinding(), Clear: make([]byte, 31)},
-		"credential on ak": {Binding: *testBinding(), Credential: &Credential{IDObject: []byte{1}, EncryptedSecret: []byte{2}}},
-		"clear on ek":      {Binding: *testBindingEK(), Clear: make([]byte, 32)},
-		"no secret on ek":  {Binding: *testBindingEK()},
-		"both":             {Binding: *testBindingEK(), Clear: make([]byte, 32), Credential: &Credential{IDObject: []byte{1}, EncryptedSecret: []byte{2}}},
+		"none":                 {Binding: *testBinding()},
+		"none, document":       {Binding: *testBindingDocument()},
+		"short, document":      {Binding: *testBindingDocument(), Clear: make([]byte, 31)},
+		"credential, document": {Binding: *testBindingDocument(), Credential: &Credential{IDObject: []byte{1}, EncryptedSecret: []byte{2}}},
+		"both, document":       {Binding: *testBindingDocument(), Clear: make([]byte, 32), Credential: &Credential{IDObject: []byte{1}, EncryptedSecret: []byte{2}}},
+		"short":                {Binding: *testBinding(), Clear: make([]byte, 31)},
+		"credential on ak":     {Binding: *testBinding(), Credential: &Credential{IDObject: []byte{1}, EncryptedSecret: []byte{2}}},
+		"clear on ek":          {Binding: *testBindingEK(), Clear: make([]byte, 32)},
+		"no secret on ek":      {Binding: *testBindingEK()},
+		"both":                 {Binding: *testBindingEK(), Clear: make([]byte, 32), Credential: &Credential{IDObject: []byte{1}, EncryptedSecret: []byte{2}}},
 	} {
 		if _, err := c.Marshal(); !errors.Is(err, der.CheckEncoding) {
 			t.Errorf("%s: got %v, want %v", name, err, der.CheckEncoding)

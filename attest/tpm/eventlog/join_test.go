@@ -15,7 +15,7 @@ import (
 )
 
 // bootTPM extends a TPM's PCRs as firmware would, and returns the log.
-func bootTPM(t testing.TB, simulated *tpmsim.TPM, events ...logged) []byte {
+func bootTPM(t testing.TB, tpm *tpmsim.TPM, events ...logged) []byte {
 	t.Helper()
 	for _, e := range events {
 		if e.typ == typeNoAction {
@@ -28,7 +28,7 @@ func bootTPM(t testing.TB, simulated *tpmsim.TPM, events ...logged) []byte {
 		if _, err := (tpm2.PCRExtend{
 			PCRHandle: tpm2.AuthHandle{Handle: tpm2.TPMHandle(e.pcr), Auth: tpm2.PasswordAuth(nil)},
 			Digests:   digests,
-		}).Execute(simulated); err != nil {
+		}).Execute(tpm); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -43,32 +43,16 @@ func TestJoinOnSwtpm(t *testing.T) {
 	testJoin(t, tpmsim.Swtpm(t, nil))
 }
 
-// demanding returns a verifier like the control plane's, with a policy over quotes.
-func demanding(t testing.TB, plane *attesttest.ControlPlane, policy tpm.QuotePolicy) *attest.Verifier {
-	t.Helper()
-	plane.TPM.QuotePolicy = policy
-	kind, err := tpm.NewKind(plane.TPM)
-	if err != nil {
-		t.Fatal(err)
-	}
-	plane.Config.Kinds = []attest.Kind{kind}
-	verifier, err := attest.NewVerifier(plane.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return verifier
-}
-
 // A machine boots, joins, and shows its boot; the control plane demands Secure Boot.
-func testJoin(t *testing.T, simulated *tpmsim.TPM) {
+func testJoin(t *testing.T, device *tpmsim.TPM) {
 	ctx := context.Background()
 	boot := wholeBoot("\x01")
-	log := bootTPM(t, simulated, boot...)
+	log := bootTPM(t, device, boot...)
 	sent := log
-	node := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: simulated, Quote: tpm.DefaultPCRs(),
+	node := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: device, Quote: tpm.DefaultPCRs(),
 		EventLog: func(context.Context) ([]byte, error) { return sent, nil }})
 	plane := attesttest.NewControlPlane(t, node)
-	verifier := demanding(t, plane, &Policy{RequireSecureBoot: true, Predicate: func(_ context.Context, l *Log) error {
+	plane.TPM.QuotePolicy = &Policy{RequireSecureBoot: true, Predicate: func(_ context.Context, l *Log) error {
 		events, err := l.EventsOf(tpm2.TPMAlgSHA256, 4)
 		if err != nil {
 			return err
@@ -77,7 +61,11 @@ func testJoin(t *testing.T, simulated *tpmsim.TPM) {
 			return errors.New("another boot loader")
 		}
 		return nil
-	}})
+	}}
+	verifier, err := verifierOf(plane)
+	if err != nil {
+		t.Fatal(err)
+	}
 	join := func() error {
 		request, err := plane.Evidence(ctx, node)
 		if err != nil {
@@ -104,6 +92,16 @@ func testJoin(t *testing.T, simulated *tpmsim.TPM) {
 
 	// Something is measured that the log does not say.
 	sent = log
-	bootTPM(t, simulated, logged{5, 0x80000007, "a program", ""})
+	bootTPM(t, device, logged{5, 0x80000007, "a program", ""})
 	expectCheck(t, join(), CheckReplay)
+}
+
+// verifierOf is a control plane's verifier after its kind of evidence was changed.
+func verifierOf(plane *attesttest.ControlPlane) (*attest.Verifier, error) {
+	kind, err := tpm.NewKind(plane.TPM)
+	if err != nil {
+		return nil, err
+	}
+	plane.Config.Kinds = []attest.Kind{kind}
+	return attest.NewVerifier(plane.Config)
 }

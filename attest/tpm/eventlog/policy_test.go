@@ -118,10 +118,10 @@ func TestFilledInBank(t *testing.T) {
 		{"the bank that counts, unextended", tpm2.TPMAlgSHA384, []tpm2.TPMAlgID{tpm2.TPMAlgSHA256}, false, CheckReplay},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			simulated := tpmsim.New(t, nil)
-			extendBank(t, simulated, c.measures, truth...)
+			device := tpmsim.New(t, nil)
+			extendBank(t, device, c.measures, truth...)
 			if c.fill {
-				extendBank(t, simulated, tpm2.TPMAlgSHA384, lie...)
+				extendBank(t, device, tpm2.TPMAlgSHA384, lie...)
 			}
 			var selections []tpm.PCRSelection
 			for _, bank := range c.quotes {
@@ -131,10 +131,14 @@ func TestFilledInBank(t *testing.T) {
 				}
 				selections = append(selections, s)
 			}
-			node := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: simulated, Road: attest.RoadEK, Quote: selections,
+			node := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: device, Road: attest.RoadEK, Quote: selections,
 				EventLog: func(context.Context) ([]byte, error) { return writeLog(lie...), nil }})
 			plane := attesttest.NewControlPlane(t, node)
-			verifier := demanding(t, plane, &Policy{RequireSecureBoot: true})
+			plane.TPM.QuotePolicy = &Policy{RequireSecureBoot: true}
+			verifier, err := verifierOf(plane)
+			if err != nil {
+				t.Fatal(err)
+			}
 			request, err := plane.Evidence(t.Context(), node)
 			if err != nil {
 				t.Fatal(err)
@@ -146,7 +150,7 @@ func TestFilledInBank(t *testing.T) {
 }
 
 // extendBank extends one bank alone, as any program of root's can.
-func extendBank(t testing.TB, simulated *tpmsim.TPM, bank tpm2.TPMAlgID, events ...logged) {
+func extendBank(t testing.TB, tpm *tpmsim.TPM, bank tpm2.TPMAlgID, events ...logged) {
 	t.Helper()
 	for _, e := range events {
 		if e.typ == typeNoAction {
@@ -155,7 +159,7 @@ func extendBank(t testing.TB, simulated *tpmsim.TPM, bank tpm2.TPMAlgID, events 
 		if _, err := (tpm2.PCRExtend{
 			PCRHandle: tpm2.AuthHandle{Handle: tpm2.TPMHandle(e.pcr), Auth: tpm2.PasswordAuth(nil)},
 			Digests:   tpm2.TPMLDigestValues{Digests: []tpm2.TPMTHA{{HashAlg: bank, Digest: e.sum(bank)}}},
-		}).Execute(simulated); err != nil {
+		}).Execute(tpm); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -1,0 +1,167 @@
+package attesttest
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/document"
+)
+
+// PlatformProvider is the name of the kind of evidence of a [Platform], and the kind of
+// identity of its machines: "platform:machine-1".
+const PlatformProvider = "platform"
+
+// CheckPlatform: a document is not one that the [Platform] signed within the last
+// 5 minutes.
+const CheckPlatform attest.Check = "platform-document"
+
+// platformLifetime is how long a document is good for.
+const platformLifetime = 5 * time.Minute
+
+// Platform signs documents about machines, as a cloud does, for tests of joins by
+// documents: the one place in which there is something to forge is its key. A document is
+// JSON with the machine, the value, the time and an ECDSA signature on P-256 over the rest.
+//
+//	platform := attesttest.NewPlatform(t)
+//	kind, err := platform.Kind() // for attest.VerifierConfig.Kinds
+//	prover, err := document.NewProver(attesttest.PlatformProvider, platform.Machine("machine-1"))
+//
+// It is itself the [document.Platform] of its kind.
+type Platform struct {
+	// Now is the clock that documents are signed by; nil means time.Now. It is not to be
+	// changed once the Platform is in use.
+	Now func() time.Time
+
+	key *ecdsa.PrivateKey
+}
+
+// NewPlatform makes a platform with a key of its own.
+func NewPlatform(t testing.TB) *Platform {
+	t.Helper()
+	p, err := OpenPlatform()
+	if err != nil {
+		t.Fatalf("attesttest: %v", err)
+	}
+	return p
+}
+
+// OpenPlatform is [NewPlatform] for use outside tests.
+func OpenPlatform() (*Platform, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	return &Platform{key: key}, err
+}
+
+// Kind is the kind of evidence that takes this platform's documents. They cover all 32
+// bytes of qualifying data.
+func (p *Platform) Kind() (*document.Kind, error) {
+	return document.NewKind(document.KindConfig{Provider: PlatformProvider, Identities: []string{PlatformProvider},
+		ValueSize: sha256.Size, Platform: p})
+}
+
+// Machine is a machine of the platform, which asks for documents about itself. The name is
+// what follows "platform:" in its identity.
+func (p *Platform) Machine(name string) document.Source { return &platformMachine{p, name} }
+
+type platformMachine struct {
+	platform *Platform
+	name     string
+}
+
+func (m *platformMachine) Machine(context.Context) (attest.Identity, error) {
+	return attest.Identity(PlatformProvider + ":" + m.name), nil
+}
+
+func (m *platformMachine) Document(_ context.Context, value []byte) ([]byte, error) {
+	return m.platform.Sign(m.name, value)
+}
+
+// platformDocument is a document. The Time is Unix seconds.
+type platformDocument struct {
+	Machine   string
+	Value     []byte
+	Time      int64
+	Signature []byte `json:",omitempty"`
+}
+
+// digest is what is signed.
+func (d platformDocument) digest() ([]byte, error) {
+	d.Signature = nil
+	data, err := json.Marshal(d)
+	sum := sha256.Sum256(data)
+	return sum[:], err
+}
+
+// Sign returns a document about a machine over a value of any size: what an attacker has
+// the platform sign, too.
+func (p *Platform) Sign(machine string, value []byte) ([]byte, error) {
+	now := time.Now
+	if p.Now != nil {
+		now = p.Now
+	}
+	d := platformDocument{Machine: machine, Value: value, Time: now().Unix()}
+	digest, err := d.digest()
+	if err != nil {
+		return nil, err
+	}
+	if d.Signature, err = ecdsa.SignASN1(rand.Reader, p.key, digest); err != nil {
+		return nil, err
+	}
+	return json.Marshal(d)
+}
+
+// Read reads a document and verifies nothing. The error is an [*attest.Error] with
+// [CheckPlatform].
+func (p *Platform) Read(data []byte) (*document.Claims, error) {
+	d, err := readPlatformDocument(data)
+	if err != nil {
+		return nil, err
+	}
+	return d.claims(), nil
+}
+
+// Verify verifies the signature of a document, and that it was signed within the
+// 5 minutes before now. The error is an [*attest.Error] with [CheckPlatform], or the
+// budget's.
+func (p *Platform) Verify(ctx context.Context, data []byte, now time.Time, budget *attest.Budget) (*document.Claims, error) {
+	d, err := readPlatformDocument(data)
+	if err != nil {
+		return nil, err
+	}
+	if age := now.Sub(time.Unix(d.Time, 0)); age < 0 || age > platformLifetime {
+		return nil, &attest.Error{Check: CheckPlatform, Got: "a document that is " + age.String() + " old", Want: "one of the last " + platformLifetime.String()}
+	}
+	if err := budget.Signature(ctx); err != nil {
+		return nil, err
+	}
+	digest, err := d.digest()
+	if err != nil || !ecdsa.VerifyASN1(&p.key.PublicKey, digest, d.Signature) {
+		return nil, &attest.Error{Check: CheckPlatform, Got: "a signature of somebody's", Want: "the platform's", Err: err}
+	}
+	return d.claims(), nil
+}
+
+// readPlatformDocument reads the one spelling of a document, so that there is only one.
+func readPlatformDocument(data []byte) (*platformDocument, error) {
+	d := &platformDocument{}
+	err := json.Unmarshal(data, d)
+	if err == nil {
+		var again []byte
+		if again, err = json.Marshal(d); err == nil && bytes.Equal(again, data) {
+			return d, nil
+		}
+	}
+	return nil, &attest.Error{Check: CheckPlatform, Got: "another document", Want: "JSON as the platform writes it", Err: err}
+}
+
+func (d *platformDocument) claims() *document.Claims {
+	return &document.Claims{Machine: attest.Identity(PlatformProvider + ":" + d.Machine), Value: d.Value,
+		Facts: []attest.Fact{{Standing: attest.Asserted, Name: "document", Value: "of " + time.Unix(d.Time, 0).UTC().Format(time.RFC3339)}}}
+}

@@ -1,0 +1,714 @@
+package attest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/secret"
+)
+
+// A fake kind on each road is let in, and asked in the order that the interfaces promise.
+func TestFakeJoin(t *testing.T) {
+	for _, road := range []Road{RoadAK, RoadEK, RoadDocument} {
+		t.Run(road.String(), func(t *testing.T) {
+			k, p := &fakeKind{describe: allRoads}, newFakeProver()
+			p.road = road
+			r, err := joinFake(t, newFakeVerifier(t, k), newFakeNode(t, p))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Provider != "fake" || r.Road != road || r.Machine != "fake:m1" || r.MachineStanding != Asserted || r.TPMResident || r.NodeName != "node-1" || r.Verified() == nil ||
+				r.MachineKey != hashOf([]byte("key of fake:m1")) || !r.IssuedAt.Equal(fakeNow) {
+				t.Errorf("%+v", r)
+			}
+			if want := []string{"Read hello", "Present", "Trust", "Seal", "Read answer", "Present", "Check", "Verify"}; !slices.Equal(k.asked, want) {
+				t.Errorf("asked for %q, want %q", k.asked, want)
+			}
+		})
+	}
+}
+
+// Whatever method of a kind fails, its error is the verifier's, and no other is called.
+func TestFailingKinds(t *testing.T) {
+	for _, method := range []string{"Read hello", "Present", "Trust", "Seal", "Read answer", "Check", "Verify"} {
+		t.Run(method, func(t *testing.T) {
+			k := &fakeKind{fails: method}
+			r, err := joinFake(t, newFakeVerifier(t, k), newFakeNode(t, newFakeProver()))
+			if !errors.Is(err, errFake.Check) || r != nil {
+				t.Errorf("got %v, %v", r, err)
+			}
+			if last := k.asked[len(k.asked)-1]; last != method {
+				t.Errorf("then asked for %s", last)
+			}
+		})
+	}
+	t.Run("Present of an answer", func(t *testing.T) {
+		k, n := &fakeKind{}, newFakeNode(t, newFakeProver())
+		v := newFakeVerifier(t, k)
+		challenge, err := v.Challenge(t.Context(), n.hello(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		k.fails = "Present"
+		_, err = v.Verify(t.Context(), n.answer(t, challenge))
+		expectRefusal(t, err, errFake.Check)
+	})
+}
+
+// A kind that contradicts its own description is a fault of the control plane's program:
+// nobody gets in, and nobody is refused for good.
+func TestFaultsOfKinds(t *testing.T) {
+	at := func(stage Stage, change func(*Presented)) func(Stage, *Presented) *Presented {
+		return func(s Stage, p *Presented) *Presented {
+			if s == stage {
+				change(p)
+			}
+			return p
+		}
+	}
+	found := func(stage Stage, f *Findings) func(Stage, *Inquiry, *Findings) *Findings {
+		return func(s Stage, _ *Inquiry, good *Findings) *Findings {
+			if s == stage {
+				return f
+			}
+			return good
+		}
+	}
+	credential := func([]byte) *Credential { return fakeCredential([]byte{1}) }
+	no := func([]byte) *Credential { return nil }
+	const none = Road(-1)
+	for name, c := range map[string]struct {
+		road   Road
+		kind   fakeKind
+		answer bool // it is the answer that fails
+	}{
+		"no hello":                    {RoadAK, fakeKind{hello: func(*fakeEvidence) HelloEvidence { return nil }}, false},
+		"a nil pointer as a hello":    {RoadAK, fakeKind{hello: func(*fakeEvidence) HelloEvidence { return (*fakeEvidence)(nil) }}, false},
+		"no answer":                   {RoadAK, fakeKind{answer: func(*fakeEvidence) AnswerEvidence { return nil }}, true},
+		"a nil pointer as an answer":  {RoadAK, fakeKind{answer: func(*fakeEvidence) AnswerEvidence { return (*fakeEvidence)(nil) }}, true},
+		"nobody says hello":           {RoadAK, fakeKind{present: func(Stage, *Presented) *Presented { return nil }}, false},
+		"nobody answers":              {RoadAK, fakeKind{present: func(s Stage, p *Presented) *Presented { return map[Stage]*Presented{StageHello: p}[s] }}, true},
+		"a hello of another road":     {RoadAK, fakeKind{present: at(StageHello, func(p *Presented) { p.Road = RoadDocument })}, false},
+		"a hello of no road":          {RoadAK, fakeKind{present: at(StageHello, func(p *Presented) { p.Road = none })}, false},
+		"a hello of no key":           {RoadAK, fakeKind{present: at(StageHello, func(p *Presented) { p.MachineKey = nil })}, false},
+		"an answer of no key":         {RoadAK, fakeKind{present: at(StageAnswer, func(p *Presented) { p.MachineKey = nil })}, true},
+		"an AK name on road AK":       {RoadAK, fakeKind{present: at(StageHello, func(p *Presented) { p.AKName = make([]byte, 34) })}, false},
+		"an AK name with a document":  {RoadDocument, fakeKind{present: at(StageAnswer, func(p *Presented) { p.AKName = make([]byte, 34) })}, true},
+		"no AK name on road EK":       {RoadEK, fakeKind{present: at(StageHello, func(p *Presented) { p.AKName = nil })}, false},
+		"no AK name in its answer":    {RoadEK, fakeKind{present: at(StageAnswer, func(p *Presented) { p.AKName = nil })}, true},
+		"a credential on road AK":     {RoadAK, fakeKind{seal: credential}, false},
+		"a credential and a document": {RoadDocument, fakeKind{seal: credential}, false},
+		"no credential on road EK":    {RoadEK, fakeKind{seal: no}, false},
+		"no findings of a hello":      {RoadAK, fakeKind{find: found(StageHello, nil)}, false},
+		"no findings of an answer":    {RoadAK, fakeKind{find: found(StageAnswer, nil)}, true},
+		"an identity of another road": {RoadEK, fakeKind{find: found(StageHello, &Findings{Machine: "other:m1", MachineStanding: Claimed})}, false},
+		"an identity of no road":      {RoadAK, fakeKind{find: found(StageAnswer, &Findings{Machine: "fak:m1", MachineStanding: Asserted})}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newFakeProver()
+			p.road = c.road
+			c.kind.describe = allRoads
+			v, n := newFakeVerifier(t, &c.kind), newFakeNode(t, p)
+			challenge, err := v.Challenge(t.Context(), n.hello(t))
+			if !c.answer {
+				expectRefusal(t, err, CheckKind)
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := v.Verify(t.Context(), n.answer(t, challenge))
+			expectRefusal(t, err, CheckKind)
+			if r != nil || csr.Decide(err).Verdict != csr.VerdictRetry {
+				t.Errorf("got %v, %v", r, csr.Decide(err))
+			}
+		})
+	}
+}
+
+// An answer's kind reads the road out of the echoed binding: a machine of another one is
+// the fault of whoever filed it, as one of a road that is closed is.
+func TestRoadsOfAnswers(t *testing.T) {
+	for name, c := range map[string]struct {
+		presented Road
+		want      Check
+	}{
+		"the challenge's": {RoadDocument, ""},
+		"another":         {RoadAK, CheckBindingRoad},
+		"a closed one":    {Road(7), CheckBindingRoad},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := &fakeKind{describe: allRoads, present: func(s Stage, p *Presented) *Presented {
+				if s == StageAnswer {
+					p.Road = c.presented
+				}
+				return p
+			}}
+			_, err := joinFake(t, newFakeVerifier(t, k), newFakeNode(t, newFakeProver()))
+			expectRefusal(t, err, c.want)
+		})
+	}
+	t.Run("a hello on a closed one", func(t *testing.T) {
+		p := newFakeProver()
+		p.road = RoadAK
+		k := &fakeKind{}
+		_, err := newFakeVerifier(t, k).Challenge(t.Context(), newFakeNode(t, p).hello(t))
+		expectRefusal(t, err, CheckBindingRoad)
+		if slices.Contains(k.asked, "Present") {
+			t.Error("what is presented was read")
+		}
+	})
+}
+
+// finding is a kind's word about an answer, with what it is held against.
+type finding struct {
+	road      Road
+	stage     Stage
+	presented Presented
+	inquiry   Inquiry
+	found     Findings
+	describe  func(*Description)
+}
+
+// goodFinding is one that is accepted.
+func goodFinding() *finding {
+	f := &finding{road: RoadAK, stage: StageAnswer, describe: allRoads}
+	f.presented = Presented{Machine: "fake:m1"}
+	f.inquiry = Inquiry{challenged: &challenged{provider: "fake", secret: secret.New(bytes.Repeat([]byte{7}, 32)), binding: []byte{1}},
+		statements: []Label{{Name: "document", Size: 32}}}
+	f.found = Findings{Machine: "fake:m1", MachineStanding: Asserted, Values: []Value{{"document", f.inquiry.challenged.qualifyingData("document")}}}
+	return f
+}
+
+// accept is what the join makes of it.
+func (f *finding) accept(t *testing.T) (*Result, error) {
+	t.Helper()
+	k, err := newOpenKind(&fakeKind{describe: f.describe})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.presented.Road = f.road
+	r := &Result{Stage: f.stage}
+	return r, r.accept(k, &f.presented, &f.inquiry, &f.found)
+}
+
+func TestIdentitiesOfFindings(t *testing.T) {
+	for name, c := range map[string]struct {
+		claimed, found Identity
+		want           Check
+	}{
+		"the claimed one":             {"fake:m1", "fake:m1", ""},
+		"of another declared kind":    {"", "other:m1", ""},
+		"none is claimed":             {"", "fake:m1", ""},
+		"none is found":               {"fake:m1", "", CheckIdentity},
+		"neither":                     {"", "", CheckIdentity},
+		"no kind":                     {"", ":m1", CheckIdentity},
+		"no name":                     {"", "fake:", CheckIdentity},
+		"a kind alone":                {"", "fake", CheckIdentity},
+		"of a kind that is no kind":   {"", "nobody:m1", CheckKind},
+		"of the beginning of a kind":  {"", "fak:m1", CheckKind},
+		"another than the claimed":    {"fake:m1", "fake:m2", CheckMachineClaim},
+		"another spelling":            {"fake:m1", "fake:M1", CheckMachineClaim},
+		"more than the claimed":       {"fake:m1", "fake:m11", CheckMachineClaim},
+		"another kind than claimed":   {"fake:m1", "other:m1", CheckMachineClaim},
+		"a claim that is no identity": {"m1", "fake:m1", CheckMachineClaim},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := goodFinding()
+			f.presented.Machine, f.found.Machine = c.claimed, c.found
+			r, err := f.accept(t)
+			expectRefusal(t, err, c.want)
+			if c.want == "" && r.Machine != c.found || c.want != "" && r.Machine != "" {
+				t.Errorf("the result is of %q", r.Machine)
+			}
+		})
+	}
+}
+
+// Each statement that must be there covers the challenge, once.
+func TestValuesOfFindings(t *testing.T) {
+	labels := func(labels ...Label) func(*finding) {
+		return func(f *finding) {
+			f.describe = func(d *Description) { allRoads(d); d.Statements = labels }
+			f.inquiry.statements = labels
+		}
+	}
+	values := func(f *finding, labels ...string) {
+		f.found.Values = nil
+		for _, l := range labels {
+			f.found.Values = append(f.found.Values, Value{l, f.inquiry.challenged.qualifyingData(l)})
+		}
+	}
+	two := labels(Label{Name: "a", Size: 32}, Label{Name: "b", Size: 32, Optional: true})
+	short := labels(Label{Name: "document", Size: 16})
+	cut := func(n int) func(*finding) {
+		return func(f *finding) { short(f); f.found.Values[0].Bytes = f.found.Values[0].Bytes[:n] }
+	}
+	for name, c := range map[string]struct {
+		change func(*finding)
+		want   Check
+	}{
+		"as it is":              {func(*finding) {}, ""},
+		"missing":               {func(f *finding) { values(f) }, CheckKind},
+		"twice":                 {func(f *finding) { values(f, "document", "document") }, CheckKind},
+		"of another challenge":  {func(f *finding) { f.found.Values[0].Bytes = make([]byte, 32) }, CheckQualifyingData},
+		"the last bit":          {func(f *finding) { f.found.Values[0].Bytes[31] ^= 1 }, CheckQualifyingData},
+		"nothing":               {func(f *finding) { f.found.Values[0].Bytes = nil }, CheckQualifyingData},
+		"a prefix":              {func(f *finding) { f.found.Values[0].Bytes = f.found.Values[0].Bytes[:16] }, CheckQualifyingData},
+		"all but the last byte": {func(f *finding) { f.found.Values[0].Bytes = f.found.Values[0].Bytes[:31] }, CheckQualifyingData},
+		"a byte more":           {func(f *finding) { f.found.Values[0].Bytes = append(f.found.Values[0].Bytes, 0) }, CheckQualifyingData},
+		"undeclared":            {func(f *finding) { values(f, "document", "quote") }, CheckKind},
+		"undeclared alone":      {func(f *finding) { values(f, "quote") }, CheckKind},
+		"the secret's label":    {func(f *finding) { values(f, "document", "secret") }, CheckKind},
+		"of the other label": {func(f *finding) {
+			two(f)
+			values(f, "a", "a")
+			f.found.Values[1].Label = "b"
+		}, CheckQualifyingData},
+		"both":                    {func(f *finding) { two(f); values(f, "a", "b") }, ""},
+		"the other way round":     {func(f *finding) { two(f); values(f, "b", "a") }, ""},
+		"the optional one absent": {func(f *finding) { two(f); values(f, "a") }, ""},
+		"the optional one twice":  {func(f *finding) { two(f); values(f, "a", "b", "b") }, CheckKind},
+		"the optional one alone":  {func(f *finding) { two(f); values(f, "b") }, CheckKind},
+		"16 bytes of 16":          {cut(16), ""},
+		"15 bytes of 16":          {cut(15), CheckQualifyingData},
+		"17 bytes of 16":          {cut(17), CheckQualifyingData},
+		"32 bytes of 16":          {short, CheckQualifyingData},
+		"no challenge": {func(f *finding) {
+			f.inquiry.challenged = nil
+		}, CheckKind},
+		"none for a hello": {func(f *finding) { f.stage = StageHello; values(f) }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := goodFinding()
+			c.change(f)
+			r, err := f.accept(t)
+			expectRefusal(t, err, c.want)
+			if c.want != "" && r.Machine != "" {
+				t.Errorf("the result is of %q", r.Machine)
+			}
+		})
+	}
+}
+
+// A refusal of qualifying data does not show what was expected: it would be an answer.
+func TestCoversKeepsTheSecret(t *testing.T) {
+	q := goodFinding().inquiry
+	want := q.challenged.qualifyingData("document")
+	err := q.Covers("document", make([]byte, 32))
+	if err == nil || strings.Contains(err.Error(), hexOf(want[:8])) {
+		t.Errorf("got %v", err)
+	}
+	if err := q.Covers("document", want); err != nil {
+		t.Error(err)
+	}
+	if err := (&Inquiry{}).Covers("document", nil); !errors.Is(err, CheckKind) || !errors.Is(err, csr.ErrRetry) {
+		t.Errorf("an Inquiry of nobody's: %v", err)
+	}
+}
+
+// Qualifying data is of one provider, one label, one secret and one binding.
+func TestQualifyingDataOfOthers(t *testing.T) {
+	make := func(provider, label string, s, binding []byte) string {
+		return string((&challenged{provider, secret.New(s), binding}).qualifyingData(label))
+	}
+	s, binding := bytes.Repeat([]byte{7}, 32), []byte{1, 2}
+	seen := map[string]string{}
+	for name, v := range map[string]string{
+		"as it is":       make("fake", "document", s, binding),
+		"of a label":     make("fake", "quote", s, binding),
+		"of the secret":  make("fake", "secret", s, binding),
+		"of a provider":  make("fake-b", "document", s, binding),
+		"of a binding":   make("fake", "document", s, []byte{1, 3}),
+		"of a shorter":   make("fake", "document", s, []byte{1}),
+		"of a secret":    make("fake", "document", bytes.Repeat([]byte{8}, 32), binding),
+		"a label's part": make("fake", "documen", s, append([]byte("t"), binding...)),
+		"a provider's":   make("fak", "document", s, binding),
+	} {
+		if other, ok := seen[v]; ok || len(v) != message.HashSize {
+			t.Errorf("%s: %d bytes, the same as %s", name, len(v), other)
+		}
+		seen[v] = name
+	}
+}
+
+// What a kind states is lowered to what it declared.
+func TestStandingsAreLowered(t *testing.T) {
+	for name, c := range map[string]struct {
+		standing, most, want Standing
+	}{
+		"as declared":               {Asserted, Asserted, Asserted},
+		"below":                     {Claimed, Asserted, Claimed},
+		"proven and proven":         {Proven, Proven, Proven},
+		"above":                     {Proven, Asserted, Asserted},
+		"far above":                 {Proven, Claimed, Claimed},
+		"above nothing":             {Proven, "", ""},
+		"a claim above nothing":     {Claimed, "", ""},
+		"nothing":                   {"", Proven, ""},
+		"the control plane's word":  {Vouched, Proven, ""},
+		"a standing of one's own":   {"sworn", Proven, ""},
+		"one's own, above nothing":  {"sworn", "", ""},
+		"vouched where it says all": {Vouched, Asserted, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := c.standing.atMost(c.most); got != c.want {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// The machine, the key and every fact are lowered, each to its own most: facts to the
+// higher of the two.
+func TestStandingsOfFindings(t *testing.T) {
+	facts := []Fact{{Proven, "a", "1"}, {Claimed, "b", "2"}, {Vouched, "c", "3"}}
+	for name, c := range map[string]struct {
+		road                               OpenRoad
+		machine, residence, fact, resident Standing // found, and last what the key is known by
+		wantMachine                        Standing
+		isResident                         bool
+	}{
+		"a road of claims": {OpenRoad{Machine: Claimed}, Proven, Proven, Claimed, "", Claimed, false},
+		"a document":       {OpenRoad{Machine: Asserted}, Proven, Proven, Asserted, "", Asserted, false},
+		"road AK":          {OpenRoad{Machine: Asserted, Residence: Asserted}, Proven, Proven, Asserted, Asserted, Asserted, true},
+		"road EK":          {OpenRoad{Machine: Proven, Residence: Proven}, Proven, Proven, Proven, Proven, Proven, true},
+		"residence above":  {OpenRoad{Machine: Asserted, Residence: Proven}, Proven, Proven, Proven, Proven, Asserted, true},
+		"residence below":  {OpenRoad{Machine: Proven, Residence: Claimed}, Proven, Proven, Proven, Claimed, Proven, false},
+		"nothing of a key": {OpenRoad{Machine: Proven, Residence: Proven}, Proven, "", Proven, "", Proven, false},
+		"a claim of a key": {OpenRoad{Machine: Proven, Residence: Proven}, Proven, Claimed, Proven, Claimed, Proven, false},
+		"a vouched key":    {OpenRoad{Machine: Proven, Residence: Proven}, Proven, Vouched, Proven, "", Proven, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := goodFinding()
+			f.describe = func(d *Description) {
+				c.road.Road, c.road.Identities = RoadAK, []string{"fake"}
+				d.Roads = []OpenRoad{c.road}
+			}
+			f.found.MachineStanding, f.found.ResidenceStanding, f.found.TPMResident = c.machine, c.residence, true
+			f.found.Facts, f.found.Residence, f.found.Details = facts, "in a TPM", "details"
+			f.found.IdentityClass, f.found.ManyIdentities = "class", "many"
+			r, err := f.accept(t)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.MachineStanding != c.wantMachine || r.ResidenceStanding != c.resident || r.TPMResident != c.isResident {
+				t.Errorf("machine %q, residence %q, %t", r.MachineStanding, r.ResidenceStanding, r.TPMResident)
+			}
+			if want := []Fact{{c.fact, "a", "1"}, {Claimed, "b", "2"}, {"", "c", "3"}}; !slices.Equal(r.facts, want) {
+				t.Errorf("facts %v, want %v", r.facts, want)
+			}
+			if r.Details != "details" || r.IdentityClass != "class" || r.ManyIdentities != "many" || r.residence != "in a TPM" {
+				t.Errorf("%+v", r)
+			}
+			if facts[0].Standing != Proven {
+				t.Error("the kind's own facts were changed")
+			}
+		})
+	}
+}
+
+// A key that must live in a TPM: on a road that never shows it the hello is refused.
+func TestRequiredResidence(t *testing.T) {
+	for name, c := range map[string]struct {
+		stage    Stage
+		road     Road
+		resident bool
+		standing Standing
+		want     Check
+	}{
+		"an answer that shows it":       {StageAnswer, RoadAK, true, Asserted, ""},
+		"one that claims it":            {StageAnswer, RoadAK, true, Claimed, CheckNotResident},
+		"one that does not say how":     {StageAnswer, RoadAK, true, "", CheckNotResident},
+		"one that does not say so":      {StageAnswer, RoadAK, false, Proven, CheckNotResident},
+		"a document that says so":       {StageAnswer, RoadDocument, true, Proven, CheckNotResident},
+		"a hello before it is shown":    {StageHello, RoadAK, false, "", ""},
+		"a hello before its credential": {StageHello, RoadEK, false, "", ""},
+		"a hello of a document":         {StageHello, RoadDocument, false, "", CheckNotResident},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := goodFinding()
+			f.road, f.stage, f.inquiry.RequireTPMResident = c.road, c.stage, true
+			f.found.TPMResident, f.found.ResidenceStanding = c.resident, c.standing
+			_, err := f.accept(t)
+			expectRefusal(t, err, c.want)
+			f = goodFinding()
+			f.road, f.stage = c.road, c.stage
+			f.found.TPMResident, f.found.ResidenceStanding = c.resident, c.standing
+			if _, err = f.accept(t); err != nil {
+				t.Errorf("where it is not asked for: %v", err)
+			}
+		})
+	}
+}
+
+// Membership is asked at the hello and at the answer; about a document at the answer
+// alone.
+func TestWhenMembershipIsAsked(t *testing.T) {
+	for road, want := range map[Road][]Stage{RoadAK: {StageHello, StageAnswer}, RoadEK: {StageHello, StageAnswer}, RoadDocument: {StageAnswer}} {
+		t.Run(road.String(), func(t *testing.T) {
+			var asked []Stage
+			config := fakeConfig(t, &fakeKind{describe: allRoads})
+			config.Authorizer = AuthorizerFunc(func(_ context.Context, r *Result, _ *csr.Request) (*Authorization, error) {
+				asked = append(asked, r.Stage)
+				return &Authorization{}, nil
+			})
+			v, err := NewVerifier(config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := newFakeProver()
+			p.road = road
+			if _, err := joinFake(t, v, newFakeNode(t, p)); err != nil || !slices.Equal(asked, want) {
+				t.Errorf("asked at %v, want %v, %v", asked, want, err)
+			}
+		})
+	}
+}
+
+// twoKinds are two kinds of one verifier that differ in their name alone, and a node of
+// each.
+func twoKinds(t *testing.T) (v *Verifier, kinds [2]*fakeKind, nodes [2]*fakeNode) {
+	t.Helper()
+	for n, name := range []string{"fake", "fake-b"} {
+		kinds[n] = &fakeKind{describe: func(d *Description) { d.Provider = name }}
+		p := newFakeProver()
+		p.provider = name
+		nodes[n] = newFakeNode(t, p)
+	}
+	return newFakeVerifier(t, kinds[0], kinds[1]), kinds, nodes
+}
+
+// The signer name selects the kind, and under Kubernetes' own signer the block of the
+// provider does.
+func TestSelectionAmongKinds(t *testing.T) {
+	for n, name := range []string{"fake", "fake-b"} {
+		for _, signer := range []string{"", csr.SignerKubeAPIServerClientKubelet} {
+			t.Run(name+" under "+signer, func(t *testing.T) {
+				v, kinds, nodes := twoKinds(t)
+				if signer != "" {
+					nodes[n].subject.SignerName = signer
+				}
+				r, err := joinFake(t, v, nodes[n])
+				if err != nil {
+					t.Fatal(err)
+				}
+				if r.Provider != name || len(kinds[1-n].asked) != 0 || r.SignerName != nodes[n].subject.SignerName {
+					t.Errorf("provider %s under %s, and the other kind was asked for %q", r.Provider, r.SignerName, kinds[1-n].asked)
+				}
+			})
+		}
+	}
+}
+
+// Evidence of one kind is refused under the signer of another, and by each provider of the
+// verifier's but its own.
+func TestOtherKindsEvidence(t *testing.T) {
+	v, kinds, nodes := twoKinds(t)
+	hello := nodes[0].hello(t)
+	challenge, err := v.Challenge(t.Context(), hello)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := nodes[0].answer(t, challenge)
+	other, err := csr.SignerChallenge("fake-b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	under := func(r *csr.Request, signer string) *csr.Request {
+		again := *r
+		again.Spec.SignerName = signer
+		return &again
+	}
+	t.Run("a hello under the other's signer", func(t *testing.T) {
+		_, err := v.Challenge(t.Context(), under(hello, other))
+		expectRefusal(t, err, CheckProvider)
+	})
+	t.Run("a hello under nobody's signer", func(t *testing.T) {
+		_, err := v.Challenge(t.Context(), under(hello, "example.com/x"))
+		if !errors.Is(err, CheckHelloSigner) || !errors.Is(err, csr.ErrRetry) {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("an answer under the other's signer", func(t *testing.T) {
+		_, err := v.Verify(t.Context(), under(answer, nodes[1].subject.SignerName))
+		expectRefusal(t, err, csr.CheckAttestationProvider)
+	})
+	t.Run("an answer under Kubernetes' signer", func(t *testing.T) {
+		_, err := v.Verify(t.Context(), under(answer, csr.SignerKubeAPIServerClientKubelet))
+		expectRefusal(t, err, CheckBindingSigner)
+	})
+	for name, block := range map[string]string{"the other": "fake-b/v1", "nobody": "nobody/v1", "no provider": ""} {
+		t.Run("an answer that says it is of "+name, func(t *testing.T) {
+			r, err := v.Verify(t.Context(), relabelled(t, answer, block))
+			expectRefusal(t, err, csr.CheckAttestationProvider)
+			if r != nil {
+				t.Error("accepted")
+			}
+			_, err = v.Challenge(t.Context(), relabelled(t, hello, block))
+			expectRefusal(t, err, CheckProvider)
+		})
+	}
+	t.Run("an answer of another version", func(t *testing.T) {
+		_, err := v.Verify(t.Context(), relabelled(t, answer, "fake/v2"))
+		expectRefusal(t, err, CheckProvider)
+	})
+	for name, block := range map[string]string{"nobody": "nobody/v1", "another version": "fake/v2", "no provider": ""} {
+		t.Run("under Kubernetes' signer, of "+name, func(t *testing.T) {
+			_, err := v.Verify(t.Context(), relabelled(t, under(answer, csr.SignerKubeAPIServerClientKubelet), block))
+			expectRefusal(t, err, CheckProvider)
+		})
+	}
+	if len(kinds[1].asked) != 0 {
+		t.Errorf("the other kind was asked for %q", kinds[1].asked)
+	}
+	t.Run("the other's provider", func(t *testing.T) {
+		all := v.Registrations()
+		if len(all) != 2 || all[0].Name != "fake" || all[1].Name != "fake-b" {
+			t.Fatalf("%+v", all)
+		}
+		if _, err := all[0].Provider.VerifyClientAttestationData(t.Context(), answer.Parsed()); err != nil {
+			t.Error(err)
+		}
+		_, err := all[1].Provider.VerifyClientAttestationData(t.Context(), answer.Parsed())
+		expectRefusal(t, err, CheckProvider)
+		_, err = all[0].Provider.VerifyServingAttestationData(t.Context(), answer.Parsed())
+		expectRefusal(t, err, CheckProviderPurpose)
+	})
+}
+
+// relabelled is the request with another provider in its block; none with "".
+func relabelled(t *testing.T, r *csr.Request, block string) *csr.Request {
+	t.Helper()
+	bundle, err := csr.Parse(r.Spec.Request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bundle.Provider = block
+	if block == "" {
+		bundle.Data = nil
+	}
+	again := *r
+	if again.Spec.Request, err = bundle.Marshal(); err != nil {
+		t.Fatal(err)
+	}
+	return &again
+}
+
+// Under Kubernetes' own signer the same bytes can be filed for either kind: the qualifying
+// data of one never covers the other's.
+func TestOneKindsValuesForAnother(t *testing.T) {
+	v, kinds, nodes := twoKinds(t)
+	n := nodes[0]
+	n.subject.SignerName = csr.SignerKubeAPIServerClientKubelet
+	challenge, err := v.Challenge(t.Context(), n.hello(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := n.answer(t, challenge)
+	if _, err := v.Verify(t.Context(), answer); err != nil {
+		t.Fatal(err)
+	}
+	_, err = v.Verify(t.Context(), relabelled(t, answer, "fake-b/v1"))
+	expectRefusal(t, err, CheckQualifyingData)
+	if want := []string{"Read answer", "Present", "Check"}; !slices.Equal(kinds[1].asked, want) {
+		t.Errorf("asked for %q, want %q", kinds[1].asked, want)
+	}
+	t.Run("nor under the other's derived from its secret", func(t *testing.T) {
+		c, err := message.ParseChallenge(challenge)
+		if err != nil {
+			t.Fatal(err)
+		}
+		nodes[1].subject, nodes[1].key = n.subject, n.key
+		_, err = v.Verify(t.Context(), nodes[1].answer(t, challenge))
+		expectRefusal(t, err, CheckQualifyingData)
+		if bytes.Equal(c.Clear, message.QualifyingData(c.Clear, "fake", "document", nil)) {
+			t.Error("the secret is its own qualifying data")
+		}
+	})
+}
+
+// The join's own checks of an answer with a kind that checks nothing: they do not rest on
+// it.
+func TestKindThatChecksNothing(t *testing.T) {
+	careless := func(m *fakeEvidence) AnswerEvidence { return carelessAnswer{m} }
+	stale := func(p *fakeProver) {
+		p.evidence = func(stage Stage, e *Evidence) *Evidence {
+			if stage == StageAnswer {
+				m := p.message()
+				m.Binding, m.Values = p.challenged.Binding(), []fakeValue{{"document", make([]byte, 32)}}
+				e, _ = m.evidence()
+			}
+			return e
+		}
+	}
+	for name, c := range map[string]struct {
+		change func(*fakeProver)
+		want   Check
+	}{
+		"good evidence":            {func(*fakeProver) {}, ""},
+		"no value":                 {func(p *fakeProver) { p.labels = nil }, CheckKind},
+		"one of another label":     {func(p *fakeProver) { p.labels = []string{"quote"} }, CheckKind},
+		"one of another challenge": {stale, CheckQualifyingData},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newFakeNode(t, newFakeProver())
+			c.change(n.prover)
+			r, err := joinFake(t, newFakeVerifier(t, &fakeKind{answer: careless}), n)
+			expectRefusal(t, err, c.want)
+			if c.want != "" && r != nil {
+				t.Error("accepted")
+			}
+		})
+	}
+}
+
+// carelessAnswer compares no qualifying data itself.
+type carelessAnswer struct{ *fakeEvidence }
+
+func (carelessAnswer) Check(*Inquiry) error { return nil }
+
+// An answer that is good for one request, machine and time is good for no other.
+func TestAnswersElsewhere(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*csr.Request)
+		later  time.Duration
+		want   Check
+	}{
+		"as it is":            {func(*csr.Request) {}, 0, ""},
+		"another requester":   {func(r *csr.Request) { r.Spec.Username = csr.BootstrapUserPrefix + "mallor" }, 0, CheckBindingRequester},
+		"another lifetime":    {func(r *csr.Request) { s := int32(7200); r.Spec.ExpirationSeconds = &s }, 0, CheckBindingExpiration},
+		"no lifetime":         {func(r *csr.Request) { r.Spec.ExpirationSeconds = nil }, 0, CheckBindingExpiration},
+		"filed too late":      {func(r *csr.Request) { r.Metadata.CreationTimestamp = fakeNow.Add(11 * time.Minute) }, time.Hour, CheckAnswerLate},
+		"looked at too late":  {func(*csr.Request) {}, 2 * time.Hour, CheckAnswerOld},
+		"filed in the future": {func(r *csr.Request) { r.Metadata.CreationTimestamp = fakeNow.Add(time.Second) }, 0, CheckFuture},
+	} {
+		t.Run(name, func(t *testing.T) {
+			now := fakeNow
+			config := fakeConfig(t, &fakeKind{})
+			config.Now = func() time.Time { return now }
+			v, err := NewVerifier(config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n := newFakeNode(t, newFakeProver())
+			challenge, err := v.Challenge(t.Context(), n.hello(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			answer := n.answer(t, challenge)
+			c.change(answer)
+			now = now.Add(c.later)
+			r, err := v.Verify(t.Context(), answer)
+			if (err == nil) != (c.want == "") || c.want != "" && !errors.Is(err, c.want) || (r != nil) != (err == nil) {
+				t.Errorf("got %v, %v, want %q", r, err, c.want)
+			}
+		})
+	}
+}

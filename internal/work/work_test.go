@@ -1,0 +1,94 @@
+package work
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// A budget allows exactly as many signatures as it was made for.
+func TestSignaturesAtTheLimit(t *testing.T) {
+	for name, c := range map[string]struct {
+		budget *Budget
+		limit  int
+	}{
+		"the zero value": {&Budget{}, 0},
+		"none":           {New(0), 0},
+		"less than none": {New(-1), 0},
+		"one":            {New(1), 1},
+		"of a request":   {New(1 + MaxChainLinks + MaxFailedLinks), 10},
+		"after its encryption": {func() *Budget {
+			b := New(2)
+			if err := b.Encryption(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			return b
+		}(), 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for n := range c.limit {
+				if err := c.budget.Signature(t.Context()); err != nil {
+					t.Fatalf("signature %d: %v", n+1, err)
+				}
+			}
+			for range 2 {
+				err := c.budget.Signature(t.Context())
+				if !errors.Is(err, CheckBudget) || errors.Is(err, refusal.ErrRetry) {
+					t.Errorf("one more: %v", err)
+				}
+			}
+			if got := c.budget.Signatures(); got != c.limit {
+				t.Errorf("%d are counted, want %d", got, c.limit)
+			}
+		})
+	}
+}
+
+func TestOneEncryption(t *testing.T) {
+	b := New(1)
+	if err := b.Signature(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Encryption(t.Context()); err != nil || b.Encryptions() != 1 {
+		t.Fatalf("the first: %v, %d are counted", err, b.Encryptions())
+	}
+	if err := b.Encryption(t.Context()); !errors.Is(err, CheckBudget) || errors.Is(err, refusal.ErrRetry) || b.Encryptions() != 1 {
+		t.Errorf("a second: %v, %d are counted", err, b.Encryptions())
+	}
+	if b.Signatures() != 1 {
+		t.Errorf("%d signatures are counted", b.Signatures())
+	}
+	if err := new(Budget).Encryption(t.Context()); !errors.Is(err, CheckBudget) {
+		t.Errorf("out of the zero value: %v", err)
+	}
+}
+
+// Once the context has ended nothing is allowed, counted or refused for good, be there
+// something left of the budget or not.
+func TestEndedContext(t *testing.T) {
+	ended, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("the request is gone"))
+	for name, limit := range map[string]int{"with something left": 1, "with nothing left": 0} {
+		t.Run(name, func(t *testing.T) {
+			b := New(limit)
+			for what, count := range map[string]func(context.Context) error{"signature": b.Signature, "encryption": b.Encryption} {
+				err := count(ended)
+				if !errors.Is(err, context.Canceled) || !errors.Is(err, refusal.ErrRetry) || errors.Is(err, CheckBudget) {
+					t.Errorf("%s: %v", what, err)
+				}
+			}
+			if b.Signatures() != 0 || b.Encryptions() != 0 {
+				t.Errorf("%d and %d are counted", b.Signatures(), b.Encryptions())
+			}
+		})
+	}
+}
+
+func TestOver(t *testing.T) {
+	var e *refusal.Error
+	if err := Over("locks", 7); !errors.As(err, &e) || e.Check != CheckBudget || e.Got != "more locks than that" || e.Want != "at most 7 for a request" {
+		t.Errorf("got %v", err)
+	}
+}
