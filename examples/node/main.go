@@ -18,15 +18,14 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/google/go-tpm/tpm2/transport"
-
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 )
 
 // node is what the commands work with.
 type node struct {
-	tpm                            transport.TPM
+	tpm                            *tpm.SharedTPM // its users, a key and an attester, take turns
 	name, cluster, provider, chain string
 	folder                         string
 	stdin                          io.Reader
@@ -40,12 +39,12 @@ func main() {
 	flag.StringVar(&n.provider, "provider-id", "", "the node's provider ID, if it has one")
 	flag.StringVar(&n.chain, "chain", "", "PEM file: what stands between the AK certificate and its root, if anything")
 	flag.StringVar(&n.folder, "folder", "/var/lib/kubelet/pki", "where key, request and certificate are kept")
-	device := flag.String("tpm", "/dev/tpmrm0", "the TPM")
+	device := flag.String("tpm", "/dev/tpmrm0", "the TPM: a device, or a Unix socket")
 	flag.Parse()
-	tpm, err := openTPM(*device)
+	opened, err := tpm.OpenTPM(*device)
 	if err == nil {
-		n.tpm = attest.ShareTPM(tpm) // its users, a key and an attester, take turns
-		err = errors.Join(n.run(context.Background(), flag.Arg(0)), tpm.Close())
+		n.tpm = tpm.ShareTPM(opened)
+		err = errors.Join(n.run(context.Background(), flag.Arg(0)), opened.Close())
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "node:", err)
@@ -74,7 +73,7 @@ func (n *node) run(ctx context.Context, command string) error {
 
 // hello makes the node's key in the TPM, the certificate request, and asks for a challenge.
 func (n *node) hello(ctx context.Context) error {
-	key, err := attest.CreateTPMKey(ctx, n.tpm, attest.KeyECDSAP256, nil)
+	key, err := tpm.CreateTPMKey(ctx, n.tpm, tpm.KeyECDSAP256, nil)
 	if err != nil {
 		return err
 	}
@@ -87,15 +86,14 @@ func (n *node) hello(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	attester, subject, err := n.attester(request)
+	if err := errors.Join(n.write("kubelet.key", file), n.write("request.der", request)); err != nil {
+		return err
+	}
+	attester, err := n.attester()
 	if err != nil {
 		return err
 	}
-	bundle, err := attester.Hello(ctx, subject)
-	if err != nil {
-		return err
-	}
-	return errors.Join(n.write("kubelet.key", file), n.write("request.der", request), n.file(bundle, csr.SignerChallengeTPM))
+	return n.file(attester.Hello(ctx, n.subject(request)))
 }
 
 // answer has the TPM certify the key for the challenge in a denied hello.
@@ -104,76 +102,65 @@ func (n *node) answer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	challenge, err := challengeOf(object)
+	challenge, err := attest.ChallengeOf(object)
 	if err != nil {
 		return err
 	}
-	file, err := os.ReadFile(filepath.Join(n.folder, "kubelet.key"))
+	request, requestErr := os.ReadFile(filepath.Join(n.folder, "request.der"))
+	text, keyErr := os.ReadFile(filepath.Join(n.folder, "kubelet.key"))
+	if err := errors.Join(requestErr, keyErr); err != nil {
+		return err
+	}
+	file, err := tpm.ParseTPMKeyFile(text)
 	if err != nil {
 		return err
 	}
-	keyFile, err := attest.ParseTPMKeyFile(file)
-	if err != nil {
-		return err
-	}
-	key, err := attest.LoadTPMKey(ctx, n.tpm, keyFile, nil)
+	key, err := tpm.LoadTPMKey(ctx, n.tpm, file, nil)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = key.Close() }()
-	request, err := os.ReadFile(filepath.Join(n.folder, "request.der"))
+	attester, err := n.attester()
 	if err != nil {
 		return err
 	}
-	attester, subject, err := n.attester(request)
-	if err != nil {
-		return err
-	}
-	bundle, err := attester.Answer(ctx, challenge, key, subject)
-	if err != nil {
-		return err
-	}
-	return n.file(bundle, subject.SignerName)
+	return n.file(attester.Answer(ctx, challenge, key, n.subject(request)))
 }
 
-// attester is the node's side of the protocol, and what its proof is bound to.
-func (n *node) attester(request []byte) (*attest.Attester, *attest.Subject, error) {
-	var options attest.AttesterOptions
+// subject is what the node's proof is bound to.
+func (n *node) subject(request []byte) attest.Subject {
+	return attest.Subject{Request: request, SignerName: csr.SignerClientTPM, ClusterID: n.cluster}
+}
+
+// attester is the node's side of the protocol, with the AK that the cloud left in the TPM.
+func (n *node) attester() (*attest.Attester, error) {
+	var options tpm.ProverOptions
 	if n.chain != "" {
 		text, err := os.ReadFile(n.chain)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		chain, err := attest.ParseCertificatesPEM(text)
+		chain, err := tpm.ParseCertificatesPEM(text)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		options.Intermediates = attest.CertificatesDER(chain)
+		options.Intermediates = tpm.CertificatesDER(chain)
 	}
-	attester, err := attest.NewAttester(n.tpm, attest.GCERSA(), &options)
-	return attester, &attest.Subject{Request: request, SignerName: csr.SignerClientTPM, ClusterID: n.cluster}, err
-}
-
-// challengeOf finds the challenge in the Denied condition of a hello.
-func challengeOf(object *csr.Request) ([]byte, error) {
-	for _, c := range object.Status.Conditions {
-		if c.Type == csr.ConditionDenied && c.Reason == attest.ReasonChallenge {
-			return attest.ParseChallengeMessage(c.Message)
-		}
+	prover, err := tpm.NewProver(n.tpm, tpm.GCERSA(), options)
+	if err != nil {
+		return nil, err
 	}
-	return nil, errors.New("no challenge was given yet")
+	return attest.NewAttester(prover)
 }
 
 // file writes the object that goes to the API server.
-func (n *node) file(bundle *csr.Bundle, signerName string) error {
-	pem, err := bundle.Marshal()
+func (n *node) file(spec *csr.Spec, err error) error {
 	if err != nil {
 		return err
 	}
 	return json.NewEncoder(n.stdout).Encode(csr.Request{
 		APIVersion: "certificates.k8s.io/v1", Kind: "CertificateSigningRequest",
-		Metadata: csr.Metadata{GenerateName: "node-"},
-		Spec:     csr.Spec{Request: pem, SignerName: signerName, Usages: csr.Usages(csr.PurposeClient, false)},
+		Metadata: csr.Metadata{GenerateName: "node-"}, Spec: *spec,
 	})
 }
 
