@@ -317,7 +317,7 @@ func TestCoversKeepsTheSecret(t *testing.T) {
 // Qualifying data is of one provider, one label, one secret and one binding.
 func TestQualifyingDataOfOthers(t *testing.T) {
 	make := func(provider, label string, s, binding []byte) string {
-		return string((&challenged{provider, secret.New(s), binding}).qualifyingData(label))
+		return string((&challenged{provider: provider, secret: secret.New(s), binding: binding}).qualifyingData(label))
 	}
 	s, binding := bytes.Repeat([]byte{7}, 32), []byte{1, 2}
 	seen := map[string]string{}
@@ -392,7 +392,7 @@ func TestStandingsOfFindings(t *testing.T) {
 				d.Roads = []OpenRoad{c.road}
 			}
 			f.found.MachineStanding, f.found.ResidenceStanding, f.found.TPMResident = c.machine, c.residence, true
-			f.found.Facts, f.found.Residence, f.found.Details = facts, "in a TPM", "details"
+			f.found.Facts, f.found.Residence, f.found.Details = func() []Fact { return facts }, "in a TPM", "details"
 			f.found.IdentityClass, f.found.ManyIdentities = "class", "many"
 			r, err := f.accept(t)
 			if err != nil {
@@ -401,8 +401,8 @@ func TestStandingsOfFindings(t *testing.T) {
 			if r.MachineStanding != c.wantMachine || r.ResidenceStanding != c.resident || r.TPMResident != c.isResident {
 				t.Errorf("machine %q, residence %q, %t", r.MachineStanding, r.ResidenceStanding, r.TPMResident)
 			}
-			if want := []Fact{{c.fact, "a", "1"}, {Claimed, "b", "2"}, {"", "c", "3"}}; !slices.Equal(r.facts, want) {
-				t.Errorf("facts %v, want %v", r.facts, want)
+			if want := []Fact{{c.fact, "a", "1"}, {Claimed, "b", "2"}, {"", "c", "3"}}; !slices.Equal(r.Facts()[1:4], want) {
+				t.Errorf("facts %v, want %v", r.Facts(), want)
 			}
 			if r.Details != "details" || r.IdentityClass != "class" || r.ManyIdentities != "many" || r.residence != "in a TPM" {
 				t.Errorf("%+v", r)

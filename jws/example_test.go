@@ -44,11 +44,11 @@ func ExampleDetached() {
 }
 
 // oneKeySet is the smallest set of keys.
-type oneKeySet struct{ key *jws.Key }
+type oneKeySet struct{ key *jws.Certifiable }
 
-func (s oneKeySet) Keys(_ context.Context, keyID string) ([]*jws.Key, error) {
+func (s oneKeySet) Keys(_ context.Context, keyID string) ([]*jws.Certifiable, error) {
 	if keyID == "" || keyID == s.key.KeyID() {
-		return []*jws.Key{s.key}, nil
+		return []*jws.Certifiable{s.key}, nil
 	}
 	return nil, nil
 }

@@ -237,7 +237,7 @@ func TestRemoteKeySetFlood(t *testing.T) {
 func TestRemoteKeySetServerKilled(t *testing.T) {
 	var down atomic.Bool
 	var served atomic.Pointer[[]byte]
-	serve := func(keys ...*Key) {
+	serve := func(keys ...*Certifiable) {
 		body, err := MarshalJWKS(keys)
 		if err != nil {
 			t.Fatal(err)

@@ -4,7 +4,7 @@ import (
 	"context"
 	"testing"
 
-	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -13,12 +13,12 @@ import (
 func TestCryptoSignerTPM(t *testing.T) {
 	simulator := tpmsim.New(t, nil)
 	ctx := context.Background()
-	for kind, algorithms := range map[tpm.KeyKind][]jws.Algorithm{
-		tpm.KeyECDSAP256: {jws.ES256},
-		tpm.KeyECDSAP384: {jws.ES384},
-		tpm.KeyRSA2048:   {jws.RS256, jws.RS384, jws.PS256},
+	for kind, algorithms := range map[tpmkey.Kind][]jws.Algorithm{
+		tpmkey.ECDSAP256: {jws.ES256},
+		tpmkey.ECDSAP384: {jws.ES384},
+		tpmkey.RSA2048:   {jws.RS256, jws.RS384, jws.PS256},
 	} {
-		key, err := tpm.CreateTPMKey(ctx, simulator, kind, nil)
+		key, err := tpmkey.Create(ctx, simulator, kind, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

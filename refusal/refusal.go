@@ -9,7 +9,7 @@ package refusal
 import "strings"
 
 // Check names one check. Each Check is itself an error, so that a caller branches with
-// errors.Is(err, attest.CheckMagic). The text of a Check is stable: it is the "expect"
+// errors.Is(err, statement.CheckMagic). The text of a Check is stable: it is the "expect"
 // member of the test vectors.
 type Check string
 

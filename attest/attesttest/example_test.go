@@ -4,10 +4,9 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/nodeattest/nodeattest/attest/tpm"
-
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/csr"
 )
 
@@ -53,7 +52,7 @@ func Example() {
 // key, and the verifier asks for no less.
 func ExampleNodeOptions() {
 	ctx := context.Background()
-	node, err := attesttest.OpenNode(&attesttest.NodeOptions{Name: "worker-7", TPMKey: tpm.KeyECDSAP256})
+	node, err := attesttest.OpenNode(&attesttest.NodeOptions{Name: "worker-7", TPMKey: tpmkey.ECDSAP256})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -14,11 +14,13 @@ import (
 	"testing"
 	"time"
 
-	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
-	"github.com/nodeattest/nodeattest/internal/message"
-
 	"github.com/nodeattest/nodeattest/attest"
+	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -55,7 +57,7 @@ type NodeOptions struct {
 	// Road is the one that the node goes; zero is attest.RoadAK.
 	Road attest.Road
 	// EK says where the endorsement key comes from, on attest.RoadEK. The zero value
-	// is tpmkind.EKRSA2048(), with which tpmsim provisions its TPMs.
+	// is tpm.EKRSA2048(), with which tpmsim provisions its TPMs.
 	EK tpmkind.EKOrigin
 	// BareEK has the node present the EK without a certificate; the control plane then
 	// has it on its list.
@@ -64,17 +66,17 @@ type NodeOptions struct {
 	// nil means the one in NV and the CA's intermediate.
 	Certificates [][]byte
 	// Profile is that of the issuer of the AK certificate; the zero value means
-	// tpmkind.ProfileTCG.
-	Profile tpmkind.Profile
+	// tpmcert.ProfileTCG.
+	Profile tpmcert.Profile
 	// EKProfile is that of the issuer of the EK certificate; the zero value means
-	// tpmkind.EKProfileTCG.
-	EKProfile tpmkind.EKProfile
+	// tpmcert.EKProfileTCG.
+	EKProfile tpmcert.EKProfile
 	// Key is the kubelet's TLS key in software; nil means a new P-256 key.
 	Key crypto.Signer
 	// TPMKey, if set, makes the TLS key in the TPM instead.
-	TPMKey tpmkind.KeyKind
-	// Quote and EventLog are those of tpmkind.ProverOptions; nil means none.
-	Quote    []tpmkind.PCRSelection
+	TPMKey tpmkey.Kind
+	// Quote and EventLog are those of tpm.ProverOptions; nil means none.
+	Quote    []statement.PCRSelection
 	EventLog func(ctx context.Context) ([]byte, error)
 	// Purpose is what the certificate is for; zero means csr.PurposeClient.
 	Purpose csr.Purpose
@@ -91,7 +93,7 @@ type Node struct {
 	// TPM is the node's TPM.
 	TPM *tpmsim.TPM
 	// Shared is the way to that TPM which everything else of the node uses.
-	Shared *tpmkind.SharedTPM
+	Shared *tpmkey.Shared
 	// Attester makes the node's messages.
 	Attester *attest.Attester
 	// Name is the node's name, as in its request.
@@ -100,25 +102,25 @@ type Node struct {
 	ProviderID string
 	// Key is the TLS key, Certified the same as the TPM is shown it.
 	Key       crypto.Signer
-	Certified tpmkind.Key
+	Certified tpmkey.Certifiable
 	// Subject is what the node's messages are bound to; Subject.Request is the
 	// PKCS#10 request.
 	Subject attest.Subject
 	// Purpose is what the certificate is for.
 	Purpose csr.Purpose
 	// Profile is that of the issuer of the AK certificate.
-	Profile tpmkind.Profile
+	Profile tpmcert.Profile
 	// Road is the one that the node goes.
 	Road attest.Road
 	// EKProfile is that of the issuer of the EK certificate.
-	EKProfile tpmkind.EKProfile
+	EKProfile tpmcert.EKProfile
 	// Username and Groups are the requester's, as the API server would set them.
 	Username string
 	Groups   []string
 
 	ownsTPM  bool
 	bareEK   bool
-	resident *tpmkind.TPMKey
+	resident *tpmkey.Key
 }
 
 // NewNode returns a node and closes it when the test ends. It fails the test if
@@ -175,10 +177,10 @@ func withDefaults(opts *NodeOptions) NodeOptions {
 		o.Purpose = csr.PurposeClient
 	}
 	if o.Profile.Name == "" {
-		o.Profile = tpmkind.ProfileTCG()
+		o.Profile = tpmcert.ProfileTCG()
 	}
 	if o.EKProfile.Name == "" {
-		o.EKProfile = tpmkind.EKProfileTCG()
+		o.EKProfile = tpmcert.EKProfileTCG()
 	}
 	if (o.AK == tpmkind.AKSource{}) {
 		o.AK = tpmkind.GCERSA()
@@ -193,7 +195,7 @@ func withDefaults(opts *NodeOptions) NodeOptions {
 }
 
 func (n *Node) prepare(o *NodeOptions) (err error) {
-	n.Shared = tpmkind.ShareTPM(n.TPM)
+	n.Shared = tpmkey.Share(n.TPM)
 	if err := n.prepareKey(o.TPMKey); err != nil {
 		return err
 	}
@@ -221,9 +223,9 @@ func (n *Node) prepare(o *NodeOptions) (err error) {
 	return err
 }
 
-func (n *Node) prepareKey(kind tpmkind.KeyKind) (err error) {
+func (n *Node) prepareKey(kind tpmkey.Kind) (err error) {
 	if kind != 0 {
-		resident, err := tpmkind.CreateTPMKey(context.Background(), n.Shared, kind, nil)
+		resident, err := tpmkey.Create(context.Background(), n.Shared, kind, nil)
 		if err != nil {
 			return err
 		}
@@ -235,7 +237,7 @@ func (n *Node) prepareKey(kind tpmkind.KeyKind) (err error) {
 			return err
 		}
 	}
-	n.Certified, err = tpmkind.SoftwareKey(n.Key)
+	n.Certified, err = tpmkey.SoftwareKey(n.Key)
 	return err
 }
 
@@ -322,7 +324,7 @@ func (n *Node) identity() (attest.Identity, error) {
 // ekIdentity is the identity of the EK in a hello.
 func ekIdentity(evidence *message.Bundle) (attest.Identity, error) {
 	if len(evidence.Certificates) != 0 {
-		ek, err := tpmkind.ParseEKCertificate(evidence.Certificates[0], tpmkind.AnyEKEncoding())
+		ek, err := tpmcert.ParseEKCertificate(evidence.Certificates[0], tpmcert.AnyEKEncoding())
 		if err != nil {
 			return "", err
 		}

@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nodeattest/nodeattest/attest/tpm"
-
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
 )
 
@@ -77,7 +77,7 @@ func OpenControlPlane(nodes ...*Node) (*ControlPlane, error) {
 		Authorizer: attest.AuthorizerFunc(c.authorize),
 		Now:        c.Now,
 	}
-	var eks tpm.EKVerifierConfig
+	var eks tpmcert.EKVerifierConfig
 	for _, n := range nodes {
 		if err := c.Admit(n); err != nil {
 			return nil, err
@@ -86,13 +86,13 @@ func OpenControlPlane(nodes ...*Node) (*ControlPlane, error) {
 			c.addIssuer(n)
 			continue
 		}
-		eks.Issuers = append(eks.Issuers, tpm.EKIssuer{Roots: n.Roots(), Profile: n.EKProfile})
+		eks.Issuers = append(eks.Issuers, tpmcert.EKIssuer{Roots: n.Roots(), Profile: n.EKProfile})
 		if n.bareEK {
 			eks.Allowed = append(eks.Allowed, c.known[n.Name].machine)
 		}
 	}
 	if len(eks.Issuers) != 0 {
-		if c.TPM.EKs, err = tpm.NewEKVerifier(&eks); err != nil {
+		if c.TPM.EKs, err = tpmcert.NewEKVerifier(&eks); err != nil {
 			return nil, err
 		}
 	}
@@ -158,7 +158,7 @@ func (c *ControlPlane) addIssuer(n *Node) {
 			return
 		}
 	}
-	c.TPM.AKIssuers = append(c.TPM.AKIssuers, tpm.Issuer{Roots: n.Roots(), Profile: n.Profile})
+	c.TPM.AKIssuers = append(c.TPM.AKIssuers, tpmcert.Issuer{Roots: n.Roots(), Profile: n.Profile})
 }
 
 // Admit makes a node known: its name, its provider ID and the identity of its

@@ -17,16 +17,16 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nodeattest/nodeattest/attest/tpm"
-	"github.com/nodeattest/nodeattest/internal/message"
-
 	"github.com/google/go-tpm/tpm2"
 	"golang.org/x/crypto/cryptobyte"
 	cbasn1 "golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/forge"
+	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/oid"
 )
 
@@ -111,7 +111,7 @@ func (a *naiveAnswer) identity() attest.Identity {
 	if a.road == attest.RoadEK {
 		return "ek:sha256:of-the-binding"
 	}
-	for _, s := range []tpm.IdentitySource{tpm.OtherNameIdentity{}, tpm.AKIdentity{}} {
+	for _, s := range []tpmcert.IdentitySource{tpmcert.OtherNameIdentity{}, tpmcert.AKIdentity{}} {
 		if found, _ := s.Identify(a.leaf); found != "" {
 			return found
 		}
@@ -179,7 +179,7 @@ func (n *naive) Challenge(ctx context.Context, parsed *csr.Parsed) ([]byte, erro
 
 // challengeEK makes a credential. It looks at nothing else: Verify will.
 func (n *naive) challengeEK(r *csr.Request, bundle *csr.Bundle, hello *message.Hello, certificates [][]byte) ([]byte, error) {
-	ak, err := tpm.ParsePublic(hello.AKPublic)
+	ak, err := statement.ParsePublic(hello.AKPublic)
 	if err != nil || len(certificates) == 0 {
 		return nil, naiveRefusal("hello")
 	}
@@ -259,8 +259,8 @@ func naiveCredential(ek *ecdsa.PublicKey, name, secret []byte) (*message.Credent
 // naiveQuote is a quote as it stands in the evidence.
 type naiveQuote struct {
 	raw, sig []byte
-	pcrs     []tpm.PCR
-	attest   *tpm.Attestation
+	pcrs     []statement.PCR
+	attest   *statement.Attestation
 }
 
 // checkQuote looks at the quote, where one is asked for.
@@ -301,7 +301,7 @@ func (n *naive) readQuote(der []byte) (*naiveQuote, error) {
 		if k := len(q.pcrs); k > 0 {
 			canonical = canonical && q.pcrs[k-1].Index <= index
 		}
-		q.pcrs = append(q.pcrs, tpm.PCR{Bank: tpm2.TPMAlgID(bank), Index: index, Value: value})
+		q.pcrs = append(q.pcrs, statement.PCR{Bank: tpm2.TPMAlgID(bank), Index: index, Value: value})
 	}
 	if err := n.must("quote-canonical", canonical); err != nil {
 		return nil, err
@@ -312,7 +312,7 @@ func (n *naive) readQuote(der []byte) (*naiveQuote, error) {
 	}
 	copy(read, []byte{0xff, 'T', 'C', 'G'})
 	var err error
-	if q.attest, err = tpm.ParseAttestation(read); err != nil {
+	if q.attest, err = statement.ParseAttestation(read); err != nil {
 		return nil, naiveRefusal("quote")
 	}
 	if q.attest.Quote == nil {
@@ -322,7 +322,7 @@ func (n *naive) readQuote(der []byte) (*naiveQuote, error) {
 }
 
 func (n *naive) checkQuoteSignature(a *naiveAnswer, q *naiveQuote) error {
-	s, err := tpm.ParseSignature(q.sig)
+	s, err := statement.ParseSignature(q.sig)
 	if err != nil {
 		return n.must("quote-signature", false)
 	}

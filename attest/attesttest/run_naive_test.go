@@ -14,14 +14,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nodeattest/nodeattest/attest/tpm"
-	"github.com/nodeattest/nodeattest/internal/message"
-
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/forge"
+	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/oid"
 )
 
@@ -72,12 +71,12 @@ func (n *naive) MachineName(_ context.Context, a *csr.Attested) (string, error) 
 type naiveAnswer struct {
 	checked *csr.Checked
 	request *csr.Request
-	certify *tpm.CertifyEvidence
+	certify *statement.CertifyEvidence
 	proof   *message.Proof
 	binding *message.Binding
-	attest  *tpm.Attestation
-	public  *tpm.Public
-	ak      *tpm.Public
+	attest  *statement.Attestation
+	public  *statement.Public
+	ak      *statement.Public
 	leaf    *x509.Certificate
 	above   *x509.CertPool
 	// ek is on the road of the EK, and quote where there is one.
@@ -126,7 +125,7 @@ func (n *naive) read(a *naiveAnswer) error {
 	for _, s := range evidence.Statements {
 		switch s.Type {
 		case oid.TCGAttestTPMCertify:
-			a.certify, err = tpm.ParseTCGAttestCertify(s.Stmt)
+			a.certify, err = statement.ParseTCGAttestCertify(s.Stmt)
 		case oid.NodeAttestProof:
 			a.proof, _, err = message.ParseProof(s.Stmt)
 		case oid.NodeAttestQuote:
@@ -146,7 +145,7 @@ func (n *naive) read(a *naiveAnswer) error {
 	if a.binding, err = message.ParseBinding(a.proof.Binding); err != nil {
 		return naiveRefusal("binding")
 	}
-	if a.ak, err = tpm.ParsePublic(a.proof.AKPublic); err != nil {
+	if a.ak, err = statement.ParsePublic(a.proof.AKPublic); err != nil {
 		return naiveRefusal("ak")
 	}
 	if err := n.readCarrier(a, evidence.Certificates); err != nil {
@@ -199,14 +198,14 @@ func (n *naive) readStatement(a *naiveAnswer) error {
 		raw[5] = 0x17
 	}
 	var err error
-	if a.attest, err = tpm.ParseAttestation(raw); err != nil && n.forget["bytes-behind"] {
-		a.attest, err = tpm.ParseAttestation(raw[:len(raw)-1])
+	if a.attest, err = statement.ParseAttestation(raw); err != nil && n.forget["bytes-behind"] {
+		a.attest, err = statement.ParseAttestation(raw[:len(raw)-1])
 	}
 	if err != nil {
 		return naiveRefusal("attest")
 	}
-	if a.public, err = tpm.ParsePublic(a.certify.Public); err != nil && n.forget["bytes-behind"] {
-		a.public, err = tpm.ParsePublic(a.certify.Public[:len(a.certify.Public)-1])
+	if a.public, err = statement.ParsePublic(a.certify.Public); err != nil && n.forget["bytes-behind"] {
+		a.public, err = statement.ParsePublic(a.certify.Public[:len(a.certify.Public)-1])
 	}
 	if err != nil {
 		return naiveRefusal("public")
@@ -272,8 +271,8 @@ func (n *naive) checkStatement(a *naiveAnswer) error {
 		n.must("name", bytes.Equal(name, a.public.Name())),
 		n.must("name-algorithm", a.public.NameAlg != tpm2.TPMAlgSHA1),
 		n.must("qualified-name", len(qn) == len(name) && len(qn) > 2 && bytes.Equal(qn[:2], name[:2])),
-		n.must("residence-claim", !bytes.Equal(name, qn) || !a.public.Attributes.HasAny(tpm.AttributeFixedTPM|tpm.AttributeFixedParent)),
-		n.must("residence", !n.w.options.RequireTPMResident || a.public.Attributes.Has(tpm.AttributeFixedTPM) && !bytes.Equal(name, qn)))
+		n.must("residence-claim", !bytes.Equal(name, qn) || !a.public.Attributes.HasAny(statement.AttributeFixedTPM|statement.AttributeFixedParent)),
+		n.must("residence", !n.w.options.RequireTPMResident || a.public.Attributes.Has(statement.AttributeFixedTPM) && !bytes.Equal(name, qn)))
 }
 
 func (n *naive) checkKey(a *naiveAnswer) error {
@@ -281,24 +280,24 @@ func (n *naive) checkKey(a *naiveAnswer) error {
 	return errors.Join(
 		n.must("request-key", a.public.SameKey(a.checked.PKCS10().CSR.PublicKey)),
 		n.must("ak-is-key", !a.ak.SameKey(a.checked.PKCS10().CSR.PublicKey)),
-		n.must("key-restricted", !at.Has(tpm.AttributeRestricted)),
-		n.must("key-x509sign", !at.Has(tpm.AttributeX509Sign)),
-		n.must("key-sign", at.Has(tpm.AttributeSign)),
-		n.must("key-fixed", at.Has(tpm.AttributeFixedTPM) == at.Has(tpm.AttributeFixedTPM|tpm.AttributeFixedParent)))
+		n.must("key-restricted", !at.Has(statement.AttributeRestricted)),
+		n.must("key-x509sign", !at.Has(statement.AttributeX509Sign)),
+		n.must("key-sign", at.Has(statement.AttributeSign)),
+		n.must("key-fixed", at.Has(statement.AttributeFixedTPM) == at.Has(statement.AttributeFixedTPM|statement.AttributeFixedParent)))
 }
 
 func (n *naive) checkAK(a *naiveAnswer) error {
 	at, signer := a.ak.Attributes, a.attest.QualifiedSigner
 	return errors.Join(
-		n.must("ak-sign", at.Has(tpm.AttributeSign)),
-		n.must("ak-encrypted-duplication", !at.Has(tpm.AttributeEncryptedDuplication)),
+		n.must("ak-sign", at.Has(statement.AttributeSign)),
+		n.must("ak-encrypted-duplication", !at.Has(statement.AttributeEncryptedDuplication)),
 		n.must("ak-symmetric", a.ak.Symmetric.Alg == tpm2.TPMAlgNull),
 		n.must("qualified-signer", len(signer) == len(a.ak.Name()) && bytes.Equal(signer[:2], a.ak.Name()[:2]) && !bytes.Equal(signer, a.ak.Name())),
-		n.must("ak-restricted", at.Has(tpm.AttributeRestricted)),
-		n.must("ak-fixed", at.Has(tpm.AttributeFixedTPM|tpm.AttributeFixedParent)),
-		n.must("ak-origin", at.Has(tpm.AttributeSensitiveDataOrigin)),
-		n.must("ak-decrypt", !at.Has(tpm.AttributeDecrypt)),
-		n.must("ak-x509sign", !at.Has(tpm.AttributeX509Sign)),
+		n.must("ak-restricted", at.Has(statement.AttributeRestricted)),
+		n.must("ak-fixed", at.Has(statement.AttributeFixedTPM|statement.AttributeFixedParent)),
+		n.must("ak-origin", at.Has(statement.AttributeSensitiveDataOrigin)),
+		n.must("ak-decrypt", !at.Has(statement.AttributeDecrypt)),
+		n.must("ak-x509sign", !at.Has(statement.AttributeX509Sign)),
 		n.must("ak-scheme", a.ak.Scheme.Alg == tpm2.TPMAlgECDSA),
 		n.must("ak-name-algorithm", a.ak.NameAlg != tpm2.TPMAlgSHA1),
 		n.must("ak-certificate", a.road == attest.RoadEK || a.ak.SameKey(a.leaf.PublicKey)))
@@ -306,9 +305,9 @@ func (n *naive) checkAK(a *naiveAnswer) error {
 
 func (n *naive) checkSignature(a *naiveAnswer) error {
 	raw := a.certify.Signature
-	s, err := tpm.ParseSignature(raw)
+	s, err := statement.ParseSignature(raw)
 	if err != nil && n.forget["bytes-behind"] {
-		s, err = tpm.ParseSignature(raw[:len(raw)-1])
+		s, err = statement.ParseSignature(raw[:len(raw)-1])
 	}
 	if err != nil {
 		return n.must("signature", false)

@@ -16,12 +16,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nodeattest/nodeattest/attest/tpm"
-	"github.com/nodeattest/nodeattest/internal/message"
-
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/forge"
+	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -188,11 +188,11 @@ func (w *World) configure() error {
 func (w *World) configureEvidence() (err error) {
 	roots := []*x509.Certificate{w.bench.CA.Root()}
 	if w.opens(attest.RoadAK) {
-		w.TPM.AKIssuers = []tpm.Issuer{{Roots: roots, Profile: tpm.ProfileTCG()}}
+		w.TPM.AKIssuers = []tpmcert.Issuer{{Roots: roots, Profile: tpmcert.ProfileTCG()}}
 	}
 	if w.opens(attest.RoadEK) {
-		if w.TPM.EKs, err = tpm.NewEKVerifier(&tpm.EKVerifierConfig{
-			Issuers: []tpm.EKIssuer{{Roots: roots, Profile: tpm.EKProfileTCG()}}}); err != nil {
+		if w.TPM.EKs, err = tpmcert.NewEKVerifier(&tpmcert.EKVerifierConfig{
+			Issuers: []tpmcert.EKIssuer{{Roots: roots, Profile: tpmcert.EKProfileTCG()}}}); err != nil {
 			return err
 		}
 	}

@@ -93,7 +93,7 @@ var errNotMade = refusal.Config("FirstUse", "", "one that NewFirstUse made")
 
 // CheckAuthorizer refuses a FirstUse that [NewFirstUse] did not make; a registry of a
 // road that is not open; and on attest.RoadAK a profile that can name a machine by its AK
-// (tpm.AKIdentity) and does not promise one AK a machine (OneAKPerMachine): no machine
+// (tpmcert.AKIdentity) and does not promise one AK a machine (OneAKPerMachine): no machine
 // that is named so could ever be admitted.
 func (f *FirstUse) CheckAuthorizer(open []attest.OpenRoad) error {
 	if f == nil || f.c.Registry == nil {

@@ -24,8 +24,8 @@ func TestFirstUseOfEKs(t *testing.T) {
 	}
 	ours := tpmsim.New(t, &tpmsim.Options{CA: ca})
 	theirs := tpmsim.Swtpm(t, &tpmsim.Options{CA: ca})
-	node := func(tpm *tpmsim.TPM, name string, ek tpmkind.EKOrigin) *attesttest.Node {
-		return attesttest.NewNode(t, &attesttest.NodeOptions{TPM: tpm, Name: name, Road: attest.RoadEK, EK: ek,
+	node := func(device *tpmsim.TPM, name string, ek tpmkind.EKOrigin) *attesttest.Node {
+		return attesttest.NewNode(t, &attesttest.NodeOptions{TPM: device, Name: name, Road: attest.RoadEK, EK: ek,
 			AK: tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}})
 	}
 	first := node(ours, "node-1", tpmkind.EKRSA2048())
@@ -35,7 +35,7 @@ func TestFirstUseOfEKs(t *testing.T) {
 		t.Fatal(err)
 	}
 	existing := map[string]bool{"node-4": true}
-	use, err := membership.NewFirstUse(&membership.FirstUseConfig{Registry: registry, MaxLifetime: 24 * time.Hour, Now: plane.Now,
+	use, err := membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, MaxLifetime: 24 * time.Hour, Now: plane.Now,
 		NodeExists: func(_ context.Context, name string) (bool, error) { return existing[name], nil }})
 	if err != nil {
 		t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/attest/membership"
-	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
 )
 
@@ -18,7 +18,7 @@ import (
 // name after the machine has gone, until the certificate has expired.
 func TestFirstUseJoin(t *testing.T) {
 	ctx := context.Background()
-	profile := tpm.ProfileTCG()
+	profile := tpmcert.ProfileTCG()
 	profile.OneAKPerMachine = true
 	node := attesttest.NewNode(t, &attesttest.NodeOptions{Profile: profile})
 	plane := attesttest.NewControlPlane(t, node)

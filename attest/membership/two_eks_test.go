@@ -12,6 +12,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/attest/membership"
 	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -26,7 +27,7 @@ func highRange(t testing.TB, tpm *tpmsim.TPM, ca *tpmsim.CA, ek tpmkind.EKOrigin
 	if _, err := (tpm2.FlushContext{FlushHandle: rsp.ObjectHandle}).Execute(tpm); err != nil {
 		t.Fatal(err)
 	}
-	public, err := tpmkind.ParsePublic(rsp.OutPublic.Bytes())
+	public, err := statement.ParsePublic(rsp.OutPublic.Bytes())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,11 +50,11 @@ func TestTwoEKsOfOneAlgorithm(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tpm := tpmsim.New(t, &tpmsim.Options{CA: ca})
+	device := tpmsim.New(t, &tpmsim.Options{CA: ca})
 	high := tpmkind.EKRSA2048High()
-	certificates := highRange(t, tpm, ca, high)
+	certificates := highRange(t, device, ca, high)
 	node := func(name string, ek tpmkind.EKOrigin, certs [][]byte) *attesttest.Node {
-		return attesttest.NewNode(t, &attesttest.NodeOptions{TPM: tpm, Name: name, Road: attest.RoadEK, EK: ek, Certificates: certs,
+		return attesttest.NewNode(t, &attesttest.NodeOptions{TPM: device, Name: name, Road: attest.RoadEK, EK: ek, Certificates: certs,
 			AK: tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}})
 	}
 	one, two := node("node-1", tpmkind.EKRSA2048(), nil), node("node-2", high, certificates)
@@ -76,7 +77,7 @@ func TestTwoEKsOfOneAlgorithm(t *testing.T) {
 				t.Fatal(err)
 			}
 			config := plane.Config
-			config.Authorizer, err = membership.NewFirstUse(&membership.FirstUseConfig{Registry: registry, MaxLifetime: 24 * time.Hour, Now: plane.Now,
+			config.Authorizer, err = membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, MaxLifetime: 24 * time.Hour, Now: plane.Now,
 				InsecureAllowNoMachineUID: c.insecure, NodeExists: func(context.Context, string) (bool, error) { return false, nil }})
 			if err != nil {
 				t.Fatal(err)

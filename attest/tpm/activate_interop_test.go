@@ -19,6 +19,9 @@ import (
 	"golang.org/x/crypto/cryptobyte"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/tpmop"
+	"github.com/nodeattest/nodeattest/internal/tpmwire"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -89,7 +92,7 @@ func testGoAttestation(t *testing.T, tpm transport.TPM) {
 		t.Fatalf("%d EKs", len(eks))
 	}
 	origins := []EKOrigin{EKRSA2048(), EKP256()}
-	public, err := ParsePublic(ak.AttestationParameters().Public)
+	public, err := statement.ParsePublic(ak.AttestationParameters().Public)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,8 +111,8 @@ func testGoAttestation(t *testing.T, tpm transport.TPM) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		opened, err := do(t, tpm, func(ctx context.Context, h *handles) ([]byte, error) {
-			loadedAK, err := readPublic(ctx, h, handle)
+		opened, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) ([]byte, error) {
+			loadedAK, err := tpmop.ReadPublic(ctx, h, handle)
 			if err != nil {
 				return nil, err
 			}
@@ -128,7 +131,7 @@ func testGoAttestation(t *testing.T, tpm transport.TPM) {
 // sized is a TPM2B.
 func sized(b []byte) []byte {
 	var out cryptobyte.Builder
-	addTPM2B(&out, b)
+	tpmwire.AddTPM2B(&out, b)
 	return out.BytesOrPanic()
 }
 
@@ -163,9 +166,9 @@ func TestTPM2ToolsCredentials(t *testing.T) {
 
 const toolsSecret = "a secret of tools, 32 bytes long"
 
-func persistent(t *testing.T, tpm transport.TPM, f func(ctx context.Context, h *handles, ak, ek *loadedKey) ([]byte, error)) []byte {
+func persistent(t *testing.T, tpm transport.TPM, f func(ctx context.Context, h *tpmop.Handles, ak, ek *tpmop.LoadedKey) ([]byte, error)) []byte {
 	t.Helper()
-	got, err := do(t, tpm, func(ctx context.Context, h *handles) ([]byte, error) {
+	got, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) ([]byte, error) {
 		ak, err := loadAK(ctx, h, &AKSource{Handle: 0x81000010}, nil)
 		if err != nil {
 			return nil, err
@@ -184,12 +187,12 @@ func persistent(t *testing.T, tpm transport.TPM, f func(ctx context.Context, h *
 
 func oursWithTools(t *testing.T, x *tools, tpm transport.TPM, policy bool) {
 	t.Helper()
-	file := persistent(t, tpm, func(_ context.Context, _ *handles, ak, ek *loadedKey) ([]byte, error) {
-		key, err := ek.public.Key()
+	file := persistent(t, tpm, func(_ context.Context, _ *tpmop.Handles, ak, ek *tpmop.LoadedKey) ([]byte, error) {
+		key, err := ek.Public.Key()
 		if err != nil {
 			return nil, err
 		}
-		c, err := makeCredential(rand.Reader, key, ak.name, []byte(toolsSecret))
+		c, err := makeCredential(rand.Reader, key, ak.Name, []byte(toolsSecret))
 		if err != nil {
 			return nil, err
 		}
@@ -215,10 +218,10 @@ func oursWithTools(t *testing.T, x *tools, tpm transport.TPM, policy bool) {
 func toolsWithOurs(t *testing.T, x *tools, tpm transport.TPM) {
 	t.Helper()
 	write(t, x, "secret", []byte(toolsSecret))
-	got := persistent(t, tpm, func(ctx context.Context, h *handles, ak, ek *loadedKey) ([]byte, error) {
+	got := persistent(t, tpm, func(ctx context.Context, h *tpmop.Handles, ak, ek *tpmop.LoadedKey) ([]byte, error) {
 		// With a TPM2B_PUBLIC the tool takes hash and cipher from the EK itself.
-		write(t, x, "ek.pub", sized(ek.public.Raw))
-		x.run("tpm2_makecredential -Q -T none -u ek.pub -s secret -n " + hex.EncodeToString(ak.name) + " -o theirs.blob")
+		write(t, x, "ek.pub", sized(ek.Public.Raw))
+		x.run("tpm2_makecredential -Q -T none -u ek.pub -s secret -n " + hex.EncodeToString(ak.Name) + " -o theirs.blob")
 		theirs, err := os.ReadFile(filepath.Join(x.dir, "theirs.blob"))
 		if err != nil {
 			return nil, err
@@ -255,7 +258,7 @@ func TestTPM2ToolsCredentialFromPEM(t *testing.T) {
 			t.Fatal(err)
 		}
 		write(t, x, "ek.pem", pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
-		got, err := do(t, tpm, func(ctx context.Context, h *handles) ([]byte, error) {
+		got, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) ([]byte, error) {
 			ak, err := loadAK(ctx, h, &AKSource{Template: AKTemplateECDSAP256()}, nil)
 			if err != nil {
 				return nil, err
@@ -264,7 +267,7 @@ func TestTPM2ToolsCredentialFromPEM(t *testing.T) {
 			if err != nil {
 				return nil, err
 			}
-			if out, err := x.try("tpm2_makecredential -Q -T none -u ek.pem -G " + kind + " -s secret -n " + hex.EncodeToString(ak.name) + " -o theirs.blob"); err != nil {
+			if out, err := x.try("tpm2_makecredential -Q -T none -u ek.pem -G " + kind + " -s secret -n " + hex.EncodeToString(ak.Name) + " -o theirs.blob"); err != nil {
 				t.Fatalf("%v\n%s", err, strings.TrimSpace(out))
 			}
 			theirs, err := os.ReadFile(filepath.Join(x.dir, "theirs.blob"))

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-tpm/tpm2/transport"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/internal/tpmop"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -36,7 +37,7 @@ func ekOrigins() map[string]EKOrigin {
 // activateWith makes a credential and has the TPM open it; change may spoil it.
 func activateWith(t testing.TB, tpm transport.TPM, origin EKOrigin, template *tpm2.TPMTPublic, password, secret []byte, change func(*attest.Credential)) ([]byte, error) {
 	t.Helper()
-	return do(t, tpm, func(ctx context.Context, h *handles) ([]byte, error) {
+	return do(t, tpm, func(ctx context.Context, h *tpmop.Handles) ([]byte, error) {
 		ak, err := loadAK(ctx, h, &AKSource{Template: template}, password)
 		if err != nil {
 			return nil, err
@@ -45,11 +46,11 @@ func activateWith(t testing.TB, tpm transport.TPM, origin EKOrigin, template *tp
 		if err != nil {
 			return nil, err
 		}
-		key, err := ek.public.Key()
+		key, err := ek.Public.Key()
 		if err != nil {
 			return nil, err
 		}
-		c, err := makeCredential(rand.Reader, key, ak.name, secret)
+		c, err := makeCredential(rand.Reader, key, ak.Name, secret)
 		if err != nil {
 			return nil, err
 		}
@@ -99,7 +100,7 @@ func testActivate(t *testing.T, tpm transport.TPM, origins map[string]EKOrigin) 
 func TestActivateWithEndorsementPassword(t *testing.T) {
 	tpm := newTPM(t)
 	password := []byte("a password of the hierarchy")
-	_, err := tpm2.HierarchyChangeAuth{AuthHandle: withPassword(tpm2.TPMRHEndorsement, nil, nil), NewAuth: tpm2.TPM2BAuth{Buffer: password}}.Execute(tpm)
+	_, err := tpm2.HierarchyChangeAuth{AuthHandle: tpmop.WithPassword(tpm2.TPMRHEndorsement, nil, nil), NewAuth: tpm2.TPM2BAuth{Buffer: password}}.Execute(tpm)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +118,7 @@ func TestActivateWithEndorsementPassword(t *testing.T) {
 		}
 	}
 	// Persistent keys need no password to be made: the EK's policy asks for it.
-	_, err = do(t, tpm, func(ctx context.Context, h *handles) (any, error) {
+	_, err = do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (any, error) {
 		ak, err := loadAK(ctx, h, &AKSource{Template: AKTemplateECDSAP256()}, password)
 		if err != nil {
 			return nil, err
@@ -167,7 +168,7 @@ func TestActivateEncryptsTheSecret(t *testing.T) {
 func TestActivateForOthers(t *testing.T) {
 	tpm := newTPM(t)
 	open := func(madeFor, opener EKOrigin, akOfMaker *tpm2.TPMTPublic) error {
-		_, err := do(t, tpm, func(ctx context.Context, h *handles) (any, error) {
+		_, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (any, error) {
 			maker, err := loadEK(ctx, h, &madeFor, nil)
 			if err != nil {
 				return nil, err
@@ -176,15 +177,15 @@ func TestActivateForOthers(t *testing.T) {
 			if err != nil {
 				return nil, err
 			}
-			key, err := maker.public.Key()
+			key, err := maker.Public.Key()
 			if err != nil {
 				return nil, err
 			}
-			c, err := makeCredential(rand.Reader, key, named.name, make([]byte, 32))
+			c, err := makeCredential(rand.Reader, key, named.Name, make([]byte, 32))
 			if err != nil {
 				return nil, err
 			}
-			if err := errors.Join(h.flush(maker.handle), h.flush(named.handle)); err != nil {
+			if err := errors.Join(h.Flush(maker.Handle), h.Flush(named.Handle)); err != nil {
 				return nil, err
 			}
 			ak, err := loadAK(ctx, h, &AKSource{Template: AKTemplateECDSAP256()}, nil)
@@ -235,7 +236,7 @@ func TestActivateFlushesWhateverFails(t *testing.T) {
 		for n, code := range faulty.Commands() {
 			for way, faults := range ways {
 				faulty.SetFaults(faults(n + 1))
-				shared := ShareTPM(faulty)
+				shared := tpmop.Share(faulty)
 				_, err := activateWith(t, shared, origin, AKTemplateECDSAP256(), nil, secret, nil)
 				if err == nil {
 					t.Errorf("command %d (%s) %s: no error", n+1, tpmsim.CommandName(code), way)
@@ -248,7 +249,7 @@ func TestActivateFlushesWhateverFails(t *testing.T) {
 				}
 				if code == tpm2.TPMCCFlushContext || faulty.Dropped() {
 					faulty.SetFaults(nil)
-					if err := shared.flushLeft(t.Context()); err != nil {
+					if err := shared.FlushLeft(t.Context()); err != nil {
 						t.Errorf("command %d %s, then flushing again: %v", n+1, way, err)
 					}
 				}

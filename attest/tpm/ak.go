@@ -1,20 +1,15 @@
 package tpm
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 
 	"github.com/google/go-tpm/tpm2"
 
-	"github.com/nodeattest/nodeattest/secret"
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/tpmop"
 )
-
-// ErrHierarchyPassword says that a hierarchy of the TPM refused the password that
-// was given, or the empty one where none was. The error that wraps it names the
-// hierarchy; the password is in no error.
-var ErrHierarchyPassword = errors.New("hierarchy password refused by the TPM")
 
 // NV indexes at which Google Compute Engine provisions an attestation key's
 // template and its certificate.
@@ -80,18 +75,9 @@ func (s *AKSource) check() error {
 	return nil
 }
 
-// loadedKey is a key in the TPM, for as long as the handles it came with are
-// open. public was parsed from the very bytes that the TPM returned.
-type loadedKey struct {
-	handle   tpm2.TPMHandle
-	name     []byte
-	public   *Public
-	password secret.Value[[]byte] // the key's own; zero where it is empty
-}
-
 // loadAK makes, or finds, the attestation key. A key that a verifier would refuse
 // is an error here, before a challenge is spent on it.
-func loadAK(ctx context.Context, h *handles, source *AKSource, endorsementPassword []byte) (*loadedKey, error) {
+func loadAK(ctx context.Context, h *tpmop.Handles, source *AKSource, endorsementPassword []byte) (*tpmop.LoadedKey, error) {
 	if err := source.check(); err != nil {
 		return nil, err
 	}
@@ -99,33 +85,33 @@ func loadAK(ctx context.Context, h *handles, source *AKSource, endorsementPasswo
 	if err != nil {
 		return nil, fmt.Errorf("attestation key: %w", err)
 	}
-	if err := checkAKPublic(ak.public); err != nil {
+	if err := statement.CheckAKPublic(ak.Public); err != nil {
 		return nil, fmt.Errorf("attestation key: no verifier accepts it: %w", err)
 	}
 	return ak, nil
 }
 
-func loadUncheckedAK(ctx context.Context, h *handles, source *AKSource, password []byte) (*loadedKey, error) {
+func loadUncheckedAK(ctx context.Context, h *tpmop.Handles, source *AKSource, password []byte) (*tpmop.LoadedKey, error) {
 	switch {
 	case source.Handle != 0:
-		return readPublic(ctx, h, source.Handle)
+		return tpmop.ReadPublic(ctx, h, source.Handle)
 	case source.Template != nil:
-		template, err := marshalTemplate(source.Template)
+		template, err := tpmop.MarshalTemplate(source.Template)
 		if err != nil {
 			return nil, err
 		}
-		return createPrimary(ctx, h, tpm2.TPMRHEndorsement, password, template)
+		return tpmop.CreatePrimary(ctx, h, tpm2.TPMRHEndorsement, password, template)
 	}
-	template, err := readNV(ctx, h, source.TemplateIndex)
+	template, err := tpmop.ReadNV(ctx, h, source.TemplateIndex)
 	if err != nil {
 		return nil, fmt.Errorf("template: %w", err)
 	}
-	public, err := ParsePublic(template)
+	public, err := statement.ParsePublic(template)
 	if err != nil {
 		return nil, fmt.Errorf("template in NV index 0x%08x: %w", uint32(source.TemplateIndex), err)
 	}
 	if source.NonceIndex != 0 {
-		nonce, err := readNV(ctx, h, source.NonceIndex)
+		nonce, err := tpmop.ReadNV(ctx, h, source.NonceIndex)
 		if err != nil {
 			return nil, fmt.Errorf("nonce: %w", err)
 		}
@@ -133,72 +119,5 @@ func loadUncheckedAK(ctx context.Context, h *handles, source *AKSource, password
 			return nil, fmt.Errorf("nonce in NV index 0x%08x: %w", uint32(source.NonceIndex), err)
 		}
 	}
-	return createPrimary(ctx, h, tpm2.TPMRHEndorsement, password, template)
-}
-
-// createPrimary makes a primary key with an empty password in a hierarchy.
-func createPrimary(ctx context.Context, h *handles, hierarchy tpm2.TPMHandle, password, template []byte) (*loadedKey, error) {
-	want, err := ParsePublic(template)
-	if err != nil {
-		return nil, fmt.Errorf("template: %w", err)
-	}
-	auth, err := h.authorize(ctx, hierarchy, nil, password)
-	if err != nil {
-		return nil, err
-	}
-	isOurs := func(p *Public) bool { return bytes.Equal(p.beforeUnique(), want.beforeUnique()) }
-	rsp, err := load(ctx, h, isOurs, tpm2.CreatePrimary{
-		PrimaryHandle: auth,
-		InPublic:      tpm2.BytesAs2B[tpm2.TPMTPublic](template),
-	}, "TPM2_CreatePrimary in the %s hierarchy", hierarchyWord(hierarchy))
-	if err != nil {
-		return nil, explainPassword(err, hierarchy, password)
-	}
-	h.keep(rsp.ObjectHandle, rsp.Name.Buffer)
-	return newLoadedKey(rsp.ObjectHandle, rsp.Name.Buffer, rsp.OutPublic.Bytes())
-}
-
-// readPublic finds out about a key that is in the TPM already.
-func readPublic(ctx context.Context, h *handles, handle tpm2.TPMHandle) (*loadedKey, error) {
-	rsp, err := run(ctx, h.tpm, tpm2.ReadPublic{ObjectHandle: handle}, "TPM2_ReadPublic of 0x%08x", uint32(handle))
-	if err != nil {
-		return nil, err
-	}
-	return newLoadedKey(handle, rsp.Name.Buffer, rsp.OutPublic.Bytes())
-}
-
-// newLoadedKey holds what the TPM says about a key together: the Name must be
-// that of the public area, or every verifier will refuse what comes of it.
-func newLoadedKey(handle tpm2.TPMHandle, name, area []byte) (*loadedKey, error) {
-	public, err := ParsePublic(area)
-	if err != nil {
-		return nil, fmt.Errorf("public area of 0x%08x: %w", uint32(handle), err)
-	}
-	if want := public.Name(); !bytes.Equal(name, want) {
-		return nil, fmt.Errorf("the TPM gives the Name %x for 0x%08x, its public area has %x", name, uint32(handle), want)
-	}
-	return &loadedKey{handle: handle, name: name, public: public}, nil
-}
-
-// explainPassword says what an authorization failure of a hierarchy means.
-func explainPassword(err error, hierarchy tpm2.TPMHandle, password []byte) error {
-	if !errors.Is(err, tpm2.TPMRCBadAuth) && !errors.Is(err, tpm2.TPMRCAuthFail) {
-		return err
-	}
-	if len(password) == 0 {
-		return fmt.Errorf("%w: the %s hierarchy has a password and none was given: %w", ErrHierarchyPassword, hierarchyWord(hierarchy), err)
-	}
-	return fmt.Errorf("%w: the %s hierarchy has another password than the one given: %w", ErrHierarchyPassword, hierarchyWord(hierarchy), err)
-}
-
-func hierarchyWord(hierarchy tpm2.TPMHandle) string {
-	switch hierarchy {
-	case tpm2.TPMRHEndorsement:
-		return "endorsement"
-	case tpm2.TPMRHOwner:
-		return "owner"
-	case tpm2.TPMRHNull:
-		return "null"
-	}
-	return fmt.Sprintf("0x%08x", uint32(hierarchy))
+	return tpmop.CreatePrimary(ctx, h, tpm2.TPMRHEndorsement, password, template)
 }

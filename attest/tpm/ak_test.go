@@ -10,17 +10,20 @@ import (
 	"github.com/google/go-tpm/tpm2"
 	"github.com/google/go-tpm/tpm2/transport"
 
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
+	"github.com/nodeattest/nodeattest/internal/tpmop"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
-func akOf(t testing.TB, tpm transport.TPM, source AKSource, password []byte) (*Public, error) {
+func akOf(t testing.TB, tpm transport.TPM, source AKSource, password []byte) (*statement.Public, error) {
 	t.Helper()
-	return do(t, tpm, func(ctx context.Context, h *handles) (*Public, error) {
+	return do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (*statement.Public, error) {
 		ak, err := loadAK(ctx, h, &source, password)
 		if err != nil {
 			return nil, err
 		}
-		return ak.public, nil
+		return ak.Public, nil
 	})
 }
 
@@ -78,7 +81,7 @@ func TestLoadAKOfGCE(t *testing.T) {
 		t.Errorf("without the nonce: the certified key, or error %v", err)
 	}
 	withNonce.NonceIndex = nonceIndex + 1
-	if _, err := akOf(t, tpm, withNonce, nil); !errors.Is(err, ErrNVIndexNotFound) || !strings.Contains(err.Error(), "nonce") {
+	if _, err := akOf(t, tpm, withNonce, nil); !errors.Is(err, tpmop.ErrNVIndexNotFound) || !strings.Contains(err.Error(), "nonce") {
 		t.Errorf("nonce that is not provisioned: got %v, want ErrNVIndexNotFound", err)
 	}
 	writeNV(t, tpm, nonceIndex, make([]byte, 49))
@@ -91,7 +94,7 @@ func TestLoadAKOfGCE(t *testing.T) {
 
 func TestLoadAKFromBadTemplateInNV(t *testing.T) {
 	tpm := newTPM(t)
-	if _, err := akOf(t, tpm, GCERSA(), nil); !errors.Is(err, ErrNVIndexNotFound) {
+	if _, err := akOf(t, tpm, GCERSA(), nil); !errors.Is(err, tpmop.ErrNVIndexNotFound) {
 		t.Errorf("nothing provisioned: got %v, want ErrNVIndexNotFound", err)
 	}
 	good := tpm2.Marshal(AKTemplateECDSAP256())
@@ -141,9 +144,9 @@ func TestLoadAKRefusesWhatVerifiersRefuse(t *testing.T) {
 		template *tpm2.TPMTPublic
 		want     Check
 	}{
-		"storage key":      {storageRootKey(), CheckAKAttributes},
-		"not restricted":   {eccKeyArea(tpm2.TPMECCNistP256, signing, nullECC, nil, nil), CheckAKAttributes},
-		"restricted, sha1": {sha1Named(), CheckNameAlgorithm},
+		"storage key":      {tpmop.StorageRootKey(), statement.CheckAKAttributes},
+		"not restricted":   {tpmop.ECCKeyArea(tpm2.TPMECCNistP256, signing, nullECC, nil, nil), statement.CheckAKAttributes},
+		"restricted, sha1": {sha1Named(), statement.CheckNameAlgorithm},
 	} {
 		_, err := akOf(t, tpm, AKSource{Template: tt.template}, nil)
 		if !errors.Is(err, tt.want) {
@@ -183,7 +186,7 @@ func TestLoadAKFromPersistentHandle(t *testing.T) {
 func setHierarchyPassword(t testing.TB, tpm transport.TPM, hierarchy tpm2.TPMHandle, old, password []byte) {
 	t.Helper()
 	_, err := tpm2.HierarchyChangeAuth{
-		AuthHandle: withPassword(hierarchy, nil, old), NewAuth: tpm2.TPM2BAuth{Buffer: password},
+		AuthHandle: tpmop.WithPassword(hierarchy, nil, old), NewAuth: tpm2.TPM2BAuth{Buffer: password},
 	}.Execute(tpm)
 	if err != nil {
 		t.Fatal(err)
@@ -218,7 +221,7 @@ func TestAKTemplatesSurviveALockout(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	guess := tpm2.NVRead{AuthHandle: withPassword(testIndex, pub.NVName.Buffer, []byte("guess")),
+	guess := tpm2.NVRead{AuthHandle: tpmop.WithPassword(testIndex, pub.NVName.Buffer, []byte("guess")),
 		NVIndex: tpm2.NamedHandle{Handle: testIndex, Name: pub.NVName}, Size: 1}
 	for range 40 {
 		if _, err = guess.Execute(tpm); errors.Is(err, tpm2.TPMRCLockout) {
@@ -228,7 +231,7 @@ func TestAKTemplatesSurviveALockout(t *testing.T) {
 	if !errors.Is(err, tpm2.TPMRCLockout) {
 		t.Fatalf("the TPM is not locked: %v", err)
 	}
-	for _, key := range []Key{mustSoftwareKey(t, newECDSA(t, p256)), mustTPMKey(t, tpm, KeyECDSAP256)} {
+	for _, key := range []tpmkey.Certifiable{mustSoftwareKey(t, newECDSA(t, p256)), mustTPMKey(t, tpm, tpmkey.ECDSAP256)} {
 		if _, err := certifyWith(t, tpm, AKSource{Template: AKTemplateECDSAP256()}, key, []byte{1}); err != nil {
 			t.Errorf("%T: %v", key, err)
 		}

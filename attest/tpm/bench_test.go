@@ -17,6 +17,8 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -39,7 +41,7 @@ type benchmarked struct {
 // others.
 func newBenchmarked(b *testing.B, opts *attesttest.NodeOptions) *benchmarked {
 	b.Helper()
-	opts.TPMKey = tpmkind.KeyECDSAP256
+	opts.TPMKey = tpmkey.ECDSAP256
 	node := attesttest.NewNode(b, opts)
 	plane := attesttest.NewControlPlane(b, node)
 	request, err := plane.Evidence(context.Background(), node)
@@ -53,7 +55,7 @@ func newBenchmarked(b *testing.B, opts *attesttest.NodeOptions) *benchmarked {
 	if out.middle, err = x509.ParseCertificate(out.parts.att.Certificates[1]); err != nil {
 		b.Fatal(err)
 	}
-	ak, err := tpmkind.ParsePublic(out.parts.proof.AKPublic)
+	ak, err := statement.ParsePublic(out.parts.proof.AKPublic)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -61,7 +63,7 @@ func newBenchmarked(b *testing.B, opts *attesttest.NodeOptions) *benchmarked {
 		b.Fatal(err)
 	}
 	out.digest = sha256.Sum256(out.parts.certify.Attest)
-	signature, err := tpmkind.ParseSignature(out.parts.certify.Signature)
+	signature, err := statement.ParseSignature(out.parts.certify.Signature)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -152,14 +154,14 @@ func (m *benchmarked) goAttestation(b *testing.B, roots, intermediates *x509.Cer
 // that has seen the intermediate before, and a peer that has it parsed; "first" one
 // that has not, and a peer that takes it from the evidence.
 func BenchmarkVerify(b *testing.B) {
-	tpm := tpmsim.New(b, nil)
-	rsaAK, rsaCertificates := certified(b, tpm, tpmkind.AKTemplateRSA2048SHA256())
-	eccAK, eccCertificates := certified(b, tpm, tpmkind.AKTemplateECDSAP256())
+	device := tpmsim.New(b, nil)
+	rsaAK, rsaCertificates := certified(b, device, tpmkind.AKTemplateRSA2048SHA256())
+	eccAK, eccCertificates := certified(b, device, tpmkind.AKTemplateECDSAP256())
 	for name, opts := range map[string]*attesttest.NodeOptions{
-		"RSA":             {TPM: tpm, AK: rsaAK, Certificates: rsaCertificates},
-		"ECDSA":           {TPM: tpm, AK: eccAK, Certificates: eccCertificates},
-		"EK-P256/RSA":     {TPM: tpm, Road: attest.RoadEK, EK: tpmkind.EKP256(), AK: tpmkind.AKSource{Template: tpmkind.AKTemplateRSA2048SHA256()}},
-		"EK-RSA2048/P256": {TPM: tpm, Road: attest.RoadEK, EK: tpmkind.EKRSA2048(), AK: tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}},
+		"RSA":             {TPM: device, AK: rsaAK, Certificates: rsaCertificates},
+		"ECDSA":           {TPM: device, AK: eccAK, Certificates: eccCertificates},
+		"EK-P256/RSA":     {TPM: device, Road: attest.RoadEK, EK: tpmkind.EKP256(), AK: tpmkind.AKSource{Template: tpmkind.AKTemplateRSA2048SHA256()}},
+		"EK-RSA2048/P256": {TPM: device, Road: attest.RoadEK, EK: tpmkind.EKRSA2048(), AK: tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}},
 	} {
 		m := newBenchmarked(b, opts)
 		b.Run(name+"/again", func(b *testing.B) { m.race(b, false) })
@@ -189,14 +191,14 @@ func (m *benchmarked) race(b *testing.B, first bool) {
 	if first {
 		before = m.plane.Config.Kinds[0].(*tpmkind.Kind).ForgetIntermediates
 	}
-	tpmkind.ByTurns(b, before, []string{"x-ops", "x-ops+parse", "x-peer"}, rows...)
+	ByTurns(b, before, []string{"x-ops", "x-ops+parse", "x-peer"}, rows...)
 }
 
 // BenchmarkVerifyAlone is one verification, for profiles.
 func BenchmarkVerifyAlone(b *testing.B) {
-	tpm := tpmsim.New(b, nil)
-	ak, certificates := certified(b, tpm, tpmkind.AKTemplateECDSAP256())
-	m := newBenchmarked(b, &attesttest.NodeOptions{TPM: tpm, AK: ak, Certificates: certificates})
+	device := tpmsim.New(b, nil)
+	ak, certificates := certified(b, device, tpmkind.AKTemplateECDSAP256())
+	m := newBenchmarked(b, &attesttest.NodeOptions{TPM: device, AK: ak, Certificates: certificates})
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := m.plane.Verifier.Verify(context.Background(), m.request); err != nil {

@@ -7,6 +7,10 @@ import (
 	"fmt"
 
 	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
+	"github.com/nodeattest/nodeattest/internal/tpmop"
 )
 
 // certification is what a certify statement carries.
@@ -21,11 +25,11 @@ type certification struct {
 // sign for other protocols. Whatever it loads is flushed before it returns, on
 // every path. What the TPM answers is held against what was asked, so that a TPM
 // at fault is noticed here and not by a verifier's refusal.
-func certify(ctx context.Context, h *handles, ak *loadedKey, key Key, qualifyingData []byte) (c *certification, err error) {
+func certify(ctx context.Context, h *tpmop.Handles, ak *tpmop.LoadedKey, key tpmkey.Certifiable, qualifyingData []byte) (c *certification, err error) {
 	if len(qualifyingData) == 0 || len(qualifyingData) > 64 {
 		return nil, fmt.Errorf("qualifying data of %d bytes, want 1 to 64", len(qualifyingData))
 	}
-	loaded, flush, err := key.load(ctx, h)
+	loaded, flush, err := key.Load(ctx, h)
 	if err != nil {
 		return nil, fmt.Errorf("key to certify: %w", err)
 	}
@@ -34,18 +38,18 @@ func certify(ctx context.Context, h *handles, ak *loadedKey, key Key, qualifying
 			c = nil
 		}
 	}()
-	if !loaded.public.SameKey(key.Public()) {
-		return nil, fmt.Errorf("key to certify: the key at 0x%08x in the TPM is another one", uint32(loaded.handle))
+	if !loaded.Public.SameKey(key.Public()) {
+		return nil, fmt.Errorf("key to certify: the key at 0x%08x in the TPM is another one", uint32(loaded.Handle))
 	}
-	if bytes.Equal(loaded.name, ak.name) {
+	if bytes.Equal(loaded.Name, ak.Name) {
 		return nil, errors.New("key to certify: it is the attestation key itself")
 	}
 	rsp, err := certifyLoaded(ctx, h, ak, loaded, qualifyingData)
 	if err != nil {
 		return nil, err
 	}
-	c = &certification{attest: rsp.CertifyInfo.Bytes(), signature: tpm2.Marshal(rsp.Signature), public: loaded.public.Raw}
-	if err := c.check(loaded.name, qualifyingData); err != nil {
+	c = &certification{attest: rsp.CertifyInfo.Bytes(), signature: tpm2.Marshal(rsp.Signature), public: loaded.Public.Raw}
+	if err := c.check(loaded.Name, qualifyingData); err != nil {
 		return nil, fmt.Errorf("the TPM's answer to TPM2_Certify: %w", err)
 	}
 	return c, nil
@@ -54,8 +58,8 @@ func certify(ctx context.Context, h *handles, ak *loadedKey, key Key, qualifying
 // certifyLoaded is TPM2_Certify. A TPM asks for one more try (TPM_RC_RETRY) at the first
 // use after a reset of an AK without noDA, such as those of Google Compute Engine, while
 // it writes down that the counting of wrong passwords has begun.
-func certifyLoaded(ctx context.Context, h *handles, ak, loaded *loadedKey, qualifyingData []byte) (rsp *tpm2.CertifyResponse, err error) {
-	for range maxSignTries {
+func certifyLoaded(ctx context.Context, h *tpmop.Handles, ak, loaded *tpmop.LoadedKey, qualifyingData []byte) (rsp *tpm2.CertifyResponse, err error) {
+	for range tpmkey.MaxSignTries {
 		if rsp, err = certifyOnce(ctx, h, ak, loaded, qualifyingData); !errors.Is(err, tpm2.TPMRCRetry) {
 			break
 		}
@@ -63,23 +67,23 @@ func certifyLoaded(ctx context.Context, h *handles, ak, loaded *loadedKey, quali
 	return rsp, err
 }
 
-func certifyOnce(ctx context.Context, h *handles, ak, loaded *loadedKey, qualifyingData []byte) (*tpm2.CertifyResponse, error) {
+func certifyOnce(ctx context.Context, h *tpmop.Handles, ak, loaded *tpmop.LoadedKey, qualifyingData []byte) (*tpm2.CertifyResponse, error) {
 	// Without adminWithPolicy a key's password is enough for the ADMIN role, which
 	// TPM2_Certify asks for, whatever policy its use has (Part 1, 19.2).
-	object, err := h.authorize(ctx, loaded.handle, loaded.name, loaded.password.Reveal())
+	object, err := h.Authorize(ctx, loaded.Handle, loaded.Name, loaded.Password.Reveal())
 	if err != nil {
 		return nil, err
 	}
-	return run(ctx, h.tpm, tpm2.Certify{
+	return tpmop.Run(ctx, h.TPM, tpm2.Certify{
 		ObjectHandle:   object,
-		SignHandle:     withPassword(ak.handle, ak.name, nil),
+		SignHandle:     tpmop.WithPassword(ak.Handle, ak.Name, nil),
 		QualifyingData: tpm2.TPM2BData{Buffer: qualifyingData},
 		InScheme:       tpm2.TPMTSigScheme{Scheme: tpm2.TPMAlgNull}, // the AK's own
-	}, "TPM2_Certify of 0x%08x with 0x%08x", uint32(loaded.handle), uint32(ak.handle))
+	}, "TPM2_Certify of 0x%08x with 0x%08x", uint32(loaded.Handle), uint32(ak.Handle))
 }
 
 func (c *certification) check(name, qualifyingData []byte) error {
-	a, err := ParseAttestation(c.attest)
+	a, err := statement.ParseAttestation(c.attest)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package tpm
 import (
 	"testing"
 
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/internal/der"
 )
 
@@ -26,7 +27,7 @@ func TestFieldsOfCertifyStatement(t *testing.T) {
 		"something after":     {seq(a, a, a, a), "certify frame"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := ParseTCGAttestCertify(c.der)
+			_, err := statement.ParseTCGAttestCertify(c.der)
 			expectField(t, err, c.bad)
 		})
 	}

@@ -18,6 +18,9 @@ import (
 	"github.com/google/go-tpm/tpm2"
 	"github.com/google/go-tpm/tpm2/transport"
 
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
+	"github.com/nodeattest/nodeattest/internal/tpmop"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -33,55 +36,63 @@ var testAKs = []struct {
 
 type certified struct {
 	*certification
-	ak *Public
+	ak *statement.Public
 }
 
 // certifyWith runs what an Attester runs: an AK from a template, a key, one
 // statement.
-func certifyWith(t testing.TB, tpm transport.TPM, source AKSource, key Key, qualifyingData []byte) (certified, error) {
+func certifyWith(t testing.TB, tpm transport.TPM, source AKSource, key tpmkey.Certifiable, qualifyingData []byte) (certified, error) {
 	t.Helper()
-	return do(t, tpm, func(ctx context.Context, h *handles) (certified, error) {
+	return do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (certified, error) {
 		ak, err := loadAK(ctx, h, &source, nil)
 		if err != nil {
 			return certified{}, err
 		}
 		c, err := certify(ctx, h, ak, key, qualifyingData)
-		return certified{c, ak.public}, err
+		return certified{c, ak.Public}, err
 	})
 }
 
 func TestCertifyEveryPairOnTheSimulator(t *testing.T) {
 	testEveryPair(t, newTPM(t), []keyUnderTest{
-		{"software P-256", func(t testing.TB, _ transport.TPM) Key { return mustSoftwareKey(t, newECDSA(t, elliptic.P256())) }, false},
-		{"software P-384", func(t testing.TB, _ transport.TPM) Key { return mustSoftwareKey(t, newECDSA(t, elliptic.P384())) }, false},
-		{"software RSA-2048", func(t testing.TB, _ transport.TPM) Key { return mustSoftwareKey(t, newRSA(t, 2048)) }, false},
-		{"TPM P-256", func(t testing.TB, tpm transport.TPM) Key { return mustTPMKey(t, tpm, KeyECDSAP256) }, true},
-		{"TPM RSA-2048", func(t testing.TB, tpm transport.TPM) Key { return mustTPMKey(t, tpm, KeyRSA2048) }, true},
+		{"software P-256", func(t testing.TB, _ transport.TPM) tpmkey.Certifiable {
+			return mustSoftwareKey(t, newECDSA(t, elliptic.P256()))
+		}, false},
+		{"software P-384", func(t testing.TB, _ transport.TPM) tpmkey.Certifiable {
+			return mustSoftwareKey(t, newECDSA(t, elliptic.P384()))
+		}, false},
+		{"software RSA-2048", func(t testing.TB, _ transport.TPM) tpmkey.Certifiable { return mustSoftwareKey(t, newRSA(t, 2048)) }, false},
+		{"TPM P-256", func(t testing.TB, tpm transport.TPM) tpmkey.Certifiable { return mustTPMKey(t, tpm, tpmkey.ECDSAP256) }, true},
+		{"TPM RSA-2048", func(t testing.TB, tpm transport.TPM) tpmkey.Certifiable { return mustTPMKey(t, tpm, tpmkey.RSA2048) }, true},
 	})
 }
 
 // swtpm has RSA-3072, which the simulator has not.
 func TestCertifyEveryPairOnSwtpm(t *testing.T) {
 	testEveryPair(t, tpmsim.Swtpm(t, bare()), []keyUnderTest{
-		{"software P-256", func(t testing.TB, _ transport.TPM) Key { return mustSoftwareKey(t, newECDSA(t, elliptic.P256())) }, false},
-		{"software P-521", func(t testing.TB, _ transport.TPM) Key { return mustSoftwareKey(t, newECDSA(t, elliptic.P521())) }, false},
-		{"software RSA-2048", func(t testing.TB, _ transport.TPM) Key { return mustSoftwareKey(t, newRSA(t, 2048)) }, false},
-		{"software RSA-3072", func(t testing.TB, _ transport.TPM) Key { return mustSoftwareKey(t, newRSA(t, 3072)) }, false},
-		{"TPM P-256", func(t testing.TB, tpm transport.TPM) Key { return mustTPMKey(t, tpm, KeyECDSAP256) }, true},
-		{"TPM P-384", func(t testing.TB, tpm transport.TPM) Key { return mustTPMKey(t, tpm, KeyECDSAP384) }, true},
-		{"TPM RSA-2048", func(t testing.TB, tpm transport.TPM) Key { return mustTPMKey(t, tpm, KeyRSA2048) }, true},
-		{"TPM RSA-3072", func(t testing.TB, tpm transport.TPM) Key { return mustTPMKey(t, tpm, KeyRSA3072) }, true},
+		{"software P-256", func(t testing.TB, _ transport.TPM) tpmkey.Certifiable {
+			return mustSoftwareKey(t, newECDSA(t, elliptic.P256()))
+		}, false},
+		{"software P-521", func(t testing.TB, _ transport.TPM) tpmkey.Certifiable {
+			return mustSoftwareKey(t, newECDSA(t, elliptic.P521()))
+		}, false},
+		{"software RSA-2048", func(t testing.TB, _ transport.TPM) tpmkey.Certifiable { return mustSoftwareKey(t, newRSA(t, 2048)) }, false},
+		{"software RSA-3072", func(t testing.TB, _ transport.TPM) tpmkey.Certifiable { return mustSoftwareKey(t, newRSA(t, 3072)) }, false},
+		{"TPM P-256", func(t testing.TB, tpm transport.TPM) tpmkey.Certifiable { return mustTPMKey(t, tpm, tpmkey.ECDSAP256) }, true},
+		{"TPM P-384", func(t testing.TB, tpm transport.TPM) tpmkey.Certifiable { return mustTPMKey(t, tpm, tpmkey.ECDSAP384) }, true},
+		{"TPM RSA-2048", func(t testing.TB, tpm transport.TPM) tpmkey.Certifiable { return mustTPMKey(t, tpm, tpmkey.RSA2048) }, true},
+		{"TPM RSA-3072", func(t testing.TB, tpm transport.TPM) tpmkey.Certifiable { return mustTPMKey(t, tpm, tpmkey.RSA3072) }, true},
 	})
 }
 
 type keyUnderTest struct {
 	name     string
-	make     func(testing.TB, transport.TPM) Key
+	make     func(testing.TB, transport.TPM) tpmkey.Certifiable
 	resident bool
 }
 
 func testEveryPair(t *testing.T, tpm transport.TPM, keys []keyUnderTest) {
-	shared := ShareTPM(tpm)
+	shared := tpmop.Share(tpm)
 	for _, k := range keys {
 		key := k.make(t, shared)
 		for _, ak := range testAKs {
@@ -251,7 +262,7 @@ func TestCertifyFlushesWhateverFails(t *testing.T) {
 		{"refused", func(n int) *tpmsim.Faults { return tpmsim.AnswerAt(n, tpm2.TPMRCFailure) }, tpm2.TPMRCFailure},
 		{"connection lost", tpmsim.DropAt, tpmsim.ErrDropped},
 	}
-	for _, key := range []Key{mustSoftwareKey(t, newECDSA(t, elliptic.P256())), mustTPMKey(t, tpm, KeyECDSAP256)} {
+	for _, key := range []tpmkey.Certifiable{mustSoftwareKey(t, newECDSA(t, elliptic.P256())), mustTPMKey(t, tpm, tpmkey.ECDSAP256)} {
 		faulty := tpmsim.Faulty(tpm, nil)
 		if _, err := certifyWith(t, faulty, AKSource{Template: AKTemplateECDSAP256()}, key, []byte{1}); err != nil {
 			t.Fatal(err)
@@ -260,7 +271,7 @@ func TestCertifyFlushesWhateverFails(t *testing.T) {
 		for n, code := range commands {
 			for _, way := range ways {
 				faulty.SetFaults(way.faults(n + 1))
-				shared := ShareTPM(faulty)
+				shared := tpmop.Share(faulty)
 				_, err := certifyWith(t, shared, AKSource{Template: AKTemplateECDSAP256()}, key, []byte{1})
 				optional := code == tpm2.TPMCCContextSave && !faulty.Dropped()
 				if !errors.Is(err, way.want) && !optional {
@@ -268,7 +279,7 @@ func TestCertifyFlushesWhateverFails(t *testing.T) {
 				}
 				if code == tpm2.TPMCCFlushContext || faulty.Dropped() {
 					faulty.SetFaults(nil)
-					if err := shared.flushLeft(t.Context()); err != nil {
+					if err := shared.FlushLeft(t.Context()); err != nil {
 						t.Errorf("command %d %s, then flushing again: %v", n+1, way.name, err)
 					}
 				}
@@ -279,14 +290,14 @@ func TestCertifyFlushesWhateverFails(t *testing.T) {
 	}
 }
 
-func cancelAfterEach(t *testing.T, tpm transport.TPM, key Key, total int) {
+func cancelAfterEach(t *testing.T, tpm transport.TPM, key tpmkey.Certifiable, total int) {
 	t.Helper()
 	for n := 1; n <= total; n++ {
 		ctx, cancel := context.WithCancel(t.Context())
 		// During the nth command, which the TPM still answers.
 		faulty := tpmsim.Faulty(tpm, &tpmsim.Faults{At: map[int]tpmsim.Fault{n: {Before: cancel}}})
 		certified := false
-		err := ShareTPM(faulty).do(ctx, func(h *handles) error {
+		err := tpmop.Share(faulty).Do(ctx, func(h *tpmop.Handles) error {
 			ak, err := loadAK(ctx, h, &AKSource{Template: AKTemplateECDSAP256()}, nil)
 			if err != nil {
 				return err
@@ -329,16 +340,16 @@ func TestCertifyNoticesABrokenTPM(t *testing.T) {
 func TestCertifyRefusesTheAKItself(t *testing.T) {
 	tpm := newTPM(t)
 	persist(t, tpm, tpm2.TPMRHEndorsement, AKTemplateECDSAP256(), 0x81010002)
-	_, err := do(t, tpm, func(ctx context.Context, h *handles) (any, error) {
+	_, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (any, error) {
 		ak, err := loadAK(ctx, h, &AKSource{Handle: 0x81010002}, nil)
 		if err != nil {
 			return nil, err
 		}
-		key, err := ak.public.Key()
+		key, err := ak.Public.Key()
 		if err != nil {
 			return nil, err
 		}
-		_, err = certify(ctx, h, ak, &TPMKey{key: key, public: ak.public, name: ak.name, held: ak.handle}, []byte{1})
+		_, err = certify(ctx, h, ak, heldKey{key: key, loaded: ak}, []byte{1})
 		return nil, err
 	})
 	if err == nil {
@@ -348,10 +359,31 @@ func TestCertifyRefusesTheAKItself(t *testing.T) {
 
 func TestCertifyRefusesAKeyOfAnotherTPM(t *testing.T) {
 	tpm := newTPM(t)
-	key := mustTPMKey(t, tpm, KeyECDSAP256)
-	other := &TPMKey{tpm: key.tpm, key: newECDSA(t, elliptic.P256()).Public(), public: key.public, name: key.name, saved: key.saved}
+	key := mustTPMKey(t, tpm, tpmkey.ECDSAP256)
+	other := otherKey{key, newECDSA(t, elliptic.P256()).Public()}
 	if _, err := certifyWith(t, tpm, AKSource{Template: AKTemplateECDSAP256()}, other, []byte{1}); err == nil {
 		t.Error("certified a key that is not the one asked for")
 	}
 	checkNothingLoaded(t, tpm)
 }
+
+// heldKey is a key that is in the TPM already.
+type heldKey struct {
+	crypto.Signer
+	key    crypto.PublicKey
+	loaded *tpmop.LoadedKey
+}
+
+func (k heldKey) Public() crypto.PublicKey { return k.key }
+
+func (k heldKey) Load(context.Context, *tpmop.Handles) (*tpmop.LoadedKey, func() error, error) {
+	return k.loaded, func() error { return nil }, nil
+}
+
+// otherKey is a key of the TPM that names another public key as its own.
+type otherKey struct {
+	*tpmkey.Key
+	key crypto.PublicKey
+}
+
+func (k otherKey) Public() crypto.PublicKey { return k.key }

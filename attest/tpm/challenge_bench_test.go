@@ -112,16 +112,16 @@ func (h *helloBench) parsing(t testing.TB) {
 // public-key operations (x-ops), and of those and the standard library's parsing
 // (x-ops+parse). The verifier has seen the intermediate before.
 func BenchmarkChallenge(b *testing.B) {
-	tpm := tpmsim.New(b, everyEK())
+	device := tpmsim.New(b, everyEK())
 	ecc := tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}
 	for name, opts := range map[string]*attesttest.NodeOptions{
-		"AK":         {TPM: tpm},
-		"EK-RSA2048": {TPM: tpm, Road: attest.RoadEK, EK: tpmkind.EKRSA2048(), AK: ecc},
-		"EK-P256":    {TPM: tpm, Road: attest.RoadEK, EK: tpmkind.EKP256(), AK: ecc},
+		"AK":         {TPM: device},
+		"EK-RSA2048": {TPM: device, Road: attest.RoadEK, EK: tpmkind.EKRSA2048(), AK: ecc},
+		"EK-P256":    {TPM: device, Road: attest.RoadEK, EK: tpmkind.EKP256(), AK: ecc},
 	} {
 		h := newHelloBench(b, opts)
 		b.Run(name, func(b *testing.B) {
-			tpmkind.ByTurns(b, func() {}, []string{"x-ops", "x-ops+parse"},
+			ByTurns(b, func() {}, []string{"x-ops", "x-ops+parse"},
 				func() { h.challenge(b) },
 				func() { h.operations(b) },
 				func() { h.parsing(b); h.operations(b) })
@@ -131,14 +131,14 @@ func BenchmarkChallenge(b *testing.B) {
 
 // What a challenge allocates is bounded, on each road.
 func TestAllocationsOfChallenges(t *testing.T) {
-	tpm := tpmsim.New(t, everyEK())
+	device := tpmsim.New(t, everyEK())
 	for name, c := range map[string]struct {
 		opts  attesttest.NodeOptions
 		limit float64
 	}{
-		"AK":         {attesttest.NodeOptions{TPM: tpm}, 260},
-		"EK-RSA2048": {attesttest.NodeOptions{TPM: tpm, Road: attest.RoadEK, EK: tpmkind.EKRSA2048()}, 530},
-		"EK-P256":    {attesttest.NodeOptions{TPM: tpm, Road: attest.RoadEK, EK: tpmkind.EKP256()}, 720},
+		"AK":         {attesttest.NodeOptions{TPM: device}, 260},
+		"EK-RSA2048": {attesttest.NodeOptions{TPM: device, Road: attest.RoadEK, EK: tpmkind.EKRSA2048()}, 530},
+		"EK-P256":    {attesttest.NodeOptions{TPM: device, Road: attest.RoadEK, EK: tpmkind.EKP256()}, 720},
 	} {
 		h := newHelloBench(t, &c.opts)
 		got := testing.AllocsPerRun(100, func() { h.challenge(t) })

@@ -22,7 +22,9 @@ import (
 	"golang.org/x/crypto/cryptobyte"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/tpmwire"
 )
 
 // openCredential is what a TPM does with a credential (TPM 2.0 Library, Part 1, 24.4),
@@ -34,7 +36,7 @@ func openCredential(ek crypto.Signer, hash crypto.Hash, keySize int, name []byte
 	}
 	s := cryptobyte.String(c.IDObject)
 	var mac, identity []byte
-	if !readTPM2B(&s, &mac, 64) {
+	if !tpmwire.ReadTPM2B(&s, &mac, 64) {
 		return nil, errors.New("no HMAC")
 	}
 	identity = s
@@ -53,7 +55,7 @@ func openCredential(ek crypto.Signer, hash crypto.Hash, keySize int, name []byte
 	cipher.NewCFBDecrypter(block, make([]byte, aes.BlockSize)).XORKeyStream(plain, identity) //nolint:staticcheck // what TPMs do
 	s = plain
 	var secret []byte
-	if !readTPM2B(&s, &secret, 64) || !s.Empty() {
+	if !tpmwire.ReadTPM2B(&s, &secret, 64) || !s.Empty() {
 		return nil, errors.New("no secret in it")
 	}
 	return secret, nil
@@ -71,7 +73,7 @@ func openSeed(ek crypto.Signer, hash crypto.Hash, encrypted []byte) ([]byte, err
 	}
 	s := cryptobyte.String(encrypted)
 	var x, y []byte
-	if !readTPM2B(&s, &x, 66) || !readTPM2B(&s, &y, 66) || !s.Empty() {
+	if !tpmwire.ReadTPM2B(&s, &x, 66) || !tpmwire.ReadTPM2B(&s, &y, 66) || !s.Empty() {
 		return nil, errors.New("no point")
 	}
 	width := (len(k.PublicKey().Bytes()) - 1) / 2
@@ -111,7 +113,7 @@ func toolsCredential(t testing.TB, file []byte) *attest.Credential {
 	var magic, version uint32
 	c := &attest.Credential{}
 	if !s.ReadUint32(&magic) || magic != 0xBADCC0DE || !s.ReadUint32(&version) || version != 1 ||
-		!readTPM2B(&s, &c.IDObject, 256) || !readTPM2B(&s, &c.EncryptedSecret, 1024) || !s.Empty() {
+		!tpmwire.ReadTPM2B(&s, &c.IDObject, 256) || !tpmwire.ReadTPM2B(&s, &c.EncryptedSecret, 1024) || !s.Empty() {
 		t.Fatalf("not a file of tpm2_makecredential: %x", file)
 	}
 	return c
@@ -121,8 +123,8 @@ func toolsCredential(t testing.TB, file []byte) *attest.Credential {
 func toolsFile(t testing.TB, c *attest.Credential) []byte {
 	t.Helper()
 	b := cryptobyte.NewBuilder([]byte{0xBA, 0xDC, 0xC0, 0xDE, 0, 0, 0, 1})
-	addTPM2B(b, c.IDObject)
-	addTPM2B(b, c.EncryptedSecret)
+	tpmwire.AddTPM2B(b, c.IDObject)
+	tpmwire.AddTPM2B(b, c.EncryptedSecret)
 	return b.BytesOrPanic()
 }
 
@@ -179,7 +181,7 @@ func TestCredentialOpens(t *testing.T) {
 func someAKName(t testing.TB) []byte {
 	t.Helper()
 	area := ecdsaAK(tpm2.TPMECCNistP256, tpm2.TPMAlgSHA256, 32)
-	public, err := ParsePublic(tpm2.Marshal(area))
+	public, err := statement.ParsePublic(tpm2.Marshal(area))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -274,15 +276,15 @@ func TestCredentialCorpus(t *testing.T) {
 	if len(ours.IDObject) != len(live.IDObject) || len(ours.EncryptedSecret) != len(live.EncryptedSecret) {
 		t.Errorf("P-384: parts of %d and %d bytes, theirs %d and %d", len(ours.IDObject), len(ours.EncryptedSecret), len(live.IDObject), len(live.EncryptedSecret))
 	}
-	public, err := ParsePublic(corpus(t, "credential-kat", "p384-live", "ek384.pub")[2:])
+	public, err := statement.ParsePublic(corpus(t, "credential-kat", "p384-live", "ek384.pub")[2:])
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := checkEKPublic(public); err != nil {
 		t.Error(err)
 	}
-	template := mustGet(ParsePublic(tpm2.Marshal(EKP384High().Template)))
-	if !bytes.Equal(public.beforeUnique(), template.beforeUnique()) {
-		t.Errorf("swtpm's P-384 EK is not of template H-3:\n%x\n%x", public.beforeUnique(), template.beforeUnique())
+	template := mustGet(statement.ParsePublic(tpm2.Marshal(EKP384High().Template)))
+	if !bytes.Equal(public.BeforeUnique(), template.BeforeUnique()) {
+		t.Errorf("swtpm's P-384 EK is not of template H-3:\n%x\n%x", public.BeforeUnique(), template.BeforeUnique())
 	}
 }

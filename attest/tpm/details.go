@@ -12,6 +12,9 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
+	"github.com/nodeattest/nodeattest/internal/tpmwire"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -19,7 +22,7 @@ import (
 // [DetailsOf] finds it there.
 type Details struct {
 	// EK is what is known of the EK on [attest.RoadEK], nil on [attest.RoadAK].
-	EK *EKFacts
+	EK *tpmcert.EKFacts
 	// Profile is the name of the issuer's profile, empty where an EK is trusted
 	// without its certificate.
 	Profile string
@@ -29,12 +32,12 @@ type Details struct {
 	Chain []*x509.Certificate
 	// Directory is the manufacturer, model and version of the TPM where the
 	// certificate states them; never an identity.
-	Directory DirectoryName
+	Directory tpmcert.DirectoryName
 
 	// AKPublic is the AK's TPMT_PUBLIC and AKName its TPM Name, as the node sent it. On
 	// [attest.RoadAK] it is consistent with the certificate; on [attest.RoadEK] it is
 	// proven at [attest.StageAnswer].
-	AKPublic *Public
+	AKPublic *statement.Public
 	AKName   []byte
 	// AKPrimary says that the AK is a primary key of the endorsement, owner or
 	// platform hierarchy, by the statement's qualified signer, so that every bit of
@@ -42,7 +45,7 @@ type Details struct {
 	// [attest.StageHello].
 	AKPrimary bool
 	// KeyAttributes are the certified key's attributes.
-	KeyAttributes Attributes
+	KeyAttributes statement.Attributes
 	// SignatureHash is the hash of the statement's signature.
 	SignatureHash crypto.Hash
 	// Clock is what the TPM said of its clock.
@@ -51,7 +54,7 @@ type Details struct {
 	// carried no quote.
 	Measured *Measured
 
-	profile  *Profile
+	profile  *tpmcert.Profile
 	resident bool
 	values   []attest.Value
 }
@@ -81,22 +84,22 @@ type Clock struct {
 }
 
 // fillStatement takes over what the certify statement says.
-func (d *Details) fillStatement(in *certifyInput) {
-	d.AKName = in.akName
-	d.KeyAttributes = in.public.Attributes
-	d.resident = in.tpmResident()
-	d.SignatureHash = hashOf(in.sig.Hash)
-	plain := in.signedByPrimary(tpm2.TPMRHEndorsement)
-	d.AKPrimary = slices.ContainsFunc(primaryHierarchies[:], in.signedByPrimary)
+func (d *Details) fillStatement(in *statement.CertifyInput) {
+	d.AKName = in.AKName
+	d.KeyAttributes = in.Public.Attributes
+	d.resident = in.TPMResident()
+	d.SignatureHash = tpmwire.HashOf(in.Sig.Hash)
+	plain := in.SignedByPrimary(tpm2.TPMRHEndorsement)
+	d.AKPrimary = slices.ContainsFunc(primaryHierarchies[:], in.SignedByPrimary)
 	d.Clock = &Clock{
-		Milliseconds:    in.attest.Clock,
-		ResetCount:      in.attest.ResetCount,
-		RestartCount:    in.attest.RestartCount,
-		Safe:            in.attest.Safe,
-		FirmwareVersion: in.attest.FirmwareVersion,
+		Milliseconds:    in.Attest.Clock,
+		ResetCount:      in.Attest.ResetCount,
+		RestartCount:    in.Attest.RestartCount,
+		Safe:            in.Attest.Safe,
+		FirmwareVersion: in.Attest.FirmwareVersion,
 		Plain:           plain,
 	}
-	d.values = append(d.values, attest.Value{Label: labelCertify, Bytes: in.attest.ExtraData})
+	d.values = append(d.values, attest.Value{Label: labelCertify, Bytes: in.Attest.ExtraData})
 }
 
 // fillQuote takes over the verified quote, if there is one.
@@ -104,12 +107,12 @@ func (d *Details) fillQuote(a *answer) {
 	if a.quoted == nil {
 		return
 	}
-	trust := AKByIssuer
+	trust := statement.AKByIssuer
 	if a.evidence.road == attest.RoadEK {
-		trust = AKByCredential
+		trust = statement.AKByCredential
 	}
-	d.Measured = &Measured{Quote: a.quoted.quoted(&AK{trust: trust}), EventLog: a.eventLog}
-	d.values = append(d.values, attest.Value{Label: labelQuote, Bytes: a.quoted.attest.ExtraData})
+	d.Measured = &Measured{Quote: a.quoted.Quoted(&statement.AK{Trust: trust}), EventLog: a.eventLog}
+	d.values = append(d.values, attest.Value{Label: labelQuote, Bytes: a.quoted.Attest.ExtraData})
 }
 
 // findings is the part that the join needs. The AK says where the key lives. That the AK
@@ -118,7 +121,7 @@ func (d *Details) fillQuote(a *answer) {
 func (d *Details) findings(road attest.Road, machine attest.Identity) *attest.Findings {
 	f := &attest.Findings{Machine: machine, MachineStanding: attest.Asserted, Values: d.values, Details: d}
 	standing := attest.Asserted
-	if d.profile != nil && machine.Kind() == akIdentityKind && !d.profile.OneAKPerMachine {
+	if d.profile != nil && machine.Kind() == tpmcert.AKIdentityKind && !d.profile.OneAKPerMachine {
 		f.ManyIdentities = manyAKs(d.profile)
 	}
 	if road == attest.RoadEK {
@@ -164,7 +167,7 @@ func (d *Details) facts(road attest.Road, standing attest.Standing) []attest.Fac
 }
 
 // manyAKs says why AKs do not count machines under a profile.
-func manyAKs(p *Profile) string {
+func manyAKs(p *tpmcert.Profile) string {
 	return "profile " + p.Name + ", which names machines by their AK and does not promise one AK a machine (OneAKPerMachine)"
 }
 

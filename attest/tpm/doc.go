@@ -4,8 +4,8 @@
 // The control plane makes a [Kind] and gives it to attest.NewVerifier, the node a [Prover]
 // and gives it to attest.NewAttester:
 //
-//	kind, err := tpm.NewKind(tpm.KindConfig{AKIssuers: issuers})
-//	prover, err := tpm.NewProver(device, tpm.GCERSA(), tpm.ProverOptions{})
+//	kind, err := NewKind(KindConfig{AKIssuers: issuers})
+//	prover, err := NewProver(device, GCERSA(), ProverOptions{})
 //
 // The answer is a TPM2_Certify statement: the AK signs the Name of the TLS key together with
 // the qualifying data of the challenge.

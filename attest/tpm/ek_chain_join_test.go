@@ -11,6 +11,8 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -25,11 +27,11 @@ func TestEKChainFromNV(t *testing.T) {
 	ca := node.TPM.CA()
 
 	node.Attester = attesterOf(t, node.Shared, tpmkind.GCERSA(), tpmkind.ProverOptions{EK: &ek})
-	if _, err := plane.Join(ctx, node); !errors.Is(err, tpmkind.CheckCertificateChain) {
+	if _, err := plane.Join(ctx, node); !errors.Is(err, tpmcert.CheckCertificateChain) {
 		t.Errorf("without asking for the chain: %v", err)
 	}
 	node.Attester = attesterOf(t, node.Shared, tpmkind.GCERSA(), tpmkind.ProverOptions{EK: &ek, EKChainFromNV: true})
-	if _, err := plane.Join(ctx, node); !errors.Is(err, tpmkind.CheckCertificateChain) {
+	if _, err := plane.Join(ctx, node); !errors.Is(err, tpmcert.CheckCertificateChain) {
 		t.Errorf("nothing in NV: %v", err)
 	}
 	// The AK's intermediate and the root stand there too, and stay there.
@@ -53,7 +55,7 @@ func TestEKChainFromNV(t *testing.T) {
 		t.Error(err)
 	}
 	node.Attester = attesterOf(t, node.Shared, tpmkind.GCERSA(), tpmkind.ProverOptions{EK: &ek})
-	if _, err := plane.Join(ctx, node); !errors.Is(err, tpmkind.CheckCertificateChain) {
+	if _, err := plane.Join(ctx, node); !errors.Is(err, tpmcert.CheckCertificateChain) {
 		t.Errorf("not asked for: %v", err)
 	}
 	noHandles(t, node.TPM)
@@ -62,7 +64,7 @@ func TestEKChainFromNV(t *testing.T) {
 	if err := node.TPM.WriteNV(0x01c00101, []byte("no certificate")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := node.Hello(ctx, plane.Now()); !errors.Is(err, tpmkind.CheckEKChainEncoding) {
+	if _, err := node.Hello(ctx, plane.Now()); !errors.Is(err, tpmcert.CheckEKChainEncoding) {
 		t.Errorf("no certificate in NV: %v", err)
 	}
 	noHandles(t, node.TPM)
@@ -70,7 +72,7 @@ func TestEKChainFromNV(t *testing.T) {
 
 // EKChainFromNV is for a leaf from NV, and for nothing else that says what is above it.
 func TestEKChainFromNVOptions(t *testing.T) {
-	tpm := tpmkind.ShareTPM(&tpmsim.TPM{})
+	device := tpmkey.Share(&tpmsim.TPM{})
 	ek, bare := tpmkind.EKRSA2048(), tpmkind.EKRSA2048()
 	bare.CertificateIndex = 0
 	for name, o := range map[string]tpmkind.ProverOptions{
@@ -79,11 +81,11 @@ func TestEKChainFromNVOptions(t *testing.T) {
 		"own certificates":  {EKChainFromNV: true, EK: &ek, Certificates: [][]byte{{0x30, 0}}},
 		"own intermediates": {EKChainFromNV: true, EK: &ek, Intermediates: [][]byte{{0x30, 0}}},
 	} {
-		if _, err := tpmkind.NewProver(tpm, tpmkind.GCERSA(), o); err == nil {
+		if _, err := tpmkind.NewProver(device, tpmkind.GCERSA(), o); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
 	}
-	if _, err := tpmkind.NewProver(tpm, tpmkind.GCERSA(), tpmkind.ProverOptions{EK: &ek, EKChainFromNV: true}); err != nil {
+	if _, err := tpmkind.NewProver(device, tpmkind.GCERSA(), tpmkind.ProverOptions{EK: &ek, EKChainFromNV: true}); err != nil {
 		t.Error(err)
 	}
 }

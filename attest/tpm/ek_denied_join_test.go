@@ -10,8 +10,8 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
-	"github.com/nodeattest/nodeattest/attest/tpm"
 	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -19,12 +19,12 @@ import (
 const certifiedFirmware = 1 << 16
 
 // denying is a control plane like another one, with a deny-list.
-func denying(t *testing.T, plane *attesttest.ControlPlane, n *attesttest.Node, denied ...tpm.DeniedTPM) *attesttest.ControlPlane {
+func denying(t *testing.T, plane *attesttest.ControlPlane, n *attesttest.Node, denied ...tpmcert.DeniedTPM) *attesttest.ControlPlane {
 	t.Helper()
 	again := attesttest.NewControlPlane(t, n)
 	var err error
-	if again.TPM.EKs, err = tpmkind.NewEKVerifier(&tpmkind.EKVerifierConfig{Denied: denied,
-		Issuers: []tpmkind.EKIssuer{{Roots: n.Roots(), Profile: n.EKProfile}}}); err != nil {
+	if again.TPM.EKs, err = tpmcert.NewEKVerifier(&tpmcert.EKVerifierConfig{Denied: denied,
+		Issuers: []tpmcert.EKIssuer{{Roots: n.Roots(), Profile: n.EKProfile}}}); err != nil {
 		t.Fatal(err)
 	}
 	again.Config.KeyRing = plane.Ring // so that it verifies what the other one challenged
@@ -32,8 +32,8 @@ func denying(t *testing.T, plane *attesttest.ControlPlane, n *attesttest.Node, d
 	return again
 }
 
-func deniedOf(vendor, model string, first, last uint32) tpmkind.DeniedTPM {
-	return tpmkind.DeniedTPM{Vendor: vendor, Model: model, First: first, Last: last, Reason: "a test"}
+func deniedOf(vendor, model string, first, last uint32) tpmcert.DeniedTPM {
+	return tpmcert.DeniedTPM{Vendor: vendor, Model: model, First: first, Last: last, Reason: "a test"}
 }
 
 // A TPM whose manufacturer and certified firmware are on the list is refused at its
@@ -43,7 +43,7 @@ func TestDeniedByCertificate(t *testing.T) {
 	ctx := context.Background()
 	s := newStage(t, &attesttest.NodeOptions{TPM: tpmsim.New(t, everyEK()), Road: attest.RoadEK})
 	for name, c := range map[string]struct {
-		denied tpmkind.DeniedTPM
+		denied tpmcert.DeniedTPM
 		want   bool
 	}{
 		"every version":        {deniedOf("SIM", "", 0, 0xffffffff), true},
@@ -60,7 +60,7 @@ func TestDeniedByCertificate(t *testing.T) {
 		_, joined := plane.Join(ctx, s.node)
 		_, verified := plane.Verifier.Verify(ctx, s.good)
 		for step, err := range map[string]error{"join": joined, "answer": verified} {
-			if errors.Is(err, tpmkind.CheckTPMDenied) != c.want || !c.want && err != nil {
+			if errors.Is(err, tpmcert.CheckTPMDenied) != c.want || !c.want && err != nil {
 				t.Errorf("%s: %s: %v", name, step, err)
 			}
 			if c.want && !strings.Contains(err.Error(), "with firmware 1.0") {
@@ -85,7 +85,7 @@ func TestDeniedByRunningFirmware(t *testing.T) {
 		t.Fatalf("running firmware %#x, plain %t", running, tpmkind.DetailsOf(r).Clock.Plain)
 	}
 	for name, c := range map[string]struct {
-		denied tpmkind.DeniedTPM
+		denied tpmcert.DeniedTPM
 		want   bool
 	}{
 		"this version":   {deniedOf("SIM", "", running, running), true},
@@ -106,7 +106,7 @@ func TestDeniedByRunningFirmware(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = plane.Verifier.Verify(ctx, answer)
-		if errors.Is(err, tpmkind.CheckTPMDenied) != c.want || !c.want && err != nil {
+		if errors.Is(err, tpmcert.CheckTPMDenied) != c.want || !c.want && err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if c.want && !strings.Contains(err.Error(), "with running firmware ") {
@@ -121,9 +121,9 @@ func TestDeniedByRunningFirmware(t *testing.T) {
 func TestObfuscatedFirmwareIsNotOnTheList(t *testing.T) {
 	ctx := context.Background()
 	const handle = 0x81008f77
-	tpm := tpmsim.New(t, everyEK())
-	persistOwnerAK(t, tpm, handle)
-	s := newStage(t, &attesttest.NodeOptions{TPM: tpm, Road: attest.RoadEK, AK: tpmkind.AKSource{Handle: handle}})
+	device := tpmsim.New(t, everyEK())
+	persistOwnerAK(t, device, handle)
+	s := newStage(t, &attesttest.NodeOptions{TPM: device, Road: attest.RoadEK, AK: tpmkind.AKSource{Handle: handle}})
 	r, err := s.plane.Verifier.Verify(ctx, s.good)
 	if err != nil {
 		t.Fatal(err)
@@ -137,23 +137,23 @@ func TestObfuscatedFirmwareIsNotOnTheList(t *testing.T) {
 		t.Errorf("%#x: %v", said, err)
 	}
 	plane = denying(t, s.plane, s.node, deniedOf("SIM", "", certifiedFirmware, certifiedFirmware))
-	if _, err := plane.Join(ctx, s.node); !errors.Is(err, tpmkind.CheckTPMDenied) {
+	if _, err := plane.Join(ctx, s.node); !errors.Is(err, tpmcert.CheckTPMDenied) {
 		t.Errorf("by the certificate: %v", err)
 	}
 }
 
 // persistOwnerAK makes an AK in the owner hierarchy, and keeps it at a handle.
-func persistOwnerAK(t *testing.T, tpm *tpmsim.TPM, handle tpm2.TPMHandle) {
+func persistOwnerAK(t *testing.T, device *tpmsim.TPM, handle tpm2.TPMHandle) {
 	t.Helper()
 	template := tpmkind.AKTemplateECDSAP256()
-	ak, err := (tpm2.CreatePrimary{PrimaryHandle: tpm2.TPMRHOwner, InPublic: tpm2.New2B(*template)}).Execute(tpm)
+	ak, err := (tpm2.CreatePrimary{PrimaryHandle: tpm2.TPMRHOwner, InPublic: tpm2.New2B(*template)}).Execute(device)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (tpm2.EvictControl{Auth: tpm2.TPMRHOwner, ObjectHandle: tpm2.NamedHandle{Handle: ak.ObjectHandle, Name: ak.Name}, PersistentHandle: handle}).Execute(tpm); err != nil {
+	if _, err := (tpm2.EvictControl{Auth: tpm2.TPMRHOwner, ObjectHandle: tpm2.NamedHandle{Handle: ak.ObjectHandle, Name: ak.Name}, PersistentHandle: handle}).Execute(device); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (tpm2.FlushContext{FlushHandle: ak.ObjectHandle}).Execute(tpm); err != nil {
+	if _, err := (tpm2.FlushContext{FlushHandle: ak.ObjectHandle}).Execute(device); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -8,7 +8,9 @@ import (
 	"github.com/google/go-tpm/tpm2"
 	"github.com/google/go-tpm/tpm2/transport"
 
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/tpmop"
 )
 
 // The NV indexes of an EK's CA certificates (TCG EK Credential Profile 2.6, section
@@ -26,11 +28,11 @@ const (
 // with an on-die CA have their chain there.
 //
 // An error says which command failed, or is an [*Error] with
-// [CheckCertificateEncoding], [CheckEKChainEncoding] or [CheckSize]. Nothing stays
+// [tpmcert.CheckCertificateEncoding], [tpmcert.CheckEKChainEncoding] or [CheckSize]. Nothing stays
 // loaded in the TPM.
 func ReadEKChain(ctx context.Context, tpm transport.TPM, ekCertificate []byte) ([][]byte, error) {
 	var above [][]byte
-	err := ShareTPM(tpm).do(ctx, func(h *handles) (err error) {
+	err := tpmop.Share(tpm).Do(ctx, func(h *tpmop.Handles) (err error) {
 		above, err = ekChainOf(ctx, h, ekCertificate)
 		return err
 	})
@@ -41,20 +43,20 @@ func ReadEKChain(ctx context.Context, tpm transport.TPM, ekCertificate []byte) (
 }
 
 // ekChainOf reads what the TPM has above a leaf.
-func ekChainOf(ctx context.Context, h *handles, leaf []byte) ([][]byte, error) {
+func ekChainOf(ctx context.Context, h *tpmop.Handles, leaf []byte) ([][]byte, error) {
 	cert, err := x509.ParseCertificate(leaf)
 	if err != nil {
-		return nil, &Error{Check: CheckCertificateEncoding, Got: "an EK certificate that does not parse", Err: err}
+		return nil, &Error{Check: tpmcert.CheckCertificateEncoding, Got: "an EK certificate that does not parse", Err: err}
 	}
 	certs, err := readEKChain(ctx, h)
 	if err != nil {
 		return nil, err
 	}
-	return chainAbove(cert, certs), nil
+	return tpmcert.ChainAbove(cert, certs), nil
 }
 
 // readEKChain reads what is in the NV indexes, in their order.
-func readEKChain(ctx context.Context, h *handles) ([]*x509.Certificate, error) {
+func readEKChain(ctx context.Context, h *tpmop.Handles) ([]*x509.Certificate, error) {
 	found, err := nvIndexes(ctx, h, firstEKChainIndex, lastEKChainIndex)
 	if err != nil {
 		return nil, err
@@ -62,24 +64,24 @@ func readEKChain(ctx context.Context, h *handles) ([]*x509.Certificate, error) {
 	var contents [][]byte
 	size := 0
 	for _, index := range found {
-		content, err := readNV(ctx, h, index)
+		content, err := tpmop.ReadNV(ctx, h, index)
 		if err != nil {
 			return nil, err
 		}
-		if size += len(content); size > maxNVChain {
+		if size += len(content); size > tpmcert.MaxNVChain {
 			return nil, &Error{Check: der.CheckSize, Got: "an EK chain of more than 64 KiB", Want: "at most that"}
 		}
 		contents = append(contents, content)
 	}
-	return ParseEKChain(contents)
+	return tpmcert.ParseEKChain(contents)
 }
 
 // nvIndexes lists the NV indexes from first to last that the TPM has, ascending. A TPM
 // gives some at a time (Part 3, 30.2: moreData).
-func nvIndexes(ctx context.Context, h *handles, first, last tpm2.TPMHandle) ([]tpm2.TPMHandle, error) {
+func nvIndexes(ctx context.Context, h *tpmop.Handles, first, last tpm2.TPMHandle) ([]tpm2.TPMHandle, error) {
 	var found []tpm2.TPMHandle
 	for from := first; from <= last; {
-		rsp, err := run(ctx, h.tpm, tpm2.GetCapability{
+		rsp, err := tpmop.Run(ctx, h.TPM, tpm2.GetCapability{
 			Capability: tpm2.TPMCapHandles, Property: uint32(from), PropertyCount: uint32(last-from) + 1,
 		}, "TPM2_GetCapability of the NV indexes from 0x%08x", uint32(from))
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -31,20 +32,20 @@ func TestReadEKChain(t *testing.T) {
 		t.Fatalf("%d certificates, %v", len(above), err)
 	}
 	// What was read is what the control plane wants.
-	if _, err := verifyEKOf(t.Context(), ekVerifierOf(t, trusting(EKProfileTCG(), root)),
+	if _, err := verifyEKOf(t.Context(), ekVerifierOf(t, trusting(tpmcert.EKProfileTCG(), root)),
 		&sentEK{Certificates: append([][]byte{leaf.Raw}, above...)}, nil, chainTime); err != nil {
 		t.Error(err)
 	}
 	checkNothingLoaded(t, tpm)
 
-	if _, err := ReadEKChain(t.Context(), tpm, []byte("none")); !errors.Is(err, CheckCertificateEncoding) {
+	if _, err := ReadEKChain(t.Context(), tpm, []byte("none")); !errors.Is(err, tpmcert.CheckCertificateEncoding) {
 		t.Errorf("bad leaf: %v", err)
 	}
 	if _, err := ReadEKChain(t.Context(), nil, leaf.Raw); err == nil {
 		t.Error("no TPM was accepted")
 	}
 	writeNV(t, tpm, 0x01c00108, []byte("no certificate"))
-	if _, err := ReadEKChain(t.Context(), tpm, leaf.Raw); !errors.Is(err, CheckEKChainEncoding) {
+	if _, err := ReadEKChain(t.Context(), tpm, leaf.Raw); !errors.Is(err, tpmcert.CheckEKChainEncoding) {
 		t.Errorf("no certificate: %v", err)
 	}
 }
@@ -78,7 +79,7 @@ func TestEKCertificateFromNV(t *testing.T) {
 	tpm := tpmsim.New(t, nil)
 	var roots []*x509.Certificate
 	roots = append(roots, tpm.CA().Root())
-	v := ekVerifierOf(t, EKVerifierConfig{Issuers: []EKIssuer{{Roots: roots, Intermediates: tpm.CA().Intermediates(), Profile: EKProfileTCG()}}})
+	v := ekVerifierOf(t, tpmcert.EKVerifierConfig{Issuers: []tpmcert.EKIssuer{{Roots: roots, Intermediates: tpm.CA().Intermediates(), Profile: tpmcert.EKProfileTCG()}}})
 	for _, index := range []tpm2.TPMHandle{tpmsim.EKCertificateIndexRSA2048, tpmsim.EKCertificateIndexP256} {
 		der, err := readCertificate(t, tpm, index)
 		if err != nil {

@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/tpmop"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -21,8 +23,8 @@ func TestEKPolicies(t *testing.T) {
 		index   uint32
 		a, b, c string
 	}{
-		{crypto.SHA256, tpm2.TPMAlgSHA256, 0x01C07F01, ekPolicyA256, ekPolicyB256, ekPolicyC256},
-		{crypto.SHA384, tpm2.TPMAlgSHA384, 0x01C07F02, ekPolicyA384, ekPolicyB384, ekPolicyC384},
+		{crypto.SHA256, tpm2.TPMAlgSHA256, 0x01C07F01, tpmop.EKPolicyA256, tpmop.EKPolicyB256, tpmop.EKPolicyC256},
+		{crypto.SHA384, tpm2.TPMAlgSHA384, 0x01C07F02, tpmop.EKPolicyA384, tpmop.EKPolicyB384, tpmop.EKPolicyC384},
 	} {
 		extend := func(policy []byte, code tpm2.TPMCC, rest ...[]byte) []byte {
 			h := c.hash.New()
@@ -62,11 +64,13 @@ func TestEKTemplates(t *testing.T) {
 		if !bytes.Equal(tpm.EKTemplate(a), tpm2.Marshal(origin.Template)) {
 			t.Errorf("%v: template\n%x, want\n%x", a, tpm2.Marshal(origin.Template), tpm.EKTemplate(a))
 		}
-		ek, err := do(t, tpm, func(ctx context.Context, h *handles) (*loadedKey, error) { return loadEK(ctx, h, &origin, nil) })
+		ek, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, error) {
+			return loadEK(ctx, h, &origin, nil)
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !ek.public.SameKey(tpm.EKPublic(a)) {
+		if !ek.Public.SameKey(tpm.EKPublic(a)) {
 			t.Errorf("%v: another EK than the certified one", a)
 		}
 	}
@@ -81,27 +85,29 @@ func TestEKTemplates(t *testing.T) {
 // A template and a nonce that the TPM's maker left in NV count.
 func TestEKTemplateAndNonceInNV(t *testing.T) {
 	tpm := newTPM(t)
-	public := func(origin EKOrigin) *Public {
-		ek, err := do(t, tpm, func(ctx context.Context, h *handles) (*loadedKey, error) { return loadEK(ctx, h, &origin, nil) })
+	public := func(origin EKOrigin) *statement.Public {
+		ek, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, error) {
+			return loadEK(ctx, h, &origin, nil)
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return ek.public
+		return ek.Public
 	}
 	plain := public(EKP256())
 	writeNV(t, tpm, EKP256().NonceIndex, []byte("nonce of the maker"))
 	withNonce := public(EKP256())
-	if withNonce.sameKeyAs(plain) {
+	if ofOneKey(withNonce, plain) {
 		t.Error("the nonce makes no difference")
 	}
 	template := EKP256().Template
 	template.Unique = tpm2.NewTPMUPublicID(tpm2.TPMAlgECC, &tpm2.TPMSECCPoint{
-		X: tpm2.TPM2BECCParameter{Buffer: padded("nonce of the maker", 32)}, Y: tpm2.TPM2BECCParameter{Buffer: make([]byte, 32)}})
-	if !public(EKOrigin{Template: template}).sameKeyAs(withNonce) {
+		X: tpm2.TPM2BECCParameter{Buffer: tpmop.Padded("nonce of the maker", 32)}, Y: tpm2.TPM2BECCParameter{Buffer: make([]byte, 32)}})
+	if !ofOneKey(public(EKOrigin{Template: template}), withNonce) {
 		t.Error("the nonce is not where it belongs")
 	}
 	writeNV(t, tpm, EKP256().NonceIndex, make([]byte, 33))
-	if _, err := do(t, tpm, func(ctx context.Context, h *handles) (*loadedKey, error) {
+	if _, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, error) {
 		origin := EKP256()
 		return loadEK(ctx, h, &origin, nil)
 	}); err == nil {
@@ -109,19 +115,19 @@ func TestEKTemplateAndNonceInNV(t *testing.T) {
 	}
 
 	writeNV(t, tpm, EKRSA2048().TemplateIndex, tpm2.Marshal(EKP256High().Template))
-	if !public(EKRSA2048()).sameKeyAs(public(EKP256High())) {
+	if !ofOneKey(public(EKRSA2048()), public(EKP256High())) {
 		t.Error("the template in NV does not count")
 	}
-	if !public(EKOrigin{TemplateIndex: EKRSA2048().TemplateIndex}).sameKeyAs(public(EKP256High())) {
+	if !ofOneKey(public(EKOrigin{TemplateIndex: EKRSA2048().TemplateIndex}), public(EKP256High())) {
 		t.Error("a template in NV alone")
 	}
-	if _, err := do(t, tpm, func(ctx context.Context, h *handles) (*loadedKey, error) {
+	if _, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, error) {
 		return loadEK(ctx, h, &EKOrigin{TemplateIndex: 0x01c0001f}, nil)
-	}); !errors.Is(err, ErrNVIndexNotFound) {
+	}); !errors.Is(err, tpmop.ErrNVIndexNotFound) {
 		t.Errorf("no template at all: %v", err)
 	}
 	writeNV(t, tpm, EKRSA2048().TemplateIndex, []byte("no template"))
-	if _, err := do(t, tpm, func(ctx context.Context, h *handles) (*loadedKey, error) {
+	if _, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, error) {
 		origin := EKRSA2048()
 		return loadEK(ctx, h, &origin, nil)
 	}); err == nil {
@@ -153,7 +159,7 @@ func TestEKOriginsThatAreNone(t *testing.T) {
 func TestEKsThatNoVerifierAccepts(t *testing.T) {
 	tpm := newTPM(t)
 	aes256 := EKP256().Template
-	aes256.Parameters = tpm2.NewTPMUPublicParms(tpm2.TPMAlgECC, &tpm2.TPMSECCParms{Symmetric: ekCipher(256), CurveID: tpm2.TPMECCNistP256})
+	aes256.Parameters = tpm2.NewTPMUPublicParms(tpm2.TPMAlgECC, &tpm2.TPMSECCParms{Symmetric: tpmop.EKCipher(256), CurveID: tpm2.TPMECCNistP256})
 	sha384 := EKP256High().Template
 	sha384.NameAlg, sha384.AuthPolicy = tpm2.TPMAlgSHA384, tpm2.TPM2BDigest{}
 	for name, template := range map[string]*tpm2.TPMTPublic{
@@ -161,7 +167,7 @@ func TestEKsThatNoVerifierAccepts(t *testing.T) {
 		"SHA-384 on P-256": sha384,
 		"a signing key":    AKTemplateECDSAP256(),
 	} {
-		_, err := do(t, tpm, func(ctx context.Context, h *handles) (*loadedKey, error) {
+		_, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, error) {
 			return loadEK(ctx, h, &EKOrigin{Template: template}, nil)
 		})
 		if !errors.Is(err, CheckEKType) {
@@ -174,4 +180,9 @@ func TestEKsThatNoVerifierAccepts(t *testing.T) {
 		t.Error("an EK with a policy that nobody knows")
 	}
 	checkNothingLoaded(t, tpm)
+}
+
+func ofOneKey(a, b *statement.Public) bool {
+	key, err := b.Key()
+	return err == nil && a.SameKey(key)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-tpm/tpm2/transport"
 
 	"github.com/nodeattest/nodeattest/internal/safefile"
+	"github.com/nodeattest/nodeattest/internal/tpmop"
 	"github.com/nodeattest/nodeattest/secret"
 )
 
@@ -48,7 +49,7 @@ var ErrPasswordFile = errors.New("password file refused")
 // password away again; the next run sets it again.
 func EndorsementPassword(ctx context.Context, tpm transport.TPM, path string) (secret.Value[[]byte], error) {
 	var password []byte
-	err := ShareTPM(tpm).do(ctx, func(h *handles) (err error) {
+	err := tpmop.Share(tpm).Do(ctx, func(h *tpmop.Handles) (err error) {
 		password, err = endorsementPassword(ctx, h, path)
 		return err
 	})
@@ -60,8 +61,8 @@ func EndorsementPassword(ctx context.Context, tpm transport.TPM, path string) (s
 
 // endorsementPassword looks at the TPM before the file: a racing process writes the
 // file before it sets the password, so a password that is seen has a file.
-func endorsementPassword(ctx context.Context, h *handles, path string) ([]byte, error) {
-	permanent, err := tpmProperty(ctx, h, tpm2.TPMPTPermanent)
+func endorsementPassword(ctx context.Context, h *tpmop.Handles, path string) ([]byte, error) {
+	permanent, err := tpmop.TPMProperty(ctx, h, tpm2.TPMPTPermanent)
 	if err != nil {
 		return nil, err
 	}
@@ -85,14 +86,14 @@ func endorsementPassword(ctx context.Context, h *handles, path string) ([]byte, 
 		if err := safefile.Sync(path); err != nil {
 			return nil, err
 		}
-		change, err := encrypt(ctx, h, tpm2.HierarchyChangeAuth{
-			AuthHandle: withPassword(tpm2.TPMRHEndorsement, nil, nil),
+		change, err := tpmop.Encrypt(ctx, h, tpm2.HierarchyChangeAuth{
+			AuthHandle: tpmop.WithPassword(tpm2.TPMRHEndorsement, nil, nil),
 			NewAuth:    tpm2.TPM2BAuth{Buffer: password},
 		})
 		if err != nil {
 			return nil, err
 		}
-		_, err = run(ctx, h.tpm, change, "TPM2_HierarchyChangeAuth of the endorsement hierarchy")
+		_, err = tpmop.Run(ctx, h.TPM, change, "TPM2_HierarchyChangeAuth of the endorsement hierarchy")
 		if !errors.Is(err, tpm2.TPMRCBadAuth) {
 			return password, err
 		}
@@ -138,7 +139,7 @@ func parsePasswordFile(content []byte) ([]byte, error) {
 // primary key, and the quickest there is. (A policy session would leave a handle
 // that nobody could find again if the TPM's answer were lost.) Wrong passwords of
 // this hierarchy do not count towards a lockout.
-func checkEndorsementPassword(ctx context.Context, h *handles, password []byte) error {
-	_, err := createPrimary(ctx, h, tpm2.TPMRHEndorsement, password, tpm2.Marshal(AKTemplateECDSAP256()))
+func checkEndorsementPassword(ctx context.Context, h *tpmop.Handles, password []byte) error {
+	_, err := tpmop.CreatePrimary(ctx, h, tpm2.TPMRHEndorsement, password, tpm2.Marshal(AKTemplateECDSAP256()))
 	return err
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 	"github.com/google/go-tpm/tpm2/transport"
 
+	"github.com/nodeattest/nodeattest/internal/tpmop"
 	"github.com/nodeattest/nodeattest/secret"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -115,7 +116,7 @@ func TestEndorsementPasswordAfterACrash(t *testing.T) {
 				dir := t.TempDir()
 				path := filepath.Join(dir, "endorsement")
 				faulty := tpmsim.Faulty(tpm, faults(n))
-				shared := ShareTPM(faulty)
+				shared := tpmop.Share(faulty)
 				first, err := EndorsementPassword(t.Context(), shared, path)
 				// What TPM2_ContextSave gives would only save time.
 				lossless := name == "after" && commands[n-1] == tpm2.TPMCCContextSave
@@ -123,7 +124,7 @@ func TestEndorsementPasswordAfterACrash(t *testing.T) {
 					t.Fatalf("crash %s command %d, %v: got error %v", name, n, commands[n-1], err)
 				}
 				faulty.SetFaults(nil) // a resource manager would flush at the end of the process
-				if err := shared.flushLeft(t.Context()); err != nil {
+				if err := shared.FlushLeft(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 				password, err := EndorsementPassword(t.Context(), tpm, path)

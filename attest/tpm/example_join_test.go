@@ -9,6 +9,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
 )
 
@@ -28,7 +29,7 @@ func ExampleVerifier() {
 		fmt.Println(err)
 		return
 	}
-	kind, err := tpm.NewKind(tpm.KindConfig{AKIssuers: []tpm.Issuer{{Roots: node.Roots(), Profile: tpm.ProfileTCG()}}})
+	kind, err := tpm.NewKind(tpm.KindConfig{AKIssuers: []tpmcert.Issuer{{Roots: node.Roots(), Profile: tpmcert.ProfileTCG()}}})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -7,14 +7,12 @@ import (
 	"testing"
 	"time"
 
-	cbasn1 "golang.org/x/crypto/cryptobyte/asn1"
-
 	"github.com/google/go-tpm/tpm2/transport"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
-	"github.com/nodeattest/nodeattest/internal/work"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -25,18 +23,16 @@ type sentEK struct {
 }
 
 // verifyEKOf parses and verifies what a node sent.
-func verifyEKOf(ctx context.Context, v *EKVerifier, sent *sentEK, machine *csr.Machine, now time.Time) (*EKFacts, error) {
+func verifyEKOf(ctx context.Context, v *tpmcert.EKVerifier, sent *sentEK, machine *csr.Machine, now time.Time) (*tpmcert.EKFacts, error) {
 	if sent == nil {
 		return v.Verify(ctx, nil, machine, now, nil)
 	}
-	p, err := ParseEKPresented(sent.Certificates, sent.PublicKey)
+	p, err := tpmcert.ParseEKPresented(sent.Certificates, sent.PublicKey)
 	if err != nil {
 		return nil, err
 	}
 	return v.Verify(ctx, p, machine, now, nil)
 }
-
-func newTestLinks(signatures int) *links { return newLinks(work.New(signatures)) }
 
 func must(t testing.TB, b []byte, err error) []byte {
 	t.Helper()
@@ -62,8 +58,6 @@ func fst(b []byte, err error) []byte {
 func sameTestKey(a, b crypto.PublicKey) bool {
 	return a.(interface{ Equal(crypto.PublicKey) bool }).Equal(b)
 }
-
-func utf8String(v string) []byte { return element(cbasn1.UTF8String, []byte(v)) }
 
 // expectField expects a refusal for one field.
 func expectField(t *testing.T, err error, bad string) {

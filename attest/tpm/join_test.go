@@ -17,6 +17,9 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/secret"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -37,8 +40,8 @@ func keyOptions(t testing.TB, rsaBits ...int) map[string]attesttest.NodeOptions 
 	out := map[string]attesttest.NodeOptions{
 		"software P-256": {Key: newKey(t, elliptic.P256())},
 		"software P-384": {Key: newKey(t, elliptic.P384())},
-		"TPM P-256":      {TPMKey: tpmkind.KeyECDSAP256},
-		"TPM RSA-2048":   {TPMKey: tpmkind.KeyRSA2048},
+		"TPM P-256":      {TPMKey: tpmkey.ECDSAP256},
+		"TPM RSA-2048":   {TPMKey: tpmkey.RSA2048},
 	}
 	for _, bits := range rsaBits {
 		key, err := rsa.GenerateKey(rand.Reader, bits)
@@ -60,10 +63,10 @@ func newKey(t testing.TB, curve elliptic.Curve) crypto.Signer {
 }
 
 // certified returns source and certificates for an AK made from a template.
-func certified(t testing.TB, tpm *tpmsim.TPM, template *tpm2.TPMTPublic) (tpmkind.AKSource, [][]byte) {
+func certified(t testing.TB, device *tpmsim.TPM, template *tpm2.TPMTPublic) (tpmkind.AKSource, [][]byte) {
 	t.Helper()
 	source := tpmkind.AKSource{Template: template}
-	public, err := tpmkind.AKPublic(context.Background(), tpm, source, secret.Value[[]byte]{})
+	public, err := tpmkind.AKPublic(context.Background(), device, source, secret.Value[[]byte]{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,11 +74,11 @@ func certified(t testing.TB, tpm *tpmsim.TPM, template *tpm2.TPMTPublic) (tpmkin
 	if err != nil {
 		t.Fatal(err)
 	}
-	leaf, err := tpm.CertifyAK(key, nil)
+	leaf, err := device.CertifyAK(key, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return source, [][]byte{leaf.Raw, tpm.CA().AKIntermediate().Raw}
+	return source, [][]byte{leaf.Raw, device.CA().AKIntermediate().Raw}
 }
 
 // Every AK of the library certifies every kind of key, and the verifier accepts
@@ -89,13 +92,13 @@ func TestPairsOnSwtpm(t *testing.T) {
 	testPairs(t, tpmsim.Swtpm(t, nil), aks, keyOptions(t, 2048, 3072))
 }
 
-func testPairs(t *testing.T, tpm *tpmsim.TPM, aks map[string]*tpm2.TPMTPublic, keys map[string]attesttest.NodeOptions) {
+func testPairs(t *testing.T, device *tpmsim.TPM, aks map[string]*tpm2.TPMTPublic, keys map[string]attesttest.NodeOptions) {
 	ctx := context.Background()
 	for akName, template := range aks {
-		source, certificates := certified(t, tpm, template)
+		source, certificates := certified(t, device, template)
 		for keyName, o := range keys {
 			t.Run(akName+"/"+keyName, func(t *testing.T) {
-				o.TPM, o.AK, o.Certificates = tpm, source, certificates
+				o.TPM, o.AK, o.Certificates = device, source, certificates
 				node := attesttest.NewNode(t, &o)
 				plane := attesttest.NewControlPlane(t, node)
 				request, err := plane.Evidence(ctx, node)
@@ -118,7 +121,7 @@ func testPairs(t *testing.T, tpm *tpmsim.TPM, aks map[string]*tpm2.TPMTPublic, k
 			})
 		}
 	}
-	noHandles(t, tpm)
+	noHandles(t, device)
 }
 
 func noHandles(t *testing.T, tpm *tpmsim.TPM) {
@@ -135,7 +138,7 @@ func TestRequireTPMResident(t *testing.T) {
 	tpm := tpmsim.New(t, nil)
 	for name, o := range map[string]attesttest.NodeOptions{
 		"software": {TPM: tpm},
-		"resident": {TPM: tpm, TPMKey: tpmkind.KeyECDSAP256},
+		"resident": {TPM: tpm, TPMKey: tpmkey.ECDSAP256},
 	} {
 		node := attesttest.NewNode(t, &o)
 		plane := attesttest.NewControlPlane(t, node)
@@ -146,7 +149,7 @@ func TestRequireTPMResident(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = verifier.Verify(ctx, request)
-		if name == "resident" && err != nil || name == "software" && !errors.Is(err, tpmkind.CheckResidency) {
+		if name == "resident" && err != nil || name == "software" && !errors.Is(err, statement.CheckResidency) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -157,16 +160,16 @@ func TestRequireTPMResident(t *testing.T) {
 func TestAKFromNV(t *testing.T) {
 	ctx := context.Background()
 	instance := tpmsim.DefaultInstance()
-	tpm := tpmsim.New(t, &tpmsim.Options{Instance: instance, AKs: []tpmsim.AK{
+	device := tpmsim.New(t, &tpmsim.Options{Instance: instance, AKs: []tpmsim.AK{
 		{Algorithm: tpmsim.RSA2048, Padding: 100},
 		{Algorithm: tpmsim.P256, NonceIndex: 0x01c1ff04},
 	}})
-	google := tpmkind.ProfileGoogle()
+	google := tpmcert.ProfileGoogle()
 	ecc := tpmkind.GCEECC()
 	ecc.NonceIndex = 0x01c1ff04
 	want := attest.Identity(fmt.Sprintf("gce:%s/%d", instance.ProjectID, instance.InstanceID))
 	for name, source := range map[string]tpmkind.AKSource{"RSA": tpmkind.GCERSA(), "ECC": ecc} {
-		node := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: tpm, AK: source, Profile: google})
+		node := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: device, AK: source, Profile: google})
 		plane := attesttest.NewControlPlane(t, node)
 		request, err := plane.Evidence(ctx, node)
 		if err != nil {
@@ -180,13 +183,13 @@ func TestAKFromNV(t *testing.T) {
 			t.Errorf("%s: machine %s by %s, want %s", name, r.Machine, tpmkind.DetailsOf(r).Profile, want)
 		}
 	}
-	noHandles(t, tpm)
+	noHandles(t, device)
 }
 
 // The OtherName of the 2018 document is the identity where there is one.
 func TestIdentityFromOtherName(t *testing.T) {
-	tpm := tpmsim.New(t, &tpmsim.Options{OtherName: &tpmsim.OtherName{Type: "\x2a\x03\x04", Value: []byte{0x0c, 2, 'm', '1'}}})
-	node := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: tpm})
+	device := tpmsim.New(t, &tpmsim.Options{OtherName: &tpmsim.OtherName{Type: "\x2a\x03\x04", Value: []byte{0x0c, 2, 'm', '1'}}})
+	node := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: device})
 	plane := attesttest.NewControlPlane(t, node)
 	request, err := plane.Evidence(context.Background(), node)
 	if err != nil {

@@ -10,9 +10,12 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/tpmop"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -32,9 +35,9 @@ const (
 type KindConfig struct {
 	// AKIssuers are the issuers of AK certificates that are trusted. They open
 	// [attest.RoadAK].
-	AKIssuers []Issuer
+	AKIssuers []tpmcert.Issuer
 	// EKs decides which EKs are trusted. It opens [attest.RoadEK].
-	EKs *EKVerifier
+	EKs *tpmcert.EKVerifier
 	// QuotePolicy, if set, decides about what each node booted; an answer without a
 	// quote is then refused. Nil means that a quote is verified where one comes along,
 	// and nothing more is asked: an Authorizer finds it in Details.Measured.
@@ -43,8 +46,8 @@ type KindConfig struct {
 
 // Kind is the TPM's evidence on the control plane's side, an [attest.Kind].
 type Kind struct {
-	aks         *AKVerifier // nil where the road is closed
-	eks         *EKVerifier // likewise
+	aks         *tpmcert.AKVerifier // nil where the road is closed
+	eks         *tpmcert.EKVerifier // likewise
 	quotePolicy QuotePolicy
 	allowSHA1   bool // some issuer admits it
 }
@@ -59,7 +62,7 @@ func NewKind(c KindConfig) (*Kind, error) {
 		return k, nil
 	}
 	var err error
-	if k.aks, err = NewAKVerifier(c.AKIssuers); err != nil {
+	if k.aks, err = tpmcert.NewAKVerifier(c.AKIssuers); err != nil {
 		return nil, err
 	}
 	for _, p := range k.aks.Profiles() {
@@ -79,7 +82,7 @@ func (k *Kind) Describe() attest.Description {
 		for n, p := range k.aks.Profiles() {
 			for _, s := range p.Identity {
 				road.Identities = append(road.Identities, s.Kind())
-				if s.Kind() == akIdentityKind && !p.OneAKPerMachine {
+				if s.Kind() == tpmcert.AKIdentityKind && !p.OneAKPerMachine {
 					road.ManyIdentities = "issuer " + strconv.Itoa(n) + " has " + manyAKs(&p)
 				}
 			}
@@ -97,9 +100,9 @@ func (k *Kind) Describe() attest.Description {
 type evidence struct {
 	kind     *Kind
 	road     attest.Road
-	ak       *AKPresented // on road EK nil
-	ek       *EKPresented // on road AK nil
-	akPublic *Public
+	ak       *tpmcert.AKPresented // on road EK nil
+	ek       *tpmcert.EKPresented // on road AK nil
+	akPublic *statement.Public
 	akKey    crypto.PublicKey
 }
 
@@ -107,7 +110,7 @@ type evidence struct {
 // The key that is read here is the only one that counts from then on: for trust,
 // membership, the binding and the credential.
 func (k *Kind) readNode(road message.Road, akPublic, ekPublic []byte, certificates [][]byte) (*evidence, error) {
-	ak, err := ParsePublic(akPublic)
+	ak, err := statement.ParsePublic(akPublic)
 	if err != nil {
 		return nil, err
 	}
@@ -121,10 +124,10 @@ func (k *Kind) readNode(road message.Road, akPublic, ekPublic []byte, certificat
 // readEK reads the one EK, and the AK's key out of its public area: what the
 // area says is proven by the credential, which is for the area's Name.
 func (e *evidence) readEK(ekPublic []byte, certificates [][]byte) (err error) {
-	if e.ek, err = ParseEKPresented(certificates, ekPublic); err != nil {
+	if e.ek, err = tpmcert.ParseEKPresented(certificates, ekPublic); err != nil {
 		return err
 	}
-	if _, err := ekParametersOf(e.ek.Key()); err != nil {
+	if _, err := tpmop.EKParametersOf(e.ek.Key()); err != nil {
 		return err
 	}
 	e.akKey, err = e.akPublic.Key()
@@ -133,12 +136,12 @@ func (e *evidence) readEK(ekPublic []byte, certificates [][]byte) (err error) {
 
 // readAK reads the AK's certificate and checks that both are of one key.
 func (e *evidence) readAK(certificates [][]byte) (err error) {
-	if e.ak, err = ParseAKPresented(certificates); err != nil {
+	if e.ak, err = tpmcert.ParseAKPresented(certificates); err != nil {
 		return err
 	}
 	e.akKey = e.ak.Leaf().PublicKey
 	if !e.akPublic.SameKey(e.akKey) {
-		return &Error{Check: CheckAKMismatch, Got: "the AK certificate of another key", Want: "the key of akPublic"}
+		return &Error{Check: statement.CheckAKMismatch, Got: "the AK certificate of another key", Want: "the key of akPublic"}
 	}
 	return nil
 }
@@ -148,7 +151,7 @@ func (e *evidence) present() (*attest.Presented, error) {
 	p := &attest.Presented{Road: e.road}
 	carrier := e.akKey
 	if e.road == attest.RoadEK {
-		carrier, p.AKName, p.Machine = e.ek.Key(), e.akPublic.Name(), e.ek.identity()
+		carrier, p.AKName, p.Machine = e.ek.Key(), e.akPublic.Name(), e.ek.Identity()
 	}
 	var err error
 	if p.MachineKey, err = csr.CanonicalSPKI(carrier); err != nil {
@@ -205,7 +208,7 @@ func (h *hello) Present() (p *attest.Presented, err error) {
 	if h.evidence, err = h.kind.readNode(h.message.Road, h.message.AKPublic, h.message.EKPublic, h.certificates); err != nil {
 		return nil, err
 	}
-	if err := checkAKPublic(h.akPublic); err != nil {
+	if err := statement.CheckAKPublic(h.akPublic); err != nil {
 		return nil, err
 	}
 	return h.present()
@@ -240,15 +243,15 @@ func (h *hello) Seal(ctx context.Context, q *attest.Inquiry, secret []byte) (*at
 type answer struct {
 	kind         *Kind
 	certificates [][]byte
-	certify      *CertifyEvidence
+	certify      *statement.CertifyEvidence
 	proof        *message.Proof
 	road         message.Road
-	quote        *QuoteEvidence // nil where there is none
-	eventLog     []byte         // likewise
+	quote        *statement.QuoteEvidence // nil where there is none
+	eventLog     []byte                   // likewise
 
 	evidence *evidence
-	in       certifyInput
-	quoted   *quoteInput // nil where there is no quote
+	in       statement.CertifyInput
+	quoted   *statement.QuoteInput // nil where there is no quote
 }
 
 // ReadAnswer reads an answer: certify, then proof, then optionally a quote and with it
@@ -260,7 +263,7 @@ func (k *Kind) ReadAnswer(e *attest.Evidence) (attest.AnswerEvidence, error) {
 	}
 	a := &answer{kind: k, certificates: e.Certificates}
 	var err error
-	if a.certify, err = ParseTCGAttestCertify(e.Statements[0].DER); err != nil {
+	if a.certify, err = statement.ParseTCGAttestCertify(e.Statements[0].DER); err != nil {
 		return nil, err
 	}
 	if a.certify.Public == nil {
@@ -272,12 +275,12 @@ func (k *Kind) ReadAnswer(e *attest.Evidence) (attest.AnswerEvidence, error) {
 	}
 	a.road = binding.Road
 	if len(e.Statements) > 2 {
-		if a.quote, err = ParseQuote(e.Statements[2].DER); err != nil {
+		if a.quote, err = statement.ParseQuote(e.Statements[2].DER); err != nil {
 			return nil, err
 		}
 	}
 	if len(e.Statements) > 3 {
-		if a.eventLog, err = ParseEventLog(e.Statements[3].DER); err != nil {
+		if a.eventLog, err = statement.ParseEventLog(e.Statements[3].DER); err != nil {
 			return nil, err
 		}
 	}
@@ -295,20 +298,20 @@ func (a *answer) Present() (p *attest.Presented, err error) {
 
 // Check checks the certify statement and the quote, all but their signatures.
 func (a *answer) Check(q *attest.Inquiry) error {
-	a.in = certifyInput{
-		ak:     a.evidence.akPublic,
-		akKey:  a.evidence.akKey,
-		key:    q.Key,
-		covers: func(data []byte) error { return q.Covers(labelCertify, data) },
-		policy: statementPolicy{
-			allowSHA1Signature: a.kind.allowSHA1 && a.evidence.road == attest.RoadAK,
-			requireTPMResident: q.RequireTPMResident,
+	a.in = statement.CertifyInput{
+		AK:     a.evidence.akPublic,
+		AKKey:  a.evidence.akKey,
+		Key:    q.Key,
+		Covers: func(data []byte) error { return q.Covers(labelCertify, data) },
+		Policy: statement.StatementPolicy{
+			AllowSHA1Signature: a.kind.allowSHA1 && a.evidence.road == attest.RoadAK,
+			RequireTPMResident: q.RequireTPMResident,
 		},
 	}
-	if err := a.in.parse(a.certify, nil); err != nil {
+	if err := a.in.Parse(a.certify, nil); err != nil {
 		return err
 	}
-	if err := a.in.checkBeforeSignature(); err != nil {
+	if err := a.in.CheckBeforeSignature(); err != nil {
 		return err
 	}
 	return a.checkQuote(q.Covers)
@@ -320,14 +323,14 @@ func (a *answer) Verify(ctx context.Context, q *attest.Inquiry) (*attest.Finding
 	if err := q.Budget.Signature(ctx); err != nil {
 		return nil, err
 	}
-	if err := a.in.checkSignature(); err != nil {
+	if err := a.in.CheckSignature(); err != nil {
 		return nil, err
 	}
 	if a.quoted != nil {
 		if err := q.Budget.Signature(ctx); err != nil {
 			return nil, err
 		}
-		if err := a.quoted.checkSignature(); err != nil {
+		if err := a.quoted.CheckSignature(); err != nil {
 			return nil, err
 		}
 	}
@@ -341,7 +344,7 @@ func (a *answer) Verify(ctx context.Context, q *attest.Inquiry) (*attest.Finding
 		return nil, err
 	}
 	if a.evidence.road == attest.RoadEK && d.Clock.Plain {
-		if err := a.kind.eks.checkFirmware(d.Directory, d.Clock.FirmwareVersion); err != nil {
+		if err := a.kind.eks.CheckFirmware(d.Directory, d.Clock.FirmwareVersion); err != nil {
 			return nil, err
 		}
 	}
@@ -366,7 +369,7 @@ func (d *Details) checkProfile(road attest.Road) error {
 		return nil
 	}
 	if d.SignatureHash == crypto.SHA1 && !d.profile.InsecureAllowSHA1Signature {
-		return &Error{Check: CheckSignatureHash, Got: "SHA1", Want: "SHA256, SHA384 or SHA512, by profile " + d.Profile}
+		return &Error{Check: statement.CheckSignatureHash, Got: "SHA1", Want: "SHA256, SHA384 or SHA512, by profile " + d.Profile}
 	}
 	if !d.AKPrimary && !d.profile.AllowAKBelowOtherKeys {
 		return &Error{Check: CheckAKParent, Got: "a qualified signer that is not the AK as a primary key",

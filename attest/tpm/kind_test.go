@@ -6,28 +6,29 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // A kind that lacks something is refused when it is made.
 func TestKindConfig(t *testing.T) {
 	root := sign(t, nil, "root", nil)
-	ek := ekVerifierOf(t, trusting(EKProfileTCG(), root))
-	one := Issuer{Roots: []*x509.Certificate{root.cert}, Profile: ProfileTCG()}
+	ek := ekVerifierOf(t, trusting(tpmcert.EKProfileTCG(), root))
+	one := tpmcert.Issuer{Roots: []*x509.Certificate{root.cert}, Profile: tpmcert.ProfileTCG()}
 	named, other := one, one
-	named.Profile.Identity, other.Profile.Identity = []IdentitySource{OtherNameIdentity{}}, []IdentitySource{OtherNameIdentity{}}
+	named.Profile.Identity, other.Profile.Identity = []tpmcert.IdentitySource{tpmcert.OtherNameIdentity{}}, []tpmcert.IdentitySource{tpmcert.OtherNameIdentity{}}
 	other.Roots = []*x509.Certificate{sign(t, nil, "another root", nil).cert}
 	for name, c := range map[string]struct {
 		config KindConfig
 		roads  []attest.Road // nil for a refusal
 	}{
 		"no road":                     {KindConfig{}, nil},
-		"road AK alone":               {KindConfig{AKIssuers: []Issuer{one}}, []attest.Road{attest.RoadAK}},
+		"road AK alone":               {KindConfig{AKIssuers: []tpmcert.Issuer{one}}, []attest.Road{attest.RoadAK}},
 		"road EK alone":               {KindConfig{EKs: ek}, []attest.Road{attest.RoadEK}},
-		"both roads":                  {KindConfig{AKIssuers: []Issuer{one}, EKs: ek}, []attest.Road{attest.RoadAK, attest.RoadEK}},
-		"a zero issuer":               {KindConfig{AKIssuers: []Issuer{{}}}, nil},
-		"a zero issuer after another": {KindConfig{AKIssuers: []Issuer{one, {}}}, nil},
-		"OtherNames of two roots":     {KindConfig{AKIssuers: []Issuer{named, other}}, nil},
+		"both roads":                  {KindConfig{AKIssuers: []tpmcert.Issuer{one}, EKs: ek}, []attest.Road{attest.RoadAK, attest.RoadEK}},
+		"a zero issuer":               {KindConfig{AKIssuers: []tpmcert.Issuer{{}}}, nil},
+		"a zero issuer after another": {KindConfig{AKIssuers: []tpmcert.Issuer{one, {}}}, nil},
+		"OtherNames of two roots":     {KindConfig{AKIssuers: []tpmcert.Issuer{named, other}}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k, err := NewKind(c.config)
@@ -57,22 +58,22 @@ func TestKindConfig(t *testing.T) {
 // one AK a machine.
 func TestKindSaysWhereIdentitiesAreMany(t *testing.T) {
 	root := sign(t, nil, "root", nil)
-	promising, pointer := ProfileTCG(), ProfileAzure()
+	promising, pointer := tpmcert.ProfileTCG(), tpmcert.ProfileAzure()
 	promising.OneAKPerMachine = true
-	pointer.Identity = []IdentitySource{&AKIdentity{}}
+	pointer.Identity = []tpmcert.IdentitySource{&tpmcert.AKIdentity{}}
 	for name, c := range map[string]struct {
-		profiles []Profile
+		profiles []tpmcert.Profile
 		many     bool
 	}{
-		"Google's":                        {[]Profile{ProfileGoogle()}, false},
-		"one that promises":               {[]Profile{ProfileGoogle(), promising}, false},
-		"one that does not":               {[]Profile{ProfileGoogle(), ProfileAzure()}, true},
-		"one that does not, by a pointer": {[]Profile{pointer}, true},
+		"Google's":                        {[]tpmcert.Profile{tpmcert.ProfileGoogle()}, false},
+		"one that promises":               {[]tpmcert.Profile{tpmcert.ProfileGoogle(), promising}, false},
+		"one that does not":               {[]tpmcert.Profile{tpmcert.ProfileGoogle(), tpmcert.ProfileAzure()}, true},
+		"one that does not, by a pointer": {[]tpmcert.Profile{pointer}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var config KindConfig
 			for _, p := range c.profiles {
-				config.AKIssuers = append(config.AKIssuers, Issuer{Roots: []*x509.Certificate{root.cert}, Profile: p})
+				config.AKIssuers = append(config.AKIssuers, tpmcert.Issuer{Roots: []*x509.Certificate{root.cert}, Profile: p})
 			}
 			k, err := NewKind(config)
 			if err != nil {

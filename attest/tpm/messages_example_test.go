@@ -10,7 +10,7 @@ import (
 	"log"
 	"os"
 
-	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/internal/message"
 )
 
@@ -51,11 +51,11 @@ func Example_messages() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	statement, err := os.ReadFile("../testdata/messages/attest.bin")
+	evidence, err := os.ReadFile("../testdata/messages/attest.bin")
 	if err != nil {
 		log.Fatal(err)
 	}
-	a, err := tpm.ParseAttestation(statement)
+	a, err := statement.ParseAttestation(evidence)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -17,6 +17,9 @@ import (
 	"github.com/google/go-tpm/tpm2/transport"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
+	"github.com/nodeattest/nodeattest/internal/tpmop"
 	"github.com/nodeattest/nodeattest/secret"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -33,8 +36,8 @@ func TestNothingIsSent(t *testing.T) {
 	otherPolicy := EKP256()
 	otherPolicy.TemplateIndex, otherPolicy.NonceIndex = 0, 0
 	otherPolicy.Template.AuthPolicy = tpm2.TPM2BDigest{Buffer: filled(32, 1)}
-	withAK := func(use func(ctx context.Context, h *handles, ak *loadedKey) error) func(context.Context, *handles) error {
-		return func(ctx context.Context, h *handles) error {
+	withAK := func(use func(ctx context.Context, h *tpmop.Handles, ak *tpmop.LoadedKey) error) func(context.Context, *tpmop.Handles) error {
+		return func(ctx context.Context, h *tpmop.Handles) error {
 			ak, err := loadAK(ctx, h, &ecdsaAK, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -42,76 +45,76 @@ func TestNothingIsSent(t *testing.T) {
 			return use(ctx, h, ak)
 		}
 	}
-	ekArea := func() *loadedKey {
-		p, err := ParsePublic(tpm2.Marshal(EKP256().Template))
+	ekArea := func() *tpmop.LoadedKey {
+		p, err := statement.ParsePublic(tpm2.Marshal(EKP256().Template))
 		if err != nil {
 			t.Fatal(err)
 		}
-		return &loadedKey{handle: 0x80000000, public: p}
+		return &tpmop.LoadedKey{Handle: 0x80000000, Public: p}
 	}
 	for name, c := range map[string]struct {
 		never tpm2.TPMCC // 0 stands for all
 		want  error
-		run   func(ctx context.Context, h *handles) error
+		run   func(ctx context.Context, h *tpmop.Handles) error
 	}{
-		"an AK without a source": {0, nil, func(ctx context.Context, h *handles) error {
+		"an AK without a source": {0, nil, func(ctx context.Context, h *tpmop.Handles) error {
 			_, err := loadAK(ctx, h, &AKSource{}, nil)
 			return err
 		}},
-		"an EK without a source": {0, nil, func(ctx context.Context, h *handles) error {
+		"an EK without a source": {0, nil, func(ctx context.Context, h *tpmop.Handles) error {
 			_, err := loadEK(ctx, h, &EKOrigin{}, nil)
 			return err
 		}},
-		"an AK of two sources": {0, nil, func(ctx context.Context, h *handles) error {
+		"an AK of two sources": {0, nil, func(ctx context.Context, h *tpmop.Handles) error {
 			_, err := loadAK(ctx, h, &AKSource{Template: ecdsaAK.Template, Handle: 0x81000001}, nil)
 			return err
 		}},
-		"an EK of two sources": {0, nil, func(ctx context.Context, h *handles) error {
+		"an EK of two sources": {0, nil, func(ctx context.Context, h *tpmop.Handles) error {
 			_, err := loadEK(ctx, h, &EKOrigin{Template: EKP256().Template, Handle: 0x81000001}, nil)
 			return err
 		}},
-		"an index that is none": {0, nil, func(ctx context.Context, h *handles) error {
-			_, err := readNV(ctx, h, 0x81000001)
+		"an index that is none": {0, nil, func(ctx context.Context, h *tpmop.Handles) error {
+			_, err := tpmop.ReadNV(ctx, h, 0x81000001)
 			return err
 		}},
-		"a command too late": {0, context.Canceled, func(_ context.Context, h *handles) error {
-			_, err := run(cancelled, h.tpm, tpm2.GetRandom{BytesRequested: 1}, "TPM2_GetRandom")
+		"a command too late": {0, context.Canceled, func(_ context.Context, h *tpmop.Handles) error {
+			_, err := tpmop.Run(cancelled, h.TPM, tpm2.GetRandom{BytesRequested: 1}, "TPM2_GetRandom")
 			return err
 		}},
-		"a key too late": {0, context.Canceled, func(_ context.Context, h *handles) error {
-			_, err := load(cancelled, h, nil, tpm2.CreatePrimary{PrimaryHandle: withPassword(tpm2.TPMRHEndorsement, nil, nil),
+		"a key too late": {0, context.Canceled, func(_ context.Context, h *tpmop.Handles) error {
+			_, err := tpmop.Load(cancelled, h, nil, tpm2.CreatePrimary{PrimaryHandle: tpmop.WithPassword(tpm2.TPMRHEndorsement, nil, nil),
 				InPublic: tpm2.New2B(*AKTemplateECDSAP256())}, "TPM2_CreatePrimary")
 			return err
 		}},
-		"a primary key with a bad password": {tpm2.TPMCCCreatePrimary, errNullInPassword, func(ctx context.Context, h *handles) error {
-			_, err := createPrimary(ctx, h, tpm2.TPMRHEndorsement, badPassword, tpm2.Marshal(AKTemplateECDSAP256()))
+		"a primary key with a bad password": {tpm2.TPMCCCreatePrimary, tpmop.ErrNullInPassword, func(ctx context.Context, h *tpmop.Handles) error {
+			_, err := tpmop.CreatePrimary(ctx, h, tpm2.TPMRHEndorsement, badPassword, tpm2.Marshal(AKTemplateECDSAP256()))
 			return err
 		}},
-		"a statement about a key with a bad password": {tpm2.TPMCCCertify, errNullInPassword, withAK(func(ctx context.Context, h *handles, ak *loadedKey) error {
-			_, err := certifyOnce(ctx, h, ak, &loadedKey{handle: ak.handle, name: ak.name, public: ak.public, password: secret.New(badPassword)}, []byte("qd"))
+		"a statement about a key with a bad password": {tpm2.TPMCCCertify, tpmop.ErrNullInPassword, withAK(func(ctx context.Context, h *tpmop.Handles, ak *tpmop.LoadedKey) error {
+			_, err := certifyOnce(ctx, h, ak, &tpmop.LoadedKey{Handle: ak.Handle, Name: ak.Name, Public: ak.Public, Password: secret.New(badPassword)}, []byte("qd"))
 			return err
 		})},
-		"a quote of nothing": {tpm2.TPMCCQuote, CheckPCRSelection, withAK(func(ctx context.Context, h *handles, ak *loadedKey) error {
+		"a quote of nothing": {tpm2.TPMCCQuote, statement.CheckPCRSelection, withAK(func(ctx context.Context, h *tpmop.Handles, ak *tpmop.LoadedKey) error {
 			_, err := quote(ctx, h, ak, nil, []byte("qd"))
 			return err
 		})},
-		"a session of an EK that does not parse": {0, nil, func(ctx context.Context, h *handles) error {
-			_, err := h.ekSession(ctx, &loadedKey{public: &Public{Raw: []byte{1}, NameAlg: tpm2.TPMAlgSHA256}})
+		"a session of an EK that does not parse": {0, nil, func(ctx context.Context, h *tpmop.Handles) error {
+			_, err := h.EKSession(ctx, &tpmop.LoadedKey{Public: &statement.Public{Raw: []byte{1}, NameAlg: tpm2.TPMAlgSHA256}})
 			return err
 		}},
-		"the hierarchy's password, in a session of an EK that does not parse": {0, nil, func(ctx context.Context, h *handles) error {
-			_, err := h.endorsementAuth(ctx, &loadedKey{public: &Public{Raw: []byte{1}, NameAlg: tpm2.TPMAlgSHA256}}, []byte("password"))
+		"the hierarchy's password, in a session of an EK that does not parse": {0, nil, func(ctx context.Context, h *tpmop.Handles) error {
+			_, err := h.EndorsementAuth(ctx, &tpmop.LoadedKey{Public: &statement.Public{Raw: []byte{1}, NameAlg: tpm2.TPMAlgSHA256}}, []byte("password"))
 			return err
 		}},
-		"the hierarchy's bad password": {0, errNullInPassword, func(ctx context.Context, h *handles) error {
-			_, err := h.endorsementAuth(ctx, ekArea(), badPassword)
+		"the hierarchy's bad password": {0, tpmop.ErrNullInPassword, func(ctx context.Context, h *tpmop.Handles) error {
+			_, err := h.EndorsementAuth(ctx, ekArea(), badPassword)
 			return err
 		}},
-		"a policy with the hierarchy's bad password": {tpm2.TPMCCPolicySecret, errNullInPassword, func(ctx context.Context, h *handles) error {
-			_, err := h.ekPolicySession(ctx, ekArea(), badPassword, ekByPolicyA)
+		"a policy with the hierarchy's bad password": {tpm2.TPMCCPolicySecret, tpmop.ErrNullInPassword, func(ctx context.Context, h *tpmop.Handles) error {
+			_, err := h.EKPolicySession(ctx, ekArea(), badPassword, tpmop.EKByPolicyA)
 			return err
 		}},
-		"an EK with a policy of its own": {tpm2.TPMCCStartAuthSession, nil, withAK(func(ctx context.Context, h *handles, ak *loadedKey) error {
+		"an EK with a policy of its own": {tpm2.TPMCCStartAuthSession, nil, withAK(func(ctx context.Context, h *tpmop.Handles, ak *tpmop.LoadedKey) error {
 			ek, err := loadEK(ctx, h, &otherPolicy, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -122,7 +125,7 @@ func TestNothingIsSent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tpm.SetFaults(nil)
-			_, err := do(t, tpm, func(ctx context.Context, h *handles) (struct{}, error) { return struct{}{}, c.run(ctx, h) })
+			_, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (struct{}, error) { return struct{}{}, c.run(ctx, h) })
 			if err == nil || c.want != nil && !errors.Is(err, c.want) {
 				t.Errorf("got %v, want %v", err, c.want)
 			}
@@ -139,15 +142,15 @@ func TestAnswersOfBrokenTPMs(t *testing.T) {
 	tpm := newTPM(t)
 	source := AKSource{Template: AKTemplateECDSAP256()}
 	broken := tpmsim.Faulty(&altered{tpm, tpm2.TPMCCQuote, func(b []byte) { b[21] ^= 0x0f }}, nil)
-	if _, err := quoteWith(t, broken, source, DefaultPCRs(), []byte("qd")); !errors.Is(err, CheckAttestEncoding) || count(broken, tpm2.TPMCCQuote) != 1 {
+	if _, err := quoteWith(t, broken, source, DefaultPCRs(), []byte("qd")); !errors.Is(err, statement.CheckAttestEncoding) || count(broken, tpm2.TPMCCQuote) != 1 {
 		t.Errorf("a quote of another type: %v after %d quotes", err, count(broken, tpm2.TPMCCQuote))
 	}
 	again := tpmsim.Faulty(tpm, tpmsim.FailEvery(tpm2.TPMCCQuote, tpm2.TPMRCRetry))
-	if _, err := quoteWith(t, again, source, DefaultPCRs(), []byte("qd")); !errors.Is(err, tpm2.TPMRCRetry) || count(again, tpm2.TPMCCQuote) != maxSignTries {
+	if _, err := quoteWith(t, again, source, DefaultPCRs(), []byte("qd")); !errors.Is(err, tpm2.TPMRCRetry) || count(again, tpm2.TPMCCQuote) != tpmkey.MaxSignTries {
 		t.Errorf("retry: %v after %d quotes", err, count(again, tpm2.TPMCCQuote))
 	}
 	other := tpmsim.Faulty(&otherBank{tpm}, nil)
-	if _, err := quoteWith(t, other, source, DefaultPCRs(), []byte("qd")); !errors.Is(err, CheckPCRValue) || count(other, tpm2.TPMCCQuote) != 0 {
+	if _, err := quoteWith(t, other, source, DefaultPCRs(), []byte("qd")); !errors.Is(err, statement.CheckPCRValue) || count(other, tpm2.TPMCCQuote) != 0 {
 		t.Errorf("values of SHA-1: %v after %v", err, other.Names())
 	}
 	longest := make([]byte, 64)
@@ -161,25 +164,25 @@ func TestAnswersOfBrokenTPMs(t *testing.T) {
 	for name, c := range map[string]struct {
 		code  tpm2.TPMCC
 		alter func([]byte)
-		run   func(ctx context.Context, h *handles) error
+		run   func(ctx context.Context, h *tpmop.Handles) error
 	}{
-		"an area of an NV index that ends": {tpm2.TPMCCNVReadPublic, func(b []byte) { b[23] = 0xff }, func(ctx context.Context, h *handles) error {
-			_, err := readNV(ctx, h, 0x01c00a00)
+		"an area of an NV index that ends": {tpm2.TPMCCNVReadPublic, func(b []byte) { b[23] = 0xff }, func(ctx context.Context, h *tpmop.Handles) error {
+			_, err := tpmop.ReadNV(ctx, h, 0x01c00a00)
 			return err
 		}},
-		"handles in place of properties": {tpm2.TPMCCGetCapability, func(b []byte) { b[14], b[18] = 1, 2 }, func(ctx context.Context, h *handles) error {
-			_, err := tpmProperty(ctx, h, tpm2.TPMPTNVBufferMax)
+		"handles in place of properties": {tpm2.TPMCCGetCapability, func(b []byte) { b[14], b[18] = 1, 2 }, func(ctx context.Context, h *tpmop.Handles) error {
+			_, err := tpmop.TPMProperty(ctx, h, tpm2.TPMPTNVBufferMax)
 			return err
 		}},
-		"commands in place of NV indexes": {tpm2.TPMCCGetCapability, func(b []byte) { b[14] = 2 }, func(ctx context.Context, h *handles) error {
+		"commands in place of NV indexes": {tpm2.TPMCCGetCapability, func(b []byte) { b[14] = 2 }, func(ctx context.Context, h *tpmop.Handles) error {
 			_, err := nvIndexes(ctx, h, firstEKChainIndex, lastEKChainIndex)
 			return err
 		}},
-		"commands in place of sessions": {tpm2.TPMCCGetCapability, func(b []byte) { b[14] = 2 }, func(ctx context.Context, h *handles) error {
-			_, err := h.loadedSessions(ctx)
+		"commands in place of sessions": {tpm2.TPMCCGetCapability, func(b []byte) { b[14] = 2 }, func(ctx context.Context, h *tpmop.Handles) error {
+			_, err := h.LoadedSessions(ctx)
 			return err
 		}},
-		"an NV index before the first": {tpm2.TPMCCGetCapability, func(b []byte) { binary.BigEndian.PutUint32(b[19:], uint32(firstEKChainIndex)-1) }, func(ctx context.Context, h *handles) error {
+		"an NV index before the first": {tpm2.TPMCCGetCapability, func(b []byte) { binary.BigEndian.PutUint32(b[19:], uint32(firstEKChainIndex)-1) }, func(ctx context.Context, h *tpmop.Handles) error {
 			_, err := nvIndexes(ctx, h, firstEKChainIndex, lastEKChainIndex)
 			return err
 		}},
@@ -188,7 +191,7 @@ func TestAnswersOfBrokenTPMs(t *testing.T) {
 		writeNV(t, tpm, firstEKChainIndex, []byte("content"))
 		t.Run(name, func(t *testing.T) {
 			whole := func(tpm transport.TPM) error {
-				_, err := do(t, tpm, func(ctx context.Context, h *handles) (struct{}, error) { return struct{}{}, c.run(ctx, h) })
+				_, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (struct{}, error) { return struct{}{}, c.run(ctx, h) })
 				return err
 			}
 			if err := whole(tpm); err != nil {
@@ -202,7 +205,9 @@ func TestAnswersOfBrokenTPMs(t *testing.T) {
 	t.Run("commands in place of objects", func(t *testing.T) {
 		lost := tpmsim.Faulty(&altered{tpm, tpm2.TPMCCGetCapability, func(b []byte) { b[14] = 2 }},
 			&tpmsim.Faults{At: map[int]tpmsim.Fault{1: {Err: tpmsim.ErrInjected}}})
-		_, err := do(t, lost, func(ctx context.Context, h *handles) (*loadedKey, error) { return loadAK(ctx, h, &source, nil) })
+		_, err := do(t, lost, func(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, error) {
+			return loadAK(ctx, h, &source, nil)
+		})
 		if !errors.Is(err, tpmsim.ErrInjected) {
 			t.Errorf("got %v", err)
 		}
@@ -223,7 +228,7 @@ func (o *otherBank) Send(command []byte) ([]byte, error) {
 
 func TestStatementsThatANodeDoesNotSend(t *testing.T) {
 	certify, quoted := unhex(t, certifyHex), unhex(t, quoteHex)
-	a, err := ParseAttestation(certify)
+	a, err := statement.ParseAttestation(certify)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,30 +244,30 @@ func TestStatementsThatANodeDoesNotSend(t *testing.T) {
 			t.Errorf("certify, %s: %v", name, err)
 		}
 	}
-	ak := &loadedKey{public: publicArea(t, softwareKeys.p256().Public(), testAKAttributes, schemeECDSA)}
+	ak := &tpmop.LoadedKey{Public: publicArea(t, softwareKeys.p256().Public(), testAKAttributes, schemeECDSA)}
 	f := goodQuoteForgery(t, newForger(t, softwareKeys.p256(), schemeECDSA))
-	want, err := selectedPCRs(f.attest.Quote.Selections, false)
+	want, err := statement.SelectedPCRs(f.attest.Quote.Selections, false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
-		change func(e *QuoteEvidence)
-		want   []pcrID
+		change func(e *statement.QuoteEvidence)
+		want   []statement.PCRID
 		qd     []byte
 		err    error
 	}{
-		"good":           {func(*QuoteEvidence) {}, want, testQualifyingData, nil},
-		"no statement":   {func(e *QuoteEvidence) { e.Attest = nil }, want, testQualifyingData, CheckAttestEncoding},
-		"no quote":       {func(e *QuoteEvidence) { e.Attest = certify }, want, testQualifyingData, nil},
-		"other data":     {func(*QuoteEvidence) {}, want, []byte("other"), nil},
-		"a PCR twice":    {func(e *QuoteEvidence) { e.PCRs = append(slices.Clone(e.PCRs), e.PCRs[0]) }, want, testQualifyingData, CheckPCRDuplicate},
-		"other PCRs":     {func(*QuoteEvidence) {}, want[1:], testQualifyingData, CheckPCRSelection},
-		"another value":  {func(e *QuoteEvidence) { e.PCRs = slices.Clone(e.PCRs); e.PCRs[0].Value = filled(32, 9) }, want, testQualifyingData, errPCRsMoved},
-		"an empty quote": {func(e *QuoteEvidence) { e.Attest = selectNothing(t, quoted) }, nil, nil, CheckPCRSelection},
+		"good":           {func(*statement.QuoteEvidence) {}, want, testQualifyingData, nil},
+		"no statement":   {func(e *statement.QuoteEvidence) { e.Attest = nil }, want, testQualifyingData, statement.CheckAttestEncoding},
+		"no quote":       {func(e *statement.QuoteEvidence) { e.Attest = certify }, want, testQualifyingData, nil},
+		"other data":     {func(*statement.QuoteEvidence) {}, want, []byte("other"), nil},
+		"a PCR twice":    {func(e *statement.QuoteEvidence) { e.PCRs = append(slices.Clone(e.PCRs), e.PCRs[0]) }, want, testQualifyingData, statement.CheckPCRDuplicate},
+		"other PCRs":     {func(*statement.QuoteEvidence) {}, want[1:], testQualifyingData, statement.CheckPCRSelection},
+		"another value":  {func(e *statement.QuoteEvidence) { e.PCRs = slices.Clone(e.PCRs); e.PCRs[0].Value = filled(32, 9) }, want, testQualifyingData, errPCRsMoved},
+		"an empty quote": {func(e *statement.QuoteEvidence) { e.Attest = selectNothing(t, quoted) }, nil, nil, statement.CheckPCRSelection},
 	} {
 		e := f.evidence(t)
 		c.change(e)
-		err := e.check(ak, c.want, c.qd)
+		err := checkQuoteMade(e, ak, c.want, c.qd)
 		if (name == "good") != (err == nil) || c.err != nil && !errors.Is(err, c.err) {
 			t.Errorf("quote, %s: got %v, want %v", name, err, c.err)
 		}
@@ -272,7 +277,7 @@ func TestStatementsThatANodeDoesNotSend(t *testing.T) {
 // selectNothing is the quote without a selection.
 func selectNothing(t *testing.T, raw []byte) []byte {
 	t.Helper()
-	a, err := ParseAttestation(raw)
+	a, err := statement.ParseAttestation(raw)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -285,15 +290,15 @@ func selectNothing(t *testing.T, raw []byte) []byte {
 func TestLostResponsesLeaveOthersAlone(t *testing.T) {
 	tpm := newTPM(t)
 	source := AKSource{Template: AKTemplateECDSAP256()}
-	resident := mustTPMKey(t, tpm, KeyECDSAP256)
+	resident := mustTPMKey(t, tpm, tpmkey.ECDSAP256)
 	file := resident.File()
 	software := mustSoftwareKey(t, newECDSA(t, elliptic.P256()))
-	made, err := tpm2.CreatePrimary{PrimaryHandle: withPassword(tpm2.TPMRHNull, nil, nil), InPublic: tpm2.New2B(*AKTemplateECDSAP384())}.Execute(tpm)
+	made, err := tpm2.CreatePrimary{PrimaryHandle: tpmop.WithPassword(tpm2.TPMRHNull, nil, nil), InPublic: tpm2.New2B(*AKTemplateECDSAP384())}.Execute(tpm)
 	if err != nil {
 		t.Fatal(err)
 	}
 	others := []tpm2.TPMHandle{made.ObjectHandle}
-	certifies := func(key func(tpm transport.TPM) Key) func(*testing.T, transport.TPM) error {
+	certifies := func(key func(tpm transport.TPM) tpmkey.Certifiable) func(*testing.T, transport.TPM) error {
 		return func(t *testing.T, tpm transport.TPM) error {
 			_, err := certifyWith(t, tpm, source, key(tpm), []byte("qd"))
 			return err
@@ -305,26 +310,28 @@ func TestLostResponsesLeaveOthersAlone(t *testing.T) {
 		run  func(*testing.T, transport.TPM) error
 	}{
 		"an attestation key": {tpm2.TPMCCCreatePrimary, false, func(t *testing.T, tpm transport.TPM) error {
-			_, err := do(t, tpm, func(ctx context.Context, h *handles) (*loadedKey, error) { return loadAK(ctx, h, &source, nil) })
+			_, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, error) {
+				return loadAK(ctx, h, &source, nil)
+			})
 			return err
 		}},
-		"a software key": {tpm2.TPMCCLoadExternal, false, certifies(func(transport.TPM) Key { return software })},
+		"a software key": {tpm2.TPMCCLoadExternal, false, certifies(func(transport.TPM) tpmkey.Certifiable { return software })},
 		"a key in the TPM": {tpm2.TPMCCContextLoad, false, func(t *testing.T, tpm transport.TPM) error {
-			_, err := do(t, tpm, func(ctx context.Context, h *handles) (*loadedKey, error) {
-				loaded, _, err := resident.load(ctx, h)
+			_, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, error) {
+				loaded, _, err := resident.Load(ctx, h)
 				return loaded, err
 			})
 			return err
 		}},
 		"a key from a file": {tpm2.TPMCCLoad, false, func(t *testing.T, tpm transport.TPM) error {
-			_, err := LoadTPMKey(t.Context(), tpm, file, nil)
+			_, err := tpmkey.Load(t.Context(), tpm, file, nil)
 			return err
 		}},
-		"the key of sessions": {tpm2.TPMCCContextLoad, true, certifies(func(transport.TPM) Key { return software })},
+		"the key of sessions": {tpm2.TPMCCContextLoad, true, certifies(func(transport.TPM) tpmkey.Certifiable { return software })},
 	} {
 		t.Run(name, func(t *testing.T) {
 			faulty := tpmsim.Faulty(tpm, nil)
-			shared := ShareTPM(faulty)
+			shared := tpmop.Share(faulty)
 			if c.warm {
 				if err := c.run(t, shared); err != nil {
 					t.Fatal(err)
@@ -356,7 +363,7 @@ func TestAreasOfBrokenTPMs(t *testing.T) {
 		"good": {good.Name(), good.Raw, true}, "another Name": {digestName(1), good.Raw, false},
 		"no Name": {nil, good.Raw, false}, "no area": {good.Name(), nil, false}, "a cut area": {good.Name(), good.Raw[:20], false},
 	} {
-		if k, err := newLoadedKey(0x80000000, c.name, c.area); c.good != (err == nil) || c.good != (k != nil) {
+		if k, err := tpmop.NewLoadedKey(0x80000000, c.name, c.area); c.good != (err == nil) || c.good != (k != nil) {
 			t.Errorf("%s: %v, %v", name, k, err)
 		}
 	}
@@ -372,32 +379,32 @@ func TestAreasOfBrokenTPMs(t *testing.T) {
 	}}
 	a := newTestAttester(t, offCurve, AKSource{Handle: handle}, ProverOptions{Certificates: [][]byte{{0x30, 0}}})
 	subject := subjectOfTest(t, newECDSA(t, elliptic.P256()))
-	if _, err := a.Hello(t.Context(), subject); !errors.Is(err, CheckPoint) {
+	if _, err := a.Hello(t.Context(), subject); !errors.Is(err, statement.CheckPoint) {
 		t.Errorf("a point off its curve: %v", err)
 	}
 }
 
 func TestAreasOfEndorsementKeys(t *testing.T) {
-	area := func(change func(*Public)) *Public {
-		p := *publicArea(t, softwareKeys.p256().Public(), AttributeFixedTPM|AttributeFixedParent|AttributeRestricted|AttributeDecrypt, noScheme)
-		p.Symmetric = SymmetricScheme{Alg: tpm2.TPMAlgAES, KeyBits: 128, Mode: tpm2.TPMAlgCFB}
+	area := func(change func(*statement.Public)) *statement.Public {
+		p := *publicArea(t, softwareKeys.p256().Public(), statement.AttributeFixedTPM|statement.AttributeFixedParent|statement.AttributeRestricted|statement.AttributeDecrypt, noScheme)
+		p.Symmetric = statement.SymmetricScheme{Alg: tpm2.TPMAlgAES, KeyBits: 128, Mode: tpm2.TPMAlgCFB}
 		change(&p)
 		return &p
 	}
 	p521 := publicArea(t, softwareKeys.p521().Public(), testAKAttributes, noScheme)
 	for name, c := range map[string]struct {
-		ek   *Public
+		ek   *statement.Public
 		want Check
 	}{
-		"good":                  {area(func(*Public) {}), ""},
-		"a point off its curve": {area(func(p *Public) { p.X = filled(32, 1) }), CheckPoint},
+		"good":                  {area(func(*statement.Public) {}), ""},
+		"a point off its curve": {area(func(p *statement.Public) { p.X = filled(32, 1) }), statement.CheckPoint},
 		"P-521":                 {p521, CheckEKType},
-		"another hash":          {area(func(p *Public) { p.NameAlg = tpm2.TPMAlgSHA384 }), CheckEKType},
-		"no cipher":             {area(func(p *Public) { p.Symmetric.Alg = tpm2.TPMAlgNull }), CheckEKType},
-		"another key size":      {area(func(p *Public) { p.Symmetric.KeyBits = 256 }), CheckEKType},
-		"another mode":          {area(func(p *Public) { p.Symmetric.Mode = tpm2.TPMAlgCTR }), CheckEKType},
-		"not restricted":        {area(func(p *Public) { p.Attributes &^= AttributeRestricted }), CheckEKType},
-		"not for decryption":    {area(func(p *Public) { p.Attributes &^= AttributeDecrypt }), CheckEKType},
+		"another hash":          {area(func(p *statement.Public) { p.NameAlg = tpm2.TPMAlgSHA384 }), CheckEKType},
+		"no cipher":             {area(func(p *statement.Public) { p.Symmetric.Alg = tpm2.TPMAlgNull }), CheckEKType},
+		"another key size":      {area(func(p *statement.Public) { p.Symmetric.KeyBits = 256 }), CheckEKType},
+		"another mode":          {area(func(p *statement.Public) { p.Symmetric.Mode = tpm2.TPMAlgCTR }), CheckEKType},
+		"not restricted":        {area(func(p *statement.Public) { p.Attributes &^= statement.AttributeRestricted }), CheckEKType},
+		"not for decryption":    {area(func(p *statement.Public) { p.Attributes &^= statement.AttributeDecrypt }), CheckEKType},
 	} {
 		t.Run(name, func(t *testing.T) { expectCheck(t, checkEKPublic(c.ek), c.want) })
 	}
@@ -419,10 +426,10 @@ func TestTemplatesAndNonces(t *testing.T) {
 		"good": {template, nonce, ""}, "no template": {garbage, nonce, "template"}, "a long nonce": {template, long, "nonce in NV index 0x01c00a04"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := do(t, tpm, func(ctx context.Context, h *handles) (*loadedKey, error) {
+			_, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, error) {
 				return loadUncheckedAK(ctx, h, &AKSource{TemplateIndex: c.template, NonceIndex: c.nonce}, nil)
 			})
-			_, err2 := do(t, tpm, func(ctx context.Context, h *handles) (*loadedKey, error) {
+			_, err2 := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, error) {
 				return loadUncheckedEK(ctx, h, &EKOrigin{TemplateIndex: c.template, NonceIndex: c.nonce}, nil)
 			})
 			for _, err := range []error{err, err2} {
@@ -460,7 +467,7 @@ func (f fakeNV) Send(command []byte) ([]byte, error) {
 		u32(at(10))
 		u32(1)
 		u32(at(14))
-		u32(maxNVChunk)
+		u32(tpmop.MaxNVChunk)
 	case code == tpm2.TPMCCNVReadPublic:
 		u16(14)
 		u32(at(10))
@@ -549,13 +556,13 @@ func TestWordsOfHierarchies(t *testing.T) {
 	} {
 		for password, said := range map[string]string{"": "none was given", "p": "another password"} {
 			for _, rc := range []tpm2.TPMRC{tpm2.TPMRCBadAuth, tpm2.TPMRCAuthFail} {
-				err := explainPassword(rc, hierarchy, []byte(password))
+				err := tpmop.ExplainPassword(rc, hierarchy, []byte(password))
 				if !errors.Is(err, ErrHierarchyPassword) || !errors.Is(err, rc) ||
 					!strings.Contains(err.Error(), "the "+word+" hierarchy has ") || !strings.Contains(err.Error(), said) {
 					t.Errorf("%q: %v", password, err)
 				}
 			}
-			if err := explainPassword(tpm2.TPMRCFailure, hierarchy, []byte(password)); err != tpm2.TPMRCFailure {
+			if err := tpmop.ExplainPassword(tpm2.TPMRCFailure, hierarchy, []byte(password)); err != tpm2.TPMRCFailure {
 				t.Errorf("another failure: %v", err)
 			}
 		}

@@ -14,6 +14,8 @@ import (
 	"github.com/google/go-tpm/tpm2"
 	"github.com/google/go-tpm/tpm2/transport"
 
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
+	"github.com/nodeattest/nodeattest/internal/tpmop"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -70,11 +72,11 @@ func count(tpm *tpmsim.FaultyTPM, code tpm2.TPMCC) int {
 	return n
 }
 
-// do is SharedTPM.do for tests, with the result that f computes.
-func do[T any](t testing.TB, tpm transport.TPM, f func(ctx context.Context, h *handles) (T, error)) (T, error) {
+// do is tpmop.Shared.do for tests, with the result that f computes.
+func do[T any](t testing.TB, tpm transport.TPM, f func(ctx context.Context, h *tpmop.Handles) (T, error)) (T, error) {
 	t.Helper()
 	var v T
-	err := ShareTPM(tpm).do(t.Context(), func(h *handles) (err error) {
+	err := tpmop.Share(tpm).Do(t.Context(), func(h *tpmop.Handles) (err error) {
 		v, err = f(t.Context(), h)
 		return err
 	})
@@ -111,18 +113,18 @@ func newRSA(t testing.TB, bits int) *rsa.PrivateKey {
 	return k
 }
 
-func mustSoftwareKey(t testing.TB, priv crypto.Signer) Key {
+func mustSoftwareKey(t testing.TB, priv crypto.Signer) tpmkey.Certifiable {
 	t.Helper()
-	k, err := SoftwareKey(priv)
+	k, err := tpmkey.SoftwareKey(priv)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return k
 }
 
-func mustTPMKey(t testing.TB, tpm transport.TPM, kind KeyKind) *TPMKey {
+func mustTPMKey(t testing.TB, tpm transport.TPM, kind tpmkey.Kind) *tpmkey.Key {
 	t.Helper()
-	k, err := CreateTPMKey(t.Context(), tpm, kind, nil)
+	k, err := tpmkey.Create(t.Context(), tpm, kind, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,16 +139,16 @@ func mustTPMKey(t testing.TB, tpm transport.TPM, kind KeyKind) *TPMKey {
 // persist puts a primary key from a template at a persistent handle.
 func persist(t testing.TB, tpm transport.TPM, hierarchy tpm2.TPMHandle, template *tpm2.TPMTPublic, handle tpm2.TPMHandle) {
 	t.Helper()
-	_, err := do(t, tpm, func(ctx context.Context, h *handles) (any, error) {
-		k, err := createPrimary(ctx, h, hierarchy, nil, tpm2.Marshal(template))
+	_, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (any, error) {
+		k, err := tpmop.CreatePrimary(ctx, h, hierarchy, nil, tpm2.Marshal(template))
 		if err != nil {
 			return nil, err
 		}
 		return tpm2.EvictControl{
 			Auth:             tpm2.TPMRHOwner,
-			ObjectHandle:     &tpm2.NamedHandle{Handle: k.handle, Name: tpm2.TPM2BName{Buffer: k.name}},
+			ObjectHandle:     &tpm2.NamedHandle{Handle: k.Handle, Name: tpm2.TPM2BName{Buffer: k.Name}},
 			PersistentHandle: handle,
-		}.Execute(h.tpm)
+		}.Execute(h.TPM)
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -8,6 +8,9 @@ import (
 	"strconv"
 
 	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/tpmwire"
 )
 
 // CheckPCRPolicy: a quoted PCR has another value than the policy accepts.
@@ -20,7 +23,7 @@ const CheckQuotePolicy Check = "quote-policy"
 // Measured is what a node has shown of its boot.
 type Measured struct {
 	// Quote is the verified quote: made by the node's AK, over this challenge.
-	Quote *Quoted
+	Quote *statement.Quoted
 	// EventLog is the log that came along, as it was received; nil where none did.
 	// Nothing in it is true before it was replayed against Quote, as package
 	// attest/eventlog does.
@@ -28,7 +31,7 @@ type Measured struct {
 }
 
 // QuotePolicy decides whether a node may have booted what its quote says. It must
-// refuse what the quote does not cover: [Quoted.Value] does.
+// refuse what the quote does not cover: [statement.Quoted.Value] does.
 type QuotePolicy interface {
 	// CheckQuote returns nil to accept. An [*Error] is a refusal, an error that wraps
 	// csr.ErrRetry leaves it open. m and its Quote are not nil.
@@ -41,7 +44,7 @@ type QuotePolicyFunc func(ctx context.Context, m *Measured) error
 // CheckQuote calls f.
 func (f QuotePolicyFunc) CheckQuote(ctx context.Context, m *Measured) error {
 	if f == nil {
-		return refuseStatement(CheckQuotePolicy, "no function", "one")
+		return tpmwire.Refuse(CheckQuotePolicy, "no function", "one")
 	}
 	return f(ctx, m)
 }
@@ -53,7 +56,7 @@ type QuotePolicies []QuotePolicy
 // CheckQuote asks the members in their order and returns the first refusal.
 func (p QuotePolicies) CheckQuote(ctx context.Context, m *Measured) error {
 	if len(p) == 0 || slices.Contains(p, nil) {
-		return refuseStatement(CheckQuotePolicy, "no policy", "one")
+		return tpmwire.Refuse(CheckQuotePolicy, "no policy", "one")
 	}
 	for _, one := range p {
 		if err := one.CheckQuote(ctx, m); err != nil {
@@ -66,7 +69,7 @@ func (p QuotePolicies) CheckQuote(ctx context.Context, m *Measured) error {
 // PCRPolicy is a [QuotePolicy] that accepts exact values. The zero value refuses
 // everything; [NewPCRPolicy] makes one.
 type PCRPolicy struct {
-	sets [][]PCR
+	sets [][]statement.PCR
 }
 
 // NewPCRPolicy returns a policy that accepts a quote where every PCR of at least one
@@ -74,14 +77,14 @@ type PCRPolicy struct {
 // software version; the quote may cover more PCRs than a set names, never fewer.
 //
 // No set, an empty one, a PCR twice in one, a value of another length than its bank's
-// digests, a bank of SHA-1 and a PCR that proves nothing ([ResettablePCR]) are errors.
-func NewPCRPolicy(sets ...[]PCR) (*PCRPolicy, error) {
+// digests, a bank of SHA-1 and a PCR that proves nothing ([statement.ResettablePCR]) are errors.
+func NewPCRPolicy(sets ...[]statement.PCR) (*PCRPolicy, error) {
 	if len(sets) == 0 {
 		return nil, errors.New("attest: PCR policy: no values")
 	}
 	p := &PCRPolicy{}
 	for n, set := range sets {
-		sorted, err := sortedPCRs(set)
+		sorted, err := statement.SortedPCRs(set)
 		if err == nil {
 			err = checkGoodValues(sorted)
 		}
@@ -96,27 +99,27 @@ func NewPCRPolicy(sets ...[]PCR) (*PCRPolicy, error) {
 	return p, nil
 }
 
-func checkGoodValues(set []PCR) error {
+func checkGoodValues(set []statement.PCR) error {
 	if len(set) == 0 {
-		return refuseStatement(CheckQuotePolicy, "no PCR", "at least one")
+		return tpmwire.Refuse(CheckQuotePolicy, "no PCR", "at least one")
 	}
 	for _, p := range set {
-		if err := checkBank(p.Bank, false); err != nil {
+		if err := statement.CheckBank(p.Bank, false); err != nil {
 			return err
 		}
-		if ResettablePCR(p.Index) {
-			return refuseStatement(CheckPCRResettable, p.id().String(), "a PCR that only a reset of the machine resets")
+		if statement.ResettablePCR(p.Index) {
+			return tpmwire.Refuse(statement.CheckPCRResettable, p.ID().String(), "a PCR that only a reset of the machine resets")
 		}
 	}
 	return nil
 }
 
 // CheckQuote accepts where one set fits. A refusal is an [*Error] with
-// [CheckPCRNotQuoted] or [CheckPCRPolicy] and, where there are several sets, with what
+// [statement.CheckPCRNotQuoted] or [CheckPCRPolicy] and, where there are several sets, with what
 // the first one had against the quote as its cause.
 func (p *PCRPolicy) CheckQuote(_ context.Context, m *Measured) error {
 	if p == nil || len(p.sets) == 0 {
-		return refuseStatement(CheckQuotePolicy, "no values", "NewPCRPolicy")
+		return tpmwire.Refuse(CheckQuotePolicy, "no values", "NewPCRPolicy")
 	}
 	var first error
 	for _, set := range p.sets {
@@ -135,14 +138,14 @@ func (p *PCRPolicy) CheckQuote(_ context.Context, m *Measured) error {
 		Want: "one of them", Err: first}
 }
 
-func checkSet(set []PCR, q *Quoted) error {
+func checkSet(set []statement.PCR, q *statement.Quoted) error {
 	for _, want := range set {
 		value, err := q.Value(want.Bank, want.Index)
 		if err != nil {
 			return err
 		}
-		if got := (PCR{Bank: want.Bank, Index: want.Index, Value: value}); !got.equal(want) {
-			return refuseStatement(CheckPCRPolicy, got.String(), want.String())
+		if got := (statement.PCR{Bank: want.Bank, Index: want.Index, Value: value}); !got.Equal(want) {
+			return tpmwire.Refuse(CheckPCRPolicy, got.String(), want.String())
 		}
 	}
 	return nil
@@ -151,6 +154,6 @@ func checkSet(set []PCR, q *Quoted) error {
 // DefaultPCRs selects what firmware and boot loader measure, PCRs 0 to 7 of the
 // SHA-256 bank: TCG PC Client Platform Firmware Profile 1.06, 3.3.4. Each call
 // returns a fresh value.
-func DefaultPCRs() []PCRSelection {
-	return []PCRSelection{{Hash: tpm2.TPMAlgSHA256, Select: []byte{0xff, 0, 0}}}
+func DefaultPCRs() []statement.PCRSelection {
+	return []statement.PCRSelection{{Hash: tpm2.TPMAlgSHA256, Select: []byte{0xff, 0, 0}}}
 }

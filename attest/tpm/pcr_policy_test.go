@@ -7,21 +7,24 @@ import (
 	"testing"
 
 	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/tpmwire"
 )
 
 func quotedForPolicy(t testing.TB) *Measured {
 	t.Helper()
 	f := goodQuoteForgery(t, newForger(t, softwareKeys.p256(), schemeECDSA))
 	f.selectPCRs(mustSelect(t, tpm2.TPMAlgSHA256, 0, 7, 16), mustSelect(t, tpm2.TPMAlgSHA384, 7))
-	q, err := VerifyQuote(f.evidence(t), &f.options)
+	q, err := statement.VerifyQuote(f.evidence(t), &f.options)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return &Measured{Quote: q}
 }
 
-func pcrOf(bank tpm2.TPMAlgID, index int, fill byte) PCR {
-	return PCR{bank, index, bytes.Repeat([]byte{fill}, hashOf(bank).Size())}
+func pcrOf(bank tpm2.TPMAlgID, index int, fill byte) statement.PCR {
+	return statement.PCR{Bank: bank, Index: index, Value: bytes.Repeat([]byte{fill}, tpmwire.HashOf(bank).Size())}
 }
 
 func TestPCRPolicy(t *testing.T) {
@@ -32,18 +35,18 @@ func TestPCRPolicy(t *testing.T) {
 	almost.Value[31] ^= 1
 	for _, c := range []struct {
 		name string
-		sets [][]PCR
+		sets [][]statement.PCR
 		want Check
 	}{
-		{"all", [][]PCR{{good7, good0}}, ""},
-		{"some", [][]PCR{{good7}}, ""},
-		{"another bank", [][]PCR{{good0, pcrOf(tpm2.TPMAlgSHA384, 7, 0x17)}}, ""},
-		{"the second set", [][]PCR{{bad7}, {good7}}, ""},
-		{"another value", [][]PCR{{good0, bad7}}, CheckPCRPolicy},
-		{"one bit", [][]PCR{{good0, almost}}, CheckPCRPolicy},
-		{"a PCR that was not quoted", [][]PCR{{good0, pcrOf(tpm2.TPMAlgSHA256, 1, 0)}}, CheckPCRNotQuoted},
-		{"a bank that was not quoted", [][]PCR{{pcrOf(tpm2.TPMAlgSHA512, 0, 0)}}, CheckPCRNotQuoted},
-		{"half of each set", [][]PCR{{good0, bad7}, {pcrOf(tpm2.TPMAlgSHA256, 0, 1), good7}}, CheckPCRPolicy},
+		{"all", [][]statement.PCR{{good7, good0}}, ""},
+		{"some", [][]statement.PCR{{good7}}, ""},
+		{"another bank", [][]statement.PCR{{good0, pcrOf(tpm2.TPMAlgSHA384, 7, 0x17)}}, ""},
+		{"the second set", [][]statement.PCR{{bad7}, {good7}}, ""},
+		{"another value", [][]statement.PCR{{good0, bad7}}, CheckPCRPolicy},
+		{"one bit", [][]statement.PCR{{good0, almost}}, CheckPCRPolicy},
+		{"a PCR that was not quoted", [][]statement.PCR{{good0, pcrOf(tpm2.TPMAlgSHA256, 1, 0)}}, statement.CheckPCRNotQuoted},
+		{"a bank that was not quoted", [][]statement.PCR{{pcrOf(tpm2.TPMAlgSHA512, 0, 0)}}, statement.CheckPCRNotQuoted},
+		{"half of each set", [][]statement.PCR{{good0, bad7}, {pcrOf(tpm2.TPMAlgSHA256, 0, 1), good7}}, CheckPCRPolicy},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p, err := NewPCRPolicy(c.sets...)
@@ -56,7 +59,7 @@ func TestPCRPolicy(t *testing.T) {
 }
 
 func TestPCRPolicyKeepsItsValues(t *testing.T) {
-	set := []PCR{pcrOf(tpm2.TPMAlgSHA256, 7, 0x17)}
+	set := []statement.PCR{pcrOf(tpm2.TPMAlgSHA256, 7, 0x17)}
 	p, err := NewPCRPolicy(set)
 	if err != nil {
 		t.Fatal(err)
@@ -71,20 +74,20 @@ func TestNewPCRPolicyRefuses(t *testing.T) {
 		t.Error("no sets")
 	}
 	for _, c := range []struct {
-		set  []PCR
+		set  []statement.PCR
 		want Check
 	}{
 		{nil, CheckQuotePolicy},
-		{[]PCR{good, good}, CheckPCRDuplicate},
-		{[]PCR{good, pcrOf(tpm2.TPMAlgSHA256, 7, 2)}, CheckPCRDuplicate},
-		{[]PCR{{tpm2.TPMAlgSHA256, 7, good.Value[:31]}}, CheckPCRValue},
-		{[]PCR{{tpm2.TPMAlgSHA256, 7, nil}}, CheckPCRValue},
-		{[]PCR{pcrOf(tpm2.TPMAlgSHA1, 7, 1)}, CheckPCRBank},
-		{[]PCR{pcrOf(tpm2.TPMAlgSHA256, 16, 1)}, CheckPCRResettable},
-		{[]PCR{pcrOf(tpm2.TPMAlgSHA256, 23, 1)}, CheckPCRResettable},
-		{[]PCR{pcrOf(tpm2.TPMAlgSHA256, 32, 1)}, CheckPCRSelection},
+		{[]statement.PCR{good, good}, statement.CheckPCRDuplicate},
+		{[]statement.PCR{good, pcrOf(tpm2.TPMAlgSHA256, 7, 2)}, statement.CheckPCRDuplicate},
+		{[]statement.PCR{{Bank: tpm2.TPMAlgSHA256, Index: 7, Value: good.Value[:31]}}, statement.CheckPCRValue},
+		{[]statement.PCR{{Bank: tpm2.TPMAlgSHA256, Index: 7, Value: nil}}, statement.CheckPCRValue},
+		{[]statement.PCR{pcrOf(tpm2.TPMAlgSHA1, 7, 1)}, statement.CheckPCRBank},
+		{[]statement.PCR{pcrOf(tpm2.TPMAlgSHA256, 16, 1)}, statement.CheckPCRResettable},
+		{[]statement.PCR{pcrOf(tpm2.TPMAlgSHA256, 23, 1)}, statement.CheckPCRResettable},
+		{[]statement.PCR{pcrOf(tpm2.TPMAlgSHA256, 32, 1)}, statement.CheckPCRSelection},
 	} {
-		if _, err := NewPCRPolicy([]PCR{good}, c.set); !errors.Is(err, c.want) {
+		if _, err := NewPCRPolicy([]statement.PCR{good}, c.set); !errors.Is(err, c.want) {
 			t.Errorf("%v: got %v, want %v", c.set, err, c.want)
 		}
 	}

@@ -12,8 +12,12 @@ import (
 	"github.com/google/go-tpm/tpm2/transport"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/tpmop"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
@@ -44,9 +48,9 @@ type ProverOptions struct {
 	// Quote, if set, has every answer carry a quote over these PCRs, so that the
 	// control plane knows what the machine booted: [DefaultPCRs], or others. Banks of
 	// SHA-1 are refused.
-	Quote []PCRSelection
+	Quote []statement.PCRSelection
 	// EventLog, if set, reads the firmware's event log for every answer, at most
-	// [MaxEventLogSize] bytes; on Linux that is the file
+	// [statement.MaxEventLogSize] bytes; on Linux that is the file
 	// /sys/kernel/security/tpm0/binary_bios_measurements. It goes along with a Quote
 	// alone.
 	EventLog func(ctx context.Context) ([]byte, error)
@@ -55,14 +59,14 @@ type ProverOptions struct {
 // Prover is the TPM's evidence on the node's side, an [attest.Prover]. It keeps nothing
 // loaded in the TPM between messages and is safe for use from many goroutines.
 type Prover struct {
-	tpm     *SharedTPM
+	tpm     *tpmop.Shared
 	source  AKSource
 	options ProverOptions
 }
 
 // NewProver returns the evidence of a TPM, made with the attestation key of source. It
 // sends no command yet. Other users of the same TPM in this process go through
-// [ShareTPM]. The error matches [refusal.CheckConfig].
+// [tpmop.Share]. The error matches [refusal.CheckConfig].
 func NewProver(tpm transport.TPM, source AKSource, o ProverOptions) (*Prover, error) {
 	if tpm == nil {
 		return nil, refusal.Config("TPM", "", "one")
@@ -77,7 +81,7 @@ func NewProver(tpm transport.TPM, source AKSource, o ProverOptions) (*Prover, er
 		ek := *o.EK
 		o.EK = &ek
 	}
-	return &Prover{tpm: ShareTPM(tpm), source: source, options: o}, nil
+	return &Prover{tpm: tpmop.Share(tpm), source: source, options: o}, nil
 }
 
 func clonedBytes(list [][]byte) [][]byte {
@@ -111,7 +115,7 @@ func (o *ProverOptions) check(ak *AKSource) error {
 	case o.Quote == nil:
 		return nil
 	}
-	if _, err := selectedPCRs(o.Quote, false); err != nil {
+	if _, err := statement.SelectedPCRs(o.Quote, false); err != nil {
 		return fmt.Errorf("option Quote: %w", err)
 	}
 	return nil
@@ -120,15 +124,15 @@ func (o *ProverOptions) check(ak *AKSource) error {
 // AKPublic returns the public area of the attestation key of source in tpm, for
 // who is to certify it. endorsementPassword is that of the hierarchy, zero for the
 // empty one. A key that no verifier would accept is an error.
-func AKPublic(ctx context.Context, tpm transport.TPM, source AKSource, endorsementPassword secret.Value[[]byte]) (*Public, error) {
+func AKPublic(ctx context.Context, tpm transport.TPM, source AKSource, endorsementPassword secret.Value[[]byte]) (*statement.Public, error) {
 	if tpm == nil {
 		return nil, errNoTPM
 	}
-	var public *Public
-	err := ShareTPM(tpm).do(ctx, func(h *handles) error {
+	var public *statement.Public
+	err := tpmop.Share(tpm).Do(ctx, func(h *tpmop.Handles) error {
 		ak, err := loadAK(ctx, h, &source, endorsementPassword.Reveal())
 		if err == nil {
-			public = ak.public
+			public = ak.Public
 		}
 		return err
 	})
@@ -143,7 +147,7 @@ func (p *Prover) Provider() string { return Provider }
 
 // Close flushes what an earlier operation had to leave loaded in the TPM, where
 // flushing itself had failed. The TPM stays the caller's to close.
-func (p *Prover) Close() error { return p.tpm.flushLeft(context.Background()) }
+func (p *Prover) Close() error { return p.tpm.FlushLeft(context.Background()) }
 
 // Use loads the AK, and on [attest.RoadEK] the EK, for one message. The event log is read
 // before the TPM is taken. Every handle is flushed on every path.
@@ -154,11 +158,11 @@ func (p *Prover) Use(ctx context.Context, stage attest.Stage, f func(attest.Sess
 		if err != nil {
 			return fmt.Errorf("event log: %w", err)
 		}
-		if s.eventLog, err = MarshalEventLog(log); err != nil {
+		if s.eventLog, err = statement.MarshalEventLog(log); err != nil {
 			return err
 		}
 	}
-	return p.tpm.do(ctx, func(h *handles) error {
+	return p.tpm.Do(ctx, func(h *tpmop.Handles) error {
 		s.handles = h
 		if err := s.load(ctx); err != nil {
 			return err
@@ -170,13 +174,13 @@ func (p *Prover) Use(ctx context.Context, stage attest.Stage, f func(attest.Sess
 // session is the keys of one message, and what the node presents of them.
 type session struct {
 	prover   *Prover
-	handles  *handles
+	handles  *tpmop.Handles
 	eventLog []byte // the statement, nil for none
 
 	road       attest.Road
-	ak         *loadedKey
-	ek         *loadedKey // nil on road AK
-	machineKey []byte     // the canonical SubjectPublicKeyInfo of the key that carries the trust
+	ak         *tpmop.LoadedKey
+	ek         *tpmop.LoadedKey // nil on road AK
+	machineKey []byte           // the canonical SubjectPublicKeyInfo of the key that carries the trust
 	// chain is the certificates of the AK, on road EK of the EK, leaf first and root
 	// left out; ekPublic the EK's SubjectPublicKeyInfo where it has no certificate.
 	chain    [][]byte
@@ -196,7 +200,7 @@ func (s *session) load(ctx context.Context) (err error) {
 		}
 		s.road, carrier = attest.RoadEK, s.ek
 	}
-	public, err := carrier.public.Key()
+	public, err := carrier.Public.Key()
 	if err != nil {
 		return err
 	}
@@ -210,11 +214,11 @@ func (s *session) load(ctx context.Context) (err error) {
 		s.ekPublic = s.machineKey
 		return nil
 	}
-	ek, err := parseEK(s.chain[0])
+	ek, err := tpmcert.ParseEK(s.chain[0])
 	if err != nil {
 		return fmt.Errorf("EK certificate: %w", err)
 	}
-	if !carrier.public.SameKey(ek.PublicKey) {
+	if !carrier.Public.SameKey(ek.PublicKey) {
 		return errors.New("the EK certificate is for another key than the EK in this TPM")
 	}
 	return nil
@@ -232,7 +236,7 @@ func (s *session) readChain(ctx context.Context) ([][]byte, error) {
 		if index == 0 {
 			return nil, nil
 		}
-		leaf, err := readNVCertificate(ctx, s.handles, index)
+		leaf, err := tpmop.ReadNVCertificate(ctx, s.handles, index)
 		if err != nil {
 			return nil, err
 		}
@@ -259,14 +263,14 @@ func isRoot(der []byte) bool {
 func (s *session) Present() (*attest.Presented, error) {
 	p := &attest.Presented{Road: s.road, MachineKey: s.machineKey}
 	if s.road == attest.RoadEK {
-		p.AKName = s.ak.name
+		p.AKName = s.ak.Name
 	}
 	return p, nil
 }
 
 func (s *session) Hello(_ context.Context, h attest.Head) (*attest.Evidence, error) {
 	m := &message.Hello{Road: message.Road(s.road), ClusterID: h.ClusterID, TargetSigner: h.TargetSigner,
-		EKPublic: s.ekPublic, AKPublic: s.ak.public.Raw}
+		EKPublic: s.ekPublic, AKPublic: s.ak.Public.Raw}
 	statement, err := m.Marshal()
 	if err != nil {
 		return nil, err
@@ -296,12 +300,12 @@ func (s *session) Open(ctx context.Context, c *attest.Credential) ([]byte, error
 	if o.EK.Handle != 0 {
 		return secret, nil
 	}
-	return secret, s.handles.flush(s.ek.handle)
+	return secret, s.handles.Flush(s.ek.Handle)
 }
 
 // Answer has the AK certify the key, and quote the PCRs if there are any to quote.
 func (s *session) Answer(ctx context.Context, signer crypto.Signer, c *attest.Challenged) (*attest.Evidence, error) {
-	key, err := keyOf(signer)
+	key, err := tpmkey.KeyOf(signer)
 	if err != nil {
 		return nil, err
 	}
@@ -309,15 +313,15 @@ func (s *session) Answer(ctx context.Context, signer crypto.Signer, c *attest.Ch
 	if err != nil {
 		return nil, err
 	}
-	statement, err := MarshalTCGAttestCertify(&CertifyEvidence{Attest: made.attest, Signature: made.signature, Public: made.public})
+	stated, err := statement.MarshalTCGAttestCertify(&statement.CertifyEvidence{Attest: made.attest, Signature: made.signature, Public: made.public})
 	if err != nil {
 		return nil, err
 	}
-	proof, err := (&message.Proof{Binding: c.Binding(), EKPublic: s.ekPublic, AKPublic: s.ak.public.Raw}).Marshal()
+	proof, err := (&message.Proof{Binding: c.Binding(), EKPublic: s.ekPublic, AKPublic: s.ak.Public.Raw}).Marshal()
 	if err != nil {
 		return nil, err
 	}
-	e := s.evidence(attest.Statement{Type: oid.TCGAttestTPMCertify, DER: statement}, attest.Statement{Type: oid.NodeAttestProof, DER: proof})
+	e := s.evidence(attest.Statement{Type: oid.TCGAttestTPMCertify, DER: stated}, attest.Statement{Type: oid.NodeAttestProof, DER: proof})
 	if s.prover.options.Quote == nil {
 		return e, nil
 	}
@@ -325,10 +329,10 @@ func (s *session) Answer(ctx context.Context, signer crypto.Signer, c *attest.Ch
 	if err != nil {
 		return nil, fmt.Errorf("quote: %w", err)
 	}
-	if statement, err = MarshalQuote(q); err != nil {
+	if stated, err = statement.MarshalQuote(q); err != nil {
 		return nil, err
 	}
-	e.Statements = append(e.Statements, attest.Statement{Type: oid.NodeAttestQuote, DER: statement})
+	e.Statements = append(e.Statements, attest.Statement{Type: oid.NodeAttestQuote, DER: stated})
 	if s.eventLog != nil {
 		e.Statements = append(e.Statements, attest.Statement{Type: oid.NodeAttestEventLog, DER: s.eventLog})
 	}

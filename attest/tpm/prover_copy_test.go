@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -15,7 +16,7 @@ func TestProverCopiesItsOptions(t *testing.T) {
 	password := []byte("endorsement")
 	o := ProverOptions{
 		Certificates: [][]byte{{0x30, 0}}, EndorsementPassword: hidden(password),
-		Quote: []PCRSelection{{Hash: tpm2.TPMAlgSHA256, Select: []byte{0xff, 0, 0}}},
+		Quote: []statement.PCRSelection{{Hash: tpm2.TPMAlgSHA256, Select: []byte{0xff, 0, 0}}},
 	}
 	tpm := tpmsim.New(t, nil)
 	a, err := NewProver(tpm, AKSource{Template: AKTemplateECDSAP256()}, o)
@@ -28,7 +29,7 @@ func TestProverCopiesItsOptions(t *testing.T) {
 	if got := a.options.Quote[0].Select; !bytes.Equal(got, []byte{0xff, 0, 0}) {
 		t.Errorf("it quotes %x", got)
 	}
-	o.Quote[0] = PCRSelection{Hash: tpm2.TPMAlgSHA1}
+	o.Quote[0] = statement.PCRSelection{Hash: tpm2.TPMAlgSHA1}
 	if got := a.options.Quote[0].Hash; got != tpm2.TPMAlgSHA256 {
 		t.Errorf("it quotes bank %v", got)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/internal/message"
 )
 
@@ -19,7 +20,7 @@ func quotedAnswer(t *testing.T, change func(*quoteForgery)) *answer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	statement, err := ParseAttestation(raw)
+	stated, err := statement.ParseAttestation(raw)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +29,7 @@ func quotedAnswer(t *testing.T, change func(*quoteForgery)) *answer {
 	f.attest.ExtraData = dataOf(secret, labelQuote, binding)
 	change(f)
 	return &answer{kind: &Kind{}, quote: f.evidence(t),
-		in: certifyInput{attest: statement, ak: ak.public, akName: ak.public.Name(), akKey: ak.private.Public()}}
+		in: statement.CertifyInput{Attest: stated, AK: ak.public, AKName: ak.public.Name(), AKKey: ak.private.Public()}}
 }
 
 // A quote counts only by the very AK of the certify statement, over the same
@@ -40,41 +41,41 @@ func TestQuoteOfAnswer(t *testing.T) {
 		change func(*quoteForgery)
 	}{
 		"good": {"", func(*quoteForgery) {}},
-		"by another AK": {CheckSignature, func(f *quoteForgery) {
+		"by another AK": {statement.CheckSignature, func(f *quoteForgery) {
 			f.ak = &forger{private: other.private, public: f.ak.public}
 		}},
 		"by another AK, which it names": {CheckQuoteBoot, func(f *quoteForgery) {
 			f.ak = other
-			f.attest.QualifiedSigner = QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, other.public.Name())
+			f.attest.QualifiedSigner = statement.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, other.public.Name())
 		}},
 		"by the AK under another parent": {CheckQuoteBoot, func(f *quoteForgery) {
-			f.attest.QualifiedSigner = QualifiedNameOfPrimary(tpm2.TPMRHOwner, f.ak.public.Name())
+			f.attest.QualifiedSigner = statement.QualifiedNameOfPrimary(tpm2.TPMRHOwner, f.ak.public.Name())
 		}},
-		"over the certify statement's data": {CheckQualifyingData, func(f *quoteForgery) {
+		"over the certify statement's data": {statement.CheckQualifyingData, func(f *quoteForgery) {
 			f.attest.ExtraData = dataOf([]byte("secret"), labelCertify, []byte("binding"))
 		}},
-		"over another binding": {CheckQualifyingData, func(f *quoteForgery) {
+		"over another binding": {statement.CheckQualifyingData, func(f *quoteForgery) {
 			f.attest.ExtraData = dataOf([]byte("secret"), labelQuote, []byte("bindinh"))
 		}},
-		"over another secret": {CheckQualifyingData, func(f *quoteForgery) {
+		"over another secret": {statement.CheckQualifyingData, func(f *quoteForgery) {
 			f.attest.ExtraData = dataOf([]byte("secreu"), labelQuote, []byte("binding"))
 		}},
 		"after a reset":   {CheckQuoteBoot, func(f *quoteForgery) { f.attest.ResetCount++ }},
 		"after a restart": {CheckQuoteBoot, func(f *quoteForgery) { f.attest.RestartCount++ }},
-		"of SHA-1": {CheckPCRBank, func(f *quoteForgery) {
-			f.selectPCRs(PCRSelection{Hash: tpm2.TPMAlgSHA1, Select: []byte{1, 0, 0}})
+		"of SHA-1": {statement.CheckPCRBank, func(f *quoteForgery) {
+			f.selectPCRs(statement.PCRSelection{Hash: tpm2.TPMAlgSHA1, Select: []byte{1, 0, 0}})
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := quotedAnswer(t, c.change)
 			err := a.checkQuote(func(label string, data []byte) error {
 				if !bytes.Equal(data, dataOf([]byte("secret"), label, []byte("binding"))) {
-					return &Error{Check: CheckQualifyingData, Want: label}
+					return &Error{Check: statement.CheckQualifyingData, Want: label}
 				}
 				return nil
 			})
 			if err == nil {
-				err = a.quoted.checkSignature()
+				err = a.quoted.CheckSignature()
 			}
 			expectCheck(t, err, c.want)
 		})

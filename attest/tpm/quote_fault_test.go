@@ -15,23 +15,23 @@ import (
 // error, and nothing stays loaded.
 func TestAnswerWithQuoteFlushesWhateverFails(t *testing.T) {
 	ctx := context.Background()
-	tpm := tpmsim.New(t, nil)
+	device := tpmsim.New(t, nil)
 	for name, o := range map[string]attesttest.NodeOptions{
 		"road AK": {},
 		"road EK": {Road: attest.RoadEK, AK: tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}},
 	} {
-		o.TPM, o.Quote = tpm, tpmkind.DefaultPCRs()
+		o.TPM, o.Quote = device, tpmkind.DefaultPCRs()
 		node := attesttest.NewNode(t, &o)
 		plane := attesttest.NewControlPlane(t, node)
 		challenge, err := plane.Challenge(ctx, node)
 		if err != nil {
 			t.Fatal(err)
 		}
-		faulty := tpmsim.Faulty(tpm, nil)
-		options := tpmkind.ProverOptions{Quote: o.Quote, Certificates: [][]byte{tpm.AKCertificate(tpmsim.RSA2048).Raw}}
+		faulty := tpmsim.Faulty(device, nil)
+		options := tpmkind.ProverOptions{Quote: o.Quote, Certificates: [][]byte{device.AKCertificate(tpmsim.RSA2048).Raw}}
 		if o.Road == attest.RoadEK {
 			ek := tpmkind.EKRSA2048()
-			options.EK, options.Certificates = &ek, [][]byte{tpm.EKCertificate(tpmsim.RSA2048).Raw}
+			options.EK, options.Certificates = &ek, [][]byte{device.EKCertificate(tpmsim.RSA2048).Raw}
 		}
 		source := o.AK
 		if o.Road == attest.RoadAK {
@@ -43,7 +43,7 @@ func TestAnswerWithQuoteFlushesWhateverFails(t *testing.T) {
 		}
 		total := faulty.Count()
 		for n := 1; n <= total; n++ {
-			again := tpmsim.Faulty(tpm, tpmsim.FailAt(n, nil))
+			again := tpmsim.Faulty(device, tpmsim.FailAt(n, nil))
 			attester = attesterOf(t, again, source, options)
 			_, err := attester.Answer(ctx, challenge, node.Certified, node.Subject)
 			// Without a saved context the key is loaded again.
@@ -54,7 +54,7 @@ func TestAnswerWithQuoteFlushesWhateverFails(t *testing.T) {
 			if err := attester.Close(); err != nil {
 				t.Errorf("%s, command %d: close: %v", name, n, err)
 			}
-			noHandles(t, tpm)
+			noHandles(t, device)
 		}
 		if total < 6 {
 			t.Errorf("%s: %d commands", name, total)

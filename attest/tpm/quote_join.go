@@ -5,10 +5,12 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/tpmwire"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Checks of the quote of an answer, beside those of [VerifyQuote].
+// Checks of the quote of an answer, beside those of [statement.VerifyQuote].
 const (
 	// CheckQuoteMissing: there is a policy over quotes, and the answer carries none.
 	CheckQuoteMissing Check = "quote-missing"
@@ -17,7 +19,7 @@ const (
 	CheckQuoteBoot Check = "quote-boot"
 )
 
-func clonedSelections(selections []PCRSelection) []PCRSelection {
+func clonedSelections(selections []statement.PCRSelection) []statement.PCRSelection {
 	all := slices.Clone(selections)
 	for n := range all {
 		all[n].Select = bytes.Clone(all[n].Select)
@@ -30,36 +32,36 @@ func clonedSelections(selections []PCRSelection) []PCRSelection {
 func (a *answer) checkQuote(covers func(label string, data []byte) error) error {
 	if a.quote == nil {
 		if a.kind.quotePolicy != nil {
-			return refuseStatement(CheckQuoteMissing, "an answer without a quote", "one with a quote")
+			return tpmwire.Refuse(CheckQuoteMissing, "an answer without a quote", "one with a quote")
 		}
 		return nil
 	}
-	a.quoted = &quoteInput{certifyInput: certifyInput{
-		ak: a.in.ak, akName: a.in.akName, akKey: a.in.akKey,
-		covers: func(data []byte) error { return covers(labelQuote, data) },
-		policy: statementPolicy{allowSHA1Signature: a.in.policy.allowSHA1Signature},
+	a.quoted = &statement.QuoteInput{CertifyInput: statement.CertifyInput{
+		AK: a.in.AK, AKName: a.in.AKName, AKKey: a.in.AKKey,
+		Covers: func(data []byte) error { return covers(labelQuote, data) },
+		Policy: statement.StatementPolicy{AllowSHA1Signature: a.in.Policy.AllowSHA1Signature},
 	}}
-	if err := a.quoted.parseQuote(a.quote); err != nil {
+	if err := a.quoted.ParseQuote(a.quote); err != nil {
 		return err
 	}
-	if err := a.quoted.checkBeforeSignature(); err != nil {
+	if err := a.quoted.CheckBeforeSignature(); err != nil {
 		return err
 	}
-	return checkSameBoot(a.in.attest, a.quoted.attest)
+	return checkSameBoot(a.in.Attest, a.quoted.Attest)
 }
 
 // checkSameBoot compares what two statements of one AK say of the TPM. Where the
 // counts are obfuscated, they are so in both alike.
-func checkSameBoot(certify, quote *Attestation) error {
+func checkSameBoot(certify, quote *statement.Attestation) error {
 	if !bytes.Equal(certify.QualifiedSigner, quote.QualifiedSigner) {
-		return refuseStatement(CheckQuoteBoot, "a quote by "+refusal.Hex(quote.QualifiedSigner), refusal.Hex(certify.QualifiedSigner))
+		return tpmwire.Refuse(CheckQuoteBoot, "a quote by "+refusal.Hex(quote.QualifiedSigner), refusal.Hex(certify.QualifiedSigner))
 	}
 	if certify.ResetCount != quote.ResetCount || certify.RestartCount != quote.RestartCount {
-		return refuseStatement(CheckQuoteBoot, "a quote of another boot ("+counts(quote)+")", counts(certify))
+		return tpmwire.Refuse(CheckQuoteBoot, "a quote of another boot ("+counts(quote)+")", counts(certify))
 	}
 	return nil
 }
 
-func counts(a *Attestation) string {
+func counts(a *statement.Attestation) string {
 	return strconv.FormatUint(uint64(a.ResetCount), 10) + " resets, " + strconv.FormatUint(uint64(a.RestartCount), 10) + " restarts"
 }

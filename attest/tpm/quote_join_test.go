@@ -12,8 +12,9 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
-	"github.com/nodeattest/nodeattest/attest/tpm"
 	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -25,14 +26,14 @@ func logOfTest(context.Context) ([]byte, error) { return []byte("an event log"),
 // A quote and a log travel in the answer, on both roads.
 func TestJoinWithQuote(t *testing.T) {
 	ctx := context.Background()
-	tpm := tpmsim.New(t, nil)
+	device := tpmsim.New(t, nil)
 	for name, o := range map[string]attesttest.NodeOptions{
 		"road AK":      {},
 		"road EK":      {Road: attest.RoadEK, AK: tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}},
-		"key in a TPM": {TPMKey: tpmkind.KeyECDSAP256},
+		"key in a TPM": {TPMKey: tpmkey.ECDSAP256},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o.TPM, o.Quote, o.EventLog = tpm, tpmkind.DefaultPCRs(), logOfTest
+			o.TPM, o.Quote, o.EventLog = device, tpmkind.DefaultPCRs(), logOfTest
 			s := newStage(t, &o)
 			var asked *tpmkind.Measured
 			s.plane.TPM.QuotePolicy = tpmkind.QuotePolicyFunc(func(_ context.Context, m *tpmkind.Measured) error {
@@ -52,7 +53,7 @@ func TestJoinWithQuote(t *testing.T) {
 			if _, err := s.plane.CA.Issue(ctx, r.Checked(), r.Verified()); err != nil {
 				t.Error(err)
 			}
-			noHandles(t, tpm)
+			noHandles(t, device)
 		})
 	}
 }
@@ -73,7 +74,7 @@ func TestQuotePolicyOfVerifier(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	exact := func(pcrs ...tpm.PCR) tpmkind.QuotePolicy {
+	exact := func(pcrs ...statement.PCR) tpmkind.QuotePolicy {
 		p, err := tpmkind.NewPCRPolicy(pcrs)
 		if err != nil {
 			t.Fatal(err)
@@ -91,8 +92,8 @@ func TestQuotePolicyOfVerifier(t *testing.T) {
 	}{
 		"these very values":  {exact(good...), nil},
 		"one bit of one":     {exact(bad...), tpmkind.CheckPCRPolicy},
-		"one that is not":    {exact(tpmkind.PCR{Bank: tpm2.TPMAlgSHA256, Index: 8, Value: make([]byte, 32)}), tpmkind.CheckPCRNotQuoted},
-		"a bank that is not": {exact(tpmkind.PCR{Bank: tpm2.TPMAlgSHA384, Index: 0, Value: make([]byte, 48)}), tpmkind.CheckPCRNotQuoted},
+		"one that is not":    {exact(statement.PCR{Bank: tpm2.TPMAlgSHA256, Index: 8, Value: make([]byte, 32)}), statement.CheckPCRNotQuoted},
+		"a bank that is not": {exact(statement.PCR{Bank: tpm2.TPMAlgSHA384, Index: 0, Value: make([]byte, 48)}), statement.CheckPCRNotQuoted},
 		"undecided":          {tpmkind.QuotePolicyFunc(func(context.Context, *tpmkind.Measured) error { return retry }), csr.ErrRetry},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -130,14 +131,14 @@ func TestChangedQuoteInAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	earlier := takeApart(t, other).att.Statements[2]
-	edit := func(change func(*tpmkind.QuoteEvidence)) func(*parts) {
+	edit := func(change func(*statement.QuoteEvidence)) func(*parts) {
 		return func(p *parts) {
-			e, err := tpmkind.ParseQuote(p.att.Statements[2].Stmt)
+			e, err := statement.ParseQuote(p.att.Statements[2].Stmt)
 			if err != nil {
 				t.Fatal(err)
 			}
 			change(e)
-			if p.att.Statements[2].Stmt, err = tpmkind.MarshalQuote(e); err != nil {
+			if p.att.Statements[2].Stmt, err = statement.MarshalQuote(e); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -156,16 +157,16 @@ func TestChangedQuoteInAnswer(t *testing.T) {
 		"quote as log":      {func(p *parts) { p.att.Statements[2].Type = oid.NodeAttestEventLog }, attest.CheckStatements},
 		"empty log":         {func(p *parts) { p.att.Statements[3].Stmt = []byte{4, 0} }, attest.CheckEncoding},
 		"another challenge": {func(p *parts) { p.att.Statements[2] = earlier }, attest.CheckQualifyingData},
-		"certify as quote": {edit(func(e *tpmkind.QuoteEvidence) {
+		"certify as quote": {edit(func(e *statement.QuoteEvidence) {
 			e.Attest, e.Signature = takeApart(t, s.good).certify.Attest, takeApart(t, s.good).certify.Signature
-		}), tpmkind.CheckStatementType},
-		"a value":      {edit(func(e *tpmkind.QuoteEvidence) { e.PCRs[3].Value[0] ^= 1 }), tpmkind.CheckPCRDigest},
-		"a value less": {edit(func(e *tpmkind.QuoteEvidence) { e.PCRs = e.PCRs[1:] }), tpmkind.CheckPCRMissing},
-		"a value more": {edit(func(e *tpmkind.QuoteEvidence) {
-			e.PCRs = append(e.PCRs, tpmkind.PCR{Bank: tpm2.TPMAlgSHA256, Index: 8, Value: make([]byte, 32)})
-		}), tpmkind.CheckPCRNotQuoted},
-		"a bit of signature": {edit(func(e *tpmkind.QuoteEvidence) { e.Signature[len(e.Signature)-1] ^= 1 }), tpmkind.CheckSignature},
-		"a bit of magic":     {edit(func(e *tpmkind.QuoteEvidence) { e.Attest[0] ^= 1 }), tpmkind.CheckMagic},
+		}), statement.CheckStatementType},
+		"a value":      {edit(func(e *statement.QuoteEvidence) { e.PCRs[3].Value[0] ^= 1 }), statement.CheckPCRDigest},
+		"a value less": {edit(func(e *statement.QuoteEvidence) { e.PCRs = e.PCRs[1:] }), statement.CheckPCRMissing},
+		"a value more": {edit(func(e *statement.QuoteEvidence) {
+			e.PCRs = append(e.PCRs, statement.PCR{Bank: tpm2.TPMAlgSHA256, Index: 8, Value: make([]byte, 32)})
+		}), statement.CheckPCRNotQuoted},
+		"a bit of signature": {edit(func(e *statement.QuoteEvidence) { e.Signature[len(e.Signature)-1] ^= 1 }), statement.CheckSignature},
+		"a bit of magic":     {edit(func(e *statement.QuoteEvidence) { e.Attest[0] ^= 1 }), statement.CheckMagic},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := takeApart(t, s.good)
@@ -206,18 +207,18 @@ func bothAKs() *tpmsim.Options {
 }
 
 func TestProverOptionsOfQuotes(t *testing.T) {
-	tpm := tpmsim.New(t, nil)
-	sha1, err := tpmkind.NewPCRSelection(tpm2.TPMAlgSHA1, 0)
+	device := tpmsim.New(t, nil)
+	sha1, err := statement.NewPCRSelection(tpm2.TPMAlgSHA1, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, o := range map[string]tpmkind.ProverOptions{
 		"log without quote": {EventLog: logOfTest},
-		"empty selection":   {Quote: []tpmkind.PCRSelection{}},
-		"empty bank":        {Quote: []tpmkind.PCRSelection{{Hash: tpm2.TPMAlgSHA256, Select: []byte{0, 0, 0}}}},
-		"SHA-1":             {Quote: []tpmkind.PCRSelection{sha1}},
+		"empty selection":   {Quote: []statement.PCRSelection{}},
+		"empty bank":        {Quote: []statement.PCRSelection{{Hash: tpm2.TPMAlgSHA256, Select: []byte{0, 0, 0}}}},
+		"SHA-1":             {Quote: []statement.PCRSelection{sha1}},
 	} {
-		if _, err := tpmkind.NewProver(tpm, tpmkind.GCERSA(), o); err == nil {
+		if _, err := tpmkind.NewProver(device, tpmkind.GCERSA(), o); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
 	}
@@ -228,13 +229,13 @@ func TestProverOptionsOfQuotes(t *testing.T) {
 	}{
 		"unreadable": {func(context.Context) ([]byte, error) { return nil, broken }, broken},
 		"empty":      {func(context.Context) ([]byte, error) { return nil, nil }, attest.CheckEncoding},
-		"too long":   {func(context.Context) ([]byte, error) { return make([]byte, tpmkind.MaxEventLogSize+1), nil }, attest.CheckEncoding},
+		"too long":   {func(context.Context) ([]byte, error) { return make([]byte, statement.MaxEventLogSize+1), nil }, attest.CheckEncoding},
 	} {
-		node := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: tpm, Quote: tpmkind.DefaultPCRs(), EventLog: c.read})
+		node := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: device, Quote: tpmkind.DefaultPCRs(), EventLog: c.read})
 		plane := attesttest.NewControlPlane(t, node)
 		if _, err := plane.Evidence(context.Background(), node); !errors.Is(err, c.want) {
 			t.Errorf("%s: got %v, want %v", name, err, c.want)
 		}
 	}
-	noHandles(t, tpm)
+	noHandles(t, device)
 }

@@ -8,6 +8,11 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 	"github.com/google/go-tpm/tpm2/transport"
+
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
+	"github.com/nodeattest/nodeattest/internal/tpmop"
+	"github.com/nodeattest/nodeattest/internal/tpmwire"
 )
 
 const (
@@ -26,20 +31,20 @@ var errPCRsMoved = errors.New("PCRs were extended while they were quoted")
 // always a labelled HMAC of this package, as for certify. What the TPM answers is
 // held against what was asked: a TPM leaves PCRs that it does not have out of its
 // quotes without a word.
-func quote(ctx context.Context, h *handles, ak *loadedKey, selection []PCRSelection, qualifyingData []byte) (*QuoteEvidence, error) {
+func quote(ctx context.Context, h *tpmop.Handles, ak *tpmop.LoadedKey, selection []statement.PCRSelection, qualifyingData []byte) (*statement.QuoteEvidence, error) {
 	if len(qualifyingData) == 0 || len(qualifyingData) > 64 {
 		return nil, fmt.Errorf("qualifying data of %d bytes, want 1 to 64", len(qualifyingData))
 	}
-	want, err := selectedPCRs(selection, true)
+	want, err := statement.SelectedPCRs(selection, true)
 	if err != nil {
 		return nil, fmt.Errorf("PCRs to quote: %w", err)
 	}
 	for range quoteAttempts {
-		var e *QuoteEvidence
+		var e *statement.QuoteEvidence
 		if e, err = quoteOnce(ctx, h, ak, selection, qualifyingData); err != nil {
 			return nil, err
 		}
-		if err = e.check(ak, want, qualifyingData); err == nil {
+		if err = checkQuoteMade(e, ak, want, qualifyingData); err == nil {
 			return e, nil
 		}
 		if !errors.Is(err, errPCRsMoved) {
@@ -49,8 +54,8 @@ func quote(ctx context.Context, h *handles, ak *loadedKey, selection []PCRSelect
 	return nil, fmt.Errorf("after %d attempts: %w", quoteAttempts, err)
 }
 
-func quoteOnce(ctx context.Context, h *handles, ak *loadedKey, selection []PCRSelection, qualifyingData []byte) (*QuoteEvidence, error) {
-	var pcrs []PCR
+func quoteOnce(ctx context.Context, h *tpmop.Handles, ak *tpmop.LoadedKey, selection []statement.PCRSelection, qualifyingData []byte) (*statement.QuoteEvidence, error) {
+	var pcrs []statement.PCR
 	for _, s := range selection {
 		read, err := readBank(ctx, h, s)
 		if err != nil {
@@ -58,51 +63,51 @@ func quoteOnce(ctx context.Context, h *handles, ak *loadedKey, selection []PCRSe
 		}
 		pcrs = append(pcrs, read...)
 	}
-	rsp, err := runSigning(ctx, h.tpm, tpm2.Quote{
-		SignHandle:     withPassword(ak.handle, ak.name, nil),
+	rsp, err := runSigning(ctx, h.TPM, tpm2.Quote{
+		SignHandle:     tpmop.WithPassword(ak.Handle, ak.Name, nil),
 		QualifyingData: tpm2.TPM2BData{Buffer: qualifyingData},
 		InScheme:       tpm2.TPMTSigScheme{Scheme: tpm2.TPMAlgNull}, // the AK's own
 		PCRSelect:      selectionOf(selection...),
-	}, "TPM2_Quote with 0x%08x", uint32(ak.handle))
+	}, "TPM2_Quote with 0x%08x", uint32(ak.Handle))
 	if err != nil {
 		return nil, err
 	}
-	return &QuoteEvidence{Attest: rsp.Quoted.Bytes(), Signature: tpm2.Marshal(rsp.Signature), PCRs: pcrs}, nil
+	return &statement.QuoteEvidence{Attest: rsp.Quoted.Bytes(), Signature: tpm2.Marshal(rsp.Signature), PCRs: pcrs}, nil
 }
 
 // runSigning is run for a command that an attestation key signs in, and tries again
 // where the TPM asks for it: see certifyLoaded.
-func runSigning[R any](ctx context.Context, tpm transport.TPM, cmd command[R], what string, args ...any) (*R, error) {
+func runSigning[R any](ctx context.Context, tpm transport.TPM, cmd tpmop.Command[R], what string, args ...any) (*R, error) {
 	for tries := 1; ; tries++ {
-		rsp, err := run(ctx, tpm, cmd, what, args...)
-		if !errors.Is(err, tpm2.TPMRCRetry) || tries == maxSignTries {
+		rsp, err := tpmop.Run(ctx, tpm, cmd, what, args...)
+		if !errors.Is(err, tpm2.TPMRCRetry) || tries == tpmkey.MaxSignTries {
 			return rsp, err
 		}
 	}
 }
 
 // readBank reads the selected PCRs of one bank, a few at a time.
-func readBank(ctx context.Context, h *handles, s PCRSelection) ([]PCR, error) {
+func readBank(ctx context.Context, h *tpmop.Handles, s statement.PCRSelection) ([]statement.PCR, error) {
 	indexes := s.PCRs()
-	pcrs := make([]PCR, 0, len(indexes))
+	pcrs := make([]statement.PCR, 0, len(indexes))
 	for len(indexes) > 0 {
 		next := indexes[:min(pcrsPerRead, len(indexes))]
 		indexes = indexes[len(next):]
-		ask := PCRSelection{Hash: s.Hash, Select: make([]byte, len(s.Select))}
+		ask := statement.PCRSelection{Hash: s.Hash, Select: make([]byte, len(s.Select))}
 		for _, i := range next {
 			ask.Select[i/8] |= 1 << (i % 8)
 		}
-		rsp, err := run(ctx, h.tpm, tpm2.PCRRead{PCRSelectionIn: selectionOf(ask)}, "TPM2_PCR_Read of bank %s", algorithmName(s.Hash))
+		rsp, err := tpmop.Run(ctx, h.TPM, tpm2.PCRRead{PCRSelectionIn: selectionOf(ask)}, "TPM2_PCR_Read of bank %s", tpmwire.AlgorithmName(s.Hash))
 		if err != nil {
 			return nil, err
 		}
 		if got := len(rsp.PCRValues.Digests); got != len(next) {
 			return nil, fmt.Errorf("TPM2_PCR_Read gives %d values of PCRs %v in bank %s: the TPM has no such bank, or it is not active",
-				got, next, algorithmName(s.Hash))
+				got, next, tpmwire.AlgorithmName(s.Hash))
 		}
 		for n, i := range next {
-			p := PCR{Bank: s.Hash, Index: i, Value: rsp.PCRValues.Digests[n].Buffer}
-			if err := p.check(); err != nil {
+			p := statement.PCR{Bank: s.Hash, Index: i, Value: rsp.PCRValues.Digests[n].Buffer}
+			if err := p.Check(); err != nil {
 				return nil, fmt.Errorf("TPM2_PCR_Read: %w", err)
 			}
 			pcrs = append(pcrs, p)
@@ -111,7 +116,7 @@ func readBank(ctx context.Context, h *handles, s PCRSelection) ([]PCR, error) {
 	return pcrs, nil
 }
 
-func selectionOf(selection ...PCRSelection) tpm2.TPMLPCRSelection {
+func selectionOf(selection ...statement.PCRSelection) tpm2.TPMLPCRSelection {
 	var out tpm2.TPMLPCRSelection
 	for _, s := range selection {
 		out.PCRSelections = append(out.PCRSelections, tpm2.TPMSPCRSelection{Hash: s.Hash, PCRSelect: s.Select})
@@ -119,9 +124,9 @@ func selectionOf(selection ...PCRSelection) tpm2.TPMLPCRSelection {
 	return out
 }
 
-// check is what the node checks of its own quote, its signature aside.
-func (e *QuoteEvidence) check(ak *loadedKey, want []pcrID, qualifyingData []byte) error {
-	a, err := ParseAttestation(e.Attest)
+// checkQuoteMade is what the node checks of its own quote, its signature aside.
+func checkQuoteMade(e *statement.QuoteEvidence, ak *tpmop.LoadedKey, want []statement.PCRID, qualifyingData []byte) error {
+	a, err := statement.ParseAttestation(e.Attest)
 	if err != nil {
 		return err
 	}
@@ -131,18 +136,18 @@ func (e *QuoteEvidence) check(ak *loadedKey, want []pcrID, qualifyingData []byte
 	if !bytes.Equal(a.ExtraData, qualifyingData) {
 		return errors.New("its qualifying data is not what was given")
 	}
-	got, err := selectedPCRs(a.Quote.Selections, true)
+	got, err := statement.SelectedPCRs(a.Quote.Selections, true)
 	if err != nil {
 		return err
 	}
-	if !samePCRs(got, want) {
-		return refuseStatement(CheckPCRSelection, namesOfPCRs(got), namesOfPCRs(want))
+	if !statement.SamePCRs(got, want) {
+		return tpmwire.Refuse(statement.CheckPCRSelection, statement.NamesOfPCRs(got), statement.NamesOfPCRs(want))
 	}
-	sorted, err := sortedPCRs(e.PCRs)
+	sorted, err := statement.SortedPCRs(e.PCRs)
 	if err != nil {
 		return err
 	}
-	if digest := digestOfPCRs(hashOf(ak.public.Scheme.Hash), got, sorted); !bytes.Equal(digest, a.Quote.PCRDigest) {
+	if digest := statement.DigestOfPCRs(tpmwire.HashOf(ak.Public.Scheme.Hash), got, sorted); !bytes.Equal(digest, a.Quote.PCRDigest) {
 		return errPCRsMoved
 	}
 	return nil

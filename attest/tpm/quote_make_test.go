@@ -16,24 +16,27 @@ import (
 	"github.com/google/go-tpm/tpm2"
 	"github.com/google/go-tpm/tpm2/transport"
 
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/tpmop"
+	"github.com/nodeattest/nodeattest/internal/tpmwire"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
 type quoteMade struct {
-	*QuoteEvidence
-	ak *Public
+	*statement.QuoteEvidence
+	ak *statement.Public
 }
 
 // quoteWith runs what an Attester runs.
-func quoteWith(t testing.TB, tpm transport.TPM, source AKSource, selection []PCRSelection, qualifyingData []byte) (quoteMade, error) {
+func quoteWith(t testing.TB, tpm transport.TPM, source AKSource, selection []statement.PCRSelection, qualifyingData []byte) (quoteMade, error) {
 	t.Helper()
-	return do(t, tpm, func(ctx context.Context, h *handles) (quoteMade, error) {
+	return do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (quoteMade, error) {
 		ak, err := loadAK(ctx, h, &source, nil)
 		if err != nil {
 			return quoteMade{}, err
 		}
 		e, err := quote(ctx, h, ak, selection, qualifyingData)
-		return quoteMade{e, ak.public}, err
+		return quoteMade{e, ak.Public}, err
 	})
 }
 
@@ -48,9 +51,9 @@ func measurePCR(t testing.TB, tpm transport.TPM, index int) {
 	}
 }
 
-func mustSelect(t testing.TB, bank tpm2.TPMAlgID, indexes ...int) PCRSelection {
+func mustSelect(t testing.TB, bank tpm2.TPMAlgID, indexes ...int) statement.PCRSelection {
 	t.Helper()
-	s, err := NewPCRSelection(bank, indexes...)
+	s, err := statement.NewPCRSelection(bank, indexes...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +70,7 @@ func allPCRs() []int {
 
 func TestQuoteOnTheSimulator(t *testing.T) {
 	tpm := newTPM(t)
-	testQuotes(t, tpm, map[string][]PCRSelection{
+	testQuotes(t, tpm, map[string][]statement.PCRSelection{
 		"default":      DefaultPCRs(),
 		"one":          {mustSelect(t, tpm2.TPMAlgSHA256, 10)},
 		"all":          {mustSelect(t, tpm2.TPMAlgSHA256, allPCRs()...)},
@@ -78,13 +81,13 @@ func TestQuoteOnTheSimulator(t *testing.T) {
 
 func TestQuoteOnSwtpm(t *testing.T) {
 	tpm := tpmsim.Swtpm(t, bare())
-	testQuotes(t, tpm, map[string][]PCRSelection{
+	testQuotes(t, tpm, map[string][]statement.PCRSelection{
 		"default": DefaultPCRs(),
 		"all":     {mustSelect(t, tpm2.TPMAlgSHA256, allPCRs()...)},
 	})
 }
 
-func testQuotes(t *testing.T, tpm transport.TPM, selections map[string][]PCRSelection) {
+func testQuotes(t *testing.T, tpm transport.TPM, selections map[string][]statement.PCRSelection) {
 	measurePCR(t, tpm, 10)
 	qd := sha256.Sum256([]byte("qualifying data"))
 	for _, ak := range testAKs {
@@ -95,7 +98,7 @@ func testQuotes(t *testing.T, tpm transport.TPM, selections map[string][]PCRSele
 					t.Fatal(err)
 				}
 				checkNothingLoaded(t, tpm)
-				q, err := VerifyQuote(made.QuoteEvidence, &QuoteOptions{AK: AKFromCredential(made.ak.Raw), QualifyingData: qd[:], Selection: selection, InsecureAllowSHA1Bank: true})
+				q, err := statement.VerifyQuote(made.QuoteEvidence, &statement.QuoteOptions{AK: statement.AKFromCredential(made.ak.Raw), QualifyingData: qd[:], Selection: selection, InsecureAllowSHA1Bank: true})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -119,7 +122,7 @@ func checkWithGoAttestation(t *testing.T, made quoteMade, nonce []byte) {
 	}
 	pcrs := make([]tcg.PCR, len(made.PCRs))
 	for n, p := range made.PCRs {
-		pcrs[n] = tcg.PCR{Index: p.Index, Digest: p.Value, DigestAlg: hashOf(p.Bank)}
+		pcrs[n] = tcg.PCR{Index: p.Index, Digest: p.Value, DigestAlg: tpmwire.HashOf(p.Bank)}
 	}
 	if err := ak.Verify(tcg.Quote{Quote: made.Attest, Signature: made.Signature}, pcrs, nonce); err != nil {
 		t.Errorf("go-attestation: %v", err)
@@ -137,7 +140,7 @@ func TestQuoteOfABankThatIsNotThere(t *testing.T) {
 	if err := tpm.Reset(); err != nil {
 		t.Fatal(err)
 	}
-	_, err = quoteWith(t, tpm, AKSource{Template: AKTemplateECDSAP256()}, []PCRSelection{mustSelect(t, tpm2.TPMAlgSHA512, 0)}, []byte("qd"))
+	_, err = quoteWith(t, tpm, AKSource{Template: AKTemplateECDSAP256()}, []statement.PCRSelection{mustSelect(t, tpm2.TPMAlgSHA512, 0)}, []byte("qd"))
 	if err == nil || !strings.Contains(err.Error(), "SHA512") {
 		t.Errorf("got %v", err)
 	}
@@ -147,13 +150,13 @@ func TestQuoteOfABankThatIsNotThere(t *testing.T) {
 func TestQuoteRefusesWhatNoVerifierAccepts(t *testing.T) {
 	tpm := newTPM(t)
 	source := AKSource{Template: AKTemplateECDSAP256()}
-	for _, selection := range [][]PCRSelection{
+	for _, selection := range [][]statement.PCRSelection{
 		nil,
 		{{Hash: tpm2.TPMAlgSHA256, Select: []byte{0, 0, 0}}},
 		{mustSelect(t, tpm2.TPMAlgSHA256, 0), mustSelect(t, tpm2.TPMAlgSHA256, 1)},
 	} {
 		_, err := quoteWith(t, tpm, source, selection, []byte("qd"))
-		if !errors.Is(err, CheckPCRSelection) {
+		if !errors.Is(err, statement.CheckPCRSelection) {
 			t.Errorf("%v: %v", selection, err)
 		}
 	}
@@ -189,7 +192,7 @@ func TestQuoteWhilePCRsMove(t *testing.T) {
 			t.Errorf("%d times: got %v, want %v", times, err, want)
 		}
 		if err == nil {
-			if _, err := VerifyQuote(made.QuoteEvidence, &QuoteOptions{AK: AKFromCredential(made.ak.Raw), QualifyingData: []byte("qd")}); err != nil {
+			if _, err := statement.VerifyQuote(made.QuoteEvidence, &statement.QuoteOptions{AK: statement.AKFromCredential(made.ak.Raw), QualifyingData: []byte("qd")}); err != nil {
 				t.Error(err)
 			}
 		}
@@ -201,7 +204,7 @@ func TestQuoteWhilePCRsMove(t *testing.T) {
 func TestQuoteFlushesWhateverFails(t *testing.T) {
 	tpm := newTPM(t)
 	source := AKSource{Template: AKTemplateECDSAP256()}
-	selection := []PCRSelection{mustSelect(t, tpm2.TPMAlgSHA256, allPCRs()...)}
+	selection := []statement.PCRSelection{mustSelect(t, tpm2.TPMAlgSHA256, allPCRs()...)}
 	whole := tpmsim.Faulty(tpm, nil)
 	if _, err := quoteWith(t, whole, source, selection, []byte("qd")); err != nil {
 		t.Fatal(err)
@@ -244,16 +247,16 @@ func TestTPM2ToolsQuotes(t *testing.T) {
 			scheme = " --scheme rsapss"
 		}
 		x.run("tpm2_quote -Q -c " + ak + ".ctx -l sha256:0,7,10 -q 0badc0de -g sha256 -f tss -F values -m q.attest -s q.sig -o q.pcrs" + scheme)
-		e := &QuoteEvidence{Attest: x.read("q.attest"), Signature: x.read("q.sig")}
+		e := &statement.QuoteEvidence{Attest: x.read("q.attest"), Signature: x.read("q.sig")}
 		values := slices.Collect(slices.Chunk(x.read("q.pcrs"), 32))
 		if len(values) != 3 {
 			t.Fatalf("%d values", len(values))
 		}
 		for n, i := range []int{0, 7, 10} {
-			e.PCRs = append(e.PCRs, PCR{tpm2.TPMAlgSHA256, i, values[n]})
+			e.PCRs = append(e.PCRs, statement.PCR{Bank: tpm2.TPMAlgSHA256, Index: i, Value: values[n]})
 		}
-		o := &QuoteOptions{AK: AKFromCredential(area.Raw), QualifyingData: unhex(t, "0badc0de")}
-		q, err := VerifyQuote(e, o)
+		o := &statement.QuoteOptions{AK: statement.AKFromCredential(area.Raw), QualifyingData: unhex(t, "0badc0de")}
+		q, err := statement.VerifyQuote(e, o)
 		if err != nil {
 			t.Fatalf("%s: %v", ak, err)
 		}
@@ -261,8 +264,8 @@ func TestTPM2ToolsQuotes(t *testing.T) {
 			t.Errorf("%s: clock not trusted", ak)
 		}
 		e.PCRs[2].Value[0] ^= 1
-		_, err = VerifyQuote(e, o)
-		expectCheck(t, err, CheckPCRDigest)
+		_, err = statement.VerifyQuote(e, o)
+		expectCheck(t, err, statement.CheckPCRDigest)
 	}
 }
 
@@ -276,7 +279,7 @@ func TestTPM2ToolsCheckQuote(t *testing.T) {
 		if ak.name == "P-384" || ak.name == "RSAPSS" {
 			continue // tpm2_checkquote 5.4 knows neither
 		}
-		made, err := quoteWith(t, tpm, AKSource{Template: ak.template()}, []PCRSelection{mustSelect(t, tpm2.TPMAlgSHA256, 0, 7, 10)}, []byte{0xde, 0xad})
+		made, err := quoteWith(t, tpm, AKSource{Template: ak.template()}, []statement.PCRSelection{mustSelect(t, tpm2.TPMAlgSHA256, 0, 7, 10)}, []byte{0xde, 0xad})
 		if err != nil {
 			t.Fatal(err)
 		}

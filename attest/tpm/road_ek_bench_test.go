@@ -15,8 +15,8 @@ import (
 // roadEKBench is a hello and an answer on the EK's road.
 func roadEKBench(t testing.TB, ek tpmkind.EKOrigin) (*attesttest.ControlPlane, *csr.Request, *csr.Request) {
 	t.Helper()
-	tpm := tpmsim.New(t, everyEK())
-	s := newStage(t, &attesttest.NodeOptions{TPM: tpm, Road: attest.RoadEK, EK: ek, AK: tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}})
+	device := tpmsim.New(t, everyEK())
+	s := newStage(t, &attesttest.NodeOptions{TPM: device, Road: attest.RoadEK, EK: ek, AK: tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}})
 	hello, err := s.node.Hello(context.Background(), s.plane.Now())
 	if err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -19,17 +20,17 @@ import (
 // credential that it opened.
 func ExampleVerifierConfig_roadEK() {
 	ctx := context.Background()
-	tpm, err := tpmsim.Open(nil) // on a node: linuxtpm.Open("/dev/tpmrm0")
+	device, err := tpmsim.Open(nil) // on a node: linuxtpm.Open("/dev/tpmrm0")
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer tpm.Close()
-	maker := tpm.CA()
+	defer device.Close()
+	maker := device.CA()
 
 	// The node.
 	ek := tpmkind.EKP256()
 	ak := tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}
-	prover, err := tpmkind.NewProver(tpm, ak, tpmkind.ProverOptions{EK: &ek, Intermediates: [][]byte{maker.EKIntermediate().Raw}})
+	prover, err := tpmkind.NewProver(device, ak, tpmkind.ProverOptions{EK: &ek, Intermediates: [][]byte{maker.EKIntermediate().Raw}})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -38,7 +39,7 @@ func ExampleVerifierConfig_roadEK() {
 		log.Fatal(err)
 	}
 	// The rest of a node that the example does not show: its request and its key.
-	node, err := attesttest.OpenNode(&attesttest.NodeOptions{TPM: tpm})
+	node, err := attesttest.OpenNode(&attesttest.NodeOptions{TPM: device})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -46,13 +47,13 @@ func ExampleVerifierConfig_roadEK() {
 	node.Attester = attester
 
 	// The control plane.
-	eks, err := tpmkind.NewEKVerifier(&tpmkind.EKVerifierConfig{Issuers: []tpmkind.EKIssuer{
-		{Roots: []*x509.Certificate{maker.Root()}, Profile: tpmkind.EKProfileTCG()},
+	eks, err := tpmcert.NewEKVerifier(&tpmcert.EKVerifierConfig{Issuers: []tpmcert.EKIssuer{
+		{Roots: []*x509.Certificate{maker.Root()}, Profile: tpmcert.EKProfileTCG()},
 	}})
 	if err != nil {
 		log.Fatal(err)
 	}
-	known, err := tpmkind.ParseEKCertificate(tpm.EKCertificate(tpmsim.P256).Raw, tpmkind.EKEncoding{})
+	known, err := tpmcert.ParseEKCertificate(device.EKCertificate(tpmsim.P256).Raw, tpmcert.EKEncoding{})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -17,6 +17,8 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -28,7 +30,7 @@ type ekJoin struct {
 	tpm      *tpmsim.FaultyTPM
 	attester *attest.Attester
 	verifier *attest.Verifier
-	key      Key
+	key      tpmkey.Certifiable
 	subject  attest.Subject
 	ring     attest.RingKey
 	secret   []byte
@@ -58,7 +60,7 @@ func newEKJoin(t *testing.T, tpm *tpmsim.TPM) *ekJoin {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eks, err := NewEKVerifier(&EKVerifierConfig{Issuers: []EKIssuer{{Roots: []*x509.Certificate{tpm.CA().Root()}, Profile: EKProfileTCG()}}})
+	eks, err := tpmcert.NewEKVerifier(&tpmcert.EKVerifierConfig{Issuers: []tpmcert.EKIssuer{{Roots: []*x509.Certificate{tpm.CA().Root()}, Profile: tpmcert.EKProfileTCG()}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,9 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/secret"
@@ -42,12 +45,12 @@ func TestRoadEKOnSwtpm(t *testing.T) {
 	testRoadEK(t, tpmsim.Swtpm(t, options), origins)
 }
 
-func testRoadEK(t *testing.T, tpm *tpmsim.TPM, origins map[string]tpmkind.EKOrigin) {
+func testRoadEK(t *testing.T, device *tpmsim.TPM, origins map[string]tpmkind.EKOrigin) {
 	ctx := context.Background()
 	for ekName, ek := range origins {
 		for akName, template := range akTemplates() {
-			node := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: tpm, Road: attest.RoadEK, EK: ek,
-				AK: tpmkind.AKSource{Template: template}, TPMKey: tpmkind.KeyECDSAP256})
+			node := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: device, Road: attest.RoadEK, EK: ek,
+				AK: tpmkind.AKSource{Template: template}, TPMKey: tpmkey.ECDSAP256})
 			plane := attesttest.NewControlPlane(t, node)
 			request, err := plane.Evidence(ctx, node)
 			if err != nil {
@@ -60,7 +63,7 @@ func testRoadEK(t *testing.T, tpm *tpmsim.TPM, origins map[string]tpmkind.EKOrig
 			if r.Road != attest.RoadEK || r.Machine.Kind() != "ek" || r.Machine != tpmkind.DetailsOf(r).EK.Identity || r.MachineKey != tpmkind.DetailsOf(r).EK.Digest {
 				t.Errorf("%s, %s: road %s, machine %s, EK %s", ekName, akName, r.Road, r.Machine, tpmkind.DetailsOf(r).EK.Identity)
 			}
-			if len(tpmkind.DetailsOf(r).Chain) != 3 || tpmkind.DetailsOf(r).EK.Source != tpmkind.EKFromCertificate || !r.TPMResident || !tpmkind.DetailsOf(r).Clock.Plain || !bytes.Equal(tpmkind.DetailsOf(r).AKName, tpmkind.DetailsOf(r).AKPublic.Name()) {
+			if len(tpmkind.DetailsOf(r).Chain) != 3 || tpmkind.DetailsOf(r).EK.Source != tpmcert.EKFromCertificate || !r.TPMResident || !tpmkind.DetailsOf(r).Clock.Plain || !bytes.Equal(tpmkind.DetailsOf(r).AKName, tpmkind.DetailsOf(r).AKPublic.Name()) {
 				t.Errorf("%s, %s: chain of %d, %s, resident %v", ekName, akName, len(tpmkind.DetailsOf(r).Chain), tpmkind.DetailsOf(r).EK.Source, r.TPMResident)
 			}
 			if _, err := plane.CA.Issue(ctx, r.Checked(), r.Verified()); err != nil {
@@ -68,7 +71,7 @@ func testRoadEK(t *testing.T, tpm *tpmsim.TPM, origins map[string]tpmkind.EKOrig
 			}
 		}
 	}
-	noHandles(t, tpm)
+	noHandles(t, device)
 }
 
 // An EK without a certificate is presented by itself, and trusted by a list.
@@ -78,7 +81,7 @@ func TestRoadEKWithoutCertificate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if tpmkind.DetailsOf(r).EK.Source != tpmkind.EKFromAllowList || tpmkind.DetailsOf(r).Chain != nil || tpmkind.DetailsOf(r).Profile != "" {
+	if tpmkind.DetailsOf(r).EK.Source != tpmcert.EKFromAllowList || tpmkind.DetailsOf(r).Chain != nil || tpmkind.DetailsOf(r).Profile != "" {
 		t.Errorf("%s, chain %v, profile %q", tpmkind.DetailsOf(r).EK.Source, tpmkind.DetailsOf(r).Chain, tpmkind.DetailsOf(r).Profile)
 	}
 	for _, f := range r.Facts() {
@@ -87,27 +90,27 @@ func TestRoadEKWithoutCertificate(t *testing.T) {
 		}
 	}
 	kind := s.plane.TPM
-	if kind.EKs, err = tpmkind.NewEKVerifier(&tpmkind.EKVerifierConfig{Allowed: []attest.Identity{"ek:sha256:" + attest.Identity(fmt.Sprintf("%064x", 1))}}); err != nil {
+	if kind.EKs, err = tpmcert.NewEKVerifier(&tpmcert.EKVerifierConfig{Allowed: []attest.Identity{"ek:sha256:" + attest.Identity(fmt.Sprintf("%064x", 1))}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := otherVerifier(t, s, kind).Verify(context.Background(), s.good); !errors.Is(err, tpmkind.CheckEKUntrusted) {
+	if _, err := otherVerifier(t, s, kind).Verify(context.Background(), s.good); !errors.Is(err, tpmcert.CheckEKUntrusted) {
 		t.Errorf("an EK that is not on the list: %v", err)
 	}
 }
 
 // Each change to an answer is refused with its own check, and is a denial.
 func TestChangedAnswerOfRoadEK(t *testing.T) {
-	tpm := tpmsim.New(t, everyEK())
-	s := newStage(t, &attesttest.NodeOptions{TPM: tpm, Road: attest.RoadEK, EK: tpmkind.EKP256()})
-	spki, err := csr.CanonicalSPKI(tpm.EKPublic(tpmsim.P256))
+	device := tpmsim.New(t, everyEK())
+	s := newStage(t, &attesttest.NodeOptions{TPM: device, Road: attest.RoadEK, EK: tpmkind.EKP256()})
+	spki, err := csr.CanonicalSPKI(device.EKPublic(tpmsim.P256))
 	if err != nil {
 		t.Fatal(err)
 	}
-	otherAK, err := tpmkind.AKPublic(t.Context(), tpm, tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}, secret.Value[[]byte]{})
+	otherAK, err := tpmkind.AKPublic(t.Context(), device, tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}, secret.Value[[]byte]{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	other := tpm.EKCertificate(tpmsim.RSA2048).Raw
+	other := device.EKCertificate(tpmsim.RSA2048).Raw
 	for name, c := range map[string]struct {
 		change func(*parts)
 		want   error
@@ -124,17 +127,17 @@ func TestChangedAnswerOfRoadEK(t *testing.T) {
 		"machineKey":                {func(p *parts) { p.binding.MachineKey[0] ^= 1 }, attest.CheckBindingMachineKey},
 		"akName":                    {func(p *parts) { p.binding.AKName[5] ^= 1 }, attest.CheckBindingAKName},
 		"requestHash":               {func(p *parts) { p.binding.RequestHash[0] ^= 1 }, attest.CheckBindingRequest},
-		"road AK":                   {func(p *parts) { p.binding.Road, p.binding.AKName = message.RoadAK, nil }, tpmkind.CheckAKMismatch},
+		"road AK":                   {func(p *parts) { p.binding.Road, p.binding.AKName = message.RoadAK, nil }, statement.CheckAKMismatch},
 		"another requester":         {func(p *parts) { p.request.Spec.Username = "system:bootstrap:mallor" }, attest.CheckBindingRequester},
 		"another lifetime":          {func(p *parts) { s := int32(3600); p.request.Spec.ExpirationSeconds = &s }, attest.CheckBindingExpiration},
-		"two sources of the EK":     {func(p *parts) { p.proof.EKPublic = spki }, tpmkind.CheckEKSources},
-		"no source of the EK":       {func(p *parts) { p.att.Certificates = nil }, tpmkind.CheckEKSources},
+		"two sources of the EK":     {func(p *parts) { p.proof.EKPublic = spki }, tpmcert.CheckEKSources},
+		"no source of the EK":       {func(p *parts) { p.att.Certificates = nil }, tpmcert.CheckEKSources},
 		"another EK of the machine": {func(p *parts) { p.att.Certificates[0] = other }, attest.CheckBindingMachineKey},
-		"the bare EK, unlisted":     {func(p *parts) { p.att.Certificates, p.proof.EKPublic = nil, spki }, tpmkind.CheckEKUntrusted},
-		"an AK certificate as EK's": {func(p *parts) { p.att.Certificates[0] = tpm.AKCertificate(tpmsim.RSA2048).Raw }, attest.CheckBindingMachineKey},
+		"the bare EK, unlisted":     {func(p *parts) { p.att.Certificates, p.proof.EKPublic = nil, spki }, tpmcert.CheckEKUntrusted},
+		"an AK certificate as EK's": {func(p *parts) { p.att.Certificates[0] = device.AKCertificate(tpmsim.RSA2048).Raw }, attest.CheckBindingMachineKey},
 		"another AK":                {func(p *parts) { p.proof.AKPublic = otherAK.Raw }, attest.CheckBindingAKName},
 		"another AK, bound":         {func(p *parts) { p.proof.AKPublic, p.binding.AKName = otherAK.Raw, otherAK.Name() }, attest.CheckQualifyingData},
-		"no intermediate":           {func(p *parts) { p.att.Certificates = p.att.Certificates[:1] }, tpmkind.CheckCertificateChain},
+		"no intermediate":           {func(p *parts) { p.att.Certificates = p.att.Certificates[:1] }, tpmcert.CheckCertificateChain},
 	} {
 		p := takeApart(t, s.good)
 		c.change(p)
@@ -175,9 +178,9 @@ func TestEveryBitOfTheBinding(t *testing.T) {
 
 // A hello whose AK is not what it has to be gets no challenge, whatever its EK.
 func TestHelloOfRoadEK(t *testing.T) {
-	tpm := tpmsim.New(t, everyEK())
-	s := newStage(t, &attesttest.NodeOptions{TPM: tpm, Road: attest.RoadEK, EK: tpmkind.EKP256()})
-	spki, err := csr.CanonicalSPKI(tpm.EKPublic(tpmsim.P256))
+	device := tpmsim.New(t, everyEK())
+	s := newStage(t, &attesttest.NodeOptions{TPM: device, Road: attest.RoadEK, EK: tpmkind.EKP256()})
+	spki, err := csr.CanonicalSPKI(device.EKPublic(tpmsim.P256))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,9 +192,9 @@ func TestHelloOfRoadEK(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	attributes := func(set, clear tpmkind.Attributes) func(*message.Hello, *message.Bundle) {
+	attributes := func(set, clear statement.Attributes) func(*message.Hello, *message.Bundle) {
 		return func(h *message.Hello, _ *message.Bundle) {
-			public, err := tpmkind.ParsePublic(h.AKPublic)
+			public, err := statement.ParsePublic(h.AKPublic)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -205,17 +208,17 @@ func TestHelloOfRoadEK(t *testing.T) {
 		change func(*message.Hello, *message.Bundle)
 		want   error
 	}{
-		"AK not restricted":             {attributes(0, tpmkind.AttributeRestricted), tpmkind.CheckAKAttributes},
-		"AK that decrypts":              {attributes(tpmkind.AttributeDecrypt, 0), tpmkind.CheckAKAttributes},
-		"AK not fixed to the TPM":       {attributes(0, tpmkind.AttributeFixedTPM), tpmkind.CheckAKAttributes},
-		"AK not fixed to the parent":    {attributes(0, tpmkind.AttributeFixedParent), tpmkind.CheckAKAttributes},
-		"AK with a key from outside":    {attributes(0, tpmkind.AttributeSensitiveDataOrigin), tpmkind.CheckAKAttributes},
-		"AK that signs certificates":    {attributes(tpmkind.AttributeX509Sign, 0), tpmkind.CheckAKAttributes},
-		"AK that does not sign":         {attributes(0, tpmkind.AttributeSign), tpmkind.CheckAKAttributes},
-		"AK with a Name over SHA-1":     {func(h *message.Hello, _ *message.Bundle) { h.AKPublic[3] = 4 }, tpmkind.CheckNameAlgorithm},
-		"two sources of the EK":         {func(h *message.Hello, _ *message.Bundle) { h.EKPublic = spki }, tpmkind.CheckEKSources},
-		"no EK":                         {func(_ *message.Hello, b *message.Bundle) { b.Certificates = nil }, tpmkind.CheckEKSources},
-		"an EK in another encoding":     {func(h *message.Hello, b *message.Bundle) { b.Certificates, h.EKPublic = nil, append(spki, 0) }, tpmkind.CheckEKKeyEncoding},
+		"AK not restricted":             {attributes(0, statement.AttributeRestricted), statement.CheckAKAttributes},
+		"AK that decrypts":              {attributes(statement.AttributeDecrypt, 0), statement.CheckAKAttributes},
+		"AK not fixed to the TPM":       {attributes(0, statement.AttributeFixedTPM), statement.CheckAKAttributes},
+		"AK not fixed to the parent":    {attributes(0, statement.AttributeFixedParent), statement.CheckAKAttributes},
+		"AK with a key from outside":    {attributes(0, statement.AttributeSensitiveDataOrigin), statement.CheckAKAttributes},
+		"AK that signs certificates":    {attributes(statement.AttributeX509Sign, 0), statement.CheckAKAttributes},
+		"AK that does not sign":         {attributes(0, statement.AttributeSign), statement.CheckAKAttributes},
+		"AK with a Name over SHA-1":     {func(h *message.Hello, _ *message.Bundle) { h.AKPublic[3] = 4 }, statement.CheckNameAlgorithm},
+		"two sources of the EK":         {func(h *message.Hello, _ *message.Bundle) { h.EKPublic = spki }, tpmcert.CheckEKSources},
+		"no EK":                         {func(_ *message.Hello, b *message.Bundle) { b.Certificates = nil }, tpmcert.CheckEKSources},
+		"an EK in another encoding":     {func(h *message.Hello, b *message.Bundle) { b.Certificates, h.EKPublic = nil, append(spki, 0) }, tpmcert.CheckEKKeyEncoding},
 		"an EK of a kind with no table": {func(h *message.Hello, b *message.Bundle) { b.Certificates, h.EKPublic = nil, spki521 }, tpmkind.CheckEKType},
 		"another cluster":               {func(h *message.Hello, _ *message.Bundle) { h.ClusterID = "other" }, attest.CheckBindingCluster},
 		"road AK with the EK's":         {func(h *message.Hello, _ *message.Bundle) { h.Road = message.RoadAK }, attest.CheckBindingRoad},
@@ -271,8 +274,8 @@ func TestRoadsAreOpenedByConfiguration(t *testing.T) {
 // The node refuses a challenge for anything but its own values, before the TPM opens
 // the credential, and one whose credential is for another AK.
 func TestNodeRefusesChallengesOfRoadEK(t *testing.T) {
-	tpm := tpmsim.New(t, everyEK())
-	s := newStage(t, &attesttest.NodeOptions{TPM: tpm, Road: attest.RoadEK, EK: tpmkind.EKP256()})
+	device := tpmsim.New(t, everyEK())
+	s := newStage(t, &attesttest.NodeOptions{TPM: device, Road: attest.RoadEK, EK: tpmkind.EKP256()})
 	answer := func(change func(*message.Challenge)) error {
 		c, err := message.ParseChallenge(bytes.Clone(s.challenge))
 		if err != nil {
@@ -310,19 +313,19 @@ func TestNodeRefusesChallengesOfRoadEK(t *testing.T) {
 	if err := answer(func(*message.Challenge) {}); err != nil {
 		t.Errorf("the good one: %v", err)
 	}
-	noHandles(t, tpm)
+	noHandles(t, device)
 }
 
 // The certificate is for the EK in the TPM, or the node says that it is not.
 func TestEKCertificateOfAnotherTPM(t *testing.T) {
-	tpm := tpmsim.New(t, everyEK())
+	device := tpmsim.New(t, everyEK())
 	ek := tpmkind.EKP256()
-	a := attesterOf(t, tpm, tpmkind.GCERSA(), tpmkind.ProverOptions{EK: &ek, Certificates: [][]byte{tpm.EKCertificate(tpmsim.RSA2048).Raw}})
-	node := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: tpm})
+	a := attesterOf(t, device, tpmkind.GCERSA(), tpmkind.ProverOptions{EK: &ek, Certificates: [][]byte{device.EKCertificate(tpmsim.RSA2048).Raw}})
+	node := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: device})
 	if _, err := a.Hello(t.Context(), node.Subject); err == nil {
 		t.Error("a hello with the certificate of another EK")
 	}
-	noHandles(t, tpm)
+	noHandles(t, device)
 }
 
 // A machine of the same vendor, and a stranger's, are refused; a neighbour cannot
@@ -330,7 +333,7 @@ func TestEKCertificateOfAnotherTPM(t *testing.T) {
 func TestStrangerOnRoadEK(t *testing.T) {
 	ours := newStage(t, &attesttest.NodeOptions{Road: attest.RoadEK})
 	stranger := attesttest.NewNode(t, &attesttest.NodeOptions{Road: attest.RoadEK, TPM: tpmsim.Swtpm(t, nil)})
-	if _, err := ours.plane.Challenge(t.Context(), stranger); !errors.Is(err, tpmkind.CheckCertificateChain) {
+	if _, err := ours.plane.Challenge(t.Context(), stranger); !errors.Is(err, tpmcert.CheckCertificateChain) {
 		t.Errorf("another issuer: %v", err)
 	}
 	neighbour := attesttest.NewNode(t, &attesttest.NodeOptions{Road: attest.RoadEK, TPM: tpmsim.Swtpm(t, &tpmsim.Options{CA: ours.node.TPM.CA()})})
@@ -347,18 +350,18 @@ func TestStrangerOnRoadEK(t *testing.T) {
 func TestPersistentEK(t *testing.T) {
 	options := everyEK()
 	options.PersistEKs = true
-	tpm := tpmsim.New(t, options)
+	device := tpmsim.New(t, options)
 	for handle, index := range map[tpm2.TPMHandle]tpm2.TPMHandle{
 		tpmsim.EKHandleRSA2048: tpmsim.EKCertificateIndexRSA2048,
 		tpmsim.EKHandleP256:    tpmsim.EKCertificateIndexP256,
 		tpmsim.EKHandleP384:    tpmsim.EKCertificateIndexP384,
 	} {
-		s := newStage(t, &attesttest.NodeOptions{TPM: tpm, Road: attest.RoadEK, EK: tpmkind.EKOrigin{Handle: handle, CertificateIndex: index}})
+		s := newStage(t, &attesttest.NodeOptions{TPM: device, Road: attest.RoadEK, EK: tpmkind.EKOrigin{Handle: handle, CertificateIndex: index}})
 		if _, err := s.plane.Join(t.Context(), s.node); err != nil {
 			t.Errorf("0x%x: %v", uint32(handle), err)
 		}
 	}
-	noHandles(t, tpm)
+	noHandles(t, device)
 }
 
 func otherVerifier(t testing.TB, s *stage, kind tpmkind.KindConfig) *attest.Verifier {

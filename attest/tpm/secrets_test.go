@@ -11,7 +11,9 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/internal/secrettest"
+	"github.com/nodeattest/nodeattest/internal/tpmop"
 	"github.com/nodeattest/nodeattest/secret"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -24,13 +26,13 @@ func hidden(b []byte) secret.Value[[]byte] { return secret.New(b) }
 func TestSecretsAreNotShown(t *testing.T) {
 	password, other := []byte("owner-pass-1234"), []byte("its own, 5678 word")
 	t.Run("TPMKeyOptions", func(t *testing.T) {
-		secrettest.Check(t, TPMKeyOptions{OwnerPassword: hidden(password), Password: hidden(other)}, password, other)
+		secrettest.Check(t, tpmkey.Options{OwnerPassword: hidden(password), Password: hidden(other)}, password, other)
 	})
 	t.Run("TPMKeyLoadOptions", func(t *testing.T) {
-		secrettest.Check(t, TPMKeyLoadOptions{OwnerPassword: hidden(password), Password: hidden(other)}, password, other)
+		secrettest.Check(t, tpmkey.LoadOptions{OwnerPassword: hidden(password), Password: hidden(other)}, password, other)
 	})
 	t.Run("NVCertificateOptions", func(t *testing.T) {
-		secrettest.Check(t, NVCertificateOptions{OwnerPassword: hidden(password)}, password)
+		secrettest.Check(t, tpmkey.NVCertificateOptions{OwnerPassword: hidden(password)}, password)
 	})
 	t.Run("ProverOptions", func(t *testing.T) {
 		secrettest.Check(t, ProverOptions{EndorsementPassword: hidden(password)}, password)
@@ -44,15 +46,14 @@ func TestSecretsAreNotShown(t *testing.T) {
 		secrettest.Check(t, a, password)
 	})
 	t.Run("TPMKey", func(t *testing.T) {
-		key, err := CreateTPMKey(t.Context(), tpmsim.New(t, nil), KeyECDSAP256, &TPMKeyOptions{Password: hidden(bytes.Clone(password))})
+		key, err := tpmkey.Create(t.Context(), tpmsim.New(t, nil), tpmkey.ECDSAP256, &tpmkey.Options{Password: hidden(bytes.Clone(password))})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer key.Close()
 		secrettest.Check(t, key, password)
 	})
-	t.Run("loadedKey", func(t *testing.T) { secrettest.Check(t, loadedKey{password: hidden(password)}, password) })
-	t.Run("nvWriter", func(t *testing.T) { secrettest.Check(t, nvWriter{password: hidden(password)}, password) })
+	t.Run("loadedKey", func(t *testing.T) { secrettest.Check(t, tpmop.LoadedKey{Password: hidden(password)}, password) })
 	checkSoftwareKeysAreNotShown(t)
 }
 
@@ -85,7 +86,7 @@ func checkSoftwareKeysAreNotShown(t *testing.T) {
 		"SoftwareKey, RSA":   {rsaKey, [][]byte{rsaKey.D.Bytes(), rsaKey.Primes[0].Bytes(), rsaKey.Primes[1].Bytes()}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			key, err := SoftwareKey(c.key)
+			key, err := tpmkey.SoftwareKey(c.key)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -7,11 +7,14 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 	"github.com/google/go-tpm/tpm2/transport"
+
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/tpmop"
 )
 
-func parseArea(t testing.TB, area *tpm2.TPMTPublic) *Public {
+func parseArea(t testing.TB, area *tpm2.TPMTPublic) *statement.Public {
 	t.Helper()
-	p, err := ParsePublic(tpm2.Marshal(area))
+	p, err := statement.ParsePublic(tpm2.Marshal(area))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,14 +64,14 @@ func TestAKTemplates(t *testing.T) {
 	}
 }
 
-func primaryKey(t testing.TB, tpm transport.TPM, template []byte) *Public {
+func primaryKey(t testing.TB, tpm transport.TPM, template []byte) *statement.Public {
 	t.Helper()
-	p, err := do(t, tpm, func(ctx context.Context, h *handles) (*Public, error) {
-		k, err := createPrimary(ctx, h, tpm2.TPMRHEndorsement, nil, template)
+	p, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (*statement.Public, error) {
+		k, err := tpmop.CreatePrimary(ctx, h, tpm2.TPMRHEndorsement, nil, template)
 		if err != nil {
 			return nil, err
 		}
-		return k.public, nil
+		return k.Public, nil
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -113,7 +116,7 @@ func TestFillUnique(t *testing.T) {
 		if !bytes.Equal(template.Raw, before) {
 			t.Errorf("%s: the template itself was changed", ak.name)
 		}
-		got, err := ParsePublic(filled)
+		got, err := statement.ParsePublic(filled)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -121,10 +124,10 @@ func TestFillUnique(t *testing.T) {
 		if got.Type == tpm2.TPMAlgECC {
 			width, unique = len(got.Y), got.X
 		}
-		if !bytes.Equal(unique, padded(nonce, width)) || !bytes.Equal(got.Y, template.Y) {
+		if !bytes.Equal(unique, tpmop.Padded(nonce, width)) || !bytes.Equal(got.Y, template.Y) {
 			t.Errorf("%s: got unique %x, Y %x", ak.name, unique, got.Y)
 		}
-		if !bytes.Equal(got.beforeUnique(), template.beforeUnique()) {
+		if !bytes.Equal(got.BeforeUnique(), template.BeforeUnique()) {
 			t.Errorf("%s: more than the unique field was changed", ak.name)
 		}
 		if _, err := fillUnique(template, make([]byte, width)); err != nil {
@@ -137,13 +140,13 @@ func TestFillUnique(t *testing.T) {
 }
 
 func TestFillUniqueOfAnEmptyOne(t *testing.T) {
-	template := parseArea(t, eccKeyArea(tpm2.TPMECCNistP256, akAttributes(), tpm2.TPMTECCScheme{Scheme: tpm2.TPMAlgNull}, nil, nil))
+	template := parseArea(t, tpmop.ECCKeyArea(tpm2.TPMECCNistP256, akAttributes(), tpm2.TPMTECCScheme{Scheme: tpm2.TPMAlgNull}, nil, nil))
 	filled, err := fillUnique(template, []byte{1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := ParsePublic(filled)
-	if err != nil || !bytes.Equal(got.X, padded([]byte{1}, 32)) || len(got.Y) != 0 {
+	got, err := statement.ParsePublic(filled)
+	if err != nil || !bytes.Equal(got.X, tpmop.Padded([]byte{1}, 32)) || len(got.Y) != 0 {
 		t.Errorf("got %+v, %v", got, err)
 	}
 }
@@ -153,7 +156,7 @@ func FuzzFillUnique(f *testing.F) {
 		f.Add(tpm2.Marshal(ak.template()), []byte("nonce"))
 	}
 	f.Fuzz(func(t *testing.T, template, nonce []byte) {
-		p, err := ParsePublic(template)
+		p, err := statement.ParsePublic(template)
 		if err != nil {
 			return
 		}
@@ -161,11 +164,11 @@ func FuzzFillUnique(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := ParsePublic(filled)
+		again, err := statement.ParsePublic(filled)
 		if err != nil {
 			t.Fatalf("filling %x makes %x, which is no public area: %v", template, filled, err)
 		}
-		if !bytes.Equal(again.beforeUnique(), p.beforeUnique()) {
+		if !bytes.Equal(again.BeforeUnique(), p.BeforeUnique()) {
 			t.Fatalf("filling %x changes more than the unique field: %x", template, filled)
 		}
 	})

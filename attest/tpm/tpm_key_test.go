@@ -2,251 +2,22 @@ package tpm
 
 import (
 	"crypto"
-	"crypto/rand"
-	"crypto/rsa"
 	"crypto/sha256"
-	"crypto/sha512"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"errors"
-	"math/big"
-	"net"
 	"os"
-	"os/exec"
-	"strings"
 	"sync"
 	"testing"
-	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-tpm/tpm2"
-	"github.com/google/go-tpm/tpm2/transport"
 
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
+	"github.com/nodeattest/nodeattest/internal/tpmop"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
-func TestTPMKeyPublicArea(t *testing.T) {
-	tpm := newTPM(t)
-	for kind, want := range map[KeyKind]string{KeyECDSAP256: "ECDSA P-256", KeyECDSAP384: "ECDSA P-384", KeyRSA2048: "RSA-2048"} {
-		k := mustTPMKey(t, tpm, kind)
-		if kind.String() != want {
-			t.Errorf("got %v, want %s", kind, want)
-		}
-		if got, want := k.public.Attributes.String(), "fixedTPM|fixedParent|sensitiveDataOrigin|userWithAuth|noDA|sign"; got != want {
-			t.Errorf("%v: attributes: got %s, want %s", kind, got, want)
-		}
-		if k.public.Scheme.String() != "NULL" || !k.public.SameKey(k.Public()) {
-			t.Errorf("%v: scheme %v, or Public is another key", kind, k.public.Scheme)
-		}
-		checkNothingLoaded(t, tpm)
-	}
-}
-
-func TestCreateTPMKeyRefuses(t *testing.T) {
-	tpm := newTPM(t)
-	for name, f := range map[string]func() (*TPMKey, error){
-		"no kind":      func() (*TPMKey, error) { return CreateTPMKey(t.Context(), tpm, 0, nil) },
-		"unknown kind": func() (*TPMKey, error) { return CreateTPMKey(t.Context(), tpm, 99, nil) },
-		"no TPM":       func() (*TPMKey, error) { return CreateTPMKey(t.Context(), nil, KeyECDSAP256, nil) },
-		"not in there": func() (*TPMKey, error) { return CreateTPMKey(t.Context(), tpm, KeyRSA3072, nil) },
-		"strange parent": func() (*TPMKey, error) {
-			return CreateTPMKey(t.Context(), tpm, KeyECDSAP256, &TPMKeyOptions{Parent: 0x80000000})
-		},
-		"absent parent": func() (*TPMKey, error) {
-			return CreateTPMKey(t.Context(), tpm, KeyECDSAP256, &TPMKeyOptions{Parent: 0x81000001})
-		},
-	} {
-		if k, err := f(); err == nil || k != nil || !strings.HasPrefix(err.Error(), "attest: ") {
-			t.Errorf("%s: got %v, %v", name, k, err)
-		}
-	}
-	checkNothingLoaded(t, tpm)
-}
-
-func TestCreateTPMKeyWithOwnerPassword(t *testing.T) {
-	tpm := newTPM(t)
-	persist(t, tpm, tpm2.TPMRHOwner, storageRootKey(), 0x81000001)
-	secret := []byte("owner's")
-	setHierarchyPassword(t, tpm, tpm2.TPMRHOwner, nil, secret)
-	for _, password := range [][]byte{nil, []byte("guess")} {
-		_, err := CreateTPMKey(t.Context(), tpm, KeyECDSAP256, &TPMKeyOptions{OwnerPassword: hidden(password)})
-		if !errors.Is(err, ErrHierarchyPassword) || !errors.Is(err, tpm2.TPMRCBadAuth) || !strings.Contains(err.Error(), "owner") {
-			t.Errorf("password %q: got %v, want ErrHierarchyPassword", password, err)
-		}
-	}
-	for _, opts := range []*TPMKeyOptions{{OwnerPassword: hidden(secret)}, {Parent: 0x81000001}} {
-		k, err := CreateTPMKey(t.Context(), tpm, KeyECDSAP256, opts)
-		if err != nil {
-			t.Fatal(err)
-		}
-		checkSignature(t, k, crypto.SHA256)
-		if err := k.Close(); err != nil {
-			t.Error(err)
-		}
-	}
-	checkNothingLoaded(t, tpm)
-}
-
-func digestOf(hash crypto.Hash) []byte {
-	h := hash.New()
-	h.Write([]byte("message"))
-	return h.Sum(nil)
-}
-
-func checkSignature(t testing.TB, k *TPMKey, opts crypto.SignerOpts) {
-	t.Helper()
-	digest := digestOf(opts.HashFunc())
-	sig, err := k.Sign(nil, digest, opts)
-	if err != nil {
-		t.Errorf("%v with %v: %v", k, opts, err)
-		return
-	}
-	if err := verifyOwn(k.Public(), digest, sig, opts); err != nil {
-		t.Errorf("%v with %v: %v", k, opts, err)
-	}
-	digest[0] ^= 1
-	if verifyOwn(k.Public(), digest, sig, opts) == nil {
-		t.Errorf("%v with %v: the signature verifies for another digest", k, opts)
-	}
-}
-
-func TestTPMKeySigns(t *testing.T) {
-	tpm := newTPM(t)
-	ec, ec384, rsaKey := mustTPMKey(t, tpm, KeyECDSAP256), mustTPMKey(t, tpm, KeyECDSAP384), mustTPMKey(t, tpm, KeyRSA2048)
-	for _, hash := range []crypto.Hash{crypto.SHA256, crypto.SHA384, crypto.SHA512} {
-		checkSignature(t, ec, hash)
-		checkSignature(t, ec384, hash)
-		checkSignature(t, rsaKey, hash)
-		checkSignature(t, rsaKey, &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash, Hash: hash})
-		checkSignature(t, rsaKey, &rsa.PSSOptions{SaltLength: hash.Size(), Hash: hash})
-	}
-	checkNothingLoaded(t, tpm)
-}
-
-func TestTPMKeyRefusesToSign(t *testing.T) {
-	tpm := newTPM(t)
-	ec, rsaKey := mustTPMKey(t, tpm, KeyECDSAP256), mustTPMKey(t, tpm, KeyRSA2048)
-	sum := sha256.Sum256(nil)
-	long := sha512.Sum512(nil)
-	for name, tt := range map[string]struct {
-		key    *TPMKey
-		digest []byte
-		opts   crypto.SignerOpts
-	}{
-		"no options":           {ec, sum[:], nil},
-		"no hash":              {ec, sum[:], crypto.Hash(0)},
-		"SHA-1":                {ec, sum[:20], crypto.SHA1},
-		"MD5 and SHA-1":        {rsaKey, long[:36], crypto.MD5SHA1},
-		"short digest":         {ec, sum[:31], crypto.SHA256},
-		"long digest":          {rsaKey, long[:], crypto.SHA256},
-		"no digest":            {rsaKey, nil, crypto.SHA256},
-		"PSS for ECDSA":        {ec, sum[:], &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash, Hash: crypto.SHA256}},
-		"automatic salt":       {rsaKey, sum[:], &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthAuto, Hash: crypto.SHA256}},
-		"salt of other length": {rsaKey, sum[:], &rsa.PSSOptions{SaltLength: 20, Hash: crypto.SHA256}},
-	} {
-		if sig, err := tt.key.Sign(rand.Reader, tt.digest, tt.opts); err == nil || sig != nil {
-			t.Errorf("%s: got %x, %v", name, sig, err)
-		}
-	}
-}
-
-func TestTPMKeyNoticesABadSignature(t *testing.T) {
-	tpm := newTPM(t)
-	sum := sha256.Sum256(nil)
-	for _, kind := range []KeyKind{KeyECDSAP256, KeyRSA2048} {
-		k := mustTPMKey(t, &altered{tpm, tpm2.TPMCCSign, func(rsp []byte) { rsp[len(rsp)-20] ^= 1 }}, kind)
-		if sig, err := k.Sign(nil, sum[:], crypto.SHA256); err == nil || sig != nil {
-			t.Errorf("%v: got %x, %v", kind, sig, err)
-		}
-	}
-}
-
-// CSRs by crypto/x509, checked by crypto/x509 and by OpenSSL.
-func TestTPMKeyMakesRequests(t *testing.T) {
-	tpm := newTPM(t)
-	template := &x509.CertificateRequest{Subject: pkix.Name{CommonName: "system:node:a", Organization: []string{"system:nodes"}}}
-	for _, kind := range []KeyKind{KeyECDSAP256, KeyECDSAP384, KeyRSA2048} {
-		der, err := x509.CreateCertificateRequest(rand.Reader, template, mustTPMKey(t, tpm, kind))
-		if err != nil {
-			t.Fatal(err)
-		}
-		csr, err := x509.ParseCertificateRequest(der)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := csr.CheckSignature(); err != nil {
-			t.Errorf("%v: %v", kind, err)
-		}
-		openssl(t, der, "req", "-inform", "DER", "-noout", "-verify")
-	}
-}
-
-func openssl(t *testing.T, stdin []byte, args ...string) {
-	t.Helper()
-	if _, err := exec.LookPath("openssl"); err != nil {
-		t.Log("openssl is not installed: not checked with it (Debian: apt-get install openssl)")
-		return
-	}
-	cmd := exec.Command("openssl", args...)
-	cmd.Stdin = strings.NewReader(string(stdin))
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("openssl %s: %v: %s", strings.Join(args, " "), err, out)
-	}
-}
-
-// A TLS client and server, both with keys in the TPM, in every version and with
-// both kinds of key.
-func TestTPMKeyInTLS(t *testing.T) {
-	tpm := ShareTPM(newTPM(t))
-	for _, kind := range []KeyKind{KeyECDSAP256, KeyRSA2048} {
-		cert, roots := selfSigned(t, mustTPMKey(t, tpm, kind))
-		for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
-			client, server := net.Pipe()
-			deadline := time.Now().Add(30 * time.Second)
-			client.SetDeadline(deadline)
-			server.SetDeadline(deadline)
-			s := tls.Server(server, &tls.Config{Certificates: []tls.Certificate{cert}, ClientCAs: roots, ClientAuth: tls.RequireAndVerifyClientCert, MaxVersion: version})
-			c := tls.Client(client, &tls.Config{Certificates: []tls.Certificate{cert}, RootCAs: roots, ServerName: "node", MaxVersion: version})
-			done := make(chan error, 1)
-			go func() { done <- s.HandshakeContext(t.Context()) }()
-			if err := c.HandshakeContext(t.Context()); err != nil {
-				t.Errorf("%v, %s, client: %v", kind, tls.VersionName(version), err)
-			}
-			if err := <-done; err != nil {
-				t.Errorf("%v, %s, server: %v", kind, tls.VersionName(version), err)
-			}
-			client.Close()
-			server.Close()
-		}
-	}
-}
-
-func selfSigned(t testing.TB, k *TPMKey) (tls.Certificate, *x509.CertPool) {
-	t.Helper()
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "node"}, DNSNames: []string{"node"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true,
-		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, k.Public(), k)
-	if err != nil {
-		t.Fatal(err)
-	}
-	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	roots := x509.NewCertPool()
-	roots.AddCert(leaf)
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: k, Leaf: leaf}, roots
-}
-
 func TestTPMKeyClosed(t *testing.T) {
 	tpm := newTPM(t)
-	k, err := CreateTPMKey(t.Context(), tpm, KeyECDSAP256, nil)
+	k, err := tpmkey.Create(t.Context(), tpm, tpmkey.ECDSAP256, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -265,27 +36,14 @@ func TestTPMKeyClosed(t *testing.T) {
 	checkNothingLoaded(t, tpm)
 }
 
-func TestTPMKeyDiesWithAReset(t *testing.T) {
-	tpm := newTPM(t)
-	k := mustTPMKey(t, tpm, KeyECDSAP256)
-	if err := tpm.Reset(); err != nil {
-		t.Fatal(err)
-	}
-	sum := sha256.Sum256(nil)
-	var rc tpm2.TPMRC
-	if _, err := k.Sign(nil, sum[:], crypto.SHA256); !errors.As(err, &rc) || !strings.Contains(err.Error(), "TPM2_ContextLoad") {
-		t.Errorf("got %v, want the TPM's refusal to load the context", err)
-	}
-}
-
 // More keys than the TPM has slots, an attestation key and a software key, from
-// many goroutines over one SharedTPM.
+// many goroutines over one tpmop.Shared.
 func TestTPMKeysShareOneTPM(t *testing.T) {
 	tpm := newTPM(t)
-	shared := ShareTPM(tpm)
-	keys := []*TPMKey{}
+	shared := tpmop.Share(tpm)
+	keys := []*tpmkey.Key{}
 	for range 5 {
-		keys = append(keys, mustTPMKey(t, shared, KeyECDSAP256))
+		keys = append(keys, mustTPMKey(t, shared, tpmkey.ECDSAP256))
 	}
 	soft := mustSoftwareKey(t, newECDSA(t, p256))
 	var wg sync.WaitGroup
@@ -296,7 +54,7 @@ func TestTPMKeysShareOneTPM(t *testing.T) {
 			}
 		})
 		wg.Go(func() {
-			for _, key := range []Key{k, soft} {
+			for _, key := range []tpmkey.Certifiable{k, soft} {
 				if _, err := certifyWith(t, shared, AKSource{Template: AKTemplateECDSAP256()}, key, []byte{1}); err != nil {
 					t.Error(err)
 				}
@@ -314,8 +72,8 @@ func TestTPMKeyWithoutContexts(t *testing.T) {
 		"refused by the TPM": tpmsim.FailEvery(tpm2.TPMCCContextSave, tpm2.TPMRCCommandCode),
 		"blocked by Windows": tpmsim.FailEvery(tpm2.TPMCCContextSave, 0x80280400),
 	} {
-		shared := ShareTPM(tpmsim.Faulty(tpm, faults))
-		k, err := CreateTPMKey(t.Context(), shared, KeyECDSAP256, nil)
+		shared := tpmop.Share(tpmsim.Faulty(tpm, faults))
+		k, err := tpmkey.Create(t.Context(), shared, tpmkey.ECDSAP256, nil)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -332,76 +90,5 @@ func TestTPMKeyWithoutContexts(t *testing.T) {
 			t.Error(err)
 		}
 		checkNothingLoaded(t, tpm)
-	}
-}
-
-// A held key's handle can be another object's after somebody flushed it.
-func TestTPMKeyHeldAndReplaced(t *testing.T) {
-	tpm := newTPM(t)
-	shared := ShareTPM(tpmsim.Faulty(tpm, tpmsim.FailEvery(tpm2.TPMCCContextSave, tpm2.TPMRCCommandCode)))
-	k, err := CreateTPMKey(t.Context(), shared, KeyECDSAP256, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := flushContext(tpm, k.held); err != nil {
-		t.Fatal(err)
-	}
-	for range 2 { // the key was in the second slot
-		other, err := tpm2.CreatePrimary{PrimaryHandle: tpm2.TPMRHOwner, InPublic: tpm2.New2B(*storageRootKey())}.Execute(tpm)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer flushContext(tpm, other.ObjectHandle)
-	}
-	sum := sha256.Sum256(nil)
-	if _, err := k.Sign(nil, sum[:], crypto.SHA256); err == nil || !strings.Contains(err.Error(), "another key now") {
-		t.Errorf("got %v, want an error that the handle is another key's", err)
-	}
-	before := loadedHandles(t, tpm)
-	if err := k.Close(); err != nil {
-		t.Error(err)
-	}
-	if diff := cmp.Diff(before, loadedHandles(t, tpm)); diff != "" {
-		t.Errorf("closing flushed somebody else's object: %s", diff)
-	}
-}
-
-func TestTPMKeyFlushesWhateverFails(t *testing.T) {
-	tpm := newTPM(t)
-	faulty := tpmsim.Faulty(tpm, nil)
-	sum := sha256.Sum256(nil)
-	life := func(tpm transport.TPM) (*TPMKey, error) {
-		k, err := CreateTPMKey(t.Context(), tpm, KeyECDSAP256, nil)
-		if err != nil {
-			return nil, err
-		}
-		_, err = k.Sign(nil, sum[:], crypto.SHA256)
-		return k, errors.Join(err, k.Close())
-	}
-	if _, err := life(faulty); err != nil {
-		t.Fatal(err)
-	}
-	for n := 1; n <= len(faulty.Commands()); n++ {
-		for name, faults := range map[string]*tpmsim.Faults{
-			"not sent": tpmsim.FailAt(n, nil), "response lost": tpmsim.LoseAt(n),
-			"refused": tpmsim.AnswerAt(n, tpm2.TPMRCFailure), "connection lost": tpmsim.DropAt(n),
-		} {
-			f := tpmsim.Faulty(tpm, faults)
-			shared := ShareTPM(f)
-			k, err := life(shared)
-			if err == nil && f.Commands()[n-1] != tpm2.TPMCCContextSave {
-				t.Errorf("command %d %s: no error", n, name)
-			}
-			f.SetFaults(nil)
-			if k != nil {
-				if err := k.Close(); err != nil {
-					t.Errorf("command %d %s, then Close: %v", n, name, err)
-				}
-			}
-			if err := shared.flushLeft(t.Context()); err != nil {
-				t.Errorf("command %d %s, then flushing again: %v", n, name, err)
-			}
-			checkNothingLoaded(t, tpm)
-		}
 	}
 }

@@ -13,6 +13,9 @@ import (
 	"github.com/google/go-tpm/tpm2"
 	"github.com/google/go-tpm/tpm2/transport"
 
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
+	"github.com/nodeattest/nodeattest/internal/tpmop"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -69,19 +72,19 @@ func TestSecretsAreNotHeard(t *testing.T) {
 // a secret too.
 func speakSecrets(t *testing.T, bus *tapped, owner, endorsement, secret []byte) {
 	t.Helper()
-	for _, pcrs := range [][]PCRSelection{nil, pcr23} {
-		k, err := CreateTPMKey(t.Context(), bus, KeyECDSAP256, &TPMKeyOptions{OwnerPassword: hidden(owner), Password: hidden(secret), PCRs: pcrs})
+	for _, pcrs := range [][]statement.PCRSelection{nil, pcr23} {
+		k, err := tpmkey.Create(t.Context(), bus, tpmkey.ECDSAP256, &tpmkey.Options{OwnerPassword: hidden(owner), Password: hidden(secret), PCRs: pcrs})
 		if err != nil {
 			t.Fatal(err)
 		}
-		k, err = LoadTPMKey(t.Context(), bus, k.File(), &TPMKeyLoadOptions{OwnerPassword: hidden(owner), Password: hidden(secret)})
+		k, err = tpmkey.Load(t.Context(), bus, k.File(), &tpmkey.LoadOptions{OwnerPassword: hidden(owner), Password: hidden(secret)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		checkSignature(t, k, crypto.SHA256)
 		certifyUnder(t, bus, k, endorsement)
 	}
-	if err := WriteNVCertificate(t.Context(), bus, ownIndex, certificateOf(t, 10), &NVCertificateOptions{OwnerPassword: hidden(owner)}); err != nil {
+	if err := tpmkey.WriteNVCertificate(t.Context(), bus, ownIndex, certificateOf(t, 10), &tpmkey.NVCertificateOptions{OwnerPassword: hidden(owner)}); err != nil {
 		t.Error(err)
 	}
 	ec, rsaKey := newECDSA(t, p256), newRSA(t, 2048)
@@ -95,9 +98,9 @@ func speakSecrets(t *testing.T, bus *tapped, owner, endorsement, secret []byte) 
 	bus.wantUnheard(t, "an RSA prime", rsaKey.Primes[0].Bytes())
 }
 
-func certifyUnder(t *testing.T, tpm transport.TPM, key Key, endorsement []byte) {
+func certifyUnder(t *testing.T, tpm transport.TPM, key tpmkey.Certifiable, endorsement []byte) {
 	t.Helper()
-	_, err := do(t, tpm, func(ctx context.Context, h *handles) (*certification, error) {
+	_, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (*certification, error) {
 		ak, err := loadAK(ctx, h, &AKSource{Template: AKTemplateECDSAP256()}, endorsement)
 		if err != nil {
 			return nil, err
@@ -113,16 +116,16 @@ func certifyUnder(t *testing.T, tpm transport.TPM, key Key, endorsement []byte) 
 func TestSessionKey(t *testing.T) {
 	tpm := newTPM(t)
 	faulty := tpmsim.Faulty(tpm, nil)
-	shared := ShareTPM(faulty)
+	shared := tpmop.Share(faulty)
 	key := mustSoftwareKey(t, newECDSA(t, p256))
 	certifyUnder(t, shared, key, nil)
-	ek, err := do(t, tpm, func(ctx context.Context, h *handles) (*loadedKey, error) {
-		return createPrimary(ctx, h, tpm2.TPMRHEndorsement, nil, tpm2.Marshal(ekTemplateECC(tpm2.TPMECCNistP256, ekLow)))
+	ek, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, error) {
+		return tpmop.CreatePrimary(ctx, h, tpm2.TPMRHEndorsement, nil, tpm2.Marshal(tpmop.EKTemplateECC(tpm2.TPMECCNistP256, tpmop.EKLow)))
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Equal(shared.sessionKey.name, ek.name) {
+	if !bytes.Equal(shared.SessionKey.Name, ek.Name) {
 		t.Error("the session key is not the EK")
 	}
 
@@ -138,10 +141,10 @@ func TestSessionKey(t *testing.T) {
 	checkNothingLoaded(t, tpm)
 
 	setHierarchyPassword(t, tpm, tpm2.TPMRHEndorsement, nil, []byte("endorsement"))
-	other := ShareTPM(tpm)
+	other := tpmop.Share(tpm)
 	certifyUnder(t, other, key, []byte("endorsement"))
-	if bytes.Equal(other.sessionKey.name, ek.name) || !other.sessionKey.public.Attributes.Has(AttributeRestricted|AttributeDecrypt|AttributeFixedTPM) {
-		t.Errorf("the session key of a closed hierarchy: %v", other.sessionKey.public.Attributes)
+	if bytes.Equal(other.SessionKey.Name, ek.Name) || !other.SessionKey.Public.Attributes.Has(statement.AttributeRestricted|statement.AttributeDecrypt|statement.AttributeFixedTPM) {
+		t.Errorf("the session key of a closed hierarchy: %v", other.SessionKey.Public.Attributes)
 	}
 }
 
@@ -149,11 +152,11 @@ func TestSessionKey(t *testing.T) {
 func TestSessionKeyWithoutContexts(t *testing.T) {
 	tpm := newTPM(t)
 	faulty := tpmsim.Faulty(tpm, tpmsim.FailEvery(tpm2.TPMCCContextSave, tpm2.TPMRCCommandCode))
-	shared := ShareTPM(faulty)
+	shared := tpmop.Share(faulty)
 	for range 2 {
 		certifyUnder(t, shared, mustSoftwareKey(t, newECDSA(t, p256)), nil)
 	}
-	if n := count(faulty, tpm2.TPMCCCreatePrimary); n != 4 || shared.sessionKey != nil {
+	if n := count(faulty, tpm2.TPMCCCreatePrimary); n != 4 || shared.SessionKey != nil {
 		t.Errorf("%d primary keys, want the AK and the session key, twice", n)
 	}
 	checkNothingLoaded(t, tpm)
@@ -184,8 +187,8 @@ func TestLostSessionIsFlushed(t *testing.T) {
 	}
 
 	// Two new ones: nobody can tell which is whose.
-	_, err = do(t, tpm, func(ctx context.Context, h *handles) (any, error) {
-		before, err := h.loadedSessions(ctx)
+	_, err = do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (any, error) {
+		before, err := h.LoadedSessions(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -196,9 +199,9 @@ func TestLostSessionIsFlushed(t *testing.T) {
 			}
 			defer closeIt()
 		}
-		h.keepLostSession(before)
-		if len(h.open) != 0 {
-			t.Errorf("kept %v", h.open)
+		h.KeepLostSession(before)
+		if len(h.Open) != 0 {
+			t.Errorf("kept %v", h.Open)
 		}
 		return nil, nil
 	})
@@ -218,8 +221,8 @@ func TestSessionAnswerIsChecked(t *testing.T) {
 	}
 	checkNothingLoaded(t, tpm)
 
-	k, err := CreateTPMKey(t.Context(), &altered{tpm, tpm2.TPMCCSign, func(rsp []byte) { rsp[20] ^= 1 }}, KeyECDSAP256,
-		&TPMKeyOptions{Password: hidden([]byte("secret"))})
+	k, err := tpmkey.Create(t.Context(), &altered{tpm, tpm2.TPMCCSign, func(rsp []byte) { rsp[20] ^= 1 }}, tpmkey.ECDSAP256,
+		&tpmkey.Options{Password: hidden([]byte("secret"))})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,20 +2,21 @@ package tpm
 
 import (
 	"crypto"
-	"crypto/elliptic"
 	"crypto/x509"
 	"errors"
 	"testing"
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // The profile of the very issuer that certified the AK decides, and road EK has none.
 func TestProfileOfStatement(t *testing.T) {
-	strict, sha1, below := &Profile{}, &Profile{InsecureAllowSHA1Signature: true}, &Profile{AllowAKBelowOtherKeys: true}
+	strict, sha1, below := &tpmcert.Profile{}, &tpmcert.Profile{InsecureAllowSHA1Signature: true}, &tpmcert.Profile{AllowAKBelowOtherKeys: true}
 	for name, c := range map[string]struct {
 		road    attest.Road
 		details Details
@@ -23,9 +24,9 @@ func TestProfileOfStatement(t *testing.T) {
 	}{
 		"a primary key":             {attest.RoadAK, Details{SignatureHash: crypto.SHA256, AKPrimary: true, profile: strict}, ""},
 		"over SHA-384":              {attest.RoadAK, Details{SignatureHash: crypto.SHA384, AKPrimary: true, profile: strict}, ""},
-		"over SHA-1":                {attest.RoadAK, Details{SignatureHash: crypto.SHA1, AKPrimary: true, profile: strict}, CheckSignatureHash},
+		"over SHA-1":                {attest.RoadAK, Details{SignatureHash: crypto.SHA1, AKPrimary: true, profile: strict}, statement.CheckSignatureHash},
 		"over SHA-1, let through":   {attest.RoadAK, Details{SignatureHash: crypto.SHA1, AKPrimary: true, profile: sha1}, ""},
-		"over SHA-1, by another's":  {attest.RoadAK, Details{SignatureHash: crypto.SHA1, AKPrimary: true, profile: below}, CheckSignatureHash},
+		"over SHA-1, by another's":  {attest.RoadAK, Details{SignatureHash: crypto.SHA1, AKPrimary: true, profile: below}, statement.CheckSignatureHash},
 		"no primary key":            {attest.RoadAK, Details{SignatureHash: crypto.SHA256, profile: strict}, CheckAKParent},
 		"no primary key, admitted":  {attest.RoadAK, Details{SignatureHash: crypto.SHA256, profile: below}, ""},
 		"no primary key, another's": {attest.RoadAK, Details{SignatureHash: crypto.SHA256, profile: sha1}, CheckAKParent},
@@ -50,28 +51,28 @@ func (s saying) Identify(*x509.Certificate) (attest.Identity, error) { return s.
 func TestSourcesOfIdentity(t *testing.T) {
 	down := errors.New("down")
 	for name, c := range map[string]struct {
-		sources []IdentitySource
+		sources []tpmcert.IdentitySource
 		want    Check
 		machine attest.Identity
 	}{
-		"the first":               {[]IdentitySource{saying{"a:1", nil}, saying{"b:2", nil}}, "", "a:1"},
-		"the second":              {[]IdentitySource{saying{}, saying{"b:2", nil}, saying{"", down}}, "", "b:2"},
-		"none":                    {[]IdentitySource{saying{}}, attest.CheckIdentity, ""},
-		"one that fails":          {[]IdentitySource{saying{"", down}, AKIdentity{}}, attest.CheckIdentity, ""},
-		"fails, with an identity": {[]IdentitySource{saying{"a:1", down}, AKIdentity{}}, attest.CheckIdentity, ""},
-		"fails with its check":    {[]IdentitySource{saying{"", attest.NotMember("gone")}, AKIdentity{}}, attest.CheckMembership, ""},
-		"no colon":                {[]IdentitySource{saying{"a", nil}}, attest.CheckIdentity, ""},
-		"no kind":                 {[]IdentitySource{saying{":a", nil}}, attest.CheckIdentity, ""},
-		"no name":                 {[]IdentitySource{saying{"a:", nil}}, attest.CheckIdentity, ""},
-		"a colon":                 {[]IdentitySource{saying{":", nil}}, attest.CheckIdentity, ""},
-		"two colons":              {[]IdentitySource{saying{"a:b:c", nil}}, "", "a:b:c"},
+		"the first":               {[]tpmcert.IdentitySource{saying{"a:1", nil}, saying{"b:2", nil}}, "", "a:1"},
+		"the second":              {[]tpmcert.IdentitySource{saying{}, saying{"b:2", nil}, saying{"", down}}, "", "b:2"},
+		"none":                    {[]tpmcert.IdentitySource{saying{}}, attest.CheckIdentity, ""},
+		"one that fails":          {[]tpmcert.IdentitySource{saying{"", down}, tpmcert.AKIdentity{}}, attest.CheckIdentity, ""},
+		"fails, with an identity": {[]tpmcert.IdentitySource{saying{"a:1", down}, tpmcert.AKIdentity{}}, attest.CheckIdentity, ""},
+		"fails with its check":    {[]tpmcert.IdentitySource{saying{"", attest.NotMember("gone")}, tpmcert.AKIdentity{}}, attest.CheckMembership, ""},
+		"no colon":                {[]tpmcert.IdentitySource{saying{"a", nil}}, attest.CheckIdentity, ""},
+		"no kind":                 {[]tpmcert.IdentitySource{saying{":a", nil}}, attest.CheckIdentity, ""},
+		"no name":                 {[]tpmcert.IdentitySource{saying{"a:", nil}}, attest.CheckIdentity, ""},
+		"a colon":                 {[]tpmcert.IdentitySource{saying{":", nil}}, attest.CheckIdentity, ""},
+		"two colons":              {[]tpmcert.IdentitySource{saying{"a:b:c", nil}}, "", "a:b:c"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := LabCA("root", "root", newTestKey(t))
-			profile := ProfileTCG()
+			profile := tpmcert.ProfileTCG()
 			profile.Identity = c.sources
-			issuers := []Issuer{{Roots: []*x509.Certificate{labParsed(t, root.Sign(t, root.Key))}, Profile: profile}}
-			got, err := VerifyAKCertificate(issuers, [][]byte{leafUnder(t, root)}, chainTime)
+			issuers := []tpmcert.Issuer{{Roots: []*x509.Certificate{labParsed(t, root.Sign(t, root.Key))}, Profile: profile}}
+			got, err := tpmcert.VerifyAKCertificate(issuers, [][]byte{leafUnder(t, root)}, chainTime)
 			checkOutcome(t, err, c.want)
 			if err == nil && got.Machine != c.machine {
 				t.Errorf("machine %s", got.Machine)
@@ -83,56 +84,37 @@ func TestSourcesOfIdentity(t *testing.T) {
 // What is refused of an AK certificate before its chain.
 func TestAKCertificatesBeforeTheirChain(t *testing.T) {
 	root := LabCA("root", "root", newTestKey(t))
-	issuers := []Issuer{{Roots: []*x509.Certificate{labParsed(t, root.Sign(t, root.Key))}, Profile: ProfileTCG()}}
-	if _, err := VerifyAKCertificate(issuers, [][]byte{leafUnder(t, root)}, time.Time{}); err == nil || hasCheck(err) {
+	issuers := []tpmcert.Issuer{{Roots: []*x509.Certificate{labParsed(t, root.Sign(t, root.Key))}, Profile: tpmcert.ProfileTCG()}}
+	if _, err := tpmcert.VerifyAKCertificate(issuers, [][]byte{leafUnder(t, root)}, time.Time{}); err == nil || hasCheck(err) {
 		t.Errorf("no time: %v", err)
 	}
-	if _, err := VerifyAKCertificate(nil, [][]byte{leafUnder(t, root)}, chainTime); err == nil || !errors.Is(err, refusal.CheckConfig) {
+	if _, err := tpmcert.VerifyAKCertificate(nil, [][]byte{leafUnder(t, root)}, chainTime); err == nil || !errors.Is(err, refusal.CheckConfig) {
 		t.Errorf("no issuers: %v", err)
 	}
 	for name, spki := range labStrangeSPKIs() {
 		t.Run(name, func(t *testing.T) {
 			leaf := LabAK("root", newTestKey(t).Public())
 			leaf.SPKI, leaf.Algorithm = spki, labAlgorithm(root.Key.Public())
-			_, err := VerifyAKCertificate(issuers, [][]byte{leaf.Sign(t, root.Key)}, chainTime)
-			checkOutcome(t, err, CheckWeakKey)
+			_, err := tpmcert.VerifyAKCertificate(issuers, [][]byte{leaf.Sign(t, root.Key)}, chainTime)
+			checkOutcome(t, err, statement.CheckWeakKey)
 		})
 	}
 	t.Run("two manufacturers", func(t *testing.T) {
 		leaf := LabAK("root", newTestKey(t).Public())
 		leaf.Algorithm = labAlgorithm(root.Key.Public())
 		leaf.Extensions[3].Value = sanOf(directoryName([]attribute{{oid.TCGAtTPMManufacturer, "id:49465800"}}, []attribute{{oid.TCGAtTPMManufacturer, "id:414D4400"}}))
-		_, err := VerifyAKCertificate(issuers, [][]byte{leaf.Sign(t, root.Key)}, chainTime)
-		checkOutcome(t, err, CheckSubjectAltName)
+		_, err := tpmcert.VerifyAKCertificate(issuers, [][]byte{leaf.Sign(t, root.Key)}, chainTime)
+		checkOutcome(t, err, tpmcert.CheckSubjectAltName)
 	})
-}
-
-// GKE's nodes have keys on three curves, and their area is made for no other.
-func TestPublicAreasOfGKE(t *testing.T) {
-	for name, c := range map[string]struct {
-		key  crypto.PublicKey
-		want Check
-	}{
-		"P-256": {ecdsaKey(t, elliptic.P256()).Public(), ""},
-		"P-384": {ecdsaKey(t, elliptic.P384()).Public(), ""},
-		"P-521": {ecdsaKey(t, elliptic.P521()).Public(), ""},
-		"P-224": {ecdsaKey(t, elliptic.P224()).Public(), CheckPoint},
-		"RSA":   {rsaTestKeys()[0].Public(), CheckKeyMismatch},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, err := gkePublic(c.key)
-			checkOutcome(t, err, c.want)
-		})
-	}
 }
 
 // Half of what is to be verified is nothing.
 func TestHalfOfACertifyStatement(t *testing.T) {
 	f := goodForgery(t, newForger(t, softwareKeys.p256(), schemeECDSA), softwareKeys.p256b().Public())
-	if got, err := VerifyCertify(nil, &f.options); err == nil || got != nil {
+	if got, err := statement.VerifyCertify(nil, &f.options); err == nil || got != nil {
 		t.Error("no evidence: accepted")
 	}
-	if got, err := VerifyCertify(&CertifyEvidence{}, nil); err == nil || got != nil {
+	if got, err := statement.VerifyCertify(&statement.CertifyEvidence{}, nil); err == nil || got != nil {
 		t.Error("no options: accepted")
 	}
 }

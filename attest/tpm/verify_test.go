@@ -15,6 +15,8 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/forge"
 	"github.com/nodeattest/nodeattest/internal/message"
@@ -27,7 +29,7 @@ type parts struct {
 	request *csr.Request
 	bundle  *csr.Bundle
 	att     *message.Bundle
-	certify *tpmkind.CertifyEvidence
+	certify *statement.CertifyEvidence
 	proof   *message.Proof
 	binding *message.Binding
 }
@@ -43,7 +45,7 @@ func takeApart(t testing.TB, request *csr.Request) *parts {
 	if p.att, err = message.ParseBundle(p.bundle.Data); err != nil {
 		t.Fatal(err)
 	}
-	if p.certify, err = tpmkind.ParseTCGAttestCertify(p.att.Statements[0].Stmt); err != nil {
+	if p.certify, err = statement.ParseTCGAttestCertify(p.att.Statements[0].Stmt); err != nil {
 		t.Fatal(err)
 	}
 	if p.proof, _, err = message.ParseProof(p.att.Statements[1].Stmt); err != nil {
@@ -67,7 +69,7 @@ func (p *parts) together(t testing.TB) *csr.Request {
 	}
 	p.proof.Binding = ok(p.binding.Marshal())
 	if len(p.att.Statements) >= 2 {
-		p.att.Statements[0].Stmt = ok(tpmkind.MarshalTCGAttestCertify(p.certify))
+		p.att.Statements[0].Stmt = ok(statement.MarshalTCGAttestCertify(p.certify))
 		p.att.Statements[1].Stmt = ok(p.proof.Marshal())
 	}
 	p.bundle.Data = ok(p.att.Marshal())
@@ -136,14 +138,14 @@ func TestChangedAnswer(t *testing.T) {
 		"a quote that is none": {func(p *parts) {
 			p.att.Statements = append(p.att.Statements, message.Statement{Type: oid.NodeAttestQuote, Stmt: []byte{5, 0}})
 		}, attest.CheckEncoding},
-		"no certificate":          {func(p *parts) { p.att.Certificates = nil }, tpmkind.CheckCertificateMissing},
-		"certificate of the CA":   {func(p *parts) { p.att.Certificates = p.att.Certificates[1:] }, tpmkind.CheckAKMismatch},
-		"no intermediate":         {func(p *parts) { p.att.Certificates = p.att.Certificates[:1] }, tpmkind.CheckCertificateChain},
-		"root sent along":         {func(p *parts) { p.att.Certificates = append(p.att.Certificates, s.node.TPM.CA().Root().Raw) }, tpmkind.CheckCertificateOrder},
-		"a certificate too many":  {func(p *parts) { p.att.Certificates = append(p.att.Certificates, s.node.TPM.CA().EKIntermediate().Raw) }, tpmkind.CheckCertificateOrder},
+		"no certificate":          {func(p *parts) { p.att.Certificates = nil }, tpmcert.CheckCertificateMissing},
+		"certificate of the CA":   {func(p *parts) { p.att.Certificates = p.att.Certificates[1:] }, statement.CheckAKMismatch},
+		"no intermediate":         {func(p *parts) { p.att.Certificates = p.att.Certificates[:1] }, tpmcert.CheckCertificateChain},
+		"root sent along":         {func(p *parts) { p.att.Certificates = append(p.att.Certificates, s.node.TPM.CA().Root().Raw) }, tpmcert.CheckCertificateOrder},
+		"a certificate too many":  {func(p *parts) { p.att.Certificates = append(p.att.Certificates, s.node.TPM.CA().EKIntermediate().Raw) }, tpmcert.CheckCertificateOrder},
 		"no tpmTPublic":           {func(p *parts) { p.certify.Public = nil }, attest.CheckEncoding},
-		"public area swapped":     {func(p *parts) { p.certify.Public = p.proof.AKPublic }, tpmkind.CheckName},
-		"akPublic of another key": {func(p *parts) { p.proof.AKPublic = p.certify.Public }, tpmkind.CheckAKMismatch},
+		"public area swapped":     {func(p *parts) { p.certify.Public = p.proof.AKPublic }, statement.CheckName},
+		"akPublic of another key": {func(p *parts) { p.proof.AKPublic = p.certify.Public }, statement.CheckAKMismatch},
 	} {
 		p := takeApart(t, s.good)
 		if p.bundle.Provider == "" {
@@ -345,7 +347,7 @@ func TestMembership(t *testing.T) {
 
 // The AK certificate: each fault has its check.
 func TestAKCertificates(t *testing.T) {
-	tpm := tpmsim.New(t, nil)
+	device := tpmsim.New(t, nil)
 	ctx := context.Background()
 	noUsage, encipher := x509.KeyUsage(0), x509.KeyUsageKeyEncipherment
 	past, future := time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
@@ -353,25 +355,25 @@ func TestAKCertificates(t *testing.T) {
 		options tpmsim.AKCertificateOptions
 		want    error
 	}{
-		"CA":                  {tpmsim.AKCertificateOptions{IsCA: true}, tpmkind.CheckCertificateCA},
-		"expired":             {tpmsim.AKCertificateOptions{NotBefore: past.Add(-time.Hour), NotAfter: past}, tpmkind.CheckCertificateExpired},
-		"not yet valid":       {tpmsim.AKCertificateOptions{NotBefore: future, NotAfter: future.Add(time.Hour)}, tpmkind.CheckCertificateNotYetValid},
-		"no EKU":              {tpmsim.AKCertificateOptions{ExtKeyUsage: []oid.OID{}}, tpmkind.CheckCertificateExtKeyUsage},
-		"EK's EKU":            {tpmsim.AKCertificateOptions{ExtKeyUsage: []oid.OID{oid.TCGKpEKCertificate}}, tpmkind.CheckCertificateExtKeyUsage},
-		"both EKUs":           {tpmsim.AKCertificateOptions{ExtKeyUsage: []oid.OID{oid.TCGKpAIKCertificate, oid.TCGKpEKCertificate}}, tpmkind.CheckCertificateExtKeyUsage},
-		"no key usage":        {tpmsim.AKCertificateOptions{KeyUsage: &noUsage}, tpmkind.CheckCertificateKeyUsage},
-		"EK's key usage":      {tpmsim.AKCertificateOptions{KeyUsage: &encipher}, tpmkind.CheckCertificateKeyUsage},
-		"Google's, under TCG": {tpmsim.AKCertificateOptions{Style: tpmsim.StyleGoogle}, tpmkind.CheckCertificateExtKeyUsage},
+		"CA":                  {tpmsim.AKCertificateOptions{IsCA: true}, tpmcert.CheckCertificateCA},
+		"expired":             {tpmsim.AKCertificateOptions{NotBefore: past.Add(-time.Hour), NotAfter: past}, tpmcert.CheckCertificateExpired},
+		"not yet valid":       {tpmsim.AKCertificateOptions{NotBefore: future, NotAfter: future.Add(time.Hour)}, tpmcert.CheckCertificateNotYetValid},
+		"no EKU":              {tpmsim.AKCertificateOptions{ExtKeyUsage: []oid.OID{}}, tpmcert.CheckCertificateExtKeyUsage},
+		"EK's EKU":            {tpmsim.AKCertificateOptions{ExtKeyUsage: []oid.OID{oid.TCGKpEKCertificate}}, tpmcert.CheckCertificateExtKeyUsage},
+		"both EKUs":           {tpmsim.AKCertificateOptions{ExtKeyUsage: []oid.OID{oid.TCGKpAIKCertificate, oid.TCGKpEKCertificate}}, tpmcert.CheckCertificateExtKeyUsage},
+		"no key usage":        {tpmsim.AKCertificateOptions{KeyUsage: &noUsage}, tpmcert.CheckCertificateKeyUsage},
+		"EK's key usage":      {tpmsim.AKCertificateOptions{KeyUsage: &encipher}, tpmcert.CheckCertificateKeyUsage},
+		"Google's, under TCG": {tpmsim.AKCertificateOptions{Style: tpmsim.StyleGoogle}, tpmcert.CheckCertificateExtKeyUsage},
 		"unknown critical extension": {tpmsim.AKCertificateOptions{Edit: func(c *x509.Certificate) {
 			c.ExtraExtensions = append(c.ExtraExtensions, criticalExtension())
-		}}, tpmkind.CheckCertificateExtension},
+		}}, tpmcert.CheckCertificateExtension},
 	} {
 		source := tpmkind.GCERSA()
-		leaf, err := tpm.CertifyAK(tpm.AKPublic(tpmsim.RSA2048), &c.options)
+		leaf, err := device.CertifyAK(device.AKPublic(tpmsim.RSA2048), &c.options)
 		if err != nil {
 			t.Fatal(name, err)
 		}
-		node := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: tpm, AK: source, Certificates: [][]byte{leaf.Raw, tpm.CA().AKIntermediate().Raw}})
+		node := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: device, AK: source, Certificates: [][]byte{leaf.Raw, device.CA().AKIntermediate().Raw}})
 		plane := attesttest.NewControlPlane(t, node)
 		_, err = plane.Challenge(ctx, node)
 		if !errors.Is(err, c.want) {
@@ -386,7 +388,7 @@ func TestEKCertificateAsAK(t *testing.T) {
 	p := takeApart(t, s.good)
 	p.att.Certificates[0] = s.node.TPM.EKCertificate(tpmsim.RSA2048).Raw
 	p.att.Certificates[1] = s.node.TPM.CA().EKIntermediate().Raw
-	if _, err := s.plane.Verifier.Verify(context.Background(), p.together(t)); !errors.Is(err, tpmkind.CheckAKMismatch) {
+	if _, err := s.plane.Verifier.Verify(context.Background(), p.together(t)); !errors.Is(err, statement.CheckAKMismatch) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -397,7 +399,7 @@ func TestStranger(t *testing.T) {
 	ctx := context.Background()
 	ours := newStage(t, nil)
 	stranger := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: tpmsim.Swtpm(t, nil)})
-	if _, err := ours.plane.Challenge(ctx, stranger); !errors.Is(err, tpmkind.CheckCertificateChain) {
+	if _, err := ours.plane.Challenge(ctx, stranger); !errors.Is(err, tpmcert.CheckCertificateChain) {
 		t.Errorf("another issuer: got %v", err)
 	}
 	neighbour := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: tpmsim.Swtpm(t, &tpmsim.Options{CA: ours.node.TPM.CA()})})

@@ -18,6 +18,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/message"
@@ -29,7 +30,7 @@ type workBench struct {
 	road     attest.Road
 	request  *csr.Request
 	leaf     crypto.PublicKey
-	roots    [10]*tpm.LabCert
+	roots    [10]*LabCert
 	lower    *ecdsa.PrivateKey // of the good chain's intermediate
 	stranger *rsa.PrivateKey
 	verifier *attest.Verifier
@@ -39,11 +40,11 @@ type workBench struct {
 }
 
 // ca is a CA certificate that is valid now.
-func (w *workBench) ca(subject, issuer string, key crypto.Signer) *tpm.LabCert {
-	return w.valid(tpm.LabCA(subject, issuer, key))
+func (w *workBench) ca(subject, issuer string, key crypto.Signer) *LabCert {
+	return w.valid(LabCA(subject, issuer, key))
 }
 
-func (w *workBench) valid(c *tpm.LabCert) *tpm.LabCert {
+func (w *workBench) valid(c *LabCert) *LabCert {
 	c.From, c.To = w.now.AddDate(0, 0, -1), w.now.AddDate(0, 0, 1)
 	return c
 }
@@ -59,7 +60,7 @@ func newWorkBench(t testing.TB, road attest.Road, answer bool) *workBench {
 		}
 	}
 	_, evidence := w.open(t)
-	leaf, err := tpm.ParseEKCertificate(evidence.Certificates[0], tpm.AnyEKEncoding())
+	leaf, err := tpmcert.ParseEKCertificate(evidence.Certificates[0], tpmcert.AnyEKEncoding())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +78,7 @@ func newWorkBench(t testing.TB, road attest.Road, answer bool) *workBench {
 	}
 	config := s.plane.Config
 	var kind tpm.KindConfig
-	var eks tpm.EKVerifierConfig
+	var eks tpmcert.EKVerifierConfig
 	for n := range w.roots {
 		name := fmt.Sprint("root ", n)
 		w.roots[n] = w.ca(name, name, key(elliptic.P521()))
@@ -85,14 +86,14 @@ func newWorkBench(t testing.TB, road attest.Road, answer bool) *workBench {
 		if err != nil {
 			t.Fatal(err)
 		}
-		profile := tpm.EKProfileTCG()
+		profile := tpmcert.EKProfileTCG()
 		profile.InsecureAllowSHA1Links = true
-		aks := tpm.ProfileTCG()
-		aks.Identity = []tpm.IdentitySource{tpm.AKIdentity{}}
-		kind.AKIssuers = append(kind.AKIssuers, tpm.Issuer{Roots: []*x509.Certificate{root}, Profile: aks})
-		eks.Issuers = append(eks.Issuers, tpm.EKIssuer{Roots: []*x509.Certificate{root}, Profile: profile})
+		aks := tpmcert.ProfileTCG()
+		aks.Identity = []tpmcert.IdentitySource{tpmcert.AKIdentity{}}
+		kind.AKIssuers = append(kind.AKIssuers, tpmcert.Issuer{Roots: []*x509.Certificate{root}, Profile: aks})
+		eks.Issuers = append(eks.Issuers, tpmcert.EKIssuer{Roots: []*x509.Certificate{root}, Profile: profile})
 	}
-	if kind.EKs, err = tpm.NewEKVerifier(&eks); err != nil {
+	if kind.EKs, err = tpmcert.NewEKVerifier(&eks); err != nil {
 		t.Fatal(err)
 	}
 	config.Now = s.plane.Now
@@ -137,17 +138,17 @@ func (w *workBench) with(t testing.TB, certificates ...[]byte) *csr.Request {
 }
 
 // newLeaf is a certificate for the node's AK or EK.
-func (w *workBench) newLeaf(issuer string) *tpm.LabCert {
+func (w *workBench) newLeaf(issuer string) *LabCert {
 	if w.road == attest.RoadAK {
-		return w.valid(tpm.LabAK(issuer, w.leaf))
+		return w.valid(LabAK(issuer, w.leaf))
 	}
-	return w.valid(tpm.LabEK(issuer, w.leaf))
+	return w.valid(LabEK(issuer, w.leaf))
 }
 
 // good is a chain of one intermediate, with the costliest keys.
 func (w *workBench) good(t testing.TB) [][]byte {
 	leaf := w.newLeaf("lower")
-	leaf.Algorithm = []byte(tpm.LabECDSASHA256)
+	leaf.Algorithm = []byte(LabECDSASHA256)
 	return [][]byte{leaf.Sign(t, w.lower), w.ca("lower", "root 9", w.lower).Sign(t, w.roots[9].Key)}
 }
 
@@ -156,10 +157,10 @@ func (w *workBench) attacks(t testing.TB) map[string]*csr.Request {
 	good := w.good(t)
 	out := map[string]*csr.Request{"a leaf's signature changed": w.with(t, damaged(good[0]), good[1]),
 		"an intermediate's signature changed": w.with(t, good[0], damaged(good[1]))}
-	for name, spki := range tpm.LabStrangeSPKIs() {
+	for name, spki := range LabStrangeSPKIs() {
 		for _, expired := range []bool{false, true} {
 			leaf := w.newLeaf("CA 1")
-			leaf.Algorithm = []byte(tpm.LabSHA1RSA)
+			leaf.Algorithm = []byte(LabSHA1RSA)
 			if expired {
 				leaf.To = leaf.From
 				name += ", expired"
@@ -171,7 +172,7 @@ func (w *workBench) attacks(t testing.TB) map[string]*csr.Request {
 					issuer = "root 9"
 				}
 				ca := w.ca(fmt.Sprint("CA ", n), issuer, w.stranger)
-				ca.SPKI, ca.Key, ca.Algorithm = spki, nil, []byte(tpm.LabSHA1RSA)
+				ca.SPKI, ca.Key, ca.Algorithm = spki, nil, []byte(LabSHA1RSA)
 				certificates = append(certificates, ca.Sign(t, w.stranger))
 			}
 			out["seven CAs, "+name] = w.with(t, certificates...)
@@ -184,12 +185,12 @@ func (w *workBench) attacks(t testing.TB) map[string]*csr.Request {
 		ca.Serial = int64(n)
 		flood = append(flood, ca.Sign(t, w.lower))
 	}
-	for n := 1; n < tpm.MaxChainLinks; n++ {
+	for n := 1; n < tpmcert.MaxChainLinks; n++ {
 		issuer, subject := fmt.Sprint("deep ", n), fmt.Sprint("deep ", n-1)
 		if n == 1 {
 			subject = "lower"
 		}
-		if n == tpm.MaxChainLinks-1 {
+		if n == tpmcert.MaxChainLinks-1 {
 			issuer = "root 9"
 		}
 		deep = append(deep, w.ca(subject, issuer, w.lower).Sign(t, w.lower))
@@ -238,7 +239,7 @@ func TestWorkOfRequests(t *testing.T) {
 						t.Error(err)
 					}
 				})
-				if want := good - 3 + tpm.MaxChainLinks + 1; cost[0] != want {
+				if want := good - 3 + tpmcert.MaxChainLinks + 1; cost[0] != want {
 					t.Errorf("the longest chain: %d signatures, want %d", cost[0], want)
 				}
 				for name, request := range w.attacks(t) {
@@ -260,12 +261,12 @@ func TestWorkOfRequests(t *testing.T) {
 // longest is the longest chain that is accepted, of the costliest keys.
 func (w *workBench) longest(t testing.TB) *csr.Request {
 	leaf := w.newLeaf("long 1")
-	leaf.Algorithm = []byte(tpm.LabECDSASHA256)
+	leaf.Algorithm = []byte(LabECDSASHA256)
 	chain := [][]byte{leaf.Sign(t, w.lower)}
-	for n := 1; n < tpm.MaxChainLinks-1; n++ {
+	for n := 1; n < tpmcert.MaxChainLinks-1; n++ {
 		chain = append(chain, w.ca(fmt.Sprint("long ", n), fmt.Sprint("long ", n+1), w.lower).Sign(t, w.lower))
 	}
-	return w.with(t, append(chain, w.ca(fmt.Sprint("long ", tpm.MaxChainLinks-1), "root 9", w.lower).Sign(t, w.roots[9].Key))...)
+	return w.with(t, append(chain, w.ca(fmt.Sprint("long ", tpmcert.MaxChainLinks-1), "root 9", w.lower).Sign(t, w.roots[9].Key))...)
 }
 
 // BenchmarkWork gives, by turns, what the costliest requests take as a multiple of a
@@ -285,7 +286,7 @@ func BenchmarkWork(b *testing.B) {
 				}
 				for _, name := range slices.Sorted(maps.Keys(requests)) {
 					b.Run(name, func(b *testing.B) {
-						tpm.ByTurns(b, w.kind.ForgetIntermediates, []string{"x-good"},
+						ByTurns(b, w.kind.ForgetIntermediates, []string{"x-good"},
 							func() { _ = w.verify(requests[name]) }, func() { _ = w.verify(good) })
 						b.ReportMetric(signatures(requests[name]), "signatures")
 						b.ReportMetric(signatures(good), "signatures-good")

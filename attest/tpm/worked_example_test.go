@@ -20,6 +20,8 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/oid"
@@ -126,10 +128,10 @@ func TestWorkedExample(t *testing.T) {
 	binding := same(t, e, "binding.der", message.ParseBinding)
 	challenge := same(t, e, "challenge.der", message.ParseChallenge)
 	proof := same(t, e, "proof.der", parseProof)
-	statement := same(t, e, "attest.bin", tpm.ParseAttestation)
-	same(t, e, "signature.bin", tpm.ParseSignature)
-	ak := same(t, e, "ak-public.bin", tpm.ParsePublic)
-	key := same(t, e, "key-public.bin", tpm.ParsePublic)
+	evidence := same(t, e, "attest.bin", statement.ParseAttestation)
+	same(t, e, "signature.bin", statement.ParseSignature)
+	ak := same(t, e, "ak-public.bin", statement.ParsePublic)
+	key := same(t, e, "key-public.bin", statement.ParsePublic)
 
 	der := e.file(t, "binding.der")
 	secret := exampleHMAC(e.RingKey.Secret, "nodeattest/tpm/v1 secret\x00", der)
@@ -157,12 +159,12 @@ func TestWorkedExample(t *testing.T) {
 		"secret":                  {e.Secret, secret},
 		"secret in the challenge": {challenge.Clear, secret},
 		"qualifyingData":          {e.QualifyingData, exampleHMAC(secret, "nodeattest/tpm/v1 certify\x00", der)},
-		"extraData":               {statement.ExtraData, e.QualifyingData},
+		"extraData":               {evidence.ExtraData, e.QualifyingData},
 		"akName":                  {e.AKName, ak.Name()},
-		"akQualifiedName":         {e.AKQualifiedName, tpm.QualifiedName([]byte{0x40, 0, 0, 0x0b}, ak.Name())},
-		"qualifiedSigner":         {statement.QualifiedSigner, e.AKQualifiedName},
+		"akQualifiedName":         {e.AKQualifiedName, statement.QualifiedName([]byte{0x40, 0, 0, 0x0b}, ak.Name())},
+		"qualifiedSigner":         {evidence.QualifiedSigner, e.AKQualifiedName},
 		"keyName":                 {e.KeyName, key.Name()},
-		"certified Name":          {statement.Certified.Name, e.KeyName},
+		"certified Name":          {evidence.Certified.Name, e.KeyName},
 		"akPublic of the hello":   {hello.AKPublic, ak.Raw},
 		"akPublic of the proof":   {proof.AKPublic, ak.Raw},
 		"binding of the proof":    {proof.Binding, der},
@@ -193,7 +195,7 @@ func exampleHMAC(key []byte, label string, binding []byte) []byte {
 }
 
 // checkExampleKey holds the private key against the request and the statement.
-func checkExampleKey(t *testing.T, e *workedExample, certified *tpm.Public, request *csr.PKCS10) {
+func checkExampleKey(t *testing.T, e *workedExample, certified *statement.Public, request *csr.PKCS10) {
 	t.Helper()
 	block, _ := pem.Decode(e.file(t, "tls-key.pem"))
 	if block == nil {
@@ -218,7 +220,7 @@ func checkExampleKey(t *testing.T, e *workedExample, certified *tpm.Public, requ
 // checkExampleBundles puts the bundles together from their parts.
 func checkExampleBundles(t *testing.T, e *workedExample) {
 	t.Helper()
-	certify, err := tpm.MarshalTCGAttestCertify(&tpm.CertifyEvidence{Attest: e.file(t, "attest.bin"),
+	certify, err := statement.MarshalTCGAttestCertify(&statement.CertifyEvidence{Attest: e.file(t, "attest.bin"),
 		Signature: e.file(t, "signature.bin"), Public: e.file(t, "key-public.bin")})
 	if err != nil || !bytes.Equal(certify, e.file(t, "certify.der")) {
 		t.Errorf("certify.der: %v", err)
@@ -279,7 +281,7 @@ func TestWorkedExampleVerifies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kind, err := tpm.NewKind(tpm.KindConfig{AKIssuers: []tpm.Issuer{{Roots: e.certificates(t, "root.pem"), Profile: tpm.ProfileTCG()}}})
+	kind, err := tpm.NewKind(tpm.KindConfig{AKIssuers: []tpmcert.Issuer{{Roots: e.certificates(t, "root.pem"), Profile: tpmcert.ProfileTCG()}}})
 	if err != nil {
 		t.Fatal(err)
 	}

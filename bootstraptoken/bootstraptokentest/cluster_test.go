@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/bootstraptoken"
 	"github.com/nodeattest/nodeattest/bootstraptoken/bootstraptokentest"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -35,11 +35,11 @@ func discover(t *testing.T, cluster *bootstraptokentest.Cluster) *bootstraptoken
 
 // Both keys in one TPM: the server's handshakes are signed there.
 func TestClusterInTPM(t *testing.T) {
-	shared := tpm.ShareTPM(tpmsim.New(t, nil))
-	var keys [2]*tpm.TPMKey
+	shared := tpmkey.Share(tpmsim.New(t, nil))
+	var keys [2]*tpmkey.Key
 	for i := range keys {
 		var err error
-		if keys[i], err = tpm.CreateTPMKey(t.Context(), shared, tpm.KeyECDSAP256, nil); err != nil {
+		if keys[i], err = tpmkey.Create(t.Context(), shared, tpmkey.ECDSAP256, nil); err != nil {
 			t.Fatal(err)
 		}
 		defer func() {
@@ -59,7 +59,7 @@ func TestClusterInTPM(t *testing.T) {
 
 // A key of the caller's own making in the TPM.
 func TestClusterWithKeys(t *testing.T) {
-	inTPM, err := tpm.CreateTPMKey(t.Context(), tpmsim.New(t, nil), tpm.KeyRSA2048, nil)
+	inTPM, err := tpmkey.Create(t.Context(), tpmsim.New(t, nil), tpmkey.RSA2048, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

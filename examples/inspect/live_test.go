@@ -8,14 +8,14 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/attest/attesttest"
-	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
 // TestLive reads evidence of today's attester, so that the recorded inputs cannot grow
 // old unnoticed: every part of it fits.
 func TestLive(t *testing.T) {
-	node, err := attesttest.OpenNode(&attesttest.NodeOptions{TPMKey: tpm.KeyECDSAP256})
+	node, err := attesttest.OpenNode(&attesttest.NodeOptions{TPMKey: tpmkey.ECDSAP256})
 	if errors.Is(err, tpmsim.ErrNoCGO) {
 		t.Skip(err)
 	} else if err != nil {

@@ -22,6 +22,9 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -106,20 +109,20 @@ func recordSoftwareKey(t *testing.T) {
 
 // recordParts records TPM structures alone, and the two dialects.
 func recordParts(t *testing.T, data *csr.Bundle, bundle *attest.AttestationBundle) {
-	certify := must(tpm.ParseTCGAttestCertify(bundle.Statements[0].Stmt))(t)
+	certify := must(statement.ParseTCGAttestCertify(bundle.Statements[0].Stmt))(t)
 	write(t, "attest.bin", certify.Attest)
 	write(t, "signature.bin", certify.Signature)
 	write(t, "public.bin", certify.Public)
 	prefixed := append([]byte{byte(len(certify.Public) >> 8), byte(len(certify.Public))}, certify.Public...)
 	write(t, "public2b.bin", prefixed)
-	a := *must(tpm.ParseAttestation(certify.Attest))(t)
+	a := *must(statement.ParseAttestation(certify.Attest))(t)
 	a.Type, a.Certified = 0x8018, nil
-	a.Quote = &tpm.QuoteInfo{PCRDigest: make([]byte, 32), Selections: []tpm.PCRSelection{{Hash: 0x000b, Select: []byte{0x81, 0x08, 0}}}}
+	a.Quote = &statement.QuoteInfo{PCRDigest: make([]byte, 32), Selections: []statement.PCRSelection{{Hash: 0x000b, Select: []byte{0x81, 0x08, 0}}}}
 	quote := must(a.Marshal())(t)
 	write(t, "quote.bin", quote)
 	write(t, "quote.der", quoteStatement(t, quote, certify.Signature))
 
-	signature := must(tpm.ParseSignature(certify.Signature))(t)
+	signature := must(statement.ParseSignature(certify.Signature))(t)
 	write(t, "gke.pem", blocks(csr.BlockRequest, data.Request, csr.BlockProposalData, certify.Attest, csr.BlockGKESignature, signature.RSA,
 		csr.BlockGKEIdentity, []byte(`{"zone":"us-central1-a","id":42,"name":"node-1","project_id":7,"project_name":"p"}`),
 		csr.BlockGKECertificate, bundle.Certificates[0]))
@@ -141,7 +144,7 @@ func recordCredential(t *testing.T, challenge []byte) {
 // certificate in Google's style.
 func recordResidentKey(t *testing.T) {
 	node := must(attesttest.OpenNode(&attesttest.NodeOptions{
-		AK: tpm.GCEECC(), TPMKey: tpm.KeyECDSAP256, Profile: tpm.ProfileGoogle(), ExpirationSeconds: 86400,
+		AK: tpm.GCEECC(), TPMKey: tpmkey.ECDSAP256, Profile: tpmcert.ProfileGoogle(), ExpirationSeconds: 86400,
 		TPMOptions: &tpmsim.Options{AKs: []tpmsim.AK{{Algorithm: tpmsim.P256}}, Instance: tpmsim.DefaultInstance()},
 	}))(t)
 	defer node.Close()

@@ -3,11 +3,10 @@ package forge
 import (
 	"github.com/google/go-tpm/tpm2"
 
-	"github.com/nodeattest/nodeattest/attest/tpm"
-	"github.com/nodeattest/nodeattest/internal/message"
-
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/message"
 )
 
 // BoundAttacks are answers in which every signature, secret and field fits the others,
@@ -49,7 +48,7 @@ func StolenAttacks() []Attack {
 			}},
 		{Name: "answer-signed-by-another-machine", What: "Another machine's AK signs, under the node's AK public area and certificate.", Expect: "signature",
 			Change: func(f *Forgery) {
-				f.Attest.QualifiedSigner = tpm.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, f.w.AKOther.Public.Name())
+				f.Attest.QualifiedSigner = statement.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, f.w.AKOther.Public.Name())
 				f.SignedBy(f.w.AKOther)
 			}},
 	}

@@ -10,13 +10,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nodeattest/nodeattest/attest/tpm"
-	"github.com/nodeattest/nodeattest/internal/message"
-
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -65,11 +64,11 @@ func challengeAttacks() []Live {
 
 // signedAttacks are about the AK and its signature.
 func signedAttacks() []Live {
-	rs := func(name, what string, how func(*tpm.Signature)) Live {
+	rs := func(name, what string, how func(*statement.Signature)) Live {
 		return forged(ClassStatement, name, what, func(f *Forgery) { f.Signature = how })
 	}
 	return []Live{
-		forged(ClassStatement, "ak-not-fixed", "The AK can leave its TPM.", akWith(AKAttributes&^(tpm.AttributeFixedTPM|tpm.AttributeFixedParent))),
+		forged(ClassStatement, "ak-not-fixed", "The AK can leave its TPM.", akWith(AKAttributes&^(statement.AttributeFixedTPM|statement.AttributeFixedParent))),
 		forged(ClassStatement, "certificate-of-another-machines-ak", "The certificate, of the AK or the EK, is another machine's.", func(f *Forgery) {
 			two := f.w.Machines[MachineTwo]
 			f.Sent = &Sources{Chain: two.AK.Chain}
@@ -84,8 +83,8 @@ func signedAttacks() []Live {
 			}
 		}),
 		forged(ClassStatement, "signature-sha1", "The statement is signed with SHA-1.", func(f *Forgery) { f.scheme.Hash = tpm2.TPMAlgSHA1 }),
-		rs("signature-of-zeros", "R and s of the signature are zero.", func(s *tpm.Signature) { s.R, s.S = make([]byte, 32), make([]byte, 32) }),
-		rs("signature-r-over-order", "R of the signature is over the curve's order.", func(s *tpm.Signature) { s.R = bytes.Repeat([]byte{0xff}, 32) }),
+		rs("signature-of-zeros", "R and s of the signature are zero.", func(s *statement.Signature) { s.R, s.S = make([]byte, 32), make([]byte, 32) }),
+		rs("signature-r-over-order", "R of the signature is over the curve's order.", func(s *statement.Signature) { s.R = bytes.Repeat([]byte{0xff}, 32) }),
 	}
 }
 
@@ -224,7 +223,7 @@ func credentialAttacks() []Live {
 		stolen("credential-for-an-ak-in-software", "Who has machine-1's TPM says of a key in software that it is an AK in it.", func(f *Forgery) *thief {
 			key := ECKey(elliptic.P256(), "AK that is none", nil)
 			// What the TPM would load of it, and so open a credential for.
-			loaded := PublicArea(key.Public(), SoftwareAttributes|tpm.AttributeSensitiveDataOrigin, schemeECDSA256)
+			loaded := PublicArea(key.Public(), SoftwareAttributes|statement.AttributeSensitiveDataOrigin, schemeECDSA256)
 			t := &thief{eks: []*SoftEK{f.EK}, names: [][]byte{f.AK.Public.Name(), loaded.Name()}}
 			*f = *f.w.Forge(&SoftAK{Private: Repeatable{key}, Public: PublicArea(key.Public(), AKAttributes, schemeECDSA256)}, f.Join)
 			return t
@@ -239,13 +238,13 @@ func bootAttacks() []Live {
 		return forged(ClassStatement, name, what, func(f *Forgery) { change(f.quote) })
 	}
 	bad := bytes.Repeat([]byte{0xbd}, sha256.Size) // PCR 4 of a machine that booted something else
-	measured := func(q *Quoting) (good tpm.PCR) {
+	measured := func(q *Quoting) (good statement.PCR) {
 		good = q.PCRs[4]
 		q.PCRs[4].Value = bad
 		q.Digest()
 		return good
 	}
-	half := func(q *Quoting) []tpm.PCR { // PCR 4 is outside
+	half := func(q *Quoting) []statement.PCR { // PCR 4 is outside
 		good := q.PCRs
 		q.SelectPCRs(SelectionOf(BankSHA256, 0x0f, 0, 0))
 		return good

@@ -5,9 +5,9 @@ import (
 	"crypto/sha512"
 	"slices"
 
-	"github.com/nodeattest/nodeattest/attest/tpm"
-
 	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 )
 
 // QuoteAttack is one change to a good quote.
@@ -41,7 +41,7 @@ func quotedStatements() []QuoteAttack {
 		{Name: "is-a-certify-statement", What: "A certify statement with the right qualifying data stands in place of the quote.", Expect: "attest-type",
 			Change: func(q *Quoting) {
 				q.Attest.Type, q.Attest.Quote = tpm2.TPMSTAttestCertify, nil
-				q.Attest.Certified = &tpm.CertifyInfo{Name: q.AK.Public.Name(), QualifiedName: q.AK.Public.Name()}
+				q.Attest.Certified = &statement.CertifyInfo{Name: q.AK.Public.Name(), QualifiedName: q.AK.Public.Name()}
 			}},
 		{Name: "is-a-command-audit", What: "The type says command audit over the bytes of a quote.", Expect: "attest-type",
 			Change: patchQuote(func(b []byte) []byte { b[4], b[5] = 0x80, 0x15; return b })},
@@ -60,7 +60,7 @@ func quotedStatements() []QuoteAttack {
 
 // quotedSelections are about which PCRs the quote covers.
 func quotedSelections() []QuoteAttack {
-	selects := func(selections ...tpm.PCRSelection) func(*Quoting) {
+	selects := func(selections ...statement.PCRSelection) func(*Quoting) {
 		return func(q *Quoting) { q.SelectPCRs(selections...) }
 	}
 	return []QuoteAttack{
@@ -83,7 +83,7 @@ func quotedValues() []QuoteAttack {
 	return []QuoteAttack{
 		{Name: "pcr-listed-twice", What: "The node lists PCR 7 with a value that it wishes for, and again with the quoted one.", Expect: "pcr-duplicate",
 			Change: func(q *Quoting) {
-				q.PCRs = append([]tpm.PCR{{Bank: BankSHA256, Index: 7, Value: make([]byte, 32)}}, q.PCRs...)
+				q.PCRs = append([]statement.PCR{{Bank: BankSHA256, Index: 7, Value: make([]byte, 32)}}, q.PCRs...)
 			}},
 		{Name: "pcr-listed-twice-alike", What: "The node lists PCR 0 twice with the quoted value.", Expect: "pcr-duplicate",
 			Change: func(q *Quoting) { q.PCRs = append(q.PCRs, q.PCRs[0]) }},
@@ -98,7 +98,7 @@ func quotedValues() []QuoteAttack {
 		{Name: "pcr-32", What: "The node sends a value of PCR 32, which no selection can name.", Expect: "pcr-selection",
 			Change: func(q *Quoting) { q.PCRs[0].Index = 32 }},
 		{Name: "pcr-missing", What: "The node leaves out the value of PCR 0.", Expect: "pcr-missing", Change: func(q *Quoting) { q.PCRs = q.PCRs[1:] }},
-		{Name: "pcrs-missing", What: "The node sends no values.", Expect: "pcr-missing", Change: func(q *Quoting) { q.PCRs = []tpm.PCR{} }},
+		{Name: "pcrs-missing", What: "The node sends no values.", Expect: "pcr-missing", Change: func(q *Quoting) { q.PCRs = []statement.PCR{} }},
 		{Name: "pcr-value-one-bit-off", What: "One bit of the value of PCR 3 was changed.", Expect: "pcr-digest", Change: func(q *Quoting) { q.PCRs[3].Value[31] ^= 1 }},
 		{Name: "pcr-values-swapped", What: "The values of PCRs 0 and 1 were swapped.", Expect: "pcr-digest",
 			Change: func(q *Quoting) { q.PCRs[0].Value, q.PCRs[1].Value = q.PCRs[1].Value, q.PCRs[0].Value }},
@@ -124,31 +124,31 @@ func quotedValues() []QuoteAttack {
 
 // quotedSigners are about the AK and its signature.
 func quotedSigners() []QuoteAttack {
-	ak := func(how func(*tpm.Public)) func(*Quoting) {
+	ak := func(how func(*statement.Public)) func(*Quoting) {
 		return func(q *Quoting) { q.UseAK(Changed(q.AK.Public, how)) }
 	}
-	signature := func(how func(*tpm.Signature)) func(*Quoting) {
+	signature := func(how func(*statement.Signature)) func(*Quoting) {
 		return func(q *Quoting) { q.signature = how }
 	}
 	return []QuoteAttack{
 		{Name: "by-another-ak", What: "Another AK signs under the public area of the one that is named.", Expect: "signature",
 			Change: func(q *Quoting) { q.AK = &SoftAK{Private: q.w.AKOther.Private, Public: q.AK.Public} }},
-		{Name: "by-an-ak-that-decrypts", What: "The AK can decrypt too.", Expect: "ak-attributes", Change: ak(func(p *tpm.Public) { p.Attributes |= tpm.AttributeDecrypt })},
+		{Name: "by-an-ak-that-decrypts", What: "The AK can decrypt too.", Expect: "ak-attributes", Change: ak(func(p *statement.Public) { p.Attributes |= statement.AttributeDecrypt })},
 		{Name: "by-an-ak-that-is-not-restricted", What: "The AK is not restricted, so it signs anything.", Expect: "ak-attributes",
-			Change: ak(func(p *tpm.Public) { p.Attributes &^= tpm.AttributeRestricted })},
-		{Name: "by-an-ak-without-a-scheme", What: "The AK has no scheme of its own.", Expect: "ak-scheme", Change: ak(func(p *tpm.Public) { p.Scheme = NoScheme })},
-		{Name: "by-an-ak-under-a-sha1-name", What: "The AK's Name is a SHA-1 digest.", Expect: "name-algorithm", Change: ak(func(p *tpm.Public) { p.NameAlg = tpm2.TPMAlgSHA1 })},
+			Change: ak(func(p *statement.Public) { p.Attributes &^= statement.AttributeRestricted })},
+		{Name: "by-an-ak-without-a-scheme", What: "The AK has no scheme of its own.", Expect: "ak-scheme", Change: ak(func(p *statement.Public) { p.Scheme = NoScheme })},
+		{Name: "by-an-ak-under-a-sha1-name", What: "The AK's Name is a SHA-1 digest.", Expect: "name-algorithm", Change: ak(func(p *statement.Public) { p.NameAlg = tpm2.TPMAlgSHA1 })},
 		{Name: "by-a-key-from-outside", What: "The qualified signer is the AK's bare Name: a key that was loaded from outside.", Expect: "qualified-signer",
 			Change: func(q *Quoting) { q.Attest.QualifiedSigner = q.AK.Public.Name() }},
 		{Name: "by-nobody", What: "The qualified signer is empty.", Expect: "qualified-signer", Change: func(q *Quoting) { q.Attest.QualifiedSigner = nil }},
 		{Name: "signed-with-sha1", What: "The AK's own scheme, the signature and the digest are over SHA-1.", Expect: "signature-hash", RSA: true, Change: SHA1AK},
 		{Name: "signed-with-another-hash", What: "The quote is signed with SHA-384, the AK's own hash is SHA-256.", Expect: "signature-scheme",
 			Change: func(q *Quoting) { q.scheme.Hash = tpm2.TPMAlgSHA384; q.Digest() }},
-		{Name: "signed-with-r-zero", What: "The ECDSA signature has r = 0.", Expect: "signature-range", Change: signature(func(v *tpm.Signature) { v.R = []byte{0} })},
+		{Name: "signed-with-r-zero", What: "The ECDSA signature has r = 0.", Expect: "signature-range", Change: signature(func(v *statement.Signature) { v.R = []byte{0} })},
 		{Name: "signed-with-s-over-the-order", What: "The ECDSA signature has an s of all ones.", Expect: "signature-range",
-			Change: signature(func(v *tpm.Signature) { v.S = bytes.Repeat([]byte{0xff}, 32) })},
-		{Name: "signature-bit-flipped", What: "One bit of the signature was changed.", Expect: "signature", RSA: true, Change: signature(func(v *tpm.Signature) { v.RSA[100] ^= 1 })},
+			Change: signature(func(v *statement.Signature) { v.S = bytes.Repeat([]byte{0xff}, 32) })},
+		{Name: "signature-bit-flipped", What: "One bit of the signature was changed.", Expect: "signature", RSA: true, Change: signature(func(v *statement.Signature) { v.RSA[100] ^= 1 })},
 		{Name: "signature-truncated", What: "The RSA signature lacks its last byte, its size says so.", Expect: "signature-length", RSA: true,
-			Change: signature(func(v *tpm.Signature) { v.RSA = v.RSA[:len(v.RSA)-1] })},
+			Change: signature(func(v *statement.Signature) { v.RSA = v.RSA[:len(v.RSA)-1] })},
 	}
 }

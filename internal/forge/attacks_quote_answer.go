@@ -3,11 +3,10 @@ package forge
 import (
 	"bytes"
 
-	"github.com/nodeattest/nodeattest/attest/tpm"
-	"github.com/nodeattest/nodeattest/internal/message"
-
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/oid"
 )
 
@@ -28,7 +27,7 @@ func QuotedAttacks() []QuotedAttack {
 	return []QuotedAttack{
 		{"quote-by-another-ak", "The quote is a good one of another TPM, over the node's challenge.", "quote-boot", func(f *Forgery) {
 			f.quote.AK = f.w.AKOther
-			f.quote.Attest.QualifiedSigner = tpm.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, f.w.AKOther.Public.Name())
+			f.quote.Attest.QualifiedSigner = statement.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, f.w.AKOther.Public.Name())
 		}, true, ""},
 		{"quote-signed-by-another-ak", "Another TPM's AK signs the quote under the node's AK.", "signature",
 			func(f *Forgery) { f.quote.AK = f.w.AKOther }, true, ""},
@@ -78,5 +77,5 @@ func QuotedAttacks() []QuotedAttack {
 
 // EventLog is a statement with an event log.
 func EventLog() message.Statement {
-	return message.Statement{Type: oid.NodeAttestEventLog, Stmt: Must(tpm.MarshalEventLog([]byte("a log")))}
+	return message.Statement{Type: oid.NodeAttestEventLog, Stmt: Must(statement.MarshalEventLog([]byte("a log")))}
 }

@@ -5,19 +5,18 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rsa"
-	_ "crypto/sha1" // for statements that are refused because of it
+	_ "crypto/sha1"
 	"errors"
 	"math/big"
 	"time"
-
-	"github.com/nodeattest/nodeattest/attest/tpm"
-	"github.com/nodeattest/nodeattest/internal/message"
 
 	"github.com/google/go-tpm/tpm2"
 	"golang.org/x/crypto/cryptobyte"
 	"golang.org/x/crypto/cryptobyte/asn1"
 
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -25,21 +24,21 @@ import (
 // The attributes of attestation keys, of keys made in a TPM, and of software keys
 // that were loaded to be certified.
 const (
-	AKAttributes = tpm.AttributeFixedTPM | tpm.AttributeFixedParent | tpm.AttributeSensitiveDataOrigin |
-		tpm.AttributeUserWithAuth | tpm.AttributeRestricted | tpm.AttributeSign
-	ResidentAttributes = tpm.AttributeFixedTPM | tpm.AttributeFixedParent | tpm.AttributeSensitiveDataOrigin |
-		tpm.AttributeUserWithAuth | tpm.AttributeSign
-	SoftwareAttributes = tpm.AttributeUserWithAuth | tpm.AttributeSign
+	AKAttributes = statement.AttributeFixedTPM | statement.AttributeFixedParent | statement.AttributeSensitiveDataOrigin |
+		statement.AttributeUserWithAuth | statement.AttributeRestricted | statement.AttributeSign
+	ResidentAttributes = statement.AttributeFixedTPM | statement.AttributeFixedParent | statement.AttributeSensitiveDataOrigin |
+		statement.AttributeUserWithAuth | statement.AttributeSign
+	SoftwareAttributes = statement.AttributeUserWithAuth | statement.AttributeSign
 )
 
 // Schemes of keys.
 var (
-	NoScheme       = tpm.KeyScheme{Alg: tpm2.TPMAlgNull}
-	schemeRSASSA   = tpm.KeyScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA256}
-	SchemeRSAPSS   = tpm.KeyScheme{Alg: tpm2.TPMAlgRSAPSS, Hash: tpm2.TPMAlgSHA256}
-	schemeECDSA256 = tpm.KeyScheme{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA256}
-	SchemeECDSA384 = tpm.KeyScheme{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA384}
-	SchemeECDSA512 = tpm.KeyScheme{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA512}
+	NoScheme       = statement.KeyScheme{Alg: tpm2.TPMAlgNull}
+	schemeRSASSA   = statement.KeyScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA256}
+	SchemeRSAPSS   = statement.KeyScheme{Alg: tpm2.TPMAlgRSAPSS, Hash: tpm2.TPMAlgSHA256}
+	schemeECDSA256 = statement.KeyScheme{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA256}
+	SchemeECDSA384 = statement.KeyScheme{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA384}
+	SchemeECDSA512 = statement.KeyScheme{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA512}
 )
 
 // Hashes are those of statements and banks, by their TPM_ALG_ID.
@@ -48,13 +47,13 @@ var Hashes = map[tpm2.TPMAlgID]crypto.Hash{tpm2.TPMAlgSHA1: crypto.SHA1, tpm2.TP
 
 // SoftAK is an attestation key in software, which signs what no TPM would.
 type SoftAK struct {
-	Private crypto.Signer // the key, which signs as often alike as the scheme allows
-	Public  *tpm.Public   // the public area
-	Chain   [][]byte      // its certificates, leaf first
+	Private crypto.Signer     // the key, which signs as often alike as the scheme allows
+	Public  *statement.Public // the public area
+	Chain   [][]byte          // its certificates, leaf first
 }
 
 // NewSoftAK has the CA certify a key in software as the AK of a machine.
-func (w *Bench) NewSoftAK(private crypto.Signer, scheme tpm.KeyScheme, machine string) *SoftAK {
+func (w *Bench) NewSoftAK(private crypto.Signer, scheme statement.KeyScheme, machine string) *SoftAK {
 	leaf := Must(w.CA.IssueAK(private.Public(), &tpmsim.AKCertificateOptions{OtherName: MachineName(machine)}))
 	return &SoftAK{
 		Private: Repeatable{private},
@@ -64,9 +63,9 @@ func (w *Bench) NewSoftAK(private crypto.Signer, scheme tpm.KeyScheme, machine s
 }
 
 // PublicArea is the public area of a key, parsed, so with Raw set.
-func PublicArea(key crypto.PublicKey, attributes tpm.Attributes, scheme tpm.KeyScheme) *tpm.Public {
-	p := &tpm.Public{NameAlg: tpm2.TPMAlgSHA256, Attributes: attributes, Scheme: scheme,
-		Symmetric: tpm.SymmetricScheme{Alg: tpm2.TPMAlgNull}}
+func PublicArea(key crypto.PublicKey, attributes statement.Attributes, scheme statement.KeyScheme) *statement.Public {
+	p := &statement.Public{NameAlg: tpm2.TPMAlgSHA256, Attributes: attributes, Scheme: scheme,
+		Symmetric: statement.SymmetricScheme{Alg: tpm2.TPMAlgNull}}
 	switch k := key.(type) {
 	case *rsa.PublicKey:
 		p.Type, p.KeyBits, p.Modulus = tpm2.TPMAlgRSA, uint16(k.Size()*8), k.N.Bytes()
@@ -83,17 +82,19 @@ func PublicArea(key crypto.PublicKey, attributes tpm.Attributes, scheme tpm.KeyS
 	return reparsed(p)
 }
 
-func reparsed(p *tpm.Public) *tpm.Public { return Must(tpm.ParsePublic(Must(p.Marshal()))) }
+func reparsed(p *statement.Public) *statement.Public {
+	return Must(statement.ParsePublic(Must(p.Marshal())))
+}
 
 // Changed is a copy of p with one change.
-func Changed(p *tpm.Public, how func(*tpm.Public)) *tpm.Public {
+func Changed(p *statement.Public, how func(*statement.Public)) *statement.Public {
 	again := *p
 	how(&again)
 	return reparsed(&again)
 }
 
 // sign signs with any scheme that fits the key.
-func (k *SoftAK) sign(scheme tpm.KeyScheme, message []byte) *tpm.Signature {
+func (k *SoftAK) sign(scheme statement.KeyScheme, message []byte) *statement.Signature {
 	hash := Hashes[scheme.Hash]
 	h := hash.New()
 	h.Write(message)
@@ -102,7 +103,7 @@ func (k *SoftAK) sign(scheme tpm.KeyScheme, message []byte) *tpm.Signature {
 		opts = &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash, Hash: hash}
 	}
 	out := Must(k.Private.Sign(nil, h.Sum(nil), opts))
-	v := &tpm.Signature{Alg: scheme.Alg, Hash: scheme.Hash}
+	v := &statement.Signature{Alg: scheme.Alg, Hash: scheme.Hash}
 	if scheme.Alg != tpm2.TPMAlgECDSA {
 		v.RSA = out
 		return v
@@ -126,15 +127,15 @@ func readECDSA(der []byte) (r, s []byte) {
 type Forgery struct {
 	Join
 	w         *Bench
-	AK        *SoftAK          // that signs
-	B         *message.Binding // what the challenge is bound to
-	secret    []byte           // S; nil for the one that follows from the binding
-	Attest    *tpm.Attestation // the certify statement
-	Public    *tpm.Public      // the public area
-	scheme    tpm.KeyScheme
+	AK        *SoftAK                // that signs
+	B         *message.Binding       // what the challenge is bound to
+	secret    []byte                 // S; nil for the one that follows from the binding
+	Attest    *statement.Attestation // the certify statement
+	Public    *statement.Public      // the public area
+	scheme    statement.KeyScheme
 	patch     func(attest []byte) []byte
-	Signature func(*tpm.Signature) // changes the signature
-	after     func(*tpm.CertifyEvidence)
+	Signature func(*statement.Signature) // changes the signature
+	after     func(*statement.CertifyEvidence)
 
 	AKPublic []byte   // that the node sends, and that the statement is held against
 	Sent     *Sources // that vouch for the AK; nil for the AK's certificates
@@ -160,9 +161,9 @@ type Sources struct {
 func (w *Bench) Forge(ak *SoftAK, j Join) *Forgery {
 	f := &Forgery{Join: w.Defaults(j), w: w, AK: ak, scheme: ak.Public.Scheme, AKPublic: ak.Public.Raw}
 	f.B = f.Binding(w, ak.Private.Public())
-	f.Attest = &tpm.Attestation{
+	f.Attest = &statement.Attestation{
 		Type:            tpm2.TPMSTAttestCertify,
-		QualifiedSigner: tpm.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, ak.Public.Name()),
+		QualifiedSigner: statement.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, ak.Public.Name()),
 		Clock:           600000, ResetCount: 1, Safe: true, FirmwareVersion: 0x2019102300163636,
 	}
 	if f.EK != nil {
@@ -211,23 +212,23 @@ func (f *Forgery) WithQuote() *Forgery {
 }
 
 // Certify makes the statement name a key under some parent.
-func (f *Forgery) Certify(public *tpm.Public) {
+func (f *Forgery) Certify(public *statement.Public) {
 	f.Public = public
-	parent := tpm.QualifiedNameOfPrimary(tpm2.TPMRHOwner, f.AK.Public.Name()) // any will do
-	f.Attest.Certified = &tpm.CertifyInfo{Name: public.Name(), QualifiedName: tpm.QualifiedName(parent, public.Name())}
+	parent := statement.QualifiedNameOfPrimary(tpm2.TPMRHOwner, f.AK.Public.Name()) // any will do
+	f.Attest.Certified = &statement.CertifyInfo{Name: public.Name(), QualifiedName: statement.QualifiedName(parent, public.Name())}
 }
 
 // CertifyExternal makes it name a key that was loaded from outside.
-func (f *Forgery) CertifyExternal(public *tpm.Public) {
+func (f *Forgery) CertifyExternal(public *statement.Public) {
 	f.Public = public
-	f.Attest.Certified = &tpm.CertifyInfo{Name: public.Name(), QualifiedName: public.Name()}
+	f.Attest.Certified = &statement.CertifyInfo{Name: public.Name(), QualifiedName: public.Name()}
 }
 
 // useAK changes the AK's public area, of the same key. On the road of the EK the
 // challenge is for this very AK.
-func (f *Forgery) useAK(public *tpm.Public) {
+func (f *Forgery) useAK(public *statement.Public) {
 	f.AKPublic = public.Raw
-	f.Attest.QualifiedSigner = tpm.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, public.Name())
+	f.Attest.QualifiedSigner = statement.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, public.Name())
 	if f.quote != nil {
 		f.quote.Attest.QualifiedSigner = f.Attest.QualifiedSigner
 	}
@@ -238,11 +239,11 @@ func (f *Forgery) useAK(public *tpm.Public) {
 }
 
 // changeAK is useAK with a change of its public area.
-func (f *Forgery) changeAK(how func(*tpm.Public)) { f.useAK(Changed(f.AK.Public, how)) }
+func (f *Forgery) changeAK(how func(*statement.Public)) { f.useAK(Changed(f.AK.Public, how)) }
 
 // Rescheme changes the AK's scheme, which the statement is signed with too.
-func (f *Forgery) Rescheme(scheme tpm.KeyScheme) {
-	f.changeAK(func(p *tpm.Public) { p.Scheme = scheme })
+func (f *Forgery) Rescheme(scheme statement.KeyScheme) {
+	f.changeAK(func(p *statement.Public) { p.Scheme = scheme })
 	f.scheme = scheme
 }
 
@@ -252,13 +253,13 @@ func (f *Forgery) SignedBy(other *SoftAK) {
 }
 
 // Evidence signs the statement.
-func (f *Forgery) Evidence() *tpm.CertifyEvidence {
+func (f *Forgery) Evidence() *statement.CertifyEvidence {
 	raw := Change(Must(f.Attest.Marshal()), f.patch)
 	v := f.AK.sign(f.scheme, raw)
 	if f.Signature != nil {
 		f.Signature(v)
 	}
-	e := &tpm.CertifyEvidence{Attest: raw, Signature: Must(v.Marshal()), Public: f.Public.Raw}
+	e := &statement.CertifyEvidence{Attest: raw, Signature: Must(v.Marshal()), Public: f.Public.Raw}
 	if f.after != nil {
 		f.after(e)
 	}
@@ -270,7 +271,7 @@ func (f *Forgery) Bundle() *csr.Bundle {
 	s := f.sources()
 	proof := Must((&message.Proof{Binding: Must(f.B.Marshal()), EKPublic: s.Public, AKPublic: f.AKPublic}).Marshal())
 	statements := []message.Statement{
-		{Type: oid.TCGAttestTPMCertify, Stmt: Must(tpm.MarshalTCGAttestCertify(f.Evidence()))},
+		{Type: oid.TCGAttestTPMCertify, Stmt: Must(statement.MarshalTCGAttestCertify(f.Evidence()))},
 		{Type: oid.NodeAttestProof, Stmt: proof}}
 	if f.quote != nil {
 		behind := []message.Statement{{Type: oid.NodeAttestQuote, Stmt: Change(f.quote.statement(), f.onQuote)}}

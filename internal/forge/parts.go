@@ -4,10 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 
-	"github.com/nodeattest/nodeattest/attest/tpm"
-	"github.com/nodeattest/nodeattest/internal/message"
-
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/message"
 )
 
 // Parts is an answer, or a hello, taken apart to be changed and put together again.
@@ -15,9 +14,9 @@ type Parts struct {
 	Object   *csr.Request // a copy
 	Bundle   *csr.Bundle
 	Evidence *message.Bundle
-	Certify  *tpm.CertifyEvidence // nil in a hello
-	Proof    *message.Proof       // nil in a hello
-	Binding  *message.Binding     // of the proof
+	Certify  *statement.CertifyEvidence // nil in a hello
+	Proof    *message.Proof             // nil in a hello
+	Binding  *message.Binding           // of the proof
 	Hello    *message.Hello
 
 	// What changes the encoded statement, bundle or PEM, where the structures above
@@ -43,7 +42,7 @@ func TakeApart(object *csr.Request) *Parts {
 		p.Hello = Must(message.ParseHello(p.Evidence.Statements[0].Stmt))
 		return p
 	}
-	p.Certify = Must(tpm.ParseTCGAttestCertify(p.Evidence.Statements[0].Stmt))
+	p.Certify = Must(statement.ParseTCGAttestCertify(p.Evidence.Statements[0].Stmt))
 	var err error
 	if p.Proof, _, err = message.ParseProof(p.Evidence.Statements[1].Stmt); err != nil {
 		panic(err)
@@ -60,7 +59,7 @@ func (p *Parts) Together() *csr.Request {
 		s[0].Stmt = Change(Must(p.Hello.Marshal()), p.OnHello)
 	case len(s) >= 2:
 		p.Proof.Binding = Must(p.Binding.Marshal())
-		s[0].Stmt = Change(Must(tpm.MarshalTCGAttestCertify(p.Certify)), p.onCertify)
+		s[0].Stmt = Change(Must(statement.MarshalTCGAttestCertify(p.Certify)), p.onCertify)
 		s[1].Stmt = Change(Must(p.Proof.Marshal()), p.OnProof)
 	}
 	if p.Plain {

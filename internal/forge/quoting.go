@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"encoding/asn1"
 
-	"github.com/nodeattest/nodeattest/attest/tpm"
-
 	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 )
 
 // Banks of PCRs, by their hash.
@@ -21,34 +21,34 @@ const (
 // vector changes one thing of it.
 type Quoting struct {
 	w         *Bench
-	AK        *SoftAK          // that signs
-	Attest    *tpm.Attestation // the quote
-	PCRs      []tpm.PCR        // that are sent beside it, in this order
-	scheme    tpm.KeyScheme
+	AK        *SoftAK                // that signs
+	Attest    *statement.Attestation // the quote
+	PCRs      []statement.PCR        // that are sent beside it, in this order
+	scheme    statement.KeyScheme
 	patch     func(attest []byte) []byte
-	signature func(*tpm.Signature)
+	signature func(*statement.Signature)
 	after     func(signature []byte) []byte
 }
 
 // QuoteBy quotes PCRs 0 to 7 of SHA-256, by a primary key of the endorsement hierarchy.
 func (w *Bench) QuoteBy(ak *SoftAK) *Quoting {
-	q := &Quoting{w: w, AK: ak, scheme: ak.Public.Scheme, Attest: &tpm.Attestation{
+	q := &Quoting{w: w, AK: ak, scheme: ak.Public.Scheme, Attest: &statement.Attestation{
 		Type:            tpm2.TPMSTAttestQuote,
-		QualifiedSigner: tpm.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, ak.Public.Name()),
+		QualifiedSigner: statement.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, ak.Public.Name()),
 		ExtraData:       LoneQuoteData, Clock: 600000, ResetCount: 1, Safe: true, FirmwareVersion: 0x2019102300163636,
-		Quote: &tpm.QuoteInfo{},
+		Quote: &statement.QuoteInfo{},
 	}}
 	q.SelectPCRs(SelectionOf(BankSHA256, 0xff, 0, 0))
 	return q
 }
 
 // SelectionOf selects PCRs of a bank, by octets.
-func SelectionOf(bank tpm2.TPMAlgID, octets ...byte) tpm.PCRSelection {
-	return tpm.PCRSelection{Hash: bank, Select: octets}
+func SelectionOf(bank tpm2.TPMAlgID, octets ...byte) statement.PCRSelection {
+	return statement.PCRSelection{Hash: bank, Select: octets}
 }
 
 // SelectPCRs quotes these, with values that follow from bank and index.
-func (q *Quoting) SelectPCRs(selections ...tpm.PCRSelection) {
+func (q *Quoting) SelectPCRs(selections ...statement.PCRSelection) {
 	q.Attest.Quote.Selections, q.PCRs = nil, nil
 	for _, s := range selections {
 		q.Attest.Quote.Selections = append(q.Attest.Quote.Selections, s)
@@ -62,9 +62,9 @@ func (q *Quoting) SelectPCRs(selections ...tpm.PCRSelection) {
 }
 
 // PCRValue is a PCR with the value that a good machine has.
-func PCRValue(bank tpm2.TPMAlgID, index int) tpm.PCR {
+func PCRValue(bank tpm2.TPMAlgID, index int) statement.PCR {
 	size := Hashes[bank].Size()
-	return tpm.PCR{Bank: bank, Index: index, Value: bytes.Repeat([]byte{byte(0x10 + index)}, size)}
+	return statement.PCR{Bank: bank, Index: index, Value: bytes.Repeat([]byte{byte(0x10 + index)}, size)}
 }
 
 // Digest computes what the TPM would.
@@ -77,9 +77,9 @@ func (q *Quoting) Digest() {
 }
 
 // UseAK changes the AK's public area, of the same key.
-func (q *Quoting) UseAK(public *tpm.Public) {
+func (q *Quoting) UseAK(public *statement.Public) {
 	q.AK = &SoftAK{Private: q.AK.Private, Public: public}
-	q.Attest.QualifiedSigner = tpm.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, public.Name())
+	q.Attest.QualifiedSigner = statement.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, public.Name())
 }
 
 // Signed is the statement with its signature.
@@ -93,7 +93,7 @@ func (q *Quoting) Signed() (raw, signature []byte) {
 }
 
 // statement is the DER of the quote in an answer, with the values in the order that
-// they have: tpm.MarshalQuote would sort them.
+// they have: statement.MarshalQuote would sort them.
 func (q *Quoting) statement() []byte {
 	raw, signature := q.Signed()
 	var values [][]byte
@@ -108,7 +108,7 @@ func (q *Quoting) statement() []byte {
 
 // SHA1AK gives the AK a scheme over SHA-1, which the quote's digest follows.
 func SHA1AK(q *Quoting) {
-	q.scheme = tpm.KeyScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA1}
-	q.UseAK(Changed(q.AK.Public, func(p *tpm.Public) { p.Scheme = q.scheme }))
+	q.scheme = statement.KeyScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA1}
+	q.UseAK(Changed(q.AK.Public, func(p *statement.Public) { p.Scheme = q.scheme }))
 	q.Digest()
 }

@@ -7,9 +7,9 @@ import (
 	"math/big"
 	"slices"
 
-	"github.com/nodeattest/nodeattest/attest/tpm"
-
 	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 )
 
 // Attack is one change to a good forgery. It becomes two vectors: the statement
@@ -49,7 +49,7 @@ func attestAttacks() []Attack {
 		{Name: "forged-quote", What: "A quote with the right qualifying data stands in place of the certify statement.", Expect: "attest-type",
 			Change: func(f *Forgery) {
 				f.Attest.Type, f.Attest.Certified = tpm2.TPMSTAttestQuote, nil
-				f.Attest.Quote = &tpm.QuoteInfo{Selections: []tpm.PCRSelection{{Hash: tpm2.TPMAlgSHA256, Select: []byte{1, 0, 0}}}, PCRDigest: make([]byte, 32)}
+				f.Attest.Quote = &statement.QuoteInfo{Selections: []statement.PCRSelection{{Hash: tpm2.TPMAlgSHA256, Select: []byte{1, 0, 0}}}, PCRDigest: make([]byte, 32)}
 			}},
 		{Name: "command-audit", What: "The statement's type says command audit over the bytes of a certify statement.", Expect: "attest-type",
 			Change: patch(func(b []byte) []byte { b[4], b[5] = 0x80, 0x15; return b })},
@@ -93,21 +93,21 @@ func nameAttacks() []Attack {
 			}},
 		{Name: "public-area-attributes-changed", What: "The public area sent along has other attributes than the one certified.", Expect: "certified-name",
 			Change: func(f *Forgery) {
-				f.Public = Changed(f.Public, func(p *tpm.Public) { p.Attributes &^= tpm.AttributeUserWithAuth })
+				f.Public = Changed(f.Public, func(p *statement.Public) { p.Attributes &^= statement.AttributeUserWithAuth })
 			}},
 		{Name: "public-area-with-bytes-behind", What: "A byte stands behind the public area.", Expect: "public-encoding",
 			Change: func(f *Forgery) {
-				f.after = func(e *tpm.CertifyEvidence) { e.Public = append(bytes.Clone(e.Public), 0) }
+				f.after = func(e *statement.CertifyEvidence) { e.Public = append(bytes.Clone(e.Public), 0) }
 			}},
 		{Name: "public-area-absent", What: "There is no public area of the certified key.", Expect: "public-size", InAnswer: "message-encoding",
-			Change: func(f *Forgery) { f.after = func(e *tpm.CertifyEvidence) { e.Public = nil } }},
+			Change: func(f *Forgery) { f.after = func(e *statement.CertifyEvidence) { e.Public = nil } }},
 		{Name: "request-key-swapped", What: "The statement certifies another key than the one in the request.", Expect: "key-mismatch",
 			Change: func(f *Forgery) { f.Certify(PublicArea(f.w.TLS2.Public(), ResidentAttributes, NoScheme)) }},
 		{Name: "request-key-of-another-kind", live: "-", What: "The statement certifies an RSA key, the request has a key on P-256.", Expect: "key-mismatch",
 			Change: func(f *Forgery) { f.Certify(PublicArea(f.w.RSATLS.Public(), ResidentAttributes, NoScheme)) }},
 		{Name: "sha1-name", What: "The certified key's Name is a SHA-1 digest.", Expect: "name-algorithm",
 			Change: func(f *Forgery) {
-				f.Certify(Changed(f.Public, func(p *tpm.Public) { p.NameAlg = tpm2.TPMAlgSHA1 }))
+				f.Certify(Changed(f.Public, func(p *statement.Public) { p.NameAlg = tpm2.TPMAlgSHA1 }))
 			}},
 		{Name: "qualified-name-absent", What: "The certified Qualified Name is empty.", Expect: "certified-qualified-name",
 			Change: func(f *Forgery) { f.Attest.Certified.QualifiedName = nil }},
@@ -120,7 +120,7 @@ func nameAttacks() []Attack {
 
 // keyAttacks are about the certified key.
 func keyAttacks() []Attack {
-	public := func(attributes tpm.Attributes) func(*Forgery) {
+	public := func(attributes statement.Attributes) func(*Forgery) {
 		return func(f *Forgery) { f.Certify(PublicArea(f.Key.Public(), attributes, NoScheme)) }
 	}
 	return []Attack{
@@ -128,22 +128,22 @@ func keyAttacks() []Attack {
 			Change: func(f *Forgery) { f.CertifyExternal(f.Public) }},
 		{Name: "external-key-claims-fixed-parent", What: "A key that was loaded from outside says fixedParent.", Expect: "key-residency-claim",
 			Change: func(f *Forgery) {
-				f.CertifyExternal(PublicArea(f.Key.Public(), SoftwareAttributes|tpm.AttributeFixedParent, NoScheme))
+				f.CertifyExternal(PublicArea(f.Key.Public(), SoftwareAttributes|statement.AttributeFixedParent, NoScheme))
 			}},
 		{Name: "software-key-passed-off-as-resident", Resident: true, What: "Keys must live in the TPM, and a software key was loaded with sensitiveDataOrigin set.", Expect: "key-residency",
 			Change: func(f *Forgery) {
-				f.CertifyExternal(PublicArea(f.Key.Public(), SoftwareAttributes|tpm.AttributeSensitiveDataOrigin, NoScheme))
+				f.CertifyExternal(PublicArea(f.Key.Public(), SoftwareAttributes|statement.AttributeSensitiveDataOrigin, NoScheme))
 			}},
 		{Name: "imported-key-passed-off-as-resident", Resident: true, What: "Keys must live in the TPM, and the certified one has a parent but not fixedTPM.", Expect: "key-residency",
 			Change: func(f *Forgery) {
 				f.Certify(PublicArea(f.Key.Public(), SoftwareAttributes, NoScheme))
 			}},
 		{Name: "key-fixed-tpm-without-fixed-parent", What: "The certified key has fixedTPM without fixedParent, which no TPM allows.", Expect: "key-attributes",
-			Change: public(ResidentAttributes &^ tpm.AttributeFixedParent)},
+			Change: public(ResidentAttributes &^ statement.AttributeFixedParent)},
 		{Name: "key-cannot-sign", What: "The certified key can decrypt and not sign.", Expect: "key-attributes",
-			Change: public(ResidentAttributes&^tpm.AttributeSign | tpm.AttributeDecrypt)},
+			Change: public(ResidentAttributes&^statement.AttributeSign | statement.AttributeDecrypt)},
 		{Name: "key-restricted", What: "The certified key is restricted, an attestation key itself.", Expect: "key-attributes", Change: public(AKAttributes)},
-		{Name: "key-x509sign", What: "The certified key has x509sign.", Expect: "key-attributes", Change: public(ResidentAttributes | tpm.AttributeX509Sign)},
+		{Name: "key-x509sign", What: "The certified key has x509sign.", Expect: "key-attributes", Change: public(ResidentAttributes | statement.AttributeX509Sign)},
 		{Name: "ak-certified-as-tls-key", live: "ak-certified-by-itself", What: "The AK certifies itself, and the request is for the AK's key.", Expect: "ak-is-certified-key",
 			Change: func(f *Forgery) {
 				*f = *f.w.Forge(f.AK, f.WithKey(f.w, f.AK.Private))
@@ -160,7 +160,7 @@ func keyAttacks() []Attack {
 		{Name: "weak-rsa-says-2048", live: "-", What: "The certified public area says 2048 bits and holds a modulus of 1024.", Expect: "public-encoding",
 			Change: func(f *Forgery) {
 				weak := PublicArea(f.w.RSA1024.Public(), ResidentAttributes, NoScheme)
-				f.Certify(Changed(weak, func(p *tpm.Public) { p.KeyBits = 2048 }))
+				f.Certify(Changed(weak, func(p *statement.Public) { p.KeyBits = 2048 }))
 			}},
 		{Name: "rsa-exponent-3", live: "-", What: "The certified key has the RSA exponent 3.", Expect: "key-strength",
 			Change: func(f *Forgery) {
@@ -168,7 +168,7 @@ func keyAttacks() []Attack {
 			}},
 		{Name: "weak-curve", What: "The certified public area says curve P-192.", Expect: "key-strength",
 			Change: func(f *Forgery) {
-				f.after = func(e *tpm.CertifyEvidence) { e.Public = withCurve(e.Public, 14, 1) }
+				f.after = func(e *statement.CertifyEvidence) { e.Public = withCurve(e.Public, 14, 1) }
 			}},
 		{Name: "point-off-the-curve", What: "The certified public area holds a point that is not on its curve, under its own Name.", Expect: "key-point",
 			Change: func(f *Forgery) { f.Certify(offCurve(f.Public)) }},
@@ -176,8 +176,8 @@ func keyAttacks() []Attack {
 }
 
 // offCurve changes the last bit of Y.
-func offCurve(p *tpm.Public) *tpm.Public {
-	return Changed(p, func(p *tpm.Public) {
+func offCurve(p *statement.Public) *statement.Public {
+	return Changed(p, func(p *statement.Public) {
 		p.Y = bytes.Clone(p.Y)
 		p.Y[len(p.Y)-1] ^= 1
 	})

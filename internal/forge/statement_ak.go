@@ -4,15 +4,15 @@ import (
 	"bytes"
 	"math/big"
 
-	"github.com/nodeattest/nodeattest/attest/tpm"
-
 	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 )
 
 // akWith gives the AK's public area other attributes.
-func akWith(attributes tpm.Attributes) func(*Forgery) {
+func akWith(attributes statement.Attributes) func(*Forgery) {
 	return func(f *Forgery) {
-		f.changeAK(func(p *tpm.Public) { p.Attributes = attributes })
+		f.changeAK(func(p *statement.Public) { p.Attributes = attributes })
 	}
 }
 
@@ -20,33 +20,33 @@ func akWith(attributes tpm.Attributes) func(*Forgery) {
 // its certificate.
 func AKAttacks() []Attack {
 	return []Attack{
-		{Name: "ak-not-restricted", What: "The AK is not restricted, so it signs anything.", Expect: "ak-attributes", Change: akWith(AKAttributes &^ tpm.AttributeRestricted)},
-		{Name: "ak-can-decrypt", live: "ak-decrypts", What: "The AK can decrypt too.", Expect: "ak-attributes", Change: akWith(AKAttributes | tpm.AttributeDecrypt)},
-		{Name: "ak-cannot-sign", What: "The AK's public area says that it does not sign.", Expect: "ak-attributes", Change: akWith(AKAttributes &^ tpm.AttributeSign)},
-		{Name: "ak-not-fixed-tpm", What: "The AK may leave its TPM.", Expect: "ak-attributes", Change: akWith(AKAttributes &^ tpm.AttributeFixedTPM)},
-		{Name: "ak-not-fixed-parent", What: "The AK may be given another parent.", Expect: "ak-attributes", Change: akWith(AKAttributes &^ tpm.AttributeFixedParent)},
-		{Name: "ak-made-outside", live: "ak-made-elsewhere", What: "The AK's private part was not made in a TPM (sensitiveDataOrigin clear).", Expect: "ak-attributes", Change: akWith(AKAttributes &^ tpm.AttributeSensitiveDataOrigin)},
-		{Name: "ak-x509sign", What: "The AK signs certificates (x509sign).", Expect: "ak-attributes", Change: akWith(AKAttributes | tpm.AttributeX509Sign)},
-		{Name: "ak-encrypted-duplication", What: "The AK has encryptedDuplication with fixedTPM, which no TPM allows.", Expect: "ak-attributes", Change: akWith(AKAttributes | tpm.AttributeEncryptedDuplication)},
+		{Name: "ak-not-restricted", What: "The AK is not restricted, so it signs anything.", Expect: "ak-attributes", Change: akWith(AKAttributes &^ statement.AttributeRestricted)},
+		{Name: "ak-can-decrypt", live: "ak-decrypts", What: "The AK can decrypt too.", Expect: "ak-attributes", Change: akWith(AKAttributes | statement.AttributeDecrypt)},
+		{Name: "ak-cannot-sign", What: "The AK's public area says that it does not sign.", Expect: "ak-attributes", Change: akWith(AKAttributes &^ statement.AttributeSign)},
+		{Name: "ak-not-fixed-tpm", What: "The AK may leave its TPM.", Expect: "ak-attributes", Change: akWith(AKAttributes &^ statement.AttributeFixedTPM)},
+		{Name: "ak-not-fixed-parent", What: "The AK may be given another parent.", Expect: "ak-attributes", Change: akWith(AKAttributes &^ statement.AttributeFixedParent)},
+		{Name: "ak-made-outside", live: "ak-made-elsewhere", What: "The AK's private part was not made in a TPM (sensitiveDataOrigin clear).", Expect: "ak-attributes", Change: akWith(AKAttributes &^ statement.AttributeSensitiveDataOrigin)},
+		{Name: "ak-x509sign", What: "The AK signs certificates (x509sign).", Expect: "ak-attributes", Change: akWith(AKAttributes | statement.AttributeX509Sign)},
+		{Name: "ak-encrypted-duplication", What: "The AK has encryptedDuplication with fixedTPM, which no TPM allows.", Expect: "ak-attributes", Change: akWith(AKAttributes | statement.AttributeEncryptedDuplication)},
 		{Name: "ak-null-scheme", What: "The AK has no scheme of its own: a restricted key without one cannot exist.", Expect: "ak-scheme",
 			Change: func(f *Forgery) {
-				f.changeAK(func(p *tpm.Public) { p.Scheme = NoScheme })
+				f.changeAK(func(p *statement.Public) { p.Scheme = NoScheme })
 			}},
 		{Name: "ak-ecdaa", What: "The AK's scheme is ECDAA, which hides which TPM signed.", Expect: "ak-scheme",
 			Change: func(f *Forgery) {
-				f.changeAK(func(p *tpm.Public) {
-					p.Scheme = tpm.KeyScheme{Alg: tpm2.TPMAlgECDAA, Hash: tpm2.TPMAlgSHA256, Count: 1}
+				f.changeAK(func(p *statement.Public) {
+					p.Scheme = statement.KeyScheme{Alg: tpm2.TPMAlgECDAA, Hash: tpm2.TPMAlgSHA256, Count: 1}
 				})
 			}},
 		{Name: "ak-symmetric-scheme", What: "The AK has a storage key's symmetric scheme.", Expect: "ak-scheme",
 			Change: func(f *Forgery) {
-				f.changeAK(func(p *tpm.Public) {
-					p.Symmetric = tpm.SymmetricScheme{Alg: tpm2.TPMAlgAES, KeyBits: 128, Mode: tpm2.TPMAlgCFB}
+				f.changeAK(func(p *statement.Public) {
+					p.Symmetric = statement.SymmetricScheme{Alg: tpm2.TPMAlgAES, KeyBits: 128, Mode: tpm2.TPMAlgCFB}
 				})
 			}},
 		{Name: "ak-sha1-name", What: "The AK's Name is a SHA-1 digest.", Expect: "name-algorithm",
 			Change: func(f *Forgery) {
-				f.changeAK(func(p *tpm.Public) { p.NameAlg = tpm2.TPMAlgSHA1 })
+				f.changeAK(func(p *statement.Public) { p.NameAlg = tpm2.TPMAlgSHA1 })
 			}},
 		{Name: "ak-off-the-curve", What: "The AK's public area holds a point that is not on its curve.", Expect: "key-point", InAnswer: "ak-mismatch",
 			Change: func(f *Forgery) { f.useAK(offCurve(f.AK.Public)) }},
@@ -67,15 +67,15 @@ func AKAttacks() []Attack {
 
 // signatureAttacks are about the signature's value.
 func signatureAttacks() []Attack {
-	rs := func(how func(*tpm.Signature)) func(*Forgery) {
+	rs := func(how func(*statement.Signature)) func(*Forgery) {
 		return func(f *Forgery) { f.Signature = how }
 	}
 	return []Attack{
 		{Name: "signature-bit-flipped", What: "One bit of the signature was changed.", Expect: "signature", RSA: true,
-			Change: rs(func(v *tpm.Signature) { v.RSA[100] ^= 1 })},
+			Change: rs(func(v *statement.Signature) { v.RSA[100] ^= 1 })},
 		{Name: "signature-over-other-bytes", live: "signature-of-another-statement", What: "One bit of the statement's clock was changed behind the signature.", Expect: "signature",
 			Change: func(f *Forgery) {
-				f.after = func(e *tpm.CertifyEvidence) {
+				f.after = func(e *statement.CertifyEvidence) {
 					e.Attest = bytes.Clone(e.Attest)
 					e.Attest[6+2+len(f.Attest.QualifiedSigner)+2+len(f.Attest.ExtraData)+7] ^= 1
 				}
@@ -85,30 +85,30 @@ func signatureAttacks() []Attack {
 				f.SignedBy(f.w.AKOther)
 			}},
 		{Name: "signature-truncated", What: "The RSA signature lacks its last byte, its size says so.", Expect: "signature-length", RSA: true,
-			Change: rs(func(v *tpm.Signature) { v.RSA = v.RSA[:len(v.RSA)-1] })},
+			Change: rs(func(v *statement.Signature) { v.RSA = v.RSA[:len(v.RSA)-1] })},
 		{Name: "signature-extended", What: "The RSA signature has a zero byte in front, its size says so.", Expect: "signature-length", RSA: true,
-			Change: rs(func(v *tpm.Signature) { v.RSA = append([]byte{0}, v.RSA...) })},
+			Change: rs(func(v *statement.Signature) { v.RSA = append([]byte{0}, v.RSA...) })},
 		{Name: "signature-structure-truncated", live: "signature-truncated", What: "The TPMT_SIGNATURE ends before its size does.", Expect: "signature-encoding",
 			Change: func(f *Forgery) {
-				f.after = func(e *tpm.CertifyEvidence) { e.Signature = e.Signature[:len(e.Signature)-1] }
+				f.after = func(e *statement.CertifyEvidence) { e.Signature = e.Signature[:len(e.Signature)-1] }
 			}},
 		{Name: "signature-structure-with-bytes-behind", live: "signature-with-bytes-behind", What: "A byte stands behind the TPMT_SIGNATURE.", Expect: "signature-encoding",
 			Change: func(f *Forgery) {
-				f.after = func(e *tpm.CertifyEvidence) { e.Signature = append(e.Signature, 0) }
+				f.after = func(e *statement.CertifyEvidence) { e.Signature = append(e.Signature, 0) }
 			}},
 		{Name: "signature-absent", live: "-", What: "There is no signature.", Expect: "signature-size", Alone: true,
-			Change: func(f *Forgery) { f.after = func(e *tpm.CertifyEvidence) { e.Signature = nil } }},
-		{Name: "ecdsa-r-zero", What: "The ECDSA signature has r = 0.", Expect: "signature-range", Change: rs(func(v *tpm.Signature) { v.R = make([]byte, 32) })},
-		{Name: "ecdsa-r-empty", What: "The ECDSA signature has an r of no bytes.", Expect: "signature-range", Change: rs(func(v *tpm.Signature) { v.R = nil })},
-		{Name: "ecdsa-s-zero", What: "The ECDSA signature has s = 0.", Expect: "signature-range", Change: rs(func(v *tpm.Signature) { v.S = make([]byte, 32) })},
-		{Name: "ecdsa-r-is-the-order", What: "The ECDSA signature has r = the order of the curve.", Expect: "signature-range", Change: rs(func(v *tpm.Signature) { v.R = orderP256(0) })},
-		{Name: "ecdsa-s-is-the-order", What: "The ECDSA signature has s = the order of the curve.", Expect: "signature-range", Change: rs(func(v *tpm.Signature) { v.S = orderP256(0) })},
+			Change: func(f *Forgery) { f.after = func(e *statement.CertifyEvidence) { e.Signature = nil } }},
+		{Name: "ecdsa-r-zero", What: "The ECDSA signature has r = 0.", Expect: "signature-range", Change: rs(func(v *statement.Signature) { v.R = make([]byte, 32) })},
+		{Name: "ecdsa-r-empty", What: "The ECDSA signature has an r of no bytes.", Expect: "signature-range", Change: rs(func(v *statement.Signature) { v.R = nil })},
+		{Name: "ecdsa-s-zero", What: "The ECDSA signature has s = 0.", Expect: "signature-range", Change: rs(func(v *statement.Signature) { v.S = make([]byte, 32) })},
+		{Name: "ecdsa-r-is-the-order", What: "The ECDSA signature has r = the order of the curve.", Expect: "signature-range", Change: rs(func(v *statement.Signature) { v.R = orderP256(0) })},
+		{Name: "ecdsa-s-is-the-order", What: "The ECDSA signature has s = the order of the curve.", Expect: "signature-range", Change: rs(func(v *statement.Signature) { v.S = orderP256(0) })},
 		{Name: "ecdsa-s-over-the-order", What: "The ECDSA signature has an s of all ones.", Expect: "signature-range",
-			Change: rs(func(v *tpm.Signature) { v.S = bytes.Repeat([]byte{0xff}, 32) })},
+			Change: rs(func(v *statement.Signature) { v.S = bytes.Repeat([]byte{0xff}, 32) })},
 		{Name: "ecdsa-r-just-under-the-order", What: "The ECDSA signature has r = the order of the curve less one: in range, and wrong.", Expect: "signature",
-			Change: rs(func(v *tpm.Signature) { v.R = orderP256(-1) })},
+			Change: rs(func(v *statement.Signature) { v.R = orderP256(-1) })},
 		{Name: "ecdsa-r-plus-the-order", What: "The order of the curve was added to the signature's r, which makes it a byte wider.", Expect: "signature-length",
-			Change: rs(func(v *tpm.Signature) {
+			Change: rs(func(v *statement.Signature) {
 				sum := new(big.Int).Add(new(big.Int).SetBytes(v.R), new(big.Int).SetBytes(orderP256(0)))
 				v.R = sum.FillBytes(make([]byte, 33))
 			})},
@@ -117,7 +117,7 @@ func signatureAttacks() []Attack {
 
 // schemeAttacks are about the signature's scheme and hash.
 func schemeAttacks() []Attack {
-	sha1 := tpm.KeyScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA1}
+	sha1 := statement.KeyScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA1}
 	return []Attack{
 		{Name: "sha1-signature", What: "The AK's own scheme, and the signature, is over SHA-1.", Expect: "signature-hash", RSA: true,
 			Change: func(f *Forgery) { f.Rescheme(sha1) }},
@@ -129,15 +129,17 @@ func schemeAttacks() []Attack {
 			Change: func(f *Forgery) { f.scheme = sha1 }},
 		{Name: "signature-of-another-kind-of-key", live: "-", What: "An RSA signature stands behind the statement of an AK on P-256.", Expect: "signature-scheme",
 			Change: func(f *Forgery) {
-				f.after = func(e *tpm.CertifyEvidence) { e.Signature = Must(f.w.AKRSA.sign(schemeRSASSA, e.Attest).Marshal()) }
+				f.after = func(e *statement.CertifyEvidence) {
+					e.Signature = Must(f.w.AKRSA.sign(schemeRSASSA, e.Attest).Marshal())
+				}
 			}},
 		{Name: "signature-is-an-hmac", What: "The signature is a TPMT_SIGNATURE with an HMAC.", Expect: "signature-scheme",
 			Change: func(f *Forgery) {
-				f.after = func(e *tpm.CertifyEvidence) { e.Signature = append([]byte{0, 5, 0, 0x0b}, make([]byte, 32)...) }
+				f.after = func(e *statement.CertifyEvidence) { e.Signature = append([]byte{0, 5, 0, 0x0b}, make([]byte, 32)...) }
 			}},
 		{Name: "signature-raw", What: "A bare RSA signature stands where a TPMT_SIGNATURE belongs.", Expect: "signature-scheme", RSA: true,
 			Change: func(f *Forgery) {
-				f.after = func(e *tpm.CertifyEvidence) { e.Signature = e.Signature[6:] }
+				f.after = func(e *statement.CertifyEvidence) { e.Signature = e.Signature[6:] }
 			}},
 	}
 }

@@ -4,9 +4,8 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/nodeattest/nodeattest/attest/tpm"
-
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 )
 
 // EK is an EK as a node presents it: what attest.PresentedEK has.
@@ -22,7 +21,7 @@ type EKIssuer struct {
 	Roots         [][]byte `json:"roots"`
 	Intermediates [][]byte `json:"intermediates,omitempty"`
 	// Profile says what its certificates look like; absent: all that the TCG's EK
-	// Credential Profile asks for, as tpm.EKProfileTCG says.
+	// Credential Profile asks for, as tpmcert.EKProfileTCG says.
 	Profile *EKProfile `json:"profile,omitempty"`
 	// CRLs are its revocation lists, DER. RequireCRL refuses a certificate of the
 	// chain, the root aside, without a list.
@@ -30,7 +29,7 @@ type EKIssuer struct {
 	RequireCRL bool     `json:"requireCRL,omitempty"`
 }
 
-// EKProfile is an tpm.EKProfile.
+// EKProfile is an tpmcert.EKProfile.
 type EKProfile struct {
 	// Name is for people.
 	Name string `json:"name"`
@@ -39,11 +38,11 @@ type EKProfile struct {
 	// RequireSpecification asks for the TPM specification attribute.
 	RequireSpecification bool `json:"requireSpecification,omitempty"`
 	// Tolerances are the faults that are let through, by the names of the fields of
-	// tpm.EKProfile and tpm.EKEncoding.
+	// tpmcert.EKProfile and tpmcert.EKEncoding.
 	Tolerances []string `json:"tolerances,omitempty"`
 }
 
-// DeniedTPM is an tpm.DeniedTPM.
+// DeniedTPM is an tpmcert.DeniedTPM.
 type DeniedTPM struct {
 	// Vendor is the manufacturer's name, Model the model, absent for any.
 	Vendor string `json:"vendor"`
@@ -56,11 +55,11 @@ type DeniedTPM struct {
 	Reason string `json:"reason"`
 }
 
-func (p *EKProfile) profile() (tpm.EKProfile, error) {
+func (p *EKProfile) profile() (tpmcert.EKProfile, error) {
 	if p == nil {
-		return tpm.EKProfileTCG(), nil
+		return tpmcert.EKProfileTCG(), nil
 	}
-	out := tpm.EKProfile{Name: p.Name, RequireSpecification: p.RequireSpecification}
+	out := tpmcert.EKProfile{Name: p.Name, RequireSpecification: p.RequireSpecification}
 	var err error
 	if out.Extensions, err = parseOIDs(p.Extensions); err != nil {
 		return out, err
@@ -75,8 +74,8 @@ func (p *EKProfile) profile() (tpm.EKProfile, error) {
 	return out, nil
 }
 
-func (i *EKIssuer) issuer() (*tpm.EKIssuer, error) {
-	out := &tpm.EKIssuer{RequireCRL: i.RequireCRL}
+func (i *EKIssuer) issuer() (*tpmcert.EKIssuer, error) {
+	out := &tpmcert.EKIssuer{RequireCRL: i.RequireCRL}
 	var err error
 	if out.Roots, err = parseCertificates(i.Roots); err != nil {
 		return nil, err
@@ -88,17 +87,17 @@ func (i *EKIssuer) issuer() (*tpm.EKIssuer, error) {
 		return nil, err
 	}
 	if i.CRLs != nil {
-		out.CRLs, err = tpm.NewCRLStore(i.CRLs...)
+		out.CRLs, err = tpmcert.NewCRLStore(i.CRLs...)
 	}
 	return out, err
 }
 
 // eks is nil where nothing says which EKs are trusted.
-func (e *Environment) eks() (*tpm.EKVerifier, error) {
+func (e *Environment) eks() (*tpmcert.EKVerifier, error) {
 	if len(e.EKIssuers) == 0 && len(e.AllowedEKs) == 0 {
 		return nil, nil
 	}
-	c := &tpm.EKVerifierConfig{}
+	c := &tpmcert.EKVerifierConfig{}
 	for n := range e.EKIssuers {
 		issuer, err := e.EKIssuers[n].issuer()
 		if err != nil {
@@ -110,12 +109,12 @@ func (e *Environment) eks() (*tpm.EKVerifier, error) {
 		c.Allowed = append(c.Allowed, attest.Identity(id))
 	}
 	for _, d := range e.DeniedTPMs {
-		c.Denied = append(c.Denied, tpm.DeniedTPM(d))
+		c.Denied = append(c.Denied, tpmcert.DeniedTPM(d))
 	}
-	return tpm.NewEKVerifier(c)
+	return tpmcert.NewEKVerifier(c)
 }
 
-// verify gives the EK to tpm.EKVerifier.Verify.
+// verify gives the EK to tpmcert.EKVerifier.Verify.
 func (k *EK) verify(ctx context.Context, e *Environment) (*Result, error) {
 	verifier, err := e.eks()
 	if err != nil {
@@ -124,7 +123,7 @@ func (k *EK) verify(ctx context.Context, e *Environment) (*Result, error) {
 	if verifier == nil {
 		return nil, &brokenVector{fmt.Errorf("an environment that trusts no EKs")}
 	}
-	ek, err := tpm.ParseEKPresented(k.Certificates, k.PublicKey)
+	ek, err := tpmcert.ParseEKPresented(k.Certificates, k.PublicKey)
 	if err != nil {
 		return nil, err
 	}

@@ -10,9 +10,9 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/nodeattest/nodeattest/attest/tpm"
-
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/secret"
@@ -191,8 +191,8 @@ func parseAddresses(in []string) ([]netip.Addr, error) {
 	return out, nil
 }
 
-func (i *Issuer) issuer(n int) (*tpm.Issuer, error) {
-	out := &tpm.Issuer{Profile: tpm.Profile{
+func (i *Issuer) issuer(n int) (*tpmcert.Issuer, error) {
+	out := &tpmcert.Issuer{Profile: tpmcert.Profile{
 		Name:                       i.Profile.Name,
 		NoExtKeyUsage:              i.Profile.NoExtKeyUsage,
 		RequireDirectoryName:       i.Profile.RequireDirectoryName,
@@ -220,15 +220,15 @@ func (i *Issuer) issuer(n int) (*tpm.Issuer, error) {
 	for _, kind := range i.Profile.Identity {
 		switch kind {
 		case "othername":
-			source := tpm.OtherNameIdentity{}
+			source := tpmcert.OtherNameIdentity{}
 			if n > 0 {
 				source.Issuer = "issuer-" + strconv.Itoa(n)
 			}
 			out.Profile.Identity = append(out.Profile.Identity, source)
 		case "gce":
-			out.Profile.Identity = append(out.Profile.Identity, tpm.GCEIdentity{})
+			out.Profile.Identity = append(out.Profile.Identity, tpmcert.GCEIdentity{})
 		case "ak":
-			out.Profile.Identity = append(out.Profile.Identity, tpm.AKIdentity{})
+			out.Profile.Identity = append(out.Profile.Identity, tpmcert.AKIdentity{})
 		default:
 			return nil, fmt.Errorf("unknown identity %q", kind)
 		}

@@ -55,7 +55,7 @@ type Issuer struct {
 	Profile Profile  `json:"profile"`
 }
 
-// Profile is an tpm.Profile.
+// Profile is an tpmcert.Profile.
 type Profile struct {
 	// Name is for people.
 	Name string `json:"name"`
@@ -70,7 +70,7 @@ type Profile struct {
 	Extensions           []string `json:"extensions,omitempty"`
 	// Identity lists the kinds "othername", "gce" and "ak".
 	Identity []string `json:"identity"`
-	// AllowAKBelowOtherKeys and InsecureAllowSHA1Signature are as in tpm.Profile.
+	// AllowAKBelowOtherKeys and InsecureAllowSHA1Signature are as in tpmcert.Profile.
 	AllowAKBelowOtherKeys      bool `json:"allowAKBelowOtherKeys,omitempty"`
 	InsecureAllowSHA1Signature bool `json:"insecureAllowSHA1Signature,omitempty"`
 }

@@ -8,11 +8,12 @@ import (
 	"errors"
 	"fmt"
 
-	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
-
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest"
+	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 )
 
 // answer lets an attester with the node's AK answer the challenge. It returns nil
@@ -26,13 +27,13 @@ func (n *Node) answer(ctx context.Context) error {
 	if !ok {
 		return &brokenVector{fmt.Errorf("key of type %T", private)}
 	}
-	key, err := tpmkind.SoftwareKey(signer)
+	key, err := tpmkey.SoftwareKey(signer)
 	if err != nil {
 		return &brokenVector{err}
 	}
-	tpm := &stubTPM{public: n.AKPublic}
+	device := &stubTPM{public: n.AKPublic}
 	// The certificate is only passed on.
-	prover, err := tpmkind.NewProver(tpm, tpmkind.AKSource{Handle: stubHandle}, tpmkind.ProverOptions{Certificates: [][]byte{{0x30, 0}}})
+	prover, err := tpmkind.NewProver(device, tpmkind.AKSource{Handle: stubHandle}, tpmkind.ProverOptions{Certificates: [][]byte{{0x30, 0}}})
 	if err != nil {
 		return &brokenVector{err}
 	}
@@ -42,7 +43,7 @@ func (n *Node) answer(ctx context.Context) error {
 	}
 	_, err = attester.Answer(ctx, n.Challenge, key, attest.Subject{Request: n.Request, SignerName: n.SignerName,
 		ClusterID: n.ClusterID, ExpirationSeconds: n.ExpirationSeconds})
-	if tpm.certifies {
+	if device.certifies {
 		return nil
 	}
 	if err == nil {
@@ -69,13 +70,13 @@ func (t *stubTPM) Send(command []byte) ([]byte, error) {
 	code := tpm2.TPMCC(binary.BigEndian.Uint32(command[6:]))
 	switch code {
 	case tpm2.TPMCCReadPublic:
-		public, err := tpmkind.ParsePublic(t.public)
+		public, err := statement.ParsePublic(t.public)
 		if err != nil {
 			return nil, err
 		}
 		name := public.Name()
 		var body []byte
-		for _, part := range [][]byte{t.public, name, tpmkind.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, name)} {
+		for _, part := range [][]byte{t.public, name, statement.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, name)} {
 			body = binary.BigEndian.AppendUint16(body, uint16(len(part)))
 			body = append(body, part...)
 		}

@@ -3,7 +3,7 @@ package vector
 import (
 	"github.com/google/go-tpm/tpm2"
 
-	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 )
 
 // Quote is one quote, the PCR values beside it, and what both are held against.
@@ -26,7 +26,7 @@ type Quote struct {
 	// Selection is what must have been quoted, no more and no less; absent for a
 	// caller who leaves that to the node.
 	Selection []PCRSelection `json:"selection,omitzero"`
-	// Options are names of fields of tpm.QuoteOptions that are set, in camel case.
+	// Options are names of fields of statement.QuoteOptions that are set, in camel case.
 	Options []string `json:"options,omitempty"`
 	// Asked is the PCR, without a value, whose value the caller asks the verified
 	// quote for. What the quote does not cover is a refusal.
@@ -49,39 +49,39 @@ type PCRSelection struct {
 	Select []byte `json:"select"`
 }
 
-func pcrs(in []PCR) []tpm.PCR {
-	var out []tpm.PCR
+func pcrs(in []PCR) []statement.PCR {
+	var out []statement.PCR
 	for _, p := range in {
-		out = append(out, tpm.PCR{Bank: tpm2.TPMAlgID(p.Bank), Index: p.Index, Value: p.Value})
+		out = append(out, statement.PCR{Bank: tpm2.TPMAlgID(p.Bank), Index: p.Index, Value: p.Value})
 	}
 	return out
 }
 
-// verified gives the quote to tpm.VerifyQuote.
-func (q *Quote) verified() (*tpm.Quoted, *Result, error) {
-	e := &tpm.QuoteEvidence{Attest: q.Attest, Signature: q.Signature, PCRs: pcrs(q.PCRs)}
+// verified gives the quote to statement.VerifyQuote.
+func (q *Quote) verified() (*statement.Quoted, *Result, error) {
+	e := &statement.QuoteEvidence{Attest: q.Attest, Signature: q.Signature, PCRs: pcrs(q.PCRs)}
 	var err error
 	if q.RawSignature != nil {
 		if e.RawSignature, err = q.RawSignature.scheme(); err != nil {
 			return nil, nil, &brokenVector{err}
 		}
 	}
-	o := &tpm.QuoteOptions{QualifyingData: q.QualifyingData}
+	o := &statement.QuoteOptions{QualifyingData: q.QualifyingData}
 	if o.AK, err = akOf(q.AKTrust, q.AKPublic, q.AKKey); err != nil {
 		return nil, nil, &brokenVector{err}
 	}
 	if q.Selection != nil {
-		o.Selection = []tpm.PCRSelection{}
+		o.Selection = []statement.PCRSelection{}
 	}
 	for _, s := range q.Selection {
-		o.Selection = append(o.Selection, tpm.PCRSelection{Hash: tpm2.TPMAlgID(s.Bank), Select: s.Select})
+		o.Selection = append(o.Selection, statement.PCRSelection{Hash: tpm2.TPMAlgID(s.Bank), Select: s.Select})
 	}
 	for _, name := range q.Options {
 		if err := setOption(o, name); err != nil {
 			return nil, nil, &brokenVector{err}
 		}
 	}
-	quoted, err := tpm.VerifyQuote(e, o)
+	quoted, err := statement.VerifyQuote(e, o)
 	if err != nil {
 		return nil, nil, err
 	}

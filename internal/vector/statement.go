@@ -5,14 +5,14 @@ import (
 	"reflect"
 	"strings"
 
-	"github.com/nodeattest/nodeattest/attest/tpm"
-
 	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 )
 
-// verify gives the statement to tpm.VerifyCertify.
+// verify gives the statement to statement.VerifyCertify.
 func (s *Statement) verify() (*Result, error) {
-	e := &tpm.CertifyEvidence{Attest: s.Attest, Signature: s.Signature, Public: s.Public}
+	e := &statement.CertifyEvidence{Attest: s.Attest, Signature: s.Signature, Public: s.Public}
 	if s.RawSignature != nil {
 		scheme, err := s.RawSignature.scheme()
 		if err != nil {
@@ -20,7 +20,7 @@ func (s *Statement) verify() (*Result, error) {
 		}
 		e.RawSignature = scheme
 	}
-	o := &tpm.CertifyOptions{QualifyingData: s.QualifyingData}
+	o := &statement.CertifyOptions{QualifyingData: s.QualifyingData}
 	var err error
 	if o.AK, err = akOf(s.AKTrust, s.AKPublic, s.AKKey); err != nil {
 		return nil, &brokenVector{err}
@@ -33,7 +33,7 @@ func (s *Statement) verify() (*Result, error) {
 			return nil, &brokenVector{err}
 		}
 	}
-	c, err := tpm.VerifyCertify(e, o)
+	c, err := statement.VerifyCertify(e, o)
 	if err != nil {
 		return nil, err
 	}
@@ -42,25 +42,25 @@ func (s *Statement) verify() (*Result, error) {
 
 // akOf is the AK of a vector, with the trust that it names: of a credential where it has
 // the public area alone and names none, and else of an issuer.
-func akOf(trust string, public, spki []byte) (tpm.AK, error) {
+func akOf(trust string, public, spki []byte) (statement.AK, error) {
 	key, err := publicKey(spki)
 	if err != nil {
-		return tpm.AK{}, err
+		return statement.AK{}, err
 	}
 	switch {
 	case trust == "" && key == nil && public == nil:
-		return tpm.AK{}, nil
-	case trust == string(tpm.AKBySender):
-		return tpm.InsecureAKFromSender(key, public), nil
-	case trust == string(tpm.AKByCredential), trust == "" && key == nil:
-		return tpm.AKFromCredential(public), nil
-	case trust == string(tpm.AKByIssuer), trust == "":
-		return tpm.AKFromIssuer(key, public), nil
+		return statement.AK{}, nil
+	case trust == string(statement.AKBySender):
+		return statement.InsecureAKFromSender(key, public), nil
+	case trust == string(statement.AKByCredential), trust == "" && key == nil:
+		return statement.AKFromCredential(public), nil
+	case trust == string(statement.AKByIssuer), trust == "":
+		return statement.AKFromIssuer(key, public), nil
 	}
-	return tpm.AK{}, fmt.Errorf("akTrust %q", trust)
+	return statement.AK{}, fmt.Errorf("akTrust %q", trust)
 }
 
-func (r *RawSignature) scheme() (*tpm.RawScheme, error) {
+func (r *RawSignature) scheme() (*statement.RawScheme, error) {
 	alg, okAlg := map[string]tpm2.TPMAlgID{
 		"rsassa": tpm2.TPMAlgRSASSA, "rsapss": tpm2.TPMAlgRSAPSS, "ecdsa": tpm2.TPMAlgECDSA,
 	}[r.Scheme]
@@ -70,7 +70,7 @@ func (r *RawSignature) scheme() (*tpm.RawScheme, error) {
 	if !okAlg || !okHash {
 		return nil, fmt.Errorf("raw signature %s/%s", r.Scheme, r.Hash)
 	}
-	return &tpm.RawScheme{Alg: alg, Hash: hash}, nil
+	return &statement.RawScheme{Alg: alg, Hash: hash}, nil
 }
 
 // setOption sets the boolean field of that name, which is in camel case or as in Go.

@@ -19,7 +19,7 @@ const (
 	LevelChallenge = "challenge"
 	// LevelNode is attest.Attester.Answer: does the node go on to certify its key?
 	LevelNode = "node"
-	// LevelStatement is tpm.VerifyCertify on one certify statement.
+	// LevelStatement is statement.VerifyCertify on one certify statement.
 	LevelStatement = "statement"
 	// LevelRequest is csr.Policy.Check on a request object.
 	LevelRequest = "request"
@@ -29,9 +29,9 @@ const (
 	LevelProviderID = "providerID"
 	// LevelGCEInstance is oid.ParseGCEInstance on an extension's value.
 	LevelGCEInstance = "gceInstance"
-	// LevelQuote is tpm.VerifyQuote on one quote.
+	// LevelQuote is statement.VerifyQuote on one quote.
 	LevelQuote = "quote"
-	// LevelEK is tpm.EKVerifier.Verify on an EK and its certificates.
+	// LevelEK is tpmcert.EKVerifier.Verify on an EK and its certificates.
 	LevelEK = "ek"
 	// LevelCredential is TPM2_ActivateCredential, by a TPM whose EK is known.
 	LevelCredential = "credential"
@@ -41,7 +41,7 @@ const (
 	LevelToken = "token"
 	// LevelSigner is extsigner.Service.Sign on a claim set.
 	LevelSigner = "signer"
-	// LevelBoot is tpm.VerifyQuote on a quote, then eventlog.Policy.CheckQuote on it
+	// LevelBoot is statement.VerifyQuote on a quote, then eventlog.Policy.CheckQuote on it
 	// and the event log beside it.
 	LevelBoot = "boot"
 )
@@ -185,7 +185,7 @@ type Statement struct {
 	// Key is the SubjectPublicKeyInfo of the key that must have been certified; null
 	// for a caller who gives none.
 	Key []byte `json:"key"`
-	// Options are names of fields of tpm.CertifyOptions that are set, in camel
+	// Options are names of fields of statement.CertifyOptions that are set, in camel
 	// case, such as "requireTPMResident".
 	Options []string `json:"options,omitempty"`
 }

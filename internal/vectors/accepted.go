@@ -8,11 +8,12 @@ import (
 	"math/big"
 	"time"
 
-	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
-
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest"
+	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/forge"
 	"github.com/nodeattest/nodeattest/internal/vector"
@@ -49,18 +50,18 @@ func (w *world) acceptedPairs() {
 		name, what string
 		source     tpmkind.AKSource
 		software   crypto.Signer
-		kind       tpmkind.KeyKind
+		kind       tpmkey.Kind
 	}{
 		{"ecdsa-p256-ak-software-rsa2048", "An AK on P-256, whose template is in NV, certifies a software RSA key.", tpmkind.GCEECC(), forge.Repeatable{Signer: w.RSATLS}, 0},
 		{"ecdsa-p384-ak-software-p384", "An AK on P-384 certifies a software key on P-384.", tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP384()}, p384, 0},
-		{"rsapss-ak-tpm-p256", "An RSA AK with RSAPSS certifies a key on P-256 that the TPM made.", tpmkind.AKSource{Template: tpmkind.AKTemplateRSA2048PSS()}, nil, tpmkind.KeyECDSAP256},
-		{"ecdsa-p256-ak-tpm-rsa2048", "An AK on P-256 certifies an RSA key that the TPM made.", tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}, nil, tpmkind.KeyRSA2048},
+		{"rsapss-ak-tpm-p256", "An RSA AK with RSAPSS certifies a key on P-256 that the TPM made.", tpmkind.AKSource{Template: tpmkind.AKTemplateRSA2048PSS()}, nil, tpmkey.ECDSAP256},
+		{"ecdsa-p256-ak-tpm-rsa2048", "An AK on P-256 certifies an RSA key that the TPM made.", tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}, nil, tpmkey.RSA2048},
 	} {
 		j := forge.Join{Key: pair.software}
 		env := (*vector.Environment)(nil)
-		var resident *tpmkind.TPMKey
+		var resident *tpmkey.Key
 		if pair.software == nil {
-			resident = forge.Must(tpmkind.CreateTPMKey(w.ctx, w.shared, pair.kind, nil))
+			resident = forge.Must(tpmkey.Create(w.ctx, w.shared, pair.kind, nil))
 			j.Key, env = resident, &vector.Environment{RequireTPMResident: true}
 		}
 		j.Request = forge.Must(csr.Create(csr.PurposeClient, j.Key, forge.NodeName, csr.CreateOptions{ProviderID: providerID}))
@@ -75,7 +76,7 @@ func (w *world) acceptedPairs() {
 // acceptedForgeries are good statements by AKs in software: the baselines of the
 // forged ones.
 func (w *world) acceptedForgeries() {
-	ak := func(curve elliptic.Curve, scheme tpmkind.KeyScheme) *forge.SoftAK {
+	ak := func(curve elliptic.Curve, scheme statement.KeyScheme) *forge.SoftAK {
 		return w.NewSoftAK(forge.ECKey(curve, "AK "+curve.Params().Name, nil), scheme, "machine-1")
 	}
 	pss := w.NewSoftAK(forge.RawKey(w.AKRSA.Private), forge.SchemeRSAPSS, "machine-1")
@@ -92,11 +93,11 @@ func (w *world) acceptedForgeries() {
 		w.addStatement(forged, &vector.Vector{Name: f.name, Class: "accepted", Description: what, Result: &vector.Result{TPMResident: new(true)}})
 	}
 	f := w.Forge(w.AKP256, forge.Join{})
-	f.CertifyExternal(forge.PublicArea(f.Key.Public(), forge.SoftwareAttributes|tpmkind.AttributeSensitiveDataOrigin, forge.NoScheme))
+	f.CertifyExternal(forge.PublicArea(f.Key.Public(), forge.SoftwareAttributes|statement.AttributeSensitiveDataOrigin, forge.NoScheme))
 	w.addGood("software-key-with-sensitive-data-origin", "A software key that was loaded with sensitiveDataOrigin is accepted where keys may be in software, and is not called resident.",
 		f.Answer(), nil, resultOf(false))
 	f = w.Forge(w.AKP256, forge.Join{})
-	f.Signature = func(v *tpmkind.Signature) {
+	f.Signature = func(v *statement.Signature) {
 		s := new(big.Int).SetBytes(v.S)
 		v.S = s.Sub(elliptic.P256().Params().N, s).FillBytes(make([]byte, 32))
 	}
@@ -118,7 +119,7 @@ func (w *world) acceptedWidths() {
 	} {
 		f := w.Forge(w.AKP256, forge.Join{}.WithKey(w.Bench, forge.Repeatable{Signer: key}))
 		full := f.Public
-		short := forge.Changed(full, func(p *tpmkind.Public) { p.X = p.X[1:] })
+		short := forge.Changed(full, func(p *statement.Public) { p.X = p.X[1:] })
 		if width.hashShort {
 			f.Certify(short)
 		}
@@ -203,12 +204,12 @@ func (w *world) acceptedIssuers() {
 		answer(&tpmsim.AKCertificateOptions{KeyUsage: &usage, OtherName: forge.MachineName("machine-1")}), nil, resultOf(true))
 
 	f := w.Forge(w.AKRSA, forge.Join{})
-	f.Rescheme(tpmkind.KeyScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA1})
+	f.Rescheme(statement.KeyScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA1})
 	w.addGood("sha1-signature-by-profile", "The statement is signed with SHA-1, which the issuer's profile allows.", f.Answer(),
 		&vector.Environment{Issuers: w.issuersWith(func(p *vector.Profile) { p.InsecureAllowSHA1Signature = true })}, resultOf(true))
 	f = w.Forge(w.AKP256, forge.Join{})
-	ek := tpmkind.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, w.AKOther.Public.Name())
-	f.Attest.QualifiedSigner = tpmkind.QualifiedName(ek, f.AK.Public.Name())
+	ek := statement.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, w.AKOther.Public.Name())
+	f.Attest.QualifiedSigner = statement.QualifiedName(ek, f.AK.Public.Name())
 	w.addGood("ak-below-another-key-by-profile", "The AK stands below another key, which the issuer's profile allows.", f.Answer(),
 		&vector.Environment{Issuers: w.issuersWith(func(p *vector.Profile) { p.AllowAKBelowOtherKeys = true })}, resultOf(true))
 }

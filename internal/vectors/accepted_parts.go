@@ -6,10 +6,9 @@ import (
 	"encoding/hex"
 	"net/netip"
 
-	"github.com/nodeattest/nodeattest/attest/tpm"
-
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/forge"
 	"github.com/nodeattest/nodeattest/internal/vector"
@@ -51,7 +50,7 @@ func (w *world) acceptedStatements() {
 		s.RawSignature, s.Signature = &vector.RawSignature{Scheme: "rsassa", Hash: "sha256"}, s.Signature[6:]
 	})
 	add("raw-ecdsa-signature", "The signature is bare, ECDSA in DER.", w.AKP256, nil, func(s *vector.Statement) {
-		v := forge.Must(tpm.ParseSignature(s.Signature))
+		v := forge.Must(statement.ParseSignature(s.Signature))
 		s.RawSignature, s.Signature = &vector.RawSignature{Scheme: "ecdsa", Hash: "sha256"}, forge.Must(v.MarshalECDSA())
 	})
 	add("empty-qualifying-data", "The caller asks for empty qualifying data, as GKE's statements have.", w.AKP256,
@@ -65,10 +64,10 @@ func (w *world) acceptedStatements() {
 		s.Key, s.Options = nil, []string{"insecureAllowAnyKey"}
 	})
 	add("sha1-signature-by-option", "The caller accepts a signature over SHA-1.", w.AKRSA, func(f *forge.Forgery) {
-		f.Rescheme(tpm.KeyScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA1})
+		f.Rescheme(statement.KeyScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA1})
 	}, func(s *vector.Statement) { s.Options = []string{"insecureAllowSHA1Signature"} })
 	add("sha1-name-by-option", "The caller accepts a Name over SHA-1.", w.AKP256, func(f *forge.Forgery) {
-		f.Certify(forge.Changed(f.Public, func(p *tpm.Public) { p.NameAlg = tpm2.TPMAlgSHA1 }))
+		f.Certify(forge.Changed(f.Public, func(p *statement.Public) { p.NameAlg = tpm2.TPMAlgSHA1 }))
 	}, func(s *vector.Statement) { s.Options = []string{"insecureAllowSHA1Name"} })
 	add("restricted-key-by-option", "The caller accepts that a restricted key was certified.", w.AKP256, func(f *forge.Forgery) {
 		f.Certify(forge.PublicArea(f.Key.Public(), forge.AKAttributes, forge.NoScheme))

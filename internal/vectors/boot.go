@@ -5,10 +5,9 @@ import (
 	"slices"
 	"unicode/utf16"
 
-	"github.com/nodeattest/nodeattest/attest/tpm"
-
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/internal/forge"
 	"github.com/nodeattest/nodeattest/internal/vector"
 )
@@ -100,7 +99,7 @@ func (w *world) booted(log []bootEvent, banks map[tpm2.TPMAlgID][]bootEvent) *ve
 		if !quoted {
 			continue
 		}
-		q.Attest.Quote.Selections = append(q.Attest.Quote.Selections, tpm.PCRSelection{Hash: bank, Select: []byte{0xff, 0, 0}})
+		q.Attest.Quote.Selections = append(q.Attest.Quote.Selections, statement.PCRSelection{Hash: bank, Select: []byte{0xff, 0, 0}})
 		for pcr := range uint32(8) {
 			value := make([]byte, forge.Hashes[bank].Size())
 			for _, e := range events {
@@ -108,7 +107,7 @@ func (w *world) booted(log []bootEvent, banks map[tpm2.TPMAlgID][]bootEvent) *ve
 					value = bankDigest(bank, value, bankDigest(bank, e.data))
 				}
 			}
-			q.PCRs = append(q.PCRs, tpm.PCR{Bank: bank, Index: int(pcr), Value: value})
+			q.PCRs = append(q.PCRs, statement.PCR{Bank: bank, Index: int(pcr), Value: value})
 		}
 	}
 	q.Digest()

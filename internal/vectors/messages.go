@@ -6,12 +6,12 @@ import (
 	"path/filepath"
 	"time"
 
-	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
-	"github.com/nodeattest/nodeattest/internal/message"
-
 	"github.com/nodeattest/nodeattest/attest"
+	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/forge"
+	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -96,7 +96,7 @@ func (w *world) messages() *messages {
 
 func (n *tpmNode) example(w *world, a *forge.Parts, hello, answer *csr.Request) example {
 	secret, qd := n.Secrets(a.Binding)
-	statement := forge.Must(tpmkind.ParseAttestation(a.Certify.Attest))
+	statement := forge.Must(statement.ParseAttestation(a.Certify.Attest))
 	return example{
 		NodeName: forge.NodeName, ProviderID: providerID, ClusterID: n.Cluster, SignerName: n.Signer, ChallengeSigner: hello.Spec.SignerName,
 		Requester: n.Username, Groups: n.Groups, Usages: n.Usages, ExpirationSeconds: n.Expiration,

@@ -3,12 +3,13 @@ package main
 import (
 	"time"
 
-	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
-	"github.com/nodeattest/nodeattest/internal/message"
-
 	"github.com/nodeattest/nodeattest/attest"
+	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/forge"
+	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/secret"
 )
 
@@ -16,8 +17,8 @@ import (
 type tpmNode struct {
 	forge.Join
 	attester  *attest.Attester
-	public    *tpmkind.Public
-	certified tpmkind.Key
+	public    *statement.Public
+	certified tpmkey.Certifiable
 }
 
 // tpmNode makes a node whose AK comes from source. Its certificate is in NV, or is
@@ -36,10 +37,10 @@ func (w *world) tpmNode(source tpmkind.AKSource, j *forge.Join) *tpmNode {
 		o.Certificates = [][]byte{leaf.Raw, w.tpm.CA().AKIntermediate().Raw}
 	}
 	n.attester = forge.Must(attest.NewAttester(forge.Must(tpmkind.NewProver(w.shared, source, o))))
-	if resident, ok := n.Key.(*tpmkind.TPMKey); ok {
+	if resident, ok := n.Key.(*tpmkey.Key); ok {
 		n.certified = resident
 	} else {
-		n.certified = forge.Must(tpmkind.SoftwareKey(forge.RawKey(n.Key)))
+		n.certified = forge.Must(tpmkey.SoftwareKey(forge.RawKey(n.Key)))
 	}
 	return n
 }

@@ -3,10 +3,9 @@ package main
 import (
 	"slices"
 
-	"github.com/nodeattest/nodeattest/attest/tpm"
-
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/internal/forge"
 	"github.com/nodeattest/nodeattest/internal/vector"
 )
@@ -34,7 +33,7 @@ func (q *heldQuote) vector() *vector.Quote {
 	return out
 }
 
-func pcrOf(p tpm.PCR) vector.PCR {
+func pcrOf(p statement.PCR) vector.PCR {
 	return vector.PCR{Bank: uint16(p.Bank), Index: p.Index, Value: p.Value}
 }
 
@@ -93,8 +92,8 @@ func (w *world) acceptedQuotes() {
 	add("with-a-resettable-pcr", "The quote covers PCR 16 too, and nobody asks for it.", trusted, w.AKP256,
 		func(q *heldQuote) { q.SelectPCRs(forge.SelectionOf(forge.BankSHA256, 1, 0, 1)) })
 	add("by-a-key-below-another", "The AK stands below another key, so that the TPM obfuscates its clock.", untrusted, w.AKP256, func(q *heldQuote) {
-		parent := tpm.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, w.AKOther.Public.Name())
-		q.Attest.QualifiedSigner = tpm.QualifiedName(parent, q.AK.Public.Name())
+		parent := statement.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, w.AKOther.Public.Name())
+		q.Attest.QualifiedSigner = statement.QualifiedName(parent, q.AK.Public.Name())
 	})
 	add("by-a-bare-key", "The AK is known by its key, without a public area.", untrusted, w.AKP256, func(q *heldQuote) {
 		q.hold = func(v *vector.Quote) { v.AKPublic, v.AKKey = nil, forge.SPKI(w.AKP256.Private.Public()) }
@@ -116,7 +115,7 @@ func (w *world) toleratedQuotes(add func(name, what string, ak *forge.SoftAK, ho
 		q.hold = option("insecureAllowSHA1Signature")
 	})
 	add("under-a-sha1-name-allowed", "The AK's Name is a SHA-1 digest, which the caller allows.", w.AKP256, func(q *heldQuote) {
-		q.UseAK(forge.Changed(q.AK.Public, func(p *tpm.Public) { p.NameAlg = tpm2.TPMAlgSHA1 }))
+		q.UseAK(forge.Changed(q.AK.Public, func(p *statement.Public) { p.NameAlg = tpm2.TPMAlgSHA1 }))
 		q.hold = option("insecureAllowSHA1Name")
 	})
 	add("with-any-qualifying-data", "The caller accepts a recorded quote with any qualifying data.", w.AKP256, func(q *heldQuote) {

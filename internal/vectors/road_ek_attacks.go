@@ -4,12 +4,11 @@ import (
 	"crypto/elliptic"
 	"crypto/rsa"
 
-	"github.com/nodeattest/nodeattest/attest/tpm"
-	"github.com/nodeattest/nodeattest/internal/message"
-
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/internal/forge"
+	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/internal/vector"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -72,11 +71,11 @@ func (r *roadEK) bindings() {
 		func(b *message.Binding) { b.Road, b.AKName = message.RoadAK, nil })
 
 	f := r.forge(ek)
-	f.AKPublic = forge.Changed(f.AK.Public, func(p *tpm.Public) { p.AuthPolicy = make([]byte, 32) }).Raw
+	f.AKPublic = forge.Changed(f.AK.Public, func(p *statement.Public) { p.AuthPolicy = make([]byte, 32) }).Raw
 	add("ek-ak-public-area-changed", "The node sends another public area of the AK's key than the one that the credential was for.", "binding-ak-name", f, cert)
 	f = r.forge(ek)
 	f.AK, f.AKPublic = r.AKOther, r.AKOther.Public.Raw
-	f.Attest.QualifiedSigner = tpm.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, r.AKOther.Public.Name())
+	f.Attest.QualifiedSigner = statement.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, r.AKOther.Public.Name())
 	add("ek-answer-by-another-ak", "Another AK answers, in a TPM or not, than the one that the credential was for.", "binding-ak-name", f, cert)
 	f = r.forge(ek)
 	f.SignedBy(r.AKOther)
@@ -97,7 +96,7 @@ func (r *roadEK) mixed(ek *forge.SoftEK) {
 	p.OnProof = forge.Replaced(0, forge.Replaced(11, forge.With(forge.TLV(4)...)))
 	r.add(&vector.Vector{Name: "ek-ak-name-absent", Class: "binding", Level: vector.LevelVerify, Expect: "message-encoding", Package: vector.PackageAttest,
 		Description: "The echoed binding has no AK Name, which this road must have.", Object: p.Together(), Environment: r.environment(ek)})
-	answer := forge.Must(tpm.ParsePublic(r.AKP256.Public.Raw))
+	answer := forge.Must(statement.ParsePublic(r.AKP256.Public.Raw))
 	r.add(&vector.Vector{Name: "ek-certificate-of-the-ak", Class: "binding", Level: vector.LevelVerify, Expect: "binding-machine-key", Package: vector.PackageAttest,
 		Description: "The AK's own certificate stands in place of the EK's.", Object: r.answer(r.forge(&forge.SoftEK{Public: ek.Public}), forge.Sources{Chain: r.AKP256.Chain}),
 		Environment: r.environment(&forge.SoftEK{Public: forge.Must(answer.Key())})})

@@ -3,8 +3,7 @@ package main
 import (
 	"github.com/google/go-tpm/tpm2"
 
-	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
-
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/forge"
 	"github.com/nodeattest/nodeattest/internal/vector"
@@ -21,7 +20,7 @@ func (w *world) tpmStatements() {
 	defer w.flush(ak.ObjectHandle)
 	good := forge.TakeApart(w.good)
 	signer := tpm2.NamedHandle{Handle: ak.ObjectHandle, Name: ak.Name}
-	qd := tpm2.TPM2BData{Buffer: forge.Must(tpmkind.ParseAttestation(good.Certify.Attest)).ExtraData}
+	qd := tpm2.TPM2BData{Buffer: forge.Must(statement.ParseAttestation(good.Certify.Attest)).ExtraData}
 	own := tpm2.TPMTSigScheme{Scheme: tpm2.TPMAlgNull}
 
 	quote := forge.Must(tpm2.Quote{SignHandle: signer, QualifyingData: qd, InScheme: own, PCRSelect: tpm2.TPMLPCRSelection{

@@ -3,8 +3,7 @@ package main
 import (
 	"github.com/google/go-tpm/tpm2"
 
-	"github.com/nodeattest/nodeattest/attest/tpm"
-
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/internal/forge"
 	"github.com/nodeattest/nodeattest/internal/vector"
 )
@@ -65,20 +64,20 @@ func (w *world) wholeAnswers() {
 			Expect: expect, Package: vector.PackageAttest, Object: f.Answer(), Environment: env})
 	}
 	f := w.Forge(w.AKP256, forge.Join{})
-	f.AKPublic = forge.Changed(f.AK.Public, func(p *tpm.Public) { p.AuthPolicy = make([]byte, 32) }).Raw
+	f.AKPublic = forge.Changed(f.AK.Public, func(p *statement.Public) { p.AuthPolicy = make([]byte, 32) }).Raw
 	add("ak-public-area-changed", "The node sends an AK public area of the right key with a policy that the AK does not have: the qualified signer is not that of this area.", "ak-parent", f, nil)
 
 	f = w.Forge(w.AKP256, forge.Join{})
-	ek := tpm.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, w.AKOther.Public.Name())
-	f.Attest.QualifiedSigner = tpm.QualifiedName(ek, f.AK.Public.Name())
+	ek := statement.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, w.AKOther.Public.Name())
+	f.Attest.QualifiedSigner = statement.QualifiedName(ek, f.AK.Public.Name())
 	add("ak-below-another-key", "The AK stands below another key, which its issuer's profile does not admit, so nothing binds its attributes.", "ak-parent", f, nil)
 
 	f = w.Forge(w.AKP256, forge.Join{})
-	f.Attest.QualifiedSigner = tpm.QualifiedNameOfPrimary(tpm2.TPMRHNull, f.AK.Public.Name())
+	f.Attest.QualifiedSigner = statement.QualifiedNameOfPrimary(tpm2.TPMRHNull, f.AK.Public.Name())
 	add("ak-in-the-null-hierarchy", "The AK is a primary key of the null hierarchy, which lasts until the next reset.", "ak-parent", f, nil)
 
 	f = w.Forge(w.AKRSA, forge.Join{})
-	f.Rescheme(tpm.KeyScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA1})
+	f.Rescheme(statement.KeyScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA1})
 	tolerant := profileTCG()
 	tolerant.Name, tolerant.InsecureAllowSHA1Signature = "another issuer", true
 	add("sha1-signature-allowed-to-another-issuer", "The statement is signed with SHA-1, which the profile of another issuer allows.", "signature-hash", f,

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"time"
 
-	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
-
 	"github.com/nodeattest/nodeattest/attest"
+	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/forge"
 	"github.com/nodeattest/nodeattest/internal/vector"
@@ -29,7 +29,7 @@ type world struct {
 	set vector.Set
 
 	tpm    *tpmsim.TPM
-	shared *tpmkind.SharedTPM
+	shared *tpmkey.Shared
 
 	good, goodHello  *csr.Request
 	goodTPMChallenge []byte
@@ -80,7 +80,7 @@ func (w *world) open() {
 		OtherName: forge.MachineName("machine-1"),
 		Now:       func() time.Time { return w.Now },
 	}))
-	w.shared = tpmkind.ShareTPM(w.tpm)
+	w.shared = tpmkey.Share(w.tpm)
 	w.Stranger = forge.Must(tpmsim.NewCA(&tpmsim.CAOptions{Name: "stranger", Seed: []byte(forge.Seed + " stranger"),
 		Now: func() time.Time { return w.Now }}))
 }
@@ -122,7 +122,7 @@ func (w *world) makeEnvironment() {
 	}
 }
 
-// profileTCG is tpmkind.ProfileTCG in JSON.
+// profileTCG is tpmcert.ProfileTCG in JSON.
 func profileTCG() vector.Profile {
 	return vector.Profile{Name: "TCG AK", KeyUsage: []string{"digitalSignature"},
 		ExtKeyUsage: []string{oid.TCGKpAIKCertificate.String()}, Identity: []string{"othername", "ak"}}

@@ -14,7 +14,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
-	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/csr"
 )
 
@@ -31,7 +31,7 @@ func TestJoin(t *testing.T) {
 		options attesttest.NodeOptions
 	}{
 		{"AK certificate", attesttest.NodeOptions{Road: attest.RoadAK}},
-		{"EK certificate", attesttest.NodeOptions{Road: attest.RoadEK, TPMKey: tpm.KeyECDSAP256}},
+		{"EK certificate", attesttest.NodeOptions{Road: attest.RoadEK, TPMKey: tpmkey.ECDSAP256}},
 	} {
 		t.Run(road.name, func(t *testing.T) {
 			road.options.ClusterID = clusterID

@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 	"github.com/google/go-tpm/tpm2/transport"
 
-	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/secret"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -38,13 +38,13 @@ func openTPM(t *testing.T) (*tpmsim.TPM, transport.TPMCloser) {
 // fields are what both packages call the same.
 type fields struct {
 	EmptyAuth       bool
-	Policy          []tpm.TPMKeyPolicy
+	Policy          []tpmkey.Policy
 	Description     string
 	Parent          tpm2.TPMHandle
 	Public, Private []byte
 }
 
-func ours(f *tpm.TPMKeyFile) fields {
+func ours(f *tpmkey.File) fields {
 	return fields{f.EmptyAuth, f.Policy, f.Description, f.Parent, f.Public, f.Private}
 }
 
@@ -55,7 +55,7 @@ func theirs(t *testing.T, k *keyfile.TPMKey) fields {
 	}
 	f := fields{EmptyAuth: k.EmptyAuth, Description: k.Description, Parent: k.Parent, Public: k.Pubkey.Bytes(), Private: k.Privkey.Buffer}
 	for _, p := range k.Policy {
-		f.Policy = append(f.Policy, tpm.TPMKeyPolicy{Command: tpm2.TPMCC(p.CommandCode), Body: p.CommandPolicy})
+		f.Policy = append(f.Policy, tpmkey.Policy{Command: tpm2.TPMCC(p.CommandCode), Body: p.CommandPolicy})
 	}
 	return f
 }

@@ -11,7 +11,7 @@ import (
 	tcg "github.com/google/go-attestation/attest"
 	"github.com/google/go-tpm/tpm2"
 
-	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 )
 
 func corpus(t testing.TB, path ...string) []byte {
@@ -28,10 +28,10 @@ func corpus(t testing.TB, path ...string) []byte {
 }
 
 // azure is a quote and a log of one production vTPM.
-func azure(t testing.TB) (*tpm.Quoted, []byte) {
+func azure(t testing.TB) (*statement.Quoted, []byte) {
 	read := func(file string) []byte { return corpus(t, "azure-vtpm-linux", file) }
-	e := &tpm.QuoteEvidence{Attest: read("quote.bin"), Signature: read("quote.sig.raw.bin"),
-		RawSignature: &tpm.RawScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA256}}
+	e := &statement.QuoteEvidence{Attest: read("quote.bin"), Signature: read("quote.sig.raw.bin"),
+		RawSignature: &statement.RawScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA256}}
 	var values []struct {
 		Index  int    `json:"index"`
 		Digest []byte `json:"digest"`
@@ -40,9 +40,9 @@ func azure(t testing.TB) (*tpm.Quoted, []byte) {
 		t.Fatal(err)
 	}
 	for _, v := range values {
-		e.PCRs = append(e.PCRs, tpm.PCR{Bank: tpm2.TPMAlgSHA256, Index: v.Index, Value: v.Digest})
+		e.PCRs = append(e.PCRs, statement.PCR{Bank: tpm2.TPMAlgSHA256, Index: v.Index, Value: v.Digest})
 	}
-	q, err := tpm.VerifyQuote(e, &tpm.QuoteOptions{AK: tpm.AKFromCredential(read("ak.tpmt")), InsecureEmptyQualifyingData: true})
+	q, err := statement.VerifyQuote(e, &statement.QuoteOptions{AK: statement.AKFromCredential(read("ak.tpmt")), InsecureEmptyQualifyingData: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func azure(t testing.TB) (*tpm.Quoted, []byte) {
 }
 
 // windows is a quote and a log of a shielded VM of GCE, of SHA-1 both.
-func windows(t testing.TB) (*tpm.Quoted, []byte) {
+func windows(t testing.TB) (*statement.Quoted, []byte) {
 	var dump struct {
 		AK    struct{ Public []byte }
 		Quote struct{ Quote, Signature []byte }
@@ -65,11 +65,11 @@ func windows(t testing.TB) (*tpm.Quoted, []byte) {
 	if err := json.Unmarshal(corpus(t, "eventlogs", "windows_gcp_shielded_vm.json"), &dump); err != nil {
 		t.Fatal(err)
 	}
-	e := &tpm.QuoteEvidence{Attest: dump.Quote.Quote, Signature: dump.Quote.Signature}
+	e := &statement.QuoteEvidence{Attest: dump.Quote.Quote, Signature: dump.Quote.Signature}
 	for _, p := range dump.Log.PCRs {
-		e.PCRs = append(e.PCRs, tpm.PCR{Bank: tpm2.TPMAlgSHA1, Index: p.Index, Value: p.Digest})
+		e.PCRs = append(e.PCRs, statement.PCR{Bank: tpm2.TPMAlgSHA1, Index: p.Index, Value: p.Digest})
 	}
-	q, err := tpm.VerifyQuote(e, &tpm.QuoteOptions{AK: tpm.AKFromCredential(dump.AK.Public), InsecureEmptyQualifyingData: true,
+	q, err := statement.VerifyQuote(e, &statement.QuoteOptions{AK: statement.AKFromCredential(dump.AK.Public), InsecureEmptyQualifyingData: true,
 		InsecureAllowSHA1Signature: true, InsecureAllowSHA1Bank: true})
 	if err != nil {
 		t.Fatal(err)
@@ -81,7 +81,7 @@ func windows(t testing.TB) (*tpm.Quoted, []byte) {
 // refused wherever it is.
 func TestReplayRecordings(t *testing.T) {
 	for name, c := range map[string]struct {
-		read    func(testing.TB) (*tpm.Quoted, []byte)
+		read    func(testing.TB) (*statement.Quoted, []byte)
 		bank    tpm2.TPMAlgID
 		options *Options
 		enabled bool
@@ -136,7 +136,7 @@ func TestReplayCorpusLogs(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var pcrs []tpm.PCR
+			var pcrs []statement.PCR
 			for bank, alg := range map[tpm2.TPMAlgID]tcg.HashAlg{tpm2.TPMAlgSHA1: tcg.HashSHA1, tpm2.TPMAlgSHA256: tcg.HashSHA256} {
 				if hasDigests(parsed, alg) { // a log may name a bank and not serve it
 					pcrs = append(pcrs, reference(parsed, bank, alg)...)
@@ -177,8 +177,8 @@ func hasDigests(parsed *tcg.EventLog, alg tcg.HashAlg) bool {
 }
 
 // reference extends PCRs 0 to 7 from zeros.
-func reference(parsed *tcg.EventLog, bank tpm2.TPMAlgID, alg tcg.HashAlg) []tpm.PCR {
-	var pcrs []tpm.PCR
+func reference(parsed *tcg.EventLog, bank tpm2.TPMAlgID, alg tcg.HashAlg) []statement.PCR {
+	var pcrs []statement.PCR
 	for i := range 8 {
 		p := measure(bank, i)
 		for _, e := range parsed.Events(alg) {

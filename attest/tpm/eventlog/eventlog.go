@@ -11,7 +11,7 @@ import (
 	tcg "github.com/google/go-attestation/attest"
 	"github.com/google/go-tpm/tpm2"
 
-	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -20,7 +20,7 @@ const (
 	// CheckMissing: a log is needed and none came along.
 	CheckMissing refusal.Check = "event-log-missing"
 	// CheckEncoding: the log is not one in the format of the TCG PC Client Platform
-	// Firmware Profile, or over [tpm.MaxEventLogSize].
+	// Firmware Profile, or over [statement.MaxEventLogSize].
 	CheckEncoding refusal.Check = "event-log-encoding"
 	// CheckReplay: the log does not explain the value of a quoted PCR.
 	CheckReplay refusal.Check = "event-log-replay"
@@ -89,7 +89,7 @@ func (e *Event) Data() ([]byte, error) {
 // Log is a log that explains a quote. Only [Replay] makes one.
 type Log struct {
 	events []Event
-	quoted *tpm.Quoted
+	quoted *statement.Quoted
 }
 
 // Events returns the replayed events in the order of the log, bank by bank; those of
@@ -118,12 +118,12 @@ func (l *Log) EventsOf(bank tpm2.TPMAlgID, index int) ([]Event, error) {
 // the log explains the value of every quoted PCR in every quoted bank, save those that
 // any program can reset and those of o.Unexplained; o may be nil. A PCR without events
 // must have the value that a reset gives it.
-func Replay(log []byte, q *tpm.Quoted, o *Options) (*Log, error) {
+func Replay(log []byte, q *statement.Quoted, o *Options) (*Log, error) {
 	if len(log) == 0 {
 		return nil, refuse(CheckMissing, "", "an event log")
 	}
-	if len(log) > tpm.MaxEventLogSize {
-		return nil, refuse(CheckEncoding, strconv.Itoa(len(log))+" bytes", "at most "+strconv.Itoa(tpm.MaxEventLogSize))
+	if len(log) > statement.MaxEventLogSize {
+		return nil, refuse(CheckEncoding, strconv.Itoa(len(log))+" bytes", "at most "+strconv.Itoa(statement.MaxEventLogSize))
 	}
 	banks, err := replayable(q, o)
 	if err != nil {
@@ -145,8 +145,8 @@ func Replay(log []byte, q *tpm.Quoted, o *Options) (*Log, error) {
 }
 
 // replayable groups what is to be explained by bank.
-func replayable(q *tpm.Quoted, o *Options) ([][]tpm.PCR, error) {
-	var banks [][]tpm.PCR
+func replayable(q *statement.Quoted, o *Options) ([][]statement.PCR, error) {
+	var banks [][]statement.PCR
 	if q == nil {
 		return nil, refuse(CheckUncovered, "no quote", "one")
 	}
@@ -180,7 +180,7 @@ func parse(log []byte) (parsed *tcg.EventLog, err error) {
 
 // replayBank replays one bank. Each bank is asked for by itself: given several
 // values of one PCR, go-attestation is content with one that fits.
-func replayBank(parsed *tcg.EventLog, pcrs []tpm.PCR, o *Options) ([]Event, error) {
+func replayBank(parsed *tcg.EventLog, pcrs []statement.PCR, o *Options) ([]Event, error) {
 	bank := pcrs[0].Bank
 	ask := make([]tcg.PCR, len(pcrs))
 	for n, p := range pcrs {
@@ -211,7 +211,7 @@ func replayBank(parsed *tcg.EventLog, pcrs []tpm.PCR, o *Options) ([]Event, erro
 // checkExplained computes a PCR from its events and nothing else, and compares their
 // number with the log's: go-attestation passes over a PCR without events, and may add
 // some of its own.
-func checkExplained(p tpm.PCR, events []Event, logged []tcg.Event, o *Options) error {
+func checkExplained(p statement.PCR, events []Event, logged []tcg.Event, o *Options) error {
 	own := slices.DeleteFunc(slices.Clone(events), func(e Event) bool { return e.PCR != p.Index })
 	if !explains(own, p.Bank, p.Index, p.Value) {
 		return refuse(CheckReplay, fmt.Sprintf("%d events of PCR %d that lead to another value", len(own), p.Index), p.String()+unexplainedHint)

@@ -16,7 +16,7 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
-	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -62,18 +62,18 @@ func (e logged) sum(bank tpm2.TPMAlgID) []byte {
 }
 
 // measure is the reference: what a TPM's PCR holds after the events.
-func measure(bank tpm2.TPMAlgID, index int, events ...logged) tpm.PCR {
+func measure(bank tpm2.TPMAlgID, index int, events ...logged) statement.PCR {
 	value := make([]byte, hash(bank).Size())
 	for _, e := range events {
 		if e.pcr == index && e.typ != typeNoAction {
 			value = digest(bank, append(bytes.Clone(value), e.sum(bank)...))
 		}
 	}
-	return tpm.PCR{Bank: bank, Index: index, Value: value}
+	return statement.PCR{Bank: bank, Index: index, Value: value}
 }
 
-func measureAll(bank tpm2.TPMAlgID, indexes []int, events ...logged) []tpm.PCR {
-	var pcrs []tpm.PCR
+func measureAll(bank tpm2.TPMAlgID, indexes []int, events ...logged) []statement.PCR {
+	var pcrs []statement.PCR
 	for _, i := range indexes {
 		pcrs = append(pcrs, measure(bank, i, events...))
 	}
@@ -89,21 +89,21 @@ var softwareAK = sync.OnceValue(func() *ecdsa.PrivateKey {
 })
 
 // quoted is a quote over just these values, signed by a key in software.
-func quoted(t testing.TB, pcrs ...tpm.PCR) *tpm.Quoted {
+func quoted(t testing.TB, pcrs ...statement.PCR) *statement.Quoted {
 	t.Helper()
-	var selections []tpm.PCRSelection
+	var selections []statement.PCRSelection
 	sorted := slices.Clone(pcrs)
-	slices.SortFunc(sorted, func(a, b tpm.PCR) int { return int(a.Bank)*32 + a.Index - int(b.Bank)*32 - b.Index })
+	slices.SortFunc(sorted, func(a, b statement.PCR) int { return int(a.Bank)*32 + a.Index - int(b.Bank)*32 - b.Index })
 	sum := sha256.New()
 	for _, p := range sorted {
 		if n := len(selections); n == 0 || selections[n-1].Hash != p.Bank {
-			selections = append(selections, tpm.PCRSelection{Hash: p.Bank, Select: make([]byte, 3)})
+			selections = append(selections, statement.PCRSelection{Hash: p.Bank, Select: make([]byte, 3)})
 		}
 		selections[len(selections)-1].Select[p.Index/8] |= 1 << (p.Index % 8)
 		sum.Write(p.Value)
 	}
-	a := tpm.Attestation{Type: tpm2.TPMSTAttestQuote, QualifiedSigner: append([]byte{0, 0x0b}, make([]byte, 32)...),
-		Quote: &tpm.QuoteInfo{Selections: selections, PCRDigest: sum.Sum(nil)}}
+	a := statement.Attestation{Type: tpm2.TPMSTAttestQuote, QualifiedSigner: append([]byte{0, 0x0b}, make([]byte, 32)...),
+		Quote: &statement.QuoteInfo{Selections: selections, PCRDigest: sum.Sum(nil)}}
 	raw, err := a.Marshal()
 	if err != nil {
 		t.Fatal(err)
@@ -113,9 +113,9 @@ func quoted(t testing.TB, pcrs ...tpm.PCR) *tpm.Quoted {
 	if err != nil {
 		t.Fatal(err)
 	}
-	q, err := tpm.VerifyQuote(&tpm.QuoteEvidence{Attest: raw, Signature: signature, PCRs: pcrs,
-		RawSignature: &tpm.RawScheme{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA256}},
-		&tpm.QuoteOptions{AK: tpm.AKFromIssuer(softwareAK().Public(), nil), InsecureEmptyQualifyingData: true, InsecureAllowSHA1Bank: true})
+	q, err := statement.VerifyQuote(&statement.QuoteEvidence{Attest: raw, Signature: signature, PCRs: pcrs,
+		RawSignature: &statement.RawScheme{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA256}},
+		&statement.QuoteOptions{AK: statement.AKFromIssuer(softwareAK().Public(), nil), InsecureEmptyQualifyingData: true, InsecureAllowSHA1Bank: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +175,7 @@ func TestReplay(t *testing.T) {
 	if err != nil || len(events) != 0 {
 		t.Errorf("PCR 1, where nothing was measured: %v, %v", events, err)
 	}
-	for index, want := range map[int]refusal.Check{2: tpm.CheckPCRNotQuoted, 16: tpm.CheckPCRResettable} {
+	for index, want := range map[int]refusal.Check{2: statement.CheckPCRNotQuoted, 16: statement.CheckPCRResettable} {
 		_, err = l.EventsOf(tpm2.TPMAlgSHA256, index)
 		expectCheck(t, err, want)
 	}
@@ -190,41 +190,41 @@ func TestReplayRefuses(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		want   refusal.Check
-		change func(boot []logged, pcrs []tpm.PCR) ([]logged, []tpm.PCR)
+		change func(boot []logged, pcrs []statement.PCR) ([]logged, []statement.PCR)
 	}{
-		{"nothing changed", "", func(b []logged, p []tpm.PCR) ([]logged, []tpm.PCR) { return b, p }},
-		{"an event gone", CheckReplay, func(b []logged, p []tpm.PCR) ([]logged, []tpm.PCR) { return b[:7], p }},
-		{"an event more", CheckReplay, func(b []logged, p []tpm.PCR) ([]logged, []tpm.PCR) { return append(b, b[1]), p }},
-		{"another digest", CheckReplay, func(b []logged, p []tpm.PCR) ([]logged, []tpm.PCR) { b[2].digest = "rootkit"; return b, p }},
-		{"another order", CheckReplay, func(b []logged, p []tpm.PCR) ([]logged, []tpm.PCR) { b[1], b[3] = b[3], b[1]; return b, p }},
-		{"a measurement passed off as none", CheckReplay, func(b []logged, p []tpm.PCR) ([]logged, []tpm.PCR) { b[1].typ = typeNoAction; return b, p }},
-		{"an event in another PCR", CheckReplay, func(b []logged, p []tpm.PCR) ([]logged, []tpm.PCR) { b[2].pcr = 1; return b, p }},
-		{"another value", CheckReplay, func(b []logged, p []tpm.PCR) ([]logged, []tpm.PCR) { p[2].Value[0] ^= 1; return b, p }},
+		{"nothing changed", "", func(b []logged, p []statement.PCR) ([]logged, []statement.PCR) { return b, p }},
+		{"an event gone", CheckReplay, func(b []logged, p []statement.PCR) ([]logged, []statement.PCR) { return b[:7], p }},
+		{"an event more", CheckReplay, func(b []logged, p []statement.PCR) ([]logged, []statement.PCR) { return append(b, b[1]), p }},
+		{"another digest", CheckReplay, func(b []logged, p []statement.PCR) ([]logged, []statement.PCR) { b[2].digest = "rootkit"; return b, p }},
+		{"another order", CheckReplay, func(b []logged, p []statement.PCR) ([]logged, []statement.PCR) { b[1], b[3] = b[3], b[1]; return b, p }},
+		{"a measurement passed off as none", CheckReplay, func(b []logged, p []statement.PCR) ([]logged, []statement.PCR) { b[1].typ = typeNoAction; return b, p }},
+		{"an event in another PCR", CheckReplay, func(b []logged, p []statement.PCR) ([]logged, []statement.PCR) { b[2].pcr = 1; return b, p }},
+		{"another value", CheckReplay, func(b []logged, p []statement.PCR) ([]logged, []statement.PCR) { p[2].Value[0] ^= 1; return b, p }},
 		// go-attestation accepts any value of a PCR without events.
-		{"a value without events", CheckReplay, func(b []logged, p []tpm.PCR) ([]logged, []tpm.PCR) { p[1].Value[0] ^= 1; return b, p }},
-		{"all events of a PCR gone", CheckReplay, func(b []logged, p []tpm.PCR) ([]logged, []tpm.PCR) {
+		{"a value without events", CheckReplay, func(b []logged, p []statement.PCR) ([]logged, []statement.PCR) { p[1].Value[0] ^= 1; return b, p }},
+		{"all events of a PCR gone", CheckReplay, func(b []logged, p []statement.PCR) ([]logged, []statement.PCR) {
 			return slices.DeleteFunc(b, func(e logged) bool { return e.pcr == 4 }), p
 		}},
 		// go-attestation is content with one bank of two.
-		{"one bank of two", CheckReplay, func(b []logged, p []tpm.PCR) ([]logged, []tpm.PCR) {
+		{"one bank of two", CheckReplay, func(b []logged, p []statement.PCR) ([]logged, []statement.PCR) {
 			other := measure(tpm2.TPMAlgSHA384, 4, b...)
 			other.Value[0] ^= 1
 			return b, append(p, other)
 		}},
-		{"a bank that the log has not", CheckReplay, func(b []logged, p []tpm.PCR) ([]logged, []tpm.PCR) {
+		{"a bank that the log has not", CheckReplay, func(b []logged, p []statement.PCR) ([]logged, []statement.PCR) {
 			return b, append(p, measure(tpm2.TPMAlgSHA512, 4, b...))
 		}},
-		{"a resettable PCR of any value", "", func(b []logged, p []tpm.PCR) ([]logged, []tpm.PCR) {
-			return b, append(p, tpm.PCR{Bank: sha, Index: 23, Value: bytes.Repeat([]byte{7}, 32)})
+		{"a resettable PCR of any value", "", func(b []logged, p []statement.PCR) ([]logged, []statement.PCR) {
+			return b, append(p, statement.PCR{Bank: sha, Index: 23, Value: bytes.Repeat([]byte{7}, 32)})
 		}},
-		{"resettable PCRs alone", CheckUncovered, func(b []logged, _ []tpm.PCR) ([]logged, []tpm.PCR) {
-			return b, []tpm.PCR{measure(sha, 16), measure(sha, 23)}
+		{"resettable PCRs alone", CheckUncovered, func(b []logged, _ []statement.PCR) ([]logged, []statement.PCR) {
+			return b, []statement.PCR{measure(sha, 16), measure(sha, 23)}
 		}},
-		{"PCRs of a dynamic launch that never was", "", func(b []logged, p []tpm.PCR) ([]logged, []tpm.PCR) {
-			return b, append(p, tpm.PCR{Bank: sha, Index: 17, Value: bytes.Repeat([]byte{0xff}, 32)})
+		{"PCRs of a dynamic launch that never was", "", func(b []logged, p []statement.PCR) ([]logged, []statement.PCR) {
+			return b, append(p, statement.PCR{Bank: sha, Index: 17, Value: bytes.Repeat([]byte{0xff}, 32)})
 		}},
-		{"all bits set elsewhere", CheckReplay, func(b []logged, p []tpm.PCR) ([]logged, []tpm.PCR) {
-			return b, append(p, tpm.PCR{Bank: sha, Index: 8, Value: bytes.Repeat([]byte{0xff}, 32)})
+		{"all bits set elsewhere", CheckReplay, func(b []logged, p []statement.PCR) ([]logged, []statement.PCR) {
+			return b, append(p, statement.PCR{Bank: sha, Index: 8, Value: bytes.Repeat([]byte{0xff}, 32)})
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -242,16 +242,16 @@ func TestReplayRefusesWhatIsNoLog(t *testing.T) {
 	log := writeLog(boot...)
 	for name, c := range map[string]struct {
 		log  []byte
-		q    *tpm.Quoted
+		q    *statement.Quoted
 		want refusal.Check
 	}{
 		"none":      {nil, q, CheckMissing},
-		"too long":  {make([]byte, tpm.MaxEventLogSize+1), q, CheckEncoding},
+		"too long":  {make([]byte, statement.MaxEventLogSize+1), q, CheckEncoding},
 		"cut":       {log[:len(log)-1], q, CheckEncoding},
 		"a byte":    {append(bytes.Clone(log), 0), q, CheckEncoding},
 		"garbage":   {[]byte(strings.Repeat("garbage ", 20)), q, CheckEncoding},
 		"no quote":  {log, nil, CheckUncovered},
-		"no values": {log, new(tpm.Quoted), CheckUncovered},
+		"no values": {log, new(statement.Quoted), CheckUncovered},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Replay(c.log, c.q, nil)
@@ -272,7 +272,7 @@ func TestReplayStartupLocality(t *testing.T) {
 				value = digest(tpm2.TPMAlgSHA256, append(value, e.sum(tpm2.TPMAlgSHA256)...))
 			}
 		}
-		_, err := Replay(writeLog(boot...), quoted(t, tpm.PCR{Bank: tpm2.TPMAlgSHA256, Index: 0, Value: value}), nil)
+		_, err := Replay(writeLog(boot...), quoted(t, statement.PCR{Bank: tpm2.TPMAlgSHA256, Index: 0, Value: value}), nil)
 		expectCheck(t, err, want)
 	}
 }

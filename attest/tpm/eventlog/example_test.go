@@ -11,6 +11,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/eventlog"
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -37,14 +38,14 @@ func ExamplePolicy() {
 	_ = attest.VerifierConfig{ /* ..., QuotePolicy: policy */ }
 
 	// Without a log nothing is assumed.
-	err := policy.CheckQuote(context.Background(), &tpm.Measured{Quote: &tpm.Quoted{}})
+	err := policy.CheckQuote(context.Background(), &tpm.Measured{Quote: &statement.Quoted{}})
 	fmt.Println(errors.Is(err, eventlog.CheckMissing), err)
 	// Output:
 	// true event-log-missing: got nothing, want an event log
 }
 
 func ExampleReplay() {
-	var quoted tpm.Quoted // of tpm.VerifyQuote; this one covers nothing
+	var quoted statement.Quoted // of statement.VerifyQuote; this one covers nothing
 	_, err := eventlog.Replay([]byte("a log"), &quoted, nil)
 	fmt.Println(err)
 	// Output:

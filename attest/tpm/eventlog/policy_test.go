@@ -12,6 +12,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -64,17 +65,17 @@ func TestPolicy(t *testing.T) {
 		{"PCR 7 left out", &Policy{RequireSecureBoot: true, Options: Options{Unexplained: []int{7}}}, on, CheckUncovered},
 		{"PCR 4 left out", &Policy{RequireSecureBoot: true, Options: Options{Unexplained: []int{4}}}, on, CheckUncovered},
 		{"PCR 4 left out and not asked for", &Policy{PCRs: []int{7}, RequireSecureBoot: true, Options: Options{Unexplained: []int{4}}}, on, nil},
-		{"fewer PCRs than by default", &Policy{RequireSecureBoot: true}, seven, tpm.CheckPCRNotQuoted},
-		{"fewer PCRs than asked for", &Policy{PCRs: []int{7, 14}, RequireSecureBoot: true}, on, tpm.CheckPCRNotQuoted},
+		{"fewer PCRs than by default", &Policy{RequireSecureBoot: true}, seven, statement.CheckPCRNotQuoted},
+		{"fewer PCRs than asked for", &Policy{PCRs: []int{7, 14}, RequireSecureBoot: true}, on, statement.CheckPCRNotQuoted},
 		{"no PCRs", &Policy{PCRs: []int{}, Predicate: func(context.Context, *Log) error { return nil }}, on, tpm.CheckQuotePolicy},
 		{"PCR 7 not asked for", &Policy{PCRs: []int{0, 4}, RequireSecureBoot: true}, on, tpm.CheckQuotePolicy},
 		{"nothing measured into PCR 7", &Policy{RequireSecureBoot: true}, reset, CheckUnextended},
 		{"nothing measured, by a predicate", &Policy{Predicate: func(context.Context, *Log) error { asked++; return nil }}, reset, CheckUnextended},
-		{"the bank of SHA-384 in the place of SHA-256", &Policy{RequireSecureBoot: true}, booted(t, sha384, "\x01", firmwarePCRs...), tpm.CheckPCRNotQuoted},
-		{"the bank of SHA-1 in the place of SHA-256", &Policy{RequireSecureBoot: true}, booted(t, sha1, "\x01", firmwarePCRs...), tpm.CheckPCRNotQuoted},
+		{"the bank of SHA-384 in the place of SHA-256", &Policy{RequireSecureBoot: true}, booted(t, sha384, "\x01", firmwarePCRs...), statement.CheckPCRNotQuoted},
+		{"the bank of SHA-1 in the place of SHA-256", &Policy{RequireSecureBoot: true}, booted(t, sha1, "\x01", firmwarePCRs...), statement.CheckPCRNotQuoted},
 		{"SHA-384", &Policy{Bank: sha384, RequireSecureBoot: true}, booted(t, sha384, "\x01", firmwarePCRs...), nil},
-		{"SHA-256 in the place of SHA-384", &Policy{Bank: sha384, RequireSecureBoot: true}, on, tpm.CheckPCRNotQuoted},
-		{"SHA-256 in the place of SHA-512", &Policy{Bank: sha512, RequireSecureBoot: true}, on, tpm.CheckPCRNotQuoted},
+		{"SHA-256 in the place of SHA-384", &Policy{Bank: sha384, RequireSecureBoot: true}, on, statement.CheckPCRNotQuoted},
+		{"SHA-256 in the place of SHA-512", &Policy{Bank: sha512, RequireSecureBoot: true}, on, statement.CheckPCRNotQuoted},
 		{"SHA-1", &Policy{Bank: sha1, RequireSecureBoot: true}, booted(t, sha1, "\x01", firmwarePCRs...), tpm.CheckQuotePolicy},
 		{"an unknown bank", &Policy{Bank: tpm2.TPMAlgSM3256, RequireSecureBoot: true}, on, tpm.CheckQuotePolicy},
 		{"a predicate", &Policy{Predicate: func(_ context.Context, l *Log) error {
@@ -85,7 +86,7 @@ func TestPolicy(t *testing.T) {
 		{"a predicate about what was not quoted", &Policy{PCRs: []int{7}, Predicate: func(_ context.Context, l *Log) error {
 			_, err := l.EventsOf(sha256, 4)
 			return err
-		}}, seven, tpm.CheckPCRNotQuoted},
+		}}, seven, statement.CheckPCRNotQuoted},
 		{"a predicate that refuses", &Policy{RequireSecureBoot: true, Predicate: func(context.Context, *Log) error { return no }}, on, no},
 		{"a predicate is not asked", &Policy{RequireSecureBoot: true, Predicate: func(context.Context, *Log) error { asked++; return nil }}, off, CheckSecureBoot},
 	} {
@@ -113,7 +114,7 @@ func TestFilledInBank(t *testing.T) {
 		fill     bool
 		want     refusal.Check
 	}{
-		{"the other bank alone", tpm2.TPMAlgSHA256, []tpm2.TPMAlgID{tpm2.TPMAlgSHA384}, true, tpm.CheckPCRNotQuoted},
+		{"the other bank alone", tpm2.TPMAlgSHA256, []tpm2.TPMAlgID{tpm2.TPMAlgSHA384}, true, statement.CheckPCRNotQuoted},
 		{"both banks", tpm2.TPMAlgSHA256, []tpm2.TPMAlgID{tpm2.TPMAlgSHA256, tpm2.TPMAlgSHA384}, true, CheckReplay},
 		{"the bank that counts, unextended", tpm2.TPMAlgSHA384, []tpm2.TPMAlgID{tpm2.TPMAlgSHA256}, false, CheckReplay},
 	} {
@@ -123,9 +124,9 @@ func TestFilledInBank(t *testing.T) {
 			if c.fill {
 				extendBank(t, device, tpm2.TPMAlgSHA384, lie...)
 			}
-			var selections []tpm.PCRSelection
+			var selections []statement.PCRSelection
 			for _, bank := range c.quotes {
-				s, err := tpm.NewPCRSelection(bank, firmwarePCRs...)
+				s, err := statement.NewPCRSelection(bank, firmwarePCRs...)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -183,7 +184,7 @@ func TestReplayNamesUnexplained(t *testing.T) {
 // A log of the largest size is read, and one byte more is not.
 func TestEventLogSize(t *testing.T) {
 	empty := len(writeLog(logged{4, 5, "", ""}))
-	for size, want := range map[int]refusal.Check{tpm.MaxEventLogSize: "", tpm.MaxEventLogSize + 1: CheckEncoding} {
+	for size, want := range map[int]refusal.Check{statement.MaxEventLogSize: "", statement.MaxEventLogSize + 1: CheckEncoding} {
 		event := logged{4, 5, strings.Repeat("x", size-empty), ""}
 		log := writeLog(event)
 		if len(log) != size {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
-	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -104,7 +104,7 @@ func TestSecureBootRefuses(t *testing.T) {
 			return append([]logged{{7, 0x80000007, "UEFI Debug Mode", ""}}, b...)
 		}},
 		{"an event that does not belong", CheckSecureBoot, func(b []logged) []logged { return append(b, logged{7, 0x0d, "x", ""}) }},
-		{"not quoted", tpm.CheckPCRNotQuoted, func([]logged) []logged { return []logged{{0, 8, "x", ""}} }},
+		{"not quoted", statement.CheckPCRNotQuoted, func([]logged) []logged { return []logged{{0, 8, "x", ""}} }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			boot := c.change(secureBootOfTest("\x01"))

@@ -1,0 +1,241 @@
+package tpm
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/x509"
+	"encoding/pem"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
+	"github.com/nodeattest/nodeattest/internal/tpmwire"
+)
+
+// tools runs tpm2-tools against a software TPM of its own.
+type tools struct {
+	t   *testing.T
+	dir string
+	env []string
+}
+
+// startTools starts swtpm on a socket in a new directory, or skips.
+func startTools(t *testing.T) *tools {
+	t.Helper()
+	for _, name := range []string{"swtpm", "tpm2_certify"} {
+		if _, err := exec.LookPath(name); err != nil {
+			t.Skipf("%s is not installed: apt-get install -y swtpm swtpm-tools tpm2-tools", name)
+		}
+	}
+	// Not t.TempDir: its names are too long for a socket's path.
+	dir, err := os.MkdirTemp("", "tools")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	socket := filepath.Join(dir, "s")
+	var log bytes.Buffer
+	cmd := exec.Command("swtpm", "socket", "--tpm2", "--tpmstate", "dir="+dir, "--flags", "not-need-init,startup-clear",
+		"--server", "type=unixio,path="+socket, "--ctrl", "type=unixio,path="+socket+".ctrl")
+	cmd.Stdout, cmd.Stderr = &log, &log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		_, err1 := os.Stat(socket)
+		_, err2 := os.Stat(socket + ".ctrl")
+		if err1 == nil && err2 == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+			t.Fatalf("swtpm does not start: %s", log.String())
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return &tools{t: t, dir: dir, env: append(os.Environ(), "TPM2TOOLS_TCTI=swtpm:path="+socket, "TSS2_LOG=all+NONE")}
+}
+
+// run runs one command line in the directory; without a resource manager it leaves
+// objects in the TPM, so it flushes them. It returns what the command printed.
+func (x *tools) run(line string) string {
+	x.t.Helper()
+	out, err := x.try(line)
+	if err != nil {
+		x.t.Fatalf("%s: %v\n%s", line, err, out)
+	}
+	if strings.HasPrefix(line, "tpm2_") {
+		if out, err := x.try("tpm2_flushcontext -t"); err != nil {
+			x.t.Fatalf("flush: %v\n%s", err, out)
+		}
+	}
+	return out
+}
+
+func (x *tools) try(line string) (string, error) {
+	words := strings.Fields(line)
+	cmd := exec.CommandContext(x.t.Context(), words[0], words[1:]...)
+	cmd.Dir, cmd.Env = x.dir, x.env
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+func (x *tools) read(name string) []byte {
+	x.t.Helper()
+	b, err := os.ReadFile(filepath.Join(x.dir, name))
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	return b
+}
+
+func (x *tools) write(name string, b []byte) {
+	x.t.Helper()
+	if err := os.WriteFile(filepath.Join(x.dir, name), b, 0o600); err != nil {
+		x.t.Fatal(err)
+	}
+}
+
+// area is the TPMT_PUBLIC of a loaded object, held against the key that the tools
+// print as PEM.
+func (x *tools) area(context string) *statement.Public {
+	x.t.Helper()
+	x.run("tpm2_readpublic -Q -c " + context + ".ctx -o " + context + ".pub")
+	x.run("tpm2_readpublic -Q -c " + context + ".ctx -f pem -o " + context + ".pem")
+	p, err := statement.ParsePublic(x.read(context + ".pub")[2:]) // a TPM2B_PUBLIC
+	if err != nil {
+		x.t.Fatalf("%s: %v", context, err)
+	}
+	block, _ := pem.Decode(x.read(context + ".pem"))
+	key, err := x509.ParsePKIXPublicKey(block.Bytes)
+	if err != nil || !p.SameKey(key) {
+		x.t.Fatalf("%s: another key than the tools print (%v)", context, err)
+	}
+	return p
+}
+
+const toolsAKAttributes = "fixedtpm|fixedparent|sensitivedataorigin|userwithauth|restricted|sign"
+
+// verify certifies, verifies, and lets OpenSSL verify the same signature.
+func (x *tools) verify(ak, key string) {
+	t, name := x.t, ak+"."+key
+	scheme := ""
+	if ak == "rsapss" {
+		scheme = " --scheme rsapss"
+	}
+	x.run("tpm2_certify -Q -C " + ak + ".ctx -c " + key + ".ctx -g sha256 -f tss -o " + name + ".attest -s " + name + ".sig" + scheme)
+	akArea, area := x.area(ak), x.area(key)
+	expected, err := area.Key()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &statement.CertifyEvidence{Attest: x.read(name + ".attest"), Signature: x.read(name + ".sig"), Public: area.Raw}
+	o := &statement.CertifyOptions{AK: statement.AKFromCredential(akArea.Raw), QualifyingData: testQualifyingData, Key: expected}
+	got, err := statement.VerifyCertify(e, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resident := key != "soft"; got.TPMResident != resident {
+		t.Errorf("resident %v", got.TPMResident)
+	}
+	if trusted := ak == "primary"; got.ClockTrusted != trusted {
+		t.Errorf("clock trusted %v", got.ClockTrusted)
+	}
+	o.QualifyingData = []byte("of another request")
+	_, err = statement.VerifyCertify(e, o)
+	expectCheck(t, err, statement.CheckQualifyingData)
+	x.openssl(akArea, e)
+}
+
+func (x *tools) openssl(ak *statement.Public, e *statement.CertifyEvidence) {
+	t := x.t
+	if _, err := exec.LookPath("openssl"); err != nil {
+		t.Skip("openssl is not installed: apt-get install -y openssl")
+	}
+	key, err := ak.Key()
+	if err != nil {
+		t.Fatal(err)
+	}
+	opensslVerify(t, x.dir, key, e)
+}
+
+// opensslVerify lets OpenSSL verify a signature over a statement, and refuse it when
+// the statement is changed.
+func opensslVerify(t *testing.T, dir string, key crypto.PublicKey, e *statement.CertifyEvidence) {
+	t.Helper()
+	x := &tools{t: t, dir: dir, env: os.Environ()}
+	spki, err := x509.MarshalPKIXPublicKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := statement.ParseSignature(e.Signature)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signature := v.RSA
+	if v.Alg == tpm2.TPMAlgECDSA {
+		if signature, err = v.MarshalECDSA(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	x.write("openssl.pem", pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: spki}))
+	x.write("openssl.sig", signature)
+	x.write("openssl.attest", e.Attest)
+	line := "openssl dgst -" + strings.ToLower(tpmwire.AlgorithmName(v.Hash)) + " -verify openssl.pem -signature openssl.sig"
+	if v.Alg == tpm2.TPMAlgRSAPSS {
+		line += " -sigopt rsa_padding_mode:pss -sigopt rsa_pss_saltlen:digest"
+	}
+	x.run(line + " openssl.attest")
+	other := bytes.Clone(e.Attest)
+	other[len(other)-1] ^= 1
+	x.write("openssl.attest", other)
+	if out, err := x.try(line + " openssl.attest"); err == nil {
+		t.Errorf("OpenSSL accepts a changed statement: %s", out)
+	}
+}
+
+func digestOf(hash crypto.Hash) []byte {
+	h := hash.New()
+	h.Write([]byte("message"))
+	return h.Sum(nil)
+}
+
+func checkSignature(t testing.TB, k *tpmkey.Key, opts crypto.SignerOpts) {
+	t.Helper()
+	digest := digestOf(opts.HashFunc())
+	sig, err := k.Sign(nil, digest, opts)
+	if err != nil {
+		t.Errorf("%v with %v: %v", k, opts, err)
+		return
+	}
+	if err := verifyOwn(k.Public(), digest, sig, opts); err != nil {
+		t.Errorf("%v with %v: %v", k, opts, err)
+	}
+	digest[0] ^= 1
+	if verifyOwn(k.Public(), digest, sig, opts) == nil {
+		t.Errorf("%v with %v: the signature verifies for another digest", k, opts)
+	}
+}
+
+func openssl(t *testing.T, stdin []byte, args ...string) {
+	t.Helper()
+	if _, err := exec.LookPath("openssl"); err != nil {
+		t.Log("openssl is not installed: not checked with it (Debian: apt-get install openssl)")
+		return
+	}
+	cmd := exec.Command("openssl", args...)
+	cmd.Stdin = strings.NewReader(string(stdin))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("openssl %s: %v: %s", strings.Join(args, " "), err, out)
+	}
+}

@@ -1,0 +1,264 @@
+package tpm_test
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha1"
+	"crypto/sha256"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
+	"math/big"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/cryptobyte"
+	cbasn1 "golang.org/x/crypto/cryptobyte/asn1"
+
+	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/oid"
+)
+
+// LabCert describes a certificate that is written by hand: crypto/x509 makes none over
+// SHA-1, with a key that nobody has, or with a signature that is wrong.
+type LabCert struct {
+	Subject, Issuer string
+	From, To        time.Time
+	SPKI            []byte
+	Algorithm       []byte        // AlgorithmIdentifier of the signature
+	Key             crypto.Signer // of SPKI; nil where nobody has it
+	Extensions      []pkix.Extension
+	Serial          int64
+	Version1        bool // without extensions, whatever Extensions says
+}
+
+const (
+	labSHA1RSA     = "\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x05\x05\x00"
+	labSHA256RSA   = "\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0b\x05\x00"
+	labECDSASHA256 = "\x30\x0a\x06\x08\x2a\x86\x48\xce\x3d\x04\x03\x02"
+	labPSSSHA256   = "\x30\x41\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0a\x30\x34\xa0\x0f\x30\x0d\x06\x09\x60\x86\x48\x01\x65\x03\x04\x02\x01\x05\x00" +
+		"\xa1\x1c\x30\x1a\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x08\x30\x0d\x06\x09\x60\x86\x48\x01\x65\x03\x04\x02\x01\x05\x00\xa2\x03\x02\x01\x20"
+)
+
+// labAlgorithm is the one that a key signs with by default.
+func labAlgorithm(key crypto.PublicKey) []byte {
+	if _, ok := key.(*rsa.PublicKey); ok {
+		return []byte(labSHA256RSA)
+	}
+	return []byte(labECDSASHA256)
+}
+
+// Sign writes the certificate, signed by the key where it can sign by that algorithm,
+// else with a signature of its size that is none.
+func (c *LabCert) Sign(t testing.TB, by crypto.Signer) []byte {
+	t.Helper()
+	var b cryptobyte.Builder
+	b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
+		if !c.Version1 {
+			b.AddASN1(cbasn1.Tag(0xa0), func(b *cryptobyte.Builder) { b.AddASN1Int64(2) })
+		}
+		b.AddASN1Int64(c.Serial + 1)
+		b.AddBytes(c.Algorithm)
+		b.AddBytes(labName(c.Issuer))
+		b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
+			b.AddASN1UTCTime(c.From.UTC())
+			b.AddASN1UTCTime(c.To.UTC())
+		})
+		b.AddBytes(labName(c.Subject))
+		b.AddBytes(c.SPKI)
+		if len(c.Extensions) > 0 && !c.Version1 {
+			b.AddASN1(cbasn1.Tag(0xa3), func(b *cryptobyte.Builder) {
+				der, err := asn1.Marshal(c.Extensions)
+				if err != nil {
+					t.Fatal(err)
+				}
+				b.AddBytes(der)
+			})
+		}
+	})
+	tbs := b.BytesOrPanic()
+	var whole cryptobyte.Builder
+	whole.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
+		b.AddBytes(tbs)
+		b.AddBytes(c.Algorithm)
+		b.AddASN1BitString(labSignature(string(c.Algorithm), tbs, by))
+	})
+	return whole.BytesOrPanic()
+}
+
+func labSignature(algorithm string, tbs []byte, by crypto.Signer) (out []byte) {
+	with1, with256 := sha1.Sum(tbs), sha256.Sum256(tbs)
+	switch key := by.(type) {
+	case *rsa.PrivateKey:
+		switch algorithm {
+		case labSHA1RSA:
+			out, _ = rsa.SignPKCS1v15(nil, key, crypto.SHA1, with1[:])
+		case labSHA256RSA:
+			out, _ = rsa.SignPKCS1v15(nil, key, crypto.SHA256, with256[:])
+		case labPSSSHA256:
+			out, _ = rsa.SignPSS(rand.Reader, key, crypto.SHA256, with256[:], &rsa.PSSOptions{SaltLength: 32})
+		}
+	case *ecdsa.PrivateKey:
+		if algorithm == labECDSASHA256 {
+			out, _ = ecdsa.SignASN1(rand.Reader, key, with256[:])
+		}
+	}
+	if out == nil {
+		out = make([]byte, 256)
+		out[1] = 1
+	}
+	return out
+}
+
+func labName(cn string) []byte {
+	der, err := asn1.Marshal(pkix.Name{CommonName: cn}.ToRDNSequence())
+	if err != nil {
+		panic(err)
+	}
+	return der
+}
+
+// LabCA is the CA certificate of a key, valid at chainTime.
+func LabCA(subject, issuer string, key crypto.Signer) *LabCert {
+	spki, err := x509.MarshalPKIXPublicKey(key.Public())
+	if err != nil {
+		panic(err)
+	}
+	return &LabCert{Subject: subject, Issuer: issuer, From: chainTime.Add(-24 * time.Hour), To: chainTime.Add(24 * time.Hour),
+		SPKI: spki, Key: key, Algorithm: labAlgorithm(key.Public()), Extensions: []pkix.Extension{labIsCA}}
+}
+
+var (
+	labIsCA   = pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 19}, Critical: true, Value: []byte{0x30, 3, 1, 1, 0xff}}
+	labIsNoCA = pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 19}, Critical: true, Value: []byte{0x30, 0}}
+)
+
+func labUsages(ids ...oid.OID) pkix.Extension {
+	var b cryptobyte.Builder
+	b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
+		for _, id := range ids {
+			oid.Add(b, id)
+		}
+	})
+	return pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 37}, Value: b.BytesOrPanic()}
+}
+
+// LabEK and LabAK are leaves for a key, with everything that the TCG's profiles ask for.
+func LabEK(issuer string, key crypto.PublicKey) *LabCert {
+	usage := byte(0x08) // keyAgreement
+	if _, ok := key.(*rsa.PublicKey); ok {
+		usage = 0x20 // keyEncipherment
+	}
+	return labLeaf(issuer, key, []byte{3, 2, 3, usage}, oid.TCGKpEKCertificate)
+}
+
+func LabAK(issuer string, key crypto.PublicKey) *LabCert {
+	return labLeaf(issuer, key, []byte{3, 2, 7, 0x80}, oid.TCGKpAIKCertificate)
+}
+
+func labLeaf(issuer string, key crypto.PublicKey, usage []byte, purpose oid.OID) *LabCert {
+	spki, err := x509.MarshalPKIXPublicKey(key)
+	if err != nil {
+		panic(err)
+	}
+	return &LabCert{Subject: "leaf", Issuer: issuer, From: chainTime.Add(-24 * time.Hour), To: chainTime.Add(24 * time.Hour), SPKI: spki,
+		Extensions: []pkix.Extension{labIsNoCA, {Id: asn1.ObjectIdentifier{2, 5, 29, 15}, Critical: true, Value: usage},
+			labUsages(purpose), ekDirectory("id:49465800", "SLB9670", "id:00070055")}}
+}
+
+// labSPKI writes a key that nobody has: RSA of an odd number of so many bits, in the
+// encoding rsaEncryption or RSAES-OAEP.
+func labSPKI(bits int, e int64, oaep bool) []byte {
+	n := new(big.Int).Lsh(big.NewInt(1), uint(bits-1))
+	n.Add(n, big.NewInt(0x10001))
+	algorithm := oid.OID("\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01")
+	if oaep {
+		algorithm = oid.RSAESOAEP
+	}
+	var b, key cryptobyte.Builder
+	key.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
+		b.AddASN1BigInt(n)
+		b.AddASN1Int64(e)
+	})
+	b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
+		b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
+			oid.Add(b, algorithm)
+			b.AddASN1NULL()
+		})
+		b.AddASN1BitString(key.BytesOrPanic())
+	})
+	return b.BytesOrPanic()
+}
+
+// labStrangeSPKIs are keys that no CA of ours has.
+var labStrangeSPKIs = sync.OnceValue(func() map[string][]byte {
+	p224, err := ecdsa.GenerateKey(elliptic.P224(), rand.Reader)
+	if err != nil {
+		panic(err)
+	}
+	onP224, err := x509.MarshalPKIXPublicKey(p224.Public())
+	if err != nil {
+		panic(err)
+	}
+	return map[string][]byte{
+		"RSA of 8192 bits":         labSPKI(8192, 65537, false),
+		"RSA of 4104 bits":         labSPKI(4104, 65537, false),
+		"RSA of 1024 bits":         labSPKI(1024, 65537, false),
+		"RSA with a huge exponent": labSPKI(4096, 1<<31-1, false),
+		"RSA with exponent 3":      labSPKI(2048, 3, false),
+		"OAEP of 60000 bits":       labSPKI(60000, 1<<31-1, true),
+		"OAEP of 8192 bits":        labSPKI(8192, 65537, true),
+		"P-224":                    onP224,
+		"Ed25519":                  append([]byte("\x30\x2a\x30\x05\x06\x03\x2b\x65\x70\x03\x21\x00"), make([]byte, 32)...),
+		"unknown":                  []byte("\x30\x0b\x30\x05\x06\x03\x2a\x03\x04\x03\x02\x00\x01"),
+	}
+})
+
+// sanOf wraps GeneralNames.
+func sanOf(names ...[]byte) []byte {
+	var b cryptobyte.Builder
+	b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
+		for _, n := range names {
+			b.AddBytes(n)
+		}
+	})
+	return b.BytesOrPanic()
+}
+
+type attribute struct {
+	id    oid.OID
+	value string
+}
+
+// directoryName encodes a directoryName of one RDN a group.
+func directoryName(rdns ...[]attribute) []byte {
+	var b cryptobyte.Builder
+	b.AddASN1(tagDirectoryName, func(b *cryptobyte.Builder) {
+		b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
+			for _, rdn := range rdns {
+				b.AddASN1(cbasn1.SET, func(b *cryptobyte.Builder) {
+					for _, a := range rdn {
+						b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
+							oid.Add(b, a.id)
+							der.AddText(b, a.value)
+						})
+					}
+				})
+			}
+		})
+	})
+	return b.BytesOrPanic()
+}
+
+// ekDirectory is the critical subjectAltName of an EK certificate.
+func ekDirectory(manufacturer, model, version string) pkix.Extension {
+	return pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 17}, Critical: true,
+		Value: sanOf(directoryName([]attribute{{oid.TCGAtTPMManufacturer, manufacturer}},
+			[]attribute{{oid.TCGAtTPMModel, model}}, []attribute{{oid.TCGAtTPMVersion, version}}))}
+}
+
+var chainTime = time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC)

@@ -1,0 +1,12 @@
+package tpm
+
+import "github.com/nodeattest/nodeattest/internal/tpmop"
+
+// CheckEKType: the EK is of a kind for which no credential is made. RSA-2048,
+// RSA-3072 (with the exponent 65537), P-256 and P-384 are possible.
+const CheckEKType = tpmop.CheckEKType
+
+// ErrHierarchyPassword says that a hierarchy of the TPM refused the password that
+// was given, or the empty one where none was. The error that wraps it names the
+// hierarchy; the password is in no error.
+var ErrHierarchyPassword = tpmop.ErrHierarchyPassword

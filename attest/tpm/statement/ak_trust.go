@@ -1,0 +1,78 @@
+package statement
+
+import "crypto"
+
+// AKTrust says where the trust in an attestation key comes from.
+type AKTrust string
+
+const (
+	// AKByCredential: the key's TPM opened a credential for the Name of its public
+	// area, under an EK that is trusted. Every attribute is proven.
+	AKByCredential AKTrust = "credential"
+	// AKByIssuer: the issuer of a verified certificate, or a platform's API, named the
+	// key. That it is restricted and lives in a TPM is their word.
+	AKByIssuer AKTrust = "issuer"
+	// AKBySender: nobody but the sender of the statement named the key. It may be a key
+	// in software, whose owner writes into a statement what he likes.
+	AKBySender AKTrust = "sender"
+)
+
+// AK is the attestation key that a recorded statement is held against, and where the
+// trust in it comes from. [AKFromCredential], [AKFromIssuer] and [InsecureAKFromSender]
+// make one; the zero value is none and is refused.
+type AK struct {
+	public []byte
+	key    crypto.PublicKey
+	Trust  AKTrust
+}
+
+// AKFromCredential is the key with this public area (TPMT_PUBLIC, at most 1024 bytes),
+// whose TPM has opened a credential (TPM2_MakeCredential) for the very Name of it under a
+// trusted EK. Name algorithm, attributes and scheme are checked, and a statement must be
+// signed with that very scheme and hash.
+func AKFromCredential(public []byte) AK { return AK{public: public, Trust: AKByCredential} }
+
+// AKFromIssuer is a key (*rsa.PublicKey or *ecdsa.PublicKey) out of a verified AK
+// certificate ([tpmcert.VerifyAKCertificate]) or of a platform's answer about that very machine.
+// By this call the caller states that the issuer vouches for more than the key: that it
+// is restricted, so that it signs nothing but what a TPM made, and lives in a TPM.
+//
+// public is its public area (TPMT_PUBLIC), nil where it is not known. It must hold key;
+// the rest of it is the sender's claim, and checked as in [AKFromCredential]. Without it
+// any accepted scheme that fits the key will do.
+func AKFromIssuer(key crypto.PublicKey, public []byte) AK {
+	return AK{public: public, key: key, Trust: AKByIssuer}
+}
+
+// InsecureAKFromSender is a key that comes with the statement and that nothing vouches
+// for: its public area, its bare key, or both. A statement under it is consistent, and
+// no more: whoever holds a key in software can make one about any other. So it never
+// counts as resident, its clock never as trusted, and RequireTPMResident is refused. For
+// looking at recorded evidence.
+func InsecureAKFromSender(key crypto.PublicKey, public []byte) AK {
+	return AK{public: public, key: key, Trust: AKBySender}
+}
+
+// check returns what is missing, "" for nothing.
+func (k *AK) check() string {
+	switch k.Trust {
+	case AKByCredential:
+		if len(k.public) == 0 {
+			return "an attestation key of a credential without its public area"
+		}
+	case AKByIssuer:
+		if k.key == nil {
+			return "an attestation key of an issuer without its key"
+		}
+	case AKBySender:
+		if k.key == nil && len(k.public) == 0 {
+			return "an attestation key of the sender without key and public area"
+		}
+	default:
+		return "no attestation key"
+	}
+	return ""
+}
+
+// trusted: somebody beside the sender vouches for the key.
+func (k *AK) trusted() bool { return k.Trust == AKByCredential || k.Trust == AKByIssuer }

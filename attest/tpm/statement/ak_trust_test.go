@@ -1,0 +1,82 @@
+package statement
+
+import "testing"
+
+// A statement under a key that only the sender names says nothing of where a key lives,
+// and its clock is nobody's. The evidence is the same in each row.
+func TestAKTrust(t *testing.T) {
+	ak := newForger(t, softwareKeys.rsa2048(), schemeRSASSA)
+	key, public := ak.private.Public(), ak.public.Raw
+	for name, c := range map[string]struct {
+		ak                        AK
+		trust                     AKTrust
+		resident, clock, withArea bool
+	}{
+		"credential":                 {AKFromCredential(public), AKByCredential, true, true, true},
+		"issuer, with a public area": {AKFromIssuer(key, public), AKByIssuer, true, true, true},
+		"issuer, key alone":          {AKFromIssuer(key, nil), AKByIssuer, true, false, false},
+		"sender, public area":        {InsecureAKFromSender(nil, public), AKBySender, false, false, true},
+		"sender, key alone":          {InsecureAKFromSender(key, nil), AKBySender, false, false, false},
+		"sender, both":               {InsecureAKFromSender(key, public), AKBySender, false, false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := goodForgery(t, ak, softwareKeys.p256b().Public())
+			f.options.AK = c.ak
+			got := f.verify(t, "")
+			if got.AKTrust != c.trust || got.TPMResident != c.resident || got.ClockTrusted != c.clock || (got.AKPublic != nil) != c.withArea {
+				t.Errorf("certify: got %+v", got)
+			}
+			q := goodQuoteForgery(t, ak)
+			q.options.AK = c.ak
+			quoted := q.verify(t, "")
+			if quoted.AKTrust != c.trust || quoted.ClockTrusted != c.clock || (quoted.AKPublic != nil) != c.withArea {
+				t.Errorf("quote: got %+v", quoted)
+			}
+			f.options.RequireTPMResident = true
+			if c.resident {
+				f.verify(t, "")
+			} else {
+				f.verify(t, CheckCertifyOptions)
+			}
+			// Whoever vouches for the key, the statement is held against it.
+			f = goodForgery(t, newForger(t, softwareKeys.rsa2048b(), schemeRSASSA), softwareKeys.p256b().Public())
+			f.options.AK = c.ak
+			f.verify(t, CheckSignature)
+		})
+	}
+}
+
+// A statement without qualifying data passes for a caller who asks for that by name,
+// and for nobody whose nonce was lost.
+func TestEmptyQualifyingData(t *testing.T) {
+	ak := newForger(t, softwareKeys.p256(), schemeECDSA)
+	for name, c := range map[string]struct {
+		in     []byte // in the statement
+		wanted []byte
+		empty  bool
+		want   Check
+	}{
+		"asked for by name":               {nil, nil, true, ""},
+		"asked for by name, empty slice":  {nil, []byte{}, true, ""},
+		"a lost nonce":                    {nil, []byte{}, false, CheckCertifyOptions},
+		"no nonce":                        {nil, nil, false, CheckCertifyOptions},
+		"a nonce, and none is there":      {nil, []byte{0}, false, CheckQualifyingData},
+		"none, and one is there":          {[]byte{0}, nil, true, CheckQualifyingData},
+		"a nonce, and empty asked for":    {nil, []byte{0}, true, CheckCertifyOptions},
+		"a lost nonce where one is there": {testQualifyingData, []byte{}, false, CheckCertifyOptions},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := goodForgery(t, ak, softwareKeys.p256b().Public())
+			f.attest.ExtraData = c.in
+			f.options.QualifyingData, f.options.InsecureEmptyQualifyingData = c.wanted, c.empty
+			f.verify(t, c.want)
+			q := goodQuoteForgery(t, ak)
+			q.attest.ExtraData = c.in
+			q.options.QualifyingData, q.options.InsecureEmptyQualifyingData = c.wanted, c.empty
+			if c.want == CheckCertifyOptions {
+				c.want = CheckQuoteOptions
+			}
+			q.verify(t, c.want)
+		})
+	}
+}

@@ -1,0 +1,261 @@
+package statement
+
+import (
+	"strconv"
+
+	"github.com/google/go-tpm/tpm2"
+	"golang.org/x/crypto/cryptobyte"
+
+	"github.com/nodeattest/nodeattest/internal/tpmwire"
+)
+
+// MaxAttestationSize bounds a TPMS_ATTEST, in bytes. The largest one that a TPM
+// makes (a quote over 16 banks) has under 400.
+const MaxAttestationSize = 1024
+
+// Limits inside the TPM structures, in bytes: the sizes of the reference
+// implementation's buffers for a TPM with hashes of up to 512 bits.
+const (
+	maxNameSize      = 2 + 64 // TPM2B_NAME: an algorithm and a digest
+	maxExtraDataSize = 2 + 64 // TPM2B_DATA: as large as a TPMT_HA
+
+)
+
+// attestMagic is TPM_GENERATED_VALUE, which opens what a TPM made and what a
+// restricted key signs for nobody else.
+const attestMagic = 0xff544347
+
+// Checks of [ParseAttestation].
+const (
+	// CheckAttestSize: the TPMS_ATTEST is over MaxAttestationSize.
+	CheckAttestSize Check = "attest-size"
+	// CheckAttestEncoding: the TPMS_ATTEST is not in its one canonical form, ends
+	// early, or has bytes behind it.
+	CheckAttestEncoding Check = "attest-encoding"
+	// CheckMagic: the structure does not begin with TPM_GENERATED_VALUE, so no TPM
+	// made it.
+	CheckMagic Check = "attest-magic"
+	// CheckStatementType: the TPMS_ATTEST is not of the type asked for.
+	CheckStatementType Check = "attest-type"
+)
+
+// Attestation is a TPMS_ATTEST, what a TPM signs: TPM 2.0 Library, Part 2,
+// 10.12.12. Its byte slices share memory with the bytes that it was parsed from.
+// Nothing in it is true before its signature is verified.
+type Attestation struct {
+	// Raw is the whole structure as it was received: the signed bytes.
+	Raw []byte
+	// Type is tpm2.TPMSTAttestCertify or tpm2.TPMSTAttestQuote.
+	Type tpm2.TPMST
+	// QualifiedSigner is the Qualified Name of the signing key, up to 66 bytes. A
+	// TPM leaves it empty only where it did not sign; the statement checks refuse
+	// that, not the parser.
+	QualifiedSigner []byte
+	// ExtraData is the caller's qualifying data, 0 to 66 bytes.
+	ExtraData []byte
+	// Clock is the time in milliseconds that the TPM has been powered, since it
+	// was last cleared.
+	Clock uint64
+	// ResetCount is the number of TPM resets since the TPM was last cleared. It
+	// and RestartCount and FirmwareVersion are obfuscated for a key outside the
+	// endorsement and platform hierarchies.
+	ResetCount uint32
+	// RestartCount is the number of restarts and resumes since the last reset.
+	RestartCount uint32
+	// Safe says that no higher Clock was reported before.
+	Safe bool
+	// FirmwareVersion is the vendor's own number for the firmware.
+	FirmwareVersion uint64
+	// Certified is set where Type is tpm2.TPMSTAttestCertify, else nil.
+	Certified *CertifyInfo
+	// Quote is set where Type is tpm2.TPMSTAttestQuote, else nil.
+	Quote *QuoteInfo
+}
+
+// CertifyInfo is a TPMS_CERTIFY_INFO: Part 2, 10.12.3.
+type CertifyInfo struct {
+	// Name is the certified object's Name, up to 66 bytes: the name algorithm,
+	// big-endian, and the digest of its public area.
+	Name []byte
+	// QualifiedName binds Name to all its ancestors. It equals Name where the
+	// object was loaded from outside and has no parent.
+	QualifiedName []byte
+}
+
+// QuoteInfo is a TPMS_QUOTE_INFO: Part 2, 10.12.4.
+type QuoteInfo struct {
+	// Selections are the PCRs quoted, bank by bank: 0 to 16 of them.
+	Selections []PCRSelection
+	// PCRDigest is the digest of their values, 0 to 64 bytes, under the hash of the
+	// signing key's scheme.
+	PCRDigest []byte
+}
+
+// PCRSelection is a TPMS_PCR_SELECTION: Part 2, 10.6.2.
+type PCRSelection struct {
+	// Hash is the bank's algorithm.
+	Hash tpm2.TPMAlgID
+	// Select has a bit for each PCR, 1 to 4 octets: PCR n is bit n%8 of octet n/8.
+	Select []byte
+}
+
+// PCRs returns the indexes selected, ascending.
+func (s PCRSelection) PCRs() []int {
+	var indexes []int
+	for i := range len(s.Select) * 8 {
+		if s.Select[i/8]>>(i%8)&1 == 1 {
+			indexes = append(indexes, i)
+		}
+	}
+	return indexes
+}
+
+// ParseAttestation parses a TPMS_ATTEST without a size prefix. It is strict: one
+// encoding for one value, nothing behind it. Statements of TPM2_Certify and
+// TPM2_Quote are parsed to their end; every other type is refused behind its
+// header with [CheckStatementType], which names the type.
+//
+// The result refers to b, which must not be changed afterwards. Errors are an
+// [*Error] with [CheckAttestSize], [CheckAttestEncoding], [CheckMagic] or
+// [CheckStatementType].
+func ParseAttestation(b []byte) (*Attestation, error) {
+	if len(b) > MaxAttestationSize {
+		return nil, tpmwire.Refuse(CheckAttestSize, strconv.Itoa(len(b))+" bytes", "at most "+strconv.Itoa(MaxAttestationSize))
+	}
+	// One allocation for both: most statements are of this kind.
+	v := &struct {
+		attestation Attestation
+		certified   CertifyInfo
+	}{}
+	a := &v.attestation
+	a.Raw = b
+	s := cryptobyte.String(b)
+	if err := a.readHeader(&s); err != nil {
+		return nil, err
+	}
+	switch a.Type {
+	case tpm2.TPMSTAttestCertify:
+		a.Certified = &v.certified
+		if !tpmwire.ReadTPM2B(&s, &a.Certified.Name, maxNameSize) || !tpmwire.ReadTPM2B(&s, &a.Certified.QualifiedName, maxNameSize) {
+			return nil, badAttest("certify info", "two names of at most 66 bytes")
+		}
+	case tpm2.TPMSTAttestQuote:
+		a.Quote = new(QuoteInfo)
+		if err := a.Quote.read(&s); err != nil {
+			return nil, err
+		}
+	default:
+		return nil, tpmwire.Refuse(CheckStatementType, statementTypeName(a.Type), "a certify or quote statement")
+	}
+	if !s.Empty() {
+		return nil, badAttest(strconv.Itoa(len(s))+" bytes behind the statement", "none")
+	}
+	return a, nil
+}
+
+// readHeader reads all that comes before the union: magic to firmware version.
+func (a *Attestation) readHeader(s *cryptobyte.String) error {
+	var magic uint32
+	if !s.ReadUint32(&magic) {
+		return badAttest("fewer than 4 bytes", "a TPMS_ATTEST")
+	}
+	if magic != attestMagic {
+		return tpmwire.Refuse(CheckMagic, tpmwire.HexNumber(uint64(magic), 8), tpmwire.HexNumber(attestMagic, 8))
+	}
+	if !s.ReadUint16((*uint16)(&a.Type)) {
+		return badAttest("no type", "a type")
+	}
+	if !tpmwire.ReadTPM2B(s, &a.QualifiedSigner, maxNameSize) {
+		return badAttest("qualified signer", "a name of at most 66 bytes")
+	}
+	if !tpmwire.ReadTPM2B(s, &a.ExtraData, maxExtraDataSize) {
+		return badAttest("extra data", "at most 66 bytes")
+	}
+	var safe uint8
+	if !s.ReadUint64(&a.Clock) || !s.ReadUint32(&a.ResetCount) || !s.ReadUint32(&a.RestartCount) ||
+		!s.ReadUint8(&safe) || !s.ReadUint64(&a.FirmwareVersion) {
+		return badAttest("an end within clock or firmware version", "a TPMS_ATTEST")
+	}
+	if safe > 1 {
+		return badAttest("clockInfo.safe "+tpmwire.HexNumber(uint64(safe), 2), "00 or 01")
+	}
+	a.Safe = safe == 1
+	return nil
+}
+
+func (q *QuoteInfo) read(s *cryptobyte.String) error {
+	var count uint32
+	if !s.ReadUint32(&count) || count > tpmwire.MaxPCRBanks {
+		return badAttest("PCR selection", "at most 16 banks")
+	}
+	for range count {
+		var one PCRSelection
+		var octets cryptobyte.String
+		if !s.ReadUint16((*uint16)(&one.Hash)) || !s.ReadUint8LengthPrefixed(&octets) ||
+			len(octets) == 0 || len(octets) > tpmwire.MaxPCRSelectSize {
+			return badAttest("PCR selection", "a bank and 1 to 4 octets")
+		}
+		one.Select = octets
+		q.Selections = append(q.Selections, one)
+	}
+	if !tpmwire.ReadTPM2B(s, &q.PCRDigest, tpmwire.MaxDigestSize) {
+		return badAttest("PCR digest", "at most 64 bytes")
+	}
+	return nil
+}
+
+// Marshal returns the TPMS_ATTEST of a's fields; for a parsed one these are the
+// bytes that it was parsed from. It returns an error where Type and the set member
+// disagree, or a field is too long for its size prefix.
+func (a *Attestation) Marshal() ([]byte, error) {
+	b := cryptobyte.NewBuilder(make([]byte, 0, 256))
+	b.AddUint32(attestMagic)
+	b.AddUint16(uint16(a.Type))
+	tpmwire.AddTPM2B(b, a.QualifiedSigner)
+	tpmwire.AddTPM2B(b, a.ExtraData)
+	b.AddUint64(a.Clock)
+	b.AddUint32(a.ResetCount)
+	b.AddUint32(a.RestartCount)
+	if a.Safe {
+		b.AddUint8(1)
+	} else {
+		b.AddUint8(0)
+	}
+	b.AddUint64(a.FirmwareVersion)
+	switch {
+	case a.Type == tpm2.TPMSTAttestCertify && a.Certified != nil && a.Quote == nil:
+		tpmwire.AddTPM2B(b, a.Certified.Name)
+		tpmwire.AddTPM2B(b, a.Certified.QualifiedName)
+	case a.Type == tpm2.TPMSTAttestQuote && a.Quote != nil && a.Certified == nil:
+		b.AddUint32(uint32(len(a.Quote.Selections)))
+		for _, one := range a.Quote.Selections {
+			b.AddUint16(uint16(one.Hash))
+			b.AddUint8LengthPrefixed(func(b *cryptobyte.Builder) { b.AddBytes(one.Select) })
+		}
+		tpmwire.AddTPM2B(b, a.Quote.PCRDigest)
+	default:
+		return nil, tpmwire.Refuse(CheckStatementType, statementTypeName(a.Type), "a certify or quote statement with its own member alone")
+	}
+	out, err := b.Bytes()
+	if err != nil {
+		return nil, &Error{Check: CheckAttestEncoding, Err: err}
+	}
+	return out, nil
+}
+
+func badAttest(got, want string) error { return tpmwire.Refuse(CheckAttestEncoding, got, want) }
+
+// statementTypeName gives the specification's word and the number.
+func statementTypeName(t tpm2.TPMST) string {
+	names := map[tpm2.TPMST]string{
+		tpm2.TPMSTAttestNV: "NV_Certify", tpm2.TPMSTAttestCommandAudit: "GetCommandAuditDigest",
+		tpm2.TPMSTAttestSessionAudit: "GetSessionAuditDigest", tpm2.TPMSTAttestCertify: "Certify",
+		tpm2.TPMSTAttestQuote: "Quote", tpm2.TPMSTAttestTime: "GetTime",
+		tpm2.TPMSTAttestCreation: "CertifyCreation", tpm2.TPMSTAttestNVDigest: "NV_Certify of a digest",
+	}
+	name := names[t]
+	if name == "" {
+		name = "unknown"
+	}
+	return name + " (" + tpmwire.HexNumber(uint64(t), 4) + ")"
+}

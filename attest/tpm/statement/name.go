@@ -1,0 +1,128 @@
+package statement
+
+import (
+	"bytes"
+	"encoding/binary"
+
+	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/tpmwire"
+)
+
+// Checks of names.
+const (
+	// CheckNameAlgorithm: a key's name algorithm is not SHA-256, SHA-384 or
+	// SHA-512 (SHA-1 needs InsecureAllowSHA1Name).
+	CheckNameAlgorithm Check = "name-algorithm"
+)
+
+// Name returns the Name of the public area: the name algorithm in two bytes,
+// big-endian, and the digest of Raw. TPM 2.0 Library, Part 1, 16.
+func (p *Public) Name() []byte {
+	return appendName(make([]byte, 0, message.MaxNameSize), p.NameAlg, p.Raw)
+}
+
+// HasName reports whether name is the Name of this very public area. Where a
+// coordinate of an ECC key begins with a zero byte, TPMs disagree whether that byte
+// is in what they hash, and a public area may have been written anew on its way: so
+// beside the received bytes the same area is tried with each coordinate at the
+// curve's full width and without leading zero bytes. All other bytes are as
+// received, and no stated name is trusted.
+func (p *Public) HasName(name []byte) bool {
+	if len(name) < 2 || binary.BigEndian.Uint16(name) != uint16(p.NameAlg) {
+		return false
+	}
+	var buf [message.MaxNameSize]byte
+	if bytes.Equal(name, appendName(buf[:0], p.NameAlg, p.Raw)) {
+		return true
+	}
+	return p.Type == tpm2.TPMAlgECC && p.hasNameAtOtherWidth(name)
+}
+
+// hasNameAtOtherWidth tries the other encodings of the coordinates, if there are any.
+func (p *Public) hasNameAtOtherWidth(name []byte) bool {
+	c, ok := tpmwire.CurveOf(p.Curve)
+	headSize := len(p.Raw) - len(p.X) - len(p.Y) - 4
+	if !ok || headSize < 0 || len(p.X) == 0 || len(p.Y) == 0 || len(p.X) > c.Width || len(p.Y) > c.Width {
+		return false
+	}
+	if len(p.X) == c.Width && p.X[0] != 0 && len(p.Y) == c.Width && p.Y[0] != 0 {
+		return false // there is no other width
+	}
+	var area [tpmwire.MaxTPMTPublicSize]byte
+	var buf [message.MaxNameSize]byte
+	head := p.Raw[:headSize]
+	for _, x := range otherWidths(p.X, c.Width) {
+		for _, y := range otherWidths(p.Y, c.Width) {
+			b := append(area[:0], head...)
+			b = append(binary.BigEndian.AppendUint16(b, uint16(len(x))), x...)
+			b = append(binary.BigEndian.AppendUint16(b, uint16(len(y))), y...)
+			if bytes.Equal(name, appendName(buf[:0], p.NameAlg, b)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// otherWidths returns v as received, at the full width, and without leading zero
+// bytes.
+func otherWidths(v []byte, width int) [3][]byte {
+	full := make([]byte, width)
+	copy(full[width-len(v):], v)
+	return [3][]byte{v, full, withoutLeadingZeros(v)}
+}
+
+func withoutLeadingZeros(v []byte) []byte {
+	for len(v) > 0 && v[0] == 0 {
+		v = v[1:]
+	}
+	return v
+}
+
+// QualifiedName returns the Qualified Name of an object: the Name's algorithm and
+// the digest of parent's Qualified Name and the Name. For a primary object, parent
+// is its hierarchy's handle in four bytes, big-endian. It returns nil where name
+// is no Name. TPM 2.0 Library, Part 1, 16.
+func QualifiedName(parent, name []byte) []byte {
+	return appendQualifiedName(make([]byte, 0, message.MaxNameSize), parent, name)
+}
+
+// QualifiedNameOfPrimary returns the Qualified Name of a primary object directly
+// under a hierarchy, such as tpm2.TPMRHEndorsement.
+func QualifiedNameOfPrimary(hierarchy tpm2.TPMHandle, name []byte) []byte {
+	return appendQualifiedName(make([]byte, 0, message.MaxNameSize), handleName(hierarchy), name)
+}
+
+func handleName(h tpm2.TPMHandle) []byte {
+	return binary.BigEndian.AppendUint32(nil, uint32(h))
+}
+
+func appendQualifiedName(out, parent, name []byte) []byte {
+	if !isName(name) || len(parent) > message.MaxNameSize {
+		return nil
+	}
+	var buf [2 * message.MaxNameSize]byte
+	both := append(append(buf[:0], parent...), name...)
+	return appendName(out, tpm2.TPMAlgID(binary.BigEndian.Uint16(name)), both)
+}
+
+// isName reports whether b has the form of an object's Name.
+func isName(b []byte) bool {
+	if len(b) < 2 {
+		return false
+	}
+	h := tpmwire.HashOf(tpm2.TPMAlgID(binary.BigEndian.Uint16(b)))
+	return h != 0 && len(b) == 2+h.Size()
+}
+
+// appendName appends alg and the digest of message, or nothing for an algorithm
+// that is not ours.
+func appendName(out []byte, alg tpm2.TPMAlgID, message []byte) []byte {
+	h := tpmwire.HashOf(alg)
+	if h == 0 {
+		return out
+	}
+	return tpmwire.AppendDigest(binary.BigEndian.AppendUint16(out, uint16(alg)), h, message)
+}

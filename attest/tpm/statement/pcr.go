@@ -1,0 +1,217 @@
+package statement
+
+import (
+	"bytes"
+	"cmp"
+	"crypto"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/internal/tpmwire"
+)
+
+// MaxPCRs bounds the PCRs of one quote: 32 in each of the four banks that are
+// accepted at all.
+const MaxPCRs = 128
+
+// pcrsPerBank is how many PCRs a bank of a PC Client platform has: TCG PC Client
+// Platform TPM Profile 1.05, 5.4.1.
+const pcrsPerBank = 24
+
+// Checks of PCRs: of those that a quote selects, and of the values beside it.
+const (
+	// CheckPCRSelection: a quote selects no PCR at all, a bank without PCRs, one
+	// bank twice, or other PCRs than those that were asked for.
+	CheckPCRSelection Check = "pcr-selection"
+	// CheckPCRBank: a PCR is of a bank whose hash is not accepted.
+	CheckPCRBank Check = "pcr-bank"
+	// CheckPCRValue: a PCR's value is not as long as the digests of its bank.
+	CheckPCRValue Check = "pcr-value"
+	// CheckPCRDuplicate: one PCR is listed twice.
+	CheckPCRDuplicate Check = "pcr-duplicate"
+	// CheckPCRNotQuoted: a value is given, or asked for, of a PCR that the quote does
+	// not cover.
+	CheckPCRNotQuoted Check = "pcr-not-quoted"
+	// CheckPCRMissing: the value of a quoted PCR is not given.
+	CheckPCRMissing Check = "pcr-missing"
+	// CheckPCRDigest: the values given are not those whose digest was quoted.
+	CheckPCRDigest Check = "pcr-digest"
+	// CheckPCRResettable: the value of a PCR is asked for that any program can reset.
+	CheckPCRResettable Check = "pcr-resettable"
+)
+
+// PCR is the value of one platform configuration register in one bank.
+type PCR struct {
+	// Bank is the bank's hash: tpm2.TPMAlgSHA256, SHA384 or SHA512, or SHA1 where
+	// that is allowed.
+	Bank tpm2.TPMAlgID
+	// Index is the register, 0 to 31; PC Client platforms have 0 to 23.
+	Index int
+	// Value is a digest of the bank's hash: 20, 32, 48 or 64 bytes.
+	Value []byte
+}
+
+// String returns bank, index and value in hexadecimal, for example "SHA256:7 a0c4…".
+func (p PCR) String() string { return fmt.Sprintf("%s %x", p.ID(), p.Value) }
+
+func (p PCR) ID() PCRID { return PCRID{p.Bank, p.Index} }
+
+// PCRID names a PCR.
+type PCRID struct {
+	bank  tpm2.TPMAlgID
+	index int
+}
+
+func (id PCRID) String() string { return tpmwire.AlgorithmName(id.bank) + ":" + strconv.Itoa(id.index) }
+
+// compare orders as on the wire: by the bank's number, then by index.
+func (id PCRID) compare(other PCRID) int {
+	return cmp.Or(cmp.Compare(id.bank, other.bank), cmp.Compare(id.index, other.index))
+}
+
+// ResettablePCR reports whether any program on the machine can reset a PCR, so that
+// its value proves nothing: 16 (debug) and 23 (application support) of a PC Client
+// platform. PCRs 17 to 22 can be reset too, but from a higher locality: by the
+// hardware's dynamic launch and by what it launched.
+func ResettablePCR(index int) bool { return index == 16 || index == 23 }
+
+// NewPCRSelection selects PCRs of one bank, in any order, each 0 to 23. No index at
+// all, an index outside the range and one that is given twice are errors.
+func NewPCRSelection(bank tpm2.TPMAlgID, indexes ...int) (PCRSelection, error) {
+	s := PCRSelection{Hash: bank, Select: make([]byte, pcrsPerBank/8)}
+	if tpmwire.HashOf(bank) == 0 {
+		return PCRSelection{}, tpmwire.Refuse(CheckPCRBank, tpmwire.AlgorithmName(bank), "SHA1, SHA256, SHA384 or SHA512")
+	}
+	if len(indexes) == 0 {
+		return PCRSelection{}, tpmwire.Refuse(CheckPCRSelection, "no PCR", "at least one")
+	}
+	for _, i := range indexes {
+		if i < 0 || i >= pcrsPerBank {
+			return PCRSelection{}, tpmwire.Refuse(CheckPCRSelection, "PCR "+strconv.Itoa(i), "0 to 23")
+		}
+		if s.selects(i) {
+			return PCRSelection{}, tpmwire.Refuse(CheckPCRDuplicate, "PCR "+strconv.Itoa(i)+" twice", "once")
+		}
+		s.Select[i/8] |= 1 << (i % 8)
+	}
+	return s, nil
+}
+
+func (s PCRSelection) selects(index int) bool {
+	return index/8 < len(s.Select) && s.Select[index/8]>>(index%8)&1 == 1
+}
+
+// SelectedPCRs lists what is selected, in the order in which a TPM digests it: bank
+// by bank as listed, ascending within. It refuses a selection that covers nothing,
+// and what could be read in two ways.
+func SelectedPCRs(selections []PCRSelection, allowSHA1 bool) ([]PCRID, error) {
+	if len(selections) == 0 {
+		return nil, tpmwire.Refuse(CheckPCRSelection, "no bank", "at least one PCR")
+	}
+	ids := make([]PCRID, 0, pcrsPerBank)
+	for n, s := range selections {
+		if err := CheckBank(s.Hash, allowSHA1); err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(selections[:n], func(o PCRSelection) bool { return o.Hash == s.Hash }) {
+			return nil, tpmwire.Refuse(CheckPCRSelection, "bank "+tpmwire.AlgorithmName(s.Hash)+" twice", "once")
+		}
+		before := len(ids)
+		for i := range len(s.Select) * 8 {
+			if s.selects(i) {
+				ids = append(ids, PCRID{s.Hash, i})
+			}
+		}
+		if len(ids) == before {
+			return nil, tpmwire.Refuse(CheckPCRSelection, "no PCR of bank "+tpmwire.AlgorithmName(s.Hash), "at least one")
+		}
+	}
+	return ids, nil
+}
+
+func CheckBank(bank tpm2.TPMAlgID, allowSHA1 bool) error {
+	if tpmwire.HashOf(bank) == 0 || bank == tpm2.TPMAlgSHA1 && !allowSHA1 {
+		return tpmwire.Refuse(CheckPCRBank, tpmwire.AlgorithmName(bank), "SHA256, SHA384 or SHA512")
+	}
+	return nil
+}
+
+// SortedPCRs returns a copy in the order of the wire, and refuses a PCR that is
+// there twice or that is none.
+func SortedPCRs(pcrs []PCR) ([]PCR, error) {
+	if len(pcrs) > MaxPCRs {
+		return nil, tpmwire.Refuse(CheckPCRSelection, strconv.Itoa(len(pcrs))+" PCRs", "at most "+strconv.Itoa(MaxPCRs))
+	}
+	sorted := slices.Clone(pcrs)
+	slices.SortFunc(sorted, func(a, b PCR) int { return a.ID().compare(b.ID()) })
+	for n, p := range sorted {
+		if err := p.Check(); err != nil {
+			return nil, err
+		}
+		if n > 0 && p.ID() == sorted[n-1].ID() {
+			return nil, tpmwire.Refuse(CheckPCRDuplicate, p.ID().String()+" twice", "once")
+		}
+	}
+	return sorted, nil
+}
+
+// Check holds bank, index and size together.
+func (p PCR) Check() error {
+	h := tpmwire.HashOf(p.Bank)
+	if h == 0 {
+		return tpmwire.Refuse(CheckPCRBank, tpmwire.AlgorithmName(p.Bank), "SHA1, SHA256, SHA384 or SHA512")
+	}
+	if p.Index < 0 || p.Index >= 8*tpmwire.MaxPCRSelectSize {
+		return tpmwire.Refuse(CheckPCRSelection, p.ID().String(), "0 to 31")
+	}
+	if len(p.Value) != h.Size() {
+		return tpmwire.Refuse(CheckPCRValue, p.ID().String()+" of "+strconv.Itoa(len(p.Value))+" bytes", strconv.Itoa(h.Size()))
+	}
+	return nil
+}
+
+// findPCR looks for a PCR among sorted ones.
+func findPCR(sorted []PCR, id PCRID) (PCR, bool) {
+	n, found := slices.BinarySearchFunc(sorted, id, func(p PCR, id PCRID) int { return p.ID().compare(id) })
+	if !found {
+		return PCR{}, false
+	}
+	return sorted[n], true
+}
+
+// DigestOfPCRs is the digest that TPM2_Quote signs: of the values in the order of
+// the selection (Part 1, 17.6). Each of ids must be among the sorted values.
+func DigestOfPCRs(h crypto.Hash, ids []PCRID, sorted []PCR) []byte {
+	all := make([]byte, 0, len(ids)*tpmwire.MaxDigestSize)
+	for _, id := range ids {
+		p, _ := findPCR(sorted, id)
+		all = append(all, p.Value...)
+	}
+	return tpmwire.AppendDigest(nil, h, all)
+}
+
+// SamePCRs reports whether two lists name the same PCRs, whatever their order.
+func SamePCRs(a, b []PCRID) bool {
+	a, b = slices.Clone(a), slices.Clone(b)
+	slices.SortFunc(a, PCRID.compare)
+	slices.SortFunc(b, PCRID.compare)
+	return slices.Equal(a, b)
+}
+
+// Equal reports whether both are one PCR with one value.
+func (p PCR) Equal(o PCR) bool { return p.ID() == o.ID() && bytes.Equal(p.Value, o.Value) }
+
+// NamesOfPCRs lists PCRs for an error message.
+func NamesOfPCRs(ids []PCRID) string {
+	var b bytes.Buffer
+	for n, id := range ids {
+		if n > 0 {
+			b.WriteByte(' ')
+		}
+		b.WriteString(id.String())
+	}
+	return b.String()
+}

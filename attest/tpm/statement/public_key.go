@@ -1,0 +1,184 @@
+package statement
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/rsa"
+	"math/big"
+	"strconv"
+
+	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/internal/tpmwire"
+)
+
+// Checks of keys.
+const (
+	// CheckPoint: an ECC point is not on its curve, or its coordinates are too wide.
+	CheckPoint Check = "key-point"
+	// CheckWeakKey: the key is of a kind or size that is not accepted: RSA under
+	// 2048 or over 4096 bits or with an exponent other than 65537, or a curve other
+	// than P-256, P-384 and P-521.
+	CheckWeakKey Check = "key-strength"
+)
+
+const (
+	minRSABits = 2048
+	MaxRSABits = 4096
+)
+
+// Key returns the public key: an *rsa.PublicKey, or an *ecdsa.PublicKey whose point
+// is on its curve. A template without a key is refused. Errors are an [*Error] with
+// [CheckPublicEncoding] (a modulus of another size than KeyBits), [CheckWeakKey] (an
+// exponent that crypto/rsa cannot hold, another curve) or [CheckPoint]. Nobody can see
+// whether a modulus is the product of two primes: that shows where a signature of
+// the key verifies.
+func (p *Public) Key() (crypto.PublicKey, error) {
+	if p.Type == tpm2.TPMAlgRSA {
+		return p.rsaKey()
+	}
+	if p.Type != tpm2.TPMAlgECC {
+		return nil, tpmwire.Refuse(CheckKeyType, tpmwire.AlgorithmName(p.Type), "RSA or ECC")
+	}
+	c, ok := tpmwire.CurveOf(p.Curve)
+	if !ok {
+		return nil, tpmwire.Refuse(CheckWeakKey, "curve "+tpmwire.HexNumber(uint64(p.Curve), 4), "P-256, P-384 or P-521")
+	}
+	if len(p.X) > c.Width || len(p.Y) > c.Width {
+		return nil, tpmwire.Refuse(CheckPoint, "coordinates of "+strconv.Itoa(len(p.X))+" and "+strconv.Itoa(len(p.Y))+" bytes",
+			"at most "+strconv.Itoa(c.Width))
+	}
+	var point [1 + 2*maxCoordinateSize]byte
+	point[0] = 4 // uncompressed: SEC 1, 2.3.3
+	copy(point[1+c.Width-len(p.X):], p.X)
+	copy(point[1+2*c.Width-len(p.Y):], p.Y)
+	key, err := ecdsa.ParseUncompressedPublicKey(c.Curve, point[:1+2*c.Width])
+	if err != nil {
+		return nil, &Error{Check: CheckPoint, Got: "a point that is not on " + c.Curve.Params().Name, Err: err}
+	}
+	return key, nil
+}
+
+func (p *Public) rsaKey() (crypto.PublicKey, error) {
+	if !p.hasModulus() {
+		return nil, badPublic("a modulus of "+strconv.Itoa(len(withoutLeadingZeros(p.Modulus)))+" bytes", "keyBits "+strconv.Itoa(int(p.KeyBits)))
+	}
+	e := p.exponent()
+	if e > 1<<31-1 {
+		return nil, tpmwire.Refuse(CheckWeakKey, "exponent "+strconv.FormatUint(uint64(e), 10), "at most 2147483647")
+	}
+	return &rsa.PublicKey{N: new(big.Int).SetBytes(p.Modulus), E: int(e)}, nil
+}
+
+// hasModulus reports whether there is a modulus as large as KeyBits says, to the
+// octet: the specification does not ask for its highest bit.
+func (p *Public) hasModulus() bool {
+	return len(p.Modulus) != 0 && len(p.Modulus)*8 == int(p.KeyBits) && p.Modulus[0] != 0
+}
+
+// exponent is the RSA exponent with the default filled in.
+func (p *Public) exponent() uint32 {
+	if p.Exponent == 0 {
+		return tpmwire.DefaultRSAExponent
+	}
+	return p.Exponent
+}
+
+// SameKey reports whether p holds the very key pub, an *rsa.PublicKey or
+// *ecdsa.PublicKey. Leading zero bytes of coordinates do not count. It is false for
+// a key of another kind, and for a pub that is not on its curve.
+func (p *Public) SameKey(pub crypto.PublicKey) bool {
+	switch k := pub.(type) {
+	case *rsa.PublicKey:
+		if k == nil || k.N == nil || p.Type != tpm2.TPMAlgRSA || k.N.Sign() <= 0 || !p.hasModulus() {
+			return false
+		}
+		var buf [maxModulusSize]byte
+		size := len(p.Modulus)
+		if size > len(buf) || k.Size() != size || int64(k.E) != int64(p.exponent()) {
+			return false
+		}
+		return bytes.Equal(k.N.FillBytes(buf[:size]), p.Modulus)
+	case *ecdsa.PublicKey:
+		//lint:ignore SA1019 Bytes panics where a coordinate is nil, and nothing else tells
+		if k == nil || k.X == nil || k.Y == nil || p.Type != tpm2.TPMAlgECC {
+			return false
+		}
+		c, ok := tpmwire.CurveOf(p.Curve)
+		if !ok || k.Curve != c.Curve {
+			return false
+		}
+		point, err := k.Bytes()
+		if err != nil {
+			return false
+		}
+		return equalPadded(p.X, point[1:1+c.Width]) && equalPadded(p.Y, point[1+c.Width:])
+	}
+	return false
+}
+
+// sameKeyAs is SameKey for a key that is a public area too. It says nothing of the
+// curve: two areas with one point off it are the same.
+func (p *Public) sameKeyAs(q *Public) bool {
+	if p.Type != q.Type {
+		return false
+	}
+	if p.Type == tpm2.TPMAlgRSA {
+		return bytes.Equal(p.Modulus, q.Modulus) && p.exponent() == q.exponent()
+	}
+	return p.Curve == q.Curve && bytes.Equal(withoutLeadingZeros(p.X), withoutLeadingZeros(q.X)) &&
+		bytes.Equal(withoutLeadingZeros(p.Y), withoutLeadingZeros(q.Y))
+}
+
+// equalPadded reports whether v, padded with zero bytes in front, is full.
+func equalPadded(v, full []byte) bool {
+	pad := len(full) - len(v)
+	if pad < 0 || !bytes.Equal(v, full[pad:]) {
+		return false
+	}
+	for _, b := range full[:pad] {
+		if b != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// checkStrength refuses weak RSA keys; ParsePublic lets no weak curve through.
+func (p *Public) checkStrength() error {
+	if p.Type != tpm2.TPMAlgRSA {
+		return nil
+	}
+	return checkRSAStrength(int(p.KeyBits), int64(p.exponent()))
+}
+
+// CheckKeyStrength refuses weak keys, and keys of kinds that no TPM of ours has.
+func CheckKeyStrength(pub crypto.PublicKey) error {
+	switch k := pub.(type) {
+	case *rsa.PublicKey:
+		if k == nil || k.N == nil {
+			return tpmwire.Refuse(CheckWeakKey, "no RSA key", "an RSA key")
+		}
+		return checkRSAStrength(k.N.BitLen(), int64(k.E))
+	case *ecdsa.PublicKey:
+		if k == nil || k.Curve == nil {
+			return tpmwire.Refuse(CheckWeakKey, "no ECDSA key", "an ECDSA key")
+		}
+		if _, ok := tpmwire.CurveOfKey(k); !ok {
+			return tpmwire.Refuse(CheckWeakKey, "curve "+k.Params().Name, "P-256, P-384 or P-521")
+		}
+		return nil
+	}
+	return tpmwire.Refuse(CheckWeakKey, "a key that is neither RSA nor ECDSA", "*rsa.PublicKey or *ecdsa.PublicKey")
+}
+
+func checkRSAStrength(bits int, exponent int64) error {
+	if bits < minRSABits || bits > MaxRSABits {
+		return tpmwire.Refuse(CheckWeakKey, "RSA of "+strconv.Itoa(bits)+" bits", "2048 to 4096")
+	}
+	if exponent != tpmwire.DefaultRSAExponent {
+		return tpmwire.Refuse(CheckWeakKey, "RSA exponent "+strconv.FormatInt(exponent, 10), "65537")
+	}
+	return nil
+}

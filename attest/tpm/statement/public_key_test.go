@@ -1,0 +1,139 @@
+package statement
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rsa"
+	"math/big"
+	"testing"
+
+	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/internal/tpmwire"
+)
+
+func TestCurves(t *testing.T) {
+	for id, want := range map[tpm2.TPMECCCurve]elliptic.Curve{
+		tpm2.TPMECCNistP256: elliptic.P256(), tpm2.TPMECCNistP384: elliptic.P384(), tpm2.TPMECCNistP521: elliptic.P521(),
+	} {
+		c, ok := tpmwire.CurveOf(id)
+		params := want.Params()
+		if !ok || c.Curve != want || c.Width != (params.BitSize+7)/8 || new(big.Int).SetBytes([]byte(c.Order)).Cmp(params.N) != 0 || len(c.Order) != c.Width {
+			t.Errorf("%s: got %+v", params.Name, c)
+		}
+		again, ok := tpmwire.CurveOfKey(&ecdsa.PublicKey{Curve: want})
+		if !ok || again != c {
+			t.Errorf("%s: by key %+v", params.Name, again)
+		}
+	}
+	if _, ok := tpmwire.CurveOf(tpm2.TPMECCNistP224); ok {
+		t.Error("P-224")
+	}
+	if _, ok := tpmwire.CurveOfKey(&ecdsa.PublicKey{Curve: elliptic.P224()}); ok {
+		t.Error("P-224")
+	}
+}
+
+func TestPublicKey(t *testing.T) {
+	keys := map[string]crypto.PublicKey{
+		"P256": softwareKeys.p256().Public(), "P256b": softwareKeys.p256b().Public(), "P384": softwareKeys.p384().Public(),
+		"P521": softwareKeys.p521().Public(), "RSA": softwareKeys.rsa2048().Public(), "RSAb": softwareKeys.rsa2048b().Public(),
+	}
+	for name, key := range keys {
+		p := publicArea(t, key, testSoftwareAttributes, noScheme)
+		got, err := p.Key()
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if !key.(interface{ Equal(crypto.PublicKey) bool }).Equal(got) {
+			t.Errorf("%s: another key", name)
+		}
+		for other, k := range keys {
+			if p.SameKey(k) != (name == other) {
+				t.Errorf("SameKey of %s and %s: %v", name, other, p.SameKey(k))
+			}
+			if q := publicArea(t, k, testAKAttributes, noScheme); p.sameKeyAs(q) != (name == other) {
+				t.Errorf("sameKeyAs of %s and %s: %v", name, other, p.sameKeyAs(q))
+			}
+		}
+	}
+}
+
+func TestSameKeyRefusesOtherKinds(t *testing.T) {
+	ecc := publicArea(t, softwareKeys.p256().Public(), testSoftwareAttributes, noScheme)
+	rsaArea := publicArea(t, softwareKeys.rsa2048().Public(), testSoftwareAttributes, noScheme)
+	k := softwareKeys.rsa2048()
+	for name, key := range map[string]crypto.PublicKey{
+		"nil": nil, "nil RSA": (*rsa.PublicKey)(nil), "nil ECDSA": (*ecdsa.PublicKey)(nil), "empty RSA": &rsa.PublicKey{},
+		"empty ECDSA": &ecdsa.PublicKey{}, "Ed25519": ed25519.PublicKey(make([]byte, 32)), "value": k.PublicKey, "private": k,
+		"other exponent": &rsa.PublicKey{N: k.N, E: 3}, "negative": &rsa.PublicKey{N: new(big.Int).Neg(k.N), E: k.E},
+		"shorter": &rsa.PublicKey{N: new(big.Int).Rsh(k.N, 8), E: k.E}, "huge": &rsa.PublicKey{N: new(big.Int).Lsh(k.N, 8192), E: k.E},
+		"P-224": softwareKeys.p224().Public(),
+	} {
+		if ecc.SameKey(key) || rsaArea.SameKey(key) {
+			t.Errorf("%s: same key", name)
+		}
+	}
+	var zero Public
+	if zero.SameKey(softwareKeys.p256().Public()) || zero.SameKey(k.Public()) {
+		t.Error("the zero value has a key")
+	}
+}
+
+func TestPublicKeyRefuses(t *testing.T) {
+	ecc := publicArea(t, softwareKeys.p256().Public(), testSoftwareAttributes, noScheme)
+	rsaArea := publicArea(t, softwareKeys.rsa2048().Public(), testSoftwareAttributes, noScheme)
+	for name, row := range map[string]struct {
+		p    *Public
+		want Check
+	}{
+		"zero":                   {&Public{}, CheckKeyType},
+		"curve":                  {&Public{Type: tpm2.TPMAlgECC, Curve: tpm2.TPMECCNistP192}, CheckWeakKey},
+		"ECC template":           {changed(t, ecc, func(p *Public) { p.X, p.Y = nil, nil }), CheckPoint},
+		"ECC template of zeros":  {changed(t, ecc, func(p *Public) { p.X, p.Y = make([]byte, 32), make([]byte, 32) }), CheckPoint},
+		"off the curve":          {changed(t, ecc, func(p *Public) { p.X = p.Y }), CheckPoint},
+		"not reduced":            {changed(t, ecc, func(p *Public) { p.X = unhex(t, hexRepeat("ff", 32)) }), CheckPoint},
+		"a zero byte too wide":   {changed(t, ecc, func(p *Public) { p.X = append([]byte{0}, p.X...) }), CheckPoint},
+		"point of another curve": {changed(t, ecc, func(p *Public) { p.Curve = tpm2.TPMECCNistP384 }), CheckPoint},
+		"RSA template":           {changed(t, rsaArea, func(p *Public) { p.Modulus = nil }), CheckPublicEncoding},
+		"RSA template of zeros":  {changed(t, rsaArea, func(p *Public) { p.Modulus = make([]byte, 256) }), CheckPublicEncoding},
+		"short modulus":          {changed(t, rsaArea, func(p *Public) { p.Modulus = p.Modulus[1:] }), CheckPublicEncoding},
+		"other keyBits":          {changed(t, rsaArea, func(p *Public) { p.KeyBits = 3072 }), CheckPublicEncoding},
+		"leading zero byte":      {changed(t, rsaArea, func(p *Public) { p.Modulus = append([]byte{0}, p.Modulus[1:]...) }), CheckPublicEncoding},
+		"exponent 2^31":          {changed(t, rsaArea, func(p *Public) { p.Exponent = 1 << 31 }), CheckWeakKey},
+	} {
+		t.Run(name, func(t *testing.T) {
+			key, err := row.p.Key()
+			expectCheck(t, err, row.want)
+			if key != nil {
+				t.Errorf("a key beside the error: %v", key)
+			}
+		})
+	}
+}
+
+func TestKeyStrength(t *testing.T) {
+	k := softwareKeys.rsa2048()
+	for name, row := range map[string]struct {
+		key  crypto.PublicKey
+		want Check
+	}{
+		"RSA-2048":        {k.Public(), ""},
+		"P-521":           {softwareKeys.p521().Public(), ""},
+		"RSA-1024":        {softwareKeys.rsa1024().Public(), CheckWeakKey},
+		"RSA-2047":        {&rsa.PublicKey{N: new(big.Int).Rsh(k.N, 1), E: k.E}, CheckWeakKey},
+		"RSA-4097":        {&rsa.PublicKey{N: new(big.Int).Lsh(k.N, 4097-2048), E: k.E}, CheckWeakKey},
+		"exponent 3":      {&rsa.PublicKey{N: k.N, E: 3}, CheckWeakKey},
+		"exponent 65538":  {&rsa.PublicKey{N: k.N, E: 65538}, CheckWeakKey},
+		"exponent −65537": {&rsa.PublicKey{N: k.N, E: -65537}, CheckWeakKey},
+		"P-224":           {softwareKeys.p224().Public(), CheckWeakKey},
+		"nil":             {nil, CheckWeakKey},
+		"nil RSA":         {(*rsa.PublicKey)(nil), CheckWeakKey},
+		"nil ECDSA":       {(*ecdsa.PublicKey)(nil), CheckWeakKey},
+		"Ed25519":         {ed25519.PublicKey(make([]byte, 32)), CheckWeakKey},
+	} {
+		t.Run(name, func(t *testing.T) { expectCheck(t, CheckKeyStrength(row.key), row.want) })
+	}
+}

@@ -1,0 +1,117 @@
+package statement
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"testing"
+)
+
+// A verification costs its public-key operation and the digest of the values, and
+// little else. The comparison is with the bare signature check.
+func BenchmarkVerifyQuote(b *testing.B) {
+	for name, ak := range benchmarkCases(b) {
+		f := goodQuoteForgery(b, ak)
+		e := f.evidence(b)
+		sig, err := ParseSignature(e.Signature)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Run(name+"/VerifyQuote", func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := VerifyQuote(e, &f.options); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		b.Run(name+"/signature", func(b *testing.B) {
+			b.ReportAllocs()
+			key := ak.private.Public()
+			for b.Loop() {
+				if err := sig.verify(key, e.Attest); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkVerifyQuoteByTurns gives what VerifyQuote costs as a multiple of the bare
+// signature check and the digest of the values.
+func BenchmarkVerifyQuoteByTurns(b *testing.B) {
+	for name, ak := range benchmarkCases(b) {
+		f := goodQuoteForgery(b, ak)
+		e := f.evidence(b)
+		sig, err := ParseSignature(e.Signature)
+		if err != nil {
+			b.Fatal(err)
+		}
+		key := ak.private.Public()
+		b.Run(name, func(b *testing.B) {
+			ByTurns(b, func() {}, []string{"x-ops"}, func() {
+				if _, err := VerifyQuote(e, &f.options); err != nil {
+					b.Fatal(err)
+				}
+			}, func() {
+				h := sha256.New()
+				for i := range e.PCRs {
+					h.Write(e.PCRs[i].Value)
+				}
+				if err := sig.verify(key, e.Attest); err != nil || !bytes.Equal(h.Sum(nil), f.attest.Quote.PCRDigest) {
+					b.Fatal("a bad quote", err)
+				}
+			})
+		})
+	}
+}
+
+func BenchmarkParseQuote(b *testing.B) {
+	der, err := MarshalQuote(goodQuoteForgery(b, newForger(b, softwareKeys.p256(), schemeECDSA)).evidence(b))
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := ParseQuote(der); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// What a quote costs beside the signature is a handful of allocations, and does not
+// grow with the number of PCRs.
+func TestQuoteAllocations(t *testing.T) {
+	f := goodQuoteForgery(t, newForger(t, softwareKeys.p256(), schemeECDSA))
+	e := f.evidence(t)
+	der, err := MarshalQuote(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		limit float64
+		run   func() error
+	}{
+		"parse": {2, func() error {
+			_, err := ParseQuote(der)
+			return err
+		}},
+		"checks": {12, func() error {
+			in := QuoteInput{CertifyInput: CertifyInput{
+				AK: f.ak.public, AKName: f.ak.public.Name(), AKKey: f.ak.private.Public(), qualifyingData: testQualifyingData,
+			}}
+			if err := in.ParseQuote(e); err != nil {
+				return err
+			}
+			return in.CheckBeforeSignature()
+		}},
+	} {
+		got := testing.AllocsPerRun(100, func() {
+			if err := c.run(); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if got > c.limit {
+			t.Errorf("%s: %v allocations, want at most %v", name, got, c.limit)
+		}
+	}
+}

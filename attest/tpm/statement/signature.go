@@ -1,0 +1,186 @@
+package statement
+
+import (
+	"strconv"
+
+	"github.com/google/go-tpm/tpm2"
+	"golang.org/x/crypto/cryptobyte"
+	"golang.org/x/crypto/cryptobyte/asn1"
+
+	"github.com/nodeattest/nodeattest/internal/tpmwire"
+)
+
+// maxTPMTSignatureSize bounds a TPMT_SIGNATURE, in bytes; RSA-4096 has 518.
+const maxTPMTSignatureSize = 1024
+
+// Checks of signatures: the encoding, and the scheme that it names.
+const (
+	// CheckSignatureSize: the signature is absent or over 1024 bytes.
+	CheckSignatureSize Check = "signature-size"
+	// CheckSignatureEncoding: the signature is not in its one canonical form, ends
+	// early, or has bytes behind it.
+	CheckSignatureEncoding Check = "signature-encoding"
+	// CheckSignatureScheme: the signature is of another scheme or hash than the
+	// attestation key's own, or of one that is not accepted at all, or fits no key
+	// of this kind.
+	CheckSignatureScheme Check = "signature-scheme"
+)
+
+// Signature is a TPMT_SIGNATURE of a scheme that can sign a statement: TPM 2.0
+// Library, Part 2, 11.3.4. Its byte slices share memory with the bytes that it was
+// parsed from.
+type Signature struct {
+	// Alg is tpm2.TPMAlgRSASSA, RSAPSS or ECDSA.
+	Alg tpm2.TPMAlgID
+	// Hash is the hash that the signature says it was made with: tpm2.TPMAlgSHA1,
+	// SHA256, SHA384 or SHA512.
+	Hash tpm2.TPMAlgID
+	// RSA is an RSA signature, as long as the modulus, up to 512 bytes; nil for
+	// ECDSA.
+	RSA []byte
+	// R and S are an ECDSA signature, big-endian, up to 66 bytes each, with or
+	// without leading zero bytes; nil for RSA.
+	R, S []byte
+}
+
+// RawScheme names scheme and hash of a signature that is carried bare.
+type RawScheme struct {
+	// Alg is tpm2.TPMAlgRSASSA, RSAPSS or ECDSA.
+	Alg tpm2.TPMAlgID
+	// Hash is tpm2.TPMAlgSHA1, SHA256, SHA384 or SHA512.
+	Hash tpm2.TPMAlgID
+}
+
+// ParseSignature parses a TPMT_SIGNATURE. It is strict: one encoding for one value,
+// nothing behind it. Values are not looked at: whether r and s are in range depends
+// on the key. The result refers to b, which must not be changed afterwards. Errors
+// are an [*Error] with [CheckSignatureSize], [CheckSignatureEncoding] or, for schemes
+// other than RSASSA, RSAPSS and ECDSA and for unknown hashes, [CheckSignatureScheme].
+func ParseSignature(b []byte) (*Signature, error) {
+	if err := checkSignatureSize(b); err != nil {
+		return nil, err
+	}
+	v := new(Signature)
+	s := cryptobyte.String(b)
+	if !s.ReadUint16((*uint16)(&v.Alg)) {
+		return nil, badSignature("fewer than 2 bytes", "a TPMT_SIGNATURE")
+	}
+	if !signingScheme(v.Alg) {
+		return nil, tpmwire.Refuse(CheckSignatureScheme, tpmwire.AlgorithmName(v.Alg), "RSASSA, RSAPSS or ECDSA")
+	}
+	if !s.ReadUint16((*uint16)(&v.Hash)) {
+		return nil, badSignature("an end before the hash", "a TPMT_SIGNATURE")
+	}
+	if tpmwire.HashOf(v.Hash) == 0 {
+		return nil, tpmwire.Refuse(CheckSignatureScheme, tpmwire.AlgorithmName(v.Hash), "SHA1, SHA256, SHA384 or SHA512")
+	}
+	if v.Alg == tpm2.TPMAlgECDSA {
+		if !tpmwire.ReadTPM2B(&s, &v.R, maxCoordinateSize) || !tpmwire.ReadTPM2B(&s, &v.S, maxCoordinateSize) {
+			return nil, badSignature("r or s", "two numbers of at most 66 bytes")
+		}
+	} else if !tpmwire.ReadTPM2B(&s, &v.RSA, maxModulusSize) {
+		return nil, badSignature("RSA signature", "at most 512 bytes")
+	}
+	if !s.Empty() {
+		return nil, badSignature(strconv.Itoa(len(s))+" bytes behind the signature", "none")
+	}
+	return v, nil
+}
+
+// ParseRawSignature reads a bare signature, as the sample of
+// draft-ietf-lamps-csr-attestation, GKE's requests and WebAuthn carry it: for
+// RSASSA and RSAPSS the signature's bytes, for ECDSA the DER of the SEQUENCE of
+// RFC 3279, 2.2.3, r and s positive and minimal. The result refers to b. Errors are
+// those of [ParseSignature].
+func ParseRawSignature(b []byte, scheme RawScheme) (*Signature, error) {
+	if err := checkSignatureSize(b); err != nil {
+		return nil, err
+	}
+	if !signingScheme(scheme.Alg) || tpmwire.HashOf(scheme.Hash) == 0 {
+		return nil, tpmwire.Refuse(CheckSignatureScheme, tpmwire.AlgorithmName(scheme.Alg)+"/"+tpmwire.AlgorithmName(scheme.Hash),
+			"RSASSA, RSAPSS or ECDSA with SHA1, SHA256, SHA384 or SHA512")
+	}
+	v := &Signature{Alg: scheme.Alg, Hash: scheme.Hash}
+	if scheme.Alg != tpm2.TPMAlgECDSA {
+		if len(b) > maxModulusSize {
+			return nil, badSignature(strconv.Itoa(len(b))+" bytes", "at most 512")
+		}
+		v.RSA = b
+		return v, nil
+	}
+	var body cryptobyte.String
+	s := cryptobyte.String(b)
+	if !s.ReadASN1(&body, asn1.SEQUENCE) || !s.Empty() || !readUnsigned(&body, &v.R) || !readUnsigned(&body, &v.S) || !body.Empty() {
+		return nil, badSignature("DER", "SEQUENCE { r INTEGER, s INTEGER } of at most 66 bytes each, not negative")
+	}
+	return v, nil
+}
+
+// readUnsigned reads a minimal, non-negative DER INTEGER of at most 66 bytes and
+// gives its magnitude.
+func readUnsigned(s *cryptobyte.String, out *[]byte) bool {
+	// The reader checks that the integer is minimal and not negative.
+	return s.ReadASN1Integer(out) && len(*out) <= maxCoordinateSize
+}
+
+// Marshal returns the TPMT_SIGNATURE of v's fields; for one of [ParseSignature] these
+// are the bytes that it was parsed from. It returns an [*Error] with the check that
+// ParseSignature would refuse the result for.
+func (v *Signature) Marshal() ([]byte, error) {
+	b := cryptobyte.NewBuilder(make([]byte, 0, 8+len(v.RSA)+len(v.R)+len(v.S)))
+	b.AddUint16(uint16(v.Alg))
+	b.AddUint16(uint16(v.Hash))
+	if v.Alg == tpm2.TPMAlgECDSA {
+		tpmwire.AddTPM2B(b, v.R)
+		tpmwire.AddTPM2B(b, v.S)
+	} else {
+		tpmwire.AddTPM2B(b, v.RSA)
+	}
+	out, err := b.Bytes()
+	if err != nil {
+		return nil, &Error{Check: CheckSignatureEncoding, Err: err}
+	}
+	if _, err := ParseSignature(out); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// MarshalECDSA returns the DER of RFC 3279, 2.2.3, for an ECDSA signature: what
+// ecdsa.VerifyASN1 and OpenSSL read. It returns an [*Error] with [CheckSignatureScheme]
+// for a signature of another scheme.
+func (v *Signature) MarshalECDSA() ([]byte, error) {
+	if v.Alg != tpm2.TPMAlgECDSA {
+		return nil, tpmwire.Refuse(CheckSignatureScheme, tpmwire.AlgorithmName(v.Alg), "ECDSA")
+	}
+	b := cryptobyte.NewBuilder(make([]byte, 0, 16+len(v.R)+len(v.S)))
+	b.AddASN1(asn1.SEQUENCE, func(b *cryptobyte.Builder) {
+		addUnsigned(b, v.R)
+		addUnsigned(b, v.S)
+	})
+	return b.Bytes()
+}
+
+// addUnsigned adds a magnitude as a minimal INTEGER.
+func addUnsigned(b *cryptobyte.Builder, v []byte) {
+	v = withoutLeadingZeros(v)
+	b.AddASN1(asn1.INTEGER, func(b *cryptobyte.Builder) {
+		if len(v) == 0 || v[0]&0x80 != 0 {
+			b.AddUint8(0)
+		}
+		b.AddBytes(v)
+	})
+}
+
+func checkSignatureSize(b []byte) error {
+	if len(b) == 0 || len(b) > maxTPMTSignatureSize {
+		return tpmwire.Refuse(CheckSignatureSize, strconv.Itoa(len(b))+" bytes", "1 to "+strconv.Itoa(maxTPMTSignatureSize))
+	}
+	return nil
+}
+
+func signingScheme(alg tpm2.TPMAlgID) bool {
+	return alg == tpm2.TPMAlgRSASSA || alg == tpm2.TPMAlgRSAPSS || alg == tpm2.TPMAlgECDSA
+}
+
+func badSignature(got, want string) error { return tpmwire.Refuse(CheckSignatureEncoding, got, want) }

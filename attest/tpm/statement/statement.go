@@ -1,0 +1,224 @@
+package statement
+
+import (
+	"crypto"
+
+	"github.com/nodeattest/nodeattest/internal/tpmwire"
+)
+
+// CheckCertifyOptions: the [CertifyOptions] say too little to decide. It is the
+// caller's fault, not the evidence's.
+const CheckCertifyOptions Check = "certify-options"
+
+// CertifyEvidence is one statement of TPM2_Certify: an attestation key's word that
+// the TPM holds, or had loaded, the key of a public area. TPM structures stand
+// without outer size prefixes.
+type CertifyEvidence struct {
+	// Attest is the TPMS_ATTEST, at most MaxAttestationSize bytes.
+	Attest []byte
+	// Signature is the TPMT_SIGNATURE over Attest, or a bare signature where
+	// RawSignature is set; at most 1024 bytes.
+	Signature []byte
+	// RawSignature is nil where Signature is a TPMT_SIGNATURE. Else Signature is
+	// bare, and this names scheme and hash: see ParseRawSignature. It must come from
+	// the caller's knowledge of the format, not from the sender.
+	RawSignature *RawScheme
+	// Public is the certified key's TPMT_PUBLIC, at most 1024 bytes.
+	Public []byte
+}
+
+// CertifyOptions say what [VerifyCertify] holds a statement against. The zero value
+// refuses: it names no attestation key, no qualifying data and no certified key.
+type CertifyOptions struct {
+	// AK is the attestation key, and where the trust in it comes from. The zero value
+	// is refused.
+	AK AK
+
+	// QualifyingData is what the statement's extraData must be, byte for byte: what the
+	// caller gave for this statement alone, 16 bytes or more of it random, since it is
+	// all that tells a fresh statement from an old one. Empty is refused: a nonce that
+	// was lost on the caller's way is empty too.
+	QualifyingData []byte
+	// Key is the key that must have been certified, as in the certificate request:
+	// *rsa.PublicKey or *ecdsa.PublicKey. Nil is refused.
+	Key crypto.PublicKey
+
+	// RequireTPMResident refuses a key that the statement does not show to live in
+	// the TPM: see Certified.TPMResident.
+	RequireTPMResident bool
+	// AllowDecryptionKey accepts a certified key that can decrypt and not sign.
+	AllowDecryptionKey bool
+	// AllowRestrictedKey accepts a restricted certified key, such as another
+	// attestation key or a storage key. Such a key cannot serve TLS.
+	AllowRestrictedKey bool
+
+	// InsecureAllowAnyQualifyingData skips the comparison with QualifyingData: a
+	// statement may then be as old as the attestation key. For recorded statements.
+	InsecureAllowAnyQualifyingData bool
+	// InsecureEmptyQualifyingData asks for empty extraData, where QualifyingData is
+	// empty. Such a statement is good for ever, and for every verifier. For formats that
+	// have no qualifying data, such as GKE's.
+	InsecureEmptyQualifyingData bool
+	// InsecureAllowAnyKey accepts whatever key was certified, where Key is nil. The
+	// caller must compare Certified.Public himself.
+	InsecureAllowAnyKey bool
+	// InsecureAllowSHA1Signature accepts statements that are signed with SHA-1, as
+	// attestation keys of Windows do. Collisions of SHA-1 can be computed.
+	InsecureAllowSHA1Signature bool
+	// InsecureAllowSHA1Name accepts names under SHA-1, of the certified key and of
+	// the attestation key.
+	InsecureAllowSHA1Name bool
+}
+
+// Certified is what a verified statement says.
+type Certified struct {
+	// Attestation is the statement, of type certify.
+	Attestation *Attestation
+	// Public is the certified key's public area. Its attributes are bound by the
+	// certified Name, so they are what the TPM enforces.
+	Public *Public
+	// AKPublic is the attestation key's public area, nil where only its key was
+	// given. AKTrust says where the trust in the key comes from.
+	AKPublic *Public
+	AKTrust  AKTrust
+	// SignatureScheme is the scheme and the hash that the statement is signed with.
+	SignatureScheme KeyScheme
+	// TPMResident says that the certified key cannot leave its TPM: fixedTPM and
+	// fixedParent are set, and its Qualified Name differs from its Name, so it has a
+	// parent and was not loaded from outside. It is false for a software key that was
+	// loaded to be certified, and for every key under an attestation key that only the
+	// sender names ([AKBySender]): that one may be in software itself.
+	TPMResident bool
+	// ClockTrusted says that resetCount, restartCount and firmwareVersion of
+	// Attestation are the TPM's own numbers: the signer is a primary key of the
+	// endorsement hierarchy. Where false they may be obfuscated, and serve only for
+	// comparison with another statement of the same key. It is always false where
+	// AKPublic is nil, and for [AKBySender].
+	ClockTrusted bool
+}
+
+// VerifyCertify checks one statement of TPM2_Certify against a trusted attestation
+// key, qualifying data and an expected key. It is the lower function for evidence
+// that comes without a challenge of this package: GKE's requests, the statement of a
+// draft-ietf-lamps-csr-attestation request, a recorded statement. What a machine is
+// and whether it may join is not asked here.
+//
+// The checks, each with its own Check: sizes, canonical parsing, magic and type;
+// qualifying data, in constant time; the certified Name against the Name computed
+// from Public, and Public's key against the expected one; name algorithms; the
+// attestation key's attributes, scheme and strength; the certified key's
+// attributes, strength and residence; scheme, hash and range of the signature; last
+// the signature itself. A refusal is an [*Error]; e and o must not be nil.
+func VerifyCertify(e *CertifyEvidence, o *CertifyOptions) (*Certified, error) {
+	if e == nil || o == nil {
+		return nil, tpmwire.Refuse(CheckCertifyOptions, "no evidence or no options", "both")
+	}
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	in := CertifyInput{AKKey: o.AK.key, Key: o.Key, qualifyingData: o.QualifyingData, Policy: o.policy()}
+	if err := in.Parse(e, o.AK.public); err != nil {
+		return nil, err
+	}
+	if err := in.CheckBeforeSignature(); err != nil {
+		return nil, err
+	}
+	if err := in.CheckSignature(); err != nil {
+		return nil, err
+	}
+	return in.certified(&o.AK), nil
+}
+
+func (o *CertifyOptions) check() error {
+	if err := checkStatementOptions(CheckCertifyOptions, &o.AK, o.QualifyingData, o.InsecureEmptyQualifyingData, o.InsecureAllowAnyQualifyingData); err != nil {
+		return err
+	}
+	switch {
+	case o.RequireTPMResident && !o.AK.trusted():
+		return tpmwire.Refuse(CheckCertifyOptions, "RequireTPMResident with an attestation key of the sender", "AKFromCredential or AKFromIssuer")
+	case o.Key == nil && !o.InsecureAllowAnyKey:
+		return tpmwire.Refuse(CheckCertifyOptions, "no expected key", "Key, or InsecureAllowAnyKey")
+	case o.Key != nil && o.InsecureAllowAnyKey:
+		return tpmwire.Refuse(CheckCertifyOptions, "Key with InsecureAllowAnyKey", "one of them")
+	}
+	return nil
+}
+
+// checkStatementOptions asks for an attestation key, and for one of the three ways to
+// say what qualifying data there must be.
+func checkStatementOptions(c Check, ak *AK, data []byte, empty, anyData bool) error {
+	if fault := ak.check(); fault != "" {
+		return tpmwire.Refuse(c, fault, "AKFromCredential or AKFromIssuer")
+	}
+	switch {
+	case empty && anyData:
+		return tpmwire.Refuse(c, "InsecureEmptyQualifyingData with InsecureAllowAnyQualifyingData", "one of them")
+	case len(data) == 0 && !empty && !anyData:
+		return tpmwire.Refuse(c, "empty qualifying data", "QualifyingData, InsecureEmptyQualifyingData or InsecureAllowAnyQualifyingData")
+	case len(data) != 0 && (empty || anyData):
+		return tpmwire.Refuse(c, "QualifyingData with an option that is for none", "one of them")
+	}
+	return nil
+}
+
+func (o *CertifyOptions) policy() StatementPolicy {
+	return StatementPolicy{
+		anyQualifyingData:  o.InsecureAllowAnyQualifyingData,
+		anyKey:             o.InsecureAllowAnyKey,
+		AllowSHA1Signature: o.InsecureAllowSHA1Signature,
+		allowSHA1Name:      o.InsecureAllowSHA1Name,
+		RequireTPMResident: o.RequireTPMResident,
+		allowDecryptionKey: o.AllowDecryptionKey,
+		allowRestrictedKey: o.AllowRestrictedKey,
+	}
+}
+
+// Parse fills in the parsed members from the evidence and from the attestation
+// key's public area, which may be empty where it is unknown or has been parsed.
+func (in *CertifyInput) Parse(e *CertifyEvidence, akPublic []byte) (err error) {
+	if in.Attest, err = ParseAttestation(e.Attest); err != nil {
+		return err
+	}
+	if in.Public, err = ParsePublic(e.Public); err != nil {
+		return err
+	}
+	if e.RawSignature != nil {
+		in.Sig, err = ParseRawSignature(e.Signature, *e.RawSignature)
+	} else {
+		in.Sig, err = ParseSignature(e.Signature)
+	}
+	if err != nil {
+		return err
+	}
+	return in.readAK(akPublic)
+}
+
+// readAK fills in what follows from the attestation key's public area, which is empty
+// where it is unknown or has been parsed.
+func (in *CertifyInput) readAK(akPublic []byte) (err error) {
+	if len(akPublic) != 0 {
+		if in.AK, err = ParsePublic(akPublic); err != nil {
+			return err
+		}
+	}
+	if in.AK == nil {
+		return nil
+	}
+	in.AKName = in.AK.Name()
+	if in.AKKey == nil {
+		in.AKKey, err = in.AK.Key()
+	}
+	return err
+}
+
+func (in *CertifyInput) certified(ak *AK) *Certified {
+	return &Certified{
+		Attestation:     in.Attest,
+		Public:          in.Public,
+		AKPublic:        in.AK,
+		AKTrust:         ak.Trust,
+		SignatureScheme: KeyScheme{Alg: in.Sig.Alg, Hash: in.Sig.Hash},
+		TPMResident:     ak.trusted() && in.TPMResident(),
+		ClockTrusted:    ak.trusted() && in.clockTrusted(),
+	}
+}

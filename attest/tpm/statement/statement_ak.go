@@ -1,0 +1,85 @@
+package statement
+
+import (
+	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/internal/tpmwire"
+)
+
+// Checks of the attestation key that signs a statement.
+const (
+	// CheckAKMismatch: the attestation key's public area holds another key than its
+	// certificate.
+	CheckAKMismatch Check = "ak-mismatch"
+	// CheckAKAttributes: the attestation key's attributes are not those of a
+	// restricted signing key that lives in a TPM.
+	CheckAKAttributes Check = "ak-attributes"
+	// CheckAKScheme: the attestation key has no signing scheme of its own, or one
+	// that is not accepted.
+	CheckAKScheme Check = "ak-scheme"
+)
+
+// What an attestation key's attributes must be. Restricted: it signs only what the
+// TPM made. The rest: the TPM made it and it cannot leave. A key that also decrypts
+// could be made to answer as a storage key, and one with x509sign signs certificates.
+const (
+	akAttributesSet = AttributeFixedTPM | AttributeFixedParent | AttributeSensitiveDataOrigin |
+		AttributeRestricted | AttributeSign
+	akAttributesClear = AttributeDecrypt | AttributeX509Sign
+)
+
+// checkAK checks the attestation key: always its strength, the rest where its
+// public area is known.
+func (in *CertifyInput) checkAK() error {
+	if err := CheckKeyStrength(in.AKKey); err != nil {
+		return err
+	}
+	if in.AK == nil {
+		return nil
+	}
+	if !in.AK.SameKey(in.AKKey) {
+		return tpmwire.Refuse(CheckAKMismatch, "another key in the attestation key's public area", "the attestation key")
+	}
+	if err := in.checkNameAlgorithm("attestation key", in.AK.NameAlg); err != nil {
+		return err
+	}
+	return checkAKForm(in.AK)
+}
+
+// CheckAKPublic checks name algorithm, strength, attributes and scheme of an
+// attestation key's public area. On road A these are claims and checked for
+// consistency; on road B the credential proves them.
+func CheckAKPublic(ak *Public) error {
+	var strict CertifyInput
+	if err := strict.checkNameAlgorithm("attestation key", ak.NameAlg); err != nil {
+		return err
+	}
+	if err := ak.checkStrength(); err != nil {
+		return err
+	}
+	return checkAKForm(ak)
+}
+
+// checkAKForm checks attributes and scheme.
+func checkAKForm(ak *Public) error {
+	a := ak.Attributes
+	if !a.Has(akAttributesSet) {
+		return tpmwire.Refuse(CheckAKAttributes, a.String(), akAttributesSet.String()+" set")
+	}
+	if a.HasAny(akAttributesClear) {
+		return tpmwire.Refuse(CheckAKAttributes, a.String(), akAttributesClear.String()+" clear")
+	}
+	if err := a.checkTogether(CheckAKAttributes); err != nil {
+		return err
+	}
+	switch {
+	case ak.Type == tpm2.TPMAlgRSA && (ak.Scheme.Alg == tpm2.TPMAlgRSASSA || ak.Scheme.Alg == tpm2.TPMAlgRSAPSS):
+	case ak.Type == tpm2.TPMAlgECC && ak.Scheme.Alg == tpm2.TPMAlgECDSA:
+	default:
+		return tpmwire.Refuse(CheckAKScheme, ak.Scheme.String(), "RSASSA or RSAPSS for RSA, ECDSA for ECC")
+	}
+	if ak.Symmetric.Alg != tpm2.TPMAlgNull {
+		return tpmwire.Refuse(CheckAKScheme, "symmetric scheme "+tpmwire.AlgorithmName(ak.Symmetric.Alg), "NULL")
+	}
+	return nil
+}

@@ -1,0 +1,249 @@
+package statement
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/subtle"
+	"encoding/binary"
+
+	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/tpmwire"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// Checks of a certify statement, beside those of its parsers.
+const (
+	// CheckQualifyingData: the statement's extraData is not the qualifying data
+	// expected, so it was made for another purpose or at another time.
+	CheckQualifyingData Check = "qualifying-data"
+	// CheckQualifiedSigner: the statement's qualifiedSigner is no Qualified Name that
+	// the attestation key can have.
+	CheckQualifiedSigner Check = "qualified-signer"
+	// CheckName: the certified Name is not the Name of the public area given.
+	CheckName Check = "certified-name"
+	// CheckQualifiedName: the certified Qualified Name is none that the certified
+	// key can have.
+	CheckQualifiedName Check = "certified-qualified-name"
+	// CheckKeyMismatch: the certified public area holds another key than expected.
+	CheckKeyMismatch Check = "key-mismatch"
+	// CheckAKIsCertifiedKey: the certified key is the attestation key itself.
+	CheckAKIsCertifiedKey Check = "ak-is-certified-key"
+	// CheckKeyAttributes: the certified key's attributes are not those of a key for
+	// this use, or contradict each other.
+	CheckKeyAttributes Check = "key-attributes"
+	// CheckResidencyClaim: the certified key was loaded from outside, and yet claims
+	// attributes that a TPM gives to no such key. No TPM made this statement.
+	CheckResidencyClaim Check = "key-residency-claim"
+	// CheckResidency: the caller asks for a key that lives in the TPM, and the
+	// statement does not show one.
+	CheckResidency Check = "key-residency"
+)
+
+// StatementPolicy holds the options of a statement's checks. The zero value is the
+// strictest but for residence, which is asked for or not.
+type StatementPolicy struct {
+	anyQualifyingData  bool
+	anyKey             bool
+	AllowSHA1Signature bool
+	allowSHA1Name      bool
+	RequireTPMResident bool
+	allowDecryptionKey bool
+	allowRestrictedKey bool
+}
+
+// CertifyInput is a certify statement with all that it is held against, parsed: what
+// a verifier fills in that has parsed the parts already. No check changes it, and
+// none allocates where it passes, but for the comparison of an ECC key.
+type CertifyInput struct {
+	Attest *Attestation
+	Sig    *Signature
+	Public *Public // the certified key's
+	AK     *Public // the attestation key's, nil where only its key is known
+	AKName []byte  // the Name of ak
+	AKKey  crypto.PublicKey
+	Key    crypto.PublicKey // expected; nil only under policy.anyKey
+
+	qualifyingData []byte
+	// covers, where it is not nil, compares the qualifying data in the place of
+	// qualifyingData: a verifier that derives it.
+	Covers func(data []byte) error
+	Policy StatementPolicy
+}
+
+// CheckBeforeSignature runs every check but the signature's verification: no
+// public-key operation, cheapest reasons first.
+func (in *CertifyInput) CheckBeforeSignature() error {
+	if in.Attest.Certified == nil {
+		return tpmwire.Refuse(CheckStatementType, statementTypeName(in.Attest.Type), statementTypeName(tpm2.TPMSTAttestCertify))
+	}
+	if err := in.checkQualifyingData(); err != nil {
+		return err
+	}
+	if err := in.checkCertifiedKey(); err != nil {
+		return err
+	}
+	if err := in.checkAK(); err != nil {
+		return err
+	}
+	if err := in.checkQualifiedSigner(); err != nil {
+		return err
+	}
+	if err := in.checkKeyAttributes(); err != nil {
+		return err
+	}
+	if err := in.checkResidency(); err != nil {
+		return err
+	}
+	return in.checkSignatureForm()
+}
+
+// checkQualifyingData compares in constant time: on road B the expected value
+// depends on a secret. It stands alone so that a verifier can run it before anything
+// else.
+func (in *CertifyInput) checkQualifyingData() error {
+	switch {
+	case in.Policy.anyQualifyingData:
+		return nil
+	case in.Covers != nil:
+		return in.Covers(in.Attest.ExtraData)
+	}
+	if subtle.ConstantTimeCompare(in.Attest.ExtraData, in.qualifyingData) != 1 {
+		// What was expected is a secret of this statement's maker and the verifier.
+		return tpmwire.Refuse(CheckQualifyingData, refusal.Hex(in.Attest.ExtraData), "the qualifying data of this challenge")
+	}
+	return nil
+}
+
+// checkCertifiedKey ties the certified Name to the public area and that to the
+// expected key.
+func (in *CertifyInput) checkCertifiedKey() error {
+	if !in.Public.HasName(in.Attest.Certified.Name) {
+		return tpmwire.Refuse(CheckName, refusal.Hex(in.Attest.Certified.Name), refusal.Hex(in.Public.Name()))
+	}
+	if err := in.checkNameAlgorithm("certified key", in.Public.NameAlg); err != nil {
+		return err
+	}
+	if err := in.Public.checkStrength(); err != nil {
+		return err
+	}
+	// Where ak is known, checkAK ties it to akKey.
+	if in.AK != nil && in.Public.sameKeyAs(in.AK) || in.AK == nil && in.Public.SameKey(in.AKKey) {
+		return tpmwire.Refuse(CheckAKIsCertifiedKey, "the attestation key", "another key")
+	}
+	if !in.Policy.anyKey && in.Public.SameKey(in.Key) {
+		return nil // and so a point on its curve
+	}
+	// A template, or a point off its curve, is no key at all: that reason goes first.
+	if _, err := in.Public.Key(); err != nil {
+		return err
+	}
+	if !in.Policy.anyKey {
+		return tpmwire.Refuse(CheckKeyMismatch, "another key in the certified public area", "the expected key")
+	}
+	return nil
+}
+
+func (in *CertifyInput) checkNameAlgorithm(whose string, alg tpm2.TPMAlgID) error {
+	if alg == tpm2.TPMAlgSHA1 && !in.Policy.allowSHA1Name {
+		return tpmwire.Refuse(CheckNameAlgorithm, "SHA1 for the "+whose, "SHA256, SHA384 or SHA512")
+	}
+	return nil
+}
+
+// checkQualifiedSigner refuses what no signing key of a TPM has as its Qualified
+// Name: nothing (the TPM did not sign), a name under another algorithm than the
+// attestation key's, and the bare Name, which is an object's that was loaded from
+// outside and cannot be restricted.
+func (in *CertifyInput) checkQualifiedSigner() error {
+	signer := in.Attest.QualifiedSigner
+	if !isName(signer) {
+		return tpmwire.Refuse(CheckQualifiedSigner, refusal.Hex(signer), "a Qualified Name")
+	}
+	alg := tpm2.TPMAlgID(binary.BigEndian.Uint16(signer))
+	if in.AK == nil {
+		return in.checkNameAlgorithm("attestation key", alg)
+	}
+	if alg != in.AK.NameAlg {
+		return tpmwire.Refuse(CheckQualifiedSigner, tpmwire.AlgorithmName(alg), tpmwire.AlgorithmName(in.AK.NameAlg))
+	}
+	if bytes.Equal(signer, in.AKName) || in.AK.hasNameAtOtherWidth(signer) {
+		return tpmwire.Refuse(CheckQualifiedSigner, "the Name of a key that was loaded from outside", "the Qualified Name of a restricted key")
+	}
+	return nil
+}
+
+// checkKeyAttributes asks for a key that signs, unless told otherwise, and whose
+// attributes a TPM accepts together.
+func (in *CertifyInput) checkKeyAttributes() error {
+	a := in.Public.Attributes
+	if err := a.checkTogether(CheckKeyAttributes); err != nil {
+		return err
+	}
+	if a.Has(AttributeRestricted) && !in.Policy.allowRestrictedKey {
+		return tpmwire.Refuse(CheckKeyAttributes, a.String(), "restricted clear")
+	}
+	if a.Has(AttributeX509Sign) {
+		return tpmwire.Refuse(CheckKeyAttributes, a.String(), "x509sign clear")
+	}
+	if !a.Has(AttributeSign) && !in.Policy.allowDecryptionKey {
+		return tpmwire.Refuse(CheckKeyAttributes, a.String(), "sign set")
+	}
+	return nil
+}
+
+// checkTogether refuses attributes that TPM2_Create and TPM2_LoadExternal refuse
+// with TPM_RC_ATTRIBUTES for every key: Part 2, 8.3.3.
+func (a Attributes) checkTogether(c Check) error {
+	switch {
+	case a.Has(AttributeFixedTPM) && !a.Has(AttributeFixedParent):
+		return tpmwire.Refuse(c, a.String(), "fixedParent with fixedTPM")
+	case a.Has(AttributeFixedTPM | AttributeEncryptedDuplication):
+		return tpmwire.Refuse(c, a.String(), "encryptedDuplication clear with fixedTPM")
+	case a.Has(AttributeRestricted) && a.Has(AttributeSign) == a.Has(AttributeDecrypt):
+		return tpmwire.Refuse(c, a.String(), "one of sign and decrypt with restricted")
+	case !a.HasAny(AttributeSign | AttributeDecrypt):
+		return tpmwire.Refuse(c, a.String(), "sign or decrypt")
+	}
+	return nil
+}
+
+// checkResidency holds what the attributes claim against the Qualified Name.
+func (in *CertifyInput) checkResidency() error {
+	name, qualified := in.Attest.Certified.Name, in.Attest.Certified.QualifiedName
+	if !isName(qualified) || tpm2.TPMAlgID(binary.BigEndian.Uint16(qualified)) != in.Public.NameAlg {
+		return tpmwire.Refuse(CheckQualifiedName, refusal.Hex(qualified), "a name under "+tpmwire.AlgorithmName(in.Public.NameAlg))
+	}
+	a := in.Public.Attributes
+	if bytes.Equal(name, qualified) && a.HasAny(AttributeFixedTPM|AttributeFixedParent|AttributeRestricted) {
+		return tpmwire.Refuse(CheckResidencyClaim, a.String(), "fixedTPM, fixedParent and restricted clear in a key that was loaded from outside")
+	}
+	if in.Policy.RequireTPMResident && !in.TPMResident() {
+		return tpmwire.Refuse(CheckResidency, a.String()+", Qualified Name "+refusal.Hex(qualified), "fixedTPM, fixedParent and a parent")
+	}
+	return nil
+}
+
+// TPMResident reports whether the certified key cannot leave its TPM. sensitiveDataOrigin
+// is not asked: it can be set in a software key, and a key that was imported for
+// good is resident too. That a key with these attributes has a parent, checkResidency
+// has seen.
+func (in *CertifyInput) TPMResident() bool {
+	return in.Public.Attributes.Has(AttributeFixedTPM | AttributeFixedParent)
+}
+
+// clockTrusted reports whether the signer is a primary key of the endorsement
+// hierarchy, whose statements carry clock and firmware as they are: Part 1, 36.7. It
+// does not where the attestation key's Name is not known.
+func (in *CertifyInput) clockTrusted() bool { return in.SignedByPrimary(tpm2.TPMRHEndorsement) }
+
+// SignedByPrimary reports whether the signer is the attestation key as a primary key
+// of a hierarchy.
+func (in *CertifyInput) SignedByPrimary(hierarchy tpm2.TPMHandle) bool {
+	var handle [4]byte
+	binary.BigEndian.PutUint32(handle[:], uint32(hierarchy))
+	var buf [message.MaxNameSize]byte
+	qualified := appendQualifiedName(buf[:0], handle[:], in.AKName)
+	return len(qualified) != 0 && bytes.Equal(in.Attest.QualifiedSigner, qualified)
+}

@@ -1,0 +1,112 @@
+package statement
+
+import (
+	"bytes"
+	"crypto/elliptic"
+	"math/big"
+	"testing"
+
+	"github.com/google/go-tpm/tpm2"
+)
+
+func TestVerifyCertifyOptionsAllow(t *testing.T) {
+	otherKey := softwareKeys.p256b().Public()
+	for _, row := range []struct {
+		name    string
+		without Check
+		change  func(*testing.T, *forgery)
+		allow   func(*CertifyOptions)
+	}{
+		{"decryption key", CheckKeyAttributes, recertify(testResidentAttributes&^AttributeSign | AttributeDecrypt),
+			func(o *CertifyOptions) { o.AllowDecryptionKey = true }},
+		{"restricted key", CheckKeyAttributes, recertify(testAKAttributes), func(o *CertifyOptions) { o.AllowRestrictedKey = true }},
+		{"SHA-1 name", CheckNameAlgorithm, func(t *testing.T, f *forgery) {
+			f.certify(changed(t, f.public, func(p *Public) { p.NameAlg = tpm2.TPMAlgSHA1 }))
+			f.useAK(changed(t, f.ak.public, func(p *Public) { p.NameAlg = tpm2.TPMAlgSHA1 }))
+		}, func(o *CertifyOptions) { o.InsecureAllowSHA1Name = true }},
+		{"SHA-1 signature", CheckSignatureHash, func(t *testing.T, f *forgery) {
+			f.scheme.Hash = tpm2.TPMAlgSHA1
+			f.useAK(changed(t, f.ak.public, func(p *Public) { p.Scheme.Hash = tpm2.TPMAlgSHA1 }))
+		}, func(o *CertifyOptions) { o.InsecureAllowSHA1Signature = true }},
+		{"any key", CheckKeyMismatch, func(_ *testing.T, f *forgery) { f.options.Key = softwareKeys.p384().Public() },
+			func(o *CertifyOptions) { o.Key, o.InsecureAllowAnyKey = nil, true }},
+		{"any qualifying data", CheckQualifyingData, func(_ *testing.T, f *forgery) { f.attest.ExtraData = []byte("other") },
+			func(o *CertifyOptions) { o.QualifyingData, o.InsecureAllowAnyQualifyingData = nil, true }},
+		{"empty qualifying data", CheckQualifyingData, func(_ *testing.T, f *forgery) { f.attest.ExtraData = nil },
+			func(o *CertifyOptions) { o.QualifyingData, o.InsecureEmptyQualifyingData = nil, true }},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			f := goodForgery(t, newForger(t, softwareKeys.rsa2048(), schemeRSASSA), otherKey)
+			row.change(t, f)
+			f.verify(t, row.without)
+			row.allow(&f.options)
+			f.verify(t, "")
+		})
+	}
+}
+
+func TestCertifyOptionsRefuse(t *testing.T) {
+	ak := newForger(t, softwareKeys.p256(), schemeECDSA)
+	f := goodForgery(t, ak, softwareKeys.p256b().Public())
+	e := f.evidence(t)
+	for name, change := range map[string]func(*CertifyOptions){
+		"zero":                  func(o *CertifyOptions) { *o = CertifyOptions{} },
+		"no attestation key":    func(o *CertifyOptions) { o.AK = AK{} },
+		"nil qualifying data":   func(o *CertifyOptions) { o.QualifyingData = nil },
+		"empty qualifying data": func(o *CertifyOptions) { o.QualifyingData = []byte{} },
+		"empty and some data":   func(o *CertifyOptions) { o.InsecureEmptyQualifyingData = true },
+		"empty and any data": func(o *CertifyOptions) {
+			o.QualifyingData, o.InsecureEmptyQualifyingData, o.InsecureAllowAnyQualifyingData = nil, true, true
+		},
+		"a credential's AK without its area": func(o *CertifyOptions) { o.AK = AKFromCredential(nil) },
+		"an issuer's AK without its key":     func(o *CertifyOptions) { o.AK = AKFromIssuer(nil, o.AK.public) },
+		"the sender's AK without either":     func(o *CertifyOptions) { o.AK = InsecureAKFromSender(nil, []byte{}) },
+		"residency by the sender's own AK":   func(o *CertifyOptions) { o.AK, o.RequireTPMResident = InsecureAKFromSender(nil, o.AK.public), true },
+		"residency by the sender's own AK key": func(o *CertifyOptions) {
+			o.AK, o.RequireTPMResident = InsecureAKFromSender(ak.private.Public(), nil), true
+		},
+		"any and some data":       func(o *CertifyOptions) { o.InsecureAllowAnyQualifyingData = true },
+		"no expected key":         func(o *CertifyOptions) { o.Key = nil },
+		"any and an expected key": func(o *CertifyOptions) { o.InsecureAllowAnyKey = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := f.options
+			change(&o)
+			_, err := VerifyCertify(e, &o)
+			expectCheck(t, err, CheckCertifyOptions)
+		})
+	}
+}
+
+// TestEveryBit changes every bit of the statement, the signature and the public area
+// of good evidence: none may be accepted.
+func TestEveryBit(t *testing.T) {
+	f := goodForgery(t, newForger(t, softwareKeys.p256(), schemeECDSA), softwareKeys.p256b().Public())
+	good := f.evidence(t)
+	for part, of := range map[string]func(*CertifyEvidence) *[]byte{
+		"statement":   func(e *CertifyEvidence) *[]byte { return &e.Attest },
+		"signature":   func(e *CertifyEvidence) *[]byte { return &e.Signature },
+		"public area": func(e *CertifyEvidence) *[]byte { return &e.Public },
+	} {
+		for i := range len(*of(good)) * 8 {
+			e := *good
+			b := bytes.Clone(*of(good))
+			b[i/8] ^= 1 << (i % 8)
+			*of(&e) = b
+			if _, err := VerifyCertify(&e, &f.options); err == nil {
+				t.Errorf("%s: bit %d of byte %d does not count", part, i%8, i/8)
+			}
+		}
+	}
+}
+
+// TestHighS accepts both halves of the range of s: TPMs do not normalize it.
+func TestHighS(t *testing.T) {
+	f := goodForgery(t, newForger(t, softwareKeys.p256(), schemeECDSA), softwareKeys.p256b().Public())
+	f.signature = func(v *Signature) {
+		v.S = new(big.Int).Sub(elliptic.P256().Params().N, new(big.Int).SetBytes(v.S)).Bytes()
+	}
+	f.verify(t, "")
+	f.signature = nil
+	f.verify(t, "")
+}

@@ -1,0 +1,195 @@
+package tpmcert
+
+import (
+	"context"
+	"crypto"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// AKVerifier decides which AK certificates are trusted. It is made once and is safe for
+// use from many goroutines; it remembers the intermediates that it has verified.
+type AKVerifier struct {
+	issuers []*issuer
+}
+
+// NewAKVerifier makes a verifier that trusts these issuers, at least one, in their order.
+// The error matches [refusal.CheckConfig] and names the issuer.
+func NewAKVerifier(issuers []Issuer) (*AKVerifier, error) {
+	if len(issuers) == 0 {
+		return nil, refusal.Config("Issuers", "", "at least one")
+	}
+	if err := checkOtherNames(issuers); err != nil {
+		return nil, &Error{Check: refusal.CheckConfig, Got: "unusable Issuers", Err: err}
+	}
+	v, known := &AKVerifier{}, newLinkMemory()
+	for n := range issuers {
+		i, err := newIssuer(&issuers[n], known)
+		if err != nil {
+			return nil, &Error{Check: refusal.CheckConfig, Got: fmt.Sprintf("an unusable issuer %d", n), Err: err}
+		}
+		v.issuers = append(v.issuers, i)
+	}
+	return v, nil
+}
+
+// Profiles are the profiles of the issuers, in their order.
+func (v *AKVerifier) Profiles() []Profile {
+	var all []Profile
+	for _, i := range v.issuers {
+		all = append(all, i.profile.clone())
+	}
+	return all
+}
+
+// AKCertificate is what a verified AK certificate says.
+type AKCertificate struct {
+	// Key is the AK, an *rsa.PublicKey or an *ecdsa.PublicKey.
+	Key crypto.PublicKey
+	// Chain is the verified chain, the AK certificate first and the root last.
+	Chain []*x509.Certificate
+	// Machine is the machine's identity in the form that the profile looks for.
+	Machine attest.Identity
+	// Directory is the manufacturer, model and version of the TPM where the
+	// certificate states them; never an identity.
+	Directory DirectoryName
+	// Profile is the profile of the issuer under which the certificate holds. Its
+	// tolerances are for the caller to grant: to a statement by this AK for example
+	// InsecureAllowSHA1Signature.
+	Profile Profile
+}
+
+// AKPresented is the certificate of an AK and what came above it, parsed and not trusted.
+type AKPresented struct {
+	presented
+}
+
+// ParseAKPresented parses an AK certificate and the chain that came with it, DER, leaf
+// first and root left out: 1 to 8 certificates of at most 16 KiB each. A refusal is an
+// [*Error].
+func ParseAKPresented(certificates [][]byte) (*AKPresented, error) {
+	p, err := parsePresented(certificates)
+	if err != nil {
+		return nil, err
+	}
+	return &AKPresented{*p}, nil
+}
+
+// Leaf is the AK's certificate.
+func (p *AKPresented) Leaf() *x509.Certificate { return p.leaf }
+
+// Verify finds the issuer under which the certificate holds at the time now. An issuer
+// whose roots do not fit is passed over; one whose roots fit and whose profile does not
+// decides the error. budget counts the signatures; nil means one of its own.
+//
+// A refusal is an [*Error] with the check that failed; once the context has ended, the
+// error wraps [csr.ErrRetry].
+func (v *AKVerifier) Verify(ctx context.Context, p *AKPresented, now time.Time, budget *attest.Budget) (*AKCertificate, error) {
+	if now.IsZero() {
+		return nil, errors.New("AK certificate: no time")
+	}
+	return v.verify(ctx, newLinks(budget), p, now)
+}
+
+func (v *AKVerifier) verify(ctx context.Context, w *links, p *AKPresented, now time.Time) (*AKCertificate, error) {
+	if err := checkValidity(p.leaf, now); err != nil {
+		return nil, err
+	}
+	if err := checkCriticalExtensions(p.leaf); err != nil {
+		return nil, err
+	}
+	var chainErr, profileErr error
+	for _, i := range v.issuers {
+		chain, err := i.verify(ctx, w, &p.presented, now)
+		if err := ctx.Err(); err != nil {
+			return nil, csr.Retry(fmt.Errorf("stopped between two issuers: %w", err))
+		}
+		if err != nil {
+			if chainErr == nil || errors.Is(chainErr, CheckCertificateChain) {
+				chainErr = err // that a chain is out of date says more than that it is unknown
+			}
+			continue
+		}
+		if err := i.profile.check(p.leaf, p.san); err != nil {
+			if profileErr == nil {
+				profileErr = err
+			}
+			continue
+		}
+		machine, err := p.identity(&i.profile)
+		if err != nil {
+			return nil, err
+		}
+		return &AKCertificate{Key: p.leaf.PublicKey, Chain: chain, Machine: machine, Directory: p.san.directory, Profile: i.profile}, nil
+	}
+	if profileErr != nil {
+		return nil, profileErr
+	}
+	return nil, chainErr
+}
+
+// identity asks the profile's sources in their order.
+func (p *AKPresented) identity(profile *Profile) (attest.Identity, error) {
+	for _, s := range profile.Identity {
+		id, err := p.identify(s)
+		if err != nil && !hasOwnCheck(err) {
+			err = &Error{Check: attest.CheckIdentity, Got: "a certificate that the source of identities refuses", Err: err}
+		}
+		if err != nil {
+			return "", err
+		}
+		if id == "" {
+			continue
+		}
+		if kind := id.Kind(); kind == "" || kind != s.Kind() || len(id) <= len(kind)+1 {
+			return "", &Error{Check: attest.CheckIdentity, Got: string(id), Want: "a kind, a colon and a name"}
+		}
+		return id, nil
+	}
+	return "", &Error{Check: attest.CheckIdentity, Got: "none of the forms of profile " + profile.Name, Want: "a machine identity"}
+}
+
+// identify asks a source, and answers for those in the box from what has been read
+// of the certificate already.
+func (p *AKPresented) identify(s IdentitySource) (attest.Identity, error) {
+	if s, ok := s.(OtherNameIdentity); ok {
+		return s.find(p.san)
+	}
+	return s.Identify(p.leaf)
+}
+
+func hasOwnCheck(err error) bool {
+	_, ok := errors.AsType[Check](err)
+	return ok
+}
+
+// VerifyAKCertificate checks an AK certificate and the chain that came with it,
+// leaf first and root left out, DER, under a list of trusted issuers at the time
+// now, for evidence that does not come out of the join, together with [statement.VerifyCertify].
+// The issuers are made ready at each call and nothing is remembered: for requests in
+// number make an [AKVerifier].
+//
+// A refusal is an [*Error] with the check that failed. An issuer without roots or
+// with an incomplete profile is an error with [refusal.CheckConfig], and so is an empty
+// list.
+func VerifyAKCertificate(issuers []Issuer, certificates [][]byte, now time.Time) (*AKCertificate, error) {
+	v, err := NewAKVerifier(issuers)
+	if err != nil {
+		return nil, err
+	}
+	p, err := ParseAKPresented(certificates)
+	if err != nil {
+		return nil, err
+	}
+	if err := statement.CheckKeyStrength(p.leaf.PublicKey); err != nil {
+		return nil, err
+	}
+	return v.Verify(context.Background(), p, now, nil)
+}

@@ -1,0 +1,132 @@
+package tpmcert
+
+import (
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+)
+
+// microsoft is the issuer of the AIKs that Windows gets, as the corpus has it.
+func microsoft(t *testing.T) Issuer {
+	t.Helper()
+	block, _ := pem.Decode(corpus(t, "webauthn-tpm", "roots", "microsoft-tpm-root-ca-2014.pem"))
+	if block == nil {
+		t.Fatal("no PEM")
+	}
+	root, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Issuer{Roots: []*x509.Certificate{root}, Profile: ProfileMicrosoftAIK()}
+}
+
+// Statements of real TPMs hold from the Microsoft root to the certified key, at a
+// time inside the validity, where the profile admits SHA-1 signatures. Without
+// that each is refused for SHA-1 and nothing else; and no other issuer will do.
+func TestRealStatementsUnderMicrosoft(t *testing.T) {
+	issuer := microsoft(t)
+	dirs, err := filepath.Glob(filepath.Join(corpusDir(t), "webauthn-tpm", "real-*"))
+	if err != nil || len(dirs) == 0 {
+		t.Fatalf("%d statements, %v", len(dirs), err)
+	}
+	for _, dir := range dirs {
+		name := filepath.Base(dir)
+		var meta struct {
+			ExtraData string `json:"extraData"`
+		}
+		if err := json.Unmarshal(corpus(t, "webauthn-tpm", name, "meta.json"), &meta); err != nil {
+			t.Fatal(err)
+		}
+		var chain [][]byte
+		for _, file := range []string{"x5c-0.der", "x5c-1.der", "x5c-2.der"} {
+			if der, err := os.ReadFile(filepath.Join(dir, file)); err == nil {
+				chain = append(chain, der)
+			}
+		}
+		at := insideValidity(t, chain)
+		profile := issuer.Profile
+		for _, allowed := range []bool{true, false} {
+			profile.InsecureAllowSHA1Signature = allowed
+			ak, err := VerifyAKCertificate([]Issuer{{Roots: issuer.Roots, Profile: profile}}, chain, at)
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+				continue
+			}
+			if ak.Directory.Model == "" || !strings.HasPrefix(string(ak.Machine), "ak:sha256:") || len(ak.Chain) < 3 {
+				t.Errorf("%s: %+v", name, ak)
+			}
+			qualifying, err := hex.DecodeString(meta.ExtraData)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = statement.VerifyCertify(&statement.CertifyEvidence{
+				Attest:    corpus(t, "webauthn-tpm", name, "certinfo.bin"),
+				Signature: corpus(t, "webauthn-tpm", name, "sig.tpmt.bin"),
+				Public:    corpus(t, "webauthn-tpm", name, "pubarea.bin"),
+			}, &statement.CertifyOptions{AK: statement.AKFromIssuer(ak.Key, nil), QualifyingData: qualifying, InsecureAllowAnyKey: true,
+				InsecureAllowSHA1Signature: ak.Profile.InsecureAllowSHA1Signature})
+			if allowed && err != nil || !allowed && !errors.Is(err, statement.CheckSignatureHash) {
+				t.Errorf("%s, SHA-1 allowed %v: %v", name, allowed, err)
+			}
+		}
+		for _, other := range []Profile{ProfileGoogle(), ProfileAzure()} {
+			if _, err := VerifyAKCertificate([]Issuer{{Roots: issuer.Roots, Profile: other}}, chain, at); !errors.Is(err, CheckCertificateExtKeyUsage) {
+				t.Errorf("%s under %s: %v", name, other.Name, err)
+			}
+		}
+		if _, err := VerifyAKCertificate([]Issuer{issuer}, chain, at.AddDate(60, 0, 0)); !errors.Is(err, CheckCertificateExpired) {
+			t.Errorf("%s, later: %v", name, err)
+		}
+	}
+}
+
+// insideValidity is the last beginning of a validity in the chain, and a minute.
+func insideValidity(t *testing.T, chain [][]byte) time.Time {
+	t.Helper()
+	var at time.Time
+	for _, der := range chain {
+		c, err := x509.ParseCertificate(der)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.NotBefore.After(at) {
+			at = c.NotBefore
+		}
+	}
+	return at.Add(time.Minute)
+}
+
+func TestVerifyAKCertificateRefuses(t *testing.T) {
+	root := sign(t, nil, "root", nil)
+	leaf := sign(t, root, "leaf", leafTemplate)
+	good := []Issuer{{Roots: []*x509.Certificate{root.cert}, Profile: ProfileTCG()}}
+	chain := [][]byte{leaf.cert.Raw}
+	if ak, err := VerifyAKCertificate(good, chain, chainTime); err != nil || ak.Machine.Kind() != "ak" {
+		t.Fatalf("%+v, %v", ak, err)
+	}
+	if _, err := VerifyAKCertificate(nil, chain, chainTime); err == nil {
+		t.Error("no issuers: accepted")
+	}
+	if _, err := VerifyAKCertificate([]Issuer{{}}, chain, chainTime); err == nil {
+		t.Error("a zero issuer: accepted")
+	}
+	if _, err := VerifyAKCertificate(good, chain, time.Time{}); err == nil {
+		t.Error("no time: accepted")
+	}
+	if _, err := VerifyAKCertificate(good, nil, chainTime); !errors.Is(err, CheckCertificateMissing) {
+		t.Errorf("no certificate: %v", err)
+	}
+	other := sign(t, nil, "root", nil)
+	if _, err := VerifyAKCertificate([]Issuer{{Roots: []*x509.Certificate{other.cert}, Profile: ProfileTCG()}}, chain, chainTime); !errors.Is(err, CheckCertificateChain) {
+		t.Errorf("another root: %v", err)
+	}
+}

@@ -1,0 +1,186 @@
+package tpmcert
+
+import (
+	"crypto"
+	"crypto/rsa"
+	"crypto/sha1"
+	"crypto/sha256"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"slices"
+
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/oid"
+)
+
+// CheckCertificateSHA1: a certificate of the chain is signed over SHA-1, which the
+// profile does not let through.
+const CheckCertificateSHA1 Check = "certificate-sha1"
+
+// certificate is a certificate of a chain, with all that is known of it before any
+// signature and at any time. It is not changed after it has been made.
+type certificate struct {
+	*x509.Certificate
+	sum [sha256.Size]byte // over the DER
+
+	// What follows is known of CAs alone.
+	spki   [sha256.Size]byte // over the SubjectPublicKeyInfo
+	key    crypto.PublicKey
+	unfit  error     // why it can certify nothing, or nil
+	usages []oid.OID // the only ones that it may certify for; nil for all
+	// constrained says that it has constraints that crypto/x509 must be asked about.
+	constrained bool
+}
+
+// leafOf is a certificate at the lower end of a chain.
+func leafOf(c *x509.Certificate) *certificate {
+	return &certificate{Certificate: c, sum: sha256.Sum256(c.Raw)}
+}
+
+// caOf is a certificate above others.
+func caOf(c *x509.Certificate, root bool) *certificate {
+	out := leafOf(c)
+	out.spki, out.key = sha256.Sum256(c.RawSubjectPublicKeyInfo), c.PublicKey
+	if key, err := rsaKeyOf(c); err == nil {
+		out.key = key
+	}
+	out.constrained = slices.ContainsFunc(c.Extensions, looksAtLeaves)
+	if out.unfit = statement.CheckKeyStrength(out.key); out.unfit == nil {
+		out.unfit = checkCA(c, root)
+	}
+	var err error
+	if out.usages, err = usagesOfCA(c); err != nil && out.unfit == nil {
+		out.unfit = err
+	}
+	out.unfit = inCertificate(c, out.unfit)
+	return out
+}
+
+var errNoRSAKey = errors.New("the issuer has no RSA key")
+
+// rsaKeyOf is the certificate's RSA key, also of a CA whose SubjectPublicKeyInfo says
+// RSAES-OAEP, as the TPM 1.2 profile asked of EKs.
+func rsaKeyOf(c *x509.Certificate) (*rsa.PublicKey, error) {
+	if key, ok := c.PublicKey.(*rsa.PublicKey); ok {
+		return key, nil
+	}
+	if key, err := oaepKey(c.RawSubjectPublicKeyInfo); err == nil {
+		return key, nil
+	}
+	return nil, errNoRSAKey
+}
+
+// checkCA checks what a CA's certificate says of itself (RFC 5280, 4.2.1.3, 4.2.1.9). A
+// root may be of version 1, without extensions.
+func checkCA(c *x509.Certificate, root bool) error {
+	got := ""
+	switch {
+	case (c.Version == 3 || !root) && (!c.BasicConstraintsValid || !c.IsCA):
+		got = "no basic constraints of a CA"
+	case c.KeyUsage != 0 && c.KeyUsage&x509.KeyUsageCertSign == 0:
+		got = keyUsageText(c.KeyUsage)
+	case len(c.UnhandledCriticalExtensions) > 0:
+		got = "critical extension " + c.UnhandledCriticalExtensions[0].String()
+	default:
+		return nil
+	}
+	return &Error{Check: CheckCertificateChain, Got: got, Want: "that of a CA"}
+}
+
+// usagesOfCA are the extended key usages that a CA may certify for: those that it has
+// itself, as for TLS. Nil means all.
+func usagesOfCA(c *x509.Certificate) ([]oid.OID, error) {
+	list, present := extKeyUsages(c)
+	if !present {
+		return nil, nil
+	}
+	usages := []oid.OID{}
+	for !list.Empty() {
+		var id oid.OID
+		if !oid.Read(&list, &id) {
+			return nil, &Error{Check: CheckCertificateExtKeyUsage, Got: "a bad extension", Want: "that of a CA"}
+		}
+		if id == oid.AnyExtendedKeyUsage {
+			return nil, nil
+		}
+		usages = append(usages, id)
+	}
+	return usages, nil
+}
+
+// looksAtLeaves reports whether an extension of a CA certificate can hold for one
+// leaf and not for another: nameConstraints, policyMappings, policyConstraints and
+// inhibitAnyPolicy (RFC 5280, section 4.2.1).
+func looksAtLeaves(e pkix.Extension) bool {
+	id := e.Id
+	return len(id) == 4 && id[0] == 2 && id[1] == 5 && id[2] == 29 && (id[3] == 30 || id[3] == 33 || id[3] == 36 || id[3] == 54)
+}
+
+// inCertificate says which certificate an error is about.
+func inCertificate(c *x509.Certificate, err error) error {
+	var e *Error
+	if errors.As(err, &e) {
+		return &Error{Check: e.Check, Got: e.Got + " in CA certificate " + nameText(c.Subject), Want: e.Want}
+	}
+	return err
+}
+
+// checkLinkForm checks all of a link that needs no public-key operation: the hash, and
+// that the issuer's key is of the kind that signs so.
+func checkLinkForm(cert, issuer *certificate, allowSHA1 bool, sha1Tolerance string) error {
+	_, isRSA := issuer.key.(*rsa.PublicKey)
+	wantRSA := true
+	switch cert.SignatureAlgorithm {
+	case x509.SHA1WithRSA:
+	case x509.SHA256WithRSA, x509.SHA384WithRSA, x509.SHA512WithRSA, x509.SHA256WithRSAPSS, x509.SHA384WithRSAPSS, x509.SHA512WithRSAPSS:
+		if issuer.PublicKey == nil {
+			return badLink(cert, issuer, errOAEP)
+		}
+	case x509.ECDSAWithSHA256, x509.ECDSAWithSHA384, x509.ECDSAWithSHA512:
+		wantRSA = false
+	default:
+		return badLink(cert, issuer, errAlgorithm)
+	}
+	switch {
+	case isRSA != wantRSA:
+		return badLink(cert, issuer, errKeyKind)
+	case cert.SignatureAlgorithm == x509.SHA1WithRSA && !allowSHA1:
+		return &Error{Check: CheckCertificateSHA1, Got: "a signature over SHA-1 by " + nameText(issuer.Subject),
+			Want: "SHA-256 or more" + sha1Tolerance}
+	}
+	return nil
+}
+
+var (
+	errAlgorithm = errors.New("the algorithm is none that is accepted")
+	errKeyKind   = errors.New("the issuer's key is of another kind than the signature")
+	errOAEP      = errors.New("the issuer's key is for RSAES-OAEP")
+)
+
+// checkLink checks one signature of a link whose form has been checked: the one place
+// where that is done for certificates. The two algorithm identifiers have been compared by crypto/x509's parser.
+func checkLink(cert, issuer *certificate) error {
+	if cert.SignatureAlgorithm != x509.SHA1WithRSA {
+		return badLink(cert, issuer, issuer.CheckSignature(cert.SignatureAlgorithm, cert.RawTBSCertificate, cert.Signature))
+	}
+	// crypto/x509 knows no key of a CA whose SubjectPublicKeyInfo says RSAES-OAEP.
+	sum := sha1.Sum(cert.RawTBSCertificate)
+	return badLink(cert, issuer, rsa.VerifyPKCS1v15(issuer.key.(*rsa.PublicKey), crypto.SHA1, sum[:], cert.Signature))
+}
+
+func badLink(cert, issuer *certificate, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &Error{Check: CheckCertificateChain, Got: "a signature by " + nameText(issuer.Subject) +
+		" that does not verify on certificate " + nameText(cert.Subject), Want: "one that does", Err: err}
+}
+
+// nameText is a distinguished name for an error.
+func nameText(n pkix.Name) string {
+	if s := n.String(); s != "" {
+		return s
+	}
+	return "(no name)"
+}

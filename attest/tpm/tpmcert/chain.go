@@ -1,0 +1,239 @@
+package tpmcert
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"errors"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/oid"
+)
+
+// chainSearch finds a chain from a leaf through the certificates that came with it to a
+// root. It checks names, key identifiers, validity, basic constraints, path length, key
+// usage, extended key usages, critical extensions, hashes and kinds of key (RFC 5280,
+// 6.1) first, and signatures last, from the root down. Constraints that look at the
+// leaf are left to crypto/x509, which does not look at links over SHA-1.
+type chainSearch struct {
+	*anchors
+	work          *links
+	at            time.Time
+	usages        []oid.OID // what the leaf is for: the CAs must allow one of them
+	allowSHA1     bool
+	sha1Tolerance string // how an error says that there is one
+	namesOnly     bool   // ask for no signature and no validity: only to say what is wrong
+	failure       *chainFailure
+	stopped       error // nothing more is to be looked at: over budget, or given up
+}
+
+// chainFailure is why no chain was found: of all the dead ends, the one that stands
+// highest above the leaf.
+type chainFailure struct {
+	depth   int
+	missing *certificate // the certificate whose issuer is unknown, or nil
+	err     error
+}
+
+// run returns the first chain that holds, leaf first and root last.
+func (s *chainSearch) run(ctx context.Context, leaf *certificate, above []*certificate) ([]*certificate, *chainFailure) {
+	s.failure = nil
+	chain, usages := []*certificate{leaf}, s.usages
+	for _, c := range above {
+		if usages = s.step(chain, usages, c); usages == nil {
+			break
+		}
+		chain = append(chain, c)
+	}
+	if usages != nil {
+		chain = s.extend(ctx, chain, usages)
+	} else {
+		s.fail(1, nil, &Error{Check: CheckCertificateChain, Got: "a key identifier of another issuer", Want: "that of the next certificate"})
+		chain = nil
+	}
+	switch {
+	case s.stopped != nil:
+		return nil, &chainFailure{err: s.stopped}
+	case chain == nil:
+		return nil, s.failure.explained()
+	}
+	return chain, nil
+}
+
+// explained fills in what has not been put into words.
+func (f *chainFailure) explained() *chainFailure {
+	if f.missing != nil {
+		f.err = &Error{Check: CheckCertificateChain, Got: "a chain that ends at issuer " + nameText(f.missing.Issuer),
+			Want: "one of the roots, or an intermediate that leads there"}
+	}
+	return f
+}
+
+// fail notes a dead end, if none higher up is known.
+func (s *chainSearch) fail(depth int, missing *certificate, err error) {
+	if s.failure == nil || depth > s.failure.depth || depth == s.failure.depth && s.failure.missing != nil && missing == nil {
+		s.failure = &chainFailure{depth, missing, err}
+	}
+}
+
+// extend puts every possible issuer on top of the chain, roots first.
+func (s *chainSearch) extend(ctx context.Context, chain []*certificate, usages []oid.OID) []*certificate {
+	top := chain[len(chain)-1]
+	s.fail(len(chain), top, nil)
+	if len(chain) > MaxChainLinks {
+		s.fail(len(chain), nil, &Error{Check: CheckCertificateChain, Got: "a chain of over " + strconv.Itoa(MaxChainLinks) + " links",
+			Want: "at most " + strconv.Itoa(MaxChainLinks)})
+		return nil
+	}
+	for _, root := range s.roots[string(top.RawIssuer)] {
+		if s.step(chain, usages, root) == nil {
+			continue
+		}
+		if whole := append(slices.Clip(chain), root); s.signed(ctx, whole) {
+			return whole
+		}
+	}
+	for _, from := range [...][]*certificate{s.intermediates[string(top.RawIssuer)], s.work.fetched} {
+		for _, c := range from {
+			if bytes.Equal(c.RawSubject, c.RawIssuer) {
+				continue // a root that is none of ours
+			}
+			if next := s.step(chain, usages, c); next != nil {
+				if whole := s.extend(ctx, append(slices.Clip(chain), c), next); whole != nil {
+					return whole
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// step reports whether the issuer may have certified the top of the chain, by all that
+// can be said without its signature. It returns the usages that are left then, and nil
+// where there is no way on.
+func (s *chainSearch) step(chain []*certificate, usages []oid.OID, issuer *certificate) []oid.OID {
+	top := chain[len(chain)-1]
+	if s.stopped != nil || !names(top, issuer) || issuer.sum == chain[0].sum || slices.ContainsFunc(chain[1:], issuer.sameSubject) {
+		return nil
+	}
+	if s.stopped = s.work.step(); s.stopped != nil {
+		return nil
+	}
+	left, err := s.checkStep(chain, usages, issuer)
+	if err != nil {
+		s.fail(len(chain), nil, err)
+		return nil
+	}
+	return left
+}
+
+// names reports whether top names that issuer: by its name, and by the key identifier
+// where both state it. An issuer that has been renewed under its name has another key.
+func names(top, issuer *certificate) bool {
+	return bytes.Equal(top.RawIssuer, issuer.RawSubject) &&
+		(len(top.AuthorityKeyId) == 0 || len(issuer.SubjectKeyId) == 0 || bytes.Equal(top.AuthorityKeyId, issuer.SubjectKeyId))
+}
+
+func (c *certificate) sameSubject(other *certificate) bool {
+	return bytes.Equal(c.RawSubject, other.RawSubject)
+}
+
+func (s *chainSearch) checkStep(chain []*certificate, usages []oid.OID, issuer *certificate) ([]oid.OID, error) {
+	top := chain[len(chain)-1]
+	if issuer.unfit != nil {
+		return nil, issuer.unfit
+	}
+	if !s.namesOnly {
+		if err := checkValidity(issuer.Certificate, s.at); err != nil {
+			return nil, inCertificate(issuer.Certificate, err)
+		}
+	}
+	below := len(chain) - 1 // intermediates
+	if issuer.BasicConstraintsValid && (issuer.MaxPathLen > 0 || issuer.MaxPathLenZero) && below > issuer.MaxPathLen {
+		return nil, inCertificate(issuer.Certificate, &Error{Check: CheckCertificateChain, Got: "a path length that is too short", Want: "that of a CA"})
+	}
+	if err := checkLinkForm(top, issuer, s.allowSHA1, s.sha1Tolerance); err != nil {
+		return nil, err
+	}
+	if issuer.usages == nil {
+		return usages, nil
+	}
+	left := slices.DeleteFunc(slices.Clone(usages), func(id oid.OID) bool { return !slices.Contains(issuer.usages, id) })
+	if len(left) == 0 {
+		return nil, inCertificate(issuer.Certificate, &Error{Check: CheckCertificateExtKeyUsage,
+			Got: "a limit to the extended key usages " + usagesText(issuer.usages), Want: usagesText(usages)})
+	}
+	return left, nil
+}
+
+// signed checks the signatures of a chain from the root down, so that each is under a
+// key that is trusted already.
+func (s *chainSearch) signed(ctx context.Context, chain []*certificate) bool {
+	if s.namesOnly {
+		return true
+	}
+	constrained := slices.IndexFunc(chain[1:], func(c *certificate) bool { return c.constrained }) + 1
+	if constrained > 0 && usedSHA1(chain) {
+		s.fail(len(chain), nil, inCertificate(chain[constrained].Certificate, &Error{Check: CheckCertificateChain,
+			Got: "constraints on names or policies, which are not looked at together with SHA-1,", Want: "none"}))
+		return false
+	}
+	lowest := 0
+	if constrained > 0 {
+		lowest = 1 // crypto/x509 checks the leaf's signature
+	}
+	for n := len(chain) - 2; n >= lowest; n-- {
+		err := s.work.link(ctx, s.known, chain[n], chain[n+1])
+		switch {
+		case err == nil && n > 0:
+			s.known.add(chain[n], chain[n+1])
+		case errors.Is(err, attest.CheckBudget) || errors.Is(err, csr.ErrRetry):
+			s.stopped = err
+			return false
+		case err != nil:
+			s.fail(len(chain), nil, err) // it got to a root
+			return false
+		}
+	}
+	return constrained == 0 || s.confirm(ctx, chain)
+}
+
+// confirm asks crypto/x509 about a chain with constraints that look at the leaf. It
+// checks each signature again.
+func (s *chainSearch) confirm(ctx context.Context, chain []*certificate) bool {
+	o := x509.VerifyOptions{Roots: x509.NewCertPool(), Intermediates: x509.NewCertPool(), CurrentTime: s.at,
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}
+	o.Roots.AddCert(chain[len(chain)-1].Certificate)
+	for _, c := range chain[1 : len(chain)-1] {
+		o.Intermediates.AddCert(c.Certificate)
+	}
+	for range chain[1:] {
+		if s.stopped = s.work.Signature(ctx); s.stopped != nil {
+			return false
+		}
+	}
+	if _, err := chain[0].Verify(o); err != nil {
+		s.fail(len(chain), nil, &Error{Check: CheckCertificateChain, Got: "a chain that does not verify", Err: err})
+		return false
+	}
+	return true
+}
+
+// usedSHA1 reports whether a link of the chain is over SHA-1. The root's own signature
+// is never looked at.
+func usedSHA1(chain []*certificate) bool {
+	return slices.ContainsFunc(chain[:len(chain)-1], func(c *certificate) bool { return c.SignatureAlgorithm == x509.SHA1WithRSA })
+}
+
+// plain is the chain as crypto/x509 has it.
+func plain(chain []*certificate) []*x509.Certificate {
+	out := make([]*x509.Certificate, len(chain))
+	for n, c := range chain {
+		out[n] = c.Certificate
+	}
+	return out
+}

@@ -1,0 +1,202 @@
+package tpmcert
+
+import (
+	"bytes"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"errors"
+	"slices"
+	"strconv"
+	"sync/atomic"
+)
+
+// MaxCRLSize bounds the DER of one certificate revocation list, in bytes.
+const MaxCRLSize = 16 << 20
+
+// CheckCRL: a revocation list cannot be read, is of a kind that is not understood (a
+// delta, one with a scope, an indirect one), does not say how long it is current, or
+// cannot be used under the issuer whose list it is said to be.
+const CheckCRL Check = "crl"
+
+// CRLStore holds the certificate revocation lists of issuers (RFC 5280, 5). Whoever
+// runs the control plane fetches them and calls Replace; nothing is fetched here. The
+// zero value is empty and ready; it is safe for use from many goroutines.
+//
+// A list counts for the CA that it names, however the name is spelt: the string type,
+// the case of letters and doubled white space do not matter (RFC 5280, 7.1). It must be
+// signed by that CA's key, over SHA-256 or more unless the issuer's profile lets SHA-1
+// through, and the CA must be one that may sign lists (cRLSign).
+type CRLStore struct {
+	set atomic.Pointer[crlSet]
+}
+
+// crlSet is what a store holds at one time. It does not change.
+type crlSet struct {
+	lists           []*crl
+	byName, byKeyID map[string][]*crl
+}
+
+// NewCRLStore returns a store with the given lists, each in DER.
+func NewCRLStore(lists ...[]byte) (*CRLStore, error) {
+	s := &CRLStore{}
+	if err := s.Replace(lists...); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Replace takes the given lists, each in DER, in the place of all that the store held.
+// If one list cannot be read the store stays as it was; the error is an [*Error] with
+// [CheckCRL] and says which list, counted from 0.
+//
+// Signatures are checked against the CAs of the issuers whose lists they are: by
+// [NewEKVerifier], and after a later Replace by the first request. Lists that
+// NewEKVerifier would refuse then make every EK certificate under the issuer's roots a
+// [CheckRevocationUnknown].
+func (s *CRLStore) Replace(lists ...[]byte) error {
+	made := &crlSet{byName: map[string][]*crl{}, byKeyID: map[string][]*crl{}}
+	for n, der := range lists {
+		c, err := parseCRL(der)
+		if err != nil {
+			return &Error{Check: CheckCRL, Got: "list " + strconv.Itoa(n), Want: "a whole CRL in DER with nextUpdate", Err: err}
+		}
+		made.lists = append(made.lists, c)
+		made.byName[c.issuer] = append(made.byName[c.issuer], c)
+		if id := string(c.head.AuthorityKeyId); id != "" {
+			made.byKeyID[id] = append(made.byKeyID[id], c)
+		}
+	}
+	s.set.Store(made)
+	return nil
+}
+
+func (s *CRLStore) current() *crlSet {
+	if set := s.set.Load(); set != nil {
+		return set
+	}
+	return &crlSet{}
+}
+
+// find returns the lists that name a CA or its key.
+func (s *crlSet) find(ca *x509.Certificate) []*crl {
+	found := slices.Clone(s.byName[nameKey(ca.RawSubject)])
+	if len(ca.SubjectKeyId) > 0 {
+		for _, c := range s.byKeyID[string(ca.SubjectKeyId)] {
+			if !slices.Contains(found, c) {
+				found = append(found, c)
+			}
+		}
+	}
+	return found
+}
+
+// check refuses lists of which these CAs show that they cannot be used. What names no
+// CA among them and is signed by none may be a list of a CA that the node sends.
+func (s *crlSet) check(cas []*x509.Certificate, allowSHA1 bool) error {
+	for n, c := range s.lists {
+		named := false
+		var fault error
+		for _, ca := range cas {
+			if c.issuer != nameKey(ca.RawSubject) {
+				continue
+			}
+			named = true
+			if fault = c.usableBy(ca, allowSHA1); fault == nil {
+				break
+			}
+		}
+		if !named {
+			fault = c.checkForeign(cas)
+		}
+		if fault != nil {
+			return &Error{Check: CheckCRL, Got: "list " + strconv.Itoa(n) + " of " + c.head.Issuer.String(),
+				Want: "one that can be used under the issuer's roots and intermediates", Err: fault}
+		}
+	}
+	return nil
+}
+
+// checkForeign refuses a list that one of the CAs signed under a name that none of them
+// has: it would be found for nobody.
+func (c *crl) checkForeign(cas []*x509.Certificate) error {
+	for _, ca := range cas {
+		if id := c.head.AuthorityKeyId; len(id) > 0 && len(ca.SubjectKeyId) > 0 && !bytes.Equal(id, ca.SubjectKeyId) {
+			continue
+		}
+		if c.isSignedBy(ca) {
+			return errors.New("signed by the key of " + ca.Subject.String() + ", which has another name")
+		}
+	}
+	return nil
+}
+
+// Reasons for which a list cannot be used.
+var (
+	errCRLSHA1     = errors.New("signed over SHA-1, which takes the tolerance InsecureAllowSHA1Links")
+	errCRLSign     = errors.New("of a CA that may not sign lists: its key usage lacks cRLSign")
+	errCRLSigner   = errors.New("not signed by the key of the CA that it names")
+	errCRLName     = errors.New("of the CA's key under another name")
+	errCRLOutdated = errors.New("outside its time")
+	errCRLMissing  = errors.New("none")
+)
+
+// usableBy returns why a CA's certificate does not make the list one of that CA.
+func (c *crl) usableBy(ca *x509.Certificate, allowSHA1 bool) error {
+	switch a := c.head.SignatureAlgorithm; {
+	case (a == x509.SHA1WithRSA || a == x509.ECDSAWithSHA1) && !allowSHA1:
+		return errCRLSHA1
+	case ca.KeyUsage != 0 && ca.KeyUsage&x509.KeyUsageCRLSign == 0:
+		return errCRLSign
+	case !c.isSignedBy(ca):
+		return errCRLSigner
+	}
+	return nil
+}
+
+// maxCRLSigners bounds the keys that a list remembers, whether they signed it or not.
+const maxCRLSigners = 32
+
+// isSignedBy reports whether the key of a CA signed the list, and remembers it. The
+// first one that did lets the entries be read.
+func (c *crl) isSignedBy(ca *x509.Certificate) bool {
+	key := sha256.Sum256(ca.RawSubjectPublicKeyInfo)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	signed, known := c.signers[key]
+	if known {
+		return signed
+	}
+	signed = signerOf(ca).CheckSignature(c.head.SignatureAlgorithm, c.tbs, c.head.Signature) == nil
+	if len(c.signers) >= maxCRLSigners {
+		clear(c.signers)
+	}
+	c.signers[key] = signed
+	if signed && c.revoked == nil {
+		c.revoked = newSerialIndex(c.entries, c.numEntries)
+	}
+	return signed
+}
+
+// signerOf is a certificate whose PublicKey crypto/x509 can use, also where the
+// SubjectPublicKeyInfo says RSAES-OAEP.
+func signerOf(ca *x509.Certificate) *x509.Certificate {
+	if ca.PublicKey != nil {
+		return ca
+	}
+	var key *rsa.PublicKey
+	key, err := oaepKey(ca.RawSubjectPublicKeyInfo)
+	if err != nil {
+		return ca
+	}
+	return &x509.Certificate{PublicKey: key}
+}
+
+// reasonFor returns why a certificate is revoked, of a list whose signature has been
+// verified.
+func (c *crl) reasonFor(cert *x509.Certificate) (reason int, revoked bool) {
+	c.mu.Lock()
+	x := c.revoked
+	c.mu.Unlock()
+	return x.find(cert.SerialNumber)
+}

@@ -1,0 +1,273 @@
+package tpmcert
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"math/big"
+	"sync"
+
+	"golang.org/x/crypto/cryptobyte"
+	"golang.org/x/crypto/cryptobyte/asn1"
+
+	"github.com/nodeattest/nodeattest/oid"
+)
+
+// Extensions of lists and of their entries (RFC 5280, 5.2 and 5.3).
+const (
+	oidReasonCode               oid.OID = "\x55\x1d\x15"
+	oidDeltaCRLIndicator        oid.OID = "\x55\x1d\x1b"
+	oidIssuingDistributionPoint oid.OID = "\x55\x1d\x1c"
+	oidCertificateIssuer        oid.OID = "\x55\x1d\x1d"
+)
+
+const tagCRLExtensions asn1.Tag = 0xa0 // [0] of a TBSCertList
+
+const (
+	reasonRemoveFromCRL = 8  // RFC 5280, 5.3.1
+	reasonLast          = 10 // aACompromise
+)
+
+// crl is one list: its head as crypto/x509 reads it, its entries where they stand.
+type crl struct {
+	head       *x509.RevocationList // without entries
+	issuer     string               // nameKey
+	tbs        []byte               // what is signed
+	entries    cryptobyte.String    // the content of revokedCertificates
+	numEntries int
+
+	mu      sync.Mutex
+	signers map[[sha256.Size]byte]bool // by the digest of the SubjectPublicKeyInfo
+	revoked *serialIndex               // nil until a signature has been verified
+}
+
+// parseCRL reads a list but for the meaning of its entries, whose form alone is
+// checked: nothing is kept of them before the signature has been verified. It allocates
+// one copy of the list, however many entries there are.
+func parseCRL(der []byte) (*crl, error) {
+	if len(der) > MaxCRLSize {
+		return nil, fmt.Errorf("%d bytes, at most %d", len(der), MaxCRLSize)
+	}
+	in := cryptobyte.String(bytes.Clone(der))
+	var body, tbs, rest cryptobyte.String
+	if !in.ReadASN1(&body, asn1.SEQUENCE) || !in.Empty() || !body.ReadASN1Element(&tbs, asn1.SEQUENCE) {
+		return nil, errors.New("no DER, or bytes after the list")
+	}
+	c := &crl{tbs: tbs, signers: map[[sha256.Size]byte]bool{}}
+	head, ok := c.cutEntries(tbs)
+	if !ok || !body.ReadASN1Element(&rest, asn1.SEQUENCE) {
+		return nil, errors.New("no TBSCertList")
+	}
+	var signature cryptobyte.String
+	if !body.ReadASN1Element(&signature, asn1.BIT_STRING) || !body.Empty() {
+		return nil, errors.New("no signature, or bytes after it")
+	}
+	var b cryptobyte.Builder
+	b.AddASN1(asn1.SEQUENCE, func(b *cryptobyte.Builder) {
+		b.AddASN1(asn1.SEQUENCE, func(b *cryptobyte.Builder) { b.AddBytes(head) })
+		b.AddBytes(rest)
+		b.AddBytes(signature)
+	})
+	without, err := b.Bytes()
+	if err != nil {
+		return nil, err
+	}
+	if c.head, err = x509.ParseRevocationList(without); err != nil {
+		return nil, err
+	}
+	c.issuer = nameKey(c.head.RawIssuer)
+	if err := checkCRLHead(c.head); err != nil {
+		return nil, err
+	}
+	return c, c.checkEntries()
+}
+
+// cutEntries notes the entries of a TBSCertList and returns the content of one without
+// them. What the other elements are, crypto/x509 looks at.
+func (c *crl) cutEntries(tbs cryptobyte.String) (head []byte, ok bool) {
+	var content, element cryptobyte.String
+	var tag asn1.Tag
+	if !tbs.ReadASN1(&content, asn1.SEQUENCE) {
+		return nil, false
+	}
+	for range 4 { // version, signature, issuer, thisUpdate
+		if !content.ReadAnyASN1Element(&element, &tag) {
+			return nil, false
+		}
+		head = append(head, element...)
+	}
+	if content.PeekASN1Tag(asn1.UTCTime) || content.PeekASN1Tag(asn1.GeneralizedTime) {
+		if !content.ReadAnyASN1Element(&element, &tag) {
+			return nil, false
+		}
+		head = append(head, element...)
+	}
+	if content.PeekASN1Tag(asn1.SEQUENCE) && !content.ReadASN1(&c.entries, asn1.SEQUENCE) {
+		return nil, false
+	}
+	if !content.Empty() {
+		if !content.ReadASN1Element(&element, tagCRLExtensions) || !content.Empty() {
+			return nil, false
+		}
+		head = append(head, element...)
+	}
+	return head, true
+}
+
+// checkCRLHead refuses lists that do not say everything of their issuer by themselves,
+// and for how long.
+func checkCRLHead(list *x509.RevocationList) error {
+	for _, e := range list.Extensions {
+		switch {
+		case oidDeltaCRLIndicator.Equal(e.Id):
+			return errors.New("a delta CRL")
+		case oidIssuingDistributionPoint.Equal(e.Id):
+			return errors.New("a CRL with a scope (issuing distribution point)")
+		case e.Critical:
+			return fmt.Errorf("critical extension %s", e.Id)
+		}
+	}
+	if list.NextUpdate.IsZero() {
+		return errors.New("no nextUpdate: nothing says how long it is current (RFC 5280, 5.1.2.5)")
+	}
+	if list.NextUpdate.Before(list.ThisUpdate) {
+		return errors.New("a nextUpdate before its thisUpdate")
+	}
+	return nil
+}
+
+// revokedEntry is one entry, its bytes in place.
+type revokedEntry struct {
+	serial []byte // the content of the INTEGER
+	reason uint8  // 0 where the list gives none
+}
+
+// checkEntries walks over all entries, and counts them.
+func (c *crl) checkEntries() error {
+	for in := c.entries; !in.Empty(); c.numEntries++ {
+		if _, err := readEntry(&in); err != nil {
+			return fmt.Errorf("entry %d: %w", c.numEntries, err)
+		}
+	}
+	return nil
+}
+
+var (
+	errEntry         = errors.New("no DER of a revoked certificate")
+	errEntryIndirect = errors.New("an entry of another issuer (an indirect CRL)")
+	errEntryCritical = errors.New("a critical extension that is not understood")
+)
+
+// readEntry reads one entry and allocates nothing.
+func readEntry(in *cryptobyte.String) (e revokedEntry, err error) {
+	var body, serial, at cryptobyte.String
+	var tag asn1.Tag
+	if !in.ReadASN1(&body, asn1.SEQUENCE) || !body.ReadASN1(&serial, asn1.INTEGER) || !minimalInteger(serial) ||
+		!body.ReadAnyASN1(&at, &tag) || tag != asn1.UTCTime && tag != asn1.GeneralizedTime {
+		return e, errEntry
+	}
+	e.serial = serial
+	if body.Empty() {
+		return e, nil
+	}
+	var extensions cryptobyte.String
+	if !body.ReadASN1(&extensions, asn1.SEQUENCE) || !body.Empty() || extensions.Empty() {
+		return e, errEntry
+	}
+	for !extensions.Empty() {
+		if err := e.readExtension(&extensions); err != nil {
+			return e, err
+		}
+	}
+	return e, nil
+}
+
+func (e *revokedEntry) readExtension(extensions *cryptobyte.String) error {
+	var extension, id, value, reason cryptobyte.String
+	critical := false
+	if !extensions.ReadASN1(&extension, asn1.SEQUENCE) || !extension.ReadASN1(&id, asn1.OBJECT_IDENTIFIER) ||
+		extension.PeekASN1Tag(asn1.BOOLEAN) && !extension.ReadASN1Boolean(&critical) ||
+		!extension.ReadASN1(&value, asn1.OCTET_STRING) || !extension.Empty() {
+		return errEntry
+	}
+	switch {
+	case string(id) == string(oidCertificateIssuer):
+		return errEntryIndirect
+	case critical:
+		return errEntryCritical
+	case string(id) == string(oidReasonCode):
+		if !value.ReadASN1(&reason, asn1.ENUM) || !value.Empty() || len(reason) != 1 || reason[0] > reasonLast {
+			return errEntry
+		}
+		e.reason = reason[0]
+	}
+	return nil
+}
+
+// minimalInteger says that the content of an INTEGER has the one form of DER.
+func minimalInteger(b []byte) bool {
+	return len(b) > 0 && (len(b) == 1 || b[0] != 0 && b[0] != 0xff || (b[0] == 0) == (b[1] >= 0x80))
+}
+
+// serialIndex finds entries by serial number: a table of their places, which costs at
+// most 16 bytes for each, of the 18 or more that an entry has in the list.
+type serialIndex struct {
+	entries cryptobyte.String
+	seed    maphash.Seed
+	slots   []uint32 // one more than the place of an entry, or 0; open addressing
+}
+
+// newSerialIndex is over entries that [crl.checkEntries] has passed and counted. What a
+// list takes back (removeFromCRL) is left out.
+func newSerialIndex(entries cryptobyte.String, count int) *serialIndex {
+	size := 8
+	for size < 2*count {
+		size *= 2
+	}
+	x := &serialIndex{entries: entries, seed: maphash.MakeSeed(), slots: make([]uint32, size)}
+	for in := entries; !in.Empty(); {
+		place := uint32(len(entries) - len(in))
+		e, err := readEntry(&in)
+		if err != nil {
+			return x // no entry after that can be read, and checkEntries has read them all
+		}
+		if e.reason == reasonRemoveFromCRL {
+			continue
+		}
+		if slot, known := x.slot(e.serial); known == nil {
+			x.slots[slot] = place + 1
+		}
+	}
+	return x
+}
+
+// slot returns the slot of a serial number, and its entry where there is one.
+func (x *serialIndex) slot(serial []byte) (int, *revokedEntry) {
+	mask := len(x.slots) - 1
+	for n := int(maphash.Bytes(x.seed, serial) & uint64(mask)); ; n = (n + 1) & mask {
+		if x.slots[n] == 0 {
+			return n, nil
+		}
+		at := x.entries[x.slots[n]-1:]
+		if e, err := readEntry(&at); err == nil && bytes.Equal(e.serial, serial) {
+			return n, &e
+		}
+	}
+}
+
+// find returns the reason for which a serial number is revoked.
+func (x *serialIndex) find(serial *big.Int) (reason int, revoked bool) {
+	var b cryptobyte.Builder
+	b.AddASN1BigInt(serial)
+	in, content := cryptobyte.String(b.BytesOrPanic()), cryptobyte.String(nil)
+	if !in.ReadASN1(&content, asn1.INTEGER) {
+		return 0, false
+	}
+	if _, e := x.slot(content); e != nil {
+		return int(e.reason), true
+	}
+	return 0, false
+}

@@ -1,0 +1,177 @@
+package tpmcert
+
+import (
+	"crypto/x509"
+	"slices"
+
+	"golang.org/x/crypto/cryptobyte"
+	"golang.org/x/crypto/cryptobyte/asn1"
+
+	"github.com/nodeattest/nodeattest/oid"
+)
+
+// DirectoryName is what a TCG certificate says of the TPM's model in the
+// directoryName of its subjectAltName (TCG EK Credential Profile 2.6, section
+// 3.2.9). It names a model and never a machine.
+type DirectoryName struct {
+	// Manufacturer is the value of tcg-at-tpmManufacturer as written, for example
+	// "id:494E5443": always "id:" and 8 hexadecimal digits, of either case.
+	Manufacturer string
+	// Vendor is the four bytes after "id:" as text in upper case, without trailing NUL
+	// bytes and spaces, for example "INTC"; empty where they are no printable ASCII.
+	Vendor string
+	// Model is tcg-at-tpmModel, Version tcg-at-tpmVersion, as written.
+	Model, Version string
+}
+
+// subjectAltName is what this package reads of the extension.
+type subjectAltName struct {
+	critical   bool
+	directory  DirectoryName
+	stated     []oid.OID // the TCG attributes that are there
+	otherNames []otherName
+	// foreign says that a form is there that neither this package nor
+	// crypto/x509 understands.
+	foreign bool
+}
+
+// otherName is one OtherName: its type and the DER of its value.
+type otherName struct {
+	typeID oid.OID
+	value  []byte
+}
+
+// Tags of GeneralName (RFC 5280, section 4.2.1.6).
+const (
+	tagOtherName     asn1.Tag = 0xa0
+	tagRFC822Name    asn1.Tag = 0x81
+	tagDNSName       asn1.Tag = 0x82
+	tagDirectoryName asn1.Tag = 0xa4
+	tagURI           asn1.Tag = 0x86
+	tagIPAddress     asn1.Tag = 0x87
+)
+
+// CheckSubjectAltName: the subjectAltName of a certificate is no DER, holds a
+// name form that nobody here understands in a critical extension, or states a
+// directory attribute twice.
+const CheckSubjectAltName Check = "certificate-subject-alt-name"
+
+func sanFault(want string) error {
+	return &Error{Check: CheckSubjectAltName, Got: "a bad subjectAltName", Want: want}
+}
+
+// parseSubjectAltName reads the extension where there is one.
+func parseSubjectAltName(cert *x509.Certificate) (*subjectAltName, error) {
+	san := &subjectAltName{}
+	for i := range cert.Extensions {
+		e := &cert.Extensions[i]
+		if !oid.SubjectAltName.Equal(e.Id) {
+			continue
+		}
+		san.critical = e.Critical
+		in, names := cryptobyte.String(e.Value), cryptobyte.String(nil)
+		if !in.ReadASN1(&names, asn1.SEQUENCE) || !in.Empty() || names.Empty() {
+			return nil, sanFault("a SEQUENCE OF GeneralName")
+		}
+		for !names.Empty() {
+			if err := san.readName(&names); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if san.critical && san.foreign {
+		return nil, sanFault("only name forms that are understood, as it is critical")
+	}
+	return san, nil
+}
+
+func (san *subjectAltName) readName(names *cryptobyte.String) error {
+	var v cryptobyte.String
+	var tag asn1.Tag
+	if !names.ReadAnyASN1(&v, &tag) {
+		return sanFault("DER")
+	}
+	switch tag {
+	case tagOtherName:
+		var n otherName
+		var value, content cryptobyte.String
+		if !oid.Read(&v, &n.typeID) || !v.ReadASN1(&value, tagOtherName) || !v.Empty() {
+			return sanFault("OtherName { type-id, [0] EXPLICIT value }")
+		}
+		n.value = value
+		var inner asn1.Tag
+		if !value.ReadAnyASN1(&content, &inner) || !value.Empty() {
+			return sanFault("one DER value in an OtherName")
+		}
+		san.otherNames = append(san.otherNames, n)
+	case tagDirectoryName:
+		var rdns cryptobyte.String
+		if !v.ReadASN1(&rdns, asn1.SEQUENCE) || !v.Empty() {
+			return sanFault("Name in a directoryName")
+		}
+		return san.readDirectory(rdns)
+	case tagRFC822Name, tagDNSName, tagURI, tagIPAddress:
+	default:
+		san.foreign = true
+	}
+	return nil
+}
+
+// readDirectory reads the TCG attributes of a Name. Real certificates write them
+// as three RDNs or as one RDN of three attributes.
+func (san *subjectAltName) readDirectory(rdns cryptobyte.String) error {
+	for !rdns.Empty() {
+		var rdn cryptobyte.String
+		if !rdns.ReadASN1(&rdn, asn1.SET) {
+			return sanFault("RelativeDistinguishedName")
+		}
+		for !rdn.Empty() {
+			var attribute, value cryptobyte.String
+			var id oid.OID
+			var tag asn1.Tag
+			if !rdn.ReadASN1(&attribute, asn1.SEQUENCE) || !oid.Read(&attribute, &id) ||
+				!attribute.ReadAnyASN1(&value, &tag) || !attribute.Empty() {
+				return sanFault("AttributeTypeAndValue")
+			}
+			if err := san.setAttribute(id, tag, value); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// setAttribute takes a TCG attribute, whichever string type its value has; one of no
+// string type is refused.
+func (san *subjectAltName) setAttribute(id oid.OID, tag asn1.Tag, value []byte) error {
+	d := &san.directory
+	var field *string
+	switch id {
+	case oid.TCGAtTPMManufacturer:
+		field = &d.Manufacturer
+	case oid.TCGAtTPMModel:
+		field = &d.Model
+	case oid.TCGAtTPMVersion:
+		field = &d.Version
+	default:
+		return nil
+	}
+	if slices.Contains(san.stated, id) {
+		return sanFault("each TCG attribute once")
+	}
+	san.stated = append(san.stated, id)
+	text, ok := decodeText(tag, value)
+	if !ok {
+		return sanFault("a TCG attribute of a string type")
+	}
+	*field = text
+	if field != &d.Manufacturer {
+		return nil
+	}
+	vendor, ok := vendorIDOf(text)
+	if !ok {
+		return sanFault("a manufacturer of id: and 8 hexadecimal digits")
+	}
+	d.Vendor = vendor.text()
+	return nil
+}

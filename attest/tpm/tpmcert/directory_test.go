@@ -1,0 +1,266 @@
+package tpmcert
+
+import (
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
+	"errors"
+	"testing"
+
+	"golang.org/x/crypto/cryptobyte"
+	cbasn1 "golang.org/x/crypto/cryptobyte/asn1"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/oid"
+)
+
+// sanOf wraps GeneralNames.
+func sanOf(names ...[]byte) []byte {
+	var b cryptobyte.Builder
+	b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
+		for _, n := range names {
+			b.AddBytes(n)
+		}
+	})
+	return b.BytesOrPanic()
+}
+
+type attribute struct {
+	id    oid.OID
+	value string
+}
+
+// directoryName encodes a directoryName of one RDN a group.
+func directoryName(rdns ...[]attribute) []byte {
+	var b cryptobyte.Builder
+	b.AddASN1(tagDirectoryName, func(b *cryptobyte.Builder) {
+		b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
+			for _, rdn := range rdns {
+				b.AddASN1(cbasn1.SET, func(b *cryptobyte.Builder) {
+					for _, a := range rdn {
+						b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
+							oid.Add(b, a.id)
+							der.AddText(b, a.value)
+						})
+					}
+				})
+			}
+		})
+	})
+	return b.BytesOrPanic()
+}
+
+func otherNameOf(id oid.OID, value []byte) []byte {
+	var b cryptobyte.Builder
+	b.AddASN1(tagOtherName, func(b *cryptobyte.Builder) {
+		oid.Add(b, id)
+		b.AddASN1(tagOtherName, func(b *cryptobyte.Builder) { b.AddBytes(value) })
+	})
+	return b.BytesOrPanic()
+}
+
+func withSAN(critical bool, value []byte) *x509.Certificate {
+	return &x509.Certificate{Extensions: []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 5, 29, 17}, Critical: critical, Value: value}}}
+}
+
+var (
+	manufacturer = attribute{oid.TCGAtTPMManufacturer, "id:494E5443"}
+	model        = attribute{oid.TCGAtTPMModel, "ADL"}
+	version      = attribute{oid.TCGAtTPMVersion, "id:00010002"}
+)
+
+func TestDirectoryName(t *testing.T) {
+	want := DirectoryName{Manufacturer: "id:494E5443", Vendor: "INTC", Model: "ADL", Version: "id:00010002"}
+	for name, value := range map[string][]byte{
+		"three RDNs":          directoryName([]attribute{manufacturer}, []attribute{model}, []attribute{version}),
+		"one RDN":             directoryName([]attribute{manufacturer, model, version}),
+		"another one between": directoryName([]attribute{manufacturer}, []attribute{{oid.CommonName, "x"}}, []attribute{model}, []attribute{version}),
+	} {
+		san, err := parseSubjectAltName(withSAN(true, sanOf(value)))
+		if err != nil || san.directory != want {
+			t.Errorf("%s: %+v, %v", name, san, err)
+		}
+	}
+}
+
+func TestBadSubjectAltNames(t *testing.T) {
+	good := directoryName([]attribute{manufacturer})
+	dns, registered := []byte{0x82, 1, 'a'}, []byte{0x88, 1, 0x2a}
+	for name, c := range map[string]struct {
+		critical bool
+		value    []byte
+		ok       bool
+	}{
+		"good":                        {true, sanOf(good), true},
+		"with a DNS name":             {true, sanOf(good, dns), true},
+		"a form unknown here":         {false, sanOf(good, registered), true},
+		"the same, critical":          {true, sanOf(good, registered), false},
+		"manufacturer twice":          {false, sanOf(directoryName([]attribute{manufacturer}, []attribute{manufacturer})), false},
+		"in two directory names":      {false, sanOf(good, good), false},
+		"empty":                       {false, sanOf(), false},
+		"no sequence":                 {false, []byte{4, 0}, false},
+		"trailing":                    {false, append(sanOf(good), 0), false},
+		"cut":                         {false, sanOf(good[:len(good)-1]), false},
+		"OtherName without value":     {false, sanOf([]byte{0xa0, 3, 6, 1, 0x2a}), false},
+		"OtherName with two values":   {false, sanOf(otherNameOf("\x2a", []byte{5, 0, 5, 0})), false},
+		"OtherName with a cut value":  {false, sanOf(otherNameOf("\x2a", []byte{4, 2, 0})), false},
+		"OtherName with a good value": {false, sanOf(otherNameOf("\x2a", []byte{5, 0})), true},
+	} {
+		_, err := parseSubjectAltName(withSAN(c.critical, c.value))
+		if (err == nil) != c.ok || err != nil && !errors.Is(err, CheckSubjectAltName) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestVendor(t *testing.T) {
+	for in, want := range map[string]string{
+		"id:494E5443": "INTC", "id:414d4400": "AMD", "id:53544D20": "STM", "id:49424D00": "IBM", "id:69667800": "IFX",
+		"id:00001014": "", "id:FFFFF1D0": "", "id:00000000": "", "id:7A0D4D00": "", "id:217E2000": "!~", "id:7F000000": "", "id:21207E00": "", "id:41007E00": "",
+	} {
+		id, ok := vendorIDOf(in)
+		if got := id.text(); got != want || !ok {
+			t.Errorf("%q: %q, %t, want %q", in, got, ok, want)
+		}
+	}
+	for _, in := range []string{"id:494E54", "494E5443", "ID:494E5443", "id:494E544G", "id:494E544300", "id:494E54430", "id:", "", "STM ", "STM"} {
+		if id, ok := vendorIDOf(in); ok || id != (vendorID{}) {
+			t.Errorf("%q: %x", in, id)
+		}
+	}
+}
+
+// Whatever string type the manufacturer stands in, it is decoded, and what is no
+// identifier is refused: a deny-list sees it or the certificate is no good.
+func TestManufacturerSpellings(t *testing.T) {
+	bmp := func(text string) (b []byte) {
+		for _, c := range []byte(text) {
+			b = append(b, 0, c)
+		}
+		return b
+	}
+	universal := func(text string) (b []byte) {
+		for _, c := range []byte(text) {
+			b = append(b, 0, 0, 0, c)
+		}
+		return b
+	}
+	const id = "id:49465800"
+	for name, c := range map[string]struct {
+		tag   cbasn1.Tag
+		value []byte
+		ok    bool
+	}{
+		"UTF8String":                       {cbasn1.UTF8String, []byte(id), true},
+		"PrintableString":                  {cbasn1.PrintableString, []byte(id), true},
+		"IA5String":                        {cbasn1.IA5String, []byte(id), true},
+		"VisibleString":                    {tagVisibleString, []byte(id), true},
+		"NumericString":                    {tagNumericString, []byte(id), true},
+		"T61String":                        {cbasn1.T61String, []byte(id), true},
+		"BMPString":                        {tagBMPString, bmp(id), true},
+		"UniversalString":                  {tagUniversalString, universal(id), true},
+		"BMPString of an odd length":       {tagBMPString, bmp(id)[1:], false},
+		"UniversalString cut":              {tagUniversalString, universal(id)[:43], false},
+		"BMPString with half a pair":       {tagBMPString, append(bmp(id), 0xd8, 0), false},
+		"UniversalString beyond Unicode":   {tagUniversalString, append(universal(id), 0, 0x11, 0, 0), false},
+		"UTF8String that is none":          {cbasn1.UTF8String, []byte(id + "\xff"), false},
+		"PrintableString beyond ASCII":     {cbasn1.PrintableString, []byte(id + "\x80"), false},
+		"an OCTET STRING":                  {cbasn1.OCTET_STRING, []byte(id), false},
+		"a text without id":                {cbasn1.UTF8String, []byte("STM "), false},
+		"an empty one":                     {cbasn1.UTF8String, nil, false},
+		"a PrintableString in two octets":  {cbasn1.PrintableString, bmp(id), false},
+		"three bytes of identifier":        {cbasn1.UTF8String, []byte("id:494658"), false},
+		"a name in the place of the digit": {cbasn1.UTF8String, []byte("id:Infineon"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var b cryptobyte.Builder
+			b.AddASN1(tagDirectoryName, func(b *cryptobyte.Builder) {
+				b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
+					b.AddASN1(cbasn1.SET, func(b *cryptobyte.Builder) {
+						b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
+							oid.Add(b, oid.TCGAtTPMManufacturer)
+							b.AddASN1(c.tag, func(b *cryptobyte.Builder) { b.AddBytes(c.value) })
+						})
+					})
+				})
+			})
+			san, err := parseSubjectAltName(withSAN(true, sanOf(b.BytesOrPanic())))
+			if !c.ok {
+				if !errors.Is(err, CheckSubjectAltName) {
+					t.Fatalf("got %v, want %s", err, CheckSubjectAltName)
+				}
+				return
+			}
+			if err != nil || san.directory.Manufacturer != id || san.directory.Vendor != "IFX" {
+				t.Fatalf("%+v, %v", san, err)
+			}
+		})
+	}
+}
+
+func TestIdentities(t *testing.T) {
+	one, two := otherNameOf("\x2a\x03", []byte{0x0c, 1, 'x'}), otherNameOf("\x2a\x04", []byte{5, 0})
+	for name, c := range map[string]struct {
+		types []oid.OID
+		san   []byte
+		want  attest.Identity
+		bad   bool
+	}{
+		"one":                {nil, sanOf(one), "othername:1.2.3:DAF4", false},
+		"two":                {nil, sanOf(one, two), "", true},
+		"two, one counts":    {[]oid.OID{"\x2a\x04"}, sanOf(one, two), "othername:1.2.4:BQA", false},
+		"none that counts":   {[]oid.OID{"\x2a\x05"}, sanOf(one, two), "", false},
+		"none":               {nil, sanOf(directoryName([]attribute{manufacturer})), "", false},
+		"bad":                {nil, sanOf(one[:len(one)-1]), "", true},
+		"the same one twice": {nil, sanOf(one, one), "", true},
+	} {
+		got, err := OtherNameIdentity{Types: c.types}.Identify(withSAN(false, c.san))
+		if got != c.want || (err != nil) != c.bad {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+	instance := func(project string, id uint64) *x509.Certificate {
+		value, err := (&oid.GCEInstance{Zone: "z", ProjectNumber: 1, ProjectID: project, InstanceID: id, InstanceName: "n"}).Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &x509.Certificate{Extensions: []pkix.Extension{{Id: asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 11129, 2, 1, 21}, Value: value}}}
+	}
+	for name, c := range map[string]struct {
+		cert *x509.Certificate
+		want attest.Identity
+		bad  bool
+	}{
+		"GCE":                 {instance("example.com:p-1", 18446744073709551615), "gce:example.com:p-1/18446744073709551615", false},
+		"none":                {&x509.Certificate{}, "", false},
+		"twice":               {&x509.Certificate{Extensions: append(instance("p", 1).Extensions, instance("p", 1).Extensions...)}, "", true},
+		"a plain provider ID": {&x509.Certificate{Extensions: []pkix.Extension{{Id: asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 11129, 2, 1, 21}, Value: []byte{0x0c, 1, 'x'}}}}, "", true},
+	} {
+		got, err := GCEIdentity{}.Identify(c.cert)
+		if got != c.want || (err != nil) != c.bad || c.bad && !errors.Is(err, attest.CheckIdentity) {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+	if _, err := (AKIdentity{}).Identify(&x509.Certificate{}); !errors.Is(err, attest.CheckIdentity) {
+		t.Errorf("no key: %v", err)
+	}
+	if got := attest.Identity("gce:p/1").Kind(); got != "gce" {
+		t.Error(got)
+	}
+}
+
+func FuzzSubjectAltName(f *testing.F) {
+	f.Add(true, sanOf(directoryName([]attribute{manufacturer, model}, []attribute{version}), otherNameOf("\x2a\x03", []byte{5, 0})))
+	f.Add(false, sanOf([]byte{0x82, 1, 'a'}))
+	f.Fuzz(func(t *testing.T, critical bool, value []byte) {
+		cert := withSAN(critical, value)
+		if _, err := parseSubjectAltName(cert); err != nil {
+			if !errors.Is(err, CheckSubjectAltName) {
+				t.Errorf("%v is no check", err)
+			}
+			return
+		}
+		_, _ = OtherNameIdentity{}.Identify(cert)
+	})
+}

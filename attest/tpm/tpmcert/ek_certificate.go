@@ -1,0 +1,316 @@
+package tpmcert
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"errors"
+	"math/big"
+	"slices"
+	"strconv"
+
+	"golang.org/x/crypto/cryptobyte"
+	"golang.org/x/crypto/cryptobyte/asn1"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/oid"
+)
+
+// MaxEKCertificateSize bounds the bytes of one EK certificate with all that stands
+// around it in NV, in bytes. Real ones have 900 to 1600.
+const MaxEKCertificateSize = 8 << 10
+
+// Checks of an EK certificate by itself.
+const (
+	// CheckEKEncoding: an EK certificate has something around its DER that is not
+	// tolerated: the TCG's header, or padding behind it.
+	CheckEKEncoding Check = "ek-certificate-encoding"
+	// CheckEKKeyEncoding: the SubjectPublicKeyInfo of an EK is not the canonical one
+	// (rsaEncryption with NULL; a named curve with an uncompressed point).
+	CheckEKKeyEncoding Check = "ek-key-encoding"
+	// CheckROCA: the modulus has the fingerprint of Infineon's flawed key generation
+	// (CVE-2017-15361), so that the private key can be computed.
+	CheckROCA Check = "ek-roca"
+	// CheckSpecification: the TPM specification attribute is no DER, is missing where
+	// the profile asks for it, or states another family than 2.0.
+	CheckSpecification Check = "certificate-tpm-specification"
+)
+
+// EKEncoding says which faults of encoding in EK certificates are let through. They
+// are common and harm nothing. The zero value lets none through.
+type EKEncoding struct {
+	// NVPadding lets bytes 0x00 or 0xff behind the certificate through: an NV index
+	// that is larger than its content.
+	NVPadding bool
+	// TCGHeader lets the header of a TCG_PCCLIENT_STORED_CERT in front of the
+	// certificate through: 10 01 00, 16 bits of size, 10 02 (TCG PC Client Specific
+	// Implementation Specification for Conventional BIOS 1.21, 7.3.2). Some leave the
+	// last two bytes out.
+	TCGHeader bool
+	// RSAESOAEPKey lets a SubjectPublicKeyInfo of the algorithm id-RSAES-OAEP (RFC
+	// 4055, 4.1) through, as the TPM 1.2 credential profile asked for. It is read as
+	// the RSA key that it is, and has the same digest as in any other encoding.
+	RSAESOAEPKey bool
+}
+
+// AnyEKEncoding lets every fault of encoding through that this package knows.
+func AnyEKEncoding() EKEncoding {
+	return EKEncoding{NVPadding: true, TCGHeader: true, RSAESOAEPKey: true}
+}
+
+// check refuses the faults of used that are not tolerated.
+func (tolerated EKEncoding) check(used EKEncoding) error {
+	switch {
+	case used.TCGHeader && !tolerated.TCGHeader:
+		return &Error{Check: CheckEKEncoding, Got: "the TCG's header in front of the certificate", Want: "DER alone, or the tolerance TCGHeader"}
+	case used.NVPadding && !tolerated.NVPadding:
+		return &Error{Check: CheckEKEncoding, Got: "padding behind the certificate", Want: "DER alone, or the tolerance NVPadding"}
+	case used.RSAESOAEPKey && !tolerated.RSAESOAEPKey:
+		return &Error{Check: CheckEKKeyEncoding, Got: "an RSA key as id-RSAES-OAEP", Want: "rsaEncryption, or the tolerance RSAESOAEPKey"}
+	}
+	return nil
+}
+
+// EKCertificate is an EK certificate, read but not trusted: nothing is known of its
+// issuer yet ([EKVerifier.Verify]).
+type EKCertificate struct {
+	// Certificate is the certificate as crypto/x509 reads it. Its PublicKey is nil
+	// where the key is encoded as id-RSAES-OAEP; its critical subjectAltName has been
+	// taken from UnhandledCriticalExtensions, as it is handled here.
+	Certificate *x509.Certificate
+	// PublicKey is the EK: an *rsa.PublicKey or *ecdsa.PublicKey, whatever the
+	// encoding.
+	PublicKey crypto.PublicKey
+	// Digest is SHA-256 of the canonical SubjectPublicKeyInfo, the one thing that
+	// identifies the EK.
+	Digest [message.HashSize]byte
+	// Directory is the TPM's manufacturer, model and version, empty where the
+	// certificate has no TCG directory name.
+	Directory DirectoryName
+	// Specification is the TPM specification attribute, nil where there is none.
+	Specification *TPMSpecification
+	// Encoding are the faults of encoding that were found.
+	Encoding EKEncoding
+
+	san *subjectAltName
+}
+
+// ParseEKCertificate reads an EK certificate as it stands in NV, in a file or in a
+// message: DER, with nothing around it but what tolerated names. It makes no
+// public-key operation and trusts nothing. It refuses with an [*Error] and
+// [der.CheckSize] (over [MaxEKCertificateSize]), [CheckCertificateEncoding],
+// [CheckEKEncoding], [CheckEKKeyEncoding], [CheckSubjectAltName],
+// [CheckSpecification], [statement.CheckWeakKey] (not RSA of 2048 to 4096 bits with exponent
+// 65537, P-256, P-384 or P-521) or [CheckROCA].
+func ParseEKCertificate(data []byte, tolerated EKEncoding) (*EKCertificate, error) {
+	ek, err := ParseEK(data)
+	if err != nil {
+		return nil, err
+	}
+	if err := tolerated.check(ek.Encoding); err != nil {
+		return nil, err
+	}
+	return ek, nil
+}
+
+// Identity is the machine identity ek:sha256:<digest> of the key.
+func (c *EKCertificate) Identity() attest.Identity { return digestIdentity("ek", c.Digest) }
+
+// ParseEK reads with every tolerance and notes which were needed: which are granted
+// is known when the issuer is.
+func ParseEK(data []byte) (*EKCertificate, error) {
+	if len(data) > MaxEKCertificateSize {
+		return nil, &Error{Check: der.CheckSize, Got: strconv.Itoa(len(data)) + " bytes of EK certificate", Want: "at most " + strconv.Itoa(MaxEKCertificateSize)}
+	}
+	der, err := der.TrimNVCertificate(data)
+	if err != nil {
+		return nil, &Error{Check: CheckCertificateEncoding, Got: "an EK certificate that is no DER", Err: err}
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, &Error{Check: CheckCertificateEncoding, Got: "an EK certificate that does not parse", Err: err}
+	}
+	ek := &EKCertificate{Certificate: cert}
+	ek.Encoding.TCGHeader, ek.Encoding.NVPadding = aroundCertificate(data, der)
+	if ek.san, err = parseSubjectAltName(cert); err != nil {
+		return nil, err
+	}
+	cert.UnhandledCriticalExtensions = slices.DeleteFunc(cert.UnhandledCriticalExtensions, oid.SubjectAltName.Equal)
+	ek.Directory = ek.san.directory
+	if ek.Specification, err = parseSpecification(cert); err != nil {
+		return nil, err
+	}
+	ek.PublicKey = cert.PublicKey
+	if ek.PublicKey == nil {
+		key, err := oaepKey(cert.RawSubjectPublicKeyInfo)
+		if err != nil {
+			return nil, err
+		}
+		ek.PublicKey = key
+		ek.Encoding.RSAESOAEPKey = true
+	}
+	if err := checkEKStrength(ek.PublicKey); err != nil {
+		return nil, err
+	}
+	if ek.Digest, err = csr.SPKIHash(ek.PublicKey); err != nil {
+		return nil, &Error{Check: CheckEKKeyEncoding, Got: "a key without a canonical encoding", Err: err}
+	}
+	return ek, nil
+}
+
+// aroundCertificate says what der.TrimNVCertificate took off.
+func aroundCertificate(data, der []byte) (header, padding bool) {
+	if header = data[0] != der[0]; !header {
+		return false, len(data) > len(der)
+	}
+	// der.TrimNVCertificate has checked the size that the header states.
+	stated := 5 + int(data[3])<<8 + int(data[4])
+	start := 5
+	if data[5] != der[0] {
+		start = 7
+	}
+	return true, stated > start+len(der) || len(data) > stated
+}
+
+// checkEKStrength refuses keys that no EK of ours is.
+func checkEKStrength(pub crypto.PublicKey) error {
+	if err := statement.CheckKeyStrength(pub); err != nil {
+		return err
+	}
+	key, ok := pub.(*rsa.PublicKey)
+	if !ok {
+		return nil
+	}
+	if rocaVulnerable(key.N) {
+		return &Error{Check: CheckROCA, Got: "an RSA modulus made by Infineon's flawed key generation (CVE-2017-15361)",
+			Want: "an EK that cannot be computed from its public half"}
+	}
+	return nil
+}
+
+var errNoKey = errors.New("no key of a kind that crypto/x509 knows, and no RSAES-OAEP key")
+
+// oaepKey reads a SubjectPublicKeyInfo of the algorithm id-RSAES-OAEP, whose key is an
+// RSAPublicKey (RFC 4055, 4). The parameters may be absent, NULL or a SEQUENCE: what
+// they ask of an encryption is nothing that a TPM would follow.
+func oaepKey(spki []byte) (*rsa.PublicKey, error) {
+	bad := func() error {
+		return &Error{Check: CheckEKKeyEncoding, Got: "a SubjectPublicKeyInfo that cannot be read", Want: "RSA or ECC", Err: errNoKey}
+	}
+	in := cryptobyte.String(spki)
+	var body, algorithm, parameters, bits, key cryptobyte.String
+	var id oid.OID
+	if !in.ReadASN1(&body, asn1.SEQUENCE) || !in.Empty() ||
+		!body.ReadASN1(&algorithm, asn1.SEQUENCE) || !oid.Read(&algorithm, &id) || id != oid.RSAESOAEP {
+		return nil, bad()
+	}
+	if !algorithm.Empty() {
+		var tag asn1.Tag
+		if !algorithm.ReadAnyASN1(&parameters, &tag) || !algorithm.Empty() ||
+			tag != asn1.SEQUENCE && (tag != asn1.NULL || !parameters.Empty()) {
+			return nil, bad()
+		}
+	}
+	var unused uint8
+	if !body.ReadASN1(&bits, asn1.BIT_STRING) || !body.Empty() || !bits.ReadUint8(&unused) || unused != 0 {
+		return nil, bad()
+	}
+	n := new(big.Int)
+	var e int64
+	if !bits.ReadASN1(&key, asn1.SEQUENCE) || !bits.Empty() || !key.ReadASN1Integer(n) || !key.ReadASN1Integer(&e) ||
+		!key.Empty() || n.Sign() <= 0 || e <= 0 || e > 1<<31-1 {
+		return nil, bad()
+	}
+	return &rsa.PublicKey{N: n, E: int(e)}, nil
+}
+
+// TPMSpecification is the attribute tPMSpecification of a certificate's
+// subjectDirectoryAttributes (TCG EK Credential Profile 2.6, section 3.2.11): the
+// specification that the TPM was built to, for example 2.0, level 0, revision 138.
+type TPMSpecification struct {
+	// Family is "2.0", or "1.2" for an older part.
+	Family string
+	// Level and Revision are not negative.
+	Level, Revision int
+}
+
+// String returns the three values in one line.
+func (s *TPMSpecification) String() string {
+	return s.Family + " level " + strconv.Itoa(s.Level) + " revision " + strconv.Itoa(s.Revision)
+}
+
+func specificationFault() error {
+	return &Error{Check: CheckSpecification, Got: "a TPM specification attribute that cannot be read", Want: "one SEQUENCE { family, level, revision }"}
+}
+
+// parseSpecification finds the attribute; other attributes are passed over.
+func parseSpecification(cert *x509.Certificate) (*TPMSpecification, error) {
+	var found *TPMSpecification
+	for i := range cert.Extensions {
+		if !oid.SubjectDirectoryAttributes.Equal(cert.Extensions[i].Id) {
+			continue
+		}
+		in, attributes := cryptobyte.String(cert.Extensions[i].Value), cryptobyte.String(nil)
+		if !in.ReadASN1(&attributes, asn1.SEQUENCE) || !in.Empty() {
+			return nil, specificationFault()
+		}
+		for !attributes.Empty() {
+			var attribute, values cryptobyte.String
+			var id oid.OID
+			if !attributes.ReadASN1(&attribute, asn1.SEQUENCE) || !oid.Read(&attribute, &id) ||
+				!attribute.ReadASN1(&values, asn1.SET) || !attribute.Empty() {
+				return nil, specificationFault()
+			}
+			if id != oid.TCGAtTPMSpecification {
+				continue
+			}
+			s, err := readSpecification(values)
+			if err != nil || found != nil {
+				return nil, specificationFault()
+			}
+			found = s
+		}
+	}
+	return found, nil
+}
+
+func readSpecification(values cryptobyte.String) (*TPMSpecification, error) {
+	var body, family cryptobyte.String
+	s := &TPMSpecification{}
+	if !values.ReadASN1(&body, asn1.SEQUENCE) || !values.Empty() || !body.ReadASN1(&family, asn1.UTF8String) ||
+		len(family) == 0 || len(family) > 16 || !body.ReadASN1Integer(&s.Level) || !body.ReadASN1Integer(&s.Revision) ||
+		!body.Empty() || s.Level < 0 || s.Revision < 0 {
+		return nil, specificationFault()
+	}
+	s.Family = string(family)
+	return s, nil
+}
+
+// parseEKPublic reads the EK that a node sends without a certificate: the canonical
+// SubjectPublicKeyInfo and no other encoding of the key.
+func parseEKPublic(spki []byte) (key crypto.PublicKey, digest [message.HashSize]byte, err error) {
+	if len(spki) > der.MaxPublicSize {
+		return nil, digest, &Error{Check: der.CheckSize, Got: strconv.Itoa(len(spki)) + " bytes of EK", Want: "at most " + strconv.Itoa(der.MaxPublicSize)}
+	}
+	refuse := func(err error) error {
+		return &Error{Check: CheckEKKeyEncoding, Got: "an EK that is not in its canonical encoding",
+			Want: "a SubjectPublicKeyInfo with rsaEncryption and NULL, or a named curve and an uncompressed point", Err: err}
+	}
+	if key, err = x509.ParsePKIXPublicKey(spki); err != nil {
+		return nil, digest, refuse(err)
+	}
+	canonical, err := csr.CanonicalSPKI(key)
+	if err != nil || !bytes.Equal(canonical, spki) {
+		return nil, digest, refuse(err)
+	}
+	if err := checkEKStrength(key); err != nil {
+		return nil, digest, err
+	}
+	return key, sha256.Sum256(spki), nil
+}

@@ -1,0 +1,90 @@
+package tpmcert
+
+import (
+	"bytes"
+	"crypto/x509"
+	"slices"
+
+	"golang.org/x/crypto/cryptobyte"
+	"golang.org/x/crypto/cryptobyte/asn1"
+
+	"github.com/nodeattest/nodeattest/internal/der"
+)
+
+// MaxNVChain bounds what the NV indexes of an EK chain may hold, in bytes.
+const MaxNVChain = 64 << 10
+
+// CheckEKChainEncoding: what stands in the NV indexes of the EK chain is no sequence
+// of certificates.
+const CheckEKChainEncoding Check = "ek-chain-encoding"
+
+// ParseEKChain reads the EK's CA certificates as they stand in the NV indexes
+// 0x01C00100 to 0x01C001FF (TCG EK Credential Profile 2.6, section 2.2.1.5): DER, one
+// behind the other, in one index or spread over several that are given here in their
+// order. Padding with 0x00 or 0xff behind the last certificate of an index is left
+// out. It trusts nothing, and refuses with an [*Error] and [CheckEKChainEncoding] or
+// [CheckSize] (over 64 KiB).
+func ParseEKChain(indexes [][]byte) ([]*x509.Certificate, error) {
+	size := 0
+	for _, content := range indexes {
+		size += len(content)
+	}
+	if size > MaxNVChain {
+		return nil, &Error{Check: der.CheckSize, Got: "an EK chain of more than 64 KiB", Want: "at most that"}
+	}
+	// A certificate that goes on in the next index leaves no room for padding.
+	if certs, err := parseEach(indexes); err == nil {
+		return certs, nil
+	}
+	return parseConcatenated(bytes.Join(indexes, nil))
+}
+
+func parseEach(indexes [][]byte) ([]*x509.Certificate, error) {
+	var all []*x509.Certificate
+	for _, content := range indexes {
+		certs, err := parseConcatenated(content)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, certs...)
+	}
+	return all, nil
+}
+
+func parseConcatenated(content []byte) ([]*x509.Certificate, error) {
+	var certs []*x509.Certificate
+	rest := cryptobyte.String(content)
+	for !rest.Empty() && der.CheckPadding(rest) != nil {
+		var der cryptobyte.String
+		if !rest.ReadASN1Element(&der, asn1.SEQUENCE) {
+			return nil, &Error{Check: CheckEKChainEncoding, Got: "bytes that are neither a certificate nor padding", Want: "certificates in DER"}
+		}
+		c, err := x509.ParseCertificate(der)
+		if err != nil {
+			return nil, &Error{Check: CheckEKChainEncoding, Got: "a certificate that does not parse", Err: err}
+		}
+		certs = append(certs, c)
+	}
+	return certs, nil
+}
+
+// ChainAbove picks from certs those that stand above the leaf, in the order in which a
+// node sends them: the leaf's issuer first, the root left out. It goes by names and
+// key identifiers alone; the control plane verifies.
+func ChainAbove(leaf *x509.Certificate, certs []*x509.Certificate) [][]byte {
+	var above [][]byte
+	top := leaf
+	for len(above) < der.MaxCertificates-1 {
+		n := slices.IndexFunc(certs, func(c *x509.Certificate) bool {
+			return bytes.Equal(top.RawIssuer, c.RawSubject) && !bytes.Equal(c.RawSubject, c.RawIssuer) &&
+				(len(top.AuthorityKeyId) == 0 || len(c.SubjectKeyId) == 0 || bytes.Equal(top.AuthorityKeyId, c.SubjectKeyId)) &&
+				!slices.ContainsFunc(above, func(der []byte) bool { return bytes.Equal(der, c.Raw) })
+		})
+		if n < 0 {
+			return above
+		}
+		top = certs[n]
+		above = append(above, top.Raw)
+	}
+	return above
+}

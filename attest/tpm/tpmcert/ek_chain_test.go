@@ -1,0 +1,316 @@
+package tpmcert
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/der"
+)
+
+// sha1Chain is an old vendor's chain: root, intermediate, EK certificate, all RSA and
+// all signed over SHA-1.
+type sha1Chain struct {
+	root, middle *testCA
+	leaf         *x509.Certificate
+}
+
+func newSHA1Chain(t *testing.T, editMiddle func(*x509.Certificate)) *sha1Chain {
+	keys := rsaTestKeys()
+	c := &sha1Chain{root: rsaCA(t, nil, "old root", keys[0], nil)}
+	c.root.cert = sha1Signed(t, c.root.cert, keys[0])
+	c.middle = rsaCA(t, c.root, "old middle", keys[1], editMiddle)
+	c.middle.cert = sha1Signed(t, c.middle.cert, keys[0])
+	c.leaf = sha1Signed(t, ekCert(t, c.middle, newTestKey(t).Public(), nil), keys[1])
+	return c
+}
+
+func allowingSHA1() EKProfile {
+	p := EKProfileTCG()
+	p.InsecureAllowSHA1Links = true
+	return p
+}
+
+// Links over SHA-1 pass with their tolerance alone, and are verified then as any other.
+func TestSHA1Links(t *testing.T) {
+	c := newSHA1Chain(t, nil)
+	_, err := verifyAt(ekVerifierOf(t, trusting(EKProfileTCG(), c.root)), chainTime, c.leaf, c.middle.cert)
+	wantEKCheck(t, "without the tolerance", err, CheckCertificateSHA1, "InsecureAllowSHA1Links")
+
+	allowing := ekVerifierOf(t, trusting(allowingSHA1(), c.root))
+	facts, err := verifyAt(allowing, chainTime, c.leaf, c.middle.cert)
+	if err != nil || len(facts.Chain) != 3 || !slices.Equal(facts.Tolerances, []string{"InsecureAllowSHA1Links"}) {
+		t.Fatalf("with the tolerance: %+v, %v", facts, err)
+	}
+	_, err = verifyAt(allowing, chainTime, c.leaf)
+	wantEKCheck(t, "no intermediate", err, CheckCertificateChain, "ends at issuer CN=old middle")
+	_, err = verifyAt(allowing, chainTime.Add(25*time.Hour), c.leaf, c.middle.cert)
+	wantEKCheck(t, "expired", err, CheckCertificateExpired, "")
+
+	// Every octet of the signature counts, and so does what is signed.
+	for n := range 8 {
+		der := bytes.Clone(c.leaf.Raw)
+		der[len(der)-1-n*32] ^= 1
+		_, err := verifyEKOf(t.Context(), allowing, &sentEK{Certificates: [][]byte{der, c.middle.cert.Raw}}, nil, chainTime)
+		wantEKCheck(t, "changed signature", err, CheckCertificateChain, "does not verify")
+	}
+	serial := bytes.Index(c.leaf.Raw, []byte{2, 1, 77})
+	der := bytes.Clone(c.leaf.Raw)
+	der[serial+2]++
+	_, err = verifyEKOf(t.Context(), allowing, &sentEK{Certificates: [][]byte{der, c.middle.cert.Raw}}, nil, chainTime)
+	wantEKCheck(t, "changed serial", err, CheckCertificateChain, "does not verify")
+}
+
+// A root that is itself signed over SHA-1 needs no tolerance: its own signature says
+// nothing.
+func TestSHA1Root(t *testing.T) {
+	keys := rsaTestKeys()
+	root := rsaCA(t, nil, "old root", keys[0], nil)
+	root.cert = sha1Signed(t, root.cert, keys[0])
+	leaf := ekCert(t, root, newTestKey(t).Public(), nil)
+	facts, err := verifyAt(ekVerifierOf(t, trusting(EKProfileTCG(), root)), chainTime, leaf)
+	if err != nil || facts.Tolerances != nil {
+		t.Errorf("%+v, %v", facts, err)
+	}
+}
+
+// The tolerance lets SHA-1 through and nothing else: intermediates must still be CAs.
+func TestSHA1LinksNeedCAs(t *testing.T) {
+	for name, c := range map[string]struct {
+		edit func(*x509.Certificate)
+		want Check
+	}{
+		"no CA":            {func(c *x509.Certificate) { c.IsCA = false }, CheckCertificateChain},
+		"no constraints":   {func(c *x509.Certificate) { c.BasicConstraintsValid = false; c.IsCA = false }, CheckCertificateChain},
+		"key usage":        {func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageDigitalSignature }, CheckCertificateChain},
+		"expired":          {func(c *x509.Certificate) { c.NotAfter = chainTime.Add(-time.Second) }, CheckCertificateExpired},
+		"not yet valid":    {func(c *x509.Certificate) { c.NotBefore = chainTime.Add(time.Second) }, CheckCertificateNotYetValid},
+		"name constraints": {func(c *x509.Certificate) { c.PermittedDNSDomains = []string{"a.example"} }, CheckCertificateChain},
+		"IP constraints": {func(c *x509.Certificate) {
+			c.ExcludedIPRanges = []*net.IPNet{{IP: net.IP{1, 2, 3, 4}, Mask: net.IPMask{255, 0, 0, 0}}}
+		}, CheckCertificateChain},
+		"unknown extension": {func(c *x509.Certificate) { c.ExtraExtensions = append(c.ExtraExtensions, criticalExtension()) }, CheckCertificateChain},
+	} {
+		chain := newSHA1Chain(t, c.edit)
+		_, err := verifyAt(ekVerifierOf(t, trusting(allowingSHA1(), chain.root)), chainTime, chain.leaf, chain.middle.cert)
+		wantEKCheck(t, name, err, c.want, "CN=old middle")
+	}
+}
+
+// A root's path length counts the intermediates below it.
+func TestSHA1PathLength(t *testing.T) {
+	keys := rsaTestKeys()
+	for length, ok := range map[int]bool{0: false, 1: true} {
+		root := rsaCA(t, nil, "root", keys[0], func(c *x509.Certificate) { c.MaxPathLen, c.MaxPathLenZero = length, length == 0 })
+		middle := rsaCA(t, root, "middle", keys[1], nil)
+		leaf := sha1Signed(t, ekCert(t, middle, newTestKey(t).Public(), nil), keys[1])
+		_, err := verifyAt(ekVerifierOf(t, trusting(allowingSHA1(), root)), chainTime, leaf, middle.cert)
+		if (err == nil) != ok {
+			t.Errorf("path length %d: %v", length, err)
+		}
+	}
+}
+
+// Whatever is thrown at the search, it ends: a ring of CAs, many of one name, a chain
+// that is too long.
+func TestChainSearchEnds(t *testing.T) {
+	root := sign(t, nil, "root", nil)
+	v := ekVerifierOf(t, trusting(allowingSHA1(), root))
+	a := sign(t, nil, "A", nil)
+	b := sign(t, a, "B", nil)
+	ring := sign(t, b, "A", nil)
+	leaf := ekCert(t, b, newTestKey(t).Public(), nil)
+	_, err := verifyAt(v, chainTime, leaf, b.cert, ring.cert)
+	wantEKCheck(t, "ring", err, CheckCertificateChain, "")
+
+	i := EKIssuer{Roots: []*x509.Certificate{root.cert}, Profile: allowingSHA1()}
+	for range 4 * attest.MaxHelloSignatures {
+		i.Intermediates = append(i.Intermediates, sign(t, root, "B", func(c *x509.Certificate) { c.SubjectKeyId = []byte{1} }).cert)
+	}
+	leaf = ekCert(t, b, newTestKey(t).Public(), func(c *x509.Certificate) { c.AuthorityKeyId = []byte{1} })
+	_, err = verifyAt(ekVerifierOf(t, EKVerifierConfig{Issuers: []EKIssuer{i}}), chainTime, leaf)
+	wantEKCheck(t, "many of one name", err, CheckCertificateChain, "")
+
+	top := root
+	i.Intermediates = nil
+	for n := range MaxChainLinks {
+		top = sign(t, top, fmt.Sprint("level ", n), nil)
+		i.Intermediates = append(i.Intermediates, top.cert)
+	}
+	keys := rsaTestKeys()
+	last := rsaCA(t, top, "last", keys[0], nil)
+	i.Intermediates = append(i.Intermediates, last.cert)
+	leaf = sha1Signed(t, ekCert(t, last, newTestKey(t).Public(), nil), keys[0])
+	_, err = verifyAt(ekVerifierOf(t, EKVerifierConfig{Issuers: []EKIssuer{i}}), chainTime, leaf)
+	wantEKCheck(t, "too long", err, CheckCertificateChain, "")
+}
+
+// The error is of the issuer that came furthest, in whatever order they stand.
+func TestEKErrorOfTheNearestIssuer(t *testing.T) {
+	ours, others := sign(t, nil, "ours", nil), sign(t, nil, "others", nil)
+	leaf := ekCert(t, ours, newTestKey(t).Public(), func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageDigitalSignature })
+	expired := ekCert(t, ours, newTestKey(t).Public(), func(c *x509.Certificate) { c.NotAfter = chainTime.Add(-time.Second) })
+	good, bad := trusting(EKProfileTCG(), ours).Issuers[0], trusting(EKProfileGoogle(), others).Issuers[0]
+	for _, issuers := range [][]EKIssuer{{good, bad}, {bad, good}} {
+		v := ekVerifierOf(t, EKVerifierConfig{Issuers: issuers})
+		_, err := verifyAt(v, chainTime, leaf)
+		wantEKCheck(t, "profile", err, CheckCertificateKeyUsage, "TCG EK")
+		_, err = verifyAt(v, chainTime, expired)
+		wantEKCheck(t, "expired", err, CheckCertificateExpired, "")
+	}
+}
+
+// An expired EK certificate that is let through must have been valid at its end, with
+// its chain.
+func TestExpiredEKAndItsChain(t *testing.T) {
+	root := sign(t, nil, "root", nil)
+	middle := sign(t, root, "middle", func(c *x509.Certificate) { c.NotAfter = chainTime.Add(-2 * time.Hour) })
+	p := EKProfileTCG()
+	p.InsecureAllowExpiredEK = true
+	v := ekVerifierOf(t, trusting(p, root))
+	for before, ok := range map[time.Duration]bool{3 * time.Hour: true, time.Hour: false} {
+		leaf := ekCert(t, middle, newTestKey(t).Public(), func(c *x509.Certificate) { c.NotAfter = chainTime.Add(-before) })
+		if _, err := verifyAt(v, chainTime, leaf, middle.cert); (err == nil) != ok {
+			t.Errorf("end %s ago: %v", before, err)
+		}
+	}
+}
+
+// fetcherFunc is an IssuerFetcher made of a function.
+type fetcherFunc func(url string) ([]byte, error)
+
+func (f fetcherFunc) FetchIssuer(_ context.Context, url string) ([]byte, error) { return f(url) }
+
+// A fetcher fills gaps in the chain, what it brings must hold, and it is asked no more
+// often than it says.
+func TestIssuerFetcher(t *testing.T) {
+	root := sign(t, nil, "root", nil)
+	upper := sign(t, root, "upper", nil)
+	lower := sign(t, upper, "lower", func(c *x509.Certificate) { c.IssuingCertificateURL = []string{"http://ca.example/upper"} })
+	leaf := ekCert(t, lower, newTestKey(t).Public(), func(c *x509.Certificate) {
+		c.IssuingCertificateURL = []string{"http://evil.example/", "http://ca.example/lower"}
+	})
+	served := map[string][]byte{"http://ca.example/lower": lower.cert.Raw, "http://ca.example/upper": upper.cert.Raw}
+	var asked []string
+	fail := false
+	c := trusting(EKProfileTCG(), root)
+	c.Issuers[0].Fetcher = fetcherFunc(func(url string) ([]byte, error) {
+		asked = append(asked, url)
+		if fail {
+			return nil, errors.New("no route")
+		}
+		return served[url], nil
+	})
+	v := ekVerifierOf(t, c)
+	facts, err := verifyAt(v, chainTime, leaf)
+	if err != nil || len(facts.Chain) != 4 || facts.Tolerances != nil || len(asked) != 3 {
+		t.Fatalf("%+v, %v, asked %v", facts, err, asked)
+	}
+	if facts, err := verifyAt(v, chainTime, leaf, lower.cert); err != nil || len(facts.Chain) != 4 {
+		t.Errorf("a part sent: %+v, %v", facts, err)
+	}
+	served["http://ca.example/upper"] = root.cert.Raw // another certificate than its issuer
+	_, err = verifyAt(v, chainTime, leaf)
+	wantEKCheck(t, "another certificate", err, CheckCertificateChain, "ends at issuer CN=upper")
+	served["http://ca.example/upper"] = sign(t, sign(t, nil, "root", nil), "upper", nil).cert.Raw // of the same names
+	if _, err = verifyAt(v, chainTime, leaf); !errors.Is(err, CheckCertificateChain) {
+		t.Errorf("a forged one: %v", err)
+	}
+	served["http://ca.example/upper"] = make([]byte, maxFetchedBytes+1)
+	if _, err = verifyAt(v, chainTime, leaf); !errors.Is(err, CheckCertificateChain) {
+		t.Errorf("a large one: %v", err)
+	}
+	fail = true
+	if _, err := verifyAt(v, chainTime, leaf); !errors.Is(err, csr.ErrRetry) {
+		t.Errorf("unreachable: %v", err)
+	}
+	if _, err := verifyAt(ekVerifierOf(t, trusting(EKProfileTCG(), root)), chainTime, leaf); !errors.Is(err, CheckCertificateChain) {
+		t.Errorf("without a fetcher: %v", err)
+	}
+}
+
+// An endless chain of fetched issuers ends.
+func TestIssuerFetcherEnds(t *testing.T) {
+	root := sign(t, nil, "root", nil)
+	url := []string{"a", "b", "c", "d", "e", "f"}
+	top := sign(t, nil, "level 0", nil)
+	calls := 0
+	byIssuer := map[string][]byte{}
+	for n := range 20 {
+		at := fmt.Sprint("http://ca.example/", n)
+		byIssuer[at] = top.cert.Raw
+		top = sign(t, top, fmt.Sprint("level ", n+1), func(c *x509.Certificate) { c.IssuingCertificateURL = append(url, at)[2:] })
+	}
+	c := trusting(EKProfileTCG(), root)
+	c.Issuers[0].Fetcher = fetcherFunc(func(url string) ([]byte, error) { calls++; return byIssuer[url], nil })
+	_, err := verifyAt(ekVerifierOf(t, c), chainTime, ekCert(t, top, newTestKey(t).Public(), func(c *x509.Certificate) {
+		c.IssuingCertificateURL = []string{"http://ca.example/20", "x", "y", "z", "w", "v"}
+	}))
+	if !errors.Is(err, CheckCertificateChain) || calls > maxFetched*maxIssuerURLs {
+		t.Errorf("%v after %d calls", err, calls)
+	}
+}
+
+func TestChainAbove(t *testing.T) {
+	root := sign(t, nil, "root", nil)
+	upper := sign(t, root, "upper", nil)
+	lower := sign(t, upper, "lower", nil)
+	other := sign(t, root, "other", nil)
+	leaf := ekCert(t, lower, newTestKey(t).Public(), nil)
+	above := ChainAbove(leaf, []*x509.Certificate{other.cert, root.cert, upper.cert, lower.cert})
+	if len(above) != 2 || !bytes.Equal(above[0], lower.cert.Raw) || !bytes.Equal(above[1], upper.cert.Raw) {
+		t.Errorf("%d certificates", len(above))
+	}
+	if above := ChainAbove(leaf, nil); above != nil {
+		t.Errorf("%d certificates out of none", len(above))
+	}
+}
+
+// The chain in NV: one index or many, each padded or a certificate over two of them.
+func TestParseEKChain(t *testing.T) {
+	root := sign(t, nil, "root", nil)
+	a, b := sign(t, root, "a", nil).cert, sign(t, root, "b", nil).cert
+	both := append(bytes.Clone(a.Raw), b.Raw...)
+	pad := bytes.Repeat([]byte{0xff}, 9)
+	for name, indexes := range map[string][][]byte{
+		"one index":      {both},
+		"padded":         {append(bytes.Clone(both), 0, 0)},
+		"one each":       {a.Raw, b.Raw},
+		"padded each":    {append(bytes.Clone(a.Raw), pad...), append(bytes.Clone(b.Raw), pad...)},
+		"over two":       {both[:100], both[100:]},
+		"over three":     {both[:len(a.Raw)+3], both[len(a.Raw)+3 : len(a.Raw)+9], append(bytes.Clone(both[len(a.Raw)+9:]), pad...)},
+		"an empty index": {nil, both, {}},
+	} {
+		certs, err := ParseEKChain(indexes)
+		if err != nil || len(certs) != 2 || !certs[0].Equal(a) || !certs[1].Equal(b) {
+			t.Errorf("%s: %d certificates, %v", name, len(certs), err)
+		}
+	}
+	for name, indexes := range map[string][][]byte{
+		"cut":              {both[:len(both)-1]},
+		"text":             {[]byte("none")},
+		"something behind": {append(bytes.Clone(both), 0, 1)},
+		"no certificate":   {{0x30, 0}},
+	} {
+		if _, err := ParseEKChain(indexes); !errors.Is(err, CheckEKChainEncoding) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := ParseEKChain([][]byte{make([]byte, MaxNVChain), {0}}); !errors.Is(err, der.CheckSize) {
+		t.Errorf("size: %v", err)
+	}
+	if certs, err := ParseEKChain([][]byte{make([]byte, MaxNVChain-1), {0}}); err != nil || certs != nil {
+		t.Errorf("padding of the largest size: %d, %v", len(certs), err)
+	}
+	if certs, err := ParseEKChain(nil); err != nil || certs != nil {
+		t.Errorf("nothing: %d, %v", len(certs), err)
+	}
+}

@@ -1,0 +1,127 @@
+package tpmcert
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// CheckTPMDenied: the TPM's manufacturer and firmware are on the deny-list.
+const CheckTPMDenied Check = "tpm-denied"
+
+// DeniedTPM is a range of firmware that is refused, for example one whose keys can be
+// read out or computed.
+//
+// The certificate states the version that the TPM left the factory with, so an update
+// does not take a TPM off the list; what a statement says of the running firmware is
+// held against the list too, where it is not obfuscated. An EK without a directory
+// name (under a profile with NoDirectoryName) cannot be on the list by its certificate.
+type DeniedTPM struct {
+	// Vendor is the manufacturer's identifier of the TCG TPM Vendor ID Registry: as text
+	// of up to 4 letters and digits, for example "IFX", or as certificates have it, "id:"
+	// and 8 hexadecimal digits, for example "id:49465800". Case does not count, nor what
+	// fills the identifier up to 4 bytes. A name such as "Infineon" is refused.
+	Vendor string
+	// Model, where it is not empty, is the one model that is meant, as written.
+	Model string
+	// First and Last bound the firmware version, both included: the major version in
+	// the high 16 bits and the minor one in the low (TPM_PT_FIRMWARE_VERSION_1). Last
+	// must not be under First; 0 and 0xffffffff mean every version.
+	First, Last uint32
+	// Reason is for people, for example "CVE-2017-15361". It must not be empty.
+	Reason string
+}
+
+// deniedTPM is a DeniedTPM with its vendor read.
+type deniedTPM struct {
+	DeniedTPM
+	vendor vendorID
+}
+
+func newDeniedTPM(d DeniedTPM) (deniedTPM, error) {
+	vendor, ok := vendorIDOf(d.Vendor)
+	if text := vendorIDOfText(d.Vendor); !ok && text != (vendorID{}) {
+		vendor, ok = text, true
+	}
+	switch {
+	case d.Vendor == "":
+		return deniedTPM{}, errors.New("no Vendor")
+	case !ok:
+		return deniedTPM{}, fmt.Errorf("vendor %q, want up to 4 letters and digits, or id: and 8 hexadecimal digits", d.Vendor)
+	case d.Last < d.First:
+		return deniedTPM{}, fmt.Errorf("a range from %s to %s", firmwareText(d.First), firmwareText(d.Last))
+	case d.Reason == "":
+		return deniedTPM{}, errors.New("no Reason")
+	}
+	return deniedTPM{d, vendor}, nil
+}
+
+// means reports whether the TPM is of the vendor and model that are meant. A certificate
+// without a manufacturer is of none.
+func (d *deniedTPM) means(t DirectoryName) bool {
+	vendor, ok := vendorIDOf(t.Manufacturer)
+	return ok && vendor == d.vendor && (d.Model == "" || d.Model == t.Model)
+}
+
+// checkDenied holds what a certificate states against the list. A version that cannot
+// be read counts as denied where another version of that TPM is.
+func (v *EKVerifier) checkDenied(d DirectoryName) error {
+	firmware, ok := firmwareOf(d.Version)
+	for i := range v.denied {
+		denied := &v.denied[i]
+		if !denied.means(d) {
+			continue
+		}
+		if !ok {
+			return denied.refuse("a version that cannot be read, " + strconv.Quote(d.Version))
+		}
+		if denied.First <= firmware && firmware <= denied.Last {
+			return denied.refuse("firmware " + firmwareText(firmware))
+		}
+	}
+	return nil
+}
+
+// CheckFirmware holds the running firmware against the list: the firmwareVersion of a
+// statement that is not obfuscated (Clock.Plain), whose high half is
+// TPM_PT_FIRMWARE_VERSION_1.
+func (v *EKVerifier) CheckFirmware(d DirectoryName, firmwareVersion uint64) error {
+	firmware := uint32(firmwareVersion >> 32)
+	for i := range v.denied {
+		if denied := &v.denied[i]; denied.means(d) && denied.First <= firmware && firmware <= denied.Last {
+			return denied.refuse("running firmware " + firmwareText(firmware))
+		}
+	}
+	return nil
+}
+
+func (d *DeniedTPM) refuse(got string) error {
+	model := d.Model
+	if model != "" {
+		model = " " + model
+	}
+	return &Error{Check: CheckTPMDenied, Got: "a TPM of " + d.Vendor + model + " with " + got,
+		Want: "none of " + firmwareText(d.First) + " to " + firmwareText(d.Last) + " (" + d.Reason + ")"}
+}
+
+// firmwareOf reads tcg-at-tpmVersion: "id:" and the version in hexadecimal digits, 8
+// (major and minor, 16 bits each) or, in older certificates, 4 (8 bits each).
+func firmwareOf(version string) (uint32, bool) {
+	digits, ok := strings.CutPrefix(version, "id:")
+	if !ok || len(digits) != 4 && len(digits) != 8 {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(digits, 16, 32)
+	if err != nil {
+		return 0, false
+	}
+	if len(digits) == 4 {
+		n = n>>8<<16 | n&0xff
+	}
+	return uint32(n), true
+}
+
+func firmwareText(v uint32) string {
+	return strconv.Itoa(int(v>>16)) + "." + strconv.Itoa(int(v&0xffff))
+}

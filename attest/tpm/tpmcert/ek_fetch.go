@@ -1,0 +1,98 @@
+package tpmcert
+
+import (
+	"context"
+	"crypto/x509"
+	"fmt"
+	"reflect"
+	"slices"
+
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/work"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+const (
+	maxFetched      = 4        // issuer certificates fetched for one request
+	maxIssuerURLs   = 4        // of one certificate
+	maxURLSize      = 512      // bytes
+	maxFetchedBytes = 64 << 10 // of one answer
+)
+
+// IssuerFetcher gets the certificate of an issuer from where a certificate says that
+// it is (authority information access, caIssuers: RFC 5280, 4.2.2.1). Nothing in this
+// package fetches by itself.
+//
+// The URL comes from a certificate that nobody has verified yet: whoever files a
+// request chooses it. An implementation asks only hosts that it was told of, follows
+// no redirects elsewhere, and sets its own time limits. What it returns is not
+// trusted: it must chain to a root as anything else.
+type IssuerFetcher interface {
+	// FetchIssuer returns the DER of one certificate, or nil where it does not go to
+	// that URL. An error means that nothing could be found out now. It is called from
+	// many goroutines, and for one request all fetchers together are called at most
+	// [MaxIssuerFetches] times: each at most once for a URL, and no more where one of
+	// them has got the issuer's certificate.
+	FetchIssuer(ctx context.Context, url string) ([]byte, error)
+}
+
+// fetchID is a URL that a fetcher has been asked for.
+type fetchID struct {
+	fetcher int // of the issuers with one fetcher, the first
+	url     string
+}
+
+// sharedFetcher is the number of the first issuer that has the same fetcher, n where
+// there is none before it or where fetchers of that kind cannot be compared.
+func sharedFetcher(issuers []*ekIssuer, n int, f IssuerFetcher) int {
+	if f == nil || !reflect.ValueOf(f).Comparable() {
+		return n
+	}
+	if first := slices.IndexFunc(issuers, func(i *ekIssuer) bool { return i.fetcher == f }); first >= 0 {
+		return first
+	}
+	return n
+}
+
+// fetch gets the certificate of cert's issuer, and reports whether there is one that
+// the request had not met.
+func (i *ekIssuer) fetch(ctx context.Context, w *links, cert *certificate) (bool, error) {
+	if i.fetcher == nil || len(w.fetched) == maxFetched {
+		return false, nil
+	}
+	for _, url := range cert.IssuingCertificateURL[:min(len(cert.IssuingCertificateURL), maxIssuerURLs)] {
+		id := fetchID{i.fetcherID, url}
+		if len(url) > maxURLSize || w.asked[id] {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return false, csr.Retry(fmt.Errorf("attest: stopped before a fetch: %w", err))
+		}
+		if w.fetches == MaxIssuerFetches {
+			return false, work.Over("fetches of issuers' certificates", MaxIssuerFetches)
+		}
+		w.fetches++
+		der, err := i.fetcher.FetchIssuer(ctx, url)
+		if err != nil {
+			return false, csr.Retry(fmt.Errorf("attest: issuer certificate of %s: %w", refusal.Text(cert.Issuer.String()), err))
+		}
+		w.asked[id] = true
+		if c := usableIssuer(der, cert); c != nil && !slices.ContainsFunc(w.fetched, func(f *certificate) bool { return f.sum == c.sum }) {
+			w.fetched = append(w.fetched, c)
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// usableIssuer parses what was fetched, and drops what is not of the issuer's name.
+func usableIssuer(der []byte, cert *certificate) *certificate {
+	if len(der) > maxFetchedBytes {
+		return nil
+	}
+	c, err := x509.ParseCertificate(der)
+	if err != nil || string(c.RawSubject) != string(cert.RawIssuer) {
+		return nil
+	}
+	return caOf(c, false)
+}

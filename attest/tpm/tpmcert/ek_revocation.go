@@ -1,0 +1,112 @@
+package tpmcert
+
+import (
+	"cmp"
+	"crypto/x509"
+	"encoding/hex"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// Checks of revocation.
+const (
+	// CheckRevoked: a certificate of the chain is revoked.
+	CheckRevoked Check = "certificate-revoked"
+	// CheckRevocationUnknown: for a CA of the chain there is a revocation list and none
+	// that can be used (it is past its NextUpdate, not signed by that CA, over SHA-1
+	// without the tolerance, of a CA that may not sign lists), or there is none and the
+	// issuer asks for one. Always together with [ErrRetry]: it is the control plane
+	// that lacks something, not the node.
+	CheckRevocationUnknown Check = "certificate-revocation-unknown"
+)
+
+// checkedLists is a verdict of crlSet.check, kept for the set that it is about.
+type checkedLists struct {
+	set *crlSet
+	err error
+}
+
+// lists returns the lists of an issuer as its store has them now. The error says that
+// they cannot be used under the issuer's CAs; it is found out once for each Replace.
+func (i *ekIssuer) lists() (*crlSet, error) {
+	set := i.crls.current()
+	if known := i.checked.Load(); known != nil && known.set == set {
+		return set, known.err
+	}
+	err := set.check(slices.Concat(i.trusted, i.helpers), i.profile.InsecureAllowSHA1Links)
+	i.checked.Store(&checkedLists{set, err})
+	return set, err
+}
+
+// revocation is what the lists say of one certificate.
+type revocation struct {
+	current  bool  // a list in its time does not have it
+	required bool  // there must be one
+	fault    error // why another list does not count, or nil
+}
+
+// checkRevocation looks each certificate of a verified chain up, the root aside, in the
+// lists of all issuers: what one of them revokes, none of them vouches for.
+func (v *EKVerifier) checkRevocation(chain []*x509.Certificate, now time.Time) error {
+	for n, c := range chain[:len(chain)-1] {
+		ca := chain[n+1]
+		var r revocation
+		var broken error
+		for _, i := range v.issuers {
+			if i.crls == nil {
+				continue
+			}
+			below := slices.ContainsFunc(i.trusted, chain[len(chain)-1].Equal)
+			r.required = r.required || below && i.requireCRL
+			set, err := i.lists()
+			if below {
+				broken = cmp.Or(broken, err)
+			}
+			if err := r.ask(set.find(ca), c, ca, i.profile.InsecureAllowSHA1Links, now); err != nil {
+				return err
+			}
+		}
+		switch {
+		case broken != nil:
+			return revocationUnknown(ca, broken)
+		case r.current || r.fault == nil && !r.required:
+		case r.fault == nil:
+			return revocationUnknown(ca, errCRLMissing)
+		default:
+			return revocationUnknown(ca, r.fault)
+		}
+	}
+	return nil
+}
+
+// ask looks one certificate up in lists that name its CA or the CA's key.
+func (r *revocation) ask(lists []*crl, c, ca *x509.Certificate, allowSHA1 bool, now time.Time) error {
+	for _, l := range lists {
+		if err := l.usableBy(ca, allowSHA1); err != nil {
+			r.fault = err
+			continue
+		}
+		// What a list revoked stays revoked, however old the list is.
+		if reason, revoked := l.reasonFor(c); revoked {
+			return &Error{Check: CheckRevoked, Got: "certificate " + hex.EncodeToString(c.SerialNumber.Bytes()) + " of " +
+				ca.Subject.String() + ", revoked for reason " + strconv.Itoa(reason), Want: "one that is not"}
+		}
+		switch {
+		case l.issuer != nameKey(ca.RawSubject):
+			r.fault = errCRLName
+		case now.Before(l.head.ThisUpdate) || now.After(l.head.NextUpdate):
+			r.fault = errCRLOutdated
+		default:
+			r.current = true
+		}
+	}
+	return nil
+}
+
+func revocationUnknown(ca *x509.Certificate, fault error) error {
+	return &Error{Check: CheckRevocationUnknown, Got: "no revocation list of " + ca.Subject.String() + " that can be used",
+		Want: "a current one", Err: refusal.Retry(fault)}
+}

@@ -1,0 +1,385 @@
+package tpmcert
+
+import (
+	"context"
+	"crypto"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
+	"errors"
+	"math/big"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/cryptobyte"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/csr"
+)
+
+// listing trusts the roots, with revocation lists for the first of two issuers.
+func listing(t testing.TB, p EKProfile, store *CRLStore, roots ...*testCA) EKVerifierConfig {
+	t.Helper()
+	c := trusting(p, roots...)
+	c.Issuers[0].CRLs = store
+	return c
+}
+
+func storeOf(t testing.TB, lists ...[]byte) *CRLStore {
+	t.Helper()
+	s, err := NewCRLStore(lists...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// nameOf is a Name of one RDN with one attribute for each value.
+func nameOf(values ...asn1.RawValue) []byte {
+	var set []asn1.RawValue
+	for n, v := range values {
+		full, _ := asn1.Marshal(struct {
+			ID asn1.ObjectIdentifier
+			V  asn1.RawValue
+		}{asn1.ObjectIdentifier{2, 5, 4, 3 + 7*n}, v})
+		set = append(set, asn1.RawValue{FullBytes: full})
+	}
+	inner, _ := asn1.MarshalWithParams(set, "set")
+	name, _ := asn1.Marshal([]asn1.RawValue{{FullBytes: inner}})
+	return name
+}
+
+func text(tag int, value string) asn1.RawValue { return asn1.RawValue{Tag: tag, Bytes: []byte(value)} }
+
+// A CA's list counts however the list spells the CA's name: the revoked EK is refused,
+// another one is not.
+func TestRevokedBySpelling(t *testing.T) {
+	rootName := nameOf(text(19, "Root of  EKs"), text(19, "Example"))
+	root := sign(t, nil, "", func(c *x509.Certificate) { crlSigner(c); c.RawSubject = rootName })
+	leaf := ekCert(t, root, newTestKey(t).Public(), nil)
+	for name, c := range map[string]struct {
+		issuer []byte
+		same   bool
+	}{
+		"as in the certificate":   {rootName, true},
+		"UTF8String":              {nameOf(text(12, "Root of  EKs"), text(12, "Example")), true},
+		"IA5String":               {nameOf(text(22, "Root of  EKs"), text(22, "Example")), true},
+		"T61String":               {nameOf(text(20, "Root of  EKs"), text(20, "Example")), true},
+		"BMPString":               {nameOf(text(30, "\x00R\x00o\x00o\x00t\x00 \x00o\x00f\x00 \x00E\x00K\x00s"), text(19, "Example")), true},
+		"another case":            {nameOf(text(19, "ROOT OF EKS"), text(12, "example")), true},
+		"other white space":       {nameOf(text(19, " Root of EKs "), text(12, "Example  ")), true},
+		"attributes in any order": {nameOf(text(12, "Root of EKs"), text(19, "Example")), true},
+		"another name":            {nameOf(text(19, "Root of EK"), text(19, "Example")), false},
+		"no white space":          {nameOf(text(19, "RootofEKs"), text(19, "Example")), false},
+		"an attribute less":       {nameOf(text(19, "Root of EKs")), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			signer := &testCA{renamedCA(root.cert, ""), root.key}
+			signer.cert.RawSubject = c.issuer
+			config := listing(t, EKProfileTCG(), storeOf(t, crlOf(t, signer, nil, 77)), root)
+			v, err := NewEKVerifier(&config)
+			if !c.same {
+				if !errors.Is(err, CheckCRL) {
+					t.Fatalf("got %v, want %s: nobody would find this list", err, CheckCRL)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := verifyAt(v, chainTime, leaf); !errors.Is(err, CheckRevoked) {
+				t.Errorf("got %v, want %s", err, CheckRevoked)
+			}
+			config.Issuers[0].CRLs, config.Issuers[0].RequireCRL = storeOf(t, crlOf(t, signer, nil, 78)), true
+			if _, err := verifyAt(ekVerifierOf(t, config), chainTime, leaf); err != nil {
+				t.Errorf("another one revoked: %v", err)
+			}
+		})
+	}
+}
+
+// A list that cannot be used is never passed over: where the issuer's own CAs show it,
+// there is no verifier, and after a Replace no EK under the issuer's roots is decided
+// about.
+func TestUselessList(t *testing.T) {
+	keys := rsaTestKeys()
+	rsaRoot := rsaCA(t, nil, "RSA root", keys[0], nil)
+	ecRoot := sign(t, nil, "EC root", crlSigner)
+	noSigner := sign(t, nil, "no signer", nil)
+	noUsage := sign(t, nil, "no usage", func(c *x509.Certificate) { c.KeyUsage = 0 })
+	other := sign(t, nil, "EC root", crlSigner)
+	damaged := crlOf(t, ecRoot, nil, 77)
+	damaged[len(damaged)-1] ^= 1
+	renamed := &testCA{renamedCA(ecRoot.cert, "renamed"), ecRoot.key}
+	for name, c := range map[string]struct {
+		root *testCA
+		list []byte
+		sha1 bool  // the tolerance
+		want Check // with the list at construction; CheckRevoked: it counts
+	}{
+		"good, RSA":                        {rsaRoot, crlOf(t, rsaRoot, nil, 77), false, CheckRevoked},
+		"good, EC":                         {ecRoot, crlOf(t, ecRoot, nil, 77), false, CheckRevoked},
+		"a CA without key usage":           {noUsage, crlOf(t, noUsage, nil, 77), false, CheckRevoked},
+		"RSA over SHA-1":                   {rsaRoot, overSHA1(t, crlOf(t, rsaRoot, nil, 77), keys[0]), false, CheckCRL},
+		"RSA over SHA-1, let through":      {rsaRoot, overSHA1(t, crlOf(t, rsaRoot, nil, 77), keys[0]), true, CheckRevoked},
+		"ECDSA over SHA-1":                 {ecRoot, overSHA1(t, crlOf(t, ecRoot, nil, 77), ecRoot.key), false, CheckCRL},
+		"ECDSA over SHA-1, let through":    {ecRoot, overSHA1(t, crlOf(t, ecRoot, nil, 77), ecRoot.key), true, CheckRevoked},
+		"over SHA-1 by another key":        {rsaRoot, overSHA1(t, crlOf(t, rsaRoot, nil, 77), keys[1]), true, CheckCRL},
+		"damaged":                          {ecRoot, damaged, false, CheckCRL},
+		"by another key of that name":      {ecRoot, crlOf(t, other, nil, 77), false, CheckCRL},
+		"by a CA without cRLSign":          {noSigner, crlOf(t, noSigner, nil, 77), false, CheckCRL},
+		"by the CA under another name":     {ecRoot, crlOf(t, renamed, nil, 78), false, CheckCRL},
+		"the same without key identifiers": {ecRoot, withoutKeyID(t, crlOf(t, renamed, nil, 77), ecRoot), false, CheckCRL},
+	} {
+		t.Run(name, func(t *testing.T) {
+			leaf := ekCert(t, c.root, newTestKey(t).Public(), nil)
+			p := EKProfileTCG()
+			p.InsecureAllowSHA1Links = c.sha1
+			config := listing(t, p, storeOf(t, c.list), c.root)
+			v, err := NewEKVerifier(&config)
+			if c.want == CheckRevoked {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err = verifyAt(v, chainTime, leaf); !errors.Is(err, CheckRevoked) {
+					t.Fatalf("got %v, want %s", err, CheckRevoked)
+				}
+				return
+			}
+			if !errors.Is(err, CheckCRL) {
+				t.Errorf("got %v, want %s", err, CheckCRL)
+			}
+			config.Issuers[0].CRLs = &CRLStore{}
+			v = ekVerifierOf(t, config)
+			if _, err := verifyAt(v, chainTime, leaf); err != nil {
+				t.Fatalf("an empty store: %v", err)
+			}
+			if err := config.Issuers[0].CRLs.Replace(c.list); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				if _, err := verifyAt(v, chainTime, leaf); !errors.Is(err, CheckRevocationUnknown) || !errors.Is(err, csr.ErrRetry) || errors.Is(err, CheckRevoked) {
+					t.Errorf("after Replace: got %v, want %s and a retry", err, CheckRevocationUnknown)
+				}
+			}
+		})
+	}
+}
+
+// withoutKeyID takes the authority key identifier out of a list.
+func withoutKeyID(t testing.TB, der []byte, ca *testCA) []byte {
+	t.Helper()
+	list, err := x509.ParseRevocationList(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var number []pkix.Extension
+	for _, e := range list.Extensions {
+		if !e.Id.Equal(asn1.ObjectIdentifier{2, 5, 29, 35}) {
+			number = append(number, e)
+		}
+	}
+	extensions, err := asn1.Marshal(number)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b cryptobyte.Builder
+	b.AddASN1(tagCRLExtensions, func(b *cryptobyte.Builder) { b.AddBytes(extensions) })
+	out := elementsOfList(t, der, ca, 6, b.BytesOrPanic())
+	if list, err = x509.ParseRevocationList(out); err != nil || len(list.AuthorityKeyId) != 0 {
+		t.Fatalf("%v: the key identifier is still there", err)
+	}
+	return out
+}
+
+// The CA that the node sends is not known when the verifier is made: a list of its name
+// that cannot be used makes a request a retry.
+func TestUselessListOfSentCA(t *testing.T) {
+	root := sign(t, nil, "root", crlSigner)
+	signer := sign(t, root, "middle", crlSigner)
+	noSigner := sign(t, root, "middle", nil)
+	for name, c := range map[string]struct {
+		middle *testCA
+		list   []byte
+		want   Check
+	}{
+		"good":              {signer, crlOf(t, signer, nil, 77), CheckRevoked},
+		"without cRLSign":   {noSigner, crlOf(t, noSigner, nil, 77), CheckRevocationUnknown},
+		"over SHA-1":        {signer, overSHA1(t, crlOf(t, signer, nil, 77), signer.key), CheckRevocationUnknown},
+		"by another key":    {signer, crlOf(t, noSigner, nil, 77), CheckRevocationUnknown},
+		"of another CA":     {signer, crlOf(t, sign(t, nil, "other", crlSigner), nil, 77), ""},
+		"of the root alone": {signer, crlOf(t, root, nil, 77), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			leaf := ekCert(t, c.middle, newTestKey(t).Public(), nil)
+			v := ekVerifierOf(t, listing(t, EKProfileTCG(), storeOf(t, c.list), root))
+			_, err := verifyAt(v, chainTime, leaf, c.middle.cert)
+			if c.want == "" && err != nil || c.want != "" && !errors.Is(err, c.want) {
+				t.Errorf("got %v, want %q", err, c.want)
+			}
+			if errors.Is(err, csr.ErrRetry) != (c.want == CheckRevocationUnknown) {
+				t.Errorf("%v: a retry", err)
+			}
+		})
+	}
+}
+
+// One root under two issuers: what the lists of one revoke, the other does not heal,
+// in whichever order they stand.
+func TestRevokedUnderEveryIssuer(t *testing.T) {
+	root := sign(t, nil, "root", crlSigner)
+	leaf := ekCert(t, root, newTestKey(t).Public(), nil)
+	for name, c := range map[string]struct {
+		store   *CRLStore
+		require bool
+		want    Check
+	}{
+		"revoked":               {storeOf(t, crlOf(t, root, nil, 77)), false, CheckRevoked},
+		"another revoked":       {storeOf(t, crlOf(t, root, nil, 78)), true, ""},
+		"no list, demanded":     {&CRLStore{}, true, CheckRevocationUnknown},
+		"no list, not demanded": {&CRLStore{}, false, ""},
+		"a list out of its time": {storeOf(t, crlOf(t, root, func(l *x509.RevocationList) { l.NextUpdate = chainTime.Add(-time.Second) })),
+			false, CheckRevocationUnknown},
+	} {
+		for _, order := range []string{"lists first", "lists last"} {
+			t.Run(name+", "+order, func(t *testing.T) {
+				with := EKIssuer{Roots: []*x509.Certificate{root.cert}, Profile: EKProfileTCG(), CRLs: c.store, RequireCRL: c.require}
+				without := EKIssuer{Roots: []*x509.Certificate{root.cert}, Profile: EKProfileIntel()}
+				config := EKVerifierConfig{Issuers: []EKIssuer{with, without}}
+				if order == "lists last" {
+					config.Issuers = []EKIssuer{without, with}
+				}
+				_, err := verifyAt(ekVerifierOf(t, config), chainTime, leaf)
+				if c.want == "" && err != nil || c.want != "" && !errors.Is(err, c.want) {
+					t.Errorf("got %v, want %q", err, c.want)
+				}
+			})
+		}
+	}
+	t.Run("an intermediate that two roots certify", func(t *testing.T) {
+		other := sign(t, nil, "other", crlSigner)
+		middle := sign(t, root, "middle", func(c *x509.Certificate) { c.SerialNumber = big.NewInt(5) })
+		cross := *middle.cert
+		cross.SerialNumber = big.NewInt(6)
+		crossed := issued(t, &cross, other, middle.key.Public())
+		leaf := ekCert(t, middle, newTestKey(t).Public(), nil)
+		config := EKVerifierConfig{Issuers: []EKIssuer{
+			{Roots: []*x509.Certificate{root.cert}, Intermediates: []*x509.Certificate{middle.cert}, Profile: EKProfileTCG(), CRLs: storeOf(t, crlOf(t, root, nil, 5))},
+			{Roots: []*x509.Certificate{other.cert}, Intermediates: []*x509.Certificate{crossed}, Profile: EKProfileTCG()},
+		}}
+		if _, err := verifyAt(ekVerifierOf(t, config), chainTime, leaf); !errors.Is(err, CheckRevoked) {
+			t.Errorf("got %v, want %s", err, CheckRevoked)
+		}
+	})
+	t.Run("two CAs of one name", func(t *testing.T) {
+		again := sign(t, nil, "root", crlSigner)
+		for _, roots := range [][]*testCA{{root, again}, {again, root}} {
+			config := listing(t, EKProfileTCG(), storeOf(t, crlOf(t, root, nil, 77)), roots...)
+			if _, err := verifyAt(ekVerifierOf(t, config), chainTime, leaf); !errors.Is(err, CheckRevoked) {
+				t.Errorf("got %v, want %s", err, CheckRevoked)
+			}
+		}
+	})
+	t.Run("a demand of another root", func(t *testing.T) {
+		other := sign(t, nil, "other", crlSigner)
+		config := trusting(EKProfileTCG(), root)
+		config.Issuers = append(config.Issuers, EKIssuer{Roots: []*x509.Certificate{other.cert}, Profile: EKProfileTCG(), CRLs: &CRLStore{}, RequireCRL: true})
+		if _, err := verifyAt(ekVerifierOf(t, config), chainTime, leaf); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("useless lists of another root after Replace", func(t *testing.T) {
+		other := sign(t, nil, "other", crlSigner)
+		store := &CRLStore{}
+		config := trusting(EKProfileTCG(), root)
+		config.Issuers = append(config.Issuers, EKIssuer{Roots: []*x509.Certificate{other.cert}, Profile: EKProfileTCG(), CRLs: store})
+		v := ekVerifierOf(t, config)
+		if err := store.Replace(crlOf(t, sign(t, nil, "other", crlSigner), nil)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := verifyAt(v, chainTime, leaf); err != nil {
+			t.Errorf("they are no matter of this root: %v", err)
+		}
+	})
+}
+
+// Whoever leaves the certificate at home, or brings one of his own making, does not get
+// past revocation and deny-lists by an allow-list or a platform.
+func TestUnjudgedEK(t *testing.T) {
+	root, stranger := sign(t, nil, "root", crlSigner), sign(t, nil, "stranger", nil)
+	key := newTestKey(t)
+	leaf, own := ekCert(t, root, key.Public(), nil), ekCert(t, stranger, key.Public(), nil)
+	p, err := ParseEKPresented([][]byte{leaf.Raw}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spki, err := csr.CanonicalSPKI(key.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	bare, with, forged := &sentEK{PublicKey: spki}, &sentEK{Certificates: [][]byte{leaf.Raw}}, &sentEK{Certificates: [][]byte{own.Raw}}
+	revoking := func(c *EKVerifierConfig) { c.Issuers[0].CRLs = storeOf(t, crlOf(t, root, nil, 77)) }
+	listing := func(c *EKVerifierConfig) { c.Issuers[0].CRLs = &CRLStore{} }
+	stale := func(c *EKVerifierConfig) {
+		c.Issuers[0].CRLs = storeOf(t, crlOf(t, root, func(l *x509.RevocationList) { l.NextUpdate = chainTime.Add(-time.Second) }))
+	}
+	denying := func(c *EKVerifierConfig) { c.Denied = []DeniedTPM{{Vendor: "IFX", Last: 0xffffffff, Reason: "a test"}} }
+	denyingOthers := func(c *EKVerifierConfig) { c.Denied = []DeniedTPM{{Vendor: "STM", Last: 0xffffffff, Reason: "a test"}} }
+	insecure := func(edit func(*EKVerifierConfig)) func(*EKVerifierConfig) {
+		return func(c *EKVerifierConfig) { edit(c); c.InsecureAllowUnjudged = true }
+	}
+	for name, c := range map[string]struct {
+		edit func(*EKVerifierConfig)
+		ek   *sentEK
+		want Check
+	}{
+		"nothing to judge by, bare":                   {func(*EKVerifierConfig) {}, bare, ""},
+		"nothing to judge by, own certificate":        {func(*EKVerifierConfig) {}, forged, ""},
+		"revoked":                                     {revoking, with, CheckRevoked},
+		"revoked, bare":                               {revoking, bare, CheckEKUnjudged},
+		"revoked, own certificate":                    {revoking, forged, CheckEKUnjudged},
+		"revoked, bare, insecure":                     {insecure(revoking), bare, ""},
+		"revoked, insecure":                           {insecure(revoking), with, CheckRevoked},
+		"an empty store":                              {listing, with, ""},
+		"an empty store, bare":                        {listing, bare, CheckEKUnjudged},
+		"denied":                                      {denying, with, CheckTPMDenied},
+		"denied, bare":                                {denying, bare, CheckEKUnjudged},
+		"denied, insecure":                            {insecure(denying), with, CheckTPMDenied},
+		"denied, bare, insecure":                      {insecure(denying), bare, ""},
+		"others denied":                               {denyingOthers, with, ""},
+		"others denied, bare":                         {denyingOthers, bare, CheckEKUnjudged},
+		"no usable list: a retry, not the allow-list": {stale, with, CheckRevocationUnknown},
+	} {
+		for _, source := range []string{"list", "platform"} {
+			t.Run(name+", "+source, func(t *testing.T) {
+				config := trusting(EKProfileTCG(), root)
+				if c.edit(&config); source == "list" {
+					config.Allowed = []attest.Identity{p.Identity()}
+				} else {
+					config.Platform = platformFunc(func(*csr.Machine) ([]crypto.PublicKey, error) { return []crypto.PublicKey{key.Public()}, nil })
+				}
+				v := ekVerifierOf(t, config)
+				_, err := verifyEKOf(context.Background(), v, c.ek, &csr.Machine{}, chainTime)
+				if c.want == "" && err != nil || c.want != "" && !errors.Is(err, c.want) {
+					t.Errorf("got %v, want %q", err, c.want)
+				}
+				if errors.Is(err, csr.ErrRetry) != (c.want == CheckRevocationUnknown) || errors.Is(err, CheckEKUnjudged) != (c.want == CheckEKUnjudged) {
+					t.Errorf("%v: a retry, or another check", err)
+				}
+			})
+		}
+	}
+	t.Run("a certificate, and nobody who vouches", func(t *testing.T) {
+		v := ekVerifierOf(t, EKVerifierConfig{Allowed: []attest.Identity{allZero}})
+		if _, err := verifyEKOf(t.Context(), v, with, nil, chainTime); !errors.Is(err, CheckEKUntrusted) {
+			t.Errorf("got %v, want %s", err, CheckEKUntrusted)
+		}
+	})
+	t.Run("on no list", func(t *testing.T) {
+		config := trusting(EKProfileTCG(), root)
+		denying(&config)
+		if _, err := verifyEKOf(t.Context(), ekVerifierOf(t, config), bare, nil, chainTime); !errors.Is(err, CheckEKUntrusted) {
+			t.Errorf("got %v, want %s", err, CheckEKUntrusted)
+		}
+	})
+}

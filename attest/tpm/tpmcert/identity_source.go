@@ -1,0 +1,196 @@
+package tpmcert
+
+import (
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/plaintext"
+	"github.com/nodeattest/nodeattest/oid"
+)
+
+// IdentitySource finds a machine's identity in one form of AK certificate.
+// Identify returns "" and no error where the certificate does not have that
+// form, and an error where it has it and it is bad or ambiguous. An
+// implementation must return one string for one machine, whatever the encoding,
+// and start it with a kind of its own and a colon.
+type IdentitySource interface {
+	// Kind is the kind of the identities: "gce", for example.
+	Kind() string
+	Identify(cert *x509.Certificate) (attest.Identity, error)
+}
+
+// GCEIdentity reads Google's instance-identity extension
+// ([oid.KubernetesNodeProviderIdentifier] in an AK certificate).
+type GCEIdentity struct{}
+
+// Identify returns gce:<project ID>/<instance ID>. A repeated extension and one that
+// [oid.ParseGCEInstance] refuses is an error with [attest.CheckIdentity].
+func (GCEIdentity) Identify(cert *x509.Certificate) (attest.Identity, error) {
+	instance, err := GceInstance(cert)
+	if instance == nil || err != nil {
+		return "", err
+	}
+	return attest.Identity("gce:" + instance.ProjectID + "/" + strconv.FormatUint(instance.InstanceID, 10)), nil
+}
+
+// GceInstance returns the decoded extension, or nil where there is none.
+func GceInstance(cert *x509.Certificate) (*oid.GCEInstance, error) {
+	var value []byte
+	for i := range cert.Extensions {
+		e := &cert.Extensions[i]
+		if !oid.KubernetesNodeProviderIdentifier.Equal(e.Id) {
+			continue
+		}
+		if value != nil {
+			return nil, &Error{Check: attest.CheckIdentity, Got: "two instance-identity extensions", Want: "one"}
+		}
+		value = e.Value
+	}
+	if value == nil {
+		return nil, nil
+	}
+	instance, err := oid.ParseGCEInstance(value)
+	if err != nil {
+		return nil, &Error{Check: attest.CheckIdentity, Got: "a bad instance-identity extension", Err: err}
+	}
+	return instance, nil
+}
+
+// OtherNameIdentity reads the OtherName in the subjectAltName of the AK
+// certificate, the form of the 2018 document "Kubernetes node TLS bootstrapping
+// via TPM". It is the issuer's word, and names a machine only among those of that issuer.
+type OtherNameIdentity struct {
+	// Types are the type-ids that count. Where it is empty, an OtherName of any
+	// type counts.
+	Types []oid.OID
+	// Issuer is the caller's name for who issues, which becomes part of the identity:
+	// up to 63 lower-case letters, digits, "." and "-". Empty leaves it out. Two issuers
+	// with different roots that count the same types must have different names here:
+	// otherwise each could certify the other's machines, and [NewVerifier] refuses them.
+	// Roots of one authority belong into one [Issuer].
+	Issuer string
+}
+
+// Identify returns othername:<type-id>:<base64url of the value's DER>, or
+// othername:<issuer>/<type-id>:<base64url of the value's DER> where Issuer is not empty.
+// Two OtherNames that count are an error with [attest.CheckIdentity].
+func (s OtherNameIdentity) Identify(cert *x509.Certificate) (attest.Identity, error) {
+	san, err := parseSubjectAltName(cert)
+	if err != nil {
+		return "", err
+	}
+	return s.find(san)
+}
+
+func (s OtherNameIdentity) find(san *subjectAltName) (attest.Identity, error) {
+	var found attest.Identity
+	for _, n := range san.otherNames {
+		if !s.counts(n.typeID) {
+			continue
+		}
+		if found != "" {
+			return "", &Error{Check: attest.CheckIdentity, Got: "two OtherNames", Want: "one"}
+		}
+		prefix := "othername:"
+		if s.Issuer != "" {
+			prefix += s.Issuer + "/"
+		}
+		found = attest.Identity(prefix + n.typeID.String() + ":" + base64.RawURLEncoding.EncodeToString(n.value))
+	}
+	return found, nil
+}
+
+func (s OtherNameIdentity) counts(id oid.OID) bool {
+	if len(s.Types) == 0 {
+		return true
+	}
+	for _, t := range s.Types {
+		if t == id {
+			return true
+		}
+	}
+	return false
+}
+
+// sharesTypes says that an OtherName can count for both.
+func (s OtherNameIdentity) sharesTypes(o OtherNameIdentity) bool {
+	return len(s.Types) == 0 || slices.ContainsFunc(s.Types, o.counts)
+}
+
+// checkOtherNames refuses issuers of which one could certify the machines of another: both
+// take the identity from OtherNames of one type, under one name, and have different roots.
+func checkOtherNames(issuers []Issuer) error {
+	type source struct {
+		issuer int
+		OtherNameIdentity
+	}
+	var sources []source
+	for n := range issuers {
+		for _, s := range issuers[n].Profile.Identity {
+			o, ok := s.(OtherNameIdentity)
+			if p, isPointer := s.(*OtherNameIdentity); isPointer && p != nil {
+				o, ok = *p, true
+			}
+			if !ok {
+				continue
+			}
+			if o.Issuer != "" && !plaintext.IssuerName(o.Issuer) {
+				return fmt.Errorf("issuer %d: an OtherNameIdentity of issuer %q, want up to 63 lower-case letters, digits, . and -", n, o.Issuer)
+			}
+			for _, other := range sources {
+				if other.Issuer == o.Issuer && other.sharesTypes(o) && !sameCertificates(issuers[other.issuer].Roots, issuers[n].Roots) {
+					return fmt.Errorf("issuers %d and %d: OtherNames of one type under two roots: give each OtherNameIdentity an Issuer, or one Issuer both roots",
+						other.issuer, n)
+				}
+			}
+			sources = append(sources, source{n, o})
+		}
+	}
+	return nil
+}
+
+// sameCertificates compares two sets.
+func sameCertificates(a, b []*x509.Certificate) bool {
+	in := func(set []*x509.Certificate) func(*x509.Certificate) bool {
+		return func(c *x509.Certificate) bool { return !slices.ContainsFunc(set, c.Equal) }
+	}
+	return !slices.ContainsFunc(a, in(b)) && !slices.ContainsFunc(b, in(a))
+}
+
+// AKIdentity is the digest of the AK itself: the identity of last resort, which
+// every AK certificate has. It names a key, and a machine only where the issuer
+// certifies one AK a machine.
+type AKIdentity struct{}
+
+// Identify returns ak:sha256:<digest>. A key that is neither RSA nor ECDSA is an
+// error.
+func (AKIdentity) Identify(cert *x509.Certificate) (attest.Identity, error) {
+	sum, err := csr.SPKIHash(cert.PublicKey)
+	if err != nil {
+		return "", &Error{Check: attest.CheckIdentity, Got: "an AK certificate for another kind of key", Want: "RSA or ECDSA", Err: err}
+	}
+	return digestIdentity("ak", sum), nil
+}
+
+func digestIdentity(kind string, sum [message.HashSize]byte) attest.Identity {
+	return attest.Identity(kind + ":sha256:" + hex.EncodeToString(sum[:]))
+}
+
+// AKIdentityKind is the kind of the identities of keys.
+const AKIdentityKind = "ak"
+
+// Kind returns "ak".
+func (AKIdentity) Kind() string { return AKIdentityKind }
+
+// Kind returns "gce".
+func (GCEIdentity) Kind() string { return "gce" }
+
+// Kind returns "othername".
+func (OtherNameIdentity) Kind() string { return "othername" }

@@ -1,0 +1,176 @@
+package tpmcert
+
+import (
+	"bytes"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// ownOtherName is an AK certificate with the OtherName 1.2.3 "x".
+func ownOtherName(t testing.TB, ca *testCA) *x509.Certificate {
+	return sign(t, ca, "ak", func(c *x509.Certificate) {
+		leafTemplate(c)
+		c.ExtraExtensions = append(c.ExtraExtensions, pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 17},
+			Value: sanOf(otherNameOf("\x2a\x03", []byte{0x0c, 1, 'x'}))})
+	}).cert
+}
+
+// An OtherName is its issuer's word: one issuer cannot certify the machines of another.
+// Two whose identities could be the same are no configuration, and named ones have
+// different identities.
+func TestOtherNamesOfTwoIssuers(t *testing.T) {
+	a, b := sign(t, nil, "fleet A", nil), sign(t, nil, "fleet B", nil)
+	from := func(ca *testCA, roots []*testCA, sources ...IdentitySource) Issuer {
+		i := Issuer{Profile: ProfileTCG()}
+		i.Profile.Identity = append(sources, AKIdentity{})
+		for _, r := range append([]*testCA{ca}, roots...) {
+			i.Roots = append(i.Roots, r.cert)
+		}
+		return i
+	}
+	one, two := OtherNameIdentity{Types: []oid.OID{"\x2a\x03"}}, OtherNameIdentity{Types: []oid.OID{"\x2a\x04"}}
+	named := func(name string) OtherNameIdentity { return OtherNameIdentity{Issuer: name} }
+	both := OtherNameIdentity{Types: []oid.OID{"\x2a\x04", "\x2a\x03"}}
+	for name, c := range map[string]struct {
+		issuers []Issuer
+		ok      bool
+		want    [2]attest.Identity // of the certificates of A and B
+	}{
+		"any type under two roots":             {[]Issuer{from(a, nil, OtherNameIdentity{}), from(b, nil, OtherNameIdentity{})}, false, [2]attest.Identity{}},
+		"one type and any":                     {[]Issuer{from(a, nil, one), from(b, nil, OtherNameIdentity{})}, false, [2]attest.Identity{}},
+		"any and one type":                     {[]Issuer{from(a, nil, OtherNameIdentity{}), from(b, nil, two)}, false, [2]attest.Identity{}},
+		"one type among others":                {[]Issuer{from(a, nil, one), from(b, nil, both)}, false, [2]attest.Identity{}},
+		"by pointer":                           {[]Issuer{from(a, nil, &one), from(b, nil, &both)}, false, [2]attest.Identity{}},
+		"the second source of one":             {[]Issuer{from(a, nil, GCEIdentity{}, one), from(b, nil, both)}, false, [2]attest.Identity{}},
+		"one name for two":                     {[]Issuer{from(a, nil, named("fleet")), from(b, nil, named("fleet"))}, false, [2]attest.Identity{}},
+		"a root more in the first":             {[]Issuer{from(a, []*testCA{b}, one), from(b, nil, one)}, false, [2]attest.Identity{}},
+		"a root more in the second":            {[]Issuer{from(a, nil, one), from(b, []*testCA{a}, one)}, false, [2]attest.Identity{}},
+		"a bad name":                           {[]Issuer{from(a, nil, named("fleet/a"))}, false, [2]attest.Identity{}},
+		"a colon in a name":                    {[]Issuer{from(a, nil, named("fleet:"))}, false, [2]attest.Identity{}},
+		"a name of 64":                         {[]Issuer{from(a, nil, named(strings.Repeat("a", 64)))}, false, [2]attest.Identity{}},
+		"one issuer, two roots":                {[]Issuer{from(a, []*testCA{b}, one)}, true, [2]attest.Identity{"othername:1.2.3:DAF4", "othername:1.2.3:DAF4"}},
+		"two profiles of one authority":        {[]Issuer{from(a, []*testCA{b}, one), from(b, []*testCA{a}, one)}, true, [2]attest.Identity{"othername:1.2.3:DAF4", "othername:1.2.3:DAF4"}},
+		"different types":                      {[]Issuer{from(a, nil, one), from(b, nil, two)}, true, [2]attest.Identity{"othername:1.2.3:DAF4", "ak:"}},
+		"two names":                            {[]Issuer{from(a, nil, named("fleet-a")), from(b, nil, named("fleet.2"))}, true, [2]attest.Identity{"othername:fleet-a/1.2.3:DAF4", "othername:fleet.2/1.2.3:DAF4"}},
+		"one of them named":                    {[]Issuer{from(a, nil, named("a")), from(b, nil, one)}, true, [2]attest.Identity{"othername:a/1.2.3:DAF4", "othername:1.2.3:DAF4"}},
+		"only one with OtherNames":             {[]Issuer{from(a, nil, one), from(b, nil)}, true, [2]attest.Identity{"othername:1.2.3:DAF4", "ak:"}},
+		"two without a type in common, by two": {[]Issuer{from(a, nil, one, two), from(b, nil)}, true, [2]attest.Identity{"othername:1.2.3:DAF4", "ak:"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for n, ca := range []*testCA{a, b} {
+				if strings.HasPrefix(name, "a ") && n == 1 {
+					continue
+				}
+				got, err := VerifyAKCertificate(c.issuers, [][]byte{ownOtherName(t, ca).Raw}, chainTime)
+				if !c.ok {
+					if !errors.Is(err, refusal.CheckConfig) {
+						t.Errorf("got %+v, %v, want an error of the configuration", got, err)
+					}
+					continue
+				}
+				if err != nil || !strings.HasPrefix(string(got.Machine), string(c.want[n])) {
+					t.Fatalf("got %+v, %v, want %s", got, err, c.want[n])
+				}
+				if _, err := attest.ParseIdentity(string(got.Machine)); err != nil {
+					t.Error(err)
+				}
+			}
+			if err := checkOtherNames(c.issuers); (err == nil) != c.ok {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestParseOtherNameIdentity(t *testing.T) {
+	for s, ok := range map[string]bool{
+		"othername:1.2.3:DAF4":                                 true,
+		"othername:a/1.2.3:DAF4":                               true,
+		"othername:oem-1.example/1.2.3:DAF4":                   true,
+		"othername:" + strings.Repeat("a", 63) + "/1.2.3:DAF4": true,
+		"othername:" + strings.Repeat("a", 64) + "/1.2.3:DAF4": false,
+		"othername:/1.2.3:DAF4":                                false,
+		"othername:A/1.2.3:DAF4":                               false,
+		"othername:a_b/1.2.3:DAF4":                             false,
+		"othername:a/b/1.2.3:DAF4":                             false,
+		"othername:a/1.2.3":                                    false,
+		"othername:1.2.3":                                      false,
+		"othername:1.2.3:":                                     false,
+		"othername:1.2.03:DAF4":                                false,
+		"othername:9.2.3:DAF4":                                 false,
+		"othername:1.2.3:DAF4=":                                false,
+		"othername:1.2.3:DAF":                                  false, // bits that are not there
+		"othername:1.2.3:DA\nF4":                               false,
+		"othername:1.2.3:DA\rF4":                               false,
+		"othername:az09.-/1.2.3:DAF4":                          true,
+		"othername:`/1.2.3:DAF4":                               false,
+		"othername:{/1.2.3:DAF4":                               false,
+		"othername:://1.2.3:DAF4":                              false,
+		"a:x":                                                  true,
+		"az-09:x":                                              true,
+		"a_b:x":                                                false,
+		"a/:x":                                                 false,
+		"a`:x":                                                 false,
+		"a{:x":                                                 false,
+		"1a:x":                                                 false,
+		"-a:x":                                                 false,
+		":x":                                                   false,
+		"othername::DAF4":                                      false,
+	} {
+		id, err := attest.ParseIdentity(s)
+		if (err == nil) != ok || err != nil && !errors.Is(err, attest.CheckIdentity) || err == nil && string(id) != s {
+			t.Errorf("%q: %q, %v", s, id, err)
+		}
+	}
+}
+
+// A profile's list cannot be changed after the verifier was made.
+func TestEKProfileIsCopied(t *testing.T) {
+	root := sign(t, nil, "root", nil)
+	p := EKProfileTCG()
+	p.Extensions = []oid.OID{oid.SubjectAltName}
+	v := ekVerifierOf(t, trusting(p, root))
+	leaf := ekCert(t, root, newTestKey(t).Public(), nil)
+	p.Extensions[0] = oid.KubernetesNodeProviderIdentifier
+	if _, err := verifyAt(v, chainTime, leaf); err != nil {
+		t.Errorf("the caller's change counts: %v", err)
+	}
+}
+
+// A refused extended key usage stands in the error, so that a profile can be written.
+func TestUnknownExtKeyUsageIsNamed(t *testing.T) {
+	root := sign(t, nil, "root", nil)
+	azure := func(c *x509.Certificate) {
+		c.UnknownExtKeyUsage = []asn1.ObjectIdentifier{{1, 3, 6, 1, 4, 1, 311, 10, 3, 12}}
+	}
+	ek := ekCert(t, root, newTestKey(t).Public(), func(c *x509.Certificate) {
+		azure(c)
+		c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	})
+	_, err := verifyAt(ekVerifierOf(t, trusting(EKProfileTCG(), root)), chainTime, ek)
+	ak := sign(t, root, "ak", func(c *x509.Certificate) { leafTemplate(c); azure(c) }).cert
+	_, akErr := VerifyAKCertificate([]Issuer{{Roots: []*x509.Certificate{root.cert}, Profile: ProfileTCG()}}, [][]byte{ak.Raw}, chainTime)
+	for name, c := range map[string]struct {
+		err  error
+		want string
+	}{
+		"EK": {err, "1.3.6.1.5.5.7.3.1, 1.3.6.1.4.1.311.10.3.12"},
+		"AK": {akErr, "1.3.6.1.4.1.311.10.3.12"},
+	} {
+		var e *Error
+		if !errors.As(c.err, &e) || e.Check != CheckCertificateExtKeyUsage || e.Got != c.want {
+			t.Errorf("%s: got %v, want %s in it", name, c.err, c.want)
+		}
+	}
+	if got := extKeyUsageText(&x509.Certificate{Extensions: []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 5, 29, 37}, Value: bytes.Repeat([]byte{0x30}, 2)}}}); got != "a bad extension" {
+		t.Error(got)
+	}
+}

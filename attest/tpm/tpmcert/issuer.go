@@ -1,0 +1,250 @@
+package tpmcert
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/oid"
+)
+
+// Issuer is one issuer of AK certificates that the control plane trusts.
+type Issuer struct {
+	// Roots are the trust anchors, at least one. Nothing else is trusted: the
+	// system's roots never are.
+	Roots []*x509.Certificate
+	// Intermediates are certificates that the node need not send. They are not
+	// trusted by themselves.
+	Intermediates []*x509.Certificate
+	// Profile says what the issuer's AK certificates look like.
+	Profile Profile
+}
+
+// Checks of a certificate chain.
+const (
+	// CheckCertificateEncoding: a certificate does not parse.
+	CheckCertificateEncoding Check = "certificate-encoding"
+	// CheckCertificateMissing: the evidence has no AK certificate.
+	CheckCertificateMissing Check = "certificate-missing"
+	// CheckCertificateOrder: the certificates are not one chain, leaf first and
+	// root left out.
+	CheckCertificateOrder Check = "certificate-order"
+	// CheckCertificateExpired: the AK certificate or one above it is past its
+	// end.
+	CheckCertificateExpired Check = "certificate-expired"
+	// CheckCertificateNotYetValid: it is before its beginning.
+	CheckCertificateNotYetValid Check = "certificate-not-yet-valid"
+	// CheckCertificateChain: the chain does not end at a root of any issuer, or a
+	// signature or a constraint in it does not hold.
+	CheckCertificateChain Check = "certificate-chain"
+)
+
+// issuer is an Issuer made ready.
+type issuer struct {
+	profile Profile
+	*anchors
+}
+
+// anchors are the roots and intermediates of an issuer by their subjects, with the
+// memory of verified intermediates, which all issuers of a verifier share.
+type anchors struct {
+	roots, intermediates map[string][]*certificate
+	known                *linkMemory
+}
+
+func newIssuer(i *Issuer, known *linkMemory) (*issuer, error) {
+	if err := checkProfile(&i.Profile); err != nil {
+		return nil, err
+	}
+	a, err := newAnchors(i.Roots, i.Intermediates, known)
+	if err != nil {
+		return nil, err
+	}
+	return &issuer{profile: i.Profile.clone(), anchors: a}, nil
+}
+
+func newAnchors(roots, intermediates []*x509.Certificate, known *linkMemory) (*anchors, error) {
+	if len(roots) == 0 {
+		return nil, errors.New("no roots")
+	}
+	out := &anchors{roots: map[string][]*certificate{}, intermediates: map[string][]*certificate{}, known: known}
+	for _, c := range roots {
+		if c == nil {
+			return nil, errors.New("a nil root")
+		}
+		out.roots[string(c.RawSubject)] = append(out.roots[string(c.RawSubject)], caOf(c, true))
+	}
+	for _, c := range intermediates {
+		if c == nil {
+			return nil, errors.New("a nil intermediate")
+		}
+		out.intermediates[string(c.RawSubject)] = append(out.intermediates[string(c.RawSubject)], caOf(c, false))
+	}
+	return out, nil
+}
+
+func checkProfile(p *Profile) error {
+	switch {
+	case p.Name == "":
+		return errors.New("a profile without a name")
+	case p.KeyUsage == 0 && !p.InsecureAllowAnyKeyUsage:
+		return fmt.Errorf("profile %s asks for no key usage", p.Name)
+	case p.KeyUsage&noSigningKeyUsage != 0:
+		return fmt.Errorf("profile %s asks for a key usage that no AK has", p.Name)
+	case len(p.ExtKeyUsage) == 0 && !p.NoExtKeyUsage:
+		return fmt.Errorf("profile %s names no extended key usage", p.Name)
+	case len(p.Identity) == 0:
+		return fmt.Errorf("profile %s names no source of the machine's identity", p.Name)
+	}
+	for _, s := range p.Identity {
+		if s == nil {
+			return fmt.Errorf("profile %s has a nil source of the machine's identity", p.Name)
+		}
+	}
+	return nil
+}
+
+// sentChain is a leaf with the certificates that came along, as the evidence holds
+// them: the leaf parsed, the rest not.
+type sentChain struct {
+	leaf  *certificate
+	above [][]byte
+
+	parsed []*certificate // above, once it has been needed
+	fault  error          // likewise
+	read   bool
+}
+
+// presented is the chain of an AK.
+type presented struct {
+	sentChain
+	leaf *x509.Certificate
+	san  *subjectAltName
+}
+
+// checkNumber refuses more certificates, or larger ones, than a bundle can hold.
+func checkNumber(certificates [][]byte) error {
+	if len(certificates) > der.MaxCertificates {
+		return &Error{Check: der.CheckSize, Got: strconv.Itoa(len(certificates)) + " certificates", Want: "at most " + strconv.Itoa(der.MaxCertificates)}
+	}
+	for _, c := range certificates {
+		if len(c) > der.MaxCertificateSize {
+			return &Error{Check: der.CheckSize, Got: "a certificate of " + strconv.Itoa(len(c)) + " bytes", Want: "at most " + strconv.Itoa(der.MaxCertificateSize)}
+		}
+	}
+	return nil
+}
+
+// parsePresented reads the leaf and what can be said without a public-key
+// operation.
+func parsePresented(certificates [][]byte) (*presented, error) {
+	if len(certificates) == 0 {
+		return nil, &Error{Check: CheckCertificateMissing, Want: "an AK certificate"}
+	}
+	if err := checkNumber(certificates); err != nil {
+		return nil, err
+	}
+	leaf, err := x509.ParseCertificate(certificates[0])
+	if err != nil {
+		return nil, &Error{Check: CheckCertificateEncoding, Got: "an AK certificate that does not parse", Err: err}
+	}
+	san, err := parseSubjectAltName(leaf)
+	if err != nil {
+		return nil, err
+	}
+	// crypto/x509 knows no TCG directory name and calls a critical subjectAltName of
+	// that form unhandled. It has been handled now.
+	leaf.UnhandledCriticalExtensions = slices.DeleteFunc(leaf.UnhandledCriticalExtensions, oid.SubjectAltName.Equal)
+	return &presented{sentChain: sentChain{leaf: leafOf(leaf), above: certificates[1:]}, leaf: leaf, san: san}, nil
+}
+
+// parseAbove reads what stands above the leaf, once, and leaves one path to try: each
+// certificate is the issuer of the one before it, and no name occurs twice.
+func (p *sentChain) parseAbove(known *linkMemory) ([]*certificate, error) {
+	if !p.read {
+		p.read = true
+		p.parsed, p.fault = parseChain(p.leaf, p.above, known)
+	}
+	return p.parsed, p.fault
+}
+
+func parseChain(leaf *certificate, above [][]byte, known *linkMemory) ([]*certificate, error) {
+	parsed := make([]*certificate, 0, len(above))
+	below := leaf
+	for n, der := range above {
+		number := "certificate " + strconv.Itoa(n+1) + " of the chain"
+		c := known.find(der)
+		if c == nil {
+			cert, err := x509.ParseCertificate(der)
+			if err != nil {
+				return nil, &Error{Check: CheckCertificateEncoding, Got: number + " does not parse", Err: err}
+			}
+			c = caOf(cert, false)
+		}
+		if !bytes.Equal(below.RawIssuer, c.RawSubject) || bytes.Equal(c.RawSubject, c.RawIssuer) || slices.ContainsFunc(parsed, c.sameSubject) {
+			return nil, &Error{Check: CheckCertificateOrder, Got: number + ", " + c.Subject.String(),
+				Want: "the issuer of the one before it, no root, and no name twice"}
+		}
+		parsed = append(parsed, c)
+		below = c
+	}
+	return parsed, nil
+}
+
+// checkValidity checks a certificate's own validity.
+func checkValidity(cert *x509.Certificate, now time.Time) error {
+	if now.After(cert.NotAfter) {
+		return &Error{Check: CheckCertificateExpired, Got: "an end of " + cert.NotAfter.UTC().Format(time.RFC3339),
+			Want: "one after " + now.UTC().Format(time.RFC3339)}
+	}
+	if now.Before(cert.NotBefore) {
+		return &Error{Check: CheckCertificateNotYetValid, Got: "a beginning of " + cert.NotBefore.UTC().Format(time.RFC3339),
+			Want: "one before " + now.UTC().Format(time.RFC3339)}
+	}
+	return nil
+}
+
+// verify returns the verified chain of p below one of the issuer's roots, leaf
+// first.
+func (i *issuer) verify(ctx context.Context, w *links, p *presented, now time.Time) ([]*x509.Certificate, error) {
+	above, err := p.parseAbove(i.known)
+	if err != nil {
+		return nil, err
+	}
+	search := chainSearch{anchors: i.anchors, work: w, at: now, usages: i.profile.usagesOf(p.leaf)}
+	chain, failure := search.run(ctx, p.sentChain.leaf, above)
+	if failure != nil {
+		return nil, failure.err
+	}
+	return plain(chain), nil
+}
+
+// usagesOf are the usages of an AK's certificate under the profile: the CAs above it
+// must be allowed to certify for one of them. A certificate without any is an AK's.
+func (p *Profile) usagesOf(cert *x509.Certificate) []oid.OID {
+	allowed := p.ExtKeyUsage
+	if len(allowed) == 0 {
+		allowed = []oid.OID{oid.TCGKpAIKCertificate}
+	}
+	list, _ := extKeyUsages(cert)
+	var both []oid.OID
+	for !list.Empty() {
+		var id oid.OID
+		if !oid.Read(&list, &id) {
+			return allowed // the profile refuses it
+		}
+		if slices.Contains(allowed, id) {
+			both = append(both, id)
+		}
+	}
+	if both == nil {
+		return allowed // likewise, if it has any
+	}
+	return both
+}

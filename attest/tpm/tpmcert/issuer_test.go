@@ -1,0 +1,299 @@
+package tpmcert
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
+	"errors"
+	"fmt"
+	"math/big"
+	"strings"
+	"testing"
+	"time"
+)
+
+// testCA signs certificates.
+type testCA struct {
+	cert *x509.Certificate
+	key  crypto.Signer
+}
+
+var chainTime = time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC)
+
+func newTestKey(t testing.TB) *ecdsa.PrivateKey {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// sign issues a certificate; edit may change the template. A nil parent is a
+// root.
+func sign(t testing.TB, parent *testCA, name string, edit func(*x509.Certificate)) *testCA {
+	t.Helper()
+	key := newTestKey(t)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()),
+		Subject:      pkix.Name{CommonName: name},
+		NotBefore:    chainTime.Add(-24 * time.Hour), NotAfter: chainTime.Add(24 * time.Hour),
+		BasicConstraintsValid: true, IsCA: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	if edit != nil {
+		edit(template)
+	}
+	issuerCert, signer := template, crypto.Signer(key)
+	if parent != nil {
+		issuerCert, signer = parent.cert, parent.key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, issuerCert, key.Public(), signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &testCA{cert, key}
+}
+
+func leafTemplate(c *x509.Certificate) {
+	c.IsCA, c.KeyUsage = false, x509.KeyUsageDigitalSignature
+	c.UnknownExtKeyUsage = []asn1.ObjectIdentifier{{2, 23, 133, 8, 3}}
+}
+
+func presentedOf(t testing.TB, chain ...*testCA) *presented {
+	t.Helper()
+	var der [][]byte
+	for _, c := range chain {
+		der = append(der, c.cert.Raw)
+	}
+	p, err := parsePresented(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func issuerOf(t testing.TB, roots ...*testCA) *issuer {
+	t.Helper()
+	i := Issuer{Profile: ProfileTCG()}
+	for _, r := range roots {
+		i.Roots = append(i.Roots, r.cert)
+	}
+	made, err := newIssuer(&i, newLinkMemory())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made
+}
+
+// A remembered intermediate saves work and changes no verdict: not after its end
+// or its root's, not below other roots, not for a leaf that it did not sign.
+func TestRememberedIntermediates(t *testing.T) {
+	root := sign(t, nil, "root", func(c *x509.Certificate) { c.NotAfter = chainTime.Add(2 * time.Hour) })
+	middle := sign(t, root, "middle", func(c *x509.Certificate) { c.NotAfter = chainTime.Add(4 * time.Hour) })
+	leaf := sign(t, middle, "leaf", leafTemplate)
+	p := presentedOf(t, leaf, middle)
+	i := issuerOf(t, root)
+	for range 2 { // the second time from memory
+		chain, err := i.holds(p, chainTime)
+		if err != nil || len(chain) != 3 || len(i.known.known) != 1 {
+			t.Fatalf("chain of %d, %d remembered, %v", len(chain), len(i.known.known), err)
+		}
+	}
+	if _, err := i.holds(p, chainTime.Add(3*time.Hour)); !errors.Is(err, CheckCertificateExpired) {
+		t.Errorf("after the root's end: %v", err)
+	}
+	if _, err := i.holds(p, chainTime.Add(5*time.Hour)); !errors.Is(err, CheckCertificateExpired) {
+		t.Errorf("after the intermediate's end: %v", err)
+	}
+	if _, err := i.holds(p, chainTime.Add(-25*time.Hour)); !errors.Is(err, CheckCertificateNotYetValid) {
+		t.Errorf("before the beginning: %v", err)
+	}
+	if _, err := issuerOf(t, sign(t, nil, "root", nil)).holds(p, chainTime); !errors.Is(err, CheckCertificateChain) {
+		t.Errorf("below another root of that name: %v", err)
+	}
+	imposter := sign(t, sign(t, root, "middle", nil), "leaf", leafTemplate)
+	if _, err := i.holds(presentedOf(t, imposter, middle), chainTime); !errors.Is(err, CheckCertificateChain) {
+		t.Errorf("a leaf of another key of that name: %v", err)
+	}
+	if _, err := i.holds(p, chainTime); err != nil {
+		t.Errorf("the good one afterwards: %v", err)
+	}
+}
+
+// Path lengths are counted with the leaf in place, from memory too, and name
+// constraints are never skipped.
+func TestConstraintsAboveTheIntermediate(t *testing.T) {
+	short := sign(t, nil, "root", func(c *x509.Certificate) { c.MaxPathLenZero = true })
+	middle := sign(t, short, "middle", nil)
+	leaf := sign(t, middle, "leaf", leafTemplate)
+	i := issuerOf(t, short)
+	for range 2 {
+		if _, err := i.holds(presentedOf(t, leaf, middle), chainTime); !errors.Is(err, CheckCertificateChain) {
+			t.Errorf("path length: %v", err)
+		}
+	}
+	if len(i.known.known) != 0 {
+		t.Error("a chain that does not hold was remembered")
+	}
+	narrow := sign(t, nil, "root", func(c *x509.Certificate) {
+		c.PermittedDNSDomainsCritical, c.PermittedDNSDomains = true, []string{"example.com"}
+	})
+	middle = sign(t, narrow, "middle", nil)
+	i = issuerOf(t, narrow)
+	for _, name := range []string{"a.example.com", "a.example.net", "b.example.com", "b.example.net"} { // from memory too
+		want := strings.HasSuffix(name, ".com")
+		leaf := sign(t, middle, "leaf", func(c *x509.Certificate) { leafTemplate(c); c.DNSNames = []string{name} })
+		if _, err := i.holds(presentedOf(t, leaf, middle), chainTime); (err == nil) != want {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Memory is bounded, whoever sends what.
+func TestRememberedIntermediatesAreBounded(t *testing.T) {
+	root := sign(t, nil, "root", nil)
+	i := issuerOf(t, root)
+	for n := range maxKnownCAs + 50 {
+		middle := sign(t, root, fmt.Sprint("middle ", n), nil)
+		if _, err := i.holds(presentedOf(t, sign(t, middle, "leaf", leafTemplate), middle), chainTime); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(i.known.known) != maxKnownCAs {
+		t.Errorf("%d remembered, want %d", len(i.known.known), maxKnownCAs)
+	}
+}
+
+// The certificates that come along are one chain: leaf first, every one needed.
+func TestPresentedChains(t *testing.T) {
+	root := sign(t, nil, "root", nil)
+	upper := sign(t, root, "upper", nil)
+	lower := sign(t, upper, "lower", nil)
+	leaf := sign(t, lower, "leaf", leafTemplate)
+	other := sign(t, root, "other", nil)
+	i := issuerOf(t, root)
+	for name, c := range map[string]struct {
+		chain []*testCA
+		want  error
+	}{
+		"good":             {[]*testCA{leaf, lower, upper}, nil},
+		"with the root":    {[]*testCA{leaf, lower, upper, root}, CheckCertificateOrder},
+		"swapped":          {[]*testCA{leaf, upper, lower}, CheckCertificateOrder},
+		"one missing":      {[]*testCA{leaf, lower}, CheckCertificateChain},
+		"one too many":     {[]*testCA{leaf, lower, upper, other}, CheckCertificateOrder},
+		"the leaf twice":   {[]*testCA{leaf, leaf, lower, upper}, CheckCertificateOrder},
+		"alone":            {[]*testCA{leaf}, CheckCertificateChain},
+		"directly by root": {[]*testCA{sign(t, root, "leaf", leafTemplate)}, nil},
+		"self-signed":      {[]*testCA{sign(t, nil, "leaf", leafTemplate)}, CheckCertificateChain},
+	} {
+		_, err := i.holds(presentedOf(t, c.chain...), chainTime)
+		if c.want == nil && err != nil || c.want != nil && !errors.Is(err, c.want) {
+			t.Errorf("%s: got %v, want %v", name, err, c.want)
+		}
+	}
+	garbled := presentedOf(t, leaf)
+	garbled.above = [][]byte{{0x30, 0}}
+	if _, err := i.holds(garbled, chainTime); !errors.Is(err, CheckCertificateEncoding) {
+		t.Errorf("garbage above the leaf: %v", err)
+	}
+	if _, err := parsePresented([][]byte{{0x30, 0}}); !errors.Is(err, CheckCertificateEncoding) {
+		t.Errorf("garbage for a leaf: %v", err)
+	}
+	if _, err := parsePresented(nil); !errors.Is(err, CheckCertificateMissing) {
+		t.Errorf("nothing: %v", err)
+	}
+}
+
+// An issuer that says too little is refused when it is made.
+func TestIssuersAreComplete(t *testing.T) {
+	root := sign(t, nil, "root", nil)
+	for name, c := range map[string]struct {
+		change func(*Issuer)
+		ok     bool
+	}{
+		"no roots":                     {func(i *Issuer) { i.Roots = nil }, false},
+		"a nil root":                   {func(i *Issuer) { i.Roots = []*x509.Certificate{nil} }, false},
+		"a nil root after another":     {func(i *Issuer) { i.Roots = []*x509.Certificate{root.cert, nil} }, false},
+		"a nil intermediate":           {func(i *Issuer) { i.Intermediates = []*x509.Certificate{nil} }, false},
+		"an intermediate":              {func(i *Issuer) { i.Intermediates = []*x509.Certificate{root.cert} }, true},
+		"zero profile":                 {func(i *Issuer) { i.Profile = Profile{} }, false},
+		"no name":                      {func(i *Issuer) { i.Profile.Name = "" }, false},
+		"no key usage":                 {func(i *Issuer) { i.Profile.KeyUsage = 0 }, false},
+		"no key usage, let through":    {func(i *Issuer) { i.Profile.KeyUsage, i.Profile.InsecureAllowAnyKeyUsage = 0, true }, true},
+		"a key usage all the same":     {func(i *Issuer) { i.Profile.InsecureAllowAnyKeyUsage = true }, true},
+		"both signing key usages":      {func(i *Issuer) { i.Profile.KeyUsage |= x509.KeyUsageContentCommitment }, true},
+		"no EKU":                       {func(i *Issuer) { i.Profile.ExtKeyUsage = nil }, false},
+		"no EKU, let through":          {func(i *Issuer) { i.Profile.ExtKeyUsage, i.Profile.NoExtKeyUsage = nil, true }, true},
+		"an EKU that need not be":      {func(i *Issuer) { i.Profile.NoExtKeyUsage = true }, true},
+		"no identity":                  {func(i *Issuer) { i.Profile.Identity = nil }, false},
+		"a nil identity":               {func(i *Issuer) { i.Profile.Identity = []IdentitySource{nil} }, false},
+		"a nil identity after another": {func(i *Issuer) { i.Profile.Identity = []IdentitySource{AKIdentity{}, nil} }, false},
+		"the EK's key usage alone":     {func(i *Issuer) { i.Profile.KeyUsage = x509.KeyUsageKeyEncipherment }, false},
+		"the EK's, and let through": {func(i *Issuer) {
+			i.Profile.KeyUsage, i.Profile.InsecureAllowAnyKeyUsage = x509.KeyUsageKeyEncipherment, true
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) { checkIssuer(t, root, c.change, c.ok) })
+	}
+	for _, bit := range []x509.KeyUsage{x509.KeyUsageKeyEncipherment, x509.KeyUsageDataEncipherment, x509.KeyUsageKeyAgreement,
+		x509.KeyUsageCertSign, x509.KeyUsageCRLSign, x509.KeyUsageEncipherOnly, x509.KeyUsageDecipherOnly} {
+		t.Run(keyUsageText(bit), func(t *testing.T) {
+			checkIssuer(t, root, func(i *Issuer) { i.Profile.KeyUsage |= bit }, false)
+		})
+	}
+}
+
+func checkIssuer(t *testing.T, root *testCA, change func(*Issuer), ok bool) {
+	t.Helper()
+	i := Issuer{Roots: []*x509.Certificate{root.cert}, Profile: ProfileTCG()}
+	change(&i)
+	if _, err := newIssuer(&i, newLinkMemory()); (err == nil) != ok {
+		t.Errorf("got %v, want accepted: %t", err, ok)
+	}
+}
+
+// Every rule of a profile bites, each with its check.
+func TestProfileRules(t *testing.T) {
+	root := sign(t, nil, "root", nil)
+	tcg, google := ProfileTCG(), ProfileGoogle()
+	withName := ProfileMicrosoftAIK()
+	eku := func(ids ...asn1.ObjectIdentifier) func(*x509.Certificate) {
+		return func(c *x509.Certificate) { leafTemplate(c); c.UnknownExtKeyUsage = ids }
+	}
+	for name, c := range map[string]struct {
+		profile *Profile
+		edit    func(*x509.Certificate)
+		want    error
+	}{
+		"good":                     {&tcg, leafTemplate, nil},
+		"CA":                       {&tcg, func(c *x509.Certificate) { leafTemplate(c); c.IsCA = true }, CheckCertificateCA},
+		"no key usage":             {&tcg, func(c *x509.Certificate) { leafTemplate(c); c.KeyUsage = 0 }, CheckCertificateKeyUsage},
+		"key encipherment too":     {&tcg, func(c *x509.Certificate) { leafTemplate(c); c.KeyUsage |= x509.KeyUsageKeyEncipherment }, CheckCertificateKeyUsage},
+		"key agreement too":        {&tcg, func(c *x509.Certificate) { leafTemplate(c); c.KeyUsage |= x509.KeyUsageKeyAgreement }, CheckCertificateKeyUsage},
+		"no EKU":                   {&tcg, eku(), CheckCertificateExtKeyUsage},
+		"another EKU":              {&tcg, eku(asn1.ObjectIdentifier{1, 2, 3}), CheckCertificateExtKeyUsage},
+		"another EKU beside it":    {&tcg, eku(asn1.ObjectIdentifier{2, 23, 133, 8, 3}, asn1.ObjectIdentifier{1, 2, 3}), nil},
+		"EK's EKU beside it":       {&tcg, eku(asn1.ObjectIdentifier{2, 23, 133, 8, 3}, asn1.ObjectIdentifier{2, 23, 133, 8, 1}), CheckCertificateExtKeyUsage},
+		"platform's EKU beside it": {&tcg, eku(asn1.ObjectIdentifier{2, 23, 133, 8, 3}, asn1.ObjectIdentifier{2, 23, 133, 8, 2}), CheckCertificateExtKeyUsage},
+		"no directory name":        {&withName, leafTemplate, CheckSubjectAltName},
+		"no instance identity":     {&google, eku(), CheckCertificateExtension},
+		"Google, another EKU":      {&google, eku(asn1.ObjectIdentifier{1, 2, 3}), CheckCertificateExtKeyUsage},
+	} {
+		p := presentedOf(t, sign(t, root, "leaf", c.edit))
+		err := c.profile.check(p.leaf, p.san)
+		if c.want == nil && err != nil || c.want != nil && !errors.Is(err, c.want) {
+			t.Errorf("%s: got %v, want %v", name, err, c.want)
+		}
+	}
+	if s := keyUsageText(x509.KeyUsageDigitalSignature | x509.KeyUsageCRLSign); !strings.Contains(s, "digitalSignature, cRLSign") {
+		t.Error(s)
+	}
+}

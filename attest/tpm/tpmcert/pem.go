@@ -1,0 +1,88 @@
+package tpmcert
+
+import (
+	"bytes"
+	"crypto/x509"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/nodeattest/nodeattest/internal/der"
+)
+
+// MaxPEMSize bounds what [ParseCertificatesPEM] reads, in bytes.
+const MaxPEMSize = 1 << 20
+
+const (
+	certificateBegin = "-----BEGIN CERTIFICATE-----"
+	certificateEnd   = "-----END CERTIFICATE-----"
+)
+
+// ParseCertificatesPEM reads certificates, in their order, from PEM blocks of type
+// CERTIFICATE: roots and intermediates for an [Issuer], or a chain for [tpm.ProverOptions]
+// (with [CertificatesDER]). Between the blocks there may be empty lines and lines that
+// begin with #, and nothing else, so that no certificate is passed over in silence: other
+// blocks, PEM headers, text, and a block that does not end are errors that name the line.
+// Lines end with LF or CR LF, the last one also with the input. There must be one
+// certificate at least, each of at most [MaxCertificateSize] bytes.
+func ParseCertificatesPEM(b []byte) ([]*x509.Certificate, error) {
+	if len(b) > MaxPEMSize {
+		return nil, fmt.Errorf("attest: certificates in PEM: %d bytes, at most %d", len(b), MaxPEMSize)
+	}
+	var found []*x509.Certificate
+	var body []byte // of the block that is open
+	inside := 0     // the line that it began in, 0 for none
+	n := 0
+	for line := range bytes.SplitSeq(b, []byte("\n")) {
+		n++
+		line = bytes.TrimSuffix(line, []byte("\r"))
+		var err error
+		switch text := string(line); {
+		case inside == 0 && text == certificateBegin:
+			inside, body = n, nil
+		case inside == 0 && (text == "" || text[0] == '#'):
+		case inside == 0:
+			err = errors.New("something other than a CERTIFICATE block, an empty line or a line that begins with #")
+		case text == certificateEnd:
+			var c *x509.Certificate
+			if c, err = parseCertificateBody(body); err != nil {
+				n = inside
+			}
+			found, inside = append(found, c), 0
+		default:
+			body = append(body, line...)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("attest: certificates in PEM: line %d: %w", n, err)
+		}
+	}
+	switch {
+	case inside != 0:
+		return nil, fmt.Errorf("attest: certificates in PEM: line %d: a block that does not end", inside)
+	case len(found) == 0:
+		return nil, errors.New("attest: certificates in PEM: there is none")
+	}
+	return found, nil
+}
+
+// parseCertificateBody reads the lines of one block, put together.
+func parseCertificateBody(body []byte) (*x509.Certificate, error) {
+	raw, err := base64.StdEncoding.Strict().DecodeString(string(body))
+	if err != nil || bytes.ContainsRune(body, '\r') { // which the decoder passes over
+		return nil, errors.New("a block that is not base64 alone")
+	}
+	if len(raw) > der.MaxCertificateSize {
+		return nil, errors.New("a certificate of " + strconv.Itoa(len(raw)) + " bytes, at most " + strconv.Itoa(der.MaxCertificateSize))
+	}
+	return x509.ParseCertificate(raw)
+}
+
+// CertificatesDER returns the DER of each certificate, as [tpm.ProverOptions] take a chain.
+func CertificatesDER(certificates []*x509.Certificate) [][]byte {
+	der := make([][]byte, 0, len(certificates))
+	for _, c := range certificates {
+		der = append(der, bytes.Clone(c.Raw))
+	}
+	return der
+}

@@ -1,0 +1,269 @@
+package tpmcert
+
+import (
+	"crypto/x509"
+	"slices"
+	"strings"
+
+	"golang.org/x/crypto/cryptobyte"
+	"golang.org/x/crypto/cryptobyte/asn1"
+
+	"github.com/nodeattest/nodeattest/oid"
+)
+
+// Checks of an AK certificate against its issuer's profile.
+const (
+	// CheckCertificateCA: the AK certificate is a CA certificate.
+	CheckCertificateCA Check = "certificate-is-ca"
+	// CheckCertificateExtKeyUsage: the extended key usage that the profile asks
+	// for is missing, or one is there that makes it another kind of certificate,
+	// that of an EK for example.
+	CheckCertificateExtKeyUsage Check = "certificate-ext-key-usage"
+	// CheckCertificateKeyUsage: a key usage that the profile asks for is missing,
+	// or one is there that no signing key has.
+	CheckCertificateKeyUsage Check = "certificate-key-usage"
+	// CheckCertificateExtension: an extension that the profile asks for is
+	// missing, or a critical one is there that nobody here understands.
+	CheckCertificateExtension Check = "certificate-extension"
+)
+
+// Profile says what one issuer's AK certificates look like. Real ones differ, so
+// trust is a list of issuers with a profile each. The zero value refuses every
+// certificate, and [NewVerifier] refuses the zero value: start from one of the
+// functions below, or give every field some thought.
+//
+// Whatever the profile, these are refused: a CA certificate; a key usage of
+// keyEncipherment, dataEncipherment, keyAgreement, keyCertSign or cRLSign; an
+// extended key usage of the TCG other than those listed; a critical extension
+// that is not understood.
+type Profile struct {
+	// Name is for people, for example "TCG AK". It must not be empty.
+	Name string
+	// KeyUsage are bits that must be set in the key usage extension. Zero is
+	// refused by NewVerifier unless InsecureAllowAnyKeyUsage is set.
+	KeyUsage x509.KeyUsage
+	// InsecureAllowAnyKeyUsage admits certificates without the key usage
+	// extension. On GCE the key usage alone tells an AK from an EK.
+	InsecureAllowAnyKeyUsage bool
+	// ExtKeyUsage lists extended key usages of which the certificate must have at
+	// least one.
+	ExtKeyUsage []oid.OID
+	// NoExtKeyUsage admits certificates without the extension. With an empty
+	// ExtKeyUsage the certificate then must not have it.
+	NoExtKeyUsage bool
+	// RequireDirectoryName asks for a TCG directory name (manufacturer, model,
+	// version) in the subjectAltName.
+	RequireDirectoryName bool
+	// Extensions are identifiers of further extensions that must be there.
+	Extensions []oid.OID
+	// Identity are the forms of machine identity to look for, in order: the first
+	// that the certificate has is the machine's. Where it has none of them it is
+	// refused, so end the list with [AKIdentity] if any certificate will do.
+	Identity []IdentitySource
+	// OneAKPerMachine is the issuer's promise that one machine never gets
+	// certificates for two AKs. Without it an ak: identity names a key, and trust
+	// on first use must not take it for a machine.
+	OneAKPerMachine bool
+	// AllowAKBelowOtherKeys admits AKs that are no primary keys of the endorsement,
+	// owner or platform hierarchy, but stand below a storage key or an EK. Of such
+	// an AK the certificate binds the key alone: what its public area says of
+	// attributes and Name is the node's claim. Of a primary key the statement's
+	// qualified signer binds every bit of it.
+	AllowAKBelowOtherKeys bool
+	// InsecureAllowSHA1Signature admits statements whose signature is over SHA-1.
+	// AKs that Windows makes for Microsoft's issuer sign so.
+	InsecureAllowSHA1Signature bool
+}
+
+// ProfileTCG is the profile of AK certificates as the TCG describes them: the
+// extended key usage tcg-kp-AIKCertificate and the key usage digitalSignature.
+// The identity is the OtherName of the 2018 document where there is one, else
+// the AK's digest.
+func ProfileTCG() Profile {
+	return Profile{
+		Name:        "TCG AK",
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []oid.OID{oid.TCGKpAIKCertificate},
+		Identity:    []IdentitySource{OtherNameIdentity{}, AKIdentity{}},
+	}
+}
+
+// ProfileGoogle is the profile of the AK certificates of Compute Engine. The
+// newer ones have neither extended key usage nor subjectAltName, the older ones
+// the EK's usage (2.23.133.8.1); the key usage alone tells an AK from an EK. All
+// name the instance in Google's extension, and the identity is taken from there.
+func ProfileGoogle() Profile {
+	return Profile{
+		Name:          "Google Compute Engine AK",
+		KeyUsage:      x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:   []oid.OID{oid.TCGKpEKCertificate},
+		NoExtKeyUsage: true,
+		Extensions:    []oid.OID{oid.KubernetesNodeProviderIdentifier},
+		Identity:      []IdentitySource{GCEIdentity{}},
+	}
+}
+
+// ProfileAzure is the profile of the AK certificates of Azure's Trusted Launch
+// virtual machines, whose extended key usage is 1.3.6.1.4.1.311.10.3.12. The
+// identity is the AK's digest.
+func ProfileAzure() Profile {
+	return Profile{
+		Name:                  "Azure vTPM AK",
+		KeyUsage:              x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:           []oid.OID{oid.AzureKpAK},
+		Identity:              []IdentitySource{AKIdentity{}},
+		AllowAKBelowOtherKeys: true,
+	}
+}
+
+// ProfileMicrosoftAIK is the profile of the AIK certificates that Windows gets
+// from Microsoft's cloud CA under the root "Microsoft TPM Root Certificate
+// Authority 2014": tcg-kp-AIKCertificate and a TCG directory name. A machine can
+// get many. Signatures over SHA-1, which those AKs make, are refused until
+// InsecureAllowSHA1Signature is set.
+func ProfileMicrosoftAIK() Profile {
+	return Profile{
+		Name:                  "Microsoft AIK",
+		KeyUsage:              x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:           []oid.OID{oid.TCGKpAIKCertificate},
+		RequireDirectoryName:  true,
+		Identity:              []IdentitySource{AKIdentity{}},
+		AllowAKBelowOtherKeys: true,
+	}
+}
+
+func (p Profile) clone() Profile {
+	p.ExtKeyUsage, p.Extensions, p.Identity = slices.Clone(p.ExtKeyUsage), slices.Clone(p.Extensions), slices.Clone(p.Identity)
+	return p
+}
+
+// noSigningKeyUsage are the usages that no AK has.
+const noSigningKeyUsage = x509.KeyUsageKeyEncipherment | x509.KeyUsageDataEncipherment |
+	x509.KeyUsageKeyAgreement | x509.KeyUsageCertSign | x509.KeyUsageCRLSign |
+	x509.KeyUsageEncipherOnly | x509.KeyUsageDecipherOnly
+
+// check holds a certificate against the profile. It makes no public-key
+// operation and says nothing about who signed the certificate.
+func (p *Profile) check(cert *x509.Certificate, san *subjectAltName) error {
+	if cert.IsCA {
+		return &Error{Check: CheckCertificateCA, Got: "a CA certificate", Want: "the certificate of an AK"}
+	}
+	if err := p.checkKeyUsage(cert); err != nil {
+		return err
+	}
+	if err := p.checkExtKeyUsage(cert); err != nil {
+		return err
+	}
+	if p.RequireDirectoryName && (san.directory.Manufacturer == "" || san.directory.Model == "" || san.directory.Version == "") {
+		return &Error{Check: CheckSubjectAltName, Got: "no TCG directory name", Want: "manufacturer, model and version"}
+	}
+	for _, id := range p.Extensions {
+		if !hasExtension(cert, id) {
+			return &Error{Check: CheckCertificateExtension, Got: "no extension " + id.String(), Want: "it, by profile " + p.Name}
+		}
+	}
+	return nil
+}
+
+// checkCriticalExtensions refuses what nobody here understands, whoever the issuer
+// is. The subjectAltName is off the list once it has been read.
+func checkCriticalExtensions(cert *x509.Certificate) error {
+	if unknown := cert.UnhandledCriticalExtensions; len(unknown) > 0 {
+		return &Error{Check: CheckCertificateExtension, Got: "critical extension " + unknown[0].String(), Want: "critical extensions that are understood"}
+	}
+	return nil
+}
+
+func (p *Profile) checkKeyUsage(cert *x509.Certificate) error {
+	if bad := cert.KeyUsage & noSigningKeyUsage; bad != 0 {
+		return &Error{Check: CheckCertificateKeyUsage, Got: keyUsageText(cert.KeyUsage), Want: "no usage but that of a signing key"}
+	}
+	if cert.KeyUsage&p.KeyUsage != p.KeyUsage {
+		return &Error{Check: CheckCertificateKeyUsage, Got: keyUsageText(cert.KeyUsage), Want: keyUsageText(p.KeyUsage)}
+	}
+	return nil
+}
+
+func (p *Profile) checkExtKeyUsage(cert *x509.Certificate) error {
+	usages, present := extKeyUsages(cert)
+	if !present {
+		if p.NoExtKeyUsage {
+			return nil
+		}
+		return &Error{Check: CheckCertificateExtKeyUsage, Got: "none", Want: p.wantExtKeyUsage()}
+	}
+	listed := false
+	for !usages.Empty() {
+		var id oid.OID
+		if !oid.Read(&usages, &id) {
+			return &Error{Check: CheckCertificateExtKeyUsage, Got: "a bad extension", Want: p.wantExtKeyUsage()}
+		}
+		known := slices.Contains(p.ExtKeyUsage, id)
+		listed = listed || known
+		foreign := id == oid.TCGKpEKCertificate || id == oid.TCGKpPlatformCertificate || id == oid.TCGKpAIKCertificate
+		if foreign && !known {
+			return &Error{Check: CheckCertificateExtKeyUsage, Got: id.String(), Want: p.wantExtKeyUsage()}
+		}
+	}
+	if !listed {
+		return &Error{Check: CheckCertificateExtKeyUsage, Got: extKeyUsageText(cert), Want: p.wantExtKeyUsage()}
+	}
+	return nil
+}
+
+// extKeyUsages returns the identifiers of the extension, one behind the other.
+func extKeyUsages(cert *x509.Certificate) (ids cryptobyte.String, present bool) {
+	for i := range cert.Extensions {
+		if !oid.ExtendedKeyUsage.Equal(cert.Extensions[i].Id) {
+			continue
+		}
+		in := cryptobyte.String(cert.Extensions[i].Value)
+		if !in.ReadASN1(&ids, asn1.SEQUENCE) || !in.Empty() {
+			return cryptobyte.String{0}, true // no identifier, so it is refused
+		}
+		return ids, true
+	}
+	return nil, false
+}
+
+func (p *Profile) wantExtKeyUsage() string {
+	if len(p.ExtKeyUsage) == 0 {
+		return "none, by profile " + p.Name
+	}
+	return "one of " + usagesText(p.ExtKeyUsage) + ", by profile " + p.Name
+}
+
+func usagesText(usages []oid.OID) string {
+	names := make([]string, 0, len(usages))
+	for _, id := range usages {
+		names = append(names, id.String())
+	}
+	return strings.Join(names, ", ")
+}
+
+func hasExtension(cert *x509.Certificate, id oid.OID) bool {
+	for i := range cert.Extensions {
+		if id.Equal(cert.Extensions[i].Id) {
+			return true
+		}
+	}
+	return false
+}
+
+// keyUsageNames are the bits in their order, as RFC 5280 section 4.2.1.3 names
+// them.
+var keyUsageNames = [...]string{"digitalSignature", "contentCommitment", "keyEncipherment", "dataEncipherment",
+	"keyAgreement", "keyCertSign", "cRLSign", "encipherOnly", "decipherOnly"}
+
+func keyUsageText(u x509.KeyUsage) string {
+	var names []string
+	for i, name := range keyUsageNames {
+		if u&(1<<i) != 0 {
+			names = append(names, name)
+		}
+	}
+	if names == nil {
+		return "no key usage"
+	}
+	return "key usage " + strings.Join(names, ", ")
+}

@@ -1,0 +1,187 @@
+package tpmkey
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rsa"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/tpmop"
+	"github.com/nodeattest/nodeattest/secret"
+)
+
+// Certifiable is a key that the TPM certifies for a request: a SoftwareKey or a *Key.
+// There are no others.
+type Certifiable interface {
+	// Signer signs the request. Its Public is the key that the request is for: an
+	// *ecdsa.PublicKey or an *rsa.PublicKey.
+	crypto.Signer
+
+	// load puts the key into the TPM, if it is not there, for flush to take out
+	// again. flush does not need a context and is never nil without an error.
+	Load(ctx context.Context, h *tpmop.Handles) (k *tpmop.LoadedKey, flush func() error, err error)
+}
+
+// SoftwareKey makes a key in this process's memory certifiable: an
+// *ecdsa.PrivateKey on P-256 or P-384, or on P-521 where the TPM has it, or an
+// *rsa.PrivateKey of 2048, 3072 or 4096 bits with two primes of one size and the
+// exponent 65537; many TPMs stop at 2048. TPM2_LoadExternal puts both parts of it
+// into the TPM's null hierarchy for the moment of certification, so the TPM sees
+// the private key; it goes there encrypted to a key of the TPM. Sign is the key's
+// own. A statement about it says that this machine holds the key, not
+// that the key cannot leave it: that takes a Key.
+func SoftwareKey(key crypto.Signer) (Certifiable, error) {
+	var k *softwareKey
+	var err error
+	switch key := key.(type) {
+	case *ecdsa.PrivateKey:
+		k, err = newSoftwareECDSA(key)
+	case *rsa.PrivateKey:
+		k, err = newSoftwareRSA(key)
+	default:
+		err = fmt.Errorf("got a %T, want an *ecdsa.PrivateKey or an *rsa.PrivateKey", key)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("attest: software key: %w", err)
+	}
+	return k, nil
+}
+
+// softwareKey is an external key's two parts, ready to be loaded.
+type softwareKey struct {
+	signer    secret.Value[crypto.Signer]
+	key       crypto.PublicKey
+	public    *tpm2.TPMTPublic
+	sensitive secret.Value[tpm2.TPMTSensitive]
+}
+
+// Public is the key's public part.
+func (k *softwareKey) Public() crypto.PublicKey { return k.key }
+
+// Sign signs with the key itself, in this process.
+func (k *softwareKey) Sign(random io.Reader, digest []byte, opts crypto.SignerOpts) ([]byte, error) {
+	return k.signer.Reveal().Sign(random, digest, opts)
+}
+
+func (k *softwareKey) Load(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, func() error, error) {
+	isOurs := func(p *statement.Public) bool { return p.SameKey(k.key) }
+	external, err := tpmop.Encrypt(ctx, h, tpm2.LoadExternal{
+		InPrivate: tpm2.New2B(k.sensitive.Reveal()),
+		InPublic:  tpm2.New2B(*k.public),
+		Hierarchy: tpm2.TPMRHNull,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	rsp, err := tpmop.Load(ctx, h, isOurs, external, "TPM2_LoadExternal")
+	if err != nil {
+		return nil, nil, err
+	}
+	h.Keep(rsp.ObjectHandle, rsp.Name.Buffer)
+	flush := func() error { return h.Flush(rsp.ObjectHandle) }
+	// A TPM may write a public area in another way than it was given: the bytes
+	// under the Name are its own.
+	loaded, err := tpmop.ReadPublic(ctx, h, rsp.ObjectHandle)
+	if err != nil {
+		return nil, nil, errors.Join(err, flush())
+	}
+	return loaded, flush, nil
+}
+
+// externalAttributes are those of an external key: a TPM refuses fixedTPM,
+// fixedParent and restricted on it. noDA keeps the key out of the counting of
+// wrong passwords, so that neither a lockout nor a crash in the middle matters.
+func externalAttributes() tpm2.TPMAObject {
+	return tpm2.TPMAObject{UserWithAuth: true, NoDA: true, SignEncrypt: true}
+}
+
+func newSoftwareECDSA(key *ecdsa.PrivateKey) (*softwareKey, error) {
+	//lint:ignore SA1019 Bytes panics where a part is nil, and nothing else tells
+	if key == nil || key.Curve == nil || key.D == nil || key.X == nil || key.Y == nil {
+		return nil, errors.New("no key")
+	}
+	curve, err := tpmCurve(key.Curve)
+	if err != nil {
+		return nil, err
+	}
+	scalar, err := key.Bytes() // full width
+	if err != nil {
+		return nil, err
+	}
+	if again, err := ecdsa.ParseRawPrivateKey(key.Curve, scalar); err != nil || !again.PublicKey.Equal(&key.PublicKey) {
+		return nil, errors.New("its private and public parts do not belong together")
+	}
+	point, err := key.PublicKey.Bytes() // 04, X and Y in full width
+	if err != nil {
+		return nil, err
+	}
+	width := (len(point) - 1) / 2
+	scheme := tpm2.TPMTECCScheme{Scheme: tpm2.TPMAlgNull}
+	return &softwareKey{
+		signer: secret.New[crypto.Signer](key),
+		key:    &key.PublicKey,
+		public: tpmop.ECCKeyArea(curve, externalAttributes(), scheme, point[1:1+width], point[1+width:]),
+		sensitive: secret.New(tpm2.TPMTSensitive{
+			SensitiveType: tpm2.TPMAlgECC,
+			Sensitive:     tpm2.NewTPMUSensitiveComposite(tpm2.TPMAlgECC, &tpm2.TPM2BECCParameter{Buffer: scalar}),
+		}),
+	}, nil
+}
+
+func tpmCurve(curve elliptic.Curve) (tpm2.TPMECCCurve, error) {
+	switch curve {
+	case elliptic.P256():
+		return tpm2.TPMECCNistP256, nil
+	case elliptic.P384():
+		return tpm2.TPMECCNistP384, nil
+	case elliptic.P521():
+		return tpm2.TPMECCNistP521, nil
+	}
+	return 0, fmt.Errorf("curve: got %s, want P-256, P-384 or P-521", curve.Params().Name)
+}
+
+func newSoftwareRSA(key *rsa.PrivateKey) (*softwareKey, error) {
+	if key == nil || key.N == nil {
+		return nil, errors.New("no key")
+	}
+	bits := key.N.BitLen()
+	if bits != 2048 && bits != 3072 && bits != 4096 {
+		return nil, fmt.Errorf("RSA of %d bits, want 2048, 3072 or 4096", bits)
+	}
+	if key.E != 65537 {
+		return nil, fmt.Errorf("RSA exponent: got %d, want 65537", key.E)
+	}
+	if len(key.Primes) != 2 {
+		return nil, fmt.Errorf("RSA with %d primes: a TPM takes two", len(key.Primes))
+	}
+	if err := key.Validate(); err != nil {
+		return nil, err
+	}
+	if p, q := key.Primes[0].BitLen(), key.Primes[1].BitLen(); p != bits/2 || q != bits/2 {
+		return nil, fmt.Errorf("RSA with primes of %d and %d bits: a TPM takes %d each", p, q, bits/2)
+	}
+	return &softwareKey{
+		signer: secret.New[crypto.Signer](key),
+		key:    &key.PublicKey,
+		public: tpmop.RSAKeyArea(bits, externalAttributes(), tpm2.TPMTRSAScheme{Scheme: tpm2.TPMAlgNull}, key.N.Bytes()),
+		sensitive: secret.New(tpm2.TPMTSensitive{
+			SensitiveType: tpm2.TPMAlgRSA,
+			Sensitive:     tpm2.NewTPMUSensitiveComposite(tpm2.TPMAlgRSA, &tpm2.TPM2BPrivateKeyRSA{Buffer: key.Primes[0].Bytes()}),
+		}),
+	}, nil
+}
+
+// KeyOf is the key in the form in which the TPM certifies it.
+func KeyOf(signer crypto.Signer) (Certifiable, error) {
+	if key, ok := signer.(Certifiable); ok {
+		return key, nil
+	}
+	return SoftwareKey(signer)
+}

@@ -1,0 +1,174 @@
+package tpmkey
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+
+	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/tpmop"
+	"github.com/nodeattest/nodeattest/secret"
+)
+
+func tpmKeyArea(kind Kind) (*tpm2.TPMTPublic, error) {
+	attributes := tpm2.TPMAObject{
+		FixedTPM: true, FixedParent: true, SensitiveDataOrigin: true,
+		UserWithAuth: true, NoDA: true, SignEncrypt: true,
+	}
+	rsaScheme := tpm2.TPMTRSAScheme{Scheme: tpm2.TPMAlgNull}
+	eccScheme := tpm2.TPMTECCScheme{Scheme: tpm2.TPMAlgNull}
+	switch kind {
+	case ECDSAP256:
+		return tpmop.ECCKeyArea(tpm2.TPMECCNistP256, attributes, eccScheme, nil, nil), nil
+	case ECDSAP384:
+		return tpmop.ECCKeyArea(tpm2.TPMECCNistP384, attributes, eccScheme, nil, nil), nil
+	case RSA2048:
+		return tpmop.RSAKeyArea(2048, attributes, rsaScheme, nil), nil
+	case RSA3072:
+		return tpmop.RSAKeyArea(3072, attributes, rsaScheme, nil), nil
+	}
+	return nil, fmt.Errorf("%v is not a kind of key", kind)
+}
+
+// create makes the key, and loads it.
+func (k *Key) create(ctx context.Context, h *tpmop.Handles, area *tpm2.TPMTPublic, opts *Options) error {
+	password, err := tpmop.AuthValue(opts.Password.Reveal())
+	if err != nil {
+		return err
+	}
+	if n := len(password); n > maxKeyPassword {
+		return fmt.Errorf("password of %d bytes, at most %d", n, maxKeyPassword)
+	}
+	statements, err := bindToPCRs(ctx, h, area, opts.PCRs, len(password) != 0)
+	if err != nil {
+		return err
+	}
+	parent, err := storageParent(ctx, h, opts.Parent, opts.OwnerPassword.Reveal())
+	if err != nil {
+		return fmt.Errorf("storage parent: %w", err)
+	}
+	var create tpmop.Command[tpm2.CreateResponse] = tpm2.Create{
+		ParentHandle: tpmop.WithPassword(parent.Handle, parent.Name, nil),
+		InSensitive: tpm2.TPM2BSensitiveCreate{
+			Sensitive: &tpm2.TPMSSensitiveCreate{UserAuth: tpm2.TPM2BAuth{Buffer: password}},
+		},
+		InPublic: tpm2.New2B(*area),
+	}
+	if len(password) != 0 {
+		if create, err = tpmop.Encrypt(ctx, h, create); err != nil {
+			return err
+		}
+	}
+	made, err := tpmop.Run(ctx, h.TPM, create, "TPM2_Create under 0x%08x", uint32(parent.Handle))
+	if err != nil {
+		return err
+	}
+	k.file = &File{
+		EmptyAuth: len(password) == 0, Policy: statements, Parent: opts.Parent,
+		Public: made.OutPublic.Bytes(), Private: made.OutPrivate.Buffer,
+	}
+	if opts.Parent == 0 {
+		k.file.Parent = tpm2.TPMRHOwner
+	}
+	if _, err := k.file.check(); err != nil {
+		return fmt.Errorf("the TPM's answer to TPM2_Create: %w", err)
+	}
+	return k.loadUnder(ctx, h, parent, password)
+}
+
+// maxKeyPassword is the digest's size of the name algorithm of the keys made here
+// (Part 1, 19.6.4.2).
+const maxKeyPassword = 32
+
+// bindToPCRs gives a public area the policy that asks for the present values, and for
+// the password too if there is one: without userWithAuth nothing else allows the use.
+func bindToPCRs(ctx context.Context, h *tpmop.Handles, area *tpm2.TPMTPublic, pcrs []statement.PCRSelection, hasPassword bool) ([]Policy, error) {
+	if len(pcrs) == 0 {
+		return nil, nil
+	}
+	step, err := presentPCRs(ctx, h, pcrs, area.NameAlg)
+	if err != nil {
+		return nil, err
+	}
+	policy := &keyPolicy{steps: []keyPolicyStep{*step}}
+	if hasPassword {
+		policy.steps = append(policy.steps, keyPolicyStep{})
+	}
+	area.ObjectAttributes.UserWithAuth = false
+	digest, err := policy.digest(area.NameAlg)
+	if err != nil {
+		return nil, err
+	}
+	area.AuthPolicy = tpm2.TPM2BDigest{Buffer: digest}
+	return policy.statements()
+}
+
+func (k *Key) loadFile(ctx context.Context, h *tpmop.Handles, opts *LoadOptions) error {
+	password, err := tpmop.AuthValue(opts.Password.Reveal())
+	if err != nil {
+		return err
+	}
+	handle := k.file.Parent
+	if handle == tpm2.TPMRHOwner {
+		handle = 0
+	}
+	parent, err := storageParent(ctx, h, handle, opts.OwnerPassword.Reveal())
+	if err != nil {
+		return fmt.Errorf("storage parent: %w", err)
+	}
+	return k.loadUnder(ctx, h, parent, password)
+}
+
+// loadUnder loads the key of the file, and saves its context if the system allows
+// that.
+func (k *Key) loadUnder(ctx context.Context, h *tpmop.Handles, parent *tpmop.LoadedKey, password []byte) error {
+	isOurs := func(p *statement.Public) bool { return bytes.Equal(p.Raw, k.file.Public) }
+	rsp, err := tpmop.Load(ctx, h, isOurs, tpm2.Load{
+		ParentHandle: tpmop.WithPassword(parent.Handle, parent.Name, nil),
+		InPrivate:    tpm2.TPM2BPrivate{Buffer: k.file.Private},
+		InPublic:     tpm2.BytesAs2B[tpm2.TPMTPublic](k.file.Public),
+	}, "TPM2_Load under 0x%08x", uint32(parent.Handle))
+	if err != nil {
+		return err
+	}
+	h.Keep(rsp.ObjectHandle, rsp.Name.Buffer)
+	loaded, err := tpmop.NewLoadedKey(rsp.ObjectHandle, rsp.Name.Buffer, k.file.Public)
+	if err != nil {
+		return err
+	}
+	if k.key, err = loaded.Public.Key(); err != nil {
+		return err
+	}
+	if k.policy, err = parseKeyPolicy(k.file.Policy); err != nil {
+		return err
+	}
+	k.public, k.name, k.password = loaded.Public, loaded.Name, secret.New(bytes.Clone(password))
+
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	saved, err := tpm2.ContextSave{SaveHandle: loaded.Handle}.Execute(h.TPM)
+	if err != nil {
+		// Windows' driver answers with a code of its own, others may too. The key
+		// works all the same.
+		h.Drop(loaded.Handle)
+		k.held = loaded.Handle
+		return nil
+	}
+	k.saved = &saved.Context
+	return nil
+}
+
+// storageParent is a restricted decryption key: a child is encrypted to it. handle is
+// 0 for the storage root key.
+func storageParent(ctx context.Context, h *tpmop.Handles, handle tpm2.TPMHandle, ownerPassword []byte) (*tpmop.LoadedKey, error) {
+	if handle != 0 {
+		if handle>>24 != 0x81 {
+			return nil, fmt.Errorf("0x%08x is not a persistent handle: want 0x81000000 to 0x81ffffff", uint32(handle))
+		}
+		return tpmop.ReadPublic(ctx, h, handle)
+	}
+	return tpmop.CreatePrimary(ctx, h, tpm2.TPMRHOwner, ownerPassword, tpm2.Marshal(tpmop.StorageRootKey()))
+}

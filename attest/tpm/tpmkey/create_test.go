@@ -1,0 +1,202 @@
+package tpmkey
+
+import (
+	"bytes"
+	"context"
+	"crypto"
+	"crypto/sha256"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-tpm/tpm2"
+	"github.com/google/go-tpm/tpm2/transport"
+
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/tpmop"
+	"github.com/nodeattest/nodeattest/tpmsim"
+)
+
+var pcr23 = []statement.PCRSelection{{Hash: tpm2.TPMAlgSHA256, Select: []byte{0, 0, 0x80}}}
+
+// throughFile is what brings a key back in another process.
+func throughFile(t testing.TB, k *Key) *File {
+	t.Helper()
+	b, err := k.File().Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := ParseFile(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func extendSHA256PCR(t testing.TB, tpm transport.TPM, pcr tpm2.TPMHandle) {
+	t.Helper()
+	sum := sha256.Sum256(nil)
+	_, err := tpm2.PCRExtend{
+		PCRHandle: tpm2.AuthHandle{Handle: pcr, Auth: tpm2.PasswordAuth(nil)},
+		Digests:   tpm2.TPMLDigestValues{Digests: []tpm2.TPMTHA{{HashAlg: tpm2.TPMAlgSHA256, Digest: sum[:]}}},
+	}.Execute(tpm)
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTPMKeyPassword(t *testing.T) {
+	tpm := newTPM(t)
+	k, err := Create(t.Context(), tpm, ECDSAP256, &Options{Password: hidden([]byte("secret\x00"))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(nil)
+	for password, want := range map[string]error{
+		"secret": nil, "secret\x00\x00": nil, "": ErrPassword, "Secret": ErrPassword, "secre": ErrPassword,
+	} {
+		k, err := Load(t.Context(), tpm, throughFile(t, k), &LoadOptions{Password: hidden([]byte(password))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sig, err := k.Sign(nil, sum[:], crypto.SHA256)
+		if !errors.Is(err, want) || (err == nil) != (sig != nil) {
+			t.Errorf("%q: got %v, want %v", password, err, want)
+		}
+		if err != nil && strings.Contains(err.Error(), "secret") {
+			t.Errorf("%q: the error has the password: %v", password, err)
+		}
+		checkNothingLoaded(t, tpm)
+	}
+	for name, password := range map[string]string{"too long": strings.Repeat("p", 33), "zero inside": "se\x00cret"} {
+		if k, err := Create(t.Context(), tpm, ECDSAP256, &Options{Password: hidden([]byte(password))}); err == nil || k != nil {
+			t.Errorf("%s: got %v, %v", name, k, err)
+		}
+	}
+	if _, err := Load(t.Context(), tpm, k.File(), &LoadOptions{Password: hidden([]byte("se\x00cret"))}); !errors.Is(err, tpmop.ErrNullInPassword) {
+		t.Errorf("zero inside: got %v", err)
+	}
+	longest, err := Create(t.Context(), tpm, ECDSAP256, &Options{Password: hidden(bytes.Repeat([]byte{'p'}, 32))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkSignature(t, longest, crypto.SHA256)
+}
+
+// The policy's password alone, or the right PCRs with a wrong password, are no use.
+func TestTPMKeyPCRsAndPassword(t *testing.T) {
+	tpm := newTPM(t)
+	k, err := Create(t.Context(), tpm, ECDSAP256, &Options{PCRs: pcr23, Password: hidden([]byte("secret"))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(nil)
+	wrong, err := Load(t.Context(), tpm, k.File(), &LoadOptions{Password: hidden([]byte("guess"))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := wrong.Sign(nil, sum[:], crypto.SHA256); !errors.Is(err, ErrPassword) {
+		t.Errorf("wrong password: got %v, want ErrKeyPassword", err)
+	}
+	// Whoever leaves the policy out is refused by the TPM itself.
+	_, err = do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (any, error) {
+		loaded, _, err := k.Load(ctx, h)
+		if err != nil {
+			return nil, err
+		}
+		return tpm2.Sign{
+			KeyHandle:  tpmop.WithPassword(loaded.Handle, loaded.Name, []byte("secret")),
+			Digest:     tpm2.TPM2BDigest{Buffer: sum[:]},
+			InScheme:   tpm2.TPMTSigScheme{Scheme: tpm2.TPMAlgECDSA, Details: tpm2.NewTPMUSigScheme(tpm2.TPMAlgECDSA, &tpm2.TPMSSchemeHash{HashAlg: tpm2.TPMAlgSHA256})},
+			Validation: tpm2.TPMTTKHashCheck{Tag: tpm2.TPMSTHashCheck, Hierarchy: tpm2.TPMRHNull},
+		}.Execute(h.TPM)
+	})
+	if !errors.Is(err, tpm2.TPMRCAuthUnavailable) {
+		t.Errorf("password without policy: got %v, want TPM_RC_AUTH_UNAVAILABLE", err)
+	}
+	checkNothingLoaded(t, tpm)
+}
+
+// A file is of use to its own TPM alone, and each changed bit of it is noticed.
+func TestLoadTPMKeyRefuses(t *testing.T) {
+	tpm := newTPM(t)
+	k := mustTPMKey(t, tpm, ECDSAP256)
+	other := mustTPMKey(t, tpm, ECDSAP256)
+	setHierarchyPassword(t, tpm, tpm2.TPMRHOwner, nil, []byte("owner's"))
+	for name, tt := range map[string]struct {
+		change func(*File)
+		owner  string
+		want   error
+	}{
+		"owner's password missing": {func(*File) {}, "", tpmop.ErrHierarchyPassword},
+		"owner's password wrong":   {func(*File) {}, "guess", tpmop.ErrHierarchyPassword},
+		"another's private part":   {func(f *File) { f.Private = other.File().Private }, "owner's", tpm2.TPMRCIntegrity},
+		"another's public part":    {func(f *File) { f.Public = other.File().Public }, "owner's", tpm2.TPMRCIntegrity},
+		"a bit changed":            {func(f *File) { f.Private[40] ^= 1 }, "owner's", tpm2.TPMRCIntegrity},
+		"parent not there":         {func(f *File) { f.Parent = 0x81000001 }, "owner's", tpm2.TPMRCHandle},
+		"strange parent":           {func(f *File) { f.Parent = 0x80000000 }, "owner's", ErrFile},
+	} {
+		file := k.File()
+		tt.change(file)
+		got, err := Load(t.Context(), tpm, file, &LoadOptions{OwnerPassword: hidden([]byte(tt.owner))})
+		if !errors.Is(err, tt.want) || got != nil || !strings.HasPrefix(err.Error(), "attest: TPM key") {
+			t.Errorf("%s: got %v, want %v", name, err, tt.want)
+		}
+	}
+	if _, err := Load(t.Context(), tpm, k.File(), &LoadOptions{OwnerPassword: hidden([]byte("owner's"))}); err != nil {
+		t.Errorf("the file as it was: %v", err)
+	}
+	checkNothingLoaded(t, tpm)
+	if _, err := Load(t.Context(), tpmsim.Swtpm(t, bare()), k.File(), nil); !errors.Is(err, tpm2.TPMRCIntegrity) {
+		t.Errorf("on another TPM: got %v, want TPM_RC_INTEGRITY", err)
+	}
+}
+
+// For every n, the nth command of making, loading and using a key with a password and
+// a policy fails in each way there is, and nothing stays in the TPM.
+func TestTPMKeyFileFlushesWhateverFails(t *testing.T) {
+	tpm := newTPM(t)
+	setHierarchyPassword(t, tpm, tpm2.TPMRHOwner, nil, []byte("owner's"))
+	sum := sha256.Sum256(nil)
+	life := func(tpm transport.TPM) error {
+		k, err := Create(t.Context(), tpm, ECDSAP256, &Options{
+			OwnerPassword: hidden([]byte("owner's")), Password: hidden([]byte("secret")), PCRs: pcr23,
+		})
+		if err != nil {
+			return err
+		}
+		again, err := Load(t.Context(), tpm, k.File(), &LoadOptions{OwnerPassword: hidden([]byte("owner's")), Password: hidden([]byte("secret"))})
+		if err != nil {
+			return errors.Join(err, k.Close())
+		}
+		_, err = again.Sign(nil, sum[:], crypto.SHA256)
+		return errors.Join(err, again.Close(), k.Close())
+	}
+	faulty := tpmsim.Faulty(tpm, nil)
+	if err := life(Share(faulty)); err != nil {
+		t.Fatal(err)
+	}
+	commands := faulty.Commands()
+	for n := 1; n <= len(commands); n++ {
+		for name, faults := range map[string]*tpmsim.Faults{
+			"not sent": tpmsim.FailAt(n, nil), "response lost": tpmsim.LoseAt(n),
+			"refused": tpmsim.AnswerAt(n, tpm2.TPMRCFailure), "connection lost": tpmsim.DropAt(n),
+		} {
+			f := tpmsim.Faulty(tpm, faults)
+			shared := Share(f)
+			err := life(shared)
+			// Contexts only save time: without one the key is held, or made again.
+			optional := commands[n-1] == tpm2.TPMCCContextSave || commands[n-1] == tpm2.TPMCCContextLoad
+			if err == nil && !optional {
+				t.Errorf("command %d %s, %v: no error", n, name, commands[n-1])
+			}
+			f.SetFaults(nil)
+			if err := shared.FlushLeft(t.Context()); err != nil {
+				t.Errorf("command %d %s, then flushing again: %v", n, name, err)
+			}
+			if left := loadedHandles(t, tpm); len(left) != 0 {
+				t.Fatalf("command %d %s, %v: still loaded: %x", n, name, commands[n-1], left)
+			}
+		}
+	}
+}

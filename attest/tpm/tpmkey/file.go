@@ -1,0 +1,352 @@
+package tpmkey
+
+import (
+	"bytes"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"slices"
+	"unicode/utf8"
+
+	"github.com/google/go-tpm/tpm2"
+	"golang.org/x/crypto/cryptobyte"
+	"golang.org/x/crypto/cryptobyte/asn1"
+
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/tpmwire"
+	"github.com/nodeattest/nodeattest/oid"
+)
+
+// ErrFile says that a TPM key file is not one that this package reads. The
+// error that wraps it says why.
+var ErrFile = errors.New("TPM key file refused")
+
+const (
+	// MaxFileSize bounds the PEM of a TPM key file, in bytes.
+	MaxFileSize = 16 << 10
+
+	tpmKeyFileBlock = "TSS2 PRIVATE KEY"
+
+	maxTPMKeyPolicy      = 8    // statements
+	maxTPMKeyDescription = 1024 // bytes
+	maxTPM2BPrivateSize  = 4 << 10
+)
+
+// tpmLoadableKey is id-loadablekey, 2.23.133.10.1.3.
+const tpmLoadableKey oid.OID = "\x67\x81\x05\x0a\x01\x03"
+
+// The explicit tags of Key and TPMPolicy.
+const (
+	tagTPMKeyEmptyAuth   asn1.Tag = 0xa0
+	tagTPMKeyPolicy      asn1.Tag = 0xa1
+	tagTPMKeySecret      asn1.Tag = 0xa2
+	tagTPMKeyAuthPolicy  asn1.Tag = 0xa3
+	tagTPMKeyDescription asn1.Tag = 0xa4
+	tagTPMKeyRSAParent   asn1.Tag = 0xa5
+)
+
+// File is a key that only the TPM that made it can load: its public part and
+// its private part as the TPM encrypted it. It outlasts process and power, until
+// TPM2_Clear. The file is that of "ASN.1 Specification for TPM 2.0 Key Files"
+// (draft-bottomley-tpm2-keys), which OpenSSL's tpm2 provider, openssl_tpm2_engine and
+// tpm2_encodeobject write and read:
+//
+//	Key ::= SEQUENCE {
+//	  type        OBJECT IDENTIFIER,                      -- 2.23.133.10.1.3, loadable
+//	  emptyAuth   [0] EXPLICIT BOOLEAN OPTIONAL,
+//	  policy      [1] EXPLICIT SEQUENCE OF TPMPolicy OPTIONAL,
+//	  description [4] EXPLICIT UTF8String OPTIONAL,
+//	  parent      INTEGER,
+//	  pubkey      OCTET STRING,                           -- TPM2B_PUBLIC
+//	  privkey     OCTET STRING }                          -- TPM2B_PRIVATE
+//	TPMPolicy ::= SEQUENCE {
+//	  commandCode   [0] EXPLICIT INTEGER,
+//	  commandPolicy [1] EXPLICIT OCTET STRING }
+//
+// Importable and sealed keys, and keys with alternative policies or an RSA parent made
+// for the moment, are refused. No field is a secret to those without the TPM; who has
+// both has the key, up to its password.
+type File struct {
+	// EmptyAuth says that the key has no password. It is a hint for programs that
+	// ask for one; tpm2_encodeobject 5.4 writes its opposite, so loading does not
+	// look at it.
+	EmptyAuth bool
+	// Policy are the policy commands, in their order, that allow the key's use; nil
+	// for a key that has no policy.
+	Policy []Policy
+	// Description is for people, at most 1024 bytes of UTF-8; empty for none.
+	Description string
+	// Parent is the persistent handle of the parent, 0x81000000 to 0x81ffffff, or
+	// tpm2.TPMRHOwner for the P-256 storage key that every program makes alike.
+	Parent tpm2.TPMHandle
+	// Public is the key's TPMT_PUBLIC, without a size prefix.
+	Public []byte
+	// Private is the encrypted private part, the content of a TPM2B_PRIVATE: 1 to
+	// 4096 bytes.
+	Private []byte
+
+	emptyAuthForm emptyAuthForm
+}
+
+// emptyAuthForm is how a parsed file states EmptyAuth.
+type emptyAuthForm int
+
+const (
+	// As Encode writes it: TRUE as ff, FALSE as 00. The draft would rather have FALSE
+	// left out, but tpm2-openssl 1.1.1 takes that for TRUE.
+	emptyAuthDER    emptyAuthForm = iota
+	emptyAuthOne                  // TRUE as 01, which is not DER: OpenSSL's way
+	emptyAuthAbsent               // FALSE
+)
+
+// Policy is one policy command, a TPMPolicy.
+type Policy struct {
+	// Command is the command's code, such as tpm2.TPMCCPolicyPCR.
+	Command tpm2.TPMCC
+	// Body are the command's parameters behind the session handle, as the TPM takes
+	// them; empty for a command without parameters. At most 1024 bytes.
+	Body []byte
+}
+
+// ParseFile reads one PEM block and nothing around it. It is strict: one
+// encoding for one value, which Encode gives again, except that emptyAuth is read in
+// each of the ways in which programs write it. Errors wrap ErrFile.
+func ParseFile(b []byte) (*File, error) {
+	f, err := parseFile(b)
+	if err != nil {
+		return nil, fmt.Errorf("attest: %w: %w", ErrFile, err)
+	}
+	return f, nil
+}
+
+func parseFile(b []byte) (*File, error) {
+	if len(b) > MaxFileSize {
+		return nil, fmt.Errorf("it has %d bytes, at most %d are read", len(b), MaxFileSize)
+	}
+	block, rest := pem.Decode(b)
+	if block == nil || block.Type != tpmKeyFileBlock {
+		return nil, fmt.Errorf("no PEM block %q", tpmKeyFileBlock)
+	}
+	if len(rest) != 0 || len(block.Headers) != 0 || !bytes.Equal(pem.EncodeToMemory(block), b) {
+		return nil, errors.New("it is not one PEM block in canonical form with nothing around it: " + whyNotCanonical(b, block, rest))
+	}
+	in, body := cryptobyte.String(block.Bytes), cryptobyte.String(nil)
+	if !in.ReadASN1(&body, asn1.SEQUENCE) || !in.Empty() {
+		return nil, errors.New("it is not one DER SEQUENCE")
+	}
+	f := &File{}
+	if err := f.readOptional(&body); err != nil {
+		return nil, err
+	}
+	var parent uint32
+	var public, private cryptobyte.String
+	if !body.ReadASN1Integer(&parent) {
+		return nil, errors.New("parent is not an INTEGER of 32 bits without sign")
+	}
+	if !body.ReadASN1(&public, asn1.OCTET_STRING) || !body.ReadASN1(&private, asn1.OCTET_STRING) || !body.Empty() {
+		return nil, errors.New("it does not end with pubkey and privkey, two OCTET STRINGs")
+	}
+	f.Parent = tpm2.TPMHandle(parent)
+	if !tpmwire.ReadTPM2B(&public, &f.Public, tpmwire.MaxTPMTPublicSize) || !public.Empty() {
+		return nil, errors.New("pubkey is not a TPM2B_PUBLIC")
+	}
+	if !tpmwire.ReadTPM2B(&private, &f.Private, maxTPM2BPrivateSize) || !private.Empty() {
+		return nil, errors.New("privkey is not a TPM2B_PRIVATE")
+	}
+	if _, err := f.check(); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// whyNotCanonical says what is wrong with a PEM file whose one block was found.
+func whyNotCanonical(b []byte, block *pem.Block, rest []byte) string {
+	begin := []byte("-----BEGIN ")
+	switch {
+	case bytes.ContainsRune(b, '\r'):
+		return "its lines end with CR LF, want LF"
+	case !bytes.HasPrefix(b, begin) && bytes.TrimLeft(b, " \t\n")[0] == '-':
+		return "there are blanks or empty lines in front of it"
+	case !bytes.HasPrefix(b, begin):
+		return "there is text in front of it"
+	case len(block.Headers) != 0:
+		return "it has PEM headers"
+	case bytes.HasPrefix(rest, begin):
+		return "there is another block behind it"
+	case len(rest) != 0 && len(bytes.TrimSpace(rest)) == 0:
+		return "there are blanks or empty lines behind it"
+	case len(rest) != 0:
+		return "there is text behind it"
+	case !bytes.HasSuffix(b, []byte("\n")):
+		return "its last line has no line feed at the end"
+	case bytes.Contains(b, []byte("\n\n")):
+		return "there is an empty line in it"
+	}
+	return "its base64 is not in lines of 64 characters, or has other bits behind its end"
+}
+
+// readOptional reads type to rsaParent.
+func (f *File) readOptional(s *cryptobyte.String) error {
+	var keyType oid.OID
+	if !oid.Read(s, &keyType) {
+		return errors.New("type is not an OBJECT IDENTIFIER")
+	}
+	if keyType != tpmLoadableKey {
+		return fmt.Errorf("type: got %v, want %v, a loadable key", keyType, tpmLoadableKey)
+	}
+	if !s.PeekASN1Tag(tagTPMKeyEmptyAuth) {
+		f.emptyAuthForm = emptyAuthAbsent
+	} else {
+		var inner, v cryptobyte.String
+		if !s.ReadASN1(&inner, tagTPMKeyEmptyAuth) || !inner.ReadASN1(&v, asn1.BOOLEAN) || !inner.Empty() || len(v) != 1 ||
+			v[0] != 0x00 && v[0] != 0x01 && v[0] != 0xff {
+			return errors.New("emptyAuth is not a BOOLEAN")
+		}
+		f.EmptyAuth = v[0] != 0
+		if v[0] == 0x01 {
+			f.emptyAuthForm = emptyAuthOne
+		}
+	}
+	if s.PeekASN1Tag(tagTPMKeyPolicy) {
+		if err := f.readPolicy(s); err != nil {
+			return err
+		}
+	}
+	if s.PeekASN1Tag(tagTPMKeySecret) {
+		return errors.New("it has a secret, which only importable keys have")
+	}
+	if s.PeekASN1Tag(tagTPMKeyAuthPolicy) {
+		return errors.New("it has an authPolicy: alternative policies are not supported")
+	}
+	if s.PeekASN1Tag(tagTPMKeyDescription) {
+		var inner, v cryptobyte.String
+		if !s.ReadASN1(&inner, tagTPMKeyDescription) || !inner.ReadASN1(&v, asn1.UTF8String) || !inner.Empty() || len(v) == 0 {
+			return errors.New("description is not a UTF8String of some length")
+		}
+		f.Description = string(v)
+	}
+	if s.PeekASN1Tag(tagTPMKeyRSAParent) {
+		return errors.New("it has an rsaParent, which is not supported")
+	}
+	return nil
+}
+
+func (f *File) readPolicy(s *cryptobyte.String) error {
+	var inner, list cryptobyte.String
+	if !s.ReadASN1(&inner, tagTPMKeyPolicy) || !inner.ReadASN1(&list, asn1.SEQUENCE) || !inner.Empty() || list.Empty() {
+		return errors.New("policy is not a SEQUENCE with one or more statements")
+	}
+	for !list.Empty() {
+		var one, code, body, octets cryptobyte.String
+		var command uint32
+		if !list.ReadASN1(&one, asn1.SEQUENCE) ||
+			!one.ReadASN1(&code, tagTPMKeyEmptyAuth) || !code.ReadASN1Integer(&command) || !code.Empty() ||
+			!one.ReadASN1(&body, tagTPMKeyPolicy) || !body.ReadASN1(&octets, asn1.OCTET_STRING) || !body.Empty() || !one.Empty() {
+			return fmt.Errorf("policy: statement %d is not a TPMPolicy", len(f.Policy)+1)
+		}
+		f.Policy = append(f.Policy, Policy{Command: tpm2.TPMCC(command), Body: octets})
+		if len(f.Policy) > maxTPMKeyPolicy {
+			return fmt.Errorf("policy: more than %d statements", maxTPMKeyPolicy)
+		}
+	}
+	return nil
+}
+
+// check refuses what Load could not use, and returns the parsed public part.
+func (f *File) check() (*statement.Public, error) {
+	if f.Parent != tpm2.TPMRHOwner && f.Parent>>24 != 0x81 {
+		return nil, fmt.Errorf("parent: got 0x%08x, want 0x%08x, the owner hierarchy, or a persistent handle", uint32(f.Parent), uint32(tpm2.TPMRHOwner))
+	}
+	if len(f.Private) == 0 || len(f.Private) > maxTPM2BPrivateSize {
+		return nil, fmt.Errorf("privkey: %d bytes, want 1 to %d", len(f.Private), maxTPM2BPrivateSize)
+	}
+	if len(f.Description) > maxTPMKeyDescription || !utf8.ValidString(f.Description) {
+		return nil, fmt.Errorf("description: not UTF-8 of at most %d bytes", maxTPMKeyDescription)
+	}
+	if len(f.Policy) > maxTPMKeyPolicy {
+		return nil, fmt.Errorf("policy: %d statements, at most %d", len(f.Policy), maxTPMKeyPolicy)
+	}
+	public, err := statement.ParsePublic(f.Public)
+	if err != nil {
+		return nil, fmt.Errorf("pubkey: %w", err)
+	}
+	if !public.Attributes.Has(statement.AttributeSign) || public.Attributes.HasAny(statement.AttributeRestricted|statement.AttributeX509Sign) {
+		return nil, fmt.Errorf("pubkey: attributes %v are not those of a key that signs digests", public.Attributes)
+	}
+	if _, err := public.Key(); err != nil {
+		return nil, fmt.Errorf("pubkey: %w", err)
+	}
+	policy, err := parseKeyPolicy(f.Policy)
+	if err != nil {
+		return nil, fmt.Errorf("policy: %w", err)
+	}
+	if err := policy.check(public); err != nil {
+		return nil, fmt.Errorf("policy: %w", err)
+	}
+	return public, nil
+}
+
+func (f *File) clone() *File {
+	c := *f
+	c.Policy = slices.Clone(f.Policy)
+	for i, p := range f.Policy {
+		c.Policy[i].Body = bytes.Clone(p.Body)
+	}
+	c.Public, c.Private = bytes.Clone(f.Public), bytes.Clone(f.Private)
+	return &c
+}
+
+// Encode returns the PEM file. It fails, with an error that wraps ErrFile,
+// where ParseFile would refuse the result.
+func (f *File) Encode() ([]byte, error) {
+	b := cryptobyte.NewBuilder(nil)
+	b.AddASN1(asn1.SEQUENCE, func(b *cryptobyte.Builder) {
+		oid.Add(b, tpmLoadableKey)
+		f.addOptional(b)
+		b.AddASN1Uint64(uint64(f.Parent))
+		b.AddASN1(asn1.OCTET_STRING, func(b *cryptobyte.Builder) { tpmwire.AddTPM2B(b, f.Public) })
+		b.AddASN1(asn1.OCTET_STRING, func(b *cryptobyte.Builder) { tpmwire.AddTPM2B(b, f.Private) })
+	})
+	der, err := b.Bytes()
+	if err != nil {
+		return nil, fmt.Errorf("attest: %w: %w", ErrFile, err)
+	}
+	out := pem.EncodeToMemory(&pem.Block{Type: tpmKeyFileBlock, Bytes: der})
+	if _, err := ParseFile(out); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (f *File) addOptional(b *cryptobyte.Builder) {
+	v := []byte{0x00}
+	switch {
+	case f.EmptyAuth && f.emptyAuthForm == emptyAuthOne:
+		v[0] = 0x01
+	case f.EmptyAuth:
+		v[0] = 0xff
+	}
+	if f.EmptyAuth || f.emptyAuthForm != emptyAuthAbsent {
+		b.AddASN1(tagTPMKeyEmptyAuth, func(b *cryptobyte.Builder) { der.AddTagged(b, asn1.BOOLEAN, v) })
+	}
+	if len(f.Policy) != 0 {
+		b.AddASN1(tagTPMKeyPolicy, func(b *cryptobyte.Builder) {
+			b.AddASN1(asn1.SEQUENCE, func(b *cryptobyte.Builder) {
+				for _, p := range f.Policy {
+					p.add(b)
+				}
+			})
+		})
+	}
+	if f.Description != "" {
+		b.AddASN1(tagTPMKeyDescription, func(b *cryptobyte.Builder) { der.AddText(b, f.Description) })
+	}
+}
+
+func (p *Policy) add(b *cryptobyte.Builder) {
+	b.AddASN1(asn1.SEQUENCE, func(b *cryptobyte.Builder) {
+		b.AddASN1(tagTPMKeyEmptyAuth, func(b *cryptobyte.Builder) { b.AddASN1Uint64(uint64(p.Command)) })
+		b.AddASN1(tagTPMKeyPolicy, func(b *cryptobyte.Builder) { der.AddTagged(b, asn1.OCTET_STRING, p.Body) })
+	})
+}

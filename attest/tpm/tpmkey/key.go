@@ -1,0 +1,290 @@
+package tpmkey
+
+import (
+	"bytes"
+	"context"
+	"crypto"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/google/go-tpm/tpm2"
+	"github.com/google/go-tpm/tpm2/transport"
+
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/tpmop"
+	"github.com/nodeattest/nodeattest/secret"
+)
+
+// Kind is a kind of key that Create makes. The zero value is none.
+type Kind int
+
+// The kinds of key. Many TPMs have neither P-384 nor RSA-3072.
+const (
+	ECDSAP256 Kind = iota + 1 // ECDSA on P-256
+	ECDSAP384                 // ECDSA on P-384
+	RSA2048                   // RSA, 2048 bits, exponent 65537
+	RSA3072                   // RSA, 3072 bits, exponent 65537
+)
+
+// String gives the kind's name, as in "ECDSA P-256".
+func (k Kind) String() string {
+	switch k {
+	case ECDSAP256:
+		return "ECDSA P-256"
+	case ECDSAP384:
+		return "ECDSA P-384"
+	case RSA2048:
+		return "RSA-2048"
+	case RSA3072:
+		return "RSA-3072"
+	}
+	return fmt.Sprintf("KeyKind(%d)", int(k))
+}
+
+// Options say where a key is made and what its use takes. Nil and the zero
+// value are the owner hierarchy with an empty password, a key without a password and
+// without a policy.
+type Options struct {
+	// OwnerPassword is the owner hierarchy's; zero is the empty one. Without
+	// meaning where Parent is set.
+	OwnerPassword secret.Value[[]byte]
+	// Parent is a persistent storage key with an empty password to make the key
+	// under, such as the 0x81000001 that most systems have: for where nobody
+	// knows the owner's password. 0: the ECC P-256 storage root key of template H-2
+	// with an empty policy (TCG TPM v2.0 Provisioning Guidance 1.0, 7.5.1), made for
+	// the moment, which other programs make alike.
+	Parent tpm2.TPMHandle
+	// Password is the new key's own: 1 to 32 bytes without a zero byte, sent to the
+	// TPM encrypted and never again; zero for the empty one. Wrong ones do not count
+	// towards the TPM's lockout, so it should not be one that can be guessed.
+	Password secret.Value[[]byte]
+	// PCRs bind the key to the values that these PCRs have now: it signs only while
+	// they have them. An update of what they measure takes the key away for good.
+	// (A statement about the key can be made whatever the PCRs hold.) Nil for none.
+	PCRs []statement.PCRSelection
+}
+
+// LoadOptions are what loading a File takes. Nil and the zero value are
+// empty passwords.
+type LoadOptions struct {
+	// OwnerPassword is the owner hierarchy's, for a file whose Parent that is; zero
+	// is the empty one.
+	OwnerPassword secret.Value[[]byte]
+	// Password is the key's own; zero is the empty one. Whether it is right shows when
+	// the key is first used.
+	Password secret.Value[[]byte]
+}
+
+// ErrPassword says that a key has another password than the one that was given.
+var ErrPassword = errors.New("the TPM key has another password")
+
+// Key is a signing key that a TPM made and that never leaves it: a
+// crypto.Signer for certificate requests and TLS, and a Key whose statement says
+// that it is resident. File is what brings it back after the process has ended or
+// the TPM was reset.
+//
+// Between signatures the key is kept outside the TPM as a context that only this
+// TPM can load, until its next reset, so that keys take none of the few slots;
+// under Windows, which does not let programs save contexts, it stays loaded until
+// Close. It is safe for concurrent use; see Shared for more than one user of
+// the TPM.
+type Key struct {
+	tpm      *Shared
+	key      crypto.PublicKey
+	public   *statement.Public
+	name     []byte
+	file     *File
+	policy   *keyPolicy
+	password secret.Value[[]byte]
+
+	// Guarded by the TPM's turn: one of the two is set until Close.
+	saved *tpm2.TPMSContext
+	held  tpm2.TPMHandle
+}
+
+// Create makes a key of the given kind: unrestricted, for signing, and with no
+// scheme of its own, so that RSA signs PKCS #1 v1.5 and PSS. Errors wrap the TPM's
+// response code; ErrHierarchyPassword says that the owner's password is missing or
+// wrong.
+func Create(ctx context.Context, tpm transport.TPM, kind Kind, opts *Options) (*Key, error) {
+	if opts == nil {
+		opts = &Options{}
+	}
+	area, err := tpmKeyArea(kind)
+	if err != nil {
+		return nil, fmt.Errorf("attest: TPM key: %w", err)
+	}
+	k := &Key{tpm: Share(tpm)}
+	return k.made(k.tpm.Do(ctx, func(h *tpmop.Handles) error { return k.create(ctx, h, area, opts) }), kind.String())
+}
+
+// Load loads a key that the same TPM made, in this process or another. The
+// file's parent must still be there: after TPM2_Clear no file is of use. Errors wrap
+// the TPM's response code, ErrFile, or ErrHierarchyPassword.
+func Load(ctx context.Context, tpm transport.TPM, file *File, opts *LoadOptions) (*Key, error) {
+	if opts == nil {
+		opts = &LoadOptions{}
+	}
+	if file == nil {
+		return nil, fmt.Errorf("attest: TPM key: %w: there is none", ErrFile)
+	}
+	if _, err := file.check(); err != nil {
+		return nil, fmt.Errorf("attest: TPM key: %w: %w", ErrFile, err)
+	}
+	k := &Key{tpm: Share(tpm), file: file.clone()}
+	return k.made(k.tpm.Do(ctx, func(h *tpmop.Handles) error { return k.loadFile(ctx, h, opts) }), "from a file")
+}
+
+// made is the end of making a key: what was loaded goes if there was an error.
+func (k *Key) made(err error, what string) (*Key, error) {
+	if err == nil {
+		return k, nil
+	}
+	err = fmt.Errorf("attest: TPM key, %s: %w", what, err)
+	if k.held != 0 {
+		err = errors.Join(err, k.Close())
+	}
+	return nil, err
+}
+
+// Public is the key's public part, an *ecdsa.PublicKey or an *rsa.PublicKey.
+func (k *Key) Public() crypto.PublicKey { return k.key }
+
+// Load makes a saved key a loaded one for the caller to flush, or lends the one
+// that is held. h may be another user's of the same TPM; of another TPM it fails.
+func (k *Key) Load(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, func() error, error) {
+	switch {
+	case k.held != 0:
+		loaded, err := tpmop.ReadPublic(ctx, h, k.held)
+		if err == nil && !bytes.Equal(loaded.Name, k.name) {
+			err = fmt.Errorf("0x%08x is another key now, with the Name %x instead of %x", uint32(k.held), loaded.Name, k.name)
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		loaded.Password = k.password
+		return loaded, func() error { return nil }, nil
+	case k.saved == nil:
+		return nil, nil, os.ErrClosed
+	}
+	isOurs := func(p *statement.Public) bool { return bytes.Equal(p.Raw, k.public.Raw) }
+	rsp, err := tpmop.Load(ctx, h, isOurs, tpm2.ContextLoad{Context: *k.saved}, "TPM2_ContextLoad")
+	if err != nil {
+		return nil, nil, err
+	}
+	h.Keep(rsp.LoadedHandle, k.name)
+	loaded := &tpmop.LoadedKey{Handle: rsp.LoadedHandle, Name: k.name, Public: k.public, Password: k.password}
+	return loaded, func() error { return h.Flush(rsp.LoadedHandle) }, nil
+}
+
+// Sign signs a digest: ECDSA in ASN.1 (RFC 3279, 2.2.3), RSA in PKCS #1 v1.5, or
+// in PSS where opts is an *rsa.PSSOptions with a salt of the hash's length
+// (rsa.PSSSaltLengthEqualsHash or that number), the only one that TPMs make.
+// digest must be one of opts.HashFunc(): SHA-256, SHA-384 or SHA-512 as the TPM
+// has them. The randomness is the TPM's; the first argument is not used. The
+// signature is verified before it is returned. Sign waits while the TPM is in use
+// and cannot be interrupted.
+func (k *Key) Sign(_ io.Reader, digest []byte, opts crypto.SignerOpts) ([]byte, error) {
+	scheme, err := k.signScheme(digest, opts)
+	if err != nil {
+		return nil, fmt.Errorf("attest: TPM key: %w", err)
+	}
+	var signature []byte
+	ctx := context.Background()
+	err = k.tpm.Do(ctx, func(h *tpmop.Handles) (err error) {
+		signature, err = k.sign(ctx, h, digest, scheme)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("attest: TPM key: %w", err)
+	}
+	if err := verifyOwn(k.key, digest, signature, opts); err != nil {
+		return nil, fmt.Errorf("attest: TPM key: the TPM made a bad signature: %w", err)
+	}
+	return signature, nil
+}
+
+func (k *Key) sign(ctx context.Context, h *tpmop.Handles, digest []byte, scheme tpm2.TPMTSigScheme) ([]byte, error) {
+	loaded, _, err := k.Load(ctx, h) // do flushes
+	if err != nil {
+		return nil, err
+	}
+	for tries := 1; ; tries++ {
+		auth, err := k.authorizeUse(ctx, h, loaded)
+		if err != nil {
+			return nil, err
+		}
+		rsp, err := tpmop.Run(ctx, h.TPM, tpm2.Sign{
+			KeyHandle:  auth,
+			Digest:     tpm2.TPM2BDigest{Buffer: digest},
+			InScheme:   scheme,
+			Validation: tpm2.TPMTTKHashCheck{Tag: tpm2.TPMSTHashCheck, Hierarchy: tpm2.TPMRHNull},
+		}, "TPM2_Sign with 0x%08x", uint32(loaded.Handle))
+		if err == nil {
+			return signatureBytes(&rsp.Signature)
+		}
+		// A TPM asks for this at the first use of a key without noDA, as other
+		// programs make them, while it writes down that the counting has begun.
+		if !errors.Is(err, tpm2.TPMRCRetry) || tries == MaxSignTries {
+			return nil, explainKeyRefusal(err)
+		}
+	}
+}
+
+const MaxSignTries = 3
+
+// authorizeUse authorizes the USER role: by the password, or by the policy of a key
+// that leaves the password alone no say.
+func (k *Key) authorizeUse(ctx context.Context, h *tpmop.Handles, loaded *tpmop.LoadedKey) (tpm2.AuthHandle, error) {
+	if k.public.Attributes.Has(statement.AttributeUserWithAuth) {
+		return h.Authorize(ctx, loaded.Handle, loaded.Name, k.password.Reveal())
+	}
+	var password []byte
+	if k.policy.needsPassword() {
+		password = k.password.Reveal()
+	}
+	session, err := h.PolicySession(ctx, k.public.NameAlg, password, k.policy.run)
+	if err != nil {
+		return tpm2.AuthHandle{}, err
+	}
+	return tpm2.AuthHandle{Handle: loaded.Handle, Name: tpm2.TPM2BName{Buffer: loaded.Name}, Auth: session}, nil
+}
+
+// explainKeyRefusal says what a TPM's refusal of a key's use means.
+func explainKeyRefusal(err error) error {
+	switch {
+	case errors.Is(err, tpm2.TPMRCBadAuth), errors.Is(err, tpm2.TPMRCAuthFail):
+		return fmt.Errorf("%w: %w", ErrPassword, err)
+	case errors.Is(err, tpm2.TPMRCPCRChanged), errors.Is(err, tpm2.TPMRCPolicyFail):
+		return fmt.Errorf("%w: %w", ErrPCRPolicy, err)
+	}
+	return err
+}
+
+// File is what Load brings this key back from, on the same TPM.
+func (k *Key) File() *File { return k.file.clone() }
+
+// Close takes the key out of the TPM; only its File can bring it back. A second Close
+// does nothing, except try again what the first could not flush.
+func (k *Key) Close() error {
+	ctx := context.Background()
+	err := k.tpm.Do(ctx, func(*tpmop.Handles) error {
+		if k.held != 0 { // flushed as what was left is: only if it still is this key
+			k.tpm.Left = append(k.tpm.Left, tpmop.OpenHandle{Handle: k.held, Name: k.name})
+		}
+		k.saved, k.held = nil, 0
+		return nil
+	})
+	if err == nil {
+		err = k.tpm.FlushLeft(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("attest: closing a TPM key: %w", err)
+	}
+	return nil
+}
+
+var _ crypto.Signer = (*Key)(nil)
+var _ Certifiable = (*Key)(nil)

@@ -1,0 +1,186 @@
+package tpmkey
+
+import (
+	"bytes"
+	"encoding/pem"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-tpm/tpm2"
+	"golang.org/x/crypto/cryptobyte/asn1"
+
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/tpmwire"
+)
+
+// A key file is tried at each of its limits.
+func TestTPMKeyFileAtItsLimits(t *testing.T) {
+	ecc := tpm2.Marshal(softwareArea(t, nil))
+	pcrs := keyPolicyStep{selections: []statement.PCRSelection{{Hash: tpm2.TPMAlgSHA256, Select: []byte{0x80, 0, 0}}}, digest: bytes.Repeat([]byte{7}, 32)}
+	withSteps := func(n int) *File {
+		policy := &keyPolicy{}
+		for range n {
+			policy.steps = append(policy.steps, pcrs)
+		}
+		statements, err := policy.statements()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &File{Policy: statements, Parent: tpm2.TPMRHOwner, Public: tpm2.Marshal(softwareArea(t, policy)), Private: []byte{1}}
+	}
+	file := func(change func(*File)) *File {
+		f := &File{Parent: tpm2.TPMRHOwner, Public: ecc, Private: []byte{1}}
+		change(f)
+		return f
+	}
+	for name, c := range map[string]struct {
+		f    *File
+		good bool
+	}{
+		"a private part of 4096 bytes": {file(func(f *File) { f.Private = make([]byte, maxTPM2BPrivateSize) }), true},
+		"one of 4097":                  {file(func(f *File) { f.Private = make([]byte, maxTPM2BPrivateSize+1) }), false},
+		"none":                         {file(func(f *File) { f.Private = nil }), false},
+		"a description of 1024 bytes":  {file(func(f *File) { f.Description = strings.Repeat("a", maxTPMKeyDescription) }), true},
+		"one of 1025":                  {file(func(f *File) { f.Description = strings.Repeat("a", maxTPMKeyDescription+1) }), false},
+		"eight statements":             {withSteps(maxTPMKeyPolicy), true},
+		"nine statements":              {withSteps(maxTPMKeyPolicy + 1), false},
+		"the first persistent handle":  {file(func(f *File) { f.Parent = 0x81000000 }), true},
+		"the last persistent handle":   {file(func(f *File) { f.Parent = 0x81ffffff }), true},
+		"one below":                    {file(func(f *File) { f.Parent = 0x80ffffff }), false},
+		"one beyond":                   {file(func(f *File) { f.Parent = 0x82000000 }), false},
+		"no parent":                    {file(func(f *File) { f.Parent = 0 }), false},
+		"no public part":               {file(func(f *File) { f.Public = nil }), false},
+		"all of the largest": {file(func(f *File) {
+			f.Private, f.Description = make([]byte, maxTPM2BPrivateSize), strings.Repeat("a", maxTPMKeyDescription)
+		}), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, err := c.f.Encode()
+			if c.good != (err == nil) || !c.good && !errors.Is(err, ErrFile) {
+				t.Errorf("got %d bytes, %v", len(b), err)
+			}
+			if len(b) > MaxFileSize {
+				t.Errorf("a file of %d bytes", len(b))
+			}
+			if _, err := Load(t.Context(), nil, c.f, nil); !c.good && !errors.Is(err, ErrFile) {
+				t.Errorf("load: got %v, want ErrTPMKeyFile", err)
+			}
+		})
+	}
+}
+
+// Each element of a key file in another form.
+func TestTPMKeyFileElements(t *testing.T) {
+	good, err := keyFiles(t)["PCRs"].Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, _ := pem.Decode(good)
+	const emptyAuth = "\xa0\x03\x01\x01\x00"
+	statement := func(parts ...[]byte) string {
+		return emptyAuth + string(element(tagTPMKeyPolicy, seq(seq(parts...))))
+	}
+	code := element(tagTPMKeyEmptyAuth, element(asn1.INTEGER, []byte{1, 0x6b}))
+	body := element(tagTPMKeyPolicy, octets(nil))
+	plain, err := keyFiles(t)["no password"].Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bare, _ := pem.Decode(plain)
+	for name, form := range map[string]string{
+		"a description in another string type": emptyAuth + string(element(tagTPMKeyDescription, element(asn1.PrintableString, []byte("a")))),
+		"a description of two":                 emptyAuth + string(element(tagTPMKeyDescription, append(element(asn1.UTF8String, []byte("a")), element(asn1.UTF8String, []byte("b"))...))),
+		"a policy of no list":                  emptyAuth + string(element(tagTPMKeyPolicy, octets(code))),
+		"a policy with something behind":       emptyAuth + string(element(tagTPMKeyPolicy, append(seq(seq(code, body)), 5, 0))),
+		"a statement of no list":               emptyAuth + string(element(tagTPMKeyPolicy, seq(octets(code)))),
+		"a statement without its code":         statement(body),
+		"a statement without its body":         statement(code),
+		"a statement of three":                 statement(code, body, code),
+		"a code that is no number":             statement(element(tagTPMKeyEmptyAuth, octets([]byte{1})), body),
+		"two codes in one":                     statement(element(tagTPMKeyEmptyAuth, append(element(asn1.INTEGER, []byte{1}), element(asn1.INTEGER, []byte{1})...)), body),
+		"a body that is no string of octets":   statement(code, element(tagTPMKeyPolicy, element(asn1.INTEGER, []byte{1}))),
+		"two bodies in one":                    statement(code, element(tagTPMKeyPolicy, append(octets(nil), octets(nil)...))),
+		"emptyAuth with something behind":      "\xa0\x05\x01\x01\x00\x05\x00",
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, err := ParseFile(edited(t, bare.Bytes, "\xa0\x03\x01\x01\xff", form))
+			if !errors.Is(err, ErrFile) || f != nil {
+				t.Errorf("got %v, want ErrTPMKeyFile", err)
+			}
+		})
+	}
+	// Around the very statement that the key's policy is: whoever passes over what is too
+	// much has a good file.
+	f, err := ParseFile(good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	code = element(tagTPMKeyEmptyAuth, element(asn1.INTEGER, []byte{1, 0x7f}))
+	parameters := octets(f.Policy[0].Body)
+	body = element(tagTPMKeyPolicy, parameters)
+	old := string(element(tagTPMKeyPolicy, seq(seq(code, body))))
+	null := []byte{5, 0}
+	for name, form := range map[string][]byte{
+		"a third in the statement":  element(tagTPMKeyPolicy, seq(seq(code, body, null))),
+		"a second number":           element(tagTPMKeyPolicy, seq(seq(element(tagTPMKeyEmptyAuth, append(element(asn1.INTEGER, []byte{1, 0x7f}), null...)), body))),
+		"a second parameter":        element(tagTPMKeyPolicy, seq(seq(code, element(tagTPMKeyPolicy, append(bytes.Clone(parameters), null...))))),
+		"something behind the list": element(tagTPMKeyPolicy, append(seq(seq(code, body)), null...)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, err := ParseFile(edited(t, block.Bytes, old, string(form)))
+			if !errors.Is(err, ErrFile) || f != nil {
+				t.Errorf("got %v, want ErrTPMKeyFile", err)
+			}
+		})
+	}
+}
+
+// The parameters of TPM2_PolicyPCR at each limit.
+func TestKeyPolicyParameters(t *testing.T) {
+	digest := "\x00\x20" + strings.Repeat("d", 32)
+	selection := "\x00\x0b\x03\x80\x00\x00"
+	list := func(n int, one string) string { return "\x00\x00\x00" + string(rune(n)) + strings.Repeat(one, n) }
+	for name, c := range map[string]struct {
+		command tpm2.TPMCC
+		body    string
+		good    bool
+	}{
+		"one bank":                     {tpm2.TPMCCPolicyPCR, digest + list(1, selection), true},
+		"sixteen banks":                {tpm2.TPMCCPolicyPCR, digest + list(tpmwire.MaxPCRBanks, selection), true},
+		"seventeen":                    {tpm2.TPMCCPolicyPCR, digest + list(tpmwire.MaxPCRBanks+1, selection), false},
+		"none":                         {tpm2.TPMCCPolicyPCR, digest + list(0, selection), false},
+		"one octet":                    {tpm2.TPMCCPolicyPCR, digest + list(1, "\x00\x0b\x01\x80"), true},
+		"four octets":                  {tpm2.TPMCCPolicyPCR, digest + list(1, "\x00\x0b\x04\x80\x00\x00\x00"), true},
+		"five octets":                  {tpm2.TPMCCPolicyPCR, digest + list(1, "\x00\x0b\x05\x80\x00\x00\x00\x00"), false},
+		"no octet":                     {tpm2.TPMCCPolicyPCR, digest + list(1, "\x00\x0b\x00"), false},
+		"a selection that ends":        {tpm2.TPMCCPolicyPCR, digest + list(1, "\x00\x0b\x03\x80"), false},
+		"a bank that ends":             {tpm2.TPMCCPolicyPCR, digest + list(1, "\x00"), false},
+		"one bank fewer than it says":  {tpm2.TPMCCPolicyPCR, digest + "\x00\x00\x00\x02" + selection, false},
+		"a count that ends":            {tpm2.TPMCCPolicyPCR, digest + "\x00\x00\x00", false},
+		"something behind":             {tpm2.TPMCCPolicyPCR, digest + list(1, selection) + "\x00", false},
+		"a digest of 64 bytes":         {tpm2.TPMCCPolicyPCR, "\x00\x40" + strings.Repeat("d", tpmwire.MaxDigestSize) + list(1, selection), true},
+		"a digest of 65 bytes":         {tpm2.TPMCCPolicyPCR, "\x00\x41" + strings.Repeat("d", tpmwire.MaxDigestSize+1) + list(1, selection), false},
+		"a digest that ends":           {tpm2.TPMCCPolicyPCR, "\x00\x20d", false},
+		"nothing":                      {tpm2.TPMCCPolicyPCR, "", false},
+		"a password":                   {tpm2.TPMCCPolicyAuthValue, "", true},
+		"a password with parameters":   {tpm2.TPMCCPolicyAuthValue, "\x00", false},
+		"another command":              {tpm2.TPMCCPolicySecret, "", false},
+		"another command's parameters": {tpm2.TPMCCPolicySecret, digest + list(1, selection), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := []Policy{{Command: c.command, Body: []byte(c.body)}}
+			p, err := parseKeyPolicy(in)
+			if c.good != (err == nil) || (p == nil) != (err != nil) {
+				t.Fatalf("got %v, %v", p, err)
+			}
+			if !c.good {
+				return
+			}
+			again, err := p.statements()
+			if err != nil || len(again) != 1 || again[0].Command != c.command || string(again[0].Body) != c.body {
+				t.Errorf("again: %x, %v", again, err)
+			}
+		})
+	}
+}

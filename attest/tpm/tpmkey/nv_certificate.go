@@ -1,0 +1,283 @@
+package tpmkey
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+
+	"github.com/google/go-tpm/tpm2"
+	"github.com/google/go-tpm/tpm2/transport"
+
+	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/tpmop"
+	"github.com/nodeattest/nodeattest/secret"
+)
+
+// ErrNVCertificateIncomplete says that a write of a certificate into an NV index did
+// not come to its end: there is nothing whole in it, and the next write replaces it.
+var ErrNVCertificateIncomplete = errors.New("the NV index holds no whole certificate")
+
+// ErrNVIndexTaken says that an NV index is there and was not made by
+// WriteNVCertificate: it is left as it is.
+var ErrNVIndexTaken = errors.New("the NV index holds something else")
+
+const (
+	// MaxNVCertificateSize bounds a certificate for an NV index, in bytes of DER. Most
+	// TPMs take less, 2048 as a rule, and have about 8 KiB in all.
+	MaxNVCertificateSize = 16 << 10
+
+	// nvCertificateUnit is what an index's size is a multiple of, so that a renewed
+	// certificate, a few bytes longer or shorter, fits the index of the one before.
+	nvCertificateUnit = 256
+)
+
+// NVCertificateOptions are what writing takes. Nil and the zero value are an empty
+// password.
+type NVCertificateOptions struct {
+	// OwnerPassword is the owner hierarchy's; zero is the empty one.
+	OwnerPassword secret.Value[[]byte]
+}
+
+// WriteNVCertificate keeps a certificate in an NV index that belongs to the owner:
+// beside a key in the TPM, it survives the disk. index is one that is the owner's to
+// give away, 0x01800000 to 0x01bfffff (TCG Registry of Reserved TPM 2.0 Handles and
+// Localities 1.2, 2.2.2), or any other that is free. The index holds the DER and
+// 0xff up to a multiple of 256 bytes; anybody can read it, the owner can write it.
+//
+// It is written whole or not at all. The size is held against what the TPM takes
+// before anything is changed. A certificate that fits into one command, and into an
+// index that is there, takes the place of the one before in that command. Otherwise
+// the old index goes, and a new one is written from its end to its beginning, so that
+// until the last command it does not begin with a certificate's header; one that
+// cannot be finished is taken away again. Last it is read and compared. A crash at
+// the worst place leaves no certificate, never part of one, and running it again
+// repairs that. A certificate that is there already is not written again.
+//
+// Errors wrap the TPM's response code, ErrHierarchyPassword or ErrNVIndexTaken.
+func WriteNVCertificate(ctx context.Context, tpm transport.TPM, index tpm2.TPMHandle, der []byte, opts *NVCertificateOptions) error {
+	if opts == nil {
+		opts = &NVCertificateOptions{}
+	}
+	if err := checkNVCertificate(der); err != nil {
+		return fmt.Errorf("attest: certificate for NV index 0x%08x: %w", uint32(index), err)
+	}
+	err := Share(tpm).Do(ctx, func(h *tpmop.Handles) error {
+		w := &nvWriter{h: h, index: index, password: opts.OwnerPassword}
+		return w.write(ctx, der)
+	})
+	if err != nil {
+		return fmt.Errorf("attest: certificate for NV index 0x%08x: %w", uint32(index), err)
+	}
+	return nil
+}
+
+// ReadNVCertificate reads the DER of a certificate from an NV index: one that
+// WriteNVCertificate wrote, or a maker's, with or without the 7 bytes of a
+// TCG_PCCLIENT_STORED_CERT in front and padding behind. Errors wrap
+// ErrNVIndexNotFound, ErrNVCertificateIncomplete or the TPM's response code.
+func ReadNVCertificate(ctx context.Context, tpm transport.TPM, index tpm2.TPMHandle) ([]byte, error) {
+	var encoded []byte
+	err := Share(tpm).Do(ctx, func(h *tpmop.Handles) error {
+		data, err := tpmop.ReadNV(ctx, h, index)
+		if errors.Is(err, tpm2.TPMRCNVUninitialized) {
+			return fmt.Errorf("%w: %w", ErrNVCertificateIncomplete, err)
+		}
+		if err != nil {
+			return err
+		}
+		if len(data) != 0 && data[0] == 0xff { // what an index that was begun at its end begins with
+			return ErrNVCertificateIncomplete
+		}
+		encoded, err = der.TrimNVCertificate(data)
+		return err
+	})
+	if err == nil {
+		err = checkNVCertificate(encoded)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("attest: certificate in NV index 0x%08x: %w", uint32(index), err)
+	}
+	return encoded, nil
+}
+
+// RemoveNVCertificate takes away an index that WriteNVCertificate made, whole or not.
+// Errors wrap ErrNVIndexNotFound where there is none, ErrNVIndexTaken where it holds
+// something else, ErrHierarchyPassword or the TPM's response code.
+func RemoveNVCertificate(ctx context.Context, tpm transport.TPM, index tpm2.TPMHandle, opts *NVCertificateOptions) error {
+	if opts == nil {
+		opts = &NVCertificateOptions{}
+	}
+	err := Share(tpm).Do(ctx, func(h *tpmop.Handles) error {
+		w := &nvWriter{h: h, index: index, password: opts.OwnerPassword}
+		if err := w.look(ctx); err != nil {
+			return err
+		}
+		if w.area == nil {
+			return ErrNVIndexNotFound
+		}
+		return w.undefine(ctx)
+	})
+	if err != nil {
+		return fmt.Errorf("attest: removing NV index 0x%08x: %w", uint32(index), err)
+	}
+	return nil
+}
+
+func checkNVCertificate(certificate []byte) error {
+	if len(certificate) == 0 || len(certificate) > MaxNVCertificateSize {
+		return fmt.Errorf("%d bytes, want 1 to %d", len(certificate), MaxNVCertificateSize)
+	}
+	if der.IsPEM(certificate) {
+		return errors.New("the certificate is in PEM, want its DER")
+	}
+	_, err := x509.ParseCertificate(certificate)
+	return err
+}
+
+// nvWriter writes one index of the owner's.
+type nvWriter struct {
+	h        *tpmop.Handles
+	index    tpm2.TPMHandle
+	password secret.Value[[]byte] // the owner's
+
+	area *tpm2.TPMSNVPublic // nil where there is no index
+	name tpm2.TPM2BName
+}
+
+func nvCertificateAttributes() tpm2.TPMANV {
+	return tpm2.TPMANV{OwnerWrite: true, OwnerRead: true, AuthRead: true, NoDA: true, NT: tpm2.TPMNTOrdinary}
+}
+
+// look finds out what is there.
+func (w *nvWriter) look(ctx context.Context) error {
+	if w.index>>24 != 0x01 {
+		return fmt.Errorf("0x%08x is not an NV index: want 0x01000000 to 0x01ffffff", uint32(w.index))
+	}
+	w.area = nil
+	rsp, err := tpmop.Run(ctx, w.h.TPM, tpm2.NVReadPublic{NVIndex: w.index}, "TPM2_NV_ReadPublic of index 0x%08x", uint32(w.index))
+	if errors.Is(err, tpm2.TPMRCHandle) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	area, err := rsp.NVPublic.Contents()
+	if err != nil {
+		return fmt.Errorf("its public area: %w", err)
+	}
+	want := nvCertificateAttributes()
+	want.Written = area.Attributes.Written
+	if area.NVIndex != w.index || area.Attributes != want || area.DataSize%nvCertificateUnit != 0 {
+		return fmt.Errorf("%w: attributes %+v, %d bytes", ErrNVIndexTaken, area.Attributes, area.DataSize)
+	}
+	w.area, w.name = area, rsp.NVName
+	return nil
+}
+
+func (w *nvWriter) write(ctx context.Context, der []byte) error {
+	if err := w.look(ctx); err != nil {
+		return err
+	}
+	chunk, err := tpmop.NVChunk(ctx, w.h)
+	if err != nil {
+		return err
+	}
+	data := append(bytes.Clone(der), bytes.Repeat([]byte{0xff}, (nvCertificateUnit-len(der)%nvCertificateUnit)%nvCertificateUnit)...)
+	limit, err := tpmop.TPMProperty(ctx, w.h, tpm2.TPMPTNVIndexMax)
+	if err != nil {
+		return err
+	}
+	if uint64(len(data)) > uint64(limit) {
+		return fmt.Errorf("%d bytes with padding, and the TPM takes at most %d in an index", len(data), limit)
+	}
+	if w.area != nil && w.area.Attributes.Written { // NV memory wears out
+		if old, err := tpmop.ReadNV(ctx, w.h, w.index); err == nil && bytes.Equal(old, data) {
+			return nil
+		}
+	}
+	if w.area == nil || int(w.area.DataSize) != len(data) || len(data) > chunk {
+		if err := w.replace(ctx, len(data)); err != nil {
+			return err
+		}
+	}
+	if err := w.fill(ctx, data, chunk); err != nil {
+		if len(data) <= chunk {
+			return err // the one command was done or it was not
+		}
+		return errors.Join(err, w.undefine(context.WithoutCancel(ctx)))
+	}
+	got, err := tpmop.ReadNV(ctx, w.h, w.index)
+	if err == nil && !bytes.Equal(got, data) {
+		err = errors.New("what the TPM gives back is not what was written")
+		err = errors.Join(err, w.undefine(context.WithoutCancel(ctx)))
+	}
+	return err
+}
+
+// replace makes the index anew.
+func (w *nvWriter) replace(ctx context.Context, size int) error {
+	if w.area != nil {
+		if err := w.undefine(ctx); err != nil {
+			return err
+		}
+	}
+	owner, err := w.h.Authorize(ctx, tpm2.TPMRHOwner, nil, w.password.Reveal())
+	if err != nil {
+		return err
+	}
+	_, err = tpmop.Run(ctx, w.h.TPM, tpm2.NVDefineSpace{
+		AuthHandle: owner,
+		PublicInfo: tpm2.New2B(tpm2.TPMSNVPublic{
+			NVIndex: w.index, NameAlg: tpm2.TPMAlgSHA256, Attributes: nvCertificateAttributes(), DataSize: uint16(size),
+		}),
+	}, "TPM2_NV_DefineSpace of index 0x%08x with %d bytes", uint32(w.index), size)
+	if err != nil {
+		return tpmop.ExplainPassword(err, tpm2.TPMRHOwner, w.password.Reveal())
+	}
+	return w.look(ctx)
+}
+
+func (w *nvWriter) undefine(ctx context.Context) error {
+	owner, err := w.h.Authorize(ctx, tpm2.TPMRHOwner, nil, w.password.Reveal())
+	if err != nil {
+		return err
+	}
+	// The first write changes the Name.
+	rsp, err := tpmop.Run(ctx, w.h.TPM, tpm2.NVReadPublic{NVIndex: w.index}, "TPM2_NV_ReadPublic of index 0x%08x", uint32(w.index))
+	if err != nil {
+		return err
+	}
+	_, err = tpmop.Run(ctx, w.h.TPM, tpm2.NVUndefineSpace{
+		AuthHandle: owner, NVIndex: tpm2.NamedHandle{Handle: w.index, Name: rsp.NVName},
+	}, "TPM2_NV_UndefineSpace of index 0x%08x", uint32(w.index))
+	return tpmop.ExplainPassword(err, tpm2.TPMRHOwner, w.password.Reveal())
+}
+
+// fill writes from the end to the beginning.
+func (w *nvWriter) fill(ctx context.Context, data []byte, chunk int) error {
+	for end := len(data); end > 0; {
+		start := (end - 1) / chunk * chunk
+		owner, err := w.h.Authorize(ctx, tpm2.TPMRHOwner, nil, w.password.Reveal())
+		if err != nil {
+			return err
+		}
+		_, err = tpmop.Run(ctx, w.h.TPM, tpm2.NVWrite{
+			AuthHandle: owner,
+			NVIndex:    tpm2.NamedHandle{Handle: w.index, Name: w.name},
+			Data:       tpm2.TPM2BMaxNVBuffer{Buffer: data[start:end]},
+			Offset:     uint16(start),
+		}, "TPM2_NV_Write of index 0x%08x at offset %d", uint32(w.index), start)
+		if err != nil {
+			return tpmop.ExplainPassword(err, tpm2.TPMRHOwner, w.password.Reveal())
+		}
+		if !w.area.Attributes.Written { // the Name covers that
+			if err := w.look(ctx); err != nil {
+				return err
+			}
+		}
+		end = start
+	}
+	return nil
+}

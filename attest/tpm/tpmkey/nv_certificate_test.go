@@ -1,0 +1,231 @@
+package tpmkey
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
+	"errors"
+	"math/big"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/internal/tpmop"
+	"github.com/nodeattest/nodeattest/tpmsim"
+)
+
+const ownIndex tpm2.TPMHandle = 0x01800001
+
+// certificateOf makes a certificate with an extension of some bytes.
+func certificateOf(t testing.TB, extra int) []byte {
+	t.Helper()
+	key := newECDSA(t, p256)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "node"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		ExtraExtensions: []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 999, 1}, Value: bytes.Repeat([]byte{5}, extra)}},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return der
+}
+
+func checkNVCertificateIs(t testing.TB, tpm *tpmsim.TPM, want []byte) {
+	t.Helper()
+	if got, err := ReadNVCertificate(t.Context(), tpm, ownIndex); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("got %d bytes, %v, want %d", len(got), err, len(want))
+	}
+	checkNothingLoaded(t, tpm)
+}
+
+func TestNVCertificate(t *testing.T) {
+	for name, tpm := range map[string]*tpmsim.TPM{"simulator": newTPM(t), "swtpm": tpmsim.Swtpm(t, bare())} {
+		t.Run(name, func(t *testing.T) {
+			for _, password := range [][]byte{nil, []byte("owner's")} {
+				if password != nil {
+					setHierarchyPassword(t, tpm, tpm2.TPMRHOwner, nil, password)
+				}
+				opts := &NVCertificateOptions{OwnerPassword: hidden(password)}
+				if _, err := ReadNVCertificate(t.Context(), tpm, ownIndex); !errors.Is(err, ErrNVIndexNotFound) {
+					t.Errorf("before: got %v, want ErrNVIndexNotFound", err)
+				}
+				for _, extra := range []int{10, 12, 600, 1400, 1400, 10} { // in place, larger, in two commands, smaller
+					der := certificateOf(t, extra)
+					if err := WriteNVCertificate(t.Context(), tpm, ownIndex, der, opts); err != nil {
+						t.Fatal(err)
+					}
+					if err := tpm.Reset(); err != nil {
+						t.Fatal(err)
+					}
+					checkNVCertificateIs(t, tpm, der)
+				}
+				if err := RemoveNVCertificate(t.Context(), tpm, ownIndex, opts); err != nil {
+					t.Error(err)
+				}
+				if err := RemoveNVCertificate(t.Context(), tpm, ownIndex, opts); !errors.Is(err, ErrNVIndexNotFound) {
+					t.Errorf("removed twice: got %v, want ErrNVIndexNotFound", err)
+				}
+			}
+		})
+	}
+}
+
+// NV memory wears out: what is there is not written again.
+func TestNVCertificateIsWrittenOnce(t *testing.T) {
+	tpm := tpmsim.Faulty(newTPM(t), nil)
+	der := certificateOf(t, 1400)
+	for range 2 {
+		if err := WriteNVCertificate(t.Context(), tpm, ownIndex, der, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := count(tpm, tpm2.TPMCCNVWrite); n != 2 {
+		t.Errorf("%d writes, want 2, one for each half", n)
+	}
+}
+
+func TestWriteNVCertificateRefuses(t *testing.T) {
+	tpm := newTPM(t)
+	der := certificateOf(t, 10)
+	for name, tt := range map[string]struct {
+		index tpm2.TPMHandle
+		der   []byte
+		want  string
+	}{
+		"nothing":             {ownIndex, nil, "0 bytes"},
+		"no certificate":      {ownIndex, []byte("certificate"), "x509"},
+		"bytes behind":        {ownIndex, append(bytes.Clone(der), 0), "x509"},
+		"cut short":           {ownIndex, der[:len(der)-1], "x509"},
+		"over our limit":      {ownIndex, certificateOf(t, MaxNVCertificateSize), "want 1 to 16384"},
+		"over the TPM's":      {ownIndex, certificateOf(t, 2048), "at most 2048"},
+		"not an NV index":     {0x81000001, der, "not an NV index"},
+		"a handle of nothing": {0, der, "not an NV index"},
+	} {
+		err := WriteNVCertificate(t.Context(), tpm, tt.index, tt.der, nil)
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: got %v, want %q", name, err, tt.want)
+		}
+	}
+	if _, err := ReadNVCertificate(t.Context(), tpm, ownIndex); !errors.Is(err, ErrNVIndexNotFound) {
+		t.Errorf("a refusal left something: %v", err)
+	}
+	if err := WriteNVCertificate(t.Context(), nil, ownIndex, der, nil); err == nil {
+		t.Error("no TPM: no error")
+	}
+}
+
+func TestNVCertificateLeavesOthersAlone(t *testing.T) {
+	tpm := newTPM(t)
+	der := certificateOf(t, 10)
+	writeNV(t, tpm, ownIndex, []byte("somebody's"))
+	if err := WriteNVCertificate(t.Context(), tpm, ownIndex, der, nil); !errors.Is(err, ErrNVIndexTaken) {
+		t.Errorf("write: got %v, want ErrNVIndexTaken", err)
+	}
+	if err := RemoveNVCertificate(t.Context(), tpm, ownIndex, nil); !errors.Is(err, ErrNVIndexTaken) {
+		t.Errorf("remove: got %v, want ErrNVIndexTaken", err)
+	}
+	got, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) ([]byte, error) { return tpmop.ReadNV(ctx, h, ownIndex) })
+	if err != nil || string(got) != "somebody's" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if _, err := ReadNVCertificate(t.Context(), tpm, ownIndex); err == nil {
+		t.Error("reading what is no certificate: no error")
+	}
+	writeNV(t, tpm, ownIndex, append(bytes.Clone(der), 0, 0, 0))
+	checkNVCertificateIs(t, tpm, der)
+}
+
+func TestNVCertificateOwnerPassword(t *testing.T) {
+	tpm := newTPM(t)
+	first, second := certificateOf(t, 10), certificateOf(t, 1400)
+	if err := WriteNVCertificate(t.Context(), tpm, ownIndex, first, nil); err != nil {
+		t.Fatal(err)
+	}
+	setHierarchyPassword(t, tpm, tpm2.TPMRHOwner, nil, []byte("owner's"))
+	for _, password := range [][]byte{nil, []byte("guess")} {
+		opts := &NVCertificateOptions{OwnerPassword: hidden(password)}
+		if err := WriteNVCertificate(t.Context(), tpm, ownIndex, second, opts); !errors.Is(err, tpmop.ErrHierarchyPassword) {
+			t.Errorf("write: got %v, want ErrHierarchyPassword", err)
+		}
+		if err := RemoveNVCertificate(t.Context(), tpm, ownIndex, opts); !errors.Is(err, tpmop.ErrHierarchyPassword) {
+			t.Errorf("remove: got %v, want ErrHierarchyPassword", err)
+		}
+	}
+	checkNVCertificateIs(t, tpm, first)
+}
+
+// Every command fails in every way. What is there afterwards is the certificate of
+// before, the new one, or none; and the next run completes it.
+func TestNVCertificateWholeOrNotAtAll(t *testing.T) {
+	tpm := newTPM(t)
+	for _, extra := range []int{12, 1400} {
+		total := 1
+		for n := 0; n <= total; n++ { // with n = 0 nothing fails
+			for name, faults := range map[string]*tpmsim.Faults{
+				"not sent": tpmsim.FailAt(n, nil), "response lost": tpmsim.LoseAt(n),
+				"refused": tpmsim.AnswerAt(n, tpm2.TPMRCFailure), "connection lost": tpmsim.DropAt(n),
+			} {
+				before, after := certificateOf(t, 10), certificateOf(t, extra)
+				if err := WriteNVCertificate(t.Context(), tpm, ownIndex, before, nil); err != nil {
+					t.Fatal(err)
+				}
+				faulty := tpmsim.Faulty(tpm, faults)
+				err := WriteNVCertificate(t.Context(), faulty, ownIndex, after, nil)
+				if n == 0 {
+					total = faulty.Count()
+				}
+				got, readErr := ReadNVCertificate(t.Context(), tpm, ownIndex)
+				switch {
+				case err != nil && n == 0, err == nil && n > 0 && !optionalRead(faulty, n), err == nil && !bytes.Equal(got, after):
+					t.Errorf("%d, command %d %s: got error %v", extra, n, name, err)
+				case bytes.Equal(got, before), bytes.Equal(got, after):
+				case !errors.Is(readErr, ErrNVIndexNotFound) && !errors.Is(readErr, ErrNVCertificateIncomplete):
+					t.Errorf("%d, command %d %s: got %d bytes, %v", extra, n, name, len(got), readErr)
+				}
+				if err := WriteNVCertificate(t.Context(), tpm, ownIndex, after, nil); err != nil {
+					t.Fatalf("%d, command %d %s, then again: %v", extra, n, name, err)
+				}
+				checkNVCertificateIs(t, tpm, after)
+			}
+		}
+	}
+}
+
+// optionalRead: the first reading only saves writing.
+func optionalRead(tpm *tpmsim.FaultyTPM, n int) bool {
+	for _, code := range tpm.Commands()[:n-1] {
+		if code == tpm2.TPMCCNVWrite || code == tpm2.TPMCCNVUndefineSpace {
+			return false
+		}
+	}
+	return true
+}
+
+// What the TPM gives back is compared.
+func TestNVCertificateIsReadBack(t *testing.T) {
+	tpm := newTPM(t)
+	liar := &altered{tpm, tpm2.TPMCCNVRead, func(rsp []byte) { rsp[40] ^= 1 }}
+	if err := WriteNVCertificate(t.Context(), liar, ownIndex, certificateOf(t, 10), nil); err == nil {
+		t.Error("no error")
+	}
+	if _, err := ReadNVCertificate(t.Context(), tpm, ownIndex); !errors.Is(err, ErrNVIndexNotFound) {
+		t.Errorf("got %v, want ErrNVIndexNotFound", err)
+	}
+}
+
+// tpm2-tools read it, and OpenSSL.
+func TestNVCertificateWithTools(t *testing.T) {
+	p := startTPMPrograms(t)
+	if err := WriteNVCertificate(t.Context(), p.tpm, ownIndex, certificateOf(t, 1400), nil); err != nil {
+		t.Fatal(err)
+	}
+	p.run("tpm2_nvread -C 0x01800001 -o certificate 0x01800001")
+	p.run("openssl x509 -inform DER -in certificate -noout -subject")
+}

@@ -1,0 +1,29 @@
+package tpmkey
+
+import (
+	"github.com/google/go-tpm/tpm2/transport"
+
+	"github.com/nodeattest/nodeattest/internal/tpmop"
+)
+
+// ErrNVIndexNotFound says that the TPM has no such NV index: a template, nonce or
+// certificate that was asked for is not provisioned. The error that wraps it
+// names the index.
+var ErrNVIndexNotFound = tpmop.ErrNVIndexNotFound
+
+// Share wraps a transport. A Shared is returned as it is. The transport
+// stays the caller's to close, after everything that uses it.
+func Share(tpm transport.TPM) *Shared { return tpmop.Share(tpm) }
+
+// Shared lets several keys, an Attester and the caller's own code use one TPM
+// from many goroutines. A transport sends one command at a time and a TPM has as
+// few as three slots for loaded objects, so each operation of this package takes
+// the TPM for all of its commands, from the first load to the last flush, and
+// the next one waits. Every function of this package that takes a transport
+// knows a Shared; one that is given anything else makes a Shared of its
+// own, which shares nothing. So wherever one TPM serves two users:
+//
+//	tpm := Share(transport)
+//
+// and give tpm to both.
+type Shared = tpmop.Shared

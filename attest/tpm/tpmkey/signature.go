@@ -1,0 +1,108 @@
+package tpmkey
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/rsa"
+	"errors"
+	"fmt"
+	"math/big"
+
+	"github.com/google/go-tpm/tpm2"
+	"golang.org/x/crypto/cryptobyte"
+	"golang.org/x/crypto/cryptobyte/asn1"
+)
+
+// signScheme turns what crypto.Signer's caller asks for into a scheme for
+// TPM2_Sign, and refuses what a TPM would silently do otherwise.
+func (k *Key) signScheme(digest []byte, opts crypto.SignerOpts) (tpm2.TPMTSigScheme, error) {
+	if opts == nil {
+		return tpm2.TPMTSigScheme{}, errors.New("no signer options: the hash is not known")
+	}
+	hash, err := tpmHash(opts.HashFunc())
+	if err != nil {
+		return tpm2.TPMTSigScheme{}, err
+	}
+	if want := opts.HashFunc().Size(); len(digest) != want {
+		return tpm2.TPMTSigScheme{}, fmt.Errorf("digest of %d bytes for %v, want %d", len(digest), opts.HashFunc(), want)
+	}
+	pss, isPSS := opts.(*rsa.PSSOptions)
+	scheme := tpm2.TPMAlgRSASSA
+	switch _, isECDSA := k.key.(*ecdsa.PublicKey); {
+	case isECDSA && isPSS:
+		return tpm2.TPMTSigScheme{}, errors.New("PSS options for an ECDSA key")
+	case isECDSA:
+		scheme = tpm2.TPMAlgECDSA
+	case isPSS:
+		scheme = tpm2.TPMAlgRSAPSS
+		if pss.SaltLength != rsa.PSSSaltLengthEqualsHash && pss.SaltLength != len(digest) {
+			return tpm2.TPMTSigScheme{}, fmt.Errorf("PSS salt length: got %d, want %d, the hash's", pss.SaltLength, len(digest))
+		}
+	}
+	return tpm2.TPMTSigScheme{
+		Scheme:  scheme,
+		Details: tpm2.NewTPMUSigScheme(scheme, &tpm2.TPMSSchemeHash{HashAlg: hash}),
+	}, nil
+}
+
+// tpmHash refuses SHA-1 too: nothing that this package's keys are for takes it.
+func tpmHash(hash crypto.Hash) (tpm2.TPMIAlgHash, error) {
+	switch hash {
+	case crypto.SHA256:
+		return tpm2.TPMAlgSHA256, nil
+	case crypto.SHA384:
+		return tpm2.TPMAlgSHA384, nil
+	case crypto.SHA512:
+		return tpm2.TPMAlgSHA512, nil
+	case 0:
+		return 0, errors.New("no hash: a TPM signs digests only")
+	}
+	return 0, fmt.Errorf("hash: got %v, want SHA-256, SHA-384 or SHA-512", hash)
+}
+
+// signatureBytes gives a TPMT_SIGNATURE the form that crypto.Signer promises.
+func signatureBytes(s *tpm2.TPMTSignature) ([]byte, error) {
+	switch s.SigAlg {
+	case tpm2.TPMAlgECDSA:
+		rs, err := s.Signature.ECDSA()
+		if err != nil {
+			return nil, err
+		}
+		var b cryptobyte.Builder
+		b.AddASN1(asn1.SEQUENCE, func(b *cryptobyte.Builder) {
+			b.AddASN1BigInt(new(big.Int).SetBytes(rs.SignatureR.Buffer))
+			b.AddASN1BigInt(new(big.Int).SetBytes(rs.SignatureS.Buffer))
+		})
+		return b.Bytes()
+	case tpm2.TPMAlgRSASSA:
+		sig, err := s.Signature.RSASSA()
+		if err != nil {
+			return nil, err
+		}
+		return sig.Sig.Buffer, nil
+	case tpm2.TPMAlgRSAPSS:
+		sig, err := s.Signature.RSAPSS()
+		if err != nil {
+			return nil, err
+		}
+		return sig.Sig.Buffer, nil
+	}
+	return nil, fmt.Errorf("the TPM's signature has the algorithm 0x%04x", uint16(s.SigAlg))
+}
+
+// verifyOwn checks a signature that the TPM made.
+func verifyOwn(key crypto.PublicKey, digest, signature []byte, opts crypto.SignerOpts) error {
+	switch key := key.(type) {
+	case *ecdsa.PublicKey:
+		if !ecdsa.VerifyASN1(key, digest, signature) {
+			return errors.New("ECDSA verification failed")
+		}
+		return nil
+	case *rsa.PublicKey:
+		if _, ok := opts.(*rsa.PSSOptions); ok {
+			return rsa.VerifyPSS(key, opts.HashFunc(), digest, signature, &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash})
+		}
+		return rsa.VerifyPKCS1v15(key, opts.HashFunc(), digest, signature)
+	}
+	return fmt.Errorf("key is a %T", key)
+}

@@ -1,0 +1,156 @@
+package tpmop
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rsa"
+	"strconv"
+
+	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/internal/tpmwire"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// CheckEKType: the EK is of a kind for which no credential is made. RSA-2048,
+// RSA-3072 (with the exponent 65537), P-256 and P-384 are possible.
+const CheckEKType refusal.Check = "ek-type"
+
+// ekParameters are what a credential for an EK is made with: the hash of all its
+// derivations and the size of its AES key.
+type ekParameters struct {
+	Hash    tpm2.TPMIAlgHash
+	AesBits tpm2.TPMKeyBits
+}
+
+// EKParametersOf is the table of the TCG EK Credential Profile 2.6, B.3 and B.4, by
+// the EK's kind and nothing else: whatever a node says of its EK's name algorithm
+// or of its cipher, its credential is made with these. The EKs of the low and of the
+// high range have the same.
+func EKParametersOf(ek crypto.PublicKey) (ekParameters, error) {
+	switch k := ek.(type) {
+	case *rsa.PublicKey:
+		if k == nil || k.N == nil {
+			break
+		}
+		if k.E != tpmwire.DefaultRSAExponent {
+			return ekParameters{}, &refusal.Error{Check: CheckEKType, Got: "an RSA EK with the exponent " + strconv.Itoa(k.E), Want: "65537"}
+		}
+		switch k.N.BitLen() {
+		case 2048:
+			return ekParameters{tpm2.TPMAlgSHA256, 128}, nil
+		case 3072:
+			return ekParameters{tpm2.TPMAlgSHA384, 256}, nil
+		}
+		return ekParameters{}, &refusal.Error{Check: CheckEKType, Got: "an RSA EK of " + strconv.Itoa(k.N.BitLen()) + " bits", Want: "2048 or 3072"}
+	case *ecdsa.PublicKey:
+		if k == nil || k.Curve == nil {
+			break
+		}
+		switch k.Curve {
+		case elliptic.P256():
+			return ekParameters{tpm2.TPMAlgSHA256, 128}, nil
+		case elliptic.P384():
+			return ekParameters{tpm2.TPMAlgSHA384, 256}, nil
+		}
+		return ekParameters{}, &refusal.Error{Check: CheckEKType, Got: "an EK on " + k.Curve.Params().Name, Want: "P-256 or P-384"}
+	}
+	return ekParameters{}, &refusal.Error{Check: CheckEKType, Got: "an EK of another kind", Want: "RSA-2048, RSA-3072, P-256 or P-384"}
+}
+
+// EKCipher is AES in CFB mode, which every EK template has.
+func EKCipher(bits tpm2.TPMKeyBits) tpm2.TPMTSymDefObject {
+	return tpm2.TPMTSymDefObject{
+		Algorithm: tpm2.TPMAlgAES,
+		KeyBits:   tpm2.NewTPMUSymKeyBits(tpm2.TPMAlgAES, bits),
+		Mode:      tpm2.NewTPMUSymMode(tpm2.TPMAlgAES, tpm2.TPMAlgCFB),
+	}
+}
+
+// The digests of an EK's policies (TCG EK Credential Profile 2.6, B.6.2 to B.6.5), by
+// the hash of its name algorithm. A is TPM2_PolicySecret(TPM_RH_ENDORSEMENT); C is
+// TPM2_PolicyAuthorizeNV of the NV index 0x01c07f01 (SHA-384: 0x01c07f02) as the
+// profile defines it; B is TPM2_PolicyOR of the two.
+const (
+	EKPolicyA256 = "\x83\x71\x97\x67\x44\x84\xb3\xf8\x1a\x90\xcc\x8d\x46\xa5\xd7\x24" +
+		"\xfd\x52\xd7\x6e\x06\x52\x0b\x64\xf2\xa1\xda\x1b\x33\x14\x69\xaa"
+	EKPolicyC256 = "\x37\x67\xe2\xed\xd4\x3f\xf4\x5a\x3a\x7e\x1e\xae\xfc\xef\x78\x64" +
+		"\x3d\xca\x96\x46\x32\xe7\xaa\xd8\x2c\x67\x3a\x30\xd8\x63\x3f\xde"
+	EKPolicyB256 = "\xca\x3d\x0a\x99\xa2\xb9\x39\x06\xf7\xa3\x34\x24\x14\xef\xcf\xb3" +
+		"\xa3\x85\xd4\x4c\xd1\xfd\x45\x90\x89\xd1\x9b\x50\x71\xc0\xb7\xa0"
+	EKPolicyA384 = "\x8b\xbf\x22\x66\x53\x7c\x17\x1c\xb5\x6e\x40\x3c\x4d\xc1\xd4\xb6" +
+		"\x4f\x43\x26\x11\xdc\x38\x6e\x6f\x53\x20\x50\xc3\x27\x8c\x93\x0e" +
+		"\x14\x3e\x8b\xb1\x13\x38\x24\xcc\xb4\x31\x05\x38\x71\xc6\xdb\x53"
+	EKPolicyC384 = "\xd6\x03\x2c\xe6\x1f\x2f\xb3\xc2\x40\xeb\x3c\xf6\xa3\x32\x37\xef" +
+		"\x2b\x6a\x16\xf4\x29\x3c\x22\xb4\x55\xe2\x61\xcf\xfd\x21\x7a\xd5" +
+		"\xb4\x94\x7c\x2d\x73\xe6\x30\x05\xee\xd2\xdc\x2b\x35\x93\xd1\x65"
+	EKPolicyB384 = "\xb2\x6e\x7d\x28\xd1\x1a\x50\xbc\x53\xd8\x82\xbc\xf5\xfd\x3a\x1a" +
+		"\x07\x41\x48\xbb\x35\xd3\xb4\xe4\xcb\x1c\x0a\xd9\xbd\xe4\x19\xca" +
+		"\xcb\x47\xba\x09\x69\x96\x46\x15\x0f\x9f\xc0\x00\xf3\xf8\x0e\x12"
+)
+
+// ekRange is the low or the high range of EK templates.
+type ekRange int
+
+const (
+	EKLow  ekRange = iota // attributes 0x300b2, policy A, a unique field of zeros
+	EKHigh                // attributes 0x300f2, policy B, an empty unique field
+)
+
+func (r ekRange) attributes() tpm2.TPMAObject {
+	return tpm2.TPMAObject{
+		FixedTPM: true, FixedParent: true, SensitiveDataOrigin: true, UserWithAuth: r == EKHigh,
+		AdminWithPolicy: true, Restricted: true, Decrypt: true,
+	}
+}
+
+// unique is one part of a template's unique field.
+func (r ekRange) unique(width int) []byte {
+	if r == EKHigh {
+		return nil
+	}
+	return make([]byte, width)
+}
+
+func (r ekRange) policy(hash tpm2.TPMIAlgHash) tpm2.TPM2BDigest {
+	digest := EKPolicyA256
+	switch {
+	case r == EKHigh && hash == tpm2.TPMAlgSHA384:
+		digest = EKPolicyB384
+	case r == EKHigh:
+		digest = EKPolicyB256
+	}
+	return tpm2.TPM2BDigest{Buffer: []byte(digest)}
+}
+
+func EKTemplateRSA(bits int, r ekRange) *tpm2.TPMTPublic {
+	p := ekParameters{tpm2.TPMAlgSHA256, 128}
+	if bits == 3072 {
+		p = ekParameters{tpm2.TPMAlgSHA384, 256}
+	}
+	area := RSAKeyArea(bits, r.attributes(), tpm2.TPMTRSAScheme{Scheme: tpm2.TPMAlgNull}, r.unique(bits/8))
+	area.NameAlg, area.AuthPolicy = p.Hash, r.policy(p.Hash)
+	area.Parameters = tpm2.NewTPMUPublicParms(tpm2.TPMAlgRSA, &tpm2.TPMSRSAParms{
+		Symmetric: EKCipher(p.AesBits),
+		Scheme:    tpm2.TPMTRSAScheme{Scheme: tpm2.TPMAlgNull},
+		KeyBits:   tpm2.TPMKeyBits(bits),
+	})
+	return area
+}
+
+func EKTemplateECC(curve tpm2.TPMECCCurve, r ekRange) *tpm2.TPMTPublic {
+	p, width := ekParameters{tpm2.TPMAlgSHA256, 128}, 32
+	if curve == tpm2.TPMECCNistP384 {
+		p, width = ekParameters{tpm2.TPMAlgSHA384, 256}, 48
+	}
+	area := ECCKeyArea(curve, r.attributes(), tpm2.TPMTECCScheme{Scheme: tpm2.TPMAlgNull}, r.unique(width), r.unique(width))
+	area.NameAlg, area.AuthPolicy = p.Hash, r.policy(p.Hash)
+	area.Parameters = tpm2.NewTPMUPublicParms(tpm2.TPMAlgECC, &tpm2.TPMSECCParms{
+		Symmetric: EKCipher(p.AesBits),
+		Scheme:    tpm2.TPMTECCScheme{Scheme: tpm2.TPMAlgNull},
+		CurveID:   curve,
+		KDF:       tpm2.TPMTKDFScheme{Scheme: tpm2.TPMAlgNull},
+	})
+	return area
+}

@@ -1,0 +1,156 @@
+package tpmop
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/google/go-tpm/tpm2"
+	"github.com/google/go-tpm/tpm2/transport"
+
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+)
+
+// Handles is what one operation has loaded into a TPM and must flush.
+type Handles struct {
+	TPM    transport.TPM
+	Open   []OpenHandle
+	shared *Shared
+}
+
+// OpenHandle is a loaded object, or a session, which has no Name.
+type OpenHandle struct {
+	Handle tpm2.TPMHandle
+	Name   []byte
+}
+
+// Keep notes what was loaded, to be flushed by flush or flushAll.
+func (h *Handles) Keep(handle tpm2.TPMHandle, name []byte) {
+	h.Open = append(h.Open, OpenHandle{handle, name})
+}
+
+// Drop forgets a handle that somebody else owns from now on.
+func (h *Handles) Drop(handle tpm2.TPMHandle) {
+	h.Open = slices.DeleteFunc(h.Open, func(o OpenHandle) bool { return o.Handle == handle })
+}
+
+// Flush flushes one kept handle. Where that fails it stays kept. There is no
+// context: what was loaded is flushed, however late it is.
+func (h *Handles) Flush(handle tpm2.TPMHandle) error {
+	if err := FlushContext(h.TPM, handle); err != nil {
+		return err
+	}
+	h.Drop(handle)
+	return nil
+}
+
+// FlushAll flushes what is kept, newest first, past failures.
+func (h *Handles) FlushAll() error {
+	var errs []error
+	for i := len(h.Open) - 1; i >= 0; i-- {
+		errs = append(errs, h.Flush(h.Open[i].Handle))
+	}
+	return errors.Join(errs...)
+}
+
+// retry flushes what an earlier operation had to leave, and returns what still
+// cannot be. The earlier flush may have worked and only its response been lost,
+// and the number been given to another object since: so an object is flushed
+// only if its Name is still the one that we loaded.
+func (h *Handles) retry(left []OpenHandle) []OpenHandle {
+	return slices.DeleteFunc(left, func(o OpenHandle) bool {
+		if o.Name != nil {
+			pub, err := tpm2.ReadPublic{ObjectHandle: o.Handle}.Execute(h.TPM)
+			if err != nil {
+				return isUnknownHandle(err)
+			}
+			if !bytes.Equal(pub.Name.Buffer, o.Name) {
+				return true
+			}
+		}
+		return FlushContext(h.TPM, o.Handle) == nil
+	})
+}
+
+// FlushContext succeeds too where the TPM no longer has the handle.
+func FlushContext(tpm transport.TPM, handle tpm2.TPMHandle) error {
+	_, err := tpm2.FlushContext{FlushHandle: handle}.Execute(tpm)
+	if err != nil && !isUnknownHandle(err) {
+		return fmt.Errorf("TPM2_FlushContext of 0x%08x: %w", uint32(handle), err)
+	}
+	return nil
+}
+
+// isUnknownHandle: the TPM answered, and has no such object or session. (Part 3,
+// 28.4: TPM_RC_HANDLE; Part 2, 6.6.3: TPM_RC_REFERENCE_H0 from other commands.)
+func isUnknownHandle(err error) bool {
+	return errors.Is(err, tpm2.TPMRCHandle) || errors.Is(err, tpm2.TPMRCReferenceH0)
+}
+
+// Command is go-tpm's typed commands, seen from the caller's side.
+type Command[R any] interface {
+	Execute(t transport.TPM, sessions ...tpm2.Session) (*R, error)
+}
+
+// Run executes one command unless ctx is over. what names the command and what
+// it is for; the TPM's response code is wrapped (errors.As to tpm2.TPMRC).
+func Run[R any](ctx context.Context, tpm transport.TPM, cmd Command[R], what string, args ...any) (*R, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("before %s: %w", fmt.Sprintf(what, args...), err)
+	}
+	rsp, err := cmd.Execute(tpm)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", fmt.Sprintf(what, args...), err)
+	}
+	return rsp, nil
+}
+
+// Load is run for a command that loads an object. If the connection fails, the TPM
+// may have done it and only the response with the handle be lost: so what isOurs
+// is looked for among the loaded objects, and kept to be flushed with the rest.
+func Load[R any](ctx context.Context, h *Handles, isOurs func(*statement.Public) bool, cmd Command[R], what string, args ...any) (*R, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("before %s: %w", fmt.Sprintf(what, args...), err)
+	}
+	rsp, err := Run(context.WithoutCancel(ctx), h.TPM, cmd, what, args...)
+	if answer := tpm2.TPMRC(0); err != nil && !errors.As(err, &answer) {
+		h.keepLost(isOurs)
+	}
+	return rsp, err
+}
+
+// keepLost keeps every loaded object that isOurs and is not kept yet. If the TPM
+// cannot be asked, there is nothing to be done about what it has loaded.
+func (h *Handles) keepLost(isOurs func(*statement.Public) bool) {
+	rsp, err := tpm2.GetCapability{
+		Capability: tpm2.TPMCapHandles, Property: uint32(tpm2.TPMHTTransient) << 24, PropertyCount: 64,
+	}.Execute(h.TPM)
+	if err != nil {
+		return
+	}
+	list, err := rsp.CapabilityData.Data.Handles()
+	if err != nil {
+		return
+	}
+	for _, handle := range list.Handle {
+		if slices.ContainsFunc(h.Open, func(o OpenHandle) bool { return o.Handle == handle }) {
+			continue
+		}
+		if k, err := ReadPublic(context.Background(), h, handle); err == nil && isOurs(k.Public) {
+			h.Keep(handle, k.Name)
+		}
+	}
+}
+
+// WithPassword is a handle and the password for it, sent as it is: for the empty
+// one, which is nil. See authorize for others. Names count in HMAC sessions only, so
+// any will do for an object.
+func WithPassword(handle tpm2.TPMHandle, name, password []byte) tpm2.AuthHandle {
+	return tpm2.AuthHandle{
+		Handle: handle,
+		Name:   tpm2.TPM2BName{Buffer: name},
+		Auth:   tpm2.PasswordAuth(password),
+	}
+}

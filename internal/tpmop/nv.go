@@ -1,0 +1,114 @@
+package tpmop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/internal/der"
+)
+
+// ErrNVIndexNotFound says that the TPM has no such NV index: a template, nonce or
+// certificate that was asked for is not provisioned. The error that wraps it
+// names the index.
+var ErrNVIndexNotFound = errors.New("no such NV index")
+
+// MaxNVChunk bounds one read, whatever the TPM says about itself: 2048 bytes is
+// the largest buffer of the TPMs in use.
+const MaxNVChunk = 2048
+
+// ReadNV reads a whole NV index, with the index itself and its empty password as
+// the authority (TPMA_NV_AUTHREAD): a node does not know the owner's password. An
+// index has at most 65535 bytes (Part 2, 13.6, TPMS_NV_PUBLIC).
+func ReadNV(ctx context.Context, h *Handles, index tpm2.TPMHandle) ([]byte, error) {
+	if index>>24 != 0x01 {
+		return nil, fmt.Errorf("0x%08x is not an NV index: want 0x01000000 to 0x01ffffff", uint32(index))
+	}
+	pub, err := Run(ctx, h.TPM, tpm2.NVReadPublic{NVIndex: index}, "TPM2_NV_ReadPublic of index 0x%08x", uint32(index))
+	if err != nil {
+		if errors.Is(err, tpm2.TPMRCHandle) {
+			return nil, fmt.Errorf("%w: %w", ErrNVIndexNotFound, err)
+		}
+		return nil, err
+	}
+	area, err := pub.NVPublic.Contents()
+	if err != nil {
+		return nil, fmt.Errorf("public area of NV index 0x%08x: %w", uint32(index), err)
+	}
+	if area.NVIndex != index {
+		return nil, fmt.Errorf("asked for NV index 0x%08x, got the public area of 0x%08x", uint32(index), uint32(area.NVIndex))
+	}
+	chunk, err := NVChunk(ctx, h)
+	if err != nil {
+		return nil, err
+	}
+
+	size := int(area.DataSize)
+	data := make([]byte, 0, size)
+	for len(data) < size {
+		read := tpm2.NVRead{
+			AuthHandle: WithPassword(index, pub.NVName.Buffer, nil),
+			NVIndex:    tpm2.NamedHandle{Handle: index, Name: pub.NVName},
+			Size:       uint16(min(chunk, size-len(data))),
+			Offset:     uint16(len(data)),
+		}
+		rsp, err := Run(ctx, h.TPM, read, "TPM2_NV_Read of index 0x%08x at offset %d", uint32(index), len(data))
+		if err != nil {
+			return nil, err
+		}
+		if len(rsp.Data.Buffer) != int(read.Size) {
+			return nil, fmt.Errorf("TPM2_NV_Read of index 0x%08x at offset %d: got %d bytes, want %d",
+				uint32(index), read.Offset, len(rsp.Data.Buffer), read.Size)
+		}
+		data = append(data, rsp.Data.Buffer...)
+	}
+	return data, nil
+}
+
+// NVChunk is how much the TPM reads at a time (TPM_PT_NV_BUFFER_MAX).
+func NVChunk(ctx context.Context, h *Handles) (int, error) {
+	n, err := TPMProperty(ctx, h, tpm2.TPMPTNVBufferMax)
+	if err != nil {
+		return 0, err
+	}
+	if n == 0 {
+		return 0, errors.New("TPM_PT_NV_BUFFER_MAX is 0")
+	}
+	return int(min(n, MaxNVChunk)), nil
+}
+
+// TPMProperty reads one of the TPM's properties (Part 2, 6.13).
+func TPMProperty(ctx context.Context, h *Handles, property tpm2.TPMPT) (uint32, error) {
+	rsp, err := Run(ctx, h.TPM, tpm2.GetCapability{
+		Capability: tpm2.TPMCapTPMProperties, Property: uint32(property), PropertyCount: 1,
+	}, "TPM2_GetCapability of property 0x%x", uint32(property))
+	if err != nil {
+		return 0, err
+	}
+	list, err := rsp.CapabilityData.Data.TPMProperties()
+	if err != nil {
+		return 0, fmt.Errorf("TPM2_GetCapability of property 0x%x: %w", uint32(property), err)
+	}
+	for _, p := range list.TPMProperty {
+		if p.Property == property {
+			return p.Value, nil
+		}
+	}
+	return 0, fmt.Errorf("the TPM does not have property 0x%x", uint32(property))
+}
+
+// ReadNVCertificate reads an NV index that holds one certificate, and returns its
+// DER alone.
+func ReadNVCertificate(ctx context.Context, h *Handles, index tpm2.TPMHandle) ([]byte, error) {
+	data, err := ReadNV(ctx, h, index)
+	if err != nil {
+		return nil, err
+	}
+	der, err := der.TrimNVCertificate(data)
+	if err != nil {
+		return nil, fmt.Errorf("certificate in NV index 0x%08x: %w", uint32(index), err)
+	}
+	return der, nil
+}

@@ -1,0 +1,94 @@
+package tpmop
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/secret"
+)
+
+// ErrHierarchyPassword says that a hierarchy of the TPM refused the password that
+// was given, or the empty one where none was. The error that wraps it names the
+// hierarchy; the password is in no error.
+var ErrHierarchyPassword = errors.New("hierarchy password refused by the TPM")
+
+// LoadedKey is a key in the TPM, for as long as the handles it came with are
+// open. public was parsed from the very bytes that the TPM returned.
+type LoadedKey struct {
+	Handle   tpm2.TPMHandle
+	Name     []byte
+	Public   *statement.Public
+	Password secret.Value[[]byte] // the key's own; zero where it is empty
+}
+
+// CreatePrimary makes a primary key with an empty password in a hierarchy.
+func CreatePrimary(ctx context.Context, h *Handles, hierarchy tpm2.TPMHandle, password, template []byte) (*LoadedKey, error) {
+	want, err := statement.ParsePublic(template)
+	if err != nil {
+		return nil, fmt.Errorf("template: %w", err)
+	}
+	auth, err := h.Authorize(ctx, hierarchy, nil, password)
+	if err != nil {
+		return nil, err
+	}
+	isOurs := func(p *statement.Public) bool { return bytes.Equal(p.BeforeUnique(), want.BeforeUnique()) }
+	rsp, err := Load(ctx, h, isOurs, tpm2.CreatePrimary{
+		PrimaryHandle: auth,
+		InPublic:      tpm2.BytesAs2B[tpm2.TPMTPublic](template),
+	}, "TPM2_CreatePrimary in the %s hierarchy", hierarchyWord(hierarchy))
+	if err != nil {
+		return nil, ExplainPassword(err, hierarchy, password)
+	}
+	h.Keep(rsp.ObjectHandle, rsp.Name.Buffer)
+	return NewLoadedKey(rsp.ObjectHandle, rsp.Name.Buffer, rsp.OutPublic.Bytes())
+}
+
+// ReadPublic finds out about a key that is in the TPM already.
+func ReadPublic(ctx context.Context, h *Handles, handle tpm2.TPMHandle) (*LoadedKey, error) {
+	rsp, err := Run(ctx, h.TPM, tpm2.ReadPublic{ObjectHandle: handle}, "TPM2_ReadPublic of 0x%08x", uint32(handle))
+	if err != nil {
+		return nil, err
+	}
+	return NewLoadedKey(handle, rsp.Name.Buffer, rsp.OutPublic.Bytes())
+}
+
+// NewLoadedKey holds what the TPM says about a key together: the Name must be
+// that of the public area, or every verifier will refuse what comes of it.
+func NewLoadedKey(handle tpm2.TPMHandle, name, area []byte) (*LoadedKey, error) {
+	public, err := statement.ParsePublic(area)
+	if err != nil {
+		return nil, fmt.Errorf("public area of 0x%08x: %w", uint32(handle), err)
+	}
+	if want := public.Name(); !bytes.Equal(name, want) {
+		return nil, fmt.Errorf("the TPM gives the Name %x for 0x%08x, its public area has %x", name, uint32(handle), want)
+	}
+	return &LoadedKey{Handle: handle, Name: name, Public: public}, nil
+}
+
+// ExplainPassword says what an authorization failure of a hierarchy means.
+func ExplainPassword(err error, hierarchy tpm2.TPMHandle, password []byte) error {
+	if !errors.Is(err, tpm2.TPMRCBadAuth) && !errors.Is(err, tpm2.TPMRCAuthFail) {
+		return err
+	}
+	if len(password) == 0 {
+		return fmt.Errorf("%w: the %s hierarchy has a password and none was given: %w", ErrHierarchyPassword, hierarchyWord(hierarchy), err)
+	}
+	return fmt.Errorf("%w: the %s hierarchy has another password than the one given: %w", ErrHierarchyPassword, hierarchyWord(hierarchy), err)
+}
+
+func hierarchyWord(hierarchy tpm2.TPMHandle) string {
+	switch hierarchy {
+	case tpm2.TPMRHEndorsement:
+		return "endorsement"
+	case tpm2.TPMRHOwner:
+		return "owner"
+	case tpm2.TPMRHNull:
+		return "null"
+	}
+	return fmt.Sprintf("0x%08x", uint32(hierarchy))
+}

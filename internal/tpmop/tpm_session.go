@@ -1,0 +1,222 @@
+package tpmop
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/google/go-tpm/tpm2"
+	"github.com/google/go-tpm/tpm2/transport"
+
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+)
+
+// Sessions keep secrets off the way between this process and the TPM, which on a
+// board is a bus that can be tapped. A session's own secret is encrypted to a key
+// that never leaves the TPM: the EK of template L-2 (TCG EK Credential Profile 2.6,
+// B.4.5), or, where the endorsement hierarchy has a password, a storage key of the
+// null hierarchy, which has none. Both are made by the TPM for the moment. Who can
+// answer in the TPM's place, and not only listen, can give a key of his own.
+
+// sessionNonceSize is in bytes; 16 is what go-tpm and TCG's examples use.
+const sessionNonceSize = 16
+
+// ErrNullInPassword: TPMs strip zero bytes at the end of a password (Part 1, 19.6.5),
+// and go-tpm cuts it at the first one anywhere.
+var ErrNullInPassword = errors.New("the password has a zero byte inside")
+
+// Authorize is a handle and the proof that its password is known. The empty one is
+// sent as it is. Any other stays in this process: the proof is an HMAC over the
+// command, under a session secret too, so that nobody can try passwords against it.
+func (h *Handles) Authorize(ctx context.Context, handle tpm2.TPMHandle, name, password []byte) (tpm2.AuthHandle, error) {
+	if len(password) == 0 {
+		return WithPassword(handle, name, nil), nil
+	}
+	session, err := h.Session(ctx, password)
+	if err != nil {
+		return tpm2.AuthHandle{}, err
+	}
+	return tpm2.AuthHandle{Handle: handle, Name: tpm2.TPM2BName{Buffer: name}, Auth: session}, nil
+}
+
+// Session starts an HMAC session for the next command alone.
+func (h *Handles) Session(ctx context.Context, password []byte, opts ...tpm2.AuthOption) (tpm2.Session, error) {
+	auth, err := AuthValue(password)
+	if err != nil {
+		return nil, err
+	}
+	return h.startSession(ctx, true, func(salt ...tpm2.AuthOption) tpm2.Session {
+		opts = append(append(opts, tpm2.Auth(auth)), salt...)
+		return tpm2.HMAC(tpm2.TPMAlgSHA256, sessionNonceSize, opts...)
+	})
+}
+
+// PolicySession starts a policy session for the next command alone and runs the
+// policy in it. hash is the name algorithm of the object. The password is for a
+// policy that asks for it, and its proof is then as that of authorize.
+func (h *Handles) PolicySession(ctx context.Context, hash tpm2.TPMIAlgHash, password []byte, policy tpm2.PolicyCallback) (tpm2.Session, error) {
+	auth, err := AuthValue(password)
+	if err != nil {
+		return nil, err
+	}
+	keep := func(tpm transport.TPM, handle tpm2.TPMISHPolicy, nonce tpm2.TPM2BNonce) error {
+		h.Keep(handle, nil)
+		return policy(tpm, handle, nonce)
+	}
+	return h.startSession(ctx, len(auth) != 0, func(salt ...tpm2.AuthOption) tpm2.Session {
+		return tpm2.Policy(hash, sessionNonceSize, keep, append(salt, tpm2.Auth(auth))...)
+	})
+}
+
+// Encrypt is a command whose first parameter is a secret: it goes encrypted.
+func Encrypt[R any](ctx context.Context, h *Handles, cmd Command[R]) (Command[R], error) {
+	session, err := h.Session(ctx, nil, tpm2.AESEncryption(128, tpm2.EncryptIn))
+	if err != nil {
+		return nil, err
+	}
+	return &inSession[R]{cmd, session}, nil
+}
+
+// inSession is a command that is sent in one more session.
+type inSession[R any] struct {
+	command Command[R]
+	session tpm2.Session
+}
+
+// Execute sends the command.
+func (c *inSession[R]) Execute(tpm transport.TPM, sessions ...tpm2.Session) (*R, error) {
+	return c.command.Execute(tpm, append(sessions, c.session)...)
+}
+
+// startSession starts the session that build makes, with its secret encrypted to the
+// session key if it is salted. It is kept like a loaded object until it is used.
+func (h *Handles) startSession(ctx context.Context, salted bool, build func(...tpm2.AuthOption) tpm2.Session) (tpm2.Session, error) {
+	var salt []tpm2.AuthOption
+	flush := func() error { return nil }
+	if salted {
+		key, err := h.loadSessionKey(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("key for a session: %w", err)
+		}
+		flush = func() error { return h.Flush(key.Handle) }
+		area, err := tpm2.Unmarshal[tpm2.TPMTPublic](key.Public.Raw)
+		if err != nil {
+			return nil, fmt.Errorf("key for a session: %w", err)
+		}
+		salt = append(salt, tpm2.Salted(key.Handle, *area))
+	}
+	before, err := h.LoadedSessions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	session := build(salt...)
+	if err := session.Init(h.TPM); err != nil {
+		if answer := tpm2.TPMRC(0); !errors.As(err, &answer) {
+			h.KeepLostSession(before)
+		}
+		return nil, fmt.Errorf("TPM2_StartAuthSession: %w", err)
+	}
+	h.Drop(session.Handle()) // a policy session is kept already
+	h.Keep(session.Handle(), nil)
+	return &oneUse{Session: session, h: h, handle: session.Handle()}, flush()
+}
+
+// oneUse is a session that the TPM ends with the command it is used in.
+type oneUse struct {
+	tpm2.Session
+	h      *Handles
+	handle tpm2.TPMHandle
+}
+
+// Validate sees the TPM's answer.
+func (s *oneUse) Validate(rc tpm2.TPMRC, cc tpm2.TPMCC, parms []byte, names []tpm2.TPM2BName, i int, auth *tpm2.TPMSAuthResponse) error {
+	if !auth.Attributes.ContinueSession {
+		s.h.Drop(s.handle)
+	}
+	return s.Session.Validate(rc, cc, parms, names, i, auth)
+}
+
+// CleanupFailure is called where the TPM refused the command: the session is left.
+func (s *oneUse) CleanupFailure(transport.TPM) error { return s.h.Flush(s.handle) }
+
+// LoadedSessions lists the sessions in the TPM, of whatever kind and whoever's.
+func (h *Handles) LoadedSessions(ctx context.Context) ([]tpm2.TPMHandle, error) {
+	rsp, err := Run(ctx, h.TPM, tpm2.GetCapability{
+		Capability: tpm2.TPMCapHandles, Property: uint32(tpm2.TPMHTLoadedSession) << 24, PropertyCount: 64,
+	}, "TPM2_GetCapability of the loaded sessions")
+	if err != nil {
+		return nil, err
+	}
+	list, err := rsp.CapabilityData.Data.Handles()
+	if err != nil {
+		return nil, fmt.Errorf("TPM2_GetCapability of the loaded sessions: %w", err)
+	}
+	return list.Handle, nil
+}
+
+// KeepLostSession keeps the session that is there now and was not before, where the
+// answer with its handle was lost. If there is more than one, another program
+// started one at the same time, and none is touched.
+func (h *Handles) KeepLostSession(before []tpm2.TPMHandle) {
+	now, err := h.LoadedSessions(context.Background())
+	if err != nil {
+		return
+	}
+	lost := slices.DeleteFunc(now, func(handle tpm2.TPMHandle) bool {
+		return slices.Contains(before, handle) ||
+			slices.ContainsFunc(h.Open, func(o OpenHandle) bool { return o.Handle == handle })
+	})
+	if len(lost) == 1 {
+		h.Keep(lost[0], nil)
+	}
+}
+
+// sessionKey is the key that sessions are salted with, as a saved context: making it
+// anew takes a hardware TPM a tenth of a second and more.
+type sessionKey struct {
+	context tpm2.TPMSContext
+	Name    []byte
+	Public  *statement.Public
+}
+
+func (h *Handles) loadSessionKey(ctx context.Context) (*LoadedKey, error) {
+	if k := h.shared.SessionKey; k != nil {
+		isOurs := func(p *statement.Public) bool { return bytes.Equal(p.Raw, k.Public.Raw) }
+		rsp, err := Load(ctx, h, isOurs, tpm2.ContextLoad{Context: k.context}, "TPM2_ContextLoad")
+		if err == nil {
+			h.Keep(rsp.LoadedHandle, k.Name)
+			return &LoadedKey{Handle: rsp.LoadedHandle, Name: k.Name, Public: k.Public}, nil
+		}
+		if answer := tpm2.TPMRC(0); !errors.As(err, &answer) {
+			return nil, err
+		}
+		h.shared.SessionKey = nil // the TPM was reset, or its hierarchy was cleared
+	}
+	ek := tpm2.Marshal(EKTemplateECC(tpm2.TPMECCNistP256, EKLow))
+	key, err := CreatePrimary(ctx, h, tpm2.TPMRHEndorsement, nil, ek)
+	if errors.Is(err, ErrHierarchyPassword) {
+		key, err = CreatePrimary(ctx, h, tpm2.TPMRHNull, nil, tpm2.Marshal(StorageRootKey()))
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	// Where contexts cannot be saved, the key is made for each session.
+	if saved, err := (tpm2.ContextSave{SaveHandle: key.Handle}).Execute(h.TPM); err == nil {
+		h.shared.SessionKey = &sessionKey{context: saved.Context, Name: key.Name, Public: key.Public}
+	}
+	return key, nil
+}
+
+// AuthValue is a password as TPMs compare it: without the zero bytes at its end.
+func AuthValue(password []byte) ([]byte, error) {
+	auth := bytes.TrimRight(password, "\x00")
+	if bytes.IndexByte(auth, 0) >= 0 {
+		return nil, ErrNullInPassword
+	}
+	return auth, nil
+}

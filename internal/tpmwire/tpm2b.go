@@ -1,0 +1,25 @@
+package tpmwire
+
+import "golang.org/x/crypto/cryptobyte"
+
+const (
+	MaxDigestSize    = 64
+	MaxPCRBanks      = 16
+	MaxPCRSelectSize = 4 // octets of a selection, eight PCRs each
+)
+
+// ReadTPM2B reads a 16-bit size and so many bytes, at most limit.
+func ReadTPM2B(s *cryptobyte.String, out *[]byte, limit int) bool {
+	var v cryptobyte.String
+	if !s.ReadUint16LengthPrefixed(&v) || len(v) > limit {
+		return false
+	}
+	*out = v
+	return true
+}
+
+func AddTPM2B(b *cryptobyte.Builder, v []byte) {
+	b.AddUint16LengthPrefixed(func(b *cryptobyte.Builder) { b.AddBytes(v) })
+}
+
+const MaxTPMTPublicSize = 1024 // RSA-4096 with a policy has about 620
