@@ -26,7 +26,7 @@ import (
 // be interrupted.
 //
 // The caller closes the TPM, after everything that uses it. Where it has several users,
-// they all go through one [ShareTPM].
+// they all go through one [tpmkey.Share].
 func OpenTPM(path string) (transport.TPMCloser, error) {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-tpm/tpm2/transport"
 
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -189,7 +190,7 @@ func TestOpenSwtpm(t *testing.T) {
 	if !ok {
 		t.Fatal("swtpm has no path")
 	}
-	key, err := CreateTPMKey(t.Context(), openTPM(t, path), KeyECDSAP256, nil)
+	key, err := tpmkey.Create(t.Context(), openTPM(t, path), tpmkey.ECDSAP256, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,12 +20,14 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/csr"
 )
 
 // node is what the commands work with.
 type node struct {
-	tpm                            *tpm.SharedTPM // its users, a key and an attester, take turns
+	tpm                            *tpmkey.Shared // its users, a key and an attester, take turns
 	name, cluster, provider, chain string
 	folder                         string
 	stdin                          io.Reader
@@ -43,7 +45,7 @@ func main() {
 	flag.Parse()
 	opened, err := tpm.OpenTPM(*device)
 	if err == nil {
-		n.tpm = tpm.ShareTPM(opened)
+		n.tpm = tpmkey.Share(opened)
 		err = errors.Join(n.run(context.Background(), flag.Arg(0)), opened.Close())
 	}
 	if err != nil {
@@ -73,7 +75,7 @@ func (n *node) run(ctx context.Context, command string) error {
 
 // hello makes the node's key in the TPM, the certificate request, and asks for a challenge.
 func (n *node) hello(ctx context.Context) error {
-	key, err := tpm.CreateTPMKey(ctx, n.tpm, tpm.KeyECDSAP256, nil)
+	key, err := tpmkey.Create(ctx, n.tpm, tpmkey.ECDSAP256, nil)
 	if err != nil {
 		return err
 	}
@@ -111,11 +113,11 @@ func (n *node) answer(ctx context.Context) error {
 	if err := errors.Join(requestErr, keyErr); err != nil {
 		return err
 	}
-	file, err := tpm.ParseTPMKeyFile(text)
+	file, err := tpmkey.ParseFile(text)
 	if err != nil {
 		return err
 	}
-	key, err := tpm.LoadTPMKey(ctx, n.tpm, file, nil)
+	key, err := tpmkey.Load(ctx, n.tpm, file, nil)
 	if err != nil {
 		return err
 	}
@@ -140,11 +142,11 @@ func (n *node) attester() (*attest.Attester, error) {
 		if err != nil {
 			return nil, err
 		}
-		chain, err := tpm.ParseCertificatesPEM(text)
+		chain, err := tpmcert.ParseCertificatesPEM(text)
 		if err != nil {
 			return nil, err
 		}
-		options.Intermediates = tpm.CertificatesDER(chain)
+		options.Intermediates = tpmcert.CertificatesDER(chain)
 	}
 	prover, err := tpm.NewProver(n.tpm, tpm.GCERSA(), options)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -130,7 +130,7 @@ func attackWithOtherTPMs(ctx context.Context, s *story, plane *controlPlane, clo
 		tpm  *tpmsim.Options // CA nil: one of its own
 		want refusal.Check
 	}{
-		{"a stranger's TPM, whose own CA says that it is node-1's", &tpmsim.Options{Instance: instance(1)}, tpm.CheckCertificateChain},
+		{"a stranger's TPM, whose own CA says that it is node-1's", &tpmsim.Options{Instance: instance(1)}, tpmcert.CheckCertificateChain},
 		{"another customer's TPM, certified by the same cloud", &tpmsim.Options{CA: cloud, Instance: instance(666)}, attest.CheckMembership},
 	} {
 		simulated, err := tpmsim.Open(attack.tpm)

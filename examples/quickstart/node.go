@@ -31,7 +31,7 @@ func newNode(simulated *tpmsim.TPM, name, clusterID string) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader) // tpm.CreateTPMKey makes one that never leaves the TPM
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader) // tpmkey.Create makes one that never leaves the TPM
 	if err != nil {
 		return nil, err
 	}

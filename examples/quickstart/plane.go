@@ -8,6 +8,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
 )
 
@@ -40,7 +41,7 @@ func newControlPlane(issuerRoot *x509.Certificate, machines []membership.Member)
 	}
 	// Whose word on a TPM counts?
 	evidence, err := tpm.NewKind(tpm.KindConfig{
-		AKIssuers: []tpm.Issuer{{Roots: []*x509.Certificate{issuerRoot}, Profile: tpm.ProfileGoogle()}},
+		AKIssuers: []tpmcert.Issuer{{Roots: []*x509.Certificate{issuerRoot}, Profile: tpmcert.ProfileGoogle()}},
 	})
 	if err != nil {
 		return nil, err
