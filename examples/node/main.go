@@ -11,10 +11,9 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"flag"
-	"fmt"
 	"io"
+	"log"
 	"os"
 	"path/filepath"
 
@@ -25,156 +24,92 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 )
 
-// node is what the commands work with.
-type node struct {
-	tpm                            *tpmkey.Shared // its users, a key and an attester, take turns
-	name, cluster, provider, chain string
-	folder                         string
-	stdin                          io.Reader
-	stdout                         io.Writer
-}
+var (
+	name     = flag.String("name", "", "the node's name")
+	cluster  = flag.String("cluster", "", "the cluster's ID, from whoever runs it")
+	provider = flag.String("provider-id", "", "the node's provider ID, if it has one")
+	chain    = flag.String("chain", "", "PEM file: what stands between the AK certificate and its root, if anything")
+	folder   = flag.String("folder", "/var/lib/kubelet/pki", "where key, request and certificate are kept")
+	device   = flag.String("tpm", "/dev/tpmrm0", "the TPM: a device, or a Unix socket")
+)
 
 func main() {
-	n := node{stdin: os.Stdin, stdout: os.Stdout}
-	flag.StringVar(&n.name, "name", "", "the node's name")
-	flag.StringVar(&n.cluster, "cluster", "", "the cluster's ID, from whoever runs it")
-	flag.StringVar(&n.provider, "provider-id", "", "the node's provider ID, if it has one")
-	flag.StringVar(&n.chain, "chain", "", "PEM file: what stands between the AK certificate and its root, if anything")
-	flag.StringVar(&n.folder, "folder", "/var/lib/kubelet/pki", "where key, request and certificate are kept")
-	device := flag.String("tpm", "/dev/tpmrm0", "the TPM: a device, or a Unix socket")
+	log.SetFlags(0)
+	log.SetPrefix("node: ")
 	flag.Parse()
-	opened, err := tpm.OpenTPM(*device)
-	if err == nil {
-		n.tpm = tpmkey.Share(opened)
-		err = errors.Join(n.run(context.Background(), flag.Arg(0)), opened.Close())
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "node:", err)
-		os.Exit(1)
-	}
-}
-
-func (n *node) run(ctx context.Context, command string) error {
-	switch command {
+	ctx := context.Background()
+	switch flag.Arg(0) {
 	case "hello":
-		return n.hello(ctx)
+		hello(ctx)
 	case "answer":
-		return n.answer(ctx)
+		answer(ctx, must(attest.ChallengeOf(read())))
 	case "install":
-		object, err := n.read()
-		if err == nil && len(object.Status.Certificate) == 0 {
-			err = errors.New("no certificate was issued yet")
+		certificate := read().Status.Certificate
+		if len(certificate) == 0 {
+			log.Fatal("no certificate was issued yet")
 		}
-		if err != nil {
-			return err
-		}
-		return n.write("kubelet.crt", object.Status.Certificate)
+		check(os.WriteFile(in("kubelet.crt"), certificate, 0o644))
+	default:
+		log.Fatal("which of hello, answer and install?")
 	}
-	return errors.New("which of hello, answer and install?")
 }
 
 // hello makes the node's key in the TPM, the certificate request, and asks for a challenge.
-func (n *node) hello(ctx context.Context) error {
-	key, err := tpmkey.Create(ctx, n.tpm, tpmkey.ECDSAP256, nil)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = key.Close() }()
-	file, err := key.File().Encode()
-	if err != nil {
-		return err
-	}
-	request, err := csr.Create(csr.PurposeClient, key, n.name, csr.CreateOptions{ProviderID: n.provider})
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(n.write("kubelet.key", file), n.write("request.der", request)); err != nil {
-		return err
-	}
-	attester, err := n.attester()
-	if err != nil {
-		return err
-	}
-	return n.file(attester.Hello(ctx, n.subject(request)))
+func hello(ctx context.Context) {
+	shared, attester := open()
+	key := must(tpmkey.Create(ctx, shared, tpmkey.ECDSAP256, nil))
+	check(key.File().WriteFile(in("kubelet.key")))
+	request := must(csr.Create(csr.PurposeClient, key, *name, csr.CreateOptions{ProviderID: *provider}))
+	check(os.WriteFile(in("request.der"), request, 0o600))
+	file(must(attester.Hello(ctx, subject(request))))
 }
 
 // answer has the TPM certify the key for the challenge in a denied hello.
-func (n *node) answer(ctx context.Context) error {
-	object, err := n.read()
-	if err != nil {
-		return err
+func answer(ctx context.Context, challenge []byte) {
+	shared, attester := open()
+	key := must(tpmkey.Load(ctx, shared, must(tpmkey.ReadFile(in("kubelet.key"))), nil))
+	request := must(os.ReadFile(in("request.der")))
+	file(must(attester.Answer(ctx, challenge, key, subject(request))))
+}
+
+// open opens the TPM, whose users, a key and an attester, take turns. The AK is the one
+// that the cloud left in it. With the process all ends that it has opened.
+func open() (*tpmkey.Shared, *attest.Attester) {
+	shared := tpmkey.Share(must(tpm.OpenTPM(*device)))
+	var options tpm.ProverOptions
+	if *chain != "" {
+		options.Intermediates = tpmcert.CertificatesDER(must(tpmcert.ParseCertificatesPEM(must(os.ReadFile(*chain)))))
 	}
-	challenge, err := attest.ChallengeOf(object)
-	if err != nil {
-		return err
-	}
-	request, requestErr := os.ReadFile(filepath.Join(n.folder, "request.der"))
-	text, keyErr := os.ReadFile(filepath.Join(n.folder, "kubelet.key"))
-	if err := errors.Join(requestErr, keyErr); err != nil {
-		return err
-	}
-	file, err := tpmkey.ParseFile(text)
-	if err != nil {
-		return err
-	}
-	key, err := tpmkey.Load(ctx, n.tpm, file, nil)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = key.Close() }()
-	attester, err := n.attester()
-	if err != nil {
-		return err
-	}
-	return n.file(attester.Answer(ctx, challenge, key, n.subject(request)))
+	return shared, must(attest.NewAttester(must(tpm.NewProver(shared, tpm.GCERSA(), options))))
 }
 
 // subject is what the node's proof is bound to.
-func (n *node) subject(request []byte) attest.Subject {
-	return attest.Subject{Request: request, SignerName: csr.SignerClientTPM, ClusterID: n.cluster}
-}
-
-// attester is the node's side of the protocol, with the AK that the cloud left in the TPM.
-func (n *node) attester() (*attest.Attester, error) {
-	var options tpm.ProverOptions
-	if n.chain != "" {
-		text, err := os.ReadFile(n.chain)
-		if err != nil {
-			return nil, err
-		}
-		chain, err := tpmcert.ParseCertificatesPEM(text)
-		if err != nil {
-			return nil, err
-		}
-		options.Intermediates = tpmcert.CertificatesDER(chain)
-	}
-	prover, err := tpm.NewProver(n.tpm, tpm.GCERSA(), options)
-	if err != nil {
-		return nil, err
-	}
-	return attest.NewAttester(prover)
+func subject(request []byte) attest.Subject {
+	return attest.Subject{Request: request, SignerName: csr.SignerClientTPM, ClusterID: *cluster}
 }
 
 // file writes the object that goes to the API server.
-func (n *node) file(spec *csr.Spec, err error) error {
-	if err != nil {
-		return err
-	}
-	return json.NewEncoder(n.stdout).Encode(csr.Request{
+func file(spec *csr.Spec) {
+	check(json.NewEncoder(os.Stdout).Encode(csr.Request{
 		APIVersion: "certificates.k8s.io/v1", Kind: "CertificateSigningRequest",
 		Metadata: csr.Metadata{GenerateName: "node-"}, Spec: *spec,
-	})
+	}))
 }
 
 // read reads the object that comes back.
-func (n *node) read() (*csr.Request, error) {
-	text, err := io.ReadAll(io.LimitReader(n.stdin, csr.MaxRequestJSONSize+1))
-	if err != nil {
-		return nil, err
-	}
-	return csr.ParseRequest(text)
+func read() *csr.Request {
+	return must(csr.ParseRequest(must(io.ReadAll(io.LimitReader(os.Stdin, csr.MaxRequestJSONSize+1)))))
 }
 
-func (n *node) write(name string, content []byte) error {
-	return os.WriteFile(filepath.Join(n.folder, name), content, 0o600)
+func in(name string) string { return filepath.Join(*folder, name) }
+
+func must[T any](v T, err error) T {
+	check(err)
+	return v
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
 }
