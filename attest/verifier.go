@@ -17,20 +17,8 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Times of the join.
-const (
-	// DefaultWindow is how long a challenge can be answered.
-	DefaultWindow = 10 * time.Minute
-	// MaxWindow is the longest that a window may be set to, and the longest that a
-	// node accepts.
-	MaxWindow = time.Hour
-	// MaxHelloAge is how old a hello may be when it is challenged.
-	MaxHelloAge = 5 * time.Minute
-	// MaxAnswerAge is how old an answer may be when it is verified.
-	MaxAnswerAge = time.Hour
-
-	clockSkew = 60 * time.Second
-)
+// clockSkew is how far clocks may be apart.
+const clockSkew = 60 * time.Second
 
 // VerifierConfig is what a [Verifier] is made of. The fields of the first group
 // have no default: leaving one out is an error.
@@ -51,8 +39,8 @@ type VerifierConfig struct {
 	// fits the roads that are open.
 	Authorizer Authorizer
 
-	// Window is how long a challenge can be answered, at most [MaxWindow], in whole
-	// seconds; zero means [DefaultWindow].
+	// Window is how long a challenge can be answered, at most one hour, in whole
+	// seconds; zero means 10 minutes.
 	Window time.Duration
 	// RequireTPMResident refuses keys that are not shown to live in a TPM. Requests for
 	// recovery certificates need one in any case.
@@ -114,7 +102,7 @@ func NewVerifier(c VerifierConfig) (*Verifier, error) {
 	}
 	v.policy = c.Policy.Clone()
 	if v.window == 0 {
-		v.window = DefaultWindow
+		v.window = message.DefaultWindow
 	}
 	if v.now == nil {
 		v.now = time.Now
@@ -130,14 +118,14 @@ func (c *VerifierConfig) check() error {
 	switch {
 	case len(c.ClusterIDs) == 0:
 		return refusal.Config("ClusterIDs", "", "at least one")
-	case c.KeyRing == nil || c.KeyRing.state.Load() == nil:
-		return refusal.Config("KeyRing", "", "one that NewKeyRing made")
+	case c.KeyRing == nil:
+		return refusal.Config("KeyRing", "", "one")
 	case len(c.Kinds) == 0:
 		return refusal.Config("Kinds", "", "at least one kind of evidence")
 	case c.Policy == nil:
 		return refusal.Config("Policy", "", "a node policy")
-	case c.Window < 0 || c.Window > MaxWindow || c.Window != c.Window.Truncate(time.Second):
-		return refusal.Config("Window", c.Window.String(), "whole seconds up to "+MaxWindow.String())
+	case c.Window < 0 || c.Window > message.MaxWindow || c.Window != c.Window.Truncate(time.Second):
+		return refusal.Config("Window", c.Window.String(), "whole seconds up to "+message.MaxWindow.String())
 	}
 	if err := c.Policy.Validate(); err != nil {
 		return misconfigured("Policy", err)
@@ -179,8 +167,12 @@ func newOpenKind(k Kind) (*openKind, error) {
 		}
 		seen[r.Road] = true
 	}
-	required := false
+	required, names := false, map[string]bool{}
 	for _, l := range o.Statements {
+		if names[l.Name] {
+			return nil, errors.New("two statements " + refusal.Quote(l.Name))
+		}
+		names[l.Name] = true
 		if l.Name == "" || l.Name == "secret" || l.Size < 16 || l.Size > message.HashSize {
 			return nil, errors.New("a statement " + refusal.Quote(l.Name) + " over " + strconv.Itoa(l.Size) + " bytes, want 16 to 32")
 		}
@@ -218,7 +210,7 @@ const (
 	// for challenges. It is somebody else's to decide: always together with
 	// [csr.ErrRetry].
 	CheckHelloSigner Check = "hello-signer"
-	// CheckHelloExpired: a hello is older than [MaxHelloAge]. The node files
+	// CheckHelloExpired: a hello is older than 5 minutes. The node files
 	// again.
 	CheckHelloExpired Check = "hello-expired"
 	// CheckFuture: a request was created in the future. Always together with
@@ -272,7 +264,7 @@ func (v *Verifier) challenge(ctx context.Context, parsed *csr.Parsed) ([]byte, e
 	if err != nil {
 		return nil, err
 	}
-	q := v.inquiry(r, work.New(MaxHelloSignatures), now)
+	q := v.inquiry(r, work.New(work.HelloSignatures), now)
 	if err := q.checkSignature(ctx, checked); err != nil {
 		return nil, err
 	}
@@ -303,9 +295,9 @@ func (v *Verifier) checkHelloObject(request *csr.Request, now time.Time) (*openK
 	if err != nil {
 		return nil, time.Time{}, err
 	}
-	if age := now.Sub(created); age > MaxHelloAge {
+	if age := now.Sub(created); age > message.MaxHelloAge {
 		return nil, time.Time{}, &Error{Check: CheckHelloExpired, Got: "a hello of " + created.UTC().Format(time.RFC3339),
-			Want: "one of the last " + MaxHelloAge.String()}
+			Want: "one of the last " + message.MaxHelloAge.String()}
 	}
 	return v.kinds[n], created, nil
 }

@@ -208,7 +208,7 @@ func TestGKEIdentityShapes(t *testing.T) {
 				}
 				return
 			}
-			wantRule(t, "in a bundle", err, CheckIdentity)
+			wantRule(t, "in a bundle", err, CheckGKEIdentity)
 		})
 	}
 }

@@ -159,7 +159,7 @@ func TestGKEIdentityIsStrict(t *testing.T) {
 				t.Errorf("is accepted: %s", text)
 				return
 			}
-			wantRule(t, name, v, CheckIdentity)
+			wantRule(t, name, v, CheckGKEIdentity)
 		})
 	}
 }

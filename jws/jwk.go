@@ -28,7 +28,7 @@ import (
 // The errors are [CheckJWK], [CheckPrivate] where there is a member of a private or
 // symmetric key, [CheckKeyType], [CheckKeyUse], [CheckAlgorithm], [CheckKey] and
 // [CheckKeyID].
-func ParseJWK(data []byte) (*Certifiable, error) {
+func ParseJWK(data []byte) (*Key, error) {
 	if len(data) > MaxJWKSize {
 		return nil, &Error{Check: CheckJWK, Got: bytesText(len(data)), Want: "at most " + bytesText(MaxJWKSize)}
 	}
@@ -105,7 +105,7 @@ func readOperations(r *strictjson.Reader) ([]string, error) {
 
 // key makes the key, and checks all about it. An error of CheckKeyType, CheckKeyUse or
 // CheckAlgorithm is about a key that may be good, but is not for this package.
-func (j *jwk) key() (*Certifiable, error) {
+func (j *jwk) key() (*Key, error) {
 	if err := j.checkUse(); err != nil {
 		return nil, err
 	}
@@ -260,7 +260,7 @@ func namedCurve(name string) elliptic.Curve {
 // MarshalJSON returns the key as a JWK, byte for byte as kube-apiserver serves it: use,
 // kty, kid, crv, alg and then x and y, or n and e. The zero key is refused with
 // [CheckKey].
-func (k *Certifiable) MarshalJSON() ([]byte, error) {
+func (k *Key) MarshalJSON() ([]byte, error) {
 	if k == nil || k.public == nil {
 		return nil, &Error{Check: CheckKey, Got: "no key"}
 	}

@@ -57,7 +57,7 @@ type session struct {
 	machine string
 }
 
-func (s *session) Present() (*attest.Presented, error) { return present(s.machine) }
+func (s *session) Present() (*attest.Presented, error) { return presented(s.machine), nil }
 
 func (s *session) Hello(_ context.Context, h attest.Head) (*attest.Evidence, error) {
 	statement, err := (&Hello{ClusterID: h.ClusterID, TargetSigner: h.TargetSigner, Machine: s.machine}).Marshal()

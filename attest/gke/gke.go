@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/message"
+
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest"
@@ -105,8 +107,8 @@ func NewProvider(c Config) (*Provider, error) {
 		return nil, refusal.Config("SecondProof", "", "one")
 	case (c.AKPublicKey == nil) == (len(c.Issuers) == 0):
 		return nil, refusal.Config("AKPublicKey and Issuers", "that are both there, or neither", "one of them")
-	case c.SecondProofOptions.MaxWindow < 0 || c.SecondProofOptions.MaxWindow > attest.MaxWindow:
-		return nil, refusal.Config("SecondProofOptions.MaxWindow", c.SecondProofOptions.MaxWindow.String(), "up to "+attest.MaxWindow.String())
+	case c.SecondProofOptions.MaxWindow < 0 || c.SecondProofOptions.MaxWindow > message.MaxWindow:
+		return nil, refusal.Config("SecondProofOptions.MaxWindow", c.SecondProofOptions.MaxWindow.String(), "up to "+message.MaxWindow.String())
 	}
 	if err := c.Policy.Validate(); err != nil {
 		return nil, &Error{Check: refusal.CheckConfig, Got: "an unusable Policy", Err: err}
@@ -161,10 +163,10 @@ func (p *Provider) VerifyClientAttestationData(ctx context.Context, parsed *csr.
 
 // VerifyServingAttestationData refuses: GKE's nodes attested client certificates.
 func (p *Provider) VerifyServingAttestationData(_ context.Context, request *csr.Parsed) (*csr.Attested, error) {
-	if err := attest.CheckPurpose(request.Request(), false); err != nil {
+	if err := csr.CheckPurpose(request.Request(), false); err != nil {
 		return nil, err
 	}
-	return nil, &Error{Check: attest.CheckProviderPurpose, Got: "a request for a client certificate", Want: "serving"}
+	return nil, &Error{Check: csr.CheckProviderPurpose, Got: "a request for a client certificate", Want: "serving"}
 }
 
 // MachineName is the machine's name in the inventory of the policy.
@@ -175,7 +177,7 @@ func (p *Provider) MachineName(_ context.Context, attested *csr.Attested) (strin
 // examine checks everything but the second proof and membership: what it returns is
 // good for asking about these, and for nothing else.
 func (p *Provider) examine(ctx context.Context, request *csr.Request) (*Result, error) {
-	if err := attest.CheckPurpose(request, false); err != nil {
+	if err := csr.CheckPurpose(request, false); err != nil {
 		return nil, err
 	}
 	bundle, err := csr.ParseGKE(request.Spec.Request)

@@ -115,11 +115,14 @@ func checkGoodValues(set []statement.PCR) error {
 }
 
 // CheckQuote accepts where one set fits. A refusal is an [*Error] with
-// [statement.CheckPCRNotQuoted] or [CheckPCRPolicy] and, where there are several sets, with what
+// [CheckQuoteMissing], [statement.CheckPCRNotQuoted] or [CheckPCRPolicy] and, where there are several sets, with what
 // the first one had against the quote as its cause.
 func (p *PCRPolicy) CheckQuote(_ context.Context, m *Measured) error {
 	if p == nil || len(p.sets) == 0 {
 		return tpmwire.Refuse(CheckQuotePolicy, "no values", "NewPCRPolicy")
+	}
+	if m == nil || m.Quote == nil {
+		return tpmwire.Refuse(CheckQuoteMissing, "an answer without a quote", "one with a quote")
 	}
 	var first error
 	for _, set := range p.sets {

@@ -276,7 +276,7 @@ func checkOtherRoad(t *testing.T, e *workedExample) {
 // but for the nonce, to its hello.
 func TestWorkedExampleVerifies(t *testing.T) {
 	e := loadWorkedExample(t)
-	key := attest.RingKey{ID: attest.RingKeyID(e.RingKey.ID), Secret: secret.New([attest.RingSecretSize]byte(e.RingKey.Secret)), ActiveAt: e.RingKey.ActiveAt}
+	key := attest.RingKey{ID: [8]byte(e.RingKey.ID), Secret: secret.New([message.SecretSize]byte(e.RingKey.Secret)), ActiveAt: e.RingKey.ActiveAt}
 	ring, err := attest.NewStaticKeyRing(key)
 	if err != nil {
 		t.Fatal(err)

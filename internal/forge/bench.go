@@ -10,6 +10,8 @@ import (
 	"crypto/rsa"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/message"
+
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/oid"
@@ -75,7 +77,7 @@ func (w *Bench) MakeKeys(inRSA bool) {
 }
 
 func newRingKey(label string, active, retired time.Time) attest.RingKey {
-	return attest.RingKey{ID: attest.RingKeyID(Derive(label+" id", 8)), Secret: secret.New([attest.RingSecretSize]byte(Derive(label, attest.RingSecretSize))),
+	return attest.RingKey{ID: [8]byte(Derive(label+" id", 8)), Secret: secret.New([message.SecretSize]byte(Derive(label, message.SecretSize))),
 		ActiveAt: active, RetiredAt: retired}
 }
 

@@ -11,7 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/internal/work"
+
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
 )
@@ -132,7 +133,7 @@ func TestChainSearchEnds(t *testing.T) {
 	wantEKCheck(t, "ring", err, CheckCertificateChain, "")
 
 	i := EKIssuer{Roots: []*x509.Certificate{root.cert}, Profile: allowingSHA1()}
-	for range 4 * attest.MaxHelloSignatures {
+	for range 4 * work.HelloSignatures {
 		i.Intermediates = append(i.Intermediates, sign(t, root, "B", func(c *x509.Certificate) { c.SubjectKeyId = []byte{1} }).cert)
 	}
 	leaf = ekCert(t, b, newTestKey(t).Public(), func(c *x509.Certificate) { c.AuthorityKeyId = []byte{1} })

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/safefile"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 	"github.com/nodeattest/nodeattest/oid"
 )
@@ -118,6 +119,34 @@ func ParseFile(b []byte) (*File, error) {
 		return nil, fmt.Errorf("tpmkey: %w: %w", ErrFile, err)
 	}
 	return f, nil
+}
+
+// WriteFile stores the key in a file of mode 0600, in the place of the one that was there:
+// a reader, also one after a loss of power, finds the old one or the new one whole. The
+// directory must exist. Errors are those of [File.Encode] and the file system's.
+func (f *File) WriteFile(path string) error {
+	b, err := f.Encode()
+	if err != nil {
+		return err
+	}
+	if err := safefile.Replace(path, safefile.Content(b)); err != nil {
+		return fmt.Errorf("tpmkey: %w", err)
+	}
+	return nil
+}
+
+// ReadFile reads a file that [File.WriteFile] wrote. On Unix it must be this user's, of
+// mode 0600, and no symbolic link. Errors wrap ErrFile, or are the file system's:
+// errors.Is finds [io/fs.ErrNotExist].
+func ReadFile(path string) (*File, error) {
+	b, err := safefile.Read(path, MaxFileSize, safefile.Private)
+	switch {
+	case errors.Is(err, safefile.CheckFile):
+		return nil, fmt.Errorf("tpmkey: %w: %w", ErrFile, err)
+	case err != nil:
+		return nil, fmt.Errorf("tpmkey: %w", err)
+	}
+	return ParseFile(b)
 }
 
 func parseFile(b []byte) (*File, error) {
