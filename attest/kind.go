@@ -19,7 +19,7 @@ import (
 // the kinds that it takes.
 //
 // The kind reads its statements and says which machine they are of and whether they hold.
-// The rest is the join's: the request and its policy, the [Challenge]'s key, times and
+// The rest is the join's: the request and its policy, the challenge's key, times and
 // contents, what has to be compared, and membership. A kind never sees a challenge key,
 // and what it returns is held against what it declared ([Description]). It is called from
 // many goroutines.

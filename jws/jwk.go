@@ -17,7 +17,7 @@ import (
 // ParseJWK reads one public key as a JWK (RFC 7517; RFC 7518, section 6; RFC 8037,
 // section 2): kty RSA, EC on P-256, P-384 and P-521, or OKP on Ed25519, as [NewKey] takes
 // them. It is bound to its alg, or without one to the usual algorithm of such keys; its
-// key ID is its kid, or without one derived as [KeyID] does it.
+// key ID is its kid, or without one derived as [DeriveKeyID] does it.
 //
 // A use must be sig, and key_ops, if there are any, must contain verify and at most sign
 // beside it. Integers and coordinates have exactly one encoding: moduli and exponents

@@ -32,7 +32,7 @@ const ProviderName = "gke"
 // Nothing in such a request is fresh. The statement has no qualifying data, so it is
 // good for as long as its key, for every cluster and every requester. What makes up
 // for a part of that is the [Config.SecondProof]; what is left is replay of one
-// machine's request within that proof's time. New nodes use [Attester].
+// machine's request within that proof's time. New nodes use attest.Attester.
 type Provider struct {
 	config Config
 	aks    *tpmcert.AKVerifier // nil with AKPublicKey

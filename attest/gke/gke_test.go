@@ -83,7 +83,7 @@ func TestGKERefuses(t *testing.T) {
 			f.forgery.attest.Type, f.forgery.attest.Certified = tpm2.TPMSTAttestQuote, nil
 			f.forgery.attest.Quote = &statement.QuoteInfo{Selections: []statement.PCRSelection{{Hash: tpm2.TPMAlgSHA256, Select: []byte{1, 0, 0}}}, PCRDigest: make([]byte, 32)}
 		}, statement.CheckStatementType},
-		"bytes behind the statement":     {func(_ *testing.T, f *gkeFixture) { f.forgery.patch = func(b []byte) []byte { return append(b, 0) } }, statement.CheckAttestEncoding},
+		"bytes after the statement":      {func(_ *testing.T, f *gkeFixture) { f.forgery.patch = func(b []byte) []byte { return append(b, 0) } }, statement.CheckAttestEncoding},
 		"a statement of this SDK's join": {func(_ *testing.T, f *gkeFixture) { f.forgery.attest.ExtraData = make([]byte, 32) }, statement.CheckQualifyingData},
 		"the Name of another key": {func(t *testing.T, f *gkeFixture) {
 			f.forgery.certifyExternal(gkeArea(t, &softwareKeys.p256b().PublicKey))

@@ -16,7 +16,7 @@ import (
 
 // For other implementations of the messages: the secret S of a challenge, and the
 // qualifying data of the statements in its answer, out of nothing but HMAC-SHA256. K is
-// the ring's key, b the DER of the Binding as it stands in the challenge; behind each
+// the ring's key, b the DER of the Binding as it stands in the challenge; after each
 // label stands a zero byte. The values are those of the worked example in
 // testdata/messages, whose TPM signed this qualifying data.
 //

@@ -29,7 +29,7 @@ const (
 	// The certificates with which the two come again.
 	CredentialOne = "X509SHA256=1111111111111111111111111111111111111111111111111111111111111111"
 	CredentialTwo = "X509SHA256=2222222222222222222222222222222222222222222222222222222222222222"
-	// machineType is the type of the OtherName that names a machine: 2.999.1, from the
+	// MachineType is the type of the OtherName that names a machine: 2.999.1, from the
 	// arc for examples.
 	MachineType = oid.OID("\x88\x37\x01")
 )

@@ -47,7 +47,7 @@ type Binding struct {
 	// ExpirationSeconds is spec.expirationSeconds, 0 where it is absent.
 	ExpirationSeconds int32
 	// MachineKey is SHA-256 of the canonical SubjectPublicKeyInfo of the EK, on
-	// [RoadAK] of the AK, and on [RoadDocument] the hash of [MachineHash].
+	// [RoadAK] of the AK, and on [RoadDocument] the hash of the machine.
 	MachineKey [HashSize]byte
 	// AKName is the TPM Name of the AK (nameAlg, big-endian, and the digest of
 	// akPublic as received) on [RoadEK]; empty on the others.

@@ -75,7 +75,7 @@ type ekAuthorization int
 const (
 	EKByPassword ekAuthorization = iota + 1 // the empty one
 	EKByPolicyA                             // TPM2_PolicySecret(TPM_RH_ENDORSEMENT)
-	ekByPolicyB                             // the same, and TPM2_PolicyOR behind it
+	ekByPolicyB                             // the same, and TPM2_PolicyOR after it
 )
 
 // EKAuthorizationOf looks at what the TPM says of the EK, not at where it came from.

@@ -26,7 +26,7 @@ type OpenHandle struct {
 	Name   []byte
 }
 
-// Keep notes what was loaded, to be flushed by flush or flushAll.
+// Keep notes what was loaded, to be flushed by Flush or FlushAll.
 func (h *Handles) Keep(handle tpm2.TPMHandle, name []byte) {
 	h.Open = append(h.Open, OpenHandle{handle, name})
 }

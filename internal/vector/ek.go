@@ -29,7 +29,7 @@ type EKIssuer struct {
 	RequireCRL bool     `json:"requireCRL,omitempty"`
 }
 
-// EKProfile is an tpmcert.EKProfile.
+// EKProfile is a tpmcert.EKProfile.
 type EKProfile struct {
 	// Name is for people.
 	Name string `json:"name"`

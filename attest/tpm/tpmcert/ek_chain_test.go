@@ -296,10 +296,10 @@ func TestParseEKChain(t *testing.T) {
 		}
 	}
 	for name, indexes := range map[string][][]byte{
-		"cut":              {both[:len(both)-1]},
-		"text":             {[]byte("none")},
-		"something behind": {append(bytes.Clone(both), 0, 1)},
-		"no certificate":   {{0x30, 0}},
+		"cut":             {both[:len(both)-1]},
+		"text":            {[]byte("none")},
+		"something after": {append(bytes.Clone(both), 0, 1)},
+		"no certificate":  {{0x30, 0}},
 	} {
 		if _, err := ParseEKChain(indexes); !errors.Is(err, CheckEKChainEncoding) {
 			t.Errorf("%s: %v", name, err)

@@ -105,7 +105,7 @@ const (
 type Policy struct {
 	// Command is the command's code, such as tpm2.TPMCCPolicyPCR.
 	Command tpm2.TPMCC
-	// Body are the command's parameters behind the session handle, as the TPM takes
+	// Body are the command's parameters after the session handle, as the TPM takes
 	// them; empty for a command without parameters. At most 1024 bytes.
 	Body []byte
 }
@@ -116,7 +116,7 @@ type Policy struct {
 func ParseFile(b []byte) (*File, error) {
 	f, err := parseFile(b)
 	if err != nil {
-		return nil, fmt.Errorf("attest: %w: %w", ErrFile, err)
+		return nil, fmt.Errorf("tpmkey: %w: %w", ErrFile, err)
 	}
 	return f, nil
 }
@@ -202,17 +202,17 @@ func whyNotCanonical(b []byte, block *pem.Block, rest []byte) string {
 	case len(block.Headers) != 0:
 		return "it has PEM headers"
 	case bytes.HasPrefix(rest, begin):
-		return "there is another block behind it"
+		return "there is another block after it"
 	case len(rest) != 0 && len(bytes.TrimSpace(rest)) == 0:
-		return "there are blanks or empty lines behind it"
+		return "there are blanks or empty lines after it"
 	case len(rest) != 0:
-		return "there is text behind it"
+		return "there is text after it"
 	case !bytes.HasSuffix(b, []byte("\n")):
 		return "its last line has no line feed at the end"
 	case bytes.Contains(b, []byte("\n\n")):
 		return "there is an empty line in it"
 	}
-	return "its base64 is not in lines of 64 characters, or has other bits behind its end"
+	return "its base64 is not in lines of 64 characters, or has other bits after its end"
 }
 
 // readOptional reads type to rsaParent.
@@ -339,7 +339,7 @@ func (f *File) Encode() ([]byte, error) {
 	})
 	der, err := b.Bytes()
 	if err != nil {
-		return nil, fmt.Errorf("attest: %w: %w", ErrFile, err)
+		return nil, fmt.Errorf("tpmkey: %w: %w", ErrFile, err)
 	}
 	out := pem.EncodeToMemory(&pem.Block{Type: tpmKeyFileBlock, Bytes: der})
 	if _, err := ParseFile(out); err != nil {
