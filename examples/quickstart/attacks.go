@@ -44,7 +44,7 @@ func attackWithEvidence(ctx context.Context, s *story, plane *controlPlane, answ
 	// A replica whose clock is 11 minutes ahead: it shares the key ring, and that is
 	// all that it needs.
 	config := plane.config
-	config.Now = func() time.Time { return time.Now().Add(10*time.Minute + time.Minute) }
+	config.Now = func() time.Time { return time.Now().Add(window + time.Minute) }
 	replica, err := attest.NewVerifier(config)
 	if err != nil {
 		return err

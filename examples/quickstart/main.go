@@ -15,7 +15,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
@@ -109,7 +108,7 @@ func join(ctx context.Context, s *story, n *node, plane *controlPlane) (*csr.Req
 	}
 	s.step("challenge, from the control plane",
 		"checked", "node policy, request signature, AK, certificate chain, membership",
-		"binds", "cluster, signer, requester, AK and request, for "+10*time.Minute.String())
+		"binds", "cluster, signer, requester, AK and request, for "+window.String())
 
 	answer, err := n.answer(ctx, challenge)
 	if err != nil {

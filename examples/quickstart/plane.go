@@ -12,6 +12,9 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 )
 
+// window is how long a challenge can be answered.
+const window = 10 * time.Minute
+
 // controlPlane challenges, verifies and signs.
 type controlPlane struct {
 	clusterID string
@@ -59,6 +62,7 @@ func newControlPlane(issuerRoot *x509.Certificate, machines []membership.Member)
 		Kinds:      []attest.Kind{evidence},
 		Policy:     &csr.Policy{SignerNames: []string{csr.SignerClientTPM}, Machines: inventory(machines)},
 		Authorizer: members,
+		Window:     window,
 	}
 	verifier, err := attest.NewVerifier(config)
 	if err != nil {

@@ -39,7 +39,7 @@ func main() {
 
 	pair := must(tls.LoadX509KeyPair(*caCert, *caKey))
 	list := must(membership.ReadStaticList(*machines))
-	ring := attest.NewUnreadKeyRing()
+	ring := new(attest.KeyRing)
 	manager := must(ctrl.NewManager(ctrl.GetConfigOrDie(), ctrl.Options{}))
 	r := &reconciler{Client: manager.GetClient()}
 	r.ca = must(csr.NewCA([]*x509.Certificate{pair.Leaf}, pair.PrivateKey.(crypto.Signer), csr.CAConfig{SignerNames: []string{csr.SignerClientTPM}}))

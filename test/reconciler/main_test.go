@@ -39,7 +39,7 @@ func newCluster(t *testing.T) *cluster {
 	node := attesttest.NewNode(t, nil)
 	plane := attesttest.NewControlPlane(t, node)
 	config := plane.Config
-	config.KeyRing = attest.NewUnreadKeyRing()
+	config.KeyRing = new(attest.KeyRing)
 	verifier, err := attest.NewVerifier(config)
 	if err != nil {
 		t.Fatal(err)
