@@ -17,18 +17,26 @@
 // (approve, deny or try again) and the issuing of the certificate. It knows nothing
 // of TPMs.
 //
-// Package attest is the evidence. On the node an Attester makes a hello and answers
-// a challenge with a key that its TPM certified. On the control plane a Verifier
-// makes the challenge, verifies the answer and says which machine it came from. A
-// lower function verifies one recorded TPM statement by itself.
+// Package attest is the join. On the node an Attester makes a hello and answers a
+// challenge. On the control plane a Verifier makes the challenge, verifies the answer and
+// says which machine it came from. What the evidence is, it leaves to kinds of evidence.
+//
+// Package attest/tpm is the TPM's kind: the node's key is certified by an attestation key
+// whose certificate, or whose TPM's certificate, is trusted. Beneath it,
+// attest/tpm/statement verifies one statement or quote of a TPM by itself,
+// attest/tpm/tpmcert the certificates of TPMs, attest/tpm/tpmkey makes and keeps keys in a
+// TPM, and attest/tpm/eventlog judges what a machine booted: it replays the firmware's
+// event log against the quote of an answer and reads the state of Secure Boot. That one
+// stands by itself because it is the one package that brings go-attestation along.
+//
+// Package attest/document is for authors of other kinds: a platform signs a document over
+// the challenge, as clouds do.
+//
+// Package attest/gke reads requests in the dialect of GKE's nodes, which have no challenge.
 //
 // Package attest/attesttest is for tests of programs that use attest: a node with a
 // TPM and a provider ID, its requests and evidence, and a control plane with a CA,
 // each made in one line.
-//
-// Package attest/eventlog judges what a machine booted: it replays the firmware's event
-// log against the quote of an answer and reads the state of Secure Boot. It stands by
-// itself because it is the one package that brings go-attestation along.
 //
 // Package attest/membership says which machine may be which node: a static list, trust on
 // first use over a registry of machines and names, and what admits as both of two do. The
@@ -71,7 +79,7 @@
 // # Two roads of trust
 //
 // Two roads lead from a TPM to a decision. Both run the same three messages (hello,
-// challenge, answer) and end in the same result.
+// challenge, answer) and end in the same result, as every other kind of evidence does.
 //
 // Road A trusts the certificate of an attestation key (AK), as clouds with virtual
 // TPMs issue it. The AK signs the statement that the node's key is the one in the

@@ -88,11 +88,11 @@ const (
 func CheckTimeLimited(ctx context.Context, v TimeLimitedVerifier, subject *LimitedSubject, request *csr.Request, o LimitedOptions) (*LimitedProof, error) {
 	switch {
 	case v == nil || subject == nil || request == nil:
-		return nil, errors.New("time-limited proof: no verifier, subject or request")
+		return nil, errors.New("gke: time-limited proof: no verifier, subject or request")
 	case o.MaxWindow < 0 || o.MaxWindow > message.MaxWindow:
-		return nil, fmt.Errorf("time-limited proof: message.MaxWindow of %s is not within %s", o.MaxWindow, message.MaxWindow)
+		return nil, fmt.Errorf("gke: time-limited proof: MaxWindow of %s is not within %s", o.MaxWindow, message.MaxWindow)
 	case subject.Machine == "" || subject.RequestHash == [message.HashSize]byte{}:
-		return nil, errors.New("time-limited proof: the subject has no machine or request")
+		return nil, errors.New("gke: time-limited proof: the subject has no machine or request")
 	}
 	if o.MaxWindow == 0 {
 		o.MaxWindow = message.DefaultWindow

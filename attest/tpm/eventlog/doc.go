@@ -1,5 +1,5 @@
 // Package eventlog says what a machine booted: it replays the firmware's event log
-// against a quote that package attest has verified, and judges it.
+// against a verified quote, and judges it.
 //
 //	policy := &eventlog.Policy{RequireSecureBoot: true}
 //	config.QuotePolicy = policy // of the tpm.KindConfig
@@ -16,6 +16,6 @@
 // a bank that does not fit beside one that does, events that it makes up itself, and
 // a Secure Boot state read from a log that says nothing of it.
 //
-// The package stands beside package attest so that programs which judge no logs do
-// not get go-attestation.
+// The package stands by itself so that programs which judge no logs do not get
+// go-attestation.
 package eventlog
