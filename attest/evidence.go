@@ -1,6 +1,9 @@
 package attest
 
 import (
+	"cmp"
+	"strings"
+
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/oid"
@@ -42,18 +45,11 @@ func (e *Evidence) Is(types ...oid.OID) bool {
 
 // Types names the types of the statements, for an error: "nodeattest-hello, …".
 func (e *Evidence) Types() string {
-	out := ""
+	names := make([]string, len(e.Statements))
 	for n, s := range e.Statements {
-		if n > 0 {
-			out += ", "
-		}
-		if name := s.Type.Name(); name != "" {
-			out += name
-		} else {
-			out += s.Type.String()
-		}
+		names[n] = cmp.Or(s.Type.Name(), s.Type.String())
 	}
-	return out
+	return strings.Join(names, ", ")
 }
 
 // bundleOf puts a request and its evidence together.

@@ -51,7 +51,7 @@ func TestAuthenticateRefuses(t *testing.T) {
 		if !errors.Is(err, test.want) || user != nil || leaks(err.Error()) {
 			t.Errorf("%s: %v, %v, want %v", name, user, err, test.want)
 		}
-		if errors.Is(err, ErrRetry) != (test.want == ErrRetry) {
+		if errors.Is(err, ErrRetry) != (test.want == ErrRetry) { //nolint:errorlint // a row of the table
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -66,8 +66,7 @@ func ExampleDiscoverError() {
 	joining := cluster.DiscoverConfig()
 	joining.Addresses = []string{impostor.Address()}
 	_, err = bootstraptoken.Discover(context.Background(), joining)
-	var failed *bootstraptoken.DiscoverError
-	if errors.As(err, &failed) {
+	if failed, ok := errors.AsType[*bootstraptoken.DiscoverError](err); ok {
 		for _, a := range failed.Addresses {
 			fmt.Println(a.Address == impostor.URL(), errors.Is(a.Err, bootstraptoken.CheckPinned), errors.Is(a.Err, bootstraptoken.ErrRetry))
 		}

@@ -186,7 +186,7 @@ func (d Decision) placed() Decision {
 
 // refusedWith finds the first definite refusal in the tree of err and its reason.
 func refusedWith(err error) (reason string, ok bool) {
-	switch e := err.(type) {
+	switch e := err.(type) { //nolint:errorlint // this walks the tree itself
 	case *Error:
 		if e.Check == ErrRetry || e.Check == refusal.CheckConfig || undecided(e.Err) {
 			return "", false // whatever caused it, there is no answer yet
@@ -215,7 +215,7 @@ func nilInside(err error) bool {
 	if isNilPointer(err) {
 		return true
 	}
-	switch e := err.(type) {
+	switch e := err.(type) { //nolint:errorlint // this walks the tree itself
 	case interface{ Unwrap() []error }:
 		return slices.ContainsFunc(e.Unwrap(), nilInside)
 	case interface{ Unwrap() error }:

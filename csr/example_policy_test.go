@@ -69,8 +69,7 @@ func ExamplePolicy_Check() {
 	request = fileRequest("node-2")
 	request.Spec.Usages = append(request.Spec.Usages, "server auth")
 	_, err = policy.Check(context.Background(), request.Parsed())
-	var violations csr.Errors
-	if errors.As(err, &violations) {
+	if violations, ok := errors.AsType[csr.Errors](err); ok {
 		for _, v := range violations {
 			fmt.Println(v.Check)
 		}

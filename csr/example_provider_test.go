@@ -61,8 +61,7 @@ func ExampleProviders_Verify() {
 		}
 		request.Spec.SignerName = signer
 		accepted, err := providers.Verify(context.Background(), request)
-		var unsupported *csr.UnsupportedVersionError
-		if errors.As(err, &unsupported) {
+		if unsupported, ok := errors.AsType[*csr.UnsupportedVersionError](err); ok {
 			fmt.Println(unsupported.Annotation())
 			continue
 		}

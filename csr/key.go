@@ -94,7 +94,7 @@ func completeKey(key crypto.Signer) bool {
 	}
 	switch k := key.(type) {
 	case *ecdsa.PrivateKey:
-		//lint:ignore SA1019 nothing else tells whether there is a private part
+		//nolint:staticcheck // nothing else tells whether there is a private part
 		if k.D == nil {
 			return false
 		}
@@ -143,7 +143,7 @@ func ecdsaSPKI(key *ecdsa.PublicKey) ([]byte, error) {
 			prefix = spkiP521
 		}
 	}
-	//lint:ignore SA1019 Bytes panics where a coordinate is nil, and nothing else tells
+	//nolint:staticcheck // Bytes panics where a coordinate is nil, and nothing else tells
 	if prefix == nil || key.X == nil || key.Y == nil {
 		return nil, fmt.Errorf("%w: ECDSA key without a point on a NIST curve", ErrUnsupportedKey)
 	}

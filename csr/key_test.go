@@ -63,7 +63,7 @@ func shortCoordinate(t *testing.T) *ecdsa.PublicKey {
 	for x := int64(1); x < 1000; x++ {
 		compressed := append([]byte{2}, big.NewInt(x).FillBytes(make([]byte, 32))...)
 		if px, py := elliptic.UnmarshalCompressed(curve, compressed); px != nil {
-			return &ecdsa.PublicKey{Curve: curve, X: px, Y: py}
+			return &ecdsa.PublicKey{Curve: curve, X: px, Y: py} //nolint:staticcheck // nothing else makes it from its coordinates
 		}
 	}
 	t.Fatal("no point")
@@ -86,9 +86,9 @@ func TestCanonicalSPKIRefuses(t *testing.T) {
 		"RSA by value":          rsa.PublicKey{N: big.NewInt(5), E: 3},
 		"empty ECDSA":           &ecdsa.PublicKey{},
 		"ECDSA without a point": &ecdsa.PublicKey{Curve: elliptic.P256()},
-		"point off the curve":   &ecdsa.PublicKey{Curve: elliptic.P256(), X: good.X, Y: new(big.Int).Add(good.Y, big.NewInt(1))},
-		"point on another":      &ecdsa.PublicKey{Curve: elliptic.P384(), X: good.X, Y: good.Y},
-		"another curve":         &ecdsa.PublicKey{Curve: &elliptic.CurveParams{Name: "P-256"}, X: good.X, Y: good.Y},
+		"point off the curve":   &ecdsa.PublicKey{Curve: elliptic.P256(), X: good.X, Y: new(big.Int).Add(good.Y, big.NewInt(1))}, //nolint:staticcheck // what is refused
+		"point on another":      &ecdsa.PublicKey{Curve: elliptic.P384(), X: good.X, Y: good.Y}, //nolint:staticcheck // what is refused
+		"another curve":         &ecdsa.PublicKey{Curve: &elliptic.CurveParams{Name: "P-256"}, X: good.X, Y: good.Y}, //nolint:staticcheck // what is refused
 		"Ed25519 too short":     ed25519.PublicKey(make([]byte, 31)),
 		"empty Ed25519":         ed25519.PublicKey(nil),
 		"a private key":         keyP256(),

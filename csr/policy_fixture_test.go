@@ -140,8 +140,7 @@ func (f *requestFixture) mustCheck(t testing.TB) *csr.Checked {
 func brokenRules(err error) []csr.Check {
 	var violations csr.Errors
 	if !errors.As(err, &violations) {
-		var one *csr.Error
-		if errors.As(err, &one) {
+		if one, ok := errors.AsType[*csr.Error](err); ok {
 			violations = csr.Errors{one}
 		}
 	}

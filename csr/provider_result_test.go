@@ -59,11 +59,11 @@ func TestProvidersWithoutContext(t *testing.T) {
 	f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
 	f.encode(t)
 	p := newProviders(t, csr.Registration{Name: "tpm", Provider: &challengingProvider{}})
-	//lint:ignore SA1012 a nil context is the test
+	//nolint:staticcheck // a nil context is the test
 	if _, err := p.Verify(nil, f.request); !errors.Is(err, csr.ErrRetry) {
 		t.Errorf("Verify: got %v, want %v", err, csr.ErrRetry)
 	}
-	//lint:ignore SA1012 a nil context is the test
+	//nolint:staticcheck // a nil context is the test
 	if _, err := p.Challenge(nil, f.request); !errors.Is(err, csr.ErrRetry) {
 		t.Errorf("Challenge: got %v, want %v", err, csr.ErrRetry)
 	}

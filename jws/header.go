@@ -75,7 +75,7 @@ func refuse(check Check, err error) error {
 	if err == nil {
 		return nil
 	}
-	if own, ok := err.(*Error); ok {
+	if own, ok := err.(*Error); ok { //nolint:errorlint // one inside another is a cause
 		return own
 	}
 	return &Error{Check: check, Err: err}

@@ -133,7 +133,7 @@ func (j *jwk) key() (*Key, error) {
 		return nil, &Error{Check: CheckKeyID, Got: "an empty kid", Want: "1 to 1024 bytes, or no kid"}
 	}
 	k, err := NewKey(public, KeyOptions{KeyID: string(j.keyID), Algorithm: Algorithm(j.algorithm)})
-	if own, ok := err.(*Error); ok && own.Check == CheckAlgorithm {
+	if own, ok := err.(*Error); ok && own.Check == CheckAlgorithm { //nolint:errorlint // NewKey's own
 		// Known, but not of a key of this type: the JWK contradicts itself.
 		return nil, &Error{Check: CheckJWK, Got: "alg " + own.Got, Want: own.Want}
 	}

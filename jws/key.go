@@ -148,7 +148,7 @@ func whole(public crypto.PublicKey) bool {
 	case *rsa.PublicKey:
 		return p != nil && p.N != nil
 	case *ecdsa.PublicKey:
-		//lint:ignore SA1019 Bytes panics where a coordinate is nil, and nothing else tells
+		//nolint:staticcheck // Bytes panics where a coordinate is nil, and nothing else tells
 		return p != nil && p.Curve != nil && p.X != nil && p.Y != nil
 	}
 	return true

@@ -140,7 +140,7 @@ const rocaHex = "01a9c5a687db8fb2a30f82dff8dda154c291ef27b04b25e185b8ab20c4c6a5f
 
 // point is a key that no parser would make.
 func point(curve elliptic.Curve, x, y *big.Int) *ecdsa.PublicKey {
-	//lint:ignore SA1019 nothing else makes a point off its curve
+	//nolint:staticcheck // nothing else makes a point off its curve
 	return &ecdsa.PublicKey{Curve: curve, X: x, Y: y}
 }
 

@@ -190,8 +190,7 @@ func checkURL(check Check, what, text string) (*url.URL, error) {
 
 // withoutURL takes the URL out of an error of a client, which repeats it.
 func withoutURL(err error) error {
-	var e *url.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*url.Error](err); ok {
 		return e.Err
 	}
 	return err

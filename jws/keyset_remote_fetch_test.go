@@ -137,7 +137,7 @@ func TestRemoteKeySetRedirect(t *testing.T) {
 	})
 	issuer.set(answer)
 	wantRetry(t, set, "k", CheckFetch)
-	if client.CheckRedirect(nil, nil) != http.ErrUseLastResponse {
+	if client.CheckRedirect(nil, nil) != http.ErrUseLastResponse { //nolint:errorlint // as net/http compares
 		t.Error("the caller's client was changed")
 	}
 }

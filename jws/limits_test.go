@@ -31,7 +31,7 @@ func tokenOf(t *testing.T, size int) string {
 
 // Every size is tried at its maximum and at one more.
 func TestLimits(t *testing.T) {
-	good := string(jwksOf(t, forgers()[ES256].key))
+	good := jwksOf(t, forgers()[ES256].key)
 	block := block(t, forgers()[ES256].signer.Public())
 	fill := func(text string, size int) []byte { return []byte(text + strings.Repeat(" ", size-len(text))) }
 	for _, test := range []struct {

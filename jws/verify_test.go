@@ -86,7 +86,7 @@ func TestVerifyRefused(t *testing.T) {
 		}
 	}
 	waits := &Error{Check: ErrRetry, Err: io.EOF}
-	if _, err := Verify(ctx, good, &toldSet{err: waits}); err != error(waits) {
+	if _, err := Verify(ctx, good, &toldSet{err: waits}); err != error(waits) { //nolint:errorlint // the very error
 		t.Errorf("got %v, want the set's own error", err)
 	}
 	_, err = Verify(ctx, good, &toldSet{err: io.EOF})

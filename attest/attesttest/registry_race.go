@@ -19,12 +19,10 @@ func together(n int, run func(i int)) {
 	var start, done sync.WaitGroup
 	start.Add(1)
 	for i := range n {
-		done.Add(1)
-		go func() {
-			defer done.Done()
+		done.Go(func() {
 			start.Wait()
 			run(i)
-		}()
+		})
 	}
 	start.Done()
 	done.Wait()

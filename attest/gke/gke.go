@@ -252,7 +252,7 @@ func (p *Provider) findAK(ctx context.Context, r *Result, bundle *csr.GKEBundle)
 		return err
 	}
 	c := bundle.Identity
-	if instance == nil || instance.InstanceID != c.ID || instance.ProjectID != c.ProjectID || uint64(instance.ProjectNumber) != c.ProjectNumber ||
+	if instance == nil || instance.InstanceID != c.ID || instance.ProjectID != c.ProjectID || instance.ProjectNumber != c.ProjectNumber ||
 		instance.Zone != c.Zone || instance.InstanceName != c.Name {
 		return &Error{Check: CheckIdentity, Got: "the AK certificate of " + string(found.Machine), Want: "one of " + string(r.Machine) + ", " + c.Zone + ", " + c.Name}
 	}

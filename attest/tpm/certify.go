@@ -91,7 +91,7 @@ func (c *certification) check(name, qualifyingData []byte) error {
 		return errors.New("it certifies no key")
 	}
 	if !bytes.Equal(a.Certified.Name, name) {
-		return fmt.Errorf("Name: got %x, want %x", a.Certified.Name, name)
+		return fmt.Errorf("it certifies the Name %x, not %x", a.Certified.Name, name)
 	}
 	if !bytes.Equal(a.ExtraData, qualifyingData) {
 		return errors.New("its qualifying data is not what was given")

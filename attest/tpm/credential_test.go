@@ -51,7 +51,6 @@ func openCredential(ek crypto.Signer, hash crypto.Hash, keySize int, name []byte
 		return nil, err
 	}
 	plain := make([]byte, len(identity))
-	//lint:ignore SA1019 the TPM speaks CFB
 	cipher.NewCFBDecrypter(block, make([]byte, aes.BlockSize)).XORKeyStream(plain, identity) //nolint:staticcheck // what TPMs do
 	s = plain
 	var secret []byte

@@ -562,7 +562,7 @@ func TestWordsOfHierarchies(t *testing.T) {
 					t.Errorf("%q: %v", password, err)
 				}
 			}
-			if err := tpmop.ExplainPassword(tpm2.TPMRCFailure, hierarchy, []byte(password)); err != tpm2.TPMRCFailure {
+			if err := tpmop.ExplainPassword(tpm2.TPMRCFailure, hierarchy, []byte(password)); err != tpm2.TPMRCFailure { //nolint:errorlint // the very error
 				t.Errorf("another failure: %v", err)
 			}
 		}

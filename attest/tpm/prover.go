@@ -105,7 +105,7 @@ func (o *ProverOptions) check(ak *AKSource) error {
 	case o.EK == nil && len(o.Certificates) == 0 && ak.CertificateIndex == 0:
 		return errors.New("no AK certificate and no NV index of one")
 	case len(o.Certificates) > 0 && len(o.Intermediates) > 0:
-		return errors.New("Intermediates are for a certificate from NV, Certificates holds the whole chain")
+		return errors.New("both Certificates, which holds the whole chain, and Intermediates, which are for a certificate from NV")
 	case o.EKChainFromNV && (o.EK == nil || o.EK.CertificateIndex == 0):
 		return errors.New("EKChainFromNV without an EK certificate in NV")
 	case o.EKChainFromNV && (len(o.Certificates) > 0 || len(o.Intermediates) > 0):

@@ -198,7 +198,7 @@ func TestAnswerTimes(t *testing.T) {
 		if c.want == nil && err != nil || c.want != nil && !errors.Is(err, c.want) {
 			t.Errorf("%s: got %v, want %v", name, err, c.want)
 		}
-		if retry := errors.Is(err, csr.ErrRetry); retry != (c.want == attest.CheckFuture) {
+		if retry := errors.Is(err, csr.ErrRetry); retry != (c.want == attest.CheckFuture) { //nolint:errorlint // a row of the table
 			t.Errorf("%s: retry is %v", name, retry)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -193,7 +194,7 @@ func TestKeysCheck(t *testing.T) {
 		"an empty key":       func(k *Keys) { k.Keys[0].Key = nil },
 		"a huge key":         func(k *Keys) { k.Keys[0].Key = make([]byte, MaxKeySize+1) },
 		"no PKIX":            func(k *Keys) { k.Keys[0].Key = []byte("key") },
-		"bytes after it":     func(k *Keys) { k.Keys[0].Key = append(der[:len(der):len(der)], 0) },
+		"bytes after it":     func(k *Keys) { k.Keys[0].Key = append(slices.Clip(der), 0) },
 		"PKCS #1":            func(k *Keys) { k.Keys[0].Key = x509.MarshalPKCS1PublicKey(&rsaKey.PublicKey) },
 		"Ed25519":            func(k *Keys) { k.Keys[0].Key = publicDER(t, edwards) },
 		"P-224":              func(k *Keys) { k.Keys[0].Key = publicDER(t, p224.Public()) },

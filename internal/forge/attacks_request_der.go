@@ -5,7 +5,6 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/x509/pkix"
-	"encoding/asn1"
 	"math/big"
 
 	"github.com/nodeattest/nodeattest/oid"
@@ -129,7 +128,7 @@ func (w *Bench) extensionEncodings() []RequestAttack {
 		{Name: "provider-id-not-utf8", What: "The provider ID is no UTF-8.", Expect: "request-provider-id", Change: value([]byte{12, 2, 0xc3, 0x28})},
 		{Name: "provider-id-critical", What: "The provider ID extension is critical.", Expect: "request-provider-id",
 			Change: func(a *Asked) {
-				a.Extensions = []pkix.Extension{{Id: asn1.ObjectIdentifier(id.Id), Critical: true, Value: id.Value}}
+				a.Extensions = []pkix.Extension{{Id: id.Id, Critical: true, Value: id.Value}}
 			}},
 		{Name: "provider-id-of-another-string-type", What: "The provider ID is a PrintableString.", Expect: "request-provider-id", Change: value(TLV(0x13, []byte("node")))},
 		{Name: "provider-id-with-bytes-behind", What: "A byte stands behind the provider ID.", Expect: "request-provider-id", Change: value(append(bytes.Clone(id.Value), 0))},

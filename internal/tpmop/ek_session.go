@@ -26,7 +26,7 @@ func (h *Handles) EKSession(ctx context.Context, ek *LoadedKey, options ...tpm2.
 
 // EKPolicySession is a policy session that satisfies the EK's policy. Its hash must be
 // that of the EK's name algorithm.
-func (h *Handles) EKPolicySession(ctx context.Context, ek *LoadedKey, endorsementPassword []byte, how ekAuthorization) (tpm2.Session, error) {
+func (h *Handles) EKPolicySession(ctx context.Context, ek *LoadedKey, endorsementPassword []byte, how EKAuthorization) (tpm2.Session, error) {
 	return h.PolicySession(ctx, ek.Public.NameAlg, nil, func(_ transport.TPM, session tpm2.TPMISHPolicy, nonce tpm2.TPM2BNonce) error {
 		auth, err := h.EndorsementAuth(ctx, ek, endorsementPassword)
 		if err != nil {
@@ -69,17 +69,18 @@ func (h *Handles) EndorsementAuth(ctx context.Context, ek *LoadedKey, password [
 	return tpm2.AuthHandle{Handle: tpm2.TPMRHEndorsement, Name: tpm2.HandleName(tpm2.TPMRHEndorsement), Auth: session}, nil
 }
 
-// ekAuthorization is how the use of an EK is authorized.
-type ekAuthorization int
+// EKAuthorization is how the use of an EK is authorized.
+type EKAuthorization int
 
+// The ways to authorize it.
 const (
-	EKByPassword ekAuthorization = iota + 1 // the empty one
+	EKByPassword EKAuthorization = iota + 1 // the empty one
 	EKByPolicyA                             // TPM2_PolicySecret(TPM_RH_ENDORSEMENT)
-	ekByPolicyB                             // the same, and TPM2_PolicyOR after it
+	ekByPolicyB                             // the same, and then TPM2_PolicyOR
 )
 
 // EKAuthorizationOf looks at what the TPM says of the EK, not at where it came from.
-func EKAuthorizationOf(ek *statement.Public) (ekAuthorization, error) {
+func EKAuthorizationOf(ek *statement.Public) (EKAuthorization, error) {
 	is := func(digests ...string) bool {
 		for _, d := range digests {
 			if bytes.Equal(ek.AuthPolicy, []byte(d)) {

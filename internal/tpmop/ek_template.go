@@ -90,15 +90,16 @@ const (
 		"\xcb\x47\xba\x09\x69\x96\x46\x15\x0f\x9f\xc0\x00\xf3\xf8\x0e\x12"
 )
 
-// ekRange is the low or the high range of EK templates.
-type ekRange int
+// EKRange is the low or the high range of EK templates.
+type EKRange int
 
+// The two ranges.
 const (
-	EKLow  ekRange = iota // attributes 0x300b2, policy A, a unique field of zeros
+	EKLow  EKRange = iota // attributes 0x300b2, policy A, a unique field of zeros
 	EKHigh                // attributes 0x300f2, policy B, an empty unique field
 )
 
-func (r ekRange) attributes() tpm2.TPMAObject {
+func (r EKRange) attributes() tpm2.TPMAObject {
 	return tpm2.TPMAObject{
 		FixedTPM: true, FixedParent: true, SensitiveDataOrigin: true, UserWithAuth: r == EKHigh,
 		AdminWithPolicy: true, Restricted: true, Decrypt: true,
@@ -106,14 +107,14 @@ func (r ekRange) attributes() tpm2.TPMAObject {
 }
 
 // unique is one part of a template's unique field.
-func (r ekRange) unique(width int) []byte {
+func (r EKRange) unique(width int) []byte {
 	if r == EKHigh {
 		return nil
 	}
 	return make([]byte, width)
 }
 
-func (r ekRange) policy(hash tpm2.TPMIAlgHash) tpm2.TPM2BDigest {
+func (r EKRange) policy(hash tpm2.TPMIAlgHash) tpm2.TPM2BDigest {
 	digest := EKPolicyA256
 	switch {
 	case r == EKHigh && hash == tpm2.TPMAlgSHA384:
@@ -124,7 +125,8 @@ func (r ekRange) policy(hash tpm2.TPMIAlgHash) tpm2.TPM2BDigest {
 	return tpm2.TPM2BDigest{Buffer: []byte(digest)}
 }
 
-func EKTemplateRSA(bits int, r ekRange) *tpm2.TPMTPublic {
+// EKTemplateRSA is the template of an RSA EK of 2048 or 3072 bits.
+func EKTemplateRSA(bits int, r EKRange) *tpm2.TPMTPublic {
 	p := ekParameters{tpm2.TPMAlgSHA256, 128}
 	if bits == 3072 {
 		p = ekParameters{tpm2.TPMAlgSHA384, 256}
@@ -139,7 +141,8 @@ func EKTemplateRSA(bits int, r ekRange) *tpm2.TPMTPublic {
 	return area
 }
 
-func EKTemplateECC(curve tpm2.TPMECCCurve, r ekRange) *tpm2.TPMTPublic {
+// EKTemplateECC is the template of an EK on P-256 or P-384.
+func EKTemplateECC(curve tpm2.TPMECCCurve, r EKRange) *tpm2.TPMTPublic {
 	p, width := ekParameters{tpm2.TPMAlgSHA256, 128}, 32
 	if curve == tpm2.TPMECCNistP384 {
 		p, width = ekParameters{tpm2.TPMAlgSHA384, 256}, 48

@@ -49,8 +49,8 @@ func (h *Handles) Flush(handle tpm2.TPMHandle) error {
 // FlushAll flushes what is kept, newest first, past failures.
 func (h *Handles) FlushAll() error {
 	var errs []error
-	for i := len(h.Open) - 1; i >= 0; i-- {
-		errs = append(errs, h.Flush(h.Open[i].Handle))
+	for _, open := range slices.Backward(slices.Clone(h.Open)) {
+		errs = append(errs, h.Flush(open.Handle))
 	}
 	return errors.Join(errs...)
 }

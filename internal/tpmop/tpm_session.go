@@ -23,7 +23,7 @@ import (
 // sessionNonceSize is in bytes; 16 is what go-tpm and TCG's examples use.
 const sessionNonceSize = 16
 
-// ErrNullInPassword: TPMs strip zero bytes at the end of a password (Part 1, 19.6.5),
+// ErrNullInPassword refuses a password with a zero byte inside: TPMs strip zero bytes at the end of a password (Part 1, 19.6.5),
 // and go-tpm cuts it at the first one anywhere.
 var ErrNullInPassword = errors.New("the password has a zero byte inside")
 

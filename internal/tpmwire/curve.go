@@ -7,7 +7,8 @@ import (
 	"github.com/google/go-tpm/tpm2"
 )
 
-const DefaultRSAExponent = 65537 // what exponent 0 of a TPMT_PUBLIC means: Part 2, 12.2.3.5
+// DefaultRSAExponent is what exponent 0 of a TPMT_PUBLIC means: Part 2, 12.2.3.5.
+const DefaultRSAExponent = 65537
 
 // Curve is what this package needs to know of an ECC curve.
 type Curve struct {

@@ -2,6 +2,7 @@ package tpmwire
 
 import "golang.org/x/crypto/cryptobyte"
 
+// Limits of the structures.
 const (
 	MaxDigestSize    = 64
 	MaxPCRBanks      = 16
@@ -18,8 +19,11 @@ func ReadTPM2B(s *cryptobyte.String, out *[]byte, limit int) bool {
 	return true
 }
 
+// AddTPM2B appends a 16-bit size and v.
 func AddTPM2B(b *cryptobyte.Builder, v []byte) {
 	b.AddUint16LengthPrefixed(func(b *cryptobyte.Builder) { b.AddBytes(v) })
 }
 
-const MaxTPMTPublicSize = 1024 // RSA-4096 with a policy has about 620
+// MaxTPMTPublicSize is the most bytes of a TPMT_PUBLIC that are read; RSA-4096 with a policy
+// has about 620.
+const MaxTPMTPublicSize = 1024

@@ -238,7 +238,7 @@ func (v *Vector) judge(err error) error {
 // names returns the stable names of one package in an error: what refused, and not
 // what some other package found and is only the cause. Rules come sorted, each once.
 func names(err error, pkg string) []string {
-	switch e := outermost(err).(type) {
+	switch e := outermost(err).(type) { //nolint:errorlint // outermost has walked the tree
 	case csr.Errors:
 		if pkg != PackageCSR {
 			return nil
@@ -263,7 +263,7 @@ func names(err error, pkg string) []string {
 // outermost returns the first error in the tree of err that is a refusal of one of the
 // packages under test, or nil. That a question may be asked again is no refusal.
 func outermost(err error) error {
-	switch e := err.(type) {
+	switch e := err.(type) { //nolint:errorlint // this walks the tree itself
 	case csr.Errors, forge.CredentialFault:
 		return err
 	case *refusal.Error:

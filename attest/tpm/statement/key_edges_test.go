@@ -132,9 +132,9 @@ func TestSameKeyEdges(t *testing.T) {
 			}
 		})
 	}
-	//lint:ignore SA1019 a point off its curve cannot be made in another way
+	//nolint:staticcheck // a point off its curve cannot be made in another way
 	off := &ecdsa.PublicKey{Curve: elliptic.P256(), X: new(big.Int).SetBytes(p.X), Y: new(big.Int).Add(new(big.Int).SetBytes(p.Y), big.NewInt(1))}
-	//lint:ignore SA1019 see above
+	//nolint:staticcheck // see above
 	y := off.Y.Bytes()
 	for name, other := range map[string]crypto.PublicKey{
 		"a point off the curve": off, "no key": nil, "no ECDSA key": (*ecdsa.PublicKey)(nil), "no point": &ecdsa.PublicKey{Curve: elliptic.P256()},

@@ -48,7 +48,7 @@ func TestPublicWithUnknownSchemes(t *testing.T) {
 func TestCoordinates(t *testing.T) {
 	key := softwareKeys.p256().Public().(*ecdsa.PublicKey)
 	good := publicArea(t, key, testAKAttributes, schemeECDSA)
-	//lint:ignore SA1019 the other point with this X
+	//nolint:staticcheck // the other point with this X
 	mirrored := &ecdsa.PublicKey{Curve: key.Curve, X: key.X, Y: new(big.Int).Sub(key.Params().P, key.Y)}
 	other := softwareKeys.p256b().Public().(*ecdsa.PublicKey)
 	wide := func(b []byte) []byte { return append([]byte{0}, b...) }
@@ -65,9 +65,9 @@ func TestCoordinates(t *testing.T) {
 		"X too wide, with the form's byte in front": {func(p *Public) { p.X = append([]byte{4}, p.X...) }, key, CheckPoint, false},
 		"Y too wide, with the end of X in front":    {func(p *Public) { p.Y = append([]byte{p.X[len(p.X)-1]}, p.Y...) }, key, CheckPoint, false},
 		"RSA without size and modulus":              {func(p *Public) { *p = Public{Type: tpm2.TPMAlgRSA} }, softwareKeys.rsa2048().Public(), CheckPublicEncoding, false},
-		//lint:ignore SA1019 half a key can be made in no other way
+		//nolint:staticcheck // half a key can be made in no other way
 		"a key without X": {func(*Public) {}, &ecdsa.PublicKey{Curve: key.Curve, Y: mirrored.Y}, "", false},
-		//lint:ignore SA1019 half a key can be made in no other way
+		//nolint:staticcheck // half a key can be made in no other way
 		"a key without Y":       {func(*Public) {}, &ecdsa.PublicKey{Curve: key.Curve, X: mirrored.X}, "", false},
 		"the mirrored point":    {func(*Public) {}, mirrored, "", false},
 		"another point":         {func(*Public) {}, other, "", false},

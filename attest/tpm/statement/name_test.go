@@ -23,7 +23,7 @@ var keyWithZero = sync.OnceValue(func() *ecdsa.PublicKey {
 	g := c.Params()
 	x, y := g.Gx, g.Gy
 	for i := 0; ; i++ {
-		//lint:ignore SA1019 no other way to walk the curve, and no secret is near
+		//nolint:staticcheck // no other way to walk the curve, and no secret is near
 		x, y = c.Add(x, y, g.Gx, g.Gy)
 		if i == 0 || x.BitLen() > 248 || y.BitLen() > 248 {
 			continue

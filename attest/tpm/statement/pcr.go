@@ -57,6 +57,7 @@ type PCR struct {
 // String returns bank, index and value in hexadecimal, for example "SHA256:7 a0c4…".
 func (p PCR) String() string { return fmt.Sprintf("%s %x", p.ID(), p.Value) }
 
+// ID returns the register without its value.
 func (p PCR) ID() PCRID { return PCRID{p.Bank, p.Index} }
 
 // PCRID names a PCR.
@@ -132,6 +133,8 @@ func SelectedPCRs(selections []PCRSelection, allowSHA1 bool) ([]PCRID, error) {
 	return ids, nil
 }
 
+// CheckBank refuses a bank whose hash is not one of SHA-256, SHA-384, SHA-512 and, where
+// allowSHA1 says so, SHA-1. Errors are an [*Error] with [CheckPCRBank].
 func CheckBank(bank tpm2.TPMAlgID, allowSHA1 bool) error {
 	if tpmwire.HashOf(bank) == 0 || bank == tpm2.TPMAlgSHA1 && !allowSHA1 {
 		return tpmwire.Refuse(CheckPCRBank, tpmwire.AlgorithmName(bank), "SHA256, SHA384 or SHA512")

@@ -25,6 +25,7 @@ const (
 
 const (
 	minRSABits = 2048
+	// MaxRSABits is the largest modulus that is accepted.
 	MaxRSABits = 4096
 )
 
@@ -101,7 +102,7 @@ func (p *Public) SameKey(pub crypto.PublicKey) bool {
 		}
 		return bytes.Equal(k.N.FillBytes(buf[:size]), p.Modulus)
 	case *ecdsa.PublicKey:
-		//lint:ignore SA1019 Bytes panics where a coordinate is nil, and nothing else tells
+		//nolint:staticcheck // Bytes panics where a coordinate is nil, and nothing else tells
 		if k == nil || k.X == nil || k.Y == nil || p.Type != tpm2.TPMAlgECC {
 			return false
 		}

@@ -228,6 +228,7 @@ func (in *QuoteInput) checkDigest() error {
 	return nil
 }
 
+// Quoted returns what a verified quote by ak says.
 func (in *QuoteInput) Quoted(ak *AK) *Quoted {
 	return &Quoted{
 		Attestation:     in.Attest,

@@ -182,11 +182,11 @@ func naiveKey(v *tpm2.TPMTPublic) naivePublicKey {
 		return nil
 	}
 	x, y := new(big.Int).SetBytes(unique.X.Buffer), new(big.Int).SetBytes(unique.Y.Buffer)
-	//lint:ignore SA1019 the point of this reading is to be another one
+	//nolint:staticcheck // the point of this reading is to be another one
 	if x.Cmp(curve.Params().P) >= 0 || y.Cmp(curve.Params().P) >= 0 || !curve.IsOnCurve(x, y) {
 		return nil
 	}
-	//lint:ignore SA1019 likewise
+	//nolint:staticcheck // likewise
 	return &ecdsa.PublicKey{Curve: curve, X: x, Y: y}
 }
 

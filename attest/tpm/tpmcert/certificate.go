@@ -119,8 +119,7 @@ func looksAtLeaves(e pkix.Extension) bool {
 
 // inCertificate says which certificate an error is about.
 func inCertificate(c *x509.Certificate, err error) error {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return &Error{Check: e.Check, Got: e.Got + " in CA certificate " + nameText(c.Subject), Want: e.Want}
 	}
 	return err

@@ -84,7 +84,7 @@ func TestFormOfLists(t *testing.T) {
 func TestNamesThatEnd(t *testing.T) {
 	id := func(v string) []byte {
 		var oidBytes encoding.ObjectIdentifier
-		for _, part := range strings.Split(v, ".") {
+		for part := range strings.SplitSeq(v, ".") {
 			n := 0
 			for _, digit := range part {
 				n = 10*n + int(digit-'0')

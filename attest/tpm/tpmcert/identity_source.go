@@ -108,15 +108,7 @@ func (s OtherNameIdentity) find(san *subjectAltName) (attest.Identity, error) {
 }
 
 func (s OtherNameIdentity) counts(id oid.OID) bool {
-	if len(s.Types) == 0 {
-		return true
-	}
-	for _, t := range s.Types {
-		if t == id {
-			return true
-		}
-	}
-	return false
+	return len(s.Types) == 0 || slices.Contains(s.Types, id)
 }
 
 // sharesTypes says that an OtherName can count for both.

@@ -103,7 +103,7 @@ func externalAttributes() tpm2.TPMAObject {
 }
 
 func newSoftwareECDSA(key *ecdsa.PrivateKey) (*softwareKey, error) {
-	//lint:ignore SA1019 Bytes panics where a part is nil, and nothing else tells
+	//nolint:staticcheck // Bytes panics where a part is nil, and nothing else tells
 	if key == nil || key.Curve == nil || key.D == nil || key.X == nil || key.Y == nil {
 		return nil, errors.New("no key")
 	}

@@ -155,7 +155,7 @@ func (k *Key) loadUnder(ctx context.Context, h *tpmop.Handles, parent *tpmop.Loa
 		// works all the same.
 		h.Drop(loaded.Handle)
 		k.held = loaded.Handle
-		return nil
+		return nil //nolint:nilerr // it works all the same
 	}
 	k.saved = &saved.Context
 	return nil

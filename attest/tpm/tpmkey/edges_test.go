@@ -64,15 +64,15 @@ func TestSoftwareKeysOfNoUse(t *testing.T) {
 		"good":       {good, true},
 		"none":       {nil, false},
 		"no curve":   {ecc(func(k *ecdsa.PrivateKey) { k.Curve = nil }), false},
-		"no D":       {ecc(func(k *ecdsa.PrivateKey) { k.D = nil }), false},
-		"no X":       {ecc(func(k *ecdsa.PrivateKey) { k.X = nil }), false}, //lint:ignore SA1019 what is refused
-		"no Y":       {ecc(func(k *ecdsa.PrivateKey) { k.Y = nil }), false}, //lint:ignore SA1019 what is refused
-		"a D of 0":   {ecc(func(k *ecdsa.PrivateKey) { k.D = new(big.Int) }), false},
-		"a large D":  {ecc(func(k *ecdsa.PrivateKey) { k.D = new(big.Int).Lsh(k.D, 8) }), false},
+		"no D":       {ecc(func(k *ecdsa.PrivateKey) { k.D = nil }), false}, //nolint:staticcheck // what is refused
+		"no X":       {ecc(func(k *ecdsa.PrivateKey) { k.X = nil }), false},
+		"no Y":       {ecc(func(k *ecdsa.PrivateKey) { k.Y = nil }), false},
+		"a D of 0":   {ecc(func(k *ecdsa.PrivateKey) { k.D = new(big.Int) }), false},             //nolint:staticcheck // what is refused
+		"a large D":  {ecc(func(k *ecdsa.PrivateKey) { k.D = new(big.Int).Lsh(k.D, 8) }), false}, //nolint:staticcheck // what is refused
 		"another's":  {ecc(func(k *ecdsa.PrivateKey) { k.PublicKey = softwareKeys.p256b().PublicKey }), false},
-		"off P-256":  {ecc(func(k *ecdsa.PrivateKey) { k.Y = new(big.Int).Add(k.Y, big.NewInt(1)) }), false}, //lint:ignore SA1019 what is refused
+		"off P-256":  {ecc(func(k *ecdsa.PrivateKey) { k.Y = new(big.Int).Add(k.Y, big.NewInt(1)) }), false},
 		"on P-224":   {softwareKeys.p224(), false},
-		"off by one": {ecc(func(k *ecdsa.PrivateKey) { k.D = new(big.Int).Add(k.D, big.NewInt(1)) }), false},
+		"off by one": {ecc(func(k *ecdsa.PrivateKey) { k.D = new(big.Int).Add(k.D, big.NewInt(1)) }), false}, //nolint:staticcheck // what is refused
 	} {
 		t.Run("ECDSA, "+name, func(t *testing.T) {
 			if k, err := newSoftwareECDSA(c.key); c.good != (err == nil) || c.good != (k != nil) {
@@ -399,7 +399,7 @@ func TestWordsOfKeyRefusals(t *testing.T) {
 		tpm2.TPMRCBadAuth: ErrPassword, tpm2.TPMRCAuthFail: ErrPassword, tpm2.TPMRCPCRChanged: ErrPCRPolicy, tpm2.TPMRCPolicyFail: ErrPCRPolicy, tpm2.TPMRCFailure: nil,
 	} {
 		err := explainKeyRefusal(rc)
-		if !errors.Is(err, rc) || want != nil && !errors.Is(err, want) || want == nil && err != rc {
+		if !errors.Is(err, rc) || want != nil && !errors.Is(err, want) || want == nil && err != rc { //nolint:errorlint // the very error
 			t.Errorf("%v: got %v, want %v", rc, err, want)
 		}
 	}

@@ -233,6 +233,7 @@ func (k *Key) sign(ctx context.Context, h *tpmop.Handles, digest []byte, scheme 
 	}
 }
 
+// MaxSignTries is how often Sign asks a TPM that answers "retry".
 const MaxSignTries = 3
 
 // authorizeUse authorizes the USER role: by the password, or by the policy of a key

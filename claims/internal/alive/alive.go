@@ -38,7 +38,7 @@ type Answer struct {
 	Deleted *time.Time
 }
 
-// ErrNoAnswer: a getter returned neither an answer nor an error.
+// ErrNoAnswer says that a getter returned neither an answer nor an error.
 var ErrNoAnswer = errors.New("neither an answer nor an error")
 
 // Check compares the answer with the claim: the object is there, has the UID, and was not

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/crypto/cryptobyte"
 	cbasn1 "golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/csr"
@@ -173,4 +174,14 @@ func certificateOfSize(t *testing.T, size int) []byte {
 		}
 		extra = max(0, extra+size-len(der))
 	}
+}
+
+func seq(elements ...[]byte) []byte { return element(cbasn1.SEQUENCE, bytes.Join(elements, nil)) }
+
+func octets(v []byte) []byte { return element(cbasn1.OCTET_STRING, v) }
+
+func element(tag cbasn1.Tag, content []byte) []byte {
+	var b cryptobyte.Builder
+	b.AddASN1(tag, func(b *cryptobyte.Builder) { b.AddBytes(content) })
+	return b.BytesOrPanic()
 }

@@ -287,13 +287,6 @@ func (f *forgery) certifyExternal(public *statement.Public) {
 	f.attest.Certified = &statement.CertifyInfo{Name: public.Name(), QualifiedName: public.Name()}
 }
 
-// useAK changes the attestation key's public area, and who signed with it.
-func (f *forgery) useAK(public *statement.Public) {
-	f.ak = &forger{private: f.ak.private, public: public}
-	f.attest.QualifiedSigner = statement.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, public.Name())
-	f.options.AK = statement.AKFromCredential(public.Raw)
-}
-
 func (f *forgery) evidence(t testing.TB) *statement.CertifyEvidence {
 	t.Helper()
 	attest, err := f.attest.Marshal()
@@ -316,14 +309,6 @@ func (f *forgery) evidence(t testing.TB) *statement.CertifyEvidence {
 		f.after(e)
 	}
 	return e
-}
-
-// verify runs VerifyCertify on it and holds the error against want, "" for none.
-func (f *forgery) verify(t *testing.T, want Check) *statement.Certified {
-	t.Helper()
-	got, err := statement.VerifyCertify(f.evidence(t), &f.options)
-	expectCheck(t, err, want)
-	return got
 }
 
 // expectCheck fails unless err is nil for "", or an *Error of that very check.

@@ -240,14 +240,11 @@ func (f *forger) sign(t testing.TB, scheme statement.KeyScheme, message []byte) 
 // forgery is a certify statement before it is marshalled and signed. A test changes
 // one thing of a good one.
 type forgery struct {
-	ak        *forger
-	attest    *statement.Attestation
-	public    *statement.Public                        // certified
-	scheme    statement.KeyScheme                      // signed with
-	patch     func(attest []byte) []byte               // before signing
-	signature func(tpmtSignature *statement.Signature) // after signing
-	after     func(*statement.CertifyEvidence)         // last
-	options   statement.CertifyOptions
+	ak      *forger
+	attest  *statement.Attestation
+	public  *statement.Public   // certified
+	scheme  statement.KeyScheme // signed with
+	options statement.CertifyOptions
 }
 
 var testQualifyingData = []byte{0x00, 0xff, 0x55, 0xaa}
@@ -279,45 +276,6 @@ func (f *forgery) certify(public *statement.Public) {
 func (f *forgery) certifyExternal(public *statement.Public) {
 	f.public = public
 	f.attest.Certified = &statement.CertifyInfo{Name: public.Name(), QualifiedName: public.Name()}
-}
-
-// useAK changes the attestation key's public area, and who signed with it.
-func (f *forgery) useAK(public *statement.Public) {
-	f.ak = &forger{private: f.ak.private, public: public}
-	f.attest.QualifiedSigner = statement.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, public.Name())
-	f.options.AK = statement.AKFromCredential(public.Raw)
-}
-
-func (f *forgery) evidence(t testing.TB) *statement.CertifyEvidence {
-	t.Helper()
-	attest, err := f.attest.Marshal()
-	if err != nil {
-		t.Fatalf("Marshal: %v", err)
-	}
-	if f.patch != nil {
-		attest = f.patch(attest)
-	}
-	v := f.ak.sign(t, f.scheme, attest)
-	if f.signature != nil {
-		f.signature(v)
-	}
-	sig, err := v.Marshal()
-	if err != nil {
-		t.Fatalf("Marshal: %v", err)
-	}
-	e := &statement.CertifyEvidence{Attest: attest, Signature: sig, Public: f.public.Raw}
-	if f.after != nil {
-		f.after(e)
-	}
-	return e
-}
-
-// verify runs VerifyCertify on it and holds the error against want, "" for none.
-func (f *forgery) verify(t *testing.T, want Check) *statement.Certified {
-	t.Helper()
-	got, err := statement.VerifyCertify(f.evidence(t), &f.options)
-	expectCheck(t, err, want)
-	return got
 }
 
 // expectCheck fails unless err is nil for "", or an *Error of that very check.

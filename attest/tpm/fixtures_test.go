@@ -121,22 +121,6 @@ func gkeArea(t testing.TB, key *ecdsa.PublicKey) *statement.Public {
 	return changed(t, p, func(p *statement.Public) { p.X, p.Y = withoutLeadingZeros(p.X), withoutLeadingZeros(p.Y) })
 }
 
-// file puts the parts together.
-func (f *gkeFixture) file(t testing.TB) *csr.Request {
-	t.Helper()
-	e := f.forgery.evidence(t)
-	v, err := statement.ParseSignature(e.Signature)
-	if err != nil {
-		t.Fatal(err)
-	}
-	signature := v.RSA
-	if signature == nil {
-		signature = append(v.R, v.S...)
-	}
-	f.encode(e.Attest, signature)
-	return &f.object
-}
-
 func (f *gkeFixture) encode(attest, signature []byte) {
 	var out []byte
 	for _, b := range []pem.Block{{Type: csr.BlockRequest, Bytes: f.request}, {Type: csr.BlockProposalData, Bytes: attest},
@@ -371,17 +355,4 @@ func (f *quoteForgery) evidence(t testing.TB) *statement.QuoteEvidence {
 		t.Fatalf("Marshal: %v", err)
 	}
 	return &statement.QuoteEvidence{Attest: attest, Signature: sig, PCRs: f.pcrs}
-}
-
-func (f *quoteForgery) verify(t *testing.T, want Check) *statement.Quoted {
-	t.Helper()
-	got, err := statement.VerifyQuote(f.evidence(t), &f.options)
-	expectCheck(t, err, want)
-	return got
-}
-
-func (f *quoteForgery) useAK(public *statement.Public) {
-	f.ak = &forger{private: f.ak.private, public: public}
-	f.attest.QualifiedSigner = statement.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, public.Name())
-	f.options.AK = statement.AKFromCredential(public.Raw)
 }

@@ -12,11 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-tpm/tpm2"
-
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
-	"github.com/nodeattest/nodeattest/internal/tpmwire"
 )
 
 // tools runs tpm2-tools against a software TPM of its own.
@@ -125,84 +122,6 @@ func (x *tools) area(context string) *statement.Public {
 }
 
 const toolsAKAttributes = "fixedtpm|fixedparent|sensitivedataorigin|userwithauth|restricted|sign"
-
-// verify certifies, verifies, and lets OpenSSL verify the same signature.
-func (x *tools) verify(ak, key string) {
-	t, name := x.t, ak+"."+key
-	scheme := ""
-	if ak == "rsapss" {
-		scheme = " --scheme rsapss"
-	}
-	x.run("tpm2_certify -Q -C " + ak + ".ctx -c " + key + ".ctx -g sha256 -f tss -o " + name + ".attest -s " + name + ".sig" + scheme)
-	akArea, area := x.area(ak), x.area(key)
-	expected, err := area.Key()
-	if err != nil {
-		t.Fatal(err)
-	}
-	e := &statement.CertifyEvidence{Attest: x.read(name + ".attest"), Signature: x.read(name + ".sig"), Public: area.Raw}
-	o := &statement.CertifyOptions{AK: statement.AKFromCredential(akArea.Raw), QualifyingData: testQualifyingData, Key: expected}
-	got, err := statement.VerifyCertify(e, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if resident := key != "soft"; got.TPMResident != resident {
-		t.Errorf("resident %v", got.TPMResident)
-	}
-	if trusted := ak == "primary"; got.ClockTrusted != trusted {
-		t.Errorf("clock trusted %v", got.ClockTrusted)
-	}
-	o.QualifyingData = []byte("of another request")
-	_, err = statement.VerifyCertify(e, o)
-	expectCheck(t, err, statement.CheckQualifyingData)
-	x.openssl(akArea, e)
-}
-
-func (x *tools) openssl(ak *statement.Public, e *statement.CertifyEvidence) {
-	t := x.t
-	if _, err := exec.LookPath("openssl"); err != nil {
-		t.Skip("openssl is not installed: apt-get install -y openssl")
-	}
-	key, err := ak.Key()
-	if err != nil {
-		t.Fatal(err)
-	}
-	opensslVerify(t, x.dir, key, e)
-}
-
-// opensslVerify lets OpenSSL verify a signature over a statement, and refuse it when
-// the statement is changed.
-func opensslVerify(t *testing.T, dir string, key crypto.PublicKey, e *statement.CertifyEvidence) {
-	t.Helper()
-	x := &tools{t: t, dir: dir, env: os.Environ()}
-	spki, err := x509.MarshalPKIXPublicKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	v, err := statement.ParseSignature(e.Signature)
-	if err != nil {
-		t.Fatal(err)
-	}
-	signature := v.RSA
-	if v.Alg == tpm2.TPMAlgECDSA {
-		if signature, err = v.MarshalECDSA(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	x.write("openssl.pem", pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: spki}))
-	x.write("openssl.sig", signature)
-	x.write("openssl.attest", e.Attest)
-	line := "openssl dgst -" + strings.ToLower(tpmwire.AlgorithmName(v.Hash)) + " -verify openssl.pem -signature openssl.sig"
-	if v.Alg == tpm2.TPMAlgRSAPSS {
-		line += " -sigopt rsa_padding_mode:pss -sigopt rsa_pss_saltlen:digest"
-	}
-	x.run(line + " openssl.attest")
-	other := bytes.Clone(e.Attest)
-	other[len(other)-1] ^= 1
-	x.write("openssl.attest", other)
-	if out, err := x.try(line + " openssl.attest"); err == nil {
-		t.Errorf("OpenSSL accepts a changed statement: %s", out)
-	}
-}
 
 func digestOf(hash crypto.Hash) []byte {
 	h := hash.New()
