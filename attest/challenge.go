@@ -1,25 +1,25 @@
 package attest
 
 import (
+	"context"
+	"crypto/rand"
 	"encoding/base64"
+	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// ReasonChallenge is the reason of the Denied condition that carries a
-// challenge to the node on Kubernetes.
-const ReasonChallenge = "AttestationChallenge"
-
 // ChallengeDecision is the decision about a hello that was challenged, with the DER
 // that [Verifier.Challenge] returned: its request is denied, since it is never
-// signed, and the message of the condition is the challenge in base64 (RFC 4648
+// signed, with the reason AttestationChallenge, and the message of the condition is the challenge in base64 (RFC 4648
 // section 4, padded, unbroken). Like every decision it goes through
 // [csr.Decision.For] before it is written.
 func ChallengeDecision(challenge []byte) csr.Decision {
 	return csr.Decision{Verdict: csr.VerdictDeny, Condition: csr.ConditionDenied, Subresource: csr.SubresourceApproval,
-		Reason: ReasonChallenge, Message: base64.StdEncoding.EncodeToString(challenge)}
+		Reason: message.ReasonChallenge, Message: base64.StdEncoding.EncodeToString(challenge)}
 }
 
 // CheckNoChallenge: a hello was decided about without a challenge.
@@ -36,17 +36,17 @@ func ChallengeOf(hello *csr.Request) ([]byte, error) {
 		return nil, errNotMade
 	}
 	for _, c := range hello.Status.Conditions {
-		if c.Type == csr.ConditionDenied && c.Reason == ReasonChallenge {
+		if c.Type == csr.ConditionDenied && c.Reason == message.ReasonChallenge {
 			return parseChallengeMessage(c.Message)
 		}
 	}
 	for _, c := range hello.Status.Conditions {
 		switch c.Type {
 		case csr.ConditionDenied, csr.ConditionApproved, csr.ConditionFailed:
-			return nil, &Error{Check: CheckNoChallenge, Got: c.Type + ": " + c.Reason + ": " + c.Message, Want: ReasonChallenge}
+			return nil, &Error{Check: CheckNoChallenge, Got: c.Type + ": " + c.Reason + ": " + c.Message, Want: message.ReasonChallenge}
 		}
 	}
-	return nil, &Error{Check: CheckNoChallenge, Got: "no decision", Want: ReasonChallenge, Err: refusal.ErrRetry}
+	return nil, &Error{Check: CheckNoChallenge, Got: "no decision", Want: message.ReasonChallenge, Err: refusal.ErrRetry}
 }
 
 // parseChallengeMessage refuses any other spelling of the same bytes.
@@ -59,4 +59,53 @@ func parseChallengeMessage(message string) ([]byte, error) {
 		return nil, &Error{Check: CheckEncoding, Got: "a challenge message in another form", Want: "padded, unbroken base64"}
 	}
 	return challenge, nil
+}
+
+// makeChallenge adds key, nonce and times to what is known, and the secret. Where the kind
+// seals it, it leaves here in the credential alone.
+func (v *Verifier) makeChallenge(ctx context.Context, k *openKind, hello HelloEvidence, q *Inquiry, b *message.Binding, created time.Time) ([]byte, error) {
+	key, err := v.ring.newest(q.Now)
+	if err != nil {
+		return nil, err
+	}
+	b.KeyID = key.ID
+	_, _ = rand.Read(b.Nonce[:]) // never fails
+	b.IssuedAt = created.Unix()
+	b.NotAfter = created.Add(v.window).Unix()
+	der, err := b.Marshal()
+	if err != nil {
+		return nil, err
+	}
+	secret := key.challengeSecret(k.Provider, der)
+	credential, err := hello.Seal(ctx, q, secret)
+	if err != nil {
+		return nil, err
+	}
+	c := &message.Challenge{Binding: *b, Clear: secret}
+	switch {
+	case (credential != nil) != (b.Road == message.RoadEK):
+		return nil, k.fault("a credential, or none, on road "+b.Road.String(), "one on road ek alone")
+	case credential != nil:
+		c.Clear = nil
+		c.Credential = &message.Credential{IDObject: credential.IDObject, EncryptedSecret: credential.EncryptedSecret}
+	}
+	return c.Marshal()
+}
+
+// expected is the Binding as the verifier knows it: everything but key, nonce
+// and times.
+func (v *Verifier) expected(r *Result, p *Presented, request *csr.Request, clusterID string) *message.Binding {
+	b := &message.Binding{
+		Road:        message.Road(r.Road),
+		ClusterID:   clusterID,
+		SignerName:  r.SignerName,
+		Requester:   request.Spec.Username,
+		MachineKey:  r.MachineKey,
+		AKName:      p.AKName,
+		RequestHash: r.RequestHash,
+	}
+	if s := request.Spec.ExpirationSeconds; s != nil {
+		b.ExpirationSeconds = *s
+	}
+	return b
 }

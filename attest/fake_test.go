@@ -161,8 +161,9 @@ func (m *fakeEvidence) Verify(_ context.Context, q *Inquiry) (*Findings, error) 
 
 func (m *fakeEvidence) findings(q *Inquiry) *Findings {
 	f := &Findings{Machine: Identity(m.Machine), MachineStanding: Asserted}
+	f.Values = map[string][]byte{}
 	for _, v := range m.Values {
-		f.Values = append(f.Values, Value(v))
+		f.Values[v.Label] = v.Bytes
 	}
 	if m.kind.find != nil {
 		f = m.kind.find(m.stage, q, f)

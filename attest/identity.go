@@ -31,21 +31,18 @@ func (id Identity) Kind() string {
 	return kind
 }
 
-// MaxIdentitySize bounds a machine identity in a registry or a list, in bytes.
-const MaxIdentitySize = 1024
-
 // Valid reports whether an identity can be recorded: a kind, a colon and a name,
-// printable and of at most [MaxIdentitySize] bytes. [ParseIdentity] asks for more.
+// printable and of at most 1024 bytes. [ParseIdentity] asks for more.
 func (id Identity) Valid() bool {
 	kind := id.Kind()
-	return len(kind) > 0 && len(kind) < len(id)-1 && plaintext.Valid(string(id), MaxIdentitySize)
+	return len(kind) > 0 && len(kind) < len(id)-1 && plaintext.Valid(string(id), message.MaxIdentitySize)
 }
 
 // CheckIdentity: evidence states a machine identity that is bad or ambiguous, or none.
 const CheckIdentity Check = "machine-identity"
 
 // ParseIdentity reads a machine identity as a person writes it into a list: at most
-// [MaxIdentitySize] bytes without spaces. The forms that [Identity] lists are held
+// 1024 bytes without spaces. The forms that [Identity] lists are held
 // to their one spelling, so that what is accepted can be what a verification finds.
 // A kind of the caller's own is one of lower-case letters, digits and "-", and not the
 // name of a hash: a digest without a kind in front would match no machine. The error is

@@ -4,19 +4,21 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/nodeattest/nodeattest/internal/message"
 )
 
 const testDigest = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
 func TestParseIdentity(t *testing.T) {
 	good := []string{"ek:sha256:" + testDigest, "ak:sha256:" + testDigest, "gce:p/0", "gce:example.com:p/18446744073709551615",
-		"othername:1.2.3:MAA", "othername:2.25.274969308675442717258829974567625345604:BQA", "row:7", "a-1:x:y/z", "sha:1", "x:" + strings.Repeat("y", MaxIdentitySize-2)}
+		"othername:1.2.3:MAA", "othername:2.25.274969308675442717258829974567625345604:BQA", "row:7", "a-1:x:y/z", "sha:1", "x:" + strings.Repeat("y", message.MaxIdentitySize-2)}
 	for _, s := range good {
 		if id, err := ParseIdentity(s); err != nil || string(id) != s {
 			t.Errorf("%q: got %q, %v", s, id, err)
 		}
 	}
-	for _, s := range []string{"", ":", "x", "x:", ":x", "X:y", "1x:y", "-:y", "x y:z", "x:y z", "x:y\n", "x:\xff", "x:" + strings.Repeat("y", MaxIdentitySize-1),
+	for _, s := range []string{"", ":", "x", "x:", ":x", "X:y", "1x:y", "-:y", "x y:z", "x:y z", "x:y\n", "x:\xff", "x:" + strings.Repeat("y", message.MaxIdentitySize-1),
 		"ek:" + testDigest, "sha256:00", "sha256:" + testDigest, "sha1:00", "sha384:00", "sha512:00", "ek:sha1:" + testDigest, "ek:sha256:" + testDigest + "00", "ek:sha256:" + testDigest[1:], "ak:sha256:" + strings.ToUpper(testDigest),
 		"ek:sha256:" + strings.Repeat("g", 64), "gce:p", "gce:/1", "gce:p/", "gce:p/01", "gce:p/-1", "gce:p/+1", "gce:p/18446744073709551616", "gce:p/1/2",
 		"othername:1.2.3", "othername:1.2.3:", "othername:1.02.3:MAA", "othername::MAA", "othername:1.2.3:MAA=", "othername:1.2.3:MA+", "othername:1.2.3:MAB"} {

@@ -14,22 +14,16 @@ import (
 	"github.com/nodeattest/nodeattest/secret"
 )
 
-// Times of a key ring.
-const (
-	// MaxRingAge is how old a reading of a shared ring may be: a replica that has
-	// not read it for longer verifies nothing.
-	MaxRingAge = 60 * time.Second
-	// RetireAfter is how long a key stays good after its successor became
-	// active, in a routine rotation.
-	RetireAfter = 2 * time.Hour
-)
+// MaxRingAge is how old a reading of a shared ring may be: a replica that has not read it
+// for longer verifies nothing.
+const MaxRingAge = message.MaxRingAge
 
 // Checks of the key ring.
 const (
 	// CheckRingKey: the binding names a key that is unknown, retired or not
 	// active yet.
 	CheckRingKey Check = "ring-key"
-	// CheckRingStale: the ring was read more than [MaxRingAge] ago, in the future, or
+	// CheckRingStale: the ring was read more than 60 seconds ago, in the future, or
 	// not yet. Always together with [csr.ErrRetry].
 	CheckRingStale Check = "ring-stale"
 	// CheckRingEmpty: the ring holds no key that is active and not retired.
@@ -37,26 +31,14 @@ const (
 	CheckRingEmpty Check = "ring-empty"
 )
 
-// Sizes of a challenge key, in bytes.
-const (
-	RingKeyIDSize  = message.KeyIDSize
-	RingSecretSize = 32
-)
-
-// RingKeyID names a challenge key of a [KeyRing].
-type RingKeyID [RingKeyIDSize]byte
-
-// String returns the identifier in lower-case hexadecimal.
-func (id RingKeyID) String() string { return hex.EncodeToString(id[:]) }
-
 // RingKey is one challenge key: it makes challenges from ActiveAt on, and its
 // challenges verify until RetiredAt.
 type RingKey struct {
 	// ID is what a challenge calls the key by.
-	ID RingKeyID
+	ID [message.KeyIDSize]byte
 	// Secret is what challenges are derived from, and nothing else. Whoever has one can
 	// pass for any machine whose secrets travel in credentials ([RoadEK]): guard it like the CA's key.
-	Secret secret.Value[[RingSecretSize]byte]
+	Secret secret.Value[[message.SecretSize]byte]
 	// ActiveAt is when the key begins to make challenges.
 	ActiveAt time.Time
 	// RetiredAt is zero for a key in use.
@@ -66,7 +48,7 @@ type RingKey struct {
 // NewRingKey makes a key with a random identifier and secret.
 func NewRingKey(activeAt time.Time) RingKey {
 	k := RingKey{ActiveAt: activeAt}
-	var random [RingSecretSize]byte
+	var random [message.SecretSize]byte
 	// crypto/rand.Read never fails and never returns short.
 	_, _ = rand.Read(k.ID[:])
 	_, _ = rand.Read(random[:])
@@ -78,7 +60,10 @@ func (k *RingKey) retired(now time.Time) bool {
 	return !k.RetiredAt.IsZero() && !k.RetiredAt.After(now)
 }
 
-// KeyRing holds the challenge keys of a control plane. Replicas that share
+// KeyRing holds the challenge keys of a control plane. The zero value has not been read yet,
+// for a program that starts before it can read the shared place: until the first
+// [KeyRing.Refresh] it makes and verifies nothing, and everything is [CheckRingStale], to be
+// tried again. Replicas that share
 // nothing but the ring accept answers to each other's challenges: no other
 // state is kept. It is safe for use from many goroutines.
 type KeyRing struct {
@@ -92,8 +77,7 @@ type ringState struct {
 }
 
 // NewKeyRing makes a ring from keys that were read from a shared place at
-// readAt. Call [KeyRing.Refresh] with a new reading well within [MaxRingAge].
-// Where nothing has been read yet, see [NewUnreadKeyRing].
+// readAt. Call [KeyRing.Refresh] with a new reading well within 60 seconds.
 // It returns an error if keys is empty, an identifier occurs twice, a secret is
 // all zero, ActiveAt is zero, or a key is retired before it is active.
 func NewKeyRing(keys []RingKey, readAt time.Time) (*KeyRing, error) {
@@ -101,15 +85,6 @@ func NewKeyRing(keys []RingKey, readAt time.Time) (*KeyRing, error) {
 		return nil, errors.New("attest: a key ring needs the time at which it was read")
 	}
 	return newKeyRing(&ringState{keys: keys, readAt: readAt})
-}
-
-// NewUnreadKeyRing makes a ring that has not been read yet, for a program that starts
-// before it can read the shared place. Until the first [KeyRing.Refresh] it makes and
-// verifies nothing: everything is [CheckRingStale], to be tried again.
-func NewUnreadKeyRing() *KeyRing {
-	r := &KeyRing{}
-	r.state.Store(&ringState{})
-	return r
 }
 
 // NewStaticKeyRing makes a ring of keys that the caller owns and that nobody
@@ -132,18 +107,18 @@ func checkRingKeys(keys []RingKey) error {
 	if len(keys) == 0 {
 		return errors.New("attest: a key ring needs at least one key")
 	}
-	seen := make(map[RingKeyID]bool, len(keys))
+	seen := make(map[[message.KeyIDSize]byte]bool, len(keys))
 	for i := range keys {
 		k := &keys[i]
 		switch {
 		case seen[k.ID]:
-			return fmt.Errorf("attest: key ring: identifier %s occurs twice", k.ID)
-		case k.Secret.Reveal() == [RingSecretSize]byte{}:
-			return fmt.Errorf("attest: key ring: key %s has no secret", k.ID)
+			return fmt.Errorf("attest: key ring: identifier %s occurs twice", hexID(k.ID))
+		case k.Secret.Reveal() == [message.SecretSize]byte{}:
+			return fmt.Errorf("attest: key ring: key %s has no secret", hexID(k.ID))
 		case k.ActiveAt.IsZero():
-			return fmt.Errorf("attest: key ring: key %s does not say when it becomes active", k.ID)
+			return fmt.Errorf("attest: key ring: key %s does not say when it becomes active", hexID(k.ID))
 		case !k.RetiredAt.IsZero() && k.RetiredAt.Before(k.ActiveAt):
-			return fmt.Errorf("attest: key ring: key %s is retired before it is active", k.ID)
+			return fmt.Errorf("attest: key ring: key %s is retired before it is active", hexID(k.ID))
 		}
 		seen[k.ID] = true
 	}
@@ -164,13 +139,10 @@ func (r *KeyRing) Refresh(keys []RingKey, readAt time.Time) error {
 	next := &ringState{keys: append([]RingKey(nil), keys...), readAt: readAt}
 	for {
 		held := r.state.Load()
-		if held == nil {
-			return errors.New("attest: a key ring is made by NewKeyRing, NewUnreadKeyRing or NewStaticKeyRing")
-		}
-		if held.static {
+		if held != nil && held.static {
 			return errors.New("attest: a static key ring is not refreshed")
 		}
-		if readAt.Before(held.readAt) {
+		if held != nil && readAt.Before(held.readAt) {
 			return fmt.Errorf("attest: key ring: a reading of %s is older than the one of %s",
 				readAt.UTC().Format(time.RFC3339), held.readAt.UTC().Format(time.RFC3339))
 		}
@@ -184,15 +156,15 @@ func (r *KeyRing) Refresh(keys []RingKey, readAt time.Time) error {
 func (r *KeyRing) fresh(now time.Time) ([]RingKey, error) {
 	s := r.state.Load()
 	if s == nil {
-		return nil, &Error{Check: CheckRingEmpty, Want: "a ring made by NewKeyRing or NewStaticKeyRing", Err: csr.ErrRetry}
+		s = &ringState{}
 	}
-	if age := now.Sub(s.readAt); !s.static && (age > MaxRingAge || age < -clockSkew) {
+	if age := now.Sub(s.readAt); !s.static && (age > message.MaxRingAge || age < -clockSkew) {
 		got := "a ring that has not been read yet"
 		if !s.readAt.IsZero() {
 			got = "a ring read at " + s.readAt.UTC().Format(time.RFC3339)
 		}
 		return nil, &Error{Check: CheckRingStale, Got: got,
-			Want: "one read within " + MaxRingAge.String(), Err: csr.ErrRetry}
+			Want: "one read within " + message.MaxRingAge.String(), Err: csr.ErrRetry}
 	}
 	return s.keys, nil
 }
@@ -223,7 +195,7 @@ func (r *KeyRing) newest(now time.Time) (*RingKey, error) {
 // lookup returns the key of a challenge that is to be verified. A key that
 // becomes active within clockSkew is one that another replica, whose clock is
 // ahead, may already use: that is no refusal but a reason to try again.
-func (r *KeyRing) lookup(id RingKeyID, now time.Time) (*RingKey, error) {
+func (r *KeyRing) lookup(id [message.KeyIDSize]byte, now time.Time) (*RingKey, error) {
 	keys, err := r.fresh(now)
 	if err != nil {
 		return nil, err
@@ -235,27 +207,27 @@ func (r *KeyRing) lookup(id RingKeyID, now time.Time) (*RingKey, error) {
 		}
 		switch {
 		case k.retired(now):
-			return nil, &Error{Check: CheckRingKey, Got: "key " + id.String() + ", retired " + k.RetiredAt.UTC().Format(time.RFC3339),
+			return nil, &Error{Check: CheckRingKey, Got: "key " + hexID(id) + ", retired " + k.RetiredAt.UTC().Format(time.RFC3339),
 				Want: "a key that is not retired"}
 		case k.ActiveAt.After(now.Add(clockSkew)):
-			return nil, &Error{Check: CheckRingKey, Got: "key " + id.String() + ", active from " + k.ActiveAt.UTC().Format(time.RFC3339),
+			return nil, &Error{Check: CheckRingKey, Got: "key " + hexID(id) + ", active from " + k.ActiveAt.UTC().Format(time.RFC3339),
 				Want: "a key that is active"}
 		case k.ActiveAt.After(now):
-			return nil, &Error{Check: CheckRingKey, Got: "key " + id.String() + ", active in a moment",
+			return nil, &Error{Check: CheckRingKey, Got: "key " + hexID(id) + ", active in a moment",
 				Want: "a key that is active", Err: csr.ErrRetry}
 		}
 		return k, nil
 	}
-	return nil, &Error{Check: CheckRingKey, Got: "unknown key " + id.String(), Want: "a key of the ring"}
+	return nil, &Error{Check: CheckRingKey, Got: "unknown key " + hexID(id), Want: "a key of the ring"}
 }
 
-// RotateKeys returns keys with a new one that becomes active 2 × [MaxRingAge]
+// RotateKeys returns keys with a new one that becomes active 2 × 60 seconds
 // after now, when every replica has read it. The keys that are in use until then
-// are retired [RetireAfter] later, and those already retired at now are left
+// are retired 2 hours later, and those already retired at now are left
 // out. While a key waits to become active there is no further one. The given slice
 // is not changed.
 func RotateKeys(keys []RingKey, now time.Time) []RingKey {
-	next := NewRingKey(now.Add(2 * MaxRingAge))
+	next := NewRingKey(now.Add(2 * message.MaxRingAge))
 	out := make([]RingKey, 0, len(keys)+1)
 	if slices.ContainsFunc(keys, func(k RingKey) bool { return k.ActiveAt.After(now) }) {
 		return append(out, slices.DeleteFunc(slices.Clone(keys), func(k RingKey) bool { return k.retired(now) })...)
@@ -265,7 +237,7 @@ func RotateKeys(keys []RingKey, now time.Time) []RingKey {
 			continue
 		}
 		if k.RetiredAt.IsZero() {
-			k.RetiredAt = next.ActiveAt.Add(RetireAfter)
+			k.RetiredAt = next.ActiveAt.Add(message.RetireAfter)
 		}
 		out = append(out, k)
 	}
@@ -277,3 +249,6 @@ func (k *RingKey) challengeSecret(provider string, binding []byte) []byte {
 	key := k.Secret.Reveal()
 	return message.Secret(key[:], provider, binding)
 }
+
+// hexID names a key in texts: its identifier in lower-case hexadecimal.
+func hexID(id [message.KeyIDSize]byte) string { return hex.EncodeToString(id[:]) }

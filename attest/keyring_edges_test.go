@@ -17,7 +17,7 @@ func TestAgesOfReadings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for at, good := range map[time.Duration]bool{-clockSkew - 1: false, -clockSkew: true, 0: true, MaxRingAge: true, MaxRingAge + 1: false} {
+	for at, good := range map[time.Duration]bool{-clockSkew - 1: false, -clockSkew: true, 0: true, message.MaxRingAge: true, message.MaxRingAge + 1: false} {
 		_, err := ring.fresh(ringTime.Add(at))
 		if good != (err == nil) || !good && !errors.Is(err, CheckRingStale) {
 			t.Errorf("%v after it: %v", at, err)

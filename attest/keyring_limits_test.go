@@ -8,20 +8,22 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/message"
+
 	"github.com/nodeattest/nodeattest/internal/der"
 )
 
 // An encoded ring is tried at each of its limits.
 func TestRingKeysAtTheirLimits(t *testing.T) {
 	value := func(active, retired uint64) []byte {
-		v := bytes.Repeat([]byte{7}, RingSecretSize)
+		v := bytes.Repeat([]byte{7}, message.SecretSize)
 		return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(v, active), retired)
 	}
-	name := strings.Repeat("ab", RingKeyIDSize)
+	name := strings.Repeat("ab", message.KeyIDSize)
 	many := func(n int) map[string][]byte {
 		all := map[string][]byte{}
 		for i := range n {
-			id := make([]byte, RingKeyIDSize)
+			id := make([]byte, message.KeyIDSize)
 			id[0] = byte(i + 1)
 			all[hex.EncodeToString(id)] = value(1, 0)
 		}
@@ -33,8 +35,8 @@ func TestRingKeysAtTheirLimits(t *testing.T) {
 	}{
 		"the first second":        {map[string][]byte{name: value(1, 0)}, true},
 		"the last one":            {map[string][]byte{name: value(der.MaxUnixSeconds, der.MaxUnixSeconds)}, true},
-		"as many as there may be": {many(MaxRingKeys), true},
-		"one more":                {many(MaxRingKeys + 1), false},
+		"as many as there may be": {many(maxRingKeys), true},
+		"one more":                {many(maxRingKeys + 1), false},
 		"active at no time":       {map[string][]byte{name: value(0, 0)}, false},
 		"active too late":         {map[string][]byte{name: value(der.MaxUnixSeconds+1, 0)}, false},
 		"retired too late":        {map[string][]byte{name: value(1, der.MaxUnixSeconds+1)}, false},
@@ -91,8 +93,8 @@ func TestRingKeysAtTheirLimits(t *testing.T) {
 	}
 	t.Run("encode one too many", func(t *testing.T) {
 		var keys []RingKey
-		for n := range MaxRingKeys + 1 {
-			if n == MaxRingKeys {
+		for n := range maxRingKeys + 1 {
+			if n == maxRingKeys {
 				if _, err := MarshalRingKeys(keys); err != nil {
 					t.Fatal(err)
 				}

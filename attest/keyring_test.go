@@ -20,7 +20,7 @@ var ringTime = time.Unix(1_800_000_000, 0).UTC()
 func TestKeyRingRefuses(t *testing.T) {
 	good := NewRingKey(ringTime)
 	noSecret, noTime, reversed := good, good, good
-	noSecret.Secret = secret.New([RingSecretSize]byte{})
+	noSecret.Secret = secret.New([message.SecretSize]byte{})
 	noTime.ActiveAt = time.Time{}
 	reversed.RetiredAt = ringTime.Add(-time.Second)
 	for name, keys := range map[string][]RingKey{
@@ -59,15 +59,15 @@ func TestKeyRingRefresh(t *testing.T) {
 	if err := ring.Refresh([]RingKey{first, second}, ringTime.Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
-	for at, want := range map[time.Duration]RingKeyID{0: first.ID, time.Minute: second.ID} {
+	for at, want := range map[time.Duration][8]byte{0: first.ID, time.Minute: second.ID} {
 		if k, err := ring.newest(ringTime.Add(at)); err != nil || k.ID != want {
 			t.Errorf("newest after %s: %v, %v, want %s", at, k, err, want)
 		}
 	}
-	if _, err := ring.newest(ringTime.Add(time.Minute + MaxRingAge)); err != nil {
+	if _, err := ring.newest(ringTime.Add(time.Minute + message.MaxRingAge)); err != nil {
 		t.Errorf("at the greatest age: %v", err)
 	}
-	if _, err := ring.newest(ringTime.Add(time.Minute + MaxRingAge + 1)); !errors.Is(err, CheckRingStale) || !errors.Is(err, csr.ErrRetry) {
+	if _, err := ring.newest(ringTime.Add(time.Minute + message.MaxRingAge + 1)); !errors.Is(err, CheckRingStale) || !errors.Is(err, csr.ErrRetry) {
 		t.Errorf("over it: %v", err)
 	}
 	static, err := NewStaticKeyRing(first)
@@ -105,7 +105,7 @@ func TestKeyRingLookup(t *testing.T) {
 			t.Errorf("after %s: %v", at, err)
 		}
 	}
-	if _, err := ring.lookup(RingKeyID{}, ringTime); !errors.Is(err, CheckRingKey) {
+	if _, err := ring.lookup([8]byte{}, ringTime); !errors.Is(err, CheckRingKey) {
 		t.Errorf("an unknown key: %v", err)
 	}
 }
@@ -117,7 +117,7 @@ func TestRotateKeys(t *testing.T) {
 		t.Fatalf("%d keys, the old one changed to %v", len(keys), old.RetiredAt)
 	}
 	next := keys[1]
-	if wait := next.ActiveAt.Sub(ringTime); wait < MaxRingAge {
+	if wait := next.ActiveAt.Sub(ringTime); wait < message.MaxRingAge {
 		t.Errorf("the new key is active after %s, before every replica has read it", wait)
 	}
 	if over := keys[0].RetiredAt.Sub(next.ActiveAt); over != 2*time.Hour {
@@ -140,11 +140,11 @@ func TestEncodeKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	back, err := ParseRingKeys(data)
-	same := cmp.Comparer(func(x, y secret.Value[[RingSecretSize]byte]) bool { return x.Reveal() == y.Reveal() })
+	same := cmp.Comparer(func(x, y secret.Value[[message.SecretSize]byte]) bool { return x.Reveal() == y.Reveal() })
 	if diff := cmp.Diff([]RingKey{a, b}, back, same); err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
 	}
-	name, value := a.ID.String(), data[a.ID.String()]
+	name, value := hexID(a.ID), data[hexID(a.ID)]
 	for what, bad := range map[string]map[string][]byte{
 		"nothing":         {},
 		"short name":      {name[:14]: value},
@@ -173,7 +173,7 @@ func revealed(k *RingKey) []byte {
 // The two derivations are HMAC-SHA256 over label, 00 and the binding; the values
 // are Python's hmac's.
 func TestDerivations(t *testing.T) {
-	key := RingKey{Secret: secret.New([RingSecretSize]byte(bytes.Repeat([]byte{1}, 32)))}
+	key := RingKey{Secret: secret.New([message.SecretSize]byte(bytes.Repeat([]byte{1}, 32)))}
 	s := key.challengeSecret("tpm", []byte("b"))
 	if got, want := hex.EncodeToString(s), "9bf1b16336505ee258336661ebf7962673d3d368cea93812f3072d1bee4a6148"; got != want {
 		t.Errorf("S is %s, want %s", got, want)

@@ -19,7 +19,7 @@ import (
 // the kinds that it takes.
 //
 // The kind reads its statements and says which machine they are of and whether they hold.
-// The rest is the join's: the request and its policy, the [Challenge]'s key, times and
+// The rest is the join's: the request and its policy, the challenge's key, times and
 // contents, what has to be compared, and membership. A kind never sees a challenge key,
 // and what it returns is held against what it declared ([Description]). It is called from
 // many goroutines.
@@ -142,7 +142,9 @@ type Credential struct {
 	EncryptedSecret []byte
 }
 
-// Budget counts the public-key operations of one request. A kind calls its method
+// Budget counts the public-key operations of one request: at most 10 signatures for a
+// hello, the request's own and 9 in chains of certificates, and two more for an answer,
+// whoever sends it and however many kinds there are. Most have two or three. A kind calls its method
 // Signature before each signature that it checks, and Encryption before it makes a
 // credential, and returns the error if there is one: [CheckBudget], or a retry once the
 // context has ended.
@@ -150,15 +152,6 @@ type Budget = work.Budget
 
 // CheckBudget: a request would cost more than it may.
 const CheckBudget = work.CheckBudget
-
-// What one request may cost, whoever sends it and however many kinds there are.
-const (
-	// MaxHelloSignatures bounds the signatures that are checked for a hello: the
-	// request's own, and 9 in chains of certificates. Most have two or three.
-	MaxHelloSignatures = 1 + work.MaxChainLinks + work.MaxFailedLinks
-	// MaxAnswerSignatures bounds those of an answer, which has statements too.
-	MaxAnswerSignatures = MaxHelloSignatures + 2
-)
 
 // Inquiry is what a kind is given to decide by. It is good for one request.
 type Inquiry struct {
@@ -236,19 +229,13 @@ type Findings struct {
 	TPMResident       bool
 	ResidenceStanding Standing
 	Residence         string
-	// Values are the qualifying data of the verified statements; none for a hello.
-	Values []Value
+	// Values are the qualifying data of the verified statements, by the names of their
+	// labels; none for a hello.
+	Values map[string][]byte
 	// Facts says what else is known, for people, each with its standing; nil for nothing.
 	Facts func() []Fact
 	// Details are the kind's own, for [Result.Details].
 	Details any
-}
-
-// Value is the qualifying data that a verified statement covers.
-type Value struct {
-	// Label is that of a [Label] of the kind.
-	Label string
-	Bytes []byte
 }
 
 // Checks of what a kind finds.
@@ -289,12 +276,15 @@ func (r *Result) accept(k *openKind, p *Presented, q *Inquiry, f *Findings) erro
 	if err := k.checkValues(r.Stage, q, f.Values); err != nil {
 		return err
 	}
-	r.Machine = f.Machine
 	r.MachineStanding = f.MachineStanding.atMost(road.Machine)
+	if r.MachineStanding == "" {
+		return k.fault("an identity without a standing", "one")
+	}
+	r.Machine = f.Machine
 	r.IdentityClass, r.ManyIdentities = f.IdentityClass, f.ManyIdentities
 	r.residence = f.Residence
 	r.ResidenceStanding = f.ResidenceStanding.atMost(road.Residence)
-	r.TPMResident = f.TPMResident && r.ResidenceStanding != "" && r.ResidenceStanding != Claimed
+	r.TPMResident = f.TPMResident && r.Stage == StageAnswer && r.ResidenceStanding != "" && r.ResidenceStanding != Claimed
 	if q.RequireTPMResident && (r.Stage == StageAnswer && !r.TPMResident || road.Residence == "") {
 		return &Error{Check: CheckNotResident, Got: "evidence of " + k.Provider + " that shows none", Want: "a key in a TPM"}
 	}
@@ -307,26 +297,19 @@ func (r *Result) accept(k *openKind, p *Presented, q *Inquiry, f *Findings) erro
 	return nil
 }
 
-// checkValues asks that every statement that must be there is, once, and covers the
-// challenge.
-func (k *openKind) checkValues(stage Stage, q *Inquiry, values []Value) error {
+// checkValues asks that every statement that must be there is, and covers the challenge.
+func (k *openKind) checkValues(stage Stage, q *Inquiry, values map[string][]byte) error {
 	if stage == StageHello {
 		return nil
 	}
-	for _, v := range values {
-		if err := q.Covers(v.Label, v.Bytes); err != nil {
+	for label, value := range values {
+		if err := q.Covers(label, value); err != nil {
 			return err
 		}
 	}
 	for _, l := range k.Statements {
-		n := 0
-		for _, v := range values {
-			if v.Label == l.Name {
-				n++
-			}
-		}
-		if n > 1 || n == 0 && !l.Optional {
-			return k.fault("another number of statements "+l.Name, "one")
+		if _, there := values[l.Name]; !there && !l.Optional {
+			return k.fault("no statement "+l.Name, "one")
 		}
 	}
 	return nil

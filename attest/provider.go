@@ -2,7 +2,6 @@ package attest
 
 import (
 	"context"
-	"errors"
 	"slices"
 
 	"github.com/nodeattest/nodeattest/csr"
@@ -10,10 +9,6 @@ import (
 
 // version is how the block of the provider ends: the version of its data format.
 const version = "/v1"
-
-// CheckProviderPurpose: a request for one purpose was given to the method of a
-// provider for another.
-const CheckProviderPurpose Check = "provider-purpose"
 
 // Registrations returns the verifier's kinds as providers of package csr, for
 // [csr.NewProviders], in their order. Each is a [csr.Provider] and a [csr.Challenger]:
@@ -43,7 +38,7 @@ func (p *provider) VerifyServingAttestationData(ctx context.Context, request *cs
 }
 
 func (p *provider) verify(ctx context.Context, request *csr.Parsed, serving bool) (*csr.Attested, error) {
-	if err := CheckPurpose(request.Request(), serving); err != nil {
+	if err := csr.CheckPurpose(request.Request(), serving); err != nil {
 		return nil, err
 	}
 	r, err := p.verifier.verify(ctx, request)
@@ -54,27 +49,6 @@ func (p *provider) verify(ctx context.Context, request *csr.Parsed, serving bool
 		return nil, &Error{Check: CheckProvider, Got: "evidence of " + r.Provider, Want: p.name}
 	}
 	return &csr.Attested{Checked: r.Checked(), Verified: r.Verified(), Details: r}, nil
-}
-
-// CheckPurpose holds the purpose of a request's signer name against the method of a
-// [csr.Provider] that it was given to: serving says that it is the one for serving
-// certificates. It returns an [*Error] with [CheckProviderPurpose].
-func CheckPurpose(request *csr.Request, serving bool) error {
-	if request == nil {
-		return errors.New("attest: no request")
-	}
-	purpose, err := csr.PurposeOf(request.Spec.SignerName)
-	if err != nil {
-		return err
-	}
-	if (purpose == csr.PurposeServing) != serving {
-		want := csr.PurposeClient
-		if serving {
-			want = csr.PurposeServing
-		}
-		return &Error{Check: CheckProviderPurpose, Got: "a request for a " + purpose.String() + " certificate", Want: want.String()}
-	}
-	return nil
 }
 
 // MachineName is the machine's name in the inventory of the verifier's policy.

@@ -2,7 +2,6 @@ package attest
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"errors"
 	"slices"
@@ -17,20 +16,8 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Times of the join.
-const (
-	// DefaultWindow is how long a challenge can be answered.
-	DefaultWindow = 10 * time.Minute
-	// MaxWindow is the longest that a window may be set to, and the longest that a
-	// node accepts.
-	MaxWindow = time.Hour
-	// MaxHelloAge is how old a hello may be when it is challenged.
-	MaxHelloAge = 5 * time.Minute
-	// MaxAnswerAge is how old an answer may be when it is verified.
-	MaxAnswerAge = time.Hour
-
-	clockSkew = 60 * time.Second
-)
+// clockSkew is how far clocks may be apart.
+const clockSkew = 60 * time.Second
 
 // VerifierConfig is what a [Verifier] is made of. The fields of the first group
 // have no default: leaving one out is an error.
@@ -51,8 +38,8 @@ type VerifierConfig struct {
 	// fits the roads that are open.
 	Authorizer Authorizer
 
-	// Window is how long a challenge can be answered, at most [MaxWindow], in whole
-	// seconds; zero means [DefaultWindow].
+	// Window is how long a challenge can be answered, at most one hour, in whole
+	// seconds; zero means 10 minutes.
 	Window time.Duration
 	// RequireTPMResident refuses keys that are not shown to live in a TPM. Requests for
 	// recovery certificates need one in any case.
@@ -109,12 +96,12 @@ func NewVerifier(c VerifierConfig) (*Verifier, error) {
 		v.kinds = append(v.kinds, made)
 		open = append(open, made.Roads...)
 	}
-	if err := CheckAuthorizer(c.Authorizer, open); err != nil {
+	if err := checkAuthorizer(c.Authorizer, open); err != nil {
 		return nil, misconfigured("Authorizer", err)
 	}
 	v.policy = c.Policy.Clone()
 	if v.window == 0 {
-		v.window = DefaultWindow
+		v.window = message.DefaultWindow
 	}
 	if v.now == nil {
 		v.now = time.Now
@@ -130,14 +117,14 @@ func (c *VerifierConfig) check() error {
 	switch {
 	case len(c.ClusterIDs) == 0:
 		return refusal.Config("ClusterIDs", "", "at least one")
-	case c.KeyRing == nil || c.KeyRing.state.Load() == nil:
-		return refusal.Config("KeyRing", "", "one that NewKeyRing made")
+	case c.KeyRing == nil:
+		return refusal.Config("KeyRing", "", "one")
 	case len(c.Kinds) == 0:
 		return refusal.Config("Kinds", "", "at least one kind of evidence")
 	case c.Policy == nil:
 		return refusal.Config("Policy", "", "a node policy")
-	case c.Window < 0 || c.Window > MaxWindow || c.Window != c.Window.Truncate(time.Second):
-		return refusal.Config("Window", c.Window.String(), "whole seconds up to "+MaxWindow.String())
+	case c.Window < 0 || c.Window > message.MaxWindow || c.Window != c.Window.Truncate(time.Second):
+		return refusal.Config("Window", c.Window.String(), "whole seconds up to "+message.MaxWindow.String())
 	}
 	if err := c.Policy.Validate(); err != nil {
 		return misconfigured("Policy", err)
@@ -179,8 +166,12 @@ func newOpenKind(k Kind) (*openKind, error) {
 		}
 		seen[r.Road] = true
 	}
-	required := false
+	required, names := false, map[string]bool{}
 	for _, l := range o.Statements {
+		if names[l.Name] {
+			return nil, errors.New("two statements " + refusal.Quote(l.Name))
+		}
+		names[l.Name] = true
 		if l.Name == "" || l.Name == "secret" || l.Size < 16 || l.Size > message.HashSize {
 			return nil, errors.New("a statement " + refusal.Quote(l.Name) + " over " + strconv.Itoa(l.Size) + " bytes, want 16 to 32")
 		}
@@ -218,7 +209,7 @@ const (
 	// for challenges. It is somebody else's to decide: always together with
 	// [csr.ErrRetry].
 	CheckHelloSigner Check = "hello-signer"
-	// CheckHelloExpired: a hello is older than [MaxHelloAge]. The node files
+	// CheckHelloExpired: a hello is older than 5 minutes. The node files
 	// again.
 	CheckHelloExpired Check = "hello-expired"
 	// CheckFuture: a request was created in the future. Always together with
@@ -272,7 +263,7 @@ func (v *Verifier) challenge(ctx context.Context, parsed *csr.Parsed) ([]byte, e
 	if err != nil {
 		return nil, err
 	}
-	q := v.inquiry(r, work.New(MaxHelloSignatures), now)
+	q := v.inquiry(r, work.New(work.HelloSignatures), now)
 	if err := q.checkSignature(ctx, checked); err != nil {
 		return nil, err
 	}
@@ -303,9 +294,9 @@ func (v *Verifier) checkHelloObject(request *csr.Request, now time.Time) (*openK
 	if err != nil {
 		return nil, time.Time{}, err
 	}
-	if age := now.Sub(created); age > MaxHelloAge {
+	if age := now.Sub(created); age > message.MaxHelloAge {
 		return nil, time.Time{}, &Error{Check: CheckHelloExpired, Got: "a hello of " + created.UTC().Format(time.RFC3339),
-			Want: "one of the last " + MaxHelloAge.String()}
+			Want: "one of the last " + message.MaxHelloAge.String()}
 	}
 	return v.kinds[n], created, nil
 }
@@ -361,55 +352,6 @@ func (q *Inquiry) checkSignature(ctx context.Context, checked *csr.Checked) erro
 		return err
 	}
 	return checked.CheckSignature()
-}
-
-// makeChallenge adds key, nonce and times to what is known, and the secret. Where the kind
-// seals it, it leaves here in the credential alone.
-func (v *Verifier) makeChallenge(ctx context.Context, k *openKind, hello HelloEvidence, q *Inquiry, b *message.Binding, created time.Time) ([]byte, error) {
-	key, err := v.ring.newest(q.Now)
-	if err != nil {
-		return nil, err
-	}
-	b.KeyID = key.ID
-	_, _ = rand.Read(b.Nonce[:]) // never fails
-	b.IssuedAt = created.Unix()
-	b.NotAfter = created.Add(v.window).Unix()
-	der, err := b.Marshal()
-	if err != nil {
-		return nil, err
-	}
-	secret := key.challengeSecret(k.Provider, der)
-	credential, err := hello.Seal(ctx, q, secret)
-	if err != nil {
-		return nil, err
-	}
-	c := &message.Challenge{Binding: *b, Clear: secret}
-	switch {
-	case (credential != nil) != (b.Road == message.RoadEK):
-		return nil, k.fault("a credential, or none, on road "+b.Road.String(), "one on road ek alone")
-	case credential != nil:
-		c.Clear = nil
-		c.Credential = &message.Credential{IDObject: credential.IDObject, EncryptedSecret: credential.EncryptedSecret}
-	}
-	return c.Marshal()
-}
-
-// expected is the Binding as the verifier knows it: everything but key, nonce
-// and times.
-func (v *Verifier) expected(r *Result, p *Presented, request *csr.Request, clusterID string) *message.Binding {
-	b := &message.Binding{
-		Road:        message.Road(r.Road),
-		ClusterID:   clusterID,
-		SignerName:  r.SignerName,
-		Requester:   request.Spec.Username,
-		MachineKey:  r.MachineKey,
-		AKName:      p.AKName,
-		RequestHash: r.RequestHash,
-	}
-	if s := request.Spec.ExpirationSeconds; s != nil {
-		b.ExpirationSeconds = *s
-	}
-	return b
 }
 
 // startResult begins a result with what the request and its evidence say. A kind must

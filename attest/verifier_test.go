@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/message"
+
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
 )
@@ -40,8 +42,8 @@ func TestVerifierConfig(t *testing.T) {
 		"the longest cluster ID":     {func(c *VerifierConfig) { c.ClusterIDs = []string{"c", long} }, true},
 		"a longer one":               {func(c *VerifierConfig) { c.ClusterIDs = []string{"c", long + "c"} }, false},
 		"no KeyRing":                 {func(c *VerifierConfig) { c.KeyRing = nil }, false},
-		"a zero KeyRing":             {func(c *VerifierConfig) { c.KeyRing = &KeyRing{} }, false},
-		"a KeyRing not read yet":     {func(c *VerifierConfig) { c.KeyRing = NewUnreadKeyRing() }, true},
+		"a zero KeyRing":             {func(c *VerifierConfig) { c.KeyRing = &KeyRing{} }, true},
+		"a KeyRing not read yet":     {func(c *VerifierConfig) { c.KeyRing = new(KeyRing) }, true},
 		"no kind":                    {func(c *VerifierConfig) { c.Kinds = nil }, false},
 		"a nil kind":                 {func(c *VerifierConfig) { c.Kinds = []Kind{nil} }, false},
 		"a nil pointer as a kind":    {func(c *VerifierConfig) { c.Kinds = []Kind{(*fakeKind)(nil)} }, false},
@@ -72,13 +74,13 @@ func TestVerifierConfig(t *testing.T) {
 		"a nil pointer":              {func(c *VerifierConfig) { c.Authorizer = (*checkedAuthorizer)(nil) }, false},
 		"one that never fits":        {func(c *VerifierConfig) { c.Authorizer = &checkedAuthorizer{err: errors.New("never fits")} }, false},
 		"one that fits":              {func(c *VerifierConfig) { c.Authorizer = &checkedAuthorizer{} }, true},
-		"the longest Window":         {func(c *VerifierConfig) { c.Window = MaxWindow }, true},
-		"a second longer":            {func(c *VerifierConfig) { c.Window = MaxWindow + time.Second }, false},
+		"the longest Window":         {func(c *VerifierConfig) { c.Window = message.MaxWindow }, true},
+		"a second longer":            {func(c *VerifierConfig) { c.Window = message.MaxWindow + time.Second }, false},
 		"the shortest Window":        {func(c *VerifierConfig) { c.Window = time.Second }, true},
 		"a Window below nothing":     {func(c *VerifierConfig) { c.Window = -time.Second }, false},
 		"a part of a second":         {func(c *VerifierConfig) { c.Window = time.Millisecond }, false},
 		"seconds and a part of one":  {func(c *VerifierConfig) { c.Window = time.Minute + time.Nanosecond }, false},
-		"a Window of the default":    {func(c *VerifierConfig) { c.Window = DefaultWindow }, true},
+		"a Window of the default":    {func(c *VerifierConfig) { c.Window = message.DefaultWindow }, true},
 		"a policy over quotes":       {func(c *VerifierConfig) { c.RequireTPMResident = true }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -88,6 +90,11 @@ func TestVerifierConfig(t *testing.T) {
 				t.Errorf("got %v, want accepted: %t", err, c.ok)
 			}
 		})
+	}
+	c := good
+	c.Policy = nil
+	if _, err := NewVerifier(c); err == nil || !strings.Contains(err.Error(), "Policy") {
+		t.Errorf("no policy: %v", err)
 	}
 	v, err := NewVerifier(good)
 	if err != nil {

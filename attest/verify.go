@@ -39,7 +39,7 @@ const (
 	// CheckBindingBytes: the echoed binding differs from the rebuilt one, though
 	// no field does.
 	CheckBindingBytes Check = "binding-bytes"
-	// CheckBindingWindow: notAfter is before issuedAt or more than [MaxWindow]
+	// CheckBindingWindow: notAfter is before issuedAt or more than one hour
 	// after it.
 	CheckBindingWindow Check = "binding-window"
 
@@ -48,7 +48,7 @@ const (
 	CheckAnswerEarly Check = "answer-early"
 	// CheckAnswerLate: the answer was created after the challenge's window.
 	CheckAnswerLate Check = "answer-late"
-	// CheckAnswerOld: the answer was created more than [MaxAnswerAge] ago.
+	// CheckAnswerOld: the answer was created more than one hour ago.
 	CheckAnswerOld Check = "answer-old"
 )
 
@@ -99,7 +99,7 @@ func (v *Verifier) verify(ctx context.Context, parsed *csr.Parsed) (*Result, err
 	if err != nil {
 		return nil, err
 	}
-	q := v.inquiry(r, work.New(MaxAnswerSignatures), now)
+	q := v.inquiry(r, work.New(work.AnswerSignatures), now)
 	if err := v.recall(q, kind, echo, answer.Binding()); err != nil {
 		return nil, err
 	}
@@ -233,7 +233,7 @@ func compareOwnValues(got, want *message.Binding) error {
 }
 
 func checkWindow(b *message.Binding) error {
-	if length := b.NotAfter - b.IssuedAt; length < 0 || length > int64(MaxWindow/time.Second) {
+	if length := b.NotAfter - b.IssuedAt; length < 0 || length > int64(message.MaxWindow/time.Second) {
 		return &Error{Check: CheckBindingWindow, Got: strconv.FormatInt(length, 10) + " s", Want: "0 to 3600 s"}
 	}
 	return nil
@@ -255,8 +255,8 @@ func checkTimes(b *message.Binding, request *csr.Request, now time.Time) error {
 		return &Error{Check: CheckAnswerEarly, Got: at, Want: "no earlier than 60 s before " + b.Issued().Format(time.RFC3339)}
 	case created.After(b.Expires()):
 		return &Error{Check: CheckAnswerLate, Got: at, Want: "no later than " + b.Expires().Format(time.RFC3339)}
-	case now.Sub(created) > MaxAnswerAge:
-		return &Error{Check: CheckAnswerOld, Got: at, Want: "one of the last " + MaxAnswerAge.String()}
+	case now.Sub(created) > message.MaxAnswerAge:
+		return &Error{Check: CheckAnswerOld, Got: at, Want: "one of the last " + message.MaxAnswerAge.String()}
 	}
 	return nil
 }

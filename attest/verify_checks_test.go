@@ -27,8 +27,8 @@ func TestEndsOfTimes(t *testing.T) {
 		"a nanosecond earlier":   {60, -time.Minute - 1, 0, CheckAnswerEarly},
 		"as late as may be":      {60, time.Minute, time.Minute, ""},
 		"a nanosecond later":     {60, time.Minute + 1, time.Minute + 1, CheckAnswerLate},
-		"as old as may be":       {60, 0, MaxAnswerAge, ""},
-		"a nanosecond older":     {60, 0, MaxAnswerAge + 1, CheckAnswerOld},
+		"as old as may be":       {60, 0, message.MaxAnswerAge, ""},
+		"a nanosecond older":     {60, 0, message.MaxAnswerAge + 1, CheckAnswerOld},
 		"a nanosecond to come":   {60, 1, 0, CheckFuture},
 		"created when looked at": {60, 1, 1, ""},
 	} {

@@ -5,6 +5,7 @@ package bootstraptoken
 import (
 	"errors"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 )
@@ -16,10 +17,10 @@ func TestTypesOfCacheFiles(t *testing.T) {
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ReadCacheFile(fifo); gotOf(err) != "a file of the type p---------" {
+	if _, err := ReadCacheFile(fifo); !strings.Contains(err.Error(), "got a file of mode p") {
 		t.Errorf("a FIFO: %v", err)
 	}
-	if _, err := ReadCacheFile("/dev/null"); gotOf(err) != "a file of the type Dc---------" {
+	if _, err := ReadCacheFile("/dev/null"); !strings.Contains(err.Error(), "got a file of mode Dc") {
 		t.Errorf("a device: %v", err)
 	}
 }

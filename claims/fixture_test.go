@@ -179,7 +179,7 @@ type deadKeys struct{}
 
 var errDead = errors.New("connection refused")
 
-func (deadKeys) Keys(context.Context, string) ([]*jws.Certifiable, error) { return nil, errDead }
+func (deadKeys) Keys(context.Context, string) ([]*jws.Key, error) { return nil, errDead }
 
 // wantCheck fails the test unless err is a refusal by that check.
 func wantCheck(t testing.TB, err error, want Check) {

@@ -35,7 +35,7 @@ type Result struct {
 	// were asked for.
 	Audiences []string
 	// Key is the key that verified the signature.
-	Key *jws.Certifiable
+	Key *jws.Key
 	// Legacy says that it is a token that a Secret holds and that never expires.
 	Legacy bool
 

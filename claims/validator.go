@@ -201,7 +201,7 @@ func (v *Validator) check(ctx context.Context, token string) (*Result, *Node, er
 }
 
 // verify returns the claims of a token that a known key signed, and the key.
-func (v *Validator) verify(ctx context.Context, token string) (*Claims, *jws.Certifiable, error) {
+func (v *Validator) verify(ctx context.Context, token string) (*Claims, *jws.Key, error) {
 	t, err := jws.Parse(token)
 	if err != nil {
 		return nil, nil, &Error{Check: CheckToken, Got: "no token in compact form", Want: "one", Err: err}

@@ -18,37 +18,37 @@ func TestParseNamesTheLinesFault(t *testing.T) {
 		lines string
 		want  Check
 	}{
-		"full line":                        {full + "\n" + end, ""},
-		"full line and a short one":        {full + "\nQQ==\n" + end, ""},
-		"one character":                    {full + "\nQ\n" + end, CheckBase64},
-		"two characters":                   {full + "\nQQ\n" + end, CheckBase64},
-		"three characters":                 {full + "\nQQQ\n" + end, CheckBase64},
-		"five characters":                  {full + "\nQUJDQ\n" + end, CheckBase64},
-		"63 columns":                       {full[1:] + "\n" + end, CheckBase64},
-		"65 columns":                       {full + "Q\n" + end, CheckLineWidth},
-		"68 columns":                       {full + "QUJD\n" + end, CheckLineWidth},
-		"60 columns, and more behind":      {full[4:] + "\n" + full + "\n" + end, CheckLineWidth},
-		"a foreign character, more behind": {"*" + full[1:] + "\n" + full + "\n" + end, CheckBase64},
-		"bits over":                        {full + "\nQR==\n" + end, CheckBase64},
-		"padding within":                   {full + "\nQQ==QUJD\n" + end, CheckBase64},
-		"four padding characters":          {full + "\n====\n" + end, CheckBase64},
-		"three padding characters":         {full + "\nQ===\n" + end, CheckBase64},
-		"CR in front":                      {full + "\n\r\r\r\rQUJD\n" + end, CheckLineEnd},
-		"CR within":                        {full + "\nQUJD\r\r\r\rQUJD\n" + end, CheckLineEnd},
-		"one CR within":                    {full + "\nQU\rJD\n" + end, CheckLineEnd},
-		"one CR in front":                  {full + "\n\rQUJD\n" + end, CheckLineEnd},
-		"CR in a full line":                {"\r" + full[:62] + "Q\n" + end, CheckLineEnd},
-		"header":                           {"Proc-Type: 4\n\n" + full + "\n" + end, CheckBlockHeader},
-		"header without a name":            {":QUJ\n" + full + "\n" + end, CheckBlockHeader},
-		"header behind padding":            {"QQ==\n:QUJ\n" + end, CheckBlockHeader},
-		"END line without a label":         {full + "\n-----END -----\n" + end, CheckBlockEnd},
-		"END line of a hyphen":             {full + "\n-\n" + end, CheckBlockEnd},
-		"END line cut short":               {full + "\n" + end[:len(end)-2] + "\n", CheckBlockEnd},
-		"END line, longer":                 {full + "\n" + end[:len(end)-1] + "-\n", CheckBlockEnd},
-		"END line of another word":         {full + "\n-----AND " + end[len(endMark):], CheckBlockEnd},
-		"END line of another label":        {full + "\n" + strings.Replace(end, "DATA", "DATE", 1), CheckBlockEnd},
-		"END line with another end":        {full + "\n" + end[:len(end)-2] + "_\n", CheckBlockEnd},
-		"BEGIN line in the END's place":    {full + "\n-----BEGIN " + BlockData + "-----\n", CheckBlockEnd},
+		"full line":                       {full + "\n" + end, ""},
+		"full line and a short one":       {full + "\nQQ==\n" + end, ""},
+		"one character":                   {full + "\nQ\n" + end, CheckBase64},
+		"two characters":                  {full + "\nQQ\n" + end, CheckBase64},
+		"three characters":                {full + "\nQQQ\n" + end, CheckBase64},
+		"five characters":                 {full + "\nQUJDQ\n" + end, CheckBase64},
+		"63 columns":                      {full[1:] + "\n" + end, CheckBase64},
+		"65 columns":                      {full + "Q\n" + end, CheckLineWidth},
+		"68 columns":                      {full + "QUJD\n" + end, CheckLineWidth},
+		"60 columns, and more after":      {full[4:] + "\n" + full + "\n" + end, CheckLineWidth},
+		"a foreign character, more after": {"*" + full[1:] + "\n" + full + "\n" + end, CheckBase64},
+		"bits over":                       {full + "\nQR==\n" + end, CheckBase64},
+		"padding within":                  {full + "\nQQ==QUJD\n" + end, CheckBase64},
+		"four padding characters":         {full + "\n====\n" + end, CheckBase64},
+		"three padding characters":        {full + "\nQ===\n" + end, CheckBase64},
+		"CR in front":                     {full + "\n\r\r\r\rQUJD\n" + end, CheckLineEnd},
+		"CR within":                       {full + "\nQUJD\r\r\r\rQUJD\n" + end, CheckLineEnd},
+		"one CR within":                   {full + "\nQU\rJD\n" + end, CheckLineEnd},
+		"one CR in front":                 {full + "\n\rQUJD\n" + end, CheckLineEnd},
+		"CR in a full line":               {"\r" + full[:62] + "Q\n" + end, CheckLineEnd},
+		"header":                          {"Proc-Type: 4\n\n" + full + "\n" + end, CheckBlockHeader},
+		"header without a name":           {":QUJ\n" + full + "\n" + end, CheckBlockHeader},
+		"header after padding":            {"QQ==\n:QUJ\n" + end, CheckBlockHeader},
+		"END line without a label":        {full + "\n-----END -----\n" + end, CheckBlockEnd},
+		"END line of a hyphen":            {full + "\n-\n" + end, CheckBlockEnd},
+		"END line cut short":              {full + "\n" + end[:len(end)-2] + "\n", CheckBlockEnd},
+		"END line, longer":                {full + "\n" + end[:len(end)-1] + "-\n", CheckBlockEnd},
+		"END line of another word":        {full + "\n-----AND " + end[len(endMark):], CheckBlockEnd},
+		"END line of another label":       {full + "\n" + strings.Replace(end, "DATA", "DATE", 1), CheckBlockEnd},
+		"END line with another end":       {full + "\n" + end[:len(end)-2] + "_\n", CheckBlockEnd},
+		"BEGIN line in the END's place":   {full + "\n-----BEGIN " + BlockData + "-----\n", CheckBlockEnd},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Parse([]byte(head + c.lines))
@@ -113,7 +113,7 @@ func TestBundleSizeExactly(t *testing.T) {
 }
 
 // TestParseAtTheEndOfMemory: a line that is shorter than the END line that is wanted is
-// not compared with what lies behind it.
+// not compared with what lies after it.
 func TestParseAtTheEndOfMemory(t *testing.T) {
 	b := attestedBundle(t, 48)
 	whole := encodeBundle(t, b)
@@ -208,7 +208,7 @@ func TestGKEIdentityShapes(t *testing.T) {
 				}
 				return
 			}
-			wantRule(t, "in a bundle", err, CheckIdentity)
+			wantRule(t, "in a bundle", err, CheckGKEIdentity)
 		})
 	}
 }

@@ -162,7 +162,7 @@ func TestIssuedPEMHoldsTheChain(t *testing.T) {
 			}
 		}
 		if len(rest) != 0 {
-			t.Errorf("%d bytes behind the chain", len(rest))
+			t.Errorf("%d bytes after the chain", len(rest))
 		}
 		if !issued.Certificate.NotAfter.Equal(short.NotAfter) {
 			t.Errorf("ends at %v, after a CA above it (%v)", issued.Certificate.NotAfter, short.NotAfter)

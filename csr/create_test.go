@@ -204,7 +204,7 @@ func TestOpenSSLReadsOurRequests(t *testing.T) {
 					t.Errorf("OpenSSL does not print %q:\n%s", want, out)
 				}
 			}
-			// The whole bundle: OpenSSL stops behind the first block, as kube-apiserver does.
+			// The whole bundle: OpenSSL stops after the first block, as kube-apiserver does.
 			bundle := encodeBundle(t, &Bundle{Request: servingRequest(t, key), Provider: "tpm/v1", Data: []byte("evidence")})
 			out = openssl(t, bundle, "req", "-verify", "-noout", "-text")
 			for _, want := range []string{"verify OK", "DNS:node-1, DNS:node-1.example.com, IP Address:192.0.2.7, IP Address:2001:DB8:0:0:0:0:0:7"} {

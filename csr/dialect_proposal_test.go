@@ -74,8 +74,8 @@ func TestParseProposalRefuses(t *testing.T) {
 		"GKE's blocks":                {join(request, data, block(BlockGKESignature, []byte{1})), CheckBlockUnknown},
 		"request in one line":         {join(inOneLine, data), CheckLineWidth},
 		"two long lines":              {lines(a68 + "\n" + a68), CheckLineWidth},
-		"a long line behind a short":  {lines(a64 + "\n" + a68), CheckLineWidth},
-		"a short line behind a long":  {lines(a68 + "\nAAAA"), CheckLineWidth},
+		"a long line after a short":   {lines(a64 + "\n" + a68), CheckLineWidth},
+		"a short line after a long":   {lines(a68 + "\nAAAA"), CheckLineWidth},
 		"one long line of 65 columns": {lines(a64 + "A"), CheckBase64},
 		"one long line, unused bits":  {lines(a64 + "AB=="), CheckBase64},
 		"one long line, padded twice": {lines(a64 + "AA==AA=="), CheckBase64},
@@ -83,7 +83,7 @@ func TestParseProposalRefuses(t *testing.T) {
 		"one long line with CR LF":    {lines(a68 + "\r"), CheckLineEnd},
 		"empty data":                  {join(request, block(BlockProposalData, nil)), CheckBlockEmpty},
 		"no DER":                      {join(block(BlockRequest, []byte{1}), data), CheckRequestDER},
-		"text behind":                 {join(request, data, []byte("a\n")), CheckBlockText},
+		"text after":                  {join(request, data, []byte("a\n")), CheckBlockText},
 		"nothing":                     {nil, CheckBundleSize},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 )
 
-// A node makes its request and puts evidence behind it; a control plane reads both.
+// A node makes its request and puts evidence after it; a control plane reads both.
 func Example_bundle() {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -49,7 +49,7 @@ type GKEBundle struct {
 // ATTESTATION SIGNATURE and VM IDENTITY, and ATTESTATION CERTIFICATE where the node had
 // one, in this order and once each. GKE's approver took them in any order and let the
 // last of several win. It is as strict as [Parse] and has its errors, and
-// [CheckIdentity] for the identity's JSON. This form is read, never written.
+// [CheckGKEIdentity] for the identity's JSON. This form is read, never written.
 func ParseGKE(pem []byte) (*GKEBundle, error) {
 	r := blockReader{labels: gkeBlocks}
 	if err := r.readAll(pem); err != nil {
@@ -75,9 +75,9 @@ func ParseGKE(pem []byte) (*GKEBundle, error) {
 	return b, nil
 }
 
-// CheckIdentity: the block VM IDENTITY is one JSON object with the five members of
+// CheckGKEIdentity: the block VM IDENTITY is one JSON object with the five members of
 // GKEIdentity.
-const CheckIdentity Check = "gke-identity"
+const CheckGKEIdentity Check = "gke-identity"
 
 // maxGKEIdentity bounds the length in bytes of a VM IDENTITY. The real ones have about
 // 150.
@@ -102,7 +102,7 @@ type GKEIdentity struct {
 func parseGKEIdentity(raw []byte) (GKEIdentity, error) {
 	var id GKEIdentity
 	if len(raw) > maxGKEIdentity {
-		return id, &Error{Check: CheckIdentity, Got: strconv.Itoa(len(raw)) + " bytes", Want: "at most " + strconv.Itoa(maxGKEIdentity)}
+		return id, &Error{Check: CheckGKEIdentity, Got: strconv.Itoa(len(raw)) + " bytes", Want: "at most " + strconv.Itoa(maxGKEIdentity)}
 	}
 	r := strictjson.NewReader(raw)
 	err := r.Object(func(name []byte) error { return id.readMember(r, string(name)) })
@@ -110,13 +110,13 @@ func parseGKEIdentity(raw []byte) (GKEIdentity, error) {
 		err = r.End()
 	}
 	if err != nil {
-		return GKEIdentity{}, &Error{Check: CheckIdentity, Got: refusal.Quote(string(raw)), Want: "one JSON object in UTF-8", Err: err}
+		return GKEIdentity{}, &Error{Check: CheckGKEIdentity, Got: refusal.Quote(string(raw)), Want: "one JSON object in UTF-8", Err: err}
 	}
 	if strings.ContainsRune(id.Zone+id.Name+id.ProjectID, utf8.RuneError) {
-		return GKEIdentity{}, &Error{Check: CheckIdentity, Got: refusal.Quote(string(raw)), Want: "text without U+FFFD, which stands for what is no text"}
+		return GKEIdentity{}, &Error{Check: CheckGKEIdentity, Got: refusal.Quote(string(raw)), Want: "text without U+FFFD, which stands for what is no text"}
 	}
 	if id.Zone == "" || id.ID == 0 || id.Name == "" || id.ProjectNumber == 0 || id.ProjectID == "" {
-		return GKEIdentity{}, &Error{Check: CheckIdentity, Got: refusal.Quote(string(raw)), Want: "zone, id, name, project_id and project_name, none empty or zero"}
+		return GKEIdentity{}, &Error{Check: CheckGKEIdentity, Got: refusal.Quote(string(raw)), Want: "zone, id, name, project_id and project_name, none empty or zero"}
 	}
 	return id, nil
 }

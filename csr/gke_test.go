@@ -112,10 +112,10 @@ func TestGKEIdentityIsStrict(t *testing.T) {
 		"a number":                   "1",
 		"empty object":               "{}",
 		"two objects":                gkeJSON + gkeJSON,
-		"text behind":                gkeJSON + "x",
-		"NUL behind":                 gkeJSON + "\x00",
+		"text after":                 gkeJSON + "x",
+		"NUL after":                  gkeJSON + "\x00",
 		"truncated":                  gkeJSON[:len(gkeJSON)-1],
-		"comma behind":               edit(`project"}`, `project",}`),
+		"comma after":                edit(`project"}`, `project",}`),
 		"comment":                    edit(`{`, `{/**/`),
 		"single quotes":              strings.ReplaceAll(gkeJSON, `"`, `'`),
 		"member twice":               edit(`{`, `{"zone":"us-central1-a",`),
@@ -159,7 +159,7 @@ func TestGKEIdentityIsStrict(t *testing.T) {
 				t.Errorf("is accepted: %s", text)
 				return
 			}
-			wantRule(t, name, v, CheckIdentity)
+			wantRule(t, name, v, CheckGKEIdentity)
 		})
 	}
 }

@@ -87,8 +87,8 @@ func TestCanonicalSPKIRefuses(t *testing.T) {
 		"empty ECDSA":           &ecdsa.PublicKey{},
 		"ECDSA without a point": &ecdsa.PublicKey{Curve: elliptic.P256()},
 		"point off the curve":   &ecdsa.PublicKey{Curve: elliptic.P256(), X: good.X, Y: new(big.Int).Add(good.Y, big.NewInt(1))}, //nolint:staticcheck // what is refused
-		"point on another":      &ecdsa.PublicKey{Curve: elliptic.P384(), X: good.X, Y: good.Y}, //nolint:staticcheck // what is refused
-		"another curve":         &ecdsa.PublicKey{Curve: &elliptic.CurveParams{Name: "P-256"}, X: good.X, Y: good.Y}, //nolint:staticcheck // what is refused
+		"point on another":      &ecdsa.PublicKey{Curve: elliptic.P384(), X: good.X, Y: good.Y},                                  //nolint:staticcheck // what is refused
+		"another curve":         &ecdsa.PublicKey{Curve: &elliptic.CurveParams{Name: "P-256"}, X: good.X, Y: good.Y},             //nolint:staticcheck // what is refused
 		"Ed25519 too short":     ed25519.PublicKey(make([]byte, 31)),
 		"empty Ed25519":         ed25519.PublicKey(nil),
 		"a private key":         keyP256(),

@@ -100,18 +100,18 @@ func TestParsePKCS10Refuses(t *testing.T) {
 		change func(*requestDER)
 		want   Check
 	}{
-		"member behind the signature":  {func(r *requestDER) { r.behind = []byte{5, 0} }, CheckRequestDER},
-		"member behind the attributes": {func(r *requestDER) { r.behindInfo = []byte{5, 0} }, CheckRequestDER},
-		"signature with unused bits":   {func(r *requestDER) { r.signature = []byte{4, 0xf0} }, CheckRequestDER},
-		"no signature":                 {func(r *requestDER) { r.signature = []byte{0} }, CheckRequestDER},
-		"empty bit string":             {func(r *requestDER) { r.signature = nil }, CheckRequestDER},
-		"version 1":                    {func(r *requestDER) { r.version = []byte{2, 1, 1} }, CheckRequestVersion},
-		"version of two bytes":         {func(r *requestDER) { r.version = []byte{2, 2, 0, 0} }, CheckRequestVersion},
-		"version in long form":         {func(r *requestDER) { r.version = []byte{2, 0x81, 1, 0} }, CheckRequestDER},
-		"no version":                   {func(r *requestDER) { r.version = nil }, CheckRequestDER},
-		"subject a SET":                {func(r *requestDER) { r.subject = element(0x31) }, CheckRequestDER},
-		"empty RDN":                    {func(r *requestDER) { r.subject = sequence(element(0x31)) }, CheckRequestSubject},
-		"RDN a SEQUENCE":               {func(r *requestDER) { r.subject = sequence(sequence(nameDER(oid.CommonName, "a"))) }, CheckRequestSubject},
+		"member after the signature":  {func(r *requestDER) { r.behind = []byte{5, 0} }, CheckRequestDER},
+		"member after the attributes": {func(r *requestDER) { r.behindInfo = []byte{5, 0} }, CheckRequestDER},
+		"signature with unused bits":  {func(r *requestDER) { r.signature = []byte{4, 0xf0} }, CheckRequestDER},
+		"no signature":                {func(r *requestDER) { r.signature = []byte{0} }, CheckRequestDER},
+		"empty bit string":            {func(r *requestDER) { r.signature = nil }, CheckRequestDER},
+		"version 1":                   {func(r *requestDER) { r.version = []byte{2, 1, 1} }, CheckRequestVersion},
+		"version of two bytes":        {func(r *requestDER) { r.version = []byte{2, 2, 0, 0} }, CheckRequestVersion},
+		"version in long form":        {func(r *requestDER) { r.version = []byte{2, 0x81, 1, 0} }, CheckRequestDER},
+		"no version":                  {func(r *requestDER) { r.version = nil }, CheckRequestDER},
+		"subject a SET":               {func(r *requestDER) { r.subject = element(0x31) }, CheckRequestDER},
+		"empty RDN":                   {func(r *requestDER) { r.subject = sequence(element(0x31)) }, CheckRequestSubject},
+		"RDN a SEQUENCE":              {func(r *requestDER) { r.subject = sequence(sequence(nameDER(oid.CommonName, "a"))) }, CheckRequestSubject},
 		"RDN out of order": {func(r *requestDER) {
 			r.subject = sequence(element(0x31, nameDER(oid.CommonName, "b"), nameDER(oid.CommonName, "a")))
 		}, CheckRequestSubject},
@@ -171,7 +171,7 @@ func TestParsePKCS10Refuses(t *testing.T) {
 		"extension value a BIT STRING": {func(r *requestDER) {
 			r.attributes = withExtensions(sequence(oidDER(oid.KeyUsage), element(3, []byte{0})))
 		}, CheckRequestExtensions},
-		"extension with more behind": {func(r *requestDER) {
+		"extension with more after": {func(r *requestDER) {
 			r.attributes = withExtensions(sequence(oidDER(oid.KeyUsage), element(4), []byte{5, 0}))
 		}, CheckRequestExtensions},
 		"extension not a SEQUENCE": {func(r *requestDER) { r.attributes = withExtensions([]byte{5, 0}) }, CheckRequestExtensions},
@@ -185,7 +185,7 @@ func TestParsePKCS10Refuses(t *testing.T) {
 			r.attributes = providerIDAttribute([]byte{1, 1, 0xff}, providerIDValue(t, "a"))
 		}, CheckProviderID},
 		"provider ID bare": {func(r *requestDER) { r.attributes = providerIDAttribute(nil, []byte("a")) }, CheckProviderID},
-		"SAN with bytes behind the names": {func(r *requestDER) {
+		"SAN with bytes after the names": {func(r *requestDER) {
 			r.attributes = withExtensions(extensionDER(oid.SubjectAltName, nil, append(sequence([]byte("\x82\x01a")), 0)))
 		}, CheckRequestExtensions},
 		"SAN with a second list": {func(r *requestDER) {

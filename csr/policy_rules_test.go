@@ -256,7 +256,7 @@ func TestPolicyRulesOfAttributesAndExtensions(t *testing.T) {
 		{"no request", func(f *requestFixture) {
 			f.bundle = func([]byte) []byte { return nil }
 		}, rules(csr.CheckBundleSize)},
-		{"a private key behind the request", func(f *requestFixture) {
+		{"a private key after the request", func(f *requestFixture) {
 			f.bundle = func(good []byte) []byte {
 				return append(good, "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"...)
 			}

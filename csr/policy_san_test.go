@@ -68,7 +68,7 @@ func TestPolicyRulesOfServingSANs(t *testing.T) {
 		{"101 names", many(101), rules(csr.CheckSANCount)},
 
 		{"critical extension", func(f *requestFixture) { f.builder.extensions[0].Critical = true }, rules(csr.CheckSANForm)},
-		{"bytes behind the names", func(f *requestFixture) {
+		{"bytes after the names", func(f *requestFixture) {
 			f.builder.extensions[0].Value = append(f.builder.extensions[0].Value, "hidden"...)
 		}, rules(csr.CheckRequestExtensions)},
 		{"a second list of names", func(f *requestFixture) {

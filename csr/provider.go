@@ -3,6 +3,7 @@ package csr
 import (
 	"bytes"
 	"context"
+	"errors"
 
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -179,4 +180,29 @@ func (insecureProvider) VerifyServingAttestationData(_ context.Context, request 
 // MachineName is the name in the policy's inventory.
 func (insecureProvider) MachineName(_ context.Context, attested *Attested) (string, error) {
 	return attested.InventoryName()
+}
+
+// CheckProviderPurpose: a request for one purpose was given to the method of a
+// provider for another.
+const CheckProviderPurpose Check = "provider-purpose"
+
+// CheckPurpose holds the purpose of a request's signer name against the method of a
+// [Provider] that it was given to: serving says that it is the one for serving
+// certificates. It returns an [*Error] with [CheckProviderPurpose].
+func CheckPurpose(request *Request, serving bool) error {
+	if request == nil {
+		return errors.New("csr: no request")
+	}
+	purpose, err := PurposeOf(request.Spec.SignerName)
+	if err != nil {
+		return err
+	}
+	if (purpose == PurposeServing) != serving {
+		want := PurposeClient
+		if serving {
+			want = PurposeServing
+		}
+		return &Error{Check: CheckProviderPurpose, Got: "a request for a " + purpose.String() + " certificate", Want: want.String()}
+	}
+	return nil
 }

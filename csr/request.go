@@ -112,43 +112,43 @@ type Spec struct {
 // more, or 0 for none. Who asks is for the API server to say. Errors are those of Marshal,
 // [ParsePKCS10] and [PurposeOf]; a lifetime that cannot be asked for gives
 // [refusal.CheckConfig].
-func (b *Bundle) Spec(signerName string, expirationSeconds int32) (Spec, error) {
+func (b *Bundle) Spec(signerName string, expirationSeconds int32) (*Spec, error) {
 	return b.specUnder(signerName, signerName, expirationSeconds)
 }
 
 // HelloSpec is Spec for a hello: it is filed under the challenge signer of the bundle's
 // provider ([SignerChallenge]), and says otherwise what the request for the certificate
 // will say.
-func (b *Bundle) HelloSpec(targetSigner string, expirationSeconds int32) (Spec, error) {
+func (b *Bundle) HelloSpec(targetSigner string, expirationSeconds int32) (*Spec, error) {
 	provider := ""
 	if b != nil {
 		provider, _, _ = strings.Cut(b.Provider, "/")
 	}
 	challenge, err := SignerChallenge(provider)
 	if err != nil {
-		return Spec{}, err
+		return nil, err
 	}
 	return b.specUnder(challenge, targetSigner, expirationSeconds)
 }
 
-func (b *Bundle) specUnder(filedUnder, target string, expirationSeconds int32) (Spec, error) {
+func (b *Bundle) specUnder(filedUnder, target string, expirationSeconds int32) (*Spec, error) {
 	purpose, err := PurposeOf(target)
 	if err != nil {
-		return Spec{}, err
+		return nil, err
 	}
 	if expirationSeconds != 0 && expirationSeconds < minExpirationSeconds {
-		return Spec{}, refusal.Config("expirationSeconds", strconv.Itoa(int(expirationSeconds)), "0, or 600 or more")
+		return nil, refusal.Config("expirationSeconds", strconv.Itoa(int(expirationSeconds)), "0, or 600 or more")
 	}
 	text, err := b.Marshal()
 	if err != nil {
-		return Spec{}, err
+		return nil, err
 	}
 	request, err := ParsePKCS10(b.Request)
 	if err != nil {
-		return Spec{}, err
+		return nil, err
 	}
 	_, encipherment := request.CSR.PublicKey.(*rsa.PublicKey)
-	spec := Spec{Request: text, SignerName: filedUnder, Usages: Usages(purpose, encipherment)}
+	spec := &Spec{Request: text, SignerName: filedUnder, Usages: Usages(purpose, encipherment)}
 	if expirationSeconds != 0 {
 		spec.ExpirationSeconds = &expirationSeconds
 	}

@@ -86,7 +86,7 @@ func block(label string, body []byte) []byte {
 
 func join(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
 
-// wantRule fails the test unless err is one Violation of rule that says what it got.
+// wantRule fails the test unless err is one Error of the check that says what it got.
 func wantRule(t testing.TB, name string, err error, rule Check) {
 	t.Helper()
 	var v *Error

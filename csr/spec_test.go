@@ -44,9 +44,9 @@ func TestSpec(t *testing.T) {
 			if hello.SignerName != csr.SignerChallengeTPM || !slices.Equal(hello.Usages, c.usages) || !slices.Equal(hello.Request, spec.Request) {
 				t.Errorf("hello: got %+v", hello)
 			}
-			for _, filed := range []csr.Spec{spec, hello} {
+			for _, filed := range []*csr.Spec{spec, hello} {
 				filed.Username, filed.Groups = f.request.Spec.Username, f.request.Spec.Groups
-				request := &csr.Request{Spec: filed}
+				request := &csr.Request{Spec: *filed}
 				if _, err := f.policy.CheckUnsigned(t.Context(), request.Parsed(), c.signer); err != nil {
 					t.Errorf("filed under %s: %v", filed.SignerName, err)
 				}

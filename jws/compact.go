@@ -13,7 +13,7 @@ import (
 )
 
 // Token is a token in compact form that was parsed and not verified: whoever sent it
-// chose all that it says. [Verify] and [Certifiable.Verify] check its signature. The zero value
+// chose all that it says. [Verify] and [Key.Verify] check its signature. The zero value
 // is refused by both.
 //
 // A token is a credential, and what it says is a stranger's text: nothing of it is shown
@@ -128,7 +128,7 @@ type Verified struct {
 	// changed.
 	Payload []byte
 	// Key is the key with which the signature verified.
-	Key *Certifiable
+	Key *Key
 }
 
 // Verify parses a token in compact form, as [Parse] does, and checks its signature with
@@ -145,7 +145,7 @@ func Verify(ctx context.Context, token string, keys KeySet) (*Verified, error) {
 // its key ID, or with all of the set if it names none. Only keys of the token's algorithm
 // are tried.
 //
-// Beside the errors of [Certifiable.Verify] there are [CheckKeySet] where keys is nil,
+// Beside the errors of [Key.Verify] there are [CheckKeySet] where keys is nil,
 // [CheckKeyID] where the set has no key of that ID, [CheckAlgorithm] where it has one but
 // none of that algorithm, and an error in which errors.Is finds [ErrRetry] where the set
 // could not answer.

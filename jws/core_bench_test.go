@@ -16,9 +16,9 @@ import (
 )
 
 // oneKey is the cheapest key set.
-type oneKey []*Certifiable
+type oneKey []*Key
 
-func (k oneKey) Keys(context.Context, string) ([]*Certifiable, error) { return k, nil }
+func (k oneKey) Keys(context.Context, string) ([]*Key, error) { return k, nil }
 
 var benchSecret = []byte("0123456789abcdef")
 

@@ -11,10 +11,10 @@
 // # Tokens
 //
 // [Verify] parses a token and checks its signature with a [KeySet]; [Parse] and
-// [Certifiable.Verify] are its two halves. A [Signer] signs one. The claims inside a token are
+// [Key.Verify] are its two halves. A [Signer] signs one. The claims inside a token are
 // not this package's: a verified token may be expired, or meant for somebody else.
 //
-// A [Certifiable] is bound to one algorithm and one key ID, so that nothing in a token chooses how
+// A [Key] is bound to one algorithm and one key ID, so that nothing in a token chooses how
 // it is verified (RFC 8725, section 3.1). HS256 is for discovery alone: a token that names
 // it, or none, is refused.
 //

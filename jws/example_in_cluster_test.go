@@ -61,7 +61,7 @@ func ExampleRemoteConfig_inCluster() {
 		fmt.Println(err)
 		return
 	}
-	set, err := jws.MarshalJWKS([]*jws.Certifiable{signer.Key()})
+	set, err := jws.MarshalJWKS([]*jws.Key{signer.Key()})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -113,7 +113,7 @@ func ExampleNewRemoteKeySet() {
 		fmt.Println(err)
 		return
 	}
-	set, err := jws.MarshalJWKS([]*jws.Certifiable{signer.Key()})
+	set, err := jws.MarshalJWKS([]*jws.Key{signer.Key()})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -44,11 +44,11 @@ func ExampleDetached() {
 }
 
 // oneKeySet is the smallest set of keys.
-type oneKeySet struct{ key *jws.Certifiable }
+type oneKeySet struct{ key *jws.Key }
 
-func (s oneKeySet) Keys(_ context.Context, keyID string) ([]*jws.Certifiable, error) {
+func (s oneKeySet) Keys(_ context.Context, keyID string) ([]*jws.Key, error) {
 	if keyID == "" || keyID == s.key.KeyID() {
-		return []*jws.Certifiable{s.key}, nil
+		return []*jws.Key{s.key}, nil
 	}
 	return nil, nil
 }

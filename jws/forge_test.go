@@ -18,7 +18,7 @@ import (
 type forger struct {
 	signer    crypto.Signer
 	algorithm Algorithm
-	key       *Certifiable // with the key ID "k"
+	key       *Key // with the key ID "k"
 }
 
 const forgedPayload = `{"iss":"https://issuer.example","sub":"system:serviceaccount:ns:sa","aud":["a"]}`

@@ -17,7 +17,7 @@ import (
 // ParseJWK reads one public key as a JWK (RFC 7517; RFC 7518, section 6; RFC 8037,
 // section 2): kty RSA, EC on P-256, P-384 and P-521, or OKP on Ed25519, as [NewKey] takes
 // them. It is bound to its alg, or without one to the usual algorithm of such keys; its
-// key ID is its kid, or without one derived as [KeyID] does it.
+// key ID is its kid, or without one derived as [DeriveKeyID] does it.
 //
 // A use must be sig, and key_ops, if there are any, must contain verify and at most sign
 // beside it. Integers and coordinates have exactly one encoding: moduli and exponents
@@ -28,7 +28,7 @@ import (
 // The errors are [CheckJWK], [CheckPrivate] where there is a member of a private or
 // symmetric key, [CheckKeyType], [CheckKeyUse], [CheckAlgorithm], [CheckKey] and
 // [CheckKeyID].
-func ParseJWK(data []byte) (*Certifiable, error) {
+func ParseJWK(data []byte) (*Key, error) {
 	if len(data) > MaxJWKSize {
 		return nil, &Error{Check: CheckJWK, Got: bytesText(len(data)), Want: "at most " + bytesText(MaxJWKSize)}
 	}
@@ -105,7 +105,7 @@ func readOperations(r *strictjson.Reader) ([]string, error) {
 
 // key makes the key, and checks all about it. An error of CheckKeyType, CheckKeyUse or
 // CheckAlgorithm is about a key that may be good, but is not for this package.
-func (j *jwk) key() (*Certifiable, error) {
+func (j *jwk) key() (*Key, error) {
 	if err := j.checkUse(); err != nil {
 		return nil, err
 	}
@@ -260,7 +260,7 @@ func namedCurve(name string) elliptic.Curve {
 // MarshalJSON returns the key as a JWK, byte for byte as kube-apiserver serves it: use,
 // kty, kid, crv, alg and then x and y, or n and e. The zero key is refused with
 // [CheckKey].
-func (k *Certifiable) MarshalJSON() ([]byte, error) {
+func (k *Key) MarshalJSON() ([]byte, error) {
 	if k == nil || k.public == nil {
 		return nil, &Error{Check: CheckKey, Got: "no key"}
 	}

@@ -44,7 +44,7 @@ func TestJWKRoundTrip(t *testing.T) {
 	if text, err := k.MarshalJSON(); err != nil || string(text) != rfcKey {
 		t.Errorf("got %s, want %s (%v)", text, rfcKey, err)
 	}
-	for _, none := range []*Certifiable{nil, {}} {
+	for _, none := range []*Key{nil, {}} {
 		_, err := none.MarshalJSON()
 		refusedFor(t, "no key", err, CheckKey)
 	}

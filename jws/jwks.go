@@ -17,7 +17,7 @@ import (
 // none of these: the result is empty.
 //
 // The errors are [CheckKeySet] and those of ParseJWK.
-func ParseJWKS(data []byte) ([]*Certifiable, error) {
+func ParseJWKS(data []byte) ([]*Key, error) {
 	if len(data) > MaxJWKSSize {
 		return nil, &Error{Check: CheckKeySet, Got: bytesText(len(data)), Want: "at most " + bytesText(MaxJWKSSize)}
 	}
@@ -51,8 +51,8 @@ func ParseJWKS(data []byte) ([]*Certifiable, error) {
 }
 
 // usable makes keys of all entries but those that are not for this package.
-func usable(entries []*jwk) ([]*Certifiable, error) {
-	keys := make([]*Certifiable, 0, len(entries))
+func usable(entries []*jwk) ([]*Key, error) {
+	keys := make([]*Key, 0, len(entries))
 	for _, j := range entries {
 		k, err := j.key()
 		if errors.Is(err, CheckKeyType) || errors.Is(err, CheckKeyUse) || errors.Is(err, CheckAlgorithm) {
@@ -70,10 +70,10 @@ func usable(entries []*jwk) ([]*Certifiable, error) {
 }
 
 // MarshalJWKS returns a set of public keys as kube-apiserver serves it at
-// /openid/v1/jwks: an object with the one member keys, each as [Certifiable.MarshalJSON] writes
+// /openid/v1/jwks: an object with the one member keys, each as [Key.MarshalJSON] writes
 // it. Nil and zero keys are refused with [CheckKey]; two keys with one key ID and
 // algorithm, and more than [MaxJWKSKeys], with [CheckKeySet]. [ParseJWKS] reads it.
-func MarshalJWKS(keys []*Certifiable) ([]byte, error) {
+func MarshalJWKS(keys []*Key) ([]byte, error) {
 	if len(keys) > MaxJWKSKeys {
 		return nil, &Error{Check: CheckKeySet, Got: strconv.Itoa(len(keys)) + " keys", Want: "at most " + strconv.Itoa(MaxJWKSKeys)}
 	}
@@ -96,7 +96,7 @@ func MarshalJWKS(keys []*Certifiable) ([]byte, error) {
 
 // checkDistinct refuses two keys with one key ID and algorithm: which of them a token
 // means could not be told.
-func checkDistinct(keys []*Certifiable) error {
+func checkDistinct(keys []*Key) error {
 	type name struct {
 		keyID     string
 		algorithm Algorithm

@@ -8,9 +8,9 @@ import (
 )
 
 // allKeys are keys of every algorithm, each with an ID of its own.
-func allKeys(t testing.TB) []*Certifiable {
+func allKeys(t testing.TB) []*Key {
 	t.Helper()
-	var keys []*Certifiable
+	var keys []*Key
 	for _, algorithm := range []Algorithm{RS256, PS256, ES256, ES384, ES512, EdDSA} {
 		k, err := NewKey(forgers()[algorithm].signer.Public(), KeyOptions{KeyID: "k-" + string(algorithm), Algorithm: algorithm})
 		if err != nil {
@@ -45,7 +45,7 @@ func TestJWKSRoundTrip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text, err := MarshalJWKS([]*Certifiable{k}); err != nil || string(text) != `{"keys":[`+rfcKey+`]}` {
+	if text, err := MarshalJWKS([]*Key{k}); err != nil || string(text) != `{"keys":[`+rfcKey+`]}` {
 		t.Errorf("got %s, %v", text, err)
 	}
 }
@@ -132,14 +132,14 @@ func strangerJWK(t testing.TB) string {
 func TestMarshalJWKSRefused(t *testing.T) {
 	k := forgers()[ES256].key
 	for name, test := range map[string]struct {
-		keys []*Certifiable
+		keys []*Key
 		want Check
 	}{
-		"nil":       {[]*Certifiable{k, nil}, CheckKey},
-		"zero":      {[]*Certifiable{{}}, CheckKey},
-		"twice":     {[]*Certifiable{k, k}, CheckKeySet},
-		"ambiguous": {[]*Certifiable{k, strangers()[ES256].key}, CheckKeySet},
-		"too many":  {make([]*Certifiable, MaxJWKSKeys+1), CheckKeySet},
+		"nil":       {[]*Key{k, nil}, CheckKey},
+		"zero":      {[]*Key{{}}, CheckKey},
+		"twice":     {[]*Key{k, k}, CheckKeySet},
+		"ambiguous": {[]*Key{k, strangers()[ES256].key}, CheckKeySet},
+		"too many":  {make([]*Key, MaxJWKSKeys+1), CheckKeySet},
 	} {
 		text, err := MarshalJWKS(test.keys)
 		refusedFor(t, name, err, test.want)
@@ -147,7 +147,7 @@ func TestMarshalJWKSRefused(t *testing.T) {
 			t.Errorf("%s: got %s", name, text)
 		}
 	}
-	many := make([]*Certifiable, MaxJWKSKeys)
+	many := make([]*Key, MaxJWKSKeys)
 	for i := range many {
 		var err error
 		if many[i], err = NewKey(k.Public(), KeyOptions{KeyID: fmt.Sprint(i)}); err != nil {

@@ -24,10 +24,10 @@ const (
 	MaxRSABits = 8192
 )
 
-// Certifiable is a public key that is bound to one algorithm and one key ID: it verifies tokens
+// Key is a public key that is bound to one algorithm and one key ID: it verifies tokens
 // with both in their header and no others. It is immutable and safe for concurrent use.
 // The zero value verifies nothing.
-type Certifiable struct {
+type Key struct {
 	public    crypto.PublicKey
 	algorithm Algorithm
 	keyID     string
@@ -49,12 +49,12 @@ type KeyOptions struct {
 // ed25519.PublicKey.
 //
 // The errors are [CheckKeyType], [CheckKey], [CheckAlgorithm] and [CheckKeyID].
-func NewKey(public crypto.PublicKey, options KeyOptions) (*Certifiable, error) {
+func NewKey(public crypto.PublicKey, options KeyOptions) (*Key, error) {
 	public, fitting, err := checkPublic(public)
 	if err != nil {
 		return nil, err
 	}
-	k := &Certifiable{public: public, algorithm: fitting[0], keyID: options.KeyID}
+	k := &Key{public: public, algorithm: fitting[0], keyID: options.KeyID}
 	if options.Algorithm != "" {
 		if !slices.Contains(fitting, options.Algorithm) {
 			return nil, &Error{Check: CheckAlgorithm, Got: string(options.Algorithm), Want: fmt.Sprintf("one of %v", fitting)}
@@ -73,14 +73,14 @@ func NewKey(public crypto.PublicKey, options KeyOptions) (*Certifiable, error) {
 }
 
 // KeyID returns the key ID.
-func (k *Certifiable) KeyID() string { return k.keyID }
+func (k *Key) KeyID() string { return k.keyID }
 
 // Algorithm returns the algorithm that the key is bound to.
-func (k *Certifiable) Algorithm() Algorithm { return k.algorithm }
+func (k *Key) Algorithm() Algorithm { return k.algorithm }
 
 // Public returns the key itself, an *rsa.PublicKey, *ecdsa.PublicKey or
 // ed25519.PublicKey. The caller must not change what it points to.
-func (k *Certifiable) Public() crypto.PublicKey { return k.public }
+func (k *Key) Public() crypto.PublicKey { return k.public }
 
 // checkPublic returns a copy of a key that is worth using, and the algorithms that fit
 // it, the usual one first.
@@ -181,7 +181,7 @@ func DeriveKeyID(public crypto.PublicKey) (string, error) {
 type Algorithm string
 
 // The algorithms. A token in compact form is signed by one of the first ten. HS256 is
-// for detached signatures of discovery alone: a [Certifiable] never has it, since whoever can
+// for detached signatures of discovery alone: a [Key] never has it, since whoever can
 // verify with it can sign.
 const (
 	RS256 Algorithm = "RS256" // RSASSA-PKCS1-v1_5 with SHA-256

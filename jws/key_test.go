@@ -170,7 +170,7 @@ func TestNewKeyCopies(t *testing.T) {
 		t.Fatal(err)
 	}
 	ed[0] ^= 1
-	for key, f := range map[*Certifiable]*forger{k: forgers()[RS256], e: forgers()[EdDSA]} {
+	for key, f := range map[*Key]*forger{k: forgers()[RS256], e: forgers()[EdDSA]} {
 		token, err := Parse(f.good(t))
 		if err != nil {
 			t.Fatal(err)

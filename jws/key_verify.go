@@ -14,9 +14,9 @@ import (
 //
 // The errors are [CheckForm] for a zero token, [CheckKey] for a zero key,
 // [CheckAlgorithm], [CheckKeyID], [CheckSignatureSize] and [CheckSignature].
-func (k *Certifiable) Verify(t *Token) error { return k.verifyContent(t.read()) }
+func (k *Key) Verify(t *Token) error { return k.verifyContent(t.read()) }
 
-func (k *Certifiable) verifyContent(t tokenContent) error {
+func (k *Key) verifyContent(t tokenContent) error {
 	switch {
 	case k == nil || k.public == nil:
 		return &Error{Check: CheckKey, Got: "no key"}
@@ -31,7 +31,7 @@ func (k *Certifiable) verifyContent(t tokenContent) error {
 }
 
 // verify checks a signature over the bytes of header and payload.
-func (k *Certifiable) verify(signed, signature []byte) error {
+func (k *Key) verify(signed, signature []byte) error {
 	want := k.signatureSize()
 	if len(signature) != want {
 		return &Error{Check: CheckSignatureSize, Got: bytesText(len(signature)), Want: bytesText(want)}
@@ -53,7 +53,7 @@ func (k *Certifiable) verify(signed, signature []byte) error {
 	return nil
 }
 
-func (k *Certifiable) verifyRSA(public *rsa.PublicKey, signed, signature []byte) bool {
+func (k *Key) verifyRSA(public *rsa.PublicKey, signed, signature []byte) bool {
 	var sum [sha512.Size]byte
 	hash := k.algorithm.hash()
 	hashed := digest(sum[:0], hash, signed)
@@ -68,7 +68,7 @@ func (k *Certifiable) verifyRSA(public *rsa.PublicKey, signed, signature []byte)
 
 // signatureSize is the length in bytes of the key's signatures (RFC 7518, sections 3.3
 // to 3.5; RFC 8037, section 3.1).
-func (k *Certifiable) signatureSize() int {
+func (k *Key) signatureSize() int {
 	switch public := k.public.(type) {
 	case *rsa.PublicKey:
 		return public.Size()

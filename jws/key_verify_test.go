@@ -40,8 +40,8 @@ func TestKeyVerify(t *testing.T) {
 			t.Fatal(err)
 		}
 		refusedFor(t, string(algorithm)+" of another ID", named.Verify(token), CheckKeyID)
-		refusedFor(t, "zero key", new(Certifiable).Verify(token), CheckKey)
-		refusedFor(t, "nil key", (*Certifiable)(nil).Verify(token), CheckKey)
+		refusedFor(t, "zero key", new(Key).Verify(token), CheckKey)
+		refusedFor(t, "nil key", (*Key)(nil).Verify(token), CheckKey)
 		refusedFor(t, "zero token", f.key.Verify(new(Token)), CheckForm)
 		refusedFor(t, "nil token", f.key.Verify(nil), CheckForm)
 	}

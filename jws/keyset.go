@@ -16,20 +16,20 @@ type KeySet interface {
 	// token need not name its key. An unknown ID is no error: it has no keys. An error
 	// means that the question could not be answered; it should be one in which
 	// errors.Is finds [ErrRetry]. Callers do not change the slice.
-	Keys(ctx context.Context, keyID string) ([]*Certifiable, error)
+	Keys(ctx context.Context, keyID string) ([]*Key, error)
 }
 
 // StaticKeySet is a [KeySet] of keys that never change. It is safe for concurrent use.
 // The zero value holds no key, so that every token is refused.
 type StaticKeySet struct {
-	all  []*Certifiable
-	byID map[string][]*Certifiable
+	all  []*Key
+	byID map[string][]*Key
 }
 
 // NewStaticKeySet makes a set of the given keys, of which there must be at least one. The
 // same key ID may stand for several keys only if each has another algorithm, so that the
 // header of a token names at most one key; otherwise the error is [CheckKeySet].
-func NewStaticKeySet(keys ...*Certifiable) (*StaticKeySet, error) {
+func NewStaticKeySet(keys ...*Key) (*StaticKeySet, error) {
 	if len(keys) == 0 {
 		return nil, &Error{Check: CheckKeySet, Got: "no key", Want: "at least one"}
 	}
@@ -41,7 +41,7 @@ func NewStaticKeySet(keys ...*Certifiable) (*StaticKeySet, error) {
 	if err := checkDistinct(keys); err != nil {
 		return nil, err
 	}
-	set := &StaticKeySet{all: slices.Clone(keys), byID: make(map[string][]*Certifiable, len(keys))}
+	set := &StaticKeySet{all: slices.Clone(keys), byID: make(map[string][]*Key, len(keys))}
 	for _, key := range keys {
 		set.byID[key.keyID] = append(set.byID[key.keyID], key)
 	}
@@ -51,11 +51,11 @@ func NewStaticKeySet(keys ...*Certifiable) (*StaticKeySet, error) {
 // Keys returns the keys with that ID, none if there are none, and all keys, in the order
 // in which they were given, where keyID is empty. The caller must not change the slice.
 // The error is always nil.
-func (s *StaticKeySet) Keys(_ context.Context, keyID string) ([]*Certifiable, error) {
+func (s *StaticKeySet) Keys(_ context.Context, keyID string) ([]*Key, error) {
 	return s.with(keyID), nil
 }
 
-func (s *StaticKeySet) with(keyID string) []*Certifiable {
+func (s *StaticKeySet) with(keyID string) []*Key {
 	switch {
 	case s == nil:
 		return nil
@@ -93,11 +93,11 @@ func NewUnionKeySet(sets ...KeySet) (*UnionKeySet, error) {
 // An error in which errors.Is finds [ErrRetry] says that a set could not answer that might
 // have such a key: part of the union is never given as the whole. Two different keys with
 // one key ID and algorithm are refused with [CheckKeySet] where all are asked for.
-func (u *UnionKeySet) Keys(ctx context.Context, keyID string) ([]*Certifiable, error) {
+func (u *UnionKeySet) Keys(ctx context.Context, keyID string) ([]*Key, error) {
 	if u == nil || len(u.sets) == 0 {
 		return nil, &Error{Check: CheckKeySet, Got: "no set of keys", Want: "one that NewUnionKeySet made"}
 	}
-	var all []*Certifiable
+	var all []*Key
 	var failed error
 	for _, set := range u.sets {
 		keys, err := set.Keys(ctx, keyID)
@@ -108,7 +108,7 @@ func (u *UnionKeySet) Keys(ctx context.Context, keyID string) ([]*Certifiable, e
 			return keys, nil
 		}
 		for _, key := range keys {
-			if !slices.ContainsFunc(all, func(other *Certifiable) bool { return sameKey(key, other) }) {
+			if !slices.ContainsFunc(all, func(other *Key) bool { return sameKey(key, other) }) {
 				all = append(all, key)
 			}
 		}

@@ -18,7 +18,7 @@ func sets(t testing.TB, algorithm Algorithm) map[string]KeySet {
 		t.Fatal(err)
 	}
 	remote, issuer, _ := newRemote(t, nil)
-	issuer.serve(t, []*Certifiable{f.key})
+	issuer.serve(t, []*Key{f.key})
 	if _, err := remote.Keys(context.Background(), "k"); err != nil {
 		t.Fatal(err)
 	}

@@ -70,7 +70,7 @@ type RemoteConfig struct {
 	// Fetch gets the keys where they do not come over HTTPS, such as those of a signer
 	// at a socket, and for how long they may be kept. It must end when ctx ends.
 	// Client must be nil then; MaxSize is not looked at.
-	Fetch func(ctx context.Context) (keys []*Certifiable, maxAge time.Duration, err error)
+	Fetch func(ctx context.Context) (keys []*Key, maxAge time.Duration, err error)
 	// MinRefetch is the shortest time from the beginning of one fetch to that of the
 	// next, whatever is asked and however fetches end. Zero: DefaultMinRefetch.
 	MinRefetch time.Duration

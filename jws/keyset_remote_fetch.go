@@ -28,7 +28,7 @@ type keySource struct {
 	hosts   hosts
 	maxSize int
 	maxKeys int
-	other   func(context.Context) ([]*Certifiable, time.Duration, error) // in place of HTTPS; nil for none
+	other   func(context.Context) ([]*Key, time.Duration, error) // in place of HTTPS; nil for none
 }
 
 // newKeySource takes what it needs from a complete configuration. The caller's client
@@ -81,7 +81,7 @@ func (s *keySource) fetch(ctx context.Context) (*StaticKeySet, time.Duration, er
 }
 
 // download gets the keys over HTTPS.
-func (s *keySource) download(ctx context.Context) ([]*Certifiable, time.Duration, error) {
+func (s *keySource) download(ctx context.Context) ([]*Key, time.Duration, error) {
 	from := s.keySet
 	if s.issuer != "" {
 		data, _, err := s.get(ctx, discoveryURL(s.issuer), MaxDiscoverySize)

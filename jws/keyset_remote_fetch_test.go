@@ -31,7 +31,7 @@ func newOIDC(t testing.TB, issuerURL string, bodies map[string]string) (*RemoteK
 	return set, issuer
 }
 
-func jwksOf(t testing.TB, keys ...*Certifiable) string {
+func jwksOf(t testing.TB, keys ...*Key) string {
 	t.Helper()
 	body, err := MarshalJWKS(keys)
 	if err != nil {

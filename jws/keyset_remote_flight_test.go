@@ -237,7 +237,7 @@ func TestRemoteKeySetFlood(t *testing.T) {
 func TestRemoteKeySetServerKilled(t *testing.T) {
 	var down atomic.Bool
 	var served atomic.Pointer[[]byte]
-	serve := func(keys ...*Certifiable) {
+	serve := func(keys ...*Key) {
 		body, err := MarshalJWKS(keys)
 		if err != nil {
 			t.Fatal(err)

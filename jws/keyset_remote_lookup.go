@@ -12,7 +12,7 @@ import (
 // and when it waits. An error in which errors.Is finds [ErrRetry] says that nothing could
 // be decided: a fetch failed, which errors.As and Status tell more about, ctx ended,
 // whose error is in it too, or [CheckBusy]. Others are [CheckClosed] and [refusal.CheckConfig].
-func (s *RemoteKeySet) Keys(ctx context.Context, keyID string) ([]*Certifiable, error) {
+func (s *RemoteKeySet) Keys(ctx context.Context, keyID string) ([]*Key, error) {
 	if err := s.made(); err != nil {
 		return nil, err
 	}
@@ -37,7 +37,7 @@ func (s *RemoteKeySet) Keys(ctx context.Context, keyID string) ([]*Certifiable, 
 
 // ask answers from what is held, or returns the fetch to wait for. It starts a fetch
 // where one is due.
-func (s *RemoteKeySet) ask(keyID string) ([]*Certifiable, *flight, error) {
+func (s *RemoteKeySet) ask(keyID string) ([]*Key, *flight, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -65,7 +65,7 @@ func (s *RemoteKeySet) ask(keyID string) ([]*Certifiable, *flight, error) {
 }
 
 // settle answers after a fetch.
-func (s *RemoteKeySet) settle(keyID string, f *flight) ([]*Certifiable, error) {
+func (s *RemoteKeySet) settle(keyID string, f *flight) ([]*Key, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.config.Now()
@@ -84,7 +84,7 @@ func (s *RemoteKeySet) settle(keyID string, f *flight) ([]*Certifiable, error) {
 }
 
 // lookup returns the held keys with that ID if they may still be served.
-func (s *RemoteKeySet) lookup(keyID string, now time.Time) []*Certifiable {
+func (s *RemoteKeySet) lookup(keyID string, now time.Time) []*Key {
 	if !now.Before(s.status.ServedUntil) {
 		return nil
 	}

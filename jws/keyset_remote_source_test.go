@@ -19,7 +19,7 @@ func TestRemoteKeySetFetch(t *testing.T) {
 		fetches := 0
 		down := errors.New("down")
 		var failing atomic.Bool
-		config := RemoteConfig{HeldAtOnce: true, MaxStale: time.Hour, Fetch: func(ctx context.Context) ([]*Certifiable, time.Duration, error) {
+		config := RemoteConfig{HeldAtOnce: true, MaxStale: time.Hour, Fetch: func(ctx context.Context) ([]*Key, time.Duration, error) {
 			fetches++
 			switch {
 			case failing.Load():
@@ -28,7 +28,7 @@ func TestRemoteKeySetFetch(t *testing.T) {
 				<-ctx.Done()
 				return nil, 0, ctx.Err()
 			}
-			return []*Certifiable{forgers()[ES256].key}, time.Minute, nil
+			return []*Key{forgers()[ES256].key}, time.Minute, nil
 		}}
 		set, err := NewRemoteKeySet(config)
 		if err != nil {
@@ -51,7 +51,7 @@ func TestRemoteKeySetFetch(t *testing.T) {
 }
 
 func TestRemoteKeySetFetchRefuses(t *testing.T) {
-	fetch := func(context.Context) ([]*Certifiable, time.Duration, error) { return nil, time.Minute, nil }
+	fetch := func(context.Context) ([]*Key, time.Duration, error) { return nil, time.Minute, nil }
 	for name, config := range map[string]RemoteConfig{
 		"Client":  {Fetch: fetch, Client: &http.Client{}},
 		"JWKSURL": {Fetch: fetch, JWKSURL: keySetURL},
@@ -64,11 +64,11 @@ func TestRemoteKeySetFetchRefuses(t *testing.T) {
 		})
 	}
 	for name, tt := range map[string]struct {
-		keys []*Certifiable
+		keys []*Key
 		most int
-	}{"no key": {}, "too many": {[]*Certifiable{forgers()[ES256].key, forgers()[ES384].key}, 1}} {
+	}{"no key": {}, "too many": {[]*Key{forgers()[ES256].key, forgers()[ES384].key}, 1}} {
 		t.Run(name, func(t *testing.T) {
-			set, err := NewRemoteKeySet(RemoteConfig{MaxKeys: tt.most, Fetch: func(context.Context) ([]*Certifiable, time.Duration, error) { return tt.keys, 0, nil }})
+			set, err := NewRemoteKeySet(RemoteConfig{MaxKeys: tt.most, Fetch: func(context.Context) ([]*Key, time.Duration, error) { return tt.keys, 0, nil }})
 			if err != nil {
 				t.Fatal(err)
 			}

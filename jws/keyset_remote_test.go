@@ -40,7 +40,7 @@ func (i *fakeIssuer) RoundTrip(r *http.Request) (*http.Response, error) {
 func (i *fakeIssuer) set(answer func(*http.Request) (*http.Response, error)) { i.answer.Store(&answer) }
 
 // serve lets it answer with these keys and header fields "Name: value".
-func (i *fakeIssuer) serve(t testing.TB, keys []*Certifiable, fields ...string) {
+func (i *fakeIssuer) serve(t testing.TB, keys []*Key, fields ...string) {
 	t.Helper()
 	body, err := MarshalJWKS(keys)
 	if err != nil {
@@ -79,7 +79,7 @@ const keySetURL = "https://issuer.example/keys"
 func newRemote(t testing.TB, change func(*RemoteConfig)) (*RemoteKeySet, *fakeIssuer, *clock) {
 	t.Helper()
 	issuer, now := new(fakeIssuer), newClock()
-	issuer.serve(t, []*Certifiable{forgers()[ES256].key}, "Cache-Control: public, max-age=3600")
+	issuer.serve(t, []*Key{forgers()[ES256].key}, "Cache-Control: public, max-age=3600")
 	config := RemoteConfig{Client: &http.Client{Transport: issuer}, JWKSURL: keySetURL, Now: now.Now}
 	if change != nil {
 		change(&config)
@@ -120,7 +120,7 @@ func wantRetry(t testing.TB, set *RemoteKeySet, keyID string, cause error) {
 }
 
 // named makes a key.
-func named(t testing.TB, keyID string) *Certifiable {
+func named(t testing.TB, keyID string) *Key {
 	t.Helper()
 	key, err := NewKey(curveKey(elliptic.P256()).Public(), KeyOptions{KeyID: keyID})
 	if err != nil {
@@ -163,7 +163,7 @@ func TestRemoteKeySetAge(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			set, issuer, now := newRemote(t, nil)
-			issuer.serve(t, []*Certifiable{named(t, "a")}, test.fields...)
+			issuer.serve(t, []*Key{named(t, "a")}, test.fields...)
 			wantKeys(t, set, issuer, "a", 1, 1)
 			now.Advance(test.want - 1)
 			wantKeys(t, set, issuer, "a", 1, 0)
@@ -192,7 +192,7 @@ func TestRemoteKeySetUnknown(t *testing.T) {
 	wantKeys(t, set, issuer, "k", 1, 0)
 
 	// A key that the issuer adds is found when its ID is asked for.
-	issuer.serve(t, []*Certifiable{forgers()[ES256].key, named(t, "z")})
+	issuer.serve(t, []*Key{forgers()[ES256].key, named(t, "z")})
 	now.Advance(DefaultMinRefetch)
 	wantKeys(t, set, issuer, "z", 1, 1)
 	now.Advance(DefaultMinRefetch)
@@ -204,7 +204,7 @@ func TestRemoteKeySetUnknown(t *testing.T) {
 func TestRemoteKeySetForgottenForADay(t *testing.T) {
 	set, issuer, now := newRemote(t, nil)
 	wantKeys(t, set, issuer, "k", 1, 1)
-	issuer.serve(t, []*Certifiable{named(t, "z")})
+	issuer.serve(t, []*Key{named(t, "z")})
 	now.Advance(time.Hour + DefaultMinRefetch + DefaultFetchTimeout)
 	wantKeys(t, set, issuer, "k", 0, 1)
 	wantKeys(t, set, issuer, "z", 1, 0)
@@ -236,7 +236,7 @@ func TestRemoteKeySetServesStale(t *testing.T) {
 	wantRetry(t, set, "k", errDown)
 	wantRetry(t, set, "", errDown)
 
-	issuer.serve(t, []*Certifiable{forgers()[ES256].key})
+	issuer.serve(t, []*Key{forgers()[ES256].key})
 	now.Advance(DefaultMinRefetch)
 	wantKeys(t, set, issuer, "k", 1, 1)
 	wantKeys(t, set, issuer, "x", 0, 0)
@@ -280,7 +280,7 @@ func TestRemoteKeySetClockSetBack(t *testing.T) {
 func TestRemoteKeySetClockSetBackWithdrawn(t *testing.T) {
 	set, issuer, now := newRemote(t, nil)
 	wantKeys(t, set, issuer, "k", 1, 1)
-	issuer.serve(t, []*Certifiable{named(t, "z")})
+	issuer.serve(t, []*Key{named(t, "z")})
 	now.Advance(-1)
 	wantKeys(t, set, issuer, "k", 1, 1) // the held one, while the fetch runs
 	wantKeys(t, set, issuer, "k", 0, 0)

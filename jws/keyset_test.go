@@ -19,13 +19,13 @@ func TestStaticKeySet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	given := []*Certifiable{a, rs, b, ps}
+	given := []*Key{a, rs, b, ps}
 	set, err := NewStaticKeySet(given...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	given[0] = nil // the set has its own
-	for keyID, want := range map[string][]*Certifiable{"": {a, rs, b, ps}, "a": {a}, "b": {b}, "rsa": {rs, ps}, "c": nil, "A": nil} {
+	for keyID, want := range map[string][]*Key{"": {a, rs, b, ps}, "a": {a}, "b": {b}, "rsa": {rs, ps}, "c": nil, "A": nil} {
 		if got, err := set.Keys(context.Background(), keyID); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%q: %v, %v", keyID, got, err)
 		}
@@ -34,7 +34,7 @@ func TestStaticKeySet(t *testing.T) {
 
 // The header of a token names one key: the one of its algorithm among those of its ID.
 func TestStaticKeySetOneIDTwoAlgorithms(t *testing.T) {
-	keys := []*Certifiable{forgers()[RS256].key, forgers()[PS256].key, forgers()[ES256].key}
+	keys := []*Key{forgers()[RS256].key, forgers()[PS256].key, forgers()[ES256].key}
 	set, err := NewStaticKeySet(keys...)
 	if err != nil {
 		t.Fatal(err)
@@ -50,11 +50,11 @@ func TestStaticKeySetOneIDTwoAlgorithms(t *testing.T) {
 }
 
 func TestNewStaticKeySetRefuses(t *testing.T) {
-	for name, keys := range map[string][]*Certifiable{
+	for name, keys := range map[string][]*Key{
 		"none":                  nil,
 		"nil":                   {nil},
 		"nil among others":      {named(t, "a"), nil},
-		"a zero key":            {new(Certifiable)},
+		"a zero key":            {new(Key)},
 		"one key ID twice":      {named(t, "a"), named(t, "a")},
 		"one key twice":         {forgers()[RS256].key, forgers()[RS256].key},
 		"one key ID twice of 3": {named(t, "a"), named(t, "b"), named(t, "a")},
@@ -113,7 +113,7 @@ func TestUnionKeySetOfControlPlanes(t *testing.T) {
 // failing is a set that cannot answer.
 type failing struct{ err error }
 
-func (f failing) Keys(context.Context, string) ([]*Certifiable, error) { return nil, f.err }
+func (f failing) Keys(context.Context, string) ([]*Key, error) { return nil, f.err }
 
 func TestUnionKeySet(t *testing.T) {
 	k, other, x := named(t, "k"), named(t, "k"), named(t, "x")
@@ -126,22 +126,22 @@ func TestUnionKeySet(t *testing.T) {
 	for name, test := range map[string]struct {
 		sets  []KeySet
 		keyID string
-		want  []*Certifiable
+		want  []*Key
 		err   error
 	}{
-		"all":                        {[]KeySet{oneKey{k}, oneKey{x}}, "", []*Certifiable{k, x}, nil},
-		"all, one in two sets":       {[]KeySet{oneKey{k}, oneKey{x, k}}, "", []*Certifiable{k, x}, nil},
+		"all":                        {[]KeySet{oneKey{k}, oneKey{x}}, "", []*Key{k, x}, nil},
+		"all, one in two sets":       {[]KeySet{oneKey{k}, oneKey{x, k}}, "", []*Key{k, x}, nil},
 		"all, none":                  {[]KeySet{oneKey{}, oneKey{}}, "", nil, nil},
 		"all, one ID for two":        {[]KeySet{oneKey{k}, oneKey{other}}, "", nil, CheckKeySet},
 		"all, a nil key first":       {[]KeySet{oneKey{nil}, oneKey{k}}, "", nil, CheckKeySet},
-		"all, one key under two IDs": {[]KeySet{oneKey{k}, oneKey{underX}}, "", []*Certifiable{k, underX}, nil},
-		"all, one key twice bound":   {[]KeySet{oneKey{rs}, oneKey{ps}}, "", []*Certifiable{rs, ps}, nil},
+		"all, one key under two IDs": {[]KeySet{oneKey{k}, oneKey{underX}}, "", []*Key{k, underX}, nil},
+		"all, one key twice bound":   {[]KeySet{oneKey{rs}, oneKey{ps}}, "", []*Key{rs, ps}, nil},
 		"all, a nil key":             {[]KeySet{oneKey{k}, oneKey{nil}}, "", nil, CheckKeySet},
 		"all, one cannot answer":     {[]KeySet{oneKey{k}, failing{down}}, "", nil, ErrRetry},
 		"all, why":                   {[]KeySet{failing{down}, oneKey{k}}, "", nil, down},
-		"of the first":               {[]KeySet{oneKey{k}, oneKey{other}}, "k", []*Certifiable{k}, nil},
-		"of the first, second fails": {[]KeySet{oneKey{k}, failing{down}}, "k", []*Certifiable{k}, nil},
-		"of the second, first fails": {[]KeySet{failing{down}, oneKey{k}}, "k", []*Certifiable{k}, nil},
+		"of the first":               {[]KeySet{oneKey{k}, oneKey{other}}, "k", []*Key{k}, nil},
+		"of the first, second fails": {[]KeySet{oneKey{k}, failing{down}}, "k", []*Key{k}, nil},
+		"of the second, first fails": {[]KeySet{failing{down}, oneKey{k}}, "k", []*Key{k}, nil},
 		"of none":                    {[]KeySet{oneKey{}, oneKey{}}, "k", nil, nil},
 		"of none, one cannot answer": {[]KeySet{failing{down}, oneKey{}}, "k", nil, ErrRetry},
 		"of none, the last cannot":   {[]KeySet{oneKey{}, failing{CheckClosed}}, "k", nil, CheckClosed},

@@ -16,11 +16,11 @@ import (
 //
 // The errors are [CheckPEM], [CheckPrivate] for a block of a private key, [CheckKeySet]
 // for a key that is there twice, and those of NewKey.
-func ParsePEM(data []byte) ([]*Certifiable, error) {
+func ParsePEM(data []byte) ([]*Key, error) {
 	if len(data) > MaxPEMSize {
 		return nil, &Error{Check: CheckPEM, Got: bytesText(len(data)), Want: "at most " + bytesText(MaxPEMSize)}
 	}
-	var keys []*Certifiable
+	var keys []*Key
 	for rest := bytes.TrimSpace(data); len(rest) > 0 || keys == nil; {
 		if len(keys) == MaxJWKSKeys {
 			return nil, &Error{Check: CheckPEM, Got: "more keys", Want: "at most " + strconv.Itoa(MaxJWKSKeys)}
@@ -53,7 +53,7 @@ func ParsePEM(data []byte) ([]*Certifiable, error) {
 }
 
 // parsePKIX reads a SubjectPublicKeyInfo (RFC 5280, section 4.1.2.7) in its one encoding.
-func parsePKIX(der []byte) (*Certifiable, error) {
+func parsePKIX(der []byte) (*Key, error) {
 	public, err := x509.ParsePKIXPublicKey(der)
 	if err != nil {
 		return nil, &Error{Check: CheckPEM, Got: "DER that is no public key", Err: err}

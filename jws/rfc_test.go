@@ -20,7 +20,7 @@ type rfcExample struct {
 
 // key is the key bound to the example's algorithm. (Examples print one RSA key for two
 // algorithms, without alg.)
-func (e *rfcExample) key(t *testing.T) *Certifiable {
+func (e *rfcExample) key(t *testing.T) *Key {
 	t.Helper()
 	parsed, err := ParseJWK(e.JWK)
 	if err != nil {

@@ -18,7 +18,7 @@ const maxRetired = 64
 type KeySigner interface {
 	Signer
 	// Key returns the public key with which all its tokens verify. It never changes.
-	Key() *Certifiable
+	Key() *Key
 }
 
 // RotationConfig says how long keys overlap. Both durations are required.
@@ -137,7 +137,7 @@ func checkKeySigner(s KeySigner) error {
 }
 
 // checkNew refuses a key whose ID is in use, and one more than fit.
-func (s *rotation) checkNew(key *Certifiable) error {
+func (s *rotation) checkNew(key *Key) error {
 	inUse := key.keyID == s.current.Key().keyID || s.next != nil && key.keyID == s.next.Key().keyID
 	for _, old := range s.retired {
 		inUse = inUse || key.keyID == old.Key.keyID
@@ -195,7 +195,7 @@ func (s *rotation) at(now time.Time, retain time.Duration) rotation {
 }
 
 // sameKey reports whether two keys verify the same tokens.
-func sameKey(a, b *Certifiable) bool {
+func sameKey(a, b *Key) bool {
 	if a == nil || b == nil || a.keyID != b.keyID || a.algorithm != b.algorithm {
 		return false
 	}
@@ -205,11 +205,11 @@ func sameKey(a, b *Certifiable) bool {
 
 // Keys returns the key with that ID if it is published, and all published keys where
 // keyID is empty, in the order of Published.
-func (r *RotatingSigner) Keys(_ context.Context, keyID string) ([]*Certifiable, error) {
+func (r *RotatingSigner) Keys(_ context.Context, keyID string) ([]*Key, error) {
 	if err := r.made(); err != nil {
 		return nil, err
 	}
-	var keys []*Certifiable
+	var keys []*Key
 	for _, p := range r.Published() {
 		if keyID == "" || p.Key.keyID == keyID {
 			keys = append(keys, p.Key)
@@ -221,7 +221,7 @@ func (r *RotatingSigner) Keys(_ context.Context, keyID string) ([]*Certifiable, 
 // PublishedKey is one key in the key set of a [RotatingSigner].
 type PublishedKey struct {
 	// Key is the key.
-	Key *Certifiable
+	Key *Key
 	// SignsFrom is when it is to begin to sign; zero for the key that signs, and for
 	// those that sign no more.
 	SignsFrom time.Time

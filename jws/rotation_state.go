@@ -65,7 +65,7 @@ func ResumeRotatingSigner(state []byte, config RotationConfig, signers ...KeySig
 }
 
 // signerOf returns the signer with that key, or nil.
-func signerOf(key *Certifiable, signers []KeySigner) KeySigner {
+func signerOf(key *Key, signers []KeySigner) KeySigner {
 	for _, s := range signers {
 		if sameKey(key, s.Key()) {
 			return s

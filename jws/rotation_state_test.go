@@ -162,7 +162,7 @@ func TestResumeRotatingSignerLater(t *testing.T) {
 }
 
 // publishedText is an entry of a state.
-func publishedText(t *testing.T, key *Certifiable, times string) string {
+func publishedText(t *testing.T, key *Key, times string) string {
 	t.Helper()
 	text, err := key.MarshalJSON()
 	if err != nil {

@@ -25,7 +25,7 @@ func namedSigner(t testing.TB, keyID string) *CryptoSigner {
 	return newSigner(t, curveKey(elliptic.P256()), SignerOptions{KeyID: keyID})
 }
 
-func newRotating(t testing.TB, retired ...*Certifiable) (*RotatingSigner, *clock) {
+func newRotating(t testing.TB, retired ...*Key) (*RotatingSigner, *clock) {
 	t.Helper()
 	now := newClock()
 	config := RotationConfig{Publish: testPublish, Retain: testRetain, Now: now.Now}
@@ -242,15 +242,15 @@ func TestNewRotatingSignerRefuses(t *testing.T) {
 // liar is a signer that says it has another key than it has. Its type cannot be compared.
 type liar struct {
 	*CryptoSigner
-	key []*Certifiable
+	key []*Key
 }
 
-func (l liar) Key() *Certifiable { return l.key[0] }
+func (l liar) Key() *Key { return l.key[0] }
 
 func TestRotatingSignerOtherKey(t *testing.T) {
 	r, now := newRotating(t)
-	for _, said := range []*Certifiable{named(t, "b"), named(t, "c")} { // with and without the same ID
-		if _, err := r.Rotate(liar{namedSigner(t, "b"), []*Certifiable{said}}); err != nil {
+	for _, said := range []*Key{named(t, "b"), named(t, "c")} { // with and without the same ID
+		if _, err := r.Rotate(liar{namedSigner(t, "b"), []*Key{said}}); err != nil {
 			t.Fatal(err)
 		}
 		now.Advance(testPublish)
@@ -346,10 +346,10 @@ func TestRotatingSignerNothing(t *testing.T) {
 	if _, err := r.Sign(t.Context(), []byte("{}")); !errors.Is(err, CheckSignerOutput) {
 		t.Errorf("no signature: %v, want %v", err, CheckSignerOutput)
 	}
-	if _, err := NewRotatingSigner(liar{first, []*Certifiable{{}}}, config); !errors.Is(err, refusal.CheckConfig) {
+	if _, err := NewRotatingSigner(liar{first, []*Key{{}}}, config); !errors.Is(err, refusal.CheckConfig) {
 		t.Errorf("a signer of a zero key: %v, want %v", err, refusal.CheckConfig)
 	}
-	config.Retired = []PublishedKey{{Key: new(Certifiable), Until: time.Now()}}
+	config.Retired = []PublishedKey{{Key: new(Key), Until: time.Now()}}
 	if _, err := NewRotatingSigner(first, config); !errors.Is(err, refusal.CheckConfig) {
 		t.Errorf("a zero key among Retired: %v, want %v", err, refusal.CheckConfig)
 	}

@@ -34,7 +34,7 @@ type Signature struct {
 	// Value is the signature in base64url.
 	Value string
 	// Key is the public key with which the token verifies.
-	Key *Certifiable
+	Key *Key
 }
 
 // Token puts the token in compact form together (RFC 7515, section 7.1): header, payload
@@ -84,7 +84,7 @@ type SignerOptions struct {
 // long as their contexts allow, and no goroutines pile up.
 type CryptoSigner struct {
 	private secret.Value[crypto.Signer]
-	key     *Certifiable
+	key     *Key
 	header  []byte        // in base64url
 	slots   chan struct{} // holds one element for each call under way; nil for a key in memory
 }
@@ -127,7 +127,7 @@ func inMemory(private crypto.Signer) bool {
 
 // Key returns the public key with which the signer's tokens verify, or nil of the zero
 // value.
-func (s *CryptoSigner) Key() *Certifiable {
+func (s *CryptoSigner) Key() *Key {
 	if s == nil {
 		return nil
 	}

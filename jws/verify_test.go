@@ -9,12 +9,12 @@ import (
 
 // A set that answers what it is told to, and remembers what it was asked for.
 type toldSet struct {
-	keys  []*Certifiable
+	keys  []*Key
 	err   error
 	asked []string
 }
 
-func (s *toldSet) Keys(_ context.Context, keyID string) ([]*Certifiable, error) {
+func (s *toldSet) Keys(_ context.Context, keyID string) ([]*Key, error) {
 	s.asked = append(s.asked, keyID)
 	return s.keys, s.err
 }
@@ -23,7 +23,7 @@ func TestVerify(t *testing.T) {
 	ctx := context.Background()
 	for algorithm, f := range forgers() {
 		// The others are of the same ID: the token's algorithm picks the one.
-		set := &toldSet{keys: []*Certifiable{nil, forgers()[ES256].key, forgers()[RS256].key, f.key}}
+		set := &toldSet{keys: []*Key{nil, forgers()[ES256].key, forgers()[RS256].key, f.key}}
 		token := f.good(t)
 		got, err := Verify(ctx, token, set)
 		if err != nil {
@@ -43,12 +43,12 @@ func TestVerify(t *testing.T) {
 func TestVerifyWithoutKeyID(t *testing.T) {
 	f, stranger := forgers()[ES256], strangers()[ES256]
 	token := f.token(t, `{"alg":"ES256"}`, forgedPayload)
-	for _, keys := range [][]*Certifiable{{f.key}, {stranger.key, f.key}, {stranger.key, forgers()[RS256].key, f.key}} {
+	for _, keys := range [][]*Key{{f.key}, {stranger.key, f.key}, {stranger.key, forgers()[RS256].key, f.key}} {
 		if got, err := Verify(context.Background(), token, &toldSet{keys: keys}); err != nil || got.Key != f.key {
 			t.Errorf("%d keys: %v", len(keys), err)
 		}
 	}
-	_, err := Verify(context.Background(), token, &toldSet{keys: []*Certifiable{stranger.key}})
+	_, err := Verify(context.Background(), token, &toldSet{keys: []*Key{stranger.key}})
 	refusedFor(t, "a stranger's key", err, CheckSignature)
 	_, err = Verify(context.Background(), token, &toldSet{})
 	refusedFor(t, "no key", err, CheckKeyID)
@@ -68,14 +68,14 @@ func TestVerifyRefused(t *testing.T) {
 		want  Check
 	}{
 		"no set":             {good, nil, CheckKeySet},
-		"no token":           {"", &toldSet{keys: []*Certifiable{f.key}}, CheckTokenSize},
+		"no token":           {"", &toldSet{keys: []*Key{f.key}}, CheckTokenSize},
 		"no key of this ID":  {good, &toldSet{}, CheckKeyID},
-		"a set that lies":    {good, &toldSet{keys: []*Certifiable{named}}, CheckKeyID},
-		"another algorithm":  {good, &toldSet{keys: []*Certifiable{forgers()[RS256].key}}, CheckAlgorithm},
-		"a nil key":          {good, &toldSet{keys: []*Certifiable{nil}}, CheckAlgorithm},
-		"a stranger's key":   {good, &toldSet{keys: []*Certifiable{strangers()[ES256].key}}, CheckSignature},
-		"then another's":     {good, &toldSet{keys: []*Certifiable{strangers()[ES256].key, forgers()[RS256].key}}, CheckSignature},
-		"a set that failed":  {good, &toldSet{keys: []*Certifiable{f.key}, err: io.EOF}, ErrRetry},
+		"a set that lies":    {good, &toldSet{keys: []*Key{named}}, CheckKeyID},
+		"another algorithm":  {good, &toldSet{keys: []*Key{forgers()[RS256].key}}, CheckAlgorithm},
+		"a nil key":          {good, &toldSet{keys: []*Key{nil}}, CheckAlgorithm},
+		"a stranger's key":   {good, &toldSet{keys: []*Key{strangers()[ES256].key}}, CheckSignature},
+		"then another's":     {good, &toldSet{keys: []*Key{strangers()[ES256].key, forgers()[RS256].key}}, CheckSignature},
+		"a set that failed":  {good, &toldSet{keys: []*Key{f.key}, err: io.EOF}, ErrRetry},
 		"a set that waits":   {good, &toldSet{err: &Error{Check: ErrRetry, Err: io.EOF}}, ErrRetry},
 		"a refusal of a set": {good, &toldSet{err: &Error{Check: CheckKeySet, Got: "a lie"}}, ErrRetry},
 	} {
@@ -94,7 +94,7 @@ func TestVerifyRefused(t *testing.T) {
 		t.Errorf("the cause is lost: %v", err)
 	}
 	for _, token := range []*Token{nil, new(Token)} {
-		_, err := VerifyToken(ctx, token, &toldSet{keys: []*Certifiable{f.key}})
+		_, err := VerifyToken(ctx, token, &toldSet{keys: []*Key{f.key}})
 		refusedFor(t, "zero token", err, CheckForm)
 	}
 }

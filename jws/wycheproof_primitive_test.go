@@ -10,7 +10,7 @@ import (
 )
 
 // wycheproofKey binds a group's public key to an algorithm.
-func wycheproofKey(t *testing.T, text string, algorithm Algorithm) *Certifiable {
+func wycheproofKey(t *testing.T, text string, algorithm Algorithm) *Key {
 	t.Helper()
 	block, _ := pem.Decode([]byte(text))
 	if block == nil {

@@ -622,7 +622,7 @@ class Answer:
         return found
 
     def check_quote(self, statement):
-        """The quote behind the proof: by the same AK, of the same challenge and boot."""
+        """The quote after the proof: by the same AK, of the same challenge and boot."""
         good = self.environment.get("goodPCRs")
         if not self.measured:
             need(good is None, MISSING)

@@ -50,7 +50,7 @@ type AKCertificateOptions struct {
 	// stays as it is.
 	IsCA bool
 
-	// Extra extensions, written behind the others. One with an identifier that the
+	// Extra extensions, written after the others. One with an identifier that the
 	// certificate has already makes a certificate that crypto/x509 refuses: that is
 	// an error here.
 	Extra []pkix.Extension

@@ -270,7 +270,7 @@ func sanOf(t *testing.T, c *x509.Certificate) san {
 	t.Helper()
 	var names []asn1.RawValue
 	if rest, err := asn1.Unmarshal(extensionOf(c, oid.SubjectAltName), &names); err != nil || len(rest) > 0 {
-		t.Fatalf("SAN: %v, %d bytes behind", err, len(rest))
+		t.Fatalf("SAN: %v, %d bytes after", err, len(rest))
 	}
 	var s san
 	for _, n := range names {

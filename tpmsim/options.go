@@ -90,7 +90,7 @@ type AK struct {
 
 	// NonceIndex is where the nonce goes that must be filled into the template's
 	// unique field: the first bytes of the RSA modulus or of the ECC X coordinate,
-	// zeros behind it up to their full width (EK Credential Profile 2.6, section
+	// zeros after it up to their full width (EK Credential Profile 2.6, section
 	// 2.2.2). Zero: no nonce. The template in NV has zeros there.
 	NonceIndex tpm2.TPMHandle
 
@@ -110,7 +110,7 @@ type AK struct {
 	// certificate in NV.
 	Header bool
 
-	// Padding is the number of 0xff bytes behind the certificate in NV, as if the
+	// Padding is the number of 0xff bytes after the certificate in NV, as if the
 	// index had been defined larger than needed and never been filled.
 	Padding int
 }

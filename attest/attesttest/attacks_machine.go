@@ -29,14 +29,14 @@ func (w *World) evidenceAttacks() []Attack {
 		return asked(ClassBinding, name, what, wish{change: onBundle(func(b *csr.Bundle) { b.Data = change(bytes.Clone(b.Data)) })})
 	}
 	return []Attack{
-		asked(ClassBinding, "evidence-of-another-key", "Node-1's evidence for one key stands behind its request for another.", wish{prove: other(wish{})}),
-		asked(ClassBinding, "evidence-of-another-node", "Node-2's evidence stands behind a request for node-1.", wish{prove: other(wish{machine: MachineTwo, change: as(NodeName2)})}),
-		asked(ClassBinding, "evidence-of-a-client-for-serving", "Evidence for a client certificate stands behind a request for a serving certificate.", wish{good: w.bench.NodeServes, prove: other(wish{})}),
+		asked(ClassBinding, "evidence-of-another-key", "Node-1's evidence for one key follows its request for another.", wish{prove: other(wish{})}),
+		asked(ClassBinding, "evidence-of-another-node", "Node-2's evidence follows a request for node-1.", wish{prove: other(wish{machine: MachineTwo, change: as(NodeName2)})}),
+		asked(ClassBinding, "evidence-of-a-client-for-serving", "Evidence for a client certificate follows a request for a serving certificate.", wish{good: w.bench.NodeServes, prove: other(wish{})}),
 		data("evidence-first-byte-changed", "The evidence's first byte was changed.", func(b []byte) []byte { b[0] ^= 1; return b }),
 		data("evidence-byte-changed", "A byte in the middle of the evidence was changed.", func(b []byte) []byte { b[len(b)/2] ^= 1; return b }),
 		data("evidence-last-byte-changed", "The evidence's last byte was changed.", func(b []byte) []byte { b[len(b)-1] ^= 1; return b }),
 		data("evidence-truncated", "The evidence lacks its last byte.", func(b []byte) []byte { return b[:len(b)-1] }),
-		data("evidence-extended", "A byte stands behind the evidence.", func(b []byte) []byte { return append(b, 0) }),
+		data("evidence-extended", "A byte follows the evidence.", func(b []byte) []byte { return append(b, 0) }),
 		{Name: "evidence-of-yesterday", Class: ClassBinding, Description: "A request that was good yesterday is filed again today.", make: filedAgain},
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/message"
+
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nodeattest/nodeattest/attest"
@@ -252,7 +254,7 @@ func checkRegistryArguments(r *registryRun) {
 		"a kind alone":           func(c *membership.Claim) { c.Machine = "test:" },
 		"a machine in two lines": func(c *membership.Claim) { c.Machine = "test:1\n2" },
 		"a machine that is long": func(c *membership.Claim) {
-			c.Machine = attest.Identity("test:" + strings.Repeat("1", attest.MaxIdentitySize))
+			c.Machine = attest.Identity("test:" + strings.Repeat("1", message.MaxIdentitySize))
 		},
 		"a UID that is long":      func(c *membership.Claim) { c.MachineUID = strings.Repeat("u", membership.MaxMachineUIDSize+1) },
 		"a UID that is not UTF-8": func(c *membership.Claim) { c.MachineUID = "\xff" },

@@ -2,6 +2,7 @@ package document
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
@@ -75,17 +76,24 @@ func (k *Kind) Describe() attest.Description {
 	}
 }
 
-// present names a machine by its identity.
-func present(machine string) (*attest.Presented, error) {
-	if machine == "" {
-		return nil, &attest.Error{Check: attest.CheckIdentity, Want: "a machine identity"}
+// present names a machine by its identity, which must be of a kind that there is.
+func (k *Kind) present(machine string) (*attest.Presented, error) {
+	if !slices.Contains(k.c.Identities, attest.Identity(machine).Kind()) {
+		return nil, &attest.Error{Check: attest.CheckIdentity, Got: machine, Want: "an identity of kind " + refusal.Quotes(k.c.Identities)}
 	}
+	return presented(machine), nil
+}
+
+func presented(machine string) *attest.Presented {
 	return &attest.Presented{Road: attest.RoadDocument, Machine: attest.Identity(machine),
-		MachineKey: []byte("nodeattest machine\x00" + machine)}, nil
+		MachineKey: []byte("nodeattest machine\x00" + machine)}
 }
 
 // hello is a hello: a claim.
-type hello struct{ message *Hello }
+type hello struct {
+	kind    *Kind
+	message *Hello
+}
 
 // ReadHello reads the one statement of a document hello, and no certificates.
 func (k *Kind) ReadHello(e *attest.Evidence) (attest.HelloEvidence, error) {
@@ -96,7 +104,7 @@ func (k *Kind) ReadHello(e *attest.Evidence) (attest.HelloEvidence, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &hello{m}, nil
+	return &hello{k, m}, nil
 }
 
 func only(e *attest.Evidence, types ...oid.OID) error {
@@ -118,7 +126,7 @@ func (h *hello) Head() attest.Head {
 	return attest.Head{Road: attest.RoadDocument, ClusterID: h.message.ClusterID, TargetSigner: h.message.TargetSigner}
 }
 
-func (h *hello) Present() (*attest.Presented, error) { return present(h.message.Machine) }
+func (h *hello) Present() (*attest.Presented, error) { return h.kind.present(h.message.Machine) }
 
 // Trust has nothing to trust yet.
 func (h *hello) Trust(context.Context, *attest.Inquiry) (*attest.Findings, error) {
@@ -156,7 +164,7 @@ func (k *Kind) ReadAnswer(e *attest.Evidence) (attest.AnswerEvidence, error) {
 
 func (a *answer) Binding() []byte { return a.proof.Binding }
 
-func (a *answer) Present() (*attest.Presented, error) { return present(a.proof.Machine) }
+func (a *answer) Present() (*attest.Presented, error) { return a.kind.present(a.proof.Machine) }
 
 // Check reads the document: one of another machine or challenge goes no further.
 func (a *answer) Check(q *attest.Inquiry) error {
@@ -189,7 +197,7 @@ func (a *answer) Verify(ctx context.Context, q *attest.Inquiry) (*attest.Finding
 	}
 	return &attest.Findings{
 		Machine: claims.Machine, MachineStanding: attest.Asserted, ManyIdentities: a.kind.c.ManyIdentities,
-		Values: []attest.Value{{Label: labelDocument, Bytes: claims.Value}},
+		Values: map[string][]byte{labelDocument: claims.Value},
 		Facts:  func() []attest.Fact { return claims.Facts }, Details: claims.Details,
 	}, nil
 }

@@ -19,7 +19,7 @@ const (
 //	DocumentHello ::= SEQUENCE { version INTEGER (1), clusterID UTF8String,
 //	         targetSigner UTF8String, machine UTF8String }
 //
-// Its statement type is [oid.NodeAttestHello].
+// Its statement type is [oid.NodeAttestDocumentHello].
 type Hello struct {
 	// ClusterID is 1 to 128 bytes of UTF-8, TargetSigner, the signer name of the answer,
 	// 1 to 571.
@@ -84,7 +84,7 @@ func ParseHello(data []byte) (*Hello, error) {
 //
 //	DocumentProof ::= SEQUENCE { binding Binding, machine UTF8String }
 //
-// Its statement type is [oid.NodeAttestProof].
+// Its statement type is [oid.NodeAttestDocumentProof].
 type Proof struct {
 	// Binding is the DER of the Binding, byte for byte as it came in the challenge.
 	Binding []byte

@@ -11,6 +11,9 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/typednil"
+
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest"
@@ -30,7 +33,7 @@ const ProviderName = "gke"
 // Nothing in such a request is fresh. The statement has no qualifying data, so it is
 // good for as long as its key, for every cluster and every requester. What makes up
 // for a part of that is the [Config.SecondProof]; what is left is replay of one
-// machine's request within that proof's time. New nodes use [Attester].
+// machine's request within that proof's time. New nodes use attest.Attester.
 type Provider struct {
 	config Config
 	aks    *tpmcert.AKVerifier // nil with AKPublicKey
@@ -105,16 +108,21 @@ func NewProvider(c Config) (*Provider, error) {
 		return nil, refusal.Config("SecondProof", "", "one")
 	case (c.AKPublicKey == nil) == (len(c.Issuers) == 0):
 		return nil, refusal.Config("AKPublicKey and Issuers", "that are both there, or neither", "one of them")
-	case c.SecondProofOptions.MaxWindow < 0 || c.SecondProofOptions.MaxWindow > attest.MaxWindow:
-		return nil, refusal.Config("SecondProofOptions.MaxWindow", c.SecondProofOptions.MaxWindow.String(), "up to "+attest.MaxWindow.String())
+	case c.SecondProofOptions.MaxWindow < 0 || c.SecondProofOptions.MaxWindow > message.MaxWindow:
+		return nil, refusal.Config("SecondProofOptions.MaxWindow", c.SecondProofOptions.MaxWindow.String(), "up to "+message.MaxWindow.String())
 	}
 	if err := c.Policy.Validate(); err != nil {
 		return nil, &Error{Check: refusal.CheckConfig, Got: "an unusable Policy", Err: err}
 	}
 	p := &Provider{config: c}
 	road := attest.OpenRoad{Provider: ProviderName, Road: attest.RoadAK, Identities: []string{"gce"}, Machine: attest.Asserted, Residence: attest.Asserted}
-	if err := attest.CheckAuthorizer(c.Authorizer, []attest.OpenRoad{road}); err != nil {
-		return nil, &Error{Check: refusal.CheckConfig, Got: "an unusable Authorizer", Err: err}
+	if typednil.Is(c.Authorizer) {
+		return nil, refusal.Config("Authorizer", "", "one")
+	}
+	if checker, ok := c.Authorizer.(attest.AuthorizerChecker); ok {
+		if err := checker.CheckAuthorizer([]attest.OpenRoad{road}); err != nil {
+			return nil, &Error{Check: refusal.CheckConfig, Got: "an unusable Authorizer", Err: err}
+		}
 	}
 	p.config.Policy = c.Policy.Clone()
 	if len(c.Issuers) > 0 {
@@ -161,10 +169,10 @@ func (p *Provider) VerifyClientAttestationData(ctx context.Context, parsed *csr.
 
 // VerifyServingAttestationData refuses: GKE's nodes attested client certificates.
 func (p *Provider) VerifyServingAttestationData(_ context.Context, request *csr.Parsed) (*csr.Attested, error) {
-	if err := attest.CheckPurpose(request.Request(), false); err != nil {
+	if err := csr.CheckPurpose(request.Request(), false); err != nil {
 		return nil, err
 	}
-	return nil, &Error{Check: attest.CheckProviderPurpose, Got: "a request for a client certificate", Want: "serving"}
+	return nil, &Error{Check: csr.CheckProviderPurpose, Got: "a request for a client certificate", Want: "serving"}
 }
 
 // MachineName is the machine's name in the inventory of the policy.
@@ -175,7 +183,7 @@ func (p *Provider) MachineName(_ context.Context, attested *csr.Attested) (strin
 // examine checks everything but the second proof and membership: what it returns is
 // good for asking about these, and for nothing else.
 func (p *Provider) examine(ctx context.Context, request *csr.Request) (*Result, error) {
-	if err := attest.CheckPurpose(request, false); err != nil {
+	if err := csr.CheckPurpose(request, false); err != nil {
 		return nil, err
 	}
 	bundle, err := csr.ParseGKE(request.Spec.Request)

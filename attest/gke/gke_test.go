@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/message"
+
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest"
@@ -81,7 +83,7 @@ func TestGKERefuses(t *testing.T) {
 			f.forgery.attest.Type, f.forgery.attest.Certified = tpm2.TPMSTAttestQuote, nil
 			f.forgery.attest.Quote = &statement.QuoteInfo{Selections: []statement.PCRSelection{{Hash: tpm2.TPMAlgSHA256, Select: []byte{1, 0, 0}}}, PCRDigest: make([]byte, 32)}
 		}, statement.CheckStatementType},
-		"bytes behind the statement":     {func(_ *testing.T, f *gkeFixture) { f.forgery.patch = func(b []byte) []byte { return append(b, 0) } }, statement.CheckAttestEncoding},
+		"bytes after the statement":      {func(_ *testing.T, f *gkeFixture) { f.forgery.patch = func(b []byte) []byte { return append(b, 0) } }, statement.CheckAttestEncoding},
 		"a statement of this SDK's join": {func(_ *testing.T, f *gkeFixture) { f.forgery.attest.ExtraData = make([]byte, 32) }, statement.CheckQualifyingData},
 		"the Name of another key": {func(t *testing.T, f *gkeFixture) {
 			f.forgery.certifyExternal(gkeArea(t, &softwareKeys.p256b().PublicKey))
@@ -144,7 +146,7 @@ func TestGKERefuses(t *testing.T) {
 		"two statements": {func(_ *testing.T, f *gkeFixture) {
 			f.pem = func(b []byte) []byte { return append(b, b[bytes.Index(b, []byte("-----BEGIN ATTESTATION DATA")):]...) }
 		}, csr.CheckBlockDuplicate},
-		"a serving signer": {func(_ *testing.T, f *gkeFixture) { f.object.Spec.SignerName = csr.SignerKubeletServing }, attest.CheckProviderPurpose},
+		"a serving signer": {func(_ *testing.T, f *gkeFixture) { f.object.Spec.SignerName = csr.SignerKubeletServing }, csr.CheckProviderPurpose},
 		"an unknown node": {func(_ *testing.T, f *gkeFixture) {
 			f.request, _ = csr.Create(csr.PurposeClient, f.key, "nobody", csr.CreateOptions{})
 		}, csr.CheckMachineUnknown},
@@ -247,7 +249,7 @@ func TestNewGKEProviderRefuses(t *testing.T) {
 		"the policy":        func(c *Config) { c.Policy = nil },
 		"a way to the AK":   func(c *Config) { c.Issuers = nil },
 		"the issuer's root": func(c *Config) { c.Issuers = []tpmcert.Issuer{{Profile: tpmcert.ProfileGoogle()}} },
-		"a bounded proof":   func(c *Config) { c.SecondProofOptions = LimitedOptions{MaxWindow: 2 * attest.MaxWindow} },
+		"a bounded proof":   func(c *Config) { c.SecondProofOptions = LimitedOptions{MaxWindow: 2 * message.MaxWindow} },
 		"one way alone": func(c *Config) {
 			c.AKPublicKey = func(context.Context, csr.GKEIdentity) (crypto.PublicKey, error) { return nil, nil }
 		},
@@ -268,7 +270,7 @@ func TestGKEProviderServing(t *testing.T) {
 	p := f.provider(t)
 	for _, signer := range []string{csr.SignerKubeletServing, csr.SignerKubeAPIServerClientKubelet} {
 		f.object.Spec.SignerName = signer
-		if _, err := p.VerifyServingAttestationData(t.Context(), f.file(t).Parsed()); !errors.Is(err, attest.CheckProviderPurpose) {
+		if _, err := p.VerifyServingAttestationData(t.Context(), f.file(t).Parsed()); !errors.Is(err, csr.CheckProviderPurpose) {
 			t.Errorf("%s: %v", signer, err)
 		}
 	}

@@ -54,8 +54,8 @@ type TimeLimitedVerifier interface {
 // LimitedOptions say how long a second proof may last. The zero value is the
 // strict one.
 type LimitedOptions struct {
-	// MaxWindow is the longest time from IssuedAt to NotAfter, at most [attest.MaxWindow];
-	// zero means [attest.DefaultWindow].
+	// MaxWindow is the longest time from IssuedAt to NotAfter, at most one hour;
+	// zero means 10 minutes.
 	MaxWindow time.Duration
 	// InsecureAllowAnyRequest accepts a proof that covers no request.
 	InsecureAllowAnyRequest bool
@@ -89,13 +89,13 @@ func CheckTimeLimited(ctx context.Context, v TimeLimitedVerifier, subject *Limit
 	switch {
 	case v == nil || subject == nil || request == nil:
 		return nil, errors.New("time-limited proof: no verifier, subject or request")
-	case o.MaxWindow < 0 || o.MaxWindow > attest.MaxWindow:
-		return nil, fmt.Errorf("time-limited proof: attest.MaxWindow of %s is not within %s", o.MaxWindow, attest.MaxWindow)
+	case o.MaxWindow < 0 || o.MaxWindow > message.MaxWindow:
+		return nil, fmt.Errorf("time-limited proof: message.MaxWindow of %s is not within %s", o.MaxWindow, message.MaxWindow)
 	case subject.Machine == "" || subject.RequestHash == [message.HashSize]byte{}:
 		return nil, errors.New("time-limited proof: the subject has no machine or request")
 	}
 	if o.MaxWindow == 0 {
-		o.MaxWindow = attest.DefaultWindow
+		o.MaxWindow = message.DefaultWindow
 	}
 	if o.Now == nil {
 		o.Now = time.Now

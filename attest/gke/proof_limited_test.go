@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
 )
@@ -26,15 +25,15 @@ func TestCheckTimeLimited(t *testing.T) {
 		want   error
 	}{
 		"good":         {func(*LimitedProof, *LimitedOptions) {}, nil},
-		"last moment":  {func(p *LimitedProof, _ *LimitedOptions) { p.IssuedAt, p.NotAfter = at.Add(-attest.DefaultWindow), at }, nil},
+		"last moment":  {func(p *LimitedProof, _ *LimitedOptions) { p.IssuedAt, p.NotAfter = at.Add(-message.DefaultWindow), at }, nil},
 		"past the end": {func(p *LimitedProof, _ *LimitedOptions) { p.NotAfter = at.Add(-1) }, CheckLimitedExpired},
 		"clock behind": {func(p *LimitedProof, _ *LimitedOptions) { p.IssuedAt = at.Add(limitedSkew) }, nil},
 		"from the future": {func(p *LimitedProof, _ *LimitedOptions) {
 			p.IssuedAt, p.NotAfter = at.Add(limitedSkew+1), at.Add(2*limitedSkew)
 		}, CheckLimitedEarly},
-		"too long": {func(p *LimitedProof, _ *LimitedOptions) { p.NotAfter = p.IssuedAt.Add(attest.DefaultWindow + 1) }, CheckLimitedWindow},
+		"too long": {func(p *LimitedProof, _ *LimitedOptions) { p.NotAfter = p.IssuedAt.Add(message.DefaultWindow + 1) }, CheckLimitedWindow},
 		"longer, allowed": {func(p *LimitedProof, o *LimitedOptions) {
-			p.NotAfter, o.MaxWindow = p.IssuedAt.Add(attest.MaxWindow), attest.MaxWindow
+			p.NotAfter, o.MaxWindow = p.IssuedAt.Add(message.MaxWindow), message.MaxWindow
 		}, nil},
 		"ends before it begins": {func(p *LimitedProof, _ *LimitedOptions) { p.NotAfter = p.IssuedAt.Add(-1) }, CheckLimitedWindow},
 		"no beginning":          {func(p *LimitedProof, _ *LimitedOptions) { p.IssuedAt = time.Time{} }, CheckLimitedWindow},
@@ -68,7 +67,7 @@ func TestCheckTimeLimited(t *testing.T) {
 		"no subject":  {limitedVerifier(nil), nil, LimitedOptions{}, nil},
 		"no machine":  {limitedVerifier(nil), &LimitedSubject{RequestHash: subject.RequestHash}, LimitedOptions{}, nil},
 		"no hash":     {limitedVerifier(nil), &LimitedSubject{Machine: "a:b"}, LimitedOptions{}, nil},
-		"window":      {limitedVerifier(nil), subject, LimitedOptions{MaxWindow: attest.MaxWindow + 1}, nil},
+		"window":      {limitedVerifier(nil), subject, LimitedOptions{MaxWindow: message.MaxWindow + 1}, nil},
 	} {
 		got, err := CheckTimeLimited(context.Background(), c.v, c.subject, &csr.Request{}, c.opts)
 		if got != nil || err == nil || c.want != nil && !errors.Is(err, c.want) {
@@ -99,7 +98,7 @@ func TestInputsOfTimeLimitedProofs(t *testing.T) {
 			return err
 		},
 		"a window over the largest": func() error {
-			_, err := CheckTimeLimited(t.Context(), v, subject, &csr.Request{}, LimitedOptions{MaxWindow: attest.MaxWindow + 1})
+			_, err := CheckTimeLimited(t.Context(), v, subject, &csr.Request{}, LimitedOptions{MaxWindow: message.MaxWindow + 1})
 			return err
 		},
 	} {

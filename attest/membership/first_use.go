@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/message"
+
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/typednil"
@@ -132,7 +134,7 @@ func (f *FirstUse) Authorize(ctx context.Context, r *attest.Result, _ *csr.Reque
 		return nil, err
 	}
 	// The certificate may be issued as long as its answer can be verified.
-	a.NotAfter = f.c.Now().Add(f.c.MaxLifetime + attest.MaxAnswerAge).Truncate(time.Second)
+	a.NotAfter = f.c.Now().Add(f.c.MaxLifetime + message.MaxAnswerAge).Truncate(time.Second)
 	if r.Stage != attest.StageAnswer {
 		return a, nil
 	}

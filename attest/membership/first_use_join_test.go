@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/message"
+
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/attest/membership"
@@ -73,7 +75,7 @@ func TestFirstUseJoin(t *testing.T) {
 	if !errors.Is(err, membership.CheckRegistryResting) || csr.Decide(err).Verdict != csr.VerdictDeny {
 		t.Errorf("after the machine has gone: got %v, want %s", err, membership.CheckRegistryResting)
 	}
-	plane.Advance(lifetime + attest.MaxAnswerAge + 2*time.Second)
+	plane.Advance(lifetime + message.MaxAnswerAge + 2*time.Second)
 	if r, err := registry.Lookup(ctx, node.Name); err != nil || r != nil {
 		t.Errorf("a day later: got record %+v, %v", r, err)
 	}

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/message"
+
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -133,7 +135,7 @@ func TestFirstUse(t *testing.T) {
 		t.Fatalf("a hello was recorded: %+v", records)
 	}
 	a := f.admit(t, first)
-	end := f.at.Add(testLifetime + attest.MaxAnswerAge)
+	end := f.at.Add(testLifetime + message.MaxAnswerAge)
 	if a.ProviderID != "test://1" || len(a.DNSNames) != 2 || len(a.IPAddresses) != 1 || !a.NotAfter.Equal(end) {
 		t.Errorf("got authorization %+v", a)
 	}
@@ -159,7 +161,7 @@ func TestFirstUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.refuse(t, first, CheckRegistryResting) // an answer that is filed again
-	f.at = f.at.Add(testLifetime + attest.MaxAnswerAge + 2*time.Second)
+	f.at = f.at.Add(testLifetime + message.MaxAnswerAge + 2*time.Second)
 	f.refuse(t, first, CheckRegistryNode) // its Node is still there
 	delete(f.nodes, "node-1")
 	f.admit(t, answerOf(t, "node-1", "gce:p/2"))
@@ -275,7 +277,7 @@ func TestFirstUseUndecided(t *testing.T) {
 	f.admit(t, r)
 	f.c.Registry = stubRegistry{Registry: f.registry, reserve: func() (*Record, error) {
 		err := f.registry.Release(t.Context(), "node-1", "uid-1")
-		f.at = f.at.Add(testLifetime + attest.MaxAnswerAge + 2*time.Second)
+		f.at = f.at.Add(testLifetime + message.MaxAnswerAge + 2*time.Second)
 		if err != nil {
 			return nil, err
 		}

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/message"
+
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/oid"
@@ -19,8 +21,8 @@ func TestClaimCheck(t *testing.T) {
 	}{
 		{"good", func(*Claim) {}, true},
 		{"without UID and provider ID", func(c *Claim) { c.MachineUID, c.ProviderID = "", "" }, true},
-		{"longest machine", func(c *Claim) { c.Machine = attest.Identity("t:" + strings.Repeat("m", attest.MaxIdentitySize-2)) }, true},
-		{"longer machine", func(c *Claim) { c.Machine = attest.Identity("t:" + strings.Repeat("m", attest.MaxIdentitySize-1)) }, false},
+		{"longest machine", func(c *Claim) { c.Machine = attest.Identity("t:" + strings.Repeat("m", message.MaxIdentitySize-2)) }, true},
+		{"longer machine", func(c *Claim) { c.Machine = attest.Identity("t:" + strings.Repeat("m", message.MaxIdentitySize-1)) }, false},
 		{"longest UID", func(c *Claim) { c.MachineUID = strings.Repeat("u", MaxMachineUIDSize) }, true},
 		{"longer UID", func(c *Claim) { c.MachineUID = strings.Repeat("u", MaxMachineUIDSize+1) }, false},
 		{"longest provider ID", func(c *Claim) { c.ProviderID = strings.Repeat("p", oid.MaxProviderIDSize) }, true},

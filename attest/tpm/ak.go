@@ -29,7 +29,7 @@ type AKSource struct {
 	// one of the AKTemplate functions, or the caller's own.
 	Template *tpm2.TPMTPublic
 	// TemplateIndex is the NV index that holds the template, a TPMT_PUBLIC
-	// without size prefix and nothing behind it; 0 for none.
+	// without size prefix and nothing after it; 0 for none.
 	TemplateIndex tpm2.TPMHandle
 	// NonceIndex is the NV index of a nonce for the template's unique field, for
 	// TemplateIndex alone; 0 where the platform provisions none. The nonce is

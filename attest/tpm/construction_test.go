@@ -34,7 +34,7 @@ func TestVerifierCopiesItsPolicy(t *testing.T) {
 func TestVerifierOfAnUnreadRing(t *testing.T) {
 	s := newStage(t, nil)
 	config := s.plane.Config
-	ring := attest.NewUnreadKeyRing()
+	ring := new(attest.KeyRing)
 	config.KeyRing = ring
 	v := newVerifier(t, &config)
 	hello, err := s.node.Hello(t.Context(), s.plane.Now())

@@ -25,11 +25,11 @@ func makeCredential(random io.Reader, ek crypto.PublicKey, akName, secret []byte
 	}
 	key, err := tpm2.ImportEncapsulationKey(area)
 	if err != nil {
-		return nil, fmt.Errorf("attest: credential: %w", err)
+		return nil, fmt.Errorf("credential: %w", err)
 	}
 	c := &attest.Credential{}
 	if c.IDObject, c.EncryptedSecret, err = tpm2.CreateCredential(random, key, akName, secret); err != nil {
-		return nil, fmt.Errorf("attest: credential: %w", err)
+		return nil, fmt.Errorf("credential: %w", err)
 	}
 	return c, nil
 }

@@ -56,7 +56,7 @@ type Details struct {
 
 	profile  *tpmcert.Profile
 	resident bool
-	values   []attest.Value
+	values   map[string][]byte
 }
 
 // DetailsOf returns the details of a result of this kind, nil for one of another.
@@ -99,7 +99,7 @@ func (d *Details) fillStatement(in *statement.CertifyInput) {
 		FirmwareVersion: in.Attest.FirmwareVersion,
 		Plain:           plain,
 	}
-	d.values = append(d.values, attest.Value{Label: labelCertify, Bytes: in.Attest.ExtraData})
+	d.values[labelCertify] = in.Attest.ExtraData
 }
 
 // fillQuote takes over the verified quote, if there is one.
@@ -112,7 +112,7 @@ func (d *Details) fillQuote(a *answer) {
 		trust = statement.AKByCredential
 	}
 	d.Measured = &Measured{Quote: a.quoted.Quoted(&statement.AK{Trust: trust}), EventLog: a.eventLog}
-	d.values = append(d.values, attest.Value{Label: labelQuote, Bytes: a.quoted.Attest.ExtraData})
+	d.values[labelQuote] = a.quoted.Attest.ExtraData
 }
 
 // findings is the part that the join needs. The AK says where the key lives. That the AK

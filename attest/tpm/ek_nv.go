@@ -22,13 +22,13 @@ const (
 
 // ReadEKChain reads the CA certificates that a TPM keeps for its EK certificates in the
 // NV indexes 0x01C00100 to 0x01C001FF, and returns those that stand above ekCertificate
-// (DER), its issuer first and the root left out, as [AttesterOptions].Intermediates
-// wants them; AttesterOptions.EKChainFromNV does it for each message. There are none
+// (DER), its issuer first and the root left out, as [ProverOptions].Intermediates
+// wants them; ProverOptions.EKChainFromNV does it for each message. There are none
 // where the TPM keeps none. It trusts nothing: the control plane verifies. Intel's parts
 // with an on-die CA have their chain there.
 //
 // An error says which command failed, or is an [*Error] with
-// [tpmcert.CheckCertificateEncoding], [tpmcert.CheckEKChainEncoding] or [CheckSize]. Nothing stays
+// [tpmcert.CheckCertificateEncoding], [tpmcert.CheckEKChainEncoding] or [attest.CheckSize]. Nothing stays
 // loaded in the TPM.
 func ReadEKChain(ctx context.Context, tpm transport.TPM, ekCertificate []byte) ([][]byte, error) {
 	var above [][]byte
@@ -37,7 +37,7 @@ func ReadEKChain(ctx context.Context, tpm transport.TPM, ekCertificate []byte) (
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("attest: EK chain: %w", err)
+		return nil, fmt.Errorf("tpm: EK chain: %w", err)
 	}
 	return above, nil
 }

@@ -23,7 +23,7 @@ func TestReadEKChain(t *testing.T) {
 	if above, err := ReadEKChain(t.Context(), tpm, leaf.Raw); err != nil || above != nil {
 		t.Errorf("none in NV: %d, %v", len(above), err)
 	}
-	writeNV(t, tpm, 0x01c00200, []byte("behind the range"))
+	writeNV(t, tpm, 0x01c00200, []byte("after the range"))
 	writeNV(t, tpm, 0x01c00100, root.cert.Raw)
 	writeNV(t, tpm, 0x01c00107, append(bytes.Clone(upper.cert.Raw), 0xff, 0xff))
 	writeNV(t, tpm, 0x01c001ff, lower.cert.Raw)

@@ -32,7 +32,7 @@ type EKOrigin struct {
 	// 0 for none.
 	Handle tpm2.TPMHandle
 	// CertificateIndex is the NV index of the EK's certificate, in DER, alone or in
-	// the header of a TCG_PCCLIENT_STORED_CERT, with or without padding behind it. 0
+	// the header of a TCG_PCCLIENT_STORED_CERT, with or without padding after it. 0
 	// where the certificate comes from elsewhere or the EK has none.
 	CertificateIndex tpm2.TPMHandle
 }

@@ -54,7 +54,7 @@ func EndorsementPassword(ctx context.Context, tpm transport.TPM, path string) (s
 		return err
 	})
 	if err != nil {
-		return secret.Value[[]byte]{}, fmt.Errorf("attest: endorsement password in %s: %w", path, err)
+		return secret.Value[[]byte]{}, fmt.Errorf("tpm: endorsement password in %s: %w", path, err)
 	}
 	return secret.New(password), nil
 }

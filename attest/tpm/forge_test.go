@@ -278,6 +278,30 @@ func (f *forgery) certifyExternal(public *statement.Public) {
 	f.attest.Certified = &statement.CertifyInfo{Name: public.Name(), QualifiedName: public.Name()}
 }
 
+func (f *forgery) evidence(t testing.TB) *statement.CertifyEvidence {
+	t.Helper()
+	attest, err := f.attest.Marshal()
+	if err != nil {
+		t.Fatalf("Marshal: %v", err)
+	}
+	if f.patch != nil {
+		attest = f.patch(attest)
+	}
+	v := f.ak.sign(t, f.scheme, attest)
+	if f.signature != nil {
+		f.signature(v)
+	}
+	sig, err := v.Marshal()
+	if err != nil {
+		t.Fatalf("Marshal: %v", err)
+	}
+	e := &statement.CertifyEvidence{Attest: attest, Signature: sig, Public: f.public.Raw}
+	if f.after != nil {
+		f.after(e)
+	}
+	return e
+}
+
 // expectCheck fails unless err is nil for "", or an *Error of that very check.
 func expectCheck(t *testing.T, err error, want Check) {
 	t.Helper()

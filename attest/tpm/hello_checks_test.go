@@ -53,8 +53,8 @@ func TestChangedHello(t *testing.T) {
 	}{
 		"good":                  {func(*helloParts) {}, nil, false},
 		"another signer name":   {func(p *helloParts) { p.request.Spec.SignerName = csr.SignerClientTPM }, attest.CheckHelloSigner, true},
-		"as old as may be":      {func(p *helloParts) { p.now = created.Add(attest.MaxHelloAge) }, nil, false},
-		"a nanosecond older":    {func(p *helloParts) { p.now = created.Add(attest.MaxHelloAge + 1) }, attest.CheckHelloExpired, false},
+		"as old as may be":      {func(p *helloParts) { p.now = created.Add(message.MaxHelloAge) }, nil, false},
+		"a nanosecond older":    {func(p *helloParts) { p.now = created.Add(message.MaxHelloAge + 1) }, attest.CheckHelloExpired, false},
 		"at once":               {func(p *helloParts) { p.now = created }, nil, false},
 		"of the future":         {func(p *helloParts) { p.now = created.Add(-1) }, attest.CheckFuture, true},
 		"another cluster":       {func(p *helloParts) { p.hello.ClusterID = "other" }, attest.CheckBindingCluster, false},

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/message"
+
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest"
@@ -267,7 +269,7 @@ func TestReplicas(t *testing.T) {
 	if _, err := third.Challenge(ctx, hello); !errors.Is(err, attest.CheckRingEmpty) || !errors.Is(err, csr.ErrRetry) {
 		t.Errorf("a challenge with a key of the future: got %v", err)
 	}
-	plane.Advance(attest.MaxRingAge + time.Second)
+	plane.Advance(message.MaxRingAge + time.Second)
 	if _, err := first.Verify(ctx, answer); !errors.Is(err, attest.CheckRingStale) || !errors.Is(err, csr.ErrRetry) {
 		t.Errorf("a stale ring: got %v", err)
 	}

@@ -162,7 +162,7 @@ func (e *evidence) present() (*attest.Presented, error) {
 
 // trust decides whether the key that carries the trust can be trusted.
 func (e *evidence) trust(ctx context.Context, q *attest.Inquiry) (*Details, attest.Identity, error) {
-	d := &Details{AKPublic: e.akPublic}
+	d := &Details{AKPublic: e.akPublic, values: map[string][]byte{}}
 	if e.road == attest.RoadAK {
 		c, err := e.kind.aks.Verify(ctx, e.ak, q.Now, q.Budget)
 		if err != nil {

@@ -37,6 +37,6 @@ func TestReadNVCertificate(t *testing.T) {
 	}
 	writeNV(t, tpm, testIndex, append(bytes.Clone(want), 1))
 	if _, err = readCertificate(t, tpm, testIndex); err == nil || !strings.Contains(err.Error(), "0x01800001") {
-		t.Errorf("with another byte behind it: got %v, want an error that names the index", err)
+		t.Errorf("with another byte after it: got %v, want an error that names the index", err)
 	}
 }

@@ -26,7 +26,7 @@ type Measured struct {
 	Quote *statement.Quoted
 	// EventLog is the log that came along, as it was received; nil where none did.
 	// Nothing in it is true before it was replayed against Quote, as package
-	// attest/eventlog does.
+	// attest/tpm/eventlog does.
 	EventLog []byte
 }
 
@@ -80,7 +80,7 @@ type PCRPolicy struct {
 // digests, a bank of SHA-1 and a PCR that proves nothing ([statement.ResettablePCR]) are errors.
 func NewPCRPolicy(sets ...[]statement.PCR) (*PCRPolicy, error) {
 	if len(sets) == 0 {
-		return nil, errors.New("attest: PCR policy: no values")
+		return nil, errors.New("tpm: PCR policy: no values")
 	}
 	p := &PCRPolicy{}
 	for n, set := range sets {
@@ -89,7 +89,7 @@ func NewPCRPolicy(sets ...[]statement.PCR) (*PCRPolicy, error) {
 			err = checkGoodValues(sorted)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("attest: PCR policy: set %d: %w", n, err)
+			return nil, fmt.Errorf("tpm: PCR policy: set %d: %w", n, err)
 		}
 		for i := range sorted {
 			sorted[i].Value = slices.Clone(sorted[i].Value)
@@ -115,11 +115,14 @@ func checkGoodValues(set []statement.PCR) error {
 }
 
 // CheckQuote accepts where one set fits. A refusal is an [*Error] with
-// [statement.CheckPCRNotQuoted] or [CheckPCRPolicy] and, where there are several sets, with what
+// [CheckQuoteMissing], [statement.CheckPCRNotQuoted] or [CheckPCRPolicy] and, where there are several sets, with what
 // the first one had against the quote as its cause.
 func (p *PCRPolicy) CheckQuote(_ context.Context, m *Measured) error {
 	if p == nil || len(p.sets) == 0 {
 		return tpmwire.Refuse(CheckQuotePolicy, "no values", "NewPCRPolicy")
+	}
+	if m == nil || m.Quote == nil {
+		return tpmwire.Refuse(CheckQuoteMissing, "an answer without a quote", "one with a quote")
 	}
 	var first error
 	for _, set := range p.sets {

@@ -65,7 +65,7 @@ func TestTPMProviderJoins(t *testing.T) {
 			if node.Purpose == csr.PurposeServing {
 				wrong = provider.VerifyClientAttestationData
 			}
-			if _, err := wrong(ctx, answer.Parsed()); !errors.Is(err, attest.CheckProviderPurpose) {
+			if _, err := wrong(ctx, answer.Parsed()); !errors.Is(err, csr.CheckProviderPurpose) {
 				t.Errorf("the method for another purpose: %v", err)
 			}
 			if _, err := providers.Challenge(ctx, answer); !errors.Is(err, csr.CheckNoChallenge) {

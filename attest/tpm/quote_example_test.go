@@ -29,5 +29,5 @@ func ExampleNewPCRPolicy() {
 	_, err = tpm.NewPCRPolicy([]statement.PCR{{Bank: tpm2.TPMAlgSHA256, Index: 23, Value: value("1.0")}})
 	fmt.Println(policy != nil, err)
 	// Output:
-	// true attest: PCR policy: set 0: pcr-resettable: got SHA256:23, want a PCR that only a reset of the machine resets
+	// true tpm: PCR policy: set 0: pcr-resettable: got SHA256:23, want a PCR that only a reset of the machine resets
 }

@@ -71,7 +71,7 @@ func akAttributes() tpm2.TPMAObject {
 	}
 }
 
-// fillUnique puts a nonce into the unique field of a template, with zeros behind
+// fillUnique puts a nonce into the unique field of a template, with zeros after
 // it to the width of the key (ECC: the field X, and Y stays); TCG EK Credential
 // Profile 2.6, 2.2.1. The rest of the template is untouched.
 func fillUnique(template *statement.Public, nonce []byte) ([]byte, error) {

@@ -184,10 +184,10 @@ func TestAnswerTimes(t *testing.T) {
 		"at once":               {0, time.Second, nil},
 		"60 s early":            {-60 * time.Second, time.Second, nil},
 		"61 s early":            {-61 * time.Second, time.Second, attest.CheckAnswerEarly},
-		"at the end":            {attest.DefaultWindow, attest.DefaultWindow, nil},
-		"a second late":         {attest.DefaultWindow + time.Second, attest.DefaultWindow + time.Second, attest.CheckAnswerLate},
-		"verified after 1 h":    {0, attest.MaxAnswerAge, nil},
-		"verified later":        {0, attest.MaxAnswerAge + time.Second, attest.CheckAnswerOld},
+		"at the end":            {message.DefaultWindow, message.DefaultWindow, nil},
+		"a second late":         {message.DefaultWindow + time.Second, message.DefaultWindow + time.Second, attest.CheckAnswerLate},
+		"verified after 1 h":    {0, message.MaxAnswerAge, nil},
+		"verified later":        {0, message.MaxAnswerAge + time.Second, attest.CheckAnswerOld},
 		"created in the future": {5 * time.Second, 4 * time.Second, attest.CheckFuture},
 	} {
 		config := s.plane.Config

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/work"
+
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/attest/tpm"
@@ -216,9 +218,9 @@ func TestWorkOfRequests(t *testing.T) {
 		for _, answer := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/answer %t", road, answer), func(t *testing.T) {
 				w := newWorkBench(t, road, answer)
-				limit, good, encryptions := attest.MaxHelloSignatures, 3, 0
+				limit, good, encryptions := work.HelloSignatures, 3, 0
 				if answer {
-					limit, good = attest.MaxAnswerSignatures, 4
+					limit, good = work.AnswerSignatures, 4
 				} else if road == attest.RoadEK {
 					encryptions = 1
 				}

@@ -46,7 +46,7 @@ func worldOf(t testing.TB, algorithm jws.Algorithm) (*world, *claims.MemoryObjec
 }
 
 // rawCheck is the one public-key operation over one token, hash included.
-func rawCheck(t testing.TB, key *jws.Certifiable, token string) func() bool {
+func rawCheck(t testing.TB, key *jws.Key, token string) func() bool {
 	t.Helper()
 	last := strings.LastIndexByte(token, '.')
 	input := []byte(token[:last])

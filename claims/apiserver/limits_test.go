@@ -49,7 +49,7 @@ func TestIssuerAsksForWhatItNeeds(t *testing.T) {
 
 func TestOIDCLimits(t *testing.T) {
 	key := newECDSA(t, "").Key()
-	render := func(c OIDCConfig, keys ...*jws.Certifiable) error {
+	render := func(c OIDCConfig, keys ...*jws.Key) error {
 		_, err := c.Render(keys)
 		return err
 	}
@@ -79,10 +79,10 @@ func TestOIDCLimits(t *testing.T) {
 }
 
 // keysAndError answers and fails at once.
-type keysAndError struct{ key *jws.Certifiable }
+type keysAndError struct{ key *jws.Key }
 
-func (k keysAndError) DiscoveryKeys(context.Context) ([]*jws.Certifiable, time.Duration, error) {
-	return []*jws.Certifiable{k.key}, time.Hour, errDead
+func (k keysAndError) DiscoveryKeys(context.Context) ([]*jws.Key, time.Duration, error) {
+	return []*jws.Key{k.key}, time.Hour, errDead
 }
 
 func TestOIDCHandlerSourceFails(t *testing.T) {

@@ -65,7 +65,7 @@ type oidcConfiguration struct {
 // Render writes the documents for the keys, in their order. A key whose algorithm is not
 // RS256, ES256, ES384 or ES512 is refused, as is having none. The error is
 // [refusal.CheckConfig].
-func (c OIDCConfig) Render(keys []*jws.Certifiable) (*OIDCDocuments, error) {
+func (c OIDCConfig) Render(keys []*jws.Key) (*OIDCDocuments, error) {
 	keySetURL, err := c.check()
 	if err != nil {
 		return nil, err
@@ -147,7 +147,7 @@ type KeySource interface {
 	// still good, and for how long the answer may be kept: a key must be among them for
 	// that long before it signs. A key that only verifies, such as one of legacy tokens,
 	// is left out.
-	DiscoveryKeys(ctx context.Context) (keys []*jws.Certifiable, maxAge time.Duration, err error)
+	DiscoveryKeys(ctx context.Context) (keys []*jws.Key, maxAge time.Duration, err error)
 }
 
 // DefaultMaxAge is the time for which kube-apiserver lets its documents be kept, where
@@ -164,7 +164,7 @@ type KeySetSource struct {
 }
 
 // DiscoveryKeys returns the keys of the set.
-func (s KeySetSource) DiscoveryKeys(ctx context.Context) ([]*jws.Certifiable, time.Duration, error) {
+func (s KeySetSource) DiscoveryKeys(ctx context.Context) ([]*jws.Key, time.Duration, error) {
 	if s.Keys == nil {
 		return nil, 0, refusal.Config("Keys", "", "a jws.KeySet")
 	}

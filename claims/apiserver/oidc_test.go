@@ -34,7 +34,7 @@ func (r *recordedDiscovery) config() OIDCConfig {
 }
 
 // recordedDiscoveries returns the cases and the keys of all of them.
-func recordedDiscoveries(t testing.TB) ([]recordedDiscovery, []*jws.Certifiable) {
+func recordedDiscoveries(t testing.TB) ([]recordedDiscovery, []*jws.Key) {
 	t.Helper()
 	var file struct {
 		Keys  string              `json:"keys"`
@@ -52,8 +52,8 @@ func recordedDiscoveries(t testing.TB) ([]recordedDiscovery, []*jws.Certifiable)
 }
 
 // published are the keys that kube-apiserver does not exclude from discovery.
-func (r *recordedDiscovery) published(keys []*jws.Certifiable) []*jws.Certifiable {
-	return slices.DeleteFunc(slices.Clone(keys), func(k *jws.Certifiable) bool { return slices.Contains(r.Excluded, k.KeyID()) })
+func (r *recordedDiscovery) published(keys []*jws.Key) []*jws.Key {
+	return slices.DeleteFunc(slices.Clone(keys), func(k *jws.Key) bool { return slices.Contains(r.Excluded, k.KeyID()) })
 }
 
 func TestRenderLikeKubernetes(t *testing.T) {
@@ -96,7 +96,7 @@ func TestRenderRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	good := cases[0].config()
-	for what, published := range map[string][]*jws.Certifiable{
+	for what, published := range map[string][]*jws.Key{
 		"none":        nil,
 		"nil":         {nil},
 		"Ed25519":     {edwards},
@@ -116,7 +116,7 @@ func TestRenderRefuses(t *testing.T) {
 		"a malformed URL":   {Issuer: "https://h", KeySetURL: "https://h/%zz"},
 		"no URL of the set": {Issuer: "https://h", KeySetURL: "jwks"},
 	} {
-		if got, err := config.Render([]*jws.Certifiable{keys[0]}); got != nil || !errors.Is(err, refusal.CheckConfig) {
+		if got, err := config.Render([]*jws.Key{keys[0]}); got != nil || !errors.Is(err, refusal.CheckConfig) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -130,7 +130,7 @@ func FuzzRender(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, issuer, keySetURL, address string) {
 		config := OIDCConfig{Issuer: issuer, KeySetURL: keySetURL, ExternalAddress: address}
-		got, err := config.Render([]*jws.Certifiable{keys[1]})
+		got, err := config.Render([]*jws.Key{keys[1]})
 		if err != nil {
 			if !errors.Is(err, refusal.CheckConfig) {
 				t.Fatal(err)
@@ -144,15 +144,15 @@ func FuzzRender(f *testing.F) {
 	})
 }
 
-type keySourceFunc func(context.Context) ([]*jws.Certifiable, time.Duration, error)
+type keySourceFunc func(context.Context) ([]*jws.Key, time.Duration, error)
 
-func (f keySourceFunc) DiscoveryKeys(ctx context.Context) ([]*jws.Certifiable, time.Duration, error) {
+func (f keySourceFunc) DiscoveryKeys(ctx context.Context) ([]*jws.Key, time.Duration, error) {
 	return f(ctx)
 }
 
-type keySetFunc func(context.Context, string) ([]*jws.Certifiable, error)
+type keySetFunc func(context.Context, string) ([]*jws.Key, error)
 
-func (f keySetFunc) Keys(ctx context.Context, keyID string) ([]*jws.Certifiable, error) {
+func (f keySetFunc) Keys(ctx context.Context, keyID string) ([]*jws.Key, error) {
 	return f(ctx, keyID)
 }
 
@@ -166,7 +166,7 @@ func ask(h http.Handler, method, path string) *http.Response {
 func TestOIDCHandler(t *testing.T) {
 	cases, keys := recordedDiscoveries(t)
 	r := cases[2]
-	source := keySourceFunc(func(context.Context) ([]*jws.Certifiable, time.Duration, error) {
+	source := keySourceFunc(func(context.Context) ([]*jws.Key, time.Duration, error) {
 		return r.published(keys), time.Hour, nil
 	})
 	h, err := NewOIDCHandler(source, r.config())
@@ -201,10 +201,10 @@ func TestOIDCHandler(t *testing.T) {
 func TestOIDCHandlerUnavailable(t *testing.T) {
 	cases, keys := recordedDiscoveries(t)
 	for what, source := range map[string]keySourceFunc{
-		"no answer": func(context.Context) ([]*jws.Certifiable, time.Duration, error) {
+		"no answer": func(context.Context) ([]*jws.Key, time.Duration, error) {
 			return nil, 0, errors.New("the inside of the signer")
 		},
-		"no key": func(context.Context) ([]*jws.Certifiable, time.Duration, error) { return nil, time.Hour, nil },
+		"no key": func(context.Context) ([]*jws.Key, time.Duration, error) { return nil, time.Hour, nil },
 	} {
 		h, err := NewOIDCHandler(source, cases[0].config())
 		if err != nil {
@@ -217,8 +217,8 @@ func TestOIDCHandlerUnavailable(t *testing.T) {
 		}
 	}
 	// A time that is over is no negative age.
-	h, err := NewOIDCHandler(keySourceFunc(func(context.Context) ([]*jws.Certifiable, time.Duration, error) {
-		return []*jws.Certifiable{keys[0]}, -time.Minute, nil
+	h, err := NewOIDCHandler(keySourceFunc(func(context.Context) ([]*jws.Key, time.Duration, error) {
+		return []*jws.Key{keys[0]}, -time.Minute, nil
 	}), cases[0].config())
 	if err != nil {
 		t.Fatal(err)
@@ -260,7 +260,7 @@ func TestKeySetSource(t *testing.T) {
 		t.Error(err)
 	}
 	down := errors.New("down")
-	source.Keys = keySetFunc(func(context.Context, string) ([]*jws.Certifiable, error) { return nil, down })
+	source.Keys = keySetFunc(func(context.Context, string) ([]*jws.Key, error) { return nil, down })
 	if _, _, err := source.DiscoveryKeys(testContext); !errors.Is(err, ErrRetry) || !errors.Is(err, down) {
 		t.Error(err)
 	}

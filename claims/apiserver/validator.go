@@ -175,7 +175,7 @@ func (v *Validator) authenticate(ctx context.Context, t *untrusted, only string,
 }
 
 // verify tries the keys for the token's key ID, or all where it names none.
-func (v *Validator) verify(ctx context.Context, t *untrusted) (*jws.Certifiable, *ReviewError) {
+func (v *Validator) verify(ctx context.Context, t *untrusted) (*jws.Key, *ReviewError) {
 	keys, err := v.c.Keys.Keys(ctx, t.keyID)
 	if err != nil {
 		keys, err = nil, refusal.Retry(fmt.Errorf("the key set: %w", err))

@@ -64,14 +64,14 @@ func (w *world) payload(t testing.TB) []byte {
 // TestValidatorReads has spellings of a good token that kube-apiserver's reader takes.
 func TestValidatorReads(t *testing.T) {
 	for name, spell := range map[string]func(token string) string{
-		"line break at the end":          func(s string) string { return s + "\n" },
-		"CR LF in the signature":         func(s string) string { return s[:len(s)-5] + "\r\n" + s[len(s)-5:] },
-		"line break in the header":       func(s string) string { return s[:5] + "\n" + s[5:] },
-		"line break in the payload":      func(s string) string { i := strings.Index(s, "."); return s[:i+5] + "\n" + s[i+5:] },
-		"tab in the header":              func(s string) string { return s[:5] + "\t" + s[5:] },
-		"no canonical last bits":         func(s string) string { return s[:len(s)-1] + string(nextLetter(s[len(s)-1])) },
-		"space in front of the dot":      func(s string) string { return strings.Replace(s, ".", " .", 1) },
-		"line break behind the last dot": func(s string) string { i := strings.LastIndex(s, "."); return s[:i+1] + "\n" + s[i+1:] },
+		"line break at the end":         func(s string) string { return s + "\n" },
+		"CR LF in the signature":        func(s string) string { return s[:len(s)-5] + "\r\n" + s[len(s)-5:] },
+		"line break in the header":      func(s string) string { return s[:5] + "\n" + s[5:] },
+		"line break in the payload":     func(s string) string { i := strings.Index(s, "."); return s[:i+5] + "\n" + s[i+5:] },
+		"tab in the header":             func(s string) string { return s[:5] + "\t" + s[5:] },
+		"no canonical last bits":        func(s string) string { return s[:len(s)-1] + string(nextLetter(s[len(s)-1])) },
+		"space in front of the dot":     func(s string) string { return strings.Replace(s, ".", " .", 1) },
+		"line break after the last dot": func(s string) string { i := strings.LastIndex(s, "."); return s[:i+1] + "\n" + s[i+1:] },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)

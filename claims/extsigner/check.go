@@ -65,7 +65,7 @@ func (k *Keys) Check() ([]PublishedKey, error) {
 	return checked, nil
 }
 
-func (k *Certifiable) check() (*jws.Certifiable, error) {
+func (k *Key) check() (*jws.Key, error) {
 	if k.KeyID == "" { // NewKey would make one, and refuses one that is too long
 		return nil, signerKeys("a key without a key ID", "1 to 1024 bytes", nil)
 	}
@@ -172,8 +172,8 @@ func readHeader(segment string) (*header, error) {
 }
 
 // key finds the published key that the header names.
-func (h *header) key(keys []PublishedKey) (*jws.Certifiable, error) {
-	var found *jws.Certifiable
+func (h *header) key(keys []PublishedKey) (*jws.Key, error) {
+	var found *jws.Key
 	for _, k := range keys {
 		if k.Key == nil || k.Key.KeyID() != h.keyID {
 			continue

@@ -59,7 +59,7 @@ func es256(t testing.TB, key *ecdsa.PrivateKey, header, segment string) *Signatu
 func TestSignatureCheck(t *testing.T) {
 	key, der := p256Key(t)
 	keys, err := (&Keys{
-		Keys:          []Certifiable{{KeyID: "k", Key: der}, {KeyID: "old", Key: der, ExcludeFromOIDCDiscovery: true}},
+		Keys:          []Key{{KeyID: "k", Key: der}, {KeyID: "old", Key: der, ExcludeFromOIDCDiscovery: true}},
 		DataTimestamp: time.Unix(1, 0), RefreshHintSeconds: 1,
 	}).Check()
 	if err != nil {
@@ -168,7 +168,7 @@ func TestKeysCheck(t *testing.T) {
 	}
 	good := func() *Keys {
 		return &Keys{
-			Keys: []Certifiable{
+			Keys: []Key{
 				{KeyID: "a", Key: der},
 				{KeyID: strings.Repeat("b", 1024), Key: publicDER(t, rsaKey.Public()), ExcludeFromOIDCDiscovery: true},
 				{KeyID: "a", Key: publicDER(t, rsaKey.Public())}, // another algorithm
@@ -185,7 +185,7 @@ func TestKeysCheck(t *testing.T) {
 		"refresh hint 0":     func(k *Keys) { k.RefreshHintSeconds = 0 },
 		"a negative one":     func(k *Keys) { k.RefreshHintSeconds = -1 },
 		"no key":             func(k *Keys) { k.Keys = nil },
-		"too many keys":      func(k *Keys) { k.Keys = make([]Certifiable, MaxKeys+1) },
+		"too many keys":      func(k *Keys) { k.Keys = make([]Key, MaxKeys+1) },
 		"no timestamp":       func(k *Keys) { k.DataTimestamp = time.Time{} },
 		"a far timestamp":    func(k *Keys) { k.DataTimestamp = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) },
 		"no key ID":          func(k *Keys) { k.Keys[0].KeyID = "" },
@@ -194,7 +194,7 @@ func TestKeysCheck(t *testing.T) {
 		"an empty key":       func(k *Keys) { k.Keys[0].Key = nil },
 		"a huge key":         func(k *Keys) { k.Keys[0].Key = make([]byte, MaxKeySize+1) },
 		"no PKIX":            func(k *Keys) { k.Keys[0].Key = []byte("key") },
-		"bytes behind it":    func(k *Keys) { k.Keys[0].Key = append(slices.Clip(der), 0) },
+		"bytes after it":     func(k *Keys) { k.Keys[0].Key = append(slices.Clip(der), 0) },
 		"PKCS #1":            func(k *Keys) { k.Keys[0].Key = x509.MarshalPKCS1PublicKey(&rsaKey.PublicKey) },
 		"Ed25519":            func(k *Keys) { k.Keys[0].Key = publicDER(t, edwards) },
 		"P-224":              func(k *Keys) { k.Keys[0].Key = publicDER(t, p224.Public()) },
@@ -235,7 +235,7 @@ func TestMetadataCheck(t *testing.T) {
 // these very claims passes.
 func FuzzSignature(f *testing.F) {
 	key, der := p256Key(f)
-	keys, err := (&Keys{Keys: []Certifiable{{KeyID: "k", Key: der}}, DataTimestamp: time.Unix(1, 0), RefreshHintSeconds: 1}).Check()
+	keys, err := (&Keys{Keys: []Key{{KeyID: "k", Key: der}}, DataTimestamp: time.Unix(1, 0), RefreshHintSeconds: 1}).Check()
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -266,7 +266,7 @@ func FuzzKeys(f *testing.F) {
 	f.Add("", []byte{}, int64(0), int64(0))
 	f.Add("k", []byte{0x30, 0x84, 0xff, 0xff, 0xff, 0xff}, int64(1), int64(1<<62))
 	f.Fuzz(func(t *testing.T, id string, der []byte, hint, stamp int64) {
-		k := &Keys{Keys: []Certifiable{{KeyID: id, Key: der}}, DataTimestamp: time.Unix(stamp, 0), RefreshHintSeconds: hint}
+		k := &Keys{Keys: []Key{{KeyID: id, Key: der}}, DataTimestamp: time.Unix(stamp, 0), RefreshHintSeconds: hint}
 		keys, err := k.Check()
 		if err != nil {
 			if !errors.Is(err, CheckSignerKeys) {
@@ -321,7 +321,7 @@ func scripted(t testing.TB, key *ecdsa.PrivateKey, ids ...string) *scriptedSigne
 		keys: func() (*Keys, error) {
 			k := &Keys{DataTimestamp: time.Unix(1, 0), RefreshHintSeconds: 60}
 			for _, id := range ids {
-				k.Keys = append(k.Keys, Certifiable{KeyID: id, Key: der})
+				k.Keys = append(k.Keys, Key{KeyID: id, Key: der})
 			}
 			return k, nil
 		},

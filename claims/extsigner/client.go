@@ -113,7 +113,7 @@ func clientConfigError() error {
 }
 
 // fetch is the fetch of c.keys.
-func (c *Client) fetch(ctx context.Context) ([]*jws.Certifiable, time.Duration, error) {
+func (c *Client) fetch(ctx context.Context) ([]*jws.Key, time.Duration, error) {
 	answer, err := c.signer.FetchKeys(ctx)
 	if err != nil {
 		return nil, 0, err
@@ -122,7 +122,7 @@ func (c *Client) fetch(ctx context.Context) ([]*jws.Certifiable, time.Duration, 
 	if err != nil {
 		return nil, 0, err
 	}
-	keys := make([]*jws.Certifiable, len(published))
+	keys := make([]*jws.Key, len(published))
 	for i, k := range published {
 		keys[i] = k.Key
 	}
@@ -163,7 +163,7 @@ func (c *Client) Sign(ctx context.Context, payload []byte) (*jws.Signature, erro
 // Keys returns the keys with that ID, excluded ones among them, and all keys where keyID
 // is ""; the caller must not change the slice. [ErrRetry] means that the ID is not known,
 // or the keys are too old, and they could not be fetched.
-func (c *Client) Keys(ctx context.Context, keyID string) ([]*jws.Certifiable, error) {
+func (c *Client) Keys(ctx context.Context, keyID string) ([]*jws.Key, error) {
 	if !c.ready() {
 		return nil, clientConfigError()
 	}
@@ -181,11 +181,11 @@ func unlessRefused(err error) error {
 
 // DiscoveryKeys returns the keys that are not excluded from discovery, and the time until
 // they are to be fetched again.
-func (c *Client) DiscoveryKeys(ctx context.Context) ([]*jws.Certifiable, time.Duration, error) {
+func (c *Client) DiscoveryKeys(ctx context.Context) ([]*jws.Key, time.Duration, error) {
 	if _, err := c.Keys(ctx, ""); err != nil {
 		return nil, 0, err
 	}
-	var keys []*jws.Certifiable
+	var keys []*jws.Key
 	for _, k := range *c.published.Load() {
 		if !k.ExcludeFromOIDCDiscovery {
 			keys = append(keys, k.Key)

@@ -65,7 +65,7 @@ type Signature struct {
 // Keys is the answer to FetchKeys.
 type Keys struct {
 	// Keys are the keys, at least one.
-	Keys []Certifiable
+	Keys []Key
 	// DataTimestamp is when the keys were read from where they are kept.
 	DataTimestamp time.Time
 	// RefreshHintSeconds says how many seconds from now the keys should be fetched
@@ -73,8 +73,8 @@ type Keys struct {
 	RefreshHintSeconds int64
 }
 
-// Certifiable is one public key of an external signer.
-type Certifiable struct {
+// Key is one public key of an external signer.
+type Key struct {
 	// KeyID is the key's "kid", 1 to 1024 bytes.
 	KeyID string
 	// Key is the public key, the DER of a SubjectPublicKeyInfo (PKIX): RSA, or ECDSA on
@@ -88,8 +88,8 @@ type Certifiable struct {
 // PublishedKey is a key of an answer that was checked; see [Keys.Check].
 type PublishedKey struct {
 	// Key is the key, bound to its algorithm and key ID.
-	Key *jws.Certifiable
-	// ExcludeFromOIDCDiscovery is that of [Certifiable].
+	Key *jws.Key
+	// ExcludeFromOIDCDiscovery is that of [Key].
 	ExcludeFromOIDCDiscovery bool
 }
 

@@ -37,9 +37,9 @@ func (f signerFunc) Sign(ctx context.Context, payload []byte) (*jws.Signature, e
 	return f(ctx, payload)
 }
 
-type keySetFunc func(context.Context, string) ([]*jws.Certifiable, error)
+type keySetFunc func(context.Context, string) ([]*jws.Key, error)
 
-func (f keySetFunc) Keys(ctx context.Context, keyID string) ([]*jws.Certifiable, error) {
+func (f keySetFunc) Keys(ctx context.Context, keyID string) ([]*jws.Key, error) {
 	return f(ctx, keyID)
 }
 

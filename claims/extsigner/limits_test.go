@@ -27,7 +27,7 @@ func causeOf(t testing.TB, err error, check Check) error {
 // why.
 func TestKeyCauses(t *testing.T) {
 	check := func(key []byte) error {
-		_, err := (&Keys{Keys: []Certifiable{{KeyID: "k", Key: key}}, DataTimestamp: time.Unix(1, 0), RefreshHintSeconds: 1}).Check()
+		_, err := (&Keys{Keys: []Key{{KeyID: "k", Key: key}}, DataTimestamp: time.Unix(1, 0), RefreshHintSeconds: 1}).Check()
 		return causeOf(t, err, CheckSignerKeys)
 	}
 	if check(make([]byte, MaxKeySize)) == nil || check(nil) == nil {
@@ -41,7 +41,7 @@ func TestKeyCauses(t *testing.T) {
 func TestHeaderLimits(t *testing.T) {
 	key, der := p256Key(t)
 	id := strings.Repeat("k", jws.MaxKeyIDSize)
-	keys, err := (&Keys{Keys: []Certifiable{{KeyID: id, Key: der}}, DataTimestamp: time.Unix(1, 0), RefreshHintSeconds: 1}).Check()
+	keys, err := (&Keys{Keys: []Key{{KeyID: id, Key: der}}, DataTimestamp: time.Unix(1, 0), RefreshHintSeconds: 1}).Check()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,10 +121,10 @@ func TestServiceLimits(t *testing.T) {
 // TestKeysLimits tries each limit at its value and one beyond.
 func TestKeysLimits(t *testing.T) {
 	_, der := p256Key(t)
-	keys := func(n int) []Certifiable {
-		list := make([]Certifiable, n)
+	keys := func(n int) []Key {
+		list := make([]Key, n)
 		for i := range list {
-			list[i] = Certifiable{KeyID: strconv.Itoa(i), Key: der}
+			list[i] = Key{KeyID: strconv.Itoa(i), Key: der}
 		}
 		return list
 	}

@@ -39,7 +39,7 @@ type ServiceConfig struct {
 	// RefreshHint and MaxTokenLifetime are checked with it.
 	Keys jws.KeySet
 	// VerifyOnly are keys that sign no more, and that stand in no discovery document.
-	VerifyOnly []*jws.Certifiable
+	VerifyOnly []*jws.Key
 	// RefreshHint is how long a client may keep the keys, at least a second, cut to
 	// whole seconds. It is required, and must not be longer than the time for which
 	// Keys publishes a new key before it signs.
@@ -214,7 +214,7 @@ func (s *Service) published(ctx context.Context) (*Keys, []PublishedKey, error) 
 		return nil, nil, refusal.Retry(err)
 	}
 	answer := &Keys{
-		Keys:               make([]Certifiable, 0, len(keys)+len(s.config.VerifyOnly)),
+		Keys:               make([]Key, 0, len(keys)+len(s.config.VerifyOnly)),
 		RefreshHintSeconds: int64(s.config.RefreshHint / time.Second),
 	}
 	for i, k := range slices.Concat(keys, s.config.VerifyOnly) {
@@ -225,7 +225,7 @@ func (s *Service) published(ctx context.Context) (*Keys, []PublishedKey, error) 
 		if err != nil {
 			return nil, nil, signerKeys("a key that has no PKIX", "RSA or ECDSA", err)
 		}
-		answer.Keys = append(answer.Keys, Certifiable{KeyID: k.KeyID(), Key: der, ExcludeFromOIDCDiscovery: i >= len(keys)})
+		answer.Keys = append(answer.Keys, Key{KeyID: k.KeyID(), Key: der, ExcludeFromOIDCDiscovery: i >= len(keys)})
 	}
 	answer.DataTimestamp = s.changed.at(answer.Keys, s.config.Now())
 	checked, err := answer.Check()
@@ -244,7 +244,7 @@ type keysChanged struct {
 
 // at returns since when, which is now where they are other ones than last time. Their order
 // does not count.
-func (c *keysChanged) at(keys []Certifiable, now time.Time) time.Time {
+func (c *keysChanged) at(keys []Key, now time.Time) time.Time {
 	lines := make([]string, len(keys))
 	for i, k := range keys {
 		lines[i] = fmt.Sprintf("%q %x %t\n", k.KeyID, k.Key, k.ExcludeFromOIDCDiscovery)

@@ -41,7 +41,7 @@ func newService(t testing.TB, config ServiceConfig) *Service {
 func TestService(t *testing.T) {
 	clock := newClock()
 	config := serviceConfig(t, clock)
-	config.VerifyOnly = []*jws.Certifiable{newECDSA(t, "").Key()}
+	config.VerifyOnly = []*jws.Key{newECDSA(t, "").Key()}
 	client := newClient(t, newService(t, config), ClientOptions{Now: clock.Now})
 	objects := &claims.MemoryObjects{}
 	objects.PutServiceAccount(claims.Object{Namespace: "ns", Name: "sa", UID: "sa-uid"})
@@ -217,7 +217,7 @@ func TestNewServiceAccepts(t *testing.T) {
 		"a key set that does not say": {func(c *ServiceConfig) {
 			keys := c.Keys
 			c.RefreshHint, c.MaxTokenLifetime = time.Hour, 24*time.Hour
-			c.Keys = keySetFunc(func(ctx context.Context, id string) ([]*jws.Certifiable, error) { return keys.Keys(ctx, id) })
+			c.Keys = keySetFunc(func(ctx context.Context, id string) ([]*jws.Key, error) { return keys.Keys(ctx, id) })
 		}, 24 * time.Hour},
 		"the shortest hint": {func(c *ServiceConfig) { c.RefreshHint = time.Second }, 3607 * time.Second},
 	} {
@@ -289,7 +289,7 @@ func TestServiceChecksItself(t *testing.T) {
 		}, CheckSignerHeader},
 		"an unpublished key": {func(c *ServiceConfig) { c.Signer = other }, CheckSignerKey},
 		"an excluded key": {func(c *ServiceConfig) {
-			c.Signer, c.VerifyOnly = other, []*jws.Certifiable{other.Key()}
+			c.Signer, c.VerifyOnly = other, []*jws.Key{other.Key()}
 		}, CheckSignerKey},
 		"a broken signature": {func(c *ServiceConfig) {
 			inner := c.Signer
@@ -304,12 +304,12 @@ func TestServiceChecksItself(t *testing.T) {
 			c.Signer = signerFunc(func(context.Context, []byte) (*jws.Signature, error) { return nil, nil })
 		}, ErrRetry},
 		"no keys": {func(c *ServiceConfig) {
-			c.Keys = keySetFunc(func(context.Context, string) ([]*jws.Certifiable, error) { return nil, errors.New("down") })
+			c.Keys = keySetFunc(func(context.Context, string) ([]*jws.Key, error) { return nil, errors.New("down") })
 		}, ErrRetry},
 		"an empty set": {func(c *ServiceConfig) {
-			c.Keys = keySetFunc(func(context.Context, string) ([]*jws.Certifiable, error) { return nil, nil })
+			c.Keys = keySetFunc(func(context.Context, string) ([]*jws.Key, error) { return nil, nil })
 		}, CheckSignerKeys},
-		"a nil key": {func(c *ServiceConfig) { c.VerifyOnly = []*jws.Certifiable{nil} }, CheckSignerKeys},
+		"a nil key": {func(c *ServiceConfig) { c.VerifyOnly = []*jws.Key{nil} }, CheckSignerKeys},
 	} {
 		config := serviceConfig(t, newClock())
 		tt.change(&config)

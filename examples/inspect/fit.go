@@ -8,8 +8,9 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
-	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/message"
 )
 
 // maxChain bounds the certificates that are held against each other.
@@ -18,12 +19,12 @@ const maxChain = 16
 // parts are what was read, the first of each kind.
 type parts struct {
 	request      *csr.PKCS10
-	binding      *attest.Binding
-	attestation  *attest.Attestation
+	binding      *message.Binding
+	attestation  *statement.Attestation
 	signature    []byte // over attestation
 	bare         bool   // signature is no TPMT_SIGNATURE
-	public       *attest.Public
-	ak           *attest.Public
+	public       *statement.Public
+	ak           *statement.Public
 	certificates []*x509.Certificate
 }
 
@@ -31,24 +32,24 @@ type parts struct {
 // it has an AK's attributes.
 func (p *parts) take(v any, raw []byte) {
 	switch v := v.(type) {
-	case *attest.Binding:
+	case *message.Binding:
 		p.binding = cmp.Or(p.binding, v)
-	case *attest.Challenge:
+	case *message.Challenge:
 		p.binding = cmp.Or(p.binding, &v.Binding)
-	case *attest.Attestation:
+	case *statement.Attestation:
 		p.attestation = cmp.Or(p.attestation, v)
-	case *attest.Signature:
+	case *statement.Signature:
 		if p.signature == nil {
 			p.signature = raw
 		}
-	case *attest.CertifyEvidence:
+	case *statement.CertifyEvidence:
 		p.public = cmp.Or(p.public, publicArea(v.Public))
-	case *attest.Hello:
+	case *message.Hello:
 		p.ak = cmp.Or(publicArea(v.AKPublic), p.ak)
-	case *attest.Proof:
+	case *message.Proof:
 		p.ak = cmp.Or(publicArea(v.AKPublic), p.ak)
-	case *attest.Public:
-		if v.Attributes.Has(attest.AttributeRestricted | attest.AttributeSign) {
+	case *statement.Public:
+		if v.Attributes.Has(statement.AttributeRestricted | statement.AttributeSign) {
 			p.ak = cmp.Or(p.ak, v)
 		} else {
 			p.public = cmp.Or(p.public, v)
@@ -57,8 +58,8 @@ func (p *parts) take(v any, raw []byte) {
 }
 
 // publicArea is a public area that a message carries, nil where it is malformed.
-func publicArea(b []byte) *attest.Public {
-	p, err := attest.ParsePublic(b)
+func publicArea(b []byte) *statement.Public {
+	p, err := statement.ParsePublic(b)
 	if err != nil {
 		return nil
 	}
@@ -81,7 +82,7 @@ func (t *tree) showFit() {
 		ask("the AK is the key of the first certificate", yesNo(p.ak.SameKey(p.certificates[0].PublicKey)))
 	}
 	if p.ak != nil && p.attestation != nil {
-		name := attest.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, p.ak.Name())
+		name := statement.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, p.ak.Name())
 		ask("the qualified signer is the AK, a primary key of the endorsement hierarchy", yesNo(bytes.Equal(name, p.attestation.QualifiedSigner)))
 	}
 	p.statement(ask)
@@ -113,38 +114,38 @@ func (p *parts) statement(ask func(question, answer string)) {
 	if p.attestation == nil || p.attestation.Certified == nil || p.signature == nil || p.public == nil {
 		return
 	}
-	options := attest.CertifyOptions{
+	options := statement.CertifyOptions{
 		AllowDecryptionKey: true, AllowRestrictedKey: true,
 		InsecureAllowAnyQualifyingData: true, InsecureAllowAnyKey: true,
 		InsecureAllowSHA1Signature: true, InsecureAllowSHA1Name: true,
 	}
 	switch {
 	case p.ak != nil:
-		options.AK = attest.InsecureAKFromSender(nil, p.ak.Raw)
+		options.AK = statement.InsecureAKFromSender(nil, p.ak.Raw)
 	case len(p.certificates) > 0 && computable(p.certificates[0].PublicKey):
-		options.AK = attest.InsecureAKFromSender(p.certificates[0].PublicKey, nil)
+		options.AK = statement.InsecureAKFromSender(p.certificates[0].PublicKey, nil)
 	default:
 		return
 	}
-	evidence, as := attest.CertifyEvidence{Attest: p.attestation.Raw, Signature: p.signature, Public: p.public.Raw}, ""
+	evidence, as := statement.CertifyEvidence{Attest: p.attestation.Raw, Signature: p.signature, Public: p.public.Raw}, ""
 	if p.bare {
-		evidence.RawSignature = &attest.RawScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA256}
+		evidence.RawSignature = &statement.RawScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA256}
 		as = ", taken for RSASSA with SHA-256,"
 	}
-	certified, err := attest.VerifyCertify(&evidence, &options)
+	certified, err := statement.VerifyCertify(&evidence, &options)
 	ask("the statement"+as+" verifies under the AK, whatever its qualifying data", answer(err))
 	if err == nil {
 		ask("signed with", certified.SignatureScheme.String())
 		// Under an AK that nobody vouches for, TPMResident is never set.
 		c := certified.Attestation.Certified
-		lives := certified.Public.Attributes.Has(attest.AttributeFixedTPM|attest.AttributeFixedParent) && !bytes.Equal(c.Name, c.QualifiedName)
+		lives := certified.Public.Attributes.Has(statement.AttributeFixedTPM|statement.AttributeFixedParent) && !bytes.Equal(c.Name, c.QualifiedName)
 		ask("the certified key lives in the TPM, if the AK does", yesNo(lives))
 	}
 }
 
 // boundToAK reports whether the binding names the AK: by its key, or by its Name.
 func (p *parts) boundToAK() bool {
-	if p.binding.Road == attest.RoadEK {
+	if p.binding.Road == message.RoadEK {
 		return p.ak.HasName(p.binding.AKName)
 	}
 	key, err := p.ak.Key()

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/message"
 )
 
 // TestTruncated cuts every input at every byte: the program says where it stopped, and
@@ -167,7 +167,7 @@ func blocksOf(n int) []byte {
 // TestSecrets checks what does not come out.
 func TestSecrets(t *testing.T) {
 	files := inputs(t)
-	challenge := must(attest.ParseChallenge(files["challenge.der"]))(t)
+	challenge := must(message.ParseChallenge(files["challenge.der"]))(t)
 	for _, name := range []string{"challenge.der", "challenge.txt", "denied.json", "credential.der"} {
 		_, out, _ := inspect(t, files[name])
 		for _, secret := range []string{hex.EncodeToString(challenge.Clear), hex.EncodeToString(challenge.Clear[4:16]),

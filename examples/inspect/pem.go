@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
 )
 
@@ -117,7 +117,7 @@ func (t *tree) showForm(text []byte, has map[string]bool) {
 		_, err = csr.Parse(text)
 	case has["CERTIFICATE"]:
 		form = "certificates"
-		_, err = attest.ParseCertificatesPEM(text)
+		_, err = tpmcert.ParseCertificatesPEM(text)
 	case has["NEW CERTIFICATE REQUEST"] || has["PUBLIC KEY"]:
 		t.line("form", "PEM blocks that are no request bundle")
 		return

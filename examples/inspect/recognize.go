@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/csr"
 )
 
 // showInput recognises what an input is, and shows it. Nothing in a file says what it
@@ -63,11 +64,12 @@ func lenientBase64(text string) []byte {
 }
 
 // showMessage shows a challenge as it stands in a condition's message.
-func (t *tree) showMessage(message string) {
-	der, err := attest.ParseChallengeMessage(message)
+func (t *tree) showMessage(text string) {
+	denied := csr.Condition{Type: csr.ConditionDenied, Reason: "AttestationChallenge", Message: text}
+	der, err := attest.ChallengeOf(&csr.Request{Status: csr.Status{Conditions: []csr.Condition{denied}}})
 	if err != nil {
 		t.fault("refused: " + err.Error())
-		der = lenientBase64(message)
+		der = lenientBase64(text)
 	}
 	t.show("Challenge", der)
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -81,34 +82,34 @@ func recordSoftwareKey(t *testing.T) {
 	write(t, "hello.pem", hello.Spec.Request)
 	write(t, "answer.pem", answer.Spec.Request)
 	write(t, "challenge.der", challenge)
-	write(t, "challenge.txt", []byte(attest.ChallengeMessage(challenge)+"\n"))
+	write(t, "challenge.txt", []byte(attest.ChallengeDecision(challenge).Message+"\n"))
 	for _, object := range []*csr.Request{hello, answer} {
 		object.APIVersion, object.Kind = "certificates.k8s.io/v1", "CertificateSigningRequest"
 	}
-	hello.Status.Conditions = []csr.Condition{{Type: csr.ConditionDenied, Status: "True", Reason: attest.ReasonChallenge,
-		Message: attest.ChallengeMessage(challenge), LastUpdateTime: now, LastTransitionTime: now}}
+	hello.Status.Conditions = []csr.Condition{{Type: csr.ConditionDenied, Status: "True", Reason: "AttestationChallenge",
+		Message: attest.ChallengeDecision(challenge).Message, LastUpdateTime: now, LastTransitionTime: now}}
 	write(t, "denied.json", must(json.MarshalIndent(hello, "", "  "))(t))
 	answer.Status.Conditions = []csr.Condition{{Type: csr.ConditionApproved, Status: "True", Reason: csr.ReasonApproved, Message: "evidence verified"}}
 	answer.Status.Certificate = issued.PEM
 	write(t, "issued.json", must(json.Marshal(answer))(t))
 
 	data := must(csr.Parse(answer.Spec.Request))(t)
-	bundle := must(attest.ParseAttestationBundle(data.Data))(t)
+	bundle := must(message.ParseBundle(data.Data))(t)
 	write(t, "request.der", data.Request)
 	write(t, "evidence.der", data.Data)
 	write(t, "certify.der", bundle.Statements[0].Stmt)
 	write(t, "proof.der", bundle.Statements[1].Stmt)
-	write(t, "binding.der", must(attest.ParseProof(bundle.Statements[1].Stmt))(t).Binding)
+	write(t, "binding.der", must(proof(bundle.Statements[1].Stmt))(t).Binding)
 	write(t, "ak.der", bundle.Certificates[0])
 	helloData := must(csr.Parse(hello.Spec.Request))(t)
-	helloBundle := must(attest.ParseAttestationBundle(helloData.Data))(t)
+	helloBundle := must(message.ParseBundle(helloData.Data))(t)
 	write(t, "hello.der", helloBundle.Statements[0].Stmt)
 	recordParts(t, data, bundle)
 	recordCredential(t, challenge)
 }
 
 // recordParts records TPM structures alone, and the two dialects.
-func recordParts(t *testing.T, data *csr.Bundle, bundle *attest.AttestationBundle) {
+func recordParts(t *testing.T, data *csr.Bundle, bundle *message.Bundle) {
 	certify := must(statement.ParseTCGAttestCertify(bundle.Statements[0].Stmt))(t)
 	write(t, "attest.bin", certify.Attest)
 	write(t, "signature.bin", certify.Signature)
@@ -133,10 +134,10 @@ func recordParts(t *testing.T, data *csr.Bundle, bundle *attest.AttestationBundl
 
 // recordCredential records the challenge of the road that has a credential.
 func recordCredential(t *testing.T, challenge []byte) {
-	c := must(attest.ParseChallenge(challenge))(t)
-	c.Binding.Road, c.Clear = attest.RoadEK, nil
+	c := must(message.ParseChallenge(challenge))(t)
+	c.Binding.Road, c.Clear = message.RoadEK, nil
 	c.Binding.AKName = append([]byte{0, 0x0b}, make([]byte, 32)...)
-	c.Credential = &attest.Credential{IDObject: bytes.Repeat([]byte{0xc1}, 68), EncryptedSecret: bytes.Repeat([]byte{0xc2}, 256)}
+	c.Credential = &message.Credential{IDObject: bytes.Repeat([]byte{0xc1}, 68), EncryptedSecret: bytes.Repeat([]byte{0xc2}, 256)}
 	write(t, "credential.der", must(c.Marshal())(t))
 }
 

@@ -11,28 +11,37 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
-	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/document"
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/oid"
 )
 
 // parsers are the SDK's, by the name of the structure.
 var parsers = map[string]func([]byte) (any, error){
-	"AttestationBundle": parser(attest.ParseAttestationBundle),
-	"Hello":             parser(attest.ParseHello),
-	"Proof":             parser(attest.ParseProof),
-	"Binding":           parser(attest.ParseBinding),
-	"Challenge":         parser(attest.ParseChallenge),
-	"TcgAttestCertify":  parser(attest.ParseTCGAttestCertify),
-	"Quote":             parser(attest.ParseQuote),
-	"TPMS_ATTEST":       parser(attest.ParseAttestation),
-	"TPMT_PUBLIC":       parser(attest.ParsePublic),
-	"TPMT_SIGNATURE":    parser(attest.ParseSignature),
+	"AttestationBundle": parser(message.ParseBundle),
+	"Hello":             parser(message.ParseHello),
+	"Proof":             parser(proof),
+	"DocumentHello":     parser(document.ParseHello),
+	"DocumentProof":     parser(document.ParseProof),
+	"Binding":           parser(message.ParseBinding),
+	"Challenge":         parser(message.ParseChallenge),
+	"TcgAttestCertify":  parser(statement.ParseTCGAttestCertify),
+	"Quote":             parser(statement.ParseQuote),
+	"TPMS_ATTEST":       parser(statement.ParseAttestation),
+	"TPMT_PUBLIC":       parser(statement.ParsePublic),
+	"TPMT_SIGNATURE":    parser(statement.ParseSignature),
 	"Certificate":       parser(x509.ParseCertificate),
 }
 
 func parser[T any](parse func([]byte) (T, error)) func([]byte) (any, error) {
 	return func(b []byte) (any, error) { return parse(b) }
+}
+
+func proof(b []byte) (*message.Proof, error) {
+	p, _, err := message.ParseProof(b)
+	return p, err
 }
 
 // show shows a structure that was recognised.
@@ -55,7 +64,7 @@ func (t *tree) show(name string, b []byte) {
 	}
 	t.parts.take(v, b)
 	t.fields(reflect.ValueOf(v).Elem())
-	if p, ok := v.(*attest.Public); ok {
+	if p, ok := v.(*statement.Public); ok {
 		t.line("Name, computed", hexOf(p.Name()))
 		if key, err := p.Key(); err != nil {
 			t.line("key", "none: "+err.Error())
@@ -87,11 +96,11 @@ var hidden = map[string]bool{"Clear": true, "IDObject": true, "EncryptedSecret":
 // empty is left out.
 func (t *tree) fields(v reflect.Value) {
 	switch s := v.Interface().(type) {
-	case attest.AttestationStatement:
+	case message.Statement:
 		t.showStatement(s)
 		return
 	case csr.Condition:
-		if s.Reason == attest.ReasonChallenge {
+		if s.Reason == "AttestationChallenge" {
 			defer t.in("Message", sizeOf(len(s.Message))+", a challenge", func() { t.showMessage(s.Message) })
 			v.FieldByName("Message").SetZero()
 		}
@@ -101,13 +110,13 @@ func (t *tree) fields(v reflect.Value) {
 			t.field(f.Name, v.Field(i))
 		}
 	}
-	if p, ok := reflect.TypeAssert[attest.PCRSelection](v); ok {
+	if p, ok := reflect.TypeAssert[statement.PCRSelection](v); ok {
 		t.line("PCRs", strings.Trim(fmt.Sprint(p.PCRs()), "[]"))
 	}
 }
 
 func (t *tree) field(name string, v reflect.Value) {
-	_, isRoad := reflect.TypeAssert[attest.Road](v)
+	_, isRoad := reflect.TypeAssert[message.Road](v)
 	if v.IsZero() && !isRoad || v.Kind() == reflect.Slice && v.Len() == 0 {
 		return
 	}
@@ -117,14 +126,14 @@ func (t *tree) field(name string, v reflect.Value) {
 	}
 	switch x := v.Interface().(type) {
 	case tpm2.TPMAlgID:
-		t.line(name, attest.KeyScheme{Alg: x}.String())
+		t.line(name, statement.KeyScheme{Alg: x}.String())
 	case tpm2.TPMST:
 		t.line(name, orElse(map[tpm2.TPMST]string{0x8017: "Certify", 0x8018: "Quote"}[x], "another")+fmt.Sprintf(" (0x%04x)", uint16(x)))
 	case tpm2.TPMECCCurve:
 		t.line(name, orElse(map[tpm2.TPMECCCurve]string{3: "P-256", 4: "P-384", 5: "P-521"}[x], fmt.Sprintf("0x%04x", uint16(x))))
 	case time.Time:
 		t.line(name, x.UTC().Format(time.RFC3339))
-	case attest.Attributes:
+	case statement.Attributes:
 		t.line(name, fmt.Sprintf("%s (0x%08x)", x, uint32(x)))
 	case fmt.Stringer:
 		t.line(name, x.String())
@@ -193,10 +202,11 @@ func (t *tree) bytes(name string, b []byte) {
 }
 
 // showStatement shows one statement of evidence.
-func (t *tree) showStatement(s attest.AttestationStatement) {
+func (t *tree) showStatement(s message.Statement) {
 	t.line("Type", nameOf(s.Type))
 	name := map[oid.OID]string{
 		oid.TCGAttestTPMCertify: "TcgAttestCertify", oid.NodeAttestHello: "Hello", oid.NodeAttestProof: "Proof", oid.NodeAttestQuote: "Quote",
+		oid.NodeAttestDocumentHello: "DocumentHello", oid.NodeAttestDocumentProof: "DocumentProof",
 	}[s.Type]
 	if name == "" {
 		t.line("Stmt", sizeOf(len(s.Stmt))+", not shown")

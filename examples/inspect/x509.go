@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/oid"
 )
@@ -79,7 +79,7 @@ func (t *tree) showCertificate(b []byte) {
 	t.names("subject", c.Subject)
 	t.line("certificate authority", map[bool]string{false: "no", true: "YES"}[c.IsCA])
 	t.line("key usage", usages(c.KeyUsage))
-	ek, ekErr := attest.ParseEKCertificate(b, attest.AnyEKEncoding())
+	ek, ekErr := tpmcert.ParseEKCertificate(b, tpmcert.AnyEKEncoding())
 	if key := c.PublicKey; key == nil && ekErr == nil {
 		t.showKeyOf(ek.PublicKey, c.RawSubjectPublicKeyInfo)
 	} else {

@@ -11,181 +11,105 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"flag"
-	"fmt"
 	"io"
+	"log"
 	"os"
 	"path/filepath"
 
-	"github.com/google/go-tpm/tpm2/transport"
-
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/csr"
 )
 
-// node is what the commands work with.
-type node struct {
-	tpm                            transport.TPM
-	name, cluster, provider, chain string
-	folder                         string
-	stdin                          io.Reader
-	stdout                         io.Writer
-}
+var (
+	name     = flag.String("name", "", "the node's name")
+	cluster  = flag.String("cluster", "", "the cluster's ID, from whoever runs it")
+	provider = flag.String("provider-id", "", "the node's provider ID, if it has one")
+	chain    = flag.String("chain", "", "PEM file: what stands between the AK certificate and its root, if anything")
+	folder   = flag.String("folder", "/var/lib/kubelet/pki", "where key, request and certificate are kept")
+	device   = flag.String("tpm", "/dev/tpmrm0", "the TPM: a device, or a Unix socket")
+)
 
 func main() {
-	n := node{stdin: os.Stdin, stdout: os.Stdout}
-	flag.StringVar(&n.name, "name", "", "the node's name")
-	flag.StringVar(&n.cluster, "cluster", "", "the cluster's ID, from whoever runs it")
-	flag.StringVar(&n.provider, "provider-id", "", "the node's provider ID, if it has one")
-	flag.StringVar(&n.chain, "chain", "", "PEM file: what stands between the AK certificate and its root, if anything")
-	flag.StringVar(&n.folder, "folder", "/var/lib/kubelet/pki", "where key, request and certificate are kept")
-	device := flag.String("tpm", "/dev/tpmrm0", "the TPM")
+	log.SetFlags(0)
+	log.SetPrefix("node: ")
 	flag.Parse()
-	tpm, err := openTPM(*device)
-	if err == nil {
-		n.tpm = attest.ShareTPM(tpm) // its users, a key and an attester, take turns
-		err = errors.Join(n.run(context.Background(), flag.Arg(0)), tpm.Close())
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "node:", err)
-		os.Exit(1)
-	}
-}
-
-func (n *node) run(ctx context.Context, command string) error {
-	switch command {
+	ctx := context.Background()
+	switch flag.Arg(0) {
 	case "hello":
-		return n.hello(ctx)
+		hello(ctx)
 	case "answer":
-		return n.answer(ctx)
+		answer(ctx, must(attest.ChallengeOf(read())))
 	case "install":
-		object, err := n.read()
-		if err == nil && len(object.Status.Certificate) == 0 {
-			err = errors.New("no certificate was issued yet")
+		certificate := read().Status.Certificate
+		if len(certificate) == 0 {
+			log.Fatal("no certificate was issued yet")
 		}
-		if err != nil {
-			return err
-		}
-		return n.write("kubelet.crt", object.Status.Certificate)
+		check(os.WriteFile(in("kubelet.crt"), certificate, 0o644))
+	default:
+		log.Fatal("which of hello, answer and install?")
 	}
-	return errors.New("which of hello, answer and install?")
 }
 
 // hello makes the node's key in the TPM, the certificate request, and asks for a challenge.
-func (n *node) hello(ctx context.Context) error {
-	key, err := attest.CreateTPMKey(ctx, n.tpm, attest.KeyECDSAP256, nil)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = key.Close() }()
-	file, err := key.File().Encode()
-	if err != nil {
-		return err
-	}
-	request, err := csr.Create(csr.PurposeClient, key, n.name, csr.CreateOptions{ProviderID: n.provider})
-	if err != nil {
-		return err
-	}
-	attester, subject, err := n.attester(request)
-	if err != nil {
-		return err
-	}
-	bundle, err := attester.Hello(ctx, subject)
-	if err != nil {
-		return err
-	}
-	return errors.Join(n.write("kubelet.key", file), n.write("request.der", request), n.file(bundle, csr.SignerChallengeTPM))
+func hello(ctx context.Context) {
+	shared, attester := open()
+	key := must(tpmkey.Create(ctx, shared, tpmkey.ECDSAP256, nil))
+	check(key.File().WriteFile(in("kubelet.key")))
+	request := must(csr.Create(csr.PurposeClient, key, *name, csr.CreateOptions{ProviderID: *provider}))
+	check(os.WriteFile(in("request.der"), request, 0o600))
+	file(must(attester.Hello(ctx, subject(request))))
 }
 
 // answer has the TPM certify the key for the challenge in a denied hello.
-func (n *node) answer(ctx context.Context) error {
-	object, err := n.read()
-	if err != nil {
-		return err
-	}
-	challenge, err := challengeOf(object)
-	if err != nil {
-		return err
-	}
-	file, err := os.ReadFile(filepath.Join(n.folder, "kubelet.key"))
-	if err != nil {
-		return err
-	}
-	keyFile, err := attest.ParseTPMKeyFile(file)
-	if err != nil {
-		return err
-	}
-	key, err := attest.LoadTPMKey(ctx, n.tpm, keyFile, nil)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = key.Close() }()
-	request, err := os.ReadFile(filepath.Join(n.folder, "request.der"))
-	if err != nil {
-		return err
-	}
-	attester, subject, err := n.attester(request)
-	if err != nil {
-		return err
-	}
-	bundle, err := attester.Answer(ctx, challenge, key, subject)
-	if err != nil {
-		return err
-	}
-	return n.file(bundle, subject.SignerName)
+func answer(ctx context.Context, challenge []byte) {
+	shared, attester := open()
+	key := must(tpmkey.Load(ctx, shared, must(tpmkey.ReadFile(in("kubelet.key"))), nil))
+	request := must(os.ReadFile(in("request.der")))
+	file(must(attester.Answer(ctx, challenge, key, subject(request))))
 }
 
-// attester is the node's side of the protocol, and what its proof is bound to.
-func (n *node) attester(request []byte) (*attest.Attester, *attest.Subject, error) {
-	var options attest.AttesterOptions
-	if n.chain != "" {
-		text, err := os.ReadFile(n.chain)
-		if err != nil {
-			return nil, nil, err
-		}
-		chain, err := attest.ParseCertificatesPEM(text)
-		if err != nil {
-			return nil, nil, err
-		}
-		options.Intermediates = attest.CertificatesDER(chain)
+// open opens the TPM, whose users, a key and an attester, take turns. The AK is the one
+// that the cloud left in it. With the process all ends that it has opened.
+func open() (*tpmkey.Shared, *attest.Attester) {
+	shared := tpmkey.Share(must(tpm.OpenTPM(*device)))
+	var options tpm.ProverOptions
+	if *chain != "" {
+		options.Intermediates = tpmcert.CertificatesDER(must(tpmcert.ParseCertificatesPEM(must(os.ReadFile(*chain)))))
 	}
-	attester, err := attest.NewAttester(n.tpm, attest.GCERSA(), &options)
-	return attester, &attest.Subject{Request: request, SignerName: csr.SignerClientTPM, ClusterID: n.cluster}, err
+	return shared, must(attest.NewAttester(must(tpm.NewProver(shared, tpm.GCERSA(), options))))
 }
 
-// challengeOf finds the challenge in the Denied condition of a hello.
-func challengeOf(object *csr.Request) ([]byte, error) {
-	for _, c := range object.Status.Conditions {
-		if c.Type == csr.ConditionDenied && c.Reason == attest.ReasonChallenge {
-			return attest.ParseChallengeMessage(c.Message)
-		}
-	}
-	return nil, errors.New("no challenge was given yet")
+// subject is what the node's proof is bound to.
+func subject(request []byte) attest.Subject {
+	return attest.Subject{Request: request, SignerName: csr.SignerClientTPM, ClusterID: *cluster}
 }
 
 // file writes the object that goes to the API server.
-func (n *node) file(bundle *csr.Bundle, signerName string) error {
-	pem, err := bundle.Marshal()
-	if err != nil {
-		return err
-	}
-	return json.NewEncoder(n.stdout).Encode(csr.Request{
+func file(spec *csr.Spec) {
+	check(json.NewEncoder(os.Stdout).Encode(csr.Request{
 		APIVersion: "certificates.k8s.io/v1", Kind: "CertificateSigningRequest",
-		Metadata: csr.Metadata{GenerateName: "node-"},
-		Spec:     csr.Spec{Request: pem, SignerName: signerName, Usages: csr.Usages(csr.PurposeClient, false)},
-	})
+		Metadata: csr.Metadata{GenerateName: "node-"}, Spec: *spec,
+	}))
 }
 
 // read reads the object that comes back.
-func (n *node) read() (*csr.Request, error) {
-	text, err := io.ReadAll(io.LimitReader(n.stdin, csr.MaxRequestJSONSize+1))
-	if err != nil {
-		return nil, err
-	}
-	return csr.ParseRequest(text)
+func read() *csr.Request {
+	return must(csr.ParseRequest(must(io.ReadAll(io.LimitReader(os.Stdin, csr.MaxRequestJSONSize+1)))))
 }
 
-func (n *node) write(name string, content []byte) error {
-	return os.WriteFile(filepath.Join(n.folder, name), content, 0o600)
+func in(name string) string { return filepath.Join(*folder, name) }
+
+func must[T any](v T, err error) T {
+	check(err)
+	return v
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
 }

@@ -2,11 +2,10 @@ package main
 
 import (
 	"bytes"
-	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
-	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,67 +13,85 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
-// TestJoin runs the three commands, each as if in a process of its own, and plays the API
-// server and the control plane.
-func TestJoin(t *testing.T) {
-	machine, err := attesttest.OpenNode(&attesttest.NodeOptions{Profile: attest.ProfileTCG()})
+const asProgram = "NODE_TEST"
+
+// TestMain is the program where a test starts it, in a process of its own.
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// start runs the program. It returns what it wrote on standard output and, if it failed,
+// on standard error.
+func start(t *testing.T, stdin any, args ...string) (stdout []byte, stderr string) {
+	t.Helper()
+	input, err := json.Marshal(stdin)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = machine.Close() })
+	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
+	cmd.Env = append(cmd.Environ(), asProgram+"=1")
+	var out, errs bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), &out, &errs
+	if err := cmd.Run(); (err == nil) != (errs.Len() == 0) {
+		t.Errorf("%v, and on standard error: %s", err, &errs)
+	}
+	return out.Bytes(), errs.String()
+}
+
+// filed does what the API server does with an object.
+func filed(t *testing.T, object []byte, name string) *csr.Request {
+	t.Helper()
+	request, err := csr.ParseRequest(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Metadata.Name, request.Metadata.UID = name, "uid-of-"+name
+	request.Metadata.CreationTimestamp = time.Now().Truncate(time.Second)
+	request.Spec.Username = csr.BootstrapUserPrefix + "abcdef"
+	request.Spec.Groups = []string{csr.BootstrappersGroup, csr.AuthenticatedGroup}
+	return request
+}
+
+// TestJoin runs the three commands on swtpm, and plays the API server and the control
+// plane.
+func TestJoin(t *testing.T) {
+	machine := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: tpmsim.Swtpm(t, nil)})
 	plane := attesttest.NewControlPlane(t, machine)
 	folder := t.TempDir()
 	chain := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: machine.TPM.CA().AKIntermediate().Raw})
 	if err := os.WriteFile(filepath.Join(folder, "chain.pem"), chain, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	node := func(stdin any, command string) (*csr.Request, error) {
-		input, err := json.Marshal(stdin)
-		if err != nil {
-			t.Fatal(err)
+	node := func(stdin any, command, wantError string) []byte {
+		t.Helper()
+		stdout, stderr := start(t, stdin, "-tpm", strings.TrimPrefix(machine.TPM.TCTI(), "swtpm:path="), "-folder", folder, "-chain", filepath.Join(folder, "chain.pem"),
+			"-name", attesttest.NodeName, "-cluster", attesttest.ClusterID, "-provider-id", attesttest.ProviderID, command)
+		if !strings.Contains(stderr, wantError) || (stderr == "") != (wantError == "") {
+			t.Fatalf("%s: got %q, want %q", command, stderr, wantError)
 		}
-		var stdout bytes.Buffer
-		n := node{
-			tpm: machine.TPM, name: attesttest.NodeName, cluster: attesttest.ClusterID, provider: attesttest.ProviderID,
-			chain: filepath.Join(folder, "chain.pem"), folder: folder, stdin: bytes.NewReader(input), stdout: &stdout,
-		}
-		if err := n.run(t.Context(), command); err != nil || stdout.Len() == 0 {
-			return nil, err
-		}
-		request, err := csr.ParseRequest(stdout.Bytes())
-		if err != nil {
-			t.Fatal(err)
-		}
-		request.Metadata.Name, request.Metadata.UID = command, "uid-of-"+command // as the API server does
-		request.Metadata.CreationTimestamp = time.Now().Truncate(time.Second)
-		request.Spec.Username = csr.BootstrapUserPrefix + "abcdef"
-		request.Spec.Groups = []string{csr.BootstrappersGroup, csr.AuthenticatedGroup}
-		return request, nil
+		return stdout
 	}
 
-	hello, err := node(nil, "hello")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := node(hello, "answer"); err == nil || !strings.Contains(err.Error(), "no challenge") {
-		t.Errorf("an answer without a challenge: %v", err)
-	}
+	hello := filed(t, node(nil, "hello", ""), "hello")
+	node(hello, "answer", "no-challenge")
 	challenge, err := plane.Verifier.Challenge(t.Context(), hello)
 	if err != nil {
 		t.Fatal(err)
 	}
 	denied := attest.ChallengeDecision(challenge).For(hello)
 	hello.Status.Conditions = []csr.Condition{{Type: denied.Condition, Status: "True", Reason: denied.Reason, Message: denied.Message}}
-	answer, err := node(hello, "answer")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := node(answer, "install"); err == nil || !strings.Contains(err.Error(), "no certificate") {
-		t.Errorf("nothing to install: %v", err)
-	}
+	answer := filed(t, node(hello, "answer", ""), "answer")
+	node(answer, "install", "no certificate")
 	result, err := plane.Verifier.Verify(t.Context(), answer)
 	if err != nil {
 		t.Fatal(err)
@@ -84,9 +101,7 @@ func TestJoin(t *testing.T) {
 		t.Fatal(err)
 	}
 	answer.Status.Certificate = issued.PEM
-	if _, err := node(answer, "install"); err != nil {
-		t.Fatal(err)
-	}
+	node(answer, "install", "")
 	holds(t, machine, folder)
 }
 
@@ -97,43 +112,43 @@ func holds(t *testing.T, machine *attesttest.Node, folder string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	chain, err := attest.ParseCertificatesPEM(installed)
+	chain, err := tpmcert.ParseCertificatesPEM(installed)
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(filepath.Join(folder, "kubelet.key"))
+	file, err := tpmkey.ReadFile(filepath.Join(folder, "kubelet.key"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	file, err := attest.ParseTPMKeyFile(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, err := attest.LoadTPMKey(t.Context(), machine.TPM, file, nil)
+	key, err := tpmkey.Load(t.Context(), machine.TPM, file, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer key.Close()
-	if public, ok := key.Public().(interface{ Equal(x any) bool }); ok && !public.Equal(chain[0].PublicKey) {
-		t.Error("the certificate is for another key")
-	}
-	want, _ := x509.MarshalPKIXPublicKey(key.Public())
-	if !bytes.Equal(chain[0].RawSubjectPublicKeyInfo, want) || chain[0].Subject.CommonName != "system:node:"+attesttest.NodeName {
-		t.Errorf("a certificate for %s", chain[0].Subject)
+	want, err := csr.CanonicalSPKI(key.Public())
+	if err != nil || !bytes.Equal(chain[0].RawSubjectPublicKeyInfo, want) || chain[0].Subject.CommonName != "system:node:"+attesttest.NodeName {
+		t.Errorf("a certificate for %s: %v", chain[0].Subject, err)
 	}
 }
 
 func TestRefused(t *testing.T) {
-	n := node{folder: t.TempDir(), stdin: strings.NewReader("{}"), stdout: &bytes.Buffer{}}
-	for command, want := range map[string]string{"": "which of", "join": "which of", "install": "no certificate", "answer": "no challenge"} {
-		t.Run(command, func(t *testing.T) {
-			n.stdin = strings.NewReader("{}")
-			if err := n.run(t.Context(), command); err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("got %v, want %q", err, want)
+	folder := t.TempDir()
+	for name, c := range map[string]struct {
+		args []string
+		want string
+	}{
+		"no command":      {nil, "which of"},
+		"another command": {[]string{"join"}, "which of"},
+		"no certificate":  {[]string{"install"}, "no certificate"},
+		"no challenge":    {[]string{"answer"}, "no-challenge"},
+		"no TPM":          {[]string{"-tpm", filepath.Join(folder, "absent"), "hello"}, "no such file"},
+		"no chain":        {[]string{"-tpm", os.DevNull, "-chain", filepath.Join(folder, "absent"), "hello"}, "no such file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			stdout, stderr := start(t, struct{}{}, append([]string{"-folder", folder}, c.args...)...)
+			if len(stdout) != 0 || !strings.HasPrefix(stderr, "node: ") || !strings.Contains(stderr, c.want) {
+				t.Errorf("got %q, %q, want %q", stdout, stderr, c.want)
 			}
 		})
-	}
-	if _, err := openTPM(filepath.Join(n.folder, "absent")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a TPM that is not there: %v", err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -33,7 +34,7 @@ func attackWithEvidence(ctx context.Context, s *story, plane *controlPlane, answ
 	if err != nil {
 		return err
 	}
-	plain, err := file(&csr.Bundle{Request: bundle.Request}, csr.SignerClientTPM, time.Now())
+	plain, err := file((&csr.Bundle{Request: bundle.Request}).Spec(csr.SignerClientTPM, 0))
 	if err != nil {
 		return err
 	}
@@ -43,8 +44,8 @@ func attackWithEvidence(ctx context.Context, s *story, plane *controlPlane, answ
 	// A replica whose clock is 11 minutes ahead: it shares the key ring, and that is
 	// all that it needs.
 	config := plane.config
-	config.Now = func() time.Time { return time.Now().Add(attest.DefaultWindow + time.Minute) }
-	replica, err := attest.NewVerifier(&config)
+	config.Now = func() time.Time { return time.Now().Add(window + time.Minute) }
+	replica, err := attest.NewVerifier(config)
 	if err != nil {
 		return err
 	}
@@ -104,12 +105,12 @@ func stolen(evidence *csr.Bundle, nodeName string) (*csr.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	return file(&csr.Bundle{Request: request, Provider: evidence.Provider, Data: evidence.Data}, csr.SignerClientTPM, time.Now())
+	return file((&csr.Bundle{Request: request, Provider: evidence.Provider, Data: evidence.Data}).Spec(csr.SignerClientTPM, 0))
 }
 
 // attackWithTPM asks for a challenge with a TPM, truthfully, and must not get one.
-func attackWithTPM(ctx context.Context, s *story, plane *controlPlane, name string, tpm *tpmsim.TPM, nodeName string, want refusal.Check) error {
-	n, err := newNode(tpm, nodeName, plane.clusterID)
+func attackWithTPM(ctx context.Context, s *story, plane *controlPlane, name string, simulated *tpmsim.TPM, nodeName string, want refusal.Check) error {
+	n, err := newNode(simulated, nodeName, plane.clusterID)
 	if err != nil {
 		return err
 	}
@@ -129,15 +130,15 @@ func attackWithOtherTPMs(ctx context.Context, s *story, plane *controlPlane, clo
 		tpm  *tpmsim.Options // CA nil: one of its own
 		want refusal.Check
 	}{
-		{"a stranger's TPM, whose own CA says that it is node-1's", &tpmsim.Options{Instance: instance(1)}, attest.CheckCertificateChain},
+		{"a stranger's TPM, whose own CA says that it is node-1's", &tpmsim.Options{Instance: instance(1)}, tpmcert.CheckCertificateChain},
 		{"another customer's TPM, certified by the same cloud", &tpmsim.Options{CA: cloud, Instance: instance(666)}, attest.CheckMembership},
 	} {
-		tpm, err := tpmsim.Open(attack.tpm)
+		simulated, err := tpmsim.Open(attack.tpm)
 		if err != nil {
 			return err
 		}
-		err = attackWithTPM(ctx, s, plane, attack.name, tpm, "node-1", attack.want)
-		if err := errors.Join(err, tpm.Close()); err != nil {
+		err = attackWithTPM(ctx, s, plane, attack.name, simulated, "node-1", attack.want)
+		if err := errors.Join(err, simulated.Close()); err != nil {
 			return err
 		}
 	}

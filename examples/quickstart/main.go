@@ -108,7 +108,7 @@ func join(ctx context.Context, s *story, n *node, plane *controlPlane) (*csr.Req
 	}
 	s.step("challenge, from the control plane",
 		"checked", "node policy, request signature, AK, certificate chain, membership",
-		"binds", "cluster, signer, requester, AK and request, for "+attest.DefaultWindow.String())
+		"binds", "cluster, signer, requester, AK and request, for "+window.String())
 
 	answer, err := n.answer(ctx, challenge)
 	if err != nil {

@@ -17,6 +17,8 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -83,7 +85,7 @@ func TestStory(t *testing.T) {
 	if want := fmt.Sprintf("\n1 certificate issued, %d attacks refused.\n", refused); !strings.HasSuffix(text, want) {
 		t.Errorf("does not end with %q", want)
 	}
-	for _, check := range []error{attest.CheckBindingRequest, attest.CheckCertificateChain, attest.CheckMembership} {
+	for _, check := range []error{attest.CheckBindingRequest, tpmcert.CheckCertificateChain, attest.CheckMembership} {
 		if !strings.Contains(text, "check     "+check.Error()+"\n") {
 			t.Errorf("nothing is refused by the check %s", check)
 		}
@@ -176,7 +178,7 @@ func TestAttackSucceeds(t *testing.T) {
 	plane.config.Authorizer = attest.AuthorizerFunc(func(context.Context, *attest.Result, *csr.Request) (*attest.Authorization, error) {
 		return &attest.Authorization{ProviderID: providerID("node-1")}, nil
 	})
-	if plane.verifier, err = attest.NewVerifier(&plane.config); err != nil {
+	if plane.verifier, err = attest.NewVerifier(plane.config); err != nil {
 		t.Fatal(err)
 	}
 	s := &story{w: &bytes.Buffer{}}
@@ -190,19 +192,19 @@ func TestAttackSucceeds(t *testing.T) {
 }
 
 func TestRefusal(t *testing.T) {
-	refused := &attest.Error{Check: attest.CheckMagic, Got: "a", Want: "b"}
+	refused := &refusal.Error{Check: statement.CheckMagic, Got: "a", Want: "b"}
 	for _, tt := range []struct {
 		name string
 		err  error
 		want refusal.Check
 		text string // of the error; "" for none
 	}{
-		{"refused", refused, attest.CheckMagic, ""},
+		{"refused", refused, statement.CheckMagic, ""},
 		{"refused by a rule", csr.Errors{{Check: csr.CheckUsages}}, csr.CheckUsages, ""},
-		{"accepted", nil, attest.CheckMagic, "approve"},
-		{"undecided", csr.Retry(errors.New("no answer")), attest.CheckMagic, "retry"},
-		{"broken", errors.New("disk full"), attest.CheckMagic, "retry"},
-		{"by another check", refused, attest.CheckName, "want " + attest.CheckName.Error()},
+		{"accepted", nil, statement.CheckMagic, "approve"},
+		{"undecided", csr.Retry(errors.New("no answer")), statement.CheckMagic, "retry"},
+		{"broken", errors.New("disk full"), statement.CheckMagic, "retry"},
+		{"by another check", refused, statement.CheckName, "want " + statement.CheckName.Error()},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var out bytes.Buffer

@@ -7,8 +7,13 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
 )
+
+// window is how long a challenge can be answered.
+const window = 10 * time.Minute
 
 // controlPlane challenges, verifies and signs.
 type controlPlane struct {
@@ -37,6 +42,13 @@ func newControlPlane(issuerRoot *x509.Certificate, machines []membership.Member)
 	if err != nil {
 		return nil, err
 	}
+	// Whose word on a TPM counts?
+	evidence, err := tpm.NewKind(tpm.KindConfig{
+		AKIssuers: []tpmcert.Issuer{{Roots: []*x509.Certificate{issuerRoot}, Profile: tpmcert.ProfileGoogle()}},
+	})
+	if err != nil {
+		return nil, err
+	}
 	// May this machine be this node? Trust in the issuer alone would admit every machine
 	// of the cloud. The list is asked at the hello already, and again when the answer has
 	// passed every other check.
@@ -47,11 +59,12 @@ func newControlPlane(issuerRoot *x509.Certificate, machines []membership.Member)
 	config := attest.VerifierConfig{
 		ClusterIDs: []string{clusterID},
 		KeyRing:    ring,
-		Issuers:    []attest.Issuer{{Roots: []*x509.Certificate{issuerRoot}, Profile: attest.ProfileGoogle()}},
+		Kinds:      []attest.Kind{evidence},
 		Policy:     &csr.Policy{SignerNames: []string{csr.SignerClientTPM}, Machines: inventory(machines)},
 		Authorizer: members,
+		Window:     window,
 	}
-	verifier, err := attest.NewVerifier(&config)
+	verifier, err := attest.NewVerifier(config)
 	if err != nil {
 		return nil, err
 	}

@@ -36,21 +36,13 @@ func providerID(nodeName string) string { return "gce://example-project/europe-w
 
 // file does what the API server does with a request: it keeps it, with the time and
 // the user that it has authenticated, here the holder of a bootstrap token.
-func file(bundle *csr.Bundle, signerName string, created time.Time) (*csr.Request, error) {
-	pem, err := bundle.Marshal()
+func file(spec *csr.Spec, err error) (*csr.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &csr.Request{
-		Metadata: csr.Metadata{CreationTimestamp: created.Truncate(time.Second)},
-		Spec: csr.Spec{
-			Request:    pem,
-			SignerName: signerName,
-			Usages:     csr.Usages(csr.PurposeClient, false),
-			Username:   csr.BootstrapUserPrefix + "abcdef",
-			Groups:     []string{csr.BootstrappersGroup, csr.AuthenticatedGroup},
-		},
-	}, nil
+	r := &csr.Request{Metadata: csr.Metadata{CreationTimestamp: time.Now().Truncate(time.Second)}, Spec: *spec}
+	r.Spec.Username, r.Spec.Groups = csr.BootstrapUserPrefix+"abcdef", []string{csr.BootstrappersGroup, csr.AuthenticatedGroup}
+	return r, nil
 }
 
 // selfSigned makes the cluster's CA: of P-256, good for a day.

@@ -43,7 +43,7 @@ func TrimNVCertificate(data []byte) ([]byte, error) {
 func CheckPadding(b []byte) error {
 	for i, c := range b {
 		if c != b[0] || (c != 0x00 && c != 0xff) {
-			return fmt.Errorf("byte 0x%02x at %d of the %d bytes behind it is not padding", c, i, len(b))
+			return fmt.Errorf("byte 0x%02x at %d of the %d bytes after it is not padding", c, i, len(b))
 		}
 	}
 	return nil

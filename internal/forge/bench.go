@@ -10,6 +10,8 @@ import (
 	"crypto/rsa"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/message"
+
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/oid"
@@ -27,7 +29,7 @@ const (
 	// The certificates with which the two come again.
 	CredentialOne = "X509SHA256=1111111111111111111111111111111111111111111111111111111111111111"
 	CredentialTwo = "X509SHA256=2222222222222222222222222222222222222222222222222222222222222222"
-	// machineType is the type of the OtherName that names a machine: 2.999.1, from the
+	// MachineType is the type of the OtherName that names a machine: 2.999.1, from the
 	// arc for examples.
 	MachineType = oid.OID("\x88\x37\x01")
 )
@@ -75,7 +77,7 @@ func (w *Bench) MakeKeys(inRSA bool) {
 }
 
 func newRingKey(label string, active, retired time.Time) attest.RingKey {
-	return attest.RingKey{ID: attest.RingKeyID(Derive(label+" id", 8)), Secret: secret.New([attest.RingSecretSize]byte(Derive(label, attest.RingSecretSize))),
+	return attest.RingKey{ID: [8]byte(Derive(label+" id", 8)), Secret: secret.New([message.SecretSize]byte(Derive(label, message.SecretSize))),
 		ActiveAt: active, RetiredAt: retired}
 }
 

@@ -142,7 +142,7 @@ type Forgery struct {
 	Options  []string // what a caller of VerifyCertify sets
 
 	quote *Quoting // nil where there is none
-	// behind changes what follows the proof.
+	// Behind changes what follows the proof.
 	Behind  func([]message.Statement) []message.Statement
 	onQuote func(der []byte) []byte
 	onParts func(*Parts) // changes the answer at last

@@ -62,7 +62,7 @@ func (w *Bench) Defaults(j Join) Join {
 		j.Ring = w.Ring
 	}
 	if j.window == 0 {
-		j.window = attest.DefaultWindow
+		j.window = message.DefaultWindow
 	}
 	if j.Label == "" {
 		j.Label = "nonce"

@@ -13,7 +13,7 @@ import (
 	"math/big"
 )
 
-// seed is what all keys and nonces follow from. Nothing made from it protects
+// Seed is what all keys and nonces follow from. Nothing made from it protects
 // anything.
 const Seed = "nodeattest test vectors"
 

@@ -22,7 +22,7 @@ type Parts struct {
 	// What changes the encoded statement, bundle or PEM, where the structures above
 	// cannot hold the fault.
 	OnProof, onCertify, OnHello, OnEvidence, onPEM func([]byte) []byte
-	// plain leaves the evidence out.
+	// Plain leaves the evidence out.
 	Plain bool
 }
 

@@ -32,7 +32,7 @@ type PKCS10 struct {
 	// onInfo changes the CertificationRequestInfo before it is signed, onRequest the
 	// whole request afterwards.
 	onInfo, onRequest func([]byte) []byte
-	// corrupt signs something else.
+	// Corrupt signs something else.
 	Corrupt bool
 }
 

@@ -17,13 +17,13 @@ import (
 type Attack struct {
 	// Name is the vector's, What its description, Expect the check that refuses.
 	Name, What, Expect string
-	// rsa takes the RSA AK in place of the one on P-256.
+	// RSA takes the RSA AK in place of the one on P-256.
 	RSA    bool
 	Change func(f *Forgery)
-	// inAnswer is what refuses the answer, where that is another check; inPackage
+	// InAnswer is what refuses the answer, where that is another check; inPackage
 	// its package, attest unless given.
 	InAnswer, InPackage string
-	// alone leaves out the answer: it has no place for this change.
+	// Alone leaves out the answer: it has no place for this change.
 	Alone bool
 	// Resident asks for keys in the TPM.
 	Resident bool

@@ -1,3 +1,6 @@
+// Package message has the DER messages of the join: the statements of hello, challenge and
+// answer with the binding that they share, and the bundle that carries them in a request.
+// It encodes, decodes and checks their form; package attest decides.
 package message
 
 import (
@@ -47,7 +50,7 @@ type Binding struct {
 	// ExpirationSeconds is spec.expirationSeconds, 0 where it is absent.
 	ExpirationSeconds int32
 	// MachineKey is SHA-256 of the canonical SubjectPublicKeyInfo of the EK, on
-	// [RoadAK] of the AK, and on [RoadDocument] the hash of [MachineHash].
+	// [RoadAK] of the AK, and on [RoadDocument] the hash of the machine.
 	MachineKey [HashSize]byte
 	// AKName is the TPM Name of the AK (nameAlg, big-endian, and the digest of
 	// akPublic as received) on [RoadEK]; empty on the others.

@@ -9,7 +9,7 @@ import (
 
 // Hello is the node's first message: which road it wants to go, for which
 // cluster and signer, and with which keys. It travels as the only statement of
-// an [AttestationBundle], beside the final certificate request.
+// an [Bundle], beside the final certificate request.
 //
 //	Hello ::= SEQUENCE { version INTEGER (1), road ENUMERATED { ak(0), ek(1) },
 //	         clusterID UTF8String, targetSigner UTF8String,

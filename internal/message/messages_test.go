@@ -135,7 +135,7 @@ func TestMessagesRoundTrip(t *testing.T) {
 	}
 }
 
-// Each message, cut anywhere or with a byte behind it, is refused, and no byte
+// Each message, cut anywhere or with a byte after it, is refused, and no byte
 // of it can be changed into another encoding of the same message.
 func TestMessagesAreCanonical(t *testing.T) {
 	for name, data := range marshalled(t) {
@@ -145,7 +145,7 @@ func TestMessagesAreCanonical(t *testing.T) {
 			}
 		}
 		if _, err := again(name, append(bytes.Clone(data), 0)); err == nil {
-			t.Errorf("%s with a byte behind it: accepted", name)
+			t.Errorf("%s with a byte after it: accepted", name)
 		}
 		for n := range data {
 			for bit := range 8 {

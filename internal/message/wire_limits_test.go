@@ -48,7 +48,7 @@ func TestBundleFrame(t *testing.T) {
 		"no certificate":           {seq(list(1, one), list(0, certificate)), der.CheckEncoding},
 		"certificates of no list":  {seq(list(1, one), octets(certificate)), der.CheckEncoding},
 		"another choice of certs":  {seq(list(1, one), list(1, element(0xa0, nil))), der.CheckEncoding},
-		"something behind certs":   {seq(list(1, one), list(1, certificate), octets(nil)), der.CheckEncoding},
+		"something after certs":    {seq(list(1, one), list(1, certificate), octets(nil)), der.CheckEncoding},
 		"a statement of no list":   {seq(list(1, octets(one))), der.CheckEncoding},
 		"a statement without type": {seq(list(1, seq(octets([]byte{1})))), der.CheckEncoding},
 		"a type alone":             {seq(list(1, seq(id))), der.CheckEncoding},
@@ -96,7 +96,7 @@ func TestBundleFrame(t *testing.T) {
 		"one certificate more":    {Bundle{statements(1), certificates(der.MaxCertificates+1, certificate)}, der.CheckEncoding},
 		"a larger certificate":    {Bundle{statements(1), certificates(1, ofSize(der.MaxCertificateSize+1))}, der.CheckSize},
 		"no certificate":          {Bundle{statements(1), [][]byte{{4, 0}}}, der.CheckEncoding},
-		"bytes behind one":        {Bundle{statements(1), [][]byte{{0x30, 0, 0}}}, der.CheckEncoding},
+		"bytes after one":         {Bundle{statements(1), [][]byte{{0x30, 0, 0}}}, der.CheckEncoding},
 		"no type":                 {Bundle{[]Statement{{Stmt: octets(nil)}}, nil}, der.CheckEncoding},
 		"no DER":                  {Bundle{[]Statement{{Type: oid.NodeAttestHello, Stmt: []byte{4}}}, nil}, der.CheckEncoding},
 		"two elements":            {Bundle{[]Statement{{Type: oid.NodeAttestHello, Stmt: []byte{4, 0, 4, 0}}}, nil}, der.CheckEncoding},
@@ -149,8 +149,8 @@ func TestChallengeFrame(t *testing.T) {
 	credential := func(parts ...[]byte) []byte { return element(der.Context1Constructed, bytes.Join(parts, nil)) }
 	one := octets([]byte{1})
 	for name, data := range map[string][]byte{
-		"something behind the secret":      seq(ak, clear, one),
-		"something behind the credential":  seq(onEK, credential(one, one), one),
+		"something after the secret":       seq(ak, clear, one),
+		"something after the credential":   seq(onEK, credential(one, one), one),
 		"a third part of the credential":   seq(onEK, credential(one, one, one)),
 		"a credential of one part":         seq(onEK, credential(one)),
 		"a credential of nothing":          seq(onEK, credential()),
@@ -164,7 +164,7 @@ func TestChallengeFrame(t *testing.T) {
 		"a binding of no list":             seq(octets(ak), clear),
 		"a credential on the road of AKs":  seq(ak, credential(one, one)),
 		"a clear secret on the road of EK": seq(onEK, clear),
-		"bytes behind":                     append(bytes.Clone(good), 0),
+		"bytes after":                      append(bytes.Clone(good), 0),
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := ParseChallenge(data)

@@ -37,7 +37,7 @@ func ECCKeyArea(curve tpm2.TPMECCCurve, attributes tpm2.TPMAObject, scheme tpm2.
 	}
 }
 
-// Padded is s with zeros behind it, size bytes in all; s fits.
+// Padded is s with zeros after it, size bytes in all; s fits.
 func Padded[S ~string | ~[]byte](s S, size int) []byte {
 	b := make([]byte, size)
 	copy(b, s)

@@ -114,8 +114,8 @@ func TestTrimNVCertificate(t *testing.T) {
 	join := func(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
 	for name, data := range map[string][]byte{
 		"alone":                    encoded,
-		"zeros behind":             join(encoded, zeros),
-		"ones behind":              join(encoded, ones),
+		"zeros after":              join(encoded, zeros),
+		"ones after":               join(encoded, ones),
 		"header":                   header(encoded, true),
 		"header without inner tag": header(encoded, false),
 		"header, padding outside":  join(header(encoded, true), ones),
@@ -133,7 +133,7 @@ func TestTrimNVCertificate(t *testing.T) {
 		"text":                      []byte("-----BEGIN CERTIFICATE-----"),
 		"indefinite length":         {0x30, 0x80, 0, 0},
 		"length not minimal":        {0x30, 0x81, 0x01, 0x05},
-		"other bytes behind":        join(encoded, []byte{1}),
+		"other bytes after":         join(encoded, []byte{1}),
 		"mixed padding":             join(encoded, zeros, ones),
 		"second certificate":        join(encoded, encoded),
 		"header cut short":          {0x10, 0x01, 0x00, 0x00},

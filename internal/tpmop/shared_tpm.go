@@ -8,11 +8,11 @@ import (
 	"github.com/google/go-tpm/tpm2/transport"
 )
 
-// Shared lets several keys, an Attester and the caller's own code use one TPM
+// Shared lets several keys, a Prover and the caller's own code use one TPM
 // from many goroutines. A transport sends one command at a time and a TPM has as
 // few as three slots for loaded objects, so each operation of this package takes
 // the TPM for all of its commands, from the first load to the last flush, and
-// the next one waits. Every function of this package that takes a transport
+// the next one waits. Every function of attest/tpm and attest/tpm/tpmkey that takes a transport
 // knows a Shared; one that is given anything else makes a Shared of its
 // own, which shares nothing. So wherever one TPM serves two users:
 //
@@ -40,7 +40,7 @@ func Share(tpm transport.TPM) *Shared {
 // transport.TPM. It waits for a running operation, a key generation at worst.
 func (s *Shared) Send(command []byte) ([]byte, error) {
 	if s == nil || s.tpm == nil {
-		return nil, errors.New("attest: no TPM")
+		return nil, errors.New("no TPM")
 	}
 	s.turn <- struct{}{}
 	defer func() { <-s.turn }()
@@ -49,8 +49,8 @@ func (s *Shared) Send(command []byte) ([]byte, error) {
 
 // Do runs f with the TPM to itself, and then flushes everything that f loaded,
 // whatever f returned and whether or not ctx is over: an error of flushing is
-// joined to f's. What could not be flushed is tried again at the next do. f
-// talks to h.tpm, never to s, which would wait for itself.
+// joined to f's. What could not be flushed is tried again at the next Do. f
+// talks to h.TPM, never to s, which would wait for itself.
 func (s *Shared) Do(ctx context.Context, f func(h *Handles) error) (err error) {
 	if s == nil || s.tpm == nil {
 		return errors.New("no TPM")

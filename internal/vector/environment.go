@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/message"
+
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
@@ -96,11 +98,11 @@ func (e *Environment) ring() (*attest.KeyRing, error) {
 		k := &e.RingKeys[i]
 		key := attest.RingKey{ActiveAt: k.ActiveAt, RetiredAt: k.RetiredAt}
 		id, err := hex.DecodeString(k.ID)
-		if err != nil || len(id) != len(key.ID) || len(k.Secret) != attest.RingSecretSize {
+		if err != nil || len(id) != len(key.ID) || len(k.Secret) != message.SecretSize {
 			return nil, fmt.Errorf("ring key %q: want an identifier of 8 bytes and a secret of 32", k.ID)
 		}
 		copy(key.ID[:], id)
-		key.Secret = secret.New([attest.RingSecretSize]byte(k.Secret))
+		key.Secret = secret.New([message.SecretSize]byte(k.Secret))
 		keys = append(keys, key)
 	}
 	if e.RingReadAt.IsZero() {

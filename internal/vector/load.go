@@ -107,7 +107,7 @@ func (set *Set) loadClass(root, class string) error {
 	return nil
 }
 
-// readJSON reads one JSON value, with no unknown member and nothing behind it.
+// readJSON reads one JSON value, with no unknown member and nothing after it.
 func readJSON(file string, out any) error {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -119,7 +119,7 @@ func readJSON(file string, out any) error {
 		return fmt.Errorf("vector: %s: %w", file, err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("vector: %s: something behind the JSON value", file)
+		return fmt.Errorf("vector: %s: something after the JSON value", file)
 	}
 	return nil
 }

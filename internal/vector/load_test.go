@@ -85,7 +85,7 @@ func TestLoadRefuses(t *testing.T) {
 		"a folder in a class":  {func(t *testing.T, dir string) { write(t, dir, "request/two.json/x.json", "x") }, "does not belong"},
 		"no JSON":              {func(t *testing.T, dir string) { write(t, dir, "request/one.json", "x") }, "invalid"},
 		"an empty file":        {func(t *testing.T, dir string) { write(t, dir, "request/one.json", "") }, "EOF"},
-		"two values":           {func(t *testing.T, dir string) { write(t, dir, "binding/one.json", mustJSON(t, good("binding"))+"{}") }, "something behind"},
+		"two values":           {func(t *testing.T, dir string) { write(t, dir, "binding/one.json", mustJSON(t, good("binding"))+"{}") }, "something after"},
 		"an unknown member":    {func(t *testing.T, dir string) { write(t, dir, "request/one.json", `{"names":"one"}`) }, "unknown field"},
 		"unknown in the input": {func(t *testing.T, dir string) { write(t, dir, "request/one.json", `{"bundle":{"pam":""}}`) }, "unknown field"},
 		"unknown environment":  {func(t *testing.T, dir string) { write(t, dir, EnvironmentFile, `{"nows":""}`) }, "unknown field"},

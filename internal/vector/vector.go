@@ -48,7 +48,7 @@ const (
 
 // The packages whose stable names a vector can expect.
 const (
-	PackageAttest = "attest" // attest.Check, those of attest/eventlog among them
+	PackageAttest = "attest" // Check of attest and the packages below it
 	PackageCSR    = "csr"    // csr.Rule
 	PackageOID    = "oid"    // oid.Check
 	PackageTPM    = "tpm"    // CredentialFault

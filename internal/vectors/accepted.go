@@ -8,9 +8,10 @@ import (
 	"math/big"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/message"
+
 	"github.com/google/go-tpm/tpm2"
 
-	"github.com/nodeattest/nodeattest/attest"
 	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
@@ -141,9 +142,9 @@ func (w *world) acceptedCircumstances() {
 	}
 	w.addGood("filed-again", "The answer is filed again at the last second of its window, and gets a certificate for the same key and request once more.",
 		edit(func(r *csr.Request) {
-			r.Metadata.CreationTimestamp, r.Metadata.Name = issued.Add(attest.DefaultWindow), "csr-2"
+			r.Metadata.CreationTimestamp, r.Metadata.Name = issued.Add(message.DefaultWindow), "csr-2"
 		}),
-		&vector.Environment{Now: issued.Add(attest.DefaultWindow)}, resultOf(false))
+		&vector.Environment{Now: issued.Add(message.DefaultWindow)}, resultOf(false))
 	w.addGood("verified-late", "The answer is looked at an hour after it was filed.",
 		edit(func(r *csr.Request) { r.Metadata.CreationTimestamp = issued }), &vector.Environment{Now: issued.Add(time.Hour)}, resultOf(false))
 	w.addGood("filed-early", "The answer was created 60 seconds before its challenge, by another API server's clock.",

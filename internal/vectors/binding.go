@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/hex"
 	"slices"
 	"time"
 
@@ -71,7 +72,7 @@ func (w *world) circumstances() []answerAttack {
 		{name: "ring-of-another-control-plane", what: "The verifier has other challenge keys.", expect: "ring-key", change: nothing,
 			env: &vector.Environment{RingKeys: []vector.RingKey{{ID: "0123456789abcdef", Secret: forge.Derive("another ring", 32), ActiveAt: w.Now.Add(-time.Hour)}}}},
 		{name: "ring-key-with-another-secret", what: "The verifier has another secret under the same identifier.", expect: "qualifying-data", change: nothing,
-			env: &vector.Environment{RingKeys: []vector.RingKey{{ID: w.Ring.ID.String(), Secret: forge.Derive("another secret", 32), ActiveAt: w.Now.Add(-time.Hour)}}}},
+			env: &vector.Environment{RingKeys: []vector.RingKey{{ID: hex.EncodeToString(w.Ring.ID[:]), Secret: forge.Derive("another secret", 32), ActiveAt: w.Now.Add(-time.Hour)}}}},
 		{name: "ring-stale", what: "The verifier has not read its challenge keys for over a minute.", expect: "ring-stale", retry: true, change: nothing,
 			env: &vector.Environment{RingReadAt: w.Now.Add(-61 * time.Second)}},
 		{name: "name-given-to-another-machine", what: "The node's name has been given to another machine since the challenge.", expect: "not-a-member",

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"time"
 
@@ -88,7 +89,7 @@ func (w *world) open() {
 // ringKey is a challenge key in JSON.
 func ringKey(k attest.RingKey) vector.RingKey {
 	s := k.Secret.Reveal()
-	return vector.RingKey{ID: k.ID.String(), Secret: s[:], ActiveAt: k.ActiveAt, RetiredAt: k.RetiredAt}
+	return vector.RingKey{ID: hex.EncodeToString(k.ID[:]), Secret: s[:], ActiveAt: k.ActiveAt, RetiredAt: k.RetiredAt}
 }
 
 func (w *world) makeEnvironment() {

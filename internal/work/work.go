@@ -18,6 +18,13 @@ const (
 	MaxFailedLinks = 4
 )
 
+// Bounds on the signatures of one request: its own, those of its chain, and for an answer
+// those of a statement and perhaps a quote.
+const (
+	HelloSignatures  = 1 + MaxChainLinks + MaxFailedLinks
+	AnswerSignatures = HelloSignatures + 2
+)
+
 // CheckBudget: a request would cost more than it may.
 const CheckBudget refusal.Check = "work-budget"
 

@@ -54,7 +54,7 @@ func newPlane(t *testing.T, c *cluster, n *attesttest.Node, clusterID string) *p
 	t.Helper()
 	config := attesttest.NewControlPlane(t, n).Config
 	config.ClusterIDs = []string{clusterID}
-	verifier, err := attest.NewVerifier(&config)
+	verifier, err := attest.NewVerifier(config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,11 +76,11 @@ type join struct {
 
 func (j *join) run(c *cluster) {
 	t := j.t
-	hello, err := j.node.Attester.Hello(t.Context(), &j.node.Subject)
+	hello, err := j.node.Attester.Hello(t.Context(), j.node.Subject)
 	if err != nil {
 		t.Fatal(err)
 	}
-	name := j.file(hello, csr.SignerChallengeTPM)
+	name := j.file(hello)
 	t.Logf("the node filed the hello %s", name)
 	j.cannotMeddle(name)
 
@@ -98,11 +98,11 @@ func (j *join) run(c *cluster) {
 		t.Fatalf("the challenge that the node read is another (-sent +read):\n%s", diff)
 	}
 	t.Logf("the node read the challenge, %d bytes, in the Denied condition", len(got))
-	answer, err := j.node.Attester.Answer(t.Context(), got, j.node.Certified, &j.node.Subject)
+	answer, err := j.node.Attester.Answer(t.Context(), got, j.node.Certified, j.node.Subject)
 	if err != nil {
 		t.Fatal(err)
 	}
-	answered := j.file(answer, j.node.Subject.SignerName)
+	answered := j.file(answer)
 	t.Logf("the node filed the answer %s, %d bytes", answered, len(j.get(answered).Spec.Request))
 	j.cannotMeddle(answered)
 	j.refusesOthers(c, answer)
@@ -131,27 +131,23 @@ var lies = map[string]string{
 	csr.AnnotationVersions:       "insecure/v1",
 }
 
-// file files a bundle as the bootstrap-token user and returns the object's name,
+// file files a request as the bootstrap-token user and returns the object's name,
 // which the server chose.
-func (j *join) file(bundle *csr.Bundle, signerName string) string {
+func (j *join) file(spec *csr.Spec) string {
 	j.t.Helper()
-	return j.fileAs(j.bootstrapper, bundle, signerName, j.node.Subject.ExpirationSeconds)
+	return j.fileAs(j.bootstrapper, spec)
 }
 
-func (j *join) fileAs(user kubernetes.Interface, bundle *csr.Bundle, signerName string, expirationSeconds int32) string {
+func (j *join) fileAs(user kubernetes.Interface, spec *csr.Spec) string {
 	j.t.Helper()
-	pem, err := bundle.Marshal()
-	if err != nil {
-		j.t.Fatal(err)
-	}
 	var usages []certificatesv1.KeyUsage
-	for _, usage := range csr.Usages(j.node.Purpose, false) {
+	for _, usage := range spec.Usages {
 		usages = append(usages, certificatesv1.KeyUsage(usage))
 	}
 	created, err := user.CertificatesV1().CertificateSigningRequests().Create(j.t.Context(), &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-", Annotations: lies},
 		Spec: certificatesv1.CertificateSigningRequestSpec{
-			Request: pem, SignerName: signerName, Usages: usages, ExpirationSeconds: &expirationSeconds,
+			Request: spec.Request, SignerName: spec.SignerName, Usages: usages, ExpirationSeconds: spec.ExpirationSeconds,
 			Username: "admin", Groups: []string{"system:masters"}, // the server writes its own
 		},
 		Status: certificatesv1.CertificateSigningRequestStatus{Conditions: []certificatesv1.CertificateSigningRequestCondition{
@@ -244,17 +240,19 @@ func (j *join) challenge(name string) []byte {
 	if err != nil {
 		j.t.Fatal(err)
 	}
-	for _, condition := range object.Status.Conditions {
-		if condition.Type == certificatesv1.CertificateDenied && condition.Reason == attest.ReasonChallenge {
-			der, err := attest.ParseChallengeMessage(condition.Message)
-			if err != nil {
-				j.t.Fatal(err)
-			}
-			return der
-		}
+	typed, err := json.Marshal(object)
+	if err != nil {
+		j.t.Fatal(err)
 	}
-	j.t.Fatalf("no challenge in the conditions %+v", object.Status.Conditions)
-	return nil
+	request, err := csr.ParseRequest(typed)
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	der, err := attest.ChallengeOf(request)
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	return der
 }
 
 // publish writes the certificate as the control plane's side.

@@ -105,20 +105,25 @@ func (j *join) cannotSignHello(name string) {
 
 // refusesOthers files the node's good answer in ways that it was not challenged for.
 // All can read it: it is in an object that every bootstrap token can get.
-func (j *join) refusesOthers(c *cluster, answer *csr.Bundle) {
+func (j *join) refusesOthers(c *cluster, answer *csr.Spec) {
 	t := j.t
 	t.Helper()
 	other := c.client(t, c.bootstrapper(otherTokenID))
-	expires := j.node.Subject.ExpirationSeconds
+	bare, err := (&csr.Bundle{Request: j.node.Subject.Request}).Spec(csr.SignerClientTPM, *answer.ExpirationSeconds)
+	if err != nil {
+		t.Fatal(err)
+	}
+	elsewhere := *answer
+	elsewhere.SignerName = csr.SignerKubeAPIServerClientKubelet
 	for _, attack := range []struct {
 		what string
 		name string
 		want error // an attest.Check or a csr.Check
 	}{
-		{"by another bootstrap token", j.fileAs(other, answer, csr.SignerClientTPM, expires), attest.CheckBindingRequester},
-		{"for another lifetime", j.fileAs(j.bootstrapper, answer, csr.SignerClientTPM, 2*expires), attest.CheckBindingExpiration},
-		{"without evidence", j.fileAs(j.bootstrapper, &csr.Bundle{Request: answer.Request}, csr.SignerClientTPM, expires), csr.CheckAttestationProvider},
-		{"under another signer", j.fileAs(j.bootstrapper, answer, csr.SignerKubeAPIServerClientKubelet, expires), csr.CheckSignerName},
+		{"by another bootstrap token", j.fileAs(other, answer), attest.CheckBindingRequester},
+		{"for another lifetime", j.file(longer(answer)), attest.CheckBindingExpiration},
+		{"without evidence", j.file(bare), csr.CheckAttestationProvider},
+		{"under another signer", j.file(&elsewhere), csr.CheckSignerName},
 	} {
 		request := j.stored(attack.name)
 		_, err := j.plane.verifier.Verify(t.Context(), request)
@@ -137,12 +142,19 @@ func (j *join) refusesOthers(c *cluster, answer *csr.Bundle) {
 	j.failsApproved(answer)
 }
 
+// longer asks for twice the lifetime.
+func longer(spec *csr.Spec) *csr.Spec {
+	changed, seconds := *spec, 2**spec.ExpirationSeconds
+	changed.ExpirationSeconds = &seconds
+	return &changed
+}
+
 // failsApproved has a request approved by somebody else before the control plane's side
 // has looked at it, which finds it false: it can be denied no more.
-func (j *join) failsApproved(answer *csr.Bundle) {
+func (j *join) failsApproved(answer *csr.Spec) {
 	t := j.t
 	t.Helper()
-	name := j.fileAs(j.bootstrapper, answer, csr.SignerClientTPM, 2*j.node.Subject.ExpirationSeconds)
+	name := j.file(longer(answer))
 	if err := j.write(name, csr.Decide(nil).For(j.stored(name))); err != nil {
 		t.Fatal(err)
 	}

@@ -108,7 +108,7 @@ func TestLetThrough(t *testing.T) {
 		{"alg none", p.token(t, `{"alg":"none","kid":"k"}`, `{}`), verdict{}},
 		{"alg of another key", p.token(t, `{"alg":"ES384","kid":"k"}`, `{}`), verdict{}},
 		{"another kid", p.token(t, `{"alg":"ES256","kid":"other"}`, `{}`), verdict{jose: true, golang: true}},
-		{"text behind the header", p.token(t, goodHeader+` {}`, `{}`), verdict{}},
+		{"text after the header", p.token(t, goodHeader+` {}`, `{}`), verdict{}},
 		{"four parts", good + ".", verdict{}},
 	} {
 		if got := p.judge(t, tt.token); got != tt.want {

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 	"github.com/google/go-tpm/tpm2/transport"
 
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/secret"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -84,21 +85,21 @@ func signs(t *testing.T, key crypto.Signer) {
 // not follow, their keys sign there. Written again there and read here, nothing has
 // changed.
 func TestOursThere(t *testing.T) {
-	tpm, closer := openTPM(t)
+	simulated, closer := openTPM(t)
 	for name, c := range map[string]struct {
-		kind tpm.KeyKind
-		opts tpm.TPMKeyOptions
+		kind tpmkey.Kind
+		opts tpmkey.Options
 	}{
-		"P-256":              {tpm.KeyECDSAP256, tpm.TPMKeyOptions{}},
-		"P-384":              {tpm.KeyECDSAP384, tpm.TPMKeyOptions{}},
-		"RSA-2048":           {tpm.KeyRSA2048, tpm.TPMKeyOptions{}},
-		"P-256, password":    {tpm.KeyECDSAP256, tpm.TPMKeyOptions{Password: secret.New([]byte("secret"))}},
-		"RSA-2048, password": {tpm.KeyRSA2048, tpm.TPMKeyOptions{Password: secret.New([]byte("secret"))}},
-		"P-256, PCRs":        {tpm.KeyECDSAP256, tpm.TPMKeyOptions{PCRs: tpm.DefaultPCRs()}},
-		"P-256, both":        {tpm.KeyECDSAP256, tpm.TPMKeyOptions{PCRs: tpm.DefaultPCRs(), Password: secret.New([]byte("secret"))}},
+		"P-256":              {tpmkey.ECDSAP256, tpmkey.Options{}},
+		"P-384":              {tpmkey.ECDSAP384, tpmkey.Options{}},
+		"RSA-2048":           {tpmkey.RSA2048, tpmkey.Options{}},
+		"P-256, password":    {tpmkey.ECDSAP256, tpmkey.Options{Password: secret.New([]byte("secret"))}},
+		"RSA-2048, password": {tpmkey.RSA2048, tpmkey.Options{Password: secret.New([]byte("secret"))}},
+		"P-256, PCRs":        {tpmkey.ECDSAP256, tpmkey.Options{PCRs: tpm.DefaultPCRs()}},
+		"P-256, both":        {tpmkey.ECDSAP256, tpmkey.Options{PCRs: tpm.DefaultPCRs(), Password: secret.New([]byte("secret"))}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			key, err := tpm.CreateTPMKey(t.Context(), tpm, c.kind, &c.opts)
+			key, err := tpmkey.Create(t.Context(), simulated, c.kind, &c.opts)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -122,7 +123,7 @@ func TestOursThere(t *testing.T) {
 				}
 				signs(t, signer)
 			}
-			again, err := tpm.ParseTPMKeyFile(read.Bytes())
+			again, err := tpmkey.ParseFile(read.Bytes())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -138,7 +139,7 @@ func TestOursThere(t *testing.T) {
 
 // Files of theirs have the same fields here, and their keys sign here.
 func TestTheirsHere(t *testing.T) {
-	tpm, closer := openTPM(t)
+	simulated, closer := openTPM(t)
 	for name, c := range map[string]struct {
 		alg      tpm2.TPMAlgID
 		bits     int
@@ -156,7 +157,7 @@ func TestTheirsHere(t *testing.T) {
 				t.Fatal(err)
 			}
 			pem := made.Bytes()
-			file, err := tpm.ParseTPMKeyFile(pem)
+			file, err := tpmkey.ParseFile(pem)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -166,7 +167,7 @@ func TestTheirsHere(t *testing.T) {
 			if again, err := file.Encode(); err != nil || !bytes.Equal(again, pem) {
 				t.Errorf("written again: %v\n%s%s", err, again, pem)
 			}
-			key, err := tpm.LoadTPMKey(t.Context(), tpm, file, &tpm.TPMKeyLoadOptions{Password: secret.New(c.password)})
+			key, err := tpmkey.Load(t.Context(), simulated, file, &tpmkey.LoadOptions{Password: secret.New(c.password)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -177,7 +178,7 @@ func TestTheirsHere(t *testing.T) {
 			if len(c.password) == 0 {
 				return
 			}
-			wrong, err := tpm.LoadTPMKey(t.Context(), tpm, file, &tpm.TPMKeyLoadOptions{Password: secret.New([]byte("wrong"))})
+			wrong, err := tpmkey.Load(t.Context(), simulated, file, &tpmkey.LoadOptions{Password: secret.New([]byte("wrong"))})
 			if err != nil {
 				t.Fatal(err)
 			}

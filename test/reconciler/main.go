@@ -24,6 +24,8 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
 )
 
@@ -37,14 +39,15 @@ func main() {
 
 	pair := must(tls.LoadX509KeyPair(*caCert, *caKey))
 	list := must(membership.ReadStaticList(*machines))
-	ring := attest.NewUnreadKeyRing()
+	ring := new(attest.KeyRing)
 	manager := must(ctrl.NewManager(ctrl.GetConfigOrDie(), ctrl.Options{}))
 	r := &reconciler{Client: manager.GetClient()}
 	r.ca = must(csr.NewCA([]*x509.Certificate{pair.Leaf}, pair.PrivateKey.(crypto.Signer), csr.CAConfig{SignerNames: []string{csr.SignerClientTPM}}))
-	r.verifier = must(attest.NewVerifier(&attest.VerifierConfig{
+	trusted := tpmcert.Issuer{Roots: must(tpmcert.ParseCertificatesPEM(must(os.ReadFile(*roots)))), Profile: tpmcert.ProfileTCG()}
+	r.verifier = must(attest.NewVerifier(attest.VerifierConfig{
 		ClusterIDs: []string{must(attest.ClusterID(pair.Leaf))}, KeyRing: ring, Authorizer: list,
-		Issuers: []attest.Issuer{{Roots: must(attest.ParseCertificatesPEM(must(os.ReadFile(*roots)))), Profile: attest.ProfileTCG()}},
-		Policy:  &csr.Policy{SignerNames: []string{csr.SignerClientTPM}, Machines: inventory(list)},
+		Kinds:  []attest.Kind{must(tpm.NewKind(tpm.KindConfig{AKIssuers: []tpmcert.Issuer{trusted}}))},
+		Policy: &csr.Policy{SignerNames: []string{csr.SignerClientTPM}, Machines: inventory(list)},
 	}))
 	secret := client.ObjectKey{Namespace: *namespace, Name: "nodeattest-challenge-keys"}
 	must(0, manager.Add(&ringReader{Client: r.Client, reader: manager.GetAPIReader(), secret: secret, ring: ring}))

@@ -16,6 +16,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
 )
 
@@ -38,8 +39,8 @@ func newCluster(t *testing.T) *cluster {
 	node := attesttest.NewNode(t, nil)
 	plane := attesttest.NewControlPlane(t, node)
 	config := plane.Config
-	config.KeyRing = attest.NewUnreadKeyRing()
-	verifier, err := attest.NewVerifier(&config)
+	config.KeyRing = new(attest.KeyRing)
+	verifier, err := attest.NewVerifier(config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,12 +84,13 @@ func (c *cluster) reconcile(t *testing.T, name string) (*certificatesv1.Certific
 // challenge is the challenge in a denied hello.
 func challenge(t *testing.T, object *certificatesv1.CertificateSigningRequest) []byte {
 	t.Helper()
-	if len(object.Status.Conditions) != 1 || object.Status.Conditions[0].Reason != attest.ReasonChallenge {
-		t.Fatalf("conditions %+v, want a challenge", object.Status.Conditions)
-	}
-	der, err := attest.ParseChallengeMessage(object.Status.Conditions[0].Message)
+	request, err := view(object)
 	if err != nil {
 		t.Fatal(err)
+	}
+	der, err := attest.ChallengeOf(request)
+	if err != nil || len(object.Status.Conditions) != 1 {
+		t.Fatalf("conditions %+v: %v", object.Status.Conditions, err)
 	}
 	return der
 }
@@ -125,7 +127,7 @@ func TestReconcile(t *testing.T) {
 	if object, err = c.reconcile(t, "answer"); err != nil {
 		t.Fatal(err)
 	}
-	chain, err := attest.ParseCertificatesPEM(object.Status.Certificate)
+	chain, err := tpmcert.ParseCertificatesPEM(object.Status.Certificate)
 	if err != nil || chain[0].Subject.CommonName != "system:node:"+attesttest.NodeName {
 		t.Errorf("certificate: %v", err)
 	}
@@ -157,7 +159,7 @@ func TestRing(t *testing.T) {
 		if err := c.Client.Get(t.Context(), c.ring.secret, &secret); err != nil {
 			t.Fatal(err)
 		}
-		keys, err := attest.DecodeKeys(secret.Data)
+		keys, err := attest.ParseRingKeys(secret.Data)
 		if err != nil {
 			t.Fatal(err)
 		}

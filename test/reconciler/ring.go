@@ -49,7 +49,7 @@ func (r *ringReader) read(ctx context.Context, now time.Time) error {
 	var secret corev1.Secret
 	err := r.reader.Get(ctx, r.secret, &secret)
 	if apierrors.IsNotFound(err) {
-		data, err := attest.EncodeKeys([]attest.RingKey{attest.NewRingKey(now)})
+		data, err := attest.MarshalRingKeys([]attest.RingKey{attest.NewRingKey(now)})
 		if err != nil {
 			return err
 		}
@@ -60,13 +60,13 @@ func (r *ringReader) read(ctx context.Context, now time.Time) error {
 	} else if err != nil {
 		return err
 	}
-	keys, err := attest.DecodeKeys(secret.Data)
+	keys, err := attest.ParseRingKeys(secret.Data)
 	if err != nil {
 		return err
 	}
 	if newest := keys[len(keys)-1]; now.Sub(newest.ActiveAt) > rotateAfter {
 		keys = attest.RotateKeys(keys, now)
-		if secret.Data, err = attest.EncodeKeys(keys); err != nil {
+		if secret.Data, err = attest.MarshalRingKeys(keys); err != nil {
 			return err
 		}
 		if err := r.Update(ctx, &secret); err != nil { // a conflict: another replica was first

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/message"
+
 	"golang.org/x/crypto/cryptobyte"
 
 	"github.com/nodeattest/nodeattest/attest"
@@ -26,7 +28,7 @@ import (
 const recordFormat = 1
 
 // maxRecordSize is the size of the longest record.
-const maxRecordSize = 1 + 1 + 8 + 8 + 8 + 3*2 + attest.MaxIdentitySize + membership.MaxMachineUIDSize + oid.MaxProviderIDSize
+const maxRecordSize = 1 + 1 + 8 + 8 + 8 + 3*2 + message.MaxIdentitySize + membership.MaxMachineUIDSize + oid.MaxProviderIDSize
 
 // maxUnix is the last second that a certificate can state.
 const maxUnix = 253402300799

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/message"
+
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nodeattest/nodeattest/attest"
@@ -15,7 +17,7 @@ import (
 
 func testRecords() map[string]*membership.Record {
 	at := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
-	longest := membership.Claim{NodeName: "node-1", Machine: attest.Identity("test:" + strings.Repeat("m", attest.MaxIdentitySize-5)),
+	longest := membership.Claim{NodeName: "node-1", Machine: attest.Identity("test:" + strings.Repeat("m", message.MaxIdentitySize-5)),
 		MachineUID: strings.Repeat("u", membership.MaxMachineUIDSize), ProviderID: strings.Repeat("p", oid.MaxProviderIDSize)}
 	shortest := membership.Claim{NodeName: "n", Machine: "t:1"}
 	return map[string]*membership.Record{
@@ -70,7 +72,7 @@ func TestRecordRefuses(t *testing.T) {
 		"no node name":                func(r *membership.Record) { r.NodeName = "" },
 		"no machine":                  func(r *membership.Record) { r.Machine = "" },
 		"a long machine": func(r *membership.Record) {
-			r.Machine = attest.Identity("t:" + strings.Repeat("m", attest.MaxIdentitySize-1))
+			r.Machine = attest.Identity("t:" + strings.Repeat("m", message.MaxIdentitySize-1))
 		},
 		"a long UID":         func(r *membership.Record) { r.MachineUID = strings.Repeat("u", membership.MaxMachineUIDSize+1) },
 		"a long provider ID": func(r *membership.Record) { r.ProviderID = strings.Repeat("p", oid.MaxProviderIDSize+1) },

@@ -40,7 +40,7 @@ func FuzzSecureBoot(f *testing.F) {
 			return // over the size
 		}
 		if state, err := l.SecureBoot(tpm2.TPMAlgSHA256); err == nil && state.Enabled {
-			t.Fatalf("type %x, data %q behind the separator turn Secure Boot on", typ, data)
+			t.Fatalf("type %x, data %q after the separator turn Secure Boot on", typ, data)
 		}
 	})
 }

@@ -81,7 +81,7 @@ func TestSecureBootRefuses(t *testing.T) {
 		{"no separator", CheckSecureBoot, func(b []logged) []logged { return b[:5] }},
 		{"two separators", CheckSecureBoot, func(b []logged) []logged { return append(b, b[5]) }},
 		{"two variables", CheckSecureBoot, func(b []logged) []logged { return append([]logged{b[0]}, b...) }},
-		{"the variable behind the separator", CheckSecureBoot, func(b []logged) []logged { return append(b[1:], b[0]) }},
+		{"the variable after the separator", CheckSecureBoot, func(b []logged) []logged { return append(b[1:], b[0]) }},
 		{"the variable of another vendor", CheckSecureBoot, func(b []logged) []logged {
 			b[0].data = variable(make([]byte, 16), "SecureBoot", "\x01")
 			return b

@@ -30,7 +30,7 @@ const (
 	// CheckAttestSize: the TPMS_ATTEST is over MaxAttestationSize.
 	CheckAttestSize Check = "attest-size"
 	// CheckAttestEncoding: the TPMS_ATTEST is not in its one canonical form, ends
-	// early, or has bytes behind it.
+	// early, or has bytes after it.
 	CheckAttestEncoding Check = "attest-encoding"
 	// CheckMagic: the structure does not begin with TPM_GENERATED_VALUE, so no TPM
 	// made it.
@@ -111,8 +111,8 @@ func (s PCRSelection) PCRs() []int {
 }
 
 // ParseAttestation parses a TPMS_ATTEST without a size prefix. It is strict: one
-// encoding for one value, nothing behind it. Statements of TPM2_Certify and
-// TPM2_Quote are parsed to their end; every other type is refused behind its
+// encoding for one value, nothing after it. Statements of TPM2_Certify and
+// TPM2_Quote are parsed to their end; every other type is refused after its
 // header with [CheckStatementType], which names the type.
 //
 // The result refers to b, which must not be changed afterwards. Errors are an
@@ -148,7 +148,7 @@ func ParseAttestation(b []byte) (*Attestation, error) {
 		return nil, tpmwire.Refuse(CheckStatementType, statementTypeName(a.Type), "a certify or quote statement")
 	}
 	if !s.Empty() {
-		return nil, badAttest(strconv.Itoa(len(s))+" bytes behind the statement", "none")
+		return nil, badAttest(strconv.Itoa(len(s))+" bytes after the statement", "none")
 	}
 	return a, nil
 }

@@ -20,7 +20,7 @@ const (
 	// CheckPublicSize: the TPMT_PUBLIC is absent or over 1024 bytes.
 	CheckPublicSize Check = "public-size"
 	// CheckPublicEncoding: the TPMT_PUBLIC is not in its one canonical form, ends
-	// early, has bytes behind it, or holds values that no TPM accepts together.
+	// early, has bytes after it, or holds values that no TPM accepts together.
 	CheckPublicEncoding Check = "public-encoding"
 	// CheckKeyType: the public area is of another kind than an RSA or ECC key.
 	CheckKeyType Check = "key-type"
@@ -88,7 +88,7 @@ type KeyScheme struct {
 // ParsePublic parses a TPMT_PUBLIC without a size prefix: an RSA key of up to 4096
 // bits or an ECC key on P-256, P-384 or P-521, with any attributes and any scheme; a
 // storage key's symmetric algorithm must be AES. It is strict: one encoding for one
-// value, no reserved bits, nothing behind it. It does no arithmetic: whether the
+// value, no reserved bits, nothing after it. It does no arithmetic: whether the
 // point is on its curve is for Key to say.
 //
 // The result refers to b, which must not be changed afterwards. Errors are an
@@ -113,7 +113,7 @@ func ParsePublic(b []byte) (*Public, error) {
 		return nil, err
 	}
 	if !s.Empty() {
-		return nil, badPublic(strconv.Itoa(len(s))+" bytes behind the public area", "none")
+		return nil, badPublic(strconv.Itoa(len(s))+" bytes after the public area", "none")
 	}
 	return p, nil
 }

@@ -88,7 +88,7 @@ func ParseQuote(data []byte) (*QuoteEvidence, error) {
 	}
 	var list cryptobyte.String
 	if !body.ReadASN1(&list, asn1.SEQUENCE) || !body.Empty() {
-		return nil, der.Fault("quote", "pcrs", "a SEQUENCE OF and nothing behind it")
+		return nil, der.Fault("quote", "pcrs", "a SEQUENCE OF and nothing after it")
 	}
 	if e.PCRs, err = readPCRs(list); err != nil {
 		return nil, err
@@ -117,7 +117,7 @@ func readPCRs(list cryptobyte.String) ([]PCR, error) {
 			return nil, err
 		}
 		if !one.Empty() {
-			return nil, der.Fault("quote", "pcr", "nothing behind value")
+			return nil, der.Fault("quote", "pcr", "nothing after value")
 		}
 		p := PCR{Bank: tpm2.TPMAlgID(bank), Index: int(index), Value: value}
 		if err := p.Check(); err != nil {
@@ -161,7 +161,7 @@ func ParseEventLog(data []byte) ([]byte, error) {
 		return nil, err
 	}
 	if !s.Empty() {
-		return nil, der.Fault("event log", "frame", "nothing behind the OCTET STRING")
+		return nil, der.Fault("event log", "frame", "nothing after the OCTET STRING")
 	}
 	return log, nil
 }

@@ -122,7 +122,7 @@ var quoteForgeries = []struct {
 	{"four octets", "", selectOctets(0xff, 0, 0, 0)},
 	{"one octet", "", selectOctets(0xff)},
 	{"forged magic", CheckMagic, func(_ *testing.T, f *quoteForgery) { f.patch = func(b []byte) []byte { b[0] ^= 1; return b } }},
-	{"a byte behind", CheckAttestEncoding, func(_ *testing.T, f *quoteForgery) { f.patch = func(b []byte) []byte { return append(b, 0) } }},
+	{"a byte after", CheckAttestEncoding, func(_ *testing.T, f *quoteForgery) { f.patch = func(b []byte) []byte { return append(b, 0) } }},
 	{"a certify statement", CheckStatementType, func(_ *testing.T, f *quoteForgery) {
 		f.attest.Type, f.attest.Quote = tpm2.TPMSTAttestCertify, nil
 		f.attest.Certified = &CertifyInfo{Name: f.ak.public.Name(), QualifiedName: f.ak.public.Name()}

@@ -87,7 +87,7 @@ func TestParseQuoteRefuses(t *testing.T) {
 		{"unknown bank", quoteDER(pcrDER(0x12, 0, v...)), CheckPCRBank},
 		{"short value", quoteDER(pcrDER(sha256, 0, v[:31]...)), CheckPCRValue},
 		{"no value", quoteDER(pcrDER(sha256, 0)), der.CheckEncoding},
-		{"something behind a value", quoteDER(slices.Concat([]byte{0x30, 42}, pcrDER(sha256, 0, v...)[2:], []byte{5, 0})), der.CheckEncoding},
+		{"something after a value", quoteDER(slices.Concat([]byte{0x30, 42}, pcrDER(sha256, 0, v...)[2:], []byte{5, 0})), der.CheckEncoding},
 		{"not a sequence", quoteDER([]byte{4, 0}), der.CheckEncoding},
 		{"too many", quoteDER(many...), der.CheckEncoding},
 	} {

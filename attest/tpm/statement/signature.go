@@ -18,7 +18,7 @@ const (
 	// CheckSignatureSize: the signature is absent or over 1024 bytes.
 	CheckSignatureSize Check = "signature-size"
 	// CheckSignatureEncoding: the signature is not in its one canonical form, ends
-	// early, or has bytes behind it.
+	// early, or has bytes after it.
 	CheckSignatureEncoding Check = "signature-encoding"
 	// CheckSignatureScheme: the signature is of another scheme or hash than the
 	// attestation key's own, or of one that is not accepted at all, or fits no key
@@ -52,7 +52,7 @@ type RawScheme struct {
 }
 
 // ParseSignature parses a TPMT_SIGNATURE. It is strict: one encoding for one value,
-// nothing behind it. Values are not looked at: whether r and s are in range depends
+// nothing after it. Values are not looked at: whether r and s are in range depends
 // on the key. The result refers to b, which must not be changed afterwards. Errors
 // are an [*Error] with [CheckSignatureSize], [CheckSignatureEncoding] or, for schemes
 // other than RSASSA, RSAPSS and ECDSA and for unknown hashes, [CheckSignatureScheme].
@@ -82,7 +82,7 @@ func ParseSignature(b []byte) (*Signature, error) {
 		return nil, badSignature("RSA signature", "at most 512 bytes")
 	}
 	if !s.Empty() {
-		return nil, badSignature(strconv.Itoa(len(s))+" bytes behind the signature", "none")
+		return nil, badSignature(strconv.Itoa(len(s))+" bytes after the signature", "none")
 	}
 	return v, nil
 }

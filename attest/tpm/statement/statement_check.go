@@ -66,7 +66,7 @@ type CertifyInput struct {
 	Key    crypto.PublicKey // expected; nil only under policy.anyKey
 
 	qualifyingData []byte
-	// covers, where it is not nil, compares the qualifying data in the place of
+	// Covers, where it is not nil, compares the qualifying data in the place of
 	// qualifyingData: a verifier that derives it.
 	Covers func(data []byte) error
 	Policy StatementPolicy

@@ -67,7 +67,7 @@ func ParseTCGAttestCertify(data []byte) (*CertifyEvidence, error) {
 		}
 	}
 	if !body.Empty() {
-		return nil, der.Fault("certify", "frame", "nothing behind tpmTPublic")
+		return nil, der.Fault("certify", "frame", "nothing after tpmTPublic")
 	}
 	return e, nil
 }

@@ -205,7 +205,7 @@ func TestSizesOfPublic(t *testing.T) {
 		"a policy of another hash":  {"0001 000b 00050072 0030" + hexRepeat("01", 48) + "0010 0010 0800 00000000 0000", "policy"},
 		"a policy of SHA-512":       {"0001 000d 00050072 0040" + hexRepeat("01", 64) + "0010 0010 0800 00000000 0000", ""},
 		"a policy of 65 bytes":      {"0001 000d 00050072 0041" + hexRepeat("01", 65) + "0010 0010 0800 00000000 0000", "policy"},
-		"something after the point": {"0023 000b 00050072 0000 0010 0010 0003 0010 0001 01 0001 02 00", "1 bytes behind the public area"},
+		"something after the point": {"0023 000b 00050072 0000 0010 0010 0003 0010 0001 01 0001 02 00", "1 bytes after the public area"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := ParsePublic(unhex(t, c.in))
@@ -235,7 +235,7 @@ func TestFieldsOfSignature(t *testing.T) {
 		"no RSA bytes":   {"0014 000b", "RSA signature"},
 		"no r":           {"0018 000b", "r or s"},
 		"no s":           {"0018 000b 0001 01", "r or s"},
-		"bytes after it": {"0018 000b 0001 01 0001 02 00", "1 bytes behind the signature"},
+		"bytes after it": {"0018 000b 0001 01 0001 02 00", "1 bytes after the signature"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := ParseSignature(unhex(t, c.in))

@@ -59,7 +59,7 @@ func TestCertifyFrame(t *testing.T) {
 		"one element":          seq(a),
 		"none":                 seq(),
 		"no SEQUENCE":          a,
-		"bytes behind":         append(seq(a, a), 0),
+		"bytes after":          append(seq(a, a), 0),
 		"empty statement":      seq(octets(nil), a, a),
 		"empty signature":      seq(a, octets(nil), a),
 		"empty public area":    seq(a, a, octets(nil)),
@@ -112,7 +112,7 @@ func TestQuoteFrame(t *testing.T) {
 		"good":                     {seq(a, a, seq(pcr(0), pcr(1))), ""},
 		"the last index":           {seq(a, a, seq(pcr(31))), ""},
 		"an index beyond":          {seq(a, a, seq(pcr(32))), der.CheckEncoding},
-		"something behind":         {seq(a, a, seq(pcr(0)), a), der.CheckEncoding},
+		"something after":          {seq(a, a, seq(pcr(0)), a), der.CheckEncoding},
 		"values of no list":        {seq(a, a, octets(pcr(0))), der.CheckEncoding},
 		"no values":                {seq(a, a), der.CheckEncoding},
 		"an empty list":            {seq(a, a, seq()), der.CheckEncoding},
@@ -146,7 +146,7 @@ func TestQuoteFrame(t *testing.T) {
 			_, err = ParseEventLog(octets(c.log))
 			expectCheck(t, err, c.want)
 			if _, err := ParseEventLog(append(octets([]byte{1}), 0)); !errors.Is(err, der.CheckEncoding) {
-				t.Errorf("bytes behind: %v", err)
+				t.Errorf("bytes after: %v", err)
 			}
 		})
 	}

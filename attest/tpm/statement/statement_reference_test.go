@@ -244,7 +244,7 @@ func TestReferenceAgrees(t *testing.T) {
 }
 
 // FuzzVerifyCertify holds VerifyCertify against the slow reading. The statement is
-// signed again after every change, so that the checks behind the signature are
+// signed again after every change, so that the checks after the signature are
 // reached; sigChange changes the signature itself.
 func FuzzVerifyCertify(f *testing.F) {
 	ak := newForger(f, softwareKeys.p256(), schemeECDSA)

@@ -120,7 +120,7 @@ func TestStatementAttacks(t *testing.T) {
 		{"NV", CheckStatementType, nil, changeType(tpm2.TPMSTAttestNV)},
 		{"session audit", CheckStatementType, nil, changeType(tpm2.TPMSTAttestSessionAudit)},
 		{"command audit", CheckStatementType, nil, changeType(tpm2.TPMSTAttestCommandAudit)},
-		{"bytes behind the statement", CheckAttestEncoding, nil, func(_ *testing.T, f *forgery) {
+		{"bytes after the statement", CheckAttestEncoding, nil, func(_ *testing.T, f *forgery) {
 			f.patch = func(b []byte) []byte { return append(b, 0) }
 		}},
 		{"Name of another key", CheckName, nil, func(t *testing.T, f *forgery) {
@@ -257,10 +257,10 @@ func TestStatementAttacks(t *testing.T) {
 		{"signature ends early", CheckSignatureEncoding, nil, func(_ *testing.T, f *forgery) {
 			f.after = func(e *CertifyEvidence) { e.Signature = e.Signature[:len(e.Signature)-1] }
 		}},
-		{"bytes behind the signature", CheckSignatureEncoding, nil, func(_ *testing.T, f *forgery) {
+		{"bytes after the signature", CheckSignatureEncoding, nil, func(_ *testing.T, f *forgery) {
 			f.after = func(e *CertifyEvidence) { e.Signature = append(e.Signature, 0) }
 		}},
-		{"bytes behind the public area", CheckPublicEncoding, nil, func(_ *testing.T, f *forgery) {
+		{"bytes after the public area", CheckPublicEncoding, nil, func(_ *testing.T, f *forgery) {
 			f.after = func(e *CertifyEvidence) { e.Public = append(bytes.Clone(e.Public), 0) }
 		}},
 		{"no public area", CheckPublicSize, nil, func(_ *testing.T, f *forgery) { f.after = func(e *CertifyEvidence) { e.Public = nil } }},
@@ -282,7 +282,7 @@ func TestStatementAttacks(t *testing.T) {
 		})},
 		{"qualifying data absent", CheckQualifyingData, nil, func(_ *testing.T, f *forgery) { f.attest.ExtraData = nil }},
 		{"qualifying data a prefix", CheckQualifyingData, nil, func(_ *testing.T, f *forgery) { f.attest.ExtraData = testQualifyingData[:3] }},
-		{"qualifying data with more behind it", CheckQualifyingData, nil, func(_ *testing.T, f *forgery) {
+		{"qualifying data with more after it", CheckQualifyingData, nil, func(_ *testing.T, f *forgery) {
 			f.attest.ExtraData = append(bytes.Clone(testQualifyingData), 0)
 		}},
 		{"qualifying data other", CheckQualifyingData, nil, func(_ *testing.T, f *forgery) { f.attest.ExtraData = []byte{0, 0xff, 0x55, 0xab} }},

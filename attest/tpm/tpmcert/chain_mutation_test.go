@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/work"
+
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
@@ -202,7 +204,7 @@ func TestForgedChainsCostLittle(t *testing.T) {
 		cost := 1 + w.Signatures()
 		costs[cost]++
 		most = max(most, cost)
-		if cost > attest.MaxHelloSignatures || w.failed > MaxFailedLinks {
+		if cost > work.HelloSignatures || w.failed > MaxFailedLinks {
 			t.Errorf("%d signatures, %d of them wrong", cost, w.failed)
 		}
 		if err == nil {

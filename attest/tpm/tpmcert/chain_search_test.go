@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/work"
+
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/oid"
@@ -76,14 +78,14 @@ func TestSearchesThatAreStopped(t *testing.T) {
 	roots := sameNamed(t, MaxFailedLinks+2)
 	leaf := leafUnder(t, roots[MaxFailedLinks+1])
 	t.Run("by the budget", func(t *testing.T) {
-		w := newTestLinks(attest.MaxHelloSignatures)
+		w := newTestLinks(work.HelloSignatures)
 		_, err := akIssuerOf(t, newLinkMemory(), roots).verify(t.Context(), w, presentedBytes(t, leaf), chainTime)
 		if !errors.Is(err, attest.CheckBudget) || w.Signatures() != MaxFailedLinks || w.steps != MaxFailedLinks+1 {
 			t.Errorf("%v after %d signatures and %d steps", err, w.Signatures(), w.steps)
 		}
 	})
 	t.Run("by the caller", func(t *testing.T) {
-		w := newTestLinks(attest.MaxHelloSignatures)
+		w := newTestLinks(work.HelloSignatures)
 		_, err := akIssuerOf(t, newLinkMemory(), roots).verify(&givingUp{t.Context(), 2}, w, presentedBytes(t, leaf), chainTime)
 		if !errors.Is(err, csr.ErrRetry) || !errors.Is(err, context.Canceled) || w.Signatures() != 2 {
 			t.Errorf("%v after %d signatures", err, w.Signatures())
@@ -91,7 +93,7 @@ func TestSearchesThatAreStopped(t *testing.T) {
 	})
 	for left, want := range map[int]Check{1: "", 0: attest.CheckBudget} {
 		t.Run(fmt.Sprint("steps left: ", left), func(t *testing.T) {
-			w := newTestLinks(attest.MaxHelloSignatures)
+			w := newTestLinks(work.HelloSignatures)
 			w.steps = maxSearchSteps - left
 			_, err := akIssuerOf(t, newLinkMemory(), roots[:1]).verify(t.Context(), w, presentedBytes(t, leafUnder(t, roots[0])), chainTime)
 			checkOutcome(t, err, want)
@@ -101,7 +103,7 @@ func TestSearchesThatAreStopped(t *testing.T) {
 		})
 	}
 	t.Run("the last link of the budget", func(t *testing.T) {
-		w := newTestLinks(attest.MaxHelloSignatures)
+		w := newTestLinks(work.HelloSignatures)
 		w.links = MaxChainLinks + MaxFailedLinks - 1
 		_, err := akIssuerOf(t, newLinkMemory(), roots[:1]).verify(t.Context(), w, presentedBytes(t, leafUnder(t, roots[0])), chainTime)
 		checkOutcome(t, err, "")
@@ -130,12 +132,12 @@ func TestSearchesThatLeadBack(t *testing.T) {
 	root, key := LabCA("root", "root", newTestKey(t)), newTestKey(t)
 	a, b := LabCA("a", "b", key), LabCA("b", "a", key)
 	loop := akIssuerOf(t, newLinkMemory(), []*LabCert{root}, labParsed(t, a.Sign(t, key)), labParsed(t, b.Sign(t, key)))
-	w := newTestLinks(attest.MaxHelloSignatures)
+	w := newTestLinks(work.HelloSignatures)
 	if _, err := loop.verify(t.Context(), w, presentedBytes(t, leafUnder(t, a)), chainTime); !errors.Is(err, CheckCertificateChain) || w.steps != 2 || w.Signatures() != 0 {
 		t.Errorf("%v after %d steps and %d signatures", err, w.steps, w.Signatures())
 	}
 	itself := akIssuerOf(t, newLinkMemory(), []*LabCert{root})
-	w = newTestLinks(attest.MaxHelloSignatures)
+	w = newTestLinks(work.HelloSignatures)
 	if _, err := itself.verify(t.Context(), w, presentedBytes(t, root.Sign(t, nil)), chainTime); !errors.Is(err, CheckCertificateChain) {
 		t.Errorf("another certificate of the root's name: %v", err)
 	}
@@ -144,7 +146,7 @@ func TestSearchesThatLeadBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w = newTestLinks(attest.MaxHelloSignatures)
+	w = newTestLinks(work.HelloSignatures)
 	if _, err := own.verify(t.Context(), w, presentedBytes(t, der), chainTime); !errors.Is(err, CheckCertificateChain) || w.Signatures() != 0 {
 		t.Errorf("the root itself: %v after %d signatures", err, w.Signatures())
 	}

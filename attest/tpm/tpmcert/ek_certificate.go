@@ -29,7 +29,7 @@ const MaxEKCertificateSize = 8 << 10
 // Checks of an EK certificate by itself.
 const (
 	// CheckEKEncoding: an EK certificate has something around its DER that is not
-	// tolerated: the TCG's header, or padding behind it.
+	// tolerated: the TCG's header, or padding after it.
 	CheckEKEncoding Check = "ek-certificate-encoding"
 	// CheckEKKeyEncoding: the SubjectPublicKeyInfo of an EK is not the canonical one
 	// (rsaEncryption with NULL; a named curve with an uncompressed point).
@@ -45,7 +45,7 @@ const (
 // EKEncoding says which faults of encoding in EK certificates are let through. They
 // are common and harm nothing. The zero value lets none through.
 type EKEncoding struct {
-	// NVPadding lets bytes 0x00 or 0xff behind the certificate through: an NV index
+	// NVPadding lets bytes 0x00 or 0xff after the certificate through: an NV index
 	// that is larger than its content.
 	NVPadding bool
 	// TCGHeader lets the header of a TCG_PCCLIENT_STORED_CERT in front of the
@@ -70,7 +70,7 @@ func (tolerated EKEncoding) check(used EKEncoding) error {
 	case used.TCGHeader && !tolerated.TCGHeader:
 		return &Error{Check: CheckEKEncoding, Got: "the TCG's header in front of the certificate", Want: "DER alone, or the tolerance TCGHeader"}
 	case used.NVPadding && !tolerated.NVPadding:
-		return &Error{Check: CheckEKEncoding, Got: "padding behind the certificate", Want: "DER alone, or the tolerance NVPadding"}
+		return &Error{Check: CheckEKEncoding, Got: "padding after the certificate", Want: "DER alone, or the tolerance NVPadding"}
 	case used.RSAESOAEPKey && !tolerated.RSAESOAEPKey:
 		return &Error{Check: CheckEKKeyEncoding, Got: "an RSA key as id-RSAES-OAEP", Want: "rsaEncryption, or the tolerance RSAESOAEPKey"}
 	}

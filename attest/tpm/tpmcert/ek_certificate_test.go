@@ -68,7 +68,7 @@ func TestEKEncoding(t *testing.T) {
 		}
 	}
 	for name, data := range map[string][]byte{
-		"nothing": nil, "garbage behind": append(bytes.Clone(stored), 1), "cut": stored[:len(stored)-1], "header alone": {0x10, 1, 0, 0, 0},
+		"nothing": nil, "garbage after": append(bytes.Clone(stored), 1), "cut": stored[:len(stored)-1], "header alone": {0x10, 1, 0, 0, 0},
 		"header too long": storedCertificate(stored, true)[:len(stored)], "no certificate": {0x30, 0},
 	} {
 		if _, err := ParseEKCertificate(data, AnyEKEncoding()); !errors.Is(err, CheckCertificateEncoding) {

@@ -20,10 +20,10 @@ const CheckEKChainEncoding Check = "ek-chain-encoding"
 
 // ParseEKChain reads the EK's CA certificates as they stand in the NV indexes
 // 0x01C00100 to 0x01C001FF (TCG EK Credential Profile 2.6, section 2.2.1.5): DER, one
-// behind the other, in one index or spread over several that are given here in their
-// order. Padding with 0x00 or 0xff behind the last certificate of an index is left
+// after the other, in one index or spread over several that are given here in their
+// order. Padding with 0x00 or 0xff after the last certificate of an index is left
 // out. It trusts nothing, and refuses with an [*Error] and [CheckEKChainEncoding] or
-// [CheckSize] (over 64 KiB).
+// [attest.CheckSize] (over 64 KiB).
 func ParseEKChain(indexes [][]byte) ([]*x509.Certificate, error) {
 	size := 0
 	for _, content := range indexes {

@@ -11,7 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/internal/work"
+
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
 )
@@ -132,7 +133,7 @@ func TestChainSearchEnds(t *testing.T) {
 	wantEKCheck(t, "ring", err, CheckCertificateChain, "")
 
 	i := EKIssuer{Roots: []*x509.Certificate{root.cert}, Profile: allowingSHA1()}
-	for range 4 * attest.MaxHelloSignatures {
+	for range 4 * work.HelloSignatures {
 		i.Intermediates = append(i.Intermediates, sign(t, root, "B", func(c *x509.Certificate) { c.SubjectKeyId = []byte{1} }).cert)
 	}
 	leaf = ekCert(t, b, newTestKey(t).Public(), func(c *x509.Certificate) { c.AuthorityKeyId = []byte{1} })
@@ -295,10 +296,10 @@ func TestParseEKChain(t *testing.T) {
 		}
 	}
 	for name, indexes := range map[string][][]byte{
-		"cut":              {both[:len(both)-1]},
-		"text":             {[]byte("none")},
-		"something behind": {append(bytes.Clone(both), 0, 1)},
-		"no certificate":   {{0x30, 0}},
+		"cut":             {both[:len(both)-1]},
+		"text":            {[]byte("none")},
+		"something after": {append(bytes.Clone(both), 0, 1)},
+		"no certificate":  {{0x30, 0}},
 	} {
 		if _, err := ParseEKChain(indexes); !errors.Is(err, CheckEKChainEncoding) {
 			t.Errorf("%s: %v", name, err)

@@ -112,7 +112,7 @@ func mostTelling(roots, intermediates []*x509.Certificate, der []byte) string {
 	if err == nil {
 		_, err = verifyInside(v, der)
 	}
-	return strings.TrimPrefix(err.Error(), "attest: ")
+	return strings.TrimPrefix(err.Error(), "tpmcert: ")
 }
 
 // verifyInside tries some times inside the certificate's validity: those of old chains

@@ -35,7 +35,7 @@ func exampleEK() (*tpmsim.CA, []byte) {
 	return ca, cert.Raw
 }
 
-// An EK certificate as it stands in an NV index: with padding behind it.
+// An EK certificate as it stands in an NV index: with padding after it.
 func ExampleParseEKCertificate() {
 	_, der := exampleEK()
 	inNV := append(der, 0xff, 0xff, 0xff)
@@ -49,7 +49,7 @@ func ExampleParseEKCertificate() {
 	fmt.Println(ek.Directory.VendorName(), ek.Directory.Model, ek.Directory.Version)
 	fmt.Println(ek.Identity().Kind())
 	// Output:
-	// ek-certificate-encoding: got padding behind the certificate, want DER alone, or the tolerance NVPadding
+	// ek-certificate-encoding: got padding after the certificate, want DER alone, or the tolerance NVPadding
 	// Infineon SLB9670 id:00070055
 	// ek
 }

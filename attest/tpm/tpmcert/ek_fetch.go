@@ -66,7 +66,7 @@ func (i *ekIssuer) fetch(ctx context.Context, w *links, cert *certificate) (bool
 			continue
 		}
 		if err := ctx.Err(); err != nil {
-			return false, csr.Retry(fmt.Errorf("attest: stopped before a fetch: %w", err))
+			return false, csr.Retry(fmt.Errorf("stopped before a fetch: %w", err))
 		}
 		if w.fetches == MaxIssuerFetches {
 			return false, work.Over("fetches of issuers' certificates", MaxIssuerFetches)
@@ -74,7 +74,7 @@ func (i *ekIssuer) fetch(ctx context.Context, w *links, cert *certificate) (bool
 		w.fetches++
 		der, err := i.fetcher.FetchIssuer(ctx, url)
 		if err != nil {
-			return false, csr.Retry(fmt.Errorf("attest: issuer certificate of %s: %w", refusal.Text(cert.Issuer.String()), err))
+			return false, csr.Retry(fmt.Errorf("issuer certificate of %s: %w", refusal.Text(cert.Issuer.String()), err))
 		}
 		w.asked[id] = true
 		if c := usableIssuer(der, cert); c != nil && !slices.ContainsFunc(w.fetched, func(f *certificate) bool { return f.sum == c.sum }) {

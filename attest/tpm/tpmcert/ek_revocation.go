@@ -18,7 +18,7 @@ const (
 	// CheckRevocationUnknown: for a CA of the chain there is a revocation list and none
 	// that can be used (it is past its NextUpdate, not signed by that CA, over SHA-1
 	// without the tolerance, of a CA that may not sign lists), or there is none and the
-	// issuer asks for one. Always together with [ErrRetry]: it is the control plane
+	// issuer asks for one. Always together with [refusal.ErrRetry]: it is the control plane
 	// that lacks something, not the node.
 	CheckRevocationUnknown Check = "certificate-revocation-unknown"
 )

@@ -17,7 +17,7 @@ import (
 
 // EKIssuer is one issuer of EK certificates that the control plane trusts: in most
 // cases a TPM vendor. A vendor's root admits every TPM that the vendor ever made, so
-// this is never acceptance: that takes an [Authorizer].
+// this is never acceptance: that takes an [attest.Authorizer].
 type EKIssuer struct {
 	// Roots are the trust anchors, at least one. The system's roots are never asked.
 	Roots []*x509.Certificate
@@ -140,13 +140,13 @@ type EKVerifier struct {
 // field.
 func NewEKVerifier(c *EKVerifierConfig) (*EKVerifier, error) {
 	if c == nil || len(c.Issuers) == 0 && len(c.Allowed) == 0 && c.Platform == nil {
-		return nil, errors.New("attest: EK verifier: none of Issuers, Allowed and Platform is given")
+		return nil, errors.New("tpmcert: EK verifier: none of Issuers, Allowed and Platform is given")
 	}
 	v := &EKVerifier{allowed: map[[message.HashSize]byte]bool{}, platform: c.Platform, known: newLinkMemory()}
 	for n := range c.Issuers {
 		i, err := newEKIssuer(&c.Issuers[n], v.known)
 		if err != nil {
-			return nil, fmt.Errorf("attest: EK verifier: issuer %d: %w", n, err)
+			return nil, fmt.Errorf("tpmcert: EK verifier: issuer %d: %w", n, err)
 		}
 		i.fetcherID = sharedFetcher(v.issuers, n, i.fetcher)
 		v.issuers = append(v.issuers, i)
@@ -155,17 +155,17 @@ func NewEKVerifier(c *EKVerifierConfig) (*EKVerifier, error) {
 	for n, id := range c.Allowed {
 		digest, err := ekDigest(id)
 		if err != nil {
-			return nil, fmt.Errorf("attest: EK verifier: Allowed %d: %w", n, err)
+			return nil, fmt.Errorf("tpmcert: EK verifier: Allowed %d: %w", n, err)
 		}
 		v.allowed[digest] = true
 	}
 	if len(c.Denied) > 0 && len(c.Issuers) == 0 {
-		return nil, errors.New("attest: EK verifier: Denied without Issuers: no certificate holds, so nothing could be denied")
+		return nil, errors.New("tpmcert: EK verifier: Denied without Issuers: no certificate holds, so nothing could be denied")
 	}
 	for n := range c.Denied {
 		d, err := newDeniedTPM(c.Denied[n])
 		if err != nil {
-			return nil, fmt.Errorf("attest: EK verifier: Denied %d: %w", n, err)
+			return nil, fmt.Errorf("tpmcert: EK verifier: Denied %d: %w", n, err)
 		}
 		v.denied = append(v.denied, d)
 	}
@@ -308,7 +308,7 @@ func (v *EKVerifier) askIssuers(ctx context.Context, w *links, p *EKPresented, f
 			refusal = &ekRefusal{ekWithdrawn, err}
 		}
 		if err := ctx.Err(); err != nil {
-			return csr.Retry(fmt.Errorf("attest: stopped between two issuers: %w", err))
+			return csr.Retry(fmt.Errorf("stopped between two issuers: %w", err))
 		}
 		if worst == nil || refusal.progress > worst.progress {
 			worst = refusal
@@ -324,12 +324,12 @@ func (v *EKVerifier) askPlatform(ctx context.Context, p *EKPresented, machine *c
 	}
 	keys, err := v.platform.EndorsementKeys(ctx, machine)
 	if err != nil {
-		return false, csr.Retry(fmt.Errorf("attest: the platform's EKs of machine %s: %w", machine.Name, err))
+		return false, csr.Retry(fmt.Errorf("the platform's EKs of machine %s: %w", machine.Name, err))
 	}
 	for _, key := range keys {
 		digest, err := csr.SPKIHash(key)
 		if err != nil {
-			return false, csr.Retry(fmt.Errorf("attest: the platform's EKs of machine %s: %w", machine.Name, err))
+			return false, csr.Retry(fmt.Errorf("the platform's EKs of machine %s: %w", machine.Name, err))
 		}
 		if digest == p.digest {
 			return true, nil

@@ -5,10 +5,10 @@ import (
 	"crypto/x509"
 	"time"
 
-	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/internal/work"
 )
 
 // holds is verify with a budget of its own.
 func (i *issuer) holds(p *presented, now time.Time) ([]*x509.Certificate, error) {
-	return i.verify(context.Background(), newTestLinks(attest.MaxHelloSignatures), p, now)
+	return i.verify(context.Background(), newTestLinks(work.HelloSignatures), p, now)
 }

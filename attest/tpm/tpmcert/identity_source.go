@@ -73,7 +73,7 @@ type OtherNameIdentity struct {
 	// Issuer is the caller's name for who issues, which becomes part of the identity:
 	// up to 63 lower-case letters, digits, "." and "-". Empty leaves it out. Two issuers
 	// with different roots that count the same types must have different names here:
-	// otherwise each could certify the other's machines, and [NewVerifier] refuses them.
+	// otherwise each could certify the other's machines, and [NewAKVerifier] refuses them.
 	// Roots of one authority belong into one [Issuer].
 	Issuer string
 }

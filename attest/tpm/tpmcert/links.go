@@ -20,7 +20,7 @@ import (
 // and costs nothing the next time.
 //
 // Beside signatures a hello costs one encryption to its EK (RSAES-OAEP, or one key
-// generation and one key agreement) on [RoadEK], and hello and answer the division of
+// generation and one key agreement) on [attest.RoadEK], and hello and answer the division of
 // one RSA modulus by 16 small primes (ROCA).
 const (
 	// MaxRSABits is the size of the largest RSA keys.

@@ -25,10 +25,10 @@ const (
 // begin with #, and nothing else, so that no certificate is passed over in silence: other
 // blocks, PEM headers, text, and a block that does not end are errors that name the line.
 // Lines end with LF or CR LF, the last one also with the input. There must be one
-// certificate at least, each of at most [MaxCertificateSize] bytes.
+// certificate at least, each of at most 16 KiB.
 func ParseCertificatesPEM(b []byte) ([]*x509.Certificate, error) {
 	if len(b) > MaxPEMSize {
-		return nil, fmt.Errorf("attest: certificates in PEM: %d bytes, at most %d", len(b), MaxPEMSize)
+		return nil, fmt.Errorf("tpmcert: certificates in PEM: %d bytes, at most %d", len(b), MaxPEMSize)
 	}
 	var found []*x509.Certificate
 	var body []byte // of the block that is open
@@ -54,14 +54,14 @@ func ParseCertificatesPEM(b []byte) ([]*x509.Certificate, error) {
 			body = append(body, line...)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("attest: certificates in PEM: line %d: %w", n, err)
+			return nil, fmt.Errorf("tpmcert: certificates in PEM: line %d: %w", n, err)
 		}
 	}
 	switch {
 	case inside != 0:
-		return nil, fmt.Errorf("attest: certificates in PEM: line %d: a block that does not end", inside)
+		return nil, fmt.Errorf("tpmcert: certificates in PEM: line %d: a block that does not end", inside)
 	case len(found) == 0:
-		return nil, errors.New("attest: certificates in PEM: there is none")
+		return nil, errors.New("tpmcert: certificates in PEM: there is none")
 	}
 	return found, nil
 }

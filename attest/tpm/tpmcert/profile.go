@@ -29,7 +29,7 @@ const (
 
 // Profile says what one issuer's AK certificates look like. Real ones differ, so
 // trust is a list of issuers with a profile each. The zero value refuses every
-// certificate, and [NewVerifier] refuses the zero value: start from one of the
+// certificate, and [NewAKVerifier] refuses the zero value: start from one of the
 // functions below, or give every field some thought.
 //
 // Whatever the profile, these are refused: a CA certificate; a key usage of
@@ -40,7 +40,7 @@ type Profile struct {
 	// Name is for people, for example "TCG AK". It must not be empty.
 	Name string
 	// KeyUsage are bits that must be set in the key usage extension. Zero is
-	// refused by NewVerifier unless InsecureAllowAnyKeyUsage is set.
+	// refused by NewAKVerifier unless InsecureAllowAnyKeyUsage is set.
 	KeyUsage x509.KeyUsage
 	// InsecureAllowAnyKeyUsage admits certificates without the key usage
 	// extension. On GCE the key usage alone tells an AK from an EK.
@@ -211,7 +211,7 @@ func (p *Profile) checkExtKeyUsage(cert *x509.Certificate) error {
 	return nil
 }
 
-// extKeyUsages returns the identifiers of the extension, one behind the other.
+// extKeyUsages returns the identifiers of the extension, one after the other.
 func extKeyUsages(cert *x509.Certificate) (ids cryptobyte.String, present bool) {
 	for i := range cert.Extensions {
 		if !oid.ExtendedKeyUsage.Equal(cert.Extensions[i].Id) {

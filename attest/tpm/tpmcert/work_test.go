@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/work"
+
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/csr"
@@ -246,13 +248,13 @@ func TestBudgetEnds(t *testing.T) {
 	if err := w.step(); !errors.Is(err, attest.CheckBudget) {
 		t.Errorf("steps: %v", err)
 	}
-	w = newTestLinks(attest.MaxHelloSignatures)
+	w = newTestLinks(work.HelloSignatures)
 	w.links = MaxChainLinks + MaxFailedLinks
 	cert := &certificate{}
 	if err := w.link(ctx, newLinkMemory(), cert, cert); !errors.Is(err, attest.CheckBudget) {
 		t.Errorf("links: %v", err)
 	}
-	if attest.MaxHelloSignatures != 10 || attest.MaxAnswerSignatures != 12 || MaxRSABits != 4096 {
+	if work.HelloSignatures != 10 || work.AnswerSignatures != 12 || MaxRSABits != 4096 {
 		t.Error("LIMITATIONS states these figures")
 	}
 }
@@ -272,7 +274,7 @@ func TestGivenUpContexts(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	w := newTestLinks(attest.MaxHelloSignatures)
+	w := newTestLinks(work.HelloSignatures)
 	if err := w.Signature(ctx); !errors.Is(err, csr.ErrRetry) || w.Signatures() != 0 {
 		t.Errorf("a signature: %v", err)
 	}

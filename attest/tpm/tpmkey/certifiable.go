@@ -24,7 +24,7 @@ type Certifiable interface {
 	// *ecdsa.PublicKey or an *rsa.PublicKey.
 	crypto.Signer
 
-	// load puts the key into the TPM, if it is not there, for flush to take out
+	// Load puts the key into the TPM, if it is not there, for flush to take out
 	// again. flush does not need a context and is never nil without an error.
 	Load(ctx context.Context, h *tpmop.Handles) (k *tpmop.LoadedKey, flush func() error, err error)
 }
@@ -49,7 +49,7 @@ func SoftwareKey(key crypto.Signer) (Certifiable, error) {
 		err = fmt.Errorf("got a %T, want an *ecdsa.PrivateKey or an *rsa.PrivateKey", key)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("attest: software key: %w", err)
+		return nil, fmt.Errorf("tpmkey: software key: %w", err)
 	}
 	return k, nil
 }

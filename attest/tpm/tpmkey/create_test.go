@@ -139,7 +139,7 @@ func TestLoadTPMKeyRefuses(t *testing.T) {
 		file := k.File()
 		tt.change(file)
 		got, err := Load(t.Context(), tpm, file, &LoadOptions{OwnerPassword: hidden([]byte(tt.owner))})
-		if !errors.Is(err, tt.want) || got != nil || !strings.HasPrefix(err.Error(), "attest: TPM key") {
+		if !errors.Is(err, tt.want) || got != nil || !strings.HasPrefix(err.Error(), "tpmkey: ") {
 			t.Errorf("%s: got %v, want %v", name, err, tt.want)
 		}
 	}

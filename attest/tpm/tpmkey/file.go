@@ -14,6 +14,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/safefile"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 	"github.com/nodeattest/nodeattest/oid"
 )
@@ -104,7 +105,7 @@ const (
 type Policy struct {
 	// Command is the command's code, such as tpm2.TPMCCPolicyPCR.
 	Command tpm2.TPMCC
-	// Body are the command's parameters behind the session handle, as the TPM takes
+	// Body are the command's parameters after the session handle, as the TPM takes
 	// them; empty for a command without parameters. At most 1024 bytes.
 	Body []byte
 }
@@ -115,9 +116,37 @@ type Policy struct {
 func ParseFile(b []byte) (*File, error) {
 	f, err := parseFile(b)
 	if err != nil {
-		return nil, fmt.Errorf("attest: %w: %w", ErrFile, err)
+		return nil, fmt.Errorf("tpmkey: %w: %w", ErrFile, err)
 	}
 	return f, nil
+}
+
+// WriteFile stores the key in a file of mode 0600, in the place of the one that was there:
+// a reader, also one after a loss of power, finds the old one or the new one whole. The
+// directory must exist. Errors are those of [File.Encode] and the file system's.
+func (f *File) WriteFile(path string) error {
+	b, err := f.Encode()
+	if err != nil {
+		return err
+	}
+	if err := safefile.Replace(path, safefile.Content(b)); err != nil {
+		return fmt.Errorf("tpmkey: %w", err)
+	}
+	return nil
+}
+
+// ReadFile reads a file that [File.WriteFile] wrote. On Unix it must be this user's, of
+// mode 0600, and no symbolic link. Errors wrap ErrFile, or are the file system's:
+// errors.Is finds [io/fs.ErrNotExist].
+func ReadFile(path string) (*File, error) {
+	b, err := safefile.Read(path, MaxFileSize, safefile.Private)
+	switch {
+	case errors.Is(err, safefile.CheckFile):
+		return nil, fmt.Errorf("tpmkey: %w: %w", ErrFile, err)
+	case err != nil:
+		return nil, fmt.Errorf("tpmkey: %w", err)
+	}
+	return ParseFile(b)
 }
 
 func parseFile(b []byte) (*File, error) {
@@ -173,17 +202,17 @@ func whyNotCanonical(b []byte, block *pem.Block, rest []byte) string {
 	case len(block.Headers) != 0:
 		return "it has PEM headers"
 	case bytes.HasPrefix(rest, begin):
-		return "there is another block behind it"
+		return "there is another block after it"
 	case len(rest) != 0 && len(bytes.TrimSpace(rest)) == 0:
-		return "there are blanks or empty lines behind it"
+		return "there are blanks or empty lines after it"
 	case len(rest) != 0:
-		return "there is text behind it"
+		return "there is text after it"
 	case !bytes.HasSuffix(b, []byte("\n")):
 		return "its last line has no line feed at the end"
 	case bytes.Contains(b, []byte("\n\n")):
 		return "there is an empty line in it"
 	}
-	return "its base64 is not in lines of 64 characters, or has other bits behind its end"
+	return "its base64 is not in lines of 64 characters, or has other bits after its end"
 }
 
 // readOptional reads type to rsaParent.
@@ -310,7 +339,7 @@ func (f *File) Encode() ([]byte, error) {
 	})
 	der, err := b.Bytes()
 	if err != nil {
-		return nil, fmt.Errorf("attest: %w: %w", ErrFile, err)
+		return nil, fmt.Errorf("tpmkey: %w: %w", ErrFile, err)
 	}
 	out := pem.EncodeToMemory(&pem.Block{Type: tpmKeyFileBlock, Bytes: der})
 	if _, err := ParseFile(out); err != nil {

@@ -160,7 +160,7 @@ func TestTPMKeyFileRefuses(t *testing.T) {
 		"nothing":             {nil, "no PEM block"},
 		"another block":       {bytes.ReplaceAll(good, []byte("TSS2 "), nil), "no PEM block"},
 		"text in front":       {append([]byte("# key\n"), good...), "canonical"},
-		"text behind":         {append(slices.Clone(good), "x\n"...), "canonical"},
+		"text after":          {append(slices.Clone(good), "x\n"...), "canonical"},
 		"CRLF":                {bytes.ReplaceAll(good, []byte("\n"), []byte("\r\n")), "canonical"},
 		"two":                 {append(slices.Clone(good), good...), "canonical"},
 		"too large":           {bytes.Repeat(good, 100), "at most"},
@@ -185,7 +185,7 @@ func TestTPMKeyFileRefuses(t *testing.T) {
 		"no private part":     {edit("\x04\x05\x00\x03\x01\x02\x03", ""), "privkey"},
 		"empty private part":  {edit("\x04\x05\x00\x03\x01\x02\x03", "\x04\x02\x00\x00"), "privkey"},
 		"long private part":   {edit("\x04\x05\x00\x03\x01\x02\x03", "\x04\x05\x00\x02\x01\x02\x03"), "TPM2B_PRIVATE"},
-		"something behind":    {edit("\x04\x05\x00\x03\x01\x02\x03", "\x04\x05\x00\x03\x01\x02\x03\x05\x00"), "two OCTET STRINGs"},
+		"something after":     {edit("\x04\x05\x00\x03\x01\x02\x03", "\x04\x05\x00\x03\x01\x02\x03\x05\x00"), "two OCTET STRINGs"},
 		"public part of none": {edit("\x04\x58\x00\x56", "\x04\x58\x00\x55"), "TPM2B_PUBLIC"},
 	} {
 		if f, err := ParseFile(tt.file); !errors.Is(err, ErrFile) || f != nil || !strings.Contains(err.Error(), tt.want) {

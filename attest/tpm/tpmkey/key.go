@@ -81,7 +81,7 @@ type LoadOptions struct {
 var ErrPassword = errors.New("the TPM key has another password")
 
 // Key is a signing key that a TPM made and that never leaves it: a
-// crypto.Signer for certificate requests and TLS, and a Key whose statement says
+// crypto.Signer for certificate requests and TLS, and a [Certifiable] whose statement says
 // that it is resident. File is what brings it back after the process has ended or
 // the TPM was reset.
 //
@@ -114,7 +114,7 @@ func Create(ctx context.Context, tpm transport.TPM, kind Kind, opts *Options) (*
 	}
 	area, err := tpmKeyArea(kind)
 	if err != nil {
-		return nil, fmt.Errorf("attest: TPM key: %w", err)
+		return nil, fmt.Errorf("tpmkey: %w", err)
 	}
 	k := &Key{tpm: Share(tpm)}
 	return k.made(k.tpm.Do(ctx, func(h *tpmop.Handles) error { return k.create(ctx, h, area, opts) }), kind.String())
@@ -128,10 +128,10 @@ func Load(ctx context.Context, tpm transport.TPM, file *File, opts *LoadOptions)
 		opts = &LoadOptions{}
 	}
 	if file == nil {
-		return nil, fmt.Errorf("attest: TPM key: %w: there is none", ErrFile)
+		return nil, fmt.Errorf("tpmkey: %w: there is none", ErrFile)
 	}
 	if _, err := file.check(); err != nil {
-		return nil, fmt.Errorf("attest: TPM key: %w: %w", ErrFile, err)
+		return nil, fmt.Errorf("tpmkey: %w: %w", ErrFile, err)
 	}
 	k := &Key{tpm: Share(tpm), file: file.clone()}
 	return k.made(k.tpm.Do(ctx, func(h *tpmop.Handles) error { return k.loadFile(ctx, h, opts) }), "from a file")
@@ -142,7 +142,7 @@ func (k *Key) made(err error, what string) (*Key, error) {
 	if err == nil {
 		return k, nil
 	}
-	err = fmt.Errorf("attest: TPM key, %s: %w", what, err)
+	err = fmt.Errorf("tpmkey: %s: %w", what, err)
 	if k.held != 0 {
 		err = errors.Join(err, k.Close())
 	}
@@ -189,7 +189,7 @@ func (k *Key) Load(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, fun
 func (k *Key) Sign(_ io.Reader, digest []byte, opts crypto.SignerOpts) ([]byte, error) {
 	scheme, err := k.signScheme(digest, opts)
 	if err != nil {
-		return nil, fmt.Errorf("attest: TPM key: %w", err)
+		return nil, fmt.Errorf("tpmkey: %w", err)
 	}
 	var signature []byte
 	ctx := context.Background()
@@ -198,10 +198,10 @@ func (k *Key) Sign(_ io.Reader, digest []byte, opts crypto.SignerOpts) ([]byte, 
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("attest: TPM key: %w", err)
+		return nil, fmt.Errorf("tpmkey: %w", err)
 	}
 	if err := verifyOwn(k.key, digest, signature, opts); err != nil {
-		return nil, fmt.Errorf("attest: TPM key: the TPM made a bad signature: %w", err)
+		return nil, fmt.Errorf("tpmkey: the TPM made a bad signature: %w", err)
 	}
 	return signature, nil
 }
@@ -282,7 +282,7 @@ func (k *Key) Close() error {
 		err = k.tpm.FlushLeft(ctx)
 	}
 	if err != nil {
-		return fmt.Errorf("attest: closing a TPM key: %w", err)
+		return fmt.Errorf("tpmkey: close: %w", err)
 	}
 	return nil
 }

@@ -56,7 +56,7 @@ func TestCreateTPMKeyRefuses(t *testing.T) {
 			return Create(t.Context(), tpm, ECDSAP256, &Options{Parent: 0x81000001})
 		},
 	} {
-		if k, err := f(); err == nil || k != nil || !strings.HasPrefix(err.Error(), "attest: ") {
+		if k, err := f(); err == nil || k != nil || !strings.HasPrefix(err.Error(), "tpmkey: ") {
 			t.Errorf("%s: got %v, %v", name, k, err)
 		}
 	}

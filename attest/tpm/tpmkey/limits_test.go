@@ -92,7 +92,7 @@ func TestTPMKeyFileElements(t *testing.T) {
 		"a description in another string type": emptyAuth + string(element(tagTPMKeyDescription, element(asn1.PrintableString, []byte("a")))),
 		"a description of two":                 emptyAuth + string(element(tagTPMKeyDescription, append(element(asn1.UTF8String, []byte("a")), element(asn1.UTF8String, []byte("b"))...))),
 		"a policy of no list":                  emptyAuth + string(element(tagTPMKeyPolicy, octets(code))),
-		"a policy with something behind":       emptyAuth + string(element(tagTPMKeyPolicy, append(seq(seq(code, body)), 5, 0))),
+		"a policy with something after":        emptyAuth + string(element(tagTPMKeyPolicy, append(seq(seq(code, body)), 5, 0))),
 		"a statement of no list":               emptyAuth + string(element(tagTPMKeyPolicy, seq(octets(code)))),
 		"a statement without its code":         statement(body),
 		"a statement without its body":         statement(code),
@@ -101,7 +101,7 @@ func TestTPMKeyFileElements(t *testing.T) {
 		"two codes in one":                     statement(element(tagTPMKeyEmptyAuth, append(element(asn1.INTEGER, []byte{1}), element(asn1.INTEGER, []byte{1})...)), body),
 		"a body that is no string of octets":   statement(code, element(tagTPMKeyPolicy, element(asn1.INTEGER, []byte{1}))),
 		"two bodies in one":                    statement(code, element(tagTPMKeyPolicy, append(octets(nil), octets(nil)...))),
-		"emptyAuth with something behind":      "\xa0\x05\x01\x01\x00\x05\x00",
+		"emptyAuth with something after":       "\xa0\x05\x01\x01\x00\x05\x00",
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, err := ParseFile(edited(t, bare.Bytes, "\xa0\x03\x01\x01\xff", form))
@@ -122,10 +122,10 @@ func TestTPMKeyFileElements(t *testing.T) {
 	old := string(element(tagTPMKeyPolicy, seq(seq(code, body))))
 	null := []byte{5, 0}
 	for name, form := range map[string][]byte{
-		"a third in the statement":  element(tagTPMKeyPolicy, seq(seq(code, body, null))),
-		"a second number":           element(tagTPMKeyPolicy, seq(seq(element(tagTPMKeyEmptyAuth, append(element(asn1.INTEGER, []byte{1, 0x7f}), null...)), body))),
-		"a second parameter":        element(tagTPMKeyPolicy, seq(seq(code, element(tagTPMKeyPolicy, append(bytes.Clone(parameters), null...))))),
-		"something behind the list": element(tagTPMKeyPolicy, append(seq(seq(code, body)), null...)),
+		"a third in the statement": element(tagTPMKeyPolicy, seq(seq(code, body, null))),
+		"a second number":          element(tagTPMKeyPolicy, seq(seq(element(tagTPMKeyEmptyAuth, append(element(asn1.INTEGER, []byte{1, 0x7f}), null...)), body))),
+		"a second parameter":       element(tagTPMKeyPolicy, seq(seq(code, element(tagTPMKeyPolicy, append(bytes.Clone(parameters), null...))))),
+		"something after the list": element(tagTPMKeyPolicy, append(seq(seq(code, body)), null...)),
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, err := ParseFile(edited(t, block.Bytes, old, string(form)))
@@ -158,7 +158,7 @@ func TestKeyPolicyParameters(t *testing.T) {
 		"a bank that ends":             {tpm2.TPMCCPolicyPCR, digest + list(1, "\x00"), false},
 		"one bank fewer than it says":  {tpm2.TPMCCPolicyPCR, digest + "\x00\x00\x00\x02" + selection, false},
 		"a count that ends":            {tpm2.TPMCCPolicyPCR, digest + "\x00\x00\x00", false},
-		"something behind":             {tpm2.TPMCCPolicyPCR, digest + list(1, selection) + "\x00", false},
+		"something after":              {tpm2.TPMCCPolicyPCR, digest + list(1, selection) + "\x00", false},
 		"a digest of 64 bytes":         {tpm2.TPMCCPolicyPCR, "\x00\x40" + strings.Repeat("d", tpmwire.MaxDigestSize) + list(1, selection), true},
 		"a digest of 65 bytes":         {tpm2.TPMCCPolicyPCR, "\x00\x41" + strings.Repeat("d", tpmwire.MaxDigestSize+1) + list(1, selection), false},
 		"a digest that ends":           {tpm2.TPMCCPolicyPCR, "\x00\x20d", false},

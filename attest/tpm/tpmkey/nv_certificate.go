@@ -61,21 +61,21 @@ func WriteNVCertificate(ctx context.Context, tpm transport.TPM, index tpm2.TPMHa
 		opts = &NVCertificateOptions{}
 	}
 	if err := checkNVCertificate(der); err != nil {
-		return fmt.Errorf("attest: certificate for NV index 0x%08x: %w", uint32(index), err)
+		return fmt.Errorf("tpmkey: certificate for NV index 0x%08x: %w", uint32(index), err)
 	}
 	err := Share(tpm).Do(ctx, func(h *tpmop.Handles) error {
 		w := &nvWriter{h: h, index: index, password: opts.OwnerPassword}
 		return w.write(ctx, der)
 	})
 	if err != nil {
-		return fmt.Errorf("attest: certificate for NV index 0x%08x: %w", uint32(index), err)
+		return fmt.Errorf("tpmkey: certificate for NV index 0x%08x: %w", uint32(index), err)
 	}
 	return nil
 }
 
 // ReadNVCertificate reads the DER of a certificate from an NV index: one that
 // WriteNVCertificate wrote, or a maker's, with or without the 7 bytes of a
-// TCG_PCCLIENT_STORED_CERT in front and padding behind. Errors wrap
+// TCG_PCCLIENT_STORED_CERT in front and padding after. Errors wrap
 // ErrNVIndexNotFound, ErrNVCertificateIncomplete or the TPM's response code.
 func ReadNVCertificate(ctx context.Context, tpm transport.TPM, index tpm2.TPMHandle) ([]byte, error) {
 	var encoded []byte
@@ -97,7 +97,7 @@ func ReadNVCertificate(ctx context.Context, tpm transport.TPM, index tpm2.TPMHan
 		err = checkNVCertificate(encoded)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("attest: certificate in NV index 0x%08x: %w", uint32(index), err)
+		return nil, fmt.Errorf("tpmkey: certificate in NV index 0x%08x: %w", uint32(index), err)
 	}
 	return encoded, nil
 }
@@ -120,7 +120,7 @@ func RemoveNVCertificate(ctx context.Context, tpm transport.TPM, index tpm2.TPMH
 		return w.undefine(ctx)
 	})
 	if err != nil {
-		return fmt.Errorf("attest: removing NV index 0x%08x: %w", uint32(index), err)
+		return fmt.Errorf("tpmkey: removing NV index 0x%08x: %w", uint32(index), err)
 	}
 	return nil
 }

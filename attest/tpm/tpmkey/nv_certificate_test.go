@@ -101,7 +101,7 @@ func TestWriteNVCertificateRefuses(t *testing.T) {
 	}{
 		"nothing":             {ownIndex, nil, "0 bytes"},
 		"no certificate":      {ownIndex, []byte("certificate"), "x509"},
-		"bytes behind":        {ownIndex, append(bytes.Clone(der), 0), "x509"},
+		"bytes after":         {ownIndex, append(bytes.Clone(der), 0), "x509"},
 		"cut short":           {ownIndex, der[:len(der)-1], "x509"},
 		"over our limit":      {ownIndex, certificateOf(t, MaxNVCertificateSize), "want 1 to 16384"},
 		"over the TPM's":      {ownIndex, certificateOf(t, 2048), "at most 2048"},

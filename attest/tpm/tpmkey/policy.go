@@ -48,7 +48,7 @@ func parseKeyPolicy(statements []Policy) (*keyPolicy, error) {
 			return nil, fmt.Errorf("command 0x%08x is not supported: want TPM2_PolicyPCR or TPM2_PolicyAuthValue", uint32(s.Command))
 		}
 		if !body.Empty() {
-			return nil, fmt.Errorf("%d bytes behind the parameters of command 0x%08x", len(body), uint32(s.Command))
+			return nil, fmt.Errorf("%d bytes after the parameters of command 0x%08x", len(body), uint32(s.Command))
 		}
 		p.steps = append(p.steps, step)
 	}

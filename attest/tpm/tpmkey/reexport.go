@@ -15,7 +15,7 @@ var ErrNVIndexNotFound = tpmop.ErrNVIndexNotFound
 // stays the caller's to close, after everything that uses it.
 func Share(tpm transport.TPM) *Shared { return tpmop.Share(tpm) }
 
-// Shared lets several keys, an Attester and the caller's own code use one TPM
+// Shared lets several keys, a Prover and the caller's own code use one TPM
 // from many goroutines. A transport sends one command at a time and a TPM has as
 // few as three slots for loaded objects, so each operation of this package takes
 // the TPM for all of its commands, from the first load to the last flush, and

@@ -57,5 +57,5 @@ func ExampleSoftwareKey() {
 	}
 	// Output:
 	// P-256 can be certified
-	// attest: software key: curve: got P-224, want P-256, P-384 or P-521
+	// tpmkey: software key: curve: got P-224, want P-256, P-384 or P-521
 }

@@ -1,10 +1,9 @@
-package tpm
+package tpmcert
 
 import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/internal/der"
 )
 
@@ -23,17 +22,17 @@ func TestSourcesOfPresentedEKs(t *testing.T) {
 		ekPublic     []byte
 		want         Check
 	}{
-		"neither":                     {nil, nil, tpmcert.CheckEKSources},
-		"both":                        {certificates(1), []byte{1, 2}, tpmcert.CheckEKSources},
-		"a certificate and one byte":  {certificates(1), []byte{1}, tpmcert.CheckEKSources},
-		"one byte":                    {nil, []byte{1}, tpmcert.CheckEKKeyEncoding},
-		"a certificate":               {certificates(1), nil, tpmcert.CheckCertificateEncoding},
-		"as many as there may be":     {certificates(der.MaxCertificates), nil, tpmcert.CheckCertificateEncoding},
+		"neither":                     {nil, nil, CheckEKSources},
+		"both":                        {certificates(1), []byte{1, 2}, CheckEKSources},
+		"a certificate and one byte":  {certificates(1), []byte{1}, CheckEKSources},
+		"one byte":                    {nil, []byte{1}, CheckEKKeyEncoding},
+		"a certificate":               {certificates(1), nil, CheckCertificateEncoding},
+		"as many as there may be":     {certificates(der.MaxCertificates), nil, CheckCertificateEncoding},
 		"one more than there may be":  {certificates(der.MaxCertificates + 1), nil, attest.CheckSize},
 		"many more than there may be": {certificates(4 * der.MaxCertificates), nil, attest.CheckSize},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := tpmcert.ParseEKPresented(c.certificates, c.ekPublic)
+			_, err := ParseEKPresented(c.certificates, c.ekPublic)
 			expectCheck(t, err, c.want)
 		})
 	}

@@ -1,17 +1,15 @@
-package attest
+package csr
 
 import (
 	"testing"
-
-	"github.com/nodeattest/nodeattest/csr"
 )
 
 // A signer name that says no purpose is one of no method.
 func TestPurposesOfSigners(t *testing.T) {
 	for name, c := range map[string]struct{ client, serving bool }{
-		csr.SignerKubeAPIServerClientKubelet: {true, false}, csr.SignerKubeletServing: {false, true}, "example.com/signer": {false, false}, "": {false, false},
+		SignerKubeAPIServerClientKubelet: {true, false}, SignerKubeletServing: {false, true}, "example.com/signer": {false, false}, "": {false, false},
 	} {
-		request := &csr.Request{Spec: csr.Spec{SignerName: name}}
+		request := &Request{Spec: Spec{SignerName: name}}
 		if err := CheckPurpose(request, false); c.client != (err == nil) {
 			t.Errorf("%q, client: %v", name, err)
 		}

@@ -1,4 +1,4 @@
-package tpm_test
+package attest_test
 
 import (
 	"bytes"
@@ -57,7 +57,7 @@ func (h *hexText) UnmarshalText(text []byte) (err error) {
 
 func loadWorkedExample(t *testing.T) *workedExample {
 	t.Helper()
-	dir := filepath.Join("../testdata", "messages")
+	dir := filepath.Join("testdata", "messages")
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -276,7 +276,7 @@ func checkOtherRoad(t *testing.T, e *workedExample) {
 // but for the nonce, to its hello.
 func TestWorkedExampleVerifies(t *testing.T) {
 	e := loadWorkedExample(t)
-	key := attest.RingKey{ID: attest.RingKeyID(e.RingKey.ID), Secret: secret.New([attest.RingSecretSize]byte(e.RingKey.Secret)), ActiveAt: e.RingKey.ActiveAt}
+	key := attest.RingKey{ID: [8]byte(e.RingKey.ID), Secret: secret.New([message.SecretSize]byte(e.RingKey.Secret)), ActiveAt: e.RingKey.ActiveAt}
 	ring, err := attest.NewStaticKeyRing(key)
 	if err != nil {
 		t.Fatal(err)

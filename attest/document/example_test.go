@@ -1,0 +1,168 @@
+package document_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/document"
+	"github.com/nodeattest/nodeattest/csr"
+)
+
+// checkCloud: a document is not one that the cloud signed.
+const checkCloud attest.Check = "cloud-document"
+
+// cloudDocument is a document of a cloud: signed JSON about a machine, over a value that
+// the machine gave.
+type cloudDocument struct {
+	Machine   string
+	Nonce     []byte
+	Signature []byte `json:",omitempty"`
+}
+
+func (d cloudDocument) signed() []byte {
+	d.Signature = nil
+	data, _ := json.Marshal(d) // never fails
+	return data
+}
+
+// cloudPlatform is the control plane's side of the kind, with the cloud's public key.
+type cloudPlatform struct{ key ed25519.PublicKey }
+
+// Read reads a document and verifies nothing.
+func (p cloudPlatform) Read(data []byte) (*document.Claims, error) {
+	var d cloudDocument
+	if err := json.Unmarshal(data, &d); err != nil {
+		return nil, &attest.Error{Check: checkCloud, Got: "no document", Want: "JSON", Err: err}
+	}
+	return &document.Claims{Machine: attest.Identity("cloud:" + d.Machine), Value: d.Nonce}, nil
+}
+
+// Verify verifies the signature and reads what it is over.
+func (p cloudPlatform) Verify(ctx context.Context, data []byte, _ time.Time, budget *attest.Budget) (*document.Claims, error) {
+	var d cloudDocument
+	if err := json.Unmarshal(data, &d); err != nil {
+		return nil, &attest.Error{Check: checkCloud, Got: "no document", Want: "JSON", Err: err}
+	}
+	if err := budget.Signature(ctx); err != nil {
+		return nil, err
+	}
+	if !ed25519.Verify(p.key, d.signed(), d.Signature) {
+		return nil, &attest.Error{Check: checkCloud, Got: "another signature", Want: "the cloud's"}
+	}
+	return p.Read(data)
+}
+
+// cloudMachine is the node's side: it asks the cloud for documents about itself. This one
+// has the cloud's key in its hand; a real one asks an address such as 169.254.169.254.
+type cloudMachine struct {
+	name  string
+	cloud ed25519.PrivateKey
+}
+
+func (m cloudMachine) Machine(context.Context) (attest.Identity, error) {
+	return attest.Identity("cloud:" + m.name), nil
+}
+
+func (m cloudMachine) Document(_ context.Context, value []byte) ([]byte, error) {
+	d := cloudDocument{Machine: m.name, Nonce: value}
+	d.Signature = ed25519.Sign(m.cloud, d.signed())
+	return json.Marshal(d)
+}
+
+// A kind of evidence of one's own, on both sides, and a join with it. The two types above
+// are all that its author writes.
+func Example() {
+	ctx := context.Background()
+	public, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		log.Fatal(err)
+	}
+	verifier, err := newCloudVerifier(public)
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	// The node.
+	prover, err := document.NewProver("cloud", cloudMachine{"vm-17", private})
+	if err != nil {
+		log.Fatal(err)
+	}
+	attester, err := attest.NewAttester(prover)
+	if err != nil {
+		log.Fatal(err)
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		log.Fatal(err)
+	}
+	request, err := csr.Create(csr.PurposeClient, key, "node-1", csr.CreateOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	subject := attest.Subject{Request: request, SignerName: "cluster.x-k8s.io/kube-apiserver-client-kubelet-cloud", ClusterID: "cluster-1"}
+
+	// Hello, challenge, answer. On Kubernetes both are filed at the API server.
+	hello, err := attester.Hello(ctx, subject)
+	if err != nil {
+		log.Fatal(err)
+	}
+	challenge, err := verifier.Challenge(ctx, filed(hello))
+	if err != nil {
+		log.Fatal(err)
+	}
+	answer, err := attester.Answer(ctx, challenge, key, subject)
+	if err != nil {
+		log.Fatal(err)
+	}
+	result, err := verifier.Verify(ctx, filed(answer))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(result.MachineStanding, result.Machine, "is", result.NodeName)
+	// Output: asserted cloud:vm-17 is node-1
+}
+
+// newCloudVerifier is a control plane that knows one machine, as node-1.
+func newCloudVerifier(cloud ed25519.PublicKey) (*attest.Verifier, error) {
+	kind, err := document.NewKind(document.KindConfig{Provider: "cloud", Identities: []string{"cloud"}, ValueSize: 32, Platform: cloudPlatform{cloud}})
+	if err != nil {
+		return nil, err
+	}
+	ring, err := attest.NewStaticKeyRing(attest.NewRingKey(time.Now()))
+	if err != nil {
+		return nil, err
+	}
+	return attest.NewVerifier(attest.VerifierConfig{
+		ClusterIDs: []string{"cluster-1"},
+		KeyRing:    ring,
+		Kinds:      []attest.Kind{kind},
+		Policy: &csr.Policy{
+			SignerNames: []string{"cluster.x-k8s.io/kube-apiserver-client-kubelet-cloud"},
+			Machines: func(_ context.Context, name string, _ *csr.Request) (*csr.Machine, error) {
+				return &csr.Machine{Name: "vm-17", NodeName: name, BootstrapReady: true}, nil
+			},
+		},
+		Authorizer: attest.AuthorizerFunc(func(_ context.Context, r *attest.Result, _ *csr.Request) (*attest.Authorization, error) {
+			if r.Machine != "cloud:vm-17" || r.NodeName != "node-1" {
+				return nil, attest.NotMember("machine " + string(r.Machine) + " is not that of " + r.NodeName)
+			}
+			return &attest.Authorization{}, nil
+		}),
+	})
+}
+
+// filed is what the API server keeps of a spec of a node that has a bootstrap token.
+func filed(spec *csr.Spec) *csr.Request {
+	r := &csr.Request{APIVersion: "certificates.k8s.io/v1", Kind: "CertificateSigningRequest",
+		Metadata: csr.Metadata{Name: "csr-node-1", CreationTimestamp: time.Now().Truncate(time.Second)}, Spec: *spec}
+	r.Spec.Username, r.Spec.Groups = csr.BootstrapUserPrefix+"abcdef", []string{"system:bootstrappers", "system:authenticated"}
+	return r
+}

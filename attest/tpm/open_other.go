@@ -1,0 +1,14 @@
+//go:build !linux
+
+package tpm
+
+import (
+	"github.com/google/go-tpm/tpm2/transport"
+
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// openDevice refuses: only Linux has device files of TPMs.
+func openDevice(path string) (transport.TPMCloser, error) {
+	return nil, refusal.Config("path", path+", a device file", "a Unix socket: only Linux has device files of TPMs")
+}
