@@ -240,11 +240,14 @@ func (f *forger) sign(t testing.TB, scheme statement.KeyScheme, message []byte) 
 // forgery is a certify statement before it is marshalled and signed. A test changes
 // one thing of a good one.
 type forgery struct {
-	ak      *forger
-	attest  *statement.Attestation
-	public  *statement.Public   // certified
-	scheme  statement.KeyScheme // signed with
-	options statement.CertifyOptions
+	ak        *forger
+	attest    *statement.Attestation
+	public    *statement.Public                        // certified
+	scheme    statement.KeyScheme                      // signed with
+	patch     func(attest []byte) []byte               // before signing
+	signature func(tpmtSignature *statement.Signature) // after signing
+	after     func(*statement.CertifyEvidence)         // last
+	options   statement.CertifyOptions
 }
 
 var testQualifyingData = []byte{0x00, 0xff, 0x55, 0xaa}
