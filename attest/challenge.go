@@ -1,7 +1,10 @@
 package attest
 
 import (
+	"context"
+	"crypto/rand"
 	"encoding/base64"
+	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
@@ -56,4 +59,53 @@ func parseChallengeMessage(message string) ([]byte, error) {
 		return nil, &Error{Check: CheckEncoding, Got: "a challenge message in another form", Want: "padded, unbroken base64"}
 	}
 	return challenge, nil
+}
+
+// makeChallenge adds key, nonce and times to what is known, and the secret. Where the kind
+// seals it, it leaves here in the credential alone.
+func (v *Verifier) makeChallenge(ctx context.Context, k *openKind, hello HelloEvidence, q *Inquiry, b *message.Binding, created time.Time) ([]byte, error) {
+	key, err := v.ring.newest(q.Now)
+	if err != nil {
+		return nil, err
+	}
+	b.KeyID = key.ID
+	_, _ = rand.Read(b.Nonce[:]) // never fails
+	b.IssuedAt = created.Unix()
+	b.NotAfter = created.Add(v.window).Unix()
+	der, err := b.Marshal()
+	if err != nil {
+		return nil, err
+	}
+	secret := key.challengeSecret(k.Provider, der)
+	credential, err := hello.Seal(ctx, q, secret)
+	if err != nil {
+		return nil, err
+	}
+	c := &message.Challenge{Binding: *b, Clear: secret}
+	switch {
+	case (credential != nil) != (b.Road == message.RoadEK):
+		return nil, k.fault("a credential, or none, on road "+b.Road.String(), "one on road ek alone")
+	case credential != nil:
+		c.Clear = nil
+		c.Credential = &message.Credential{IDObject: credential.IDObject, EncryptedSecret: credential.EncryptedSecret}
+	}
+	return c.Marshal()
+}
+
+// expected is the Binding as the verifier knows it: everything but key, nonce
+// and times.
+func (v *Verifier) expected(r *Result, p *Presented, request *csr.Request, clusterID string) *message.Binding {
+	b := &message.Binding{
+		Road:        message.Road(r.Road),
+		ClusterID:   clusterID,
+		SignerName:  r.SignerName,
+		Requester:   request.Spec.Username,
+		MachineKey:  r.MachineKey,
+		AKName:      p.AKName,
+		RequestHash: r.RequestHash,
+	}
+	if s := request.Spec.ExpirationSeconds; s != nil {
+		b.ExpirationSeconds = *s
+	}
+	return b
 }

@@ -240,11 +240,14 @@ func (f *forger) sign(t testing.TB, scheme statement.KeyScheme, message []byte) 
 // forgery is a certify statement before it is marshalled and signed. A test changes
 // one thing of a good one.
 type forgery struct {
-	ak      *forger
-	attest  *statement.Attestation
-	public  *statement.Public   // certified
-	scheme  statement.KeyScheme // signed with
-	options statement.CertifyOptions
+	ak        *forger
+	attest    *statement.Attestation
+	public    *statement.Public                        // certified
+	scheme    statement.KeyScheme                      // signed with
+	patch     func(attest []byte) []byte               // before signing
+	signature func(tpmtSignature *statement.Signature) // after signing
+	after     func(*statement.CertifyEvidence)         // last
+	options   statement.CertifyOptions
 }
 
 var testQualifyingData = []byte{0x00, 0xff, 0x55, 0xaa}
@@ -276,6 +279,30 @@ func (f *forgery) certify(public *statement.Public) {
 func (f *forgery) certifyExternal(public *statement.Public) {
 	f.public = public
 	f.attest.Certified = &statement.CertifyInfo{Name: public.Name(), QualifiedName: public.Name()}
+}
+
+func (f *forgery) evidence(t testing.TB) *statement.CertifyEvidence {
+	t.Helper()
+	attest, err := f.attest.Marshal()
+	if err != nil {
+		t.Fatalf("Marshal: %v", err)
+	}
+	if f.patch != nil {
+		attest = f.patch(attest)
+	}
+	v := f.ak.sign(t, f.scheme, attest)
+	if f.signature != nil {
+		f.signature(v)
+	}
+	sig, err := v.Marshal()
+	if err != nil {
+		t.Fatalf("Marshal: %v", err)
+	}
+	e := &statement.CertifyEvidence{Attest: attest, Signature: sig, Public: f.public.Raw}
+	if f.after != nil {
+		f.after(e)
+	}
+	return e
 }
 
 // expectCheck fails unless err is nil for "", or an *Error of that very check.

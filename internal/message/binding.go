@@ -1,3 +1,6 @@
+// Package message has the DER messages of the join: the statements of hello, challenge and
+// answer with the binding that they share, and the bundle that carries them in a request.
+// It encodes, decodes and checks their form; package attest decides.
 package message
 
 import (
