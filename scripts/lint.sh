@@ -14,7 +14,7 @@ tool() { go tool -modfile="$root/tools/go.mod" "$@"; }
 # Vulnerabilities that are known and accepted, each with its reason:
 #   GO-2026-5298  go-attestation, no fixed version is named; its maintainers name
 #                 0.6.1 (GHSA-9r4w-jg96-92mv) and a later one is in go.mod. Of the
-#                 SDK's own code only attest/eventlog imports it, to parse and replay
+#                 SDK's own code only attest/tpm/eventlog imports it, to parse and replay
 #                 event logs, and turns a panic into a refusal; tests and benchmarks
 #                 compare with it.
 accepted='GO-2026-5298'

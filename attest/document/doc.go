@@ -2,10 +2,10 @@
 // and whose platform signs a document about them over a value that they give, as the
 // identity tokens and attested documents of clouds are.
 //
-// It has all of such a kind but the platform: the messages (DESIGN, "kinds of evidence"),
-// the control plane's side ([NewKind]) and the node's ([NewProver]). An author of a kind
-// writes two small types: a [Platform], which reads and verifies a document, and a
-// [Source], which asks the machine's platform for one.
+// It has all of such a kind but the platform: the messages, the control plane's side
+// ([NewKind]) and the node's ([NewProver]). An author of a kind writes two small types: a
+// [Platform], which reads and verifies a document, and a [Source], which asks the
+// machine's platform for one.
 //
 //	kind, err := document.NewKind(document.KindConfig{Provider: "example", Identities: []string{"example"}, ValueSize: 32, Platform: platform})
 //	verifier, err := attest.NewVerifier(attest.VerifierConfig{Kinds: []attest.Kind{kind}, ...})

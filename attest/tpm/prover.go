@@ -66,7 +66,7 @@ type Prover struct {
 
 // NewProver returns the evidence of a TPM, made with the attestation key of source. It
 // sends no command yet. Other users of the same TPM in this process go through
-// [tpmop.Share]. The error matches [refusal.CheckConfig].
+// [tpmkey.Share]. The error matches [refusal.CheckConfig].
 func NewProver(tpm transport.TPM, source AKSource, o ProverOptions) (*Prover, error) {
 	if tpm == nil {
 		return nil, refusal.Config("TPM", "", "one")

@@ -59,7 +59,7 @@ type Binding struct {
 	RequestHash [HashSize]byte
 }
 
-// Marshal returns the DER of b. It returns an [*refusal.Error] with [der.CheckEncoding] if
+// Marshal returns the DER of b. It returns a [*refusal.Error] with [der.CheckEncoding] if
 // a field is outside its range.
 func (b *Binding) Marshal() ([]byte, error) {
 	if err := b.check(); err != nil {

@@ -40,7 +40,7 @@ type Statement struct {
 	Stmt []byte
 }
 
-// Marshal returns the DER of b. It returns an [*refusal.Error] with [der.CheckEncoding] or
+// Marshal returns the DER of b. It returns a [*refusal.Error] with [der.CheckEncoding] or
 // [der.CheckSize] if b is outside the limits.
 func (b *Bundle) Marshal() ([]byte, error) {
 	if len(b.Statements) == 0 || len(b.Statements) > MaxStatements {
@@ -101,7 +101,7 @@ func oneElement(data []byte) bool {
 // [der.MaxEvidenceSize] bytes. It looks at the frame only: neither statements nor
 // certificates are read. It accepts exactly what
 // [Bundle.Marshal] writes; the result shares memory with der. It
-// returns an [*refusal.Error] with [der.CheckEncoding] or [der.CheckSize].
+// returns a [*refusal.Error] with [der.CheckEncoding] or [der.CheckSize].
 func ParseBundle(data []byte) (*Bundle, error) {
 	body, err := der.OpenSequence("bundle", data, der.MaxEvidenceSize)
 	if err != nil {

@@ -43,7 +43,7 @@ type Credential struct {
 	EncryptedSecret []byte
 }
 
-// Marshal returns the DER of c. It returns an [*refusal.Error] with [der.CheckEncoding] if
+// Marshal returns the DER of c. It returns a [*refusal.Error] with [der.CheckEncoding] if
 // a field is outside its range, or if the secret is not the one of the road.
 func (c *Challenge) Marshal() ([]byte, error) {
 	if err := c.check(); err != nil {

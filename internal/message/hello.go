@@ -32,7 +32,7 @@ type Hello struct {
 	AKPublic []byte
 }
 
-// Marshal returns the DER of h. It returns an [*refusal.Error] with [der.CheckEncoding] if
+// Marshal returns the DER of h. It returns a [*refusal.Error] with [der.CheckEncoding] if
 // a field is outside its range.
 func (h *Hello) Marshal() ([]byte, error) {
 	if err := h.check(); err != nil {

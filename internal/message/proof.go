@@ -22,7 +22,7 @@ type Proof struct {
 	AKPublic []byte
 }
 
-// Marshal returns the DER of p. It returns an [*refusal.Error] with [der.CheckEncoding] if
+// Marshal returns the DER of p. It returns a [*refusal.Error] with [der.CheckEncoding] if
 // Binding is not the DER of a Binding or a key is empty or over
 // [der.MaxPublicSize].
 func (p *Proof) Marshal() ([]byte, error) {
@@ -60,7 +60,7 @@ func (p *Proof) check(road Road) error {
 
 // ParseProof reads the DER of a Proof and of the Binding inside. It accepts
 // exactly what [Proof.Marshal] writes; the result shares memory with der. It
-// returns an [*refusal.Error] with [der.CheckEncoding], [der.CheckVersion] or [der.CheckSize].
+// returns a [*refusal.Error] with [der.CheckEncoding], [der.CheckVersion] or [der.CheckSize].
 func ParseProof(data []byte) (*Proof, *Binding, error) {
 	body, err := der.OpenSequence("proof", data, der.MaxEvidenceSize)
 	if err != nil {

@@ -76,7 +76,7 @@ func hashWord(alg tpm2.TPMAlgID) string {
 	return ""
 }
 
-// KnownHash reports whether alg names a hash, one that this package computes or not.
+// KnownHash reports whether alg names a hash, one that the SDK computes or not.
 func KnownHash(alg tpm2.TPMAlgID) bool { return hashWord(alg) != "" }
 
 // HexNumber writes v as 0x and at least width digits.

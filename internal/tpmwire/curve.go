@@ -10,7 +10,7 @@ import (
 // DefaultRSAExponent is what exponent 0 of a TPMT_PUBLIC means: Part 2, 12.2.3.5.
 const DefaultRSAExponent = 65537
 
-// Curve is what this package needs to know of an ECC curve.
+// Curve is what the SDK needs to know of an ECC curve.
 type Curve struct {
 	Curve elliptic.Curve
 	Width int    // of a coordinate, in bytes; the order has the same
@@ -18,7 +18,7 @@ type Curve struct {
 }
 
 // CurveOf returns the curve of an identifier of the TCG Algorithm Registry, and
-// false for one that this package does not accept.
+// false for one that the SDK does not accept.
 func CurveOf(id tpm2.TPMECCCurve) (Curve, bool) {
 	switch id {
 	case tpm2.TPMECCNistP256:

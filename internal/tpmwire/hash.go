@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 )
 
-// HashOf returns the hash of an algorithm identifier, 0 for one that this package
+// HashOf returns the hash of an algorithm identifier, 0 for one that the SDK
 // does not compute.
 func HashOf(alg tpm2.TPMAlgID) crypto.Hash {
 	switch alg {

@@ -15,7 +15,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Checks of an event log. Refusals are an [*refusal.Error] with one of them.
+// Checks of an event log. Refusals are a [*refusal.Error] with one of them.
 const (
 	// CheckMissing: a log is needed and none came along.
 	CheckMissing refusal.Check = "event-log-missing"
@@ -114,7 +114,7 @@ func (l *Log) EventsOf(bank tpm2.TPMAlgID, index int) ([]Event, error) {
 	return events, nil
 }
 
-// Replay holds a log against a verified quote. It returns an [*refusal.Error] unless
+// Replay holds a log against a verified quote. It returns a [*refusal.Error] unless
 // the log explains the value of every quoted PCR in every quoted bank, save those that
 // any program can reset and those of o.Unexplained; o may be nil. A PCR without events
 // must have the value that a reset gives it.

@@ -50,7 +50,7 @@ type SecureBoot struct {
 
 // SecureBoot reads the state of Secure Boot from the events of PCR 7 in one bank, which
 // the caller names: what stands in a bank that the firmware does not extend, root has
-// written (see [Policy]). Every error is an [*refusal.Error]: where the quote does not
+// written (see [Policy]). Every error is a [*refusal.Error]: where the quote does not
 // cover PCR 7 of that bank, where the log has not exactly one variable SecureBoot of the
 // right vendor before the one separator, or where an event is there that does not belong,
 // the state is unknown and not "off".

@@ -37,7 +37,7 @@ type QuoteEvidence struct {
 //
 // pcrs are 1 to [MaxPCRs], ascending by bank (the number of its algorithm) and
 // index. The signature goes in as it is. It returns an [*Error] with
-// [der.CheckEncoding], or with the check of a PCR that is not well formed or there twice.
+// attest.CheckEncoding, or with the check of a PCR that is not well formed or there twice.
 func MarshalQuote(e *QuoteEvidence) ([]byte, error) {
 	if len(e.Attest) == 0 || len(e.Attest) > der.MaxPublicSize {
 		return nil, der.Fault("quote", "tpmSAttest", "a TPMS_ATTEST")
@@ -72,7 +72,7 @@ func MarshalQuote(e *QuoteEvidence) ([]byte, error) {
 // ParseQuote reads the DER of a quote statement. It accepts exactly what
 // [MarshalQuote] writes, and looks at the frame and at the form of the PCRs only:
 // the rest is for [VerifyQuote]. The result shares memory with data and its
-// RawSignature is nil. It returns an [*Error] with [der.CheckEncoding], [der.CheckSize] or
+// RawSignature is nil. It returns an [*Error] with attest.CheckEncoding, attest.CheckSize or
 // the check of a PCR that is not well formed or there twice.
 func ParseQuote(data []byte) (*QuoteEvidence, error) {
 	body, err := der.OpenSequence("quote", data, der.MaxEvidenceSize)
@@ -141,7 +141,7 @@ func readPCRs(list cryptobyte.String) ([]PCR, error) {
 
 // MarshalEventLog returns the DER of the statement [oid.NodeAttestEventLog]: an
 // OCTET STRING of the log as the firmware wrote it, 1 to [MaxEventLogSize] bytes. It
-// returns an [*Error] with [der.CheckEncoding].
+// returns an [*Error] with attest.CheckEncoding.
 func MarshalEventLog(log []byte) ([]byte, error) {
 	if len(log) == 0 || len(log) > MaxEventLogSize {
 		return nil, der.Fault("event log", "size", "1 to 131072 bytes")
@@ -153,7 +153,7 @@ func MarshalEventLog(log []byte) ([]byte, error) {
 
 // ParseEventLog reads the DER of an event log statement and returns the log, which
 // shares memory with data and is not looked at. It returns an [*Error] with
-// [der.CheckEncoding].
+// attest.CheckEncoding.
 func ParseEventLog(data []byte) ([]byte, error) {
 	s := cryptobyte.String(data)
 	log, err := der.ReadOctets("event log", "frame", &s, asn1.OCTET_STRING, 1, MaxEventLogSize)

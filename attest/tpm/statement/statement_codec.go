@@ -14,7 +14,7 @@ import (
 //	                                tpmTPublic OCTET STRING OPTIONAL }
 //
 // The signature goes in as it is, a TPMT_SIGNATURE unless e.RawSignature says
-// otherwise. It returns an [*refusal.Error] with [der.CheckEncoding] or [der.CheckSize].
+// otherwise. It returns a [*refusal.Error] with attest.CheckEncoding or attest.CheckSize.
 func MarshalTCGAttestCertify(e *CertifyEvidence) ([]byte, error) {
 	if err := checkCertifySizes(e); err != nil {
 		return nil, err
@@ -47,8 +47,8 @@ func checkCertifySizes(e *CertifyEvidence) error {
 // ParseTCGAttestCertify reads the DER of a tcg-attest-tpm-certify statement. It
 // looks at the frame only: the three parts are read by [VerifyCertify]. The
 // result shares memory with data, its RawSignature is nil and its Public is nil
-// where tpmTPublic is absent. It returns an [*refusal.Error] with [der.CheckEncoding] or
-// [der.CheckSize].
+// where tpmTPublic is absent. It returns a [*refusal.Error] with attest.CheckEncoding or
+// attest.CheckSize.
 func ParseTCGAttestCertify(data []byte) (*CertifyEvidence, error) {
 	body, err := der.OpenSequence("certify", data, der.MaxEvidenceSize)
 	if err != nil {

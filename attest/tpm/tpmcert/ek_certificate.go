@@ -104,7 +104,7 @@ type EKCertificate struct {
 // ParseEKCertificate reads an EK certificate as it stands in NV, in a file or in a
 // message: DER, with nothing around it but what tolerated names. It makes no
 // public-key operation and trusts nothing. It refuses with an [*Error] and
-// [der.CheckSize] (over [MaxEKCertificateSize]), [CheckCertificateEncoding],
+// [attest.CheckSize] (over [MaxEKCertificateSize]), [CheckCertificateEncoding],
 // [CheckEKEncoding], [CheckEKKeyEncoding], [CheckSubjectAltName],
 // [CheckSpecification], [statement.CheckWeakKey] (not RSA of 2048 to 4096 bits with exponent
 // 65537, P-256, P-384 or P-521) or [CheckROCA].

@@ -37,7 +37,7 @@ const (
 // tpmLoadableKey is id-loadablekey, 2.23.133.10.1.3.
 const tpmLoadableKey oid.OID = "\x67\x81\x05\x0a\x01\x03"
 
-// The explicit tags of Key and TPMPolicy.
+// The explicit tags of TPMKey and TPMPolicy.
 const (
 	tagTPMKeyEmptyAuth   asn1.Tag = 0xa0
 	tagTPMKeyPolicy      asn1.Tag = 0xa1
@@ -53,7 +53,7 @@ const (
 // (draft-bottomley-tpm2-keys), which OpenSSL's tpm2 provider, openssl_tpm2_engine and
 // tpm2_encodeobject write and read:
 //
-//	Key ::= SEQUENCE {
+//	TPMKey ::= SEQUENCE {
 //	  type        OBJECT IDENTIFIER,                      -- 2.23.133.10.1.3, loadable
 //	  emptyAuth   [0] EXPLICIT BOOLEAN OPTIONAL,
 //	  policy      [1] EXPLICIT SEQUENCE OF TPMPolicy OPTIONAL,

@@ -15,13 +15,12 @@ var ErrNVIndexNotFound = tpmop.ErrNVIndexNotFound
 // stays the caller's to close, after everything that uses it.
 func Share(tpm transport.TPM) *Shared { return tpmop.Share(tpm) }
 
-// Shared lets several keys, a Prover and the caller's own code use one TPM
-// from many goroutines. A transport sends one command at a time and a TPM has as
-// few as three slots for loaded objects, so each operation of this package takes
-// the TPM for all of its commands, from the first load to the last flush, and
-// the next one waits. Every function of this package that takes a transport
-// knows a Shared; one that is given anything else makes a Shared of its
-// own, which shares nothing. So wherever one TPM serves two users:
+// Shared lets several keys, a Prover and the caller's own code use one TPM from many
+// goroutines. A transport sends one command at a time and a TPM has as few as three slots
+// for loaded objects, so each operation takes the TPM for all of its commands, from the
+// first load to the last flush, and the next one waits. Every function of attest/tpm and
+// attest/tpm/tpmkey that takes a transport knows a Shared; one that is given anything else
+// makes a Shared of its own, which shares nothing. So wherever one TPM serves two users:
 //
 //	tpm := Share(transport)
 //
