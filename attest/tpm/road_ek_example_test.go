@@ -18,7 +18,7 @@ import (
 // A node without an AK certificate goes the road of its EK: the control plane trusts
 // the TPM's maker and knows the machine's EK, and what the AK is follows from the
 // credential that it opened.
-func ExampleVerifierConfig_roadEK() {
+func ExampleKindConfig_roadEK() {
 	ctx := context.Background()
 	device, err := tpmsim.Open(nil) // on a node: linuxtpm.Open("/dev/tpmrm0")
 	if err != nil {
