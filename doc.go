@@ -26,7 +26,7 @@
 // TPM and a provider ID, its requests and evidence, and a control plane with a CA,
 // each made in one line.
 //
-// Package attest/eventlog judges what a machine booted: it replays the firmware's event
+// Package attest/tpm/eventlog judges what a machine booted: it replays the firmware's event
 // log against the quote of an answer and reads the state of Secure Boot. It stands by
 // itself because it is the one package that brings go-attestation along.
 //
