@@ -80,10 +80,9 @@ type AuthorizerChecker interface {
 	CheckAuthorizer(open []OpenRoad) error
 }
 
-// CheckAuthorizer returns an error if an authorizer is nil, a nil pointer or a nil
-// function, or if it is an [AuthorizerChecker] and says so itself. An authorizer that
-// asks others calls it for each of them.
-func CheckAuthorizer(a Authorizer, open []OpenRoad) error {
+// checkAuthorizer returns an error if an authorizer is nil, a nil pointer or a nil
+// function, or if it is an [AuthorizerChecker] and says so itself.
+func checkAuthorizer(a Authorizer, open []OpenRoad) error {
 	if c, ok := a.(AuthorizerChecker); ok && !typednil.Is(a) {
 		return c.CheckAuthorizer(open)
 	}

@@ -5,21 +5,18 @@ import (
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// ReasonChallenge is the reason of the Denied condition that carries a
-// challenge to the node on Kubernetes.
-const ReasonChallenge = "AttestationChallenge"
-
 // ChallengeDecision is the decision about a hello that was challenged, with the DER
 // that [Verifier.Challenge] returned: its request is denied, since it is never
-// signed, and the message of the condition is the challenge in base64 (RFC 4648
+// signed, with the reason AttestationChallenge, and the message of the condition is the challenge in base64 (RFC 4648
 // section 4, padded, unbroken). Like every decision it goes through
 // [csr.Decision.For] before it is written.
 func ChallengeDecision(challenge []byte) csr.Decision {
 	return csr.Decision{Verdict: csr.VerdictDeny, Condition: csr.ConditionDenied, Subresource: csr.SubresourceApproval,
-		Reason: ReasonChallenge, Message: base64.StdEncoding.EncodeToString(challenge)}
+		Reason: message.ReasonChallenge, Message: base64.StdEncoding.EncodeToString(challenge)}
 }
 
 // CheckNoChallenge: a hello was decided about without a challenge.
@@ -36,17 +33,17 @@ func ChallengeOf(hello *csr.Request) ([]byte, error) {
 		return nil, errNotMade
 	}
 	for _, c := range hello.Status.Conditions {
-		if c.Type == csr.ConditionDenied && c.Reason == ReasonChallenge {
+		if c.Type == csr.ConditionDenied && c.Reason == message.ReasonChallenge {
 			return parseChallengeMessage(c.Message)
 		}
 	}
 	for _, c := range hello.Status.Conditions {
 		switch c.Type {
 		case csr.ConditionDenied, csr.ConditionApproved, csr.ConditionFailed:
-			return nil, &Error{Check: CheckNoChallenge, Got: c.Type + ": " + c.Reason + ": " + c.Message, Want: ReasonChallenge}
+			return nil, &Error{Check: CheckNoChallenge, Got: c.Type + ": " + c.Reason + ": " + c.Message, Want: message.ReasonChallenge}
 		}
 	}
-	return nil, &Error{Check: CheckNoChallenge, Got: "no decision", Want: ReasonChallenge, Err: refusal.ErrRetry}
+	return nil, &Error{Check: CheckNoChallenge, Got: "no decision", Want: message.ReasonChallenge, Err: refusal.ErrRetry}
 }
 
 // parseChallengeMessage refuses any other spelling of the same bytes.

@@ -17,7 +17,7 @@ import (
 
 // The node finds its challenge in the status of its hello, or learns what was decided.
 func TestChallengeOf(t *testing.T) {
-	good := csr.Condition{Type: csr.ConditionDenied, Reason: ReasonChallenge, Message: challengeMessage([]byte{1, 2, 3})}
+	good := csr.Condition{Type: csr.ConditionDenied, Reason: message.ReasonChallenge, Message: challengeMessage([]byte{1, 2, 3})}
 	with := func(conditions ...csr.Condition) *csr.Request {
 		return &csr.Request{Status: csr.Status{Conditions: conditions}}
 	}
@@ -36,11 +36,11 @@ func TestChallengeOf(t *testing.T) {
 		"after another denial":      {with(under(csr.ConditionDenied, "x"), good), nil, false},
 		"no request":                {nil, errNotMade, false},
 		"no condition":              {with(), CheckNoChallenge, true},
-		"a condition of no meaning": {with(under("Seen", ReasonChallenge)), CheckNoChallenge, true},
+		"a condition of no meaning": {with(under("Seen", message.ReasonChallenge)), CheckNoChallenge, true},
 		"denied":                    {with(under(csr.ConditionDenied, "x")), CheckNoChallenge, false},
-		"approved":                  {with(under(csr.ConditionApproved, ReasonChallenge)), CheckNoChallenge, false},
-		"failed":                    {with(under(csr.ConditionFailed, ReasonChallenge)), CheckNoChallenge, false},
-		"what is no challenge":      {with(csr.Condition{Type: csr.ConditionDenied, Reason: ReasonChallenge, Message: "%"}), CheckEncoding, false},
+		"approved":                  {with(under(csr.ConditionApproved, message.ReasonChallenge)), CheckNoChallenge, false},
+		"failed":                    {with(under(csr.ConditionFailed, message.ReasonChallenge)), CheckNoChallenge, false},
+		"what is no challenge":      {with(csr.Condition{Type: csr.ConditionDenied, Reason: message.ReasonChallenge, Message: "%"}), CheckEncoding, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := ChallengeOf(c.hello)

@@ -14,6 +14,10 @@ import (
 	"github.com/nodeattest/nodeattest/secret"
 )
 
+// MaxRingAge is how old a reading of a shared ring may be: a replica that has not read it
+// for longer verifies nothing.
+const MaxRingAge = message.MaxRingAge
+
 // Checks of the key ring.
 const (
 	// CheckRingKey: the binding names a key that is unknown, retired or not

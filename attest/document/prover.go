@@ -57,7 +57,12 @@ type session struct {
 	machine string
 }
 
-func (s *session) Present() (*attest.Presented, error) { return presented(s.machine), nil }
+func (s *session) Present() (*attest.Presented, error) {
+	if s.machine == "" {
+		return nil, &attest.Error{Check: attest.CheckIdentity, Want: "a machine identity"}
+	}
+	return presented(s.machine), nil
+}
 
 func (s *session) Hello(_ context.Context, h attest.Head) (*attest.Evidence, error) {
 	statement, err := (&Hello{ClusterID: h.ClusterID, TargetSigner: h.TargetSigner, Machine: s.machine}).Marshal()

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/typednil"
 
 	"github.com/google/go-tpm/tpm2"
 
@@ -115,8 +116,13 @@ func NewProvider(c Config) (*Provider, error) {
 	}
 	p := &Provider{config: c}
 	road := attest.OpenRoad{Provider: ProviderName, Road: attest.RoadAK, Identities: []string{"gce"}, Machine: attest.Asserted, Residence: attest.Asserted}
-	if err := attest.CheckAuthorizer(c.Authorizer, []attest.OpenRoad{road}); err != nil {
-		return nil, &Error{Check: refusal.CheckConfig, Got: "an unusable Authorizer", Err: err}
+	if typednil.Is(c.Authorizer) {
+		return nil, refusal.Config("Authorizer", "", "one")
+	}
+	if checker, ok := c.Authorizer.(attest.AuthorizerChecker); ok {
+		if err := checker.CheckAuthorizer([]attest.OpenRoad{road}); err != nil {
+			return nil, &Error{Check: refusal.CheckConfig, Got: "an unusable Authorizer", Err: err}
+		}
 	}
 	p.config.Policy = c.Policy.Clone()
 	if len(c.Issuers) > 0 {

@@ -65,7 +65,7 @@ func lenientBase64(text string) []byte {
 
 // showMessage shows a challenge as it stands in a condition's message.
 func (t *tree) showMessage(text string) {
-	denied := csr.Condition{Type: csr.ConditionDenied, Reason: attest.ReasonChallenge, Message: text}
+	denied := csr.Condition{Type: csr.ConditionDenied, Reason: "AttestationChallenge", Message: text}
 	der, err := attest.ChallengeOf(&csr.Request{Status: csr.Status{Conditions: []csr.Condition{denied}}})
 	if err != nil {
 		t.fault("refused: " + err.Error())

@@ -86,7 +86,7 @@ func recordSoftwareKey(t *testing.T) {
 	for _, object := range []*csr.Request{hello, answer} {
 		object.APIVersion, object.Kind = "certificates.k8s.io/v1", "CertificateSigningRequest"
 	}
-	hello.Status.Conditions = []csr.Condition{{Type: csr.ConditionDenied, Status: "True", Reason: attest.ReasonChallenge,
+	hello.Status.Conditions = []csr.Condition{{Type: csr.ConditionDenied, Status: "True", Reason: "AttestationChallenge",
 		Message: attest.ChallengeDecision(challenge).Message, LastUpdateTime: now, LastTransitionTime: now}}
 	write(t, "denied.json", must(json.MarshalIndent(hello, "", "  "))(t))
 	answer.Status.Conditions = []csr.Condition{{Type: csr.ConditionApproved, Status: "True", Reason: csr.ReasonApproved, Message: "evidence verified"}}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
-	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/document"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/csr"
@@ -101,7 +100,7 @@ func (t *tree) fields(v reflect.Value) {
 		t.showStatement(s)
 		return
 	case csr.Condition:
-		if s.Reason == attest.ReasonChallenge {
+		if s.Reason == "AttestationChallenge" {
 			defer t.in("Message", sizeOf(len(s.Message))+", a challenge", func() { t.showMessage(s.Message) })
 			v.FieldByName("Message").SetZero()
 		}

@@ -21,3 +21,7 @@ const (
 
 // MaxIdentitySize bounds a machine identity in a registry or a list, in bytes.
 const MaxIdentitySize = 1024
+
+// ReasonChallenge is the reason of the Denied condition that carries a challenge to the
+// node on Kubernetes.
+const ReasonChallenge = "AttestationChallenge"

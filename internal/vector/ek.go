@@ -42,7 +42,7 @@ type EKProfile struct {
 	Tolerances []string `json:"tolerances,omitempty"`
 }
 
-// DeniedTPM is an tpmcert.DeniedTPM.
+// DeniedTPM is a tpmcert.DeniedTPM.
 type DeniedTPM struct {
 	// Vendor is the manufacturer's name, Model the model, absent for any.
 	Vendor string `json:"vendor"`

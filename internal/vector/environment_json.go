@@ -55,7 +55,7 @@ type Issuer struct {
 	Profile Profile  `json:"profile"`
 }
 
-// Profile is an tpmcert.Profile.
+// Profile is a tpmcert.Profile.
 type Profile struct {
 	// Name is for people.
 	Name string `json:"name"`

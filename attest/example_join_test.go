@@ -1,4 +1,4 @@
-package tpm_test
+package attest_test
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package tpm_test
+package attest_test
 
 import (
 	"bytes"
@@ -34,7 +34,7 @@ func Example_messages() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	b, err := os.ReadFile("../testdata/messages/binding.der")
+	b, err := os.ReadFile("testdata/messages/binding.der")
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func Example_messages() {
 	quoted := mac(s, "nodeattest/tpm/v1 quote", b) // the same of a quote
 	fmt.Printf("S     %x\nqd    %x\nquote %x\n", s, qd, quoted)
 
-	challenge, err := os.ReadFile("../testdata/messages/challenge.der")
+	challenge, err := os.ReadFile("testdata/messages/challenge.der")
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func Example_messages() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	evidence, err := os.ReadFile("../testdata/messages/attest.bin")
+	evidence, err := os.ReadFile("testdata/messages/attest.bin")
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func Example_messages() {
 }
 
 func ringKeyOfTheExample() ([]byte, error) {
-	text, err := os.ReadFile("../testdata/messages/example.json")
+	text, err := os.ReadFile("testdata/messages/example.json")
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package tpm_test
+package attest_test
 
 import (
 	"bytes"
@@ -57,7 +57,7 @@ func (h *hexText) UnmarshalText(text []byte) (err error) {
 
 func loadWorkedExample(t *testing.T) *workedExample {
 	t.Helper()
-	dir := filepath.Join("../testdata", "messages")
+	dir := filepath.Join("testdata", "messages")
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		t.Fatal(err)
