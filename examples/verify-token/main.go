@@ -5,7 +5,7 @@
 //	kubectl create token cart --audience https://shop.example |
 //		go run ./examples/verify-token https://oidc.example/cluster-1 https://shop.example
 //
-// A token is good until its end, an hour at most, whatever became of its pod. Where only
+// A token is good until its end, two hours at most, whatever became of its pod. Where only
 // the cluster serves its keys, the http.Client needs the cluster's CA and a token: see the
 // example of jws.RemoteConfig.
 package main
@@ -40,7 +40,7 @@ func run(ctx context.Context, client *http.Client, args []string, in io.Reader, 
 	}
 	defer func() { _ = keys.Close() }()
 	validator, err := claims.NewValidator(claims.ValidatorConfig{
-		Issuer: args[0], Keys: keys, Audiences: args[1:], MaxLifetime: time.Hour,
+		Issuer: args[0], Keys: keys, Audiences: args[1:], MaxLifetime: 2 * time.Hour, // the kubelet asks for 3607 s
 		InsecureSkipObjects: true, InsecureAllowReplay: true,
 	})
 	if err != nil {

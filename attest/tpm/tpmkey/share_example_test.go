@@ -1,4 +1,4 @@
-package tpmop_test
+package tpmkey_test
 
 import (
 	"context"
