@@ -240,7 +240,7 @@ func (r *recorder) Annotate(_ context.Context, key, value string) {
 	r.annotations[key] = value
 }
 
-func (*recorder) Warn(context.Context, string)                 {}
+func (*recorder) Warn(context.Context, string)                    {}
 func (*recorder) SecretUsed(context.Context, apiserver.SecretUse) {}
 
 func (b *bench) ours(o *objects, token string, audiences []string) (verdict, error) {
