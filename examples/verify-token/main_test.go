@@ -72,7 +72,7 @@ func TestRun(t *testing.T) {
 	}{
 		{"good", issue(audience, 3600) + "\n", []string{server.URL, audience}, nil},
 		{"for another", issue("https://other.example", 3600), []string{server.URL, audience}, claims.CheckAudience},
-		{"good for two hours", issue(audience, 7200), []string{server.URL, audience}, claims.CheckLifetime},
+		{"good for over two hours", issue(audience, 7201), []string{server.URL, audience}, claims.CheckLifetime},
 		{"no token", "x", []string{server.URL, audience}, claims.CheckToken},
 		{"of another issuer", issue(audience, 3600), []string{server.URL + "/x", audience}, claims.CheckIssuer},
 		{"no audience", "", []string{server.URL, ""}, refusal.CheckConfig},
