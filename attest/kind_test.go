@@ -475,6 +475,39 @@ func TestWhenMembershipIsAsked(t *testing.T) {
 	}
 }
 
+// A machine that is refused at the hello gets no challenge; on the road of documents it is
+// refused at the answer.
+func TestMembershipRefusesHellos(t *testing.T) {
+	refuse := AuthorizerFunc(func(context.Context, *Result, *csr.Request) (*Authorization, error) {
+		return nil, &Error{Check: CheckMembership, Want: "a member"}
+	})
+	for road, want := range map[Road]Check{RoadAK: CheckMembership, RoadEK: CheckMembership, RoadDocument: ""} {
+		t.Run(road.String(), func(t *testing.T) {
+			config := fakeConfig(t, &fakeKind{describe: allRoads})
+			config.Authorizer = refuse
+			v, err := NewVerifier(config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := newFakeProver()
+			p.road = road
+			n := newFakeNode(t, p)
+			challenge, err := v.Challenge(t.Context(), n.hello(t))
+			expectRefusal(t, err, want)
+			if (challenge != nil) != (want == "") {
+				t.Errorf("a challenge of %d bytes", len(challenge))
+			}
+			if challenge != nil {
+				r, err := v.Verify(t.Context(), n.answer(t, challenge))
+				expectRefusal(t, err, CheckMembership)
+				if r != nil {
+					t.Error("a result")
+				}
+			}
+		})
+	}
+}
+
 // twoKinds are two kinds of one verifier that differ in their name alone, and a node of
 // each.
 func twoKinds(t *testing.T) (v *Verifier, kinds [2]*fakeKind, nodes [2]*fakeNode) {
