@@ -417,6 +417,23 @@ func TestStandingsOfFindings(t *testing.T) {
 	}
 }
 
+// An identity has one of the standings that evidence can give; every other is the kind's fault.
+func TestStandingsOfNothing(t *testing.T) {
+	for _, stage := range []Stage{StageHello, StageAnswer} {
+		for standing, want := range map[Standing]Check{Claimed: "", Asserted: "", Proven: "", "": CheckKind, Vouched: CheckKind, "sworn": CheckKind} {
+			t.Run(stage.String()+" "+string(standing), func(t *testing.T) {
+				f := goodFinding()
+				f.stage, f.found.MachineStanding = stage, standing
+				r, err := f.accept(t)
+				expectRefusal(t, err, want)
+				if (r.Machine != "") != (want == "") || (r.MachineStanding != "") != (want == "") {
+					t.Errorf("the result is of %q, %q", r.Machine, r.MachineStanding)
+				}
+			})
+		}
+	}
+}
+
 // A key that must live in a TPM: on a road that never shows it the hello is refused.
 func TestRequiredResidence(t *testing.T) {
 	for name, c := range map[string]struct {
