@@ -78,6 +78,7 @@ func badIdentity(got, want string) error {
 	return &Error{Check: CheckIdentity, Got: got, Want: want}
 }
 
+// validKind checks the octets of a kind; that there are any, Valid has checked.
 func validKind(kind string) bool {
 	for i := range len(kind) {
 		c := kind[i]
@@ -85,7 +86,7 @@ func validKind(kind string) bool {
 			return false
 		}
 	}
-	return kind != ""
+	return true
 }
 
 func validOtherName(s string) bool {
@@ -96,7 +97,7 @@ func validOtherName(s string) bool {
 		s = rest
 	}
 	dotted, value, _ := strings.Cut(s, ":")
-	if value == "" || strings.ContainsAny(value, "\r\n") {
+	if value == "" { // it has no line breaks, which base64 passes over: Valid refuses them
 		return false
 	}
 	if _, err := oid.Parse(dotted); err != nil { // one text for one identifier

@@ -12,16 +12,18 @@ const testDigest = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789ab
 
 func TestParseIdentity(t *testing.T) {
 	good := []string{"ek:sha256:" + testDigest, "ak:sha256:" + testDigest, "gce:p/0", "gce:example.com:p/18446744073709551615",
-		"othername:1.2.3:MAA", "othername:2.25.274969308675442717258829974567625345604:BQA", "row:7", "a-1:x:y/z", "sha:1", "x:" + strings.Repeat("y", message.MaxIdentitySize-2)}
+		"othername:1.2.3:MAA", "othername:2.25.274969308675442717258829974567625345604:BQA", "othername:ca-1.example/1.2.3:MAA", "row:7", "a-1:x:y/z", "a0:x", "z9:x", "a::x", "sha:1", "x:" + strings.Repeat("y", message.MaxIdentitySize-2)}
 	for _, s := range good {
 		if id, err := ParseIdentity(s); err != nil || string(id) != s {
 			t.Errorf("%q: got %q, %v", s, id, err)
 		}
 	}
-	for _, s := range []string{"", ":", "x", "x:", ":x", "X:y", "1x:y", "-:y", "x y:z", "x:y z", "x:y\n", "x:\xff", "x:" + strings.Repeat("y", message.MaxIdentitySize-1),
+	for _, s := range []string{"", ":", "x", "x:", ":x", "X:y", "1x:y", "-:y", "`:y", "{:y", "a/:y", "a,:y", "a.:y", "a_:y", "aB:y", "x y:z", "x:y z", "x:y\n", "x:\xff", "x:" + strings.Repeat("y", message.MaxIdentitySize-1),
 		"ek:" + testDigest, "sha256:00", "sha256:" + testDigest, "sha1:00", "sha384:00", "sha512:00", "ek:sha1:" + testDigest, "ek:sha256:" + testDigest + "00", "ek:sha256:" + testDigest[1:], "ak:sha256:" + strings.ToUpper(testDigest),
 		"ek:sha256:" + strings.Repeat("g", 64), "gce:p", "gce:/1", "gce:p/", "gce:p/01", "gce:p/-1", "gce:p/+1", "gce:p/18446744073709551616", "gce:p/1/2",
-		"othername:1.2.3", "othername:1.2.3:", "othername:1.02.3:MAA", "othername::MAA", "othername:1.2.3:MAA=", "othername:1.2.3:MA+", "othername:1.2.3:MAB"} {
+		"othername:1.2.3", "othername:1.2.3:", "othername:1.02.3:MAA", "othername::MAA", "othername:1.2.3:MAA=", "othername:1.2.3:MA+", "othername:1.2.3:MAB",
+		"othername:1.2.3:MA\nA", "othername:1.2.3:MAA\r\n", "othername:CA/1.2.3:MAA", "othername:/1.2.3:MAA", "othername:ca:1/1.2.3:MAA", "othername:a/b/1.2.3:MAA",
+		"othername:" + strings.Repeat("a", 64) + "/1.2.3:MAA"} {
 		if id, err := ParseIdentity(s); !errors.Is(err, CheckIdentity) {
 			t.Errorf("%q: got %q, %v", s, id, err)
 		}

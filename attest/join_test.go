@@ -74,7 +74,10 @@ func TestHellos(t *testing.T) {
 		"no PEM":               {change: func(r *csr.Request) { r.Spec.Request = nil }, want: csr.CheckBundleSize},
 		"of another cluster":   {node: func(n *fakeNode) { n.subject.ClusterID = "cluster-2" }, want: CheckBindingCluster},
 		"with a bad signature": {node: badSignature, want: csr.CheckSignature},
-		"a ring not read":      {plane: func(c *VerifierConfig) { c.KeyRing = new(KeyRing) }, want: CheckRingStale, retry: true},
+		"a signer that the policy does not have": {plane: func(c *VerifierConfig) {
+			c.Policy.SignerNames = []string{csr.SignerKubeAPIServerClientKubelet}
+		}, want: csr.CheckSignerName},
+		"a ring not read": {plane: func(c *VerifierConfig) { c.KeyRing = new(KeyRing) }, want: CheckRingStale, retry: true},
 		"evidence that is none": {change: func(r *csr.Request) {
 			b, _ := csr.Parse(r.Spec.Request)
 			b.Data = []byte{1}

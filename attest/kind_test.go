@@ -417,6 +417,23 @@ func TestStandingsOfFindings(t *testing.T) {
 	}
 }
 
+// An identity has one of the standings that evidence can give; every other is the kind's fault.
+func TestStandingsOfNothing(t *testing.T) {
+	for _, stage := range []Stage{StageHello, StageAnswer} {
+		for standing, want := range map[Standing]Check{Claimed: "", Asserted: "", Proven: "", "": CheckKind, Vouched: CheckKind, "sworn": CheckKind} {
+			t.Run(stage.String()+" "+string(standing), func(t *testing.T) {
+				f := goodFinding()
+				f.stage, f.found.MachineStanding = stage, standing
+				r, err := f.accept(t)
+				expectRefusal(t, err, want)
+				if (r.Machine != "") != (want == "") || (r.MachineStanding != "") != (want == "") {
+					t.Errorf("the result is of %q, %q", r.Machine, r.MachineStanding)
+				}
+			})
+		}
+	}
+}
+
 // A key that must live in a TPM: on a road that never shows it the hello is refused.
 func TestRequiredResidence(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -470,6 +487,39 @@ func TestWhenMembershipIsAsked(t *testing.T) {
 			p.road = road
 			if _, err := joinFake(t, v, newFakeNode(t, p)); err != nil || !slices.Equal(asked, want) {
 				t.Errorf("asked at %v, want %v, %v", asked, want, err)
+			}
+		})
+	}
+}
+
+// A machine that is refused at the hello gets no challenge; on the road of documents it is
+// refused at the answer.
+func TestMembershipRefusesHellos(t *testing.T) {
+	refuse := AuthorizerFunc(func(context.Context, *Result, *csr.Request) (*Authorization, error) {
+		return nil, &Error{Check: CheckMembership, Want: "a member"}
+	})
+	for road, want := range map[Road]Check{RoadAK: CheckMembership, RoadEK: CheckMembership, RoadDocument: ""} {
+		t.Run(road.String(), func(t *testing.T) {
+			config := fakeConfig(t, &fakeKind{describe: allRoads})
+			config.Authorizer = refuse
+			v, err := NewVerifier(config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := newFakeProver()
+			p.road = road
+			n := newFakeNode(t, p)
+			challenge, err := v.Challenge(t.Context(), n.hello(t))
+			expectRefusal(t, err, want)
+			if (challenge != nil) != (want == "") {
+				t.Errorf("a challenge of %d bytes", len(challenge))
+			}
+			if challenge != nil {
+				r, err := v.Verify(t.Context(), n.answer(t, challenge))
+				expectRefusal(t, err, CheckMembership)
+				if r != nil {
+					t.Error("a result")
+				}
 			}
 		})
 	}

@@ -660,6 +660,79 @@ func TestFailingSources(t *testing.T) {
 	}
 }
 
+// What a session cannot write is its own error, and no evidence.
+func TestEvidenceThatCannotBeWritten(t *testing.T) {
+	j := newJoin(t)
+	p, err := document.NewProver(attesttest.PlatformProvider, j.source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	expectNothing := func(t *testing.T, e *attest.Evidence, err error) error {
+		t.Helper()
+		if e != nil || !errors.Is(err, attest.CheckEncoding) {
+			t.Errorf("got %v, %v", e, err)
+		}
+		return nil
+	}
+	use := func(t *testing.T, stage attest.Stage, f func(attest.Session) error) {
+		t.Helper()
+		if err := p.Use(t.Context(), stage, f); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Run("hello", func(t *testing.T) {
+		use(t, attest.StageHello, func(s attest.Session) error {
+			e, err := s.Hello(t.Context(), attest.Head{})
+			return expectNothing(t, e, err)
+		})
+	})
+	t.Run("proof of no challenge", func(t *testing.T) {
+		use(t, attest.StageAnswer, func(s attest.Session) error {
+			e, err := s.Answer(t.Context(), j.key, new(attest.Challenged))
+			return expectNothing(t, e, err)
+		})
+	})
+	t.Run("document", func(t *testing.T) {
+		challenge, err := j.challenge(t, j.verifier(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		j.source.document = func([]byte) []byte { return make([]byte, document.MaxDocumentSize+1) }
+		asked := false
+		a, err := attest.NewAttester(&answering{p, func(s attest.Session, c *attest.Challenged) {
+			asked = true
+			e, err := s.Answer(t.Context(), j.key, c)
+			_ = expectNothing(t, e, err)
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = a.Answer(t.Context(), challenge, j.key, j.subject); !errors.Is(err, attest.CheckEncoding) || !asked {
+			t.Errorf("%v, asked %t", err, asked)
+		}
+	})
+}
+
+// answering is a prover that shows its session before it answers.
+type answering struct {
+	*document.Prover
+	show func(attest.Session, *attest.Challenged)
+}
+
+func (p *answering) Use(ctx context.Context, stage attest.Stage, f func(attest.Session) error) error {
+	return p.Prover.Use(ctx, stage, func(s attest.Session) error { return f(&answeringSession{s, p.show}) })
+}
+
+type answeringSession struct {
+	attest.Session
+	show func(attest.Session, *attest.Challenged)
+}
+
+func (s *answeringSession) Answer(ctx context.Context, key crypto.Signer, c *attest.Challenged) (*attest.Evidence, error) {
+	s.show(s.Session, c)
+	return s.Session.Answer(ctx, key, c)
+}
+
 // A session of documents opens no credential.
 func TestNoCredentials(t *testing.T) {
 	p, err := document.NewProver("platform", newJoin(t).source)

@@ -260,6 +260,33 @@ func TestReplayRefusesWhatIsNoLog(t *testing.T) {
 	}
 }
 
+// Where events of PCR 5 may be missing, the value must still be one that events lead to: the
+// value of a reset is refused once the log has any.
+func TestReplayOfAResetAfterEvents(t *testing.T) {
+	log := writeLog(bootOfTest()...)
+	q := quoted(t, measure(tpm2.TPMAlgSHA256, 5))
+	for _, allowed := range []bool{false, true} {
+		_, err := Replay(log, q, &Options{AllowMissingExitBootServices: allowed})
+		expectCheck(t, err, CheckReplay)
+	}
+}
+
+// An event of a bank that there is not has no digest, so that nothing covers its data; and
+// a digest of another length extends nothing.
+func TestEventsOfNoBank(t *testing.T) {
+	_, err := (&Event{UntrustedData: []byte("x")}).Data()
+	expectCheck(t, err, CheckEventData)
+	_, err = (&Event{Bank: tpm2.TPMAlgSM3256, UntrustedData: []byte("x"), Digest: make([]byte, 32)}).Data()
+	expectCheck(t, err, CheckEventData)
+	for size, want := range map[int]bool{0: false, 20: false, 31: false, 32: true, 33: false, 48: false} {
+		e := Event{Bank: tpm2.TPMAlgSHA256, Digest: bytes.Repeat([]byte{7}, size)}
+		value := sha256.Sum256(append(make([]byte, 32), e.Digest...))
+		if got := explains([]Event{e}, e.Bank, 8, value[:]); got != want {
+			t.Errorf("a digest of %d bytes: got %t", size, got)
+		}
+	}
+}
+
 // The firmware says from which locality it started the TPM; the quote proves it.
 func TestReplayStartupLocality(t *testing.T) {
 	boot := bootOfTest()

@@ -5,6 +5,7 @@ import (
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/rsa"
 	"math/big"
 	"testing"
@@ -174,6 +175,47 @@ func TestSameKeyEdges(t *testing.T) {
 	if made.SameKey(&rsa.PublicKey{N: new(big.Int).SetBytes(large), E: 65537}) {
 		t.Error("RSA of 4104 bits: the same")
 	}
+}
+
+// A key on another curve is another key, also where its bytes fill the area's coordinates.
+func TestSameKeyOnOtherCurves(t *testing.T) {
+	for name, c := range map[string]struct {
+		area  tpm2.TPMECCCurve
+		width int
+		key   elliptic.Curve
+		same  bool
+	}{
+		"P-256":                      {tpm2.TPMECCNistP256, 32, elliptic.P256(), true},
+		"P-224 in P-256":             {tpm2.TPMECCNistP256, 32, elliptic.P224(), false},
+		"P-384 in P-256":             {tpm2.TPMECCNistP256, 32, elliptic.P384(), false},
+		"P-256 in P-384":             {tpm2.TPMECCNistP384, 48, elliptic.P256(), false},
+		"P-256 in P-521":             {tpm2.TPMECCNistP521, 66, elliptic.P256(), false},
+		"P-256 in none":              {tpm2.TPMECCNone, 32, elliptic.P256(), false},
+		"P-256 in a Barreto-Naehrig": {tpm2.TPMECCBNP256, 32, elliptic.P256(), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			key, err := ecdsa.GenerateKey(c.key, rand.Reader)
+			if err != nil {
+				t.Fatal(err)
+			}
+			point, err := key.PublicKey.Bytes()
+			if err != nil {
+				t.Fatal(err)
+			}
+			end := min(1+c.width, len(point))
+			p := &Public{Type: tpm2.TPMAlgECC, Curve: c.area, X: point[1:end], Y: point[end:]}
+			if p.SameKey(&key.PublicKey) != c.same {
+				t.Errorf("got %t", !c.same)
+			}
+		})
+	}
+	t.Run("no curve in none", func(t *testing.T) {
+		p := &Public{Type: tpm2.TPMAlgECC}
+		//nolint:staticcheck // a key without a curve cannot be made in another way
+		if p.SameKey(&ecdsa.PublicKey{X: new(big.Int), Y: new(big.Int)}) {
+			t.Error("the same")
+		}
+	})
 }
 
 func TestExponents(t *testing.T) {
