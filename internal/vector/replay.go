@@ -86,6 +86,16 @@ type level struct {
 	run   func(*Vector, context.Context, *Environment) (*Result, error)
 }
 
+// SetInput sets the input of the level that alone has one of that type.
+func (v *Vector) SetInput(in any) {
+	for name, l := range levels() {
+		if field := reflect.ValueOf(v).Elem().FieldByName(l.input); field.Type() == reflect.TypeOf(in) {
+			v.Level = name
+			field.Set(reflect.ValueOf(in))
+		}
+	}
+}
+
 func (v *Vector) run(ctx context.Context, e *Environment) (found *Result, err error) {
 	defer func() {
 		if r := recover(); r != nil {
