@@ -29,10 +29,8 @@ func (w *World) requestAttacks() []Attack {
 			}
 		}
 	}
-	for _, a := range forge.PEMAttacks() {
-		if name := a.Live(w.bench, w.options.Provider+"/v1"); name != "" {
-			out = append(out, asked(ClassRequest, name, a.What, wish{pem: a.Change}))
-		}
+	for _, a := range w.bench.LivePEMs(w.options.Provider + "/v1") {
+		out = append(out, asked(ClassRequest, a.Name, a.What, wish{pem: a.Change}))
 	}
 	return append(append(out, objectAttacks()...), w.bundleAttacks()...)
 }
