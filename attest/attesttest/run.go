@@ -18,8 +18,8 @@ const (
 	// ClassBinding: good evidence for another request, machine, node, requester,
 	// lifetime, cluster, signer or time.
 	ClassBinding = "binding"
-	// ClassStatement: the TPM structures and the certificates that carry the proof.
-	// For TPM evidence only.
+	// ClassStatement: the TPM structures and the certificates, or the document, that carry
+	// the proof. Not for evidence that WorldOptions.Prove makes.
 	ClassStatement = "statement"
 	// ClassFailure: the control plane's own parts do not answer.
 	ClassFailure = "failure"
@@ -122,7 +122,7 @@ func Attacks(w *World) []Attack {
 		attacks = append(attacks, onRoad(road, w.attacksOn(road))...)
 	}
 	for _, road := range bothRoads() {
-		if !slices.Contains(w.options.Roads, road) {
+		if w.options.Documents == nil && !w.opens(road) {
 			attacks = append(attacks, onRoad(road, []Attack{asked(ClassBinding, "closed", "An honest machine goes a road on which nothing is trusted.", wish{})})...)
 		}
 	}

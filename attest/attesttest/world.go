@@ -55,6 +55,9 @@ type WorldOptions struct {
 	// Prove makes the evidence of honest machines; nil makes that of package attest
 	// on Roads. With it the attacks on TPM evidence are left out.
 	Prove func(ctx context.Context, provider csr.Provider, a *Applicant) (*csr.Bundle, error)
+	// Documents are another kind of evidence, in the place of TPM evidence. Provider is
+	// then the kind's name.
+	Documents *Documents
 }
 
 // Applicant is an honest machine that asks for a certificate, as WorldOptions.Prove
@@ -110,6 +113,9 @@ func OpenWorld(opts *WorldOptions) (*World, error) {
 	w := &World{ekOwner: map[[message.HashSize]byte]string{}}
 	if opts != nil {
 		w.options = *opts
+	}
+	if d := w.options.Documents; d != nil {
+		w.options.Provider, w.options.Roads = d.Kind.Describe().Provider, []attest.Road{attest.RoadDocument}
 	}
 	if w.options.Provider == "" {
 		w.options.Provider = tpm.Provider
@@ -173,7 +179,11 @@ func (w *World) configure() error {
 		Now:                w.Now,
 	}
 	w.challengeSigner = challenge
-	if w.options.Prove != nil {
+	switch {
+	case w.options.Prove != nil:
+		return nil
+	case w.options.Documents != nil:
+		w.Config.Kinds = []attest.Kind{w.options.Documents.Kind}
 		return nil
 	}
 	if err := w.configureEvidence(); err != nil {
@@ -294,8 +304,12 @@ func (w *World) authorize(ctx context.Context, r *attest.Result, _ *csr.Request)
 // expects says whether a machine is known by an identity, or on the road of the EK by
 // an EK.
 func (w *World) expects(machine string, road attest.Road, identity attest.Identity, key [message.HashSize]byte) bool {
-	if road == attest.RoadEK {
+	switch road {
+	case attest.RoadEK:
 		return w.ekOwner[key] == machine
+	case attest.RoadDocument:
+		own, err := w.options.Documents.Source(machine, w.Now()).Machine(context.Background())
+		return err == nil && own == identity
 	}
 	return string(identity) == forge.Identity(machine)
 }

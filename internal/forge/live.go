@@ -82,6 +82,8 @@ func ROCAModulus() *big.Int {
 type Try struct {
 	*Bench
 	Road attest.Road // that the attack goes
+	// Documents is the evidence on the road of documents.
+	Documents *Documents
 	// Challenge gives a hello to the verifier and returns what it answers.
 	Challenge func(hello *csr.Request) (*message.Challenge, error)
 }
@@ -92,7 +94,11 @@ func (t *Try) On(machine string, j Join) *Forgery {
 	if t.Road == attest.RoadEK {
 		j.EK = m.EK
 	}
-	return t.Forge(m.AK, j)
+	f := t.Forge(m.AK, j)
+	if t.Road == attest.RoadDocument {
+		f.document(t.Documents, machine)
+	}
+	return f
 }
 
 // Prove is what an honest machine does: hello, challenge, answer.
@@ -177,6 +183,9 @@ func forged(class, name, what string, change func(*Forgery)) Live {
 // LiveAttacks are the attacks on TPM evidence on one road: those of the vectors, but for
 // what needs RSA keys, and those that need a verifier's own challenge.
 func (w *Bench) LiveAttacks(road attest.Road, resident bool) []Live {
+	if road == attest.RoadDocument {
+		return documentAttacks()
+	}
 	var out []Live
 	add := func(class, prefix, name, live, what string, change func(*Forgery)) {
 		switch live {
