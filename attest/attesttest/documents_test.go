@@ -58,7 +58,7 @@ func realProvider(t testing.TB, c attest.VerifierConfig) csr.Provider {
 
 // The toy kind passes.
 func TestRunDocuments(t *testing.T) {
-	w := NewWorld(t, &WorldOptions{Documents: toyDocuments(t, strictKind)})
+	w := NewWorld(t, WorldOptions{Documents: toyDocuments(t, strictKind)})
 	Run(t, realProvider(t, w.Config), w)
 }
 
@@ -135,7 +135,7 @@ func TestWeakKinds(t *testing.T) {
 		"name in the document ignored": {ignoresNames, []string{"document-of-another-machine"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := NewWorld(t, &WorldOptions{Documents: toyDocuments(t, c.kind)})
+			w := NewWorld(t, WorldOptions{Documents: toyDocuments(t, c.kind)})
 			expectGotIn(t, realProvider(t, w.Config), w, c.want)
 		})
 	}
@@ -163,7 +163,7 @@ func TestWeakControlPlanes(t *testing.T) {
 		}, []string{"stranger", "stranger-with-annotation", "machine-of-another-node", "second-name-for-a-machine"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := NewWorld(t, &WorldOptions{Documents: toyDocuments(t, strictKind)})
+			w := NewWorld(t, WorldOptions{Documents: toyDocuments(t, strictKind)})
 			c.weaken(t, w)
 			expectGotIn(t, realProvider(t, w.Config), w, c.want)
 		})
@@ -315,7 +315,7 @@ func (n *naiveDocuments) Challenge(ctx context.Context, r *csr.Parsed) ([]byte, 
 func newNaiveDocuments(t testing.TB, forget ...string) (*naiveDocuments, *World) {
 	t.Helper()
 	n := &naiveDocuments{}
-	w := NewWorld(t, &WorldOptions{Documents: toyDocuments(t, func(p *Platform) (attest.Kind, error) {
+	w := NewWorld(t, WorldOptions{Documents: toyDocuments(t, func(p *Platform) (attest.Kind, error) {
 		n.platform = p
 		return p.Kind()
 	})})

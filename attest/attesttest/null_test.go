@@ -12,7 +12,7 @@ import (
 // TestInsecureNull: every attack that only evidence could stop gets past the null
 // attestor, and nothing else does. An attack of these classes that it stops is none.
 func TestInsecureNull(t *testing.T) {
-	w := attesttest.NewWorld(t, &attesttest.WorldOptions{RequireTPMResident: true})
+	w := attesttest.NewWorld(t, attesttest.WorldOptions{RequireTPMResident: true})
 	policy := []string{"node-unknown", "node-not-ready", "node-of-nobody-by-stranger"}
 	withEvidence := []string{"provider-version-unknown", "provider-version-annotated", "evidence-of-one-byte"}
 	honest := 0 // and it does not challenge, so there is no credential to be had
@@ -38,7 +38,7 @@ func TestInsecureNull(t *testing.T) {
 }
 
 func TestAttackNames(t *testing.T) {
-	w := attesttest.NewWorld(t, &attesttest.WorldOptions{RequireTPMResident: true, RequireQuote: true})
+	w := attesttest.NewWorld(t, attesttest.WorldOptions{RequireTPMResident: true, RequireQuote: true})
 	seen := map[string]bool{}
 	for _, a := range attesttest.Attacks(w) {
 		if seen[a.Name] || a.Name == "" || a.Description == "" || a.Class == "" {

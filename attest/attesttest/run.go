@@ -66,7 +66,7 @@ type attempt struct {
 // as a signer would hand it on. Each attack is a subtest, class/name, and one that
 // gets in fails it under that name.
 //
-//	world := attesttest.NewWorld(t, nil)
+//	world := attesttest.NewWorld(t, attesttest.WorldOptions{})
 //	verifier, err := attest.NewVerifier(world.Config)
 //	...
 //	attesttest.Run(t, provider, world)

@@ -44,7 +44,7 @@ func ExampleDocuments() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		world, err := attesttest.OpenWorld(&attesttest.WorldOptions{
+		world, err := attesttest.OpenWorld(attesttest.WorldOptions{
 			Documents: &attesttest.Documents{Kind: kind, Source: machinesOf(platform), Attacker: machinesOf(attacker)}})
 		if err != nil {
 			log.Fatal(err)

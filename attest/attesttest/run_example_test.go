@@ -105,7 +105,7 @@ func newCloud(careless bool) (*cloudProvider, *attesttest.World, error) {
 		data, err := json.Marshal(d)
 		return &csr.Bundle{Request: a.Request, Provider: "cloud/v1", Data: data}, err
 	}
-	w, err := attesttest.OpenWorld(&attesttest.WorldOptions{Provider: "cloud", Prove: prove})
+	w, err := attesttest.OpenWorld(attesttest.WorldOptions{Provider: "cloud", Prove: prove})
 	if err != nil {
 		return nil, nil, err
 	}
