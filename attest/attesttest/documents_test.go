@@ -3,7 +3,7 @@ package attesttest
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
+	"crypto/ed25519"
 	"crypto/sha256"
 	"errors"
 	"slices"
@@ -294,13 +294,13 @@ func (n *naiveDocuments) checkValue(a *documentAnswer) error {
 }
 
 func (n *naiveDocuments) checkDocument(a *documentAnswer) error {
-	digest, err := a.signed.digest()
+	signed, err := a.signed.signed()
 	age := n.w.Now().Sub(time.Unix(a.signed.Time, 0))
 	return errors.Join(err,
 		n.must("machine", PlatformProvider+":"+a.signed.Machine == a.proof.Machine),
 		n.must("fresh", age <= platformLifetime),
 		n.must("future", age >= 0),
-		n.must("signature", ecdsa.VerifyASN1(&n.platform.key.PublicKey, digest, a.signed.Signature)))
+		n.must("signature", ed25519.Verify(n.platform.key.Public().(ed25519.PublicKey), signed, a.signed.Signature)))
 }
 
 // Challenge is the real one: it is answers that this provider is naive about.

@@ -104,11 +104,13 @@ func NewWorld(t testing.TB, opts WorldOptions) *World {
 // OpenWorld is [NewWorld] for use outside tests.
 func OpenWorld(opts WorldOptions) (*World, error) {
 	w := &World{options: opts, ekOwner: map[[message.HashSize]byte]string{}}
-	if d := w.options.Documents; d != nil {
-		w.options.Provider, w.options.Roads = d.Kind.Describe().Provider, []attest.Road{attest.RoadDocument}
-	}
 	w.options.Provider = cmp.Or(w.options.Provider, tpm.Provider)
-	if len(w.options.Roads) == 0 {
+	switch d := opts.Documents; {
+	case opts.Prove != nil:
+		w.options.Roads = []attest.Road{attest.RoadAK} // for the names of attacks alone
+	case d != nil:
+		w.options.Provider, w.options.Roads = d.Kind.Describe().Provider, []attest.Road{attest.RoadDocument}
+	case len(opts.Roads) == 0:
 		w.options.Roads = bothRoads()
 	}
 	w.known = map[string]csr.Machine{

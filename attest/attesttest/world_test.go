@@ -98,7 +98,7 @@ func TestBrokenProve(t *testing.T) {
 
 func TestProviderWithoutChallenge(t *testing.T) {
 	w := NewWorld(t, WorldOptions{})
-	provider := InsecureNull(w.Config.Policy)
+	provider := insecureNull(w.Config.Policy)
 	for _, o := range Try(context.Background(), provider, w) {
 		if o.honest() && o.Err == nil {
 			t.Errorf("%s: a provider that does not challenge got TPM evidence", o.Name)
