@@ -15,6 +15,9 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 )
 
+// longUID is a byte too long.
+var longUID = strings.Repeat("u", membership.MaxMachineUIDSize+1)
+
 // registryCheck is one thing that must hold: steps, and what comes after them.
 type registryCheck struct {
 	name, steps string
@@ -23,7 +26,7 @@ type registryCheck struct {
 
 // registryChecks are what RunRegistry runs. The names are stable.
 var registryChecks = []registryCheck{
-	{"an empty registry has no records", "lookup 1", checkRegistryScope},
+	{"an empty registry has no records", "name 1; machine 1; uid 1", checkRegistryScope},
 	{"a claim is reserved, then bound", "a=reserve 1 1; b=bind a; bind b; join 2 2", nil},
 	{"a second machine does not get the name", "join 1 1; reserve 1 2 !name; join 2 2", nil},
 	// At once, as a refused claim reserves nothing.
@@ -48,7 +51,7 @@ var registryChecks = []registryCheck{
 		a=join 1 3; raise a 1h; wait 1h0m1s; release 1; join 1 1`, nil},
 	// The machine is free at once, the name after the last second of its last certificate.
 	{"a name rests until its last certificate has expired", `a=join 1 1; raise a 1h; release 1; reserve 1 1 !resting; reserve 1 2 !resting
-		join 2 1; wait 1h; reserve 1 3 !resting; b=lookup 1; stale b; wait 1s; join 1 3`, nil},
+		join 2 1; wait 1h; reserve 1 3 !resting; b=name 1; stale b; wait 1s; join 1 3`, nil},
 	// Released twice, it rests all the same.
 	{"release is of one Machine UID", `a=join 1 1; raise a 1h; release 1 uid=other; release 1 uid=; release 2 uid=uid-of-node-1
 		release 1; release 1; reserve 1 1 !resting; join 3 3 uid=; release 3 uid=`, nil},
@@ -72,7 +75,13 @@ var registryChecks = []registryCheck{
 	{"adopt refuses the Machine UID of another name", `a=join 1 1; join 2 2; c=reserve 3 3
 		adopt a uid=uid-of-node-2 !machine-uid; adopt a uid=uid-of-node-3 !reserved; adopt c uid=own !conflict`, nil},
 	{"returned records are copies", "a=join 1 1", checkRegistryCopies},
-	{"bad arguments are errors", "", checkRegistryArguments},
+	{"bad arguments are errors", `reserve 1 1 node= !claim; reserve 1 1 node=Node_1 !claim
+		reserve 1 1 machine= !claim; reserve 1 1 machine=1 !claim; reserve 1 1 machine=:1 !claim; reserve 1 1 machine=test: !claim
+		reserve 1 1 machine=test:` + "1\x00 !claim; reserve 1 1 pid=test://\x00 !claim; reserve 1 1 uid=\xff !claim" + `
+		reserve 1 1 machine=test:` + strings.Repeat("1", message.MaxIdentitySize) + ` !claim; reserve 1 1 uid=` + longUID + ` !claim
+		reserve 1 1 for=-1s !claim; reserve 1 1 for=0s !claim; reserve 1 1 for=1h0m1s !claim
+		a=join 1 1; adopt a uid= !claim; adopt a uid=` + longUID + ` !claim; rebind a machine=1 !claim; uid 9 uid=
+		bind nil !any; raise nil 1m !any; rebind nil 2 !any; adopt nil uid=2 !any`, nil},
 	{"a context that is over changes nothing", "a=join 1 1", checkRegistryContext},
 	{"one machine wins a race for a name", "", raceFor(membership.CheckRegistryName, func(c *membership.Claim) { c.NodeName = "node-all" })},
 	{"one name wins a race for a machine", "", raceFor(membership.CheckRegistryMachine, func(c *membership.Claim) { c.Machine = "test:all" })},
@@ -91,77 +100,18 @@ func checkRegistryCopies(r *registryRun) {
 	*r.seen["a"][0] = membership.Record{}
 	for key := range r.keys {
 		for _, h := range r.handles {
-			if got, err := key.find(h); err == nil && got != nil {
+			if got, err := key.find(context.Background(), h); err == nil && got != nil {
 				*got = membership.Record{}
 			}
 		}
 	}
 }
 
-func checkRegistryArguments(r *registryRun) {
-	ctx := context.Background()
-	long := strings.Repeat("u", membership.MaxMachineUIDSize+1)
-	refused := func(what string, call func(membership.Registry, int) (*membership.Record, error)) {
-		r.do(what, membership.CheckRegistryClaim, call)
-	}
-	for what, change := range map[string]func(c *membership.Claim){
-		"no node name":           func(c *membership.Claim) { c.NodeName = "" },
-		"no valid node name":     func(c *membership.Claim) { c.NodeName = "Node_1" },
-		"no machine":             func(c *membership.Claim) { c.Machine = "" },
-		"a machine without kind": func(c *membership.Claim) { c.Machine = "1" },
-		"an empty kind":          func(c *membership.Claim) { c.Machine = ":1" },
-		"a kind alone":           func(c *membership.Claim) { c.Machine = "test:" },
-		"a machine in two lines": func(c *membership.Claim) { c.Machine = "test:1\n2" },
-		"a machine that is long": func(c *membership.Claim) {
-			c.Machine = attest.Identity("test:" + strings.Repeat("1", message.MaxIdentitySize))
-		},
-		"a UID that is long":      func(c *membership.Claim) { c.MachineUID = long },
-		"a UID that is not UTF-8": func(c *membership.Claim) { c.MachineUID = "\xff" },
-		"a provider ID with NUL":  func(c *membership.Claim) { c.ProviderID = "test://\x00" },
-	} {
-		c := registryClaim("1", "1")
-		r.about(c)
-		change(&c)
-		refused("Reserve of "+what, func(h membership.Registry, _ int) (*membership.Record, error) {
-			return h.Reserve(ctx, c, r.in(time.Minute))
-		})
-	}
-	for _, d := range []time.Duration{-time.Second, 0, membership.MaxReservation + time.Second} {
-		refused("Reserve with a deadline in "+d.String(), func(h membership.Registry, _ int) (*membership.Record, error) {
-			return h.Reserve(ctx, registryClaim("1", "1"), r.in(d))
-		})
-	}
-	r.steps("a=join 1 1; adopt a uid= !claim; adopt a uid=" + long + " !claim; lookup 9 uid=")
-	refused("Rebind to a machine without kind", func(h membership.Registry, side int) (*membership.Record, error) {
-		return h.Rebind(ctx, r.seen["a"][side], "1")
-	})
-	_, bind := r.next().Bind(ctx, nil)
-	_, raise := r.next().Raise(ctx, nil, r.in(time.Minute))
-	_, rebind := r.next().Rebind(ctx, nil, "test:2")
-	_, adopt := r.next().Adopt(ctx, nil, "uid")
-	if bind == nil || raise == nil || rebind == nil || adopt == nil {
-		r.failf("a nil record was accepted: %v, %v, %v, %v", bind, raise, rebind, adopt)
-	}
-}
-
 func checkRegistryContext(r *registryRun) {
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
-	bound, h := r.seen["a"][0], r.next()
-	r.about(registryClaim("2", "2"))
-	_, reserve := h.Reserve(over, registryClaim("2", "2"), r.in(time.Minute))
-	_, bind := h.Bind(over, bound)
-	_, raise := h.Raise(over, bound, r.in(time.Hour))
-	_, rebind := h.Rebind(over, bound, "test:2")
-	_, adopt := h.Adopt(over, bound, "uid-2")
-	_, lookup := h.Lookup(over, bound.NodeName)
-	_, machine := h.LookupMachine(over, bound.Machine)
-	_, uid := h.LookupMachineUID(over, bound.MachineUID)
-	for n, err := range []error{reserve, bind, raise, rebind, adopt, lookup, machine, uid, h.Release(over, bound.NodeName, bound.MachineUID)} {
-		if !errors.Is(err, context.Canceled) {
-			name := []string{"Reserve", "Bind", "Raise", "Rebind", "Adopt", "Lookup", "LookupMachine", "LookupMachineUID", "Release"}[n]
-			r.failf("%s with a context that is over: got %v, want context.Canceled", name, err)
-		}
+	for _, step := range []string{"reserve 2 2", "bind a", "raise a 1h", "rebind a 2", "adopt a uid=2", "release 1", "name 1", "machine 1", "uid 1"} {
+		r.do(step+" with a context that is over", context.Canceled, r.call(over, parseRegistryStep(step)))
 	}
 }
 
@@ -225,7 +175,7 @@ func raceFor(lost attest.Check, alike func(*membership.Claim)) func(*registryRun
 		for i := range claims {
 			claims[i] = registryClaim(strconv.Itoa(i), strconv.Itoa(i))
 			alike(&claims[i])
-			r.about(claims[i])
+			r.about(keysOf(&claims[i]))
 		}
 		join := func(i int, h membership.Registry) (*membership.Record, error) {
 			reserved, err := h.Reserve(ctx, claims[i], r.in(time.Minute))

@@ -2,7 +2,9 @@ package attesttest
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,94 +22,109 @@ func registryClaim(node, machine string) membership.Claim {
 	}
 }
 
-// steps does what is written, one step after the other:
+// registryStep is one step of a check:
 //
 //	reserve 1 2       node-1 for machine test:2, for a minute
 //	join 1 2          the same, and bind
-//	bind a            the record that was labelled a
+//	bind a            the record that was labelled a; none is labelled nil
 //	raise a 1h        its last end, from now
 //	rebind a 2        to test:2
 //	adopt a           the UID
-//	lookup 1          node-1
 //	release 1         node-1
+//	name 1            look it up, or by its "machine" or "uid"
 //	wait 1m
 //	stale a           bind, raise, rebind and adopt, all refused: a is not the record of now
 //
-// A step that begins with "a=" labels what it returns. "uid=" and "pid=" are another
-// Machine UID and provider ID than the node's own. "!name" says that the step is refused
-// by the check registry-name.
-func (r *registryRun) steps(text string) {
-	for step := range strings.FieldsFuncSeq(text, func(c rune) bool { return c == ';' || c == '\n' }) {
-		if words := strings.Fields(step); len(words) > 0 {
-			r.step(strings.Join(words, " "), words)
-		}
-	}
+// A step that begins with "a=" labels what it returns. "node=", "machine=", "uid=" and
+// "pid=" replace what a claim has by itself, "for=" the minute. "!name" says that the step
+// is refused by the check registry-name, "!any" that it is somehow.
+type registryStep struct {
+	label, op string
+	args      []string
+	set       map[string]string
+	want      error // nil where it succeeds
 }
 
-func (r *registryRun) step(what string, words []string) {
-	label, op, labelled := strings.Cut(words[0], "=")
-	if !labelled {
-		label, op = "", label
+// errAny is the refusal by any error.
+var errAny = errors.New("any error")
+
+func parseRegistryStep(text string) *registryStep {
+	words := strings.Fields(text)
+	s := &registryStep{op: words[0], set: map[string]string{}}
+	if label, op, labelled := strings.Cut(words[0], "="); labelled {
+		s.label, s.op = label, op
 	}
-	args, check, set := []string{"", "", ""}[:0], attest.Check(""), map[string]string{}
 	for _, w := range words[1:] {
 		name, value, isSet := strings.Cut(w, "=")
-		switch refused, isCheck := strings.CutPrefix(w, "!"); {
-		case isCheck:
-			check = attest.Check("registry-" + refused)
+		switch check, refused := strings.CutPrefix(w, "!"); {
+		case w == "!any":
+			s.want = errAny
+		case refused:
+			s.want = attest.Check("registry-" + check)
 		case isSet:
-			set[name] = value
+			s.set[name] = value
 		default:
-			args = append(args, w)
+			s.args = append(s.args, w)
 		}
 	}
-	switch op {
-	case "wait":
-		r.advance(duration(args[0]))
-		r.lookUp()
-	case "stale":
-		for _, call := range []string{"bind %s", "raise %s 1h", "rebind %s spare", "adopt %s uid=spare"} {
-			r.steps(fmt.Sprintf(call+" !conflict", args[0]))
+	return s
+}
+
+// steps does what is written, one step after the other.
+func (r *registryRun) steps(text string) {
+	for step := range strings.FieldsFuncSeq(text, func(c rune) bool { return c == ';' || c == '\n' }) {
+		switch s := parseRegistryStep(step); s.op {
+		case "wait":
+			r.advance(duration(s.args[0]))
+			r.lookUp()
+		case "stale":
+			a := s.args[0]
+			r.steps(fmt.Sprintf("bind %s !conflict; raise %s 1h !conflict; rebind %s spare !conflict; adopt %s uid=spare !conflict", a, a, a, a))
+		case "join":
+			_, claim, _ := strings.Cut(step, "join")
+			r.steps("joined=reserve" + claim + ";" + s.label + "=bind joined")
+		default:
+			r.seen[s.label] = r.do(step, s.want, r.call(context.Background(), s))
 		}
-	case "join":
-		r.steps("joined=reserve" + strings.TrimPrefix(what, words[0]) + ";" + label + "=bind joined")
-	default:
-		r.seen[label] = r.do(what, check, r.call(op, args, set))
 	}
 }
 
-// call is one call of a registry, the second of a record as it or the rules have it.
-func (r *registryRun) call(op string, args []string, set map[string]string) func(membership.Registry, int) (*membership.Record, error) {
-	ctx, seen := context.Background(), r.seen[args[0]]
-	c := registryClaim(args[0], args[len(args)-1])
-	if uid, ok := set["uid"]; ok {
-		c.MachineUID = uid
-	}
-	if id, ok := set["pid"]; ok {
-		c.ProviderID = id
-	}
+// call is one call of a registry, about a record as it or the rules have it.
+func (r *registryRun) call(ctx context.Context, s *registryStep) registryCall {
+	seen, c := r.seen[s.args[0]], registryClaim(s.args[0], s.args[len(s.args)-1])
 	if seen[1] != nil {
 		c.NodeName = seen[1].NodeName
 	}
-	r.about(c)
+	for name, field := range map[string]*string{"node": &c.NodeName, "machine": (*string)(&c.Machine), "uid": &c.MachineUID, "pid": &c.ProviderID} {
+		if value, set := s.set[name]; set {
+			*field = value
+		}
+	}
+	keys := keysOf(&c)
+	if c.Check() == nil {
+		r.about(keys)
+	}
+	length := time.Minute
+	if value, set := s.set["for"]; set {
+		length = duration(value)
+	}
 	return func(registry membership.Registry, side int) (*membership.Record, error) {
-		switch op {
+		switch s.op {
 		case "reserve":
-			return registry.Reserve(ctx, c, r.in(time.Minute))
+			return registry.Reserve(ctx, c, r.in(length))
 		case "bind":
 			return registry.Bind(ctx, seen[side])
 		case "raise":
-			return registry.Raise(ctx, seen[side], r.in(duration(args[1])))
+			return registry.Raise(ctx, seen[side], r.in(duration(s.args[1])))
 		case "rebind":
 			return registry.Rebind(ctx, seen[side], c.Machine)
 		case "adopt":
 			return registry.Adopt(ctx, seen[side], c.MachineUID)
 		case "release":
 			return nil, registry.Release(ctx, c.NodeName, c.MachineUID)
-		case "lookup":
-			return registry.Lookup(ctx, c.NodeName)
 		}
-		panic("no step is called " + op)
+		n := slices.IndexFunc(keys, func(k registryKey) bool { return k.by == s.op })
+		return keys[n].find(ctx, registry)
 	}
 }
 
