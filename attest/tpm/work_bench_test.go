@@ -53,7 +53,7 @@ func (w *workBench) valid(c *LabCert) *LabCert {
 
 func newWorkBench(t testing.TB, road attest.Road, answer bool) *workBench {
 	t.Helper()
-	s := newStage(t, &attesttest.NodeOptions{Road: road, EK: tpm.EKRSA2048()})
+	s := newStage(t, attesttest.NodeOptions{Road: road, EK: tpm.EKRSA2048()})
 	w := &workBench{road: road, request: s.good, now: s.plane.Now()}
 	if !answer {
 		var err error

@@ -187,6 +187,7 @@ type Forgery struct {
 	onQuote func(der []byte) []byte
 	onParts func(*Parts) // changes the answer at last
 	filed   time.Time    // zero for AnsweredAt
+	doc     *documented  // in the place of all of the TPM's; nil where there is none
 }
 
 // Sources are what a node sends of its AK or EK: certificates, a bare key, or, which is
@@ -224,6 +225,10 @@ func (w *Bench) certifiable(key crypto.PublicKey) crypto.PublicKey {
 
 // derive has the statements follow a binding that was changed.
 func (f *Forgery) derive() {
+	if f.doc != nil {
+		f.doc.cover(f)
+		return
+	}
 	secret, _ := f.Secrets(f.B)
 	if f.secret != nil {
 		secret = f.secret
@@ -295,6 +300,9 @@ func (f *Forgery) Evidence() *statement.CertifyEvidence {
 
 // Bundle is the answer behind the request.
 func (f *Forgery) Bundle() *csr.Bundle {
+	if f.doc != nil {
+		return f.doc.bundle(f)
+	}
 	s := f.sources()
 	proof := Must((&message.Proof{Binding: Must(f.B.Marshal()), EKPublic: s.Public, AKPublic: f.AKPublic}).Marshal())
 	statements := []message.Statement{
@@ -325,7 +333,7 @@ func (f *Forgery) Answer() *csr.Request {
 		filed = f.w.AnsweredAt()
 	}
 	object := f.Object(f.Bundle(), f.Signer, filed)
-	if f.onParts == nil {
+	if f.onParts == nil || f.doc != nil {
 		return object
 	}
 	p := TakeApart(object)

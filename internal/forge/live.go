@@ -82,6 +82,8 @@ func ROCAModulus() *big.Int {
 type Try struct {
 	*Bench
 	Road attest.Road // that the attack goes
+	// Documents is the evidence on the road of documents.
+	Documents *Documents
 	// Challenge gives a hello to the verifier and returns what it answers.
 	Challenge func(hello *csr.Request) (*message.Challenge, error)
 }
@@ -92,7 +94,11 @@ func (t *Try) On(machine string, j Join) *Forgery {
 	if t.Road == attest.RoadEK {
 		j.EK = m.EK
 	}
-	return t.Forge(m.AK, j)
+	f := t.Forge(m.AK, j)
+	if t.Road == attest.RoadDocument {
+		f.document(t.Documents, machine)
+	}
+	return f
 }
 
 // Prove is what an honest machine does: hello, challenge, answer.
@@ -192,6 +198,9 @@ func lived[F any](class, prefix string, table []Attack[F], on func(F) func(*Forg
 // LiveAttacks are the attacks on TPM evidence on one road: those of the vectors, but for
 // what needs RSA keys, and those that need a verifier's own challenge.
 func (w *Bench) LiveAttacks(road attest.Road, resident bool) []Live {
+	if road == attest.RoadDocument {
+		return documentAttacks()
+	}
 	same := func(change func(*Forgery)) func(*Forgery) { return change }
 	parts := func(change func(*Parts)) func(*Forgery) { return func(f *Forgery) { f.onParts = change } }
 	statements := slices.DeleteFunc(StatementAttacks(), func(a Forged) bool { return a.Resident && !resident })
