@@ -131,6 +131,12 @@ const (
 	CommonName OID = "\x55\x04\x03"
 	// SerialNumber is id-at-serialNumber, 2.5.4.5.
 	SerialNumber OID = "\x55\x04\x05"
+	// Country is id-at-countryName, 2.5.4.6.
+	Country OID = "\x55\x04\x06"
+	// Locality is id-at-localityName, 2.5.4.7.
+	Locality OID = "\x55\x04\x07"
+	// Province is id-at-stateOrProvinceName, 2.5.4.8.
+	Province OID = "\x55\x04\x08"
 	// Organization is id-at-organizationName, 2.5.4.10.
 	Organization OID = "\x55\x04\x0a"
 	// OrganizationalUnit is id-at-organizationalUnitName, 2.5.4.11.
