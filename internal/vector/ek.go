@@ -97,7 +97,7 @@ func (e *Environment) eks() (*tpmcert.EKVerifier, error) {
 	if len(e.EKIssuers) == 0 && len(e.AllowedEKs) == 0 {
 		return nil, nil
 	}
-	c := &tpmcert.EKVerifierConfig{}
+	c := tpmcert.EKVerifierConfig{}
 	for n := range e.EKIssuers {
 		issuer, err := e.EKIssuers[n].issuer()
 		if err != nil {
