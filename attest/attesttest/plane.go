@@ -85,7 +85,7 @@ func OpenControlPlane(nodes ...*Node) (*ControlPlane, error) {
 		}
 	}
 	if len(eks.Issuers) != 0 {
-		if c.TPM.EKs, err = tpmcert.NewEKVerifier(&eks); err != nil {
+		if c.TPM.EKs, err = tpmcert.NewEKVerifier(eks); err != nil {
 			return nil, err
 		}
 	}

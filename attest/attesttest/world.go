@@ -178,7 +178,7 @@ func (w *World) configureTPM() (err error) {
 		w.TPM.AKIssuers = []tpmcert.Issuer{{Roots: roots, Profile: tpmcert.ProfileTCG()}}
 	}
 	if w.opens(attest.RoadEK) {
-		if w.TPM.EKs, err = tpmcert.NewEKVerifier(&tpmcert.EKVerifierConfig{
+		if w.TPM.EKs, err = tpmcert.NewEKVerifier(tpmcert.EKVerifierConfig{
 			Issuers: []tpmcert.EKIssuer{{Roots: roots, Profile: tpmcert.EKProfileTCG()}}}); err != nil {
 			return err
 		}

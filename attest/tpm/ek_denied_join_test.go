@@ -23,7 +23,7 @@ func denying(t *testing.T, plane *attesttest.ControlPlane, n *attesttest.Node, d
 	t.Helper()
 	again := attesttest.NewControlPlane(t, n)
 	var err error
-	if again.TPM.EKs, err = tpmcert.NewEKVerifier(&tpmcert.EKVerifierConfig{Denied: denied,
+	if again.TPM.EKs, err = tpmcert.NewEKVerifier(tpmcert.EKVerifierConfig{Denied: denied,
 		Issuers: []tpmcert.EKIssuer{{Roots: n.Roots(), Profile: n.EKProfile}}}); err != nil {
 		t.Fatal(err)
 	}

@@ -47,7 +47,7 @@ func ExampleKindConfig_roadEK() {
 	node.Attester = attester
 
 	// The control plane.
-	eks, err := tpmcert.NewEKVerifier(&tpmcert.EKVerifierConfig{Issuers: []tpmcert.EKIssuer{
+	eks, err := tpmcert.NewEKVerifier(tpmcert.EKVerifierConfig{Issuers: []tpmcert.EKIssuer{
 		{Roots: []*x509.Certificate{maker.Root()}, Profile: tpmcert.EKProfileTCG()},
 	}})
 	if err != nil {

@@ -90,7 +90,7 @@ func TestRoadEKWithoutCertificate(t *testing.T) {
 		}
 	}
 	kind := s.plane.TPM
-	if kind.EKs, err = tpmcert.NewEKVerifier(&tpmcert.EKVerifierConfig{Allowed: []attest.Identity{"ek:sha256:" + attest.Identity(fmt.Sprintf("%064x", 1))}}); err != nil {
+	if kind.EKs, err = tpmcert.NewEKVerifier(tpmcert.EKVerifierConfig{Allowed: []attest.Identity{"ek:sha256:" + attest.Identity(fmt.Sprintf("%064x", 1))}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := otherVerifier(t, s, kind).Verify(context.Background(), s.good); !errors.Is(err, tpmcert.CheckEKUntrusted) {

@@ -76,7 +76,7 @@ func (e *Environment) eks() *tpmcert.EKVerifier {
 	if len(e.EKIssuers) == 0 && len(e.AllowedEKs) == 0 {
 		return nil
 	}
-	c := &tpmcert.EKVerifierConfig{}
+	c := tpmcert.EKVerifierConfig{}
 	for _, i := range e.EKIssuers {
 		issuer := tpmcert.EKIssuer{RequireCRL: i.RequireCRL, Roots: each(i.Roots, x509.ParseCertificate),
 			Intermediates: each(i.Intermediates, x509.ParseCertificate), Profile: i.Profile.profile()}
