@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/asn1"
 	"encoding/hex"
 	"errors"
@@ -59,10 +60,7 @@ func AttestedNodeFromCertificate(cert *x509.Certificate, opts NodeCertificateOpt
 	if err != nil {
 		return nil, err
 	}
-	now := time.Now()
-	if opts.Now != nil {
-		now = opts.Now()
-	}
+	now := clock(opts.Now)()
 	switch {
 	case cert.IsCA:
 		return nil, certificateError("a CA's certificate", "a node's", nil)
@@ -71,7 +69,7 @@ func AttestedNodeFromCertificate(cert *x509.Certificate, opts NodeCertificateOpt
 			"one valid at "+now.UTC().Format(time.RFC3339), nil)
 	case !slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageClientAuth):
 		return nil, certificateError("a certificate for something else", "one for client authentication", nil)
-	case hasAlternativeNames(cert):
+	case slices.ContainsFunc(cert.Extensions, func(e pkix.Extension) bool { return oid.SubjectAltName.Equal(e.Id) }):
 		return nil, certificateError("subject alternative names", "none", nil)
 	}
 	id, err := oid.ParseProviderID(cert.Extensions)
@@ -113,17 +111,6 @@ func nodeOf(cert *x509.Certificate) (string, error) {
 		return "", certificateError("common name "+strconv.Quote(refusal.Text(cert.Subject.CommonName)), nodeCommonNamePrefix+"<name>", nil)
 	}
 	return name, nil
-}
-
-// hasAlternativeNames reports whether the extension is there, whatever kinds of names it
-// holds.
-func hasAlternativeNames(cert *x509.Certificate) bool {
-	for i := range cert.Extensions {
-		if oid.SubjectAltName.Equal(cert.Extensions[i].Id) {
-			return true
-		}
-	}
-	return false
 }
 
 // CertificateRecord is what was recorded of a node's client certificate when it was issued

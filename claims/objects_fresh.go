@@ -24,6 +24,14 @@ type FreshObjects struct {
 	Now func() time.Time
 }
 
+// clock is the one to go by: nil means time.Now.
+func clock(now func() time.Time) func() time.Time {
+	if now == nil {
+		return time.Now
+	}
+	return now
+}
+
 // Check reports a configuration that cannot be used, with [refusal.CheckConfig]: no From,
 // a negative MaxStaleness, or none for a [StaleObjects].
 func (f FreshObjects) Check() error {
@@ -41,38 +49,22 @@ func (f FreshObjects) Check() error {
 
 // ServiceAccount implements [Objects].
 func (f FreshObjects) ServiceAccount(ctx context.Context, namespace, name string) (*Object, error) {
-	if f.From == nil {
-		return nil, f.Check()
-	}
-	object, err := f.From.ServiceAccount(ctx, namespace, name)
-	return fresh(f, object, err)
+	return fresh(f, func() (*Object, error) { return f.From.ServiceAccount(ctx, namespace, name) })
 }
 
 // Pod implements [Objects].
 func (f FreshObjects) Pod(ctx context.Context, namespace, name string) (*Pod, error) {
-	if f.From == nil {
-		return nil, f.Check()
-	}
-	pod, err := f.From.Pod(ctx, namespace, name)
-	return fresh(f, pod, err)
+	return fresh(f, func() (*Pod, error) { return f.From.Pod(ctx, namespace, name) })
 }
 
 // Secret implements [Objects].
 func (f FreshObjects) Secret(ctx context.Context, namespace, name string) (*Object, error) {
-	if f.From == nil {
-		return nil, f.Check()
-	}
-	object, err := f.From.Secret(ctx, namespace, name)
-	return fresh(f, object, err)
+	return fresh(f, func() (*Object, error) { return f.From.Secret(ctx, namespace, name) })
 }
 
 // Node implements [Objects].
 func (f FreshObjects) Node(ctx context.Context, name string) (*Node, error) {
-	if f.From == nil {
-		return nil, f.Check()
-	}
-	node, err := f.From.Node(ctx, name)
-	return fresh(f, node, err)
+	return fresh(f, func() (*Node, error) { return f.From.Node(ctx, name) })
 }
 
 // holder is what has an Object in it.
@@ -82,7 +74,11 @@ type holder[T any] interface {
 }
 
 // fresh passes an answer on, or an error where it is too old.
-func fresh[T any, P holder[T]](f FreshObjects, answer P, err error) (P, error) {
+func fresh[T any, P holder[T]](f FreshObjects, get func() (P, error)) (P, error) {
+	if f.From == nil {
+		return nil, f.Check()
+	}
+	answer, err := get()
 	if err != nil || answer == nil {
 		return nil, err
 	}
@@ -90,14 +86,7 @@ func fresh[T any, P holder[T]](f FreshObjects, answer P, err error) (P, error) {
 	if _, stale := f.From.(StaleObjects); stale && object.AsOf.IsZero() {
 		return nil, &Error{Check: CheckStaleAnswer, Got: "an answer without its age", Want: "AsOf from a StaleObjects", Err: ErrRetry}
 	}
-	if object.AsOf.IsZero() {
-		return answer, nil
-	}
-	now := time.Now
-	if f.Now != nil {
-		now = f.Now
-	}
-	if err := object.CheckAge(f.MaxStaleness, now()); err != nil {
+	if err := object.CheckAge(f.MaxStaleness, clock(f.Now)()); err != nil {
 		return nil, err
 	}
 	return answer, nil

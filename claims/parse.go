@@ -1,9 +1,9 @@
 package claims
 
 import (
-	"bytes"
 	"errors"
 	"strconv"
+	"strings"
 
 	"github.com/nodeattest/nodeattest/internal/strictjson"
 )
@@ -16,15 +16,6 @@ const MaxClaimsSize = 32 << 10
 // MaxNumericDate is the last time that a claim may state: the end of the year 9999 in
 // Unix seconds.
 const MaxNumericDate = 253402300799
-
-// The names of the members.
-const (
-	memberPrivate          = "kubernetes.io"
-	memberLegacyNamespace  = "kubernetes.io/serviceaccount/namespace"
-	memberLegacySecret     = "kubernetes.io/serviceaccount/secret.name"
-	memberLegacyAccount    = "kubernetes.io/serviceaccount/service-account.name"
-	memberLegacyAccountUID = "kubernetes.io/serviceaccount/service-account.uid"
-)
 
 // Parse decodes a claim set strictly: one JSON object of at most [MaxClaimsSize] bytes
 // in valid UTF-8, no member twice at any depth, none that differs from another or from a
@@ -40,15 +31,14 @@ func Parse(payload []byte) (*Claims, error) {
 		return nil, err
 	}
 	p := parser{r: strictjson.NewReader(payload)}
-	c := &p.claims
-	err := p.r.Object(p.claim)
+	err := p.object(claimSet)
 	if err == nil {
 		err = p.r.End()
 	}
 	if err != nil {
 		return nil, refusedWith(err)
 	}
-	return c, nil
+	return &p.claims, nil
 }
 
 func checkSize(payload []byte) error {
@@ -74,39 +64,65 @@ func refusedWith(err error) error {
 type parser struct {
 	r      *strictjson.Reader
 	claims Claims
+	ref    *Ref // the reference that is being read
 }
 
-func (p *parser) claim(name []byte) (err error) {
-	c := &p.claims
-	switch string(name) {
-	case "iss":
-		c.Issuer, err = p.r.String()
-	case "sub":
-		c.Subject, err = p.r.String()
-	case "aud":
-		c.Audiences, err = p.audiences()
-	case "exp":
-		c.Expiry, err = p.date("exp")
-	case "nbf":
-		c.NotBefore, err = p.date("nbf")
-	case "iat":
-		c.IssuedAt, err = p.date("iat")
-	case "jti":
-		c.ID, err = p.r.String()
-	case memberPrivate:
-		err = p.r.Object(p.private)
-	case memberLegacyNamespace:
-		p.legacy().Namespace, err = p.r.String()
-	case memberLegacySecret:
-		p.legacy().SecretName, err = p.r.String()
-	case memberLegacyAccount:
-		p.legacy().ServiceAccountName, err = p.r.String()
-	case memberLegacyAccountUID:
-		p.legacy().ServiceAccountUID, err = p.r.String()
-	default:
-		return p.skip(name, "iss", "sub", "aud", "exp", "nbf", "iat", "jti", memberPrivate,
-			memberLegacyNamespace, memberLegacySecret, memberLegacyAccount, memberLegacyAccountUID)
+// A member is one that is known, and how it is read.
+type member struct {
+	name string
+	read func(*parser) error
+}
+
+// The members of a claim set, of "kubernetes.io" and of a reference. They are never changed.
+var (
+	claimSet = []member{
+		{"iss", func(p *parser) error { return p.text(&p.claims.Issuer) }},
+		{"sub", func(p *parser) error { return p.text(&p.claims.Subject) }},
+		{"aud", (*parser).audiences},
+		{"exp", func(p *parser) error { return p.date("exp", &p.claims.Expiry) }},
+		{"nbf", func(p *parser) error { return p.date("nbf", &p.claims.NotBefore) }},
+		{"iat", func(p *parser) error { return p.date("iat", &p.claims.IssuedAt) }},
+		{"jti", func(p *parser) error { return p.text(&p.claims.ID) }},
+		{"kubernetes.io", func(p *parser) error { return p.object(private) }},
+		{"kubernetes.io/serviceaccount/namespace", func(p *parser) error { return p.text(&p.legacy().Namespace) }},
+		{"kubernetes.io/serviceaccount/secret.name", func(p *parser) error { return p.text(&p.legacy().SecretName) }},
+		{"kubernetes.io/serviceaccount/service-account.name", func(p *parser) error { return p.text(&p.legacy().ServiceAccountName) }},
+		{"kubernetes.io/serviceaccount/service-account.uid", func(p *parser) error { return p.text(&p.legacy().ServiceAccountUID) }},
 	}
+	private = []member{
+		{"namespace", func(p *parser) error { return p.text(&p.claims.Kubernetes.Namespace) }},
+		{"serviceaccount", func(p *parser) error { return p.reference(&p.claims.Kubernetes.ServiceAccount) }},
+		{"pod", func(p *parser) error { return p.made(&p.claims.Kubernetes.Pod) }},
+		{"secret", func(p *parser) error { return p.made(&p.claims.Kubernetes.Secret) }},
+		{"node", func(p *parser) error { return p.made(&p.claims.Kubernetes.Node) }},
+		{"warnafter", func(p *parser) error { return p.date("warnafter", &p.claims.Kubernetes.WarnAfter) }},
+	}
+	reference = []member{
+		{"name", func(p *parser) error { return p.text(&p.ref.Name) }},
+		{"uid", func(p *parser) error { return p.text(&p.ref.UID) }},
+	}
+)
+
+// object reads an object. It passes over a member that is not known, unless another reader,
+// one that takes no heed of case, would know it.
+func (p *parser) object(known []member) error {
+	return p.r.Object(func(name []byte) error {
+		for _, m := range known {
+			if m.name == string(name) {
+				return m.read(p)
+			}
+		}
+		for _, m := range known {
+			if strings.EqualFold(m.name, string(name)) {
+				return &Error{Check: CheckEncoding, Got: "the member " + strconv.Quote(string(name)), Want: strconv.Quote(m.name)}
+			}
+		}
+		return p.r.Skip()
+	})
+}
+
+func (p *parser) text(to *string) (err error) {
+	*to, err = p.r.String()
 	return err
 }
 
@@ -118,71 +134,35 @@ func (p *parser) legacy() *LegacyPrivate {
 	return p.claims.Legacy
 }
 
-func (p *parser) private(name []byte) (err error) {
-	k := &p.claims.Kubernetes
-	switch string(name) {
-	case "namespace":
-		k.Namespace, err = p.r.String()
-	case "serviceaccount":
-		err = p.ref(&k.ServiceAccount)
-	case "pod":
-		k.Pod = &Ref{}
-		err = p.ref(k.Pod)
-	case "secret":
-		k.Secret = &Ref{}
-		err = p.ref(k.Secret)
-	case "node":
-		k.Node = &Ref{}
-		err = p.ref(k.Node)
-	case "warnafter":
-		k.WarnAfter, err = p.date("warnafter")
-	default:
-		return p.skip(name, "namespace", "serviceaccount", "pod", "secret", "node", "warnafter")
-	}
-	return err
+func (p *parser) reference(to *Ref) error {
+	p.ref = to
+	return p.object(reference)
 }
 
-func (p *parser) ref(ref *Ref) error {
-	return p.r.Object(func(name []byte) (err error) {
-		switch string(name) {
-		case "name":
-			ref.Name, err = p.r.String()
-		case "uid":
-			ref.UID, err = p.r.String()
-		default:
-			return p.skip(name, "name", "uid")
-		}
-		return err
-	})
-}
-
-// skip passes over a member that is not known, unless another reader, one that takes no
-// heed of case, would know it.
-func (p *parser) skip(name []byte, known ...string) error {
-	for _, k := range known {
-		if bytes.EqualFold(name, []byte(k)) {
-			return &Error{Check: CheckEncoding, Got: "the member " + strconv.Quote(string(name)), Want: strconv.Quote(k)}
-		}
-	}
-	return p.r.Skip()
+// made reads a reference that a token need not have.
+func (p *parser) made(to **Ref) error {
+	*to = &Ref{}
+	return p.reference(*to)
 }
 
 // audiences reads one string or an array of strings (RFC 7519, section 4.1.3).
-func (p *parser) audiences() ([]string, error) {
+func (p *parser) audiences() (err error) {
 	if p.r.Kind() != strictjson.StringKind {
-		return p.r.Strings()
+		p.claims.Audiences, err = p.r.Strings()
+		return err
 	}
-	one, err := p.r.String()
-	return []string{one}, err
+	p.claims.Audiences = make([]string, 1)
+	return p.text(&p.claims.Audiences[0])
 }
 
-func (p *parser) date(name string) (NumericDate, error) {
+func (p *parser) date(name string, to *NumericDate) error {
 	n, err := p.r.Int64()
 	if err != nil {
-		return NumericDate{}, err
+		return err
 	}
 	if n < 0 || n > MaxNumericDate {
-		return NumericDate{}, &Error{Check: CheckTime, Got: name + " " + strconv.FormatInt(n, 10), Want: "0 to " + strconv.FormatInt(MaxNumericDate, 10)}
+		return &Error{Check: CheckTime, Got: name + " " + strconv.FormatInt(n, 10), Want: "0 to " + strconv.FormatInt(MaxNumericDate, 10)}
 	}
-	return NumericDate{Unix: n, Present: true}, nil
+	*to = NumericDate{Unix: n, Present: true}
+	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/nodeattest/nodeattest/claims/internal/alive"
 	"github.com/nodeattest/nodeattest/internal/nodename"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -20,31 +21,26 @@ func checkConsistent(c *Claims) error {
 		return &Error{Check: CheckPrivate, Got: "claims of a legacy token", Want: "none"}
 	case !nodename.ValidLabel(k.Namespace):
 		return &Error{Check: CheckPrivate, Got: "namespace " + refusal.OrNothing(refusal.Text(k.Namespace)), Want: "a DNS label"}
-	case !nodename.Valid(k.ServiceAccount.Name):
-		return &Error{Check: CheckPrivate, Got: "service account " + refusal.OrNothing(refusal.Text(k.ServiceAccount.Name)), Want: "a DNS subdomain"}
-	case k.ServiceAccount.UID == "":
-		return &Error{Check: CheckPrivate, Got: "a service account without UID", Want: "a UID"}
+	}
+	for _, bound := range [...]struct {
+		kind alive.Kind
+		ref  *Ref
+	}{{accountKind, &k.ServiceAccount}, {podKind, k.Pod}, {secretKind, k.Secret}, {nodeKind, k.Node}} {
+		switch {
+		case bound.ref == nil:
+		case !nodename.Valid(bound.ref.Name):
+			return &Error{Check: CheckPrivate, Got: string(bound.kind) + " " + refusal.OrNothing(refusal.Text(bound.ref.Name)), Want: "a DNS subdomain"}
+		case bound.ref.UID == "":
+			return &Error{Check: CheckPrivate, Got: "a " + string(bound.kind) + " without UID", Want: "a UID"}
+		}
+	}
+	switch want := MakeSubject(k.Namespace, k.ServiceAccount.Name); {
 	case k.Secret != nil && (k.Pod != nil || k.Node != nil):
 		return &Error{Check: CheckBinding, Got: "a Secret and a pod or node", Want: "one of them"}
 	case c.ID == "" || len(c.ID) > MaxTokenIDSize:
 		return &Error{Check: CheckTokenID, Got: strconv.Itoa(len(c.ID)) + " bytes", Want: "1 to " + strconv.Itoa(MaxTokenIDSize)}
-	}
-	if want := MakeSubject(k.Namespace, k.ServiceAccount.Name); c.Subject != want {
+	case c.Subject != want:
 		return &Error{Check: CheckSubject, Got: refusal.OrNothing(refusal.Text(c.Subject)), Want: want}
-	}
-	for _, bound := range [...]struct {
-		kind string
-		ref  *Ref
-	}{{"pod", k.Pod}, {"secret", k.Secret}, {"node", k.Node}} {
-		if bound.ref == nil {
-			continue
-		}
-		if !nodename.Valid(bound.ref.Name) {
-			return &Error{Check: CheckPrivate, Got: bound.kind + " " + refusal.OrNothing(refusal.Text(bound.ref.Name)), Want: "a DNS subdomain"}
-		}
-		if bound.ref.UID == "" {
-			return &Error{Check: CheckPrivate, Got: "a " + bound.kind + " without UID", Want: "a UID"}
-		}
 	}
 	return nil
 }

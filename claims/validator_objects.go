@@ -8,12 +8,12 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// The kinds of objects that a token may name. They are never changed.
-var (
-	accountKind = alive.Kind{Name: "service account", Gone: CheckServiceAccountGone, UID: CheckServiceAccountUID, Deleted: CheckServiceAccountDeleted}
-	secretKind  = alive.Kind{Name: "secret", Gone: CheckSecretGone, UID: CheckSecretUID, Deleted: CheckSecretDeleted}
-	podKind     = alive.Kind{Name: "pod", Gone: CheckPodGone, UID: CheckPodUID, Deleted: CheckPodDeleted}
-	nodeKind    = alive.Kind{Name: "node", Gone: CheckNodeGone, UID: CheckNodeUID, Deleted: CheckNodeDeleted}
+// The kinds of objects that a token may name, after which their checks are named.
+const (
+	accountKind alive.Kind = "service account"
+	secretKind  alive.Kind = "secret"
+	podKind     alive.Kind = "pod"
+	nodeKind    alive.Kind = "node"
 )
 
 // checkObjects compares the objects that the token names with those that exist, and the
@@ -54,7 +54,7 @@ func checkAlive[T any, P holder[T]](kind alive.Kind, claim Ref, answer P, err er
 	if a.Found {
 		a.UID, a.Deleted = answer.object().UID, answer.object().Deleted
 	}
-	if refused := kind.Check(alive.Claim(claim), a, deletedBefore); refused != nil {
+	if refused := kind.Compare(alive.Claim(claim), a, deletedBefore); refused != nil {
 		return refused
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/claims"
+	"github.com/nodeattest/nodeattest/claims/internal/alive"
 	"github.com/nodeattest/nodeattest/internal/nodename"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -97,14 +98,11 @@ func (v *Validator) checkLegacy(ctx context.Context, token string, c *claims.Cla
 		return err
 	}
 	secret, err := v.c.Legacy.TokenSecret(ctx, l.Namespace, l.SecretName)
-	if err == nil && secret != nil {
-		err = secret.CheckAge(v.c.MaxStaleness, v.c.Now())
-	}
 	var object *claims.Object
 	if secret != nil {
-		object = &claims.Object{Deleted: secret.Deleted} // the claims have no UID of the Secret
+		object = &claims.Object{Deleted: secret.Deleted, AsOf: secret.AsOf} // the claims have no UID of the Secret
 	}
-	if err := checkAlive(secretKind, claims.Ref{Name: l.SecretName}, answerOf(object, err), time.Time{}); err != nil {
+	if err := checkAlive(secretKind, claims.Ref{Name: l.SecretName}, v.legacyAnswer(object, err), time.Time{}); err != nil {
 		return refuse("Token has been invalidated", err)
 	}
 	if !secret.holds(token) {
@@ -112,13 +110,22 @@ func (v *Validator) checkLegacy(ctx context.Context, token string, c *claims.Cla
 			&Error{Check: CheckLegacyToken, Got: "another token", Want: "that of secret " + refusal.Text(l.SecretName)})
 	}
 	account, err := v.c.Legacy.TokenServiceAccount(ctx, l.Namespace, l.ServiceAccountName)
-	if err == nil && account != nil {
-		err = account.CheckAge(v.c.MaxStaleness, v.c.Now())
+	object = nil
+	if account != nil {
+		object = &account.Object
 	}
-	if err := checkLegacyAccount(l, account, err); err != nil {
+	if err := checkLegacyAccount(l, v.legacyAnswer(object, err)); err != nil {
 		return err
 	}
 	return v.recordLegacy(ctx, l, secret, account)
+}
+
+// legacyAnswer is an answer that is young enough.
+func (v *Validator) legacyAnswer(object *claims.Object, err error) alive.Answer {
+	if err == nil && object != nil {
+		err = object.CheckAge(v.c.MaxStaleness, v.c.Now())
+	}
+	return answerOf(object, err)
 }
 
 func checkLegacyClaims(subject string, l *claims.LegacyPrivate) *ReviewError {
@@ -130,32 +137,27 @@ func checkLegacyClaims(subject string, l *claims.LegacyPrivate) *ReviewError {
 			return refuse(claim.name+" claim is missing", &Error{Check: CheckLegacyClaims, Got: "no claim " + claim.name, Want: "one"})
 		}
 	}
-	if subject != claims.MakeSubject(l.Namespace, l.ServiceAccountName) || !nodename.ValidLabel(l.Namespace) || !nodename.Valid(l.ServiceAccountName) {
-		return refuse("sub claim is invalid", &Error{Check: CheckLegacyClaims, Got: "subject " + refusal.Text(subject),
-			Want: refusal.Text(claims.MakeSubject(l.Namespace, l.ServiceAccountName))})
+	want := claims.MakeSubject(l.Namespace, l.ServiceAccountName)
+	if subject != want || !nodename.ValidLabel(l.Namespace) || !nodename.Valid(l.ServiceAccountName) {
+		return refuse("sub claim is invalid", &Error{Check: CheckLegacyClaims, Got: "subject " + refusal.Text(subject), Want: refusal.Text(want)})
 	}
 	return nil
 }
 
 // checkLegacyAccount looks at the deletion before the UID, and knows no grace: another
 // order than that of bound tokens.
-func checkLegacyAccount(l *claims.LegacyPrivate, account *TokenServiceAccount, err error) *ReviewError {
-	var object *claims.Object
-	if account != nil {
-		object = &account.Object
-	}
-	claim, answer := claims.Ref{Name: l.ServiceAccountName, UID: l.ServiceAccountUID}, answerOf(object, err)
+func checkLegacyAccount(l *claims.LegacyPrivate, answer alive.Answer) *ReviewError {
+	claim := claims.Ref{Name: l.ServiceAccountName, UID: l.ServiceAccountUID}
 	if answer.Deleted != nil {
 		claim.UID = answer.UID // whatever it is, the deletion is what counts
 	}
 	reason := checkAlive(accountKind, claim, answer, time.Time{})
-	if reason == nil {
+	switch {
+	case reason == nil:
 		return nil
-	}
-	switch reason.Check {
-	case claims.CheckServiceAccountDeleted:
+	case reason.Check == claims.CheckServiceAccountDeleted:
 		return refuse(fmt.Sprintf("ServiceAccount %s/%s has been deleted", l.Namespace, l.ServiceAccountName), reason)
-	case claims.CheckServiceAccountUID:
+	case reason.Check == claims.CheckServiceAccountUID:
 		return refuse(fmt.Sprintf("ServiceAccount UID (%s) does not match claim (%s)", answer.UID, l.ServiceAccountUID), reason)
 	}
 	return refuse(answer.Err.Error(), reason)
