@@ -91,7 +91,7 @@ func (r *TokenRequest) checkMetadata() error {
 
 func (r *TokenRequest) checkServiceAccount(account *claims.Object) error {
 	if account == nil {
-		return notFound(resourceServiceAccounts, r.Name)
+		return notFound("serviceaccounts", r.Name)
 	}
 	if r.UID != "" && r.UID != account.UID {
 		return conflict(tokenRequestGroup, tokenRequestKind, r.Name, fmt.Sprintf(
@@ -116,20 +116,6 @@ func (r *TokenRequest) lifetime() (int64, error) {
 	return seconds, nil
 }
 
-// kind returns the kind of the object to bind to, one of the three; "" for none.
-func (r *TokenRequest) kind() (string, error) {
-	if r.BoundObject == nil {
-		return "", nil
-	}
-	group, version := splitAPIVersion(r.BoundObject.APIVersion)
-	switch kind := r.BoundObject.Kind; {
-	case group == "" && (kind == "Pod" || kind == "Secret" || kind == "Node"):
-		return kind, nil
-	default:
-		return "", badRequest("cannot bind token to object of type " + group + "/" + version + ", Kind=" + kind)
-	}
-}
-
 // splitAPIVersion is as lenient as the API server: what is no version has no group.
 func splitAPIVersion(apiVersion string) (group, version string) {
 	switch strings.Count(apiVersion, "/") {
@@ -140,40 +126,4 @@ func splitAPIVersion(apiVersion string) (group, version string) {
 		return group, version
 	}
 	return "", ""
-}
-
-// checkBoundObject compares the object of the kind that the token is to be bound to with
-// the request.
-func (r *TokenRequest) checkBoundObject(kind string, b *Bound) error {
-	if kind == "" {
-		return nil
-	}
-	ref := r.BoundObject
-	var uid string
-	switch kind {
-	case "Pod":
-		if b.Pod == nil {
-			return notFound(resourcePods, ref.Name)
-		}
-		if b.Pod.ServiceAccountName != r.Name {
-			return badRequest(fmt.Sprintf("cannot bind token for serviceaccount %q to pod running with different serviceaccount name.", r.Name))
-		}
-		uid = b.Pod.UID
-	case "Secret":
-		if b.Secret == nil {
-			return notFound(resourceSecrets, ref.Name)
-		}
-		uid = b.Secret.UID
-	case "Node":
-		if b.Node == nil {
-			return notFound(resourceNodes, ref.Name)
-		}
-		uid = b.Node.UID
-	}
-	if ref.UID != "" && ref.UID != uid {
-		group, _ := splitAPIVersion(ref.APIVersion)
-		return conflict(group, kind, ref.Name, fmt.Sprintf(
-			"the UID in the bound object reference (%s) does not match the UID in record. The object might have been deleted and then recreated", ref.UID))
-	}
-	return nil
 }

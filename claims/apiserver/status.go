@@ -72,14 +72,6 @@ func (e *StatusError) Unwrap() []error {
 	return []error{e.Reason, e.Err}
 }
 
-// The resources as the errors of the API server name them.
-const (
-	resourceServiceAccounts = "serviceaccounts"
-	resourcePods            = "pods"
-	resourceSecrets         = "secrets"
-	resourceNodes           = "nodes"
-)
-
 // The group and the kind of a TokenRequest.
 const (
 	tokenRequestGroup = "authentication.k8s.io"
