@@ -3,7 +3,6 @@ package attest
 import (
 	"context"
 	"crypto"
-	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/x509"
 	"errors"
@@ -49,10 +48,7 @@ func ClusterID(ca *x509.Certificate) (string, error) {
 
 // Attester is the node's side: it says hello and answers challenges, with evidence of
 // one kind. It is safe for use from many goroutines.
-type Attester struct {
-	prover    Prover
-	challenge string // the signer name of hellos
-}
+type Attester struct{ prover Prover }
 
 // NewAttester returns an attester with the evidence of prover. The error matches
 // [refusal.CheckConfig].
@@ -60,11 +56,10 @@ func NewAttester(prover Prover) (*Attester, error) {
 	if typednil.Is(prover) {
 		return nil, refusal.Config("Prover", "", "one")
 	}
-	signer, err := csr.SignerChallenge(prover.Provider())
-	if err != nil {
+	if _, err := csr.SignerChallenge(prover.Provider()); err != nil {
 		return nil, &Error{Check: refusal.CheckConfig, Got: "a Prover of that name", Err: err}
 	}
-	return &Attester{prover: prover, challenge: signer}, nil
+	return &Attester{prover: prover}, nil
 }
 
 // Close closes the Prover.
@@ -79,12 +74,11 @@ func (a *Attester) Close() error {
 // PKCS#10 and a hello, to be filed under the signer name that it has, which nobody serves
 // ([csr.SignerChallenge]).
 func (a *Attester) Hello(ctx context.Context, s Subject) (*csr.Spec, error) {
-	request, err := s.check()
-	if err != nil {
+	if _, err := s.check(); err != nil {
 		return nil, fmt.Errorf("attest: hello: %w", err)
 	}
 	var evidence *Evidence
-	err = a.prover.Use(ctx, StageHello, func(session Session) error {
+	err := a.prover.Use(ctx, StageHello, func(session Session) error {
 		p, err := session.Present()
 		if err != nil {
 			return err
@@ -95,7 +89,11 @@ func (a *Attester) Hello(ctx context.Context, s Subject) (*csr.Spec, error) {
 	if err != nil {
 		return nil, fmt.Errorf("attest: hello: %w", err)
 	}
-	return a.spec(s, request, a.challenge, evidence)
+	bundle, err := bundleOf(s.Request, a.prover.Provider(), evidence)
+	if err != nil {
+		return nil, err
+	}
+	return bundle.HelloSpec(s.SignerName, s.ExpirationSeconds)
 }
 
 // Answer checks that the challenge is for this very node, request, cluster and
@@ -148,7 +146,11 @@ func (a *Attester) Answer(ctx context.Context, challenge []byte, key crypto.Sign
 	if err != nil {
 		return nil, fmt.Errorf("attest: answer: %w", err)
 	}
-	return a.spec(s, request, s.SignerName, evidence)
+	bundle, err := bundleOf(s.Request, a.prover.Provider(), evidence)
+	if err != nil {
+		return nil, err
+	}
+	return bundle.Spec(s.SignerName, s.ExpirationSeconds)
 }
 
 // open returns the challenge's secret.
@@ -168,7 +170,8 @@ func open(ctx context.Context, session Session, c *message.Challenge) ([]byte, e
 
 // checkBinding holds a challenge against the node's own values.
 func (s *Subject) checkBinding(b *message.Binding, request *csr.PKCS10, p *Presented) error {
-	return compareOwnValues(b, &message.Binding{
+	return compareBindings(b, &message.Binding{
+		Requester:         b.Requester, // which the verifier alone knows
 		Road:              message.Road(p.Road),
 		ClusterID:         s.ClusterID,
 		SignerName:        s.SignerName,
@@ -190,31 +193,6 @@ func (s *Subject) check() (*csr.PKCS10, error) {
 		return nil, errors.New("ExpirationSeconds is negative")
 	}
 	return csr.ParsePKCS10(s.Request)
-}
-
-// spec is what the node files, with the usages of the certificate that it asks for.
-func (a *Attester) spec(s Subject, request *csr.PKCS10, signerName string, e *Evidence) (*csr.Spec, error) {
-	if e == nil {
-		return nil, errors.New("attest: the Prover made no evidence")
-	}
-	purpose, err := csr.PurposeOf(s.SignerName)
-	if err != nil {
-		return nil, err
-	}
-	bundle, err := bundleOf(s.Request, a.prover.Provider(), e)
-	if err != nil {
-		return nil, err
-	}
-	pem, err := bundle.Marshal()
-	if err != nil {
-		return nil, err
-	}
-	_, isRSA := request.CSR.PublicKey.(*rsa.PublicKey)
-	spec := &csr.Spec{Request: pem, SignerName: signerName, Usages: csr.Usages(purpose, isRSA)}
-	if seconds := s.ExpirationSeconds; seconds != 0 {
-		spec.ExpirationSeconds = &seconds
-	}
-	return spec, nil
 }
 
 func sameKey(a, b crypto.PublicKey) bool {

@@ -1,6 +1,7 @@
 package attest
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -81,25 +82,21 @@ type ringState struct {
 // It returns an error if keys is empty, an identifier occurs twice, a secret is
 // all zero, ActiveAt is zero, or a key is retired before it is active.
 func NewKeyRing(keys []RingKey, readAt time.Time) (*KeyRing, error) {
-	if readAt.IsZero() {
-		return nil, errors.New("attest: a key ring needs the time at which it was read")
+	r := &KeyRing{}
+	if err := r.Refresh(keys, readAt); err != nil {
+		return nil, err
 	}
-	return newKeyRing(&ringState{keys: keys, readAt: readAt})
+	return r, nil
 }
 
 // NewStaticKeyRing makes a ring of keys that the caller owns and that nobody
 // else rotates: it never grows stale. It returns an error as [NewKeyRing] does.
 func NewStaticKeyRing(keys ...RingKey) (*KeyRing, error) {
-	return newKeyRing(&ringState{keys: keys, static: true})
-}
-
-func newKeyRing(s *ringState) (*KeyRing, error) {
-	if err := checkRingKeys(s.keys); err != nil {
+	if err := checkRingKeys(keys); err != nil {
 		return nil, err
 	}
-	s.keys = append([]RingKey(nil), s.keys...)
 	r := &KeyRing{}
-	r.state.Store(s)
+	r.state.Store(&ringState{keys: slices.Clone(keys), static: true})
 	return r, nil
 }
 
@@ -136,7 +133,7 @@ func (r *KeyRing) Refresh(keys []RingKey, readAt time.Time) error {
 	if err := checkRingKeys(keys); err != nil {
 		return err
 	}
-	next := &ringState{keys: append([]RingKey(nil), keys...), readAt: readAt}
+	next := &ringState{keys: slices.Clone(keys), readAt: readAt}
 	for {
 		held := r.state.Load()
 		if held != nil && held.static {
@@ -154,10 +151,7 @@ func (r *KeyRing) Refresh(keys []RingKey, readAt time.Time) error {
 
 // fresh returns the keys, or an error to try again with if they are stale.
 func (r *KeyRing) fresh(now time.Time) ([]RingKey, error) {
-	s := r.state.Load()
-	if s == nil {
-		s = &ringState{}
-	}
+	s := cmp.Or(r.state.Load(), &ringState{})
 	if age := now.Sub(s.readAt); !s.static && (age > message.MaxRingAge || age < -clockSkew) {
 		got := "a ring that has not been read yet"
 		if !s.readAt.IsZero() {
@@ -176,20 +170,12 @@ func (r *KeyRing) newest(now time.Time) (*RingKey, error) {
 	if err != nil {
 		return nil, err
 	}
-	var best *RingKey
-	for i := range keys {
-		k := &keys[i]
-		if k.ActiveAt.After(now) || k.retired(now) {
-			continue
-		}
-		if best == nil || k.ActiveAt.After(best.ActiveAt) {
-			best = k
-		}
-	}
-	if best == nil {
+	keys = slices.DeleteFunc(slices.Clone(keys), func(k RingKey) bool { return k.ActiveAt.After(now) || k.retired(now) })
+	if len(keys) == 0 {
 		return nil, &Error{Check: CheckRingEmpty, Want: "a key that is active and not retired", Err: csr.ErrRetry}
 	}
-	return best, nil
+	best := slices.MaxFunc(keys, func(a, b RingKey) int { return a.ActiveAt.Compare(b.ActiveAt) })
+	return &best, nil
 }
 
 // lookup returns the key of a challenge that is to be verified. A key that
@@ -200,25 +186,21 @@ func (r *KeyRing) lookup(id [message.KeyIDSize]byte, now time.Time) (*RingKey, e
 	if err != nil {
 		return nil, err
 	}
-	for i := range keys {
-		k := &keys[i]
-		if k.ID != id {
-			continue
-		}
-		switch {
-		case k.retired(now):
-			return nil, &Error{Check: CheckRingKey, Got: "key " + hexID(id) + ", retired " + k.RetiredAt.UTC().Format(time.RFC3339),
-				Want: "a key that is not retired"}
-		case k.ActiveAt.After(now.Add(clockSkew)):
-			return nil, &Error{Check: CheckRingKey, Got: "key " + hexID(id) + ", active from " + k.ActiveAt.UTC().Format(time.RFC3339),
-				Want: "a key that is active"}
-		case k.ActiveAt.After(now):
-			return nil, &Error{Check: CheckRingKey, Got: "key " + hexID(id) + ", active in a moment",
-				Want: "a key that is active", Err: csr.ErrRetry}
-		}
-		return k, nil
+	n := slices.IndexFunc(keys, func(k RingKey) bool { return k.ID == id })
+	if n < 0 {
+		return nil, &Error{Check: CheckRingKey, Got: "unknown key " + hexID(id), Want: "a key of the ring"}
 	}
-	return nil, &Error{Check: CheckRingKey, Got: "unknown key " + hexID(id), Want: "a key of the ring"}
+	switch k := &keys[n]; {
+	case k.retired(now):
+		return nil, &Error{Check: CheckRingKey, Got: "key " + hexID(id) + ", retired " + k.RetiredAt.UTC().Format(time.RFC3339),
+			Want: "a key that is not retired"}
+	case k.ActiveAt.After(now.Add(clockSkew)):
+		return nil, &Error{Check: CheckRingKey, Got: "key " + hexID(id) + ", active from " + k.ActiveAt.UTC().Format(time.RFC3339),
+			Want: "a key that is active"}
+	case k.ActiveAt.After(now):
+		return nil, &Error{Check: CheckRingKey, Got: "key " + hexID(id) + ", active in a moment", Want: "a key that is active", Err: csr.ErrRetry}
+	}
+	return &keys[n], nil
 }
 
 // RotateKeys returns keys with a new one that becomes active 2 × 60 seconds
@@ -227,21 +209,17 @@ func (r *KeyRing) lookup(id [message.KeyIDSize]byte, now time.Time) (*RingKey, e
 // out. While a key waits to become active there is no further one. The given slice
 // is not changed.
 func RotateKeys(keys []RingKey, now time.Time) []RingKey {
-	next := NewRingKey(now.Add(2 * message.MaxRingAge))
-	out := make([]RingKey, 0, len(keys)+1)
+	keys = slices.DeleteFunc(slices.Clone(keys), func(k RingKey) bool { return k.retired(now) })
 	if slices.ContainsFunc(keys, func(k RingKey) bool { return k.ActiveAt.After(now) }) {
-		return append(out, slices.DeleteFunc(slices.Clone(keys), func(k RingKey) bool { return k.retired(now) })...)
+		return keys
 	}
-	for _, k := range keys {
-		if k.retired(now) {
-			continue
+	next := NewRingKey(now.Add(2 * message.MaxRingAge))
+	for i := range keys {
+		if keys[i].RetiredAt.IsZero() {
+			keys[i].RetiredAt = next.ActiveAt.Add(message.RetireAfter)
 		}
-		if k.RetiredAt.IsZero() {
-			k.RetiredAt = next.ActiveAt.Add(message.RetireAfter)
-		}
-		out = append(out, k)
 	}
-	return append(out, next)
+	return append(keys, next)
 }
 
 // challengeSecret is the secret of the challenge with that Binding.

@@ -1,6 +1,7 @@
 package attest
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
@@ -33,16 +34,16 @@ func MarshalRingKeys(keys []RingKey) (map[string][]byte, error) {
 	}
 	data := make(map[string][]byte, len(keys))
 	for _, k := range keys {
-		if at := k.ActiveAt.Unix(); at <= 0 || at > der.MaxUnixSeconds || !k.RetiredAt.IsZero() && k.RetiredAt.Unix() > der.MaxUnixSeconds {
+		active, retired := k.ActiveAt.Unix(), int64(0)
+		if !k.RetiredAt.IsZero() {
+			retired = k.RetiredAt.Unix()
+		}
+		if active <= 0 || max(active, retired) > der.MaxUnixSeconds {
 			return nil, fmt.Errorf("attest: key ring: key %s has a time out of range", hexID(k.ID))
 		}
 		secret := k.Secret.Reveal()
 		v := append(make([]byte, 0, ringKeySize), secret[:]...)
-		v = binary.BigEndian.AppendUint64(v, uint64(k.ActiveAt.Unix()))
-		var retired int64
-		if !k.RetiredAt.IsZero() {
-			retired = k.RetiredAt.Unix()
-		}
+		v = binary.BigEndian.AppendUint64(v, uint64(active))
 		data[hexID(k.ID)] = binary.BigEndian.AppendUint64(v, uint64(retired))
 	}
 	return data, nil
@@ -78,10 +79,7 @@ func ParseRingKeys(data map[string][]byte) ([]RingKey, error) {
 		keys = append(keys, k)
 	}
 	slices.SortFunc(keys, func(a, b RingKey) int {
-		if c := a.ActiveAt.Compare(b.ActiveAt); c != 0 {
-			return c
-		}
-		return slices.Compare(a.ID[:], b.ID[:])
+		return cmp.Or(a.ActiveAt.Compare(b.ActiveAt), slices.Compare(a.ID[:], b.ID[:]))
 	})
 	return keys, checkRingKeys(keys)
 }

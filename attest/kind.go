@@ -181,7 +181,7 @@ func (q *Inquiry) Covers(label string, value []byte) error {
 	if n < 0 || q.challenged == nil {
 		return &Error{Check: CheckKind, Got: "qualifying data for a statement " + refusal.Quote(label), Want: "a statement of an answer", Err: csr.ErrRetry}
 	}
-	want := q.challenged.expected(n, label)[:q.statements[n].Size]
+	want := q.challenged.qualifyingData(label)[:q.statements[n].Size]
 	if subtle.ConstantTimeCompare(value, want) != 1 {
 		// What was expected is a secret of the evidence's maker and the verifier.
 		return &Error{Check: CheckQualifyingData, Got: refusal.Hex(value), Want: "the qualifying data of this challenge"}
@@ -194,18 +194,6 @@ type challenged struct {
 	provider string
 	secret   secret.Value[[]byte]
 	binding  []byte
-	derived  [2][]byte // of the first statements: qualifying data, good for this answer alone
-}
-
-// expected is the qualifying data of statement n, derived once.
-func (c *challenged) expected(n int, label string) []byte {
-	if n >= len(c.derived) {
-		return c.qualifyingData(label)
-	}
-	if c.derived[n] == nil {
-		c.derived[n] = c.qualifyingData(label)
-	}
-	return c.derived[n]
 }
 
 func (c *challenged) qualifyingData(label string) []byte {

@@ -19,7 +19,7 @@ func TestRingsAreNotShown(t *testing.T) {
 	t.Run("ringState", func(t *testing.T) { secrettest.Check(t, ring.state.Load(), revealed(&key)) })
 	t.Run("KeyRing", func(t *testing.T) { noLeaks(t, ring, revealed(&key)) })
 	t.Run("VerifierConfig", func(t *testing.T) { noLeaks(t, VerifierConfig{KeyRing: ring}, revealed(&key)) })
-	t.Run("Verifier", func(t *testing.T) { noLeaks(t, &Verifier{ring: ring}, revealed(&key)) })
+	t.Run("Verifier", func(t *testing.T) { noLeaks(t, &Verifier{c: VerifierConfig{KeyRing: ring}}, revealed(&key)) })
 }
 
 // A challenge that the node has opened, or that the verifier holds an answer against, keeps
