@@ -9,7 +9,6 @@ import (
 	"encoding/asn1"
 	"encoding/hex"
 	"errors"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -172,20 +171,4 @@ func AttestedNodeFromRecord(cert *x509.Certificate, record *CertificateRecord, o
 func credentialID(cert *x509.Certificate) string {
 	digest := sha256.Sum256(cert.Raw)
 	return "X509SHA256=" + hex.EncodeToString(digest[:])
-}
-
-// node finds out who is at the other end of a connection.
-func (records Records) node(r *http.Request, opts NodeCertificateOptions) (*AttestedNode, error) {
-	if _, err := AttestedNodeFromTLS(r.TLS, opts); err != nil {
-		return nil, err // and nobody is asked
-	}
-	cert := r.TLS.VerifiedChains[0][0]
-	record, err := records(r.Context(), credentialID(cert))
-	switch {
-	case errors.Is(err, ErrNotFound):
-		return nil, certificateError("a certificate that nobody recorded", "one that was issued through attestation", err)
-	case err != nil || record == nil:
-		return nil, retry("the certificate's record", err)
-	}
-	return AttestedNodeFromRecord(cert, record, opts)
 }

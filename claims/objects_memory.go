@@ -10,89 +10,83 @@ import (
 // no API server and is no cache of one. The zero value is empty and ready. It is safe for
 // concurrent use.
 type MemoryObjects struct {
-	mu              sync.RWMutex
-	serviceAccounts map[objectKey]*Object
-	pods            map[objectKey]*Pod
-	secrets         map[objectKey]*Object
-	nodes           map[objectKey]*Node
+	mu      sync.RWMutex
+	objects map[objectKey]any // pointers to what was put in
 }
 
-type objectKey struct{ namespace, name string }
+type objectKey struct{ resource, namespace, name string }
 
 // PutServiceAccount adds a service account or replaces the one of its name.
-func (m *MemoryObjects) PutServiceAccount(o Object) { put(m, &m.serviceAccounts, o.key(), o) }
+func (m *MemoryObjects) PutServiceAccount(o Object) {
+	m.put(objectKey{resourceServiceAccounts, o.Namespace, o.Name}, &o)
+}
 
 // PutPod adds a pod or replaces the one of its name.
-func (m *MemoryObjects) PutPod(p Pod) { put(m, &m.pods, p.key(), p) }
+func (m *MemoryObjects) PutPod(p Pod) { m.put(objectKey{resourcePods, p.Namespace, p.Name}, &p) }
 
 // PutSecret adds a Secret or replaces the one of its name.
-func (m *MemoryObjects) PutSecret(o Object) { put(m, &m.secrets, o.key(), o) }
+func (m *MemoryObjects) PutSecret(o Object) {
+	m.put(objectKey{resourceSecrets, o.Namespace, o.Name}, &o)
+}
 
 // PutNode adds a node or replaces the one of its name. Its namespace does not count.
-func (m *MemoryObjects) PutNode(n Node) { put(m, &m.nodes, objectKey{name: n.Name}, n) }
+func (m *MemoryObjects) PutNode(n Node) { m.put(objectKey{resourceNodes, "", n.Name}, &n) }
 
 // DeleteServiceAccount removes a service account, if there is one of that name.
 func (m *MemoryObjects) DeleteServiceAccount(namespace, name string) {
-	remove(m, &m.serviceAccounts, objectKey{namespace, name})
+	m.put(objectKey{resourceServiceAccounts, namespace, name}, nil)
 }
 
 // DeletePod removes a pod, if there is one of that name.
 func (m *MemoryObjects) DeletePod(namespace, name string) {
-	remove(m, &m.pods, objectKey{namespace, name})
+	m.put(objectKey{resourcePods, namespace, name}, nil)
 }
 
 // DeleteSecret removes a Secret, if there is one of that name.
 func (m *MemoryObjects) DeleteSecret(namespace, name string) {
-	remove(m, &m.secrets, objectKey{namespace, name})
+	m.put(objectKey{resourceSecrets, namespace, name}, nil)
 }
 
 // DeleteNode removes a node, if there is one of that name.
-func (m *MemoryObjects) DeleteNode(name string) { remove(m, &m.nodes, objectKey{name: name}) }
+func (m *MemoryObjects) DeleteNode(name string) { m.put(objectKey{resourceNodes, "", name}, nil) }
 
 // ServiceAccount returns the service account of that name, which must not be changed, or
 // a [*NotFoundError].
 func (m *MemoryObjects) ServiceAccount(_ context.Context, namespace, name string) (*Object, error) {
-	return get(m, &m.serviceAccounts, objectKey{namespace, name}, resourceServiceAccounts)
+	return get[Object](m, objectKey{resourceServiceAccounts, namespace, name})
 }
 
 // Pod returns the pod of that name, which must not be changed, or a [*NotFoundError].
 func (m *MemoryObjects) Pod(_ context.Context, namespace, name string) (*Pod, error) {
-	return get(m, &m.pods, objectKey{namespace, name}, resourcePods)
+	return get[Pod](m, objectKey{resourcePods, namespace, name})
 }
 
 // Secret returns the Secret of that name, which must not be changed, or a
 // [*NotFoundError].
 func (m *MemoryObjects) Secret(_ context.Context, namespace, name string) (*Object, error) {
-	return get(m, &m.secrets, objectKey{namespace, name}, resourceSecrets)
+	return get[Object](m, objectKey{resourceSecrets, namespace, name})
 }
 
 // Node returns the node of that name, which must not be changed, or a [*NotFoundError].
 func (m *MemoryObjects) Node(_ context.Context, name string) (*Node, error) {
-	return get(m, &m.nodes, objectKey{name: name}, resourceNodes)
+	return get[Node](m, objectKey{resourceNodes, "", name})
 }
 
-func (o *Object) key() objectKey { return objectKey{o.Namespace, o.Name} }
-
-func put[T any](m *MemoryObjects, in *map[objectKey]*T, key objectKey, value T) {
+// put keeps an object, or forgets the one that it has where that is nil.
+func (m *MemoryObjects) put(key objectKey, object any) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if *in == nil {
-		*in = make(map[objectKey]*T)
+	if m.objects == nil {
+		m.objects = make(map[objectKey]any)
 	}
-	(*in)[key] = &value
+	m.objects[key] = object
 }
 
-func remove[T any](m *MemoryObjects, from *map[objectKey]*T, key objectKey) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(*from, key)
-}
-
-func get[T any](m *MemoryObjects, from *map[objectKey]*T, key objectKey, resource string) (*T, error) {
+func get[T any](m *MemoryObjects, key objectKey) (*T, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	if value, ok := (*from)[key]; ok {
-		return value, nil
+	if object, ok := m.objects[key].(*T); ok {
+		return object, nil
 	}
-	return nil, NewNotFound(resource, key.name)
+	return nil, NewNotFound(key.resource, key.name)
 }

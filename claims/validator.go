@@ -125,10 +125,10 @@ func NewValidator(config ValidatorConfig) (*Validator, error) {
 // is used up.
 func (v *Validator) Validate(ctx context.Context, token string) (*Result, error) {
 	r, _, err := v.check(ctx, token)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = v.use(ctx, r)
 	}
-	if err := v.use(ctx, r); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -151,10 +151,10 @@ func (v *Validator) ValidateOnNode(ctx context.Context, token string, node *Atte
 		return nil, nil, err
 	}
 	facts, err := v.c.Node.compare(ctx, claim, node, object, v.c.Now())
-	if err != nil {
-		return nil, nil, err
+	if err == nil {
+		err = v.use(ctx, r)
 	}
-	if err := v.use(ctx, r); err != nil {
+	if err != nil {
 		return nil, nil, err
 	}
 	return r, facts, nil
@@ -174,18 +174,16 @@ func (v *Validator) check(ctx context.Context, token string) (*Result, *Node, er
 	if len(both) == 0 {
 		return nil, nil, &Error{Check: CheckAudience, Got: refusal.Quotes(c.Audiences), Want: refusal.Quotes(v.c.Audiences)}
 	}
-	if err := checkConsistent(c); err != nil {
-		return nil, nil, err
-	}
 	now := v.c.Now()
-	if err := v.checkTimes(c, now); err != nil {
+	if err := cmp.Or(checkConsistent(c), v.checkTimes(c, now)); err != nil {
 		return nil, nil, err
 	}
 	var node *Node
 	if v.objects != nil {
-		if node, err = v.checkObjects(ctx, &c.Kubernetes, now.Add(-v.c.Leeway)); err != nil {
-			return nil, nil, err
-		}
+		node, err = v.checkObjects(ctx, &c.Kubernetes, now.Add(-v.c.Leeway))
+	}
+	if err != nil {
+		return nil, nil, err
 	}
 	return &Result{Claims: c, Audiences: both, Key: key, validated: true}, node, nil
 }

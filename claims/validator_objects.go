@@ -42,10 +42,7 @@ func (v *Validator) checkObjects(ctx context.Context, k *Private, deletedBefore 
 		return nil, nil
 	}
 	node, err := v.objects.Node(ctx, k.Node.Name)
-	if err := checkAlive(nodeKind, *k.Node, node, err, deletedBefore); err != nil {
-		return nil, err
-	}
-	return node, nil
+	return node, checkAlive(nodeKind, *k.Node, node, err, deletedBefore)
 }
 
 // checkAlive compares what a getter answered with what the token names.

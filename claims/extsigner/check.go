@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nodeattest/nodeattest/claims"
@@ -41,13 +42,13 @@ const (
 func (k *Keys) Check() ([]PublishedKey, error) {
 	switch {
 	case k == nil:
-		return nil, signerKeys("no answer", "keys", nil)
+		return nil, refuse(CheckSignerKeys, "no answer", "keys", nil)
 	case k.RefreshHintSeconds <= 0:
-		return nil, signerKeys("a refresh hint of "+strconv.FormatInt(k.RefreshHintSeconds, 10)+" s", "more than 0", nil)
+		return nil, refuse(CheckSignerKeys, "a refresh hint of "+strconv.FormatInt(k.RefreshHintSeconds, 10)+" s", "more than 0", nil)
 	case len(k.Keys) == 0 || len(k.Keys) > MaxKeys:
-		return nil, signerKeys(strconv.Itoa(len(k.Keys))+" keys", "1 to "+strconv.Itoa(MaxKeys), nil)
+		return nil, refuse(CheckSignerKeys, strconv.Itoa(len(k.Keys))+" keys", "1 to "+strconv.Itoa(MaxKeys), nil)
 	case k.DataTimestamp.IsZero() || k.DataTimestamp.UTC().Year() < 1 || k.DataTimestamp.UTC().Year() > 9999:
-		return nil, signerKeys("the data timestamp "+k.DataTimestamp.String(), "a time from the year 1 to 9999", nil)
+		return nil, refuse(CheckSignerKeys, "the data timestamp "+k.DataTimestamp.String(), "a time from the year 1 to 9999", nil)
 	}
 	checked := make([]PublishedKey, 0, len(k.Keys))
 	for i := range k.Keys {
@@ -57,7 +58,7 @@ func (k *Keys) Check() ([]PublishedKey, error) {
 		}
 		for _, other := range checked {
 			if other.Key.KeyID() == key.KeyID() && other.Key.Algorithm() == key.Algorithm() {
-				return nil, signerKeys(fmt.Sprintf("the key ID %.64q twice for %s", key.KeyID(), key.Algorithm()), "once", nil)
+				return nil, refuse(CheckSignerKeys, fmt.Sprintf("the key ID %.64q twice for %s", key.KeyID(), key.Algorithm()), "once", nil)
 			}
 		}
 		checked = append(checked, PublishedKey{Key: key, ExcludeFromOIDCDiscovery: k.Keys[i].ExcludeFromOIDCDiscovery})
@@ -67,29 +68,28 @@ func (k *Keys) Check() ([]PublishedKey, error) {
 
 func (k *Key) check() (*jws.Key, error) {
 	if k.KeyID == "" { // NewKey would make one, and refuses one that is too long
-		return nil, signerKeys("a key without a key ID", "1 to 1024 bytes", nil)
+		return nil, refuse(CheckSignerKeys, "a key without a key ID", "1 to 1024 bytes", nil)
 	}
 	if len(k.Key) > MaxKeySize {
-		return nil, signerKeys(fmt.Sprintf("a key of %d bytes", len(k.Key)), "at most "+strconv.Itoa(MaxKeySize), nil)
+		return nil, refuse(CheckSignerKeys, fmt.Sprintf("a key of %d bytes", len(k.Key)), "at most "+strconv.Itoa(MaxKeySize), nil)
 	}
 	public, err := x509.ParsePKIXPublicKey(k.Key)
 	if err != nil {
-		return nil, signerKeys("a key that does not parse", "a SubjectPublicKeyInfo", err)
+		return nil, refuse(CheckSignerKeys, "a key that does not parse", "a SubjectPublicKeyInfo", err)
 	}
-	switch public.(type) {
-	case *rsa.PublicKey, *ecdsa.PublicKey:
-	default:
-		return nil, signerKeys(fmt.Sprintf("a key of type %T", public), "RSA or ECDSA", nil)
+	_, isRSA := public.(*rsa.PublicKey)
+	if _, isECDSA := public.(*ecdsa.PublicKey); !isRSA && !isECDSA {
+		return nil, refuse(CheckSignerKeys, fmt.Sprintf("a key of type %T", public), "RSA or ECDSA", nil)
 	}
 	key, err := jws.NewKey(public, jws.KeyOptions{KeyID: k.KeyID})
 	if err != nil {
-		return nil, signerKeys("a key that is not allowed", "", err)
+		return nil, refuse(CheckSignerKeys, "a key that is not allowed", "", err)
 	}
 	return key, nil
 }
 
-func signerKeys(got, want string, err error) *Error {
-	return &Error{Check: CheckSignerKeys, Got: got, Want: want, Err: err}
+func refuse(check Check, got, want string, err error) *Error {
+	return &Error{Check: check, Got: got, Want: want, Err: err}
 }
 
 // Check makes the checks of kube-apiserver 1.36 on an answer to Sign
@@ -130,26 +130,19 @@ type header struct {
 }
 
 func readHeader(segment string) (*header, error) {
-	refuse := func(got, want string, err error) error {
-		return &Error{Check: CheckSignerHeader, Got: got, Want: want, Err: err}
-	}
 	text, err := decodeSegment(segment)
 	if err != nil {
-		return nil, refuse("", "", err)
+		return nil, refuse(CheckSignerHeader, "", "", err)
 	}
 	h := &header{}
+	members := map[string]*string{"alg": &h.algorithm, "kid": &h.keyID, "typ": &h.typ}
 	r := strictjson.NewReader(text)
 	err = r.Object(func(name []byte) (err error) {
-		switch string(name) {
-		case "alg":
-			h.algorithm, err = r.String()
-		case "kid":
-			h.keyID, err = r.String()
-		case "typ":
-			h.typ, err = r.String()
-		default:
-			err = refuse("the member "+strconv.Quote(refusal.Text(string(name))), "alg, kid and typ", nil)
+		member := members[string(name)]
+		if member == nil {
+			return refuse(CheckSignerHeader, "the member "+strconv.Quote(refusal.Text(string(name))), "alg, kid and typ", nil)
 		}
+		*member, err = r.String()
 		return err
 	})
 	if err == nil {
@@ -160,13 +153,13 @@ func readHeader(segment string) (*header, error) {
 	case errors.As(err, &own):
 		return nil, own
 	case err != nil:
-		return nil, refuse("", "", err)
+		return nil, refuse(CheckSignerHeader, "", "", err)
 	case h.typ != "JWT":
-		return nil, refuse("typ "+strconv.Quote(refusal.Text(h.typ)), `"JWT"`, nil)
+		return nil, refuse(CheckSignerHeader, "typ "+strconv.Quote(refusal.Text(h.typ)), `"JWT"`, nil)
 	case h.keyID == "" || len(h.keyID) > jws.MaxKeyIDSize:
-		return nil, refuse(fmt.Sprintf("a kid of %d bytes", len(h.keyID)), "1 to 1024", nil)
+		return nil, refuse(CheckSignerHeader, fmt.Sprintf("a kid of %d bytes", len(h.keyID)), "1 to 1024", nil)
 	case !slices.Contains([]jws.Algorithm{jws.RS256, jws.ES256, jws.ES384, jws.ES512}, jws.Algorithm(h.algorithm)):
-		return nil, refuse("alg "+strconv.Quote(refusal.Text(h.algorithm)), "RS256, ES256, ES384 or ES512", nil)
+		return nil, refuse(CheckSignerHeader, "alg "+strconv.Quote(refusal.Text(h.algorithm)), "RS256, ES256, ES384 or ES512", nil)
 	}
 	return h, nil
 }
@@ -197,10 +190,8 @@ func decodeSegment(segment string) ([]byte, error) {
 	if len(segment) > maxSegmentSize {
 		return nil, &Error{Check: claims.CheckSize, Got: strconv.Itoa(len(segment)) + " bytes", Want: "at most " + strconv.Itoa(maxSegmentSize)}
 	}
-	for i := range len(segment) {
-		if segment[i] == '\r' || segment[i] == '\n' {
-			return nil, base64.CorruptInputError(i)
-		}
+	if i := strings.IndexAny(segment, "\r\n"); i >= 0 {
+		return nil, base64.CorruptInputError(i)
 	}
 	return base64.RawURLEncoding.Strict().DecodeString(segment)
 }

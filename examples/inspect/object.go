@@ -1,18 +1,16 @@
 package main
 
 import (
-	"bytes"
-	"encoding/json"
+	"cmp"
 	"errors"
-	"fmt"
-	"io"
 	"reflect"
 	"regexp"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/strictjson"
 )
 
-// maxDepth bounds the nesting of JSON and DER.
+// maxDepth bounds the nesting of DER.
 const maxDepth = 32
 
 // requestMember finds spec.request in JSON that ends too early.
@@ -20,15 +18,13 @@ var requestMember = regexp.MustCompile(`"request":\s*"([A-Za-z0-9+/=]+)`)
 
 // showObject shows a CertificateSigningRequest object as csr.ParseRequest reads it, with
 // the request, the challenge and the certificate in it. An object of another kind, a
-// Secret for example, stays dark.
+// Secret for example, stays dark. What csr.ParseRequest lets through is refused here: a
+// member that stands twice, and deep nesting.
 func (t *tree) showObject(text []byte) {
-	d := json.NewDecoder(bytes.NewReader(text))
-	err := checkJSON(d, 0)
-	if _, more := d.Token(); err == nil && !errors.Is(more, io.EOF) {
-		err = errors.New("more than one JSON value")
-	}
-	if err != nil {
-		t.stop(int(d.InputOffset()), err.Error())
+	r := strictjson.NewReader(text)
+	var fault *strictjson.Error
+	if errors.As(cmp.Or(r.Skip(), r.End()), &fault) {
+		t.fault("refused: " + fault.Error())
 	}
 	request, err := csr.ParseRequest(text)
 	if err != nil {
@@ -49,44 +45,4 @@ func (t *tree) showObject(text []byte) {
 		t.in("Certificate", sizeOf(len(certificate)), func() { t.showPEM(certificate) })
 		t.parts = evidence
 	}
-}
-
-// checkJSON refuses what csr.ParseRequest lets through: a member that stands twice, and
-// deep nesting.
-func checkJSON(d *json.Decoder, depth int) error {
-	token, err := nextToken(d)
-	open, ok := token.(json.Delim)
-	if err != nil || !ok {
-		return err
-	}
-	if depth >= maxDepth {
-		return fmt.Errorf("nested deeper than %d", maxDepth)
-	}
-	seen := map[string]bool{}
-	for d.More() {
-		if open == '{' {
-			name, err := nextToken(d)
-			if err != nil {
-				return err
-			}
-			key, _ := name.(string)
-			if seen[key] {
-				return fmt.Errorf("member %s twice", quoted(key))
-			}
-			seen[key] = true
-		}
-		if err := checkJSON(d, depth+1); err != nil {
-			return err
-		}
-	}
-	_, err = nextToken(d)
-	return err
-}
-
-func nextToken(d *json.Decoder) (json.Token, error) {
-	token, err := d.Token()
-	if errors.Is(err, io.EOF) {
-		err = io.ErrUnexpectedEOF
-	}
-	return token, err
 }

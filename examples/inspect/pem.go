@@ -25,17 +25,11 @@ func (t *tree) showPEM(text []byte) {
 	t.between(text[:at], 0)
 	for at < len(text) {
 		next := nextBlock(text, at)
-		part := text[at:next]
-		block, rest := pem.Decode(part)
-		faultAt, why := 0, ""
-		if block == nil {
-			block, faultAt, why = brokenBlock(part)
-			rest = nil
-		}
+		block, rest, fault := readBlock(text[at:next], at)
 		labels[block.Type] = true
 		t.in("block "+quoted(block.Type), fmt.Sprintf("at byte %d, content %s", at, sizeOf(len(block.Bytes))), func() {
-			if why != "" {
-				t.stop(at+faultAt, why)
+			if fault != "" {
+				t.fault(fault)
 			}
 			t.showBlock(block)
 		})
@@ -59,22 +53,26 @@ func (t *tree) between(text []byte, at int) {
 	}
 }
 
-// brokenBlock gets out of a damaged block what can be decoded, and says where and why the
-// rest cannot.
-func brokenBlock(part []byte) (b *pem.Block, at int, why string) {
+// readBlock reads a block that begins at a byte of the input. Out of a damaged one it gets
+// what can be decoded, and says where and why the rest cannot.
+func readBlock(part []byte, at int) (b *pem.Block, rest []byte, fault string) {
+	if b, rest = pem.Decode(part); b != nil {
+		return b, rest, ""
+	}
 	first, body, _ := strings.Cut(string(part), "\n")
 	b = &pem.Block{Type: strings.Trim(strings.TrimPrefix(first, begin), "- \r")}
 	body, _, ended := strings.Cut(body, "-----END "+b.Type+"-----")
 	var err error
 	b.Bytes, err = base64.StdEncoding.AppendDecode(nil, []byte(body))
 	var corrupt base64.CorruptInputError
+	why := "not PEM"
 	switch {
 	case !ended:
-		return b, len(part), "the block ends without its END line"
+		at, why = at+len(part), "the block ends without its END line"
 	case errors.As(err, &corrupt):
-		return b, len(first) + 1 + int(corrupt), "not base64 from here on"
+		at, why = at+len(first)+1+int(corrupt), "not base64 from here on"
 	}
-	return b, 0, "not PEM"
+	return b, nil, fmt.Sprintf("byte %d: %s", at, why)
 }
 
 // showBlock shows the content of a block that this program knows by its label. Others
@@ -126,10 +124,10 @@ func (t *tree) showForm(text []byte, has map[string]bool) {
 		return
 	}
 	t.in("form", form, func() {
-		if err != nil {
+		if err == nil {
+			t.line("strict reading", "passed")
+		} else {
 			t.fault("refused: " + err.Error())
-			return
 		}
-		t.line("strict reading", "passed")
 	})
 }
