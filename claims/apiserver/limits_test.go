@@ -53,6 +53,7 @@ func TestOIDCLimits(t *testing.T) {
 		_, err := c.Render(keys)
 		return err
 	}
+	const longest = MaxURLSize - len("https://"+OIDCKeySetPath)
 	long := func(n int) string { return "https://h/" + strings.Repeat("a", n-len("https://h/")) }
 	for name, tt := range map[string]struct {
 		config OIDCConfig
@@ -60,8 +61,8 @@ func TestOIDCLimits(t *testing.T) {
 	}{
 		"the longest issuer":      {OIDCConfig{Issuer: long(MaxURLSize), ExternalAddress: "h"}, true},
 		"one more":                {OIDCConfig{Issuer: long(MaxURLSize + 1), ExternalAddress: "h"}, false},
-		"the longest address":     {OIDCConfig{Issuer: "https://h", ExternalAddress: strings.Repeat("a", MaxURLSize)}, true},
-		"a longer address":        {OIDCConfig{Issuer: "https://h", ExternalAddress: strings.Repeat("a", MaxURLSize+1)}, false},
+		"the longest address":     {OIDCConfig{Issuer: "https://h", ExternalAddress: strings.Repeat("a", longest)}, true},
+		"a longer address":        {OIDCConfig{Issuer: "https://h", ExternalAddress: strings.Repeat("a", longest+1)}, false},
 		"an address with a user":  {OIDCConfig{Issuer: "https://h", ExternalAddress: "u@h"}, false},
 		"an address with a path":  {OIDCConfig{Issuer: "https://h", ExternalAddress: "h/p"}, false},
 		"an address with a query": {OIDCConfig{Issuer: "https://h", ExternalAddress: "h?q"}, false},

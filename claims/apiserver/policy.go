@@ -62,10 +62,8 @@ func (p *Policy) Check() error {
 	switch {
 	case p == nil || p.Issuer == "":
 		return refusal.Config("Issuer", "", "the issuer's URL")
-	case len(p.APIAudiences) == 0:
-		return refusal.Config("APIAudiences", "", "at least one")
-	case slices.Contains(p.APIAudiences, ""):
-		return refusal.Config("APIAudiences", "with an empty one", "none that is empty")
+	case len(p.APIAudiences) == 0 || slices.Contains(p.APIAudiences, ""):
+		return refusal.Config("APIAudiences", "without one, or with an empty one", "at least one, none empty")
 	case p.MaxExpiration != 0 && (p.MaxExpiration < MinExpirationSeconds*time.Second || p.MaxExpiration > longest):
 		return refusal.Config("MaxExpiration", p.MaxExpiration.String(), "0, or 600 to 2^32 seconds")
 	case p.MaxExtendedExpiration != 0 && (p.MaxExtendedExpiration < MinExpirationSeconds*time.Second || p.MaxExtendedExpiration > longest):

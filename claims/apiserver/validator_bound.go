@@ -37,7 +37,7 @@ func (v *Validator) checkTimesAndObjects(ctx context.Context, c *claims.Claims) 
 	}
 	// kube-apiserver does not tell a "warnafter" of 0 from none.
 	if warn := c.Kubernetes.WarnAfter; warn.Present && warn.Unix != 0 && now.After(warn.Time()) {
-		v.annotate(ctx, "authentication.k8s.io/stale-token",
+		v.c.Recorder.Annotate(ctx, "authentication.k8s.io/stale-token",
 			fmt.Sprintf("subject: %s, seconds after warning threshold: %d", c.Subject, now.Unix()-warn.Unix))
 	}
 	return nil
