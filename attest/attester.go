@@ -1,6 +1,7 @@
 package attest
 
 import (
+	"cmp"
 	"context"
 	"crypto"
 	"crypto/sha256"
@@ -77,23 +78,29 @@ func (a *Attester) Hello(ctx context.Context, s Subject) (*csr.Spec, error) {
 	if _, err := s.check(); err != nil {
 		return nil, fmt.Errorf("attest: hello: %w", err)
 	}
-	var evidence *Evidence
-	err := a.prover.Use(ctx, StageHello, func(session Session) error {
-		p, err := session.Present()
-		if err != nil {
-			return err
-		}
-		evidence, err = session.Hello(ctx, Head{Road: p.Road, ClusterID: s.ClusterID, TargetSigner: s.SignerName})
-		return err
+	bundle, err := a.prove(ctx, StageHello, s, func(session Session, p *Presented) (*Evidence, error) {
+		return session.Hello(ctx, Head{Road: p.Road, ClusterID: s.ClusterID, TargetSigner: s.SignerName})
 	})
-	if err != nil {
-		return nil, fmt.Errorf("attest: hello: %w", err)
-	}
-	bundle, err := bundleOf(s.Request, a.prover.Provider(), evidence)
 	if err != nil {
 		return nil, err
 	}
 	return bundle.HelloSpec(s.SignerName, s.ExpirationSeconds)
+}
+
+// prove has the evidence of one message made.
+func (a *Attester) prove(ctx context.Context, stage Stage, s Subject, of func(Session, *Presented) (*Evidence, error)) (*csr.Bundle, error) {
+	var evidence *Evidence
+	err := a.prover.Use(ctx, stage, func(session Session) error {
+		p, err := session.Present()
+		if err == nil {
+			evidence, err = of(session, p)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("attest: %s: %w", stage, err)
+	}
+	return bundleOf(s.Request, a.prover.Provider(), evidence)
 }
 
 // Answer checks that the challenge is for this very node, request, cluster and
@@ -120,33 +127,20 @@ func (a *Attester) Answer(ctx context.Context, challenge []byte, key crypto.Sign
 	if err != nil {
 		return nil, err
 	}
-	if err := checkWindow(&c.Binding); err != nil {
-		return nil, err
-	}
 	binding, err := c.Binding.Marshal()
-	if err != nil {
+	if err := cmp.Or(checkWindow(&c.Binding), err); err != nil {
 		return nil, err
 	}
-	var evidence *Evidence
-	err = a.prover.Use(ctx, StageAnswer, func(session Session) error {
-		p, err := session.Present()
-		if err != nil {
-			return err
-		}
+	bundle, err := a.prove(ctx, StageAnswer, s, func(session Session, p *Presented) (*Evidence, error) {
 		if err := s.checkBinding(&c.Binding, request, p); err != nil {
-			return err
+			return nil, err
 		}
 		opened, err := open(ctx, session, c)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		evidence, err = session.Answer(ctx, key, &Challenged{challenged{provider: a.prover.Provider(), secret: secret.New(opened), binding: binding}})
-		return err
+		return session.Answer(ctx, key, &Challenged{provider: a.prover.Provider(), secret: secret.New(opened), binding: binding})
 	})
-	if err != nil {
-		return nil, fmt.Errorf("attest: answer: %w", err)
-	}
-	bundle, err := bundleOf(s.Request, a.prover.Provider(), evidence)
 	if err != nil {
 		return nil, err
 	}
@@ -229,16 +223,20 @@ type Session interface {
 
 // Challenged is a challenge that the node has checked and opened. Only [Attester.Answer]
 // makes one, so that a kind never signs bytes that somebody chose.
-type Challenged struct{ c challenged }
+type Challenged struct {
+	provider string
+	secret   secret.Value[[]byte]
+	binding  []byte
+}
 
 // Binding is the DER of the challenge's Binding, to be echoed as it is.
-func (c *Challenged) Binding() []byte { return c.c.binding }
+func (c *Challenged) Binding() []byte { return c.binding }
 
 // QualifyingData is what the statement of that label has to cover, 32 bytes; see [Label].
 // It is nil for a Challenged that no Attester made.
 func (c *Challenged) QualifyingData(label string) []byte {
-	if len(c.c.secret.Reveal()) == 0 || len(c.c.binding) == 0 {
+	if len(c.secret.Reveal()) == 0 || len(c.binding) == 0 {
 		return nil
 	}
-	return c.c.qualifyingData(label)
+	return message.QualifyingData(c.secret.Reveal(), c.provider, label, c.binding)
 }

@@ -8,7 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
@@ -70,10 +70,7 @@ func (k *RingKey) retired(now time.Time) bool {
 // nothing but the ring accept answers to each other's challenges: no other
 // state is kept. It is safe for use from many goroutines.
 type KeyRing struct {
-	state atomic.Pointer[ringState]
-}
-
-type ringState struct {
+	mu     sync.RWMutex
 	keys   []RingKey
 	readAt time.Time
 	static bool
@@ -97,9 +94,7 @@ func NewStaticKeyRing(keys ...RingKey) (*KeyRing, error) {
 	if err := checkRingKeys(keys); err != nil {
 		return nil, err
 	}
-	r := &KeyRing{}
-	r.state.Store(&ringState{keys: slices.Clone(keys), static: true})
-	return r, nil
+	return &KeyRing{keys: slices.Clone(keys), static: true}, nil
 }
 
 func checkRingKeys(keys []RingKey) error {
@@ -135,34 +130,32 @@ func (r *KeyRing) Refresh(keys []RingKey, readAt time.Time) error {
 	if err := checkRingKeys(keys); err != nil {
 		return err
 	}
-	next := &ringState{keys: slices.Clone(keys), readAt: readAt}
-	for {
-		held := r.state.Load()
-		if held != nil && held.static {
-			return errors.New("attest: a static key ring is not refreshed")
-		}
-		if held != nil && readAt.Before(held.readAt) {
-			return fmt.Errorf("attest: key ring: a reading of %s is older than the one of %s",
-				readAt.UTC().Format(time.RFC3339), held.readAt.UTC().Format(time.RFC3339))
-		}
-		if r.state.CompareAndSwap(held, next) {
-			return nil
-		}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.static:
+		return errors.New("attest: a static key ring is not refreshed")
+	case readAt.Before(r.readAt):
+		return fmt.Errorf("attest: key ring: a reading of %s is older than the one of %s",
+			readAt.UTC().Format(time.RFC3339), r.readAt.UTC().Format(time.RFC3339))
 	}
+	r.keys, r.readAt = slices.Clone(keys), readAt
+	return nil
 }
 
 // fresh returns the keys, or an error to try again with if they are stale.
 func (r *KeyRing) fresh(now time.Time) ([]RingKey, error) {
-	s := cmp.Or(r.state.Load(), &ringState{})
-	if age := now.Sub(s.readAt); !s.static && (age > message.MaxRingAge || age < -clockSkew) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if age := now.Sub(r.readAt); !r.static && (age > message.MaxRingAge || age < -clockSkew) {
 		got := "a ring that has not been read yet"
-		if !s.readAt.IsZero() {
-			got = "a ring read at " + s.readAt.UTC().Format(time.RFC3339)
+		if !r.readAt.IsZero() {
+			got = "a ring read at " + r.readAt.UTC().Format(time.RFC3339)
 		}
 		return nil, &Error{Check: CheckRingStale, Got: got,
 			Want: "one read within " + message.MaxRingAge.String(), Err: csr.ErrRetry}
 	}
-	return s.keys, nil
+	return r.keys, nil // which nobody changes
 }
 
 // newest returns the key that makes challenges: of those that are active and

@@ -151,7 +151,7 @@ func (v *Verifier) recall(q *Inquiry, k *openKind, echo *message.Binding, bindin
 	if err != nil {
 		return err
 	}
-	q.challenged = &challenged{provider: k.Provider, secret: secret.New(key.challengeSecret(k.Provider, binding)), binding: binding}
+	q.challenged = &Challenged{provider: k.Provider, secret: secret.New(key.challengeSecret(k.Provider, binding)), binding: binding}
 	q.statements = k.Statements
 	return nil
 }
