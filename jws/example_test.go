@@ -5,6 +5,8 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"os"
@@ -114,17 +116,23 @@ func ExampleNewKey() {
 	// algorithm: got RS256, want one of [ES256]
 }
 
-// A set as kube-apiserver serves it at /openid/v1/jwks, from keys in PEM.
+// A set as kube-apiserver serves it at /openid/v1/jwks, from a key in PEM.
 func ExampleMarshalJWKS() {
-	keys, err := jws.ParsePEM([]byte(`-----BEGIN PUBLIC KEY-----
+	block, _ := pem.Decode([]byte(`-----BEGIN PUBLIC KEY-----
 MCowBQYDK2VwAyEA11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=
 -----END PUBLIC KEY-----
 `))
+	public, err := x509.ParsePKIXPublicKey(block.Bytes)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	set, err := jws.MarshalJWKS(keys)
+	key, err := jws.NewKey(public, jws.KeyOptions{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	set, err := jws.MarshalJWKS([]*jws.Key{key})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -133,7 +133,7 @@ func (s *RemoteKeySet) fetchIfDue(now time.Time) *flight {
 func (s *RemoteKeySet) fetch(f *flight, began time.Time) {
 	ctx, cancel := context.WithTimeout(s.ctx, s.config.Timeout)
 	defer cancel()
-	set, age, err := s.source.fetch(ctx)
+	set, age, err := s.load(ctx)
 
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -109,7 +109,7 @@ func NewSigner(private crypto.Signer, options SignerOptions) (*CryptoSigner, err
 	if err != nil {
 		return nil, err
 	}
-	s := &CryptoSigner{private: secret.New(private), key: key, header: encodeHeader(key.algorithm, key.keyID, options.Type)}
+	s := &CryptoSigner{private: secret.New(private), key: key, header: appendHeader(nil, key.algorithm, key.keyID, options.Type)}
 	if !inMemory(private) || options.Concurrent > 0 {
 		s.slots = make(chan struct{}, max(options.Concurrent, 1))
 	}
@@ -202,13 +202,14 @@ func (s *CryptoSigner) ask(ctx context.Context, message []byte) ([]byte, error) 
 // input returns what the private key is to sign, and how.
 func (s *CryptoSigner) input(message []byte) ([]byte, crypto.SignerOpts) {
 	hash := s.key.algorithm.hash()
-	switch s.key.algorithm {
-	case EdDSA:
+	if hash == 0 {
 		return message, hash
-	case PS256, PS384, PS512:
-		return digest(make([]byte, 0, sha512.Size), hash, message), &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash, Hash: hash}
 	}
-	return digest(make([]byte, 0, sha512.Size), hash, message), hash
+	hashed := digest(make([]byte, 0, sha512.Size), hash, message)
+	if s.key.algorithm.pss() {
+		return hashed, &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash, Hash: hash}
+	}
+	return hashed, hash
 }
 
 // fixedWidth turns an ECDSA signature in DER (RFC 3279, section 2.2.3) into its two
