@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -58,12 +57,7 @@ func (f folder) read() (objects []*bootstraptoken.Object, unread error) {
 }
 
 func (f folder) readFile(name string) (*bootstraptoken.Object, error) {
-	file, err := os.Open(filepath.Join(string(f), name))
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	manifest, err := io.ReadAll(io.LimitReader(file, bootstraptoken.MaxManifestSize+1))
+	manifest, err := os.ReadFile(filepath.Join(string(f), name))
 	if err != nil {
 		return nil, err
 	}
