@@ -34,16 +34,7 @@ const (
 // NewImpostor starts an impostor of the cluster, and closes it when the test ends.
 func (c *Cluster) NewImpostor(t testing.TB, kind Impostor) *Cluster {
 	t.Helper()
-	i, err := c.Impostor(kind)
-	if err != nil {
-		t.Fatalf("bootstraptokentest: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := i.Close(); err != nil {
-			t.Errorf("bootstraptokentest: %v", err)
-		}
-	})
-	return i
+	return forTest(t)(c.Impostor(kind))
 }
 
 // Impostor starts a server that passes for the cluster; the caller closes it. What the

@@ -2,6 +2,7 @@ package bootstraptokentest
 
 import (
 	"context"
+	"strings"
 
 	"github.com/nodeattest/nodeattest/bootstraptoken"
 )
@@ -63,10 +64,10 @@ func (c *Cluster) sign() error {
 func (c *Cluster) Secret(_ context.Context, namespace, name string) (*bootstraptoken.Object, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for id, s := range c.secrets {
-		if namespace == bootstraptoken.Namespace && name == bootstraptoken.SecretName(id) {
-			return s.Object()
-		}
+	id, _ := strings.CutPrefix(name, bootstraptoken.SecretNamePrefix)
+	s := c.secrets[id]
+	if s == nil || namespace != bootstraptoken.Namespace || name != bootstraptoken.SecretName(id) {
+		return nil, bootstraptoken.ErrNotFound
 	}
-	return nil, bootstraptoken.ErrNotFound
+	return s.Object()
 }
