@@ -76,10 +76,10 @@ func ParseManifest(manifest []byte) (*Object, error) {
 	var version, kind string
 	o, data := new(Object), map[string][]byte{}
 	metadata := members{
-		"name":            textOrTime(&o.Name),
-		"namespace":       textOrTime(&o.Namespace),
-		"uid":             textOrTime(&o.UID),
-		"resourceVersion": textOrTime(&o.ResourceVersion),
+		"name":            text(&o.Name),
+		"namespace":       text(&o.Namespace),
+		"uid":             text(&o.UID),
+		"resourceVersion": text(&o.ResourceVersion),
 		"deletionTimestamp": orNull(func(v yamlValue) error {
 			t, ok := parseTime(v.node.Value)
 			if !ok {
@@ -96,7 +96,7 @@ func ParseManifest(manifest []byte) (*Object, error) {
 	err = members{
 		"apiVersion": text(&version),
 		"kind":       text(&kind),
-		"type":       textOrTime(&o.Type),
+		"type":       text(&o.Type),
 		"metadata":   orNull(metadata.read),
 		"data":       values(data, decodeBase64),
 		"stringData": values(data, func(text string) ([]byte, error) { return []byte(text), nil }),
@@ -119,7 +119,7 @@ func values(data map[string][]byte, decode func(string) ([]byte, error)) func(ya
 				return v.fail("a key that is in data and stringData", "in one of them")
 			}
 			var encoded string
-			if err := textOrTime(&encoded)(v); err != nil {
+			if err := text(&encoded)(v); err != nil {
 				return err
 			}
 			value, err := decode(encoded)
@@ -130,16 +130,4 @@ func values(data map[string][]byte, decode func(string) ([]byte, error)) func(ya
 			return nil
 		})
 	})
-}
-
-// textOrTime makes a reader of a text. A time without quotes is text too: kubectl takes it
-// for one.
-func textOrTime(s *string) func(yamlValue) error {
-	return func(v yamlValue) error {
-		if v.node.Tag == "!!timestamp" {
-			*s = v.node.Value
-			return nil
-		}
-		return text(s)(v)
-	}
 }

@@ -1,7 +1,9 @@
 package bootstraptoken
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -18,21 +20,14 @@ type View struct {
 	InsecureShowSecrets bool
 }
 
-func (v View) token(s *Secret) string {
-	if v.InsecureShowSecrets {
-		return s.Token.Reveal()
-	}
-	return s.Token.String()
-}
-
 // names returns the usages in the words of the Secret's keys, sorted.
 func (u Usages) names() (names []string) {
-	if u.Authentication {
-		names = append(names, "authentication")
+	for _, usage := range u.fields() {
+		if *usage.allowed {
+			names = append(names, strings.TrimPrefix(usage.key, "usage-bootstrap-"))
+		}
 	}
-	if u.Signing {
-		names = append(names, "signing")
-	}
+	slices.Sort(names)
 	return names
 }
 
@@ -50,16 +45,21 @@ func (v View) Table(secrets []*Secret, now time.Time) string {
 	if len(secrets) == 0 {
 		return ""
 	}
+	const none = "<none>"
 	var out strings.Builder
 	w := tabwriter.NewWriter(&out, 10, 4, 3, ' ', 0)
 	_, _ = fmt.Fprintln(w, "TOKEN\tTTL\tEXPIRES\tUSAGES\tDESCRIPTION\tEXTRA GROUPS")
 	for _, s := range secrets {
+		token := s.Token.String()
+		if v.InsecureShowSecrets {
+			token = s.Token.Reveal()
+		}
 		ttl, expires := "<forever>", "<never>"
 		if !s.Expiration.IsZero() {
 			ttl, expires = shortDuration(s.Expiration.Sub(now)), s.Expiration.Format(time.RFC3339)
 		}
-		_, _ = fmt.Fprintf(w, "%s\t%-9s\t%s\t%-22s\t%-56s\t%s\n", v.token(s), ttl, expires,
-			orNone(strings.Join(s.Usages.names(), ",")), orNone(refusal.Escape(s.Description)), orNone(strings.Join(s.Groups, ",")))
+		_, _ = fmt.Fprintf(w, "%s\t%-9s\t%s\t%-22s\t%-56s\t%s\n", token, ttl, expires,
+			cmp.Or(strings.Join(s.Usages.names(), ","), none), cmp.Or(refusal.Escape(s.Description), none), cmp.Or(strings.Join(s.Groups, ","), none))
 	}
 	_ = w.Flush() // neither can fail: a strings.Builder takes everything
 	return out.String()
@@ -68,27 +68,18 @@ func (v View) Table(secrets []*Secret, now time.Time) string {
 // shortDuration writes the largest unit that is not zero
 // (k8s.io/apimachinery/pkg/util/duration, ShortHumanDuration).
 func shortDuration(d time.Duration) string {
-	const day = 24 * time.Hour
 	switch {
 	case d <= -2*time.Second:
 		return "<invalid>"
 	case d < 0:
 		return "0s"
-	case d < time.Minute:
-		return strconv.Itoa(int(d/time.Second)) + "s"
-	case d < time.Hour:
-		return strconv.Itoa(int(d/time.Minute)) + "m"
-	case d < day:
-		return strconv.Itoa(int(d/time.Hour)) + "h"
-	case d < 365*day:
-		return strconv.Itoa(int(d/day)) + "d"
 	}
-	return strconv.Itoa(int(d/(365*day))) + "y"
-}
-
-func orNone(s string) string {
-	if s == "" {
-		return "<none>"
+	const day = 24 * time.Hour
+	unit, name := time.Second, "s"
+	for larger, n := range map[time.Duration]string{time.Minute: "m", time.Hour: "h", day: "d", 365 * day: "y"} {
+		if larger <= d && larger > unit {
+			unit, name = larger, n
+		}
 	}
-	return s
+	return strconv.Itoa(int(d/unit)) + name
 }

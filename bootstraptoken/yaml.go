@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -86,7 +85,7 @@ func (v yamlValue) checkAll(depth int) error {
 		return v.fail("nested too deep", "at most "+strconv.Itoa(maxYAMLDepth)+" levels")
 	case coreTags[n.Tag] == "":
 		return v.fail("a value of another type", "text, numbers, lists and objects")
-	case n.Tag == "!!str" && n.Style == 0 && otherInYAML11(n.Value):
+	case n.Tag == "!!str" && n.Style == 0 && otherInYAML11.MatchString(n.Value):
 		return v.fail("a word that YAML 1.1 does not read as text", "quotes around it")
 	}
 	if n.Tag == "!!map" {
@@ -110,15 +109,10 @@ func (v yamlValue) checkAll(depth int) error {
 	return nil
 }
 
-// sexagesimal is a number to the base of 60 (YAML 1.1, !!int and !!float).
-var sexagesimal = regexp.MustCompile(`^[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?$`)
-
-// otherInYAML11 reports whether a text without quotes is a boolean or a number in YAML 1.1
-// (yaml.org/type, bool, int and float), which kubectl and clientcmd read.
-func otherInYAML11(s string) bool {
-	words := []string{"y", "Y", "yes", "Yes", "YES", "n", "N", "no", "No", "NO", "on", "On", "ON", "off", "Off", "OFF"}
-	return slices.Contains(words, s) || sexagesimal.MatchString(s)
-}
+// otherInYAML11 are the texts without quotes that are a boolean, or a number to the base of
+// 60, in YAML 1.1 (yaml.org/type, bool, int and float), which kubectl and clientcmd read.
+var otherInYAML11 = regexp.MustCompile(`^(?:y|Y|yes|Yes|YES|n|N|no|No|NO|on|On|ON|off|Off|OFF|` +
+	`[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?)$`)
 
 // members calls f for each member of an object, in order.
 func (v yamlValue) members(f func(name string, value yamlValue) error) error {
@@ -171,10 +165,11 @@ func orNull(read func(yamlValue) error) func(yamlValue) error {
 	}
 }
 
-// text makes a reader of a text.
+// text makes a reader of a text. A time without quotes is text too: kubectl and clientcmd
+// take it for one.
 func text(s *string) func(yamlValue) error {
 	return func(v yamlValue) error {
-		if v.node.Tag != "!!str" {
+		if v.node.Tag != "!!str" && v.node.Tag != "!!timestamp" {
 			return v.fail(coreTags[v.node.Tag], "text: put it in quotes")
 		}
 		*s = v.node.Value

@@ -14,9 +14,8 @@ import (
 //
 // The errors are [CheckForm] for a zero token, [CheckKey] for a zero key,
 // [CheckAlgorithm], [CheckKeyID], [CheckSignatureSize] and [CheckSignature].
-func (k *Key) Verify(t *Token) error { return k.verifyContent(t.read()) }
-
-func (k *Key) verifyContent(t tokenContent) error {
+func (k *Key) Verify(token *Token) error {
+	t := token.read()
 	switch {
 	case k == nil || k.public == nil:
 		return &Error{Check: CheckKey, Got: "no key"}

@@ -1,6 +1,7 @@
 package jws
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -130,11 +131,7 @@ func allowedHosts(config *RemoteConfig) (hosts, error) {
 
 // hostPort is the host of an https URL, in lower case, and its port.
 func hostPort(u *url.URL) string {
-	port := u.Port()
-	if port == "" {
-		port = "443"
-	}
-	return net.JoinHostPort(strings.ToLower(u.Hostname()), port)
+	return net.JoinHostPort(strings.ToLower(u.Hostname()), cmp.Or(u.Port(), "443"))
 }
 
 // check refuses a URL as checkURL does, and with [CheckHost] one of another host.

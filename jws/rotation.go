@@ -124,11 +124,8 @@ func (r *RotatingSigner) at() (rotation, error) {
 
 // checkKeySigner refuses a signer without a key.
 func checkKeySigner(s KeySigner) error {
-	if s == nil {
-		return refusal.Config("signer", "", "one")
-	}
-	if key := s.Key(); key == nil || key.public == nil {
-		return refusal.Config("signer", "without a key", "one with a key")
+	if s == nil || s.Key() == nil || s.Key().public == nil {
+		return refusal.Config("signer", "", "one with a key")
 	}
 	return nil
 }

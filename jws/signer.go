@@ -8,7 +8,6 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/sha512"
-	"math/big"
 	"strconv"
 
 	"golang.org/x/crypto/cryptobyte"
@@ -216,19 +215,19 @@ func (s *CryptoSigner) input(message []byte) ([]byte, crypto.SignerOpts) {
 // halves of fixed width (RFC 7518, section 3.4). What is no such DER is returned as it
 // is: either it has that form already, or it will not verify.
 func fixedWidth(der []byte, half int) []byte {
-	var r, s big.Int
+	var r, s []byte
 	input := cryptobyte.String(der)
 	var sequence cryptobyte.String
 	if !input.ReadASN1(&sequence, asn1.SEQUENCE) || !input.Empty() ||
 		!sequence.ReadASN1Integer(&r) || !sequence.ReadASN1Integer(&s) || !sequence.Empty() {
 		return der
 	}
-	if r.Sign() < 0 || s.Sign() < 0 || r.BitLen() > 8*half || s.BitLen() > 8*half {
+	if len(r) > half || len(s) > half {
 		return der
 	}
 	fixed := make([]byte, 2*half)
-	r.FillBytes(fixed[:half])
-	s.FillBytes(fixed[half:])
+	copy(fixed[half-len(r):], r)
+	copy(fixed[2*half-len(s):], s)
 	return fixed
 }
 
