@@ -39,12 +39,7 @@ type Signature struct {
 // Token puts the token in compact form together (RFC 7515, section 7.1): header, payload
 // and signature. The payload must be the one that was signed.
 func (s *Signature) Token(payload []byte) string {
-	token := make([]byte, 0, len(s.Header)+encoding.EncodedLen(len(payload))+len(s.Value)+2)
-	token = append(token, s.Header...)
-	token = append(token, '.')
-	token = encoding.AppendEncode(token, payload)
-	token = append(token, '.')
-	return string(append(token, s.Value...))
+	return s.Header + "." + encoding.EncodeToString(payload) + "." + s.Value
 }
 
 // TypeJWT is the header member typ of tokens that an external signer of Kubernetes makes

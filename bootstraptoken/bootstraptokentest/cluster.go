@@ -18,10 +18,8 @@ import (
 
 // Options say what cluster is wanted. Each zero field is a sensible default.
 type Options struct {
-	// Token is the cluster's first token; the zero Token means a new one.
+	// Token is the cluster's token; the zero Token means a new one.
 	Token bootstraptoken.Token
-	// NoToken has the cluster begin without any.
-	NoToken bool
 	// CAKey and ServingKey are the keys of the first CA and of the API server; nil
 	// means a new P-256 key each.
 	CAKey, ServingKey crypto.Signer
@@ -38,17 +36,16 @@ type Options struct {
 // Cluster is an API server and what it serves. It is safe for concurrent use.
 type Cluster struct {
 	options Options
-	token   bootstraptoken.Token // the first
 	server  *httptest.Server
 
 	mu       sync.Mutex
 	cas      []*authority // in the bundle, oldest first
 	serving  *tls.Certificate
 	key      crypto.Signer // of the API server
-	secrets  map[string]*bootstraptoken.Secret
+	secret   *bootstraptoken.Object
 	data     map[string]string // of cluster-info
 	fault    *Fault
-	requests []Request
+	requests []*http.Request
 }
 
 // New starts a cluster and closes it when the test ends. It fails the test if that does
@@ -72,7 +69,7 @@ func forTest(t testing.TB) func(*Cluster, error) *Cluster {
 
 // Open is [New] for use outside tests; the caller closes the cluster.
 func Open(opts Options) (*Cluster, error) {
-	c := &Cluster{options: opts, secrets: map[string]*bootstraptoken.Secret{}}
+	c := &Cluster{options: opts}
 	if c.options.Now == nil {
 		c.options.Now = time.Now
 	}
@@ -103,18 +100,15 @@ func (c *Cluster) prepare() (err error) {
 	if c.serving, err = ca.issue(c); err != nil {
 		return err
 	}
-	if err := c.publish(); err != nil {
+	secret, err := bootstraptoken.Create(bootstraptoken.CreateOptions{Token: c.options.Token}, c.options.Now())
+	if err != nil {
 		return err
 	}
-	if c.options.NoToken {
-		return nil
+	c.options.Token = secret.Token
+	if c.secret, err = secret.Object(); err != nil {
+		return err
 	}
-	c.token = c.options.Token
-	if c.token.IsZero() {
-		c.token = bootstraptoken.Generate()
-	}
-	return c.addSecret(&bootstraptoken.Secret{Token: c.token, Expiration: c.options.Now().Add(24 * time.Hour).UTC().Truncate(time.Second),
-		Usages: bootstraptoken.Usages{Signing: true, Authentication: true}})
+	return c.publish()
 }
 
 // Close stops the API server, once the requests under way have ended. It never fails.
@@ -129,8 +123,8 @@ func (c *Cluster) Address() string { return c.server.Listener.Addr().String() }
 // URL is the API server's, https://127.0.0.1:<port>.
 func (c *Cluster) URL() string { return "https://" + c.Address() }
 
-// Token is the cluster's first token, the zero Token if there was none.
-func (c *Cluster) Token() bootstraptoken.Token { return c.token }
+// Token is the cluster's token.
+func (c *Cluster) Token() bootstraptoken.Token { return c.options.Token }
 
 // Info is what the cluster would have clients know: its server and all CAs of its bundle.
 func (c *Cluster) Info() *bootstraptoken.ClusterInfo {
@@ -147,11 +141,11 @@ func (c *Cluster) info() *bootstraptoken.ClusterInfo {
 	return info
 }
 
-// DiscoverConfig is what a joining node is given: the first token, the address and the
+// DiscoverConfig is what a joining node is given: the token, the address and the
 // pins of the bundle. It gives up after ten seconds, so that a test of an impostor ends.
 func (c *Cluster) DiscoverConfig() bootstraptoken.DiscoverConfig {
 	return bootstraptoken.DiscoverConfig{
-		Token: c.token, Addresses: []string{c.Address()}, Pins: c.Info().Pins(),
+		Token: c.Token(), Addresses: []string{c.Address()}, Pins: c.Info().Pins(),
 		Network: bootstraptoken.Network{Timeout: 10 * time.Second, MinBackoff: time.Millisecond, MaxBackoff: 50 * time.Millisecond, Now: c.options.Now},
 	}
 }
@@ -164,7 +158,7 @@ func (c *Cluster) Data() map[string]string {
 }
 
 // SetData has the API server serve other data in its cluster-info ConfigMap, nil for an
-// object that is not there, until the next change of tokens or CAs.
+// object that is not there, until the next change of CAs.
 func (c *Cluster) SetData(data map[string]string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

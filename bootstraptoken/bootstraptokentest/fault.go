@@ -34,10 +34,11 @@ func (c *Cluster) SetFault(f *Fault) {
 	}
 }
 
-// takeFault returns a copy of the fault, and counts.
-func (c *Cluster) takeFault() *Fault {
+// received keeps a request, and returns a copy of the fault that it meets.
+func (c *Cluster) received(r *http.Request) *Fault {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.requests = append(c.requests, r)
 	if c.fault == nil {
 		return nil
 	}
