@@ -122,15 +122,15 @@ func ParsePin(s string) (Pin, error) {
 	if len(s) != len(pinPrefix)+hex.EncodedLen(sha256.Size) {
 		return Pin{}, &Error{Check: CheckPin, Got: strconv.Itoa(len(s)) + " bytes", Want: wantPin}
 	}
-	algorithm, digits := s[:len(pinPrefix)], s[len(pinPrefix):]
-	if !strings.EqualFold(algorithm, pinPrefix) {
-		return Pin{}, &Error{Check: CheckPin, Got: refusal.Quote(algorithm), Want: wantPin}
-	}
 	var p Pin
-	if _, err := hex.Decode(p[:], []byte(digits)); err != nil {
+	algorithm, digits := s[:len(pinPrefix)], s[len(pinPrefix):]
+	_, err := hex.Decode(p[:], []byte(digits))
+	switch {
+	case !strings.EqualFold(algorithm, pinPrefix):
+		return Pin{}, &Error{Check: CheckPin, Got: refusal.Quote(algorithm), Want: wantPin}
+	case err != nil:
 		return Pin{}, &Error{Check: CheckPin, Got: refusal.Quote(digits), Want: wantPin, Err: err}
-	}
-	if p.IsZero() {
+	case p.IsZero():
 		return Pin{}, &Error{Check: CheckPin, Got: "a digest of zeros", Want: wantPin}
 	}
 	return p, nil

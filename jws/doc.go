@@ -29,7 +29,7 @@
 //
 // # Keys
 //
-// Public keys come from [NewKey], [ParseJWK] and [ParseJWKS]. Their IDs are
+// Public keys come from [NewKey], [ParseJWK], [ParseJWKS] and [ParsePEM]. Their IDs are
 // derived as Kubernetes does it ([DeriveKeyID]) where nothing else is given.
 //
 // Every refusal is an [*Error] that names its [Check]. What could not be decided, because

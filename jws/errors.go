@@ -63,6 +63,8 @@ const (
 	// CheckKeySet: a set of keys that is malformed, too large, empty, or that has two
 	// keys for one key ID and algorithm; or no set at all.
 	CheckKeySet Check = "key-set"
+	// CheckPEM: not PEM blocks of public keys (RFC 7468, section 13), one or more.
+	CheckPEM Check = "pem"
 )
 
 // The checks of a [CryptoSigner] and of a [RotatingSigner].

@@ -5,8 +5,6 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"os"
@@ -116,23 +114,17 @@ func ExampleNewKey() {
 	// algorithm: got RS256, want one of [ES256]
 }
 
-// A set as kube-apiserver serves it at /openid/v1/jwks, from a key in PEM.
+// A set as kube-apiserver serves it at /openid/v1/jwks, from keys in PEM.
 func ExampleMarshalJWKS() {
-	block, _ := pem.Decode([]byte(`-----BEGIN PUBLIC KEY-----
+	keys, err := jws.ParsePEM([]byte(`-----BEGIN PUBLIC KEY-----
 MCowBQYDK2VwAyEA11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=
 -----END PUBLIC KEY-----
 `))
-	public, err := x509.ParsePKIXPublicKey(block.Bytes)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	key, err := jws.NewKey(public, jws.KeyOptions{})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	set, err := jws.MarshalJWKS([]*jws.Key{key})
+	set, err := jws.MarshalJWKS(keys)
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -2,8 +2,11 @@ package jws
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math"
 	"slices"
+	"time"
 )
 
 // KeySet finds the public keys that may have signed a token. Its methods are safe for
@@ -60,4 +63,83 @@ func (s *StaticKeySet) with(keyID string) []*Key {
 		return s.all
 	}
 	return s.byID[keyID]
+}
+
+// UnionKeySet is the [KeySet] of the keys of several: of control planes that each sign with
+// a key in a TPM of their own, or of an issuer that moves from one key set to another. Who
+// uses it trusts all of them alike. It is safe for concurrent use. The zero value answers
+// nothing.
+type UnionKeySet struct {
+	sets []KeySet
+}
+
+// NewUnionKeySet makes the union of one or more sets, none of them nil; otherwise the error
+// is [CheckKeySet].
+func NewUnionKeySet(sets ...KeySet) (*UnionKeySet, error) {
+	if len(sets) == 0 {
+		return nil, &Error{Check: CheckKeySet, Got: "no set of keys", Want: "at least one"}
+	}
+	if i := slices.Index(sets, nil); i >= 0 {
+		return nil, &Error{Check: CheckKeySet, Got: fmt.Sprintf("none at position %d", i), Want: "a set of keys"}
+	}
+	return &UnionKeySet{sets: slices.Clone(sets)}, nil
+}
+
+// Keys returns the keys with that ID of the first set that has any, so that a set which
+// cannot answer delays only those that none before it knows. Where keyID is empty it
+// returns the keys of all sets, in their order, each once. The caller must not change the
+// slice.
+//
+// An error in which errors.Is finds [ErrRetry] says that a set could not answer that might
+// have such a key: part of the union is never given as the whole. Two different keys with
+// one key ID and algorithm are refused with [CheckKeySet] where all are asked for.
+func (u *UnionKeySet) Keys(ctx context.Context, keyID string) ([]*Key, error) {
+	if u == nil || len(u.sets) == 0 {
+		return nil, &Error{Check: CheckKeySet, Got: "no set of keys", Want: "one that NewUnionKeySet made"}
+	}
+	var all []*Key
+	var failed error
+	for _, set := range u.sets {
+		keys, err := set.Keys(ctx, keyID)
+		switch {
+		case err != nil:
+			failed = errors.Join(failed, err)
+		case keyID != "" && len(keys) > 0:
+			return keys, nil
+		}
+		for _, key := range keys {
+			if !slices.ContainsFunc(all, func(other *Key) bool { return sameKey(key, other) }) {
+				all = append(all, key)
+			}
+		}
+	}
+	switch {
+	case failed != nil:
+		return nil, &Error{Check: ErrRetry, Got: "no answer of every set", Err: failed}
+	case slices.Contains(all, nil):
+		return nil, &Error{Check: CheckKeySet, Got: "a key that is nil", Want: "keys"}
+	}
+	if err := checkDistinct(all); err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
+// Overlap returns the shortest of the durations that [RotatingSigner.Overlap] and its like
+// return for the sets of the union. Sets without that method are taken for sets that never
+// change; of these alone, both are the longest that a duration can be.
+func (u *UnionKeySet) Overlap() (publish, retain time.Duration) {
+	if u == nil || len(u.sets) == 0 {
+		return 0, 0
+	}
+	publish, retain = math.MaxInt64, math.MaxInt64
+	for _, set := range u.sets {
+		if rotating, ok := set.(interface {
+			Overlap() (publish, retain time.Duration)
+		}); ok {
+			p, r := rotating.Overlap()
+			publish, retain = min(publish, p), min(retain, r)
+		}
+	}
+	return publish, retain
 }

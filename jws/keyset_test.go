@@ -2,8 +2,11 @@ package jws
 
 import (
 	"context"
+	"errors"
+	"math"
 	"slices"
 	"testing"
+	"time"
 )
 
 func TestStaticKeySet(t *testing.T) {
@@ -66,5 +69,157 @@ func TestStaticKeySetZero(t *testing.T) {
 	for name, set := range map[string]*StaticKeySet{"zero": new(StaticKeySet), "nil": nil} {
 		_, err := Verify(context.Background(), forgers()[ES256].good(t), set)
 		refusedFor(t, name, err, CheckKeyID)
+	}
+}
+
+// A token of any of several control planes, each with a key of its own, verifies with the
+// union that each of them publishes, before and after one of them takes a new key.
+func TestUnionKeySetOfControlPlanes(t *testing.T) {
+	now := newClock()
+	config := RotationConfig{Publish: testPublish, Retain: testRetain, Now: now.Now}
+	var planes []*RotatingSigner
+	var sets []KeySet
+	for _, id := range []string{"a", "b", "c"} {
+		r, err := NewRotatingSigner(namedSigner(t, id), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		planes, sets = append(planes, r), append(sets, r)
+	}
+	union, err := NewUnionKeySet(sets...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := planes[1].Rotate(namedSigner(t, "b2")); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		for _, plane := range planes {
+			signature, err := plane.Sign(t.Context(), []byte("{}"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := Verify(t.Context(), signature.Token([]byte("{}")), union); err != nil {
+				t.Errorf("%s: %v", signature.Key.KeyID(), err)
+			}
+		}
+		now.Advance(testPublish)
+	}
+	if keys, err := union.Keys(t.Context(), ""); err != nil || len(keys) != 4 {
+		t.Errorf("%d keys, %v", len(keys), err)
+	}
+}
+
+// failing is a set that cannot answer.
+type failing struct{ err error }
+
+func (f failing) Keys(context.Context, string) ([]*Key, error) { return nil, f.err }
+
+func TestUnionKeySet(t *testing.T) {
+	k, other, x := named(t, "k"), named(t, "k"), named(t, "x")
+	underX, err := NewKey(k.Public(), KeyOptions{KeyID: "x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rs, ps := forgers()[RS256].key, forgers()[PS256].key
+	down := errors.New("down")
+	for name, test := range map[string]struct {
+		sets  []KeySet
+		keyID string
+		want  []*Key
+		err   error
+	}{
+		"all":                        {[]KeySet{oneKey{k}, oneKey{x}}, "", []*Key{k, x}, nil},
+		"all, one in two sets":       {[]KeySet{oneKey{k}, oneKey{x, k}}, "", []*Key{k, x}, nil},
+		"all, none":                  {[]KeySet{oneKey{}, oneKey{}}, "", nil, nil},
+		"all, one ID for two":        {[]KeySet{oneKey{k}, oneKey{other}}, "", nil, CheckKeySet},
+		"all, a nil key first":       {[]KeySet{oneKey{nil}, oneKey{k}}, "", nil, CheckKeySet},
+		"all, one key under two IDs": {[]KeySet{oneKey{k}, oneKey{underX}}, "", []*Key{k, underX}, nil},
+		"all, one key twice bound":   {[]KeySet{oneKey{rs}, oneKey{ps}}, "", []*Key{rs, ps}, nil},
+		"all, a nil key":             {[]KeySet{oneKey{k}, oneKey{nil}}, "", nil, CheckKeySet},
+		"all, one cannot answer":     {[]KeySet{oneKey{k}, failing{down}}, "", nil, ErrRetry},
+		"all, why":                   {[]KeySet{failing{down}, oneKey{k}}, "", nil, down},
+		"of the first":               {[]KeySet{oneKey{k}, oneKey{other}}, "k", []*Key{k}, nil},
+		"of the first, second fails": {[]KeySet{oneKey{k}, failing{down}}, "k", []*Key{k}, nil},
+		"of the second, first fails": {[]KeySet{failing{down}, oneKey{k}}, "k", []*Key{k}, nil},
+		"of none":                    {[]KeySet{oneKey{}, oneKey{}}, "k", nil, nil},
+		"of none, one cannot answer": {[]KeySet{failing{down}, oneKey{}}, "k", nil, ErrRetry},
+		"of none, the last cannot":   {[]KeySet{oneKey{}, failing{CheckClosed}}, "k", nil, CheckClosed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			union, err := NewUnionKeySet(test.sets...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := union.Keys(t.Context(), test.keyID)
+			if !errors.Is(err, test.err) || len(got) != len(test.want) {
+				t.Fatalf("got %v, %v, want %v, %v", got, err, test.want, test.err)
+			}
+			for i := range got {
+				if got[i] != test.want[i] {
+					t.Errorf("key %d: got %v, want %v", i, got[i], test.want[i])
+				}
+			}
+		})
+	}
+}
+
+func TestUnionKeySetRefuses(t *testing.T) {
+	for name, sets := range map[string][]KeySet{"none": nil, "nil": {nil}, "nil after one": {oneKey{}, nil}} {
+		t.Run(name, func(t *testing.T) {
+			_, err := NewUnionKeySet(sets...)
+			refusedFor(t, name, err, CheckKeySet)
+		})
+	}
+	for name, union := range map[string]*UnionKeySet{"zero": {}, "nil union": nil} {
+		t.Run(name, func(t *testing.T) {
+			_, err := union.Keys(t.Context(), "k")
+			refusedFor(t, name, err, CheckKeySet)
+		})
+	}
+	sets := []KeySet{oneKey{named(t, "k")}}
+	union, err := NewUnionKeySet(sets...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sets[0] = nil // the caller's slice is not the union's
+	if keys, err := union.Keys(t.Context(), "k"); err != nil || len(keys) != 1 {
+		t.Errorf("%v, %v", keys, err)
+	}
+}
+
+// A union is changed as soon, and keys leave it as early, as in the fastest of its sets.
+func TestUnionKeySetOverlap(t *testing.T) {
+	rotating := func(publish, retain time.Duration) KeySet {
+		r, err := NewRotatingSigner(namedSigner(t, "a"), RotationConfig{Publish: publish, Retain: retain})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	union := func(sets ...KeySet) *UnionKeySet {
+		u, err := NewUnionKeySet(sets...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return u
+	}
+	for name, test := range map[string]struct {
+		union           *UnionKeySet
+		publish, retain time.Duration
+	}{
+		"of one":          {union(rotating(2, 3)), 2, 3},
+		"beside a static": {union(oneKey{}, rotating(2, 3)), 2, 3},
+		"of two":          {union(rotating(2, 30), rotating(20, 3)), 2, 3},
+		"of unions":       {union(union(rotating(2, 3)), rotating(4, 5)), 2, 3},
+		"of statics":      {union(oneKey{}), math.MaxInt64, math.MaxInt64},
+		"zero":            {new(UnionKeySet), 0, 0},
+		"nil":             {nil, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if publish, retain := test.union.Overlap(); publish != test.publish || retain != test.retain {
+				t.Errorf("got %v, %v, want %v, %v", publish, retain, test.publish, test.retain)
+			}
+		})
 	}
 }

@@ -17,6 +17,8 @@ const (
 	MaxJWKSSize = 1 << 20
 	// MaxJWKSKeys is how many keys a set may have, ignored ones counted.
 	MaxJWKSKeys = 256
+	// MaxPEMSize is the length in bytes of the longest text that [ParsePEM] reads.
+	MaxPEMSize = 512 << 10
 	// MaxDiscoverySize is the length in bytes of the longest OpenID Connect discovery
 	// document that is read.
 	MaxDiscoverySize = 64 << 10

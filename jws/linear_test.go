@@ -19,6 +19,8 @@ func TestLinear(t *testing.T) {
 		"ParseJWK":       func(text string) error { _, err := ParseJWK([]byte(text)); return err },
 		"ParseJWK, cut":  func(text string) error { _, err := ParseJWK([]byte(text[:MaxJWKSize])); return err },
 		"ParseJWKS":      func(text string) error { _, err := ParseJWKS([]byte(text)); return err },
+		"ParsePEM":       func(text string) error { _, err := ParsePEM([]byte(text)); return err },
+		"ParsePEM, cut":  func(text string) error { _, err := ParsePEM([]byte(text[:MaxPEMSize])); return err },
 	}
 	for name, text := range map[string]string{
 		"dots":         fill("", ".", ""),
@@ -32,6 +34,9 @@ func TestLinear(t *testing.T) {
 		"long modulus": fill(`{"keys":[{"kty":"RSA","e":"AQAB","n":"`, "AAAA", `"}]}`),
 		"members":      fill(`{"keys":[{`, `"a":1,`, `"a":1}]}`),
 		"operations":   fill(`{"keys":[{"kty":"EC","key_ops":[`, `"verify",`, `"verify"]}]}`),
+		"begins":       fill("", "-----BEGIN PUBLIC KEY-----\n", ""),
+		"ends":         fill("-----BEGIN PUBLIC KEY-----\n", "-----END PUBLIC KEY----\n", ""),
+		"headers":      fill("-----BEGIN PUBLIC KEY-----\n", "A: b\n", "\n-----END PUBLIC KEY-----\n"),
 	} {
 		for parser, parse := range parsers {
 			var before, after runtime.MemStats

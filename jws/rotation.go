@@ -56,7 +56,7 @@ type RotationConfig struct {
 //
 // Several servers that serve one key set with one key rotate one by one or at once as they
 // like, if Publish covers the time that it takes until all serve the new key. Where each
-// has a key of its own, as in a TPM, a [KeySet] of the caller's answers with the keys of all.
+// has a key of its own, as in a TPM, each publishes the keys of all with a [UnionKeySet].
 //
 // [NewRotatingSigner] makes one; every call on the zero value fails with [refusal.CheckConfig].
 type RotatingSigner struct {
