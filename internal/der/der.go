@@ -71,8 +71,10 @@ func OpenSequence(message string, der []byte, maxSize int) (cryptobyte.String, e
 	switch whole := in.ReadASN1(&body, asn1.SEQUENCE); {
 	case !whole && IsPEM(der):
 		return nil, &refusal.Error{Check: CheckEncoding, Got: "a " + message + " in PEM", Want: "its DER"}
-	case !whole || !in.Empty():
-		return nil, Fault(message, "frame", "one DER SEQUENCE and nothing after it")
+	case !whole:
+		return nil, Fault(message, "frame", "a DER SEQUENCE")
+	case !in.Empty():
+		return nil, Fault(message, "frame", "no bytes after the SEQUENCE")
 	}
 	return body, nil
 }

@@ -76,7 +76,8 @@ func (b *Binding) fields(c *der.Codec) {
 	der.Int(c, "expirationSeconds", &b.ExpirationSeconds, math.MaxInt32)
 	c.Fixed("machineKey", b.MachineKey[:])
 	c.Octets("akName", &b.AKName, asn1.OCTET_STRING, 0, MaxNameSize)
-	c.Demand(b.Road == RoadEK && len(b.AKName) > 2 || b.Road != RoadEK && len(b.AKName) == 0, "akName", "a TPM Name on road ek, none on others")
+	c.Demand(b.Road == RoadEK && len(b.AKName) > 2 || b.Road != RoadEK && len(b.AKName) == 0,
+		"akName", "a TPM Name on road ek, none on others")
 	c.Fixed("requestHash", b.RequestHash[:])
 }
 
