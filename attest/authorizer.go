@@ -122,23 +122,38 @@ const CheckProviderID Check = "provider-id"
 // Admit asks an [Authorizer] for membership as a [Verifier] does, and is for whoever
 // calls one from elsewhere: a test of an authorizer, another kind of evidence. It holds
 // the provider ID that the request claims against the answer, then does what was handed
-// to [Result.WhenAdmitted], in that order, and sets r.Authorization. A nil error is
-// admission. An error that wraps [CheckMembership] or [CheckProviderID] is a refusal,
-// every other one wraps [csr.ErrRetry].
+// to [Result.WhenAdmitted], in that order, and sets r.Authorization and what
+// [Result.Verified] returns. A nil error is admission. An error that wraps
+// [CheckMembership] or [CheckProviderID] is a refusal, every other one wraps
+// [csr.ErrRetry].
 func Admit(ctx context.Context, a Authorizer, r *Result, request *csr.Request) error {
-	p := &pending{}
+	p, machine := &pending{}, r.Machine
 	r.pending = p
 	given, err := r.ask(ctx, a, request)
-	writes := p.close()
+	writes, issues := p.close()
 	if err != nil {
 		return err
 	}
+	if err := writeAll(writes, func(write func(context.Context) error) error { return write(ctx) }); err != nil {
+		return err
+	}
+	r.Authorization = *given
+	if r.Stage == StageAnswer && r.checked != nil {
+		r.verified = given.Verified(r.checked, machine)
+		r.verified.Record = func(ctx context.Context, issued csr.IssuedRecord) error {
+			return writeAll(issues, func(write func(context.Context, csr.IssuedRecord) error) error { return write(ctx, issued) })
+		}
+	}
+	return nil
+}
+
+// writeAll does what was handed in, up to the first error.
+func writeAll[T any](writes []T, do func(T) error) error {
 	for _, write := range writes {
-		if err := write(ctx); err != nil {
+		if err := do(write); err != nil {
 			return asMembership(err)
 		}
 	}
-	r.Authorization = *given
 	return nil
 }
 
@@ -152,19 +167,6 @@ func asMembership(err error) error {
 		return err
 	}
 	return &Error{Check: CheckMembership, Got: "a machine that the authorizer refuses", Err: err}
-}
-
-// authorize asks for membership. Only what it fills in makes the result good for a
-// certificate.
-func (v *Verifier) authorize(ctx context.Context, r *Result, request *csr.Request) error {
-	machine := r.Machine
-	if err := Admit(ctx, v.c.Authorizer, r, request); err != nil {
-		return err
-	}
-	if r.Stage == StageAnswer {
-		r.verified = r.Authorization.Verified(r.checked, machine)
-	}
-	return nil
 }
 
 // Verified returns what the issuer of the certificate needs to know: all that the
@@ -211,14 +213,15 @@ type pending struct {
 	mu     sync.Mutex
 	closed bool
 	writes []func(context.Context) error
+	issues []func(context.Context, csr.IssuedRecord) error
 }
 
 // close ends the time in which something can be handed in.
-func (p *pending) close() []func(context.Context) error {
+func (p *pending) close() ([]func(context.Context) error, []func(context.Context, csr.IssuedRecord) error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = true
-	return p.writes
+	return p.writes, p.issues
 }
 
 var (
@@ -237,8 +240,19 @@ var (
 // Verifier nor [Admit] has asked an authorizer about. An authorizer that gets one must
 // return it: its write will not happen.
 func (r *Result) WhenAdmitted(write func(ctx context.Context) error) error {
+	return r.handIn(write == nil, func(p *pending) { p.writes = append(p.writes, write) })
+}
+
+// WhenIssued hands in, as [Result.WhenAdmitted] does, what is to be written together with
+// the record of the certificate: [csr.CA.Issue] does it for a machine that was admitted,
+// before the certificate leaves, and not at all where it is another who signs.
+func (r *Result) WhenIssued(write func(ctx context.Context, issued csr.IssuedRecord) error) error {
+	return r.handIn(write == nil, func(p *pending) { p.issues = append(p.issues, write) })
+}
+
+func (r *Result) handIn(none bool, add func(*pending)) error {
 	switch {
-	case write == nil:
+	case none:
 		return errNilWrite
 	case r.Stage != StageAnswer:
 		return errNoWrites
@@ -250,6 +264,6 @@ func (r *Result) WhenAdmitted(write func(ctx context.Context) error) error {
 	if r.pending.closed {
 		return errNotPending
 	}
-	r.pending.writes = append(r.pending.writes, write)
+	add(r.pending)
 	return nil
 }

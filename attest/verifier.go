@@ -266,7 +266,7 @@ func (v *Verifier) challenge(ctx context.Context, parsed *csr.Parsed) ([]byte, e
 	}
 	// A claim that evidence will come for is not asked about before it has.
 	if r.Road != RoadDocument {
-		if err := v.authorize(ctx, r, request); err != nil {
+		if err := Admit(ctx, v.c.Authorizer, r, request); err != nil {
 			return nil, err
 		}
 	}

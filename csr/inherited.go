@@ -27,14 +27,14 @@ const (
 // InheritAttestation decides about a kubelet's own request for a serving
 // certificate, which carries no evidence: it inherits the attestation of the client
 // certificate with which the kubelet came. kube-apiserver states that certificate in
-// spec.extra ([ExtraCredentialID]), and record must be what was recorded when it was
-// issued ([IssuedRecord]); nil means that there is no such record.
+// spec.extra ([ExtraCredentialID]), and [Policy.Records] has found what was recorded
+// when it was issued ([IssuedRecord]).
 //
-// It is a pure function of its arguments: of the request it sees what the policy saw.
-// The request has passed a [Policy], and the record is held against it once more here:
-// it is the record of a client certificate (not a recovery certificate, nor one of the
-// insecure signer) with this credential ID, issued to the very node that asks, and not
-// expired at now. Errors, all of them, are returned as [Errors].
+// It is a pure function of its arguments: of the request and the record it sees what the
+// policy saw. The policy has held one against the other: the record is of a client
+// certificate (not a recovery certificate, nor one of the insecure signer) with this
+// credential ID, issued to the very node that asks. It must not have expired at now.
+// Errors, all of them, are returned as [Errors].
 //
 // A node's name may have gone to another machine while the old machine's certificate is
 // still valid, so the name alone gives nothing. What the record says of the certificate's
@@ -50,7 +50,7 @@ const (
 // others, for no provider ID beyond the recorded one, and for no longer than the
 // client certificate lasts. Whoever has stolen the client certificate's key can ask
 // in this way too.
-func InheritAttestation(checked *Checked, record *IssuedRecord, now time.Time) (*Attested, error) {
+func InheritAttestation(checked *Checked, now time.Time) (*Attested, error) {
 	if checked == nil || checked.pkcs10 == nil {
 		return nil, Errors{{Check: CheckNotChecked, Got: "a request that no policy has checked"}}
 	}
@@ -58,7 +58,8 @@ func InheritAttestation(checked *Checked, record *IssuedRecord, now time.Time) (
 	all := faults{{checked.filedUnder != SignerKubeletServing, CheckInheritedPurpose,
 		"a request by " + by.Class.String() + " " + refusal.Quote(by.NodeName) + " to " + refusal.Quote(checked.signerName),
 		"one by node " + refusal.Quote(checked.nodeName) + " to " + SignerKubeletServing}}.all()
-	if record == nil || !record.ClientOf(checked.nodeName, checked.credentialID) {
+	record := checked.record
+	if record == nil {
 		return nil, append(all, &Error{Check: CheckCredential, Got: refusal.OrNothing(refusal.Quote(checked.credentialID)),
 			Want: "a client certificate that was issued to this node through attestation"})
 	}

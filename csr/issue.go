@@ -52,7 +52,8 @@ type Issued struct {
 // [CheckSignerName] for a hello, which gets a challenge and no certificate. A chain
 // that is not valid now, ctx done, and a key that does not sign give [ErrRetry]; a
 // signer that is not this CA's gives [ErrOtherSigner]. The new certificate is
-// verified against the CA before it is returned.
+// verified against the CA before it is returned, and its record is given to
+// [Verified].Record, whose error is returned and keeps the certificate back.
 //
 // Issue does not ask whether the request was approved: on Kubernetes a signer looks
 // at the conditions, and verifies the evidence again, before it comes here.
@@ -90,22 +91,14 @@ func (ca *CA) Issue(ctx context.Context, checked *Checked, verified *Verified) (
 	if err != nil {
 		return nil, err
 	}
-	return &Issued{
-		Certificate: certificate,
-		PEM:         append(encodeCertificate(certificate.Raw), ca.chainPEM...),
-		Record: IssuedRecord{
-			CredentialID: credentialID(certificate.Raw),
-			NodeName:     checked.nodeName,
-			SignerName:   checked.signerName,
-			Machine:      verified.Machine,
-			MachineUID:   checked.own.uid,
-			NodeUID:      checked.own.nodeUID,
-			ProviderID:   verified.ProviderID,
-			SPKIHash:     sha256.Sum256(certificate.RawSubjectPublicKeyInfo),
-			NotBefore:    certificate.NotBefore,
-			NotAfter:     certificate.NotAfter,
-		},
-	}, nil
+	record, err := RecordOf(certificate, &Attested{Checked: checked, Verified: verified})
+	if err == nil && verified.Record != nil {
+		err = verified.Record(ctx, record)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &Issued{Certificate: certificate, PEM: append(encodeCertificate(certificate.Raw), ca.chainPEM...), Record: record}, nil
 }
 
 // vouched holds what was verified against what was checked.

@@ -43,8 +43,9 @@ type Policy struct {
 	// attestation, by its credential ID, and returns [ErrNoRecord] where there is
 	// none. It must be set where SignerNames has [SignerKubeletServing]: a kubelet
 	// sends no evidence with its serving request, so what it inherits is the client
-	// certificate that it comes with.
-	Records func(ctx context.Context, credentialID string) (*IssuedRecord, error)
+	// certificate that it comes with. It is asked once for a request, which it must not
+	// keep or change, and what it finds is kept for [InheritAttestation].
+	Records func(ctx context.Context, credentialID string, r *Request) (*IssuedRecord, error)
 
 	// RequireProviderID refuses requests that claim no provider ID. The proposal
 	// wants one from every provider; kubelets' own requests have none.

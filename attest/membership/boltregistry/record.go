@@ -1,9 +1,12 @@
 package boltregistry
 
 import (
+	"bytes"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -19,18 +22,20 @@ import (
 
 // A record is stored under its node name as, all numbers big-endian:
 //
-//	format   1 byte, 1
+//	format   1 byte, 2
 //	state    1 byte: 1 reserved, 2 bound, 3 resting
 //	version  8 bytes, not zero
 //	deadline 8 bytes, Unix seconds, all bits set where there is none
 //	lastEnd  8 bytes, likewise
-//	machine, machineUID, providerID: 2 bytes of length, then the text
+//	machine, machineUID, providerID, issued: 2 bytes of length, then the text
+//
+// issued is the JSON of the records of certificates, or empty where there are none.
 //
 // There is one encoding for one record.
-const recordFormat = 1
+const recordFormat = 2
 
 // maxRecordSize is the size of the longest record.
-const maxRecordSize = 1 + 1 + 8 + 8 + 8 + 3*2 + message.MaxIdentitySize + membership.MaxMachineUIDSize + oid.MaxProviderIDSize
+const maxRecordSize = 1 + 1 + 8 + 8 + 8 + 4*2 + message.MaxIdentitySize + membership.MaxMachineUIDSize + oid.MaxProviderIDSize + math.MaxUint16
 
 // maxUnix is the last second that a certificate can state.
 const maxUnix = 253402300799
@@ -69,7 +74,11 @@ func encodeRecord(r *membership.Record) ([]byte, error) {
 	}
 	state := uint8(max(0, slices.Index(states[:], r.State)))
 	value, err := binary.Append(nil, binary.BigEndian, head{recordFormat, state, version, encodeTime(r.Deadline), encodeTime(r.LastEnd)})
-	for _, text := range []string{string(r.Machine), r.MachineUID, r.ProviderID} {
+	var issued []byte
+	if len(r.Issued) > 0 && err == nil {
+		issued, err = json.Marshal(r.Issued)
+	}
+	for _, text := range []string{string(r.Machine), r.MachineUID, r.ProviderID, string(issued)} {
 		value = append(binary.BigEndian.AppendUint16(value, uint16(len(text))), text...)
 	}
 	if err == nil {
@@ -90,8 +99,9 @@ func decodeRecord(nodeName string, value []byte) (*membership.Record, error) {
 	var h head
 	n, err := binary.Decode(value, binary.BigEndian, &h)
 	s := cryptobyte.String(value[n:])
-	var machine, uid, providerID cryptobyte.String
-	if err != nil || !s.ReadUint16LengthPrefixed(&machine) || !s.ReadUint16LengthPrefixed(&uid) || !s.ReadUint16LengthPrefixed(&providerID) || !s.Empty() {
+	var machine, uid, providerID, issued cryptobyte.String
+	if err != nil || !s.ReadUint16LengthPrefixed(&machine) || !s.ReadUint16LengthPrefixed(&uid) || !s.ReadUint16LengthPrefixed(&providerID) ||
+		!s.ReadUint16LengthPrefixed(&issued) || !s.Empty() {
 		return nil, errors.New("got too few or too many bytes")
 	}
 	if h.State == 0 || int(h.State) >= len(states) || h.Version == 0 {
@@ -111,6 +121,14 @@ func decodeRecord(nodeName string, value []byte) (*membership.Record, error) {
 	reserved, resting := r.State == membership.StateReserved, r.State == membership.StateResting
 	if reserved == r.Deadline.IsZero() || reserved && !r.LastEnd.IsZero() || resting && r.LastEnd.IsZero() {
 		return nil, fmt.Errorf("got times that a %s record does not have", r.State)
+	}
+	if len(issued) > 0 {
+		if err := json.Unmarshal(issued, &r.Issued); err != nil {
+			return nil, err
+		}
+		if again, err := json.Marshal(r.Issued); err != nil || !bytes.Equal(again, issued) || r.State != membership.StateBound {
+			return nil, errors.New("got issued records of another encoding, or of no bound record")
+		}
 	}
 	return r, r.Claim.Check()
 }

@@ -2,6 +2,7 @@ package boltregistry
 
 import (
 	"bytes"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/oid"
 )
 
@@ -21,9 +23,11 @@ func testRecords() map[string]*membership.Record {
 		MachineUID: strings.Repeat("u", membership.MaxMachineUIDSize), ProviderID: strings.Repeat("p", oid.MaxProviderIDSize)}
 	shortest := membership.Claim{NodeName: "n", Machine: "t:1"}
 	return map[string]*membership.Record{
-		"reserved":            {Claim: claim("node-1"), State: membership.StateReserved, Deadline: at, Version: "1"},
-		"bound":               {Claim: claim("node-1"), State: membership.StateBound, Version: "2"},
-		"bound with an end":   {Claim: longest, State: membership.StateBound, LastEnd: at, Version: "18446744073709551615"},
+		"reserved":          {Claim: claim("node-1"), State: membership.StateReserved, Deadline: at, Version: "1"},
+		"bound":             {Claim: claim("node-1"), State: membership.StateBound, Version: "2"},
+		"bound with an end": {Claim: longest, State: membership.StateBound, LastEnd: at, Version: "18446744073709551615"},
+		"with certificates": {Claim: longest, State: membership.StateBound, LastEnd: at, Version: "2", Issued: []csr.IssuedRecord{
+			{CredentialID: "X509SHA256=00", SPKIHash: [32]byte{31: 1}, NotBefore: at.Add(-time.Hour), NotAfter: at}, {RequestUID: "u", NotAfter: at}}},
 		"resting":             {Claim: shortest, State: membership.StateResting, LastEnd: at, Version: "3"},
 		"at the last second":  {Claim: shortest, State: membership.StateResting, LastEnd: time.Unix(maxUnix, 0).UTC(), Version: "3"},
 		"at the first second": {Claim: shortest, State: membership.StateBound, LastEnd: time.Unix(0, 0).UTC(), Version: "3"},
@@ -40,8 +44,8 @@ func TestRecordRoundTrip(t *testing.T) {
 			if got, err := decodeRecord(r.NodeName, value); err != nil || !cmp.Equal(got, r) {
 				t.Errorf("got %v, %v", got, err)
 			}
-			if name == "bound with an end" && len(value) != maxRecordSize {
-				t.Errorf("the longest record has %d bytes, want %d", len(value), maxRecordSize)
+			if name == "bound with an end" && len(value) != maxRecordSize-math.MaxUint16 {
+				t.Errorf("the longest record without certificates has %d bytes, want %d", len(value), maxRecordSize-math.MaxUint16)
 			}
 			for n := range value {
 				if got, err := decodeRecord(r.NodeName, value[:n]); err == nil {
@@ -76,7 +80,13 @@ func TestRecordRefuses(t *testing.T) {
 		},
 		"a long UID":         func(r *membership.Record) { r.MachineUID = strings.Repeat("u", membership.MaxMachineUIDSize+1) },
 		"a long provider ID": func(r *membership.Record) { r.ProviderID = strings.Repeat("p", oid.MaxProviderIDSize+1) },
-		"more than fits":     func(r *membership.Record) { r.ProviderID = strings.Repeat("p", 1<<16) },
+		"certificates of a reservation": func(r *membership.Record) {
+			r.State, r.Deadline, r.Issued = membership.StateReserved, at, []csr.IssuedRecord{{NotAfter: at}}
+		},
+		"more certificates than fit": func(r *membership.Record) {
+			r.Issued = []csr.IssuedRecord{{SignerName: strings.Repeat("s", 1<<16)}}
+		},
+		"more than fits": func(r *membership.Record) { r.ProviderID = strings.Repeat("p", 1<<16) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := &membership.Record{Claim: claim("node-1"), State: membership.StateBound, Version: "1"}
@@ -93,7 +103,7 @@ func TestRecordRefuses(t *testing.T) {
 	for name, at := range map[string]struct {
 		index int
 		value byte
-	}{"format 0": {0, 0}, "format 2": {0, 2}, "state 0": {1, 0}, "state 4": {1, 4}} {
+	}{"format 0": {0, 0}, "format 1": {0, 1}, "format 3": {0, 3}, "state 0": {1, 0}, "state 4": {1, 4}} {
 		t.Run(name, func(t *testing.T) {
 			bad := bytes.Clone(good)
 			bad[at.index] = at.value
@@ -124,4 +134,25 @@ func FuzzDecodeRecord(f *testing.F) {
 			t.Errorf("%x was read as %+v, which is written as %x, %v", value, r, again, err)
 		}
 	})
+}
+
+// Records of certificates have one encoding, too.
+func TestIssuedRefuses(t *testing.T) {
+	r := testRecords()["with certificates"]
+	good, err := encodeRecord(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string][2]string{
+		"a space":     {`"CredentialID":"X509SHA256=00"`, `"CredentialID": "X509SHA256=0"`},
+		"other cases": {`"CredentialID"`, `"credentialID"`},
+		"no JSON":     {`[{"`, `[{'`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bad := bytes.Replace(good, []byte(change[0]), []byte(change[1]), 1)
+			if got, err := decodeRecord(r.NodeName, bad); err == nil || bytes.Equal(bad, good) {
+				t.Errorf("got %v", got)
+			}
+		})
+	}
 }
