@@ -24,6 +24,9 @@ const (
 	CheckInheritedNode Check = "inherited-node"
 )
 
+// minInherited is the least time that an inherited certificate lasts.
+const minInherited = MinLifetime / 2
+
 // InheritAttestation decides about a kubelet's own request for a serving
 // certificate, which carries no evidence: it inherits the attestation of the client
 // certificate with which the kubelet came. kube-apiserver states that certificate in
@@ -48,7 +51,8 @@ const (
 //
 // The result vouches for the names and addresses of the inventory's machine and no
 // others, for no provider ID beyond the recorded one, and for no longer than the
-// client certificate lasts. Whoever has stolen the client certificate's key can ask
+// client certificate lasts. In its last half minute the error is [ErrRetry]: a kubelet
+// that gets so little asks again at once. Whoever has stolen the client certificate's key can ask
 // in this way too.
 func InheritAttestation(checked *Checked, now time.Time) (*Attested, error) {
 	if checked == nil || checked.pkcs10 == nil {
@@ -69,6 +73,9 @@ func InheritAttestation(checked *Checked, now time.Time) (*Attested, error) {
 	different, unknown := checked.own.holdAgainst(record)
 	if all = append(all, different...); len(all) > 0 {
 		return nil, all
+	}
+	if left := record.NotAfter.Sub(now); unknown == nil && left < minInherited {
+		unknown = Retry(fmt.Errorf("the client certificate ends in %s, and the serving certificate would with it", left))
 	}
 	if unknown != nil {
 		return nil, unknown

@@ -180,3 +180,28 @@ func TestInheritAttestationNeedsTheMachine(t *testing.T) {
 		})
 	}
 }
+
+// A client certificate that is about to end gives nothing, and is no refusal; one that is
+// another's is refused all the same.
+func TestInheritAttestationTooLittleLeft(t *testing.T) {
+	for _, c := range []struct {
+		left  time.Duration
+		other bool
+		want  csr.Verdict
+	}{
+		{30 * time.Second, false, csr.VerdictApprove},
+		{30*time.Second - 1, false, csr.VerdictRetry},
+		{0, false, csr.VerdictRetry},
+		{-1, false, csr.VerdictDeny},
+		{time.Second, true, csr.VerdictDeny},
+	} {
+		f, record := inheritingFixture()
+		record.NotAfter = issueTime.Add(c.left)
+		if c.other {
+			record.MachineUID = "another"
+		}
+		if _, err := inherit(t, f); csr.Decide(err).Verdict != c.want {
+			t.Errorf("%v left, another machine's %t: got %v, want %v", c.left, c.other, err, c.want)
+		}
+	}
+}

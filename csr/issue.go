@@ -43,7 +43,7 @@ type Issued struct {
 // vouched for. A SAN or provider ID that is asked for and not vouched for is refused,
 // never left out. The serial number is random, of 159 bits.
 //
-// Validity begins [Backdate] before now. It ends at the earliest of: now and the
+// Validity begins before now, by [Backdate] at most. It ends at the earliest of: now and the
 // lifetime asked for, now and the CA's cap, the end of every certificate in the CA's
 // chain, and verified.NotAfter.
 //
@@ -156,10 +156,11 @@ func (ca *CA) template(c *Checked, v *Verified, now time.Time) (*x509.Certificat
 	if err != nil || commonName == "" {
 		return nil, Errors{{Check: CheckNotChecked, Got: "a request that no policy has checked", Err: err}}
 	}
+	end := ca.end(c, v, now)
 	t := &x509.Certificate{
 		Subject:               pkix.Name{CommonName: commonName, Organization: []string{organization}},
-		NotBefore:             now.Add(-Backdate).UTC().Truncate(time.Second),
-		NotAfter:              ca.end(c, v, now),
+		NotBefore:             now.Add(-min(Backdate, end.Sub(now)/10)).UTC().Truncate(time.Second),
+		NotAfter:              end,
 		KeyUsage:              x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:           []x509.ExtKeyUsage{c.purpose.extKeyUsage()},
 		BasicConstraintsValid: true,

@@ -99,8 +99,13 @@ type Policy struct {
 const (
 	// DefaultMaxExpiration bounds them where nothing else is said.
 	DefaultMaxExpiration = 24 * time.Hour
+	// MinLifetime is the least cap of a [CA]. So little is for tests: what a kubelet asks
+	// for is 10 minutes or more.
+	MinLifetime = time.Minute
 	// Backdate is how far in the past a certificate's validity begins, for clocks that
-	// are slow. It does not make the certificate last longer.
+	// are slow, but never more than a tenth of the time that it has from now on: kubelets
+	// count it as a part of the lifetime, and renew after seven tenths of that. It does not
+	// make the certificate last longer.
 	Backdate = 5 * time.Minute
 )
 
