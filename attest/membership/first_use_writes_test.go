@@ -3,6 +3,7 @@ package membership
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -267,5 +268,31 @@ func TestIssuedRecords(t *testing.T) {
 		if _, err := ask(c[0], c[1]); !errors.Is(err, csr.ErrNoRecord) || errors.Is(err, csr.ErrRetry) {
 			t.Errorf("%v: got %v", c, err)
 		}
+	}
+}
+
+// A requester learns which check refuses it, and no other node or machine.
+func TestFirstUseRefusalsHide(t *testing.T) {
+	f := newFirstUse(t, Scope{})
+	f.admit(t, answerOf(t, "node-1", "gce:p/1"))
+	claimed := answerOf(t, "node-1", "gce:p/1")
+	claimed.ClaimedProviderID = "test://2"
+	for _, c := range []struct {
+		r           *attest.Result
+		check, hide string
+	}{
+		{answerOf(t, "node-1", "gce:p/2"), string(CheckRegistryName), "gce:p/1"},
+		{inventoried(t, answerOf(t, "node-2", "gce:p/1"), csr.RequesterBootstrap, csr.Machine{UID: "uid-2"}), string(CheckRegistryMachine), "node-1"},
+		{answerOf(t, "node-2", "gce:p/2"), string(CheckRegistryUID), "node-1"},
+		{claimed, string(attest.CheckProviderID), "test://1"},
+	} {
+		_, err := asked(t, f, c.r)
+		d := csr.Decide(err)
+		if d.Verdict != csr.VerdictDeny || !strings.Contains(d.Message, c.check) || strings.Contains(d.Message, c.hide) || !strings.Contains(d.Detail, c.hide) {
+			t.Errorf("%s: got %+v", c.check, d)
+		}
+	}
+	if d := csr.Decide(attest.NotMember("the machine of node-1")); d.Verdict != csr.VerdictDeny || strings.Contains(d.Message, "node-1") || !strings.Contains(d.Detail, "node-1") {
+		t.Errorf("got %+v", d)
 	}
 }
