@@ -83,8 +83,6 @@ func TestStylesLookLikeRealCertificates(t *testing.T) {
 		style tpmsim.Style
 	}{
 		{"ek-certs/leaf/NTC-ek-RSA2048-933cdb17.der", ek, tpmsim.StyleTCG},
-		{"ek-certs/leaf/AMD-aik-RSA2048-7e819b3d.der", ak, tpmsim.StyleMicrosoft},
-		{"ek-certs/leaf/NTC-aik-RSA2048-058b3197.der", ak, tpmsim.StyleMicrosoft},
 		{"ek-certs/leaf/GOOG-gce-P-256-25a5373d.der", ak, tpmsim.StyleGoogle},
 		{"ek-certs/leaf/GOOG-gce-RSA2048-fa4e233a.der", ak, tpmsim.StyleGoogle},
 		{"ek-certs/leaf/GOOG-gce-RSA2048-3722cd55.der", ek, tpmsim.StyleGoogle},
@@ -122,7 +120,7 @@ func TestStylesLookLikeRealCertificates(t *testing.T) {
 func TestStyles(t *testing.T) {
 	const (
 		san, ku, bc, eku = "2.5.29.17", "2.5.29.15", "2.5.29.19", "2.5.29.37"
-		sda, cp, gce     = "2.5.29.9", "2.5.29.32", "1.3.6.1.4.1.11129.2.1.21"
+		sda, gce         = "2.5.29.9", "1.3.6.1.4.1.11129.2.1.21"
 	)
 	google := []string{"2.5.4.10", "2.5.4.11", "2.5.4.3", "2.5.4.7"}
 	ak := map[tpmsim.Style]shape{
@@ -130,7 +128,6 @@ func TestStyles(t *testing.T) {
 		tpmsim.StyleTCG:       {KeyUsage: x509.KeyUsageDigitalSignature, EKU: []string{"2.23.133.8.3"}, Critical: []string{ku, san, bc}, Other: []string{eku}},
 		tpmsim.StyleGoogle:    {Subject: google, KeyUsage: x509.KeyUsageDigitalSignature, Critical: []string{ku, bc}, Other: []string{gce}},
 		tpmsim.StyleGoogleOld: {KeyUsage: x509.KeyUsageDigitalSignature, EKU: []string{"2.23.133.8.1"}, Critical: []string{ku, san, bc}, Other: []string{gce, eku, sda}},
-		tpmsim.StyleMicrosoft: {KeyUsage: x509.KeyUsageDigitalSignature, EKU: []string{"2.23.133.8.3"}, Critical: []string{ku, san, bc, cp}, Other: []string{eku}},
 		tpmsim.StyleAzure: {Subject: []string{"2.5.4.3"}, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageContentCommitment,
 			EKU: []string{"1.3.6.1.4.1.311.10.3.12"}, Critical: []string{ku, bc}, Other: []string{eku}},
 	}
@@ -171,13 +168,12 @@ func TestCertificateOptions(t *testing.T) {
 		opts options
 		ok   func(*x509.Certificate) bool
 	}{
-		"CA":      {options{IsCA: true}, func(c *x509.Certificate) bool { return c.IsCA }},
-		"no EKU":  {options{ExtKeyUsage: []oid.OID{}}, func(c *x509.Certificate) bool { return !has(c, oid.ExtendedKeyUsage) }},
-		"EKU":     {options{ExtKeyUsage: []oid.OID{oid.TCGKpEKCertificate}}, func(c *x509.Certificate) bool { return oid.TCGKpEKCertificate.Equal(c.UnknownExtKeyUsage[0]) }},
-		"no KU":   {options{KeyUsage: new(x509.KeyUsage(0))}, func(c *x509.Certificate) bool { return !has(c, oid.KeyUsage) }},
-		"KU":      {options{KeyUsage: new(x509.KeyUsageCertSign)}, func(c *x509.Certificate) bool { return c.KeyUsage == x509.KeyUsageCertSign }},
-		"no SAN":  {options{NoSAN: true}, func(c *x509.Certificate) bool { return !has(c, oid.SubjectAltName) }},
-		"subject": {options{Subject: &pkix.Name{CommonName: "x"}}, func(c *x509.Certificate) bool { return c.Subject.CommonName == "x" }},
+		"CA":     {options{IsCA: true}, func(c *x509.Certificate) bool { return c.IsCA }},
+		"no EKU": {options{ExtKeyUsage: []oid.OID{}}, func(c *x509.Certificate) bool { return !has(c, oid.ExtendedKeyUsage) }},
+		"EKU":    {options{ExtKeyUsage: []oid.OID{oid.TCGKpEKCertificate}}, func(c *x509.Certificate) bool { return oid.TCGKpEKCertificate.Equal(c.UnknownExtKeyUsage[0]) }},
+		"no KU":  {options{KeyUsage: new(x509.KeyUsage(0))}, func(c *x509.Certificate) bool { return !has(c, oid.KeyUsage) }},
+		"KU":     {options{KeyUsage: new(x509.KeyUsageCertSign)}, func(c *x509.Certificate) bool { return c.KeyUsage == x509.KeyUsageCertSign }},
+		"no SAN": {options{NoSAN: true}, func(c *x509.Certificate) bool { return !has(c, oid.SubjectAltName) }},
 		"extra": {options{Extra: []pkix.Extension{critical}}, func(c *x509.Certificate) bool {
 			return len(c.UnhandledCriticalExtensions) == 2 && slices.ContainsFunc(c.UnhandledCriticalExtensions, critical.Id.Equal)
 		}},
@@ -193,9 +189,6 @@ func TestCertificateOptions(t *testing.T) {
 		}},
 		"directory": {options{Directory: &tpmsim.Directory{Manufacturer: "id:1", Model: "m", Version: "id:2"}}, func(c *x509.Certificate) bool {
 			return cmp.Equal(sanOf(t, c).Directory, [][]string{{"2.23.133.2.1=id:1"}, {"2.23.133.2.2=m"}, {"2.23.133.2.3=id:2"}})
-		}},
-		"directory in one RDN": {options{Style: tpmsim.StyleMicrosoft, Directory: &tpmsim.Directory{Manufacturer: "id:12345678", Model: "m", Version: "id:2"}}, func(c *x509.Certificate) bool {
-			return cmp.Equal(sanOf(t, c).Directory, [][]string{{"2.23.133.2.2=m", "2.23.133.2.3=id:2", "2.23.133.2.1=id:12345678"}})
 		}},
 		"other name": {options{OtherName: other}, func(c *x509.Certificate) bool {
 			s := sanOf(t, c)
@@ -227,7 +220,6 @@ func TestCertificateOptionsRefused(t *testing.T) {
 	san := pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 17}, Value: []byte{0x30, 0}}
 	for name, opts := range map[string]*tpmsim.AKCertificateOptions{
 		"style":           {Style: -1},
-		"two SANs":        {Extra: []pkix.Extension{san}},
 		"other name":      {Style: tpmsim.StyleAzure, OtherName: &tpmsim.OtherName{Type: oid.KubernetesUID, Value: []byte{5, 0}}},
 		"name, no SAN":    {NoSAN: true, OtherName: &tpmsim.OtherName{Type: oid.KubernetesUID, Value: []byte{5, 0}}},
 		"instance in TCG": {Instance: tpmsim.DefaultInstance()},
@@ -240,6 +232,7 @@ func TestCertificateOptionsRefused(t *testing.T) {
 	// Refused by what encodes them.
 	for name, opts := range map[string]*tpmsim.AKCertificateOptions{
 		"no identifier":  {OtherName: &tpmsim.OtherName{Type: "\x80", Value: []byte{5, 0}}},
+		"two SANs":       {Extra: []pkix.Extension{san}},
 		"empty instance": {Style: tpmsim.StyleGoogle, Instance: &oid.GCEInstance{}},
 	} {
 		if c, err := newCA(t, nil).IssueAK(ecKey(t).Public(), opts); err == nil {

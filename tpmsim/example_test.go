@@ -111,12 +111,12 @@ func ExampleFaulty() {
 		_, err := tpm2.GetRandom{BytesRequested: 4}.Execute(faulty)
 		fmt.Println("retry:", errors.Is(err, tpm2.TPMRCRetry))
 	}
-	fmt.Println(faulty.Names())
+	fmt.Println(faulty.Count(), "commands")
 	// Output:
 	// retry: false
 	// retry: true
 	// retry: false
-	// [TPM2_GetRandom TPM2_GetRandom TPM2_GetRandom]
+	// 3 commands
 }
 
 // An AK certificate that carries the machine's identity as an other name, and one

@@ -2,18 +2,12 @@ package tpmsim
 
 import "testing"
 
-// maxSeedSize is the greatest size of a seed in bytes.
-const maxSeedSize = 1024
-
 // Open starts the in-process simulator and provisions it. A process has one: while
 // another is open, Open returns [ErrInUse] at once and names its opener. Without
 // cgo it returns [ErrNoCGO]. (A simulator that the program opened through go-tpm-tools
 // itself is not seen, and Open waits until that is closed.)
 func Open(opts *Options) (*TPM, error) {
-	o, err := opts.withDefaults()
-	if err != nil {
-		return nil, err
-	}
+	o := opts.withDefaults()
 	if err := acquire(caller()); err != nil {
 		return nil, err
 	}

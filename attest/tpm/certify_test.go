@@ -254,12 +254,12 @@ func TestCertifyFlushesWhateverFails(t *testing.T) {
 	tpm := newTPM(t)
 	ways := []struct {
 		name   string
-		faults func(n int) *tpmsim.Faults
+		faults func(n int) tpmsim.Faults
 		want   error
 	}{
-		{"not sent", func(n int) *tpmsim.Faults { return tpmsim.FailAt(n, nil) }, tpmsim.ErrInjected},
+		{"not sent", func(n int) tpmsim.Faults { return tpmsim.FailAt(n, nil) }, tpmsim.ErrInjected},
 		{"response lost", tpmsim.LoseAt, tpmsim.ErrInjected},
-		{"refused", func(n int) *tpmsim.Faults { return tpmsim.AnswerAt(n, tpm2.TPMRCFailure) }, tpm2.TPMRCFailure},
+		{"refused", func(n int) tpmsim.Faults { return tpmsim.AnswerAt(n, tpm2.TPMRCFailure) }, tpm2.TPMRCFailure},
 		{"connection lost", tpmsim.DropAt, tpmsim.ErrDropped},
 	}
 	for _, key := range []tpmkey.Certifiable{mustSoftwareKey(t, newECDSA(t, elliptic.P256())), mustTPMKey(t, tpm, tpmkey.ECDSAP256)} {
@@ -295,7 +295,7 @@ func cancelAfterEach(t *testing.T, tpm transport.TPM, key tpmkey.Certifiable, to
 	for n := 1; n <= total; n++ {
 		ctx, cancel := context.WithCancel(t.Context())
 		// During the nth command, which the TPM still answers.
-		faulty := tpmsim.Faulty(tpm, &tpmsim.Faults{At: map[int]tpmsim.Fault{n: {Before: cancel}}})
+		faulty := tpmsim.Faulty(tpm, tpmsim.At(n, tpmsim.Fault{Before: cancel}))
 		certified := false
 		err := tpmop.Share(faulty).Do(ctx, func(h *tpmop.Handles) error {
 			ak, err := loadAK(ctx, h, &AKSource{Template: AKTemplateECDSAP256()}, nil)

@@ -130,7 +130,7 @@ func TestNothingIsSent(t *testing.T) {
 				t.Errorf("got %v, want %v", err, c.want)
 			}
 			if sent := tpm.Count(); c.never == 0 && sent != 0 || c.never != 0 && count(tpm, c.never) != 0 {
-				t.Errorf("sent %v", tpm.Names())
+				t.Errorf("sent %v", tpm.Commands())
 			}
 			checkNothingLoaded(t, tpm)
 		})
@@ -151,7 +151,7 @@ func TestAnswersOfBrokenTPMs(t *testing.T) {
 	}
 	other := tpmsim.Faulty(&otherBank{tpm}, nil)
 	if _, err := quoteWith(t, other, source, DefaultPCRs(), []byte("qd")); !errors.Is(err, statement.CheckPCRValue) || count(other, tpm2.TPMCCQuote) != 0 {
-		t.Errorf("values of SHA-1: %v after %v", err, other.Names())
+		t.Errorf("values of SHA-1: %v after %v", err, other.Commands())
 	}
 	longest := make([]byte, 64)
 	if _, err := quoteWith(t, tpm, source, DefaultPCRs(), longest); err != nil {
@@ -204,7 +204,7 @@ func TestAnswersOfBrokenTPMs(t *testing.T) {
 	}
 	t.Run("commands in place of objects", func(t *testing.T) {
 		lost := tpmsim.Faulty(&altered{tpm, tpm2.TPMCCGetCapability, func(b []byte) { b[14] = 2 }},
-			&tpmsim.Faults{At: map[int]tpmsim.Fault{1: {Err: tpmsim.ErrInjected}}})
+			tpmsim.At(1, tpmsim.Fault{Err: tpmsim.ErrInjected}))
 		_, err := do(t, lost, func(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, error) {
 			return loadAK(ctx, h, &source, nil)
 		})
@@ -337,12 +337,7 @@ func TestLostResponsesLeaveOthersAlone(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			faulty.SetFaults(&tpmsim.Faults{Each: func(_ int, code tpm2.TPMCC) tpmsim.Fault {
-				if code == c.code {
-					return tpmsim.Fault{Err: tpmsim.ErrInjected, Late: true}
-				}
-				return tpmsim.Fault{}
-			}})
+			faulty.SetFaults(tpmsim.Every(c.code, tpmsim.Fault{Err: tpmsim.ErrInjected, Late: true}))
 			if err := c.run(t, shared); !errors.Is(err, tpmsim.ErrInjected) {
 				t.Errorf("got %v", err)
 			}

@@ -68,7 +68,7 @@ func TestTPMKeysShareOneTPM(t *testing.T) {
 // Where the system blocks TPM2_ContextSave, the key stays loaded until Close.
 func TestTPMKeyWithoutContexts(t *testing.T) {
 	tpm := newTPM(t)
-	for name, faults := range map[string]*tpmsim.Faults{
+	for name, faults := range map[string]tpmsim.Faults{
 		"refused by the TPM": tpmsim.FailEvery(tpm2.TPMCCContextSave, tpm2.TPMRCCommandCode),
 		"blocked by Windows": tpmsim.FailEvery(tpm2.TPMCCContextSave, 0x80280400),
 	} {

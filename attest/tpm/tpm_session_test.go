@@ -170,12 +170,7 @@ func TestLostSessionIsFlushed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	faulty := tpmsim.Faulty(tpm, &tpmsim.Faults{Each: func(_ int, cc tpm2.TPMCC) tpmsim.Fault {
-		if cc == tpm2.TPMCCStartAuthSession {
-			return tpmsim.Fault{Err: tpmsim.ErrInjected, Late: true}
-		}
-		return tpmsim.Fault{}
-	}})
+	faulty := tpmsim.Faulty(tpm, tpmsim.Every(tpm2.TPMCCStartAuthSession, tpmsim.Fault{Err: tpmsim.ErrInjected, Late: true}))
 	if _, err := certifyWith(t, faulty, AKSource{Template: AKTemplateECDSAP256()}, mustSoftwareKey(t, newECDSA(t, p256)), []byte{1}); !errors.Is(err, tpmsim.ErrInjected) {
 		t.Errorf("got %v, want ErrInjected", err)
 	}

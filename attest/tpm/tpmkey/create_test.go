@@ -178,7 +178,7 @@ func TestTPMKeyFileFlushesWhateverFails(t *testing.T) {
 	}
 	commands := faulty.Commands()
 	for n := 1; n <= len(commands); n++ {
-		for name, faults := range map[string]*tpmsim.Faults{
+		for name, faults := range map[string]tpmsim.Faults{
 			"not sent": tpmsim.FailAt(n, nil), "response lost": tpmsim.LoseAt(n),
 			"refused": tpmsim.AnswerAt(n, tpm2.TPMRCFailure), "connection lost": tpmsim.DropAt(n),
 		} {

@@ -203,12 +203,12 @@ func TestNVCertificateWritesNothing(t *testing.T) {
 			switch made := count(c.tpm, tpm2.TPMCCNVDefineSpace); {
 			case good || strings.HasSuffix(name, "written to"):
 				if made != 1 || count(c.tpm, tpm2.TPMCCNVUndefineSpace) != 0 {
-					t.Errorf("sent %v", c.tpm.Names())
+					t.Errorf("sent %v", c.tpm.Commands())
 				}
 				remove()
 			case strings.HasSuffix(name, "made"):
 			case made != 0:
-				t.Errorf("sent %v", c.tpm.Names())
+				t.Errorf("sent %v", c.tpm.Commands())
 			}
 		})
 	}
@@ -220,7 +220,7 @@ func TestNVCertificateWritesNothing(t *testing.T) {
 		faulty := tpmsim.Faulty(tpm, tpmsim.FailEvery(tpm2.TPMCCNVWrite, tpm2.TPMRCFailure))
 		if err := write(faulty, certificateOf(t, chunk-nvCertificateUnit/2-len(der)+10), nil); !errors.Is(err, tpm2.TPMRCFailure) ||
 			count(faulty, tpm2.TPMCCNVWrite) != 1 || count(faulty, tpm2.TPMCCNVUndefineSpace) != 0 {
-			t.Errorf("%v after %v", err, faulty.Names())
+			t.Errorf("%v after %v", err, faulty.Commands())
 		}
 		remove()
 	})
@@ -231,20 +231,20 @@ func TestNVCertificateWritesNothing(t *testing.T) {
 	t.Run("in place, with a password that no TPM takes", func(t *testing.T) {
 		faulty := tpmsim.Faulty(tpm, nil)
 		if err := write(faulty, certificateOf(t, 11), badPassword); !errors.Is(err, tpmop.ErrNullInPassword) || count(faulty, tpm2.TPMCCNVWrite) != 0 {
-			t.Errorf("%v after %v", err, faulty.Names())
+			t.Errorf("%v after %v", err, faulty.Commands())
 		}
 	})
 	t.Run("removed, with a password that no TPM takes", func(t *testing.T) {
 		faulty := tpmsim.Faulty(tpm, nil)
 		err := RemoveNVCertificate(t.Context(), faulty, ownIndex, &NVCertificateOptions{OwnerPassword: hidden(badPassword)})
 		if !errors.Is(err, tpmop.ErrNullInPassword) || count(faulty, tpm2.TPMCCNVUndefineSpace) != 0 {
-			t.Errorf("%v after %v", err, faulty.Names())
+			t.Errorf("%v after %v", err, faulty.Commands())
 		}
 	})
 	t.Run("a larger one, where the old one stays", func(t *testing.T) {
 		faulty := tpmsim.Faulty(tpm, tpmsim.FailEvery(tpm2.TPMCCNVUndefineSpace, tpm2.TPMRCFailure))
 		if err := write(faulty, certificateOf(t, 600), nil); !errors.Is(err, tpm2.TPMRCFailure) || count(faulty, tpm2.TPMCCNVDefineSpace) != 0 {
-			t.Errorf("%v after %v", err, faulty.Names())
+			t.Errorf("%v after %v", err, faulty.Commands())
 		}
 	})
 	checkNVCertificateIs(t, tpm, der)
@@ -255,7 +255,7 @@ func TestNVCertificateWritesNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			faulty := tpmsim.Faulty(&altered{tpm, tpm2.TPMCCNVReadPublic, alter}, nil)
 			if err := write(faulty, certificateOf(t, 12), nil); err == nil || count(faulty, tpm2.TPMCCNVWrite) != 0 {
-				t.Errorf("%v after %v", err, faulty.Names())
+				t.Errorf("%v after %v", err, faulty.Commands())
 			}
 		})
 	}
@@ -317,7 +317,7 @@ func TestTPMKeysSendNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			faulty.SetFaults(nil)
 			if err := run(); err == nil || faulty.Count() != 0 {
-				t.Errorf("%v after %v", err, faulty.Names())
+				t.Errorf("%v after %v", err, faulty.Commands())
 			}
 		})
 	}
@@ -350,20 +350,15 @@ func TestTPMKeysOfBrokenTPMs(t *testing.T) {
 		b[area+5] ^= byte(statement.AttributeSign >> 16)
 	}}, nil)
 	if _, err := Create(t.Context(), unsigning, ECDSAP256, nil); err == nil || count(unsigning, tpm2.TPMCCLoad) != 0 {
-		t.Errorf("a key that does not sign: %v after %v", err, unsigning.Names())
+		t.Errorf("a key that does not sign: %v after %v", err, unsigning.Commands())
 	}
 	if _, err := Load(t.Context(), &altered{tpm, tpm2.TPMCCLoad, func(b []byte) { b[25] ^= 1 }}, file, nil); err == nil {
 		t.Error("another Name is accepted")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	late := tpmsim.Faulty(tpm, &tpmsim.Faults{Each: func(_ int, code tpm2.TPMCC) tpmsim.Fault {
-		if code == tpm2.TPMCCLoad {
-			return tpmsim.Fault{Before: cancel}
-		}
-		return tpmsim.Fault{}
-	}})
+	late := tpmsim.Faulty(tpm, tpmsim.Every(tpm2.TPMCCLoad, tpmsim.Fault{Before: cancel}))
 	if k, err := Load(ctx, late, file, nil); !errors.Is(err, context.Canceled) || k != nil || count(late, tpm2.TPMCCContextSave) != 0 {
-		t.Errorf("cancelled: %v after %v", err, late.Names())
+		t.Errorf("cancelled: %v after %v", err, late.Commands())
 	}
 	checkNothingLoaded(t, tpm)
 
@@ -503,17 +498,17 @@ func TestSessionsSendNothing(t *testing.T) {
 	} {
 		faulty.SetFaults(nil)
 		if _, err := do(t, faulty, run); !errors.Is(err, tpmop.ErrNullInPassword) || faulty.Count() != 0 {
-			t.Errorf("%s: %v after %v", name, err, faulty.Names())
+			t.Errorf("%s: %v after %v", name, err, faulty.Commands())
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	faulty.SetFaults(&tpmsim.Faults{At: map[int]tpmsim.Fault{1: {Before: cancel}}})
+	faulty.SetFaults(tpmsim.At(1, tpmsim.Fault{Before: cancel}))
 	err := Share(faulty).Do(ctx, func(h *tpmop.Handles) error {
 		_, err := h.Session(ctx, []byte("password"))
 		return err
 	})
 	if !errors.Is(err, context.Canceled) || count(faulty, tpm2.TPMCCContextSave) != 0 {
-		t.Errorf("cancelled: %v after %v", err, faulty.Names())
+		t.Errorf("cancelled: %v after %v", err, faulty.Commands())
 	}
 	checkNothingLoaded(t, tpm)
 }

@@ -303,7 +303,7 @@ func TestTPMKeyFlushesWhateverFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	for n := 1; n <= len(faulty.Commands()); n++ {
-		for name, faults := range map[string]*tpmsim.Faults{
+		for name, faults := range map[string]tpmsim.Faults{
 			"not sent": tpmsim.FailAt(n, nil), "response lost": tpmsim.LoseAt(n),
 			"refused": tpmsim.AnswerAt(n, tpm2.TPMRCFailure), "connection lost": tpmsim.DropAt(n),
 		} {

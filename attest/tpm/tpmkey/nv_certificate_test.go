@@ -168,7 +168,7 @@ func TestNVCertificateWholeOrNotAtAll(t *testing.T) {
 	for _, extra := range []int{12, 1400} {
 		total := 1
 		for n := 0; n <= total; n++ { // with n = 0 nothing fails
-			for name, faults := range map[string]*tpmsim.Faults{
+			for name, faults := range map[string]tpmsim.Faults{
 				"not sent": tpmsim.FailAt(n, nil), "response lost": tpmsim.LoseAt(n),
 				"refused": tpmsim.AnswerAt(n, tpm2.TPMRCFailure), "connection lost": tpmsim.DropAt(n),
 			} {
