@@ -18,7 +18,7 @@ func TestCryptoSignerTPM(t *testing.T) {
 		tpmkey.ECDSAP384: {jws.ES384},
 		tpmkey.RSA2048:   {jws.RS256, jws.RS384, jws.PS256},
 	} {
-		key, err := tpmkey.Create(ctx, simulator, kind, nil)
+		key, err := tpmkey.Create(ctx, simulator, kind, tpmkey.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

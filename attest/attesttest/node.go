@@ -225,7 +225,7 @@ func (n *Node) prepare(o *NodeOptions) (err error) {
 
 func (n *Node) prepareKey(kind tpmkey.Kind) (err error) {
 	if kind != 0 {
-		resident, err := tpmkey.Create(context.Background(), n.Shared, kind, nil)
+		resident, err := tpmkey.Create(context.Background(), n.Shared, kind, tpmkey.Options{})
 		if err != nil {
 			return err
 		}

@@ -124,7 +124,7 @@ func mustSoftwareKey(t testing.TB, priv crypto.Signer) tpmkey.Certifiable {
 
 func mustTPMKey(t testing.TB, tpm transport.TPM, kind tpmkey.Kind) *tpmkey.Key {
 	t.Helper()
-	k, err := tpmkey.Create(t.Context(), tpm, kind, nil)
+	k, err := tpmkey.Create(t.Context(), tpm, kind, tpmkey.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -58,7 +58,7 @@ func TestOpenSwtpm(t *testing.T) {
 	if !ok {
 		t.Fatal("swtpm has no path")
 	}
-	key, err := tpmkey.Create(t.Context(), openTPM(t, path), tpmkey.ECDSAP256, nil)
+	key, err := tpmkey.Create(t.Context(), openTPM(t, path), tpmkey.ECDSAP256, tpmkey.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

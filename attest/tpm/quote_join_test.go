@@ -20,6 +20,11 @@ import (
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
+// quotePolicyFunc is a QuotePolicy by a function.
+type quotePolicyFunc func(ctx context.Context, m *tpmkind.Measured) error
+
+func (f quotePolicyFunc) CheckQuote(ctx context.Context, m *tpmkind.Measured) error { return f(ctx, m) }
+
 // logOfTest stands for a log: the verifier hands it on as it came.
 func logOfTest(context.Context) ([]byte, error) { return []byte("an event log"), nil }
 
@@ -36,7 +41,7 @@ func TestJoinWithQuote(t *testing.T) {
 			o.TPM, o.Quote, o.EventLog = device, tpmkind.DefaultPCRs(), logOfTest
 			s := newStage(t, &o)
 			var asked *tpmkind.Measured
-			s.plane.TPM.QuotePolicy = tpmkind.QuotePolicyFunc(func(_ context.Context, m *tpmkind.Measured) error {
+			s.plane.TPM.QuotePolicy = quotePolicyFunc(func(_ context.Context, m *tpmkind.Measured) error {
 				asked = m
 				return nil
 			})
@@ -94,7 +99,7 @@ func TestQuotePolicyOfVerifier(t *testing.T) {
 		"one bit of one":     {exact(bad...), tpmkind.CheckPCRPolicy},
 		"one that is not":    {exact(statement.PCR{Bank: tpm2.TPMAlgSHA256, Index: 8, Value: make([]byte, 32)}), statement.CheckPCRNotQuoted},
 		"a bank that is not": {exact(statement.PCR{Bank: tpm2.TPMAlgSHA384, Index: 0, Value: make([]byte, 48)}), statement.CheckPCRNotQuoted},
-		"undecided":          {tpmkind.QuotePolicyFunc(func(context.Context, *tpmkind.Measured) error { return retry }), csr.ErrRetry},
+		"undecided":          {quotePolicyFunc(func(context.Context, *tpmkind.Measured) error { return retry }), csr.ErrRetry},
 	} {
 		t.Run(name, func(t *testing.T) {
 			kind := s.plane.TPM
@@ -112,7 +117,7 @@ func TestQuotePolicyOfVerifier(t *testing.T) {
 func TestQuoteMissing(t *testing.T) {
 	ctx := context.Background()
 	s := newStage(t, nil)
-	s.plane.TPM.QuotePolicy = tpmkind.QuotePolicyFunc(func(context.Context, *tpmkind.Measured) error { return nil })
+	s.plane.TPM.QuotePolicy = quotePolicyFunc(func(context.Context, *tpmkind.Measured) error { return nil })
 	_, err := planeVerifier(t, s.plane).Verify(ctx, s.good)
 	if !errors.Is(err, tpmkind.CheckQuoteMissing) {
 		t.Errorf("got %v", err)

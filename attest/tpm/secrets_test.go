@@ -46,7 +46,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 		secrettest.Check(t, a, password)
 	})
 	t.Run("TPMKey", func(t *testing.T) {
-		key, err := tpmkey.Create(t.Context(), tpmsim.New(t, nil), tpmkey.ECDSAP256, &tpmkey.Options{Password: hidden(bytes.Clone(password))})
+		key, err := tpmkey.Create(t.Context(), tpmsim.New(t, nil), tpmkey.ECDSAP256, tpmkey.Options{Password: hidden(bytes.Clone(password))})
 		if err != nil {
 			t.Fatal(err)
 		}

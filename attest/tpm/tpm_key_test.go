@@ -17,7 +17,7 @@ import (
 
 func TestTPMKeyClosed(t *testing.T) {
 	tpm := newTPM(t)
-	k, err := tpmkey.Create(t.Context(), tpm, tpmkey.ECDSAP256, nil)
+	k, err := tpmkey.Create(t.Context(), tpm, tpmkey.ECDSAP256, tpmkey.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func TestTPMKeyWithoutContexts(t *testing.T) {
 		"blocked by Windows": tpmsim.FailEvery(tpm2.TPMCCContextSave, 0x80280400),
 	} {
 		shared := tpmop.Share(tpmsim.Faulty(tpm, faults))
-		k, err := tpmkey.Create(t.Context(), shared, tpmkey.ECDSAP256, nil)
+		k, err := tpmkey.Create(t.Context(), shared, tpmkey.ECDSAP256, tpmkey.Options{})
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}

@@ -120,7 +120,7 @@ func holds(t *testing.T, machine *attesttest.Node, folder string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, err := tpmkey.Load(t.Context(), machine.TPM, file, nil)
+	key, err := tpmkey.Load(t.Context(), machine.TPM, file, tpmkey.LoadOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

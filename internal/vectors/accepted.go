@@ -62,7 +62,7 @@ func (w *world) acceptedPairs() {
 		env := (*vector.Environment)(nil)
 		var resident *tpmkey.Key
 		if pair.software == nil {
-			resident = forge.Must(tpmkey.Create(w.ctx, w.shared, pair.kind, nil))
+			resident = forge.Must(tpmkey.Create(w.ctx, w.shared, pair.kind, tpmkey.Options{}))
 			j.Key, env = resident, &vector.Environment{RequireTPMResident: true}
 		}
 		j.Request = forge.Must(csr.Create(csr.PurposeClient, j.Key, forge.NodeName, csr.CreateOptions{ProviderID: providerID}))

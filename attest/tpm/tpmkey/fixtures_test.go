@@ -201,7 +201,7 @@ func newRSA(t testing.TB, bits int) *rsa.PrivateKey {
 
 func mustTPMKey(t testing.TB, tpm transport.TPM, kind Kind) *Key {
 	t.Helper()
-	k, err := Create(t.Context(), tpm, kind, nil)
+	k, err := Create(t.Context(), tpm, kind, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

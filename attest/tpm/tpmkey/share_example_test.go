@@ -31,7 +31,7 @@ func ExampleShare() {
 		log.Fatal(err)
 	}
 	defer attester.Close()
-	key, err := tpmkey.Create(context.Background(), chip, tpmkey.RSA2048, nil)
+	key, err := tpmkey.Create(context.Background(), chip, tpmkey.RSA2048, tpmkey.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -22,7 +22,7 @@ func ExampleCreate() {
 	}
 	defer tpm.Close()
 
-	key, err := tpmkey.Create(context.Background(), tpm, tpmkey.ECDSAP256, nil)
+	key, err := tpmkey.Create(context.Background(), tpm, tpmkey.ECDSAP256, tpmkey.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
