@@ -11,7 +11,7 @@ import (
 
 // TestCryptoSignerTPM signs tokens with keys that never leave a TPM.
 func TestCryptoSignerTPM(t *testing.T) {
-	simulator := tpmsim.New(t, nil)
+	simulator := tpmsim.New(t, tpmsim.Options{})
 	ctx := context.Background()
 	for kind, algorithms := range map[tpmkey.Kind][]jws.Algorithm{
 		tpmkey.ECDSAP256: {jws.ES256},

@@ -28,7 +28,7 @@ const (
 	leafLifetime = 20 * 365 * 24 * time.Hour
 )
 
-// CAOptions say what CA is wanted. nil and each zero field are sensible defaults.
+// CAOptions say what CA is wanted. Each zero field is a sensible default.
 type CAOptions struct {
 	// Name begins the common names of the CA's certificates. "": "tpmsim".
 	Name string
@@ -63,11 +63,7 @@ type issuer struct {
 }
 
 // NewCA makes the keys and certificates of a CA.
-func NewCA(opts *CAOptions) (*CA, error) {
-	var o CAOptions
-	if opts != nil {
-		o = *opts
-	}
+func NewCA(o CAOptions) (*CA, error) {
 	ca := &CA{now: o.Now, rand: rand.Reader}
 	if ca.now == nil {
 		ca.now = time.Now

@@ -20,7 +20,7 @@ import (
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
-func newCA(t testing.TB, opts *tpmsim.CAOptions) *tpmsim.CA {
+func newCA(t testing.TB, opts tpmsim.CAOptions) *tpmsim.CA {
 	t.Helper()
 	ca, err := tpmsim.NewCA(opts)
 	if err != nil {
@@ -59,7 +59,7 @@ func verifyChain(t testing.TB, ca *tpmsim.CA, cert *x509.Certificate) {
 }
 
 func TestCAHierarchy(t *testing.T) {
-	ca := newCA(t, &tpmsim.CAOptions{Name: "Example"})
+	ca := newCA(t, tpmsim.CAOptions{Name: "Example"})
 	if !ca.Root().IsCA || ca.Root().CheckSignatureFrom(ca.Root()) != nil || ca.Root().Subject.CommonName != "Example root" {
 		t.Errorf("root %v", ca.Root().Subject)
 	}
@@ -72,11 +72,11 @@ func TestCAHierarchy(t *testing.T) {
 	if ca.Intermediates()[0] != ca.EKIntermediate() || ca.Intermediates()[1] != ca.AKIntermediate() {
 		t.Error("the intermediates are in another order")
 	}
-	ek, err := ca.IssueEK(ecKey(t).Public(), nil)
+	ek, err := ca.IssueEK(ecKey(t).Public(), tpmsim.EKCertificateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ak, err := ca.IssueAK(ecKey(t).Public(), nil)
+	ak, err := ca.IssueAK(ecKey(t).Public(), tpmsim.AKCertificateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,8 +91,8 @@ func TestCAHierarchy(t *testing.T) {
 }
 
 func TestAnotherCAIsNoIssuer(t *testing.T) {
-	ca, other := newCA(t, nil), newCA(t, nil)
-	ak, err := other.IssueAK(ecKey(t).Public(), nil)
+	ca, other := newCA(t, tpmsim.CAOptions{}), newCA(t, tpmsim.CAOptions{})
+	ak, err := other.IssueAK(ecKey(t).Public(), tpmsim.AKCertificateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,12 +111,12 @@ func TestSeededCARepeats(t *testing.T) {
 	now := func() time.Time { return time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC) }
 	pub := ecKey(t).Public()
 	issue := func(seed string) []byte {
-		ca := newCA(t, &tpmsim.CAOptions{Seed: []byte(seed), Now: now})
-		ak, err := ca.IssueAK(pub, nil)
+		ca := newCA(t, tpmsim.CAOptions{Seed: []byte(seed), Now: now})
+		ak, err := ca.IssueAK(pub, tpmsim.AKCertificateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, err := ca.IssueAK(pub, nil)
+		again, err := ca.IssueAK(pub, tpmsim.AKCertificateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -131,13 +131,13 @@ func TestSeededCARepeats(t *testing.T) {
 	if bytes.Equal(issue("a"), issue("b")) {
 		t.Error("two seeds give the same certificates")
 	}
-	if bytes.Equal(newCA(t, nil).Root().Raw, newCA(t, nil).Root().Raw) {
+	if bytes.Equal(newCA(t, tpmsim.CAOptions{}).Root().Raw, newCA(t, tpmsim.CAOptions{}).Root().Raw) {
 		t.Error("two CAs without a seed are the same")
 	}
 }
 
 func TestIssueConcurrently(t *testing.T) {
-	ca := newCA(t, &tpmsim.CAOptions{Seed: []byte("a")})
+	ca := newCA(t, tpmsim.CAOptions{Seed: []byte("a")})
 	pub := ecKey(t).Public()
 	var mu sync.Mutex
 	serials := map[string]bool{}
@@ -145,7 +145,7 @@ func TestIssueConcurrently(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for range 5 {
-				c, err := ca.IssueAK(pub, nil)
+				c, err := ca.IssueAK(pub, tpmsim.AKCertificateOptions{})
 				if err != nil {
 					t.Error(err)
 					return
@@ -163,12 +163,12 @@ func TestIssueConcurrently(t *testing.T) {
 }
 
 func TestKeysThatNoCertificateHolds(t *testing.T) {
-	ca := newCA(t, nil)
+	ca := newCA(t, tpmsim.CAOptions{})
 	for name, pub := range map[string]any{"nil": nil, "no key": "text", "value, not pointer": rsa.PublicKey{}} {
-		if _, err := ca.IssueAK(pub, nil); err == nil {
+		if _, err := ca.IssueAK(pub, tpmsim.AKCertificateOptions{}); err == nil {
 			t.Errorf("%s: issued", name)
 		}
-		if _, err := ca.IssueEK(pub, nil); err == nil {
+		if _, err := ca.IssueEK(pub, tpmsim.EKCertificateOptions{}); err == nil {
 			t.Errorf("%s: issued as an EK", name)
 		}
 	}
@@ -183,15 +183,15 @@ func TestOpenSSLVerifies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ca := newCA(t, nil)
+	ca := newCA(t, tpmsim.CAOptions{})
 	dir := t.TempDir()
 	writePEM(t, filepath.Join(dir, "root.pem"), ca.Root())
 	for style := tpmsim.StyleTCG; style <= tpmsim.StyleAzure; style++ {
-		ak, err := ca.IssueAK(ecKey(t).Public(), &tpmsim.AKCertificateOptions{Style: style})
+		ak, err := ca.IssueAK(ecKey(t).Public(), tpmsim.AKCertificateOptions{Style: style})
 		if err != nil {
 			t.Fatal(err)
 		}
-		ek, err := ca.IssueEK(rsaKey.Public(), &tpmsim.EKCertificateOptions{Style: style})
+		ek, err := ca.IssueEK(rsaKey.Public(), tpmsim.EKCertificateOptions{Style: style})
 		if err != nil {
 			t.Fatal(err)
 		}

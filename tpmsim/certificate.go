@@ -17,7 +17,7 @@ import (
 	"github.com/nodeattest/nodeattest/oid"
 )
 
-// AKCertificateOptions say how an AK certificate looks. nil and each zero field
+// AKCertificateOptions say how an AK certificate looks. Zero fields
 // follow the style. Not all that can be asked for is a good certificate: most fields
 // are there for tests of what must be refused.
 type AKCertificateOptions struct {
@@ -68,23 +68,19 @@ type EKCertificateOptions AKCertificateOptions
 
 // IssueAK issues a certificate for an AK, by the intermediate for AKs. The CA
 // believes every key, and asks no TPM.
-func (ca *CA) IssueAK(pub crypto.PublicKey, opts *AKCertificateOptions) (*x509.Certificate, error) {
-	return ca.issue(&ca.ak, pub, opts)
+func (ca *CA) IssueAK(pub crypto.PublicKey, o AKCertificateOptions) (*x509.Certificate, error) {
+	return ca.issue(&ca.ak, pub, o)
 }
 
 // IssueEK issues a certificate for an EK, by the intermediate for EKs: EKU
 // 2.23.133.8.1, keyEncipherment for an RSA key and keyAgreement for an EC key,
 // critical SAN with the directory name, TPM specification attribute (TCG EK
 // Credential Profile 2.6, section 3.2), unless a style or an option says otherwise.
-func (ca *CA) IssueEK(pub crypto.PublicKey, opts *EKCertificateOptions) (*x509.Certificate, error) {
-	return ca.issue(&ca.ek, pub, (*AKCertificateOptions)(opts))
+func (ca *CA) IssueEK(pub crypto.PublicKey, o EKCertificateOptions) (*x509.Certificate, error) {
+	return ca.issue(&ca.ek, pub, AKCertificateOptions(o))
 }
 
-func (ca *CA) issue(by *issuer, pub crypto.PublicKey, opts *AKCertificateOptions) (*x509.Certificate, error) {
-	var o AKCertificateOptions
-	if opts != nil {
-		o = *opts
-	}
+func (ca *CA) issue(by *issuer, pub crypto.PublicKey, o AKCertificateOptions) (*x509.Certificate, error) {
 	o.Style = cmp.Or(o.Style, StyleTCG)
 	s, ok := styles[o.Style]
 	if !ok || o.OtherName != nil && (!s.san || o.NoSAN) || o.Instance != nil && !s.instance {

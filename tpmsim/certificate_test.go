@@ -70,12 +70,12 @@ func TestStylesLookLikeRealCertificates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ca := newCA(t, nil)
+	ca := newCA(t, tpmsim.CAOptions{})
 	ak := func(s tpmsim.Style) (*x509.Certificate, error) {
-		return ca.IssueAK(rsaKey.Public(), &tpmsim.AKCertificateOptions{Style: s})
+		return ca.IssueAK(rsaKey.Public(), tpmsim.AKCertificateOptions{Style: s})
 	}
 	ek := func(s tpmsim.Style) (*x509.Certificate, error) {
-		return ca.IssueEK(rsaKey.Public(), &tpmsim.EKCertificateOptions{Style: s})
+		return ca.IssueEK(rsaKey.Public(), tpmsim.EKCertificateOptions{Style: s})
 	}
 	tests := []struct {
 		file  string
@@ -131,10 +131,10 @@ func TestStyles(t *testing.T) {
 		tpmsim.StyleAzure: {Subject: []string{"2.5.4.3"}, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageContentCommitment,
 			EKU: []string{"1.3.6.1.4.1.311.10.3.12"}, Critical: []string{ku, bc}, Other: []string{eku}},
 	}
-	ca := newCA(t, nil)
+	ca := newCA(t, tpmsim.CAOptions{})
 	pub := ecKey(t).Public()
 	for style, want := range ak {
-		c, err := ca.IssueAK(pub, &tpmsim.AKCertificateOptions{Style: style})
+		c, err := ca.IssueAK(pub, tpmsim.AKCertificateOptions{Style: style})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -145,7 +145,7 @@ func TestStyles(t *testing.T) {
 			t.Errorf("AK, %v: key %v, subject key id %x", style, c.PublicKey, c.SubjectKeyId)
 		}
 	}
-	ek, err := ca.IssueEK(pub, nil)
+	ek, err := ca.IssueEK(pub, tpmsim.EKCertificateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +162,7 @@ func TestCertificateOptions(t *testing.T) {
 	critical := pkix.Extension{Id: asn1.ObjectIdentifier{1, 2, 3, 4}, Critical: true, Value: []byte{5, 0}}
 	past := time.Date(2001, 2, 3, 4, 5, 6, 0, time.UTC)
 	type options = tpmsim.AKCertificateOptions
-	ca := newCA(t, nil)
+	ca := newCA(t, tpmsim.CAOptions{})
 	key := ecKey(t)
 	tests := map[string]struct {
 		opts options
@@ -198,7 +198,7 @@ func TestCertificateOptions(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			c, err := ca.IssueAK(key.Public(), &tt.opts)
+			c, err := ca.IssueAK(key.Public(), tt.opts)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -206,7 +206,7 @@ func TestCertificateOptions(t *testing.T) {
 				t.Errorf("AK: not what was asked for: %+v", c)
 			}
 			ek := tpmsim.EKCertificateOptions(tt.opts)
-			if c, err = ca.IssueEK(key.Public(), &ek); err != nil {
+			if c, err = ca.IssueEK(key.Public(), ek); err != nil {
 				t.Fatal(err)
 			}
 			if !tt.ok(c) {
@@ -218,24 +218,24 @@ func TestCertificateOptions(t *testing.T) {
 
 func TestCertificateOptionsRefused(t *testing.T) {
 	san := pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 17}, Value: []byte{0x30, 0}}
-	for name, opts := range map[string]*tpmsim.AKCertificateOptions{
+	for name, opts := range map[string]tpmsim.AKCertificateOptions{
 		"style":           {Style: -1},
 		"other name":      {Style: tpmsim.StyleAzure, OtherName: &tpmsim.OtherName{Type: oid.KubernetesUID, Value: []byte{5, 0}}},
 		"name, no SAN":    {NoSAN: true, OtherName: &tpmsim.OtherName{Type: oid.KubernetesUID, Value: []byte{5, 0}}},
 		"instance in TCG": {Instance: tpmsim.DefaultInstance()},
 		"huge identifier": {ExtKeyUsage: []oid.OID{oid.NodeAttest}},
 	} {
-		if _, err := newCA(t, nil).IssueAK(ecKey(t).Public(), opts); !errors.Is(err, tpmsim.ErrOptions) {
+		if _, err := newCA(t, tpmsim.CAOptions{}).IssueAK(ecKey(t).Public(), opts); !errors.Is(err, tpmsim.ErrOptions) {
 			t.Errorf("%s: %v, want ErrOptions", name, err)
 		}
 	}
 	// Refused by what encodes them.
-	for name, opts := range map[string]*tpmsim.AKCertificateOptions{
+	for name, opts := range map[string]tpmsim.AKCertificateOptions{
 		"no identifier":  {OtherName: &tpmsim.OtherName{Type: "\x80", Value: []byte{5, 0}}},
 		"two SANs":       {Extra: []pkix.Extension{san}},
 		"empty instance": {Style: tpmsim.StyleGoogle, Instance: &oid.GCEInstance{}},
 	} {
-		if c, err := newCA(t, nil).IssueAK(ecKey(t).Public(), opts); err == nil {
+		if c, err := newCA(t, tpmsim.CAOptions{}).IssueAK(ecKey(t).Public(), opts); err == nil {
 			t.Errorf("%s: issued %v", name, c)
 		}
 	}

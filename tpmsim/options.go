@@ -29,7 +29,7 @@ const (
 	EKHandleRSA3072 tpm2.TPMHandle = 0x8101001c // same
 )
 
-// Options say what TPM is wanted. A nil *Options, and each zero field, is a sensible
+// Options say what TPM is wanted. Each zero field is a sensible
 // default: a random TPM with a CA of its own, both EK certificates and an RSA AK
 // with a certificate in the TCG's style.
 type Options struct {
@@ -98,25 +98,10 @@ type AK struct {
 	Padding int
 }
 
-// withDefaults returns a copy with the defaults filled in. The CA is not made yet.
-func (o *Options) withDefaults() *Options {
-	var c Options
-	if o != nil {
-		c = *o
-	}
-	if c.EKs == nil {
-		c.EKs = []Algorithm{RSA2048, P256}
-	}
-	if c.AKs == nil {
-		c.AKs = []AK{{}}
-	}
-	return &c
-}
-
 // akCertificate is how AK certificates look where the AK does not say it.
-func (o *Options) akCertificate() *AKCertificateOptions {
+func (o *Options) akCertificate() AKCertificateOptions {
 	if o.Instance != nil {
-		return &AKCertificateOptions{Style: StyleGoogle, Instance: o.Instance}
+		return AKCertificateOptions{Style: StyleGoogle, Instance: o.Instance}
 	}
-	return &AKCertificateOptions{Style: StyleTCG, OtherName: o.OtherName}
+	return AKCertificateOptions{Style: StyleTCG, OtherName: o.OtherName}
 }

@@ -12,7 +12,7 @@ import (
 
 // provision makes a started emulator the TPM that the options ask for. On an error
 // the emulator is closed.
-func provision(dev *device, tcti string, o *Options) (_ *TPM, err error) {
+func provision(dev *device, tcti string, o Options) (_ *TPM, err error) {
 	t := &TPM{dev: dev, tcti: tcti, ca: o.CA, akCert: o.akCertificate()}
 	defer func() {
 		if err != nil {
@@ -20,9 +20,15 @@ func provision(dev *device, tcti string, o *Options) (_ *TPM, err error) {
 		}
 	}()
 	if t.ca == nil {
-		if t.ca, err = NewCA(&CAOptions{Seed: o.Seed, Now: o.Now}); err != nil {
+		if t.ca, err = NewCA(CAOptions{Seed: o.Seed, Now: o.Now}); err != nil {
 			return nil, err
 		}
+	}
+	if o.EKs == nil {
+		o.EKs = []Algorithm{RSA2048, P256}
+	}
+	if o.AKs == nil {
+		o.AKs = []AK{{}}
 	}
 	for _, a := range o.EKs {
 		if err := t.provisionEK(a, o.PersistEKs); err != nil {
@@ -50,7 +56,7 @@ func (t *TPM) provisionEK(a Algorithm, persist bool) error {
 	if err != nil {
 		return err
 	}
-	if k.certificate, err = t.ca.IssueEK(k.public, nil); err != nil {
+	if k.certificate, err = t.ca.IssueEK(k.public, EKCertificateOptions{}); err != nil {
 		return err
 	}
 	t.eks = append(t.eks, k)
@@ -92,9 +98,9 @@ func (t *TPM) provisionAK(a AK) error {
 		return err
 	}
 	if a.Certificate == nil {
-		a.Certificate = t.akCert
+		a.Certificate = &t.akCert
 	}
-	if k.certificate, err = t.ca.IssueAK(k.public, a.Certificate); err != nil {
+	if k.certificate, err = t.ca.IssueAK(k.public, *a.Certificate); err != nil {
 		return err
 	}
 	t.aks = append(t.aks, k)

@@ -31,9 +31,8 @@ func (b *breaking) close() error {
 // Whichever command fails while a TPM is provisioned: the caller gets that error, and
 // the emulator is closed.
 func TestProvisioningFailsAtAnyCommand(t *testing.T) {
-	opts := &Options{PersistEKs: true, AKs: []AK{{NonceIndex: 0x01c10020}}, Seed: []byte("a")}
+	o := Options{PersistEKs: true, AKs: []AK{{NonceIndex: 0x01c10020}}, Seed: []byte("a")}
 	for n := 1; ; n++ {
-		o := opts.withDefaults()
 		if err := acquire("here"); err != nil {
 			t.Fatalf("before command %d: %v", n, err)
 		}
@@ -66,7 +65,7 @@ func TestProvisioningFailsAtAnyCommand(t *testing.T) {
 }
 
 func TestNoSwtpmAfterAFailedReset(t *testing.T) {
-	tpm, s, err := openSwtpm(&Options{EKs: []Algorithm{}, AKs: []AK{}})
+	tpm, s, err := openSwtpm(Options{EKs: []Algorithm{}, AKs: []AK{}})
 	if errors.Is(err, ErrNoSwtpm) {
 		t.Skip(err)
 	}

@@ -29,7 +29,7 @@ func sameKey(t *testing.T, public *tpm2.TPMTPublic, want crypto.PublicKey) {
 }
 
 func TestDefaultProvisioning(t *testing.T) {
-	onBoth(t, nil, func(t *testing.T, tpm *tpmsim.TPM) {
+	onBoth(t, tpmsim.Options{}, func(t *testing.T, tpm *tpmsim.TPM) {
 		ca := tpm.CA()
 		for index, cert := range map[tpm2.TPMHandle]*x509.Certificate{
 			0x01c00002: tpm.EKCertificate(tpmsim.RSA2048),
@@ -66,7 +66,7 @@ func TestDefaultProvisioning(t *testing.T) {
 }
 
 func TestEKTemplatesAreGoTPMs(t *testing.T) {
-	tpm := simulator(t, nil)
+	tpm := simulator(t, tpmsim.Options{})
 	if !bytes.Equal(tpm.EKTemplate(tpmsim.RSA2048), tpm2.Marshal(tpm2.RSAEKTemplate)) {
 		t.Error("RSA EK template is not go-tpm's L-1")
 	}
@@ -93,7 +93,7 @@ func (c *commandChannel) MeasurementLog() ([]byte, error) { return nil, nil }
 
 // go-attestation wants an ECC EK at its persistent handle.
 func TestGoAttestationReadsEKCertificates(t *testing.T) {
-	onBoth(t, &tpmsim.Options{PersistEKs: true}, func(t *testing.T, tpm *tpmsim.TPM) {
+	onBoth(t, tpmsim.Options{PersistEKs: true}, func(t *testing.T, tpm *tpmsim.TPM) {
 		a, err := attest.OpenTPM(&attest.OpenConfig{CommandChannel: &commandChannel{tpm: tpm}})
 		if err != nil {
 			t.Fatal(err)
@@ -128,7 +128,7 @@ func TestGoAttestationReadsEKCertificates(t *testing.T) {
 }
 
 func TestEveryAKAlgorithm(t *testing.T) {
-	opts := &tpmsim.Options{EKs: []tpmsim.Algorithm{}, AKs: []tpmsim.AK{
+	opts := tpmsim.Options{EKs: []tpmsim.Algorithm{}, AKs: []tpmsim.AK{
 		{},
 		{Algorithm: tpmsim.P256},
 		{Algorithm: tpmsim.P384, TemplateIndex: 0x01c10013, CertificateIndex: 0x01c10012},
@@ -150,7 +150,7 @@ func TestEveryAKAlgorithm(t *testing.T) {
 }
 
 func TestRSA3072(t *testing.T) {
-	opts := &tpmsim.Options{EKs: []tpmsim.Algorithm{}, AKs: []tpmsim.AK{{Algorithm: tpmsim.RSA3072, NonceIndex: 0x01c10020}}}
+	opts := tpmsim.Options{EKs: []tpmsim.Algorithm{}, AKs: []tpmsim.AK{{Algorithm: tpmsim.RSA3072, NonceIndex: 0x01c10020}}}
 	t.Run("swtpm", func(t *testing.T) {
 		tpm := tpmsim.Swtpm(t, opts)
 		if bits := tpm.AKPublic(tpmsim.RSA3072).(*rsa.PublicKey).N.BitLen(); bits != 3072 {
@@ -168,7 +168,7 @@ func TestRSA3072(t *testing.T) {
 }
 
 func TestNonceFillsUnique(t *testing.T) {
-	opts := &tpmsim.Options{EKs: []tpmsim.Algorithm{}, AKs: []tpmsim.AK{
+	opts := tpmsim.Options{EKs: []tpmsim.Algorithm{}, AKs: []tpmsim.AK{
 		{NonceIndex: 0x01c10020},
 		{Algorithm: tpmsim.P256, NonceIndex: 0x01c10021},
 	}}
@@ -199,7 +199,7 @@ func TestNonceFillsUnique(t *testing.T) {
 }
 
 func TestPaddingInNV(t *testing.T) {
-	tpm := simulator(t, &tpmsim.Options{EKs: []tpmsim.Algorithm{}, AKs: []tpmsim.AK{{Padding: 300}}})
+	tpm := simulator(t, tpmsim.Options{EKs: []tpmsim.Algorithm{}, AKs: []tpmsim.AK{{Padding: 300}}})
 	want := append(bytes.Clone(tpm.AKCertificate(tpmsim.RSA2048).Raw), bytes.Repeat([]byte{0xff}, 300)...)
 	if got := readNV(t, tpm, tpmsim.AKCertificateIndexRSA); !bytes.Equal(got, want) {
 		t.Errorf("in NV %x, want %x", got, want)
@@ -237,7 +237,7 @@ func TestWriteNV(t *testing.T) {
 // What the platform provisioned survives TPM2_Clear by the owner, and the owner
 // cannot delete it.
 func TestProvisioningSurvivesTheOwner(t *testing.T) {
-	onBoth(t, nil, func(t *testing.T, tpm *tpmsim.TPM) {
+	onBoth(t, tpmsim.Options{}, func(t *testing.T, tpm *tpmsim.TPM) {
 		name := tpm2.TPM2BName{}
 		if rsp, err := (tpm2.NVReadPublic{NVIndex: tpmsim.AKTemplateIndexRSA}).Execute(tpm); err != nil {
 			t.Fatal(err)
@@ -259,8 +259,8 @@ func TestProvisioningSurvivesTheOwner(t *testing.T) {
 }
 
 func TestCertifyAK(t *testing.T) {
-	tpm := simulator(t, &tpmsim.Options{EKs: []tpmsim.Algorithm{}, Instance: tpmsim.DefaultInstance()})
-	cert, err := tpm.CertifyAK(tpm.AKPublic(tpmsim.RSA2048), nil)
+	tpm := simulator(t, tpmsim.Options{EKs: []tpmsim.Algorithm{}, Instance: tpmsim.DefaultInstance()})
+	cert, err := tpm.CertifyAK(tpm.AKPublic(tpmsim.RSA2048))
 	if err != nil {
 		t.Fatal(err)
 	}

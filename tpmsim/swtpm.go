@@ -27,17 +27,17 @@ const swtpmStartLimit = 10 * time.Second
 // example, can talk to it between this program's commands: see [TPM.TCTI]. Options.Seed
 // is refused with [ErrOptions]. Where swtpm is not installed the error is
 // [ErrNoSwtpm].
-func OpenSwtpm(opts *Options) (*TPM, error) {
-	tpm, _, err := openSwtpm(opts)
+func OpenSwtpm(o Options) (*TPM, error) {
+	tpm, _, err := openSwtpm(o)
 	return tpm, err
 }
 
 // Swtpm is [OpenSwtpm] for tests: it skips the test where swtpm is not installed,
 // fails it on any other error, ends the TPM when the test ends, and logs what swtpm
 // wrote if the test failed.
-func Swtpm(t testing.TB, opts *Options) *TPM {
+func Swtpm(t testing.TB, o Options) *TPM {
 	t.Helper()
-	tpm, s, err := openSwtpm(opts)
+	tpm, s, err := openSwtpm(o)
 	if errors.Is(err, ErrNoSwtpm) {
 		t.Skip(err)
 	}
@@ -55,8 +55,7 @@ func Swtpm(t testing.TB, opts *Options) *TPM {
 	return tpm
 }
 
-func openSwtpm(opts *Options) (*TPM, *swtpm, error) {
-	o := opts.withDefaults()
+func openSwtpm(o Options) (*TPM, *swtpm, error) {
 	if o.Seed != nil {
 		return nil, nil, fmt.Errorf("%w: swtpm cannot be seeded; set CA for a certain CA", ErrOptions)
 	}

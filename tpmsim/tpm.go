@@ -25,7 +25,7 @@ type TPM struct {
 	ca     *CA
 	eks    []key
 	aks    []key
-	akCert *AKCertificateOptions // the identity that CertifyAK puts into certificates
+	akCert AKCertificateOptions // the identity that CertifyAK puts into certificates
 }
 
 // device is an emulator that has been started. reset is power off and on, with
@@ -122,14 +122,11 @@ func (t *TPM) AKCertificate(a Algorithm) *x509.Certificate { return find(t.aks, 
 // nil if this TPM was not provisioned with such an AK.
 func (t *TPM) AKTemplate(a Algorithm) []byte { return slices.Clone(find(t.aks, a).template) }
 
-// CertifyAK has the TPM's CA issue a certificate for a further AK. With nil options
-// it names the same machine, in the same style, as [Options] said for the AKs in
-// NV. The CA believes every key that it is shown.
-func (t *TPM) CertifyAK(pub crypto.PublicKey, opts *AKCertificateOptions) (*x509.Certificate, error) {
-	if opts == nil {
-		opts = t.akCert
-	}
-	return t.ca.IssueAK(pub, opts)
+// CertifyAK has the TPM's CA issue a certificate for a further AK. It names
+// the same machine, in the same style, as [Options] said for the AKs in NV. The CA
+// believes every key that it is shown; [CA.IssueAK] issues what looks otherwise.
+func (t *TPM) CertifyAK(pub crypto.PublicKey) (*x509.Certificate, error) {
+	return t.ca.IssueAK(pub, t.akCert)
 }
 
 func find(keys []key, a Algorithm) key {

@@ -50,7 +50,7 @@ type NodeOptions struct {
 	// closes.
 	TPM *tpmsim.TPM
 	// TPMOptions are for that simulator.
-	TPMOptions *tpmsim.Options
+	TPMOptions tpmsim.Options
 	// AK says where the attestation key comes from. The zero value is the RSA key
 	// of Google Compute Engine's NV indexes, with which tpmsim provisions its TPMs.
 	AK tpmkind.AKSource

@@ -140,7 +140,7 @@ func (w *World) open() (err error) {
 	if w.bench.Serving, err = csr.SignerServing(w.options.Provider); err != nil {
 		return err
 	}
-	if w.bench.CA, err = tpmsim.NewCA(&tpmsim.CAOptions{Now: w.Now}); err != nil {
+	if w.bench.CA, err = tpmsim.NewCA(tpmsim.CAOptions{Now: w.Now}); err != nil {
 		return err
 	}
 	defer forge.Caught(&err)

@@ -54,7 +54,7 @@ func TestAKSourceNamesOneKey(t *testing.T) {
 
 func TestLoadAKOfGCE(t *testing.T) {
 	const nonceIndex = 0x01c10007
-	tpm := tpmsim.New(t, &tpmsim.Options{EKs: []tpmsim.Algorithm{}, AKs: []tpmsim.AK{
+	tpm := tpmsim.New(t, tpmsim.Options{EKs: []tpmsim.Algorithm{}, AKs: []tpmsim.AK{
 		{Algorithm: tpmsim.RSA2048},
 		{Algorithm: tpmsim.P256},
 		{Algorithm: tpmsim.P384, TemplateIndex: 0x01c10005, CertificateIndex: 0x01c10006, NonceIndex: nonceIndex},

@@ -84,7 +84,7 @@ func TestReadEKChainFaults(t *testing.T) {
 
 // EK certificates in a provisioned TPM hold under its CA.
 func TestEKCertificateFromNV(t *testing.T) {
-	tpm := tpmsim.New(t, nil)
+	tpm := tpmsim.New(t, tpmsim.Options{})
 	var roots []*x509.Certificate
 	roots = append(roots, tpm.CA().Root())
 	v := ekVerifierOf(t, tpmcert.EKVerifierConfig{Issuers: []tpmcert.EKIssuer{{Roots: roots, Intermediates: tpm.CA().Intermediates(), Profile: tpmcert.EKProfileTCG()}}})

@@ -25,8 +25,8 @@ func newTPM(t testing.TB) *tpmsim.TPM {
 	return tpmsim.New(t, bare())
 }
 
-func bare() *tpmsim.Options {
-	return &tpmsim.Options{EKs: []tpmsim.Algorithm{}, AKs: []tpmsim.AK{}}
+func bare() tpmsim.Options {
+	return tpmsim.Options{EKs: []tpmsim.Algorithm{}, AKs: []tpmsim.AK{}}
 }
 
 // checkNothingLoaded fails the test if an object or a session is in the TPM.

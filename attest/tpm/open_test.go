@@ -54,7 +54,7 @@ func TestPathsOfNoTPM(t *testing.T) {
 
 // A key of a TPM that another process serves.
 func TestOpenSwtpm(t *testing.T) {
-	path, ok := strings.CutPrefix(tpmsim.Swtpm(t, nil).TCTI(), "swtpm:path=")
+	path, ok := strings.CutPrefix(tpmsim.Swtpm(t, tpmsim.Options{}).TCTI(), "swtpm:path=")
 	if !ok {
 		t.Fatal("swtpm has no path")
 	}

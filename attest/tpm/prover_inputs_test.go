@@ -99,7 +99,7 @@ type nodeOfTest struct {
 
 func newNodeOfTest(t *testing.T) *nodeOfTest {
 	t.Helper()
-	tpm := tpmsim.New(t, &tpmsim.Options{EKs: []tpmsim.Algorithm{}})
+	tpm := tpmsim.New(t, tpmsim.Options{EKs: []tpmsim.Algorithm{}})
 	private := newECDSA(t, elliptic.P256())
 	n := &nodeOfTest{tpm: tpmsim.Faulty(tpm, nil), key: mustSoftwareKey(t, private), subject: subjectOfTest(t, private)}
 	n.attester = newTestAttester(t, n.tpm, GCERSA(), ProverOptions{})

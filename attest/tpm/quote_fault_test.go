@@ -16,7 +16,7 @@ import (
 // error, and nothing stays loaded.
 func TestAnswerWithQuoteFlushesWhateverFails(t *testing.T) {
 	ctx := context.Background()
-	device := tpmsim.New(t, nil)
+	device := tpmsim.New(t, tpmsim.Options{})
 	for name, o := range map[string]attesttest.NodeOptions{
 		"road AK": {},
 		"road EK": {Road: attest.RoadEK, AK: tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}},

@@ -31,7 +31,7 @@ func logOfTest(context.Context) ([]byte, error) { return []byte("an event log"),
 // A quote and a log travel in the answer, on both roads.
 func TestJoinWithQuote(t *testing.T) {
 	ctx := context.Background()
-	device := tpmsim.New(t, nil)
+	device := tpmsim.New(t, tpmsim.Options{})
 	for name, o := range map[string]attesttest.NodeOptions{
 		"road AK":      {},
 		"road EK":      {Road: attest.RoadEK, AK: tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}},
@@ -207,12 +207,12 @@ func TestEveryByteOfQuote(t *testing.T) {
 	}
 }
 
-func bothAKs() *tpmsim.Options {
-	return &tpmsim.Options{AKs: []tpmsim.AK{{}, {Algorithm: tpmsim.P256}}}
+func bothAKs() tpmsim.Options {
+	return tpmsim.Options{AKs: []tpmsim.AK{{}, {Algorithm: tpmsim.P256}}}
 }
 
 func TestProverOptionsOfQuotes(t *testing.T) {
-	device := tpmsim.New(t, nil)
+	device := tpmsim.New(t, tpmsim.Options{})
 	sha1, err := statement.NewPCRSelection(tpm2.TPMAlgSHA1, 0)
 	if err != nil {
 		t.Fatal(err)

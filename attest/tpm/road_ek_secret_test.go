@@ -157,7 +157,7 @@ func (j *ekJoin) shows(text []byte) bool {
 // handle and no goroutine left.
 func TestRoadEKWhateverFails(t *testing.T) {
 	output := captured(t)
-	tpm := tpmsim.New(t, &tpmsim.Options{EKs: []tpmsim.Algorithm{tpmsim.P256}, AKs: []tpmsim.AK{}})
+	tpm := tpmsim.New(t, tpmsim.Options{EKs: []tpmsim.Algorithm{tpmsim.P256}, AKs: []tpmsim.AK{}})
 	j := newEKJoin(t, tpm)
 	if err := j.run(t.Context()); err != nil {
 		t.Fatal(err)

@@ -35,7 +35,7 @@ func discover(t *testing.T, cluster *bootstraptokentest.Cluster) *bootstraptoken
 
 // Both keys in one TPM: the server's handshakes are signed there.
 func TestClusterInTPM(t *testing.T) {
-	shared := tpmkey.Share(tpmsim.New(t, nil))
+	shared := tpmkey.Share(tpmsim.New(t, tpmsim.Options{}))
 	var keys [2]*tpmkey.Key
 	for i := range keys {
 		var err error
@@ -59,7 +59,7 @@ func TestClusterInTPM(t *testing.T) {
 
 // A key of the caller's own making in the TPM.
 func TestClusterWithKeys(t *testing.T) {
-	inTPM, err := tpmkey.Create(t.Context(), tpmsim.New(t, nil), tpmkey.RSA2048, tpmkey.Options{})
+	inTPM, err := tpmkey.Create(t.Context(), tpmsim.New(t, tpmsim.Options{}), tpmkey.RSA2048, tpmkey.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

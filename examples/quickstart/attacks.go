@@ -127,11 +127,11 @@ func attackWithTPM(ctx context.Context, s *story, plane *controlPlane, name stri
 func attackWithOtherTPMs(ctx context.Context, s *story, plane *controlPlane, cloud *tpmsim.CA) error {
 	for _, attack := range []struct {
 		name string
-		tpm  *tpmsim.Options // CA nil: one of its own
+		tpm  tpmsim.Options // CA nil: one of its own
 		want refusal.Check
 	}{
-		{"a stranger's TPM, whose own CA says that it is node-1's", &tpmsim.Options{Instance: instance(1)}, tpmcert.CheckCertificateChain},
-		{"another customer's TPM, certified by the same cloud", &tpmsim.Options{CA: cloud, Instance: instance(666)}, attest.CheckMembership},
+		{"a stranger's TPM, whose own CA says that it is node-1's", tpmsim.Options{Instance: instance(1)}, tpmcert.CheckCertificateChain},
+		{"another customer's TPM, certified by the same cloud", tpmsim.Options{CA: cloud, Instance: instance(666)}, attest.CheckMembership},
 	} {
 		simulated, err := tpmsim.Open(attack.tpm)
 		if err != nil {

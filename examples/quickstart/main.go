@@ -33,11 +33,11 @@ func main() {
 // refused by the very check that is there for it.
 func run(ctx context.Context, s *story) error {
 	s.chapter("A node joins a cluster")
-	cloud, err := tpmsim.NewCA(&tpmsim.CAOptions{Name: "Example Cloud"})
+	cloud, err := tpmsim.NewCA(tpmsim.CAOptions{Name: "Example Cloud"})
 	if err != nil {
 		return err
 	}
-	tpm, err := tpmsim.Open(&tpmsim.Options{CA: cloud, Instance: instance(1)})
+	tpm, err := tpmsim.Open(tpmsim.Options{CA: cloud, Instance: instance(1)})
 	if err != nil {
 		return err
 	}

@@ -173,9 +173,9 @@ func (w *world) acceptedIssuers() {
 	members := func(machine string) []vector.Member {
 		return []vector.Member{{NodeName: forge.NodeName, Machine: machine, ProviderID: providerID}}
 	}
-	answer := func(o *tpmsim.AKCertificateOptions) *csr.Request {
+	answer := func(o tpmsim.AKCertificateOptions) *csr.Request {
 		f := w.Forge(w.AKP256, forge.Join{})
-		leaf := forge.Must(w.tpm.CertifyAK(f.AK.Private.Public(), o))
+		leaf := forge.Must(w.CA.IssueAK(f.AK.Private.Public(), o))
 		f.AK = &forge.SoftAK{Private: f.AK.Private, Public: f.AK.Public, Chain: [][]byte{leaf.Raw, w.tpm.CA().AKIntermediate().Raw}}
 		return f.Answer()
 	}
@@ -188,21 +188,21 @@ func (w *world) acceptedIssuers() {
 		name  string
 		style tpmsim.Style
 	}{{"google-certificate", tpmsim.StyleGoogle}, {"google-certificate-of-the-older-form", tpmsim.StyleGoogleOld}} {
-		w.addGood(form.name, "The AK certificate names a Compute Engine instance, in Google's form.", answer(&tpmsim.AKCertificateOptions{Style: form.style}),
+		w.addGood(form.name, "The AK certificate names a Compute Engine instance, in Google's form.", answer(tpmsim.AKCertificateOptions{Style: form.style}),
 			&vector.Environment{Issuers: google, Members: members(gce)}, &vector.Result{Machine: gce, Profile: "Google Compute Engine AK", ProviderID: providerID})
 	}
 	sum := forge.Must(csr.SPKIHash(w.AKP256.Private.Public()))
 	ak := "ak:sha256:" + hexOf(sum[:])
-	w.addGood("machine-named-by-its-ak", "The AK certificate names no machine, so the digest of its key does.", answer(&tpmsim.AKCertificateOptions{}),
+	w.addGood("machine-named-by-its-ak", "The AK certificate names no machine, so the digest of its key does.", answer(tpmsim.AKCertificateOptions{}),
 		&vector.Environment{Members: members(ak)}, &vector.Result{Machine: ak})
 	azure := w.issuersWith(func(p *vector.Profile) {
 		p.Name, p.ExtKeyUsage, p.Identity, p.AllowAKBelowOtherKeys = "Azure vTPM AK", []string{oid.AzureKpAK.String()}, []string{"ak"}, true
 	})
-	w.addGood("azure-certificate", "The AK certificate has Azure's form.", answer(&tpmsim.AKCertificateOptions{Style: tpmsim.StyleAzure}),
+	w.addGood("azure-certificate", "The AK certificate has Azure's form.", answer(tpmsim.AKCertificateOptions{Style: tpmsim.StyleAzure}),
 		&vector.Environment{Issuers: azure, Members: members(ak)}, &vector.Result{Machine: ak, Profile: "Azure vTPM AK"})
 	usage := x509.KeyUsageDigitalSignature | x509.KeyUsageContentCommitment
 	w.addGood("key-usage-content-commitment", "The AK certificate has contentCommitment too.",
-		answer(&tpmsim.AKCertificateOptions{KeyUsage: &usage, OtherName: forge.MachineName("machine-1")}), nil, resultOf(true))
+		answer(tpmsim.AKCertificateOptions{KeyUsage: &usage, OtherName: forge.MachineName("machine-1")}), nil, resultOf(true))
 
 	f := w.Forge(w.AKRSA, forge.Join{})
 	f.Rescheme(statement.KeyScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA1})

@@ -43,9 +43,9 @@ func (w *world) chainAttacks() []chainAttack {
 	ca, good := w.tpm.CA(), w.tpm.AKCertificate(tpmsim.RSA2048).Raw
 	middle := ca.AKIntermediate().Raw
 	key := w.tpm.AKPublic(tpmsim.RSA2048)
-	foreign := forge.Must(w.Stranger.IssueAK(key, &tpmsim.AKCertificateOptions{OtherName: forge.MachineName("machine-1")}))
-	old := forge.Must(tpmsim.NewCA(&tpmsim.CAOptions{Name: "old", Seed: []byte(forge.Seed + " old"), Now: func() time.Time { return w.Now.AddDate(-60, 0, 0) }}))
-	late := forge.Must(old.IssueAK(key, &tpmsim.AKCertificateOptions{OtherName: forge.MachineName("machine-1"), NotBefore: w.Now.AddDate(0, -1, 0), NotAfter: w.Now.AddDate(1, 0, 0)}))
+	foreign := forge.Must(w.Stranger.IssueAK(key, tpmsim.AKCertificateOptions{OtherName: forge.MachineName("machine-1")}))
+	old := forge.Must(tpmsim.NewCA(tpmsim.CAOptions{Name: "old", Seed: []byte(forge.Seed + " old"), Now: func() time.Time { return w.Now.AddDate(-60, 0, 0) }}))
+	late := forge.Must(old.IssueAK(key, tpmsim.AKCertificateOptions{OtherName: forge.MachineName("machine-1"), NotBefore: w.Now.AddDate(0, -1, 0), NotAfter: w.Now.AddDate(1, 0, 0)}))
 	broken := bytes.Clone(good)
 	broken[len(broken)-1] ^= 1
 	return []chainAttack{
@@ -85,7 +85,7 @@ func (w *world) leafAttacks() []chainAttack {
 		if o.Style == 0 && !o.NoSAN {
 			o.OtherName = forge.MachineName("machine-1")
 		}
-		leaf := forge.Must(w.tpm.CertifyAK(w.tpm.AKPublic(tpmsim.RSA2048), &o))
+		leaf := forge.Must(w.CA.IssueAK(w.tpm.AKPublic(tpmsim.RSA2048), o))
 		a := chainAttack{name, what, expect, [][]byte{leaf.Raw, w.tpm.CA().AKIntermediate().Raw}, nil}
 		if issuers != nil {
 			a.env = &vector.Environment{Issuers: issuers}
@@ -115,13 +115,13 @@ func (w *world) leafAttacks() []chainAttack {
 // ekForms have the issuer of EK certificates certify the AK's key as an EK.
 func (w *world) ekForms() []chainAttack {
 	ca, sign := w.tpm.CA(), x509.KeyUsageDigitalSignature
-	chain := func(o *tpmsim.EKCertificateOptions) [][]byte {
+	chain := func(o tpmsim.EKCertificateOptions) [][]byte {
 		return [][]byte{forge.Must(ca.IssueEK(w.tpm.AKPublic(tpmsim.RSA2048), o)).Raw, ca.EKIntermediate().Raw}
 	}
 	return []chainAttack{
-		{"ek-certificate-as-ak-certificate", "The AK's key has an EK certificate, below the same root.", "certificate-key-usage", chain(nil), nil},
+		{"ek-certificate-as-ak-certificate", "The AK's key has an EK certificate, below the same root.", "certificate-key-usage", chain(tpmsim.EKCertificateOptions{}), nil},
 		{"ek-certificate-with-an-aks-key-usage", "The AK's key has an EK certificate with the key usage of an AK's.", "certificate-ext-key-usage",
-			chain(&tpmsim.EKCertificateOptions{KeyUsage: &sign}), nil},
+			chain(tpmsim.EKCertificateOptions{KeyUsage: &sign}), nil},
 	}
 }
 

@@ -24,10 +24,10 @@ type roadEK struct {
 }
 
 func (w *world) roadEK() {
-	r := &roadEK{world: w, vendor: forge.Must(tpmsim.NewCA(&tpmsim.CAOptions{Name: "TPM vendor", Seed: []byte(forge.Seed + " TPM vendor"), Now: func() time.Time { return w.Now }}))}
-	r.p256 = r.certified(forge.ECKey(elliptic.P256(), "EK P-256", nil).Public(), nil)
-	r.rsa = r.certified(forge.RSAKey(2048, "EK RSA").Public(), nil)
-	r.foreign = r.certified(forge.ECKey(elliptic.P256(), "EK of another TPM", nil).Public(), nil)
+	r := &roadEK{world: w, vendor: forge.Must(tpmsim.NewCA(tpmsim.CAOptions{Name: "TPM vendor", Seed: []byte(forge.Seed + " TPM vendor"), Now: func() time.Time { return w.Now }}))}
+	r.p256 = r.certified(forge.ECKey(elliptic.P256(), "EK P-256", nil).Public(), tpmsim.EKCertificateOptions{})
+	r.rsa = r.certified(forge.RSAKey(2048, "EK RSA").Public(), tpmsim.EKCertificateOptions{})
+	r.foreign = r.certified(forge.ECKey(elliptic.P256(), "EK of another TPM", nil).Public(), tpmsim.EKCertificateOptions{})
 	r.accepted()
 	r.certificates()
 	r.costs()
@@ -36,7 +36,7 @@ func (w *world) roadEK() {
 }
 
 // certified has the vendor certify an EK.
-func (r *roadEK) certified(public crypto.PublicKey, o *tpmsim.EKCertificateOptions) *forge.SoftEK {
+func (r *roadEK) certified(public crypto.PublicKey, o tpmsim.EKCertificateOptions) *forge.SoftEK {
 	return &forge.SoftEK{Public: public, Chain: [][]byte{forge.Must(r.vendor.IssueEK(public, o)).Raw, r.vendor.EKIntermediate().Raw}}
 }
 
@@ -98,6 +98,6 @@ func (r *roadEK) both(class, name, what, expect string, ek *forge.SoftEK, s forg
 
 // asAK has the vendor certify the EK as an AK.
 func (r *roadEK) asAK(ek *forge.SoftEK) [][]byte {
-	leaf := forge.Must(r.vendor.IssueAK(ek.Public, &tpmsim.AKCertificateOptions{ExtKeyUsage: []oid.OID{oid.TCGKpAIKCertificate}}))
+	leaf := forge.Must(r.vendor.IssueAK(ek.Public, tpmsim.AKCertificateOptions{ExtKeyUsage: []oid.OID{oid.TCGKpAIKCertificate}}))
 	return [][]byte{leaf.Raw, r.vendor.AKIntermediate().Raw}
 }

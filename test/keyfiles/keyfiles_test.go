@@ -32,7 +32,7 @@ func (notOurs) Close() error { return nil }
 
 func openTPM(t *testing.T) (*tpmsim.TPM, transport.TPMCloser) {
 	t.Helper()
-	tpm := tpmsim.New(t, &tpmsim.Options{EKs: []tpmsim.Algorithm{}, AKs: []tpmsim.AK{}})
+	tpm := tpmsim.New(t, tpmsim.Options{EKs: []tpmsim.Algorithm{}, AKs: []tpmsim.AK{}})
 	return tpm, notOurs{TPM: tpm}
 }
 

@@ -27,7 +27,7 @@ import (
 // is there again after the machine was off. The file is of no use without the TPM.
 func ExampleLoad() {
 	ctx := context.Background()
-	tpm, err := tpmsim.Open(nil)
+	tpm, err := tpmsim.Open(tpmsim.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -81,7 +81,7 @@ func ExampleLoad() {
 // A key is bound to the values that PCR 23 has when the key is made.
 func ExampleOptions() {
 	ctx := context.Background()
-	tpm, err := tpmsim.Open(nil)
+	tpm, err := tpmsim.Open(tpmsim.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func ExampleOptions() {
 // A certificate is kept in the TPM, beside its key.
 func ExampleWriteNVCertificate() {
 	ctx := context.Background()
-	tpm, err := tpmsim.Open(nil)
+	tpm, err := tpmsim.Open(tpmsim.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}

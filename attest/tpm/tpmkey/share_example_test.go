@@ -15,7 +15,7 @@ import (
 
 // An Attester, a TLS key and the program's own commands use one TPM.
 func ExampleShare() {
-	device, err := tpmsim.Open(nil)
+	device, err := tpmsim.Open(tpmsim.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 
 // A key that the TPM made signs a certificate request.
 func ExampleCreate() {
-	tpm, err := tpmsim.Open(nil) // on a node: linuxtpm.Open("/dev/tpmrm0")
+	tpm, err := tpmsim.Open(tpmsim.Options{}) // on a node: linuxtpm.Open("/dev/tpmrm0")
 	if err != nil {
 		log.Fatal(err)
 	}
