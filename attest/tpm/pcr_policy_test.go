@@ -15,7 +15,7 @@ func quotedForPolicy(t testing.TB) *Measured {
 	t.Helper()
 	f := goodQuoteForgery(t, newForger(t, softwareKeys.p256(), schemeECDSA))
 	f.selectPCRs(mustSelect(t, tpm2.TPMAlgSHA256, 0, 7, 16), mustSelect(t, tpm2.TPMAlgSHA384, 7))
-	q, err := statement.VerifyQuote(f.evidence(t), &f.options)
+	q, err := statement.VerifyQuote(f.evidence(t), f.options)
 	if err != nil {
 		t.Fatal(err)
 	}
