@@ -40,8 +40,8 @@ func main() {
 func run(ctx context.Context, s *story) (err error) {
 	defer caught(&err)
 	s.chapter("A node joins a cluster")
-	cloud := must(tpmsim.NewCA(&tpmsim.CAOptions{Name: "Example Cloud"}))
-	simulated := must(tpmsim.Open(&tpmsim.Options{CA: cloud, Instance: instance(1)}))
+	cloud := must(tpmsim.NewCA(tpmsim.CAOptions{Name: "Example Cloud"}))
+	simulated := must(tpmsim.Open(tpmsim.Options{CA: cloud, Instance: instance(1)}))
 	defer func() { _ = simulated.Close() }()
 	akCert := simulated.AKCertificate(tpmsim.RSA2048)
 	s.step("the cloud starts a machine with a TPM",
@@ -229,7 +229,9 @@ func stolen(evidence *csr.Bundle, nodeName string) *csr.Request {
 }
 
 // attackWithTPM asks for a challenge with a TPM, truthfully, and must not get one.
-func attackWithTPM(ctx context.Context, s *story, plane *controlPlane, name string, simulated *tpmsim.TPM, nodeName string, want refusal.Check) {
+func attackWithTPM(
+	ctx context.Context, s *story, plane *controlPlane, name string, simulated *tpmsim.TPM, nodeName string, want refusal.Check,
+) {
 	n := newNode(simulated, nodeName, plane)
 	hello := file(n.attester.Hello(ctx, n.subject))
 	s.start()
@@ -239,11 +241,13 @@ func attackWithTPM(ctx context.Context, s *story, plane *controlPlane, name stri
 
 // attackWithOtherTPMs tries TPMs that are not node-1's.
 func attackWithOtherTPMs(ctx context.Context, s *story, plane *controlPlane, cloud *tpmsim.CA) {
-	try := func(name string, o *tpmsim.Options, want refusal.Check) {
+	try := func(name string, o tpmsim.Options, want refusal.Check) {
 		simulated := must(tpmsim.Open(o))
 		defer func() { _ = simulated.Close() }()
 		attackWithTPM(ctx, s, plane, name, simulated, "node-1", want)
 	}
-	try("a stranger's TPM, whose own CA says that it is node-1's", &tpmsim.Options{Instance: instance(1)}, tpmcert.CheckCertificateChain)
-	try("another customer's TPM, certified by the same cloud", &tpmsim.Options{CA: cloud, Instance: instance(666)}, attest.CheckMembership)
+	try("a stranger's TPM, whose own CA says that it is node-1's",
+		tpmsim.Options{Instance: instance(1)}, tpmcert.CheckCertificateChain)
+	try("another customer's TPM, certified by the same cloud",
+		tpmsim.Options{CA: cloud, Instance: instance(666)}, attest.CheckMembership)
 }

@@ -112,7 +112,7 @@ func TestRunFails(t *testing.T) {
 		}
 	})
 	t.Run("no TPM", func(t *testing.T) {
-		tpmsim.New(t, nil)
+		tpmsim.New(t, tpmsim.Options{})
 		if err := run(t.Context(), &story{w: &bytes.Buffer{}}); !errors.Is(err, tpmsim.ErrInUse) {
 			t.Errorf("got %v, want %v", err, tpmsim.ErrInUse)
 		}
@@ -138,7 +138,7 @@ func TestExit(t *testing.T) {
 		main()
 		return
 	case "bad":
-		tpmsim.New(t, nil) // main finds the only simulator taken
+		tpmsim.New(t, tpmsim.Options{}) // main finds the only simulator taken
 		main()
 		return
 	}
@@ -169,7 +169,7 @@ func TestExit(t *testing.T) {
 // TestAttackSucceeds puts a control plane that admits everybody in the place of the
 // real one: the program must notice.
 func TestAttackSucceeds(t *testing.T) {
-	cloud, err := tpmsim.NewCA(nil)
+	cloud, err := tpmsim.NewCA(tpmsim.CAOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
