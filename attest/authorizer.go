@@ -80,9 +80,10 @@ type AuthorizerChecker interface {
 	CheckAuthorizer(open []OpenRoad) error
 }
 
-// checkAuthorizer returns an error if an authorizer is nil, a nil pointer or a nil
-// function, or if it is an [AuthorizerChecker] and says so itself.
-func checkAuthorizer(a Authorizer, open []OpenRoad) error {
+// CheckAuthorizer returns an error if an authorizer is nil, a nil pointer or a nil
+// function, or if it is an [AuthorizerChecker] and says so itself: for authorizers that
+// are made of others.
+func CheckAuthorizer(a Authorizer, open []OpenRoad) error {
 	if typednil.Is(a) {
 		return errors.New("no Authorizer, or a nil one")
 	}
@@ -130,27 +131,25 @@ func Admit(ctx context.Context, a Authorizer, r *Result, request *csr.Request) e
 	p, machine := &pending{}, r.Machine
 	r.pending = p
 	given, err := r.ask(ctx, a, request)
-	writes, issues := p.close()
-	if err != nil {
-		return err
+	p.close()
+	if err == nil {
+		err = writeAll(ctx, p.writes, csr.IssuedRecord{})
 	}
-	if err := writeAll(writes, func(write func(context.Context) error) error { return write(ctx) }); err != nil {
+	if err != nil {
 		return err
 	}
 	r.Authorization = *given
 	if r.Stage == StageAnswer && r.checked != nil {
 		r.verified = given.Verified(r.checked, machine)
-		r.verified.Record = func(ctx context.Context, issued csr.IssuedRecord) error {
-			return writeAll(issues, func(write func(context.Context, csr.IssuedRecord) error) error { return write(ctx, issued) })
-		}
+		r.verified.Record = func(ctx context.Context, issued csr.IssuedRecord) error { return writeAll(ctx, p.issues, issued) }
 	}
 	return nil
 }
 
 // writeAll does what was handed in, up to the first error.
-func writeAll[T any](writes []T, do func(T) error) error {
+func writeAll(ctx context.Context, writes []recordWriter, issued csr.IssuedRecord) error {
 	for _, write := range writes {
-		if err := do(write); err != nil {
+		if err := write(ctx, issued); err != nil {
 			return asMembership(err)
 		}
 	}
@@ -210,18 +209,18 @@ func (r *Result) ask(ctx context.Context, authorizer Authorizer, request *csr.Re
 // pending is what authorizers have handed in to be written once the machine is
 // admitted.
 type pending struct {
-	mu     sync.Mutex
-	closed bool
-	writes []func(context.Context) error
-	issues []func(context.Context, csr.IssuedRecord) error
+	mu             sync.Mutex
+	closed         bool // nothing changes any more
+	writes, issues []recordWriter
 }
 
+type recordWriter = func(ctx context.Context, issued csr.IssuedRecord) error
+
 // close ends the time in which something can be handed in.
-func (p *pending) close() ([]func(context.Context) error, []func(context.Context, csr.IssuedRecord) error) {
+func (p *pending) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = true
-	return p.writes, p.issues
 }
 
 var (
@@ -240,17 +239,17 @@ var (
 // Verifier nor [Admit] has asked an authorizer about. An authorizer that gets one must
 // return it: its write will not happen.
 func (r *Result) WhenAdmitted(write func(ctx context.Context) error) error {
-	return r.handIn(write == nil, func(p *pending) { p.writes = append(p.writes, write) })
+	return r.handIn(write == nil, func(p *pending) *[]recordWriter { return &p.writes }, func(ctx context.Context, _ csr.IssuedRecord) error { return write(ctx) })
 }
 
 // WhenIssued hands in, as [Result.WhenAdmitted] does, what is to be written together with
 // the record of the certificate: [csr.CA.Issue] does it for a machine that was admitted,
 // before the certificate leaves, and not at all where it is another who signs.
 func (r *Result) WhenIssued(write func(ctx context.Context, issued csr.IssuedRecord) error) error {
-	return r.handIn(write == nil, func(p *pending) { p.issues = append(p.issues, write) })
+	return r.handIn(write == nil, func(p *pending) *[]recordWriter { return &p.issues }, write)
 }
 
-func (r *Result) handIn(none bool, add func(*pending)) error {
+func (r *Result) handIn(none bool, list func(*pending) *[]recordWriter, write recordWriter) error {
 	switch {
 	case none:
 		return errNilWrite
@@ -264,6 +263,7 @@ func (r *Result) handIn(none bool, add func(*pending)) error {
 	if r.pending.closed {
 		return errNotPending
 	}
-	add(r.pending)
+	l := list(r.pending)
+	*l = append(*l, write)
 	return nil
 }
