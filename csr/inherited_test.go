@@ -205,3 +205,18 @@ func TestInheritAttestationTooLittleLeft(t *testing.T) {
 		}
 	}
 }
+
+// Records is asked once, with the request, and what it finds is what counts.
+func TestRecordsIsAskedOnce(t *testing.T) {
+	f, record := inheritingFixture()
+	asked := 0
+	f.policy.Records = func(_ context.Context, id string, r *csr.Request) (*csr.IssuedRecord, error) {
+		if asked++; id != goodCredential || r != f.request {
+			t.Errorf("asked for %q of %p, want %q of %p", id, r, goodCredential, f.request)
+		}
+		return record, nil
+	}
+	if _, err := inherit(t, f); err != nil || asked != 1 {
+		t.Errorf("asked %d times, %v", asked, err)
+	}
+}

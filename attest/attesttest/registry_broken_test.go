@@ -52,6 +52,8 @@ var registryFaults = map[string]string{
 	"certificates without number":      "a record has so many certificates",
 	"requests are recorded again":      "a request is recorded until its certificate is",
 	"requests stay":                    "a request is recorded until its certificate is",
+	"Node UIDs change":                 "a certificate gets its Node's UID once",
+	"Node UIDs stay out":               "a certificate gets its Node's UID once",
 	"rebind keeps certificates":        "certificates go with their machine",
 	"last end rounded down":            "the last end is raised and never lowered",
 	"last end lowered":                 "the last end is raised and never lowered",

@@ -61,6 +61,8 @@ var registryChecks = []registryCheck{
 		c=bind b cert=2 ends=30m; stale b; bind c cert=1 ends=1h; wait 30m1s; d=bind c cert=3 ends=1m; release 1; stale d`, nil},
 	{"a request is recorded until its certificate is", `a=reserve 1 1; b=bind a 2h request=1; wait 1m; bind b request=1 ends=1h; c=bind b cert=1 ends=1h
 		stale b; bind c request=1 ends=1h; bind c request=2 ends=1h`, nil},
+	{"a certificate gets its Node's UID once", `a=reserve 1 1; b=bind a 2h cert=1; c=bind b cert=1 ends=2h nodeuid=n; stale b
+		bind c cert=1 ends=2h nodeuid=m; bind c cert=1 ends=2h`, nil},
 	{"a certificate is of the record and ends by its last end", `a=reserve 1 1; bind a 1h cert=1 ends=1h0m1s !claim; b=bind a 1h
 		bind b cert=1 ends=1h0m1s !claim; bind b cert=1 !claim; bind b 1h cert=1 node=node-2 !claim
 		bind b 1h cert=1 machine=test:2 !claim; bind b 1h cert=1 uid=other !claim; bind b cert=1 ends=1h`, nil},

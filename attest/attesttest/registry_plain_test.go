@@ -291,7 +291,10 @@ func (p *plainRegistry) issue(r *membership.Record, c csr.IssuedRecord) error {
 		return refusal(membership.CheckRegistryClaim)
 	}
 	var kept []csr.IssuedRecord
-	for _, o := range r.Issued {
+	for i, o := range r.Issued {
+		if o.CredentialID == c.CredentialID && c.CredentialID != "" && (o.NodeUID == "" || p.is("Node UIDs change")) && !p.is("Node UIDs stay out") {
+			r.Issued[i].NodeUID = c.NodeUID
+		}
 		same := o.RequestUID == c.RequestUID && o.SPKIHash == c.SPKIHash
 		switch {
 		case o.CredentialID != "" && o.CredentialID == c.CredentialID, same && c.CredentialID == "" && !p.is("requests are recorded again"):

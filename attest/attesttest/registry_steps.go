@@ -40,8 +40,8 @@ func registryClaim(node, machine string) membership.Claim {
 // A step that begins with "a=" labels what it returns. "node=", "machine=", "uid=" and
 // "pid=" replace what a claim has by itself, "for=" the minute. "cert=1" has bind record the
 // certificate 1 of the claim, to the last end or what "ends=" says, "request=1" the request
-// that the certificate is for. "!name" says that the step
-// is refused by the check registry-name, "!any" that it is somehow.
+// that the certificate is for, and "nodeuid=" its Node UID. "!name" says that the step is
+// refused by the check registry-name, "!any" that it is somehow.
 type registryStep struct {
 	label, op string
 	args      []string
@@ -145,7 +145,7 @@ func (s *registryStep) issued(c *membership.Claim, lastEnd, now time.Time) *csr.
 		return nil
 	}
 	issued := &csr.IssuedRecord{NodeName: c.NodeName, SignerName: csr.SignerClientTPM, Machine: string(c.Machine), MachineUID: c.MachineUID,
-		NodeUID: "node-uid", ProviderID: c.ProviderID, RequestUID: "request-" + n, SPKIHash: sha256.Sum256([]byte(n)), NotAfter: lastEnd}
+		NodeUID: s.set["nodeuid"], ProviderID: c.ProviderID, RequestUID: "request-" + n, SPKIHash: sha256.Sum256([]byte(n)), NotAfter: lastEnd}
 	if s.set["ends"] != "" {
 		issued.NotAfter = now.Add(duration(s.set["ends"]))
 	}

@@ -301,6 +301,8 @@ func TestNewFirstUse(t *testing.T) {
 		"no lifetime":  func(c *FirstUseConfig) { c.MaxLifetime = 0 },
 		"reservation":  func(c *FirstUseConfig) { c.Reservation = MaxReservation + 1 },
 		"reservation-": func(c *FirstUseConfig) { c.Reservation = -1 },
+		"stale":        func(c *FirstUseConfig) { c.Stale = (*StoreRegistry)(nil) },
+		"recovery":     func(c *FirstUseConfig) { c.MaxRecoveryLifetime = -1 },
 		"scope":        func(c *FirstUseConfig) { c.Registry = &StoreRegistry{scope: Scope{Road: attest.RoadEK}} },
 	} {
 		c := good

@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"cmp"
 	"errors"
 	"reflect"
 	"slices"
@@ -204,7 +205,8 @@ func (h Held) change(seen *Record, or State, now time.Time, how func(r *Record) 
 // the record of the certificate, or as long as there is none that of the request
 // (csr.RecordOf). It must be of the record's node and machine, and end by the last end
 // ([CheckRegistryClaim]). A record of a request is kept once, and until that of its
-// certificate takes its place. What has ended is forgotten, and of more than MaxIssued
+// certificate takes its place; that of a certificate too, but for a Node UID that it lacks.
+// What has ended is forgotten, and of more than MaxIssued
 // what ends first.
 //
 // After the deadline of the reservation, and where the record has changed, Bind is refused
@@ -245,13 +247,18 @@ func (r *Record) issue(c csr.IssuedRecord, now time.Time) error {
 	case c.NotAfter.After(r.LastEnd) || c.NotAfter.IsZero():
 		return badClaim("a certificate that ends "+c.NotAfter.Format(time.RFC3339), "one that ends by "+r.LastEnd.Format(time.RFC3339))
 	}
-	for _, o := range r.Issued {
-		if o.CredentialID == c.CredentialID && c.CredentialID != "" || c.CredentialID == "" && o.RequestUID == c.RequestUID && o.SPKIHash == c.SPKIHash {
-			return nil
-		}
+	r.Issued = slices.Clone(r.Issued)
+	sameRequest := func(o csr.IssuedRecord) bool { return o.RequestUID == c.RequestUID && o.SPKIHash == c.SPKIHash }
+	if c.CredentialID == "" && slices.ContainsFunc(r.Issued, sameRequest) {
+		return nil
 	}
-	r.Issued = append(slices.DeleteFunc(slices.Clone(r.Issued), func(o csr.IssuedRecord) bool {
-		return now.After(o.NotAfter) || o.CredentialID == "" && o.RequestUID == c.RequestUID && o.SPKIHash == c.SPKIHash
+	known := func(o csr.IssuedRecord) bool { return c.CredentialID != "" && o.CredentialID == c.CredentialID }
+	if i := slices.IndexFunc(r.Issued, known); i >= 0 {
+		r.Issued[i].NodeUID = cmp.Or(r.Issued[i].NodeUID, c.NodeUID)
+		return nil
+	}
+	r.Issued = append(slices.DeleteFunc(r.Issued, func(o csr.IssuedRecord) bool {
+		return now.After(o.NotAfter) || o.CredentialID == "" && sameRequest(o)
 	}), c)
 	slices.SortStableFunc(r.Issued, func(a, b csr.IssuedRecord) int { return a.NotAfter.Compare(b.NotAfter) })
 	r.Issued = r.Issued[max(0, len(r.Issued)-MaxIssued):]
