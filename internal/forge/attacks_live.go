@@ -86,10 +86,9 @@ func signedAttacks() []Live {
 }
 
 // reissue has a CA certify the key that carries the trust.
-func (f *Forgery) reissue(ca *tpmsim.CA, o tpmsim.AKCertificateOptions) {
+func (f *Forgery) reissue(ca *tpmsim.CA, o tpmsim.CertificateOptions) {
 	if f.EK != nil {
-		ek := tpmsim.EKCertificateOptions(o)
-		f.Sent = &Sources{Chain: f.w.certifyEK(ca, f.EK, ek)}
+		f.Sent = &Sources{Chain: f.w.certifyEK(ca, f.EK, o)}
 		return
 	}
 	if !o.NoSAN && o.Style == 0 {
@@ -117,14 +116,14 @@ func chainAttacks() []Live {
 		chain("certificate-of-the-issuer", "The issuer's own certificate stands in place of the leaf.", func(c [][]byte) [][]byte { return c[1:] }),
 		chain("certificate-order", "The certificates are in the wrong order.", func(c [][]byte) [][]byte { return [][]byte{c[1], c[0]} }),
 		forged(ClassStatement, "certificate-self-made", "The certificate is by a CA of the attacker's own.", func(f *Forgery) {
-			f.reissue(Must(tpmsim.NewCA(tpmsim.CAOptions{Now: func() time.Time { return f.w.Now }})), tpmsim.AKCertificateOptions{})
+			f.reissue(Must(tpmsim.NewCA(tpmsim.CAOptions{Now: func() time.Time { return f.w.Now }})), tpmsim.CertificateOptions{})
 		}),
 	}
 }
 
 // CertificateAttack has the right CA certify the right AK or EK in a wrong way, by the
 // options of an AK's or EK's certificate.
-type CertificateAttack = Attack[tpmsim.AKCertificateOptions]
+type CertificateAttack = Attack[tpmsim.CertificateOptions]
 
 func (w *Bench) certificateAttacks(road attest.Road) []Live {
 	var out []Live
@@ -139,13 +138,13 @@ func (w *Bench) certificates(road attest.Road) []CertificateAttack {
 	certSign, none := x509.KeyUsageKeyAgreement|x509.KeyUsageCertSign, x509.KeyUsage(0)
 	if road == attest.RoadAK {
 		return append(w.AKCertificates(), CertificateAttack{Name: "certificate-without-a-machine",
-			What: "The AK certificate names no machine, so its own key is the identity.", Change: tpmsim.AKCertificateOptions{NoSAN: true}})
+			What: "The AK certificate names no machine, so its own key is the identity.", Change: tpmsim.CertificateOptions{NoSAN: true}})
 	}
 	return append(w.EKCertificates(), []CertificateAttack{
 		{Name: "ext-key-usage-of-an-ak", What: "The EK certificate has the extended key usage of an AK's.",
-			Change: tpmsim.AKCertificateOptions{ExtKeyUsage: []oid.OID{oid.TCGKpAIKCertificate}}},
-		{Name: "key-usage-missing", What: "The EK certificate has no key usage.", Change: tpmsim.AKCertificateOptions{KeyUsage: &none}},
-		{Name: "key-usage-of-a-ca", What: "The EK certificate may sign certificates.", Change: tpmsim.AKCertificateOptions{KeyUsage: &certSign}},
+			Change: tpmsim.CertificateOptions{ExtKeyUsage: []oid.OID{oid.TCGKpAIKCertificate}}},
+		{Name: "key-usage-missing", What: "The EK certificate has no key usage.", Change: tpmsim.CertificateOptions{KeyUsage: &none}},
+		{Name: "key-usage-of-a-ca", What: "The EK certificate may sign certificates.", Change: tpmsim.CertificateOptions{KeyUsage: &certSign}},
 	}...)
 }
 

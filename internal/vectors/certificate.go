@@ -34,9 +34,9 @@ func (w *world) chainAttacks() {
 	ca, good := w.CA, w.tpm.AKCertificate(tpmsim.RSA2048).Raw
 	middle := ca.AKIntermediate().Raw
 	key := w.tpm.AKPublic(tpmsim.RSA2048)
-	foreign := forge.Must(w.Stranger.IssueAK(key, tpmsim.AKCertificateOptions{OtherName: forge.MachineName("machine-1")}))
+	foreign := forge.Must(w.Stranger.IssueAK(key, tpmsim.CertificateOptions{OtherName: forge.MachineName("machine-1")}))
 	old := forge.Must(tpmsim.NewCA(tpmsim.CAOptions{Name: "old", Seed: []byte(forge.Seed + " old"), Now: func() time.Time { return w.Now.AddDate(-60, 0, 0) }}))
-	late := forge.Must(old.IssueAK(key, tpmsim.AKCertificateOptions{OtherName: forge.MachineName("machine-1"), NotBefore: w.Now.AddDate(0, -1, 0), NotAfter: w.Now.AddDate(1, 0, 0)}))
+	late := forge.Must(old.IssueAK(key, tpmsim.CertificateOptions{OtherName: forge.MachineName("machine-1"), NotBefore: w.Now.AddDate(0, -1, 0), NotAfter: w.Now.AddDate(1, 0, 0)}))
 	broken := bytes.Clone(good)
 	broken[len(broken)-1] ^= 1
 	w.refuseChain("certificate-missing", "No certificate is sent.", "certificate-missing", nil)
@@ -76,7 +76,7 @@ func (w *world) leafAttacks() {
 			Extensions:  []string{oid.KubernetesNodeProviderIdentifier.String()}, Identity: []string{"gce"}}
 	})
 	microsoft := w.issuersWith(func(p *vector.Profile) { p.Name, p.RequireDirectoryName = "Microsoft AIK", true })
-	add := func(name, what, expect string, o tpmsim.AKCertificateOptions, issuers []vector.Issuer) {
+	add := func(name, what, expect string, o tpmsim.CertificateOptions, issuers []vector.Issuer) {
 		if o.Style == 0 && !o.NoSAN {
 			o.OtherName = forge.MachineName("machine-1")
 		}
@@ -90,26 +90,26 @@ func (w *world) leafAttacks() {
 		add(a.Name, a.What, a.Expect, a.Change, nil)
 	}
 	add("instance-extension-missing", "The issuer's profile asks for Google's instance extension, and the AK certificate has none.", "certificate-extension",
-		tpmsim.AKCertificateOptions{}, google)
+		tpmsim.CertificateOptions{}, google)
 	add("ek-told-by-key-usage-alone", "Under Google's profile the key usage alone tells an EK certificate from an AK's.", "certificate-key-usage",
-		tpmsim.AKCertificateOptions{Style: tpmsim.StyleGoogle, KeyUsage: &encipher}, google)
+		tpmsim.CertificateOptions{Style: tpmsim.StyleGoogle, KeyUsage: &encipher}, google)
 	add("instance-extension-malformed", "Google's instance extension in the AK certificate holds a provider ID.", "machine-identity",
-		tpmsim.AKCertificateOptions{KeyUsage: &sign, Extra: []pkix.Extension{forge.Must(oid.ProviderIDExtension(providerID))}}, google)
+		tpmsim.CertificateOptions{KeyUsage: &sign, Extra: []pkix.Extension{forge.Must(oid.ProviderIDExtension(providerID))}}, google)
 	add("directory-name-missing", "The issuer's profile asks for a TCG directory name, and the AK certificate has no subjectAltName.", "certificate-subject-alt-name",
-		tpmsim.AKCertificateOptions{NoSAN: true}, microsoft)
+		tpmsim.CertificateOptions{NoSAN: true}, microsoft)
 	add("two-machine-identities", "The subjectAltName of the AK certificate names two machines.", "machine-identity",
-		tpmsim.AKCertificateOptions{Edit: func(c *x509.Certificate) { withSAN(c, otherName("machine-1"), otherName("machine-2")) }}, nil)
+		tpmsim.CertificateOptions{Edit: func(c *x509.Certificate) { withSAN(c, otherName("machine-1"), otherName("machine-2")) }}, nil)
 	add("subject-alt-name-form-unknown", "The critical subjectAltName of the AK certificate has an ediPartyName, a form that nobody reads.", "certificate-subject-alt-name",
-		tpmsim.AKCertificateOptions{Edit: func(c *x509.Certificate) {
+		tpmsim.CertificateOptions{Edit: func(c *x509.Certificate) {
 			withSAN(c, otherName("machine-1"), []byte{0xa5, 0x04, 0xa1, 0x02, 0x0c, 0x00})
 		}}, nil)
 	// The issuer of EK certificates certifies the AK's key as an EK.
-	ek := func(name, what, expect string, o tpmsim.EKCertificateOptions) {
+	ek := func(name, what, expect string, o tpmsim.CertificateOptions) {
 		w.refuseChain(name, what, expect, nil, forge.Must(w.CA.IssueEK(w.tpm.AKPublic(tpmsim.RSA2048), o)).Raw, w.CA.EKIntermediate().Raw)
 	}
-	ek("ek-certificate-as-ak-certificate", "The AK's key has an EK certificate, below the same root.", "certificate-key-usage", tpmsim.EKCertificateOptions{})
+	ek("ek-certificate-as-ak-certificate", "The AK's key has an EK certificate, below the same root.", "certificate-key-usage", tpmsim.CertificateOptions{})
 	ek("ek-certificate-with-an-aks-key-usage", "The AK's key has an EK certificate with the key usage of an AK's.", "certificate-ext-key-usage",
-		tpmsim.EKCertificateOptions{KeyUsage: &sign})
+		tpmsim.CertificateOptions{KeyUsage: &sign})
 }
 
 // otherName is an otherName of a subjectAltName, with tag and length.
