@@ -205,3 +205,50 @@ func (w *world) statementIn(p *forge.Parts) *vector.Statement {
 	return &vector.Statement{Attest: p.Certify.Attest, Signature: p.Certify.Signature, Public: p.Certify.Public,
 		AKPublic: p.Proof.AKPublic, QualifyingData: qd, Key: forge.SPKI(w.TLS.Public())}
 }
+
+// acceptedStatements show what each option of the lower function lets through.
+func (w *world) acceptedStatements() {
+	add := func(name, what string, ak *forge.SoftAK, change func(*forge.Forgery), last func(*vector.Statement)) {
+		f := w.Forge(ak, forge.Join{})
+		if change != nil {
+			change(f)
+		}
+		s := w.statementOf(f)
+		last(s)
+		w.accept(name, what, s, nil, nil)
+	}
+	option := func(name string) func(*vector.Statement) {
+		return func(s *vector.Statement) { s.Options = []string{name} }
+	}
+	w.accept("tpm-statement", "The statement of a good answer, which the simulator's AK made about a software key.",
+		w.statementIn(forge.TakeApart(w.good)), nil, &vector.Result{TPMResident: new(false)})
+	add("ak-known-by-its-key-alone", "The AK is known by its key, without a public area.", w.AKP256, nil, func(s *vector.Statement) {
+		s.AKPublic, s.AKKey = nil, forge.SPKI(w.AKP256.Private.Public())
+	})
+	add("raw-rsassa-signature", "The signature is bare, and the caller knows that it is RSASSA with SHA-256.", w.AKRSA, nil, func(s *vector.Statement) {
+		s.RawSignature, s.Signature = &vector.RawSignature{Scheme: "rsassa", Hash: "sha256"}, s.Signature[6:]
+	})
+	add("raw-ecdsa-signature", "The signature is bare, ECDSA in DER.", w.AKP256, nil, func(s *vector.Statement) {
+		v := forge.Must(statement.ParseSignature(s.Signature))
+		s.RawSignature, s.Signature = &vector.RawSignature{Scheme: "ecdsa", Hash: "sha256"}, forge.Must(v.MarshalECDSA())
+	})
+	add("empty-qualifying-data", "The caller asks for empty qualifying data, as GKE's statements have.", w.AKP256,
+		func(f *forge.Forgery) { f.Attest.ExtraData = nil }, func(s *vector.Statement) {
+			s.QualifyingData, s.Options = []byte{}, []string{"insecureEmptyQualifyingData"}
+		})
+	add("any-qualifying-data", "The caller accepts a recorded statement with any qualifying data.", w.AKP256, nil, func(s *vector.Statement) {
+		s.QualifyingData, s.Options = nil, []string{"insecureAllowAnyQualifyingData"}
+	})
+	add("any-key", "The caller accepts a statement about any key.", w.AKP256, nil, func(s *vector.Statement) {
+		s.Key, s.Options = nil, []string{"insecureAllowAnyKey"}
+	})
+	add("sha1-signature-by-option", "The caller accepts a signature over SHA-1.", w.AKRSA, func(f *forge.Forgery) {
+		f.Rescheme(statement.KeyScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA1})
+	}, option("insecureAllowSHA1Signature"))
+	add("sha1-name-by-option", "The caller accepts a Name over SHA-1.", w.AKP256, func(f *forge.Forgery) {
+		f.Certify(forge.Changed(f.Public, func(p *statement.Public) { p.NameAlg = tpm2.TPMAlgSHA1 }))
+	}, option("insecureAllowSHA1Name"))
+	add("restricted-key-by-option", "The caller accepts that a restricted key was certified.", w.AKP256, func(f *forge.Forgery) {
+		f.Certify(forge.PublicArea(f.Key.Public(), forge.AKAttributes, forge.NoScheme))
+	}, option("allowRestrictedKey"))
+}
