@@ -54,13 +54,13 @@ func (q *Quoting) SelectPCRs(selections ...statement.PCRSelection) {
 
 // PCRValue is a PCR with the value that a good machine has.
 func PCRValue(bank tpm2.TPMAlgID, index int) statement.PCR {
-	size := Hashes[bank].Size()
+	size := Must(bank.Hash()).Size()
 	return statement.PCR{Bank: bank, Index: index, Value: bytes.Repeat([]byte{byte(0x10 + index)}, size)}
 }
 
 // Digest computes what the TPM would.
 func (q *Quoting) Digest() {
-	h := Hashes[q.scheme.Hash].New()
+	h := Must(q.scheme.Hash.Hash()).New()
 	for _, p := range q.PCRs {
 		h.Write(p.Value)
 	}

@@ -97,9 +97,7 @@ func nameAttacks() []Forged {
 		{Name: "request-key-of-another-kind", live: "-", What: "The statement certifies an RSA key, the request has a key on P-256.", Expect: "key-mismatch",
 			Change: func(f *Forgery) { f.Certify(resident(f.w.RSATLS.Public())) }},
 		{Name: "sha1-name", What: "The certified key's Name is a SHA-1 digest.", Expect: "name-algorithm",
-			Change: func(f *Forgery) {
-				f.Certify(Changed(f.Public, func(p *statement.Public) { p.NameAlg = tpm2.TPMAlgSHA1 }))
-			}},
+			Change: certifies(func(p *statement.Public) { p.NameAlg = tpm2.TPMAlgSHA1 })},
 		{Name: "qualified-name-absent", What: "The certified Qualified Name is empty.", Expect: "certified-qualified-name",
 			Change: func(f *Forgery) { f.Attest.Certified.QualifiedName = nil }},
 		{Name: "qualified-name-of-another-algorithm", What: "The certified Qualified Name is under SHA-384, the Name under SHA-256.", Expect: "certified-qualified-name",
@@ -144,16 +142,19 @@ func keyAttacks() []Forged {
 		{Name: "weak-curve", What: "The certified public area says curve P-192.", Expect: "key-strength",
 			Change: after(func(e *statement.CertifyEvidence) { e.Public = withCurve(e.Public, 14, 1) })},
 		{Name: "point-off-the-curve", What: "The certified public area holds a point that is not on its curve, under its own Name.", Expect: "key-point",
-			Change: func(f *Forgery) { f.Certify(offCurve(f.Public)) }},
+			Change: certifies(offCurve)},
 	}
 }
 
+// certifies has the statement certify a changed public area.
+func certifies(how func(*statement.Public)) func(*Forgery) {
+	return func(f *Forgery) { f.Certify(Changed(f.Public, how)) }
+}
+
 // offCurve changes the last bit of Y.
-func offCurve(p *statement.Public) *statement.Public {
-	return Changed(p, func(p *statement.Public) {
-		p.Y = bytes.Clone(p.Y)
-		p.Y[len(p.Y)-1] ^= 1
-	})
+func offCurve(p *statement.Public) {
+	p.Y = bytes.Clone(p.Y)
+	p.Y[len(p.Y)-1] ^= 1
 }
 
 // withCurve writes a curve identifier at an offset of a public area.
@@ -203,7 +204,7 @@ func AKAttacks() []Forged {
 		{Name: "ak-sha1-name", What: "The AK's Name is a SHA-1 digest.", Expect: "name-algorithm",
 			Change: changesAK(func(p *statement.Public) { p.NameAlg = tpm2.TPMAlgSHA1 })},
 		{Name: "ak-off-the-curve", What: "The AK's public area holds a point that is not on its curve.", Expect: "key-point", InAnswer: "ak-mismatch",
-			Change: func(f *Forgery) { f.useAK(offCurve(f.AK.Public)) }},
+			Change: changesAK(offCurve)},
 		{Name: "ak-weak-curve", What: "The AK's public area says curve P-224.", Expect: "key-strength",
 			Change: func(f *Forgery) { f.AKPublic = withCurve(f.AKPublic, 16, 2) }},
 		{Name: "ak-weak-rsa", live: "-", What: "The AK is RSA with 1024 bits, certified by the right CA.", Expect: "key-strength",

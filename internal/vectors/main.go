@@ -23,6 +23,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nodeattest/nodeattest/internal/forge"
 	"github.com/nodeattest/nodeattest/internal/vector"
 )
 
@@ -33,66 +34,49 @@ func main() {
 	}
 }
 
-func run(args []string) error {
-	root := "."
-	switch len(args) {
-	case 0:
-	case 1:
-		root = args[0]
-	default:
+func run(args []string) (err error) {
+	defer forge.Caught(&err)
+	if len(args) > 1 {
 		return errors.New("usage: vectors [FOLDER]")
 	}
-	set, messages, err := generate()
-	if err != nil {
-		return err
-	}
-	if err := writeVectors(root, set); err != nil {
-		return err
-	}
-	return writeMessages(root, messages)
+	root := append(args, ".")[0]
+	set, messages := generate()
+	writeVectors(root, set)
+	writeMessages(root, messages)
+	return nil
 }
 
 // writeVectors writes a set below root, in place of the classes that are there.
-func writeVectors(root string, set *vector.Set) error {
+func writeVectors(root string, set *vector.Set) {
 	dir := filepath.Join(root, "testdata", "vectors")
 	slices.SortFunc(set.Vectors, func(a, b *vector.Vector) int {
 		return cmp.Or(strings.Compare(a.Class, b.Class), strings.Compare(a.Name, b.Name))
 	})
 	for _, class := range vector.Classes() {
-		if err := os.RemoveAll(filepath.Join(dir, class)); err != nil {
-			return err
-		}
+		forge.Check(os.RemoveAll(filepath.Join(dir, class)))
 	}
-	if err := writeJSON(filepath.Join(dir, vector.EnvironmentFile), &set.Environment); err != nil {
-		return err
-	}
+	writeJSON(filepath.Join(dir, vector.EnvironmentFile), &set.Environment)
 	for i, v := range set.Vectors {
 		if i > 0 && v.Class == set.Vectors[i-1].Class && v.Name == set.Vectors[i-1].Name {
-			return fmt.Errorf("two vectors %s/%s", v.Class, v.Name)
+			forge.Check(fmt.Errorf("two vectors %s/%s", v.Class, v.Name))
 		}
-		if err := writeJSON(filepath.Join(dir, v.Class, v.Name+".json"), v); err != nil {
-			return err
-		}
+		writeJSON(filepath.Join(dir, v.Class, v.Name+".json"), v)
 	}
-	return os.WriteFile(filepath.Join(dir, vector.IndexFile), index(set), 0o644)
+	writeFile(filepath.Join(dir, vector.IndexFile), index(set))
 }
 
-func writeJSON(file string, v any) error {
+func writeJSON(file string, v any) {
 	var out bytes.Buffer
 	e := json.NewEncoder(&out)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
-	if err := e.Encode(v); err != nil {
-		return err
-	}
-	return writeFile(file, out.Bytes())
+	forge.Check(e.Encode(v))
+	writeFile(file, out.Bytes())
 }
 
-func writeFile(file string, data []byte) error {
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(file, data, 0o644)
+func writeFile(file string, data []byte) {
+	forge.Check(os.MkdirAll(filepath.Dir(file), 0o755))
+	forge.Check(os.WriteFile(file, data, 0o644))
 }
 
 // index is a list of all vectors for people.

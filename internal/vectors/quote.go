@@ -238,7 +238,7 @@ func bootLog(events []bootEvent) []byte {
 	id := append([]byte("Spec ID Event03\x00"), 0, 0, 0, 0, 0, 2, 0, 2)
 	id = le.AppendUint32(id, uint32(len(bootBanks)))
 	for _, bank := range bootBanks {
-		id = le.AppendUint16(le.AppendUint16(id, uint16(bank)), uint16(forge.Hashes[bank].Size()))
+		id = le.AppendUint16(le.AppendUint16(id, uint16(bank)), uint16(forge.Must(bank.Hash()).Size()))
 	}
 	id = append(id, 0)
 	log := append(le.AppendUint32(le.AppendUint32(nil, 0), eventNoAction), make([]byte, 20)...)
@@ -254,7 +254,7 @@ func bootLog(events []bootEvent) []byte {
 }
 
 func bankDigest(bank tpm2.TPMAlgID, data ...[]byte) []byte {
-	h := forge.Hashes[bank].New()
+	h := forge.Must(bank.Hash()).New()
 	for _, b := range data {
 		h.Write(b)
 	}
@@ -272,7 +272,7 @@ func (w *world) booted(log []bootEvent, banks map[tpm2.TPMAlgID][]bootEvent) *ve
 		}
 		q.Attest.Quote.Selections = append(q.Attest.Quote.Selections, statement.PCRSelection{Hash: bank, Select: []byte{0xff, 0, 0}})
 		for pcr := range uint32(8) {
-			value := make([]byte, forge.Hashes[bank].Size())
+			value := make([]byte, forge.Must(bank.Hash()).Size())
 			for _, e := range events {
 				if e.pcr == pcr {
 					value = bankDigest(bank, value, bankDigest(bank, e.data))

@@ -8,10 +8,8 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"crypto/x509"
-	"encoding/asn1"
 	"encoding/base64"
 	"encoding/json"
-	"math/big"
 	"strconv"
 	"strings"
 
@@ -36,7 +34,9 @@ func (s tokenSigner) segments(header, payload string) string {
 	digest := sha256.Sum256([]byte(signed))
 	signature := forge.Must(forge.Repeatable{Signer: s.private}.Sign(nil, digest[:], crypto.SHA256))
 	if key, ok := s.private.(*ecdsa.PrivateKey); ok {
-		signature = halves(signature, (key.Params().BitSize+7)/8)
+		r, s := forge.ECDSA(signature)
+		half := (key.Params().BitSize + 7) / 8
+		signature = append(r.FillBytes(make([]byte, half)), s.FillBytes(make([]byte, half))...)
 	}
 	return signed + "." + forge.Base64url(signature)
 }
@@ -54,13 +54,6 @@ func (s tokenSigner) vector(text string) *vector.Token {
 // with is a token whose header has a further member.
 func (s tokenSigner) with(member string) string {
 	return s.token(`{"alg":"` + s.algorithm + `","kid":"k",` + member + `}`)
-}
-
-// halves turns an ECDSA signature in DER into r and s of fixed width.
-func halves(der []byte, size int) []byte {
-	var v struct{ R, S *big.Int }
-	forge.Must(asn1.Unmarshal(der, &v))
-	return append(v.R.FillBytes(make([]byte, size)), v.S.FillBytes(make([]byte, size))...)
 }
 
 // tokens are signed tokens, whose header is what other readers disagree about.
