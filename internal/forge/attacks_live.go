@@ -256,7 +256,7 @@ func bootAttacks() []Live {
 		quote("quote-value-twice-good-first", "One PCR is listed twice: a good value, and after it the quoted one.", func(q *Quoting) { good := measured(q); q.PCRs = slices.Insert(q.PCRs, 4, good) }),
 		quote("quote-signature-sha1", "The quote is signed with SHA-1.", func(q *Quoting) { q.scheme.Hash = tpm2.TPMAlgSHA1 }),
 		forged(ClassStatement, "quote-signature-truncated", "The quote's signature lacks its last byte.", func(f *Forgery) {
-			f.onQuote = Replaced(1, func(e []byte) []byte { body, _ := Content(e); return TLV(4, body[:len(body)-1]) })
+			f.onQuote = Replaced(1, func(e []byte) []byte { body := Content(e); return TLV(4, body[:len(body)-1]) })
 		}),
 	}
 }

@@ -75,8 +75,8 @@ func (w *Bench) MakeMachines() {
 	w.WeakEKs = map[string]*SoftEK{}
 	for name, key := range map[string]*rsa.PublicKey{
 		WeakROCA:     {N: ROCAModulus(), E: 65537},
-		WeakSize:     {N: oddNumber("small EK", 1024), E: 65537},
-		WeakExponent: {N: oddNumber("EK with exponent 3", 2048), E: 3},
+		WeakSize:     {N: OddNumber("small EK", 1024), E: 65537},
+		WeakExponent: {N: OddNumber("EK with exponent 3", 2048), E: 3},
 	} {
 		w.WeakEKs[name] = &SoftEK{Public: key, Chain: w.certifyEK(w.CA, &SoftEK{Public: key}, tpmsim.CertificateOptions{})}
 	}
@@ -92,7 +92,8 @@ func (w *Bench) certifyEK(ca *tpmsim.CA, ek *SoftEK, o tpmsim.CertificateOptions
 	return [][]byte{Must(ca.IssueEK(ek.Public, o)).Raw, ca.EKIntermediate().Raw}
 }
 
-func oddNumber(label string, bits int) *big.Int {
+// OddNumber has that many bits, and follows from the label.
+func OddNumber(label string, bits int) *big.Int {
 	b := Derive(label, bits/8)
 	b[0], b[len(b)-1] = b[0]|0x80, b[len(b)-1]|1
 	return new(big.Int).SetBytes(b)

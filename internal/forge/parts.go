@@ -46,9 +46,8 @@ func TakeApart(object *csr.Request) *Parts {
 	}
 	p.Certify = Must(statement.ParseTCGAttestCertify(p.Evidence.Statements[0].Stmt))
 	var err error
-	if p.Proof, _, err = message.ParseProof(p.Evidence.Statements[1].Stmt); err != nil {
-		panic(err)
-	}
+	p.Proof, _, err = message.ParseProof(p.Evidence.Statements[1].Stmt)
+	Check(err)
 	p.Binding = Must(message.ParseBinding(p.Proof.Binding))
 	return p
 }

@@ -179,11 +179,7 @@ func infoAttacks() []RequestAttack {
 		{Name: "request-truncated", What: "The request lacks its last byte.", Expect: "request-der", Change: whole(func(b []byte) []byte { return b[:len(b)-1] })},
 		{Name: "request-empty-sequence", What: "The request is an empty SEQUENCE.", Expect: "request-der", Change: whole(With(0x30, 0))},
 		{Name: "request-signature-with-unused-bits", What: "The signature's BIT STRING says that it has unused bits.", Expect: "request-der",
-			Change: whole(Replaced(2, func(b []byte) []byte {
-				_, header := Content(b)
-				b[header] = 1
-				return b
-			}))},
+			Change: whole(Replaced(2, func(b []byte) []byte { Content(b)[0] = 1; return b }))},
 		{Name: "info-with-long-length", What: "The length of the CertificationRequestInfo has leading zero bytes.", Expect: "request-der", Change: info(LongLength)},
 		{Name: "info-with-a-field-behind", What: "A field stands behind the attributes.", Expect: "request-der", Change: info(Appended(5, 0))},
 		{Name: "attributes-missing", What: "The attributes are left out, which RFC 2986 does not allow.", Expect: "request-der",
@@ -211,10 +207,8 @@ func (w *Bench) keyEncodings() []RequestAttack {
 	ecKeyDER := func(point []byte) []byte {
 		return TLV(0x30, TLV(0x30, oidDER(oid.ECPublicKey), curve), TLV(3, append([]byte{0}, point...)))
 	}
-	noNull := Edited(func(e [][]byte) [][]byte {
-		return [][]byte{TLV(0x30, oidDER(oid.RSAEncryption)), e[1]}
-	})
-	oaep := Edited(func(e [][]byte) [][]byte { return [][]byte{TLV(0x30, oidDER(oid.RSAESOAEP), []byte{0x30, 0}), e[1]} })
+	noNull := Replaced(0, With(TLV(0x30, oidDER(oid.RSAEncryption))...))
+	oaep := Replaced(0, With(TLV(0x30, oidDER(oid.RSAESOAEP), []byte{0x30, 0})...))
 	rsa := func(edit func([]byte) []byte) func(*Asked) {
 		return func(a *Asked) { a.PKCS10.Key, a.spki = Repeatable{w.RSATLS}, edit(SPKI(w.RSATLS.Public())) }
 	}
@@ -238,9 +232,7 @@ func (w *Bench) keyEncodings() []RequestAttack {
 				a.PKCS10.Key, a.algorithm = Repeatable{w.RSATLS}, TLV(0x30, oidDER(oid.RSASSAPSS), []byte{0x30, 0})
 			}},
 		{Name: "signature-algorithm-sha1", What: "The request is signed with SHA-1.", Expect: "request-signature-algorithm",
-			Change: func(a *Asked) {
-				a.algorithm = TLV(0x30, []byte{6, 7, 0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 1})
-			}},
+			Change: func(a *Asked) { a.algorithm = TLV(0x30, oidDER(oid.ECDSAWithSHA1)) }},
 	}
 }
 
@@ -269,21 +261,13 @@ func (w *Bench) extensionEncodings() []RequestAttack {
 				a.attributes = [][]byte{requestAttribute(oid.ExtensionRequest, TLV(0x30, extension(oid.SubjectAltName, nil, SANOf(dns("x")).Value)))}
 			}},
 		{Name: "attributes-out-of-order", What: "The attributes are not in the order of DER.", Expect: "request-attributes",
-			Change: func(a *Asked) {
-				a.onInfo = Replaced(3, func([]byte) []byte {
-					return TLV(0xa0, request, requestAttribute(oid.ChallengePassword, TLV(0x13, []byte("x"))))
-				})
-			}},
+			Change: info(Replaced(3, With(TLV(0xa0, request, requestAttribute(oid.ChallengePassword, TLV(0x13, []byte("x"))))...)))},
 		{Name: "attribute-without-value", What: "The list of extensions is a SET of no values.", Expect: "request-attributes",
-			Change: func(a *Asked) {
-				a.onInfo = Replaced(3, func([]byte) []byte { return TLV(0xa0, TLV(0x30, oidDER(oid.ExtensionRequest), TLV(0x31))) })
-			}},
+			Change: info(Replaced(3, With(TLV(0xa0, TLV(0x30, oidDER(oid.ExtensionRequest), TLV(0x31)))...)))},
 		{Name: "provider-id-empty", What: "The provider ID is empty.", Expect: "request-provider-id", Change: value([]byte{12, 0})},
 		{Name: "provider-id-not-utf8", What: "The provider ID is no UTF-8.", Expect: "request-provider-id", Change: value([]byte{12, 2, 0xc3, 0x28})},
 		{Name: "provider-id-critical", What: "The provider ID extension is critical.", Expect: "request-provider-id",
-			Change: func(a *Asked) {
-				a.Extensions = []pkix.Extension{{Id: id.Id, Critical: true, Value: id.Value}}
-			}},
+			Change: func(a *Asked) { a.Extensions[0].Critical = true }},
 		{Name: "provider-id-of-another-string-type", What: "The provider ID is a PrintableString.", Expect: "request-provider-id", Change: value(TLV(0x13, []byte("node")))},
 		{Name: "provider-id-with-bytes-behind", What: "A byte stands behind the provider ID.", Expect: "request-provider-id", Change: value(append(bytes.Clone(id.Value), 0))},
 	}

@@ -222,9 +222,7 @@ func AKAttacks() []Forged {
 
 // signatureAttacks are about the signature's value.
 func signatureAttacks() []Forged {
-	rs := func(how func(*statement.Signature)) func(*Forgery) {
-		return func(f *Forgery) { f.Signature = how }
-	}
+	rs := func(how func(*statement.Signature)) func(*Forgery) { return func(f *Forgery) { f.Signature = how } }
 	return []Forged{
 		{Name: "signature-bit-flipped", What: "One bit of the signature was changed.", Expect: "signature", RSA: true,
 			Change: rs(func(v *statement.Signature) { v.RSA[100] ^= 1 })},

@@ -77,7 +77,10 @@ func (e *Environment) eks() *tpmcert.EKVerifier {
 	if len(e.EKIssuers) == 0 && len(e.AllowedEKs) == 0 {
 		return nil
 	}
-	c := tpmcert.EKVerifierConfig{}
+	c := tpmcert.EKVerifierConfig{
+		Allowed: each(e.AllowedEKs, func(id string) (attest.Identity, error) { return attest.Identity(id), nil }),
+		Denied:  each(e.DeniedTPMs, func(d DeniedTPM) (tpmcert.DeniedTPM, error) { return tpmcert.DeniedTPM(d), nil }),
+	}
 	for _, i := range e.EKIssuers {
 		issuer := tpmcert.EKIssuer{RequireCRL: i.RequireCRL, Roots: each(i.Roots, x509.ParseCertificate),
 			Intermediates: each(i.Intermediates, x509.ParseCertificate), Profile: i.Profile.profile()}
@@ -85,12 +88,6 @@ func (e *Environment) eks() *tpmcert.EKVerifier {
 			issuer.CRLs = forge.Must(tpmcert.NewCRLStore(i.CRLs...))
 		}
 		c.Issuers = append(c.Issuers, issuer)
-	}
-	for _, id := range e.AllowedEKs {
-		c.Allowed = append(c.Allowed, attest.Identity(id))
-	}
-	for _, d := range e.DeniedTPMs {
-		c.Denied = append(c.Denied, tpmcert.DeniedTPM(d))
 	}
 	return forge.Must(tpmcert.NewEKVerifier(c))
 }

@@ -115,23 +115,15 @@ type PCRSelection struct {
 	Select []byte        `json:"select"`
 }
 
-func pcrs(in []PCR) (out []statement.PCR) {
-	for _, p := range in {
-		out = append(out, statement.PCR(p))
-	}
-	return out
+func pcrs(in []PCR) []statement.PCR {
+	return each(in, func(p PCR) (statement.PCR, error) { return statement.PCR(p), nil })
 }
 
 // verified gives the quote to statement.VerifyQuote.
 func (q *Quote) verified() (*statement.Quoted, *Result, error) {
 	e := &statement.QuoteEvidence{Attest: q.Attest, Signature: q.Signature, PCRs: pcrs(q.PCRs), RawSignature: q.RawSignature.scheme()}
 	o := statement.QuoteOptions{QualifyingData: q.QualifyingData, AK: akOf(q.AKTrust, q.AKPublic, q.AKKey)}
-	if q.Selection != nil {
-		o.Selection = []statement.PCRSelection{}
-	}
-	for _, s := range q.Selection {
-		o.Selection = append(o.Selection, statement.PCRSelection(s))
-	}
+	o.Selection = each(q.Selection, func(s PCRSelection) (statement.PCRSelection, error) { return statement.PCRSelection(s), nil })
 	for _, name := range q.Options {
 		forge.Check(setOption(&o, name))
 	}

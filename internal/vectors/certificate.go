@@ -1,8 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"crypto"
+	"crypto/rsa"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/asn1"
@@ -41,13 +41,11 @@ func (w *world) chainAttacks() {
 	foreign := forge.Must(w.Stranger.IssueAK(key, tpmsim.CertificateOptions{OtherName: forge.MachineName("machine-1")}))
 	old := forge.Must(tpmsim.NewCA(tpmsim.CAOptions{Name: "old", Seed: []byte(forge.Seed + " old"), Now: func() time.Time { return w.Now.AddDate(-60, 0, 0) }}))
 	late := forge.Must(old.IssueAK(key, tpmsim.CertificateOptions{OtherName: forge.MachineName("machine-1"), NotBefore: w.Now.AddDate(0, -1, 0), NotAfter: w.Now.AddDate(1, 0, 0)}))
-	broken := bytes.Clone(good)
-	broken[len(broken)-1] ^= 1
 	w.refuseChain("certificate-missing", "No certificate is sent.", "certificate-missing", nil)
 	w.refuseChain("certificate-not-a-certificate", "The AK certificate is an empty SEQUENCE.", "certificate-encoding", nil,
 		[]byte{0x30, 0}, middle)
 	w.refuseChain("certificate-signature-changed", "The last byte of the AK certificate's signature was changed.", "certificate-chain", nil,
-		broken, middle)
+		damaged(good), middle)
 	w.refuseChain("certificate-of-another-ak", "The AK certificate is that of another AK of the same machine.", "ak-mismatch", nil,
 		w.AKP256.Chain...)
 	w.refuseChain("certificate-of-another-machines-ak", "The AK certificate is that of another machine's AK.", "ak-mismatch", nil,
@@ -175,13 +173,7 @@ func withKey(der, spki []byte) []byte {
 
 // giantKey is an RSA key that nobody has, with exponent 2^31 - 1.
 func giantKey(name string, bits int, oaep bool) []byte {
-	modulus := bytes.Clone(forge.Derive(name+" modulus", bits/8))
-	modulus[0] |= 0x80
-	modulus[len(modulus)-1] |= 1
-	key := forge.Must(asn1.Marshal(struct {
-		N *big.Int
-		E int
-	}{new(big.Int).SetBytes(modulus), 1<<31 - 1}))
+	key := x509.MarshalPKCS1PublicKey(&rsa.PublicKey{N: forge.OddNumber(name+" modulus", bits), E: 1<<31 - 1})
 	algorithm := plainRSA
 	if oaep {
 		algorithm = rsaOAEP

@@ -208,11 +208,9 @@ var (
 func bootOf(secureBoot byte) []bootEvent {
 	variable := func(kind uint32, vendor []byte, name string, value []byte) bootEvent {
 		units := utf16.Encode([]rune(name))
-		b := binary.LittleEndian.AppendUint64(slices.Clone(vendor), uint64(len(units)))
-		b = binary.LittleEndian.AppendUint64(b, uint64(len(value)))
-		for _, u := range units {
-			b = binary.LittleEndian.AppendUint16(b, u)
-		}
+		sizes := []uint64{uint64(len(units)), uint64(len(value))}
+		b := forge.Must(binary.Append(slices.Clone(vendor), binary.LittleEndian, sizes))
+		b = forge.Must(binary.Append(b, binary.LittleEndian, units))
 		return bootEvent{7, kind, append(b, value...)}
 	}
 	keys := slices.Concat([]byte("\x26\x16\xc4\xc1\x4c\x50\x92\x40\xac\xa9\x41\xf9\x36\x93\x43\x28\x4c\x00\x00\x00\x00\x00\x00\x00\x30\x00\x00\x00"), make([]byte, 48))

@@ -152,21 +152,19 @@ func (r *roadEK) bindings() {
 	closed := &vector.Environment{Members: one.Members}
 	r.both("ek-road-closed", "The verifier trusts no EKs.", "binding-road", ek, cert, closed)
 
-	echo := func(name, what, expect string, how func(*message.Binding)) {
+	forged := func(name, what, expect string, how func(*forge.Forgery)) {
 		f := r.forge(ek)
-		how(f.B)
+		how(f)
 		r.refuse(name, what, expect, f, one)
+	}
+	echo := func(name, what, expect string, how func(*message.Binding)) {
+		forged(name, what, expect, func(f *forge.Forgery) { how(f.B) })
 	}
 	echo("ek-ak-name", "The echoed binding is for the Name of another AK.", "binding-ak-name", func(b *message.Binding) { b.AKName = r.AKOther.Public.Name() })
 	echo("ek-machine-key", "The echoed binding is for another EK.", "binding-machine-key", func(b *message.Binding) { b.MachineKey[0] ^= 1 })
 	echo("ek-nonce", "The echoed binding has another nonce.", "qualifying-data", func(b *message.Binding) { b.Nonce[0] ^= 1 })
 	echo("ek-echo-of-the-other-road", "The echoed binding is for the road of the AK certificate.", "ak-mismatch",
 		func(b *message.Binding) { b.Road, b.AKName = message.RoadAK, nil })
-	forged := func(name, what, expect string, how func(*forge.Forgery)) {
-		f := r.forge(ek)
-		how(f)
-		r.refuse(name, what, expect, f, one)
-	}
 	forged("ek-ak-public-area-changed", "The node sends another public area of the AK's key than the one that the credential was for.", "binding-ak-name",
 		func(f *forge.Forgery) { f.AKPublic = otherPolicy(f.AK) })
 	forged("ek-answer-by-another-ak", "Another AK answers, in a TPM or not, than the one that the credential was for.", "binding-ak-name",

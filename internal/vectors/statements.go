@@ -42,6 +42,18 @@ func (w *world) statementOf(f *forge.Forgery) *vector.Statement {
 		QualifyingData: qd, Key: forge.SPKI(f.Key.Public()), Options: f.Options}
 }
 
+// heldStatement is a statement that was changed before it was signed, if change is not nil,
+// and then, or what it is held against.
+func (w *world) heldStatement(ak *forge.SoftAK, change func(*forge.Forgery), last func(*vector.Statement)) *vector.Statement {
+	f := w.Forge(ak, forge.Join{})
+	if change != nil {
+		change(f)
+	}
+	s := w.statementOf(f)
+	last(s)
+	return s
+}
+
 // wholeAnswers are attacks that only the answer of a node shows.
 func (w *world) wholeAnswers() {
 	answer := func(name, what string, change func(*forge.Forgery)) {
@@ -90,9 +102,7 @@ func (w *world) refusedOptions() {
 		{"caller-gives-qualifying-data-and-takes-any", "The caller gives qualifying data and says that any will do.", "",
 			func(s *vector.Statement) { s.Options = []string{"insecureAllowAnyQualifyingData"} }},
 	} {
-		s := w.statementOf(w.Forge(w.AKP256, forge.Join{}))
-		a.in(s)
-		w.refuse(a.name, a.what, "certify-options", s, nil)
+		w.refuse(a.name, a.what, "certify-options", w.heldStatement(w.AKP256, nil, a.in), nil)
 	}
 }
 
@@ -100,11 +110,7 @@ func (w *world) refusedOptions() {
 // its way: good evidence, and what it is good for.
 func (w *world) akTrusts() {
 	s := func(change func(*forge.Forgery), last func(*vector.Statement)) *vector.Statement {
-		f := w.Forge(w.AKP256, forge.Join{})
-		change(f)
-		s := w.statementOf(f)
-		last(s)
-		return s
+		return w.heldStatement(w.AKP256, change, last)
 	}
 	resident := func(f *forge.Forgery) {
 		f.Certify(forge.PublicArea(f.Key.Public(), forge.ResidentAttributes, forge.NoScheme))
@@ -142,7 +148,7 @@ func (w *world) tpmStatements() {
 		PrimaryHandle: tpm2.TPMRHEndorsement,
 		InPublic:      tpm2.BytesAs2B[tpm2.TPMTPublic](w.tpm.AKTemplate(tpmsim.RSA2048)),
 	}.Execute(w.shared))
-	defer w.flush(ak.ObjectHandle)
+	defer func() { forge.Must(tpm2.FlushContext{FlushHandle: ak.ObjectHandle}.Execute(w.shared)) }()
 	good := forge.TakeApart(w.good)
 	signer := tpm2.NamedHandle{Handle: ak.ObjectHandle, Name: ak.Name}
 	qd := tpm2.TPM2BData{Buffer: forge.Must(statement.ParseAttestation(good.Certify.Attest)).ExtraData}
@@ -164,11 +170,6 @@ func (w *world) tpmStatements() {
 	w.addTPMStatement(w.sessionAudit(signer, qd, own))
 }
 
-func (w *world) flush(h tpm2.TPMHandle) {
-	_, err := tpm2.FlushContext{FlushHandle: h}.Execute(w.shared)
-	forge.Check(err)
-}
-
 // certifiedNV certifies 16 bytes of the index with the AK's template.
 func (w *world) certifiedNV(signer tpm2.NamedHandle, qd tpm2.TPM2BData, own tpm2.TPMTSigScheme) (name, what string, raw []byte, sig tpm2.TPMTSignature) {
 	public := forge.Must(tpm2.NVReadPublic{NVIndex: tpmsim.AKTemplateIndexRSA}.Execute(w.shared))
@@ -182,8 +183,8 @@ func (w *world) sessionAudit(signer tpm2.NamedHandle, qd tpm2.TPM2BData, own tpm
 	session, done, err := tpm2.HMACSession(w.shared, tpm2.TPMAlgSHA256, 16, tpm2.Audit())
 	forge.Check(err)
 	defer func() { forge.Check(done()) }()
-	_, err = tpm2.GetCapability{Capability: tpm2.TPMCapTPMProperties, Property: uint32(tpm2.TPMPTManufacturer), PropertyCount: 1}.Execute(w.shared, session)
-	forge.Check(err)
+	forge.Must(tpm2.GetCapability{Capability: tpm2.TPMCapTPMProperties, Property: uint32(tpm2.TPMPTManufacturer), PropertyCount: 1}.
+		Execute(w.shared, session))
 	audit := forge.Must(tpm2.GetSessionAuditDigest{PrivacyAdminHandle: tpm2.TPMRHEndorsement, SignHandle: signer, SessionHandle: session.Handle(),
 		QualifyingData: qd, InScheme: own}.Execute(w.shared))
 	return "session-audit", "A TPM2_GetSessionAuditDigest by the node's AK", audit.AuditInfo.Bytes(), audit.Signature
@@ -209,13 +210,7 @@ func (w *world) statementIn(p *forge.Parts) *vector.Statement {
 // acceptedStatements show what each option of the lower function lets through.
 func (w *world) acceptedStatements() {
 	add := func(name, what string, ak *forge.SoftAK, change func(*forge.Forgery), last func(*vector.Statement)) {
-		f := w.Forge(ak, forge.Join{})
-		if change != nil {
-			change(f)
-		}
-		s := w.statementOf(f)
-		last(s)
-		w.accept(name, what, s, nil, nil)
+		w.accept(name, what, w.heldStatement(ak, change, last), nil, nil)
 	}
 	option := func(name string) func(*vector.Statement) {
 		return func(s *vector.Statement) { s.Options = []string{name} }
