@@ -90,13 +90,13 @@ func signedAttacks() []Live {
 // reissue has a CA certify the key that carries the trust.
 func (f *Forgery) reissue(ca *tpmsim.CA, o tpmsim.CertificateOptions) {
 	if f.EK != nil {
-		f.Sent = &Sources{Chain: f.w.certifyEK(ca, f.EK, o)}
+		f.Sent = &Sources{Chain: EKChain(ca, f.EK.Public, o)}
 		return
 	}
 	if !o.NoSAN && o.Style == 0 {
 		o.OtherName = MachineName(MachineOne)
 	}
-	f.Sent = &Sources{Chain: [][]byte{Must(ca.IssueAK(f.AK.Private.Public(), o)).Raw, ca.AKIntermediate().Raw}}
+	f.Sent = &Sources{Chain: AKChain(ca, f.AK.Private.Public(), o)}
 }
 
 // chainAttacks change which certificates are sent.

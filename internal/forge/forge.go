@@ -49,11 +49,10 @@ type SoftAK struct {
 
 // NewSoftAK has the CA certify a key in software as the AK of a machine.
 func (w *Bench) NewSoftAK(private crypto.Signer, scheme statement.KeyScheme, machine string) *SoftAK {
-	leaf := Must(w.CA.IssueAK(private.Public(), tpmsim.CertificateOptions{OtherName: MachineName(machine)}))
 	return &SoftAK{
 		Private: Repeatable{private},
 		Public:  PublicArea(private.Public(), AKAttributes, scheme),
-		Chain:   [][]byte{leaf.Raw, w.CA.AKIntermediate().Raw},
+		Chain:   AKChain(w.CA, private.Public(), tpmsim.CertificateOptions{OtherName: MachineName(machine)}),
 	}
 }
 

@@ -2,6 +2,7 @@ package forge
 
 import (
 	"cmp"
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rsa"
@@ -78,18 +79,22 @@ func (w *Bench) MakeMachines() {
 		WeakSize:     {N: OddNumber("small EK", 1024), E: 65537},
 		WeakExponent: {N: OddNumber("EK with exponent 3", 2048), E: 3},
 	} {
-		w.WeakEKs[name] = &SoftEK{Public: key, Chain: w.certifyEK(w.CA, &SoftEK{Public: key}, tpmsim.CertificateOptions{})}
+		w.WeakEKs[name] = &SoftEK{Public: key, Chain: EKChain(w.CA, key, tpmsim.CertificateOptions{})}
 	}
 }
 
 func (w *Bench) newEK(key *ecdsa.PrivateKey) *SoftEK {
-	ek := &SoftEK{Public: key.Public(), private: key}
-	ek.Chain = w.certifyEK(w.CA, ek, tpmsim.CertificateOptions{})
-	return ek
+	return &SoftEK{Public: key.Public(), private: key, Chain: EKChain(w.CA, key.Public(), tpmsim.CertificateOptions{})}
 }
 
-func (w *Bench) certifyEK(ca *tpmsim.CA, ek *SoftEK, o tpmsim.CertificateOptions) [][]byte {
-	return [][]byte{Must(ca.IssueEK(ek.Public, o)).Raw, ca.EKIntermediate().Raw}
+// EKChain is a CA's certificate for an EK, and the one above it.
+func EKChain(ca *tpmsim.CA, key crypto.PublicKey, o tpmsim.CertificateOptions) [][]byte {
+	return [][]byte{Must(ca.IssueEK(key, o)).Raw, ca.EKIntermediate().Raw}
+}
+
+// AKChain is a CA's certificate for an AK, and the one above it.
+func AKChain(ca *tpmsim.CA, key crypto.PublicKey, o tpmsim.CertificateOptions) [][]byte {
+	return [][]byte{Must(ca.IssueAK(key, o)).Raw, ca.AKIntermediate().Raw}
 }
 
 // OddNumber has that many bits, and follows from the label.

@@ -77,7 +77,7 @@ func find(output, secret []byte) string {
 	for _, r := range readings(output) {
 		want := secret
 		if r.spaceless {
-			want = withoutSpace(secret)
+			want = []byte(strings.NewReplacer(" ", "", "'", "").Replace(string(secret)))
 		}
 		if holdsPart(r.content, want) {
 			return r.form
@@ -105,26 +105,17 @@ func plain(part []byte) bool {
 	return len(slices.Compact(slices.Clone(part))) == 1
 }
 
-func withoutSpace(b []byte) []byte {
-	return []byte(strings.NewReplacer(" ", "", "'", "").Replace(string(b)))
-}
-
 // holds reports whether a secret is somewhere in v: in a string, in bytes, or in a
 // number of package math/big, however deep. It is true where v has a function in it,
 // which reflection cannot look into.
 func holds(v any, secret []byte) bool {
-	s := search{secret: secret, seen: map[visit]bool{}}
+	s := search{secret: secret, seen: map[[2]any]bool{}}
 	return s.in(reflect.ValueOf(v))
 }
 
 type search struct {
 	secret []byte
-	seen   map[visit]bool
-}
-
-type visit struct {
-	pointer uintptr
-	kind    reflect.Type
+	seen   map[[2]any]bool // by address and type
 }
 
 func (s *search) in(v reflect.Value) bool {
@@ -134,7 +125,7 @@ func (s *search) in(v reflect.Value) bool {
 	case reflect.String:
 		return bytes.Contains([]byte(v.String()), s.secret)
 	case reflect.Pointer:
-		at := visit{v.Pointer(), v.Type()}
+		at := [2]any{v.Pointer(), v.Type()}
 		if v.IsNil() || s.seen[at] {
 			return false
 		}

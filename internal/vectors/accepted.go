@@ -168,7 +168,7 @@ func (w *world) acceptedIssuers() {
 	}
 	answer := func(o tpmsim.CertificateOptions) *forge.Forgery {
 		f := w.Forge(w.AKP256, forge.Join{})
-		f.Sent = &forge.Sources{Chain: [][]byte{forge.Must(w.CA.IssueAK(f.AK.Private.Public(), o)).Raw, w.CA.AKIntermediate().Raw}}
+		f.Sent = &forge.Sources{Chain: forge.AKChain(w.CA, f.AK.Private.Public(), o)}
 		return f
 	}
 	google := w.issuersWith(func(p *vector.Profile) {

@@ -86,7 +86,7 @@ func (w *world) leafAttacks() {
 		if issuers != nil {
 			env = &vector.Environment{Issuers: issuers}
 		}
-		w.refuseChain(name, what, expect, env, forge.Must(w.CA.IssueAK(w.tpm.AKPublic(tpmsim.RSA2048), o)).Raw, w.CA.AKIntermediate().Raw)
+		w.refuseChain(name, what, expect, env, forge.AKChain(w.CA, w.tpm.AKPublic(tpmsim.RSA2048), o)...)
 	}
 	for _, a := range w.AKCertificates() {
 		add(a.Name, a.What, a.Expect, a.Change, nil)
@@ -107,7 +107,7 @@ func (w *world) leafAttacks() {
 		}}, nil)
 	// The issuer of EK certificates certifies the AK's key as an EK.
 	ek := func(name, what, expect string, o tpmsim.CertificateOptions) {
-		w.refuseChain(name, what, expect, nil, forge.Must(w.CA.IssueEK(w.tpm.AKPublic(tpmsim.RSA2048), o)).Raw, w.CA.EKIntermediate().Raw)
+		w.refuseChain(name, what, expect, nil, forge.EKChain(w.CA, w.tpm.AKPublic(tpmsim.RSA2048), o)...)
 	}
 	ek("ek-certificate-as-ak-certificate", "The AK's key has an EK certificate, below the same root.", "certificate-key-usage", tpmsim.CertificateOptions{})
 	ek("ek-certificate-with-an-aks-key-usage", "The AK's key has an EK certificate with the key usage of an AK's.", "certificate-ext-key-usage",

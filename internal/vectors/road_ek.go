@@ -40,7 +40,7 @@ func (w *world) roadEK() {
 
 // certified has the vendor certify an EK.
 func (r *roadEK) certified(public crypto.PublicKey, o tpmsim.CertificateOptions) *forge.SoftEK {
-	return &forge.SoftEK{Public: public, Chain: [][]byte{forge.Must(r.vendor.IssueEK(public, o)).Raw, r.vendor.EKIntermediate().Raw}}
+	return &forge.SoftEK{Public: public, Chain: forge.EKChain(r.vendor, public, o)}
 }
 
 // environment trusts the vendor beside the issuer of AK certificates, and takes the
@@ -105,12 +105,6 @@ func (r *roadEK) both(name, what, expect string, ek *forge.SoftEK, s forge.Sourc
 	r.refuse(name+"-in-hello", what, expect, r.hello(r.AKP256.Public.Raw, s), env)
 }
 
-// asAK has the vendor certify the EK as an AK.
-func (r *roadEK) asAK(ek *forge.SoftEK) [][]byte {
-	leaf := forge.Must(r.vendor.IssueAK(ek.Public, tpmsim.CertificateOptions{ExtKeyUsage: []oid.OID{oid.TCGKpAIKCertificate}}))
-	return [][]byte{leaf.Raw, r.vendor.AKIntermediate().Raw}
-}
-
 // certificates are EK certificates and chains that are none.
 func (r *roadEK) certificates() {
 	good := r.p256.Chain
@@ -120,8 +114,9 @@ func (r *roadEK) certificates() {
 	send("ek-intermediate-missing", "The EK certificate comes without the one above it.", "certificate-chain", good[0])
 	send("ek-intermediate-twice", "The vendor's intermediate stands there twice.", "certificate-order", good[0], good[1], good[1])
 	send("ek-certificate-of-another-vendor", "A vendor that is not trusted certified the EK.", "certificate-chain",
-		forge.Must(r.Stranger.IssueEK(r.p256.Public, tpmsim.CertificateOptions{})).Raw, r.Stranger.EKIntermediate().Raw)
-	send("ek-with-the-certificate-of-an-ak", "The vendor certified the EK as an AK.", "certificate-ext-key-usage", r.asAK(r.p256)...)
+		forge.EKChain(r.Stranger, r.p256.Public, tpmsim.CertificateOptions{})...)
+	send("ek-with-the-certificate-of-an-ak", "The vendor certified the EK as an AK.", "certificate-ext-key-usage",
+		forge.AKChain(r.vendor, r.p256.Public, tpmsim.CertificateOptions{ExtKeyUsage: []oid.OID{oid.TCGKpAIKCertificate}})...)
 
 	for _, a := range r.EKCertificates() {
 		send(a.Name, a.What, a.Expect, r.certified(r.p256.Public, a.Change).Chain...)
