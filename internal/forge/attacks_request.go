@@ -98,6 +98,11 @@ func (a *Asked) ForRecovery() {
 	a.Subject = []Rdn{Text(oid.Organization, "nodeattest:recovery"), Text(oid.CommonName, "nodeattest:recovery:"+NodeName)}
 }
 
+// ByRecoveryUser has a node's recovery user ask.
+func (a *Asked) ByRecoveryUser(node string) {
+	a.Username, a.Groups = "nodeattest:recovery:"+node, []string{"nodeattest:recovery", "system:authenticated"}
+}
+
 // As asks for another node, which has no provider ID.
 func (a *Asked) As(node string) {
 	a.Subject[1], a.Extensions = Text(oid.CommonName, "system:node:"+node), nil
@@ -273,14 +278,9 @@ func (w *Bench) nodeAttacks() []RequestAttack {
 		{Name: "node-asks-for-another-node", live: "requester-is-another-node", What: "A node's certificate asks for another node's.", Expect: "requester-other-node",
 			Change: as(OtherNode)},
 		{Name: "recovery-user-asks-for-another-node", What: "A node's recovery user asks for another node.", Expect: "requester-other-node",
-			Change: func(a *Asked) {
-				a.Username, a.Groups = "nodeattest:recovery:"+OtherNode, []string{"nodeattest:recovery", "system:authenticated"}
-			}},
+			Change: func(a *Asked) { a.ByRecoveryUser(OtherNode) }},
 		{Name: "recovery-user-asks-for-a-serving-certificate", What: "A node's recovery user asks for a serving certificate.", Expect: "requester-purpose",
-			Change: func(a *Asked) {
-				*a = *w.NodeServes()
-				a.Username, a.Groups = "nodeattest:recovery:"+NodeName, []string{"nodeattest:recovery", "system:authenticated"}
-			}},
+			Change: func(a *Asked) { *a = *w.NodeServes(); a.ByRecoveryUser(NodeName) }},
 		{Name: "node-with-another-group", live: "requester-is-a-master", What: "The node's user is in system:masters too.", Expect: "request-groups",
 			Change: func(a *Asked) { a.Groups = append(a.Groups, "system:masters") }},
 	}

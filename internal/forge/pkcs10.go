@@ -12,7 +12,6 @@ import (
 	"crypto/x509/pkix"
 	"encoding/asn1"
 	"encoding/pem"
-	"fmt"
 	"math/big"
 	"net"
 
@@ -160,9 +159,6 @@ func PKCS8(key crypto.Signer) []byte { return Must(x509.MarshalPKCS8PrivateKey(R
 func PEMBlock(label string, data []byte) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: label, Bytes: data}))
 }
-
-// ErrUnchanged says that an attack is none.
-func ErrUnchanged(name string) error { return fmt.Errorf("%s changes nothing", name) }
 
 // info changes the CertificationRequestInfo under the signature.
 func info(how func([]byte) []byte) func(*Asked) { return func(a *Asked) { a.onInfo = how } }

@@ -147,24 +147,18 @@ func (w *world) credentialsElsewhere(ek, other crypto.Signer, add func(name, wha
 	if _, isRSA := ek.(*rsa.PrivateKey); isRSA {
 		seed = "credential-seed"
 	}
-	for _, a := range []row[func(*credentialTo)]{
-		{"-for-another-ak", "The credential is for another AK than the TPM has loaded.", "credential-integrity",
-			func(c *credentialTo) { c.akName = w.AKOther.Public.Name() }},
-		{"-of-two-halves", "The idObject of one credential stands beside the seed of another, both for this EK and AK.", "credential-integrity",
-			func(c *credentialTo) {
-				c.challenge.Credential.IDObject = w.credentialFor(ek).challenge.Credential.IDObject
-			}},
-	} {
-		c := w.credentialFor(ek)
-		a.in(c)
-		add(a.name, a.what, a.expect, c)
-	}
+	c := w.credentialFor(ek)
+	c.akName = w.AKOther.Public.Name()
+	add("-for-another-ak", "The credential is for another AK than the TPM has loaded.", "credential-integrity", c)
+	c = w.credentialFor(ek)
+	c.challenge.Credential.IDObject = w.credentialFor(ek).challenge.Credential.IDObject
+	add("-of-two-halves", "The idObject of one credential stands beside the seed of another, both for this EK and AK.", "credential-integrity", c)
 	if other != nil {
-		c := w.credentialFor(other)
+		c = w.credentialFor(other)
 		c.ek = ek
 		add("-for-another-ek", "The credential is for another EK of the same kind.", seed, c)
 	}
-	c := w.credentialFor(ek)
+	c = w.credentialFor(ek)
 	c.challenge.Credential = otherParameters(ek.Public(), c.akName, c.secret)
 	if len(c.challenge.Credential.IDObject) == 2+48+34 {
 		seed = "credential-size" // the HMAC is longer than this EK's

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/asn1"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -47,7 +48,7 @@ func (w *world) pems() {
 	for _, a := range forge.PEMAttacks() {
 		text := a.Change(good)
 		if text == good {
-			forge.Check(forge.ErrUnchanged(a.Name))
+			forge.Check(fmt.Errorf("%s changes nothing", a.Name))
 		}
 		w.refuse(a.Name, a.What, a.Expect, &vector.Bundle{PEM: []byte(text)}, nil)
 	}
@@ -142,9 +143,8 @@ func (w *world) acceptedRequests() {
 	add("by-a-node", "A node asks for its next client certificate.", w.NodeAsks(), nil)
 	add("for-serving", "A node asks for a serving certificate with its own name and address.", w.NodeServes(), nil)
 	add("by-a-kubelet-for-serving", "A kubelet asks Kubernetes' own signer, with a client certificate that was issued through attestation.", w.KubeletServes(), nil)
-	changed("by-a-recovery-user", "A node's recovery user asks for a client certificate.", w.NodeAsks(), func(a *forge.Asked) {
-		a.Username, a.Groups = "nodeattest:recovery:"+forge.NodeName, []string{"nodeattest:recovery", "system:authenticated"}
-	})
+	changed("by-a-recovery-user", "A node's recovery user asks for a client certificate.", w.NodeAsks(),
+		func(a *forge.Asked) { a.ByRecoveryUser(forge.NodeName) })
 	changed("for-recovery", "A node asks for its recovery certificate.", w.NodeAsks(), (*forge.Asked).ForRecovery)
 	changed("as-a-hello", "The same request is filed under the challenge signer, for the client signer.", w.BootstrapAsks(),
 		func(a *forge.Asked) { a.Target, a.Signer = csr.SignerClientTPM, csr.SignerChallengeTPM })
