@@ -261,8 +261,7 @@ var requestMember = regexp.MustCompile(`"request":\s*"([A-Za-z0-9+/=]+)`)
 // member that stands twice, and deep nesting.
 func (t *tree) showObject(text []byte) {
 	r := strictjson.NewReader(text)
-	var fault *strictjson.Error
-	if errors.As(cmp.Or(r.Skip(), r.End()), &fault) {
+	if fault, ok := errors.AsType[*strictjson.Error](cmp.Or(r.Skip(), r.End())); ok {
 		t.fault("refused: " + fault.Error())
 	}
 	request, err := csr.ParseRequest(text)
