@@ -1,7 +1,6 @@
 package azure
 
 import (
-	"bytes"
 	"context"
 	"crypto/x509"
 	"fmt"
@@ -79,7 +78,7 @@ func (v *Verifier) fetchIssuer(ctx context.Context, c *x509.Certificate, calls *
 			continue
 		}
 		issuer, err := x509.ParseCertificate(der)
-		if err == nil && issuer.IsCA && bytes.Equal(issuer.RawSubject, c.RawIssuer) {
+		if err == nil && chain.Issued(c, issuer) {
 			return issuer, nil
 		}
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/cloud/internal/chain"
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/internal/work"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -82,6 +83,9 @@ func NewVerifier(c VerifierConfig) (*Verifier, error) {
 	}
 	if slices.Contains(c.Roots, nil) || slices.Contains(c.Intermediates, nil) {
 		return nil, refusal.Config("Roots or Intermediates", "with nil", "certificates")
+	}
+	if c.Fetcher != nil && typednil.Is(c.Fetcher) {
+		return nil, refusal.Config("Fetcher", "that is a nil pointer", "one, or nil")
 	}
 	if c.Domains == nil {
 		c.Domains = []string{DomainPublic}

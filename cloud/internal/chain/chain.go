@@ -171,15 +171,16 @@ func (s *search) each(pools []Pool, path []*x509.Certificate, f func(*x509.Certi
 				return
 			}
 			s.steps++
-			if issued(top, c) && !within(path, c) {
+			if Issued(top, c) && !within(path, c) {
 				f(c)
 			}
 		}
 	}
 }
 
-// issued reports whether a certificate names that issuer, which may be one.
-func issued(c, issuer *x509.Certificate) bool {
+// Issued reports whether a certificate names that issuer, which may be one, by its name and
+// by its key identifier where both state it. No signature is checked.
+func Issued(c, issuer *x509.Certificate) bool {
 	return issuer.BasicConstraintsValid && issuer.IsCA && bytes.Equal(c.RawIssuer, issuer.RawSubject) &&
 		(len(c.AuthorityKeyId) == 0 || len(issuer.SubjectKeyId) == 0 || bytes.Equal(c.AuthorityKeyId, issuer.SubjectKeyId))
 }
