@@ -9,10 +9,11 @@ require (
 	golang.org/x/crypto v0.58.0
 )
 
+require github.com/smallstep/pkcs7 v0.2.3
+
 require (
 	github.com/google/go-cmp v0.7.0 // indirect
 	github.com/google/go-tpm v0.9.8 // indirect
 	github.com/google/go-tpm-tools v0.4.11 // indirect
-	github.com/smallstep/pkcs7 v0.2.3
 	golang.org/x/sys v0.49.0 // indirect
 )
