@@ -71,7 +71,7 @@ func (w *Writer) Write(v Vector) error {
 	}, v.Name)
 	path := filepath.Join(w.folder, v.Name+".json")
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("%s is there already (%v)", path, err)
+		return fmt.Errorf("%s is there already", path)
 	}
 	return write(path, v)
 }
