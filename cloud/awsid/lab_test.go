@@ -59,16 +59,16 @@ type authority struct {
 	key  *rsa.PrivateKey
 }
 
-var openAuthority = sync.OnceValue(func() *authority {
-	return newAuthority(2048)
-})
+// The authorities of two regions.
+var openAuthority, openOther = sync.OnceValue(func() *authority { return newAuthority(2048, 0x1267) }),
+	sync.OnceValue(func() *authority { return newAuthority(2048, 0x1268) })
 
-func newAuthority(bits int) *authority {
+func newAuthority(bits int, serial int64) *authority {
 	key, err := rsa.GenerateKey(rand.Reader, bits)
 	if err != nil {
 		panic(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(4711), Subject: pkix.Name{Country: []string{"US"}, Organization: []string{"Amazon Web Services LLC"}},
+	template := &x509.Certificate{SerialNumber: big.NewInt(serial), Subject: pkix.Name{Country: []string{"US"}, Organization: []string{"Amazon Web Services LLC"}},
 		NotBefore: now.Add(-24 * time.Hour), NotAfter: now.Add(24 * time.Hour)}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
@@ -81,7 +81,10 @@ func newAuthority(bits int) *authority {
 	return &authority{cert, key}
 }
 
-func (a *authority) table() awsid.Certificates { return awsid.Certificates{regionOne: a.cert} }
+// table is what the tests trust.
+func table() awsid.Certificates {
+	return awsid.Certificates{regionOne: openAuthority().cert, regionTwo: openOther().cert}
+}
 
 // shape is a SignedData in parts, each to be changed before it is put together. Strings
 // are bytes as they are sent.
@@ -139,7 +142,7 @@ const contentType, messageDigest, signingTime, protection = "\x03", "\x04", "\x0
 // newShape is a good one over a document.
 func newShape(a *authority, content string) *shape {
 	s := &shape{head: "\x30\x80\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x07\x02\xa0\x80\x30\x80\x02\x01\x01", digests: sha256ID,
-		chunks: []string{content}, end: nulls, version: "\x02\x01\x01", issuer: a.cert.RawIssuer, serial: []byte{2, 2, 0x12, 0x67},
+		chunks: []string{content}, end: nulls, version: "\x02\x01\x01", issuer: a.cert.RawIssuer, serial: append([]byte{2, 2}, a.cert.SerialNumber.Bytes()...),
 		signerDigest: sha256ID, tag: 0xa0, algorithm: rsaID}
 	s.attributes = [][]byte{attribute(contentType, []byte(dataOID)), attribute(signingTime, []byte("\x17\x0d270115070002Z")), attribute(messageDigest, digestOf(content))}
 	return s

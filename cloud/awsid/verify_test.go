@@ -2,7 +2,6 @@ package awsid_test
 
 import (
 	"bytes"
-	"crypto/x509"
 	"encoding/base64"
 	"encoding/pem"
 	"errors"
@@ -38,53 +37,49 @@ func TestVerify(t *testing.T) {
 
 // Regions: one's key never speaks for another.
 func TestRegions(t *testing.T) {
-	cloud := ec2(t)
-	good, certs := document(t, machine()), cloud.Certificates()
-	content := string(mustVerify(t, good).JSON)
-	sign := func(region, content string) []byte {
-		data, err := cloud.Sign(region, []byte(content), now)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return data
+	a, b := openAuthority(), openOther()
+	there := strings.ReplaceAll(goodJSON, regionOne, regionTwo)
+	renamed := newShape(b, goodJSON)
+	renamed.serial = newShape(a, goodJSON).serial
+	for name, c := range map[string]struct {
+		pkcs7 []byte
+		want  refusal.Check
+	}{
+		"as it is":                               {newShape(a, goodJSON).marshal(a), ""},
+		"of the other region":                    {newShape(b, there).marshal(b), ""},
+		"signed by another region":               {newShape(b, goodJSON).marshal(b), awsid.CheckSigner},
+		"naming another region":                  {newShape(a, there).marshal(a), awsid.CheckSigner},
+		"naming a region that nobody knows":      {newShape(a, strings.ReplaceAll(goodJSON, regionOne, "eu-test-9")).marshal(a), awsid.CheckRegion},
+		"another region's serial number":         {renamed.marshal(b), awsid.CheckSignature},
+		"another document under good attributes": {bytes.Replace(newShape(a, goodJSON).marshal(a), []byte("123456789012"), []byte("123456789013"), 1), awsid.CheckDigest},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, err := awsid.Verify(c.pkcs7, table(), now)
+			expect(t, d, err, c.want)
+			keep(t, "region "+name, c.pkcs7, c.want)
+		})
 	}
-	weak := newAuthority(1024)
+}
+
+func TestTables(t *testing.T) {
+	a, b := openAuthority(), openOther()
+	good, weak := newShape(a, goodJSON).marshal(a), newAuthority(1024, 0x1269)
 	for name, c := range map[string]struct {
 		pkcs7        []byte
 		certificates awsid.Certificates
 		want         refusal.Check
 	}{
-		"as it is":                               {good, certs, ""},
-		"signed by another region":               {sign(regionTwo, content), certs, awsid.CheckSigner},
-		"naming another region":                  {sign(regionOne, strings.ReplaceAll(content, regionOne, regionTwo)), certs, awsid.CheckSigner},
-		"naming a region that nobody knows":      {sign(regionOne, strings.ReplaceAll(content, regionOne, "eu-test-9")), certs, awsid.CheckRegion},
-		"another region's serial number":         {bytes.Replace(sign(regionTwo, content), serialOf(certs[regionTwo]), serialOf(certs[regionOne]), 1), certs, awsid.CheckSignature},
-		"the table's certificates swapped":       {good, awsid.Certificates{regionOne: certs[regionTwo], regionTwo: certs[regionOne]}, awsid.CheckSigner},
-		"a table without the region":             {good, awsid.Certificates{regionTwo: certs[regionTwo]}, awsid.CheckRegion},
-		"a table with nil":                       {good, awsid.Certificates{regionOne: nil}, awsid.CheckRegion},
-		"an empty table":                         {good, nil, refusal.CheckConfig},
-		"a table of certificates of /signature":  {newShape(weak, goodJSON).marshal(weak), awsid.Certificates{regionOne: weak.cert}, refusal.CheckConfig},
-		"another document under good attributes": {bytes.Replace(good, []byte("123456789012"), []byte("123456789013"), 1), certs, awsid.CheckDigest},
+		"swapped":                    {good, awsid.Certificates{regionOne: b.cert, regionTwo: a.cert}, awsid.CheckSigner},
+		"without the region":         {good, awsid.Certificates{regionTwo: b.cert}, awsid.CheckRegion},
+		"with nil":                   {good, awsid.Certificates{regionOne: nil}, awsid.CheckRegion},
+		"empty":                      {good, nil, refusal.CheckConfig},
+		"certificates of /signature": {newShape(weak, goodJSON).marshal(weak), awsid.Certificates{regionOne: weak.cert}, refusal.CheckConfig},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, err := awsid.Verify(c.pkcs7, c.certificates, now)
 			expect(t, d, err, c.want)
 		})
 	}
-}
-
-func mustVerify(t *testing.T, data []byte) *awsid.Document {
-	t.Helper()
-	d, err := awsid.Verify(data, ec2(t).Certificates(), now)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d
-}
-
-// serialOf is a serial number of 8 bytes, as in DER.
-func serialOf(c *x509.Certificate) []byte {
-	return append([]byte{2, 8}, c.SerialNumber.FillBytes(make([]byte, 8))...)
 }
 
 func TestTimes(t *testing.T) {
@@ -103,7 +98,7 @@ func TestTimes(t *testing.T) {
 		"before it":                 {a.cert.NotBefore.Add(-time.Second), awsid.CheckExpired},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d, err := awsid.Verify(data, a.table(), c.at)
+			d, err := awsid.Verify(data, table(), c.at)
 			expect(t, d, err, c.want)
 		})
 	}
@@ -111,7 +106,7 @@ func TestTimes(t *testing.T) {
 
 // TestShapes changes one thing of the encoding, and signs again.
 func TestShapes(t *testing.T) {
-	a, other := openAuthority(), newAuthority(2048)
+	a, other := openAuthority(), openOther()
 	drop := func(n int) func(*shape) { return func(s *shape) { s.attributes = slices.Delete(s.attributes, n, n+1) } }
 	put := func(n int, b []byte) func(*shape) { return func(s *shape) { s.attributes[n] = b } }
 	insert := func(n int, b []byte) func(*shape) {
@@ -172,8 +167,10 @@ func TestShapes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newShape(a, goodJSON)
 			c.change(s)
-			d, err := awsid.Verify(s.marshal(a), a.table(), now)
+			data := s.marshal(a)
+			d, err := awsid.Verify(data, table(), now)
 			expect(t, d, err, c.want)
+			keep(t, "shape "+name, data, c.want)
 		})
 	}
 }
@@ -224,8 +221,10 @@ func TestClaims(t *testing.T) {
 		"not UTF-8":                     {replace("{", "{\"x\" : \"\xff\", "), awsid.CheckClaims},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d, err := awsid.Verify(newShape(a, c.json).marshal(a), a.table(), now)
+			data := newShape(a, c.json).marshal(a)
+			d, err := awsid.Verify(data, table(), now)
 			expect(t, d, err, c.want)
+			keep(t, "claims "+name, data, c.want)
 		})
 	}
 }
@@ -250,8 +249,11 @@ func TestInputs(t *testing.T) {
 		"the document by itself": {[]byte(goodJSON), awsid.CheckEncoding},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d, err := awsid.Verify(c.data, a.table(), now)
+			d, err := awsid.Verify(c.data, table(), now)
 			expect(t, d, err, c.want)
+			if len(c.data) < 2*awsid.MaxSize {
+				keep(t, "input "+name, c.data, c.want)
+			}
 		})
 	}
 	if len(full) != awsid.MaxSize {
@@ -260,10 +262,10 @@ func TestInputs(t *testing.T) {
 	for n := range good { // the smallest changes
 		bad := bytes.Clone(good)
 		bad[n] ^= 1
-		if d, err := awsid.Verify(bad, a.table(), now); err == nil || d != nil {
+		if d, err := awsid.Verify(bad, table(), now); err == nil || d != nil {
 			t.Errorf("byte %d changed: %+v", n, d)
 		}
-		if d, err := awsid.Verify(good[:n], a.table(), now); err == nil || d != nil {
+		if d, err := awsid.Verify(good[:n], table(), now); err == nil || d != nil {
 			t.Errorf("cut to %d bytes: %+v", n, d)
 		}
 	}

@@ -83,11 +83,14 @@ func orElse(s, otherwise string) string {
 	return s
 }
 
-// Root, Intermediate and Leaf are the cloud's certificates; the last one signs documents,
-// and is inside of them.
-func (a *Azure) Root() *x509.Certificate         { return a.root.cert }
+// Root is the root of all documents.
+func (a *Azure) Root() *x509.Certificate { return a.root.cert }
+
+// Intermediate issued the leaf. No document has it.
 func (a *Azure) Intermediate() *x509.Certificate { return a.intermediate.cert }
-func (a *Azure) Leaf() *x509.Certificate         { return a.leaf.cert }
+
+// Leaf is the certificate of the key that signs documents, and is inside of them.
+func (a *Azure) Leaf() *x509.Certificate { return a.leaf.cert }
 
 // azureContent is what a document says, in Azure's order.
 type azureContent struct {

@@ -3,6 +3,8 @@ package gce_test
 import (
 	"bytes"
 	"context"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"errors"
 	"slices"
 	"sync"
@@ -12,6 +14,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/attest/document"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/cloud/cloudtest"
 	"github.com/nodeattest/nodeattest/cloud/gce"
 	"github.com/nodeattest/nodeattest/csr"
@@ -97,12 +100,12 @@ func TestWeakKinds(t *testing.T) {
 	}{
 		"any key": {func(_ attest.Kind, cloud *cloudtest.GCE) attest.Kind {
 			return weakKind(t, func(_ context.Context, token []byte, now time.Time) (*gce.Details, error) {
-				return verifyNaively(string(token), cloud.Keys(), now, "signature")
+				return verifyNaively(string(token), cloud.Keys(), now, jws.CheckSignature, jws.CheckKeyID)
 			})
 		}, []string{"document-forged"}},
 		"no clock": {func(_ attest.Kind, cloud *cloudtest.GCE) attest.Kind {
 			return weakKind(t, func(_ context.Context, token []byte, now time.Time) (*gce.Details, error) {
-				return verifyNaively(string(token), cloud.Keys(), now, "expired", "future")
+				return verifyNaively(string(token), cloud.Keys(), now, gce.CheckExpired, gce.CheckFuture)
 			})
 		}, []string{"document-of-yesterday", "document-of-tomorrow"}},
 		"nothing forgotten": {func(_ attest.Kind, cloud *cloudtest.GCE) attest.Kind {
@@ -356,4 +359,18 @@ func TestRefusedJoins(t *testing.T) {
 
 func engineOf(claims map[string]any) map[string]any {
 	return claims["google"].(map[string]any)["compute_engine"].(map[string]any)
+}
+
+// The identity is that of the machine's AK certificate.
+func TestSameIdentityAsAKCertificate(t *testing.T) {
+	m := instance(1)
+	value, err := m.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := []int{1, 3, 6, 1, 4, 1, 11129, 2, 1, 21}
+	got, err := tpmcert.GCEIdentity{}.Identify(&x509.Certificate{Extensions: []pkix.Extension{{Id: id, Value: value}}})
+	if d := (&gce.Details{Instance: m}); err != nil || got != d.Machine() {
+		t.Errorf("%q, %v, want %q", got, err, d.Machine())
+	}
 }

@@ -167,7 +167,6 @@ type claims struct {
 	audience, issuer, subject, party *string
 	email                            string
 	issuedAt, expires                *int64
-	google                           bool
 	engine                           *engine
 }
 

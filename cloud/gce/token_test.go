@@ -2,8 +2,6 @@ package gce_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
 	"encoding/base64"
@@ -129,6 +127,7 @@ func TestClaims(t *testing.T) {
 			}
 			d, err := gce.VerifyToken(t.Context(), token, audience, trust(t, cloud), now)
 			expect(t, d, err, c.want)
+			keep(t, "claims "+name, token, c.want)
 		})
 	}
 }
@@ -167,6 +166,7 @@ func TestPayloads(t *testing.T) {
 			}
 			d, err := gce.VerifyToken(t.Context(), token, audience, trust(t, cloud), now)
 			expect(t, d, err, gce.CheckClaims)
+			keep(t, "payload "+name, token, gce.CheckClaims)
 		})
 	}
 }
@@ -203,16 +203,12 @@ func TestForgedTokens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	curve, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
 	// A configuration that trusts a key of another algorithm, too.
-	es256, err := jws.NewKey(&curve.PublicKey, jws.KeyOptions{KeyID: "es"})
+	es256, err := openES256()
 	if err != nil {
 		t.Fatal(err)
 	}
-	keys.Keys = keySet(t, append(cloud.Keys(), es256)...)
+	keys.Keys = keySet(t, append(cloud.Keys(), es256.Key())...)
 
 	for name, c := range map[string]struct {
 		token string
@@ -227,12 +223,12 @@ func TestForgedTokens(t *testing.T) {
 		"an unsigned part beside":           {good + "." + evil, jws.CheckForm},
 		"an unsigned token in front":        {head + "." + evil + "." + good, jws.CheckForm},
 		"alg none":                          {header(`{"alg":"none","kid":"`+kid+`","typ":"JWT"}`) + ".", jws.CheckAlgorithm},
-		"alg None":                          {header(`{"alg":"None","kid":"`+kid+`","typ":"JWT"}`) + ".", jws.CheckAlgorithm},
+		"alg in another case":               {header(`{"alg":"None","kid":"`+kid+`","typ":"JWT"}`) + ".", jws.CheckAlgorithm},
 		"alg HS256 under the public key":    {header(`{"alg":"HS256","kid":"`+kid+`","typ":"JWT"}`) + "." + signature, jws.CheckAlgorithm},
 		"alg PS256":                         {header(`{"alg":"PS256","kid":"`+kid+`","typ":"JWT"}`) + "." + signature, jws.CheckAlgorithm},
 		"alg RS512":                         {header(`{"alg":"RS512","kid":"`+kid+`","typ":"JWT"}`) + "." + signature, jws.CheckAlgorithm},
 		"alg twice":                         {header(`{"alg":"RS256","alg":"none","kid":"`+kid+`","typ":"JWT"}`) + "." + signature, jws.CheckHeader},
-		"ES256 by a key of the set":         {signed(jws.NewSigner(curve, jws.SignerOptions{KeyID: "es", Type: jws.TypeJWT})), jws.CheckAlgorithm},
+		"ES256 by a key of the set":         {signed(es256, nil), jws.CheckAlgorithm},
 		"no kid":                            {header(`{"alg":"RS256","typ":"JWT"}`) + "." + signature, jws.CheckKeyID},
 		"an unknown kid":                    {header(`{"alg":"RS256","kid":"x","typ":"JWT"}`) + "." + signature, jws.CheckKeyID},
 		"the kid of a key of another kind":  {header(`{"alg":"RS256","kid":"es","typ":"JWT"}`) + "." + signature, jws.CheckAlgorithm},
@@ -245,12 +241,13 @@ func TestForgedTokens(t *testing.T) {
 		"a line end":                        {good + "\n", jws.CheckBase64},
 		"nothing":                           {"", gce.CheckSize},
 		"a byte too long":                   {head + "." + strings.Repeat("A", gce.MaxTokenSize-len(head)-len(signature)-1) + "." + signature, gce.CheckSize},
-		"a mebibyte":                        {strings.Repeat("A.", 1<<19), gce.CheckSize},
+		"nine kibibytes":                    {strings.Repeat("A.", 9<<9), gce.CheckSize},
 		"another cloud with the same claim": {tokenOf(t, other.Token, audience), jws.CheckKeyID},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, err := gce.VerifyToken(t.Context(), c.token, audience, keys, now)
 			expect(t, d, err, c.want)
+			keep(t, "token "+name, c.token, c.want)
 			if err != nil && (strings.Contains(err.Error(), signature) || strings.Contains(err.Error(), body)) {
 				t.Errorf("the token is in %v", err)
 			}
@@ -265,6 +262,12 @@ func tokenOf(t *testing.T, token func(oid.GCEInstance, string) (string, error), 
 		t.Fatal(err)
 	}
 	return s
+}
+
+// A huge token is refused before it is looked at.
+func TestHugeToken(t *testing.T) {
+	d, err := gce.VerifyToken(t.Context(), strings.Repeat("A.", 1<<19), audience, trust(t, google(t)), now)
+	expect(t, d, err, gce.CheckSize)
 }
 
 // Keys that cannot be had now decide nothing.

@@ -10,6 +10,7 @@ import (
 	"github.com/nodeattest/nodeattest/cloud/azure"
 	"github.com/nodeattest/nodeattest/cloud/cloudtest"
 	"github.com/nodeattest/nodeattest/cloud/gce"
+	"github.com/nodeattest/nodeattest/cloud/nitro"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -39,6 +40,7 @@ type world struct {
 	vendor   *tpmsim.CA
 	google   *cloudtest.GCE
 	azure    *cloudtest.Azure
+	nitro    *cloudtest.Nitro
 	machines []*machine
 	servers  []*cloudtest.Server
 }
@@ -55,6 +57,9 @@ func newWorld() (*world, error) {
 	if w.azure, err = cloudtest.OpenAzure(cloudtest.AzureOptions{}); err != nil {
 		return nil, err
 	}
+	if w.nitro, err = cloudtest.OpenNitro(); err != nil {
+		return nil, err
+	}
 	byEK, err := w.byEK("server-1")
 	if err != nil {
 		return nil, err
@@ -67,7 +72,9 @@ func newWorld() (*world, error) {
 	byToken.stranger, byToken.otherWay = w.byToken(666), w.byAK(2)
 	byAzure := w.byAzure("b1310a36-d400-46f6-82cb-6217df846586")
 	byAzure.stranger = w.byAzure("00000000-d400-46f6-82cb-6217df846586")
-	w.machines = []*machine{byAK, byEK, byToken, byAzure}
+	byNitroTPM := w.byNitroTPM("i-0123456789abcdef0")
+	byNitroTPM.stranger = w.byNitroTPM("i-0fedcba9876543210")
+	w.machines = []*machine{byAK, byEK, byToken, byAzure, byNitroTPM}
 	for n, m := range w.machines {
 		m.nodeName = "node-" + strconv.Itoa(n+1)
 	}
@@ -153,6 +160,16 @@ func (w *world) byAzure(vmID string) *machine {
 	return &machine{what: "an attested document of Azure's", provider: azure.Provider, identity: attest.Identity("azure:" + azureSubscription + "/" + vmID),
 		prover: func() (attest.Prover, func() error, error) {
 			prover, err := azure.NewProver(azure.SourceOptions{URL: server.URL}) // on a machine: azure.SourceOptions{}
+			return prover, noEnd, err
+		}}
+}
+
+// byNitroTPM is a cloud's machine whose TPM the hypervisor speaks for.
+func (w *world) byNitroTPM(instanceID string) *machine {
+	ask := w.nitro.Asker(cloudtest.NitroMachine{InstanceID: instanceID, Region: "eu-west-1"}) // on a machine: nitro.Tool("")
+	return &machine{what: "an attestation document of its NitroTPM's", provider: nitro.Provider, identity: attest.Identity("aws:aws/eu-west-1/" + instanceID),
+		prover: func() (attest.Prover, func() error, error) {
+			prover, err := nitro.NewProver(nitro.SourceConfig{Ask: ask})
 			return prover, noEnd, err
 		}}
 }

@@ -59,7 +59,17 @@ func Example() {
 	//   refused: its answer, 11 minutes later                  answer-late
 	//   refused: another machine of this kind                  not-a-member
 	//
-	// 4 machines joined, 26 attacks were refused.
+	// node-5 joins by an attestation document of its NitroTPM's
+	//   asserted: aws:aws/eu-west-1/i-0123456789abcdef0
+	//   certificate for CN=system:node:node-5,O=system:nodes
+	//   refused: its evidence, for another key                 binding-request
+	//   refused: its evidence, for another node                binding-request
+	//   refused: its answer, with another bootstrap token      binding-requester
+	//   refused: its answer, in another cluster                binding-cluster
+	//   refused: its answer, 11 minutes later                  answer-late
+	//   refused: another machine of this kind                  not-a-member
+	//
+	// 5 machines joined, 32 attacks were refused.
 }
 
 // A machine that is known by one kind of evidence is refused by the other that it has,

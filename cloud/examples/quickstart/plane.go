@@ -17,6 +17,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/cloud/azure"
 	"github.com/nodeattest/nodeattest/cloud/gce"
+	"github.com/nodeattest/nodeattest/cloud/nitro"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/jws"
 )
@@ -105,7 +106,16 @@ func newKinds(w *world) ([]attest.Kind, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []attest.Kind{byTPM, byGCE, byAzure}, nil
+
+	nitroVerifier, err := nitro.NewVerifier(nitro.VerifierConfig{Roots: []*x509.Certificate{w.nitro.Root()}})
+	if err != nil {
+		return nil, err
+	}
+	byNitroTPM, err := nitro.NewKind(nitro.KindConfig{Verifier: nitroVerifier})
+	if err != nil {
+		return nil, err
+	}
+	return []attest.Kind{byTPM, byGCE, byAzure, byNitroTPM}, nil
 }
 
 // inventory answers the node policy: is there a machine for this node?
