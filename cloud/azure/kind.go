@@ -18,14 +18,13 @@ const Provider = "azure"
 // CheckSubscription: the machine is of a subscription that is not among those that count.
 const CheckSubscription refusal.Check = "azure-subscription"
 
-// KindConfig is what the kind is made of.
+// KindConfig is what the kind is made of. Both fields are needed.
 type KindConfig struct {
-	// Verifier verifies the documents. It is needed.
+	// Verifier verifies the documents.
 	Verifier *Verifier
-	// Subscriptions are the ids of the subscriptions whose machines count, UUIDs in any
-	// case of letters. Nil lets every customer's machines through to membership, which
-	// must then be a list: trust on first use without subscriptions is refused when the
-	// [attest.Verifier] is made.
+	// Subscriptions are the IDs of the subscriptions whose machines may join, UUIDs in any
+	// case of letters: an attacker has a subscription of their own, and Azure's word about
+	// its machines. It is copied.
 	Subscriptions []string
 }
 
@@ -35,10 +34,10 @@ func NewKind(c KindConfig) (*document.Kind, error) {
 	if c.Verifier == nil {
 		return nil, refusal.Config("Verifier", "", "one")
 	}
-	p := &platform{verifier: c.Verifier}
-	if c.Subscriptions != nil && len(c.Subscriptions) == 0 {
-		return nil, refusal.Config("Subscriptions", "", "at least one, or nil")
+	if len(c.Subscriptions) == 0 {
+		return nil, refusal.Config("Subscriptions", "", "the IDs of the subscriptions whose machines may join")
 	}
+	p := &platform{verifier: c.Verifier}
 	for _, s := range c.Subscriptions {
 		if !validUUID(strings.ToLower(s)) {
 			return nil, refusal.Config("Subscriptions", refusal.Quote(s), "UUIDs")
@@ -51,7 +50,7 @@ func NewKind(c KindConfig) (*document.Kind, error) {
 // platform is the [document.Platform] of Azure.
 type platform struct {
 	verifier      *Verifier
-	subscriptions []string // in lower case; nil for all
+	subscriptions []string // in lower case
 }
 
 // Read reads a document and verifies nothing.
@@ -77,7 +76,7 @@ func (p *platform) claims(d *Document) (*document.Claims, error) {
 	if err != nil {
 		return nil, err
 	}
-	if p.subscriptions != nil && !slices.Contains(p.subscriptions, d.SubscriptionID) {
+	if !slices.Contains(p.subscriptions, d.SubscriptionID) {
 		return nil, refuse(CheckSubscription, d.SubscriptionID, "one of "+refusal.Quotes(p.subscriptions))
 	}
 	value, err := d.value()

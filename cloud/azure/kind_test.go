@@ -98,25 +98,25 @@ func TestConformance(t *testing.T) {
 	untrusting := cloudVerifier(t, ours.cloud) // for who trusts everybody
 	untrusting.roots[string(theirs.cloud.Root().RawSubject)] = append(untrusting.roots[string(theirs.cloud.Root().RawSubject)], theirs.cloud.Root())
 	untrusting.intermediates[string(theirs.cloud.Intermediate().RawSubject)] = append(untrusting.intermediates[string(theirs.cloud.Intermediate().RawSubject)], theirs.cloud.Intermediate())
+	strict := &platform{verifier, []string{testSubscription}}
 	claimed := attest.Identity("azure:" + testSubscription + "/b1310a36-d400-46f6-82cb-6217df846581")
 	for name, c := range map[string]struct {
 		platform document.Platform
 		want     []string
 	}{
-		"as it is":            {&platform{verifier: verifier}, nil},
-		"with a subscription": {&platform{verifier: verifier, subscriptions: []string{testSubscription}}, nil},
-		"nothing verified": {&weakPlatform{platform: &platform{verifier: verifier}, verify: func(p *platform, data []byte, _ time.Time, _ *attest.Budget) (*document.Claims, error) {
+		"as it is": {strict, nil},
+		"nothing verified": {&weakPlatform{platform: strict, verify: func(p *platform, data []byte, _ time.Time, _ *attest.Budget) (*document.Claims, error) {
 			return p.Read(data)
 		}}, []string{"evidence-byte-changed", "evidence-last-byte-changed", "document-forged", "document-of-yesterday", "document-of-tomorrow"}},
-		"every root trusted": {&platform{verifier: untrusting}, []string{"document-forged"}},
-		"time of the document": {&weakPlatform{platform: &platform{verifier: verifier}, verify: func(p *platform, data []byte, _ time.Time, budget *attest.Budget) (*document.Claims, error) {
+		"every root trusted": {&platform{untrusting, []string{testSubscription}}, []string{"document-forged"}},
+		"time of the document": {&weakPlatform{platform: strict, verify: func(p *platform, data []byte, _ time.Time, budget *attest.Budget) (*document.Claims, error) {
 			d, err := ParseInsecure(data)
 			if err != nil {
 				return nil, err
 			}
 			return p.Verify(context.Background(), data, d.CreatedOn, budget)
 		}}, []string{"document-of-yesterday", "document-of-tomorrow"}},
-		"machine not looked at": {&weakPlatform{platform: &platform{verifier: verifier}, find: func(c *document.Claims) { c.Machine = claimed }}, // machine-1, whoever it is
+		"machine not looked at": {&weakPlatform{platform: strict, find: func(c *document.Claims) { c.Machine = claimed }}, // machine-1, whoever it is
 			[]string{"honest-second-machine", "document-of-another-machine"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -132,6 +132,11 @@ func TestConformance(t *testing.T) {
 			outcomes := attesttest.Try(context.Background(), v.Registrations()[0].Provider, world)
 			if got := attesttest.GotIn(outcomes); !slices.Equal(got, c.want) {
 				t.Errorf("got in: %q, want %q", got, c.want)
+				for _, o := range outcomes {
+					if o.Fault != "" {
+						t.Log(o.Name, o.Err)
+					}
+				}
 			}
 			if len(outcomes) < 100 {
 				t.Errorf("%d attacks", len(outcomes))
@@ -169,14 +174,15 @@ func TestClaims(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			if c.subscriptions == nil {
+				c.subscriptions = []string{testSubscription, another}
+			}
 			kind := &platform{verifier: verifier}
-			if c.subscriptions != nil {
-				if _, err := NewKind(KindConfig{Verifier: verifier, Subscriptions: c.subscriptions}); err != nil {
-					t.Fatal(err)
-				}
-				for _, s := range c.subscriptions {
-					kind.subscriptions = append(kind.subscriptions, strings.ToLower(s))
-				}
+			if _, err := NewKind(KindConfig{Verifier: verifier, Subscriptions: c.subscriptions}); err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range c.subscriptions {
+				kind.subscriptions = append(kind.subscriptions, strings.ToLower(s))
 			}
 			_, err1 := kind.Read(data)
 			claims, err2 := kind.Verify(context.Background(), data, time.Now(), work.New(4))
@@ -260,9 +266,11 @@ func TestConfig(t *testing.T) {
 	}
 	v := newVerifier(t, good)
 	for name, c := range map[string]KindConfig{
-		"no verifier":           {},
-		"no subscriptions":      {Verifier: v, Subscriptions: []string{}},
-		"a subscription's name": {Verifier: v, Subscriptions: []string{"production"}},
+		"no verifier":                     {},
+		"no verifier, but a subscription": {Subscriptions: []string{testSubscription}},
+		"no subscriptions":                {Verifier: v},
+		"an empty subscription":           {Verifier: v, Subscriptions: []string{testSubscription, ""}},
+		"a subscription's name":           {Verifier: v, Subscriptions: []string{"production"}},
 	} {
 		if _, err := NewKind(c); !errors.Is(err, refusal.CheckConfig) {
 			t.Errorf("%s: %v", name, err)

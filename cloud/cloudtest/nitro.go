@@ -10,6 +10,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/binary"
 	"math/big"
+	"sync"
 	"testing"
 	"time"
 )
@@ -23,7 +24,20 @@ type Nitro struct {
 	// hours.
 	Now func() time.Time
 
-	root *nitroAuthority
+	root   *nitroAuthority
+	issued *nitroIssued
+}
+
+// nitroIssued are the certificates of modules, which are used while they are valid.
+type nitroIssued struct {
+	mu    sync.Mutex
+	chain map[string][]*nitroChain
+}
+
+// nitroChain is a leaf and what is above it, the root first.
+type nitroChain struct {
+	leaf   *nitroAuthority
+	bundle []*x509.Certificate
 }
 
 // NitroMachine is an instance with a NitroTPM.
@@ -46,7 +60,7 @@ func OpenNitro() (*Nitro, error) {
 	now := time.Now()
 	root, err := issueNitro(nil, &x509.Certificate{Subject: nitroName("aws.nitro-enclaves"), MaxPathLen: -1,
 		NotBefore: now.AddDate(-15, 0, 0), NotAfter: now.AddDate(15, 0, 0), IsCA: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign | x509.KeyUsageDigitalSignature})
-	return &Nitro{root: root}, err
+	return &Nitro{root: root, issued: &nitroIssued{chain: map[string][]*nitroChain{}}}, err
 }
 
 // Root is the root of all documents.
@@ -72,7 +86,7 @@ func (n *Nitro) Enclave(m NitroMachine, nonce, userData []byte) ([]byte, error) 
 // sign makes the certificates of now and signs a document with them.
 func (n *Nitro) sign(m NitroMachine, module, pcrs string, nonce, userData []byte) ([]byte, error) {
 	now := clock(n.Now).UTC().Truncate(time.Millisecond)
-	leaf, bundle, err := n.chain(m.InstanceID, m.InstanceID+module, m.Region, now)
+	c, err := n.current(m.InstanceID, m.InstanceID+module, m.Region, now)
 	if err != nil {
 		return nil, err
 	}
@@ -93,16 +107,16 @@ func (n *Nitro) sign(m NitroMachine, module, pcrs string, nonce, userData []byte
 		}
 		p.head(0, uint64(i)).bytes(value)
 	}
-	p.text("certificate").bytes(leaf.cert.Raw)
-	p.text("cabundle").head(4, uint64(len(bundle)))
-	for _, c := range bundle {
-		p.bytes(c.Raw)
+	p.text("certificate").bytes(c.leaf.cert.Raw)
+	p.text("cabundle").head(4, uint64(len(c.bundle)))
+	for _, above := range c.bundle {
+		p.bytes(above.Raw)
 	}
 	p.text("public_key").bytes(nil)
 	p.text("user_data").bytes(userData)
 	p.text("nonce").bytes(nonce)
 	p.b = append(p.b, 0xff)
-	return signNitro(leaf.key, p.b)
+	return signNitro(c.leaf.key, p.b)
 }
 
 // signNitro makes a COSE_Sign1 (RFC 9052, 4.2) with ES384 and without a tag.
@@ -122,9 +136,30 @@ func signNitro(key *ecdsa.PrivateKey, payload []byte) ([]byte, error) {
 	return out.b, nil
 }
 
-// chain makes the certificates of an instance below the root, and of a module on it: the
-// leaf, and the others with the root first.
-func (n *Nitro) chain(instance, module, region string, now time.Time) (*nitroAuthority, []*x509.Certificate, error) {
+// current are the certificates of a module at a time, old ones while they are good, as the
+// real platform keeps them.
+func (n *Nitro) current(instance, module, region string, now time.Time) (*nitroChain, error) {
+	n.issued.mu.Lock()
+	defer n.issued.mu.Unlock()
+	key := module + "." + region
+	for _, c := range n.issued.chain[key] {
+		if leaf := c.leaf.cert; !now.Before(leaf.NotBefore.Add(nitroBefore)) && now.Before(leaf.NotAfter.Add(-time.Hour)) {
+			return c, nil
+		}
+	}
+	c, err := n.chain(instance, module, region, now)
+	if err != nil {
+		return nil, err
+	}
+	n.issued.chain[key] = append(n.issued.chain[key], c)
+	return c, nil
+}
+
+// nitroBefore is how long before the first document a leaf begins.
+const nitroBefore = 3 * time.Second
+
+// chain makes the certificates of an instance below the root, and of a module on it.
+func (n *Nitro) chain(instance, module, region string, now time.Time) (*nitroChain, error) {
 	bundle, above := []*x509.Certificate{n.root.cert}, n.root
 	for _, c := range []struct {
 		name          string
@@ -134,7 +169,7 @@ func (n *Nitro) chain(instance, module, region string, now time.Time) (*nitroAut
 		{"0123456789abcdef." + region + ".aws.nitro-enclaves", 4 * 24 * time.Hour, 16 * 24 * time.Hour, false},
 		{"fedcba9876543210.zonal." + region + ".aws.nitro-enclaves", 24 * time.Hour, 5 * 24 * time.Hour, false},
 		{instance + "." + region + ".aws.nitro-enclaves", time.Hour, 23 * time.Hour, false},
-		{module + "." + region + ".aws", 3 * time.Second, 3 * time.Hour, true},
+		{module + "." + region + ".aws", nitroBefore, 3 * time.Hour, true},
 	} {
 		template := &x509.Certificate{Subject: nitroName(c.name), NotBefore: now.Add(-c.before), NotAfter: now.Add(c.after), IsCA: !c.leaf,
 			KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageContentCommitment}
@@ -144,13 +179,13 @@ func (n *Nitro) chain(instance, module, region string, now time.Time) (*nitroAut
 		}
 		var err error
 		if above, err = issueNitro(above, template); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		if !c.leaf {
 			bundle = append(bundle, above.cert)
 		}
 	}
-	return above, bundle, nil
+	return &nitroChain{above, bundle}, nil
 }
 
 type nitroAuthority struct {

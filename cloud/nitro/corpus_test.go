@@ -137,7 +137,7 @@ func TestRecordedBits(t *testing.T) {
 	v := recordedVerifier(t)
 	data := readFile(t, "tpm-reclaim.cose")
 	made := time.Date(2026, 6, 18, 5, 10, 49, 0, time.UTC)
-	for n := 0; n < len(data); n += 3 { // every bit would be 40,000 signatures
+	for n := 0; n < len(data); n += 11 { // every bit would be 40,000 signatures
 		changed := append([]byte(nil), data...)
 		changed[n] ^= 1 << (n % 8)
 		if _, err := v.Verify(context.Background(), changed, made); err == nil {

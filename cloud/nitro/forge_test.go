@@ -94,9 +94,11 @@ type bench struct {
 
 var newBench = sync.OnceValue(func() *bench { return &bench{newPlatform(), newPlatform()} })
 
+func (b *bench) roots() []*x509.Certificate { return []*x509.Certificate{b.root.Certificate} }
+
 func (b *bench) verifier(t testing.TB) *Verifier {
 	t.Helper()
-	v, err := NewVerifier(VerifierConfig{Roots: []*x509.Certificate{b.root.Certificate}})
+	v, err := NewVerifier(VerifierConfig{Roots: b.roots()})
 	if err != nil {
 		t.Fatal(err)
 	}

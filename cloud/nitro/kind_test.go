@@ -119,6 +119,11 @@ func TestConformance(t *testing.T) {
 			outcomes := attesttest.Try(context.Background(), v.Registrations()[0].Provider, world)
 			if got := attesttest.GotIn(outcomes); !slices.Equal(got, c.want) {
 				t.Errorf("got in: %q, want %q", got, c.want)
+				for _, o := range outcomes {
+					if o.Fault != "" {
+						t.Log(o.Name, o.Err)
+					}
+				}
 			}
 			if len(outcomes) < 100 {
 				t.Errorf("%d attacks", len(outcomes))
