@@ -153,13 +153,13 @@ func (v *Verifier) verify(ctx context.Context, document []byte, now time.Time, b
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // signer is the one certificate, which must be the one that the signer names.
-func (s *signedData) signer() (*x509.Certificate, error) {
-	leaf, err := x509.ParseCertificate(s.certificate)
+func (d *signedData) signer() (*x509.Certificate, error) {
+	leaf, err := x509.ParseCertificate(d.certificate)
 	if err != nil {
 		return nil, &refusal.Error{Check: CheckEncoding, Got: "a bad certificate", Want: "X.509", Err: err}
 	}
-	if string(leaf.RawIssuer) != string(s.issuer) || leaf.SerialNumber.Cmp(s.serial) != 0 {
-		return nil, refuse(CheckSigners, "a signer "+s.serial.Text(16)+" and a certificate "+leaf.SerialNumber.Text(16), "the same")
+	if string(leaf.RawIssuer) != string(d.issuer) || leaf.SerialNumber.Cmp(d.serial) != 0 {
+		return nil, refuse(CheckSigners, "a signer "+d.serial.Text(16)+" and a certificate "+leaf.SerialNumber.Text(16), "the same")
 	}
 	return leaf, nil
 }

@@ -220,11 +220,12 @@ func plainItem(b []byte) bool {
 			if len(rest) == 1 && rest[0] == 0xff {
 				return true
 			}
-			ok := true
 			for range 2 {
-				if rest, ok = plainRest(rest); !ok {
+				next, ok := plainRest(rest)
+				if !ok {
 					return false
 				}
+				rest = next
 			}
 		}
 	}

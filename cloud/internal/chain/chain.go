@@ -10,6 +10,7 @@ import (
 	"crypto/elliptic"
 	"crypto/rsa"
 	"crypto/x509"
+	"slices"
 	"strconv"
 	"time"
 
@@ -151,7 +152,7 @@ func (s *search) extend(path []*x509.Certificate, valid bool) {
 		return
 	}
 	s.each(s.roots, path, func(root *x509.Certificate) {
-		whole := append(path[:len(path):len(path)], root)
+		whole := append(slices.Clip(path), root)
 		switch {
 		case valid && CheckTime(root, s.at) == nil:
 			s.valid = append(s.valid, whole)
@@ -159,7 +160,7 @@ func (s *search) extend(path []*x509.Certificate, valid bool) {
 			s.ended = append(s.ended, whole)
 		}
 	})
-	s.each(s.intermediates, path, func(c *x509.Certificate) { s.extend(append(path[:len(path):len(path)], c), valid) })
+	s.each(s.intermediates, path, func(c *x509.Certificate) { s.extend(append(slices.Clip(path), c), valid) })
 }
 
 // each calls f with each certificate that may be the issuer of a chain's top.
@@ -187,10 +188,7 @@ func Issued(c, issuer *x509.Certificate) bool {
 
 // within reports whether a chain has a certificate of that subject and key already.
 func within(path []*x509.Certificate, c *x509.Certificate) bool {
-	for _, other := range path {
-		if bytes.Equal(other.RawSubject, c.RawSubject) && bytes.Equal(other.RawSubjectPublicKeyInfo, c.RawSubjectPublicKeyInfo) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(path, func(other *x509.Certificate) bool {
+		return bytes.Equal(other.RawSubject, c.RawSubject) && bytes.Equal(other.RawSubjectPublicKeyInfo, c.RawSubjectPublicKeyInfo)
+	})
 }
