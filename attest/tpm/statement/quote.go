@@ -39,31 +39,24 @@ type QuoteEvidence struct {
 // index. The signature goes in as it is. It returns an [*Error] with
 // attest.CheckEncoding, or with the check of a PCR that is not well formed or there twice.
 func MarshalQuote(e *QuoteEvidence) ([]byte, error) {
-	if err := checkSigned("quote", e.Attest, e.Signature); err != nil {
-		return nil, err
-	}
 	pcrs, err := SortedPCRs(e.PCRs)
 	if err != nil {
 		return nil, err
 	}
-	if len(pcrs) == 0 {
-		return nil, der.Fault("quote", "pcrs", "at least one PCR")
-	}
-	var b cryptobyte.Builder
-	b.AddASN1(asn1.SEQUENCE, func(b *cryptobyte.Builder) {
-		b.AddASN1OctetString(e.Attest)
-		b.AddASN1OctetString(e.Signature)
-		b.AddASN1(asn1.SEQUENCE, func(b *cryptobyte.Builder) {
+	return der.Marshal("quote", func(c *der.Codec) {
+		writeSigned(c, e.Attest, e.Signature)
+		c.Demand(len(pcrs) > 0, "pcrs", "at least one PCR")
+		c.Nested("pcrs", asn1.SEQUENCE, func(c *der.Codec) {
 			for _, p := range pcrs {
-				b.AddASN1(asn1.SEQUENCE, func(b *cryptobyte.Builder) {
-					b.AddASN1Int64(int64(p.Bank))
-					b.AddASN1Int64(int64(p.Index))
-					b.AddASN1OctetString(p.Value)
+				bank, index := int64(p.Bank), int64(p.Index)
+				c.Nested("pcr", asn1.SEQUENCE, func(c *der.Codec) {
+					der.Int(c, "bank", &bank, 1<<16-1)
+					der.Int(c, "index", &index, 8*tpmwire.MaxPCRSelectSize-1)
+					c.Octets("value", &p.Value, asn1.OCTET_STRING, 1, tpmwire.MaxDigestSize)
 				})
 			}
 		})
 	})
-	return b.Bytes()
 }
 
 // ParseQuote reads the DER of a quote statement. It accepts exactly what
