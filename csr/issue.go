@@ -67,11 +67,8 @@ func (ca *CA) Issue(ctx context.Context, checked *Checked, verified *Verified) (
 	if !slices.Contains(ca.signers, checked.signerName) {
 		return nil, fmt.Errorf("%w: %s", ErrOtherSigner, refusal.Quote(checked.signerName))
 	}
-	if ctx == nil {
-		return nil, Retry(errNoContext)
-	}
-	if err := ctx.Err(); err != nil {
-		return nil, Retry(err)
+	if err := begun(ctx); err != nil {
+		return nil, err
 	}
 	now := ca.now()
 	if violations := vouched(checked, verified, now); len(violations) > 0 {
@@ -162,7 +159,7 @@ func (ca *CA) template(c *Checked, v *Verified, now time.Time) (*x509.Certificat
 		NotBefore:             now.Add(-min(Backdate, end.Sub(now)/10)).UTC().Truncate(time.Second),
 		NotAfter:              end,
 		KeyUsage:              x509.KeyUsageDigitalSignature,
-		ExtKeyUsage:           []x509.ExtKeyUsage{c.purpose.extKeyUsage()},
+		ExtKeyUsage:           []x509.ExtKeyUsage{purposes[c.purpose].extKeyUsage},
 		BasicConstraintsValid: true,
 		SubjectKeyId:          keyID,
 	}
@@ -186,14 +183,6 @@ func (ca *CA) template(c *Checked, v *Verified, now time.Time) (*x509.Certificat
 		t.ExtraExtensions = []pkix.Extension{extension}
 	}
 	return t, nil
-}
-
-// extKeyUsage is what the certificate's key is for.
-func (p Purpose) extKeyUsage() x509.ExtKeyUsage {
-	if p == PurposeServing {
-		return x509.ExtKeyUsageServerAuth
-	}
-	return x509.ExtKeyUsageClientAuth
 }
 
 // end is the last second of the certificate's validity.

@@ -216,19 +216,6 @@ func TestCanonicalSPKINeedsBothCoordinates(t *testing.T) {
 	}
 }
 
-// TestNameAttributeTextAlphabets tries every byte in each type of text.
-func TestNameAttributeTextAlphabets(t *testing.T) {
-	printable := "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 '()+,-./:=?"
-	for b := range 256 {
-		for tag, want := range map[byte]bool{12: b < 0x80, 19: strings.IndexByte(printable, byte(b)) >= 0, 22: b < 0x80, 30: false} {
-			a := NameAttribute{Tag: tag, Value: []byte{byte(b)}}
-			if _, ok := a.Text(); ok != want {
-				t.Errorf("byte %#x under tag %d: %v, want %v", b, tag, ok, want)
-			}
-		}
-	}
-}
-
 // TestProviderAlphabets tries every byte in a provider's name and version.
 func TestProviderAlphabets(t *testing.T) {
 	for b := range 256 {

@@ -128,7 +128,7 @@ func (r IssuedRecord) Completed(certificate *x509.Certificate) (IssuedRecord, er
 		{commonName == "" || subject.CommonName != commonName || !slices.Equal(subject.Organization, []string{organization}) || len(subject.Names) != 2,
 			check, "subject " + refusal.Quote(subject.String()), "CN=" + commonName + ",O=" + organization},
 		{certificate.IsCA, check, "a CA", "a certificate of a node"},
-		{!slices.Equal(certificate.ExtKeyUsage, []x509.ExtKeyUsage{purpose.extKeyUsage()}) || len(certificate.UnknownExtKeyUsage) > 0,
+		{!slices.Equal(certificate.ExtKeyUsage, []x509.ExtKeyUsage{purposes[purpose].extKeyUsage}) || len(certificate.UnknownExtKeyUsage) > 0,
 			check, "other extended key usages", "those of " + r.SignerName},
 		{err != nil && !errors.Is(err, oid.CheckProviderIDMissing) || providerID != "" && providerID != r.ProviderID, check, "provider ID " + refusal.Quote(providerID), refusal.Quote(r.ProviderID)},
 		{!r.NotAfter.IsZero() && certificate.NotAfter.After(r.NotAfter), check, "an end at " + rfc3339(certificate.NotAfter), rfc3339(r.NotAfter) + " at the latest"},
