@@ -1,6 +1,7 @@
 package tpmcert
 
 import (
+	"cmp"
 	"crypto"
 	"crypto/rsa"
 	"crypto/sha1"
@@ -165,8 +166,5 @@ func badLink(cert, issuer *certificate, err error) error {
 
 // nameText is a distinguished name for an error.
 func nameText(n pkix.Name) string {
-	if s := n.String(); s != "" {
-		return s
-	}
-	return "(no name)"
+	return cmp.Or(n.String(), "(no name)")
 }
