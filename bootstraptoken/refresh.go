@@ -68,7 +68,7 @@ func (opts *RefreshOptions) at(ctx context.Context, server *url.URL, old *Cluste
 	if err != nil {
 		return nil, err
 	}
-	found, err := discovered(kubeconfig, server, opts.Pins, old.SystemRoots)
+	found, err := discovered([]byte(kubeconfig), server.String(), opts.Pins, old.SystemRoots)
 	if err != nil {
 		return nil, err
 	}

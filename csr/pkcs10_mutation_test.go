@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/oid"
 )
 
@@ -164,12 +165,12 @@ func TestKeyIdentifierRefuses(t *testing.T) {
 		"key in part of a byte": sequence(sequence(), element(3, []byte{1, 2})),
 	} {
 		t.Run(name, func(t *testing.T) {
-			if id, err := keyIdentifier(spki); err == nil {
+			if id, err := der.KeyIdentifier(spki); err == nil {
 				t.Errorf("got %x, want an error", id)
 			}
 		})
 	}
-	if id, err := keyIdentifier(sequence(sequence(), bits)); err != nil || len(id) != 20 {
+	if id, err := der.KeyIdentifier(sequence(sequence(), bits)); err != nil || len(id) != 20 {
 		t.Errorf("good: got %x, %v", id, err)
 	}
 }
