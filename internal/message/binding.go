@@ -92,8 +92,5 @@ func (b *Binding) Expires() time.Time { return time.Unix(b.NotAfter, 0).UTC() }
 // [*refusal.Error] with [der.CheckEncoding], [der.CheckVersion] or [der.CheckSize].
 func ParseBinding(data []byte) (*Binding, error) {
 	b := &Binding{}
-	if err := der.Parse("binding", data, der.MaxChallengeSize, b.fields); err != nil {
-		return nil, err
-	}
-	return b, nil
+	return der.Parse(b, "binding", data, der.MaxChallengeSize, b.fields)
 }

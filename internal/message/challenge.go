@@ -54,7 +54,7 @@ func (c *Challenge) Marshal() ([]byte, error) {
 
 // fields returns the Binding too, which is never nil.
 func (c *Challenge) fields(k *der.Codec, raw *[]byte) *Binding {
-	binding := bindingField(k, raw)
+	binding := BindingField(k, raw)
 	k.Optional("clear", &c.Clear, der.Context0, SecretSize, SecretSize)
 	if k.Has(der.Context1Constructed, c.Credential != nil) {
 		if c.Credential == nil {
@@ -75,9 +75,5 @@ func (c *Challenge) fields(k *der.Codec, raw *[]byte) *Binding {
 // [*refusal.Error] with [der.CheckEncoding], [der.CheckVersion] or [der.CheckSize].
 func ParseChallenge(data []byte) (*Challenge, error) {
 	c := &Challenge{}
-	err := der.Parse("challenge", data, der.MaxChallengeSize, func(k *der.Codec) { c.Binding = *c.fields(k, new([]byte)) })
-	if err != nil {
-		return nil, err
-	}
-	return c, nil
+	return der.Parse(c, "challenge", data, der.MaxChallengeSize, func(k *der.Codec) { c.Binding = *c.fields(k, new([]byte)) })
 }

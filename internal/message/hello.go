@@ -55,8 +55,5 @@ func keys(c *der.Codec, road Road, ek, ak *[]byte) {
 // [*refusal.Error] with [der.CheckEncoding], [der.CheckVersion] or [der.CheckSize].
 func ParseHello(data []byte) (*Hello, error) {
 	h := &Hello{}
-	if err := der.Parse("hello", data, der.MaxEvidenceSize, h.fields); err != nil {
-		return nil, err
-	}
-	return h, nil
+	return der.Parse(h, "hello", data, der.MaxEvidenceSize, h.fields)
 }

@@ -26,15 +26,15 @@ func (p *Proof) Marshal() ([]byte, error) {
 
 // fields returns the Binding too, which is never nil.
 func (p *Proof) fields(c *der.Codec) *Binding {
-	binding := bindingField(c, &p.Binding)
+	binding := BindingField(c, &p.Binding)
 	c.Demand(binding.Road.ofTPM(), "road", "ak or ek")
 	keys(c, binding.Road, &p.EKPublic, &p.AKPublic)
 	return binding
 }
 
-// bindingField is the first field of a proof and of a challenge: the DER of a Binding. It
+// BindingField is the first field of a proof and of a challenge: the DER of a Binding. It
 // returns the zero one where that is none, beside the fault.
-func bindingField(c *der.Codec, raw *[]byte) *Binding {
+func BindingField(c *der.Codec, raw *[]byte) *Binding {
 	c.Sequence("binding", raw)
 	binding, err := ParseBinding(*raw)
 	if c.Keep(err); err != nil {
@@ -48,12 +48,12 @@ func bindingField(c *der.Codec, raw *[]byte) *Binding {
 // returns a [*refusal.Error] with [der.CheckEncoding], [der.CheckVersion] or [der.CheckSize].
 func ParseProof(data []byte) (*Proof, *Binding, error) {
 	var read struct {
-		proof   Proof
+		Proof
 		binding *Binding
 	}
-	err := der.Parse("proof", data, der.MaxEvidenceSize, func(c *der.Codec) { read.binding = read.proof.fields(c) })
+	p, err := der.Parse(&read.Proof, "proof", data, der.MaxEvidenceSize, func(c *der.Codec) { read.binding = read.fields(c) })
 	if err != nil {
 		return nil, nil, err
 	}
-	return &read.proof, read.binding, nil
+	return p, read.binding, nil
 }

@@ -20,15 +20,10 @@ const (
 
 // String returns "ak", "ek", "document" or the number.
 func (r Road) String() string {
-	switch r {
-	case RoadAK:
-		return "ak"
-	case RoadEK:
-		return "ek"
-	case RoadDocument:
-		return "document"
+	if r < RoadAK || r > RoadDocument {
+		return "road(" + strconv.Itoa(int(r)) + ")"
 	}
-	return "road(" + strconv.Itoa(int(r)) + ")"
+	return [...]string{"ak", "ek", "document"}[r]
 }
 
 // ofTPM: the roads that a TPM's messages know.
