@@ -71,21 +71,19 @@ func NewCA(o CAOptions) (*CA, error) {
 	if o.Seed != nil {
 		ca.seed, ca.rand = bytes.Clone(o.Seed), nil
 	}
-	for name, by := range map[string]*issuer{"root": &ca.root, "EK CA": &ca.ek, "AK CA": &ca.ak} {
+	for _, made := range []struct {
+		name string
+		*issuer
+	}{{"root", &ca.root}, {"EK CA", &ca.ek}, {"AK CA", &ca.ak}} {
 		var err error
-		if by.key, err = ca.newKey(name); err != nil {
+		if made.key, err = ca.newKey(made.name); err != nil {
 			return nil, fmt.Errorf("tpmsim: CA key: %w", err)
 		}
+		if err := ca.certifyCA(made.issuer, cmp.Or(o.Name, "tpmsim")+" "+made.name); err != nil {
+			return nil, err
+		}
 	}
-	name := cmp.Or(o.Name, "tpmsim")
-	err := ca.certifyCA(&ca.root, name+" root")
-	if err == nil {
-		err = ca.certifyCA(&ca.ek, name+" EK CA")
-	}
-	if err == nil {
-		err = ca.certifyCA(&ca.ak, name+" AK CA")
-	}
-	return ca, err
+	return ca, nil
 }
 
 // newKey makes a key, which follows from the seed and the label if there is a seed.
