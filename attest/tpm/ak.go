@@ -90,13 +90,18 @@ func loadAK(ctx context.Context, h *tpmop.Handles, source *AKSource, endorsement
 		return nil, err
 	}
 	ak, err := source.load(ctx, h, endorsementPassword, false)
+	return accepted("attestation key", ak, err, statement.CheckAKPublic)
+}
+
+// accepted is a key that was loaded, unless no verifier accepts it.
+func accepted(what string, key *tpmop.LoadedKey, err error, check func(*statement.Public) error) (*tpmop.LoadedKey, error) {
 	if err != nil {
-		return nil, fmt.Errorf("attestation key: %w", err)
+		return nil, fmt.Errorf("%s: %w", what, err)
 	}
-	if err := statement.CheckAKPublic(ak.Public); err != nil {
-		return nil, fmt.Errorf("attestation key: no verifier accepts it: %w", err)
+	if err := check(key.Public); err != nil {
+		return nil, fmt.Errorf("%s: no verifier accepts it: %w", what, err)
 	}
-	return ak, nil
+	return key, nil
 }
 
 // load makes, or finds, the key of a source that was checked.

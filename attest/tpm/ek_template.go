@@ -84,13 +84,7 @@ func loadEK(ctx context.Context, h *tpmop.Handles, source *EKOrigin, endorsement
 		return nil, err
 	}
 	ek, err := (*AKSource)(source).load(ctx, h, endorsementPassword, true)
-	if err != nil {
-		return nil, fmt.Errorf("endorsement key: %w", err)
-	}
-	if err := checkEKPublic(ek.Public); err != nil {
-		return nil, fmt.Errorf("endorsement key: no verifier accepts it: %w", err)
-	}
-	return ek, nil
+	return accepted("endorsement key", ek, err, checkEKPublic)
 }
 
 // checkEKPublic: the credential will be made for what the table says of a key of this
