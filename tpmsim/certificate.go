@@ -97,9 +97,7 @@ func (ca *CA) issue(by *issuer, pub crypto.PublicKey, o CertificateOptions) (*x5
 			t.KeyUsage = x509.KeyUsageKeyEncipherment
 		}
 	}
-	if o.KeyUsage != nil {
-		t.KeyUsage = *o.KeyUsage
-	}
+	t.KeyUsage = *cmp.Or(o.KeyUsage, &t.KeyUsage)
 	if o.ExtKeyUsage == nil && eku != "" {
 		o.ExtKeyUsage = []oid.OID{eku}
 	}

@@ -84,7 +84,7 @@ func (t *TPM) provisionAK(a AK) error {
 			return err
 		}
 	}
-	if err := t.defineNV(a.TemplateIndex, tpm2.Marshal(*stored)); err != nil {
+	if err := t.defineNV(cmp.Or(a.TemplateIndex, alg.akTemplate), tpm2.Marshal(*stored)); err != nil {
 		return err
 	}
 	k, err := t.primary(a.Algorithm, filled, 0)
@@ -95,7 +95,8 @@ func (t *TPM) provisionAK(a AK) error {
 		return err
 	}
 	t.aks = append(t.aks, k)
-	return t.defineNV(a.CertificateIndex, append(bytes.Clone(k.certificate.Raw), bytes.Repeat([]byte{0xff}, a.Padding)...))
+	padded := append(bytes.Clone(k.certificate.Raw), bytes.Repeat([]byte{0xff}, a.Padding)...)
+	return t.defineNV(cmp.Or(a.CertificateIndex, alg.akCertificate), padded)
 }
 
 // primary makes a primary key of the endorsement hierarchy, persists it unless

@@ -96,28 +96,6 @@ func KeyIdentifier(spki []byte) ([]byte, error) {
 	return digest[:20], nil
 }
 
-// ReadVersion reads INTEGER (1).
-func ReadVersion(message string, s *cryptobyte.String) error {
-	var v int64
-	if !s.ReadASN1Integer(&v) {
-		return Fault(message, "version", "a DER INTEGER")
-	}
-	if v != 1 {
-		return &refusal.Error{Check: CheckVersion, Got: strconv.FormatInt(v, 10), Want: "1"}
-	}
-	return nil
-}
-
-// ReadText reads a UTF8String of minSize to maxSize bytes.
-func ReadText(message, field string, s *cryptobyte.String, minSize, maxSize int) (string, error) {
-	var v cryptobyte.String
-	if !s.ReadASN1(&v, asn1.UTF8String) {
-		return "", Fault(message, field, "a UTF8String")
-	}
-	text := string(v)
-	return text, CheckText(message, field, text, minSize, maxSize)
-}
-
 // CheckText checks the size of a text and that it is UTF-8.
 func CheckText(message, field, v string, minSize, maxSize int) error {
 	if len(v) < minSize || len(v) > maxSize || !utf8.ValidString(v) {
