@@ -99,7 +99,8 @@ type GKEIdentity struct {
 // two members of one name.
 func parseGKEIdentity(raw []byte) (GKEIdentity, error) {
 	if len(raw) > maxGKEIdentity {
-		return GKEIdentity{}, &Error{Check: CheckGKEIdentity, Got: strconv.Itoa(len(raw)) + " bytes", Want: "at most " + strconv.Itoa(maxGKEIdentity)}
+		return GKEIdentity{}, &Error{Check: CheckGKEIdentity, Got: strconv.Itoa(len(raw)) + " bytes",
+			Want: "at most " + strconv.Itoa(maxGKEIdentity)}
 	}
 	var id GKEIdentity
 	texts := map[string]*string{"zone": &id.Zone, "name": &id.Name, "project_name": &id.ProjectID}

@@ -146,7 +146,8 @@ var (
 
 // PolicyChecks returns the names of the rules of a [Policy] in the order in which
 // they are tried and reported.
-func PolicyChecks() (names []Check) {
+func PolicyChecks() []Check {
+	var names []Check
 	for _, row := range slices.Concat(objectRules, requestRules, sanRules, machineRules) {
 		names = append(names, row.check)
 	}

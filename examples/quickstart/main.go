@@ -229,7 +229,9 @@ func stolen(evidence *csr.Bundle, nodeName string) *csr.Request {
 }
 
 // attackWithTPM asks for a challenge with a TPM, truthfully, and must not get one.
-func attackWithTPM(ctx context.Context, s *story, plane *controlPlane, name string, simulated *tpmsim.TPM, nodeName string, want refusal.Check) {
+func attackWithTPM(
+	ctx context.Context, s *story, plane *controlPlane, name string, simulated *tpmsim.TPM, nodeName string, want refusal.Check,
+) {
 	n := newNode(simulated, nodeName, plane)
 	hello := file(n.attester.Hello(ctx, n.subject))
 	s.start()
@@ -244,6 +246,8 @@ func attackWithOtherTPMs(ctx context.Context, s *story, plane *controlPlane, clo
 		defer func() { _ = simulated.Close() }()
 		attackWithTPM(ctx, s, plane, name, simulated, "node-1", want)
 	}
-	try("a stranger's TPM, whose own CA says that it is node-1's", tpmsim.Options{Instance: instance(1)}, tpmcert.CheckCertificateChain)
-	try("another customer's TPM, certified by the same cloud", tpmsim.Options{CA: cloud, Instance: instance(666)}, attest.CheckMembership)
+	try("a stranger's TPM, whose own CA says that it is node-1's",
+		tpmsim.Options{Instance: instance(1)}, tpmcert.CheckCertificateChain)
+	try("another customer's TPM, certified by the same cloud",
+		tpmsim.Options{CA: cloud, Instance: instance(666)}, attest.CheckMembership)
 }

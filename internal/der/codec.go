@@ -12,19 +12,26 @@ import (
 // serves both ways. The first fault is the one that counts.
 type Codec struct {
 	message string
-	in      *cryptobyte.String  // what is left to read; nil where the message is written
-	out     *cryptobyte.Builder // nil where it is read
+	in      cryptobyte.String   // what is left to read
+	out     *cryptobyte.Builder // nil where the message is read
+	frame   cryptobyte.Builder  // of the message that is written
 	err     error
 }
 
-// Marshal writes a message as a SEQUENCE of its fields. capacity is about how many bytes it
-// has.
-func Marshal(message string, capacity int, fields func(*Codec)) ([]byte, error) {
-	c := Codec{message: message, out: cryptobyte.NewBuilder(make([]byte, 0, capacity))}
-	c.Nested("frame", asn1.SEQUENCE, fields)
-	data, err := c.out.Bytes()
-	if c.Keep(err); c.err != nil {
-		return nil, c.err
+// Marshal writes a message as a SEQUENCE of its fields.
+func Marshal(message string, fields func(*Codec)) ([]byte, error) {
+	var w struct { // one allocation for most messages
+		Codec
+		buffer [640]byte
+	}
+	w.message, w.frame = message, *cryptobyte.NewBuilder(w.buffer[:0])
+	w.frame.AddASN1(asn1.SEQUENCE, func(b *cryptobyte.Builder) {
+		w.out = b
+		fields(&w.Codec)
+	})
+	data, err := w.frame.Bytes()
+	if w.Keep(err); w.err != nil {
+		return nil, w.err
 	}
 	return data, nil
 }
@@ -36,15 +43,15 @@ func Parse(message string, data []byte, maxSize int, fields func(*Codec)) error 
 	if err != nil {
 		return err
 	}
-	c := Codec{message: message, in: &body}
+	c := Codec{message: message, in: body}
 	c.all("frame", fields)
 	return c.err
 }
 
-// all goes over fields that are everything there is.
+// all reads fields that are everything there is.
 func (c *Codec) all(field string, fields func(*Codec)) {
 	fields(c)
-	c.Demand(c.in == nil || c.in.Empty(), field, "nothing after the last field")
+	c.Demand(c.in.Empty(), field, "nothing after the last field")
 }
 
 // Keep takes what a field's own check has found; nil is fine.
@@ -64,7 +71,7 @@ func (c *Codec) Demand(kept bool, field, want string) {
 // Has says whether an optional field is to come: the one with this tag that is read, or one
 // that is there to be written.
 func (c *Codec) Has(tag asn1.Tag, there bool) bool {
-	if c.in == nil {
+	if c.out != nil {
 		return there
 	}
 	return c.in.PeekASN1Tag(tag)
@@ -73,15 +80,13 @@ func (c *Codec) Has(tag asn1.Tag, there bool) bool {
 // Nested is a constructed field with fields of its own.
 func (c *Codec) Nested(field string, tag asn1.Tag, fields func(*Codec)) {
 	inner := Codec{message: c.message}
-	if c.in == nil {
+	if c.out != nil {
 		c.out.AddASN1(tag, func(b *cryptobyte.Builder) {
 			inner.out = b
-			inner.all(field, fields)
+			fields(&inner)
 		})
 	} else {
-		var body cryptobyte.String
-		c.Demand(c.in.ReadASN1(&body, tag), field, "the fields of one")
-		inner.in = &body
+		c.Demand(c.in.ReadASN1(&inner.in, tag), field, "the fields of one")
 		inner.all(field, fields)
 	}
 	c.Keep(inner.err)
@@ -89,8 +94,8 @@ func (c *Codec) Nested(field string, tag asn1.Tag, fields func(*Codec)) {
 
 // Version is INTEGER (1).
 func (c *Codec) Version() {
-	if c.in != nil {
-		c.Keep(ReadVersion(c.message, c.in))
+	if c.out == nil {
+		c.Keep(ReadVersion(c.message, &c.in))
 		return
 	}
 	c.out.AddASN1Int64(1)
@@ -98,7 +103,7 @@ func (c *Codec) Version() {
 
 // Enum is an ENUMERATED of 0 to most.
 func (c *Codec) Enum(field string, v *int, most int) {
-	if c.in != nil && !c.in.ReadASN1Enum(v) || *v < 0 || *v > most {
+	if c.out == nil && !c.in.ReadASN1Enum(v) || *v < 0 || *v > most {
 		c.Keep(Fault(c.message, field, "an ENUMERATED of 0 to "+strconv.Itoa(most)))
 	}
 	if c.out != nil {
@@ -108,8 +113,8 @@ func (c *Codec) Enum(field string, v *int, most int) {
 
 // Int is an INTEGER of 0 to limit.
 func Int[T int32 | int64](c *Codec, field string, v *T, limit T) {
-	if c.in != nil {
-		n, err := ReadInt(c.message, field, c.in, int64(limit))
+	if c.out == nil {
+		n, err := ReadInt(c.message, field, &c.in, int64(limit))
 		*v = T(n)
 		c.Keep(err)
 		return
@@ -121,8 +126,8 @@ func Int[T int32 | int64](c *Codec, field string, v *T, limit T) {
 // Text is a UTF8String of minSize to maxSize bytes.
 func (c *Codec) Text(field string, v *string, minSize, maxSize int) {
 	var err error
-	if c.in != nil {
-		*v, err = ReadText(c.message, field, c.in, minSize, maxSize)
+	if c.out == nil {
+		*v, err = ReadText(c.message, field, &c.in, minSize, maxSize)
 	} else if err = CheckText(c.message, field, *v, minSize, maxSize); err == nil {
 		AddText(c.out, *v)
 	}
@@ -133,8 +138,8 @@ func (c *Codec) Text(field string, v *string, minSize, maxSize int) {
 // read shares memory with the message.
 func (c *Codec) Octets(field string, v *[]byte, tag asn1.Tag, minSize, maxSize int) {
 	var err error
-	if c.in != nil {
-		*v, err = ReadOctets(c.message, field, c.in, tag, minSize, maxSize)
+	if c.out == nil {
+		*v, err = ReadOctets(c.message, field, &c.in, tag, minSize, maxSize)
 	} else if err = checkSize(c.message, field, *v, minSize, maxSize); err == nil {
 		AddTagged(c.out, tag, *v)
 	}
@@ -157,7 +162,7 @@ func (c *Codec) Fixed(field string, v []byte) {
 
 // Sequence is a SEQUENCE that another message is in, with its tag and length.
 func (c *Codec) Sequence(field string, v *[]byte) {
-	if c.in == nil {
+	if c.out != nil {
 		c.out.AddBytes(*v)
 		return
 	}

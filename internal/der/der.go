@@ -97,7 +97,8 @@ func ReadText(message, field string, s *cryptobyte.String, minSize, maxSize int)
 	if !s.ReadASN1(&v, asn1.UTF8String) {
 		return "", Fault(message, field, "a UTF8String")
 	}
-	return string(v), CheckText(message, field, string(v), minSize, maxSize)
+	text := string(v)
+	return text, CheckText(message, field, text, minSize, maxSize)
 }
 
 // CheckText checks the size of a text and that it is UTF-8.

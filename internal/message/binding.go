@@ -61,7 +61,7 @@ type Binding struct {
 
 // Marshal returns the DER of b. It returns a [*refusal.Error] with [der.CheckEncoding] if
 // a field is outside its range.
-func (b *Binding) Marshal() ([]byte, error) { return der.Marshal("binding", 512, b.fields) }
+func (b *Binding) Marshal() ([]byte, error) { return der.Marshal("binding", b.fields) }
 
 func (b *Binding) fields(c *der.Codec) {
 	c.Version()

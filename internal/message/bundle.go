@@ -106,12 +106,16 @@ func ParseBundle(data []byte) (*Bundle, error) {
 }
 
 // readList reads a SEQUENCE of 1 to most elements.
-func readList[T any](s *cryptobyte.String, field string, most int, read func(*cryptobyte.String) (T, error)) ([]T, error) {
+func readList[T any](s *cryptobyte.String, field string, most int, read func(cryptobyte.String) (T, error)) ([]T, error) {
 	var list cryptobyte.String
 	whole := s.ReadASN1(&list, asn1.SEQUENCE)
 	all := make([]T, 0, 2)
 	for !list.Empty() && len(all) <= most {
-		one, err := read(&list)
+		var element cryptobyte.String
+		if !list.ReadASN1Element(&element, asn1.SEQUENCE) {
+			element = nil // which read refuses
+		}
+		one, err := read(element)
 		if err != nil {
 			return nil, err
 		}
@@ -123,10 +127,10 @@ func readList[T any](s *cryptobyte.String, field string, most int, read func(*cr
 	return all, nil
 }
 
-func readStatement(list *cryptobyte.String) (s Statement, err error) {
+func readStatement(element cryptobyte.String) (s Statement, err error) {
 	var one cryptobyte.String
 	var tag asn1.Tag
-	if !list.ReadASN1(&one, asn1.SEQUENCE) || !oid.Read(&one, &s.Type) {
+	if !element.ReadASN1(&one, asn1.SEQUENCE) || !oid.Read(&one, &s.Type) {
 		return s, der.Fault("bundle", "statement", "a SEQUENCE that starts with a type")
 	}
 	if !one.ReadAnyASN1Element((*cryptobyte.String)(&s.Stmt), &tag) || !one.Empty() {
@@ -135,8 +139,8 @@ func readStatement(list *cryptobyte.String) (s Statement, err error) {
 	return s, nil
 }
 
-func readCertificate(list *cryptobyte.String) (c []byte, err error) {
-	if !list.ReadASN1Element((*cryptobyte.String)(&c), asn1.SEQUENCE) {
+func readCertificate(c cryptobyte.String) ([]byte, error) {
+	if c.Empty() {
 		return nil, der.Fault("bundle", "certs", "plain certificates")
 	}
 	if len(c) > der.MaxCertificateSize {

@@ -49,7 +49,7 @@ func (c *Challenge) Marshal() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return der.Marshal("challenge", 640, func(k *der.Codec) { c.fields(k, &binding) })
+	return der.Marshal("challenge", func(k *der.Codec) { c.fields(k, &binding) })
 }
 
 // fields returns the Binding too, which is never nil.

@@ -33,7 +33,7 @@ type Hello struct {
 
 // Marshal returns the DER of h. It returns a [*refusal.Error] with [der.CheckEncoding] if
 // a field is outside its range.
-func (h *Hello) Marshal() ([]byte, error) { return der.Marshal("hello", 512, h.fields) }
+func (h *Hello) Marshal() ([]byte, error) { return der.Marshal("hello", h.fields) }
 
 func (h *Hello) fields(c *der.Codec) {
 	c.Version()

@@ -21,7 +21,7 @@ type Proof struct {
 // Binding is not the DER of a Binding or a key is empty or over
 // [der.MaxPublicSize].
 func (p *Proof) Marshal() ([]byte, error) {
-	return der.Marshal("proof", 512, func(c *der.Codec) { p.fields(c) })
+	return der.Marshal("proof", func(c *der.Codec) { p.fields(c) })
 }
 
 // fields returns the Binding too, which is never nil.
@@ -46,11 +46,14 @@ func bindingField(c *der.Codec, raw *[]byte) *Binding {
 // ParseProof reads the DER of a Proof and of the Binding inside. It accepts
 // exactly what [Proof.Marshal] writes; the result shares memory with der. It
 // returns a [*refusal.Error] with [der.CheckEncoding], [der.CheckVersion] or [der.CheckSize].
-func ParseProof(data []byte) (p *Proof, binding *Binding, err error) {
-	p = &Proof{}
-	err = der.Parse("proof", data, der.MaxEvidenceSize, func(c *der.Codec) { binding = p.fields(c) })
+func ParseProof(data []byte) (*Proof, *Binding, error) {
+	var read struct {
+		proof   Proof
+		binding *Binding
+	}
+	err := der.Parse("proof", data, der.MaxEvidenceSize, func(c *der.Codec) { read.binding = read.proof.fields(c) })
 	if err != nil {
 		return nil, nil, err
 	}
-	return p, binding, nil
+	return &read.proof, read.binding, nil
 }
