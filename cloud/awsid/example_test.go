@@ -22,7 +22,7 @@ func ExampleVerify() {
 	server := cloud.Serve(cloudtest.EC2Machine{AccountID: "123456789012", Region: "eu-test-1", InstanceID: "i-0123456789abcdef0"})
 	defer server.Close()
 
-	source, err := awsid.NewSource(awsid.SourceConfig{URL: server.URL})
+	source, err := awsid.NewSource(awsid.SourceOptions{URL: server.URL})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package awsid_test
 import (
 	"bytes"
 	"crypto/x509"
+	"encoding/base64"
 	"os"
 	"path/filepath"
 	"testing"
@@ -71,6 +72,22 @@ func FuzzParseCertificates(f *testing.F) {
 			if known[region] == "" {
 				t.Error(region)
 			}
+		}
+	})
+}
+
+// FuzzParseBase64: there is one text without line ends for what is read.
+func FuzzParseBase64(f *testing.F) {
+	f.Add([]byte("MIAGCSqG\n"))
+	f.Add([]byte("MIA="))
+	f.Add([]byte("MI\r\nAG"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		data, err := awsid.ParseBase64(text)
+		if (len(data) == 0) != (err != nil) {
+			t.Fatal(data, err)
+		}
+		if err == nil && base64.StdEncoding.EncodeToString(data) != string(bytes.ReplaceAll(text, []byte("\n"), nil)) {
+			t.Errorf("%q", text)
 		}
 	})
 }

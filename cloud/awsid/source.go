@@ -14,9 +14,9 @@ import (
 // later, errors.Is finds refusal.ErrRetry too.
 const CheckMetadata = metadata.CheckMetadata
 
-// SourceConfig says how an instance asks its metadata server. The zero value is right on
+// SourceOptions says how an instance asks its metadata server. The zero value is right on
 // Amazon EC2.
-type SourceConfig struct {
+type SourceOptions struct {
 	// URL is the server's, "http://<host>" or "http://<host>:<port>"; "" means
 	// http://169.254.169.254. Over IPv6 it is http://[fd00:ec2::254].
 	URL string
@@ -31,8 +31,8 @@ type SourceConfig struct {
 type Source struct{ client *metadata.Client }
 
 // NewSource makes a source. The error matches refusal.CheckConfig.
-func NewSource(c SourceConfig) (*Source, error) {
-	client, err := metadata.New(c.URL, metadata.EC2URL, c.Timeout)
+func NewSource(o SourceOptions) (*Source, error) {
+	client, err := metadata.New(o.URL, metadata.EC2URL, o.Timeout)
 	if err != nil {
 		return nil, err
 	}

@@ -19,7 +19,7 @@ func TestSource(t *testing.T) {
 	server := ec2(t).Serve(machine())
 	defer server.Close()
 	server.Fail(http.StatusServiceUnavailable, 1)
-	s, err := awsid.NewSource(awsid.SourceConfig{URL: server.URL})
+	s, err := awsid.NewSource(awsid.SourceOptions{URL: server.URL})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func TestSource(t *testing.T) {
 }
 
 func TestSourceRefusals(t *testing.T) {
-	for _, c := range []awsid.SourceConfig{{URL: "169.254.169.254"}, {Timeout: -1}} {
+	for _, c := range []awsid.SourceOptions{{URL: "169.254.169.254"}, {Timeout: -1}} {
 		if s, err := awsid.NewSource(c); !errors.Is(err, refusal.CheckConfig) || s != nil {
 			t.Errorf("%+v: %v", c, err)
 		}
@@ -64,7 +64,7 @@ func TestSourceRefusals(t *testing.T) {
 				io.WriteString(w, c.body)
 			}))
 			defer server.Close()
-			s, err := awsid.NewSource(awsid.SourceConfig{URL: server.URL, Timeout: time.Second})
+			s, err := awsid.NewSource(awsid.SourceOptions{URL: server.URL, Timeout: time.Second})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -6,7 +6,7 @@
 //	cloud := cloudtest.NewGCE(t)
 //	server := cloud.Serve(machine) // of one machine
 //	defer server.Close()
-//	source, err := gce.NewSource(gce.SourceConfig{URL: server.URL})
+//	source, err := gce.NewSource(gce.SourceOptions{URL: server.URL})
 //
 // The servers are as strict as the real ones where a client could go wrong: they ask for
 // the header that each wants, refuse requests that came through a proxy, and give AWS'

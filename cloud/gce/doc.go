@@ -10,7 +10,7 @@
 //
 // The node:
 //
-//	prover, err := gce.NewProver(gce.SourceConfig{})
+//	prover, err := gce.NewProver(gce.SourceOptions{})
 //	attester, err := attest.NewAttester(prover)
 //
 // # What it proves

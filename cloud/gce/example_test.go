@@ -25,7 +25,7 @@ func ExampleVerifyToken() {
 	defer server.Close()
 
 	// The machine.
-	source, err := gce.NewSource(gce.SourceConfig{URL: server.URL})
+	source, err := gce.NewSource(gce.SourceOptions{URL: server.URL})
 	if err != nil {
 		log.Fatal(err)
 	}

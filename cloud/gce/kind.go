@@ -20,8 +20,8 @@ import (
 const Provider = "gce"
 
 const (
-	// identityKind is what identities begin with.
-	identityKind = "gce"
+	// IdentityKind is the kind of the machines' identities.
+	IdentityKind = "gce"
 	// audiencePrefix is in front of the challenge's value in an audience.
 	audiencePrefix = "nodeattest:"
 	// valueSize is how many bytes of qualifying data an audience carries: all.
@@ -48,7 +48,7 @@ func NewKind(c KindConfig) (*Kind, error) {
 	if err != nil {
 		return nil, err
 	}
-	k, err := document.NewKind(document.KindConfig{Provider: Provider, Identities: []string{identityKind}, ValueSize: valueSize, Platform: p})
+	k, err := document.NewKind(document.KindConfig{Provider: Provider, Identities: []string{IdentityKind}, ValueSize: valueSize, Platform: p})
 	if err != nil {
 		return nil, err
 	}

@@ -56,7 +56,7 @@ func (m *machines) source(t testing.TB) func(string, time.Time) document.Source 
 		m.mu.Lock()
 		m.at = at
 		m.mu.Unlock()
-		s, err := gce.NewSource(gce.SourceConfig{URL: m.servers[machine].URL})
+		s, err := gce.NewSource(gce.SourceOptions{URL: m.servers[machine].URL})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -238,7 +238,7 @@ func (j *join) attester(m oid.GCEInstance) *attest.Attester {
 	j.t.Helper()
 	server := j.cloud.Serve(m)
 	j.t.Cleanup(server.Close)
-	source, err := gce.NewSource(gce.SourceConfig{URL: server.URL})
+	source, err := gce.NewSource(gce.SourceOptions{URL: server.URL})
 	if err != nil {
 		j.t.Fatal(err)
 	}

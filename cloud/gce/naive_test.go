@@ -72,7 +72,7 @@ func openNaively(token string) (*gce.Details, map[attest.Check]bool, error) {
 		return nil, nil, naive(err)
 	}
 	e := c.Google.Engine
-	id, noNumber := strconv.ParseUint(e.ID, 10, 64)
+	id, _ := strconv.ParseUint(e.ID, 10, 64)
 	label := regexp.MustCompile("^[a-zA-Z0-9.:-]+$")
 	d := &gce.Details{Instance: oid.GCEInstance{Zone: e.Zone, ProjectNumber: e.Number, ProjectID: e.Project, InstanceID: id, InstanceName: e.Name},
 		Created: time.Unix(e.Created, 0).UTC(), Licenses: e.Licenses, Subject: c.Sub, Email: c.Email, Audience: c.Aud,
@@ -80,7 +80,7 @@ func openNaively(token string) (*gce.Details, map[attest.Check]bool, error) {
 	return d, map[attest.Check]bool{
 		gce.CheckIssuer:  c.Iss != gce.Issuer,
 		gce.CheckClaims:  c.Azp != c.Sub || c.Sub == "" || c.Aud == "" || c.Iss == "" || c.Iat <= 0 || c.Exp <= 0 || strings.Contains(string(payload), "\\u0000"),
-		gce.CheckMachine: noNumber != nil || id == 0 || strconv.FormatUint(id, 10) != e.ID || e.Created <= 0 || e.Number == 0 || !label.MatchString(e.Zone) || !label.MatchString(e.Project) || !label.MatchString(e.Name),
+		gce.CheckMachine: id == 0 || strconv.FormatUint(id, 10) != e.ID || e.Created <= 0 || e.Number == 0 || !label.MatchString(e.Zone) || !label.MatchString(e.Project) || !label.MatchString(e.Name),
 	}, nil
 }
 

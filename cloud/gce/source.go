@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	// MetadataURL is the address of a machine's metadata server (Compute Engine, "About VM
+	// DefaultURL is the address of a machine's metadata server (Compute Engine, "About VM
 	// metadata"). It is the one behind the name metadata.google.internal, without asking
 	// whoever answers for names.
-	MetadataURL = "http://169.254.169.254"
+	DefaultURL = "http://169.254.169.254"
 	// CheckMetadata: the metadata server gives no answer that can be used. Where it may do
 	// so later, errors.Is finds refusal.ErrRetry too.
 	CheckMetadata = metadata.CheckMetadata
@@ -25,11 +25,11 @@ const (
 	maxAnswerSize = 256 // of project and instance IDs, in bytes
 )
 
-// SourceConfig says how a machine asks its metadata server. The zero value is right on
+// SourceOptions says how a machine asks its metadata server. The zero value is right on
 // Google Compute Engine.
-type SourceConfig struct {
+type SourceOptions struct {
 	// URL is the server's, "http://<host>" or "http://<host>:<port>"; "" means
-	// [MetadataURL].
+	// [DefaultURL].
 	URL string
 	// Timeout is for one question, all tries together, each of which has 10 seconds; zero
 	// means 75 seconds.
@@ -42,8 +42,8 @@ type SourceConfig struct {
 type Source struct{ client *metadata.Client }
 
 // NewSource makes a source. The error matches refusal.CheckConfig.
-func NewSource(c SourceConfig) (*Source, error) {
-	client, err := metadata.New(c.URL, MetadataURL, c.Timeout)
+func NewSource(o SourceOptions) (*Source, error) {
+	client, err := metadata.New(o.URL, DefaultURL, o.Timeout)
 	if err != nil {
 		return nil, err
 	}
@@ -52,8 +52,8 @@ func NewSource(c SourceConfig) (*Source, error) {
 
 // NewProver makes the node's side of the kind, for attest.NewAttester. The error matches
 // refusal.CheckConfig.
-func NewProver(c SourceConfig) (*document.Prover, error) {
-	s, err := NewSource(c)
+func NewProver(o SourceOptions) (*document.Prover, error) {
+	s, err := NewSource(o)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +71,7 @@ func (s *Source) Machine(ctx context.Context) (attest.Identity, error) {
 	if err != nil {
 		return "", err
 	}
-	return attest.ParseIdentity(identityKind + ":" + string(project) + "/" + string(instance))
+	return attest.ParseIdentity(IdentityKind + ":" + string(project) + "/" + string(instance))
 }
 
 // Document asks for an identity token whose audience carries the value, 32 bytes, and reads

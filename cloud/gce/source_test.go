@@ -19,7 +19,7 @@ import (
 
 func newSource(t *testing.T, url string, timeout time.Duration) *gce.Source {
 	t.Helper()
-	s, err := gce.NewSource(gce.SourceConfig{URL: url, Timeout: timeout})
+	s, err := gce.NewSource(gce.SourceOptions{URL: url, Timeout: timeout})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func TestSourceRefusals(t *testing.T) {
 }
 
 func TestSourceConfig(t *testing.T) {
-	for _, c := range []gce.SourceConfig{{URL: "metadata.google.internal"}, {URL: "http://h/computeMetadata"}, {Timeout: -1}} {
+	for _, c := range []gce.SourceOptions{{URL: "metadata.google.internal"}, {URL: "http://h/computeMetadata"}, {Timeout: -1}} {
 		if s, err := gce.NewSource(c); !errors.Is(err, refusal.CheckConfig) || s != nil {
 			t.Errorf("%+v: %v", c, err)
 		}
@@ -124,7 +124,7 @@ func TestSourceConfig(t *testing.T) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}
-	p, err := gce.NewProver(gce.SourceConfig{})
+	p, err := gce.NewProver(gce.SourceOptions{})
 	if err != nil || p.Provider() != "gce" {
 		t.Error(err)
 	}

@@ -148,7 +148,7 @@ func (w *world) byToken(n uint64) *machine {
 	w.servers = append(w.servers, server)
 	return &machine{what: "an identity token of Google's", provider: gce.Provider, identity: googleIdentity(instance(n)),
 		prover: func() (attest.Prover, func() error, error) {
-			prover, err := gce.NewProver(gce.SourceConfig{URL: server.URL}) // on a machine: gce.SourceConfig{}
+			prover, err := gce.NewProver(gce.SourceOptions{URL: server.URL}) // on a machine: gce.SourceOptions{}
 			return prover, noEnd, err
 		}}
 }
