@@ -58,6 +58,12 @@ type FirstUseConfig struct {
 // raises the last end itself. What is left to the caller is [Registry].Release, when a
 // Machine of the inventory is gone.
 //
+// Where the evidence is a document (attest.RoadDocument), which whatever runs on a machine
+// may get, a machine that is bound is admitted with a bootstrap token for the very key that it
+// was admitted for last, and for no other until its last certificate has ended or the operator
+// has released or rebound it: it renews as the node that it is. Only kinds that find machines
+// of the operator's own projects or accounts are taken (document.KindConfig.OwnMachines).
+//
 // A type that embeds a FirstUse and has an Authorize of its own is asked by that one.
 type FirstUse struct {
 	c FirstUseConfig
@@ -79,9 +85,6 @@ func NewFirstUse(c FirstUseConfig) (*FirstUse, error) {
 	if err := c.Registry.Scope().Check(); err != nil {
 		return nil, err
 	}
-	if c.Registry.Scope().Road == attest.RoadDocument {
-		return nil, misfit("first use of documents, which every customer of a platform has", "a StaticList")
-	}
 	c.Reservation = cmp.Or(c.Reservation, DefaultReservation)
 	if c.Now == nil {
 		c.Now = time.Now
@@ -92,7 +95,7 @@ func NewFirstUse(c FirstUseConfig) (*FirstUse, error) {
 var errNotMade = refusal.Config("FirstUse", "", "one that NewFirstUse made")
 
 // CheckAuthorizer refuses a FirstUse that [NewFirstUse] did not make; a registry of a
-// road that is not open; and on attest.RoadAK a profile that can name a machine by its AK
+// road that is not open; documents of everybody's machines; and on attest.RoadAK a profile that can name a machine by its AK
 // (tpmcert.AKIdentity) and does not promise one AK a machine (OneAKPerMachine): no machine
 // that is named so could ever be admitted.
 func (f *FirstUse) CheckAuthorizer(open []attest.OpenRoad) error {
@@ -123,7 +126,11 @@ func (f *FirstUse) Authorize(ctx context.Context, r *attest.Result, _ *csr.Reque
 	}
 	machine := inventoryOf(r)
 	claim := Claim{NodeName: r.NodeName, Machine: r.Machine, MachineUID: machine.UID, ProviderID: machine.ProviderID}
-	newcomer, err := f.look(ctx, r, &claim)
+	by, err := askerOf(r)
+	if err != nil {
+		return nil, err
+	}
+	newcomer, err := f.look(ctx, r, &claim, by)
 	if err != nil {
 		return nil, refuseMember(err)
 	}
@@ -137,14 +144,14 @@ func (f *FirstUse) Authorize(ctx context.Context, r *attest.Result, _ *csr.Reque
 		return a, nil
 	}
 	lastEnd := a.NotAfter // whoever gets the authorization may change it
-	if err := r.WhenAdmitted(func(ctx context.Context) error { return refuseMember(f.record(ctx, claim, newcomer, lastEnd)) }); err != nil {
+	if err := r.WhenAdmitted(func(ctx context.Context) error { return refuseMember(f.record(ctx, claim, newcomer, lastEnd, by)) }); err != nil {
 		return nil, err
 	}
 	return a, nil
 }
 
 // look holds a claim against the registry, and says whether it is a newcomer's.
-func (f *FirstUse) look(ctx context.Context, r *attest.Result, claim *Claim) (newcomer bool, err error) {
+func (f *FirstUse) look(ctx context.Context, r *attest.Result, claim *Claim, by asker) (newcomer bool, err error) {
 	var h Held
 	if h.Name, err = f.c.Registry.Lookup(ctx, claim.NodeName); err != nil {
 		return false, err
@@ -159,19 +166,49 @@ func (f *FirstUse) look(ctx context.Context, r *attest.Result, claim *Claim) (ne
 		return false, err
 	}
 	if h.Name != nil && h.Name.State == StateBound {
-		return false, nil
+		return false, by.rejoin(h.Name, f.c.Now())
 	}
 	return true, f.checkNewcomer(ctx, r)
 }
 
+// asker is who asks for a certificate with a document; the zero asker has other evidence, or
+// has not answered yet.
+type asker struct {
+	key   [32]byte // csr.SPKIHash
+	class csr.RequesterClass
+}
+
+func askerOf(r *attest.Result) (a asker, err error) {
+	if r.Road != attest.RoadDocument || r.Stage != attest.StageAnswer || r.Checked() == nil {
+		return asker{}, nil
+	}
+	a.class = requesterOf(r)
+	a.key, err = csr.SPKIHash(r.Checked().PKCS10().CSR.PublicKey)
+	return a, err
+}
+
+// rejoin refuses a bound machine's second key where a bootstrap token and a document are all
+// that it comes with: both may be somebody's on that machine who is not the node.
+func (a asker) rejoin(held *Record, now time.Time) error {
+	if a == (asker{}) || a.class == csr.RequesterNode || held.KeyHash == a.key || held.KeyHash == [32]byte{} || now.After(held.LastEnd) {
+		return nil
+	}
+	return refuse(CheckRegistryRequester, "another key, asked for by "+a.class.String(),
+		"a request of node "+held.NodeName+" itself, or one after "+held.LastEnd.Format(time.RFC3339)+" or a release")
+}
+
 // record writes that the machine is the node, and until when its certificates may
 // live.
-func (f *FirstUse) record(ctx context.Context, claim Claim, newcomer bool, lastEnd time.Time) error {
+func (f *FirstUse) record(ctx context.Context, claim Claim, newcomer bool, lastEnd time.Time, by asker) error {
 	r, err := f.c.Registry.Reserve(ctx, claim, f.c.Now().Add(f.c.Reservation))
 	if err != nil {
 		return err
 	}
-	if r.State != StateBound {
+	if r.State == StateBound {
+		if err := by.rejoin(r, f.c.Now()); err != nil { // somebody was quicker
+			return err
+		}
+	} else {
 		if !newcomer { // then nobody has asked for a Node
 			return conflict("a record of node "+claim.NodeName+" that is gone", "the one that was read")
 		}
@@ -179,8 +216,16 @@ func (f *FirstUse) record(ctx context.Context, claim Claim, newcomer bool, lastE
 			return err
 		}
 	}
-	_, err = f.c.Registry.Raise(ctx, r, lastEnd)
-	return err
+	if by != (asker{}) {
+		r.KeyHash = by.key
+	}
+	if r, err = f.c.Registry.Raise(ctx, r, lastEnd); err != nil {
+		return err
+	}
+	if by != (asker{}) && r.KeyHash != by.key {
+		return refusal.Retry(refusal.Config("Registry", "one that keeps no KeyHash", "one that does, for documents"))
+	}
+	return nil
 }
 
 // checkNewcomer refuses a name that is in use, and requests that only a node makes

@@ -67,6 +67,10 @@ type Record struct {
 	// the name, in whole seconds: the name rests through that second. Zero where
 	// none has been.
 	LastEnd time.Time
+	// KeyHash is that of the key for which LastEnd was last raised (csr.SPKIHash). Where
+	// the evidence is a document, nobody else's key is admitted with a bootstrap token
+	// until LastEnd has passed. Zero where it does not matter, and after a Rebind.
+	KeyHash [32]byte
 	// Version changes with every change of the record and is never used again.
 	// Nothing can be read out of it.
 	Version string

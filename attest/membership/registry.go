@@ -57,7 +57,8 @@ type Registry interface {
 	Bind(ctx context.Context, record *Record) (*Record, error)
 
 	// Raise records that a certificate for the bound record may be valid until
-	// lastEnd ([Held.Raise]). It must have returned before the certificate is approved.
+	// lastEnd, and the key that the certificate is for where record.KeyHash says it
+	// ([Held.Raise]). It must have returned before the certificate is approved.
 	// [FirstUse] calls it; nobody else needs to.
 	Raise(ctx context.Context, record *Record, lastEnd time.Time) (*Record, error)
 

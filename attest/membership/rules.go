@@ -213,7 +213,7 @@ const maxUnix = 253402300799
 
 // Raise records that a certificate for the bound record that the caller saw may be valid
 // until lastEnd, rounded up to whole seconds; an earlier end than the recorded one
-// changes nothing.
+// changes nothing. A KeyHash in seen becomes the record's.
 func (h Held) Raise(seen *Record, lastEnd, now time.Time) (Change, error) {
 	if whole := lastEnd.Truncate(time.Second); !whole.Equal(lastEnd) {
 		lastEnd = whole.Add(time.Second)
@@ -226,6 +226,9 @@ func (h Held) Raise(seen *Record, lastEnd, now time.Time) (Change, error) {
 		if lastEnd.After(r.LastEnd) {
 			r.LastEnd = lastEnd
 		}
+		if seen.KeyHash != [32]byte{} {
+			r.KeyHash = seen.KeyHash
+		}
 		return nil
 	})
 }
@@ -237,7 +240,7 @@ func (h Held) Rebind(seen *Record, machine attest.Identity, now time.Time) (Chan
 		return Change{}, badClaim(string(machine), "a machine identity")
 	}
 	return h.change(seen, now, func(r *Record) error {
-		r.Machine = machine
+		r.Machine, r.KeyHash = machine, [32]byte{} // it has no certificate yet
 		return h.live(now).admitMachine(machine, r.NodeName)
 	})
 }

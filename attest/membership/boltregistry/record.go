@@ -19,18 +19,23 @@ import (
 
 // A record is stored under its node name as, all numbers big-endian:
 //
-//	format   1 byte, 1
+//	format   1 byte, 1, or 2 where there is a keyHash
 //	state    1 byte: 1 reserved, 2 bound, 3 resting
 //	version  8 bytes, not zero
 //	deadline 8 bytes, Unix seconds, all bits set where there is none
 //	lastEnd  8 bytes, likewise
 //	machine, machineUID, providerID: 2 bytes of length, then the text
+//	keyHash  32 bytes, in format 2 alone
 //
 // There is one encoding for one record.
-const recordFormat = 1
+const (
+	recordFormat = 1
+	keyedFormat  = 2
+	keyHashSize  = 32
+)
 
 // maxRecordSize is the size of the longest record.
-const maxRecordSize = 1 + 1 + 8 + 8 + 8 + 3*2 + message.MaxIdentitySize + membership.MaxMachineUIDSize + oid.MaxProviderIDSize
+const maxRecordSize = 1 + 1 + 8 + 8 + 8 + 3*2 + keyHashSize + message.MaxIdentitySize + membership.MaxMachineUIDSize + oid.MaxProviderIDSize
 
 // maxUnix is the last second that a certificate can state.
 const maxUnix = 253402300799
@@ -68,9 +73,16 @@ func encodeRecord(r *membership.Record) ([]byte, error) {
 		return nil, err
 	}
 	state := uint8(max(0, slices.Index(states[:], r.State)))
-	value, err := binary.Append(nil, binary.BigEndian, head{recordFormat, state, version, encodeTime(r.Deadline), encodeTime(r.LastEnd)})
+	format := uint8(recordFormat)
+	if r.KeyHash != [keyHashSize]byte{} {
+		format = keyedFormat
+	}
+	value, err := binary.Append(nil, binary.BigEndian, head{format, state, version, encodeTime(r.Deadline), encodeTime(r.LastEnd)})
 	for _, text := range []string{string(r.Machine), r.MachineUID, r.ProviderID} {
 		value = append(binary.BigEndian.AppendUint16(value, uint16(len(text))), text...)
+	}
+	if format == keyedFormat {
+		value = append(value, r.KeyHash[:]...)
 	}
 	if err == nil {
 		_, err = decodeRecord(r.NodeName, value) // nothing is stored that could not be read
@@ -84,15 +96,19 @@ func decodeRecord(nodeName string, value []byte) (*membership.Record, error) {
 	if len(value) > maxRecordSize {
 		return nil, fmt.Errorf("got %d bytes, want at most %d", len(value), maxRecordSize)
 	}
-	if len(value) == 0 || value[0] != recordFormat {
-		return nil, fmt.Errorf("got another format than %d", recordFormat)
+	if len(value) == 0 || value[0] != recordFormat && value[0] != keyedFormat {
+		return nil, fmt.Errorf("got another format than %d and %d", recordFormat, keyedFormat)
 	}
 	var h head
 	n, err := binary.Decode(value, binary.BigEndian, &h)
 	s := cryptobyte.String(value[n:])
 	var machine, uid, providerID cryptobyte.String
-	if err != nil || !s.ReadUint16LengthPrefixed(&machine) || !s.ReadUint16LengthPrefixed(&uid) || !s.ReadUint16LengthPrefixed(&providerID) || !s.Empty() {
-		return nil, errors.New("got too few or too many bytes")
+	if err != nil || !s.ReadUint16LengthPrefixed(&machine) || !s.ReadUint16LengthPrefixed(&uid) || !s.ReadUint16LengthPrefixed(&providerID) {
+		return nil, errors.New("got too few bytes")
+	}
+	var key [keyHashSize]byte
+	if h.Format == keyedFormat && (!s.CopyBytes(key[:]) || key == [keyHashSize]byte{}) || !s.Empty() {
+		return nil, errors.New("got too few or too many bytes behind the texts")
 	}
 	if h.State == 0 || int(h.State) >= len(states) || h.Version == 0 {
 		return nil, fmt.Errorf("got state %d and version %d, want a state from 1 to 3 and a version", h.State, h.Version)
@@ -100,6 +116,7 @@ func decodeRecord(nodeName string, value []byte) (*membership.Record, error) {
 	r := &membership.Record{
 		Claim:   membership.Claim{NodeName: nodeName, Machine: attest.Identity(machine), MachineUID: string(uid), ProviderID: string(providerID)},
 		State:   states[h.State],
+		KeyHash: key,
 		Version: strconv.FormatUint(h.Version, 10),
 	}
 	var ok1, ok2 bool
@@ -109,8 +126,8 @@ func decodeRecord(nodeName string, value []byte) (*membership.Record, error) {
 		return nil, errors.New("got a time outside the years 1970 to 9999")
 	}
 	reserved, resting := r.State == membership.StateReserved, r.State == membership.StateResting
-	if reserved == r.Deadline.IsZero() || reserved && !r.LastEnd.IsZero() || resting && r.LastEnd.IsZero() {
-		return nil, fmt.Errorf("got times that a %s record does not have", r.State)
+	if reserved && key != [keyHashSize]byte{} || reserved == r.Deadline.IsZero() || reserved && !r.LastEnd.IsZero() || resting && r.LastEnd.IsZero() {
+		return nil, fmt.Errorf("got times or a key that a %s record does not have", r.State)
 	}
 	return r, r.Claim.Check()
 }

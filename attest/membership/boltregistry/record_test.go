@@ -23,7 +23,7 @@ func testRecords() map[string]*membership.Record {
 	return map[string]*membership.Record{
 		"reserved":            {Claim: claim("node-1"), State: membership.StateReserved, Deadline: at, Version: "1"},
 		"bound":               {Claim: claim("node-1"), State: membership.StateBound, Version: "2"},
-		"bound with an end":   {Claim: longest, State: membership.StateBound, LastEnd: at, Version: "18446744073709551615"},
+		"bound with an end":   {KeyHash: [32]byte{1}, Claim: longest, State: membership.StateBound, LastEnd: at, Version: "18446744073709551615"},
 		"resting":             {Claim: shortest, State: membership.StateResting, LastEnd: at, Version: "3"},
 		"at the last second":  {Claim: shortest, State: membership.StateResting, LastEnd: time.Unix(maxUnix, 0).UTC(), Version: "3"},
 		"at the first second": {Claim: shortest, State: membership.StateBound, LastEnd: time.Unix(0, 0).UTC(), Version: "3"},
@@ -64,13 +64,16 @@ func TestRecordRefuses(t *testing.T) {
 		"version 0":                   func(r *membership.Record) { r.Version = "0" },
 		"reserved without a deadline": func(r *membership.Record) { r.State = membership.StateReserved },
 		"reserved with a last end":    func(r *membership.Record) { r.State, r.Deadline, r.LastEnd = membership.StateReserved, at, at },
-		"bound with a deadline":       func(r *membership.Record) { r.Deadline = at },
-		"resting without a last end":  func(r *membership.Record) { r.State = membership.StateResting },
-		"resting with a deadline":     func(r *membership.Record) { r.State, r.Deadline, r.LastEnd = membership.StateResting, at, at },
-		"a last end too late":         func(r *membership.Record) { r.LastEnd = time.Unix(maxUnix+1, 0) },
-		"a last end too early":        func(r *membership.Record) { r.LastEnd = time.Unix(-2, 0) },
-		"no node name":                func(r *membership.Record) { r.NodeName = "" },
-		"no machine":                  func(r *membership.Record) { r.Machine = "" },
+		"reserved with a key": func(r *membership.Record) {
+			r.State, r.Deadline, r.LastEnd, r.KeyHash = membership.StateReserved, at, time.Time{}, [32]byte{1}
+		},
+		"bound with a deadline":      func(r *membership.Record) { r.Deadline = at },
+		"resting without a last end": func(r *membership.Record) { r.State = membership.StateResting },
+		"resting with a deadline":    func(r *membership.Record) { r.State, r.Deadline, r.LastEnd = membership.StateResting, at, at },
+		"a last end too late":        func(r *membership.Record) { r.LastEnd = time.Unix(maxUnix+1, 0) },
+		"a last end too early":       func(r *membership.Record) { r.LastEnd = time.Unix(-2, 0) },
+		"no node name":               func(r *membership.Record) { r.NodeName = "" },
+		"no machine":                 func(r *membership.Record) { r.Machine = "" },
 		"a long machine": func(r *membership.Record) {
 			r.Machine = attest.Identity("t:" + strings.Repeat("m", message.MaxIdentitySize-1))
 		},
