@@ -18,8 +18,8 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// A machine that is listed by its TPM is refused with its document, a key in a TPM is never
-// shown by one, and nobody is trusted on first use.
+// A machine that is listed by its TPM is refused with its document, and a key in a TPM is
+// never shown by one.
 func TestStepDown(t *testing.T) {
 	cloud := cloudtest.NewAzure(t, cloudtest.AzureOptions{})
 	machine := cloudtest.AzureMachine{SubscriptionID: "8A205152-B25A-417F-A676-80465535A6C9", VMID: "B1310A36-D400-46F6-82CB-6217DF846586"}
@@ -62,13 +62,44 @@ func TestStepDown(t *testing.T) {
 			}
 		})
 	}
-	registry, err := membership.NewMemoryRegistry(membership.Scope{Provider: azure.Provider, Road: attest.RoadDocument}, membership.RegistryOptions{})
-	if err == nil {
-		_, err = membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, MaxLifetime: time.Hour,
-			NodeExists: func(context.Context, string) (bool, error) { return false, nil }})
+}
+
+// The machines of the operator's subscriptions can be trusted on first use: the first one is
+// the node from then on, and a bootstrap token gets no second key for it. Of another
+// subscription there is none.
+func TestFirstUse(t *testing.T) {
+	cloud := cloudtest.NewAzure(t, cloudtest.AzureOptions{})
+	machine := cloudtest.AzureMachine{SubscriptionID: "8a205152-b25a-417f-a676-80465535a6c9", VMID: "b1310a36-d400-46f6-82cb-6217df846586"}
+	server := cloud.Serve(machine)
+	defer server.Close()
+	stranger := machine
+	stranger.SubscriptionID = "00000000-0000-0000-0000-000000000001"
+	other := cloud.Serve(stranger)
+	defer other.Close()
+	config, err := verifierConfig(cloud, machine)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if err == nil {
-		t.Error("first use of documents")
+	registry, err := membership.NewMemoryRegistry(membership.Scope{Provider: azure.Provider, Road: attest.RoadDocument}, membership.RegistryOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if config.Authorizer, err = membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, MaxLifetime: time.Hour,
+		NodeExists: func(context.Context, string) (bool, error) { return false, nil }}); err != nil {
+		t.Fatal(err)
+	}
+	v, err := attest.NewVerifier(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := join(v, other.URL); !errors.Is(err, azure.CheckSubscription) {
+		t.Errorf("another subscription: %v", err)
+	}
+	if err := join(v, server.URL); err != nil {
+		t.Errorf("the first machine: %v", err)
+	}
+	if err := join(v, server.URL); !errors.Is(err, attest.CheckMembership) {
+		t.Errorf("a second key: %v", err)
 	}
 }
 

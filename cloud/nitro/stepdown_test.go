@@ -60,12 +60,20 @@ func TestStepDown(t *testing.T) {
 			}
 		})
 	}
+	// No document names an account: nobody is trusted on first use.
 	registry, err := membership.NewMemoryRegistry(membership.Scope{Provider: nitro.Provider, Road: attest.RoadDocument}, membership.RegistryOptions{})
-	if err == nil {
-		_, err = membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, MaxLifetime: time.Hour,
-			NodeExists: func(context.Context, string) (bool, error) { return false, nil }})
+	if err != nil {
+		t.Fatal(err)
 	}
-	if err == nil {
-		t.Error("first use of documents")
+	config, err := verifierConfig(platform, machine)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if config.Authorizer, err = membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, MaxLifetime: time.Hour,
+		NodeExists: func(context.Context, string) (bool, error) { return false, nil }}); err == nil {
+		_, err = attest.NewVerifier(config)
+	}
+	if !errors.Is(err, refusal.CheckConfig) {
+		t.Errorf("first use: %v", err)
 	}
 }
