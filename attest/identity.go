@@ -15,17 +15,18 @@ import (
 //
 //	ek:sha256:<64 hex digits>                 digest of the EK's SubjectPublicKeyInfo
 //	ak:sha256:<64 hex digits>                 the same of the AK
-//	gce:<project ID>/<instance ID>            Google's instance-identity extension
+//	gce:<project ID>/<instance ID>            Google's instance-identity extension, or its token
+//	azure:<subscription ID>/<VM ID>           two UUIDs in lower case, of Azure's document
 //	othername:<type-id>:<base64url of DER>    OtherName in the AK certificate's SAN
 //	othername:<issuer>/<type-id>:<base64url>  the same, with the issuer's name
 //
+// Packages of other modules have kinds of their own, such as aws of cloud/nitro.
 // Digests are over the canonical SubjectPublicKeyInfo (rsaEncryption with NULL,
 // or a named curve), never over received bytes, so that one key has one
 // identity. Two identities are the same if they are equal as strings.
 type Identity string
 
-// Kind is the part in front of the first colon: "ek", "ak", "gce" or
-// "othername".
+// Kind is the part in front of the first colon: "ek" or "gce", for example.
 func (id Identity) Kind() string {
 	kind, _, _ := strings.Cut(string(id), ":")
 	return kind
@@ -43,7 +44,8 @@ const CheckIdentity Check = "machine-identity"
 
 // ParseIdentity reads a machine identity as a person writes it into a list: at most
 // 1024 bytes without spaces. The forms that [Identity] lists are held
-// to their one spelling, so that what is accepted can be what a verification finds.
+// to their one spelling, so that what is accepted can be what a verification finds. Of
+// azure: it returns that one for any case of letters, as Azure's interfaces give both.
 // A kind of the caller's own is one of lower-case letters, digits and "-", and not the
 // name of a hash: a digest without a kind in front would match no machine. The error is
 // an [*Error] with CheckIdentity.
@@ -66,6 +68,12 @@ func ParseIdentity(s string) (Identity, error) {
 		if n, err := strconv.ParseUint(instance, 10, 64); !ok || project == "" || err != nil || strconv.FormatUint(n, 10) != instance {
 			return "", badIdentity(s, "gce:<project ID>/<instance ID>")
 		}
+	case "azure":
+		subscription, vm, _ := strings.Cut(strings.ToLower(rest), "/")
+		if !validUUID(subscription) || !validUUID(vm) {
+			return "", badIdentity(s, "azure:<subscription ID>/<VM ID>, two UUIDs")
+		}
+		id = Identity("azure:" + subscription + "/" + vm)
 	case "othername":
 		if !validOtherName(rest) {
 			return "", badIdentity(s, "othername:<type-id>:<base64url of DER>, <issuer>/ before the type-id where there is one")
@@ -82,6 +90,12 @@ func badIdentity(got, want string) error {
 func validKind(kind string) bool {
 	const letters = "abcdefghijklmnopqrstuvwxyz"
 	return strings.Trim(kind, letters+"0123456789-") == "" && strings.Contains(letters, kind[:1])
+}
+
+// validUUID reports whether s is a UUID in lower case, with hyphens.
+func validUUID(s string) bool {
+	b, err := hex.DecodeString(strings.ReplaceAll(s, "-", ""))
+	return err == nil && len(b) == 16 && len(s) == 36 && s == strings.ToLower(s) && s[8] == '-' && s[13] == '-' && s[18] == '-' && s[23] == '-'
 }
 
 func validOtherName(s string) bool {

@@ -11,10 +11,22 @@ import (
 const testDigest = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
 func TestParseIdentity(t *testing.T) {
-	good := []string{"ek:sha256:" + testDigest, "ak:sha256:" + testDigest, "gce:p/0", "gce:example.com:p/18446744073709551615",
+	good := []string{"ek:sha256:" + testDigest, "ak:sha256:" + testDigest, "gce:p/0", "aws:aws/us-east-2/i-0123456789abcdef0", "gce:example.com:p/18446744073709551615",
 		"othername:1.2.3:MAA", "othername:2.25.274969308675442717258829974567625345604:BQA", "othername:ca-1.example/1.2.3:MAA", "row:7", "a-1:x:y/z", "a0:x", "z9:x", "a::x", "sha:1", "x:" + strings.Repeat("y", message.MaxIdentitySize-2)}
 	for _, s := range good {
 		if id, err := ParseIdentity(s); err != nil || string(id) != s {
+			t.Errorf("%q: got %q, %v", s, id, err)
+		}
+	}
+	const uuid = "8a205152-b25a-417f-a676-80465535a6c9"
+	for _, s := range []string{"azure:" + uuid + "/" + uuid, "azure:" + strings.ToUpper(uuid) + "/" + uuid, "azure:" + uuid + "/" + strings.ToUpper(uuid)} {
+		if id, err := ParseIdentity(s); err != nil || id != "azure:"+uuid+"/"+uuid {
+			t.Errorf("%q: got %q, %v", s, id, err)
+		}
+	}
+	for _, s := range []string{"azure:" + uuid, "azure:" + uuid + "/", "azure:/" + uuid, "azure:" + uuid + "/" + uuid + "/" + uuid, "azure:" + uuid + "/" + uuid[1:], "azure:" + uuid + "/" + uuid + "0",
+		"azure:" + uuid + "/" + strings.Replace(uuid, "8a", "8g", 1), "azure:" + uuid + "/" + strings.ReplaceAll(uuid, "-", "0"), "azure:" + uuid + "/8a205152b-25a-417f-a676-80465535a6c9", "azure:" + uuid + "/" + strings.Replace(uuid, "b", "-", 1), "azure:" + uuid + "/" + strings.Replace(uuid, "a6c9", "--c9", 1)} {
+		if id, err := ParseIdentity(s); !errors.Is(err, CheckIdentity) {
 			t.Errorf("%q: got %q, %v", s, id, err)
 		}
 	}

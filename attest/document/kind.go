@@ -41,7 +41,7 @@ type Claims struct {
 	Details any
 }
 
-// KindConfig is what a [Kind] is made of. All fields but the last are needed.
+// KindConfig is what a [Kind] is made of. All fields but the last two are needed.
 type KindConfig struct {
 	// Provider is the kind's name, as in [attest.Description].
 	Provider string
@@ -50,6 +50,11 @@ type KindConfig struct {
 	// ValueSize is how many bytes of the qualifying data a document covers, 16 to 32.
 	ValueSize int
 	Platform  Platform
+	// OwnMachines says that Verify takes documents of the operator's own machines alone:
+	// of projects, subscriptions or accounts that the operator has listed. Without it
+	// every customer of the platform has good documents of as many machines as they
+	// start, and trust on first use does not take the kind.
+	OwnMachines bool
 	// ManyIdentities is as in [attest.OpenRoad].
 	ManyIdentities string
 }
@@ -72,8 +77,16 @@ func (k *Kind) Describe() attest.Description {
 		Provider:   k.c.Provider,
 		Statements: []attest.Label{{Name: labelDocument, Size: k.c.ValueSize}},
 		Roads: []attest.OpenRoad{{Road: attest.RoadDocument, Identities: k.c.Identities,
-			Machine: attest.Asserted, ManyIdentities: k.c.ManyIdentities}},
+			Machine: attest.Asserted, ManyIdentities: k.manyIdentities()}},
 	}
+}
+
+// manyIdentities says why trust on first use cannot count the kind's machines.
+func (k *Kind) manyIdentities() string {
+	if k.c.ManyIdentities == "" && !k.c.OwnMachines {
+		return "documents of every customer's machines"
+	}
+	return k.c.ManyIdentities
 }
 
 // present names a machine by its identity, which must be of a kind that there is.
@@ -195,7 +208,7 @@ func (a *answer) Verify(ctx context.Context, q *attest.Inquiry) (*attest.Finding
 		return nil, nil // which the join refuses
 	}
 	return &attest.Findings{
-		Machine: claims.Machine, MachineStanding: attest.Asserted, ManyIdentities: a.kind.c.ManyIdentities,
+		Machine: claims.Machine, MachineStanding: attest.Asserted, ManyIdentities: a.kind.manyIdentities(),
 		Values: map[string][]byte{labelDocument: claims.Value},
 		Facts:  func() []attest.Fact { return claims.Facts }, Details: claims.Details,
 	}, nil

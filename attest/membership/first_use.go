@@ -72,6 +72,12 @@ type FirstUseConfig struct {
 // is verified again, for the same answer, changes nothing. What is left to the caller is
 // [Registry].Release, when a Machine of the inventory is gone.
 //
+// Where the evidence is a document (attest.RoadDocument), which whatever runs on a machine
+// may get, a bound machine is admitted with a bootstrap token for a key that it has been
+// admitted for, and for no other until its last certificate has ended or the operator has
+// released or rebound it: it renews as the node that it is. Only kinds that find machines of
+// the operator's own projects or accounts are taken (document.KindConfig.OwnMachines).
+//
 // A type that embeds a FirstUse and has an Authorize of its own is asked by that one.
 type FirstUse struct {
 	c FirstUseConfig
@@ -100,9 +106,6 @@ func NewFirstUse(c FirstUseConfig) (*FirstUse, error) {
 	if err := c.Registry.Scope().Check(); err != nil {
 		return nil, err
 	}
-	if c.Registry.Scope().Road == attest.RoadDocument {
-		return nil, misfit("first use of documents, which every customer of a platform has", "a StaticList")
-	}
 	c.Reservation = cmp.Or(c.Reservation, DefaultReservation)
 	c.MaxRecoveryLifetime = cmp.Or(c.MaxRecoveryLifetime, c.MaxLifetime)
 	c.OwnSigners = slices.Clone(c.OwnSigners)
@@ -115,9 +118,9 @@ func NewFirstUse(c FirstUseConfig) (*FirstUse, error) {
 var errNotMade = refusal.Config("FirstUse", "", "one that NewFirstUse made")
 
 // CheckAuthorizer refuses a FirstUse that [NewFirstUse] did not make; a registry of a
-// road that is not open; and on attest.RoadAK a profile that can name a machine by its AK
-// (tpmcert.AKIdentity) and does not promise one AK a machine (OneAKPerMachine): no machine
-// that is named so could ever be admitted.
+// road that is not open; documents of everybody's machines; and on attest.RoadAK a profile
+// that can name a machine by its AK (tpmcert.AKIdentity) and does not promise one AK a machine
+// (OneAKPerMachine): no machine that is named so could ever be admitted.
 func (f *FirstUse) CheckAuthorizer(open []attest.OpenRoad) error {
 	if f == nil || f.c.Registry == nil {
 		return errNotMade
@@ -219,9 +222,28 @@ func (j *joining) look(ctx context.Context, in Lookups, live bool) (err error) {
 	}
 	j.seen, j.newcomer = h.Name, h.Name == nil || h.Name.State != StateBound
 	if !j.newcomer {
-		return nil
+		return j.checkRejoin(h.Name)
 	}
 	return j.f.checkNewcomer(ctx, j.r, h.Name == nil && live)
+}
+
+// checkRejoin refuses a bound machine's further key where a bootstrap token and a document
+// are all that it comes with: both may be somebody's on that machine who is not the node.
+func (j *joining) checkRejoin(held *Record) error {
+	checked := j.r.Checked()
+	if j.r.Road != attest.RoadDocument || j.r.Stage != attest.StageAnswer || checked == nil || requesterOf(j.r) == csr.RequesterNode ||
+		len(held.Issued) == 0 || j.f.c.Now().After(held.LastEnd) {
+		return nil
+	}
+	key, err := csr.SPKIHash(checked.PKCS10().CSR.PublicKey)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(held.Issued, func(i csr.IssuedRecord) bool { return i.SPKIHash == key }) {
+		return nil
+	}
+	return refuse(CheckRegistryRequester, "another key, asked for by "+requesterOf(j.r).String(),
+		"a request of node "+held.NodeName+" itself, or one after "+held.LastEnd.Format(time.RFC3339)+" or a release")
 }
 
 // reserve makes sure that the name is the claim's.
@@ -247,6 +269,11 @@ func (j *joining) bind(ctx context.Context, issued *csr.IssuedRecord) error {
 	seen := j.seen
 	if err := j.reserve(ctx); err != nil {
 		return err
+	}
+	if j.seen.State == StateBound { // perhaps somebody was quicker
+		if err := j.checkRejoin(j.seen); err != nil {
+			return err
+		}
 	}
 	var lastEnd time.Time
 	if j.r.Purpose != csr.PurposeRecovery && j.notAfter.After(j.seen.LastEnd) {

@@ -144,7 +144,8 @@ func parseMember(line string) (*Member, error) {
 
 // index checks a member and makes it known.
 func (l *StaticList) index(m *Member) error {
-	if _, err := attest.ParseIdentity(string(m.Machine)); err != nil {
+	var err error
+	if m.Machine, err = attest.ParseIdentity(string(m.Machine)); err != nil {
 		return err
 	}
 	switch {

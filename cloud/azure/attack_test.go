@@ -267,7 +267,39 @@ func contentAttacks() []attack {
 
 // encodingAttacks are about the PKCS#7.
 func encodingAttacks() []attack {
+	version := []byte{2, 1, 1}
+	id := func(b *bench) []byte {
+		return tlv(0x30, b.leaf.Certificate.RawIssuer, tlv(2, b.leaf.Certificate.SerialNumber.Bytes()))
+	}
+	signer := func(name string, want refusal.Check, content func(b *bench) []byte) attack {
+		return attack{name: name, want: want, make: func(b *bench, p *parts) { p.Signers[0].Content = content(b) }}
+	}
+	replaced := func(name string, old, replacement []byte) attack {
+		return attack{name: name, want: CheckEncoding, bytes: func(der []byte) []byte { return bytes.Replace(der, old, replacement, 1) }}
+	}
 	return []attack{
+		replaced("another-content-type", oidSignedData, append(oidSignedData[:8:8], 3)),
+		replaced("another-inner-content-type", oidData, append(oidData[:8:8], 5)),
+		replaced("version-3", []byte{2, 1, 1, 0x31}, []byte{2, 1, 3, 0x31}),
+		replaced("digest-algorithms-in-a-sequence", []byte{2, 1, 1, 0x31}, []byte{2, 1, 1, 0x30}),
+		signer("signer-empty", CheckEncoding, func(*bench) []byte { return []byte{} }),
+		signer("signer-without-an-identifier", CheckEncoding, func(*bench) []byte { return version }),
+		signer("signer-by-key-identifier", CheckEncoding, func(*bench) []byte { return append(version, 0x80, 1, 1) }),
+		signer("signer-with-a-serial-number-in-bytes", CheckEncoding, func(b *bench) []byte {
+			return append(version, tlv(0x30, b.leaf.Certificate.RawIssuer, []byte{4, 1, 1})...)
+		}),
+		signer("signer-without-a-digest-algorithm", CheckEncoding, func(b *bench) []byte { return slices.Concat(version, id(b)) }),
+		signer("signer-without-an-algorithm", CheckEncoding, func(b *bench) []byte { return slices.Concat(version, id(b), sha256WithRSA()) }),
+		signer("signer-without-a-signature", CheckEncoding, func(b *bench) []byte {
+			return slices.Concat(version, id(b), sha256WithRSA(), rsaEncryption())
+		}),
+		signer("signature-in-bits", CheckEncoding, func(b *bench) []byte {
+			return slices.Concat(version, id(b), sha256WithRSA(), rsaEncryption(), []byte{3, 2, 0, 1})
+		}),
+		{name: "certificate-that-is-none", want: CheckEncoding, make: func(_ *bench, p *parts) { p.Certificates = [][]byte{{0x30, 0}} }},
+		{name: "certificate-of-another-form", want: CheckSigners, make: func(_ *bench, p *parts) { p.Certificates = [][]byte{{0xa1, 0}} }},
+		{name: "time-of-expiry-absent", want: CheckEncoding, make: withContent(`"expiresOn"`, `"expires"`)},
+		{name: "machine-of-100-characters", want: CheckEncoding, make: withContent(testVM, string(bytes.Repeat([]byte("a"), 100)))},
 		{name: "bytes-behind", want: CheckEncoding, weak: []string{"der"}, make: func(_ *bench, p *parts) { p.Behind = []byte{0} }},
 		{name: "indefinite-length", want: CheckEncoding, weak: []string{"der"}, bytes: func(der []byte) []byte {
 			return slices.Concat([]byte{0x30, 0x80}, der[4:], []byte{0, 0})

@@ -79,28 +79,36 @@ const signerName = "cluster.x-k8s.io/kube-apiserver-client-kubelet-azure"
 
 // newVerifier is a control plane that knows one machine, as node-1.
 func newVerifier(cloud *cloudtest.Azure, machine cloudtest.AzureMachine) (*attest.Verifier, error) {
+	config, err := verifierConfig(cloud, machine)
+	if err != nil {
+		return nil, err
+	}
+	return attest.NewVerifier(config)
+}
+
+func verifierConfig(cloud *cloudtest.Azure, machine cloudtest.AzureMachine) (c attest.VerifierConfig, err error) {
 	documents, err := azure.NewVerifier(azure.VerifierConfig{
 		Roots: []*x509.Certificate{cloud.Root()}, Intermediates: []*x509.Certificate{cloud.Intermediate()}})
 	if err != nil {
-		return nil, err
+		return c, err
 	}
 	kind, err := azure.NewKind(azure.KindConfig{Verifier: documents, Subscriptions: []string{machine.SubscriptionID}})
 	if err != nil {
-		return nil, err
+		return c, err
 	}
 	id, err := azure.Identity(machine.SubscriptionID, machine.VMID)
 	if err != nil {
-		return nil, err
+		return c, err
 	}
 	members, err := membership.NewStaticList([]membership.Member{{Machine: id, NodeName: "node-1", Provider: azure.Provider}})
 	if err != nil {
-		return nil, err
+		return c, err
 	}
 	ring, err := attest.NewStaticKeyRing(attest.NewRingKey(time.Now()))
 	if err != nil {
-		return nil, err
+		return c, err
 	}
-	return attest.NewVerifier(attest.VerifierConfig{
+	return attest.VerifierConfig{
 		ClusterIDs: []string{"cluster-1"},
 		KeyRing:    ring,
 		Kinds:      []attest.Kind{kind},
@@ -111,7 +119,7 @@ func newVerifier(cloud *cloudtest.Azure, machine cloudtest.AzureMachine) (*attes
 			},
 		},
 		Authorizer: members,
-	})
+	}, nil
 }
 
 // filed is what the API server keeps of a spec of a node that has a bootstrap token.

@@ -176,6 +176,7 @@ type parts struct {
 
 // signerParts is one signer. Sign nil signs as the service does.
 type signerParts struct {
+	Content           []byte // in the place of everything
 	Version           int64
 	Signer            *authority
 	Names             *x509.Certificate // whose issuer and serial number it gives
@@ -236,6 +237,9 @@ func (p *parts) marshal() ([]byte, error) {
 }
 
 func (s *signerParts) marshal(content []byte) ([]byte, error) {
+	if s.Content != nil {
+		return tlv(0x30, s.Content), nil
+	}
 	signature := s.Signature
 	if signature == nil {
 		over := content

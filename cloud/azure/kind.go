@@ -44,7 +44,7 @@ func NewKind(c KindConfig) (*document.Kind, error) {
 		}
 		p.subscriptions = append(p.subscriptions, strings.ToLower(s))
 	}
-	return document.NewKind(document.KindConfig{Provider: Provider, Identities: []string{IdentityKind}, ValueSize: valueSize, Platform: p})
+	return document.NewKind(document.KindConfig{Provider: Provider, Identities: []string{IdentityKind}, ValueSize: valueSize, Platform: p, OwnMachines: true})
 }
 
 // platform is the [document.Platform] of Azure.

@@ -82,7 +82,7 @@ func strictSignedData(der []byte) bool {
 		} `asn1:"explicit,tag:0"`
 	}
 	rest, err := asn1.Unmarshal(der, &outer)
-	if err != nil || len(rest) > 0 {
+	if err != nil || len(rest) > 0 || outer.Content.Version != 1 || !bytes.HasPrefix(outer.Content.Content.Bytes, tlv(0x06, oidData)) {
 		return false
 	}
 	var signer struct {
@@ -167,6 +167,9 @@ func (n *naive) checkContent(content []byte) error {
 		} `json:"timeStamp"`
 	}
 	if err := json.Unmarshal(content, &d); err != nil {
+		return err
+	}
+	if err := n.must("size", len(d.VMID) <= 64 && len(d.SubscriptionID) <= 64 && len(d.Nonce) <= 64); err != nil {
 		return err
 	}
 	created, err1 := time.Parse("01/02/06 15:04:05 -0700", d.TimeStamp.CreatedOn)

@@ -48,7 +48,7 @@ func NewKind(c KindConfig) (*Kind, error) {
 	if err != nil {
 		return nil, err
 	}
-	k, err := document.NewKind(document.KindConfig{Provider: Provider, Identities: []string{IdentityKind}, ValueSize: valueSize, Platform: p})
+	k, err := document.NewKind(document.KindConfig{Provider: Provider, Identities: []string{IdentityKind}, ValueSize: valueSize, Platform: p, OwnMachines: true})
 	if err != nil {
 		return nil, err
 	}

@@ -84,27 +84,35 @@ func join(ctx context.Context, verifier *attest.Verifier, prover attest.Prover) 
 
 // newVerifier is a control plane that knows one instance, as node-1, and one image.
 func newVerifier(platform *cloudtest.Nitro, machine cloudtest.NitroMachine) (*attest.Verifier, error) {
-	documents, err := nitro.NewVerifier(nitro.VerifierConfig{Roots: []*x509.Certificate{platform.Root()}})
+	config, err := verifierConfig(platform, machine)
 	if err != nil {
 		return nil, err
+	}
+	return attest.NewVerifier(config)
+}
+
+func verifierConfig(platform *cloudtest.Nitro, machine cloudtest.NitroMachine) (c attest.VerifierConfig, err error) {
+	documents, err := nitro.NewVerifier(nitro.VerifierConfig{Roots: []*x509.Certificate{platform.Root()}})
+	if err != nil {
+		return c, err
 	}
 	kind, err := nitro.NewKind(nitro.KindConfig{Verifier: documents, GoodPCRs: []map[int][]byte{{4: image(1)}}})
 	if err != nil {
-		return nil, err
+		return c, err
 	}
 	id, err := nitro.Identity(machine.Region, machine.InstanceID)
 	if err != nil {
-		return nil, err
+		return c, err
 	}
 	members, err := membership.NewStaticList([]membership.Member{{Machine: id, NodeName: "node-1", Provider: nitro.Provider}})
 	if err != nil {
-		return nil, err
+		return c, err
 	}
 	ring, err := attest.NewStaticKeyRing(attest.NewRingKey(time.Now()))
 	if err != nil {
-		return nil, err
+		return c, err
 	}
-	return attest.NewVerifier(attest.VerifierConfig{
+	return attest.VerifierConfig{
 		ClusterIDs: []string{"cluster-1"},
 		KeyRing:    ring,
 		Kinds:      []attest.Kind{kind},
@@ -115,7 +123,7 @@ func newVerifier(platform *cloudtest.Nitro, machine cloudtest.NitroMachine) (*at
 			},
 		},
 		Authorizer: members,
-	})
+	}, nil
 }
 
 // filed is what the API server keeps of a spec of a node that has a bootstrap token.

@@ -1,7 +1,6 @@
 package nitro
 
 import (
-	"math"
 	"strconv"
 
 	"github.com/nodeattest/nodeattest/refusal"
@@ -54,15 +53,10 @@ func readSign1(document []byte) (s sign1, err error) {
 }
 
 // toBeSigned is the Sig_structure of RFC 9052, 4.4: ["Signature1", protected, h”, payload].
+// A payload with a certificate in it has 256 bytes or more, and at most MaxDocumentSize, so
+// its length is two bytes.
 func (s *sign1) toBeSigned() []byte {
 	b := append(make([]byte, 0, 32+len(s.payload)), "\x84\x6aSignature1\x44"+protected+"\x40"...)
-	switch n := len(s.payload); {
-	case n < 24:
-		b = append(b, majorBytes<<5|byte(n))
-	case n <= math.MaxUint8:
-		b = append(b, majorBytes<<5|24, byte(n))
-	default:
-		b = append(b, majorBytes<<5|25, byte(n>>8), byte(n))
-	}
+	b = append(b, majorBytes<<5|25, byte(len(s.payload)>>8), byte(len(s.payload)))
 	return append(b, s.payload...)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
@@ -132,15 +133,65 @@ func TestStepDown(t *testing.T) {
 	}
 }
 
-// Trust on first use has nothing to say about documents of machines that anybody can start.
+// Trust on first use of documents: the first machine of the project under a name is that
+// node, and nobody on it gets a second key for a bootstrap token. Where every customer of a
+// cloud has documents it is an error of the configuration.
 func TestFirstUse(t *testing.T) {
-	registry, err := membership.NewMemoryRegistry(membership.Scope{Provider: "gce", Road: attest.RoadDocument}, membership.RegistryOptions{})
+	w, err := newWorld()
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, NodeExists: noNode, MaxLifetime: 1})
-	if !errors.Is(err, membership.CheckRegistryScope) {
-		t.Error(err)
+	defer w.close()
+	plane, err := newControlPlane(w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	byFirstUse := func(provider string) error {
+		registry, err := membership.NewMemoryRegistry(membership.Scope{Provider: provider, Road: attest.RoadDocument}, membership.RegistryOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		config := plane.config
+		if config.Authorizer, err = membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, NodeExists: noNode, MaxLifetime: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		plane.verifier, err = attest.NewVerifier(config)
+		return err
+	}
+	if err := byFirstUse("nitro"); !errors.Is(err, membership.CheckRegistryScope) {
+		t.Errorf("of NitroTPMs: %v", err)
+	}
+	for _, m := range w.machines {
+		if m.provider != "gce" && m.provider != "azure" {
+			continue
+		}
+		if err := byFirstUse(m.provider); err != nil {
+			t.Fatal(err)
+		}
+		verify := func(by *machine, nodeName string) (*csr.Request, error) {
+			answer, err := join(t.Context(), plane, by, nodeName)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = plane.verifier.Verify(t.Context(), answer)
+			return answer, err
+		}
+		first, err := verify(m, m.nodeName)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := plane.verifier.Verify(t.Context(), first); err != nil {
+			t.Errorf("%s, the same answer again: %v", m.provider, err)
+		}
+		if _, err := verify(m, m.nodeName); !errors.Is(err, membership.CheckRegistryRequester) || !errors.Is(err, attest.CheckMembership) {
+			t.Errorf("%s, another key: %v", m.provider, err)
+		}
+		if _, err := verify(m.stranger, m.nodeName); !errors.Is(err, membership.CheckRegistryName) {
+			t.Errorf("%s, another machine: %v", m.provider, err)
+		}
+		if _, err := verify(m, "node-1"); !errors.Is(err, membership.CheckRegistryMachine) {
+			t.Errorf("%s, another name: %v", m.provider, err)
+		}
 	}
 }
 

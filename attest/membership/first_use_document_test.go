@@ -1,0 +1,143 @@
+package membership
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/csr"
+)
+
+var documentScope = Scope{Provider: "cloud", Road: attest.RoadDocument}
+
+// documented is an answer with a document, with a key of its own.
+func documented(t testing.TB, class csr.RequesterClass) *attest.Result {
+	r := inventoried(t, answerOf(t, "node-1", "cloud:1"), class, csr.Machine{Name: "m", UID: "uid-1"})
+	r.Provider, r.Road, r.Machine = documentScope.Provider, documentScope.Road, "cloud:1"
+	return r
+}
+
+// A machine that is bound by documents gets no second key for a bootstrap token, until its
+// last certificate has ended.
+func TestFirstUseDocument(t *testing.T) {
+	f := newFirstUse(t, documentScope)
+	first, second := documented(t, csr.RequesterBootstrap), documented(t, csr.RequesterBootstrap)
+	f.admit(t, first)
+	f.admit(t, first) // again, as a signer that looks for itself asks
+	f.at = f.at.Add(time.Hour)
+	f.refuse(t, second, CheckRegistryRequester)
+	f.refuse(t, second, CheckRegistryRequester)
+	f.admit(t, first)
+
+	renewed := documented(t, csr.RequesterNode)
+	f.admit(t, renewed)
+	f.admit(t, first) // a key that it has been admitted for
+	f.refuse(t, second, CheckRegistryRequester)
+	record, err := f.registry.Lookup(t.Context(), "node-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.at = record.LastEnd
+	f.refuse(t, second, CheckRegistryRequester)
+	f.at = f.at.Add(time.Second)
+	f.admit(t, second)
+	f.refuse(t, documented(t, csr.RequesterBootstrap), CheckRegistryRequester)
+
+	// A hello is none's yet.
+	hello := documented(t, csr.RequesterBootstrap)
+	hello.Stage = attest.StageHello
+	f.admit(t, hello)
+}
+
+// What an operator does frees the name for a new key.
+func TestFirstUseDocumentReleased(t *testing.T) {
+	f := newFirstUse(t, documentScope)
+	f.admit(t, documented(t, csr.RequesterBootstrap))
+	record, err := f.registry.Lookup(t.Context(), "node-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.registry.Rebind(t.Context(), record, "cloud:2"); err != nil {
+		t.Fatal(err)
+	}
+	replaced := documented(t, csr.RequesterBootstrap)
+	f.refuse(t, replaced, CheckRegistryName)
+	replaced.Machine = "cloud:2"
+	f.admit(t, replaced)
+	other := documented(t, csr.RequesterBootstrap)
+	other.Machine = "cloud:2"
+	f.refuse(t, other, CheckRegistryRequester)
+	if err := f.registry.Release(t.Context(), "node-1", "uid-1"); err != nil {
+		t.Fatal(err)
+	}
+	f.refuse(t, other, CheckRegistryResting)
+}
+
+// Two keys of one machine at once: one of them is the node's.
+func TestFirstUseDocumentRace(t *testing.T) {
+	f := newFirstUse(t, documentScope)
+	first, second := documented(t, csr.RequesterBootstrap), documented(t, csr.RequesterBootstrap)
+	quicker := attest.AuthorizerFunc(func(ctx context.Context, r *attest.Result, request *csr.Request) (*attest.Authorization, error) {
+		a, err := f.Authorize(ctx, r, request) // has looked, and not written
+		if _, err := asked(t, f, first); err != nil {
+			t.Error(err)
+		}
+		return a, err
+	})
+	if _, err := asked(t, quicker, second); !errors.Is(err, CheckRegistryRequester) || !errors.Is(err, attest.CheckMembership) {
+		t.Error(err)
+	}
+	f.admit(t, first)
+	f.refuse(t, second, CheckRegistryRequester)
+}
+
+// TPMs prove which machine they are, and come back with other keys as they like.
+func TestFirstUseTPMRejoins(t *testing.T) {
+	f := newFirstUse(t, Scope{})
+	f.admit(t, answerOf(t, "node-1", "gce:p/1"))
+	f.admit(t, answerOf(t, "node-1", "gce:p/1"))
+}
+
+func TestFirstUseDocumentKinds(t *testing.T) {
+	f := newFirstUse(t, documentScope)
+	open := []attest.OpenRoad{{Provider: "cloud", Road: attest.RoadDocument, Identities: []string{"cloud"}}}
+	if err := f.CheckAuthorizer(open); err != nil {
+		t.Error(err)
+	}
+	open[0].ManyIdentities = "documents of every customer's machines"
+	if err := f.CheckAuthorizer(open); !errors.Is(err, CheckRegistryScope) {
+		t.Errorf("got %v, want %s", err, CheckRegistryScope)
+	}
+}
+
+// Where a csr.CA of ours signs, two keys may be verified before either is issued: the second
+// certificate is kept back.
+func TestFirstUseDocumentOwnSigners(t *testing.T) {
+	f := newFirstUse(t, documentScope)
+	f.c.OwnSigners = []string{csr.SignerClientTPM}
+	admitted := func() (*attest.Result, csr.IssuedRecord) {
+		r := documented(t, csr.RequesterBootstrap)
+		if err := attest.Admit(t.Context(), f, r, nil); err != nil {
+			t.Fatal(err)
+		}
+		issued, err := csr.RecordOf(nil, &csr.Attested{Checked: r.Checked(), Verified: r.Verified()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		issued.CredentialID = "X509SHA256=00"
+		return r, issued
+	}
+	first, firstIssued := admitted()
+	second, secondIssued := admitted()
+	if err := first.Verified().Record(t.Context(), firstIssued); err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Verified().Record(t.Context(), secondIssued); !errors.Is(err, CheckRegistryRequester) || !errors.Is(err, attest.CheckMembership) {
+		t.Errorf("got %v, want %s", err, CheckRegistryRequester)
+	}
+	if err := first.Verified().Record(t.Context(), firstIssued); err != nil {
+		t.Errorf("the first one again: %v", err)
+	}
+}

@@ -1,0 +1,79 @@
+package nitro_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/cloud/cloudtest"
+	"github.com/nodeattest/nodeattest/cloud/nitro"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// A machine that is listed by its TPM is refused with its document, a key in a TPM is never
+// shown by one, and nobody is trusted on first use.
+func TestStepDown(t *testing.T) {
+	platform := cloudtest.NewNitro(t)
+	machine := cloudtest.NitroMachine{InstanceID: "i-0123456789abcdef0", Region: "us-east-2", PCRs: map[int][]byte{4: image(1)}}
+	prover, err := nitro.NewProver(nitro.SourceConfig{Ask: platform.Asker(machine)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const id = attest.Identity("aws:aws/us-east-2/i-0123456789abcdef0")
+	for name, c := range map[string]struct {
+		member membership.Member
+		change func(*attest.VerifierConfig)
+		want   refusal.Check
+	}{
+		"listed by its document": {membership.Member{Machine: id, NodeName: "node-1", Provider: nitro.Provider}, nil, ""},
+		"listed by its TPM":      {membership.Member{Machine: id, NodeName: "node-1"}, nil, attest.CheckMembership},
+		"listed by another kind": {membership.Member{Machine: id, NodeName: "node-1", Provider: "azure"}, nil, attest.CheckMembership},
+		"another node's":         {membership.Member{Machine: id, NodeName: "node-2", Provider: nitro.Provider}, nil, attest.CheckMembership},
+		"another machine":        {membership.Member{Machine: attest.Identity(strings.Replace(string(id), "i-0", "i-1", 1)), NodeName: "node-1", Provider: nitro.Provider}, nil, attest.CheckMembership},
+		"a key in a TPM": {membership.Member{Machine: id, NodeName: "node-1", Provider: nitro.Provider},
+			func(c *attest.VerifierConfig) { c.RequireTPMResident = true }, attest.CheckNotResident},
+	} {
+		t.Run(name, func(t *testing.T) {
+			members, err := membership.NewStaticList([]membership.Member{c.member,
+				{Machine: attest.Identity(strings.Replace(string(id), "i-0", "i-f", 1)), NodeName: "node-9", Provider: nitro.Provider}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			config, err := verifierConfig(platform, machine)
+			if err != nil {
+				t.Fatal(err)
+			}
+			config.Authorizer = members
+			if c.change != nil {
+				c.change(&config)
+			}
+			v, err := attest.NewVerifier(config)
+			if err == nil {
+				_, err = join(context.Background(), v, prover)
+			}
+			if c.want == "" && err != nil || c.want != "" && !errors.Is(err, c.want) {
+				t.Errorf("%v, want %q", err, c.want)
+			}
+		})
+	}
+	// No document names an account: nobody is trusted on first use.
+	registry, err := membership.NewMemoryRegistry(membership.Scope{Provider: nitro.Provider, Road: attest.RoadDocument}, membership.RegistryOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := verifierConfig(platform, machine)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if config.Authorizer, err = membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, MaxLifetime: time.Hour,
+		NodeExists: func(context.Context, string) (bool, error) { return false, nil }}); err == nil {
+		_, err = attest.NewVerifier(config)
+	}
+	if !errors.Is(err, refusal.CheckConfig) {
+		t.Errorf("first use: %v", err)
+	}
+}
