@@ -165,6 +165,12 @@ func signerAttacks() []attack {
 		{name: "no-signer", want: CheckSigners, make: func(_ *bench, p *parts) { p.Signers = nil }},
 		{name: "signer-of-another-certificate", want: CheckSigners, weak: []string{"actual-signer"},
 			make: func(b *bench, p *parts) { p.Signers[0].Names = b.web.Certificate }},
+		{name: "signer-of-another-issuer", want: CheckSigners, weak: []string{"actual-signer"},
+			make: func(b *bench, p *parts) {
+				other := *b.leaf.Certificate
+				other.RawIssuer = b.attacker.root.Certificate.RawSubject
+				p.Signers[0].Names = &other
+			}},
 		{name: "second-digest-algorithm", want: CheckSigners, make: func(_ *bench, p *parts) { p.Digests = append(p.Digests, sha256Digest()) }, weak: []string{"algorithm"}},
 		{name: "signature-never-checked", want: CheckSignature, weak: []string{"signature"},
 			make: func(b *bench, p *parts) { p.Signers[0].Signer = b.attacker.leaf }},

@@ -84,7 +84,7 @@ func readContent(content []byte) (*Document, error) {
 		return nil, &refusal.Error{Check: CheckEncoding, Got: "a bad content", Want: "JSON", Err: err}
 	}
 	d.VMID, d.SubscriptionID = strings.ToLower(d.VMID), strings.ToLower(d.SubscriptionID)
-	if d.VMID != "" && len(d.VMID) > maxName || len(d.SubscriptionID) > maxName || len(d.Nonce) > maxNonce {
+	if len(d.VMID) > maxName || len(d.SubscriptionID) > maxName || len(d.Nonce) > maxNonce {
 		return nil, bad("content", "short texts")
 	}
 	if d.CreatedOn, err = readTime(created); err != nil {

@@ -1,0 +1,183 @@
+package azure
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/rsa"
+	"crypto/x509"
+	"errors"
+	"math/big"
+	"strings"
+	"testing"
+
+	"golang.org/x/crypto/cryptobyte"
+	"golang.org/x/crypto/cryptobyte/asn1"
+
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// node is one element of a DER document; certificates are not taken apart.
+type node struct {
+	tag      asn1.Tag
+	content  []byte // of a primitive one
+	children []*node
+}
+
+func takeApart(t *testing.T, der []byte, certificate []byte) *node {
+	t.Helper()
+	s := cryptobyte.String(der)
+	var content cryptobyte.String
+	n := &node{}
+	if !s.ReadAnyASN1(&content, &n.tag) || !s.Empty() {
+		t.Fatalf("%x", der)
+	}
+	if n.tag&0x20 == 0 || bytes.Equal(der, certificate) {
+		n.content = content
+		return n
+	}
+	for !content.Empty() {
+		var element cryptobyte.String
+		var tag asn1.Tag
+		if !content.ReadAnyASN1Element(&element, &tag) {
+			t.Fatalf("%x", der)
+		}
+		n.children = append(n.children, takeApart(t, element, certificate))
+	}
+	return n
+}
+
+func (n *node) marshal() []byte {
+	if n.content != nil {
+		return tlv(n.tag, n.content)
+	}
+	parts := make([][]byte, len(n.children))
+	for i, c := range n.children {
+		parts[i] = c.marshal()
+	}
+	return tlv(n.tag, parts...)
+}
+
+// each calls f with every element, the outer ones first.
+func (n *node) each(path string, f func(path string, n *node)) {
+	f(path, n)
+	for i, c := range n.children {
+		c.each(path+"."+string(rune('0'+i)), f)
+	}
+}
+
+// TestShape changes every element of the PKCS#7, none of which is under the signature but
+// the content: with another tag, without one of its elements, with one more at its end or its
+// beginning, or with one doubled, a document is none.
+func TestShape(t *testing.T) {
+	b := testBench(t)
+	v := newVerifier(t, b.config())
+	der := must(b.good().marshal())
+	tree := takeApart(t, der, b.leaf.Certificate.Raw)
+	if !bytes.Equal(tree.marshal(), der) {
+		t.Fatal("not put together again")
+	}
+	tried := 0
+	refused := func(path, what string) {
+		t.Helper()
+		tried++
+		_, err := v.Verify(context.Background(), tree.marshal(), testTime)
+		if _, ok := errors.AsType[*refusal.Error](err); !ok || errors.Is(err, CheckSignature) {
+			t.Errorf("element %s %s: %v", path, what, err)
+		}
+	}
+	tree.each("0", func(path string, n *node) {
+		tag, children := n.tag, n.children
+		for _, other := range []asn1.Tag{tag ^ 1, tag ^ 0x20, tag ^ 0x80} {
+			n.tag = other
+			refused(path, "with another tag")
+		}
+		n.tag = tag
+		if children == nil {
+			return
+		}
+		more := &node{tag: asn1.NULL, content: []byte{}}
+		n.children = append(children[:len(children):len(children)], more)
+		refused(path, "with more at its end")
+		n.children = append([]*node{more}, children...)
+		refused(path, "with more at its beginning")
+		for i := range children {
+			n.children = append(children[:i:i], children[i+1:]...)
+			refused(path, "without an element")
+			n.children = append(children[:i+1:i+1], children[i:]...)
+			refused(path, "with an element twice")
+		}
+		n.children = children
+	})
+	if tried < 150 {
+		t.Errorf("%d changes", tried)
+	}
+}
+
+// Sizes at their limits and over them.
+func TestLimits(t *testing.T) {
+	b := testBench(t)
+	for name, change := range map[string]func(n int) (old, replacement string){
+		"vmId":           func(n int) (string, string) { return testVM, strings.Repeat("a", n) },
+		"subscriptionId": func(n int) (string, string) { return testSubscription, strings.Repeat("a", n) },
+		"nonce":          func(n int) (string, string) { return testNonce, strings.Repeat("a", n) },
+	} {
+		for _, n := range []int{0, 64, 65} {
+			p := b.good()
+			old, replacement := change(n)
+			withContent(old, replacement)(b, p)
+			if _, err := ParseInsecure(must(p.marshal())); (err == nil) != (n < 65) || err != nil && !errors.Is(err, CheckEncoding) {
+				t.Errorf("%s of %d: %v", name, n, err)
+			}
+		}
+	}
+	for n, want := range map[int]bool{63: true, 64: false} {
+		c := b.config()
+		c.Domains = []string{strings.Repeat("a", n) + ".example"}
+		if _, err := NewVerifier(c); (err == nil) != want {
+			t.Errorf("a label of %d: %v", n, err)
+		}
+	}
+	p := b.good()
+	signedBy(func(c *x509.Certificate) { c.KeyUsage = 0 })(b, p)
+	if _, err := newVerifier(t, b.config()).Verify(context.Background(), must(p.marshal()), testTime); err != nil {
+		t.Errorf("a certificate without a key usage: %v", err)
+	}
+	key := func(bits uint, e int) *x509.Certificate {
+		return &x509.Certificate{PublicKey: &rsa.PublicKey{N: new(big.Int).Lsh(big.NewInt(1), bits-1), E: e}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}
+	}
+	for name, c := range map[string]struct {
+		leaf *x509.Certificate
+		good bool
+	}{
+		"2047 bits": {key(2047, 3), false}, "2048 bits": {key(2048, 3), true}, "4096 bits": {key(4096, 3), true}, "4097 bits": {key(4097, 3), false},
+		"the largest exponent": {key(2048, 1<<31-1), true}, "a larger exponent": {key(2048, 1<<31), false}, "no RSA": {&x509.Certificate{PublicKey: &ecdsa.PublicKey{}}, false},
+	} {
+		if err := checkLeaf(c.leaf); (err == nil) != c.good {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A document is as large as the limit at most.
+func TestSize(t *testing.T) {
+	b := testBench(t)
+	good := must(b.good().marshal())
+	p := b.good()
+	p.Content = append(bytes.Clone(p.Content), bytes.Repeat([]byte(" "), MaxDocumentSize-len(good)-8)...)
+	der := must(p.marshal())
+	for more := MaxDocumentSize - len(der); more > 0; more = MaxDocumentSize - len(der) {
+		p.Content = append(p.Content, bytes.Repeat([]byte(" "), more)...)
+		der = must(p.marshal())
+	}
+	if len(der) != MaxDocumentSize {
+		t.Fatalf("%d bytes", len(der))
+	}
+	if _, err := ParseInsecure(der); err != nil {
+		t.Errorf("the largest: %v", err)
+	}
+	p.Content = append(p.Content, ' ')
+	if _, err := ParseInsecure(must(p.marshal())); !errors.Is(err, CheckEncoding) {
+		t.Errorf("a byte more: %v", err)
+	}
+}
