@@ -42,7 +42,7 @@ func (h *Hello) fields(c *der.Codec) {
 // ParseHello reads exactly what [Hello.Marshal] writes.
 func ParseHello(data []byte) (*Hello, error) {
 	h := &Hello{}
-	return der.Parse(h, "document hello", data, der.MaxEvidenceSize, h.fields)
+	return der.Parse(h, "document hello", data, der.MaxEvidenceSize, (*Hello).fields)
 }
 
 // Proof is the echo of the Binding by a node whose evidence is a document.
@@ -70,7 +70,7 @@ func (p *Proof) fields(c *der.Codec) {
 // ParseProof reads exactly what [Proof.Marshal] writes.
 func ParseProof(data []byte) (*Proof, error) {
 	p := &Proof{}
-	return der.Parse(p, "document proof", data, der.MaxEvidenceSize, p.fields)
+	return der.Parse(p, "document proof", data, der.MaxEvidenceSize, (*Proof).fields)
 }
 
 // MarshalStatement returns the statement of type [oid.NodeAttestDocument]: an OCTET STRING

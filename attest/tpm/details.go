@@ -133,10 +133,11 @@ func (d *Details) findings(road attest.Road, machine attest.Identity) *attest.Fi
 		return f
 	}
 	f.TPMResident, f.ResidenceStanding = d.resident, standing
-	f.Residence = "in software (" + d.KeyAttributes.String() + ")"
+	where := "in software"
 	if d.resident {
-		f.Residence = "in the TPM (" + d.KeyAttributes.String() + ")"
+		where = "in the TPM"
 	}
+	f.Residence = where + " (" + d.KeyAttributes.String() + ")"
 	return f
 }
 

@@ -40,13 +40,14 @@ func Marshal(message string, fields func(*Codec)) ([]byte, error) {
 
 // Parse reads a message of at most maxSize bytes into v, whose fields those are: a SEQUENCE
 // of them, and nothing after them.
-func Parse[T any](v *T, message string, data []byte, maxSize int, fields func(*Codec)) (*T, error) {
+func Parse[T any](v *T, message string, data []byte, maxSize int, fields func(*T, *Codec)) (*T, error) {
 	body, err := OpenSequence(message, data, maxSize)
 	if err != nil {
 		return nil, err
 	}
 	c := Codec{message: message, in: body}
-	if c.all("frame", fields); c.err != nil {
+	fields(v, &c)
+	if c.Demand(c.in.Empty(), "frame", "nothing after the last field"); c.err != nil {
 		return nil, c.err
 	}
 	return v, nil

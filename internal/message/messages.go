@@ -93,7 +93,7 @@ func (b *Binding) Expires() time.Time { return time.Unix(b.NotAfter, 0).UTC() }
 // [*refusal.Error] with [der.CheckEncoding], [der.CheckVersion] or [der.CheckSize].
 func ParseBinding(data []byte) (*Binding, error) {
 	b := &Binding{}
-	return der.Parse(b, "binding", data, der.MaxChallengeSize, b.fields)
+	return der.Parse(b, "binding", data, der.MaxChallengeSize, (*Binding).fields)
 }
 
 // Road says how trust gets from a TPM to a decision. The zero value is
@@ -172,7 +172,7 @@ func keys(c *der.Codec, road Road, ek, ak *[]byte) {
 // [*refusal.Error] with [der.CheckEncoding], [der.CheckVersion] or [der.CheckSize].
 func ParseHello(data []byte) (*Hello, error) {
 	h := &Hello{}
-	return der.Parse(h, "hello", data, der.MaxEvidenceSize, h.fields)
+	return der.Parse(h, "hello", data, der.MaxEvidenceSize, (*Hello).fields)
 }
 
 // SecretSize is the size of a challenge's secret, in bytes.
@@ -244,7 +244,7 @@ func (c *Challenge) fields(k *der.Codec, raw *[]byte) *Binding {
 // [*refusal.Error] with [der.CheckEncoding], [der.CheckVersion] or [der.CheckSize].
 func ParseChallenge(data []byte) (*Challenge, error) {
 	c := &Challenge{}
-	return der.Parse(c, "challenge", data, der.MaxChallengeSize, func(k *der.Codec) { c.Binding = *c.fields(k, new([]byte)) })
+	return der.Parse(c, "challenge", data, der.MaxChallengeSize, func(c *Challenge, k *der.Codec) { c.Binding = *c.fields(k, new([]byte)) })
 }
 
 // Proof is the node's echo of the Binding, with the keys that it used. It is
@@ -292,13 +292,13 @@ func BindingField(c *der.Codec, raw *[]byte) *Binding {
 // exactly what [Proof.Marshal] writes; the result shares memory with der. It
 // returns a [*refusal.Error] with [der.CheckEncoding], [der.CheckVersion] or [der.CheckSize].
 func ParseProof(data []byte) (*Proof, *Binding, error) {
-	var read struct {
+	type whole struct {
 		Proof
 		binding *Binding
 	}
-	p, err := der.Parse(&read.Proof, "proof", data, der.MaxEvidenceSize, func(c *der.Codec) { read.binding = read.fields(c) })
+	p, err := der.Parse(&whole{}, "proof", data, der.MaxEvidenceSize, func(p *whole, c *der.Codec) { p.binding = p.fields(c) })
 	if err != nil {
 		return nil, nil, err
 	}
-	return p, read.binding, nil
+	return &p.Proof, p.binding, nil
 }
