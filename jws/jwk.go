@@ -1,6 +1,7 @@
 package jws
 
 import (
+	"cmp"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
@@ -165,12 +166,9 @@ func (j *jwk) checkUse() error {
 
 // rsa reads the public key of RFC 7518, section 6.3.1.
 func (j *jwk) rsa() (crypto.PublicKey, error) {
-	modulus, err := j.integer("n", j.n, MaxRSABits/8)
-	if err != nil {
-		return nil, err
-	}
-	exponent, err := j.integer("e", j.e, 4)
-	if err != nil {
+	modulus, errN := j.integer("n", j.n, MaxRSABits/8)
+	exponent, errE := j.integer("e", j.e, 4)
+	if err := cmp.Or(errN, errE); err != nil {
 		return nil, err
 	}
 	// Where an int has 32 bits, one of 2^31 or more turns negative, and checkRSA refuses it.
@@ -185,12 +183,9 @@ func (j *jwk) ecdsa() (crypto.PublicKey, error) {
 		return nil, j.otherCurve("P-256, P-384 or P-521")
 	}
 	size := coordinateSize(curves[i])
-	x, err := j.octets("x", j.x, size)
-	if err != nil {
-		return nil, err
-	}
-	y, err := j.octets("y", j.y, size)
-	if err != nil {
+	x, errX := j.octets("x", j.x, size)
+	y, errY := j.octets("y", j.y, size)
+	if err := cmp.Or(errX, errY); err != nil {
 		return nil, err
 	}
 	public, err := ecdsa.ParseUncompressedPublicKey(curves[i], slices.Concat([]byte{4}, x, y))

@@ -27,6 +27,13 @@ type inventory struct {
 
 var errDown = errors.New("attesttest: the inventory does not answer")
 
+// locked changes what the mutex guards, the clock of its owner too.
+func (i *inventory) locked(change func()) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	change()
+}
+
 // machine is for csr.Policy.
 func (i *inventory) machine(_ context.Context, nodeName string, _ *csr.Request) (*csr.Machine, error) {
 	i.mu.Lock()

@@ -114,16 +114,25 @@ type Node struct {
 // there is no TPM to be had.
 func NewNode(t testing.TB, opts NodeOptions) *Node {
 	t.Helper()
-	n, err := OpenNode(opts)
-	if err != nil {
-		t.Fatalf("attesttest: %v", err)
-	}
+	n := opened[*Node](t)(OpenNode(opts))
 	t.Cleanup(func() {
 		if err := n.Close(); err != nil {
 			t.Errorf("attesttest: %v", err)
 		}
 	})
 	return n
+}
+
+// opened is what an Open function returned, for the New function beside it.
+func opened[T any](t testing.TB) func(T, error) T {
+	t.Helper()
+	return func(v T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("attesttest: %v", err)
+		}
+		return v
+	}
 }
 
 // OpenNode returns a node for use outside tests; the caller closes it.

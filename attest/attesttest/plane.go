@@ -39,11 +39,7 @@ type ControlPlane struct {
 // certificate names or its EK is. It opens the roads that these nodes go.
 func NewControlPlane(t testing.TB, nodes ...*Node) *ControlPlane {
 	t.Helper()
-	c, err := OpenControlPlane(nodes...)
-	if err != nil {
-		t.Fatalf("attesttest: %v", err)
-	}
-	return c
+	return opened[*ControlPlane](t)(OpenControlPlane(nodes...))
 }
 
 // OpenControlPlane is [NewControlPlane] for use outside tests.
@@ -110,9 +106,7 @@ func (c *ControlPlane) Now() time.Time {
 
 // Advance moves the clock.
 func (c *ControlPlane) Advance(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.shift += d
+	c.locked(func() { c.shift += d })
 }
 
 // addIssuer trusts a node's issuer of AK certificates. Nodes of one profile have one
@@ -141,13 +135,6 @@ func (c *ControlPlane) Admit(n *Node) error {
 	c.known[n.Name] = csr.Machine{Name: "machine-of-" + n.Name, UID: "uid-of-" + n.Name, NodeName: n.Name,
 		ProviderID: n.ProviderID, DNSNames: n.DNSNames, IPAddresses: n.IPAddresses, BootstrapReady: true}
 	return nil
-}
-
-// Forget makes a node unknown again, as when its machine is gone.
-func (c *ControlPlane) Forget(nodeName string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.known, nodeName)
 }
 
 // Challenge challenges a node's hello.

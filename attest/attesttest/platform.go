@@ -44,11 +44,7 @@ type Platform struct {
 // NewPlatform makes a platform with a key of its own.
 func NewPlatform(t testing.TB) *Platform {
 	t.Helper()
-	p, err := OpenPlatform()
-	if err != nil {
-		t.Fatalf("attesttest: %v", err)
-	}
-	return p
+	return opened[*Platform](t)(OpenPlatform())
 }
 
 // OpenPlatform is [NewPlatform] for use outside tests.

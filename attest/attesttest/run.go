@@ -170,10 +170,9 @@ func (w *World) try(ctx context.Context, provider csr.Provider, attack *Attack) 
 		w.setDown(false)
 	}
 	o.Issued, o.Err = err == nil, err
-	var p *providerPanic
 	verdict := csr.Decide(err).Verdict
 	switch {
-	case errors.As(err, &p), errors.Is(err, errChanged):
+	case errors.Is(err, errPanicked), errors.Is(err, errChanged):
 		o.Fault = err.Error()
 	case attack.honest() && err != nil:
 		o.Fault = "an honest request was refused"
@@ -188,19 +187,17 @@ func (w *World) try(ctx context.Context, provider csr.Provider, attack *Attack) 
 	return o
 }
 
-// providerPanic is a panic of the provider.
-type providerPanic struct{ value any }
-
-func (e *providerPanic) Error() string { return fmt.Sprintf("the provider panicked: %v", e.value) }
-
-// errChanged says that the provider wrote into the request.
-var errChanged = errors.New("attesttest: the provider changed the request that it was given")
+// What a provider never does, whatever it is asked.
+var (
+	errPanicked = errors.New("the provider panicked")
+	errChanged  = errors.New("attesttest: the provider changed the request that it was given")
+)
 
 // issue goes from the request to a certificate, as a signer does.
 func (w *World) issue(ctx context.Context, provider csr.Provider, request *csr.Request) (err error) {
 	defer func() {
 		if value := recover(); value != nil {
-			err = &providerPanic{value}
+			err = fmt.Errorf("%w: %v", errPanicked, value)
 		}
 	}()
 	before := fmt.Sprintf("%+v", *request)

@@ -94,11 +94,7 @@ type World struct {
 // NewWorld makes a world for one provider.
 func NewWorld(t testing.TB, opts WorldOptions) *World {
 	t.Helper()
-	w, err := OpenWorld(opts)
-	if err != nil {
-		t.Fatalf("attesttest: %v", err)
-	}
-	return w
+	return opened[*World](t)(OpenWorld(opts))
 }
 
 // OpenWorld is [NewWorld] for use outside tests.
@@ -206,15 +202,11 @@ func (w *World) Now() time.Time {
 }
 
 func (w *World) advance(d time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.bench.Now = w.bench.Now.Add(d)
+	w.locked(func() { w.bench.Now = w.bench.Now.Add(d) })
 }
 
 func (w *World) setDown(down bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.down = down
+	w.locked(func() { w.down = down })
 }
 
 // Member answers whether a machine may be a node, as a provider's own list would: the

@@ -28,56 +28,21 @@ type Hello struct {
 	Machine string
 }
 
-// helloField is one text of a hello, at most so many bytes.
-type helloField struct {
-	name string
-	text *string
-	most int
-}
-
-// fields are the texts of a hello, in their order.
-func (h *Hello) fields() []helloField {
-	return []helloField{{"clusterID", &h.ClusterID, der.MaxClusterIDSize}, {"targetSigner", &h.TargetSigner, der.MaxSignerNameSize},
-		{"machine", &h.Machine, MaxMachineSize}}
-}
-
 // Marshal returns the DER of h. It returns a [*refusal.Error] with [attest.CheckEncoding] if
 // a field is outside its range.
-func (h *Hello) Marshal() ([]byte, error) {
-	var b cryptobyte.Builder
-	b.AddASN1(asn1.SEQUENCE, func(b *cryptobyte.Builder) {
-		b.AddASN1Int64(1)
-		for _, f := range h.fields() {
-			if err := der.CheckText(helloName, f.name, *f.text, 1, f.most); err != nil {
-				b.SetError(err)
-			}
-			der.AddText(b, *f.text)
-		}
-	})
-	return b.Bytes()
-}
+func (h *Hello) Marshal() ([]byte, error) { return der.Marshal("document hello", h.fields) }
 
-const helloName = "document hello"
+func (h *Hello) fields(c *der.Codec) {
+	c.Version()
+	c.Text("clusterID", &h.ClusterID, 1, der.MaxClusterIDSize)
+	c.Text("targetSigner", &h.TargetSigner, 1, der.MaxSignerNameSize)
+	c.Text("machine", &h.Machine, 1, MaxMachineSize)
+}
 
 // ParseHello reads exactly what [Hello.Marshal] writes.
 func ParseHello(data []byte) (*Hello, error) {
-	body, err := der.OpenSequence(helloName, data, der.MaxEvidenceSize)
-	if err != nil {
-		return nil, err
-	}
-	if err := der.ReadVersion(helloName, &body); err != nil {
-		return nil, err
-	}
 	h := &Hello{}
-	for _, f := range h.fields() {
-		if *f.text, err = der.ReadText(helloName, f.name, &body, 1, f.most); err != nil {
-			return nil, err
-		}
-	}
-	if !body.Empty() {
-		return nil, der.Fault(helloName, "frame", "nothing after machine")
-	}
-	return h, nil
+	return der.Parse(h, "document hello", data, der.MaxEvidenceSize, h.fields)
 }
 
 // Proof is the echo of the Binding by a node whose evidence is a document.
@@ -94,52 +59,18 @@ type Proof struct {
 
 // Marshal returns the DER of p. It returns a [*refusal.Error] with [attest.CheckEncoding] if
 // Binding is not the DER of a Binding of [attest.RoadDocument] or Machine is outside its range.
-func (p *Proof) Marshal() ([]byte, error) {
-	if err := p.check(); err != nil {
-		return nil, err
-	}
-	var b cryptobyte.Builder
-	b.AddASN1(asn1.SEQUENCE, func(b *cryptobyte.Builder) {
-		b.AddBytes(p.Binding)
-		der.AddText(b, p.Machine)
-	})
-	return b.Bytes()
-}
+func (p *Proof) Marshal() ([]byte, error) { return der.Marshal("document proof", p.fields) }
 
-func (p *Proof) check() error {
-	binding, err := message.ParseBinding(p.Binding)
-	if err != nil {
-		return err
-	}
-	if binding.Road != message.RoadDocument {
-		return der.Fault("document proof", "road", "document")
-	}
-	return der.CheckText("document proof", "machine", p.Machine, 1, MaxMachineSize)
+func (p *Proof) fields(c *der.Codec) {
+	binding := message.BindingField(c, &p.Binding)
+	c.Demand(binding.Road == message.RoadDocument, "road", "document")
+	c.Text("machine", &p.Machine, 1, MaxMachineSize)
 }
 
 // ParseProof reads exactly what [Proof.Marshal] writes.
 func ParseProof(data []byte) (*Proof, error) {
-	const name = "document proof"
-	body, err := der.OpenSequence(name, data, der.MaxEvidenceSize)
-	if err != nil {
-		return nil, err
-	}
 	p := &Proof{}
-	var raw cryptobyte.String
-	if !body.ReadASN1Element(&raw, asn1.SEQUENCE) {
-		return nil, der.Fault(name, "binding", "a SEQUENCE")
-	}
-	p.Binding = raw
-	if p.Machine, err = der.ReadText(name, "machine", &body, 1, MaxMachineSize); err != nil {
-		return nil, err
-	}
-	if !body.Empty() {
-		return nil, der.Fault(name, "frame", "nothing after machine")
-	}
-	if err := p.check(); err != nil {
-		return nil, err
-	}
-	return p, nil
+	return der.Parse(p, "document proof", data, der.MaxEvidenceSize, p.fields)
 }
 
 // MarshalStatement returns the statement of type [oid.NodeAttestDocument]: an OCTET STRING

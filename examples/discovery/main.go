@@ -33,18 +33,13 @@ func main() {
 
 // run tells the story. It returns an error if a step fails, or if an impostor is not
 // refused by the very check that is there for it.
-func run(ctx context.Context, w io.Writer) error {
-	dir, err := os.MkdirTemp("", "discovery")
-	if err != nil {
-		return err
-	}
+func run(ctx context.Context, w io.Writer) (err error) {
+	defer caught(&err)
+	dir := must(os.MkdirTemp("", "discovery"))
 	defer func() { _ = os.RemoveAll(dir) }()
 	out := &printer{w: w}
 
-	cluster, err := bootstraptokentest.Open(bootstraptokentest.Options{})
-	if err != nil {
-		return err
-	}
+	cluster := must(bootstraptokentest.Open(bootstraptokentest.Options{}))
 	defer func() { _ = cluster.Close() }()
 	out.line("the cluster")
 	out.line("  API server   %s", cluster.URL())
@@ -53,48 +48,56 @@ func run(ctx context.Context, w io.Writer) error {
 	out.line("  publishes    %q", slices.Sorted(maps.Keys(cluster.Data())))
 
 	ticket := ticket{token: cluster.Token().Reveal(), address: cluster.Address(), pin: cluster.Info().Pins()[0].String()}
-	found, err := join(ctx, out, ticket)
-	if err != nil {
-		return err
-	}
+	found := join(ctx, out, ticket)
 	for _, attack := range attacks {
-		if err := attack.run(ctx, out, cluster, ticket); err != nil {
-			return err
-		}
+		check(attack.run(ctx, out, cluster, ticket))
 	}
-	if err := rotate(ctx, out, cluster, found, filepath.Join(dir, "cluster.json")); err != nil {
-		return err
-	}
+	check(rotate(ctx, out, cluster, found, filepath.Join(dir, "cluster.json")))
 	return out.err
+}
+
+// A failure is a step that did not work, and ends the story.
+type failure struct{ error }
+
+func check(err error) {
+	if err != nil {
+		panic(failure{err})
+	}
+}
+
+func must[T any](v T, err error) T {
+	check(err)
+	return v
+}
+
+// caught makes an error of a failure. It is deferred.
+func caught(err *error) {
+	switch r := recover().(type) {
+	case nil:
+	case failure:
+		*err = r.error
+	default:
+		panic(r)
+	}
 }
 
 // A ticket is what somebody who wants to join is given, on paper for example.
 type ticket struct{ token, address, pin string }
 
 func (t ticket) discover(ctx context.Context, network bootstraptoken.Network) (*bootstraptoken.Discovered, error) {
-	token, err := bootstraptoken.Parse(t.token)
-	if err != nil {
-		return nil, err
-	}
-	pin, err := bootstraptoken.ParsePin(t.pin)
-	if err != nil {
-		return nil, err
-	}
 	return bootstraptoken.Discover(ctx, bootstraptoken.DiscoverConfig{
-		Token: token, Addresses: []string{t.address}, Pins: []bootstraptoken.Pin{pin}, Network: network,
+		Token: must(bootstraptoken.Parse(t.token)), Addresses: []string{t.address},
+		Pins: []bootstraptoken.Pin{must(bootstraptoken.ParsePin(t.pin))}, Network: network,
 	})
 }
 
 // join is the node's side.
-func join(ctx context.Context, out *printer, t ticket) (*bootstraptoken.Discovered, error) {
-	found, err := t.discover(ctx, bootstraptoken.Network{})
-	if err != nil {
-		return nil, err
-	}
+func join(ctx context.Context, out *printer, t ticket) *bootstraptoken.Discovered {
+	found := must(t.discover(ctx, bootstraptoken.Network{}))
 	out.line("a node with token, address and pin")
 	out.line("  found        %s", found.Info.Server)
 	out.line("  trusts       %s", found.Info.CAs[0].Subject)
-	return found, nil
+	return found
 }
 
 // An attack is a server that passes for the cluster, and the check that refuses it.
@@ -111,11 +114,9 @@ var attacks = []attack{
 }
 
 // run has the node meet the impostor at the cluster's address.
-func (a *attack) run(ctx context.Context, out *printer, cluster *bootstraptokentest.Cluster, t ticket) error {
-	impostor, err := cluster.Impostor(a.kind)
-	if err != nil {
-		return err
-	}
+func (a *attack) run(ctx context.Context, out *printer, cluster *bootstraptokentest.Cluster, t ticket) (err error) {
+	defer caught(&err)
+	impostor := must(cluster.Impostor(a.kind))
 	defer func() { _ = impostor.Close() }()
 	t.address = impostor.Address()
 	// Without the token anybody can answer, so it is asked again until time is up.
@@ -126,9 +127,7 @@ func (a *attack) run(ctx context.Context, out *printer, cluster *bootstraptokent
 // rotate changes the CA under a client that looks now and then.
 func rotate(ctx context.Context, out *printer, cluster *bootstraptokentest.Cluster, found *bootstraptoken.Discovered, file string) error {
 	asleep := &bootstraptoken.Cache{Info: found.Info, Verified: found.Verified}
-	if err := asleep.WriteFile(file); err != nil {
-		return err
-	}
+	check(asleep.WriteFile(file))
 	out.line("the cluster changes its CA, and a client refreshes its cache")
 	for _, step := range []struct {
 		what string
@@ -138,20 +137,10 @@ func rotate(ctx context.Context, out *printer, cluster *bootstraptokentest.Clust
 		{"the API server uses the new one", cluster.UseNewCA},
 		{"the old one is gone", cluster.DropOldCAs},
 	} {
-		if err := step.do(); err != nil {
-			return err
-		}
-		cache, err := bootstraptoken.ReadCacheFile(file)
-		if err != nil {
-			return err
-		}
-		next, _, err := cache.Refresh(ctx, bootstraptoken.RefreshOptions{})
-		if err != nil {
-			return err
-		}
-		if err := next.WriteFile(file); err != nil {
-			return err
-		}
+		check(step.do())
+		next, _, err := must(bootstraptoken.ReadCacheFile(file)).Refresh(ctx, bootstraptoken.RefreshOptions{})
+		check(err)
+		check(next.WriteFile(file))
 		out.line("  %-32s trusts %d, the newest %s", step.what, len(next.Info.CAs), next.Info.CAs[len(next.Info.CAs)-1].Subject)
 	}
 	_, _, err := asleep.Refresh(ctx, bootstraptoken.RefreshOptions{})

@@ -5,6 +5,8 @@ import (
 
 	"golang.org/x/crypto/cryptobyte"
 	"golang.org/x/crypto/cryptobyte/asn1"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Codec goes over the fields of one message in their order, and reads or writes each: one
@@ -36,16 +38,18 @@ func Marshal(message string, fields func(*Codec)) ([]byte, error) {
 	return data, nil
 }
 
-// Parse reads a message of at most maxSize bytes: a SEQUENCE of its fields, and nothing
-// after them.
-func Parse(message string, data []byte, maxSize int, fields func(*Codec)) error {
+// Parse reads a message of at most maxSize bytes into v, whose fields those are: a SEQUENCE
+// of them, and nothing after them.
+func Parse[T any](v *T, message string, data []byte, maxSize int, fields func(*Codec)) (*T, error) {
 	body, err := OpenSequence(message, data, maxSize)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	c := Codec{message: message, in: body}
-	c.all("frame", fields)
-	return c.err
+	if c.all("frame", fields); c.err != nil {
+		return nil, c.err
+	}
+	return v, nil
 }
 
 // all reads fields that are everything there is.
@@ -94,11 +98,15 @@ func (c *Codec) Nested(field string, tag asn1.Tag, fields func(*Codec)) {
 
 // Version is INTEGER (1).
 func (c *Codec) Version() {
-	if c.out == nil {
-		c.Keep(ReadVersion(c.message, &c.in))
+	v := int64(1)
+	if c.out != nil {
+		c.out.AddASN1Int64(v)
 		return
 	}
-	c.out.AddASN1Int64(1)
+	c.Demand(c.in.ReadASN1Integer(&v), "version", "a DER INTEGER")
+	if v != 1 {
+		c.Keep(&refusal.Error{Check: CheckVersion, Got: strconv.FormatInt(v, 10), Want: "1"})
+	}
 }
 
 // Enum is an ENUMERATED of 0 to most.
@@ -125,13 +133,15 @@ func Int[T int32 | int64](c *Codec, field string, v *T, limit T) {
 
 // Text is a UTF8String of minSize to maxSize bytes.
 func (c *Codec) Text(field string, v *string, minSize, maxSize int) {
-	var err error
 	if c.out == nil {
-		*v, err = ReadText(c.message, field, &c.in, minSize, maxSize)
-	} else if err = CheckText(c.message, field, *v, minSize, maxSize); err == nil {
+		var text cryptobyte.String
+		c.Demand(c.in.ReadASN1(&text, asn1.UTF8String), field, "a UTF8String")
+		*v = string(text)
+	}
+	c.Keep(CheckText(c.message, field, *v, minSize, maxSize))
+	if c.out != nil {
 		AddText(c.out, *v)
 	}
-	c.Keep(err)
 }
 
 // Octets is a primitive string of the given tag and of minSize to maxSize bytes. What is

@@ -4,6 +4,8 @@ package der
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"errors"
 	"strconv"
 	"unicode/utf8"
 
@@ -79,26 +81,19 @@ func OpenSequence(message string, der []byte, maxSize int) (cryptobyte.String, e
 	return body, nil
 }
 
-// ReadVersion reads INTEGER (1).
-func ReadVersion(message string, s *cryptobyte.String) error {
-	var v int64
-	if !s.ReadASN1Integer(&v) {
-		return Fault(message, "version", "a DER INTEGER")
+// KeyIdentifier names a public key by the first 160 bits of the SHA-256 of its BIT
+// STRING's content (RFC 7093, 2, method 1).
+func KeyIdentifier(spki []byte) ([]byte, error) {
+	input := cryptobyte.String(spki)
+	var content, algorithm cryptobyte.String
+	var key []byte
+	if !input.ReadASN1(&content, asn1.SEQUENCE) ||
+		!content.ReadASN1Element(&algorithm, asn1.SEQUENCE) ||
+		!content.ReadASN1BitStringAsBytes(&key) {
+		return nil, errors.New("a malformed SubjectPublicKeyInfo")
 	}
-	if v != 1 {
-		return &refusal.Error{Check: CheckVersion, Got: strconv.FormatInt(v, 10), Want: "1"}
-	}
-	return nil
-}
-
-// ReadText reads a UTF8String of minSize to maxSize bytes.
-func ReadText(message, field string, s *cryptobyte.String, minSize, maxSize int) (string, error) {
-	var v cryptobyte.String
-	if !s.ReadASN1(&v, asn1.UTF8String) {
-		return "", Fault(message, field, "a UTF8String")
-	}
-	text := string(v)
-	return text, CheckText(message, field, text, minSize, maxSize)
+	digest := sha256.Sum256(key)
+	return digest[:20], nil
 }
 
 // CheckText checks the size of a text and that it is UTF-8.

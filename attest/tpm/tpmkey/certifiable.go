@@ -123,15 +123,8 @@ func newSoftwareECDSA(key *ecdsa.PrivateKey) (*softwareKey, error) {
 		return nil, err
 	}
 	x, y := point[1:1+curve.Width], point[1+curve.Width:]
-	return &softwareKey{
-		signer: secret.New[crypto.Signer](key),
-		key:    &key.PublicKey,
-		public: tpmop.ECCKeyArea(tpm2.TPMSECCParms{CurveID: curve.ID}, externalAttributes(), x, y),
-		sensitive: secret.New(tpm2.TPMTSensitive{
-			SensitiveType: tpm2.TPMAlgECC,
-			Sensitive:     tpm2.NewTPMUSensitiveComposite(tpm2.TPMAlgECC, &tpm2.TPM2BECCParameter{Buffer: scalar}),
-		}),
-	}, nil
+	return newSoftwareKey(key, tpmop.ECCKeyArea(tpm2.TPMSECCParms{CurveID: curve.ID}, externalAttributes(), x, y),
+		tpm2.NewTPMUSensitiveComposite(tpm2.TPMAlgECC, &tpm2.TPM2BECCParameter{Buffer: scalar})), nil
 }
 
 func newSoftwareRSA(key *rsa.PrivateKey) (*softwareKey, error) {
@@ -154,15 +147,15 @@ func newSoftwareRSA(key *rsa.PrivateKey) (*softwareKey, error) {
 	if p, q := key.Primes[0].BitLen(), key.Primes[1].BitLen(); p != bits/2 || q != bits/2 {
 		return nil, fmt.Errorf("RSA with primes of %d and %d bits: a TPM takes %d each", p, q, bits/2)
 	}
-	return &softwareKey{
-		signer: secret.New[crypto.Signer](key),
-		key:    &key.PublicKey,
-		public: tpmop.RSAKeyArea(tpm2.TPMSRSAParms{KeyBits: tpm2.TPMKeyBits(bits)}, externalAttributes(), key.N.Bytes()),
-		sensitive: secret.New(tpm2.TPMTSensitive{
-			SensitiveType: tpm2.TPMAlgRSA,
-			Sensitive:     tpm2.NewTPMUSensitiveComposite(tpm2.TPMAlgRSA, &tpm2.TPM2BPrivateKeyRSA{Buffer: key.Primes[0].Bytes()}),
-		}),
-	}, nil
+	area := tpmop.RSAKeyArea(tpm2.TPMSRSAParms{KeyBits: tpm2.TPMKeyBits(bits)}, externalAttributes(), key.N.Bytes())
+	prime := &tpm2.TPM2BPrivateKeyRSA{Buffer: key.Primes[0].Bytes()}
+	return newSoftwareKey(key, area, tpm2.NewTPMUSensitiveComposite(tpm2.TPMAlgRSA, prime)), nil
+}
+
+// newSoftwareKey puts the forms of one key together: public and private are the TPM's.
+func newSoftwareKey(key crypto.Signer, public *tpm2.TPMTPublic, private tpm2.TPMUSensitiveComposite) *softwareKey {
+	return &softwareKey{signer: secret.New(key), key: key.Public(), public: public,
+		sensitive: secret.New(tpm2.TPMTSensitive{SensitiveType: public.Type, Sensitive: private})}
 }
 
 // KeyOf is the key in the form in which the TPM certifies it.

@@ -2,11 +2,19 @@ package tpm
 
 import (
 	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/rsa"
+	"crypto/x509"
 	"fmt"
+	"io"
 
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
+	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/tpmop"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 )
@@ -84,13 +92,7 @@ func loadEK(ctx context.Context, h *tpmop.Handles, source *EKOrigin, endorsement
 		return nil, err
 	}
 	ek, err := (*AKSource)(source).load(ctx, h, endorsementPassword, true)
-	if err != nil {
-		return nil, fmt.Errorf("endorsement key: %w", err)
-	}
-	if err := checkEKPublic(ek.Public); err != nil {
-		return nil, fmt.Errorf("endorsement key: no verifier accepts it: %w", err)
-	}
-	return ek, nil
+	return accepted("endorsement key", ek, err, checkEKPublic)
 }
 
 // checkEKPublic: the credential will be made for what the table says of a key of this
@@ -113,4 +115,114 @@ func checkEKPublic(ek *statement.Public) error {
 		return tpmwire.Refuse(CheckEKType, "an EK with the attributes "+ek.Attributes.String(), want.String()+" set")
 	}
 	return nil
+}
+
+// The NV indexes of an EK's CA certificates (TCG EK Credential Profile 2.6, section
+// 2.2.1.5).
+const (
+	firstEKChainIndex tpm2.TPMHandle = 0x01c00100
+	lastEKChainIndex  tpm2.TPMHandle = 0x01c001ff
+)
+
+// ekChainOf reads the CA certificates that a TPM keeps for its EK certificates in the
+// NV indexes 0x01C00100 to 0x01C001FF, and returns those that stand above a leaf (DER),
+// its issuer first and the root left out. There are none where the TPM keeps none. It
+// trusts nothing: the control plane verifies.
+func ekChainOf(ctx context.Context, h *tpmop.Handles, leaf []byte) ([][]byte, error) {
+	cert, err := x509.ParseCertificate(leaf)
+	if err != nil {
+		return nil, &Error{Check: tpmcert.CheckCertificateEncoding, Got: "an EK certificate that does not parse", Err: err}
+	}
+	certs, err := readEKChain(ctx, h)
+	if err != nil {
+		return nil, err
+	}
+	return tpmcert.ChainAbove(cert, certs), nil
+}
+
+// readEKChain reads what is in the NV indexes, in their order.
+func readEKChain(ctx context.Context, h *tpmop.Handles) ([]*x509.Certificate, error) {
+	found, err := nvIndexes(ctx, h, firstEKChainIndex, lastEKChainIndex)
+	if err != nil {
+		return nil, err
+	}
+	var contents [][]byte
+	size := 0
+	for _, index := range found {
+		content, err := tpmop.ReadNV(ctx, h, index)
+		if err != nil {
+			return nil, err
+		}
+		if size += len(content); size > tpmcert.MaxNVChain {
+			return nil, &Error{Check: der.CheckSize, Got: "an EK chain of more than 64 KiB", Want: "at most that"}
+		}
+		contents = append(contents, content)
+	}
+	return tpmcert.ParseEKChain(contents)
+}
+
+// nvIndexes lists the NV indexes from first to last that the TPM has, ascending. A TPM
+// gives some at a time.
+func nvIndexes(ctx context.Context, h *tpmop.Handles, first, last tpm2.TPMHandle) (found []tpm2.TPMHandle, err error) {
+	for more := true; more && first <= last; {
+		var list []tpm2.TPMHandle
+		if list, more, err = h.List(ctx, first, uint32(last-first)+1); err != nil {
+			return nil, err
+		}
+		more = more && len(list) != 0
+		for _, index := range list {
+			if index < first {
+				return nil, fmt.Errorf("TPM2_GetCapability of the NV indexes: got 0x%08x, want them ascending from 0x%08x", uint32(index), uint32(first))
+			}
+			if index > last {
+				return found, nil
+			}
+			found, first = append(found, index), index+1
+		}
+	}
+	return found, nil
+}
+
+// makeCredential is TPM2_MakeCredential in software (TPM 2.0 Library, Part 1, 24):
+// secret can be had only by the TPM that holds ek and an object with the Name
+// akName. The seed and, for an EC key, the ephemeral key come from random.
+func makeCredential(random io.Reader, ek crypto.PublicKey, akName, secret []byte) (*attest.Credential, error) {
+	area, err := ekArea(ek)
+	if err != nil {
+		return nil, err
+	}
+	key, err := tpm2.ImportEncapsulationKey(area)
+	if err != nil {
+		return nil, fmt.Errorf("credential: %w", err)
+	}
+	c := &attest.Credential{}
+	if c.IDObject, c.EncryptedSecret, err = tpm2.CreateCredential(random, key, akName, secret); err != nil {
+		return nil, fmt.Errorf("credential: %w", err)
+	}
+	return c, nil
+}
+
+// ekArea is the public area that the protection of a credential is computed with:
+// of the EK's own it has what counts there, and that comes from the table.
+func ekArea(ek crypto.PublicKey) (*tpm2.TPMTPublic, error) {
+	if _, err := tpmop.EKParametersOf(ek); err != nil {
+		return nil, err
+	}
+	if k, ok := ek.(*rsa.PublicKey); ok {
+		area := tpmop.EKTemplateRSA(k.N.BitLen(), tpmop.EKLow)
+		area.Unique = tpm2.NewTPMUPublicID(tpm2.TPMAlgRSA, &tpm2.TPM2BPublicKeyRSA{Buffer: k.N.Bytes()})
+		return area, nil
+	}
+	k := ek.(*ecdsa.PublicKey) // the table has no others
+	point, err := k.Bytes()
+	if err != nil {
+		return nil, &Error{Check: statement.CheckPoint, Got: "an EK that is not on " + k.Params().Name, Err: err}
+	}
+	c, _ := tpmwire.CurveOfKey(k)
+	area := tpmop.EKTemplateECC(c.ID, tpmop.EKLow)
+	area.Unique = tpm2.NewTPMUPublicID(tpm2.TPMAlgECC, &tpm2.TPMSECCPoint{
+		X: tpm2.TPM2BECCParameter{Buffer: point[1 : 1+c.Width]},
+		Y: tpm2.TPM2BECCParameter{Buffer: point[1+c.Width:]},
+	})
+	return area, nil
 }

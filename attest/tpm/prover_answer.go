@@ -1,0 +1,224 @@
+package tpm
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
+	"github.com/nodeattest/nodeattest/internal/tpmop"
+	"github.com/nodeattest/nodeattest/internal/tpmwire"
+)
+
+// ErrCredential says that the TPM does not open a credential: it was made for another
+// EK or another AK, or was changed on its way. The error that wraps it has the TPM's
+// response code.
+var ErrCredential = errors.New("the TPM does not open the credential")
+
+// activate is TPM2_ActivateCredential (TPM 2.0 Library, Part 3, 12.5): it returns the
+// secret that the credential holds for this very ek and ak. The secret comes out of
+// the TPM encrypted to a session that is salted to the EK. It is in no error.
+func activate(ctx context.Context, h *tpmop.Handles, ak, ek *tpmop.LoadedKey, endorsementPassword []byte, c *attest.Credential) ([]byte, error) {
+	return tpmop.Retry(func() ([]byte, error) {
+		useEK, err := h.AuthorizeEK(ctx, ek, endorsementPassword)
+		if err != nil {
+			return nil, err
+		}
+		// The AK's empty password authorizes here: in the ADMIN role too, as adminWithPolicy
+		// is clear.
+		session, err := h.EKSession(ctx, ek, tpm2.AESEncryption(tpm2.TPMKeyBits(ek.Public.Symmetric.KeyBits), tpm2.EncryptOut))
+		if err != nil {
+			return nil, err
+		}
+		rsp, err := tpmop.Run(ctx, h.TPM, tpm2.ActivateCredential{
+			ActivateHandle: tpmop.WithSession(ak.Handle, ak.Name, session),
+			KeyHandle:      useEK,
+			CredentialBlob: tpm2.TPM2BIDObject{Buffer: c.IDObject},
+			Secret:         tpm2.TPM2BEncryptedSecret{Buffer: c.EncryptedSecret},
+		}, "TPM2_ActivateCredential of 0x%08x with the EK 0x%08x", uint32(ak.Handle), uint32(ek.Handle))
+		if err != nil {
+			if isBadCredential(err) {
+				err = fmt.Errorf("%w: %w", ErrCredential, err)
+			}
+			return nil, err
+		}
+		return rsp.CertInfo.Buffer, nil
+	})
+}
+
+// isBadCredential: the response codes of a credential that does not fit, by Part 3,
+// 12.5: TPM_RC_INTEGRITY where the HMAC does not hold, TPM_RC_ECC_POINT, TPM_RC_SIZE,
+// TPM_RC_VALUE and TPM_RC_INSUFFICIENT where one of its parts is malformed. libtpms says
+// TPM_RC_FAILURE where an RSA seed does not decrypt.
+func isBadCredential(err error) bool {
+	codes := []tpm2.TPMRC{tpm2.TPMRCIntegrity, tpm2.TPMRCECCPoint, tpm2.TPMRCSize, tpm2.TPMRCValue, tpm2.TPMRCInsufficient, tpm2.TPMRCFailure}
+	return slices.ContainsFunc(codes, func(code tpm2.TPMRC) bool { return errors.Is(err, code) })
+}
+
+// certify has ak certify key over qualifyingData, which is 1 to 64 bytes: always a
+// labelled HMAC of this package, never bytes that a caller chose, or the AK would
+// sign for other protocols. Whatever it loads is flushed before it returns, on
+// every path. What the TPM answers is held against what was asked, so that a TPM
+// at fault is noticed here and not by a verifier's refusal.
+func certify(ctx context.Context, h *tpmop.Handles, ak *tpmop.LoadedKey, key tpmkey.Certifiable, qualifyingData []byte) (e *statement.CertifyEvidence, err error) {
+	if len(qualifyingData) == 0 || len(qualifyingData) > 64 {
+		return nil, fmt.Errorf("qualifying data of %d bytes, want 1 to 64", len(qualifyingData))
+	}
+	loaded, flush, err := key.Load(ctx, h)
+	if err != nil {
+		return nil, fmt.Errorf("key to certify: %w", err)
+	}
+	defer func() {
+		if err = errors.Join(err, flush()); err != nil {
+			e = nil
+		}
+	}()
+	if !loaded.Public.SameKey(key.Public()) {
+		return nil, fmt.Errorf("key to certify: the key at 0x%08x in the TPM is another one", uint32(loaded.Handle))
+	}
+	if bytes.Equal(loaded.Name, ak.Name) {
+		return nil, errors.New("key to certify: it is the attestation key itself")
+	}
+	rsp, err := tpmop.Retry(func() (*tpm2.CertifyResponse, error) {
+		// Without adminWithPolicy a key's password is enough for the ADMIN role, which
+		// TPM2_Certify asks for, whatever policy its use has (Part 1, 19.2).
+		object, err := h.Authorize(ctx, loaded.Handle, loaded.Name, loaded.Password.Reveal())
+		if err != nil {
+			return nil, err
+		}
+		return tpmop.Run(ctx, h.TPM, tpm2.Certify{
+			ObjectHandle:   object,
+			SignHandle:     tpmop.WithPassword(ak.Handle, ak.Name, nil),
+			QualifyingData: tpm2.TPM2BData{Buffer: qualifyingData},
+			InScheme:       tpm2.TPMTSigScheme{Scheme: tpm2.TPMAlgNull}, // the AK's own
+		}, "TPM2_Certify of 0x%08x with 0x%08x", uint32(loaded.Handle), uint32(ak.Handle))
+	})
+	if err != nil {
+		return nil, err
+	}
+	e = &statement.CertifyEvidence{Attest: rsp.CertifyInfo.Bytes(), Signature: tpm2.Marshal(rsp.Signature), Public: loaded.Public.Raw}
+	if err := checkCertifyMade(e.Attest, loaded.Name, qualifyingData); err != nil {
+		return nil, fmt.Errorf("the TPM's answer to TPM2_Certify: %w", err)
+	}
+	return e, nil
+}
+
+func checkCertifyMade(attest, name, qualifyingData []byte) error {
+	a, err := parseMade(attest, qualifyingData)
+	switch {
+	case err != nil:
+		return err
+	case a.Certified == nil:
+		return errors.New("it certifies no key")
+	case !bytes.Equal(a.Certified.Name, name):
+		return fmt.Errorf("it certifies the Name %x, not %x", a.Certified.Name, name)
+	}
+	return nil
+}
+
+// parseMade parses a statement that the TPM has just made.
+func parseMade(attest, qualifyingData []byte) (*statement.Attestation, error) {
+	a, err := statement.ParseAttestation(attest)
+	if err == nil && !bytes.Equal(a.ExtraData, qualifyingData) {
+		err = errors.New("its qualifying data is not what was given")
+	}
+	return a, err
+}
+
+const (
+	// quoteAttempts is how often a quote is made anew because a PCR was extended
+	// between its value's reading and the quote.
+	quoteAttempts = 4
+	// pcrsPerRead is how many values TPM2_PCR_Read returns at most.
+	pcrsPerRead = 8
+)
+
+// errPCRsMoved says that a value was read that is not the quoted one.
+var errPCRsMoved = errors.New("PCRs were extended while they were quoted")
+
+// quote has ak quote the selected PCRs over qualifyingData, which is 1 to 64 bytes:
+// always a labelled HMAC of this package, as for certify. What the TPM answers is
+// held against what was asked: a TPM leaves PCRs that it does not have out of its
+// quotes without a word.
+func quote(ctx context.Context, h *tpmop.Handles, ak *tpmop.LoadedKey, selection []statement.PCRSelection, qualifyingData []byte) (*statement.QuoteEvidence, error) {
+	if len(qualifyingData) == 0 || len(qualifyingData) > 64 {
+		return nil, fmt.Errorf("qualifying data of %d bytes, want 1 to 64", len(qualifyingData))
+	}
+	want, err := statement.SelectedPCRs(selection, true)
+	if err != nil {
+		return nil, fmt.Errorf("PCRs to quote: %w", err)
+	}
+	for range quoteAttempts {
+		var e *statement.QuoteEvidence
+		if e, err = quoteOnce(ctx, h, ak, selection, qualifyingData); err != nil {
+			return nil, err
+		}
+		if err = checkQuoteMade(e, ak, want, qualifyingData); err == nil {
+			return e, nil
+		}
+		if !errors.Is(err, errPCRsMoved) {
+			return nil, fmt.Errorf("the TPM's answer to TPM2_Quote: %w", err)
+		}
+	}
+	return nil, fmt.Errorf("after %d attempts: %w", quoteAttempts, err)
+}
+
+func quoteOnce(ctx context.Context, h *tpmop.Handles, ak *tpmop.LoadedKey, selection []statement.PCRSelection, qualifyingData []byte) (*statement.QuoteEvidence, error) {
+	var pcrs []statement.PCR
+	for _, s := range selection {
+		read, err := tpmop.ReadPCRs(ctx, h, s, pcrsPerRead)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range read {
+			if err := p.Check(); err != nil {
+				return nil, fmt.Errorf("TPM2_PCR_Read: %w", err)
+			}
+		}
+		pcrs = append(pcrs, read...)
+	}
+	rsp, err := tpmop.Retry(func() (*tpm2.QuoteResponse, error) {
+		return tpmop.Run(ctx, h.TPM, tpm2.Quote{
+			SignHandle:     tpmop.WithPassword(ak.Handle, ak.Name, nil),
+			QualifyingData: tpm2.TPM2BData{Buffer: qualifyingData},
+			InScheme:       tpm2.TPMTSigScheme{Scheme: tpm2.TPMAlgNull}, // the AK's own
+			PCRSelect:      tpmop.Selection(selection...),
+		}, "TPM2_Quote with 0x%08x", uint32(ak.Handle))
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &statement.QuoteEvidence{Attest: rsp.Quoted.Bytes(), Signature: tpm2.Marshal(rsp.Signature), PCRs: pcrs}, nil
+}
+
+// checkQuoteMade is what the node checks of its own quote, its signature aside.
+func checkQuoteMade(e *statement.QuoteEvidence, ak *tpmop.LoadedKey, want []statement.PCRID, qualifyingData []byte) error {
+	a, err := parseMade(e.Attest, qualifyingData)
+	if err != nil {
+		return err
+	}
+	if a.Quote == nil {
+		return errors.New("it quotes nothing")
+	}
+	got, err := statement.SelectedPCRs(a.Quote.Selections, true)
+	if err != nil {
+		return err
+	}
+	if !statement.SamePCRs(got, want) {
+		return tpmwire.Refuse(statement.CheckPCRSelection, statement.NamesOfPCRs(got), statement.NamesOfPCRs(want))
+	}
+	sorted, err := statement.SortedPCRs(e.PCRs)
+	if err != nil {
+		return err
+	}
+	if digest := statement.DigestOfPCRs(tpmwire.HashOf(ak.Public.Scheme.Hash), got, sorted); !bytes.Equal(digest, a.Quote.PCRDigest) {
+		return errPCRsMoved
+	}
+	return nil
+}
