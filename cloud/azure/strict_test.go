@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"math/big"
+	"slices"
 	"strings"
 	"testing"
 
@@ -97,7 +98,7 @@ func TestShape(t *testing.T) {
 			return
 		}
 		more := &node{tag: asn1.NULL, content: []byte{}}
-		n.children = append(children[:len(children):len(children)], more)
+		n.children = append(slices.Clip(children), more)
 		refused(path, "with more at its end")
 		n.children = append([]*node{more}, children...)
 		refused(path, "with more at its beginning")
