@@ -19,8 +19,8 @@ import (
 // inventory is what a [ControlPlane] and a [World] know: who may be which node.
 type inventory struct {
 	mu    sync.Mutex
-	known map[string]csr.Machine // by node name
-	down  bool                   // it does not answer
+	known map[string]*csr.Machine // by node name, never changed in place
+	down  bool                    // it does not answer
 	// admits says whether that machine is the one that was verified.
 	admits func(m *csr.Machine, r *attest.Result) bool
 }
@@ -45,7 +45,7 @@ func (i *inventory) machine(_ context.Context, nodeName string, _ *csr.Request) 
 	if !ok {
 		return nil, csr.ErrNoMachine
 	}
-	return &m, nil
+	return m, nil
 }
 
 // authorize admits a machine as its own node.

@@ -45,7 +45,7 @@ func NewControlPlane(t testing.TB, nodes ...*Node) *ControlPlane {
 // OpenControlPlane is [NewControlPlane] for use outside tests.
 func OpenControlPlane(nodes ...*Node) (*ControlPlane, error) {
 	c := &ControlPlane{identities: map[string]attest.Identity{}}
-	c.known = map[string]csr.Machine{}
+	c.known = map[string]*csr.Machine{}
 	c.admits = func(m *csr.Machine, r *attest.Result) bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -132,7 +132,7 @@ func (c *ControlPlane) Admit(n *Node) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.identities[n.Name] = identity
-	c.known[n.Name] = csr.Machine{Name: "machine-of-" + n.Name, UID: "uid-of-" + n.Name, NodeName: n.Name,
+	c.known[n.Name] = &csr.Machine{Name: "machine-of-" + n.Name, UID: "uid-of-" + n.Name, NodeName: n.Name,
 		ProviderID: n.ProviderID, DNSNames: n.DNSNames, IPAddresses: n.IPAddresses, BootstrapReady: true}
 	return nil
 }

@@ -158,7 +158,7 @@ func TestWeakPolicies(t *testing.T) {
 			m, err := w.machine(ctx, name, r)
 			if errors.Is(err, errDown) {
 				known := w.known[name]
-				return &known, nil
+				return known, nil
 			}
 			return m, err
 		}}

@@ -109,7 +109,7 @@ func OpenWorld(opts WorldOptions) (*World, error) {
 	case len(opts.Roads) == 0:
 		w.options.Roads = bothRoads()
 	}
-	w.known = map[string]csr.Machine{
+	w.known = map[string]*csr.Machine{
 		NodeName: {Name: MachineOne, NodeName: NodeName, ProviderID: ProviderID, BootstrapReady: true,
 			DNSNames: []string{"node-1.example.com"}, IPAddresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}},
 		NodeName2: {Name: MachineTwo, NodeName: NodeName2, BootstrapReady: true,
