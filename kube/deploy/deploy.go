@@ -1,0 +1,31 @@
+// Package deploy has the manifests of the module, for programs and tests that apply them
+// themselves. People apply the folder: kubectl apply -k.
+package deploy
+
+import (
+	"embed"
+	"io/fs"
+)
+
+//go:embed crd/*.yaml
+var files embed.FS
+
+// CRDs returns the manifests of the custom resource definitions, one a file, in the order
+// of the files' names.
+func CRDs() ([][]byte, error) { return read("crd/*.yaml") }
+
+func read(pattern string) ([][]byte, error) {
+	names, err := fs.Glob(files, pattern)
+	if err != nil {
+		return nil, err
+	}
+	manifests := make([][]byte, 0, len(names))
+	for _, name := range names {
+		text, err := files.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		manifests = append(manifests, text)
+	}
+	return manifests, nil
+}
