@@ -33,3 +33,12 @@ func newRegistryOver(t testing.TB, c client.Client, now func() time.Time) *regis
 	}
 	return r
 }
+
+func newScopedRegistry(t testing.TB, scope membership.Scope, c client.Client, now func() time.Time) *registry.Registry {
+	t.Helper()
+	r, err := registry.New(scope, c, c, registry.Options{Now: now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}

@@ -23,6 +23,9 @@ func (in *AttestedNodeSpec) DeepCopyInto(out *AttestedNodeSpec) {
 	out.Certificates = slices.Clone(in.Certificates)
 }
 
+// DeepCopy returns a copy that shares no memory with the record; nil of nil.
+func (in *AttestedNodeSpec) DeepCopy() *AttestedNodeSpec { return deepCopy(in) }
+
 func copyTime(t *metav1.Time) *metav1.Time {
 	if t == nil {
 		return nil
