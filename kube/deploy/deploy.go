@@ -3,16 +3,27 @@
 package deploy
 
 import (
+	"bytes"
 	"embed"
 	"io/fs"
 )
 
-//go:embed crd/*.yaml
+//go:embed crd/*.yaml rbac.yaml
 var files embed.FS
 
 // CRDs returns the manifests of the custom resource definitions, one a file, in the order
 // of the files' names.
 func CRDs() ([][]byte, error) { return read("crd/*.yaml") }
+
+// RBAC returns the manifests of what the controller may do, one object each: its namespace
+// and service account, roles and bindings.
+func RBAC() ([][]byte, error) {
+	text, err := files.ReadFile("rbac.yaml")
+	if err != nil {
+		return nil, err
+	}
+	return bytes.Split(text, []byte("\n---\n")), nil
+}
 
 func read(pattern string) ([][]byte, error) {
 	names, err := fs.Glob(files, pattern)

@@ -1,0 +1,203 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/registry"
+)
+
+// message is which of a node's messages a request is.
+type message string
+
+const (
+	messageHello   message = "hello"
+	messageAnswer  message = "answer"
+	messageServing message = "serving"
+)
+
+// Reconciler decides about the requests of nodes. [New] makes one, and
+// [Reconciler.SetupWithManager] starts it.
+type Reconciler struct {
+	c       Config
+	signers map[string]message
+	serving *csr.Policy
+	limits  *limits
+	done    *recent
+	metrics *metrics
+	// Set by SetupWithManager.
+	readers map[string]client.Reader // a cache for each signer
+	writer  client.SubResourceClientConstructor
+	events  events.EventRecorder
+}
+
+// Key names a certificate request: there is a watch for each signer.
+type Key struct {
+	// SignerName is the signer under which it is filed.
+	SignerName string
+	// Name is the object's.
+	Name string
+}
+
+// conflictPause is how long after a lost write the request is looked at again, if no event
+// comes before.
+const conflictPause = 2 * time.Second
+
+// Reconcile looks at one request. A returned error has it looked at again, later and
+// later.
+func (r *Reconciler) Reconcile(ctx context.Context, key Key) (reconcile.Result, error) {
+	reader, ok := r.readers[key.SignerName]
+	if !ok {
+		return reconcile.Result{}, nil
+	}
+	var object certificatesv1.CertificateSigningRequest
+	if err := reader.Get(ctx, client.ObjectKey{Name: key.Name}, &object); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if object.Spec.SignerName != key.SignerName { // deleted, and made again for somebody else
+		return reconcile.Result{}, nil
+	}
+	if len(object.Status.Certificate) != 0 {
+		if r.c.Certificates == nil || key.SignerName != csr.SignerKubeAPIServerClientKubelet || r.done.has(signedUID(&object)) {
+			return reconcile.Result{}, nil
+		}
+		return reconcile.Result{}, r.recordSigned(ctx, &object)
+	}
+	if r.done.has(object.UID) {
+		return reconcile.Result{}, nil
+	}
+	request := Request(&object)
+	if csr.Decide(nil).For(request).Verdict == csr.VerdictIgnore { // it is finished
+		return reconcile.Result{}, nil
+	}
+	if wait := r.limits.wait(object.Spec.Username, r.c.Now()); wait > 0 {
+		r.metrics.limited.Inc()
+		return reconcile.Result{RequeueAfter: wait}, nil
+	}
+	return r.decide(ctx, &object, request)
+}
+
+// signedUID is what the recent remembers a request by whose certificate was recorded.
+func signedUID(o *certificatesv1.CertificateSigningRequest) types.UID { return "signed " + o.UID }
+
+// decide decides about a request, and writes it.
+func (r *Reconciler) decide(ctx context.Context, object *certificatesv1.CertificateSigningRequest, request *csr.Request) (reconcile.Result, error) {
+	what := r.signers[object.Spec.SignerName]
+	began := r.c.Now()
+	decision, nodeName, err := r.ask(ctx, what, request)
+	decision = decision.For(request)
+	took := r.c.Now().Sub(began)
+	r.metrics.decided(what, object.Spec.SignerName, &decision, took)
+	logger := log.FromContext(ctx).WithValues("request", object.Name, "uid", object.UID, "signer", object.Spec.SignerName,
+		"requester", object.Spec.Username, "message", string(what), "node", nodeName,
+		"verdict", decision.Verdict.String(), "reason", decision.Reason, "took", took.String())
+	switch decision.Verdict {
+	case csr.VerdictRetry:
+		if err == nil {
+			err = csr.ErrRetry
+		}
+		return reconcile.Result{}, err // which is logged
+	case csr.VerdictIgnore:
+		return reconcile.Result{}, nil
+	}
+	if decision.Condition == "" { // approved already: it is its signer's
+		r.done.add(object.UID)
+		return reconcile.Result{}, nil
+	}
+	reason := decision.Message
+	if err != nil && errors.Is(err, attest.CheckMembership) {
+		decision.Message = hiddenMembership
+	}
+	if err := r.write(ctx, object, &decision); err != nil {
+		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+			r.metrics.conflicts.Inc()
+			logger.Info("the request has changed before it was decided")
+			return reconcile.Result{RequeueAfter: conflictPause}, nil
+		}
+		return reconcile.Result{}, err
+	}
+	r.done.add(object.UID)
+	if decision.Reason == attest.ChallengeDecision(nil).Reason {
+		logger.Info("challenged")
+		return reconcile.Result{}, nil
+	}
+	logger.Info("decided", "why", reason)
+	r.event(object, &decision, reason)
+	return reconcile.Result{}, nil
+}
+
+// hiddenMembership is what a requester learns of a refused machine. The whole reason names
+// other nodes and machines, and every holder of a bootstrap token can read requests.
+const hiddenMembership = "the machine may not be this node; the Event and the log of the controller say why"
+
+// ask has the request decided. The error is what the decision was made of.
+func (r *Reconciler) ask(ctx context.Context, what message, request *csr.Request) (d csr.Decision, nodeName string, err error) {
+	switch what {
+	case messageHello:
+		challenge, err := r.c.Providers.Challenge(ctx, request)
+		if err == nil {
+			return attest.ChallengeDecision(challenge), "", nil
+		}
+		return csr.Decide(err), "", err
+	case messageServing:
+		err := r.inherit(ctx, request)
+		return csr.Decide(err), "", err
+	}
+	if request.Spec.SignerName == csr.SignerKubeAPIServerClientKubelet {
+		if named, _, err := reference(request); err == nil {
+			ctx = registry.WithRequest(ctx, named)
+		}
+	}
+	attested, err := r.c.Providers.Verify(ctx, request)
+	if err == nil {
+		nodeName = attested.Checked.NodeName()
+	}
+	return csr.Decide(err), nodeName, err
+}
+
+// write puts the decision on the very object that it is about.
+func (r *Reconciler) write(ctx context.Context, object *certificatesv1.CertificateSigningRequest, d *csr.Decision) error {
+	object = object.DeepCopy()
+	object.UID, object.ResourceVersion = types.UID(d.UID), d.ResourceVersion
+	now := metav1.NewTime(r.c.Now())
+	object.Status.Conditions = append(object.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
+		Type: certificatesv1.RequestConditionType(d.Condition), Status: corev1.ConditionTrue,
+		Reason: d.Reason, Message: d.Message, LastUpdateTime: now, LastTransitionTime: now,
+	})
+	return r.writer.SubResource(d.Subresource).Update(ctx, object)
+}
+
+// event tells people of a decision.
+func (r *Reconciler) event(object *certificatesv1.CertificateSigningRequest, d *csr.Decision, note string) {
+	if r.events == nil {
+		return
+	}
+	kind, action := corev1.EventTypeWarning, "Deny"
+	switch d.Verdict {
+	case csr.VerdictApprove:
+		kind, action = corev1.EventTypeNormal, "Approve"
+	case csr.VerdictFail:
+		action = "Fail"
+	}
+	if len(note) > maxNote {
+		note = strings.ToValidUTF8(note[:maxNote], "")
+	}
+	r.events.Eventf(object, nil, kind, d.Reason, action, "%s", note)
+}
+
+// maxNote is the length of the longest note of an Event (events.k8s.io/v1).
+const maxNote = 1024
