@@ -1,9 +1,9 @@
 package attest
 
 import (
+	"cmp"
 	"context"
 	"crypto"
-	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/x509"
 	"errors"
@@ -49,10 +49,7 @@ func ClusterID(ca *x509.Certificate) (string, error) {
 
 // Attester is the node's side: it says hello and answers challenges, with evidence of
 // one kind. It is safe for use from many goroutines.
-type Attester struct {
-	prover    Prover
-	challenge string // the signer name of hellos
-}
+type Attester struct{ prover Prover }
 
 // NewAttester returns an attester with the evidence of prover. The error matches
 // [refusal.CheckConfig].
@@ -60,11 +57,10 @@ func NewAttester(prover Prover) (*Attester, error) {
 	if typednil.Is(prover) {
 		return nil, refusal.Config("Prover", "", "one")
 	}
-	signer, err := csr.SignerChallenge(prover.Provider())
-	if err != nil {
+	if _, err := csr.SignerChallenge(prover.Provider()); err != nil {
 		return nil, &Error{Check: refusal.CheckConfig, Got: "a Prover of that name", Err: err}
 	}
-	return &Attester{prover: prover, challenge: signer}, nil
+	return &Attester{prover: prover}, nil
 }
 
 // Close closes the Prover.
@@ -79,23 +75,32 @@ func (a *Attester) Close() error {
 // PKCS#10 and a hello, to be filed under the signer name that it has, which nobody serves
 // ([csr.SignerChallenge]).
 func (a *Attester) Hello(ctx context.Context, s Subject) (*csr.Spec, error) {
-	request, err := s.check()
-	if err != nil {
+	if _, err := s.check(); err != nil {
 		return nil, fmt.Errorf("attest: hello: %w", err)
 	}
+	bundle, err := a.prove(ctx, StageHello, s, func(session Session, p *Presented) (*Evidence, error) {
+		return session.Hello(ctx, Head{Road: p.Road, ClusterID: s.ClusterID, TargetSigner: s.SignerName})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return bundle.HelloSpec(s.SignerName, s.ExpirationSeconds)
+}
+
+// prove has the evidence of one message made.
+func (a *Attester) prove(ctx context.Context, stage Stage, s Subject, of func(Session, *Presented) (*Evidence, error)) (*csr.Bundle, error) {
 	var evidence *Evidence
-	err = a.prover.Use(ctx, StageHello, func(session Session) error {
+	err := a.prover.Use(ctx, stage, func(session Session) error {
 		p, err := session.Present()
-		if err != nil {
-			return err
+		if err == nil {
+			evidence, err = of(session, p)
 		}
-		evidence, err = session.Hello(ctx, Head{Road: p.Road, ClusterID: s.ClusterID, TargetSigner: s.SignerName})
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("attest: hello: %w", err)
+		return nil, fmt.Errorf("attest: %s: %w", stage, err)
 	}
-	return a.spec(s, request, a.challenge, evidence)
+	return bundleOf(s.Request, a.prover.Provider(), evidence)
 }
 
 // Answer checks that the challenge is for this very node, request, cluster and
@@ -122,33 +127,24 @@ func (a *Attester) Answer(ctx context.Context, challenge []byte, key crypto.Sign
 	if err != nil {
 		return nil, err
 	}
-	if err := checkWindow(&c.Binding); err != nil {
-		return nil, err
-	}
 	binding, err := c.Binding.Marshal()
-	if err != nil {
+	if err := cmp.Or(checkWindow(&c.Binding), err); err != nil {
 		return nil, err
 	}
-	var evidence *Evidence
-	err = a.prover.Use(ctx, StageAnswer, func(session Session) error {
-		p, err := session.Present()
-		if err != nil {
-			return err
-		}
+	bundle, err := a.prove(ctx, StageAnswer, s, func(session Session, p *Presented) (*Evidence, error) {
 		if err := s.checkBinding(&c.Binding, request, p); err != nil {
-			return err
+			return nil, err
 		}
 		opened, err := open(ctx, session, c)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		evidence, err = session.Answer(ctx, key, &Challenged{challenged{provider: a.prover.Provider(), secret: secret.New(opened), binding: binding}})
-		return err
+		return session.Answer(ctx, key, &Challenged{provider: a.prover.Provider(), secret: secret.New(opened), binding: binding})
 	})
 	if err != nil {
-		return nil, fmt.Errorf("attest: answer: %w", err)
+		return nil, err
 	}
-	return a.spec(s, request, s.SignerName, evidence)
+	return bundle.Spec(s.SignerName, s.ExpirationSeconds)
 }
 
 // open returns the challenge's secret.
@@ -168,7 +164,8 @@ func open(ctx context.Context, session Session, c *message.Challenge) ([]byte, e
 
 // checkBinding holds a challenge against the node's own values.
 func (s *Subject) checkBinding(b *message.Binding, request *csr.PKCS10, p *Presented) error {
-	return compareOwnValues(b, &message.Binding{
+	return compareBindings(b, &message.Binding{
+		Requester:         b.Requester, // which the verifier alone knows
 		Road:              message.Road(p.Road),
 		ClusterID:         s.ClusterID,
 		SignerName:        s.SignerName,
@@ -192,32 +189,54 @@ func (s *Subject) check() (*csr.PKCS10, error) {
 	return csr.ParsePKCS10(s.Request)
 }
 
-// spec is what the node files, with the usages of the certificate that it asks for.
-func (a *Attester) spec(s Subject, request *csr.PKCS10, signerName string, e *Evidence) (*csr.Spec, error) {
-	if e == nil {
-		return nil, errors.New("attest: the Prover made no evidence")
-	}
-	purpose, err := csr.PurposeOf(s.SignerName)
-	if err != nil {
-		return nil, err
-	}
-	bundle, err := bundleOf(s.Request, a.prover.Provider(), e)
-	if err != nil {
-		return nil, err
-	}
-	pem, err := bundle.Marshal()
-	if err != nil {
-		return nil, err
-	}
-	_, isRSA := request.CSR.PublicKey.(*rsa.PublicKey)
-	spec := &csr.Spec{Request: pem, SignerName: signerName, Usages: csr.Usages(purpose, isRSA)}
-	if seconds := s.ExpirationSeconds; seconds != 0 {
-		spec.ExpirationSeconds = &seconds
-	}
-	return spec, nil
-}
-
 func sameKey(a, b crypto.PublicKey) bool {
 	k, ok := a.(interface{ Equal(crypto.PublicKey) bool })
 	return ok && k.Equal(b)
+}
+
+// Prover is one kind of evidence on the node's side, the counterpart of a [Kind]: package
+// attest/tpm has a TPM's. An [Attester] is given one.
+type Prover interface {
+	// Provider is the kind's name, as in [Description].
+	Provider() string
+	// Use calls f once with what one message needs, an AK that is loaded for example, and
+	// takes it away again whatever f returns. stage says which message it is for. The
+	// error is f's or its own.
+	Use(ctx context.Context, stage Stage, f func(Session) error) error
+	// Close gives back what the kind holds. What the caller opened stays the caller's.
+	Close() error
+}
+
+// Session is what [Prover.Use] lends for one message.
+type Session interface {
+	// Present says what the node presents, with the node's own values.
+	Present() (*Presented, error)
+	// Hello makes the evidence of a hello.
+	Hello(ctx context.Context, h Head) (*Evidence, error)
+	// Open opens a credential, and returns the secret in it. A kind whose secrets travel
+	// in clear returns an error.
+	Open(ctx context.Context, c *Credential) ([]byte, error)
+	// Answer makes the evidence of an answer: statements that cover the qualifying data
+	// of the challenge. key is the request's key.
+	Answer(ctx context.Context, key crypto.Signer, c *Challenged) (*Evidence, error)
+}
+
+// Challenged is a challenge that the node has checked and opened. Only [Attester.Answer]
+// makes one, so that a kind never signs bytes that somebody chose.
+type Challenged struct {
+	provider string
+	secret   secret.Value[[]byte]
+	binding  []byte
+}
+
+// Binding is the DER of the challenge's Binding, to be echoed as it is.
+func (c *Challenged) Binding() []byte { return c.binding }
+
+// QualifyingData is what the statement of that label has to cover, 32 bytes; see [Label].
+// It is nil for a Challenged that no Attester made.
+func (c *Challenged) QualifyingData(label string) []byte {
+	if len(c.secret.Reveal()) == 0 || len(c.binding) == 0 {
+		return nil
+	}
+	return message.QualifyingData(c.secret.Reveal(), c.provider, label, c.binding)
 }

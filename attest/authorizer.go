@@ -83,11 +83,11 @@ type AuthorizerChecker interface {
 // checkAuthorizer returns an error if an authorizer is nil, a nil pointer or a nil
 // function, or if it is an [AuthorizerChecker] and says so itself.
 func checkAuthorizer(a Authorizer, open []OpenRoad) error {
-	if c, ok := a.(AuthorizerChecker); ok && !typednil.Is(a) {
-		return c.CheckAuthorizer(open)
-	}
 	if typednil.Is(a) {
 		return errors.New("no Authorizer, or a nil one")
+	}
+	if c, ok := a.(AuthorizerChecker); ok {
+		return c.CheckAuthorizer(open)
 	}
 	return nil
 }
@@ -158,7 +158,7 @@ func asMembership(err error) error {
 // certificate.
 func (v *Verifier) authorize(ctx context.Context, r *Result, request *csr.Request) error {
 	machine := r.Machine
-	if err := Admit(ctx, v.authorizer, r, request); err != nil {
+	if err := Admit(ctx, v.c.Authorizer, r, request); err != nil {
 		return err
 	}
 	if r.Stage == StageAnswer {

@@ -64,14 +64,14 @@ func parseChallengeMessage(message string) ([]byte, error) {
 // makeChallenge adds key, nonce and times to what is known, and the secret. Where the kind
 // seals it, it leaves here in the credential alone.
 func (v *Verifier) makeChallenge(ctx context.Context, k *openKind, hello HelloEvidence, q *Inquiry, b *message.Binding, created time.Time) ([]byte, error) {
-	key, err := v.ring.newest(q.Now)
+	key, err := v.c.KeyRing.newest(q.Now)
 	if err != nil {
 		return nil, err
 	}
 	b.KeyID = key.ID
 	_, _ = rand.Read(b.Nonce[:]) // never fails
 	b.IssuedAt = created.Unix()
-	b.NotAfter = created.Add(v.window).Unix()
+	b.NotAfter = created.Add(v.c.Window).Unix()
 	der, err := b.Marshal()
 	if err != nil {
 		return nil, err

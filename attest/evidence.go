@@ -2,6 +2,8 @@ package attest
 
 import (
 	"cmp"
+	"errors"
+	"slices"
 	"strings"
 
 	"github.com/nodeattest/nodeattest/csr"
@@ -32,15 +34,7 @@ type Statement struct {
 
 // Is reports whether the evidence has statements of exactly these types, in this order.
 func (e *Evidence) Is(types ...oid.OID) bool {
-	if len(e.Statements) != len(types) {
-		return false
-	}
-	for n, s := range e.Statements {
-		if s.Type != types[n] {
-			return false
-		}
-	}
-	return true
+	return slices.EqualFunc(e.Statements, types, func(s Statement, t oid.OID) bool { return s.Type == t })
 }
 
 // Types names the types of the statements, for an error: "nodeattest-hello, …".
@@ -54,6 +48,9 @@ func (e *Evidence) Types() string {
 
 // bundleOf puts a request and its evidence together.
 func bundleOf(request []byte, provider string, e *Evidence) (*csr.Bundle, error) {
+	if e == nil {
+		return nil, errors.New("attest: the Prover made no evidence")
+	}
 	b := &message.Bundle{Certificates: e.Certificates}
 	for _, s := range e.Statements {
 		b.Statements = append(b.Statements, message.Statement{Type: s.Type, Stmt: s.DER})

@@ -17,7 +17,7 @@ import (
 // verification for each answer. The node's side runs on package attesttest here.
 func ExampleVerifier() {
 	ctx := context.Background()
-	node, err := attesttest.OpenNode(nil) // a simulated machine whose AK has a certificate
+	node, err := attesttest.OpenNode(attesttest.NodeOptions{}) // a simulated machine whose AK has a certificate
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -80,13 +80,8 @@ func badIdentity(got, want string) error {
 
 // validKind checks the octets of a kind; that there are any, Valid has checked.
 func validKind(kind string) bool {
-	for i := range len(kind) {
-		c := kind[i]
-		if letter := 'a' <= c && c <= 'z'; !letter && (i == 0 || (c < '0' || c > '9') && c != '-') {
-			return false
-		}
-	}
-	return true
+	const letters = "abcdefghijklmnopqrstuvwxyz"
+	return strings.Trim(kind, letters+"0123456789-") == "" && strings.Contains(letters, kind[:1])
 }
 
 func validOtherName(s string) bool {

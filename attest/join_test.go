@@ -295,8 +295,8 @@ func TestWhatWasNotMade(t *testing.T) {
 	}
 	for name, c := range map[string]*Challenged{
 		"nothing":    {},
-		"no secret":  {challenged{provider: "fake", binding: []byte{1}}},
-		"no binding": {challenged{provider: "fake", secret: secret.New([]byte{1})}},
+		"no secret":  {provider: "fake", binding: []byte{1}},
+		"no binding": {provider: "fake", secret: secret.New([]byte{1})},
 	} {
 		if c.QualifyingData("document") != nil {
 			t.Errorf("a Challenged of %s has qualifying data", name)

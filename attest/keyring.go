@@ -1,15 +1,18 @@
 package attest
 
 import (
+	"cmp"
 	"crypto/rand"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/secret"
 )
@@ -67,10 +70,7 @@ func (k *RingKey) retired(now time.Time) bool {
 // nothing but the ring accept answers to each other's challenges: no other
 // state is kept. It is safe for use from many goroutines.
 type KeyRing struct {
-	state atomic.Pointer[ringState]
-}
-
-type ringState struct {
+	mu     sync.RWMutex
 	keys   []RingKey
 	readAt time.Time
 	static bool
@@ -81,26 +81,20 @@ type ringState struct {
 // It returns an error if keys is empty, an identifier occurs twice, a secret is
 // all zero, ActiveAt is zero, or a key is retired before it is active.
 func NewKeyRing(keys []RingKey, readAt time.Time) (*KeyRing, error) {
-	if readAt.IsZero() {
-		return nil, errors.New("attest: a key ring needs the time at which it was read")
+	r := &KeyRing{}
+	if err := r.Refresh(keys, readAt); err != nil {
+		return nil, err
 	}
-	return newKeyRing(&ringState{keys: keys, readAt: readAt})
+	return r, nil
 }
 
 // NewStaticKeyRing makes a ring of keys that the caller owns and that nobody
 // else rotates: it never grows stale. It returns an error as [NewKeyRing] does.
 func NewStaticKeyRing(keys ...RingKey) (*KeyRing, error) {
-	return newKeyRing(&ringState{keys: keys, static: true})
-}
-
-func newKeyRing(s *ringState) (*KeyRing, error) {
-	if err := checkRingKeys(s.keys); err != nil {
+	if err := checkRingKeys(keys); err != nil {
 		return nil, err
 	}
-	s.keys = append([]RingKey(nil), s.keys...)
-	r := &KeyRing{}
-	r.state.Store(s)
-	return r, nil
+	return &KeyRing{keys: slices.Clone(keys), static: true}, nil
 }
 
 func checkRingKeys(keys []RingKey) error {
@@ -136,37 +130,32 @@ func (r *KeyRing) Refresh(keys []RingKey, readAt time.Time) error {
 	if err := checkRingKeys(keys); err != nil {
 		return err
 	}
-	next := &ringState{keys: append([]RingKey(nil), keys...), readAt: readAt}
-	for {
-		held := r.state.Load()
-		if held != nil && held.static {
-			return errors.New("attest: a static key ring is not refreshed")
-		}
-		if held != nil && readAt.Before(held.readAt) {
-			return fmt.Errorf("attest: key ring: a reading of %s is older than the one of %s",
-				readAt.UTC().Format(time.RFC3339), held.readAt.UTC().Format(time.RFC3339))
-		}
-		if r.state.CompareAndSwap(held, next) {
-			return nil
-		}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.static:
+		return errors.New("attest: a static key ring is not refreshed")
+	case readAt.Before(r.readAt):
+		return fmt.Errorf("attest: key ring: a reading of %s is older than the one of %s",
+			readAt.UTC().Format(time.RFC3339), r.readAt.UTC().Format(time.RFC3339))
 	}
+	r.keys, r.readAt = slices.Clone(keys), readAt
+	return nil
 }
 
 // fresh returns the keys, or an error to try again with if they are stale.
 func (r *KeyRing) fresh(now time.Time) ([]RingKey, error) {
-	s := r.state.Load()
-	if s == nil {
-		s = &ringState{}
-	}
-	if age := now.Sub(s.readAt); !s.static && (age > message.MaxRingAge || age < -clockSkew) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if age := now.Sub(r.readAt); !r.static && (age > message.MaxRingAge || age < -clockSkew) {
 		got := "a ring that has not been read yet"
-		if !s.readAt.IsZero() {
-			got = "a ring read at " + s.readAt.UTC().Format(time.RFC3339)
+		if !r.readAt.IsZero() {
+			got = "a ring read at " + r.readAt.UTC().Format(time.RFC3339)
 		}
 		return nil, &Error{Check: CheckRingStale, Got: got,
 			Want: "one read within " + message.MaxRingAge.String(), Err: csr.ErrRetry}
 	}
-	return s.keys, nil
+	return r.keys, nil // which nobody changes
 }
 
 // newest returns the key that makes challenges: of those that are active and
@@ -176,20 +165,12 @@ func (r *KeyRing) newest(now time.Time) (*RingKey, error) {
 	if err != nil {
 		return nil, err
 	}
-	var best *RingKey
-	for i := range keys {
-		k := &keys[i]
-		if k.ActiveAt.After(now) || k.retired(now) {
-			continue
-		}
-		if best == nil || k.ActiveAt.After(best.ActiveAt) {
-			best = k
-		}
-	}
-	if best == nil {
+	keys = slices.DeleteFunc(slices.Clone(keys), func(k RingKey) bool { return k.ActiveAt.After(now) || k.retired(now) })
+	if len(keys) == 0 {
 		return nil, &Error{Check: CheckRingEmpty, Want: "a key that is active and not retired", Err: csr.ErrRetry}
 	}
-	return best, nil
+	best := slices.MaxFunc(keys, func(a, b RingKey) int { return a.ActiveAt.Compare(b.ActiveAt) })
+	return &best, nil
 }
 
 // lookup returns the key of a challenge that is to be verified. A key that
@@ -200,25 +181,21 @@ func (r *KeyRing) lookup(id [message.KeyIDSize]byte, now time.Time) (*RingKey, e
 	if err != nil {
 		return nil, err
 	}
-	for i := range keys {
-		k := &keys[i]
-		if k.ID != id {
-			continue
-		}
-		switch {
-		case k.retired(now):
-			return nil, &Error{Check: CheckRingKey, Got: "key " + hexID(id) + ", retired " + k.RetiredAt.UTC().Format(time.RFC3339),
-				Want: "a key that is not retired"}
-		case k.ActiveAt.After(now.Add(clockSkew)):
-			return nil, &Error{Check: CheckRingKey, Got: "key " + hexID(id) + ", active from " + k.ActiveAt.UTC().Format(time.RFC3339),
-				Want: "a key that is active"}
-		case k.ActiveAt.After(now):
-			return nil, &Error{Check: CheckRingKey, Got: "key " + hexID(id) + ", active in a moment",
-				Want: "a key that is active", Err: csr.ErrRetry}
-		}
-		return k, nil
+	n := slices.IndexFunc(keys, func(k RingKey) bool { return k.ID == id })
+	if n < 0 {
+		return nil, &Error{Check: CheckRingKey, Got: "unknown key " + hexID(id), Want: "a key of the ring"}
 	}
-	return nil, &Error{Check: CheckRingKey, Got: "unknown key " + hexID(id), Want: "a key of the ring"}
+	switch k := &keys[n]; {
+	case k.retired(now):
+		return nil, &Error{Check: CheckRingKey, Got: "key " + hexID(id) + ", retired " + k.RetiredAt.UTC().Format(time.RFC3339),
+			Want: "a key that is not retired"}
+	case k.ActiveAt.After(now.Add(clockSkew)):
+		return nil, &Error{Check: CheckRingKey, Got: "key " + hexID(id) + ", active from " + k.ActiveAt.UTC().Format(time.RFC3339),
+			Want: "a key that is active"}
+	case k.ActiveAt.After(now):
+		return nil, &Error{Check: CheckRingKey, Got: "key " + hexID(id) + ", active in a moment", Want: "a key that is active", Err: csr.ErrRetry}
+	}
+	return &keys[n], nil
 }
 
 // RotateKeys returns keys with a new one that becomes active 2 × 60 seconds
@@ -227,21 +204,17 @@ func (r *KeyRing) lookup(id [message.KeyIDSize]byte, now time.Time) (*RingKey, e
 // out. While a key waits to become active there is no further one. The given slice
 // is not changed.
 func RotateKeys(keys []RingKey, now time.Time) []RingKey {
-	next := NewRingKey(now.Add(2 * message.MaxRingAge))
-	out := make([]RingKey, 0, len(keys)+1)
+	keys = slices.DeleteFunc(slices.Clone(keys), func(k RingKey) bool { return k.retired(now) })
 	if slices.ContainsFunc(keys, func(k RingKey) bool { return k.ActiveAt.After(now) }) {
-		return append(out, slices.DeleteFunc(slices.Clone(keys), func(k RingKey) bool { return k.retired(now) })...)
+		return keys
 	}
-	for _, k := range keys {
-		if k.retired(now) {
-			continue
+	next := NewRingKey(now.Add(2 * message.MaxRingAge))
+	for i := range keys {
+		if keys[i].RetiredAt.IsZero() {
+			keys[i].RetiredAt = next.ActiveAt.Add(message.RetireAfter)
 		}
-		if k.RetiredAt.IsZero() {
-			k.RetiredAt = next.ActiveAt.Add(message.RetireAfter)
-		}
-		out = append(out, k)
 	}
-	return append(out, next)
+	return append(keys, next)
 }
 
 // challengeSecret is the secret of the challenge with that Binding.
@@ -252,3 +225,73 @@ func (k *RingKey) challengeSecret(provider string, binding []byte) []byte {
 
 // hexID names a key in texts: its identifier in lower-case hexadecimal.
 func hexID(id [message.KeyIDSize]byte) string { return hex.EncodeToString(id[:]) }
+
+// ringKeySize is the size of one encoded key: secret, ActiveAt, RetiredAt.
+const ringKeySize = message.SecretSize + 8 + 8
+
+// maxRingKeys bounds the keys that [ParseRingKeys] reads.
+const maxRingKeys = 64
+
+// MarshalRingKeys returns keys in the form of a Secret's data: the name is the
+// identifier in 16 lower-case hexadecimal digits, the value 48 bytes: the
+// secret, then ActiveAt and RetiredAt in Unix seconds, big-endian, 8 bytes each
+// (0: not retired). Fractions of a second are lost. It returns an error as
+// [NewKeyRing] does, and for times outside 1970 to 9999 or over 64 keys.
+func MarshalRingKeys(keys []RingKey) (map[string][]byte, error) {
+	if err := checkRingKeys(keys); err != nil {
+		return nil, err
+	}
+	if len(keys) > maxRingKeys {
+		return nil, fmt.Errorf("attest: key ring: %d keys, at most %d", len(keys), maxRingKeys)
+	}
+	data := make(map[string][]byte, len(keys))
+	for _, k := range keys {
+		active, retired := k.ActiveAt.Unix(), int64(0)
+		if !k.RetiredAt.IsZero() {
+			retired = k.RetiredAt.Unix()
+		}
+		if active <= 0 || max(active, retired) > der.MaxUnixSeconds {
+			return nil, fmt.Errorf("attest: key ring: key %s has a time out of range", hexID(k.ID))
+		}
+		secret := k.Secret.Reveal()
+		v := append(make([]byte, 0, ringKeySize), secret[:]...)
+		v = binary.BigEndian.AppendUint64(v, uint64(active))
+		data[hexID(k.ID)] = binary.BigEndian.AppendUint64(v, uint64(retired))
+	}
+	return data, nil
+}
+
+// ParseRingKeys reads what [MarshalRingKeys] wrote, at most 64 keys, in the
+// order of their ActiveAt. Anything else in data is an error that names the
+// entry and never its value.
+func ParseRingKeys(data map[string][]byte) ([]RingKey, error) {
+	if len(data) > maxRingKeys {
+		return nil, fmt.Errorf("attest: key ring: %d keys, at most %d", len(data), maxRingKeys)
+	}
+	keys := make([]RingKey, 0, len(data))
+	for name, v := range data {
+		var k RingKey
+		id, err := hex.DecodeString(name)
+		if err != nil || len(id) != message.KeyIDSize || hex.EncodeToString(id) != name {
+			return nil, fmt.Errorf("attest: key ring: name %q is no identifier of 16 lower-case hexadecimal digits", name)
+		}
+		if len(v) != ringKeySize {
+			return nil, fmt.Errorf("attest: key ring: key %s has %d bytes, want %d", name, len(v), ringKeySize)
+		}
+		copy(k.ID[:], id)
+		k.Secret = secret.New([message.SecretSize]byte(v[:message.SecretSize]))
+		active, retired := binary.BigEndian.Uint64(v[32:]), binary.BigEndian.Uint64(v[40:])
+		if active == 0 || active > der.MaxUnixSeconds || retired > der.MaxUnixSeconds {
+			return nil, fmt.Errorf("attest: key ring: key %s has a time out of range", name)
+		}
+		k.ActiveAt = time.Unix(int64(active), 0).UTC()
+		if retired != 0 {
+			k.RetiredAt = time.Unix(int64(retired), 0).UTC()
+		}
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, func(a, b RingKey) int {
+		return cmp.Or(a.ActiveAt.Compare(b.ActiveAt), slices.Compare(a.ID[:], b.ID[:]))
+	})
+	return keys, checkRingKeys(keys)
+}

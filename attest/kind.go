@@ -8,10 +8,8 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/internal/work"
 	"github.com/nodeattest/nodeattest/refusal"
-	"github.com/nodeattest/nodeattest/secret"
 )
 
 // Kind is one kind of evidence on the control plane's side: a TPM's (package attest/tpm),
@@ -168,7 +166,7 @@ type Inquiry struct {
 	// Budget counts what is spent.
 	Budget *Budget
 
-	challenged *challenged
+	challenged *Challenged
 	statements []Label
 }
 
@@ -181,35 +179,12 @@ func (q *Inquiry) Covers(label string, value []byte) error {
 	if n < 0 || q.challenged == nil {
 		return &Error{Check: CheckKind, Got: "qualifying data for a statement " + refusal.Quote(label), Want: "a statement of an answer", Err: csr.ErrRetry}
 	}
-	want := q.challenged.expected(n, label)[:q.statements[n].Size]
+	want := q.challenged.QualifyingData(label)[:q.statements[n].Size]
 	if subtle.ConstantTimeCompare(value, want) != 1 {
 		// What was expected is a secret of the evidence's maker and the verifier.
 		return &Error{Check: CheckQualifyingData, Got: refusal.Hex(value), Want: "the qualifying data of this challenge"}
 	}
 	return nil
-}
-
-// challenged is an answered or a given challenge: what makes qualifying data.
-type challenged struct {
-	provider string
-	secret   secret.Value[[]byte]
-	binding  []byte
-	derived  [2][]byte // of the first statements: qualifying data, good for this answer alone
-}
-
-// expected is the qualifying data of statement n, derived once.
-func (c *challenged) expected(n int, label string) []byte {
-	if n >= len(c.derived) {
-		return c.qualifyingData(label)
-	}
-	if c.derived[n] == nil {
-		c.derived[n] = c.qualifyingData(label)
-	}
-	return c.derived[n]
-}
-
-func (c *challenged) qualifyingData(label string) []byte {
-	return message.QualifyingData(c.secret.Reveal(), c.provider, label, c.binding)
 }
 
 // Findings is what a kind has found out.

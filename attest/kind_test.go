@@ -186,9 +186,9 @@ type finding struct {
 func goodFinding() *finding {
 	f := &finding{road: RoadAK, stage: StageAnswer, describe: allRoads}
 	f.presented = Presented{Machine: "fake:m1"}
-	f.inquiry = Inquiry{challenged: &challenged{provider: "fake", secret: secret.New(bytes.Repeat([]byte{7}, 32)), binding: []byte{1}},
+	f.inquiry = Inquiry{challenged: &Challenged{provider: "fake", secret: secret.New(bytes.Repeat([]byte{7}, 32)), binding: []byte{1}},
 		statements: []Label{{Name: "document", Size: 32}}}
-	f.found = Findings{Machine: "fake:m1", MachineStanding: Asserted, Values: map[string][]byte{"document": f.inquiry.challenged.qualifyingData("document")}}
+	f.found = Findings{Machine: "fake:m1", MachineStanding: Asserted, Values: map[string][]byte{"document": f.inquiry.challenged.QualifyingData("document")}}
 	return f
 }
 
@@ -248,7 +248,7 @@ func TestValuesOfFindings(t *testing.T) {
 	values := func(f *finding, labels ...string) {
 		f.found.Values = map[string][]byte{}
 		for _, l := range labels {
-			f.found.Values[l] = f.inquiry.challenged.qualifyingData(l)
+			f.found.Values[l] = f.inquiry.challenged.QualifyingData(l)
 		}
 	}
 	two := labels(Label{Name: "a", Size: 32}, Label{Name: "b", Size: 32, Optional: true})
@@ -304,7 +304,7 @@ func TestValuesOfFindings(t *testing.T) {
 // A refusal of qualifying data does not show what was expected: it would be an answer.
 func TestCoversKeepsTheSecret(t *testing.T) {
 	q := goodFinding().inquiry
-	want := q.challenged.qualifyingData("document")
+	want := q.challenged.QualifyingData("document")
 	err := q.Covers("document", make([]byte, 32))
 	if err == nil || strings.Contains(err.Error(), hexOf(want[:8])) {
 		t.Errorf("got %v", err)
@@ -320,7 +320,7 @@ func TestCoversKeepsTheSecret(t *testing.T) {
 // Qualifying data is of one provider, one label, one secret and one binding.
 func TestQualifyingDataOfOthers(t *testing.T) {
 	data := func(provider, label string, s, binding []byte) string {
-		return string((&challenged{provider: provider, secret: secret.New(s), binding: binding}).qualifyingData(label))
+		return string((&Challenged{provider: provider, secret: secret.New(s), binding: binding}).QualifyingData(label))
 	}
 	s, binding := bytes.Repeat([]byte{7}, 32), []byte{1, 2}
 	seen := map[string]string{}

@@ -17,7 +17,7 @@ const version = "/v1"
 func (v *Verifier) Registrations() []csr.Registration {
 	var all []csr.Registration
 	for _, k := range v.kinds {
-		all = append(all, csr.Registration{Name: k.Provider, Provider: &provider{verifier: v, name: k.Provider}, SignerNames: slices.Clone(v.policy.SignerNames),
+		all = append(all, csr.Registration{Name: k.Provider, Provider: &provider{verifier: v, name: k.Provider}, SignerNames: slices.Clone(v.c.Policy.SignerNames),
 			Versions: []int{1}, MinimumVersion: 1})
 	}
 	return all

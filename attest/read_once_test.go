@@ -28,7 +28,7 @@ func (w *tripwire) Err() error {
 // provider. Every call asks its context once before the text is read, but for a hello's,
 // which is read for its target first, and again between any two later steps.
 func TestMessagesAreReadOnce(t *testing.T) {
-	node := attesttest.NewNode(t, nil)
+	node := attesttest.NewNode(t, attesttest.NodeOptions{})
 	plane := attesttest.NewControlPlane(t, node)
 	providers, err := csr.NewProviders(csr.ProvidersConfig{Providers: plane.Verifier.Registrations(), AuthorizedAttestors: []string{"tpm"}})
 	if err != nil {

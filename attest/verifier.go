@@ -1,6 +1,7 @@
 package attest
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -53,14 +54,8 @@ type VerifierConfig struct {
 // replica verifies what another one challenged. It is made once and is safe for
 // use from many goroutines.
 type Verifier struct {
-	clusterIDs      []string
-	ring            *KeyRing
-	kinds           []*openKind
-	policy          *csr.Policy
-	authorizer      Authorizer
-	window          time.Duration
-	requireResident bool
-	now             func() time.Time
+	c     VerifierConfig
+	kinds []*openKind
 }
 
 // openKind is a kind with what it said of itself.
@@ -73,17 +68,10 @@ type openKind struct {
 // NewVerifier checks the configuration and returns a verifier. The error matches
 // [refusal.CheckConfig] and names the field.
 func NewVerifier(c VerifierConfig) (*Verifier, error) {
-	v := &Verifier{
-		clusterIDs:      slices.Clone(c.ClusterIDs),
-		ring:            c.KeyRing,
-		authorizer:      c.Authorizer,
-		window:          c.Window,
-		requireResident: c.RequireTPMResident,
-		now:             c.Now,
-	}
 	if err := c.check(); err != nil {
 		return nil, err
 	}
+	v := &Verifier{}
 	var open []OpenRoad
 	for n, k := range c.Kinds {
 		made, err := newOpenKind(k)
@@ -99,13 +87,12 @@ func NewVerifier(c VerifierConfig) (*Verifier, error) {
 	if err := checkAuthorizer(c.Authorizer, open); err != nil {
 		return nil, misconfigured("Authorizer", err)
 	}
-	v.policy = c.Policy.Clone()
-	if v.window == 0 {
-		v.window = message.DefaultWindow
+	c.ClusterIDs, c.Policy = slices.Clone(c.ClusterIDs), c.Policy.Clone()
+	c.Window = cmp.Or(c.Window, message.DefaultWindow)
+	if c.Now == nil {
+		c.Now = time.Now
 	}
-	if v.now == nil {
-		v.now = time.Now
-	}
+	v.c = c
 	return v, nil
 }
 
@@ -185,12 +172,11 @@ func newOpenKind(k Kind) (*openKind, error) {
 
 // road returns the description of a road, nil for one that is not open.
 func (k *openKind) road(r Road) *OpenRoad {
-	for n := range k.Roads {
-		if k.Roads[n].Road == r {
-			return &k.Roads[n]
-		}
+	n := slices.IndexFunc(k.Roads, func(o OpenRoad) bool { return o.Road == r })
+	if n < 0 {
+		return nil
 	}
-	return nil
+	return &k.Roads[n]
 }
 
 func (k *openKind) fault(got, want string) error {
@@ -235,20 +221,24 @@ func (v *Verifier) Challenge(ctx context.Context, request *csr.Request) ([]byte,
 
 func (v *Verifier) challenge(ctx context.Context, parsed *csr.Parsed) ([]byte, error) {
 	request := parsed.Request()
-	if request == nil || v == nil || v.now == nil {
+	if request == nil || v == nil || v.c.Now == nil {
 		return nil, errNotMade
 	}
-	now := v.now()
+	now := v.c.Now()
 	kind, created, err := v.checkHelloObject(request, now)
 	if err != nil {
 		return nil, err
 	}
-	hello, err := kind.readHello(parsed)
+	bundle, err := parsed.Bundle()
+	if err != nil {
+		return nil, err
+	}
+	hello, err := read(kind, bundle, kind.ReadHello)
 	if err != nil {
 		return nil, err
 	}
 	head := hello.Head()
-	checked, err := v.policy.CheckUnsigned(ctx, parsed, head.TargetSigner)
+	checked, err := v.c.Policy.CheckUnsigned(ctx, parsed, head.TargetSigner)
 	if err != nil {
 		return nil, err
 	}
@@ -301,41 +291,31 @@ func (v *Verifier) checkHelloObject(request *csr.Request, now time.Time) (*openK
 	return v.kinds[n], created, nil
 }
 
-// readHello reads the hello out of spec.request.
-func (k *openKind) readHello(parsed *csr.Parsed) (HelloEvidence, error) {
-	bundle, err := parsed.Bundle()
-	if err != nil {
-		return nil, err
-	}
-	e, err := k.readEvidence(bundle)
-	if err != nil {
-		return nil, err
-	}
-	hello, err := k.ReadHello(e)
-	if err == nil && typednil.Is(hello) {
-		err = k.fault("no hello", "one")
-	}
-	return hello, err
-}
-
-// readEvidence checks the provider block and reads the bundle.
-func (k *openKind) readEvidence(bundle *csr.Bundle) (*Evidence, error) {
+// read checks the provider block of a request and reads the evidence of one message.
+func read[T any](k *openKind, bundle *csr.Bundle, parse func(*Evidence) (T, error)) (m T, err error) {
 	if want := k.Provider + version; bundle.Provider != want {
 		got := "a request without evidence"
 		if bundle.Provider != "" {
 			got = "evidence of " + bundle.Provider
 		}
-		return nil, &Error{Check: CheckProvider, Got: got, Want: want}
+		return m, &Error{Check: CheckProvider, Got: got, Want: want}
 	}
-	return evidenceOf(bundle)
+	e, err := evidenceOf(bundle)
+	if err != nil {
+		return m, err
+	}
+	if m, err = parse(e); err == nil && typednil.Is(m) {
+		err = k.fault("no message", "one")
+	}
+	return m, err
 }
 
 func (v *Verifier) checkRoadAndCluster(k *openKind, road Road, clusterID string) error {
 	if k.road(road) == nil {
 		return &Error{Check: CheckBindingRoad, Got: road.String(), Want: k.Roads[0].Road.String()}
 	}
-	if !slices.Contains(v.clusterIDs, clusterID) {
-		return &Error{Check: CheckBindingCluster, Got: clusterID, Want: v.clusterIDs[0]}
+	if !slices.Contains(v.c.ClusterIDs, clusterID) {
+		return &Error{Check: CheckBindingCluster, Got: clusterID, Want: v.c.ClusterIDs[0]}
 	}
 	return nil
 }
@@ -343,7 +323,7 @@ func (v *Verifier) checkRoadAndCluster(k *openKind, road Road, clusterID string)
 // inquiry is what the kind is given to decide by.
 func (v *Verifier) inquiry(r *Result, budget *Budget, now time.Time) *Inquiry {
 	return &Inquiry{Now: now, Machine: r.checked.Machine(), Key: r.Key, Budget: budget,
-		RequireTPMResident: v.requireResident || r.Purpose == csr.PurposeRecovery}
+		RequireTPMResident: v.c.RequireTPMResident || r.Purpose == csr.PurposeRecovery}
 }
 
 // checkSignature checks that the request is signed with its own key.

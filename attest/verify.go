@@ -10,7 +10,6 @@ import (
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/internal/work"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
@@ -72,15 +71,19 @@ func (v *Verifier) Verify(ctx context.Context, request *csr.Request) (*Result, e
 
 func (v *Verifier) verify(ctx context.Context, parsed *csr.Parsed) (*Result, error) {
 	request := parsed.Request()
-	if request == nil || v == nil || v.now == nil {
+	if request == nil || v == nil || v.c.Now == nil {
 		return nil, errNotMade
 	}
-	now := v.now()
-	checked, err := v.policy.CheckUnsigned(ctx, parsed, request.Spec.SignerName)
+	now := v.c.Now()
+	checked, err := v.c.Policy.CheckUnsigned(ctx, parsed, request.Spec.SignerName)
 	if err != nil {
 		return nil, err
 	}
-	kind, answer, err := v.readAnswer(request.Spec.SignerName, checked.Bundle())
+	kind, err := v.kindOf(request.Spec.SignerName, checked.Bundle().Provider)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := read(kind, checked.Bundle(), kind.ReadAnswer)
 	if err != nil {
 		return nil, err
 	}
@@ -122,23 +125,6 @@ func (v *Verifier) verify(ctx context.Context, parsed *csr.Parsed) (*Result, err
 	return r, nil
 }
 
-// readAnswer finds the kind that a request is for and has it read the evidence.
-func (v *Verifier) readAnswer(signerName string, bundle *csr.Bundle) (*openKind, AnswerEvidence, error) {
-	kind, err := v.kindOf(signerName, bundle.Provider)
-	if err != nil {
-		return nil, nil, err
-	}
-	e, err := kind.readEvidence(bundle)
-	if err != nil {
-		return nil, nil, err
-	}
-	answer, err := kind.ReadAnswer(e)
-	if err == nil && typednil.Is(answer) {
-		err = kind.fault("no answer", "one")
-	}
-	return kind, answer, err
-}
-
 // kindOf is the kind that the signer name selects, or, under a signer of Kubernetes' own,
 // the block of the provider.
 func (v *Verifier) kindOf(signerName, block string) (*openKind, error) {
@@ -161,11 +147,11 @@ func (v *Verifier) kindOf(signerName, block string) (*openKind, error) {
 
 // recall derives the secret of an answered challenge again.
 func (v *Verifier) recall(q *Inquiry, k *openKind, echo *message.Binding, binding []byte) error {
-	key, err := v.ring.lookup(echo.KeyID, q.Now)
+	key, err := v.c.KeyRing.lookup(echo.KeyID, q.Now)
 	if err != nil {
 		return err
 	}
-	q.challenged = &challenged{provider: k.Provider, secret: secret.New(key.challengeSecret(k.Provider, binding)), binding: binding}
+	q.challenged = &Challenged{provider: k.Provider, secret: secret.New(key.challengeSecret(k.Provider, binding)), binding: binding}
 	q.statements = k.Statements
 	return nil
 }
@@ -199,35 +185,25 @@ func (v *Verifier) checkBinding(k *openKind, echoed []byte, r *Result, p *Presen
 	return echo, nil
 }
 
-// compareBindings names the first field that differs, of those that both sides
-// know by themselves. The requester is the verifier's alone.
+// compareBindings names the first field that differs, of those that both sides know by
+// themselves. The requester is the verifier's alone.
 func compareBindings(got, want *message.Binding) error {
-	if err := compareOwnValues(got, want); err != nil {
-		return err
-	}
-	if got.Requester != want.Requester {
-		return &Error{Check: CheckBindingRequester, Got: got.Requester, Want: refusal.OrNothing(want.Requester)}
-	}
-	return nil
-}
-
-// compareOwnValues is the part of compareBindings that the node makes too.
-func compareOwnValues(got, want *message.Binding) error {
-	switch {
-	case got.Road != want.Road:
-		return &Error{Check: CheckBindingRoad, Got: got.Road.String(), Want: want.Road.String()}
-	case got.ClusterID != want.ClusterID:
-		return &Error{Check: CheckBindingCluster, Got: got.ClusterID, Want: want.ClusterID}
-	case got.SignerName != want.SignerName:
-		return &Error{Check: CheckBindingSigner, Got: got.SignerName, Want: want.SignerName}
-	case got.ExpirationSeconds != want.ExpirationSeconds:
-		return &Error{Check: CheckBindingExpiration, Got: strconv.Itoa(int(got.ExpirationSeconds)), Want: strconv.Itoa(int(want.ExpirationSeconds))}
-	case got.MachineKey != want.MachineKey:
-		return &Error{Check: CheckBindingMachineKey, Got: hex.EncodeToString(got.MachineKey[:]), Want: hex.EncodeToString(want.MachineKey[:])}
-	case !bytes.Equal(got.AKName, want.AKName):
-		return &Error{Check: CheckBindingAKName, Got: hex.EncodeToString(got.AKName), Want: refusal.OrNothing(hex.EncodeToString(want.AKName))}
-	case got.RequestHash != want.RequestHash:
-		return &Error{Check: CheckBindingRequest, Got: hex.EncodeToString(got.RequestHash[:]), Want: hex.EncodeToString(want.RequestHash[:])}
+	for _, field := range [...]struct {
+		check     Check
+		got, want string
+	}{
+		{CheckBindingRoad, got.Road.String(), want.Road.String()},
+		{CheckBindingCluster, got.ClusterID, want.ClusterID},
+		{CheckBindingSigner, got.SignerName, want.SignerName},
+		{CheckBindingExpiration, strconv.Itoa(int(got.ExpirationSeconds)), strconv.Itoa(int(want.ExpirationSeconds))},
+		{CheckBindingMachineKey, hex.EncodeToString(got.MachineKey[:]), hex.EncodeToString(want.MachineKey[:])},
+		{CheckBindingAKName, hex.EncodeToString(got.AKName), hex.EncodeToString(want.AKName)},
+		{CheckBindingRequest, hex.EncodeToString(got.RequestHash[:]), hex.EncodeToString(want.RequestHash[:])},
+		{CheckBindingRequester, got.Requester, want.Requester},
+	} {
+		if field.got != field.want {
+			return &Error{Check: field.check, Got: field.got, Want: refusal.OrNothing(field.want)}
+		}
 	}
 	return nil
 }

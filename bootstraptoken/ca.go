@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"encoding/hex"
 	"encoding/pem"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,11 +15,9 @@ import (
 )
 
 const (
-	pemType  = "CERTIFICATE"
-	pemDash  = "-----"
-	pemBegin = pemDash + "BEGIN " + pemType + pemDash
-	pemEnd   = pemDash + "END " + pemType + pemDash
-	wantCA   = "CA certificates in PEM"
+	pemType = "CERTIFICATE"
+	pemDash = "-----"
+	wantCA  = "CA certificates in PEM"
 )
 
 // ParseCAs reads a CA bundle: one to [MaxCAs] PEM blocks of the type CERTIFICATE, each a
@@ -38,80 +37,50 @@ func ParseCAs(bundle []byte) ([]*x509.Certificate, error) {
 	if len(bundle) > MaxCABundleSize {
 		return nil, caError(strconv.Itoa(len(bundle))+" bytes", nil)
 	}
-	var cas []*x509.Certificate
-	var block []byte // its lines so far, each with one LF; nil between the blocks
-	number := 0
-	for line := range bytes.Lines(bundle) {
-		number++
-		text := lineText(line)
-		dashes := strings.Contains(text, pemDash)
-		switch {
-		case block == nil && text == pemBegin, block != nil && !dashes:
-			block = append(append(block, text...), '\n')
-		case block == nil && !dashes: // for people
-		case block != nil && text == pemEnd:
-			ca, err := parseCA(append(block, pemEnd+"\n"...))
-			if err != nil {
-				return nil, err
-			}
-			if cas, err = addCA(cas, ca); err != nil {
-				return nil, err
-			}
-			block = nil
-		default:
-			return nil, caError("five dashes in line "+strconv.Itoa(number)+", which is not the BEGIN or END of a certificate's block", nil)
-		}
+	rest := pemBlock.ReplaceAllFunc(bundle, func(block []byte) []byte { return bytes.Repeat([]byte("\n"), bytes.Count(block, []byte("\n"))) })
+	if i := bytes.Index(rest, []byte(pemDash)); i >= 0 {
+		line := strconv.Itoa(1 + bytes.Count(rest[:i], []byte("\n")))
+		return nil, caError("five dashes in line "+line+", which is not the BEGIN or END of a certificate's block", nil)
 	}
-	switch {
-	case block != nil:
-		return nil, caError("a block without its end", nil)
-	case len(cas) == 0:
+	var cas []*x509.Certificate
+	for _, block := range pemBlock.FindAll(bundle, -1) {
+		ca, err := parseCA(block)
+		switch {
+		case err != nil:
+			return nil, err
+		case len(cas) == MaxCAs:
+			return nil, caError("more than "+strconv.Itoa(MaxCAs)+" certificates", nil)
+		case slices.ContainsFunc(cas, ca.Equal):
+			return nil, caError("the certificate of "+ca.Subject.String()+" twice", nil)
+		}
+		cas = append(cas, ca)
+	}
+	if len(cas) == 0 {
 		return nil, caError("no certificate", nil)
 	}
 	return cas, nil
 }
 
-// lineText is a line without LF or CRLF.
-func lineText(line []byte) string {
-	text, ended := bytes.CutSuffix(line, []byte("\n"))
-	if ended {
-		text = bytes.TrimSuffix(text, []byte("\r"))
-	}
-	return string(text)
-}
+// pemBlock is the block of a certificate, its BEGIN and END in lines of their own.
+var pemBlock = regexp.MustCompile(`(?m)^-----BEGIN CERTIFICATE-----\r?\n(?:[^-]*\n)?-----END CERTIFICATE-----(?:\r?\n|\z)`)
 
-// parseCA reads a block with its armour, whose lines end with LF. There is one spelling.
+// parseCA reads a block, whose lines end with LF or CRLF. There is one spelling else.
 func parseCA(text []byte) (*x509.Certificate, error) {
+	text = append(bytes.TrimSuffix(bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n")), []byte("\n")), '\n')
 	block, _ := pem.Decode(text)
 	if block == nil || !bytes.Equal(pem.EncodeToMemory(&pem.Block{Type: pemType, Bytes: block.Bytes}), text) {
 		return nil, caError("a malformed block", nil)
 	}
 	cert, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, caError("a malformed certificate", err)
+	case !cert.IsCA:
+		return nil, caError("the certificate of "+cert.Subject.String()+", which is no CA", nil)
+	case cert.KeyUsage != 0 && cert.KeyUsage&x509.KeyUsageCertSign == 0:
+		return nil, caError("the certificate of "+cert.Subject.String()+", which may not sign certificates", nil)
 	}
-	return cert, checkCA(cert)
-}
-
-// addCA refuses one certificate too many, and one that is there already.
-func addCA(cas []*x509.Certificate, ca *x509.Certificate) ([]*x509.Certificate, error) {
-	if len(cas) == MaxCAs {
-		return nil, caError("more than "+strconv.Itoa(MaxCAs)+" certificates", nil)
-	}
-	if slices.ContainsFunc(cas, ca.Equal) {
-		return nil, caError("the certificate of "+ca.Subject.String()+" twice", nil)
-	}
-	return append(cas, ca), nil
-}
-
-func checkCA(cert *x509.Certificate) error {
-	if !cert.IsCA {
-		return caError("the certificate of "+cert.Subject.String()+", which is no CA", nil)
-	}
-	if cert.KeyUsage != 0 && cert.KeyUsage&x509.KeyUsageCertSign == 0 {
-		return caError("the certificate of "+cert.Subject.String()+", which may not sign certificates", nil)
-	}
-	return nil
+	return cert, nil
 }
 
 func caError(got string, err error) error {
@@ -153,15 +122,15 @@ func ParsePin(s string) (Pin, error) {
 	if len(s) != len(pinPrefix)+hex.EncodedLen(sha256.Size) {
 		return Pin{}, &Error{Check: CheckPin, Got: strconv.Itoa(len(s)) + " bytes", Want: wantPin}
 	}
-	algorithm, digits := s[:len(pinPrefix)], s[len(pinPrefix):]
-	if !strings.EqualFold(algorithm, pinPrefix) {
-		return Pin{}, &Error{Check: CheckPin, Got: refusal.Quote(algorithm), Want: wantPin}
-	}
 	var p Pin
-	if _, err := hex.Decode(p[:], []byte(digits)); err != nil {
+	algorithm, digits := s[:len(pinPrefix)], s[len(pinPrefix):]
+	_, err := hex.Decode(p[:], []byte(digits))
+	switch {
+	case !strings.EqualFold(algorithm, pinPrefix):
+		return Pin{}, &Error{Check: CheckPin, Got: refusal.Quote(algorithm), Want: wantPin}
+	case err != nil:
 		return Pin{}, &Error{Check: CheckPin, Got: refusal.Quote(digits), Want: wantPin, Err: err}
-	}
-	if p.IsZero() {
+	case p.IsZero():
 		return Pin{}, &Error{Check: CheckPin, Got: "a digest of zeros", Want: wantPin}
 	}
 	return p, nil

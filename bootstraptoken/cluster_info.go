@@ -41,17 +41,12 @@ func (c *ClusterInfo) Marshal() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := make([]byte, 0, 256+len(c.Server)+base64.StdEncoding.EncodedLen(len(bundle)))
-	b = append(b, "apiVersion: v1\nclusters:\n- cluster:\n"...)
+	authority := ""
 	if len(bundle) > 0 {
-		b = append(b, "    certificate-authority-data: "...)
-		b = base64.StdEncoding.AppendEncode(b, bundle)
-		b = append(b, '\n')
+		authority = "    certificate-authority-data: " + base64.StdEncoding.EncodeToString(bundle) + "\n"
 	}
-	b = append(b, "    server: "...)
-	b = append(b, c.Server...)
-	b = append(b, "\n  name: \"\"\ncontexts: null\ncurrent-context: \"\"\nkind: Config\nusers: null\n"...)
-	return b, nil
+	return []byte("apiVersion: v1\nclusters:\n- cluster:\n" + authority + "    server: " + c.Server +
+		"\n  name: \"\"\ncontexts: null\ncurrent-context: \"\"\nkind: Config\nusers: null\n"), nil
 }
 
 // Roots returns the certificates that the API server's certificate must chain to: the
@@ -214,23 +209,42 @@ func ParseConfigMap(object []byte) (map[string]string, error) {
 	if len(object) > MaxConfigMapSize {
 		return nil, &Error{Check: CheckConfigMap, Got: strconv.Itoa(len(object)) + " bytes", Want: "at most " + strconv.Itoa(MaxConfigMapSize)}
 	}
-	var c configMap
-	r := strictjson.NewReader(object)
-	err := c.read(r)
-	if err == nil {
-		err = r.End()
-	}
+	var apiVersion, kind, namespace, name string
+	var data map[string]string
+	metadata := strictjson.Members{"namespace": strictjson.Into(&namespace), "name": strictjson.Into(&name)}
+	err := strictjson.Members{
+		"apiVersion": strictjson.Into(&apiVersion),
+		"kind":       strictjson.Into(&kind),
+		"metadata":   metadata.Read,
+		"data": func(r *strictjson.Reader) (err error) {
+			data, err = readTexts(r)
+			return err
+		},
+	}.Parse(object)
 	if err != nil {
 		return nil, notJSON(object, err)
 	}
-	if c.apiVersion != "v1" || c.kind != "ConfigMap" {
-		return nil, &Error{Check: CheckConfigMap, Got: refusal.Quote(c.apiVersion) + " " + refusal.Quote(c.kind), Want: `"v1" "ConfigMap"`}
+	if apiVersion != "v1" || kind != "ConfigMap" {
+		return nil, &Error{Check: CheckConfigMap, Got: refusal.Quote(apiVersion) + " " + refusal.Quote(kind), Want: `"v1" "ConfigMap"`}
 	}
-	if c.namespace != ClusterInfoNamespace || c.name != ClusterInfoName {
-		return nil, &Error{Check: CheckConfigMap, Got: refusal.Quote(c.namespace) + " " + refusal.Quote(c.name),
+	if namespace != ClusterInfoNamespace || name != ClusterInfoName {
+		return nil, &Error{Check: CheckConfigMap, Got: refusal.Quote(namespace) + " " + refusal.Quote(name),
 			Want: strconv.Quote(ClusterInfoNamespace) + " " + strconv.Quote(ClusterInfoName)}
 	}
-	return c.data, nil
+	return data, nil
+}
+
+// readTexts reads an object of texts; nil for null.
+func readTexts(r *strictjson.Reader) (map[string]string, error) {
+	if r.Kind() == strictjson.NullKind {
+		return nil, r.Null()
+	}
+	texts := map[string]string{}
+	return texts, r.Object(func(member []byte) (err error) {
+		key := string(member)
+		texts[key], err = r.String()
+		return err
+	})
 }
 
 // notJSON says that a text is none, where it does not even begin as an object does.
@@ -239,54 +253,4 @@ func notJSON(object []byte, err error) error {
 		return &Error{Check: CheckConfigMap, Got: "a text that is not JSON, as YAML is not", Want: "a ConfigMap in JSON, as kubectl get -o json prints it"}
 	}
 	return &Error{Check: CheckConfigMap, Err: err}
-}
-
-type configMap struct {
-	apiVersion, kind, namespace, name string
-	data                              map[string]string
-}
-
-func (c *configMap) read(r *strictjson.Reader) error {
-	return r.Object(func(member []byte) (err error) {
-		switch string(member) {
-		case "apiVersion":
-			c.apiVersion, err = r.String()
-		case "kind":
-			c.kind, err = r.String()
-		case "metadata":
-			err = c.readMetadata(r)
-		case "data":
-			err = c.readData(r)
-		default:
-			err = r.Skip()
-		}
-		return err
-	})
-}
-
-func (c *configMap) readMetadata(r *strictjson.Reader) error {
-	return r.Object(func(member []byte) (err error) {
-		switch string(member) {
-		case "name":
-			c.name, err = r.String()
-		case "namespace":
-			c.namespace, err = r.String()
-		default:
-			err = r.Skip()
-		}
-		return err
-	})
-}
-
-func (c *configMap) readData(r *strictjson.Reader) error {
-	if r.Kind() == strictjson.NullKind {
-		return r.Null()
-	}
-	c.data = map[string]string{}
-	return r.Object(func(member []byte) error {
-		key := string(member)
-		value, err := r.String()
-		c.data[key] = value
-		return err
-	})
 }

@@ -186,7 +186,8 @@ func TestParseConfigMapRefuses(t *testing.T) {
 
 // What is accepted means the same to encoding/json.
 func FuzzParseConfigMap(f *testing.F) {
-	for _, s := range []string{goodConfigMap, "{}", `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"cluster-info","namespace":"kube-public"},"data":{"a":"b"}}`, "null", `{"data":{"a":"1","A":"2"}}`} {
+	for _, s := range []string{goodConfigMap, "{}", `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"cluster-info","namespace":"kube-public"},"data":{"a":"b"}}`, "null", `{"data":{"a":"1","A":"2"}}`,
+		`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"cluster-info","namespace":"kube-public"},"dAta":{"a":"b"}}`} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, object []byte) {
@@ -194,16 +195,23 @@ func FuzzParseConfigMap(f *testing.F) {
 		if err != nil {
 			return
 		}
-		var want struct {
-			Kind     string
-			Metadata struct{ Name, Namespace string }
-			Data     map[string]string
+		// Names of members are exact: into a struct encoding/json reads them in any case.
+		read := func(raw []byte, into any) {
+			if err := json.Unmarshal(raw, into); raw != nil && err != nil {
+				t.Fatal(err)
+			}
 		}
-		if err := json.Unmarshal(object, &want); err != nil {
-			t.Fatal(err)
-		}
-		if want.Kind != "ConfigMap" || want.Metadata.Name != ClusterInfoName || want.Metadata.Namespace != ClusterInfoNamespace || !maps.Equal(want.Data, data) {
-			t.Fatalf("%v, encoding/json has %+v", data, want)
+		var members, metadata map[string]json.RawMessage
+		var kind, name, namespace string
+		var want map[string]string
+		read(object, &members)
+		read(members["kind"], &kind)
+		read(members["metadata"], &metadata)
+		read(metadata["name"], &name)
+		read(metadata["namespace"], &namespace)
+		read(members["data"], &want)
+		if kind != "ConfigMap" || name != ClusterInfoName || namespace != ClusterInfoNamespace || !maps.Equal(want, data) {
+			t.Fatalf("%v, encoding/json has %s %s/%s: %v", data, kind, namespace, name, want)
 		}
 	})
 }

@@ -1,9 +1,11 @@
 package bootstraptoken
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net/url"
 	"slices"
@@ -146,15 +148,8 @@ func (cfg *DiscoverConfig) at(ctx context.Context, server *url.URL) (*Discovered
 	if err != nil {
 		return nil, fromAnybody(err)
 	}
-	info, err := ParseKubeconfig([]byte(kubeconfig))
+	found, err := discovered(kubeconfig, server, cfg.Pins, false)
 	if err != nil {
-		return nil, err
-	}
-	if info.SystemRoots {
-		return nil, &Error{Check: CheckNoCA, Got: "a kubeconfig without CAs", Want: "CAs"}
-	}
-	found := &Discovered{Kubeconfig: []byte(kubeconfig), Address: server.String()}
-	if found.Info, found.Unpinned, err = pinned(info, cfg.Pins); err != nil {
 		return nil, err
 	}
 	second, _, err := cfg.Network.clusterInfo(ctx, server, cfg.Network.verifiedTLS(poolOf(found.Info.CAs)))
@@ -194,31 +189,32 @@ func awaitedKubeconfig(data map[string]string, token Token) (string, error) {
 	return kubeconfig, err
 }
 
-// pinned splits the CAs of info into those with a pin, which are kept in a copy of info,
-// and the others. Without pins all are kept.
-func pinned(info *ClusterInfo, pins []Pin) (*ClusterInfo, []*x509.Certificate, error) {
+// discovered reads the kubeconfig that a server sent. Of its CAs those with a pin are kept;
+// without pins all are. One without CAs is refused where the system's roots are not wanted.
+func discovered(kubeconfig string, server *url.URL, pins []Pin, systemRoots bool) (*Discovered, error) {
+	info, err := ParseKubeconfig([]byte(kubeconfig))
+	if err != nil {
+		return nil, err
+	}
+	if info.SystemRoots && !systemRoots {
+		return nil, &Error{Check: CheckNoCA, Got: "a kubeconfig without CAs", Want: "CAs"}
+	}
+	found := &Discovered{Info: info, Kubeconfig: []byte(kubeconfig), Address: server.String()}
 	if len(pins) == 0 {
-		return info, nil, nil
+		return found, nil
 	}
-	kept := &ClusterInfo{Server: info.Server}
-	var others []*x509.Certificate
-	var got, want []string
+	found.Info = &ClusterInfo{Server: info.Server}
 	for _, ca := range info.CAs {
-		pin := PinOf(ca)
-		if slices.Contains(pins, pin) {
-			kept.CAs = append(kept.CAs, ca)
-			continue
+		if slices.Contains(pins, PinOf(ca)) {
+			found.Info.CAs = append(found.Info.CAs, ca)
+		} else {
+			found.Unpinned = append(found.Unpinned, ca)
 		}
-		others = append(others, ca)
-		got = append(got, pin.String())
 	}
-	if len(kept.CAs) == 0 {
-		for _, pin := range pins {
-			want = append(want, pin.String())
-		}
-		return nil, nil, &Error{Check: CheckPinned, Got: strings.Join(got, " "), Want: strings.Join(want, " or ")}
+	if len(found.Info.CAs) == 0 {
+		return nil, &Error{Check: CheckPinned, Got: fmt.Sprint(info.Pins()), Want: fmt.Sprint("one of ", pins)}
 	}
-	return kept, others, nil
+	return found, nil
 }
 
 // AddressError is why one address did not lead to the cluster.
@@ -242,19 +238,14 @@ type DiscoverError struct {
 
 // Error gives each address and its error, and that time was up if it was.
 func (e *DiscoverError) Error() string {
-	var b strings.Builder
-	b.WriteString("bootstraptoken: no address led to the cluster")
+	parts := []string{"bootstraptoken: no address led to the cluster"}
 	for _, a := range e.Addresses {
-		b.WriteString("; ")
-		b.WriteString(refusal.Text(a.Address))
-		b.WriteString(": ")
-		b.WriteString(a.Err.Error())
+		parts = append(parts, refusal.Text(a.Address)+": "+a.Err.Error())
 	}
 	if e.Err != nil {
-		b.WriteString("; ")
-		b.WriteString(e.Err.Error())
+		parts = append(parts, e.Err.Error())
 	}
-	return b.String()
+	return strings.Join(parts, "; ")
 }
 
 // Unwrap lets errors.Is find what is wrong with any of the addresses.
@@ -276,11 +267,11 @@ func (n *Network) rounds(ctx context.Context, servers []*url.URL, try func(conte
 	if err := n.check(); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, orDefault(n.Timeout, DefaultTimeout))
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(n.Timeout, DefaultTimeout))
 	defer cancel()
 	last := make([]error, len(servers))
-	longest := orDefault(n.MaxBackoff, DefaultMaxBackoff)
-	for wait := orDefault(n.MinBackoff, DefaultMinBackoff); ; wait = min(2*wait, longest) {
+	longest := cmp.Or(n.MaxBackoff, DefaultMaxBackoff)
+	for wait := cmp.Or(n.MinBackoff, DefaultMinBackoff); ; wait = min(2*wait, longest) {
 		undecided := false
 		for i, server := range servers {
 			if last[i] != nil && !errors.Is(last[i], ErrRetry) {
@@ -298,8 +289,10 @@ func (n *Network) rounds(ctx context.Context, servers []*url.URL, try func(conte
 		if !undecided {
 			return nil, discoverError(servers, last, nil)
 		}
-		if err := sleep(ctx, wait+rand.N(wait/5+1)); err != nil {
-			return nil, discoverError(servers, last, err)
+		select {
+		case <-ctx.Done():
+			return nil, discoverError(servers, last, ctx.Err())
+		case <-time.After(wait + rand.N(wait/5+1)):
 		}
 	}
 }
@@ -310,17 +303,6 @@ func discoverError(servers []*url.URL, last []error, err error) error {
 		e.Addresses = append(e.Addresses, AddressError{Address: withoutQuery(server), Err: last[i]})
 	}
 	return e
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
 }
 
 // check refuses durations that are negative.

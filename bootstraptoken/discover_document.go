@@ -8,14 +8,9 @@ import (
 	"net/url"
 	"os"
 	"strconv"
-
-	"github.com/nodeattest/nodeattest/refusal"
 )
 
-const (
-	maxRedirects = 5
-	wantDocument = "https://host[:port]/path"
-)
+const maxRedirects = 5
 
 // DiscoverFile reads a discovery document from a file that somebody brought to this
 // machine (Kubernetes bootstrap discovery, "Method: Out of Band"). Who may write the file
@@ -57,56 +52,33 @@ func DiscoverReader(r io.Reader) (*Discovered, error) {
 // Errors are those of [ParseKubeconfig] and of the network, in a [*DiscoverError];
 // [CheckServer], [CheckServerScheme] and [CheckCredentials] where the URL is refused.
 func DiscoverURL(ctx context.Context, address string, network Network) (*Discovered, error) {
-	u, err := documentURL(address)
+	u, err := parseURL(address)
 	if err != nil {
 		return nil, err
 	}
-	roots, err := network.systemRoots()
+	roots, err := network.roots(&ClusterInfo{SystemRoots: true})
 	if err != nil {
 		return nil, err
 	}
 	return network.rounds(ctx, []*url.URL{u}, func(ctx context.Context, u *url.URL) (*Discovered, error) {
-		reply, err := network.get(ctx, &request{url: u, tls: network.verifiedTLS(roots), maxSize: MaxKubeconfigSize, redirect: httpsRedirect})
+		body, reply, err := network.get(ctx, &request{url: u, tls: network.verifiedTLS(roots), maxSize: MaxKubeconfigSize, redirect: httpsRedirect})
 		if err != nil {
 			return nil, err
 		}
-		info, err := ParseKubeconfig(reply.body)
+		info, err := ParseKubeconfig(body)
 		if err != nil {
 			return nil, err
 		}
-		return &Discovered{Info: info, Kubeconfig: reply.body, Address: withoutQuery(reply.url), Verified: network.now()}, nil
+		return &Discovered{Info: info, Kubeconfig: body, Address: withoutQuery(reply.Request.URL), Verified: network.now()}, nil
 	})
-}
-
-func documentURL(address string) (*url.URL, error) {
-	if len(address) > MaxServerSize {
-		return nil, &Error{Check: CheckServer, Got: strconv.Itoa(len(address)) + " bytes", Want: wantDocument}
-	}
-	u, err := url.Parse(address)
-	if err != nil {
-		return nil, &Error{Check: CheckServer, Got: "a text that is no URL", Want: wantDocument}
-	}
-	return u, checkDocumentURL(u)
-}
-
-func checkDocumentURL(u *url.URL) error {
-	switch {
-	case u.User != nil:
-		return &Error{Check: CheckCredentials, Got: "a URL with a user", Want: "none"}
-	case u.Scheme != "https":
-		return &Error{Check: CheckServerScheme, Got: refusal.Quote(u.Scheme), Want: "https"}
-	case !isHost(u.Hostname()):
-		return &Error{Check: CheckServer, Got: "the host " + refusal.Quote(u.Host), Want: "a DNS name or an IP address"}
-	}
-	return nil
 }
 
 func httpsRedirect(req *http.Request, via []*http.Request) error {
 	if len(via) > maxRedirects {
 		return &Error{Check: CheckRedirect, Got: strconv.Itoa(len(via)) + " redirects", Want: "at most " + strconv.Itoa(maxRedirects)}
 	}
-	if checkDocumentURL(req.URL) != nil { // whose text may repeat the query
-		return &Error{Check: CheckRedirect, Got: "a redirect to a URL that is refused", Want: wantDocument}
+	if checkURL(req.URL) != nil { // whose text may repeat the query
+		return &Error{Check: CheckRedirect, Got: "a redirect to a URL that is refused", Want: wantServer}
 	}
 	req.Header.Del("Referer") // the query of the URL before
 	return nil

@@ -271,7 +271,7 @@ func TestDiscoverURLRefuses(t *testing.T) {
 	}{
 		plain.URL:           {bootstraptoken.CheckServerScheme, false},
 		"file:///etc/hosts": {bootstraptoken.CheckServerScheme, false},
-		"":                  {bootstraptoken.CheckServerScheme, false},
+		"":                  {bootstraptoken.CheckServer, false},
 		"cluster.yaml":      {bootstraptoken.CheckServerScheme, false},
 		"https://":          {bootstraptoken.CheckServer, false},
 		"https://a b/":      {bootstraptoken.CheckServer, false},

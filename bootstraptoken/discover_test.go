@@ -59,7 +59,7 @@ func checkAnonymous(t *testing.T, cluster *bootstraptokentest.Cluster, n int) {
 		t.Errorf("%d requests, want %d", len(requests), n)
 	}
 	for _, r := range requests {
-		if r.Method != "GET" || r.Authorization != "" || r.ClientCertificates != 0 || r.Header.Get("Cookie") != "" {
+		if r.Method != "GET" || r.Header.Get("Authorization") != "" || len(r.TLS.PeerCertificates) != 0 || r.Header.Get("Cookie") != "" {
 			t.Errorf("request %+v", r)
 		}
 		for name, values := range r.Header {

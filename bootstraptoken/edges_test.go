@@ -68,9 +68,9 @@ func TestEmptyValues(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", text, err)
 		}
-		for tag, empty := range want {
-			if v.isEmpty(tag) != empty {
-				t.Errorf("%s as %s: %v", text, tag, !empty)
+		for tag, taken := range want {
+			if err := empty(tag, CheckProxy)(v); (err == nil) != taken || err != nil && !errors.Is(err, CheckProxy) {
+				t.Errorf("%s as %s: %v", text, tag, err)
 			}
 		}
 	}

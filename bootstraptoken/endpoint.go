@@ -1,9 +1,11 @@
 package bootstraptoken
 
 import (
-	"net"
+	"cmp"
 	"net/netip"
 	"net/url"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -21,52 +23,59 @@ const (
 
 const wantServer = "https://host[:port][/path]"
 
+// inURL are the characters that a server's URL may have.
+const inURL = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-._~:/[]@%+,="
+
 // parseServer reads an API server's URL. What it takes is written in YAML without
 // quotes.
 func parseServer(s string) (*url.URL, error) {
+	u, err := parseURL(s)
+	if err != nil {
+		return nil, err
+	}
+	path, port := u.EscapedPath(), u.Port()
+	_, err = strconv.ParseUint(port, 10, 16)
+	dots := func(segment string) bool { return segment == "." || segment == ".." }
+	var why string
+	switch other := strings.TrimLeft(s, inURL); {
+	case other != "":
+		why = "a URL with the character " + refusal.Quote(other[:1])
+	case !strings.HasPrefix(s, "https://"):
+		why = "a URL that does not begin with https://"
+	case port != "" && (err != nil || port[0] == '0'):
+		why = "the port " + strconv.Quote(port)
+	case strings.HasSuffix(u.Host, ":"):
+		why = "an empty port"
+	case strings.HasSuffix(s, ":") || strings.Contains(path, "//"), slices.ContainsFunc(strings.Split(u.Path, "/"), dots):
+		why = "the path " + strconv.Quote(path)
+	default:
+		return u, nil
+	}
+	return nil, &Error{Check: CheckServer, Got: why, Want: wantServer}
+}
+
+// parseURL reads an https URL of at most [MaxServerSize] bytes, without a user.
+func parseURL(s string) (*url.URL, error) {
 	if s == "" || len(s) > MaxServerSize {
 		return nil, &Error{Check: CheckServer, Got: strconv.Itoa(len(s)) + " bytes", Want: wantServer}
 	}
-	bad := func(why string) (*url.URL, error) {
-		return nil, &Error{Check: CheckServer, Got: why, Want: wantServer}
-	}
-	for i := range len(s) {
-		if !inURL(s[i]) {
-			return bad("a URL with the character " + refusal.Quote(s[i:i+1]))
-		}
-	}
 	u, err := url.Parse(s)
 	if err != nil {
-		return bad("a text that is no URL")
+		return nil, &Error{Check: CheckServer, Got: "a text that is no URL", Want: wantServer}
 	}
-	if u.User != nil {
-		return nil, &Error{Check: CheckCredentials, Got: "a URL with a user", Want: wantServer}
+	return u, checkURL(u)
+}
+
+func checkURL(u *url.URL) error {
+	switch {
+	case u.User != nil:
+		return &Error{Check: CheckCredentials, Got: "a URL with a user", Want: wantServer}
+	case u.Scheme != "https":
+		return &Error{Check: CheckServerScheme, Got: refusal.Quote(u.Scheme), Want: "https"}
+	case !isHost(u.Hostname()):
+		return &Error{Check: CheckServer, Got: "the host " + refusal.Quote(u.Host), Want: "a DNS name or an IP address"}
 	}
-	if u.Scheme != "https" {
-		return nil, &Error{Check: CheckServerScheme, Got: strconv.Quote(u.Scheme), Want: "https"}
-	}
-	if !strings.HasPrefix(s, "https://") {
-		return bad("a URL that does not begin with https://")
-	}
-	if !isHost(u.Hostname()) {
-		return bad("the host " + strconv.Quote(u.Host))
-	}
-	if port := u.Port(); port != "" {
-		if _, err := strconv.ParseUint(port, 10, 16); err != nil || port[0] == '0' {
-			return bad("the port " + strconv.Quote(port))
-		}
-	} else if strings.HasSuffix(u.Host, ":") {
-		return bad("an empty port")
-	}
-	if strings.HasSuffix(s, ":") || strings.Contains(u.EscapedPath(), "//") {
-		return bad("the path " + strconv.Quote(u.EscapedPath()))
-	}
-	for segment := range strings.SplitSeq(u.Path, "/") {
-		if segment == "." || segment == ".." {
-			return bad("a path with the segment " + segment)
-		}
-	}
-	return u, nil
+	return nil
 }
 
 // parseAddress reads an API server's address as people write it: a host or host:port,
@@ -84,9 +93,10 @@ func parseAddress(s string) (*url.URL, error) {
 	return parseServer("https://" + s)
 }
 
-func inURL(c byte) bool {
-	return '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || strings.IndexByte("-._~:/[]@%+,=", c) >= 0
-}
+// dnsName is what looks like a DNS name: labels with dots between them, and perhaps one after.
+var dnsName = regexp.MustCompile(`\A` + dnsLabel + `(\.` + dnsLabel + `)*\.?\z`)
+
+const dnsLabel = `[0-9A-Za-z_]([0-9A-Za-z_-]{0,61}[0-9A-Za-z_])?`
 
 // isHost reports whether s is an IP address without a zone, or looks like a DNS name.
 func isHost(s string) bool {
@@ -94,21 +104,7 @@ func isHost(s string) bool {
 		ip, err := netip.ParseAddr(s)
 		return err == nil && ip.Is6() && ip.Zone() == ""
 	}
-	if len(s) > 253 {
-		return false
-	}
-	for label := range strings.SplitSeq(strings.TrimSuffix(s, "."), ".") {
-		if label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' {
-			return false
-		}
-		for i := range len(label) {
-			c := label[i]
-			if !('0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || c == '-' || c == '_') {
-				return false
-			}
-		}
-	}
-	return true
+	return len(s) <= 253 && dnsName.MatchString(s)
 }
 
 // below is the URL of a path, which needs no escapes, under the API server at u.
@@ -124,12 +120,6 @@ func withoutQuery(u *url.URL) string { return u.Scheme + "://" + u.Host + u.Esca
 
 // sameServer reports whether two server URLs name one host, port and path.
 func sameServer(a, b *url.URL) bool {
-	port := func(u *url.URL) string {
-		if p := u.Port(); p != "" {
-			return p
-		}
-		return "443"
-	}
-	return net.JoinHostPort(strings.ToLower(a.Hostname()), port(a)) == net.JoinHostPort(strings.ToLower(b.Hostname()), port(b)) &&
+	return strings.EqualFold(a.Hostname(), b.Hostname()) && cmp.Or(a.Port(), "443") == cmp.Or(b.Port(), "443") &&
 		strings.TrimSuffix(a.EscapedPath(), "/") == strings.TrimSuffix(b.EscapedPath(), "/")
 }

@@ -137,7 +137,7 @@ func TestServerLimits(t *testing.T) {
 			}
 		})
 		documentWant := want
-		if _, err := documentURL(server); len(server) >= MaxServerSize && !errors.Is(err, documentWant) {
+		if _, err := parseURL(server); len(server) >= MaxServerSize && !errors.Is(err, documentWant) {
 			t.Errorf("a document at %.20s: %v, want %v", server, err, documentWant)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"strings"
 	"time"
 
 	"github.com/nodeattest/nodeattest/bootstraptoken"
@@ -166,25 +167,12 @@ func ExampleRenew() {
 	// Output: extend 12:15:00 12:05:00
 }
 
-func ExampleView_JSON() {
-	text, err := bootstraptoken.View{}.JSON([]*bootstraptoken.Secret{exampleSecret()})
-	if err != nil {
-		log.Fatal(err)
+func ExampleView_Table() {
+	table := bootstraptoken.View{}.Table([]*bootstraptoken.Secret{exampleSecret()}, noon)
+	for line := range strings.Lines(table) {
+		fmt.Println(strings.Join(strings.Fields(line), " "))
 	}
-	fmt.Printf("%s", text)
 	// Output:
-	// {
-	//     "kind": "BootstrapToken",
-	//     "apiVersion": "output.kubeadm.k8s.io/v1alpha3",
-	//     "token": "abcdef.[secret]",
-	//     "description": "rack 7",
-	//     "expires": "2026-11-21T13:00:00Z",
-	//     "usages": [
-	//         "authentication",
-	//         "signing"
-	//     ],
-	//     "groups": [
-	//         "system:bootstrappers:kubeadm:default-node-token"
-	//     ]
-	// }
+	// TOKEN TTL EXPIRES USAGES DESCRIPTION EXTRA GROUPS
+	// abcdef.[secret] 1h 2026-11-21T13:00:00Z authentication,signing rack 7 system:bootstrappers:kubeadm:default-node-token
 }

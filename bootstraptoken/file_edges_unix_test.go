@@ -3,7 +3,6 @@
 package bootstraptoken
 
 import (
-	"errors"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -23,13 +22,4 @@ func TestTypesOfCacheFiles(t *testing.T) {
 	if _, err := ReadCacheFile("/dev/null"); !strings.Contains(err.Error(), "got a file of mode Dc") {
 		t.Errorf("a device: %v", err)
 	}
-}
-
-// gotOf is what a refusal stopped at.
-func gotOf(err error) string {
-	var e *Error
-	if !errors.As(err, &e) {
-		return ""
-	}
-	return e.Got
 }

@@ -1,10 +1,7 @@
 package bootstraptoken
 
 import (
-	"crypto/x509"
-	"encoding/base64"
 	"strconv"
-	"strings"
 
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -101,101 +98,60 @@ func (k *kubeconfig) clusterInfo() (*ClusterInfo, error) {
 }
 
 func (k *kubeconfig) read(root yamlValue) error {
-	return root.members(func(name string, v yamlValue) (err error) {
-		switch name {
-		case "apiVersion":
-			k.apiVersion, err = v.text()
-		case "kind":
-			k.kind, err = v.text()
-		case "clusters":
-			err = v.elements(k.readCluster)
-		case "contexts":
-			err = v.elements(k.readContext)
-		case "users":
-			err = v.elements(readUser)
-		case "current-context":
-			if !v.isNull() {
-				k.current, err = v.text()
-			}
-		case "preferences":
-			err = v.mustBeEmpty("!!map", CheckKubeconfig)
-		case "extensions":
-			err = v.mustBeEmpty("!!seq", CheckKubeconfig)
-		default:
-			err = v.unknown()
-		}
-		return err
-	})
+	return members{
+		"apiVersion":      text(&k.apiVersion),
+		"kind":            text(&k.kind),
+		"clusters":        list(k.readCluster),
+		"contexts":        list(k.readContext),
+		"users":           list(readUser),
+		"current-context": orNull(text(&k.current)),
+		"preferences":     empty("!!map", CheckKubeconfig),
+		"extensions":      empty("!!seq", CheckKubeconfig),
+	}.read(root)
 }
 
 func (k *kubeconfig) readCluster(v yamlValue) error {
 	var c namedCluster
-	err := v.members(func(name string, v yamlValue) (err error) {
-		switch name {
-		case "name":
-			c.name, err = v.text()
-		case "cluster":
-			c.has = true
-			err = v.members(c.readMember)
-		default:
-			err = v.unknown()
-		}
-		return err
-	})
+	cluster := members{
+		"server":                     text(&c.info.Server),
+		"certificate-authority-data": c.readCAs,
+		"certificate-authority":      empty("!!str", CheckCAFile),
+		"insecure-skip-tls-verify":   empty("!!bool", CheckInsecureSkipTLSVerify),
+		"proxy-url":                  empty("!!str", CheckProxy),
+		"tls-server-name":            empty("!!str", CheckTLSServerName),
+		"disable-compression":        empty("!!bool", CheckKubeconfig),
+		"extensions":                 empty("!!seq", CheckKubeconfig),
+	}
+	err := members{"name": text(&c.name), "cluster": func(v yamlValue) error {
+		c.has = true
+		return cluster.read(v)
+	}}.read(v)
 	k.clusters = append(k.clusters, c)
 	return err
 }
 
-func (c *namedCluster) readMember(name string, v yamlValue) (err error) {
-	switch name {
-	case "server":
-		c.info.Server, err = v.text()
-	case "certificate-authority-data":
-		c.info.CAs, err = readCAs(v)
-	case "certificate-authority":
-		err = v.mustBeEmpty("!!str", CheckCAFile)
-	case "insecure-skip-tls-verify":
-		err = v.mustBeEmpty("!!bool", CheckInsecureSkipTLSVerify)
-	case "proxy-url":
-		err = v.mustBeEmpty("!!str", CheckProxy)
-	case "tls-server-name":
-		err = v.mustBeEmpty("!!str", CheckTLSServerName)
-	case "disable-compression":
-		err = v.mustBeEmpty("!!bool", CheckKubeconfig)
-	case "extensions":
-		err = v.mustBeEmpty("!!seq", CheckKubeconfig)
-	default:
-		err = v.unknown()
+func (c *namedCluster) readCAs(v yamlValue) error {
+	var encoded string
+	if err := text(&encoded)(v); err != nil {
+		return err
 	}
+	bundle, err := decodeBase64(encoded)
+	if err != nil {
+		return caError("", err)
+	}
+	c.info.CAs, err = ParseCAs(bundle)
 	return err
 }
 
 func (k *kubeconfig) readContext(v yamlValue) error {
-	var name, cluster string
-	err := v.members(func(member string, v yamlValue) (err error) {
-		switch member {
-		case "name":
-			name, err = v.text()
-		case "context":
-			err = v.members(func(member string, v yamlValue) (err error) {
-				switch member {
-				case "cluster":
-					cluster, err = v.text()
-				case "user", "namespace":
-					_, err = v.text()
-				case "extensions":
-					err = v.mustBeEmpty("!!seq", CheckKubeconfig)
-				default:
-					err = v.unknown()
-				}
-				return err
-			})
-		default:
-			err = v.unknown()
-		}
-		return err
-	})
-	if err != nil {
+	var name, cluster, other string
+	context := members{
+		"cluster":    text(&cluster),
+		"user":       text(&other),
+		"namespace":  text(&other),
+		"extensions": empty("!!seq", CheckKubeconfig),
+	}
+	if err := (members{"name": text(&name), "context": context.read}).read(v); err != nil {
 		return err
 	}
 	if _, twice := k.contexts[name]; twice {
@@ -211,38 +167,11 @@ func readUser(v yamlValue) error {
 	return v.members(func(member string, v yamlValue) error {
 		switch {
 		case member == "name":
-			_, err := v.text()
-			return err
-		case member == "user" && v.isEmpty("!!map"):
+			return text(new(string))(v)
+		case member == "user" && empty("!!map", CheckCredentials)(v) == nil:
 			return nil
 		}
 		v.check = CheckCredentials
 		return v.fail("a user with more than a name", "no users")
 	})
 }
-
-func readCAs(v yamlValue) (cas []*x509.Certificate, err error) {
-	text, err := v.text()
-	if err != nil {
-		return nil, err
-	}
-	if strings.ContainsAny(text, "\r\n") { // which the decoder passes over
-		return nil, caError("base64 in several lines", nil)
-	}
-	bundle, err := base64.StdEncoding.Strict().DecodeString(text)
-	if err != nil {
-		return nil, caError("", err)
-	}
-	return ParseCAs(bundle)
-}
-
-// mustBeEmpty refuses a member that says anything, or nothing in another type than tag.
-func (v yamlValue) mustBeEmpty(tag string, check Check) error {
-	if v.isEmpty(tag) {
-		return nil
-	}
-	v.check = check
-	return v.fail(coreTags[v.node.Tag], "no such member")
-}
-
-func (v yamlValue) unknown() error { return v.fail("a member that is not known", "no such member") }

@@ -3,91 +3,51 @@ package bootstraptoken
 import (
 	"bytes"
 	"encoding/base64"
-	"encoding/json"
+	"maps"
+	"slices"
 	"strconv"
-	"strings"
 	"time"
 	"unicode/utf8"
 
+	"go.yaml.in/yaml/v3"
+
 	"github.com/nodeattest/nodeattest/secret"
 )
-
-// The one kind of object that a manifest holds.
-const (
-	manifestAPIVersion = "v1"
-	manifestKind       = "Secret"
-)
-
-// manifest is a Secret of core/v1.
-type manifest struct {
-	APIVersion string            `json:"apiVersion"`
-	Kind       string            `json:"kind"`
-	Metadata   manifestMetadata  `json:"metadata"`
-	Type       string            `json:"type,omitempty"`
-	Data       map[string]string `json:"data"` // base64
-}
-
-type manifestMetadata struct {
-	Name              string `json:"name,omitempty"`
-	Namespace         string `json:"namespace,omitempty"`
-	UID               string `json:"uid,omitempty"`
-	ResourceVersion   string `json:"resourceVersion,omitempty"`
-	DeletionTimestamp string `json:"deletionTimestamp,omitempty"`
-}
 
 // RevealYAML returns the object as the manifest of a Secret, for kubectl apply or a file:
 // base64 under data, members in the order of the alphabet. Whoever reads it has the
 // token's secret. The error is [CheckManifest] if a text is not UTF-8, or CheckSize if
 // there is more data than [MaxSecretSize].
 func (o *Object) RevealYAML() ([]byte, error) {
-	m, err := o.manifest()
-	if err != nil {
-		return nil, err
-	}
-	return marshalYAML(m)
-}
-
-// RevealJSON returns what [Object.RevealYAML] does as indented JSON.
-func (o *Object) RevealJSON() ([]byte, error) {
-	m, err := o.manifest()
-	if err != nil {
-		return nil, err
-	}
-	var out bytes.Buffer
-	e := json.NewEncoder(&out)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "    ")
-	err = e.Encode(m)
-	return out.Bytes(), err
-}
-
-func (o *Object) manifest() (*manifest, error) {
-	if err := o.checkText(); err != nil {
-		return nil, err
-	}
-	m := &manifest{APIVersion: manifestAPIVersion, Kind: manifestKind, Type: o.Type, Data: map[string]string{},
-		Metadata: manifestMetadata{Name: o.Name, Namespace: o.Namespace, UID: o.UID, ResourceVersion: o.ResourceVersion}}
+	metadata := map[string]string{"name": o.Name, "namespace": o.Namespace, "uid": o.UID, "resourceVersion": o.ResourceVersion}
 	if o.Deleted != nil {
-		m.Metadata.DeletionTimestamp = o.Deleted.UTC().Format(time.RFC3339)
+		metadata["deletionTimestamp"] = o.Deleted.UTC().Format(time.RFC3339)
 	}
+	maps.DeleteFunc(metadata, func(_, text string) bool { return text == "" })
+	data := map[string]string{}
 	for key, value := range o.Data.Reveal() {
-		m.Data[key] = base64.StdEncoding.EncodeToString(value)
+		data[key] = base64.StdEncoding.EncodeToString(value)
 	}
-	return m, nil
-}
-
-// checkText refuses what a manifest cannot hold.
-func (o *Object) checkText() error {
-	texts := []string{o.Name, o.Namespace, o.UID, o.ResourceVersion, o.Type}
-	for key := range o.Data.Reveal() {
-		texts = append(texts, key)
-	}
-	for _, text := range texts {
+	texts := slices.AppendSeq(slices.Collect(maps.Values(metadata)), maps.Keys(data))
+	for _, text := range append(texts, o.Type) {
 		if !utf8.ValidString(text) {
-			return &Error{Check: CheckManifest, Got: strconv.Itoa(len(text)) + " bytes that are not", Want: "UTF-8"}
+			return nil, &Error{Check: CheckManifest, Got: strconv.Itoa(len(text)) + " bytes that are not", Want: "UTF-8"}
 		}
 	}
-	return checkSize(o.Data.Reveal())
+	if err := checkSize(o.Data.Reveal()); err != nil {
+		return nil, err
+	}
+	manifest := map[string]any{"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}
+	if o.Type != "" {
+		manifest["type"] = o.Type
+	}
+	var out bytes.Buffer
+	e := yaml.NewEncoder(&out)
+	e.SetIndent(2)
+	if err := e.Encode(manifest); err != nil {
+		return nil, err
+	}
+	return out.Bytes(), e.Close()
 }
 
 // ParseManifest reads the manifest of one Secret of core/v1, in YAML or JSON, as kubectl
@@ -113,113 +73,61 @@ func ParseManifest(manifest []byte) (*Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := manifestReader{object: new(Object), values: map[string][]byte{}}
-	if err := m.read(root); err != nil {
+	var version, kind string
+	o, data := new(Object), map[string][]byte{}
+	metadata := members{
+		"name":            text(&o.Name),
+		"namespace":       text(&o.Namespace),
+		"uid":             text(&o.UID),
+		"resourceVersion": text(&o.ResourceVersion),
+		"deletionTimestamp": orNull(func(v yamlValue) error {
+			t, ok := parseTime(v.node.Value)
+			if !ok {
+				return v.fail("no time", wantTime)
+			}
+			o.Deleted = &t
+			return nil
+		}),
+	}
+	for _, unread := range []string{"annotations", "creationTimestamp", "deletionGracePeriodSeconds", "finalizers", "generateName",
+		"generation", "labels", "managedFields", "ownerReferences", "selfLink"} {
+		metadata[unread] = func(yamlValue) error { return nil } // nothing here depends on them
+	}
+	err = members{
+		"apiVersion": text(&version),
+		"kind":       text(&kind),
+		"type":       text(&o.Type),
+		"metadata":   orNull(metadata.read),
+		"data":       values(data, decodeBase64),
+		"stringData": values(data, func(text string) ([]byte, error) { return []byte(text), nil }),
+	}.read(root)
+	if err != nil {
 		return nil, err
 	}
-	m.object.Data = secret.New(m.values)
-	return m.object, nil
-}
-
-// A manifestReader fills an object from a document that parseYAML has checked.
-type manifestReader struct {
-	object  *Object
-	values  map[string][]byte // of data and stringData
-	version string
-	kind    string
-}
-
-func (m *manifestReader) read(root yamlValue) error {
-	err := root.members(func(name string, v yamlValue) (err error) {
-		switch name {
-		case "apiVersion":
-			m.version, err = v.text()
-		case "kind":
-			m.kind, err = v.text()
-		case "type":
-			m.object.Type, err = textOrTime(v)
-		case "metadata":
-			err = membersOrNull(v, m.metadata)
-		case "data":
-			err = membersOrNull(v, func(key string, v yamlValue) error { return m.data(key, v, true) })
-		case "stringData":
-			err = membersOrNull(v, func(key string, v yamlValue) error { return m.data(key, v, false) })
-		default:
-			err = v.fail("a member that is not known", "the members of a Secret")
-		}
-		return err
-	})
-	if err != nil {
-		return err
+	if version != "v1" || kind != "Secret" {
+		return nil, &Error{Check: CheckManifest, Got: "apiVersion " + describe([]byte(version)) + ", kind " + describe([]byte(kind)), Want: "v1, Secret"}
 	}
-	if m.version != manifestAPIVersion || m.kind != manifestKind {
-		return &Error{Check: CheckManifest, Got: "apiVersion " + describe([]byte(m.version)) + ", kind " + describe([]byte(m.kind)), Want: "v1, Secret"}
-	}
-	return nil
+	o.Data = secret.New(data)
+	return o, nil
 }
 
-func (m *manifestReader) metadata(name string, v yamlValue) (err error) {
-	switch name {
-	case "name":
-		m.object.Name, err = textOrTime(v)
-	case "namespace":
-		m.object.Namespace, err = textOrTime(v)
-	case "uid":
-		m.object.UID, err = textOrTime(v)
-	case "resourceVersion":
-		m.object.ResourceVersion, err = textOrTime(v)
-	case "deletionTimestamp":
-		if v.isNull() {
+// values makes a reader of data or stringData, or null, which adds to what is there.
+func values(data map[string][]byte, decode func(string) ([]byte, error)) func(yamlValue) error {
+	return orNull(func(v yamlValue) error {
+		return v.members(func(key string, v yamlValue) error {
+			if _, twice := data[key]; twice {
+				return v.fail("a key that is in data and stringData", "in one of them")
+			}
+			var encoded string
+			if err := text(&encoded)(v); err != nil {
+				return err
+			}
+			value, err := decode(encoded)
+			if err != nil {
+				return v.fail("another text in data", "canonical base64")
+			}
+			data[key] = value
 			return nil
-		}
-		text, _ := textOrTime(v) // "", which is no time, for what is no text
-		t, ok := parseTime(text)
-		if !ok {
-			return v.fail("no time", wantTime)
-		}
-		m.object.Deleted = &t
-	case "annotations", "creationTimestamp", "deletionGracePeriodSeconds", "finalizers", "generateName", "generation",
-		"labels", "managedFields", "ownerReferences", "selfLink":
-		// Nothing here depends on them.
-	default:
-		err = v.fail("a member that is not known", "the members of an object's metadata")
-	}
-	return err
-}
-
-// data reads one value of data, in base64, or of stringData.
-func (m *manifestReader) data(key string, v yamlValue, encoded bool) error {
-	if _, twice := m.values[key]; twice {
-		return v.fail("a key that is in data and stringData", "in one of them")
-	}
-	text, err := textOrTime(v)
-	if err != nil {
-		return err
-	}
-	value := []byte(text)
-	if encoded {
-		// Strict still takes line breaks.
-		value, err = base64.StdEncoding.Strict().DecodeString(text)
-		if err != nil || strings.ContainsAny(text, "\r\n") {
-			return v.fail("another text in data", "canonical base64")
-		}
-	}
-	m.values[key] = value
-	return nil
-}
-
-// membersOrNull takes null for an object without members.
-func membersOrNull(v yamlValue, f func(name string, value yamlValue) error) error {
-	if v.isNull() {
-		return nil
-	}
-	return v.members(f)
-}
-
-// textOrTime returns a text. A time without quotes is text too: kubectl takes it for one.
-func textOrTime(v yamlValue) (string, error) {
-	if v.node.Tag == "!!timestamp" {
-		return v.node.Value, nil
-	}
-	return v.text()
+		})
+	})
 }

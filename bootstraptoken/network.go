@@ -1,6 +1,7 @@
 package bootstraptoken
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -77,11 +78,12 @@ func (n *Network) now() time.Time {
 	return time.Now()
 }
 
-func (n *Network) systemRoots() (*x509.CertPool, error) {
-	if n.SystemRoots != nil {
+// roots are those of info, and SystemRoots where info means the system's.
+func (n *Network) roots(info *ClusterInfo) (*x509.CertPool, error) {
+	if info.SystemRoots && n.SystemRoots != nil {
 		return n.SystemRoots, nil
 	}
-	return (&ClusterInfo{SystemRoots: true}).Roots()
+	return info.Roots()
 }
 
 // A request is one GET without credentials.
@@ -90,7 +92,7 @@ type request struct {
 	tls     *tls.Config
 	maxSize int
 	json    bool // the answer must be JSON
-	// redirect decides about a redirect; nil refuses each.
+	// redirect decides about a redirect.
 	redirect func(*http.Request, []*http.Request) error
 }
 
@@ -121,50 +123,33 @@ func (n *Network) insecureTLS() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true, Time: n.now}
 }
 
-// A reply is what a server answered, and over which connection.
-type reply struct {
-	body       []byte
-	connection *tls.ConnectionState
-	url        *url.URL // of the server that answered, after redirects
-}
-
-// get makes a request. The error matches ErrRetry unless the server's answer is refused.
-func (n *Network) get(ctx context.Context, r *request) (*reply, error) {
-	ctx, cancel := context.WithTimeout(ctx, orDefault(n.RequestTimeout, DefaultRequestTimeout))
+// get makes a request, and returns the body of the response with the response. The error matches ErrRetry unless the server's answer is refused.
+func (n *Network) get(ctx context.Context, r *request) ([]byte, *http.Response, error) {
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(n.RequestTimeout, DefaultRequestTimeout))
 	defer cancel()
 	var sent atomic.Bool // a URL has reached a server, which may repeat it
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { sent.Store(true) }})
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.url.String(), nil)
 	if err != nil {
-		return nil, &Error{Check: CheckServer, Got: "a URL that is refused", Want: wantServer}
+		return nil, nil, &Error{Check: CheckServer, Got: "a URL that is refused", Want: wantServer}
 	}
 	if r.json {
 		req.Header.Set("Accept", "application/json")
 	}
-	dial := n.Dial
-	if dial == nil {
-		dial = new(net.Dialer).DialContext
-	}
 	client := &http.Client{
 		Transport: &http.Transport{
-			Proxy: n.proxy, DialContext: dial, TLSClientConfig: r.tls,
+			Proxy: n.proxy, DialContext: n.Dial, TLSClientConfig: r.tls,
 			DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: 64 << 10,
 		},
 		CheckRedirect: r.redirect,
 	}
-	if client.CheckRedirect == nil {
-		client.CheckRedirect = refuseRedirect
-	}
 	res, err := client.Do(req)
 	if err != nil {
-		return nil, transportError(err, sent.Load())
+		return nil, nil, transportError(err, sent.Load())
 	}
 	defer func() { _ = res.Body.Close() }()
 	body, err := readReply(res, r)
-	if err != nil {
-		return nil, err
-	}
-	return &reply{body, res.TLS, res.Request.URL}, nil
+	return body, res, err
 }
 
 func refuseRedirect(*http.Request, []*http.Request) error {
@@ -231,20 +216,15 @@ func readReply(res *http.Response, r *request) ([]byte, error) {
 	return body, nil
 }
 
-func orDefault(d, byDefault time.Duration) time.Duration {
-	if d == 0 {
-		return byDefault
-	}
-	return d
-}
-
 // clusterInfo reads the ConfigMap from a server, and returns its data and the connection over
 // which it came. With insecureTLS the data must be believed for its signature alone.
 func (n *Network) clusterInfo(ctx context.Context, server *url.URL, config *tls.Config) (map[string]string, *tls.ConnectionState, error) {
-	reply, err := n.get(ctx, &request{url: below(server, clusterInfoPath), tls: config, maxSize: MaxConfigMapSize, json: true})
+	body, reply, err := n.get(ctx, &request{
+		url: below(server, clusterInfoPath), tls: config, maxSize: MaxConfigMapSize, json: true, redirect: refuseRedirect,
+	})
 	if err != nil {
 		return nil, nil, err
 	}
-	data, err := ParseConfigMap(reply.body)
-	return data, reply.connection, err
+	data, err := ParseConfigMap(body)
+	return data, reply.TLS, err
 }

@@ -49,20 +49,13 @@ func Refresh(ctx context.Context, info *ClusterInfo, opts RefreshOptions) (*Disc
 	if err != nil {
 		return nil, err
 	}
-	roots, err := opts.roots(info)
+	roots, err := opts.Network.roots(info)
 	if err != nil {
 		return nil, err
 	}
 	return opts.Network.rounds(ctx, servers, func(ctx context.Context, server *url.URL) (*Discovered, error) {
 		return opts.at(ctx, server, info, roots)
 	})
-}
-
-func (opts *RefreshOptions) roots(info *ClusterInfo) (*x509.CertPool, error) {
-	if info.SystemRoots {
-		return opts.Network.systemRoots()
-	}
-	return info.Roots()
 }
 
 // at refreshes from one server.
@@ -75,18 +68,12 @@ func (opts *RefreshOptions) at(ctx context.Context, server *url.URL, old *Cluste
 	if err != nil {
 		return nil, err
 	}
-	info, err := ParseKubeconfig([]byte(kubeconfig))
+	found, err := discovered(kubeconfig, server, opts.Pins, old.SystemRoots)
 	if err != nil {
 		return nil, err
 	}
-	if info.SystemRoots && !old.SystemRoots {
-		return nil, &Error{Check: CheckNoCA, Got: "a kubeconfig without CAs", Want: "CAs"}
-	}
-	found := &Discovered{Kubeconfig: []byte(kubeconfig), Address: server.String(), Verified: opts.Network.now()}
-	if found.Info, found.Unpinned, err = pinned(info, opts.Pins); err != nil {
-		return nil, err
-	}
-	if roots, err = opts.roots(found.Info); err != nil {
+	found.Verified = opts.Network.now()
+	if roots, err = opts.Network.roots(found.Info); err != nil {
 		return nil, err
 	}
 	verify := x509.VerifyOptions{DNSName: server.Hostname(), Roots: roots, Intermediates: x509.NewCertPool(), CurrentTime: found.Verified}

@@ -61,7 +61,7 @@ func TestRefreshThroughRotation(t *testing.T) {
 		t.Errorf("the sleeper: %v, want %v", err, bootstraptoken.CheckCertificate)
 	}
 	for _, r := range cluster.Requests() {
-		if r.Authorization != "" || r.ClientCertificates != 0 {
+		if r.Header.Get("Authorization") != "" || len(r.TLS.PeerCertificates) != 0 {
 			t.Errorf("request %+v", r)
 		}
 	}

@@ -1,6 +1,7 @@
 package bootstraptoken
 
 import (
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -46,6 +47,16 @@ type Usages struct {
 	Authentication bool
 }
 
+// fields are the usages with their keys, in the order in which they are read.
+func (u *Usages) fields() []usage {
+	return []usage{{keySigning, &u.Signing}, {keyAuthentication, &u.Authentication}}
+}
+
+type usage struct {
+	key     string
+	allowed *bool
+}
+
 // Secret is what a token Secret says: the token, and what it may be used for until when.
 type Secret struct {
 	// Token is the token itself. It shows its secret to nobody by chance.
@@ -78,33 +89,17 @@ type User struct {
 }
 
 // User returns who the token authenticates as: whether it may is for [Authenticate] to say.
-func (s *Secret) User() *User { return newUser(s.Token.ID(), s.Groups) }
-
-func newUser(id string, extra []string) *User {
-	groups := append([]string{DefaultGroup}, extra...)
+func (s *Secret) User() *User {
+	groups := append([]string{DefaultGroup}, s.Groups...)
 	slices.Sort(groups)
-	return &User{Name: UserPrefix + id, Groups: slices.Compact(groups)}
+	return &User{Name: UserPrefix + s.Token.ID(), Groups: slices.Compact(groups)}
 }
 
 // SecretName returns the name of the Secret of the token with this ID.
 func SecretName(id string) string { return SecretNamePrefix + id }
 
-// isGroup reports whether s is what \Asystem:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]\z
-// matches.
-func isGroup(s string) bool {
-	name, ok := strings.CutPrefix(s, GroupPrefix)
-	if !ok || len(name) < 1 || len(name) > 256 {
-		return false
-	}
-	for i := range len(name) {
-		c := name[i]
-		word := '0' <= c && c <= '9' || 'a' <= c && c <= 'z'
-		if !word && (i == len(name)-1 || c != ':' && c != '-') {
-			return false
-		}
-	}
-	return true
-}
+// groupPattern is what Kubernetes takes for an extra group (BootstrapGroupPattern).
+var groupPattern = regexp.MustCompile(`\A` + GroupPrefix + `[a-z0-9:-]{0,255}[a-z0-9]\z`)
 
 // Object makes the object that kubeadm would: in [Namespace], with UTC seconds as its
 // expiration and no key for what is not set. A fraction of a second in Expiration is
@@ -116,34 +111,28 @@ func (s *Secret) Object() (*Object, error) {
 	}
 	data := map[string][]byte{keyID: []byte(s.Token.ID()), keySecret: s.Token.key()}
 	if s.Description != "" {
-		if err := checkDescription(s.Description); err != nil {
-			return nil, err
-		}
 		data[keyDescription] = []byte(s.Description)
 	}
 	if !s.Expiration.IsZero() {
-		end := s.Expiration.UTC().Truncate(time.Second)
-		if end.IsZero() || end.Year() < 0 || end.Year() > 9999 {
-			return nil, &Error{Check: CheckExpiration, Got: "the year " + strconv.Itoa(end.Year()), Want: wantTime}
+		data[keyExpiration] = []byte(s.Expiration.UTC().Truncate(time.Second).Format(time.RFC3339))
+	}
+	for _, u := range s.Usages.fields() {
+		if *u.allowed {
+			data[u.key] = []byte("true")
 		}
-		data[keyExpiration] = []byte(end.Format(time.RFC3339))
-	}
-	if s.Usages.Signing {
-		data[keySigning] = []byte("true")
-	}
-	if s.Usages.Authentication {
-		data[keyAuthentication] = []byte("true")
 	}
 	if len(s.Groups) > 0 {
-		if err := checkGroups(s.Groups); err != nil {
-			return nil, err
-		}
 		data[keyGroups] = []byte(strings.Join(s.Groups, ","))
 	}
-	if err := checkSize(data); err != nil {
+	o := &Object{Namespace: Namespace, Name: SecretName(s.Token.ID()), Type: SecretType, Data: secret.New(data)}
+	read, err := ParseSecret(o)
+	if err != nil {
 		return nil, err
 	}
-	return &Object{Namespace: Namespace, Name: SecretName(s.Token.ID()), Type: SecretType, Data: secret.New(data)}, nil
+	if !slices.Equal(read.Groups, s.Groups) {
+		return nil, &Error{Check: CheckGroups, Got: "a group that is empty, or has a comma", Want: wantGroup}
+	}
+	return o, nil
 }
 
 // Object is what this package needs to see of a Kubernetes Secret (core/v1): its name

@@ -2,6 +2,7 @@ package bootstraptoken
 
 import (
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -93,35 +94,13 @@ func decode(o *Object, u *use) (*Secret, error) {
 	if err != nil {
 		return nil, err
 	}
-	data, s := o.Data.Reveal(), new(Secret)
-	if s.Token, err = decodeToken(data, id); err != nil {
-		return nil, err
-	}
-	if s.Expiration, err = decodeExpiration(data); err != nil {
-		return nil, err
-	}
-	if u != nil && s.Expired(u.now) {
-		return nil, errExpired(s.Expiration, u.now)
-	}
-	if s.Usages, err = decodeUsages(data); err != nil {
-		return nil, err
-	}
-	if u != nil {
-		if err := s.Usages.allow(u.wanted); err != nil {
+	r := secretReader{id: id, data: o.Data.Reveal(), use: u}
+	for _, read := range []func() error{r.token, r.expiration, r.usages, r.groups, r.description, r.unknown} {
+		if err := read(); err != nil {
 			return nil, err
 		}
 	}
-	if s.Groups, err = decodeGroups(data); err != nil {
-		return nil, err
-	}
-	s.Description = string(data[keyDescription])
-	if err := checkDescription(s.Description); err != nil {
-		return nil, err
-	}
-	if err := checkKeys(data); err != nil {
-		return nil, err
-	}
-	return s, nil
+	return &r.s, nil
 }
 
 // checkObject checks all but the data, and returns the ID in the name.
@@ -129,20 +108,24 @@ func checkObject(o *Object) (string, error) {
 	if o == nil {
 		return "", &Error{Check: CheckName, Got: "no object", Want: SecretNamePrefix + wantID}
 	}
-	if o.Namespace != Namespace {
+	id, named := idOf(o.Name)
+	switch {
+	case o.Namespace != Namespace:
 		return "", &Error{Check: CheckNamespace, Got: describe([]byte(o.Namespace)), Want: strconv.Quote(Namespace)}
-	}
-	id, ok := strings.CutPrefix(o.Name, SecretNamePrefix)
-	if !ok || !isID(id) {
+	case !named:
 		return "", &Error{Check: CheckName, Got: describe([]byte(o.Name)), Want: SecretNamePrefix + wantID}
-	}
-	if o.Deleted != nil {
+	case o.Deleted != nil:
 		return "", &Error{Check: CheckDeleted, Got: "an object deleted at " + o.Deleted.UTC().Format(time.RFC3339), Want: "one that is not"}
-	}
-	if o.Type != SecretType {
+	case o.Type != SecretType:
 		return "", &Error{Check: CheckType, Got: describe([]byte(o.Type)), Want: strconv.Quote(SecretType)}
 	}
 	return id, checkSize(o.Data.Reveal())
+}
+
+// idOf returns the ID in the name of a token Secret.
+func idOf(name string) (id string, ok bool) {
+	id, ok = strings.CutPrefix(name, SecretNamePrefix)
+	return id, ok && isID(id)
 }
 
 func checkSize(d map[string][]byte) error {
@@ -156,118 +139,116 @@ func checkSize(d map[string][]byte) error {
 	return nil
 }
 
-func decodeToken(d map[string][]byte, id string) (Token, error) {
-	secret := string(d[keySecret])
-	if !isSecret(secret) {
-		return Token{}, &Error{Check: CheckSecret, Got: strconv.Itoa(len(secret)) + " bytes", Want: wantSecret}
+// A secretReader reads a Secret from its data, one key after the other.
+type secretReader struct {
+	id   string // in the name
+	data map[string][]byte
+	use  *use // nil for none
+	s    Secret
+}
+
+func (r *secretReader) token() (err error) {
+	text := string(r.data[keySecret])
+	if !isSecret(text) {
+		return &Error{Check: CheckSecret, Got: strconv.Itoa(len(text)) + " bytes", Want: wantSecret}
 	}
-	if string(d[keyID]) != id {
-		return Token{}, &Error{Check: CheckID, Got: describe(d[keyID]), Want: strconv.Quote(id)}
+	if string(r.data[keyID]) != r.id {
+		return &Error{Check: CheckID, Got: describe(r.data[keyID]), Want: strconv.Quote(r.id)}
 	}
-	return New(id, secret)
+	r.s.Token, err = New(r.id, text)
+	return err
+}
+
+func (r *secretReader) expiration() (err error) {
+	if r.s.Expiration, err = decodeExpiration(r.data); err != nil {
+		return err
+	}
+	if r.use != nil && r.s.Expired(r.use.now) {
+		return &Error{Check: CheckExpired, Got: r.use.now.UTC().Format(time.RFC3339Nano), Want: "a time before " + r.s.Expiration.UTC().Format(time.RFC3339Nano)}
+	}
+	return nil
 }
 
 // decodeExpiration returns the zero time where there is none. A text that gives the zero
 // time is refused: it would read as "never".
 func decodeExpiration(d map[string][]byte) (time.Time, error) {
-	text, ok := d[keyExpiration]
-	if !ok {
-		return time.Time{}, nil
-	}
-	end, _ := parseTime(string(text)) // the zero time for what is none
-	if end.IsZero() {
+	text, set := d[keyExpiration]
+	end, ok := parseTime(string(text))
+	if set && (!ok || end.IsZero()) {
 		return time.Time{}, &Error{Check: CheckExpiration, Got: describe(text), Want: wantTime}
 	}
 	return end, nil
 }
 
-func decodeUsages(d map[string][]byte) (u Usages, err error) {
-	if u.Signing, err = decodeUsage(d, keySigning); err != nil {
-		return Usages{}, err
+func (r *secretReader) usages() error {
+	fields := r.s.Usages.fields()
+	for _, u := range fields {
+		switch text := r.data[u.key]; string(text) {
+		case "true":
+			*u.allowed = true
+		case "false", "":
+		default:
+			return &Error{Check: CheckUsage, Got: u.key + ": " + describe(text), Want: `"true" or "false"`}
+		}
 	}
-	u.Authentication, err = decodeUsage(d, keyAuthentication)
-	return u, err
-}
-
-func decodeUsage(d map[string][]byte, key string) (bool, error) {
-	switch string(d[key]) {
-	case "true":
-		return true, nil
-	case "false", "":
-		return false, nil
+	if r.use == nil {
+		return nil
 	}
-	return false, &Error{Check: CheckUsage, Got: key + ": " + describe(d[key]), Want: `"true" or "false"`}
-}
-
-// allow refuses a usage that is wanted and not set in u.
-func (u Usages) allow(wanted Usages) error {
-	if wanted.Signing && !u.Signing {
-		return &Error{Check: CheckUsage, Got: "a token that may not sign", Want: keySigning + `: "true"`}
-	}
-	if wanted.Authentication && !u.Authentication {
-		return &Error{Check: CheckUsage, Got: "a token that may not authenticate", Want: keyAuthentication + `: "true"`}
-	}
-	return nil
-}
-
-// decodeGroups returns nil where there are none.
-func decodeGroups(d map[string][]byte) ([]string, error) {
-	if len(d[keyGroups]) == 0 {
-		return nil, nil
-	}
-	groups := strings.Split(string(d[keyGroups]), ",")
-	return groups, checkGroups(groups)
-}
-
-func checkGroups(groups []string) error {
-	for _, group := range groups {
-		if !isGroup(group) {
-			return &Error{Check: CheckGroups, Got: describe([]byte(group)), Want: GroupPrefix + "[a-z0-9:-]{0,255}[a-z0-9]"}
+	for i, wanted := range r.use.wanted.fields() {
+		if *wanted.allowed && !*fields[i].allowed {
+			return &Error{Check: CheckUsage, Got: "a token without " + wanted.key, Want: wanted.key + `: "true"`}
 		}
 	}
 	return nil
 }
 
-func checkDescription(text string) error {
-	if !utf8.ValidString(text) {
-		return &Error{Check: CheckDescription, Got: strconv.Itoa(len(text)) + " bytes that are not", Want: "UTF-8"}
+const wantGroup = GroupPrefix + "[a-z0-9:-]{0,255}[a-z0-9]"
+
+func (r *secretReader) groups() error {
+	if len(r.data[keyGroups]) == 0 {
+		return nil
+	}
+	r.s.Groups = strings.Split(string(r.data[keyGroups]), ",")
+	for _, group := range r.s.Groups {
+		if !groupPattern.MatchString(group) {
+			return &Error{Check: CheckGroups, Got: describe([]byte(group)), Want: wantGroup}
+		}
 	}
 	return nil
 }
 
-// checkKeys names the first of the keys that nobody knows, by name.
-func checkKeys(d map[string][]byte) error {
-	for _, key := range slices.Sorted(maps.Keys(d)) {
-		switch key {
-		case keyID, keySecret, keyExpiration, keyDescription, keyGroups, keySigning, keyAuthentication:
-		default:
+func (r *secretReader) description() error {
+	r.s.Description = string(r.data[keyDescription])
+	if !utf8.ValidString(r.s.Description) {
+		return &Error{Check: CheckDescription, Got: strconv.Itoa(len(r.s.Description)) + " bytes that are not", Want: "UTF-8"}
+	}
+	return nil
+}
+
+// unknown names the first of the keys that nobody knows, by name.
+func (r *secretReader) unknown() error {
+	known := []string{keyID, keySecret, keyExpiration, keyDescription, keyGroups, keySigning, keyAuthentication}
+	for _, key := range slices.Sorted(maps.Keys(r.data)) {
+		if !slices.Contains(known, key) {
 			return &Error{Check: CheckUnknownKey, Got: describe([]byte(key)), Want: "the keys of a token Secret"}
 		}
 	}
 	return nil
 }
 
-func errExpired(end, now time.Time) error {
-	return &Error{Check: CheckExpired, Got: now.UTC().Format(time.RFC3339Nano), Want: "a time before " + end.UTC().Format(time.RFC3339Nano)}
-}
-
 func errClock() error { return refusal.Config("now", "the zero time", "the present") }
 
 const wantTime = "a time of RFC 3339, as 2006-01-02T15:04:05Z"
 
-// parseTime reads a date-time of RFC 3339, section 5.6, in upper case. It reads nothing
-// that time.Parse does not, and less: time.Parse takes an hour of one digit, a comma
-// before the fraction, and the zones +24:00 and +01:60.
-func parseTime(s string) (time.Time, bool) {
+// dateTime is the grammar of RFC 3339, section 5.6, in upper case. time.Parse checks the
+// ranges of numbers, but takes more: an hour of one digit, a comma before the fraction, and
+// the zones +24:00 and +01:60.
+var dateTime = regexp.MustCompile(`\A[0-9-]{10}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])\z`)
+
+// parseTime reads a date-time of RFC 3339; the zero time is for what is none.
+func parseTime(s string) (t time.Time, ok bool) {
 	t, err := time.Parse(time.RFC3339, s)
-	if err != nil {
-		return time.Time{}, false
-	}
-	const hourEnd, secondEnd = len("2006-01-02T15"), len("2006-01-02T15:04:05")
-	if s[hourEnd] != ':' || s[secondEnd] == ',' {
-		return time.Time{}, false
-	}
-	if s[len(s)-1] != 'Z' && (s[len(s)-5:len(s)-3] > "23" || s[len(s)-2:] > "59") {
+	if err != nil || !dateTime.MatchString(s) {
 		return time.Time{}, false
 	}
 	return t, true

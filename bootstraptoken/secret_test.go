@@ -58,17 +58,17 @@ var groupTable = map[string]bool{
 	"system:masters": false, "system:bootstrappersx": false, "System:bootstrappers:a": false, GroupPrefix + "ä": false, GroupPrefix + "a_b": false,
 }
 
-func TestIsGroup(t *testing.T) {
+func TestGroupPattern(t *testing.T) {
 	pattern := regexp.MustCompile(`\Asystem:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]\z`)
 	for group, want := range groupTable {
-		if isGroup(group) != want || pattern.MatchString(group) != want {
-			t.Errorf("%.60q: %v, the pattern says %v, want %v", group, isGroup(group), pattern.MatchString(group), want)
+		if groupPattern.MatchString(group) != want || pattern.MatchString(group) != want {
+			t.Errorf("%.60q: %v, the pattern says %v, want %v", group, groupPattern.MatchString(group), pattern.MatchString(group), want)
 		}
 	}
 	for c := range 256 {
 		for _, group := range []string{GroupPrefix + "a" + string([]byte{byte(c)}), GroupPrefix + string([]byte{byte(c)}) + "a"} {
-			if isGroup(group) != pattern.MatchString(group) {
-				t.Errorf("%q: %v", group, isGroup(group))
+			if groupPattern.MatchString(group) != pattern.MatchString(group) {
+				t.Errorf("%q: %v", group, groupPattern.MatchString(group))
 			}
 		}
 	}

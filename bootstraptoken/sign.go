@@ -106,7 +106,7 @@ func (s *Signing) signers(objects []*Object, now time.Time) (map[string]signer, 
 		if !signs {
 			continue
 		}
-		id := strings.TrimPrefix(o.Name, SecretNamePrefix)
+		id, _ := idOf(o.Name)
 		if other, ok := signers[id]; ok && !bytes.Equal(other.key, key) {
 			return nil, &Error{Check: CheckDuplicateToken, Got: "two secrets for " + id, Want: "one"}
 		}
@@ -123,8 +123,8 @@ func (s *Signing) signers(objects []*Object, now time.Time) (map[string]signer, 
 // time.Parse does, and an empty one as never.
 func kubernetesSigns(o *Object, now time.Time) (key []byte, end time.Time, ok bool) {
 	data := o.Data.Reveal()
-	id, named := strings.CutPrefix(o.Name, SecretNamePrefix)
-	if !named || !isID(id) || string(data[keyID]) != id || len(data[keySecret]) == 0 || string(data[keySigning]) != "true" {
+	id, named := idOf(o.Name)
+	if !named || string(data[keyID]) != id || len(data[keySecret]) == 0 || string(data[keySigning]) != "true" {
 		return nil, time.Time{}, false
 	}
 	if text := string(data[keyExpiration]); text != "" {

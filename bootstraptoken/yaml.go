@@ -2,11 +2,12 @@ package bootstraptoken
 
 import (
 	"bytes"
+	"encoding/base64"
 	"errors"
 	"io"
 	"regexp"
-	"slices"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
@@ -84,14 +85,14 @@ func (v yamlValue) checkAll(depth int) error {
 		return v.fail("nested too deep", "at most "+strconv.Itoa(maxYAMLDepth)+" levels")
 	case coreTags[n.Tag] == "":
 		return v.fail("a value of another type", "text, numbers, lists and objects")
-	case n.Tag == "!!str" && n.Style == 0 && otherInYAML11(n.Value):
+	case n.Tag == "!!str" && n.Style == 0 && otherInYAML11.MatchString(n.Value):
 		return v.fail("a word that YAML 1.1 does not read as text", "quotes around it")
 	}
 	if n.Tag == "!!map" {
 		seen := make(map[string]bool, len(n.Content)/2)
 		for i := 0; i < len(n.Content); i += 2 {
 			key := yamlValue{n.Content[i], v.check}
-			if _, err := key.text(); err != nil {
+			if key.node.Tag != "!!str" {
 				return key.fail("a key that is no text", "text")
 			}
 			if seen[key.node.Value] {
@@ -108,15 +109,10 @@ func (v yamlValue) checkAll(depth int) error {
 	return nil
 }
 
-// sexagesimal is a number to the base of 60 (YAML 1.1, !!int and !!float).
-var sexagesimal = regexp.MustCompile(`^[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?$`)
-
-// otherInYAML11 reports whether a text without quotes is a boolean or a number in YAML 1.1
-// (yaml.org/type, bool, int and float), which kubectl and clientcmd read.
-func otherInYAML11(s string) bool {
-	words := []string{"y", "Y", "yes", "Yes", "YES", "n", "N", "no", "No", "NO", "on", "On", "ON", "off", "Off", "OFF"}
-	return slices.Contains(words, s) || sexagesimal.MatchString(s)
-}
+// otherInYAML11 are the texts without quotes that are a boolean, or a number to the base of
+// 60, in YAML 1.1 (yaml.org/type, bool, int and float), which kubectl and clientcmd read.
+var otherInYAML11 = regexp.MustCompile(`^(?:y|Y|yes|Yes|YES|n|N|no|No|NO|on|On|ON|off|Off|OFF|` +
+	`[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?)$`)
 
 // members calls f for each member of an object, in order.
 func (v yamlValue) members(f func(name string, value yamlValue) error) error {
@@ -131,36 +127,74 @@ func (v yamlValue) members(f func(name string, value yamlValue) error) error {
 	return nil
 }
 
-// elements calls f for each element of a list; null is an empty one.
-func (v yamlValue) elements(f func(value yamlValue) error) error {
-	if v.isNull() {
+// members are the names that an object may have, each with what reads its value.
+type members map[string]func(yamlValue) error
+
+// read reads an object, and refuses members of other names.
+func (m members) read(v yamlValue) error {
+	return v.members(func(name string, v yamlValue) error {
+		if read := m[name]; read != nil {
+			return read(v)
+		}
+		return v.fail("a member that is not known", "no such member")
+	})
+}
+
+// list makes a reader of a list; null is an empty one.
+func list(element func(yamlValue) error) func(yamlValue) error {
+	return orNull(func(v yamlValue) error {
+		if v.node.Tag != "!!seq" {
+			return v.fail(coreTags[v.node.Tag], "a list")
+		}
+		for _, child := range v.node.Content {
+			if err := element(yamlValue{child, v.check}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// orNull makes a reader that takes null for nothing.
+func orNull(read func(yamlValue) error) func(yamlValue) error {
+	return func(v yamlValue) error {
+		if v.node.Tag == "!!null" {
+			return nil
+		}
+		return read(v)
+	}
+}
+
+// text makes a reader of a text. A time without quotes is text too: kubectl and clientcmd
+// take it for one.
+func text(s *string) func(yamlValue) error {
+	return func(v yamlValue) error {
+		if v.node.Tag != "!!str" && v.node.Tag != "!!timestamp" {
+			return v.fail(coreTags[v.node.Tag], "text: put it in quotes")
+		}
+		*s = v.node.Value
 		return nil
 	}
-	if v.node.Tag != "!!seq" {
-		return v.fail(coreTags[v.node.Tag], "a list")
-	}
-	for _, child := range v.node.Content {
-		if err := f(yamlValue{child, v.check}); err != nil {
-			return err
+}
+
+// empty makes a reader that refuses a member by a check of its own, unless it is null or the
+// empty value of its type: "", false, or an object or list without members.
+func empty(tag string, check Check) func(yamlValue) error {
+	return orNull(func(v yamlValue) error {
+		nothing := v.node.Value == "" || tag == "!!bool" && v.node.Value == "false"
+		if v.node.Tag == tag && len(v.node.Content) == 0 && nothing {
+			return nil
 		}
-	}
-	return nil
+		v.check = check
+		return v.fail(coreTags[v.node.Tag], "no such member")
+	})
 }
 
-func (v yamlValue) text() (string, error) {
-	if v.node.Tag != "!!str" {
-		return "", v.fail(coreTags[v.node.Tag], "text: put it in quotes")
+// decodeBase64 reads canonical base64 with its padding and no line ends, which the decoder
+// passes over.
+func decodeBase64(text string) ([]byte, error) {
+	if strings.ContainsAny(text, "\r\n") {
+		return nil, errors.New("base64 in several lines")
 	}
-	return v.node.Value, nil
-}
-
-func (v yamlValue) isNull() bool { return v.node.Tag == "!!null" }
-
-// isEmpty reports whether the value is null or the empty one of the type that its reader
-// wants: "", false, or an object or list without members.
-func (v yamlValue) isEmpty(tag string) bool {
-	if v.isNull() {
-		return true
-	}
-	return v.node.Tag == tag && len(v.node.Content) == 0 && (v.node.Value == "" || tag == "!!bool" && v.node.Value == "false")
+	return base64.StdEncoding.Strict().DecodeString(text)
 }

@@ -2,7 +2,21 @@ package claims
 
 import (
 	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
+	"encoding/hex"
+	"errors"
+	"slices"
+	"strconv"
 	"strings"
+	"time"
+
+	"github.com/nodeattest/nodeattest/internal/nodename"
+	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // AttestedNode is what is known of the machine at the other end of a connection: which node
@@ -132,4 +146,158 @@ type NodeFacts struct {
 	Node Node
 	// Machine is the registered machine.
 	Machine RegisteredMachine
+}
+
+// CheckNodeCertificate: no client certificate of a node, one that does not hold to the
+// form of such, or none that was verified.
+const CheckNodeCertificate Check = "node-certificate"
+
+// The names in a node's certificate (Kubernetes, "Using Node Authorization").
+const (
+	nodeCommonNamePrefix = "system:node:"
+	nodeOrganization     = "system:nodes"
+)
+
+// NodeCertificateOptions are the choices for reading a node's client certificate. Each
+// zero field is a sensible default.
+type NodeCertificateOptions struct {
+	// RequireProviderID refuses a certificate without the provider ID's extension, as
+	// every one that kube-controller-manager's built-in signer issued is.
+	RequireProviderID bool
+	// Now is the clock that the certificate must be valid by; nil means time.Now. It is
+	// looked at because a connection may outlive the certificate that opened it.
+	Now func() time.Time
+}
+
+// AttestedNodeFromCertificate reads who a node is from its client certificate. The caller
+// has verified the chain, for client authentication, to a CA that signs for attested nodes
+// only: any other CA for clients can name a node that was never attested, and nothing in
+// the certificate tells. Where the cluster has no CA of that kind, look the certificate up
+// in the records of those that were issued through attestation.
+//
+// The subject must be exactly one common name "system:node:<name>" and one organization
+// "system:nodes"; the certificate is none of a CA, is valid now, is for client
+// authentication by name, and has no subject alternative names. The provider ID is that of
+// the extension ([oid.ParseProviderID]), which must be well formed where it is. Everything
+// else is refused with [CheckNodeCertificate].
+func AttestedNodeFromCertificate(cert *x509.Certificate, opts NodeCertificateOptions) (*AttestedNode, error) {
+	if cert == nil {
+		return nil, certificateError("no certificate", "a node's", nil)
+	}
+	name, err := nodeOf(cert)
+	if err != nil {
+		return nil, err
+	}
+	now := clock(opts.Now)()
+	switch {
+	case cert.IsCA:
+		return nil, certificateError("a CA's certificate", "a node's", nil)
+	case now.Before(cert.NotBefore) || now.After(cert.NotAfter):
+		return nil, certificateError("a certificate valid from "+cert.NotBefore.UTC().Format(time.RFC3339)+" to "+cert.NotAfter.UTC().Format(time.RFC3339),
+			"one valid at "+now.UTC().Format(time.RFC3339), nil)
+	case !slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageClientAuth):
+		return nil, certificateError("a certificate for something else", "one for client authentication", nil)
+	case slices.ContainsFunc(cert.Extensions, func(e pkix.Extension) bool { return oid.SubjectAltName.Equal(e.Id) }):
+		return nil, certificateError("subject alternative names", "none", nil)
+	}
+	id, err := oid.ParseProviderID(cert.Extensions)
+	if err != nil && (opts.RequireProviderID || !errors.Is(err, oid.CheckProviderIDMissing)) {
+		return nil, certificateError("no good provider ID", "one", err)
+	}
+	return &AttestedNode{Name: name, ProviderID: id}, nil
+}
+
+// AttestedNodeFromTLS is [AttestedNodeFromCertificate] for a connection: the server must
+// have verified the client's chain (tls.RequireAndVerifyClientCert), which it states in
+// VerifiedChains.
+func AttestedNodeFromTLS(state *tls.ConnectionState, opts NodeCertificateOptions) (*AttestedNode, error) {
+	if state == nil || len(state.VerifiedChains) == 0 || len(state.VerifiedChains[0]) == 0 {
+		return nil, certificateError("a connection without a verified client certificate", "one", nil)
+	}
+	return AttestedNodeFromCertificate(state.VerifiedChains[0][0], opts)
+}
+
+func certificateError(got, want string, err error) *Error {
+	return &Error{Check: CheckNodeCertificate, Got: got, Want: want, Err: err}
+}
+
+// nodeOf returns the node's name out of a subject that says nothing else.
+func nodeOf(cert *x509.Certificate) (string, error) {
+	// Two attributes, one of them the organization: the name that is read below is the
+	// other, or there is none.
+	organization, organizations := asn1.ObjectIdentifier{2, 5, 4, 10}, 0
+	for _, attribute := range cert.Subject.Names {
+		if attribute.Type.Equal(organization) && attribute.Value == nodeOrganization {
+			organizations++
+		}
+	}
+	if organizations != 1 || len(cert.Subject.Names) != 2 {
+		return "", certificateError("subject "+strconv.Quote(refusal.Text(cert.Subject.String())), "one common name and the organization "+nodeOrganization, nil)
+	}
+	name, ok := strings.CutPrefix(cert.Subject.CommonName, nodeCommonNamePrefix)
+	if !ok || !nodename.Valid(name) {
+		return "", certificateError("common name "+strconv.Quote(refusal.Text(cert.Subject.CommonName)), nodeCommonNamePrefix+"<name>", nil)
+	}
+	return name, nil
+}
+
+// CertificateRecord is what was recorded of a node's client certificate when it was issued
+// through attestation: the members of a csr.IssuedRecord that have these names.
+type CertificateRecord struct {
+	// CredentialID is "X509SHA256=" and the hexadecimal SHA-256 of the certificate's DER.
+	CredentialID string
+	// NodeName is the node that the certificate was issued to.
+	NodeName string
+	// NodeUID is the UID of the Node object at that time; "" where there was none yet, as
+	// at a machine's first join.
+	NodeUID string
+	// Machine is the canonical identity of the machine that was verified.
+	Machine string
+	// MachineUID is the UID of the object that stood for the machine; "" where there was
+	// none.
+	MachineUID string
+	// ProviderID is the provider ID in the certificate; "" where it has none.
+	ProviderID string
+}
+
+// Records finds the record of a certificate by its credential ID, among those that were
+// issued through attestation and for clients alone (csr.IssuedRecord.ClientOf). A
+// certificate that nobody recorded is an error that errors.Is finds [ErrNotFound] in; every
+// other error says that the question could not be answered. It must be safe for concurrent
+// use.
+type Records func(ctx context.Context, credentialID string) (*CertificateRecord, error)
+
+// AttestedNodeFromRecord is [AttestedNodeFromCertificate] with what the certificate's
+// record knows of the machine. The record must be that of this very certificate, and of a
+// machine: another credential ID, node name or provider ID, and a record without a Machine,
+// are refused with [CheckNodeCertificate].
+func AttestedNodeFromRecord(cert *x509.Certificate, record *CertificateRecord, opts NodeCertificateOptions) (*AttestedNode, error) {
+	node, err := AttestedNodeFromCertificate(cert, opts)
+	if err != nil {
+		return nil, err
+	}
+	if record == nil {
+		return nil, certificateError("a certificate that nobody recorded", "one that was issued through attestation", nil)
+	}
+	for _, same := range [...]struct{ what, got, want string }{
+		{"credential ID ", record.CredentialID, credentialID(cert)},
+		{"node ", record.NodeName, node.Name},
+		{"provider ID ", record.ProviderID, node.ProviderID},
+	} {
+		if same.got != same.want {
+			return nil, certificateError("a record of "+same.what+refusal.OrNothing(refusal.Text(same.got)), refusal.OrNothing(refusal.Text(same.want)), nil)
+		}
+	}
+	if record.Machine == "" {
+		return nil, certificateError("a record without a machine", "one of a machine that was verified", nil)
+	}
+	node.UID, node.Machine, node.MachineUID = record.NodeUID, record.Machine, record.MachineUID
+	return node, nil
+}
+
+// credentialID is how kube-apiserver names a client certificate (k8s.io/apiserver,
+// authentication/request/x509).
+func credentialID(cert *x509.Certificate) string {
+	digest := sha256.Sum256(cert.Raw)
+	return "X509SHA256=" + hex.EncodeToString(digest[:])
 }

@@ -300,7 +300,6 @@ func TestHandlerRecords(t *testing.T) {
 func TestNewHandlerRecords(t *testing.T) {
 	w := newWorld(t)
 	records := func(context.Context, string) (*CertificateRecord, error) { return nil, ErrNotFound }
-	node := func(*http.Request) (*AttestedNode, error) { return attested(), nil }
 	for name, tt := range map[string]struct {
 		require Facts
 		opts    HandlerOptions
@@ -311,10 +310,6 @@ func TestNewHandlerRecords(t *testing.T) {
 		"the Node's UID of no record":       {FactAttestedUID | FactNodeName, HandlerOptions{}, refusal.CheckConfig},
 		"the certificate's provider ID":     {FactCertificateProviderID | FactRegisteredProviderID, HandlerOptions{}, nil},
 		"the machine of a record":           {FactRegisteredMachine, HandlerOptions{Records: records}, nil},
-		"the machine of a Node":             {FactRegisteredMachine, HandlerOptions{Node: node}, nil},
-		"Node and Records":                  {0, HandlerOptions{Node: node, Records: records}, refusal.CheckConfig},
-		"Node and Certificate":              {0, HandlerOptions{Node: node, Certificate: NodeCertificateOptions{RequireProviderID: true}}, refusal.CheckConfig},
-		"Node and a certificate's clock":    {0, HandlerOptions{Node: node, Certificate: NodeCertificateOptions{Now: w.clock}}, refusal.CheckConfig},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := w.strictConfig()

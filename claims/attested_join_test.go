@@ -33,8 +33,8 @@ type joinedCluster struct {
 // then lets each present both nodes' tokens.
 func TestAttestedJoin(t *testing.T) {
 	theirs := tpmsim.Swtpm(t, nil)
-	nodeA := attesttest.NewNode(t, &attesttest.NodeOptions{Name: "node-a", ProviderID: "sim:///node-a"})
-	nodeB := attesttest.NewNode(t, &attesttest.NodeOptions{Name: "node-b", ProviderID: "sim:///node-b", TPM: theirs})
+	nodeA := attesttest.NewNode(t, attesttest.NodeOptions{Name: "node-a", ProviderID: "sim:///node-a"})
+	nodeB := attesttest.NewNode(t, attesttest.NodeOptions{Name: "node-b", ProviderID: "sim:///node-b", TPM: theirs})
 	plane := attesttest.NewControlPlane(t, nodeA, nodeB)
 	c := &joinedCluster{objects: &claims.MemoryObjects{}, records: map[string]csr.IssuedRecord{}, nodes: map[string]*tls.Certificate{}}
 	for _, node := range []*attesttest.Node{nodeA, nodeB} {

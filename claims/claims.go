@@ -1,6 +1,9 @@
 package claims
 
-import "time"
+import (
+	"strconv"
+	"time"
+)
 
 // NumericDate is a claim that states a time (RFC 7519, section 2), in whole seconds.
 // The zero value is an absent claim, which is not the same as the time 0.
@@ -26,6 +29,17 @@ func (d NumericDate) Time() time.Time {
 		return time.Time{}
 	}
 	return time.Unix(d.Unix, 0).UTC()
+}
+
+// IsZero reports whether the claim is absent.
+func (d NumericDate) IsZero() bool { return !d.Present }
+
+// MarshalJSON writes the number; null where the claim is absent.
+func (d NumericDate) MarshalJSON() ([]byte, error) {
+	if !d.Present {
+		return []byte("null"), nil
+	}
+	return strconv.AppendInt(nil, d.Unix, 10), nil
 }
 
 // Claims is the claim set of a service-account token: the registered claims of RFC
@@ -77,44 +91,40 @@ func (c *Claims) CredentialID() string {
 // object was not known when the token was issued.
 type Ref struct {
 	// Name is the object's metadata.name.
-	Name string
+	Name string `json:"name,omitempty"`
 	// UID is the object's metadata.uid.
-	UID string
+	UID string `json:"uid,omitempty"`
 }
 
 // Private is the claim "kubernetes.io" of a bound service-account token
 // (pkg/serviceaccount/claims.go in k8s.io/kubernetes 1.36).
 type Private struct {
 	// Namespace is the service account's namespace, and that of the pod or Secret.
-	Namespace string
-	// ServiceAccount is the account that the token speaks for. The claim is always
-	// written, empty or not.
-	ServiceAccount Ref
-	// Pod is the pod that the token is bound to; nil where it is bound to none.
-	Pod *Ref
-	// Secret is the Secret that the token is bound to; nil where it is bound to none.
-	Secret *Ref
+	Namespace string `json:"namespace,omitempty"`
 	// Node is the node that the token is bound to, or where there is a Pod the node
 	// that the pod ran on; its UID is "" where that Node did not exist. Nil where
 	// there is none.
-	Node *Ref
+	Node *Ref `json:"node,omitempty"`
+	// Pod is the pod that the token is bound to; nil where it is bound to none.
+	Pod *Ref `json:"pod,omitempty"`
+	// Secret is the Secret that the token is bound to; nil where it is bound to none.
+	Secret *Ref `json:"secret,omitempty"`
+	// ServiceAccount is the account that the token speaks for. The claim is always
+	// written, empty or not.
+	ServiceAccount Ref `json:"serviceaccount"`
 	// WarnAfter is "warnafter": the time from which on a use of the token is recorded
 	// as stale. It is never a reason to refuse the token.
-	WarnAfter NumericDate
+	WarnAfter NumericDate `json:"warnafter,omitzero"`
 }
 
 // LegacyPrivate are the private claims of a token that kube-controller-manager writes
 // into a Secret of type kubernetes.io/service-account-token
 // (pkg/serviceaccount/legacy.go in k8s.io/kubernetes 1.36).
 type LegacyPrivate struct {
-	// Namespace is "kubernetes.io/serviceaccount/namespace".
-	Namespace string
-	// ServiceAccountName is "kubernetes.io/serviceaccount/service-account.name".
-	ServiceAccountName string
-	// ServiceAccountUID is "kubernetes.io/serviceaccount/service-account.uid".
-	ServiceAccountUID string
-	// SecretName is "kubernetes.io/serviceaccount/secret.name".
-	SecretName string
+	Namespace          string `json:"kubernetes.io/serviceaccount/namespace"`
+	SecretName         string `json:"kubernetes.io/serviceaccount/secret.name"`
+	ServiceAccountName string `json:"kubernetes.io/serviceaccount/service-account.name"`
+	ServiceAccountUID  string `json:"kubernetes.io/serviceaccount/service-account.uid"`
 }
 
 // LegacyIssuer is the "iss" of a legacy token.

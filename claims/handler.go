@@ -33,10 +33,6 @@ type HandlerOptions struct {
 	Records Records
 	// Certificate are the options for reading the client's certificate.
 	Certificate NodeCertificateOptions
-	// Node finds out which attested node a request comes from, in place of Records and
-	// Certificate, which must be unset then; an error that errors.Is does not find ErrRetry
-	// in is a refusal. Nil means that they do.
-	Node func(r *http.Request) (*AttestedNode, error)
 	// Refused hears of every request that was not let through, and why; nil means that
 	// nobody does. The error holds names and UIDs, no token.
 	Refused func(r *http.Request, err error)
@@ -47,8 +43,7 @@ type HandlerOptions struct {
 type Handler struct {
 	validator *Validator
 	next      http.Handler
-	node      func(r *http.Request) (*AttestedNode, error)
-	refused   func(r *http.Request, err error)
+	opts      HandlerOptions
 }
 
 // NewHandler lets through to next only requests whose bearer token was issued to a
@@ -62,32 +57,22 @@ type Handler struct {
 // that failed and nothing else: 403 without a good certificate, 401 without a good token
 // (RFC 6750, section 3), 503 where no answer could be had.
 //
-// The validator must have a Node ([ValidatorConfig]). Without Records and Node, a
+// The validator must have a Node ([ValidatorConfig]). Without Records, a
 // certificate says nothing of its machine but its provider ID: the facts that need more,
 // [FactAttestedUID], [FactRegisteredMachine] and [FactRegisteredMachineUID], must not be
 // required then, since no request could pass. Otherwise, and where a handler is missing,
 // the error is [refusal.CheckConfig].
 func NewHandler(v *Validator, next http.Handler, opts HandlerOptions) (*Handler, error) {
+	const unknown = FactAttestedUID | FactRegisteredMachine | FactRegisteredMachineUID
 	switch {
 	case v == nil || v.c.Node.Machines == nil:
 		return nil, refusal.Config("Validator", "without Node", "one with a NodeCheck")
 	case next == nil:
 		return nil, refusal.Config("next", "", "what requests are let through to")
+	case opts.Records == nil && v.c.Node.Require&unknown != 0:
+		return nil, refusal.Config("Require", (v.c.Node.Require&unknown).String()+" of certificates alone", "Records")
 	}
-	h := &Handler{validator: v, next: next, node: opts.Node, refused: opts.Refused}
-	certificate, records := opts.Certificate, opts.Records
-	switch unknown := v.c.Node.Require & (FactAttestedUID | FactRegisteredMachine | FactRegisteredMachineUID); {
-	case opts.Node != nil && (opts.Records != nil || certificate.RequireProviderID || certificate.Now != nil):
-		return nil, refusal.Config("Node", "beside Records or Certificate", "one or the other")
-	case opts.Node != nil:
-	case opts.Records != nil:
-		h.node = func(r *http.Request) (*AttestedNode, error) { return records.node(r, certificate) }
-	case unknown != 0:
-		return nil, refusal.Config("Require", unknown.String()+" of certificates alone", "Records or a Node")
-	default:
-		h.node = func(r *http.Request) (*AttestedNode, error) { return AttestedNodeFromTLS(r.TLS, certificate) }
-	}
-	return h, nil
+	return &Handler{validator: v, next: next, opts: opts}, nil
 }
 
 // ServeHTTP decides about one request.
@@ -99,30 +84,44 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "refused: configuration", http.StatusServiceUnavailable)
 		return
 	}
-	node, err := h.node(r)
-	if err == nil && node == nil {
-		err = certificateError("no node", "one", nil)
+	workload, status := &Workload{}, http.StatusForbidden
+	var err error
+	if workload.Node, err = h.node(r); err == nil {
+		status, err = http.StatusUnauthorized, tokenErr
+	}
+	if err == nil {
+		workload.Result, workload.Facts, err = h.validator.ValidateOnNode(r.Context(), token, workload.Node)
 	}
 	if err != nil {
-		h.refuse(w, r, http.StatusForbidden, err)
+		h.refuse(w, r, status, err)
 		return
 	}
-	if tokenErr != nil {
-		h.refuse(w, r, http.StatusUnauthorized, tokenErr)
-		return
-	}
-	result, facts, err := h.validator.ValidateOnNode(r.Context(), token, node)
-	if err != nil {
-		h.refuse(w, r, http.StatusUnauthorized, err)
-		return
-	}
-	workload := &Workload{Result: result, Node: node, Facts: facts}
 	h.next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), workloadKey{}, workload)))
+}
+
+// node finds out which node is at the other end of a connection.
+func (h *Handler) node(r *http.Request) (*AttestedNode, error) {
+	node, err := AttestedNodeFromTLS(r.TLS, h.opts.Certificate)
+	if err != nil || h.opts.Records == nil {
+		return node, err // and nobody is asked
+	}
+	cert := r.TLS.VerifiedChains[0][0]
+	record, err := h.opts.Records(r.Context(), credentialID(cert))
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return nil, certificateError("a certificate that nobody recorded", "one that was issued through attestation", err)
+	case err != nil || record == nil:
+		return nil, retry("the certificate's record", err)
+	}
+	return AttestedNodeFromRecord(cert, record, h.opts.Certificate)
 }
 
 // refuse answers with the name of the check alone.
 func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, status int, err error) {
-	check := nameOf(err)
+	check := "refused"
+	if e, ok := errors.AsType[*Error](err); ok {
+		check = string(e.Check)
+	}
 	switch {
 	case errors.Is(err, ErrRetry):
 		status, check = http.StatusServiceUnavailable, "retry"
@@ -133,18 +132,10 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, status int, err
 		w.Header().Set("WWW-Authenticate", `Bearer error="invalid_token", error_description="`+check+`"`)
 	}
 	w.Header().Set("Cache-Control", "no-store")
-	if h.refused != nil {
-		h.refused(r, err)
+	if h.opts.Refused != nil {
+		h.opts.Refused(r, err)
 	}
 	http.Error(w, "refused: "+check, status)
-}
-
-// nameOf is the name of the check that failed; "refused" where there is none.
-func nameOf(err error) string {
-	if e, ok := errors.AsType[*Error](err); ok {
-		return string(e.Check)
-	}
-	return "refused"
 }
 
 // bearer returns the one bearer token of a request.

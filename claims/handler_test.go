@@ -160,34 +160,6 @@ func TestHandlerUndecided(t *testing.T) {
 	wantCheck(t, w.refused[0], ErrRetry)
 }
 
-// TestHandlerNode: who the node is may be looked up elsewhere.
-func TestHandlerNode(t *testing.T) {
-	var node *AttestedNode
-	var nodeErr error
-	w := serve(t, HandlerOptions{Node: func(r *http.Request) (*AttestedNode, error) {
-		if r.Header.Get("Authorization") != "" {
-			t.Error("the lookup sees the token")
-		}
-		return node, nodeErr
-	}}, nil)
-	status := func() int {
-		response, _ := w.get(t, nil, "Bearer "+w.token(t))
-		return response.StatusCode
-	}
-	if got := status(); got != 403 {
-		t.Errorf("no node and no error: %d, want 403", got)
-	}
-	if node = attested(); status() != 200 {
-		t.Error("not let through")
-	}
-	if nodeErr = errDead; status() != 403 {
-		t.Error("an error of the lookup lets through")
-	}
-	if nodeErr = retry("the records", errDead); status() != 503 {
-		t.Error("not undecided")
-	}
-}
-
 // TestHandlerExpired: a connection that outlives its certificate is worth nothing.
 func TestHandlerExpired(t *testing.T) {
 	later := time.Now().Add(2 * time.Hour)

@@ -166,8 +166,8 @@ func TestMarshalSize(t *testing.T) {
 
 func TestMarshalAllocations(t *testing.T) {
 	c := recordedPayloads(t)[1].claims()
-	if n := testing.AllocsPerRun(100, func() { _, _ = c.Marshal() }); n > 1 {
-		t.Errorf("%v allocations, want 1", n)
+	if n := testing.AllocsPerRun(100, func() { _, _ = c.Marshal() }); n > 16 {
+		t.Errorf("%v allocations, want at most 16", n)
 	}
 }
 

@@ -1,6 +1,7 @@
 package claims
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -162,10 +163,7 @@ func (c NodeCheck) compare(ctx context.Context, claim *Ref, node *AttestedNode, 
 	if node.UID != "" {
 		facts.Facts |= FactAttestedUID
 	}
-	if err := facts.compareMachine(node); err != nil {
-		return nil, err
-	}
-	if err := facts.compareProviderID(node); err != nil {
+	if err := cmp.Or(facts.compareMachine(node), facts.compareProviderID(node)); err != nil {
 		return nil, err
 	}
 	if err := c.enough(facts.Facts); err != nil {
@@ -218,19 +216,13 @@ func (f *NodeFacts) compareMachine(node *AttestedNode) error {
 // compareProviderID does so with the provider IDs of the three.
 func (f *NodeFacts) compareProviderID(node *AttestedNode) error {
 	object, certificate, registered := f.Node.ProviderID, node.ProviderID, f.Machine.ProviderID
-	fromCertificate := certificate == object
-	fromRegistry := registered == object
+	want := cmp.Or(certificate, registered)
 	switch {
-	case certificate != "" && !fromCertificate && certificate == registered,
-		object == "" && certificate != "", object == "" && registered != "":
-		want := certificate
-		if want == "" {
-			want = registered
-		}
+	case want != "" && object != want && (object == "" || certificate == registered):
 		return &Error{Check: CheckNodeProviderID, Got: "provider ID " + refusal.OrNothing(refusal.Text(object)), Want: want}
-	case certificate != "" && !fromCertificate:
+	case certificate != "" && certificate != object:
 		return &Error{Check: CheckCertificateProviderID, Got: "provider ID " + refusal.Text(certificate), Want: object}
-	case registered != "" && !fromRegistry:
+	case registered != "" && registered != object:
 		return &Error{Check: CheckRegisteredProviderID, Got: "provider ID " + refusal.Text(registered), Want: object}
 	}
 	if certificate != "" {

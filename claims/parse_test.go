@@ -100,10 +100,10 @@ func TestParseRefuses(t *testing.T) {
 // Each of the four legacy claims alone makes the claims legacy ones.
 func TestParseLegacy(t *testing.T) {
 	for name, want := range map[string]LegacyPrivate{
-		memberLegacyNamespace:  {Namespace: "x"},
-		memberLegacySecret:     {SecretName: "x"},
-		memberLegacyAccount:    {ServiceAccountName: "x"},
-		memberLegacyAccountUID: {ServiceAccountUID: "x"},
+		"kubernetes.io/serviceaccount/namespace":            {Namespace: "x"},
+		"kubernetes.io/serviceaccount/secret.name":          {SecretName: "x"},
+		"kubernetes.io/serviceaccount/service-account.name": {ServiceAccountName: "x"},
+		"kubernetes.io/serviceaccount/service-account.uid":  {ServiceAccountUID: "x"},
 	} {
 		payload := []byte(`{"` + name + `":"x"}`)
 		if c, err := Parse(payload); err != nil || c.Legacy == nil || *c.Legacy != want {

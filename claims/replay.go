@@ -1,13 +1,13 @@
 package claims
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"math"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nodeattest/nodeattest/refusal"
@@ -44,10 +44,6 @@ type ReplayCache interface {
 // told otherwise.
 const DefaultMaxReplayEntries = 1_000_000
 
-// replayShards is how many locks share the work. It is a power of two, far above the
-// number of cores that present tokens at one instant.
-const replayShards = 64
-
 // replayKey is the first half of a SHA-256. An issuer would have to sign 2^64 tokens
 // until two of them met.
 type replayKey [16]byte
@@ -59,26 +55,19 @@ type replayKey [16]byte
 // It holds at most the configured number of entries, of at most 64 bytes each (24 bytes
 // and the slack of Go's maps; the length of a token's ID makes no difference). Where they
 // are all alive it refuses new ones with [CheckReplayFull] and [ErrRetry]: it never drops
-// one that is alive. It is safe for concurrent use, and its locks are split, so that
-// cores do not wait for each other.
+// one that is alive. It is safe for concurrent use.
 //
 // A clock that is set forward and back again opens no window: of a token that ends no later
 // than an entry that was dropped, nobody can say whether it was presented, and it is
 // refused.
 type MemoryReplayCache struct {
-	most  int64
-	now   func() time.Time
-	count atomic.Int64 // entries in all shards
-	swept atomic.Int64 // the Unix second of the last sweep
+	most int
+	now  func() time.Time
 
-	shards [replayShards]replayShard
-}
-
-type replayShard struct {
 	mu      sync.Mutex
 	entries map[replayKey]int64 // the Unix second through which the entry lives
 	dropped int64               // the latest such second of an entry that was dropped
-	_       [40]byte            // the next lock stands in another cache line
+	swept   int64               // the Unix second of the last sweep
 }
 
 // MemoryReplayOptions are the choices for [NewMemoryReplayCache]. Each zero field is a
@@ -95,21 +84,13 @@ type MemoryReplayOptions struct {
 // NewMemoryReplayCache returns an empty cache. A negative MaxEntries is an error with
 // [refusal.CheckConfig].
 func NewMemoryReplayCache(opts MemoryReplayOptions) (*MemoryReplayCache, error) {
-	c := &MemoryReplayCache{most: int64(opts.MaxEntries), now: opts.Now}
-	if c.now == nil {
-		c.now = time.Now
+	if opts.MaxEntries < 0 {
+		return nil, refusal.Config("MaxEntries", strconv.Itoa(opts.MaxEntries), "a positive number, or 0 for the default")
 	}
-	if c.most < 0 {
-		return nil, refusal.Config("MaxEntries", strconv.FormatInt(c.most, 10), "a positive number, or 0 for the default")
-	}
-	if c.most == 0 {
-		c.most = DefaultMaxReplayEntries
-	}
-	for i := range c.shards {
-		c.shards[i].entries = make(map[replayKey]int64)
-		c.shards[i].dropped = math.MinInt64
-	}
-	return c, nil
+	return &MemoryReplayCache{
+		most: cmp.Or(opts.MaxEntries, DefaultMaxReplayEntries), now: clock(opts.Now),
+		entries: make(map[replayKey]int64), dropped: math.MinInt64, swept: math.MinInt64,
+	}, nil
 }
 
 // Use implements [ReplayCache]. An empty issuer or ID is refused with [CheckReplay]: it
@@ -125,69 +106,49 @@ func (c *MemoryReplayCache) Use(ctx context.Context, issuer, id string, until ti
 	if issuer == "" || id == "" {
 		return &Error{Check: CheckReplay, Got: "a token without issuer or ID", Want: "both"}
 	}
-	key := makeReplayKey(issuer, id)
-	shard := &c.shards[int(key[0])%replayShards]
 	now := c.now().Unix()
 	if until.Unix() < now {
 		return &Error{Check: CheckReplay, Got: "ID " + refusal.Text(id) + ", whose end has passed", Want: "a token that is still good"}
 	}
-	known, kept := c.add(shard, key, now, until.Unix())
-	if !known && !kept && c.sweep(now) {
-		known, kept = c.add(shard, key, now, until.Unix())
+	key := makeReplayKey(issuer, id)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	last, found := c.entries[key]
+	if !found && len(c.entries) >= c.most {
+		c.sweep(now)
 	}
 	switch {
-	case known:
+	case found && last >= now, !found && until.Unix() <= c.dropped:
 		return &Error{Check: CheckReplay, Got: "ID " + refusal.Text(id) + ", presented before or dropped since", Want: "a token that was not presented before"}
-	case !kept:
-		return &Error{Check: CheckReplayFull, Got: strconv.FormatInt(c.most, 10) + " live entries", Want: "room for one more", Err: ErrRetry}
+	case !found && len(c.entries) >= c.most:
+		return &Error{Check: CheckReplayFull, Got: strconv.Itoa(c.most) + " live entries", Want: "room for one more", Err: ErrRetry}
 	}
+	c.entries[key] = until.Unix()
 	return nil
 }
 
-// add reports whether the key is known and alive, or may have been before it was dropped,
-// and where neither is so whether it was kept, for which there must be room.
-func (c *MemoryReplayCache) add(shard *replayShard, key replayKey, now, until int64) (known, kept bool) {
-	shard.mu.Lock()
-	defer shard.mu.Unlock()
-	last, found := shard.entries[key]
-	if found && last >= now || !found && until <= shard.dropped {
-		return true, false
+// sweep drops the entries whose end has passed. Ends are whole seconds, so that a second
+// sweep within one would find nothing.
+func (c *MemoryReplayCache) sweep(now int64) {
+	if c.swept == now {
+		return
 	}
-	if !found && c.count.Add(1) > c.most {
-		c.count.Add(-1)
-		return false, false
-	}
-	shard.entries[key] = until
-	return false, true
-}
-
-// sweep drops the entries whose end has passed and reports whether that was worth trying:
-// ends are whole seconds, so that a second sweep within one finds nothing.
-func (c *MemoryReplayCache) sweep(now int64) bool {
-	if c.swept.Swap(now) == now {
-		return false
-	}
-	for i := range c.shards {
-		c.shards[i].drop(now, &c.count)
-	}
-	return true
-}
-
-func (s *replayShard) drop(now int64, count *atomic.Int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for key, last := range s.entries {
+	c.swept = now
+	for key, last := range c.entries {
 		if last < now {
-			s.dropped = max(s.dropped, last)
-			delete(s.entries, key)
-			count.Add(-1)
+			c.dropped = max(c.dropped, last)
+			delete(c.entries, key)
 		}
 	}
 }
 
 // Len returns how many entries are held, those among them that have ended and were not
 // dropped yet. It never exceeds MaxEntries.
-func (c *MemoryReplayCache) Len() int { return int(min(c.count.Load(), c.most)) }
+func (c *MemoryReplayCache) Len() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.entries)
+}
 
 // makeReplayKey digests both strings, the first with its length so that they cannot be
 // confused.

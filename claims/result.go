@@ -1,6 +1,10 @@
 package claims
 
-import "github.com/nodeattest/nodeattest/jws"
+import (
+	"cmp"
+
+	"github.com/nodeattest/nodeattest/jws"
+)
 
 // The keys of a user's extra, as kube-apiserver sets them for a service account
 // (k8s.io/apiserver, authentication/serviceaccount/util.go).
@@ -84,26 +88,21 @@ func (r *Result) Extra() map[string][]string {
 	if r.Legacy {
 		return nil
 	}
-	var extra map[string][]string
-	set := func(key, value string) {
-		if extra == nil {
-			extra = make(map[string][]string, 5)
-		}
-		extra[key] = []string{value}
-	}
 	k := &r.Claims.Kubernetes
-	if k.Pod != nil && k.Pod.Name != "" && k.Pod.UID != "" {
-		set(ExtraPodName, k.Pod.Name)
-		set(ExtraPodUID, k.Pod.UID)
-	}
-	if id := r.Claims.CredentialID(); id != "" {
-		set(ExtraCredentialID, id)
-	}
-	if k.Node != nil && k.Node.Name != "" {
-		set(ExtraNodeName, k.Node.Name)
-		if k.Node.UID != "" {
-			set(ExtraNodeUID, k.Node.UID)
+	pod, node := cmp.Or(k.Pod, &Ref{}), cmp.Or(k.Node, &Ref{})
+	extra := map[string][]string{}
+	set := func(key, value string, there bool) {
+		if there && value != "" {
+			extra[key] = []string{value}
 		}
+	}
+	set(ExtraPodName, pod.Name, pod.UID != "")
+	set(ExtraPodUID, pod.UID, pod.Name != "")
+	set(ExtraCredentialID, r.Claims.CredentialID(), true)
+	set(ExtraNodeName, node.Name, true)
+	set(ExtraNodeUID, node.UID, node.Name != "")
+	if len(extra) == 0 {
+		return nil
 	}
 	return extra
 }

@@ -1,6 +1,7 @@
 package claims
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -101,9 +102,7 @@ func NewValidator(config ValidatorConfig) (*Validator, error) {
 	case !config.Node.isZero() && config.InsecureSkipObjects:
 		return nil, refusal.Config("Node", "with InsecureSkipObjects", "Objects that have Nodes")
 	}
-	if config.Now == nil {
-		config.Now = time.Now
-	}
+	config.Now = clock(config.Now)
 	v := &Validator{}
 	if !config.InsecureSkipObjects {
 		fresh := FreshObjects{From: config.Objects, MaxStaleness: config.MaxStaleness, Now: config.Now}
@@ -112,20 +111,11 @@ func NewValidator(config ValidatorConfig) (*Validator, error) {
 		}
 		v.objects = fresh
 	}
-	if !config.Node.isZero() {
-		if err := config.Node.ready(); err != nil {
-			return nil, err
-		}
+	if err := config.Node.ready(); err != nil && !config.Node.isZero() {
+		return nil, err
 	}
-	if config.MaxLifetime == 0 {
-		config.MaxLifetime = DefaultMaxLifetime
-	}
-	switch {
-	case config.Leeway == 0:
-		config.Leeway = DefaultLeeway
-	case config.Leeway < 0:
-		config.Leeway = 0
-	}
+	config.MaxLifetime = cmp.Or(config.MaxLifetime, DefaultMaxLifetime)
+	config.Leeway = max(cmp.Or(config.Leeway, DefaultLeeway), 0)
 	config.Audiences = slices.Clone(config.Audiences)
 	v.c = config
 	return v, nil
@@ -135,10 +125,10 @@ func NewValidator(config ValidatorConfig) (*Validator, error) {
 // is used up.
 func (v *Validator) Validate(ctx context.Context, token string) (*Result, error) {
 	r, _, err := v.check(ctx, token)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = v.use(ctx, r)
 	}
-	if err := v.use(ctx, r); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -161,10 +151,10 @@ func (v *Validator) ValidateOnNode(ctx context.Context, token string, node *Atte
 		return nil, nil, err
 	}
 	facts, err := v.c.Node.compare(ctx, claim, node, object, v.c.Now())
-	if err != nil {
-		return nil, nil, err
+	if err == nil {
+		err = v.use(ctx, r)
 	}
-	if err := v.use(ctx, r); err != nil {
+	if err != nil {
 		return nil, nil, err
 	}
 	return r, facts, nil
@@ -184,18 +174,16 @@ func (v *Validator) check(ctx context.Context, token string) (*Result, *Node, er
 	if len(both) == 0 {
 		return nil, nil, &Error{Check: CheckAudience, Got: refusal.Quotes(c.Audiences), Want: refusal.Quotes(v.c.Audiences)}
 	}
-	if err := checkConsistent(c); err != nil {
-		return nil, nil, err
-	}
 	now := v.c.Now()
-	if err := v.checkTimes(c, now); err != nil {
+	if err := cmp.Or(checkConsistent(c), v.checkTimes(c, now)); err != nil {
 		return nil, nil, err
 	}
 	var node *Node
 	if v.objects != nil {
-		if node, err = v.checkObjects(ctx, &c.Kubernetes, now.Add(-v.c.Leeway)); err != nil {
-			return nil, nil, err
-		}
+		node, err = v.checkObjects(ctx, &c.Kubernetes, now.Add(-v.c.Leeway))
+	}
+	if err != nil {
+		return nil, nil, err
 	}
 	return &Result{Claims: c, Audiences: both, Key: key, validated: true}, node, nil
 }
@@ -224,12 +212,10 @@ func (v *Validator) verify(ctx context.Context, token string) (*Claims, *jws.Key
 
 // checkHeader looks at what costs nothing to look at: the header and, unverified, "iss".
 func (v *Validator) checkHeader(t *jws.Token) (*Claims, error) {
-	switch typ := t.Type(); typ {
-	case "", "JWT":
-	default:
+	switch typ := t.Type(); {
+	case typ != "" && typ != "JWT":
 		return nil, &Error{Check: CheckTokenType, Got: "typ " + refusal.Text(typ), Want: "JWT or none"}
-	}
-	if t.KeyID() == "" {
+	case t.KeyID() == "":
 		return nil, &Error{Check: CheckNoKey, Got: "no key ID", Want: "one of the key set"}
 	}
 	c, err := Parse(t.UnverifiedPayload())
@@ -248,13 +234,12 @@ func (v *Validator) use(ctx context.Context, r *Result) error {
 		return nil
 	}
 	until := endOf(r.Claims).Time().Add(v.c.Leeway)
-	err := v.c.Replay.Use(ctx, r.Claims.Issuer, r.Claims.ID, until)
-	if err == nil {
-		// Getters and the cache took their time: an entry may have ended since.
-		return v.checkTimes(r.Claims, v.c.Now())
-	}
-	if errors.Is(err, CheckReplay) {
+	switch err := v.c.Replay.Use(ctx, r.Claims.Issuer, r.Claims.ID, until); {
+	case errors.Is(err, CheckReplay):
 		return err
+	case err != nil:
+		return retry("the replay cache", err)
 	}
-	return retry("the replay cache", err)
+	// Getters and the cache took their time: an entry may have ended since.
+	return v.checkTimes(r.Claims, v.c.Now())
 }

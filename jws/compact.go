@@ -171,7 +171,7 @@ func VerifyToken(ctx context.Context, t *Token, keys KeySet) (*Verified, error) 
 		if key == nil || key.algorithm != c.algorithm {
 			continue
 		}
-		if refused = key.verifyContent(c); refused == nil {
+		if refused = key.Verify(t); refused == nil {
 			return &Verified{Token: t, Payload: c.payload, Key: key}, nil
 		}
 	}

@@ -55,9 +55,7 @@ func NewDetached(payload []byte) (*Detached, error) {
 	if len(payload) > MaxPayloadSize {
 		return nil, &Error{Check: CheckPayloadSize, Got: bytesText(len(payload)), Want: "at most " + bytesText(MaxPayloadSize)}
 	}
-	encoded := make([]byte, encoding.EncodedLen(len(payload)))
-	encoding.Encode(encoded, payload)
-	return &Detached{encoded: encoded}, nil
+	return &Detached{encoded: encoding.AppendEncode(nil, payload)}, nil
 }
 
 // Sign is [SignDetached] for this payload.
@@ -118,7 +116,7 @@ func explain(signature, keyID string) error {
 		return &Error{Check: CheckAlgorithm, Got: string(h.algorithm), Want: string(HS256)}
 	case h.keyID != keyID:
 		return &Error{Check: CheckKeyID, Got: h.keyID, Want: keyID}
-	case encoded != string(encodeHeader(HS256, keyID, "")):
+	case encoded != string(appendHeader(nil, HS256, keyID, "")):
 		return &Error{Check: CheckHeader, Got: string(text), Want: "the members alg and kid alone, in this order and without space"}
 	case len(mac) != macLength:
 		return &Error{Check: CheckSignatureSize, Got: bytesText(len(mac)) + " of base64url", Want: bytesText(macLength)}

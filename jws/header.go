@@ -96,11 +96,6 @@ func appendHeader(b []byte, algorithm Algorithm, keyID, typ string) []byte {
 	return encoding.AppendEncode(b, append(text, '}'))
 }
 
-// encodeHeader returns what appendHeader appends.
-func encodeHeader(algorithm Algorithm, keyID, typ string) []byte {
-	return appendHeader(nil, algorithm, keyID, typ)
-}
-
 // appendString appends the JSON string of s as encoding/json writes it.
 func appendString(b []byte, s string) []byte {
 	for i := range len(s) {

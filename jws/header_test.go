@@ -129,7 +129,7 @@ func TestEncodeHeader(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			text := encodeHeader(ES256, keyID, typ)
+			text := appendHeader(nil, ES256, keyID, typ)
 			if got, err := base64.RawURLEncoding.DecodeString(string(text)); err != nil || string(got) != string(want) {
 				t.Errorf("got %s, want %s (%v)", got, want, err)
 			}
@@ -152,4 +152,31 @@ func TestCheckKeyID(t *testing.T) {
 			refusedFor(t, keyID, err, CheckKeyID)
 		}
 	}
+}
+
+// FuzzParseHeader: what is accepted, encoding/json reads as the same.
+func FuzzParseHeader(f *testing.F) {
+	for _, text := range []string{`{"alg":"ES256","kid":"k","typ":"JWT"}`, `{"ALG":"ES256"}`, `{"alg":"\u0045S256","x":[{}]}`, `{"alg":"x","crit":[]}`} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		h, err := parseHeader(text)
+		if err != nil {
+			return
+		}
+		var naive map[string]any
+		if err := json.Unmarshal(text, &naive); err != nil {
+			t.Fatalf("%q: %v", text, err)
+		}
+		for name, got := range map[string]string{"alg": string(h.algorithm), "kid": h.keyID, "typ": h.typ} {
+			if want, _ := naive[name].(string); got != want {
+				t.Errorf("%q: %s is %q, want %q", text, name, got, want)
+			}
+		}
+		for _, name := range []string{"crit", "b64", "jwk", "x5c"} {
+			if _, ok := naive[name]; ok {
+				t.Errorf("%q was accepted", text)
+			}
+		}
+	})
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/ed25519"
 	"crypto/elliptic"
 	"crypto/rsa"
+	"encoding/json"
 	"fmt"
 	"math/big"
 	"slices"
@@ -179,11 +180,11 @@ func (j *jwk) rsa() (crypto.PublicKey, error) {
 
 // ecdsa reads the public key of RFC 7518, section 6.2.1.
 func (j *jwk) ecdsa() (crypto.PublicKey, error) {
-	curve := namedCurve(string(j.curve))
-	if curve == nil {
+	i := slices.IndexFunc(curves, func(c elliptic.Curve) bool { return c.Params().Name == string(j.curve) })
+	if i < 0 {
 		return nil, j.otherCurve("P-256, P-384 or P-521")
 	}
-	size := coordinateSize(curve)
+	size := coordinateSize(curves[i])
 	x, err := j.octets("x", j.x, size)
 	if err != nil {
 		return nil, err
@@ -192,7 +193,7 @@ func (j *jwk) ecdsa() (crypto.PublicKey, error) {
 	if err != nil {
 		return nil, err
 	}
-	public, err := ecdsa.ParseUncompressedPublicKey(curve, slices.Concat([]byte{4}, x, y))
+	public, err := ecdsa.ParseUncompressedPublicKey(curves[i], slices.Concat([]byte{4}, x, y))
 	if err != nil {
 		return nil, &Error{Check: CheckKey, Got: "a point off its curve", Want: "one on " + string(j.curve), Err: err}
 	}
@@ -245,16 +246,17 @@ func (j *jwk) integer(name string, text []byte, size int) ([]byte, error) {
 	return octets, nil
 }
 
-func namedCurve(name string) elliptic.Curve {
-	switch name {
-	case "P-256":
-		return elliptic.P256()
-	case "P-384":
-		return elliptic.P384()
-	case "P-521":
-		return elliptic.P521()
-	}
-	return nil
+// writtenJWK has the members of a JWK as kube-apiserver writes them, in its order.
+type writtenJWK struct {
+	Use       string    `json:"use"`
+	KeyType   string    `json:"kty"`
+	KeyID     string    `json:"kid"`
+	Curve     string    `json:"crv,omitempty"`
+	Algorithm Algorithm `json:"alg"`
+	X         string    `json:"x,omitempty"`
+	Y         string    `json:"y,omitempty"`
+	N         string    `json:"n,omitempty"`
+	E         string    `json:"e,omitempty"`
 }
 
 // MarshalJSON returns the key as a JWK, byte for byte as kube-apiserver serves it: use,
@@ -264,45 +266,21 @@ func (k *Key) MarshalJSON() ([]byte, error) {
 	if k == nil || k.public == nil {
 		return nil, &Error{Check: CheckKey, Got: "no key"}
 	}
-	keyType, curve := "RSA", ""
-	switch public := k.public.(type) {
-	case *ecdsa.PublicKey:
-		keyType, curve = "EC", public.Params().Name
-	case ed25519.PublicKey:
-		keyType, curve = "OKP", "Ed25519"
-	}
-	b := append([]byte(`{"use":"sig","kty":"`), keyType...)
-	b = appendString(append(b, `","kid":`...), k.keyID)
-	if curve != "" {
-		b = appendMember(b, "crv", curve)
-	}
-	b = appendMember(b, "alg", string(k.algorithm))
+	j := writtenJWK{Use: "sig", KeyID: k.keyID, Algorithm: k.algorithm}
 	switch public := k.public.(type) {
 	case *rsa.PublicKey:
-		b = appendOctets(b, "n", public.N.Bytes())
-		b = appendOctets(b, "e", big.NewInt(int64(public.E)).Bytes())
+		j.KeyType, j.N = "RSA", encoding.EncodeToString(public.N.Bytes())
+		j.E = encoding.EncodeToString(big.NewInt(int64(public.E)).Bytes())
 	case *ecdsa.PublicKey:
 		point, err := public.Bytes()
 		if err != nil {
 			return nil, &Error{Check: CheckKey, Got: "a point off its curve", Err: err}
 		}
-		size := coordinateSize(public.Curve)
-		b = appendOctets(b, "x", point[1:1+size])
-		b = appendOctets(b, "y", point[1+size:])
+		end := 1 + coordinateSize(public.Curve)
+		j.KeyType, j.Curve = "EC", public.Params().Name
+		j.X, j.Y = encoding.EncodeToString(point[1:end]), encoding.EncodeToString(point[end:])
 	case ed25519.PublicKey:
-		b = appendOctets(b, "x", public)
+		j.KeyType, j.Curve, j.X = "OKP", "Ed25519", encoding.EncodeToString(public)
 	}
-	return append(b, '}'), nil
-}
-
-// appendMember appends a member whose name and value need no escapes.
-func appendMember(b []byte, name, value string) []byte {
-	b = append(append(b, `,"`...), name...)
-	b = append(append(b, `":"`...), value...)
-	return append(b, '"')
-}
-
-// appendOctets appends a member whose value is bytes in base64url.
-func appendOctets(b []byte, name string, octets []byte) []byte {
-	return appendMember(b, name, encoding.EncodeToString(octets))
+	return json.Marshal(j)
 }

@@ -23,11 +23,8 @@ func ParseJWKS(data []byte) ([]*Key, error) {
 	}
 	var entries []*jwk
 	found := false
-	r := strictjson.NewReader(data)
-	err := r.Object(func(name []byte) error {
-		if string(name) != "keys" {
-			return r.Skip() // in another case too: then keys is missing, or a name there twice
-		}
+	// In another case keys is skipped: then it is missing, or a name there twice.
+	members := strictjson.Members{"keys": func(r *strictjson.Reader) error {
 		found = true
 		return r.Array(func() error {
 			if len(entries) == MaxJWKSKeys {
@@ -37,10 +34,8 @@ func ParseJWKS(data []byte) ([]*Key, error) {
 			entries = append(entries, j)
 			return err
 		})
-	})
-	if err == nil {
-		err = r.End()
-	}
+	}}
+	err := members.Parse(data)
 	if err == nil && !found {
 		err = &Error{Check: CheckKeySet, Got: "no member keys"}
 	}

@@ -95,8 +95,8 @@ func checkPublic(public crypto.PublicKey) (crypto.PublicKey, []Algorithm, error)
 		}
 		return &rsa.PublicKey{N: new(big.Int).Set(p.N), E: p.E}, []Algorithm{RS256, RS384, RS512, PS256, PS384, PS512}, nil
 	case *ecdsa.PublicKey:
-		algorithm := curveAlgorithm(p.Curve)
-		if algorithm == "" {
+		i := slices.Index(curves, p.Curve)
+		if i < 0 {
 			return nil, nil, &Error{Check: CheckKeyType, Got: "another curve", Want: "P-256, P-384 or P-521"}
 		}
 		point, _ := p.Bytes() // nothing for a point off its curve
@@ -104,7 +104,7 @@ func checkPublic(public crypto.PublicKey) (crypto.PublicKey, []Algorithm, error)
 		if err != nil {
 			return nil, nil, &Error{Check: CheckKey, Got: "a point off its curve", Err: err}
 		}
-		return own, []Algorithm{algorithm}, nil
+		return own, curveAlgorithms[i : i+1], nil
 	case ed25519.PublicKey:
 		if len(p) != ed25519.PublicKeySize {
 			return nil, nil, &Error{Check: CheckKey, Got: bytesText(len(p)) + " of Ed25519 key", Want: bytesText(ed25519.PublicKeySize)}
@@ -129,18 +129,11 @@ func checkRSA(modulus *big.Int, exponent int) error {
 	return nil
 }
 
-// curveAlgorithm returns the algorithm of a curve, or "" for one that has none here.
-func curveAlgorithm(curve elliptic.Curve) Algorithm {
-	switch curve {
-	case elliptic.P256():
-		return ES256
-	case elliptic.P384():
-		return ES384
-	case elliptic.P521():
-		return ES512
-	}
-	return ""
-}
+// The curves of ECDSA keys, and the one algorithm of each (RFC 7518, section 3.4).
+var (
+	curves          = []elliptic.Curve{elliptic.P256(), elliptic.P384(), elliptic.P521()}
+	curveAlgorithms = []Algorithm{ES256, ES384, ES512}
+)
 
 // whole reports whether no part of a key is nil. Keys of other types are whole.
 func whole(public crypto.PublicKey) bool {
@@ -198,15 +191,13 @@ const (
 )
 
 // asymmetricAlgorithms are those with which this package verifies tokens.
-var asymmetricAlgorithms = [...]Algorithm{RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, ES512, EdDSA}
+var asymmetricAlgorithms = []Algorithm{RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, ES512, EdDSA}
 
 // asymmetric returns the algorithm of that name, or "" if this package verifies no
 // tokens with it. The result shares no memory with name.
 func asymmetric(name string) Algorithm {
-	for _, a := range asymmetricAlgorithms {
-		if string(a) == name {
-			return a
-		}
+	if i := slices.Index(asymmetricAlgorithms, Algorithm(name)); i >= 0 {
+		return asymmetricAlgorithms[i]
 	}
 	return ""
 }

@@ -14,9 +14,8 @@ import (
 //
 // The errors are [CheckForm] for a zero token, [CheckKey] for a zero key,
 // [CheckAlgorithm], [CheckKeyID], [CheckSignatureSize] and [CheckSignature].
-func (k *Key) Verify(t *Token) error { return k.verifyContent(t.read()) }
-
-func (k *Key) verifyContent(t tokenContent) error {
+func (k *Key) Verify(token *Token) error {
+	t := token.read()
 	switch {
 	case k == nil || k.public == nil:
 		return &Error{Check: CheckKey, Got: "no key"}
@@ -57,14 +56,14 @@ func (k *Key) verifyRSA(public *rsa.PublicKey, signed, signature []byte) bool {
 	var sum [sha512.Size]byte
 	hash := k.algorithm.hash()
 	hashed := digest(sum[:0], hash, signed)
-	switch k.algorithm {
-	case RS256, RS384, RS512:
-		return rsa.VerifyPKCS1v15(public, hash, hashed, signature) == nil
-	case PS256, PS384, PS512:
+	if k.algorithm.pss() {
 		return rsa.VerifyPSS(public, hash, hashed, signature, &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash}) == nil
 	}
-	return false
+	return rsa.VerifyPKCS1v15(public, hash, hashed, signature) == nil
 }
+
+// pss reports whether the algorithm of an RSA key is RSASSA-PSS.
+func (a Algorithm) pss() bool { return a == PS256 || a == PS384 || a == PS512 }
 
 // signatureSize is the length in bytes of the key's signatures (RFC 7518, sections 3.3
 // to 3.5; RFC 8037, section 3.1).
@@ -101,31 +100,25 @@ const maxDERSignature = 3 + 2*(2+66)
 // appendDER appends the DER form of an ECDSA signature whose halves are r and s (RFC
 // 3279, section 2.2.3).
 func appendDER(b, signature []byte) []byte {
+	var content [maxDERSignature]byte
 	half := len(signature) / 2
-	r, s := unsigned(signature[:half]), unsigned(signature[half:])
-	content := 4 + len(r) + sign(r) + len(s) + sign(s)
+	numbers := appendInteger(appendInteger(content[:0], signature[:half]), signature[half:])
 	b = append(b, 0x30)
-	if content > 127 {
+	if len(numbers) > 127 {
 		b = append(b, 0x81)
 	}
-	b = append(b, byte(content))
-	for _, n := range [][]byte{r, s} {
-		b = append(b, 0x02, byte(len(n)+sign(n)))
-		if sign(n) == 1 {
-			b = append(b, 0)
-		}
-		b = append(b, n...)
-	}
-	return b
+	return append(append(b, byte(len(numbers))), numbers...)
 }
 
-// unsigned removes leading zeros; zero itself keeps one.
-func unsigned(n []byte) []byte {
-	for len(n) > 1 && n[0] == 0 {
-		n = n[1:]
+// appendInteger appends the INTEGER of a number of less than 127 bytes, which is positive:
+// one zero byte is before its first bit if that is set, and none else.
+func appendInteger(b, number []byte) []byte {
+	start := len(b) + 2
+	b = append(append(b, 0x02, 0, 0), number...)
+	content := b[start:]
+	for len(content) > 1 && content[0] == 0 && content[1] < 0x80 {
+		content = content[1:]
 	}
-	return n
+	b[start-1] = byte(len(content))
+	return append(b[:start], content...)
 }
-
-// sign is the number of zeros that DER needs before n so that it is not negative.
-func sign(n []byte) int { return int(n[0] >> 7) }

@@ -136,7 +136,7 @@ type RemoteConfig struct {
 // [NewRemoteKeySet] makes one; every call on the zero value fails with [refusal.CheckConfig].
 type RemoteKeySet struct {
 	config RemoteConfig
-	source keySource
+	hosts  hosts
 	ctx    context.Context // of the fetches; ended by Close
 	cancel context.CancelFunc
 	owned  sync.WaitGroup // the fetch under way
@@ -181,11 +181,10 @@ func NewRemoteKeySet(config RemoteConfig) (*RemoteKeySet, error) {
 	if err := config.complete(); err != nil {
 		return nil, err
 	}
-	source, err := newKeySource(&config)
-	if err != nil {
+	s := &RemoteKeySet{config: config, unknown: make(map[string]time.Time)}
+	if err := s.prepare(); err != nil {
 		return nil, err
 	}
-	s := &RemoteKeySet{config: config, source: source, unknown: make(map[string]time.Time)}
 	s.waiting = make(chan struct{}, config.MaxWaiting)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s, nil
@@ -242,7 +241,7 @@ func setDefault[T time.Duration | int](name string, value *T, fallback, most T) 
 // made refuses a set that NewRemoteKeySet did not make.
 func (s *RemoteKeySet) made() error {
 	if s == nil || s.cancel == nil {
-		return &Error{Check: refusal.CheckConfig, Got: "no key set", Want: "one that NewRemoteKeySet made"}
+		return refusal.Config("key set", "", "one that NewRemoteKeySet made")
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package jws
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,33 +21,16 @@ import (
 // maxRedirects is how many redirects one request follows.
 const maxRedirects = 5
 
-// A keySource fetches a key set.
-type keySource struct {
-	client  *http.Client
-	issuer  string // empty: keySet is the URL
-	keySet  string
-	hosts   hosts
-	maxSize int
-	maxKeys int
-	other   func(context.Context) ([]*Key, time.Duration, error) // in place of HTTPS; nil for none
-}
-
-// newKeySource takes what it needs from a complete configuration. The caller's client
-// is copied, so that its redirects can be restricted without changing it.
-func newKeySource(config *RemoteConfig) (keySource, error) {
-	allowed, err := allowedHosts(config)
-	if err != nil || config.Fetch != nil {
-		return keySource{other: config.Fetch, maxKeys: config.MaxKeys}, err
+// prepare takes the hosts from a complete configuration. The caller's client is copied, so
+// that its redirects can be restricted without changing it.
+func (s *RemoteKeySet) prepare() (err error) {
+	if s.hosts, err = allowedHosts(&s.config); err != nil || s.config.Fetch != nil {
+		return err
 	}
-	source := keySource{
-		issuer: config.Issuer, keySet: config.JWKSURL, hosts: allowed,
-		maxSize: config.MaxSize, maxKeys: config.MaxKeys,
-	}
-	client := *config.Client
-	source.client = &client
+	client := *s.config.Client
 	callers := client.CheckRedirect
 	client.CheckRedirect = func(next *http.Request, via []*http.Request) error {
-		if err := allowed.check(CheckFetch, "a redirect to", next.URL.String()); err != nil {
+		if err := s.hosts.check(CheckFetch, "a redirect to", next.URL.String()); err != nil {
 			return err
 		}
 		if len(via) > maxRedirects {
@@ -57,60 +41,51 @@ func newKeySource(config *RemoteConfig) (keySource, error) {
 		}
 		return nil
 	}
-	return source, nil
+	s.config.Client, s.config.Fetch = &client, s.download
+	return nil
 }
 
-// fetch gets the keys and for how long they may be kept.
-func (s *keySource) fetch(ctx context.Context) (*StaticKeySet, time.Duration, error) {
-	get := s.other
-	if get == nil {
-		get = s.download
-	}
-	keys, age, err := get(ctx)
+// load gets the keys and for how long they may be kept.
+func (s *RemoteKeySet) load(ctx context.Context) (*StaticKeySet, time.Duration, error) {
+	keys, age, err := s.config.Fetch(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
-	if len(keys) > s.maxKeys {
-		return nil, 0, &Error{Check: CheckKeySet, Got: fmt.Sprintf("%d keys", len(keys)), Want: fmt.Sprintf("at most %d", s.maxKeys)}
+	if len(keys) > s.config.MaxKeys {
+		return nil, 0, &Error{Check: CheckKeySet, Got: fmt.Sprintf("%d keys", len(keys)), Want: fmt.Sprintf("at most %d", s.config.MaxKeys)}
 	}
 	set, err := NewStaticKeySet(keys...)
-	if err != nil {
-		return nil, 0, err
-	}
-	return set, age, nil
+	return set, age, err
 }
 
 // download gets the keys over HTTPS.
-func (s *keySource) download(ctx context.Context) ([]*Key, time.Duration, error) {
-	from := s.keySet
-	if s.issuer != "" {
-		data, _, err := s.get(ctx, discoveryURL(s.issuer), MaxDiscoverySize)
+func (s *RemoteKeySet) download(ctx context.Context) ([]*Key, time.Duration, error) {
+	from := s.config.JWKSURL
+	if s.config.Issuer != "" {
+		data, _, err := s.get(ctx, discoveryURL(s.config.Issuer), MaxDiscoverySize)
 		if err != nil {
 			return nil, 0, err
 		}
-		if from, err = parseDiscovery(data, s.issuer, s.hosts); err != nil {
+		if from, err = parseDiscovery(data, s.config.Issuer, s.hosts); err != nil {
 			return nil, 0, err
 		}
 	}
-	data, header, err := s.get(ctx, from, s.maxSize)
+	data, header, err := s.get(ctx, from, s.config.MaxSize)
 	if err != nil {
 		return nil, 0, err
 	}
 	keys, err := ParseJWKS(data)
-	if err != nil {
-		return nil, 0, err
-	}
-	return keys, maxAge(header), nil
+	return keys, maxAge(header), err
 }
 
 // get returns the body, at most limit bytes, and the header of a response.
-func (s *keySource) get(ctx context.Context, from string, limit int) ([]byte, http.Header, error) {
+func (s *RemoteKeySet) get(ctx context.Context, from string, limit int) ([]byte, http.Header, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, from, nil)
 	if err != nil {
 		return nil, nil, &Error{Check: CheckFetch, Err: err}
 	}
 	request.Header.Set("Accept", "application/json, application/jwk-set+json")
-	response, err := s.client.Do(request)
+	response, err := s.config.Client.Do(request)
 	if err != nil {
 		return nil, nil, &Error{Check: CheckFetch, Got: "no response from " + from, Err: withoutURL(err)}
 	}
@@ -156,11 +131,7 @@ func allowedHosts(config *RemoteConfig) (hosts, error) {
 
 // hostPort is the host of an https URL, in lower case, and its port.
 func hostPort(u *url.URL) string {
-	port := u.Port()
-	if port == "" {
-		port = "443"
-	}
-	return net.JoinHostPort(strings.ToLower(u.Hostname()), port)
+	return net.JoinHostPort(strings.ToLower(u.Hostname()), cmp.Or(u.Port(), "443"))
 }
 
 // check refuses a URL as checkURL does, and with [CheckHost] one of another host.
@@ -208,22 +179,8 @@ func discoveryURL(issuer string) string {
 // those of another.
 func parseDiscovery(data []byte, issuer string, allowed hosts) (keySet string, err error) {
 	var named string
-	r := strictjson.NewReader(data)
-	err = r.Object(func(name []byte) (err error) {
-		switch string(name) {
-		case "issuer":
-			named, err = r.String()
-		case "jwks_uri":
-			keySet, err = r.String()
-		default:
-			err = r.Skip()
-		}
-		return err
-	})
-	if err == nil {
-		err = r.End()
-	}
-	if err != nil {
+	members := strictjson.Members{"issuer": strictjson.Into(&named), "jwks_uri": strictjson.Into(&keySet)}
+	if err := members.Parse(data); err != nil {
 		return "", refuse(CheckDiscovery, err)
 	}
 	if named != issuer {

@@ -49,7 +49,7 @@ func (s *RemoteKeySet) ask(keyID string) ([]*Key, *flight, error) {
 	now := s.config.Now()
 	keys := s.lookup(keyID, now)
 	known, fresh := len(keys) > 0, s.fresh(now)
-	if fresh && (known || s.believedUnknown(keyID, now)) {
+	if fresh && (known || now.Before(s.unknown[keyID])) { // the issuer did not have it a short time ago
 		return keys, nil, nil
 	}
 	wait := s.fetchIfDue(now)
@@ -97,11 +97,6 @@ func (s *RemoteKeySet) fresh(now time.Time) bool {
 	return now.Before(s.status.FreshUntil) && !now.Before(s.status.Fetched)
 }
 
-// believedUnknown reports whether the issuer did not have the key ID a short time ago.
-func (s *RemoteKeySet) believedUnknown(keyID string, now time.Time) bool {
-	return now.Before(s.unknown[keyID])
-}
-
 // tried reports whether a stale set is in use: since it went stale, or since the last
 // fetch ended, no more time has passed than the next fetch may take to begin and to end.
 func (s *RemoteKeySet) tried(now time.Time) bool {
@@ -133,7 +128,7 @@ func (s *RemoteKeySet) fetchIfDue(now time.Time) *flight {
 func (s *RemoteKeySet) fetch(f *flight, began time.Time) {
 	ctx, cancel := context.WithTimeout(s.ctx, s.config.Timeout)
 	defer cancel()
-	set, age, err := s.source.fetch(ctx)
+	set, age, err := s.load(ctx)
 
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -66,12 +67,13 @@ type RotatingSigner struct {
 	state  atomic.Pointer[rotation]
 }
 
-// rotation is one state. It never changes.
-type rotation struct {
-	current KeySigner
-	next    KeySigner      // nil if none is on its way
-	from    time.Time      // when next takes over
-	retired []PublishedKey // the latest first
+// A rotation is one state, in the order of [RotatingSigner.Published]. It never changes.
+type rotation []rotating
+
+// A rotating is a key that is published.
+type rotating struct {
+	PublishedKey
+	signer KeySigner // nil for a key that signs no more
 }
 
 // NewRotatingSigner makes a signer that signs with the given key at once. The error is
@@ -80,118 +82,105 @@ func NewRotatingSigner(first KeySigner, config RotationConfig) (*RotatingSigner,
 	if err := checkKeySigner(first); err != nil {
 		return nil, err
 	}
-	return startRotating(&rotation{current: first}, config.Retired, config)
-}
-
-// startRotating makes a signer of a state without retired keys, and these.
-func startRotating(state *rotation, old []PublishedKey, config RotationConfig) (*RotatingSigner, error) {
-	if config.Publish <= 0 || config.Retain <= 0 {
-		return nil, &Error{Check: refusal.CheckConfig,
-			Got: "Publish " + config.Publish.String() + ", Retain " + config.Retain.String(), Want: "both more than 0"}
+	r, err := newRotatingSigner(config)
+	if err != nil {
+		return nil, err
 	}
-	r := &RotatingSigner{publish: config.Publish, retain: config.Retain, now: config.Now}
-	if r.now == nil {
-		r.now = time.Now
-	}
-	for _, o := range old {
+	state := rotation{{PublishedKey{Key: first.Key()}, first}}
+	for _, old := range config.Retired {
 		switch {
-		case o.Key == nil || o.Key.public == nil:
-			return nil, &Error{Check: refusal.CheckConfig, Got: "no key among those that sign no more", Want: "keys"}
-		case o.Until.IsZero() || !o.SignsFrom.IsZero():
-			return nil, &Error{Check: refusal.CheckConfig, Got: "no end of the key " + o.Key.keyID, Want: "when it leaves the key set"}
+		case old.Key == nil || old.Key.public == nil:
+			return nil, refusal.Config("key", "that is nil or zero among Retired", "keys")
+		case old.Until.IsZero() || !old.SignsFrom.IsZero():
+			return nil, refusal.Config("key", old.Key.keyID+" without an end", "when it leaves the key set")
 		}
-		if err := state.checkNew(o.Key); err != nil {
+		if err := state.checkNew(old.Key); err != nil {
 			return nil, err
 		}
-		state.retired = append(state.retired, o)
+		state = append(state, rotating{PublishedKey: old})
 	}
-	r.state.Store(state)
+	r.state.Store(&state)
 	return r, nil
 }
 
-// at returns the state as it is now.
+// newRotatingSigner makes a signer without a state.
+func newRotatingSigner(config RotationConfig) (*RotatingSigner, error) {
+	if config.Publish <= 0 || config.Retain <= 0 {
+		return nil, refusal.Config("Publish", config.Publish.String()+", Retain "+config.Retain.String(), "both more than 0")
+	}
+	if config.Now == nil {
+		config.Now = time.Now
+	}
+	return &RotatingSigner{publish: config.Publish, retain: config.Retain, now: config.Now}, nil
+}
+
+// at returns the state as it is now. It refuses a signer that this package did not make.
 func (r *RotatingSigner) at() (rotation, error) {
-	if err := r.made(); err != nil {
-		return rotation{}, err
+	if r == nil || r.state.Load() == nil {
+		return nil, refusal.Config("signer", "", "one that NewRotatingSigner made")
 	}
 	return r.state.Load().at(r.now(), r.retain), nil
 }
 
-// made refuses a signer that this package did not make.
-func (r *RotatingSigner) made() error {
-	if r == nil || r.state.Load() == nil {
-		return &Error{Check: refusal.CheckConfig, Got: "no signer", Want: "one that NewRotatingSigner made"}
-	}
-	return nil
-}
-
 // checkKeySigner refuses a signer without a key.
 func checkKeySigner(s KeySigner) error {
-	if s == nil {
-		return &Error{Check: refusal.CheckConfig, Got: "no signer"}
-	}
-	if key := s.Key(); key == nil || key.public == nil {
-		return &Error{Check: refusal.CheckConfig, Got: "a signer without a key"}
+	if s == nil || s.Key() == nil || s.Key().public == nil {
+		return refusal.Config("signer", "", "one with a key")
 	}
 	return nil
 }
 
 // checkNew refuses a key whose ID is in use, and one more than fit.
-func (s *rotation) checkNew(key *Key) error {
-	inUse := key.keyID == s.current.Key().keyID || s.next != nil && key.keyID == s.next.Key().keyID
-	for _, old := range s.retired {
-		inUse = inUse || key.keyID == old.Key.keyID
-	}
+func (s rotation) checkNew(key *Key) error {
 	switch {
-	case inUse:
-		return &Error{Check: refusal.CheckConfig, Got: "the key ID " + refusal.Text(key.keyID) + " once more", Want: "one that is not published"}
-	case len(s.retired) >= maxRetired:
-		return &Error{Check: refusal.CheckConfig, Got: "one more key", Want: fmt.Sprintf("at most %d that sign no more", maxRetired)}
+	case s.index(key.keyID) >= 0:
+		return refusal.Config("key ID", refusal.Text(key.keyID)+" once more", "one that is not published")
+	case len(s) > maxRetired:
+		return refusal.Config("keys", "and one more", fmt.Sprintf("at most %d that sign no more", maxRetired))
 	}
 	return nil
+}
+
+// index returns where the key with that ID is, or -1.
+func (s rotation) index(keyID string) int {
+	return slices.IndexFunc(s, func(k rotating) bool { return k.Key.keyID == keyID })
+}
+
+// next returns the key that is to sign next, or nil.
+func (s rotation) next() *rotating {
+	if len(s) < 2 || s[1].SignsFrom.IsZero() {
+		return nil
+	}
+	return &s[1]
+}
+
+// at returns what has become of a state by now.
+func (s rotation) at(now time.Time, retain time.Duration) rotation {
+	s = slices.Clone(s)
+	if next := s.next(); next != nil && !now.Before(next.SignsFrom) {
+		s[0].signer, s[0].Until = nil, next.SignsFrom.Add(retain)
+		next.SignsFrom = time.Time{}
+		s[0], s[1] = s[1], s[0]
+	}
+	return slices.DeleteFunc(s, func(k rotating) bool { return !k.Until.IsZero() && !now.Before(k.Until) })
 }
 
 // Sign signs with the key whose turn it is. Its errors are those of the key's signer,
 // [CheckSignerOutput] if that signed with another key than its own, and [refusal.CheckConfig]
 // for the zero value.
 func (r *RotatingSigner) Sign(ctx context.Context, payload []byte) (*Signature, error) {
-	if err := r.made(); err != nil {
-		return nil, err
-	}
-	signer := r.state.Load().signer(r.now())
-	signature, err := signer.Sign(ctx, payload)
+	state, err := r.at()
 	if err != nil {
 		return nil, err
 	}
-	if signature == nil || !sameKey(signature.Key, signer.Key()) {
-		return nil, &Error{Check: CheckSignerOutput, Got: "a signature with another key", Want: signer.Key().keyID}
+	signature, err := state[0].signer.Sign(ctx, payload)
+	if err != nil {
+		return nil, err
+	}
+	if signature == nil || !sameKey(signature.Key, state[0].Key) {
+		return nil, &Error{Check: CheckSignerOutput, Got: "a signature with another key", Want: state[0].Key.keyID}
 	}
 	return signature, nil
-}
-
-// signer returns the signer whose turn it is.
-func (s *rotation) signer(now time.Time) KeySigner {
-	if s.next != nil && !now.Before(s.from) {
-		return s.next
-	}
-	return s.current
-}
-
-// at returns what has become of a state by now.
-func (s *rotation) at(now time.Time, retain time.Duration) rotation {
-	late := rotation{current: s.current, next: s.next, from: s.from}
-	if s.next != nil && !now.Before(s.from) {
-		late = rotation{current: s.next}
-		if until := s.from.Add(retain); now.Before(until) {
-			late.retired = append(late.retired, PublishedKey{Key: s.current.Key(), Until: until})
-		}
-	}
-	for _, old := range s.retired {
-		if now.Before(old.Until) {
-			late.retired = append(late.retired, old)
-		}
-	}
-	return late
 }
 
 // sameKey reports whether two keys verify the same tokens.
@@ -206,13 +195,14 @@ func sameKey(a, b *Key) bool {
 // Keys returns the key with that ID if it is published, and all published keys where
 // keyID is empty, in the order of Published.
 func (r *RotatingSigner) Keys(_ context.Context, keyID string) ([]*Key, error) {
-	if err := r.made(); err != nil {
+	state, err := r.at()
+	if err != nil {
 		return nil, err
 	}
 	var keys []*Key
-	for _, p := range r.Published() {
-		if keyID == "" || p.Key.keyID == keyID {
-			keys = append(keys, p.Key)
+	for _, k := range state {
+		if keyID == "" || k.Key.keyID == keyID {
+			keys = append(keys, k.Key)
 		}
 	}
 	return keys, nil
@@ -232,7 +222,7 @@ type PublishedKey struct {
 
 // Overlap returns the durations of the signer's configuration: 0 of the zero value.
 func (r *RotatingSigner) Overlap() (publish, retain time.Duration) {
-	if r.made() != nil {
+	if r == nil {
 		return 0, 0
 	}
 	return r.publish, r.retain
@@ -240,18 +230,10 @@ func (r *RotatingSigner) Overlap() (publish, retain time.Duration) {
 
 // Published returns the published keys: the one that signs first, then the next if there
 // is one, then those that sign no more, the latest first. The zero value has none.
-func (r *RotatingSigner) Published() []PublishedKey {
-	state, err := r.at()
-	if err != nil {
-		return nil
-	}
-	keys := make([]PublishedKey, 0, 2+len(state.retired))
-	keys = append(keys, PublishedKey{Key: state.current.Key()})
-	if state.next != nil {
-		keys = append(keys, PublishedKey{Key: state.next.Key(), SignsFrom: state.from})
-	}
-	for _, old := range state.retired {
-		keys = append(keys, PublishedKey{Key: old.Key, Until: old.Until})
+func (r *RotatingSigner) Published() (keys []PublishedKey) {
+	state, _ := r.at()
+	for _, k := range state {
+		keys = append(keys, k.PublishedKey)
 	}
 	return keys
 }
@@ -263,23 +245,33 @@ func (r *RotatingSigner) Rotate(next KeySigner) (signsFrom time.Time, err error)
 	if err := checkKeySigner(next); err != nil {
 		return time.Time{}, err
 	}
-	if err := r.made(); err != nil {
-		return time.Time{}, err
+	err = r.replace(func(state rotation) (rotation, error) {
+		if other := state.next(); other != nil {
+			return nil, refusal.Config("key", refusal.Text(other.Key.keyID)+" on its way",
+				"no other before "+other.SignsFrom.UTC().Format(time.RFC3339))
+		}
+		if err := state.checkNew(next.Key()); err != nil {
+			return nil, err
+		}
+		signsFrom = r.now().Add(r.publish)
+		return slices.Insert(state, 1, rotating{PublishedKey{Key: next.Key(), SignsFrom: signsFrom}, next}), nil
+	})
+	return signsFrom, err
+}
+
+// replace makes a change to the state as it is now, one at a time.
+func (r *RotatingSigner) replace(change func(rotation) (rotation, error)) error {
+	if _, err := r.at(); err != nil {
+		return err
 	}
 	r.change.Lock()
 	defer r.change.Unlock()
-	now := r.now()
-	state := r.state.Load().at(now, r.retain)
-	if state.next != nil {
-		return time.Time{}, &Error{Check: refusal.CheckConfig,
-			Got: refusal.Text(state.next.Key().keyID) + " on its way", Want: "no other before " + state.from.UTC().Format(time.RFC3339)}
+	state, _ := r.at()
+	state, err := change(state)
+	if err == nil {
+		r.state.Store(&state)
 	}
-	if err := state.checkNew(next.Key()); err != nil {
-		return time.Time{}, err
-	}
-	state.next, state.from = next, now.Add(r.publish)
-	r.state.Store(&state)
-	return state.from, nil
+	return err
 }
 
 // Revoke takes a key out of the key set at once, for when it can no longer be trusted:
@@ -289,31 +281,16 @@ func (r *RotatingSigner) Rotate(next KeySigner) (signsFrom time.Time, err error)
 // there is no next one, and for an ID that is not published, the error is [refusal.CheckConfig]
 // and nothing has changed.
 func (r *RotatingSigner) Revoke(keyID string) error {
-	if err := r.made(); err != nil {
-		return err
-	}
-	r.change.Lock()
-	defer r.change.Unlock()
-	state := r.state.Load().at(r.now(), r.retain)
-	if state.current.Key().keyID == keyID {
-		if state.next == nil {
-			return &Error{Check: refusal.CheckConfig, Got: "the only key that signs", Want: "a next one"}
+	return r.replace(func(state rotation) (rotation, error) {
+		i := state.index(keyID)
+		switch {
+		case i < 0:
+			return nil, refusal.Config("key ID", keyID, "one that is published")
+		case i == 0 && state.next() == nil:
+			return nil, refusal.Config("key", "that is the only one that signs", "a next one")
 		}
-		state.current, state.next, state.from = state.next, nil, time.Time{}
-		r.state.Store(&state)
-		return nil
-	}
-	if state.next != nil && state.next.Key().keyID == keyID {
-		state.next, state.from = nil, time.Time{}
-		r.state.Store(&state)
-		return nil
-	}
-	for i, old := range state.retired {
-		if old.Key.keyID == keyID {
-			state.retired = append(state.retired[:i:i], state.retired[i+1:]...)
-			r.state.Store(&state)
-			return nil
-		}
-	}
-	return &Error{Check: refusal.CheckConfig, Got: "the key ID " + keyID, Want: "one that is published"}
+		state = slices.Delete(state, i, i+1)
+		state[0].SignsFrom = time.Time{} // in the place of the one that signed
+		return state, nil
+	})
 }

@@ -3,6 +3,7 @@ package jws
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"time"
 
@@ -15,10 +16,11 @@ import (
 // enough. It is JSON, one text for one state, and holds no private key; but whoever can
 // change it publishes keys of his own, so it belongs where the private keys are.
 func (r *RotatingSigner) State() ([]byte, error) {
-	if err := r.made(); err != nil {
+	state, err := r.at()
+	if err != nil {
 		return nil, err
 	}
-	return marshalState(r.Published())
+	return marshalState(state)
 }
 
 // ResumeRotatingSigner makes a signer that goes on as if the one that wrote the state had
@@ -31,37 +33,32 @@ func (r *RotatingSigner) State() ([]byte, error) {
 // signs is missing, and those of [NewRotatingSigner].
 func ResumeRotatingSigner(state []byte, config RotationConfig, signers ...KeySigner) (*RotatingSigner, error) {
 	if len(config.Retired) > 0 {
-		return nil, &Error{Check: refusal.CheckConfig, Got: "Retired beside a state", Want: "those of the state alone"}
+		return nil, refusal.Config("Retired", "beside a state", "those of the state alone")
 	}
 	for _, s := range signers {
 		if err := checkKeySigner(s); err != nil {
 			return nil, err
 		}
 	}
-	keys, err := parseState(state)
+	stored, err := parseState(state)
 	if err != nil {
 		return nil, err
 	}
-	if config.Now == nil {
-		config.Now = time.Now
+	r, err := newRotatingSigner(config)
+	if err != nil {
+		return nil, err
 	}
-	signing, old := keys[0], keys[1:]
-	var next PublishedKey
-	if len(old) > 0 && !old[0].SignsFrom.IsZero() {
-		next, old = old[0], old[1:]
+	now := stored.at(r.now(), r.retain)
+	if now[0].signer = signerOf(now[0].Key, signers); now[0].signer == nil {
+		return nil, refusal.Config("signer", "of the key that signs", now[0].Key.keyID)
 	}
-	if next.Key != nil && !config.Now().Before(next.SignsFrom) {
-		old = append([]PublishedKey{{Key: signing.Key, Until: next.SignsFrom.Add(config.Retain)}}, old...)
-		signing, next = next, PublishedKey{}
+	if next := now.next(); next != nil {
+		if next.signer = signerOf(next.Key, signers); next.signer == nil {
+			now = slices.Delete(now, 1, 2)
+		}
 	}
-	resumed := &rotation{current: signerOf(signing.Key, signers), next: signerOf(next.Key, signers)}
-	if resumed.current == nil {
-		return nil, &Error{Check: refusal.CheckConfig, Got: "no signer of the key that signs", Want: signing.Key.keyID}
-	}
-	if resumed.next != nil {
-		resumed.from = next.SignsFrom
-	}
-	return startRotating(resumed, old, config)
+	r.state.Store(&now)
+	return r, nil
 }
 
 // signerOf returns the signer with that key, or nil.
@@ -85,7 +82,7 @@ type rotationKey struct {
 	Until     time.Time       `json:"until,omitzero"`
 }
 
-func marshalState(keys []PublishedKey) ([]byte, error) {
+func marshalState(keys rotation) ([]byte, error) {
 	state := rotationState{Keys: make([]rotationKey, 0, len(keys))}
 	for _, k := range keys {
 		text, err := k.Key.MarshalJSON()
@@ -99,7 +96,7 @@ func marshalState(keys []PublishedKey) ([]byte, error) {
 
 // parseState reads what marshalState writes, to the byte: first the key that signs, then
 // the next one if there is one, then those that sign no more.
-func parseState(data []byte) ([]PublishedKey, error) {
+func parseState(data []byte) (rotation, error) {
 	if len(data) > MaxRotationStateSize {
 		return nil, &Error{Check: CheckRotationState, Got: bytesText(len(data)), Want: "at most " + bytesText(MaxRotationStateSize)}
 	}
@@ -110,20 +107,18 @@ func parseState(data []byte) ([]PublishedKey, error) {
 	if len(state.Keys) == 0 || len(state.Keys) > 1+maxRetired {
 		return nil, &Error{Check: CheckRotationState, Got: strconv.Itoa(len(state.Keys)) + " keys", Want: "1 to " + strconv.Itoa(1+maxRetired)}
 	}
-	ids := make(map[string]bool)
-	keys := make([]PublishedKey, 0, len(state.Keys))
+	keys := make(rotation, 0, len(state.Keys))
 	for i, k := range state.Keys {
 		key, err := ParseJWK(k.Key)
 		if err != nil {
 			return nil, &Error{Check: CheckRotationState, Err: err}
 		}
 		signs, isNext := k.SignsFrom.IsZero() && k.Until.IsZero(), !k.SignsFrom.IsZero()
-		if ids[key.keyID] || signs != (i == 0) || isNext && (i != 1 || !k.Until.IsZero()) {
+		if keys.index(key.keyID) >= 0 || signs != (i == 0) || isNext && (i != 1 || !k.Until.IsZero()) {
 			return nil, &Error{Check: CheckRotationState, Got: "another entry at position " + strconv.Itoa(i),
 				Want: "the key that signs, then the next, then those with an end, each with an ID of its own"}
 		}
-		ids[key.keyID] = true
-		keys = append(keys, PublishedKey{Key: key, SignsFrom: k.SignsFrom, Until: k.Until})
+		keys = append(keys, rotating{PublishedKey: PublishedKey{Key: key, SignsFrom: k.SignsFrom, Until: k.Until}})
 	}
 	if again, err := marshalState(keys); err != nil || !bytes.Equal(again, data) {
 		return nil, &Error{Check: CheckRotationState, Got: "another text", Want: "a state as it was written", Err: err}

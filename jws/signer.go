@@ -8,7 +8,6 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/sha512"
-	"math/big"
 	"strconv"
 
 	"golang.org/x/crypto/cryptobyte"
@@ -40,12 +39,7 @@ type Signature struct {
 // Token puts the token in compact form together (RFC 7515, section 7.1): header, payload
 // and signature. The payload must be the one that was signed.
 func (s *Signature) Token(payload []byte) string {
-	token := make([]byte, 0, len(s.Header)+encoding.EncodedLen(len(payload))+len(s.Value)+2)
-	token = append(token, s.Header...)
-	token = append(token, '.')
-	token = encoding.AppendEncode(token, payload)
-	token = append(token, '.')
-	return string(append(token, s.Value...))
+	return s.Header + "." + encoding.EncodeToString(payload) + "." + s.Value
 }
 
 // TypeJWT is the header member typ of tokens that an external signer of Kubernetes makes
@@ -109,7 +103,7 @@ func NewSigner(private crypto.Signer, options SignerOptions) (*CryptoSigner, err
 	if err != nil {
 		return nil, err
 	}
-	s := &CryptoSigner{private: secret.New(private), key: key, header: encodeHeader(key.algorithm, key.keyID, options.Type)}
+	s := &CryptoSigner{private: secret.New(private), key: key, header: appendHeader(nil, key.algorithm, key.keyID, options.Type)}
 	if !inMemory(private) || options.Concurrent > 0 {
 		s.slots = make(chan struct{}, max(options.Concurrent, 1))
 	}
@@ -202,32 +196,33 @@ func (s *CryptoSigner) ask(ctx context.Context, message []byte) ([]byte, error) 
 // input returns what the private key is to sign, and how.
 func (s *CryptoSigner) input(message []byte) ([]byte, crypto.SignerOpts) {
 	hash := s.key.algorithm.hash()
-	switch s.key.algorithm {
-	case EdDSA:
+	if hash == 0 {
 		return message, hash
-	case PS256, PS384, PS512:
-		return digest(make([]byte, 0, sha512.Size), hash, message), &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash, Hash: hash}
 	}
-	return digest(make([]byte, 0, sha512.Size), hash, message), hash
+	hashed := digest(make([]byte, 0, sha512.Size), hash, message)
+	if s.key.algorithm.pss() {
+		return hashed, &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash, Hash: hash}
+	}
+	return hashed, hash
 }
 
 // fixedWidth turns an ECDSA signature in DER (RFC 3279, section 2.2.3) into its two
 // halves of fixed width (RFC 7518, section 3.4). What is no such DER is returned as it
 // is: either it has that form already, or it will not verify.
 func fixedWidth(der []byte, half int) []byte {
-	var r, s big.Int
+	var r, s []byte
 	input := cryptobyte.String(der)
 	var sequence cryptobyte.String
 	if !input.ReadASN1(&sequence, asn1.SEQUENCE) || !input.Empty() ||
 		!sequence.ReadASN1Integer(&r) || !sequence.ReadASN1Integer(&s) || !sequence.Empty() {
 		return der
 	}
-	if r.Sign() < 0 || s.Sign() < 0 || r.BitLen() > 8*half || s.BitLen() > 8*half {
+	if len(r) > half || len(s) > half {
 		return der
 	}
 	fixed := make([]byte, 2*half)
-	r.FillBytes(fixed[:half])
-	s.FillBytes(fixed[half:])
+	copy(fixed[half-len(r):], r)
+	copy(fixed[2*half-len(s):], s)
 	return fixed
 }
 

@@ -81,29 +81,16 @@ type GCESecurity struct {
 // [CheckGCEInstanceNumber].
 func ParseGCEInstance(value []byte) (*GCEInstance, error) {
 	if len(value) == 0 || len(value) > MaxGCEInstanceSize {
-		return nil, refuse(CheckGCEInstanceSize, strconv.Itoa(len(value))+" bytes", "1 to "+strconv.Itoa(MaxGCEInstanceSize))
+		return nil, errGCEInstanceSize(value)
 	}
 	input := cryptobyte.String(value)
 	var s cryptobyte.String
 	g := &GCEInstance{}
 	if !input.ReadASN1(&s, cryptobyteasn1.SEQUENCE) || !input.Empty() ||
-		!readUTF8(&s, &g.Zone) ||
-		!s.ReadASN1Integer(&g.ProjectNumber) ||
-		!readUTF8(&s, &g.ProjectID) ||
-		!s.ReadASN1Integer(&g.InstanceID) ||
-		!readUTF8(&s, &g.InstanceName) {
+		!readUTF8(&s, &g.Zone) || !s.ReadASN1Integer(&g.ProjectNumber) ||
+		!readUTF8(&s, &g.ProjectID) || !s.ReadASN1Integer(&g.InstanceID) ||
+		!readUTF8(&s, &g.InstanceName) || !readTagged(&s, 0, g.readSecurity) || !s.Empty() {
 		return nil, errGCEInstance()
-	}
-	var security cryptobyte.String
-	var present bool
-	if !s.ReadOptionalASN1(&security, &present, explicitTag(0)) || !s.Empty() {
-		return nil, errGCEInstance()
-	}
-	if present {
-		var ok bool
-		if g.Security, ok = readGCESecurity(security); !ok {
-			return nil, errGCEInstance()
-		}
 	}
 	if err := g.check(); err != nil {
 		return nil, err
@@ -131,13 +118,14 @@ func (g *GCEInstance) Marshal() ([]byte, error) {
 		}
 	})
 	value, err := b.Bytes()
-	if err != nil {
-		return nil, err
-	}
 	if len(value) > MaxGCEInstanceSize {
-		return nil, refuse(CheckGCEInstanceSize, strconv.Itoa(len(value))+" bytes", "1 to "+strconv.Itoa(MaxGCEInstanceSize))
+		return nil, errGCEInstanceSize(value)
 	}
-	return value, nil
+	return value, err
+}
+
+func errGCEInstanceSize(value []byte) error {
+	return refuse(CheckGCEInstanceSize, strconv.Itoa(len(value))+" bytes", "1 to "+strconv.Itoa(MaxGCEInstanceSize))
 }
 
 func errGCEInstance() error { return refuse(CheckGCEInstanceEncoding, "", "a GCEInstance in DER") }
@@ -147,7 +135,8 @@ func (g *GCEInstance) check() error {
 		return refuse(CheckGCEInstanceText, g.Zone+" "+g.ProjectID+" "+g.InstanceName, "a zone, a project and a name")
 	}
 	if g.ProjectNumber == 0 || g.ProjectNumber > maxProjectNumber || g.InstanceID == 0 {
-		return refuse(CheckGCEInstanceNumber, "project "+strconv.FormatUint(g.ProjectNumber, 10)+", instance "+strconv.FormatUint(g.InstanceID, 10), "two numbers, the first of at most 53 bits")
+		got := "project " + strconv.FormatUint(g.ProjectNumber, 10) + ", instance " + strconv.FormatUint(g.InstanceID, 10)
+		return refuse(CheckGCEInstanceNumber, got, "two numbers, the first of at most 53 bits")
 	}
 	if g.Security != nil && !isAscending(cryptobyte.String(g.Security.Rest)) {
 		return errGCEInstance()
@@ -166,36 +155,28 @@ func isLabel(s, other string) bool {
 	return s != ""
 }
 
-// readGCESecurity leaves the further fields to check.
-func readGCESecurity(s cryptobyte.String) (*GCESecurity, bool) {
-	var fields, field cryptobyte.String
+// readSecurity leaves the further fields to check.
+func (g *GCEInstance) readSecurity(s *cryptobyte.String) bool {
+	var fields cryptobyte.String
+	g.Security = &GCESecurity{}
+	ok := s.ReadASN1(&fields, cryptobyteasn1.SEQUENCE) &&
+		readTagged(&fields, 0, func(s *cryptobyte.String) bool {
+			g.Security.Version = new(uint64)
+			return s.ReadASN1Integer(g.Security.Version)
+		}) &&
+		readTagged(&fields, 1, func(s *cryptobyte.String) bool {
+			g.Security.IsProduction = new(bool)
+			return s.ReadASN1Boolean(g.Security.IsProduction)
+		})
+	g.Security.Rest = append(g.Security.Rest, fields...)
+	return ok
+}
+
+// readTagged reads the whole content of an explicit tag, where there is one.
+func readTagged(s *cryptobyte.String, tag uint8, read func(*cryptobyte.String) bool) bool {
+	var content cryptobyte.String
 	var present bool
-	if !s.ReadASN1(&fields, cryptobyteasn1.SEQUENCE) || !s.Empty() {
-		return nil, false
-	}
-	security := &GCESecurity{}
-	if !fields.ReadOptionalASN1(&field, &present, explicitTag(0)) {
-		return nil, false
-	}
-	if present {
-		security.Version = new(uint64)
-		if !field.ReadASN1Integer(security.Version) || !field.Empty() {
-			return nil, false
-		}
-	}
-	if !fields.ReadOptionalASN1(&field, &present, explicitTag(1)) {
-		return nil, false
-	}
-	if present {
-		security.IsProduction = new(bool)
-		if !field.ReadASN1Boolean(security.IsProduction) || !field.Empty() {
-			return nil, false
-		}
-	}
-	if len(fields) > 0 {
-		security.Rest = append([]byte(nil), fields...)
-	}
-	return security, true
+	return s.ReadOptionalASN1(&content, &present, explicitTag(tag)) && (!present || read(&content) && content.Empty())
 }
 
 func (s *GCESecurity) add(b *cryptobyte.Builder) {
@@ -238,7 +219,5 @@ func readUTF8(s *cryptobyte.String, out *string) bool {
 }
 
 func addUTF8(b *cryptobyte.Builder, text string) {
-	b.AddASN1(cryptobyteasn1.UTF8String, func(b *cryptobyte.Builder) {
-		b.AddBytes([]byte(text))
-	})
+	b.AddASN1(cryptobyteasn1.UTF8String, func(b *cryptobyte.Builder) { b.AddBytes([]byte(text)) })
 }

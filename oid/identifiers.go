@@ -15,10 +15,6 @@ const (
 	// "document signing", the only one that they have. szOID_KP_DOCUMENT_SIGNING,
 	// 1.3.6.1.4.1.311.10.3.12.
 	AzureKpAK OID = "\x2b\x06\x01\x04\x01\x82\x37\x0a\x03\x0c"
-	// MicrosoftKpPrivacyCA is the extended key usage that the intermediates of
-	// Microsoft's TPM root have beside [TCGKpAIKCertificate]. szOID_KP_PRIVACY_CA,
-	// 1.3.6.1.4.1.311.21.36.
-	MicrosoftKpPrivacyCA OID = "\x2b\x06\x01\x04\x01\x82\x37\x15\x24"
 )
 
 // Identifiers of the TCG: extended key usages of certificates (EK Credential
@@ -46,14 +42,6 @@ const (
 	// TCGAtTPMSpecification is the subject directory attribute with the family, level
 	// and revision of the TPM specification. tcg-at-tpmSpecification, 2.23.133.2.16.
 	TCGAtTPMSpecification OID = "\x67\x81\x05\x02\x10"
-	// TCGAtTPMSecurityAssertions is the subject directory attribute with the vendor's
-	// claims about certifications of the TPM. tcg-at-tpmSecurityAssertions,
-	// 2.23.133.2.18.
-	TCGAtTPMSecurityAssertions OID = "\x67\x81\x05\x02\x12"
-	// TCGAttest is the arc of the TCG's attestation statements
-	// (draft-ietf-lamps-csr-attestation, appendix on TPM statements). tcg-attest,
-	// 2.23.133.20.
-	TCGAttest OID = "\x67\x81\x05\x14"
 	// TCGAttestTPMCertify is the statement that holds a TPM2_Certify result.
 	// tcg-attest-tpm-certify, 2.23.133.20.1.
 	TCGAttestTPMCertify OID = "\x67\x81\x05\x14\x01"
@@ -161,8 +149,6 @@ const (
 	RSAEncryption OID = "\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01"
 	// RSAESOAEP is id-RSAES-OAEP, 1.2.840.113549.1.1.7.
 	RSAESOAEP OID = "\x2a\x86\x48\x86\xf7\x0d\x01\x01\x07"
-	// MGF1 is id-mgf1, 1.2.840.113549.1.1.8.
-	MGF1 OID = "\x2a\x86\x48\x86\xf7\x0d\x01\x01\x08"
 	// ECPublicKey is id-ecPublicKey, 1.2.840.10045.2.1.
 	ECPublicKey OID = "\x2a\x86\x48\xce\x3d\x02\x01"
 	// CurveP224 is secp224r1, 1.3.132.0.33.

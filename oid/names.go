@@ -1,5 +1,7 @@
 package oid
 
+import "sort"
+
 // names lists every identifier of this package in the order of its bytes. It is never
 // written.
 var names = [...]struct {
@@ -9,7 +11,6 @@ var names = [...]struct {
 	{RSAEncryption, "rsaEncryption"},
 	{SHA1WithRSA, "sha1WithRSAEncryption"},
 	{RSAESOAEP, "id-RSAES-OAEP"},
-	{MGF1, "id-mgf1"},
 	{RSASSAPSS, "id-RSASSA-PSS"},
 	{SHA256WithRSA, "sha256WithRSAEncryption"},
 	{SHA384WithRSA, "sha384WithRSAEncryption"},
@@ -24,7 +25,6 @@ var names = [...]struct {
 	{ECDSAWithSHA384, "ecdsa-with-SHA384"},
 	{ECDSAWithSHA512, "ecdsa-with-SHA512"},
 	{AzureKpAK, "szOID_KP_DOCUMENT_SIGNING"},
-	{MicrosoftKpPrivacyCA, "szOID_KP_PRIVACY_CA"},
 	{KubernetesUID, "KubernetesUserUID"},
 	{KubernetesNodeProviderIdentifier, "KubernetesNodeProviderIdentifierOID"},
 	{AuthorityInfoAccess, "id-pe-authorityInfoAccess"},
@@ -56,11 +56,9 @@ var names = [...]struct {
 	{TCGAtTPMModel, "tcg-at-tpmModel"},
 	{TCGAtTPMVersion, "tcg-at-tpmVersion"},
 	{TCGAtTPMSpecification, "tcg-at-tpmSpecification"},
-	{TCGAtTPMSecurityAssertions, "tcg-at-tpmSecurityAssertions"},
 	{TCGKpEKCertificate, "tcg-kp-EKCertificate"},
 	{TCGKpPlatformCertificate, "tcg-kp-PlatformAttributeCertificate"},
 	{TCGKpAIKCertificate, "tcg-kp-AIKCertificate"},
-	{TCGAttest, "tcg-attest"},
 	{TCGAttestTPMCertify, "tcg-attest-tpm-certify"},
 	{NodeAttest, "nodeattest"},
 	{NodeAttestHello, "nodeattest-hello"},
@@ -74,16 +72,8 @@ var names = [...]struct {
 
 // find looks content up in names.
 func find(content []byte) (int, bool) {
-	low, high := 0, len(names)
-	for low < high {
-		mid := (low + high) / 2
-		if string(names[mid].id) < string(content) {
-			low = mid + 1
-		} else {
-			high = mid
-		}
-	}
-	return low, low < len(names) && string(names[low].id) == string(content)
+	i := sort.Search(len(names), func(i int) bool { return string(names[i].id) >= string(content) })
+	return i, i < len(names) && string(names[i].id) == string(content)
 }
 
 // Name returns the identifier's name in the document that defines it, such as

@@ -14,10 +14,9 @@
 package oid
 
 import (
+	"crypto/x509"
 	"encoding/asn1"
 	"encoding/hex"
-	"math"
-	"math/big"
 	"strconv"
 	"strings"
 
@@ -72,69 +71,15 @@ func Parse(dotted string) (OID, error) {
 	if len(dotted) > maxDotted {
 		return "", errSize()
 	}
-	parts := strings.Split(dotted, ".")
-	if len(parts) < 2 {
+	id, err := x509.ParseOID(dotted)
+	if err != nil || id.String() != dotted { // it takes leading zeros
 		return "", errSyntax(dotted)
 	}
-	for _, p := range parts {
-		if !canonicalArc(p) {
-			return "", errSyntax(dotted)
-		}
-	}
-	root := parts[0]
-	if len(root) != 1 || root[0] > '2' {
-		return "", errSyntax(dotted)
-	}
-	if root != "2" && (len(parts[1]) > 2 || len(parts[1]) == 2 && parts[1] > "39") {
-		return "", errSyntax(dotted)
-	}
-	content := make([]byte, 0, 32)
-	for i, p := range parts[1:] {
-		base := uint64(0)
-		if i == 0 {
-			base = 40 * uint64(root[0]-'0')
-		}
-		content = appendArc(content, p, base)
-		if len(content) > MaxSize {
-			return "", errSize()
-		}
+	content, err := id.MarshalBinary()
+	if err != nil || len(content) > MaxSize {
+		return "", errSize()
 	}
 	return OID(content), nil
-}
-
-// canonicalArc reports whether p is a decimal number without sign or leading zero.
-func canonicalArc(p string) bool {
-	if p == "" || len(p) > 1 && p[0] == '0' {
-		return false
-	}
-	for i := 0; i < len(p); i++ {
-		if p[i] < '0' || p[i] > '9' {
-			return false
-		}
-	}
-	return true
-}
-
-// appendArc appends the base-128 form of p + base; p is canonical.
-func appendArc(b []byte, p string, base uint64) []byte {
-	v, err := strconv.ParseUint(p, 10, 64)
-	if err == nil && v <= math.MaxUint64-base {
-		return appendBase128(b, v+base)
-	}
-	n, _ := new(big.Int).SetString(p, 10)
-	n.Add(n, new(big.Int).SetUint64(base))
-	groups := (n.BitLen() + 6) / 7
-	var low, group big.Int
-	mask := big.NewInt(0x7f)
-	for i := groups - 1; i >= 0; i-- {
-		group.Rsh(n, uint(7*i))
-		c := byte(low.And(&group, mask).Uint64())
-		if i > 0 {
-			c |= 0x80
-		}
-		b = append(b, c)
-	}
-	return b
 }
 
 func appendBase128(b []byte, v uint64) []byte {
@@ -150,148 +95,65 @@ func appendBase128(b []byte, v uint64) []byte {
 
 // FromASN1 converts an identifier of encoding/asn1. It returns [CheckSyntax] where id
 // has fewer than two arcs, a negative one, or first arcs out of range, and [CheckSize].
-func FromASN1(id asn1.ObjectIdentifier) (OID, error) {
-	if !validRoot(id) {
-		return "", errSyntax(id.String())
-	}
-	content := appendBase128(make([]byte, 0, 16), 40*uint64(id[0])+uint64(id[1]))
-	for _, arc := range id[2:] {
-		if arc < 0 {
-			return "", errSyntax(id.String())
-		}
-		content = appendBase128(content, uint64(arc))
-	}
-	if len(content) > MaxSize {
-		return "", errSize()
-	}
-	return OID(content), nil
-}
+func FromASN1(id asn1.ObjectIdentifier) (OID, error) { return Parse(id.String()) }
 
-func validRoot(id asn1.ObjectIdentifier) bool {
-	return len(id) >= 2 && id[0] >= 0 && id[0] <= 2 && id[1] >= 0 && (id[0] == 2 || id[1] < 40)
-}
-
-// valid reports whether o is the content of a DER object identifier: arcs in their
+// decode reads o where it is the content of a DER object identifier: arcs in their
 // shortest form, the last one complete, no longer than MaxSize.
-func (o OID) valid() bool {
-	if len(o) == 0 || len(o) > MaxSize || o[len(o)-1]&0x80 != 0 {
-		return false
-	}
-	start := true
-	for i := 0; i < len(o); i++ {
-		if start && o[i] == 0x80 {
-			return false
-		}
-		start = o[i]&0x80 == 0
-	}
-	return true
+func (o OID) decode() (id x509.OID, ok bool) {
+	ok = len(o) <= MaxSize && id.UnmarshalBinary([]byte(o)) == nil
+	return id, ok
 }
 
 // String returns the identifier in dotted decimal. For a value that is no identifier
 // it returns "invalid:" and the bytes in hexadecimal.
 func (o OID) String() string {
-	if !o.valid() {
+	id, ok := o.decode()
+	if !ok {
 		return "invalid:" + hex.EncodeToString([]byte(o))
 	}
-	var b []byte
-	for i, start := 0, 0; i < len(o); i++ {
-		if o[i]&0x80 != 0 {
-			continue
-		}
-		b = appendDotted(b, string(o[start:i+1]), start == 0)
-		start = i + 1
-	}
-	return string(b)
-}
-
-// appendDotted appends one arc, given in base 128, or the first two.
-func appendDotted(b []byte, arc string, first bool) []byte {
-	if len(arc) > 9 { // more than 63 bits
-		n := new(big.Int)
-		for i := 0; i < len(arc); i++ {
-			n.Lsh(n, 7).Or(n, big.NewInt(int64(arc[i]&0x7f)))
-		}
-		if first {
-			b = append(b, '2')
-			n.Sub(n, big.NewInt(80))
-		}
-		return n.Append(append(b, '.'), 10)
-	}
-	v := uint64(0)
-	for i := 0; i < len(arc); i++ {
-		v = v<<7 | uint64(arc[i]&0x7f)
-	}
-	if first {
-		root := min(v/40, 2)
-		b = append(b, '0'+byte(root))
-		v -= 40 * root
-	}
-	return strconv.AppendUint(append(b, '.'), v, 10)
+	return id.String()
 }
 
 // ASN1 converts to a fresh identifier of encoding/asn1. It returns false where o is no
 // identifier, or where encoding/asn1 would refuse it because an arc has more than 31
 // bits.
-func (o OID) ASN1() (asn1.ObjectIdentifier, bool) {
-	if !o.valid() {
-		return nil, false
-	}
-	id := make(asn1.ObjectIdentifier, 0, len(o)+1)
-	v := 0
-	for i := 0; i < len(o); i++ {
-		if v > math.MaxInt32>>7 {
-			return nil, false
-		}
-		v = v<<7 | int(o[i]&0x7f)
-		if o[i]&0x80 != 0 {
-			continue
-		}
-		if len(id) == 0 {
-			root := min(v/40, 2)
-			id = append(id, root)
-			v -= 40 * root
-		}
-		id = append(id, v)
-		v = 0
-	}
-	return id, true
+func (o OID) ASN1() (id asn1.ObjectIdentifier, ok bool) {
+	var b cryptobyte.Builder
+	Add(&b, o)
+	der, err := b.Bytes()
+	s := cryptobyte.String(der)
+	ok = err == nil && s.ReadASN1ObjectIdentifier(&id)
+	return id, ok
 }
 
 // Equal reports whether o and id are the same identifier. It allocates nothing.
 func (o OID) Equal(id asn1.ObjectIdentifier) bool {
-	if !validRoot(id) {
+	if len(id) < 2 || id[0] < 0 || id[0] > 2 || id[1] < 0 || id[0] < 2 && id[1] >= 40 || len(o) > MaxSize {
 		return false
 	}
-	rest, ok := cutArc(string(o), 40*uint64(id[0])+uint64(id[1]))
-	for _, arc := range id[2:] {
-		if !ok || arc < 0 {
+	var buf [10]byte
+	for n, arc := range id[1:] {
+		v := uint64(arc)
+		if n == 0 {
+			v += 40 * uint64(id[0])
+		}
+		want := appendBase128(buf[:0], v)
+		if arc < 0 || !strings.HasPrefix(string(o), string(want)) {
 			return false
 		}
-		rest, ok = cutArc(rest, uint64(arc))
+		o = o[len(want):]
 	}
-	return ok && rest == "" && len(o) <= MaxSize
-}
-
-// cutArc removes the base-128 form of v from the front of s.
-func cutArc(s string, v uint64) (string, bool) {
-	var buf [10]byte
-	want := appendBase128(buf[:0], v)
-	if len(s) < len(want) || s[:len(want)] != string(want) {
-		return s, false
-	}
-	return s[len(want):], true
+	return o == ""
 }
 
 // Add appends o as a DER OBJECT IDENTIFIER. A value that is no identifier becomes the
 // builder's error.
 func Add(b *cryptobyte.Builder, o OID) {
-	if !o.valid() {
+	if _, ok := o.decode(); !ok {
 		b.SetError(errSyntax(o.String()))
 		return
 	}
-	b.AddASN1(cryptobyteasn1.OBJECT_IDENTIFIER, func(c *cryptobyte.Builder) {
-		c.AddBytes([]byte(o))
-	})
+	b.AddASN1(cryptobyteasn1.OBJECT_IDENTIFIER, func(c *cryptobyte.Builder) { c.AddBytes([]byte(o)) })
 }
 
 // Read removes a DER OBJECT IDENTIFIER from the front of s: tag 6, minimal length,
@@ -307,10 +169,9 @@ func Read(s *cryptobyte.String, out *OID) bool {
 		*out = names[i].id
 		return true
 	}
-	o := OID(content)
-	if !o.valid() {
-		return false
+	_, ok := OID(content).decode()
+	if ok {
+		*out = OID(content)
 	}
-	*out = o
-	return true
+	return ok
 }

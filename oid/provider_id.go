@@ -7,7 +7,6 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/crypto/cryptobyte"
-	cryptobyteasn1 "golang.org/x/crypto/cryptobyte/asn1"
 )
 
 // MaxProviderIDSize is the length in bytes of the longest provider ID.
@@ -44,21 +43,17 @@ func MarshalProviderID(id string) ([]byte, error) {
 		return nil, err
 	}
 	var b cryptobyte.Builder
-	b.AddASN1(cryptobyteasn1.UTF8String, func(b *cryptobyte.Builder) {
-		b.AddBytes([]byte(id))
-	})
+	addUTF8(&b, id)
 	return b.Bytes()
 }
 
 // UnmarshalProviderID decodes what [MarshalProviderID] writes and refuses everything
 // else with [CheckProviderIDEncoding], [CheckProviderIDSize] or [CheckProviderIDText].
 func UnmarshalProviderID(der []byte) (string, error) {
-	input := cryptobyte.String(der)
-	var text cryptobyte.String
-	if !input.ReadASN1(&text, cryptobyteasn1.UTF8String) || !input.Empty() {
+	input, id := cryptobyte.String(der), ""
+	if !readUTF8(&input, &id) || !input.Empty() {
 		return "", refuse(CheckProviderIDEncoding, "", "one UTF8String in DER")
 	}
-	id := string(text)
 	if err := checkProviderID(id); err != nil {
 		return "", err
 	}

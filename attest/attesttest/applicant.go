@@ -88,8 +88,11 @@ func (a *attempt) prove(ctx context.Context, applicant *Applicant) (*csr.Bundle,
 // it has one.
 func honest(i wish) func(context.Context, *attempt) (*csr.Request, error) {
 	i.prove = func(ctx context.Context, a *attempt, applicant *Applicant) (*csr.Bundle, error) {
-		if a.options.Prove != nil {
+		switch {
+		case a.options.Prove != nil:
 			return a.options.Prove(ctx, a.provider, applicant)
+		case a.options.Documents != nil:
+			return a.options.Documents.join(ctx, a, applicant)
 		}
 		return a.try(ctx).Prove(applicant.Machine, applicant.join)
 	}
@@ -98,18 +101,27 @@ func honest(i wish) func(context.Context, *attempt) (*csr.Request, error) {
 
 // try is the attempt for package forge.
 func (a *attempt) try(ctx context.Context) *forge.Try {
-	return &forge.Try{Bench: a.bench, Road: a.road, Challenge: func(hello *csr.Request) (*message.Challenge, error) {
-		challenger, ok := a.provider.(csr.Challenger)
-		if !ok {
-			return nil, forge.Shut("the provider is no csr.Challenger, and WorldOptions.Prove is not set")
-		}
-		hello.Spec.SignerName = a.challengeSigner
-		der, err := challenger.Challenge(ctx, hello.Parsed())
+	t := &forge.Try{Bench: a.bench, Road: a.road, Challenge: func(hello *csr.Request) (*message.Challenge, error) {
+		der, err := a.challenge(ctx, hello)
 		if err != nil {
 			return nil, err
 		}
 		return message.ParseChallenge(der)
 	}}
+	if a.options.Documents != nil {
+		t.Documents = a.options.Documents.forged(ctx, a.options.Provider)
+	}
+	return t
+}
+
+// challenge has the provider challenge a hello.
+func (a *attempt) challenge(ctx context.Context, hello *csr.Request) ([]byte, error) {
+	challenger, ok := a.provider.(csr.Challenger)
+	if !ok {
+		return nil, forge.Shut("the provider is no csr.Challenger, and WorldOptions.Prove is not set")
+	}
+	hello.Spec.SignerName = a.challengeSigner
+	return challenger.Challenge(ctx, hello.Parsed())
 }
 
 // asked is an attack that is a wish.

@@ -29,15 +29,13 @@ func (w *World) requestAttacks() []Attack {
 			}
 		}
 	}
-	for _, a := range forge.PEMAttacks() {
-		if name := a.Live(w.bench, w.options.Provider+"/v1"); name != "" {
-			out = append(out, asked(ClassRequest, name, a.What, wish{pem: a.Change}))
-		}
+	for _, a := range w.bench.LivePEMs(w.options.Provider + "/v1") {
+		out = append(out, asked(ClassRequest, a.Name, a.What, wish{pem: a.Change}))
 	}
-	return append(append(out, objectAttacks()...), w.bundleAttacks()...)
+	return append(append(out, w.objectAttacks()...), w.bundleAttacks()...)
 }
 
-func objectAttacks() []Attack {
+func (w *World) objectAttacks() []Attack {
 	ask := func(name, what string, change func(*forge.Asked)) Attack {
 		return asked(ClassRequest, name, what, wish{change: change})
 	}
@@ -46,7 +44,7 @@ func objectAttacks() []Attack {
 			r.Status.Conditions = []csr.Condition{{Type: csr.ConditionApproved, Status: "True"}, {Type: csr.ConditionFailed, Status: "True"}}
 		})),
 		ask("usages-missing", "No usages are asked for.", func(a *forge.Asked) { a.Usages = nil }),
-		ask("signer-of-challenges", "An answer is filed under a signer of hellos, for which nobody signs.", func(a *forge.Asked) { a.Signer = csr.SignerChallengeTPM }),
+		ask("signer-of-challenges", "An answer is filed under a signer of hellos, for which nobody signs.", func(a *forge.Asked) { a.Signer = w.challengeSigner }),
 		ask("ip-address-on-client", "A client certificate is to have an address.", func(a *forge.Asked) {
 			a.Extensions = append(a.Extensions, forge.SANOf(forge.IP(net.IP{192, 0, 2, 1})))
 		}),
@@ -58,7 +56,7 @@ func (w *World) bundleAttacks() []Attack {
 	bundle := func(name, what string, how func(*csr.Bundle)) Attack {
 		return asked(ClassRequest, name, what, wish{change: onBundle(how)})
 	}
-	const unknown = "tpm/v999999999"
+	unknown := w.options.Provider + "/v999999999"
 	return []Attack{
 		bundle("provider-another", "The evidence says that it is another provider's.", func(b *csr.Bundle) { b.Provider = "another/v1" }),
 		bundle("provider-version-unknown", "The evidence has a version that nobody writes.", func(b *csr.Bundle) { b.Provider = unknown }),

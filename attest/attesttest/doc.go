@@ -3,7 +3,7 @@
 // control plane that trusts the node's issuer, knows the machine and issues
 // certificates.
 //
-//	node := attesttest.NewNode(t, nil)
+//	node := attesttest.NewNode(t, attesttest.NodeOptions{})
 //	plane := attesttest.NewControlPlane(t, node)
 //	issued, err := plane.Join(ctx, node)
 //
@@ -21,7 +21,7 @@
 // that of the EK. A [World] has what the provider needs, with machines in software, so
 // that neither a TPM nor cgo is needed.
 //
-//	world := attesttest.NewWorld(t, nil)
+//	world := attesttest.NewWorld(t, attesttest.WorldOptions{})
 //	attesttest.Run(t, newProvider(world), world)
 //
 // The package's example has a whole provider whose evidence is no TPM's.

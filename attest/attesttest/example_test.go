@@ -11,11 +11,11 @@ import (
 )
 
 // A whole join, and then a request that another user files with the same
-// evidence. In a test, NewNode(t, nil) and NewControlPlane(t, node) close what
+// evidence. In a test, NewNode(t, NodeOptions{}) and NewControlPlane(t, node) close what
 // they opened.
 func Example() {
 	ctx := context.Background()
-	node, err := attesttest.OpenNode(nil)
+	node, err := attesttest.OpenNode(attesttest.NodeOptions{})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -52,7 +52,7 @@ func Example() {
 // key, and the verifier asks for no less.
 func ExampleNodeOptions() {
 	ctx := context.Background()
-	node, err := attesttest.OpenNode(&attesttest.NodeOptions{Name: "worker-7", TPMKey: tpmkey.ECDSAP256})
+	node, err := attesttest.OpenNode(attesttest.NodeOptions{Name: "worker-7", TPMKey: tpmkey.ECDSAP256})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -12,7 +12,7 @@ import (
 )
 
 func TestTwoLines(t *testing.T) {
-	node := attesttest.NewNode(t, nil)
+	node := attesttest.NewNode(t, attesttest.NodeOptions{})
 	plane := attesttest.NewControlPlane(t, node)
 	issued, err := plane.Join(context.Background(), node)
 	if err != nil {
@@ -32,7 +32,7 @@ func TestTwoLines(t *testing.T) {
 }
 
 func TestServing(t *testing.T) {
-	node := attesttest.NewNode(t, &attesttest.NodeOptions{Purpose: csr.PurposeServing,
+	node := attesttest.NewNode(t, attesttest.NodeOptions{Purpose: csr.PurposeServing,
 		DNSNames: []string{"node-1.example.com"}, IPAddresses: []netip.Addr{netip.MustParseAddr("192.0.2.7")}})
 	plane := attesttest.NewControlPlane(t, node)
 	issued, err := plane.Join(context.Background(), node)

@@ -1,6 +1,7 @@
 package attesttest
 
 import (
+	"cmp"
 	"context"
 	"crypto"
 	"crypto/ecdsa"
@@ -10,6 +11,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"testing"
 	"time"
@@ -20,7 +22,6 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -37,8 +38,7 @@ const (
 	TokenID = "attest"
 )
 
-// NodeOptions say what node is wanted. Nil and each zero field are a sensible
-// default.
+// NodeOptions say what node is wanted. Each zero field is a sensible default.
 type NodeOptions struct {
 	// Name is the node's name; "" means [NodeName].
 	Name string
@@ -90,42 +90,29 @@ type NodeOptions struct {
 // Node is a node with a TPM. Its fields may be changed between calls, for tests
 // of what must be refused.
 type Node struct {
-	// TPM is the node's TPM.
-	TPM *tpmsim.TPM
-	// Shared is the way to that TPM which everything else of the node uses.
+	// NodeOptions are what the node was made of, with everything filled in: Key is the TLS
+	// key, wherever it lives.
+	NodeOptions
+	// Shared is the way to the TPM which everything else of the node uses.
 	Shared *tpmkey.Shared
 	// Attester makes the node's messages.
 	Attester *attest.Attester
-	// Name is the node's name, as in its request.
-	Name string
-	// ProviderID is what the request claims.
-	ProviderID string
-	// Key is the TLS key, Certified the same as the TPM is shown it.
-	Key       crypto.Signer
+	// Certified is the TLS key as the TPM is shown it.
 	Certified tpmkey.Certifiable
 	// Subject is what the node's messages are bound to; Subject.Request is the
 	// PKCS#10 request.
 	Subject attest.Subject
-	// Purpose is what the certificate is for.
-	Purpose csr.Purpose
-	// Profile is that of the issuer of the AK certificate.
-	Profile tpmcert.Profile
-	// Road is the one that the node goes.
-	Road attest.Road
-	// EKProfile is that of the issuer of the EK certificate.
-	EKProfile tpmcert.EKProfile
 	// Username and Groups are the requester's, as the API server would set them.
 	Username string
 	Groups   []string
 
-	ownsTPM  bool
-	bareEK   bool
-	resident *tpmkey.Key
+	prover attest.Prover
+	closes []io.Closer // in this order
 }
 
 // NewNode returns a node and closes it when the test ends. It fails the test if
 // there is no TPM to be had.
-func NewNode(t testing.TB, opts *NodeOptions) *Node {
+func NewNode(t testing.TB, opts NodeOptions) *Node {
 	t.Helper()
 	n, err := OpenNode(opts)
 	if err != nil {
@@ -140,96 +127,72 @@ func NewNode(t testing.TB, opts *NodeOptions) *Node {
 }
 
 // OpenNode returns a node for use outside tests; the caller closes it.
-func OpenNode(opts *NodeOptions) (*Node, error) {
-	o := withDefaults(opts)
-	n := &Node{TPM: o.TPM, Name: o.Name, ProviderID: o.ProviderID, Key: o.Key, Purpose: o.Purpose,
-		Road: o.Road, bareEK: o.BareEK, Profile: o.Profile, EKProfile: o.EKProfile,
-		Username: "system:bootstrap:" + TokenID, Groups: []string{"system:bootstrappers", "system:authenticated"}}
-	if n.TPM == nil {
-		tpm, err := tpmsim.Open(o.TPMOptions)
-		if err != nil {
-			return nil, err
-		}
-		n.TPM, n.ownsTPM = tpm, true
-	}
-	if err := n.prepare(&o); err != nil {
+func OpenNode(opts NodeOptions) (*Node, error) {
+	n := &Node{NodeOptions: opts, Username: csr.BootstrapUserPrefix + TokenID, Groups: []string{"system:bootstrappers", "system:authenticated"}}
+	n.fillIn()
+	if err := n.prepare(); err != nil {
 		_ = n.Close()
 		return nil, err
 	}
 	return n, nil
 }
 
-func withDefaults(opts *NodeOptions) NodeOptions {
-	o := NodeOptions{}
-	if opts != nil {
-		o = *opts
-	}
-	if o.Name == "" {
-		o.Name = NodeName
-	}
-	if o.ProviderID == "" {
-		o.ProviderID = ProviderID
-	}
-	if o.ClusterID == "" {
-		o.ClusterID = ClusterID
-	}
-	if o.Purpose == 0 {
-		o.Purpose = csr.PurposeClient
-	}
+func (o *NodeOptions) fillIn() {
+	o.Name, o.ProviderID, o.ClusterID = cmp.Or(o.Name, NodeName), cmp.Or(o.ProviderID, ProviderID), cmp.Or(o.ClusterID, ClusterID)
+	o.Purpose = cmp.Or(o.Purpose, csr.PurposeClient)
+	o.AK, o.EK = cmp.Or(o.AK, tpmkind.GCERSA()), cmp.Or(o.EK, tpmkind.EKRSA2048())
 	if o.Profile.Name == "" {
 		o.Profile = tpmcert.ProfileTCG()
 	}
 	if o.EKProfile.Name == "" {
 		o.EKProfile = tpmcert.EKProfileTCG()
 	}
-	if (o.AK == tpmkind.AKSource{}) {
-		o.AK = tpmkind.GCERSA()
-	}
-	if (o.EK == tpmkind.EKOrigin{}) {
-		o.EK = tpmkind.EKRSA2048()
-	}
 	if o.BareEK {
 		o.EK.CertificateIndex = 0
 	}
-	return o
 }
 
-func (n *Node) prepare(o *NodeOptions) (err error) {
+func (n *Node) prepare() (err error) {
+	if n.TPM == nil {
+		if n.TPM, err = tpmsim.Open(n.TPMOptions); err != nil {
+			return err
+		}
+		n.closes = append(n.closes, n.TPM)
+	}
 	n.Shared = tpmkey.Share(n.TPM)
-	if err := n.prepareKey(o.TPMKey); err != nil {
+	if err := n.prepareKey(); err != nil {
 		return err
 	}
-	options := tpmkind.ProverOptions{Certificates: o.Certificates, Quote: o.Quote, EventLog: o.EventLog}
+	options := tpmkind.ProverOptions{Certificates: n.Certificates, Quote: n.Quote, EventLog: n.EventLog}
 	above := n.TPM.CA().AKIntermediate()
-	if o.Road == attest.RoadEK {
-		options.EK, above = &o.EK, n.TPM.CA().EKIntermediate()
+	if n.Road == attest.RoadEK {
+		options.EK, above = &n.EK, n.TPM.CA().EKIntermediate()
 	}
-	if len(o.Certificates) == 0 {
+	if len(n.Certificates) == 0 {
 		options.Intermediates = [][]byte{above.Raw}
 	}
-	prover, err := tpmkind.NewProver(n.Shared, o.AK, options)
-	if err != nil {
+	if n.prover, err = tpmkind.NewProver(n.Shared, n.AK, options); err != nil {
 		return err
 	}
-	if n.Attester, err = attest.NewAttester(prover); err != nil {
+	if n.Attester, err = attest.NewAttester(n.prover); err != nil {
 		return err
 	}
-	n.Subject = attest.Subject{ClusterID: o.ClusterID, ExpirationSeconds: o.ExpirationSeconds, SignerName: csr.SignerClientTPM}
+	n.Subject = attest.Subject{ClusterID: n.ClusterID, ExpirationSeconds: n.ExpirationSeconds, SignerName: csr.SignerClientTPM}
 	if n.Purpose == csr.PurposeServing {
 		n.Subject.SignerName = csr.SignerServingTPM
-		n.Username, n.Groups = "system:node:"+n.Name, []string{"system:nodes", "system:authenticated"}
+		n.Username, n.Groups = csr.NodeUserPrefix+n.Name, []string{"system:nodes", "system:authenticated"}
 	}
-	n.Subject.Request, err = csr.Create(n.Purpose, n.Key, n.Name, csr.CreateOptions{ProviderID: n.ProviderID, DNSNames: o.DNSNames, IPAddresses: o.IPAddresses})
+	n.Subject.Request, err = csr.Create(n.Purpose, n.Key, n.Name, csr.CreateOptions{ProviderID: n.ProviderID, DNSNames: n.DNSNames, IPAddresses: n.IPAddresses})
 	return err
 }
 
-func (n *Node) prepareKey(kind tpmkey.Kind) (err error) {
-	if kind != 0 {
-		resident, err := tpmkey.Create(context.Background(), n.Shared, kind, nil)
+func (n *Node) prepareKey() (err error) {
+	if n.TPMKey != 0 {
+		resident, err := tpmkey.Create(context.Background(), n.Shared, n.TPMKey, nil)
 		if err != nil {
 			return err
 		}
-		n.Key, n.Certified, n.resident = resident, resident, resident
+		n.Key, n.Certified, n.closes = resident, resident, append([]io.Closer{resident}, n.closes...)
 		return nil
 	}
 	if n.Key == nil {
@@ -245,14 +208,10 @@ func (n *Node) prepareKey(kind tpmkey.Kind) (err error) {
 // not given one.
 func (n *Node) Close() error {
 	var errs []error
-	if n.resident != nil {
-		errs = append(errs, n.resident.Close())
-		n.resident = nil
+	for _, c := range n.closes {
+		errs = append(errs, c.Close())
 	}
-	if n.ownsTPM {
-		n.ownsTPM = false
-		errs = append(errs, n.TPM.Close())
-	}
+	n.closes = nil
 	return errors.Join(errs...)
 }
 
@@ -293,64 +252,30 @@ func (n *Node) Object(spec *csr.Spec, created time.Time) *csr.Request {
 
 // identity is the machine's identity, as the profile finds it in the AK certificate,
 // or the EK's.
-func (n *Node) identity() (attest.Identity, error) {
-	spec, err := n.Attester.Hello(context.Background(), n.Subject)
-	if err != nil {
-		return "", err
-	}
-	bundle, err := csr.Parse(spec.Request)
-	if err != nil {
-		return "", err
-	}
-	evidence, err := message.ParseBundle(bundle.Data)
-	if err != nil {
-		return "", err
-	}
-	if n.Road == attest.RoadEK {
-		return ekIdentity(evidence)
-	}
-	leaf, err := x509.ParseCertificate(evidence.Certificates[0])
-	if err != nil {
-		return "", err
-	}
-	for _, s := range n.Profile.Identity {
-		if id, err := s.Identify(leaf); id != "" || err != nil {
-			return id, err
-		}
-	}
-	return "", errors.New("attesttest: the AK certificate names no machine")
-}
-
-// ekIdentity is the identity of the EK in a hello.
-func ekIdentity(evidence *message.Bundle) (attest.Identity, error) {
-	if len(evidence.Certificates) != 0 {
-		ek, err := tpmcert.ParseEKCertificate(evidence.Certificates[0], tpmcert.AnyEKEncoding())
+func (n *Node) identity() (id attest.Identity, err error) {
+	ctx := context.Background()
+	return id, n.prover.Use(ctx, attest.StageHello, func(s attest.Session) error {
+		p, err := s.Present()
 		if err != nil {
-			return "", err
+			return err
 		}
-		return ek.Identity(), nil
-	}
-	hello, err := message.ParseHello(evidence.Statements[0].Stmt)
-	if err != nil {
-		return "", err
-	}
-	return attest.Identity(fmt.Sprintf("ek:sha256:%x", sha256.Sum256(hello.EKPublic))), nil
-}
-
-// subjectAltNames are the SANs of the node's request, which the inventory of a
-// control plane that admits the node then has.
-func (n *Node) subjectAltNames() ([]string, []netip.Addr, error) {
-	request, err := x509.ParseCertificateRequest(n.Subject.Request)
-	if err != nil {
-		return nil, nil, err
-	}
-	var ips []netip.Addr
-	for _, ip := range request.IPAddresses {
-		addr, ok := netip.AddrFromSlice(ip)
-		if !ok {
-			return nil, nil, errors.New("attesttest: a bad IP address in the request")
+		if p.Road == attest.RoadEK {
+			id = attest.Identity(fmt.Sprintf("ek:sha256:%x", sha256.Sum256(p.MachineKey)))
+			return nil
 		}
-		ips = append(ips, addr.Unmap())
-	}
-	return request.DNSNames, ips, nil
+		hello, err := s.Hello(ctx, attest.Head{ClusterID: n.ClusterID, TargetSigner: n.Subject.SignerName})
+		if err != nil {
+			return err
+		}
+		leaf, err := x509.ParseCertificate(hello.Certificates[0])
+		if err != nil {
+			return err
+		}
+		for _, source := range n.Profile.Identity {
+			if id, err = source.Identify(leaf); id != "" || err != nil {
+				return err
+			}
+		}
+		return errors.New("attesttest: the AK certificate names no machine")
+	})
 }

@@ -1,28 +1,26 @@
-package attesttest_test
+package attesttest
 
 import (
 	"context"
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/nodeattest/nodeattest/attest/attesttest"
 )
 
 // TestInsecureNull: every attack that only evidence could stop gets past the null
 // attestor, and nothing else does. An attack of these classes that it stops is none.
 func TestInsecureNull(t *testing.T) {
-	w := attesttest.NewWorld(t, &attesttest.WorldOptions{RequireTPMResident: true})
+	w := NewWorld(t, WorldOptions{RequireTPMResident: true})
 	policy := []string{"node-unknown", "node-not-ready", "node-of-nobody-by-stranger"}
 	withEvidence := []string{"provider-version-unknown", "provider-version-annotated", "evidence-of-one-byte"}
 	honest := 0 // and it does not challenge, so there is no credential to be had
-	for _, o := range attesttest.Try(context.Background(), attesttest.InsecureNull(w.Config.Policy), w) {
+	for _, o := range Try(context.Background(), insecureNull(w.Config.Policy), w) {
 		want := false
 		switch o.Class {
-		case attesttest.ClassBinding, attesttest.ClassStatement:
+		case ClassBinding, ClassStatement:
 			name := strings.TrimPrefix(o.Name, "ek-road-")
 			want = !slices.Contains(policy, name) && !strings.HasPrefix(name, "credential-")
-		case attesttest.ClassRequest:
+		case ClassRequest:
 			want = slices.Contains(withEvidence, o.Name)
 		case "honest":
 			honest++
@@ -38,9 +36,9 @@ func TestInsecureNull(t *testing.T) {
 }
 
 func TestAttackNames(t *testing.T) {
-	w := attesttest.NewWorld(t, &attesttest.WorldOptions{RequireTPMResident: true, RequireQuote: true})
+	w := NewWorld(t, WorldOptions{RequireTPMResident: true, RequireQuote: true})
 	seen := map[string]bool{}
-	for _, a := range attesttest.Attacks(w) {
+	for _, a := range Attacks(w) {
 		if seen[a.Name] || a.Name == "" || a.Description == "" || a.Class == "" {
 			t.Errorf("%+v", a)
 		}

@@ -2,14 +2,8 @@ package attesttest
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"math/big"
 	"reflect"
-	"sync"
 	"testing"
 	"time"
 
@@ -34,16 +28,9 @@ type ControlPlane struct {
 	CA     *csr.CA
 	CACert *x509.Certificate
 
-	mu    sync.Mutex
-	shift time.Duration
-	known map[string]member
-}
-
-// member is a machine that the control plane knows.
-type member struct {
-	machine  attest.Identity
-	provider string
-	san      csr.Machine
+	inventory
+	identities map[string]attest.Identity // of the machines, by node name
+	shift      time.Duration              // of the clock
 }
 
 // NewControlPlane returns a control plane that trusts the issuers of the given
@@ -61,7 +48,13 @@ func NewControlPlane(t testing.TB, nodes ...*Node) *ControlPlane {
 
 // OpenControlPlane is [NewControlPlane] for use outside tests.
 func OpenControlPlane(nodes ...*Node) (*ControlPlane, error) {
-	c := &ControlPlane{known: map[string]member{}}
+	c := &ControlPlane{identities: map[string]attest.Identity{}}
+	c.known = map[string]csr.Machine{}
+	c.admits = func(m *csr.Machine, r *attest.Result) bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.identities[m.NodeName] == r.Machine
+	}
 	ring, err := attest.NewStaticKeyRing(attest.NewRingKey(time.Now().Add(-time.Hour)))
 	if err != nil {
 		return nil, err
@@ -87,16 +80,16 @@ func OpenControlPlane(nodes ...*Node) (*ControlPlane, error) {
 			continue
 		}
 		eks.Issuers = append(eks.Issuers, tpmcert.EKIssuer{Roots: n.Roots(), Profile: n.EKProfile})
-		if n.bareEK {
-			eks.Allowed = append(eks.Allowed, c.known[n.Name].machine)
+		if n.BareEK {
+			eks.Allowed = append(eks.Allowed, c.identities[n.Name])
 		}
 	}
 	if len(eks.Issuers) != 0 {
-		if c.TPM.EKs, err = tpmcert.NewEKVerifier(&eks); err != nil {
+		if c.TPM.EKs, err = tpmcert.NewEKVerifier(eks); err != nil {
 			return nil, err
 		}
 	}
-	if err := c.makeCA(); err != nil {
+	if c.CA, c.CACert, err = newClusterCA(c.Config.Policy.SignerNames, c.Now); err != nil {
 		return nil, err
 	}
 	kind, err := tpm.NewKind(c.TPM)
@@ -106,33 +99,6 @@ func OpenControlPlane(nodes ...*Node) (*ControlPlane, error) {
 	c.Config.Kinds = []attest.Kind{kind}
 	c.Verifier, err = attest.NewVerifier(c.Config)
 	return c, err
-}
-
-// makeCA makes a self-signed P-256 CA.
-func (c *ControlPlane) makeCA() error {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return err
-	}
-	template := &x509.Certificate{
-		SerialNumber:          big.NewInt(1),
-		Subject:               pkix.Name{CommonName: "attesttest cluster CA"},
-		NotBefore:             time.Now().Add(-24 * time.Hour),
-		NotAfter:              time.Now().Add(10 * 365 * 24 * time.Hour),
-		KeyUsage:              x509.KeyUsageCertSign,
-		BasicConstraintsValid: true,
-		IsCA:                  true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		return err
-	}
-	if c.CACert, err = x509.ParseCertificate(der); err != nil {
-		return err
-	}
-	c.CA, err = csr.NewCA([]*x509.Certificate{c.CACert}, key, csr.CAConfig{
-		SignerNames: []string{csr.SignerClientTPM, csr.SignerServingTPM}, Now: c.Now})
-	return err
 }
 
 // Now is the control plane's clock.
@@ -169,14 +135,11 @@ func (c *ControlPlane) Admit(n *Node) error {
 	if err != nil {
 		return err
 	}
-	names, ips, err := n.subjectAltNames()
-	if err != nil {
-		return err
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.known[n.Name] = member{identity, n.ProviderID, csr.Machine{Name: "machine-of-" + n.Name, UID: "uid-of-" + n.Name, NodeName: n.Name,
-		ProviderID: n.ProviderID, DNSNames: names, IPAddresses: ips, BootstrapReady: true}}
+	c.identities[n.Name] = identity
+	c.known[n.Name] = csr.Machine{Name: "machine-of-" + n.Name, UID: "uid-of-" + n.Name, NodeName: n.Name,
+		ProviderID: n.ProviderID, DNSNames: n.DNSNames, IPAddresses: n.IPAddresses, BootstrapReady: true}
 	return nil
 }
 
@@ -185,26 +148,6 @@ func (c *ControlPlane) Forget(nodeName string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.known, nodeName)
-}
-
-func (c *ControlPlane) machine(_ context.Context, nodeName string, _ *csr.Request) (*csr.Machine, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	m, ok := c.known[nodeName]
-	if !ok {
-		return nil, csr.ErrNoMachine
-	}
-	return &m.san, nil
-}
-
-func (c *ControlPlane) authorize(_ context.Context, r *attest.Result, _ *csr.Request) (*attest.Authorization, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	m, ok := c.known[r.NodeName]
-	if !ok || m.machine != r.Machine {
-		return nil, attest.NotMember("machine " + string(r.Machine) + " is not that of node " + r.NodeName)
-	}
-	return &attest.Authorization{ProviderID: m.provider, DNSNames: m.san.DNSNames, IPAddresses: m.san.IPAddresses}, nil
 }
 
 // Challenge challenges a node's hello.

@@ -3,9 +3,7 @@ package attesttest
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
+	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/json"
 	"testing"
@@ -28,7 +26,7 @@ const platformLifetime = 5 * time.Minute
 
 // Platform signs documents about machines, as a cloud does, for tests of joins by
 // documents: the one place in which there is something to forge is its key. A document is
-// JSON with the machine, the value, the time and an ECDSA signature on P-256 over the rest.
+// JSON with the machine, the value, the time and an Ed25519 signature over the rest.
 //
 //	platform := attesttest.NewPlatform(t)
 //	kind, err := platform.Kind() // for attest.VerifierConfig.Kinds
@@ -40,7 +38,7 @@ type Platform struct {
 	// changed once the Platform is in use.
 	Now func() time.Time
 
-	key *ecdsa.PrivateKey
+	key ed25519.PrivateKey
 }
 
 // NewPlatform makes a platform with a key of its own.
@@ -55,7 +53,7 @@ func NewPlatform(t testing.TB) *Platform {
 
 // OpenPlatform is [NewPlatform] for use outside tests.
 func OpenPlatform() (*Platform, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	_, key, err := ed25519.GenerateKey(nil)
 	return &Platform{key: key}, err
 }
 
@@ -91,12 +89,10 @@ type platformDocument struct {
 	Signature []byte `json:",omitempty"`
 }
 
-// digest is what is signed.
-func (d platformDocument) digest() ([]byte, error) {
+// signed is what is signed.
+func (d platformDocument) signed() ([]byte, error) {
 	d.Signature = nil
-	data, err := json.Marshal(d)
-	sum := sha256.Sum256(data)
-	return sum[:], err
+	return json.Marshal(d)
 }
 
 // Sign returns a document about a machine over a value of any size: what an attacker has
@@ -107,13 +103,11 @@ func (p *Platform) Sign(machine string, value []byte) ([]byte, error) {
 		now = p.Now
 	}
 	d := platformDocument{Machine: machine, Value: value, Time: now().Unix()}
-	digest, err := d.digest()
+	signed, err := d.signed()
 	if err != nil {
 		return nil, err
 	}
-	if d.Signature, err = ecdsa.SignASN1(rand.Reader, p.key, digest); err != nil {
-		return nil, err
-	}
+	d.Signature = ed25519.Sign(p.key, signed)
 	return json.Marshal(d)
 }
 
@@ -141,8 +135,8 @@ func (p *Platform) Verify(ctx context.Context, data []byte, now time.Time, budge
 	if err := budget.Signature(ctx); err != nil {
 		return nil, err
 	}
-	digest, err := d.digest()
-	if err != nil || !ecdsa.VerifyASN1(&p.key.PublicKey, digest, d.Signature) {
+	signed, err := d.signed()
+	if err != nil || !ed25519.Verify(p.key.Public().(ed25519.PublicKey), signed, d.Signature) {
 		return nil, &attest.Error{Check: CheckPlatform, Got: "a signature of somebody's", Want: "the platform's", Err: err}
 	}
 	return d.claims(), nil

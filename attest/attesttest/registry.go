@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -22,24 +24,28 @@ type RegistryMaker func(t testing.TB, now func() time.Time) []membership.Registr
 
 // RunRegistry holds an implementation of membership.Registry against the contract that
 // is written there. Each check is a subtest with a registry of its own, named after
-// what must hold; calls go through the handles in turn. It does not see whether
-// records survive the end of a process: that is for a test that ends one.
+// what must hold; calls go through the handles in turn. What is returned and what can be
+// looked up afterwards is held against the rules ([membership.Held]), in memory. It does
+// not see whether records survive the end of a process: that is for a test that ends one.
 func RunRegistry(t *testing.T, newRegistry RegistryMaker) {
 	t.Helper()
 	for _, check := range registryChecks {
 		t.Run(check.name, func(t *testing.T) {
-			if err := runRegistryCheck(t, newRegistry, check.run); err != nil {
+			if err := check.try(t, newRegistry); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 }
 
-func runRegistryCheck(t testing.TB, newRegistry RegistryMaker, check func(*registryRun)) (err error) {
-	r := &registryRun{at: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)}
+func (c *registryCheck) try(t testing.TB, newRegistry RegistryMaker) (err error) {
+	r := &registryRun{at: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC), keys: map[registryKey]bool{}, seen: map[string]twin{}, versions: map[string]string{}}
 	r.handles = newRegistry(t, r.now)
 	if len(r.handles) == 0 {
 		return errors.New("attesttest: no registry was made")
+	}
+	if r.rules, err = membership.NewMemoryRegistry(r.handles[0].Scope(), membership.RegistryOptions{Now: r.now}); err != nil {
+		return fmt.Errorf("Scope: %w", err)
 	}
 	defer func() {
 		switch fault := recover().(type) {
@@ -50,17 +56,29 @@ func runRegistryCheck(t testing.TB, newRegistry RegistryMaker, check func(*regis
 			panic(fault)
 		}
 	}()
-	check(r)
+	r.steps(c.steps)
+	if c.then != nil {
+		c.then(r)
+		r.lookUp()
+	}
 	return nil
 }
 
 // registryFault is the panic that ends a check at the first fault.
 type registryFault struct{ error }
 
+// twin is a record of the registry under test, and the same record as the rules have it.
+type twin [2]*membership.Record
+
 // registryRun is one check under way.
 type registryRun struct {
 	handles []membership.Registry
+	rules   membership.Registry // in memory
 	turn    int
+	keys    map[registryKey]bool // what was named, to be looked up
+	seen    map[string]twin      // by their labels in the steps
+	// versions are those that the registry has given, by those that the rules have.
+	versions map[string]string
 
 	mu sync.Mutex
 	at time.Time
@@ -91,148 +109,98 @@ func (r *registryRun) failf(format string, args ...any) {
 	panic(registryFault{fmt.Errorf(format, args...)})
 }
 
-// Claims of two machines and two nodes.
-func registryClaim(node, machine string) membership.Claim {
-	return membership.Claim{
-		NodeName:   node,
-		Machine:    attest.Identity("test:" + machine),
-		MachineUID: "uid-of-" + node,
-		ProviderID: "test://" + node,
-	}
-}
+// registryCall is a call of the registry under test, or, side 1, of the rules.
+type registryCall func(registry membership.Registry, side int) (*membership.Record, error)
 
-// done checks the outcome of a call that must succeed and return a record.
-func (r *registryRun) done(what string, got *membership.Record, err error) *membership.Record {
+// do makes a call of the registry and of the rules, which must be refused by a check, or
+// succeed where it is nil. Both must say the same, then and when everything is looked up.
+// What a bad argument's error is does not matter.
+func (r *registryRun) do(what string, want error, call registryCall) (out twin) {
+	var errs [2]error
+	for side, registry := range []membership.Registry{r.next(), r.rules} {
+		out[side], errs[side] = call(registry, side)
+	}
+	got, ruled := errs[0], errs[1]
+	if want == errAny && ruled != nil {
+		want = ruled
+	}
 	switch {
-	case err != nil:
-		r.failf("%s: got error %v", what, err)
+	case (want == nil) != (ruled == nil) || !errors.Is(ruled, want):
+		r.failf("%s: the rules say %v, want %v", what, ruled, want)
+	case want == nil && got != nil:
+		r.failf("%s: got error %v", what, got)
+	case want == nil:
+		r.same(what, out)
 	case got == nil:
-		r.failf("%s: got neither record nor error", what)
-	case got.Version == "":
-		r.failf("%s: got a record without a version", what)
-	default:
-		return got
+		r.failf("%s: got no error, want %v", what, ruled)
+	case want != ruled && want != membership.CheckRegistryClaim && !errors.Is(got, want), errors.Is(got, csr.ErrRetry) != errors.Is(ruled, csr.ErrRetry):
+		r.failf("%s: got error %v, to be tried again: %t; want %v", what, got, errors.Is(got, csr.ErrRetry), ruled)
 	}
-	return &membership.Record{}
+	r.lookUp()
+	return out
 }
 
-// refused checks the outcome of a call that must be refused by a check, for good or
-// so that it is tried again.
-func (r *registryRun) refused(what string, err error, check attest.Check, again bool) {
-	switch {
-	case err == nil:
-		r.failf("%s: got no error, want %s", what, check)
-	case !errors.Is(err, check):
-		r.failf("%s: got error %v, want %s", what, err, check)
-	case errors.Is(err, csr.ErrRetry) != again:
-		r.failf("%s: got ErrRetry %t, want %t, in %v", what, !again, again, err)
-	}
-}
-
-func (r *registryRun) reserve(c membership.Claim, d time.Duration) *membership.Record {
-	got, err := r.next().Reserve(context.Background(), c, r.in(d))
-	return r.done("Reserve "+c.NodeName+" for "+string(c.Machine), got, err)
-}
-
-func (r *registryRun) refuseReserve(c membership.Claim, check attest.Check, again bool) {
-	_, err := r.next().Reserve(context.Background(), c, r.in(time.Minute))
-	r.refused("Reserve "+c.NodeName+" for "+string(c.Machine), err, check, again)
-}
-
-func (r *registryRun) bind(record *membership.Record) *membership.Record {
-	got, err := r.next().Bind(context.Background(), record)
-	return r.done("Bind "+record.NodeName, got, err)
-}
-
-// join reserves and binds.
-func (r *registryRun) join(c membership.Claim) *membership.Record {
-	return r.bind(r.reserve(c, time.Minute))
-}
-
-func (r *registryRun) raise(record *membership.Record, end time.Time) *membership.Record {
-	got, err := r.next().Raise(context.Background(), record, end)
-	return r.done("Raise "+record.NodeName, got, err)
-}
-
-func (r *registryRun) rebind(record *membership.Record, machine attest.Identity) *membership.Record {
-	got, err := r.next().Rebind(context.Background(), record, machine)
-	return r.done("Rebind "+record.NodeName, got, err)
-}
-
-// conflicts checks that a record which is not the present one changes nothing.
-func (r *registryRun) conflicts(why string, record *membership.Record) {
-	ctx := context.Background()
-	_, err := r.next().Bind(ctx, record)
-	r.refused("Bind of a record "+why, err, membership.CheckRegistryConflict, true)
-	r.conflictsBound(why, record)
-}
-
-// conflictsBound is conflicts for what only a bound record allows.
-func (r *registryRun) conflictsBound(why string, record *membership.Record) {
-	ctx := context.Background()
-	_, err := r.next().Raise(ctx, record, r.in(time.Hour))
-	r.refused("Raise of a record "+why, err, membership.CheckRegistryConflict, true)
-	_, err = r.next().Rebind(ctx, record, "test:spare")
-	r.refused("Rebind of a record "+why, err, membership.CheckRegistryConflict, true)
-	_, err = r.next().Adopt(ctx, record, "uid-spare")
-	r.refused("Adopt of a record "+why, err, membership.CheckRegistryConflict, true)
-}
-
-func (r *registryRun) release(nodeName, uid string) {
-	if err := r.next().Release(context.Background(), nodeName, uid); err != nil {
-		r.failf("Release %s: got error %v", nodeName, err)
-	}
-}
-
-// expect checks through every handle that a record is there, by its Machine UID
-// if it has one, and by its machine unless it rests.
-func (r *registryRun) expect(want *membership.Record) {
-	ctx := context.Background()
-	for _, h := range r.handles {
-		got, err := h.Lookup(ctx, want.NodeName)
-		if err != nil || !cmp.Equal(got, want) {
-			r.failf("Lookup %s: got error %v and another record:\n%s", want.NodeName, err, cmp.Diff(want, got))
-			return
+// same compares a record with that of the rules. A change that has a new version there
+// must have one here that was never given before, and no other change.
+func (r *registryRun) same(what string, record twin) {
+	got, ruled := record[0], record[1]
+	if got == nil || ruled == nil {
+		if got != ruled {
+			r.failf("%s: got %+v, want %+v", what, got, ruled)
 		}
-		if want.MachineUID != "" {
-			got, err = h.LookupMachineUID(ctx, want.MachineUID)
-			if err != nil || !cmp.Equal(got, want) {
-				r.failf("LookupMachineUID %s: got error %v and another record:\n%s", want.MachineUID, err, cmp.Diff(want, got))
-				return
+		return
+	}
+	if _, known := r.versions[ruled.Version]; !known {
+		if got.Version == "" || slices.Contains(slices.Collect(maps.Values(r.versions)), got.Version) {
+			r.failf("%s: got version %q, want one that was not given before", what, got.Version)
+		}
+		r.versions[ruled.Version] = got.Version
+	}
+	want := *ruled
+	want.Version = r.versions[ruled.Version]
+	if !cmp.Equal(got, &want) {
+		r.failf("%s: got another record:\n%s", what, cmp.Diff(&want, got))
+	}
+}
+
+// registryKey is what records are looked up by.
+type registryKey struct{ by, key string }
+
+func (k registryKey) find(ctx context.Context, registry membership.Registry) (*membership.Record, error) {
+	switch k.by {
+	case "name":
+		return registry.Lookup(ctx, k.key)
+	case "machine":
+		return registry.LookupMachine(ctx, attest.Identity(k.key))
+	case "uid":
+		return registry.LookupMachineUID(ctx, k.key)
+	}
+	panic("no step is called " + k.by)
+}
+
+// keysOf are what the record of a claim is looked up by.
+func keysOf(c *membership.Claim) []registryKey {
+	return []registryKey{{"name", c.NodeName}, {"machine", string(c.Machine)}, {"uid", c.MachineUID}}
+}
+
+// about has records looked up by these keys from now on.
+func (r *registryRun) about(keys []registryKey) {
+	for _, key := range keys {
+		r.keys[key] = true
+	}
+}
+
+// lookUp compares all that can be looked up, through every handle.
+func (r *registryRun) lookUp() {
+	for key := range r.keys {
+		ruled, _ := key.find(context.Background(), r.rules)
+		for _, h := range r.handles {
+			what := fmt.Sprintf("a look-up by %s %q", key.by, key.key)
+			got, err := key.find(context.Background(), h)
+			if err != nil {
+				r.failf("%s: got error %v", what, err)
 			}
+			r.same(what, twin{got, ruled})
 		}
-		if want.State == membership.StateResting {
-			continue
-		}
-		got, err = h.LookupMachine(ctx, want.Machine)
-		if err != nil || !cmp.Equal(got, want) {
-			r.failf("LookupMachine %s: got error %v and another record:\n%s", want.Machine, err, cmp.Diff(want, got))
-		}
-	}
-}
-
-// expectNoName checks through every handle that a name has no record.
-func (r *registryRun) expectNoName(nodeName string) {
-	for _, h := range r.handles {
-		if got, err := h.Lookup(context.Background(), nodeName); err != nil || got != nil {
-			r.failf("Lookup %s: got %+v, error %v, want nothing", nodeName, got, err)
-		}
-	}
-}
-
-// expectNoMachine is expectNoName for a machine.
-func (r *registryRun) expectNoMachine(machine attest.Identity) {
-	for _, h := range r.handles {
-		if got, err := h.LookupMachine(context.Background(), machine); err != nil || got != nil {
-			r.failf("LookupMachine %s: got %+v, error %v, want nothing", machine, got, err)
-		}
-	}
-}
-
-// expectState checks a record's state and times.
-func (r *registryRun) expectState(record *membership.Record, state membership.State, deadline, lastEnd time.Time) {
-	if record.State != state || !record.Deadline.Equal(deadline) || !record.LastEnd.Equal(lastEnd) {
-		r.failf("node %s: got state %q, deadline %s, last end %s, want %q, %s, %s", record.NodeName,
-			record.State, record.Deadline, record.LastEnd, state, deadline, lastEnd)
 	}
 }

@@ -66,9 +66,9 @@ func TestRegistryRunnerCatches(t *testing.T) {
 				if c.name != check {
 					continue
 				}
-				err := runRegistryCheck(t, func(_ testing.TB, now func() time.Time) []membership.Registry {
+				err := c.try(t, func(_ testing.TB, now func() time.Time) []membership.Registry {
 					return []membership.Registry{&plainRegistry{now: now, fault: fault}}
-				}, c.run)
+				})
 				if err == nil {
 					t.Errorf("%q did not see it", check)
 				}
@@ -116,9 +116,9 @@ func TestRegistryRunnerCatchesRaces(t *testing.T) {
 	for _, c := range registryChecks {
 		switch c.name {
 		case "of two changes to one version one succeeds", "one machine wins a race for a name", "one name wins a race for a machine", "one name wins a race for a Machine UID":
-			err := runRegistryCheck(t, func(_ testing.TB, now func() time.Time) []membership.Registry {
+			err := c.try(t, func(_ testing.TB, now func() time.Time) []membership.Registry {
 				return []membership.Registry{&oneByOne{plainRegistry{now: now}}}
-			}, c.run)
+			})
 			if err == nil {
 				t.Errorf("%q did not see it", c.name)
 			}
@@ -127,7 +127,7 @@ func TestRegistryRunnerCatchesRaces(t *testing.T) {
 }
 
 func TestRegistryRunnerNeedsARegistry(t *testing.T) {
-	if err := runRegistryCheck(t, func(testing.TB, func() time.Time) []membership.Registry { return nil }, checkRegistryEmpty); err == nil {
+	if err := registryChecks[0].try(t, func(testing.TB, func() time.Time) []membership.Registry { return nil }); err == nil {
 		t.Error("no registry passed")
 	}
 }

@@ -3,323 +3,202 @@ package attesttest
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nodeattest/nodeattest/internal/message"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/csr"
 )
 
-// registryChecks are what RunRegistry runs. The names are stable.
-var registryChecks = []struct {
-	name string
-	run  func(*registryRun)
-}{
-	{"an empty registry has no records", checkRegistryEmpty},
-	{"a claim is reserved, then bound", checkRegistryJoin},
-	{"a second machine does not get the name", checkRegistrySecondMachine},
-	{"a second name is not given to a machine", checkRegistrySecondName},
-	{"a reservation holds until its deadline", checkRegistryReservation},
-	{"a machine is free at the deadline", checkRegistryMachineDeadline},
-	{"the same pair reserves again at once", checkRegistrySamePair},
-	{"a reservation cannot be bound after its deadline", checkRegistryLateBind},
-	{"a bound record stays, and the same pair passes", checkRegistryBoundStays},
-	{"a record is of one Machine UID", checkRegistryUID},
-	{"a record is of one provider ID", checkRegistryProviderID},
-	{"the last end is raised and never lowered", checkRegistryRaise},
-	{"of two changes to one version one succeeds", checkRegistrySwap},
-	{"what had no certificate is free when released", checkRegistryRelease},
-	{"a name rests until its last certificate has expired", checkRegistryRest},
-	{"release is of one Machine UID", checkRegistryReleaseUID},
-	{"a record that was released changes nothing", checkRegistryReleased},
-	{"a version is never given again", checkRegistryVersions},
-	{"rebind replaces the machine and nothing else", checkRegistryRebind},
-	{"rebind refuses a machine of another name", checkRegistryRebindTaken},
-	{"a second name is not given to a Machine UID", checkRegistrySecondNameOfUID},
-	{"a Machine UID is not used again while its name rests", checkRegistryRestingUID},
-	{"adopt takes another Machine UID and nothing else", checkRegistryAdopt},
-	{"adopt refuses the Machine UID of another name", checkRegistryAdoptTaken},
-	{"returned records are copies", checkRegistryCopies},
-	{"bad arguments are errors", checkRegistryArguments},
-	{"a context that is over changes nothing", checkRegistryContext},
-	{"one machine wins a race for a name", checkRegistryNameRace},
-	{"one name wins a race for a machine", checkRegistryMachineRace},
-	{"one name wins a race for a Machine UID", checkRegistryUIDRace},
+// longUID is a byte too long.
+var longUID = strings.Repeat("u", membership.MaxMachineUIDSize+1)
+
+// registryCheck is one thing that must hold: steps, and what comes after them.
+type registryCheck struct {
+	name, steps string
+	then        func(*registryRun)
 }
 
-func checkRegistryEmpty(r *registryRun) {
-	r.expectNoName("node-1")
-	r.expectNoMachine("test:1")
-	scope := r.handles[0].Scope()
+// registryChecks are what RunRegistry runs. The names are stable.
+var registryChecks = []registryCheck{
+	{"an empty registry has no records", "name 1; machine 1; uid 1", checkRegistryScope},
+	{"a claim is reserved, then bound", "a=reserve 1 1; b=bind a; bind b; join 2 2", nil},
+	{"a second machine does not get the name", "join 1 1; reserve 1 2 !name; join 2 2", nil},
+	// At once, as a refused claim reserves nothing.
+	{"a second name is not given to a machine", "join 1 1; reserve 2 1 !machine; join 2 2", nil},
+	// Who lost it is free for another name.
+	{"a reservation holds until its deadline", `a=reserve 1 1; reserve 1 2 !reserved; reserve 2 1 !reserved; wait 59s; reserve 1 2 !reserved
+		wait 1s; b=reserve 1 2; stale a; reserve 1 1 !reserved; bind b; join 3 1`, nil},
+	{"a machine is free at the deadline", "a=reserve 1 1; wait 1m; b=reserve 2 1; stale a; bind b; join 1 2", nil},
+	// The second wait is past the first deadline.
+	{"the same pair reserves again at once", "a=reserve 1 1; wait 50s; b=reserve 1 1; stale a; wait 50s; reserve 1 2 !reserved; bind b", nil},
+	{"a reservation cannot be bound after its deadline", `a=reserve 1 1
+		raise a 1h !conflict; rebind a spare !conflict; adopt a uid=spare !conflict; wait 1m; stale a; join 1 1`, nil},
+	{"a bound record stays, and the same pair passes", "join 1 1; wait 87600h; reserve 1 2 !name; reserve 1 1", nil},
+	{"a record is of one Machine UID", `a=reserve 1 1; reserve 1 1 uid=other !machine-uid; bind a
+		reserve 1 1 uid=other !machine-uid; reserve 1 1 uid= !machine-uid`, nil},
+	{"a record is of one provider ID", `a=reserve 1 1; reserve 1 1 pid=other !provider-id; bind a
+		reserve 1 1 pid=other !provider-id; reserve 1 1 pid= !provider-id
+		b=join 2 2 pid=; raise b 1h; reserve 2 2 pid=; reserve 2 2`, nil},
+	{"the last end is raised and never lowered", "a=join 1 1; b=raise a 24h; stale a; raise b 23h; raise b 24h0m0.000000001s; reserve 1 1", nil},
+	{"of two changes to one version one succeeds", "a=join 1 1", checkRegistrySwap},
+	{"what had no certificate is free when released", `reserve 1 1; release 1; join 1 2; release 1
+		a=join 1 3; raise a 1h; wait 1h0m1s; release 1; join 1 1`, nil},
+	// The machine is free at once, the name after the last second of its last certificate.
+	{"a name rests until its last certificate has expired", `a=join 1 1; raise a 1h; release 1; reserve 1 1 !resting; reserve 1 2 !resting
+		join 2 1; wait 1h; reserve 1 3 !resting; b=name 1; stale b; wait 1s; join 1 3`, nil},
+	// Released twice, it rests all the same.
+	{"release is of one Machine UID", `a=join 1 1; raise a 1h; release 1 uid=other; release 1 uid=; release 2 uid=uid-of-node-1
+		release 1; release 1; reserve 1 1 !resting; join 3 3 uid=; release 3 uid=`, nil},
+	{"a record that was released changes nothing", "a=join 1 1; b=raise a 1h; c=reserve 2 2; release 1; release 2; stale b; stale c", nil},
+	{"a version is never given again", strings.Repeat("a=reserve 1 1; b=bind a; release 1; c=reserve 1 1; stale b; stale a; release 1\n", 5), nil},
+	{"rebind replaces the machine and nothing else", `a=join 1 1; b=raise a 1h; c=rebind b 2; stale b; reserve 1 1 !name; reserve 2 2 !machine
+		join 3 1; rebind c 2`, nil},
+	{"rebind refuses a machine of another name", `a=join 1 1; join 2 2; reserve 3 3; rebind a 2 !machine; rebind a 3 !reserved
+		wait 1m; rebind a 3`, nil},
+	// Who has a copy of a Machine's bootstrap data gets no second name with another machine.
+	// Two Machines without a UID are two.
+	{"a second name is not given to a Machine UID", `a=reserve 1 1; reserve 2 2 uid=uid-of-node-1 !reserved; bind a
+		reserve 2 2 uid=uid-of-node-1 !machine-uid; join 2 2; join 3 3 uid=; join 4 4 uid=
+		reserve 5 5; wait 1m; join 6 6 uid=uid-of-node-5`, nil},
+	// The Machine is gone, so nobody can come with its UID.
+	{"a Machine UID is not used again while its name rests", `a=join 1 1; raise a 1h; release 1; reserve 2 1 uid=uid-of-node-1 !machine-uid
+		wait 1h0m1s; join 2 1 uid=uid-of-node-1`, nil},
+	// The Machine that it was moved from can go.
+	{"adopt takes another Machine UID and nothing else", `a=join 1 1; b=raise a 1h; c=adopt b uid=moved; stale b; reserve 1 1 !machine-uid
+		release 1; adopt c uid=moved; adopt c uid= !claim`, nil},
+	{"adopt refuses the Machine UID of another name", `a=join 1 1; join 2 2; c=reserve 3 3
+		adopt a uid=uid-of-node-2 !machine-uid; adopt a uid=uid-of-node-3 !reserved; adopt c uid=own !conflict`, nil},
+	{"returned records are copies", "a=join 1 1", checkRegistryCopies},
+	{"bad arguments are errors", `reserve 1 1 node= !claim; reserve 1 1 node=Node_1 !claim
+		reserve 1 1 machine= !claim; reserve 1 1 machine=1 !claim; reserve 1 1 machine=:1 !claim; reserve 1 1 machine=test: !claim
+		reserve 1 1 machine=test:` + "1\x00 !claim; reserve 1 1 pid=test://\x00 !claim; reserve 1 1 uid=\xff !claim" + `
+		reserve 1 1 machine=test:` + strings.Repeat("1", message.MaxIdentitySize) + ` !claim; reserve 1 1 uid=` + longUID + ` !claim
+		reserve 1 1 for=-1s !claim; reserve 1 1 for=0s !claim; reserve 1 1 for=1h0m1s !claim
+		a=join 1 1; adopt a uid= !claim; adopt a uid=` + longUID + ` !claim; rebind a machine=1 !claim; uid 9 uid=
+		bind nil !any; raise nil 1m !any; rebind nil 2 !any; adopt nil uid=2 !any`, nil},
+	{"a context that is over changes nothing", "a=join 1 1", checkRegistryContext},
+	{"one machine wins a race for a name", "", raceFor(membership.CheckRegistryName, func(c *membership.Claim) { c.NodeName = "node-all" })},
+	{"one name wins a race for a machine", "", raceFor(membership.CheckRegistryMachine, func(c *membership.Claim) { c.Machine = "test:all" })},
+	{"one name wins a race for a Machine UID", "", raceFor(membership.CheckRegistryUID, func(c *membership.Claim) { c.MachineUID = "uid-of-all" })},
+}
+
+func checkRegistryScope(r *registryRun) {
 	for _, h := range r.handles {
-		if h.Scope() != scope {
-			r.failf("Scope: got %s and %s through two handles", scope, h.Scope())
+		if h.Scope() != r.rules.Scope() {
+			r.failf("Scope: got %s and %s through two handles", r.rules.Scope(), h.Scope())
 		}
 	}
-	if _, err := membership.NewMemoryRegistry(scope, membership.RegistryOptions{}); err != nil {
-		r.failf("Scope: %v", err)
-	}
-}
-
-func checkRegistryJoin(r *registryRun) {
-	c := registryClaim("node-1", "1")
-	deadline := r.in(time.Minute)
-	reserved := r.reserve(c, time.Minute)
-	r.expectState(reserved, membership.StateReserved, deadline, time.Time{})
-	if reserved.Claim != c {
-		r.failf("Reserve: got another claim: %s", cmp.Diff(c, reserved.Claim))
-	}
-	r.expect(reserved)
-	bound := r.bind(reserved)
-	r.expectState(bound, membership.StateBound, time.Time{}, time.Time{})
-	if bound.Claim != c || bound.Version == reserved.Version {
-		r.failf("Bind: got another claim or no new version: %+v", bound)
-	}
-	r.expect(bound)
-	if again := r.bind(bound); !cmp.Equal(again, bound) {
-		r.failf("Bind of a bound record changed it: %s", cmp.Diff(bound, again))
-	}
-	r.expect(bound)
-	other := r.join(registryClaim("node-2", "2"))
-	r.expect(other)
-	r.expect(bound)
-}
-
-func checkRegistrySecondMachine(r *registryRun) {
-	first := r.join(registryClaim("node-1", "1"))
-	second := registryClaim("node-1", "2")
-	r.refuseReserve(second, membership.CheckRegistryName, false)
-	r.expect(first)
-	r.expectNoMachine(second.Machine)
-	r.expect(r.join(registryClaim("node-2", "2")))
-}
-
-func checkRegistrySecondName(r *registryRun) {
-	first := r.join(registryClaim("node-1", "1"))
-	r.refuseReserve(registryClaim("node-2", "1"), membership.CheckRegistryMachine, false)
-	r.expect(first)
-	r.expectNoName("node-2")
-	r.expect(r.join(registryClaim("node-2", "2"))) // at once: a refused claim reserves nothing
-}
-
-func checkRegistryReservation(r *registryRun) {
-	first := r.reserve(registryClaim("node-1", "1"), time.Minute)
-	second := registryClaim("node-1", "2")
-	r.refuseReserve(second, membership.CheckRegistryReserved, true)
-	r.expectNoMachine(second.Machine)
-	r.refuseReserve(registryClaim("node-2", "1"), membership.CheckRegistryReserved, true)
-	r.expectNoName("node-2")
-	r.advance(time.Minute - time.Second)
-	r.refuseReserve(second, membership.CheckRegistryReserved, true)
-	r.expect(first)
-	r.advance(time.Second)
-	r.expectNoName("node-1")
-	r.expectNoMachine(first.Machine)
-	taken := r.reserve(second, time.Minute)
-	r.conflicts("of a reservation that was taken over", first)
-	r.refuseReserve(registryClaim("node-1", "1"), membership.CheckRegistryReserved, true)
-	r.expect(r.bind(taken))
-	r.expect(r.join(registryClaim("node-3", "1"))) // who lost is free for another name
-}
-
-func checkRegistryMachineDeadline(r *registryRun) {
-	old := r.reserve(registryClaim("node-1", "1"), time.Minute)
-	r.advance(time.Minute)
-	moved := r.reserve(registryClaim("node-2", "1"), time.Minute)
-	r.expectNoName("node-1")
-	r.conflicts("of a machine that has moved on", old)
-	r.expect(r.bind(moved))
-	r.expect(r.join(registryClaim("node-1", "2")))
-}
-
-func checkRegistrySamePair(r *registryRun) {
-	c := registryClaim("node-1", "1")
-	first := r.reserve(c, time.Minute)
-	r.advance(50 * time.Second)
-	deadline := r.in(time.Minute)
-	second := r.reserve(c, time.Minute)
-	r.expectState(second, membership.StateReserved, deadline, time.Time{})
-	r.conflicts("that was reserved again", first)
-	r.advance(50 * time.Second) // past the first deadline
-	r.refuseReserve(registryClaim("node-1", "2"), membership.CheckRegistryReserved, true)
-	r.expect(r.bind(second))
-}
-
-func checkRegistryLateBind(r *registryRun) {
-	c := registryClaim("node-1", "1")
-	late := r.reserve(c, time.Minute)
-	r.conflictsBound("that is only reserved", late)
-	r.advance(time.Minute)
-	r.conflicts("whose reservation is over", late)
-	r.expectNoName("node-1")
-	r.expect(r.join(c))
-}
-
-func checkRegistryBoundStays(r *registryRun) {
-	c := registryClaim("node-1", "1")
-	bound := r.join(c)
-	r.advance(10 * 365 * 24 * time.Hour)
-	r.refuseReserve(registryClaim("node-1", "2"), membership.CheckRegistryName, false)
-	if again := r.reserve(c, time.Minute); !cmp.Equal(again, bound) {
-		r.failf("Reserve of a bound pair changed the record: %s", cmp.Diff(bound, again))
-	}
-	r.expect(bound)
-}
-
-func checkRegistryUID(r *registryRun) {
-	c := registryClaim("node-1", "1")
-	other, none := c, c
-	other.MachineUID, none.MachineUID = "uid-of-another", ""
-	reserved := r.reserve(c, time.Minute)
-	r.refuseReserve(other, membership.CheckRegistryUID, false)
-	bound := r.bind(reserved)
-	r.refuseReserve(other, membership.CheckRegistryUID, false)
-	r.refuseReserve(none, membership.CheckRegistryUID, false)
-	r.expect(bound)
-}
-
-func checkRegistryProviderID(r *registryRun) {
-	c := registryClaim("node-1", "1")
-	other, none := c, c
-	other.ProviderID, none.ProviderID = "test://another", ""
-	reserved := r.reserve(c, time.Minute)
-	r.refuseReserve(other, membership.CheckRegistryProviderID, false)
-	bound := r.bind(reserved)
-	r.refuseReserve(other, membership.CheckRegistryProviderID, false)
-	r.refuseReserve(none, membership.CheckRegistryProviderID, false)
-	r.expect(bound)
-
-	late := registryClaim("node-2", "2")
-	late.ProviderID = ""
-	unknown := r.raise(r.join(late), r.in(time.Hour))
-	r.expect(r.reserve(late, time.Minute))
-	late.ProviderID = "test://late"
-	filled := r.reserve(late, time.Minute)
-	if filled.Claim != late || filled.Version == unknown.Version {
-		r.failf("Reserve with a provider ID that was unknown: got %+v", filled)
-	}
-	r.expectState(filled, membership.StateBound, time.Time{}, r.in(time.Hour))
-	r.expect(filled)
-}
-
-func checkRegistryRaise(r *registryRun) {
-	bound := r.join(registryClaim("node-1", "1"))
-	end := r.in(24 * time.Hour)
-	raised := r.raise(bound, end)
-	r.expectState(raised, membership.StateBound, time.Time{}, end)
-	r.expect(raised)
-	r.conflicts("before it was raised", bound)
-	if same := r.raise(raised, end.Add(-time.Hour)); !cmp.Equal(same, raised) {
-		r.failf("Raise to an earlier end changed the record: %s", cmp.Diff(raised, same))
-	}
-	r.expect(raised)
-	up := r.raise(raised, end.Add(time.Nanosecond))
-	r.expectState(up, membership.StateBound, time.Time{}, end.Add(time.Second))
-	again := r.reserve(up.Claim, time.Minute)
-	r.expectState(again, membership.StateBound, time.Time{}, end.Add(time.Second))
 }
 
 func checkRegistryCopies(r *registryRun) {
-	bound := r.join(registryClaim("node-1", "1"))
-	want := *bound
-	bound.Machine, bound.MachineUID, bound.State = "test:9", "uid-of-another", membership.StateResting
-	r.expect(&want)
-	for _, h := range r.handles {
-		if got, err := h.Lookup(context.Background(), "node-1"); err == nil && got != nil {
-			got.Machine = "test:9"
-		}
-		if got, err := h.LookupMachine(context.Background(), "test:1"); err == nil && got != nil {
-			got.NodeName = "node-9"
-		}
-		if got, err := h.LookupMachineUID(context.Background(), want.MachineUID); err == nil && got != nil {
-			got.Machine = "test:9"
+	*r.seen["a"][0] = membership.Record{}
+	for key := range r.keys {
+		for _, h := range r.handles {
+			if got, err := key.find(context.Background(), h); err == nil && got != nil {
+				*got = membership.Record{}
+			}
 		}
 	}
-	r.expect(&want)
-}
-
-func checkRegistryArguments(r *registryRun) {
-	ctx := context.Background()
-	good := registryClaim("node-1", "1")
-	bad := map[string]func(c *membership.Claim){
-		"no node name":           func(c *membership.Claim) { c.NodeName = "" },
-		"no valid node name":     func(c *membership.Claim) { c.NodeName = "Node_1" },
-		"no machine":             func(c *membership.Claim) { c.Machine = "" },
-		"a machine without kind": func(c *membership.Claim) { c.Machine = "1" },
-		"an empty kind":          func(c *membership.Claim) { c.Machine = ":1" },
-		"a kind alone":           func(c *membership.Claim) { c.Machine = "test:" },
-		"a machine in two lines": func(c *membership.Claim) { c.Machine = "test:1\n2" },
-		"a machine that is long": func(c *membership.Claim) {
-			c.Machine = attest.Identity("test:" + strings.Repeat("1", message.MaxIdentitySize))
-		},
-		"a UID that is long":      func(c *membership.Claim) { c.MachineUID = strings.Repeat("u", membership.MaxMachineUIDSize+1) },
-		"a UID that is not UTF-8": func(c *membership.Claim) { c.MachineUID = "\xff" },
-		"a provider ID with NUL":  func(c *membership.Claim) { c.ProviderID = "test://\x00" },
-	}
-	for what, change := range bad {
-		c := good
-		change(&c)
-		if _, err := r.next().Reserve(ctx, c, r.in(time.Minute)); err == nil {
-			r.failf("Reserve: %s was accepted", what)
-		}
-		r.expectNoMachine(c.Machine)
-	}
-	for _, d := range []time.Duration{-time.Second, 0, membership.MaxReservation + time.Second} {
-		if _, err := r.next().Reserve(ctx, good, r.in(d)); err == nil {
-			r.failf("Reserve: a deadline in %s was accepted", d)
-		}
-	}
-	r.expectNoName("node-1")
-	bound := r.join(good)
-	if _, err := r.next().Rebind(ctx, bound, "1"); err == nil {
-		r.failf("Rebind: a machine without kind was accepted")
-	}
-	_, bind := r.next().Bind(ctx, nil)
-	_, raise := r.next().Raise(ctx, nil, r.in(time.Minute))
-	_, rebind := r.next().Rebind(ctx, nil, "test:2")
-	_, adopt := r.next().Adopt(ctx, nil, "uid")
-	if bind == nil || raise == nil || rebind == nil || adopt == nil {
-		r.failf("a nil record was accepted: %v, %v, %v, %v", bind, raise, rebind, adopt)
-	}
-	for _, uid := range []string{"", strings.Repeat("u", membership.MaxMachineUIDSize+1)} {
-		if _, err := r.next().Adopt(ctx, bound, uid); err == nil {
-			r.failf("Adopt: a UID of %d bytes was accepted", len(uid))
-		}
-	}
-	if got, err := r.next().LookupMachineUID(ctx, ""); got != nil || err != nil {
-		r.failf("LookupMachineUID of nothing: got %v, error %v", got, err)
-	}
-	r.expect(bound)
 }
 
 func checkRegistryContext(r *registryRun) {
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
-	bound := r.join(registryClaim("node-1", "1"))
-	h := r.next()
-	calls := map[string]func() error{
-		"Reserve":       func() error { _, err := h.Reserve(over, registryClaim("node-2", "2"), r.in(time.Minute)); return err },
-		"Bind":          func() error { _, err := h.Bind(over, bound); return err },
-		"Raise":         func() error { _, err := h.Raise(over, bound, r.in(time.Hour)); return err },
-		"Rebind":        func() error { _, err := h.Rebind(over, bound, "test:2"); return err },
-		"Release":       func() error { return h.Release(over, "node-1", "uid-of-node-1") },
-		"Lookup":        func() error { _, err := h.Lookup(over, "node-1"); return err },
-		"LookupMachine": func() error { _, err := h.LookupMachine(over, "test:1"); return err },
-		"Adopt":         func() error { _, err := h.Adopt(over, bound, "uid-2"); return err },
-		"LookupMachineUID": func() error {
-			_, err := h.LookupMachineUID(over, "uid-of-node-1")
-			return err
-		},
+	for _, step := range []string{"reserve 2 2", "bind a", "raise a 1h", "rebind a 2", "adopt a uid=2", "release 1", "name 1", "machine 1", "uid 1"} {
+		r.do(step+" with a context that is over", context.Canceled, r.call(over, parseRegistryStep(step)))
 	}
-	for name, call := range calls {
-		if err := call(); !errors.Is(err, context.Canceled) {
-			r.failf("%s with a context that is over: got %v, want context.Canceled", name, err)
+}
+
+const registryRacers = 16
+
+// together runs what many do at once, each through one handle, and returns who was the
+// only one to succeed. The others must be refused as lost says.
+func (r *registryRun) together(what string, run func(int, membership.Registry) (*membership.Record, error), lost func(error) bool) (int, *membership.Record) {
+	results, errs := [registryRacers]*membership.Record{}, [registryRacers]error{}
+	var start, done sync.WaitGroup
+	start.Add(1)
+	for i := range registryRacers {
+		done.Go(func() {
+			start.Wait()
+			results[i], errs[i] = run(i, r.handles[i%len(r.handles)])
+		})
+	}
+	start.Done()
+	done.Wait()
+	winner := -1
+	for i, err := range errs {
+		switch {
+		case err == nil && winner >= 0:
+			r.failf("%s: number %d and number %d succeeded", what, winner, i)
+		case err == nil:
+			winner = i
+		case !lost(err):
+			r.failf("%s: who lost got error %v", what, err)
 		}
 	}
-	r.expect(bound)
-	r.expectNoName("node-2")
+	if winner < 0 {
+		r.failf("%s: nobody succeeded", what)
+	}
+	return winner, results[winner]
+}
+
+// retried says of an error that it is a check's, and to be tried again.
+func retried(check attest.Check) func(error) bool {
+	return func(err error) bool { return errors.Is(err, check) && errors.Is(err, csr.ErrRetry) }
+}
+
+// checkRegistrySwap lets many raise one record from one version.
+func checkRegistrySwap(r *registryRun) {
+	ctx, seen := context.Background(), r.seen["a"]
+	end := func(i int) time.Time { return r.in(time.Hour + time.Duration(i)*time.Minute) }
+	winner, got := r.together("Raise", func(i int, h membership.Registry) (*membership.Record, error) {
+		return h.Raise(ctx, seen[0], end(i))
+	}, retried(membership.CheckRegistryConflict))
+	ruled, err := r.rules.Raise(ctx, seen[1], end(winner))
+	if err != nil {
+		r.failf("the rules: %v", err)
+	}
+	r.same("Raise", twin{got, ruled})
+}
+
+// raceFor lets many claims that are alike in one thing run at once. Nobody who lost is
+// stuck.
+func raceFor(lost attest.Check, alike func(*membership.Claim)) func(*registryRun) {
+	return func(r *registryRun) {
+		ctx, claims := context.Background(), [registryRacers]membership.Claim{}
+		for i := range claims {
+			claims[i] = registryClaim(strconv.Itoa(i), strconv.Itoa(i))
+			alike(&claims[i])
+			r.about(keysOf(&claims[i]))
+		}
+		join := func(i int, h membership.Registry) (*membership.Record, error) {
+			reserved, err := h.Reserve(ctx, claims[i], r.in(time.Minute))
+			if err != nil {
+				return nil, err
+			}
+			return h.Bind(ctx, reserved)
+		}
+		winner, got := r.together("a race", join, func(err error) bool {
+			return errors.Is(err, lost) || retried(membership.CheckRegistryReserved)(err)
+		})
+		ruled, err := join(winner, r.rules)
+		if err != nil {
+			r.failf("the rules: %v", err)
+		}
+		r.same("a race", twin{got, ruled})
+		for i := range claims {
+			if i != winner {
+				r.do("who lost a race", lost, func(h membership.Registry, _ int) (*membership.Record, error) {
+					return h.Reserve(ctx, claims[i], r.in(time.Minute))
+				})
+				r.steps("join " + strconv.Itoa(i) + " " + strconv.Itoa(i))
+			}
+		}
+	}
 }

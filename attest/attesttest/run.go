@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"testing"
 
 	"github.com/nodeattest/nodeattest/attest"
@@ -18,8 +17,8 @@ const (
 	// ClassBinding: good evidence for another request, machine, node, requester,
 	// lifetime, cluster, signer or time.
 	ClassBinding = "binding"
-	// ClassStatement: the TPM structures and the certificates that carry the proof.
-	// For TPM evidence only.
+	// ClassStatement: the TPM structures and the certificates, or the document, that carry
+	// the proof. Not for evidence that WorldOptions.Prove makes.
 	ClassStatement = "statement"
 	// ClassFailure: the control plane's own parts do not answer.
 	ClassFailure = "failure"
@@ -66,7 +65,7 @@ type attempt struct {
 // as a signer would hand it on. Each attack is a subtest, class/name, and one that
 // gets in fails it under that name.
 //
-//	world := attesttest.NewWorld(t, nil)
+//	world := attesttest.NewWorld(t, attesttest.WorldOptions{})
 //	verifier, err := attest.NewVerifier(world.Config)
 //	...
 //	attesttest.Run(t, provider, world)
@@ -110,11 +109,7 @@ func GotIn(outcomes []Outcome) []string {
 // Attacks lists everything that is tried in a world. On the road of the EK the names
 // begin with "ek-road-".
 func Attacks(w *World) []Attack {
-	attacks := append(w.honestRequests(), w.requestAttacks()...)
-	if w.options.Prove != nil {
-		return slices.Concat(attacks, w.evidenceAttacks(), machineAttacks(), failureAttacks())
-	}
-	attacks = onRoad(w.options.Roads[0], attacks) // they are not about TPM evidence: once will do
+	attacks := onRoad(w.options.Roads[0], append(w.honestRequests(), w.requestAttacks()...)) // once will do
 	for n, road := range w.options.Roads {
 		if n > 0 {
 			attacks = append(attacks, onRoad(road, w.honestRequests())...)
@@ -122,20 +117,22 @@ func Attacks(w *World) []Attack {
 		attacks = append(attacks, onRoad(road, w.attacksOn(road))...)
 	}
 	for _, road := range bothRoads() {
-		if !slices.Contains(w.options.Roads, road) {
+		if w.options.Prove == nil && w.options.Documents == nil && !w.opens(road) {
 			attacks = append(attacks, onRoad(road, []Attack{asked(ClassBinding, "closed", "An honest machine goes a road on which nothing is trusted.", wish{})})...)
 		}
 	}
 	return attacks
 }
 
-// attacksOn lists the attacks on TPM evidence of one road.
+// attacksOn lists the attacks on the evidence of one road.
 func (w *World) attacksOn(road attest.Road) []Attack {
 	attacks := append(w.evidenceAttacks(), machineAttacks()...)
-	for _, a := range w.bench.LiveAttacks(road, w.options.RequireTPMResident) {
-		attacks = append(attacks, Attack{Name: a.Name, Class: a.Class, Description: a.What, make: func(ctx context.Context, at *attempt) (*csr.Request, error) {
-			return made(func() (*csr.Request, error) { return a.Make(at.try(ctx)) })
-		}})
+	if w.options.Prove == nil {
+		for _, a := range w.bench.LiveAttacks(road, w.options.RequireTPMResident) {
+			attacks = append(attacks, Attack{Name: a.Name, Class: a.Class, Description: a.What, make: func(ctx context.Context, at *attempt) (*csr.Request, error) {
+				return made(func() (*csr.Request, error) { return a.Make(at.try(ctx)) })
+			}})
+		}
 	}
 	return append(attacks, failureAttacks()...)
 }

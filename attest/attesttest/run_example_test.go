@@ -15,16 +15,16 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 )
 
-// document is the evidence of a cloud whose platform vouches for a machine: which one
+// cloudDocument is the evidence of a cloud whose platform vouches for a machine: which one
 // it is, for which request, and when.
-type document struct {
+type cloudDocument struct {
 	Machine     string
 	RequestHash []byte
 	Time        time.Time
 	Signature   []byte `json:",omitempty"`
 }
 
-func (d document) signed() []byte {
+func (d cloudDocument) signed() []byte {
 	d.Signature = nil
 	b, _ := json.Marshal(d)
 	return b
@@ -52,7 +52,7 @@ func (p *cloudProvider) verify(ctx context.Context, r *csr.Parsed) (*csr.Atteste
 	if bundle.Provider != "cloud/v1" {
 		return refuse(bundle.Provider, "cloud/v1")
 	}
-	var d document
+	var d cloudDocument
 	if err := json.Unmarshal(bundle.Data, &d); err != nil {
 		return refuse("no document", "JSON")
 	}
@@ -97,7 +97,7 @@ func newCloud(careless bool) (*cloudProvider, *attesttest.World, error) {
 		return nil, nil, err
 	}
 	prove := func(_ context.Context, _ csr.Provider, a *attesttest.Applicant) (*csr.Bundle, error) {
-		d := document{Machine: a.Machine, Time: a.Object.Metadata.CreationTimestamp}
+		d := cloudDocument{Machine: a.Machine, Time: a.Object.Metadata.CreationTimestamp}
 		if p, err := csr.ParsePKCS10(a.Request); err == nil {
 			d.RequestHash = p.InfoHash[:]
 		}
@@ -105,7 +105,7 @@ func newCloud(careless bool) (*cloudProvider, *attesttest.World, error) {
 		data, err := json.Marshal(d)
 		return &csr.Bundle{Request: a.Request, Provider: "cloud/v1", Data: data}, err
 	}
-	w, err := attesttest.OpenWorld(&attesttest.WorldOptions{Provider: "cloud", Prove: prove})
+	w, err := attesttest.OpenWorld(attesttest.WorldOptions{Provider: "cloud", Prove: prove})
 	if err != nil {
 		return nil, nil, err
 	}

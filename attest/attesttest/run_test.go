@@ -20,7 +20,7 @@ func tpmProvider(t testing.TB, w *attesttest.World) csr.Provider {
 }
 
 func TestRunTPM(t *testing.T) {
-	w := attesttest.NewWorld(t, nil)
+	w := attesttest.NewWorld(t, attesttest.WorldOptions{})
 	attesttest.Run(t, tpmProvider(t, w), w)
 }
 
@@ -34,7 +34,7 @@ func TestRunTPMConfigurations(t *testing.T) {
 		"ek":       {Roads: []attest.Road{attest.RoadEK}, RequireTPMResident: true, RequireQuote: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := attesttest.NewWorld(t, &options)
+			w := attesttest.NewWorld(t, options)
 			for _, o := range attesttest.Try(context.Background(), tpmProvider(t, w), w) {
 				if o.Fault != "" {
 					t.Errorf("%s: %s: %v", o.Name, o.Fault, o.Err)

@@ -78,12 +78,12 @@ func TestWeakProvidersOnRoadEK(t *testing.T) {
 		"retry":                    {"inventory-down"},
 	} {
 		t.Run(check, func(t *testing.T) {
-			w := NewWorld(t, &WorldOptions{Roads: onlyEK})
+			w := NewWorld(t, WorldOptions{Roads: onlyEK})
 			expectGotIn(t, newNaive(w, check), w, prefixed(want))
 		})
 	}
 	t.Run("chain", func(t *testing.T) {
-		w := NewWorld(t, &WorldOptions{Roads: onlyEK})
+		w := NewWorld(t, WorldOptions{Roads: onlyEK})
 		outcomes := Try(context.Background(), newNaive(w, "chain"), w)
 		// The byte in the middle is one of the certificate, which may have no meaning.
 		outcomes = slices.DeleteFunc(outcomes, func(o Outcome) bool { return o.Name == roadEKPrefix+"evidence-byte-changed" })
@@ -94,11 +94,11 @@ func TestWeakProvidersOnRoadEK(t *testing.T) {
 		}
 	})
 	t.Run("closed", func(t *testing.T) {
-		w := NewWorld(t, &WorldOptions{Roads: onlyEK})
+		w := NewWorld(t, WorldOptions{Roads: onlyEK})
 		expectGotIn(t, newNaive(w, "closed"), w, []string{"closed"})
 	})
 	t.Run("residence", func(t *testing.T) {
-		w := NewWorld(t, &WorldOptions{Roads: onlyEK, RequireTPMResident: true})
+		w := NewWorld(t, WorldOptions{Roads: onlyEK, RequireTPMResident: true})
 		expectGotIn(t, newNaive(w, "residence"), w, prefixed([]string{"software-key-passed-off-as-resident", "imported-key-passed-off-as-resident"}))
 	})
 }
@@ -110,12 +110,12 @@ func TestWeakChallenges(t *testing.T) {
 		"credential-name":    {"credential-for-an-ak-in-software"},
 	} {
 		t.Run(check, func(t *testing.T) {
-			w := NewWorld(t, nil)
+			w := NewWorld(t, WorldOptions{})
 			expectGotIn(t, newNaive(w, check), w, prefixed(want))
 		})
 	}
 	t.Run("credential-ek", func(t *testing.T) { // two sources, in the challenge and in the answer
-		w := NewWorld(t, nil)
+		w := NewWorld(t, WorldOptions{})
 		n := newNaive(w, "credential-ek", "ek-sources")
 		expectGotIn(t, n, w, prefixed([]string{"two-sources-of-the-ek", "credential-for-an-ek-beside-the-certificate"}))
 	})
@@ -143,7 +143,7 @@ func TestWeakQuotes(t *testing.T) {
 		"quote-policy":          {"quote-values-not-accepted", "quote-pcr-value-moved"},
 	} {
 		t.Run(check, func(t *testing.T) {
-			w := NewWorld(t, &WorldOptions{RequireQuote: true})
+			w := NewWorld(t, WorldOptions{RequireQuote: true})
 			expectGotIn(t, newNaive(w, check), w, append(prefixed(want), want...))
 		})
 	}

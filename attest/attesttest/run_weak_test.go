@@ -13,7 +13,7 @@ import (
 
 func TestNaiveIsStrict(t *testing.T) {
 	for _, options := range []WorldOptions{{}, {RequireTPMResident: true}, {RequireQuote: true}, {Roads: onlyAK}, {Roads: onlyEK}} {
-		w := NewWorld(t, &options)
+		w := NewWorld(t, options)
 		for _, o := range Try(context.Background(), newNaive(w), w) {
 			if o.Fault != "" {
 				t.Errorf("%s: %s: %v", o.Name, o.Fault, o.Err)
@@ -85,12 +85,12 @@ func TestWeakProviders(t *testing.T) {
 		"closed":                   {"ek-road-closed"},
 	} {
 		t.Run(check, func(t *testing.T) {
-			w := NewWorld(t, &WorldOptions{Roads: onlyAK})
+			w := NewWorld(t, WorldOptions{Roads: onlyAK})
 			expectGotIn(t, newNaive(w, check), w, want)
 		})
 	}
 	t.Run("residence", func(t *testing.T) {
-		w := NewWorld(t, &WorldOptions{Roads: onlyAK, RequireTPMResident: true})
+		w := NewWorld(t, WorldOptions{Roads: onlyAK, RequireTPMResident: true})
 		expectGotIn(t, newNaive(w, "residence"), w, []string{"software-key-passed-off-as-resident", "imported-key-passed-off-as-resident"})
 	})
 }
@@ -99,8 +99,8 @@ func expectGotIn(t *testing.T, p csr.Provider, w *World, want []string) {
 	t.Helper()
 	var outcomes []Outcome
 	for _, a := range Attacks(w) {
-		// The naive provider leaves the request to csr.Policy, but for the provider's name.
-		if n, ok := p.(*naive); !ok || n.tidy || n.policy != w.Config.Policy || a.Class != ClassRequest || strings.HasPrefix(a.Name, "provider-") {
+		// A naive provider leaves the request to csr.Policy, but for the provider's name.
+		if !leavesRequests(p, w) || a.Class != ClassRequest || strings.HasPrefix(a.Name, "provider-") {
 			outcomes = append(outcomes, w.try(context.Background(), p, &a))
 		}
 	}
@@ -112,13 +112,22 @@ func expectGotIn(t *testing.T, p csr.Provider, w *World, want []string) {
 	}
 }
 
+// leavesRequests says of a provider that it has the world's policy judge requests.
+func leavesRequests(p csr.Provider, w *World) bool {
+	if n, ok := p.(*naiveDocuments); ok {
+		p = &n.naive
+	}
+	n, ok := p.(*naive)
+	return ok && !n.tidy && n.policy == w.Config.Policy
+}
+
 // TestWeakPolicies are providers whose policy or reading of a request is weak.
 func TestWeakPolicies(t *testing.T) {
 	t.Run("every node has a machine", func(t *testing.T) {
-		w := NewWorld(t, &WorldOptions{Roads: onlyAK})
+		w := NewWorld(t, WorldOptions{Roads: onlyAK})
 		n := newNaive(w, "membership")
 		n.policy = &csr.Policy{SignerNames: w.Config.Policy.SignerNames, Machines: func(_ context.Context, name string, _ *csr.Request) (*csr.Machine, error) {
-			m, err := w.inventory(context.Background(), NodeName, nil)
+			m, err := w.machine(context.Background(), NodeName, nil)
 			if err == nil {
 				m.Name, m.NodeName = "machine-of-"+name, name
 			}
@@ -129,13 +138,13 @@ func TestWeakPolicies(t *testing.T) {
 		expectGotIn(t, n, w, want)
 	})
 	t.Run("serves the insecure signer", func(t *testing.T) {
-		w := NewWorld(t, &WorldOptions{Roads: onlyAK})
+		w := NewWorld(t, WorldOptions{Roads: onlyAK})
 		n := newNaive(w)
-		n.policy = &csr.Policy{SignerNames: append(slices.Clone(w.Config.Policy.SignerNames), "cluster.x-k8s.io/kube-apiserver-client-kubelet-another"), Machines: w.inventory}
+		n.policy = &csr.Policy{SignerNames: append(slices.Clone(w.Config.Policy.SignerNames), "cluster.x-k8s.io/kube-apiserver-client-kubelet-another"), Machines: w.machine}
 		expectGotIn(t, n, w, nil) // the evidence must agree: the policy's own rule
 	})
 	t.Run("reads PEM leniently", func(t *testing.T) {
-		w := NewWorld(t, &WorldOptions{Roads: onlyAK})
+		w := NewWorld(t, WorldOptions{Roads: onlyAK})
 		n := newNaive(w)
 		n.tidy = true
 		expectGotIn(t, n, w, []string{"pem-text-before", "pem-text-between", "pem-text-behind", "pem-header", "pem-crlf",
@@ -143,10 +152,10 @@ func TestWeakPolicies(t *testing.T) {
 			"pem-block-duplicate-provider", "pem-block-duplicate-request", "pem-block-duplicate-request-behind", "pem-crlf-once"})
 	})
 	t.Run("decides without the inventory", func(t *testing.T) {
-		w := NewWorld(t, &WorldOptions{Roads: onlyAK})
+		w := NewWorld(t, WorldOptions{Roads: onlyAK})
 		n := newNaive(w)
 		n.policy = &csr.Policy{SignerNames: w.Config.Policy.SignerNames, Machines: func(ctx context.Context, name string, r *csr.Request) (*csr.Machine, error) {
-			m, err := w.inventory(ctx, name, r)
+			m, err := w.machine(ctx, name, r)
 			if errors.Is(err, errDown) {
 				known := w.known[name]
 				return &known, nil
@@ -198,7 +207,7 @@ func TestMisbehavingProviders(t *testing.T) {
 		}, want: "honest-client"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := NewWorld(t, &WorldOptions{Roads: onlyAK})
+			w := NewWorld(t, WorldOptions{Roads: onlyAK})
 			p := &misbehaving{naive: newNaive(w), before: c.before, after: c.after}
 			if got := GotIn(Try(context.Background(), p, w)); !slices.Contains(got, c.want) {
 				t.Errorf("got %q, want %s among them", got, c.want)

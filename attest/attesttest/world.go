@@ -1,18 +1,13 @@
 package attesttest
 
 import (
+	"cmp"
 	"context"
 	"crypto"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"errors"
-	"math/big"
 	"net/netip"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -37,8 +32,8 @@ const (
 // NodeName2 is the node that [MachineTwo] may be; [MachineOne] may be [NodeName].
 const NodeName2 = "node-2"
 
-// WorldOptions say what world a provider is tried in. Nil and each zero field are a
-// sensible default.
+// WorldOptions say what world a provider is tried in. Each zero field is a sensible
+// default.
 type WorldOptions struct {
 	// Provider is the name of the provider in signer names; "" means
 	// tpm.Provider.
@@ -55,6 +50,9 @@ type WorldOptions struct {
 	// Prove makes the evidence of honest machines; nil makes that of package attest
 	// on Roads. With it the attacks on TPM evidence are left out.
 	Prove func(ctx context.Context, provider csr.Provider, a *Applicant) (*csr.Bundle, error)
+	// Documents are another kind of evidence, in the place of TPM evidence. Provider is
+	// then the kind's name.
+	Documents *Documents
 }
 
 // Applicant is an honest machine that asks for a certificate, as WorldOptions.Prove
@@ -90,13 +88,11 @@ type World struct {
 	ca              *csr.CA                           // of the cluster
 	ekOwner         map[[message.HashSize]byte]string // the EKs of the members' list, by digest, and whose they are
 
-	mu    sync.Mutex
-	down  bool // the inventory and the members' list do not answer
-	known map[string]csr.Machine
+	inventory
 }
 
 // NewWorld makes a world for one provider.
-func NewWorld(t testing.TB, opts *WorldOptions) *World {
+func NewWorld(t testing.TB, opts WorldOptions) *World {
 	t.Helper()
 	w, err := OpenWorld(opts)
 	if err != nil {
@@ -106,15 +102,15 @@ func NewWorld(t testing.TB, opts *WorldOptions) *World {
 }
 
 // OpenWorld is [NewWorld] for use outside tests.
-func OpenWorld(opts *WorldOptions) (*World, error) {
-	w := &World{ekOwner: map[[message.HashSize]byte]string{}}
-	if opts != nil {
-		w.options = *opts
-	}
-	if w.options.Provider == "" {
-		w.options.Provider = tpm.Provider
-	}
-	if len(w.options.Roads) == 0 {
+func OpenWorld(opts WorldOptions) (*World, error) {
+	w := &World{options: opts, ekOwner: map[[message.HashSize]byte]string{}}
+	w.options.Provider = cmp.Or(w.options.Provider, tpm.Provider)
+	switch d := opts.Documents; {
+	case opts.Prove != nil:
+		w.options.Roads = []attest.Road{attest.RoadAK} // for the names of attacks alone
+	case d != nil:
+		w.options.Provider, w.options.Roads = d.Kind.Describe().Provider, []attest.Road{attest.RoadDocument}
+	case len(opts.Roads) == 0:
 		w.options.Roads = bothRoads()
 	}
 	w.known = map[string]csr.Machine{
@@ -124,21 +120,19 @@ func OpenWorld(opts *WorldOptions) (*World, error) {
 			DNSNames: []string{"node-2.example.com"}, IPAddresses: []netip.Addr{netip.MustParseAddr("192.0.2.2")}},
 		"node-3": {Name: "machine-of-node-3", NodeName: "node-3"}, // not ready
 	}
-	if err := w.open(); err != nil {
-		return nil, err
-	}
-	return w, w.makeCA()
+	w.admits = func(m *csr.Machine, r *attest.Result) bool { return w.expects(m.Name, r.Road, r.Machine, r.MachineKey) }
+	return w, w.open()
 }
 
 // open makes what evidence is made with, and the configuration that trusts it.
 func (w *World) open() (err error) {
 	w.bench = &forge.Bench{Now: time.Now().Truncate(time.Second), ClusterID: ClusterID, ProviderID: ProviderID,
 		Bootstrap: csr.BootstrapUserPrefix + TokenID, Quoted: w.options.RequireQuote}
-	if w.bench.Client, err = csr.SignerClient(w.options.Provider); err != nil {
-		return err
-	}
-	if w.bench.Serving, err = csr.SignerServing(w.options.Provider); err != nil {
-		return err
+	for name, make := range map[*string]func(string) (string, error){
+		&w.bench.Client: csr.SignerClient, &w.bench.Serving: csr.SignerServing, &w.challengeSigner: csr.SignerChallenge} {
+		if *name, err = make(w.options.Provider); err != nil {
+			return err
+		}
 	}
 	if w.bench.CA, err = tpmsim.NewCA(&tpmsim.CAOptions{Now: w.Now}); err != nil {
 		return err
@@ -152,14 +146,6 @@ func (w *World) open() (err error) {
 	for _, ek := range w.bench.WeakEKs {
 		w.ekOwner[forge.Must(csr.SPKIHash(ek.Public))] = MachineOne
 	}
-	return w.configure()
-}
-
-func (w *World) configure() error {
-	challenge, err := csr.SignerChallenge(w.options.Provider)
-	if err != nil {
-		return err
-	}
 	ring, err := attest.NewStaticKeyRing(w.bench.Ring, w.bench.Retired)
 	if err != nil {
 		return err
@@ -167,66 +153,49 @@ func (w *World) configure() error {
 	w.Config = attest.VerifierConfig{
 		ClusterIDs:         []string{ClusterID},
 		KeyRing:            ring,
-		Policy:             &csr.Policy{SignerNames: []string{w.bench.Client, w.bench.Serving}, Machines: w.inventory},
+		Policy:             &csr.Policy{SignerNames: []string{w.bench.Client, w.bench.Serving}, Machines: w.machine},
 		Authorizer:         attest.AuthorizerFunc(w.authorize),
 		RequireTPMResident: w.options.RequireTPMResident,
 		Now:                w.Now,
 	}
-	w.challengeSigner = challenge
-	if w.options.Prove != nil {
+	if w.ca, _, err = newClusterCA(w.Config.Policy.SignerNames, w.Now); err != nil {
+		return err
+	}
+	switch {
+	case w.options.Prove != nil:
+		return nil
+	case w.options.Documents != nil:
+		w.Config.Kinds = []attest.Kind{w.options.Documents.Kind}
 		return nil
 	}
-	if err := w.configureEvidence(); err != nil {
-		return err
+	return w.configureTPM()
+}
+
+// configureTPM opens the roads, and says what must be quoted.
+func (w *World) configureTPM() (err error) {
+	roots := []*x509.Certificate{w.bench.CA.Root()}
+	if w.opens(attest.RoadAK) {
+		w.TPM.AKIssuers = []tpmcert.Issuer{{Roots: roots, Profile: tpmcert.ProfileTCG()}}
+	}
+	if w.opens(attest.RoadEK) {
+		if w.TPM.EKs, err = tpmcert.NewEKVerifier(tpmcert.EKVerifierConfig{
+			Issuers: []tpmcert.EKIssuer{{Roots: roots, Profile: tpmcert.EKProfileTCG()}}}); err != nil {
+			return err
+		}
+	}
+	if w.options.RequireQuote {
+		if w.TPM.QuotePolicy, err = tpm.NewPCRPolicy(w.bench.QuoteBy(w.bench.AKP256).PCRs); err != nil {
+			return err
+		}
 	}
 	kind, err := tpm.NewKind(w.TPM)
 	w.Config.Kinds = []attest.Kind{kind}
 	return err
 }
 
-// configureEvidence opens the roads, and says what must be quoted.
-func (w *World) configureEvidence() (err error) {
-	roots := []*x509.Certificate{w.bench.CA.Root()}
-	if w.opens(attest.RoadAK) {
-		w.TPM.AKIssuers = []tpmcert.Issuer{{Roots: roots, Profile: tpmcert.ProfileTCG()}}
-	}
-	if w.opens(attest.RoadEK) {
-		if w.TPM.EKs, err = tpmcert.NewEKVerifier(&tpmcert.EKVerifierConfig{
-			Issuers: []tpmcert.EKIssuer{{Roots: roots, Profile: tpmcert.EKProfileTCG()}}}); err != nil {
-			return err
-		}
-	}
-	if w.options.RequireQuote {
-		w.TPM.QuotePolicy, err = tpm.NewPCRPolicy(w.bench.QuoteBy(w.bench.AKP256).PCRs)
-	}
-	return err
-}
-
 func bothRoads() []attest.Road { return []attest.Road{attest.RoadAK, attest.RoadEK} }
 
 func (w *World) opens(road attest.Road) bool { return slices.Contains(w.options.Roads, road) }
-
-// makeCA makes the cluster's CA, which issues for every request that the provider
-// under test lets in.
-func (w *World) makeCA() error {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return err
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "attesttest cluster CA"},
-		NotBefore: w.bench.Now.AddDate(0, 0, -1), NotAfter: w.bench.Now.AddDate(10, 0, 0), KeyUsage: x509.KeyUsageCertSign,
-		BasicConstraintsValid: true, IsCA: true}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		return err
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		return err
-	}
-	w.ca, err = csr.NewCA([]*x509.Certificate{cert}, key, csr.CAConfig{SignerNames: w.Config.Policy.SignerNames, Now: w.Now})
-	return err
-}
 
 // Now is the world's clock. It stands still, but for one day that [Run] lets pass
 // on each road.
@@ -248,26 +217,11 @@ func (w *World) setDown(down bool) {
 	w.down = down
 }
 
-var errDown = errors.New("attesttest: the inventory does not answer")
-
-func (w *World) inventory(_ context.Context, nodeName string, _ *csr.Request) (*csr.Machine, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.down {
-		return nil, errDown
-	}
-	m, ok := w.known[nodeName]
-	if !ok {
-		return nil, csr.ErrNoMachine
-	}
-	return &m, nil
-}
-
 // Member answers whether a machine may be a node, as a provider's own list would: the
 // machine is the name that the world's inventory has for the node. The error is
 // csr.ErrNoMachine, or one that matches csr.ErrRetry where the list does not answer.
 func (w *World) Member(nodeName, machine string) error {
-	m, err := w.inventory(context.Background(), nodeName, nil)
+	m, err := w.machine(context.Background(), nodeName, nil)
 	switch {
 	case errors.Is(err, errDown):
 		return csr.Retry(err)
@@ -279,23 +233,15 @@ func (w *World) Member(nodeName, machine string) error {
 	return nil
 }
 
-// authorize admits the two members, each as its own node.
-func (w *World) authorize(ctx context.Context, r *attest.Result, _ *csr.Request) (*attest.Authorization, error) {
-	m, err := w.inventory(ctx, r.NodeName, nil)
-	if errors.Is(err, errDown) {
-		return nil, err
-	}
-	if err != nil || !w.expects(m.Name, r.Road, r.Machine, r.MachineKey) {
-		return nil, attest.NotMember("machine " + string(r.Machine) + " is not that of node " + r.NodeName)
-	}
-	return &attest.Authorization{ProviderID: m.ProviderID, DNSNames: m.DNSNames, IPAddresses: m.IPAddresses}, nil
-}
-
 // expects says whether a machine is known by an identity, or on the road of the EK by
 // an EK.
 func (w *World) expects(machine string, road attest.Road, identity attest.Identity, key [message.HashSize]byte) bool {
-	if road == attest.RoadEK {
+	switch road {
+	case attest.RoadEK:
 		return w.ekOwner[key] == machine
+	case attest.RoadDocument:
+		own, err := w.options.Documents.Source(machine, time.Time{}).Machine(context.Background())
+		return err == nil && own == identity
 	}
 	return string(identity) == forge.Identity(machine)
 }

@@ -10,7 +10,7 @@ import (
 )
 
 func TestWorldMember(t *testing.T) {
-	w := NewWorld(t, nil)
+	w := NewWorld(t, WorldOptions{})
 	for _, c := range []struct {
 		node, machine string
 		want          error
@@ -34,12 +34,12 @@ func TestWorldMember(t *testing.T) {
 }
 
 func TestWorldOptions(t *testing.T) {
-	w := NewWorld(t, &WorldOptions{Provider: "cloud"})
+	w := NewWorld(t, WorldOptions{Provider: "cloud"})
 	if got := w.Config.Policy.SignerNames; got[0] != "cluster.x-k8s.io/kube-apiserver-client-kubelet-cloud" || got[1] != "cluster.x-k8s.io/kubelet-serving-cloud" {
 		t.Errorf("signers %q", got)
 	}
 	for _, name := range []string{"insecure", "Cloud", "a.b"} {
-		if _, err := OpenWorld(&WorldOptions{Provider: name}); !errors.Is(err, csr.CheckSignerName) {
+		if _, err := OpenWorld(WorldOptions{Provider: name}); !errors.Is(err, csr.CheckSignerName) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -48,7 +48,7 @@ func TestWorldOptions(t *testing.T) {
 // TestAttacksAreOneThing: a forgery that nothing was done to is let in by the strict
 // reader, so what is refused is refused for the one thing that an attack changes.
 func TestAttacksAreOneThing(t *testing.T) {
-	w := NewWorld(t, &WorldOptions{RequireTPMResident: true, RequireQuote: true})
+	w := NewWorld(t, WorldOptions{RequireTPMResident: true, RequireQuote: true})
 	n := newNaive(w)
 	for _, road := range bothRoads() {
 		for _, i := range []wish{{}, {good: w.bench.NodeServes}, {machine: MachineTwo, change: as(NodeName2)}} {
@@ -66,7 +66,7 @@ func TestAttacksAreOneThing(t *testing.T) {
 // TestRunLeavesTheWorld: the runner moves the clock by a day a road, and leaves the
 // inventory up, so that a world can be looked at afterwards.
 func TestRunLeavesTheWorld(t *testing.T) {
-	w := NewWorld(t, nil)
+	w := NewWorld(t, WorldOptions{})
 	before := w.Now()
 	for range 2 {
 		if got := GotIn(Try(context.Background(), newNaive(w), w)); len(got) > 0 {
@@ -83,7 +83,7 @@ func TestRunLeavesTheWorld(t *testing.T) {
 
 // TestBrokenProve: a Prove that fails is the author's fault, not the provider's.
 func TestBrokenProve(t *testing.T) {
-	w := NewWorld(t, &WorldOptions{Prove: func(context.Context, csr.Provider, *Applicant) (*csr.Bundle, error) {
+	w := NewWorld(t, WorldOptions{Prove: func(context.Context, csr.Provider, *Applicant) (*csr.Bundle, error) {
 		return nil, errors.New("no platform")
 	}})
 	for _, o := range Try(context.Background(), newNaive(w), w) {
@@ -97,8 +97,8 @@ func TestBrokenProve(t *testing.T) {
 }
 
 func TestProviderWithoutChallenge(t *testing.T) {
-	w := NewWorld(t, nil)
-	provider := InsecureNull(w.Config.Policy)
+	w := NewWorld(t, WorldOptions{})
+	provider := insecureNull(w.Config.Policy)
 	for _, o := range Try(context.Background(), provider, w) {
 		if o.honest() && o.Err == nil {
 			t.Errorf("%s: a provider that does not challenge got TPM evidence", o.Name)

@@ -108,18 +108,17 @@ func (k *Kind) ReadHello(e *attest.Evidence) (attest.HelloEvidence, error) {
 }
 
 func only(e *attest.Evidence, types ...oid.OID) error {
-	want := attest.Evidence{}
+	if e.Is(types...) && len(e.Certificates) == 0 {
+		return nil
+	}
+	got, want := e.Types(), attest.Evidence{}
+	if len(e.Certificates) > 0 {
+		got += " with certificates"
+	}
 	for _, t := range types {
 		want.Statements = append(want.Statements, attest.Statement{Type: t})
 	}
-	if !e.Is(types...) || len(e.Certificates) > 0 {
-		got := e.Types()
-		if len(e.Certificates) > 0 {
-			got += " with certificates"
-		}
-		return &attest.Error{Check: attest.CheckStatements, Got: got, Want: want.Types()}
-	}
-	return nil
+	return &attest.Error{Check: attest.CheckStatements, Got: got, Want: want.Types()}
 }
 
 func (h *hello) Head() attest.Head {

@@ -28,54 +28,54 @@ type Hello struct {
 	Machine string
 }
 
+// helloField is one text of a hello, at most so many bytes.
+type helloField struct {
+	name string
+	text *string
+	most int
+}
+
+// fields are the texts of a hello, in their order.
+func (h *Hello) fields() []helloField {
+	return []helloField{{"clusterID", &h.ClusterID, der.MaxClusterIDSize}, {"targetSigner", &h.TargetSigner, der.MaxSignerNameSize},
+		{"machine", &h.Machine, MaxMachineSize}}
+}
+
 // Marshal returns the DER of h. It returns a [*refusal.Error] with [attest.CheckEncoding] if
 // a field is outside its range.
 func (h *Hello) Marshal() ([]byte, error) {
-	if err := h.check(); err != nil {
-		return nil, err
-	}
 	var b cryptobyte.Builder
 	b.AddASN1(asn1.SEQUENCE, func(b *cryptobyte.Builder) {
 		b.AddASN1Int64(1)
-		der.AddText(b, h.ClusterID)
-		der.AddText(b, h.TargetSigner)
-		der.AddText(b, h.Machine)
+		for _, f := range h.fields() {
+			if err := der.CheckText(helloName, f.name, *f.text, 1, f.most); err != nil {
+				b.SetError(err)
+			}
+			der.AddText(b, *f.text)
+		}
 	})
 	return b.Bytes()
 }
 
-func (h *Hello) check() error {
-	if err := der.CheckText("document hello", "clusterID", h.ClusterID, 1, der.MaxClusterIDSize); err != nil {
-		return err
-	}
-	if err := der.CheckText("document hello", "targetSigner", h.TargetSigner, 1, der.MaxSignerNameSize); err != nil {
-		return err
-	}
-	return der.CheckText("document hello", "machine", h.Machine, 1, MaxMachineSize)
-}
+const helloName = "document hello"
 
 // ParseHello reads exactly what [Hello.Marshal] writes.
 func ParseHello(data []byte) (*Hello, error) {
-	const name = "document hello"
-	body, err := der.OpenSequence(name, data, der.MaxEvidenceSize)
+	body, err := der.OpenSequence(helloName, data, der.MaxEvidenceSize)
 	if err != nil {
 		return nil, err
 	}
-	if err := der.ReadVersion(name, &body); err != nil {
+	if err := der.ReadVersion(helloName, &body); err != nil {
 		return nil, err
 	}
 	h := &Hello{}
-	if h.ClusterID, err = der.ReadText(name, "clusterID", &body, 1, der.MaxClusterIDSize); err != nil {
-		return nil, err
-	}
-	if h.TargetSigner, err = der.ReadText(name, "targetSigner", &body, 1, der.MaxSignerNameSize); err != nil {
-		return nil, err
-	}
-	if h.Machine, err = der.ReadText(name, "machine", &body, 1, MaxMachineSize); err != nil {
-		return nil, err
+	for _, f := range h.fields() {
+		if *f.text, err = der.ReadText(helloName, f.name, &body, 1, f.most); err != nil {
+			return nil, err
+		}
 	}
 	if !body.Empty() {
-		return nil, der.Fault(name, "frame", "nothing after machine")
+		return nil, der.Fault(helloName, "frame", "nothing after machine")
 	}
 	return h, nil
 }

@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -81,14 +82,11 @@ func NewFirstUse(c FirstUseConfig) (*FirstUse, error) {
 	if c.Registry.Scope().Road == attest.RoadDocument {
 		return nil, misfit("first use of documents, which every customer of a platform has", "a StaticList")
 	}
-	f := &FirstUse{c: c}
-	if f.c.Reservation == 0 {
-		f.c.Reservation = DefaultReservation
+	c.Reservation = cmp.Or(c.Reservation, DefaultReservation)
+	if c.Now == nil {
+		c.Now = time.Now
 	}
-	if f.c.Now == nil {
-		f.c.Now = time.Now
-	}
-	return f, nil
+	return &FirstUse{c: c}, nil
 }
 
 var errNotMade = refusal.Config("FirstUse", "", "one that NewFirstUse made")
@@ -139,10 +137,7 @@ func (f *FirstUse) Authorize(ctx context.Context, r *attest.Result, _ *csr.Reque
 		return a, nil
 	}
 	lastEnd := a.NotAfter // whoever gets the authorization may change it
-	err = r.WhenAdmitted(func(ctx context.Context) error {
-		return refuseMember(f.record(ctx, claim, newcomer, lastEnd))
-	})
-	if err != nil {
+	if err := r.WhenAdmitted(func(ctx context.Context) error { return refuseMember(f.record(ctx, claim, newcomer, lastEnd)) }); err != nil {
 		return nil, err
 	}
 	return a, nil

@@ -25,7 +25,7 @@ func TestFirstUseOfEKs(t *testing.T) {
 	ours := tpmsim.New(t, &tpmsim.Options{CA: ca})
 	theirs := tpmsim.Swtpm(t, &tpmsim.Options{CA: ca})
 	node := func(device *tpmsim.TPM, name string, ek tpmkind.EKOrigin) *attesttest.Node {
-		return attesttest.NewNode(t, &attesttest.NodeOptions{TPM: device, Name: name, Road: attest.RoadEK, EK: ek,
+		return attesttest.NewNode(t, attesttest.NodeOptions{TPM: device, Name: name, Road: attest.RoadEK, EK: ek,
 			AK: tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}})
 	}
 	first := node(ours, "node-1", tpmkind.EKRSA2048())

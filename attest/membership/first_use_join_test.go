@@ -22,7 +22,7 @@ func TestFirstUseJoin(t *testing.T) {
 	ctx := context.Background()
 	profile := tpmcert.ProfileTCG()
 	profile.OneAKPerMachine = true
-	node := attesttest.NewNode(t, &attesttest.NodeOptions{Profile: profile})
+	node := attesttest.NewNode(t, attesttest.NodeOptions{Profile: profile})
 	plane := attesttest.NewControlPlane(t, node)
 
 	registry, err := membership.NewMemoryRegistry(membership.Scope{}, membership.RegistryOptions{Now: plane.Now})

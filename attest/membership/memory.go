@@ -1,11 +1,12 @@
 package membership
 
 import (
-	"container/heap"
+	"cmp"
 	"context"
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,23 +26,16 @@ func NewMemoryRegistry(scope Scope, options RegistryOptions) (*StoreRegistry, er
 type memoryStore struct {
 	mu       sync.Mutex
 	last     uint64 // the last version given
-	names    map[string]*memoryEntry
-	machines map[attest.Identity]*memoryEntry
-	uids     map[string]*memoryEntry
-	ends     endHeap
-	sorted   []string // the names in order, for lists; nil where they have changed since
-	touched  int      // records that were looked at or changed
-}
-
-// memoryEntry is a record and its place among those that have an end.
-type memoryEntry struct {
-	record *Record
-	until  time.Time
-	place  int // in the heap; -1 where the record has no end
+	names    map[string]*Record
+	machines map[attest.Identity]*Record
+	uids     map[string]*Record
+	ends     []*Record // that have an end, the earliest first
+	sorted   []string  // the names in order, for lists; nil where they have changed since
+	touched  int       // records that were looked at or changed
 }
 
 func newMemoryStore() *memoryStore {
-	return &memoryStore{names: map[string]*memoryEntry{}, machines: map[attest.Identity]*memoryEntry{}, uids: map[string]*memoryEntry{}}
+	return &memoryStore{names: map[string]*Record{}, machines: map[attest.Identity]*Record{}, uids: map[string]*Record{}}
 }
 
 // View calls f, alone.
@@ -54,26 +48,23 @@ func (m *memoryStore) View(_ context.Context, f func(Reader) error) error {
 // Update calls f, alone. Nothing in memory fails after it has changed something, so
 // nothing has to be undone.
 func (m *memoryStore) Update(_ context.Context, f func(Writer) error) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return f(m)
+	return m.View(context.Background(), func(Reader) error { return f(m) })
 }
 
-func (m *memoryStore) of(e *memoryEntry) (*Record, error) {
-	if e == nil {
-		return nil, nil
+func (m *memoryStore) touch(r *Record) (*Record, error) {
+	if r != nil {
+		m.touched++
 	}
-	m.touched++
-	return e.record, nil
+	return r, nil
 }
 
-func (m *memoryStore) ByName(nodeName string) (*Record, error) { return m.of(m.names[nodeName]) }
+func (m *memoryStore) ByName(nodeName string) (*Record, error) { return m.touch(m.names[nodeName]) }
 
 func (m *memoryStore) ByMachine(machine attest.Identity) (*Record, error) {
-	return m.of(m.machines[machine])
+	return m.touch(m.machines[machine])
 }
 
-func (m *memoryStore) ByMachineUID(uid string) (*Record, error) { return m.of(m.uids[uid]) }
+func (m *memoryStore) ByMachineUID(uid string) (*Record, error) { return m.touch(m.uids[uid]) }
 
 // After sorts the names if they have changed: a list is for people, and asked for
 // seldom.
@@ -88,7 +79,7 @@ func (m *memoryStore) After(nodeName string, limit int) ([]*Record, error) {
 	var records []*Record
 	for _, name := range m.sorted[from:min(from+limit, len(m.sorted))] {
 		m.touched++
-		records = append(records, m.names[name].record)
+		records = append(records, m.names[name])
 	}
 	return records, nil
 }
@@ -101,16 +92,15 @@ func (m *memoryStore) Put(r Record) (*Record, error) {
 	m.last++
 	m.touched++
 	r.Version = strconv.FormatUint(m.last, 10)
-	e := &memoryEntry{record: &r, until: r.Until(), place: -1}
-	m.names[r.NodeName] = e
+	m.names[r.NodeName] = &r
 	if r.HoldsMachine() {
-		m.machines[r.Machine] = e
+		m.machines[r.Machine] = &r
 	}
 	if r.MachineUID != "" {
-		m.uids[r.MachineUID] = e
+		m.uids[r.MachineUID] = &r
 	}
-	if !e.until.IsZero() {
-		heap.Push(&m.ends, e)
+	if place, _ := m.place(&r); !r.Until().IsZero() {
+		m.ends = slices.Insert(m.ends, place, &r)
 	}
 	return &r, nil
 }
@@ -121,64 +111,40 @@ func (m *memoryStore) Drop(nodeName string) error {
 	return nil
 }
 
-// forget takes a record out of all maps.
+// forget takes a record out of everything.
 func (m *memoryStore) forget(nodeName string) {
-	e := m.names[nodeName]
-	if e == nil {
+	r := m.names[nodeName]
+	if r == nil {
 		return
 	}
 	m.touched++
 	delete(m.names, nodeName)
-	if m.machines[e.record.Machine] == e { // another one may have taken it since
-		delete(m.machines, e.record.Machine)
+	if m.machines[r.Machine] == r { // another one may have taken it since
+		delete(m.machines, r.Machine)
 	}
-	if m.uids[e.record.MachineUID] == e {
-		delete(m.uids, e.record.MachineUID)
+	if m.uids[r.MachineUID] == r {
+		delete(m.uids, r.MachineUID)
 	}
-	if e.place >= 0 {
-		heap.Remove(&m.ends, e.place)
+	if place, there := m.place(r); there {
+		m.ends = slices.Delete(m.ends, place, place+1)
 	}
+}
+
+// place is where a record stands among the ends, or would.
+func (m *memoryStore) place(r *Record) (int, bool) {
+	return slices.BinarySearchFunc(m.ends, r, func(a, b *Record) int {
+		return cmp.Or(a.Until().Compare(b.Until()), strings.Compare(a.NodeName, b.NodeName))
+	})
 }
 
 func (m *memoryStore) Due(now time.Time, limit int) ([]string, error) {
-	// The earliest ends stand at the top, each child after its parent: those that are
-	// due can be found without a look at any that is not, but for their children.
 	var names []string
-	for next := []int{0}; len(next) > 0 && len(names) < limit; next = next[1:] {
-		i := next[0]
-		if i >= len(m.ends) || now.Before(m.ends[i].until) {
-			continue
+	for _, r := range m.ends[:min(limit, len(m.ends))] {
+		if now.Before(r.Until()) {
+			break
 		}
 		m.touched++
-		names = append(names, m.ends[i].record.NodeName)
-		next = append(next, 2*i+1, 2*i+2)
+		names = append(names, r.NodeName)
 	}
 	return names, nil
-}
-
-// endHeap has the entry that ends first on top (container/heap).
-type endHeap []*memoryEntry
-
-func (h endHeap) Len() int           { return len(h) }
-func (h endHeap) Less(i, j int) bool { return h[i].until.Before(h[j].until) }
-func (h endHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].place, h[j].place = i, j
-}
-
-// Push is called by container/heap alone.
-func (h *endHeap) Push(x any) {
-	e := x.(*memoryEntry)
-	e.place = len(*h)
-	*h = append(*h, e)
-}
-
-// Pop is called by container/heap alone.
-func (h *endHeap) Pop() any {
-	last := len(*h) - 1
-	e := (*h)[last]
-	(*h)[last] = nil
-	*h = (*h)[:last]
-	e.place = -1
-	return e
 }

@@ -133,8 +133,8 @@ func TestMemoryEndsInOrder(t *testing.T) {
 		t.Errorf("%d records are left, want %d", len(store.names), want)
 	}
 	for _, e := range store.names {
-		if !e.record.Live(*at) {
-			t.Errorf("%s is left", e.record.NodeName)
+		if !e.Live(*at) {
+			t.Errorf("%s is left", e.NodeName)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -129,12 +130,7 @@ func scopeOf(r *attest.Result) Scope {
 
 const defaultProvider = "tpm"
 
-func (s Scope) provider() string {
-	if s.Provider == "" {
-		return defaultProvider
-	}
-	return s.Provider
-}
+func (s Scope) provider() string { return cmp.Or(s.Provider, defaultProvider) }
 
 // String returns "ak", "ek" and the algorithm, "ek RSA-2048", or, of another kind than
 // "tpm", its name and the road: "gce document".

@@ -100,10 +100,10 @@ func (h Held) Admit(c *Claim, now time.Time) error {
 	if err := admitName(h.Name, c); err != nil {
 		return err
 	}
-	if err := admitMachine(h.Machine, c.NodeName); err != nil {
+	if err := h.admitMachine(c.Machine, c.NodeName); err != nil {
 		return err
 	}
-	return admitMachineUID(h.MachineUID, c.NodeName)
+	return h.admitMachineUID(c.MachineUID, c.NodeName)
 }
 
 // admitName holds a claim against the record of its name, which may be nil.
@@ -126,28 +126,24 @@ func admitName(r *Record, c *Claim) error {
 	return nil
 }
 
-// admitMachine refuses a machine that has a record under another name. The record
-// may be nil.
-func admitMachine(r *Record, nodeName string) error {
+// admitElsewhere refuses a machine, or the Machine UID of one, that has a record under
+// another name. The record may be nil.
+func admitElsewhere(r *Record, nodeName string, check attest.Check, what string) error {
 	switch {
 	case r == nil || r.NodeName == nodeName:
 		return nil
 	case r.State == StateReserved:
 		return reservedElsewhere(r)
 	}
-	return refuse(CheckRegistryMachine, "node "+nodeName, "that of machine "+string(r.Machine)+", "+r.NodeName)
+	return refuse(check, "node "+nodeName, "that of "+what+", "+r.NodeName)
 }
 
-// admitMachineUID refuses an inventory Machine that has a record under another name. The
-// record may be nil.
-func admitMachineUID(r *Record, nodeName string) error {
-	switch {
-	case r == nil || r.NodeName == nodeName:
-		return nil
-	case r.State == StateReserved:
-		return reservedElsewhere(r)
-	}
-	return refuse(CheckRegistryUID, "node "+nodeName, "that of Machine UID "+refusal.OrNothing(r.MachineUID)+", "+r.NodeName)
+func (h Held) admitMachine(machine attest.Identity, nodeName string) error {
+	return admitElsewhere(h.Machine, nodeName, CheckRegistryMachine, "machine "+string(machine))
+}
+
+func (h Held) admitMachineUID(uid, nodeName string) error {
+	return admitElsewhere(h.MachineUID, nodeName, CheckRegistryUID, "Machine UID "+refusal.OrNothing(uid))
 }
 
 func refuse(check attest.Check, got, want string) error {
@@ -178,13 +174,23 @@ func (h Held) current(seen *Record, now time.Time) (*Record, error) {
 	return r, nil
 }
 
-// bound is current for operations on bound records.
-func (h Held) bound(seen *Record, now time.Time) (*Record, error) {
-	r, err := h.current(seen, now)
-	if err == nil && r.State != StateBound {
-		return nil, conflict("a "+string(r.State)+" record of node "+r.NodeName, "a bound one")
+// change is what has to be done for a change of the bound record that the caller saw.
+func (h Held) change(seen *Record, now time.Time, how func(r *Record) error) (Change, error) {
+	old, err := h.current(seen, now)
+	if err == nil && old.State != StateBound {
+		err = conflict("a "+string(old.State)+" record of node "+old.NodeName, "a bound one")
 	}
-	return r, err
+	if err != nil {
+		return Change{}, err
+	}
+	r := *old
+	if err := how(&r); err != nil {
+		return Change{}, err
+	}
+	if r == *old {
+		return Change{Keep, old}, nil
+	}
+	return Change{Put, &r}, nil
 }
 
 // Bind makes the reservation that the caller saw final. After its deadline, and where it
@@ -216,16 +222,12 @@ func (h Held) Raise(seen *Record, lastEnd, now time.Time) (Change, error) {
 	if s := lastEnd.Unix(); s < 0 || s > maxUnix {
 		return Change{}, badClaim("a last end outside the years 1970 to 9999", "one that a certificate can state")
 	}
-	old, err := h.bound(seen, now)
-	if err != nil {
-		return Change{}, err
-	}
-	if !lastEnd.After(old.LastEnd) {
-		return Change{Keep, old}, nil
-	}
-	r := *old
-	r.LastEnd = lastEnd
-	return Change{Put, &r}, nil
+	return h.change(seen, now, func(r *Record) error {
+		if lastEnd.After(r.LastEnd) {
+			r.LastEnd = lastEnd
+		}
+		return nil
+	})
 }
 
 // Rebind gives the bound record that the caller saw another machine, whose record is
@@ -234,44 +236,26 @@ func (h Held) Rebind(seen *Record, machine attest.Identity, now time.Time) (Chan
 	if !machine.Valid() {
 		return Change{}, badClaim(string(machine), "a machine identity")
 	}
-	old, err := h.bound(seen, now)
-	if err != nil {
-		return Change{}, err
-	}
-	if old.Machine == machine {
-		return Change{Keep, old}, nil
-	}
-	if err := admitMachine(h.live(now).Machine, old.NodeName); err != nil {
-		return Change{}, err
-	}
-	r := *old
-	r.Machine = machine
-	return Change{Put, &r}, nil
+	return h.change(seen, now, func(r *Record) error {
+		r.Machine = machine
+		return h.live(now).admitMachine(machine, r.NodeName)
+	})
 }
 
 // Adopt gives the bound record that the caller saw the UID of another Machine object,
 // whose record is h.MachineUID. Machine and provider ID stay. It refuses the UID of a
 // Machine that has another name as Reserve does, and an empty one.
 func (h Held) Adopt(seen *Record, machineUID string, now time.Time) (Change, error) {
-	old, err := h.bound(seen, now)
-	if err != nil {
-		return Change{}, err
-	}
-	r := *old
-	r.MachineUID = machineUID
-	if machineUID == "" {
-		return Change{}, badClaim("no Machine UID", "one")
-	}
-	if err := r.Claim.Check(); err != nil {
-		return Change{}, err
-	}
-	if old.MachineUID == machineUID {
-		return Change{Keep, old}, nil
-	}
-	if err := admitMachineUID(h.live(now).MachineUID, old.NodeName); err != nil {
-		return Change{}, err
-	}
-	return Change{Put, &r}, nil
+	return h.change(seen, now, func(r *Record) error {
+		if machineUID == "" {
+			return badClaim("no Machine UID", "one")
+		}
+		r.MachineUID = machineUID
+		if err := r.Claim.Check(); err != nil {
+			return err
+		}
+		return h.live(now).admitMachineUID(machineUID, r.NodeName)
+	})
 }
 
 // Release says that the inventory's Machine with this UID is gone. After it there is no

@@ -2,6 +2,7 @@ package membership
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,11 +45,7 @@ type Member struct {
 // foundOn reports whether the machine's identity is one of the road: an ek: identity of
 // attest.RoadEK, every other one of the provider's other road.
 func (m *Member) foundOn(open attest.OpenRoad) bool {
-	provider := m.Provider
-	if provider == "" {
-		provider = defaultProvider
-	}
-	return open.Provider == provider && (m.Machine.Kind() == "ek") == (open.Road == attest.RoadEK)
+	return open.Provider == cmp.Or(m.Provider, defaultProvider) && (m.Machine.Kind() == "ek") == (open.Road == attest.RoadEK)
 }
 
 // StaticList admits the machines of a list, each as its node. It is an
@@ -133,19 +130,15 @@ func parseMember(line string) (*Member, error) {
 	if slices.Contains(fields, "") {
 		return nil, errors.New("got a space too many, want one between two fields")
 	}
-	provider, named := strings.CutPrefix(fields[len(fields)-1], providerField)
+	m, last := &Member{}, len(fields)-1
+	provider, named := strings.CutPrefix(fields[last], providerField)
 	if named {
-		fields = fields[:len(fields)-1]
-	} else {
-		provider = ""
+		m.Provider, fields = provider, fields[:last]
 	}
 	if len(fields) != 2 && len(fields) != 3 || named && provider == "" {
 		return nil, fmt.Errorf("got %d fields, want, with one space between, a machine identity, a node name, perhaps a provider ID and perhaps provider=<name>", len(fields))
 	}
-	m := &Member{Provider: provider, Machine: attest.Identity(fields[0]), NodeName: fields[1]}
-	if len(fields) == 3 {
-		m.ProviderID = fields[2]
-	}
+	m.Machine, m.NodeName, m.ProviderID = attest.Identity(fields[0]), fields[1], strings.Join(fields[2:], "")
 	return m, nil
 }
 
@@ -198,12 +191,7 @@ func (l *StaticList) CheckAuthorizer(open []attest.OpenRoad) error {
 	if l == nil || l.byName == nil {
 		return errNoList
 	}
-	for i := range l.members {
-		if slices.ContainsFunc(open, l.members[i].foundOn) {
-			return nil
-		}
-	}
-	if len(l.members) > 0 {
+	if len(l.members) > 0 && !slices.ContainsFunc(l.members, func(m Member) bool { return slices.ContainsFunc(open, m.foundOn) }) {
 		return fmt.Errorf("membership: %w: no member is of a road that is open", ErrMemberList)
 	}
 	return nil

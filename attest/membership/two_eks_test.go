@@ -54,7 +54,7 @@ func TestTwoEKsOfOneAlgorithm(t *testing.T) {
 	high := tpmkind.EKRSA2048High()
 	certificates := highRange(t, device, ca, high)
 	node := func(name string, ek tpmkind.EKOrigin, certs [][]byte) *attesttest.Node {
-		return attesttest.NewNode(t, &attesttest.NodeOptions{TPM: device, Name: name, Road: attest.RoadEK, EK: ek, Certificates: certs,
+		return attesttest.NewNode(t, attesttest.NodeOptions{TPM: device, Name: name, Road: attest.RoadEK, EK: ek, Certificates: certs,
 			AK: tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}})
 	}
 	one, two := node("node-1", tpmkind.EKRSA2048(), nil), node("node-2", high, certificates)

@@ -39,7 +39,7 @@ type benchmarked struct {
 
 // newBenchmarked joins with a key that the TPM made: go-attestation certifies no
 // others.
-func newBenchmarked(b *testing.B, opts *attesttest.NodeOptions) *benchmarked {
+func newBenchmarked(b *testing.B, opts attesttest.NodeOptions) *benchmarked {
 	b.Helper()
 	opts.TPMKey = tpmkey.ECDSAP256
 	node := attesttest.NewNode(b, opts)
@@ -157,7 +157,7 @@ func BenchmarkVerify(b *testing.B) {
 	device := tpmsim.New(b, nil)
 	rsaAK, rsaCertificates := certified(b, device, tpmkind.AKTemplateRSA2048SHA256())
 	eccAK, eccCertificates := certified(b, device, tpmkind.AKTemplateECDSAP256())
-	for name, opts := range map[string]*attesttest.NodeOptions{
+	for name, opts := range map[string]attesttest.NodeOptions{
 		"RSA":             {TPM: device, AK: rsaAK, Certificates: rsaCertificates},
 		"ECDSA":           {TPM: device, AK: eccAK, Certificates: eccCertificates},
 		"EK-P256/RSA":     {TPM: device, Road: attest.RoadEK, EK: tpmkind.EKP256(), AK: tpmkind.AKSource{Template: tpmkind.AKTemplateRSA2048SHA256()}},
@@ -198,7 +198,7 @@ func (m *benchmarked) race(b *testing.B, first bool) {
 func BenchmarkVerifyAlone(b *testing.B) {
 	device := tpmsim.New(b, nil)
 	ak, certificates := certified(b, device, tpmkind.AKTemplateECDSAP256())
-	m := newBenchmarked(b, &attesttest.NodeOptions{TPM: device, AK: ak, Certificates: certificates})
+	m := newBenchmarked(b, attesttest.NodeOptions{TPM: device, AK: ak, Certificates: certificates})
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := m.plane.Verifier.Verify(context.Background(), m.request); err != nil {

@@ -29,7 +29,7 @@ type helloBench struct {
 	road    attest.Road
 }
 
-func newHelloBench(t testing.TB, opts *attesttest.NodeOptions) *helloBench {
+func newHelloBench(t testing.TB, opts attesttest.NodeOptions) *helloBench {
 	t.Helper()
 	node := attesttest.NewNode(t, opts)
 	h := &helloBench{plane: attesttest.NewControlPlane(t, node), road: opts.Road, root: node.TPM.CA().Root()}
@@ -114,7 +114,7 @@ func (h *helloBench) parsing(t testing.TB) {
 func BenchmarkChallenge(b *testing.B) {
 	device := tpmsim.New(b, everyEK())
 	ecc := tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}
-	for name, opts := range map[string]*attesttest.NodeOptions{
+	for name, opts := range map[string]attesttest.NodeOptions{
 		"AK":         {TPM: device},
 		"EK-RSA2048": {TPM: device, Road: attest.RoadEK, EK: tpmkind.EKRSA2048(), AK: ecc},
 		"EK-P256":    {TPM: device, Road: attest.RoadEK, EK: tpmkind.EKP256(), AK: ecc},
@@ -140,7 +140,7 @@ func TestAllocationsOfChallenges(t *testing.T) {
 		"EK-RSA2048": {attesttest.NodeOptions{TPM: device, Road: attest.RoadEK, EK: tpmkind.EKRSA2048()}, 530},
 		"EK-P256":    {attesttest.NodeOptions{TPM: device, Road: attest.RoadEK, EK: tpmkind.EKP256()}, 720},
 	} {
-		h := newHelloBench(t, &c.opts)
+		h := newHelloBench(t, c.opts)
 		got := testing.AllocsPerRun(100, func() { h.challenge(t) })
 		t.Logf("%s: %.0f", name, got)
 		if got > c.limit {

@@ -12,7 +12,7 @@ import (
 
 // A verifier keeps its own policy: what its maker does to his afterwards admits nobody.
 func TestVerifierCopiesItsPolicy(t *testing.T) {
-	s := newStage(t, nil)
+	s := newStage(t, plainNode)
 	config := s.plane.Config
 	policy := *config.Policy
 	policy.SignerNames = slices.Clone(policy.SignerNames)
@@ -32,7 +32,7 @@ func TestVerifierCopiesItsPolicy(t *testing.T) {
 
 // A verifier may be made before its ring has been read: until then all is tried again.
 func TestVerifierOfAnUnreadRing(t *testing.T) {
-	s := newStage(t, nil)
+	s := newStage(t, plainNode)
 	config := s.plane.Config
 	ring := new(attest.KeyRing)
 	config.KeyRing = ring

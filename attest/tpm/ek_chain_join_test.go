@@ -22,7 +22,7 @@ import (
 func TestEKChainFromNV(t *testing.T) {
 	ctx := context.Background()
 	ek := tpmkind.EKRSA2048()
-	node := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: tpmsim.New(t, everyEK()), Road: attest.RoadEK, EK: ek})
+	node := attesttest.NewNode(t, attesttest.NodeOptions{TPM: tpmsim.New(t, everyEK()), Road: attest.RoadEK, EK: ek})
 	plane := attesttest.NewControlPlane(t, node)
 	ca := node.TPM.CA()
 

@@ -23,7 +23,7 @@ func denying(t *testing.T, plane *attesttest.ControlPlane, n *attesttest.Node, d
 	t.Helper()
 	again := attesttest.NewControlPlane(t, n)
 	var err error
-	if again.TPM.EKs, err = tpmcert.NewEKVerifier(&tpmcert.EKVerifierConfig{Denied: denied,
+	if again.TPM.EKs, err = tpmcert.NewEKVerifier(tpmcert.EKVerifierConfig{Denied: denied,
 		Issuers: []tpmcert.EKIssuer{{Roots: n.Roots(), Profile: n.EKProfile}}}); err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func deniedOf(vendor, model string, first, last uint32) tpmcert.DeniedTPM {
 // not on the list joins.
 func TestDeniedByCertificate(t *testing.T) {
 	ctx := context.Background()
-	s := newStage(t, &attesttest.NodeOptions{TPM: tpmsim.New(t, everyEK()), Road: attest.RoadEK})
+	s := newStage(t, attesttest.NodeOptions{TPM: tpmsim.New(t, everyEK()), Road: attest.RoadEK})
 	for name, c := range map[string]struct {
 		denied tpmcert.DeniedTPM
 		want   bool
@@ -75,7 +75,7 @@ func TestDeniedByCertificate(t *testing.T) {
 // nothing yet, is challenged, and the answer is refused.
 func TestDeniedByRunningFirmware(t *testing.T) {
 	ctx := context.Background()
-	s := newStage(t, &attesttest.NodeOptions{TPM: tpmsim.New(t, everyEK()), Road: attest.RoadEK})
+	s := newStage(t, attesttest.NodeOptions{TPM: tpmsim.New(t, everyEK()), Road: attest.RoadEK})
 	r, err := s.plane.Verifier.Verify(ctx, s.good)
 	if err != nil {
 		t.Fatal(err)
@@ -123,7 +123,7 @@ func TestObfuscatedFirmwareIsNotOnTheList(t *testing.T) {
 	const handle = 0x81008f77
 	device := tpmsim.New(t, everyEK())
 	persistOwnerAK(t, device, handle)
-	s := newStage(t, &attesttest.NodeOptions{TPM: device, Road: attest.RoadEK, AK: tpmkind.AKSource{Handle: handle}})
+	s := newStage(t, attesttest.NodeOptions{TPM: device, Road: attest.RoadEK, AK: tpmkind.AKSource{Handle: handle}})
 	r, err := s.plane.Verifier.Verify(ctx, s.good)
 	if err != nil {
 		t.Fatal(err)

@@ -44,7 +44,7 @@ func (p *helloParts) together(t testing.TB) *csr.Request {
 
 // Every part of a hello is refused with its own check when it is changed.
 func TestChangedHello(t *testing.T) {
-	s := newStage(t, nil)
+	s := newStage(t, plainNode)
 	created := s.plane.Now().Truncate(time.Second)
 	for name, c := range map[string]struct {
 		change func(*helloParts)

@@ -101,7 +101,7 @@ func testPairs(t *testing.T, device *tpmsim.TPM, aks map[string]*tpm2.TPMTPublic
 		for keyName, o := range keys {
 			t.Run(akName+"/"+keyName, func(t *testing.T) {
 				o.TPM, o.AK, o.Certificates = device, source, certificates
-				node := attesttest.NewNode(t, &o)
+				node := attesttest.NewNode(t, o)
 				plane := attesttest.NewControlPlane(t, node)
 				request, err := plane.Evidence(ctx, node)
 				if err != nil {
@@ -142,7 +142,7 @@ func TestRequireTPMResident(t *testing.T) {
 		"software": {TPM: tpm},
 		"resident": {TPM: tpm, TPMKey: tpmkey.ECDSAP256},
 	} {
-		node := attesttest.NewNode(t, &o)
+		node := attesttest.NewNode(t, o)
 		plane := attesttest.NewControlPlane(t, node)
 		plane.Config.RequireTPMResident = true
 		verifier := planeVerifier(t, plane)
@@ -171,7 +171,7 @@ func TestAKFromNV(t *testing.T) {
 	ecc.NonceIndex = 0x01c1ff04
 	want := attest.Identity(fmt.Sprintf("gce:%s/%d", instance.ProjectID, instance.InstanceID))
 	for name, source := range map[string]tpmkind.AKSource{"RSA": tpmkind.GCERSA(), "ECC": ecc} {
-		node := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: device, AK: source, Profile: google})
+		node := attesttest.NewNode(t, attesttest.NodeOptions{TPM: device, AK: source, Profile: google})
 		plane := attesttest.NewControlPlane(t, node)
 		request, err := plane.Evidence(ctx, node)
 		if err != nil {
@@ -191,7 +191,7 @@ func TestAKFromNV(t *testing.T) {
 // The OtherName of the 2018 document is the identity where there is one.
 func TestIdentityFromOtherName(t *testing.T) {
 	device := tpmsim.New(t, &tpmsim.Options{OtherName: &tpmsim.OtherName{Type: "\x2a\x03\x04", Value: []byte{0x0c, 2, 'm', '1'}}})
-	node := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: device})
+	node := attesttest.NewNode(t, attesttest.NodeOptions{TPM: device})
 	plane := attesttest.NewControlPlane(t, node)
 	request, err := plane.Evidence(context.Background(), node)
 	if err != nil {
@@ -214,7 +214,7 @@ func TestIdentityFromOtherName(t *testing.T) {
 // that was not read.
 func TestReplicas(t *testing.T) {
 	ctx := context.Background()
-	node := attesttest.NewNode(t, nil)
+	node := attesttest.NewNode(t, attesttest.NodeOptions{})
 	plane := attesttest.NewControlPlane(t, node)
 	now := plane.Now()
 	key := attest.NewRingKey(now.Add(-time.Hour))

@@ -301,11 +301,11 @@ func (a *answer) Check(q *attest.Inquiry) error {
 	a.in = statement.CertifyInput{
 		AK:     a.evidence.akPublic,
 		AKKey:  a.evidence.akKey,
-		Key:    q.Key,
 		Covers: func(data []byte) error { return q.Covers(labelCertify, data) },
-		Policy: statement.StatementPolicy{
-			AllowSHA1Signature: a.kind.allowSHA1 && a.evidence.road == attest.RoadAK,
-			RequireTPMResident: q.RequireTPMResident,
+		Options: statement.CertifyOptions{
+			Key:                        q.Key,
+			InsecureAllowSHA1Signature: a.kind.allowSHA1 && a.evidence.road == attest.RoadAK,
+			RequireTPMResident:         q.RequireTPMResident,
 		},
 	}
 	if err := a.in.Parse(a.certify, nil); err != nil {

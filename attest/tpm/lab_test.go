@@ -357,7 +357,7 @@ func ekCert(t testing.TB, ca *testCA, pub crypto.PublicKey, edit func(*x509.Cert
 
 func ekVerifierOf(t testing.TB, c tpmcert.EKVerifierConfig) *tpmcert.EKVerifier {
 	t.Helper()
-	v, err := tpmcert.NewEKVerifier(&c)
+	v, err := tpmcert.NewEKVerifier(c)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,7 +36,7 @@ func TestTPMProviderJoins(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx := t.Context()
 			o.TPM = tpm
-			node := attesttest.NewNode(t, &o)
+			node := attesttest.NewNode(t, o)
 			plane := attesttest.NewControlPlane(t, node)
 			provider, providers := newTPMProviders(t, plane)
 			hello, err := node.Hello(ctx, plane.Now())
@@ -83,7 +83,7 @@ func TestTPMProviderJoins(t *testing.T) {
 }
 
 func TestRegistrations(t *testing.T) {
-	plane := attesttest.NewControlPlane(t, attesttest.NewNode(t, nil))
+	plane := attesttest.NewControlPlane(t, attesttest.NewNode(t, attesttest.NodeOptions{}))
 	all := plane.Verifier.Registrations()
 	if len(all) != 1 || all[0].Name != tpmkind.Provider || all[0].MinimumVersion != 1 || len(all[0].SignerNames) == 0 {
 		t.Fatalf("got %+v", all)

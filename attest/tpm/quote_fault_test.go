@@ -21,7 +21,7 @@ func TestAnswerWithQuoteFlushesWhateverFails(t *testing.T) {
 		"road EK": {Road: attest.RoadEK, AK: tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}},
 	} {
 		o.TPM, o.Quote = device, tpmkind.DefaultPCRs()
-		node := attesttest.NewNode(t, &o)
+		node := attesttest.NewNode(t, o)
 		plane := attesttest.NewControlPlane(t, node)
 		challenge, err := plane.Challenge(ctx, node)
 		if err != nil {

@@ -38,8 +38,8 @@ func (a *answer) checkQuote(covers func(label string, data []byte) error) error 
 	}
 	a.quoted = &statement.QuoteInput{CertifyInput: statement.CertifyInput{
 		AK: a.in.AK, AKName: a.in.AKName, AKKey: a.in.AKKey,
-		Covers: func(data []byte) error { return covers(labelQuote, data) },
-		Policy: statement.StatementPolicy{AllowSHA1Signature: a.in.Policy.AllowSHA1Signature},
+		Covers:  func(data []byte) error { return covers(labelQuote, data) },
+		Options: statement.CertifyOptions{InsecureAllowSHA1Signature: a.in.Options.InsecureAllowSHA1Signature},
 	}}
 	if err := a.quoted.ParseQuote(a.quote); err != nil {
 		return err

@@ -34,7 +34,7 @@ func TestJoinWithQuote(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o.TPM, o.Quote, o.EventLog = device, tpmkind.DefaultPCRs(), logOfTest
-			s := newStage(t, &o)
+			s := newStage(t, o)
 			var asked *tpmkind.Measured
 			s.plane.TPM.QuotePolicy = tpmkind.QuotePolicyFunc(func(_ context.Context, m *tpmkind.Measured) error {
 				asked = m
@@ -69,7 +69,7 @@ func factsOf(r *attest.Result) string {
 // The policy decides, and what the quote does not cover is refused.
 func TestQuotePolicyOfVerifier(t *testing.T) {
 	ctx := context.Background()
-	s := newStage(t, &attesttest.NodeOptions{Quote: tpmkind.DefaultPCRs()})
+	s := newStage(t, attesttest.NodeOptions{Quote: tpmkind.DefaultPCRs()})
 	r, err := s.plane.Verifier.Verify(ctx, s.good)
 	if err != nil {
 		t.Fatal(err)
@@ -111,7 +111,7 @@ func TestQuotePolicyOfVerifier(t *testing.T) {
 // A node that shows nothing is refused where there is a policy.
 func TestQuoteMissing(t *testing.T) {
 	ctx := context.Background()
-	s := newStage(t, nil)
+	s := newStage(t, attesttest.NodeOptions{})
 	s.plane.TPM.QuotePolicy = tpmkind.QuotePolicyFunc(func(context.Context, *tpmkind.Measured) error { return nil })
 	_, err := planeVerifier(t, s.plane).Verify(ctx, s.good)
 	if !errors.Is(err, tpmkind.CheckQuoteMissing) {
@@ -125,7 +125,7 @@ func TestQuoteMissing(t *testing.T) {
 // Each change of an answer's quote is refused, whether or not there is a policy.
 func TestChangedQuoteInAnswer(t *testing.T) {
 	ctx := context.Background()
-	s := newStage(t, &attesttest.NodeOptions{Quote: tpmkind.DefaultPCRs(), EventLog: logOfTest})
+	s := newStage(t, attesttest.NodeOptions{Quote: tpmkind.DefaultPCRs(), EventLog: logOfTest})
 	other, err := s.plane.Evidence(ctx, s.node) // the same node, another challenge
 	if err != nil {
 		t.Fatal(err)
@@ -182,7 +182,7 @@ func TestChangedQuoteInAnswer(t *testing.T) {
 // No bit of the quote statement can be changed.
 func TestEveryByteOfQuote(t *testing.T) {
 	ctx := context.Background()
-	s := newStage(t, &attesttest.NodeOptions{Quote: tpmkind.DefaultPCRs(), AK: tpmkind.GCEECC(), TPMOptions: bothAKs()})
+	s := newStage(t, attesttest.NodeOptions{Quote: tpmkind.DefaultPCRs(), AK: tpmkind.GCEECC(), TPMOptions: bothAKs()})
 	for n := range takeApart(t, s.good).att.Statements[2].Stmt {
 		p := takeApart(t, s.good)
 		p.att.Statements[2].Stmt[n] ^= 1
@@ -231,7 +231,7 @@ func TestProverOptionsOfQuotes(t *testing.T) {
 		"empty":      {func(context.Context) ([]byte, error) { return nil, nil }, attest.CheckEncoding},
 		"too long":   {func(context.Context) ([]byte, error) { return make([]byte, statement.MaxEventLogSize+1), nil }, attest.CheckEncoding},
 	} {
-		node := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: device, Quote: tpmkind.DefaultPCRs(), EventLog: c.read})
+		node := attesttest.NewNode(t, attesttest.NodeOptions{TPM: device, Quote: tpmkind.DefaultPCRs(), EventLog: c.read})
 		plane := attesttest.NewControlPlane(t, node)
 		if _, err := plane.Evidence(context.Background(), node); !errors.Is(err, c.want) {
 			t.Errorf("%s: got %v, want %v", name, err, c.want)

@@ -13,7 +13,7 @@ import (
 // A Result is good for a certificate after the authorizer has decided, never inside of
 // it, and never at all where it refuses.
 func TestVerifiedAfterTheDecision(t *testing.T) {
-	s := newStage(t, nil)
+	s := newStage(t, plainNode)
 	for name, c := range map[string]struct {
 		authorization *attest.Authorization
 		err           error
@@ -54,7 +54,7 @@ func TestVerifiedAfterTheDecision(t *testing.T) {
 
 // What the caller does to a Result changes nothing in what may be issued.
 func TestVerifiedIsACopy(t *testing.T) {
-	s := newStage(t, nil)
+	s := newStage(t, plainNode)
 	end := time.Now().Add(10 * time.Minute).Truncate(time.Second)
 	given := &attest.Authorization{ProviderID: s.node.ProviderID, DNSNames: []string{"a.example"}, NotAfter: end}
 	config := s.plane.Config
@@ -81,7 +81,7 @@ func TestVerifiedIsACopy(t *testing.T) {
 
 // At the hello nothing may be issued, though the authorizer agrees.
 func TestNothingIsVerifiedAtTheHello(t *testing.T) {
-	s := newStage(t, nil)
+	s := newStage(t, plainNode)
 	var seen *attest.Result
 	config := s.plane.Config
 	config.Authorizer = attest.AuthorizerFunc(func(_ context.Context, r *attest.Result, _ *csr.Request) (*attest.Authorization, error) {

@@ -16,7 +16,7 @@ import (
 func roadEKBench(t testing.TB, ek tpmkind.EKOrigin) (*attesttest.ControlPlane, *csr.Request, *csr.Request) {
 	t.Helper()
 	device := tpmsim.New(t, everyEK())
-	s := newStage(t, &attesttest.NodeOptions{TPM: device, Road: attest.RoadEK, EK: ek, AK: tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}})
+	s := newStage(t, attesttest.NodeOptions{TPM: device, Road: attest.RoadEK, EK: ek, AK: tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}})
 	hello, err := s.node.Hello(context.Background(), s.plane.Now())
 	if err != nil {
 		t.Fatal(err)

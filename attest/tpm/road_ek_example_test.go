@@ -39,7 +39,7 @@ func ExampleKindConfig_roadEK() {
 		log.Fatal(err)
 	}
 	// The rest of a node that the example does not show: its request and its key.
-	node, err := attesttest.OpenNode(&attesttest.NodeOptions{TPM: device})
+	node, err := attesttest.OpenNode(attesttest.NodeOptions{TPM: device})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func ExampleKindConfig_roadEK() {
 	node.Attester = attester
 
 	// The control plane.
-	eks, err := tpmcert.NewEKVerifier(&tpmcert.EKVerifierConfig{Issuers: []tpmcert.EKIssuer{
+	eks, err := tpmcert.NewEKVerifier(tpmcert.EKVerifierConfig{Issuers: []tpmcert.EKIssuer{
 		{Roots: []*x509.Certificate{maker.Root()}, Profile: tpmcert.EKProfileTCG()},
 	}})
 	if err != nil {

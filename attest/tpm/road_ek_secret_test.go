@@ -60,7 +60,7 @@ func newEKJoin(t *testing.T, tpm *tpmsim.TPM) *ekJoin {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eks, err := tpmcert.NewEKVerifier(&tpmcert.EKVerifierConfig{Issuers: []tpmcert.EKIssuer{{Roots: []*x509.Certificate{tpm.CA().Root()}, Profile: tpmcert.EKProfileTCG()}}})
+	eks, err := tpmcert.NewEKVerifier(tpmcert.EKVerifierConfig{Issuers: []tpmcert.EKIssuer{{Roots: []*x509.Certificate{tpm.CA().Root()}, Profile: tpmcert.EKProfileTCG()}}})
 	if err != nil {
 		t.Fatal(err)
 	}

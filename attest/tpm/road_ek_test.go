@@ -49,7 +49,7 @@ func testRoadEK(t *testing.T, device *tpmsim.TPM, origins map[string]tpmkind.EKO
 	ctx := context.Background()
 	for ekName, ek := range origins {
 		for akName, template := range akTemplates() {
-			node := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: device, Road: attest.RoadEK, EK: ek,
+			node := attesttest.NewNode(t, attesttest.NodeOptions{TPM: device, Road: attest.RoadEK, EK: ek,
 				AK: tpmkind.AKSource{Template: template}, TPMKey: tpmkey.ECDSAP256})
 			plane := attesttest.NewControlPlane(t, node)
 			request, err := plane.Evidence(ctx, node)
@@ -76,7 +76,7 @@ func testRoadEK(t *testing.T, device *tpmsim.TPM, origins map[string]tpmkind.EKO
 
 // An EK without a certificate is presented by itself, and trusted by a list.
 func TestRoadEKWithoutCertificate(t *testing.T) {
-	s := newStage(t, &attesttest.NodeOptions{Road: attest.RoadEK, BareEK: true, EK: tpmkind.EKP256()})
+	s := newStage(t, attesttest.NodeOptions{Road: attest.RoadEK, BareEK: true, EK: tpmkind.EKP256()})
 	r, err := s.plane.Verifier.Verify(context.Background(), s.good)
 	if err != nil {
 		t.Fatal(err)
@@ -90,7 +90,7 @@ func TestRoadEKWithoutCertificate(t *testing.T) {
 		}
 	}
 	kind := s.plane.TPM
-	if kind.EKs, err = tpmcert.NewEKVerifier(&tpmcert.EKVerifierConfig{Allowed: []attest.Identity{"ek:sha256:" + attest.Identity(fmt.Sprintf("%064x", 1))}}); err != nil {
+	if kind.EKs, err = tpmcert.NewEKVerifier(tpmcert.EKVerifierConfig{Allowed: []attest.Identity{"ek:sha256:" + attest.Identity(fmt.Sprintf("%064x", 1))}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := otherVerifier(t, s, kind).Verify(context.Background(), s.good); !errors.Is(err, tpmcert.CheckEKUntrusted) {
@@ -101,7 +101,7 @@ func TestRoadEKWithoutCertificate(t *testing.T) {
 // Each change to an answer is refused with its own check, and is a denial.
 func TestChangedAnswerOfRoadEK(t *testing.T) {
 	device := tpmsim.New(t, everyEK())
-	s := newStage(t, &attesttest.NodeOptions{TPM: device, Road: attest.RoadEK, EK: tpmkind.EKP256()})
+	s := newStage(t, attesttest.NodeOptions{TPM: device, Road: attest.RoadEK, EK: tpmkind.EKP256()})
 	spki, err := csr.CanonicalSPKI(device.EKPublic(tpmsim.P256))
 	if err != nil {
 		t.Fatal(err)
@@ -156,7 +156,7 @@ func TestChangedAnswerOfRoadEK(t *testing.T) {
 
 // Every bit of the Binding counts.
 func TestEveryBitOfTheBinding(t *testing.T) {
-	s := newStage(t, &attesttest.NodeOptions{Road: attest.RoadEK, EK: tpmkind.EKP256()})
+	s := newStage(t, attesttest.NodeOptions{Road: attest.RoadEK, EK: tpmkind.EKP256()})
 	good := takeApart(t, s.good)
 	at := bytes.Index(good.att.Statements[1].Stmt, good.proof.Binding)
 	for n := range 8 * len(good.proof.Binding) {
@@ -179,7 +179,7 @@ func TestEveryBitOfTheBinding(t *testing.T) {
 // A hello whose AK is not what it has to be gets no challenge, whatever its EK.
 func TestHelloOfRoadEK(t *testing.T) {
 	device := tpmsim.New(t, everyEK())
-	s := newStage(t, &attesttest.NodeOptions{TPM: device, Road: attest.RoadEK, EK: tpmkind.EKP256()})
+	s := newStage(t, attesttest.NodeOptions{TPM: device, Road: attest.RoadEK, EK: tpmkind.EKP256()})
 	spki, err := csr.CanonicalSPKI(device.EKPublic(tpmsim.P256))
 	if err != nil {
 		t.Fatal(err)
@@ -258,8 +258,8 @@ func TestHelloOfRoadEK(t *testing.T) {
 // Only the roads that are configured are open.
 func TestRoadsAreOpenedByConfiguration(t *testing.T) {
 	tpm := tpmsim.New(t, nil)
-	ak := newStage(t, &attesttest.NodeOptions{TPM: tpm})
-	ek := newStage(t, &attesttest.NodeOptions{TPM: tpm, Road: attest.RoadEK})
+	ak := newStage(t, attesttest.NodeOptions{TPM: tpm})
+	ek := newStage(t, attesttest.NodeOptions{TPM: tpm, Road: attest.RoadEK})
 	if _, err := ak.plane.Verifier.Verify(t.Context(), ek.good); !errors.Is(err, attest.CheckBindingRoad) {
 		t.Errorf("road EK where only AK is open: %v", err)
 	}
@@ -275,7 +275,7 @@ func TestRoadsAreOpenedByConfiguration(t *testing.T) {
 // the credential, and one whose credential is for another AK.
 func TestNodeRefusesChallengesOfRoadEK(t *testing.T) {
 	device := tpmsim.New(t, everyEK())
-	s := newStage(t, &attesttest.NodeOptions{TPM: device, Road: attest.RoadEK, EK: tpmkind.EKP256()})
+	s := newStage(t, attesttest.NodeOptions{TPM: device, Road: attest.RoadEK, EK: tpmkind.EKP256()})
 	answer := func(change func(*message.Challenge)) error {
 		c, err := message.ParseChallenge(bytes.Clone(s.challenge))
 		if err != nil {
@@ -321,7 +321,7 @@ func TestEKCertificateOfAnotherTPM(t *testing.T) {
 	device := tpmsim.New(t, everyEK())
 	ek := tpmkind.EKP256()
 	a := attesterOf(t, device, tpmkind.GCERSA(), tpmkind.ProverOptions{EK: &ek, Certificates: [][]byte{device.EKCertificate(tpmsim.RSA2048).Raw}})
-	node := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: device})
+	node := attesttest.NewNode(t, attesttest.NodeOptions{TPM: device})
 	if _, err := a.Hello(t.Context(), node.Subject); err == nil {
 		t.Error("a hello with the certificate of another EK")
 	}
@@ -331,12 +331,12 @@ func TestEKCertificateOfAnotherTPM(t *testing.T) {
 // A machine of the same vendor, and a stranger's, are refused; a neighbour cannot
 // answer for another.
 func TestStrangerOnRoadEK(t *testing.T) {
-	ours := newStage(t, &attesttest.NodeOptions{Road: attest.RoadEK})
-	stranger := attesttest.NewNode(t, &attesttest.NodeOptions{Road: attest.RoadEK, TPM: tpmsim.Swtpm(t, nil)})
+	ours := newStage(t, attesttest.NodeOptions{Road: attest.RoadEK})
+	stranger := attesttest.NewNode(t, attesttest.NodeOptions{Road: attest.RoadEK, TPM: tpmsim.Swtpm(t, nil)})
 	if _, err := ours.plane.Challenge(t.Context(), stranger); !errors.Is(err, tpmcert.CheckCertificateChain) {
 		t.Errorf("another issuer: %v", err)
 	}
-	neighbour := attesttest.NewNode(t, &attesttest.NodeOptions{Road: attest.RoadEK, TPM: tpmsim.Swtpm(t, &tpmsim.Options{CA: ours.node.TPM.CA()})})
+	neighbour := attesttest.NewNode(t, attesttest.NodeOptions{Road: attest.RoadEK, TPM: tpmsim.Swtpm(t, &tpmsim.Options{CA: ours.node.TPM.CA()})})
 	if _, err := ours.plane.Challenge(t.Context(), neighbour); !errors.Is(err, attest.CheckMembership) {
 		t.Errorf("the same issuer: %v", err)
 	}
@@ -356,7 +356,7 @@ func TestPersistentEK(t *testing.T) {
 		tpmsim.EKHandleP256:    tpmsim.EKCertificateIndexP256,
 		tpmsim.EKHandleP384:    tpmsim.EKCertificateIndexP384,
 	} {
-		s := newStage(t, &attesttest.NodeOptions{TPM: device, Road: attest.RoadEK, EK: tpmkind.EKOrigin{Handle: handle, CertificateIndex: index}})
+		s := newStage(t, attesttest.NodeOptions{TPM: device, Road: attest.RoadEK, EK: tpmkind.EKOrigin{Handle: handle, CertificateIndex: index}})
 		if _, err := s.plane.Join(t.Context(), s.node); err != nil {
 			t.Errorf("0x%x: %v", uint32(handle), err)
 		}

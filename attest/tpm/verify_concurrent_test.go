@@ -16,7 +16,7 @@ import (
 // One verifier and one CA serve many goroutines, while the ring is refreshed and
 // the memory of intermediates is emptied.
 func TestVerifierFromManyGoroutines(t *testing.T) {
-	s := newStage(t, nil)
+	s := newStage(t, plainNode)
 	ctx := context.Background()
 	now := s.plane.Now()
 	key := attest.NewRingKey(now.Add(-time.Hour))
@@ -80,7 +80,7 @@ func TestVerifierFromManyGoroutines(t *testing.T) {
 
 // A verification allocates little beside the standard library's part of it.
 func TestVerifyAllocates(t *testing.T) {
-	s := newStage(t, nil)
+	s := newStage(t, plainNode)
 	p := takeApart(t, s.good)
 	leaf, err := x509.ParseCertificate(p.att.Certificates[0])
 	if err != nil {
@@ -111,7 +111,7 @@ func TestVerifyAllocates(t *testing.T) {
 
 // A context that is over decides nothing.
 func TestVerifyCancelled(t *testing.T) {
-	s := newStage(t, nil)
+	s := newStage(t, plainNode)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if _, err := s.plane.Verifier.Verify(ctx, s.good); !errors.Is(err, context.Canceled) || csr.Decide(err).Verdict != csr.VerdictRetry {

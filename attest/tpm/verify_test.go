@@ -86,7 +86,10 @@ type stage struct {
 	challenge []byte
 }
 
-func newStage(t testing.TB, opts *attesttest.NodeOptions) *stage {
+// plainNode are the options of a node as it comes.
+var plainNode attesttest.NodeOptions
+
+func newStage(t testing.TB, opts attesttest.NodeOptions) *stage {
 	t.Helper()
 	s := &stage{node: attesttest.NewNode(t, opts)}
 	s.plane = attesttest.NewControlPlane(t, s.node)
@@ -106,7 +109,7 @@ func newStage(t testing.TB, opts *attesttest.NodeOptions) *stage {
 // Every field of the binding is refused with its own check when it is changed,
 // and so is every frame around it.
 func TestChangedAnswer(t *testing.T) {
-	s := newStage(t, nil)
+	s := newStage(t, attesttest.NodeOptions{})
 	ctx := context.Background()
 	for name, c := range map[string]struct {
 		change func(*parts)
@@ -173,7 +176,7 @@ func TestChangedAnswer(t *testing.T) {
 // The window: an answer is good from 60 s before its challenge to the end of the
 // window, by the time that the API server gave it, for an hour.
 func TestAnswerTimes(t *testing.T) {
-	s := newStage(t, nil)
+	s := newStage(t, attesttest.NodeOptions{})
 	ctx := context.Background()
 	p := takeApart(t, s.good)
 	issued := p.binding.Issued()
@@ -207,7 +210,7 @@ func TestAnswerTimes(t *testing.T) {
 // A change to any byte of the answer is refused: of the statement, the binding,
 // the certificates and the request.
 func TestEveryByte(t *testing.T) {
-	s := newStage(t, nil)
+	s := newStage(t, attesttest.NodeOptions{})
 	ctx := context.Background()
 	good := takeApart(t, s.good)
 	flip := func(name string, part []byte, put func(p *parts, changed []byte)) {
@@ -254,7 +257,7 @@ func TestEveryByte(t *testing.T) {
 // Evidence for one request says nothing about another: another node's name,
 // another key, another signer.
 func TestReplayForAnotherRequest(t *testing.T) {
-	s := newStage(t, nil)
+	s := newStage(t, attesttest.NodeOptions{})
 	ctx := context.Background()
 	evidence := takeApart(t, s.good).bundle
 	other, err := csr.Create(csr.PurposeClient, s.node.Key, "node-2", csr.CreateOptions{ProviderID: attesttest.ProviderID})
@@ -307,7 +310,7 @@ func liveBytes() uint64 {
 
 // Membership has the last word, at both stages.
 func TestMembership(t *testing.T) {
-	s := newStage(t, nil)
+	s := newStage(t, attesttest.NodeOptions{})
 	ctx := context.Background()
 	verdicts := map[string]struct {
 		authorizer attest.Authorizer
@@ -373,7 +376,7 @@ func TestAKCertificates(t *testing.T) {
 		if err != nil {
 			t.Fatal(name, err)
 		}
-		node := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: device, AK: source, Certificates: [][]byte{leaf.Raw, device.CA().AKIntermediate().Raw}})
+		node := attesttest.NewNode(t, attesttest.NodeOptions{TPM: device, AK: source, Certificates: [][]byte{leaf.Raw, device.CA().AKIntermediate().Raw}})
 		plane := attesttest.NewControlPlane(t, node)
 		_, err = plane.Challenge(ctx, node)
 		if !errors.Is(err, c.want) {
@@ -384,7 +387,7 @@ func TestAKCertificates(t *testing.T) {
 
 // An EK certificate is no AK certificate, whatever the profile's mistakes.
 func TestEKCertificateAsAK(t *testing.T) {
-	s := newStage(t, nil)
+	s := newStage(t, attesttest.NodeOptions{})
 	p := takeApart(t, s.good)
 	p.att.Certificates[0] = s.node.TPM.EKCertificate(tpmsim.RSA2048).Raw
 	p.att.Certificates[1] = s.node.TPM.CA().EKIntermediate().Raw
@@ -397,12 +400,12 @@ func TestEKCertificateAsAK(t *testing.T) {
 // the right issuer for its membership.
 func TestStranger(t *testing.T) {
 	ctx := context.Background()
-	ours := newStage(t, nil)
-	stranger := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: tpmsim.Swtpm(t, nil)})
+	ours := newStage(t, attesttest.NodeOptions{})
+	stranger := attesttest.NewNode(t, attesttest.NodeOptions{TPM: tpmsim.Swtpm(t, nil)})
 	if _, err := ours.plane.Challenge(ctx, stranger); !errors.Is(err, tpmcert.CheckCertificateChain) {
 		t.Errorf("another issuer: got %v", err)
 	}
-	neighbour := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: tpmsim.Swtpm(t, &tpmsim.Options{CA: ours.node.TPM.CA()})})
+	neighbour := attesttest.NewNode(t, attesttest.NodeOptions{TPM: tpmsim.Swtpm(t, &tpmsim.Options{CA: ours.node.TPM.CA()})})
 	if _, err := ours.plane.Challenge(ctx, neighbour); !errors.Is(err, attest.CheckMembership) {
 		t.Errorf("the same issuer: got %v", err)
 	}
@@ -419,7 +422,7 @@ func TestStranger(t *testing.T) {
 
 // 10,000 challenges leave nothing behind.
 func TestChallengesKeepNoState(t *testing.T) {
-	s := newStage(t, nil)
+	s := newStage(t, attesttest.NodeOptions{})
 	ctx := context.Background()
 	hello, err := s.node.Hello(ctx, s.plane.Now())
 	if err != nil {

@@ -53,7 +53,7 @@ func (w *workBench) valid(c *LabCert) *LabCert {
 
 func newWorkBench(t testing.TB, road attest.Road, answer bool) *workBench {
 	t.Helper()
-	s := newStage(t, &attesttest.NodeOptions{Road: road, EK: tpm.EKRSA2048()})
+	s := newStage(t, attesttest.NodeOptions{Road: road, EK: tpm.EKRSA2048()})
 	w := &workBench{road: road, request: s.good, now: s.plane.Now()}
 	if !answer {
 		var err error
@@ -95,7 +95,7 @@ func newWorkBench(t testing.TB, road attest.Road, answer bool) *workBench {
 		kind.AKIssuers = append(kind.AKIssuers, tpmcert.Issuer{Roots: []*x509.Certificate{root}, Profile: aks})
 		eks.Issuers = append(eks.Issuers, tpmcert.EKIssuer{Roots: []*x509.Certificate{root}, Profile: profile})
 	}
-	if kind.EKs, err = tpmcert.NewEKVerifier(&eks); err != nil {
+	if kind.EKs, err = tpmcert.NewEKVerifier(eks); err != nil {
 		t.Fatal(err)
 	}
 	config.Now = s.plane.Now

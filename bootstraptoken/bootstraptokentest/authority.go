@@ -9,7 +9,6 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"fmt"
-	"math/big"
 	"net"
 	"time"
 
@@ -35,22 +34,25 @@ func (c *Cluster) newAuthority(given crypto.Signer) (*authority, error) {
 	if err != nil {
 		return nil, err
 	}
-	ca := &authority{key: key}
-	ca.certificate, err = ca.selfSigned(c.options.Now(), len(c.cas)+1)
-	return ca, err
+	template := c.template(fmt.Sprintf("bootstraptokentest CA %d", len(c.cas)+1), 10)
+	template.IsCA, template.BasicConstraintsValid = true, true
+	template.KeyUsage |= x509.KeyUsageCertSign
+	certificate, err := create(template, template, key.Public(), key)
+	return &authority{certificate, key}, err
 }
 
-func (ca *authority) selfSigned(now time.Time, number int) (*x509.Certificate, error) {
-	serial, err := newSerial()
-	if err != nil {
-		return nil, err
+// template is a certificate from an hour ago for some years.
+func (c *Cluster) template(name string, years int) *x509.Certificate {
+	now := c.options.Now()
+	return &x509.Certificate{
+		Subject: pkix.Name{CommonName: name}, NotBefore: now.Add(-time.Hour), NotAfter: now.AddDate(years, 0, 0),
+		KeyUsage: x509.KeyUsageDigitalSignature,
 	}
-	template := &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: fmt.Sprintf("bootstraptokentest CA %d", number)},
-		NotBefore: now.Add(-time.Hour), NotAfter: now.AddDate(10, 0, 0),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, ca.key.Public(), ca.key)
+}
+
+// create makes a certificate under a serial number that crypto/x509 chooses.
+func create(template, parent *x509.Certificate, key crypto.PublicKey, signer crypto.Signer) (*x509.Certificate, error) {
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key, signer)
 	if err != nil {
 		return nil, err
 	}
@@ -59,16 +61,8 @@ func (ca *authority) selfSigned(now time.Time, number int) (*x509.Certificate, e
 
 // issue makes the API server's certificate.
 func (ca *authority) issue(c *Cluster) (*tls.Certificate, error) {
-	serial, err := newSerial()
-	if err != nil {
-		return nil, err
-	}
-	now := c.options.Now()
-	template := &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: "kube-apiserver"},
-		NotBefore: now.Add(-time.Hour), NotAfter: now.AddDate(1, 0, 0),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}
+	template := c.template("kube-apiserver", 1)
+	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	for _, host := range append([]string{"127.0.0.1", "::1", "localhost"}, c.options.Hosts...) {
 		if ip := net.ParseIP(host); ip != nil {
 			template.IPAddresses = append(template.IPAddresses, ip)
@@ -76,15 +70,11 @@ func (ca *authority) issue(c *Cluster) (*tls.Certificate, error) {
 			template.DNSNames = append(template.DNSNames, host)
 		}
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, ca.certificate, c.key.Public(), ca.key)
+	certificate, err := create(template, ca.certificate, c.key.Public(), ca.key)
 	if err != nil {
 		return nil, err
 	}
-	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: c.key}, nil
-}
-
-func newSerial() (*big.Int, error) {
-	return rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
+	return &tls.Certificate{Certificate: [][]byte{certificate.Raw}, PrivateKey: c.key}, nil
 }
 
 // AddCA begins a rotation of the CA: a new one joins the bundle,
@@ -105,11 +95,10 @@ func (c *Cluster) UseNewCA() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	serving, err := c.cas[len(c.cas)-1].issue(c)
-	if err != nil {
-		return err
+	if err == nil {
+		c.serving = serving
 	}
-	c.serving = serving
-	return nil
+	return err
 }
 
 // DropOldCAs ends it: only the newest CA stays in the bundle, and the document is
@@ -122,11 +111,9 @@ func (c *Cluster) DropOldCAs() error {
 }
 
 // publish makes the discovery document and signs it.
-func (c *Cluster) publish() error {
-	data, err := bootstraptoken.NewClusterInfoData(c.info())
-	if err != nil {
+func (c *Cluster) publish() (err error) {
+	if c.data, err = bootstraptoken.NewClusterInfoData(c.info()); err != nil {
 		return err
 	}
-	c.data = data
 	return c.sign()
 }

@@ -1,13 +1,14 @@
 package bootstraptokentest
 
 import (
+	"cmp"
 	"crypto"
 	"crypto/tls"
 	"errors"
 	"log/slog"
 	"maps"
-	"net"
 	"net/http"
+	"net/http/httptest"
 	"sync"
 	"testing"
 	"time"
@@ -17,10 +18,8 @@ import (
 
 // Options say what cluster is wanted. Each zero field is a sensible default.
 type Options struct {
-	// Token is the cluster's first token; the zero Token means a new one.
+	// Token is the cluster's token; the zero Token means a new one.
 	Token bootstraptoken.Token
-	// NoToken has the cluster begin without any.
-	NoToken bool
 	// CAKey and ServingKey are the keys of the first CA and of the API server; nil
 	// means a new P-256 key each.
 	CAKey, ServingKey crypto.Signer
@@ -36,52 +35,55 @@ type Options struct {
 
 // Cluster is an API server and what it serves. It is safe for concurrent use.
 type Cluster struct {
-	address string
 	options Options
-	token   bootstraptoken.Token // the first
-	close   func() error
+	server  *httptest.Server
 
 	mu       sync.Mutex
 	cas      []*authority // in the bundle, oldest first
 	serving  *tls.Certificate
 	key      crypto.Signer // of the API server
-	secrets  map[string]*bootstraptoken.Secret
+	secret   *bootstraptoken.Object
 	data     map[string]string // of cluster-info
 	fault    *Fault
-	requests []Request
+	requests []*http.Request
 }
 
 // New starts a cluster and closes it when the test ends. It fails the test if that does
 // not work.
 func New(t testing.TB, opts Options) *Cluster {
 	t.Helper()
-	c, err := Open(opts)
-	if err != nil {
-		t.Fatalf("bootstraptokentest: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Errorf("bootstraptokentest: %v", err)
+	return forTest(t)(Open(opts))
+}
+
+// forTest takes a cluster that was opened for a test.
+func forTest(t testing.TB) func(*Cluster, error) *Cluster {
+	return func(c *Cluster, err error) *Cluster {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("bootstraptokentest: %v", err)
 		}
-	})
-	return c
+		t.Cleanup(func() { _ = c.Close() }) // which never fails
+		return c
+	}
 }
 
 // Open is [New] for use outside tests; the caller closes the cluster.
 func Open(opts Options) (*Cluster, error) {
-	c := &Cluster{options: opts, secrets: map[string]*bootstraptoken.Secret{}}
+	c := &Cluster{options: opts}
 	if c.options.Now == nil {
 		c.options.Now = time.Now
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	c.address = listener.Addr().String()
+	c.server = httptest.NewUnstartedServer(http.HandlerFunc(c.serveHTTP))
+	c.server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // clients that hang up on impostors
+	c.server.TLS = &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return &tls.Config{ClientAuth: tls.RequestClientCert, Certificates: []tls.Certificate{*c.serving}}, nil
+	}}
 	if err := c.prepare(); err != nil {
-		return nil, errors.Join(err, listener.Close())
+		return nil, errors.Join(err, c.Close())
 	}
-	c.serve(listener)
+	c.server.StartTLS()
 	return c, nil
 }
 
@@ -98,57 +100,31 @@ func (c *Cluster) prepare() (err error) {
 	if c.serving, err = ca.issue(c); err != nil {
 		return err
 	}
-	if err := c.publish(); err != nil {
+	secret, err := bootstraptoken.Create(bootstraptoken.CreateOptions{Token: c.options.Token}, c.options.Now())
+	if err != nil {
 		return err
 	}
-	if c.options.NoToken {
-		return nil
-	}
-	c.token = c.options.Token
-	if c.token.IsZero() {
-		c.token = bootstraptoken.Generate()
-	}
-	return c.addSecret(&bootstraptoken.Secret{Token: c.token, Expiration: c.options.Now().Add(24 * time.Hour).UTC().Truncate(time.Second),
-		Usages: bootstraptoken.Usages{Signing: true, Authentication: true}})
-}
-
-func (c *Cluster) serve(listener net.Listener) {
-	server := &http.Server{
-		Handler: http.HandlerFunc(c.serveHTTP),
-		TLSConfig: &tls.Config{
-			MinVersion: tls.VersionTLS12,
-			ClientAuth: tls.RequestClientCert,
-			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-				c.mu.Lock()
-				defer c.mu.Unlock()
-				return c.serving, nil
-			},
-		},
-		ReadHeaderTimeout: time.Minute,
-		ErrorLog:          slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // clients that hang up on impostors
-	}
-	done := make(chan error, 1)
-	go func() { done <- server.ServeTLS(listener, "", "") }()
-	c.close = sync.OnceValue(func() error {
-		err := server.Close()
-		if serveErr := <-done; !errors.Is(serveErr, http.ErrServerClosed) {
-			err = errors.Join(err, serveErr)
-		}
+	c.options.Token = secret.Token
+	if c.secret, err = secret.Object(); err != nil {
 		return err
-	})
+	}
+	return c.publish()
 }
 
-// Close stops the API server and closes the keys that the cluster made in a TPM.
-func (c *Cluster) Close() error { return c.close() }
+// Close stops the API server, once the requests under way have ended. It never fails.
+func (c *Cluster) Close() error {
+	c.server.Close()
+	return nil
+}
 
 // Address is where the API server listens, 127.0.0.1:<port>.
-func (c *Cluster) Address() string { return c.address }
+func (c *Cluster) Address() string { return c.server.Listener.Addr().String() }
 
 // URL is the API server's, https://127.0.0.1:<port>.
-func (c *Cluster) URL() string { return "https://" + c.address }
+func (c *Cluster) URL() string { return "https://" + c.Address() }
 
-// Token is the cluster's first token, the zero Token if there was none.
-func (c *Cluster) Token() bootstraptoken.Token { return c.token }
+// Token is the cluster's token.
+func (c *Cluster) Token() bootstraptoken.Token { return c.options.Token }
 
 // Info is what the cluster would have clients know: its server and all CAs of its bundle.
 func (c *Cluster) Info() *bootstraptoken.ClusterInfo {
@@ -158,21 +134,18 @@ func (c *Cluster) Info() *bootstraptoken.ClusterInfo {
 }
 
 func (c *Cluster) info() *bootstraptoken.ClusterInfo {
-	info := &bootstraptoken.ClusterInfo{Server: c.options.Server}
-	if info.Server == "" {
-		info.Server = c.URL()
-	}
+	info := &bootstraptoken.ClusterInfo{Server: cmp.Or(c.options.Server, c.URL())}
 	for _, ca := range c.cas {
 		info.CAs = append(info.CAs, ca.certificate)
 	}
 	return info
 }
 
-// DiscoverConfig is what a joining node is given: the first token, the address and the
+// DiscoverConfig is what a joining node is given: the token, the address and the
 // pins of the bundle. It gives up after ten seconds, so that a test of an impostor ends.
 func (c *Cluster) DiscoverConfig() bootstraptoken.DiscoverConfig {
 	return bootstraptoken.DiscoverConfig{
-		Token: c.token, Addresses: []string{c.address}, Pins: c.Info().Pins(),
+		Token: c.Token(), Addresses: []string{c.Address()}, Pins: c.Info().Pins(),
 		Network: bootstraptoken.Network{Timeout: 10 * time.Second, MinBackoff: time.Millisecond, MaxBackoff: 50 * time.Millisecond, Now: c.options.Now},
 	}
 }
@@ -185,7 +158,7 @@ func (c *Cluster) Data() map[string]string {
 }
 
 // SetData has the API server serve other data in its cluster-info ConfigMap, nil for an
-// object that is not there, until the next change of tokens or CAs.
+// object that is not there, until the next change of CAs.
 func (c *Cluster) SetData(data map[string]string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -89,10 +89,6 @@ func TestClusterOptions(t *testing.T) {
 	if !cluster.Token().Equal(token) || found.Info.Server != "https://api.example.com" || found.Verified.Before(time.Now().AddDate(19, 0, 0)) {
 		t.Errorf("found %+v", found)
 	}
-	none := bootstraptokentest.New(t, bootstraptokentest.Options{NoToken: true})
-	if !none.Token().IsZero() || len(none.Data()) != 1 {
-		t.Errorf("token %v, data %v", none.Token(), none.Data())
-	}
 }
 
 func TestOpenFails(t *testing.T) {
@@ -117,37 +113,35 @@ func (k brokenKey) Sign(io.Reader, []byte, crypto.SignerOpts) ([]byte, error) {
 	return nil, errors.New("broken")
 }
 
-func TestTokens(t *testing.T) {
+func TestSecret(t *testing.T) {
 	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
-	second := &bootstraptoken.Secret{Token: bootstraptoken.Generate(), Usages: bootstraptoken.Usages{Signing: true}, Expiration: time.Now().Add(time.Hour)}
-	if err := cluster.AddSecret(second); err != nil {
-		t.Fatal(err)
-	}
-	config := cluster.DiscoverConfig()
-	config.Token = second.Token
-	if _, err := bootstraptoken.Discover(t.Context(), config); err != nil {
-		t.Error(err)
-	}
-	object, err := cluster.Secret(t.Context(), bootstraptoken.Namespace, bootstraptoken.SecretName(second.Token.ID()))
+	name := bootstraptoken.SecretName(cluster.Token().ID())
+	object, err := cluster.Secret(t.Context(), bootstraptoken.Namespace, name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if decoded, err := bootstraptoken.ParseSecret(object); err != nil || !decoded.Token.Equal(second.Token) {
+	if decoded, err := bootstraptoken.ParseSecret(object); err != nil || !decoded.Token.Equal(cluster.Token()) {
 		t.Errorf("%v, %v", decoded, err)
 	}
-	if err := cluster.DeleteSecret(second.Token.ID()); err != nil {
-		t.Fatal(err)
-	}
-	if _, signed := cluster.Data()[bootstraptoken.SignatureKeyPrefix+second.Token.ID()]; signed {
-		t.Error("the signature is still there")
-	}
-	for _, name := range []string{bootstraptoken.SecretName(second.Token.ID()), "x"} {
-		if _, err := cluster.Secret(t.Context(), bootstraptoken.Namespace, name); !errors.Is(err, bootstraptoken.ErrNotFound) {
-			t.Errorf("%s: %v", name, err)
+	for _, other := range [][2]string{{bootstraptoken.Namespace, "x"}, {"kube-public", name}} {
+		if _, err := cluster.Secret(t.Context(), other[0], other[1]); !errors.Is(err, bootstraptoken.ErrNotFound) {
+			t.Errorf("%s: %v", other, err)
 		}
 	}
-	if err := cluster.AddSecret(&bootstraptoken.Secret{}); !errors.Is(err, bootstraptoken.CheckToken) {
-		t.Errorf("no token: %v", err)
+}
+
+// Sign takes the signature away once the token has ended.
+func TestSign(t *testing.T) {
+	now := time.Now()
+	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{Now: func() time.Time { return now }})
+	for _, signed := range []bool{true, false} {
+		if err := cluster.Sign(); err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := cluster.Data()[bootstraptoken.SignatureKeyPrefix+cluster.Token().ID()]; ok != signed {
+			t.Errorf("signed: %v, want %v", ok, signed)
+		}
+		now = now.Add(24 * time.Hour)
 	}
 }
 
@@ -194,7 +188,7 @@ func TestAPIServer(t *testing.T) {
 		}
 	}
 	requests := cluster.Requests()
-	if len(requests) != 9 || requests[0].Path == "" || requests[0].Header == nil {
+	if len(requests) != 9 || requests[0].URL.Path == "" || requests[0].Header == nil {
 		t.Errorf("%d requests", len(requests))
 	}
 }

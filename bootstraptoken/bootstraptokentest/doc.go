@@ -1,6 +1,6 @@
 // Package bootstraptokentest has a cluster that can be discovered, for tests of code that
 // uses package bootstraptoken: an API server over real TLS that lets anybody read the
-// cluster-info ConfigMap, bootstrap tokens, and a signer that signs for them.
+// cluster-info ConfigMap, a bootstrap token, and a signer that signs for it.
 //
 //	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 //	found, err := bootstraptoken.Discover(ctx, cluster.DiscoverConfig())

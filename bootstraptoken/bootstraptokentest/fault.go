@@ -1,6 +1,7 @@
 package bootstraptokentest
 
 import (
+	"cmp"
 	"net/http"
 	"time"
 )
@@ -33,10 +34,11 @@ func (c *Cluster) SetFault(f *Fault) {
 	}
 }
 
-// takeFault returns a copy of the fault, and counts.
-func (c *Cluster) takeFault() *Fault {
+// received keeps a request, and returns a copy of the fault that it meets.
+func (c *Cluster) received(r *http.Request) *Fault {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.requests = append(c.requests, r)
 	if c.fault == nil {
 		return nil
 	}
@@ -52,10 +54,8 @@ func (c *Cluster) takeFault() *Fault {
 // serve reports whether it has answered.
 func (f *Fault) serve(w http.ResponseWriter, r *http.Request) bool {
 	if f.Delay > 0 {
-		timer := time.NewTimer(f.Delay)
-		defer timer.Stop()
 		select {
-		case <-timer.C:
+		case <-time.After(f.Delay):
 		case <-r.Context().Done():
 			return true
 		}
@@ -64,12 +64,8 @@ func (f *Fault) serve(w http.ResponseWriter, r *http.Request) bool {
 	case f.HangUp:
 		panic(http.ErrAbortHandler) // net/http's way to end a connection
 	case f.Location != "":
-		code := f.Status
-		if code == 0 {
-			code = http.StatusFound
-		}
 		w.Header().Set("Location", f.Location)
-		w.WriteHeader(code)
+		w.WriteHeader(cmp.Or(f.Status, http.StatusFound))
 	case f.Status != 0:
 		status(w, f.Status, http.StatusText(f.Status), "a fault")
 	case f.Body != nil:

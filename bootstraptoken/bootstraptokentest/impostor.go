@@ -34,26 +34,17 @@ const (
 // NewImpostor starts an impostor of the cluster, and closes it when the test ends.
 func (c *Cluster) NewImpostor(t testing.TB, kind Impostor) *Cluster {
 	t.Helper()
-	i, err := c.Impostor(kind)
-	if err != nil {
-		t.Fatalf("bootstraptokentest: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := i.Close(); err != nil {
-			t.Errorf("bootstraptokentest: %v", err)
-		}
-	})
-	return i
+	return forTest(t)(c.Impostor(kind))
 }
 
 // Impostor starts a server that passes for the cluster; the caller closes it. What the
 // cluster changes later does not reach it.
 func (c *Cluster) Impostor(kind Impostor) (*Cluster, error) {
-	opts := Options{Token: c.token, Now: c.options.Now}
+	opts := Options{Token: c.Token(), Now: c.options.Now}
 	if kind == WrongSecret {
 		_, secret, _ := strings.Cut(bootstraptoken.Generate().Reveal(), ".")
 		var err error
-		if opts.Token, err = bootstraptoken.New(c.token.ID(), secret); err != nil {
+		if opts.Token, err = bootstraptoken.New(c.Token().ID(), secret); err != nil {
 			return nil, err
 		}
 	}

@@ -11,39 +11,18 @@ import (
 
 const clusterInfoPath = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
 
-// Request is what the API server saw of a request.
-type Request struct {
-	// Method and Path are the request's.
-	Method, Path string
-	// Authorization is the header, empty where there was none: discovery sends none.
-	Authorization string
-	// ClientCertificates is how many certificates the client sent.
-	ClientCertificates int
-	// Header is a copy of all headers.
-	Header http.Header
-}
-
-// Requests are those that reached the API server, in their order.
-func (c *Cluster) Requests() []Request {
+// Requests are those that reached the API server, in their order. Their bodies were not
+// read.
+func (c *Cluster) Requests() []*http.Request {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.requests)
 }
 
-func (c *Cluster) record(r *http.Request) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.requests = append(c.requests, Request{
-		Method: r.Method, Path: r.URL.Path, Authorization: r.Header.Get("Authorization"),
-		ClientCertificates: len(r.TLS.PeerCertificates), Header: r.Header.Clone(),
-	})
-}
-
 // serveHTTP knows nobody but the bearers of its tokens, and allows everybody to read
 // cluster-info and nobody anything else, as the roles that kubeadm makes do.
 func (c *Cluster) serveHTTP(w http.ResponseWriter, r *http.Request) {
-	c.record(r)
-	if f := c.takeFault(); f != nil && f.serve(w, r) {
+	if f := c.received(r); f != nil && f.serve(w, r) {
 		return
 	}
 	user := "system:anonymous"

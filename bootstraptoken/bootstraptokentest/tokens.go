@@ -6,33 +6,8 @@ import (
 	"github.com/nodeattest/nodeattest/bootstraptoken"
 )
 
-// AddSecret adds a token to the cluster, in the place of one with the same ID, and signs
-// the discovery document if the token has that usage.
-func (c *Cluster) AddSecret(s *bootstraptoken.Secret) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.addSecret(s)
-}
-
-func (c *Cluster) addSecret(s *bootstraptoken.Secret) error {
-	if _, err := s.Object(); err != nil {
-		return err
-	}
-	added := *s
-	c.secrets[s.Token.ID()] = &added
-	return c.sign()
-}
-
-// DeleteSecret takes a token away, and its signature.
-func (c *Cluster) DeleteSecret(id string) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.secrets, id)
-	return c.sign()
-}
-
-// Sign brings the signatures of the discovery document up to date, as the bootstrap signer
-// of a cluster does: after a token expired, or after SetData.
+// Sign brings the signature of the discovery document up to date, as the bootstrap signer
+// of a cluster does: after the token expired, or after SetData.
 func (c *Cluster) Sign() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -43,30 +18,18 @@ func (c *Cluster) sign() error {
 	if c.data == nil {
 		return nil
 	}
-	objects := make([]*bootstraptoken.Object, 0, len(c.secrets))
-	for _, s := range c.secrets {
-		object, err := s.Object()
-		if err != nil {
-			return err
-		}
-		objects = append(objects, object)
+	signing, err := bootstraptoken.Sign(c.data, []*bootstraptoken.Object{c.secret}, c.options.Now())
+	if err == nil {
+		c.data = signing.Data
 	}
-	signing, err := bootstraptoken.Sign(c.data, objects, c.options.Now())
-	if err != nil {
-		return err
-	}
-	c.data = signing.Data
-	return nil
+	return err
 }
 
-// Secret returns a token Secret as the API would: it is a bootstraptoken.SecretGetter.
+// Secret returns the token's Secret as the API would: it is a bootstraptoken.SecretGetter.
 func (c *Cluster) Secret(_ context.Context, namespace, name string) (*bootstraptoken.Object, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for id, s := range c.secrets {
-		if namespace == bootstraptoken.Namespace && name == bootstraptoken.SecretName(id) {
-			return s.Object()
-		}
+	if namespace != c.secret.Namespace || name != c.secret.Name {
+		return nil, bootstraptoken.ErrNotFound
 	}
-	return nil, bootstraptoken.ErrNotFound
+	o := *c.secret
+	return &o, nil
 }

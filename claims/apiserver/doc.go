@@ -7,9 +7,8 @@
 //
 // # Issuing
 //
-// [Issuer] serves the API server's TokenRequest: [Policy.Grant] decides, as a function of
-// the request, the objects, an ID and the time; a [jws.Signer] signs, such as the client of
-// an external signer. Refusals are [*StatusError] in Kubernetes' words. [OIDCHandler]
+// [Issuer] serves the API server's TokenRequest as a [Policy] says; a [jws.Signer] signs,
+// such as the client of an external signer. Refusals are [*StatusError] in Kubernetes' words. [OIDCHandler]
 // serves the discovery document and the key set.
 //
 // # Reviewing

@@ -1,10 +1,12 @@
 package apiserver
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nodeattest/nodeattest/claims"
@@ -64,10 +66,14 @@ func NewIssuer(config IssuerConfig) (*Issuer, error) {
 	return &Issuer{config: config}, nil
 }
 
-// Issue serves one request: it gets the objects, decides as [Policy.Grant] does, in the
-// order of kube-apiserver, and signs. Refusals are a [*StatusError]. In an error that is
-// no refusal (an object could not be read, the signer failed) errors.Is finds
-// [ErrRetry].
+// Issue serves one request: it gets the objects, decides in the order of kube-apiserver,
+// and signs. The objects' deletion times do not count, as they do not for kube-apiserver,
+// whose admission plugins are not part of this either. A pod's node that does not exist is
+// named without a UID.
+//
+// What kube-apiserver 1.36 refuses is a [*StatusError] in its words: ReasonBadRequest,
+// ReasonNotFound, ReasonConflict and ReasonInvalid. In an error that is no refusal (an
+// object could not be read, the signer failed) errors.Is finds [ErrRetry].
 func (i *Issuer) Issue(ctx context.Context, r *TokenRequest) (*Issued, error) {
 	if i == nil || i.config.Signer == nil {
 		return nil, refusal.Config("Issuer", "that NewIssuer did not make", "one that it made")
@@ -75,7 +81,7 @@ func (i *Issuer) Issue(ctx context.Context, r *TokenRequest) (*Issued, error) {
 	if r == nil {
 		return nil, badRequest("a request is required")
 	}
-	b, err := i.lookUp(ctx, r)
+	b, seconds, err := i.lookUp(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +89,7 @@ func (i *Issuer) Issue(ctx context.Context, r *TokenRequest) (*Issued, error) {
 	if err != nil {
 		return nil, internal(fmt.Sprintf("failed to generate token: %v", err), err)
 	}
-	grant, err := i.config.Policy.Grant(r, b, id, i.config.Now())
+	grant, err := i.config.Policy.grant(r, b, seconds, id, i.config.Now())
 	if err != nil {
 		return nil, err
 	}
@@ -104,39 +110,63 @@ func (i *Issuer) Issue(ctx context.Context, r *TokenRequest) (*Issued, error) {
 // errNoSignature is about a signer that breaks its contract.
 var errNoSignature = errors.New("the signer returned nothing")
 
-// lookUp gets the objects of a request, each after the checks that kube-apiserver makes
-// before it gets that object.
-func (i *Issuer) lookUp(ctx context.Context, r *TokenRequest) (b Bound, err error) {
+// lookUp gets the objects of a request and the seconds that it asks for, with the checks
+// that kube-apiserver makes before it gets the next object.
+func (i *Issuer) lookUp(ctx context.Context, r *TokenRequest) (b Bound, seconds int64, err error) {
 	if err := r.checkMetadata(); err != nil {
-		return b, err
+		return b, 0, err
 	}
-	objects := i.config.Objects
-	if b.ServiceAccount, err = found(objects.ServiceAccount(ctx, r.Namespace, r.Name)); err != nil {
-		return b, err
+	if b.ServiceAccount, err = found(i.config.Objects.ServiceAccount(ctx, r.Namespace, r.Name)); err != nil {
+		return b, 0, err
 	}
 	if err := r.checkServiceAccount(b.ServiceAccount); err != nil {
-		return b, err
+		return b, 0, err
 	}
-	if _, err := r.lifetime(); err != nil {
-		return b, err
+	if seconds, err = r.lifetime(); err != nil || r.BoundObject == nil {
+		return b, seconds, err
 	}
-	kind, err := r.kind()
-	if err != nil {
-		return b, err
+	err = i.bind(ctx, r, &b)
+	return b, seconds, err
+}
+
+// bind gets the object that the token is to be bound to, with the node of a pod, and
+// compares it with the request.
+func (i *Issuer) bind(ctx context.Context, r *TokenRequest, b *Bound) (err error) {
+	ref, objects := r.BoundObject, i.config.Objects
+	var object *claims.Object // the one that the token is bound to
+	switch group, version := splitAPIVersion(ref.APIVersion); {
+	case group == "" && ref.Kind == "Pod":
+		if b.Pod, err = found(objects.Pod(ctx, r.Namespace, ref.Name)); b.Pod != nil {
+			object = &b.Pod.Object
+		}
+	case group == "" && ref.Kind == "Secret":
+		b.Secret, err = found(objects.Secret(ctx, r.Namespace, ref.Name))
+		object = b.Secret
+	case group == "" && ref.Kind == "Node":
+		if b.Node, err = found(objects.Node(ctx, ref.Name)); b.Node != nil {
+			object = &b.Node.Object
+		}
+	default:
+		return badRequest("cannot bind token to object of type " + group + "/" + version + ", Kind=" + ref.Kind)
 	}
-	switch kind {
-	case "Pod":
-		b.Pod, err = found(objects.Pod(ctx, r.Namespace, r.BoundObject.Name))
-	case "Secret":
-		b.Secret, err = found(objects.Secret(ctx, r.Namespace, r.BoundObject.Name))
-	case "Node":
-		b.Node, err = found(objects.Node(ctx, r.BoundObject.Name))
+	switch {
+	case err != nil:
+		return err
+	case object == nil:
+		return notFound(strings.ToLower(ref.Kind)+"s", ref.Name)
+	case b.Pod != nil && b.Pod.ServiceAccountName != r.Name:
+		return badRequest(fmt.Sprintf("cannot bind token for serviceaccount %q to pod running with different serviceaccount name.", r.Name))
+	case b.Pod != nil && b.Pod.NodeName != "":
+		if b.Node, err = found(objects.Node(ctx, b.Pod.NodeName)); err != nil {
+			return err
+		}
+		b.Node = cmp.Or(b.Node, &claims.Node{Object: claims.Object{Name: b.Pod.NodeName}})
 	}
-	if b.Pod == nil || b.Pod.NodeName == "" || b.Pod.ServiceAccountName != r.Name {
-		return b, err
+	if ref.UID != "" && ref.UID != object.UID {
+		return conflict("", ref.Kind, ref.Name, fmt.Sprintf(
+			"the UID in the bound object reference (%s) does not match the UID in record. The object might have been deleted and then recreated", ref.UID))
 	}
-	b.Node, err = found(objects.Node(ctx, b.Pod.NodeName))
-	return b, err
+	return nil
 }
 
 // found makes nil of an object that does not exist.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/claims"
+	"github.com/nodeattest/nodeattest/claims/internal/alive"
 	"github.com/nodeattest/nodeattest/internal/nodename"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -97,14 +98,11 @@ func (v *Validator) checkLegacy(ctx context.Context, token string, c *claims.Cla
 		return err
 	}
 	secret, err := v.c.Legacy.TokenSecret(ctx, l.Namespace, l.SecretName)
-	if err == nil && secret != nil {
-		err = secret.CheckAge(v.c.MaxStaleness, v.c.Now())
-	}
 	var object *claims.Object
 	if secret != nil {
-		object = &claims.Object{Deleted: secret.Deleted} // the claims have no UID of the Secret
+		object = &claims.Object{Deleted: secret.Deleted, AsOf: secret.AsOf} // the claims have no UID of the Secret
 	}
-	if err := checkAlive(secretKind, claims.Ref{Name: l.SecretName}, answerOf(object, err), time.Time{}); err != nil {
+	if err := checkAlive(secretKind, claims.Ref{Name: l.SecretName}, v.legacyAnswer(object, err), time.Time{}); err != nil {
 		return refuse("Token has been invalidated", err)
 	}
 	if !secret.holds(token) {
@@ -112,13 +110,22 @@ func (v *Validator) checkLegacy(ctx context.Context, token string, c *claims.Cla
 			&Error{Check: CheckLegacyToken, Got: "another token", Want: "that of secret " + refusal.Text(l.SecretName)})
 	}
 	account, err := v.c.Legacy.TokenServiceAccount(ctx, l.Namespace, l.ServiceAccountName)
-	if err == nil && account != nil {
-		err = account.CheckAge(v.c.MaxStaleness, v.c.Now())
+	object = nil
+	if account != nil {
+		object = &account.Object
 	}
-	if err := checkLegacyAccount(l, account, err); err != nil {
+	if err := checkLegacyAccount(l, v.legacyAnswer(object, err)); err != nil {
 		return err
 	}
 	return v.recordLegacy(ctx, l, secret, account)
+}
+
+// legacyAnswer is an answer that is young enough.
+func (v *Validator) legacyAnswer(object *claims.Object, err error) alive.Answer {
+	if err == nil && object != nil {
+		err = object.CheckAge(v.c.MaxStaleness, v.c.Now())
+	}
+	return answerOf(object, err)
 }
 
 func checkLegacyClaims(subject string, l *claims.LegacyPrivate) *ReviewError {
@@ -130,32 +137,27 @@ func checkLegacyClaims(subject string, l *claims.LegacyPrivate) *ReviewError {
 			return refuse(claim.name+" claim is missing", &Error{Check: CheckLegacyClaims, Got: "no claim " + claim.name, Want: "one"})
 		}
 	}
-	if subject != claims.MakeSubject(l.Namespace, l.ServiceAccountName) || !nodename.ValidLabel(l.Namespace) || !nodename.Valid(l.ServiceAccountName) {
-		return refuse("sub claim is invalid", &Error{Check: CheckLegacyClaims, Got: "subject " + refusal.Text(subject),
-			Want: refusal.Text(claims.MakeSubject(l.Namespace, l.ServiceAccountName))})
+	want := claims.MakeSubject(l.Namespace, l.ServiceAccountName)
+	if subject != want || !nodename.ValidLabel(l.Namespace) || !nodename.Valid(l.ServiceAccountName) {
+		return refuse("sub claim is invalid", &Error{Check: CheckLegacyClaims, Got: "subject " + refusal.Text(subject), Want: refusal.Text(want)})
 	}
 	return nil
 }
 
 // checkLegacyAccount looks at the deletion before the UID, and knows no grace: another
 // order than that of bound tokens.
-func checkLegacyAccount(l *claims.LegacyPrivate, account *TokenServiceAccount, err error) *ReviewError {
-	var object *claims.Object
-	if account != nil {
-		object = &account.Object
-	}
-	claim, answer := claims.Ref{Name: l.ServiceAccountName, UID: l.ServiceAccountUID}, answerOf(object, err)
+func checkLegacyAccount(l *claims.LegacyPrivate, answer alive.Answer) *ReviewError {
+	claim := claims.Ref{Name: l.ServiceAccountName, UID: l.ServiceAccountUID}
 	if answer.Deleted != nil {
 		claim.UID = answer.UID // whatever it is, the deletion is what counts
 	}
 	reason := checkAlive(accountKind, claim, answer, time.Time{})
-	if reason == nil {
+	switch {
+	case reason == nil:
 		return nil
-	}
-	switch reason.Check {
-	case claims.CheckServiceAccountDeleted:
+	case reason.Check == claims.CheckServiceAccountDeleted:
 		return refuse(fmt.Sprintf("ServiceAccount %s/%s has been deleted", l.Namespace, l.ServiceAccountName), reason)
-	case claims.CheckServiceAccountUID:
+	case reason.Check == claims.CheckServiceAccountUID:
 		return refuse(fmt.Sprintf("ServiceAccount UID (%s) does not match claim (%s)", answer.UID, l.ServiceAccountUID), reason)
 	}
 	return refuse(answer.Err.Error(), reason)
@@ -163,35 +165,29 @@ func checkLegacyAccount(l *claims.LegacyPrivate, account *TokenServiceAccount, e
 
 // recordLegacy refuses a token that was marked as invalid, and records the use.
 func (v *Validator) recordLegacy(ctx context.Context, l *claims.LegacyPrivate, secret *TokenSecret, account *TokenServiceAccount) *ReviewError {
-	if secret.InvalidSince != "" {
-		v.annotate(ctx, "authentication.k8s.io/legacy-token-invalidated", secret.Name+"/"+secret.Namespace)
-		v.recordUse(ctx, secret)
-		return refuse(fmt.Sprintf("the token in secret %s/%s for service account %s/%s has been marked invalid. Use tokens from the TokenRequest API or manually created secret-based tokens, or remove the '%s' label from the secret to temporarily allow use of this token",
-			l.Namespace, l.SecretName, l.Namespace, l.ServiceAccountName, LabelInvalidSince),
-			&Error{Check: CheckLegacyInvalid, Got: "invalid since " + refusal.Text(secret.InvalidSince), Want: "no label " + LabelInvalidSince})
+	kind, name := "manual-secret", secret.Name
+	switch {
+	case secret.InvalidSince != "":
+		kind, name = "invalidated", secret.Name+"/"+secret.Namespace
+	case slices.Contains(account.Secrets, secret.Name):
+		kind = "autogenerated-secret"
+		v.c.Recorder.Warn(ctx, "Use tokens from the TokenRequest API or manually created secret-based tokens instead of auto-generated secret-based tokens.")
 	}
-	kind := "authentication.k8s.io/legacy-token-manual-secret"
-	if slices.Contains(account.Secrets, secret.Name) {
-		kind = "authentication.k8s.io/legacy-token-autogenerated-secret"
-		v.warn(ctx, "Use tokens from the TokenRequest API or manually created secret-based tokens instead of auto-generated secret-based tokens.")
-	}
-	v.annotate(ctx, kind, secret.Name)
+	v.c.Recorder.Annotate(ctx, "authentication.k8s.io/legacy-token-"+kind, name)
 	v.recordUse(ctx, secret)
-	return nil
-}
-
-func (v *Validator) warn(ctx context.Context, text string) {
-	if v.c.Recorder != nil {
-		v.c.Recorder.Warn(ctx, text)
+	if secret.InvalidSince == "" {
+		return nil
 	}
+	return refuse(fmt.Sprintf("the token in secret %s/%s for service account %s/%s has been marked invalid. Use tokens from the TokenRequest API or manually created secret-based tokens, or remove the '%s' label from the secret to temporarily allow use of this token",
+		l.Namespace, l.SecretName, l.Namespace, l.ServiceAccountName, LabelInvalidSince),
+		&Error{Check: CheckLegacyInvalid, Got: "invalid since " + refusal.Text(secret.InvalidSince), Want: "no label " + LabelInvalidSince})
 }
 
 // recordUse asks for the label, once a day; one that states tomorrow is another server's.
 func (v *Validator) recordUse(ctx context.Context, secret *TokenSecret) {
 	now := v.c.Now().UTC()
 	today, tomorrow := now.Format(time.DateOnly), now.AddDate(0, 0, 1).Format(time.DateOnly)
-	if v.c.Recorder == nil || secret.LastUsed == today || secret.LastUsed == tomorrow {
-		return
+	if secret.LastUsed != today && secret.LastUsed != tomorrow {
+		v.c.Recorder.SecretUsed(ctx, SecretUse{Namespace: secret.Namespace, Name: secret.Name, UID: secret.UID, Date: today})
 	}
-	v.c.Recorder.SecretUsed(ctx, SecretUse{Namespace: secret.Namespace, Name: secret.Name, UID: secret.UID, Date: today})
 }

@@ -53,6 +53,7 @@ func TestOIDCLimits(t *testing.T) {
 		_, err := c.Render(keys)
 		return err
 	}
+	const longest = MaxURLSize - len("https://"+OIDCKeySetPath)
 	long := func(n int) string { return "https://h/" + strings.Repeat("a", n-len("https://h/")) }
 	for name, tt := range map[string]struct {
 		config OIDCConfig
@@ -60,8 +61,8 @@ func TestOIDCLimits(t *testing.T) {
 	}{
 		"the longest issuer":      {OIDCConfig{Issuer: long(MaxURLSize), ExternalAddress: "h"}, true},
 		"one more":                {OIDCConfig{Issuer: long(MaxURLSize + 1), ExternalAddress: "h"}, false},
-		"the longest address":     {OIDCConfig{Issuer: "https://h", ExternalAddress: strings.Repeat("a", MaxURLSize)}, true},
-		"a longer address":        {OIDCConfig{Issuer: "https://h", ExternalAddress: strings.Repeat("a", MaxURLSize+1)}, false},
+		"the longest address":     {OIDCConfig{Issuer: "https://h", ExternalAddress: strings.Repeat("a", longest)}, true},
+		"a longer address":        {OIDCConfig{Issuer: "https://h", ExternalAddress: strings.Repeat("a", longest+1)}, false},
 		"an address with a user":  {OIDCConfig{Issuer: "https://h", ExternalAddress: "u@h"}, false},
 		"an address with a path":  {OIDCConfig{Issuer: "https://h", ExternalAddress: "h/p"}, false},
 		"an address with a query": {OIDCConfig{Issuer: "https://h", ExternalAddress: "h?q"}, false},
@@ -154,29 +155,37 @@ func wantReason(t testing.TB, err error, want Check) {
 	}
 }
 
-// TestGrantKinds: what a token cannot be bound to is refused, and not left out.
-func TestGrantKinds(t *testing.T) {
-	policy := Policy{Issuer: "https://issuer.example", APIAudiences: []string{"api"}}
-	b := Bound{ServiceAccount: &claims.Object{Namespace: "ns", Name: "sa", UID: "u"}, Node: &claims.Node{Object: claims.Object{Name: "n", UID: "u"}}}
-	for _, ref := range []BoundObjectReference{{Kind: "Job", APIVersion: "v1", Name: "n"}, {Kind: "Node", APIVersion: "x/v1", Name: "n"}, {Name: "n"}} {
-		r := TokenRequest{Namespace: "ns", Name: "sa", BoundObject: &ref}
-		if g, err := policy.Grant(&r, b, "id", time.Unix(1700000000, 0)); g != nil || !errors.Is(err, ReasonBadRequest) {
-			t.Errorf("%+v: %+v, %v, want %v", ref, g, err, ReasonBadRequest)
-		}
+// TestIssueKinds: what a token cannot be bound to is refused, and not left out.
+func TestIssueKinds(t *testing.T) {
+	objects := &claims.MemoryObjects{}
+	objects.PutServiceAccount(claims.Object{Namespace: "ns", Name: "sa", UID: "u"})
+	objects.PutNode(claims.Node{Object: claims.Object{Name: "n", UID: "u"}})
+	issuer := newIssuer(t, issuerConfig(t, objects))
+	for name, ref := range map[string]BoundObjectReference{
+		"another kind":  {Kind: "Job", APIVersion: "v1", Name: "n"},
+		"another group": {Kind: "Node", APIVersion: "x/v1", Name: "n"},
+		"no kind":       {Name: "n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := &TokenRequest{Namespace: "ns", Name: "sa", BoundObject: &ref}
+			if g, err := issuer.Issue(t.Context(), r); g != nil || !errors.Is(err, ReasonBadRequest) {
+				t.Errorf("%+v, %v, want %v", g, err, ReasonBadRequest)
+			}
+		})
 	}
 }
 
-// TestGrantNeedsNames: a request without namespace or name is one for nobody, also where
+// TestIssueNeedsNames: a request without namespace or name is one for nobody, also where
 // there is an account without.
-func TestGrantNeedsNames(t *testing.T) {
-	policy := Policy{Issuer: "https://issuer.example", APIAudiences: []string{"api"}}
-	for name, r := range map[string]TokenRequest{
+func TestIssueNeedsNames(t *testing.T) {
+	for name, r := range map[string]*TokenRequest{
 		"no name":      {Namespace: "ns"},
 		"no namespace": {Name: "sa"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := Bound{ServiceAccount: &claims.Object{Namespace: r.Namespace, Name: r.Name, UID: "u"}}
-			if g, err := policy.Grant(&r, b, "id", time.Unix(1700000000, 0)); g != nil || !errors.Is(err, ReasonBadRequest) {
+			objects := &claims.MemoryObjects{}
+			objects.PutServiceAccount(claims.Object{Namespace: r.Namespace, Name: r.Name, UID: "u"})
+			if g, err := newIssuer(t, issuerConfig(t, objects)).Issue(t.Context(), r); g != nil || !errors.Is(err, ReasonBadRequest) {
 				t.Errorf("%+v, %v, want %v", g, err, ReasonBadRequest)
 			}
 		})

@@ -55,11 +55,11 @@ type OIDCDocuments struct {
 // oidcConfiguration is the discovery document, with the members that kube-apiserver
 // writes in its order.
 type oidcConfiguration struct {
-	Issuer        string   `json:"issuer"`
-	KeySetURL     string   `json:"jwks_uri"`
-	ResponseTypes []string `json:"response_types_supported"`
-	SubjectTypes  []string `json:"subject_types_supported"`
-	Algorithms    []string `json:"id_token_signing_alg_values_supported"`
+	Issuer        string          `json:"issuer"`
+	KeySetURL     string          `json:"jwks_uri"`
+	ResponseTypes []string        `json:"response_types_supported"`
+	SubjectTypes  []string        `json:"subject_types_supported"`
+	Algorithms    []jws.Algorithm `json:"id_token_signing_alg_values_supported"`
 }
 
 // Render writes the documents for the keys, in their order. A key whose algorithm is not
@@ -73,68 +73,59 @@ func (c OIDCConfig) Render(keys []*jws.Key) (*OIDCDocuments, error) {
 	if len(keys) == 0 {
 		return nil, refusal.Config("keys", "", "at least one")
 	}
-	var algorithms []string
+	known := []jws.Algorithm{jws.RS256, jws.ES256, jws.ES384, jws.ES512} // to kube-apiserver
+	var algorithms []jws.Algorithm
 	for _, k := range keys {
-		if k == nil || !servedAlgorithm(k.Algorithm()) {
+		if k == nil || !slices.Contains(known, k.Algorithm()) {
 			return nil, refusal.Config("keys", "with one of another kind", "RSA for RS256, or ECDSA")
 		}
-		algorithms = append(algorithms, string(k.Algorithm()))
+		algorithms = append(algorithms, k.Algorithm())
 	}
 	slices.Sort(algorithms)
-	d := &OIDCDocuments{}
-	if d.Configuration, err = json.Marshal(oidcConfiguration{
+	configuration, err := json.Marshal(oidcConfiguration{
 		Issuer:        c.Issuer,
 		KeySetURL:     keySetURL,
 		ResponseTypes: []string{"id_token"},
 		SubjectTypes:  []string{"public"},
 		Algorithms:    slices.Compact(algorithms),
-	}); err != nil {
+	})
+	if err != nil {
 		return nil, err
 	}
-	if d.KeySet, err = jws.MarshalJWKS(keys); err != nil {
+	set, err := jws.MarshalJWKS(keys)
+	if err != nil {
 		return nil, err
 	}
-	return d, nil
-}
-
-// servedAlgorithm reports whether kube-apiserver knows the algorithm.
-func servedAlgorithm(a jws.Algorithm) bool {
-	return a == jws.RS256 || a == jws.ES256 || a == jws.ES384 || a == jws.ES512
+	return &OIDCDocuments{Configuration: configuration, KeySet: set}, nil
 }
 
 // check returns the URL of the key set.
 func (c OIDCConfig) check() (string, error) {
 	issuer, err := httpsURL("Issuer", c.Issuer)
-	if err != nil {
+	switch {
+	case err != nil:
 		return "", err
-	}
-	if issuer.RawQuery != "" || issuer.Fragment != "" {
+	case issuer.RawQuery != "" || issuer.Fragment != "":
 		return "", refusal.Config("Issuer", strconv.Quote(c.Issuer), "a URL without query and fragment")
-	}
-	if c.KeySetURL != "" {
+	case c.KeySetURL != "":
 		_, err := httpsURL("KeySetURL", c.KeySetURL)
 		return c.KeySetURL, err
 	}
-	if c.ExternalAddress == "" || len(c.ExternalAddress) > MaxURLSize {
-		return "", refusal.Config("ExternalAddress", "of "+strconv.Itoa(len(c.ExternalAddress))+" bytes", "a host, or the URL of the key set")
+	made := "https://" + c.ExternalAddress + OIDCKeySetPath
+	if u, err := httpsURL("ExternalAddress", made); err != nil || u.Host != c.ExternalAddress || u.Path != OIDCKeySetPath {
+		return "", refusal.Config("ExternalAddress", strconv.Quote(refusal.Text(c.ExternalAddress)), "a host with a port or without, or the URL of the key set")
 	}
-	made := url.URL{Scheme: "https", Host: c.ExternalAddress, Path: OIDCKeySetPath}
-	parsed, err := url.Parse(made.String())
-	if err != nil || parsed.Host != made.Host || parsed.Path != made.Path {
-		return "", refusal.Config("ExternalAddress", strconv.Quote(c.ExternalAddress), "a host with a port or without")
-	}
-	return made.String(), nil
+	return made, nil
 }
 
 func httpsURL(field, text string) (*url.URL, error) {
-	if len(text) > MaxURLSize {
-		return nil, refusal.Config(field, "of "+strconv.Itoa(len(text))+" bytes", "at most "+strconv.Itoa(MaxURLSize))
-	}
 	u, err := url.Parse(text)
-	if err != nil {
+	switch {
+	case len(text) > MaxURLSize:
+		return nil, refusal.Config(field, "of "+strconv.Itoa(len(text))+" bytes", "at most "+strconv.Itoa(MaxURLSize))
+	case err != nil:
 		return nil, &Error{Check: refusal.CheckConfig, Got: field, Want: "a URL", Err: err}
-	}
-	if u.Scheme != "https" || u.Host == "" {
+	case u.Scheme != "https" || u.Host == "":
 		return nil, refusal.Config(field, strconv.Quote(text), "an https URL")
 	}
 	return u, nil
@@ -212,19 +203,21 @@ func (h *OIDCHandler) documents(ctx context.Context) (*OIDCDocuments, time.Durat
 // ServeHTTP answers one request. Where the keys cannot be had, the answer is 503 and not
 // to be kept; it does not say why.
 func (h *OIDCHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.URL.Path != OIDCConfigurationPath && r.URL.Path != OIDCKeySetPath {
+	fail := func(status int, header, value string) {
+		w.Header().Set(header, value)
+		http.Error(w, http.StatusText(status), status)
+	}
+	switch {
+	case r.URL.Path != OIDCConfigurationPath && r.URL.Path != OIDCKeySetPath:
 		http.NotFound(w, r)
 		return
-	}
-	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		w.Header().Set("Allow", "GET, HEAD")
-		http.Error(w, http.StatusText(http.StatusMethodNotAllowed), http.StatusMethodNotAllowed)
+	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+		fail(http.StatusMethodNotAllowed, "Allow", "GET, HEAD")
 		return
 	}
 	documents, maxAge, err := h.documents(r.Context())
 	if err != nil {
-		w.Header().Set("Cache-Control", "no-store")
-		http.Error(w, http.StatusText(http.StatusServiceUnavailable), http.StatusServiceUnavailable)
+		fail(http.StatusServiceUnavailable, "Cache-Control", "no-store")
 		return
 	}
 	body, mediaType := documents.Configuration, OIDCConfigurationType

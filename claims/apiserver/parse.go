@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strconv"
 
 	"github.com/nodeattest/nodeattest/claims"
@@ -27,167 +28,150 @@ func ParseClaims(payload []byte) (*claims.Claims, error) {
 	return parseLenient(payload)
 }
 
-// The names of the members.
-const (
-	memberPrivate          = "kubernetes.io"
-	memberLegacyNamespace  = "kubernetes.io/serviceaccount/namespace"
-	memberLegacySecret     = "kubernetes.io/serviceaccount/secret.name"
-	memberLegacyAccount    = "kubernetes.io/serviceaccount/service-account.name"
-	memberLegacyAccountUID = "kubernetes.io/serviceaccount/service-account.uid"
-)
-
 func parseLenient(payload []byte) (*claims.Claims, error) {
-	m, err := members(payload)
-	if err != nil {
-		return nil, err
-	}
-	c := &claims.Claims{}
-	d := lenient{m: m}
-	d.text("iss", &c.Issuer)
-	d.text("sub", &c.Subject)
-	d.text("jti", &c.ID)
-	d.audiences(&c.Audiences)
-	d.date("exp", &c.Expiry)
-	d.date("nbf", &c.NotBefore)
-	d.date("iat", &c.IssuedAt)
-	d.object(memberPrivate, func(d *lenient) {
-		k := &c.Kubernetes
-		d.text("namespace", &k.Namespace)
-		d.object("serviceaccount", func(d *lenient) { d.ref(&k.ServiceAccount) })
-		d.reference("pod", &k.Pod)
-		d.reference("secret", &k.Secret)
-		d.reference("node", &k.Node)
-		d.date("warnafter", &k.WarnAfter)
-	})
-	l := claims.LegacyPrivate{}
-	d.text(memberLegacyNamespace, &l.Namespace)
-	d.text(memberLegacySecret, &l.SecretName)
-	d.text(memberLegacyAccount, &l.ServiceAccountName)
-	d.text(memberLegacyAccountUID, &l.ServiceAccountUID)
-	for _, name := range [...]string{memberLegacyNamespace, memberLegacySecret, memberLegacyAccount, memberLegacyAccountUID} {
-		if _, ok := m[name]; ok {
-			c.Legacy = &l
+	c, l := &claims.Claims{}, &claims.LegacyPrivate{}
+	k := &c.Kubernetes
+	legacy := func(to *string) reader {
+		return func(name string, value []byte) error {
+			c.Legacy = l
+			return text(to)(name, value)
 		}
 	}
-	if d.err != nil {
-		return nil, d.err
+	set := object(
+		member{"iss", text(&c.Issuer)},
+		member{"sub", text(&c.Subject)},
+		member{"jti", text(&c.ID)},
+		member{"aud", audiences(&c.Audiences)},
+		member{"exp", date(&c.Expiry)},
+		member{"nbf", date(&c.NotBefore)},
+		member{"iat", date(&c.IssuedAt)},
+		member{"kubernetes.io", object(
+			member{"namespace", text(&k.Namespace)},
+			member{"serviceaccount", reference(&k.ServiceAccount)},
+			member{"pod", made(&k.Pod)},
+			member{"secret", made(&k.Secret)},
+			member{"node", made(&k.Node)},
+			member{"warnafter", date(&k.WarnAfter)},
+		)},
+		member{"kubernetes.io/serviceaccount/namespace", legacy(&l.Namespace)},
+		member{"kubernetes.io/serviceaccount/secret.name", legacy(&l.SecretName)},
+		member{"kubernetes.io/serviceaccount/service-account.name", legacy(&l.ServiceAccountName)},
+		member{"kubernetes.io/serviceaccount/service-account.uid", legacy(&l.ServiceAccountUID)},
+	)
+	if err := set("the claim set", payload); err != nil {
+		return nil, err
 	}
 	return c, nil
 }
 
-// members splits a JSON object into its members, none of them twice. JSON null has none.
-func members(object []byte) (map[string]json.RawMessage, error) {
-	if !json.Valid(object) {
-		return nil, &Error{Check: claims.CheckEncoding, Got: "no JSON", Want: "one JSON object"}
-	}
-	if bytes.Equal(bytes.TrimSpace(object), []byte("null")) {
-		return nil, nil
-	}
-	d := json.NewDecoder(bytes.NewReader(object)) // it finds no fault that Valid did not
-	if token, err := d.Token(); token != json.Delim('{') {
-		return nil, &Error{Check: claims.CheckType, Got: string(object), Want: "an object", Err: err}
-	}
-	m := make(map[string]json.RawMessage)
-	for d.More() {
-		token, err := d.Token()
-		name, _ := token.(string)
-		var value json.RawMessage
-		if err := errors.Join(err, d.Decode(&value)); err != nil {
-			return nil, &Error{Check: claims.CheckEncoding, Err: err}
+// A reader takes the value of a member of that name. JSON null is no value to it, but for
+// audiences.
+type reader func(name string, value []byte) error
+
+// A member is one that is known, and its reader.
+type member struct {
+	name string
+	read reader
+}
+
+func wrongType(name string, value []byte, want string) error {
+	return &Error{Check: claims.CheckType, Got: name + " " + refusal.Text(string(value)), Want: want}
+}
+
+func isNull(value []byte) bool { return bytes.Equal(bytes.TrimSpace(value), []byte("null")) }
+
+// object reads an object with no member twice. Those that are not known are passed over.
+func object(known ...member) reader {
+	return func(name string, value []byte) error {
+		if !json.Valid(value) {
+			return &Error{Check: claims.CheckEncoding, Got: "no JSON", Want: "one JSON object"}
 		}
-		if _, twice := m[name]; twice {
-			return nil, &Error{Check: claims.CheckEncoding, Got: "the member " + strconv.Quote(refusal.Text(name)) + " again", Want: "each once"}
+		if isNull(value) {
+			return nil
 		}
-		m[name] = value
+		d := json.NewDecoder(bytes.NewReader(value)) // it finds no fault that Valid did not
+		if token, err := d.Token(); err != nil || token != json.Delim('{') {
+			return wrongType(name, value, "an object")
+		}
+		seen := map[string]bool{}
+		for d.More() {
+			token, err := d.Token()
+			name, _ := token.(string)
+			var value json.RawMessage
+			if err := errors.Join(err, d.Decode(&value)); err != nil {
+				return &Error{Check: claims.CheckEncoding, Err: err}
+			}
+			if seen[name] {
+				return &Error{Check: claims.CheckEncoding, Got: "the member " + strconv.Quote(refusal.Text(name)) + " again", Want: "each once"}
+			}
+			seen[name] = true
+			for _, m := range known {
+				if m.name != name {
+					continue
+				}
+				if err := m.read(name, value); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
 	}
-	return m, nil
 }
 
-// A lenient decoder takes members of one object by name. Its first error stays.
-type lenient struct {
-	m   map[string]json.RawMessage
-	err error
-}
-
-// value returns a member that is there and not null.
-func (d *lenient) value(name string) ([]byte, bool) {
-	v, ok := d.m[name]
-	return v, ok && d.err == nil && string(v) != "null"
-}
-
-func (d *lenient) fail(name string, got []byte, want string) {
-	d.err = &Error{Check: claims.CheckType, Got: name + " " + refusal.Text(string(got)), Want: want}
-}
-
-func (d *lenient) text(name string, to *string) {
-	if v, ok := d.value(name); ok && json.Unmarshal(v, to) != nil {
-		d.fail(name, v, "a string")
+func text(to *string) reader {
+	return func(name string, value []byte) error {
+		if json.Unmarshal(value, to) != nil {
+			return wrongType(name, value, "a string")
+		}
+		return nil
 	}
 }
 
 // date reads a number of any form. A value that does not fit int64 becomes what this
 // platform's conversion makes of it, as in the API server.
-func (d *lenient) date(name string, to *claims.NumericDate) {
-	v, ok := d.value(name)
-	if !ok {
-		return
-	}
-	f, err := strconv.ParseFloat(string(v), 64)
-	if err != nil {
-		d.fail(name, v, "a number")
-		return
-	}
-	*to = claims.NumericDate{Unix: int64(f), Present: true}
-}
-
-func (d *lenient) audiences(to *[]string) {
-	v, ok := d.m["aud"]
-	if !ok || d.err != nil {
-		return
-	}
-	var one *string
-	if v[0] == '"' && json.Unmarshal(v, &one) == nil {
-		*to = []string{*one}
-		return
-	}
-	var list []*string
-	if v[0] != '[' || json.Unmarshal(v, &list) != nil {
-		d.fail("aud", v, "a string or an array of strings")
-		return
-	}
-	*to = make([]string, 0, len(list))
-	for _, s := range list {
-		if s == nil {
-			d.fail("aud", v, "a string or an array of strings")
-			return
+func date(to *claims.NumericDate) reader {
+	return func(name string, value []byte) error {
+		if isNull(value) {
+			return nil
 		}
-		*to = append(*to, *s)
+		f, err := strconv.ParseFloat(string(value), 64)
+		if err != nil {
+			return wrongType(name, value, "a number")
+		}
+		*to = claims.NumericDate{Unix: int64(f), Present: true}
+		return nil
 	}
 }
 
-func (d *lenient) object(name string, read func(*lenient)) {
-	v, ok := d.value(name)
-	if !ok {
-		return
+func audiences(to *[]string) reader {
+	return func(name string, value []byte) error {
+		list := value
+		if value[0] == '"' {
+			list = slices.Concat([]byte("["), value, []byte("]"))
+		}
+		var read []*string // an element that is null is nil
+		if list[0] != '[' || json.Unmarshal(list, &read) != nil || slices.Contains(read, nil) {
+			return wrongType(name, value, "a string or an array of strings")
+		}
+		*to = make([]string, len(read))
+		for i, s := range read {
+			(*to)[i] = *s
+		}
+		return nil
 	}
-	m, err := members(v)
-	if err != nil {
-		d.err = err
-		return
-	}
-	inner := lenient{m: m}
-	read(&inner)
-	d.err = inner.err
 }
 
-func (d *lenient) reference(name string, to **claims.Ref) {
-	d.object(name, func(d *lenient) {
+func reference(to *claims.Ref) reader {
+	return object(member{"name", text(&to.Name)}, member{"uid", text(&to.UID)})
+}
+
+// made reads a reference that a token need not have.
+func made(to **claims.Ref) reader {
+	return func(name string, value []byte) error {
+		if isNull(value) {
+			return nil
+		}
 		*to = &claims.Ref{}
-		d.ref(*to)
-	})
-}
-
-func (d *lenient) ref(to *claims.Ref) {
-	d.text("name", &to.Name)
-	d.text("uid", &to.UID)
+		return reference(*to)(name, value)
+	}
 }

@@ -121,10 +121,10 @@ func TestParseClaimsTakesMore(t *testing.T) {
 // Each of the four legacy claims alone makes the claims legacy ones.
 func TestParseLenientLegacy(t *testing.T) {
 	for name, want := range map[string]claims.LegacyPrivate{
-		memberLegacyNamespace:  {Namespace: "x"},
-		memberLegacySecret:     {SecretName: "x"},
-		memberLegacyAccount:    {ServiceAccountName: "x"},
-		memberLegacyAccountUID: {ServiceAccountUID: "x"},
+		"kubernetes.io/serviceaccount/namespace":            {Namespace: "x"},
+		"kubernetes.io/serviceaccount/secret.name":          {SecretName: "x"},
+		"kubernetes.io/serviceaccount/service-account.name": {ServiceAccountName: "x"},
+		"kubernetes.io/serviceaccount/service-account.uid":  {ServiceAccountUID: "x"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			payload := []byte(`{"` + name + `":"x"}`)

@@ -1,9 +1,9 @@
 package apiserver
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/nodeattest/nodeattest/claims"
@@ -62,10 +62,8 @@ func (p *Policy) Check() error {
 	switch {
 	case p == nil || p.Issuer == "":
 		return refusal.Config("Issuer", "", "the issuer's URL")
-	case len(p.APIAudiences) == 0:
-		return refusal.Config("APIAudiences", "", "at least one")
-	case slices.Contains(p.APIAudiences, ""):
-		return refusal.Config("APIAudiences", "with an empty one", "none that is empty")
+	case len(p.APIAudiences) == 0 || slices.Contains(p.APIAudiences, ""):
+		return refusal.Config("APIAudiences", "without one, or with an empty one", "at least one, none empty")
 	case p.MaxExpiration != 0 && (p.MaxExpiration < MinExpirationSeconds*time.Second || p.MaxExpiration > longest):
 		return refusal.Config("MaxExpiration", p.MaxExpiration.String(), "0, or 600 to 2^32 seconds")
 	case p.MaxExtendedExpiration != 0 && (p.MaxExtendedExpiration < MinExpirationSeconds*time.Second || p.MaxExtendedExpiration > longest):
@@ -93,44 +91,12 @@ func (p Policy) LimitTo(max time.Duration) (Policy, error) {
 }
 
 func (p *Policy) extended() time.Duration {
-	if p.MaxExtendedExpiration == 0 {
-		return MaxExtendedExpirationSeconds * time.Second
-	}
-	return p.MaxExtendedExpiration
+	return cmp.Or(p.MaxExtendedExpiration, MaxExtendedExpirationSeconds*time.Second)
 }
 
-// Grant decides about a request, for a token with the given ID and for the objects b as
-// they are at the time now. It reads no clock, asks nobody and signs nothing; the
-// objects' deletion times do not count, as they do not for kube-apiserver, whose
-// admission plugins are not part of this either.
-//
-// What kube-apiserver 1.36 refuses is a [*StatusError] in its words: ReasonBadRequest,
-// ReasonNotFound, ReasonConflict and ReasonInvalid. A pod's node that does not exist
-// (b.Node is nil) is named without a UID.
-func (p *Policy) Grant(r *TokenRequest, b Bound, id string, now time.Time) (*Grant, error) {
-	if err := p.Check(); err != nil {
-		return nil, err
-	}
-	if err := r.checkMetadata(); err != nil {
-		return nil, err
-	}
-	if err := r.checkServiceAccount(b.ServiceAccount); err != nil {
-		return nil, err
-	}
-	seconds, err := r.lifetime()
-	if err != nil {
-		return nil, err
-	}
-	kind, err := r.kind()
-	if err != nil {
-		return nil, err
-	}
-	if err := r.checkBoundObject(kind, &b); err != nil {
-		return nil, err
-	}
-	if b, err = b.only(kind); err != nil {
-		return nil, err
-	}
+// grant answers a request for a token of that many seconds, with the given ID, bound to the
+// objects of b. It reads no clock, asks nobody and signs nothing.
+func (p *Policy) grant(r *TokenRequest, b Bound, seconds int64, id string, now time.Time) (*Grant, error) {
 	g := &Grant{ExpirationSeconds: seconds}
 	if most := int64(p.MaxExpiration / time.Second); most > 0 && seconds > most {
 		g.Warnings = append(g.Warnings, fmt.Sprintf("requested expiration of %d seconds shortened to %d seconds", seconds, most))
@@ -144,6 +110,7 @@ func (p *Policy) Grant(r *TokenRequest, b Bound, id string, now time.Time) (*Gra
 	if p.extends(&b, g.ExpirationSeconds, audiences) {
 		lives, warnAfter = int64(p.extended()/time.Second), g.ExpirationSeconds
 	}
+	var err error
 	if g.Claims, err = NewClaims(b, lives, warnAfter, slices.Clone(audiences), id, now); err != nil {
 		return nil, err
 	}
@@ -161,36 +128,7 @@ func (p *Policy) extends(b *Bound, seconds int64, audiences []string) bool {
 	if !p.ExtendExpiration || b.Pod == nil || seconds != ExtendedRequestSeconds {
 		return false
 	}
-	for _, a := range audiences {
-		if !slices.Contains(p.APIAudiences, a) {
-			return false
-		}
-	}
-	return true
-}
-
-// only keeps the objects that a request is about that binds to the kind, and gives a pod
-// its node.
-func (b Bound) only(kind string) (Bound, error) {
-	kept := Bound{ServiceAccount: b.ServiceAccount}
-	switch kind {
-	case "Secret":
-		kept.Secret = b.Secret
-	case "Node":
-		kept.Node = b.Node
-	case "Pod":
-		kept.Pod = b.Pod
-		switch name := b.Pod.NodeName; {
-		case name == "":
-		case b.Node == nil:
-			kept.Node = &claims.Node{Object: claims.Object{Name: name}}
-		case b.Node.Name != name:
-			return Bound{}, programming("internal error, the pod's node is " + strconv.Quote(name) + ", not " + strconv.Quote(b.Node.Name))
-		default:
-			kept.Node = b.Node
-		}
-	}
-	return kept, nil
+	return !slices.ContainsFunc(audiences, func(a string) bool { return !slices.Contains(p.APIAudiences, a) })
 }
 
 // NewClaims makes the claims of a token for the service account b.ServiceAccount, bound to

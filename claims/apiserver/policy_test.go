@@ -108,48 +108,19 @@ func recordedRequests(t testing.TB) ([]recordedRequest, *claims.MemoryObjects) {
 		t.Fatalf("%d requests", len(file.Cases))
 	}
 	m := &claims.MemoryObjects{}
-	for _, o := range file.Objects[resourceServiceAccounts] {
+	for _, o := range file.Objects["serviceaccounts"] {
 		m.PutServiceAccount(o.object())
 	}
-	for _, o := range file.Objects[resourcePods] {
+	for _, o := range file.Objects["pods"] {
 		m.PutPod(claims.Pod{Object: o.object(), ServiceAccountName: o.ServiceAccount, NodeName: o.Node})
 	}
-	for _, o := range file.Objects[resourceSecrets] {
+	for _, o := range file.Objects["secrets"] {
 		m.PutSecret(o.object())
 	}
-	for _, o := range file.Objects[resourceNodes] {
+	for _, o := range file.Objects["nodes"] {
 		m.PutNode(claims.Node{Object: o.object()})
 	}
 	return file.Cases, m
-}
-
-// bound gets what the request names, whatever is asked for.
-func bound(m *claims.MemoryObjects, r *TokenRequest) Bound {
-	ctx := testContext
-	var b Bound
-	b.ServiceAccount, _ = m.ServiceAccount(ctx, r.Namespace, r.Name)
-	if r.BoundObject == nil {
-		return b
-	}
-	b.Pod, _ = m.Pod(ctx, r.Namespace, r.BoundObject.Name)
-	b.Secret, _ = m.Secret(ctx, r.Namespace, r.BoundObject.Name)
-	b.Node, _ = m.Node(ctx, r.BoundObject.Name)
-	if b.Pod != nil {
-		b.Node, _ = m.Node(ctx, b.Pod.NodeName)
-	}
-	return b
-}
-
-func TestGrantLikeKubernetes(t *testing.T) {
-	cases, objects := recordedRequests(t)
-	now := time.Unix(1700000000, 5e8)
-	for _, r := range cases {
-		t.Run(r.What, func(t *testing.T) {
-			policy, request := r.policy(), r.request()
-			g, err := policy.Grant(request, bound(objects, request), "id", now)
-			r.check(t, g, err, now)
-		})
-	}
 }
 
 // check compares an answer with the recorded one.
@@ -196,7 +167,7 @@ func (r *recordedRequest) check(t *testing.T, g *Grant, err error, now time.Time
 func TestGrantSharesNothing(t *testing.T) {
 	p := Policy{Issuer: testIssuer, APIAudiences: []string{"api"}}
 	b := Bound{ServiceAccount: &claims.Object{Namespace: "ns", Name: "sa", UID: "u"}}
-	g, err := p.Grant(&TokenRequest{Namespace: "ns", Name: "sa"}, b, "", time.Unix(1, 0))
+	g, err := p.grant(&TokenRequest{Namespace: "ns", Name: "sa"}, b, 3600, "", time.Unix(1, 0))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,20 +177,6 @@ func TestGrantSharesNothing(t *testing.T) {
 	}
 	if g.AuditAnnotations != nil {
 		t.Errorf("without an ID: %v", g.AuditAnnotations)
-	}
-}
-
-// A pod comes with its own node or none.
-func TestGrantWrongNode(t *testing.T) {
-	p := Policy{Issuer: testIssuer, APIAudiences: []string{"api"}}
-	b := Bound{
-		ServiceAccount: &claims.Object{Namespace: "ns", Name: "sa"},
-		Pod:            &claims.Pod{Object: claims.Object{Namespace: "ns", Name: "pod"}, ServiceAccountName: "sa", NodeName: "a"},
-		Node:           &claims.Node{Object: claims.Object{Name: "b"}},
-	}
-	r := &TokenRequest{Namespace: "ns", Name: "sa", BoundObject: &BoundObjectReference{Kind: "Pod", Name: "pod"}}
-	if _, err := p.Grant(r, b, "", time.Unix(1, 0)); !errors.Is(err, ReasonInternalError) || errors.Is(err, ErrRetry) {
-		t.Error(err)
 	}
 }
 
@@ -240,8 +197,10 @@ func TestPolicyCheck(t *testing.T) {
 		if err := p.Check(); !errors.Is(err, refusal.CheckConfig) {
 			t.Errorf("%s: %v", what, err)
 		}
-		if _, err := p.Grant(&TokenRequest{}, Bound{}, "", time.Now()); !errors.Is(err, refusal.CheckConfig) {
-			t.Errorf("%s: granted, %v", what, err)
+		config := issuerConfig(t, &claims.MemoryObjects{})
+		config.Policy = p
+		if i, err := NewIssuer(config); i != nil || !errors.Is(err, refusal.CheckConfig) {
+			t.Errorf("%s: an issuer, %v", what, err)
 		}
 	}
 	if err := good.Check(); err != nil {
@@ -301,17 +260,22 @@ func FuzzGrant(f *testing.F) {
 		f.Add(r.Request.Namespace, r.Request.Name, strings.Join(r.Request.Audiences, ","), seconds, b.Kind, b.APIVersion, b.Name, b.UID)
 	}
 	p := Policy{Issuer: testIssuer, APIAudiences: []string{"api"}, MaxExpiration: 2 * time.Hour, ExtendExpiration: true}
+	issuer := newIssuer(f, issuerConfig(f, objects))
 	f.Fuzz(func(t *testing.T, namespace, name, audiences string, seconds int64, kind, version, object, uid string) {
 		r := &TokenRequest{
 			Namespace: namespace, Name: name, Audiences: strings.Split(audiences, ","), ExpirationSeconds: &seconds,
 			BoundObject: &BoundObjectReference{Kind: kind, APIVersion: version, Name: object, UID: uid},
 		}
-		g, err := p.Grant(r, bound(objects, r), "id", time.Unix(1700000000, 0))
+		b, asked, err := issuer.lookUp(t.Context(), r)
 		if err != nil {
 			if e := new(StatusError); !errors.As(err, &e) || e.Code < 400 || e.Code > 422 {
 				t.Fatalf("%v", err)
 			}
 			return
+		}
+		g, err := p.grant(r, b, asked, "id", time.Unix(1700000000, 0))
+		if err != nil {
+			t.Fatal(err)
 		}
 		if g.ExpirationSeconds < MinExpirationSeconds || g.ExpirationSeconds > 7200 || g.Claims.Subject != fmt.Sprintf("system:serviceaccount:%s:%s", namespace, name) {
 			t.Fatalf("%+v", g)

@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -58,8 +59,7 @@ type Recorder interface {
 // [jws.MaxTokenSize] and headers that only some readers understand (members that differ
 // in case alone, "b64").
 type Validator struct {
-	c       ValidatorConfig
-	issuers map[string]bool
+	c ValidatorConfig
 }
 
 // NewValidator checks the configuration; an error has [refusal.CheckConfig].
@@ -75,6 +75,7 @@ func NewValidator(config ValidatorConfig) (*Validator, error) {
 	if config.Now == nil {
 		config.Now = time.Now
 	}
+	config.Recorder = cmp.Or(config.Recorder, Recorder(nobody{}))
 	fresh := claims.FreshObjects{From: config.Objects, MaxStaleness: config.MaxStaleness, Now: config.Now}
 	if err := fresh.Check(); err != nil {
 		return nil, err
@@ -82,11 +83,7 @@ func NewValidator(config ValidatorConfig) (*Validator, error) {
 	config.Objects = fresh
 	config.Issuers = slices.Clone(config.Issuers)
 	config.Audiences = slices.Clone(config.Audiences)
-	v := &Validator{c: config, issuers: make(map[string]bool, len(config.Issuers))}
-	for _, issuer := range config.Issuers {
-		v.issuers[issuer] = true
-	}
-	return v, nil
+	return &Validator{c: config}, nil
 }
 
 // Validate decides about a token as kube-apiserver does about a bearer token, and about
@@ -107,54 +104,46 @@ func (v *Validator) Validate(ctx context.Context, token string, audiences ...str
 	}
 	t := readUntrusted(token)
 	legacy := v.c.Legacy != nil && t.issuer == claims.LegacyIssuer
-	if !legacy && !v.issuers[t.issuer] { // nor is "" one, that of what cannot be read
+	if !legacy && !v.ours(t.issuer) { // nor is "" one, that of what cannot be read
 		return nil, refuse("invalid bearer token", &Error{Check: CheckNotOurs, Got: "a token of issuer " + refusal.OrNothing(refusal.Text(t.issuer)), Want: "one of the configured issuers", Err: t.err})
 	}
 	if len(audiences) == 0 {
 		audiences = v.c.Audiences
 	}
-	var first *ReviewError
-	if legacy {
-		r, err := v.authenticate(ctx, t, claims.LegacyIssuer, audiences)
-		if err == nil || !v.issuers[claims.LegacyIssuer] {
-			return accepted(r, err)
+	r, err := v.authenticate(ctx, t, legacy, audiences)
+	if first := err; err != nil && legacy && v.ours(claims.LegacyIssuer) {
+		if r, err = v.authenticate(ctx, t, false, audiences); err != nil && first.Message != err.Message {
+			err.Message = "[" + first.Message + ", " + err.Message + "]"
 		}
-		first = err
 	}
-	r, err := v.authenticate(ctx, t, "", audiences)
-	if err != nil && first != nil && first.Message != err.Message {
-		err.Message = "[" + first.Message + ", " + err.Message + "]"
-	}
-	return accepted(r, err)
-}
-
-// accepted keeps a nil pointer from becoming an error.
-func accepted(r *claims.Result, err *ReviewError) (*claims.Result, error) {
-	if err != nil {
+	if err != nil { // a nil pointer is no nil error
 		return nil, err
 	}
 	return r, nil
 }
+
+// ours reports whether the issuer is one that is configured, which "" never is.
+func (v *Validator) ours(issuer string) bool { return slices.Contains(v.c.Issuers, issuer) }
 
 func refuse(message string, reason *Error) *ReviewError {
 	return &ReviewError{Message: message, Reason: reason}
 }
 
 // authenticate runs one of the API server's two authenticators: that of legacy tokens,
-// where only is their issuer, or that of bound ones, where it is empty.
-func (v *Validator) authenticate(ctx context.Context, t *untrusted, only string, audiences []string) (*claims.Result, *ReviewError) {
+// or that of bound ones.
+func (v *Validator) authenticate(ctx context.Context, t *untrusted, legacy bool, audiences []string) (*claims.Result, *ReviewError) {
 	key, err := v.verify(ctx, t)
 	if err != nil {
 		return nil, err
 	}
 	c := t.claims
-	if only != "" && c.Issuer != only || only == "" && !v.issuers[c.Issuer] {
+	if legacy && c.Issuer != claims.LegacyIssuer || !legacy && !v.ours(c.Issuer) {
 		return nil, refuse(fmt.Sprintf("token issuer %q is invalid", c.Issuer),
 			&Error{Check: claims.CheckIssuer, Got: refusal.OrNothing(refusal.Text(c.Issuer)), Want: "one of the configured issuers"})
 	}
 	of := c.Audiences
 	if len(of) == 0 {
-		v.annotate(ctx, "authentication.k8s.io/legacy-token", c.Subject)
+		v.c.Recorder.Annotate(ctx, "authentication.k8s.io/legacy-token", c.Subject)
 		of = v.c.Audiences
 	}
 	both := slices.DeleteFunc(slices.Clone(audiences), func(wanted string) bool { return !slices.Contains(of, wanted) })
@@ -162,8 +151,8 @@ func (v *Validator) authenticate(ctx context.Context, t *untrusted, only string,
 		return nil, refuse(fmt.Sprintf("token audiences %q is invalid for the target audiences %q", of, audiences),
 			&Error{Check: claims.CheckAudience, Got: refusal.Text(fmt.Sprintf("%q", of)), Want: refusal.Text(fmt.Sprintf("%q", audiences))})
 	}
-	r := claims.InsecureResult(claims.Result{Claims: c, Audiences: both, Key: key, Legacy: only != ""})
-	if r.Legacy {
+	r := claims.InsecureResult(claims.Result{Claims: c, Audiences: both, Key: key, Legacy: legacy})
+	if legacy {
 		err = v.checkLegacy(ctx, t.token, c)
 	} else {
 		err = v.checkTimesAndObjects(ctx, c)
@@ -203,11 +192,12 @@ func (v *Validator) verify(ctx context.Context, t *untrusted) (*jws.Key, *Review
 	return nil, refuse(message, reason)
 }
 
-func (v *Validator) annotate(ctx context.Context, key, value string) {
-	if v.c.Recorder != nil {
-		v.c.Recorder.Annotate(ctx, key, value)
-	}
-}
+// nobody is a Recorder that hears nothing.
+type nobody struct{}
+
+func (nobody) Annotate(context.Context, string, string) {}
+func (nobody) Warn(context.Context, string)             {}
+func (nobody) SecretUsed(context.Context, SecretUse)    {}
 
 // ReviewError is a refusal by a [Validator], in the words of kube-apiserver 1.36.
 type ReviewError struct {

@@ -17,12 +17,12 @@ const leeway = time.Minute
 // invalidated is what the API server says of a token whose object is gone.
 const invalidated = "service account token has been invalidated"
 
-// The kinds of objects that a token may name. They are never changed.
-var (
-	accountKind = alive.Kind{Name: "service account", Gone: claims.CheckServiceAccountGone, UID: claims.CheckServiceAccountUID, Deleted: claims.CheckServiceAccountDeleted}
-	secretKind  = alive.Kind{Name: "secret", Gone: claims.CheckSecretGone, UID: claims.CheckSecretUID, Deleted: claims.CheckSecretDeleted}
-	podKind     = alive.Kind{Name: "pod", Gone: claims.CheckPodGone, UID: claims.CheckPodUID, Deleted: claims.CheckPodDeleted}
-	nodeKind    = alive.Kind{Name: "node", Gone: claims.CheckNodeGone, UID: claims.CheckNodeUID, Deleted: claims.CheckNodeDeleted}
+// The kinds of objects that a token may name, after which their checks are named.
+const (
+	accountKind alive.Kind = "service account"
+	secretKind  alive.Kind = "secret"
+	podKind     alive.Kind = "pod"
+	nodeKind    alive.Kind = "node"
 )
 
 // checkTimesAndObjects compares the claims of a bound token with clock and objects
@@ -37,7 +37,7 @@ func (v *Validator) checkTimesAndObjects(ctx context.Context, c *claims.Claims) 
 	}
 	// kube-apiserver does not tell a "warnafter" of 0 from none.
 	if warn := c.Kubernetes.WarnAfter; warn.Present && warn.Unix != 0 && now.After(warn.Time()) {
-		v.annotate(ctx, "authentication.k8s.io/stale-token",
+		v.c.Recorder.Annotate(ctx, "authentication.k8s.io/stale-token",
 			fmt.Sprintf("subject: %s, seconds after warning threshold: %d", c.Subject, now.Unix()-warn.Unix))
 	}
 	return nil
@@ -62,60 +62,42 @@ func checkTimes(c *claims.Claims, now time.Time) *ReviewError {
 // checkObjects compares the objects that the token names with those that exist. A pod's
 // Node is not looked at.
 func (v *Validator) checkObjects(ctx context.Context, k *claims.Private, deletedBefore time.Time) *ReviewError {
-	account := v.account(ctx, k)
-	if err := checkAlive(accountKind, k.ServiceAccount, account, deletedBefore); err != nil {
-		return refuse(accountMessage(k, account, err), err)
-	}
-	for _, bound := range [...]struct {
-		kind   alive.Kind
-		claim  *claims.Ref
-		answer func(*Validator, context.Context, *claims.Private) alive.Answer
-	}{{secretKind, k.Secret, (*Validator).secret}, {podKind, k.Pod, (*Validator).pod}, {nodeKind, k.Node, (*Validator).node}} {
-		if bound.claim == nil || bound.claim == k.Node && k.Pod != nil {
+	for _, named := range [...]struct {
+		kind  alive.Kind
+		claim *claims.Ref
+	}{{accountKind, &k.ServiceAccount}, {secretKind, k.Secret}, {podKind, k.Pod}, {nodeKind, k.Node}} {
+		if named.claim == nil || named.kind == nodeKind && k.Pod != nil {
 			continue
 		}
-		answer := bound.answer(v, ctx, k)
-		if err := checkAlive(bound.kind, *bound.claim, answer, deletedBefore); err != nil {
-			return refuse(boundMessage(bound.kind, *bound.claim, answer, err), err)
+		answer := answerOf(v.get(ctx, named.kind, k.Namespace, named.claim.Name))
+		if err := checkAlive(named.kind, *named.claim, answer, deletedBefore); err != nil {
+			return refuse(message(named.kind, k.Namespace, *named.claim, answer, err.Check), err)
 		}
 	}
 	return nil
 }
 
-func (v *Validator) account(ctx context.Context, k *claims.Private) alive.Answer {
-	if k.ServiceAccount.Name == "" {
-		return alive.Answer{Err: emptyNameError{}}
+// get asks for an object of a kind.
+func (v *Validator) get(ctx context.Context, kind alive.Kind, namespace, name string) (*claims.Object, error) {
+	switch {
+	case name == "":
+		return nil, emptyNameError{}
+	case kind == accountKind:
+		return v.c.Objects.ServiceAccount(ctx, namespace, name)
+	case kind == secretKind:
+		return v.c.Objects.Secret(ctx, namespace, name)
+	case kind == podKind:
+		pod, err := v.c.Objects.Pod(ctx, namespace, name)
+		if pod == nil {
+			return nil, err
+		}
+		return &pod.Object, err
 	}
-	return answerOf(v.c.Objects.ServiceAccount(ctx, k.Namespace, k.ServiceAccount.Name))
-}
-
-func (v *Validator) secret(ctx context.Context, k *claims.Private) alive.Answer {
-	if k.Secret.Name == "" {
-		return alive.Answer{Err: emptyNameError{}}
-	}
-	return answerOf(v.c.Objects.Secret(ctx, k.Namespace, k.Secret.Name))
-}
-
-func (v *Validator) pod(ctx context.Context, k *claims.Private) alive.Answer {
-	if k.Pod.Name == "" {
-		return alive.Answer{Err: emptyNameError{}}
-	}
-	pod, err := v.c.Objects.Pod(ctx, k.Namespace, k.Pod.Name)
-	if pod == nil {
-		return answerOf(nil, err)
-	}
-	return answerOf(&pod.Object, err)
-}
-
-func (v *Validator) node(ctx context.Context, k *claims.Private) alive.Answer {
-	if k.Node.Name == "" {
-		return alive.Answer{Err: emptyNameError{}}
-	}
-	node, err := v.c.Objects.Node(ctx, k.Node.Name)
+	node, err := v.c.Objects.Node(ctx, name)
 	if node == nil {
-		return answerOf(nil, err)
+		return nil, err
 	}
-	return answerOf(&node.Object, err)
+	return &node.Object, err
 }
 
 // emptyNameError is what the API server's client says of a name that is empty. Nothing
@@ -126,11 +108,11 @@ func (emptyNameError) Error() string { return "resource name may not be empty" }
 func (emptyNameError) Unwrap() error { return claims.ErrNotFound }
 
 func answerOf(object *claims.Object, err error) alive.Answer {
-	switch {
-	case err != nil:
+	if object == nil && err == nil {
+		err = alive.ErrNoAnswer
+	}
+	if err != nil {
 		return alive.Answer{Err: err}
-	case object == nil:
-		return alive.Answer{Err: alive.ErrNoAnswer}
 	}
 	return alive.Answer{Found: true, UID: object.UID, Deleted: object.Deleted}
 }
@@ -138,29 +120,25 @@ func answerOf(object *claims.Object, err error) alive.Answer {
 // checkAlive compares an answer with what the token names. As for kube-apiserver, an object
 // that could not be read is gone; ErrRetry in the chain tells it from one that is.
 func checkAlive(kind alive.Kind, claim claims.Ref, a alive.Answer, deletedBefore time.Time) *Error {
-	err := kind.Check(alive.Claim(claim), a, deletedBefore)
+	err := kind.Compare(alive.Claim(claim), a, deletedBefore)
 	if err != nil && errors.Is(err, ErrRetry) {
-		return &Error{Check: kind.Gone, Got: err.Got, Want: err.Want, Err: &Error{Check: ErrRetry, Err: err.Err}}
+		return &Error{Check: kind.Check("gone"), Got: err.Got, Want: err.Want, Err: &Error{Check: ErrRetry, Err: err.Err}}
 	}
 	return err
 }
 
-// accountMessage is what the API server says of a service account; where it cannot get it
-// that is the getter's own error.
-func accountMessage(k *claims.Private, a alive.Answer, err *Error) string {
-	switch err.Check {
-	case claims.CheckServiceAccountUID:
-		return fmt.Sprintf("service account UID (%s) does not match claim (%s)", a.UID, k.ServiceAccount.UID)
-	case claims.CheckServiceAccountDeleted:
-		return fmt.Sprintf("service account %s/%s has been deleted", k.Namespace, k.ServiceAccount.Name)
+// message is what the API server says where a check of an object fails; where it cannot get
+// a service account that is the getter's own error.
+func message(kind alive.Kind, namespace string, claim claims.Ref, a alive.Answer, check Check) string {
+	switch {
+	case check == claims.CheckServiceAccountUID:
+		return fmt.Sprintf("service account UID (%s) does not match claim (%s)", a.UID, claim.UID)
+	case check == claims.CheckServiceAccountDeleted:
+		return fmt.Sprintf("service account %s/%s has been deleted", namespace, claim.Name)
+	case kind == accountKind:
+		return a.Err.Error()
+	case check == kind.Check("uid"):
+		return fmt.Sprintf("%s UID (%s) does not match service account %s ref claim (%s)", kind, a.UID, kind, claim.UID)
 	}
-	return a.Err.Error()
-}
-
-// boundMessage is what the API server says of a Secret, pod or Node.
-func boundMessage(kind alive.Kind, claim claims.Ref, a alive.Answer, err *Error) string {
-	if err.Check != kind.UID {
-		return invalidated
-	}
-	return fmt.Sprintf("%s UID (%s) does not match service account %s ref claim (%s)", kind.Name, a.UID, kind.Name, claim.UID)
+	return invalidated
 }

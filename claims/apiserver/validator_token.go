@@ -89,15 +89,8 @@ func (t *untrusted) readHeader(header []byte) bool {
 	if len(header) == 0 {
 		return true
 	}
-	m, err := members(header)
-	if err != nil {
-		return false
-	}
 	var algorithm string
-	d := lenient{m: m}
-	d.text("alg", &algorithm)
-	d.text("kid", &t.keyID)
-	return d.err == nil
+	return object(member{"alg", text(&algorithm)}, member{"kid", text(&t.keyID)})("the header", header) == nil
 }
 
 func withoutSpace(s string) string {

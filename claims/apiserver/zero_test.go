@@ -26,8 +26,8 @@ func TestZeroValues(t *testing.T) {
 		"Validator":            func() error { _, err := new(Validator).Validate(ctx, token); return err },
 		"Validator, no issuer": func() error { _, err := new(Validator).Validate(ctx, nobodys); return err },
 		"KeySetSource":         func() error { _, _, err := KeySetSource{}.DiscoveryKeys(ctx); return err },
-		"nil Policy":           func() error { _, err := (*Policy)(nil).Grant(&TokenRequest{}, Bound{}, "", w.now); return err },
-		"Policy":               func() error { _, err := new(Policy).Grant(&TokenRequest{}, Bound{}, "", w.now); return err },
+		"nil Policy":           func() error { return (*Policy)(nil).Check() },
+		"Policy":               func() error { return new(Policy).Check() },
 		"OIDCConfig":           func() error { _, err := OIDCConfig{}.Render(nil); return err },
 	} {
 		t.Run(name, func(t *testing.T) {

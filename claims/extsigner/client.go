@@ -1,6 +1,7 @@
 package extsigner
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -61,14 +62,10 @@ func NewClient(ctx context.Context, signer Signer, opts ClientOptions) (*Client,
 	if c.now == nil {
 		c.now = time.Now
 	}
-	stale := opts.MaxStale
-	if stale == 0 {
-		stale = DefaultMaxKeyStaleness
-	}
 	var err error
 	c.keys, err = jws.NewRemoteKeySet(jws.RemoteConfig{
 		Fetch: c.fetch, MinRefetch: minRefetch, NegativeTTL: minRefetch,
-		MaxAge: MaxRefreshHint, MaxStale: stale, HeldAtOnce: true, MaxKeys: MaxKeys, Now: c.now,
+		MaxAge: MaxRefreshHint, MaxStale: cmp.Or(opts.MaxStale, DefaultMaxKeyStaleness), HeldAtOnce: true, MaxKeys: MaxKeys, Now: c.now,
 	})
 	if err != nil {
 		return nil, &Error{Check: refusal.CheckConfig, Err: err}

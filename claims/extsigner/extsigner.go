@@ -2,8 +2,19 @@ package extsigner
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
+	"github.com/nodeattest/nodeattest/claims"
+	"github.com/nodeattest/nodeattest/internal/strictjson"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -98,4 +109,197 @@ type Metadata struct {
 	// MaxTokenExpirationSeconds is the longest lifetime of a token that the signer
 	// signs, at least 600.
 	MaxTokenExpirationSeconds int64
+}
+
+const (
+	// MaxKeys is the most keys that an external signer may publish: as many as one
+	// key set holds.
+	MaxKeys = jws.MaxJWKSKeys
+	// MaxKeySize is the most bytes that the DER of one such key may have.
+	MaxKeySize = 8 << 10
+	// maxSegmentSize is the most bytes that a segment of a token may have.
+	maxSegmentSize = 48 << 10
+
+	// The bounds of the lifetimes of tokens, which are those that a TokenRequest may state
+	// (pkg/apis/authentication/validation in k8s.io/kubernetes).
+	minLifetime = 600 * time.Second
+	maxLifetime = (1 << 32) * time.Second
+)
+
+// Check makes the checks of kube-apiserver 1.36
+// (pkg/serviceaccount/externaljwt/plugin/keycache.go in k8s.io/kubernetes) on the keys:
+// a refresh hint above 0, a timestamp from the year 1 on, at least one key, key IDs of 1
+// to 1024 bytes, keys in PKIX. Beyond that it refuses keys that kube-apiserver can make
+// no discovery document of, weak ones, a key ID twice for one algorithm and more than
+// [MaxKeys]. It returns the keys in their order; the error is [CheckSignerKeys].
+func (k *Keys) Check() ([]PublishedKey, error) {
+	switch {
+	case k == nil:
+		return nil, refuse(CheckSignerKeys, "no answer", "keys", nil)
+	case k.RefreshHintSeconds <= 0:
+		return nil, refuse(CheckSignerKeys, "a refresh hint of "+strconv.FormatInt(k.RefreshHintSeconds, 10)+" s", "more than 0", nil)
+	case len(k.Keys) == 0 || len(k.Keys) > MaxKeys:
+		return nil, refuse(CheckSignerKeys, strconv.Itoa(len(k.Keys))+" keys", "1 to "+strconv.Itoa(MaxKeys), nil)
+	case k.DataTimestamp.IsZero() || k.DataTimestamp.UTC().Year() < 1 || k.DataTimestamp.UTC().Year() > 9999:
+		return nil, refuse(CheckSignerKeys, "the data timestamp "+k.DataTimestamp.String(), "a time from the year 1 to 9999", nil)
+	}
+	checked := make([]PublishedKey, 0, len(k.Keys))
+	for i := range k.Keys {
+		key, err := k.Keys[i].check()
+		if err != nil {
+			return nil, err
+		}
+		for _, other := range checked {
+			if other.Key.KeyID() == key.KeyID() && other.Key.Algorithm() == key.Algorithm() {
+				return nil, refuse(CheckSignerKeys, fmt.Sprintf("the key ID %.64q twice for %s", key.KeyID(), key.Algorithm()), "once", nil)
+			}
+		}
+		checked = append(checked, PublishedKey{Key: key, ExcludeFromOIDCDiscovery: k.Keys[i].ExcludeFromOIDCDiscovery})
+	}
+	return checked, nil
+}
+
+func (k *Key) check() (*jws.Key, error) {
+	if k.KeyID == "" { // NewKey would make one, and refuses one that is too long
+		return nil, refuse(CheckSignerKeys, "a key without a key ID", "1 to 1024 bytes", nil)
+	}
+	if len(k.Key) > MaxKeySize {
+		return nil, refuse(CheckSignerKeys, fmt.Sprintf("a key of %d bytes", len(k.Key)), "at most "+strconv.Itoa(MaxKeySize), nil)
+	}
+	public, err := x509.ParsePKIXPublicKey(k.Key)
+	if err != nil {
+		return nil, refuse(CheckSignerKeys, "a key that does not parse", "a SubjectPublicKeyInfo", err)
+	}
+	_, isRSA := public.(*rsa.PublicKey)
+	if _, isECDSA := public.(*ecdsa.PublicKey); !isRSA && !isECDSA {
+		return nil, refuse(CheckSignerKeys, fmt.Sprintf("a key of type %T", public), "RSA or ECDSA", nil)
+	}
+	key, err := jws.NewKey(public, jws.KeyOptions{KeyID: k.KeyID})
+	if err != nil {
+		return nil, refuse(CheckSignerKeys, "a key that is not allowed", "", err)
+	}
+	return key, nil
+}
+
+func refuse(check Check, got, want string, err error) *Error {
+	return &Error{Check: check, Got: got, Want: want, Err: err}
+}
+
+// Check makes the checks of kube-apiserver 1.36 on an answer to Sign
+// (pkg/serviceaccount/externaljwt/plugin/plugin.go in k8s.io/kubernetes): a header with
+// alg, kid and typ and nothing else, typ "JWT", an alg among RS256, ES256, ES384 and
+// ES512, a kid of 1 to 1024 bytes of a key that is not excluded from discovery, and a
+// signature. Beyond that it takes names in lower case alone, so that an "ALG" beside an
+// "alg" is refused, base64url with no other spelling, published keys only, and it
+// verifies the signature over the claims, an ECDSA one of the curve's fixed width.
+//
+// It returns the token's signature for [jws.Signature.Token]. The errors are
+// [CheckSignerHeader], [CheckSignerKey] and [CheckSignerSignature].
+func (s *Signature) Check(segment string, keys []PublishedKey) (*jws.Signature, error) {
+	if s == nil {
+		return nil, &Error{Check: CheckSignerHeader, Got: "no answer", Want: "a header and a signature"}
+	}
+	header, err := readHeader(s.Header)
+	if err != nil {
+		return nil, err
+	}
+	key, err := header.key(keys)
+	if err != nil {
+		return nil, err
+	}
+	token, err := jws.Parse(s.Header + "." + segment + "." + s.Signature)
+	if err == nil {
+		err = key.Verify(token)
+	}
+	if err != nil {
+		return nil, &Error{Check: CheckSignerSignature, Err: err}
+	}
+	return &jws.Signature{Header: s.Header, Value: s.Signature, Key: key}, nil
+}
+
+// header is the header of an external signer's token.
+type header struct {
+	algorithm, keyID, typ string
+}
+
+func readHeader(segment string) (*header, error) {
+	text, err := decodeSegment(segment)
+	if err != nil {
+		return nil, refuse(CheckSignerHeader, "", "", err)
+	}
+	h := &header{}
+	members := map[string]*string{"alg": &h.algorithm, "kid": &h.keyID, "typ": &h.typ}
+	r := strictjson.NewReader(text)
+	err = r.Object(func(name []byte) (err error) {
+		member := members[string(name)]
+		if member == nil {
+			return refuse(CheckSignerHeader, "the member "+strconv.Quote(refusal.Text(string(name))), "alg, kid and typ", nil)
+		}
+		*member, err = r.String()
+		return err
+	})
+	if err == nil {
+		err = r.End()
+	}
+	var own *Error
+	switch {
+	case errors.As(err, &own):
+		return nil, own
+	case err != nil:
+		return nil, refuse(CheckSignerHeader, "", "", err)
+	case h.typ != "JWT":
+		return nil, refuse(CheckSignerHeader, "typ "+strconv.Quote(refusal.Text(h.typ)), `"JWT"`, nil)
+	case h.keyID == "" || len(h.keyID) > jws.MaxKeyIDSize:
+		return nil, refuse(CheckSignerHeader, fmt.Sprintf("a kid of %d bytes", len(h.keyID)), "1 to 1024", nil)
+	case !slices.Contains([]jws.Algorithm{jws.RS256, jws.ES256, jws.ES384, jws.ES512}, jws.Algorithm(h.algorithm)):
+		return nil, refuse(CheckSignerHeader, "alg "+strconv.Quote(refusal.Text(h.algorithm)), "RS256, ES256, ES384 or ES512", nil)
+	}
+	return h, nil
+}
+
+// key finds the published key that the header names.
+func (h *header) key(keys []PublishedKey) (*jws.Key, error) {
+	var found *jws.Key
+	for _, k := range keys {
+		if k.Key == nil || k.Key.KeyID() != h.keyID {
+			continue
+		}
+		if k.ExcludeFromOIDCDiscovery {
+			return nil, &Error{Check: CheckSignerKey, Got: "kid " + strconv.Quote(h.keyID) + ", which is excluded from discovery", Want: "a key that signs"}
+		}
+		if string(k.Key.Algorithm()) == h.algorithm {
+			found = k.Key
+		}
+	}
+	if found == nil {
+		return nil, &Error{Check: CheckSignerKey, Got: "kid " + strconv.Quote(h.keyID) + " for " + h.algorithm, Want: "a published key"}
+	}
+	return found, nil
+}
+
+// decodeSegment reads base64url in its one spelling: no padding, no line break, no unused
+// bit that is set (RFC 7515, section 2). Strict does not refuse line breaks.
+func decodeSegment(segment string) ([]byte, error) {
+	if len(segment) > maxSegmentSize {
+		return nil, &Error{Check: claims.CheckSize, Got: strconv.Itoa(len(segment)) + " bytes", Want: "at most " + strconv.Itoa(maxSegmentSize)}
+	}
+	if i := strings.IndexAny(segment, "\r\n"); i >= 0 {
+		return nil, base64.CorruptInputError(i)
+	}
+	return base64.RawURLEncoding.Strict().DecodeString(segment)
+}
+
+// Check makes kube-apiserver's check on the metadata
+// (pkg/controlplane/apiserver/options in k8s.io/kubernetes): tokens of at least 600
+// seconds. It returns the maximum lifetime for apiserver.Policy.LimitTo; more than 2^32 seconds,
+// which no request may state, count as 2^32. The error is [CheckSignerMetadata].
+func (m *Metadata) Check() (time.Duration, error) {
+	if m == nil {
+		return 0, &Error{Check: CheckSignerMetadata, Got: "no answer", Want: "a maximum lifetime"}
+	}
+	if m.MaxTokenExpirationSeconds < int64(minLifetime/time.Second) {
+		return 0, &Error{Check: CheckSignerMetadata,
+			Got: "a maximum lifetime of " + strconv.FormatInt(m.MaxTokenExpirationSeconds, 10) + " s", Want: "at least 600 s"}
+	}
+	return time.Duration(min(m.MaxTokenExpirationSeconds, int64(maxLifetime/time.Second))) * time.Second, nil
 }

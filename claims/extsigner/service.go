@@ -2,6 +2,7 @@ package extsigner
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/x509"
@@ -74,9 +75,7 @@ type Service struct {
 
 // NewService checks a configuration. The error is [refusal.CheckConfig].
 func NewService(config ServiceConfig) (*Service, error) {
-	if config.MaxTokenLifetime == 0 {
-		config.MaxTokenLifetime = DefaultMaxTokenLifetime
-	}
+	config.MaxTokenLifetime = cmp.Or(config.MaxTokenLifetime, DefaultMaxTokenLifetime)
 	least := kubeletLifetime
 	if config.AllowBelowKubelet {
 		least = minLifetime
@@ -149,27 +148,23 @@ func (s *Service) Sign(ctx context.Context, segment string) (*Signature, error) 
 	return signed, nil
 }
 
-func signerClaims(got, want string, err error) *Error {
-	return &Error{Check: CheckSignerClaims, Got: got, Want: want, Err: err}
-}
-
 // checkPayload returns what is to be signed, if it is. A claim that Parse passes over, such
 // as "groups" or "email", means something to whoever verifies the token: what does not
 // come out of the encoder as it went into the parser is not signed.
 func (s *Service) checkPayload(segment string) ([]byte, error) {
 	payload, err := decodeSegment(segment)
-	if err != nil {
-		return nil, signerClaims("", "", err)
+	var c *claims.Claims
+	if err == nil {
+		c, err = claims.Parse(payload)
 	}
-	c, err := claims.Parse(payload)
 	if err != nil {
-		return nil, signerClaims("", "", err)
+		return nil, refuse(CheckSignerClaims, "", "", err)
 	}
 	if err := s.checkClaims(c); err != nil {
 		return nil, err
 	}
 	if written, err := c.Marshal(); !bytes.Equal(written, payload) {
-		return nil, signerClaims("claims beside those of a bound token, or in another encoding", "what kube-apiserver writes", err)
+		return nil, refuse(CheckSignerClaims, "claims beside those of a bound token, or in another encoding", "what kube-apiserver writes", err)
 	}
 	return payload, nil
 }
@@ -180,19 +175,19 @@ func (s *Service) checkClaims(c *claims.Claims) error {
 	subject := claims.MakeSubject(k.Namespace, k.ServiceAccount.Name)
 	switch latest := s.config.Now().Add(claims.DefaultLeeway).Unix(); {
 	case c.Issuer != s.config.Issuer:
-		return signerClaims("iss "+strconv.Quote(refusal.Text(c.Issuer)), strconv.Quote(s.config.Issuer), nil)
+		return refuse(CheckSignerClaims, "iss "+strconv.Quote(refusal.Text(c.Issuer)), strconv.Quote(s.config.Issuer), nil)
 	case c.Legacy != nil || k.ServiceAccount.UID == "":
-		return signerClaims("no claims of a bound token", "them", nil)
+		return refuse(CheckSignerClaims, "no claims of a bound token", "them", nil)
 	case !nodename.ValidLabel(k.Namespace) || !nodename.Valid(k.ServiceAccount.Name):
-		return signerClaims("namespace "+strconv.Quote(refusal.Text(k.Namespace))+", service account "+strconv.Quote(refusal.Text(k.ServiceAccount.Name)), "names", nil)
+		return refuse(CheckSignerClaims, "namespace "+strconv.Quote(refusal.Text(k.Namespace))+", service account "+strconv.Quote(refusal.Text(k.ServiceAccount.Name)), "names", nil)
 	case c.Subject != subject:
-		return signerClaims("sub "+strconv.Quote(refusal.Text(c.Subject)), strconv.Quote(refusal.Text(subject)), nil)
+		return refuse(CheckSignerClaims, "sub "+strconv.Quote(refusal.Text(c.Subject)), strconv.Quote(refusal.Text(subject)), nil)
 	case !c.IssuedAt.Present || c.NotBefore != c.IssuedAt:
-		return signerClaims("a token without iat, or with another nbf", "iat, and nbf the same", nil)
+		return refuse(CheckSignerClaims, "a token without iat, or with another nbf", "iat, and nbf the same", nil)
 	case c.Expiry.Unix <= c.IssuedAt.Unix || c.Expiry.Unix-c.IssuedAt.Unix > longest:
-		return signerClaims("a lifetime of "+strconv.FormatInt(c.Expiry.Unix-c.IssuedAt.Unix, 10)+" s", "1 to "+strconv.FormatInt(longest, 10), nil)
+		return refuse(CheckSignerClaims, "a lifetime of "+strconv.FormatInt(c.Expiry.Unix-c.IssuedAt.Unix, 10)+" s", "1 to "+strconv.FormatInt(longest, 10), nil)
 	case c.IssuedAt.Unix > latest:
-		return signerClaims("iat "+strconv.FormatInt(c.IssuedAt.Unix, 10), "at most "+strconv.FormatInt(latest, 10), nil)
+		return refuse(CheckSignerClaims, "iat "+strconv.FormatInt(c.IssuedAt.Unix, 10), "at most "+strconv.FormatInt(latest, 10), nil)
 	}
 	return nil
 }
@@ -219,11 +214,11 @@ func (s *Service) published(ctx context.Context) (*Keys, []PublishedKey, error) 
 	}
 	for i, k := range slices.Concat(keys, s.config.VerifyOnly) {
 		if k == nil {
-			return nil, nil, signerKeys("a key that is nil", "keys", nil)
+			return nil, nil, refuse(CheckSignerKeys, "a key that is nil", "keys", nil)
 		}
 		der, err := x509.MarshalPKIXPublicKey(k.Public())
 		if err != nil {
-			return nil, nil, signerKeys("a key that has no PKIX", "RSA or ECDSA", err)
+			return nil, nil, refuse(CheckSignerKeys, "a key that has no PKIX", "RSA or ECDSA", err)
 		}
 		answer.Keys = append(answer.Keys, Key{KeyID: k.KeyID(), Key: der, ExcludeFromOIDCDiscovery: i >= len(keys)})
 	}

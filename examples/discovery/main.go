@@ -41,16 +41,18 @@ func run(ctx context.Context, w io.Writer) error {
 	defer func() { _ = os.RemoveAll(dir) }()
 	out := &printer{w: w}
 
-	secret, cluster, err := startCluster(out)
+	cluster, err := bootstraptokentest.Open(bootstraptokentest.Options{})
 	if err != nil {
 		return err
 	}
 	defer func() { _ = cluster.Close() }()
-	ticket := ticket{token: secret.Token.Reveal(), address: cluster.Address(), pin: cluster.Info().Pins()[0].String()}
-	if err := publish(out, cluster, secret); err != nil {
-		return err
-	}
+	out.line("the cluster")
+	out.line("  API server   %s", cluster.URL())
+	out.line("  CA           %s", cluster.Info().CAs[0].Subject)
+	out.line("  token        %s", cluster.Token()) // which does not show the secret
+	out.line("  publishes    %q", slices.Sorted(maps.Keys(cluster.Data())))
 
+	ticket := ticket{token: cluster.Token().Reveal(), address: cluster.Address(), pin: cluster.Info().Pins()[0].String()}
 	found, err := join(ctx, out, ticket)
 	if err != nil {
 		return err
@@ -66,72 +68,26 @@ func run(ctx context.Context, w io.Writer) error {
 	return out.err
 }
 
-// startCluster makes the first token and starts the API server.
-func startCluster(out *printer) (*bootstraptoken.Secret, *bootstraptokentest.Cluster, error) {
-	secret, err := bootstraptoken.Create(bootstraptoken.CreateOptions{
-		TTL: time.Hour, Usages: bootstraptoken.Usages{Signing: true, Authentication: true}, Description: "for rack 7",
-	}, time.Now())
-	if err != nil {
-		return nil, nil, err
-	}
-	cluster, err := bootstraptokentest.Open(bootstraptokentest.Options{Token: secret.Token})
-	if err != nil {
-		return nil, nil, err
-	}
-	out.line("the cluster")
-	out.line("  API server   %s", cluster.URL())
-	out.line("  CA           %s", cluster.Info().CAs[0].Subject)
-	out.line("  token        %s", secret.Token) // which does not show the secret
-	return secret, cluster, nil
-}
-
-// publish is what the bootstrap signer of a control plane does: it brings the signatures
-// of the discovery document up to date.
-func publish(out *printer, cluster *bootstraptokentest.Cluster, secret *bootstraptoken.Secret) error {
-	data, err := bootstraptoken.NewClusterInfoData(cluster.Info())
-	if err != nil {
-		return err
-	}
-	object, err := secret.Object()
-	if err != nil {
-		return err
-	}
-	signing, err := bootstraptoken.Sign(data, []*bootstraptoken.Object{object}, time.Now())
-	if err != nil {
-		return err
-	}
-	cluster.SetData(signing.Data)
-	out.line("  publishes    %q", slices.Sorted(maps.Keys(signing.Data)))
-	again, err := bootstraptoken.Sign(signing.Data, []*bootstraptoken.Object{object}, time.Now())
-	if err != nil {
-		return err
-	}
-	out.line("  sign again   changed: %t", again.Changed)
-	return nil
-}
-
 // A ticket is what somebody who wants to join is given, on paper for example.
 type ticket struct{ token, address, pin string }
 
-func (t ticket) config() (cfg bootstraptoken.DiscoverConfig, err error) {
-	if cfg.Token, err = bootstraptoken.Parse(t.token); err != nil {
-		return cfg, err
+func (t ticket) discover(ctx context.Context, network bootstraptoken.Network) (*bootstraptoken.Discovered, error) {
+	token, err := bootstraptoken.Parse(t.token)
+	if err != nil {
+		return nil, err
 	}
 	pin, err := bootstraptoken.ParsePin(t.pin)
 	if err != nil {
-		return cfg, err
+		return nil, err
 	}
-	cfg.Pins, cfg.Addresses = []bootstraptoken.Pin{pin}, []string{t.address}
-	return cfg, nil
+	return bootstraptoken.Discover(ctx, bootstraptoken.DiscoverConfig{
+		Token: token, Addresses: []string{t.address}, Pins: []bootstraptoken.Pin{pin}, Network: network,
+	})
 }
 
 // join is the node's side.
 func join(ctx context.Context, out *printer, t ticket) (*bootstraptoken.Discovered, error) {
-	cfg, err := t.config()
-	if err != nil {
-		return nil, err
-	}
-	found, err := bootstraptoken.Discover(ctx, cfg)
+	found, err := t.discover(ctx, bootstraptoken.Network{})
 	if err != nil {
 		return nil, err
 	}
@@ -162,13 +118,8 @@ func (a *attack) run(ctx context.Context, out *printer, cluster *bootstraptokent
 	}
 	defer func() { _ = impostor.Close() }()
 	t.address = impostor.Address()
-	cfg, err := t.config()
-	if err != nil {
-		return err
-	}
 	// Without the token anybody can answer, so it is asked again until time is up.
-	cfg.Network.Timeout, cfg.Network.MinBackoff = time.Second, 100*time.Millisecond
-	_, err = bootstraptoken.Discover(ctx, cfg)
+	_, err = t.discover(ctx, bootstraptoken.Network{Timeout: time.Second, MinBackoff: 100 * time.Millisecond})
 	return out.refusal(a.what, err, a.want)
 }
 

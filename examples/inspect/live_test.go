@@ -15,7 +15,7 @@ import (
 // TestLive reads evidence of today's attester, so that the recorded inputs cannot grow
 // old unnoticed: every part of it fits.
 func TestLive(t *testing.T) {
-	node, err := attesttest.OpenNode(&attesttest.NodeOptions{TPMKey: tpmkey.ECDSAP256})
+	node, err := attesttest.OpenNode(attesttest.NodeOptions{TPMKey: tpmkey.ECDSAP256})
 	if errors.Is(err, tpmsim.ErrNoCGO) {
 		t.Skip(err)
 	} else if err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/hex"
 	"fmt"
 	"strings"
@@ -66,7 +67,7 @@ func (t *tree) outline(b []byte, at int, shown bool) bool {
 	for len(b) > 0 && t.lines < maxLines {
 		e, fault := readElement(b)
 		if fault != "" || len(t.path) > 2*maxDepth {
-			t.stop(at, orElse(fault, "nested too deep"))
+			t.stop(at, cmp.Or(fault, "nested too deep"))
 			return false
 		}
 		whole, missing := b, e.head+e.size-len(b)
@@ -137,7 +138,7 @@ func tagName(tag asn1.Tag) string {
 		asn1.PrintableString: "PrintableString", asn1.IA5String: "IA5String",
 		asn1.SEQUENCE: "SEQUENCE", asn1.SET: "SET",
 	}[tag]
-	return orElse(name, fmt.Sprintf("tag 0x%02x", uint8(tag)))
+	return cmp.Or(name, fmt.Sprintf("tag 0x%02x", uint8(tag)))
 }
 
 // tagsOf lists the first tags of DER, with constructed elements entered and the content of

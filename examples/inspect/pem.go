@@ -2,14 +2,18 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"reflect"
+	"regexp"
 	"strings"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/strictjson"
 )
 
 const begin = "-----BEGIN "
@@ -25,17 +29,11 @@ func (t *tree) showPEM(text []byte) {
 	t.between(text[:at], 0)
 	for at < len(text) {
 		next := nextBlock(text, at)
-		part := text[at:next]
-		block, rest := pem.Decode(part)
-		faultAt, why := 0, ""
-		if block == nil {
-			block, faultAt, why = brokenBlock(part)
-			rest = nil
-		}
+		block, rest, fault := readBlock(text[at:next], at)
 		labels[block.Type] = true
 		t.in("block "+quoted(block.Type), fmt.Sprintf("at byte %d, content %s", at, sizeOf(len(block.Bytes))), func() {
-			if why != "" {
-				t.stop(at+faultAt, why)
+			if fault != "" {
+				t.fault(fault)
 			}
 			t.showBlock(block)
 		})
@@ -59,22 +57,26 @@ func (t *tree) between(text []byte, at int) {
 	}
 }
 
-// brokenBlock gets out of a damaged block what can be decoded, and says where and why the
-// rest cannot.
-func brokenBlock(part []byte) (b *pem.Block, at int, why string) {
+// readBlock reads a block that begins at a byte of the input. Out of a damaged one it gets
+// what can be decoded, and says where and why the rest cannot.
+func readBlock(part []byte, at int) (b *pem.Block, rest []byte, fault string) {
+	if b, rest = pem.Decode(part); b != nil {
+		return b, rest, ""
+	}
 	first, body, _ := strings.Cut(string(part), "\n")
 	b = &pem.Block{Type: strings.Trim(strings.TrimPrefix(first, begin), "- \r")}
 	body, _, ended := strings.Cut(body, "-----END "+b.Type+"-----")
 	var err error
 	b.Bytes, err = base64.StdEncoding.AppendDecode(nil, []byte(body))
 	var corrupt base64.CorruptInputError
+	why := "not PEM"
 	switch {
 	case !ended:
-		return b, len(part), "the block ends without its END line"
+		at, why = at+len(part), "the block ends without its END line"
 	case errors.As(err, &corrupt):
-		return b, len(first) + 1 + int(corrupt), "not base64 from here on"
+		at, why = at+len(first)+1+int(corrupt), "not base64 from here on"
 	}
-	return b, 0, "not PEM"
+	return b, nil, fmt.Sprintf("byte %d: %s", at, why)
 }
 
 // showBlock shows the content of a block that this program knows by its label. Others
@@ -126,10 +128,47 @@ func (t *tree) showForm(text []byte, has map[string]bool) {
 		return
 	}
 	t.in("form", form, func() {
-		if err != nil {
+		if err == nil {
+			t.line("strict reading", "passed")
+		} else {
 			t.fault("refused: " + err.Error())
-			return
 		}
-		t.line("strict reading", "passed")
 	})
+}
+
+// maxDepth bounds the nesting of DER.
+const maxDepth = 32
+
+// requestMember finds spec.request in JSON that ends too early.
+var requestMember = regexp.MustCompile(`"request":\s*"([A-Za-z0-9+/=]+)`)
+
+// showObject shows a CertificateSigningRequest object as csr.ParseRequest reads it, with
+// the request, the challenge and the certificate in it. An object of another kind, a
+// Secret for example, stays dark. What csr.ParseRequest lets through is refused here: a
+// member that stands twice, and deep nesting.
+func (t *tree) showObject(text []byte) {
+	r := strictjson.NewReader(text)
+	var fault *strictjson.Error
+	if errors.As(cmp.Or(r.Skip(), r.End()), &fault) {
+		t.fault("refused: " + fault.Error())
+	}
+	request, err := csr.ParseRequest(text)
+	if err != nil {
+		t.fault("refused: " + err.Error())
+		if m := requestMember.FindSubmatch(text); m != nil {
+			t.in("Request", "", func() { t.showBase64(string(m[1])) })
+		}
+		return
+	}
+	if len(request.Spec.Request) == 0 {
+		t.fault("no spec.request: this is no CertificateSigningRequest")
+	}
+	certificate := request.Status.Certificate
+	request.Status.Certificate = nil
+	t.fields(reflect.ValueOf(request).Elem())
+	if len(certificate) > 0 {
+		evidence := t.parts // which the issued certificate is no part of
+		t.in("Certificate", sizeOf(len(certificate)), func() { t.showPEM(certificate) })
+		t.parts = evidence
+	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/x509"
 	"fmt"
 	"reflect"
@@ -49,28 +50,30 @@ func (t *tree) show(name string, b []byte) {
 	switch name {
 	case "Certificate":
 		t.showCertificate(b)
-		return
 	case "CertificationRequest":
 		t.showRequest(b)
-		return
 	case "SubjectPublicKeyInfo":
 		t.showKeyInfo(b)
-		return
-	}
-	v, err := parsers[name](b)
-	if err != nil {
-		t.refuse(b, err.Error())
-		return
-	}
-	t.parts.take(v, b)
-	t.fields(reflect.ValueOf(v).Elem())
-	if p, ok := v.(*statement.Public); ok {
-		t.line("Name, computed", hexOf(p.Name()))
-		if key, err := p.Key(); err != nil {
-			t.line("key", "none: "+err.Error())
-		} else {
-			t.showKey(key)
+	default:
+		v, err := parsers[name](b)
+		if err != nil {
+			t.refuse(b, err.Error())
+			return
 		}
+		t.parts.take(v, b)
+		t.fields(reflect.ValueOf(v).Elem())
+		if p, ok := v.(*statement.Public); ok {
+			t.showPublic(p)
+		}
+	}
+}
+
+func (t *tree) showPublic(p *statement.Public) {
+	t.line("Name, computed", hexOf(p.Name()))
+	if key, err := p.Key(); err != nil {
+		t.line("key", "none: "+err.Error())
+	} else {
+		t.showKey(key)
 	}
 }
 
@@ -128,9 +131,9 @@ func (t *tree) field(name string, v reflect.Value) {
 	case tpm2.TPMAlgID:
 		t.line(name, statement.KeyScheme{Alg: x}.String())
 	case tpm2.TPMST:
-		t.line(name, orElse(map[tpm2.TPMST]string{0x8017: "Certify", 0x8018: "Quote"}[x], "another")+fmt.Sprintf(" (0x%04x)", uint16(x)))
+		t.line(name, cmp.Or(map[tpm2.TPMST]string{0x8017: "Certify", 0x8018: "Quote"}[x], "another")+fmt.Sprintf(" (0x%04x)", uint16(x)))
 	case tpm2.TPMECCCurve:
-		t.line(name, orElse(map[tpm2.TPMECCCurve]string{3: "P-256", 4: "P-384", 5: "P-521"}[x], fmt.Sprintf("0x%04x", uint16(x))))
+		t.line(name, cmp.Or(map[tpm2.TPMECCCurve]string{3: "P-256", 4: "P-384", 5: "P-521"}[x], fmt.Sprintf("0x%04x", uint16(x))))
 	case time.Time:
 		t.line(name, x.UTC().Format(time.RFC3339))
 	case statement.Attributes:

@@ -103,11 +103,3 @@ func yesNo(yes bool) string {
 	}
 	return "NO"
 }
-
-// orElse is s, or another text where it is empty.
-func orElse(s, other string) string {
-	if s == "" {
-		return other
-	}
-	return s
-}

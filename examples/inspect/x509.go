@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
@@ -106,7 +107,7 @@ func usages(usage x509.KeyUsage) string {
 			set = append(set, name)
 		}
 	}
-	return orElse(strings.Join(set, ", "), "not stated")
+	return cmp.Or(strings.Join(set, ", "), "not stated")
 }
 
 // names writes a distinguished name, a line for each attribute.

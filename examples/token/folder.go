@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -43,38 +42,24 @@ func (f folder) read() (objects []*bootstraptoken.Object, unread error) {
 		return nil, err
 	}
 	for _, entry := range entries {
-		name := entry.Name()
-		if filepath.Ext(name) != suffix {
+		if filepath.Ext(entry.Name()) != suffix {
 			continue
 		}
-		o, err := f.readFile(name)
+		var o *bootstraptoken.Object
+		manifest, err := os.ReadFile(filepath.Join(string(f), entry.Name()))
+		if err == nil {
+			o, err = bootstraptoken.ParseManifest(manifest)
+		}
+		if err == nil && o.Name+suffix != entry.Name() {
+			err = fmt.Errorf("the manifest of another name, %v", o)
+		}
 		if err != nil {
-			unread = errors.Join(unread, fmt.Errorf("%q: %w", name, err))
+			unread = errors.Join(unread, fmt.Errorf("%q: %w", entry.Name(), err))
 			continue
 		}
 		objects = append(objects, o)
 	}
 	return objects, unread
-}
-
-func (f folder) readFile(name string) (*bootstraptoken.Object, error) {
-	file, err := os.Open(filepath.Join(string(f), name))
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	manifest, err := io.ReadAll(io.LimitReader(file, bootstraptoken.MaxManifestSize+1))
-	if err != nil {
-		return nil, err
-	}
-	o, err := bootstraptoken.ParseManifest(manifest)
-	if err != nil {
-		return nil, err
-	}
-	if o.Name+suffix != name {
-		return nil, fmt.Errorf("the manifest of another name, %v", o)
-	}
-	return o, nil
 }
 
 // remove deletes the Secret of this name, which read or ParseID has checked.

@@ -4,7 +4,7 @@
 //	go run ./examples/token generate
 //	go run ./examples/token create -o yaml | kubectl apply -f -
 //	go run ./examples/token create -ttl 1h -description "rack 7"
-//	go run ./examples/token list -o table
+//	go run ./examples/token list
 //	go run ./examples/token delete abcdef
 //	go run ./examples/token sweep
 //
@@ -31,8 +31,8 @@ import (
 
 const usage = `usage: token [-dir tokens] generate
        token [-dir tokens] create [-ttl 24h] [-insecure-never-expires] [-description text]
-                                  [-usages signing,authentication] [-groups a,b] [-o token|yaml|json]
-       token [-dir tokens] list [-o table|json|yaml] [-insecure-show-secrets]
+                                  [-usages signing,authentication] [-groups a,b] [-o token|yaml]
+       token [-dir tokens] list [-insecure-show-secrets]
        token [-dir tokens] delete id-or-token ...
        token [-dir tokens] sweep
 `
@@ -47,104 +47,81 @@ type program struct {
 	now            func() time.Time
 	stdout, stderr io.Writer
 	store          folder
+	options        bootstraptoken.CreateOptions
+	view           bootstraptoken.View
+	manifest       bool // create prints it
 }
 
-// errUsage says that the command line is wrong; why has been printed.
-var errUsage = errors.New("wrong usage")
-
-// run returns the exit status.
+// run returns the exit status. Flags stand before and after the command.
 func (p *program) run(args []string) int {
-	flags := p.flags("token")
-	flags.StringVar((*string)(&p.store), "dir", "tokens", "the folder of manifests")
-	err := parse(flags, args)
-	if err == nil {
-		err = p.command(flags.Args())
+	flags, command := p.flags(), ""
+	err := flags.Parse(args)
+	if err == nil && flags.NArg() > 0 {
+		command = flags.Arg(0)
+		err = flags.Parse(flags.Args()[1:])
 	}
-	switch {
-	case err == nil, errors.Is(err, flag.ErrHelp):
+	if errors.Is(err, flag.ErrHelp) {
 		return 0
-	case errors.Is(err, errUsage):
-		return 2
 	}
-	fmt.Fprintf(p.stderr, "token: %v\n", err)
-	return 1
-}
-
-func (p *program) command(args []string) error {
-	commands := map[string]func([]string) error{
+	do := map[string]func(args []string) error{
 		"generate": p.generate, "create": p.create, "list": p.list, "delete": p.remove, "sweep": p.sweep,
+	}[command]
+	if err == nil && (do == nil || (command == "delete") != (flags.NArg() > 0)) {
+		err = errors.New("no such command")
+		flags.Usage()
 	}
-	if len(args) == 0 || commands[args[0]] == nil {
-		return p.wrong("which of generate, create, list, delete and sweep?")
+	if err != nil {
+		return 2 // why has been printed
 	}
-	return commands[args[0]](args[1:])
+	if err := do(flags.Args()); err != nil {
+		fmt.Fprintf(p.stderr, "token: %v\n", err)
+		return 1
+	}
+	return 0
 }
 
-func (p *program) flags(name string) *flag.FlagSet {
-	flags := flag.NewFlagSet(name, flag.ContinueOnError)
+func (p *program) flags() *flag.FlagSet {
+	flags := flag.NewFlagSet("token", flag.ContinueOnError)
 	flags.SetOutput(p.stderr)
 	flags.Usage = func() { fmt.Fprint(p.stderr, usage) }
+	flags.StringVar((*string)(&p.store), "dir", "tokens", "the folder of manifests")
+	flags.BoolVar(&p.view.InsecureShowSecrets, "insecure-show-secrets", false, "print whole tokens")
+	flags.DurationVar(&p.options.TTL, "ttl", 0, "how long the token lives (24h)")
+	flags.BoolVar(&p.options.InsecureNeverExpires, "insecure-never-expires", false, "make a token without an end")
+	flags.StringVar(&p.options.Description, "description", "", "text for people")
+	flags.Func("usages", "what the token may be used for", func(text string) error {
+		for usage := range strings.SplitSeq(text, ",") {
+			switch usage {
+			case "signing":
+				p.options.Usages.Signing = true
+			case "authentication":
+				p.options.Usages.Authentication = true
+			default:
+				return errors.New("a usage is signing or authentication")
+			}
+		}
+		return nil
+	})
+	flags.Func("groups", "the groups that it authenticates as", func(text string) error {
+		p.options.Groups = strings.Split(text, ",")
+		return nil
+	})
+	flags.Func("o", "token or yaml", func(text string) error {
+		if p.manifest = text == "yaml"; !p.manifest && text != "token" {
+			return errors.New("create -o takes token or yaml")
+		}
+		return nil
+	})
 	return flags
 }
 
-// parse turns the errors of the flag package, which has printed them, into errUsage.
-func parse(flags *flag.FlagSet, args []string) error {
-	err := flags.Parse(args)
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		return errUsage
-	}
-	return err
-}
-
-func (p *program) wrong(why string) error {
-	fmt.Fprintf(p.stderr, "%s\n%s", why, usage)
-	return errUsage
-}
-
 // generate prints a token and stores nothing.
-func (p *program) generate(args []string) error {
-	flags := p.flags("generate")
-	if err := parse(flags, args); err != nil {
-		return err
-	}
-	if flags.NArg() > 0 {
-		return p.wrong("generate takes no arguments")
-	}
-	_, err := fmt.Fprintln(p.stdout, bootstraptoken.Generate().Reveal())
-	return err
-}
+func (p *program) generate([]string) error { return p.print(bootstraptoken.Generate().Reveal() + "\n") }
 
 // create makes a token. By default it stores the manifest and prints the token, once;
-// with -o yaml or json it prints the manifest and stores nothing.
-func (p *program) create(args []string) error {
-	flags := p.flags("create")
-	var options bootstraptoken.CreateOptions
-	flags.DurationVar(&options.TTL, "ttl", 0, "how long the token lives (24h)")
-	flags.BoolVar(&options.InsecureNeverExpires, "insecure-never-expires", false, "make a token without an end")
-	flags.StringVar(&options.Description, "description", "", "text for people")
-	usages := flags.String("usages", "signing,authentication", "what the token may be used for")
-	groups := flags.String("groups", "", "the groups that it authenticates as")
-	output := flags.String("o", "token", "token, yaml or json")
-	if err := parse(flags, args); err != nil {
-		return err
-	}
-	for usage := range strings.SplitSeq(*usages, ",") {
-		switch usage {
-		case "signing":
-			options.Usages.Signing = true
-		case "authentication":
-			options.Usages.Authentication = true
-		default:
-			return p.wrong("a usage is signing or authentication")
-		}
-	}
-	if *groups != "" {
-		options.Groups = strings.Split(*groups, ",")
-	}
-	if flags.NArg() > 0 {
-		return p.wrong("create takes no arguments")
-	}
-	secret, err := bootstraptoken.Create(options, p.now())
+// with -o yaml it prints the manifest and stores nothing.
+func (p *program) create([]string) error {
+	secret, err := bootstraptoken.Create(p.options, p.now())
 	if err != nil {
 		return err
 	}
@@ -152,63 +129,34 @@ func (p *program) create(args []string) error {
 	if err != nil {
 		return err
 	}
-	switch *output {
-	case "token":
-		if err := p.store.add(object); err != nil {
-			return err
-		}
-		_, err = fmt.Fprintln(p.stdout, secret.Token.Reveal())
-		return err
-	case "yaml":
-		return p.print(object.RevealYAML())
-	case "json":
-		return p.print(object.RevealJSON())
+	if p.manifest {
+		manifest, err := object.RevealYAML()
+		return errors.Join(err, p.print(string(manifest)))
 	}
-	return p.wrong("create -o takes token, yaml or json")
+	if err := p.store.add(object); err != nil {
+		return err
+	}
+	return p.print(secret.Token.Reveal() + "\n")
 }
 
 // list prints the tokens of the folder. A manifest that is refused is named on standard
 // error, and the exit status is 1, so that nobody takes the list for complete.
-func (p *program) list(args []string) error {
-	flags := p.flags("list")
-	var view bootstraptoken.View
-	flags.BoolVar(&view.InsecureShowSecrets, "insecure-show-secrets", false, "print whole tokens")
-	output := flags.String("o", "table", "table, json or yaml")
-	if err := parse(flags, args); err != nil {
-		return err
-	}
-	if flags.NArg() > 0 {
-		return p.wrong("list takes no arguments")
-	}
+func (p *program) list([]string) error {
 	objects, unread := p.store.read()
 	secrets, refused := bootstraptoken.List(objects)
+	return errors.Join(p.print(p.view.Table(secrets, p.now())), unread, refusals(refused))
+}
+
+func refusals(refused []bootstraptoken.Refusal) (err error) {
 	for _, r := range refused {
-		unread = errors.Join(unread, fmt.Errorf("%q is refused: %w", r.Name, r.Err))
+		err = errors.Join(err, fmt.Errorf("%q is refused: %w", r.Name, r.Err))
 	}
-	var err error
-	switch *output {
-	case "table":
-		err = p.print([]byte(view.Table(secrets, p.now())), nil)
-	case "json":
-		err = p.print(view.JSON(secrets))
-	case "yaml":
-		err = p.print(view.YAML(secrets))
-	default:
-		return p.wrong("list -o takes table, json or yaml")
-	}
-	return errors.Join(err, unread)
+	return err
 }
 
 // remove deletes tokens, given by ID or whole.
 func (p *program) remove(args []string) error {
-	flags := p.flags("delete")
-	if err := parse(flags, args); err != nil {
-		return err
-	}
-	if flags.NArg() == 0 {
-		return p.wrong("delete takes IDs or tokens")
-	}
-	for _, arg := range flags.Args() {
+	for _, arg := range args {
 		id, err := bootstraptoken.ParseID(arg)
 		if err != nil {
 			return err
@@ -222,14 +170,7 @@ func (p *program) remove(args []string) error {
 }
 
 // sweep deletes the tokens that have expired, and says when to look again.
-func (p *program) sweep(args []string) error {
-	flags := p.flags("sweep")
-	if err := parse(flags, args); err != nil {
-		return err
-	}
-	if flags.NArg() > 0 {
-		return p.wrong("sweep takes no arguments")
-	}
+func (p *program) sweep([]string) error {
 	objects, unread := p.store.read()
 	found, err := bootstraptoken.Sweep(objects, p.now())
 	if err != nil {
@@ -241,21 +182,15 @@ func (p *program) sweep(args []string) error {
 		}
 		fmt.Fprintf(p.stdout, "%s has expired and is deleted\n", d.Name)
 	}
-	for _, r := range found.Refused {
-		unread = errors.Join(unread, fmt.Errorf("%q is refused: %w", r.Name, r.Err))
-	}
 	if found.Next.IsZero() {
 		fmt.Fprintln(p.stdout, "nothing else expires")
 	} else {
 		fmt.Fprintf(p.stdout, "look again at %s\n", found.Next.UTC().Format(time.RFC3339))
 	}
-	return unread
+	return errors.Join(unread, refusals(found.Refused))
 }
 
-// print writes what a marshalling function returns.
-func (p *program) print(text []byte, err error) error {
-	if err == nil {
-		_, err = p.stdout.Write(text)
-	}
+func (p *program) print(text string) error {
+	_, err := io.WriteString(p.stdout, text)
 	return err
 }

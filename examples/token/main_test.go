@@ -107,24 +107,7 @@ func TestList(t *testing.T) {
 		"TOKEN             TTL         EXPIRES                USAGES                   DESCRIPTION                                                EXTRA GROUPS\n"+
 		"abcdef.[secret]   1h          2026-11-21T13:30:00Z   authentication,signing   rack 7                                                     system:bootstrappers:kubeadm:default-node-token\n"+
 		"uvwxyz.[secret]   <forever>   <never>                signing                  <none>                                                     <none>\n")
-	same(t, ok(t, dir, noon, "list", "-o", "yaml"), `apiVersion: output.kubeadm.k8s.io/v1alpha3
-description: rack 7
-expires: "2026-11-21T13:30:00Z"
-groups:
-- system:bootstrappers:kubeadm:default-node-token
-kind: BootstrapToken
-token: abcdef.[secret]
-usages:
-- authentication
-- signing
----
-apiVersion: output.kubeadm.k8s.io/v1alpha3
-kind: BootstrapToken
-token: uvwxyz.[secret]
-usages:
-- signing
-`)
-	if got := ok(t, dir, noon, "list", "-o", "json", "-insecure-show-secrets"); !strings.Contains(got, `"token": "abcdef.0123456789abcdef"`) {
+	if got := ok(t, dir, noon, "list", "-insecure-show-secrets"); !strings.Contains(got, "abcdef.0123456789abcdef ") {
 		t.Error(got)
 	}
 }
@@ -152,23 +135,21 @@ func TestListSaysWhatItRefuses(t *testing.T) {
 		t.Errorf("status %d\n%s", status, stdout)
 	}
 	same(t, stderr, `token: "bootstrap-token-bbbbbb.yaml": the manifest of another name, Secret "bootstrap-token-abcdef" in "kube-system" of type "bootstrap.kubernetes.io/token"
-"broken.yaml": manifest: got line 1, column 15: a member that is not known, want the members of a Secret
+"broken.yaml": manifest: got line 1, column 15: a member that is not known, want no such member
 "bootstrap-token-aaaaaa" is refused: token-id: got "abcdef", want "aaaaaa"
 `)
 }
 
 func TestCreateManifest(t *testing.T) {
 	dir := t.TempDir()
-	for _, format := range []string{"yaml", "json"} {
-		text := ok(t, dir, noon, "create", "-o", format, "-usages", "authentication", "-groups", "system:bootstrappers:a,system:bootstrappers:b")
-		o, err := bootstraptoken.ParseManifest([]byte(text))
-		if err != nil {
-			t.Fatalf("%v\n%s", err, text)
-		}
-		s, err := bootstraptoken.ParseSecret(o)
-		if err != nil || s.Usages.Signing || len(s.Groups) != 2 || !s.Expiration.Equal(noon.Add(24*time.Hour)) {
-			t.Errorf("%+v, %v", s, err)
-		}
+	text := ok(t, dir, noon, "create", "-o", "yaml", "-usages", "authentication", "-groups", "system:bootstrappers:a,system:bootstrappers:b")
+	o, err := bootstraptoken.ParseManifest([]byte(text))
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	s, err := bootstraptoken.ParseSecret(o)
+	if err != nil || s.Usages.Signing || len(s.Groups) != 2 || !s.Expiration.Equal(noon.Add(24*time.Hour)) {
+		t.Errorf("%+v, %v", s, err)
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
 		t.Errorf("stored %v, %v", entries, err)

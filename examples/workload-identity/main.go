@@ -119,7 +119,7 @@ func join(ctx context.Context, names ...string) (*machines, error) {
 	var plane *attesttest.ControlPlane
 	all := &machines{}
 	for _, name := range names {
-		n, err := attesttest.OpenNode(&attesttest.NodeOptions{
+		n, err := attesttest.OpenNode(attesttest.NodeOptions{
 			Name: name, ProviderID: "sim:///" + name, TPMOptions: &tpmsim.Options{CA: vendor},
 		})
 		if err != nil {

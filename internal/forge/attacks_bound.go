@@ -1,24 +1,21 @@
 package forge
 
 import (
-	"github.com/google/go-tpm/tpm2"
-
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
 )
 
 // BoundAttacks are answers in which every signature, secret and field fits the others,
 // to a challenge that was given for something else.
-func BoundAttacks() []Attack {
+func BoundAttacks() []Forged {
 	bound := func(change func(*message.Binding)) func(*Forgery) {
 		return func(f *Forgery) { change(f.B); f.derive() }
 	}
 	under := func(key func(*Bench) attest.RingKey) func(*Forgery) {
 		return func(f *Forgery) { f.Ring = key(f.w); f.B.KeyID = f.Ring.ID; f.derive() }
 	}
-	return []Attack{
+	return []Forged{
 		{Name: "answer-for-another-cluster", What: "The node answered a challenge of another cluster that has the same challenge keys.", Expect: "binding-cluster",
 			Change: bound(func(b *message.Binding) { b.ClusterID = "other" })},
 		{Name: "answer-under-a-retired-key", What: "The challenge was made with a key that is retired.", Expect: "ring-key", live: "challenge-key-retired",
@@ -37,8 +34,8 @@ func BoundAttacks() []Attack {
 }
 
 // StolenAttacks have another machine's AK do what the node's should.
-func StolenAttacks() []Attack {
-	return []Attack{
+func StolenAttacks() []Forged {
+	return []Forged{
 		{Name: "answer-by-another-machine", What: "Another machine's AK, with its own certificate, answers the node's challenge.", Expect: "binding-machine-key",
 			Change: func(f *Forgery) {
 				own := f.B
@@ -48,7 +45,7 @@ func StolenAttacks() []Attack {
 			}},
 		{Name: "answer-signed-by-another-machine", What: "Another machine's AK signs, under the node's AK public area and certificate.", Expect: "signature",
 			Change: func(f *Forgery) {
-				f.Attest.QualifiedSigner = statement.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, f.w.AKOther.Public.Name())
+				f.Attest.QualifiedSigner = f.w.AKOther.Primary()
 				f.SignedBy(f.w.AKOther)
 			}},
 	}

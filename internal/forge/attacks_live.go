@@ -2,7 +2,6 @@ package forge
 
 import (
 	"bytes"
-	"cmp"
 	"crypto"
 	"crypto/elliptic"
 	"crypto/sha256"
@@ -78,9 +77,7 @@ func signedAttacks() []Live {
 		}),
 		forged(ClassStatement, "ak-public-of-another-ak", "The AK public area is another machine's.", func(f *Forgery) { f.AKPublic = f.w.AKOther.Public.Raw }),
 		forged(ClassStatement, "two-certify-statements", "There are two certify statements.", func(f *Forgery) {
-			f.onParts = func(p *Parts) {
-				p.OnEvidence = Replaced(0, Edited(func(e [][]byte) [][]byte { return append(e, e[0]) }))
-			}
+			f.onParts = evidence(Replaced(0, doubled))
 		}),
 		forged(ClassStatement, "signature-sha1", "The statement is signed with SHA-1.", func(f *Forgery) { f.scheme.Hash = tpm2.TPMAlgSHA1 }),
 		rs("signature-of-zeros", "R and s of the signature are zero.", func(s *statement.Signature) { s.R, s.S = make([]byte, 32), make([]byte, 32) }),
@@ -125,35 +122,31 @@ func chainAttacks() []Live {
 	}
 }
 
-// CertificateAttack has the right CA certify the right AK or EK in a wrong way.
-type CertificateAttack struct {
-	// Name is the vector's, What its description, Expect the check that refuses.
-	Name, What, Expect string
-	live               string
-	Options            tpmsim.AKCertificateOptions // of an AK, or of an EK
-}
+// CertificateAttack has the right CA certify the right AK or EK in a wrong way, by the
+// options of an AK's or EK's certificate.
+type CertificateAttack = Attack[tpmsim.AKCertificateOptions]
 
 func (w *Bench) certificateAttacks(road attest.Road) []Live {
 	var out []Live
 	for i, a := range w.certificates(road) {
 		// The clock may have moved since this list was made.
-		out = append(out, forged(ClassStatement, cmp.Or(a.live, a.Name), a.What, func(f *Forgery) { f.reissue(f.w.CA, f.w.certificates(road)[i].Options) }))
+		out = append(out, forged(ClassStatement, a.Live(), a.What, func(f *Forgery) { f.reissue(f.w.CA, f.w.certificates(road)[i].Change) }))
 	}
 	return out
 }
 
 func (w *Bench) certificates(road attest.Road) []CertificateAttack {
-	table := w.AKCertificates()
-	certSign := x509.KeyUsageKeyAgreement | x509.KeyUsageCertSign
-	none := x509.KeyUsage(0)
-	if road == attest.RoadEK {
-		return append(w.EKCertificates(),
-			CertificateAttack{Name: "ext-key-usage-of-an-ak", What: "The EK certificate has the extended key usage of an AK's.", Options: tpmsim.AKCertificateOptions{ExtKeyUsage: []oid.OID{oid.TCGKpAIKCertificate}}},
-			CertificateAttack{Name: "key-usage-missing", What: "The EK certificate has no key usage.", Options: tpmsim.AKCertificateOptions{KeyUsage: &none}},
-			CertificateAttack{Name: "key-usage-of-a-ca", What: "The EK certificate may sign certificates.", Options: tpmsim.AKCertificateOptions{KeyUsage: &certSign}})
+	certSign, none := x509.KeyUsageKeyAgreement|x509.KeyUsageCertSign, x509.KeyUsage(0)
+	if road == attest.RoadAK {
+		return append(w.AKCertificates(), CertificateAttack{Name: "certificate-without-a-machine",
+			What: "The AK certificate names no machine, so its own key is the identity.", Change: tpmsim.AKCertificateOptions{NoSAN: true}})
 	}
-	return append(table, CertificateAttack{Name: "certificate-without-a-machine", What: "The AK certificate names no machine, so its own key is the identity.",
-		Options: tpmsim.AKCertificateOptions{NoSAN: true}})
+	return append(w.EKCertificates(), []CertificateAttack{
+		{Name: "ext-key-usage-of-an-ak", What: "The EK certificate has the extended key usage of an AK's.",
+			Change: tpmsim.AKCertificateOptions{ExtKeyUsage: []oid.OID{oid.TCGKpAIKCertificate}}},
+		{Name: "key-usage-missing", What: "The EK certificate has no key usage.", Change: tpmsim.AKCertificateOptions{KeyUsage: &none}},
+		{Name: "key-usage-of-a-ca", What: "The EK certificate may sign certificates.", Change: tpmsim.AKCertificateOptions{KeyUsage: &certSign}},
+	}...)
 }
 
 // present has the answer be of another EK, and the challenge too.
@@ -235,7 +228,7 @@ func credentialAttacks() []Live {
 // where the policy asks for PCRs 0 to 7 with the values of PCRValue.
 func bootAttacks() []Live {
 	quote := func(name, what string, change func(*Quoting)) Live {
-		return forged(ClassStatement, name, what, func(f *Forgery) { change(f.quote) })
+		return forged(ClassStatement, name, what, onQuoting(change))
 	}
 	bad := bytes.Repeat([]byte{0xbd}, sha256.Size) // PCR 4 of a machine that booted something else
 	measured := func(q *Quoting) (good statement.PCR) {
@@ -261,6 +254,8 @@ func bootAttacks() []Live {
 		quote("quote-value-twice-good-last", "One PCR is listed twice: the quoted value, and after it a good one.", func(q *Quoting) { good := measured(q); q.PCRs = slices.Insert(q.PCRs, 5, good) }),
 		quote("quote-value-twice-good-first", "One PCR is listed twice: a good value, and after it the quoted one.", func(q *Quoting) { good := measured(q); q.PCRs = slices.Insert(q.PCRs, 4, good) }),
 		quote("quote-signature-sha1", "The quote is signed with SHA-1.", func(q *Quoting) { q.scheme.Hash = tpm2.TPMAlgSHA1 }),
-		quote("quote-signature-truncated", "The quote's signature lacks its last byte.", func(q *Quoting) { q.after = func(b []byte) []byte { return b[:len(b)-1] } }),
+		forged(ClassStatement, "quote-signature-truncated", "The quote's signature lacks its last byte.", func(f *Forgery) {
+			f.onQuote = Replaced(1, func(e []byte) []byte { body, _ := Content(e); return TLV(4, body[:len(body)-1]) })
+		}),
 	}
 }

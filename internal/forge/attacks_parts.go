@@ -8,20 +8,17 @@ import (
 
 // PartsAttack is one change to a good answer that has been taken apart: nothing is
 // signed again.
-type PartsAttack struct {
-	// Name is the vector's, What its description, Expect the check that refuses.
-	Name, What, Expect string
-	Change             func(*Parts)
-	InCSR              bool   // expect is a check of package csr
-	live               string // as attack.live
-}
+type PartsAttack = Attack[func(*Parts)]
+
+// proof and evidence change the encoding of the proof, or of all evidence.
+func proof(how func([]byte) []byte) func(*Parts) { return func(p *Parts) { p.OnProof = how } }
+
+func evidence(how func([]byte) []byte) func(*Parts) { return func(p *Parts) { p.OnEvidence = how } }
 
 // EchoAttacks change one field of the binding in the proof, and nothing else.
 func EchoAttacks() []PartsAttack {
 	akName := append([]byte{0, 0x0b}, make([]byte, 32)...)
-	field := func(i int, how func([]byte) []byte) func(*Parts) {
-		return func(p *Parts) { p.OnProof = Replaced(0, Replaced(i, how)) }
-	}
+	field := func(i int, how func([]byte) []byte) func(*Parts) { return proof(Replaced(0, Replaced(i, how))) }
 	return []PartsAttack{
 		{Name: "version", What: "The echoed binding has version 2.", Expect: "message-version", Change: field(0, With(2, 1, 2))},
 		{Name: "road", What: "The echoed binding is for the road of the EK certificate.", Expect: "binding-road",
@@ -53,7 +50,7 @@ func EchoAttacks() []PartsAttack {
 		{Name: "machine-key", What: "The echoed binding is for another machine's key.", Expect: "binding-machine-key", Change: func(p *Parts) { p.Binding.MachineKey[0] ^= 1 }},
 		{Name: "request-hash", What: "The echoed binding is for another request.", Expect: "binding-request", Change: func(p *Parts) { p.Binding.RequestHash[31] ^= 1 }},
 		{Name: "field-behind", What: "A field stands behind the last one of the binding.", Expect: "message-encoding",
-			Change: func(p *Parts) { p.OnProof = Replaced(0, Appended(5, 0)) }},
+			Change: proof(Replaced(0, Appended(5, 0)))},
 	}
 }
 
@@ -61,26 +58,18 @@ func EchoAttacks() []PartsAttack {
 func FrameAttacks() []PartsAttack {
 	return []PartsAttack{
 		{Name: "statements-swapped", live: "statements-reversed", What: "Proof and certify statement change places.", Expect: "bundle-statements",
-			Change: func(p *Parts) {
-				p.OnEvidence = Replaced(0, Edited(func(e [][]byte) [][]byte { e[0], e[1] = e[1], e[0]; return e }))
-			}},
+			Change: evidence(Replaced(0, swapped))},
 		{Name: "proof-missing", What: "There is a certify statement and no proof.", Expect: "bundle-statements",
-			Change: func(p *Parts) {
-				p.OnEvidence = Replaced(0, Edited(func(e [][]byte) [][]byte { return e[:1] }))
-			}},
+			Change: evidence(Replaced(0, Edited(func(e [][]byte) [][]byte { return e[:1] })))},
 		{Name: "proof-twice", What: "The proof stands there twice.", Expect: "bundle-statements",
-			Change: func(p *Parts) {
-				p.OnEvidence = Replaced(0, Edited(func(e [][]byte) [][]byte { return append(e, e[1]) }))
-			}},
+			Change: evidence(Replaced(0, Edited(func(e [][]byte) [][]byte { return append(e, e[1]) })))},
 		{Name: "hello-as-answer", What: "A hello is filed as an answer.", Expect: "bundle-statements",
 			Change: func(p *Parts) {
 				p.Evidence.Statements = []message.Statement{{Type: oid.NodeAttestHello, Stmt: Must((&message.Hello{
 					ClusterID: p.Binding.ClusterID, TargetSigner: p.Binding.SignerName, AKPublic: p.Proof.AKPublic}).Marshal())}}
 			}},
 		{Name: "unknown-statement", live: "statement-unknown", What: "A third statement of a type that nobody knows stands behind the two.", Expect: "bundle-statements",
-			Change: func(p *Parts) {
-				p.OnEvidence = Replaced(0, Appended(TLV(0x30, []byte{6, 3, 0x88, 0x37, 3}, []byte{5, 0})...))
-			}},
+			Change: evidence(Replaced(0, Appended(TLV(0x30, []byte{6, 3, 0x88, 0x37, 3}, []byte{5, 0})...)))},
 		{Name: "evidence-missing", What: "The answer is a request without evidence.", Expect: "attestation-provider", InCSR: true,
 			Change: func(p *Parts) { p.Plain = true }},
 		{Name: "evidence-of-the-insecure-provider", What: "The evidence is filed as the insecure provider's.", Expect: "attestation-provider", InCSR: true,
@@ -92,20 +81,18 @@ func FrameAttacks() []PartsAttack {
 		{Name: "certified-key-is-the-ak-public", What: "The AK's public area stands in place of the certified key's.", Expect: "certified-name",
 			Change: func(p *Parts) { p.Certify.Public = p.Proof.AKPublic }},
 		{Name: "proof-with-bytes-behind", What: "Bytes stand behind the fields of the proof.", Expect: "message-encoding",
-			Change: func(p *Parts) { p.OnProof = Appended(4, 0) }},
+			Change: proof(Appended(4, 0))},
 		{Name: "binding-with-long-length", What: "The length of the binding is in BER's long form, which DER does not allow.", Expect: "message-encoding",
-			Change: func(p *Parts) { p.OnProof = Replaced(0, LongLength) }},
+			Change: proof(Replaced(0, LongLength))},
 		{Name: "evidence-with-bytes-behind", What: "A byte stands behind the evidence.", Expect: "message-encoding",
-			Change: func(p *Parts) { p.OnEvidence = behind(0) }},
+			Change: evidence(Behind(0))},
 		{Name: "evidence-with-indefinite-length", What: "The evidence has the indefinite length of BER.", Expect: "message-encoding",
-			Change: func(p *Parts) { p.OnEvidence = indefinite }},
+			Change: evidence(indefinite)},
 		{Name: "evidence-with-huge-length", What: "The evidence says that it is 4 GiB long.", Expect: "message-encoding",
-			Change: func(p *Parts) { p.OnEvidence = HugeLength }},
+			Change: evidence(HugeLength)},
 		{Name: "certify-with-huge-length", What: "The certify statement says that it is 4 GiB long.", Expect: "message-encoding",
-			Change: func(p *Parts) {
-				p.OnEvidence = Replaced(0, Replaced(0, Replaced(1, HugeLength)))
-			}},
+			Change: evidence(Replaced(0, Replaced(0, Replaced(1, HugeLength))))},
 		{Name: "certificates-empty", What: "The list of certificates is there and empty, which DER writes as absent.", Expect: "message-encoding",
-			Change: func(p *Parts) { p.OnEvidence = Replaced(1, With(0x30, 0)) }},
+			Change: evidence(Replaced(1, With(0x30, 0)))},
 	}
 }

@@ -2,19 +2,13 @@ package forge
 
 import (
 	"bytes"
-	"cmp"
 	"strings"
 
 	"github.com/nodeattest/nodeattest/csr"
 )
 
 // PEMAttack is one change to the text of a good bundle.
-type PEMAttack struct {
-	// Name is the vector's, What its description, Expect the check that refuses.
-	Name, What, Expect string
-	live               string // as attack.live, without its prefix pem-
-	Change             func(string) string
-}
+type PEMAttack = Attack[func(string) string]
 
 // Marks in the text of a good bundle.
 const (
@@ -39,14 +33,16 @@ func swap(old, replacement string) func(string) string {
 // PEMAttacks are attacks on the PEM of a bundle.
 func PEMAttacks() []PEMAttack { return append(blockAttacks(), lineAttacks()...) }
 
-// Live is the attack's name where it is live, "" where it depends on the size of the
-// evidence, or on another provider's name than this one.
-func (a *PEMAttack) Live(w *Bench, provider string) string {
+// LivePEMs are those that are live, under their names there: the others depend on the
+// size of the evidence, or on another provider's name than this one.
+func (w *Bench) LivePEMs(provider string) (out []PEMAttack) {
 	text := string(Must((&csr.Bundle{Request: w.Request, Provider: provider, Data: make([]byte, 94)}).Marshal()))
-	if a.live == "-" || a.Change(text) == text {
-		return ""
+	for _, a := range PEMAttacks() {
+		if a.Name = a.liveAs("pem-"); a.Name != "" && a.Change(text) != text {
+			out = append(out, a)
+		}
 	}
-	return cmp.Or(a.live, "pem-"+a.Name)
+	return out
 }
 
 func blockAttacks() []PEMAttack {

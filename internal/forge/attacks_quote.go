@@ -2,22 +2,17 @@ package forge
 
 import (
 	"bytes"
-	"crypto/sha512"
 	"slices"
 
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/oid"
 )
 
 // QuoteAttack is one change to a good quote.
-type QuoteAttack struct {
-	// Name is the vector's, What its description, Expect the check that refuses.
-	Name, What, Expect string
-	RSA                bool // by the RSA AK in place of the one on P-256
-	live               string
-	Change             func(*Quoting)
-}
+type QuoteAttack = Attack[func(*Quoting)]
 
 // LoneQuoteData is the qualifying data of quotes outside answers.
 var LoneQuoteData = Derive("qualifying data of quotes", 32)
@@ -27,28 +22,26 @@ func QuoteAttacks() []QuoteAttack {
 	return slices.Concat(quotedStatements(), quotedSelections(), quotedValues(), quotedSigners())
 }
 
-func patchQuote(how func([]byte) []byte) func(*Quoting) { return func(q *Quoting) { q.patch = how } }
+// quotes has a change of what is signed be one of the quote.
+func quotes(how func(*Signing)) func(*Quoting) { return func(q *Quoting) { how(&q.Signing) } }
 
 // quotedStatements are about the TPMS_ATTEST and its qualifying data.
 func quotedStatements() []QuoteAttack {
 	return []QuoteAttack{
 		{Name: "forged-magic", What: "The structure does not begin with TPM_GENERATED_VALUE.", Expect: "attest-magic",
-			Change: patchQuote(func(b []byte) []byte { b[0] ^= 1; return b })},
+			Change: quotes(patch(func(b []byte) []byte { b[0] ^= 1; return b }))},
 		{Name: "with-bytes-behind", What: "A byte stands behind the TPMS_ATTEST, under the signature.", Expect: "attest-encoding",
-			Change: patchQuote(func(b []byte) []byte { return append(b, 0) })},
+			Change: quotes(patch(func(b []byte) []byte { return append(b, 0) }))},
 		{Name: "truncated", What: "The TPMS_ATTEST lacks its last byte, under the signature.", Expect: "attest-encoding",
-			Change: patchQuote(func(b []byte) []byte { return b[:len(b)-1] })},
+			Change: quotes(patch(func(b []byte) []byte { return b[:len(b)-1] }))},
 		{Name: "is-a-certify-statement", What: "A certify statement with the right qualifying data stands in place of the quote.", Expect: "attest-type",
 			Change: func(q *Quoting) {
-				q.Attest.Type, q.Attest.Quote = tpm2.TPMSTAttestCertify, nil
-				q.Attest.Certified = &statement.CertifyInfo{Name: q.AK.Public.Name(), QualifiedName: q.AK.Public.Name()}
+				certifyInPlace(&q.Signing, &statement.CertifyInfo{Name: q.AK.Public.Name(), QualifiedName: q.AK.Public.Name()})
 			}},
 		{Name: "is-a-command-audit", What: "The type says command audit over the bytes of a quote.", Expect: "attest-type",
-			Change: patchQuote(func(b []byte) []byte { b[4], b[5] = 0x80, 0x15; return b })},
+			Change: quotes(patch(func(b []byte) []byte { b[4], b[5] = 0x80, 0x15; return b }))},
 		{Name: "clock-safe-flag-not-boolean", What: "The clock's safe flag is 2, which is no TPMI_YES_NO.", Expect: "attest-encoding",
-			Change: func(q *Quoting) {
-				q.patch = func(b []byte) []byte { b[6+2+len(q.Attest.QualifiedSigner)+2+len(q.Attest.ExtraData)+16] = 2; return b }
-			}},
+			Change: quotes(unsafe)},
 		{Name: "without-qualifying-data", live: "quote-qualifying-data-absent", What: "The quote has no qualifying data.", Expect: "qualifying-data",
 			Change: func(q *Quoting) { q.Attest.ExtraData = nil }},
 		{Name: "with-a-prefix-of-the-qualifying-data", What: "The quote has the first bytes of the qualifying data.", Expect: "qualifying-data",
@@ -83,7 +76,7 @@ func quotedValues() []QuoteAttack {
 	return []QuoteAttack{
 		{Name: "pcr-listed-twice", What: "The node lists PCR 7 with a value that it wishes for, and again with the quoted one.", Expect: "pcr-duplicate",
 			Change: func(q *Quoting) {
-				q.PCRs = append([]statement.PCR{{Bank: BankSHA256, Index: 7, Value: make([]byte, 32)}}, q.PCRs...)
+				q.PCRs = slices.Insert(q.PCRs, 0, statement.PCR{Bank: BankSHA256, Index: 7, Value: make([]byte, 32)})
 			}},
 		{Name: "pcr-listed-twice-alike", What: "The node lists PCR 0 twice with the quoted value.", Expect: "pcr-duplicate",
 			Change: func(q *Quoting) { q.PCRs = append(q.PCRs, q.PCRs[0]) }},
@@ -110,26 +103,15 @@ func quotedValues() []QuoteAttack {
 		{Name: "pcr-digest-changed", What: "The quoted digest is that of other values.", Expect: "pcr-digest",
 			Change: func(q *Quoting) { q.Attest.Quote.PCRDigest[0] ^= 1 }},
 		{Name: "pcr-digest-under-another-hash", What: "The quoted digest is SHA-384, the AK's hash is SHA-256.", Expect: "pcr-digest",
-			Change: func(q *Quoting) {
-				var all []byte
-				for _, p := range q.PCRs {
-					all = append(all, p.Value...)
-				}
-				sum := sha512.Sum384(all)
-				q.Attest.Quote.PCRDigest = sum[:]
-			}},
+			Change: func(q *Quoting) { own := q.scheme; q.scheme = SchemeECDSA384; q.Digest(); q.scheme = own }},
 		{Name: "pcr-digest-absent", What: "The quote has no digest.", Expect: "pcr-digest", Change: func(q *Quoting) { q.Attest.Quote.PCRDigest = nil }},
 	}
 }
 
 // quotedSigners are about the AK and its signature.
 func quotedSigners() []QuoteAttack {
-	ak := func(how func(*statement.Public)) func(*Quoting) {
-		return func(q *Quoting) { q.UseAK(Changed(q.AK.Public, how)) }
-	}
-	signature := func(how func(*statement.Signature)) func(*Quoting) {
-		return func(q *Quoting) { q.signature = how }
-	}
+	ak := func(how func(*statement.Public)) func(*Quoting) { return func(q *Quoting) { q.ChangeAK(how) } }
+	signature := func(how func(*statement.Signature)) func(*Quoting) { return func(q *Quoting) { q.Signature = how } }
 	return []QuoteAttack{
 		{Name: "by-another-ak", What: "Another AK signs under the public area of the one that is named.", Expect: "signature",
 			Change: func(q *Quoting) { q.AK = &SoftAK{Private: q.w.AKOther.Private, Public: q.AK.Public} }},
@@ -151,4 +133,59 @@ func quotedSigners() []QuoteAttack {
 		{Name: "signature-truncated", What: "The RSA signature lacks its last byte, its size says so.", Expect: "signature-length", RSA: true,
 			Change: signature(func(v *statement.Signature) { v.RSA = v.RSA[:len(v.RSA)-1] })},
 	}
+}
+
+// QuotedAttacks are attacks on the quote in an answer: it must be of the AK, the
+// challenge and the boot of the certify statement.
+func QuotedAttacks() []Forged {
+	log := EventLog()
+	statements := func(how func([]message.Statement) []message.Statement) func(*Forgery) {
+		return func(f *Forgery) { f.Behind = how }
+	}
+	der := func(how func([]byte) []byte) func(*Forgery) { return func(f *Forgery) { f.onQuote = how } }
+	wanted := []Forged{
+		{Name: "quote-by-another-ak", What: "The quote is a good one of another TPM, over the node's challenge.", Expect: "quote-boot",
+			Change: func(f *Forgery) { f.quote.AK, f.quote.Attest.QualifiedSigner = f.w.AKOther, f.w.AKOther.Primary() }},
+		{Name: "quote-signed-by-another-ak", What: "Another TPM's AK signs the quote under the node's AK.", Expect: "signature",
+			Change: func(f *Forgery) { f.quote.AK = f.w.AKOther }},
+		{Name: "quote-with-the-data-of-certify", live: "quote-qualifying-data-of-certify", What: "The quote has the qualifying data of the certify statement.", Expect: "qualifying-data",
+			Change: func(f *Forgery) { _, f.quote.Attest.ExtraData = f.Secrets(f.B) }},
+		{Name: "certify-with-the-data-of-a-quote", What: "The certify statement has the qualifying data of the quote.", Expect: "qualifying-data",
+			Change: func(f *Forgery) { f.Attest.ExtraData = f.quote.Attest.ExtraData }},
+		{Name: "quote-of-another-challenge", What: "The quote is over another challenge.", Expect: "qualifying-data",
+			Change: func(f *Forgery) { f.quote.Attest.ExtraData = LoneQuoteData }},
+		{Name: "quote-of-an-earlier-boot", live: "quote-of-another-boot", What: "The quote has another reset count than the certify statement.", Expect: "quote-boot",
+			Change: func(f *Forgery) { f.quote.Attest.ResetCount-- }},
+		{Name: "quote-before-a-resume", What: "The quote has another restart count than the certify statement.", Expect: "quote-boot",
+			Change: func(f *Forgery) { f.quote.Attest.RestartCount++ }},
+		{Name: "quote-is-the-certify-statement", live: "quote-is-the-certify-statement", What: "A certify statement stands where the quote belongs.", Expect: "attest-type",
+			Change: func(f *Forgery) { certifyInPlace(&f.quote.Signing, f.Attest.Certified) }},
+		{Name: "quote-of-other-values", live: "quote-values-not-accepted", What: "The quote is good, and PCR 7 has another value than the one asked for.", Expect: "pcr-policy",
+			Change: func(f *Forgery) { f.quote.PCRs[7].Value = bytes.Repeat([]byte{1}, 32); f.quote.Digest() }},
+		{Name: "quote-without-an-asked-pcr", live: "quote-without-a-needed-pcr", What: "The quote does not cover PCR 7, which is asked for.", Expect: "pcr-not-quoted",
+			Change: func(f *Forgery) { f.quote.SelectPCRs(SelectionOf(BankSHA256, 0x7f, 0, 0)) }},
+		{Name: "quote-absent", live: "quote-missing", What: "The answer has no quote, and one is asked for.", Expect: "quote-missing",
+			Change: statements(func([]message.Statement) []message.Statement { return nil })},
+		{Name: "quote-twice", live: "two-quotes", What: "The answer has two quotes.", Expect: "bundle-statements",
+			Change: statements(func(s []message.Statement) []message.Statement { return append(s, s[0]) })},
+	}
+	for i := range wanted {
+		wanted[i].Wanted = true
+	}
+	return append(wanted, []Forged{
+		{Name: "event-log-without-quote", What: "The answer has an event log, and no quote that vouches for it.", Expect: "bundle-statements",
+			Change: statements(func([]message.Statement) []message.Statement { return []message.Statement{log} })},
+		{Name: "event-log-before-quote", What: "The event log stands in front of the quote.", Expect: "bundle-statements",
+			Change: statements(func(s []message.Statement) []message.Statement { return []message.Statement{log, s[0]} })},
+		{Name: "quote-pcr-twice-in-der", What: "The quote's list has PCR 0 twice.", Expect: "pcr-duplicate",
+			Change: der(Replaced(2, Edited(func(e [][]byte) [][]byte { return append([][]byte{e[0]}, e...) })))},
+		{Name: "quote-pcrs-descending", What: "The quote's list does not ascend.", Expect: "message-encoding", Change: der(Replaced(2, swapped))},
+		{Name: "quote-without-values", What: "The quote's list is empty.", Expect: "message-encoding", Change: der(Replaced(2, With(TLV(0x30)...)))},
+		{Name: "quote-with-a-field-behind", What: "A field stands behind the quote's values.", Expect: "message-encoding", Change: der(Appended(5, 0))},
+	}...)
+}
+
+// EventLog is a statement with an event log.
+func EventLog() message.Statement {
+	return message.Statement{Type: oid.NodeAttestEventLog, Stmt: Must(statement.MarshalEventLog([]byte("a log")))}
 }

@@ -2,6 +2,7 @@ package forge
 
 import (
 	"cmp"
+	"crypto"
 	"crypto/ed25519"
 	"crypto/elliptic"
 	"crypto/x509/pkix"
@@ -26,15 +27,7 @@ type Asked struct {
 }
 
 // RequestAttack is one change to a good request.
-type RequestAttack struct {
-	// Name is the vector's, What its description, Expect the check that refuses.
-	Name, What, Expect string
-	Also               []string // the other checks that refuse it
-	Retry              bool     // the refusal is not final
-	Change             func(*Asked)
-	Under              string // the policy that it needs; "" is the common one
-	live               string // as attack.live
-}
+type RequestAttack = Attack[func(*Asked)]
 
 // The policies that a request attack can need.
 const (
@@ -42,9 +35,6 @@ const (
 	UnderProviderID = "provider-id"
 	UnderNoMachines = "no-machines"
 )
-
-// evidence stands behind requests that only the node policy sees.
-var evidence = []byte("the node policy does not look at this")
 
 // BootstrapAsks is a bootstrap token that asks for a client certificate.
 func (w *Bench) BootstrapAsks() *Asked {
@@ -78,7 +68,7 @@ func (w *Bench) KubeletServes() *Asked {
 
 // Encode is the request object, with evidence that only the node policy sees.
 func (a *Asked) Encode() *csr.Request {
-	return a.Filed(&csr.Bundle{Provider: "tpm/v1", Data: evidence})
+	return a.Filed(&csr.Bundle{Provider: "tpm/v1", Data: []byte("the node policy does not look at this")})
 }
 
 // Filed is the request object with this evidence, but where the attack is on that.
@@ -98,6 +88,14 @@ func (a *Asked) Filed(b *csr.Bundle) *csr.Request {
 
 // Asks is the PKCS#10 request.
 func (a *Asked) Asks() []byte { return Change(a.DER(), a.raw) }
+
+func as(node string) func(*Asked) { return func(a *Asked) { a.As(node) } }
+
+// ForRecovery asks for a node's recovery certificate.
+func (a *Asked) ForRecovery() {
+	a.Signer, a.Usages = csr.SignerRecoveryTPM, csr.Usages(csr.PurposeRecovery, false)
+	a.Subject = []Rdn{Text(oid.Organization, "nodeattest:recovery"), Text(oid.CommonName, "nodeattest:recovery:"+NodeName)}
+}
 
 // As asks for another node, which has no provider ID.
 func (a *Asked) As(node string) {
@@ -129,18 +127,6 @@ func (w *Bench) RequestTables() []RequestTable {
 	}
 }
 
-// Live is the attack's name where it is live, "" where it needs RSA keys or another policy.
-func (a *RequestAttack) Live() string {
-	if a.Under != "" || a.live == "-" {
-		return ""
-	}
-	return cmp.Or(a.live, a.Name)
-}
-
-func provider(name string) func(*Asked) {
-	return func(a *Asked) { a.bundle = func(b *csr.Bundle) { b.Provider = name } }
-}
-
 // object is asked's shorthand for a change of the object.
 func object(how func(*csr.Request)) func(*Asked) { return func(a *Asked) { a.object = how } }
 
@@ -166,7 +152,7 @@ func (w *Bench) objectAttacks() []RequestAttack {
 				}
 			}},
 		{Name: "insecure-provider-under-the-tpm-signer", live: "provider-insecure", What: "The request is for the TPM signer and its evidence for the insecure provider.", Expect: "attestation-provider",
-			Change: provider("insecure/v1")},
+			Change: func(a *Asked) { a.bundle = func(b *csr.Bundle) { b.Provider = "insecure/v1" } }},
 		{Name: "signer-insecure", What: "The request is for the insecure signer, which this policy does not serve, with TPM evidence.", Expect: "signer-name", Retry: true,
 			Change: func(a *Asked) { a.Signer = csr.SignerClientInsecure }},
 		{Name: "signer-unknown", live: "signer-of-another-provider", What: "The request is for somebody else's signer, who may answer it.", Expect: "signer-name", Retry: true,
@@ -188,10 +174,7 @@ func (w *Bench) objectAttacks() []RequestAttack {
 				a.Username, a.Groups = username, groups
 			}},
 		{Name: "bootstrap-asks-for-a-recovery-certificate", What: "A bootstrap token asks for a recovery certificate.", Expect: "requester-purpose",
-			Change: func(a *Asked) {
-				a.Signer, a.Usages = csr.SignerRecoveryTPM, csr.Usages(csr.PurposeRecovery, false)
-				a.Subject = []Rdn{Text(oid.Organization, "nodeattest:recovery"), Text(oid.CommonName, "nodeattest:recovery:"+NodeName)}
-			}},
+			Change: (*Asked).ForRecovery},
 		{Name: "usage-server-auth", live: "usage-server-auth-added", What: "A client request asks for server auth as well.", Expect: "usages", Change: func(a *Asked) { a.Usages = append(a.Usages, "server auth") }},
 		{Name: "usage-cert-sign", What: "The request asks for cert sign.", Expect: "usages", Change: func(a *Asked) { a.Usages = append(a.Usages, "cert sign") }},
 		{Name: "usage-missing", What: "The request does not ask for client auth.", Expect: "usages", Change: func(a *Asked) { a.Usages = a.Usages[:1] }},
@@ -233,6 +216,10 @@ func (w *Bench) contentAttacks() []RequestAttack {
 	ext := func(value []byte, arcs ...int) pkix.Extension {
 		return pkix.Extension{Id: asn1.ObjectIdentifier(arcs), Value: value}
 	}
+	attribute := func(id oid.OID, value []byte) func(*Asked) {
+		return func(a *Asked) { a.attributes = [][]byte{requestAttribute(id, value)} }
+	}
+	keyed := func(key crypto.Signer) func(*Asked) { return func(a *Asked) { a.PKCS10.Key = Repeatable{key} } }
 	caTrue := TLV(0x30, []byte{1, 1, 0xff})
 	return []RequestAttack{
 		{Name: "ca-extension", What: "The request asks for basicConstraints with CA:TRUE.", Expect: "extension-not-allowed", Change: extend(ext(caTrue, 2, 5, 29, 19))},
@@ -245,22 +232,18 @@ func (w *Bench) contentAttacks() []RequestAttack {
 		{Name: "flag-false", What: "The flag extension says FALSE.", Expect: "flag", Change: extend(ext([]byte{1, 1, 0}, 2, 999, 3)), Under: UnderFlag},
 		{Name: "flag-missing", What: "The policy asks for the flag extension, and there is none.", Expect: "flag", Change: func(*Asked) {}, Under: UnderFlag},
 		{Name: "challenge-password", What: "The request has a challengePassword attribute.", Expect: "attribute-not-allowed",
-			Change: func(a *Asked) {
-				a.attributes = [][]byte{requestAttribute(oid.ChallengePassword, TLV(0x13, []byte("x")))}
-			}},
+			Change: attribute(oid.ChallengePassword, TLV(0x13, []byte("x")))},
 		{Name: "attestation-attribute-beside-evidence", What: "The request has the standard's attestation attribute, and evidence behind it.", Expect: "attribute-not-allowed",
-			Change: func(a *Asked) {
-				a.attributes = [][]byte{requestAttribute(oid.IDAAAttestation, TLV(0x30, []byte{5, 0}))}
-			}},
+			Change: attribute(oid.IDAAAttestation, TLV(0x30, []byte{5, 0}))},
 		{Name: "san-on-a-client-certificate", live: "dns-name-on-client", What: "A client request asks for a DNS name.", Expect: "san-on-client", Change: extend(SANOf(dns("node-1.example.com")))},
 		{Name: "san-empty-on-a-client-certificate", What: "A client request has an empty subjectAltName.", Expect: "san-on-client", Change: extend(SANOf())},
 		{Name: "key-ed25519", What: "The request's key is Ed25519.", Expect: "key-type",
-			Change: func(a *Asked) { a.PKCS10.Key = ed25519.NewKeyFromSeed(Derive("Ed25519", 32)) }},
-		{Name: "key-weak-rsa", live: "-", What: "The request's key is RSA with 1024 bits.", Expect: "key-strength", Change: func(a *Asked) { a.PKCS10.Key = Repeatable{w.RSA1024} }},
+			Change: keyed(ed25519.NewKeyFromSeed(Derive("Ed25519", 32)))},
+		{Name: "key-weak-rsa", live: "-", What: "The request's key is RSA with 1024 bits.", Expect: "key-strength", Change: keyed(w.RSA1024)},
 		{Name: "key-weak-curve", What: "The request's key is on P-224.", Expect: "key-strength",
-			Change: func(a *Asked) { a.PKCS10.Key = Repeatable{ECKey(elliptic.P224(), "P-224", nil)} }},
+			Change: keyed(ECKey(elliptic.P224(), "P-224", nil))},
 		{Name: "key-on-a-curve-not-taken", What: "The request's key is on P-521, which the policy does not take.", Expect: "key-strength",
-			Change: func(a *Asked) { a.PKCS10.Key = Repeatable{ECKey(elliptic.P521(), "P-521", nil)} }},
+			Change: keyed(ECKey(elliptic.P521(), "P-521", nil))},
 		{Name: "self-signature", live: "request-signature-broken", What: "The request is not signed with its own key.", Expect: "request-signature", Change: func(a *Asked) { a.Corrupt = true }},
 		{Name: "provider-id-of-another-node", live: "provider-id-of-another-machine", What: "The request claims another machine's provider ID.", Expect: "provider-id-mismatch",
 			Change: func(a *Asked) { a.Extensions = []pkix.Extension{Must(oid.ProviderIDExtension("sim://vectors/node-2"))} }},
@@ -268,9 +251,9 @@ func (w *Bench) contentAttacks() []RequestAttack {
 			Change: func(a *Asked) { a.Extensions = nil }, Under: UnderProviderID},
 		{Name: "machine-unknown", What: "There is no machine for this node name.", Expect: "machine-unknown", Change: func(*Asked) {}, Under: UnderNoMachines},
 		{Name: "machine-not-ready", What: "The machine is not ready to bootstrap.", Expect: "machine-not-ready",
-			Change: func(a *Asked) { a.Subject[1] = Text(oid.CommonName, "system:node:node-3"); a.Extensions = nil }},
+			Change: as("node-3")},
 		{Name: "machine-of-another-node", live: "inventory-of-another-node", What: "The machine that is found is recorded under another node's name.", Expect: "machine-other-node",
-			Change: func(a *Asked) { a.Subject[1] = Text(oid.CommonName, "system:node:node-4"); a.Extensions = nil }},
+			Change: as("node-4")},
 		{Name: "everything-at-once", live: "-", What: "Many rules are broken at once, and each is reported.", Expect: "usages",
 			Also: []string{"attestation-provider", "expiration", "extension-not-allowed", "key-strength", "request-closed", "request-groups", "san-on-client", "subject-extra-rdn", "subject-organization"},
 			Change: func(a *Asked) {
@@ -287,7 +270,7 @@ func (w *Bench) contentAttacks() []RequestAttack {
 func (w *Bench) nodeAttacks() []RequestAttack {
 	return []RequestAttack{
 		{Name: "node-asks-for-another-node", live: "requester-is-another-node", What: "A node's certificate asks for another node's.", Expect: "requester-other-node",
-			Change: func(a *Asked) { a.Subject[1] = Text(oid.CommonName, "system:node:"+OtherNode); a.Extensions = nil }},
+			Change: as(OtherNode)},
 		{Name: "recovery-user-asks-for-another-node", What: "A node's recovery user asks for another node.", Expect: "requester-other-node",
 			Change: func(a *Asked) {
 				a.Username, a.Groups = "nodeattest:recovery:"+OtherNode, []string{"nodeattest:recovery", "system:authenticated"}

@@ -17,7 +17,7 @@ func info(how func([]byte) []byte) func(*Asked) { return func(a *Asked) { a.onIn
 func infoAttacks() []RequestAttack {
 	whole := func(how func([]byte) []byte) func(*Asked) { return func(a *Asked) { a.raw = how } }
 	return []RequestAttack{
-		{Name: "request-with-bytes-behind", What: "A byte stands behind the PKCS#10 request, in its block.", Expect: "request-der", Change: whole(behind(0))},
+		{Name: "request-with-bytes-behind", What: "A byte stands behind the PKCS#10 request, in its block.", Expect: "request-der", Change: whole(Behind(0))},
 		{Name: "request-with-a-field-behind", What: "A fourth element stands in the PKCS#10 request.", Expect: "request-der", Change: whole(Appended(5, 0))},
 		{Name: "request-with-indefinite-length", What: "The request has the indefinite length of BER.", Expect: "request-der", Change: whole(indefinite)},
 		{Name: "request-with-long-length", What: "The request's length has leading zero bytes, as BER allows.", Expect: "request-der", Change: whole(LongLength)},

@@ -52,11 +52,18 @@ func Appended(element ...byte) func([]byte) []byte {
 	return Edited(func(e [][]byte) [][]byte { return append(e, element) })
 }
 
+// swapped changes the places of the first two elements of a SEQUENCE, doubled has the
+// first once more at the end.
+var (
+	swapped = Edited(func(e [][]byte) [][]byte { e[0], e[1] = e[1], e[0]; return e })
+	doubled = Edited(func(e [][]byte) [][]byte { return append(e, e[0]) })
+)
+
 // With is a function that returns always the same bytes.
 func With(b ...byte) func([]byte) []byte { return func([]byte) []byte { return b } }
 
-// behind puts bytes behind the whole value.
-func behind(b ...byte) func([]byte) []byte {
+// Behind puts bytes behind the whole value.
+func Behind(b ...byte) func([]byte) []byte {
 	return func(der []byte) []byte { return append(der, b...) }
 }
 

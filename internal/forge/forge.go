@@ -36,6 +36,7 @@ var (
 	NoScheme       = statement.KeyScheme{Alg: tpm2.TPMAlgNull}
 	schemeRSASSA   = statement.KeyScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA256}
 	SchemeRSAPSS   = statement.KeyScheme{Alg: tpm2.TPMAlgRSAPSS, Hash: tpm2.TPMAlgSHA256}
+	sha1RSASSA     = statement.KeyScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA1}
 	schemeECDSA256 = statement.KeyScheme{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA256}
 	SchemeECDSA384 = statement.KeyScheme{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA384}
 	SchemeECDSA512 = statement.KeyScheme{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA512}
@@ -122,20 +123,59 @@ func readECDSA(der []byte) (r, s []byte) {
 	return x.Bytes(), y.Bytes()
 }
 
+// Primary is the Qualified Name of the key as a primary one of the endorsement hierarchy.
+func (k *SoftAK) Primary() []byte {
+	return statement.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, k.Public.Name())
+}
+
+// Signing is a statement of an AK before it is marshalled and signed.
+type Signing struct {
+	w         *Bench
+	AK        *SoftAK                    // that signs
+	Attest    *statement.Attestation     // the statement
+	Signature func(*statement.Signature) // changes the signature
+	scheme    statement.KeyScheme
+	patch     func(attest []byte) []byte
+}
+
+// signing is by a primary key of the endorsement hierarchy.
+func (w *Bench) signing(ak *SoftAK, kind tpm2.TPMST) Signing {
+	return Signing{w: w, AK: ak, scheme: ak.Public.Scheme, Attest: &statement.Attestation{Type: kind, QualifiedSigner: ak.Primary(),
+		Clock: 600000, ResetCount: 1, Safe: true, FirmwareVersion: 0x2019102300163636}}
+}
+
+// Signed is the statement with its signature.
+func (s *Signing) Signed() (raw, signature []byte) {
+	raw = Change(Must(s.Attest.Marshal()), s.patch)
+	v := s.AK.sign(s.scheme, raw)
+	if s.Signature != nil {
+		s.Signature(v)
+	}
+	return raw, Must(v.Marshal())
+}
+
+// patch changes what is signed.
+func patch(how func([]byte) []byte) func(*Signing) { return func(s *Signing) { s.patch = how } }
+
+// unsafe writes a 2 for the clock's safe flag.
+func unsafe(s *Signing) {
+	s.patch = func(b []byte) []byte { b[6+2+len(s.Attest.QualifiedSigner)+2+len(s.Attest.ExtraData)+16] = 2; return b }
+}
+
+// certifyInPlace makes a certify statement of a quote.
+func certifyInPlace(s *Signing, certified *statement.CertifyInfo) {
+	s.Attest.Type, s.Attest.Quote, s.Attest.Certified = tpm2.TPMSTAttestCertify, nil, certified
+}
+
 // Forgery is an answer before its statement is marshalled and signed. A good one is
 // accepted; an attack changes one thing of it.
 type Forgery struct {
 	Join
-	w         *Bench
-	AK        *SoftAK                // that signs
-	B         *message.Binding       // what the challenge is bound to
-	secret    []byte                 // S; nil for the one that follows from the binding
-	Attest    *statement.Attestation // the certify statement
-	Public    *statement.Public      // the public area
-	scheme    statement.KeyScheme
-	patch     func(attest []byte) []byte
-	Signature func(*statement.Signature) // changes the signature
-	after     func(*statement.CertifyEvidence)
+	Signing                   // the certify statement
+	B       *message.Binding  // what the challenge is bound to
+	secret  []byte            // S; nil for the one that follows from the binding
+	Public  *statement.Public // the public area
+	after   func(*statement.CertifyEvidence)
 
 	AKPublic []byte   // that the node sends, and that the statement is held against
 	Sent     *Sources // that vouch for the AK; nil for the AK's certificates
@@ -147,6 +187,7 @@ type Forgery struct {
 	onQuote func(der []byte) []byte
 	onParts func(*Parts) // changes the answer at last
 	filed   time.Time    // zero for AnsweredAt
+	doc     *documented  // in the place of all of the TPM's; nil where there is none
 }
 
 // Sources are what a node sends of its AK or EK: certificates, a bare key, or, which is
@@ -159,13 +200,8 @@ type Sources struct {
 // Forge makes a good forgery: ak says that the request's key lives in its TPM. It is on
 // the road of the EK where j has one.
 func (w *Bench) Forge(ak *SoftAK, j Join) *Forgery {
-	f := &Forgery{Join: w.Defaults(j), w: w, AK: ak, scheme: ak.Public.Scheme, AKPublic: ak.Public.Raw}
+	f := &Forgery{Join: w.Defaults(j), Signing: w.signing(ak, tpm2.TPMSTAttestCertify), AKPublic: ak.Public.Raw}
 	f.B = f.Binding(w, ak.Private.Public())
-	f.Attest = &statement.Attestation{
-		Type:            tpm2.TPMSTAttestCertify,
-		QualifiedSigner: statement.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, ak.Public.Name()),
-		Clock:           600000, ResetCount: 1, Safe: true, FirmwareVersion: 0x2019102300163636,
-	}
 	if f.EK != nil {
 		f.B.Road, f.B.MachineKey, f.B.AKName = message.RoadEK, Must(csr.SPKIHash(f.EK.Public)), ak.Public.Name()
 		f.Sent = &Sources{Chain: f.EK.Chain}
@@ -180,19 +216,19 @@ func (w *Bench) Forge(ak *SoftAK, j Join) *Forgery {
 
 // certifiable is the key, or one that a TPM would certify where it is of another kind.
 func (w *Bench) certifiable(key crypto.PublicKey) crypto.PublicKey {
-	switch k := key.(type) {
-	case *rsa.PublicKey:
-		return k
-	case *ecdsa.PublicKey:
-		if k.Curve != elliptic.P224() {
-			return k
-		}
+	k, onCurve := key.(*ecdsa.PublicKey)
+	if _, isRSA := key.(*rsa.PublicKey); isRSA || onCurve && k.Curve != elliptic.P224() {
+		return key
 	}
 	return w.TLS.Public()
 }
 
 // derive has the statements follow a binding that was changed.
 func (f *Forgery) derive() {
+	if f.doc != nil {
+		f.doc.cover(f)
+		return
+	}
 	secret, _ := f.Secrets(f.B)
 	if f.secret != nil {
 		secret = f.secret
@@ -213,9 +249,9 @@ func (f *Forgery) WithQuote() *Forgery {
 
 // Certify makes the statement name a key under some parent.
 func (f *Forgery) Certify(public *statement.Public) {
-	f.Public = public
 	parent := statement.QualifiedNameOfPrimary(tpm2.TPMRHOwner, f.AK.Public.Name()) // any will do
-	f.Attest.Certified = &statement.CertifyInfo{Name: public.Name(), QualifiedName: statement.QualifiedName(parent, public.Name())}
+	f.CertifyExternal(public)
+	f.Attest.Certified.QualifiedName = statement.QualifiedName(parent, public.Name())
 }
 
 // CertifyExternal makes it name a key that was loaded from outside.
@@ -254,12 +290,8 @@ func (f *Forgery) SignedBy(other *SoftAK) {
 
 // Evidence signs the statement.
 func (f *Forgery) Evidence() *statement.CertifyEvidence {
-	raw := Change(Must(f.Attest.Marshal()), f.patch)
-	v := f.AK.sign(f.scheme, raw)
-	if f.Signature != nil {
-		f.Signature(v)
-	}
-	e := &statement.CertifyEvidence{Attest: raw, Signature: Must(v.Marshal()), Public: f.Public.Raw}
+	raw, signature := f.Signed()
+	e := &statement.CertifyEvidence{Attest: raw, Signature: signature, Public: f.Public.Raw}
 	if f.after != nil {
 		f.after(e)
 	}
@@ -268,6 +300,9 @@ func (f *Forgery) Evidence() *statement.CertifyEvidence {
 
 // Bundle is the answer behind the request.
 func (f *Forgery) Bundle() *csr.Bundle {
+	if f.doc != nil {
+		return f.doc.bundle(f)
+	}
 	s := f.sources()
 	proof := Must((&message.Proof{Binding: Must(f.B.Marshal()), EKPublic: s.Public, AKPublic: f.AKPublic}).Marshal())
 	statements := []message.Statement{
@@ -298,7 +333,7 @@ func (f *Forgery) Answer() *csr.Request {
 		filed = f.w.AnsweredAt()
 	}
 	object := f.Object(f.Bundle(), f.Signer, filed)
-	if f.onParts == nil {
+	if f.onParts == nil || f.doc != nil {
 		return object
 	}
 	p := TakeApart(object)

@@ -35,9 +35,8 @@ type Join struct {
 	Expiration int32          // in seconds, 0 for none
 	Cluster    string         // the cluster ID
 	Ring       attest.RingKey // the challenge key
-	window     time.Duration
-	Label      string  // of the nonce
-	EK         *SoftEK // on the road of the EK
+	Label      string         // of the nonce
+	EK         *SoftEK        // on the road of the EK
 }
 
 // Defaults are those of the good node: a bootstrap token asks for a client
@@ -46,37 +45,29 @@ func (w *Bench) Defaults(j Join) Join {
 	if j.Request == nil {
 		j.Request, j.Key = w.Request, w.TLS
 	}
-	if j.Signer == "" {
-		j.Signer = cmp.Or(w.Client, csr.SignerClientTPM)
-	}
 	if j.Username == "" {
 		j.Username, j.Groups = w.Bootstrap, []string{"system:bootstrappers", "system:authenticated"}
 	}
+	j.Signer = cmp.Or(j.Signer, w.Client, csr.SignerClientTPM)
 	if j.Usages == nil {
 		j.Usages = csr.Usages(Must(csr.PurposeOf(j.Signer)), false)
-	}
-	if j.Cluster == "" {
-		j.Cluster = w.ClusterID
 	}
 	if j.Ring.ActiveAt.IsZero() {
 		j.Ring = w.Ring
 	}
-	if j.window == 0 {
-		j.window = message.DefaultWindow
-	}
-	if j.Label == "" {
-		j.Label = "nonce"
-	}
+	j.Cluster, j.Label = cmp.Or(j.Cluster, w.ClusterID), cmp.Or(j.Label, "nonce")
 	return j
 }
 
 // Binding is what a verifier would bind a challenge to.
 func (j *Join) Binding(w *Bench, ak crypto.PublicKey) *message.Binding {
 	issued := w.Now.Add(-time.Minute)
-	b := &message.Binding{
+	return &message.Binding{
+		KeyID:             j.Ring.ID,
+		Nonce:             [16]byte(Derive(j.Label, 16)),
 		Road:              message.RoadAK,
 		IssuedAt:          issued.Unix(),
-		NotAfter:          issued.Add(j.window).Unix(),
+		NotAfter:          issued.Add(message.DefaultWindow).Unix(),
 		ClusterID:         j.Cluster,
 		SignerName:        j.Signer,
 		Requester:         j.Username,
@@ -84,9 +75,6 @@ func (j *Join) Binding(w *Bench, ak crypto.PublicKey) *message.Binding {
 		MachineKey:        Must(csr.SPKIHash(ak)),
 		RequestHash:       infoHash(j.Request),
 	}
-	b.KeyID = j.Ring.ID
-	copy(b.Nonce[:], Derive(j.Label, len(b.Nonce)))
-	return b
 }
 
 // infoHash is the SHA-256 of the CertificationRequestInfo, of requests too that package

@@ -60,7 +60,7 @@ func TestDER(t *testing.T) {
 	}{
 		"replaced":   {Replaced(0, With(5, 0))(good), []byte{0x30, 5, 5, 0, 4, 1, 'x'}},
 		"appended":   {Appended(5, 0)(good), []byte{0x30, 8, 2, 1, 0, 4, 1, 'x', 5, 0}},
-		"behind":     {behind(0)(bytes.Clone(good)), append(bytes.Clone(good), 0)},
+		"behind":     {Behind(0)(bytes.Clone(good)), append(bytes.Clone(good), 0)},
 		"long":       {LongLength(good), append([]byte{0x30, 0x84, 0, 0, 0, 6}, good[2:]...)},
 		"indefinite": {indefinite(good), append(append([]byte{0x30, 0x80}, good[2:]...), 0, 0)},
 		"huge":       {HugeLength(good), append([]byte{0x30, 0x84, 0xff, 0xff, 0xff, 0xff}, good[2:]...)},

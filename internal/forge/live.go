@@ -5,11 +5,11 @@ import (
 	"crypto/elliptic"
 	"crypto/rsa"
 	"math/big"
-
-	"github.com/nodeattest/nodeattest/internal/message"
+	"slices"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -82,6 +82,8 @@ func ROCAModulus() *big.Int {
 type Try struct {
 	*Bench
 	Road attest.Road // that the attack goes
+	// Documents is the evidence on the road of documents.
+	Documents *Documents
 	// Challenge gives a hello to the verifier and returns what it answers.
 	Challenge func(hello *csr.Request) (*message.Challenge, error)
 }
@@ -92,7 +94,11 @@ func (t *Try) On(machine string, j Join) *Forgery {
 	if t.Road == attest.RoadEK {
 		j.EK = m.EK
 	}
-	return t.Forge(m.AK, j)
+	f := t.Forge(m.AK, j)
+	if t.Road == attest.RoadDocument {
+		f.document(t.Documents, machine)
+	}
+	return f
 }
 
 // Prove is what an honest machine does: hello, challenge, answer.
@@ -174,48 +180,40 @@ func forged(class, name, what string, change func(*Forgery)) Live {
 	}}
 }
 
+// lived are the attacks of a table that are live, of a class, or ClassRequest where a check
+// of package csr refuses. The prefix is that of names which are not other ones.
+func lived[F any](class, prefix string, table []Attack[F], on func(F) func(*Forgery)) (out []Live) {
+	for _, a := range table {
+		of := class
+		if a.InCSR {
+			of = ClassRequest
+		}
+		if name := a.liveAs(prefix); name != "" {
+			out = append(out, forged(of, name, a.What, on(a.Change)))
+		}
+	}
+	return out
+}
+
 // LiveAttacks are the attacks on TPM evidence on one road: those of the vectors, but for
 // what needs RSA keys, and those that need a verifier's own challenge.
 func (w *Bench) LiveAttacks(road attest.Road, resident bool) []Live {
-	var out []Live
-	add := func(class, prefix, name, live, what string, change func(*Forgery)) {
-		switch live {
-		case "-":
-			return
-		case "":
-			live = prefix + name
-		}
-		out = append(out, forged(class, live, what, change))
+	if road == attest.RoadDocument {
+		return documentAttacks()
 	}
-	for _, a := range append(BoundAttacks(), StolenAttacks()...) {
-		add(ClassBinding, "", a.Name, a.live, a.What, a.Change)
-	}
-	for _, a := range StatementAttacks() {
-		if !a.RSA && (!a.Resident || resident) {
-			add(ClassStatement, "", a.Name, a.live, a.What, a.Change)
-		}
-	}
-	parts := func(class, prefix string, table []PartsAttack) {
-		for _, a := range table {
-			of := class
-			if a.InCSR {
-				of = ClassRequest
-			}
-			add(of, prefix, a.Name, a.live, a.What, func(f *Forgery) { f.onParts = a.Change })
-		}
-	}
-	parts(ClassBinding, "echo-", EchoAttacks())
-	parts(ClassStatement, "", FrameAttacks())
+	same := func(change func(*Forgery)) func(*Forgery) { return change }
+	parts := func(change func(*Parts)) func(*Forgery) { return func(f *Forgery) { f.onParts = change } }
+	statements := slices.DeleteFunc(StatementAttacks(), func(a Forged) bool { return a.Resident && !resident })
+	out := slices.Concat(
+		lived(ClassBinding, "", append(BoundAttacks(), StolenAttacks()...), same),
+		lived(ClassStatement, "", statements, same),
+		lived(ClassBinding, "echo-", EchoAttacks(), parts),
+		lived(ClassStatement, "", FrameAttacks(), parts))
 	if w.Quoted {
-		for _, a := range QuoteAttacks() {
-			if !a.RSA {
-				add(ClassStatement, "quote-", a.Name, a.live, a.What, func(f *Forgery) { a.Change(f.quote) })
-			}
-		}
-		for _, a := range QuotedAttacks() {
-			add(ClassStatement, "answer-", a.Name, a.live, a.What, a.Change)
-		}
-		out = append(out, bootAttacks()...)
+		out = slices.Concat(out, lived(ClassStatement, "quote-", QuoteAttacks(), onQuoting), lived(ClassStatement, "answer-", QuotedAttacks(), same), bootAttacks())
 	}
 	return append(out, w.liveAlone(road)...)
 }
+
+// onQuoting is a change of the quote in an answer.
+func onQuoting(change func(*Quoting)) func(*Forgery) { return func(f *Forgery) { change(f.quote) } }

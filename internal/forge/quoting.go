@@ -20,24 +20,14 @@ const (
 // Quoting is a quote before it is marshalled and signed. A good one is accepted; a
 // vector changes one thing of it.
 type Quoting struct {
-	w         *Bench
-	AK        *SoftAK                // that signs
-	Attest    *statement.Attestation // the quote
-	PCRs      []statement.PCR        // that are sent beside it, in this order
-	scheme    statement.KeyScheme
-	patch     func(attest []byte) []byte
-	signature func(*statement.Signature)
-	after     func(signature []byte) []byte
+	Signing
+	PCRs []statement.PCR // that are sent beside it, in this order
 }
 
-// QuoteBy quotes PCRs 0 to 7 of SHA-256, by a primary key of the endorsement hierarchy.
+// QuoteBy quotes PCRs 0 to 7 of SHA-256.
 func (w *Bench) QuoteBy(ak *SoftAK) *Quoting {
-	q := &Quoting{w: w, AK: ak, scheme: ak.Public.Scheme, Attest: &statement.Attestation{
-		Type:            tpm2.TPMSTAttestQuote,
-		QualifiedSigner: statement.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, ak.Public.Name()),
-		ExtraData:       LoneQuoteData, Clock: 600000, ResetCount: 1, Safe: true, FirmwareVersion: 0x2019102300163636,
-		Quote: &statement.QuoteInfo{},
-	}}
+	q := &Quoting{Signing: w.signing(ak, tpm2.TPMSTAttestQuote)}
+	q.Attest.ExtraData, q.Attest.Quote = LoneQuoteData, &statement.QuoteInfo{}
 	q.SelectPCRs(SelectionOf(BankSHA256, 0xff, 0, 0))
 	return q
 }
@@ -52,10 +42,8 @@ func (q *Quoting) SelectPCRs(selections ...statement.PCRSelection) {
 	q.Attest.Quote.Selections, q.PCRs = nil, nil
 	for _, s := range selections {
 		q.Attest.Quote.Selections = append(q.Attest.Quote.Selections, s)
-		for i := range 8 * len(s.Select) {
-			if s.Select[i/8]>>(i%8)&1 == 1 {
-				q.PCRs = append(q.PCRs, PCRValue(s.Hash, i))
-			}
+		for _, i := range s.PCRs() {
+			q.PCRs = append(q.PCRs, PCRValue(s.Hash, i))
 		}
 	}
 	q.Digest()
@@ -76,20 +64,10 @@ func (q *Quoting) Digest() {
 	q.Attest.Quote.PCRDigest = h.Sum(nil)
 }
 
-// UseAK changes the AK's public area, of the same key.
-func (q *Quoting) UseAK(public *statement.Public) {
-	q.AK = &SoftAK{Private: q.AK.Private, Public: public}
-	q.Attest.QualifiedSigner = statement.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, public.Name())
-}
-
-// Signed is the statement with its signature.
-func (q *Quoting) Signed() (raw, signature []byte) {
-	raw = Change(Must(q.Attest.Marshal()), q.patch)
-	v := q.AK.sign(q.scheme, raw)
-	if q.signature != nil {
-		q.signature(v)
-	}
-	return raw, Change(Must(v.Marshal()), q.after)
+// ChangeAK changes the AK's public area, of the same key.
+func (q *Quoting) ChangeAK(how func(*statement.Public)) {
+	q.AK = &SoftAK{Private: q.AK.Private, Public: Changed(q.AK.Public, how)}
+	q.Attest.QualifiedSigner = q.AK.Primary()
 }
 
 // statement is the DER of the quote in an answer, with the values in the order that
@@ -108,7 +86,7 @@ func (q *Quoting) statement() []byte {
 
 // SHA1AK gives the AK a scheme over SHA-1, which the quote's digest follows.
 func SHA1AK(q *Quoting) {
-	q.scheme = statement.KeyScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA1}
-	q.UseAK(Changed(q.AK.Public, func(p *statement.Public) { p.Scheme = q.scheme }))
+	q.scheme = sha1RSASSA
+	q.ChangeAK(func(p *statement.Public) { p.Scheme = q.scheme })
 	q.Digest()
 }

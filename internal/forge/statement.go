@@ -2,6 +2,7 @@ package forge
 
 import (
 	"bytes"
+	"crypto"
 	"crypto/elliptic"
 	"crypto/rsa"
 	"math/big"
@@ -12,57 +13,53 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 )
 
-// Attack is one change to a good forgery. It becomes two vectors: the statement
+// Forged is an attack on the certify statement. It becomes two vectors: the statement
 // alone, and, with -in-answer behind its name, the same in the answer of a node.
-type Attack struct {
-	// Name is the vector's, What its description, Expect the check that refuses.
-	Name, What, Expect string
-	// RSA takes the RSA AK in place of the one on P-256.
-	RSA    bool
-	Change func(f *Forgery)
-	// InAnswer is what refuses the answer, where that is another check; inPackage
-	// its package, attest unless given.
-	InAnswer, InPackage string
-	// Alone leaves out the answer: it has no place for this change.
-	Alone bool
-	// Resident asks for keys in the TPM.
-	Resident bool
-	// live is the name in the conformance runner, where that is another; "-" leaves it
-	// out there.
-	live string
-}
+type Forged = Attack[func(*Forgery)]
 
 // StatementAttacks are all attacks on the certify statement and the keys that it names.
-func StatementAttacks() []Attack {
+func StatementAttacks() []Forged {
 	return slices.Concat(attestAttacks(), nameAttacks(), keyAttacks(), AKAttacks(), signatureAttacks(), schemeAttacks())
 }
 
-func patch(how func([]byte) []byte) func(*Forgery) {
-	return func(f *Forgery) { f.patch = how }
+// of has a change of what is signed be one of the certify statement.
+func of(how func(*Signing)) func(*Forgery) { return func(f *Forgery) { how(&f.Signing) } }
+
+// after changes the evidence once it is signed.
+func after(how func(*statement.CertifyEvidence)) func(*Forgery) {
+	return func(f *Forgery) { f.after = how }
+}
+
+// Area is the public area of the request's key with these attributes.
+func (f *Forgery) Area(attributes statement.Attributes) *statement.Public {
+	return PublicArea(f.Key.Public(), attributes, NoScheme)
+}
+
+// resident is the public area of a key in a TPM.
+func resident(key crypto.PublicKey) *statement.Public {
+	return PublicArea(key, ResidentAttributes, NoScheme)
 }
 
 // attestAttacks are about the TPMS_ATTEST itself.
-func attestAttacks() []Attack {
-	return []Attack{
+func attestAttacks() []Forged {
+	return []Forged{
 		{Name: "forged-magic", What: "The AK signed a structure that begins with other bytes than TPM_GENERATED_VALUE, as a key that is not restricted would.", Expect: "attest-magic",
-			Change: patch(func(b []byte) []byte { b[3] ^= 1; return b })},
+			Change: of(patch(func(b []byte) []byte { b[3] ^= 1; return b }))},
 		{Name: "forged-quote", What: "A quote with the right qualifying data stands in place of the certify statement.", Expect: "attest-type",
 			Change: func(f *Forgery) {
 				f.Attest.Type, f.Attest.Certified = tpm2.TPMSTAttestQuote, nil
 				f.Attest.Quote = &statement.QuoteInfo{Selections: []statement.PCRSelection{{Hash: tpm2.TPMAlgSHA256, Select: []byte{1, 0, 0}}}, PCRDigest: make([]byte, 32)}
 			}},
 		{Name: "command-audit", What: "The statement's type says command audit over the bytes of a certify statement.", Expect: "attest-type",
-			Change: patch(func(b []byte) []byte { b[4], b[5] = 0x80, 0x15; return b })},
+			Change: of(patch(func(b []byte) []byte { b[4], b[5] = 0x80, 0x15; return b }))},
 		{Name: "statement-with-bytes-behind", What: "A byte stands behind the TPMS_ATTEST, under the signature.", Expect: "attest-encoding",
-			Change: patch(func(b []byte) []byte { return append(b, 0) })},
+			Change: of(patch(func(b []byte) []byte { return append(b, 0) }))},
 		{Name: "statement-truncated", What: "The TPMS_ATTEST lacks its last byte, under the signature.", Expect: "attest-encoding",
-			Change: patch(func(b []byte) []byte { return b[:len(b)-1] })},
+			Change: of(patch(func(b []byte) []byte { return b[:len(b)-1] }))},
 		{Name: "statement-too-long", What: "The TPMS_ATTEST is over 1024 bytes, under the signature.", Expect: "attest-size",
-			Change: patch(func(b []byte) []byte { return append(b, make([]byte, 1024)...) })},
+			Change: of(patch(func(b []byte) []byte { return append(b, make([]byte, 1024)...) }))},
 		{Name: "statement-safe-flag-not-boolean", What: "The clock's safe flag is 2, which is no TPMI_YES_NO.", Expect: "attest-encoding",
-			Change: func(f *Forgery) {
-				f.patch = func(b []byte) []byte { b[6+2+len(f.Attest.QualifiedSigner)+2+len(f.Attest.ExtraData)+16] = 2; return b }
-			}},
+			Change: of(unsafe)},
 		{Name: "qualifying-data-absent", What: "The statement has no qualifying data.", Expect: "qualifying-data",
 			Change: func(f *Forgery) { f.Attest.ExtraData = nil }},
 		{Name: "qualifying-data-prefix", What: "The statement has the first 31 bytes of the qualifying data.", Expect: "qualifying-data",
@@ -77,34 +74,28 @@ func attestAttacks() []Attack {
 }
 
 // nameAttacks are about the certified Name and the public area behind it.
-func nameAttacks() []Attack {
-	return []Attack{
+func nameAttacks() []Forged {
+	return []Forged{
 		{Name: "name-of-another-key", What: "The certified Name is that of another key than the public area sent along.", Expect: "certified-name",
-			Change: func(f *Forgery) {
-				f.Attest.Certified.Name = PublicArea(f.w.TLS2.Public(), ResidentAttributes, NoScheme).Name()
-			}},
+			Change: func(f *Forgery) { f.Attest.Certified.Name = resident(f.w.TLS2.Public()).Name() }},
 		{Name: "name-empty", What: "The certified Name is empty.", Expect: "certified-name",
 			Change: func(f *Forgery) { f.Attest.Certified.Name = nil }},
 		{Name: "name-is-algorithm-alone", What: "The certified Name is its algorithm without a digest.", Expect: "certified-name",
 			Change: func(f *Forgery) { f.Attest.Certified.Name = f.Attest.Certified.Name[:2] }},
 		{Name: "public-area-swapped", What: "The public area sent along is that of another key.", Expect: "certified-name",
-			Change: func(f *Forgery) {
-				f.Public = PublicArea(f.w.TLS2.Public(), ResidentAttributes, NoScheme)
-			}},
+			Change: func(f *Forgery) { f.Public = resident(f.w.TLS2.Public()) }},
 		{Name: "public-area-attributes-changed", What: "The public area sent along has other attributes than the one certified.", Expect: "certified-name",
 			Change: func(f *Forgery) {
 				f.Public = Changed(f.Public, func(p *statement.Public) { p.Attributes &^= statement.AttributeUserWithAuth })
 			}},
 		{Name: "public-area-with-bytes-behind", What: "A byte stands behind the public area.", Expect: "public-encoding",
-			Change: func(f *Forgery) {
-				f.after = func(e *statement.CertifyEvidence) { e.Public = append(bytes.Clone(e.Public), 0) }
-			}},
+			Change: after(func(e *statement.CertifyEvidence) { e.Public = append(bytes.Clone(e.Public), 0) })},
 		{Name: "public-area-absent", What: "There is no public area of the certified key.", Expect: "public-size", InAnswer: "message-encoding",
-			Change: func(f *Forgery) { f.after = func(e *statement.CertifyEvidence) { e.Public = nil } }},
+			Change: after(func(e *statement.CertifyEvidence) { e.Public = nil })},
 		{Name: "request-key-swapped", What: "The statement certifies another key than the one in the request.", Expect: "key-mismatch",
-			Change: func(f *Forgery) { f.Certify(PublicArea(f.w.TLS2.Public(), ResidentAttributes, NoScheme)) }},
+			Change: func(f *Forgery) { f.Certify(resident(f.w.TLS2.Public())) }},
 		{Name: "request-key-of-another-kind", live: "-", What: "The statement certifies an RSA key, the request has a key on P-256.", Expect: "key-mismatch",
-			Change: func(f *Forgery) { f.Certify(PublicArea(f.w.RSATLS.Public(), ResidentAttributes, NoScheme)) }},
+			Change: func(f *Forgery) { f.Certify(resident(f.w.RSATLS.Public())) }},
 		{Name: "sha1-name", What: "The certified key's Name is a SHA-1 digest.", Expect: "name-algorithm",
 			Change: func(f *Forgery) {
 				f.Certify(Changed(f.Public, func(p *statement.Public) { p.NameAlg = tpm2.TPMAlgSHA1 }))
@@ -112,32 +103,26 @@ func nameAttacks() []Attack {
 		{Name: "qualified-name-absent", What: "The certified Qualified Name is empty.", Expect: "certified-qualified-name",
 			Change: func(f *Forgery) { f.Attest.Certified.QualifiedName = nil }},
 		{Name: "qualified-name-of-another-algorithm", What: "The certified Qualified Name is under SHA-384, the Name under SHA-256.", Expect: "certified-qualified-name",
-			Change: func(f *Forgery) {
-				f.Attest.Certified.QualifiedName = append([]byte{0, 0x0c}, make([]byte, 48)...)
-			}},
+			Change: func(f *Forgery) { f.Attest.Certified.QualifiedName = append([]byte{0, 0x0c}, make([]byte, 48)...) }},
 	}
 }
 
 // keyAttacks are about the certified key.
-func keyAttacks() []Attack {
-	public := func(attributes statement.Attributes) func(*Forgery) {
-		return func(f *Forgery) { f.Certify(PublicArea(f.Key.Public(), attributes, NoScheme)) }
+func keyAttacks() []Forged {
+	public := func(a statement.Attributes) func(*Forgery) { return func(f *Forgery) { f.Certify(f.Area(a)) } }
+	external := func(a statement.Attributes) func(*Forgery) { return func(f *Forgery) { f.CertifyExternal(f.Area(a)) } }
+	onAK := func(certify func(*Forgery)) func(*Forgery) { // the AK's key is the request's too
+		return func(f *Forgery) { *f = *f.w.Forge(f.AK, f.WithKey(f.w, f.AK.Private)); certify(f) }
 	}
-	return []Attack{
+	return []Forged{
 		{Name: "external-key-claims-fixed-tpm", What: "A key that was loaded from outside (its Qualified Name is its Name) says fixedTPM.", Expect: "key-residency-claim",
 			Change: func(f *Forgery) { f.CertifyExternal(f.Public) }},
 		{Name: "external-key-claims-fixed-parent", What: "A key that was loaded from outside says fixedParent.", Expect: "key-residency-claim",
-			Change: func(f *Forgery) {
-				f.CertifyExternal(PublicArea(f.Key.Public(), SoftwareAttributes|statement.AttributeFixedParent, NoScheme))
-			}},
+			Change: external(SoftwareAttributes | statement.AttributeFixedParent)},
 		{Name: "software-key-passed-off-as-resident", Resident: true, What: "Keys must live in the TPM, and a software key was loaded with sensitiveDataOrigin set.", Expect: "key-residency",
-			Change: func(f *Forgery) {
-				f.CertifyExternal(PublicArea(f.Key.Public(), SoftwareAttributes|statement.AttributeSensitiveDataOrigin, NoScheme))
-			}},
+			Change: external(SoftwareAttributes | statement.AttributeSensitiveDataOrigin)},
 		{Name: "imported-key-passed-off-as-resident", Resident: true, What: "Keys must live in the TPM, and the certified one has a parent but not fixedTPM.", Expect: "key-residency",
-			Change: func(f *Forgery) {
-				f.Certify(PublicArea(f.Key.Public(), SoftwareAttributes, NoScheme))
-			}},
+			Change: public(SoftwareAttributes)},
 		{Name: "key-fixed-tpm-without-fixed-parent", What: "The certified key has fixedTPM without fixedParent, which no TPM allows.", Expect: "key-attributes",
 			Change: public(ResidentAttributes &^ statement.AttributeFixedParent)},
 		{Name: "key-cannot-sign", What: "The certified key can decrypt and not sign.", Expect: "key-attributes",
@@ -145,31 +130,19 @@ func keyAttacks() []Attack {
 		{Name: "key-restricted", What: "The certified key is restricted, an attestation key itself.", Expect: "key-attributes", Change: public(AKAttributes)},
 		{Name: "key-x509sign", What: "The certified key has x509sign.", Expect: "key-attributes", Change: public(ResidentAttributes | statement.AttributeX509Sign)},
 		{Name: "ak-certified-as-tls-key", live: "ak-certified-by-itself", What: "The AK certifies itself, and the request is for the AK's key.", Expect: "ak-is-certified-key",
-			Change: func(f *Forgery) {
-				*f = *f.w.Forge(f.AK, f.WithKey(f.w, f.AK.Private))
-				f.Certify(f.AK.Public)
-				f.Options = []string{"allowRestrictedKey"}
-			}},
+			Change: onAK(func(f *Forgery) { f.Certify(f.AK.Public); f.Options = []string{"allowRestrictedKey"} })},
 		{Name: "ak-certified-under-other-attributes", live: "ak-certified-as-tls-key", What: "The AK's key, loaded from outside as a plain signing key, is certified for a request with that key.", Expect: "ak-is-certified-key",
-			Change: func(f *Forgery) {
-				*f = *f.w.Forge(f.AK, f.WithKey(f.w, f.AK.Private))
-				f.CertifyExternal(PublicArea(f.Key.Public(), SoftwareAttributes, NoScheme))
-			}},
-		{Name: "weak-rsa", live: "-", What: "The certified key, and the request's, is RSA with 1024 bits.", Expect: "key-strength", InPackage: "csr",
+			Change: onAK(external(SoftwareAttributes))},
+		{Name: "weak-rsa", live: "-", What: "The certified key, and the request's, is RSA with 1024 bits.", Expect: "key-strength", InCSR: true,
 			Change: func(f *Forgery) { *f = *f.w.Forge(f.AK, f.WithKey(f.w, Repeatable{f.w.RSA1024})) }},
 		{Name: "weak-rsa-says-2048", live: "-", What: "The certified public area says 2048 bits and holds a modulus of 1024.", Expect: "public-encoding",
 			Change: func(f *Forgery) {
-				weak := PublicArea(f.w.RSA1024.Public(), ResidentAttributes, NoScheme)
-				f.Certify(Changed(weak, func(p *statement.Public) { p.KeyBits = 2048 }))
+				f.Certify(Changed(resident(f.w.RSA1024.Public()), func(p *statement.Public) { p.KeyBits = 2048 }))
 			}},
 		{Name: "rsa-exponent-3", live: "-", What: "The certified key has the RSA exponent 3.", Expect: "key-strength",
-			Change: func(f *Forgery) {
-				f.Certify(PublicArea(&rsa.PublicKey{N: f.w.RSATLS.N, E: 3}, ResidentAttributes, NoScheme))
-			}},
+			Change: func(f *Forgery) { f.Certify(resident(&rsa.PublicKey{N: f.w.RSATLS.N, E: 3})) }},
 		{Name: "weak-curve", What: "The certified public area says curve P-192.", Expect: "key-strength",
-			Change: func(f *Forgery) {
-				f.after = func(e *statement.CertifyEvidence) { e.Public = withCurve(e.Public, 14, 1) }
-			}},
+			Change: after(func(e *statement.CertifyEvidence) { e.Public = withCurve(e.Public, 14, 1) })},
 		{Name: "point-off-the-curve", What: "The certified public area holds a point that is not on its curve, under its own Name.", Expect: "key-point",
 			Change: func(f *Forgery) { f.Certify(offCurve(f.Public)) }},
 	}

@@ -10,15 +10,7 @@ import (
 
 // Valid reports whether s is printable UTF-8 of at most size bytes. The empty string is.
 func Valid(s string, size int) bool {
-	if len(s) > size || !utf8.ValidString(s) {
-		return false
-	}
-	for _, r := range s {
-		if !unicode.IsPrint(r) {
-			return false
-		}
-	}
-	return true
+	return len(s) <= size && utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
 // IssuerName reports whether a name can stand for an issuer in a machine identity.

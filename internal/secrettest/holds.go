@@ -24,8 +24,6 @@ type visit struct {
 	kind    reflect.Type
 }
 
-var bigInt = reflect.TypeFor[big.Int]()
-
 func (s *search) in(v reflect.Value) bool {
 	switch v.Kind() {
 	case reflect.Func:
@@ -33,25 +31,24 @@ func (s *search) in(v reflect.Value) bool {
 	case reflect.String:
 		return bytes.Contains([]byte(v.String()), s.secret)
 	case reflect.Pointer:
-		if v.IsNil() || s.seen[visit{v.Pointer(), v.Type()}] {
+		at := visit{v.Pointer(), v.Type()}
+		if v.IsNil() || s.seen[at] {
 			return false
 		}
-		s.seen[visit{v.Pointer(), v.Type()}] = true
+		s.seen[at] = true
 		return s.in(v.Elem())
 	case reflect.Interface:
 		return s.in(v.Elem())
-	case reflect.Slice, reflect.Array:
-		return s.inList(v)
-	case reflect.Map:
-		for it := v.MapRange(); it.Next(); {
-			if s.in(it.Key()) || s.in(it.Value()) {
+	case reflect.Slice, reflect.Array, reflect.Map:
+		if bytes.Contains(content(v), s.secret) {
+			return true
+		}
+		for key, element := range v.Seq2() {
+			if s.in(key) || s.in(element) {
 				return true
 			}
 		}
 	case reflect.Struct:
-		if v.Type() == bigInt && bytes.Contains(number(v), bytes.TrimLeft(s.secret, "\x00")) {
-			return true
-		}
 		for _, field := range v.Fields() {
 			if s.in(field) {
 				return true
@@ -61,29 +58,23 @@ func (s *search) in(v reflect.Value) bool {
 	return false
 }
 
-func (s *search) inList(v reflect.Value) bool {
-	if v.Type().Elem().Kind() == reflect.Uint8 {
-		b := make([]byte, v.Len())
-		for n := range b {
-			b[n] = byte(v.Index(n).Uint())
+// content is a list of bytes, or the number whose words a big.Int keeps, big-endian after
+// as many zeros as a secret may begin with; nil of any other list.
+func content(v reflect.Value) []byte {
+	var b []byte
+	var words []big.Word
+	for _, element := range v.Seq2() {
+		switch element.Kind() {
+		case reflect.Uint8:
+			b = append(b, byte(element.Uint()))
+		case reflect.Uint:
+			words = append(words, big.Word(element.Uint()))
+		default:
+			return nil
 		}
-		return bytes.Contains(b, s.secret)
 	}
-	for n := range v.Len() {
-		if s.in(v.Index(n)) {
-			return true
-		}
+	if len(words) > 0 {
+		return append(make([]byte, 64), new(big.Int).SetBits(words).Bytes()...)
 	}
-	return false
-}
-
-// number is the big-endian bytes of a big.Int, whose words may stand in an unexported
-// field.
-func number(v reflect.Value) []byte {
-	words := v.FieldByName("abs")
-	abs := make([]big.Word, words.Len())
-	for n := range abs {
-		abs[n] = big.Word(words.Index(n).Uint())
-	}
-	return new(big.Int).SetBits(abs).Bytes()
+	return b
 }

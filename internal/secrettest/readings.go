@@ -32,13 +32,15 @@ func readings(output []byte) []reading {
 		{form: "octal numbers", content: numbers(output, octalNumber, 8)},
 		{form: "binary numbers", content: numbers(output, binaryNumber, 2)},
 		{form: "hexadecimal numbers", content: numbers(output, hexNumber, 16)},
-		{form: "one decimal number", content: bigNumbers(output)},
+		{form: "one decimal number", content: runs(bigNumber, output, 0, bigDecimal)},
 	}
+	// A secret may stand anywhere in what was encoded.
+	digits := hexSeparator.ReplaceAllString(string(output), "")
 	for offset := range 2 {
-		all = append(all, reading{form: "hexadecimal", content: hexDigits(output, offset)})
+		all = append(all, reading{form: "hexadecimal", content: runs(hexRun, []byte(digits), offset, hex.DecodeString)})
 	}
 	for offset := range 4 {
-		all = append(all, reading{form: "base64", content: base64Runs(output, offset)})
+		all = append(all, reading{form: "base64", content: runs(base64Run, output, offset, base64Digits)})
 	}
 	return all
 }
@@ -67,43 +69,29 @@ func numbers(output []byte, pattern *regexp.Regexp, base int) []byte {
 	return content
 }
 
-// bigNumbers is every long decimal number as its big-endian bytes.
-func bigNumbers(output []byte) []byte {
+// runs is every run of digits, read from one of its first digits, with a line end after
+// each. What a decoder gives beside an error, as for an odd digit at the end, counts.
+func runs(pattern *regexp.Regexp, output []byte, offset int, decode func(string) ([]byte, error)) []byte {
 	var content []byte
-	for _, digits := range bigNumber.FindAllString(string(output), -1) {
-		if n, ok := new(big.Int).SetString(digits, 10); ok {
-			content = append(content, n.Bytes()...)
+	for _, run := range pattern.FindAllString(string(output), -1) {
+		if len(run) >= offset {
+			decoded, _ := decode(run[offset:])
+			content = append(append(content, decoded...), "\n"...)
 		}
 	}
 	return content
 }
 
-// hexDigits is every run of hexadecimal digits, whatever prefixes and separators stand
-// among them, read from its first or its second digit.
-func hexDigits(output []byte, offset int) []byte {
-	var content []byte
-	for _, run := range hexRun.FindAll(hexSeparator.ReplaceAll(output, nil), -1) {
-		if len(run) < offset {
-			continue
-		}
-		run = run[offset:]
-		decoded := make([]byte, len(run)/2)
-		_, _ = hex.Decode(decoded, run[:len(run)/2*2]) // its digits were matched
-		content = append(append(content, decoded...), "\n"...)
-	}
-	return content
+// bigDecimal is a decimal number as its big-endian bytes.
+func bigDecimal(digits string) ([]byte, error) {
+	n, _ := new(big.Int).SetString(digits, 10)
+	return n.Bytes(), nil
 }
 
-// base64Runs is every run of either alphabet, read from each of four digits, as a
-// secret may stand anywhere in what was encoded.
-func base64Runs(output []byte, offset int) []byte {
-	var content []byte
-	for _, run := range base64Run.FindAllString(string(output), -1) {
-		run = strings.NewReplacer("-", "+", "_", "/").Replace(run[offset:])
-		decoded, _ := base64.RawStdEncoding.DecodeString(run[:len(run)/4*4])
-		content = append(append(content, decoded...), "\n"...)
-	}
-	return content
+// base64Digits are whole groups of four digits of either alphabet.
+func base64Digits(digits string) ([]byte, error) {
+	digits = strings.NewReplacer("-", "+", "_", "/").Replace(digits)
+	return base64.RawStdEncoding.DecodeString(digits[:len(digits)/4*4])
 }
 
 // unescaped undoes Go's and JSON's escapes in strings.

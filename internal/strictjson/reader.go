@@ -3,6 +3,7 @@ package strictjson
 import (
 	"bytes"
 	"strconv"
+	"strings"
 )
 
 // MaxDepth is how deep objects and arrays may be nested. One object that holds no
@@ -56,14 +57,8 @@ func (r *Reader) Kind() Kind {
 // that belongs to it, with Skip if with nothing else. The name is only lent: it may
 // share memory with the text. An error of member ends the reading and is returned.
 func (r *Reader) Object(member func(name []byte) error) error {
-	if err := r.open('{'); err != nil {
-		return err
-	}
 	var seen names
-	for first := true; ; first = false {
-		if done, err := r.another('}', first); done || err != nil {
-			return err
-		}
+	return r.each('{', '}', func() error {
 		start := r.pos
 		name, err := r.Text()
 		if err != nil {
@@ -84,27 +79,74 @@ func (r *Reader) Object(member func(name []byte) error) error {
 		if r.pos == start {
 			return r.syntax() // member read nothing
 		}
-	}
+		return nil
+	})
 }
 
 // Array reads an array. It calls element before each element, which must read it. An
 // error of element ends the reading and is returned.
-func (r *Reader) Array(element func() error) error {
-	if err := r.open('['); err != nil {
+func (r *Reader) Array(element func() error) error { return r.each('[', ']', element) }
+
+// each reads an object or array: it calls one before each member or element.
+func (r *Reader) each(opening Kind, closing byte, one func() error) error {
+	if err := r.want(opening); err != nil {
 		return err
 	}
-	for first := true; ; first = false {
-		if done, err := r.another(']', first); done || err != nil {
-			return err
+	if r.depth == MaxDepth {
+		return r.fail(ErrDepth)
+	}
+	r.depth++
+	r.pos++
+	for first := true; r.next() != closing; first = false {
+		if !first {
+			if r.next() != ',' {
+				return r.syntax()
+			}
+			r.pos++
+			r.next()
 		}
 		start := r.pos
-		if err := element(); err != nil {
+		if err := one(); err != nil {
 			return err
 		}
 		if r.pos == start {
-			return r.syntax() // element read nothing
+			return r.syntax() // one read nothing
 		}
 	}
+	r.depth--
+	r.pos++
+	return nil
+}
+
+// Members are the members of an object that are read, by name, each with the function that
+// reads its value. Others are checked, and skipped.
+type Members map[string]func(*Reader) error
+
+// Into makes a function that reads a string for [Members].
+func Into(s *string) func(*Reader) error {
+	return func(r *Reader) (err error) {
+		*s, err = r.String()
+		return err
+	}
+}
+
+// Read reads an object.
+func (m Members) Read(r *Reader) error {
+	return r.Object(func(name []byte) error {
+		if read := m[string(name)]; read != nil {
+			return read(r)
+		}
+		return r.Skip()
+	})
+}
+
+// Parse reads a text that is one object and nothing else.
+func (m Members) Parse(text []byte) error {
+	r := NewReader(text)
+	if err := m.Read(r); err != nil {
+		return err
+	}
+	return r.End()
 }
 
 // Strings reads an array of strings, and returns a slice that is empty, not nil, for an
@@ -124,12 +166,8 @@ func (r *Reader) Strings() ([]string, error) {
 
 // Bool reads true or false.
 func (r *Reader) Bool() (bool, error) {
-	switch r.Kind() {
-	case BooleanKind:
-	case Invalid:
-		return false, r.syntax()
-	default:
-		return false, r.fail(ErrType)
+	if err := r.want(BooleanKind); err != nil {
+		return false, err
 	}
 	if r.data[r.pos] == 't' {
 		return true, r.literal("true")
@@ -190,39 +228,6 @@ func (r *Reader) next() byte {
 	return 0
 }
 
-// open enters an object or array.
-func (r *Reader) open(bracket Kind) error {
-	if err := r.want(bracket); err != nil {
-		return err
-	}
-	if r.depth == MaxDepth {
-		return r.fail(ErrDepth)
-	}
-	r.depth++
-	r.pos++
-	return nil
-}
-
-// another moves to the next member or element, over the comma before it, or leaves at
-// the closing bracket and returns true.
-func (r *Reader) another(closing byte, first bool) (bool, error) {
-	c := r.next()
-	if c == closing {
-		r.depth--
-		r.pos++
-		return true, nil
-	}
-	if first {
-		return false, nil
-	}
-	if c != ',' {
-		return false, r.syntax()
-	}
-	r.pos++
-	r.next()
-	return false, nil
-}
-
 // want checks that the next value is of a kind.
 func (r *Reader) want(kind Kind) error {
 	switch r.Kind() {
@@ -255,10 +260,7 @@ func (r *Reader) Number() ([]byte, error) {
 	}
 	start := r.pos
 	r.accept("-")
-	if !r.accept("0") && r.digits() == 0 {
-		return nil, r.syntax()
-	}
-	if r.accept(".") && r.digits() == 0 {
+	if !r.accept("0") && r.digits() == 0 || r.accept(".") && r.digits() == 0 {
 		return nil, r.syntax()
 	}
 	if r.accept("eE") {
@@ -292,22 +294,17 @@ func (r *Reader) Int64() (int64, error) {
 
 // accept passes over one of the bytes in set.
 func (r *Reader) accept(set string) bool {
-	if r.pos < len(r.data) {
-		for i := range len(set) {
-			if r.data[r.pos] == set[i] {
-				r.pos++
-				return true
-			}
-		}
+	if r.pos == len(r.data) || strings.IndexByte(set, r.data[r.pos]) < 0 {
+		return false
 	}
-	return false
+	r.pos++
+	return true
 }
 
 // digits passes over decimal digits and returns how many they are.
 func (r *Reader) digits() int {
 	start := r.pos
-	for r.pos < len(r.data) && '0' <= r.data[r.pos] && r.data[r.pos] <= '9' {
-		r.pos++
+	for r.accept("0123456789") {
 	}
 	return r.pos - start
 }

@@ -2,6 +2,7 @@ package strictjson
 
 import (
 	"encoding/json"
+	"strconv"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -95,19 +96,6 @@ func codeUnit(b []byte) (rune, bool) {
 	if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
 		return 0, false
 	}
-	unit := rune(0)
-	for _, c := range b[2:6] {
-		switch {
-		case '0' <= c && c <= '9':
-			c -= '0'
-		case 'a' <= c && c <= 'f':
-			c -= 'a' - 10
-		case 'A' <= c && c <= 'F':
-			c -= 'A' - 10
-		default:
-			return 0, false
-		}
-		unit = unit<<4 | rune(c)
-	}
-	return unit, true
+	unit, err := strconv.ParseUint(string(b[2:6]), 16, 16)
+	return rune(unit), err == nil
 }

@@ -19,8 +19,8 @@ type Boot struct {
 	EventLog []byte `json:"eventLog,omitempty"`
 	// Bank is the number of the hash of the bank that decides, absent for SHA-256; PCRs
 	// are those that must be covered, explained and measured into, absent for 0 to 7.
-	Bank uint16 `json:"bank,omitempty"`
-	PCRs []int  `json:"pcrs,omitempty"`
+	Bank tpm2.TPMAlgID `json:"bank,omitempty"`
+	PCRs []int         `json:"pcrs,omitempty"`
 	// Unexplained are PCRs that the log need not explain.
 	Unexplained []int `json:"unexplained,omitempty"`
 }
@@ -31,7 +31,7 @@ func (b *Boot) judge(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	policy := &eventlog.Policy{Bank: tpm2.TPMAlgID(b.Bank), PCRs: b.PCRs, RequireSecureBoot: true,
+	policy := &eventlog.Policy{Bank: b.Bank, PCRs: b.PCRs, RequireSecureBoot: true,
 		Options: eventlog.Options{Unexplained: b.Unexplained}}
 	return policy.CheckQuote(ctx, &tpm.Measured{Quote: quoted, EventLog: b.EventLog})
 }

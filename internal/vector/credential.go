@@ -1,15 +1,12 @@
 package vector
 
 import (
-	"crypto/hmac"
 	"crypto/x509"
-	"encoding/hex"
 	"errors"
 
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/internal/message"
-
 	"github.com/nodeattest/nodeattest/internal/forge"
+	"github.com/nodeattest/nodeattest/internal/message"
 )
 
 // Credential is a challenge on the road of the EK certificate, and the TPM that it
@@ -27,10 +24,7 @@ type Credential struct {
 // open parses the challenge and opens its credential. A secret that does not follow
 // from the binding under the environment's challenge keys is an error too.
 func (c *Credential) open(e *Environment) (*Result, error) {
-	key, err := x509.ParsePKCS8PrivateKey(c.EK)
-	if err != nil {
-		return nil, &brokenVector{err}
-	}
+	key := forge.Must(x509.ParsePKCS8PrivateKey(c.EK))
 	challenge, err := message.ParseChallenge(c.Challenge)
 	if err != nil {
 		return nil, err
@@ -39,17 +33,8 @@ func (c *Credential) open(e *Environment) (*Result, error) {
 		return nil, &brokenVector{errors.New("a challenge without a credential")}
 	}
 	secret, err := forge.OpenCredential(key, c.AKName, (*attest.Credential)(challenge.Credential))
-	if err != nil {
-		return nil, err
+	if err == nil && !e.gave(challenge, secret) {
+		err = errors.New("the credential's secret does not follow from its binding")
 	}
-	binding, err := challenge.Binding.Marshal()
-	if err != nil {
-		return nil, err
-	}
-	for i := range e.RingKeys {
-		if k := &e.RingKeys[i]; k.ID == hex.EncodeToString(challenge.Binding.KeyID[:]) && !hmac.Equal(secret, forge.Secret(k.Secret, binding)) {
-			return nil, errors.New("the credential's secret does not follow from its binding")
-		}
-	}
-	return &Result{Secret: secret}, nil
+	return &Result{Secret: secret}, err
 }

@@ -2,10 +2,13 @@ package vector
 
 import (
 	"context"
-	"fmt"
+	"crypto/x509"
+	"errors"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
+	"github.com/nodeattest/nodeattest/internal/forge"
+	"github.com/nodeattest/nodeattest/oid"
 )
 
 // EK is an EK as a node presents it: what attest.PresentedEK has.
@@ -55,55 +58,32 @@ type DeniedTPM struct {
 	Reason string `json:"reason"`
 }
 
-func (p *EKProfile) profile() (tpmcert.EKProfile, error) {
+func (p *EKProfile) profile() tpmcert.EKProfile {
 	if p == nil {
-		return tpmcert.EKProfileTCG(), nil
+		return tpmcert.EKProfileTCG()
 	}
-	out := tpmcert.EKProfile{Name: p.Name, RequireSpecification: p.RequireSpecification}
-	var err error
-	if out.Extensions, err = parseOIDs(p.Extensions); err != nil {
-		return out, err
-	}
+	out := tpmcert.EKProfile{Name: p.Name, RequireSpecification: p.RequireSpecification, Extensions: each(p.Extensions, oid.Parse)}
 	for _, name := range p.Tolerances {
 		if setOption(&out.Encoding, name) != nil {
-			if err := setOption(&out, name); err != nil {
-				return out, err
-			}
+			forge.Check(setOption(&out, name))
 		}
 	}
-	return out, nil
-}
-
-func (i *EKIssuer) issuer() (*tpmcert.EKIssuer, error) {
-	out := &tpmcert.EKIssuer{RequireCRL: i.RequireCRL}
-	var err error
-	if out.Roots, err = parseCertificates(i.Roots); err != nil {
-		return nil, err
-	}
-	if out.Intermediates, err = parseCertificates(i.Intermediates); err != nil {
-		return nil, err
-	}
-	if out.Profile, err = i.Profile.profile(); err != nil {
-		return nil, err
-	}
-	if i.CRLs != nil {
-		out.CRLs, err = tpmcert.NewCRLStore(i.CRLs...)
-	}
-	return out, err
+	return out
 }
 
 // eks is nil where nothing says which EKs are trusted.
-func (e *Environment) eks() (*tpmcert.EKVerifier, error) {
+func (e *Environment) eks() *tpmcert.EKVerifier {
 	if len(e.EKIssuers) == 0 && len(e.AllowedEKs) == 0 {
-		return nil, nil
+		return nil
 	}
-	c := &tpmcert.EKVerifierConfig{}
-	for n := range e.EKIssuers {
-		issuer, err := e.EKIssuers[n].issuer()
-		if err != nil {
-			return nil, err
+	c := tpmcert.EKVerifierConfig{}
+	for _, i := range e.EKIssuers {
+		issuer := tpmcert.EKIssuer{RequireCRL: i.RequireCRL, Roots: each(i.Roots, x509.ParseCertificate),
+			Intermediates: each(i.Intermediates, x509.ParseCertificate), Profile: i.Profile.profile()}
+		if i.CRLs != nil {
+			issuer.CRLs = forge.Must(tpmcert.NewCRLStore(i.CRLs...))
 		}
-		c.Issuers = append(c.Issuers, *issuer)
+		c.Issuers = append(c.Issuers, issuer)
 	}
 	for _, id := range e.AllowedEKs {
 		c.Allowed = append(c.Allowed, attest.Identity(id))
@@ -111,17 +91,14 @@ func (e *Environment) eks() (*tpmcert.EKVerifier, error) {
 	for _, d := range e.DeniedTPMs {
 		c.Denied = append(c.Denied, tpmcert.DeniedTPM(d))
 	}
-	return tpmcert.NewEKVerifier(c)
+	return forge.Must(tpmcert.NewEKVerifier(c))
 }
 
 // verify gives the EK to tpmcert.EKVerifier.Verify.
 func (k *EK) verify(ctx context.Context, e *Environment) (*Result, error) {
-	verifier, err := e.eks()
-	if err != nil {
-		return nil, &brokenVector{err}
-	}
+	verifier := e.eks()
 	if verifier == nil {
-		return nil, &brokenVector{fmt.Errorf("an environment that trusts no EKs")}
+		return nil, &brokenVector{errors.New("an environment that trusts no EKs")}
 	}
 	ek, err := tpmcert.ParseEKPresented(k.Certificates, k.PublicKey)
 	if err != nil {

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -24,6 +26,8 @@ const (
 	readmeFile = "README.md"
 )
 
+var beside = []string{EnvironmentFile, IndexFile, SchemaFile, readmeFile}
+
 // Load reads the folder of vectors at root. It fails on a folder or a class that is
 // missing or empty, on a file that does not belong there, and on a vector that has
 // an unknown member, another name than its file, or an input that is not its
@@ -33,26 +37,32 @@ func Load(root string) (*Set, error) {
 	if err := readJSON(filepath.Join(root, EnvironmentFile), &set.Environment); err != nil {
 		return nil, err
 	}
-	entries, err := os.ReadDir(root)
+	err := fs.WalkDir(os.DirFS(root), ".", func(name string, entry fs.DirEntry, err error) error {
+		class, file := path.Split(name)
+		switch isDir := err == nil && entry.IsDir(); {
+		case err != nil:
+			return fmt.Errorf("vector: %w", err)
+		case isDir && slices.Contains(append(Classes(), "."), name), !isDir && slices.Contains(beside, name):
+			return nil
+		case isDir || class == "" || path.Ext(file) != ".json":
+			return fmt.Errorf("vector: %s: does not belong there", filepath.Join(root, name))
+		}
+		v, err := loadVector(filepath.Join(root, name), path.Clean(class), strings.TrimSuffix(file, ".json"))
+		set.Vectors = append(set.Vectors, v)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	for _, entry := range entries {
-		name := entry.Name()
-		known := slices.Contains([]string{EnvironmentFile, IndexFile, SchemaFile, readmeFile}, name)
-		if entry.IsDir() {
-			known = slices.Contains(Classes(), name)
-		}
-		if !known {
-			return nil, fmt.Errorf("vector: %s: does not belong there", filepath.Join(root, name))
-		}
-	}
 	for _, class := range Classes() {
-		if err := set.loadClass(root, class); err != nil {
-			return nil, err
+		if !slices.ContainsFunc(set.Vectors, func(v *Vector) bool { return v.Class == class }) {
+			return nil, fmt.Errorf("vector: class %s: %s is empty", class, filepath.Join(root, class))
 		}
 	}
-	return set, set.checkPackages()
+	if err := set.checkPackages(); err != nil {
+		return nil, err
+	}
+	return set, nil
 }
 
 // shared are the names that two packages give a check of their own.
@@ -77,34 +87,18 @@ func (set *Set) checkPackages() error {
 	return nil
 }
 
-func (set *Set) loadClass(root, class string) error {
-	dir := filepath.Join(root, class)
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return fmt.Errorf("vector: class %s: %w", class, err)
+func loadVector(file, class, name string) (*Vector, error) {
+	v := &Vector{}
+	if err := readJSON(file, v); err != nil {
+		return nil, err
 	}
-	if len(entries) == 0 {
-		return fmt.Errorf("vector: class %s: %s is empty", class, dir)
+	if v.Name != name || v.Class != class {
+		return nil, fmt.Errorf("vector: %s: it calls itself %s/%s", file, v.Class, v.Name)
 	}
-	for _, entry := range entries {
-		file := filepath.Join(dir, entry.Name())
-		name, isJSON := strings.CutSuffix(entry.Name(), ".json")
-		if !isJSON || entry.IsDir() {
-			return fmt.Errorf("vector: %s: does not belong there", file)
-		}
-		v := &Vector{}
-		if err := readJSON(file, v); err != nil {
-			return err
-		}
-		if v.Name != name || v.Class != class {
-			return fmt.Errorf("vector: %s: it calls itself %s/%s", file, v.Class, v.Name)
-		}
-		if err := v.check(); err != nil {
-			return fmt.Errorf("vector: %s: %w", file, err)
-		}
-		set.Vectors = append(set.Vectors, v)
+	if err := v.check(); err != nil {
+		return nil, fmt.Errorf("vector: %s: %w", file, err)
 	}
-	return nil
+	return v, nil
 }
 
 // readJSON reads one JSON value, with no unknown member and nothing after it.
@@ -143,9 +137,6 @@ func (v *Vector) check() error {
 		if err := checkOperations(v.Environment.FirstUse.History, "", false); err != nil {
 			return err
 		}
-	}
-	if v.Level == LevelRegistry && len(v.Registry) == 0 {
-		return errors.New("no operations")
 	}
 	if v.Level == LevelRegistry {
 		return checkOperations(v.Registry, v.Expect, v.Retry)

@@ -14,35 +14,22 @@ import (
 	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
+	"github.com/nodeattest/nodeattest/internal/forge"
 )
 
 // answer lets an attester with the node's AK answer the challenge. It returns nil
 // if the node found nothing wrong with it and went on to certify its key.
 func (n *Node) answer(ctx context.Context) error {
-	private, err := x509.ParsePKCS8PrivateKey(n.Key)
-	if err != nil {
-		return &brokenVector{err}
-	}
-	signer, ok := private.(crypto.Signer)
+	signer, ok := forge.Must(x509.ParsePKCS8PrivateKey(n.Key)).(crypto.Signer)
 	if !ok {
-		return &brokenVector{fmt.Errorf("key of type %T", private)}
+		return &brokenVector{errors.New("a key that does not sign")}
 	}
-	key, err := tpmkey.SoftwareKey(signer)
-	if err != nil {
-		return &brokenVector{err}
-	}
+	key := forge.Must(tpmkey.SoftwareKey(signer))
 	device := &stubTPM{public: n.AKPublic}
 	// The certificate is only passed on.
-	prover, err := tpmkind.NewProver(device, tpmkind.AKSource{Handle: stubHandle}, tpmkind.ProverOptions{Certificates: [][]byte{{0x30, 0}}})
-	if err != nil {
-		return &brokenVector{err}
-	}
-	attester, err := attest.NewAttester(prover)
-	if err != nil {
-		return &brokenVector{err}
-	}
-	_, err = attester.Answer(ctx, n.Challenge, key, attest.Subject{Request: n.Request, SignerName: n.SignerName,
-		ClusterID: n.ClusterID, ExpirationSeconds: n.ExpirationSeconds})
+	prover := forge.Must(tpmkind.NewProver(device, tpmkind.AKSource{Handle: stubHandle}, tpmkind.ProverOptions{Certificates: [][]byte{{0x30, 0}}}))
+	_, err := forge.Must(attest.NewAttester(prover)).Answer(ctx, n.Challenge, key, attest.Subject{Request: n.Request,
+		SignerName: n.SignerName, ClusterID: n.ClusterID, ExpirationSeconds: n.ExpirationSeconds})
 	if device.certifies {
 		return nil
 	}

@@ -4,6 +4,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/forge"
 )
 
 // Quote is one quote, the PCR values beside it, and what both are held against.
@@ -36,50 +37,38 @@ type Quote struct {
 // PCR is one register: Bank is the number of its hash (TPM_ALG_ID: 4 SHA-1, 11
 // SHA-256, 12 SHA-384, 13 SHA-512), Index counts from 0.
 type PCR struct {
-	Bank  uint16 `json:"bank"`
-	Index int    `json:"index"`
+	Bank  tpm2.TPMAlgID `json:"bank"`
+	Index int           `json:"index"`
 	// Value is the register's digest.
 	Value []byte `json:"value,omitempty"`
 }
 
 // PCRSelection is a TPMS_PCR_SELECTION: bit i%8 of octet i/8 selects PCR i.
 type PCRSelection struct {
-	// Bank is the number of the bank's hash, Select the octets, one at least.
-	Bank   uint16 `json:"bank"`
-	Select []byte `json:"select"`
+	// Hash is the number of the bank's hash, Select the octets, one at least.
+	Hash   tpm2.TPMAlgID `json:"bank"`
+	Select []byte        `json:"select"`
 }
 
-func pcrs(in []PCR) []statement.PCR {
-	var out []statement.PCR
+func pcrs(in []PCR) (out []statement.PCR) {
 	for _, p := range in {
-		out = append(out, statement.PCR{Bank: tpm2.TPMAlgID(p.Bank), Index: p.Index, Value: p.Value})
+		out = append(out, statement.PCR(p))
 	}
 	return out
 }
 
 // verified gives the quote to statement.VerifyQuote.
 func (q *Quote) verified() (*statement.Quoted, *Result, error) {
-	e := &statement.QuoteEvidence{Attest: q.Attest, Signature: q.Signature, PCRs: pcrs(q.PCRs)}
-	var err error
-	if q.RawSignature != nil {
-		if e.RawSignature, err = q.RawSignature.scheme(); err != nil {
-			return nil, nil, &brokenVector{err}
-		}
-	}
-	o := &statement.QuoteOptions{QualifyingData: q.QualifyingData}
-	if o.AK, err = akOf(q.AKTrust, q.AKPublic, q.AKKey); err != nil {
-		return nil, nil, &brokenVector{err}
-	}
+	e := &statement.QuoteEvidence{Attest: q.Attest, Signature: q.Signature, PCRs: pcrs(q.PCRs), RawSignature: q.RawSignature.scheme()}
+	o := &statement.QuoteOptions{QualifyingData: q.QualifyingData, AK: akOf(q.AKTrust, q.AKPublic, q.AKKey)}
 	if q.Selection != nil {
 		o.Selection = []statement.PCRSelection{}
 	}
 	for _, s := range q.Selection {
-		o.Selection = append(o.Selection, statement.PCRSelection{Hash: tpm2.TPMAlgID(s.Bank), Select: s.Select})
+		o.Selection = append(o.Selection, statement.PCRSelection(s))
 	}
 	for _, name := range q.Options {
-		if err := setOption(o, name); err != nil {
-			return nil, nil, &brokenVector{err}
-		}
+		forge.Check(setOption(o, name))
 	}
 	quoted, err := statement.VerifyQuote(e, o)
 	if err != nil {
@@ -87,7 +76,7 @@ func (q *Quote) verified() (*statement.Quoted, *Result, error) {
 	}
 	found := &Result{ClockTrusted: &quoted.ClockTrusted}
 	if q.Asked != nil {
-		found.Value, err = quoted.Value(tpm2.TPMAlgID(q.Asked.Bank), q.Asked.Index)
+		found.Value, err = quoted.Value(q.Asked.Bank, q.Asked.Index)
 	}
 	return quoted, found, err
 }

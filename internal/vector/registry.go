@@ -10,6 +10,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/forge"
 )
 
 // Operation is one call of a registry, as membership.Registry has them, and what it must
@@ -128,30 +129,15 @@ func (o *Operation) compare(record *membership.Record, err error) error {
 	case record == nil:
 		return nil
 	}
-	for _, m := range []struct{ name, got, want string }{
-		{"state", string(record.State), o.Found.State},
-		{"nodeName", record.NodeName, o.Found.NodeName},
-		{"machine", string(record.Machine), o.Found.Machine},
-		{"providerID", record.ProviderID, o.Found.ProviderID},
-		{"deadline", timeText(record.Deadline), timeText(o.Found.Deadline)},
-		{"lastEnd", timeText(record.LastEnd), timeText(o.Found.LastEnd)},
-	} {
-		if m.want != "" && m.got != m.want {
-			return fmt.Errorf("%s: got %q, want %q", m.name, m.got, m.want)
-		}
-	}
-	return nil
-}
-
-func timeText(t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return t.UTC().Format(time.RFC3339)
+	return differs(RegistryFound{State: string(record.State), NodeName: record.NodeName, Machine: string(record.Machine),
+		ProviderID: record.ProviderID, Deadline: record.Deadline.UTC(), LastEnd: record.LastEnd.UTC()}, *o.Found)
 }
 
 // checkOperations refuses a list that says something else than the vector.
 func checkOperations(operations []Operation, expect string, retry bool) error {
+	if len(operations) == 0 {
+		return errors.New("no operations")
+	}
 	for n := range operations {
 		o := &operations[n]
 		switch {
@@ -186,37 +172,30 @@ type clock struct{ at time.Time }
 func (c *clock) now() time.Time  { return c.at }
 func (c *clock) set(t time.Time) { c.at = t }
 
+// memory is an empty registry in memory, with its clock.
+func memory(scope membership.Scope) (membership.Registry, *clock) {
+	c := &clock{}
+	return forge.Must(membership.NewMemoryRegistry(scope, membership.RegistryOptions{Now: c.now})), c
+}
+
 // replayMemory performs the operations on the registry in memory.
 func replayMemory(ctx context.Context, operations []Operation) error {
-	c := &clock{}
-	r, err := membership.NewMemoryRegistry(membership.Scope{}, membership.RegistryOptions{Now: c.now})
-	if err != nil {
-		return &brokenVector{err}
-	}
+	r, c := memory(membership.Scope{})
 	return Perform(ctx, r, c.set, operations)
 }
 
 // authorizer is membership.FirstUse over a registry in memory with the history.
-func (f *FirstUse) authorizer(now time.Time) (attest.Authorizer, error) {
+func (f *FirstUse) authorizer(now time.Time) attest.Authorizer {
 	scope := membership.Scope{Road: attest.RoadAK}
 	if f.EKAlgorithm != "" {
 		scope = membership.Scope{Road: attest.RoadEK, IdentityClass: f.EKAlgorithm}
 	}
-	c := &clock{}
-	r, err := membership.NewMemoryRegistry(scope, membership.RegistryOptions{Now: c.now})
-	if err != nil {
-		return nil, err
-	}
-	if err := Perform(context.Background(), r, c.set, f.History); err != nil {
-		return nil, err
-	}
+	r, c := memory(scope)
+	forge.Check(Perform(context.Background(), r, c.set, f.History))
 	c.set(now)
-	use, err := membership.NewFirstUse(membership.FirstUseConfig{Registry: r, MaxLifetime: time.Duration(f.MaxLifetimeSeconds) * time.Second, Now: c.now,
-		NodeExists: func(_ context.Context, name string) (bool, error) { return slices.Contains(f.Nodes, name), nil }})
-	if err != nil {
-		return nil, err
-	}
+	use := forge.Must(membership.NewFirstUse(membership.FirstUseConfig{Registry: r, MaxLifetime: time.Duration(f.MaxLifetimeSeconds) * time.Second, Now: c.now,
+		NodeExists: func(_ context.Context, name string) (bool, error) { return slices.Contains(f.Nodes, name), nil }}))
 	// A vector may be about a scope that an operator could not have configured: the
 	// function keeps NewVerifier from asking.
-	return attest.AuthorizerFunc(use.Authorize), nil
+	return attest.AuthorizerFunc(use.Authorize)
 }

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 
 	"github.com/nodeattest/nodeattest/attest/tpm"
@@ -24,8 +25,7 @@ import (
 // environment as the vector changes it. It returns nil if all that happens is what
 // the vector expects, else an error that says what happened.
 func (v *Vector) Replay(ctx context.Context, common *Environment) error {
-	found, err := v.run(ctx, common.With(v.Environment))
-	return v.conclude(found, err)
+	return v.conclude(v.run(ctx, common.With(v.Environment)))
 }
 
 // conclude holds what happened against the expectation.
@@ -47,6 +47,14 @@ type brokenVector struct{ err error }
 
 func (b *brokenVector) Error() string { return "it cannot be replayed: " + b.err.Error() }
 
+// each is parse of every value. An error is a failure, which makes the vector a broken one.
+func each[A, B any](in []A, parse func(A) (B, error)) (out []B) {
+	for _, a := range in {
+		out = append(out, forge.Must(parse(a)))
+	}
+	return out
+}
+
 // levels are the field of a Vector that is the input of a level, and what replays it.
 func levels() map[string]level {
 	return map[string]level{
@@ -56,8 +64,8 @@ func levels() map[string]level {
 		LevelNode:        {"Node", func(v *Vector, ctx context.Context, _ *Environment) (*Result, error) { return nil, v.Node.answer(ctx) }},
 		LevelStatement:   {"Statement", func(v *Vector, _ context.Context, _ *Environment) (*Result, error) { return v.Statement.verify() }},
 		LevelBundle:      {"Bundle", func(v *Vector, _ context.Context, _ *Environment) (*Result, error) { return nil, v.Bundle.parse() }},
-		LevelProviderID:  {"Extensions", func(v *Vector, _ context.Context, _ *Environment) (*Result, error) { return v.parseProviderID() }},
-		LevelGCEInstance: {"Value", func(v *Vector, _ context.Context, _ *Environment) (*Result, error) { return parseGCEInstance(v.Value) }},
+		LevelProviderID:  {"Extensions", (*Vector).parseProviderID},
+		LevelGCEInstance: {"Value", (*Vector).parseGCEInstance},
 		LevelQuote:       {"Quote", func(v *Vector, _ context.Context, _ *Environment) (*Result, error) { return v.Quote.verify() }},
 		LevelEK:          {"EK", func(v *Vector, ctx context.Context, e *Environment) (*Result, error) { return v.EK.verify(ctx, e) }},
 		LevelCredential:  {"Credential", func(v *Vector, _ context.Context, e *Environment) (*Result, error) { return v.Credential.open(e) }},
@@ -78,7 +86,22 @@ type level struct {
 	run   func(*Vector, context.Context, *Environment) (*Result, error)
 }
 
-func (v *Vector) run(ctx context.Context, e *Environment) (*Result, error) {
+// SetInput sets the input of the level that alone has one of that type.
+func (v *Vector) SetInput(in any) {
+	for name, l := range levels() {
+		if field := reflect.ValueOf(v).Elem().FieldByName(l.input); field.Type() == reflect.TypeOf(in) {
+			v.Level = name
+			field.Set(reflect.ValueOf(in))
+		}
+	}
+}
+
+func (v *Vector) run(ctx context.Context, e *Environment) (found *Result, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = &brokenVector{forge.Recovered(r)}
+		}
+	}()
 	l, ok := levels()[v.Level]
 	if !ok {
 		return nil, &brokenVector{fmt.Errorf("unknown level %q", v.Level)}
@@ -87,11 +110,7 @@ func (v *Vector) run(ctx context.Context, e *Environment) (*Result, error) {
 }
 
 func (v *Vector) verify(ctx context.Context, e *Environment) (*Result, error) {
-	verifier, err := e.verifier()
-	if err != nil {
-		return nil, &brokenVector{err}
-	}
-	r, err := verifier.Verify(ctx, v.Object)
+	r, err := e.verifier().Verify(ctx, v.Object)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +122,7 @@ func (v *Vector) verify(ctx context.Context, e *Environment) (*Result, error) {
 // secret has been found to follow from the verifier's own. On the road of the EK
 // certificate the secret is in a credential, which only the EK's TPM opens.
 func (v *Vector) challenge(ctx context.Context, e *Environment) (*Result, error) {
-	der, err := e.Challenge(ctx, v.Object)
+	der, err := e.verifier().Challenge(ctx, v.Object)
 	if err != nil {
 		return nil, err
 	}
@@ -111,34 +130,30 @@ func (v *Vector) challenge(ctx context.Context, e *Environment) (*Result, error)
 	if err != nil {
 		return nil, err
 	}
-	drawn, err := c.Binding.Marshal()
-	if err != nil {
-		return nil, err
-	}
-	for i := range e.RingKeys {
-		if k := &e.RingKeys[i]; c.Binding.Road == message.RoadAK && k.ID == hex.EncodeToString(c.Binding.KeyID[:]) && !bytes.Equal(c.Clear, forge.Secret(k.Secret, drawn)) {
-			return nil, errors.New("the challenge's secret does not follow from its binding")
-		}
+	if c.Binding.Road == message.RoadAK && !e.gave(c, c.Clear) {
+		return nil, errors.New("the challenge's secret does not follow from its binding")
 	}
 	if v.Result == nil || v.Result.Binding == nil {
 		return &Result{}, nil
 	}
-	want, err := message.ParseBinding(v.Result.Binding)
-	if err != nil {
-		return nil, &brokenVector{err}
-	}
-	c.Binding.Nonce = want.Nonce
+	c.Binding.Nonce = forge.Must(message.ParseBinding(v.Result.Binding)).Nonce
 	same, err := c.Binding.Marshal()
 	return &Result{Binding: same}, err
 }
 
+// gave says whether a challenge's secret follows from its binding, where it is under one
+// of the challenge keys.
+func (e *Environment) gave(c *message.Challenge, secret []byte) bool {
+	binding := forge.Must(c.Binding.Marshal())
+	return !slices.ContainsFunc(e.RingKeys, func(k RingKey) bool {
+		return k.ID == hex.EncodeToString(c.Binding.KeyID[:]) && !bytes.Equal(secret, forge.Secret(k.Secret, binding))
+	})
+}
+
 func (v *Vector) checkRequest(ctx context.Context, e *Environment) (*Result, error) {
-	policy, err := e.policy()
-	if err != nil {
-		return nil, &brokenVector{err}
-	}
 	var checked *csr.Checked
-	if v.TargetSigner == "" {
+	var err error
+	if policy := e.policy(); v.TargetSigner == "" {
 		checked, err = policy.Check(ctx, v.Object.Parsed())
 	} else if checked, err = policy.CheckUnsigned(ctx, v.Object.Parsed(), v.TargetSigner); err == nil {
 		err = checked.CheckSignature()
@@ -163,42 +178,37 @@ func (b *Bundle) parse() error {
 		if err != nil {
 			return err
 		}
-		again, err := parsed.Marshal()
-		if err == nil && !bytes.Equal(again, b.PEM) {
-			return &brokenVector{errors.New("what it encodes to is another text")}
-		}
-		return err
+		return sameAgain(b.PEM, parsed.Marshal)
 	}
 	return &brokenVector{fmt.Errorf("unknown format %q", b.Format)}
 }
 
-func (v *Vector) parseProviderID() (*Result, error) {
-	var extensions []pkix.Extension
-	for _, e := range v.Extensions {
-		id, err := oid.Parse(e.ID)
-		if err != nil {
-			return nil, &brokenVector{err}
-		}
-		name, ok := id.ASN1()
-		if !ok {
-			return nil, &brokenVector{fmt.Errorf("extension %s", e.ID)}
-		}
-		extensions = append(extensions, pkix.Extension{Id: name, Critical: e.Critical, Value: e.Value})
+// sameAgain says whether what was parsed is marshalled to the same bytes again.
+func sameAgain(want []byte, marshal func() ([]byte, error)) error {
+	again, err := marshal()
+	if err == nil && !bytes.Equal(again, want) {
+		return &brokenVector{errors.New("what it encodes to is something else")}
 	}
-	id, err := oid.ParseProviderID(extensions)
+	return err
+}
+
+func (v *Vector) parseProviderID(context.Context, *Environment) (*Result, error) {
+	id, err := oid.ParseProviderID(each(v.Extensions, func(e Extension) (pkix.Extension, error) {
+		name, ok := forge.Must(oid.Parse(e.ID)).ASN1()
+		if !ok {
+			return pkix.Extension{}, fmt.Errorf("extension %s", e.ID)
+		}
+		return pkix.Extension{Id: name, Critical: e.Critical, Value: e.Value}, nil
+	}))
 	return &Result{ProviderID: id}, err
 }
 
-func parseGCEInstance(der []byte) (*Result, error) {
-	i, err := oid.ParseGCEInstance(der)
+func (v *Vector) parseGCEInstance(context.Context, *Environment) (*Result, error) {
+	i, err := oid.ParseGCEInstance(v.Value)
 	if err != nil {
 		return nil, err
 	}
-	again, err := i.Marshal()
-	if err == nil && !bytes.Equal(again, der) {
-		return nil, &brokenVector{errors.New("what it marshals to is another value")}
-	}
-	return &Result{Machine: fmt.Sprintf("gce:%s/%d", i.ProjectID, i.InstanceID)}, err
+	return &Result{Machine: fmt.Sprintf("gce:%s/%d", i.ProjectID, i.InstanceID)}, sameAgain(v.Value, i.Marshal)
 }
 
 // judge compares an error with the expectation.
@@ -293,41 +303,25 @@ func (r *Result) compare(found *Result) error {
 	if found == nil {
 		return errors.New("no result to compare")
 	}
-	for _, m := range []struct{ name, got, want string }{
-		{"nodeName", found.NodeName, r.NodeName},
-		{"machine", found.Machine, r.Machine},
-		{"profile", found.Profile, r.Profile},
-		{"providerID", found.ProviderID, r.ProviderID},
-		{"binding", string(found.Binding), string(r.Binding)},
-		{"value", string(found.Value), string(r.Value)},
-		{"source", found.Source, r.Source},
-		{"secret", string(found.Secret), string(r.Secret)},
-	} {
-		if m.want != "" && m.got != m.want {
-			return fmt.Errorf("%s: got %q, want %q", m.name, m.got, m.want)
-		}
-	}
-	if r.Tolerances != nil && !slices.Equal(found.Tolerances, r.Tolerances) {
-		return fmt.Errorf("tolerances: got %q, want %q", found.Tolerances, r.Tolerances)
-	}
-	if err := compareFlag("clockTrusted", found.ClockTrusted, r.ClockTrusted); err != nil {
-		return err
-	}
-	return compareFlag("tpmResident", found.TPMResident, r.TPMResident)
+	return differs(*found, *r)
 }
 
-// compareFlag compares where a value is wanted.
-func compareFlag(name string, got, want *bool) error {
-	if want != nil && (got == nil || *got != *want) {
-		return fmt.Errorf("%s: want %v", name, *want)
+// differs returns an error for the first field of a struct that is wanted, as it is not
+// zero, and is another one.
+func differs(got, want any) error {
+	g, w := reflect.ValueOf(got), reflect.ValueOf(want)
+	for i := range w.NumField() {
+		if a, b := g.Field(i).Interface(), w.Field(i).Interface(); !w.Field(i).IsZero() && !reflect.DeepEqual(a, b) {
+			return fmt.Errorf("%s: got %v, want %v", w.Type().Field(i).Name, a, b)
+		}
 	}
 	return nil
 }
 
 // publicKey reads a SubjectPublicKeyInfo; nil gives nil.
-func publicKey(spki []byte) (any, error) {
+func publicKey(spki []byte) any {
 	if spki == nil {
-		return nil, nil
+		return nil
 	}
-	return x509.ParsePKIXPublicKey(spki)
+	return forge.Must(x509.ParsePKIXPublicKey(spki))
 }

@@ -8,30 +8,15 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/forge"
 )
 
 // verify gives the statement to statement.VerifyCertify.
 func (s *Statement) verify() (*Result, error) {
-	e := &statement.CertifyEvidence{Attest: s.Attest, Signature: s.Signature, Public: s.Public}
-	if s.RawSignature != nil {
-		scheme, err := s.RawSignature.scheme()
-		if err != nil {
-			return nil, &brokenVector{err}
-		}
-		e.RawSignature = scheme
-	}
-	o := &statement.CertifyOptions{QualifyingData: s.QualifyingData}
-	var err error
-	if o.AK, err = akOf(s.AKTrust, s.AKPublic, s.AKKey); err != nil {
-		return nil, &brokenVector{err}
-	}
-	if o.Key, err = publicKey(s.Key); err != nil {
-		return nil, &brokenVector{err}
-	}
+	e := &statement.CertifyEvidence{Attest: s.Attest, Signature: s.Signature, Public: s.Public, RawSignature: s.RawSignature.scheme()}
+	o := &statement.CertifyOptions{QualifyingData: s.QualifyingData, AK: akOf(s.AKTrust, s.AKPublic, s.AKKey), Key: publicKey(s.Key)}
 	for _, name := range s.Options {
-		if err := setOption(o, name); err != nil {
-			return nil, &brokenVector{err}
-		}
+		forge.Check(setOption(o, name))
 	}
 	c, err := statement.VerifyCertify(e, o)
 	if err != nil {
@@ -42,35 +27,34 @@ func (s *Statement) verify() (*Result, error) {
 
 // akOf is the AK of a vector, with the trust that it names: of a credential where it has
 // the public area alone and names none, and else of an issuer.
-func akOf(trust string, public, spki []byte) (statement.AK, error) {
-	key, err := publicKey(spki)
-	if err != nil {
-		return statement.AK{}, err
+func akOf(trust string, public, spki []byte) statement.AK {
+	key := publicKey(spki)
+	if trust == "" && key == nil && public == nil {
+		return statement.AK{}
 	}
-	switch {
-	case trust == "" && key == nil && public == nil:
-		return statement.AK{}, nil
-	case trust == string(statement.AKBySender):
-		return statement.InsecureAKFromSender(key, public), nil
-	case trust == string(statement.AKByCredential), trust == "" && key == nil:
-		return statement.AKFromCredential(public), nil
-	case trust == string(statement.AKByIssuer), trust == "":
-		return statement.AKFromIssuer(key, public), nil
+	if trust == "" {
+		trust = string(statement.AKByIssuer)
+		if key == nil {
+			trust = string(statement.AKByCredential)
+		}
 	}
-	return statement.AK{}, fmt.Errorf("akTrust %q", trust)
+	return named("akTrust", trust, map[string]statement.AK{
+		string(statement.AKBySender):     statement.InsecureAKFromSender(key, public),
+		string(statement.AKByCredential): statement.AKFromCredential(public),
+		string(statement.AKByIssuer):     statement.AKFromIssuer(key, public),
+	})
 }
 
-func (r *RawSignature) scheme() (*statement.RawScheme, error) {
-	alg, okAlg := map[string]tpm2.TPMAlgID{
-		"rsassa": tpm2.TPMAlgRSASSA, "rsapss": tpm2.TPMAlgRSAPSS, "ecdsa": tpm2.TPMAlgECDSA,
-	}[r.Scheme]
-	hash, okHash := map[string]tpm2.TPMAlgID{
-		"sha1": tpm2.TPMAlgSHA1, "sha256": tpm2.TPMAlgSHA256, "sha384": tpm2.TPMAlgSHA384, "sha512": tpm2.TPMAlgSHA512,
-	}[r.Hash]
-	if !okAlg || !okHash {
-		return nil, fmt.Errorf("raw signature %s/%s", r.Scheme, r.Hash)
+// scheme is nil where a signature is not bare.
+func (r *RawSignature) scheme() *statement.RawScheme {
+	if r == nil {
+		return nil
 	}
-	return &statement.RawScheme{Alg: alg, Hash: hash}, nil
+	return &statement.RawScheme{
+		Alg: named("scheme", r.Scheme, map[string]tpm2.TPMAlgID{"rsassa": tpm2.TPMAlgRSASSA, "rsapss": tpm2.TPMAlgRSAPSS, "ecdsa": tpm2.TPMAlgECDSA}),
+		Hash: named("hash", r.Hash, map[string]tpm2.TPMAlgID{
+			"sha1": tpm2.TPMAlgSHA1, "sha256": tpm2.TPMAlgSHA256, "sha384": tpm2.TPMAlgSHA384, "sha512": tpm2.TPMAlgSHA512}),
+	}
 }
 
 // setOption sets the boolean field of that name, which is in camel case or as in Go.

@@ -128,7 +128,7 @@ func (w *world) boots() {
 		{"secure-boot-on", "Secure Boot is on, by the bank of SHA-256.", "", on, banks{forge.BankSHA256: on}, nil},
 		{"secure-boot-on-in-two-banks", "Secure Boot is on, in both banks.", "", on, banks{forge.BankSHA256: on, forge.BankSHA384: on}, nil},
 		{"secure-boot-on-in-the-named-bank", "The bank of SHA-384 decides, and Secure Boot is on there.", "", on, banks{forge.BankSHA384: on},
-			func(b *vector.Boot) { b.Bank = uint16(forge.BankSHA384) }},
+			func(b *vector.Boot) { b.Bank = forge.BankSHA384 }},
 		{"secure-boot-off", "Secure Boot is off.", "secure-boot", off, banks{forge.BankSHA256: off}, nil},
 		{"secure-boot-on-in-a-filled-in-bank", "The firmware extends the bank of SHA-256, where Secure Boot is off; root filled in the bank of SHA-384 and quotes that alone.",
 			"pcr-not-quoted", on, banks{forge.BankSHA384: on}, nil},
@@ -147,11 +147,10 @@ func (w *world) boots() {
 		if b.edit != nil {
 			b.edit(boot)
 		}
-		v := &vector.Vector{Name: "boot-" + b.name, Class: "boot", Level: vector.LevelBoot, Description: b.what, Expect: b.expect,
-			Package: vector.PackageAttest, Boot: boot}
 		if b.expect == "" {
-			v.Class, v.Package = "accepted", ""
+			w.accept("boot-"+b.name, b.what, boot, nil, nil)
+		} else {
+			w.refuse("boot-"+b.name, b.what, b.expect, boot, nil)
 		}
-		w.add(v)
 	}
 }

@@ -4,43 +4,34 @@ import (
 	"bytes"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"errors"
 	"slices"
 	"time"
 
-	"golang.org/x/crypto/cryptobyte"
-	cryptobyteasn1 "golang.org/x/crypto/cryptobyte/asn1"
-
+	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/forge"
 	"github.com/nodeattest/nodeattest/internal/vector"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
-// chainAttack is one change to the AK's certificates. It becomes two vectors: in an
-// answer, and, with -in-hello behind its name, in a hello.
-type chainAttack struct {
-	name, what, expect string
-	chain              [][]byte
-	env                *vector.Environment
-}
-
-func (w *world) certificates() {
-	for _, a := range slices.Concat(w.chainAttacks(), w.leafAttacks(), w.chainCosts()) {
-		answer := forge.TakeApart(w.good)
-		answer.Evidence.Certificates = a.chain
-		w.add(&vector.Vector{Name: a.name, Class: "certificate", Level: vector.LevelVerify, Description: a.what, Expect: a.expect,
-			Package: vector.PackageAttest, Object: answer.Together(), Environment: a.env})
-		hello := forge.TakeApart(w.goodHello)
-		hello.Evidence.Certificates = a.chain
-		w.add(&vector.Vector{Name: a.name + "-in-hello", Class: "certificate", Level: vector.LevelChallenge, Description: a.what, Expect: a.expect,
-			Package: vector.PackageAttest, Object: hello.Together(), Environment: a.env})
+// refuseChain has the AK's certificates be these, in an answer and in a hello.
+func (w *world) refuseChain(name, what, expect string, env *vector.Environment, chain ...[]byte) {
+	for suffix, good := range map[string]*csr.Request{"": w.good, "-in-hello": w.goodHello} {
+		p := forge.TakeApart(good)
+		p.Evidence.Certificates = chain
+		w.refuse(name+suffix, what, expect, p, env)
 	}
 }
 
+func (w *world) certificates() {
+	w.chainAttacks()
+	w.leafAttacks()
+	w.chainCosts()
+}
+
 // chainAttacks change which certificates are sent, all of them good ones.
-func (w *world) chainAttacks() []chainAttack {
-	ca, good := w.tpm.CA(), w.tpm.AKCertificate(tpmsim.RSA2048).Raw
+func (w *world) chainAttacks() {
+	ca, good := w.CA, w.tpm.AKCertificate(tpmsim.RSA2048).Raw
 	middle := ca.AKIntermediate().Raw
 	key := w.tpm.AKPublic(tpmsim.RSA2048)
 	foreign := forge.Must(w.Stranger.IssueAK(key, &tpmsim.AKCertificateOptions{OtherName: forge.MachineName("machine-1")}))
@@ -48,31 +39,36 @@ func (w *world) chainAttacks() []chainAttack {
 	late := forge.Must(old.IssueAK(key, &tpmsim.AKCertificateOptions{OtherName: forge.MachineName("machine-1"), NotBefore: w.Now.AddDate(0, -1, 0), NotAfter: w.Now.AddDate(1, 0, 0)}))
 	broken := bytes.Clone(good)
 	broken[len(broken)-1] ^= 1
-	return []chainAttack{
-		{"certificate-missing", "No certificate is sent.", "certificate-missing", nil, nil},
-		{"certificate-not-a-certificate", "The AK certificate is an empty SEQUENCE.", "certificate-encoding", [][]byte{{0x30, 0}, middle}, nil},
-		{"certificate-signature-changed", "The last byte of the AK certificate's signature was changed.", "certificate-chain", [][]byte{broken, middle}, nil},
-		{"certificate-of-another-ak", "The AK certificate is that of another AK of the same machine.", "ak-mismatch", w.AKP256.Chain, nil},
-		{"certificate-of-another-machines-ak", "The AK certificate is that of another machine's AK.", "ak-mismatch", w.AKOther.Chain, nil},
-		{"ek-certificate-of-the-tpm", "The certificate is that of the TPM's EK.", "ak-mismatch",
-			[][]byte{w.tpm.EKCertificate(tpmsim.RSA2048).Raw, ca.EKIntermediate().Raw}, nil},
-		{"certificate-of-the-issuer", "The leaf is left out, and the issuer's own certificate comes first.", "ak-mismatch", [][]byte{middle}, nil},
-		{"unknown-root", "The AK certificate is for the right key and machine, by a CA that nobody trusts.", "certificate-chain",
-			[][]byte{foreign.Raw, w.Stranger.AKIntermediate().Raw}, nil},
-		{"unknown-root-sent-along", "The certificates of a CA that nobody trusts are sent with its root.", "certificate-order",
-			[][]byte{foreign.Raw, w.Stranger.AKIntermediate().Raw, w.Stranger.Root().Raw}, nil},
-		{"intermediate-missing", "The certificate between leaf and root is left out.", "certificate-chain", [][]byte{good}, nil},
-		{"intermediate-of-another-ca", "The certificate behind the leaf did not issue it.", "certificate-order", [][]byte{good, ca.EKIntermediate().Raw}, nil},
-		{"intermediate-twice", "The intermediate is sent twice.", "certificate-order", [][]byte{good, middle, middle}, nil},
-		{"certificate-too-many", "A certificate that the chain does not need is sent behind it.", "certificate-order", [][]byte{good, middle, ca.EKIntermediate().Raw}, nil},
-		{"root-sent-along", "The root is sent behind the chain.", "certificate-order", [][]byte{good, middle, ca.Root().Raw}, nil},
-		{"intermediate-expired", "The AK certificate is valid, the certificates above it have expired.", "certificate-expired",
-			[][]byte{late.Raw, old.AKIntermediate().Raw}, &vector.Environment{Issuers: []vector.Issuer{{Roots: [][]byte{old.Root().Raw}, Profile: profileTCG()}}}},
-	}
+	w.refuseChain("certificate-missing", "No certificate is sent.", "certificate-missing", nil)
+	w.refuseChain("certificate-not-a-certificate", "The AK certificate is an empty SEQUENCE.", "certificate-encoding", nil,
+		[]byte{0x30, 0}, middle)
+	w.refuseChain("certificate-signature-changed", "The last byte of the AK certificate's signature was changed.", "certificate-chain", nil,
+		broken, middle)
+	w.refuseChain("certificate-of-another-ak", "The AK certificate is that of another AK of the same machine.", "ak-mismatch", nil,
+		w.AKP256.Chain...)
+	w.refuseChain("certificate-of-another-machines-ak", "The AK certificate is that of another machine's AK.", "ak-mismatch", nil,
+		w.AKOther.Chain...)
+	w.refuseChain("ek-certificate-of-the-tpm", "The certificate is that of the TPM's EK.", "ak-mismatch", nil,
+		w.tpm.EKCertificate(tpmsim.RSA2048).Raw, ca.EKIntermediate().Raw)
+	w.refuseChain("certificate-of-the-issuer", "The leaf is left out, and the issuer's own certificate comes first.", "ak-mismatch", nil,
+		middle)
+	w.refuseChain("unknown-root", "The AK certificate is for the right key and machine, by a CA that nobody trusts.", "certificate-chain", nil,
+		foreign.Raw, w.Stranger.AKIntermediate().Raw)
+	w.refuseChain("unknown-root-sent-along", "The certificates of a CA that nobody trusts are sent with its root.", "certificate-order", nil,
+		foreign.Raw, w.Stranger.AKIntermediate().Raw, w.Stranger.Root().Raw)
+	w.refuseChain("intermediate-missing", "The certificate between leaf and root is left out.", "certificate-chain", nil, good)
+	w.refuseChain("intermediate-of-another-ca", "The certificate behind the leaf did not issue it.", "certificate-order", nil,
+		good, ca.EKIntermediate().Raw)
+	w.refuseChain("intermediate-twice", "The intermediate is sent twice.", "certificate-order", nil, good, middle, middle)
+	w.refuseChain("certificate-too-many", "A certificate that the chain does not need is sent behind it.", "certificate-order", nil,
+		good, middle, ca.EKIntermediate().Raw)
+	w.refuseChain("root-sent-along", "The root is sent behind the chain.", "certificate-order", nil, good, middle, ca.Root().Raw)
+	w.refuseChain("intermediate-expired", "The AK certificate is valid, the certificates above it have expired.", "certificate-expired",
+		trusting(old.Root().Raw), late.Raw, old.AKIntermediate().Raw)
 }
 
 // leafAttacks have the right CA certify the right AK in a wrong way.
-func (w *world) leafAttacks() []chainAttack {
+func (w *world) leafAttacks() {
 	sign, encipher := x509.KeyUsageDigitalSignature, x509.KeyUsageKeyEncipherment
 	google := w.issuersWith(func(p *vector.Profile) {
 		*p = vector.Profile{Name: "Google Compute Engine AK", KeyUsage: []string{"digitalSignature"}, NoExtKeyUsage: true,
@@ -80,20 +76,18 @@ func (w *world) leafAttacks() []chainAttack {
 			Extensions:  []string{oid.KubernetesNodeProviderIdentifier.String()}, Identity: []string{"gce"}}
 	})
 	microsoft := w.issuersWith(func(p *vector.Profile) { p.Name, p.RequireDirectoryName = "Microsoft AIK", true })
-	var out []chainAttack
 	add := func(name, what, expect string, o tpmsim.AKCertificateOptions, issuers []vector.Issuer) {
 		if o.Style == 0 && !o.NoSAN {
 			o.OtherName = forge.MachineName("machine-1")
 		}
-		leaf := forge.Must(w.tpm.CertifyAK(w.tpm.AKPublic(tpmsim.RSA2048), &o))
-		a := chainAttack{name, what, expect, [][]byte{leaf.Raw, w.tpm.CA().AKIntermediate().Raw}, nil}
+		var env *vector.Environment
 		if issuers != nil {
-			a.env = &vector.Environment{Issuers: issuers}
+			env = &vector.Environment{Issuers: issuers}
 		}
-		out = append(out, a)
+		w.refuseChain(name, what, expect, env, forge.Must(w.tpm.CertifyAK(w.tpm.AKPublic(tpmsim.RSA2048), &o)).Raw, w.CA.AKIntermediate().Raw)
 	}
 	for _, a := range w.AKCertificates() {
-		add(a.Name, a.What, a.Expect, a.Options, nil)
+		add(a.Name, a.What, a.Expect, a.Change, nil)
 	}
 	add("instance-extension-missing", "The issuer's profile asks for Google's instance extension, and the AK certificate has none.", "certificate-extension",
 		tpmsim.AKCertificateOptions{}, google)
@@ -109,41 +103,22 @@ func (w *world) leafAttacks() []chainAttack {
 		tpmsim.AKCertificateOptions{Edit: func(c *x509.Certificate) {
 			withSAN(c, otherName("machine-1"), []byte{0xa5, 0x04, 0xa1, 0x02, 0x0c, 0x00})
 		}}, nil)
-	return append(out, w.ekForms()...)
-}
-
-// ekForms have the issuer of EK certificates certify the AK's key as an EK.
-func (w *world) ekForms() []chainAttack {
-	ca, sign := w.tpm.CA(), x509.KeyUsageDigitalSignature
-	chain := func(o *tpmsim.EKCertificateOptions) [][]byte {
-		return [][]byte{forge.Must(ca.IssueEK(w.tpm.AKPublic(tpmsim.RSA2048), o)).Raw, ca.EKIntermediate().Raw}
+	// The issuer of EK certificates certifies the AK's key as an EK.
+	ek := func(name, what, expect string, o *tpmsim.EKCertificateOptions) {
+		w.refuseChain(name, what, expect, nil, forge.Must(w.CA.IssueEK(w.tpm.AKPublic(tpmsim.RSA2048), o)).Raw, w.CA.EKIntermediate().Raw)
 	}
-	return []chainAttack{
-		{"ek-certificate-as-ak-certificate", "The AK's key has an EK certificate, below the same root.", "certificate-key-usage", chain(nil), nil},
-		{"ek-certificate-with-an-aks-key-usage", "The AK's key has an EK certificate with the key usage of an AK's.", "certificate-ext-key-usage",
-			chain(&tpmsim.EKCertificateOptions{KeyUsage: &sign}), nil},
-	}
+	ek("ek-certificate-as-ak-certificate", "The AK's key has an EK certificate, below the same root.", "certificate-key-usage", nil)
+	ek("ek-certificate-with-an-aks-key-usage", "The AK's key has an EK certificate with the key usage of an AK's.", "certificate-ext-key-usage",
+		&tpmsim.EKCertificateOptions{KeyUsage: &sign})
 }
 
 // otherName is an otherName of a subjectAltName, with tag and length.
 func otherName(machine string) []byte {
-	var b cryptobyte.Builder
-	b.AddASN1(cryptobyteasn1.Tag(0).Constructed().ContextSpecific(), func(b *cryptobyte.Builder) {
-		oid.Add(b, forge.MachineType)
-		b.AddASN1(cryptobyteasn1.Tag(0).Constructed().ContextSpecific(), func(b *cryptobyte.Builder) { b.AddBytes(forge.MachineName(machine).Value) })
-	})
-	return forge.Must(b.Bytes())
+	return forge.TLV(0xa0, forge.TLV(6, []byte(forge.MachineType)), forge.TLV(0xa0, forge.MachineName(machine).Value))
 }
 
 // withSAN replaces the critical subjectAltName of a template.
 func withSAN(c *x509.Certificate, names ...[]byte) {
-	var b cryptobyte.Builder
-	b.AddASN1(cryptobyteasn1.SEQUENCE, func(b *cryptobyte.Builder) { b.AddBytes(bytes.Join(names, nil)) })
-	for i := range c.ExtraExtensions {
-		if oid.SubjectAltName.Equal(c.ExtraExtensions[i].Id) {
-			c.ExtraExtensions[i].Value = forge.Must(b.Bytes())
-			return
-		}
-	}
-	forge.Check(errors.New("no subjectAltName to replace"))
+	i := slices.IndexFunc(c.ExtraExtensions, func(e pkix.Extension) bool { return oid.SubjectAltName.Equal(e.Id) })
+	c.ExtraExtensions[i].Value = forge.TLV(0x30, names...)
 }

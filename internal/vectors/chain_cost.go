@@ -15,16 +15,10 @@ import (
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
-// costlyChain is a chain that a stranger made up, below the name of a trusted root: no
-// signature in it need be checked to refuse it.
-type costlyChain struct {
-	name, what, expect string
-	chain              [][]byte
-}
-
-// strangersChains are such chains for a leaf on that key. The leaf is an AK's or EK's by
-// its extended key usage and key usage.
-func (v *ekVendor) strangersChains(root *x509.Certificate, key crypto.PublicKey, edit func(*x509.Certificate)) []costlyChain {
+// strangersChains are chains for a leaf on that key that a stranger made up, below the
+// name of a trusted root: no signature in them need be checked to refuse them. The leaf is
+// an AK's or EK's by its extended key usage and key usage.
+func (v *ekVendor) strangersChains(root *x509.Certificate, key crypto.PublicKey, edit func(*x509.Certificate)) []row[[][]byte] {
 	const giant = 60000                                                                    // bits
 	root = &x509.Certificate{RawSubject: root.RawSubject, SubjectKeyId: root.SubjectKeyId} // whose key the stranger has not
 	leaf := func(more func(*x509.Certificate)) []byte {
@@ -52,7 +46,7 @@ func (v *ekVendor) strangersChains(root *x509.Certificate, key crypto.PublicKey,
 			func(c *x509.Certificate) { c.SerialNumber = big.NewInt(int64(n + 1)) }).cert.Raw)
 	}
 	with := func(leaf []byte, above [][]byte) [][]byte { return append([][]byte{leaf}, above...) }
-	return []costlyChain{
+	return []row[[][]byte]{
 		{"chain-of-rsa-8192", "Seven CAs have RSA keys of 8192 bits.", "key-strength", with(good, above(7, 8192, false))},
 		{"chain-of-oaep-keys", "Three CAs have RSA keys of 60000 bits, encoded as id-RSAES-OAEP.", "key-strength", with(oldSHA1(good), above(3, giant, true))},
 		{"chain-of-oaep-keys-below-sha1", "Seven CAs have RSA keys of 8192 bits, encoded as id-RSAES-OAEP, and the leaf is signed over SHA-1.", "key-strength",
@@ -85,20 +79,22 @@ func giantKey(name string, bits int, oaep bool) []byte {
 
 // chainCosts are chains that would cost a lot, in hellos and answers on the road of the
 // AK certificate.
-func (w *world) chainCosts() []chainAttack {
+func (w *world) chainCosts() {
 	v := w.newEKVendor()
-	var out []chainAttack
-	for _, c := range v.strangersChains(w.tpm.CA().Root(), w.tpm.AKPublic(tpmsim.RSA2048), asAK) {
+	for _, c := range v.strangersChains(w.CA.Root(), w.tpm.AKPublic(tpmsim.RSA2048), asAK) {
 		if c.name == "expired-below-giant-keys" { // here the leaf's own validity comes first
 			c.expect = "certificate-expired"
 		}
-		out = append(out, chainAttack{c.name, c.what, c.expect, c.chain, nil})
+		w.refuseChain(c.name, c.what, c.expect, nil, c.in...)
 	}
-	limited := v.newCA(v.root, "CA for EKs", v.intermediate.key, func(c *x509.Certificate) { c.UnknownExtKeyUsage = []asn1.ObjectIdentifier{idEK} })
-	leaf := v.issue(limited, w.tpm.AKPublic(tpmsim.RSA2048), asAK).Raw
-	env := &vector.Environment{Issuers: []vector.Issuer{{Roots: [][]byte{v.root.cert.Raw}, Profile: profileTCG()}}}
-	return append(out, chainAttack{"intermediate-for-eks-alone", "The CA's own extended key usage limits it to EK certificates.", "certificate-ext-key-usage",
-		[][]byte{leaf, limited.cert.Raw}, env})
+	limited := v.newCA(v.root, "CA for EKs", v.intermediate.key, limitedTo(idEK))
+	w.refuseChain("intermediate-for-eks-alone", "The CA's own extended key usage limits it to EK certificates.", "certificate-ext-key-usage",
+		trusting(v.root.cert.Raw), v.issue(limited, w.tpm.AKPublic(tpmsim.RSA2048), asAK).Raw, limited.cert.Raw)
+}
+
+// limitedTo is the template of a CA whose own extended key usage is these.
+func limitedTo(usages ...asn1.ObjectIdentifier) func(*x509.Certificate) {
+	return func(c *x509.Certificate) { c.UnknownExtKeyUsage = usages }
 }
 
 // asAK turns the template of an EK certificate into an AK's.
@@ -111,25 +107,23 @@ func (r *roadEK) costs() {
 	v := r.newEKVendor()
 	env := r.environment(r.p256)
 	for _, c := range v.strangersChains(r.vendor.Root(), r.p256.Public, func(*x509.Certificate) {}) {
-		r.both("certificate", "ek-"+c.name, c.what, c.expect, r.p256, forge.Sources{Chain: c.chain}, env)
+		r.both("ek-"+c.name, c.what, c.expect, r.p256, forge.Sources{Chain: c.in}, env)
 	}
 }
 
 // usagesOfCAs are CAs whose own extended key usage does not allow EK certificates.
 func (v *ekVendor) usagesOfCAs() {
-	for _, a := range []struct {
-		name, what string
-		edit       func(*x509.Certificate)
-	}{
-		{"intermediate-for-web-servers", "The CA's own extended key usage limits it to TLS servers.",
-			func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }},
-		{"intermediate-for-aks-alone", "The CA's own extended key usage limits it to AK certificates.",
-			func(c *x509.Certificate) { c.UnknownExtKeyUsage = []asn1.ObjectIdentifier{idAIK} }},
-	} {
-		ca := v.newCA(v.root, a.name, v.intermediate.key, a.edit)
-		v.refuse(a.name, a.what, "certificate-ext-key-usage", &vector.EK{Certificates: [][]byte{v.issue(ca, v.p256, nil).Raw, ca.cert.Raw}}, v.environment())
+	below := func(name string, edit func(*x509.Certificate)) *vector.EK {
+		ca := v.newCA(v.root, name, v.intermediate.key, edit)
+		return &vector.EK{Certificates: [][]byte{v.issue(ca, v.p256, nil).Raw, ca.cert.Raw}}
 	}
-	ca := v.newCA(v.root, "CA for EKs", v.intermediate.key, func(c *x509.Certificate) { c.UnknownExtKeyUsage = []asn1.ObjectIdentifier{idAIK, idEK} })
-	v.accept("intermediate-for-eks", "The CA's own extended key usage lists that of EK certificates.",
-		&vector.EK{Certificates: [][]byte{v.issue(ca, v.p256, nil).Raw, ca.cert.Raw}}, v.environment(), trusted(v.p256))
+	for _, a := range []row[func(*x509.Certificate)]{
+		{"intermediate-for-web-servers", "The CA's own extended key usage limits it to TLS servers.", "certificate-ext-key-usage",
+			func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }},
+		{"intermediate-for-aks-alone", "The CA's own extended key usage limits it to AK certificates.", "certificate-ext-key-usage", limitedTo(idAIK)},
+	} {
+		v.refuse(a.name, a.what, a.expect, below(a.name, a.in), v.environment())
+	}
+	v.accept("intermediate-for-eks", "The CA's own extended key usage lists that of EK certificates.", below("CA for EKs", limitedTo(idAIK, idEK)),
+		v.environment(), trusted(v.p256))
 }

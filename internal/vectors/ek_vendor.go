@@ -5,8 +5,6 @@ import (
 	"crypto"
 	"crypto/elliptic"
 	"crypto/rsa"
-	"crypto/sha1"
-	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/asn1"
@@ -123,12 +121,9 @@ func signedAnew(der []byte, by *rsa.PrivateKey, overSHA1 bool, change func(tbs [
 	if overSHA1 {
 		tbs, algorithm, hash = bytes.ReplaceAll(tbs, withSHA256, withSHA1), withSHA1, crypto.SHA1
 	}
-	sum256, sum1 := sha256.Sum256(tbs), sha1.Sum(tbs)
-	digest := sum256[:]
-	if overSHA1 {
-		digest = sum1[:]
-	}
-	signature := forge.Must(rsa.SignPKCS1v15(nil, by, hash, digest))
+	h := hash.New()
+	h.Write(tbs)
+	signature := forge.Must(rsa.SignPKCS1v15(nil, by, hash, h.Sum(nil)))
 	return forge.TLV(0x30, tbs, algorithm, forge.TLV(3, []byte{0}, signature))
 }
 
@@ -168,12 +163,11 @@ func (v *ekVendor) chain(leaf []byte) *vector.EK {
 }
 
 func (v *ekVendor) refuse(name, what, expect string, ek *vector.EK, e *vector.Environment) {
-	v.add(&vector.Vector{Name: "ek-alone-" + name, Class: "certificate", Level: vector.LevelEK, Description: what, Expect: expect,
-		Package: vector.PackageAttest, Retry: expect == "certificate-revocation-unknown", EK: ek, Environment: e})
+	v.world.refuse("ek-alone-"+name, what, expect, ek, e).Retry = expect == "certificate-revocation-unknown"
 }
 
 func (v *ekVendor) accept(name, what string, ek *vector.EK, e *vector.Environment, result *vector.Result) {
-	v.add(&vector.Vector{Name: "ek-alone-" + name, Class: "accepted", Level: vector.LevelEK, Description: what, EK: ek, Environment: e, Result: result})
+	v.world.accept("ek-alone-"+name, what, ek, e, result)
 }
 
 // identityOf is the machine identity of an EK.

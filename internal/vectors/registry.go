@@ -8,7 +8,8 @@ import (
 	"github.com/nodeattest/nodeattest/internal/vector"
 )
 
-// calls is a list of calls of a registry in the making.
+// calls is a list of calls of a registry, and the clock after them. Each step makes a new
+// list: one beginning can go on in many ways.
 type calls struct {
 	now time.Time
 	ops []vector.Operation
@@ -16,233 +17,242 @@ type calls struct {
 
 // The pair of the good node, and another one.
 const (
+	node1    = forge.NodeName
+	node2    = forge.OtherNode
 	machineA = "test:machine-a"
 	machineB = "test:machine-b"
 	uidOf1   = "uid-of-node-1"
 	uidOf2   = "uid-of-node-2"
+	uidLater = "uid-after-the-move"
 	idOf1    = "test://node-1"
-	idOf2    = "test://node-2"
 )
 
-func (w *world) calls() *calls { return &calls{now: w.Now} }
+type (
+	operation = vector.Operation
+	found     = vector.RegistryFound
+)
+
+func (w *world) calls() calls { return calls{now: w.Now} }
 
 // later advances the clock.
-func (c *calls) later(d time.Duration) *calls {
-	c.now = c.now.Add(d)
-	return c
-}
+func (c calls) later(d time.Duration) calls { return calls{c.now.Add(d), c.ops} }
 
-func (c *calls) add(o vector.Operation) *calls {
+func (c calls) add(o operation) calls {
 	o.Now = c.now
-	c.ops = append(c.ops, o)
+	return calls{c.now, append(slices.Clone(c.ops), o)}
+}
+
+// with changes the last call.
+func (c calls) with(how func(*operation)) calls {
+	c.ops = slices.Clone(c.ops)
+	how(&c.ops[len(c.ops)-1])
 	return c
 }
 
-// claim is what a pair asks for, for a minute.
-func (c *calls) claim(node, machine string) vector.Operation {
-	o := vector.Operation{Op: "reserve", NodeName: node, Machine: machine, MachineUID: uidOf1, ProviderID: idOf1, Deadline: c.now.Add(time.Minute)}
-	if node == forge.OtherNode {
-		o.MachineUID, o.ProviderID = uidOf2, idOf2
-	}
-	return o
+// finds has the last call return that record, which the caller does not keep.
+func (c calls) finds(f found) calls {
+	return c.with(func(o *operation) { o.Keep, o.Found = "", &f })
 }
 
-// reserve makes a reservation that succeeds, and keeps the record under the machine's
-// name.
-func (c *calls) reserve(node, machine string) *calls {
-	o := c.claim(node, machine)
-	o.Keep, o.Found = machine, &vector.RegistryFound{State: "reserved", NodeName: node, Machine: machine, Deadline: o.Deadline}
+// refused has the check refuse the last call.
+func (c calls) refused(expect string) calls {
+	return c.with(func(o *operation) {
+		o.Keep, o.Found, o.Expect, o.Retry = "", nil, expect, expect == "registry-reserved" || expect == "registry-conflict"
+	})
+}
+
+// reserve makes a reservation for a minute, and keeps the record under the machine's name.
+func (c calls) reserve(node, machine string) calls {
+	o := operation{Op: "reserve", NodeName: node, Machine: machine, MachineUID: uidOf1, ProviderID: idOf1, Deadline: c.now.Add(time.Minute),
+		Keep: machine, Found: &found{State: "reserved", NodeName: node, Machine: machine, Deadline: c.now.Add(time.Minute)}}
+	if node == node2 {
+		o.MachineUID, o.ProviderID = uidOf2, "test://node-2"
+	}
 	return c.add(o)
 }
 
 // bind makes it final.
-func (c *calls) bind(machine string) *calls {
-	return c.add(vector.Operation{Op: "bind", Seen: machine, Keep: machine, Found: &vector.RegistryFound{State: "bound", Machine: machine}})
+func (c calls) bind(machine string) calls {
+	return c.add(operation{Op: "bind", Seen: machine, Keep: machine, Found: &found{State: "bound", Machine: machine}})
 }
 
 // raise records that certificates may live for that long.
-func (c *calls) raise(machine string, d time.Duration) *calls {
+func (c calls) raise(machine string, d time.Duration) calls {
 	end := c.now.Add(d)
-	return c.add(vector.Operation{Op: "raise", Seen: machine, Keep: machine, LastEnd: end, Found: &vector.RegistryFound{State: "bound", LastEnd: end}})
+	return c.add(operation{Op: "raise", Seen: machine, Keep: machine, LastEnd: end, Found: &found{State: "bound", LastEnd: end}})
 }
 
-func (c *calls) release(node, uid string) *calls {
-	return c.add(vector.Operation{Op: "release", NodeName: node, MachineUID: uid})
+func (c calls) release(node, uid string) calls {
+	return c.add(operation{Op: "release", NodeName: node, MachineUID: uid})
 }
 
-// lookup finds a record in that state, or none.
-func (c *calls) lookup(node, state string) *calls {
-	o := vector.Operation{Op: "lookup", NodeName: node}
-	if state != "" {
-		o.Found = &vector.RegistryFound{State: state, NodeName: node}
-	}
-	return c.add(o)
+// rebind gives a record another machine.
+func (c calls) rebind(from, to string) calls {
+	return c.add(operation{Op: "rebind", Seen: from, Machine: to, Found: &found{State: "bound", Machine: to}})
 }
 
-func (c *calls) lookupMachine(machine, node string) *calls {
-	o := vector.Operation{Op: "lookupMachine", Machine: machine}
-	if node != "" {
-		o.Found = &vector.RegistryFound{State: "bound", NodeName: node}
+// adopt gives a record another Machine UID.
+func (c calls) adopt(machine, uid string) calls {
+	return c.add(operation{Op: "adopt", Seen: machine, MachineUID: uid})
+}
+
+// lookup finds a record in that state, or none. So do the next two, of a bound record.
+func (c calls) lookup(node, state string) calls {
+	return c.look(operation{Op: "lookup", NodeName: node}, state, node)
+}
+
+func (c calls) lookupMachine(machine, node string) calls {
+	return c.look(operation{Op: "lookupMachine", Machine: machine}, "bound", node)
+}
+
+func (c calls) lookupUID(uid, node string) calls {
+	return c.look(operation{Op: "lookupMachineUID", MachineUID: uid}, "bound", node)
+}
+
+func (c calls) look(o operation, state, node string) calls {
+	if state != "" && node != "" {
+		o.Found = &found{State: state, NodeName: node}
 	}
 	return c.add(o)
 }
 
 // bound is a pair that has joined, with a certificate of an hour.
-func (c *calls) bound(node, machine string) *calls {
+func (c calls) bound(node, machine string) calls {
 	return c.reserve(node, machine).bind(machine).raise(machine, time.Hour)
 }
 
-// refused ends the list with a call that the check refuses.
-func (c *calls) refused(o vector.Operation, expect string, retry bool) *calls {
-	o.Expect, o.Retry = expect, retry
-	return c.add(o)
+// uid has the last call be of the Machine with that UID.
+func uid(s string) func(*operation) { return func(o *operation) { o.MachineUID = s } }
+
+// id has the last call be of that provider ID.
+func id(s string) func(*operation) { return func(o *operation) { o.ProviderID = s } }
+
+// registryCase is one list of calls.
+type registryCase struct {
+	name, what string
+	calls      calls
 }
 
 // registry are calls of a registry that must not do what they ask for, and those that
 // must.
 func (w *world) registry() {
-	for _, a := range slices.Concat(w.registryTaken(), w.registryTimes(), w.registryChanged(), w.registryUIDs()) {
+	for _, a := range slices.Concat(w.registryTaken(), w.registryTimes(), w.registryChanged()) {
 		last := a.calls.ops[len(a.calls.ops)-1]
-		w.add(&vector.Vector{Name: "registry-" + a.name, Class: "binding", Level: vector.LevelRegistry, Description: a.what,
-			Expect: last.Expect, Package: "attest", Retry: last.Retry, Registry: a.calls.ops})
+		w.refuse("registry-"+a.name, a.what, last.Expect, a.calls.ops, nil).Retry = last.Retry
 	}
-	for _, a := range slices.Concat(w.registryAccepted(), w.registryLives(), w.registryAdopted()) {
-		w.add(&vector.Vector{Name: "registry-" + a.name, Class: "accepted", Level: vector.LevelRegistry, Description: a.what, Registry: a.calls.ops})
+	for _, a := range w.registryAccepted() {
+		w.accept("registry-"+a.name, a.what, a.calls.ops, nil, nil)
 	}
-}
-
-// registryCase is one list of calls.
-type registryCase struct {
-	name, what string
-	calls      *calls
 }
 
 // registryTaken are claims to what belongs to somebody else.
 func (w *world) registryTaken() []registryCase {
-	bound, reserved := w.calls().bound(forge.NodeName, machineA), w.calls().reserve(forge.NodeName, machineA)
-	again := func(from *calls, node, machine, expect string, retry bool, change func(*vector.Operation)) *calls {
-		c := &calls{now: from.now, ops: slices.Clone(from.ops)}
-		o := c.claim(node, machine)
-		if change != nil {
-			change(&o)
-		}
-		return c.refused(o, expect, retry)
-	}
-	otherUID := func(o *vector.Operation) { o.MachineUID = "uid-of-a-later-machine" }
-	otherID := func(o *vector.Operation) { o.ProviderID = "test://elsewhere" }
+	reserved, bound := w.calls().reserve(node1, machineA), w.calls().bound(node1, machineA)
 	return []registryCase{
-		{"second-machine-for-a-name", "Another machine claims a name that is bound.", again(bound, forge.NodeName, machineB, "registry-name", false, nil)},
-		{"second-name-for-a-machine", "A machine that is bound claims a second name.", again(bound, forge.OtherNode, machineA, "registry-machine", false, nil)},
-		{"takeover-of-a-name", "Another machine claims a name that is reserved, before the deadline.", again(reserved, forge.NodeName, machineB, "registry-reserved", true, nil)},
+		{"second-machine-for-a-name", "Another machine claims a name that is bound.", bound.reserve(node1, machineB).refused("registry-name")},
+		{"second-name-for-a-machine", "A machine that is bound claims a second name.", bound.reserve(node2, machineA).refused("registry-machine")},
+		{"takeover-of-a-name", "Another machine claims a name that is reserved, before the deadline.",
+			reserved.reserve(node1, machineB).refused("registry-reserved")},
 		{"takeover-of-a-machine", "A machine that is reserved for one name claims another, before the deadline.",
-			again(reserved, forge.OtherNode, machineA, "registry-reserved", true, nil)},
-		{"other-machine-uid", "The pair comes back with the UID of another Machine object.", again(bound, forge.NodeName, machineA, "registry-machine-uid", false, otherUID)},
-		{"other-machine-uid-while-reserved", "The pair reserves again with the UID of another Machine object.", again(reserved, forge.NodeName, machineA, "registry-machine-uid", false, otherUID)},
-		{"no-machine-uid", "The pair comes back without a Machine's UID.", again(bound, forge.NodeName, machineA, "registry-machine-uid", false, func(o *vector.Operation) { o.MachineUID = "" })},
-		{"other-provider-id", "The pair comes back with another provider ID.", again(bound, forge.NodeName, machineA, "registry-provider-id", false, otherID)},
-		{"provider-id-gone", "The pair comes back without its provider ID.", again(bound, forge.NodeName, machineA, "registry-provider-id", false, func(o *vector.Operation) { o.ProviderID = "" })},
+			reserved.reserve(node2, machineA).refused("registry-reserved")},
+		{"other-machine-uid", "The pair comes back with the UID of another Machine object.",
+			bound.reserve(node1, machineA).with(uid("uid-of-a-later-machine")).refused("registry-machine-uid")},
+		{"other-machine-uid-while-reserved", "The pair reserves again with the UID of another Machine object.",
+			reserved.reserve(node1, machineA).with(uid("uid-of-a-later-machine")).refused("registry-machine-uid")},
+		{"no-machine-uid", "The pair comes back without a Machine's UID.", bound.reserve(node1, machineA).with(uid("")).refused("registry-machine-uid")},
+		{"other-provider-id", "The pair comes back with another provider ID.",
+			bound.reserve(node1, machineA).with(id("test://elsewhere")).refused("registry-provider-id")},
+		{"provider-id-gone", "The pair comes back without its provider ID.", bound.reserve(node1, machineA).with(id("")).refused("registry-provider-id")},
 		{"swapped-names", "Two bound machines claim each other's name.",
-			again(w.calls().bound(forge.NodeName, machineA).bound(forge.OtherNode, machineB), forge.OtherNode, machineA, "registry-name", false, nil)},
+			bound.bound(node2, machineB).reserve(node2, machineA).refused("registry-name")},
+		{"second-name-for-a-machine-uid", "Another machine claims another name with the Machine UID of a bound record: it has a copy of that Machine's bootstrap data.",
+			bound.reserve(node2, machineB).with(uid(uidOf1)).refused("registry-machine-uid")},
+		{"takeover-of-a-machine-uid", "Another machine claims another name with the Machine UID of a reservation, before the deadline.",
+			reserved.reserve(node2, machineB).with(uid(uidOf1)).refused("registry-reserved")},
+		{"machine-uid-of-a-resting-name", "Another machine claims another name with the UID of a Machine that is gone, while its name rests.",
+			bound.release(node1, uidOf1).reserve(node2, machineB).with(uid(uidOf1)).refused("registry-machine-uid")},
+		{"adopt-of-the-uid-of-another-name", "A record is to take the UID of a Machine that has another name.",
+			bound.bound(node2, machineB).adopt(machineA, uidOf2).refused("registry-machine-uid")},
 	}
 }
 
 // registryTimes are claims that come too early or too late.
 func (w *world) registryTimes() []registryCase {
-	early := w.calls().reserve(forge.NodeName, machineA).later(time.Minute - time.Second)
-	late := w.calls().reserve(forge.NodeName, machineA).later(time.Minute)
-	taken := w.calls().reserve(forge.NodeName, machineA).later(time.Minute).reserve(forge.NodeName, machineB)
-	resting := w.calls().bound(forge.NodeName, machineA).release(forge.NodeName, uidOf1).later(time.Hour)
-	bind := vector.Operation{Op: "bind", Seen: machineA}
+	reserved, released := w.calls().reserve(node1, machineA), w.calls().bound(node1, machineA).release(node1, uidOf1)
 	return []registryCase{
 		{"takeover-a-second-early", "Another machine claims a reserved name a second before the deadline.",
-			early.refused(early.claim(forge.NodeName, machineB), "registry-reserved", true)},
-		{"bind-at-the-deadline", "A reservation is bound at its deadline, when it is over.", late.refused(bind, "registry-conflict", true)},
-		{"bind-after-a-takeover", "A reservation is bound after it ended and another machine has reserved the name.", taken.refused(bind, "registry-conflict", true)},
+			reserved.later(time.Minute-time.Second).reserve(node1, machineB).refused("registry-reserved")},
+		{"bind-at-the-deadline", "A reservation is bound at its deadline, when it is over.",
+			reserved.later(time.Minute).bind(machineA).refused("registry-conflict")},
+		{"bind-after-a-takeover", "A reservation is bound after it ended and another machine has reserved the name.",
+			reserved.later(time.Minute).reserve(node1, machineB).bind(machineA).refused("registry-conflict")},
 		{"resting-name", "Another machine claims a released name in the last second of its last certificate.",
-			resting.refused(resting.claim(forge.NodeName, machineB), "registry-resting", false)},
+			released.later(time.Hour).reserve(node1, machineB).refused("registry-resting")},
 		{"resting-name-of-the-same-machine", "The same machine claims a name that it was released from, and that rests.",
-			func() *calls {
-				c := w.calls().bound(forge.NodeName, machineA).release(forge.NodeName, uidOf1)
-				return c.refused(c.claim(forge.NodeName, machineA), "registry-resting", false)
-			}()},
+			released.reserve(node1, machineA).refused("registry-resting")},
 	}
 }
 
 // registryChanged are calls by a caller whose record is not the one that is stored.
 func (w *world) registryChanged() []registryCase {
-	// The caller keeps the record of the reservation, and the pair reserves again.
-	stale := w.calls().reserve(forge.NodeName, machineA)
-	o := stale.claim(forge.NodeName, machineA)
-	o.Found = &vector.RegistryFound{State: "reserved"}
-	stale.later(time.Second).add(o)
-	reserved := func() *calls { return w.calls().reserve(forge.NodeName, machineA) }
-	two := w.calls().bound(forge.NodeName, machineA).bound(forge.OtherNode, machineB)
-	raced := w.calls().bound(forge.NodeName, machineA)
-	raced.add(vector.Operation{Op: "raise", Seen: machineA, LastEnd: w.Now.Add(2 * time.Hour), Found: &vector.RegistryFound{State: "bound"}})
-	released := w.calls().bound(forge.NodeName, machineA).release(forge.NodeName, uidOf1)
+	reserved, bound := w.calls().reserve(node1, machineA), w.calls().bound(node1, machineA)
+	// The caller keeps the record that he had before.
+	stale := reserved.reserve(node1, machineA).finds(found{State: "reserved"}).with(func(o *operation) { o.Now = o.Now.Add(time.Second) }).later(time.Second)
+	raced := bound.raise(machineA, 2*time.Hour).finds(found{State: "bound"})
 	return []registryCase{
 		{"bind-of-an-older-version", "A reservation is bound by a caller who has not seen that it was made anew.",
-			stale.refused(vector.Operation{Op: "bind", Seen: machineA}, "registry-conflict", true)},
-		{"raise-of-a-reservation", "The last end is raised of a record that is not bound.",
-			reserved().refused(vector.Operation{Op: "raise", Seen: machineA, LastEnd: w.Now.Add(time.Hour)}, "registry-conflict", true)},
+			stale.bind(machineA).refused("registry-conflict")},
+		{"raise-of-a-reservation", "The last end is raised of a record that is not bound.", reserved.raise(machineA, time.Hour).refused("registry-conflict")},
 		{"raise-of-an-older-version", "The last end is raised by a caller who has not seen the last raise.",
-			raced.refused(vector.Operation{Op: "raise", Seen: machineA, LastEnd: w.Now.Add(3 * time.Hour)}, "registry-conflict", true)},
+			raced.raise(machineA, 3*time.Hour).refused("registry-conflict")},
 		{"raise-after-release", "The last end is raised of a machine that is gone.",
-			released.refused(vector.Operation{Op: "raise", Seen: machineA, LastEnd: w.Now.Add(3 * time.Hour)}, "registry-conflict", true)},
-		{"rebind-of-a-reservation", "A record that is not bound is given another machine.",
-			reserved().refused(vector.Operation{Op: "rebind", Seen: machineA, Machine: machineB}, "registry-conflict", true)},
+			bound.release(node1, uidOf1).raise(machineA, 3*time.Hour).refused("registry-conflict")},
+		{"adopt-of-an-older-version", "A record is to take another UID, by a caller who has not seen its last end raised.",
+			raced.adopt(machineA, uidLater).refused("registry-conflict")},
+		{"rebind-of-a-reservation", "A record that is not bound is given another machine.", reserved.rebind(machineA, machineB).refused("registry-conflict")},
 		{"rebind-to-a-machine-with-a-name", "A replaced board is to be a machine that is bound under another name.",
-			two.refused(vector.Operation{Op: "rebind", Seen: machineA, Machine: machineB}, "registry-machine", false)},
-		{"rebound-machine-comes-back", "The former machine claims the name after the board was replaced.", func() *calls {
-			c := w.calls().bound(forge.NodeName, machineA)
-			c.add(vector.Operation{Op: "rebind", Seen: machineA, Machine: machineB, Found: &vector.RegistryFound{State: "bound", Machine: machineB}})
-			return c.refused(c.claim(forge.NodeName, machineA), "registry-name", false)
-		}()},
+			bound.bound(node2, machineB).rebind(machineA, machineB).refused("registry-machine")},
+		{"rebound-machine-comes-back", "The former machine claims the name after the board was replaced.",
+			bound.rebind(machineA, machineB).reserve(node1, machineA).refused("registry-name")},
 	}
 }
 
-// registryAccepted are joins that must succeed.
+// registryAccepted are joins that must succeed, and records that end or change.
 func (w *world) registryAccepted() []registryCase {
-	again := w.calls().reserve(forge.NodeName, machineA).later(30*time.Second).reserve(forge.NodeName, machineA)
-	back := w.calls().bound(forge.NodeName, machineA)
-	o := back.claim(forge.NodeName, machineA)
-	o.Found = &vector.RegistryFound{State: "bound", LastEnd: w.Now.Add(time.Hour)}
-	filled := w.calls()
-	first := filled.claim(forge.NodeName, machineA)
-	first.ProviderID, first.Keep, first.Found = "", machineA, &vector.RegistryFound{State: "reserved"}
-	second := filled.claim(forge.NodeName, machineA)
-	second.Found = &vector.RegistryFound{State: "bound", ProviderID: idOf1}
+	none, reserved, bound := w.calls(), w.calls().reserve(node1, machineA), w.calls().bound(node1, machineA)
+	released := bound.release(node1, uidOf1)
+	hence := w.Now.Add(time.Hour)
+	filled := none.reserve(node1, machineA).with(id("")).with(func(o *operation) { o.Found = &found{State: "reserved"} }).bind(machineA)
 	return []registryCase{
 		{"join", "A machine reserves a name, binds it, and is found under it.",
-			w.calls().lookup(forge.NodeName, "").bound(forge.NodeName, machineA).lookup(forge.NodeName, "bound").lookupMachine(machineA, forge.NodeName)},
+			none.lookup(node1, "").bound(node1, machineA).lookup(node1, "bound").lookupMachine(machineA, node1)},
 		{"reserved-again-by-the-pair", "The pair reserves again at once, after a crash, and has the new deadline.",
-			again.later(45*time.Second).bind(machineA).lookup(forge.NodeName, "bound")},
-		{"bound-pair-comes-back", "A bound pair reserves again and stays bound.", back.add(o).lookup(forge.NodeName, "bound")},
+			reserved.later(30*time.Second).reserve(node1, machineA).later(45*time.Second).bind(machineA).lookup(node1, "bound")},
+		{"bound-pair-comes-back", "A bound pair reserves again and stays bound.",
+			bound.reserve(node1, machineA).finds(found{State: "bound", LastEnd: hence}).lookup(node1, "bound")},
 		{"takeover-at-the-deadline", "Another machine reserves the name at the deadline, when the reservation is over.",
-			w.calls().reserve(forge.NodeName, machineA).later(time.Minute).lookup(forge.NodeName, "").reserve(forge.NodeName, machineB).bind(machineB).lookupMachine(machineA, "")},
-		{"provider-id-filled-in", "A provider ID that was not known at the first join is filled in.", filled.add(first).bind(machineA).add(second)},
-	}
-}
-
-// registryLives are records that end or change.
-func (w *world) registryLives() []registryCase {
-	rebound := w.calls().bound(forge.NodeName, machineA).
-		add(vector.Operation{Op: "rebind", Seen: machineA, Machine: machineB, Found: &vector.RegistryFound{State: "bound", NodeName: forge.NodeName, Machine: machineB}}).
-		lookupMachine(machineA, "").lookupMachine(machineB, forge.NodeName).reserve(forge.OtherNode, machineA)
-	lower := w.calls().bound(forge.NodeName, machineA)
-	lower.add(vector.Operation{Op: "raise", Seen: machineA, LastEnd: w.Now.Add(time.Minute),
-		Found: &vector.RegistryFound{State: "bound", LastEnd: w.Now.Add(time.Hour)}})
-	return []registryCase{
+			reserved.later(time.Minute).lookup(node1, "").reserve(node1, machineB).bind(machineB).lookupMachine(machineA, "")},
+		{"provider-id-filled-in", "A provider ID that was not known at the first join is filled in.",
+			filled.reserve(node1, machineA).finds(found{State: "bound", ProviderID: idOf1})},
 		{"released-machine-is-free", "A released machine takes another name at once, and its former name rests.",
-			w.calls().bound(forge.NodeName, machineA).release(forge.NodeName, uidOf1).lookup(forge.NodeName, "resting").lookupMachine(machineA, "").bound(forge.OtherNode, machineA)},
+			released.lookup(node1, "resting").lookupMachine(machineA, "").bound(node2, machineA)},
 		{"name-rested", "A released name is free the second after its last certificate ended.",
-			w.calls().bound(forge.NodeName, machineA).release(forge.NodeName, uidOf1).later(time.Hour+time.Second).lookup(forge.NodeName, "").bound(forge.NodeName, machineB)},
+			released.later(time.Hour+time.Second).lookup(node1, "").bound(node1, machineB)},
 		{"released-without-a-certificate", "A bound name under which nothing was issued does not rest.",
-			w.calls().reserve(forge.NodeName, machineA).bind(machineA).release(forge.NodeName, uidOf1).lookup(forge.NodeName, "")},
-		{"released-while-reserved", "A reservation is gone with its Machine.", w.calls().reserve(forge.NodeName, machineA).release(forge.NodeName, uidOf1).reserve(forge.NodeName, machineB)},
+			reserved.bind(machineA).release(node1, uidOf1).lookup(node1, "")},
+		{"released-while-reserved", "A reservation is gone with its Machine.", reserved.release(node1, uidOf1).reserve(node1, machineB)},
 		{"release-of-another-machine-object", "The Machine object of another UID is gone, which leaves the record alone.",
-			w.calls().bound(forge.NodeName, machineA).release(forge.NodeName, uidOf2).lookup(forge.NodeName, "bound")},
-		{"rebound", "A bound record is given another machine, and the former one is free.", rebound},
-		{"raise-to-an-earlier-end", "An earlier last end than the recorded one changes nothing.", lower},
+			bound.release(node1, uidOf2).lookup(node1, "bound")},
+		{"rebound", "A bound record is given another machine, and the former one is free.",
+			bound.rebind(machineA, machineB).finds(found{State: "bound", NodeName: node1, Machine: machineB}).
+				lookupMachine(machineA, "").lookupMachine(machineB, node1).reserve(node2, machineA)},
+		{"raise-to-an-earlier-end", "An earlier last end than the recorded one changes nothing.",
+			bound.raise(machineA, time.Minute).finds(found{State: "bound", LastEnd: hence})},
+		{"adopted", "A record takes the UID of the Machine object that the inventory was moved to; the end of the former one leaves it alone.",
+			bound.lookupUID(uidOf1, node1).adopt(machineA, uidLater).
+				finds(found{State: "bound", NodeName: node1, Machine: machineA, LastEnd: hence}).lookupUID(uidOf1, "").
+				lookupUID(uidLater, node1).release(node1, uidOf1).lookup(node1, "bound")},
+		{"machine-uid-after-the-rest", "A Machine UID is free when its name has rested.",
+			released.later(time.Hour+time.Second).lookupUID(uidOf1, "").reserve(node2, machineB).with(uid(uidOf1)).bind(machineB).raise(machineB, time.Hour)},
 	}
 }

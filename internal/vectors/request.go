@@ -1,47 +1,128 @@
 package main
 
 import (
+	"slices"
+	"strings"
+
+	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/forge"
 	"github.com/nodeattest/nodeattest/internal/vector"
+	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
-func (w *world) addRequests(good func() *forge.Asked, table []forge.RequestAttack) {
-	for _, t := range table {
-		a := good()
-		t.Change(a)
-		w.add(&vector.Vector{Name: t.Name, Class: "request", Level: vector.LevelRequest, Description: t.What, Expect: t.Expect,
-			Package: vector.PackageCSR, Also: t.Also, Retry: t.Retry, Environment: w.under(t.Under), TargetSigner: a.Target, Object: a.Encode()})
+// requests are attacks on requests that the node policy sees.
+func (w *world) requests() {
+	for _, t := range append(w.RequestTables(), forge.RequestTable{Good: w.KubeletServes, Attacks: forge.KubeletAttacks()}) {
+		for _, attack := range t.Attacks {
+			a := t.Good()
+			attack.Change(a)
+			v := w.refuse(attack.Name, attack.What, attack.Expect, a, w.under(attack.Under))
+			v.Also, v.Retry = attack.Also, attack.Retry
+		}
 	}
 }
 
 // under is the environment of a request attack.
 func (w *world) under(policy string) *vector.Environment {
+	p := *w.set.Environment.Policy
 	switch policy {
-	case forge.UnderFlag:
-		return &vector.Environment{Policy: w.flagPolicy()}
+	case forge.UnderFlag: // a policy that knows a flag, and asks for it
+		p.Flag, p.RequireFlag = "2.999.3", true
 	case forge.UnderProviderID:
-		return &vector.Environment{Policy: w.policyWith(func(p *vector.Policy) { p.RequireProviderID = true })}
+		p.RequireProviderID = true
 	case forge.UnderNoMachines:
 		return &vector.Environment{Machines: []vector.Machine{}}
+	default:
+		return nil
 	}
-	return nil
+	return &vector.Environment{Policy: &p}
 }
 
-func (w *world) policyWith(how func(*vector.Policy)) *vector.Policy {
-	p := *w.set.Environment.Policy
-	how(&p)
-	return &p
-}
-
-// flagPolicy knows a flag, and asks for it.
-func (w *world) flagPolicy() *vector.Policy {
-	return w.policyWith(func(p *vector.Policy) { p.Flag, p.RequireFlag = "2.999.3", true })
-}
-
-// requests are attacks on requests that the node policy sees.
-func (w *world) requests() {
-	for _, t := range w.RequestTables() {
-		w.addRequests(t.Good, t.Attacks)
+// pems are attacks on the PEM of a request.
+func (w *world) pems() {
+	good := string(forge.Must((&csr.Bundle{Request: w.Request, Provider: "tpm/v1", Data: forge.Derive("evidence", 94)}).Marshal()))
+	for _, a := range forge.PEMAttacks() {
+		text := a.Change(good)
+		if text == good {
+			forge.Check(forge.ErrUnchanged(a.Name))
+		}
+		w.refuse(a.Name, a.What, a.Expect, &vector.Bundle{PEM: []byte(text)}, nil)
 	}
-	w.addRequests(w.KubeletServes, forge.KubeletAttacks())
+	gke := w.gkePEM(gkeIdentity)
+	identity, certificate := strings.Index(gke, "-----BEGIN VM"), strings.Index(gke, "-----BEGIN ATTESTATION CERT")
+	for _, a := range []row[string]{
+		{"gke-identity-member-twice", "In GKE's dialect, the identity has a member twice: the last one won.", "gke-identity",
+			w.gkePEM(strings.Replace(gkeIdentity, "}", `,"id":1}`, 1))},
+		{"gke-block-twice", "In GKE's dialect, a block stands there twice: the last one won.", "bundle-block-duplicate", gke + gke[identity:certificate]},
+		{"gke-blocks-reordered", "In GKE's dialect, identity and certificate change places.", "bundle-block-order",
+			gke[:identity] + gke[certificate:] + gke[identity:certificate]},
+	} {
+		w.refuse(a.name, a.what, a.expect, &vector.Bundle{Format: "gke", PEM: []byte(a.in)}, nil)
+	}
+}
+
+// gkeIdentity is the JSON of GKE's block VM IDENTITY.
+const gkeIdentity = `{"zone":"us-central1-a","id":5779862431105934320,"name":"gke-node-1","project_id":117485845609,"project_name":"example.com:project"}`
+
+// gkePEM is a request in GKE's dialect.
+func (w *world) gkePEM(identity string) string {
+	p := forge.TakeApart(w.good)
+	bare := p.Certify.Signature[6:]
+	return forge.PEMBlock(csr.BlockRequest, w.Request) + forge.PEMBlock(csr.BlockProposalData, p.Certify.Attest) +
+		forge.PEMBlock(csr.BlockGKESignature, bare) + forge.PEMBlock(csr.BlockGKEIdentity, []byte(identity)) +
+		forge.PEMBlock(csr.BlockGKECertificate, p.Evidence.Certificates[0])
+}
+
+// extensions are attacks on the extensions that carry a machine's identity.
+func (w *world) extensions() {
+	id := oid.KubernetesNodeProviderIdentifier.String()
+	one := func(value []byte) []vector.Extension { return []vector.Extension{{ID: id, Value: value}} }
+	good := forge.Must(oid.MarshalProviderID(providerID))
+	instance := forge.Must(tpmsim.DefaultInstance().Marshal())
+	for _, a := range []row[[]vector.Extension]{
+		{"provider-id-alone-missing", "There are extensions, and none is the provider ID.", "provider-id-missing", []vector.Extension{{ID: "2.999.2", Value: good}}},
+		{"provider-id-alone-in-no-extension", "There are no extensions.", "provider-id-missing", []vector.Extension{}},
+		{"provider-id-alone-twice", "The extension stands there twice.", "provider-id-duplicate", append(one(good), one(good)...)},
+		{"provider-id-alone-critical", "The extension is critical.", "provider-id-critical", []vector.Extension{{ID: id, Critical: true, Value: good}}},
+		{"provider-id-alone-empty", "The text is empty.", "provider-id-size", one([]byte{12, 0})},
+		{"provider-id-alone-too-long", "The text has 1025 bytes.", "provider-id-size", one(forge.TLV(12, []byte(strings.Repeat("x", 1025))))},
+		{"provider-id-alone-not-utf8", "The text is no UTF-8.", "provider-id-text", one([]byte{12, 2, 0xc3, 0x28})},
+		{"provider-id-alone-overlong-utf8", "The text has a slash in two bytes.", "provider-id-text", one([]byte{12, 2, 0xc0, 0xaf})},
+		{"provider-id-alone-with-nul", "The text has a NUL byte.", "provider-id-text", one([]byte{12, 3, 'a', 0, 'b'})},
+		{"provider-id-alone-with-line-feed", "The text has a line feed.", "provider-id-text", one([]byte{12, 3, 'a', 10, 'b'})},
+		{"provider-id-alone-printable-string", "The text is a PrintableString.", "provider-id-encoding", one([]byte{19, 1, 'a'})},
+		{"provider-id-alone-with-bytes-behind", "A byte stands behind the text.", "provider-id-encoding", one(append(slices.Clone(good), 0))},
+		{"provider-id-alone-with-long-length", "The length is in BER's long form.", "provider-id-encoding", one(forge.LongLength(good))},
+		{"provider-id-alone-with-huge-length", "The text says that it is 4 GiB long.", "provider-id-encoding", one(forge.HugeLength(good))},
+		{"provider-id-alone-constructed", "The text is in pieces, as BER allows.", "provider-id-encoding", one(forge.TLV(0x2c, good))},
+		{"provider-id-alone-is-a-gce-instance", "The value is Google's instance identity.", "provider-id-encoding", one(instance)},
+	} {
+		w.refuse(a.name, a.what, a.expect, a.in, nil)
+	}
+	w.accept("provider-id-alone", "One extension with a UTF8String, not critical, among others.",
+		append(one(good), vector.Extension{ID: "2.999.2", Critical: true, Value: []byte{5, 0}}), nil, &vector.Result{ProviderID: providerID})
+	w.instances(instance)
+}
+
+// instances are Google's instance identities.
+func (w *world) instances(good []byte) {
+	e := forge.Elements(good)
+	number := forge.TLV(2, []byte{0x3a, 0xe5, 0x2c, 0x6d, 0x0e, 0x92, 0x1a, 0x00})
+	for _, a := range []row[[]byte]{
+		{"instance-in-gkes-order", "The fields stand in the order of GKE's old approver, which took the instance for the project.", "gce-instance-number",
+			forge.TLV(0x30, e[0], number, e[2], e[1], e[4])},
+		{"instance-with-a-zero-number", "The instance ID is zero.", "gce-instance-number", forge.TLV(0x30, e[0], e[1], e[2], []byte{2, 1, 0}, e[4], e[5])},
+		{"instance-with-a-negative-number", "The project number is negative.", "gce-instance-encoding", forge.TLV(0x30, e[0], []byte{2, 1, 0x80}, e[2], e[3], e[4], e[5])},
+		{"instance-with-a-slash-in-the-project", "The project ID has a slash, which would make it another machine's identity.", "gce-instance-text",
+			forge.TLV(0x30, e[0], e[1], forge.TLV(12, []byte("a/b")), e[3], e[4], e[5])},
+		{"instance-with-bytes-behind", "A byte stands behind the identity.", "gce-instance-encoding", append(slices.Clone(good), 0)},
+		{"instance-with-a-field-behind", "A field stands behind the last one.", "gce-instance-encoding", forge.Appended(5, 0)(good)},
+		{"instance-without-a-name", "The instance's name is left out.", "gce-instance-encoding", forge.TLV(0x30, e[:4]...)},
+		{"instance-too-long", "The identity has over 4096 bytes.", "gce-instance-size", forge.TLV(0x30, e[0], e[1], e[2], e[3], forge.TLV(12, []byte(strings.Repeat("x", 4096))))},
+		{"instance-is-a-provider-id", "The value is a provider ID.", "gce-instance-encoding", forge.Must(oid.MarshalProviderID(providerID))},
+	} {
+		w.refuse(a.name, a.what, a.expect, a.in, nil)
+	}
+	w.accept("instance", "Google's instance identity as in its AK certificates.", good, nil, &vector.Result{Machine: "gce:tpmsim-project/4242424242424242424"})
 }

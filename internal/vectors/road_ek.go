@@ -3,10 +3,11 @@ package main
 import (
 	"crypto"
 	"crypto/elliptic"
+	"crypto/rsa"
 	"time"
 
-	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/forge"
+	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/internal/vector"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -29,8 +30,10 @@ func (w *world) roadEK() {
 	r.rsa = r.certified(forge.RSAKey(2048, "EK RSA").Public(), nil)
 	r.foreign = r.certified(forge.ECKey(elliptic.P256(), "EK of another TPM", nil).Public(), nil)
 	r.accepted()
+	r.class = "certificate"
 	r.certificates()
 	r.costs()
+	r.class = "binding"
 	r.bindings()
 	r.aks()
 }
@@ -42,31 +45,31 @@ func (r *roadEK) certified(public crypto.PublicKey, o *tpmsim.EKCertificateOptio
 
 // environment trusts the vendor beside the issuer of AK certificates, and takes the
 // given EKs for members.
-func (r *roadEK) environment(members ...*forge.SoftEK) *vector.Environment {
-	e := &vector.Environment{EKIssuers: []vector.EKIssuer{{Roots: [][]byte{r.vendor.Root().Raw}}}, Members: []vector.Member{}}
-	for _, ek := range members {
-		e.Members = append(e.Members, vector.Member{NodeName: forge.NodeName, Machine: ek.Identity(), ProviderID: providerID})
-	}
-	return e
+func (r *roadEK) environment(eks ...*forge.SoftEK) *vector.Environment {
+	return &vector.Environment{EKIssuers: []vector.EKIssuer{{Roots: [][]byte{r.vendor.Root().Raw}}}, Members: members(eks...)}
 }
 
 // forge makes a good answer of the TPM with that EK.
 func (r *roadEK) forge(ek *forge.SoftEK) *forge.Forgery {
-	return r.world.Forge(r.AKP256, forge.Join{EK: ek})
+	return r.Forge(r.AKP256, forge.Join{EK: ek})
 }
 
 // answer sends a forgery with what the node says of its EK.
-func (r *roadEK) answer(f *forge.Forgery, s forge.Sources) *csr.Request {
+func (r *roadEK) answer(f *forge.Forgery, s forge.Sources) *forge.Forgery {
 	f.Sent = &s
-	return f.Answer()
+	return f
 }
 
 // hello is the hello of a node with an EK.
-func (r *roadEK) hello(akPublic []byte, s forge.Sources) *csr.Request {
-	return r.world.Hello(forge.Join{EK: r.p256}, akPublic, s)
+func (r *roadEK) hello(akPublic []byte, s forge.Sources) hello {
+	return hello{r.Hello(forge.Join{EK: r.p256}, akPublic, s)}
 }
 
 func (r *roadEK) accepted() {
+	both := func(name, what string, ek *forge.SoftEK, s forge.Sources, env *vector.Environment, answer, hello *vector.Result) {
+		r.accept(name+"-in-answer", what, r.answer(r.forge(ek), s), env, answer)
+		r.accept(name+"-in-hello", what, r.hello(r.AKP256.Public.Raw, s), env, hello)
+	}
 	for _, k := range []struct {
 		name, what string
 		ek         *forge.SoftEK
@@ -74,30 +77,130 @@ func (r *roadEK) accepted() {
 		{"ek-p256", "A TPM that is known by the certificate of its EK on P-256.", r.p256},
 		{"ek-rsa2048", "A TPM that is known by the certificate of its RSA EK.", r.rsa},
 	} {
-		r.addGood(k.name+"-in-answer", k.what, r.answer(r.forge(k.ek), forge.Sources{Chain: k.ek.Chain}), r.environment(k.ek),
-			&vector.Result{NodeName: forge.NodeName, Machine: k.ek.Identity(), Profile: "TCG EK", ProviderID: providerID, TPMResident: new(true)})
-		b := *r.forge(k.ek).B
-		r.add(&vector.Vector{Name: k.name + "-in-hello", Class: "accepted", Level: vector.LevelChallenge, Description: k.what,
-			Object: r.hello(r.AKP256.Public.Raw, forge.Sources{Chain: k.ek.Chain}), Environment: r.environment(k.ek), Result: &vector.Result{Binding: forge.Must(b.Marshal())}})
+		both(k.name, k.what, k.ek, forge.Sources{Chain: k.ek.Chain}, r.environment(k.ek),
+			&vector.Result{NodeName: forge.NodeName, Machine: k.ek.Identity(), Profile: "TCG EK", ProviderID: providerID, TPMResident: new(true)},
+			&vector.Result{Binding: forge.Must(r.forge(k.ek).B.Marshal())})
 	}
-	env := &vector.Environment{AllowedEKs: []string{r.p256.Identity()}, Members: r.environment(r.p256).Members}
-	const what = "A TPM whose EK has no certificate and is on the list."
-	bare := forge.Sources{Public: forge.SPKI(r.p256.Public)}
-	r.addGood("ek-without-certificate-in-answer", what, r.answer(r.forge(r.p256), bare), env, &vector.Result{Machine: r.p256.Identity()})
-	r.add(&vector.Vector{Name: "ek-without-certificate-in-hello", Class: "accepted", Level: vector.LevelChallenge, Description: what,
-		Object: r.hello(r.AKP256.Public.Raw, bare), Environment: env})
+	both("ek-without-certificate", "A TPM whose EK has no certificate and is on the list.", r.p256, forge.Sources{Public: forge.SPKI(r.p256.Public)},
+		listing(r.p256), &vector.Result{Machine: r.p256.Identity()}, nil)
 }
 
-// both adds an attack on the EK as two vectors, in an answer and in a hello.
-func (r *roadEK) both(class, name, what, expect string, ek *forge.SoftEK, s forge.Sources, env *vector.Environment) {
-	r.add(&vector.Vector{Name: name, Class: class, Level: vector.LevelVerify, Description: what, Expect: expect,
-		Package: vector.PackageAttest, Object: r.answer(r.forge(ek), s), Environment: env})
-	r.add(&vector.Vector{Name: name + "-in-hello", Class: class, Level: vector.LevelChallenge, Description: what, Expect: expect,
-		Package: vector.PackageAttest, Object: r.hello(r.AKP256.Public.Raw, s), Environment: env})
+// members takes EKs for members.
+func members(eks ...*forge.SoftEK) []vector.Member {
+	out := []vector.Member{}
+	for _, ek := range eks {
+		out = append(out, vector.Member{NodeName: forge.NodeName, Machine: ek.Identity(), ProviderID: providerID})
+	}
+	return out
+}
+
+// listing is an environment whose only member and trusted EK is this one.
+func listing(ek *forge.SoftEK) *vector.Environment {
+	return &vector.Environment{AllowedEKs: []string{ek.Identity()}, Members: members(ek)}
+}
+
+// both refuses an EK, in an answer and in a hello.
+func (r *roadEK) both(name, what, expect string, ek *forge.SoftEK, s forge.Sources, env *vector.Environment) {
+	r.refuse(name, what, expect, r.answer(r.forge(ek), s), env)
+	r.refuse(name+"-in-hello", what, expect, r.hello(r.AKP256.Public.Raw, s), env)
 }
 
 // asAK has the vendor certify the EK as an AK.
 func (r *roadEK) asAK(ek *forge.SoftEK) [][]byte {
 	leaf := forge.Must(r.vendor.IssueAK(ek.Public, &tpmsim.AKCertificateOptions{ExtKeyUsage: []oid.OID{oid.TCGKpAIKCertificate}}))
 	return [][]byte{leaf.Raw, r.vendor.AKIntermediate().Raw}
+}
+
+// certificates are EK certificates and chains that are none.
+func (r *roadEK) certificates() {
+	good := r.p256.Chain
+	send := func(name, what, expect string, chain ...[]byte) {
+		r.both(name, what, expect, r.p256, forge.Sources{Chain: chain}, r.environment(r.p256))
+	}
+	send("ek-intermediate-missing", "The EK certificate comes without the one above it.", "certificate-chain", good[0])
+	send("ek-intermediate-twice", "The vendor's intermediate stands there twice.", "certificate-order", good[0], good[1], good[1])
+	send("ek-certificate-of-another-vendor", "A vendor that is not trusted certified the EK.", "certificate-chain",
+		forge.Must(r.Stranger.IssueEK(r.p256.Public, nil)).Raw, r.Stranger.EKIntermediate().Raw)
+	send("ek-with-the-certificate-of-an-ak", "The vendor certified the EK as an AK.", "certificate-ext-key-usage", r.asAK(r.p256)...)
+
+	for _, a := range r.EKCertificates() {
+		o := tpmsim.EKCertificateOptions(a.Change)
+		send(a.Name, a.What, a.Expect, r.certified(r.p256.Public, &o).Chain...)
+	}
+	for _, k := range []struct {
+		name, what, expect string
+		ek                 *forge.SoftEK
+	}{
+		{"ek-p521", "The EK is on P-521, a kind for which no credential is made.", "ek-type", r.certified(forge.ECKey(elliptic.P521(), "EK P-521", nil).Public(), nil)},
+		{"ek-weak-rsa", "The EK is RSA with 1024 bits.", "key-strength", r.certified(r.RSA1024.Public(), nil)},
+		{"ek-with-a-roca-modulus", "The EK's modulus has the fingerprint of CVE-2017-15361: its primes can be found.", "ek-roca",
+			r.certified(&rsa.PublicKey{N: forge.ROCAModulus(), E: 65537}, nil)},
+	} {
+		r.both(k.name, k.what, k.expect, k.ek, forge.Sources{Chain: k.ek.Chain}, r.environment(k.ek))
+	}
+}
+
+// bindings are attacks on which EK, AK and road an answer is for.
+func (r *roadEK) bindings() {
+	one, ek := r.environment(r.p256), r.p256
+	cert, bare := forge.Sources{Chain: ek.Chain}, forge.Sources{Public: forge.SPKI(ek.Public)}
+	r.both("ek-from-two-sources", "The node sends an EK certificate, and an EK without one beside it.", "ek-sources", ek,
+		forge.Sources{Chain: ek.Chain, Public: forge.SPKI(r.foreign.Public)}, one)
+	r.both("ek-absent", "The node sends neither an EK certificate nor an EK.", "ek-sources", ek, forge.Sources{}, one)
+	r.both("ek-without-certificate", "The node leaves the certificate of its EK out, and the EK is on no list.", "ek-untrusted", ek, bare, one)
+	r.both("ek-of-another-tpm", "Another TPM of the same vendor asks for the node's name.", "not-a-member", r.foreign, forge.Sources{Chain: r.foreign.Chain}, one)
+	r.both("ek-of-another-kind", "The machine comes with its RSA EK, and is known by the one on P-256.", "not-a-member", r.rsa, forge.Sources{Chain: r.rsa.Chain}, one)
+	closed := &vector.Environment{Members: one.Members}
+	r.both("ek-road-closed", "The verifier trusts no EKs.", "binding-road", ek, cert, closed)
+
+	echo := func(name, what, expect string, how func(*message.Binding)) {
+		f := r.forge(ek)
+		how(f.B)
+		r.refuse(name, what, expect, f, one)
+	}
+	echo("ek-ak-name", "The echoed binding is for the Name of another AK.", "binding-ak-name", func(b *message.Binding) { b.AKName = r.AKOther.Public.Name() })
+	echo("ek-machine-key", "The echoed binding is for another EK.", "binding-machine-key", func(b *message.Binding) { b.MachineKey[0] ^= 1 })
+	echo("ek-nonce", "The echoed binding has another nonce.", "qualifying-data", func(b *message.Binding) { b.Nonce[0] ^= 1 })
+	echo("ek-echo-of-the-other-road", "The echoed binding is for the road of the AK certificate.", "ak-mismatch",
+		func(b *message.Binding) { b.Road, b.AKName = message.RoadAK, nil })
+	forged := func(name, what, expect string, how func(*forge.Forgery)) {
+		f := r.forge(ek)
+		how(f)
+		r.refuse(name, what, expect, f, one)
+	}
+	forged("ek-ak-public-area-changed", "The node sends another public area of the AK's key than the one that the credential was for.", "binding-ak-name",
+		func(f *forge.Forgery) { f.AKPublic = otherPolicy(f.AK) })
+	forged("ek-answer-by-another-ak", "Another AK answers, in a TPM or not, than the one that the credential was for.", "binding-ak-name",
+		func(f *forge.Forgery) {
+			f.AK, f.AKPublic, f.Attest.QualifiedSigner = r.AKOther, r.AKOther.Public.Raw, r.AKOther.Primary()
+		})
+	forged("ek-answer-signed-by-another-ak", "Another AK signs under the public area of the one that the credential was for.", "signature",
+		func(f *forge.Forgery) { f.SignedBy(r.AKOther) })
+	forged("ek-answer-with-the-other-ek", "The machine's RSA EK stands in an answer to a credential for the one on P-256.", "binding-machine-key",
+		func(f *forge.Forgery) { f.Sent = &forge.Sources{Chain: r.rsa.Chain} })
+
+	// Answers of one road where only the other is open or is meant.
+	only := r.environment(ek)
+	only.Issuers = []vector.Issuer{}
+	r.refuse("ek-road-alone-open", "An answer with an AK certificate, where EKs alone are trusted.", "binding-road", r.good, only)
+	r.refuse("ek-road-alone-open-in-hello", "A hello with an AK certificate, where EKs alone are trusted.", "binding-road", hello{r.goodHello}, only)
+	p := forge.TakeApart(r.forge(ek).Answer())
+	p.OnProof = forge.Replaced(0, forge.Replaced(11, forge.With(forge.TLV(4)...)))
+	r.refuse("ek-ak-name-absent", "The echoed binding has no AK Name, which this road must have.", "message-encoding", p, one)
+	r.refuse("ek-certificate-of-the-ak", "The AK's own certificate stands in place of the EK's.", "binding-machine-key",
+		r.answer(r.forge(ek), forge.Sources{Chain: r.AKP256.Chain}), r.environment(&forge.SoftEK{Public: r.AKP256.Private.Public()}))
+}
+
+// aks are AKs that are none. On this road no certificate vouches for the AK: its
+// attributes are proven by its Name, which the credential was for.
+func (r *roadEK) aks() {
+	for _, a := range forge.AKAttacks() {
+		f := r.forge(r.p256)
+		a.Change(f)
+		cert, what := forge.Sources{Chain: r.p256.Chain}, a.What+" There is no certificate for it."
+		r.refuse("ek-"+a.Name, what, a.Expect, r.answer(f, cert), r.environment(r.p256))
+		if a.Expect != "qualified-signer" { // a hello has no statement
+			r.refuse("ek-hello-"+a.Name, what, a.Expect, r.hello(f.AKPublic, cert), r.environment(r.p256))
+		}
+	}
 }

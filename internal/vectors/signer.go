@@ -31,15 +31,10 @@ func (w *world) podClaims() string {
 // whatever a verifier of tokens reads in them.
 func (w *world) signers() {
 	good := w.podClaims()
-	add := func(class, name, what, expect, text string) {
-		v := &vector.Vector{Name: "signer-" + name, Class: class, Level: vector.LevelSigner, Description: what, Expect: expect,
-			Signer: &vector.Signer{Issuer: tokenIssuer, MaxLifetimeSeconds: tokenLifetime, Claims: []byte(text)}}
-		if expect != "" {
-			v.Package = vector.PackageClaims
-		}
-		w.add(v)
+	signer := func(text string) *vector.Signer {
+		return &vector.Signer{Issuer: tokenIssuer, MaxLifetimeSeconds: tokenLifetime, Claims: []byte(text)}
 	}
-	add("accepted", "pod-token", "The claims of a token for a pod, as kube-apiserver writes them.", "", good)
+	w.accept("signer-pod-token", "The claims of a token for a pod, as kube-apiserver writes them.", signer(good), nil, nil)
 	edit := func(from, to string) string {
 		if strings.Count(good, from) != 1 {
 			forge.Check(strconv.ErrSyntax)
@@ -65,6 +60,6 @@ func (w *world) signers() {
 		{"lifetime", "The token lives a second longer than the signer's maximum.", edit(`"exp":`+end, `"exp":`+strconv.FormatInt(w.Now.Unix()+tokenLifetime+1, 10))},
 		{"not-before", "The token is good from a time long before it was issued.", edit(`"nbf":`+now, `"nbf":`+strconv.FormatInt(w.Now.Unix()-1000000, 10))},
 	} {
-		add("token", a.name, a.what, "signer-claims", a.text)
+		w.refuse("signer-"+a.name, a.what, "signer-claims", signer(a.text), nil)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
-	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/forge"
 	"github.com/nodeattest/nodeattest/internal/vector"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -25,15 +24,15 @@ func (w *world) tpmStatements() {
 
 	quote := forge.Must(tpm2.Quote{SignHandle: signer, QualifyingData: qd, InScheme: own, PCRSelect: tpm2.TPMLPCRSelection{
 		PCRSelections: []tpm2.TPMSPCRSelection{{Hash: tpm2.TPMAlgSHA256, PCRSelect: tpm2.PCClientCompatible.PCRs(0, 7)}}}}.Execute(w.shared))
-	w.addTPMStatement("quote", "A quote of two PCRs by the node's AK, with the right qualifying data", quote.Quoted.Bytes(), quote.Signature)
+	w.addTPMStatement("quote", "A quote of two PCRs by the node's AK", quote.Quoted.Bytes(), quote.Signature)
 
 	creation := forge.Must(tpm2.CertifyCreation{SignHandle: signer, ObjectHandle: signer, QualifyingData: qd, InScheme: own,
 		CreationHash: ak.CreationHash, CreationTicket: ak.CreationTicket}.Execute(w.shared))
-	w.addTPMStatement("certify-creation", "A TPM2_CertifyCreation of the AK by itself, with the right qualifying data",
+	w.addTPMStatement("certify-creation", "A TPM2_CertifyCreation of the AK by itself",
 		creation.CertifyInfo.Bytes(), creation.Signature)
 
 	time := forge.Must(tpm2.GetTime{PrivacyAdminHandle: tpm2.TPMRHEndorsement, SignHandle: signer, QualifyingData: qd, InScheme: own}.Execute(w.shared))
-	w.addTPMStatement("get-time", "A TPM2_GetTime by the node's AK, with the right qualifying data", time.TimeInfo.Bytes(), time.Signature)
+	w.addTPMStatement("get-time", "A TPM2_GetTime by the node's AK", time.TimeInfo.Bytes(), time.Signature)
 
 	w.addTPMStatement(w.certifiedNV(signer, qd, own))
 	w.addTPMStatement(w.sessionAudit(signer, qd, own))
@@ -49,7 +48,7 @@ func (w *world) certifiedNV(signer tpm2.NamedHandle, qd tpm2.TPM2BData, own tpm2
 	public := forge.Must(tpm2.NVReadPublic{NVIndex: tpmsim.AKTemplateIndexRSA}.Execute(w.shared))
 	index := tpm2.NamedHandle{Handle: tpmsim.AKTemplateIndexRSA, Name: public.NVName}
 	nv := forge.Must(tpm2.NVCertify{SignHandle: signer, AuthHandle: index, NVIndex: index, QualifyingData: qd, InScheme: own, Size: 16}.Execute(w.shared))
-	return "nv-certify", "A TPM2_NV_Certify by the node's AK, with the right qualifying data", nv.CertifyInfo.Bytes(), nv.Signature
+	return "nv-certify", "A TPM2_NV_Certify by the node's AK", nv.CertifyInfo.Bytes(), nv.Signature
 }
 
 // sessionAudit has a session audit one command and the AK sign its digest.
@@ -61,22 +60,22 @@ func (w *world) sessionAudit(signer tpm2.NamedHandle, qd tpm2.TPM2BData, own tpm
 	forge.Check(err)
 	audit := forge.Must(tpm2.GetSessionAuditDigest{PrivacyAdminHandle: tpm2.TPMRHEndorsement, SignHandle: signer, SessionHandle: session.Handle(),
 		QualifyingData: qd, InScheme: own}.Execute(w.shared))
-	return "session-audit", "A TPM2_GetSessionAuditDigest by the node's AK, with the right qualifying data", audit.AuditInfo.Bytes(), audit.Signature
+	return "session-audit", "A TPM2_GetSessionAuditDigest by the node's AK", audit.AuditInfo.Bytes(), audit.Signature
 }
 
 // addTPMStatement puts another statement of the good node's AK in the place of its
 // certify statement.
 func (w *world) addTPMStatement(name, what string, raw []byte, sig tpm2.TPMTSignature) {
-	what += " stands in place of the certify statement."
+	what += ", with the right qualifying data stands in place of the certify statement."
 	p := forge.TakeApart(w.good)
-	ak := p.Proof.AKPublic
 	p.Certify.Attest, p.Certify.Signature = raw, tpm2.Marshal(sig)
-	a := forge.Must(csr.ParsePKCS10(p.Bundle.Request))
+	w.refuse(name, what, "attest-type", w.statementIn(p), nil)
+	w.refuse(name+"-in-answer", what, "attest-type", p, nil)
+}
+
+// statementIn is the statement of an answer, and what it is held against.
+func (w *world) statementIn(p *forge.Parts) *vector.Statement {
 	_, qd := (&forge.Join{Ring: w.Ring}).Secrets(p.Binding)
-	w.add(&vector.Vector{Name: name, Class: "statement", Level: vector.LevelStatement, Description: what,
-		Expect: "attest-type", Package: vector.PackageAttest,
-		Statement: &vector.Statement{Attest: raw, Signature: p.Certify.Signature, Public: p.Certify.Public,
-			AKPublic: ak, QualifyingData: qd, Key: forge.SPKI(a.CSR.PublicKey)}})
-	w.add(&vector.Vector{Name: name + "-in-answer", Class: "statement", Level: vector.LevelVerify, Description: what,
-		Expect: "attest-type", Package: vector.PackageAttest, Object: p.Together()})
+	return &vector.Statement{Attest: p.Certify.Attest, Signature: p.Certify.Signature, Public: p.Certify.Public,
+		AKPublic: p.Proof.AKPublic, QualifyingData: qd, Key: forge.SPKI(w.TLS.Public())}
 }

@@ -43,6 +43,11 @@ func (s tokenSigner) token(header string) string {
 	return s.segments(forge.Base64url([]byte(header)), forge.Base64url([]byte(tokenPayload)))
 }
 
+// vector is a token, and the key with which it is to verify.
+func (s tokenSigner) vector(text string) *vector.Token {
+	return &vector.Token{Text: []byte(text), Key: forge.Must(x509.MarshalPKIXPublicKey(s.private.Public())), KeyID: "k", Algorithm: s.algorithm}
+}
+
 // with is a token whose header has a further member.
 func (s tokenSigner) with(member string) string {
 	return s.token(`{"alg":"` + s.algorithm + `","kid":"k",` + member + `}`)
@@ -60,14 +65,6 @@ func (w *world) tokens() {
 	es := tokenSigner{forge.ECKey(elliptic.P256(), "token key", nil), "ES256"}
 	rs := tokenSigner{forge.RSAKey(2048, "RSA token key"), "RS256"}
 	stranger := tokenSigner{forge.ECKey(elliptic.P256(), "stranger's token key", nil), "ES256"}
-	add := func(class, name, what, expect string, s tokenSigner, text string) {
-		v := &vector.Vector{Name: "header-" + name, Class: class, Level: vector.LevelToken, Description: what, Expect: expect,
-			Token: &vector.Token{Text: []byte(text), Key: forge.Must(x509.MarshalPKIXPublicKey(s.private.Public())), KeyID: "k", Algorithm: s.algorithm}}
-		if expect != "" {
-			v.Package = vector.PackageJWS
-		}
-		w.add(v)
-	}
 	const plain = `{"alg":"ES256","kid":"k"}`
 	for _, a := range []struct{ name, what, header string }{
 		{"plain", "A token as kube-apiserver signs it.", plain},
@@ -81,14 +78,14 @@ func (w *world) tokens() {
 		{"thumbprint", "The header has thumbprints of a certificate.", `{"alg":"ES256","kid":"k","x5t":"AA","x5t#S256":"AA"}`},
 		{"largest-number", "A member is the largest number that float64 holds.", `{"alg":"ES256","kid":"k","x":1.7976931348623157e308}`},
 	} {
-		add("accepted", a.name, a.what, "", es, es.token(a.header))
+		w.accept("header-"+a.name, a.what, es.vector(es.token(a.header)), nil, nil)
 	}
-	add("accepted", "rs256", "A token that an RSA key signed.", "", rs, rs.token(`{"alg":"RS256","kid":"k"}`))
+	w.accept("header-rs256", "A token that an RSA key signed.", rs.vector(rs.token(`{"alg":"RS256","kid":"k"}`)), nil, nil)
 
-	w.refusedHeaders(es, add)
+	w.refusedHeaders(es)
 	good := es.token(plain)
 	parts := strings.Split(good, ".")
-	for _, a := range []struct{ name, what, expect, text string }{
+	for _, a := range []row[string]{
 		{"jwk-of-the-signer", "The header brings the key of a stranger, who signed.", "header", stranger.with(`"jwk":` + jwkOf(stranger))},
 		{"of-a-stranger", "Another key than the issuer's signed.", "signature", stranger.token(plain)},
 		{"hs256-with-the-public-key", "The MAC is made with the issuer's public key as the secret.", "algorithm", hs256(es)},
@@ -101,14 +98,15 @@ func (w *world) tokens() {
 		{"two-segments", "The signature segment is not there.", "form", parts[0] + "." + parts[1]},
 		{"another-payload", "The payload is another than the one that was signed.", "signature", parts[0] + "." + forge.Base64url([]byte(strings.Replace(tokenPayload, "cart", "root", 1))) + "." + parts[2]},
 	} {
-		add("token", a.name, a.what, a.expect, es, a.text)
+		w.refuse("header-"+a.name, a.what, a.expect, es.vector(a.in), nil)
 	}
-	add("token", "another-algorithm-of-the-key", "The header names another algorithm that fits the key.", "algorithm", rs, rs.token(`{"alg":"PS256","kid":"k"}`))
+	w.refuse("header-another-algorithm-of-the-key", "The header names another algorithm that fits the key.", "algorithm",
+		rs.vector(rs.token(`{"alg":"PS256","kid":"k"}`)), nil)
 }
 
 // refusedHeaders are headers that the issuer itself signed.
-func (w *world) refusedHeaders(s tokenSigner, add func(class, name, what, expect string, s tokenSigner, text string)) {
-	for _, a := range []struct{ name, what, expect, member string }{
+func (w *world) refusedHeaders(s tokenSigner) {
+	for _, a := range []row[string]{
 		{"jwk", "The header brings the issuer's own key: a token brings none.", "header", `"jwk":` + jwkOf(s)},
 		{"jwk-null", "jwk is null.", "header", `"jwk":null`},
 		{"jwk-number", "jwk is no object.", "header", `"jwk":5`},
@@ -135,9 +133,9 @@ func (w *world) refusedHeaders(s tokenSigner, add func(class, name, what, expect
 		{"typ-number", "typ is a number.", "header", `"typ":5`},
 		{"lone-surrogate", "A text has half a character.", "header", `"x":"\ud800"`},
 	} {
-		add("token", a.name, a.what, a.expect, s, s.with(a.member))
+		w.refuse("header-"+a.name, a.what, a.expect, s.vector(s.with(a.in)), nil)
 	}
-	for _, a := range []struct{ name, what, expect, header string }{
+	for _, a := range []row[string]{
 		{"another-key-id", "The header names another key.", "key-id", `{"alg":"ES256","kid":"K"}`},
 		{"kid-number", "kid is a number.", "header", `{"alg":"ES256","kid":1}`},
 		{"no-algorithm", "The header names no algorithm.", "algorithm", `{"kid":"k"}`},
@@ -148,7 +146,7 @@ func (w *world) refusedHeaders(s tokenSigner, add func(class, name, what, expect
 		{"byte-order-mark", "A byte order mark stands before the JSON.", "header", "\ufeff" + `{"alg":"ES256","kid":"k"}`},
 		{"not-utf-8", "A text is not UTF-8.", "header", "{\"alg\":\"ES256\",\"kid\":\"k\xff\"}"},
 	} {
-		add("token", a.name, a.what, a.expect, s, s.token(a.header))
+		w.refuse("header-"+a.name, a.what, a.expect, s.vector(s.token(a.in)), nil)
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -26,8 +27,9 @@ const (
 // world is a TPM, a CA, keys, and the control plane's environment.
 type world struct {
 	*forge.Bench
-	ctx context.Context
-	set vector.Set
+	ctx   context.Context
+	set   vector.Set
+	class string // of the attacks that are being made
 
 	tpm    *tpmsim.TPM
 	shared *tpmkey.Shared
@@ -46,31 +48,25 @@ func generate() (set *vector.Set, messages *messages, err error) {
 	w.MakeKeys(true)
 	w.makeEnvironment()
 	w.makeGood()
-
 	w.accepted()
-	w.acceptedParts()
-	w.statements()
-	w.tpmStatements()
-	w.certificates()
-	w.bindings()
-	w.answersMixed()
-	w.challenges()
-	w.nodes()
-	w.pems()
-	w.requests()
-	w.extensions()
+	for _, c := range []struct {
+		class string
+		make  []func()
+	}{
+		// In this order: a CA counts what it issues.
+		{"statement", []func(){w.statements, w.tpmStatements, w.quotes, w.akTrusts}},
+		{"certificate", []func(){w.certificates, w.eksAlone, w.withdrawals}},
+		{"binding", []func(){w.bindings, w.answersMixed, w.challenges, w.nodes, w.quotedAnswers, w.registry, w.firstUse, w.credentials}},
+		{"boot", []func(){w.boots}},
+		{"request", []func(){w.pems, w.requests, w.extensions}},
+		{"token", []func(){w.tokens, w.signers}},
+	} {
+		w.class = c.class
+		for _, make := range c.make {
+			make()
+		}
+	}
 	w.roadEK()
-	w.quotes()
-	w.quotedAnswers()
-	w.registry()
-	w.firstUse()
-	w.eksAlone()
-	w.withdrawals()
-	w.boots()
-	w.credentials()
-	w.akTrusts()
-	w.tokens()
-	w.signers()
 	return &w.set, w.messages(), nil
 }
 
@@ -97,7 +93,7 @@ func (w *world) makeEnvironment() {
 		Now:        w.Now,
 		ClusterIDs: []string{clusterID},
 		RingKeys:   []vector.RingKey{ringKey(w.Retired), ringKey(w.Ring), ringKey(w.Later)},
-		Issuers:    []vector.Issuer{{Roots: [][]byte{w.tpm.CA().Root().Raw}, Profile: profileTCG()}},
+		Issuers:    []vector.Issuer{{Roots: [][]byte{w.CA.Root().Raw}, Profile: profileTCG()}},
 		Policy: &vector.Policy{
 			SignerNames:      []string{csr.SignerClientTPM, csr.SignerServingTPM, csr.SignerRecoveryTPM, csr.SignerKubeletServing},
 			ReservedIPs:      []string{"10.96.0.0/12"},
@@ -123,6 +119,11 @@ func (w *world) makeEnvironment() {
 	}
 }
 
+// trusting is an environment that trusts another root for AK certificates.
+func trusting(root []byte) *vector.Environment {
+	return &vector.Environment{Issuers: []vector.Issuer{{Roots: [][]byte{root}, Profile: profileTCG()}}}
+}
+
 // profileTCG is tpmcert.ProfileTCG in JSON.
 func profileTCG() vector.Profile {
 	return vector.Profile{Name: "TCG AK", KeyUsage: []string{"digitalSignature"},
@@ -133,7 +134,7 @@ func profileTCG() vector.Profile {
 func (w *world) issuersWith(change func(*vector.Profile)) []vector.Issuer {
 	p := profileTCG()
 	change(&p)
-	return []vector.Issuer{{Roots: [][]byte{w.tpm.CA().Root().Raw}, Profile: p}}
+	return []vector.Issuer{{Roots: [][]byte{w.CA.Root().Raw}, Profile: p}}
 }
 
 // makeGood has the simulator's RSA AK say hello and answer a challenge.
@@ -144,5 +145,57 @@ func (w *world) makeGood() {
 	w.good = n.answer(w, w.goodTPMChallenge)
 }
 
-// add keeps a vector.
-func (w *world) add(v *vector.Vector) { w.set.Vectors = append(w.set.Vectors, v) }
+// row is an attack of a table: its name, what it does, the check that refuses it, and
+// the input or what makes it.
+type row[T any] struct {
+	name, what, expect string
+	in                 T
+}
+
+// hello is the object of a hello.
+type hello struct{ *csr.Request }
+
+// packages are the packages whose checks refuse the inputs of a level, where it is not
+// package attest.
+var packages = map[string]string{
+	vector.LevelRequest: vector.PackageCSR, vector.LevelBundle: vector.PackageCSR, vector.LevelProviderID: vector.PackageOID,
+	vector.LevelGCEInstance: vector.PackageOID, vector.LevelCredential: vector.PackageTPM, vector.LevelToken: vector.PackageJWS,
+	vector.LevelSigner: vector.PackageClaims,
+}
+
+// refuse keeps an input that a check refuses.
+func (w *world) refuse(name, what, expect string, in any, env *vector.Environment) *vector.Vector {
+	v := w.keep(name, what, in, env)
+	v.Class, v.Expect, v.Package = w.class, expect, cmp.Or(packages[v.Level], vector.PackageAttest)
+	return v
+}
+
+// accept keeps an input that is accepted, with that result.
+func (w *world) accept(name, what string, in any, env *vector.Environment, result *vector.Result) {
+	v := w.keep(name, what, in, env)
+	v.Class, v.Result = "accepted", result
+}
+
+// keep keeps a vector, whose level follows from its input.
+func (w *world) keep(name, what string, in any, env *vector.Environment) *vector.Vector {
+	v := &vector.Vector{Name: name, Description: what, Environment: env}
+	switch in := in.(type) {
+	case *csr.Request:
+		v.Level, v.Object = vector.LevelVerify, in
+	case *forge.Forgery:
+		v.Level, v.Object = vector.LevelVerify, in.Answer()
+	case *forge.Parts:
+		v.Level, v.Object = vector.LevelVerify, in.Together()
+		if in.Hello != nil {
+			v.Level = vector.LevelChallenge
+		}
+	case hello:
+		v.Level, v.Object = vector.LevelChallenge, in.Request
+	case *forge.Asked:
+		v.Level, v.Object, v.TargetSigner = vector.LevelRequest, in.Encode(), in.Target
+	default:
+		v.SetInput(in)
+	}
+	w.set.Vectors = append(w.set.Vectors, v)
+	return v
+}

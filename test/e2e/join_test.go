@@ -36,7 +36,7 @@ func TestJoin(t *testing.T) {
 		t.Run(road.name, func(t *testing.T) {
 			road.options.ClusterID = clusterID
 			road.options.ExpirationSeconds = 3600
-			n := attesttest.NewNode(t, &road.options)
+			n := attesttest.NewNode(t, road.options)
 			j := &join{t: t, node: n, plane: newPlane(t, c, n, clusterID),
 				bootstrapper: c.client(t, c.bootstrapper(attesttest.TokenID)), controller: c.client(t, c.controller(t))}
 			j.run(c)

@@ -130,7 +130,7 @@ func (j *join) refusesOthers(c *cluster, answer *csr.Spec) {
 		if !errors.Is(err, attack.want) {
 			t.Errorf("the answer, filed %s: got %v, want %v", attack.what, err, attack.want)
 		}
-		if attack.want == csr.CheckSignerName {
+		if errors.Is(attack.want, csr.CheckSignerName) {
 			if d := csr.Decide(err).For(request); d.Verdict != csr.VerdictIgnore {
 				t.Errorf("the answer, filed %s: got %v, want it ignored: it is not the controller's to decide", attack.what, d.Verdict)
 			}

@@ -36,7 +36,7 @@ func newCluster(t *testing.T) *cluster {
 		t.Fatal(err)
 	}
 	fakes := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&certificatesv1.CertificateSigningRequest{}).Build()
-	node := attesttest.NewNode(t, nil)
+	node := attesttest.NewNode(t, attesttest.NodeOptions{})
 	plane := attesttest.NewControlPlane(t, node)
 	config := plane.Config
 	config.KeyRing = new(attest.KeyRing)

@@ -1,8 +1,10 @@
 package boltregistry
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -53,35 +55,27 @@ func decodeTime(n uint64) (t time.Time, ok bool) {
 	return time.Unix(int64(n), 0).UTC(), n <= maxUnix
 }
 
+// head is the part of a record that has one size.
+type head struct {
+	Format, State              uint8
+	Version, Deadline, LastEnd uint64
+}
+
 // encodeRecord returns what decodeRecord reads.
 func encodeRecord(r *membership.Record) ([]byte, error) {
 	version, err := strconv.ParseUint(r.Version, 10, 64)
 	if err != nil {
 		return nil, err
 	}
-	var state uint8
-	for n, s := range states {
-		if s == r.State && s != "" {
-			state = uint8(n)
-		}
-	}
-	var b cryptobyte.Builder
-	b.AddUint8(recordFormat)
-	b.AddUint8(state)
-	b.AddUint64(version)
-	b.AddUint64(encodeTime(r.Deadline))
-	b.AddUint64(encodeTime(r.LastEnd))
+	state := uint8(max(0, slices.Index(states[:], r.State)))
+	value, err := binary.Append(nil, binary.BigEndian, head{recordFormat, state, version, encodeTime(r.Deadline), encodeTime(r.LastEnd)})
 	for _, text := range []string{string(r.Machine), r.MachineUID, r.ProviderID} {
-		b.AddUint16LengthPrefixed(func(b *cryptobyte.Builder) { b.AddBytes([]byte(text)) })
+		value = append(binary.BigEndian.AppendUint16(value, uint16(len(text))), text...)
 	}
-	value, err := b.Bytes()
-	if err != nil {
-		return nil, err
+	if err == nil {
+		_, err = decodeRecord(r.NodeName, value) // nothing is stored that could not be read
 	}
-	if _, err := decodeRecord(r.NodeName, value); err != nil { // nothing is stored that could not be read
-		return nil, err
-	}
-	return value, nil
+	return value, err
 }
 
 // decodeRecord reads the record that is stored under a node name. The error says what is
@@ -90,30 +84,27 @@ func decodeRecord(nodeName string, value []byte) (*membership.Record, error) {
 	if len(value) > maxRecordSize {
 		return nil, fmt.Errorf("got %d bytes, want at most %d", len(value), maxRecordSize)
 	}
-	var (
-		s                          = cryptobyte.String(value)
-		format, state              uint8
-		version, deadline, lastEnd uint64
-		machine, uid, providerID   cryptobyte.String
-	)
-	if !s.ReadUint8(&format) || format != recordFormat {
-		return nil, fmt.Errorf("got format %d, want %d", format, recordFormat)
+	if len(value) == 0 || value[0] != recordFormat {
+		return nil, fmt.Errorf("got another format than %d", recordFormat)
 	}
-	if !s.ReadUint8(&state) || !s.ReadUint64(&version) || !s.ReadUint64(&deadline) || !s.ReadUint64(&lastEnd) ||
-		!s.ReadUint16LengthPrefixed(&machine) || !s.ReadUint16LengthPrefixed(&uid) || !s.ReadUint16LengthPrefixed(&providerID) || !s.Empty() {
+	var h head
+	n, err := binary.Decode(value, binary.BigEndian, &h)
+	s := cryptobyte.String(value[n:])
+	var machine, uid, providerID cryptobyte.String
+	if err != nil || !s.ReadUint16LengthPrefixed(&machine) || !s.ReadUint16LengthPrefixed(&uid) || !s.ReadUint16LengthPrefixed(&providerID) || !s.Empty() {
 		return nil, errors.New("got too few or too many bytes")
 	}
-	if state == 0 || int(state) >= len(states) || version == 0 {
-		return nil, fmt.Errorf("got state %d and version %d, want a state from 1 to 3 and a version", state, version)
+	if h.State == 0 || int(h.State) >= len(states) || h.Version == 0 {
+		return nil, fmt.Errorf("got state %d and version %d, want a state from 1 to 3 and a version", h.State, h.Version)
 	}
 	r := &membership.Record{
 		Claim:   membership.Claim{NodeName: nodeName, Machine: attest.Identity(machine), MachineUID: string(uid), ProviderID: string(providerID)},
-		State:   states[state],
-		Version: strconv.FormatUint(version, 10),
+		State:   states[h.State],
+		Version: strconv.FormatUint(h.Version, 10),
 	}
 	var ok1, ok2 bool
-	r.Deadline, ok1 = decodeTime(deadline)
-	r.LastEnd, ok2 = decodeTime(lastEnd)
+	r.Deadline, ok1 = decodeTime(h.Deadline)
+	r.LastEnd, ok2 = decodeTime(h.LastEnd)
 	if !ok1 || !ok2 {
 		return nil, errors.New("got a time outside the years 1970 to 9999")
 	}

@@ -2,7 +2,6 @@ package eventlog
 
 import (
 	"bytes"
-	"crypto"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,6 +11,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/tpmwire"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -101,7 +101,7 @@ func (l *Log) Events() []Event { return slices.Clone(l.events) }
 // [*refusal.Error]; no events and no error means that nothing was measured.
 func (l *Log) EventsOf(bank tpm2.TPMAlgID, index int) ([]Event, error) {
 	if l.quoted == nil {
-		return nil, refuse(CheckUncovered, "no replayed log", "one of Replay")
+		return nil, tpmwire.Refuse(CheckUncovered, "no replayed log", "one of Replay")
 	}
 	value, err := l.quoted.Value(bank, index)
 	if err != nil {
@@ -109,7 +109,7 @@ func (l *Log) EventsOf(bank tpm2.TPMAlgID, index int) ([]Event, error) {
 	}
 	events := slices.DeleteFunc(l.Events(), func(e Event) bool { return e.Bank != bank || e.PCR != index })
 	if !explains(events, bank, index, value) {
-		return nil, refuse(CheckUncovered, "PCR "+strconv.Itoa(index)+", which was not replayed", "one that Replay explains")
+		return nil, tpmwire.Refuse(CheckUncovered, "PCR "+strconv.Itoa(index)+", which was not replayed", "one that Replay explains")
 	}
 	return events, nil
 }
@@ -120,18 +120,18 @@ func (l *Log) EventsOf(bank tpm2.TPMAlgID, index int) ([]Event, error) {
 // must have the value that a reset gives it.
 func Replay(log []byte, q *statement.Quoted, o *Options) (*Log, error) {
 	if len(log) == 0 {
-		return nil, refuse(CheckMissing, "", "an event log")
+		return nil, tpmwire.Refuse(CheckMissing, "", "an event log")
 	}
 	if len(log) > statement.MaxEventLogSize {
-		return nil, refuse(CheckEncoding, strconv.Itoa(len(log))+" bytes", "at most "+strconv.Itoa(statement.MaxEventLogSize))
+		return nil, tpmwire.Refuse(CheckEncoding, strconv.Itoa(len(log))+" bytes", "at most "+strconv.Itoa(statement.MaxEventLogSize))
 	}
 	banks, err := replayable(q, o)
 	if err != nil {
 		return nil, err
 	}
-	parsed, err := parse(log)
+	parsed, err := guarded(tcg.ParseEventLog, log)
 	if err != nil {
-		return nil, err
+		return nil, &refusal.Error{Check: CheckEncoding, Err: err}
 	}
 	l := &Log{quoted: q}
 	for _, pcrs := range banks {
@@ -148,7 +148,7 @@ func Replay(log []byte, q *statement.Quoted, o *Options) (*Log, error) {
 func replayable(q *statement.Quoted, o *Options) ([][]statement.PCR, error) {
 	var banks [][]statement.PCR
 	if q == nil {
-		return nil, refuse(CheckUncovered, "no quote", "one")
+		return nil, tpmwire.Refuse(CheckUncovered, "no quote", "one")
 	}
 	for _, p := range q.PCRs() { // ascending by bank
 		if o.unexplained(p.Index) {
@@ -160,22 +160,19 @@ func replayable(q *statement.Quoted, o *Options) ([][]statement.PCR, error) {
 		banks[len(banks)-1] = append(banks[len(banks)-1], p)
 	}
 	if len(banks) == 0 {
-		return nil, refuse(CheckUncovered, "no quoted PCR to explain", "at least one")
+		return nil, tpmwire.Refuse(CheckUncovered, "no quoted PCR to explain", "at least one")
 	}
 	return banks, nil
 }
 
-// parse turns a panic of the foreign parser into a refusal.
-func parse(log []byte) (parsed *tcg.EventLog, err error) {
+// guarded turns a panic of the foreign parser into an error.
+func guarded[T, R any](parser func(T) (*R, error), input T) (out *R, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			parsed, err = nil, &refusal.Error{Check: CheckEncoding, Err: fmt.Errorf("parser: %v", r)}
+			out, err = nil, fmt.Errorf("parser: %v", r)
 		}
 	}()
-	if parsed, err = tcg.ParseEventLog(log); err != nil {
-		return nil, &refusal.Error{Check: CheckEncoding, Err: err}
-	}
-	return parsed, nil
+	return parser(input)
 }
 
 // replayBank replays one bank. Each bank is asked for by itself: given several
@@ -184,7 +181,7 @@ func replayBank(parsed *tcg.EventLog, pcrs []statement.PCR, o *Options) ([]Event
 	bank := pcrs[0].Bank
 	ask := make([]tcg.PCR, len(pcrs))
 	for n, p := range pcrs {
-		ask[n] = tcg.PCR{Index: p.Index, Digest: p.Value, DigestAlg: hash(bank)}
+		ask[n] = tcg.PCR{Index: p.Index, Digest: p.Value, DigestAlg: tpmwire.HashOf(bank)}
 	}
 	replayed, err := parsed.Verify(ask)
 	if err != nil {
@@ -199,7 +196,7 @@ func replayBank(parsed *tcg.EventLog, pcrs []statement.PCR, o *Options) ([]Event
 	for n, e := range replayed {
 		events[n] = Event{PCR: e.Index, Bank: bank, Digest: e.Digest, UntrustedType: Type(e.Type), UntrustedData: e.Data}
 	}
-	logged := parsed.Events(hashAlg(bank))
+	logged := parsed.Events(tcg.HashAlg(bank)) // which has the same numbers
 	for _, p := range pcrs {
 		if err := checkExplained(p, events, logged, o); err != nil {
 			return nil, err
@@ -214,7 +211,8 @@ func replayBank(parsed *tcg.EventLog, pcrs []statement.PCR, o *Options) ([]Event
 func checkExplained(p statement.PCR, events []Event, logged []tcg.Event, o *Options) error {
 	own := slices.DeleteFunc(slices.Clone(events), func(e Event) bool { return e.PCR != p.Index })
 	if !explains(own, p.Bank, p.Index, p.Value) {
-		return refuse(CheckReplay, fmt.Sprintf("%d events of PCR %d that lead to another value", len(own), p.Index), p.String()+unexplainedHint)
+		return tpmwire.Refuse(CheckReplay, fmt.Sprintf("%d events of PCR %d that lead to another value", len(own), p.Index),
+			p.String()+unexplainedHint)
 	}
 	n := 0
 	for _, e := range logged {
@@ -225,40 +223,6 @@ func checkExplained(p statement.PCR, events []Event, logged []tcg.Event, o *Opti
 	if n == len(own) || p.Index == 5 && o != nil && o.AllowMissingExitBootServices {
 		return nil
 	}
-	return refuse(CheckReplay, fmt.Sprintf("a log that lacks %d events of PCR %d", len(own)-n, p.Index),
+	return tpmwire.Refuse(CheckReplay, fmt.Sprintf("a log that lacks %d events of PCR %d", len(own)-n, p.Index),
 		"a whole one, or AllowMissingExitBootServices")
-}
-
-// name names a PCR of a bank, for an error.
-func name(bank tpm2.TPMAlgID, index int) string {
-	return "PCR " + strconv.Itoa(index) + " of the bank of " + hash(bank).String()
-}
-
-func refuse(c refusal.Check, got, want string) error {
-	return &refusal.Error{Check: c, Got: got, Want: want}
-}
-
-// hash is the hash of a bank that a quote can have: package attest knows no others.
-func hash(bank tpm2.TPMAlgID) crypto.Hash {
-	switch bank {
-	case tpm2.TPMAlgSHA1:
-		return crypto.SHA1
-	case tpm2.TPMAlgSHA384:
-		return crypto.SHA384
-	case tpm2.TPMAlgSHA512:
-		return crypto.SHA512
-	}
-	return crypto.SHA256
-}
-
-func hashAlg(bank tpm2.TPMAlgID) tcg.HashAlg {
-	switch bank {
-	case tpm2.TPMAlgSHA1:
-		return tcg.HashSHA1
-	case tpm2.TPMAlgSHA384:
-		return tcg.HashSHA384
-	case tpm2.TPMAlgSHA512:
-		return tcg.HashSHA512
-	}
-	return tcg.HashSHA256
 }

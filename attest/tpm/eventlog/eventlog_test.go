@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/tpmwire"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -37,7 +38,7 @@ func writeLog(events ...logged) []byte {
 	id := append([]byte("Spec ID Event03\x00"), 0, 0, 0, 0, 0, 2, 0, 2)
 	id = le.AppendUint32(id, uint32(len(banksOfTest)))
 	for _, b := range banksOfTest {
-		id = le.AppendUint16(le.AppendUint16(id, uint16(b)), uint16(hash(b).Size()))
+		id = le.AppendUint16(le.AppendUint16(id, uint16(b)), uint16(tpmwire.HashOf(b).Size()))
 	}
 	id = append(id, 0)
 	log := le.AppendUint32(le.AppendUint32(nil, 0), uint32(typeNoAction))
@@ -63,7 +64,7 @@ func (e logged) sum(bank tpm2.TPMAlgID) []byte {
 
 // measure is the reference: what a TPM's PCR holds after the events.
 func measure(bank tpm2.TPMAlgID, index int, events ...logged) statement.PCR {
-	value := make([]byte, hash(bank).Size())
+	value := make([]byte, tpmwire.HashOf(bank).Size())
 	for _, e := range events {
 		if e.pcr == index && e.typ != typeNoAction {
 			value = digest(bank, append(bytes.Clone(value), e.sum(bank)...))

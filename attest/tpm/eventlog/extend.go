@@ -2,12 +2,11 @@ package eventlog
 
 import (
 	"bytes"
-
-	_ "crypto/sha1"   // the banks' hashes, by number
-	_ "crypto/sha256" //
-	_ "crypto/sha512" //
+	"slices"
 
 	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/internal/tpmwire"
 )
 
 // typeNoAction is EV_NO_ACTION: an event that extends nothing.
@@ -15,39 +14,24 @@ const typeNoAction Type = 3
 
 // digest is nil for an unknown bank.
 func digest(bank tpm2.TPMAlgID, data []byte) []byte {
-	switch bank {
-	case tpm2.TPMAlgSHA1, tpm2.TPMAlgSHA256, tpm2.TPMAlgSHA384, tpm2.TPMAlgSHA512:
-		h := hash(bank).New()
-		h.Write(data)
-		return h.Sum(nil)
-	}
-	return nil
+	return tpmwire.AppendDigest(nil, tpmwire.HashOf(bank), data)
 }
 
 // explains reports whether the events of one PCR, extended one after the other from
 // a value that a reset gives, lead to value.
 func explains(events []Event, bank tpm2.TPMAlgID, index int, value []byte) bool {
-	size := hash(bank).Size()
-	for _, start := range startValues(index, size) {
-		if bytes.Equal(extendAll(start, bank, events), value) {
+	for _, reached := range startValues(index, len(value)) {
+		for _, e := range events {
+			if len(e.Digest) != len(value) {
+				return false
+			}
+			reached = digest(bank, slices.Concat(reached, e.Digest))
+		}
+		if bytes.Equal(reached, value) {
 			return true
 		}
 	}
 	return false
-}
-
-func extendAll(value []byte, bank tpm2.TPMAlgID, events []Event) []byte {
-	h := hash(bank).New()
-	for _, e := range events {
-		if len(e.Digest) != h.Size() {
-			return nil
-		}
-		h.Reset()
-		h.Write(value)
-		h.Write(e.Digest)
-		value = h.Sum(nil)
-	}
-	return value
 }
 
 // startValues are the values that a PCR can have after a reset of the machine: TCG PC

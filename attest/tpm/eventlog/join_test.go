@@ -49,7 +49,7 @@ func testJoin(t *testing.T, device *tpmsim.TPM) {
 	boot := wholeBoot("\x01")
 	log := bootTPM(t, device, boot...)
 	sent := log
-	node := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: device, Quote: tpm.DefaultPCRs(),
+	node := attesttest.NewNode(t, attesttest.NodeOptions{TPM: device, Quote: tpm.DefaultPCRs(),
 		EventLog: func(context.Context) ([]byte, error) { return sent, nil }})
 	plane := attesttest.NewControlPlane(t, node)
 	plane.TPM.QuotePolicy = &Policy{RequireSecureBoot: true, Predicate: func(_ context.Context, l *Log) error {

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/internal/tpmwire"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -46,7 +47,7 @@ type Policy struct {
 // [*refusal.Error], or what Predicate returned.
 func (p *Policy) CheckQuote(ctx context.Context, m *tpm.Measured) error {
 	if p == nil || !p.RequireSecureBoot && p.Predicate == nil {
-		return refuse(tpm.CheckQuotePolicy, "nothing asked", "RequireSecureBoot or a Predicate")
+		return tpmwire.Refuse(tpm.CheckQuotePolicy, "nothing asked", "RequireSecureBoot or a Predicate")
 	}
 	bank, pcrs, err := p.wanted()
 	if err != nil {
@@ -62,7 +63,8 @@ func (p *Policy) CheckQuote(ctx context.Context, m *tpm.Measured) error {
 			return err
 		}
 		if len(events) == 0 {
-			return refuse(CheckUnextended, "nothing measured into "+name(bank, index), "what firmware measures")
+			return tpmwire.Refuse(CheckUnextended, fmt.Sprintf("nothing measured into PCR %d of the bank of %s", index, tpmwire.HashOf(bank)),
+				"what firmware measures")
 		}
 	}
 	if p.RequireSecureBoot {
@@ -71,7 +73,7 @@ func (p *Policy) CheckQuote(ctx context.Context, m *tpm.Measured) error {
 			return err
 		}
 		if !state.Enabled {
-			return refuse(CheckSecureBoot, "Secure Boot is off", "on")
+			return tpmwire.Refuse(CheckSecureBoot, "Secure Boot is off", "on")
 		}
 	}
 	if p.Predicate == nil {
@@ -88,16 +90,16 @@ func (p *Policy) wanted() (tpm2.TPMAlgID, []int, error) {
 		bank = tpm2.TPMAlgSHA256
 	case tpm2.TPMAlgSHA256, tpm2.TPMAlgSHA384, tpm2.TPMAlgSHA512:
 	default:
-		return 0, nil, refuse(tpm.CheckQuotePolicy, fmt.Sprintf("bank %#x", uint16(bank)), "SHA-256, SHA-384 or SHA-512")
+		return 0, nil, tpmwire.Refuse(tpm.CheckQuotePolicy, fmt.Sprintf("bank %#x", uint16(bank)), "SHA-256, SHA-384 or SHA-512")
 	}
 	if pcrs == nil {
 		pcrs = []int{0, 1, 2, 3, 4, 5, 6, secureBootPCR}
 	}
 	switch {
 	case len(pcrs) == 0:
-		return 0, nil, refuse(tpm.CheckQuotePolicy, "no PCRs", "at least one, or nil for 0 to 7")
+		return 0, nil, tpmwire.Refuse(tpm.CheckQuotePolicy, "no PCRs", "at least one, or nil for 0 to 7")
 	case p.RequireSecureBoot && !slices.Contains(pcrs, secureBootPCR):
-		return 0, nil, refuse(tpm.CheckQuotePolicy, fmt.Sprintf("RequireSecureBoot with PCRs %v", pcrs), "PCR 7 among them")
+		return 0, nil, tpmwire.Refuse(tpm.CheckQuotePolicy, fmt.Sprintf("RequireSecureBoot with PCRs %v", pcrs), "PCR 7 among them")
 	}
 	return bank, pcrs, nil
 }

@@ -132,7 +132,7 @@ func TestFilledInBank(t *testing.T) {
 				}
 				selections = append(selections, s)
 			}
-			node := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: device, Road: attest.RoadEK, Quote: selections,
+			node := attesttest.NewNode(t, attesttest.NodeOptions{TPM: device, Road: attest.RoadEK, Quote: selections,
 				EventLog: func(context.Context) ([]byte, error) { return writeLog(lie...), nil }})
 			plane := attesttest.NewControlPlane(t, node)
 			plane.TPM.QuotePolicy = &Policy{RequireSecureBoot: true}

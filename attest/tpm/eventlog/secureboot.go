@@ -11,6 +11,7 @@ import (
 	tcg "github.com/google/go-attestation/attest"
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/internal/tpmwire"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -62,7 +63,7 @@ func (l *Log) SecureBoot(bank tpm2.TPMAlgID) (*SecureBoot, error) {
 	if err := checkSecureBootEvents(events); err != nil {
 		return nil, err
 	}
-	state, err := parseSecureBoot(events)
+	state, err := guarded(tcg.ParseSecurebootState, rehashed(events))
 	if err != nil {
 		return nil, &refusal.Error{Check: CheckSecureBoot, Err: err}
 	}
@@ -98,16 +99,17 @@ func checkSecureBootEvents(events []Event) error {
 				continue
 			}
 			if !bytes.Equal(vendor, globalVariable) {
-				return refuse(CheckSecureBoot, fmt.Sprintf("a variable SecureBoot of vendor %x", vendor), "of EFI_GLOBAL_VARIABLE")
+				return tpmwire.Refuse(CheckSecureBoot, fmt.Sprintf("a variable SecureBoot of vendor %x", vendor), "of EFI_GLOBAL_VARIABLE")
 			}
 			if len(value) != 1 || value[0] > 1 {
-				return refuse(CheckSecureBoot, fmt.Sprintf("SecureBoot = %x", value), "00 or 01")
+				return tpmwire.Refuse(CheckSecureBoot, fmt.Sprintf("SecureBoot = %x", value), "00 or 01")
 			}
 			variables++
 		}
 	}
 	if variables != 1 || separators != 1 {
-		return refuse(CheckSecureBoot, fmt.Sprintf("%d variables SecureBoot and %d separators in PCR 7", variables, separators), "one of each")
+		return tpmwire.Refuse(CheckSecureBoot, fmt.Sprintf("%d variables SecureBoot and %d separators in PCR 7", variables, separators),
+			"one of each")
 	}
 	return nil
 }
@@ -130,15 +132,10 @@ func readVariable(b []byte) (vendor []byte, name string, value []byte, ok bool) 
 	return vendor, string(utf16.Decode(units)), b[2*characters:], true
 }
 
-// parseSecureBoot has go-attestation read the events. It computes digests of SHA-1 and
+// rehashed are the events as go-attestation reads them. It computes digests of SHA-1 and
 // SHA-256 only: for the longer banks it gets those of SHA-256, over the very bytes that
 // the replayed digest was found to cover.
-func parseSecureBoot(events []Event) (state *tcg.SecurebootState, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			state, err = nil, fmt.Errorf("parser: %v", r)
-		}
-	}()
+func rehashed(events []Event) []tcg.Event {
 	given := make([]tcg.Event, len(events))
 	for n := range events {
 		e := &events[n]
@@ -147,21 +144,18 @@ func parseSecureBoot(events []Event) (state *tcg.SecurebootState, err error) {
 			given[n].Digest = rehash(e)
 		}
 	}
-	return tcg.ParseSecurebootState(given)
+	return given
 }
 
 // rehash is the SHA-256 of an event's data where its digest covers them, with or without
 // their last byte (an old shim's logs have one too many), else zeros.
 func rehash(e *Event) []byte {
-	out := make([]byte, sha256.Size)
 	for _, data := range [][]byte{e.UntrustedData, e.UntrustedData[:max(0, len(e.UntrustedData)-1)]} {
 		if bytes.Equal(digest(e.Bank, data), e.Digest) {
-			sum := sha256.Sum256(data)
-			copy(out, sum[:])
-			break
+			return digest(tpm2.TPMAlgSHA256, data)
 		}
 	}
-	return out
+	return make([]byte, sha256.Size)
 }
 
 func pointers(certificates []x509.Certificate) []*x509.Certificate {

@@ -4,7 +4,6 @@ import (
 	"strconv"
 
 	"github.com/google/go-tpm/tpm2"
-	"golang.org/x/crypto/cryptobyte"
 
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 )
@@ -103,7 +102,7 @@ type PCRSelection struct {
 func (s PCRSelection) PCRs() []int {
 	var indexes []int
 	for i := range len(s.Select) * 8 {
-		if s.Select[i/8]>>(i%8)&1 == 1 {
+		if s.selects(i) {
 			indexes = append(indexes, i)
 		}
 	}
@@ -129,51 +128,62 @@ func ParseAttestation(b []byte) (*Attestation, error) {
 	}{}
 	a := &v.attestation
 	a.Raw = b
-	s := cryptobyte.String(b)
-	if err := a.readHeader(&s); err != nil {
+	w := wire{in: b}
+	if err := a.codeHeader(&w); err != nil {
 		return nil, err
 	}
 	switch a.Type {
 	case tpm2.TPMSTAttestCertify:
 		a.Certified = &v.certified
-		if !tpmwire.ReadTPM2B(&s, &a.Certified.Name, maxNameSize) || !tpmwire.ReadTPM2B(&s, &a.Certified.QualifiedName, maxNameSize) {
-			return nil, badAttest("certify info", "two names of at most 66 bytes")
-		}
 	case tpm2.TPMSTAttestQuote:
 		a.Quote = new(QuoteInfo)
-		if err := a.Quote.read(&s); err != nil {
-			return nil, err
-		}
-	default:
-		return nil, tpmwire.Refuse(CheckStatementType, statementTypeName(a.Type), "a certify or quote statement")
 	}
-	if !s.Empty() {
-		return nil, badAttest(strconv.Itoa(len(s))+" bytes after the statement", "none")
+	if err := a.codeInfo(&w); err != nil {
+		return nil, err
+	}
+	if !w.in.Empty() {
+		return nil, badAttest(strconv.Itoa(len(w.in))+" bytes after the statement", "none")
 	}
 	return a, nil
 }
 
-// readHeader reads all that comes before the union: magic to firmware version.
-func (a *Attestation) readHeader(s *cryptobyte.String) error {
-	var magic uint32
-	if !s.ReadUint32(&magic) {
+// Marshal returns the TPMS_ATTEST of a's fields; for a parsed one these are the
+// bytes that it was parsed from. It returns an [*Error] where Type and the set member
+// disagree, or a field is too long for its size prefix.
+func (a *Attestation) Marshal() ([]byte, error) {
+	w := writer(256)
+	if err := a.codeHeader(w); err != nil {
+		return nil, err
+	}
+	if err := a.codeInfo(w); err != nil {
+		return nil, err
+	}
+	return w.out, nil
+}
+
+// codeHeader is all that comes before the union: magic to firmware version.
+func (a *Attestation) codeHeader(w *wire) error {
+	magic, safe := uint32(attestMagic), uint8(0)
+	if !number(w, &magic) {
 		return badAttest("fewer than 4 bytes", "a TPMS_ATTEST")
 	}
 	if magic != attestMagic {
 		return tpmwire.Refuse(CheckMagic, tpmwire.HexNumber(uint64(magic), 8), tpmwire.HexNumber(attestMagic, 8))
 	}
-	if !s.ReadUint16((*uint16)(&a.Type)) {
+	if !number(w, &a.Type) {
 		return badAttest("no type", "a type")
 	}
-	if !tpmwire.ReadTPM2B(s, &a.QualifiedSigner, maxNameSize) {
+	if !w.tpm2b(&a.QualifiedSigner, maxNameSize) {
 		return badAttest("qualified signer", "a name of at most 66 bytes")
 	}
-	if !tpmwire.ReadTPM2B(s, &a.ExtraData, maxExtraDataSize) {
+	if !w.tpm2b(&a.ExtraData, maxExtraDataSize) {
 		return badAttest("extra data", "at most 66 bytes")
 	}
-	var safe uint8
-	if !s.ReadUint64(&a.Clock) || !s.ReadUint32(&a.ResetCount) || !s.ReadUint32(&a.RestartCount) ||
-		!s.ReadUint8(&safe) || !s.ReadUint64(&a.FirmwareVersion) {
+	if a.Safe {
+		safe = 1
+	}
+	if !number(w, &a.Clock) || !number(w, &a.ResetCount) || !number(w, &a.RestartCount) ||
+		!number(w, &safe) || !number(w, &a.FirmwareVersion) {
 		return badAttest("an end within clock or firmware version", "a TPMS_ATTEST")
 	}
 	if safe > 1 {
@@ -183,64 +193,38 @@ func (a *Attestation) readHeader(s *cryptobyte.String) error {
 	return nil
 }
 
-func (q *QuoteInfo) read(s *cryptobyte.String) error {
-	var count uint32
-	if !s.ReadUint32(&count) || count > tpmwire.MaxPCRBanks {
+// codeInfo is the union.
+func (a *Attestation) codeInfo(w *wire) error {
+	switch {
+	case a.Type == tpm2.TPMSTAttestCertify && a.Certified != nil && a.Quote == nil:
+		if !w.tpm2b(&a.Certified.Name, maxNameSize) || !w.tpm2b(&a.Certified.QualifiedName, maxNameSize) {
+			return badAttest("certify info", "two names of at most 66 bytes")
+		}
+		return nil
+	case a.Type == tpm2.TPMSTAttestQuote && a.Quote != nil && a.Certified == nil:
+		return a.Quote.code(w)
+	}
+	return tpmwire.Refuse(CheckStatementType, statementTypeName(a.Type), "a certify or quote statement with its own member alone")
+}
+
+func (q *QuoteInfo) code(w *wire) error {
+	count := uint32(len(q.Selections))
+	if !number(w, &count) || !w.writing && count > tpmwire.MaxPCRBanks {
 		return badAttest("PCR selection", "at most 16 banks")
 	}
-	for range count {
-		var one PCRSelection
-		var octets cryptobyte.String
-		if !s.ReadUint16((*uint16)(&one.Hash)) || !s.ReadUint8LengthPrefixed(&octets) ||
-			len(octets) == 0 || len(octets) > tpmwire.MaxPCRSelectSize {
+	if !w.writing && count > 0 {
+		q.Selections = make([]PCRSelection, count)
+	}
+	for n := range q.Selections {
+		one := &q.Selections[n]
+		if !number(w, &one.Hash) || !sized[uint8](w, &one.Select, 1, tpmwire.MaxPCRSelectSize) {
 			return badAttest("PCR selection", "a bank and 1 to 4 octets")
 		}
-		one.Select = octets
-		q.Selections = append(q.Selections, one)
 	}
-	if !tpmwire.ReadTPM2B(s, &q.PCRDigest, tpmwire.MaxDigestSize) {
+	if !w.tpm2b(&q.PCRDigest, tpmwire.MaxDigestSize) {
 		return badAttest("PCR digest", "at most 64 bytes")
 	}
 	return nil
-}
-
-// Marshal returns the TPMS_ATTEST of a's fields; for a parsed one these are the
-// bytes that it was parsed from. It returns an error where Type and the set member
-// disagree, or a field is too long for its size prefix.
-func (a *Attestation) Marshal() ([]byte, error) {
-	b := cryptobyte.NewBuilder(make([]byte, 0, 256))
-	b.AddUint32(attestMagic)
-	b.AddUint16(uint16(a.Type))
-	tpmwire.AddTPM2B(b, a.QualifiedSigner)
-	tpmwire.AddTPM2B(b, a.ExtraData)
-	b.AddUint64(a.Clock)
-	b.AddUint32(a.ResetCount)
-	b.AddUint32(a.RestartCount)
-	if a.Safe {
-		b.AddUint8(1)
-	} else {
-		b.AddUint8(0)
-	}
-	b.AddUint64(a.FirmwareVersion)
-	switch {
-	case a.Type == tpm2.TPMSTAttestCertify && a.Certified != nil && a.Quote == nil:
-		tpmwire.AddTPM2B(b, a.Certified.Name)
-		tpmwire.AddTPM2B(b, a.Certified.QualifiedName)
-	case a.Type == tpm2.TPMSTAttestQuote && a.Quote != nil && a.Certified == nil:
-		b.AddUint32(uint32(len(a.Quote.Selections)))
-		for _, one := range a.Quote.Selections {
-			b.AddUint16(uint16(one.Hash))
-			b.AddUint8LengthPrefixed(func(b *cryptobyte.Builder) { b.AddBytes(one.Select) })
-		}
-		tpmwire.AddTPM2B(b, a.Quote.PCRDigest)
-	default:
-		return nil, tpmwire.Refuse(CheckStatementType, statementTypeName(a.Type), "a certify or quote statement with its own member alone")
-	}
-	out, err := b.Bytes()
-	if err != nil {
-		return nil, &Error{Check: CheckAttestEncoding, Err: err}
-	}
-	return out, nil
 }
 
 func badAttest(got, want string) error { return tpmwire.Refuse(CheckAttestEncoding, got, want) }

@@ -92,11 +92,7 @@ func QualifiedName(parent, name []byte) []byte {
 // QualifiedNameOfPrimary returns the Qualified Name of a primary object directly
 // under a hierarchy, such as tpm2.TPMRHEndorsement.
 func QualifiedNameOfPrimary(hierarchy tpm2.TPMHandle, name []byte) []byte {
-	return appendQualifiedName(make([]byte, 0, message.MaxNameSize), handleName(hierarchy), name)
-}
-
-func handleName(h tpm2.TPMHandle) []byte {
-	return binary.BigEndian.AppendUint32(nil, uint32(h))
+	return QualifiedName(binary.BigEndian.AppendUint32(nil, uint32(hierarchy)), name)
 }
 
 func appendQualifiedName(out, parent, name []byte) []byte {

@@ -141,7 +141,7 @@ func TestQualifiedName(t *testing.T) {
 	if !bytes.Equal(child, want) {
 		t.Errorf("got %x, want %x", child, want)
 	}
-	if QualifiedName(primary, nil) != nil || QualifiedName(primary, handleName(tpm2.TPMRHOwner)) != nil ||
+	if QualifiedName(primary, nil) != nil || QualifiedName(primary, binary.BigEndian.AppendUint32(nil, uint32(tpm2.TPMRHOwner))) != nil ||
 		QualifiedName(make([]byte, message.MaxNameSize+1), name) != nil || QualifiedNameOfPrimary(tpm2.TPMRHOwner, name[:33]) != nil {
 		t.Error("a Qualified Name of what is no Name")
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/google/go-tpm/tpm2"
 
@@ -198,10 +199,7 @@ func DigestOfPCRs(h crypto.Hash, ids []PCRID, sorted []PCR) []byte {
 
 // SamePCRs reports whether two lists name the same PCRs, whatever their order.
 func SamePCRs(a, b []PCRID) bool {
-	a, b = slices.Clone(a), slices.Clone(b)
-	slices.SortFunc(a, PCRID.compare)
-	slices.SortFunc(b, PCRID.compare)
-	return slices.Equal(a, b)
+	return slices.Equal(slices.SortedFunc(slices.Values(a), PCRID.compare), slices.SortedFunc(slices.Values(b), PCRID.compare))
 }
 
 // Equal reports whether both are one PCR with one value.
@@ -209,12 +207,5 @@ func (p PCR) Equal(o PCR) bool { return p.ID() == o.ID() && bytes.Equal(p.Value,
 
 // NamesOfPCRs lists PCRs for an error message.
 func NamesOfPCRs(ids []PCRID) string {
-	var b bytes.Buffer
-	for n, id := range ids {
-		if n > 0 {
-			b.WriteByte(' ')
-		}
-		b.WriteString(id.String())
-	}
-	return b.String()
+	return strings.Trim(fmt.Sprint(ids), "[]")
 }

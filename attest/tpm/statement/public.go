@@ -4,7 +4,6 @@ import (
 	"strconv"
 
 	"github.com/google/go-tpm/tpm2"
-	"golang.org/x/crypto/cryptobyte"
 
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 )
@@ -99,28 +98,39 @@ func ParsePublic(b []byte) (*Public, error) {
 		return nil, tpmwire.Refuse(CheckPublicSize, strconv.Itoa(len(b))+" bytes", "1 to "+strconv.Itoa(tpmwire.MaxTPMTPublicSize))
 	}
 	p := &Public{Raw: b}
-	s := cryptobyte.String(b)
-	if err := p.readHeader(&s); err != nil {
+	w := wire{in: b}
+	if err := p.code(&w); err != nil {
 		return nil, err
 	}
-	var err error
-	if p.Type == tpm2.TPMAlgRSA {
-		err = p.readRSA(&s)
-	} else {
-		err = p.readECC(&s)
-	}
-	if err != nil {
-		return nil, err
-	}
-	if !s.Empty() {
-		return nil, badPublic(strconv.Itoa(len(s))+" bytes after the public area", "none")
+	if !w.in.Empty() {
+		return nil, badPublic(strconv.Itoa(len(w.in))+" bytes after the public area", "none")
 	}
 	return p, nil
 }
 
-// readHeader reads type to policy.
-func (p *Public) readHeader(s *cryptobyte.String) error {
-	if !s.ReadUint16((*uint16)(&p.Type)) || !s.ReadUint16((*uint16)(&p.NameAlg)) || !s.ReadUint32((*uint32)(&p.Attributes)) {
+// Marshal returns the TPMT_PUBLIC of p's fields, without a size prefix; Raw is not
+// looked at. For a parsed one these are the bytes that it was parsed from. It
+// returns an [*Error] with the check that [ParsePublic] would refuse the result for.
+func (p *Public) Marshal() ([]byte, error) {
+	w := writer(128 + len(p.Modulus))
+	if err := p.code(w); err != nil {
+		return nil, err
+	}
+	_, err := ParsePublic(w.out)
+	return w.out, err
+}
+
+// BeforeUnique is everything up to the unique field, the last one: what a key has
+// in common with its template.
+func (p *Public) BeforeUnique() []byte {
+	if p.Type == tpm2.TPMAlgECC {
+		return p.Raw[:len(p.Raw)-4-len(p.X)-len(p.Y)]
+	}
+	return p.Raw[:len(p.Raw)-2-len(p.Modulus)]
+}
+
+func (p *Public) code(w *wire) error {
+	if !number(w, &p.Type) || !number(w, &p.NameAlg) || !number(w, &p.Attributes) {
 		return badPublic("an end within type, name algorithm or attributes", "a TPMT_PUBLIC")
 	}
 	if p.Type != tpm2.TPMAlgRSA && p.Type != tpm2.TPMAlgECC {
@@ -133,56 +143,62 @@ func (p *Public) readHeader(s *cryptobyte.String) error {
 	if p.Attributes.HasAny(reservedAttributes) {
 		return badPublic("attributes "+p.Attributes.String(), "no reserved bit")
 	}
-	if !tpmwire.ReadTPM2B(s, &p.AuthPolicy, tpmwire.MaxDigestSize) || len(p.AuthPolicy) != 0 && len(p.AuthPolicy) != nameHash.Size() {
+	if !w.tpm2b(&p.AuthPolicy, tpmwire.MaxDigestSize) || len(p.AuthPolicy) != 0 && len(p.AuthPolicy) != nameHash.Size() {
 		return badPublic("policy", "none, or a digest under the name algorithm")
 	}
-	return p.Symmetric.read(s)
+	if err := p.Symmetric.code(w); err != nil {
+		return err
+	}
+	if p.Type == tpm2.TPMAlgRSA {
+		return p.codeRSA(w)
+	}
+	return p.codeECC(w)
 }
 
-func (p *Public) readRSA(s *cryptobyte.String) error {
-	if !p.Scheme.read(s, rsaSchemeForm) {
+func (p *Public) codeRSA(w *wire) error {
+	if !p.Scheme.code(w, rsaSchemes) {
 		return badPublic("RSA scheme "+p.Scheme.String(), "a TPMT_RSA_SCHEME")
 	}
-	if !s.ReadUint16(&p.KeyBits) || !s.ReadUint32(&p.Exponent) {
+	if !number(w, &p.KeyBits) || !number(w, &p.Exponent) {
 		return badPublic("an end within the RSA parameters", "a TPMT_PUBLIC")
 	}
 	if p.KeyBits == 0 || p.KeyBits > 8*maxModulusSize || p.KeyBits%8 != 0 {
 		return badPublic("keyBits "+strconv.Itoa(int(p.KeyBits)), "a multiple of 8, at most 4096")
 	}
-	if !tpmwire.ReadTPM2B(s, &p.Modulus, maxModulusSize) {
+	if !w.tpm2b(&p.Modulus, maxModulusSize) {
 		return badPublic("modulus", "at most 512 bytes")
 	}
 	return nil
 }
 
-func (p *Public) readECC(s *cryptobyte.String) error {
-	if !p.Scheme.read(s, eccSchemeForm) {
+func (p *Public) codeECC(w *wire) error {
+	if !p.Scheme.code(w, eccSchemes) {
 		return badPublic("ECC scheme "+p.Scheme.String(), "a TPMT_ECC_SCHEME")
 	}
-	if !s.ReadUint16((*uint16)(&p.Curve)) {
+	if !number(w, &p.Curve) {
 		return badPublic("an end within the ECC parameters", "a TPMT_PUBLIC")
 	}
 	if _, ok := tpmwire.CurveOf(p.Curve); !ok {
-		return tpmwire.Refuse(CheckWeakKey, "curve "+tpmwire.HexNumber(uint64(p.Curve), 4), "P-256, P-384 or P-521")
+		return badCurve(p.Curve)
 	}
-	if !p.KDF.read(s, kdfSchemeForm) {
+	if !p.KDF.code(w, kdfSchemes) {
 		return badPublic("KDF scheme "+p.KDF.String(), "a TPMT_KDF_SCHEME")
 	}
-	if !tpmwire.ReadTPM2B(s, &p.X, maxCoordinateSize) || !tpmwire.ReadTPM2B(s, &p.Y, maxCoordinateSize) {
+	if !w.tpm2b(&p.X, maxCoordinateSize) || !w.tpm2b(&p.Y, maxCoordinateSize) {
 		return badPublic("point", "two coordinates of at most 66 bytes")
 	}
 	return nil
 }
 
-func (v *SymmetricScheme) read(s *cryptobyte.String) error {
-	if !s.ReadUint16((*uint16)(&v.Alg)) {
+func (v *SymmetricScheme) code(w *wire) error {
+	if !number(w, &v.Alg) {
 		return badPublic("an end before the symmetric scheme", "a TPMT_PUBLIC")
 	}
 	switch v.Alg {
 	case tpm2.TPMAlgNull:
 		return nil
 	case tpm2.TPMAlgAES:
-		if !s.ReadUint16(&v.KeyBits) || !s.ReadUint16((*uint16)(&v.Mode)) {
+		if !number(w, &v.KeyBits) || !number(w, &v.Mode) {
 			return badPublic("an end within the symmetric scheme", "a TPMT_PUBLIC")
 		}
 		return nil
@@ -190,61 +206,27 @@ func (v *SymmetricScheme) read(s *cryptobyte.String) error {
 	return badPublic("symmetric scheme "+tpmwire.AlgorithmName(v.Alg), "NULL or AES")
 }
 
-// schemeForm says what follows a scheme's identifier.
-type schemeForm uint8
-
-const (
-	formUnknown schemeForm = iota
-	formEmpty
-	formHash
-	formHashCount
+// The schemes of each kind, with the number of fields after the identifier: none, a hash,
+// or a hash and a count.
+var (
+	rsaSchemes = map[tpm2.TPMAlgID]int{
+		tpm2.TPMAlgNull: 0, tpm2.TPMAlgRSAES: 0, tpm2.TPMAlgRSASSA: 1, tpm2.TPMAlgRSAPSS: 1, tpm2.TPMAlgOAEP: 1,
+	}
+	eccSchemes = map[tpm2.TPMAlgID]int{
+		tpm2.TPMAlgNull: 0, tpm2.TPMAlgECDSA: 1, tpm2.TPMAlgECDH: 1, tpm2.TPMAlgSM2: 1, tpm2.TPMAlgECSchnorr: 1,
+		tpm2.TPMAlgECMQV: 1, tpm2.TPMAlgECDAA: 2,
+	}
+	kdfSchemes = map[tpm2.TPMAlgID]int{
+		tpm2.TPMAlgNull: 0, tpm2.TPMAlgMGF1: 1, tpm2.TPMAlgKDF1SP80056A: 1, tpm2.TPMAlgKDF2: 1, tpm2.TPMAlgKDF1SP800108: 1,
+	}
 )
 
-func rsaSchemeForm(alg tpm2.TPMAlgID) schemeForm {
-	switch alg {
-	case tpm2.TPMAlgNull, tpm2.TPMAlgRSAES:
-		return formEmpty
-	case tpm2.TPMAlgRSASSA, tpm2.TPMAlgRSAPSS, tpm2.TPMAlgOAEP:
-		return formHash
-	}
-	return formUnknown
-}
-
-func eccSchemeForm(alg tpm2.TPMAlgID) schemeForm {
-	switch alg {
-	case tpm2.TPMAlgNull:
-		return formEmpty
-	case tpm2.TPMAlgECDSA, tpm2.TPMAlgECDH, tpm2.TPMAlgSM2, tpm2.TPMAlgECSchnorr, tpm2.TPMAlgECMQV:
-		return formHash
-	case tpm2.TPMAlgECDAA:
-		return formHashCount
-	}
-	return formUnknown
-}
-
-func kdfSchemeForm(alg tpm2.TPMAlgID) schemeForm {
-	switch alg {
-	case tpm2.TPMAlgNull:
-		return formEmpty
-	case tpm2.TPMAlgMGF1, tpm2.TPMAlgKDF1SP80056A, tpm2.TPMAlgKDF2, tpm2.TPMAlgKDF1SP800108:
-		return formHash
-	}
-	return formUnknown
-}
-
-func (v *KeyScheme) read(s *cryptobyte.String, form func(tpm2.TPMAlgID) schemeForm) bool {
-	if !s.ReadUint16((*uint16)(&v.Alg)) {
+func (v *KeyScheme) code(w *wire, schemes map[tpm2.TPMAlgID]int) bool {
+	if !number(w, &v.Alg) {
 		return false
 	}
-	switch form(v.Alg) {
-	case formEmpty:
-		return true
-	case formHash:
-		return s.ReadUint16((*uint16)(&v.Hash)) && tpmwire.KnownHash(v.Hash)
-	case formHashCount:
-		return s.ReadUint16((*uint16)(&v.Hash)) && tpmwire.KnownHash(v.Hash) && s.ReadUint16(&v.Count)
-	}
-	return false
+	fields, known := schemes[v.Alg]
+	return known && (fields < 1 || number(w, &v.Hash) && tpmwire.KnownHash(v.Hash)) && (fields < 2 || number(w, &v.Count))
 }
 
 // String gives scheme and hash in the specification's words, as in "RSASSA/SHA256".
@@ -256,3 +238,7 @@ func (v KeyScheme) String() string {
 }
 
 func badPublic(got, want string) error { return tpmwire.Refuse(CheckPublicEncoding, got, want) }
+
+func badCurve(c tpm2.TPMECCCurve) error {
+	return tpmwire.Refuse(CheckWeakKey, "curve "+tpmwire.HexNumber(uint64(c), 4), "P-256, P-384 or P-521")
+}

@@ -44,7 +44,7 @@ func (p *Public) Key() (crypto.PublicKey, error) {
 	}
 	c, ok := tpmwire.CurveOf(p.Curve)
 	if !ok {
-		return nil, tpmwire.Refuse(CheckWeakKey, "curve "+tpmwire.HexNumber(uint64(p.Curve), 4), "P-256, P-384 or P-521")
+		return nil, badCurve(p.Curve)
 	}
 	if len(p.X) > c.Width || len(p.Y) > c.Width {
 		return nil, tpmwire.Refuse(CheckPoint, "coordinates of "+strconv.Itoa(len(p.X))+" and "+strconv.Itoa(len(p.Y))+" bytes",

@@ -39,11 +39,8 @@ type QuoteEvidence struct {
 // index. The signature goes in as it is. It returns an [*Error] with
 // attest.CheckEncoding, or with the check of a PCR that is not well formed or there twice.
 func MarshalQuote(e *QuoteEvidence) ([]byte, error) {
-	if len(e.Attest) == 0 || len(e.Attest) > der.MaxPublicSize {
-		return nil, der.Fault("quote", "tpmSAttest", "a TPMS_ATTEST")
-	}
-	if len(e.Signature) == 0 || len(e.Signature) > der.MaxPublicSize {
-		return nil, der.Fault("quote", "signature", "a signature")
+	if err := checkSigned("quote", e.Attest, e.Signature); err != nil {
+		return nil, err
 	}
 	pcrs, err := SortedPCRs(e.PCRs)
 	if err != nil {
@@ -80,10 +77,7 @@ func ParseQuote(data []byte) (*QuoteEvidence, error) {
 		return nil, err
 	}
 	e := &QuoteEvidence{}
-	if e.Attest, err = der.ReadOctets("quote", "tpmSAttest", &body, asn1.OCTET_STRING, 1, der.MaxPublicSize); err != nil {
-		return nil, err
-	}
-	if e.Signature, err = der.ReadOctets("quote", "signature", &body, asn1.OCTET_STRING, 1, der.MaxPublicSize); err != nil {
+	if e.Attest, e.Signature, err = readSigned("quote", &body); err != nil {
 		return nil, err
 	}
 	var list cryptobyte.String

@@ -97,7 +97,7 @@ func TestQuoteAllocations(t *testing.T) {
 		}},
 		"checks": {12, func() error {
 			in := QuoteInput{CertifyInput: CertifyInput{
-				AK: f.ak.public, AKName: f.ak.public.Name(), AKKey: f.ak.private.Public(), qualifyingData: testQualifyingData,
+				AK: f.ak.public, AKName: f.ak.public.Name(), AKKey: f.ak.private.Public(), Options: CertifyOptions{QualifyingData: testQualifyingData},
 			}}
 			if err := in.ParseQuote(e); err != nil {
 				return err

@@ -99,35 +99,27 @@ func VerifyQuote(e *QuoteEvidence, o *QuoteOptions) (*Quoted, error) {
 	if e == nil || o == nil {
 		return nil, tpmwire.Refuse(CheckQuoteOptions, "no evidence or no options", "both")
 	}
-	if err := o.check(); err != nil {
-		return nil, err
-	}
 	in := QuoteInput{
-		CertifyInput: CertifyInput{AKKey: o.AK.key, qualifyingData: o.QualifyingData, Policy: StatementPolicy{
-			anyQualifyingData:  o.InsecureAllowAnyQualifyingData,
-			AllowSHA1Signature: o.InsecureAllowSHA1Signature,
-			allowSHA1Name:      o.InsecureAllowSHA1Name,
+		CertifyInput: CertifyInput{AKKey: o.AK.key, Options: CertifyOptions{
+			AK:                             o.AK,
+			QualifyingData:                 o.QualifyingData,
+			InsecureAllowAnyQualifyingData: o.InsecureAllowAnyQualifyingData,
+			InsecureEmptyQualifyingData:    o.InsecureEmptyQualifyingData,
+			InsecureAllowSHA1Signature:     o.InsecureAllowSHA1Signature,
+			InsecureAllowSHA1Name:          o.InsecureAllowSHA1Name,
 		}},
 		selection:     o.Selection,
 		allowSHA1Bank: o.InsecureAllowSHA1Bank,
 	}
-	if err := in.readAK(o.AK.public); err != nil {
-		return nil, err
-	}
-	if err := in.ParseQuote(e); err != nil {
-		return nil, err
-	}
-	if err := in.CheckBeforeSignature(); err != nil {
-		return nil, err
-	}
-	if err := in.CheckSignature(); err != nil {
+	err := inOrder(
+		func() error { return in.Options.checkCommon(CheckQuoteOptions) },
+		func() error { return in.readAK(o.AK.public) },
+		func() error { return in.ParseQuote(e) },
+		in.CheckBeforeSignature, in.CheckSignature)
+	if err != nil {
 		return nil, err
 	}
 	return in.Quoted(&o.AK), nil
-}
-
-func (o *QuoteOptions) check() error {
-	return checkStatementOptions(CheckQuoteOptions, &o.AK, o.QualifyingData, o.InsecureEmptyQualifyingData, o.InsecureAllowAnyQualifyingData)
 }
 
 // QuoteInput is a quote with all that it is held against. Of the certify statement's
@@ -147,12 +139,7 @@ func (in *QuoteInput) ParseQuote(e *QuoteEvidence) (err error) {
 	if in.Attest, err = ParseAttestation(e.Attest); err != nil {
 		return err
 	}
-	if e.RawSignature != nil {
-		in.Sig, err = ParseRawSignature(e.Signature, *e.RawSignature)
-	} else {
-		in.Sig, err = ParseSignature(e.Signature)
-	}
-	if err != nil {
+	if in.Sig, err = parseAnySignature(e.Signature, e.RawSignature); err != nil {
 		return err
 	}
 	in.pcrs, err = SortedPCRs(e.PCRs)
@@ -164,25 +151,8 @@ func (in *QuoteInput) CheckBeforeSignature() error {
 	if in.Attest.Quote == nil {
 		return tpmwire.Refuse(CheckStatementType, statementTypeName(in.Attest.Type), statementTypeName(tpm2.TPMSTAttestQuote))
 	}
-	if err := in.checkQualifyingData(); err != nil {
-		return err
-	}
-	if err := in.checkSelection(); err != nil {
-		return err
-	}
-	if err := in.checkValues(); err != nil {
-		return err
-	}
-	if err := in.checkAK(); err != nil {
-		return err
-	}
-	if err := in.checkQualifiedSigner(); err != nil {
-		return err
-	}
-	if err := in.checkSignatureForm(); err != nil {
-		return err
-	}
-	return in.checkDigest()
+	return inOrder(in.checkQualifyingData, in.checkSelection, in.checkValues, in.checkAK, in.checkQualifiedSigner,
+		in.checkSignatureForm, in.checkDigest)
 }
 
 func (in *QuoteInput) checkSelection() (err error) {

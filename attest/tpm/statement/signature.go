@@ -61,30 +61,49 @@ func ParseSignature(b []byte) (*Signature, error) {
 		return nil, err
 	}
 	v := new(Signature)
-	s := cryptobyte.String(b)
-	if !s.ReadUint16((*uint16)(&v.Alg)) {
-		return nil, badSignature("fewer than 2 bytes", "a TPMT_SIGNATURE")
+	w := wire{in: b}
+	if err := v.code(&w); err != nil {
+		return nil, err
 	}
-	if !signingScheme(v.Alg) {
-		return nil, tpmwire.Refuse(CheckSignatureScheme, tpmwire.AlgorithmName(v.Alg), "RSASSA, RSAPSS or ECDSA")
-	}
-	if !s.ReadUint16((*uint16)(&v.Hash)) {
-		return nil, badSignature("an end before the hash", "a TPMT_SIGNATURE")
-	}
-	if tpmwire.HashOf(v.Hash) == 0 {
-		return nil, tpmwire.Refuse(CheckSignatureScheme, tpmwire.AlgorithmName(v.Hash), "SHA1, SHA256, SHA384 or SHA512")
-	}
-	if v.Alg == tpm2.TPMAlgECDSA {
-		if !tpmwire.ReadTPM2B(&s, &v.R, maxCoordinateSize) || !tpmwire.ReadTPM2B(&s, &v.S, maxCoordinateSize) {
-			return nil, badSignature("r or s", "two numbers of at most 66 bytes")
-		}
-	} else if !tpmwire.ReadTPM2B(&s, &v.RSA, maxModulusSize) {
-		return nil, badSignature("RSA signature", "at most 512 bytes")
-	}
-	if !s.Empty() {
-		return nil, badSignature(strconv.Itoa(len(s))+" bytes after the signature", "none")
+	if !w.in.Empty() {
+		return nil, badSignature(strconv.Itoa(len(w.in))+" bytes after the signature", "none")
 	}
 	return v, nil
+}
+
+// Marshal returns the TPMT_SIGNATURE of v's fields; for one of [ParseSignature] these
+// are the bytes that it was parsed from. It returns an [*Error] with the check that
+// ParseSignature would refuse the result for.
+func (v *Signature) Marshal() ([]byte, error) {
+	w := writer(8 + len(v.RSA) + len(v.R) + len(v.S))
+	if err := v.code(w); err != nil {
+		return nil, err
+	}
+	_, err := ParseSignature(w.out)
+	return w.out, err
+}
+
+func (v *Signature) code(w *wire) error {
+	if !number(w, &v.Alg) {
+		return badSignature("fewer than 2 bytes", "a TPMT_SIGNATURE")
+	}
+	if !signingScheme(v.Alg) {
+		return tpmwire.Refuse(CheckSignatureScheme, tpmwire.AlgorithmName(v.Alg), "RSASSA, RSAPSS or ECDSA")
+	}
+	if !number(w, &v.Hash) {
+		return badSignature("an end before the hash", "a TPMT_SIGNATURE")
+	}
+	if tpmwire.HashOf(v.Hash) == 0 {
+		return tpmwire.Refuse(CheckSignatureScheme, tpmwire.AlgorithmName(v.Hash), "SHA1, SHA256, SHA384 or SHA512")
+	}
+	if v.Alg == tpm2.TPMAlgECDSA {
+		if !w.tpm2b(&v.R, maxCoordinateSize) || !w.tpm2b(&v.S, maxCoordinateSize) {
+			return badSignature("r or s", "two numbers of at most 66 bytes")
+		}
+	} else if !w.tpm2b(&v.RSA, maxModulusSize) {
+		return badSignature("RSA signature", "at most 512 bytes")
+	}
+	return nil
 }
 
 // ParseRawSignature reads a bare signature, as the sample of
@@ -121,29 +140,6 @@ func ParseRawSignature(b []byte, scheme RawScheme) (*Signature, error) {
 func readUnsigned(s *cryptobyte.String, out *[]byte) bool {
 	// The reader checks that the integer is minimal and not negative.
 	return s.ReadASN1Integer(out) && len(*out) <= maxCoordinateSize
-}
-
-// Marshal returns the TPMT_SIGNATURE of v's fields; for one of [ParseSignature] these
-// are the bytes that it was parsed from. It returns an [*Error] with the check that
-// ParseSignature would refuse the result for.
-func (v *Signature) Marshal() ([]byte, error) {
-	b := cryptobyte.NewBuilder(make([]byte, 0, 8+len(v.RSA)+len(v.R)+len(v.S)))
-	b.AddUint16(uint16(v.Alg))
-	b.AddUint16(uint16(v.Hash))
-	if v.Alg == tpm2.TPMAlgECDSA {
-		tpmwire.AddTPM2B(b, v.R)
-		tpmwire.AddTPM2B(b, v.S)
-	} else {
-		tpmwire.AddTPM2B(b, v.RSA)
-	}
-	out, err := b.Bytes()
-	if err != nil {
-		return nil, &Error{Check: CheckSignatureEncoding, Err: err}
-	}
-	if _, err := ParseSignature(out); err != nil {
-		return nil, err
-	}
-	return out, nil
 }
 
 // MarshalECDSA returns the DER of RFC 3279, 2.2.3, for an ECDSA signature: what

@@ -4,6 +4,7 @@ import (
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/rsa"
+	"errors"
 	"strconv"
 
 	"github.com/google/go-tpm/tpm2"
@@ -34,7 +35,7 @@ func (in *CertifyInput) checkSignatureForm() error {
 	if in.AK != nil && scheme != in.AK.Scheme {
 		return tpmwire.Refuse(CheckSignatureScheme, scheme.String(), in.AK.Scheme.String()+", the attestation key's own")
 	}
-	if in.Sig.Hash == tpm2.TPMAlgSHA1 && !in.Policy.AllowSHA1Signature {
+	if in.Sig.Hash == tpm2.TPMAlgSHA1 && !in.Options.InsecureAllowSHA1Signature {
 		return tpmwire.Refuse(CheckSignatureHash, "SHA1", "SHA256, SHA384 or SHA512")
 	}
 	return in.Sig.checkForm(in.AKKey)
@@ -93,31 +94,30 @@ func (v *Signature) verify(key crypto.PublicKey, message []byte) error {
 	h := tpmwire.HashOf(v.Hash)
 	var buf [tpmwire.MaxDigestSize]byte
 	digest := tpmwire.AppendDigest(buf[:0], h, message)
-	bad := func(err error) error {
-		return &Error{Check: CheckSignature, Got: "a bad " + KeyScheme{Alg: v.Alg, Hash: v.Hash}.String() + " signature",
-			Want: "one by the attestation key", Err: err}
-	}
+	var err error
 	switch k := key.(type) {
 	case *rsa.PublicKey:
-		var err error
 		if v.Alg == tpm2.TPMAlgRSAPSS {
 			err = rsa.VerifyPSS(k, h, digest, v.RSA, &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash, Hash: h})
 		} else {
 			err = rsa.VerifyPKCS1v15(k, h, digest, v.RSA)
 		}
-		if err != nil {
-			return bad(err)
-		}
-		return nil
 	case *ecdsa.PublicKey:
-		der, err := v.MarshalECDSA()
-		if err != nil {
-			return err
+		der, notECDSA := v.MarshalECDSA()
+		if notECDSA != nil {
+			return notECDSA
 		}
 		if !ecdsa.VerifyASN1(k, digest, der) {
-			return bad(nil)
+			err = errNotVerified
 		}
-		return nil
+	default:
+		return tpmwire.Refuse(CheckSignatureScheme, tpmwire.AlgorithmName(v.Alg), "an RSA or ECDSA key")
 	}
-	return tpmwire.Refuse(CheckSignatureScheme, tpmwire.AlgorithmName(v.Alg), "an RSA or ECDSA key")
+	if err != nil {
+		return &Error{Check: CheckSignature, Got: "a bad " + KeyScheme{Alg: v.Alg, Hash: v.Hash}.String() + " signature",
+			Want: "one by the attestation key", Err: err}
+	}
+	return nil
 }
+
+var errNotVerified = errors.New("ECDSA: the verification fails")

@@ -113,24 +113,26 @@ func VerifyCertify(e *CertifyEvidence, o *CertifyOptions) (*Certified, error) {
 	if e == nil || o == nil {
 		return nil, tpmwire.Refuse(CheckCertifyOptions, "no evidence or no options", "both")
 	}
-	if err := o.check(); err != nil {
-		return nil, err
-	}
-	in := CertifyInput{AKKey: o.AK.key, Key: o.Key, qualifyingData: o.QualifyingData, Policy: o.policy()}
-	if err := in.Parse(e, o.AK.public); err != nil {
-		return nil, err
-	}
-	if err := in.CheckBeforeSignature(); err != nil {
-		return nil, err
-	}
-	if err := in.CheckSignature(); err != nil {
+	in := CertifyInput{AKKey: o.AK.key, Options: *o}
+	err := inOrder(o.check, func() error { return in.Parse(e, o.AK.public) }, in.CheckBeforeSignature, in.CheckSignature)
+	if err != nil {
 		return nil, err
 	}
 	return in.certified(&o.AK), nil
 }
 
+// inOrder is the first error of the checks, and calls none after it.
+func inOrder(checks ...func() error) error {
+	for _, check := range checks {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (o *CertifyOptions) check() error {
-	if err := checkStatementOptions(CheckCertifyOptions, &o.AK, o.QualifyingData, o.InsecureEmptyQualifyingData, o.InsecureAllowAnyQualifyingData); err != nil {
+	if err := o.checkCommon(CheckCertifyOptions); err != nil {
 		return err
 	}
 	switch {
@@ -144,33 +146,22 @@ func (o *CertifyOptions) check() error {
 	return nil
 }
 
-// checkStatementOptions asks for an attestation key, and for one of the three ways to
-// say what qualifying data there must be.
-func checkStatementOptions(c Check, ak *AK, data []byte, empty, anyData bool) error {
-	if fault := ak.check(); fault != "" {
+// checkCommon asks for an attestation key, and for one of the three ways to say what
+// qualifying data there must be.
+func (o *CertifyOptions) checkCommon(c Check) error {
+	if fault := o.AK.check(); fault != "" {
 		return tpmwire.Refuse(c, fault, "AKFromCredential or AKFromIssuer")
 	}
+	empty, anyData := o.InsecureEmptyQualifyingData, o.InsecureAllowAnyQualifyingData
 	switch {
 	case empty && anyData:
 		return tpmwire.Refuse(c, "InsecureEmptyQualifyingData with InsecureAllowAnyQualifyingData", "one of them")
-	case len(data) == 0 && !empty && !anyData:
+	case len(o.QualifyingData) == 0 && !empty && !anyData:
 		return tpmwire.Refuse(c, "empty qualifying data", "QualifyingData, InsecureEmptyQualifyingData or InsecureAllowAnyQualifyingData")
-	case len(data) != 0 && (empty || anyData):
+	case len(o.QualifyingData) != 0 && (empty || anyData):
 		return tpmwire.Refuse(c, "QualifyingData with an option that is for none", "one of them")
 	}
 	return nil
-}
-
-func (o *CertifyOptions) policy() StatementPolicy {
-	return StatementPolicy{
-		anyQualifyingData:  o.InsecureAllowAnyQualifyingData,
-		anyKey:             o.InsecureAllowAnyKey,
-		AllowSHA1Signature: o.InsecureAllowSHA1Signature,
-		allowSHA1Name:      o.InsecureAllowSHA1Name,
-		RequireTPMResident: o.RequireTPMResident,
-		allowDecryptionKey: o.AllowDecryptionKey,
-		allowRestrictedKey: o.AllowRestrictedKey,
-	}
 }
 
 // Parse fills in the parsed members from the evidence and from the attestation
@@ -182,15 +173,18 @@ func (in *CertifyInput) Parse(e *CertifyEvidence, akPublic []byte) (err error) {
 	if in.Public, err = ParsePublic(e.Public); err != nil {
 		return err
 	}
-	if e.RawSignature != nil {
-		in.Sig, err = ParseRawSignature(e.Signature, *e.RawSignature)
-	} else {
-		in.Sig, err = ParseSignature(e.Signature)
-	}
-	if err != nil {
+	if in.Sig, err = parseAnySignature(e.Signature, e.RawSignature); err != nil {
 		return err
 	}
 	return in.readAK(akPublic)
+}
+
+// parseAnySignature reads a TPMT_SIGNATURE, or a bare signature of a scheme.
+func parseAnySignature(b []byte, raw *RawScheme) (*Signature, error) {
+	if raw != nil {
+		return ParseRawSignature(b, *raw)
+	}
+	return ParseSignature(b)
 }
 
 // readAK fills in what follows from the attestation key's public area, which is empty

@@ -89,7 +89,7 @@ func BenchmarkStatementChecks(b *testing.B) {
 }
 
 func checksAlone(e *CertifyEvidence, o *CertifyOptions, akKey crypto.PublicKey) error {
-	in := CertifyInput{AKKey: akKey, Key: o.Key, qualifyingData: o.QualifyingData}
+	in := CertifyInput{AKKey: akKey, Options: CertifyOptions{Key: o.Key, QualifyingData: o.QualifyingData}}
 	if err := in.Parse(e, o.AK.public); err != nil {
 		return err
 	}

@@ -41,18 +41,6 @@ const (
 	CheckResidency Check = "key-residency"
 )
 
-// StatementPolicy holds the options of a statement's checks. The zero value is the
-// strictest but for residence, which is asked for or not.
-type StatementPolicy struct {
-	anyQualifyingData  bool
-	anyKey             bool
-	AllowSHA1Signature bool
-	allowSHA1Name      bool
-	RequireTPMResident bool
-	allowDecryptionKey bool
-	allowRestrictedKey bool
-}
-
 // CertifyInput is a certify statement with all that it is held against, parsed: what
 // a verifier fills in that has parsed the parts already. No check changes it, and
 // none allocates where it passes, but for the comparison of an ECC key.
@@ -63,13 +51,13 @@ type CertifyInput struct {
 	AK     *Public // the attestation key's, nil where only its key is known
 	AKName []byte  // the Name of ak
 	AKKey  crypto.PublicKey
-	Key    crypto.PublicKey // expected; nil only under policy.anyKey
 
-	qualifyingData []byte
 	// Covers, where it is not nil, compares the qualifying data in the place of
-	// qualifyingData: a verifier that derives it.
+	// Options.QualifyingData: a verifier that derives it.
 	Covers func(data []byte) error
-	Policy StatementPolicy
+	// Options are what the statement is held against beside that; their AK is not looked
+	// at. The zero value is the strictest but for residence, which is asked for or not.
+	Options CertifyOptions
 }
 
 // CheckBeforeSignature runs every check but the signature's verification: no
@@ -78,25 +66,8 @@ func (in *CertifyInput) CheckBeforeSignature() error {
 	if in.Attest.Certified == nil {
 		return tpmwire.Refuse(CheckStatementType, statementTypeName(in.Attest.Type), statementTypeName(tpm2.TPMSTAttestCertify))
 	}
-	if err := in.checkQualifyingData(); err != nil {
-		return err
-	}
-	if err := in.checkCertifiedKey(); err != nil {
-		return err
-	}
-	if err := in.checkAK(); err != nil {
-		return err
-	}
-	if err := in.checkQualifiedSigner(); err != nil {
-		return err
-	}
-	if err := in.checkKeyAttributes(); err != nil {
-		return err
-	}
-	if err := in.checkResidency(); err != nil {
-		return err
-	}
-	return in.checkSignatureForm()
+	return inOrder(in.checkQualifyingData, in.checkCertifiedKey, in.checkAK, in.checkQualifiedSigner,
+		in.checkKeyAttributes, in.checkResidency, in.checkSignatureForm)
 }
 
 // checkQualifyingData compares in constant time: on road B the expected value
@@ -104,12 +75,12 @@ func (in *CertifyInput) CheckBeforeSignature() error {
 // else.
 func (in *CertifyInput) checkQualifyingData() error {
 	switch {
-	case in.Policy.anyQualifyingData:
+	case in.Options.InsecureAllowAnyQualifyingData:
 		return nil
 	case in.Covers != nil:
 		return in.Covers(in.Attest.ExtraData)
 	}
-	if subtle.ConstantTimeCompare(in.Attest.ExtraData, in.qualifyingData) != 1 {
+	if subtle.ConstantTimeCompare(in.Attest.ExtraData, in.Options.QualifyingData) != 1 {
 		// What was expected is a secret of this statement's maker and the verifier.
 		return tpmwire.Refuse(CheckQualifyingData, refusal.Hex(in.Attest.ExtraData), "the qualifying data of this challenge")
 	}
@@ -132,21 +103,21 @@ func (in *CertifyInput) checkCertifiedKey() error {
 	if in.AK != nil && in.Public.sameKeyAs(in.AK) || in.AK == nil && in.Public.SameKey(in.AKKey) {
 		return tpmwire.Refuse(CheckAKIsCertifiedKey, "the attestation key", "another key")
 	}
-	if !in.Policy.anyKey && in.Public.SameKey(in.Key) {
+	if !in.Options.InsecureAllowAnyKey && in.Public.SameKey(in.Options.Key) {
 		return nil // and so a point on its curve
 	}
 	// A template, or a point off its curve, is no key at all: that reason goes first.
 	if _, err := in.Public.Key(); err != nil {
 		return err
 	}
-	if !in.Policy.anyKey {
+	if !in.Options.InsecureAllowAnyKey {
 		return tpmwire.Refuse(CheckKeyMismatch, "another key in the certified public area", "the expected key")
 	}
 	return nil
 }
 
 func (in *CertifyInput) checkNameAlgorithm(whose string, alg tpm2.TPMAlgID) error {
-	if alg == tpm2.TPMAlgSHA1 && !in.Policy.allowSHA1Name {
+	if alg == tpm2.TPMAlgSHA1 && !in.Options.InsecureAllowSHA1Name {
 		return tpmwire.Refuse(CheckNameAlgorithm, "SHA1 for the "+whose, "SHA256, SHA384 or SHA512")
 	}
 	return nil
@@ -181,13 +152,13 @@ func (in *CertifyInput) checkKeyAttributes() error {
 	if err := a.checkTogether(CheckKeyAttributes); err != nil {
 		return err
 	}
-	if a.Has(AttributeRestricted) && !in.Policy.allowRestrictedKey {
+	if a.Has(AttributeRestricted) && !in.Options.AllowRestrictedKey {
 		return tpmwire.Refuse(CheckKeyAttributes, a.String(), "restricted clear")
 	}
 	if a.Has(AttributeX509Sign) {
 		return tpmwire.Refuse(CheckKeyAttributes, a.String(), "x509sign clear")
 	}
-	if !a.Has(AttributeSign) && !in.Policy.allowDecryptionKey {
+	if !a.Has(AttributeSign) && !in.Options.AllowDecryptionKey {
 		return tpmwire.Refuse(CheckKeyAttributes, a.String(), "sign set")
 	}
 	return nil
@@ -219,7 +190,7 @@ func (in *CertifyInput) checkResidency() error {
 	if bytes.Equal(name, qualified) && a.HasAny(AttributeFixedTPM|AttributeFixedParent|AttributeRestricted) {
 		return tpmwire.Refuse(CheckResidencyClaim, a.String(), "fixedTPM, fixedParent and restricted clear in a key that was loaded from outside")
 	}
-	if in.Policy.RequireTPMResident && !in.TPMResident() {
+	if in.Options.RequireTPMResident && !in.TPMResident() {
 		return tpmwire.Refuse(CheckResidency, a.String()+", Qualified Name "+refusal.Hex(qualified), "fixedTPM, fixedParent and a parent")
 	}
 	return nil

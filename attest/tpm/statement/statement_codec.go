@@ -16,8 +16,14 @@ import (
 // The signature goes in as it is, a TPMT_SIGNATURE unless e.RawSignature says
 // otherwise. It returns a [*refusal.Error] with attest.CheckEncoding or attest.CheckSize.
 func MarshalTCGAttestCertify(e *CertifyEvidence) ([]byte, error) {
-	if err := checkCertifySizes(e); err != nil {
+	if e == nil {
+		return nil, der.Fault("certify", "statement", "one")
+	}
+	if err := checkSigned("certify", e.Attest, e.Signature); err != nil {
 		return nil, err
+	}
+	if e.Public != nil && (len(e.Public) == 0 || len(e.Public) > der.MaxPublicSize) {
+		return nil, der.Fault("certify", "tpmTPublic", "a TPMT_PUBLIC")
 	}
 	var b cryptobyte.Builder
 	b.AddASN1(asn1.SEQUENCE, func(b *cryptobyte.Builder) {
@@ -28,20 +34,6 @@ func MarshalTCGAttestCertify(e *CertifyEvidence) ([]byte, error) {
 		}
 	})
 	return b.Bytes()
-}
-
-func checkCertifySizes(e *CertifyEvidence) error {
-	switch {
-	case e == nil:
-		return der.Fault("certify", "statement", "one")
-	case len(e.Attest) == 0 || len(e.Attest) > der.MaxPublicSize:
-		return der.Fault("certify", "tpmSAttest", "a TPMS_ATTEST")
-	case len(e.Signature) == 0 || len(e.Signature) > der.MaxPublicSize:
-		return der.Fault("certify", "signature", "a signature")
-	case e.Public != nil && (len(e.Public) == 0 || len(e.Public) > der.MaxPublicSize):
-		return der.Fault("certify", "tpmTPublic", "a TPMT_PUBLIC")
-	}
-	return nil
 }
 
 // ParseTCGAttestCertify reads the DER of a tcg-attest-tpm-certify statement. It
@@ -55,10 +47,7 @@ func ParseTCGAttestCertify(data []byte) (*CertifyEvidence, error) {
 		return nil, err
 	}
 	e := &CertifyEvidence{}
-	if e.Attest, err = der.ReadOctets("certify", "tpmSAttest", &body, asn1.OCTET_STRING, 1, der.MaxPublicSize); err != nil {
-		return nil, err
-	}
-	if e.Signature, err = der.ReadOctets("certify", "signature", &body, asn1.OCTET_STRING, 1, der.MaxPublicSize); err != nil {
+	if e.Attest, e.Signature, err = readSigned("certify", &body); err != nil {
 		return nil, err
 	}
 	if !body.Empty() {
@@ -70,4 +59,24 @@ func ParseTCGAttestCertify(data []byte) (*CertifyEvidence, error) {
 		return nil, der.Fault("certify", "frame", "nothing after tpmTPublic")
 	}
 	return e, nil
+}
+
+// readSigned reads the two fields with which each statement begins.
+func readSigned(message string, body *cryptobyte.String) (attest, signature []byte, err error) {
+	if attest, err = der.ReadOctets(message, "tpmSAttest", body, asn1.OCTET_STRING, 1, der.MaxPublicSize); err != nil {
+		return nil, nil, err
+	}
+	signature, err = der.ReadOctets(message, "signature", body, asn1.OCTET_STRING, 1, der.MaxPublicSize)
+	return attest, signature, err
+}
+
+// checkSigned checks the sizes of the two fields with which each statement begins.
+func checkSigned(message string, attest, signature []byte) error {
+	switch {
+	case len(attest) == 0 || len(attest) > der.MaxPublicSize:
+		return der.Fault(message, "tpmSAttest", "a TPMS_ATTEST")
+	case len(signature) == 0 || len(signature) > der.MaxPublicSize:
+		return der.Fault(message, "signature", "a signature")
+	}
+	return nil
 }

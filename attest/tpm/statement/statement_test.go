@@ -5,6 +5,7 @@ import (
 	"crypto"
 	"crypto/elliptic"
 	"crypto/rsa"
+	"encoding/binary"
 	"math/big"
 	"testing"
 
@@ -173,7 +174,7 @@ func TestStatementAttacks(t *testing.T) {
 		{"no Qualified Name", CheckQualifiedName, nil, func(_ *testing.T, f *forgery) { f.attest.Certified.QualifiedName = nil }},
 		{"no qualified signer", CheckQualifiedSigner, nil, func(_ *testing.T, f *forgery) { f.attest.QualifiedSigner = nil }},
 		{"qualified signer is a handle", CheckQualifiedSigner, nil, func(_ *testing.T, f *forgery) {
-			f.attest.QualifiedSigner = handleName(tpm2.TPMRHEndorsement)
+			f.attest.QualifiedSigner = binary.BigEndian.AppendUint32(nil, uint32(tpm2.TPMRHEndorsement))
 		}},
 		{"qualified signer under another algorithm", CheckQualifiedSigner, nil, func(_ *testing.T, f *forgery) {
 			f.attest.QualifiedSigner = QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, appendName(nil, tpm2.TPMAlgSHA384, f.ak.public.Raw))

@@ -6,11 +6,13 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -33,7 +35,7 @@ func NewAKVerifier(issuers []Issuer) (*AKVerifier, error) {
 	for n := range issuers {
 		i, err := newIssuer(&issuers[n], known)
 		if err != nil {
-			return nil, &Error{Check: refusal.CheckConfig, Got: fmt.Sprintf("an unusable issuer %d", n), Err: err}
+			return nil, unusable("issuer", n, err)
 		}
 		v.issuers = append(v.issuers, i)
 	}
@@ -68,22 +70,36 @@ type AKCertificate struct {
 
 // AKPresented is the certificate of an AK and what came above it, parsed and not trusted.
 type AKPresented struct {
-	presented
+	sentChain
+	san *subjectAltName
 }
 
 // ParseAKPresented parses an AK certificate and the chain that came with it, DER, leaf
 // first and root left out: 1 to 8 certificates of at most 16 KiB each. A refusal is an
 // [*Error].
 func ParseAKPresented(certificates [][]byte) (*AKPresented, error) {
-	p, err := parsePresented(certificates)
+	if len(certificates) == 0 {
+		return nil, refuse(CheckCertificateMissing, "", "an AK certificate")
+	}
+	if err := checkNumber(certificates); err != nil {
+		return nil, err
+	}
+	leaf, err := x509.ParseCertificate(certificates[0])
+	if err != nil {
+		return nil, &Error{Check: CheckCertificateEncoding, Got: "an AK certificate that does not parse", Err: err}
+	}
+	san, err := parseSubjectAltName(leaf)
 	if err != nil {
 		return nil, err
 	}
-	return &AKPresented{*p}, nil
+	// crypto/x509 knows no TCG directory name and calls a critical subjectAltName of
+	// that form unhandled. It has been handled now.
+	leaf.UnhandledCriticalExtensions = slices.DeleteFunc(leaf.UnhandledCriticalExtensions, oid.SubjectAltName.Equal)
+	return &AKPresented{sentChain: sentChain{leaf: leafOf(leaf), above: certificates[1:]}, san: san}, nil
 }
 
 // Leaf is the AK's certificate.
-func (p *AKPresented) Leaf() *x509.Certificate { return p.leaf }
+func (p *AKPresented) Leaf() *x509.Certificate { return p.leaf.Certificate }
 
 // Verify finds the issuer under which the certificate holds at the time now. An issuer
 // whose roots do not fit is passed over; one whose roots fit and whose profile does not
@@ -99,15 +115,15 @@ func (v *AKVerifier) Verify(ctx context.Context, p *AKPresented, now time.Time, 
 }
 
 func (v *AKVerifier) verify(ctx context.Context, w *links, p *AKPresented, now time.Time) (*AKCertificate, error) {
-	if err := checkValidity(p.leaf, now); err != nil {
+	if err := checkValidity(p.Leaf(), now); err != nil {
 		return nil, err
 	}
-	if err := checkCriticalExtensions(p.leaf); err != nil {
+	if err := checkCriticalExtensions(p.Leaf()); err != nil {
 		return nil, err
 	}
 	var chainErr, profileErr error
 	for _, i := range v.issuers {
-		chain, err := i.verify(ctx, w, &p.presented, now)
+		chain, err := i.verify(ctx, w, p, now)
 		if err := ctx.Err(); err != nil {
 			return nil, csr.Retry(fmt.Errorf("stopped between two issuers: %w", err))
 		}
@@ -117,7 +133,7 @@ func (v *AKVerifier) verify(ctx context.Context, w *links, p *AKPresented, now t
 			}
 			continue
 		}
-		if err := i.profile.check(p.leaf, p.san); err != nil {
+		if err := i.profile.check(p.Leaf(), p.san); err != nil {
 			if profileErr == nil {
 				profileErr = err
 			}
@@ -138,8 +154,8 @@ func (v *AKVerifier) verify(ctx context.Context, w *links, p *AKPresented, now t
 // identity asks the profile's sources in their order.
 func (p *AKPresented) identity(profile *Profile) (attest.Identity, error) {
 	for _, s := range profile.Identity {
-		id, err := p.identify(s)
-		if err != nil && !hasOwnCheck(err) {
+		id, err := s.Identify(p.Leaf())
+		if _, own := errors.AsType[Check](err); err != nil && !own {
 			err = &Error{Check: attest.CheckIdentity, Got: "a certificate that the source of identities refuses", Err: err}
 		}
 		if err != nil {
@@ -149,25 +165,11 @@ func (p *AKPresented) identity(profile *Profile) (attest.Identity, error) {
 			continue
 		}
 		if kind := id.Kind(); kind == "" || kind != s.Kind() || len(id) <= len(kind)+1 {
-			return "", &Error{Check: attest.CheckIdentity, Got: string(id), Want: "a kind, a colon and a name"}
+			return "", refuse(attest.CheckIdentity, string(id), "a kind, a colon and a name")
 		}
 		return id, nil
 	}
-	return "", &Error{Check: attest.CheckIdentity, Got: "none of the forms of profile " + profile.Name, Want: "a machine identity"}
-}
-
-// identify asks a source, and answers for those in the box from what has been read
-// of the certificate already.
-func (p *AKPresented) identify(s IdentitySource) (attest.Identity, error) {
-	if s, ok := s.(OtherNameIdentity); ok {
-		return s.find(p.san)
-	}
-	return s.Identify(p.leaf)
-}
-
-func hasOwnCheck(err error) bool {
-	_, ok := errors.AsType[Check](err)
-	return ok
+	return "", refuse(attest.CheckIdentity, "none of the forms of profile "+profile.Name, "a machine identity")
 }
 
 // VerifyAKCertificate checks an AK certificate and the chain that came with it,

@@ -85,26 +85,18 @@ func checkCA(c *x509.Certificate, root bool) error {
 	default:
 		return nil
 	}
-	return &Error{Check: CheckCertificateChain, Got: got, Want: "that of a CA"}
+	return refuse(CheckCertificateChain, got, "that of a CA")
 }
 
 // usagesOfCA are the extended key usages that a CA may certify for: those that it has
 // itself, as for TLS. Nil means all.
 func usagesOfCA(c *x509.Certificate) ([]oid.OID, error) {
-	list, present := extKeyUsages(c)
-	if !present {
+	usages, ok := extKeyUsages(c)
+	switch {
+	case !ok:
+		return nil, refuse(CheckCertificateExtKeyUsage, "a bad extension", "that of a CA")
+	case slices.Contains(usages, oid.AnyExtendedKeyUsage):
 		return nil, nil
-	}
-	usages := []oid.OID{}
-	for !list.Empty() {
-		var id oid.OID
-		if !oid.Read(&list, &id) {
-			return nil, &Error{Check: CheckCertificateExtKeyUsage, Got: "a bad extension", Want: "that of a CA"}
-		}
-		if id == oid.AnyExtendedKeyUsage {
-			return nil, nil
-		}
-		usages = append(usages, id)
 	}
 	return usages, nil
 }
@@ -120,7 +112,7 @@ func looksAtLeaves(e pkix.Extension) bool {
 // inCertificate says which certificate an error is about.
 func inCertificate(c *x509.Certificate, err error) error {
 	if e, ok := errors.AsType[*Error](err); ok {
-		return &Error{Check: e.Check, Got: e.Got + " in CA certificate " + nameText(c.Subject), Want: e.Want}
+		return refuse(e.Check, e.Got+" in CA certificate "+nameText(c.Subject), e.Want)
 	}
 	return err
 }
@@ -145,8 +137,8 @@ func checkLinkForm(cert, issuer *certificate, allowSHA1 bool, sha1Tolerance stri
 	case isRSA != wantRSA:
 		return badLink(cert, issuer, errKeyKind)
 	case cert.SignatureAlgorithm == x509.SHA1WithRSA && !allowSHA1:
-		return &Error{Check: CheckCertificateSHA1, Got: "a signature over SHA-1 by " + nameText(issuer.Subject),
-			Want: "SHA-256 or more" + sha1Tolerance}
+		return refuse(CheckCertificateSHA1, "a signature over SHA-1 by "+nameText(issuer.Subject),
+			"SHA-256 or more"+sha1Tolerance)
 	}
 	return nil
 }

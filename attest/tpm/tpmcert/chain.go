@@ -52,25 +52,20 @@ func (s *chainSearch) run(ctx context.Context, leaf *certificate, above []*certi
 	if usages != nil {
 		chain = s.extend(ctx, chain, usages)
 	} else {
-		s.fail(1, nil, &Error{Check: CheckCertificateChain, Got: "a key identifier of another issuer", Want: "that of the next certificate"})
+		s.fail(1, nil, refuse(CheckCertificateChain, "a key identifier of another issuer", "that of the next certificate"))
 		chain = nil
 	}
 	switch {
 	case s.stopped != nil:
 		return nil, &chainFailure{err: s.stopped}
 	case chain == nil:
-		return nil, s.failure.explained()
+		if missing := s.failure.missing; missing != nil {
+			s.failure.err = refuse(CheckCertificateChain, "a chain that ends at issuer "+nameText(missing.Issuer),
+				"one of the roots, or an intermediate that leads there")
+		}
+		return nil, s.failure
 	}
 	return chain, nil
-}
-
-// explained fills in what has not been put into words.
-func (f *chainFailure) explained() *chainFailure {
-	if f.missing != nil {
-		f.err = &Error{Check: CheckCertificateChain, Got: "a chain that ends at issuer " + nameText(f.missing.Issuer),
-			Want: "one of the roots, or an intermediate that leads there"}
-	}
-	return f
 }
 
 // fail notes a dead end, if none higher up is known.
@@ -85,8 +80,8 @@ func (s *chainSearch) extend(ctx context.Context, chain []*certificate, usages [
 	top := chain[len(chain)-1]
 	s.fail(len(chain), top, nil)
 	if len(chain) > MaxChainLinks {
-		s.fail(len(chain), nil, &Error{Check: CheckCertificateChain, Got: "a chain of over " + strconv.Itoa(MaxChainLinks) + " links",
-			Want: "at most " + strconv.Itoa(MaxChainLinks)})
+		s.fail(len(chain), nil, refuse(CheckCertificateChain, "a chain of over "+strconv.Itoa(MaxChainLinks)+" links",
+			"at most "+strconv.Itoa(MaxChainLinks)))
 		return nil
 	}
 	for _, root := range s.roots[string(top.RawIssuer)] {
@@ -117,7 +112,7 @@ func (s *chainSearch) extend(ctx context.Context, chain []*certificate, usages [
 // where there is no way on.
 func (s *chainSearch) step(chain []*certificate, usages []oid.OID, issuer *certificate) []oid.OID {
 	top := chain[len(chain)-1]
-	if s.stopped != nil || !names(top, issuer) || issuer.sum == chain[0].sum || slices.ContainsFunc(chain[1:], issuer.sameSubject) {
+	if s.stopped != nil || !names(top.Certificate, issuer.Certificate) || issuer.sum == chain[0].sum || slices.ContainsFunc(chain[1:], issuer.sameSubject) {
 		return nil
 	}
 	if s.stopped = s.work.step(); s.stopped != nil {
@@ -133,7 +128,7 @@ func (s *chainSearch) step(chain []*certificate, usages []oid.OID, issuer *certi
 
 // names reports whether top names that issuer: by its name, and by the key identifier
 // where both state it. An issuer that has been renewed under its name has another key.
-func names(top, issuer *certificate) bool {
+func names(top, issuer *x509.Certificate) bool {
 	return bytes.Equal(top.RawIssuer, issuer.RawSubject) &&
 		(len(top.AuthorityKeyId) == 0 || len(issuer.SubjectKeyId) == 0 || bytes.Equal(top.AuthorityKeyId, issuer.SubjectKeyId))
 }
@@ -154,7 +149,8 @@ func (s *chainSearch) checkStep(chain []*certificate, usages []oid.OID, issuer *
 	}
 	below := len(chain) - 1 // intermediates
 	if issuer.BasicConstraintsValid && (issuer.MaxPathLen > 0 || issuer.MaxPathLenZero) && below > issuer.MaxPathLen {
-		return nil, inCertificate(issuer.Certificate, &Error{Check: CheckCertificateChain, Got: "a path length that is too short", Want: "that of a CA"})
+		return nil, inCertificate(issuer.Certificate, refuse(CheckCertificateChain, "a path length that is too short",
+			"that of a CA"))
 	}
 	if err := checkLinkForm(top, issuer, s.allowSHA1, s.sha1Tolerance); err != nil {
 		return nil, err
@@ -164,8 +160,8 @@ func (s *chainSearch) checkStep(chain []*certificate, usages []oid.OID, issuer *
 	}
 	left := slices.DeleteFunc(slices.Clone(usages), func(id oid.OID) bool { return !slices.Contains(issuer.usages, id) })
 	if len(left) == 0 {
-		return nil, inCertificate(issuer.Certificate, &Error{Check: CheckCertificateExtKeyUsage,
-			Got: "a limit to the extended key usages " + usagesText(issuer.usages), Want: usagesText(usages)})
+		return nil, inCertificate(issuer.Certificate, refuse(CheckCertificateExtKeyUsage, "a limit to the extended key usages "+usagesText(issuer.usages),
+			usagesText(usages)))
 	}
 	return left, nil
 }
@@ -178,8 +174,8 @@ func (s *chainSearch) signed(ctx context.Context, chain []*certificate) bool {
 	}
 	constrained := slices.IndexFunc(chain[1:], func(c *certificate) bool { return c.constrained }) + 1
 	if constrained > 0 && usedSHA1(chain) {
-		s.fail(len(chain), nil, inCertificate(chain[constrained].Certificate, &Error{Check: CheckCertificateChain,
-			Got: "constraints on names or policies, which are not looked at together with SHA-1,", Want: "none"}))
+		s.fail(len(chain), nil, inCertificate(chain[constrained].Certificate, refuse(CheckCertificateChain, "constraints on names or policies, which are not looked at together with SHA-1,",
+			"none")))
 		return false
 	}
 	lowest := 0

@@ -33,9 +33,9 @@ func akIssuerOf(t testing.TB, known *linkMemory, roots []*LabCert, intermediates
 	return i
 }
 
-func presentedBytes(t testing.TB, chain ...[]byte) *presented {
+func presentedBytes(t testing.TB, chain ...[]byte) *AKPresented {
 	t.Helper()
-	p, err := parsePresented(chain)
+	p, err := ParseAKPresented(chain)
 	if err != nil {
 		t.Fatal(err)
 	}

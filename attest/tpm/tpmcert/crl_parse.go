@@ -2,12 +2,13 @@ package tpmcert
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"math/big"
+	"slices"
 	"sync"
 
 	"golang.org/x/crypto/cryptobyte"
@@ -99,22 +100,20 @@ func (c *crl) cutEntries(tbs cryptobyte.String) (head []byte, ok bool) {
 		}
 		head = append(head, element...)
 	}
-	if content.PeekASN1Tag(asn1.UTCTime) || content.PeekASN1Tag(asn1.GeneralizedTime) {
+	for _, next := range [...][]asn1.Tag{{asn1.UTCTime, asn1.GeneralizedTime}, {asn1.SEQUENCE}, {tagCRLExtensions}} {
+		if !slices.ContainsFunc(next, content.PeekASN1Tag) {
+			continue
+		}
 		if !content.ReadAnyASN1Element(&element, &tag) {
 			return nil, false
 		}
-		head = append(head, element...)
-	}
-	if content.PeekASN1Tag(asn1.SEQUENCE) && !content.ReadASN1(&c.entries, asn1.SEQUENCE) {
-		return nil, false
-	}
-	if !content.Empty() {
-		if !content.ReadASN1Element(&element, tagCRLExtensions) || !content.Empty() {
+		if tag != asn1.SEQUENCE {
+			head = append(head, element...)
+		} else if !element.ReadASN1(&c.entries, asn1.SEQUENCE) {
 			return nil, false
 		}
-		head = append(head, element...)
 	}
-	return head, true
+	return head, content.Empty()
 }
 
 // checkCRLHead refuses lists that do not say everything of their issuer by themselves,
@@ -212,50 +211,38 @@ func minimalInteger(b []byte) bool {
 	return len(b) > 0 && (len(b) == 1 || b[0] != 0 && b[0] != 0xff || (b[0] == 0) == (b[1] >= 0x80))
 }
 
-// serialIndex finds entries by serial number: a table of their places, which costs at
-// most 16 bytes for each, of the 18 or more that an entry has in the list.
+// serialIndex finds entries by serial number: their places in the order of the numbers,
+// which costs 4 bytes for each, of the 18 or more that an entry has in the list.
 type serialIndex struct {
 	entries cryptobyte.String
-	seed    maphash.Seed
-	slots   []uint32 // one more than the place of an entry, or 0; open addressing
+	places  []uint32
 }
 
 // newSerialIndex is over entries that [crl.checkEntries] has passed and counted. What a
 // list takes back (removeFromCRL) is left out.
 func newSerialIndex(entries cryptobyte.String, count int) *serialIndex {
-	size := 8
-	for size < 2*count {
-		size *= 2
-	}
-	x := &serialIndex{entries: entries, seed: maphash.MakeSeed(), slots: make([]uint32, size)}
+	x := &serialIndex{entries: entries, places: make([]uint32, 0, count)}
 	for in := entries; !in.Empty(); {
 		place := uint32(len(entries) - len(in))
 		e, err := readEntry(&in)
 		if err != nil {
-			return x // no entry after that can be read, and checkEntries has read them all
+			break // no entry after that can be read, and checkEntries has read them all
 		}
-		if e.reason == reasonRemoveFromCRL {
-			continue
-		}
-		if slot, known := x.slot(e.serial); known == nil {
-			x.slots[slot] = place + 1
+		if e.reason != reasonRemoveFromCRL {
+			x.places = append(x.places, place)
 		}
 	}
+	slices.SortFunc(x.places, func(a, b uint32) int {
+		return cmp.Or(bytes.Compare(x.at(a).serial, x.at(b).serial), cmp.Compare(a, b))
+	})
 	return x
 }
 
-// slot returns the slot of a serial number, and its entry where there is one.
-func (x *serialIndex) slot(serial []byte) (int, *revokedEntry) {
-	mask := len(x.slots) - 1
-	for n := int(maphash.Bytes(x.seed, serial) & uint64(mask)); ; n = (n + 1) & mask {
-		if x.slots[n] == 0 {
-			return n, nil
-		}
-		at := x.entries[x.slots[n]-1:]
-		if e, err := readEntry(&at); err == nil && bytes.Equal(e.serial, serial) {
-			return n, &e
-		}
-	}
+// at is the entry at a place.
+func (x *serialIndex) at(place uint32) revokedEntry {
+	in := x.entries[place:]
+	e, _ := readEntry(&in) // which has been read before
+	return e
 }
 
 // find returns the reason for which a serial number is revoked.
@@ -266,8 +253,11 @@ func (x *serialIndex) find(serial *big.Int) (reason int, revoked bool) {
 	if !in.ReadASN1(&content, asn1.INTEGER) {
 		return 0, false
 	}
-	if _, e := x.slot(content); e != nil {
-		return int(e.reason), true
+	n, revoked := slices.BinarySearchFunc(x.places, content, func(place uint32, serial cryptobyte.String) int {
+		return bytes.Compare(x.at(place).serial, serial)
+	})
+	if !revoked {
+		return 0, false
 	}
-	return 0, false
+	return int(x.at(x.places[n]).reason), true
 }

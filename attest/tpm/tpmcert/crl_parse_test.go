@@ -126,9 +126,7 @@ func TestSerialIndex(t *testing.T) {
 	if _, revoked := index.find(big.NewInt(-1)); !revoked {
 		t.Error("-1 is on the list")
 	}
-	if index = newSerialIndex(nil, 0); len(index.slots) == 0 {
-		t.Error("no slots")
-	}
+	index = newSerialIndex(nil, 0)
 	if _, revoked := index.find(big.NewInt(1)); revoked {
 		t.Error("an empty list revokes")
 	}

@@ -24,6 +24,9 @@ type DirectoryName struct {
 	Model, Version string
 }
 
+// whole says that manufacturer, model and version are all there.
+func (d DirectoryName) whole() bool { return d.Manufacturer != "" && d.Model != "" && d.Version != "" }
+
 // subjectAltName is what this package reads of the extension.
 type subjectAltName struct {
 	critical   bool
@@ -57,7 +60,7 @@ const (
 const CheckSubjectAltName Check = "certificate-subject-alt-name"
 
 func sanFault(want string) error {
-	return &Error{Check: CheckSubjectAltName, Got: "a bad subjectAltName", Want: want}
+	return refuse(CheckSubjectAltName, "a bad subjectAltName", want)
 }
 
 // parseSubjectAltName reads the extension where there is one.
@@ -145,15 +148,9 @@ func (san *subjectAltName) readDirectory(rdns cryptobyte.String) error {
 // string type is refused.
 func (san *subjectAltName) setAttribute(id oid.OID, tag asn1.Tag, value []byte) error {
 	d := &san.directory
-	var field *string
-	switch id {
-	case oid.TCGAtTPMManufacturer:
-		field = &d.Manufacturer
-	case oid.TCGAtTPMModel:
-		field = &d.Model
-	case oid.TCGAtTPMVersion:
-		field = &d.Version
-	default:
+	field := map[oid.OID]*string{oid.TCGAtTPMManufacturer: &d.Manufacturer, oid.TCGAtTPMModel: &d.Model,
+		oid.TCGAtTPMVersion: &d.Version}[id]
+	if field == nil {
 		return nil
 	}
 	if slices.Contains(san.stated, id) {

@@ -12,7 +12,7 @@
 // ([CRLStore]), a list of allowed EKs, a platform's word ([PlatformEK]) and TPMs that are
 // denied:
 //
-//	eks, err := tpmcert.NewEKVerifier(&tpmcert.EKVerifierConfig{Issuers: issuers})
+//	eks, err := tpmcert.NewEKVerifier(tpmcert.EKVerifierConfig{Issuers: issuers})
 //	kind, err := tpm.NewKind(tpm.KindConfig{EKs: eks})
 //
 // No roots are in this package, and the system's are never used; docs/vendor-roots.md of

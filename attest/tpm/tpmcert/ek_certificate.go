@@ -6,7 +6,7 @@ import (
 	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/x509"
-	"errors"
+	"math"
 	"math/big"
 	"slices"
 	"strconv"
@@ -19,6 +19,7 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/roca"
 	"github.com/nodeattest/nodeattest/oid"
 )
 
@@ -68,11 +69,11 @@ func AnyEKEncoding() EKEncoding {
 func (tolerated EKEncoding) check(used EKEncoding) error {
 	switch {
 	case used.TCGHeader && !tolerated.TCGHeader:
-		return &Error{Check: CheckEKEncoding, Got: "the TCG's header in front of the certificate", Want: "DER alone, or the tolerance TCGHeader"}
+		return refuse(CheckEKEncoding, "the TCG's header in front of the certificate", "DER alone, or the tolerance TCGHeader")
 	case used.NVPadding && !tolerated.NVPadding:
-		return &Error{Check: CheckEKEncoding, Got: "padding after the certificate", Want: "DER alone, or the tolerance NVPadding"}
+		return refuse(CheckEKEncoding, "padding after the certificate", "DER alone, or the tolerance NVPadding")
 	case used.RSAESOAEPKey && !tolerated.RSAESOAEPKey:
-		return &Error{Check: CheckEKKeyEncoding, Got: "an RSA key as id-RSAES-OAEP", Want: "rsaEncryption, or the tolerance RSAESOAEPKey"}
+		return refuse(CheckEKKeyEncoding, "an RSA key as id-RSAES-OAEP", "rsaEncryption, or the tolerance RSAESOAEPKey")
 	}
 	return nil
 }
@@ -126,7 +127,7 @@ func (c *EKCertificate) Identity() attest.Identity { return digestIdentity("ek",
 // is known when the issuer is.
 func ParseEK(data []byte) (*EKCertificate, error) {
 	if len(data) > MaxEKCertificateSize {
-		return nil, &Error{Check: der.CheckSize, Got: strconv.Itoa(len(data)) + " bytes of EK certificate", Want: "at most " + strconv.Itoa(MaxEKCertificateSize)}
+		return nil, tooLarge(len(data), "bytes of EK certificate", MaxEKCertificateSize)
 	}
 	der, err := der.TrimNVCertificate(data)
 	if err != nil {
@@ -183,49 +184,32 @@ func checkEKStrength(pub crypto.PublicKey) error {
 	if err := statement.CheckKeyStrength(pub); err != nil {
 		return err
 	}
-	key, ok := pub.(*rsa.PublicKey)
-	if !ok {
-		return nil
-	}
-	if rocaVulnerable(key.N) {
-		return &Error{Check: CheckROCA, Got: "an RSA modulus made by Infineon's flawed key generation (CVE-2017-15361)",
-			Want: "an EK that cannot be computed from its public half"}
+	if key, ok := pub.(*rsa.PublicKey); ok && roca.Vulnerable(key.N) {
+		return refuse(CheckROCA, "an RSA modulus made by Infineon's flawed key generation (CVE-2017-15361)",
+			"an EK that cannot be computed from its public half")
 	}
 	return nil
 }
-
-var errNoKey = errors.New("no key of a kind that crypto/x509 knows, and no RSAES-OAEP key")
 
 // oaepKey reads a SubjectPublicKeyInfo of the algorithm id-RSAES-OAEP, whose key is an
 // RSAPublicKey (RFC 4055, 4). The parameters may be absent, NULL or a SEQUENCE: what
 // they ask of an encryption is nothing that a TPM would follow.
 func oaepKey(spki []byte) (*rsa.PublicKey, error) {
-	bad := func() error {
-		return &Error{Check: CheckEKKeyEncoding, Got: "a SubjectPublicKeyInfo that cannot be read", Want: "RSA or ECC", Err: errNoKey}
-	}
 	in := cryptobyte.String(spki)
 	var body, algorithm, parameters, bits, key cryptobyte.String
 	var id oid.OID
-	if !in.ReadASN1(&body, asn1.SEQUENCE) || !in.Empty() ||
-		!body.ReadASN1(&algorithm, asn1.SEQUENCE) || !oid.Read(&algorithm, &id) || id != oid.RSAESOAEP {
-		return nil, bad()
-	}
-	if !algorithm.Empty() {
-		var tag asn1.Tag
-		if !algorithm.ReadAnyASN1(&parameters, &tag) || !algorithm.Empty() ||
-			tag != asn1.SEQUENCE && (tag != asn1.NULL || !parameters.Empty()) {
-			return nil, bad()
-		}
-	}
+	var tag asn1.Tag
 	var unused uint8
-	if !body.ReadASN1(&bits, asn1.BIT_STRING) || !body.Empty() || !bits.ReadUint8(&unused) || unused != 0 {
-		return nil, bad()
-	}
-	n := new(big.Int)
-	var e int64
-	if !bits.ReadASN1(&key, asn1.SEQUENCE) || !bits.Empty() || !key.ReadASN1Integer(n) || !key.ReadASN1Integer(&e) ||
-		!key.Empty() || n.Sign() <= 0 || e <= 0 || e > 1<<31-1 {
-		return nil, bad()
+	n, e := new(big.Int), int64(0)
+	ok := in.ReadASN1(&body, asn1.SEQUENCE) && in.Empty() &&
+		body.ReadASN1(&algorithm, asn1.SEQUENCE) && oid.Read(&algorithm, &id) && id == oid.RSAESOAEP &&
+		(algorithm.Empty() || algorithm.ReadAnyASN1(&parameters, &tag) && algorithm.Empty() &&
+			(tag == asn1.SEQUENCE || tag == asn1.NULL && parameters.Empty())) &&
+		body.ReadASN1(&bits, asn1.BIT_STRING) && body.Empty() && bits.ReadUint8(&unused) && unused == 0 &&
+		bits.ReadASN1(&key, asn1.SEQUENCE) && bits.Empty() && key.ReadASN1Integer(n) && key.ReadASN1Integer(&e) &&
+		key.Empty() && n.Sign() > 0 && e > 0 && e <= math.MaxInt32
+	if !ok {
+		return nil, refuse(CheckEKKeyEncoding, "a SubjectPublicKeyInfo that cannot be read", "RSA, also as id-RSAES-OAEP, or ECC")
 	}
 	return &rsa.PublicKey{N: n, E: int(e)}, nil
 }
@@ -245,10 +229,6 @@ func (s *TPMSpecification) String() string {
 	return s.Family + " level " + strconv.Itoa(s.Level) + " revision " + strconv.Itoa(s.Revision)
 }
 
-func specificationFault() error {
-	return &Error{Check: CheckSpecification, Got: "a TPM specification attribute that cannot be read", Want: "one SEQUENCE { family, level, revision }"}
-}
-
 // parseSpecification finds the attribute; other attributes are passed over.
 func parseSpecification(cert *x509.Certificate) (*TPMSpecification, error) {
 	var found *TPMSpecification
@@ -257,57 +237,50 @@ func parseSpecification(cert *x509.Certificate) (*TPMSpecification, error) {
 			continue
 		}
 		in, attributes := cryptobyte.String(cert.Extensions[i].Value), cryptobyte.String(nil)
-		if !in.ReadASN1(&attributes, asn1.SEQUENCE) || !in.Empty() {
-			return nil, specificationFault()
-		}
-		for !attributes.Empty() {
+		ok := in.ReadASN1(&attributes, asn1.SEQUENCE) && in.Empty()
+		for ok && !attributes.Empty() {
 			var attribute, values cryptobyte.String
 			var id oid.OID
-			if !attributes.ReadASN1(&attribute, asn1.SEQUENCE) || !oid.Read(&attribute, &id) ||
-				!attribute.ReadASN1(&values, asn1.SET) || !attribute.Empty() {
-				return nil, specificationFault()
+			ok = attributes.ReadASN1(&attribute, asn1.SEQUENCE) && oid.Read(&attribute, &id) &&
+				attribute.ReadASN1(&values, asn1.SET) && attribute.Empty()
+			if ok && id == oid.TCGAtTPMSpecification {
+				ok = found == nil
+				found = &TPMSpecification{}
+				ok = ok && found.read(values)
 			}
-			if id != oid.TCGAtTPMSpecification {
-				continue
-			}
-			s, err := readSpecification(values)
-			if err != nil || found != nil {
-				return nil, specificationFault()
-			}
-			found = s
+		}
+		if !ok {
+			return nil, refuse(CheckSpecification, "a TPM specification attribute that cannot be read",
+				"one SEQUENCE { family, level, revision }")
 		}
 	}
 	return found, nil
 }
 
-func readSpecification(values cryptobyte.String) (*TPMSpecification, error) {
+func (s *TPMSpecification) read(values cryptobyte.String) bool {
 	var body, family cryptobyte.String
-	s := &TPMSpecification{}
-	if !values.ReadASN1(&body, asn1.SEQUENCE) || !values.Empty() || !body.ReadASN1(&family, asn1.UTF8String) ||
-		len(family) == 0 || len(family) > 16 || !body.ReadASN1Integer(&s.Level) || !body.ReadASN1Integer(&s.Revision) ||
-		!body.Empty() || s.Level < 0 || s.Revision < 0 {
-		return nil, specificationFault()
-	}
+	ok := values.ReadASN1(&body, asn1.SEQUENCE) && values.Empty() && body.ReadASN1(&family, asn1.UTF8String) &&
+		body.ReadASN1Integer(&s.Level) && body.ReadASN1Integer(&s.Revision) && body.Empty()
 	s.Family = string(family)
-	return s, nil
+	return ok && s.Family != "" && len(s.Family) <= 16 && s.Level >= 0 && s.Revision >= 0
 }
 
 // parseEKPublic reads the EK that a node sends without a certificate: the canonical
 // SubjectPublicKeyInfo and no other encoding of the key.
 func parseEKPublic(spki []byte) (key crypto.PublicKey, digest [message.HashSize]byte, err error) {
 	if len(spki) > der.MaxPublicSize {
-		return nil, digest, &Error{Check: der.CheckSize, Got: strconv.Itoa(len(spki)) + " bytes of EK", Want: "at most " + strconv.Itoa(der.MaxPublicSize)}
+		return nil, digest, tooLarge(len(spki), "bytes of EK", der.MaxPublicSize)
 	}
-	refuse := func(err error) error {
+	bad := func(err error) error {
 		return &Error{Check: CheckEKKeyEncoding, Got: "an EK that is not in its canonical encoding",
 			Want: "a SubjectPublicKeyInfo with rsaEncryption and NULL, or a named curve and an uncompressed point", Err: err}
 	}
 	if key, err = x509.ParsePKIXPublicKey(spki); err != nil {
-		return nil, digest, refuse(err)
+		return nil, digest, bad(err)
 	}
 	canonical, err := csr.CanonicalSPKI(key)
 	if err != nil || !bytes.Equal(canonical, spki) {
-		return nil, digest, refuse(err)
+		return nil, digest, bad(err)
 	}
 	if err := checkEKStrength(key); err != nil {
 		return nil, digest, err

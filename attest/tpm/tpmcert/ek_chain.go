@@ -25,45 +25,32 @@ const CheckEKChainEncoding Check = "ek-chain-encoding"
 // out. It trusts nothing, and refuses with an [*Error] and [CheckEKChainEncoding] or
 // [attest.CheckSize] (over 64 KiB).
 func ParseEKChain(indexes [][]byte) ([]*x509.Certificate, error) {
-	size := 0
-	for _, content := range indexes {
-		size += len(content)
-	}
-	if size > MaxNVChain {
-		return nil, &Error{Check: der.CheckSize, Got: "an EK chain of more than 64 KiB", Want: "at most that"}
+	joined := bytes.Join(indexes, nil)
+	if len(joined) > MaxNVChain {
+		return nil, refuse(der.CheckSize, "an EK chain of more than 64 KiB", "at most that")
 	}
 	// A certificate that goes on in the next index leaves no room for padding.
-	if certs, err := parseEach(indexes); err == nil {
+	if certs, err := parseContents(indexes...); err == nil {
 		return certs, nil
 	}
-	return parseConcatenated(bytes.Join(indexes, nil))
+	return parseContents(joined)
 }
 
-func parseEach(indexes [][]byte) ([]*x509.Certificate, error) {
-	var all []*x509.Certificate
-	for _, content := range indexes {
-		certs, err := parseConcatenated(content)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, certs...)
-	}
-	return all, nil
-}
-
-func parseConcatenated(content []byte) ([]*x509.Certificate, error) {
+func parseContents(contents ...[]byte) ([]*x509.Certificate, error) {
 	var certs []*x509.Certificate
-	rest := cryptobyte.String(content)
-	for !rest.Empty() && der.CheckPadding(rest) != nil {
-		var der cryptobyte.String
-		if !rest.ReadASN1Element(&der, asn1.SEQUENCE) {
-			return nil, &Error{Check: CheckEKChainEncoding, Got: "bytes that are neither a certificate nor padding", Want: "certificates in DER"}
+	for _, content := range contents {
+		rest := cryptobyte.String(content)
+		for !rest.Empty() && der.CheckPadding(rest) != nil {
+			var der cryptobyte.String
+			if !rest.ReadASN1Element(&der, asn1.SEQUENCE) {
+				return nil, refuse(CheckEKChainEncoding, "bytes that are neither a certificate nor padding", "certificates in DER")
+			}
+			c, err := x509.ParseCertificate(der)
+			if err != nil {
+				return nil, &Error{Check: CheckEKChainEncoding, Got: "a certificate that does not parse", Err: err}
+			}
+			certs = append(certs, c)
 		}
-		c, err := x509.ParseCertificate(der)
-		if err != nil {
-			return nil, &Error{Check: CheckEKChainEncoding, Got: "a certificate that does not parse", Err: err}
-		}
-		certs = append(certs, c)
 	}
 	return certs, nil
 }
@@ -76,8 +63,7 @@ func ChainAbove(leaf *x509.Certificate, certs []*x509.Certificate) [][]byte {
 	top := leaf
 	for len(above) < der.MaxCertificates-1 {
 		n := slices.IndexFunc(certs, func(c *x509.Certificate) bool {
-			return bytes.Equal(top.RawIssuer, c.RawSubject) && !bytes.Equal(c.RawSubject, c.RawIssuer) &&
-				(len(top.AuthorityKeyId) == 0 || len(c.SubjectKeyId) == 0 || bytes.Equal(top.AuthorityKeyId, c.SubjectKeyId)) &&
+			return names(top, c) && !bytes.Equal(c.RawSubject, c.RawIssuer) &&
 				!slices.ContainsFunc(above, func(der []byte) bool { return bytes.Equal(der, c.Raw) })
 		})
 		if n < 0 {

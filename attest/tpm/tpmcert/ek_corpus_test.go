@@ -2,6 +2,7 @@ package tpmcert
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/x509"
 	"encoding/pem"
@@ -77,7 +78,7 @@ func profilesByStrictness() []EKProfile {
 func ekOutcome(t *testing.T, roots, intermediates []*x509.Certificate, der []byte) string {
 	t.Helper()
 	for n, p := range profilesByStrictness() {
-		v, err := NewEKVerifier(&EKVerifierConfig{Issuers: []EKIssuer{{Roots: roots, Intermediates: intermediates, Profile: p}}})
+		v, err := NewEKVerifier(EKVerifierConfig{Issuers: []EKIssuer{{Roots: roots, Intermediates: intermediates, Profile: p}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -104,7 +105,7 @@ func ekOutcome(t *testing.T, roots, intermediates []*x509.Certificate, der []byt
 
 // mostTelling is the error of one verifier with all profiles.
 func mostTelling(roots, intermediates []*x509.Certificate, der []byte) string {
-	c := &EKVerifierConfig{}
+	c := EKVerifierConfig{}
 	for _, p := range profilesByStrictness() {
 		c.Issuers = append(c.Issuers, EKIssuer{Roots: roots, Intermediates: intermediates, Profile: p})
 	}
@@ -188,10 +189,7 @@ func TestEKCertificatesOfVendors(t *testing.T) {
 		}
 		vendor := "-"
 		if ek, err := ParseEK(der); err == nil && ek.Directory.Manufacturer != "" {
-			vendor = ek.Directory.VendorName()
-			if vendor == "" {
-				vendor = ek.Directory.Manufacturer
-			}
+			vendor = cmp.Or(ek.Directory.Vendor, ek.Directory.Manufacturer)
 		}
 		name, outcome := strings.TrimSuffix(filepath.Base(file), ".der"), ekOutcome(t, roots, intermediates, der)
 		fmt.Fprintf(&table, "%s | %s | %s\n", name, vendor, outcome)

@@ -3,6 +3,7 @@ package tpmcert
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 )
@@ -67,20 +68,10 @@ func (d *deniedTPM) means(t DirectoryName) bool {
 // checkDenied holds what a certificate states against the list. A version that cannot
 // be read counts as denied where another version of that TPM is.
 func (v *EKVerifier) checkDenied(d DirectoryName) error {
-	firmware, ok := firmwareOf(d.Version)
-	for i := range v.denied {
-		denied := &v.denied[i]
-		if !denied.means(d) {
-			continue
-		}
-		if !ok {
-			return denied.refuse("a version that cannot be read, " + strconv.Quote(d.Version))
-		}
-		if denied.First <= firmware && firmware <= denied.Last {
-			return denied.refuse("firmware " + firmwareText(firmware))
-		}
+	if firmware, ok := firmwareOf(d.Version); ok {
+		return v.deny(d, "firmware", firmware, firmware)
 	}
-	return nil
+	return v.deny(d, "a version that cannot be read, "+strconv.Quote(d.Version), 0, math.MaxUint32)
 }
 
 // CheckFirmware holds the running firmware against the list: the firmwareVersion of a
@@ -88,21 +79,23 @@ func (v *EKVerifier) checkDenied(d DirectoryName) error {
 // TPM_PT_FIRMWARE_VERSION_1.
 func (v *EKVerifier) CheckFirmware(d DirectoryName, firmwareVersion uint64) error {
 	firmware := uint32(firmwareVersion >> 32)
-	for i := range v.denied {
-		if denied := &v.denied[i]; denied.means(d) && denied.First <= firmware && firmware <= denied.Last {
-			return denied.refuse("running firmware " + firmwareText(firmware))
-		}
-	}
-	return nil
+	return v.deny(d, "running firmware", firmware, firmware)
 }
 
-func (d *DeniedTPM) refuse(got string) error {
-	model := d.Model
-	if model != "" {
-		model = " " + model
+// deny refuses a TPM of which a version from first to last is on the list.
+func (v *EKVerifier) deny(d DirectoryName, got string, first, last uint32) error {
+	for i := range v.denied {
+		denied := &v.denied[i]
+		if !denied.means(d) || denied.First > last || denied.Last < first {
+			continue
+		}
+		if first == last {
+			got += " " + firmwareText(first)
+		}
+		return refuse(CheckTPMDenied, strings.TrimSuffix("a TPM of "+denied.Vendor+" "+denied.Model, " ")+" with "+got,
+			"none of "+firmwareText(denied.First)+" to "+firmwareText(denied.Last)+" ("+denied.Reason+")")
 	}
-	return &Error{Check: CheckTPMDenied, Got: "a TPM of " + d.Vendor + model + " with " + got,
-		Want: "none of " + firmwareText(d.First) + " to " + firmwareText(d.Last) + " (" + d.Reason + ")"}
+	return nil
 }
 
 // firmwareOf reads tcg-at-tpmVersion: "id:" and the version in hexadecimal digits, 8

@@ -46,18 +46,18 @@ func ExampleParseEKCertificate() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(ek.Directory.VendorName(), ek.Directory.Model, ek.Directory.Version)
+	fmt.Println(ek.Directory.Vendor, ek.Directory.Model, ek.Directory.Version)
 	fmt.Println(ek.Identity().Kind())
 	// Output:
 	// ek-certificate-encoding: got padding after the certificate, want DER alone, or the tolerance NVPadding
-	// Infineon SLB9670 id:00070055
+	// IFX SLB9670 id:00070055
 	// ek
 }
 
 // A vendor's root is trusted under a profile, and some of the vendor's firmware is not.
 func ExampleEKVerifier_Verify() {
 	ca, der := exampleEK()
-	config := &tpmcert.EKVerifierConfig{
+	config := tpmcert.EKVerifierConfig{
 		Issuers: []tpmcert.EKIssuer{{
 			Roots:         []*x509.Certificate{ca.Root()},
 			Intermediates: ca.Intermediates(),

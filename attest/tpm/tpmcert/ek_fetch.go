@@ -48,16 +48,16 @@ func sharedFetcher(issuers []*ekIssuer, n int, f IssuerFetcher) int {
 	if f == nil || !reflect.ValueOf(f).Comparable() {
 		return n
 	}
-	if first := slices.IndexFunc(issuers, func(i *ekIssuer) bool { return i.fetcher == f }); first >= 0 {
+	if first := slices.IndexFunc(issuers, func(i *ekIssuer) bool { return i.Fetcher == f }); first >= 0 {
 		return first
 	}
 	return n
 }
 
 // fetch gets the certificate of cert's issuer, and reports whether there is one that
-// the request had not met.
+// the request had not met. There is none of a cert that is nil.
 func (i *ekIssuer) fetch(ctx context.Context, w *links, cert *certificate) (bool, error) {
-	if i.fetcher == nil || len(w.fetched) == maxFetched {
+	if cert == nil || i.Fetcher == nil || len(w.fetched) == maxFetched {
 		return false, nil
 	}
 	for _, url := range cert.IssuingCertificateURL[:min(len(cert.IssuingCertificateURL), maxIssuerURLs)] {
@@ -72,7 +72,7 @@ func (i *ekIssuer) fetch(ctx context.Context, w *links, cert *certificate) (bool
 			return false, work.Over("fetches of issuers' certificates", MaxIssuerFetches)
 		}
 		w.fetches++
-		der, err := i.fetcher.FetchIssuer(ctx, url)
+		der, err := i.Fetcher.FetchIssuer(ctx, url)
 		if err != nil {
 			return false, csr.Retry(fmt.Errorf("issuer certificate of %s: %w", refusal.Text(cert.Issuer.String()), err))
 		}

@@ -138,7 +138,7 @@ func sha1Signed(t testing.TB, cert *x509.Certificate, key *rsa.PrivateKey) *x509
 
 func ekVerifierOf(t testing.TB, c EKVerifierConfig) *EKVerifier {
 	t.Helper()
-	v, err := NewEKVerifier(&c)
+	v, err := NewEKVerifier(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,4 +171,31 @@ func wantEKCheck(t *testing.T, name string, err error, want Check, text string) 
 
 func criticalExtension() pkix.Extension {
 	return pkix.Extension{Id: asn1.ObjectIdentifier{1, 2, 3}, Critical: true, Value: []byte{5, 0}}
+}
+
+// rocaPrime makes a prime of the flawed form: k·M + 65537^a mod M, where M is the
+// product of the first primes.
+func rocaPrime(t testing.TB, bits int) *big.Int {
+	t.Helper()
+	m := big.NewInt(1)
+	for n, count := int64(2), 0; count < 39; n++ { // the 512-bit keys' M
+		if p := big.NewInt(n); p.ProbablyPrime(0) {
+			m.Mul(m, p)
+			count++
+		}
+	}
+	for {
+		a, err := rand.Int(rand.Reader, m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		k, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), uint(bits-m.BitLen())))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := new(big.Int).Exp(big.NewInt(65537), a, m)
+		if p.Add(p, k.Mul(k, m)); p.BitLen() == bits && p.ProbablyPrime(10) {
+			return p
+		}
+	}
 }

@@ -14,18 +14,13 @@ import (
 
 // ekIssuer is an EKIssuer made ready.
 type ekIssuer struct {
+	EKIssuer
 	*anchors
-	profile    EKProfile
-	crls       *CRLStore
-	requireCRL bool
-	fetcher    IssuerFetcher
-	fetcherID  int // of the issuers with the same fetcher, the first
-	trusted    []*x509.Certificate
-	helpers    []*x509.Certificate
-	checked    atomic.Pointer[checkedLists]
+	fetcherID int // of the issuers with the same fetcher, the first
+	checked   atomic.Pointer[checkedLists]
 }
 
-func newEKIssuer(i *EKIssuer, known *linkMemory) (*ekIssuer, error) {
+func newEKIssuer(i EKIssuer, known *linkMemory) (*ekIssuer, error) {
 	if err := checkEKProfile(&i.Profile); err != nil {
 		return nil, err
 	}
@@ -39,15 +34,12 @@ func newEKIssuer(i *EKIssuer, known *linkMemory) (*ekIssuer, error) {
 	if err != nil {
 		return nil, err
 	}
-	made := &ekIssuer{anchors: a, profile: i.Profile.clone(), trusted: slices.Clone(i.Roots), helpers: slices.Clone(i.Intermediates),
-		crls: i.CRLs, requireCRL: i.RequireCRL, fetcher: i.Fetcher}
-	if i.CRLs == nil {
-		return made, nil
+	i.Profile, i.Roots, i.Intermediates = i.Profile.clone(), slices.Clone(i.Roots), slices.Clone(i.Intermediates)
+	made := &ekIssuer{EKIssuer: i, anchors: a}
+	if i.CRLs != nil {
+		_, err = made.lists()
 	}
-	if _, err := made.lists(); err != nil {
-		return nil, err
-	}
-	return made, nil
+	return made, err
 }
 
 // ekRefusal is why one issuer refused, and how far it came: the error of the issuer
@@ -71,7 +63,7 @@ func (i *ekIssuer) verifyEK(ctx context.Context, w *links, p *EKPresented, facts
 	leaf := p.cert.Certificate
 	var used []string
 	at := now
-	if i.profile.InsecureAllowExpiredEK && now.After(leaf.NotAfter) {
+	if i.Profile.InsecureAllowExpiredEK && now.After(leaf.NotAfter) {
 		at = leaf.NotAfter
 		used = append(used, "InsecureAllowExpiredEK")
 	}
@@ -79,18 +71,18 @@ func (i *ekIssuer) verifyEK(ctx context.Context, w *links, p *EKPresented, facts
 	if refusal != nil {
 		return refusal
 	}
-	if passed, err := i.profile.check(p.cert); err != nil {
+	if passed, err := i.Profile.check(p.cert); err != nil {
 		return &ekRefusal{ekBadLeaf + passed, err}
 	}
 	if sha1 {
 		used = append(used, "InsecureAllowSHA1Links")
 	}
 	facts.Source = EKFromCertificate
-	facts.Profile = i.profile.Name
+	facts.Profile = i.Profile.Name
 	facts.Chain = chain
 	facts.Directory = p.cert.Directory
 	facts.Specification = p.cert.Specification
-	facts.Tolerances = append(i.profile.usedBy(p.cert), used...)
+	facts.Tolerances = append(i.Profile.usedBy(p.cert), used...)
 	return nil
 }
 
@@ -98,16 +90,15 @@ func (i *ekIssuer) verifyEK(ctx context.Context, w *links, p *EKPresented, facts
 // gets where those at hand do not suffice.
 func (i *ekIssuer) chainOf(ctx context.Context, w *links, p *EKPresented, at time.Time) ([]*x509.Certificate, bool, *ekRefusal) {
 	leaf := p.cert.Certificate
-	if unknown := leaf.UnhandledCriticalExtensions; len(unknown) > 0 {
-		return nil, false, &ekRefusal{ekBadChain, &Error{Check: CheckCertificateExtension,
-			Got: "critical extension " + unknown[0].String(), Want: "critical extensions that are understood"}}
+	if err := checkCriticalExtensions(leaf); err != nil {
+		return nil, false, &ekRefusal{ekBadChain, err}
 	}
 	above, err := p.parseAbove(i.known)
 	if err != nil {
 		return nil, false, &ekRefusal{ekNoIssuer, err}
 	}
 	search := chainSearch{anchors: i.anchors, work: w, at: at, usages: []oid.OID{oid.TCGKpEKCertificate},
-		allowSHA1: i.profile.InsecureAllowSHA1Links, sha1Tolerance: ", or the tolerance InsecureAllowSHA1Links"}
+		allowSHA1: i.Profile.InsecureAllowSHA1Links, sha1Tolerance: ", or the tolerance InsecureAllowSHA1Links"}
 	if err := checkValidity(leaf, at); err != nil {
 		// Where the issuer is none of ours by its name, that says more.
 		search.namesOnly, search.allowSHA1 = true, true
@@ -121,17 +112,13 @@ func (i *ekIssuer) chainOf(ctx context.Context, w *links, p *EKPresented, at tim
 		if failure == nil {
 			return plain(chain), usedSHA1(chain), nil
 		}
-		if failure.missing == nil {
-			return nil, false, failure.refusal()
-		}
 		more, err := i.fetch(ctx, w, failure.missing)
 		switch {
 		case errors.Is(err, attest.CheckBudget):
 			return nil, false, &ekRefusal{ekOverBudget, err}
 		case err != nil:
 			return nil, false, &ekRefusal{ekUnknown, err}
-		}
-		if !more {
+		case !more:
 			return nil, false, failure.refusal()
 		}
 	}

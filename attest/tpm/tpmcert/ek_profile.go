@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/nodeattest/nodeattest/oid"
 )
@@ -120,93 +119,39 @@ const ekProfileChecks = 7
 // says nothing about who signed it. With a refusal comes the number of checks before it
 // that passed: of several profiles, the one that came furthest is the one that was meant.
 func (p *EKProfile) check(ek *EKCertificate) (passed int, err error) {
-	steps := [ekProfileChecks]func(*EKCertificate) error{
-		func(ek *EKCertificate) error { return p.Encoding.check(ek.Encoding) },
-		p.checkConstraints, p.checkExtKeyUsage, p.checkDirectory, p.checkExtensions, p.checkSpecification, p.checkKeyUsage,
+	steps := [ekProfileChecks]func() error{
+		func() error { return p.Encoding.check(ek.Encoding) },
+		func() error { return p.checkConstraints(ek.Certificate) },
+		func() error { return checkExtKeyUsage(ek.Certificate, ekUsages, p.NoExtKeyUsage, p.Name) },
+		func() error {
+			if p.NoDirectoryName || ek.Directory.whole() {
+				return nil
+			}
+			return refuse(CheckSubjectAltName, "no whole TCG directory name", "manufacturer, model and version, by profile "+p.Name)
+		},
+		func() error { return checkExtensions(ek.Certificate, p.Extensions, p.Name) },
+		func() error { return p.checkSpecification(ek.Specification) },
+		func() error { return p.checkKeyUsage(ek) },
 	}
 	for n, step := range steps {
-		if err := step(ek); err != nil {
+		if err := step(); err != nil {
 			return n, err
 		}
 	}
 	return len(steps), nil
 }
 
-func (p *EKProfile) checkConstraints(ek *EKCertificate) error {
-	if ek.Certificate.IsCA {
-		return &Error{Check: CheckCertificateCA, Got: "a CA certificate", Want: "the certificate of an EK"}
+// ekUsages are the extended key usages of EK certificates.
+var ekUsages = []oid.OID{oid.TCGKpEKCertificate}
+
+func (p *EKProfile) checkConstraints(cert *x509.Certificate) error {
+	if cert.IsCA {
+		return refuse(CheckCertificateCA, "a CA certificate", "the certificate of an EK")
 	}
-	if !p.NoBasicConstraints && !ek.Certificate.BasicConstraintsValid {
-		return &Error{Check: CheckCertificateExtension, Got: "no basic constraints", Want: "CA:FALSE, by profile " + p.Name}
+	if !p.NoBasicConstraints && !cert.BasicConstraintsValid {
+		return refuse(CheckCertificateExtension, "no basic constraints", "CA:FALSE, by profile "+p.Name)
 	}
 	return nil
-}
-
-func (p *EKProfile) checkDirectory(ek *EKCertificate) error {
-	if !p.NoDirectoryName && !ek.hasDirectory() {
-		return &Error{Check: CheckSubjectAltName, Got: "no whole TCG directory name", Want: "manufacturer, model and version, by profile " + p.Name}
-	}
-	return nil
-}
-
-// hasDirectory says that manufacturer, model and version are all there.
-func (c *EKCertificate) hasDirectory() bool {
-	d := &c.Directory
-	return d.Manufacturer != "" && d.Model != "" && d.Version != ""
-}
-
-func (p *EKProfile) checkExtensions(ek *EKCertificate) error {
-	for _, id := range p.Extensions {
-		if !hasExtension(ek.Certificate, id) {
-			return &Error{Check: CheckCertificateExtension, Got: "no extension " + id.String(), Want: "it, by profile " + p.Name}
-		}
-	}
-	return nil
-}
-
-func (p *EKProfile) checkExtKeyUsage(ek *EKCertificate) error {
-	cert := ek.Certificate
-	want := oid.TCGKpEKCertificate.String() + " (an EK's), by profile " + p.Name
-	usages, present := extKeyUsages(cert)
-	if !present {
-		if p.NoExtKeyUsage {
-			return nil
-		}
-		return &Error{Check: CheckCertificateExtKeyUsage, Got: "no extended key usage", Want: want}
-	}
-	listed := false
-	for !usages.Empty() {
-		var id oid.OID
-		if !oid.Read(&usages, &id) {
-			return &Error{Check: CheckCertificateExtKeyUsage, Got: "a bad extension", Want: want}
-		}
-		switch id {
-		case oid.TCGKpAIKCertificate:
-			return &Error{Check: CheckCertificateExtKeyUsage, Got: id.String() + " (an AK's)", Want: want}
-		case oid.TCGKpPlatformCertificate:
-			return &Error{Check: CheckCertificateExtKeyUsage, Got: id.String() + " (a platform certificate's)", Want: want}
-		case oid.TCGKpEKCertificate:
-			listed = true
-		}
-	}
-	if !listed {
-		return &Error{Check: CheckCertificateExtKeyUsage, Got: extKeyUsageText(cert), Want: want}
-	}
-	return nil
-}
-
-// extKeyUsageText lists the identifiers of the extension, for an error.
-func extKeyUsageText(cert *x509.Certificate) string {
-	usages, _ := extKeyUsages(cert)
-	var names []string
-	for !usages.Empty() {
-		var id oid.OID
-		if !oid.Read(&usages, &id) {
-			return "a bad extension"
-		}
-		names = append(names, id.String())
-	}
-	return strings.Join(names, ", ")
 }
 
 func (p *EKProfile) checkKeyUsage(ek *EKCertificate) error {
@@ -215,7 +160,7 @@ func (p *EKProfile) checkKeyUsage(ek *EKCertificate) error {
 		if p.NoKeyUsage {
 			return nil
 		}
-		return &Error{Check: CheckCertificateKeyUsage, Got: "no key usage", Want: "that of an EK, by profile " + p.Name}
+		return refuse(CheckCertificateKeyUsage, "no key usage", "that of an EK, by profile "+p.Name)
 	}
 	want, also := x509.KeyUsageKeyAgreement, x509.KeyUsage(0)
 	if _, ok := ek.PublicKey.(*rsa.PublicKey); ok {
@@ -228,20 +173,19 @@ func (p *EKProfile) checkKeyUsage(ek *EKCertificate) error {
 		if usage&x509.KeyUsageDigitalSignature != 0 && usage&noSigningKeyUsage == 0 {
 			got += " (an AK's)"
 		}
-		return &Error{Check: CheckCertificateKeyUsage, Got: got, Want: keyUsageText(want) + " (an EK's), by profile " + p.Name}
+		return refuse(CheckCertificateKeyUsage, got, keyUsageText(want)+" (an EK's), by profile "+p.Name)
 	}
 	return nil
 }
 
-func (p *EKProfile) checkSpecification(ek *EKCertificate) error {
-	s := ek.Specification
+func (p *EKProfile) checkSpecification(s *TPMSpecification) error {
 	switch {
 	case s == nil && p.RequireSpecification:
-		return &Error{Check: CheckSpecification, Got: "none", Want: "family 2.0, by profile " + p.Name}
+		return refuse(CheckSpecification, "none", "family 2.0, by profile "+p.Name)
 	case s == nil || s.Family == "2.0" || s.Family == "1.2" && p.TPM12Specification:
 		return nil
 	}
-	return &Error{Check: CheckSpecification, Got: "TPM family " + s.Family, Want: "2.0, by profile " + p.Name}
+	return refuse(CheckSpecification, "TPM family "+s.Family, "2.0, by profile "+p.Name)
 }
 
 // usedBy names the tolerances without which the certificate would have been refused.
@@ -259,7 +203,7 @@ func (p *EKProfile) usedBy(ek *EKCertificate) []string {
 		{ek.Specification != nil && ek.Specification.Family != "2.0", "TPM12Specification"},
 		{!hasExtension(cert, oid.ExtendedKeyUsage), "NoExtKeyUsage"},
 		{!hasExtension(cert, oid.KeyUsage), "NoKeyUsage"},
-		{!ek.hasDirectory(), "NoDirectoryName"},
+		{!ek.Directory.whole(), "NoDirectoryName"},
 		{!cert.BasicConstraintsValid, "NoBasicConstraints"},
 		{hasExtension(cert, oid.KeyUsage) && !isRSA && cert.KeyUsage&x509.KeyUsageKeyAgreement == 0, "KeyEnciphermentOfECC"},
 	} {

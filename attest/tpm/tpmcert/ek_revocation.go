@@ -32,11 +32,11 @@ type checkedLists struct {
 // lists returns the lists of an issuer as its store has them now. The error says that
 // they cannot be used under the issuer's CAs; it is found out once for each Replace.
 func (i *ekIssuer) lists() (*crlSet, error) {
-	set := i.crls.current()
+	set := i.CRLs.current()
 	if known := i.checked.Load(); known != nil && known.set == set {
 		return set, known.err
 	}
-	err := set.check(slices.Concat(i.trusted, i.helpers), i.profile.InsecureAllowSHA1Links)
+	err := set.check(slices.Concat(i.Roots, i.Intermediates), i.Profile.InsecureAllowSHA1Links)
 	i.checked.Store(&checkedLists{set, err})
 	return set, err
 }
@@ -56,16 +56,16 @@ func (v *EKVerifier) checkRevocation(chain []*x509.Certificate, now time.Time) e
 		var r revocation
 		var broken error
 		for _, i := range v.issuers {
-			if i.crls == nil {
+			if i.CRLs == nil {
 				continue
 			}
-			below := slices.ContainsFunc(i.trusted, chain[len(chain)-1].Equal)
-			r.required = r.required || below && i.requireCRL
+			below := slices.ContainsFunc(i.Roots, chain[len(chain)-1].Equal)
+			r.required = r.required || below && i.RequireCRL
 			set, err := i.lists()
 			if below {
 				broken = cmp.Or(broken, err)
 			}
-			if err := r.ask(set.find(ca), c, ca, i.profile.InsecureAllowSHA1Links, now); err != nil {
+			if err := r.ask(set.find(ca), c, ca, i.Profile.InsecureAllowSHA1Links, now); err != nil {
 				return err
 			}
 		}
@@ -91,8 +91,8 @@ func (r *revocation) ask(lists []*crl, c, ca *x509.Certificate, allowSHA1 bool, 
 		}
 		// What a list revoked stays revoked, however old the list is.
 		if reason, revoked := l.reasonFor(c); revoked {
-			return &Error{Check: CheckRevoked, Got: "certificate " + hex.EncodeToString(c.SerialNumber.Bytes()) + " of " +
-				ca.Subject.String() + ", revoked for reason " + strconv.Itoa(reason), Want: "one that is not"}
+			return refuse(CheckRevoked, "certificate "+hex.EncodeToString(c.SerialNumber.Bytes())+" of "+ca.Subject.String()+", revoked for reason "+strconv.Itoa(reason),
+				"one that is not")
 		}
 		switch {
 		case l.issuer != nameKey(ca.RawSubject):

@@ -77,7 +77,7 @@ func TestRevokedBySpelling(t *testing.T) {
 			signer := &testCA{renamedCA(root.cert, ""), root.key}
 			signer.cert.RawSubject = c.issuer
 			config := listing(t, EKProfileTCG(), storeOf(t, crlOf(t, signer, nil, 77)), root)
-			v, err := NewEKVerifier(&config)
+			v, err := NewEKVerifier(config)
 			if !c.same {
 				if !errors.Is(err, CheckCRL) {
 					t.Fatalf("got %v, want %s: nobody would find this list", err, CheckCRL)
@@ -136,7 +136,7 @@ func TestUselessList(t *testing.T) {
 			p := EKProfileTCG()
 			p.InsecureAllowSHA1Links = c.sha1
 			config := listing(t, p, storeOf(t, c.list), c.root)
-			v, err := NewEKVerifier(&config)
+			v, err := NewEKVerifier(config)
 			if c.want == CheckRevoked {
 				if err != nil {
 					t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // EKIssuer is one issuer of EK certificates that the control plane trusts: in most
@@ -136,41 +137,46 @@ type EKVerifier struct {
 	known    *linkMemory
 }
 
-// NewEKVerifier checks the configuration and returns a verifier. The error names the
-// field.
-func NewEKVerifier(c *EKVerifierConfig) (*EKVerifier, error) {
-	if c == nil || len(c.Issuers) == 0 && len(c.Allowed) == 0 && c.Platform == nil {
-		return nil, errors.New("tpmcert: EK verifier: none of Issuers, Allowed and Platform is given")
+// NewEKVerifier checks the configuration and returns a verifier. The error matches
+// [refusal.CheckConfig] and names the field.
+func NewEKVerifier(c EKVerifierConfig) (*EKVerifier, error) {
+	if len(c.Issuers) == 0 && len(c.Allowed) == 0 && c.Platform == nil {
+		return nil, refusal.Config("Issuers, Allowed and Platform", "", "one of them")
+	}
+	if len(c.Denied) > 0 && len(c.Issuers) == 0 {
+		return nil, refusal.Config("Issuers", "", "some with Denied: no certificate holds, so nothing could be denied")
 	}
 	v := &EKVerifier{allowed: map[[message.HashSize]byte]bool{}, platform: c.Platform, known: newLinkMemory()}
 	for n := range c.Issuers {
-		i, err := newEKIssuer(&c.Issuers[n], v.known)
+		i, err := newEKIssuer(c.Issuers[n], v.known)
 		if err != nil {
-			return nil, fmt.Errorf("tpmcert: EK verifier: issuer %d: %w", n, err)
+			return nil, unusable("issuer", n, err)
 		}
-		i.fetcherID = sharedFetcher(v.issuers, n, i.fetcher)
+		i.fetcherID = sharedFetcher(v.issuers, n, i.Fetcher)
 		v.issuers = append(v.issuers, i)
-		v.judges = v.judges || i.crls != nil
+		v.judges = v.judges || i.CRLs != nil
 	}
 	for n, id := range c.Allowed {
 		digest, err := ekDigest(id)
 		if err != nil {
-			return nil, fmt.Errorf("tpmcert: EK verifier: Allowed %d: %w", n, err)
+			return nil, unusable("Allowed", n, err)
 		}
 		v.allowed[digest] = true
-	}
-	if len(c.Denied) > 0 && len(c.Issuers) == 0 {
-		return nil, errors.New("tpmcert: EK verifier: Denied without Issuers: no certificate holds, so nothing could be denied")
 	}
 	for n := range c.Denied {
 		d, err := newDeniedTPM(c.Denied[n])
 		if err != nil {
-			return nil, fmt.Errorf("tpmcert: EK verifier: Denied %d: %w", n, err)
+			return nil, unusable("Denied", n, err)
 		}
 		v.denied = append(v.denied, d)
 	}
 	v.judges = (v.judges || len(v.denied) > 0) && !c.InsecureAllowUnjudged
 	return v, nil
+}
+
+// unusable says which element of a configuration cannot be used.
+func unusable(field string, n int, err error) error {
+	return &Error{Check: refusal.CheckConfig, Got: fmt.Sprintf("an unusable %s %d", field, n), Err: err}
 }
 
 // Verify decides whether the EK is trusted at the time now, and says what is known of
@@ -213,9 +219,9 @@ func (p *EKPresented) Key() crypto.PublicKey { return p.key }
 func ParseEKPresented(certificates [][]byte, ekPublic []byte) (*EKPresented, error) {
 	switch {
 	case len(certificates) > 0 && len(ekPublic) > 0:
-		return nil, &Error{Check: CheckEKSources, Got: "an EK certificate and an EK without one", Want: "one EK"}
+		return nil, refuse(CheckEKSources, "an EK certificate and an EK without one", "one EK")
 	case len(certificates) == 0 && len(ekPublic) == 0:
-		return nil, &Error{Check: CheckEKSources, Want: "an EK certificate or an EK"}
+		return nil, refuse(CheckEKSources, "", "an EK certificate or an EK")
 	case len(ekPublic) > 0:
 		key, digest, err := parseEKPublic(ekPublic)
 		if err != nil {
@@ -243,8 +249,11 @@ func (v *EKVerifier) verifyEK(ctx context.Context, w *links, p *EKPresented, mac
 	}
 	facts := &EKFacts{Identity: p.Identity(), Digest: p.digest, PublicKey: p.key}
 	err := v.askIssuers(ctx, w, p, facts, now)
-	if err == nil || refusesFinally(err) {
-		return orNil(facts, err)
+	switch {
+	case err == nil:
+		return facts, nil
+	case errors.Is(err, CheckRevoked): // which no allow-list or platform can heal
+		return nil, err
 	}
 	source, vouchErr := v.askOthers(ctx, p, machine)
 	switch {
@@ -265,77 +274,57 @@ func (v *EKVerifier) askOthers(ctx context.Context, p *EKPresented, machine *csr
 	if v.allowed[p.digest] {
 		return EKFromAllowList, nil
 	}
-	known, err := v.askPlatform(ctx, p, machine)
-	if !known {
-		return "", err
+	if v.platform == nil || machine == nil {
+		return "", nil
 	}
-	return EKFromPlatform, nil
-}
-
-func orNil(facts *EKFacts, err error) (*EKFacts, error) {
+	unknown := func(err error) error {
+		return csr.Retry(fmt.Errorf("the platform's EKs of machine %s: %w", machine.Name, err))
+	}
+	keys, err := v.platform.EndorsementKeys(ctx, machine)
 	if err != nil {
-		return nil, err
+		return "", unknown(err)
 	}
-	return facts, nil
+	for _, key := range keys {
+		digest, err := csr.SPKIHash(key)
+		if err != nil {
+			return "", unknown(err)
+		}
+		if digest == p.digest {
+			return EKFromPlatform, nil
+		}
+	}
+	return "", nil
 }
-
-// refusesFinally says that no allow-list or platform can heal the refusal.
-func refusesFinally(err error) bool { return errors.Is(err, CheckRevoked) }
 
 // askIssuers fills the facts from the first issuer under which the certificate holds and
 // is not revoked; what the list of one issuer revokes, no other issuer heals. Where none
 // does, the error is of the issuer that came furthest.
 func (v *EKVerifier) askIssuers(ctx context.Context, w *links, p *EKPresented, facts *EKFacts, now time.Time) error {
-	untrusted := &Error{Check: CheckEKUntrusted, Got: string(p.Identity()), Want: "an EK that is on the list, or that the platform states"}
-	if p.cert == nil {
-		return untrusted
-	}
-	if len(v.issuers) == 0 {
-		return untrusted
+	if p.cert == nil || len(v.issuers) == 0 {
+		return refuse(CheckEKUntrusted, string(p.Identity()), "an EK that is on the list, or that the platform states")
 	}
 	var worst *ekRefusal
 	for _, i := range v.issuers {
 		found := *facts
-		refusal := i.verifyEK(ctx, w, p, &found, now)
-		if refusal == nil {
+		refused := i.verifyEK(ctx, w, p, &found, now)
+		if refused == nil {
 			err := v.checkRevocation(found.Chain, now)
 			if err == nil {
 				*facts = found
 			}
-			if err == nil || refusesFinally(err) {
+			if err == nil || errors.Is(err, CheckRevoked) {
 				return err
 			}
-			refusal = &ekRefusal{ekWithdrawn, err}
+			refused = &ekRefusal{ekWithdrawn, err}
 		}
 		if err := ctx.Err(); err != nil {
 			return csr.Retry(fmt.Errorf("stopped between two issuers: %w", err))
 		}
-		if worst == nil || refusal.progress > worst.progress {
-			worst = refusal
+		if worst == nil || refused.progress > worst.progress {
+			worst = refused
 		}
 	}
 	return worst.err
-}
-
-// askPlatform asks whether the platform states the EK for the machine.
-func (v *EKVerifier) askPlatform(ctx context.Context, p *EKPresented, machine *csr.Machine) (bool, error) {
-	if v.platform == nil || machine == nil {
-		return false, nil
-	}
-	keys, err := v.platform.EndorsementKeys(ctx, machine)
-	if err != nil {
-		return false, csr.Retry(fmt.Errorf("the platform's EKs of machine %s: %w", machine.Name, err))
-	}
-	for _, key := range keys {
-		digest, err := csr.SPKIHash(key)
-		if err != nil {
-			return false, csr.Retry(fmt.Errorf("the platform's EKs of machine %s: %w", machine.Name, err))
-		}
-		if digest == p.digest {
-			return true, nil
-		}
-	}
-	return false, nil
 }
 
 // ekDigest reads an identity of the form ek:sha256:<64 hex digits>.
@@ -344,7 +333,7 @@ func ekDigest(id attest.Identity) (digest [message.HashSize]byte, err error) {
 	text, ok := strings.CutPrefix(string(id), prefix)
 	if n, err := hex.Decode(digest[:], []byte(text[:min(len(text), 2*message.HashSize)])); !ok || err != nil ||
 		n != message.HashSize || digestIdentity("ek", digest) != id {
-		return digest, &Error{Check: CheckEKIdentity, Got: string(id), Want: prefix + " and 64 lower-case hexadecimal digits"}
+		return digest, refuse(CheckEKIdentity, string(id), prefix+" and 64 lower-case hexadecimal digits")
 	}
 	return digest, nil
 }

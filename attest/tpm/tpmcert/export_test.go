@@ -9,6 +9,6 @@ import (
 )
 
 // holds is verify with a budget of its own.
-func (i *issuer) holds(p *presented, now time.Time) ([]*x509.Certificate, error) {
+func (i *issuer) holds(p *AKPresented, now time.Time) ([]*x509.Certificate, error) {
 	return i.verify(context.Background(), newTestLinks(work.HelloSignatures), p, now)
 }

@@ -191,7 +191,7 @@ func TestForeignIdentitySources(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = v.Verify(t.Context(), &AKPresented{presented: *p}, chainTime, nil)
+		_, err = v.Verify(t.Context(), p, chainTime, nil)
 		if c.ok && err != nil || !c.ok && (!errors.Is(err, attest.CheckIdentity) || csr.Decide(err).Verdict != csr.VerdictDeny) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -223,7 +223,7 @@ func TestProfilesAndIssuersTogether(t *testing.T) {
 	}
 	under := sign(t, expired, "leaf", leafTemplate)
 	v := &AKVerifier{issuers: []*issuer{issuerOf(t, root), issuerOf(t, expired)}}
-	if _, err := v.Verify(t.Context(), &AKPresented{presented: *presentedOf(t, under)}, chainTime, nil); !errors.Is(err, CheckCertificateExpired) {
+	if _, err := v.Verify(t.Context(), presentedOf(t, under), chainTime, nil); !errors.Is(err, CheckCertificateExpired) {
 		t.Errorf("a chain to an expired root: %v", err)
 	}
 }

@@ -42,23 +42,19 @@ func (GCEIdentity) Identify(cert *x509.Certificate) (attest.Identity, error) {
 
 // GceInstance returns the decoded extension, or nil where there is none.
 func GceInstance(cert *x509.Certificate) (*oid.GCEInstance, error) {
-	var value []byte
+	var instance *oid.GCEInstance
 	for i := range cert.Extensions {
 		e := &cert.Extensions[i]
 		if !oid.KubernetesNodeProviderIdentifier.Equal(e.Id) {
 			continue
 		}
-		if value != nil {
-			return nil, &Error{Check: attest.CheckIdentity, Got: "two instance-identity extensions", Want: "one"}
+		if instance != nil {
+			return nil, refuse(attest.CheckIdentity, "two instance-identity extensions", "one")
 		}
-		value = e.Value
-	}
-	if value == nil {
-		return nil, nil
-	}
-	instance, err := oid.ParseGCEInstance(value)
-	if err != nil {
-		return nil, &Error{Check: attest.CheckIdentity, Got: "a bad instance-identity extension", Err: err}
+		var err error
+		if instance, err = oid.ParseGCEInstance(e.Value); err != nil {
+			return nil, &Error{Check: attest.CheckIdentity, Got: "a bad instance-identity extension", Err: err}
+		}
 	}
 	return instance, nil
 }
@@ -86,17 +82,13 @@ func (s OtherNameIdentity) Identify(cert *x509.Certificate) (attest.Identity, er
 	if err != nil {
 		return "", err
 	}
-	return s.find(san)
-}
-
-func (s OtherNameIdentity) find(san *subjectAltName) (attest.Identity, error) {
 	var found attest.Identity
 	for _, n := range san.otherNames {
 		if !s.counts(n.typeID) {
 			continue
 		}
 		if found != "" {
-			return "", &Error{Check: attest.CheckIdentity, Got: "two OtherNames", Want: "one"}
+			return "", refuse(attest.CheckIdentity, "two OtherNames", "one")
 		}
 		prefix := "othername:"
 		if s.Issuer != "" {

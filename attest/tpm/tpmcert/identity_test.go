@@ -170,7 +170,9 @@ func TestUnknownExtKeyUsageIsNamed(t *testing.T) {
 			t.Errorf("%s: got %v, want %s in it", name, c.err, c.want)
 		}
 	}
-	if got := extKeyUsageText(&x509.Certificate{Extensions: []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 5, 29, 37}, Value: bytes.Repeat([]byte{0x30}, 2)}}}); got != "a bad extension" {
-		t.Error(got)
+	bad := &x509.Certificate{Extensions: []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 5, 29, 37}, Value: bytes.Repeat([]byte{0x30}, 2)}}}
+	var e *Error
+	if err := checkExtKeyUsage(bad, ekUsages, true, "any"); !errors.As(err, &e) || e.Check != CheckCertificateExtKeyUsage || e.Got != "a bad extension" {
+		t.Error(err)
 	}
 }

@@ -73,18 +73,22 @@ func newAnchors(roots, intermediates []*x509.Certificate, known *linkMemory) (*a
 	if len(roots) == 0 {
 		return nil, errors.New("no roots")
 	}
-	out := &anchors{roots: map[string][]*certificate{}, intermediates: map[string][]*certificate{}, known: known}
-	for _, c := range roots {
-		if c == nil {
-			return nil, errors.New("a nil root")
-		}
-		out.roots[string(c.RawSubject)] = append(out.roots[string(c.RawSubject)], caOf(c, true))
+	out := &anchors{known: known}
+	var err error
+	if out.roots, err = bySubject("Roots", roots, true); err != nil {
+		return nil, err
 	}
-	for _, c := range intermediates {
+	out.intermediates, err = bySubject("Intermediates", intermediates, false)
+	return out, err
+}
+
+func bySubject(field string, cas []*x509.Certificate, root bool) (map[string][]*certificate, error) {
+	out := map[string][]*certificate{}
+	for _, c := range cas {
 		if c == nil {
-			return nil, errors.New("a nil intermediate")
+			return nil, errors.New("a nil certificate among " + field)
 		}
-		out.intermediates[string(c.RawSubject)] = append(out.intermediates[string(c.RawSubject)], caOf(c, false))
+		out[string(c.RawSubject)] = append(out[string(c.RawSubject)], caOf(c, root))
 	}
 	return out, nil
 }
@@ -101,11 +105,8 @@ func checkProfile(p *Profile) error {
 		return fmt.Errorf("profile %s names no extended key usage", p.Name)
 	case len(p.Identity) == 0:
 		return fmt.Errorf("profile %s names no source of the machine's identity", p.Name)
-	}
-	for _, s := range p.Identity {
-		if s == nil {
-			return fmt.Errorf("profile %s has a nil source of the machine's identity", p.Name)
-		}
+	case slices.Contains(p.Identity, nil):
+		return fmt.Errorf("profile %s has a nil source of the machine's identity", p.Name)
 	}
 	return nil
 }
@@ -121,47 +122,17 @@ type sentChain struct {
 	read   bool
 }
 
-// presented is the chain of an AK.
-type presented struct {
-	sentChain
-	leaf *x509.Certificate
-	san  *subjectAltName
-}
-
 // checkNumber refuses more certificates, or larger ones, than a bundle can hold.
 func checkNumber(certificates [][]byte) error {
 	if len(certificates) > der.MaxCertificates {
-		return &Error{Check: der.CheckSize, Got: strconv.Itoa(len(certificates)) + " certificates", Want: "at most " + strconv.Itoa(der.MaxCertificates)}
+		return tooLarge(len(certificates), "certificates", der.MaxCertificates)
 	}
 	for _, c := range certificates {
 		if len(c) > der.MaxCertificateSize {
-			return &Error{Check: der.CheckSize, Got: "a certificate of " + strconv.Itoa(len(c)) + " bytes", Want: "at most " + strconv.Itoa(der.MaxCertificateSize)}
+			return tooLarge(len(c), "bytes of certificate", der.MaxCertificateSize)
 		}
 	}
 	return nil
-}
-
-// parsePresented reads the leaf and what can be said without a public-key
-// operation.
-func parsePresented(certificates [][]byte) (*presented, error) {
-	if len(certificates) == 0 {
-		return nil, &Error{Check: CheckCertificateMissing, Want: "an AK certificate"}
-	}
-	if err := checkNumber(certificates); err != nil {
-		return nil, err
-	}
-	leaf, err := x509.ParseCertificate(certificates[0])
-	if err != nil {
-		return nil, &Error{Check: CheckCertificateEncoding, Got: "an AK certificate that does not parse", Err: err}
-	}
-	san, err := parseSubjectAltName(leaf)
-	if err != nil {
-		return nil, err
-	}
-	// crypto/x509 knows no TCG directory name and calls a critical subjectAltName of
-	// that form unhandled. It has been handled now.
-	leaf.UnhandledCriticalExtensions = slices.DeleteFunc(leaf.UnhandledCriticalExtensions, oid.SubjectAltName.Equal)
-	return &presented{sentChain: sentChain{leaf: leafOf(leaf), above: certificates[1:]}, leaf: leaf, san: san}, nil
 }
 
 // parseAbove reads what stands above the leaf, once, and leaves one path to try: each
@@ -188,8 +159,8 @@ func parseChain(leaf *certificate, above [][]byte, known *linkMemory) ([]*certif
 			c = caOf(cert, false)
 		}
 		if !bytes.Equal(below.RawIssuer, c.RawSubject) || bytes.Equal(c.RawSubject, c.RawIssuer) || slices.ContainsFunc(parsed, c.sameSubject) {
-			return nil, &Error{Check: CheckCertificateOrder, Got: number + ", " + c.Subject.String(),
-				Want: "the issuer of the one before it, no root, and no name twice"}
+			return nil, refuse(CheckCertificateOrder, number+", "+c.Subject.String(),
+				"the issuer of the one before it, no root, and no name twice")
 		}
 		parsed = append(parsed, c)
 		below = c
@@ -200,25 +171,25 @@ func parseChain(leaf *certificate, above [][]byte, known *linkMemory) ([]*certif
 // checkValidity checks a certificate's own validity.
 func checkValidity(cert *x509.Certificate, now time.Time) error {
 	if now.After(cert.NotAfter) {
-		return &Error{Check: CheckCertificateExpired, Got: "an end of " + cert.NotAfter.UTC().Format(time.RFC3339),
-			Want: "one after " + now.UTC().Format(time.RFC3339)}
+		return refuse(CheckCertificateExpired, "an end of "+cert.NotAfter.UTC().Format(time.RFC3339),
+			"one after "+now.UTC().Format(time.RFC3339))
 	}
 	if now.Before(cert.NotBefore) {
-		return &Error{Check: CheckCertificateNotYetValid, Got: "a beginning of " + cert.NotBefore.UTC().Format(time.RFC3339),
-			Want: "one before " + now.UTC().Format(time.RFC3339)}
+		return refuse(CheckCertificateNotYetValid, "a beginning of "+cert.NotBefore.UTC().Format(time.RFC3339),
+			"one before "+now.UTC().Format(time.RFC3339))
 	}
 	return nil
 }
 
 // verify returns the verified chain of p below one of the issuer's roots, leaf
 // first.
-func (i *issuer) verify(ctx context.Context, w *links, p *presented, now time.Time) ([]*x509.Certificate, error) {
+func (i *issuer) verify(ctx context.Context, w *links, p *AKPresented, now time.Time) ([]*x509.Certificate, error) {
 	above, err := p.parseAbove(i.known)
 	if err != nil {
 		return nil, err
 	}
-	search := chainSearch{anchors: i.anchors, work: w, at: now, usages: i.profile.usagesOf(p.leaf)}
-	chain, failure := search.run(ctx, p.sentChain.leaf, above)
+	search := chainSearch{anchors: i.anchors, work: w, at: now, usages: i.profile.usagesOf(p.Leaf())}
+	chain, failure := search.run(ctx, p.leaf, above)
 	if failure != nil {
 		return nil, failure.err
 	}
@@ -232,19 +203,10 @@ func (p *Profile) usagesOf(cert *x509.Certificate) []oid.OID {
 	if len(allowed) == 0 {
 		allowed = []oid.OID{oid.TCGKpAIKCertificate}
 	}
-	list, _ := extKeyUsages(cert)
-	var both []oid.OID
-	for !list.Empty() {
-		var id oid.OID
-		if !oid.Read(&list, &id) {
-			return allowed // the profile refuses it
-		}
-		if slices.Contains(allowed, id) {
-			both = append(both, id)
-		}
-	}
-	if both == nil {
-		return allowed // likewise, if it has any
+	ids, _ := extKeyUsages(cert)
+	both := slices.DeleteFunc(ids, func(id oid.OID) bool { return !slices.Contains(allowed, id) })
+	if len(both) == 0 {
+		return allowed // the profile refuses it, if it has any
 	}
 	return both
 }

@@ -63,7 +63,7 @@ func TestProfilesOnRealCertificates(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := parsePresented([][]byte{der})
+		p, err := ParseAKPresented([][]byte{der})
 		if err != nil {
 			continue // refused before any profile is asked
 		}
@@ -94,12 +94,12 @@ func TestProfilesOnRealCertificates(t *testing.T) {
 
 // acceptedAt tries some times inside the leaf's validity: those of old chains
 // overlap only in part.
-func acceptedAt(i *issuer, p *presented) (err error) {
+func acceptedAt(i *issuer, p *AKPresented) (err error) {
 	step := p.leaf.NotAfter.Sub(p.leaf.NotBefore) / 20
 	for n := range 20 {
 		at := p.leaf.NotBefore.Add(time.Duration(n)*step + time.Second)
 		if _, err = i.holds(p, at); err == nil {
-			return i.profile.check(p.leaf, p.san)
+			return i.profile.check(p.Leaf(), p.san)
 		}
 	}
 	return err

@@ -67,13 +67,13 @@ func leafTemplate(c *x509.Certificate) {
 	c.UnknownExtKeyUsage = []asn1.ObjectIdentifier{{2, 23, 133, 8, 3}}
 }
 
-func presentedOf(t testing.TB, chain ...*testCA) *presented {
+func presentedOf(t testing.TB, chain ...*testCA) *AKPresented {
 	t.Helper()
 	var der [][]byte
 	for _, c := range chain {
 		der = append(der, c.cert.Raw)
 	}
-	p, err := parsePresented(der)
+	p, err := ParseAKPresented(der)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,10 +204,10 @@ func TestPresentedChains(t *testing.T) {
 	if _, err := i.holds(garbled, chainTime); !errors.Is(err, CheckCertificateEncoding) {
 		t.Errorf("garbage above the leaf: %v", err)
 	}
-	if _, err := parsePresented([][]byte{{0x30, 0}}); !errors.Is(err, CheckCertificateEncoding) {
+	if _, err := ParseAKPresented([][]byte{{0x30, 0}}); !errors.Is(err, CheckCertificateEncoding) {
 		t.Errorf("garbage for a leaf: %v", err)
 	}
-	if _, err := parsePresented(nil); !errors.Is(err, CheckCertificateMissing) {
+	if _, err := ParseAKPresented(nil); !errors.Is(err, CheckCertificateMissing) {
 		t.Errorf("nothing: %v", err)
 	}
 }
@@ -288,7 +288,7 @@ func TestProfileRules(t *testing.T) {
 		"Google, another EKU":      {&google, eku(asn1.ObjectIdentifier{1, 2, 3}), CheckCertificateExtKeyUsage},
 	} {
 		p := presentedOf(t, sign(t, root, "leaf", c.edit))
-		err := c.profile.check(p.leaf, p.san)
+		err := c.profile.check(p.Leaf(), p.san)
 		if c.want == nil && err != nil || c.want != nil && !errors.Is(err, c.want) {
 			t.Errorf("%s: got %v, want %v", name, err, c.want)
 		}

@@ -2,6 +2,7 @@ package tpmcert
 
 import (
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"slices"
 	"strings"
 
@@ -146,20 +147,25 @@ const noSigningKeyUsage = x509.KeyUsageKeyEncipherment | x509.KeyUsageDataEnciph
 // operation and says nothing about who signed the certificate.
 func (p *Profile) check(cert *x509.Certificate, san *subjectAltName) error {
 	if cert.IsCA {
-		return &Error{Check: CheckCertificateCA, Got: "a CA certificate", Want: "the certificate of an AK"}
+		return refuse(CheckCertificateCA, "a CA certificate", "the certificate of an AK")
 	}
 	if err := p.checkKeyUsage(cert); err != nil {
 		return err
 	}
-	if err := p.checkExtKeyUsage(cert); err != nil {
+	if err := checkExtKeyUsage(cert, p.ExtKeyUsage, p.NoExtKeyUsage, p.Name); err != nil {
 		return err
 	}
-	if p.RequireDirectoryName && (san.directory.Manufacturer == "" || san.directory.Model == "" || san.directory.Version == "") {
-		return &Error{Check: CheckSubjectAltName, Got: "no TCG directory name", Want: "manufacturer, model and version"}
+	if p.RequireDirectoryName && !san.directory.whole() {
+		return refuse(CheckSubjectAltName, "no whole TCG directory name", "manufacturer, model and version, by profile "+p.Name)
 	}
-	for _, id := range p.Extensions {
+	return checkExtensions(cert, p.Extensions, p.Name)
+}
+
+// checkExtensions asks for extensions of a profile's choice.
+func checkExtensions(cert *x509.Certificate, ids []oid.OID, profile string) error {
+	for _, id := range ids {
 		if !hasExtension(cert, id) {
-			return &Error{Check: CheckCertificateExtension, Got: "no extension " + id.String(), Want: "it, by profile " + p.Name}
+			return refuse(CheckCertificateExtension, "no extension "+id.String(), "it, by profile "+profile)
 		}
 	}
 	return nil
@@ -169,85 +175,88 @@ func (p *Profile) check(cert *x509.Certificate, san *subjectAltName) error {
 // is. The subjectAltName is off the list once it has been read.
 func checkCriticalExtensions(cert *x509.Certificate) error {
 	if unknown := cert.UnhandledCriticalExtensions; len(unknown) > 0 {
-		return &Error{Check: CheckCertificateExtension, Got: "critical extension " + unknown[0].String(), Want: "critical extensions that are understood"}
+		return refuse(CheckCertificateExtension, "critical extension "+unknown[0].String(),
+			"critical extensions that are understood")
 	}
 	return nil
 }
 
 func (p *Profile) checkKeyUsage(cert *x509.Certificate) error {
 	if bad := cert.KeyUsage & noSigningKeyUsage; bad != 0 {
-		return &Error{Check: CheckCertificateKeyUsage, Got: keyUsageText(cert.KeyUsage), Want: "no usage but that of a signing key"}
+		return refuse(CheckCertificateKeyUsage, keyUsageText(cert.KeyUsage), "no usage but that of a signing key")
 	}
 	if cert.KeyUsage&p.KeyUsage != p.KeyUsage {
-		return &Error{Check: CheckCertificateKeyUsage, Got: keyUsageText(cert.KeyUsage), Want: keyUsageText(p.KeyUsage)}
+		return refuse(CheckCertificateKeyUsage, keyUsageText(cert.KeyUsage), keyUsageText(p.KeyUsage))
 	}
 	return nil
 }
 
-func (p *Profile) checkExtKeyUsage(cert *x509.Certificate) error {
-	usages, present := extKeyUsages(cert)
-	if !present {
-		if p.NoExtKeyUsage {
-			return nil
-		}
-		return &Error{Check: CheckCertificateExtKeyUsage, Got: "none", Want: p.wantExtKeyUsage()}
-	}
-	listed := false
-	for !usages.Empty() {
-		var id oid.OID
-		if !oid.Read(&usages, &id) {
-			return &Error{Check: CheckCertificateExtKeyUsage, Got: "a bad extension", Want: p.wantExtKeyUsage()}
-		}
-		known := slices.Contains(p.ExtKeyUsage, id)
-		listed = listed || known
-		foreign := id == oid.TCGKpEKCertificate || id == oid.TCGKpPlatformCertificate || id == oid.TCGKpAIKCertificate
-		if foreign && !known {
-			return &Error{Check: CheckCertificateExtKeyUsage, Got: id.String(), Want: p.wantExtKeyUsage()}
-		}
-	}
-	if !listed {
-		return &Error{Check: CheckCertificateExtKeyUsage, Got: extKeyUsageText(cert), Want: p.wantExtKeyUsage()}
-	}
-	return nil
+// tcgUsages are the extended key usages that say which of the TCG's certificates one is.
+var tcgUsages = map[oid.OID]string{
+	oid.TCGKpEKCertificate:       " (an EK's)",
+	oid.TCGKpAIKCertificate:      " (an AK's)",
+	oid.TCGKpPlatformCertificate: " (a platform certificate's)",
 }
 
-// extKeyUsages returns the identifiers of the extension, one after the other.
-func extKeyUsages(cert *x509.Certificate) (ids cryptobyte.String, present bool) {
+// checkExtKeyUsage asks for one of the wanted usages, or for no extension where it is
+// optional, and refuses what says that the certificate is another of the TCG's.
+func checkExtKeyUsage(cert *x509.Certificate, wanted []oid.OID, optional bool, profile string) error {
+	ids, ok := extKeyUsages(cert)
+	known := func(id oid.OID) bool { return slices.Contains(wanted, id) }
+	foreign := slices.IndexFunc(ids, func(id oid.OID) bool { return tcgUsages[id] != "" && !known(id) })
+	got := ""
+	switch {
+	case ok && ids == nil && optional:
+		return nil
+	case ok && ids == nil:
+		got = "no extended key usage"
+	case !ok:
+		got = "a bad extension"
+	case foreign >= 0:
+		got = usagesText(ids[foreign : foreign+1])
+	case slices.ContainsFunc(ids, known):
+		return nil
+	default:
+		got = usagesText(ids)
+	}
+	if len(wanted) == 0 {
+		return refuse(CheckCertificateExtKeyUsage, got, "none, by profile "+profile)
+	}
+	return refuse(CheckCertificateExtKeyUsage, got, "one of "+usagesText(wanted)+", by profile "+profile)
+}
+
+// extKeyUsages returns the identifiers of the extension, nil where there is none; it is
+// not ok where it cannot be read.
+func extKeyUsages(cert *x509.Certificate) (ids []oid.OID, ok bool) {
 	for i := range cert.Extensions {
 		if !oid.ExtendedKeyUsage.Equal(cert.Extensions[i].Id) {
 			continue
 		}
-		in := cryptobyte.String(cert.Extensions[i].Value)
-		if !in.ReadASN1(&ids, asn1.SEQUENCE) || !in.Empty() {
-			return cryptobyte.String{0}, true // no identifier, so it is refused
+		in, list := cryptobyte.String(cert.Extensions[i].Value), cryptobyte.String(nil)
+		if !in.ReadASN1(&list, asn1.SEQUENCE) || !in.Empty() {
+			return nil, false
 		}
-		return ids, true
+		for ids = []oid.OID{}; !list.Empty(); {
+			var id oid.OID
+			if !oid.Read(&list, &id) {
+				return nil, false
+			}
+			ids = append(ids, id)
+		}
 	}
-	return nil, false
-}
-
-func (p *Profile) wantExtKeyUsage() string {
-	if len(p.ExtKeyUsage) == 0 {
-		return "none, by profile " + p.Name
-	}
-	return "one of " + usagesText(p.ExtKeyUsage) + ", by profile " + p.Name
+	return ids, true
 }
 
 func usagesText(usages []oid.OID) string {
 	names := make([]string, 0, len(usages))
 	for _, id := range usages {
-		names = append(names, id.String())
+		names = append(names, id.String()+tcgUsages[id])
 	}
 	return strings.Join(names, ", ")
 }
 
 func hasExtension(cert *x509.Certificate, id oid.OID) bool {
-	for i := range cert.Extensions {
-		if id.Equal(cert.Extensions[i].Id) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(cert.Extensions, func(e pkix.Extension) bool { return id.Equal(e.Id) })
 }
 
 // keyUsageNames are the bits in their order, as RFC 5280 section 4.2.1.3 names

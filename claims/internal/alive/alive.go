@@ -4,6 +4,7 @@ package alive
 
 import (
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/nodeattest/nodeattest/refusal"
@@ -12,13 +13,14 @@ import (
 // notFound is claims.ErrNotFound, which imports this package.
 const notFound refusal.Check = "object not found"
 
-// A Kind is a kind of object that a token may name, with the checks for it.
-type Kind struct {
-	// Name is the kind's name for people.
-	Name string
-	// Gone, UID and Deleted are the checks: it exists, it is the one that was there when
-	// the token was issued, and it is not being deleted.
-	Gone, UID, Deleted refusal.Check
+// A Kind is a kind of object that a token may name, by its name for people. The checks for
+// it are named after it: "pod-gone", that it exists; "pod-uid", that it is the one that was
+// there when the token was issued; and "pod-deleted", that it is not being deleted.
+type Kind string
+
+// Check is the kind's check of that name: "gone", "uid" or "deleted".
+func (k Kind) Check(name string) refusal.Check {
+	return refusal.Check(strings.ReplaceAll(string(k), " ", "-") + "-" + name)
 }
 
 // A Claim is what a token says of an object.
@@ -41,11 +43,11 @@ type Answer struct {
 // ErrNoAnswer says that a getter returned neither an answer nor an error.
 var ErrNoAnswer = errors.New("neither an answer nor an error")
 
-// Check compares the answer with the claim: the object is there, has the UID, and was not
+// Compare compares the answer with the claim: the object is there, has the UID, and was not
 // deleted before deletedBefore; where that is the zero time, not at all. Where the getter
 // did not answer, the error is [refusal.ErrRetry], not one of the kind's checks.
-func (k Kind) Check(c Claim, a Answer, deletedBefore time.Time) *refusal.Error {
-	what := k.Name + " " + refusal.Text(c.Name)
+func (k Kind) Compare(c Claim, a Answer, deletedBefore time.Time) *refusal.Error {
+	what := string(k) + " " + refusal.Text(c.Name)
 	if !a.Found && a.Err == nil {
 		a.Err = ErrNoAnswer
 	}
@@ -53,11 +55,11 @@ func (k Kind) Check(c Claim, a Answer, deletedBefore time.Time) *refusal.Error {
 	case a.Err != nil && !errors.Is(a.Err, notFound):
 		return &refusal.Error{Check: refusal.ErrRetry, Got: "no answer", Want: what, Err: a.Err}
 	case a.Err != nil:
-		return &refusal.Error{Check: k.Gone, Got: "none", Want: what, Err: a.Err}
+		return &refusal.Error{Check: k.Check("gone"), Got: "none", Want: what, Err: a.Err}
 	case a.UID != c.UID:
-		return &refusal.Error{Check: k.UID, Got: what + " with UID " + refusal.OrNothing(refusal.Text(a.UID)), Want: refusal.OrNothing(refusal.Text(c.UID))}
+		return &refusal.Error{Check: k.Check("uid"), Got: what + " with UID " + refusal.OrNothing(refusal.Text(a.UID)), Want: refusal.OrNothing(refusal.Text(c.UID))}
 	case a.Deleted != nil && (deletedBefore.IsZero() || a.Deleted.Before(deletedBefore)):
-		return &refusal.Error{Check: k.Deleted, Got: what + ", deleted at " + a.Deleted.UTC().Format(time.RFC3339), Want: "one that lives"}
+		return &refusal.Error{Check: k.Check("deleted"), Got: what + ", deleted at " + a.Deleted.UTC().Format(time.RFC3339), Want: "one that lives"}
 	}
 	return nil
 }

@@ -6,13 +6,11 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 )
 
-// InsecureNull makes the proposal's null attestor (Cluster API kubelet
+// insecureNull makes the proposal's null attestor (Cluster API kubelet
 // authentication, "New Components"), the provider that stamps everything: it holds
 // requests against a policy and reads no evidence. It vouches for whatever a request
-// asks for. It is here, and not beside the other providers, because it is for tests
-// of what stands around a provider; see csr.NewInsecureProvider for clusters in which
-// machines can prove nothing.
-func InsecureNull(policy *csr.Policy) csr.Provider { return null{policy} }
+// asks for.
+func insecureNull(policy *csr.Policy) csr.Provider { return null{policy} }
 
 type null struct{ policy *csr.Policy }
 

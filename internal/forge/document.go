@@ -1,0 +1,125 @@
+package forge
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"slices"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/oid"
+)
+
+// Documents make evidence that a platform signs about its machines, in the place of a
+// TPM's.
+type Documents struct {
+	Provider string
+	// Identity is the identity that a machine claims.
+	Identity func(machine string) string
+	// Sign is a document about a machine over a value, of the platform at a time, or of an
+	// attacker with a key of its own.
+	Sign func(machine string, at time.Time, value []byte, attacker bool) []byte
+}
+
+// documented is the document of a forgery.
+type documented struct {
+	*Documents
+	claim, machine string // whom the proof claims to be, and whose document it is
+	at             time.Time
+	value          []byte // that the document is over
+	attacker       bool   // signs
+	after          func([]byte) []byte
+}
+
+// document puts a document about a machine in the place of the certify statement.
+func (f *Forgery) document(d *Documents, machine string) {
+	f.doc = &documented{Documents: d, claim: machine, machine: machine, at: f.w.AnsweredAt()}
+	f.B.Road, f.B.AKName, f.B.MachineKey = message.RoadDocument, nil, d.machineKey(machine)
+	f.derive()
+}
+
+func (d *Documents) machineKey(machine string) [message.HashSize]byte {
+	return sha256.Sum256([]byte("nodeattest machine\x00" + d.Identity(machine)))
+}
+
+// cover has the document be over the qualifying data of a binding.
+func (d *documented) cover(f *Forgery) {
+	label, der, secret := "nodeattest/"+d.Provider+"/v1 ", Must(f.B.Marshal()), f.secret
+	if secret == nil {
+		key := f.Ring.Secret.Reveal()
+		secret = labelled(key[:], label+"secret", der)
+	}
+	d.value = labelled(secret, label+"document", der)
+}
+
+// bundle is the answer after the request. What changes an answer that was taken apart
+// finds the binding and what encloses it, and nothing of a TPM.
+func (d *documented) bundle(f *Forgery) *csr.Bundle {
+	binding := *f.B
+	p := &Parts{Binding: &binding, Proof: &message.Proof{}, Certify: &statement.CertifyEvidence{}}
+	if f.onParts != nil {
+		f.onParts(p)
+	}
+	proof := TLV(0x30, Must(p.Binding.Marshal()), TLV(0x0c, []byte(d.Identity(d.claim))))
+	evidence := message.Bundle{Statements: []message.Statement{
+		{Type: oid.NodeAttestDocumentProof, Stmt: Change(proof, p.OnProof)},
+		{Type: oid.NodeAttestDocument, Stmt: TLV(4, Change(d.Sign(d.machine, d.at, d.value, d.attacker), d.after))}}}
+	return &csr.Bundle{Request: f.Request, Provider: d.Provider + "/v1", Data: Change(Must(evidence.Marshal()), p.OnEvidence)}
+}
+
+// documentAttacks are those of the other roads that are about the challenge and what
+// encloses it, and those on the document.
+func documentAttacks() []Live {
+	out := challengeAttacks()
+	for _, a := range BoundAttacks() {
+		out = append(out, forged(ClassBinding, cmp.Or(a.live, a.Name), a.What, a.Change))
+	}
+	parts := func(class, prefix string, a *PartsAttack) {
+		out = append(out, forged(class, cmp.Or(a.live, prefix+a.Name), a.What, func(f *Forgery) { f.onParts = a.Change }))
+	}
+	for _, a := range EchoAttacks() {
+		if a.Name != "road-unknown" { // it is this one
+			parts(ClassBinding, "echo-", &a)
+		}
+	}
+	frames := []string{"statements-swapped", "unknown-statement", "proof-with-bytes-behind", "binding-with-long-length",
+		"evidence-with-bytes-behind", "evidence-with-indefinite-length", "evidence-with-huge-length"}
+	for _, a := range FrameAttacks() {
+		if slices.Contains(frames, a.Name) {
+			parts(ClassStatement, "", &a)
+		}
+	}
+	return append(out, signedDocumentAttacks()...)
+}
+
+func signedDocumentAttacks() []Live {
+	document := func(name, what string, change func(*documented)) Live {
+		return forged(ClassStatement, name, what, func(f *Forgery) { change(f.doc) })
+	}
+	frame := func(name, what string, how func([][]byte) [][]byte) Live {
+		return forged(ClassStatement, name, what, func(f *Forgery) {
+			f.onParts = func(p *Parts) { p.OnEvidence = Replaced(0, Edited(how)) }
+		})
+	}
+	day := 24 * time.Hour
+	return []Live{
+		document("document-forged", "An attacker signed the document with a key of its own.", func(d *documented) { d.attacker = true }),
+		document("document-of-another-machine", "The document is machine-2's, the proof claims machine-1.", func(d *documented) { d.machine = MachineTwo }),
+		document("proof-of-another-machine", "The document is machine-1's, the proof claims machine-2.", func(d *documented) { d.claim = MachineTwo }),
+		document("answer-by-another-machine", "Machine-2 answers machine-1's challenge.", func(d *documented) { d.claim, d.machine = MachineTwo, MachineTwo }),
+		document("document-over-another-value", "The document is over another value: it answers another challenge, or none.",
+			func(d *documented) { d.value = Derive("other qualifying data", 32) }),
+		document("document-over-zeros", "The document is over 32 zero bytes.", func(d *documented) { d.value = make([]byte, 32) }),
+		document("document-over-the-first-bytes", "The document is over the first 8 bytes of the right value, and zeros.",
+			func(d *documented) { d.value = append(bytes.Clone(d.value[:8]), make([]byte, 24)...) }),
+		document("document-of-yesterday", "The platform signed the document a day before.", func(d *documented) { d.at = d.at.Add(-day) }),
+		document("document-of-tomorrow", "The platform will have signed the document tomorrow.", func(d *documented) { d.at = d.at.Add(day) }),
+		document("document-truncated", "The document lacks its last byte.", func(d *documented) { d.after = func(b []byte) []byte { return b[:len(b)-1] } }),
+		document("document-extended", "A zero byte follows the document's.", func(d *documented) { d.after = Behind(0) }),
+		frame("document-missing", "There is a proof and no document.", func(e [][]byte) [][]byte { return e[:1] }),
+		frame("document-twice", "The document stands there twice.", func(e [][]byte) [][]byte { return append(e, e[1]) }),
+	}
+}
