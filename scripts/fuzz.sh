@@ -1,8 +1,10 @@
 #!/bin/bash
-# fuzz.sh runs every fuzz target of the module for FUZZTIME each (default 5s).
+# fuzz.sh runs every fuzz target of the module, and of the adapters beside it, for FUZZTIME
+# each (default 5s).
 # The targets are asked of the test binaries, so that none can be forgotten.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+root=$PWD
 
 fuzztime=${FUZZTIME:-5s}
 count=0
@@ -29,17 +31,21 @@ fuzz_target() {
 	return 1
 }
 
-for pkg in $(go list ./...); do
-	targets=$(go test -list '^Fuzz' "$pkg" | { grep '^Fuzz' || true; })
-	for target in $targets; do
-		count=$((count + 1))
-		if fuzz_target "$pkg" "$target"; then
-			# Only a target without seeds executes nothing before it mutates.
-			echo "fuzz: ok $pkg $target ($(grep -o 'execs: [0-9]*' "$log" | tail -n 1))"
-		else
-			echo "fuzz: FAILED $pkg $target"
-			failed+=("$pkg $target")
-		fi
+for module in . cloud kube; do
+	[ -f "$module/go.mod" ] || continue
+	cd "$root/$module"
+	for pkg in $(go list ./...); do
+		targets=$(go test -list '^Fuzz' "$pkg" | { grep '^Fuzz' || true; })
+		for target in $targets; do
+			count=$((count + 1))
+			if fuzz_target "$pkg" "$target"; then
+				# Only a target without seeds executes nothing before it mutates.
+				echo "fuzz: ok $pkg $target ($(grep -o 'execs: [0-9]*' "$log" | tail -n 1))"
+			else
+				echo "fuzz: FAILED $pkg $target"
+				failed+=("$pkg $target")
+			fi
+		done
 	done
 done
 
