@@ -39,7 +39,7 @@ func TestJoin(t *testing.T) {
 	ours := tpmsim.New(t, &tpmsim.Options{CA: ca})
 	theirs := tpmsim.Swtpm(t, &tpmsim.Options{CA: ca})
 	nodeOn := func(device *tpmsim.TPM, name string) *attesttest.Node {
-		n := attesttest.NewNode(t, &attesttest.NodeOptions{TPM: device, Name: name, Road: attest.RoadEK, ClusterID: clusterID, ExpirationSeconds: 3600,
+		n := attesttest.NewNode(t, attesttest.NodeOptions{TPM: device, Name: name, Road: attest.RoadEK, ClusterID: clusterID, ExpirationSeconds: 3600,
 			AK: tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}})
 		n.Subject.SignerName = csr.SignerKubeAPIServerClientKubelet
 		if n.Subject.Request, err = csr.Create(csr.PurposeClient, n.Key, name, csr.CreateOptions{}); err != nil {
