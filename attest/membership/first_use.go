@@ -34,9 +34,6 @@ type FirstUseConfig struct {
 	// rest so long.
 	MaxLifetime time.Duration
 
-	// ApprovedOnly admits no newcomer, whoever is first: a machine is admitted once an
-	// operator has recorded it under the name, by Registry.Reserve and Bind.
-	ApprovedOnly bool
 	// Reservation is how long a name is reserved before it is bound, at most
 	// MaxReservation; zero means DefaultReservation.
 	Reservation time.Duration
@@ -189,9 +186,6 @@ func (f *FirstUse) record(ctx context.Context, claim Claim, newcomer bool, lastE
 // checkNewcomer refuses a name that is in use, and requests that only a node makes
 // which has a certificate already.
 func (f *FirstUse) checkNewcomer(ctx context.Context, r *attest.Result) error {
-	if f.c.ApprovedOnly {
-		return refuse(CheckRegistryApproval, "machine "+string(r.Machine)+" as node "+r.NodeName, "one that an operator has approved")
-	}
 	if class := requesterOf(r); r.Purpose != csr.PurposeClient || class != csr.RequesterBootstrap {
 		return refuse(CheckRegistryRequester, r.Purpose.String()+" certificate asked for by "+class.String(),
 			"a client certificate asked for with a bootstrap token, as node "+r.NodeName+" has no record")
@@ -234,7 +228,7 @@ func refuseMember(err error) error {
 	}
 	switch e.Check {
 	case CheckRegistryName, CheckRegistryMachine, CheckRegistryResting, CheckRegistryUID, CheckRegistryProviderID,
-		CheckRegistryNode, CheckRegistryRequester, CheckRegistryApproval, CheckRegistryScope:
+		CheckRegistryNode, CheckRegistryRequester, CheckRegistryScope:
 		return &attest.Error{Check: attest.CheckMembership, Err: err}
 	}
 	return err

@@ -119,9 +119,6 @@ const (
 	// CheckRegistryRequester: there is no record, and the request is none that a
 	// new machine makes.
 	CheckRegistryRequester attest.Check = "registry-requester"
-	// CheckRegistryApproval: there is no record, and newcomers need an operator's
-	// approval ([FirstUseConfig].ApprovedOnly).
-	CheckRegistryApproval attest.Check = "registry-approval"
 	// CheckRegistryScope: the machine identity is not of the registry's road and EK
 	// algorithm; or, with csr.ErrRetry or from attest.NewVerifier, the operator's
 	// configuration lets no machine be of it.
