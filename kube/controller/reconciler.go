@@ -101,9 +101,10 @@ func (r *Reconciler) decide(ctx context.Context, object *certificatesv1.Certific
 	decision, nodeName, err := r.ask(ctx, what, request)
 	decision = decision.For(request)
 	took := r.c.Now().Sub(began)
-	r.metrics.decided(what, object.Spec.SignerName, &decision, took)
+	kind := r.kindOf(request)
+	r.metrics.decided(what, kind, object.Spec.SignerName, &decision, err, took)
 	logger := log.FromContext(ctx).WithValues("request", object.Name, "uid", object.UID, "signer", object.Spec.SignerName,
-		"requester", object.Spec.Username, "message", string(what), "node", nodeName,
+		"requester", object.Spec.Username, "message", string(what), "kind", kind, "node", nodeName,
 		"verdict", decision.Verdict.String(), "reason", decision.Reason, "took", took.String())
 	switch decision.Verdict {
 	case csr.VerdictRetry:
@@ -132,6 +133,7 @@ func (r *Reconciler) decide(ctx context.Context, object *certificatesv1.Certific
 	}
 	r.done.add(object.UID)
 	if decision.Reason == attest.ChallengeDecision(nil).Reason {
+		r.metrics.challenges.WithLabelValues(kind, "issued").Inc()
 		logger.Info("challenged")
 		return reconcile.Result{}, nil
 	}
@@ -183,9 +185,6 @@ func (r *Reconciler) write(ctx context.Context, object *certificatesv1.Certifica
 
 // event tells people of a decision.
 func (r *Reconciler) event(object *certificatesv1.CertificateSigningRequest, d *csr.Decision, note string) {
-	if r.events == nil {
-		return
-	}
 	kind, action := corev1.EventTypeWarning, "Deny"
 	switch d.Verdict {
 	case csr.VerdictApprove:
@@ -193,10 +192,17 @@ func (r *Reconciler) event(object *certificatesv1.CertificateSigningRequest, d *
 	case csr.VerdictFail:
 		action = "Fail"
 	}
+	r.tell(object, kind, d.Reason, action, note)
+}
+
+func (r *Reconciler) tell(object *certificatesv1.CertificateSigningRequest, kind, reason, action, note string) {
+	if r.events == nil {
+		return
+	}
 	if len(note) > maxNote {
 		note = strings.ToValidUTF8(note[:maxNote], "")
 	}
-	r.events.Eventf(object, nil, kind, d.Reason, action, "%s", note)
+	r.events.Eventf(object, nil, kind, reason, action, "%s", note)
 }
 
 // maxNote is the length of the longest note of an Event (events.k8s.io/v1).

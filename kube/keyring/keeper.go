@@ -11,6 +11,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -47,7 +49,10 @@ type Config struct {
 
 // Keeper keeps a key ring. It is a manager.Runnable that runs in every replica, whoever
 // leads, and is safe for use from many goroutines.
-type Keeper struct{ c Config }
+type Keeper struct {
+	c    Config
+	read atomic.Int64 // when the ring was last read, in Unix nanoseconds
+}
 
 // New checks the configuration. The error is refusal.CheckConfig.
 func New(c Config) (*Keeper, error) {
@@ -69,7 +74,7 @@ func New(c Config) (*Keeper, error) {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	return &Keeper{c}, nil
+	return &Keeper{c: c}, nil
 }
 
 // NeedLeaderElection says that every replica reads the ring (manager's
@@ -98,6 +103,7 @@ func (k *Keeper) Start(ctx context.Context) error {
 // Of several replicas that do so at once one wins, and the others take its key.
 func (k *Keeper) Refresh(ctx context.Context) error {
 	var err error
+	began := k.c.Now()
 	for range 3 {
 		if err = k.refresh(ctx); !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
 			break
@@ -105,6 +111,18 @@ func (k *Keeper) Refresh(ctx context.Context) error {
 	}
 	if err != nil {
 		return fmt.Errorf("keyring: Secret %s: %w", k.c.Secret, err)
+	}
+	k.read.Store(began.UnixNano())
+	return nil
+}
+
+// errStale says that the ring has not been read for too long to verify anything.
+var errStale = errors.New("keyring: the key ring has not been read lately")
+
+// Check is a readiness check (healthz.Checker): an error while nothing can be verified.
+func (k *Keeper) Check(*http.Request) error {
+	if k.c.Now().Sub(time.Unix(0, k.read.Load())) > attest.MaxRingAge {
+		return errStale
 	}
 	return nil
 }
