@@ -8,9 +8,9 @@ BENCHTIME ?= 1s
 TESTARGS ?= -race -timeout 40m
 
 # The modules beside that of this folder, as far as they are there: adapters, which users
-# import, and tests.
+# import, and those that only have tests or tools.
 ADAPTERS := $(patsubst %/go.mod,%,$(wildcard kube/go.mod cloud/go.mod))
-TESTS := $(patsubst %/go.mod,%,$(wildcard test/go.mod test/*/go.mod))
+TESTS := tools/image $(patsubst %/go.mod,%,$(wildcard test/go.mod test/*/go.mod))
 
 # each runs a command in each of some folders, after one that failed too.
 each = @failed=; for module in $(1); do \

@@ -8,7 +8,7 @@ import (
 	"io/fs"
 )
 
-//go:embed crd/*.yaml rbac.yaml admission.yaml config.yaml
+//go:embed crd/*.yaml rbac.yaml operator.yaml admission.yaml config.yaml
 var files embed.FS
 
 // CRDs returns the manifests of the custom resource definitions, one a file, in the order
@@ -21,6 +21,9 @@ func RBAC() ([][]byte, error) { return objects("rbac.yaml") }
 
 // Admission returns the manifests of the admission policy, one object each.
 func Admission() ([][]byte, error) { return objects("admission.yaml") }
+
+// Operator returns the manifests of what kubectl nodeattest needs, one object each.
+func Operator() ([][]byte, error) { return objects("operator.yaml") }
 
 // Config returns the configuration file of the programs, as it is shipped.
 func Config() ([]byte, error) { return files.ReadFile("config.yaml") }
