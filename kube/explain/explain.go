@@ -88,6 +88,8 @@ type Explanation struct {
 	Rules []Rule
 	// Next says who has to act.
 	Next Next
+
+	admitted bool // the machine has the node's record
 }
 
 // Next is who has to act, and how.

@@ -95,6 +95,8 @@ func (x *Explanation) nextOfMembership(held *membership.Held) Next {
 		machine = x.Reading.Machine
 	}
 	switch r := held.Name; {
+	case x.admitted:
+		return Next{node, "it is admitted by now and files again by itself"}
 	case r != nil && r.State == membership.StateResting:
 		return Next{nobody, "the name rests until " + r.LastEnd.Format(time.RFC3339) + ", when the last certificate of its former machine has expired"}
 	case held.Machine != nil && held.Machine.NodeName != name:

@@ -208,6 +208,7 @@ func (x *Explanation) addMembership(ctx context.Context, f *Facts, inventory *cs
 		row = broken(err, attest.CheckMembership)
 	} else if held.Name != nil && held.Name.State == membership.StateBound {
 		row = Rule{Name: string(attest.CheckMembership), State: Kept}
+		x.admitted = claim.Machine != ""
 	} else {
 		row.Want = "the controller's mode decides, as neither the node nor the machine has a record"
 	}
