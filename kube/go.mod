@@ -13,7 +13,10 @@ require (
 	sigs.k8s.io/controller-runtime v0.24.1
 )
 
-require github.com/spf13/pflag v1.0.9 // indirect
+require (
+	github.com/kylelemons/godebug v1.1.0 // indirect
+	github.com/spf13/pflag v1.0.9 // indirect
+)
 
 require (
 	github.com/beorn7/perks v1.0.1 // indirect
