@@ -35,7 +35,9 @@ func newCluster(t *testing.T, objects ...client.Object) *cluster {
 			t.Fatal(err)
 		}
 	}
-	c := &cluster{review: func(*authorizationv1.SubjectAccessReviewSpec) (none authorizationv1.SubjectAccessReviewStatus) { return none }}
+	c := &cluster{review: func(*authorizationv1.SubjectAccessReviewSpec) (none authorizationv1.SubjectAccessReviewStatus) {
+		return none
+	}}
 	c.Client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(interceptor.Funcs{
 		Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
 			review := o.(*authorizationv1.SubjectAccessReview)
