@@ -15,6 +15,8 @@ require (
 
 require github.com/spf13/pflag v1.0.9
 
+require github.com/kylelemons/godebug v1.1.0 // indirect
+
 require (
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect

@@ -21,7 +21,7 @@ import (
 )
 
 // Interval is how often a [Watch] looks; after a failure it looks ten times as often.
-const Interval = time.Minute
+const Interval = 30 * time.Second
 
 // Reason is that of a [Watch]'s Events.
 const Reason = "WayAroundAttestation"

@@ -60,7 +60,7 @@ func (r *Reconciler) recordSigned(ctx context.Context, object *certificatesv1.Ce
 	default:
 		return err
 	}
-	r.done.add(signedUID(object))
+	r.done.Add(signedUID(object))
 	return nil
 }
 

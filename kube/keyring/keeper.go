@@ -33,13 +33,15 @@ const DefaultRotateAfter = 30 * 24 * time.Hour
 type Config struct {
 	// Reader reads the Secret past caches, as a manager's GetAPIReader does.
 	Reader client.Reader
-	// Writer makes and updates it.
+	// Writer makes and updates it. A keeper that is ReadOnly needs none.
 	Writer client.Writer
 	// Secret is its namespace and name. It holds keys alone, and nobody else writes it.
 	Secret client.ObjectKey
 	// Ring is the ring that the verifier uses, made with new(attest.KeyRing).
 	Ring *attest.KeyRing
 
+	// ReadOnly leaves making and rotating keys to others.
+	ReadOnly bool
 	// RotateAfter is how long a key makes challenges, at least a day; zero means
 	// DefaultRotateAfter.
 	RotateAfter time.Duration
@@ -59,7 +61,7 @@ func New(c Config) (*Keeper, error) {
 	switch {
 	case c.Reader == nil:
 		return nil, refusal.Config("Reader", "", "one that reads past caches")
-	case c.Writer == nil:
+	case c.Writer == nil && !c.ReadOnly:
 		return nil, refusal.Config("Writer", "", "one")
 	case c.Secret.Namespace == "" || c.Secret.Name == "":
 		return nil, refusal.Config("Secret", refusal.Quote(c.Secret.String()), "a namespace and a name")
@@ -131,7 +133,7 @@ func (k *Keeper) refresh(ctx context.Context) error {
 	readAt := k.c.Now()
 	var secret corev1.Secret
 	err := k.c.Reader.Get(ctx, k.c.Secret, &secret)
-	if apierrors.IsNotFound(err) {
+	if apierrors.IsNotFound(err) && !k.c.ReadOnly {
 		return k.makeFirst(ctx, readAt)
 	}
 	if err != nil {
@@ -144,7 +146,7 @@ func (k *Keeper) refresh(ctx context.Context) error {
 	if len(keys) == 0 {
 		return errors.New("it holds no key")
 	}
-	if newest := keys[len(keys)-1]; readAt.Sub(newest.ActiveAt) >= k.c.RotateAfter {
+	if newest := keys[len(keys)-1]; !k.c.ReadOnly && readAt.Sub(newest.ActiveAt) >= k.c.RotateAfter {
 		keys = attest.RotateKeys(keys, readAt)
 		if secret.Data, err = attest.MarshalRingKeys(keys); err != nil {
 			return err

@@ -153,4 +153,3 @@ func Synced(m manager.Manager) healthz.Checker {
 		return nil
 	}
 }
-

@@ -22,7 +22,9 @@ func (s *Settings) Scope() membership.Scope {
 // recorded, those of the inventory too, so that certificates are known by their machine.
 type Members struct {
 	*membership.FirstUse
-	mode     string
+	mode string
+	// recorded admits nobody who has no record yet, whatever the mode.
+	recorded bool
 	registry membership.Registry
 }
 
@@ -32,7 +34,15 @@ func (s *Settings) NewMembers(registry membership.Registry, nodeExists func(ctx 
 	if err != nil {
 		return nil, fmt.Errorf("settings: membership: %w", err)
 	}
-	return &Members{first, s.Membership.Mode, registry}, nil
+	return &Members{first, s.Membership.Mode, false, registry}, nil
+}
+
+// Recorded returns an authorizer that admits only machines which m has admitted before: for
+// who verifies again.
+func (m *Members) Recorded() *Members {
+	again := *m
+	again.recorded = true
+	return &again
 }
 
 // Authorize admits the machine that the inventory names for the node, and one that it does
@@ -44,13 +54,13 @@ func (m *Members) Authorize(ctx context.Context, r *attest.Result, request *csr.
 		return nil, attest.NotMember("machine " + string(r.Machine) + ", where the inventory has " + machine.Identity + " for node " + r.NodeName)
 	case machine.Identity == "" && m.mode == ModeInventory:
 		return nil, attest.NotMember("machine " + string(r.Machine) + ", where the inventory has no identity for node " + r.NodeName)
-	case machine.Identity == "" && m.mode == ModeApproval:
+	case m.recorded || machine.Identity == "" && m.mode == ModeApproval:
 		record, err := m.registry.Lookup(ctx, r.NodeName)
 		if err != nil {
 			return nil, err
 		}
-		if record == nil {
-			return nil, attest.NotMember("machine " + string(r.Machine) + ", which no operator has approved as node " + r.NodeName)
+		if record == nil || record.State != membership.StateBound {
+			return nil, attest.NotMember("machine " + string(r.Machine) + ", which nobody has approved as node " + r.NodeName)
 		}
 	}
 	return m.FirstUse.Authorize(ctx, r, request)
