@@ -1,8 +1,11 @@
 package authenticator
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
+	"sync"
 	"sync/atomic"
 
 	"github.com/google/go-tpm/tpm2"
@@ -43,7 +46,7 @@ func (t *TPM) Open(ctx context.Context) (Evidence, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &tpmEvidence{device: device, shared: tpmkey.Share(device)}
+	e := &tpmEvidence{device: device, shared: tpmkey.Share(&remembering{TPM: device})}
 	if err := e.prove(ctx, t); err != nil {
 		return nil, errors.Join(err, device.Close())
 	}
@@ -59,6 +62,42 @@ type tpmEvidence struct {
 	persistent attest.Prover
 	// missed says that the persistent key is not the EK.
 	missed atomic.Bool
+}
+
+// remembering asks a TPM for each of its fixed properties once: each read of NV asks for the
+// size of its buffer (TPM 2.0 Library, Part 2, 6.13 and Part 3, 30.2).
+type remembering struct {
+	transport.TPM
+	mu       sync.Mutex
+	answered map[string][]byte
+}
+
+// getFixedProperty is how the command for one begins and goes on, its size left out: no
+// sessions, TPM2_GetCapability, TPM_CAP_TPM_PROPERTIES, and a property of PT_FIXED.
+func getFixedProperty(command []byte) bool {
+	return len(command) == 22 && binary.BigEndian.Uint16(command) == uint16(tpm2.TPMSTNoSessions) &&
+		binary.BigEndian.Uint32(command[6:]) == uint32(tpm2.TPMCCGetCapability) &&
+		binary.BigEndian.Uint32(command[10:]) == uint32(tpm2.TPMCapTPMProperties) && binary.BigEndian.Uint32(command[14:])>>8 == 1
+}
+
+// Send sends a command, unless its answer is known.
+func (r *remembering) Send(command []byte) ([]byte, error) {
+	if !getFixedProperty(command) {
+		return r.TPM.Send(command)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if known, ok := r.answered[string(command)]; ok {
+		return bytes.Clone(known), nil
+	}
+	answer, err := r.TPM.Send(command)
+	if err == nil && len(answer) >= 10 && binary.BigEndian.Uint32(answer[6:]) == uint32(tpm2.TPMRCSuccess) {
+		if r.answered == nil {
+			r.answered = map[string][]byte{}
+		}
+		r.answered[string(command)] = bytes.Clone(answer)
+	}
+	return answer, err
 }
 
 // prove makes the provers.
