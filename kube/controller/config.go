@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/internal/requests"
 	"github.com/nodeattest/nodeattest/kube/registry"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -129,7 +130,7 @@ func (r *Reconciler) complete() error {
 		c.Now = time.Now
 	}
 	r.limits = newLimits(c.RequesterRate, c.RequesterBurst)
-	r.done = newRecent()
+	r.done = requests.NewRecent()
 	var err error
 	r.metrics, err = newMetrics(c.Metrics)
 	return err

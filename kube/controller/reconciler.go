@@ -18,6 +18,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/internal/requests"
 	"github.com/nodeattest/nodeattest/kube/registry"
 )
 
@@ -37,20 +38,12 @@ type Reconciler struct {
 	signers map[string]message
 	serving *csr.Policy
 	limits  *limits
-	done    *recent
+	done    *requests.Recent
 	metrics *metrics
 	// Set by SetupWithManager.
 	readers map[string]client.Reader // a cache for each signer
 	writer  client.SubResourceClientConstructor
 	events  events.EventRecorder
-}
-
-// Key names a certificate request: there is a watch for each signer.
-type Key struct {
-	// SignerName is the signer under which it is filed.
-	SignerName string
-	// Name is the object's.
-	Name string
 }
 
 // conflictPause is how long after a lost write the request is looked at again, if no event
@@ -72,12 +65,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, key Key) (reconcile.Result, 
 		return reconcile.Result{}, nil
 	}
 	if len(object.Status.Certificate) != 0 {
-		if r.c.Certificates == nil || key.SignerName != csr.SignerKubeAPIServerClientKubelet || r.done.has(signedUID(&object)) {
+		if r.c.Certificates == nil || key.SignerName != csr.SignerKubeAPIServerClientKubelet || r.done.Has(signedUID(&object)) {
 			return reconcile.Result{}, nil
 		}
 		return reconcile.Result{}, r.recordSigned(ctx, &object)
 	}
-	if r.done.has(object.UID) {
+	if r.done.Has(object.UID) {
 		return reconcile.Result{}, nil
 	}
 	request := Request(&object)
@@ -101,9 +94,10 @@ func (r *Reconciler) decide(ctx context.Context, object *certificatesv1.Certific
 	decision, nodeName, err := r.ask(ctx, what, request)
 	decision = decision.For(request)
 	took := r.c.Now().Sub(began)
-	r.metrics.decided(what, object.Spec.SignerName, &decision, took)
+	kind := r.kindOf(request)
+	r.metrics.decided(what, kind, object.Spec.SignerName, &decision, err, took)
 	logger := log.FromContext(ctx).WithValues("request", object.Name, "uid", object.UID, "signer", object.Spec.SignerName,
-		"requester", object.Spec.Username, "message", string(what), "node", nodeName,
+		"requester", object.Spec.Username, "message", string(what), "kind", kind, "node", nodeName,
 		"verdict", decision.Verdict.String(), "reason", decision.Reason, "took", took.String())
 	switch decision.Verdict {
 	case csr.VerdictRetry:
@@ -115,13 +109,11 @@ func (r *Reconciler) decide(ctx context.Context, object *certificatesv1.Certific
 		return reconcile.Result{}, nil
 	}
 	if decision.Condition == "" { // approved already: it is its signer's
-		r.done.add(object.UID)
+		r.done.Add(object.UID)
 		return reconcile.Result{}, nil
 	}
 	reason := decision.Message
-	if err != nil && errors.Is(err, attest.CheckMembership) {
-		decision.Message = hiddenMembership
-	}
+	decision.Message = Told(err, decision.Message)
 	if err := r.write(ctx, object, &decision); err != nil {
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 			r.metrics.conflicts.Inc()
@@ -130,8 +122,9 @@ func (r *Reconciler) decide(ctx context.Context, object *certificatesv1.Certific
 		}
 		return reconcile.Result{}, err
 	}
-	r.done.add(object.UID)
+	r.done.Add(object.UID)
 	if decision.Reason == attest.ChallengeDecision(nil).Reason {
+		r.metrics.challenges.WithLabelValues(kind, "issued").Inc()
 		logger.Info("challenged")
 		return reconcile.Result{}, nil
 	}
@@ -143,6 +136,15 @@ func (r *Reconciler) decide(ctx context.Context, object *certificatesv1.Certific
 // hiddenMembership is what a requester learns of a refused machine. The whole reason names
 // other nodes and machines, and every holder of a bootstrap token can read requests.
 const hiddenMembership = "the machine may not be this node; the Event and the log of the controller say why"
+
+// Told is the message of a condition about a refusal: the reason, or less where it names
+// other nodes and machines.
+func Told(err error, message string) string {
+	if errors.Is(err, attest.CheckMembership) {
+		return hiddenMembership
+	}
+	return message
+}
 
 // ask has the request decided. The error is what the decision was made of.
 func (r *Reconciler) ask(ctx context.Context, what message, request *csr.Request) (d csr.Decision, nodeName string, err error) {
@@ -183,9 +185,6 @@ func (r *Reconciler) write(ctx context.Context, object *certificatesv1.Certifica
 
 // event tells people of a decision.
 func (r *Reconciler) event(object *certificatesv1.CertificateSigningRequest, d *csr.Decision, note string) {
-	if r.events == nil {
-		return
-	}
 	kind, action := corev1.EventTypeWarning, "Deny"
 	switch d.Verdict {
 	case csr.VerdictApprove:
@@ -193,10 +192,22 @@ func (r *Reconciler) event(object *certificatesv1.CertificateSigningRequest, d *
 	case csr.VerdictFail:
 		action = "Fail"
 	}
-	if len(note) > maxNote {
-		note = strings.ToValidUTF8(note[:maxNote], "")
+	r.tell(object, kind, d.Reason, action, note)
+}
+
+func (r *Reconciler) tell(object *certificatesv1.CertificateSigningRequest, kind, reason, action, note string) {
+	if r.events == nil {
+		return
 	}
-	r.events.Eventf(object, nil, kind, d.Reason, action, "%s", note)
+	r.events.Eventf(object, nil, kind, reason, action, "%s", Note(note))
+}
+
+// Note is a text that fits into an Event.
+func Note(text string) string {
+	if len(text) > maxNote {
+		return strings.ToValidUTF8(text[:maxNote], "")
+	}
+	return text
 }
 
 // maxNote is the length of the longest note of an Event (events.k8s.io/v1).

@@ -391,7 +391,7 @@ func TestMetrics(t *testing.T) {
 // TestJoin has a node with a TPM join: hello, challenge, answer, approval; and the same
 // answer by somebody else is denied.
 func TestJoin(t *testing.T) {
-	node := attesttest.NewNode(t, nil)
+	node := attesttest.NewNode(t, attesttest.NodeOptions{})
 	verifier := attesttest.NewControlPlane(t, node).Verifier
 	providers, err := csr.NewProviders(csr.ProvidersConfig{Providers: verifier.Registrations(), AuthorizedAttestors: []string{"tpm"}})
 	if err != nil {

@@ -9,11 +9,16 @@ import (
 	"strings"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/registry"
 )
+
+// ReasonUnattested is the reason of the Event about a certificate that Kubernetes' own
+// signer made for a request which was not approved here, or that cannot be told from one.
+const ReasonUnattested = "UnattestedCertificate"
 
 // errNoCertificate says that a request's status holds no certificate.
 var errNoCertificate = errors.New("controller: no certificate in the status")
@@ -51,10 +56,11 @@ func (r *Reconciler) recordSigned(ctx context.Context, object *certificatesv1.Ce
 	case errors.Is(err, registry.ErrNotAttested), errors.Is(err, errNoCertificate), csr.Decide(err).Verdict == csr.VerdictDeny:
 		r.metrics.recorded.WithLabelValues("refused").Inc()
 		logger.Info("a certificate was not recorded", "why", err.Error())
+		r.tell(object, corev1.EventTypeWarning, ReasonUnattested, "Record", err.Error())
 	default:
 		return err
 	}
-	r.done.add(signedUID(object))
+	r.done.Add(signedUID(object))
 	return nil
 }
 

@@ -8,7 +8,7 @@ import (
 	"io/fs"
 )
 
-//go:embed crd/*.yaml rbac.yaml
+//go:embed crd/*.yaml rbac.yaml signer-rbac.yaml admission.yaml config.yaml
 var files embed.FS
 
 // CRDs returns the manifests of the custom resource definitions, one a file, in the order
@@ -17,8 +17,21 @@ func CRDs() ([][]byte, error) { return read("crd/*.yaml") }
 
 // RBAC returns the manifests of what the controller may do, one object each: its namespace
 // and service account, roles and bindings.
-func RBAC() ([][]byte, error) {
-	text, err := files.ReadFile("rbac.yaml")
+func RBAC() ([][]byte, error) { return objects("rbac.yaml") }
+
+// SignerRBAC returns the manifests of what the signer may do, and of what the controller may
+// do beside its own rules where the signer runs, one object each.
+func SignerRBAC() ([][]byte, error) { return objects("signer-rbac.yaml") }
+
+// Admission returns the manifests of the admission policy, one object each.
+func Admission() ([][]byte, error) { return objects("admission.yaml") }
+
+// Config returns the configuration file of the programs, as it is shipped.
+func Config() ([]byte, error) { return files.ReadFile("config.yaml") }
+
+// objects returns the manifests in a file.
+func objects(name string) ([][]byte, error) {
+	text, err := files.ReadFile(name)
 	if err != nil {
 		return nil, err
 	}

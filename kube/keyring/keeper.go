@@ -11,6 +11,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,13 +33,15 @@ const DefaultRotateAfter = 30 * 24 * time.Hour
 type Config struct {
 	// Reader reads the Secret past caches, as a manager's GetAPIReader does.
 	Reader client.Reader
-	// Writer makes and updates it.
+	// Writer makes and updates it. A keeper that is ReadOnly needs none.
 	Writer client.Writer
 	// Secret is its namespace and name. It holds keys alone, and nobody else writes it.
 	Secret client.ObjectKey
 	// Ring is the ring that the verifier uses, made with new(attest.KeyRing).
 	Ring *attest.KeyRing
 
+	// ReadOnly leaves making and rotating keys to others.
+	ReadOnly bool
 	// RotateAfter is how long a key makes challenges, at least a day; zero means
 	// DefaultRotateAfter.
 	RotateAfter time.Duration
@@ -47,14 +51,17 @@ type Config struct {
 
 // Keeper keeps a key ring. It is a manager.Runnable that runs in every replica, whoever
 // leads, and is safe for use from many goroutines.
-type Keeper struct{ c Config }
+type Keeper struct {
+	c    Config
+	read atomic.Int64 // when the ring was last read, in Unix nanoseconds
+}
 
 // New checks the configuration. The error is refusal.CheckConfig.
 func New(c Config) (*Keeper, error) {
 	switch {
 	case c.Reader == nil:
 		return nil, refusal.Config("Reader", "", "one that reads past caches")
-	case c.Writer == nil:
+	case c.Writer == nil && !c.ReadOnly:
 		return nil, refusal.Config("Writer", "", "one")
 	case c.Secret.Namespace == "" || c.Secret.Name == "":
 		return nil, refusal.Config("Secret", refusal.Quote(c.Secret.String()), "a namespace and a name")
@@ -69,7 +76,7 @@ func New(c Config) (*Keeper, error) {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	return &Keeper{c}, nil
+	return &Keeper{c: c}, nil
 }
 
 // NeedLeaderElection says that every replica reads the ring (manager's
@@ -98,6 +105,7 @@ func (k *Keeper) Start(ctx context.Context) error {
 // Of several replicas that do so at once one wins, and the others take its key.
 func (k *Keeper) Refresh(ctx context.Context) error {
 	var err error
+	began := k.c.Now()
 	for range 3 {
 		if err = k.refresh(ctx); !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
 			break
@@ -106,6 +114,18 @@ func (k *Keeper) Refresh(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("keyring: Secret %s: %w", k.c.Secret, err)
 	}
+	k.read.Store(began.UnixNano())
+	return nil
+}
+
+// errStale says that the ring has not been read for too long to verify anything.
+var errStale = errors.New("keyring: the key ring has not been read lately")
+
+// Check is a readiness check (healthz.Checker): an error while nothing can be verified.
+func (k *Keeper) Check(*http.Request) error {
+	if k.c.Now().Sub(time.Unix(0, k.read.Load())) > attest.MaxRingAge {
+		return errStale
+	}
 	return nil
 }
 
@@ -113,7 +133,7 @@ func (k *Keeper) refresh(ctx context.Context) error {
 	readAt := k.c.Now()
 	var secret corev1.Secret
 	err := k.c.Reader.Get(ctx, k.c.Secret, &secret)
-	if apierrors.IsNotFound(err) {
+	if apierrors.IsNotFound(err) && !k.c.ReadOnly {
 		return k.makeFirst(ctx, readAt)
 	}
 	if err != nil {
@@ -126,7 +146,7 @@ func (k *Keeper) refresh(ctx context.Context) error {
 	if len(keys) == 0 {
 		return errors.New("it holds no key")
 	}
-	if newest := keys[len(keys)-1]; readAt.Sub(newest.ActiveAt) >= k.c.RotateAfter {
+	if newest := keys[len(keys)-1]; !k.c.ReadOnly && readAt.Sub(newest.ActiveAt) >= k.c.RotateAfter {
 		keys = attest.RotateKeys(keys, readAt)
 		if secret.Data, err = attest.MarshalRingKeys(keys); err != nil {
 			return err

@@ -31,7 +31,7 @@ var errUnrecorded = errors.New("registry: the node's newest certificate is not r
 // of more than v1alpha1.MaxCertificates, those that end first. The error wraps
 // [ErrNotAttested] where the machine is no longer the node.
 func (r *Registry) RecordIssued(ctx context.Context, issued csr.IssuedRecord) error {
-	return r.recordIssued(ctx, issued.NodeName, func(s *v1alpha1.AttestedNodeSpec) (*csr.IssuedRecord, error) {
+	return r.recordIssued(ctx, issued.NodeName, issued.CredentialID, func(s *v1alpha1.AttestedNodeSpec) (*csr.IssuedRecord, error) {
 		if s.Machine != issued.Machine || s.MachineUID != issued.MachineUID {
 			return nil, fmt.Errorf("%w: it is of %s", ErrNotAttested, refusal.Text(issued.Machine))
 		}
@@ -46,7 +46,7 @@ func (r *Registry) RecordIssued(ctx context.Context, issued csr.IssuedRecord) er
 func (r *Registry) RecordSigned(ctx context.Context, nodeName string, request Request, signerName string, certificate *x509.Certificate) error {
 	spki := sha256.Sum256(certificate.RawSubjectPublicKeyInfo)
 	want := v1alpha1.RequestReference{UID: request.UID, SPKISHA256: hex.EncodeToString(request.SPKIHash[:])}
-	return r.recordIssued(ctx, nodeName, func(s *v1alpha1.AttestedNodeSpec) (*csr.IssuedRecord, error) {
+	return r.recordIssued(ctx, nodeName, csr.CredentialID(certificate), func(s *v1alpha1.AttestedNodeSpec) (*csr.IssuedRecord, error) {
 		switch {
 		case s.Request == nil || *s.Request != want:
 			return nil, fmt.Errorf("%w: the node was admitted for another request", ErrNotAttested)
@@ -63,8 +63,9 @@ func (r *Registry) RecordSigned(ctx context.Context, nodeName string, request Re
 	})
 }
 
-// recordIssued adds what admit makes of a bound node's record.
-func (r *Registry) recordIssued(ctx context.Context, nodeName string, admit func(s *v1alpha1.AttestedNodeSpec) (*csr.IssuedRecord, error)) error {
+// recordIssued adds what admit makes of a bound node's record, which is not asked where the
+// certificate is there.
+func (r *Registry) recordIssued(ctx context.Context, nodeName, credentialID string, admit func(s *v1alpha1.AttestedNodeSpec) (*csr.IssuedRecord, error)) error {
 	for range attempts {
 		n, err := r.readNode(ctx, nodeName)
 		if err != nil {
@@ -76,14 +77,15 @@ func (r *Registry) recordIssued(ctx context.Context, nodeName string, admit func
 		if err := r.own(n); err != nil {
 			return err
 		}
+		if slices.ContainsFunc(n.object.Spec.Certificates, func(c v1alpha1.IssuedCertificate) bool { return c.CredentialID == credentialID }) {
+			return nil
+		}
 		issued, err := admit(&n.object.Spec)
 		if err != nil {
 			return fmt.Errorf("registry: node %s: %w", nodeName, err)
 		}
 		object := n.object.DeepCopy()
-		if !r.add(&object.Spec, issued) {
-			return nil
-		}
+		r.add(&object.Spec, issued)
 		if _, err = r.store(ctx, object); !errors.Is(err, errSwapped) {
 			return err
 		}
@@ -91,12 +93,8 @@ func (r *Registry) recordIssued(ctx context.Context, nodeName string, admit func
 	return conflict("a record of node "+nodeName+" that others change all the time", "one that stays")
 }
 
-// add adds a certificate, and says whether it was not there.
-func (r *Registry) add(s *v1alpha1.AttestedNodeSpec, issued *csr.IssuedRecord) bool {
-	same := func(c v1alpha1.IssuedCertificate) bool { return c.CredentialID == issued.CredentialID }
-	if slices.ContainsFunc(s.Certificates, same) {
-		return false
-	}
+// add adds a certificate.
+func (r *Registry) add(s *v1alpha1.AttestedNodeSpec, issued *csr.IssuedRecord) {
 	now := r.now()
 	s.Certificates = slices.DeleteFunc(s.Certificates, func(c v1alpha1.IssuedCertificate) bool { return now.After(c.NotAfter.Time) })
 	s.Certificates = append(s.Certificates, v1alpha1.IssuedCertificate{
@@ -108,7 +106,6 @@ func (r *Registry) add(s *v1alpha1.AttestedNodeSpec, issued *csr.IssuedRecord) b
 		return cmp.Or(a.NotAfter.Time.Compare(b.NotAfter.Time), strings.Compare(a.CredentialID, b.CredentialID))
 	})
 	s.Certificates = s.Certificates[max(0, len(s.Certificates)-v1alpha1.MaxCertificates):]
-	return true
 }
 
 // Issued finds a certificate of a node by its credential ID (csr.CredentialID), for

@@ -13,7 +13,6 @@ import (
 	"github.com/go-logr/logr/funcr"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -61,14 +60,6 @@ func (c *cluster) prepare(t *testing.T) {
 	for _, id := range []string{attesttest.TokenID, otherTokenID} {
 		c.makeToken(t, id)
 	}
-	err = c.admin.Create(t.Context(), &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "bootstrappers-file-requests"},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:node-bootstrapper"},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: csr.BootstrappersGroup}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	c.startSigner(t)
 }
 
@@ -86,27 +77,33 @@ func (c *cluster) makeToken(t *testing.T, id string) {
 	})
 }
 
-// startSigner starts kube-controller-manager with the controller that signs.
-func (c *cluster) startSigner(t *testing.T) {
+// kubeconfig writes a kubeconfig for a user and returns its path.
+func (c *cluster) kubeconfig(t *testing.T, file, user string, groups ...string) string {
 	t.Helper()
-	user := c.user(t, "signer", "system:masters")
+	as := c.user(t, user, groups...)
 	config := clientcmdapi.NewConfig()
-	config.Clusters["e2e"] = &clientcmdapi.Cluster{Server: c.url, CertificateAuthorityData: user.CAData}
-	config.AuthInfos["e2e"] = &clientcmdapi.AuthInfo{ClientCertificateData: user.CertData, ClientKeyData: user.KeyData}
+	config.Clusters["e2e"] = &clientcmdapi.Cluster{Server: c.url, CertificateAuthorityData: as.CAData}
+	config.AuthInfos["e2e"] = &clientcmdapi.AuthInfo{ClientCertificateData: as.CertData, ClientKeyData: as.KeyData}
 	config.Contexts["e2e"] = &clientcmdapi.Context{Cluster: "e2e", AuthInfo: "e2e"}
 	config.CurrentContext = "e2e"
 	text, err := clientcmd.Write(*config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := write(t, c.dir, "signer.kubeconfig", text)
+	return write(t, c.dir, file, text)
+}
+
+// startSigner starts kube-controller-manager with the controllers that approve and sign.
+func (c *cluster) startSigner(t *testing.T) {
+	t.Helper()
+	path := c.kubeconfig(t, "signer.kubeconfig", "signer", "system:masters")
 	start(t, filepath.Join(binaries(t), "kube-controller-manager"), c.dir,
 		"--kubeconfig="+path, "--authentication-kubeconfig="+path, "--authorization-kubeconfig="+path,
 		"--bind-address=127.0.0.1", "--secure-port="+freePorts(t, 1)[0], "--leader-elect=false", "--profiling=false",
 		"--cluster-signing-cert-file="+filepath.Join(c.dir, "ca.crt"),
 		"--cluster-signing-key-file="+write(t, c.dir, "ca.key", privatePEM(t, c.ca.key)),
 		"--cluster-signing-duration=1h", "--flex-volume-plugin-dir="+filepath.Join(c.dir, "flex"),
-		"--controllers=certificatesigningrequest-signing-controller",
+		"--controllers=certificatesigningrequest-signing-controller,certificatesigningrequest-approving-controller",
 	)
 }
 

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -16,6 +17,7 @@ import (
 type process struct {
 	name string
 	log  string
+	cmd  *exec.Cmd
 	done chan struct{} // closed when it has ended
 }
 
@@ -23,7 +25,13 @@ type process struct {
 // fails.
 func start(t *testing.T, program, dir string, args ...string) *process {
 	t.Helper()
-	p := &process{name: filepath.Base(program), done: make(chan struct{})}
+	return startAs(t, filepath.Base(program), program, dir, args...)
+}
+
+// startAs starts a program under a name of its own, for its log.
+func startAs(t *testing.T, name, program, dir string, args ...string) *process {
+	t.Helper()
+	p := &process{name: name, done: make(chan struct{})}
 	p.log = filepath.Join(dir, p.name+".log")
 	out, err := os.Create(p.log)
 	if err != nil {
@@ -31,6 +39,7 @@ func start(t *testing.T, program, dir string, args ...string) *process {
 	}
 	cmd := exec.Command(program, args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = dir, out, out, dieWithParent()
+	p.cmd = cmd
 	started := make(chan error, 1)
 	go func() {
 		// To the kernel the parent is the thread, which must not end before the child.
@@ -80,6 +89,39 @@ func (p *process) ready(t *testing.T, probe func() error) {
 		}
 	}
 	t.Fatalf("%s was not ready after %s: %v", p.name, patience, err)
+}
+
+// stop asks the process to end, waits, and returns its exit status.
+func (p *process) stop(t *testing.T) int {
+	t.Helper()
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-p.done:
+	case <-time.After(time.Minute):
+		t.Fatalf("%s does not end; the end of its log:\n%s", p.name, p.tail())
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// kill ends the process without giving it a moment.
+func (p *process) kill(t *testing.T) {
+	t.Helper()
+	if err := p.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-p.done
+}
+
+// text is the whole log.
+func (p *process) text(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(p.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 // tail is the last lines of the log.

@@ -1,0 +1,67 @@
+package settings
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/csr"
+)
+
+// Scope is what identities the registry holds.
+func (s *Settings) Scope() membership.Scope {
+	scope := membership.Scope{Road: attest.RoadAK, IdentityClass: s.Membership.IdentityClass}
+	if s.Membership.Road == attest.RoadEK.String() {
+		scope.Road = attest.RoadEK
+	}
+	return scope
+}
+
+// Members decides who may be which node: an attest.Authorizer. Whoever is admitted is
+// recorded, those of the inventory too, so that certificates are known by their machine.
+type Members struct {
+	*membership.FirstUse
+	mode string
+	// recorded admits nobody who has no record yet, whatever the mode.
+	recorded bool
+	registry membership.Registry
+}
+
+// NewMembers makes the authorizer over a registry.
+func (s *Settings) NewMembers(registry membership.Registry, nodeExists func(ctx context.Context, nodeName string) (bool, error)) (*Members, error) {
+	first, err := membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, NodeExists: nodeExists, MaxLifetime: s.Signers.MaxRecoveryLifetime.Duration})
+	if err != nil {
+		return nil, fmt.Errorf("settings: membership: %w", err)
+	}
+	return &Members{first, s.Membership.Mode, false, registry}, nil
+}
+
+// Recorded returns an authorizer that admits only machines which m has admitted before: for
+// who verifies again.
+func (m *Members) Recorded() *Members {
+	again := *m
+	again.recorded = true
+	return &again
+}
+
+// Authorize admits the machine that the inventory names for the node, and one that it does
+// not name as the mode says.
+func (m *Members) Authorize(ctx context.Context, r *attest.Result, request *csr.Request) (*attest.Authorization, error) {
+	machine := r.Checked().Machine()
+	switch {
+	case machine.Identity != "" && machine.Identity != string(r.Machine):
+		return nil, attest.NotMember("machine " + string(r.Machine) + ", where the inventory has " + machine.Identity + " for node " + r.NodeName)
+	case machine.Identity == "" && m.mode == ModeInventory:
+		return nil, attest.NotMember("machine " + string(r.Machine) + ", where the inventory has no identity for node " + r.NodeName)
+	case m.recorded || machine.Identity == "" && m.mode == ModeApproval:
+		record, err := m.registry.Lookup(ctx, r.NodeName)
+		if err != nil {
+			return nil, err
+		}
+		if record == nil || record.State != membership.StateBound {
+			return nil, attest.NotMember("machine " + string(r.Machine) + ", which nobody has approved as node " + r.NodeName)
+		}
+	}
+	return m.FirstUse.Authorize(ctx, r, request)
+}
