@@ -31,10 +31,13 @@ type cluster struct {
 	scheme *runtime.Scheme
 	// admin may do everything.
 	admin client.Client
+	// signingDuration is for how long Kubernetes' own signer signs; "" means an hour.
+	signingDuration string
 }
 
-// startCluster starts etcd and kube-apiserver, and stops them when the test ends.
-func startCluster(t *testing.T) *cluster {
+// startCluster starts etcd and kube-apiserver, with further arguments for the latter, and
+// stops them when the test ends.
+func startCluster(t *testing.T, arguments ...string) *cluster {
 	t.Helper()
 	bin, dir, ports := binaries(t), t.TempDir(), freePorts(t, 3)
 	accounts := newKey(t)
@@ -53,7 +56,7 @@ func startCluster(t *testing.T) *cluster {
 	).ready(t, func() error { return healthy(etcd + "/readyz") })
 
 	servingCert, servingKey := c.ca.issue(t, pkix.Name{CommonName: "kube-apiserver"}, x509.ExtKeyUsageServerAuth, net.IPv4(127, 0, 0, 1))
-	server := start(t, filepath.Join(bin, "kube-apiserver"), dir,
+	server := start(t, filepath.Join(bin, "kube-apiserver"), dir, append(arguments,
 		"--etcd-servers="+etcd, "--bind-address=127.0.0.1", "--secure-port="+ports[2],
 		"--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none", "--service-cluster-ip-range=10.0.0.0/24",
 		"--client-ca-file="+write(t, dir, "ca.crt", certificatePEM(c.ca.cert)),
@@ -64,7 +67,7 @@ func startCluster(t *testing.T) *cluster {
 		"--service-account-signing-key-file="+write(t, dir, "accounts.key", privatePEM(t, accounts)),
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
 		"--enable-bootstrap-token-auth=true", "--anonymous-auth=false", "--profiling=false",
-	)
+	)...)
 	config := c.user(t, "admin", "system:masters")
 	clientset, err := kubernetes.NewForConfig(config)
 	if err != nil {

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -102,7 +103,7 @@ func (c *cluster) startSigner(t *testing.T) {
 		"--bind-address=127.0.0.1", "--secure-port="+freePorts(t, 1)[0], "--leader-elect=false", "--profiling=false",
 		"--cluster-signing-cert-file="+filepath.Join(c.dir, "ca.crt"),
 		"--cluster-signing-key-file="+write(t, c.dir, "ca.key", privatePEM(t, c.ca.key)),
-		"--cluster-signing-duration=1h", "--flex-volume-plugin-dir="+filepath.Join(c.dir, "flex"),
+		"--cluster-signing-duration="+cmp.Or(c.signingDuration, "1h"), "--flex-volume-plugin-dir="+filepath.Join(c.dir, "flex"),
 		"--controllers=certificatesigningrequest-signing-controller,certificatesigningrequest-approving-controller",
 	)
 }

@@ -71,19 +71,56 @@ func (c *cluster) programConfig(t *testing.T, name string, change func(config ma
 	return write(t, c.dir, name+".yaml", text)
 }
 
-// startController starts a replica of the binary as its service account.
+// startController starts a replica of the controller's binary as its service account.
 func (c *cluster) startController(t *testing.T, program, name string, change func(config map[string]any)) *replica {
+	t.Helper()
+	return c.startProgram(t, program, name, "controller", controllerUser, change)
+}
+
+// startProgram starts a replica of a binary with its part of the configuration, as a user.
+func (c *cluster) startProgram(t *testing.T, program, name, part, user string, change func(config map[string]any)) *replica {
 	t.Helper()
 	ports := freePorts(t, 2)
 	r := &replica{metrics: "http://127.0.0.1:" + ports[0] + "/metrics", health: "http://127.0.0.1:" + ports[1]}
 	path := c.programConfig(t, name, func(config map[string]any) {
-		controller := config["controller"].(map[string]any)
-		controller["metricsAddress"], controller["healthAddress"] = "127.0.0.1:"+ports[0], "127.0.0.1:"+ports[1]
+		addresses := config[part].(map[string]any)
+		addresses["metricsAddress"], addresses["healthAddress"] = "127.0.0.1:"+ports[0], "127.0.0.1:"+ports[1]
 		change(config)
 	})
 	r.process = startAs(t, name, program, c.dir, "--config="+path,
-		"--kubeconfig="+c.kubeconfig(t, name+".kubeconfig", controllerUser, "system:serviceaccounts", "system:serviceaccounts:"+namespace))
+		"--kubeconfig="+c.kubeconfig(t, name+".kubeconfig", user, "system:serviceaccounts", "system:serviceaccounts:"+namespace))
 	return r
+}
+
+// isReady waits until a replica says so.
+func (r *replica) isReady(t *testing.T) {
+	t.Helper()
+	r.ready(t, func() error {
+		if status, text := body(t, r.health+"/readyz?verbose"); status != http.StatusOK {
+			return fmt.Errorf("%d %s", status, text)
+		}
+		return healthy(r.health + "/healthz")
+	})
+}
+
+// writeRoots writes the roots of a node's EK certificate where the configuration has them.
+func (c *cluster) writeRoots(t *testing.T, node *attesttest.Node) {
+	t.Helper()
+	var roots []byte
+	for _, root := range node.Roots() {
+		roots = append(roots, certificatePEM(root)...)
+	}
+	write(t, c.dir, "ek-roots.pem", roots)
+}
+
+// checkLog looks for what no program logs, and for a right that it lacks.
+func (r *replica) checkLog(t *testing.T) {
+	t.Helper()
+	for line := range strings.Lines(r.text(t)) {
+		if strings.Contains(line, tokenSecret) || strings.Contains(line, "PRIVATE") || strings.Contains(line, "forbidden") {
+			t.Errorf("logged: %s", line)
+		}
+	}
 }
 
 // leads waits until one of some replicas has the lease, and returns it.
@@ -169,11 +206,7 @@ func TestController(t *testing.T) {
 	}
 	device := tpmsim.New(t, &tpmsim.Options{CA: ca})
 	node, unknown := nodeOn(device, "node-1"), nodeOn(device, "node-2")
-	var roots []byte
-	for _, root := range node.Roots() {
-		roots = append(roots, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: root.Raw})...)
-	}
-	write(t, c.dir, "ek-roots.pem", roots)
+	c.writeRoots(t, node)
 	write(t, c.dir, "inventory.yaml", []byte("machines:\n- nodeName: node-1\n  dnsNames: [node-1]\n- nodeName: node-2\n  identity: ek:sha256:"+strings.Repeat("00", 32)+"\n"))
 	firstUse := func(config map[string]any) {
 		config["membership"].(map[string]any)["mode"] = "FirstUse"
@@ -184,12 +217,7 @@ func TestController(t *testing.T) {
 		replicas[name] = c.startController(t, program, name, firstUse)
 	}
 	for _, r := range replicas {
-		r.ready(t, func() error {
-			if status, text := body(t, r.health+"/readyz?verbose"); status != http.StatusOK {
-				return fmt.Errorf("%d %s", status, text)
-			}
-			return healthy(r.health + "/healthz")
-		})
+		r.isReady(t)
 	}
 	leader := c.leads(t, replicas)
 	bootstrapper := c.client(t, c.bearer(t, attesttest.TokenID))
@@ -221,11 +249,7 @@ func TestController(t *testing.T) {
 		}
 	})
 	for _, r := range replicas {
-		for line := range strings.Lines(r.text(t)) {
-			if strings.Contains(line, tokenSecret) || strings.Contains(line, "PRIVATE") || strings.Contains(line, "forbidden") {
-				t.Errorf("logged: %s", line)
-			}
-		}
+		r.checkLog(t)
 	}
 }
 
