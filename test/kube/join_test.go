@@ -29,6 +29,7 @@ import (
 func TestJoin(t *testing.T) {
 	c := startCluster(t)
 	c.prepare(t)
+	c.startSigner(t)
 	clusterID, err := attest.ClusterID(c.ca.cert)
 	if err != nil {
 		t.Fatal(err)
