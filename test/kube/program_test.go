@@ -195,7 +195,7 @@ func TestController(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ca, err := tpmsim.NewCA(nil)
+	ca, err := tpmsim.NewCA(tpmsim.CAOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,9 +208,9 @@ func TestController(t *testing.T) {
 		}
 		return n
 	}
-	device := tpmsim.New(t, &tpmsim.Options{CA: ca})
+	device := tpmsim.New(t, tpmsim.Options{CA: ca})
 	node, unknown := nodeOn(device, "node-1"), nodeOn(device, "node-2")
-	other := nodeOn(tpmsim.Swtpm(t, &tpmsim.Options{CA: ca}), "node-3")
+	other := nodeOn(tpmsim.Swtpm(t, tpmsim.Options{CA: ca}), "node-3")
 	c.writeRoots(t, node)
 	write(t, c.dir, "inventory.yaml", []byte("machines:\n- nodeName: node-1\n  dnsNames: [node-1]\n- nodeName: node-3\n- nodeName: node-2\n  identity: ek:sha256:"+strings.Repeat("00", 32)+"\n"))
 	firstUse := func(config map[string]any) {

@@ -51,7 +51,7 @@ func TestSigner(t *testing.T) {
 	if c.clusterID, err = attest.ClusterID(c.ca.cert); err != nil {
 		t.Fatal(err)
 	}
-	c.device = tpmsim.New(t, nil)
+	c.device = tpmsim.New(t, tpmsim.Options{})
 	node := c.node(t, attesttest.NodeOptions{})
 	c.writeRoots(t, node)
 	write(t, c.dir, "inventory.yaml", []byte("machines:\n- nodeName: "+node.Name+"\n  providerID: "+attesttest.ProviderID+"\n  dnsNames: ["+node.Name+"]\n"))
