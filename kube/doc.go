@@ -4,6 +4,11 @@
 //
 //   - api/v1alpha1: the custom resources in which the cluster keeps its state
 //   - registry: a membership.Registry over them
-//   - controller: a reconciler of certificate requests, for a manager of one's own
+//   - keyring: the challenge keys in a Secret
+//   - controller: a reconciler that decides about certificate requests, for a manager of
+//     one's own
+//   - signer: a reconciler that signs them with a CA of one's own
+//   - bypass: a search for ways around attestation
 //   - deploy: the manifests
+//   - cmd/node-attestation-controller and cmd/node-attestation-signer: the programs
 package kube

@@ -29,6 +29,8 @@ type cluster struct {
 	url    string
 	dir    string
 	scheme *runtime.Scheme
+	// auditLog is the file of the audit log.
+	auditLog string
 	// admin may do everything.
 	admin client.Client
 	// signingDuration is for how long Kubernetes' own signer signs; "" means an hour.
@@ -41,7 +43,7 @@ func startCluster(t *testing.T, arguments ...string) *cluster {
 	t.Helper()
 	bin, dir, ports := binaries(t), t.TempDir(), freePorts(t, 3)
 	accounts := newKey(t)
-	c := &cluster{ca: newAuthority(t), url: "https://127.0.0.1:" + ports[2], dir: dir, scheme: runtime.NewScheme()}
+	c := &cluster{ca: newAuthority(t), url: "https://127.0.0.1:" + ports[2], dir: dir, scheme: runtime.NewScheme(), auditLog: filepath.Join(dir, "audit.log")}
 	for _, add := range []func(*runtime.Scheme) error{clientscheme.AddToScheme, v1alpha1.AddToScheme} {
 		if err := add(c.scheme); err != nil {
 			t.Fatal(err)
@@ -66,6 +68,7 @@ func startCluster(t *testing.T, arguments ...string) *cluster {
 		"--service-account-key-file="+write(t, dir, "accounts.pub", publicPEM(t, accounts)),
 		"--service-account-signing-key-file="+write(t, dir, "accounts.key", privatePEM(t, accounts)),
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
+		"--audit-policy-file="+write(t, dir, "audit.yaml", []byte(auditPolicy)), "--audit-log-path="+c.auditLog,
 		"--enable-bootstrap-token-auth=true", "--anonymous-auth=false", "--profiling=false",
 	)...)
 	config := c.user(t, "admin", "system:masters")
