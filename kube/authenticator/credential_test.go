@@ -357,7 +357,7 @@ func TestRequests(t *testing.T) {
 // printed from memory.
 func TestFullDiskCredential(t *testing.T) {
 	f := newFakeAPI(t)
-	a, kind := newNode(t, f, nil)
+	a, _ := newNode(t, f, nil)
 	breakDisk := func(a *Authenticator) { // a folder in the place of each file cannot be replaced
 		for _, name := range []string{StateFile, ClientFile} {
 			if err := os.MkdirAll(a.store.Path(name)+"/x", 0o700); err != nil {
@@ -372,7 +372,7 @@ func TestFullDiskCredential(t *testing.T) {
 		t.Error("it is stored")
 	}
 
-	a, kind = joined(t, f, nil)
+	a, kind := joined(t, f, nil)
 	if err := os.Remove(a.store.Path(StateFile)); err != nil {
 		t.Fatal(err)
 	}

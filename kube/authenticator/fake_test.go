@@ -13,7 +13,6 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
@@ -451,5 +450,5 @@ func eventually(t *testing.T, what string, is func() bool) {
 			return
 		}
 	}
-	t.Fatal(fmt.Sprintf("it did not happen: %s", what))
+	t.Fatalf("it did not happen: %s", what)
 }

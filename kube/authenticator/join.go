@@ -11,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	certificatesclient "k8s.io/client-go/kubernetes/typed/certificates/v1"
 
@@ -224,7 +223,7 @@ func (j *join) follow(ctx context.Context, o *certificatesv1.CertificateSigningR
 		if !ok || got.Name != o.Name {
 			continue
 		}
-		if event.Type == watch.Deleted || got.UID != types.UID(o.UID) {
+		if event.Type == watch.Deleted || got.UID != o.UID {
 			return o, &refusal.Error{Check: CheckGone, Got: "no request " + o.Name + " any more", Want: "it to be decided"}
 		}
 		if o = got; done(o) {

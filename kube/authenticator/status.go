@@ -3,7 +3,6 @@ package authenticator
 import (
 	"fmt"
 	"io"
-	"net"
 	"strings"
 	"time"
 
@@ -70,7 +69,7 @@ func (a *Authenticator) Status() *Status {
 			c.Received, c.NotAfter, c.Renew = p.Received, p.Leaf.NotAfter.UTC(), p.Renew
 			c.Names = append(c.Names, p.Leaf.DNSNames...)
 			for _, ip := range p.Leaf.IPAddresses {
-				c.Names = append(c.Names, net.IP(ip).String())
+				c.Names = append(c.Names, ip.String())
 			}
 		}
 		switch i.purpose {

@@ -6,8 +6,8 @@
 //	kubelet-authenticator status       says what there is and what is wrong; -o json
 //	kubelet-authenticator rotate       renews now
 //
-// The flag -config, before the command, names its file; kube/deploy/node has an example, and
-// the unit.
+// The flag --config, before the command, names its file; kube/deploy/node has an example, and
+// the unit. It ends with status 1 after an error, and with 2 after a wrong command line.
 package main
 
 import (
@@ -36,14 +36,19 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
-	if errors.Is(err, flag.ErrHelp) {
-		os.Exit(2)
-	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "kubelet-authenticator:", err)
+	}
+	switch {
+	case errors.Is(err, errCommandLine):
+		os.Exit(2)
+	case err != nil:
 		os.Exit(1)
 	}
 }
+
+// errCommandLine is a command line that is not understood.
+var errCommandLine = errors.New("wrong command line")
 
 // errNotUsable has status fail where the node has no certificate.
 var errNotUsable = errors.New("there is no client certificate that works")
@@ -54,11 +59,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.SetOutput(stderr)
 	path := flags.String("config", defaultConfig, "the program's file, of kind "+settingsKind)
 	flags.Usage = func() {
-		fmt.Fprintln(stderr, "kubelet-authenticator [-config FILE] credential | daemon | status [-o json] | rotate")
+		fmt.Fprintln(stderr, "kubelet-authenticator [--config FILE] credential | daemon | status [-o json] | rotate")
 		flags.PrintDefaults()
 	}
 	if err := flags.Parse(args); err != nil {
-		return flag.ErrHelp
+		return errCommandLine
 	}
 	command := flags.Arg(0)
 	if command == "" && os.Getenv(execInfo) != "" {
@@ -69,7 +74,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}[command]
 	if !ok {
 		flags.Usage()
-		return refusal.Config("command", refusal.Quote(command), "credential, daemon, status or rotate")
+		return fmt.Errorf("%w: command %s, want credential, daemon, status or rotate", errCommandLine, refusal.Quote(command))
 	}
 	text, err := os.ReadFile(*path)
 	if err != nil {
@@ -117,10 +122,10 @@ func daemon(ctx context.Context, a *authenticator.Authenticator, _ []string, _ i
 }
 
 func status(_ context.Context, a *authenticator.Authenticator, args []string, stdout io.Writer) error {
-	flags := flag.NewFlagSet("status", flag.ContinueOnError)
+	flags := flag.NewFlagSet("status", flag.ContinueOnError) // what is wrong goes to standard error
 	form := flags.String("o", "text", "text or json")
 	if err := flags.Parse(args); err != nil {
-		return flag.ErrHelp
+		return errCommandLine
 	}
 	s := a.Status()
 	var err error
@@ -132,7 +137,7 @@ func status(_ context.Context, a *authenticator.Authenticator, args []string, st
 		e.SetIndent("", "  ")
 		err = e.Encode(s)
 	default:
-		return refusal.Config("-o", refusal.Quote(*form), "text or json")
+		return fmt.Errorf("%w: -o %s, want text or json", errCommandLine, refusal.Quote(*form))
 	}
 	if err == nil && !s.Usable {
 		err = errNotUsable

@@ -134,7 +134,7 @@ func TestUnits(t *testing.T) {
 		t.Fatal(err)
 	}
 	const installed = "/usr/local/bin/kubelet-authenticator"
-	if !strings.Contains(unit, "ExecStart="+installed+" -config "+defaultConfig+" daemon") {
+	if !strings.Contains(unit, "ExecStart="+installed+" --config "+defaultConfig+" daemon") {
 		t.Error("it starts something else")
 	}
 	path := filepath.Join(t.TempDir(), "kubelet-authenticator.service")
@@ -165,11 +165,12 @@ func TestCommands(t *testing.T) {
 		args []string
 		want error
 	}{
-		"no command":      {[]string{"-config", config}, refusal.CheckConfig},
-		"another command": {[]string{"-config", config, "join"}, refusal.CheckConfig},
+		"no command":      {[]string{"-config", config}, errCommandLine},
+		"another command": {[]string{"-config", config, "join"}, errCommandLine},
+		"another flag":    {[]string{"-verbose"}, errCommandLine},
 		"no file":         {[]string{"-config", filepath.Join(dir, "absent"), "status"}, os.ErrNotExist},
 		"no kubeconfig":   {[]string{"-config", config, "rotate"}, os.ErrNotExist},
-		"another form":    {[]string{"-config", config, "status", "-o", "xml"}, refusal.CheckConfig},
+		"another form":    {[]string{"-config", config, "status", "-o", "xml"}, errCommandLine},
 	} {
 		if out, _, err := try(c.args...); !errors.Is(err, c.want) || out != "" {
 			t.Errorf("%s: got %q, %v", name, out, err)
