@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -118,7 +119,7 @@ func checkAudit(t *testing.T, s *shell) {
 				Extra    map[string][]string
 			}
 		}
-		if err := lines.Decode(&event); err == io.EOF {
+		if err := lines.Decode(&event); errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
 			t.Fatal(err)

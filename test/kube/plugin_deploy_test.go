@@ -6,6 +6,7 @@ import (
 	"compress/gzip"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"net/url"
@@ -216,7 +217,7 @@ func rootOf(t *testing.T, archive string) string {
 		}
 		for r := tar.NewReader(unpacked); ; {
 			header, err := r.Next()
-			if err == io.EOF {
+			if errors.Is(err, io.EOF) {
 				break
 			}
 			if err != nil {
@@ -245,7 +246,7 @@ func untar(t *testing.T, path string) map[string][]byte {
 	files := map[string][]byte{}
 	for r := tar.NewReader(f); ; {
 		header, err := r.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return files
 		}
 		if err != nil {
