@@ -5,5 +5,7 @@
 //   - api/v1alpha1: the custom resources in which the cluster keeps its state
 //   - registry: a membership.Registry over them
 //   - controller: a reconciler of certificate requests, for a manager of one's own
-//   - deploy: the manifests
+//   - authenticator: the node's side, which gets the kubelet its certificates; certstore
+//     below it keeps them
+//   - deploy: the manifests, and in its folder node the files of a node
 package kube
