@@ -9,6 +9,10 @@
 //     one's own
 //   - signer: a reconciler that signs them with a CA of one's own
 //   - bypass: a search for ways around attestation
-//   - deploy: the manifests
-//   - cmd/node-attestation-controller and cmd/node-attestation-signer: the programs
+//   - authenticator: the node's side, which gets the kubelet its certificates; certstore
+//     below it keeps them
+//   - explain: what became of a request, rule by rule, and who has to act
+//   - deploy: the manifests, and in its folder node the files of a node
+//   - cmd: the programs node-attestation-controller, node-attestation-signer,
+//     kubelet-authenticator and kubectl-nodeattest
 package kube

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -92,6 +93,7 @@ type Authenticator struct {
 	c     Config
 	store *certstore.Store
 	items []*item
+	said  sync.Map // what was wrong with a file, by its name, so that it is said once
 }
 
 // item is a certificate that is kept.

@@ -212,6 +212,9 @@ func TestWithout(t *testing.T) {
 		"another node's": {func(f *fakeAPI, _ *documents) {
 			f.sign = func(c *x509.Certificate) { c.Subject.CommonName = csr.NodeUserPrefix + "node-2" }
 		}, certstore.CheckPair, "node-2"},
+		"ended": {func(f *fakeAPI, _ *documents) {
+			f.sign = func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Second) }
+		}, certstore.CheckPair, "this machine's clock"},
 		"for servers": {func(f *fakeAPI, _ *documents) {
 			f.sign = func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }
 		}, certstore.CheckPair, "another use"},

@@ -29,7 +29,7 @@ func (a *Authenticator) load(file string) *certstore.Pair {
 		}
 	}
 	if err != nil {
-		if !errors.Is(err, fs.ErrNotExist) {
+		if before, _ := a.said.Swap(file, err.Error()); !errors.Is(err, fs.ErrNotExist) && before != err.Error() {
 			a.c.Log.Warn("a stored certificate is of no use", "file", a.store.Path(file), "why", err.Error())
 		}
 		return nil

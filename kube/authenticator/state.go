@@ -1,6 +1,7 @@
 package authenticator
 
 import (
+	"crypto/x509"
 	"encoding/json"
 	"math/rand/v2"
 	"time"
@@ -125,9 +126,9 @@ func pause(failures int, err error) time.Duration {
 
 // renewal is the time at which a certificate is replaced, at random between 65 and 80 % of
 // what was left of it when it came, so that nodes that came together do not come together
-// again.
-func renewal(received, notAfter time.Time) time.Time {
-	left := max(notAfter.Sub(received), 0)
+// again. By a clock that is slow more is left of it than it lasts at all: then that counts.
+func renewal(received time.Time, leaf *x509.Certificate) time.Time {
+	left := min(leaf.NotAfter.Sub(received), leaf.NotAfter.Sub(leaf.NotBefore))
 	return received.Add(time.Duration((0.65 + 0.15*rand.Float64()) * float64(left)))
 }
 

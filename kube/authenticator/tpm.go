@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"io/fs"
+	"os"
 	"sync"
 	"sync/atomic"
 
@@ -19,6 +21,8 @@ import (
 // TPM is the [Kind] of a TPM. It is not changed once it is in use.
 type TPM struct {
 	// Path is the TPM's device or socket, as tpm.OpenTPM takes it: /dev/tpmrm0 on Linux.
+	// Behind a socket no kernel tidies up after a program that was killed: where the TPM
+	// has no room left there, everything that is loaded in it is flushed.
 	Path string
 	// Device, in the place of Path, opens the TPM: for Windows, and for tests.
 	Device func() (transport.TPMCloser, error)
@@ -46,7 +50,8 @@ func (t *TPM) Open(ctx context.Context) (Evidence, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &tpmEvidence{device: device, shared: tpmkey.Share(&remembering{TPM: device})}
+	info, err := os.Stat(t.Path)
+	e := &tpmEvidence{alone: t.Device == nil && err == nil && info.Mode()&fs.ModeSocket != 0, device: device, shared: tpmkey.Share(&remembering{TPM: device})}
 	if err := e.prove(ctx, t); err != nil {
 		return nil, errors.Join(err, device.Close())
 	}
@@ -62,6 +67,8 @@ type tpmEvidence struct {
 	persistent attest.Prover
 	// missed says that the persistent key is not the EK.
 	missed atomic.Bool
+	// alone says that there is no resource manager.
+	alone bool
 }
 
 // remembering asks a TPM for each of its fixed properties once: each read of NV asks for the
@@ -134,18 +141,66 @@ func (e *tpmEvidence) hasHandle(ctx context.Context, handle tpm2.TPMHandle) (boo
 // Use prefers the persistent EK, and turns to the template where the key is not one to use:
 // the prover finds that out before it lends a session.
 func (e *tpmEvidence) Use(ctx context.Context, stage attest.Stage, f func(attest.Session) error) error {
-	if e.persistent != nil && !e.missed.Load() {
-		lent := false
-		err := e.persistent.Use(ctx, stage, func(s attest.Session) error {
-			lent = true
-			return f(s)
-		})
-		if err == nil || lent || ctx.Err() != nil {
-			return err
+	return e.withRoom(ctx, func() error {
+		if e.persistent != nil && !e.missed.Load() {
+			lent := false
+			err := e.persistent.Use(ctx, stage, func(s attest.Session) error {
+				lent = true
+				return f(s)
+			})
+			if err == nil || lent || ctx.Err() != nil || noRoom(err) {
+				return err
+			}
+			e.missed.Store(true)
 		}
-		e.missed.Store(true)
+		return e.Prover.Use(ctx, stage, f)
+	})
+}
+
+// withRoom does something in the TPM, and once more where there was no room for it because
+// of what others have left there.
+func (e *tpmEvidence) withRoom(ctx context.Context, do func() error) error {
+	err := do()
+	if !e.alone || !noRoom(err) || ctx.Err() != nil {
+		return err
 	}
-	return e.Prover.Use(ctx, stage, f)
+	if flushed, flushing := e.flushAll(); flushed == 0 || flushing != nil {
+		return errors.Join(err, flushing)
+	}
+	return do()
+}
+
+// noRoom says that a TPM holds as many objects or sessions as it can (TPM 2.0 Library, Part
+// 2, 6.6.3).
+func noRoom(err error) bool {
+	for _, rc := range []tpm2.TPMRC{tpm2.TPMRCObjectMemory, tpm2.TPMRCSessionMemory, tpm2.TPMRCObjectHandles, tpm2.TPMRCSessionHandles} {
+		if errors.Is(err, rc) {
+			return true
+		}
+	}
+	return false
+}
+
+// flushAll flushes every object and session that is loaded.
+func (e *tpmEvidence) flushAll() (flushed int, err error) {
+	const most = 64                                                  // a TPM holds a handful
+	for _, first := range []tpm2.TPMHandle{0x80000000, 0x02000000} { // transient objects, loaded sessions
+		answer, err := tpm2.GetCapability{Capability: tpm2.TPMCapHandles, Property: uint32(first), PropertyCount: most}.Execute(e.shared)
+		if err != nil {
+			return flushed, err
+		}
+		handles, err := answer.CapabilityData.Data.Handles()
+		if err != nil {
+			return flushed, err
+		}
+		for _, handle := range handles.Handle {
+			if _, err := (tpm2.FlushContext{FlushHandle: handle}).Execute(e.shared); err != nil {
+				return flushed, err
+			}
+			flushed++
+		}
+	}
+	return flushed, nil
 }
 
 // Close closes the provers and the TPM.
@@ -161,15 +216,11 @@ func (e *tpmEvidence) Close() error {
 type tpmSealed struct{ *tpmkey.Key }
 
 // File is the key's file in the form of OpenSSL's tpm2 provider.
-func (k tpmSealed) File() ([]byte, error) { return k.Key.File().Encode() }
+func (k tpmSealed) File() ([]byte, error) { return k.Key.File().Marshal() }
 
 // CreateKey makes a P-256 key.
 func (e *tpmEvidence) CreateKey(ctx context.Context) (SealedKey, error) {
-	key, err := tpmkey.Create(ctx, e.shared, tpmkey.ECDSAP256, nil)
-	if err != nil {
-		return nil, err
-	}
-	return tpmSealed{key}, nil
+	return e.sealed(ctx, func() (*tpmkey.Key, error) { return tpmkey.Create(ctx, e.shared, tpmkey.ECDSAP256, tpmkey.Options{}) })
 }
 
 // LoadKey loads one.
@@ -178,7 +229,15 @@ func (e *tpmEvidence) LoadKey(ctx context.Context, file []byte) (SealedKey, erro
 	if err != nil {
 		return nil, err
 	}
-	key, err := tpmkey.Load(ctx, e.shared, parsed, nil)
+	return e.sealed(ctx, func() (*tpmkey.Key, error) { return tpmkey.Load(ctx, e.shared, parsed, tpmkey.LoadOptions{}) })
+}
+
+func (e *tpmEvidence) sealed(ctx context.Context, get func() (*tpmkey.Key, error)) (SealedKey, error) {
+	var key *tpmkey.Key
+	err := e.withRoom(ctx, func() (err error) {
+		key, err = get()
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}

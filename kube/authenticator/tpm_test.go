@@ -185,3 +185,39 @@ func TestTPMAbsent(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// TestNoRoom fills a TPM behind a socket with what programs that were killed leave there.
+func TestNoRoom(t *testing.T) {
+	device := tpmsim.Swtpm(t, &tpmsim.Options{PersistEKs: true})
+	fill := func() {
+		for range 3 {
+			if _, err := (tpm2.CreatePrimary{PrimaryHandle: tpm2.TPMRHOwner, InPublic: tpm2.New2B(tpm2.ECCSRKTemplate)}).Execute(device); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	fill()
+	a, _ := tpmNode(t, newFakeAPI(t), device, func(k *TPM) { k.Device, k.Path = nil, strings.TrimPrefix(device.TCTI(), "swtpm:path=") })
+	got, err := a.Credential(t.Context())
+	checkCredential(t, got, err)
+	if left, err := tpmsim.LoadedHandles(device); err != nil || len(left) != 0 {
+		t.Errorf("left in the TPM: %v, %v", left, err)
+	}
+	fill()
+	evidence, err := a.c.Kind.Open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := evidence.(KeyKeeper).CreateKey(t.Context())
+	if err := errors.Join(err, key.Close(), evidence.Close()); err != nil {
+		t.Error(err)
+	}
+
+	fill() // of a device that others use too it is not ours to flush
+	b, counted := tpmNode(t, newFakeAPI(t), device, nil)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if _, err := b.Credential(ctx); !errors.Is(err, tpm2.TPMRCObjectMemory) {
+		t.Errorf("got %v after %d commands", err, counted.Count())
+	}
+}

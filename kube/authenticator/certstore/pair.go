@@ -51,9 +51,9 @@ type Pair struct {
 
 // NewPair makes a pair of the certificates that a signer gave, PEM, and the private key
 // that they are for, an ECDSA or RSA key in memory. Text around the blocks is left out.
-// renew gives the time of renewal; it is asked once, with what will be Received and the
-// certificate's end. The error matches [CheckPair].
-func NewPair(chain []byte, key crypto.Signer, now time.Time, renew func(received, notAfter time.Time) time.Time) (*Pair, error) {
+// renew gives the time of renewal; it is asked once, with what will be Received. A certificate
+// that has ended at now, by this machine's clock, is refused. The error matches [CheckPair].
+func NewPair(chain []byte, key crypto.Signer, now time.Time, renew func(received time.Time, leaf *x509.Certificate) time.Time) (*Pair, error) {
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
 		return nil, &refusal.Error{Check: CheckPair, Got: "a private key that cannot be written", Err: err}
@@ -63,7 +63,7 @@ func NewPair(chain []byte, key crypto.Signer, now time.Time, renew func(received
 
 // NewSealedPair is [NewPair] for a key that stays in the machine: file is the one PEM block
 // that brings it back, and public says what key it is.
-func NewSealedPair(chain, file []byte, public crypto.PublicKey, now time.Time, renew func(received, notAfter time.Time) time.Time) (*Pair, error) {
+func NewSealedPair(chain, file []byte, public crypto.PublicKey, now time.Time, renew func(received time.Time, leaf *x509.Certificate) time.Time) (*Pair, error) {
 	p, err := newPair(chain, file, now, renew)
 	if err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func NewSealedPair(chain, file []byte, public crypto.PublicKey, now time.Time, r
 	return p, p.CheckKey(public)
 }
 
-func newPair(chain, key []byte, now time.Time, renew func(received, notAfter time.Time) time.Time) (*Pair, error) {
+func newPair(chain, key []byte, now time.Time, renew func(received time.Time, leaf *x509.Certificate) time.Time) (*Pair, error) {
 	text := make([]byte, 0, len(chain)+len(key))
 	var leaf *x509.Certificate
 	for block, rest := pem.Decode(chain); block != nil; block, rest = pem.Decode(rest) {
@@ -93,7 +93,10 @@ func newPair(chain, key []byte, now time.Time, renew func(received, notAfter tim
 		return nil, refuse("no certificate", "one at least")
 	}
 	received := now.UTC().Truncate(time.Second)
-	p := &Pair{Chain: text, Key: key, Received: received, Renew: renew(received, leaf.NotAfter).UTC().Truncate(time.Second)}
+	if !received.Before(leaf.NotAfter) {
+		return nil, refuse("a certificate that ended at "+leaf.NotAfter.UTC().Format(timeForm), "one that is valid at "+received.Format(timeForm)+", by this machine's clock")
+	}
+	p := &Pair{Chain: text, Key: key, Received: received, Renew: renew(received, leaf).UTC().Truncate(time.Second)}
 	return ParsePair(p.Marshal())
 }
 

@@ -29,7 +29,9 @@ import (
 
 var now = time.Now().UTC().Truncate(time.Second)
 
-func later(received, notAfter time.Time) time.Time { return received.Add(notAfter.Sub(received) / 2) }
+func later(received time.Time, leaf *x509.Certificate) time.Time {
+	return received.Add(leaf.NotAfter.Sub(received) / 2)
+}
 
 // certificate makes a certificate, good for an hour, and its key.
 func certificate(t testing.TB, name string) ([]byte, *ecdsa.PrivateKey) {
@@ -174,6 +176,7 @@ func TestParsePairRefuses(t *testing.T) {
 		"garbage":        second(NewPair(pem.EncodeToMemory(&pem.Block{Type: blockCertificate, Bytes: []byte("x")}), k, now, later)),
 		"other":          second(NewPair(other.Chain, k, now, later)),
 		"no key":         second(NewPair(chain, unmarshalable{}, now, later)),
+		"ended":          second(NewPair(chain, k, now.Add(time.Hour), later)),
 	} {
 		if !errors.Is(err, CheckPair) {
 			t.Errorf("%s: got %v, want %v", name, err, CheckPair)
