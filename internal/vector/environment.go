@@ -121,7 +121,7 @@ func (e *Environment) machine(_ context.Context, nodeName string, _ *csr.Request
 	return nil, csr.ErrNoMachine
 }
 
-func (e *Environment) record(_ context.Context, id string) (*csr.IssuedRecord, error) {
+func (e *Environment) record(_ context.Context, id string, _ *csr.Request) (*csr.IssuedRecord, error) {
 	for _, r := range e.Records {
 		if r.CredentialID == id {
 			return &csr.IssuedRecord{CredentialID: r.CredentialID, NodeName: r.NodeName, SignerName: r.SignerName}, nil

@@ -91,9 +91,12 @@ func (o *Operation) call(ctx context.Context, r membership.Registry, seen *membe
 		return r.Reserve(ctx, membership.Claim{NodeName: o.NodeName, Machine: attest.Identity(o.Machine),
 			MachineUID: o.MachineUID, ProviderID: o.ProviderID}, o.Deadline)
 	case "bind":
-		return r.Bind(ctx, seen)
-	case "raise":
-		return r.Raise(ctx, seen, o.LastEnd)
+		return r.Bind(ctx, seen, time.Time{}, nil)
+	case "raise": // is to bind what is bound already
+		if seen.State != membership.StateBound {
+			return nil, &attest.Error{Check: membership.CheckRegistryConflict, Got: "a reservation", Want: "a bound record", Err: csr.ErrRetry}
+		}
+		return r.Bind(ctx, seen, o.LastEnd, nil)
 	case "rebind":
 		return r.Rebind(ctx, seen, attest.Identity(o.Machine))
 	case "adopt":
