@@ -88,14 +88,14 @@ func join(ctx context.Context, h membership.Registry, c membership.Claim, lastEn
 	if err := (membership.Held{Name: name, Machine: machine, MachineUID: uid}).Admit(&c, time.Now()); err != nil {
 		return nil, err
 	}
-	record, err := h.Reserve(ctx, c, time.Now().Add(membership.DefaultReservation))
-	if err == nil && record.State != membership.StateBound {
-		record, err = h.Bind(ctx, record)
+	record := name
+	if record == nil || record.Claim != c {
+		var err error
+		if record, err = h.Reserve(ctx, c, time.Now().Add(membership.DefaultReservation)); err != nil {
+			return nil, err
+		}
 	}
-	if err != nil {
-		return nil, err
-	}
-	return h.Raise(ctx, record, lastEnd)
+	return h.Bind(ctx, record, lastEnd, nil)
 }
 
 func claimOf(node, machine int) membership.Claim {
