@@ -116,10 +116,7 @@ func (o *Operation) call(ctx context.Context, r membership.Registry, seen *membe
 // compare holds what a call came to against what it must. Its error hides the call's:
 // a refusal in the middle is not the one that the vector is about.
 func (o *Operation) compare(record *membership.Record, err error) error {
-	var got []string
-	if err != nil {
-		got = names(err, PackageAttest)
-	}
+	got := names(err, PackageAttest)
 	switch {
 	case o.Expect == "" && err != nil:
 		return fmt.Errorf("refused: %v", err)
