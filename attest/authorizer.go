@@ -105,6 +105,8 @@ type Authorization struct {
 	// NotAfter is the latest end of any certificate that is issued on this
 	// authorization, in whole seconds; the zero time bounds nothing.
 	NotAfter time.Time
+
+	record recordWriter // what was handed in by WhenIssued, once the machine is admitted
 }
 
 // CheckMembership: the [Authorizer] refused the machine.
@@ -138,10 +140,13 @@ func Admit(ctx context.Context, a Authorizer, r *Result, request *csr.Request) e
 	if err != nil {
 		return err
 	}
+	given.record = nil
+	if len(p.issues) > 0 {
+		given.record = func(ctx context.Context, issued csr.IssuedRecord) error { return writeAll(ctx, p.issues, issued) }
+	}
 	r.Authorization = *given
 	if r.Stage == StageAnswer && r.checked != nil {
 		r.verified = given.Verified(r.checked, machine)
-		r.verified.Record = func(ctx context.Context, issued csr.IssuedRecord) error { return writeAll(ctx, p.issues, issued) }
 	}
 	return nil
 }
@@ -169,8 +174,8 @@ func asMembership(err error) error {
 }
 
 // Verified returns what the issuer of the certificate needs to know: all that the
-// authorization vouches for, its end included, bound to the request that was checked
-// and to the machine. Every provider makes its csr.Verified here, so that none forgets a
+// authorization vouches for, its end and what is to be recorded included, bound to the
+// request that was checked and to the machine. Every provider makes its csr.Verified here, so that none forgets a
 // part. checked must not be nil.
 func (a *Authorization) Verified(checked *csr.Checked, machine Identity) *csr.Verified {
 	v := checked.Vouch(string(machine))
@@ -178,6 +183,7 @@ func (a *Authorization) Verified(checked *csr.Checked, machine Identity) *csr.Ve
 	v.DNSNames = slices.Clone(a.DNSNames)
 	v.IPAddresses = slices.Clone(a.IPAddresses)
 	v.NotAfter = a.NotAfter
+	v.Record = a.record
 	return v
 }
 

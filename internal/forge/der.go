@@ -60,12 +60,12 @@ var (
 // With is a function that returns always the same bytes.
 func With(b ...byte) func([]byte) []byte { return func([]byte) []byte { return b } }
 
-// Behind puts bytes behind the whole value.
+// Behind puts bytes after the whole value.
 func Behind(b ...byte) func([]byte) []byte {
 	return func(der []byte) []byte { return append(der, b...) }
 }
 
-// Content is what stands behind tag and length.
+// Content is what follows tag and length.
 func Content(der []byte) []byte {
 	in, out := cryptobyte.String(der), cryptobyte.String(nil)
 	var tag cryptobyteasn1.Tag
