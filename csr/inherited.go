@@ -24,17 +24,20 @@ const (
 	CheckInheritedNode Check = "inherited-node"
 )
 
+// minInherited is the least time that an inherited certificate lasts.
+const minInherited = MinLifetime / 2
+
 // InheritAttestation decides about a kubelet's own request for a serving
 // certificate, which carries no evidence: it inherits the attestation of the client
 // certificate with which the kubelet came. kube-apiserver states that certificate in
-// spec.extra ([ExtraCredentialID]), and record must be what was recorded when it was
-// issued ([IssuedRecord]); nil means that there is no such record.
+// spec.extra ([ExtraCredentialID]), and [Policy.Records] has found what was recorded
+// when it was issued ([IssuedRecord]).
 //
-// It is a pure function of its arguments: of the request it sees what the policy saw.
-// The request has passed a [Policy], and the record is held against it once more here:
-// it is the record of a client certificate (not a recovery certificate, nor one of the
-// insecure signer) with this credential ID, issued to the very node that asks, and not
-// expired at now. Errors, all of them, are returned as [Errors].
+// It is a pure function of its arguments: of the request and the record it sees what the
+// policy saw. The policy has held one against the other: the record is of a client
+// certificate (not a recovery certificate, nor one of the insecure signer) with this
+// credential ID, issued to the very node that asks. It must not have expired at now.
+// Errors, all of them, are returned as [Errors].
 //
 // A node's name may have gone to another machine while the old machine's certificate is
 // still valid, so the name alone gives nothing. What the record says of the certificate's
@@ -48,9 +51,10 @@ const (
 //
 // The result vouches for the names and addresses of the inventory's machine and no
 // others, for no provider ID beyond the recorded one, and for no longer than the
-// client certificate lasts. Whoever has stolen the client certificate's key can ask
+// client certificate lasts. In its last half minute the error is [ErrRetry]: a kubelet
+// that gets so little asks again at once. Whoever has stolen the client certificate's key can ask
 // in this way too.
-func InheritAttestation(checked *Checked, record *IssuedRecord, now time.Time) (*Attested, error) {
+func InheritAttestation(checked *Checked, now time.Time) (*Attested, error) {
 	if checked == nil || checked.pkcs10 == nil {
 		return nil, Errors{{Check: CheckNotChecked, Got: "a request that no policy has checked"}}
 	}
@@ -58,7 +62,8 @@ func InheritAttestation(checked *Checked, record *IssuedRecord, now time.Time) (
 	all := faults{{checked.filedUnder != SignerKubeletServing, CheckInheritedPurpose,
 		"a request by " + by.Class.String() + " " + refusal.Quote(by.NodeName) + " to " + refusal.Quote(checked.signerName),
 		"one by node " + refusal.Quote(checked.nodeName) + " to " + SignerKubeletServing}}.all()
-	if record == nil || !record.ClientOf(checked.nodeName, checked.credentialID) {
+	record := checked.record
+	if record == nil {
 		return nil, append(all, &Error{Check: CheckCredential, Got: refusal.OrNothing(refusal.Quote(checked.credentialID)),
 			Want: "a client certificate that was issued to this node through attestation"})
 	}
@@ -68,6 +73,9 @@ func InheritAttestation(checked *Checked, record *IssuedRecord, now time.Time) (
 	different, unknown := checked.own.holdAgainst(record)
 	if all = append(all, different...); len(all) > 0 {
 		return nil, all
+	}
+	if left := record.NotAfter.Sub(now); unknown == nil && left < minInherited {
+		unknown = Retry(fmt.Errorf("the client certificate ends in %s, and the serving certificate would with it", left))
 	}
 	if unknown != nil {
 		return nil, unknown

@@ -43,7 +43,7 @@ type Issued struct {
 // vouched for. A SAN or provider ID that is asked for and not vouched for is refused,
 // never left out. The serial number is random, of 159 bits.
 //
-// Validity begins [Backdate] before now. It ends at the earliest of: now and the
+// Validity begins before now, by [Backdate] at most. It ends at the earliest of: now and the
 // lifetime asked for, now and the CA's cap, the end of every certificate in the CA's
 // chain, and verified.NotAfter.
 //
@@ -52,7 +52,8 @@ type Issued struct {
 // [CheckSignerName] for a hello, which gets a challenge and no certificate. A chain
 // that is not valid now, ctx done, and a key that does not sign give [ErrRetry]; a
 // signer that is not this CA's gives [ErrOtherSigner]. The new certificate is
-// verified against the CA before it is returned.
+// verified against the CA before it is returned, and its record is given to
+// [Verified].Record, whose error is returned and keeps the certificate back.
 //
 // Issue does not ask whether the request was approved: on Kubernetes a signer looks
 // at the conditions, and verifies the evidence again, before it comes here.
@@ -90,22 +91,14 @@ func (ca *CA) Issue(ctx context.Context, checked *Checked, verified *Verified) (
 	if err != nil {
 		return nil, err
 	}
-	return &Issued{
-		Certificate: certificate,
-		PEM:         append(encodeCertificate(certificate.Raw), ca.chainPEM...),
-		Record: IssuedRecord{
-			CredentialID: credentialID(certificate.Raw),
-			NodeName:     checked.nodeName,
-			SignerName:   checked.signerName,
-			Machine:      verified.Machine,
-			MachineUID:   checked.own.uid,
-			NodeUID:      checked.own.nodeUID,
-			ProviderID:   verified.ProviderID,
-			SPKIHash:     sha256.Sum256(certificate.RawSubjectPublicKeyInfo),
-			NotBefore:    certificate.NotBefore,
-			NotAfter:     certificate.NotAfter,
-		},
-	}, nil
+	record, err := RecordOf(certificate, &Attested{Checked: checked, Verified: verified})
+	if err == nil && verified.Record != nil {
+		err = verified.Record(ctx, record)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &Issued{Certificate: certificate, PEM: append(encodeCertificate(certificate.Raw), ca.chainPEM...), Record: record}, nil
 }
 
 // vouched holds what was verified against what was checked.
@@ -163,10 +156,11 @@ func (ca *CA) template(c *Checked, v *Verified, now time.Time) (*x509.Certificat
 	if err != nil || commonName == "" {
 		return nil, Errors{{Check: CheckNotChecked, Got: "a request that no policy has checked", Err: err}}
 	}
+	end := ca.end(c, v, now)
 	t := &x509.Certificate{
 		Subject:               pkix.Name{CommonName: commonName, Organization: []string{organization}},
-		NotBefore:             now.Add(-Backdate).UTC().Truncate(time.Second),
-		NotAfter:              ca.end(c, v, now),
+		NotBefore:             now.Add(-min(Backdate, end.Sub(now)/10)).UTC().Truncate(time.Second),
+		NotAfter:              end,
 		KeyUsage:              x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:           []x509.ExtKeyUsage{c.purpose.extKeyUsage()},
 		BasicConstraintsValid: true,

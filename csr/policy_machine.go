@@ -74,14 +74,17 @@ func (x *run) checkCredential() {
 		x.refuse("no credential ID", want)
 		return
 	}
-	record, err := x.policy.Records(x.ctx, id)
+	record, err := x.policy.Records(x.ctx, id, x.request)
 	switch {
 	case err == nil && record == nil:
 		x.cannotDecide(errNothing)
 	case err == nil:
 		if !record.ClientOf(x.out.nodeName, id) {
 			x.refuse(refusal.Quote(id)+" of node "+refusal.Quote(record.NodeName), want)
+			return
 		}
+		kept := *record
+		x.out.record = &kept
 	case errors.Is(err, ErrNoRecord) && !undecided(err):
 		x.refuse(refusal.Quote(id)+", which is not recorded", want)
 	default:

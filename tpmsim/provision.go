@@ -56,7 +56,7 @@ func (t *TPM) provisionEK(a Algorithm, persist bool) error {
 	if err != nil {
 		return err
 	}
-	if k.certificate, err = t.ca.IssueEK(k.public, EKCertificateOptions{}); err != nil {
+	if k.certificate, err = t.ca.IssueEK(k.public, CertificateOptions{}); err != nil {
 		return err
 	}
 	t.eks = append(t.eks, k)

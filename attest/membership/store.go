@@ -2,9 +2,11 @@ package membership
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -154,6 +156,7 @@ func clone(r *Record, err error) (*Record, error) {
 		return nil, err
 	}
 	c := *r
+	c.Issued = slices.Clone(r.Issued)
 	return &c, nil
 }
 
@@ -170,14 +173,9 @@ func (s *StoreRegistry) Reserve(ctx context.Context, claim Claim, deadline time.
 	return s.change(ctx, claim, func(h Held, now time.Time) (Change, error) { return h.Reserve(claim, deadline, now) })
 }
 
-// Bind makes a reservation final; see [Registry].
-func (s *StoreRegistry) Bind(ctx context.Context, record *Record) (*Record, error) {
-	return s.change(ctx, seenName(record), func(h Held, now time.Time) (Change, error) { return h.Bind(record, now) })
-}
-
-// Raise raises the last end of a bound record; see [Registry].
-func (s *StoreRegistry) Raise(ctx context.Context, record *Record, lastEnd time.Time) (*Record, error) {
-	return s.change(ctx, seenName(record), func(h Held, now time.Time) (Change, error) { return h.Raise(record, lastEnd, now) })
+// Bind makes a reservation final, and records a certificate; see [Registry].
+func (s *StoreRegistry) Bind(ctx context.Context, record *Record, lastEnd time.Time, issued *csr.IssuedRecord) (*Record, error) {
+	return s.change(ctx, seenName(record), func(h Held, now time.Time) (Change, error) { return h.Bind(record, lastEnd, issued, now) })
 }
 
 // Rebind gives a bound record another machine; see [Registry].

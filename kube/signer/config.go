@@ -21,22 +21,15 @@ type Authority interface {
 	Issue(ctx context.Context, checked *csr.Checked, verified *csr.Verified) (*csr.Issued, error)
 }
 
-// Certificates remembers what was issued. *registry.Registry is one.
-type Certificates interface {
-	// RecordIssued is that of the registry.
-	RecordIssued(ctx context.Context, issued csr.IssuedRecord) error
-}
-
 // Config is what a [Reconciler] is made of. The fields of the first group have no default:
 // leaving one out is an error.
 type Config struct {
 	// Providers verify the evidence. All of their SignerNames are signed for, and none of
-	// them is Kubernetes' own.
+	// them is Kubernetes' own. They are among the OwnSigners of the membership.FirstUse
+	// that admits, so that each certificate is recorded before anybody sees it.
 	Providers controller.Providers
 	// CA issues the certificates, for the same signers.
 	CA Authority
-	// Certificates remembers them before they are published.
-	Certificates Certificates
 
 	// Workers is how many requests are signed at a time; zero means
 	// controller.DefaultWorkers.
@@ -62,8 +55,6 @@ func New(c Config) (*Reconciler, error) {
 		return nil, refusal.Config("Providers", "one for "+refusal.Quotes(c.Providers.SignerNames()), "none for Kubernetes' own signers")
 	case c.CA == nil:
 		return nil, refusal.Config("CA", "", "csr.CA or FileCA")
-	case c.Certificates == nil:
-		return nil, refusal.Config("Certificates", "", "the issued certificates")
 	case c.Workers < 0:
 		return nil, refusal.Config("Workers", "a negative one", "0 or more")
 	}

@@ -184,7 +184,7 @@ func (p *plane) run(t *testing.T, c *cluster, name string) {
 		t.Fatal(err)
 	}
 	reconciler, err := controller.New(controller.Config{
-		Providers: providers, Challenges: []string{"tpm"}, Certificates: machines, EveryReplica: true,
+		Providers: providers, Challenges: []string{"tpm"}, Registry: machines, EveryReplica: true,
 		Serving: &csr.Policy{SignerNames: []string{csr.SignerKubeletServing}, Machines: p.inv.machine, BuiltInSignerDuration: time.Hour},
 	})
 	if err == nil {

@@ -99,6 +99,14 @@ func TestJoin(t *testing.T) {
 // joins has a node join, and returns its certificate as it is recorded.
 func (c *cluster) joins(t *testing.T, as client.Client, node *attesttest.Node) *x509.Certificate {
 	t.Helper()
+	leaf := c.gets(t, as, node)
+	c.recorded(t, node.Name, leaf)
+	return leaf
+}
+
+// gets has a node attest, and returns the certificate that it gets.
+func (c *cluster) gets(t *testing.T, as client.Client, node *attesttest.Node) *x509.Certificate {
+	t.Helper()
 	began := time.Now()
 	challenge, err := challenged(t, as, node)
 	if err != nil {
@@ -113,7 +121,12 @@ func (c *cluster) joins(t *testing.T, as client.Client, node *attesttest.Node) *
 	if len(signed.Status.Certificate) == 0 {
 		t.Fatalf("no certificate: %+v", signed.Status.Conditions)
 	}
-	return c.recorded(t, node.Name, signed.Status.Certificate)
+	block, _ := pem.Decode(signed.Status.Certificate)
+	leaf, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return leaf
 }
 
 // denied waits until a request is denied for a reason; "" for any.
@@ -126,13 +139,8 @@ func denied(t *testing.T, as client.Client, object *certificatesv1.CertificateSi
 }
 
 // recorded waits until the certificate is in the node's object.
-func (c *cluster) recorded(t *testing.T, nodeName string, certificate []byte) *x509.Certificate {
+func (c *cluster) recorded(t *testing.T, nodeName string, leaf *x509.Certificate) {
 	t.Helper()
-	block, _ := pem.Decode(certificate)
-	leaf, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var object v1alpha1.AttestedNode
 	s := &object.Spec
 	eventually(t, func() error {
@@ -148,7 +156,6 @@ func (c *cluster) recorded(t *testing.T, nodeName string, certificate []byte) *x
 		t.Errorf("the node's object: %+v", s)
 	}
 	t.Logf("recorded: %s is %s until %s, with %s", nodeName, s.Machine, s.LastEnd.UTC(), csr.CredentialID(leaf))
-	return leaf
 }
 
 // testServing files a kubelet's own request, with the node's certificate and with another.
@@ -196,7 +203,7 @@ func testForeignApproval(t *testing.T, c *cluster, thief *attesttest.Node, as cl
 		t.Logf("the controller was first: %v", err)
 		return
 	}
-	object = decided(t, c.admin, object)
+	c.finished(t, object)
 	t.Logf("approved by somebody else: %+v, certificate %d bytes", object.Status.Conditions, len(object.Status.Certificate))
 	if len(object.Status.Certificate) == 0 && len(object.Status.Conditions) < 2 {
 		t.Error("it is neither failed nor signed")

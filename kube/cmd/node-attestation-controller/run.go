@@ -73,7 +73,7 @@ func addReconciler(m manager.Manager, f program.Flags, s *settings.Settings, rin
 		return err
 	}
 	c := controller.Config{
-		Providers: evidence.Providers, Challenges: evidence.Names, Certificates: records, EveryReplica: !f.LeaderElection,
+		Providers: evidence.Providers, Challenges: evidence.Names, Registry: records, EveryReplica: !f.LeaderElection,
 		RequesterRate: s.Controller.RequesterRate, RequesterBurst: s.Controller.RequesterBurst, Workers: s.Controller.Workers, Metrics: metrics.Registry,
 	}
 	if s.Signers.BuiltInDuration.Duration != 0 {

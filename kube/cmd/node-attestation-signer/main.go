@@ -84,12 +84,12 @@ func addReconciler(m manager.Manager, f program.Flags, s *settings.Settings, rin
 	if err != nil {
 		return err
 	}
-	evidence, err := s.Evidence(ring, machines, members.Recorded(), names...)
+	evidence, err := s.Evidence(ring, machines, members, names...)
 	if err != nil {
 		return err
 	}
 	reconciler, err := signer.New(signer.Config{
-		Providers: evidence.Providers, CA: ca, Certificates: records, Workers: s.Controller.Workers, EveryReplica: !f.LeaderElection, Metrics: metrics.Registry,
+		Providers: evidence.Providers, CA: ca, Workers: s.Controller.Workers, EveryReplica: !f.LeaderElection, Metrics: metrics.Registry,
 	})
 	if err != nil {
 		return err
