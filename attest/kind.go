@@ -168,6 +168,7 @@ type Inquiry struct {
 
 	challenged *Challenged
 	statements []Label
+	derived    [2][]byte // qualifying data of the first statements, good for this answer alone
 }
 
 // Covers compares qualifying data that has not been verified yet with what the statement
@@ -179,12 +180,24 @@ func (q *Inquiry) Covers(label string, value []byte) error {
 	if n < 0 || q.challenged == nil {
 		return &Error{Check: CheckKind, Got: "qualifying data for a statement " + refusal.Quote(label), Want: "a statement of an answer", Err: csr.ErrRetry}
 	}
-	want := q.challenged.QualifyingData(label)[:q.statements[n].Size]
+	want := q.expected(n)
 	if subtle.ConstantTimeCompare(value, want) != 1 {
 		// What was expected is a secret of the evidence's maker and the verifier.
 		return &Error{Check: CheckQualifyingData, Got: refusal.Hex(value), Want: "the qualifying data of this challenge"}
 	}
 	return nil
+}
+
+// expected is the qualifying data of statement n.
+func (q *Inquiry) expected(n int) []byte {
+	l := q.statements[n]
+	if n >= len(q.derived) {
+		return q.challenged.QualifyingData(l.Name)[:l.Size]
+	}
+	if q.derived[n] == nil {
+		q.derived[n] = q.challenged.QualifyingData(l.Name)[:l.Size]
+	}
+	return q.derived[n]
 }
 
 // Findings is what a kind has found out.

@@ -188,22 +188,26 @@ func (v *Verifier) checkBinding(k *openKind, echoed []byte, r *Result, p *Presen
 // compareBindings names the first field that differs, of those that both sides know by
 // themselves. The requester is the verifier's alone.
 func compareBindings(got, want *message.Binding) error {
-	for _, field := range [...]struct {
-		check     Check
-		got, want string
-	}{
-		{CheckBindingRoad, got.Road.String(), want.Road.String()},
-		{CheckBindingCluster, got.ClusterID, want.ClusterID},
-		{CheckBindingSigner, got.SignerName, want.SignerName},
-		{CheckBindingExpiration, strconv.Itoa(int(got.ExpirationSeconds)), strconv.Itoa(int(want.ExpirationSeconds))},
-		{CheckBindingMachineKey, hex.EncodeToString(got.MachineKey[:]), hex.EncodeToString(want.MachineKey[:])},
-		{CheckBindingAKName, hex.EncodeToString(got.AKName), hex.EncodeToString(want.AKName)},
-		{CheckBindingRequest, hex.EncodeToString(got.RequestHash[:]), hex.EncodeToString(want.RequestHash[:])},
-		{CheckBindingRequester, got.Requester, want.Requester},
-	} {
-		if field.got != field.want {
-			return &Error{Check: field.check, Got: field.got, Want: refusal.OrNothing(field.want)}
-		}
+	differ := func(check Check, got, want string) error {
+		return &Error{Check: check, Got: got, Want: refusal.OrNothing(want)}
+	}
+	switch {
+	case got.Road != want.Road:
+		return differ(CheckBindingRoad, got.Road.String(), want.Road.String())
+	case got.ClusterID != want.ClusterID:
+		return differ(CheckBindingCluster, got.ClusterID, want.ClusterID)
+	case got.SignerName != want.SignerName:
+		return differ(CheckBindingSigner, got.SignerName, want.SignerName)
+	case got.ExpirationSeconds != want.ExpirationSeconds:
+		return differ(CheckBindingExpiration, strconv.Itoa(int(got.ExpirationSeconds)), strconv.Itoa(int(want.ExpirationSeconds)))
+	case got.MachineKey != want.MachineKey:
+		return differ(CheckBindingMachineKey, hex.EncodeToString(got.MachineKey[:]), hex.EncodeToString(want.MachineKey[:]))
+	case !bytes.Equal(got.AKName, want.AKName):
+		return differ(CheckBindingAKName, hex.EncodeToString(got.AKName), hex.EncodeToString(want.AKName))
+	case got.RequestHash != want.RequestHash:
+		return differ(CheckBindingRequest, hex.EncodeToString(got.RequestHash[:]), hex.EncodeToString(want.RequestHash[:]))
+	case got.Requester != want.Requester:
+		return differ(CheckBindingRequester, got.Requester, want.Requester)
 	}
 	return nil
 }

@@ -32,7 +32,7 @@ type joinedCluster struct {
 // TestAttestedJoin joins node-a with the in-process simulator and node-b with swtpm, and
 // then lets each present both nodes' tokens.
 func TestAttestedJoin(t *testing.T) {
-	theirs := tpmsim.Swtpm(t, nil)
+	theirs := tpmsim.Swtpm(t, tpmsim.Options{})
 	nodeA := attesttest.NewNode(t, attesttest.NodeOptions{Name: "node-a", ProviderID: "sim:///node-a"})
 	nodeB := attesttest.NewNode(t, attesttest.NodeOptions{Name: "node-b", ProviderID: "sim:///node-b", TPM: theirs})
 	plane := attesttest.NewControlPlane(t, nodeA, nodeB)

@@ -64,7 +64,7 @@ type blockReader struct {
 // maxBlocks is the largest number of blocks in any format.
 const maxBlocks = 5
 
-// readAll reads every block of pem, and needs at least the first.
+// readAll reads every block of pem. The first must be there, a PKCS#10 request.
 func (r *blockReader) readAll(pem []byte) error {
 	if len(pem) == 0 || len(pem) > MaxBundleSize {
 		return sizeViolation(len(pem))
@@ -81,7 +81,7 @@ func (r *blockReader) readAll(pem []byte) error {
 		}
 		r.last = i
 	}
-	return nil
+	return checkRequestShape(r.bodies[0])
 }
 
 // block is the body of the block with one of the format's labels; nil where there is none.
@@ -105,10 +105,7 @@ func (r *blockReader) begin() (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	inner, ok := bytes.CutPrefix(line, []byte(beginMark))
-	if ok {
-		inner, ok = bytes.CutSuffix(inner, []byte(dashes))
-	}
+	inner, ok := labelOf(line, beginMark)
 	if !ok {
 		return 0, &Error{Check: CheckBlockText, Got: refusal.Quote(string(line)), Want: "a BEGIN line"}
 	}
@@ -120,19 +117,19 @@ func (r *blockReader) begin() (int, error) {
 			return 0, &Error{Check: CheckBlockDuplicate, Got: "a second block " + label, Want: "one"}
 		}
 		if i < r.last || r.last < 0 && i > 0 {
-			return 0, &Error{Check: CheckBlockOrder, Got: r.order(i), Want: strings.Join(r.labels, ", ")}
+			before := append([]string{"nothing"}, r.labels...)[r.last+1]
+			return 0, &Error{Check: CheckBlockOrder, Got: label + " after " + before, Want: strings.Join(r.labels, ", ")}
 		}
 		return i, nil
 	}
 	return 0, &Error{Check: CheckBlockUnknown, Got: refusal.Quote(string(inner)), Want: strings.Join(r.labels, ", ")}
 }
 
-// order describes a block that stands in the wrong place.
-func (r *blockReader) order(i int) string {
-	if r.last < 0 {
-		return r.labels[i] + " first"
-	}
-	return r.labels[i] + " after " + r.labels[r.last]
+// labelOf is what stands between a mark and the dashes that end its line.
+func labelOf(line []byte, mark string) (label []byte, ok bool) {
+	label, begins := bytes.CutPrefix(line, []byte(mark))
+	label, ends := bytes.CutSuffix(label, []byte(dashes))
+	return label, begins && ends
 }
 
 // body reads lines of base64 up to the END line of label.
@@ -146,7 +143,7 @@ func (r *blockReader) body(label string) ([]byte, error) {
 			return nil, err
 		}
 		if len(line) > 0 && line[0] == '-' {
-			if !isEnd(line, label) {
+			if inner, ok := labelOf(line, endMark); !ok || string(inner) != label {
 				return nil, &Error{Check: CheckBlockEnd, Got: refusal.Quote(string(line)), Want: endMark + label + dashes}
 			}
 			if len(r.buf) == start {
@@ -234,11 +231,4 @@ func afterLast(line []byte, n int) error {
 		return &Error{Check: CheckBase64, Got: refusal.Quote(string(line)) + " after padding", Want: "an END line"}
 	}
 	return &Error{Check: CheckLineWidth, Got: "a line after a shorter or longer one", Want: strconv.Itoa(lineWidth) + " columns"}
-}
-
-func isEnd(line []byte, label string) bool {
-	return len(line) == len(endMark)+len(label)+len(dashes) &&
-		string(line[:len(endMark)]) == endMark &&
-		string(line[len(endMark):len(endMark)+len(label)]) == label &&
-		string(line[len(endMark)+len(label):]) == dashes
 }

@@ -86,6 +86,12 @@ func bundleOf(t *testing.T, size int) *Bundle {
 	return nil
 }
 
+// encodedSize is the length of a block in PEM.
+func encodedSize(label string, body []byte) int {
+	text := (len(body) + 2) / 3 * 4
+	return len(beginMark) + len(endMark) + 2*(len(label)+len(dashes)+1) + text + (text+lineWidth-1)/lineWidth
+}
+
 // TestBundleSizeExactly reads and writes a bundle of exactly the largest size, reads a byte
 // more, and writes the smallest that is larger.
 func TestBundleSizeExactly(t *testing.T) {

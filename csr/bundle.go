@@ -1,7 +1,6 @@
 package csr
 
 import (
-	"bytes"
 	"encoding/pem"
 	"strconv"
 )
@@ -53,7 +52,7 @@ var bundleBlocks = []string{BlockRequest, BlockProvider, BlockData}
 // one provider and one data block. The blocks are canonical PEM (RFC 7468, the strict
 // form of section 3 with LF line ends): no headers, base64 in lines of 64 columns with
 // canonical padding, every line ended by one LF, nothing before, between or after the
-// blocks. So every bundle has one encoding: where Parse succeeds, Encode of the result
+// blocks. So every bundle has one encoding: where Parse succeeds, Marshal of the result
 // is the input.
 //
 // The result does not alias the input. The error is a [*Error] with one of the
@@ -65,9 +64,6 @@ func Parse(pem []byte) (*Bundle, error) {
 		return nil, err
 	}
 	b := &Bundle{Request: r.block(BlockRequest), Data: r.block(BlockData)}
-	if err := checkRequestShape(b.Request); err != nil {
-		return nil, err
-	}
 	provider := r.block(BlockProvider)
 	if provider == nil && b.Data == nil {
 		return b, nil
@@ -75,10 +71,12 @@ func Parse(pem []byte) (*Bundle, error) {
 	if err := r.need(BlockProvider, BlockData); err != nil {
 		return nil, err
 	}
-	if err := checkProvider(provider); err != nil {
+	if b.Provider = "tpm/v1"; string(provider) != b.Provider { // nearly always: that saves an allocation
+		b.Provider = string(provider)
+	}
+	if _, _, err := ProviderVersion(b.Provider); err != nil {
 		return nil, err
 	}
-	b.Provider = internProvider(provider)
 	return b, nil
 }
 
@@ -91,34 +89,21 @@ func (b *Bundle) Marshal() ([]byte, error) {
 	if err := checkRequestShape(b.Request); err != nil {
 		return nil, err
 	}
-	size := encodedSize(BlockRequest, b.Request)
-	attested := b.Provider != "" || b.Data != nil
-	if attested {
-		if err := checkProvider([]byte(b.Provider)); err != nil {
+	text := pem.EncodeToMemory(&pem.Block{Type: BlockRequest, Bytes: b.Request})
+	if b.Provider != "" || b.Data != nil {
+		if _, _, err := ProviderVersion(b.Provider); err != nil {
 			return nil, err
 		}
 		if len(b.Data) == 0 {
 			return nil, &Error{Check: CheckBlockEmpty, Got: "no data for provider " + b.Provider, Want: "evidence"}
 		}
-		size += encodedSize(BlockProvider, []byte(b.Provider)) + encodedSize(BlockData, b.Data)
+		text = append(text, pem.EncodeToMemory(&pem.Block{Type: BlockProvider, Bytes: []byte(b.Provider)})...)
+		text = append(text, pem.EncodeToMemory(&pem.Block{Type: BlockData, Bytes: b.Data})...)
 	}
-	if size > MaxBundleSize {
-		return nil, sizeViolation(size)
+	if len(text) > MaxBundleSize {
+		return nil, sizeViolation(len(text))
 	}
-	out := bytes.NewBuffer(make([]byte, 0, size))
-	// A bytes.Buffer does not fail, and the blocks have no headers.
-	_ = pem.Encode(out, &pem.Block{Type: BlockRequest, Bytes: b.Request})
-	if attested {
-		_ = pem.Encode(out, &pem.Block{Type: BlockProvider, Bytes: []byte(b.Provider)})
-		_ = pem.Encode(out, &pem.Block{Type: BlockData, Bytes: b.Data})
-	}
-	return out.Bytes(), nil
-}
-
-// encodedSize is the length of a block in PEM.
-func encodedSize(label string, body []byte) int {
-	text := (len(body) + 2) / 3 * 4
-	return len(beginMark) + len(endMark) + 2*(len(label)+len(dashes)+1) + text + (text+lineWidth-1)/lineWidth
+	return text, nil
 }
 
 func sizeViolation(size int) error {
@@ -135,7 +120,7 @@ var proposalBlocks = []string{BlockRequest, BlockProposalData}
 // ParseProposal reads a request as the example of the Cluster API proposal spells it:
 // a CERTIFICATE REQUEST block and an ATTESTATION DATA block, with no block that names
 // the provider. So the result has Data and an empty Provider; the caller knows from the
-// signer name whose data it is, and Encode refuses it: this form is read, never
+// signer name whose data it is, and Marshal refuses it: this form is read, never
 // written.
 //
 // It is as strict as [Parse], but for one thing: the data may stand in a single line of
@@ -145,21 +130,8 @@ func ParseProposal(pem []byte) (*Bundle, error) {
 	if err := r.readAll(pem); err != nil {
 		return nil, err
 	}
-	b := &Bundle{Request: r.block(BlockRequest), Data: r.block(BlockProposalData)}
-	if err := checkRequestShape(b.Request); err != nil {
-		return nil, err
-	}
 	if err := r.need(BlockProposalData); err != nil {
 		return nil, err
 	}
-	return b, nil
-}
-
-// internProvider saves an allocation for the one provider that is nearly always meant.
-func internProvider(name []byte) string {
-	const tpm = "tpm/v1"
-	if string(name) == tpm {
-		return tpm
-	}
-	return string(name)
+	return &Bundle{Request: r.block(BlockRequest), Data: r.block(BlockProposalData)}, nil
 }

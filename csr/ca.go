@@ -2,6 +2,7 @@ package csr
 
 import (
 	"bytes"
+	"cmp"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -43,16 +44,14 @@ type CAConfig struct {
 // for clients, system:masters included. Keep it in a process of its own, and out of
 // reach of everything that only verifies.
 type CA struct {
-	chain     []*x509.Certificate
-	chainPEM  []byte // what goes after a leaf: the chain without its root
-	roots     *x509.CertPool
-	key       secret.Value[crypto.Signer]
-	signers   []string
-	lifetime  time.Duration
-	recovery  time.Duration
-	now       func() time.Time
-	notBefore time.Time // the latest beginning in the chain
-	notAfter  time.Time // the earliest end in the chain
+	chain    []*x509.Certificate
+	chainPEM []byte // what goes after a leaf: the chain without its root
+	roots    *x509.CertPool
+	key      secret.Value[crypto.Signer]
+	signers  []string
+	lifetime time.Duration
+	recovery time.Duration
+	now      func() time.Time
 }
 
 // NewCA makes a CA of a certificate chain, the issuing CA first and each certificate
@@ -68,24 +67,23 @@ type CA struct {
 // The certificates' times are not looked at here but whenever a certificate is
 // issued. Errors match [refusal.CheckConfig].
 func NewCA(chain []*x509.Certificate, key crypto.Signer, c CAConfig) (*CA, error) {
-	ca := &CA{key: secret.New(key), signers: slices.Clone(c.SignerNames), lifetime: c.MaxLifetime, recovery: c.MaxRecoveryLifetime, now: c.Now}
-	if ca.lifetime == 0 {
-		ca.lifetime = DefaultMaxExpiration
-	}
-	if ca.recovery == 0 {
-		ca.recovery = ca.lifetime
-	}
+	lifetime := cmp.Or(c.MaxLifetime, DefaultMaxExpiration)
+	ca := &CA{key: secret.New(key), signers: slices.Clone(c.SignerNames), lifetime: lifetime,
+		recovery: cmp.Or(c.MaxRecoveryLifetime, lifetime), now: c.Now}
 	if ca.now == nil {
 		ca.now = time.Now
 	}
-	if ca.lifetime < minExpiration || ca.recovery < minExpiration {
-		return nil, refusal.Config("MaxLifetime or MaxRecoveryLifetime", min(ca.lifetime, ca.recovery).String(), minExpiration.String()+" or more")
+	shortest := min(ca.lifetime, ca.recovery)
+	if err := (faults{
+		{shortest < minExpiration, refusal.CheckConfig, "MaxLifetime or MaxRecoveryLifetime " + shortest.String(),
+			minExpiration.String() + " or more"},
+		{len(ca.signers) > 1 && slices.Contains(ca.signers, SignerClientInsecure), refusal.CheckConfig,
+			"SignerNames " + SignerClientInsecure + " beside others", "that one alone, or the others"},
+	}).first(); err != nil {
+		return nil, err
 	}
 	if err := checkSignerNames(ca.signers); err != nil {
 		return nil, err
-	}
-	if len(ca.signers) > 1 && slices.Contains(ca.signers, SignerClientInsecure) {
-		return nil, refusal.Config("SignerNames", SignerClientInsecure+" beside others", "that one alone, or the others")
 	}
 	if err := ca.readChain(chain); err != nil {
 		return nil, err
@@ -110,18 +108,15 @@ func (ca *CA) readChain(chain []*x509.Certificate) error {
 			return &Error{Check: refusal.CheckConfig, Got: "a malformed certificate " + strconv.Itoa(i), Err: err}
 		}
 		field := certificateField(c, i)
-		switch {
-		case !c.IsCA:
-			err = refusal.Config(field, "is no CA", "one")
-		case c.KeyUsage&x509.KeyUsageCertSign == 0:
-			err = refusal.Config(field, "may not sign certificates", "keyCertSign")
-		case c.MaxPathLen >= 0 && c.MaxPathLen < i:
-			err = refusal.Config(field, "allows "+strconv.Itoa(c.MaxPathLen)+" CAs below it", strconv.Itoa(i)+" or more")
-		case len(c.UnhandledCriticalExtensions) > 0:
-			err = refusal.Config(field, "has an unknown critical extension", "none")
-		case len(c.Subject.Names) == 0:
-			err = refusal.Config(field, "has no subject", "one")
-		case i > 0:
+		err = faults{
+			{!c.IsCA, refusal.CheckConfig, field + " is no CA", "one"},
+			{c.KeyUsage&x509.KeyUsageCertSign == 0, refusal.CheckConfig, field + " may not sign certificates", "keyCertSign"},
+			{c.MaxPathLen >= 0 && c.MaxPathLen < i, refusal.CheckConfig,
+				field + " allows " + strconv.Itoa(c.MaxPathLen) + " CAs below it", strconv.Itoa(i) + " or more"},
+			{len(c.UnhandledCriticalExtensions) > 0, refusal.CheckConfig, field + " has an unknown critical extension", "none"},
+			{len(c.Subject.Names) == 0, refusal.CheckConfig, field + " has no subject", "one"},
+		}.first()
+		if err == nil && i > 0 {
 			err = ca.checkLink(c)
 		}
 		if err == nil {
@@ -130,7 +125,10 @@ func (ca *CA) readChain(chain []*x509.Certificate) error {
 		if err != nil {
 			return err
 		}
-		ca.add(c)
+		ca.chain = append(ca.chain, c)
+		if !bytes.Equal(c.RawSubject, c.RawIssuer) {
+			ca.chainPEM = append(ca.chainPEM, encodeCertificate(c.Raw)...)
+		}
 	}
 	ca.roots = x509.NewCertPool()
 	ca.roots.AddCert(ca.chain[0])
@@ -148,12 +146,9 @@ func certificateField(c *x509.Certificate, i int) string {
 func (ca *CA) checkConstraints(c *x509.Certificate, field string) error {
 	for _, name := range ca.signers {
 		purpose, _, _ := parseSignerName(name)
-		usage := x509.ExtKeyUsageClientAuth
-		if purpose == PurposeServing {
-			usage = x509.ExtKeyUsageServerAuth
-		}
+		usage := purpose.extKeyUsage()
 		if len(c.ExtKeyUsage)+len(c.UnknownExtKeyUsage) > 0 && !slices.Contains(c.ExtKeyUsage, usage) && !slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageAny) {
-			return refusal.Config(field, "has other extended key usages", purpose.authUsage()+", which "+name+" needs")
+			return refusal.Config(field, "has other extended key usages", purposes[purpose].auth+", which "+name+" needs")
 		}
 		if purpose == PurposeServing && excludesAllNames(c) {
 			return refusal.Config(field, "has name constraints that exclude every name", "one name that "+name+" can have")
@@ -188,19 +183,6 @@ func (ca *CA) checkLink(issuer *x509.Certificate) error {
 	return nil
 }
 
-func (ca *CA) add(c *x509.Certificate) {
-	if len(ca.chain) == 0 || c.NotBefore.After(ca.notBefore) {
-		ca.notBefore = c.NotBefore
-	}
-	if len(ca.chain) == 0 || c.NotAfter.Before(ca.notAfter) {
-		ca.notAfter = c.NotAfter
-	}
-	ca.chain = append(ca.chain, c)
-	if !bytes.Equal(c.RawSubject, c.RawIssuer) {
-		ca.chainPEM = append(ca.chainPEM, encodeCertificate(c.Raw)...)
-	}
-}
-
 func encodeCertificate(der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
@@ -229,9 +211,11 @@ func (ca *CA) checkKey() error {
 
 // usableAt says whether the whole chain is valid at now; the error is one to retry.
 func (ca *CA) usableAt(now time.Time) error {
-	if now.Before(ca.notBefore) || now.After(ca.notAfter) {
-		return Retry(fmt.Errorf("the certificate authority is valid from %s to %s, and now is %s",
-			ca.notBefore.Format(time.RFC3339), ca.notAfter.Format(time.RFC3339), now.UTC().Format(time.RFC3339)))
+	for _, c := range ca.chain {
+		if now.Before(c.NotBefore) || now.After(c.NotAfter) {
+			return Retry(fmt.Errorf("the certificate authority %s is valid from %s to %s, and now is %s",
+				refusal.Quote(c.Subject.String()), rfc3339(c.NotBefore), rfc3339(c.NotAfter), rfc3339(now)))
+		}
 	}
 	return nil
 }

@@ -1,11 +1,11 @@
 package csr
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -41,11 +41,7 @@ const (
 
 // String returns "retry", "deny", "approve", "ignore", "fail", or "verdict(<number>)".
 func (v Verdict) String() string {
-	names := [...]string{"retry", "deny", "approve", "ignore", "fail"}
-	if v < 0 || int(v) >= len(names) {
-		return "verdict(" + strconv.Itoa(int(v)) + ")"
-	}
-	return names[v]
+	return nameOf("verdict", int(v), "retry", "deny", "approve", "ignore", "fail")
 }
 
 // The reasons of decisions that no rule gives its name.
@@ -171,16 +167,12 @@ func (d Decision) For(r *Request) Decision {
 
 // placed fills in where the verdict is written on a request that nobody has approved.
 func (d Decision) placed() Decision {
-	switch d.Verdict {
-	case VerdictApprove:
-		d.Condition, d.Subresource = ConditionApproved, SubresourceApproval
-	case VerdictDeny:
-		d.Condition, d.Subresource = ConditionDenied, SubresourceApproval
-	case VerdictFail:
-		d.Condition, d.Subresource = ConditionFailed, SubresourceStatus
-	default:
-		d.Condition, d.Subresource = "", ""
-	}
+	place := map[Verdict][2]string{
+		VerdictApprove: {ConditionApproved, SubresourceApproval},
+		VerdictDeny:    {ConditionDenied, SubresourceApproval},
+		VerdictFail:    {ConditionFailed, SubresourceStatus},
+	}[d.Verdict]
+	d.Condition, d.Subresource = place[0], place[1]
 	return d
 }
 
@@ -197,14 +189,11 @@ func refusedWith(err error) (reason string, ok bool) {
 			return "", false
 		}
 		return e.DenyReason(), true
-	case interface{ Unwrap() []error }:
-		for _, inner := range e.Unwrap() {
-			if reason, ok := refusedWith(inner); ok {
-				return reason, true
-			}
+	}
+	for _, inner := range causes(err) {
+		if reason, ok := refusedWith(inner); ok {
+			return reason, true
 		}
-	case interface{ Unwrap() error }:
-		return refusedWith(e.Unwrap())
 	}
 	return "", false
 }
@@ -212,16 +201,18 @@ func refusedWith(err error) (reason string, ok bool) {
 // nilInside finds a nil pointer among the errors in the tree of err, whose methods
 // cannot be called.
 func nilInside(err error) bool {
-	if isNilPointer(err) {
-		return true
-	}
-	switch e := err.(type) { //nolint:errorlint // this walks the tree itself
+	return isNilPointer(err) || slices.ContainsFunc(causes(err), nilInside)
+}
+
+// causes are the errors that err wraps.
+func causes(err error) []error {
+	switch e := err.(type) { //nolint:errorlint // its callers walk the tree
 	case interface{ Unwrap() []error }:
-		return slices.ContainsFunc(e.Unwrap(), nilInside)
+		return e.Unwrap()
 	case interface{ Unwrap() error }:
-		return nilInside(e.Unwrap())
+		return []error{e.Unwrap()}
 	}
-	return false
+	return nil
 }
 
 // isNilPointer says whether an interface that is not nil holds a nil pointer.
@@ -244,10 +235,7 @@ func cleanReason(s string) string {
 			b = append(b, c)
 		}
 	}
-	if len(b) == 0 {
-		return ReasonRefused
-	}
-	return string(b)
+	return cmp.Or(string(b), ReasonRefused)
 }
 
 // cleanMessage keeps a message printable, in one line and of bounded size.

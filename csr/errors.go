@@ -2,6 +2,7 @@ package csr
 
 import (
 	"errors"
+	"strconv"
 	"strings"
 
 	"github.com/nodeattest/nodeattest/refusal"
@@ -41,6 +42,33 @@ func (all Errors) Unwrap() []error {
 	return each
 }
 
+// fault is a condition that must not hold, and what to say where it does.
+type fault struct {
+	there     bool
+	check     Check
+	got, want string
+}
+
+type faults []fault
+
+// all are the faults that are there.
+func (f faults) all() (all Errors) {
+	for _, one := range f {
+		if one.there {
+			all = append(all, &Error{Check: one.check, Got: one.got, Want: one.want})
+		}
+	}
+	return all
+}
+
+// first is the first of them; nil where there is none.
+func (f faults) first() error {
+	if all := f.all(); len(all) > 0 {
+		return all[0]
+	}
+	return nil
+}
+
 // ErrRetry says that a question could not be answered now, neither yes nor no: the
 // request stays as it is and is looked at again. [Retry] adds it to a cause.
 const ErrRetry = refusal.ErrRetry
@@ -70,3 +98,11 @@ var errNoContext = errors.New("the context is nil")
 // Retry wraps err so that errors.Is(result, ErrRetry) holds and err stays reachable. It
 // returns nil for nil.
 func Retry(err error) error { return refusal.Retry(err) }
+
+// nameOf is the n-th of the names of a type's values, or the type and the number.
+func nameOf(kind string, n int, names ...string) string {
+	if n >= 0 && n < len(names) && names[n] != "" {
+		return names[n]
+	}
+	return kind + "(" + strconv.Itoa(n) + ")"
+}

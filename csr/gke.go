@@ -55,24 +55,22 @@ func ParseGKE(pem []byte) (*GKEBundle, error) {
 	if err := r.readAll(pem); err != nil {
 		return nil, err
 	}
-	b := &GKEBundle{
-		Request:      r.block(BlockRequest),
-		Attest:       r.block(BlockProposalData),
-		Signature:    r.block(BlockGKESignature),
-		IdentityJSON: r.block(BlockGKEIdentity),
-		Certificate:  r.block(BlockGKECertificate),
-	}
-	if err := checkRequestShape(b.Request); err != nil {
-		return nil, err
-	}
 	if err := r.need(BlockProposalData, BlockGKESignature, BlockGKEIdentity); err != nil {
 		return nil, err
 	}
-	var err error
-	if b.Identity, err = parseGKEIdentity(b.IdentityJSON); err != nil {
+	raw := r.block(BlockGKEIdentity)
+	identity, err := parseGKEIdentity(raw)
+	if err != nil {
 		return nil, err
 	}
-	return b, nil
+	return &GKEBundle{
+		Request:      r.block(BlockRequest),
+		Attest:       r.block(BlockProposalData),
+		Signature:    r.block(BlockGKESignature),
+		Identity:     identity,
+		IdentityJSON: raw,
+		Certificate:  r.block(BlockGKECertificate),
+	}, nil
 }
 
 // CheckGKEIdentity: the block VM IDENTITY is one JSON object with the five members of
@@ -100,44 +98,41 @@ type GKEIdentity struct {
 // the five in case alone, which encoding/json would take for it. No object in it may have
 // two members of one name.
 func parseGKEIdentity(raw []byte) (GKEIdentity, error) {
-	var id GKEIdentity
 	if len(raw) > maxGKEIdentity {
-		return id, &Error{Check: CheckGKEIdentity, Got: strconv.Itoa(len(raw)) + " bytes", Want: "at most " + strconv.Itoa(maxGKEIdentity)}
+		return GKEIdentity{}, &Error{Check: CheckGKEIdentity, Got: strconv.Itoa(len(raw)) + " bytes",
+			Want: "at most " + strconv.Itoa(maxGKEIdentity)}
 	}
+	var id GKEIdentity
+	texts := map[string]*string{"zone": &id.Zone, "name": &id.Name, "project_name": &id.ProjectID}
+	numbers := map[string]*uint64{"id": &id.ID, "project_id": &id.ProjectNumber}
 	r := strictjson.NewReader(raw)
-	err := r.Object(func(name []byte) error { return id.readMember(r, string(name)) })
+	err := r.Object(func(name []byte) (err error) {
+		text, number := texts[string(name)], numbers[string(name)]
+		switch {
+		case text != nil:
+			*text, err = r.String()
+		case number != nil:
+			*number, err = readUint64(r)
+		default:
+			err = r.Skip() // also "Zone": beside "zone" the reader refuses it, and alone it leaves Zone empty
+		}
+		return err
+	})
 	if err == nil {
 		err = r.End()
 	}
-	if err != nil {
-		return GKEIdentity{}, &Error{Check: CheckGKEIdentity, Got: refusal.Quote(string(raw)), Want: "one JSON object in UTF-8", Err: err}
-	}
-	if strings.ContainsRune(id.Zone+id.Name+id.ProjectID, utf8.RuneError) {
-		return GKEIdentity{}, &Error{Check: CheckGKEIdentity, Got: refusal.Quote(string(raw)), Want: "text without U+FFFD, which stands for what is no text"}
-	}
-	if id.Zone == "" || id.ID == 0 || id.Name == "" || id.ProjectNumber == 0 || id.ProjectID == "" {
-		return GKEIdentity{}, &Error{Check: CheckGKEIdentity, Got: refusal.Quote(string(raw)), Want: "zone, id, name, project_id and project_name, none empty or zero"}
-	}
-	return id, nil
-}
-
-// readMember reads the value of one member.
-func (id *GKEIdentity) readMember(r *strictjson.Reader, name string) (err error) {
-	switch name {
-	case "zone":
-		id.Zone, err = r.String()
-	case "name":
-		id.Name, err = r.String()
-	case "project_name":
-		id.ProjectID, err = r.String()
-	case "id":
-		id.ID, err = readUint64(r)
-	case "project_id":
-		id.ProjectNumber, err = readUint64(r)
+	want := ""
+	switch {
+	case err != nil:
+		want = "one JSON object in UTF-8"
+	case strings.ContainsRune(id.Zone+id.Name+id.ProjectID, utf8.RuneError):
+		want = "text without U+FFFD, which stands for what is no text"
+	case id.Zone == "" || id.ID == 0 || id.Name == "" || id.ProjectNumber == 0 || id.ProjectID == "":
+		want = "zone, id, name, project_id and project_name, none empty or zero"
 	default:
-		err = r.Skip() // also "Zone": beside "zone" the reader refuses it, and alone it leaves Zone empty
+		return id, nil
 	}
-	return err
+	return GKEIdentity{}, &Error{Check: CheckGKEIdentity, Got: refusal.Quote(string(raw)), Want: want, Err: err}
 }
 
 func readUint64(r *strictjson.Reader) (uint64, error) {

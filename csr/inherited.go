@@ -54,24 +54,19 @@ func InheritAttestation(checked *Checked, record *IssuedRecord, now time.Time) (
 	if checked == nil || checked.pkcs10 == nil {
 		return nil, Errors{{Check: CheckNotChecked, Got: "a request that no policy has checked"}}
 	}
-	var all Errors
-	refuse := func(rule Check, got, want string) {
-		all = append(all, &Error{Check: rule, Got: got, Want: want})
-	}
-	if checked.filedUnder != SignerKubeletServing { // a policy passes that for a node's own request alone
-		refuse(CheckInheritedPurpose, "a request by "+checked.requester.Class.String()+" "+refusal.Quote(checked.requester.NodeName)+" to "+refusal.Quote(checked.signerName),
-			"one by node "+refusal.Quote(checked.nodeName)+" to "+SignerKubeletServing)
-	}
+	by := checked.requester // a policy passes kubelet-serving for a node's own request alone
+	all := faults{{checked.filedUnder != SignerKubeletServing, CheckInheritedPurpose,
+		"a request by " + by.Class.String() + " " + refusal.Quote(by.NodeName) + " to " + refusal.Quote(checked.signerName),
+		"one by node " + refusal.Quote(checked.nodeName) + " to " + SignerKubeletServing}}.all()
 	if record == nil || !record.ClientOf(checked.nodeName, checked.credentialID) {
-		refuse(CheckCredential, refusal.OrNothing(refusal.Quote(checked.credentialID)), "a client certificate that was issued to this node through attestation")
-		return nil, all
+		return nil, append(all, &Error{Check: CheckCredential, Got: refusal.OrNothing(refusal.Quote(checked.credentialID)),
+			Want: "a client certificate that was issued to this node through attestation"})
 	}
-	if now.Before(record.NotBefore) || now.After(record.NotAfter) {
-		refuse(CheckInheritedExpired, "a client certificate from "+record.NotBefore.UTC().Format(time.RFC3339)+" to "+record.NotAfter.UTC().Format(time.RFC3339),
-			"one that is valid at "+now.UTC().Format(time.RFC3339))
-	}
-	unknown := checked.own.holdAgainst(record, refuse)
-	if len(all) > 0 {
+	all = append(all, faults{{now.Before(record.NotBefore) || now.After(record.NotAfter), CheckInheritedExpired,
+		"a client certificate from " + rfc3339(record.NotBefore) + " to " + rfc3339(record.NotAfter),
+		"one that is valid at " + rfc3339(now)}}.all()...)
+	different, unknown := checked.own.holdAgainst(record)
+	if all = append(all, different...); len(all) > 0 {
 		return nil, all
 	}
 	if unknown != nil {
@@ -84,34 +79,30 @@ func InheritAttestation(checked *Checked, record *IssuedRecord, now time.Time) (
 }
 
 // holdAgainst compares the machine that is the node now with the one that a certificate
-// was issued to. The error says that the two cannot be compared, or not yet.
-func (own ownMachine) holdAgainst(record *IssuedRecord, refuse func(rule Check, got, want string)) error {
-	if record.Machine == "" {
-		refuse(CheckInheritedMachine, "a record without a machine", "the machine's identity")
+// was issued to. unknown says that the two cannot be compared, or not yet.
+func (own ownMachine) holdAgainst(r *IssuedRecord) (different Errors, unknown error) {
+	const certificateOf = "a certificate of machine "
+	byProviderID := own.uid == "" && own.identity == "" // by nothing else
+	incomparable := byProviderID && own.providerID == ""
+	different = faults{
+		{r.Machine == "", CheckInheritedMachine, "a record without a machine", "the machine's identity"},
+		{r.MachineUID != own.uid, CheckInheritedMachine,
+			"a certificate of the machine with UID " + refusal.Quote(r.MachineUID), refusal.Quote(own.uid)},
+		{r.ProviderID != "" && own.providerID != "" && r.ProviderID != own.providerID, CheckInheritedMachine,
+			certificateOf + refusal.Quote(r.ProviderID), refusal.Quote(own.providerID)},
+		{own.identity != "" && r.Machine != own.identity, CheckInheritedMachine,
+			certificateOf + refusal.Quote(r.Machine), refusal.Quote(own.identity)},
+		{byProviderID && !incomparable && r.ProviderID == "", CheckInheritedMachine,
+			"a certificate without a provider ID", refusal.Quote(own.providerID)},
+		{r.NodeUID != "" && own.nodeUID != "" && r.NodeUID != own.nodeUID && !incomparable, CheckInheritedNode,
+			"a certificate for Node UID " + refusal.Quote(r.NodeUID), refusal.Quote(own.nodeUID)},
+	}.all()
+	switch {
+	case incomparable:
+		unknown = refusal.Config("UID, provider ID or identity of the machine in the inventory", "", "one of them")
+	case r.NodeUID != own.nodeUID:
+		unknown = Retry(fmt.Errorf("the certificate was issued for Node UID %s, and the Node's is %s",
+			refusal.Quote(r.NodeUID), refusal.Quote(own.nodeUID)))
 	}
-	if record.MachineUID != own.uid {
-		refuse(CheckInheritedMachine, "a certificate of the machine with UID "+refusal.Quote(record.MachineUID), refusal.Quote(own.uid))
-	}
-	if record.ProviderID != "" && own.providerID != "" && record.ProviderID != own.providerID {
-		refuse(CheckInheritedMachine, "a certificate of machine "+refusal.Quote(record.ProviderID), refusal.Quote(own.providerID))
-	}
-	if own.identity != "" && record.Machine != own.identity {
-		refuse(CheckInheritedMachine, "a certificate of machine "+refusal.Quote(record.Machine), refusal.Quote(own.identity))
-	}
-	if own.uid == "" && own.identity == "" {
-		switch {
-		case own.providerID == "":
-			return refusal.Config("UID, provider ID or identity of the machine in the inventory", "", "one of them")
-		case record.ProviderID == "":
-			refuse(CheckInheritedMachine, "a certificate without a provider ID", refusal.Quote(own.providerID))
-		}
-	}
-	if record.NodeUID == own.nodeUID {
-		return nil
-	}
-	if record.NodeUID == "" || own.nodeUID == "" {
-		return Retry(fmt.Errorf("the certificate was issued for Node UID %s, and the Node's is %s", refusal.Quote(record.NodeUID), refusal.Quote(own.nodeUID)))
-	}
-	refuse(CheckInheritedNode, "a certificate for Node UID "+refusal.Quote(record.NodeUID), refusal.Quote(own.nodeUID))
-	return nil
+	return different, unknown
 }

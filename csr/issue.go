@@ -9,7 +9,6 @@ import (
 	"crypto/x509/pkix"
 	"errors"
 	"fmt"
-	"math/big"
 	"net"
 	"net/netip"
 	"slices"
@@ -114,52 +113,28 @@ func vouched(c *Checked, v *Verified, now time.Time) Errors {
 	if v == nil {
 		return Errors{{Check: CheckVerifiedRequest, Got: "nothing verified", Want: "this request"}}
 	}
-	var all Errors
-	refuse := func(rule Check, got, want string) {
-		all = append(all, &Error{Check: rule, Got: got, Want: want})
-	}
-	if c.filedUnder != c.signerName {
-		refuse(CheckSignerName, refusal.Quote(c.filedUnder), c.signerName+": a hello gets no certificate")
-	}
-	if v.RequestHash != c.pkcs10.InfoHash {
-		refuse(CheckVerifiedRequest, fmt.Sprintf("%x", v.RequestHash), fmt.Sprintf("%x", c.pkcs10.InfoHash))
-	}
-	if v.NodeName != c.nodeName {
-		refuse(CheckVerifiedNodeName, refusal.Quote(v.NodeName), c.nodeName)
-	}
-	if v.SignerName != c.signerName {
-		refuse(CheckVerifiedSignerName, refusal.Quote(v.SignerName), c.signerName)
-	}
-	if v.Requester != c.username {
-		refuse(CheckVerifiedRequester, refusal.Quote(v.Requester), refusal.Quote(c.username))
-	}
-	if v.ExpirationSeconds != c.ExpirationSeconds() {
-		refuse(CheckVerifiedExpiration, strconv.Itoa(int(v.ExpirationSeconds))+" s", strconv.Itoa(int(c.ExpirationSeconds()))+" s")
-	}
-	if v.Machine == "" {
-		refuse(CheckVerifiedMachine, "no machine identity", "one")
-	}
-	if !v.NotAfter.IsZero() && !v.NotAfter.After(now) {
-		refuse(CheckVerifiedExpired, v.NotAfter.UTC().Format(time.RFC3339), "after "+now.UTC().Format(time.RFC3339))
-	}
-	if claimed := c.pkcs10.ProviderID; claimed != "" && claimed != v.ProviderID {
-		refuse(CheckProviderIDNotVouched, refusal.Quote(claimed), refusal.Quote(v.ProviderID))
-	}
-	if own := c.own.providerID; own != "" && v.ProviderID != "" && own != v.ProviderID {
-		refuse(CheckProviderIDMismatch, refusal.Quote(v.ProviderID), "the machine's, "+refusal.Quote(own))
-	}
-	for _, name := range c.dnsNames {
-		if !hasName(v.DNSNames, name) {
-			refuse(CheckSANNotVouched, refusal.Quote(name), "a name that is vouched for")
-		}
-	}
-	for _, address := range c.ipAddresses {
-		if !hasAddress(v.IPAddresses, address) {
-			refuse(CheckSANNotVouched, address.String(), "an address that is vouched for")
-		}
+	claimed, own := c.pkcs10.ProviderID, c.own.providerID
+	asked, granted := int(c.ExpirationSeconds()), int(v.ExpirationSeconds)
+	all := faults{
+		{c.filedUnder != c.signerName, CheckSignerName, refusal.Quote(c.filedUnder), c.signerName + ": a hello gets no certificate"},
+		{v.RequestHash != c.pkcs10.InfoHash, CheckVerifiedRequest, refusal.Hex(v.RequestHash[:]), refusal.Hex(c.pkcs10.InfoHash[:])},
+		{v.NodeName != c.nodeName, CheckVerifiedNodeName, refusal.Quote(v.NodeName), c.nodeName},
+		{v.SignerName != c.signerName, CheckVerifiedSignerName, refusal.Quote(v.SignerName), c.signerName},
+		{v.Requester != c.username, CheckVerifiedRequester, refusal.Quote(v.Requester), refusal.Quote(c.username)},
+		{granted != asked, CheckVerifiedExpiration, strconv.Itoa(granted) + " s", strconv.Itoa(asked) + " s"},
+		{v.Machine == "", CheckVerifiedMachine, "no machine identity", "one"},
+		{!v.NotAfter.IsZero() && !v.NotAfter.After(now), CheckVerifiedExpired, rfc3339(v.NotAfter), "after " + rfc3339(now)},
+		{claimed != "" && claimed != v.ProviderID, CheckProviderIDNotVouched, refusal.Quote(claimed), refusal.Quote(v.ProviderID)},
+		{own != "" && v.ProviderID != "" && own != v.ProviderID, CheckProviderIDMismatch,
+			refusal.Quote(v.ProviderID), "the machine's, " + refusal.Quote(own)},
+	}.all()
+	for _, san := range c.sansBeside(v.DNSNames, v.IPAddresses) {
+		all = append(all, &Error{Check: CheckSANNotVouched, Got: san, Want: "a name or address that is vouched for"})
 	}
 	return all
 }
+
+func rfc3339(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // sign makes the certificate and verifies it before it leaves.
 func (ca *CA) sign(template *x509.Certificate, c *Checked, now time.Time) (*x509.Certificate, error) {
@@ -180,19 +155,8 @@ func (ca *CA) sign(template *x509.Certificate, c *Checked, now time.Time) (*x509
 	return certificate, nil
 }
 
-// serialNumber is random, positive, and 20 bytes long at most (RFC 5280, 4.1.2.2).
-func serialNumber() *big.Int {
-	var b [20]byte
-	for {
-		rand.Read(b[:]) // does not fail
-		b[0] &= 0x7f
-		if n := new(big.Int).SetBytes(b[:]); n.Sign() > 0 {
-			return n
-		}
-	}
-}
-
-// template is the certificate to be, without its signature.
+// template is the certificate to be, without its signature. crypto/x509 makes its serial
+// number: random, positive, and 20 bytes long at most (RFC 5280, 4.1.2.2).
 func (ca *CA) template(c *Checked, v *Verified, now time.Time) (*x509.Certificate, error) {
 	commonName, organization := SubjectNames(c.purpose, c.nodeName)
 	keyID, err := keyIdentifier(c.pkcs10.CSR.RawSubjectPublicKeyInfo)
@@ -200,12 +164,11 @@ func (ca *CA) template(c *Checked, v *Verified, now time.Time) (*x509.Certificat
 		return nil, Errors{{Check: CheckNotChecked, Got: "a request that no policy has checked", Err: err}}
 	}
 	t := &x509.Certificate{
-		SerialNumber:          serialNumber(),
 		Subject:               pkix.Name{CommonName: commonName, Organization: []string{organization}},
 		NotBefore:             now.Add(-Backdate).UTC().Truncate(time.Second),
 		NotAfter:              ca.end(c, v, now),
 		KeyUsage:              x509.KeyUsageDigitalSignature,
-		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		ExtKeyUsage:           []x509.ExtKeyUsage{c.purpose.extKeyUsage()},
 		BasicConstraintsValid: true,
 		SubjectKeyId:          keyID,
 	}
@@ -216,7 +179,6 @@ func (ca *CA) template(c *Checked, v *Verified, now time.Time) (*x509.Certificat
 		t.KeyUsage |= x509.KeyUsageKeyEncipherment
 	}
 	if c.purpose == PurposeServing {
-		t.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 		t.DNSNames = distinct(c.dnsNames)
 		for _, address := range distinct(c.ipAddresses) {
 			t.IPAddresses = append(t.IPAddresses, net.IP(address.AsSlice()))
@@ -232,6 +194,14 @@ func (ca *CA) template(c *Checked, v *Verified, now time.Time) (*x509.Certificat
 	return t, nil
 }
 
+// extKeyUsage is what the certificate's key is for.
+func (p Purpose) extKeyUsage() x509.ExtKeyUsage {
+	if p == PurposeServing {
+		return x509.ExtKeyUsageServerAuth
+	}
+	return x509.ExtKeyUsageClientAuth
+}
+
 // end is the last second of the certificate's validity.
 func (ca *CA) end(c *Checked, v *Verified, now time.Time) time.Time {
 	lifetime := ca.maxLifetime(c.purpose)
@@ -239,8 +209,10 @@ func (ca *CA) end(c *Checked, v *Verified, now time.Time) time.Time {
 		lifetime = min(lifetime, c.lifetime)
 	}
 	end := now.Add(lifetime)
-	if ca.notAfter.Before(end) {
-		end = ca.notAfter
+	for _, issuer := range ca.chain {
+		if issuer.NotAfter.Before(end) {
+			end = issuer.NotAfter
+		}
 	}
 	if !v.NotAfter.IsZero() && v.NotAfter.Before(end) {
 		end = v.NotAfter
@@ -249,8 +221,7 @@ func (ca *CA) end(c *Checked, v *Verified, now time.Time) time.Time {
 }
 
 // distinct keeps the first of several equal values.
-func distinct[T string | netip.Addr](values []T) []T {
-	kept := make([]T, 0, len(values))
+func distinct[T string | netip.Addr](values []T) (kept []T) {
 	for _, v := range values {
 		if !slices.Contains(kept, v) {
 			kept = append(kept, v)

@@ -10,7 +10,9 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"math/big"
+	"slices"
 	"strconv"
+	"strings"
 
 	"golang.org/x/crypto/cryptobyte"
 	cryptobyteasn1 "golang.org/x/crypto/cryptobyte/asn1"
@@ -19,30 +21,30 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Everything in a SubjectPublicKeyInfo before the key's own bytes. They are never
-// written.
-var (
-	spkiRSA     = []byte("\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01\x05\x00") // the AlgorithmIdentifier
-	spkiP224    = []byte("\x30\x4e\x30\x10\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\x06\x05\x2b\x81\x04\x00\x21\x03\x3a\x00\x04")
-	spkiP256    = []byte("\x30\x59\x30\x13\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\x06\x08\x2a\x86\x48\xce\x3d\x03\x01\x07\x03\x42\x00\x04")
-	spkiP384    = []byte("\x30\x76\x30\x10\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\x06\x05\x2b\x81\x04\x00\x22\x03\x62\x00\x04")
-	spkiP521    = []byte("\x30\x81\x9b\x30\x10\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\x06\x05\x2b\x81\x04\x00\x23\x03\x81\x86\x00\x04")
-	spkiEd25519 = []byte("\x30\x2a\x30\x05\x06\x03\x2b\x65\x70\x03\x21\x00")
-)
+// spkiRSA is the AlgorithmIdentifier of RSA keys. It is never written.
+var spkiRSA = []byte("\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01\x05\x00")
 
-// fixedSPKI are the encodings whose length is that of their prefix and a fixed number
-// of bytes. It is never written.
+// fixedSPKI are the encodings whose length is that of their prefix and a fixed number of
+// bytes: the key's own. The prefix of a curve ends with the byte 04 of an uncompressed
+// point. It is never written.
 var fixedSPKI = [...]struct {
-	prefix    []byte
+	curve     elliptic.Curve
+	prefix    string
 	rest      int
 	algorithm keyAlgorithm
 }{
-	{spkiP256, 64, keyECDSA},
-	{spkiP384, 96, keyECDSA},
-	{spkiP521, 132, keyECDSA},
-	{spkiP224, 56, keyECDSA},
-	{spkiEd25519, 32, keyEd25519},
+	{elliptic.P256(), "\x30\x59\x30\x13\x06\x07\x2a\x86\x48\xce\x3d\x02\x01" +
+		"\x06\x08\x2a\x86\x48\xce\x3d\x03\x01\x07\x03\x42\x00\x04", 64, keyECDSA},
+	{elliptic.P384(), "\x30\x76\x30\x10\x06\x07\x2a\x86\x48\xce\x3d\x02\x01" +
+		"\x06\x05\x2b\x81\x04\x00\x22\x03\x62\x00\x04", 96, keyECDSA},
+	{elliptic.P521(), "\x30\x81\x9b\x30\x10\x06\x07\x2a\x86\x48\xce\x3d\x02\x01" +
+		"\x06\x05\x2b\x81\x04\x00\x23\x03\x81\x86\x00\x04", 132, keyECDSA},
+	{elliptic.P224(), "\x30\x4e\x30\x10\x06\x07\x2a\x86\x48\xce\x3d\x02\x01" +
+		"\x06\x05\x2b\x81\x04\x00\x21\x03\x3a\x00\x04", 56, keyECDSA},
+	{nil, spkiEd25519, 32, keyEd25519},
 }
+
+const spkiEd25519 = "\x30\x2a\x30\x05\x06\x03\x2b\x65\x70\x03\x21\x00"
 
 type keyAlgorithm int
 
@@ -64,15 +66,20 @@ const (
 func CanonicalSPKI(pub crypto.PublicKey) ([]byte, error) {
 	switch key := pub.(type) {
 	case *rsa.PublicKey:
-		return rsaSPKI(key)
+		if key != nil && key.N != nil && key.N.Sign() > 0 && key.E > 0 {
+			return rsaSPKI(key)
+		}
 	case *ecdsa.PublicKey:
-		return ecdsaSPKI(key)
+		//nolint:staticcheck // Bytes panics where a coordinate is nil, and nothing else tells
+		if key != nil && key.Curve != nil && key.X != nil && key.Y != nil {
+			return ecdsaSPKI(key)
+		}
 	case ed25519.PublicKey:
 		if len(key) == ed25519.PublicKeySize {
-			return append(bytes.Clone(spkiEd25519), key...), nil
+			return slices.Concat([]byte(spkiEd25519), key), nil
 		}
 	}
-	return nil, fmt.Errorf("%w: %T", ErrUnsupportedKey, pub)
+	return nil, fmt.Errorf("%w: an incomplete %T, or another type", ErrUnsupportedKey, pub)
 }
 
 // SPKIHash is the SHA-256 of [CanonicalSPKI], which identifies a key whatever encoding
@@ -112,9 +119,6 @@ func completeKey(key crypto.Signer) bool {
 }
 
 func rsaSPKI(key *rsa.PublicKey) ([]byte, error) {
-	if key == nil || key.N == nil || key.N.Sign() <= 0 || key.E <= 0 {
-		return nil, fmt.Errorf("%w: RSA key without a positive modulus and exponent", ErrUnsupportedKey)
-	}
 	b := cryptobyte.NewBuilder(make([]byte, 0, 64+(key.N.BitLen()+7)/8))
 	b.AddASN1(cryptobyteasn1.SEQUENCE, func(b *cryptobyte.Builder) {
 		b.AddBytes(spkiRSA)
@@ -130,39 +134,25 @@ func rsaSPKI(key *rsa.PublicKey) ([]byte, error) {
 }
 
 func ecdsaSPKI(key *ecdsa.PublicKey) ([]byte, error) {
-	var prefix []byte
-	if key != nil {
-		switch key.Curve {
-		case elliptic.P224():
-			prefix = spkiP224
-		case elliptic.P256():
-			prefix = spkiP256
-		case elliptic.P384():
-			prefix = spkiP384
-		case elliptic.P521():
-			prefix = spkiP521
+	for _, known := range fixedSPKI {
+		if key.Curve != known.curve {
+			continue
 		}
+		point, err := key.Bytes()
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrUnsupportedKey, err)
+		}
+		return slices.Concat([]byte(known.prefix), point[1:]), nil
 	}
-	//nolint:staticcheck // Bytes panics where a coordinate is nil, and nothing else tells
-	if prefix == nil || key.X == nil || key.Y == nil {
-		return nil, fmt.Errorf("%w: ECDSA key without a point on a NIST curve", ErrUnsupportedKey)
-	}
-	point, err := key.Bytes()
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrUnsupportedKey, err)
-	}
-	spki := make([]byte, 0, len(prefix)+len(point))
-	// The prefix ends with the byte 04 that the point begins with.
-	return append(append(spki, prefix...), point[1:]...), nil
+	return nil, fmt.Errorf("%w: ECDSA key on another curve than NIST's", ErrUnsupportedKey)
 }
 
 // checkSPKI refuses a SubjectPublicKeyInfo, with tag and length, that is not what
 // CanonicalSPKI writes for its key. Whether a point is on its curve is left to
 // crypto/x509.
 func checkSPKI(spki cryptobyte.String) (keyAlgorithm, error) {
-	for i := range fixedSPKI {
-		known := &fixedSPKI[i]
-		if len(spki) == len(known.prefix)+known.rest && bytes.HasPrefix(spki, known.prefix) {
+	for _, known := range fixedSPKI {
+		if len(spki) == len(known.prefix)+known.rest && string(spki[:len(known.prefix)]) == known.prefix {
 			return known.algorithm, nil
 		}
 	}
@@ -201,47 +191,32 @@ func skipPositive(s *cryptobyte.String) bool {
 // 3.2; RFC 8410, 3). They are compared as bytes because crypto/x509 looks past changes
 // in the parameters, which no signature covers. SHA-1 and RSASSA-PSS are not among
 // them. It is never written.
-var signatureAlgorithms = [...]struct {
-	der string
-	key keyAlgorithm
-}{
-	{"\x30\x0a\x06\x08\x2a\x86\x48\xce\x3d\x04\x03\x02", keyECDSA},           // ecdsa-with-SHA256
-	{"\x30\x0a\x06\x08\x2a\x86\x48\xce\x3d\x04\x03\x03", keyECDSA},           // ecdsa-with-SHA384
-	{"\x30\x0a\x06\x08\x2a\x86\x48\xce\x3d\x04\x03\x04", keyECDSA},           // ecdsa-with-SHA512
-	{"\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0b\x05\x00", keyRSA}, // sha256WithRSAEncryption
-	{"\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0c\x05\x00", keyRSA}, // sha384WithRSAEncryption
-	{"\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0d\x05\x00", keyRSA}, // sha512WithRSAEncryption
-	{"\x30\x05\x06\x03\x2b\x65\x70", keyEd25519},                             // id-Ed25519
+var signatureAlgorithms = map[string]keyAlgorithm{
+	"\x30\x0a\x06\x08\x2a\x86\x48\xce\x3d\x04\x03\x02":             keyECDSA,   // ecdsa-with-SHA256
+	"\x30\x0a\x06\x08\x2a\x86\x48\xce\x3d\x04\x03\x03":             keyECDSA,   // ecdsa-with-SHA384
+	"\x30\x0a\x06\x08\x2a\x86\x48\xce\x3d\x04\x03\x04":             keyECDSA,   // ecdsa-with-SHA512
+	"\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0b\x05\x00": keyRSA,     // sha256WithRSAEncryption
+	"\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0c\x05\x00": keyRSA,     // sha384WithRSAEncryption
+	"\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0d\x05\x00": keyRSA,     // sha512WithRSAEncryption
+	"\x30\x05\x06\x03\x2b\x65\x70":                                 keyEd25519, // id-Ed25519
+}
+
+// foreignAlgorithms are those that other software writes beside: RSA without parameters.
+// It is never written.
+var foreignAlgorithms = map[string]keyAlgorithm{
+	"\x30\x0b\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0b": keyRSA,
+	"\x30\x0b\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0c": keyRSA,
+	"\x30\x0b\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0d": keyRSA,
 }
 
 // checkSignatureAlgorithm holds an AlgorithmIdentifier, with tag and length, against
-// the table and against the key that is to have signed.
-func checkSignatureAlgorithm(algorithm cryptobyte.String, key keyAlgorithm) error {
-	for i := range signatureAlgorithms {
-		if string(algorithm) == signatureAlgorithms[i].der && key == signatureAlgorithms[i].key {
-			return nil
-		}
+// the tables and against the key that is to have signed.
+func checkSignatureAlgorithm(algorithm cryptobyte.String, key keyAlgorithm, foreign bool) error {
+	if signatureAlgorithms[string(algorithm)] == key || foreign && foreignAlgorithms[string(algorithm)] == key {
+		return nil
 	}
-	return &Error{
-		Check: CheckSignatureAlgorithm,
-		Got:   describeAlgorithm(algorithm),
-		Want:  "RSASSA-PKCS1-v1_5, ECDSA or Ed25519 with SHA-256 or more, for the request's key",
-	}
-}
-
-// checkForeignAlgorithm is checkSignatureAlgorithm, and takes RSA without parameters.
-func checkForeignAlgorithm(algorithm cryptobyte.String, key keyAlgorithm) error {
-	const header = len("\x30\x0b")
-	if key == keyRSA && len(algorithm) > header {
-		for i := range signatureAlgorithms {
-			known := &signatureAlgorithms[i]
-			absent := len(known.der) - len("\x05\x00")
-			if known.key == keyRSA && len(algorithm) == absent && string(algorithm[header:]) == known.der[header:absent] {
-				return nil
-			}
-		}
-	}
-	return checkSignatureAlgorithm(algorithm, key)
+	return &Error{Check: CheckSignatureAlgorithm, Got: describeAlgorithm(algorithm),
+		Want: "RSASSA-PKCS1-v1_5, ECDSA or Ed25519 with SHA-256 or more, for the request's key"}
 }
 
 // describeAlgorithm shows an AlgorithmIdentifier, with tag and length, for people: the
@@ -262,9 +237,4 @@ func describeAlgorithm(algorithm cryptobyte.String) string {
 	return describeOID(id) + " (" + raw + ")"
 }
 
-func describeOID(o oid.OID) string {
-	if name := o.Name(); name != "" {
-		return o.String() + " " + name
-	}
-	return o.String()
-}
+func describeOID(o oid.OID) string { return strings.TrimSuffix(o.String()+" "+o.Name(), " ") }

@@ -5,6 +5,7 @@ import (
 	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/x509"
+	"errors"
 	"strconv"
 
 	"golang.org/x/crypto/cryptobyte"
@@ -90,6 +91,14 @@ type PKCS10 struct {
 	OtherAttributes []oid.OID
 
 	attributes []attribute
+	sans       sans
+}
+
+// sans is what the names of a subjectAltName extension are.
+type sans struct {
+	present  bool
+	critical bool
+	other    []cryptobyteasn1.Tag // kinds that are neither DNS name nor IP address
 }
 
 // attribute is one attribute of a request: its type and the content of its values' SET.
@@ -105,7 +114,7 @@ type attribute struct {
 //
 // The result aliases der. The error is a [*Error].
 func ParsePKCS10(der []byte) (*PKCS10, error) {
-	return parsePKCS10(der, checkSignatureAlgorithm)
+	return parsePKCS10(der, false)
 }
 
 // ParseForeignPKCS10 reads a request that other software made, for the evidence that an
@@ -116,19 +125,19 @@ func ParsePKCS10(der []byte) (*PKCS10, error) {
 // signature covers is then not fixed to the byte, so a Policy reads requests with
 // ParsePKCS10 alone.
 func ParseForeignPKCS10(der []byte) (*PKCS10, error) {
-	return parsePKCS10(der, checkForeignAlgorithm)
+	return parsePKCS10(der, true)
 }
 
-func parsePKCS10(der []byte, checkAlgorithm func(cryptobyte.String, keyAlgorithm) error) (*PKCS10, error) {
+func parsePKCS10(der []byte, foreign bool) (*PKCS10, error) {
 	if len(der) == 0 || len(der) > MaxRequestSize {
 		return nil, &Error{Check: CheckRequestSize, Got: strconv.Itoa(len(der)) + " bytes", Want: "1 to " + strconv.Itoa(MaxRequestSize)}
 	}
-	parts, ok := splitRequest(der)
-	if !ok {
-		return nil, shapeViolation(der)
+	info, algorithm, err := splitRequest(der)
+	if err != nil {
+		return nil, err
 	}
-	p := &PKCS10{Raw: der, Info: parts.info}
-	spki, err := p.readInfo(parts.info)
+	p := &PKCS10{Raw: der, Info: info, InfoHash: sha256.Sum256(info)}
+	spki, err := p.readInfo(info)
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +145,7 @@ func parsePKCS10(der []byte, checkAlgorithm func(cryptobyte.String, keyAlgorithm
 	if err != nil {
 		return nil, err
 	}
-	if err := checkAlgorithm(parts.algorithm, keyAlg); err != nil {
+	if err := checkSignatureAlgorithm(algorithm, keyAlg, foreign); err != nil {
 		return nil, err
 	}
 	csr, err := x509.ParseCertificateRequest(der)
@@ -147,10 +156,9 @@ func parsePKCS10(der []byte, checkAlgorithm func(cryptobyte.String, keyAlgorithm
 		return nil, &Error{Check: CheckRequestKey, Got: strconv.Itoa(key.N.BitLen()) + " bits", Want: "at most " + strconv.Itoa(maxRSABits)}
 	}
 	p.CSR = csr
-	if p.ProviderID, err = claimedProviderID(csr); err != nil {
-		return nil, err
+	if p.ProviderID, err = oid.ParseProviderID(csr.Extensions); err != nil && !errors.Is(err, oid.CheckProviderIDMissing) {
+		return nil, &Error{Check: CheckProviderID, Got: "a malformed provider ID", Err: err}
 	}
-	p.InfoHash = sha256.Sum256(p.Info)
 	return p, nil
 }
 
@@ -171,64 +179,35 @@ func (p *PKCS10) CheckSignature() error {
 // returns false where the request has no such attribute, or one with several values.
 func (p *PKCS10) Attribute(id oid.OID) ([]byte, bool) {
 	for _, a := range p.attributes {
-		if a.id != id {
-			continue
-		}
-		values := a.values
 		var value cryptobyte.String
 		var tag cryptobyteasn1.Tag
-		if !values.ReadAnyASN1Element(&value, &tag) || !values.Empty() {
-			return nil, false
+		if a.id == id && a.values.ReadAnyASN1Element(&value, &tag) && a.values.Empty() {
+			return value, true
 		}
-		return value, true
 	}
 	return nil, false
 }
 
-func claimedProviderID(csr *x509.CertificateRequest) (string, error) {
-	for i := range csr.Extensions {
-		if !oid.KubernetesNodeProviderIdentifier.Equal(csr.Extensions[i].Id) {
-			continue
-		}
-		id, err := oid.ParseProviderID(csr.Extensions)
-		if err != nil {
-			return "", &Error{Check: CheckProviderID, Got: "a malformed provider ID", Err: err}
-		}
-		return id, nil
-	}
-	return "", nil
-}
-
-// requestParts are the three members of a CertificationRequest.
-type requestParts struct {
-	info      cryptobyte.String // with tag and length
-	algorithm cryptobyte.String // with tag and length
-}
-
 // splitRequest reads the outer shape of a request: SEQUENCE { SEQUENCE, SEQUENCE, BIT
-// STRING of whole bytes } and nothing after it.
-func splitRequest(der []byte) (requestParts, bool) {
+// STRING of whole bytes } and nothing after it. What it returns has tag and length.
+func splitRequest(der []byte) (info, algorithm cryptobyte.String, err error) {
 	input := cryptobyte.String(der)
-	var p requestParts
 	var request cryptobyte.String
 	var signature []byte
-	ok := input.ReadASN1(&request, cryptobyteasn1.SEQUENCE) && input.Empty() &&
-		request.ReadASN1Element(&p.info, cryptobyteasn1.SEQUENCE) &&
-		request.ReadASN1Element(&p.algorithm, cryptobyteasn1.SEQUENCE) &&
-		request.ReadASN1BitStringAsBytes(&signature) && request.Empty() && len(signature) > 0
-	return p, ok
+	if !input.ReadASN1(&request, cryptobyteasn1.SEQUENCE) || !input.Empty() ||
+		!request.ReadASN1Element(&info, cryptobyteasn1.SEQUENCE) ||
+		!request.ReadASN1Element(&algorithm, cryptobyteasn1.SEQUENCE) ||
+		!request.ReadASN1BitStringAsBytes(&signature) || !request.Empty() || len(signature) == 0 {
+		return nil, nil, &Error{Check: CheckRequestDER, Want: "one PKCS#10 request in DER",
+			Got: refusal.Hex(der[:min(len(der), 16)]) + " at the beginning of " + strconv.Itoa(len(der)) + " bytes"}
+	}
+	return info, algorithm, nil
 }
 
 // checkRequestShape is the part of ParsePKCS10 that a bundle needs.
 func checkRequestShape(der []byte) error {
-	if _, ok := splitRequest(der); !ok {
-		return shapeViolation(der)
-	}
-	return nil
-}
-
-func shapeViolation(der []byte) error {
-	return &Error{Check: CheckRequestDER, Got: refusal.Hex(der[:min(len(der), 16)]) + " at the beginning of " + strconv.Itoa(len(der)) + " bytes", Want: "one PKCS#10 request in DER"}
+	_, _, err := splitRequest(der)
+	return err
 }
 
 // versionV1 is the version of every request.
@@ -253,8 +232,5 @@ func (p *PKCS10) readInfo(info cryptobyte.String) (cryptobyte.String, error) {
 	if p.Subject, err = readName(subject); err != nil {
 		return nil, err
 	}
-	if err := p.readAttributes(attributes); err != nil {
-		return nil, err
-	}
-	return spki, nil
+	return spki, p.readAttributes(attributes)
 }

@@ -46,6 +46,18 @@ func isPrintable(c byte) bool {
 		bytes.IndexByte([]byte(" '()+,-./:=?"), c) >= 0
 }
 
+// next removes the first element of a SET OF, where it stands after the previous one in the
+// order of DER.
+func next(set, previous *cryptobyte.String) bool {
+	var element cryptobyte.String
+	var tag cryptobyteasn1.Tag
+	if !set.ReadAnyASN1Element(&element, &tag) || bytes.Compare(*previous, element) >= 0 {
+		return false
+	}
+	*previous = element
+	return true
+}
+
 // readName reads the content of a Name: sets of attributes, none empty, each in the
 // order of DER.
 func readName(name cryptobyte.String) ([]NameAttribute, error) {
@@ -56,14 +68,12 @@ func readName(name cryptobyte.String) ([]NameAttribute, error) {
 			return nil, malformedName()
 		}
 		for !set.Empty() {
-			var element, pair, value cryptobyte.String
+			var pair, value cryptobyte.String
 			var tag cryptobyteasn1.Tag
 			a := NameAttribute{RDN: rdn}
-			if !set.ReadASN1Element(&element, cryptobyteasn1.SEQUENCE) || bytes.Compare(previous, element) >= 0 {
-				return nil, malformedName()
-			}
-			previous = element
-			if !element.ReadASN1(&pair, cryptobyteasn1.SEQUENCE) || !oid.Read(&pair, &a.Type) ||
+			ordered := next(&set, &previous)
+			element := previous
+			if !ordered || !element.ReadASN1(&pair, cryptobyteasn1.SEQUENCE) || !oid.Read(&pair, &a.Type) ||
 				!pair.ReadAnyASN1(&value, &tag) || !pair.Empty() {
 				return nil, malformedName()
 			}
@@ -90,18 +100,20 @@ const (
 func (p *PKCS10) readAttributes(set cryptobyte.String) error {
 	var previous cryptobyte.String
 	for !set.Empty() {
-		var element, content cryptobyte.String
+		var content cryptobyte.String
 		var a attribute
-		if !set.ReadASN1Element(&element, cryptobyteasn1.SEQUENCE) {
-			return attributesViolation("a malformed attribute")
-		}
-		if bytes.Compare(previous, element) >= 0 {
-			return attributesViolation("attributes out of order")
-		}
 		if len(p.attributes) == maxAttributes {
-			return &Error{Check: CheckRequestAttributes, Got: "over " + strconv.Itoa(maxAttributes) + " attributes", Want: "at most " + strconv.Itoa(maxAttributes)}
+			most := strconv.Itoa(maxAttributes)
+			return &Error{Check: CheckRequestAttributes, Got: "over " + most + " attributes", Want: "at most " + most}
 		}
-		previous = element
+		fault := "attributes out of order"
+		if !set.PeekASN1Tag(cryptobyteasn1.SEQUENCE) {
+			fault = "a malformed attribute"
+		}
+		if !next(&set, &previous) {
+			return attributesViolation(fault)
+		}
+		element := previous
 		if !element.ReadASN1(&content, cryptobyteasn1.SEQUENCE) || !oid.Read(&content, &a.id) ||
 			!content.ReadASN1(&a.values, cryptobyteasn1.SET) || !content.Empty() || !isSetOfAny(a.values) {
 			return attributesViolation("a malformed attribute")
@@ -112,7 +124,7 @@ func (p *PKCS10) readAttributes(set cryptobyte.String) error {
 		p.attributes = append(p.attributes, a)
 		if a.id != oid.ExtensionRequest {
 			p.OtherAttributes = append(p.OtherAttributes, a.id)
-		} else if err := checkExtensionRequest(a.values); err != nil {
+		} else if err := p.readExtensions(a.values); err != nil {
 			return err
 		}
 	}
@@ -125,50 +137,41 @@ func attributesViolation(got string) error {
 
 // isSetOfAny reports whether set holds at least one value, in the order of DER.
 func isSetOfAny(set cryptobyte.String) bool {
-	var previous, value cryptobyte.String
-	var tag cryptobyteasn1.Tag
+	var previous cryptobyte.String
 	for !set.Empty() {
-		if !set.ReadAnyASN1Element(&value, &tag) || bytes.Compare(previous, value) >= 0 {
+		if !next(&set, &previous) {
 			return false
 		}
-		previous = value
 	}
 	return len(previous) > 0
 }
 
-// checkExtensionRequest reads the values of an extensionRequest attribute (RFC 2985,
+// readExtensions reads the values of an extensionRequest attribute (RFC 2985,
 // 5.4.2): one list of extensions (RFC 5280, 4.1.2.9), not empty, one of a kind.
 // crypto/x509 reads them too, but lets through an explicit critical FALSE, and whatever
 // stands after the names of a subjectAltName.
-func checkExtensionRequest(values cryptobyte.String) error {
+func (p *PKCS10) readExtensions(values cryptobyte.String) error {
 	var list cryptobyte.String
 	if !values.ReadASN1(&list, cryptobyteasn1.SEQUENCE) || !values.Empty() || list.Empty() {
 		return attributesViolation("not one list of extensions")
 	}
 	var few [8]oid.OID
-	seen := few[:0]
-	for !list.Empty() {
+	for seen := few[:0]; !list.Empty(); {
 		var extension, value cryptobyte.String
 		var id oid.OID
-		if len(seen) == maxExtensions {
+		var critical bool
+		switch {
+		case len(seen) == maxExtensions:
 			return &Error{Check: CheckRequestExtensions, Got: "over " + strconv.Itoa(maxExtensions) + " extensions", Want: "at most " + strconv.Itoa(maxExtensions)}
-		}
-		if !list.ReadASN1(&extension, cryptobyteasn1.SEQUENCE) || !oid.Read(&extension, &id) {
+		case !list.ReadASN1(&extension, cryptobyteasn1.SEQUENCE) || !oid.Read(&extension, &id):
 			return extensionViolation("a malformed extension")
-		}
-		if extension.PeekASN1Tag(cryptobyteasn1.BOOLEAN) {
-			var critical bool
-			if !extension.ReadASN1Boolean(&critical) || !critical {
-				return extensionViolation("extension " + id.String() + " with a critical flag that is not DER TRUE")
-			}
-		}
-		if !extension.ReadASN1(&value, cryptobyteasn1.OCTET_STRING) || !extension.Empty() {
+		case extension.PeekASN1Tag(cryptobyteasn1.BOOLEAN) && (!extension.ReadASN1Boolean(&critical) || !critical):
+			return extensionViolation("extension " + id.String() + " with a critical flag that is not DER TRUE")
+		case !extension.ReadASN1(&value, cryptobyteasn1.OCTET_STRING) || !extension.Empty():
 			return extensionViolation("a malformed extension " + id.String())
-		}
-		if slices.Contains(seen, id) {
+		case slices.Contains(seen, id):
 			return extensionViolation("two extensions " + id.String())
-		}
-		if id == oid.SubjectAltName && !isListOfNames(value) {
+		case id == oid.SubjectAltName && !p.sans.read(value, critical):
 			return extensionViolation("a subjectAltName that is not one list of names")
 		}
 		seen = append(seen, id)
@@ -176,20 +179,27 @@ func checkExtensionRequest(values cryptobyte.String) error {
 	return nil
 }
 
-// isListOfNames reports whether value is one SEQUENCE of whole elements and nothing
-// after it, as GeneralNames (RFC 5280, 4.2.1.6) are.
-func isListOfNames(value cryptobyte.String) bool {
+// The two kinds of GeneralName (RFC 5280, 4.2.1.6) that a serving certificate has.
+var (
+	tagDNSName   = cryptobyteasn1.Tag(2).ContextSpecific()
+	tagIPAddress = cryptobyteasn1.Tag(7).ContextSpecific()
+)
+
+// read finds the kinds of names in the value of a subjectAltName: one SEQUENCE of whole
+// elements and nothing after it, as GeneralNames (RFC 5280, 4.2.1.6) are. crypto/x509 reads
+// the names of the kinds that it knows, and says nothing of the others.
+func (s *sans) read(value cryptobyte.String, critical bool) bool {
 	var names, name cryptobyte.String
 	var tag cryptobyteasn1.Tag
-	if !value.ReadASN1(&names, cryptobyteasn1.SEQUENCE) || !value.Empty() {
-		return false
-	}
-	for !names.Empty() {
-		if !names.ReadAnyASN1(&name, &tag) {
-			return false
+	s.critical = critical
+	s.present = value.ReadASN1(&names, cryptobyteasn1.SEQUENCE) && value.Empty()
+	for s.present && !names.Empty() {
+		s.present = names.ReadAnyASN1(&name, &tag)
+		if tag != tagDNSName && tag != tagIPAddress && len(s.other) < maxReports {
+			s.other = append(s.other, tag)
 		}
 	}
-	return true
+	return s.present
 }
 
 func extensionViolation(got string) error {

@@ -245,7 +245,10 @@ func TestParsePKCS10RefusesOtherOuterForms(t *testing.T) {
 	if good[0] != 0x30 || good[1] != 0x82 {
 		t.Fatalf("the request begins with %x", good[:2])
 	}
-	info, _ := splitRequest(good)
+	info, _, err := splitRequest(good)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, test := range map[string]struct {
 		der  []byte
 		want Check
@@ -260,7 +263,7 @@ func TestParsePKCS10RefusesOtherOuterForms(t *testing.T) {
 		"huge length":          {append([]byte{0x30, 0x84, 0xff, 0xff, 0xff, 0xff}, good[4:]...), CheckRequestDER},
 		"length over 63 bits":  {append([]byte{0x30, 0x88, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, good[4:]...), CheckRequestDER},
 		"PEM":                  {block(BlockRequest, good), CheckRequestDER},
-		"info alone":           {info.info, CheckRequestDER},
+		"info alone":           {info, CheckRequestDER},
 		"zeros":                {make([]byte, 1000), CheckRequestDER},
 	} {
 		t.Run(name, func(t *testing.T) {

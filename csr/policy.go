@@ -1,6 +1,7 @@
 package csr
 
 import (
+	"cmp"
 	"context"
 	"crypto/elliptic"
 	"encoding/asn1"
@@ -102,6 +103,10 @@ const (
 	Backdate = 5 * time.Minute
 )
 
+// policyCurves are the curves that a policy may list; the first two are those of one that
+// lists none. They are never written.
+var policyCurves = []elliptic.Curve{elliptic.P256(), elliptic.P384(), elliptic.P521()}
+
 // The lengths of RSA moduli that policies take, in bits.
 const (
 	minRSABits      = 2048
@@ -150,16 +155,21 @@ func (p *Policy) check(ctx context.Context, parsed *Parsed, target string, unsig
 	if err := ctx.Err(); err != nil {
 		return nil, Retry(err)
 	}
-	if filed := r.Spec.SignerName; p.isOthers(filed) && !(unsigned && isChallengeSigner(filed)) {
-		return nil, otherSigner(filed)
+	// A request of somebody else's is not denied, since who is meant may still answer it.
+	// Nobody has the empty name, which no API server takes.
+	filed := r.Spec.SignerName
+	if filed != "" && !slices.Contains(p.SignerNames, filed) && !(unsigned && challengedProvider(filed) != "") {
+		_, _, want := parseSignerName(filed)
+		want = cmp.Or(want, "a signer that this policy serves")
+		return nil, Errors{{Check: CheckSignerName, Got: refusal.Quote(filed), Want: want, Err: Retry(ErrOtherSigner)}}
 	}
-	x := &run{policy: p, ctx: ctx, request: r, out: &Checked{request: r, signerName: target,
-		uid: r.Metadata.UID, credentialID: r.CredentialID()}}
-	x.try(stageObject)
+	x := &run{policy: p, ctx: ctx, request: r, out: &Checked{request: r, signerName: target, filedUnder: filed,
+		username: r.Spec.Username, uid: r.Metadata.UID, credentialID: r.CredentialID()}}
+	x.try(objectRules)
 	if x.read(parsed) {
-		x.try(stageRequest)
-		x.findMachine()
-		x.try(stageMachine)
+		x.try(requestRules)
+		x.try(sanRules)
+		x.try(machineRules)
 		if !unsigned && !x.broken(CheckKeyType) && !x.broken(CheckKeyStrength) {
 			x.refuseErr(x.out.CheckSignature())
 		}
@@ -193,34 +203,18 @@ func (p *Policy) Validate() error {
 		return refusal.Config("MaxExpiration", p.MaxExpiration.String(), "0, or 10 minutes or more")
 	case p.BuiltInSignerDuration < 0 || p.BuiltInSignerDuration > p.maxExpiration():
 		return refusal.Config("BuiltInSignerDuration", p.BuiltInSignerDuration.String(), "0 to MaxExpiration")
+	case slices.ContainsFunc(p.ReservedIPs, func(n netip.Prefix) bool { return !n.IsValid() }):
+		return refusal.Config("ReservedIPs", "an invalid prefix", "networks")
+	case slices.ContainsFunc(p.Curves, func(c elliptic.Curve) bool { return !slices.Contains(policyCurves, c) }):
+		return refusal.Config("Curves", "another curve", "P-256, P-384 or P-521")
 	}
-	if err := checkSignerNames(p.SignerNames); err != nil {
-		return err
+	if i := slices.IndexFunc(p.ReservedDNSNames, func(name string) bool { return !reservable(name) }); i >= 0 {
+		return refusal.Config("ReservedDNSNames", refusal.Quote(p.ReservedDNSNames[i]), "DNS names")
 	}
-	for _, prefix := range p.ReservedIPs {
-		if !prefix.IsValid() {
-			return refusal.Config("ReservedIPs", "an invalid prefix", "networks")
-		}
-	}
-	for _, name := range p.ReservedDNSNames {
-		if !reservable(name) {
-			return refusal.Config("ReservedDNSNames", refusal.Quote(name), "DNS names")
-		}
-	}
-	for _, curve := range p.Curves {
-		if curve != elliptic.P256() && curve != elliptic.P384() && curve != elliptic.P521() {
-			return refusal.Config("Curves", "another curve", "P-256, P-384 or P-521")
-		}
-	}
-	return nil
+	return checkSignerNames(p.SignerNames)
 }
 
-func (p *Policy) maxExpiration() time.Duration {
-	if p.MaxExpiration == 0 {
-		return DefaultMaxExpiration
-	}
-	return p.MaxExpiration
-}
+func (p *Policy) maxExpiration() time.Duration { return cmp.Or(p.MaxExpiration, DefaultMaxExpiration) }
 
 // Clone returns a copy of p that shares no memory with it but what its functions refer
 // to: what a verifier keeps, so that nobody changes its policy behind its back. The

@@ -6,7 +6,8 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// findMachine asks for the machine, once the request names a node.
+// findMachine asks for the machine, once the request names a node. It reports one that the
+// inventory is certain not to have.
 func (x *run) findMachine() {
 	if x.out.nodeName == "" {
 		return
@@ -19,7 +20,8 @@ func (x *run) findMachine() {
 	case err == nil:
 		x.cannotDecide(errNothing)
 	case errors.Is(err, ErrNoMachine) && !undecided(err):
-		x.noMachine = true
+		x.refuseErr(&Error{Check: CheckMachineUnknown,
+			Got: "node " + refusal.Quote(x.out.nodeName), Want: "the name of a known machine", Err: ErrNoMachine})
 	default:
 		x.cannotDecide(err)
 	}
@@ -28,46 +30,38 @@ func (x *run) findMachine() {
 // errNothing is a callback that gives neither an answer nor an error.
 var errNothing = errors.New("the callback returned nothing")
 
-func (x *run) checkMachineUnknown() {
-	if x.noMachine {
-		x.found = append(x.found, &Error{Check: CheckMachineUnknown,
-			Got: "node " + refusal.Quote(x.out.nodeName), Want: "the name of a known machine", Err: ErrNoMachine})
-	}
-}
-
-func (x *run) checkMachineNotReady() {
-	if x.out.machine != nil && !x.out.machine.BootstrapReady {
-		x.refuse("machine "+refusal.Quote(x.out.machine.Name)+" that is not ready to bootstrap", "a ready one")
-	}
-}
-
-func (x *run) checkMachineOtherNode() {
-	if x.out.machine != nil && x.out.machine.NodeName != "" && x.out.machine.NodeName != x.out.nodeName {
-		x.refuse("machine "+refusal.Quote(x.out.machine.Name)+" of node "+refusal.Quote(x.out.machine.NodeName), "the machine of node "+x.out.nodeName)
-	}
-}
-
-func (x *run) checkProviderIDMismatch() {
-	claimed, own := x.out.pkcs10.ProviderID, x.out.own.providerID
-	if own != "" && claimed != "" && claimed != own {
-		x.refuse(refusal.Quote(claimed), "the machine's, "+refusal.Quote(own))
-	}
-}
-
-func (x *run) checkSanNotOwn() {
-	if x.out.machine == nil {
-		return
-	}
-	for _, name := range x.out.dnsNames {
-		if !hasName(x.out.machine.DNSNames, name) {
-			x.refuse(refusal.Quote(name), "a name of machine "+refusal.Quote(x.out.machine.Name))
+// machineRules need the machine as well, as far as there is one.
+var machineRules = []rule{
+	{CheckProviderIDMissing, nil, func(x *run) {
+		if x.policy.RequireProviderID && x.out.pkcs10.ProviderID == "" {
+			x.refuse("no provider ID", "one")
 		}
-	}
-	for _, address := range x.out.ipAddresses {
-		if !hasAddress(x.out.machine.IPAddresses, address) {
-			x.refuse(address.String(), "an address of machine "+refusal.Quote(x.out.machine.Name))
+	}},
+	{CheckMachineUnknown, nil, (*run).findMachine},
+	{CheckMachineNotReady, nil, func(x *run) {
+		if m := x.out.machine; m != nil && !m.BootstrapReady {
+			x.refuse("machine "+refusal.Quote(m.Name)+" that is not ready to bootstrap", "a ready one")
 		}
-	}
+	}},
+	{CheckMachineOtherNode, nil, func(x *run) {
+		if m := x.out.machine; m != nil && m.NodeName != "" && m.NodeName != x.out.nodeName {
+			x.refuse("machine "+refusal.Quote(m.Name)+" of node "+refusal.Quote(m.NodeName), "the machine of node "+x.out.nodeName)
+		}
+	}},
+	{CheckProviderIDMismatch, nil, func(x *run) {
+		claimed, own := x.out.pkcs10.ProviderID, x.out.own.providerID
+		if own != "" && claimed != "" && claimed != own {
+			x.refuse(refusal.Quote(claimed), "the machine's, "+refusal.Quote(own))
+		}
+	}},
+	{CheckSANNotOwn, nil, func(x *run) {
+		if m := x.out.machine; m != nil {
+			for _, san := range x.out.sansBeside(m.DNSNames, m.IPAddresses) {
+				x.refuse(san, "a name or address of machine "+refusal.Quote(m.Name))
+			}
+		}
+	}},
+	{CheckCredential, nil, (*run).checkCredential},
 }
 
 func (x *run) checkCredential() {

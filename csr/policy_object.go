@@ -3,6 +3,7 @@ package csr
 import (
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nodeattest/nodeattest/refusal"
@@ -15,10 +16,48 @@ const (
 	minExpiration        = minExpirationSeconds * time.Second
 )
 
-func (x *run) checkRequestClosed() {
-	for _, fault := range x.request.closed() {
-		x.refuse(fault, "an open request")
-	}
+// objectRules need the object's metadata, spec and status alone.
+var objectRules = []rule{
+	{CheckRequestClosed, nil, func(x *run) {
+		for _, fault := range x.request.closed() {
+			x.refuse(fault, "an open request")
+		}
+	}},
+	{CheckSignerName, nil, (*run).checkSignerName},
+	{CheckRequestUsername, nil, func(x *run) {
+		var err error
+		x.out.requester, err = requesterOf(x.out.username)
+		x.refuseErr(err)
+	}},
+	{CheckRequestGroups, nil, func(x *run) {
+		if class := x.out.requester.Class; class != 0 { // else nobody can say which groups the user should have
+			x.refuseErr(checkGroups(class, x.request.Spec.Groups))
+		}
+	}},
+	{CheckRequesterPurpose, known, func(x *run) {
+		class := x.out.requester.Class
+		if class == 0 || class.mayAsk(x.out.purpose, x.provider) {
+			return
+		}
+		want := "what the class may ask for"
+		if x.provider == ProviderInsecure {
+			want = "client certificates for bootstrap requesters only: the insecure signer does not rotate"
+		}
+		x.refuse("a "+x.out.purpose.String()+" certificate for a "+class.String()+" requester", want)
+	}},
+	{CheckUsages, known, func(x *run) {
+		asked := x.request.Spec.Usages
+		wanted := [...]string{usageDigitalSignature, purposes[x.out.purpose].auth, usageKeyEncipherment}
+		x.out.keyEncipherment = slices.Contains(asked, usageKeyEncipherment)
+		needed := wanted[:2]
+		if x.out.keyEncipherment {
+			needed = wanted[:]
+		}
+		if len(asked) != len(needed) || slices.ContainsFunc(needed, func(u string) bool { return !slices.Contains(asked, u) }) {
+			x.refuse(refusal.Quotes(asked), strings.Join(wanted[:2], ", ")+", perhaps "+usageKeyEncipherment)
+		}
+	}},
+	{CheckExpiration, nil, (*run).checkExpiration},
 }
 
 // closed says what makes a request one about which nothing can be decided any more.
@@ -38,107 +77,21 @@ func (r *Request) closed() []string {
 	return faults
 }
 
+// checkSignerName reads the name. A hello is filed under the challenge signer of the
+// provider that the target selects; Kubernetes' own signers select none.
 func (x *run) checkSignerName() {
-	target := x.out.signerName
-	x.out.filedUnder = x.request.Spec.SignerName
+	target, filed := x.out.signerName, x.out.filedUnder
 	var want string
 	x.out.purpose, x.provider, want = parseSignerName(target)
+	challenged := challengedProvider(filed)
 	switch {
 	case x.out.purpose == 0:
 		x.refuse(refusal.Quote(target), want)
 	case !slices.Contains(x.policy.SignerNames, target):
 		x.refuse(refusal.Quote(target), "a signer that this policy serves")
-	case x.out.filedUnder != target && !x.isHello():
-		x.refuse(refusal.Quote(x.out.filedUnder), target+", or its challenge signer")
+	case filed != target && (challenged == "" || x.provider != "" && challenged != x.provider):
+		x.refuse(refusal.Quote(filed), target+", or its challenge signer")
 	}
-}
-
-// isOthers says whether requests that are filed under this name are somebody else's.
-// Nobody has the empty name, which no API server takes.
-func (p *Policy) isOthers(name string) bool {
-	return name != "" && !slices.Contains(p.SignerNames, name)
-}
-
-// otherSigner is what becomes of a request of somebody else's: it is not denied, since
-// who is meant may still answer it.
-func otherSigner(name string) error {
-	_, _, want := parseSignerName(name)
-	if want == "" {
-		want = "a signer that this policy serves"
-	}
-	return Errors{{Check: CheckSignerName, Got: refusal.Quote(name), Want: want, Err: Retry(ErrOtherSigner)}}
-}
-
-// isChallengeSigner says whether hellos of some provider are filed under this name.
-func isChallengeSigner(name string) bool {
-	return challengedProvider(name) != ""
-}
-
-// isHello says whether the object is filed under the challenge signer of the
-// provider that the target selects; Kubernetes' own signers select none.
-func (x *run) isHello() bool {
-	return isChallengeSigner(x.out.filedUnder) &&
-		(x.provider == "" || x.out.filedUnder == challengeSignerPrefix+x.provider)
-}
-
-func (x *run) checkRequestUsername() {
-	x.out.username = x.request.Spec.Username
-	var err error
-	x.out.requester, err = requesterOf(x.out.username)
-	x.refuseErr(err)
-}
-
-func (x *run) checkRequestGroups() {
-	if x.out.requester.Class == 0 {
-		return // nobody can say which groups an unknown user should have
-	}
-	x.refuseErr(checkGroups(x.out.requester.Class, x.request.Spec.Groups))
-}
-
-func (x *run) checkRequesterPurpose() {
-	class := x.out.requester.Class
-	if class == 0 || x.out.purpose == 0 || class.mayAsk(x.out.purpose, x.provider) {
-		return
-	}
-	got := "a " + x.out.purpose.String() + " certificate for a " + class.String() + " requester"
-	if x.provider == ProviderInsecure {
-		x.refuse(got, "client certificates for bootstrap requesters only: the insecure signer does not rotate")
-		return
-	}
-	x.refuse(got, "what the class may ask for")
-}
-
-func (x *run) checkUsages() {
-	if x.out.purpose == 0 {
-		return
-	}
-	const signature, encipherment, auth = 1, 2, 4
-	usages := x.request.Spec.Usages
-	seen := 0
-	for _, u := range usages {
-		bit := 0
-		switch u {
-		case usageDigitalSignature:
-			bit = signature
-		case usageKeyEncipherment:
-			bit = encipherment
-		case x.out.purpose.authUsage():
-			bit = auth
-		}
-		if bit == 0 || seen&bit != 0 {
-			x.refuse(refusal.Quotes(usages), x.wantedUsages())
-			return
-		}
-		seen |= bit
-	}
-	if seen|encipherment != signature|encipherment|auth {
-		x.refuse(refusal.Quotes(usages), x.wantedUsages())
-	}
-	x.out.keyEncipherment = seen&encipherment != 0
-}
-
-func (x *run) wantedUsages() string {
-	return usageDigitalSignature + ", " + x.out.purpose.authUsage() + ", perhaps " + usageKeyEncipherment
 }
 
 func (x *run) checkExpiration() {

@@ -4,7 +4,6 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rsa"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -16,145 +15,123 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-func (x *run) checkAttestationProvider() {
-	name, _, _ := strings.Cut(x.out.bundle.Provider, "/")
-	switch x.provider {
-	case name, "":
-		return // the same, or one of Kubernetes' signers, which select none
-	case ProviderInsecure:
-		if name != "" {
-			x.refuse(refusal.Quote(x.out.bundle.Provider), "no evidence")
+// requestRules need the PKCS#10 request as well.
+var requestRules = []rule{
+	{CheckAttestationProvider, nil, func(x *run) {
+		evidence := x.out.bundle.Provider
+		name, _, _ := strings.Cut(evidence, "/")
+		switch {
+		case x.provider == name || x.provider == "": // the same, or one of Kubernetes' signers, which select none
+		case x.provider == ProviderInsecure && name == "":
+		case x.provider == ProviderInsecure:
+			x.refuse(refusal.Quote(evidence), "no evidence")
+		default:
+			x.refuseErr(otherEvidence(evidence, x.provider))
 		}
-		return
-	}
-	x.refuseErr(otherEvidence(x.out.bundle.Provider, x.provider))
+	}},
+	{CheckSubjectCommonName, known, func(x *run) {
+		prefix := purposes[x.out.purpose].prefix
+		name, fault := x.one(oid.CommonName)
+		if fault == "" {
+			// crypto/x509 has made a string of it already.
+			text, ok := x.out.pkcs10.CSR.Subject.CommonName, false
+			if text != string(name) {
+				text = string(name)
+			}
+			if x.out.nodeName, ok = nodeNameAfter(prefix, text); ok {
+				return
+			}
+			fault = refusal.Quote(text)
+		}
+		x.refuse(fault, "one common name, "+prefix+" and a node name")
+	}},
+	{CheckSubjectOrganization, known, func(x *run) {
+		organization := purposes[x.out.purpose].organization
+		name, fault := x.one(oid.Organization)
+		if fault == "" {
+			if string(name) == organization {
+				return
+			}
+			fault = refusal.Quote(string(name))
+		}
+		x.refuse(fault, "one organization, "+organization)
+	}},
+	{CheckSubjectExtraRDN, nil, func(x *run) {
+		for i := range x.out.pkcs10.Subject {
+			switch id := x.out.pkcs10.Subject[i].Type; id {
+			case oid.CommonName, oid.Organization:
+			case oid.KubernetesUID:
+				x.refuse("a user's UID ("+id.String()+")", "CN and O only")
+			default:
+				x.refuse("attribute "+id.String(), "CN and O only")
+			}
+		}
+	}},
+	{CheckSubjectMultiValue, nil, func(x *run) {
+		subject := x.out.pkcs10.Subject
+		if n := len(subject); n > 0 && subject[n-1].RDN < n-1 { // RDNs count from 0, and none is empty
+			x.refuse("several attributes in one RDN", "one attribute in each")
+		}
+	}},
+	{CheckRequesterOtherNode, nil, func(x *run) {
+		own := x.out.requester.NodeName
+		if own != "" && x.out.nodeName != "" && own != x.out.nodeName {
+			x.refuse(refusal.Quote(x.out.nodeName), "the requester's own node, "+own)
+		}
+	}},
+	{CheckAttributeNotAllowed, nil, func(x *run) {
+		for _, id := range x.out.pkcs10.OtherAttributes {
+			x.refuse("attribute "+id.String(), "extensionRequest only")
+		}
+	}},
+	{CheckExtensionNotAllowed, nil, func(x *run) {
+		extensions := x.out.pkcs10.CSR.Extensions
+		for i := range extensions {
+			id := extensions[i].Id
+			isFlag := x.policy.Flag != nil && id.Equal(x.policy.Flag)
+			if !isFlag && !oid.KubernetesNodeProviderIdentifier.Equal(id) && !oid.SubjectAltName.Equal(id) { // the san- rules judge that
+				x.refuse("extension "+id.String(), "provider ID and, for serving, SANs")
+			}
+		}
+	}},
+	{CheckFlag, nil, func(x *run) {
+		if x.policy.Flag == nil {
+			return
+		}
+		set, err := HasFlag(x.out.pkcs10.CSR.Extensions, x.policy.Flag)
+		x.refuseErr(err)
+		if err == nil && !set && x.policy.RequireFlag {
+			x.refuse("no flag", "extension "+x.policy.Flag.String())
+		}
+	}},
+	{CheckKeyType, nil, func(x *run) {
+		switch key := x.out.pkcs10.CSR.PublicKey.(type) {
+		case *rsa.PublicKey, *ecdsa.PublicKey:
+		default:
+			x.refuse(fmt.Sprintf("%T", key), "RSA or ECDSA")
+		}
+	}},
+	{CheckKeyStrength, nil, (*run).checkKeyStrength},
 }
 
-// one returns the subject's one attribute of a type. Where there is none, or more
-// than one, or one that is no text, it says so instead.
-func (x *run) one(id oid.OID) (found *NameAttribute, fault string) {
+// one returns the value of the subject's one attribute of a type. Where there is none, or
+// more than one, or one that is no text, it says so instead.
+func (x *run) one(id oid.OID) (value []byte, fault string) {
+	var tag cryptobyteasn1.Tag
 	count := 0
-	for i := range x.out.pkcs10.Subject {
-		if a := &x.out.pkcs10.Subject[i]; a.Type == id {
-			found = a
+	for _, a := range x.out.pkcs10.Subject {
+		if a.Type == id {
+			value, tag = a.Value, cryptobyteasn1.Tag(a.Tag)
 			count++
 		}
 	}
-	if count != 1 {
+	switch {
+	case count != 1:
 		return nil, strconv.Itoa(count) + " of them"
+	case tag == cryptobyteasn1.UTF8String, tag == cryptobyteasn1.PrintableString, tag == cryptobyteasn1.IA5String:
+		return value, ""
 	}
-	switch cryptobyteasn1.Tag(found.Tag) {
-	case cryptobyteasn1.UTF8String, cryptobyteasn1.PrintableString, cryptobyteasn1.IA5String:
-		return found, ""
-	}
-	return nil, "no text (tag " + strconv.Itoa(int(found.Tag)) + ")"
-}
-
-func (x *run) checkSubjectCommonName() {
-	if x.out.purpose == 0 {
-		return
-	}
-	prefix, _ := x.out.purpose.subject()
-	attribute, fault := x.one(oid.CommonName)
-	if fault == "" {
-		// crypto/x509 has made a string of it already.
-		name := x.out.pkcs10.CSR.Subject.CommonName
-		if name != string(attribute.Value) {
-			name = string(attribute.Value)
-		}
-		var ok bool
-		if x.out.nodeName, ok = nodeNameAfter(prefix, name); ok {
-			return
-		}
-		fault = refusal.Quote(name)
-	}
-	x.refuse(fault, "one common name, "+prefix+" and a node name")
-}
-
-func (x *run) checkSubjectOrganization() {
-	if x.out.purpose == 0 {
-		return
-	}
-	_, organization := x.out.purpose.subject()
-	attribute, fault := x.one(oid.Organization)
-	if fault == "" {
-		if string(attribute.Value) == organization {
-			return
-		}
-		fault = refusal.Quote(string(attribute.Value))
-	}
-	x.refuse(fault, "one organization, "+organization)
-}
-
-func (x *run) checkSubjectExtraRDN() {
-	for i := range x.out.pkcs10.Subject {
-		switch a := &x.out.pkcs10.Subject[i]; a.Type {
-		case oid.CommonName, oid.Organization:
-		case oid.KubernetesUID:
-			x.refuse("a user's UID ("+a.Type.String()+")", "CN and O only")
-		default:
-			x.refuse("attribute "+a.Type.String(), "CN and O only")
-		}
-	}
-}
-
-func (x *run) checkSubjectMultiValue() {
-	for i := 1; i < len(x.out.pkcs10.Subject); i++ {
-		if x.out.pkcs10.Subject[i].RDN == x.out.pkcs10.Subject[i-1].RDN {
-			x.refuse("several attributes in one RDN", "one attribute in each")
-			return
-		}
-	}
-}
-
-func (x *run) checkRequesterOtherNode() {
-	own := x.out.requester.NodeName
-	if own == "" || x.out.nodeName == "" || own == x.out.nodeName {
-		return
-	}
-	x.refuse(refusal.Quote(x.out.nodeName), "the requester's own node, "+own)
-}
-
-func (x *run) checkAttributeNotAllowed() {
-	for _, id := range x.out.pkcs10.OtherAttributes {
-		x.refuse("attribute "+id.String(), "extensionRequest only")
-	}
-}
-
-func (x *run) checkExtensionNotAllowed() {
-	extensions := x.out.pkcs10.CSR.Extensions
-	for i := range extensions {
-		id := extensions[i].Id
-		switch {
-		case oid.KubernetesNodeProviderIdentifier.Equal(id):
-		case oid.SubjectAltName.Equal(id): // the san- rules judge it
-		case x.policy.Flag != nil && id.Equal(x.policy.Flag):
-		default:
-			x.refuse("extension "+id.String(), "provider ID and, for serving, SANs")
-		}
-	}
-}
-
-func (x *run) checkFlag() {
-	if x.policy.Flag == nil {
-		return
-	}
-	set, err := HasFlag(x.out.pkcs10.CSR.Extensions, x.policy.Flag)
-	if v := (*Error)(nil); errors.As(err, &v) {
-		x.refuse(v.Got, v.Want)
-		return
-	}
-	if !set && x.policy.RequireFlag {
-		x.refuse("no flag", "extension "+x.policy.Flag.String())
-	}
-}
-
-func (x *run) checkKeyType() {
-	switch key := x.out.pkcs10.CSR.PublicKey.(type) {
-	case *rsa.PublicKey, *ecdsa.PublicKey:
-	default:
-		x.refuse(fmt.Sprintf("%T", key), "RSA or ECDSA")
-	}
+	return nil, "no text (tag " + strconv.Itoa(int(tag)) + ")"
 }
 
 func (x *run) checkKeyStrength() {
@@ -179,13 +156,7 @@ func (x *run) checkKeyStrength() {
 
 func (p *Policy) takesCurve(c elliptic.Curve) bool {
 	if p.Curves == nil {
-		return c == elliptic.P256() || c == elliptic.P384()
+		return slices.Contains(policyCurves[:2], c)
 	}
 	return slices.Contains(p.Curves, c)
-}
-
-func (x *run) checkProviderIDMissing() {
-	if x.policy.RequireProviderID && x.out.pkcs10.ProviderID == "" {
-		x.refuse("no provider ID", "one")
-	}
 }

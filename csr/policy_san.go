@@ -1,85 +1,48 @@
 package csr
 
 import (
-	"net"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
 
-	"golang.org/x/crypto/cryptobyte"
 	cryptobyteasn1 "golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/internal/nodename"
-	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// sans is what a request's subjectAltName extension asks for.
-type sans struct {
-	present  bool
-	critical bool
-	other    []cryptobyteasn1.Tag // kinds that are neither DNS name nor IP address
-}
+// names is how many names the request asks for.
+func (x *run) names() int { return len(x.out.pkcs10.CSR.DNSNames) + len(x.out.pkcs10.CSR.IPAddresses) }
 
-// The two kinds of GeneralName (RFC 5280, 4.2.1.6) that a serving certificate has.
-var (
-	tagDNSName   = cryptobyteasn1.Tag(2).ContextSpecific()
-	tagIPAddress = cryptobyteasn1.Tag(7).ContextSpecific()
-)
-
-// readSANs finds the extension and the kinds of names in it. crypto/x509 has read
-// the names of the kinds that it knows, and says nothing of the others.
-func readSANs(p *PKCS10) sans {
-	var s sans
-	for i := range p.CSR.Extensions {
-		if !oid.SubjectAltName.Equal(p.CSR.Extensions[i].Id) {
-			continue
+// sanRules are the rules of the names in a request.
+var sanRules = []rule{
+	{CheckSANOnClient, []Purpose{PurposeClient, PurposeRecovery}, func(x *run) {
+		if x.out.pkcs10.sans.present {
+			x.refuse("a subjectAltName extension", "none in a "+x.out.purpose.String()+" certificate")
 		}
-		s.present, s.critical = true, p.CSR.Extensions[i].Critical
-		value, names := cryptobyte.String(p.CSR.Extensions[i].Value), cryptobyte.String(nil)
-		if !value.ReadASN1(&names, cryptobyteasn1.SEQUENCE) {
-			return s // ParsePKCS10 has refused such a request
+	}},
+	{CheckSANMissing, serving, func(x *run) {
+		if x.names() == 0 {
+			x.refuse("no DNS name and no IP address", "one or more")
 		}
-		for !names.Empty() && len(s.other) < maxReports {
-			var name cryptobyte.String
-			var tag cryptobyteasn1.Tag
-			if !names.ReadAnyASN1(&name, &tag) {
-				return s
-			}
-			if tag != tagDNSName && tag != tagIPAddress {
-				s.other = append(s.other, tag)
-			}
+	}},
+	{CheckSANKind, serving, func(x *run) {
+		for _, tag := range x.out.pkcs10.sans.other {
+			x.refuse(generalName(tag), "DNS names and IP addresses only")
 		}
-	}
-	return s
-}
-
-// serving says whether the names of the request are to be judged one by one.
-func (x *run) serving() bool {
-	return x.out.purpose == PurposeServing && len(x.out.pkcs10.CSR.DNSNames)+len(x.out.pkcs10.CSR.IPAddresses) <= MaxSANs
-}
-
-func (x *run) checkSanOnClient() {
-	x.sans = readSANs(x.out.pkcs10)
-	if x.sans.present && x.out.purpose != 0 && x.out.purpose != PurposeServing {
-		x.refuse("a subjectAltName extension", "none in a "+x.out.purpose.String()+" certificate")
-	}
-}
-
-func (x *run) checkSanMissing() {
-	if x.out.purpose == PurposeServing && len(x.out.pkcs10.CSR.DNSNames)+len(x.out.pkcs10.CSR.IPAddresses) == 0 {
-		x.refuse("no DNS name and no IP address", "one or more")
-	}
-}
-
-func (x *run) checkSanKind() {
-	if x.out.purpose != PurposeServing {
-		return
-	}
-	for _, tag := range x.sans.other {
-		x.refuse(generalName(tag), "DNS names and IP addresses only")
-	}
+	}},
+	{CheckSANCount, serving, func(x *run) {
+		if x.names() > MaxSANs {
+			x.refuse(strconv.Itoa(x.names())+" names", "at most "+strconv.Itoa(MaxSANs))
+		}
+	}},
+	{CheckSANForm, serving, (*run).checkSANForm},
+	{CheckSANReserved, serving, func(x *run) {
+		for _, san := range x.out.sansThat(x.policy.reservedName, x.policy.reservedIP) {
+			x.refuse(san, "no name of a service or of the machine to itself, an address that only the node has")
+		}
+	}},
 }
 
 // generalName names a kind of GeneralName as RFC 5280 does.
@@ -92,21 +55,14 @@ func generalName(tag cryptobyteasn1.Tag) string {
 	return "a name with tag " + strconv.Itoa(int(tag))
 }
 
-func (x *run) checkSanCount() {
-	count := len(x.out.pkcs10.CSR.DNSNames) + len(x.out.pkcs10.CSR.IPAddresses)
-	if x.out.purpose == PurposeServing && count > MaxSANs {
-		x.refuse(strconv.Itoa(count)+" names", "at most "+strconv.Itoa(MaxSANs))
-	}
-}
-
-// sanForm keeps the names of good form for the rules after it, and for the
+// checkSANForm keeps the names of good form for the rules after it, and for the
 // certificate. A critical extension is for requests without a subject (RFC 5280,
 // 4.2.1.6), and a node's request has one.
-func (x *run) checkSanForm() {
-	if x.out.purpose == PurposeServing && x.sans.critical {
+func (x *run) checkSANForm() {
+	if x.out.pkcs10.sans.critical {
 		x.refuse("a critical subjectAltName extension", "one that is not critical")
 	}
-	if !x.serving() {
+	if x.names() > MaxSANs {
 		return
 	}
 	for _, name := range x.out.pkcs10.CSR.DNSNames {
@@ -117,62 +73,46 @@ func (x *run) checkSanForm() {
 		x.out.dnsNames = append(x.out.dnsNames, name)
 	}
 	for _, ip := range x.out.pkcs10.CSR.IPAddresses {
-		address, ok := canonicalIP(ip)
+		address, ok := netip.AddrFromSlice(ip)
 		if !ok {
 			x.refuse(strconv.Itoa(len(ip))+" bytes of address", "4 or 16")
 			continue
 		}
-		x.out.ipAddresses = append(x.out.ipAddresses, address)
+		x.out.ipAddresses = append(x.out.ipAddresses, address.Unmap())
 	}
 }
 
-// canonicalIP gives an address its one form: IPv4 as such, no zone.
-func canonicalIP(ip net.IP) (netip.Addr, bool) {
-	a, ok := netip.AddrFromSlice(ip)
-	return a.Unmap(), ok
-}
-
-func (x *run) checkSanReserved() {
-	for _, name := range x.out.dnsNames {
-		if x.policy.reservedName(name) {
-			x.refuse(refusal.Quote(name), "no name of a service or of the machine to itself")
+// sansThat are the names and addresses of the certificate, as an error shows them, for
+// which these say yes.
+func (c *Checked) sansThat(name func(string) bool, address func(netip.Addr) bool) (found []string) {
+	for _, n := range c.dnsNames {
+		if name(n) {
+			found = append(found, refusal.Quote(n))
 		}
 	}
-	for _, address := range x.out.ipAddresses {
-		if x.policy.reservedIP(address) {
-			x.refuse(address.String(), "an address that only the node has")
+	for _, a := range c.ipAddresses {
+		if address(a) {
+			found = append(found, a.String())
 		}
 	}
+	return found
 }
 
-// equalLower compares s, whose ASCII letters may be in any case, with lower, whose
-// letters are in lower case. Letters outside ASCII fold to nothing here.
-func equalLower(s, lower string) bool {
-	if len(s) != len(lower) {
-		return false
-	}
-	for i := 0; i < len(s); i++ {
-		c := s[i]
-		if 'A' <= c && c <= 'Z' {
-			c += 'a' - 'A'
-		}
-		if c != lower[i] {
-			return false
-		}
-	}
-	return true
+// sansBeside are the names and addresses that are not in these lists. Names there may be in
+// any case, and IPv4 addresses in either form. One with a zone is never equal.
+func (c *Checked) sansBeside(names []string, addresses []netip.Addr) []string {
+	return c.sansThat(
+		func(n string) bool {
+			return !slices.ContainsFunc(names, func(own string) bool { return equalLower(own, n) })
+		},
+		func(a netip.Addr) bool {
+			return !slices.ContainsFunc(addresses, func(own netip.Addr) bool { return own.Unmap() == a })
+		})
 }
 
-// hasAddress says whether an address is in a list that may hold IPv4 addresses in
-// either form. One with a zone is never equal.
-func hasAddress(list []netip.Addr, a netip.Addr) bool {
-	return slices.ContainsFunc(list, func(own netip.Addr) bool { return own.Unmap() == a })
-}
-
-// hasName says whether a name in lower case is in a list of names in any case.
-func hasName(list []string, name string) bool {
-	return slices.ContainsFunc(list, func(own string) bool { return equalLower(own, name) })
-}
+// equalLower compares s, whose ASCII letters may be in any case, with lower, which is ASCII
+// in lower case. A letter outside ASCII that folds to one in it is longer.
+func equalLower(s, lower string) bool { return len(s) == len(lower) && strings.EqualFold(s, lower) }
 
 // endsInNumber says whether the last label is a number, decimal or hexadecimal, so
 // that a client could take the name for an IPv4 address (WHATWG URL, "ends in a
@@ -194,15 +134,10 @@ func (p *Policy) reservedName(name string) bool {
 		strings.HasSuffix(name, ".svc"), strings.HasSuffix(name, ".cluster.local"):
 		return true
 	}
-	for _, reserved := range p.ReservedDNSNames {
-		if equalLower(reserved, name) {
-			return true
-		}
-		if strings.HasPrefix(reserved, ".") && len(name) > len(reserved) && equalLower(reserved, name[len(name)-len(reserved):]) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.ReservedDNSNames, func(reserved string) bool {
+		below := strings.HasPrefix(reserved, ".") && len(name) > len(reserved)
+		return equalLower(reserved, name) || below && equalLower(reserved, name[len(name)-len(reserved):])
+	})
 }
 
 // reservable says whether an entry of ReservedDNSNames can be, or be the end of, a

@@ -7,8 +7,6 @@ import (
 	"slices"
 )
 
-import ()
-
 // The rules of a [Policy], in the order in which [Policy.Check] tries them: those of
 // the object, of the request inside, and of the machine. Between the first two come
 // the rules of the PEM bundle ([Parse]) and of PKCS#10 ([ParsePKCS10]): where one of
@@ -131,67 +129,27 @@ const (
 	CheckSANNotVouched Check = "san-not-vouched"
 )
 
-// stage is when a rule is tried, by what it needs to have been read.
-type stage int
+// rule is one row of the policy: its name, for which purposes it is tried (nil: always,
+// also where the signer's name has none), and a function that reports what breaks the rule
+// of that name and nothing else.
+type rule struct {
+	check    Check
+	purposes []Purpose
+	try      func(*run)
+}
 
-const (
-	stageObject  stage = iota + 1 // the object's metadata, spec and status
-	stageRequest                  // the PKCS#10 request as well
-	stageMachine                  // the machine as well
+// The purposes of rules. They are never written.
+var (
+	known   = []Purpose{PurposeClient, PurposeServing, PurposeRecovery}
+	serving = []Purpose{PurposeServing}
 )
-
-// policyRule is one row of the policy: a name, and a function that reports what
-// breaks the rule of that name and nothing else.
-type policyRule struct {
-	rule  Check
-	stage stage
-	check func(*run)
-}
-
-// policyTable is the whole policy, in the order in which it is tried and reported.
-// It is never written. The encoding's own rules are in Parse and ParsePKCS10.
-var policyTable = [...]policyRule{
-	{CheckRequestClosed, stageObject, (*run).checkRequestClosed},
-	{CheckSignerName, stageObject, (*run).checkSignerName},
-	{CheckRequestUsername, stageObject, (*run).checkRequestUsername},
-	{CheckRequestGroups, stageObject, (*run).checkRequestGroups},
-	{CheckRequesterPurpose, stageObject, (*run).checkRequesterPurpose},
-	{CheckUsages, stageObject, (*run).checkUsages},
-	{CheckExpiration, stageObject, (*run).checkExpiration},
-
-	{CheckAttestationProvider, stageRequest, (*run).checkAttestationProvider},
-	{CheckSubjectCommonName, stageRequest, (*run).checkSubjectCommonName},
-	{CheckSubjectOrganization, stageRequest, (*run).checkSubjectOrganization},
-	{CheckSubjectExtraRDN, stageRequest, (*run).checkSubjectExtraRDN},
-	{CheckSubjectMultiValue, stageRequest, (*run).checkSubjectMultiValue},
-	{CheckRequesterOtherNode, stageRequest, (*run).checkRequesterOtherNode},
-	{CheckAttributeNotAllowed, stageRequest, (*run).checkAttributeNotAllowed},
-	{CheckExtensionNotAllowed, stageRequest, (*run).checkExtensionNotAllowed},
-	{CheckFlag, stageRequest, (*run).checkFlag},
-	{CheckKeyType, stageRequest, (*run).checkKeyType},
-	{CheckKeyStrength, stageRequest, (*run).checkKeyStrength},
-	{CheckSANOnClient, stageRequest, (*run).checkSanOnClient},
-	{CheckSANMissing, stageRequest, (*run).checkSanMissing},
-	{CheckSANKind, stageRequest, (*run).checkSanKind},
-	{CheckSANCount, stageRequest, (*run).checkSanCount},
-	{CheckSANForm, stageRequest, (*run).checkSanForm},
-	{CheckSANReserved, stageRequest, (*run).checkSanReserved},
-	{CheckProviderIDMissing, stageRequest, (*run).checkProviderIDMissing},
-
-	{CheckMachineUnknown, stageMachine, (*run).checkMachineUnknown},
-	{CheckMachineNotReady, stageMachine, (*run).checkMachineNotReady},
-	{CheckMachineOtherNode, stageMachine, (*run).checkMachineOtherNode},
-	{CheckProviderIDMismatch, stageMachine, (*run).checkProviderIDMismatch},
-	{CheckSANNotOwn, stageMachine, (*run).checkSanNotOwn},
-	{CheckCredential, stageMachine, (*run).checkCredential},
-}
 
 // PolicyChecks returns the names of the rules of a [Policy] in the order in which
 // they are tried and reported.
 func PolicyChecks() []Check {
-	names := make([]Check, len(policyTable))
-	for i := range policyTable {
-		names[i] = policyTable[i].rule
+	var names []Check
+	for _, row := range slices.Concat(objectRules, requestRules, sanRules, machineRules) {
+		names = append(names, row.check)
 	}
 	return names
 }
@@ -209,21 +167,18 @@ type run struct {
 	request *Request
 
 	provider    string // that the signer name selects
-	sans        sans
-	noMachine   bool // the inventory is certain that there is none
 	found       Errors
 	undecided   error // the first callback that could not answer
 	rule        Check // the one being tried
 	reportCount int   // of that rule
 }
 
-// try tries every rule of one stage.
-func (x *run) try(s stage) {
-	for i := range policyTable {
-		row := &policyTable[i]
-		if row.stage == s {
-			x.rule, x.reportCount = row.rule, 0
-			row.check(x)
+// try tries rules, in the order in which they are reported.
+func (x *run) try(rules []rule) {
+	for _, row := range rules {
+		if row.purposes == nil || slices.Contains(row.purposes, x.out.purpose) {
+			x.rule, x.reportCount = row.check, 0
+			row.try(x)
 		}
 	}
 }

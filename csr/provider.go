@@ -85,36 +85,25 @@ const (
 // its signer, requester and UID. [Providers.Verify] does this. The error is an [*Error]
 // of [CheckProviderResult].
 func (a *Attested) Check(request *Parsed) error {
-	refuse := func(got, want string) error {
-		return &Error{Check: CheckProviderResult, Got: got, Want: want}
-	}
 	r := request.Request()
 	if r == nil {
 		return noRequest()
 	}
 	if a == nil || a.Checked == nil || a.Checked.pkcs10 == nil || a.Verified == nil {
-		return refuse("no result", "a checked and verified request")
+		return &Error{Check: CheckProviderResult, Got: "no result", Want: "a checked and verified request"}
 	}
-	c := a.Checked
-	switch {
-	case c.signerName != r.Spec.SignerName:
-		return refuse("signer "+refusal.Quote(c.signerName), r.Spec.SignerName)
-	case c.username != r.Spec.Username:
-		return refuse("requester "+refusal.Quote(c.username), refusal.Quote(r.Spec.Username))
-	case c.uid != r.Metadata.UID:
-		return refuse("object "+refusal.Quote(c.uid), refusal.Quote(r.Metadata.UID))
-	case !bytes.Equal(request.der(), c.pkcs10.Raw):
-		return refuse("another PKCS#10 request", "the one in the object")
-	case a.Verified.RequestHash != c.pkcs10.InfoHash:
-		return refuse("evidence for another PKCS#10 request", "for the one in the object")
-	case a.Verified.NodeName != c.nodeName:
-		return refuse("node "+refusal.Quote(a.Verified.NodeName), refusal.Quote(c.nodeName))
-	case a.Verified.SignerName != c.signerName:
-		return refuse("evidence for signer "+refusal.Quote(a.Verified.SignerName), refusal.Quote(c.signerName))
-	case a.Verified.Machine == "":
-		return refuse("no machine", "the machine's identity")
-	}
-	return nil
+	c, v, quote := a.Checked, a.Verified, refusal.Quote
+	const check = CheckProviderResult
+	return faults{
+		{c.signerName != r.Spec.SignerName, check, "signer " + quote(c.signerName), r.Spec.SignerName},
+		{c.username != r.Spec.Username, check, "requester " + quote(c.username), quote(r.Spec.Username)},
+		{c.uid != r.Metadata.UID, check, "object " + quote(c.uid), quote(r.Metadata.UID)},
+		{!bytes.Equal(request.der(), c.pkcs10.Raw), check, "another PKCS#10 request", "the one in the object"},
+		{v.RequestHash != c.pkcs10.InfoHash, check, "evidence for another PKCS#10 request", "for the one in the object"},
+		{v.NodeName != c.nodeName, check, "node " + quote(v.NodeName), quote(c.nodeName)},
+		{v.SignerName != c.signerName, check, "evidence for signer " + quote(v.SignerName), quote(c.signerName)},
+		{v.Machine == "", check, "no machine", "the machine's identity"},
+	}.first()
 }
 
 // InventoryName is the name that the policy's inventory has for the machine

@@ -89,28 +89,27 @@ func NewProviders(c ProvidersConfig) (*Providers, error) {
 func (p *Providers) add(r Registration) error {
 	r.Versions, r.SignerNames = slices.Clone(r.Versions), slices.Clone(r.SignerNames)
 	slices.Sort(r.Versions)
-	fault := ""
-	switch {
-	case !validProvider(r.Name):
-		fault = "is no name of a provider"
-	case r.Provider == nil:
-		fault = "has no Provider"
-	case p.byName[r.Name] != nil:
-		fault = "is there twice"
-	case isInsecure(r.Provider) != (r.Name == ProviderInsecure):
-		fault = "has a provider that is not its own: the insecure one has its own name, and no other has it"
-	case r.MinimumVersion < 0 || len(r.Versions) > 0 && r.Versions[len(r.Versions)-1] < r.MinimumVersion:
-		fault = "has a MinimumVersion that none of its Versions reaches"
-	case len(r.Versions) > 0 && (r.Versions[0] < 1 || r.Versions[len(r.Versions)-1] > maxVersion):
-		fault = "has a version that is not from 1 to 999999999"
-	case len(r.Versions) == 0 && r.MinimumVersion > 0:
-		fault = "has a MinimumVersion and no Versions"
-	case !slices.ContainsFunc(r.SignerNames, r.selectedBy) && !slices.Contains(r.SignerNames, SignerKubeAPIServerClientKubelet):
-		fault = "has none of its own signers in SignerNames"
+	oldest, newest := 1, 1 // of none
+	if n := len(r.Versions); n > 0 {
+		oldest, newest = r.Versions[0], r.Versions[n-1]
 	}
-	if fault != "" {
-		return refusal.Config("Providers", refusal.Quote(r.Name)+" "+fault, "")
+	got := "Providers " + refusal.Quote(r.Name)
+	if err := (faults{
+		{!validProvider(r.Name), refusal.CheckConfig, got, "the name of a provider"},
+		{r.Provider == nil, refusal.CheckConfig, got + " without a Provider", ""},
+		{p.byName[r.Name] != nil, refusal.CheckConfig, got + " twice", ""},
+		{isInsecure(r.Provider) != (r.Name == ProviderInsecure), refusal.CheckConfig, got + " with a provider that is not its own",
+			"the insecure one under its own name, and no other"},
+		{r.MinimumVersion < 0 || newest < r.MinimumVersion, refusal.CheckConfig,
+			got + " with a MinimumVersion that none of its Versions reaches", ""},
+		{oldest < 1 || newest > maxVersion, refusal.CheckConfig, got + " with a version that is not from 1 to 999999999", ""},
+		{len(r.Versions) == 0 && r.MinimumVersion > 0, refusal.CheckConfig, got + " with a MinimumVersion and no Versions", ""},
+		{!slices.ContainsFunc(r.SignerNames, r.selectedBy) && !slices.Contains(r.SignerNames, SignerKubeAPIServerClientKubelet),
+			refusal.CheckConfig, got + " with none of its own signers in SignerNames", ""},
+	}).first(); err != nil {
+		return err
 	}
+	r.Versions = slices.DeleteFunc(slices.Compact(r.Versions), func(v int) bool { return v < r.MinimumVersion })
 	p.byName[r.Name] = &r
 	return nil
 }
@@ -155,13 +154,11 @@ func (p *Providers) SignerNames() []string {
 	var names []string
 	for name, r := range p.byName {
 		for _, signer := range r.SignerNames {
-			if p.attestor[name] && r.selectedBy(signer) {
+			open := signer == SignerKubeAPIServerClientKubelet && slices.Contains(p.builtIn, r)
+			if p.attestor[name] && (open || r.selectedBy(signer)) {
 				names = append(names, signer)
 			}
 		}
-	}
-	if slices.ContainsFunc(p.builtIn, func(r *Registration) bool { return p.attestor[r.Name] }) {
-		names = append(names, SignerKubeAPIServerClientKubelet)
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
@@ -176,18 +173,11 @@ func challengedProvider(signerName string) string {
 	return name
 }
 
-// accepts says whether evidence of this version is read.
-func (r *Registration) accepts(version int) bool {
-	return version >= r.MinimumVersion && slices.Contains(r.Versions, version)
-}
-
 // supported are the names of the accepted versions, the newest first.
 func (r *Registration) supported() []string {
 	var names []string
 	for _, v := range slices.Backward(r.Versions) {
-		if name := r.Name + "/v" + strconv.Itoa(v); v >= r.MinimumVersion && !slices.Contains(names, name) {
-			names = append(names, name)
-		}
+		names = append(names, r.Name+"/v"+strconv.Itoa(v))
 	}
 	return names
 }
@@ -276,46 +266,51 @@ func (p *Providers) find(ctx context.Context, request *Parsed) (*Registration, e
 	if err != nil {
 		return nil, err
 	}
-	if r == nil {
-		signerName := request.Request().signerName()
-		refused := &Error{Check: CheckProviderUnknown, Got: refusal.Quote(signerName), Want: "a signer that selects a provider"}
-		if signerName != "" { // which no API server takes
-			refused.Err = Retry(ErrOtherSigner)
-		}
-		return nil, refused
-	}
 	if !p.attestor[r.Name] {
 		return nil, &Error{Check: CheckAttestorNotAuthorized, Got: "provider " + r.Name, Want: "an authorised attestor"}
 	}
 	if len(r.Versions) == 0 {
 		return r, nil
 	}
-	return r, r.checkVersion(request)
+	bundle, err := request.Bundle()
+	if err != nil {
+		return nil, err
+	}
+	name, version, _ := ProviderVersion(bundle.Provider) // the name is "" where it has none
+	if name != r.Name {
+		return nil, otherEvidence(bundle.Provider, r.Name)
+	}
+	if !slices.Contains(r.Versions, version) {
+		supported := r.supported()
+		return nil, &Error{Check: CheckProviderVersion, Got: refusal.Quote(bundle.Provider), Want: strings.Join(supported, " or "),
+			Err: &UnsupportedVersionError{Got: bundle.Provider, Supported: supported}}
+	}
+	return r, nil
 }
 
 // selected is the registration that the signer's name selects, or, under Kubernetes' own
-// signer, the request's provider block; nil where there is none.
+// signer, the request's provider block.
 func (p *Providers) selected(request *Parsed) (*Registration, error) {
 	signerName := request.Request().signerName()
-	if signerName == SignerKubeAPIServerClientKubelet {
+	if signerName == SignerKubeAPIServerClientKubelet && len(p.builtIn) > 0 {
 		return p.chosen(request)
 	}
-	if name := challengedProvider(signerName); name != "" {
-		return p.byName[name], nil
+	if r := p.byName[challengedProvider(signerName)]; r != nil {
+		return r, nil
 	}
-	r := p.byName[ProviderOf(signerName)]
-	if r == nil || !slices.Contains(r.SignerNames, signerName) {
-		return nil, nil
+	if r := p.byName[ProviderOf(signerName)]; r != nil && slices.Contains(r.SignerNames, signerName) {
+		return r, nil
 	}
-	return r, nil
+	refused := &Error{Check: CheckProviderUnknown, Got: refusal.Quote(signerName), Want: "a signer that selects a provider"}
+	if signerName != "" { // which no API server takes
+		refused.Err = Retry(ErrOtherSigner)
+	}
+	return nil, refused
 }
 
 // chosen is the one of the providers that are open under Kubernetes' own signer for which
 // the evidence is. Where one alone is open there is nothing to choose.
 func (p *Providers) chosen(request *Parsed) (*Registration, error) {
-	if len(p.builtIn) == 0 {
-		return nil, nil
-	}
 	if len(p.builtIn) == 1 {
 		return p.builtIn[0], nil
 	}
@@ -336,22 +331,6 @@ func (p *Providers) chosen(request *Parsed) (*Registration, error) {
 		return nil, err
 	}
 	return nil, otherEvidence(block, strings.Join(want, " or "))
-}
-
-// checkVersion looks at the block with the provider's name and version.
-func (r *Registration) checkVersion(request *Parsed) error {
-	bundle, err := request.Bundle()
-	if err != nil {
-		return err
-	}
-	name, version, _ := ProviderVersion(bundle.Provider) // the name is "" where it has none
-	if name != r.Name {
-		return otherEvidence(bundle.Provider, r.Name)
-	}
-	if !r.accepts(version) {
-		return unsupportedVersion(bundle.Provider, r.supported())
-	}
-	return nil
 }
 
 func otherEvidence(block, want string) error {

@@ -40,14 +40,11 @@ const (
 // certificate for this purpose and node has, in a request and when issued. Both
 // are "" where the purpose is none of the three or the name is no node name.
 func SubjectNames(purpose Purpose, nodeName string) (commonName, organization string) {
-	if !nodename.Valid(nodeName) {
+	subject, known := purposes[purpose]
+	if !known || !nodename.Valid(nodeName) {
 		return "", ""
 	}
-	prefix, organization := purpose.subject()
-	if prefix == "" {
-		return "", ""
-	}
-	return prefix + nodeName, organization
+	return subject.prefix + nodeName, subject.organization
 }
 
 // nodeNameAfter cuts the prefix off a user name or common name. It returns "" and
@@ -88,15 +85,7 @@ const (
 
 // String returns "bootstrap", "node", "recovery", or "requester(<number>)".
 func (c RequesterClass) String() string {
-	switch c {
-	case RequesterBootstrap:
-		return "bootstrap"
-	case RequesterNode:
-		return "node"
-	case RequesterRecovery:
-		return "recovery"
-	}
-	return "requester(" + strconv.Itoa(int(c)) + ")"
+	return nameOf("requester", int(c), "", "bootstrap", "node", "recovery")
 }
 
 // Requester is who files a request, read from spec.username.
@@ -150,35 +139,23 @@ func validTokenID(id string) bool {
 	return len(id) == 6 && strings.Trim(id, "abcdefghijklmnopqrstuvwxyz0123456789") == ""
 }
 
-// group returns the group that everybody of the class is in.
-func (c RequesterClass) group() string {
-	switch c {
-	case RequesterBootstrap:
-		return BootstrappersGroup
-	case RequesterNode:
-		return NodesGroup
-	case RequesterRecovery:
-		return RecoveryGroup
-	}
-	return ""
+// classGroups are the groups that everybody of a class is in. It is never written.
+var classGroups = map[RequesterClass]string{
+	RequesterBootstrap: BootstrappersGroup, RequesterNode: NodesGroup, RequesterRecovery: RecoveryGroup,
 }
 
 // checkGroups names the first group that is missing or too many.
 func checkGroups(class RequesterClass, groups []string) error {
-	group := class.group()
-	for _, needed := range []string{group, AuthenticatedGroup} {
+	own := []string{classGroups[class], AuthenticatedGroup}
+	for _, needed := range own {
 		if !slices.Contains(groups, needed) {
 			return &Error{Check: CheckRequestGroups, Got: strconv.Itoa(len(groups)) + " groups without it", Want: needed}
 		}
 	}
 	for _, g := range groups {
-		if g == group || g == AuthenticatedGroup {
-			continue
+		if !slices.Contains(own, g) && (class != RequesterBootstrap || !strings.HasPrefix(g, BootstrappersGroup+":")) {
+			return &Error{Check: CheckRequestGroups, Got: refusal.Quote(g), Want: "the groups of a " + class.String() + " requester only"}
 		}
-		if class == RequesterBootstrap && strings.HasPrefix(g, BootstrappersGroup+":") {
-			continue
-		}
-		return &Error{Check: CheckRequestGroups, Got: refusal.Quote(g), Want: "the groups of a " + class.String() + " requester only"}
 	}
 	return nil
 }
@@ -189,11 +166,5 @@ func (c RequesterClass) mayAsk(purpose Purpose, provider string) bool {
 	if provider == ProviderInsecure {
 		return c == RequesterBootstrap // it has client certificates only
 	}
-	switch c {
-	case RequesterBootstrap, RequesterRecovery:
-		return purpose == PurposeClient
-	case RequesterNode:
-		return true
-	}
-	return false
+	return c == RequesterNode || purpose == PurposeClient && (c == RequesterBootstrap || c == RequesterRecovery)
 }

@@ -1,7 +1,6 @@
 package csr
 
 import (
-	"strconv"
 	"strings"
 
 	"github.com/nodeattest/nodeattest/internal/nodename"
@@ -67,27 +66,15 @@ const (
 
 // String returns "client", "serving", "recovery", or "purpose(<number>)".
 func (p Purpose) String() string {
-	switch p {
-	case PurposeClient:
-		return "client"
-	case PurposeServing:
-		return "serving"
-	case PurposeRecovery:
-		return "recovery"
-	}
-	return "purpose(" + strconv.Itoa(int(p)) + ")"
+	return nameOf("purpose", int(p), "", "client", "serving", "recovery")
 }
 
-// subject returns the prefix of the common name, and the organization; "" where p
-// is no purpose.
-func (p Purpose) subject() (prefix, organization string) {
-	switch p {
-	case PurposeClient, PurposeServing:
-		return NodeUserPrefix, NodesGroup
-	case PurposeRecovery:
-		return RecoveryUserPrefix, RecoveryGroup
-	}
-	return "", ""
+// purposes say of each purpose what the common name begins with, what the organization is,
+// and which usage the key has beside signatures. It is never written.
+var purposes = map[Purpose]struct{ prefix, organization, auth string }{
+	PurposeClient:   {NodeUserPrefix, NodesGroup, usageClientAuth},
+	PurposeServing:  {NodeUserPrefix, NodesGroup, usageServerAuth},
+	PurposeRecovery: {RecoveryUserPrefix, RecoveryGroup, usageClientAuth},
 }
 
 // PurposeOf returns for what a signer's certificates are. It knows the names that
@@ -109,29 +96,27 @@ func PurposeOf(signerName string) (Purpose, error) {
 // lower-case letters, digits and "-", beginning and ending with a letter or digit;
 // for another the result is a [*Error] of [CheckSignerName].
 func SignerClient(provider string) (string, error) {
-	if !validProvider(provider) {
-		return "", providerViolation(provider)
-	}
-	return clientSignerPrefix + provider, nil
+	return signerOf(clientSignerPrefix, provider)
 }
 
 // SignerServing returns the name of the signer of serving certificates for nodes
 // that attest through this provider. It refuses what [SignerClient] refuses, and
 // "insecure": an insecure provider has no serving certificates.
 func SignerServing(provider string) (string, error) {
-	return secureSigner(servingSignerPrefix, provider)
+	return signerOf(servingSignerPrefix, provider)
 }
 
 // SignerChallenge returns the name under which nodes that attest through this
 // provider file a hello, with the certificate's own signer as its target. It
 // refuses what [SignerServing] refuses: an insecure provider challenges nobody.
 func SignerChallenge(provider string) (string, error) {
-	return secureSigner(challengeSignerPrefix, provider)
+	return signerOf(challengeSignerPrefix, provider)
 }
 
-func secureSigner(prefix, provider string) (string, error) {
-	if !validProvider(provider) || provider == ProviderInsecure {
-		return "", providerViolation(provider)
+func signerOf(prefix, provider string) (string, error) {
+	if !validProvider(provider) || provider == ProviderInsecure && prefix != clientSignerPrefix {
+		return "", &Error{Check: CheckSignerName, Got: "provider " + refusal.Quote(provider),
+			Want: "a provider that has such a signer, 1 to 63 bytes of a-z, 0-9 and inner hyphens"}
 	}
 	return prefix + provider, nil
 }
@@ -187,14 +172,7 @@ func checkSignerNames(names []string) error {
 	return nil
 }
 
-func validProvider(name string) bool {
-	return nodename.ValidLabel(name)
-}
-
-func providerViolation(name string) error {
-	return &Error{Check: CheckSignerName, Got: "provider " + refusal.Quote(name),
-		Want: "a provider that has such a signer, 1 to 63 bytes of a-z, 0-9 and inner hyphens"}
-}
+func validProvider(name string) bool { return nodename.ValidLabel(name) }
 
 // Usages returns the key usages that a request for this purpose has, as
 // certificates.k8s.io/v1 spells them and in the kubelet's order: "digital
@@ -202,14 +180,14 @@ func providerViolation(name string) error {
 // or, for [PurposeServing], "server auth". Kubernetes takes key encipherment with
 // any key; kubelets ask for it with RSA keys only. It returns nil for no purpose.
 func Usages(purpose Purpose, keyEncipherment bool) []string {
-	auth := purpose.authUsage()
-	if auth == "" {
+	p, known := purposes[purpose]
+	switch {
+	case !known:
 		return nil
+	case keyEncipherment:
+		return []string{usageDigitalSignature, usageKeyEncipherment, p.auth}
 	}
-	if keyEncipherment {
-		return []string{usageDigitalSignature, usageKeyEncipherment, auth}
-	}
-	return []string{usageDigitalSignature, auth}
+	return []string{usageDigitalSignature, p.auth}
 }
 
 const (
@@ -218,13 +196,3 @@ const (
 	usageClientAuth       = "client auth"
 	usageServerAuth       = "server auth"
 )
-
-func (p Purpose) authUsage() string {
-	switch p {
-	case PurposeClient, PurposeRecovery:
-		return usageClientAuth
-	case PurposeServing:
-		return usageServerAuth
-	}
-	return ""
-}

@@ -1,7 +1,6 @@
 package csr
 
 import (
-	"bytes"
 	"crypto"
 	"encoding/pem"
 	"strconv"
@@ -11,32 +10,20 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// maxProviderVersion is how many digits the longest version number has.
-const maxProviderVersion = 9
+// maxVersionDigits is how many digits the longest version number has.
+const maxVersionDigits = 9
 
 // ProviderVersion splits the Provider of a bundle, such as "tpm/v1", in the provider's
 // name and the version of its data format. The error is a [*Error] with
 // [CheckProvider].
 func ProviderVersion(provider string) (name string, version int, err error) {
-	if err := checkProvider([]byte(provider)); err != nil {
-		return "", 0, err
+	name, digits, ok := strings.Cut(provider, "/v")
+	if !ok || !nodename.ValidLabel(name) || digits == "" || len(digits) > maxVersionDigits || digits[0] == '0' ||
+		strings.Trim(digits, "0123456789") != "" {
+		return "", 0, &Error{Check: CheckProvider, Got: refusal.Quote(provider), Want: `a name and version such as "tpm/v1"`}
 	}
-	i := bytes.IndexByte([]byte(provider), '/')
-	version, _ = strconv.Atoi(provider[i+len("/v"):]) // at most nine digits
-	return provider[:i], version, nil
-}
-
-// checkProvider refuses all but name/vN, see Bundle.Provider.
-func checkProvider(provider []byte) error {
-	name, version, ok := bytes.Cut(provider, []byte("/v"))
-	if ok && nodename.ValidLabel(string(name)) && isVersion(version) {
-		return nil
-	}
-	return &Error{Check: CheckProvider, Got: refusal.Quote(string(provider)), Want: `a name and version such as "tpm/v1"`}
-}
-
-func isVersion(digits []byte) bool {
-	return len(digits) > 0 && len(digits) <= maxProviderVersion && digits[0] != '0' && len(bytes.Trim(digits, "0123456789")) == 0
+	version, err = strconv.Atoi(digits)
+	return name, version, err
 }
 
 // Keys of the annotations that the control plane writes on a request. It never reads one:
@@ -75,11 +62,6 @@ func (e *UnsupportedVersionError) Error() string {
 // the node can file another one in a version that both know.
 func (e *UnsupportedVersionError) Annotation() (key, value string) {
 	return AnnotationVersions, strings.Join(e.Supported, ",")
-}
-
-func unsupportedVersion(got string, supported []string) error {
-	return &Error{Check: CheckProviderVersion, Got: refusal.Quote(got), Want: strings.Join(supported, " or "),
-		Err: &UnsupportedVersionError{Got: got, Supported: supported}}
 }
 
 // ChooseVersion is the node's side of the negotiation: from the annotations of its

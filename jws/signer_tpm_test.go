@@ -11,14 +11,14 @@ import (
 
 // TestCryptoSignerTPM signs tokens with keys that never leave a TPM.
 func TestCryptoSignerTPM(t *testing.T) {
-	simulator := tpmsim.New(t, nil)
+	simulator := tpmsim.New(t, tpmsim.Options{})
 	ctx := context.Background()
 	for kind, algorithms := range map[tpmkey.Kind][]jws.Algorithm{
 		tpmkey.ECDSAP256: {jws.ES256},
 		tpmkey.ECDSAP384: {jws.ES384},
 		tpmkey.RSA2048:   {jws.RS256, jws.RS384, jws.PS256},
 	} {
-		key, err := tpmkey.Create(ctx, simulator, kind, nil)
+		key, err := tpmkey.Create(ctx, simulator, kind, tpmkey.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,8 +4,14 @@
 //
 //   - api/v1alpha1: the custom resources in which the cluster keeps its state
 //   - registry: a membership.Registry over them
-//   - controller: a reconciler of certificate requests, for a manager of one's own
+//   - keyring: the challenge keys in a Secret
+//   - controller: a reconciler that decides about certificate requests, for a manager of
+//     one's own
+//   - signer: a reconciler that signs them with a CA of one's own
+//   - bypass: a search for ways around attestation
 //   - authenticator: the node's side, which gets the kubelet its certificates; certstore
 //     below it keeps them
 //   - deploy: the manifests, and in its folder node the files of a node
+//   - cmd/node-attestation-controller, cmd/node-attestation-signer and
+//     cmd/kubelet-authenticator: the programs
 package kube

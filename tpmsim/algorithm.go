@@ -1,38 +1,123 @@
 package tpmsim
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/google/go-tpm/tpm2"
+)
 
 // Algorithm is the kind of a key that this package makes. The zero value stands
 // for the default of the place where it is used.
 type Algorithm int
 
 // The algorithms. As an AK, a key signs with the scheme named here and the named
-// hash; as an EK or as a key of a [CA], only size or curve count.
+// hash; as an EK, only size or curve count.
 const (
-	RSA2048    Algorithm = iota + 1 // RSA, 2048 bits; as an AK RSASSA with SHA-256
-	RSA2048PSS                      // RSA, 2048 bits; RSAPSS with SHA-256; AKs only
-	P256                            // NIST P-256; as an AK ECDSA with SHA-256
-	P384                            // NIST P-384; as an AK ECDSA with SHA-384
-	RSA3072                         // RSA, 3072 bits; as an AK RSASSA with SHA-256; swtpm only, as the simulator refuses it
+	RSA2048 Algorithm = iota + 1 // RSA, 2048 bits; as an AK RSASSA with SHA-256
+	P256                         // NIST P-256; as an AK ECDSA with SHA-256
+	P384                         // NIST P-384; as an AK ECDSA with SHA-384
+	RSA3072                      // RSA, 3072 bits; as an AK RSASSA with SHA-256; swtpm only, as the simulator refuses it
 )
+
+// algorithm is what of a key its algorithm decides.
+type algorithm struct {
+	name string
+	// curve is 0 for RSA. width is that of a modulus or of a coordinate, in bytes.
+	curve tpm2.TPMECCCurve
+	width int
+	hash  tpm2.TPMAlgID // of an AK's signatures
+	high  bool          // the EK is of the high range
+	// Where the EK's certificate goes, and where the EK is made persistent.
+	ekCertificate, ekHandle tpm2.TPMHandle
+	// Google Compute Engine's indexes of an AK.
+	akTemplate, akCertificate tpm2.TPMHandle
+}
+
+var algorithms = map[Algorithm]algorithm{
+	RSA2048: {"RSA2048", 0, 256, tpm2.TPMAlgSHA256, false,
+		EKCertificateIndexRSA2048, EKHandleRSA2048, AKTemplateIndexRSA, AKCertificateIndexRSA},
+	RSA3072: {"RSA3072", 0, 384, tpm2.TPMAlgSHA256, true,
+		EKCertificateIndexRSA3072, EKHandleRSA3072, AKTemplateIndexRSA, AKCertificateIndexRSA},
+	P256: {"P256", tpm2.TPMECCNistP256, 32, tpm2.TPMAlgSHA256, false,
+		EKCertificateIndexP256, EKHandleP256, AKTemplateIndexECC, AKCertificateIndexECC},
+	P384: {"P384", tpm2.TPMECCNistP384, 48, tpm2.TPMAlgSHA384, true,
+		EKCertificateIndexP384, EKHandleP384, AKTemplateIndexECC, AKCertificateIndexECC},
+}
 
 // String gives the algorithm's Go name.
 func (a Algorithm) String() string {
-	switch a {
-	case 0:
-		return "default"
-	case RSA2048:
-		return "RSA2048"
-	case RSA2048PSS:
-		return "RSA2048PSS"
-	case P256:
-		return "P256"
-	case P384:
-		return "P384"
-	case RSA3072:
-		return "RSA3072"
+	if k, ok := algorithms[a]; ok {
+		return k.name
 	}
 	return fmt.Sprintf("Algorithm(%d)", int(a))
 }
 
-func (a Algorithm) isRSA() bool { return a == RSA2048 || a == RSA2048PSS || a == RSA3072 }
+func (a Algorithm) look() (*algorithm, error) {
+	k, ok := algorithms[a]
+	if !ok {
+		return nil, fmt.Errorf("%w: no key of %v", ErrOptions, a)
+	}
+	return &k, nil
+}
+
+// newAK returns the template of a restricted signing key as Google Compute Engine's vTPM
+// has it: attributes 0x50072, no policy.
+func (k *algorithm) newAK(unique []byte) *tpm2.TPMTPublic {
+	return k.area(tpm2.TPMTPublic{
+		NameAlg: tpm2.TPMAlgSHA256,
+		ObjectAttributes: tpm2.TPMAObject{
+			FixedTPM: true, FixedParent: true, SensitiveDataOrigin: true,
+			UserWithAuth: true, Restricted: true, SignEncrypt: true,
+		},
+	}, tpm2.TPMTSymDefObject{}, unique)
+}
+
+// ekPolicyB384 is the policy of EKs of the high range, over SHA-384: TPM2_PolicyOR of
+// TPM2_PolicySecret(TPM_RH_ENDORSEMENT), which is that of the low range, and of a policy
+// in NV (TCG EK Credential Profile 2.6, annex B.6).
+const ekPolicyB384 = "\xb2\x6e\x7d\x28\xd1\x1a\x50\xbc\x53\xd8\x82\xbc\xf5\xfd\x3a\x1a" +
+	"\x07\x41\x48\xbb\x35\xd3\xb4\xe4\xcb\x1c\x0a\xd9\xbd\xe4\x19\xca" +
+	"\xcb\x47\xba\x09\x69\x96\x46\x15\x0f\x9f\xc0\x00\xf3\xf8\x0e\x12"
+
+// newEK returns template L-1 (RSA2048) or L-2 (P256), with attributes 0x300b2,
+// AES-128-CFB and a unique field of zeros, or H-3 (P384) or H-6 (RSA3072), with
+// 0x300f2, SHA-384, AES-256-CFB and an empty one (annex B.3 and B.4).
+func (k *algorithm) newEK() *tpm2.TPMTPublic {
+	t, bits, unique := tpm2.RSAEKTemplate, tpm2.TPMKeyBits(128), make([]byte, k.width)
+	if k.high {
+		t.NameAlg, t.AuthPolicy.Buffer, t.ObjectAttributes.UserWithAuth = tpm2.TPMAlgSHA384, []byte(ekPolicyB384), true
+		bits, unique = 256, nil
+	}
+	return k.area(t, tpm2.TPMTSymDefObject{
+		Algorithm: tpm2.TPMAlgAES,
+		KeyBits:   tpm2.NewTPMUSymKeyBits(tpm2.TPMAlgAES, bits),
+		Mode:      tpm2.NewTPMUSymMode(tpm2.TPMAlgAES, tpm2.TPMAlgCFB),
+	}, unique)
+}
+
+// area gives a public area its key's parameters: with a cipher, or else with a signature
+// scheme. unique is the RSA modulus or the X coordinate, and Y is zeros of that length.
+func (k *algorithm) area(t tpm2.TPMTPublic, cipher tpm2.TPMTSymDefObject, unique []byte) *tpm2.TPMTPublic {
+	signs := cipher.Algorithm == 0
+	if k.curve == 0 {
+		p := &tpm2.TPMSRSAParms{Symmetric: cipher, KeyBits: tpm2.TPMKeyBits(8 * k.width)}
+		if signs {
+			p.Scheme.Scheme = tpm2.TPMAlgRSASSA
+			p.Scheme.Details = tpm2.NewTPMUAsymScheme(tpm2.TPMAlgRSASSA, &tpm2.TPMSSigSchemeRSASSA{HashAlg: k.hash})
+		}
+		t.Type, t.Parameters = tpm2.TPMAlgRSA, tpm2.NewTPMUPublicParms(tpm2.TPMAlgRSA, p)
+		t.Unique = tpm2.NewTPMUPublicID(tpm2.TPMAlgRSA, &tpm2.TPM2BPublicKeyRSA{Buffer: unique})
+		return &t
+	}
+	p := &tpm2.TPMSECCParms{Symmetric: cipher, CurveID: k.curve}
+	if signs {
+		p.Scheme.Scheme = tpm2.TPMAlgECDSA
+		p.Scheme.Details = tpm2.NewTPMUAsymScheme(tpm2.TPMAlgECDSA, &tpm2.TPMSSigSchemeECDSA{HashAlg: k.hash})
+	}
+	t.Type, t.Parameters = tpm2.TPMAlgECC, tpm2.NewTPMUPublicParms(tpm2.TPMAlgECC, p)
+	t.Unique = tpm2.NewTPMUPublicID(tpm2.TPMAlgECC, &tpm2.TPMSECCPoint{
+		X: tpm2.TPM2BECCParameter{Buffer: unique},
+		Y: tpm2.TPM2BECCParameter{Buffer: make([]byte, len(unique))},
+	})
+	return &t
+}

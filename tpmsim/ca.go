@@ -2,12 +2,12 @@ package tpmsim
 
 import (
 	"bytes"
+	"cmp"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/hkdf"
 	"crypto/rand"
-	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -28,26 +28,22 @@ const (
 	leafLifetime = 20 * 365 * 24 * time.Hour
 )
 
-// CAOptions say what CA is wanted. nil and each zero field are sensible defaults.
+// CAOptions say what CA is wanted. Each zero field is a sensible default.
 type CAOptions struct {
 	// Name begins the common names of the CA's certificates. "": "tpmsim".
 	Name string
 
-	// Seed, at most 1 KiB, makes keys, serial numbers and signatures a function of
+	// Seed makes keys, serial numbers and signatures a function of
 	// these bytes, so that the same calls at the same Now give the same certificates
-	// byte for byte. nil: random ones. A CA with a seed has EC keys.
+	// byte for byte. nil: random ones.
 	Seed []byte
-
-	// Algorithm of the CA's three keys: P256, P384, RSA2048 or RSA3072. Zero:
-	// P256.
-	Algorithm Algorithm
 
 	// Now is the clock from which validity is counted. nil: time.Now.
 	Now func() time.Time
 }
 
 // CA is a certification authority for TPMs: a root, below it one intermediate that
-// issues EK certificates and one that issues AK certificates. It certifies every
+// issues EK certificates and one that issues AK certificates, all on P-256. It certifies every
 // key that it is shown. It is safe for concurrent use.
 type CA struct {
 	now  func() time.Time
@@ -63,97 +59,51 @@ type CA struct {
 // issuer is a CA certificate and its key.
 type issuer struct {
 	certificate *x509.Certificate
-	key         crypto.Signer
+	key         *ecdsa.PrivateKey
 }
 
-// NewCA makes the keys and certificates of a CA. The error wraps [ErrOptions] or
-// comes from crypto/x509.
-func NewCA(opts *CAOptions) (*CA, error) {
-	var o CAOptions
-	if opts != nil {
-		o = *opts
-	}
-	if o.Name == "" {
-		o.Name = "tpmsim"
-	}
-	if o.Algorithm == 0 {
-		o.Algorithm = P256
-	}
-	if o.Now == nil {
-		o.Now = time.Now
-	}
-	if len(o.Seed) > maxSeedSize {
-		return nil, fmt.Errorf("%w: Seed has %d bytes, at most %d", ErrOptions, len(o.Seed), maxSeedSize)
-	}
+// NewCA makes the keys and certificates of a CA.
+func NewCA(o CAOptions) (*CA, error) {
 	ca := &CA{now: o.Now, rand: rand.Reader}
+	if ca.now == nil {
+		ca.now = time.Now
+	}
 	if o.Seed != nil {
 		ca.seed, ca.rand = bytes.Clone(o.Seed), nil
 	}
-	var err error
-	for _, step := range []struct {
-		name   string
-		to     *issuer
-		parent *issuer
-	}{
-		{"root", &ca.root, &ca.root},
-		{"EK CA", &ca.ek, &ca.root},
-		{"AK CA", &ca.ak, &ca.root},
-	} {
-		if step.to.key, err = ca.newKey(step.name, o.Algorithm); err != nil {
-			return nil, err
-		}
-		if err := ca.certifyCA(step.to, step.parent, o.Name+" "+step.name); err != nil {
-			return nil, err
+	for name, by := range map[string]*issuer{"root": &ca.root, "EK CA": &ca.ek, "AK CA": &ca.ak} {
+		var err error
+		if by.key, err = ca.newKey(name); err != nil {
+			return nil, fmt.Errorf("tpmsim: CA key: %w", err)
 		}
 	}
-	return ca, nil
+	name := cmp.Or(o.Name, "tpmsim")
+	err := ca.certifyCA(&ca.root, name+" root")
+	if err == nil {
+		err = ca.certifyCA(&ca.ek, name+" EK CA")
+	}
+	if err == nil {
+		err = ca.certifyCA(&ca.ak, name+" AK CA")
+	}
+	return ca, err
 }
 
 // newKey makes a key, which follows from the seed and the label if there is a seed.
-func (ca *CA) newKey(label string, a Algorithm) (crypto.Signer, error) {
-	var curve elliptic.Curve
-	switch a {
-	case P256:
-		curve = elliptic.P256()
-	case P384:
-		curve = elliptic.P384()
-	case RSA2048, RSA3072:
-		if ca.seed != nil {
-			return nil, fmt.Errorf("%w: an RSA key cannot follow from a seed; use P256 or P384", ErrOptions)
-		}
-		if a == RSA3072 {
-			return rsa.GenerateKey(rand.Reader, 3072)
-		}
-		return rsa.GenerateKey(rand.Reader, 2048)
-	default:
-		return nil, fmt.Errorf("%w: no CA with keys of algorithm %v", ErrOptions, a)
-	}
+func (ca *CA) newKey(label string) (*ecdsa.PrivateKey, error) {
 	if ca.seed == nil {
-		return ecdsa.GenerateKey(curve, rand.Reader)
+		return ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	}
-	// A scalar that is zero or not below the order is refused; for P-256 that is one
-	// in 2^32, so the loop ends at its first turn but for seeds that nobody meets.
-	for i := range 100 {
-		raw, err := hkdf.Key(sha256.New, ca.seed, nil, fmt.Sprintf("tpmsim CA key %s %d", label, i), curve.Params().BitSize/8)
-		if err != nil {
-			return nil, fmt.Errorf("tpmsim: CA key: %w", err)
-		}
-		if k, err := ecdsa.ParseRawPrivateKey(curve, raw); err == nil {
-			return k, nil
-		}
+	raw, err := hkdf.Key(sha256.New, ca.seed, nil, "tpmsim CA key "+label+" 0", 32)
+	if err != nil {
+		return nil, err
 	}
-	return nil, fmt.Errorf("%w: no key follows from this seed", ErrOptions)
+	return ecdsa.ParseRawPrivateKey(elliptic.P256(), raw) // it is one but for one seed in 2^32
 }
 
-// certifyCA issues the CA certificate for to's key.
-func (ca *CA) certifyCA(to, parent *issuer, name string) error {
-	serial, err := ca.nextSerial()
-	if err != nil {
-		return err
-	}
+// certifyCA issues the certificate of one of the CA's keys, by the root.
+func (ca *CA) certifyCA(to *issuer, name string) error {
 	now := ca.now()
 	t := &x509.Certificate{
-		SerialNumber:          serial,
 		Subject:               pkix.Name{CommonName: name},
 		NotBefore:             now.Add(-backdate),
 		NotAfter:              now.Add(caLifetime),
@@ -161,26 +111,28 @@ func (ca *CA) certifyCA(to, parent *issuer, name string) error {
 		BasicConstraintsValid: true,
 		IsCA:                  true,
 	}
-	signer := parent.certificate
-	if to == parent {
-		signer = t
-	} else {
-		t.MaxPathLenZero = true
+	by := &issuer{t, ca.root.key}
+	if to != &ca.root {
+		by, t.MaxPathLenZero = &ca.root, true
 	}
-	to.certificate, err = ca.sign(t, signer, to.key.Public(), parent.key)
+	var err error
+	to.certificate, err = ca.sign(t, by, to.key.Public())
 	return err
 }
 
 // sign makes a certificate and parses it.
-func (ca *CA) sign(template, parent *x509.Certificate, pub crypto.PublicKey, key crypto.Signer) (*x509.Certificate, error) {
+func (ca *CA) sign(template *x509.Certificate, by *issuer, pub crypto.PublicKey) (_ *x509.Certificate, err error) {
 	if template.SubjectKeyId == nil {
-		id, err := subjectKeyID(pub)
-		if err != nil {
+		if template.SubjectKeyId, err = subjectKeyID(pub); err != nil {
 			return nil, err
 		}
-		template.SubjectKeyId = id
 	}
-	der, err := x509.CreateCertificate(ca.rand, template, parent, pub, key)
+	if template.SerialNumber == nil {
+		if template.SerialNumber, err = ca.nextSerial(); err != nil {
+			return nil, err
+		}
+	}
+	der, err := x509.CreateCertificate(ca.rand, template, by.certificate, pub, by.key)
 	if err != nil {
 		return nil, fmt.Errorf("tpmsim: issue a certificate: %w", err)
 	}
@@ -214,18 +166,16 @@ func (ca *CA) nextSerial() (*big.Int, error) {
 	ca.serial++
 	n := ca.serial
 	ca.mu.Unlock()
-	var b [16]byte
-	if ca.seed == nil {
-		rand.Read(b[:])
-	} else {
-		raw, err := hkdf.Key(sha256.New, ca.seed, nil, fmt.Sprintf("tpmsim serial %d", n), len(b))
-		if err != nil {
+	b := make([]byte, 16)
+	rand.Read(b)
+	if ca.seed != nil {
+		var err error
+		if b, err = hkdf.Key(sha256.New, ca.seed, nil, fmt.Sprintf("tpmsim serial %d", n), len(b)); err != nil {
 			return nil, fmt.Errorf("tpmsim: serial number: %w", err)
 		}
-		copy(b[:], raw)
 	}
 	b[0] = b[0]&0x3f | 0x20
-	return new(big.Int).SetBytes(b[:]), nil
+	return new(big.Int).SetBytes(b), nil
 }
 
 // Root returns the self-signed root.

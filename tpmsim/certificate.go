@@ -1,6 +1,7 @@
 package tpmsim
 
 import (
+	"cmp"
 	"crypto"
 	"crypto/rsa"
 	"crypto/x509"
@@ -9,18 +10,19 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/crypto/cryptobyte"
+	cbasn1 "golang.org/x/crypto/cryptobyte/asn1"
+
+	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/oid"
 )
 
-// AKCertificateOptions say how an AK certificate looks. nil and each zero field
+// AKCertificateOptions say how an AK certificate looks. Zero fields
 // follow the style. Not all that can be asked for is a good certificate: most fields
 // are there for tests of what must be refused.
 type AKCertificateOptions struct {
 	// Style gives all that the other fields do not say. Zero: StyleTCG.
 	Style Style
-
-	// Subject replaces the style's subject. nil: the style's.
-	Subject *pkix.Name
 
 	// Directory is the directory name in the SAN, in styles that have one. nil:
 	// DefaultDirectory.
@@ -66,50 +68,29 @@ type EKCertificateOptions AKCertificateOptions
 
 // IssueAK issues a certificate for an AK, by the intermediate for AKs. The CA
 // believes every key, and asks no TPM.
-func (ca *CA) IssueAK(pub crypto.PublicKey, opts *AKCertificateOptions) (*x509.Certificate, error) {
-	var o AKCertificateOptions
-	if opts != nil {
-		o = *opts
-	}
-	f, err := o.Style.form()
-	if err != nil {
-		return nil, err
-	}
-	return ca.issue(&ca.ak, pub, &o, f, f.akUsage, f.akEKU)
+func (ca *CA) IssueAK(pub crypto.PublicKey, o AKCertificateOptions) (*x509.Certificate, error) {
+	return ca.issue(&ca.ak, pub, o)
 }
 
 // IssueEK issues a certificate for an EK, by the intermediate for EKs: EKU
 // 2.23.133.8.1, keyEncipherment for an RSA key and keyAgreement for an EC key,
 // critical SAN with the directory name, TPM specification attribute (TCG EK
 // Credential Profile 2.6, section 3.2), unless a style or an option says otherwise.
-func (ca *CA) IssueEK(pub crypto.PublicKey, opts *EKCertificateOptions) (*x509.Certificate, error) {
-	var o AKCertificateOptions
-	if opts != nil {
-		o = AKCertificateOptions(*opts)
-	}
-	f, err := o.Style.form()
-	if err != nil {
-		return nil, err
-	}
-	f.specification = f.san
-	usage := x509.KeyUsageKeyAgreement
-	if _, ok := pub.(*rsa.PublicKey); ok {
-		usage = x509.KeyUsageKeyEncipherment
-	}
-	return ca.issue(&ca.ek, pub, &o, f, usage, f.ekEKU)
+func (ca *CA) IssueEK(pub crypto.PublicKey, o EKCertificateOptions) (*x509.Certificate, error) {
+	return ca.issue(&ca.ek, pub, AKCertificateOptions(o))
 }
 
-func (ca *CA) issue(by *issuer, pub crypto.PublicKey, o *AKCertificateOptions, f *form, usage x509.KeyUsage, eku []oid.OID) (*x509.Certificate, error) {
-	serial, err := ca.nextSerial()
-	if err != nil {
-		return nil, err
+func (ca *CA) issue(by *issuer, pub crypto.PublicKey, o AKCertificateOptions) (*x509.Certificate, error) {
+	o.Style = cmp.Or(o.Style, StyleTCG)
+	s, ok := styles[o.Style]
+	if !ok || o.OtherName != nil && (!s.san || o.NoSAN) || o.Instance != nil && !s.instance {
+		return nil, fmt.Errorf("%w: no certificate of %v has this OtherName or Instance", ErrOptions, o.Style)
 	}
 	now := ca.now()
 	t := &x509.Certificate{
-		SerialNumber:          serial,
 		NotBefore:             o.NotBefore,
 		NotAfter:              o.NotAfter,
-		KeyUsage:              usage,
+		KeyUsage:              s.akUsage,
 		BasicConstraintsValid: true,
 		IsCA:                  o.IsCA,
 	}
@@ -119,88 +100,119 @@ func (ca *CA) issue(by *issuer, pub crypto.PublicKey, o *AKCertificateOptions, f
 	if t.NotAfter.IsZero() {
 		t.NotAfter = now.Add(leafLifetime)
 	}
+	eku := s.akEKU
+	if by == &ca.ek {
+		s.specification, eku, t.KeyUsage = s.san, s.ekEKU, x509.KeyUsageKeyAgreement
+		if _, ok := pub.(*rsa.PublicKey); ok {
+			t.KeyUsage = x509.KeyUsageKeyEncipherment
+		}
+	}
 	if o.KeyUsage != nil {
 		t.KeyUsage = *o.KeyUsage
 	}
-	if o.ExtKeyUsage != nil {
-		eku = o.ExtKeyUsage
+	if o.ExtKeyUsage == nil && eku != "" {
+		o.ExtKeyUsage = []oid.OID{eku}
 	}
-	for _, u := range eku {
-		id, err := asn1OID(u)
-		if err != nil {
-			return nil, err
+	for _, u := range o.ExtKeyUsage {
+		id, ok := u.ASN1()
+		if !ok {
+			return nil, fmt.Errorf("%w: crypto/x509 cannot hold the identifier %v", ErrOptions, u)
 		}
 		t.UnknownExtKeyUsage = append(t.UnknownExtKeyUsage, id)
 	}
-	if err := addNames(t, o, f); err != nil {
-		return nil, err
+	if err := o.addNames(t, &s); err != nil {
+		return nil, fmt.Errorf("tpmsim: certificate: %w", err)
 	}
 	t.ExtraExtensions = append(t.ExtraExtensions, o.Extra...)
 	if o.Edit != nil {
 		o.Edit(t)
 	}
-	if id := repeated(t.ExtraExtensions); id != nil {
-		return nil, fmt.Errorf("%w: extension %v twice", ErrOptions, id)
-	}
-	return ca.sign(t, by.certificate, pub, by.key)
+	return ca.sign(t, by, pub)
 }
 
-// addNames adds the subject and, as extensions, the style's policy and what the
-// certificate says about the machine: TPM specification, SAN, instance identity.
-func addNames(t *x509.Certificate, o *AKCertificateOptions, f *form) error {
-	instance := o.Instance
+// addNames adds the subject and, as extensions, what the certificate says about the
+// machine: TPM specification, SAN, instance identity.
+func (o *AKCertificateOptions) addNames(t *x509.Certificate, s *style) error {
+	instance, directory := o.Instance, DefaultDirectory()
 	if instance == nil {
 		instance = DefaultInstance()
 	}
-	directory := DefaultDirectory()
 	if o.Directory != nil {
 		directory = *o.Directory
 	}
-	if f.subject != nil {
-		t.Subject = f.subject(instance)
+	if s.subject != nil {
+		t.Subject = s.subject(instance)
 	}
-	if o.Subject != nil {
-		t.Subject = *o.Subject
-	}
-	if o.OtherName != nil && (!f.san || o.NoSAN) {
-		return fmt.Errorf("%w: an OtherName in a certificate of style %v without a SAN", ErrOptions, o.Style)
-	}
-	if o.Instance != nil && !f.instance {
-		return fmt.Errorf("%w: an Instance in a certificate of style %v, which names none", ErrOptions, o.Style)
-	}
-	add := func(e pkix.Extension, err error) error {
-		t.ExtraExtensions = append(t.ExtraExtensions, e)
-		return err
-	}
-	if f.policy != "" {
-		if err := add(certificatePolicy(f.policy)); err != nil {
-			return err
+	for _, e := range []struct {
+		wanted   bool
+		oid      oid.OID
+		critical bool
+		value    func() ([]byte, error)
+	}{
+		{s.specification, oid.SubjectDirectoryAttributes, false, tpmSpecification},
+		// It must be critical where the subject is empty.
+		{s.san && !o.NoSAN, oid.SubjectAltName, true, func() ([]byte, error) { return subjectAltName(directory, o.OtherName) }},
+		{s.instance, oid.KubernetesNodeProviderIdentifier, false, instance.Marshal},
+	} {
+		if !e.wanted {
+			continue
 		}
-	}
-	if f.specification {
-		if err := add(tpmSpecification()); err != nil {
-			return err
+		value, err := e.value()
+		if err != nil {
+			return fmt.Errorf("extension %v: %w", e.oid, err)
 		}
-	}
-	if f.san && !o.NoSAN {
-		if err := add(subjectAltName(directory, o.OtherName, f.singleRDN)); err != nil {
-			return err
-		}
-	}
-	if f.instance {
-		return add(instanceIdentity(instance))
+		id, _ := e.oid.ASN1()
+		t.ExtraExtensions = append(t.ExtraExtensions, pkix.Extension{Id: id, Critical: e.critical, Value: value})
 	}
 	return nil
 }
 
-// repeated returns an identifier that occurs twice, or nil.
-func repeated(exts []pkix.Extension) asn1.ObjectIdentifier {
-	for i, e := range exts {
-		for _, f := range exts[:i] {
-			if e.Id.Equal(f.Id) {
-				return e.Id
-			}
+// subjectAltName makes the SAN of a TPM certificate: the directory name and, where
+// there is one, the other name (RFC 5280, section 4.2.1.6).
+func subjectAltName(d Directory, other *OtherName) ([]byte, error) {
+	otherTag, directoryTag := cbasn1.Tag(0).ContextSpecific().Constructed(), cbasn1.Tag(4).ContextSpecific().Constructed()
+	var b cryptobyte.Builder
+	b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
+		if other != nil {
+			b.AddASN1(otherTag, func(b *cryptobyte.Builder) {
+				oid.Add(b, other.Type)
+				der.AddTagged(b, otherTag, other.Value)
+			})
 		}
+		// Name is a CHOICE, so the implicit tag of directoryName becomes explicit.
+		b.AddASN1(directoryTag, func(b *cryptobyte.Builder) {
+			b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
+				addAttribute(b, oid.TCGAtTPMManufacturer, d.Manufacturer)
+				addAttribute(b, oid.TCGAtTPMModel, d.Model)
+				addAttribute(b, oid.TCGAtTPMVersion, d.Version)
+			})
+		})
+	})
+	return b.Bytes()
+}
+
+// addAttribute adds an RDN of one attribute, a UTF8String.
+func addAttribute(b *cryptobyte.Builder, o oid.OID, value string) {
+	b.AddASN1(cbasn1.SET, func(b *cryptobyte.Builder) {
+		b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
+			oid.Add(b, o)
+			der.AddText(b, value)
+		})
+	})
+}
+
+// tpmSpecification makes the subject directory attributes with the TPM specification
+// attribute: family "2.0", level 0, revision 138 (EK Credential Profile 2.6, section
+// 3.2).
+func tpmSpecification() ([]byte, error) {
+	type specification struct {
+		Family          string `asn1:"utf8"`
+		Level, Revision int
 	}
-	return nil
+	type attribute struct {
+		Type   asn1.ObjectIdentifier
+		Values []specification `asn1:"set"`
+	}
+	id, _ := oid.TCGAtTPMSpecification.ASN1()
+	return asn1.Marshal([]attribute{{id, []specification{{"2.0", 0, 138}}}})
 }

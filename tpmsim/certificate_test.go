@@ -70,12 +70,12 @@ func TestStylesLookLikeRealCertificates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ca := newCA(t, nil)
+	ca := newCA(t, tpmsim.CAOptions{})
 	ak := func(s tpmsim.Style) (*x509.Certificate, error) {
-		return ca.IssueAK(rsaKey.Public(), &tpmsim.AKCertificateOptions{Style: s})
+		return ca.IssueAK(rsaKey.Public(), tpmsim.AKCertificateOptions{Style: s})
 	}
 	ek := func(s tpmsim.Style) (*x509.Certificate, error) {
-		return ca.IssueEK(rsaKey.Public(), &tpmsim.EKCertificateOptions{Style: s})
+		return ca.IssueEK(rsaKey.Public(), tpmsim.EKCertificateOptions{Style: s})
 	}
 	tests := []struct {
 		file  string
@@ -83,8 +83,6 @@ func TestStylesLookLikeRealCertificates(t *testing.T) {
 		style tpmsim.Style
 	}{
 		{"ek-certs/leaf/NTC-ek-RSA2048-933cdb17.der", ek, tpmsim.StyleTCG},
-		{"ek-certs/leaf/AMD-aik-RSA2048-7e819b3d.der", ak, tpmsim.StyleMicrosoft},
-		{"ek-certs/leaf/NTC-aik-RSA2048-058b3197.der", ak, tpmsim.StyleMicrosoft},
 		{"ek-certs/leaf/GOOG-gce-P-256-25a5373d.der", ak, tpmsim.StyleGoogle},
 		{"ek-certs/leaf/GOOG-gce-RSA2048-fa4e233a.der", ak, tpmsim.StyleGoogle},
 		{"ek-certs/leaf/GOOG-gce-RSA2048-3722cd55.der", ek, tpmsim.StyleGoogle},
@@ -122,7 +120,7 @@ func TestStylesLookLikeRealCertificates(t *testing.T) {
 func TestStyles(t *testing.T) {
 	const (
 		san, ku, bc, eku = "2.5.29.17", "2.5.29.15", "2.5.29.19", "2.5.29.37"
-		sda, cp, gce     = "2.5.29.9", "2.5.29.32", "1.3.6.1.4.1.11129.2.1.21"
+		sda, gce         = "2.5.29.9", "1.3.6.1.4.1.11129.2.1.21"
 	)
 	google := []string{"2.5.4.10", "2.5.4.11", "2.5.4.3", "2.5.4.7"}
 	ak := map[tpmsim.Style]shape{
@@ -130,14 +128,13 @@ func TestStyles(t *testing.T) {
 		tpmsim.StyleTCG:       {KeyUsage: x509.KeyUsageDigitalSignature, EKU: []string{"2.23.133.8.3"}, Critical: []string{ku, san, bc}, Other: []string{eku}},
 		tpmsim.StyleGoogle:    {Subject: google, KeyUsage: x509.KeyUsageDigitalSignature, Critical: []string{ku, bc}, Other: []string{gce}},
 		tpmsim.StyleGoogleOld: {KeyUsage: x509.KeyUsageDigitalSignature, EKU: []string{"2.23.133.8.1"}, Critical: []string{ku, san, bc}, Other: []string{gce, eku, sda}},
-		tpmsim.StyleMicrosoft: {KeyUsage: x509.KeyUsageDigitalSignature, EKU: []string{"2.23.133.8.3"}, Critical: []string{ku, san, bc, cp}, Other: []string{eku}},
 		tpmsim.StyleAzure: {Subject: []string{"2.5.4.3"}, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageContentCommitment,
 			EKU: []string{"1.3.6.1.4.1.311.10.3.12"}, Critical: []string{ku, bc}, Other: []string{eku}},
 	}
-	ca := newCA(t, nil)
+	ca := newCA(t, tpmsim.CAOptions{})
 	pub := ecKey(t).Public()
 	for style, want := range ak {
-		c, err := ca.IssueAK(pub, &tpmsim.AKCertificateOptions{Style: style})
+		c, err := ca.IssueAK(pub, tpmsim.AKCertificateOptions{Style: style})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -148,7 +145,7 @@ func TestStyles(t *testing.T) {
 			t.Errorf("AK, %v: key %v, subject key id %x", style, c.PublicKey, c.SubjectKeyId)
 		}
 	}
-	ek, err := ca.IssueEK(pub, nil)
+	ek, err := ca.IssueEK(pub, tpmsim.EKCertificateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,19 +162,18 @@ func TestCertificateOptions(t *testing.T) {
 	critical := pkix.Extension{Id: asn1.ObjectIdentifier{1, 2, 3, 4}, Critical: true, Value: []byte{5, 0}}
 	past := time.Date(2001, 2, 3, 4, 5, 6, 0, time.UTC)
 	type options = tpmsim.AKCertificateOptions
-	ca := newCA(t, nil)
+	ca := newCA(t, tpmsim.CAOptions{})
 	key := ecKey(t)
 	tests := map[string]struct {
 		opts options
 		ok   func(*x509.Certificate) bool
 	}{
-		"CA":      {options{IsCA: true}, func(c *x509.Certificate) bool { return c.IsCA }},
-		"no EKU":  {options{ExtKeyUsage: []oid.OID{}}, func(c *x509.Certificate) bool { return !has(c, oid.ExtendedKeyUsage) }},
-		"EKU":     {options{ExtKeyUsage: []oid.OID{oid.TCGKpEKCertificate}}, func(c *x509.Certificate) bool { return oid.TCGKpEKCertificate.Equal(c.UnknownExtKeyUsage[0]) }},
-		"no KU":   {options{KeyUsage: new(x509.KeyUsage(0))}, func(c *x509.Certificate) bool { return !has(c, oid.KeyUsage) }},
-		"KU":      {options{KeyUsage: new(x509.KeyUsageCertSign)}, func(c *x509.Certificate) bool { return c.KeyUsage == x509.KeyUsageCertSign }},
-		"no SAN":  {options{NoSAN: true}, func(c *x509.Certificate) bool { return !has(c, oid.SubjectAltName) }},
-		"subject": {options{Subject: &pkix.Name{CommonName: "x"}}, func(c *x509.Certificate) bool { return c.Subject.CommonName == "x" }},
+		"CA":     {options{IsCA: true}, func(c *x509.Certificate) bool { return c.IsCA }},
+		"no EKU": {options{ExtKeyUsage: []oid.OID{}}, func(c *x509.Certificate) bool { return !has(c, oid.ExtendedKeyUsage) }},
+		"EKU":    {options{ExtKeyUsage: []oid.OID{oid.TCGKpEKCertificate}}, func(c *x509.Certificate) bool { return oid.TCGKpEKCertificate.Equal(c.UnknownExtKeyUsage[0]) }},
+		"no KU":  {options{KeyUsage: new(x509.KeyUsage(0))}, func(c *x509.Certificate) bool { return !has(c, oid.KeyUsage) }},
+		"KU":     {options{KeyUsage: new(x509.KeyUsageCertSign)}, func(c *x509.Certificate) bool { return c.KeyUsage == x509.KeyUsageCertSign }},
+		"no SAN": {options{NoSAN: true}, func(c *x509.Certificate) bool { return !has(c, oid.SubjectAltName) }},
 		"extra": {options{Extra: []pkix.Extension{critical}}, func(c *x509.Certificate) bool {
 			return len(c.UnhandledCriticalExtensions) == 2 && slices.ContainsFunc(c.UnhandledCriticalExtensions, critical.Id.Equal)
 		}},
@@ -194,9 +190,6 @@ func TestCertificateOptions(t *testing.T) {
 		"directory": {options{Directory: &tpmsim.Directory{Manufacturer: "id:1", Model: "m", Version: "id:2"}}, func(c *x509.Certificate) bool {
 			return cmp.Equal(sanOf(t, c).Directory, [][]string{{"2.23.133.2.1=id:1"}, {"2.23.133.2.2=m"}, {"2.23.133.2.3=id:2"}})
 		}},
-		"directory in one RDN": {options{Style: tpmsim.StyleMicrosoft, Directory: &tpmsim.Directory{Manufacturer: "id:12345678", Model: "m", Version: "id:2"}}, func(c *x509.Certificate) bool {
-			return cmp.Equal(sanOf(t, c).Directory, [][]string{{"2.23.133.2.2=m", "2.23.133.2.3=id:2", "2.23.133.2.1=id:12345678"}})
-		}},
 		"other name": {options{OtherName: other}, func(c *x509.Certificate) bool {
 			s := sanOf(t, c)
 			return s.OtherType.Equal(asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 57683, 2}) && string(s.OtherValue) == "\x0c\x03abc"
@@ -205,7 +198,7 @@ func TestCertificateOptions(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			c, err := ca.IssueAK(key.Public(), &tt.opts)
+			c, err := ca.IssueAK(key.Public(), tt.opts)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -213,7 +206,7 @@ func TestCertificateOptions(t *testing.T) {
 				t.Errorf("AK: not what was asked for: %+v", c)
 			}
 			ek := tpmsim.EKCertificateOptions(tt.opts)
-			if c, err = ca.IssueEK(key.Public(), &ek); err != nil {
+			if c, err = ca.IssueEK(key.Public(), ek); err != nil {
 				t.Fatal(err)
 			}
 			if !tt.ok(c) {
@@ -225,24 +218,24 @@ func TestCertificateOptions(t *testing.T) {
 
 func TestCertificateOptionsRefused(t *testing.T) {
 	san := pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 17}, Value: []byte{0x30, 0}}
-	for name, opts := range map[string]*tpmsim.AKCertificateOptions{
+	for name, opts := range map[string]tpmsim.AKCertificateOptions{
 		"style":           {Style: -1},
-		"two SANs":        {Extra: []pkix.Extension{san}},
 		"other name":      {Style: tpmsim.StyleAzure, OtherName: &tpmsim.OtherName{Type: oid.KubernetesUID, Value: []byte{5, 0}}},
 		"name, no SAN":    {NoSAN: true, OtherName: &tpmsim.OtherName{Type: oid.KubernetesUID, Value: []byte{5, 0}}},
 		"instance in TCG": {Instance: tpmsim.DefaultInstance()},
 		"huge identifier": {ExtKeyUsage: []oid.OID{oid.NodeAttest}},
 	} {
-		if _, err := newCA(t, nil).IssueAK(ecKey(t).Public(), opts); !errors.Is(err, tpmsim.ErrOptions) {
+		if _, err := newCA(t, tpmsim.CAOptions{}).IssueAK(ecKey(t).Public(), opts); !errors.Is(err, tpmsim.ErrOptions) {
 			t.Errorf("%s: %v, want ErrOptions", name, err)
 		}
 	}
 	// Refused by what encodes them.
-	for name, opts := range map[string]*tpmsim.AKCertificateOptions{
+	for name, opts := range map[string]tpmsim.AKCertificateOptions{
 		"no identifier":  {OtherName: &tpmsim.OtherName{Type: "\x80", Value: []byte{5, 0}}},
+		"two SANs":       {Extra: []pkix.Extension{san}},
 		"empty instance": {Style: tpmsim.StyleGoogle, Instance: &oid.GCEInstance{}},
 	} {
-		if c, err := newCA(t, nil).IssueAK(ecKey(t).Public(), opts); err == nil {
+		if c, err := newCA(t, tpmsim.CAOptions{}).IssueAK(ecKey(t).Public(), opts); err == nil {
 			t.Errorf("%s: issued %v", name, c)
 		}
 	}

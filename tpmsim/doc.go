@@ -8,7 +8,7 @@
 // [OpenSwtpm] run swtpm as a child process on a Unix socket (no cgo, any number
 // at once, and other programs can talk to it).
 //
-//	tpm := tpmsim.New(t, nil) // closed by t.Cleanup
+//	tpm := tpmsim.New(t, tpmsim.Options{}) // closed by t.Cleanup
 //	_ = tpm.CA().Root()       // trust this
 //	_ = tpm                   // give this to go-tpm, or to package attest
 //

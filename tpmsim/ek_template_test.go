@@ -13,9 +13,9 @@ import (
 // The EKs of the high range are certified at their own indexes and persisted at their
 // own handles; the certificate is for the key that the template makes.
 func TestHighRangeEKs(t *testing.T) {
-	highRange(t, tpmsim.New(t, &tpmsim.Options{EKs: []tpmsim.Algorithm{tpmsim.P384}, AKs: []tpmsim.AK{}, PersistEKs: true}),
+	highRange(t, tpmsim.New(t, tpmsim.Options{EKs: []tpmsim.Algorithm{tpmsim.P384}, AKs: []tpmsim.AK{}, PersistEKs: true}),
 		tpmsim.P384, tpmsim.EKCertificateIndexP384, tpmsim.EKHandleP384)
-	highRange(t, tpmsim.Swtpm(t, &tpmsim.Options{EKs: []tpmsim.Algorithm{tpmsim.RSA3072}, AKs: []tpmsim.AK{}, PersistEKs: true}),
+	highRange(t, tpmsim.Swtpm(t, tpmsim.Options{EKs: []tpmsim.Algorithm{tpmsim.RSA3072}, AKs: []tpmsim.AK{}, PersistEKs: true}),
 		tpmsim.RSA3072, tpmsim.EKCertificateIndexRSA3072, tpmsim.EKHandleRSA3072)
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 // simulator is tpmsim.New, but skips the test in a build without cgo.
-func simulator(t testing.TB, opts *tpmsim.Options) *tpmsim.TPM {
+func simulator(t testing.TB, opts tpmsim.Options) *tpmsim.TPM {
 	t.Helper()
 	needCGO(t)
 	return tpmsim.New(t, opts)
@@ -20,7 +20,7 @@ func simulator(t testing.TB, opts *tpmsim.Options) *tpmsim.TPM {
 
 func needCGO(t testing.TB) {
 	t.Helper()
-	tpm, err := tpmsim.Open(&tpmsim.Options{EKs: []tpmsim.Algorithm{}, AKs: []tpmsim.AK{}})
+	tpm, err := tpmsim.Open(tpmsim.Options{EKs: []tpmsim.Algorithm{}, AKs: []tpmsim.AK{}})
 	if errors.Is(err, tpmsim.ErrNoCGO) {
 		t.Skip(err)
 	}
@@ -31,7 +31,7 @@ func needCGO(t testing.TB) {
 }
 
 // onBoth runs a test on each emulator.
-func onBoth(t *testing.T, opts *tpmsim.Options, test func(t *testing.T, tpm *tpmsim.TPM)) {
+func onBoth(t *testing.T, opts tpmsim.Options, test func(t *testing.T, tpm *tpmsim.TPM)) {
 	t.Run("simulator", func(t *testing.T) { test(t, simulator(t, opts)) })
 	t.Run("swtpm", func(t *testing.T) { test(t, tpmsim.Swtpm(t, opts)) })
 }

@@ -10,7 +10,7 @@ import (
 
 // A CA with a seed and a fixed clock issues the same certificates in every run.
 func ExampleNewCA() {
-	ca, err := tpmsim.NewCA(&tpmsim.CAOptions{
+	ca, err := tpmsim.NewCA(tpmsim.CAOptions{
 		Name: "Example",
 		Seed: []byte("example"),
 		Now:  func() time.Time { return time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC) },

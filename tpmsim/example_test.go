@@ -16,7 +16,7 @@ import (
 
 // A program opens a TPM that is a Google Compute Engine machine's.
 func ExampleOpen() {
-	tpm, err := tpmsim.Open(&tpmsim.Options{
+	tpm, err := tpmsim.Open(tpmsim.Options{
 		Seed:     []byte("machine 1"),
 		Instance: tpmsim.DefaultInstance(),
 	})
@@ -30,7 +30,7 @@ func ExampleOpen() {
 	fmt.Println("issuer: ", ak.Issuer)
 	fmt.Println("root:   ", tpm.CA().Root().Subject)
 
-	_, err = tpmsim.Open(nil)
+	_, err = tpmsim.Open(tpmsim.Options{})
 	fmt.Println("a second one is refused:", errors.Is(err, tpmsim.ErrInUse))
 	// Output:
 	// subject: CN=4242424242424242424,OU=tpmsim-project,O=Google Compute Engine,L=us-central1-a
@@ -44,7 +44,7 @@ func ExampleNew() {
 	t := &exampleTB{} // a test has its *testing.T
 	defer t.end()
 
-	tpm := tpmsim.New(t, nil) // closed when the test ends
+	tpm := tpmsim.New(t, tpmsim.Options{}) // closed when the test ends
 	rsp, err := tpm2.GetRandom{BytesRequested: 16}.Execute(tpm)
 	if err != nil {
 		t.Fatal(err)
@@ -79,7 +79,7 @@ func (t *exampleTB) end() {
 
 // The TPM's NV memory holds a template, and TPM2_CreatePrimary makes the AK from it.
 func ExampleTPM_AKTemplate() {
-	tpm, err := tpmsim.Open(nil)
+	tpm, err := tpmsim.Open(tpmsim.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func ExampleTPM_AKTemplate() {
 
 // A command fails, and the program's own cleaning up is seen.
 func ExampleFaulty() {
-	tpm, err := tpmsim.Open(&tpmsim.Options{EKs: []tpmsim.Algorithm{}, AKs: []tpmsim.AK{}})
+	tpm, err := tpmsim.Open(tpmsim.Options{EKs: []tpmsim.Algorithm{}, AKs: []tpmsim.AK{}})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -111,25 +111,25 @@ func ExampleFaulty() {
 		_, err := tpm2.GetRandom{BytesRequested: 4}.Execute(faulty)
 		fmt.Println("retry:", errors.Is(err, tpm2.TPMRCRetry))
 	}
-	fmt.Println(faulty.Names())
+	fmt.Println(faulty.Count(), "commands")
 	// Output:
 	// retry: false
 	// retry: true
 	// retry: false
-	// [TPM2_GetRandom TPM2_GetRandom TPM2_GetRandom]
+	// 3 commands
 }
 
 // An AK certificate that carries the machine's identity as an other name, and one
 // that no verifier may accept.
 func ExampleCA_IssueAK() {
-	tpm, err := tpmsim.Open(nil)
+	tpm, err := tpmsim.Open(tpmsim.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer tpm.Close()
 	ak := tpm.AKPublic(tpmsim.RSA2048)
 
-	good, err := tpm.CA().IssueAK(ak, &tpmsim.AKCertificateOptions{
+	good, err := tpm.CA().IssueAK(ak, tpmsim.AKCertificateOptions{
 		OtherName: &tpmsim.OtherName{
 			Type:  oid.KubernetesUID,
 			Value: []byte("\x0c\x09machine-1"), // UTF8String
@@ -138,7 +138,7 @@ func ExampleCA_IssueAK() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	bad, err := tpm.CA().IssueAK(ak, &tpmsim.AKCertificateOptions{
+	bad, err := tpm.CA().IssueAK(ak, tpmsim.AKCertificateOptions{
 		IsCA:        true,
 		ExtKeyUsage: []oid.OID{oid.TCGKpEKCertificate},
 	})

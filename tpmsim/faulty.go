@@ -2,25 +2,20 @@ package tpmsim
 
 import (
 	"encoding/binary"
-	"maps"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/google/go-tpm/tpm2"
 	"github.com/google/go-tpm/tpm2/transport"
 )
 
 // Fault is what happens to one command. The zero value is no fault: the command runs.
-// Of several fields, Before and Delay act first; then the first of Drop, Err and RC
+// Of several fields, Before acts first; then the first of Drop, Err and RC
 // that is set decides.
 type Fault struct {
 	// Before, if set, is called before anything else: a test cancels a context here,
-	// or looks at the TPM. It must not send to the same FaultyTPM.
+	// waits, or looks at the TPM. It must not send to the same FaultyTPM.
 	Before func()
-
-	// Delay makes the TPM slow.
-	Delay time.Duration
 
 	// Drop breaks the connection: this command and all later ones return ErrDropped.
 	Drop bool
@@ -36,52 +31,54 @@ type Fault struct {
 	RC tpm2.TPMRC
 }
 
-// Faults say which commands fail. The zero value has no faults.
-type Faults struct {
-	// At maps the number of a command, counted from 1, to its fault.
-	At map[int]Fault
+// Faults say what happens to the n-th command, counted from 1, which has the code cc. Nil
+// is no faults.
+type Faults func(n int, cc tpm2.TPMCC) Fault
 
-	// Each, if set, is asked for every command that At does not name.
-	Each func(n int, cc tpm2.TPMCC) Fault
+// At is the faults that one command has, the n-th counted from 1.
+func At(n int, f Fault) Faults {
+	return func(i int, _ tpm2.TPMCC) Fault {
+		if i == n {
+			return f
+		}
+		return Fault{}
+	}
 }
 
 // FailAt is the faults that have one command fail, the n-th counted from 1, with
 // err, or with ErrInjected if err is nil. The TPM does not see the command.
-func FailAt(n int, err error) *Faults {
+func FailAt(n int, err error) Faults {
 	if err == nil {
 		err = ErrInjected
 	}
-	return &Faults{At: map[int]Fault{n: {Err: err}}}
+	return At(n, Fault{Err: err})
 }
 
 // LoseAt is the faults that have the TPM execute the n-th command, counted from 1,
 // and its response get lost: Send returns ErrInjected.
-func LoseAt(n int) *Faults {
-	return &Faults{At: map[int]Fault{n: {Err: ErrInjected, Late: true}}}
-}
+func LoseAt(n int) Faults { return At(n, Fault{Err: ErrInjected, Late: true}) }
 
 // AnswerAt is the faults that have the n-th command, counted from 1, answered with a
 // response code in place of being executed.
-func AnswerAt(n int, rc tpm2.TPMRC) *Faults {
-	return &Faults{At: map[int]Fault{n: {RC: rc}}}
-}
+func AnswerAt(n int, rc tpm2.TPMRC) Faults { return At(n, Fault{RC: rc}) }
 
 // DropAt is the faults that have the connection break before the n-th command,
 // counted from 1: it and all later ones return ErrDropped.
-func DropAt(n int) *Faults {
-	return &Faults{At: map[int]Fault{n: {Drop: true}}}
+func DropAt(n int) Faults { return At(n, Fault{Drop: true}) }
+
+// Every is the faults that every command of this code has.
+func Every(code tpm2.TPMCC, f Fault) Faults {
+	return func(_ int, cc tpm2.TPMCC) Fault {
+		if cc == code {
+			return f
+		}
+		return Fault{}
+	}
 }
 
 // FailEvery is the faults that have every command of this code answered with a
 // response code.
-func FailEvery(cc tpm2.TPMCC, rc tpm2.TPMRC) *Faults {
-	return &Faults{Each: func(_ int, c tpm2.TPMCC) Fault {
-		if c == cc {
-			return Fault{RC: rc}
-		}
-		return Fault{}
-	}}
-}
+func FailEvery(cc tpm2.TPMCC, rc tpm2.TPMRC) Faults { return Every(cc, Fault{RC: rc}) }
 
 // FaultyTPM is a TPM with faults. It counts and records the commands that are sent
 // to it, those that failed too. It is safe for concurrent use, also around a TPM
@@ -97,24 +94,17 @@ type FaultyTPM struct {
 }
 
 // Faulty puts faults in front of a TPM. nil faults: none, commands are recorded
-// only. The Faults are copied, their map too.
-func Faulty(tpm transport.TPM, f *Faults) *FaultyTPM {
-	t := &FaultyTPM{tpm: tpm}
-	t.SetFaults(f)
-	return t
+// only.
+func Faulty(tpm transport.TPM, f Faults) *FaultyTPM {
+	return &FaultyTPM{tpm: tpm, faults: f}
 }
 
 // SetFaults starts anew: with other faults, no commands counted, the connection up
 // again.
-func (t *FaultyTPM) SetFaults(f *Faults) {
+func (t *FaultyTPM) SetFaults(f Faults) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.faults = Faults{}
-	if f != nil {
-		t.faults.Each = f.Each
-		t.faults.At = maps.Clone(f.At)
-	}
-	t.commands, t.dropped = nil, false
+	t.faults, t.commands, t.dropped = f, nil, false
 }
 
 // Send runs the command or its fault.
@@ -125,47 +115,38 @@ func (t *FaultyTPM) Send(cmd []byte) ([]byte, error) {
 	if f.Before != nil {
 		f.Before()
 	}
-	if f.Delay > 0 {
-		time.Sleep(f.Delay)
-	}
-	if f.Drop {
-		t.mu.Lock()
-		again := t.dropped
-		t.dropped = true
-		t.mu.Unlock()
-		f.Late = f.Late && !again
-		f.Err = ErrDropped
-	}
-	if f.Err != nil {
-		if f.Late {
-			if _, err := t.tpm.Send(cmd); err != nil {
-				return nil, err
-			}
-		}
+	if f.Err != nil && !f.Late {
 		return nil, f.Err
 	}
-	if f.RC != tpm2.TPMRCSuccess {
+	if f.Err == nil && f.RC != tpm2.TPMRCSuccess {
 		return response(f.RC), nil
 	}
-	return t.tpm.Send(cmd)
+	rsp, err := t.tpm.Send(cmd)
+	if err == nil && f.Err != nil {
+		return nil, f.Err
+	}
+	return rsp, err
 }
 
-// next records a command and says what happens to it.
+// next records a command and says what happens to it: of a connection that is dropped,
+// the error.
 func (t *FaultyTPM) next(cmd []byte) Fault {
 	var cc tpm2.TPMCC
 	if len(cmd) >= commandHeaderSize {
 		cc = tpm2.TPMCC(binary.BigEndian.Uint32(cmd[6:10]))
 	}
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	t.commands = append(t.commands, cc)
-	n, dropped, each := len(t.commands), t.dropped, t.faults.Each
-	f, ok := t.faults.At[n]
-	t.mu.Unlock()
-	if dropped {
-		return Fault{Drop: true}
+	switch {
+	case t.dropped:
+		return Fault{Err: ErrDropped}
+	case t.faults == nil:
+		return Fault{}
 	}
-	if !ok && each != nil {
-		f = each(n, cc)
+	f := t.faults(len(t.commands), cc)
+	if t.dropped = f.Drop; f.Drop {
+		f.Err = ErrDropped
 	}
 	return f
 }
@@ -190,15 +171,6 @@ func (t *FaultyTPM) Commands() []tpm2.TPMCC {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.Clone(t.commands)
-}
-
-// Names returns the names of Commands, as [CommandName] gives them.
-func (t *FaultyTPM) Names() []string {
-	var names []string
-	for _, cc := range t.Commands() {
-		names = append(names, CommandName(cc))
-	}
-	return names
 }
 
 // Dropped reports whether a fault broke the connection.

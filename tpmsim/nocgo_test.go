@@ -12,7 +12,7 @@ import (
 
 func TestWithoutCGO(t *testing.T) {
 	for range 2 { // the second must not say that the first is in use
-		_, err := tpmsim.Open(nil)
+		_, err := tpmsim.Open(tpmsim.Options{})
 		if !errors.Is(err, tpmsim.ErrNoCGO) {
 			t.Fatalf("Open: %v, want ErrNoCGO", err)
 		}
@@ -23,7 +23,7 @@ func TestWithoutCGO(t *testing.T) {
 		}
 	}
 	rec := &recorder{TB: t}
-	rec.run(func() { tpmsim.New(rec, nil) })
+	rec.run(func() { tpmsim.New(rec, tpmsim.Options{}) })
 	if !rec.fatal || !strings.Contains(rec.text, "libssl-dev") {
 		t.Errorf("New: fatal %v, %q", rec.fatal, rec.text)
 	}

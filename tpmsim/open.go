@@ -2,18 +2,11 @@ package tpmsim
 
 import "testing"
 
-// maxSeedSize is the greatest size of a seed in bytes.
-const maxSeedSize = 1024
-
 // Open starts the in-process simulator and provisions it. A process has one: while
 // another is open, Open returns [ErrInUse] at once and names its opener. Without
 // cgo it returns [ErrNoCGO]. (A simulator that the program opened through go-tpm-tools
 // itself is not seen, and Open waits until that is closed.)
-func Open(opts *Options) (*TPM, error) {
-	o, err := opts.withDefaults()
-	if err != nil {
-		return nil, err
-	}
+func Open(o Options) (*TPM, error) {
 	if err := acquire(caller()); err != nil {
 		return nil, err
 	}
@@ -27,9 +20,9 @@ func Open(opts *Options) (*TPM, error) {
 
 // New is [Open] for tests: it fails the test on an error and closes the TPM when
 // the test ends.
-func New(t testing.TB, opts *Options) *TPM {
+func New(t testing.TB, o Options) *TPM {
 	t.Helper()
-	tpm, err := Open(opts)
+	tpm, err := Open(o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,8 +1,6 @@
 package tpmsim
 
 import (
-	"fmt"
-	"slices"
 	"time"
 
 	"github.com/google/go-tpm/tpm2"
@@ -31,11 +29,11 @@ const (
 	EKHandleRSA3072 tpm2.TPMHandle = 0x8101001c // same
 )
 
-// Options say what TPM is wanted. A nil *Options, and each zero field, is a sensible
+// Options say what TPM is wanted. Each zero field is a sensible
 // default: a random TPM with a CA of its own, both EK certificates and an RSA AK
 // with a certificate in the TCG's style.
 type Options struct {
-	// Seed, at most 1 KiB, makes the in-process simulator's hierarchy seeds (and
+	// Seed makes the in-process simulator's hierarchy seeds (and
 	// with them every primary key: EKs, AKs) and, unless CA is set, the CA's keys a
 	// function of these bytes. nil: random ones. What stays random all the same:
 	// keys made by TPM2_Create, nonces, ECDSA and RSAPSS signatures by the TPM, and
@@ -72,16 +70,12 @@ type Options struct {
 	Now func() time.Time
 }
 
-// AK is an attestation key to provision. The zero value is the RSA one that a
-// Google Compute Engine machine has.
+// AK is an attestation key to provision: a restricted signing key with the attributes
+// 0x50072 (fixedTPM, fixedParent, sensitiveDataOrigin, userWithAuth, restricted, sign).
+// The zero value is the RSA one that a Google Compute Engine machine has.
 type AK struct {
 	// Algorithm and signature scheme. Zero: RSA2048.
 	Algorithm Algorithm
-
-	// Template makes the AK by TPM2_CreatePrimary in the endorsement hierarchy. nil:
-	// restricted signing key with the attributes 0x50072 (fixedTPM, fixedParent,
-	// sensitiveDataOrigin, userWithAuth, restricted, sign).
-	Template *tpm2.TPMTPublic
 
 	// TemplateIndex and CertificateIndex are where in NV they go. Zero: Google
 	// Compute Engine's index for an RSA or ECC key.
@@ -91,104 +85,23 @@ type AK struct {
 	// NonceIndex is where the nonce goes that must be filled into the template's
 	// unique field: the first bytes of the RSA modulus or of the ECC X coordinate,
 	// zeros after it up to their full width (EK Credential Profile 2.6, section
-	// 2.2.2). Zero: no nonce. The template in NV has zeros there.
+	// 2.2.2). It is 32 bytes that follow from the index. Zero: no nonce. The template in
+	// NV has zeros there.
 	NonceIndex tpm2.TPMHandle
-
-	// Nonce is what goes to NonceIndex, at most 256 bytes (RSA) or the coordinate's
-	// width. nil: 32 bytes that follow from the index, always the same.
-	Nonce []byte
 
 	// Certificate says how the AK certificate looks. nil: as Options.Instance and
 	// Options.OtherName ask for.
 	Certificate *AKCertificateOptions
-
-	// NoCertificate leaves the certificate out: neither issued nor in NV.
-	NoCertificate bool
-
-	// Header puts the 7-byte header of the TCG's PC Client certificate structure
-	// (TCG_PCCLIENT_STORED_CERT, tag 0x1001, TCG_FULL_CERT) in front of the
-	// certificate in NV.
-	Header bool
 
 	// Padding is the number of 0xff bytes after the certificate in NV, as if the
 	// index had been defined larger than needed and never been filled.
 	Padding int
 }
 
-// withDefaults checks the options and returns a copy with the defaults filled in.
-// The CA is not made yet.
-func (o *Options) withDefaults() (*Options, error) {
-	var c Options
-	if o != nil {
-		c = *o
-	}
-	if len(c.Seed) > maxSeedSize {
-		return nil, fmt.Errorf("%w: Seed has %d bytes, at most %d", ErrOptions, len(c.Seed), maxSeedSize)
-	}
-	if c.EKs == nil {
-		c.EKs = []Algorithm{RSA2048, P256}
-	}
-	for i, a := range c.EKs {
-		if ekPlaces[a] == (ekPlace{}) {
-			return nil, fmt.Errorf("%w: no EK of algorithm %v", ErrOptions, a)
-		}
-		if slices.Contains(c.EKs[:i], a) {
-			return nil, fmt.Errorf("%w: EK %v twice", ErrOptions, a)
-		}
-	}
-	if c.AKs == nil {
-		c.AKs = []AK{{}}
-	}
-	c.AKs = slices.Clone(c.AKs)
-	for i := range c.AKs {
-		if err := c.AKs[i].fill(&c); err != nil {
-			return nil, err
-		}
-	}
-	return &c, nil
-}
-
-// fill puts the defaults into one AK and checks it.
-func (a *AK) fill(o *Options) error {
-	if a.Algorithm == 0 {
-		a.Algorithm = RSA2048
-	}
-	if a.Template == nil {
-		t, err := akTemplate(a.Algorithm)
-		if err != nil {
-			return err
-		}
-		a.Template = t
-	}
-	tmpl, cert := AKTemplateIndexECC, AKCertificateIndexECC
-	if a.Algorithm.isRSA() {
-		tmpl, cert = AKTemplateIndexRSA, AKCertificateIndexRSA
-	}
-	if a.TemplateIndex == 0 {
-		a.TemplateIndex = tmpl
-	}
-	if a.CertificateIndex == 0 {
-		a.CertificateIndex = cert
-	}
-	if a.NonceIndex != 0 && a.Nonce == nil {
-		a.Nonce = fixedNonce(a.NonceIndex)
-	}
-	if a.NonceIndex == 0 && a.Nonce != nil {
-		return fmt.Errorf("%w: a Nonce without a NonceIndex", ErrOptions)
-	}
-	if a.Certificate == nil {
-		a.Certificate = o.akCertificate()
-	}
-	if a.Padding < 0 || a.Padding > maxNVSize {
-		return fmt.Errorf("%w: Padding %d, want 0 to %d", ErrOptions, a.Padding, maxNVSize)
-	}
-	return nil
-}
-
 // akCertificate is how AK certificates look where the AK does not say it.
-func (o *Options) akCertificate() *AKCertificateOptions {
+func (o *Options) akCertificate() AKCertificateOptions {
 	if o.Instance != nil {
-		return &AKCertificateOptions{Style: StyleGoogle, Instance: o.Instance}
+		return AKCertificateOptions{Style: StyleGoogle, Instance: o.Instance}
 	}
-	return &AKCertificateOptions{Style: StyleTCG, OtherName: o.OtherName}
+	return AKCertificateOptions{Style: StyleTCG, OtherName: o.OtherName}
 }

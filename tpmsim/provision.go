@@ -2,6 +2,7 @@ package tpmsim
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -11,35 +12,31 @@ import (
 
 // provision makes a started emulator the TPM that the options ask for. On an error
 // the emulator is closed.
-func provision(dev device, tcti string, o *Options) (_ *TPM, err error) {
-	t := &TPM{dev: dev, tcti: tcti, ca: o.CA, akCert: *o.akCertificate()}
+func provision(dev *device, tcti string, o Options) (_ *TPM, err error) {
+	t := &TPM{dev: dev, tcti: tcti, ca: o.CA, akCert: o.akCertificate()}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, t.Close())
 		}
 	}()
 	if t.ca == nil {
-		if t.ca, err = NewCA(&CAOptions{Seed: o.Seed, Now: o.Now}); err != nil {
+		if t.ca, err = NewCA(CAOptions{Seed: o.Seed, Now: o.Now}); err != nil {
 			return nil, err
 		}
 	}
-	if t.nvSize, err = nvBufferMax(t); err != nil {
-		return nil, err
+	if o.EKs == nil {
+		o.EKs = []Algorithm{RSA2048, P256}
+	}
+	if o.AKs == nil {
+		o.AKs = []AK{{}}
 	}
 	for _, a := range o.EKs {
 		if err := t.provisionEK(a, o.PersistEKs); err != nil {
 			return nil, err
 		}
 	}
-	used := map[tpm2.TPMHandle]bool{}
-	for _, place := range ekPlaces {
-		used[place.index] = true
-	}
-	for i := range o.AKs {
-		if err := o.AKs[i].claim(used); err != nil {
-			return nil, err
-		}
-		if err := t.provisionAK(&o.AKs[i]); err != nil {
+	for _, a := range o.AKs {
+		if err := t.provisionAK(a); err != nil {
 			return nil, err
 		}
 	}
@@ -47,107 +44,84 @@ func provision(dev device, tcti string, o *Options) (_ *TPM, err error) {
 }
 
 func (t *TPM) provisionEK(a Algorithm, persist bool) error {
-	template, err := ekTemplate(a)
+	alg, err := a.look()
 	if err != nil {
 		return err
 	}
-	place := ekPlaces[a]
+	handle := alg.ekHandle
 	if !persist {
-		place.handle = 0
+		handle = 0
 	}
-	k, err := t.primary(a, template, place.handle)
+	k, err := t.primary(a, alg.newEK(), handle)
 	if err != nil {
 		return err
 	}
-	if k.certificate, err = t.ca.IssueEK(k.public, nil); err != nil {
-		return err
-	}
-	if err := t.WriteNV(place.index, k.certificate.Raw); err != nil {
+	if k.certificate, err = t.ca.IssueEK(k.public, EKCertificateOptions{}); err != nil {
 		return err
 	}
 	t.eks = append(t.eks, k)
-	return nil
+	return t.defineNV(alg.ekCertificate, k.certificate.Raw)
 }
 
-func (t *TPM) provisionAK(a *AK) error {
-	stored, filled := a.Template, a.Template
+func (t *TPM) provisionAK(a AK) error {
+	if a.Algorithm == 0 {
+		a.Algorithm = RSA2048
+	}
+	alg, err := a.Algorithm.look()
+	if err != nil {
+		return err
+	}
+	if a.Padding < 0 {
+		return fmt.Errorf("%w: Padding %d", ErrOptions, a.Padding)
+	}
+	if a.TemplateIndex == 0 {
+		a.TemplateIndex = alg.akTemplate
+	}
+	if a.CertificateIndex == 0 {
+		a.CertificateIndex = alg.akCertificate
+	}
+	stored, filled := alg.newAK(nil), alg.newAK(nil)
 	if a.NonceIndex != 0 {
-		var err error
-		if stored, err = withUnique(a.Template, nil); err != nil {
-			return err
-		}
-		if filled, err = withUnique(a.Template, a.Nonce); err != nil {
-			return err
-		}
-		if err := t.WriteNV(a.NonceIndex, a.Nonce); err != nil {
+		nonce := sha256.Sum256(binary.BigEndian.AppendUint32([]byte("tpmsim nonce "), uint32(a.NonceIndex)))
+		unique := make([]byte, alg.width)
+		stored = alg.newAK(unique)
+		filled = alg.newAK(append(nonce[:], unique[len(nonce):]...))
+		if err := t.defineNV(a.NonceIndex, nonce[:]); err != nil {
 			return err
 		}
 	}
-	if err := t.WriteNV(a.TemplateIndex, tpm2.Marshal(*stored)); err != nil {
+	if err := t.defineNV(a.TemplateIndex, tpm2.Marshal(*stored)); err != nil {
 		return err
 	}
 	k, err := t.primary(a.Algorithm, filled, 0)
 	if err != nil {
 		return err
 	}
-	if !a.NoCertificate {
-		if k.certificate, err = t.ca.IssueAK(k.public, a.Certificate); err != nil {
-			return err
-		}
-		if err := t.WriteNV(a.CertificateIndex, a.stored(k.certificate.Raw)); err != nil {
-			return err
-		}
+	if a.Certificate == nil {
+		a.Certificate = &t.akCert
+	}
+	if k.certificate, err = t.ca.IssueAK(k.public, *a.Certificate); err != nil {
+		return err
 	}
 	t.aks = append(t.aks, k)
-	return nil
-}
-
-// claim takes the AK's indexes, each of which can be used once.
-func (a *AK) claim(used map[tpm2.TPMHandle]bool) error {
-	indexes := []tpm2.TPMHandle{a.TemplateIndex}
-	if !a.NoCertificate {
-		indexes = append(indexes, a.CertificateIndex)
-	}
-	if a.NonceIndex != 0 {
-		indexes = append(indexes, a.NonceIndex)
-	}
-	for _, i := range indexes {
-		if used[i] {
-			return fmt.Errorf("%w: NV index %#x twice; give the AK %v indexes of its own", ErrOptions, uint32(i), a.Algorithm)
-		}
-		used[i] = true
-	}
-	return nil
-}
-
-// stored is the certificate as the NV index holds it.
-func (a *AK) stored(der []byte) []byte {
-	var b []byte
-	if a.Header {
-		// TCG_PCCLIENT_STORED_CERT: tag, certType (0, full), certSize; then the
-		// TCG_FULL_CERT tag, which certSize includes.
-		b = append(b, 0x10, 0x01, 0x00)
-		b = binary.BigEndian.AppendUint16(b, uint16(len(der)+2))
-		b = append(b, 0x10, 0x02)
-	}
-	b = append(b, der...)
-	return append(b, bytes.Repeat([]byte{0xff}, a.Padding)...)
+	return t.defineNV(a.CertificateIndex, append(bytes.Clone(k.certificate.Raw), bytes.Repeat([]byte{0xff}, a.Padding)...))
 }
 
 // primary makes a primary key of the endorsement hierarchy, persists it unless
 // persistent is 0, and flushes it: the template makes the same key again.
 func (t *TPM) primary(a Algorithm, template *tpm2.TPMTPublic, persistent tpm2.TPMHandle) (_ key, err error) {
-	rsp, err := tpm2.CreatePrimary{
-		PrimaryHandle: tpm2.TPMRHEndorsement,
-		InPublic:      tpm2.New2B(*template),
-	}.Execute(t)
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("tpmsim: primary key %v: %w", a, err)
+		}
+	}()
+	rsp, err := tpm2.CreatePrimary{PrimaryHandle: tpm2.TPMRHEndorsement, InPublic: tpm2.New2B(*template)}.Execute(t)
 	if err != nil {
-		return key{}, fmt.Errorf("tpmsim: create the primary key %v: %w", a, err)
+		return key{}, err
 	}
 	defer func() {
-		if _, ferr := (tpm2.FlushContext{FlushHandle: rsp.ObjectHandle}).Execute(t); ferr != nil {
-			err = errors.Join(err, fmt.Errorf("tpmsim: flush the primary key %v: %w", a, ferr))
-		}
+		_, flushed := tpm2.FlushContext{FlushHandle: rsp.ObjectHandle}.Execute(t)
+		err = errors.Join(err, flushed)
 	}()
 	if persistent != 0 {
 		_, err := tpm2.EvictControl{
@@ -156,16 +130,13 @@ func (t *TPM) primary(a Algorithm, template *tpm2.TPMTPublic, persistent tpm2.TP
 			PersistentHandle: persistent,
 		}.Execute(t)
 		if err != nil {
-			return key{}, fmt.Errorf("tpmsim: persist the primary key %v: %w", a, err)
+			return key{}, err
 		}
 	}
-	public, err := rsp.OutPublic.Contents()
-	if err != nil {
-		return key{}, fmt.Errorf("tpmsim: primary key %v: %w", a, err)
-	}
-	pub, err := publicKey(public)
+	area, err := rsp.OutPublic.Contents()
 	if err != nil {
 		return key{}, err
 	}
-	return key{algorithm: a, public: pub, template: tpm2.Marshal(*template)}, nil
+	public, err := tpm2.Pub(*area)
+	return key{algorithm: a, public: public, template: tpm2.Marshal(*template)}, err
 }

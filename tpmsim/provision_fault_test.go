@@ -8,17 +8,17 @@ import (
 
 // breaking is a device that fails at its n-th command.
 type breaking struct {
-	device
+	device *device
 	n      int
 	err    error
 	closed int
 }
 
-func (b *breaking) send(cmd []byte) ([]byte, error) {
+func (b *breaking) Send(cmd []byte) ([]byte, error) {
 	if b.n--; b.n == 0 {
 		return nil, b.err
 	}
-	return b.device.send(cmd)
+	return b.device.tpm.Send(cmd)
 }
 
 func (b *breaking) reset() error { return b.err }
@@ -31,12 +31,8 @@ func (b *breaking) close() error {
 // Whichever command fails while a TPM is provisioned: the caller gets that error, and
 // the emulator is closed.
 func TestProvisioningFailsAtAnyCommand(t *testing.T) {
-	opts := &Options{PersistEKs: true, AKs: []AK{{NonceIndex: 0x01c10020}}, Seed: []byte("a")}
+	o := Options{PersistEKs: true, AKs: []AK{{NonceIndex: 0x01c10020}}, Seed: []byte("a")}
 	for n := 1; ; n++ {
-		o, err := opts.withDefaults()
-		if err != nil {
-			t.Fatal(err)
-		}
 		if err := acquire("here"); err != nil {
 			t.Fatalf("before command %d: %v", n, err)
 		}
@@ -49,7 +45,7 @@ func TestProvisioningFailsAtAnyCommand(t *testing.T) {
 			t.Fatal(err)
 		}
 		b := &breaking{device: dev, n: n, err: fmt.Errorf("command %d fails", n)}
-		tpm, err := provision(b, "", o)
+		tpm, err := provision(&device{b, b.reset, b.close}, "", o)
 		if err == nil {
 			if n < 20 {
 				t.Errorf("provisioning takes %d commands only", n-1)
@@ -69,7 +65,7 @@ func TestProvisioningFailsAtAnyCommand(t *testing.T) {
 }
 
 func TestNoSwtpmAfterAFailedReset(t *testing.T) {
-	tpm, s, err := openSwtpm(&Options{EKs: []Algorithm{}, AKs: []AK{}})
+	tpm, s, err := openSwtpm(Options{EKs: []Algorithm{}, AKs: []AK{}})
 	if errors.Is(err, ErrNoSwtpm) {
 		t.Skip(err)
 	}
@@ -85,25 +81,14 @@ func TestNoSwtpmAfterAFailedReset(t *testing.T) {
 	}
 }
 
-func TestTail(t *testing.T) {
-	var l tail
-	for i := range 5000 {
-		fmt.Fprintf(&l, "line %d\n", i)
-	}
-	got := l.String()
-	if len(got) < tailSize || len(got) > 2*tailSize || got[len(got)-10:] != "line 4999\n" {
-		t.Errorf("tail keeps %d bytes, ending in %q", len(got), got[len(got)-10:])
-	}
-}
-
 func TestNames(t *testing.T) {
-	for a, want := range map[Algorithm]string{0: "default", RSA2048PSS: "RSA2048PSS", RSA3072: "RSA3072", 77: "Algorithm(77)"} {
+	for a, want := range map[Algorithm]string{P256: "P256", RSA3072: "RSA3072", 77: "Algorithm(77)"} {
 		if got := a.String(); got != want {
 			t.Errorf("algorithm %d is called %s, want %s", int(a), got, want)
 		}
 	}
-	for s, want := range map[Style]string{0: "default", StyleTCG: "StyleTCG", StyleGoogle: "StyleGoogle", StyleGoogleOld: "StyleGoogleOld",
-		StyleMicrosoft: "StyleMicrosoft", StyleAzure: "StyleAzure", -1: "Style(-1)"} {
+	for s, want := range map[Style]string{StyleTCG: "StyleTCG", StyleGoogle: "StyleGoogle", StyleGoogleOld: "StyleGoogleOld",
+		StyleAzure: "StyleAzure", -1: "Style(-1)"} {
 		if got := s.String(); got != want {
 			t.Errorf("style %d is called %s, want %s", int(s), got, want)
 		}

@@ -29,7 +29,7 @@ func sameKey(t *testing.T, public *tpm2.TPMTPublic, want crypto.PublicKey) {
 }
 
 func TestDefaultProvisioning(t *testing.T) {
-	onBoth(t, nil, func(t *testing.T, tpm *tpmsim.TPM) {
+	onBoth(t, tpmsim.Options{}, func(t *testing.T, tpm *tpmsim.TPM) {
 		ca := tpm.CA()
 		for index, cert := range map[tpm2.TPMHandle]*x509.Certificate{
 			0x01c00002: tpm.EKCertificate(tpmsim.RSA2048),
@@ -66,7 +66,7 @@ func TestDefaultProvisioning(t *testing.T) {
 }
 
 func TestEKTemplatesAreGoTPMs(t *testing.T) {
-	tpm := simulator(t, nil)
+	tpm := simulator(t, tpmsim.Options{})
 	if !bytes.Equal(tpm.EKTemplate(tpmsim.RSA2048), tpm2.Marshal(tpm2.RSAEKTemplate)) {
 		t.Error("RSA EK template is not go-tpm's L-1")
 	}
@@ -93,7 +93,7 @@ func (c *commandChannel) MeasurementLog() ([]byte, error) { return nil, nil }
 
 // go-attestation wants an ECC EK at its persistent handle.
 func TestGoAttestationReadsEKCertificates(t *testing.T) {
-	onBoth(t, &tpmsim.Options{PersistEKs: true}, func(t *testing.T, tpm *tpmsim.TPM) {
+	onBoth(t, tpmsim.Options{PersistEKs: true}, func(t *testing.T, tpm *tpmsim.TPM) {
 		a, err := attest.OpenTPM(&attest.OpenConfig{CommandChannel: &commandChannel{tpm: tpm}})
 		if err != nil {
 			t.Fatal(err)
@@ -128,15 +128,14 @@ func TestGoAttestationReadsEKCertificates(t *testing.T) {
 }
 
 func TestEveryAKAlgorithm(t *testing.T) {
-	opts := &tpmsim.Options{EKs: []tpmsim.Algorithm{}, AKs: []tpmsim.AK{
+	opts := tpmsim.Options{EKs: []tpmsim.Algorithm{}, AKs: []tpmsim.AK{
 		{},
-		{Algorithm: tpmsim.RSA2048PSS, TemplateIndex: 0x01c10011, CertificateIndex: 0x01c10010},
 		{Algorithm: tpmsim.P256},
 		{Algorithm: tpmsim.P384, TemplateIndex: 0x01c10013, CertificateIndex: 0x01c10012},
 	}}
 	onBoth(t, opts, func(t *testing.T, tpm *tpmsim.TPM) {
 		for alg, at := range map[tpmsim.Algorithm]tpm2.TPMHandle{
-			tpmsim.RSA2048: 0x01c10000, tpmsim.RSA2048PSS: 0x01c10010, tpmsim.P256: 0x01c10002, tpmsim.P384: 0x01c10012,
+			tpmsim.RSA2048: 0x01c10000, tpmsim.P256: 0x01c10002, tpmsim.P384: 0x01c10012,
 		} {
 			cert, err := x509.ParseCertificate(readNV(t, tpm, at))
 			if err != nil {
@@ -151,7 +150,7 @@ func TestEveryAKAlgorithm(t *testing.T) {
 }
 
 func TestRSA3072(t *testing.T) {
-	opts := &tpmsim.Options{EKs: []tpmsim.Algorithm{}, AKs: []tpmsim.AK{{Algorithm: tpmsim.RSA3072, NonceIndex: 0x01c10020}}}
+	opts := tpmsim.Options{EKs: []tpmsim.Algorithm{}, AKs: []tpmsim.AK{{Algorithm: tpmsim.RSA3072, NonceIndex: 0x01c10020}}}
 	t.Run("swtpm", func(t *testing.T) {
 		tpm := tpmsim.Swtpm(t, opts)
 		if bits := tpm.AKPublic(tpmsim.RSA3072).(*rsa.PublicKey).N.BitLen(); bits != 3072 {
@@ -169,14 +168,14 @@ func TestRSA3072(t *testing.T) {
 }
 
 func TestNonceFillsUnique(t *testing.T) {
-	nonce := bytes.Repeat([]byte{0xa5}, 20)
-	opts := &tpmsim.Options{EKs: []tpmsim.Algorithm{}, AKs: []tpmsim.AK{
-		{NonceIndex: 0x01c10020, Nonce: nonce},
+	opts := tpmsim.Options{EKs: []tpmsim.Algorithm{}, AKs: []tpmsim.AK{
+		{NonceIndex: 0x01c10020},
 		{Algorithm: tpmsim.P256, NonceIndex: 0x01c10021},
 	}}
 	onBoth(t, opts, func(t *testing.T, tpm *tpmsim.TPM) {
-		if got := readNV(t, tpm, 0x01c10020); !bytes.Equal(got, nonce) {
-			t.Errorf("nonce in NV %x, want %x", got, nonce)
+		nonce := readNV(t, tpm, 0x01c10020)
+		if len(nonce) != 32 || bytes.Equal(nonce, readNV(t, tpm, 0x01c10021)) {
+			t.Errorf("nonce in NV %x", nonce)
 		}
 		// RSA: the modulus, the last 256 bytes of the template.
 		template := readNV(t, tpm, tpmsim.AKTemplateIndexRSA)
@@ -193,70 +192,18 @@ func TestNonceFillsUnique(t *testing.T) {
 			t.Error("the nonce makes no difference")
 		}
 		// ECC: X, before the size of Y and Y.
-		template, nonce := readNV(t, tpm, tpmsim.AKTemplateIndexECC), readNV(t, tpm, 0x01c10021)
+		template, nonce = readNV(t, tpm, tpmsim.AKTemplateIndexECC), readNV(t, tpm, 0x01c10021)
 		copy(template[len(template)-32-2-32:], nonce)
 		sameKey(t, createPrimary(t, tpm, template), tpm.AKCertificate(tpmsim.P256).PublicKey)
 	})
 }
 
-func TestTemplateOfTheCaller(t *testing.T) {
-	srk := tpm2.BytesAs2B[tpm2.TPMTPublic](tpm2.Marshal(tpm2.ECCSRKTemplate))
-	template, err := srk.Contents()
-	if err != nil {
-		t.Fatal(err)
+func TestPaddingInNV(t *testing.T) {
+	tpm := simulator(t, tpmsim.Options{EKs: []tpmsim.Algorithm{}, AKs: []tpmsim.AK{{Padding: 300}}})
+	want := append(bytes.Clone(tpm.AKCertificate(tpmsim.RSA2048).Raw), bytes.Repeat([]byte{0xff}, 300)...)
+	if got := readNV(t, tpm, tpmsim.AKCertificateIndexRSA); !bytes.Equal(got, want) {
+		t.Errorf("in NV %x, want %x", got, want)
 	}
-	template.ObjectAttributes = tpm2.TPMAObject{FixedTPM: true, FixedParent: true, SensitiveDataOrigin: true, UserWithAuth: true, SignEncrypt: true}
-	template.Parameters = tpm2.NewTPMUPublicParms(tpm2.TPMAlgECC, &tpm2.TPMSECCParms{CurveID: tpm2.TPMECCNistP256})
-	tpm := simulator(t, &tpmsim.Options{EKs: []tpmsim.Algorithm{}, AKs: []tpmsim.AK{{Algorithm: tpmsim.P256, Template: template}}})
-	public := createPrimary(t, tpm, readNV(t, tpm, tpmsim.AKTemplateIndexECC))
-	if public.ObjectAttributes.Restricted {
-		t.Error("the AK is restricted, its template is not")
-	}
-	sameKey(t, public, tpm.AKCertificate(tpmsim.P256).PublicKey)
-}
-
-func TestCertificateInNVVariants(t *testing.T) {
-	tests := map[string]struct {
-		ak    tpmsim.AK
-		front int
-		back  int
-	}{
-		"padding":            {tpmsim.AK{Padding: 300}, 0, 300},
-		"header":             {tpmsim.AK{Header: true}, 7, 0},
-		"header and padding": {tpmsim.AK{Header: true, Padding: 5}, 7, 5},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			tpm := simulator(t, &tpmsim.Options{EKs: []tpmsim.Algorithm{}, AKs: []tpmsim.AK{tt.ak}})
-			der := tpm.AKCertificate(tpmsim.RSA2048).Raw
-			got := readNV(t, tpm, tpmsim.AKCertificateIndexRSA)
-			if len(got) != tt.front+len(der)+tt.back || !bytes.Equal(got[tt.front:tt.front+len(der)], der) {
-				t.Fatalf("%d bytes in NV, certificate has %d", len(got), len(der))
-			}
-			if tt.front == 7 {
-				want := append([]byte{0x10, 0x01, 0x00}, binary.BigEndian.AppendUint16(nil, uint16(len(der)+2))...)
-				want = append(want, 0x10, 0x02)
-				if !bytes.Equal(got[:7], want) {
-					t.Errorf("header %x, want %x", got[:7], want)
-				}
-			}
-			if !bytes.Equal(got[len(got)-tt.back:], bytes.Repeat([]byte{0xff}, tt.back)) {
-				t.Errorf("padding %x", got[len(got)-tt.back:])
-			}
-		})
-	}
-	t.Run("no certificate", func(t *testing.T) {
-		tpm := simulator(t, &tpmsim.Options{EKs: []tpmsim.Algorithm{}, AKs: []tpmsim.AK{{NoCertificate: true}}})
-		if tpm.AKCertificate(tpmsim.RSA2048) != nil {
-			t.Error("there is a certificate")
-		}
-		if tpm.AKPublic(tpmsim.RSA2048) == nil {
-			t.Error("there is no AK")
-		}
-		if _, err := (tpm2.NVReadPublic{NVIndex: tpmsim.AKCertificateIndexRSA}).Execute(tpm); !errors.Is(err, tpm2.TPMRCHandle) {
-			t.Errorf("certificate's index: %v, want TPM_RC_HANDLE", err)
-		}
-	})
 }
 
 func TestWriteNV(t *testing.T) {
@@ -290,7 +237,7 @@ func TestWriteNV(t *testing.T) {
 // What the platform provisioned survives TPM2_Clear by the owner, and the owner
 // cannot delete it.
 func TestProvisioningSurvivesTheOwner(t *testing.T) {
-	onBoth(t, nil, func(t *testing.T, tpm *tpmsim.TPM) {
+	onBoth(t, tpmsim.Options{}, func(t *testing.T, tpm *tpmsim.TPM) {
 		name := tpm2.TPM2BName{}
 		if rsp, err := (tpm2.NVReadPublic{NVIndex: tpmsim.AKTemplateIndexRSA}).Execute(tpm); err != nil {
 			t.Fatal(err)
@@ -312,8 +259,8 @@ func TestProvisioningSurvivesTheOwner(t *testing.T) {
 }
 
 func TestCertifyAK(t *testing.T) {
-	tpm := simulator(t, &tpmsim.Options{EKs: []tpmsim.Algorithm{}, Instance: tpmsim.DefaultInstance(), AKs: []tpmsim.AK{{NoCertificate: true}}})
-	cert, err := tpm.CertifyAK(tpm.AKPublic(tpmsim.RSA2048), nil)
+	tpm := simulator(t, tpmsim.Options{EKs: []tpmsim.Algorithm{}, Instance: tpmsim.DefaultInstance()})
+	cert, err := tpm.CertifyAK(tpm.AKPublic(tpmsim.RSA2048))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,15 +11,9 @@ import (
 	"github.com/google/go-tpm/tpm2/transport"
 )
 
-// simulated is the in-process simulator.
-type simulated struct {
-	sim *simulator.Simulator
-	tpm transport.TPM
-}
-
 // openSimulator starts the simulator, with seeds that follow from seed unless it is
 // nil. The caller owns the simulator already.
-func openSimulator(seed []byte) (device, error) {
+func openSimulator(seed []byte) (*device, error) {
 	var sim *simulator.Simulator
 	var err error
 	if seed == nil {
@@ -31,14 +25,8 @@ func openSimulator(seed []byte) (device, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tpmsim: start the simulator: %w", err)
 	}
-	return &simulated{sim: sim, tpm: transport.FromReadWriter(sim)}, nil
-}
-
-func (s *simulated) send(cmd []byte) ([]byte, error) { return s.tpm.Send(cmd) }
-
-func (s *simulated) reset() error { return s.sim.Reset() }
-
-func (s *simulated) close() error {
-	defer release()
-	return s.sim.Close()
+	return &device{tpm: transport.FromReadWriter(sim), reset: sim.Reset, close: func() error {
+		defer release()
+		return sim.Close()
+	}}, nil
 }

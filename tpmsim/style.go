@@ -1,6 +1,7 @@
 package tpmsim
 
 import (
+	"cmp"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"fmt"
@@ -18,8 +19,8 @@ type Style int
 // basic constraints are critical, extended key usage is not.
 const (
 	// StyleTCG: empty subject, critical SAN with the directory name, EKU
-	// 2.23.133.8.3, digitalSignature. TCG
-	// AK certificates differ from its EK certificates in EKU and key usage.
+	// 2.23.133.8.3, digitalSignature. TCG AK certificates differ from its EK
+	// certificates in EKU and key usage.
 	StyleTCG Style = iota + 1
 
 	// StyleGoogle is Google's "EK/AK CA Intermediate" since 2022: a subject that
@@ -31,12 +32,6 @@ const (
 	// the directory name, the EK's EKU 2.23.133.8.1 even for an AK, TPM specification
 	// attribute, digitalSignature, and the instance-identity extension.
 	StyleGoogleOld
-
-	// StyleMicrosoft is that of the AIK certificates that Windows gets from
-	// Microsoft's cloud CA: empty subject, critical SAN with the directory name in one
-	// RDN, EKU 2.23.133.8.3, critical certificate policy 1.3.6.1.4.1.311.21.31,
-	// digitalSignature.
-	StyleMicrosoft
 
 	// StyleAzure is that of Azure's Trusted Launch: a subject with a host name, EKU
 	// 1.3.6.1.4.1.311.10.3.12, digitalSignature and contentCommitment, no SAN.
@@ -77,64 +72,31 @@ func DefaultInstance() *oid.GCEInstance {
 	}
 }
 
+// style is what a style means for a certificate.
+type style struct {
+	name          string
+	akUsage       x509.KeyUsage
+	akEKU, ekEKU  oid.OID // "" for none
+	san           bool    // with the directory name
+	specification bool    // the TPM specification attribute, of an AK too
+	// subject is nil for an empty one. instance is Google's instance-identity extension.
+	subject  func(*oid.GCEInstance) pkix.Name
+	instance bool
+}
+
+var styles = map[Style]style{
+	StyleTCG: {name: "StyleTCG", akUsage: x509.KeyUsageDigitalSignature,
+		akEKU: oid.TCGKpAIKCertificate, ekEKU: oid.TCGKpEKCertificate, san: true},
+	StyleGoogle: {name: "StyleGoogle", akUsage: x509.KeyUsageDigitalSignature, subject: googleSubject, instance: true},
+	StyleGoogleOld: {name: "StyleGoogleOld", akUsage: x509.KeyUsageDigitalSignature,
+		akEKU: oid.TCGKpEKCertificate, ekEKU: oid.TCGKpEKCertificate, san: true, specification: true, instance: true},
+	StyleAzure: {name: "StyleAzure", akUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageContentCommitment,
+		akEKU: oid.AzureKpAK, ekEKU: oid.TCGKpEKCertificate, subject: azureSubject},
+}
+
 // String gives the style's Go name.
 func (s Style) String() string {
-	switch s {
-	case 0:
-		return "default"
-	case StyleTCG:
-		return "StyleTCG"
-	case StyleGoogle:
-		return "StyleGoogle"
-	case StyleGoogleOld:
-		return "StyleGoogleOld"
-	case StyleMicrosoft:
-		return "StyleMicrosoft"
-	case StyleAzure:
-		return "StyleAzure"
-	}
-	return fmt.Sprintf("Style(%d)", int(s))
-}
-
-// microsoftAIKPolicy is 1.3.6.1.4.1.311.21.31.
-const microsoftAIKPolicy oid.OID = "\x2b\x06\x01\x04\x01\x82\x37\x15\x1f"
-
-// form is what a style means for a certificate.
-type form struct {
-	san, singleRDN bool    // a SAN with the directory name, its attributes in one RDN
-	instance       bool    // Google's instance-identity extension
-	specification  bool    // TPM specification attribute
-	policy         oid.OID // a critical certificate policy; "": none
-	subject        func(*oid.GCEInstance) pkix.Name
-	akUsage        x509.KeyUsage
-	akEKU, ekEKU   []oid.OID
-}
-
-func (s Style) form() (*form, error) {
-	f := &form{
-		san:     true,
-		akUsage: x509.KeyUsageDigitalSignature,
-		akEKU:   []oid.OID{oid.TCGKpAIKCertificate},
-		ekEKU:   []oid.OID{oid.TCGKpEKCertificate},
-	}
-	switch s {
-	case 0, StyleTCG:
-	case StyleGoogle:
-		f.san, f.instance, f.subject = false, true, googleSubject
-		f.akEKU, f.ekEKU = nil, nil
-	case StyleGoogleOld:
-		f.instance, f.specification = true, true
-		f.akEKU = f.ekEKU
-	case StyleMicrosoft:
-		f.singleRDN, f.policy = true, microsoftAIKPolicy
-	case StyleAzure:
-		f.san, f.subject = false, azureSubject
-		f.akUsage |= x509.KeyUsageContentCommitment
-		f.akEKU = []oid.OID{oid.AzureKpAK}
-	default:
-		return nil, fmt.Errorf("%w: no certificate of style %v", ErrOptions, s)
-	}
-	return f, nil
+	return cmp.Or(styles[s].name, fmt.Sprintf("Style(%d)", int(s)))
 }
 
 func googleSubject(i *oid.GCEInstance) pkix.Name {

@@ -1,10 +1,8 @@
 package tpmsim
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -13,17 +11,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-tpm/tpm2"
+	"github.com/google/go-tpm/tpm2/transport"
+
+	"github.com/nodeattest/nodeattest/internal/tpmsocket"
 )
 
-// Time limits of the swtpm process. A command takes well under a second but for the
-// generation of large RSA keys.
-const (
-	swtpmStartLimit   = 10 * time.Second
-	swtpmCommandLimit = 2 * time.Minute
-)
-
-// maxResponseSize is the greatest response, in bytes, that is read from swtpm.
-const maxResponseSize = 1 << 16
+// swtpmStartLimit is how long the swtpm process may take to listen.
+const swtpmStartLimit = 10 * time.Second
 
 // OpenSwtpm starts swtpm (https://github.com/stefanberger/swtpm) as a child process
 // with its state in a new temporary folder, and provisions it as [Open] does the
@@ -31,17 +27,17 @@ const maxResponseSize = 1 << 16
 // example, can talk to it between this program's commands: see [TPM.TCTI]. Options.Seed
 // is refused with [ErrOptions]. Where swtpm is not installed the error is
 // [ErrNoSwtpm].
-func OpenSwtpm(opts *Options) (*TPM, error) {
-	tpm, _, err := openSwtpm(opts)
+func OpenSwtpm(o Options) (*TPM, error) {
+	tpm, _, err := openSwtpm(o)
 	return tpm, err
 }
 
 // Swtpm is [OpenSwtpm] for tests: it skips the test where swtpm is not installed,
 // fails it on any other error, ends the TPM when the test ends, and logs what swtpm
 // wrote if the test failed.
-func Swtpm(t testing.TB, opts *Options) *TPM {
+func Swtpm(t testing.TB, o Options) *TPM {
 	t.Helper()
-	tpm, s, err := openSwtpm(opts)
+	tpm, s, err := openSwtpm(o)
 	if errors.Is(err, ErrNoSwtpm) {
 		t.Skip(err)
 	}
@@ -49,21 +45,17 @@ func Swtpm(t testing.TB, opts *Options) *TPM {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := tpm.Close(); err != nil {
-			t.Error(err)
-		}
 		if t.Failed() {
 			t.Logf("swtpm wrote:\n%s", s.wrote())
+		}
+		if err := tpm.Close(); err != nil {
+			t.Error(err)
 		}
 	})
 	return tpm
 }
 
-func openSwtpm(opts *Options) (*TPM, *swtpm, error) {
-	o, err := opts.withDefaults()
-	if err != nil {
-		return nil, nil, err
-	}
+func openSwtpm(o Options) (*TPM, *swtpm, error) {
 	if o.Seed != nil {
 		return nil, nil, fmt.Errorf("%w: swtpm cannot be seeded; set CA for a certain CA", ErrOptions)
 	}
@@ -77,24 +69,24 @@ func openSwtpm(opts *Options) (*TPM, *swtpm, error) {
 		return nil, nil, fmt.Errorf("tpmsim: swtpm: %w", err)
 	}
 	s := &swtpm{path: path, dir: dir, socket: filepath.Join(dir, "tpm")}
+	s.tpm = transport.FromReadWriteCloser(&tpmsocket.Socket{Path: s.socket, Limit: tpmsocket.CommandLimit})
 	if err := s.start(); err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("tpmsim: %w", err), os.RemoveAll(dir))
 	}
-	tpm, err := provision(s, "swtpm:path="+s.socket, o)
-	if err != nil {
-		return nil, nil, fmt.Errorf("%w\nswtpm wrote:\n%s", err, s.wrote())
-	}
-	return tpm, s, nil
+	tpm, err := provision(&device{s.tpm, s.reset, s.close}, "swtpm:path="+s.socket, o)
+	return tpm, s, err
 }
 
 // swtpm is a running swtpm process.
 type swtpm struct {
 	path   string // the program
-	dir    string // state and sockets
+	dir    string // state, sockets, and what it writes
 	socket string // TPM commands; the control channel is socket + ".ctrl"
-	log    tail
-	cmd    *exec.Cmd
-	ended  chan struct{} // closed when the process has been waited for
+	// tpm connects for each command, as swtpm serves one client at a time, and between
+	// two commands another program may have its turn.
+	tpm   transport.TPM
+	cmd   *exec.Cmd
+	ended chan struct{} // closed when the process has been waited for
 }
 
 // start runs the program and waits until it answers.
@@ -104,7 +96,12 @@ func (s *swtpm) start() error {
 		"--flags", "not-need-init,startup-clear",
 		"--server", "type=unixio,path="+s.socket,
 		"--ctrl", "type=unixio,path="+s.socket+".ctrl")
-	s.cmd.Stdout, s.cmd.Stderr = &s.log, &s.log
+	log, err := os.Create(s.log())
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	s.cmd.Stdout, s.cmd.Stderr = log, log
 	endWithParent(s.cmd)
 	started, ended := make(chan error, 1), make(chan struct{})
 	s.ended = ended
@@ -141,37 +138,8 @@ func (s *swtpm) start() error {
 	}
 }
 
-// send runs one command over a connection of its own: swtpm serves one client at a
-// time, and between two commands another program may have its turn.
-func (s *swtpm) send(cmd []byte) ([]byte, error) {
-	c, err := net.Dial("unix", s.socket)
-	if err != nil {
-		return nil, fmt.Errorf("tpmsim: swtpm: %w", err)
-	}
-	defer c.Close()
-	if err := c.SetDeadline(time.Now().Add(swtpmCommandLimit)); err != nil {
-		return nil, fmt.Errorf("tpmsim: swtpm: %w", err)
-	}
-	if _, err := c.Write(cmd); err != nil {
-		return nil, fmt.Errorf("tpmsim: swtpm: %w", err)
-	}
-	rsp := make([]byte, commandHeaderSize)
-	if _, err := io.ReadFull(c, rsp); err != nil {
-		return nil, fmt.Errorf("tpmsim: swtpm: response: %w", err)
-	}
-	size := binary.BigEndian.Uint32(rsp[2:6])
-	if size < commandHeaderSize || size > maxResponseSize {
-		return nil, fmt.Errorf("tpmsim: swtpm: response that says it has %d bytes", size)
-	}
-	rsp = append(rsp, make([]byte, size-commandHeaderSize)...)
-	if _, err := io.ReadFull(c, rsp[commandHeaderSize:]); err != nil {
-		return nil, fmt.Errorf("tpmsim: swtpm: response: %w", err)
-	}
-	return rsp, nil
-}
-
 func (s *swtpm) reset() error {
-	if _, err := s.send(shutdownClear); err != nil {
+	if _, err := (tpm2.Shutdown{ShutdownType: tpm2.TPMSUClear}).Execute(s.tpm); err != nil {
 		return err
 	}
 	s.kill()
@@ -183,12 +151,12 @@ func (s *swtpm) reset() error {
 	return s.start()
 }
 
-// shutdownClear is TPM2_Shutdown(TPM_SU_CLEAR).
-var shutdownClear = []byte{0x80, 0x01, 0, 0, 0, 12, 0, 0, 0x01, 0x45, 0, 0}
+func (s *swtpm) log() string { return filepath.Join(s.dir, "log") }
 
-// wrote is the end of what the process wrote, without the line for every command.
+// wrote is what the process wrote, without the line for every command.
 func (s *swtpm) wrote() string {
-	return strings.ReplaceAll(s.log.String(), "swtpm: Data client disconnected\n", "")
+	b, _ := os.ReadFile(s.log()) // what is not there was not written
+	return strings.ReplaceAll(string(b), "swtpm: Data client disconnected\n", "")
 }
 
 // kill ends the process and waits for it.

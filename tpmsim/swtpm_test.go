@@ -67,14 +67,14 @@ func TestSwtpmLeavesNothing(t *testing.T) {
 
 func TestManySwtpms(t *testing.T) {
 	const n = 4
-	ca := newCA(t, nil)
+	ca := newCA(t, tpmsim.CAOptions{})
 	tpms := make([]*tpmsim.TPM, n)
 	var wg sync.WaitGroup
 	tpmsim.Swtpm(t, bare()) // skips here where there is no swtpm
 	for i := range tpms {
 		wg.Go(func() {
 			var err error
-			if tpms[i], err = tpmsim.OpenSwtpm(&tpmsim.Options{CA: ca}); err != nil {
+			if tpms[i], err = tpmsim.OpenSwtpm(tpmsim.Options{CA: ca}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -181,12 +181,12 @@ func TestSwtpmEndsWithItsParent(t *testing.T) {
 
 func TestSwtpmMissing(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
-	_, err := tpmsim.OpenSwtpm(nil)
+	_, err := tpmsim.OpenSwtpm(tpmsim.Options{})
 	if !errors.Is(err, tpmsim.ErrNoSwtpm) || !strings.Contains(err.Error(), "apt-get install swtpm") {
 		t.Errorf("OpenSwtpm: %v, want ErrNoSwtpm with the command that installs it", err)
 	}
 	rec := &recorder{TB: t}
-	rec.run(func() { tpmsim.Swtpm(rec, nil) })
+	rec.run(func() { tpmsim.Swtpm(rec, tpmsim.Options{}) })
 	if !rec.skipped || !strings.Contains(rec.text, "apt-get install swtpm") {
 		t.Errorf("Swtpm: skipped %v, %q", rec.skipped, rec.text)
 	}
@@ -201,7 +201,7 @@ func TestSwtpmFailsToStart(t *testing.T) {
 	tmp := t.TempDir()
 	t.Setenv("PATH", dir)
 	t.Setenv("TMPDIR", tmp)
-	_, err := tpmsim.OpenSwtpm(nil)
+	_, err := tpmsim.OpenSwtpm(tpmsim.Options{})
 	if err == nil || !strings.Contains(err.Error(), "no such flag") || !strings.Contains(err.Error(), "exit status 3") {
 		t.Errorf("OpenSwtpm: %v, want what swtpm wrote and how it ended", err)
 	}
@@ -211,13 +211,13 @@ func TestSwtpmFailsToStart(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "swtpm"), []byte("no program"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tpmsim.OpenSwtpm(nil); err == nil {
+	if _, err := tpmsim.OpenSwtpm(tpmsim.Options{}); err == nil {
 		t.Error("OpenSwtpm with a program that is none succeeded")
 	}
 }
 
 func TestSwtpmTakesNoSeed(t *testing.T) {
-	if _, err := tpmsim.OpenSwtpm(&tpmsim.Options{Seed: []byte("a")}); !errors.Is(err, tpmsim.ErrOptions) {
+	if _, err := tpmsim.OpenSwtpm(tpmsim.Options{Seed: []byte("a")}); !errors.Is(err, tpmsim.ErrOptions) {
 		t.Errorf("OpenSwtpm: %v, want ErrOptions", err)
 	}
 }
@@ -229,7 +229,7 @@ func TestToolsReadSwtpm(t *testing.T) {
 			t.Skipf("%s is not installed (Debian: apt-get install tpm2-tools libtss2-tcti-swtpm0 openssl)", tool)
 		}
 	}
-	tpm := tpmsim.Swtpm(t, nil)
+	tpm := tpmsim.Swtpm(t, tpmsim.Options{})
 	dir := t.TempDir()
 	run := func(name string, args ...string) {
 		t.Helper()

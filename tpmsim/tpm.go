@@ -7,7 +7,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/google/go-tpm/tpm2"
+	"github.com/google/go-tpm/tpm2/transport"
 )
 
 // commandHeaderSize is the size of a TPM command's header in bytes: tag,
@@ -20,20 +20,19 @@ const commandHeaderSize = 10
 // sessions are shared by all.
 type TPM struct {
 	mu     sync.Mutex // serialises commands; guards dev
-	dev    device     // nil once closed
+	dev    *device    // nil once closed
 	tcti   string
 	ca     *CA
-	nvSize int // greatest size of one NV read or write, in bytes
 	eks    []key
 	aks    []key
 	akCert AKCertificateOptions // the identity that CertifyAK puts into certificates
 }
 
-// device is an emulator that has been started.
-type device interface {
-	send(cmd []byte) ([]byte, error)
-	reset() error // power off and on, with TPM2_Shutdown and TPM2_Startup(CLEAR)
-	close() error
+// device is an emulator that has been started. reset is power off and on, with
+// TPM2_Shutdown and TPM2_Startup(CLEAR).
+type device struct {
+	tpm          transport.TPM
+	reset, close func() error
 }
 
 // key is a provisioned EK or AK.
@@ -56,7 +55,7 @@ func (t *TPM) Send(cmd []byte) ([]byte, error) {
 	if t.dev == nil {
 		return nil, ErrClosed
 	}
-	return t.dev.send(cmd)
+	return t.dev.tpm.Send(cmd)
 }
 
 // Reset turns the TPM off and on: TPM2_Shutdown, power cycle, TPM2_Startup, all
@@ -123,30 +122,16 @@ func (t *TPM) AKCertificate(a Algorithm) *x509.Certificate { return find(t.aks, 
 // nil if this TPM was not provisioned with such an AK.
 func (t *TPM) AKTemplate(a Algorithm) []byte { return slices.Clone(find(t.aks, a).template) }
 
-// CertifyAK has the TPM's CA issue a certificate for a further AK. With nil options
-// it names the same machine, in the same style, as [Options] said for the AKs in
-// NV. The CA believes every key that it is shown.
-func (t *TPM) CertifyAK(pub crypto.PublicKey, opts *AKCertificateOptions) (*x509.Certificate, error) {
-	if opts == nil {
-		opts = &t.akCert
-	}
-	return t.ca.IssueAK(pub, opts)
+// CertifyAK has the TPM's CA issue a certificate for a further AK. It names
+// the same machine, in the same style, as [Options] said for the AKs in NV. The CA
+// believes every key that it is shown; [CA.IssueAK] issues what looks otherwise.
+func (t *TPM) CertifyAK(pub crypto.PublicKey) (*x509.Certificate, error) {
+	return t.ca.IssueAK(pub, t.akCert)
 }
 
 func find(keys []key, a Algorithm) key {
-	for _, k := range keys {
-		if k.algorithm == a {
-			return k
-		}
+	if i := slices.IndexFunc(keys, func(k key) bool { return k.algorithm == a }); i >= 0 {
+		return keys[i]
 	}
 	return key{}
-}
-
-// publicKey gives the key of a public area as crypto/x509 takes it.
-func publicKey(p *tpm2.TPMTPublic) (crypto.PublicKey, error) {
-	pub, err := tpm2.Pub(*p)
-	if err != nil {
-		return nil, fmt.Errorf("tpmsim: public key: %w", err)
-	}
-	return pub, nil
 }

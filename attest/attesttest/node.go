@@ -50,7 +50,7 @@ type NodeOptions struct {
 	// closes.
 	TPM *tpmsim.TPM
 	// TPMOptions are for that simulator.
-	TPMOptions *tpmsim.Options
+	TPMOptions tpmsim.Options
 	// AK says where the attestation key comes from. The zero value is the RSA key
 	// of Google Compute Engine's NV indexes, with which tpmsim provisions its TPMs.
 	AK tpmkind.AKSource
@@ -188,7 +188,7 @@ func (n *Node) prepare() (err error) {
 
 func (n *Node) prepareKey() (err error) {
 	if n.TPMKey != 0 {
-		resident, err := tpmkey.Create(context.Background(), n.Shared, n.TPMKey, nil)
+		resident, err := tpmkey.Create(context.Background(), n.Shared, n.TPMKey, tpmkey.Options{})
 		if err != nil {
 			return err
 		}

@@ -134,7 +134,7 @@ func (w *World) open() (err error) {
 			return err
 		}
 	}
-	if w.bench.CA, err = tpmsim.NewCA(&tpmsim.CAOptions{Now: w.Now}); err != nil {
+	if w.bench.CA, err = tpmsim.NewCA(tpmsim.CAOptions{Now: w.Now}); err != nil {
 		return err
 	}
 	defer forge.Caught(&err)

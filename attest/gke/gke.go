@@ -208,7 +208,7 @@ func (p *Provider) examine(ctx context.Context, request *csr.Request) (*Result, 
 	r.Certified, err = statement.VerifyCertify(
 		&statement.CertifyEvidence{Attest: bundle.Attest, Signature: bundle.Signature, Public: public,
 			RawSignature: &statement.RawScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA256}},
-		&statement.CertifyOptions{AK: statement.AKFromIssuer(r.AKKey, nil), InsecureEmptyQualifyingData: true, Key: key})
+		statement.CertifyOptions{AK: statement.AKFromIssuer(r.AKKey, nil), InsecureEmptyQualifyingData: true, Key: key})
 	if err != nil {
 		return nil, err
 	}

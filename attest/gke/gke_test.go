@@ -132,7 +132,10 @@ func TestGKERefuses(t *testing.T) {
 		"no certificate":       {func(_ *testing.T, f *gkeFixture) { f.certificate = nil }, tpmcert.CheckCertificateMissing},
 		"no certificate in it": {func(_ *testing.T, f *gkeFixture) { f.certificate = []byte{0x30, 0} }, tpmcert.CheckCertificateEncoding},
 		"the EK's certificate": {func(t *testing.T, f *gkeFixture) { f.certificate = gkeEKCertificate(t, f) }, tpmcert.CheckCertificateKeyUsage},
-		"an unknown root":      {func(t *testing.T, f *gkeFixture) { f.ca, _ = tpmsim.NewCA(nil); f.certify(t, f.ak.private.Public()) }, tpmcert.CheckCertificateChain},
+		"an unknown root": {func(t *testing.T, f *gkeFixture) {
+			f.ca, _ = tpmsim.NewCA(tpmsim.CAOptions{})
+			f.certify(t, f.ak.private.Public())
+		}, tpmcert.CheckCertificateChain},
 		"an expired certificate": {func(_ *testing.T, f *gkeFixture) {
 			f.config.Now = func() time.Time { return time.Now().AddDate(30, 0, 0) }
 		}, tpmcert.CheckCertificateExpired},
@@ -187,7 +190,7 @@ func secondProof(change func(*LimitedProof)) func(*testing.T, *gkeFixture) {
 // gkeEKCertificate certifies the AK's key as an EK: only the key usage tells.
 func gkeEKCertificate(t *testing.T, f *gkeFixture) []byte {
 	t.Helper()
-	c, err := f.ca.IssueEK(f.ak.private.Public(), &tpmsim.EKCertificateOptions{Style: tpmsim.StyleGoogle, Instance: &f.instance})
+	c, err := f.ca.IssueEK(f.ak.private.Public(), tpmsim.EKCertificateOptions{Style: tpmsim.StyleGoogle, Instance: &f.instance})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -300,7 +303,7 @@ func TestGKEPublic(t *testing.T) {
 // whatever its issuer's profile reads.
 func TestGKECertificateWithoutInstance(t *testing.T) {
 	f := newGKEFixture(t, true)
-	c, err := f.ca.IssueAK(f.ak.private.Public(), &tpmsim.AKCertificateOptions{Style: tpmsim.StyleTCG})
+	c, err := f.ca.IssueAK(f.ak.private.Public(), tpmsim.AKCertificateOptions{Style: tpmsim.StyleTCG})
 	if err != nil {
 		t.Fatal(err)
 	}

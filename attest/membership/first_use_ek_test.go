@@ -18,12 +18,12 @@ import (
 // name has one machine.
 func TestFirstUseOfEKs(t *testing.T) {
 	ctx := context.Background()
-	ca, err := tpmsim.NewCA(nil)
+	ca, err := tpmsim.NewCA(tpmsim.CAOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ours := tpmsim.New(t, &tpmsim.Options{CA: ca})
-	theirs := tpmsim.Swtpm(t, &tpmsim.Options{CA: ca})
+	ours := tpmsim.New(t, tpmsim.Options{CA: ca})
+	theirs := tpmsim.Swtpm(t, tpmsim.Options{CA: ca})
 	node := func(device *tpmsim.TPM, name string, ek tpmkind.EKOrigin) *attesttest.Node {
 		return attesttest.NewNode(t, attesttest.NodeOptions{TPM: device, Name: name, Road: attest.RoadEK, EK: ek,
 			AK: tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}})

@@ -35,7 +35,7 @@ func highRange(t testing.TB, tpm *tpmsim.TPM, ca *tpmsim.CA, ek tpmkind.EKOrigin
 	if err != nil {
 		t.Fatal(err)
 	}
-	cert, err := ca.IssueEK(key, nil)
+	cert, err := ca.IssueEK(key, tpmsim.EKCertificateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,11 +46,11 @@ func highRange(t testing.TB, tpm *tpmsim.TPM, ca *tpmsim.CA, ek tpmkind.EKOrigin
 // vendor's certificate. It gets one name for one Machine of the inventory, and none where
 // the inventory tells no Machines apart.
 func TestTwoEKsOfOneAlgorithm(t *testing.T) {
-	ca, err := tpmsim.NewCA(nil)
+	ca, err := tpmsim.NewCA(tpmsim.CAOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	device := tpmsim.New(t, &tpmsim.Options{CA: ca})
+	device := tpmsim.New(t, tpmsim.Options{CA: ca})
 	high := tpmkind.EKRSA2048High()
 	certificates := highRange(t, device, ca, high)
 	node := func(name string, ek tpmkind.EKOrigin, certs [][]byte) *attesttest.Node {

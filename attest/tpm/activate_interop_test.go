@@ -71,10 +71,10 @@ func client(t *testing.T, tpm transport.TPM) (*tcg.TPM, *tcg.AK, tpm2.TPMHandle)
 func TestGoAttestation(t *testing.T) {
 	tpms := map[string]func(testing.TB) transport.TPM{
 		"simulator": func(t testing.TB) transport.TPM {
-			return tpmsim.New(t, &tpmsim.Options{AKs: []tpmsim.AK{}, PersistEKs: true})
+			return tpmsim.New(t, tpmsim.Options{AKs: []tpmsim.AK{}, PersistEKs: true})
 		},
 		"swtpm": func(t testing.TB) transport.TPM {
-			return tpmsim.Swtpm(t, &tpmsim.Options{AKs: []tpmsim.AK{}, PersistEKs: true})
+			return tpmsim.Swtpm(t, tpmsim.Options{AKs: []tpmsim.AK{}, PersistEKs: true})
 		},
 	}
 	for name, open := range tpms {
@@ -245,7 +245,7 @@ func TestTPM2ToolsCredentialFromPEM(t *testing.T) {
 	if _, err := exec.LookPath("tpm2_makecredential"); err != nil {
 		t.Skip("tpm2_makecredential is not installed: apt-get install -y tpm2-tools")
 	}
-	tpm := tpmsim.Swtpm(t, &tpmsim.Options{AKs: []tpmsim.AK{}})
+	tpm := tpmsim.Swtpm(t, tpmsim.Options{AKs: []tpmsim.AK{}})
 	x := &tools{t: t, dir: t.TempDir(), env: append(os.Environ(), "TSS2_LOG=all+NONE")}
 	write(t, x, "secret", []byte(toolsSecret))
 	for kind, origin := range map[string]EKOrigin{"rsa": EKRSA2048(), "ecc": EKP256()} {

@@ -220,10 +220,10 @@ func TestActivateFlushesWhateverFails(t *testing.T) {
 	tpm := newTPM(t)
 	secret := []byte("the secret of a credential: 32 B")
 	spellings := []string{string(secret), fmt.Sprintf("%x", secret), fmt.Sprint(secret)}
-	ways := map[string]func(n int) *tpmsim.Faults{
-		"not sent":        func(n int) *tpmsim.Faults { return tpmsim.FailAt(n, nil) },
+	ways := map[string]func(n int) tpmsim.Faults{
+		"not sent":        func(n int) tpmsim.Faults { return tpmsim.FailAt(n, nil) },
 		"response lost":   tpmsim.LoseAt,
-		"refused":         func(n int) *tpmsim.Faults { return tpmsim.AnswerAt(n, tpm2.TPMRCLocality) },
+		"refused":         func(n int) tpmsim.Faults { return tpmsim.AnswerAt(n, tpm2.TPMRCLocality) },
 		"connection lost": tpmsim.DropAt,
 	}
 	byPolicyB := ekOrigins()["P-256 by policy B"]
@@ -239,7 +239,7 @@ func TestActivateFlushesWhateverFails(t *testing.T) {
 				shared := tpmop.Share(faulty)
 				_, err := activateWith(t, shared, origin, AKTemplateECDSAP256(), nil, secret, nil)
 				if err == nil {
-					t.Errorf("command %d (%s) %s: no error", n+1, tpmsim.CommandName(code), way)
+					t.Errorf("command %d (0x%x) %s: no error", n+1, code, way)
 					continue
 				}
 				for _, s := range spellings {
@@ -254,7 +254,7 @@ func TestActivateFlushesWhateverFails(t *testing.T) {
 					}
 				}
 				if left := loadedHandles(t, tpm); len(left) != 0 {
-					t.Fatalf("command %d (%s) %s: still loaded: %x", n+1, tpmsim.CommandName(code), way, left)
+					t.Fatalf("command %d (0x%x) %s: still loaded: %x", n+1, code, way, left)
 				}
 			}
 		}

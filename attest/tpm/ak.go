@@ -57,20 +57,28 @@ func GCEECC() AKSource {
 
 // check refuses a source that names no key, or more than one.
 func (s *AKSource) check() error {
+	if s.NonceIndex != 0 && s.TemplateIndex == 0 {
+		return errors.New("source of the attestation key: NonceIndex without TemplateIndex")
+	}
+	return checkSource("attestation key", s.Handle, s.Template != nil, s.TemplateIndex != 0)
+}
+
+// checkSource wants one of Handle and the templates.
+func checkSource(what string, handle tpm2.TPMHandle, templates ...bool) error {
 	n := 0
-	for _, given := range []bool{s.Template != nil, s.TemplateIndex != 0, s.Handle != 0} {
+	for _, given := range append(templates, handle != 0) {
 		if given {
 			n++
 		}
 	}
 	if n != 1 {
-		return fmt.Errorf("source of the attestation key: got %d of Template, TemplateIndex and Handle, want one", n)
+		return fmt.Errorf("source of the %s: got %d of Template, TemplateIndex and Handle, want one", what, n)
 	}
-	if s.NonceIndex != 0 && s.TemplateIndex == 0 {
-		return errors.New("source of the attestation key: NonceIndex without TemplateIndex")
+	if handle == 0 {
+		return nil
 	}
-	if s.Handle != 0 && s.Handle>>24 != 0x81 {
-		return fmt.Errorf("source of the attestation key: 0x%08x is not a persistent handle: want 0x81000000 to 0x81ffffff", uint32(s.Handle))
+	if err := tpmop.CheckPersistent(handle); err != nil {
+		return fmt.Errorf("source of the %s: %w", what, err)
 	}
 	return nil
 }
@@ -81,7 +89,7 @@ func loadAK(ctx context.Context, h *tpmop.Handles, source *AKSource, endorsement
 	if err := source.check(); err != nil {
 		return nil, err
 	}
-	ak, err := loadUncheckedAK(ctx, h, source, endorsementPassword)
+	ak, err := source.load(ctx, h, endorsementPassword, false)
 	if err != nil {
 		return nil, fmt.Errorf("attestation key: %w", err)
 	}
@@ -91,33 +99,49 @@ func loadAK(ctx context.Context, h *tpmop.Handles, source *AKSource, endorsement
 	return ak, nil
 }
 
-func loadUncheckedAK(ctx context.Context, h *tpmop.Handles, source *AKSource, password []byte) (*tpmop.LoadedKey, error) {
-	switch {
-	case source.Handle != 0:
-		return tpmop.ReadPublic(ctx, h, source.Handle)
-	case source.Template != nil:
-		template, err := tpmop.MarshalTemplate(source.Template)
-		if err != nil {
-			return nil, err
-		}
-		return tpmop.CreatePrimary(ctx, h, tpm2.TPMRHEndorsement, password, template)
+// load makes, or finds, the key of a source that was checked.
+func (s *AKSource) load(ctx context.Context, h *tpmop.Handles, password []byte, mayLackNonce bool) (*tpmop.LoadedKey, error) {
+	if s.Handle != 0 {
+		return tpmop.ReadPublic(ctx, h, s.Handle)
 	}
-	template, err := tpmop.ReadNV(ctx, h, source.TemplateIndex)
+	template, err := s.template(ctx, h, mayLackNonce)
 	if err != nil {
-		return nil, fmt.Errorf("template: %w", err)
+		return nil, err
+	}
+	return tpmop.CreatePrimary(ctx, h, tpm2.TPMRHEndorsement, password, template)
+}
+
+// template is the template in NV, or the source's own where there is none, with the nonce
+// in NV.
+func (s *AKSource) template(ctx context.Context, h *tpmop.Handles, mayLackNonce bool) (template []byte, err error) {
+	from := fmt.Sprintf("template in NV index 0x%08x", uint32(s.TemplateIndex))
+	err = tpmop.ErrNVIndexNotFound
+	if s.TemplateIndex != 0 {
+		template, err = tpmop.ReadNV(ctx, h, s.TemplateIndex)
+	}
+	if s.Template != nil && errors.Is(err, tpmop.ErrNVIndexNotFound) {
+		from = "template"
+		template, err = tpmop.MarshalTemplate(s.Template)
+	}
+	if err != nil {
+		return nil, err
 	}
 	public, err := statement.ParsePublic(template)
 	if err != nil {
-		return nil, fmt.Errorf("template in NV index 0x%08x: %w", uint32(source.TemplateIndex), err)
+		return nil, fmt.Errorf("%s: %w", from, err)
 	}
-	if source.NonceIndex != 0 {
-		nonce, err := tpmop.ReadNV(ctx, h, source.NonceIndex)
-		if err != nil {
-			return nil, fmt.Errorf("nonce: %w", err)
-		}
-		if template, err = fillUnique(public, nonce); err != nil {
-			return nil, fmt.Errorf("nonce in NV index 0x%08x: %w", uint32(source.NonceIndex), err)
-		}
+	if s.NonceIndex == 0 {
+		return template, nil
 	}
-	return tpmop.CreatePrimary(ctx, h, tpm2.TPMRHEndorsement, password, template)
+	nonce, err := tpmop.ReadNV(ctx, h, s.NonceIndex)
+	if mayLackNonce && errors.Is(err, tpmop.ErrNVIndexNotFound) {
+		return template, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("nonce: %w", err)
+	}
+	if template, err = fillUnique(public, nonce); err != nil {
+		return nil, fmt.Errorf("nonce in NV index 0x%08x: %w", uint32(s.NonceIndex), err)
+	}
+	return template, nil
 }

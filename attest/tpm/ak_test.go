@@ -54,7 +54,7 @@ func TestAKSourceNamesOneKey(t *testing.T) {
 
 func TestLoadAKOfGCE(t *testing.T) {
 	const nonceIndex = 0x01c10007
-	tpm := tpmsim.New(t, &tpmsim.Options{EKs: []tpmsim.Algorithm{}, AKs: []tpmsim.AK{
+	tpm := tpmsim.New(t, tpmsim.Options{EKs: []tpmsim.Algorithm{}, AKs: []tpmsim.AK{
 		{Algorithm: tpmsim.RSA2048},
 		{Algorithm: tpmsim.P256},
 		{Algorithm: tpmsim.P384, TemplateIndex: 0x01c10005, CertificateIndex: 0x01c10006, NonceIndex: nonceIndex},
@@ -137,7 +137,6 @@ func TestLoadAKFromBadTemplate(t *testing.T) {
 // A key that a verifier refuses is refused on the node, with the verifier's check.
 func TestLoadAKRefusesWhatVerifiersRefuse(t *testing.T) {
 	tpm := newTPM(t)
-	nullECC := tpm2.TPMTECCScheme{Scheme: tpm2.TPMAlgNull}
 	signing := akAttributes()
 	signing.Restricted = false
 	for name, tt := range map[string]struct {
@@ -145,7 +144,7 @@ func TestLoadAKRefusesWhatVerifiersRefuse(t *testing.T) {
 		want     Check
 	}{
 		"storage key":      {tpmop.StorageRootKey(), statement.CheckAKAttributes},
-		"not restricted":   {tpmop.ECCKeyArea(tpm2.TPMECCNistP256, signing, nullECC, nil, nil), statement.CheckAKAttributes},
+		"not restricted":   {tpmop.ECCKeyArea(tpm2.TPMSECCParms{CurveID: tpm2.TPMECCNistP256}, signing, nil, nil), statement.CheckAKAttributes},
 		"restricted, sha1": {sha1Named(), statement.CheckNameAlgorithm},
 	} {
 		_, err := akOf(t, tpm, AKSource{Template: tt.template}, nil)

@@ -154,7 +154,7 @@ func (m *benchmarked) goAttestation(b *testing.B, roots, intermediates *x509.Cer
 // that has seen the intermediate before, and a peer that has it parsed; "first" one
 // that has not, and a peer that takes it from the evidence.
 func BenchmarkVerify(b *testing.B) {
-	device := tpmsim.New(b, nil)
+	device := tpmsim.New(b, tpmsim.Options{})
 	rsaAK, rsaCertificates := certified(b, device, tpmkind.AKTemplateRSA2048SHA256())
 	eccAK, eccCertificates := certified(b, device, tpmkind.AKTemplateECDSAP256())
 	for name, opts := range map[string]attesttest.NodeOptions{
@@ -196,7 +196,7 @@ func (m *benchmarked) race(b *testing.B, first bool) {
 
 // BenchmarkVerifyAlone is one verification, for profiles.
 func BenchmarkVerifyAlone(b *testing.B) {
-	device := tpmsim.New(b, nil)
+	device := tpmsim.New(b, tpmsim.Options{})
 	ak, certificates := certified(b, device, tpmkind.AKTemplateECDSAP256())
 	m := newBenchmarked(b, attesttest.NodeOptions{TPM: device, AK: ak, Certificates: certificates})
 	b.ReportAllocs()

@@ -35,7 +35,7 @@ var testAKs = []struct {
 }
 
 type certified struct {
-	*certification
+	*statement.CertifyEvidence
 	ak *statement.Public
 }
 
@@ -123,7 +123,7 @@ func opensslVerifies(t *testing.T, c certified) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sig, err := tpm2.Unmarshal[tpm2.TPMTSignature](c.signature)
+	sig, err := tpm2.Unmarshal[tpm2.TPMTSignature](c.Signature)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +145,7 @@ func opensslVerifies(t *testing.T, c certified) {
 	if c.ak.Scheme.Alg == tpm2.TPMAlgRSAPSS {
 		args = append(args, "-sigopt", "rsa_padding_mode:pss", "-sigopt", "rsa_pss_saltlen:32")
 	}
-	openssl(t, c.attest, args...)
+	openssl(t, c.Attest, args...)
 }
 
 // checkStatement verifies a statement with go-tpm's reader and the standard
@@ -153,7 +153,7 @@ func opensslVerifies(t *testing.T, c certified) {
 func checkStatement(t *testing.T, c certified, key crypto.PublicKey, qualifyingData []byte, resident bool) {
 	t.Helper()
 	verifySignature(t, c)
-	a, err := tpm2.Unmarshal[tpm2.TPMSAttest](c.attest)
+	a, err := tpm2.Unmarshal[tpm2.TPMSAttest](c.Attest)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +164,7 @@ func checkStatement(t *testing.T, c certified, key crypto.PublicKey, qualifyingD
 	if a.Magic != tpm2.TPMGeneratedValue || !bytes.Equal(a.ExtraData.Buffer, qualifyingData) {
 		t.Errorf("magic %x, extraData %x", a.Magic, a.ExtraData.Buffer)
 	}
-	area, err := tpm2.Unmarshal[tpm2.TPMTPublic](c.public)
+	area, err := tpm2.Unmarshal[tpm2.TPMTPublic](c.Public)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +193,7 @@ func verifySignature(t *testing.T, c certified) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sig, err := tpm2.Unmarshal[tpm2.TPMTSignature](c.signature)
+	sig, err := tpm2.Unmarshal[tpm2.TPMTSignature](c.Signature)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +202,7 @@ func verifySignature(t *testing.T, c certified) {
 		hash = crypto.SHA384
 	}
 	h := hash.New()
-	h.Write(c.attest)
+	h.Write(c.Attest)
 	digest := h.Sum(nil)
 	switch c.ak.Scheme.Alg {
 	case tpm2.TPMAlgRSASSA:
@@ -254,12 +254,12 @@ func TestCertifyFlushesWhateverFails(t *testing.T) {
 	tpm := newTPM(t)
 	ways := []struct {
 		name   string
-		faults func(n int) *tpmsim.Faults
+		faults func(n int) tpmsim.Faults
 		want   error
 	}{
-		{"not sent", func(n int) *tpmsim.Faults { return tpmsim.FailAt(n, nil) }, tpmsim.ErrInjected},
+		{"not sent", func(n int) tpmsim.Faults { return tpmsim.FailAt(n, nil) }, tpmsim.ErrInjected},
 		{"response lost", tpmsim.LoseAt, tpmsim.ErrInjected},
-		{"refused", func(n int) *tpmsim.Faults { return tpmsim.AnswerAt(n, tpm2.TPMRCFailure) }, tpm2.TPMRCFailure},
+		{"refused", func(n int) tpmsim.Faults { return tpmsim.AnswerAt(n, tpm2.TPMRCFailure) }, tpm2.TPMRCFailure},
 		{"connection lost", tpmsim.DropAt, tpmsim.ErrDropped},
 	}
 	for _, key := range []tpmkey.Certifiable{mustSoftwareKey(t, newECDSA(t, elliptic.P256())), mustTPMKey(t, tpm, tpmkey.ECDSAP256)} {
@@ -295,7 +295,7 @@ func cancelAfterEach(t *testing.T, tpm transport.TPM, key tpmkey.Certifiable, to
 	for n := 1; n <= total; n++ {
 		ctx, cancel := context.WithCancel(t.Context())
 		// During the nth command, which the TPM still answers.
-		faulty := tpmsim.Faulty(tpm, &tpmsim.Faults{At: map[int]tpmsim.Fault{n: {Before: cancel}}})
+		faulty := tpmsim.Faulty(tpm, tpmsim.At(n, tpmsim.Fault{Before: cancel}))
 		certified := false
 		err := tpmop.Share(faulty).Do(ctx, func(h *tpmop.Handles) error {
 			ak, err := loadAK(ctx, h, &AKSource{Template: AKTemplateECDSAP256()}, nil)

@@ -37,34 +37,24 @@ func makeCredential(random io.Reader, ek crypto.PublicKey, akName, secret []byte
 // ekArea is the public area that the protection of a credential is computed with:
 // of the EK's own it has what counts there, and that comes from the table.
 func ekArea(ek crypto.PublicKey) (*tpm2.TPMTPublic, error) {
-	p, err := tpmop.EKParametersOf(ek)
-	if err != nil {
+	if _, err := tpmop.EKParametersOf(ek); err != nil {
 		return nil, err
 	}
-	area := &tpm2.TPMTPublic{NameAlg: p.Hash}
-	switch k := ek.(type) {
-	case *rsa.PublicKey:
-		area.Type = tpm2.TPMAlgRSA
-		area.Parameters = tpm2.NewTPMUPublicParms(tpm2.TPMAlgRSA, &tpm2.TPMSRSAParms{
-			Symmetric: tpmop.EKCipher(p.AesBits), KeyBits: tpm2.TPMKeyBits(k.N.BitLen()),
-		})
+	if k, ok := ek.(*rsa.PublicKey); ok {
+		area := tpmop.EKTemplateRSA(k.N.BitLen(), tpmop.EKLow)
 		area.Unique = tpm2.NewTPMUPublicID(tpm2.TPMAlgRSA, &tpm2.TPM2BPublicKeyRSA{Buffer: k.N.Bytes()})
-	case *ecdsa.PublicKey:
-		c, _ := tpmwire.CurveOfKey(k)
-		point, err := k.Bytes()
-		if err != nil {
-			return nil, &Error{Check: statement.CheckPoint, Got: "an EK that is not on " + k.Params().Name, Err: err}
-		}
-		curveID := tpm2.TPMECCNistP256
-		if c.Width == 48 {
-			curveID = tpm2.TPMECCNistP384
-		}
-		area.Type = tpm2.TPMAlgECC
-		area.Parameters = tpm2.NewTPMUPublicParms(tpm2.TPMAlgECC, &tpm2.TPMSECCParms{Symmetric: tpmop.EKCipher(p.AesBits), CurveID: curveID})
-		area.Unique = tpm2.NewTPMUPublicID(tpm2.TPMAlgECC, &tpm2.TPMSECCPoint{
-			X: tpm2.TPM2BECCParameter{Buffer: point[1 : 1+c.Width]},
-			Y: tpm2.TPM2BECCParameter{Buffer: point[1+c.Width:]},
-		})
+		return area, nil
 	}
+	k := ek.(*ecdsa.PublicKey) // the table has no others
+	point, err := k.Bytes()
+	if err != nil {
+		return nil, &Error{Check: statement.CheckPoint, Got: "an EK that is not on " + k.Params().Name, Err: err}
+	}
+	c, _ := tpmwire.CurveOfKey(k)
+	area := tpmop.EKTemplateECC(c.ID, tpmop.EKLow)
+	area.Unique = tpm2.NewTPMUPublicID(tpm2.TPMAlgECC, &tpm2.TPMSECCPoint{
+		X: tpm2.TPM2BECCParameter{Buffer: point[1 : 1+c.Width]},
+		Y: tpm2.TPM2BECCParameter{Buffer: point[1+c.Width:]},
+	})
 	return area, nil
 }

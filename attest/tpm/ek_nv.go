@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/google/go-tpm/tpm2"
-	"github.com/google/go-tpm/tpm2/transport"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/internal/der"
@@ -20,29 +19,10 @@ const (
 	lastEKChainIndex  tpm2.TPMHandle = 0x01c001ff
 )
 
-// ReadEKChain reads the CA certificates that a TPM keeps for its EK certificates in the
-// NV indexes 0x01C00100 to 0x01C001FF, and returns those that stand above ekCertificate
-// (DER), its issuer first and the root left out, as [ProverOptions].Intermediates
-// wants them; ProverOptions.EKChainFromNV does it for each message. There are none
-// where the TPM keeps none. It trusts nothing: the control plane verifies. Intel's parts
-// with an on-die CA have their chain there.
-//
-// An error says which command failed, or is an [*Error] with
-// [tpmcert.CheckCertificateEncoding], [tpmcert.CheckEKChainEncoding] or [attest.CheckSize]. Nothing stays
-// loaded in the TPM.
-func ReadEKChain(ctx context.Context, tpm transport.TPM, ekCertificate []byte) ([][]byte, error) {
-	var above [][]byte
-	err := tpmop.Share(tpm).Do(ctx, func(h *tpmop.Handles) (err error) {
-		above, err = ekChainOf(ctx, h, ekCertificate)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("tpm: EK chain: %w", err)
-	}
-	return above, nil
-}
-
-// ekChainOf reads what the TPM has above a leaf.
+// ekChainOf reads the CA certificates that a TPM keeps for its EK certificates in the
+// NV indexes 0x01C00100 to 0x01C001FF, and returns those that stand above a leaf (DER),
+// its issuer first and the root left out. There are none where the TPM keeps none. It
+// trusts nothing: the control plane verifies.
 func ekChainOf(ctx context.Context, h *tpmop.Handles, leaf []byte) ([][]byte, error) {
 	cert, err := x509.ParseCertificate(leaf)
 	if err != nil {
@@ -77,32 +57,22 @@ func readEKChain(ctx context.Context, h *tpmop.Handles) ([]*x509.Certificate, er
 }
 
 // nvIndexes lists the NV indexes from first to last that the TPM has, ascending. A TPM
-// gives some at a time (Part 3, 30.2: moreData).
-func nvIndexes(ctx context.Context, h *tpmop.Handles, first, last tpm2.TPMHandle) ([]tpm2.TPMHandle, error) {
-	var found []tpm2.TPMHandle
-	for from := first; from <= last; {
-		rsp, err := tpmop.Run(ctx, h.TPM, tpm2.GetCapability{
-			Capability: tpm2.TPMCapHandles, Property: uint32(from), PropertyCount: uint32(last-from) + 1,
-		}, "TPM2_GetCapability of the NV indexes from 0x%08x", uint32(from))
-		if err != nil {
+// gives some at a time.
+func nvIndexes(ctx context.Context, h *tpmop.Handles, first, last tpm2.TPMHandle) (found []tpm2.TPMHandle, err error) {
+	for more := true; more && first <= last; {
+		var list []tpm2.TPMHandle
+		if list, more, err = h.List(ctx, first, uint32(last-first)+1); err != nil {
 			return nil, err
 		}
-		list, err := rsp.CapabilityData.Data.Handles()
-		if err != nil {
-			return nil, fmt.Errorf("TPM2_GetCapability of the NV indexes: %w", err)
-		}
-		for _, index := range list.Handle {
-			if index < from {
-				return nil, fmt.Errorf("TPM2_GetCapability of the NV indexes: got 0x%08x, want them ascending from 0x%08x", uint32(index), uint32(from))
+		more = more && len(list) != 0
+		for _, index := range list {
+			if index < first {
+				return nil, fmt.Errorf("TPM2_GetCapability of the NV indexes: got 0x%08x, want them ascending from 0x%08x", uint32(index), uint32(first))
 			}
 			if index > last {
 				return found, nil
 			}
-			found = append(found, index)
-			from = index + 1
-		}
-		if !rsp.MoreData || len(list.Handle) == 0 {
-			return found, nil
+			found, first = append(found, index), index+1
 		}
 	}
 	return found, nil

@@ -2,15 +2,23 @@ package tpm
 
 import (
 	"bytes"
+	"context"
 	"crypto/x509"
 	"errors"
 	"testing"
 
 	"github.com/google/go-tpm/tpm2"
+	"github.com/google/go-tpm/tpm2/transport"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
+	"github.com/nodeattest/nodeattest/internal/tpmop"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
+
+func readChainAbove(t testing.TB, tpm transport.TPM, leaf []byte) ([][]byte, error) {
+	t.Helper()
+	return do(t, tpm, func(ctx context.Context, h *tpmop.Handles) ([][]byte, error) { return ekChainOf(ctx, h, leaf) })
+}
 
 // The chain is read from whatever indexes the TPM has, and ordered for the leaf.
 func TestReadEKChain(t *testing.T) {
@@ -20,14 +28,14 @@ func TestReadEKChain(t *testing.T) {
 	lower := sign(t, upper, "lower", nil)
 	leaf := ekCert(t, lower, newTestKey(t).Public(), nil)
 
-	if above, err := ReadEKChain(t.Context(), tpm, leaf.Raw); err != nil || above != nil {
+	if above, err := readChainAbove(t, tpm, leaf.Raw); err != nil || above != nil {
 		t.Errorf("none in NV: %d, %v", len(above), err)
 	}
 	writeNV(t, tpm, 0x01c00200, []byte("after the range"))
 	writeNV(t, tpm, 0x01c00100, root.cert.Raw)
 	writeNV(t, tpm, 0x01c00107, append(bytes.Clone(upper.cert.Raw), 0xff, 0xff))
 	writeNV(t, tpm, 0x01c001ff, lower.cert.Raw)
-	above, err := ReadEKChain(t.Context(), tpm, leaf.Raw)
+	above, err := readChainAbove(t, tpm, leaf.Raw)
 	if err != nil || len(above) != 2 || !bytes.Equal(above[0], lower.cert.Raw) || !bytes.Equal(above[1], upper.cert.Raw) {
 		t.Fatalf("%d certificates, %v", len(above), err)
 	}
@@ -38,14 +46,14 @@ func TestReadEKChain(t *testing.T) {
 	}
 	checkNothingLoaded(t, tpm)
 
-	if _, err := ReadEKChain(t.Context(), tpm, []byte("none")); !errors.Is(err, tpmcert.CheckCertificateEncoding) {
+	if _, err := readChainAbove(t, tpm, []byte("none")); !errors.Is(err, tpmcert.CheckCertificateEncoding) {
 		t.Errorf("bad leaf: %v", err)
 	}
-	if _, err := ReadEKChain(t.Context(), nil, leaf.Raw); err == nil {
+	if _, err := readChainAbove(t, nil, leaf.Raw); err == nil {
 		t.Error("no TPM was accepted")
 	}
 	writeNV(t, tpm, 0x01c00108, []byte("no certificate"))
-	if _, err := ReadEKChain(t.Context(), tpm, leaf.Raw); !errors.Is(err, tpmcert.CheckEKChainEncoding) {
+	if _, err := readChainAbove(t, tpm, leaf.Raw); !errors.Is(err, tpmcert.CheckEKChainEncoding) {
 		t.Errorf("no certificate: %v", err)
 	}
 }
@@ -60,7 +68,7 @@ func TestReadEKChainFaults(t *testing.T) {
 	broken := errors.New("broken")
 	for n := 1; ; n++ {
 		faulty := tpmsim.Faulty(tpm, tpmsim.FailAt(n, broken))
-		_, err := ReadEKChain(t.Context(), faulty, leaf.Raw)
+		_, err := readChainAbove(t, faulty, leaf.Raw)
 		if err == nil {
 			if n < 4 {
 				t.Errorf("%d commands", n-1)
@@ -76,7 +84,7 @@ func TestReadEKChainFaults(t *testing.T) {
 
 // EK certificates in a provisioned TPM hold under its CA.
 func TestEKCertificateFromNV(t *testing.T) {
-	tpm := tpmsim.New(t, nil)
+	tpm := tpmsim.New(t, tpmsim.Options{})
 	var roots []*x509.Certificate
 	roots = append(roots, tpm.CA().Root())
 	v := ekVerifierOf(t, tpmcert.EKVerifierConfig{Issuers: []tpmcert.EKIssuer{{Roots: roots, Intermediates: tpm.CA().Intermediates(), Profile: tpmcert.EKProfileTCG()}}})

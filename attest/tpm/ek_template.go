@@ -2,7 +2,6 @@ package tpm
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/google/go-tpm/tpm2"
@@ -75,16 +74,7 @@ func EKRSA3072High() EKOrigin {
 
 // check refuses a source that names no key, or two.
 func (s *EKOrigin) check() error {
-	switch template := s.Template != nil || s.TemplateIndex != 0; {
-	case !template && s.Handle == 0:
-		return errors.New("source of the endorsement key: neither a template nor a Handle")
-	case template && s.Handle != 0:
-		return errors.New("source of the endorsement key: a template and a Handle")
-	}
-	if s.Handle != 0 && s.Handle>>24 != 0x81 {
-		return fmt.Errorf("source of the endorsement key: 0x%08x is not a persistent handle: want 0x81000000 to 0x81ffffff", uint32(s.Handle))
-	}
-	return nil
+	return checkSource("endorsement key", s.Handle, s.Template != nil || s.TemplateIndex != 0)
 }
 
 // loadEK makes, or finds, the endorsement key, and refuses one that no verifier makes
@@ -93,7 +83,7 @@ func loadEK(ctx context.Context, h *tpmop.Handles, source *EKOrigin, endorsement
 	if err := source.check(); err != nil {
 		return nil, err
 	}
-	ek, err := loadUncheckedEK(ctx, h, source, endorsementPassword)
+	ek, err := (*AKSource)(source).load(ctx, h, endorsementPassword, true)
 	if err != nil {
 		return nil, fmt.Errorf("endorsement key: %w", err)
 	}
@@ -101,44 +91,6 @@ func loadEK(ctx context.Context, h *tpmop.Handles, source *EKOrigin, endorsement
 		return nil, fmt.Errorf("endorsement key: no verifier accepts it: %w", err)
 	}
 	return ek, nil
-}
-
-func loadUncheckedEK(ctx context.Context, h *tpmop.Handles, source *EKOrigin, password []byte) (*tpmop.LoadedKey, error) {
-	if source.Handle != 0 {
-		return tpmop.ReadPublic(ctx, h, source.Handle)
-	}
-	template, err := ekTemplate(ctx, h, source)
-	if err != nil {
-		return nil, err
-	}
-	if source.NonceIndex != 0 {
-		nonce, err := tpmop.ReadNV(ctx, h, source.NonceIndex)
-		switch {
-		case errors.Is(err, tpmop.ErrNVIndexNotFound):
-		case err != nil:
-			return nil, fmt.Errorf("nonce: %w", err)
-		default:
-			public, err := statement.ParsePublic(template)
-			if err != nil {
-				return nil, fmt.Errorf("template: %w", err)
-			}
-			if template, err = fillUnique(public, nonce); err != nil {
-				return nil, fmt.Errorf("nonce in NV index 0x%08x: %w", uint32(source.NonceIndex), err)
-			}
-		}
-	}
-	return tpmop.CreatePrimary(ctx, h, tpm2.TPMRHEndorsement, password, template)
-}
-
-// ekTemplate is the template in NV, or the source's own where there is none.
-func ekTemplate(ctx context.Context, h *tpmop.Handles, source *EKOrigin) ([]byte, error) {
-	if source.TemplateIndex != 0 {
-		template, err := tpmop.ReadNV(ctx, h, source.TemplateIndex)
-		if source.Template == nil || !errors.Is(err, tpmop.ErrNVIndexNotFound) {
-			return template, err
-		}
-	}
-	return tpmop.MarshalTemplate(source.Template)
 }
 
 // checkEKPublic: the credential will be made for what the table says of a key of this
@@ -153,11 +105,12 @@ func checkEKPublic(ek *statement.Public) error {
 		return err
 	}
 	if ek.NameAlg != p.Hash || ek.Symmetric.Alg != tpm2.TPMAlgAES || ek.Symmetric.KeyBits != uint16(p.AesBits) || ek.Symmetric.Mode != tpm2.TPMAlgCFB {
-		return &Error{Check: CheckEKType, Got: fmt.Sprintf("an EK with %s and %s-%d", tpmwire.AlgorithmName(ek.NameAlg), tpmwire.AlgorithmName(ek.Symmetric.Alg), ek.Symmetric.KeyBits),
-			Want: fmt.Sprintf("%s and AES-%d-CFB", tpmwire.AlgorithmName(p.Hash), p.AesBits)}
+		return tpmwire.Refuse(CheckEKType,
+			fmt.Sprintf("an EK with %s and %s-%d", tpmwire.AlgorithmName(ek.NameAlg), tpmwire.AlgorithmName(ek.Symmetric.Alg), ek.Symmetric.KeyBits),
+			fmt.Sprintf("%s and AES-%d-CFB", tpmwire.AlgorithmName(p.Hash), p.AesBits))
 	}
 	if want := statement.AttributeRestricted | statement.AttributeDecrypt; !ek.Attributes.Has(want) {
-		return &Error{Check: CheckEKType, Got: "an EK with the attributes " + ek.Attributes.String(), Want: want.String() + " set"}
+		return tpmwire.Refuse(CheckEKType, "an EK with the attributes "+ek.Attributes.String(), want.String()+" set")
 	}
 	return nil
 }

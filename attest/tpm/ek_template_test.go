@@ -59,7 +59,7 @@ func TestEKPolicies(t *testing.T) {
 // The templates make the EKs that tpmsim certifies, and go-tpm's templates L-1 and L-2
 // are the same.
 func TestEKTemplates(t *testing.T) {
-	tpm := tpmsim.New(t, &tpmsim.Options{EKs: []tpmsim.Algorithm{tpmsim.RSA2048, tpmsim.P256, tpmsim.P384}, AKs: []tpmsim.AK{}})
+	tpm := tpmsim.New(t, tpmsim.Options{EKs: []tpmsim.Algorithm{tpmsim.RSA2048, tpmsim.P256, tpmsim.P384}, AKs: []tpmsim.AK{}})
 	for a, origin := range map[tpmsim.Algorithm]EKOrigin{tpmsim.RSA2048: EKRSA2048(), tpmsim.P256: EKP256(), tpmsim.P384: EKP384High()} {
 		if !bytes.Equal(tpm.EKTemplate(a), tpm2.Marshal(origin.Template)) {
 			t.Errorf("%v: template\n%x, want\n%x", a, tpm2.Marshal(origin.Template), tpm.EKTemplate(a))

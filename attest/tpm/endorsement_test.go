@@ -108,7 +108,7 @@ func TestEndorsementPasswordsDiffer(t *testing.T) {
 func TestEndorsementPasswordAfterACrash(t *testing.T) {
 	commands := endorsementPasswordCommands(t)
 	for n := 1; n <= len(commands); n++ {
-		for name, faults := range map[string]func(int) *tpmsim.Faults{
+		for name, faults := range map[string]func(int) tpmsim.Faults{
 			"before": tpmsim.DropAt, "after": tpmsim.LoseAt,
 		} {
 			t.Run(fmt.Sprintf("%s %d", name, n), func(t *testing.T) {
@@ -156,7 +156,7 @@ func TestEndorsementPasswordCancelled(t *testing.T) {
 	tpm := newTPM(t)
 	path := filepath.Join(t.TempDir(), "endorsement")
 	ctx, cancel := context.WithCancel(t.Context())
-	faulty := tpmsim.Faulty(tpm, &tpmsim.Faults{At: map[int]tpmsim.Fault{1: {Before: cancel}}})
+	faulty := tpmsim.Faulty(tpm, tpmsim.At(1, tpmsim.Fault{Before: cancel}))
 	if _, err := EndorsementPassword(ctx, faulty, path); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want context.Canceled", err)
 	}
@@ -296,12 +296,7 @@ func TestEndorsementPasswordOvertaken(t *testing.T) {
 			a := &altered{tpm, overtakenAt, func([]byte) { overtake() }}
 			slow = tpmsim.Faulty(a, nil)
 		} else { // before it
-			slow.SetFaults(&tpmsim.Faults{Each: func(_ int, cc tpm2.TPMCC) tpmsim.Fault {
-				if cc == overtakenAt {
-					return tpmsim.Fault{Before: overtake}
-				}
-				return tpmsim.Fault{}
-			}})
+			slow.SetFaults(tpmsim.Every(overtakenAt, tpmsim.Fault{Before: overtake}))
 		}
 		ours, err := EndorsementPassword(t.Context(), slow, path)
 		if err != nil || !bytes.Equal(ours.Reveal(), theirs.Reveal()) {

@@ -52,7 +52,7 @@ func newGKEFixture(t testing.TB, withCertificate bool) *gkeFixture {
 	f := &gkeFixture{instance: *tpmsim.DefaultInstance(), ak: newForger(t, softwareKeys.rsa2048(), schemeRSASSA), key: softwareKeys.p256()}
 	f.instance.InstanceName = gkeNode
 	var err error
-	if f.ca, err = tpmsim.NewCA(nil); err != nil {
+	if f.ca, err = tpmsim.NewCA(tpmsim.CAOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	f.json = gkeJSON(&f.instance)
@@ -106,7 +106,7 @@ func gkePolicy() *csr.Policy {
 // certify makes the AK certificate, with the extension of the fixture's instance.
 func (f *gkeFixture) certify(t testing.TB, key crypto.PublicKey) {
 	t.Helper()
-	c, err := f.ca.IssueAK(key, &tpmsim.AKCertificateOptions{Style: tpmsim.StyleGoogle, Instance: &f.instance})
+	c, err := f.ca.IssueAK(key, tpmsim.AKCertificateOptions{Style: tpmsim.StyleGoogle, Instance: &f.instance})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -338,7 +338,7 @@ var pcr23 = []statement.PCRSelection{{Hash: tpm2.TPMAlgSHA256, Select: []byte{0,
 // throughFile is what brings a key back in another process.
 func throughFile(t testing.TB, k *tpmkey.Key) *tpmkey.File {
 	t.Helper()
-	b, err := k.File().Encode()
+	b, err := k.File().Marshal()
 	if err != nil {
 		t.Fatal(err)
 	}

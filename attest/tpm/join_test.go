@@ -76,7 +76,7 @@ func certified(t testing.TB, device *tpmsim.TPM, template *tpm2.TPMTPublic) (tpm
 	if err != nil {
 		t.Fatal(err)
 	}
-	leaf, err := device.CertifyAK(key, nil)
+	leaf, err := device.CertifyAK(key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,12 +86,12 @@ func certified(t testing.TB, device *tpmsim.TPM, template *tpm2.TPMTPublic) (tpm
 // Every AK of the library certifies every kind of key, and the verifier accepts
 // each pair and says what it is.
 func TestPairsOnTheSimulator(t *testing.T) {
-	testPairs(t, tpmsim.New(t, nil), akTemplates(), keyOptions(t, 2048))
+	testPairs(t, tpmsim.New(t, tpmsim.Options{}), akTemplates(), keyOptions(t, 2048))
 }
 
 func TestPairsOnSwtpm(t *testing.T) {
 	aks := akTemplates()
-	testPairs(t, tpmsim.Swtpm(t, nil), aks, keyOptions(t, 2048, 3072))
+	testPairs(t, tpmsim.Swtpm(t, tpmsim.Options{}), aks, keyOptions(t, 2048, 3072))
 }
 
 func testPairs(t *testing.T, device *tpmsim.TPM, aks map[string]*tpm2.TPMTPublic, keys map[string]attesttest.NodeOptions) {
@@ -137,7 +137,7 @@ func noHandles(t *testing.T, tpm *tpmsim.TPM) {
 // The verifier can demand a key that lives in the TPM.
 func TestRequireTPMResident(t *testing.T) {
 	ctx := context.Background()
-	tpm := tpmsim.New(t, nil)
+	tpm := tpmsim.New(t, tpmsim.Options{})
 	for name, o := range map[string]attesttest.NodeOptions{
 		"software": {TPM: tpm},
 		"resident": {TPM: tpm, TPMKey: tpmkey.ECDSAP256},
@@ -162,7 +162,7 @@ func TestRequireTPMResident(t *testing.T) {
 func TestAKFromNV(t *testing.T) {
 	ctx := context.Background()
 	instance := tpmsim.DefaultInstance()
-	device := tpmsim.New(t, &tpmsim.Options{Instance: instance, AKs: []tpmsim.AK{
+	device := tpmsim.New(t, tpmsim.Options{Instance: instance, AKs: []tpmsim.AK{
 		{Algorithm: tpmsim.RSA2048, Padding: 100},
 		{Algorithm: tpmsim.P256, NonceIndex: 0x01c1ff04},
 	}})
@@ -190,7 +190,7 @@ func TestAKFromNV(t *testing.T) {
 
 // The OtherName of the 2018 document is the identity where there is one.
 func TestIdentityFromOtherName(t *testing.T) {
-	device := tpmsim.New(t, &tpmsim.Options{OtherName: &tpmsim.OtherName{Type: "\x2a\x03\x04", Value: []byte{0x0c, 2, 'm', '1'}}})
+	device := tpmsim.New(t, tpmsim.Options{OtherName: &tpmsim.OtherName{Type: "\x2a\x03\x04", Value: []byte{0x0c, 2, 'm', '1'}}})
 	node := attesttest.NewNode(t, attesttest.NodeOptions{TPM: device})
 	plane := attesttest.NewControlPlane(t, node)
 	request, err := plane.Evidence(context.Background(), node)

@@ -45,8 +45,8 @@ func TestSoftwareKeyWithLeadingZeros(t *testing.T) {
 			continue
 		}
 		checkStatement(t, c, k.Public(), []byte{1}, false)
-		if p, err := statement.ParsePublic(c.public); err != nil || len(p.X) != 32 || len(p.Y) != 32 {
-			t.Errorf("%s: public area %x, %v", name, c.public, err)
+		if p, err := statement.ParsePublic(c.Public); err != nil || len(p.X) != 32 || len(p.Y) != 32 {
+			t.Errorf("%s: public area %x, %v", name, c.Public, err)
 		}
 	}
 }
@@ -58,7 +58,7 @@ func TestSoftwareKeyAttributes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := statement.ParsePublic(c.public)
+		p, err := statement.ParsePublic(c.Public)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -91,7 +91,16 @@ func TestNothingIsSent(t *testing.T) {
 			return err
 		}},
 		"a statement about a key with a bad password": {tpm2.TPMCCCertify, tpmop.ErrNullInPassword, withAK(func(ctx context.Context, h *tpmop.Handles, ak *tpmop.LoadedKey) error {
-			_, err := certifyOnce(ctx, h, ak, &tpmop.LoadedKey{Handle: ak.Handle, Name: ak.Name, Public: ak.Public, Password: secret.New(badPassword)}, []byte("qd"))
+			other, err := tpmop.CreatePrimary(ctx, h, tpm2.TPMRHEndorsement, nil, tpm2.Marshal(AKTemplateECDSAP384()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			other.Password = secret.New(badPassword)
+			public, err := other.Public.Key()
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = certify(ctx, h, ak, heldKey{key: public, loaded: other}, []byte("qd"))
 			return err
 		})},
 		"a quote of nothing": {tpm2.TPMCCQuote, statement.CheckPCRSelection, withAK(func(ctx context.Context, h *tpmop.Handles, ak *tpmop.LoadedKey) error {
@@ -111,7 +120,7 @@ func TestNothingIsSent(t *testing.T) {
 			return err
 		}},
 		"a policy with the hierarchy's bad password": {tpm2.TPMCCPolicySecret, tpmop.ErrNullInPassword, func(ctx context.Context, h *tpmop.Handles) error {
-			_, err := h.EKPolicySession(ctx, ekArea(), badPassword, tpmop.EKByPolicyA)
+			_, err := h.AuthorizeEK(ctx, ekArea(), badPassword)
 			return err
 		}},
 		"an EK with a policy of its own": {tpm2.TPMCCStartAuthSession, nil, withAK(func(ctx context.Context, h *tpmop.Handles, ak *tpmop.LoadedKey) error {
@@ -130,7 +139,7 @@ func TestNothingIsSent(t *testing.T) {
 				t.Errorf("got %v, want %v", err, c.want)
 			}
 			if sent := tpm.Count(); c.never == 0 && sent != 0 || c.never != 0 && count(tpm, c.never) != 0 {
-				t.Errorf("sent %v", tpm.Names())
+				t.Errorf("sent %v", tpm.Commands())
 			}
 			checkNothingLoaded(t, tpm)
 		})
@@ -146,12 +155,12 @@ func TestAnswersOfBrokenTPMs(t *testing.T) {
 		t.Errorf("a quote of another type: %v after %d quotes", err, count(broken, tpm2.TPMCCQuote))
 	}
 	again := tpmsim.Faulty(tpm, tpmsim.FailEvery(tpm2.TPMCCQuote, tpm2.TPMRCRetry))
-	if _, err := quoteWith(t, again, source, DefaultPCRs(), []byte("qd")); !errors.Is(err, tpm2.TPMRCRetry) || count(again, tpm2.TPMCCQuote) != tpmkey.MaxSignTries {
+	if _, err := quoteWith(t, again, source, DefaultPCRs(), []byte("qd")); !errors.Is(err, tpm2.TPMRCRetry) || count(again, tpm2.TPMCCQuote) != tpmop.MaxTries {
 		t.Errorf("retry: %v after %d quotes", err, count(again, tpm2.TPMCCQuote))
 	}
 	other := tpmsim.Faulty(&otherBank{tpm}, nil)
 	if _, err := quoteWith(t, other, source, DefaultPCRs(), []byte("qd")); !errors.Is(err, statement.CheckPCRValue) || count(other, tpm2.TPMCCQuote) != 0 {
-		t.Errorf("values of SHA-1: %v after %v", err, other.Names())
+		t.Errorf("values of SHA-1: %v after %v", err, other.Commands())
 	}
 	longest := make([]byte, 64)
 	if _, err := quoteWith(t, tpm, source, DefaultPCRs(), longest); err != nil {
@@ -204,7 +213,7 @@ func TestAnswersOfBrokenTPMs(t *testing.T) {
 	}
 	t.Run("commands in place of objects", func(t *testing.T) {
 		lost := tpmsim.Faulty(&altered{tpm, tpm2.TPMCCGetCapability, func(b []byte) { b[14] = 2 }},
-			&tpmsim.Faults{At: map[int]tpmsim.Fault{1: {Err: tpmsim.ErrInjected}}})
+			tpmsim.At(1, tpmsim.Fault{Err: tpmsim.ErrInjected}))
 		_, err := do(t, lost, func(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, error) {
 			return loadAK(ctx, h, &source, nil)
 		})
@@ -240,7 +249,7 @@ func TestStatementsThatANodeDoesNotSend(t *testing.T) {
 		"no statement": {nil, a.Certified.Name, testQualifyingData, false}, "another key": {certify, digestName(9), testQualifyingData, false},
 		"other data": {certify, a.Certified.Name, []byte("other"), false},
 	} {
-		if err := (&certification{attest: c.attest}).check(c.name, c.qd); c.good != (err == nil) {
+		if err := checkCertifyMade(c.attest, c.name, c.qd); c.good != (err == nil) {
 			t.Errorf("certify, %s: %v", name, err)
 		}
 	}
@@ -324,7 +333,7 @@ func TestLostResponsesLeaveOthersAlone(t *testing.T) {
 			return err
 		}},
 		"a key from a file": {tpm2.TPMCCLoad, false, func(t *testing.T, tpm transport.TPM) error {
-			_, err := tpmkey.Load(t.Context(), tpm, file, nil)
+			_, err := tpmkey.Load(t.Context(), tpm, file, tpmkey.LoadOptions{})
 			return err
 		}},
 		"the key of sessions": {tpm2.TPMCCContextLoad, true, certifies(func(transport.TPM) tpmkey.Certifiable { return software })},
@@ -337,12 +346,7 @@ func TestLostResponsesLeaveOthersAlone(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			faulty.SetFaults(&tpmsim.Faults{Each: func(_ int, code tpm2.TPMCC) tpmsim.Fault {
-				if code == c.code {
-					return tpmsim.Fault{Err: tpmsim.ErrInjected, Late: true}
-				}
-				return tpmsim.Fault{}
-			}})
+			faulty.SetFaults(tpmsim.Every(c.code, tpmsim.Fault{Err: tpmsim.ErrInjected, Late: true}))
 			if err := c.run(t, shared); !errors.Is(err, tpmsim.ErrInjected) {
 				t.Errorf("got %v", err)
 			}
@@ -427,10 +431,10 @@ func TestTemplatesAndNonces(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, error) {
-				return loadUncheckedAK(ctx, h, &AKSource{TemplateIndex: c.template, NonceIndex: c.nonce}, nil)
+				return loadAK(ctx, h, &AKSource{TemplateIndex: c.template, NonceIndex: c.nonce}, nil)
 			})
 			_, err2 := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, error) {
-				return loadUncheckedEK(ctx, h, &EKOrigin{TemplateIndex: c.template, NonceIndex: c.nonce}, nil)
+				return (&AKSource{TemplateIndex: c.template, NonceIndex: c.nonce}).load(ctx, h, nil, true)
 			})
 			for _, err := range []error{err, err2} {
 				if (c.word == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), c.word) {
@@ -502,7 +506,7 @@ func TestSizesOfChainsInNV(t *testing.T) {
 	}
 	for more, want := range map[int]Check{-1: "", 0: "", 1: attest.CheckSize, 2: attest.CheckSize} {
 		tpm := fakeNV{0x01c00100: padTo(lower.cert.Raw, 32<<10), 0x01c00101: padTo(root.cert.Raw, 32<<10+more)}
-		above, err := ReadEKChain(t.Context(), tpm, leaf.Raw)
+		above, err := readChainAbove(t, tpm, leaf.Raw)
 		expectCheck(t, err, want)
 		if want == "" && (len(above) != 1 || !bytes.Equal(above[0], lower.cert.Raw)) {
 			t.Errorf("%+d: %d certificates", more, len(above))
@@ -510,7 +514,7 @@ func TestSizesOfChainsInNV(t *testing.T) {
 	}
 	over := padTo(root.cert.Raw, 40<<10)
 	three := tpmsim.Faulty(fakeNV{0x01c00100: over, 0x01c00101: over, 0x01c00102: over}, nil)
-	if _, err := ReadEKChain(t.Context(), three, leaf.Raw); !errors.Is(err, attest.CheckSize) || count(three, tpm2.TPMCCNVReadPublic) != 2 {
+	if _, err := readChainAbove(t, three, leaf.Raw); !errors.Is(err, attest.CheckSize) || count(three, tpm2.TPMCCNVReadPublic) != 2 {
 		t.Errorf("three of 40 KiB: %v after %d", err, count(three, tpm2.TPMCCNVReadPublic))
 	}
 }

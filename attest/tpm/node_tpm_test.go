@@ -25,8 +25,8 @@ func newTPM(t testing.TB) *tpmsim.TPM {
 	return tpmsim.New(t, bare())
 }
 
-func bare() *tpmsim.Options {
-	return &tpmsim.Options{EKs: []tpmsim.Algorithm{}, AKs: []tpmsim.AK{}}
+func bare() tpmsim.Options {
+	return tpmsim.Options{EKs: []tpmsim.Algorithm{}, AKs: []tpmsim.AK{}}
 }
 
 // checkNothingLoaded fails the test if an object or a session is in the TPM.
@@ -124,7 +124,7 @@ func mustSoftwareKey(t testing.TB, priv crypto.Signer) tpmkey.Certifiable {
 
 func mustTPMKey(t testing.TB, tpm transport.TPM, kind tpmkey.Kind) *tpmkey.Key {
 	t.Helper()
-	k, err := tpmkey.Create(t.Context(), tpm, kind, nil)
+	k, err := tpmkey.Create(t.Context(), tpm, kind, tpmkey.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ func readCertificate(t testing.TB, tpm transport.TPM, index tpm2.TPMHandle) ([]b
 }
 
 func TestReadNVCertificate(t *testing.T) {
-	tpm := tpmsim.New(t, &tpmsim.Options{EKs: []tpmsim.Algorithm{}})
+	tpm := tpmsim.New(t, tpmsim.Options{EKs: []tpmsim.Algorithm{}})
 	want := tpm.AKCertificate(tpmsim.RSA2048).Raw
 	got, err := readCertificate(t, tpm, GCERSA().CertificateIndex)
 	if err != nil {

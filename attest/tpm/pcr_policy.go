@@ -38,34 +38,6 @@ type QuotePolicy interface {
 	CheckQuote(ctx context.Context, m *Measured) error
 }
 
-// QuotePolicyFunc is a [QuotePolicy] by a function. A nil one refuses everything.
-type QuotePolicyFunc func(ctx context.Context, m *Measured) error
-
-// CheckQuote calls f.
-func (f QuotePolicyFunc) CheckQuote(ctx context.Context, m *Measured) error {
-	if f == nil {
-		return tpmwire.Refuse(CheckQuotePolicy, "no function", "one")
-	}
-	return f(ctx, m)
-}
-
-// QuotePolicies is a [QuotePolicy] that accepts what all of its members accept. An
-// empty one refuses everything, and so does one with a nil member.
-type QuotePolicies []QuotePolicy
-
-// CheckQuote asks the members in their order and returns the first refusal.
-func (p QuotePolicies) CheckQuote(ctx context.Context, m *Measured) error {
-	if len(p) == 0 || slices.Contains(p, nil) {
-		return tpmwire.Refuse(CheckQuotePolicy, "no policy", "one")
-	}
-	for _, one := range p {
-		if err := one.CheckQuote(ctx, m); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // PCRPolicy is a [QuotePolicy] that accepts exact values. The zero value refuses
 // everything; [NewPCRPolicy] makes one.
 type PCRPolicy struct {

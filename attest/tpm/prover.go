@@ -38,7 +38,7 @@ type ProverOptions struct {
 	// EKChainFromNV, in the place of Intermediates, has the node send what its TPM keeps
 	// between the EK certificate and the root, in the NV indexes 0x01C00100 to
 	// 0x01C001FF (TCG EK Credential Profile 2.6, 2.2.1.5; Intel's parts with an on-die
-	// CA), as [ReadEKChain] does: it is read for each message. A TPM that keeps nothing
+	// CA), ordered and without the root: it is read for each message. A TPM that keeps nothing
 	// there sends the leaf alone; one that keeps there what is no certificate is an
 	// error, which is why this is not the default.
 	EKChainFromNV bool
@@ -313,7 +313,7 @@ func (s *session) Answer(ctx context.Context, signer crypto.Signer, c *attest.Ch
 	if err != nil {
 		return nil, err
 	}
-	stated, err := statement.MarshalTCGAttestCertify(&statement.CertifyEvidence{Attest: made.attest, Signature: made.signature, Public: made.public})
+	stated, err := statement.MarshalTCGAttestCertify(made)
 	if err != nil {
 		return nil, err
 	}

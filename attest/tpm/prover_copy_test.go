@@ -18,7 +18,7 @@ func TestProverCopiesItsOptions(t *testing.T) {
 		Certificates: [][]byte{{0x30, 0}}, EndorsementPassword: hidden(password),
 		Quote: []statement.PCRSelection{{Hash: tpm2.TPMAlgSHA256, Select: []byte{0xff, 0, 0}}},
 	}
-	tpm := tpmsim.New(t, nil)
+	tpm := tpmsim.New(t, tpmsim.Options{})
 	a, err := NewProver(tpm, AKSource{Template: AKTemplateECDSAP256()}, o)
 	if err != nil {
 		t.Fatal(err)

@@ -75,7 +75,7 @@ func TestInputsOfNewProver(t *testing.T) {
 		t.Error("AKPublic without a TPM")
 	}
 	if tpm.Count() != 0 {
-		t.Errorf("sent %v", tpm.Names())
+		t.Errorf("sent %v", tpm.Commands())
 	}
 }
 
@@ -99,7 +99,7 @@ type nodeOfTest struct {
 
 func newNodeOfTest(t *testing.T) *nodeOfTest {
 	t.Helper()
-	tpm := tpmsim.New(t, &tpmsim.Options{EKs: []tpmsim.Algorithm{}})
+	tpm := tpmsim.New(t, tpmsim.Options{EKs: []tpmsim.Algorithm{}})
 	private := newECDSA(t, elliptic.P256())
 	n := &nodeOfTest{tpm: tpmsim.Faulty(tpm, nil), key: mustSoftwareKey(t, private), subject: subjectOfTest(t, private)}
 	n.attester = newTestAttester(t, n.tpm, GCERSA(), ProverOptions{})
@@ -148,7 +148,7 @@ func TestSubjectsBeforeTheTPM(t *testing.T) {
 			_, err := n.attester.Hello(t.Context(), subject)
 			_, err2 := n.attester.Answer(t.Context(), challenge, n.key, subject)
 			if err == nil || err2 == nil || n.tpm.Count() != 0 {
-				t.Errorf("%v, %v, sent %v", err, err2, n.tpm.Names())
+				t.Errorf("%v, %v, sent %v", err, err2, n.tpm.Commands())
 			}
 		})
 	}

@@ -25,7 +25,7 @@ func newTPMProviders(t testing.TB, plane *attesttest.ControlPlane) (csr.Provider
 // TestTPMProviderJoins runs the three messages through the selection of providers, on
 // both roads and for both purposes.
 func TestTPMProviderJoins(t *testing.T) {
-	tpm := tpmsim.New(t, nil)
+	tpm := tpmsim.New(t, tpmsim.Options{})
 	for name, o := range map[string]attesttest.NodeOptions{
 		"AK, client": {},
 		"EK, client": {Road: attest.RoadEK},

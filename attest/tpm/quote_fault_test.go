@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/google/go-tpm/tpm2"
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
@@ -15,7 +16,7 @@ import (
 // error, and nothing stays loaded.
 func TestAnswerWithQuoteFlushesWhateverFails(t *testing.T) {
 	ctx := context.Background()
-	device := tpmsim.New(t, nil)
+	device := tpmsim.New(t, tpmsim.Options{})
 	for name, o := range map[string]attesttest.NodeOptions{
 		"road AK": {},
 		"road EK": {Road: attest.RoadEK, AK: tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}},
@@ -47,8 +48,8 @@ func TestAnswerWithQuoteFlushesWhateverFails(t *testing.T) {
 			attester = attesterOf(t, again, source, options)
 			_, err := attester.Answer(ctx, challenge, node.Certified, node.Subject)
 			// Without a saved context the key is loaded again.
-			if !errors.Is(err, tpmsim.ErrInjected) && again.Names()[n-1] != "TPM2_ContextSave" {
-				t.Errorf("%s, command %d of %d (%s): %v", name, n, total, again.Names()[n-1], err)
+			if !errors.Is(err, tpmsim.ErrInjected) && again.Commands()[n-1] != tpm2.TPMCCContextSave {
+				t.Errorf("%s, command %d of %d (0x%x): %v", name, n, total, again.Commands()[n-1], err)
 			}
 			again.SetFaults(nil)
 			if err := attester.Close(); err != nil {

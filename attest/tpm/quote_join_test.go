@@ -20,13 +20,18 @@ import (
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
+// quotePolicyFunc is a QuotePolicy by a function.
+type quotePolicyFunc func(ctx context.Context, m *tpmkind.Measured) error
+
+func (f quotePolicyFunc) CheckQuote(ctx context.Context, m *tpmkind.Measured) error { return f(ctx, m) }
+
 // logOfTest stands for a log: the verifier hands it on as it came.
 func logOfTest(context.Context) ([]byte, error) { return []byte("an event log"), nil }
 
 // A quote and a log travel in the answer, on both roads.
 func TestJoinWithQuote(t *testing.T) {
 	ctx := context.Background()
-	device := tpmsim.New(t, nil)
+	device := tpmsim.New(t, tpmsim.Options{})
 	for name, o := range map[string]attesttest.NodeOptions{
 		"road AK":      {},
 		"road EK":      {Road: attest.RoadEK, AK: tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}},
@@ -36,7 +41,7 @@ func TestJoinWithQuote(t *testing.T) {
 			o.TPM, o.Quote, o.EventLog = device, tpmkind.DefaultPCRs(), logOfTest
 			s := newStage(t, o)
 			var asked *tpmkind.Measured
-			s.plane.TPM.QuotePolicy = tpmkind.QuotePolicyFunc(func(_ context.Context, m *tpmkind.Measured) error {
+			s.plane.TPM.QuotePolicy = quotePolicyFunc(func(_ context.Context, m *tpmkind.Measured) error {
 				asked = m
 				return nil
 			})
@@ -94,7 +99,7 @@ func TestQuotePolicyOfVerifier(t *testing.T) {
 		"one bit of one":     {exact(bad...), tpmkind.CheckPCRPolicy},
 		"one that is not":    {exact(statement.PCR{Bank: tpm2.TPMAlgSHA256, Index: 8, Value: make([]byte, 32)}), statement.CheckPCRNotQuoted},
 		"a bank that is not": {exact(statement.PCR{Bank: tpm2.TPMAlgSHA384, Index: 0, Value: make([]byte, 48)}), statement.CheckPCRNotQuoted},
-		"undecided":          {tpmkind.QuotePolicyFunc(func(context.Context, *tpmkind.Measured) error { return retry }), csr.ErrRetry},
+		"undecided":          {quotePolicyFunc(func(context.Context, *tpmkind.Measured) error { return retry }), csr.ErrRetry},
 	} {
 		t.Run(name, func(t *testing.T) {
 			kind := s.plane.TPM
@@ -112,7 +117,7 @@ func TestQuotePolicyOfVerifier(t *testing.T) {
 func TestQuoteMissing(t *testing.T) {
 	ctx := context.Background()
 	s := newStage(t, attesttest.NodeOptions{})
-	s.plane.TPM.QuotePolicy = tpmkind.QuotePolicyFunc(func(context.Context, *tpmkind.Measured) error { return nil })
+	s.plane.TPM.QuotePolicy = quotePolicyFunc(func(context.Context, *tpmkind.Measured) error { return nil })
 	_, err := planeVerifier(t, s.plane).Verify(ctx, s.good)
 	if !errors.Is(err, tpmkind.CheckQuoteMissing) {
 		t.Errorf("got %v", err)
@@ -202,12 +207,12 @@ func TestEveryByteOfQuote(t *testing.T) {
 	}
 }
 
-func bothAKs() *tpmsim.Options {
-	return &tpmsim.Options{AKs: []tpmsim.AK{{}, {Algorithm: tpmsim.P256}}}
+func bothAKs() tpmsim.Options {
+	return tpmsim.Options{AKs: []tpmsim.AK{{}, {Algorithm: tpmsim.P256}}}
 }
 
 func TestProverOptionsOfQuotes(t *testing.T) {
-	device := tpmsim.New(t, nil)
+	device := tpmsim.New(t, tpmsim.Options{})
 	sha1, err := statement.NewPCRSelection(tpm2.TPMAlgSHA1, 0)
 	if err != nil {
 		t.Fatal(err)

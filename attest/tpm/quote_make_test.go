@@ -98,7 +98,7 @@ func testQuotes(t *testing.T, tpm transport.TPM, selections map[string][]stateme
 					t.Fatal(err)
 				}
 				checkNothingLoaded(t, tpm)
-				q, err := statement.VerifyQuote(made.QuoteEvidence, &statement.QuoteOptions{AK: statement.AKFromCredential(made.ak.Raw), QualifyingData: qd[:], Selection: selection, InsecureAllowSHA1Bank: true})
+				q, err := statement.VerifyQuote(made.QuoteEvidence, statement.QuoteOptions{AK: statement.AKFromCredential(made.ak.Raw), QualifyingData: qd[:], Selection: selection, InsecureAllowSHA1Bank: true})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -192,7 +192,7 @@ func TestQuoteWhilePCRsMove(t *testing.T) {
 			t.Errorf("%d times: got %v, want %v", times, err, want)
 		}
 		if err == nil {
-			if _, err := statement.VerifyQuote(made.QuoteEvidence, &statement.QuoteOptions{AK: statement.AKFromCredential(made.ak.Raw), QualifyingData: []byte("qd")}); err != nil {
+			if _, err := statement.VerifyQuote(made.QuoteEvidence, statement.QuoteOptions{AK: statement.AKFromCredential(made.ak.Raw), QualifyingData: []byte("qd")}); err != nil {
 				t.Error(err)
 			}
 		}
@@ -255,7 +255,7 @@ func TestTPM2ToolsQuotes(t *testing.T) {
 		for n, i := range []int{0, 7, 10} {
 			e.PCRs = append(e.PCRs, statement.PCR{Bank: tpm2.TPMAlgSHA256, Index: i, Value: values[n]})
 		}
-		o := &statement.QuoteOptions{AK: statement.AKFromCredential(area.Raw), QualifyingData: unhex(t, "0badc0de")}
+		o := statement.QuoteOptions{AK: statement.AKFromCredential(area.Raw), QualifyingData: unhex(t, "0badc0de")}
 		q, err := statement.VerifyQuote(e, o)
 		if err != nil {
 			t.Fatalf("%s: %v", ak, err)

@@ -20,7 +20,7 @@ import (
 // credential that it opened.
 func ExampleKindConfig_roadEK() {
 	ctx := context.Background()
-	device, err := tpmsim.Open(nil) // on a node: linuxtpm.Open("/dev/tpmrm0")
+	device, err := tpmsim.Open(tpmsim.Options{}) // on a node: linuxtpm.Open("/dev/tpmrm0")
 	if err != nil {
 		log.Fatal(err)
 	}

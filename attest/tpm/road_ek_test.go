@@ -25,8 +25,8 @@ import (
 )
 
 // everyEK has the EKs that tpmsim certifies on the simulator.
-func everyEK() *tpmsim.Options {
-	return &tpmsim.Options{EKs: []tpmsim.Algorithm{tpmsim.RSA2048, tpmsim.P256, tpmsim.P384}}
+func everyEK() tpmsim.Options {
+	return tpmsim.Options{EKs: []tpmsim.Algorithm{tpmsim.RSA2048, tpmsim.P256, tpmsim.P384}}
 }
 
 func ekOrigins() map[string]tpmkind.EKOrigin {
@@ -257,7 +257,7 @@ func TestHelloOfRoadEK(t *testing.T) {
 
 // Only the roads that are configured are open.
 func TestRoadsAreOpenedByConfiguration(t *testing.T) {
-	tpm := tpmsim.New(t, nil)
+	tpm := tpmsim.New(t, tpmsim.Options{})
 	ak := newStage(t, attesttest.NodeOptions{TPM: tpm})
 	ek := newStage(t, attesttest.NodeOptions{TPM: tpm, Road: attest.RoadEK})
 	if _, err := ak.plane.Verifier.Verify(t.Context(), ek.good); !errors.Is(err, attest.CheckBindingRoad) {
@@ -332,11 +332,11 @@ func TestEKCertificateOfAnotherTPM(t *testing.T) {
 // answer for another.
 func TestStrangerOnRoadEK(t *testing.T) {
 	ours := newStage(t, attesttest.NodeOptions{Road: attest.RoadEK})
-	stranger := attesttest.NewNode(t, attesttest.NodeOptions{Road: attest.RoadEK, TPM: tpmsim.Swtpm(t, nil)})
+	stranger := attesttest.NewNode(t, attesttest.NodeOptions{Road: attest.RoadEK, TPM: tpmsim.Swtpm(t, tpmsim.Options{})})
 	if _, err := ours.plane.Challenge(t.Context(), stranger); !errors.Is(err, tpmcert.CheckCertificateChain) {
 		t.Errorf("another issuer: %v", err)
 	}
-	neighbour := attesttest.NewNode(t, attesttest.NodeOptions{Road: attest.RoadEK, TPM: tpmsim.Swtpm(t, &tpmsim.Options{CA: ours.node.TPM.CA()})})
+	neighbour := attesttest.NewNode(t, attesttest.NodeOptions{Road: attest.RoadEK, TPM: tpmsim.Swtpm(t, tpmsim.Options{CA: ours.node.TPM.CA()})})
 	if _, err := ours.plane.Challenge(t.Context(), neighbour); !errors.Is(err, attest.CheckMembership) {
 		t.Errorf("the same issuer: %v", err)
 	}

@@ -38,7 +38,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 		secrettest.Check(t, ProverOptions{EndorsementPassword: hidden(password)}, password)
 	})
 	t.Run("Prover", func(t *testing.T) {
-		a, err := NewProver(tpmsim.New(t, nil), AKSource{Template: AKTemplateECDSAP256()}, ProverOptions{
+		a, err := NewProver(tpmsim.New(t, tpmsim.Options{}), AKSource{Template: AKTemplateECDSAP256()}, ProverOptions{
 			EndorsementPassword: hidden(password), Certificates: [][]byte{{0x30, 0}}})
 		if err != nil {
 			t.Fatal(err)
@@ -46,7 +46,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 		secrettest.Check(t, a, password)
 	})
 	t.Run("TPMKey", func(t *testing.T) {
-		key, err := tpmkey.Create(t.Context(), tpmsim.New(t, nil), tpmkey.ECDSAP256, &tpmkey.Options{Password: hidden(bytes.Clone(password))})
+		key, err := tpmkey.Create(t.Context(), tpmsim.New(t, tpmsim.Options{}), tpmkey.ECDSAP256, tpmkey.Options{Password: hidden(bytes.Clone(password))})
 		if err != nil {
 			t.Fatal(err)
 		}

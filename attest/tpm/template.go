@@ -24,21 +24,18 @@ const akUnique = "nodeattest/tpm/v1 attestation key"
 // password; noDA keeps others' wrong guesses at other keys from locking it. Each
 // call returns a fresh value.
 func AKTemplateRSA2048SHA256() *tpm2.TPMTPublic {
-	scheme := tpm2.TPMTRSAScheme{
-		Scheme:  tpm2.TPMAlgRSASSA,
-		Details: tpm2.NewTPMUAsymScheme(tpm2.TPMAlgRSASSA, &tpm2.TPMSSigSchemeRSASSA{HashAlg: tpm2.TPMAlgSHA256}),
-	}
-	return tpmop.RSAKeyArea(2048, akAttributes(), scheme, tpmop.Padded(akUnique, 2048/8))
+	return rsaAK(tpm2.TPMAlgRSASSA, tpm2.NewTPMUAsymScheme(tpm2.TPMAlgRSASSA, &tpm2.TPMSSigSchemeRSASSA{HashAlg: tpm2.TPMAlgSHA256}))
 }
 
 // AKTemplateRSA2048PSS is an attestation key of this library: RSA-2048, RSAPSS with
 // SHA-256, Name over SHA-256; see AKTemplateRSA2048SHA256.
 func AKTemplateRSA2048PSS() *tpm2.TPMTPublic {
-	scheme := tpm2.TPMTRSAScheme{
-		Scheme:  tpm2.TPMAlgRSAPSS,
-		Details: tpm2.NewTPMUAsymScheme(tpm2.TPMAlgRSAPSS, &tpm2.TPMSSigSchemeRSAPSS{HashAlg: tpm2.TPMAlgSHA256}),
-	}
-	return tpmop.RSAKeyArea(2048, akAttributes(), scheme, tpmop.Padded(akUnique, 2048/8))
+	return rsaAK(tpm2.TPMAlgRSAPSS, tpm2.NewTPMUAsymScheme(tpm2.TPMAlgRSAPSS, &tpm2.TPMSSigSchemeRSAPSS{HashAlg: tpm2.TPMAlgSHA256}))
+}
+
+func rsaAK(scheme tpm2.TPMAlgID, details tpm2.TPMUAsymScheme) *tpm2.TPMTPublic {
+	parms := tpm2.TPMSRSAParms{Scheme: tpm2.TPMTRSAScheme{Scheme: scheme, Details: details}, KeyBits: 2048}
+	return tpmop.RSAKeyArea(parms, akAttributes(), tpmop.Padded(akUnique, 2048/8))
 }
 
 // AKTemplateECDSAP256 is an attestation key of this library: P-256, ECDSA with
@@ -59,7 +56,7 @@ func ecdsaAK(curve tpm2.TPMECCCurve, hash tpm2.TPMIAlgHash, width int) *tpm2.TPM
 		Scheme:  tpm2.TPMAlgECDSA,
 		Details: tpm2.NewTPMUAsymScheme(tpm2.TPMAlgECDSA, &tpm2.TPMSSigSchemeECDSA{HashAlg: hash}),
 	}
-	area := tpmop.ECCKeyArea(curve, akAttributes(), scheme, tpmop.Padded(akUnique, width), make([]byte, width))
+	area := tpmop.ECCKeyArea(tpm2.TPMSECCParms{Scheme: scheme, CurveID: curve}, akAttributes(), tpmop.Padded(akUnique, width), make([]byte, width))
 	area.NameAlg = hash
 	return area
 }

@@ -15,7 +15,7 @@ import (
 // The endorsement hierarchy gets a password at the first start, and has it at
 // every later one.
 func ExampleEndorsementPassword() {
-	device, err := tpmsim.Open(nil)
+	device, err := tpmsim.Open(tpmsim.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -22,7 +22,7 @@ func TestTPMKeySurvivesAReset(t *testing.T) {
 	for name, tpm := range map[string]*tpmsim.TPM{"simulator": newTPM(t), "swtpm": tpmsim.Swtpm(t, bare())} {
 		persist(t, tpm, tpm2.TPMRHOwner, tpmop.StorageRootKey(), 0x81000001)
 		for _, kind := range []tpmkey.Kind{tpmkey.ECDSAP256, tpmkey.ECDSAP384, tpmkey.RSA2048} {
-			for i, opts := range []*tpmkey.Options{
+			for i, opts := range []tpmkey.Options{
 				{}, {Parent: 0x81000001}, {Password: hidden([]byte("secret"))}, {PCRs: pcr23},
 				{Password: hidden([]byte("secret")), PCRs: pcr23, Parent: 0x81000001},
 			} {
@@ -34,7 +34,7 @@ func TestTPMKeySurvivesAReset(t *testing.T) {
 	}
 }
 
-func surviveReset(t *testing.T, tpm *tpmsim.TPM, kind tpmkey.Kind, opts *tpmkey.Options) {
+func surviveReset(t *testing.T, tpm *tpmsim.TPM, kind tpmkey.Kind, opts tpmkey.Options) {
 	k, err := tpmkey.Create(t.Context(), tpm, kind, opts)
 	if err != nil {
 		t.Fatal(err)
@@ -43,7 +43,7 @@ func surviveReset(t *testing.T, tpm *tpmsim.TPM, kind tpmkey.Kind, opts *tpmkey.
 	if err := tpm.Reset(); err != nil {
 		t.Fatal(err)
 	}
-	again, err := tpmkey.Load(t.Context(), tpm, throughFile(t, k), &tpmkey.LoadOptions{Password: opts.Password})
+	again, err := tpmkey.Load(t.Context(), tpm, throughFile(t, k), tpmkey.LoadOptions{Password: opts.Password})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func surviveReset(t *testing.T, tpm *tpmsim.TPM, kind tpmkey.Kind, opts *tpmkey.
 func TestTPMKeyPCRs(t *testing.T) {
 	tpm := newTPM(t)
 	both := []statement.PCRSelection{{Hash: tpm2.TPMAlgSHA256, Select: []byte{0x81, 0, 0x80}}, {Hash: tpm2.TPMAlgSHA384, Select: []byte{1, 0, 0}}}
-	for _, opts := range []*tpmkey.Options{{PCRs: pcr23}, {PCRs: both}, {PCRs: both, Password: hidden([]byte("secret"))}} {
+	for _, opts := range []tpmkey.Options{{PCRs: pcr23}, {PCRs: both}, {PCRs: both, Password: hidden([]byte("secret"))}} {
 		k, err := tpmkey.Create(t.Context(), tpm, tpmkey.ECDSAP256, opts)
 		if err != nil {
 			t.Fatal(err)
@@ -94,7 +94,7 @@ func TestTPMKeyPCRs(t *testing.T) {
 		"no PCR": {{Hash: tpm2.TPMAlgSHA256, Select: []byte{0, 0, 0}}}, "no bank": {{Hash: tpm2.TPMAlgSM3256, Select: []byte{1, 0, 0}}},
 		"too far": {{Hash: tpm2.TPMAlgSHA256, Select: []byte{1, 0, 0, 0, 1}}}, "no such PCR": {{Hash: tpm2.TPMAlgSHA256, Select: []byte{0, 0, 0, 1}}},
 	} {
-		if k, err := tpmkey.Create(t.Context(), tpm, tpmkey.ECDSAP256, &tpmkey.Options{PCRs: pcrs}); err == nil || k != nil {
+		if k, err := tpmkey.Create(t.Context(), tpm, tpmkey.ECDSAP256, tpmkey.Options{PCRs: pcrs}); err == nil || k != nil {
 			t.Errorf("%s: got %v, %v", name, k, err)
 		}
 	}

@@ -10,11 +10,11 @@ import (
 // A password that the key's policy does not ask for is not used.
 func TestPasswordThatIsNotAskedFor(t *testing.T) {
 	tpm := newTPM(t)
-	made, err := tpmkey.Create(t.Context(), tpm, tpmkey.ECDSAP256, &tpmkey.Options{PCRs: DefaultPCRs()})
+	made, err := tpmkey.Create(t.Context(), tpm, tpmkey.ECDSAP256, tpmkey.Options{PCRs: DefaultPCRs()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	k, err := tpmkey.Load(t.Context(), tpm, made.File(), &tpmkey.LoadOptions{Password: hidden([]byte("of another key"))})
+	k, err := tpmkey.Load(t.Context(), tpm, made.File(), tpmkey.LoadOptions{Password: hidden([]byte("of another key"))})
 	if err != nil {
 		t.Fatal(err)
 	}

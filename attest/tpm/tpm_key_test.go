@@ -17,7 +17,7 @@ import (
 
 func TestTPMKeyClosed(t *testing.T) {
 	tpm := newTPM(t)
-	k, err := tpmkey.Create(t.Context(), tpm, tpmkey.ECDSAP256, nil)
+	k, err := tpmkey.Create(t.Context(), tpm, tpmkey.ECDSAP256, tpmkey.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,12 +68,12 @@ func TestTPMKeysShareOneTPM(t *testing.T) {
 // Where the system blocks TPM2_ContextSave, the key stays loaded until Close.
 func TestTPMKeyWithoutContexts(t *testing.T) {
 	tpm := newTPM(t)
-	for name, faults := range map[string]*tpmsim.Faults{
+	for name, faults := range map[string]tpmsim.Faults{
 		"refused by the TPM": tpmsim.FailEvery(tpm2.TPMCCContextSave, tpm2.TPMRCCommandCode),
 		"blocked by Windows": tpmsim.FailEvery(tpm2.TPMCCContextSave, 0x80280400),
 	} {
 		shared := tpmop.Share(tpmsim.Faulty(tpm, faults))
-		k, err := tpmkey.Create(t.Context(), shared, tpmkey.ECDSAP256, nil)
+		k, err := tpmkey.Create(t.Context(), shared, tpmkey.ECDSAP256, tpmkey.Options{})
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}

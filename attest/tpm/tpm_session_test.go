@@ -73,18 +73,18 @@ func TestSecretsAreNotHeard(t *testing.T) {
 func speakSecrets(t *testing.T, bus *tapped, owner, endorsement, secret []byte) {
 	t.Helper()
 	for _, pcrs := range [][]statement.PCRSelection{nil, pcr23} {
-		k, err := tpmkey.Create(t.Context(), bus, tpmkey.ECDSAP256, &tpmkey.Options{OwnerPassword: hidden(owner), Password: hidden(secret), PCRs: pcrs})
+		k, err := tpmkey.Create(t.Context(), bus, tpmkey.ECDSAP256, tpmkey.Options{OwnerPassword: hidden(owner), Password: hidden(secret), PCRs: pcrs})
 		if err != nil {
 			t.Fatal(err)
 		}
-		k, err = tpmkey.Load(t.Context(), bus, k.File(), &tpmkey.LoadOptions{OwnerPassword: hidden(owner), Password: hidden(secret)})
+		k, err = tpmkey.Load(t.Context(), bus, k.File(), tpmkey.LoadOptions{OwnerPassword: hidden(owner), Password: hidden(secret)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		checkSignature(t, k, crypto.SHA256)
 		certifyUnder(t, bus, k, endorsement)
 	}
-	if err := tpmkey.WriteNVCertificate(t.Context(), bus, ownIndex, certificateOf(t, 10), &tpmkey.NVCertificateOptions{OwnerPassword: hidden(owner)}); err != nil {
+	if err := tpmkey.WriteNVCertificate(t.Context(), bus, ownIndex, certificateOf(t, 10), tpmkey.NVCertificateOptions{OwnerPassword: hidden(owner)}); err != nil {
 		t.Error(err)
 	}
 	ec, rsaKey := newECDSA(t, p256), newRSA(t, 2048)
@@ -100,7 +100,7 @@ func speakSecrets(t *testing.T, bus *tapped, owner, endorsement, secret []byte) 
 
 func certifyUnder(t *testing.T, tpm transport.TPM, key tpmkey.Certifiable, endorsement []byte) {
 	t.Helper()
-	_, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (*certification, error) {
+	_, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (*statement.CertifyEvidence, error) {
 		ak, err := loadAK(ctx, h, &AKSource{Template: AKTemplateECDSAP256()}, endorsement)
 		if err != nil {
 			return nil, err
@@ -125,7 +125,7 @@ func TestSessionKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Equal(shared.SessionKey.Name, ek.Name) {
+	if !bytes.Equal(shared.SessionKey.Public.Name(), ek.Name) {
 		t.Error("the session key is not the EK")
 	}
 
@@ -143,7 +143,7 @@ func TestSessionKey(t *testing.T) {
 	setHierarchyPassword(t, tpm, tpm2.TPMRHEndorsement, nil, []byte("endorsement"))
 	other := tpmop.Share(tpm)
 	certifyUnder(t, other, key, []byte("endorsement"))
-	if bytes.Equal(other.SessionKey.Name, ek.Name) || !other.SessionKey.Public.Attributes.Has(statement.AttributeRestricted|statement.AttributeDecrypt|statement.AttributeFixedTPM) {
+	if bytes.Equal(other.SessionKey.Public.Name(), ek.Name) || !other.SessionKey.Public.Attributes.Has(statement.AttributeRestricted|statement.AttributeDecrypt|statement.AttributeFixedTPM) {
 		t.Errorf("the session key of a closed hierarchy: %v", other.SessionKey.Public.Attributes)
 	}
 }
@@ -170,12 +170,7 @@ func TestLostSessionIsFlushed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	faulty := tpmsim.Faulty(tpm, &tpmsim.Faults{Each: func(_ int, cc tpm2.TPMCC) tpmsim.Fault {
-		if cc == tpm2.TPMCCStartAuthSession {
-			return tpmsim.Fault{Err: tpmsim.ErrInjected, Late: true}
-		}
-		return tpmsim.Fault{}
-	}})
+	faulty := tpmsim.Faulty(tpm, tpmsim.Every(tpm2.TPMCCStartAuthSession, tpmsim.Fault{Err: tpmsim.ErrInjected, Late: true}))
 	if _, err := certifyWith(t, faulty, AKSource{Template: AKTemplateECDSAP256()}, mustSoftwareKey(t, newECDSA(t, p256)), []byte{1}); !errors.Is(err, tpmsim.ErrInjected) {
 		t.Errorf("got %v, want ErrInjected", err)
 	}
@@ -222,7 +217,7 @@ func TestSessionAnswerIsChecked(t *testing.T) {
 	checkNothingLoaded(t, tpm)
 
 	k, err := tpmkey.Create(t.Context(), &altered{tpm, tpm2.TPMCCSign, func(rsp []byte) { rsp[20] ^= 1 }}, tpmkey.ECDSAP256,
-		&tpmkey.Options{Password: hidden([]byte("secret"))})
+		tpmkey.Options{Password: hidden([]byte("secret"))})
 	if err != nil {
 		t.Fatal(err)
 	}

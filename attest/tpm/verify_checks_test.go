@@ -111,10 +111,10 @@ func TestAKCertificatesBeforeTheirChain(t *testing.T) {
 // Half of what is to be verified is nothing.
 func TestHalfOfACertifyStatement(t *testing.T) {
 	f := goodForgery(t, newForger(t, softwareKeys.p256(), schemeECDSA), softwareKeys.p256b().Public())
-	if got, err := statement.VerifyCertify(nil, &f.options); err == nil || got != nil {
+	if got, err := statement.VerifyCertify(nil, f.options); err == nil || got != nil {
 		t.Error("no evidence: accepted")
 	}
-	if got, err := statement.VerifyCertify(&statement.CertifyEvidence{}, nil); err == nil || got != nil {
+	if got, err := statement.VerifyCertify(&statement.CertifyEvidence{}, statement.CertifyOptions{}); err == nil || got != nil {
 		t.Error("no options: accepted")
 	}
 }

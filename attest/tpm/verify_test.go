@@ -350,7 +350,7 @@ func TestMembership(t *testing.T) {
 
 // The AK certificate: each fault has its check.
 func TestAKCertificates(t *testing.T) {
-	device := tpmsim.New(t, nil)
+	device := tpmsim.New(t, tpmsim.Options{})
 	ctx := context.Background()
 	noUsage, encipher := x509.KeyUsage(0), x509.KeyUsageKeyEncipherment
 	past, future := time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
@@ -372,7 +372,7 @@ func TestAKCertificates(t *testing.T) {
 		}}, tpmcert.CheckCertificateExtension},
 	} {
 		source := tpmkind.GCERSA()
-		leaf, err := device.CertifyAK(device.AKPublic(tpmsim.RSA2048), &c.options)
+		leaf, err := device.CA().IssueAK(device.AKPublic(tpmsim.RSA2048), c.options)
 		if err != nil {
 			t.Fatal(name, err)
 		}
@@ -401,11 +401,11 @@ func TestEKCertificateAsAK(t *testing.T) {
 func TestStranger(t *testing.T) {
 	ctx := context.Background()
 	ours := newStage(t, attesttest.NodeOptions{})
-	stranger := attesttest.NewNode(t, attesttest.NodeOptions{TPM: tpmsim.Swtpm(t, nil)})
+	stranger := attesttest.NewNode(t, attesttest.NodeOptions{TPM: tpmsim.Swtpm(t, tpmsim.Options{})})
 	if _, err := ours.plane.Challenge(ctx, stranger); !errors.Is(err, tpmcert.CheckCertificateChain) {
 		t.Errorf("another issuer: got %v", err)
 	}
-	neighbour := attesttest.NewNode(t, attesttest.NodeOptions{TPM: tpmsim.Swtpm(t, &tpmsim.Options{CA: ours.node.TPM.CA()})})
+	neighbour := attesttest.NewNode(t, attesttest.NodeOptions{TPM: tpmsim.Swtpm(t, tpmsim.Options{CA: ours.node.TPM.CA()})})
 	if _, err := ours.plane.Challenge(ctx, neighbour); !errors.Is(err, attest.CheckMembership) {
 		t.Errorf("the same issuer: got %v", err)
 	}

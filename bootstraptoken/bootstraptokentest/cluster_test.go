@@ -35,11 +35,11 @@ func discover(t *testing.T, cluster *bootstraptokentest.Cluster) *bootstraptoken
 
 // Both keys in one TPM: the server's handshakes are signed there.
 func TestClusterInTPM(t *testing.T) {
-	shared := tpmkey.Share(tpmsim.New(t, nil))
+	shared := tpmkey.Share(tpmsim.New(t, tpmsim.Options{}))
 	var keys [2]*tpmkey.Key
 	for i := range keys {
 		var err error
-		if keys[i], err = tpmkey.Create(t.Context(), shared, tpmkey.ECDSAP256, nil); err != nil {
+		if keys[i], err = tpmkey.Create(t.Context(), shared, tpmkey.ECDSAP256, tpmkey.Options{}); err != nil {
 			t.Fatal(err)
 		}
 		defer func() {
@@ -59,7 +59,7 @@ func TestClusterInTPM(t *testing.T) {
 
 // A key of the caller's own making in the TPM.
 func TestClusterWithKeys(t *testing.T) {
-	inTPM, err := tpmkey.Create(t.Context(), tpmsim.New(t, nil), tpmkey.RSA2048, nil)
+	inTPM, err := tpmkey.Create(t.Context(), tpmsim.New(t, tpmsim.Options{}), tpmkey.RSA2048, tpmkey.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

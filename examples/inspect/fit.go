@@ -132,7 +132,7 @@ func (p *parts) statement(ask func(question, answer string)) {
 		evidence.RawSignature = &statement.RawScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA256}
 		as = ", taken for RSASSA with SHA-256,"
 	}
-	certified, err := statement.VerifyCertify(&evidence, &options)
+	certified, err := statement.VerifyCertify(&evidence, options)
 	ask("the statement"+as+" verifies under the AK, whatever its qualifying data", answer(err))
 	if err == nil {
 		ask("signed with", certified.SignatureScheme.String())

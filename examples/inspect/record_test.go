@@ -66,7 +66,7 @@ func must[T any](v T, err error) func(testing.TB) T {
 // recordSoftwareKey records every message of a join with the TCG's style of AK
 // certificate, and each structure in them alone.
 func recordSoftwareKey(t *testing.T) {
-	node := must(attesttest.OpenNode(attesttest.NodeOptions{TPMOptions: &tpmsim.Options{
+	node := must(attesttest.OpenNode(attesttest.NodeOptions{TPMOptions: tpmsim.Options{
 		OtherName: &tpmsim.OtherName{Type: "\x2b\x06\x01\x04\x01\x82\xe4\x61\x01", Value: []byte("\x0c\x09machine-7")},
 	}}))(t)
 	defer node.Close()
@@ -146,7 +146,7 @@ func recordCredential(t *testing.T, challenge []byte) {
 func recordResidentKey(t *testing.T) {
 	node := must(attesttest.OpenNode(attesttest.NodeOptions{
 		AK: tpm.GCEECC(), TPMKey: tpmkey.ECDSAP256, Profile: tpmcert.ProfileGoogle(), ExpirationSeconds: 86400,
-		TPMOptions: &tpmsim.Options{AKs: []tpmsim.AK{{Algorithm: tpmsim.P256}}, Instance: tpmsim.DefaultInstance()},
+		TPMOptions: tpmsim.Options{AKs: []tpmsim.AK{{Algorithm: tpmsim.P256}}, Instance: tpmsim.DefaultInstance()},
 	}))(t)
 	defer node.Close()
 	answer := must(attesttest.NewControlPlane(t, node).Evidence(context.Background(), node))(t)

@@ -57,7 +57,7 @@ func main() {
 // hello makes the node's key in the TPM, the certificate request, and asks for a challenge.
 func hello(ctx context.Context) {
 	shared, attester := open()
-	key := must(tpmkey.Create(ctx, shared, tpmkey.ECDSAP256, nil))
+	key := must(tpmkey.Create(ctx, shared, tpmkey.ECDSAP256, tpmkey.Options{}))
 	check(key.File().WriteFile(in("kubelet.key")))
 	request := must(csr.Create(csr.PurposeClient, key, *name, csr.CreateOptions{ProviderID: *provider}))
 	check(os.WriteFile(in("request.der"), request, 0o600))
@@ -67,7 +67,7 @@ func hello(ctx context.Context) {
 // answer has the TPM certify the key for the challenge in a denied hello.
 func answer(ctx context.Context, challenge []byte) {
 	shared, attester := open()
-	key := must(tpmkey.Load(ctx, shared, must(tpmkey.ReadFile(in("kubelet.key"))), nil))
+	key := must(tpmkey.Load(ctx, shared, must(tpmkey.ReadFile(in("kubelet.key"))), tpmkey.LoadOptions{}))
 	request := must(os.ReadFile(in("request.der")))
 	file(must(attester.Answer(ctx, challenge, key, subject(request))))
 }

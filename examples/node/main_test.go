@@ -65,7 +65,7 @@ func filed(t *testing.T, object []byte, name string) *csr.Request {
 // TestJoin runs the three commands on swtpm, and plays the API server and the control
 // plane.
 func TestJoin(t *testing.T) {
-	machine := attesttest.NewNode(t, attesttest.NodeOptions{TPM: tpmsim.Swtpm(t, nil)})
+	machine := attesttest.NewNode(t, attesttest.NodeOptions{TPM: tpmsim.Swtpm(t, tpmsim.Options{})})
 	plane := attesttest.NewControlPlane(t, machine)
 	folder := t.TempDir()
 	chain := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: machine.TPM.CA().AKIntermediate().Raw})
@@ -120,7 +120,7 @@ func holds(t *testing.T, machine *attesttest.Node, folder string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, err := tpmkey.Load(t.Context(), machine.TPM, file, nil)
+	key, err := tpmkey.Load(t.Context(), machine.TPM, file, tpmkey.LoadOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

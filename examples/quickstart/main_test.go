@@ -112,7 +112,7 @@ func TestRunFails(t *testing.T) {
 		}
 	})
 	t.Run("no TPM", func(t *testing.T) {
-		tpmsim.New(t, nil)
+		tpmsim.New(t, tpmsim.Options{})
 		if err := run(t.Context(), &story{w: &bytes.Buffer{}}); !errors.Is(err, tpmsim.ErrInUse) {
 			t.Errorf("got %v, want %v", err, tpmsim.ErrInUse)
 		}
@@ -138,7 +138,7 @@ func TestExit(t *testing.T) {
 		main()
 		return
 	case "bad":
-		tpmsim.New(t, nil) // main finds the only simulator taken
+		tpmsim.New(t, tpmsim.Options{}) // main finds the only simulator taken
 		main()
 		return
 	}
@@ -150,45 +150,49 @@ func TestExit(t *testing.T) {
 		{"good", 0, ""},
 		{"bad", 1, "quickstart: tpmsim: "},
 	} {
-		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestExit$")
-		cmd.Env = append(cmd.Environ(), mode+"="+tt.mode)
-		var stderr strings.Builder
-		cmd.Stderr = &stderr
-		err := cmd.Run()
-		if got := cmd.ProcessState.ExitCode(); got != tt.status {
-			t.Errorf("%s: exit status %d, want %d (%v, %s)", tt.mode, got, tt.status, err, &stderr)
-		}
-		if !strings.HasPrefix(stderr.String(), tt.stderr) {
-			t.Errorf("%s: stderr %q, want %q", tt.mode, &stderr, tt.stderr)
-		}
+		t.Run(tt.mode, func(t *testing.T) {
+			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestExit$")
+			cmd.Env = append(cmd.Environ(), mode+"="+tt.mode)
+			var stderr strings.Builder
+			cmd.Stderr = &stderr
+			err := cmd.Run()
+			if got := cmd.ProcessState.ExitCode(); got != tt.status {
+				t.Errorf("exit status %d, want %d (%v, %s)", got, tt.status, err, &stderr)
+			}
+			if !strings.HasPrefix(stderr.String(), tt.stderr) {
+				t.Errorf("stderr %q, want %q", &stderr, tt.stderr)
+			}
+		})
 	}
 }
 
 // TestAttackSucceeds puts a control plane that admits everybody in the place of the
 // real one: the program must notice.
 func TestAttackSucceeds(t *testing.T) {
-	cloud, err := tpmsim.NewCA(nil)
+	cloud, err := tpmsim.NewCA(tpmsim.CAOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	plane, err := newControlPlane(cloud.Root(), []membership.Member{{NodeName: "node-1", Machine: "gce:example-project/4711000000000000001"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	plane := newControlPlane(cloud.Root(), []membership.Member{{NodeName: "node-1", Machine: "gce:example-project/4711000000000000001"}})
 	plane.config.Authorizer = attest.AuthorizerFunc(func(context.Context, *attest.Result, *csr.Request) (*attest.Authorization, error) {
 		return &attest.Authorization{ProviderID: providerID("node-1")}, nil
 	})
-	if plane.verifier, err = attest.NewVerifier(plane.config); err != nil {
-		t.Fatal(err)
-	}
+	plane.verifier = must(attest.NewVerifier(plane.config))
 	s := &story{w: &bytes.Buffer{}}
-	err = attackWithOtherTPMs(t.Context(), s, plane, cloud)
+	err = ended(func() { attackWithOtherTPMs(t.Context(), s, plane, cloud) })
 	if err == nil || !strings.Contains(err.Error(), "another customer's TPM") || !strings.Contains(err.Error(), "approve") {
 		t.Errorf("got %v, want an error that says which attack was approved", err)
 	}
 	if s.refused != 1 {
 		t.Errorf("%d attacks refused, want the stranger's alone", s.refused)
 	}
+}
+
+// ended is the error that a part of the story ends with.
+func ended(part func()) (err error) {
+	defer caught(&err)
+	part()
+	return nil
 }
 
 func TestRefusal(t *testing.T) {
@@ -209,7 +213,7 @@ func TestRefusal(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var out bytes.Buffer
 			s := &story{w: &out}
-			err := s.refusal("an attack", tt.err, tt.want)
+			err := ended(func() { s.refusal("an attack", tt.err, tt.want) })
 			if tt.text == "" {
 				if err != nil || s.refused != 1 || !strings.Contains(out.String(), "check     "+tt.want.Error()) {
 					t.Errorf("got %v, %d refused, %q", err, s.refused, &out)
@@ -224,15 +228,17 @@ func TestRefusal(t *testing.T) {
 }
 
 func TestWrap(t *testing.T) {
-	for _, tt := range []struct{ text, want string }{
-		{"", ""},
-		{"one", "one"},
-		{"one two three", "one two|three"},
-		{"one two  three four", "one two|three four"},
-		{"incomprehensible to me", "incomprehensible|to me"},
+	for _, tt := range []struct{ name, text, want string }{
+		{"nothing", "", ""},
+		{"one word", "one", "one"},
+		{"two lines", "one two three", "one two|three"},
+		{"a full line", "one two  three four", "one two|three four"},
+		{"a word over the width", "incomprehensible to me", "incomprehensible|to me"},
 	} {
-		if got := wrap(tt.text, 10, "|"); got != tt.want {
-			t.Errorf("wrap(%q) = %q, want %q", tt.text, got, tt.want)
-		}
+		t.Run(tt.name, func(t *testing.T) {
+			if got := wrap(tt.text, 10, "|"); got != tt.want {
+				t.Errorf("wrap(%q) = %q, want %q", tt.text, got, tt.want)
+			}
+		})
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"math/big"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,49 +24,56 @@ import (
 
 // instance is the n-th machine of the cloud. AK certificates name it.
 func instance(n uint64) *oid.GCEInstance {
-	return &oid.GCEInstance{
-		Zone:          "europe-west1-b",
-		ProjectNumber: 123456789012,
-		ProjectID:     "example-project",
-		InstanceID:    4711000000000000000 + n,
-		InstanceName:  fmt.Sprintf("node-%d", n),
-	}
+	return &oid.GCEInstance{Zone: "europe-west1-b", ProjectNumber: 123456789012, ProjectID: "example-project",
+		InstanceID: 4711000000000000000 + n, InstanceName: fmt.Sprintf("node-%d", n)}
 }
 
 func providerID(nodeName string) string { return "gce://example-project/europe-west1-b/" + nodeName }
 
 // file does what the API server does with a request: it keeps it, with the time and
 // the user that it has authenticated, here the holder of a bootstrap token.
-func file(spec *csr.Spec, err error) (*csr.Request, error) {
-	if err != nil {
-		return nil, err
-	}
+func file(spec *csr.Spec, err error) *csr.Request {
+	check(err)
 	r := &csr.Request{Metadata: csr.Metadata{CreationTimestamp: time.Now().Truncate(time.Second)}, Spec: *spec}
 	r.Spec.Username, r.Spec.Groups = csr.BootstrapUserPrefix+"abcdef", []string{csr.BootstrappersGroup, csr.AuthenticatedGroup}
-	return r, nil
+	return r
 }
 
-// selfSigned makes the cluster's CA: of P-256, good for a day.
-func selfSigned(name string) (*x509.Certificate, *ecdsa.PrivateKey, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+func newKey() *ecdsa.PrivateKey { return must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)) }
+
+// selfSigned makes the cluster's CA, good for a day.
+func selfSigned(name string) (*x509.Certificate, *ecdsa.PrivateKey) {
+	key, now := newKey(), time.Now()
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
+		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(24 * time.Hour),
+		KeyUsage: x509.KeyUsageCertSign, BasicConstraintsValid: true, IsCA: true}
+	der := must(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))
+	return must(x509.ParseCertificate(der)), key
+}
+
+// failure is what ends the story early.
+type failure struct{ error }
+
+func check(err error) {
 	if err != nil {
-		return nil, nil, err
+		panic(failure{err})
 	}
-	template := &x509.Certificate{
-		SerialNumber:          big.NewInt(1),
-		Subject:               pkix.Name{CommonName: name},
-		NotBefore:             time.Now().Add(-time.Hour),
-		NotAfter:              time.Now().Add(24 * time.Hour),
-		KeyUsage:              x509.KeyUsageCertSign,
-		BasicConstraintsValid: true,
-		IsCA:                  true,
+}
+
+func must[T any](v T, err error) T {
+	check(err)
+	return v
+}
+
+// caught makes an error of a failure. It is deferred.
+func caught(err *error) {
+	switch r := recover().(type) {
+	case nil:
+	case failure:
+		*err = r.error
+	default:
+		panic(r)
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		return nil, nil, err
-	}
-	cert, err := x509.ParseCertificate(der)
-	return cert, key, err
 }
 
 // story prints what happens. Nothing in it is needed to use the packages.
@@ -101,70 +109,60 @@ func (s *story) step(what string, details ...string) {
 	s.start()
 }
 
+// details prints the values that are there, with their names.
 func (s *story) details(namesAndValues ...string) {
-	for i := 0; i < len(namesAndValues); i += 2 {
-		s.printf("    %-9s %s\n", namesAndValues[i], wrap(namesAndValues[i+1], 66, "\n"+strings.Repeat(" ", 14)))
+	for pair := range slices.Chunk(namesAndValues, 2) {
+		if pair[1] != "" {
+			s.printf("    %-9s %s\n", pair[0], wrap(pair[1], 66, "\n"+strings.Repeat(" ", 14)))
+		}
 	}
 }
 
-// refusal prints an attack that was refused. It returns an error if it was not, if
-// nothing could be decided, or if it was refused by another check.
-func (s *story) refusal(attack string, err error, want refusal.Check) error {
+// mustRefuse ends the story where an attack was not refused, or nothing was decided. It
+// returns the name of the check that refused it.
+func mustRefuse(attack string, err error) (reason string) {
 	decision := csr.Decide(err)
-	switch {
-	case decision.Verdict != csr.VerdictDeny:
-		return fmt.Errorf("%s: got the verdict %s (%s), want a refusal", attack, decision.Verdict, decision.Message)
-	case !errors.Is(err, want):
-		return fmt.Errorf("%s: refused with %w, want %w", attack, err, want)
+	if decision.Verdict != csr.VerdictDeny {
+		check(fmt.Errorf("%s: got the verdict %s (%s), want a refusal", attack, decision.Verdict, decision.Message))
+	}
+	return decision.Reason
+}
+
+// refusal prints an attack that was refused. Another check than the one that is there for
+// the attack ends the story.
+func (s *story) refusal(attack string, err error, want refusal.Check) {
+	mustRefuse(attack, err)
+	if !errors.Is(err, want) {
+		check(fmt.Errorf("%s: refused with %w, want %w", attack, err, want))
 	}
 	s.refused++
-	details := []string{"check", string(want)}
-	if e, ok := errors.AsType[*refusal.Error](err); ok {
-		details = append(details, "got", e.Got)
-		if e.Want != "" {
-			details = append(details, "want", e.Want)
-		}
-		if e.Err != nil {
-			details = append(details, "because", e.Err.Error())
-		}
-	}
-	s.step("REFUSED  "+attack, details...)
-	return nil
+	var refused *refusal.Error
+	errors.As(err, &refused)
+	s.step("REFUSED  "+attack, "check", string(want), "got", refused.Got, "want", refused.Want)
 }
 
 // end prints what the node has now, and what became of the attacks.
-func (s *story) end(issued *csr.Issued) error {
+func (s *story) end(issued *csr.Issued) {
 	certificate := issued.Certificate
-	id, err := oid.ParseProviderID(certificate.Extensions)
-	if err != nil {
-		return err
-	}
 	s.chapter("What node-1 has now")
 	s.details(
 		"subject", certificate.Subject.String(),
-		"provider", id,
+		"provider", must(oid.ParseProviderID(certificate.Extensions)),
 		"valid", certificate.NotBefore.Format(time.RFC3339)+" to "+certificate.NotAfter.Format(time.RFC3339),
 		"machine", issued.Record.Machine)
 	s.printf("\n1 certificate issued, %d attacks refused.\n", s.refused)
-	return s.err
 }
 
 // wrap breaks a text between words, so that lines have at most width characters where
 // the words allow.
 func wrap(text string, width int, lineBreak string) string {
-	var b strings.Builder
-	column := 0
-	for i, word := range strings.Fields(text) {
-		switch {
-		case i > 0 && column+1+len(word) > width:
-			b.WriteString(lineBreak)
-			column = 0
-		case i > 0:
-			b.WriteByte(' ')
-			column++
+	var lines []string
+	for _, word := range strings.Fields(text) {
+		if last := len(lines) - 1; last >= 0 && len(lines[last])+1+len(word) <= width {
+			lines[last] += " " + word
+		} else {
+			lines = append(lines, word)
 		}
-		b.WriteString(word)
-		column += len(word)
 	}
-	return b.String()
+	return strings.Join(lines, lineBreak)
 }

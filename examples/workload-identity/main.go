@@ -112,7 +112,7 @@ type machines struct {
 
 // join lets machines join, one after the other, since a process has one simulated TPM.
 func join(ctx context.Context, names ...string) (*machines, error) {
-	vendor, err := tpmsim.NewCA(nil) // of all the TPMs
+	vendor, err := tpmsim.NewCA(tpmsim.CAOptions{}) // of all the TPMs
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +120,7 @@ func join(ctx context.Context, names ...string) (*machines, error) {
 	all := &machines{}
 	for _, name := range names {
 		n, err := attesttest.OpenNode(attesttest.NodeOptions{
-			Name: name, ProviderID: "sim:///" + name, TPMOptions: &tpmsim.Options{CA: vendor},
+			Name: name, ProviderID: "sim:///" + name, TPMOptions: tpmsim.Options{CA: vendor},
 		})
 		if err != nil {
 			return nil, err

@@ -66,7 +66,7 @@ func TestRunFails(t *testing.T) {
 		}
 	})
 	t.Run("no TPM", func(t *testing.T) {
-		tpmsim.New(t, nil) // the only simulator of a process is taken
+		tpmsim.New(t, tpmsim.Options{}) // the only simulator of a process is taken
 		if err := run(t.Context(), &bytes.Buffer{}); !errors.Is(err, tpmsim.ErrInUse) {
 			t.Errorf("got %v, want %v", err, tpmsim.ErrInUse)
 		}
@@ -164,7 +164,7 @@ func TestExit(t *testing.T) {
 		main()
 		return
 	case "bad":
-		tpmsim.New(t, nil)
+		tpmsim.New(t, tpmsim.Options{})
 		main()
 		return
 	}

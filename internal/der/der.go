@@ -68,13 +68,12 @@ func OpenSequence(message string, der []byte, maxSize int) (cryptobyte.String, e
 			Want: "at most " + strconv.Itoa(maxSize)}
 	}
 	in, body := cryptobyte.String(der), cryptobyte.String(nil)
-	if !in.ReadASN1(&body, asn1.SEQUENCE) {
-		if IsPEM(der) {
-			return nil, &refusal.Error{Check: CheckEncoding, Got: "a " + message + " in PEM", Want: "its DER"}
-		}
+	switch whole := in.ReadASN1(&body, asn1.SEQUENCE); {
+	case !whole && IsPEM(der):
+		return nil, &refusal.Error{Check: CheckEncoding, Got: "a " + message + " in PEM", Want: "its DER"}
+	case !whole:
 		return nil, Fault(message, "frame", "a DER SEQUENCE")
-	}
-	if !in.Empty() {
+	case !in.Empty():
 		return nil, Fault(message, "frame", "no bytes after the SEQUENCE")
 	}
 	return body, nil
@@ -98,10 +97,8 @@ func ReadText(message, field string, s *cryptobyte.String, minSize, maxSize int)
 	if !s.ReadASN1(&v, asn1.UTF8String) {
 		return "", Fault(message, field, "a UTF8String")
 	}
-	if err := CheckText(message, field, string(v), minSize, maxSize); err != nil {
-		return "", err
-	}
-	return string(v), nil
+	text := string(v)
+	return text, CheckText(message, field, text, minSize, maxSize)
 }
 
 // CheckText checks the size of a text and that it is UTF-8.
@@ -116,29 +113,33 @@ func CheckText(message, field, v string, minSize, maxSize int) error {
 // maxSize bytes. The result shares memory with s.
 func ReadOctets(message, field string, s *cryptobyte.String, tag asn1.Tag, minSize, maxSize int) ([]byte, error) {
 	var v cryptobyte.String
-	if !s.ReadASN1(&v, tag) || len(v) < minSize || len(v) > maxSize {
-		return nil, Fault(message, field, "an OCTET STRING of "+strconv.Itoa(minSize)+" to "+strconv.Itoa(maxSize)+" bytes")
+	if !s.ReadASN1(&v, tag) {
+		return nil, Fault(message, field, "an OCTET STRING")
 	}
-	return v, nil
+	return v, checkSize(message, field, v, minSize, maxSize)
 }
 
-// ReadFixed reads an OCTET STRING that fills out exactly.
-func ReadFixed(message, field string, s *cryptobyte.String, out []byte) error {
-	v, err := ReadOctets(message, field, s, asn1.OCTET_STRING, len(out), len(out))
-	if err != nil {
-		return err
+func checkSize(message, field string, v []byte, minSize, maxSize int) error {
+	if len(v) < minSize || len(v) > maxSize {
+		return Fault(message, field, strconv.Itoa(minSize)+" to "+strconv.Itoa(maxSize)+" bytes")
 	}
-	copy(out, v)
 	return nil
 }
 
 // ReadInt reads an INTEGER of 0 to limit.
 func ReadInt(message, field string, s *cryptobyte.String, limit int64) (int64, error) {
 	var v int64
-	if !s.ReadASN1Integer(&v) || v < 0 || v > limit {
-		return 0, Fault(message, field, "an INTEGER of 0 to "+strconv.FormatInt(limit, 10))
+	if !s.ReadASN1Integer(&v) {
+		v = -1
 	}
-	return v, nil
+	return v, checkInt(message, field, v, limit)
+}
+
+func checkInt(message, field string, v, limit int64) error {
+	if v < 0 || v > limit {
+		return Fault(message, field, "an INTEGER of 0 to "+strconv.FormatInt(limit, 10))
+	}
+	return nil
 }
 
 // AddText writes a UTF8String.

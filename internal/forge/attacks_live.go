@@ -89,13 +89,13 @@ func signedAttacks() []Live {
 func (f *Forgery) reissue(ca *tpmsim.CA, o tpmsim.AKCertificateOptions) {
 	if f.EK != nil {
 		ek := tpmsim.EKCertificateOptions(o)
-		f.Sent = &Sources{Chain: f.w.certifyEK(ca, f.EK, &ek)}
+		f.Sent = &Sources{Chain: f.w.certifyEK(ca, f.EK, ek)}
 		return
 	}
 	if !o.NoSAN && o.Style == 0 {
 		o.OtherName = MachineName(MachineOne)
 	}
-	f.Sent = &Sources{Chain: [][]byte{Must(ca.IssueAK(f.AK.Private.Public(), &o)).Raw, ca.AKIntermediate().Raw}}
+	f.Sent = &Sources{Chain: [][]byte{Must(ca.IssueAK(f.AK.Private.Public(), o)).Raw, ca.AKIntermediate().Raw}}
 }
 
 // chainAttacks change which certificates are sent.
@@ -117,7 +117,7 @@ func chainAttacks() []Live {
 		chain("certificate-of-the-issuer", "The issuer's own certificate stands in place of the leaf.", func(c [][]byte) [][]byte { return c[1:] }),
 		chain("certificate-order", "The certificates are in the wrong order.", func(c [][]byte) [][]byte { return [][]byte{c[1], c[0]} }),
 		forged(ClassStatement, "certificate-self-made", "The certificate is by a CA of the attacker's own.", func(f *Forgery) {
-			f.reissue(Must(tpmsim.NewCA(&tpmsim.CAOptions{Now: func() time.Time { return f.w.Now }})), tpmsim.AKCertificateOptions{})
+			f.reissue(Must(tpmsim.NewCA(tpmsim.CAOptions{Now: func() time.Time { return f.w.Now }})), tpmsim.AKCertificateOptions{})
 		}),
 	}
 }

@@ -55,7 +55,7 @@ type SoftAK struct {
 
 // NewSoftAK has the CA certify a key in software as the AK of a machine.
 func (w *Bench) NewSoftAK(private crypto.Signer, scheme statement.KeyScheme, machine string) *SoftAK {
-	leaf := Must(w.CA.IssueAK(private.Public(), &tpmsim.AKCertificateOptions{OtherName: MachineName(machine)}))
+	leaf := Must(w.CA.IssueAK(private.Public(), tpmsim.AKCertificateOptions{OtherName: MachineName(machine)}))
 	return &SoftAK{
 		Private: Repeatable{private},
 		Public:  PublicArea(private.Public(), AKAttributes, scheme),

@@ -43,17 +43,17 @@ func (w *Bench) MakeMachines() {
 		WeakSize:     {N: oddNumber("small EK", 1024), E: 65537},
 		WeakExponent: {N: oddNumber("EK with exponent 3", 2048), E: 3},
 	} {
-		w.WeakEKs[name] = &SoftEK{Public: key, Chain: w.certifyEK(w.CA, &SoftEK{Public: key}, nil)}
+		w.WeakEKs[name] = &SoftEK{Public: key, Chain: w.certifyEK(w.CA, &SoftEK{Public: key}, tpmsim.EKCertificateOptions{})}
 	}
 }
 
 func (w *Bench) newEK(key *ecdsa.PrivateKey) *SoftEK {
 	ek := &SoftEK{Public: key.Public(), private: key}
-	ek.Chain = w.certifyEK(w.CA, ek, nil)
+	ek.Chain = w.certifyEK(w.CA, ek, tpmsim.EKCertificateOptions{})
 	return ek
 }
 
-func (w *Bench) certifyEK(ca *tpmsim.CA, ek *SoftEK, o *tpmsim.EKCertificateOptions) [][]byte {
+func (w *Bench) certifyEK(ca *tpmsim.CA, ek *SoftEK, o tpmsim.EKCertificateOptions) [][]byte {
 	return [][]byte{Must(ca.IssueEK(ek.Public, o)).Raw, ca.EKIntermediate().Raw}
 }
 

@@ -4,9 +4,9 @@
 package message
 
 import (
+	"math"
 	"time"
 
-	"golang.org/x/crypto/cryptobyte"
 	"golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/internal/der"
@@ -61,55 +61,24 @@ type Binding struct {
 
 // Marshal returns the DER of b. It returns a [*refusal.Error] with [der.CheckEncoding] if
 // a field is outside its range.
-func (b *Binding) Marshal() ([]byte, error) {
-	if err := b.check(); err != nil {
-		return nil, err
-	}
-	out := cryptobyte.NewBuilder(make([]byte, 0, 512))
-	b.add(out)
-	return out.Bytes()
-}
+func (b *Binding) Marshal() ([]byte, error) { return der.Marshal("binding", b.fields) }
 
-func (b *Binding) add(out *cryptobyte.Builder) {
-	out.AddASN1(asn1.SEQUENCE, func(out *cryptobyte.Builder) {
-		out.AddASN1Int64(1)
-		out.AddASN1Enum(int64(b.Road))
-		out.AddASN1OctetString(b.KeyID[:])
-		out.AddASN1OctetString(b.Nonce[:])
-		out.AddASN1Int64(b.IssuedAt)
-		out.AddASN1Int64(b.NotAfter)
-		der.AddText(out, b.ClusterID)
-		der.AddText(out, b.SignerName)
-		der.AddText(out, b.Requester)
-		out.AddASN1Int64(int64(b.ExpirationSeconds))
-		out.AddASN1OctetString(b.MachineKey[:])
-		out.AddASN1OctetString(b.AKName)
-		out.AddASN1OctetString(b.RequestHash[:])
-	})
-}
-
-func (b *Binding) check() error {
-	switch {
-	case !b.Road.valid():
-		return der.Fault("binding", "road", "ak, ek or document")
-	case b.IssuedAt < 0 || b.IssuedAt > der.MaxUnixSeconds:
-		return der.Fault("binding", "issuedAt", "Unix seconds, 0 to 253402300799")
-	case b.NotAfter < 0 || b.NotAfter > der.MaxUnixSeconds:
-		return der.Fault("binding", "notAfter", "Unix seconds, 0 to 253402300799")
-	case b.ExpirationSeconds < 0:
-		return der.Fault("binding", "expirationSeconds", "0 to 2147483647")
-	case b.Road != RoadEK && len(b.AKName) != 0:
-		return der.Fault("binding", "akName", "none on road "+b.Road.String())
-	case b.Road == RoadEK && (len(b.AKName) < 3 || len(b.AKName) > MaxNameSize):
-		return der.Fault("binding", "akName", "a TPM Name on road ek")
-	}
-	if err := der.CheckText("binding", "clusterID", b.ClusterID, 1, der.MaxClusterIDSize); err != nil {
-		return err
-	}
-	if err := der.CheckText("binding", "signerName", b.SignerName, 1, der.MaxSignerNameSize); err != nil {
-		return err
-	}
-	return der.CheckText("binding", "requester", b.Requester, 0, der.MaxRequesterSize)
+func (b *Binding) fields(c *der.Codec) {
+	c.Version()
+	c.Enum("road", (*int)(&b.Road), int(RoadDocument))
+	c.Fixed("keyID", b.KeyID[:])
+	c.Fixed("nonce", b.Nonce[:])
+	der.Int(c, "issuedAt", &b.IssuedAt, der.MaxUnixSeconds)
+	der.Int(c, "notAfter", &b.NotAfter, der.MaxUnixSeconds)
+	c.Text("clusterID", &b.ClusterID, 1, der.MaxClusterIDSize)
+	c.Text("signerName", &b.SignerName, 1, der.MaxSignerNameSize)
+	c.Text("requester", &b.Requester, 0, der.MaxRequesterSize)
+	der.Int(c, "expirationSeconds", &b.ExpirationSeconds, math.MaxInt32)
+	c.Fixed("machineKey", b.MachineKey[:])
+	c.Octets("akName", &b.AKName, asn1.OCTET_STRING, 0, MaxNameSize)
+	c.Demand(b.Road == RoadEK && len(b.AKName) > 2 || b.Road != RoadEK && len(b.AKName) == 0,
+		"akName", "a TPM Name on road ek, none on others")
+	c.Fixed("requestHash", b.RequestHash[:])
 }
 
 // Issued returns IssuedAt as a time in UTC.
@@ -122,63 +91,9 @@ func (b *Binding) Expires() time.Time { return time.Unix(b.NotAfter, 0).UTC() }
 // [Binding.Marshal] writes; AKName shares memory with der. It returns an
 // [*refusal.Error] with [der.CheckEncoding], [der.CheckVersion] or [der.CheckSize].
 func ParseBinding(data []byte) (*Binding, error) {
-	body, err := der.OpenSequence("binding", data, der.MaxChallengeSize)
-	if err != nil {
-		return nil, err
-	}
 	b := &Binding{}
-	if err := b.readHead(&body); err != nil {
+	if err := der.Parse("binding", data, der.MaxChallengeSize, b.fields); err != nil {
 		return nil, err
 	}
-	if err := b.readTail(&body); err != nil {
-		return nil, err
-	}
-	if !body.Empty() {
-		return nil, der.Fault("binding", "frame", "nothing after requestHash")
-	}
-	return b, b.check()
-}
-
-func (b *Binding) readHead(s *cryptobyte.String) (err error) {
-	if err := der.ReadVersion("binding", s); err != nil {
-		return err
-	}
-	if b.Road, err = readRoad("binding", "ENUMERATED 0, 1 or 2", s, Road.valid); err != nil {
-		return err
-	}
-	if err := der.ReadFixed("binding", "keyID", s, b.KeyID[:]); err != nil {
-		return err
-	}
-	if err := der.ReadFixed("binding", "nonce", s, b.Nonce[:]); err != nil {
-		return err
-	}
-	if b.IssuedAt, err = der.ReadInt("binding", "issuedAt", s, der.MaxUnixSeconds); err != nil {
-		return err
-	}
-	b.NotAfter, err = der.ReadInt("binding", "notAfter", s, der.MaxUnixSeconds)
-	return err
-}
-
-func (b *Binding) readTail(s *cryptobyte.String) (err error) {
-	if b.ClusterID, err = der.ReadText("binding", "clusterID", s, 1, der.MaxClusterIDSize); err != nil {
-		return err
-	}
-	if b.SignerName, err = der.ReadText("binding", "signerName", s, 1, der.MaxSignerNameSize); err != nil {
-		return err
-	}
-	if b.Requester, err = der.ReadText("binding", "requester", s, 0, der.MaxRequesterSize); err != nil {
-		return err
-	}
-	seconds, err := der.ReadInt("binding", "expirationSeconds", s, 1<<31-1)
-	if err != nil {
-		return err
-	}
-	b.ExpirationSeconds = int32(seconds)
-	if err := der.ReadFixed("binding", "machineKey", s, b.MachineKey[:]); err != nil {
-		return err
-	}
-	if b.AKName, err = der.ReadOctets("binding", "akName", s, asn1.OCTET_STRING, 0, MaxNameSize); err != nil {
-		return err
-	}
-	return der.ReadFixed("binding", "requestHash", s, b.RequestHash[:])
+	return b, nil
 }

@@ -1,6 +1,8 @@
 package message
 
 import (
+	"bytes"
+	"slices"
 	"strconv"
 
 	"golang.org/x/crypto/cryptobyte"
@@ -41,22 +43,8 @@ type Statement struct {
 }
 
 // Marshal returns the DER of b. It returns a [*refusal.Error] with [der.CheckEncoding] or
-// [der.CheckSize] if b is outside the limits.
+// [der.CheckSize] if b is outside the limits: what it has written it reads again.
 func (b *Bundle) Marshal() ([]byte, error) {
-	if len(b.Statements) == 0 || len(b.Statements) > MaxStatements {
-		return nil, der.Fault("bundle", "attestations", "1 to "+strconv.Itoa(MaxStatements)+" statements")
-	}
-	if len(b.Certificates) > der.MaxCertificates {
-		return nil, der.Fault("bundle", "certs", "at most "+strconv.Itoa(der.MaxCertificates)+" certificates")
-	}
-	for _, s := range b.Statements {
-		if _, err := oid.Parse(s.Type.String()); err != nil {
-			return nil, der.Fault("bundle", "type", "an OBJECT IDENTIFIER")
-		}
-		if !oneElement(s.Stmt) {
-			return nil, der.Fault("bundle", "stmt", "one DER element")
-		}
-	}
 	for _, c := range b.Certificates {
 		if _, err := der.OpenSequence("bundle certificate", c, der.MaxCertificateSize); err != nil {
 			return nil, err
@@ -72,29 +60,23 @@ func (b *Bundle) Marshal() ([]byte, error) {
 				})
 			}
 		})
-		if len(b.Certificates) == 0 {
-			return
+		if len(b.Certificates) > 0 {
+			out.AddASN1(asn1.SEQUENCE, func(out *cryptobyte.Builder) { out.AddBytes(bytes.Join(b.Certificates, nil)) })
 		}
-		out.AddASN1(asn1.SEQUENCE, func(out *cryptobyte.Builder) {
-			for _, c := range b.Certificates {
-				out.AddBytes(c)
-			}
-		})
 	})
 	data, err := out.Bytes()
-	if err == nil && len(data) > der.MaxEvidenceSize {
-		return nil, &refusal.Error{Check: der.CheckSize, Got: strconv.Itoa(len(data)) + " bytes of bundle",
-			Want: "at most " + strconv.Itoa(der.MaxEvidenceSize)}
+	if err != nil {
+		return nil, der.Fault("bundle", "type", "an OBJECT IDENTIFIER")
 	}
-	return data, err
-}
-
-// oneElement reports whether data is one DER element and nothing after it.
-func oneElement(data []byte) bool {
-	in := cryptobyte.String(data)
-	var tag asn1.Tag
-	var v cryptobyte.String
-	return in.ReadAnyASN1(&v, &tag) && in.Empty()
+	read, err := ParseBundle(data)
+	if err != nil {
+		return nil, err
+	}
+	same := func(a, b Statement) bool { return a.Type == b.Type && bytes.Equal(a.Stmt, b.Stmt) }
+	if !slices.EqualFunc(read.Statements, b.Statements, same) {
+		return nil, der.Fault("bundle", "stmt", "one DER element")
+	}
+	return data, nil
 }
 
 // ParseBundle reads the DER of an Bundle of at most
@@ -108,67 +90,62 @@ func ParseBundle(data []byte) (*Bundle, error) {
 		return nil, err
 	}
 	b := &Bundle{}
-	var list cryptobyte.String
-	if !body.ReadASN1(&list, asn1.SEQUENCE) {
-		return nil, der.Fault("bundle", "attestations", "a SEQUENCE OF")
-	}
-	if b.Statements, err = readStatements(list); err != nil {
+	if b.Statements, err = readList(&body, "attestations", MaxStatements, readStatement); err != nil {
 		return nil, err
 	}
 	if body.Empty() {
 		return b, nil
 	}
-	if !body.ReadASN1(&list, asn1.SEQUENCE) || !body.Empty() {
-		return nil, der.Fault("bundle", "certs", "a SEQUENCE OF and nothing after it")
-	}
-	if b.Certificates, err = readCertificates(list); err != nil {
+	if b.Certificates, err = readList(&body, "certs", der.MaxCertificates, readCertificate); err != nil {
 		return nil, err
+	}
+	if !body.Empty() {
+		return nil, der.Fault("bundle", "frame", "nothing after certs")
 	}
 	return b, nil
 }
 
-func readStatements(list cryptobyte.String) ([]Statement, error) {
-	statements := make([]Statement, 0, 2)
-	for !list.Empty() {
-		if len(statements) == MaxStatements {
-			return nil, der.Fault("bundle", "attestations", "at most "+strconv.Itoa(MaxStatements)+" statements")
+// readList reads a SEQUENCE of 1 to most elements.
+func readList[T any](s *cryptobyte.String, field string, most int, read func(cryptobyte.String) (T, error)) ([]T, error) {
+	var list cryptobyte.String
+	whole := s.ReadASN1(&list, asn1.SEQUENCE)
+	all := make([]T, 0, 2)
+	for !list.Empty() && len(all) <= most {
+		var element cryptobyte.String
+		if !list.ReadASN1Element(&element, asn1.SEQUENCE) {
+			element = nil // which read refuses
 		}
-		var s Statement
-		var one, stmt cryptobyte.String
-		var tag asn1.Tag
-		if !list.ReadASN1(&one, asn1.SEQUENCE) || !oid.Read(&one, &s.Type) {
-			return nil, der.Fault("bundle", "statement", "a SEQUENCE that starts with a type")
+		one, err := read(element)
+		if err != nil {
+			return nil, err
 		}
-		if !one.ReadAnyASN1Element(&stmt, &tag) || !one.Empty() {
-			return nil, der.Fault("bundle", "stmt", "one DER element")
-		}
-		s.Stmt = stmt
-		statements = append(statements, s)
+		all = append(all, one)
 	}
-	if len(statements) == 0 {
-		return nil, der.Fault("bundle", "attestations", "at least one statement")
+	if !whole || len(all) == 0 || len(all) > most {
+		return nil, der.Fault("bundle", field, "a SEQUENCE OF 1 to "+strconv.Itoa(most))
 	}
-	return statements, nil
+	return all, nil
 }
 
-func readCertificates(list cryptobyte.String) ([][]byte, error) {
-	certificates := make([][]byte, 0, 2)
-	for !list.Empty() {
-		if len(certificates) == der.MaxCertificates {
-			return nil, der.Fault("bundle", "certs", "at most "+strconv.Itoa(der.MaxCertificates)+" certificates")
-		}
-		var one cryptobyte.String
-		if !list.ReadASN1Element(&one, asn1.SEQUENCE) {
-			return nil, der.Fault("bundle", "certs", "plain certificates")
-		}
-		if len(one) > der.MaxCertificateSize {
-			return nil, &refusal.Error{Check: der.CheckSize, Got: strconv.Itoa(len(one)) + " bytes of certificate",
-				Want: "at most " + strconv.Itoa(der.MaxCertificateSize)}
-		}
-		certificates = append(certificates, one)
+func readStatement(element cryptobyte.String) (s Statement, err error) {
+	var one cryptobyte.String
+	var tag asn1.Tag
+	if !element.ReadASN1(&one, asn1.SEQUENCE) || !oid.Read(&one, &s.Type) {
+		return s, der.Fault("bundle", "statement", "a SEQUENCE that starts with a type")
 	}
-	if len(certificates) == 0 {
-		return nil, der.Fault("bundle", "certs", "at least one certificate, or no certs at all")
+	if !one.ReadAnyASN1Element((*cryptobyte.String)(&s.Stmt), &tag) || !one.Empty() {
+		return s, der.Fault("bundle", "stmt", "one DER element")
 	}
-	return certificates, nil
+	return s, nil
+}
+
+func readCertificate(c cryptobyte.String) ([]byte, error) {
+	if c.Empty() {
+		return nil, der.Fault("bundle", "certs", "plain certificates")
+	}
+	if len(c) > der.MaxCertificateSize {
+		return nil, &refusal.Error{Check: der.CheckSize, Got: strconv.Itoa(len(c)) + " bytes of certificate",
+			Want: "at most " + strconv.Itoa(der.MaxCertificateSize)}
+	}
+	return c, nil
 }

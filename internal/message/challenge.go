@@ -1,7 +1,6 @@
 package message
 
 import (
-	"golang.org/x/crypto/cryptobyte"
 	"golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/internal/der"
@@ -46,86 +45,39 @@ type Credential struct {
 // Marshal returns the DER of c. It returns a [*refusal.Error] with [der.CheckEncoding] if
 // a field is outside its range, or if the secret is not the one of the road.
 func (c *Challenge) Marshal() ([]byte, error) {
-	if err := c.check(); err != nil {
+	binding, err := c.Binding.Marshal()
+	if err != nil {
 		return nil, err
 	}
-	b := cryptobyte.NewBuilder(make([]byte, 0, 640))
-	b.AddASN1(asn1.SEQUENCE, func(b *cryptobyte.Builder) {
-		c.Binding.add(b)
-		if c.Credential == nil {
-			der.AddTagged(b, der.Context0, c.Clear)
-			return
-		}
-		b.AddASN1(der.Context1Constructed, func(b *cryptobyte.Builder) {
-			b.AddASN1OctetString(c.Credential.IDObject)
-			b.AddASN1OctetString(c.Credential.EncryptedSecret)
-		})
-	})
-	return b.Bytes()
+	return der.Marshal("challenge", func(k *der.Codec) { c.fields(k, &binding) })
 }
 
-func (c *Challenge) check() error {
-	if err := c.Binding.check(); err != nil {
-		return err
+// fields returns the Binding too, which is never nil.
+func (c *Challenge) fields(k *der.Codec, raw *[]byte) *Binding {
+	binding := bindingField(k, raw)
+	k.Optional("clear", &c.Clear, der.Context0, SecretSize, SecretSize)
+	if k.Has(der.Context1Constructed, c.Credential != nil) {
+		if c.Credential == nil {
+			c.Credential = &Credential{}
+		}
+		k.Nested("credential", der.Context1Constructed, func(k *der.Codec) {
+			k.Octets("idObject", &c.Credential.IDObject, asn1.OCTET_STRING, 1, maxIDObjectSize)
+			k.Octets("encryptedSecret", &c.Credential.EncryptedSecret, asn1.OCTET_STRING, 1, maxEncryptedSecretSize)
+		})
 	}
-	if c.Binding.Road != RoadEK && (len(c.Clear) != SecretSize || c.Credential != nil) {
-		return der.Fault("challenge", "secret", "32 bytes in clear on road "+c.Binding.Road.String())
-	}
-	if c.Binding.Road == RoadEK && (c.Clear != nil || c.Credential == nil) {
-		return der.Fault("challenge", "secret", "a credential on road ek")
-	}
-	if k := c.Credential; k != nil && (len(k.IDObject) == 0 || len(k.IDObject) > maxIDObjectSize ||
-		len(k.EncryptedSecret) == 0 || len(k.EncryptedSecret) > maxEncryptedSecretSize) {
-		return der.Fault("challenge", "credential", "two parts within their sizes")
-	}
-	return nil
+	onEK := binding.Road == RoadEK
+	k.Demand((c.Credential != nil) == onEK && (c.Clear == nil) == onEK, "secret", "clear [0], or on road ek credential [1]")
+	return binding
 }
 
 // ParseChallenge reads the DER of a Challenge. It accepts exactly what
 // [Challenge.Marshal] writes; the result shares memory with der. It returns an
 // [*refusal.Error] with [der.CheckEncoding], [der.CheckVersion] or [der.CheckSize].
 func ParseChallenge(data []byte) (*Challenge, error) {
-	body, err := der.OpenSequence("challenge", data, der.MaxChallengeSize)
+	c := &Challenge{}
+	err := der.Parse("challenge", data, der.MaxChallengeSize, func(k *der.Codec) { c.Binding = *c.fields(k, new([]byte)) })
 	if err != nil {
 		return nil, err
-	}
-	var raw cryptobyte.String
-	if !body.ReadASN1Element(&raw, asn1.SEQUENCE) {
-		return nil, der.Fault("challenge", "binding", "a SEQUENCE")
-	}
-	binding, err := ParseBinding(raw)
-	if err != nil {
-		return nil, err
-	}
-	c := &Challenge{Binding: *binding}
-	if body.PeekASN1Tag(der.Context0) {
-		if c.Clear, err = der.ReadOctets("challenge", "clear", &body, der.Context0, SecretSize, SecretSize); err != nil {
-			return nil, err
-		}
-	} else if c.Credential, err = readCredential(&body); err != nil {
-		return nil, err
-	}
-	if !body.Empty() {
-		return nil, der.Fault("challenge", "frame", "nothing after the secret")
-	}
-	return c, c.check()
-}
-
-func readCredential(s *cryptobyte.String) (*Credential, error) {
-	var body cryptobyte.String
-	if !s.ReadASN1(&body, der.Context1Constructed) {
-		return nil, der.Fault("challenge", "secret", "clear [0] or credential [1]")
-	}
-	c := &Credential{}
-	var err error
-	if c.IDObject, err = der.ReadOctets("challenge", "idObject", &body, asn1.OCTET_STRING, 1, maxIDObjectSize); err != nil {
-		return nil, err
-	}
-	if c.EncryptedSecret, err = der.ReadOctets("challenge", "encryptedSecret", &body, asn1.OCTET_STRING, 1, maxEncryptedSecretSize); err != nil {
-		return nil, err
-	}
-	if !body.Empty() {
-		return nil, der.Fault("challenge", "credential", "nothing after encryptedSecret")
 	}
 	return c, nil
 }

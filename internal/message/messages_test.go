@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/asn1"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -252,17 +253,30 @@ func TestSecretOfTheOtherRoad(t *testing.T) {
 func TestBundleLimits(t *testing.T) {
 	one := Statement{oid.NodeAttestHello, []byte{5, 0}}
 	cert := []byte{0x30, 0}
-	for name, b := range map[string]*Bundle{
-		"no statement":        {},
-		"too many statements": {Statements: make([]Statement, MaxStatements+1)},
-		"two elements":        {Statements: []Statement{{oid.NodeAttestHello, []byte{5, 0, 5, 0}}}},
-		"no element":          {Statements: []Statement{{oid.NodeAttestHello, nil}}},
-		"too many certs":      {Statements: []Statement{one}, Certificates: [][]byte{cert, cert, cert, cert, cert, cert, cert, cert, cert}},
-		"no certificate":      {Statements: []Statement{one}, Certificates: [][]byte{{4, 0}}},
+	inPEM := []byte("-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n")
+	for name, tt := range map[string]struct {
+		bundle    *Bundle
+		got, want string // in the error
+	}{
+		"no statement":        {&Bundle{}, "", ""},
+		"too many statements": {&Bundle{Statements: make([]Statement, MaxStatements+1)}, "", ""},
+		"two elements":        {&Bundle{Statements: []Statement{{oid.NodeAttestHello, []byte{5, 0, 5, 0}}}}, "", "one DER element"},
+		"no element":          {&Bundle{Statements: []Statement{{oid.NodeAttestHello, nil}}}, "", "one DER element"},
+		"too many certs":      {&Bundle{[]Statement{one}, slices.Repeat([][]byte{cert}, der.MaxCertificates+1)}, "", ""},
+		"no certificate":      {&Bundle{[]Statement{one}, [][]byte{{4, 0}}}, "", ""},
+		"two in one":          {&Bundle{[]Statement{one}, [][]byte{{0x30, 0, 0x30, 0}}}, "", "no bytes after the SEQUENCE"},
+		"a certificate's PEM": {&Bundle{[]Statement{one}, [][]byte{inPEM}}, "in PEM", "DER"},
 	} {
-		if _, err := b.Marshal(); !errors.Is(err, der.CheckEncoding) {
-			t.Errorf("%s: got %v, want %v", name, err, der.CheckEncoding)
-		}
+		t.Run(name, func(t *testing.T) {
+			_, err := tt.bundle.Marshal()
+			var refused *refusal.Error
+			if !errors.Is(err, der.CheckEncoding) || !errors.As(err, &refused) {
+				t.Fatalf("got %v, want %v", err, der.CheckEncoding)
+			}
+			if !strings.Contains(refused.Got, tt.got) || !strings.Contains(refused.Want, tt.want) {
+				t.Errorf("got %q and %q, want %q and %q", refused.Got, refused.Want, tt.got, tt.want)
+			}
+		})
 	}
 	big := append([]byte{0x30, 0x82, 0x40, 0x00}, make([]byte, 0x4000)...)
 	if _, err := (&Bundle{Statements: []Statement{one}, Certificates: [][]byte{big}}).Marshal(); !errors.Is(err, der.CheckSize) {

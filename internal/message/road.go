@@ -1,12 +1,6 @@
 package message
 
-import (
-	"strconv"
-
-	"golang.org/x/crypto/cryptobyte"
-
-	"github.com/nodeattest/nodeattest/internal/der"
-)
+import "strconv"
 
 // Road says how trust gets from a TPM to a decision. The zero value is
 // [RoadAK]: the numbers are those of the wire format.
@@ -37,16 +31,5 @@ func (r Road) String() string {
 	return "road(" + strconv.Itoa(int(r)) + ")"
 }
 
-func (r Road) valid() bool { return r >= RoadAK && r <= RoadDocument }
-
 // ofTPM: the roads that a TPM's messages know.
 func (r Road) ofTPM() bool { return r == RoadAK || r == RoadEK }
-
-// readRoad reads the ENUMERATED of a road that ok admits.
-func readRoad(message, want string, s *cryptobyte.String, ok func(Road) bool) (Road, error) {
-	var v int
-	if !s.ReadASN1Enum(&v) || !ok(Road(v)) {
-		return 0, der.Fault(message, "road", want)
-	}
-	return Road(v), nil
-}

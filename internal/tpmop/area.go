@@ -6,30 +6,21 @@ import (
 	"github.com/google/go-tpm/tpm2"
 )
 
-// RSAKeyArea is a public area without symmetric part and with the exponent 65537,
-// which TPMs write as 0 (Part 2, 12.2.3.5).
-func RSAKeyArea(bits int, attributes tpm2.TPMAObject, scheme tpm2.TPMTRSAScheme, unique []byte) *tpm2.TPMTPublic {
+// RSAKeyArea is a public area with the Name over SHA-256. The exponent is 65537, which TPMs
+// write as 0 (Part 2, 12.2.3.5), and what p leaves out is TPM_ALG_NULL.
+func RSAKeyArea(p tpm2.TPMSRSAParms, attributes tpm2.TPMAObject, unique []byte) *tpm2.TPMTPublic {
 	return &tpm2.TPMTPublic{
 		Type: tpm2.TPMAlgRSA, NameAlg: tpm2.TPMAlgSHA256, ObjectAttributes: attributes,
-		Parameters: tpm2.NewTPMUPublicParms(tpm2.TPMAlgRSA, &tpm2.TPMSRSAParms{
-			Symmetric: tpm2.TPMTSymDefObject{Algorithm: tpm2.TPMAlgNull},
-			Scheme:    scheme,
-			KeyBits:   tpm2.TPMKeyBits(bits),
-		}),
-		Unique: tpm2.NewTPMUPublicID(tpm2.TPMAlgRSA, &tpm2.TPM2BPublicKeyRSA{Buffer: unique}),
+		Parameters: tpm2.NewTPMUPublicParms(tpm2.TPMAlgRSA, &p),
+		Unique:     tpm2.NewTPMUPublicID(tpm2.TPMAlgRSA, &tpm2.TPM2BPublicKeyRSA{Buffer: unique}),
 	}
 }
 
-// ECCKeyArea is a public area without symmetric part and KDF.
-func ECCKeyArea(curve tpm2.TPMECCCurve, attributes tpm2.TPMAObject, scheme tpm2.TPMTECCScheme, x, y []byte) *tpm2.TPMTPublic {
+// ECCKeyArea is the same for an ECC key.
+func ECCKeyArea(p tpm2.TPMSECCParms, attributes tpm2.TPMAObject, x, y []byte) *tpm2.TPMTPublic {
 	return &tpm2.TPMTPublic{
 		Type: tpm2.TPMAlgECC, NameAlg: tpm2.TPMAlgSHA256, ObjectAttributes: attributes,
-		Parameters: tpm2.NewTPMUPublicParms(tpm2.TPMAlgECC, &tpm2.TPMSECCParms{
-			Symmetric: tpm2.TPMTSymDefObject{Algorithm: tpm2.TPMAlgNull},
-			Scheme:    scheme,
-			CurveID:   curve,
-			KDF:       tpm2.TPMTKDFScheme{Scheme: tpm2.TPMAlgNull},
-		}),
+		Parameters: tpm2.NewTPMUPublicParms(tpm2.TPMAlgECC, &p),
 		Unique: tpm2.NewTPMUPublicID(tpm2.TPMAlgECC, &tpm2.TPMSECCPoint{
 			X: tpm2.TPM2BECCParameter{Buffer: x},
 			Y: tpm2.TPM2BECCParameter{Buffer: y},
@@ -58,19 +49,7 @@ func MarshalTemplate(area *tpm2.TPMTPublic) (b []byte, err error) {
 // StorageRootKey has an empty unique field, as the draft's other implementations have
 // it; with zeros there a TPM makes another key.
 func StorageRootKey() *tpm2.TPMTPublic {
-	area := ECCKeyArea(tpm2.TPMECCNistP256, tpm2.TPMAObject{
-		FixedTPM: true, FixedParent: true, SensitiveDataOrigin: true,
-		UserWithAuth: true, NoDA: true, Restricted: true, Decrypt: true,
-	}, tpm2.TPMTECCScheme{Scheme: tpm2.TPMAlgNull}, nil, nil)
-	area.Parameters = tpm2.NewTPMUPublicParms(tpm2.TPMAlgECC, &tpm2.TPMSECCParms{
-		Symmetric: tpm2.TPMTSymDefObject{
-			Algorithm: tpm2.TPMAlgAES,
-			KeyBits:   tpm2.NewTPMUSymKeyBits(tpm2.TPMAlgAES, tpm2.TPMKeyBits(128)),
-			Mode:      tpm2.NewTPMUSymMode(tpm2.TPMAlgAES, tpm2.TPMAlgCFB),
-		},
-		Scheme:  tpm2.TPMTECCScheme{Scheme: tpm2.TPMAlgNull},
-		CurveID: tpm2.TPMECCNistP256,
-		KDF:     tpm2.TPMTKDFScheme{Scheme: tpm2.TPMAlgNull},
-	})
-	return area
+	area := tpm2.ECCSRKTemplate
+	area.Unique = tpm2.NewTPMUPublicID(tpm2.TPMAlgECC, &tpm2.TPMSECCPoint{})
+	return &area
 }

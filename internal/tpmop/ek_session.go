@@ -1,7 +1,6 @@
 package tpmop
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 
@@ -24,32 +23,36 @@ func (h *Handles) EKSession(ctx context.Context, ek *LoadedKey, options ...tpm2.
 	})
 }
 
-// EKPolicySession is a policy session that satisfies the EK's policy. Its hash must be
-// that of the EK's name algorithm.
-func (h *Handles) EKPolicySession(ctx context.Context, ek *LoadedKey, endorsementPassword []byte, how EKAuthorization) (tpm2.Session, error) {
-	return h.PolicySession(ctx, ek.Public.NameAlg, nil, func(_ transport.TPM, session tpm2.TPMISHPolicy, nonce tpm2.TPM2BNonce) error {
+// AuthorizeEK satisfies what the EK asks for its use: the empty password, or the policy of
+// its range. It looks at what the TPM says of the EK, not at where it came from.
+func (h *Handles) AuthorizeEK(ctx context.Context, ek *LoadedKey, endorsementPassword []byte) (tpm2.AuthHandle, error) {
+	if ek.Public.Attributes.Has(statement.AttributeUserWithAuth) {
+		return WithPassword(ek.Handle, ek.Name, nil), nil
+	}
+	var or tpm2.TPMLDigest // what TPM2_PolicyOR takes after TPM2_PolicySecret
+	switch string(ek.Public.AuthPolicy) {
+	case EKPolicyA256, EKPolicyA384:
+	case EKPolicyB256:
+		or.Digests = []tpm2.TPM2BDigest{{Buffer: []byte(EKPolicyA256)}, {Buffer: []byte(EKPolicyC256)}}
+	case EKPolicyB384:
+		or.Digests = []tpm2.TPM2BDigest{{Buffer: []byte(EKPolicyA384)}, {Buffer: []byte(EKPolicyC384)}}
+	default:
+		return tpm2.AuthHandle{}, fmt.Errorf("endorsement key: it wants the policy %x, which is none of the EK Credential Profile", ek.Public.AuthPolicy)
+	}
+	session, err := h.PolicySession(ctx, ek.Public.NameAlg, nil, func(_ transport.TPM, session tpm2.TPMISHPolicy, nonce tpm2.TPM2BNonce) error {
 		auth, err := h.EndorsementAuth(ctx, ek, endorsementPassword)
 		if err != nil {
 			return err
 		}
 		_, err = Run(ctx, h.TPM, tpm2.PolicySecret{AuthHandle: auth, PolicySession: session, NonceTPM: nonce},
 			"TPM2_PolicySecret of the endorsement hierarchy")
-		if err != nil {
+		if err != nil || or.Digests == nil {
 			return ExplainPassword(err, tpm2.TPMRHEndorsement, endorsementPassword)
 		}
-		if how == EKByPolicyA {
-			return nil
-		}
-		a, c := EKPolicyA256, EKPolicyC256
-		if ek.Public.NameAlg == tpm2.TPMAlgSHA384 {
-			a, c = EKPolicyA384, EKPolicyC384
-		}
-		_, err = Run(ctx, h.TPM, tpm2.PolicyOr{
-			PolicySession: session,
-			PHashList:     tpm2.TPMLDigest{Digests: []tpm2.TPM2BDigest{{Buffer: []byte(a)}, {Buffer: []byte(c)}}},
-		}, "TPM2_PolicyOR of the EK's policy")
+		_, err = Run(ctx, h.TPM, tpm2.PolicyOr{PolicySession: session, PHashList: or}, "TPM2_PolicyOR of the EK's policy")
 		return err
 	})
+	return WithSession(ek.Handle, ek.Name, session), err
 }
 
 // EndorsementAuth proves the hierarchy's password in a session that is salted to the
@@ -66,36 +69,5 @@ func (h *Handles) EndorsementAuth(ctx context.Context, ek *LoadedKey, password [
 	if err != nil {
 		return tpm2.AuthHandle{}, err
 	}
-	return tpm2.AuthHandle{Handle: tpm2.TPMRHEndorsement, Name: tpm2.HandleName(tpm2.TPMRHEndorsement), Auth: session}, nil
-}
-
-// EKAuthorization is how the use of an EK is authorized.
-type EKAuthorization int
-
-// The ways to authorize it.
-const (
-	EKByPassword EKAuthorization = iota + 1 // the empty one
-	EKByPolicyA                             // TPM2_PolicySecret(TPM_RH_ENDORSEMENT)
-	ekByPolicyB                             // the same, and then TPM2_PolicyOR
-)
-
-// EKAuthorizationOf looks at what the TPM says of the EK, not at where it came from.
-func EKAuthorizationOf(ek *statement.Public) (EKAuthorization, error) {
-	is := func(digests ...string) bool {
-		for _, d := range digests {
-			if bytes.Equal(ek.AuthPolicy, []byte(d)) {
-				return true
-			}
-		}
-		return false
-	}
-	switch {
-	case ek.Attributes.Has(statement.AttributeUserWithAuth):
-		return EKByPassword, nil
-	case is(EKPolicyA256, EKPolicyA384):
-		return EKByPolicyA, nil
-	case is(EKPolicyB256, EKPolicyB384):
-		return ekByPolicyB, nil
-	}
-	return 0, fmt.Errorf("endorsement key: it wants the policy %x, which is none of the EK Credential Profile", ek.AuthPolicy)
+	return WithSession(tpm2.TPMRHEndorsement, tpm2.HandleName(tpm2.TPMRHEndorsement).Buffer, session), nil
 }

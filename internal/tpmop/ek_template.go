@@ -24,39 +24,45 @@ type ekParameters struct {
 	AesBits tpm2.TPMKeyBits
 }
 
+var (
+	smallEK = ekParameters{tpm2.TPMAlgSHA256, 128} // RSA-2048 and P-256
+	largeEK = ekParameters{tpm2.TPMAlgSHA384, 256} // RSA-3072 and P-384
+)
+
 // EKParametersOf is the table of the TCG EK Credential Profile 2.6, B.3 and B.4, by
 // the EK's kind and nothing else: whatever a node says of its EK's name algorithm
 // or of its cipher, its credential is made with these. The EKs of the low and of the
 // high range have the same.
 func EKParametersOf(ek crypto.PublicKey) (ekParameters, error) {
+	got, want := "an EK of another kind", "RSA-2048, RSA-3072, P-256 or P-384"
 	switch k := ek.(type) {
 	case *rsa.PublicKey:
 		if k == nil || k.N == nil {
 			break
 		}
-		if k.E != tpmwire.DefaultRSAExponent {
-			return ekParameters{}, &refusal.Error{Check: CheckEKType, Got: "an RSA EK with the exponent " + strconv.Itoa(k.E), Want: "65537"}
+		switch bits := k.N.BitLen(); {
+		case k.E != tpmwire.DefaultRSAExponent:
+			got, want = "an RSA EK with the exponent "+strconv.Itoa(k.E), "65537"
+		case bits == 2048:
+			return smallEK, nil
+		case bits == 3072:
+			return largeEK, nil
+		default:
+			got, want = "an RSA EK of "+strconv.Itoa(bits)+" bits", "2048 or 3072"
 		}
-		switch k.N.BitLen() {
-		case 2048:
-			return ekParameters{tpm2.TPMAlgSHA256, 128}, nil
-		case 3072:
-			return ekParameters{tpm2.TPMAlgSHA384, 256}, nil
-		}
-		return ekParameters{}, &refusal.Error{Check: CheckEKType, Got: "an RSA EK of " + strconv.Itoa(k.N.BitLen()) + " bits", Want: "2048 or 3072"}
 	case *ecdsa.PublicKey:
 		if k == nil || k.Curve == nil {
 			break
 		}
 		switch k.Curve {
 		case elliptic.P256():
-			return ekParameters{tpm2.TPMAlgSHA256, 128}, nil
+			return smallEK, nil
 		case elliptic.P384():
-			return ekParameters{tpm2.TPMAlgSHA384, 256}, nil
+			return largeEK, nil
 		}
-		return ekParameters{}, &refusal.Error{Check: CheckEKType, Got: "an EK on " + k.Curve.Params().Name, Want: "P-256 or P-384"}
+		got, want = "an EK on "+k.Curve.Params().Name, "P-256 or P-384"
 	}
-	return ekParameters{}, &refusal.Error{Check: CheckEKType, Got: "an EK of another kind", Want: "RSA-2048, RSA-3072, P-256 or P-384"}
+	return ekParameters{}, tpmwire.Refuse(CheckEKType, got, want)
 }
 
 // EKCipher is AES in CFB mode, which every EK template has.
@@ -99,13 +105,6 @@ const (
 	EKHigh                // attributes 0x300f2, policy B, an empty unique field
 )
 
-func (r EKRange) attributes() tpm2.TPMAObject {
-	return tpm2.TPMAObject{
-		FixedTPM: true, FixedParent: true, SensitiveDataOrigin: true, UserWithAuth: r == EKHigh,
-		AdminWithPolicy: true, Restricted: true, Decrypt: true,
-	}
-}
-
 // unique is one part of a template's unique field.
 func (r EKRange) unique(width int) []byte {
 	if r == EKHigh {
@@ -114,46 +113,39 @@ func (r EKRange) unique(width int) []byte {
 	return make([]byte, width)
 }
 
-func (r EKRange) policy(hash tpm2.TPMIAlgHash) tpm2.TPM2BDigest {
+// of makes an area a template of this range.
+func (r EKRange) of(p ekParameters, area *tpm2.TPMTPublic) *tpm2.TPMTPublic {
 	digest := EKPolicyA256
 	switch {
-	case r == EKHigh && hash == tpm2.TPMAlgSHA384:
+	case r == EKHigh && p == largeEK:
 		digest = EKPolicyB384
 	case r == EKHigh:
 		digest = EKPolicyB256
 	}
-	return tpm2.TPM2BDigest{Buffer: []byte(digest)}
+	area.NameAlg, area.AuthPolicy.Buffer = p.Hash, []byte(digest)
+	area.ObjectAttributes = tpm2.TPMAObject{
+		FixedTPM: true, FixedParent: true, SensitiveDataOrigin: true, UserWithAuth: r == EKHigh,
+		AdminWithPolicy: true, Restricted: true, Decrypt: true,
+	}
+	return area
 }
 
 // EKTemplateRSA is the template of an RSA EK of 2048 or 3072 bits.
 func EKTemplateRSA(bits int, r EKRange) *tpm2.TPMTPublic {
-	p := ekParameters{tpm2.TPMAlgSHA256, 128}
+	p := smallEK
 	if bits == 3072 {
-		p = ekParameters{tpm2.TPMAlgSHA384, 256}
+		p = largeEK
 	}
-	area := RSAKeyArea(bits, r.attributes(), tpm2.TPMTRSAScheme{Scheme: tpm2.TPMAlgNull}, r.unique(bits/8))
-	area.NameAlg, area.AuthPolicy = p.Hash, r.policy(p.Hash)
-	area.Parameters = tpm2.NewTPMUPublicParms(tpm2.TPMAlgRSA, &tpm2.TPMSRSAParms{
-		Symmetric: EKCipher(p.AesBits),
-		Scheme:    tpm2.TPMTRSAScheme{Scheme: tpm2.TPMAlgNull},
-		KeyBits:   tpm2.TPMKeyBits(bits),
-	})
-	return area
+	parms := tpm2.TPMSRSAParms{Symmetric: EKCipher(p.AesBits), KeyBits: tpm2.TPMKeyBits(bits)}
+	return r.of(p, RSAKeyArea(parms, tpm2.TPMAObject{}, r.unique(bits/8)))
 }
 
 // EKTemplateECC is the template of an EK on P-256 or P-384.
 func EKTemplateECC(curve tpm2.TPMECCCurve, r EKRange) *tpm2.TPMTPublic {
-	p, width := ekParameters{tpm2.TPMAlgSHA256, 128}, 32
+	p, width := smallEK, 32
 	if curve == tpm2.TPMECCNistP384 {
-		p, width = ekParameters{tpm2.TPMAlgSHA384, 256}, 48
+		p, width = largeEK, 48
 	}
-	area := ECCKeyArea(curve, r.attributes(), tpm2.TPMTECCScheme{Scheme: tpm2.TPMAlgNull}, r.unique(width), r.unique(width))
-	area.NameAlg, area.AuthPolicy = p.Hash, r.policy(p.Hash)
-	area.Parameters = tpm2.NewTPMUPublicParms(tpm2.TPMAlgECC, &tpm2.TPMSECCParms{
-		Symmetric: EKCipher(p.AesBits),
-		Scheme:    tpm2.TPMTECCScheme{Scheme: tpm2.TPMAlgNull},
-		CurveID:   curve,
-		KDF:       tpm2.TPMTKDFScheme{Scheme: tpm2.TPMAlgNull},
-	})
-	return area
+	parms := tpm2.TPMSECCParms{Symmetric: EKCipher(p.AesBits), CurveID: curve}
+	return r.of(p, ECCKeyArea(parms, tpm2.TPMAObject{}, r.unique(width), r.unique(width)))
 }

@@ -17,8 +17,8 @@ func newTPM(t testing.TB) *tpmsim.TPM {
 	return tpmsim.New(t, bare())
 }
 
-func bare() *tpmsim.Options {
-	return &tpmsim.Options{EKs: []tpmsim.Algorithm{}, AKs: []tpmsim.AK{}}
+func bare() tpmsim.Options {
+	return tpmsim.Options{EKs: []tpmsim.Algorithm{}, AKs: []tpmsim.AK{}}
 }
 
 // altered is a TPM whose responses to one command a test alters in place.

@@ -124,18 +124,9 @@ func Load[R any](ctx context.Context, h *Handles, isOurs func(*statement.Public)
 // keepLost keeps every loaded object that isOurs and is not kept yet. If the TPM
 // cannot be asked, there is nothing to be done about what it has loaded.
 func (h *Handles) keepLost(isOurs func(*statement.Public) bool) {
-	rsp, err := tpm2.GetCapability{
-		Capability: tpm2.TPMCapHandles, Property: uint32(tpm2.TPMHTTransient) << 24, PropertyCount: 64,
-	}.Execute(h.TPM)
-	if err != nil {
-		return
-	}
-	list, err := rsp.CapabilityData.Data.Handles()
-	if err != nil {
-		return
-	}
-	for _, handle := range list.Handle {
-		if slices.ContainsFunc(h.Open, func(o OpenHandle) bool { return o.Handle == handle }) {
+	loaded, _, _ := h.List(context.Background(), tpm2.TPMHandle(tpm2.TPMHTTransient)<<24, 64)
+	for _, handle := range loaded {
+		if h.keeps(handle) {
 			continue
 		}
 		if k, err := ReadPublic(context.Background(), h, handle); err == nil && isOurs(k.Public) {
@@ -144,13 +135,49 @@ func (h *Handles) keepLost(isOurs func(*statement.Public) bool) {
 	}
 }
 
+func (h *Handles) keeps(handle tpm2.TPMHandle) bool {
+	return slices.ContainsFunc(h.Open, func(o OpenHandle) bool { return o.Handle == handle })
+}
+
+// List lists handles of the TPM, ascending from first, at most n and of first's type; more says
+// that there may be others (Part 3, 30.2: moreData).
+func (h *Handles) List(ctx context.Context, first tpm2.TPMHandle, n uint32) (list []tpm2.TPMHandle, more bool, err error) {
+	rsp, err := Run(ctx, h.TPM, tpm2.GetCapability{Capability: tpm2.TPMCapHandles, Property: uint32(first), PropertyCount: n},
+		"TPM2_GetCapability of the handles from 0x%08x", uint32(first))
+	if err != nil {
+		return nil, false, err
+	}
+	handles, err := rsp.CapabilityData.Data.Handles()
+	if err != nil {
+		return nil, false, fmt.Errorf("TPM2_GetCapability of the handles from 0x%08x: %w", uint32(first), err)
+	}
+	return handles.Handle, bool(rsp.MoreData), nil
+}
+
+// Retry asks a TPM that answers "try again" (TPM_RC_RETRY) for so many times in all: it does
+// so at the first use after a reset of a key without noDA, such as those of Google Compute
+// Engine, while it writes down that the counting of wrong passwords has begun, and where it
+// has to test an algorithm first, as swtpm does.
+func Retry[R any](f func() (R, error)) (rsp R, err error) {
+	for range MaxTries {
+		if rsp, err = f(); !errors.Is(err, tpm2.TPMRCRetry) {
+			break
+		}
+	}
+	return rsp, err
+}
+
+// MaxTries is that number.
+const MaxTries = 3
+
 // WithPassword is a handle and the password for it, sent as it is: for the empty
 // one, which is nil. See authorize for others. Names count in HMAC sessions only, so
 // any will do for an object.
 func WithPassword(handle tpm2.TPMHandle, name, password []byte) tpm2.AuthHandle {
-	return tpm2.AuthHandle{
-		Handle: handle,
-		Name:   tpm2.TPM2BName{Buffer: name},
-		Auth:   tpm2.PasswordAuth(password),
-	}
+	return WithSession(handle, name, tpm2.PasswordAuth(password))
+}
+
+// WithSession is a handle that a session authorizes.
+func WithSession(handle tpm2.TPMHandle, name []byte, session tpm2.Session) tpm2.AuthHandle {
+	return tpm2.AuthHandle{Handle: handle, Name: tpm2.TPM2BName{Buffer: name}, Auth: session}
 }

@@ -23,22 +23,9 @@ const MaxNVChunk = 2048
 // the authority (TPMA_NV_AUTHREAD): a node does not know the owner's password. An
 // index has at most 65535 bytes (Part 2, 13.6, TPMS_NV_PUBLIC).
 func ReadNV(ctx context.Context, h *Handles, index tpm2.TPMHandle) ([]byte, error) {
-	if index>>24 != 0x01 {
-		return nil, fmt.Errorf("0x%08x is not an NV index: want 0x01000000 to 0x01ffffff", uint32(index))
-	}
-	pub, err := Run(ctx, h.TPM, tpm2.NVReadPublic{NVIndex: index}, "TPM2_NV_ReadPublic of index 0x%08x", uint32(index))
+	area, name, err := ReadNVPublic(ctx, h, index)
 	if err != nil {
-		if errors.Is(err, tpm2.TPMRCHandle) {
-			return nil, fmt.Errorf("%w: %w", ErrNVIndexNotFound, err)
-		}
 		return nil, err
-	}
-	area, err := pub.NVPublic.Contents()
-	if err != nil {
-		return nil, fmt.Errorf("public area of NV index 0x%08x: %w", uint32(index), err)
-	}
-	if area.NVIndex != index {
-		return nil, fmt.Errorf("asked for NV index 0x%08x, got the public area of 0x%08x", uint32(index), uint32(area.NVIndex))
 	}
 	chunk, err := NVChunk(ctx, h)
 	if err != nil {
@@ -49,8 +36,8 @@ func ReadNV(ctx context.Context, h *Handles, index tpm2.TPMHandle) ([]byte, erro
 	data := make([]byte, 0, size)
 	for len(data) < size {
 		read := tpm2.NVRead{
-			AuthHandle: WithPassword(index, pub.NVName.Buffer, nil),
-			NVIndex:    tpm2.NamedHandle{Handle: index, Name: pub.NVName},
+			AuthHandle: WithPassword(index, name.Buffer, nil),
+			NVIndex:    tpm2.NamedHandle{Handle: index, Name: name},
 			Size:       uint16(min(chunk, size-len(data))),
 			Offset:     uint16(len(data)),
 		}
@@ -65,6 +52,28 @@ func ReadNV(ctx context.Context, h *Handles, index tpm2.TPMHandle) ([]byte, erro
 		data = append(data, rsp.Data.Buffer...)
 	}
 	return data, nil
+}
+
+// ReadNVPublic reads the public area and the Name of an NV index.
+func ReadNVPublic(ctx context.Context, h *Handles, index tpm2.TPMHandle) (*tpm2.TPMSNVPublic, tpm2.TPM2BName, error) {
+	if index>>24 != 0x01 {
+		return nil, tpm2.TPM2BName{}, fmt.Errorf("0x%08x is not an NV index: want 0x01000000 to 0x01ffffff", uint32(index))
+	}
+	rsp, err := Run(ctx, h.TPM, tpm2.NVReadPublic{NVIndex: index}, "TPM2_NV_ReadPublic of index 0x%08x", uint32(index))
+	if errors.Is(err, tpm2.TPMRCHandle) {
+		err = fmt.Errorf("%w: %w", ErrNVIndexNotFound, err)
+	}
+	if err != nil {
+		return nil, tpm2.TPM2BName{}, err
+	}
+	area, err := rsp.NVPublic.Contents()
+	if err == nil && area.NVIndex != index {
+		err = fmt.Errorf("it is that of 0x%08x", uint32(area.NVIndex))
+	}
+	if err != nil {
+		return nil, tpm2.TPM2BName{}, fmt.Errorf("public area of NV index 0x%08x: %w", uint32(index), err)
+	}
+	return area, rsp.NVName, nil
 }
 
 // NVChunk is how much the TPM reads at a time (TPM_PT_NV_BUFFER_MAX).

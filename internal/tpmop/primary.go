@@ -2,6 +2,7 @@ package tpmop
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/tpmwire"
 	"github.com/nodeattest/nodeattest/secret"
 )
 
@@ -24,6 +26,25 @@ type LoadedKey struct {
 	Name     []byte
 	Public   *statement.Public
 	Password secret.Value[[]byte] // the key's own; zero where it is empty
+}
+
+// CheckPersistent refuses what is no persistent handle.
+func CheckPersistent(handle tpm2.TPMHandle) error {
+	if handle>>24 != 0x81 {
+		return fmt.Errorf("0x%08x is not a persistent handle: want 0x81000000 to 0x81ffffff", uint32(handle))
+	}
+	return nil
+}
+
+// Reload loads a key from a saved context, to be flushed with the rest.
+func Reload(ctx context.Context, h *Handles, saved tpm2.TPMSContext, public *statement.Public) (*LoadedKey, error) {
+	isOurs := func(p *statement.Public) bool { return bytes.Equal(p.Raw, public.Raw) }
+	rsp, err := Load(ctx, h, isOurs, tpm2.ContextLoad{Context: saved}, "TPM2_ContextLoad")
+	if err != nil {
+		return nil, err
+	}
+	h.Keep(rsp.LoadedHandle, public.Name())
+	return &LoadedKey{Handle: rsp.LoadedHandle, Name: public.Name(), Public: public}, nil
 }
 
 // CreatePrimary makes a primary key with an empty password in a hierarchy.
@@ -75,20 +96,14 @@ func ExplainPassword(err error, hierarchy tpm2.TPMHandle, password []byte) error
 	if !errors.Is(err, tpm2.TPMRCBadAuth) && !errors.Is(err, tpm2.TPMRCAuthFail) {
 		return err
 	}
+	what := "another password than the one given"
 	if len(password) == 0 {
-		return fmt.Errorf("%w: the %s hierarchy has a password and none was given: %w", ErrHierarchyPassword, hierarchyWord(hierarchy), err)
+		what = "a password and none was given"
 	}
-	return fmt.Errorf("%w: the %s hierarchy has another password than the one given: %w", ErrHierarchyPassword, hierarchyWord(hierarchy), err)
+	return fmt.Errorf("%w: the %s hierarchy has %s: %w", ErrHierarchyPassword, hierarchyWord(hierarchy), what, err)
 }
 
 func hierarchyWord(hierarchy tpm2.TPMHandle) string {
-	switch hierarchy {
-	case tpm2.TPMRHEndorsement:
-		return "endorsement"
-	case tpm2.TPMRHOwner:
-		return "owner"
-	case tpm2.TPMRHNull:
-		return "null"
-	}
-	return fmt.Sprintf("0x%08x", uint32(hierarchy))
+	words := map[tpm2.TPMHandle]string{tpm2.TPMRHEndorsement: "endorsement", tpm2.TPMRHOwner: "owner", tpm2.TPMRHNull: "null"}
+	return cmp.Or(words[hierarchy], tpmwire.HexNumber(uint64(hierarchy), 8))
 }

@@ -38,7 +38,7 @@ func (h *Handles) Authorize(ctx context.Context, handle tpm2.TPMHandle, name, pa
 	if err != nil {
 		return tpm2.AuthHandle{}, err
 	}
-	return tpm2.AuthHandle{Handle: handle, Name: tpm2.TPM2BName{Buffer: name}, Auth: session}, nil
+	return WithSession(handle, name, session), nil
 }
 
 // Session starts an HMAC session for the next command alone.
@@ -143,17 +143,8 @@ func (s *oneUse) CleanupFailure(transport.TPM) error { return s.h.Flush(s.handle
 
 // LoadedSessions lists the sessions in the TPM, of whatever kind and whoever's.
 func (h *Handles) LoadedSessions(ctx context.Context) ([]tpm2.TPMHandle, error) {
-	rsp, err := Run(ctx, h.TPM, tpm2.GetCapability{
-		Capability: tpm2.TPMCapHandles, Property: uint32(tpm2.TPMHTLoadedSession) << 24, PropertyCount: 64,
-	}, "TPM2_GetCapability of the loaded sessions")
-	if err != nil {
-		return nil, err
-	}
-	list, err := rsp.CapabilityData.Data.Handles()
-	if err != nil {
-		return nil, fmt.Errorf("TPM2_GetCapability of the loaded sessions: %w", err)
-	}
-	return list.Handle, nil
+	list, _, err := h.List(ctx, tpm2.TPMHandle(tpm2.TPMHTLoadedSession)<<24, 64)
+	return list, err
 }
 
 // KeepLostSession keeps the session that is there now and was not before, where the
@@ -165,8 +156,7 @@ func (h *Handles) KeepLostSession(before []tpm2.TPMHandle) {
 		return
 	}
 	lost := slices.DeleteFunc(now, func(handle tpm2.TPMHandle) bool {
-		return slices.Contains(before, handle) ||
-			slices.ContainsFunc(h.Open, func(o OpenHandle) bool { return o.Handle == handle })
+		return slices.Contains(before, handle) || h.keeps(handle)
 	})
 	if len(lost) == 1 {
 		h.Keep(lost[0], nil)
@@ -177,20 +167,14 @@ func (h *Handles) KeepLostSession(before []tpm2.TPMHandle) {
 // anew takes a hardware TPM a tenth of a second and more.
 type sessionKey struct {
 	context tpm2.TPMSContext
-	Name    []byte
 	Public  *statement.Public
 }
 
 func (h *Handles) loadSessionKey(ctx context.Context) (*LoadedKey, error) {
 	if k := h.shared.SessionKey; k != nil {
-		isOurs := func(p *statement.Public) bool { return bytes.Equal(p.Raw, k.Public.Raw) }
-		rsp, err := Load(ctx, h, isOurs, tpm2.ContextLoad{Context: k.context}, "TPM2_ContextLoad")
-		if err == nil {
-			h.Keep(rsp.LoadedHandle, k.Name)
-			return &LoadedKey{Handle: rsp.LoadedHandle, Name: k.Name, Public: k.Public}, nil
-		}
+		key, err := Reload(ctx, h, k.context, k.Public)
 		if answer := tpm2.TPMRC(0); !errors.As(err, &answer) {
-			return nil, err
+			return key, err
 		}
 		h.shared.SessionKey = nil // the TPM was reset, or its hierarchy was cleared
 	}
@@ -207,7 +191,7 @@ func (h *Handles) loadSessionKey(ctx context.Context) (*LoadedKey, error) {
 	}
 	// Where contexts cannot be saved, the key is made for each session.
 	if saved, err := (tpm2.ContextSave{SaveHandle: key.Handle}).Execute(h.TPM); err == nil {
-		h.shared.SessionKey = &sessionKey{context: saved.Context, Name: key.Name, Public: key.Public}
+		h.shared.SessionKey = &sessionKey{context: saved.Context, Public: key.Public}
 	}
 	return key, nil
 }

@@ -12,34 +12,35 @@ const DefaultRSAExponent = 65537
 
 // Curve is what the SDK needs to know of an ECC curve.
 type Curve struct {
+	ID    tpm2.TPMECCCurve // of the TCG Algorithm Registry
 	Curve elliptic.Curve
 	Width int    // of a coordinate, in bytes; the order has the same
 	Order string // big-endian
 }
 
+var curves = [...]Curve{
+	{tpm2.TPMECCNistP256, elliptic.P256(), 32, OrderP256},
+	{tpm2.TPMECCNistP384, elliptic.P384(), 48, orderP384},
+	{tpm2.TPMECCNistP521, elliptic.P521(), 66, orderP521},
+}
+
 // CurveOf returns the curve of an identifier of the TCG Algorithm Registry, and
 // false for one that the SDK does not accept.
 func CurveOf(id tpm2.TPMECCCurve) (Curve, bool) {
-	switch id {
-	case tpm2.TPMECCNistP256:
-		return Curve{elliptic.P256(), 32, OrderP256}, true
-	case tpm2.TPMECCNistP384:
-		return Curve{elliptic.P384(), 48, orderP384}, true
-	case tpm2.TPMECCNistP521:
-		return Curve{elliptic.P521(), 66, orderP521}, true
+	for _, c := range curves {
+		if c.ID == id {
+			return c, true
+		}
 	}
 	return Curve{}, false
 }
 
 // CurveOfKey is CurveOf for a key of crypto/ecdsa.
 func CurveOfKey(k *ecdsa.PublicKey) (Curve, bool) {
-	switch k.Curve {
-	case elliptic.P256():
-		return CurveOf(tpm2.TPMECCNistP256)
-	case elliptic.P384():
-		return CurveOf(tpm2.TPMECCNistP384)
-	case elliptic.P521():
-		return CurveOf(tpm2.TPMECCNistP521)
+	for _, c := range curves {
+		if c.Curve == k.Curve {
+			return c, true
+		}
 	}
 	return Curve{}, false
 }

@@ -60,7 +60,7 @@ func pcrs(in []PCR) (out []statement.PCR) {
 // verified gives the quote to statement.VerifyQuote.
 func (q *Quote) verified() (*statement.Quoted, *Result, error) {
 	e := &statement.QuoteEvidence{Attest: q.Attest, Signature: q.Signature, PCRs: pcrs(q.PCRs), RawSignature: q.RawSignature.scheme()}
-	o := &statement.QuoteOptions{QualifyingData: q.QualifyingData, AK: akOf(q.AKTrust, q.AKPublic, q.AKKey)}
+	o := statement.QuoteOptions{QualifyingData: q.QualifyingData, AK: akOf(q.AKTrust, q.AKPublic, q.AKKey)}
 	if q.Selection != nil {
 		o.Selection = []statement.PCRSelection{}
 	}
@@ -68,7 +68,7 @@ func (q *Quote) verified() (*statement.Quoted, *Result, error) {
 		o.Selection = append(o.Selection, statement.PCRSelection(s))
 	}
 	for _, name := range q.Options {
-		forge.Check(setOption(o, name))
+		forge.Check(setOption(&o, name))
 	}
 	quoted, err := statement.VerifyQuote(e, o)
 	if err != nil {

@@ -14,9 +14,9 @@ import (
 // verify gives the statement to statement.VerifyCertify.
 func (s *Statement) verify() (*Result, error) {
 	e := &statement.CertifyEvidence{Attest: s.Attest, Signature: s.Signature, Public: s.Public, RawSignature: s.RawSignature.scheme()}
-	o := &statement.CertifyOptions{QualifyingData: s.QualifyingData, AK: akOf(s.AKTrust, s.AKPublic, s.AKKey), Key: publicKey(s.Key)}
+	o := statement.CertifyOptions{QualifyingData: s.QualifyingData, AK: akOf(s.AKTrust, s.AKPublic, s.AKKey), Key: publicKey(s.Key)}
 	for _, name := range s.Options {
-		forge.Check(setOption(o, name))
+		forge.Check(setOption(&o, name))
 	}
 	c, err := statement.VerifyCertify(e, o)
 	if err != nil {

@@ -34,9 +34,9 @@ func (w *world) chainAttacks() {
 	ca, good := w.CA, w.tpm.AKCertificate(tpmsim.RSA2048).Raw
 	middle := ca.AKIntermediate().Raw
 	key := w.tpm.AKPublic(tpmsim.RSA2048)
-	foreign := forge.Must(w.Stranger.IssueAK(key, &tpmsim.AKCertificateOptions{OtherName: forge.MachineName("machine-1")}))
-	old := forge.Must(tpmsim.NewCA(&tpmsim.CAOptions{Name: "old", Seed: []byte(forge.Seed + " old"), Now: func() time.Time { return w.Now.AddDate(-60, 0, 0) }}))
-	late := forge.Must(old.IssueAK(key, &tpmsim.AKCertificateOptions{OtherName: forge.MachineName("machine-1"), NotBefore: w.Now.AddDate(0, -1, 0), NotAfter: w.Now.AddDate(1, 0, 0)}))
+	foreign := forge.Must(w.Stranger.IssueAK(key, tpmsim.AKCertificateOptions{OtherName: forge.MachineName("machine-1")}))
+	old := forge.Must(tpmsim.NewCA(tpmsim.CAOptions{Name: "old", Seed: []byte(forge.Seed + " old"), Now: func() time.Time { return w.Now.AddDate(-60, 0, 0) }}))
+	late := forge.Must(old.IssueAK(key, tpmsim.AKCertificateOptions{OtherName: forge.MachineName("machine-1"), NotBefore: w.Now.AddDate(0, -1, 0), NotAfter: w.Now.AddDate(1, 0, 0)}))
 	broken := bytes.Clone(good)
 	broken[len(broken)-1] ^= 1
 	w.refuseChain("certificate-missing", "No certificate is sent.", "certificate-missing", nil)
@@ -84,7 +84,7 @@ func (w *world) leafAttacks() {
 		if issuers != nil {
 			env = &vector.Environment{Issuers: issuers}
 		}
-		w.refuseChain(name, what, expect, env, forge.Must(w.tpm.CertifyAK(w.tpm.AKPublic(tpmsim.RSA2048), &o)).Raw, w.CA.AKIntermediate().Raw)
+		w.refuseChain(name, what, expect, env, forge.Must(w.CA.IssueAK(w.tpm.AKPublic(tpmsim.RSA2048), o)).Raw, w.CA.AKIntermediate().Raw)
 	}
 	for _, a := range w.AKCertificates() {
 		add(a.Name, a.What, a.Expect, a.Change, nil)
@@ -104,12 +104,12 @@ func (w *world) leafAttacks() {
 			withSAN(c, otherName("machine-1"), []byte{0xa5, 0x04, 0xa1, 0x02, 0x0c, 0x00})
 		}}, nil)
 	// The issuer of EK certificates certifies the AK's key as an EK.
-	ek := func(name, what, expect string, o *tpmsim.EKCertificateOptions) {
+	ek := func(name, what, expect string, o tpmsim.EKCertificateOptions) {
 		w.refuseChain(name, what, expect, nil, forge.Must(w.CA.IssueEK(w.tpm.AKPublic(tpmsim.RSA2048), o)).Raw, w.CA.EKIntermediate().Raw)
 	}
-	ek("ek-certificate-as-ak-certificate", "The AK's key has an EK certificate, below the same root.", "certificate-key-usage", nil)
+	ek("ek-certificate-as-ak-certificate", "The AK's key has an EK certificate, below the same root.", "certificate-key-usage", tpmsim.EKCertificateOptions{})
 	ek("ek-certificate-with-an-aks-key-usage", "The AK's key has an EK certificate with the key usage of an AK's.", "certificate-ext-key-usage",
-		&tpmsim.EKCertificateOptions{KeyUsage: &sign})
+		tpmsim.EKCertificateOptions{KeyUsage: &sign})
 }
 
 // otherName is an otherName of a subjectAltName, with tag and length.

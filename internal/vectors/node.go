@@ -33,7 +33,7 @@ func (w *world) tpmNode(source tpmkind.AKSource, j *forge.Join) *tpmNode {
 	if source.CertificateIndex != 0 {
 		o.Intermediates = [][]byte{w.tpm.CA().AKIntermediate().Raw}
 	} else {
-		leaf := forge.Must(w.tpm.CertifyAK(forge.Must(n.public.Key()), nil))
+		leaf := forge.Must(w.tpm.CertifyAK(forge.Must(n.public.Key())))
 		o.Certificates = [][]byte{leaf.Raw, w.tpm.CA().AKIntermediate().Raw}
 	}
 	n.attester = forge.Must(attest.NewAttester(forge.Must(tpmkind.NewProver(w.shared, source, o))))

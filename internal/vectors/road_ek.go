@@ -25,10 +25,10 @@ type roadEK struct {
 }
 
 func (w *world) roadEK() {
-	r := &roadEK{world: w, vendor: forge.Must(tpmsim.NewCA(&tpmsim.CAOptions{Name: "TPM vendor", Seed: []byte(forge.Seed + " TPM vendor"), Now: func() time.Time { return w.Now }}))}
-	r.p256 = r.certified(forge.ECKey(elliptic.P256(), "EK P-256", nil).Public(), nil)
-	r.rsa = r.certified(forge.RSAKey(2048, "EK RSA").Public(), nil)
-	r.foreign = r.certified(forge.ECKey(elliptic.P256(), "EK of another TPM", nil).Public(), nil)
+	r := &roadEK{world: w, vendor: forge.Must(tpmsim.NewCA(tpmsim.CAOptions{Name: "TPM vendor", Seed: []byte(forge.Seed + " TPM vendor"), Now: func() time.Time { return w.Now }}))}
+	r.p256 = r.certified(forge.ECKey(elliptic.P256(), "EK P-256", nil).Public(), tpmsim.EKCertificateOptions{})
+	r.rsa = r.certified(forge.RSAKey(2048, "EK RSA").Public(), tpmsim.EKCertificateOptions{})
+	r.foreign = r.certified(forge.ECKey(elliptic.P256(), "EK of another TPM", nil).Public(), tpmsim.EKCertificateOptions{})
 	r.accepted()
 	r.class = "certificate"
 	r.certificates()
@@ -39,7 +39,7 @@ func (w *world) roadEK() {
 }
 
 // certified has the vendor certify an EK.
-func (r *roadEK) certified(public crypto.PublicKey, o *tpmsim.EKCertificateOptions) *forge.SoftEK {
+func (r *roadEK) certified(public crypto.PublicKey, o tpmsim.EKCertificateOptions) *forge.SoftEK {
 	return &forge.SoftEK{Public: public, Chain: [][]byte{forge.Must(r.vendor.IssueEK(public, o)).Raw, r.vendor.EKIntermediate().Raw}}
 }
 
@@ -107,7 +107,7 @@ func (r *roadEK) both(name, what, expect string, ek *forge.SoftEK, s forge.Sourc
 
 // asAK has the vendor certify the EK as an AK.
 func (r *roadEK) asAK(ek *forge.SoftEK) [][]byte {
-	leaf := forge.Must(r.vendor.IssueAK(ek.Public, &tpmsim.AKCertificateOptions{ExtKeyUsage: []oid.OID{oid.TCGKpAIKCertificate}}))
+	leaf := forge.Must(r.vendor.IssueAK(ek.Public, tpmsim.AKCertificateOptions{ExtKeyUsage: []oid.OID{oid.TCGKpAIKCertificate}}))
 	return [][]byte{leaf.Raw, r.vendor.AKIntermediate().Raw}
 }
 
@@ -120,21 +120,21 @@ func (r *roadEK) certificates() {
 	send("ek-intermediate-missing", "The EK certificate comes without the one above it.", "certificate-chain", good[0])
 	send("ek-intermediate-twice", "The vendor's intermediate stands there twice.", "certificate-order", good[0], good[1], good[1])
 	send("ek-certificate-of-another-vendor", "A vendor that is not trusted certified the EK.", "certificate-chain",
-		forge.Must(r.Stranger.IssueEK(r.p256.Public, nil)).Raw, r.Stranger.EKIntermediate().Raw)
+		forge.Must(r.Stranger.IssueEK(r.p256.Public, tpmsim.EKCertificateOptions{})).Raw, r.Stranger.EKIntermediate().Raw)
 	send("ek-with-the-certificate-of-an-ak", "The vendor certified the EK as an AK.", "certificate-ext-key-usage", r.asAK(r.p256)...)
 
 	for _, a := range r.EKCertificates() {
 		o := tpmsim.EKCertificateOptions(a.Change)
-		send(a.Name, a.What, a.Expect, r.certified(r.p256.Public, &o).Chain...)
+		send(a.Name, a.What, a.Expect, r.certified(r.p256.Public, o).Chain...)
 	}
 	for _, k := range []struct {
 		name, what, expect string
 		ek                 *forge.SoftEK
 	}{
-		{"ek-p521", "The EK is on P-521, a kind for which no credential is made.", "ek-type", r.certified(forge.ECKey(elliptic.P521(), "EK P-521", nil).Public(), nil)},
-		{"ek-weak-rsa", "The EK is RSA with 1024 bits.", "key-strength", r.certified(r.RSA1024.Public(), nil)},
+		{"ek-p521", "The EK is on P-521, a kind for which no credential is made.", "ek-type", r.certified(forge.ECKey(elliptic.P521(), "EK P-521", nil).Public(), tpmsim.EKCertificateOptions{})},
+		{"ek-weak-rsa", "The EK is RSA with 1024 bits.", "key-strength", r.certified(r.RSA1024.Public(), tpmsim.EKCertificateOptions{})},
 		{"ek-with-a-roca-modulus", "The EK's modulus has the fingerprint of CVE-2017-15361: its primes can be found.", "ek-roca",
-			r.certified(&rsa.PublicKey{N: forge.ROCAModulus(), E: 65537}, nil)},
+			r.certified(&rsa.PublicKey{N: forge.ROCAModulus(), E: 65537}, tpmsim.EKCertificateOptions{})},
 	} {
 		r.both(k.name, k.what, k.expect, k.ek, forge.Sources{Chain: k.ek.Chain}, r.environment(k.ek))
 	}

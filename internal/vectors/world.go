@@ -71,14 +71,14 @@ func generate() (set *vector.Set, messages *messages, err error) {
 }
 
 func (w *world) open() {
-	w.tpm = forge.Must(tpmsim.Open(&tpmsim.Options{
+	w.tpm = forge.Must(tpmsim.Open(tpmsim.Options{
 		Seed:      []byte(forge.Seed),
 		AKs:       []tpmsim.AK{{Algorithm: tpmsim.RSA2048}, {Algorithm: tpmsim.P256}},
 		OtherName: forge.MachineName("machine-1"),
 		Now:       func() time.Time { return w.Now },
 	}))
 	w.shared = tpmkey.Share(w.tpm)
-	w.Stranger = forge.Must(tpmsim.NewCA(&tpmsim.CAOptions{Name: "stranger", Seed: []byte(forge.Seed + " stranger"),
+	w.Stranger = forge.Must(tpmsim.NewCA(tpmsim.CAOptions{Name: "stranger", Seed: []byte(forge.Seed + " stranger"),
 		Now: func() time.Time { return w.Now }}))
 }
 

@@ -216,11 +216,11 @@ func (e *tpmEvidence) Close() error {
 type tpmSealed struct{ *tpmkey.Key }
 
 // File is the key's file in the form of OpenSSL's tpm2 provider.
-func (k tpmSealed) File() ([]byte, error) { return k.Key.File().Encode() }
+func (k tpmSealed) File() ([]byte, error) { return k.Key.File().Marshal() }
 
 // CreateKey makes a P-256 key.
 func (e *tpmEvidence) CreateKey(ctx context.Context) (SealedKey, error) {
-	return e.sealed(ctx, func() (*tpmkey.Key, error) { return tpmkey.Create(ctx, e.shared, tpmkey.ECDSAP256, nil) })
+	return e.sealed(ctx, func() (*tpmkey.Key, error) { return tpmkey.Create(ctx, e.shared, tpmkey.ECDSAP256, tpmkey.Options{}) })
 }
 
 // LoadKey loads one.
@@ -229,7 +229,7 @@ func (e *tpmEvidence) LoadKey(ctx context.Context, file []byte) (SealedKey, erro
 	if err != nil {
 		return nil, err
 	}
-	return e.sealed(ctx, func() (*tpmkey.Key, error) { return tpmkey.Load(ctx, e.shared, parsed, nil) })
+	return e.sealed(ctx, func() (*tpmkey.Key, error) { return tpmkey.Load(ctx, e.shared, parsed, tpmkey.LoadOptions{}) })
 }
 
 func (e *tpmEvidence) sealed(ctx context.Context, get func() (*tpmkey.Key, error)) (SealedKey, error) {

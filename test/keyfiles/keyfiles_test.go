@@ -32,7 +32,7 @@ func (notOurs) Close() error { return nil }
 
 func openTPM(t *testing.T) (*tpmsim.TPM, transport.TPMCloser) {
 	t.Helper()
-	tpm := tpmsim.New(t, &tpmsim.Options{EKs: []tpmsim.Algorithm{}, AKs: []tpmsim.AK{}})
+	tpm := tpmsim.New(t, tpmsim.Options{EKs: []tpmsim.Algorithm{}, AKs: []tpmsim.AK{}})
 	return tpm, notOurs{TPM: tpm}
 }
 
@@ -99,13 +99,13 @@ func TestOursThere(t *testing.T) {
 		"P-256, both":        {tpmkey.ECDSAP256, tpmkey.Options{PCRs: tpm.DefaultPCRs(), Password: secret.New([]byte("secret"))}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			key, err := tpmkey.Create(t.Context(), simulated, c.kind, &c.opts)
+			key, err := tpmkey.Create(t.Context(), simulated, c.kind, c.opts)
 			if err != nil {
 				t.Fatal(err)
 			}
 			file := key.File()
 			file.Description = "a key of " + name
-			pem, err := file.Encode()
+			pem, err := file.Marshal()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -164,10 +164,10 @@ func TestTheirsHere(t *testing.T) {
 			if diff := cmp.Diff(theirs(t, made), ours(file)); diff != "" {
 				t.Errorf("there, here:\n%s", diff)
 			}
-			if again, err := file.Encode(); err != nil || !bytes.Equal(again, pem) {
+			if again, err := file.Marshal(); err != nil || !bytes.Equal(again, pem) {
 				t.Errorf("written again: %v\n%s%s", err, again, pem)
 			}
-			key, err := tpmkey.Load(t.Context(), simulated, file, &tpmkey.LoadOptions{Password: secret.New(c.password)})
+			key, err := tpmkey.Load(t.Context(), simulated, file, tpmkey.LoadOptions{Password: secret.New(c.password)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -178,7 +178,7 @@ func TestTheirsHere(t *testing.T) {
 			if len(c.password) == 0 {
 				return
 			}
-			wrong, err := tpmkey.Load(t.Context(), simulated, file, &tpmkey.LoadOptions{Password: secret.New([]byte("wrong"))})
+			wrong, err := tpmkey.Load(t.Context(), simulated, file, tpmkey.LoadOptions{Password: secret.New([]byte("wrong"))})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -43,8 +43,8 @@ const (
 	otherTokenID = "others"
 )
 
-// prepare makes everything that a join needs but the controller itself: the shipped
-// manifests, two bootstrap tokens, Kubernetes' own signer.
+// prepare makes what a join needs beside the controller and a signer: the shipped manifests
+// and two bootstrap tokens.
 func (c *cluster) prepare(t *testing.T) {
 	t.Helper()
 	c.applyCRDs(t)
@@ -61,7 +61,6 @@ func (c *cluster) prepare(t *testing.T) {
 	for _, id := range []string{attesttest.TokenID, otherTokenID} {
 		c.makeToken(t, id)
 	}
-	c.startSigner(t)
 }
 
 func (c *cluster) makeToken(t *testing.T, id string) {

@@ -29,16 +29,17 @@ import (
 func TestJoin(t *testing.T) {
 	c := startCluster(t)
 	c.prepare(t)
+	c.startSigner(t)
 	clusterID, err := attest.ClusterID(c.ca.cert)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ca, err := tpmsim.NewCA(nil)
+	ca, err := tpmsim.NewCA(tpmsim.CAOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ours := tpmsim.New(t, &tpmsim.Options{CA: ca})
-	theirs := tpmsim.Swtpm(t, &tpmsim.Options{CA: ca})
+	ours := tpmsim.New(t, tpmsim.Options{CA: ca})
+	theirs := tpmsim.Swtpm(t, tpmsim.Options{CA: ca})
 	nodeOn := func(device *tpmsim.TPM, name string) *attesttest.Node {
 		n := attesttest.NewNode(t, attesttest.NodeOptions{TPM: device, Name: name, Road: attest.RoadEK, ClusterID: clusterID, ExpirationSeconds: 3600,
 			AK: tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}})

@@ -38,6 +38,8 @@ func startAs(t *testing.T, name, program, dir string, args ...string) *process {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(program, args...)
+	// As with API servers that stream no lists: each program lists and watches.
+	cmd.Env = append(os.Environ(), "KUBE_FEATURE_WatchListClient=false")
 	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = dir, out, out, dieWithParent()
 	p.cmd = cmd
 	started := make(chan error, 1)

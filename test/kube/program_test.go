@@ -15,17 +15,21 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 	"github.com/nodeattest/nodeattest/kube/bypass"
 	"github.com/nodeattest/nodeattest/kube/controller"
 	"github.com/nodeattest/nodeattest/kube/deploy"
@@ -191,7 +195,7 @@ func TestController(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ca, err := tpmsim.NewCA(nil)
+	ca, err := tpmsim.NewCA(tpmsim.CAOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,14 +208,18 @@ func TestController(t *testing.T) {
 		}
 		return n
 	}
-	device := tpmsim.New(t, &tpmsim.Options{CA: ca})
+	device := tpmsim.New(t, tpmsim.Options{CA: ca})
 	node, unknown := nodeOn(device, "node-1"), nodeOn(device, "node-2")
+	other := nodeOn(tpmsim.Swtpm(t, tpmsim.Options{CA: ca}), "node-3")
 	c.writeRoots(t, node)
-	write(t, c.dir, "inventory.yaml", []byte("machines:\n- nodeName: node-1\n  dnsNames: [node-1]\n- nodeName: node-2\n  identity: ek:sha256:"+strings.Repeat("00", 32)+"\n"))
+	write(t, c.dir, "inventory.yaml", []byte("machines:\n- nodeName: node-1\n  dnsNames: [node-1]\n- nodeName: node-3\n- nodeName: node-2\n  identity: ek:sha256:"+strings.Repeat("00", 32)+"\n"))
 	firstUse := func(config map[string]any) {
 		config["membership"].(map[string]any)["mode"] = "FirstUse"
 		config["signers"].(map[string]any)["builtInDuration"] = "1h"
 	}
+	false1 := c.approvedByHand(t, c.admin, c.plain(t, node, csr.SignerKubeAPIServerClientKubelet)) // before anybody is there who signs
+	false2 := c.approvedByHand(t, c.admin, c.plain(t, node, csr.SignerKubeletServing))
+	c.reservedLongAgo(t, node)
 	replicas := map[string]*replica{}
 	for _, name := range []string{"replica-1", "replica-2"} {
 		replicas[name] = c.startController(t, program, name, firstUse)
@@ -222,8 +230,18 @@ func TestController(t *testing.T) {
 	leader := c.leads(t, replicas)
 	bootstrapper := c.client(t, c.bearer(t, attesttest.TokenID))
 
+	t.Run("approvals that are false", func(t *testing.T) {
+		for _, object := range []*certificatesv1.CertificateSigningRequest{false1, false2} {
+			if c.finished(t, object); object.Status.Conditions[1].Type != certificatesv1.CertificateFailed {
+				t.Errorf("%s: conditions %+v, want Failed", object.Spec.SignerName, object.Status.Conditions)
+			}
+		}
+	})
+	c.startSigner(t)
 	leaf := c.joins(t, bootstrapper, node)
 	t.Run("serving certificates", func(t *testing.T) { testServing(t, c, node, leaf) })
+	t.Run("another node joins", func(t *testing.T) { c.joins(t, bootstrapper, other) })
+	t.Run("who waits may watch", func(t *testing.T) { c.watchesOwn(t, node) })
 	t.Run("a machine that the inventory has not", func(t *testing.T) {
 		if _, err := challenged(t, bootstrapper, unknown); err == nil || !strings.Contains(err.Error(), "NotAMember") {
 			t.Errorf("got %v, want a refusal", err)
@@ -232,6 +250,7 @@ func TestController(t *testing.T) {
 	t.Run("metrics", func(t *testing.T) { testMetrics(t, replicas[leader]) })
 	t.Run("admission", func(t *testing.T) { testAdmission(t, c, node, bootstrapper) })
 	t.Run("ways around", func(t *testing.T) { testWaysAround(t, c, replicas[leader]) })
+	t.Run("a new challenge key", func(t *testing.T) { testRotation(t, c) })
 	t.Run("the leader dies", func(t *testing.T) {
 		replicas[leader].kill(t)
 		delete(replicas, leader)
@@ -251,11 +270,88 @@ func TestController(t *testing.T) {
 	for _, r := range replicas {
 		r.checkLog(t)
 	}
+	manifests, err := deploy.RBAC()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.checkRights(t, manifests)
+}
+
+// reservedLongAgo leaves what a replica would that died in the middle of a join, an hour
+// ago: a reservation of the node's machine under another name, with its pointers.
+func (c *cluster) reservedLongAgo(t *testing.T, node *attesttest.Node) {
+	t.Helper()
+	ek, err := tpmcert.ParseEK(node.TPM.EKCertificate(tpmsim.RSA2048).Raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := &v1alpha1.AttestedNode{ObjectMeta: metav1.ObjectMeta{Name: "old-node"}, Spec: v1alpha1.AttestedNodeSpec{
+		Scope: "ek RSA-2048", Machine: string(ek.Identity()), MachineUID: "inventory:" + node.Name, State: v1alpha1.NodeReserved, Deadline: in(-time.Hour)}}
+	if err := c.admin.Create(t.Context(), old); err != nil {
+		t.Fatal(err)
+	}
+	to := v1alpha1.NodeReference{NodeName: old.Name, Reservation: string(old.UID) + "/" + old.ResourceVersion}
+	for _, o := range []client.Object{
+		&v1alpha1.AttestedMachine{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.PointerName(old.Spec.Machine)}, Spec: v1alpha1.AttestedMachineSpec{Machine: old.Spec.Machine, NodeReference: to}},
+		&v1alpha1.AttestedMachineUID{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.PointerName(old.Spec.MachineUID)}, Spec: v1alpha1.AttestedMachineUIDSpec{MachineUID: old.Spec.MachineUID, NodeReference: to}},
+	} {
+		if err := c.admin.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// watchesOwn has a bootstrap token file a request and watch it.
+func (c *cluster) watchesOwn(t *testing.T, node *attesttest.Node) {
+	t.Helper()
+	as, err := client.NewWithWatch(c.bearer(t, attesttest.TokenID), client.Options{Scheme: c.scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	object := file(t, as, c.plain(t, node, csr.SignerClientTPM))
+	w, err := as.Watch(t.Context(), new(certificatesv1.CertificateSigningRequestList), client.MatchingFields{"metadata.name": object.Name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	if e := <-w.ResultChan(); e.Type != watch.Added {
+		t.Errorf("got %+v, want the request", e)
+	}
+}
+
+// testRotation puts an old key into the ring: the controller makes a new one, and keeps the
+// old one for answers that are under way.
+func testRotation(t *testing.T, c *cluster) {
+	var secret corev1.Secret
+	name := client.ObjectKey{Namespace: namespace, Name: "challenge-keys"}
+	if err := c.admin.Get(t.Context(), name, &secret); err != nil {
+		t.Fatal(err)
+	}
+	if len(secret.Data) != 1 {
+		t.Fatalf("%d keys, want 1", len(secret.Data))
+	}
+	old := attest.NewRingKey(time.Now().Add(-31 * 24 * time.Hour).Truncate(time.Second))
+	var err error
+	if secret.Data, err = attest.MarshalRingKeys([]attest.RingKey{old}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.admin.Update(t.Context(), &secret); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error {
+		if err := c.admin.Get(t.Context(), name, &secret); err != nil {
+			return err
+		}
+		if len(secret.Data) != 2 {
+			return fmt.Errorf("%d keys, want 2", len(secret.Data))
+		}
+		return nil
+	})
 }
 
 // testMetrics checks what a join and a refusal have counted.
 func testMetrics(t *testing.T, r *replica) {
-	if got := counted(t, r, "nodeattest_challenges_total"); got[`kind="tpm",state="issued"`] != 1 || got[`kind="tpm",state="answered"`] != 1 {
+	if got := counted(t, r, "nodeattest_challenges_total"); got[`kind="tpm",state="issued"`] != 2 || got[`kind="tpm",state="answered"`] != 2 {
 		t.Errorf("challenges: %v", got)
 	}
 	got := counted(t, r, "nodeattest_decisions_total")
@@ -443,4 +539,15 @@ func (c *cluster) notReady(t *testing.T, r *replica, binding *rbacv1.ClusterRole
 		t.Fatal(err)
 	}
 	wait("ready", func() bool { status, _ := body(t, r.health+"/readyz/ways-around"); return status == http.StatusOK })
+	again := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: binding.Name}, RoleRef: binding.RoleRef, Subjects: binding.Subjects}
+	if err := c.admin.Create(t.Context(), again); err != nil { // which makes the Event a series
+		t.Fatal(err)
+	}
+	wait("unready again", func() bool {
+		status, _ := body(t, r.health+"/readyz/ways-around")
+		return status == http.StatusInternalServerError
+	})
+	if err := c.admin.Delete(t.Context(), again); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -51,7 +51,7 @@ func TestSigner(t *testing.T) {
 	if c.clusterID, err = attest.ClusterID(c.ca.cert); err != nil {
 		t.Fatal(err)
 	}
-	c.device = tpmsim.New(t, nil)
+	c.device = tpmsim.New(t, tpmsim.Options{})
 	node := c.node(t, attesttest.NodeOptions{})
 	c.writeRoots(t, node)
 	write(t, c.dir, "inventory.yaml", []byte("machines:\n- nodeName: "+node.Name+"\n  providerID: "+attesttest.ProviderID+"\n  dnsNames: ["+node.Name+"]\n"))
@@ -86,48 +86,14 @@ func TestSigner(t *testing.T) {
 		t.Errorf("the signer ended with status %d", status)
 	}
 	t.Run("the controller comes late", func(t *testing.T) {
-		object := c.approvedByHand(t, bootstrapper, c.plain(t, node))
+		object := c.approvedByHand(t, bootstrapper, c.plain(t, node, csr.SignerClientTPM))
 		c.controller = c.startController(t, controllerProgram, "late-controller", own)
 		c.finished(t, object)
 		if last := object.Status.Conditions[len(object.Status.Conditions)-1]; last.Type != certificatesv1.CertificateFailed {
 			t.Errorf("conditions %+v, want Failed", object.Status.Conditions)
 		}
 	})
-}
-
-// plain is a request without evidence.
-func (c *ownSigners) plain(t *testing.T, node *attesttest.Node) *csr.Spec {
-	t.Helper()
-	plain, err := (&csr.Bundle{Request: node.Subject.Request}).Spec(csr.SignerClientTPM, 3600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return plain
-}
-
-// approvedByHand files a request and has an administrator approve it.
-func (c *ownSigners) approvedByHand(t *testing.T, as client.Client, spec *csr.Spec) *certificatesv1.CertificateSigningRequest {
-	t.Helper()
-	object := file(t, as, spec)
-	object.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: "True", Reason: "ByHand"}}
-	if err := c.admin.SubResource("approval").Update(t.Context(), object); err != nil {
-		t.Fatal(err)
-	}
-	return object
-}
-
-// finished waits until an approved request is signed or failed.
-func (c *ownSigners) finished(t *testing.T, object *certificatesv1.CertificateSigningRequest) {
-	t.Helper()
-	eventually(t, func() error {
-		if err := c.admin.Get(t.Context(), client.ObjectKeyFromObject(object), object); err != nil {
-			return err
-		}
-		if len(object.Status.Conditions) < 2 && len(object.Status.Certificate) == 0 {
-			return errNotChallenged
-		}
-		return nil
-	})
+	c.checkRights(t, manifests)
 }
 
 // node is a node on the cluster's machine.
@@ -219,7 +185,7 @@ func (c *ownSigners) testFalseApproval(t *testing.T, bootstrapper client.Client,
 		spec   *csr.Spec
 		reason string // empty: it is signed
 	}{
-		"without evidence":   {bootstrapper, c.plain(t, node), "AttestationProvider"},
+		"without evidence":   {bootstrapper, c.plain(t, node, csr.SignerClientTPM), "AttestationProvider"},
 		"somebody else's":    {other, answer, "BindingRequester"},
 		"with good evidence": {bootstrapper, answer, ""},
 	} {
@@ -233,4 +199,39 @@ func (c *ownSigners) testFalseApproval(t *testing.T, bootstrapper client.Client,
 			}
 		})
 	}
+}
+
+// plain is a request without evidence.
+func (c *cluster) plain(t *testing.T, node *attesttest.Node, signerName string) *csr.Spec {
+	t.Helper()
+	plain, err := (&csr.Bundle{Request: node.Subject.Request}).Spec(signerName, 3600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plain
+}
+
+// approvedByHand files a request and has an administrator approve it.
+func (c *cluster) approvedByHand(t *testing.T, as client.Client, spec *csr.Spec) *certificatesv1.CertificateSigningRequest {
+	t.Helper()
+	object := file(t, as, spec)
+	object.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: "True", Reason: "ByHand"}}
+	if err := c.admin.SubResource("approval").Update(t.Context(), object); err != nil {
+		t.Fatal(err)
+	}
+	return object
+}
+
+// finished waits until an approved request is signed or failed.
+func (c *cluster) finished(t *testing.T, object *certificatesv1.CertificateSigningRequest) {
+	t.Helper()
+	eventually(t, func() error {
+		if err := c.admin.Get(t.Context(), client.ObjectKeyFromObject(object), object); err != nil {
+			return err
+		}
+		if len(object.Status.Conditions) < 2 && len(object.Status.Certificate) == 0 {
+			return errNotChallenged
+		}
+		return nil
+	})
 }

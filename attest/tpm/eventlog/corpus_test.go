@@ -42,7 +42,7 @@ func azure(t testing.TB) (*statement.Quoted, []byte) {
 	for _, v := range values {
 		e.PCRs = append(e.PCRs, statement.PCR{Bank: tpm2.TPMAlgSHA256, Index: v.Index, Value: v.Digest})
 	}
-	q, err := statement.VerifyQuote(e, &statement.QuoteOptions{AK: statement.AKFromCredential(read("ak.tpmt")), InsecureEmptyQualifyingData: true})
+	q, err := statement.VerifyQuote(e, statement.QuoteOptions{AK: statement.AKFromCredential(read("ak.tpmt")), InsecureEmptyQualifyingData: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func windows(t testing.TB) (*statement.Quoted, []byte) {
 	for _, p := range dump.Log.PCRs {
 		e.PCRs = append(e.PCRs, statement.PCR{Bank: tpm2.TPMAlgSHA1, Index: p.Index, Value: p.Digest})
 	}
-	q, err := statement.VerifyQuote(e, &statement.QuoteOptions{AK: statement.AKFromCredential(dump.AK.Public), InsecureEmptyQualifyingData: true,
+	q, err := statement.VerifyQuote(e, statement.QuoteOptions{AK: statement.AKFromCredential(dump.AK.Public), InsecureEmptyQualifyingData: true,
 		InsecureAllowSHA1Signature: true, InsecureAllowSHA1Bank: true})
 	if err != nil {
 		t.Fatal(err)

@@ -36,11 +36,11 @@ func bootTPM(t testing.TB, tpm *tpmsim.TPM, events ...logged) []byte {
 }
 
 func TestJoinOnTheSimulator(t *testing.T) {
-	testJoin(t, tpmsim.New(t, nil))
+	testJoin(t, tpmsim.New(t, tpmsim.Options{}))
 }
 
 func TestJoinOnSwtpm(t *testing.T) {
-	testJoin(t, tpmsim.Swtpm(t, nil))
+	testJoin(t, tpmsim.Swtpm(t, tpmsim.Options{}))
 }
 
 // A machine boots, joins, and shows its boot; the control plane demands Secure Boot.

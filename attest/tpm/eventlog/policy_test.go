@@ -119,7 +119,7 @@ func TestFilledInBank(t *testing.T) {
 		{"the bank that counts, unextended", tpm2.TPMAlgSHA384, []tpm2.TPMAlgID{tpm2.TPMAlgSHA256}, false, CheckReplay},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			device := tpmsim.New(t, nil)
+			device := tpmsim.New(t, tpmsim.Options{})
 			extendBank(t, device, c.measures, truth...)
 			if c.fill {
 				extendBank(t, device, tpm2.TPMAlgSHA384, lie...)

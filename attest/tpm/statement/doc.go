@@ -4,7 +4,7 @@
 // [VerifyCertify] holds one statement against an attestation key (AK), the qualifying data
 // and the key that must have been certified:
 //
-//	certified, err := statement.VerifyCertify(evidence, &statement.CertifyOptions{
+//	certified, err := statement.VerifyCertify(evidence, statement.CertifyOptions{
 //		AK:             statement.AKFromIssuer(certificate.PublicKey, public),
 //		QualifyingData: nonce,
 //		Key:            request.PublicKey,

@@ -19,7 +19,7 @@ func BenchmarkVerifyQuote(b *testing.B) {
 		b.Run(name+"/VerifyQuote", func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := VerifyQuote(e, &f.options); err != nil {
+				if _, err := VerifyQuote(e, f.options); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -49,7 +49,7 @@ func BenchmarkVerifyQuoteByTurns(b *testing.B) {
 		key := ak.private.Public()
 		b.Run(name, func(b *testing.B) {
 			ByTurns(b, func() {}, []string{"x-ops"}, func() {
-				if _, err := VerifyQuote(e, &f.options); err != nil {
+				if _, err := VerifyQuote(e, f.options); err != nil {
 					b.Fatal(err)
 				}
 			}, func() {

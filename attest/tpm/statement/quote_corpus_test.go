@@ -132,7 +132,7 @@ func TestVerifyQuoteCorpus(t *testing.T) {
 			q.options.QualifyingData = append([]byte{}, a.ExtraData...)
 			q.options.InsecureEmptyQualifyingData = len(a.ExtraData) == 0
 			q.options.Selection = a.Quote.Selections
-			got, err := VerifyQuote(&q.evidence, &q.options)
+			got, err := VerifyQuote(&q.evidence, q.options)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -149,7 +149,7 @@ func recordedQuoteChangesAreRefused(t *testing.T, q *recordedQuote) {
 	t.Helper()
 	try := func(want Check, e QuoteEvidence, o QuoteOptions) {
 		t.Helper()
-		_, err := VerifyQuote(&e, &o)
+		_, err := VerifyQuote(&e, o)
 		expectCheck(t, err, want)
 	}
 	for n, p := range q.evidence.PCRs {
@@ -204,7 +204,7 @@ func throughTheWire(t *testing.T, q *recordedQuote) {
 		t.Fatal(err)
 	}
 	e.RawSignature = q.evidence.RawSignature
-	if _, err := VerifyQuote(e, &q.options); err != nil {
+	if _, err := VerifyQuote(e, q.options); err != nil {
 		t.Error(err)
 	}
 }
@@ -213,7 +213,7 @@ func throughTheWire(t *testing.T, q *recordedQuote) {
 func TestVerifyQuoteCorpusOfAnotherAK(t *testing.T) {
 	q := kinvolk(t, "az_snp/quote.bin", "kinvolk-akpub.pem")
 	q.options.InsecureAllowAnyQualifyingData = true
-	_, err := VerifyQuote(&q.evidence, &q.options)
+	_, err := VerifyQuote(&q.evidence, q.options)
 	expectCheck(t, err, CheckSignature)
 	if !strings.Contains(err.Error(), "attestation key") {
 		t.Error(err)

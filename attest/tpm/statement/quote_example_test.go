@@ -56,7 +56,7 @@ func ExampleQuoted_Value() {
 
 // VerifyQuote says what is missing before it looks at any evidence.
 func ExampleVerifyQuote() {
-	_, err := statement.VerifyQuote(&statement.QuoteEvidence{}, &statement.QuoteOptions{})
+	_, err := statement.VerifyQuote(&statement.QuoteEvidence{}, statement.QuoteOptions{})
 	fmt.Println(err)
 	// Output:
 	// quote-options: got no attestation key, want AKFromCredential or AKFromIssuer

@@ -84,7 +84,7 @@ func (f *quoteForgery) evidence(t testing.TB) *QuoteEvidence {
 
 func (f *quoteForgery) verify(t *testing.T, want Check) *Quoted {
 	t.Helper()
-	got, err := VerifyQuote(f.evidence(t), &f.options)
+	got, err := VerifyQuote(f.evidence(t), f.options)
 	expectCheck(t, err, want)
 	return got
 }

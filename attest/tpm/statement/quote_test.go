@@ -28,7 +28,7 @@ func TestQuoteEncoding(t *testing.T) {
 	if diff := cmp.Diff(&want, got); diff != "" {
 		t.Error(diff)
 	}
-	if _, err := VerifyQuote(got, &f.options); err != nil {
+	if _, err := VerifyQuote(got, f.options); err != nil {
 		t.Errorf("the banks of the wire are in another order than those of the quote: %v", err)
 	}
 	for n := range data {
@@ -166,7 +166,7 @@ func FuzzParseQuote(f *testing.F) {
 		if err != nil || !bytes.Equal(again, data) {
 			t.Fatalf("%x, %v", again, err)
 		}
-		_, _ = VerifyQuote(e, &QuoteOptions{AK: AKFromIssuer(softwareKeys.p256().Public(), nil), InsecureAllowAnyQualifyingData: true, InsecureAllowSHA1Bank: true})
+		_, _ = VerifyQuote(e, QuoteOptions{AK: AKFromIssuer(softwareKeys.p256().Public(), nil), InsecureAllowAnyQualifyingData: true, InsecureAllowSHA1Bank: true})
 	})
 }
 

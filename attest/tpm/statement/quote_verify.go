@@ -95,9 +95,9 @@ func (q *Quoted) Value(bank tpm2.TPMAlgID, index int) ([]byte, error) {
 // repetition; the values, exactly those of the selection and each once; the
 // attestation key's attributes, scheme and strength; the digest of the values; last
 // the signature. A refusal is an [*Error].
-func VerifyQuote(e *QuoteEvidence, o *QuoteOptions) (*Quoted, error) {
-	if e == nil || o == nil {
-		return nil, tpmwire.Refuse(CheckQuoteOptions, "no evidence or no options", "both")
+func VerifyQuote(e *QuoteEvidence, o QuoteOptions) (*Quoted, error) {
+	if e == nil {
+		return nil, tpmwire.Refuse(CheckQuoteOptions, "no evidence", "some")
 	}
 	in := QuoteInput{
 		CertifyInput: CertifyInput{AKKey: o.AK.key, Options: CertifyOptions{

@@ -108,12 +108,12 @@ type Certified struct {
 // from Public, and Public's key against the expected one; name algorithms; the
 // attestation key's attributes, scheme and strength; the certified key's
 // attributes, strength and residence; scheme, hash and range of the signature; last
-// the signature itself. A refusal is an [*Error]; e and o must not be nil.
-func VerifyCertify(e *CertifyEvidence, o *CertifyOptions) (*Certified, error) {
-	if e == nil || o == nil {
-		return nil, tpmwire.Refuse(CheckCertifyOptions, "no evidence or no options", "both")
+// the signature itself. A refusal is an [*Error]; e must not be nil.
+func VerifyCertify(e *CertifyEvidence, o CertifyOptions) (*Certified, error) {
+	if e == nil {
+		return nil, tpmwire.Refuse(CheckCertifyOptions, "no evidence", "some")
 	}
-	in := CertifyInput{AKKey: o.AK.key, Options: *o}
+	in := CertifyInput{AKKey: o.AK.key, Options: o}
 	err := inOrder(o.check, func() error { return in.Parse(e, o.AK.public) }, in.CheckBeforeSignature, in.CheckSignature)
 	if err != nil {
 		return nil, err

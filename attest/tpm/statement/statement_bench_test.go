@@ -29,7 +29,7 @@ func BenchmarkVerifyCertify(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := VerifyCertify(e, &f.options); err != nil {
+				if _, err := VerifyCertify(e, f.options); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -86,7 +86,7 @@ func TestCorpusWebAuthn(t *testing.T) {
 	}
 	for _, s := range webauthnStatements(t) {
 		t.Run(s.name, func(t *testing.T) {
-			got, err := VerifyCertify(&s.evidence, &s.options)
+			got, err := VerifyCertify(&s.evidence, s.options)
 			expectCheck(t, err, want[s.name])
 			if err != nil {
 				if s.name == "synthetic-w3c-ecckey-01" && !strings.Contains(err.Error(), "safe 0x33") {
@@ -118,7 +118,7 @@ func recordedChangesAreRefused(t *testing.T, s *recordedStatement, got *Certifie
 		t.Helper()
 		o := s.options
 		change(&o)
-		_, err := VerifyCertify(&s.evidence, &o)
+		_, err := VerifyCertify(&s.evidence, o)
 		expectCheck(t, err, want)
 	}
 	if got.SignatureScheme.Hash == tpm2.TPMAlgSHA1 {
@@ -137,7 +137,7 @@ func recordedChangesAreRefused(t *testing.T, s *recordedStatement, got *Certifie
 	raw := s.evidence
 	raw.Signature = corpus(t, "webauthn-tpm", s.name, "sig.bin")
 	raw.RawSignature = &RawScheme{Alg: got.SignatureScheme.Alg, Hash: got.SignatureScheme.Hash}
-	if _, err := VerifyCertify(&raw, &s.options); err != nil {
+	if _, err := VerifyCertify(&raw, s.options); err != nil {
 		t.Errorf("the bare signature: %v", err)
 	}
 }
@@ -152,7 +152,7 @@ func TestCorpusWebAuthnReal(t *testing.T) {
 		count++
 		s.options.InsecureAllowSHA1Signature = false
 		s.options.RequireTPMResident = true
-		_, err := VerifyCertify(&s.evidence, &s.options)
+		_, err := VerifyCertify(&s.evidence, s.options)
 		expectCheck(t, err, CheckSignatureHash)
 	}
 	if count != 9 {
@@ -176,7 +176,7 @@ func TestCorpusW3C(t *testing.T) {
 			t.Errorf("got %+v", a)
 		}
 		s.evidence.Attest = attest
-		_, err = VerifyCertify(&s.evidence, &s.options)
+		_, err = VerifyCertify(&s.evidence, s.options)
 		expectCheck(t, err, CheckQualifiedSigner)
 	}
 }
@@ -208,7 +208,7 @@ func TestCorpusAzure(t *testing.T) {
 		AK: AKFromIssuer(leaf.PublicKey, read("ak.tpmt")), InsecureEmptyQualifyingData: true, Key: expected,
 		AllowDecryptionKey: true, RequireTPMResident: true,
 	}
-	got, err := VerifyCertify(e, &o)
+	got, err := VerifyCertify(e, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,16 +226,16 @@ func TestCorpusAzure(t *testing.T) {
 	} {
 		again := o
 		change(&again)
-		_, err := VerifyCertify(e, &again)
+		_, err := VerifyCertify(e, again)
 		expectCheck(t, err, want)
 	}
 	pss := *e
 	pss.RawSignature = &RawScheme{Alg: tpm2.TPMAlgRSAPSS, Hash: tpm2.TPMAlgSHA256}
-	_, err = VerifyCertify(&pss, &o)
+	_, err = VerifyCertify(&pss, o)
 	expectCheck(t, err, CheckSignatureScheme)
 	quote := *e
 	quote.Attest, quote.Signature = read("quote.bin"), read("quote.sig.raw.bin")
-	_, err = VerifyCertify(&quote, &o)
+	_, err = VerifyCertify(&quote, o)
 	expectCheck(t, err, CheckStatementType)
 }
 
@@ -258,14 +258,14 @@ func TestCorpusLAMPS(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := VerifyCertify(e, &CertifyOptions{AK: AKFromIssuer(certificate.PublicKey, nil), QualifyingData: testQualifyingData, Key: csr.PublicKey})
+		got, err := VerifyCertify(e, CertifyOptions{AK: AKFromIssuer(certificate.PublicKey, nil), QualifyingData: testQualifyingData, Key: csr.PublicKey})
 		if err != nil {
 			expectCheck(t, err, CheckSignature)
 			continue
 		}
 		accepted++
 		t.Logf("%s certifies a key with %v, resident %v", certificate.Subject, got.Public.Attributes, got.TPMResident)
-		_, err = VerifyCertify(e, &CertifyOptions{AK: AKFromIssuer(certificate.PublicKey, nil), QualifyingData: testQualifyingData[:3], Key: csr.PublicKey})
+		_, err = VerifyCertify(e, CertifyOptions{AK: AKFromIssuer(certificate.PublicKey, nil), QualifyingData: testQualifyingData[:3], Key: csr.PublicKey})
 		expectCheck(t, err, CheckQualifyingData)
 	}
 	if accepted != 1 {

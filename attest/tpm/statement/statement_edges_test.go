@@ -205,8 +205,8 @@ func TestVerifyQuoteWithoutInputs(t *testing.T) {
 	f := goodQuoteForgery(t, newForger(t, softwareKeys.p256(), schemeECDSA))
 	for name, c := range map[string]struct {
 		e *QuoteEvidence
-		o *QuoteOptions
-	}{"no evidence": {nil, &f.options}, "no options": {f.evidence(t), nil}, "neither": {nil, nil}} {
+		o QuoteOptions
+	}{"no evidence": {nil, f.options}, "no options": {f.evidence(t), QuoteOptions{}}, "neither": {nil, QuoteOptions{}}} {
 		t.Run(name, func(t *testing.T) {
 			_, err := VerifyQuote(c.e, c.o)
 			expectCheck(t, err, CheckQuoteOptions)

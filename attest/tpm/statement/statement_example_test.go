@@ -96,7 +96,7 @@ func ExampleVerifyCertify() {
 	if err != nil {
 		panic(err)
 	}
-	options := &statement.CertifyOptions{
+	options := statement.CertifyOptions{
 		AK:             statement.AKFromCredential(fromHex(recordedAK)),
 		QualifyingData: []byte{0x00, 0xff, 0x55, 0xaa},
 		Key:            expected,
@@ -112,7 +112,7 @@ func ExampleVerifyCertify() {
 	options.QualifyingData = []byte("another challenge")
 	_, err = statement.VerifyCertify(evidence, options)
 	fmt.Println(errors.Is(err, attest.CheckQualifyingData))
-	_, err = statement.VerifyCertify(evidence, &statement.CertifyOptions{}) // says nothing, accepts nothing
+	_, err = statement.VerifyCertify(evidence, statement.CertifyOptions{}) // says nothing, accepts nothing
 	fmt.Println(err)
 	// Output:
 	// signed with ECDSA/SHA256

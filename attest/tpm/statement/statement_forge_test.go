@@ -251,7 +251,7 @@ func (f *forgery) evidence(t testing.TB) *CertifyEvidence {
 // verify runs VerifyCertify on it and holds the error against want, "" for none.
 func (f *forgery) verify(t *testing.T, want Check) *Certified {
 	t.Helper()
-	got, err := VerifyCertify(f.evidence(t), &f.options)
+	got, err := VerifyCertify(f.evidence(t), f.options)
 	expectCheck(t, err, want)
 	return got
 }

@@ -72,7 +72,7 @@ func TestCertifyOptionsRefuse(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := f.options
 			change(&o)
-			_, err := VerifyCertify(e, &o)
+			_, err := VerifyCertify(e, o)
 			expectCheck(t, err, CheckCertifyOptions)
 		})
 	}
@@ -93,7 +93,7 @@ func TestEveryBit(t *testing.T) {
 			b := bytes.Clone(*of(good))
 			b[i/8] ^= 1 << (i % 8)
 			*of(&e) = b
-			if _, err := VerifyCertify(&e, &f.options); err == nil {
+			if _, err := VerifyCertify(&e, f.options); err == nil {
 				t.Errorf("%s: bit %d of byte %d does not count", part, i%8, i/8)
 			}
 		}

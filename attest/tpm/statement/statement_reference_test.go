@@ -24,7 +24,7 @@ type naive struct {
 
 // naiveVerify reports whether the evidence holds under o, which must set AKPublic and
 // no insecure option.
-func naiveVerify(t *testing.T, e *CertifyEvidence, o *CertifyOptions) bool {
+func naiveVerify(t *testing.T, e *CertifyEvidence, o CertifyOptions) bool {
 	t.Helper()
 	var n naive
 	var ok bool
@@ -237,7 +237,7 @@ func naiveSignature(sig *tpm2.TPMTSignature, ak *tpm2.TPMTPublic, key naivePubli
 func TestReferenceAgrees(t *testing.T) {
 	for name, ak := range forgers(t) {
 		f := goodForgery(t, ak, softwareKeys.p256b().Public())
-		if !naiveVerify(t, f.evidence(t), &f.options) {
+		if !naiveVerify(t, f.evidence(t), f.options) {
 			t.Errorf("%s: the reference refuses good evidence", name)
 		}
 	}
@@ -274,7 +274,7 @@ func FuzzVerifyCertify(f *testing.F) {
 			sig[(i*13)%len(sig)] ^= b
 		}
 		e := &CertifyEvidence{Attest: attest, Signature: sig, Public: public}
-		o := &CertifyOptions{
+		o := CertifyOptions{
 			AK: AKFromCredential(akPublic), QualifyingData: testQualifyingData, Key: key,
 			RequireTPMResident: options&1 != 0, AllowDecryptionKey: options&2 != 0, AllowRestrictedKey: options&4 != 0,
 		}

@@ -204,7 +204,7 @@ func (x *tools) verify(ak, key string) {
 		t.Fatal(err)
 	}
 	e := &CertifyEvidence{Attest: x.read(name + ".attest"), Signature: x.read(name + ".sig"), Public: area.Raw}
-	o := &CertifyOptions{AK: AKFromCredential(akArea.Raw), QualifyingData: testQualifyingData, Key: expected}
+	o := CertifyOptions{AK: AKFromCredential(akArea.Raw), QualifyingData: testQualifyingData, Key: expected}
 	got, err := VerifyCertify(e, o)
 	if err != nil {
 		t.Fatal(err)

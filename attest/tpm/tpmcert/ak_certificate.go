@@ -151,10 +151,18 @@ func (v *AKVerifier) verify(ctx context.Context, w *links, p *AKPresented, now t
 	return nil, chainErr
 }
 
+// identify asks a source. An OtherName is found in what has been read already.
+func (p *AKPresented) identify(s IdentitySource) (attest.Identity, error) {
+	if s, ok := s.(OtherNameIdentity); ok {
+		return s.find(p.san)
+	}
+	return s.Identify(p.Leaf())
+}
+
 // identity asks the profile's sources in their order.
 func (p *AKPresented) identity(profile *Profile) (attest.Identity, error) {
 	for _, s := range profile.Identity {
-		id, err := s.Identify(p.Leaf())
+		id, err := p.identify(s)
 		if _, own := errors.AsType[Check](err); err != nil && !own {
 			err = &Error{Check: attest.CheckIdentity, Got: "a certificate that the source of identities refuses", Err: err}
 		}

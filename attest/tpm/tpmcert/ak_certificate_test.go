@@ -72,7 +72,7 @@ func TestRealStatementsUnderMicrosoft(t *testing.T) {
 				Attest:    corpus(t, "webauthn-tpm", name, "certinfo.bin"),
 				Signature: corpus(t, "webauthn-tpm", name, "sig.tpmt.bin"),
 				Public:    corpus(t, "webauthn-tpm", name, "pubarea.bin"),
-			}, &statement.CertifyOptions{AK: statement.AKFromIssuer(ak.Key, nil), QualifyingData: qualifying, InsecureAllowAnyKey: true,
+			}, statement.CertifyOptions{AK: statement.AKFromIssuer(ak.Key, nil), QualifyingData: qualifying, InsecureAllowAnyKey: true,
 				InsecureAllowSHA1Signature: ak.Profile.InsecureAllowSHA1Signature})
 			if allowed && err != nil || !allowed && !errors.Is(err, statement.CheckSignatureHash) {
 				t.Errorf("%s, SHA-1 allowed %v: %v", name, allowed, err)

@@ -18,7 +18,7 @@ import (
 
 // exampleEK is an EK certificate of a TPM by "Infineon", with its CA.
 func exampleEK() (*tpmsim.CA, []byte) {
-	ca, err := tpmsim.NewCA(nil)
+	ca, err := tpmsim.NewCA(tpmsim.CAOptions{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -26,7 +26,7 @@ func exampleEK() (*tpmsim.CA, []byte) {
 	if err != nil {
 		log.Fatal(err)
 	}
-	cert, err := ca.IssueEK(key.Public(), &tpmsim.EKCertificateOptions{
+	cert, err := ca.IssueEK(key.Public(), tpmsim.EKCertificateOptions{
 		Directory: &tpmsim.Directory{Manufacturer: "id:49465800", Model: "SLB9670", Version: "id:00070055"},
 	})
 	if err != nil {

@@ -149,10 +149,10 @@ func TestZeroValues(t *testing.T) {
 	if (&statement.Public{}).SameKey(&ecdsa.PublicKey{Curve: elliptic.P256()}) {
 		t.Error("a key without coordinates is the same")
 	}
-	if _, err := statement.VerifyCertify(nil, nil); !errors.Is(err, statement.CheckCertifyOptions) {
+	if _, err := statement.VerifyCertify(nil, statement.CertifyOptions{}); !errors.Is(err, statement.CheckCertifyOptions) {
 		t.Errorf("no evidence: %v", err)
 	}
-	if _, err := statement.VerifyQuote(nil, nil); !errors.Is(err, statement.CheckQuoteOptions) {
+	if _, err := statement.VerifyQuote(nil, statement.QuoteOptions{}); !errors.Is(err, statement.CheckQuoteOptions) {
 		t.Errorf("no quote: %v", err)
 	}
 	if _, err := statement.MarshalTCGAttestCertify(nil); !errors.Is(err, der.CheckEncoding) {

@@ -82,6 +82,10 @@ func (s OtherNameIdentity) Identify(cert *x509.Certificate) (attest.Identity, er
 	if err != nil {
 		return "", err
 	}
+	return s.find(san)
+}
+
+func (s OtherNameIdentity) find(san *subjectAltName) (attest.Identity, error) {
 	var found attest.Identity
 	for _, n := range san.otherNames {
 		if !s.counts(n.typeID) {

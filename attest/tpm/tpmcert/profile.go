@@ -236,7 +236,7 @@ func extKeyUsages(cert *x509.Certificate) (ids []oid.OID, ok bool) {
 		if !in.ReadASN1(&list, asn1.SEQUENCE) || !in.Empty() {
 			return nil, false
 		}
-		for ids = []oid.OID{}; !list.Empty(); {
+		for ids = make([]oid.OID, 0, 2); !list.Empty(); {
 			var id oid.OID
 			if !oid.Read(&list, &id) {
 				return nil, false

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto"
 	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rsa"
 	"errors"
 	"fmt"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/internal/tpmop"
+	"github.com/nodeattest/nodeattest/internal/tpmwire"
 	"github.com/nodeattest/nodeattest/secret"
 )
 
@@ -107,9 +107,9 @@ func newSoftwareECDSA(key *ecdsa.PrivateKey) (*softwareKey, error) {
 	if key == nil || key.Curve == nil || key.D == nil || key.X == nil || key.Y == nil {
 		return nil, errors.New("no key")
 	}
-	curve, err := tpmCurve(key.Curve)
-	if err != nil {
-		return nil, err
+	curve, ok := tpmwire.CurveOfKey(&key.PublicKey)
+	if !ok {
+		return nil, fmt.Errorf("curve: got %s, want P-256, P-384 or P-521", key.Curve.Params().Name)
 	}
 	scalar, err := key.Bytes() // full width
 	if err != nil {
@@ -122,29 +122,16 @@ func newSoftwareECDSA(key *ecdsa.PrivateKey) (*softwareKey, error) {
 	if err != nil {
 		return nil, err
 	}
-	width := (len(point) - 1) / 2
-	scheme := tpm2.TPMTECCScheme{Scheme: tpm2.TPMAlgNull}
+	x, y := point[1:1+curve.Width], point[1+curve.Width:]
 	return &softwareKey{
 		signer: secret.New[crypto.Signer](key),
 		key:    &key.PublicKey,
-		public: tpmop.ECCKeyArea(curve, externalAttributes(), scheme, point[1:1+width], point[1+width:]),
+		public: tpmop.ECCKeyArea(tpm2.TPMSECCParms{CurveID: curve.ID}, externalAttributes(), x, y),
 		sensitive: secret.New(tpm2.TPMTSensitive{
 			SensitiveType: tpm2.TPMAlgECC,
 			Sensitive:     tpm2.NewTPMUSensitiveComposite(tpm2.TPMAlgECC, &tpm2.TPM2BECCParameter{Buffer: scalar}),
 		}),
 	}, nil
-}
-
-func tpmCurve(curve elliptic.Curve) (tpm2.TPMECCCurve, error) {
-	switch curve {
-	case elliptic.P256():
-		return tpm2.TPMECCNistP256, nil
-	case elliptic.P384():
-		return tpm2.TPMECCNistP384, nil
-	case elliptic.P521():
-		return tpm2.TPMECCNistP521, nil
-	}
-	return 0, fmt.Errorf("curve: got %s, want P-256, P-384 or P-521", curve.Params().Name)
 }
 
 func newSoftwareRSA(key *rsa.PrivateKey) (*softwareKey, error) {
@@ -170,7 +157,7 @@ func newSoftwareRSA(key *rsa.PrivateKey) (*softwareKey, error) {
 	return &softwareKey{
 		signer: secret.New[crypto.Signer](key),
 		key:    &key.PublicKey,
-		public: tpmop.RSAKeyArea(bits, externalAttributes(), tpm2.TPMTRSAScheme{Scheme: tpm2.TPMAlgNull}, key.N.Bytes()),
+		public: tpmop.RSAKeyArea(tpm2.TPMSRSAParms{KeyBits: tpm2.TPMKeyBits(bits)}, externalAttributes(), key.N.Bytes()),
 		sensitive: secret.New(tpm2.TPMTSensitive{
 			SensitiveType: tpm2.TPMAlgRSA,
 			Sensitive:     tpm2.NewTPMUSensitiveComposite(tpm2.TPMAlgRSA, &tpm2.TPM2BPrivateKeyRSA{Buffer: key.Primes[0].Bytes()}),

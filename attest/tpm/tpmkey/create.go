@@ -2,6 +2,7 @@ package tpmkey
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 
@@ -12,28 +13,23 @@ import (
 	"github.com/nodeattest/nodeattest/secret"
 )
 
-func tpmKeyArea(kind Kind) (*tpm2.TPMTPublic, error) {
+func (kind Kind) area() (*tpm2.TPMTPublic, error) {
 	attributes := tpm2.TPMAObject{
 		FixedTPM: true, FixedParent: true, SensitiveDataOrigin: true,
 		UserWithAuth: true, NoDA: true, SignEncrypt: true,
 	}
-	rsaScheme := tpm2.TPMTRSAScheme{Scheme: tpm2.TPMAlgNull}
-	eccScheme := tpm2.TPMTECCScheme{Scheme: tpm2.TPMAlgNull}
-	switch kind {
-	case ECDSAP256:
-		return tpmop.ECCKeyArea(tpm2.TPMECCNistP256, attributes, eccScheme, nil, nil), nil
-	case ECDSAP384:
-		return tpmop.ECCKeyArea(tpm2.TPMECCNistP384, attributes, eccScheme, nil, nil), nil
-	case RSA2048:
-		return tpmop.RSAKeyArea(2048, attributes, rsaScheme, nil), nil
-	case RSA3072:
-		return tpmop.RSAKeyArea(3072, attributes, rsaScheme, nil), nil
+	switch k, ok := kinds[kind]; {
+	case !ok:
+		return nil, fmt.Errorf("%v is not a kind of key", kind)
+	case k.bits != 0:
+		return tpmop.RSAKeyArea(tpm2.TPMSRSAParms{KeyBits: k.bits}, attributes, nil), nil
+	default:
+		return tpmop.ECCKeyArea(tpm2.TPMSECCParms{CurveID: k.curve}, attributes, nil, nil), nil
 	}
-	return nil, fmt.Errorf("%v is not a kind of key", kind)
 }
 
 // create makes the key, and loads it.
-func (k *Key) create(ctx context.Context, h *tpmop.Handles, area *tpm2.TPMTPublic, opts *Options) error {
+func (k *Key) create(ctx context.Context, h *tpmop.Handles, area *tpm2.TPMTPublic, opts Options) error {
 	password, err := tpmop.AuthValue(opts.Password.Reveal())
 	if err != nil {
 		return err
@@ -45,9 +41,10 @@ func (k *Key) create(ctx context.Context, h *tpmop.Handles, area *tpm2.TPMTPubli
 	if err != nil {
 		return err
 	}
-	parent, err := storageParent(ctx, h, opts.Parent, opts.OwnerPassword.Reveal())
+	k.file = &File{EmptyAuth: len(password) == 0, Policy: statements, Parent: cmp.Or(opts.Parent, tpm2.TPMRHOwner)}
+	parent, err := k.file.loadParent(ctx, h, opts.OwnerPassword.Reveal())
 	if err != nil {
-		return fmt.Errorf("storage parent: %w", err)
+		return err
 	}
 	var create tpmop.Command[tpm2.CreateResponse] = tpm2.Create{
 		ParentHandle: tpmop.WithPassword(parent.Handle, parent.Name, nil),
@@ -65,13 +62,7 @@ func (k *Key) create(ctx context.Context, h *tpmop.Handles, area *tpm2.TPMTPubli
 	if err != nil {
 		return err
 	}
-	k.file = &File{
-		EmptyAuth: len(password) == 0, Policy: statements, Parent: opts.Parent,
-		Public: made.OutPublic.Bytes(), Private: made.OutPrivate.Buffer,
-	}
-	if opts.Parent == 0 {
-		k.file.Parent = tpm2.TPMRHOwner
-	}
+	k.file.Public, k.file.Private = made.OutPublic.Bytes(), made.OutPrivate.Buffer
 	if _, err := k.file.check(); err != nil {
 		return fmt.Errorf("the TPM's answer to TPM2_Create: %w", err)
 	}
@@ -92,31 +83,23 @@ func bindToPCRs(ctx context.Context, h *tpmop.Handles, area *tpm2.TPMTPublic, pc
 	if err != nil {
 		return nil, err
 	}
-	policy := &keyPolicy{steps: []keyPolicyStep{*step}}
+	policy := keyPolicy{step}
 	if hasPassword {
-		policy.steps = append(policy.steps, keyPolicyStep{})
+		policy = append(policy, keyPolicyStep{})
 	}
 	area.ObjectAttributes.UserWithAuth = false
-	digest, err := policy.digest(area.NameAlg)
-	if err != nil {
-		return nil, err
-	}
-	area.AuthPolicy = tpm2.TPM2BDigest{Buffer: digest}
-	return policy.statements()
+	area.AuthPolicy.Buffer, err = policy.digest(area.NameAlg)
+	return policy.statements(), err
 }
 
-func (k *Key) loadFile(ctx context.Context, h *tpmop.Handles, opts *LoadOptions) error {
+func (k *Key) loadFile(ctx context.Context, h *tpmop.Handles, opts LoadOptions) error {
 	password, err := tpmop.AuthValue(opts.Password.Reveal())
 	if err != nil {
 		return err
 	}
-	handle := k.file.Parent
-	if handle == tpm2.TPMRHOwner {
-		handle = 0
-	}
-	parent, err := storageParent(ctx, h, handle, opts.OwnerPassword.Reveal())
+	parent, err := k.file.loadParent(ctx, h, opts.OwnerPassword.Reveal())
 	if err != nil {
-		return fmt.Errorf("storage parent: %w", err)
+		return err
 	}
 	return k.loadUnder(ctx, h, parent, password)
 }
@@ -161,14 +144,16 @@ func (k *Key) loadUnder(ctx context.Context, h *tpmop.Handles, parent *tpmop.Loa
 	return nil
 }
 
-// storageParent is a restricted decryption key: a child is encrypted to it. handle is
-// 0 for the storage root key.
-func storageParent(ctx context.Context, h *tpmop.Handles, handle tpm2.TPMHandle, ownerPassword []byte) (*tpmop.LoadedKey, error) {
-	if handle != 0 {
-		if handle>>24 != 0x81 {
-			return nil, fmt.Errorf("0x%08x is not a persistent handle: want 0x81000000 to 0x81ffffff", uint32(handle))
-		}
-		return tpmop.ReadPublic(ctx, h, handle)
+// loadParent makes, or finds, the restricted decryption key that the private part is
+// encrypted to.
+func (f *File) loadParent(ctx context.Context, h *tpmop.Handles, ownerPassword []byte) (parent *tpmop.LoadedKey, err error) {
+	if f.Parent == tpm2.TPMRHOwner {
+		parent, err = tpmop.CreatePrimary(ctx, h, tpm2.TPMRHOwner, ownerPassword, tpm2.Marshal(tpmop.StorageRootKey()))
+	} else if err = tpmop.CheckPersistent(f.Parent); err == nil {
+		parent, err = tpmop.ReadPublic(ctx, h, f.Parent)
 	}
-	return tpmop.CreatePrimary(ctx, h, tpm2.TPMRHOwner, ownerPassword, tpm2.Marshal(tpmop.StorageRootKey()))
+	if err != nil {
+		return nil, fmt.Errorf("storage parent: %w", err)
+	}
+	return parent, nil
 }

@@ -22,7 +22,7 @@ var pcr23 = []statement.PCRSelection{{Hash: tpm2.TPMAlgSHA256, Select: []byte{0,
 // throughFile is what brings a key back in another process.
 func throughFile(t testing.TB, k *Key) *File {
 	t.Helper()
-	b, err := k.File().Encode()
+	b, err := k.File().Marshal()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func extendSHA256PCR(t testing.TB, tpm transport.TPM, pcr tpm2.TPMHandle) {
 
 func TestTPMKeyPassword(t *testing.T) {
 	tpm := newTPM(t)
-	k, err := Create(t.Context(), tpm, ECDSAP256, &Options{Password: hidden([]byte("secret\x00"))})
+	k, err := Create(t.Context(), tpm, ECDSAP256, Options{Password: hidden([]byte("secret\x00"))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func TestTPMKeyPassword(t *testing.T) {
 	for password, want := range map[string]error{
 		"secret": nil, "secret\x00\x00": nil, "": ErrPassword, "Secret": ErrPassword, "secre": ErrPassword,
 	} {
-		k, err := Load(t.Context(), tpm, throughFile(t, k), &LoadOptions{Password: hidden([]byte(password))})
+		k, err := Load(t.Context(), tpm, throughFile(t, k), LoadOptions{Password: hidden([]byte(password))})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,14 +69,14 @@ func TestTPMKeyPassword(t *testing.T) {
 		checkNothingLoaded(t, tpm)
 	}
 	for name, password := range map[string]string{"too long": strings.Repeat("p", 33), "zero inside": "se\x00cret"} {
-		if k, err := Create(t.Context(), tpm, ECDSAP256, &Options{Password: hidden([]byte(password))}); err == nil || k != nil {
+		if k, err := Create(t.Context(), tpm, ECDSAP256, Options{Password: hidden([]byte(password))}); err == nil || k != nil {
 			t.Errorf("%s: got %v, %v", name, k, err)
 		}
 	}
-	if _, err := Load(t.Context(), tpm, k.File(), &LoadOptions{Password: hidden([]byte("se\x00cret"))}); !errors.Is(err, tpmop.ErrNullInPassword) {
+	if _, err := Load(t.Context(), tpm, k.File(), LoadOptions{Password: hidden([]byte("se\x00cret"))}); !errors.Is(err, tpmop.ErrNullInPassword) {
 		t.Errorf("zero inside: got %v", err)
 	}
-	longest, err := Create(t.Context(), tpm, ECDSAP256, &Options{Password: hidden(bytes.Repeat([]byte{'p'}, 32))})
+	longest, err := Create(t.Context(), tpm, ECDSAP256, Options{Password: hidden(bytes.Repeat([]byte{'p'}, 32))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,12 +86,12 @@ func TestTPMKeyPassword(t *testing.T) {
 // The policy's password alone, or the right PCRs with a wrong password, are no use.
 func TestTPMKeyPCRsAndPassword(t *testing.T) {
 	tpm := newTPM(t)
-	k, err := Create(t.Context(), tpm, ECDSAP256, &Options{PCRs: pcr23, Password: hidden([]byte("secret"))})
+	k, err := Create(t.Context(), tpm, ECDSAP256, Options{PCRs: pcr23, Password: hidden([]byte("secret"))})
 	if err != nil {
 		t.Fatal(err)
 	}
 	sum := sha256.Sum256(nil)
-	wrong, err := Load(t.Context(), tpm, k.File(), &LoadOptions{Password: hidden([]byte("guess"))})
+	wrong, err := Load(t.Context(), tpm, k.File(), LoadOptions{Password: hidden([]byte("guess"))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,16 +138,16 @@ func TestLoadTPMKeyRefuses(t *testing.T) {
 	} {
 		file := k.File()
 		tt.change(file)
-		got, err := Load(t.Context(), tpm, file, &LoadOptions{OwnerPassword: hidden([]byte(tt.owner))})
+		got, err := Load(t.Context(), tpm, file, LoadOptions{OwnerPassword: hidden([]byte(tt.owner))})
 		if !errors.Is(err, tt.want) || got != nil || !strings.HasPrefix(err.Error(), "tpmkey: ") {
 			t.Errorf("%s: got %v, want %v", name, err, tt.want)
 		}
 	}
-	if _, err := Load(t.Context(), tpm, k.File(), &LoadOptions{OwnerPassword: hidden([]byte("owner's"))}); err != nil {
+	if _, err := Load(t.Context(), tpm, k.File(), LoadOptions{OwnerPassword: hidden([]byte("owner's"))}); err != nil {
 		t.Errorf("the file as it was: %v", err)
 	}
 	checkNothingLoaded(t, tpm)
-	if _, err := Load(t.Context(), tpmsim.Swtpm(t, bare()), k.File(), nil); !errors.Is(err, tpm2.TPMRCIntegrity) {
+	if _, err := Load(t.Context(), tpmsim.Swtpm(t, bare()), k.File(), LoadOptions{}); !errors.Is(err, tpm2.TPMRCIntegrity) {
 		t.Errorf("on another TPM: got %v, want TPM_RC_INTEGRITY", err)
 	}
 }
@@ -159,13 +159,13 @@ func TestTPMKeyFileFlushesWhateverFails(t *testing.T) {
 	setHierarchyPassword(t, tpm, tpm2.TPMRHOwner, nil, []byte("owner's"))
 	sum := sha256.Sum256(nil)
 	life := func(tpm transport.TPM) error {
-		k, err := Create(t.Context(), tpm, ECDSAP256, &Options{
+		k, err := Create(t.Context(), tpm, ECDSAP256, Options{
 			OwnerPassword: hidden([]byte("owner's")), Password: hidden([]byte("secret")), PCRs: pcr23,
 		})
 		if err != nil {
 			return err
 		}
-		again, err := Load(t.Context(), tpm, k.File(), &LoadOptions{OwnerPassword: hidden([]byte("owner's")), Password: hidden([]byte("secret"))})
+		again, err := Load(t.Context(), tpm, k.File(), LoadOptions{OwnerPassword: hidden([]byte("owner's")), Password: hidden([]byte("secret"))})
 		if err != nil {
 			return errors.Join(err, k.Close())
 		}
@@ -178,7 +178,7 @@ func TestTPMKeyFileFlushesWhateverFails(t *testing.T) {
 	}
 	commands := faulty.Commands()
 	for n := 1; n <= len(commands); n++ {
-		for name, faults := range map[string]*tpmsim.Faults{
+		for name, faults := range map[string]tpmsim.Faults{
 			"not sent": tpmsim.FailAt(n, nil), "response lost": tpmsim.LoseAt(n),
 			"refused": tpmsim.AnswerAt(n, tpm2.TPMRCFailure), "connection lost": tpmsim.DropAt(n),
 		} {

@@ -2,7 +2,7 @@
 // TLS that never leave it, and their certificates beside them in NV.
 //
 //	device := tpmkey.Share(transport)
-//	key, err := tpmkey.Create(ctx, device, tpmkey.ECDSAP256, nil)
+//	key, err := tpmkey.Create(ctx, device, tpmkey.ECDSAP256, tpmkey.Options{})
 //	defer key.Close()
 //
 // A [Key] is a crypto.Signer: it signs the request, attest.Attester.Answer has the TPM

@@ -170,10 +170,10 @@ func TestNVCertificateWritesNothing(t *testing.T) {
 	der := certificateOf(t, 10)
 	size := (len(der) + nvCertificateUnit - 1) / nvCertificateUnit * nvCertificateUnit
 	write := func(over *tpmsim.FaultyTPM, der []byte, password []byte) error {
-		return WriteNVCertificate(t.Context(), over, ownIndex, der, &NVCertificateOptions{OwnerPassword: hidden(password)})
+		return WriteNVCertificate(t.Context(), over, ownIndex, der, NVCertificateOptions{OwnerPassword: hidden(password)})
 	}
 	remove := func() {
-		if err := RemoveNVCertificate(t.Context(), tpm, ownIndex, nil); err != nil {
+		if err := RemoveNVCertificate(t.Context(), tpm, ownIndex, NVCertificateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -203,12 +203,12 @@ func TestNVCertificateWritesNothing(t *testing.T) {
 			switch made := count(c.tpm, tpm2.TPMCCNVDefineSpace); {
 			case good || strings.HasSuffix(name, "written to"):
 				if made != 1 || count(c.tpm, tpm2.TPMCCNVUndefineSpace) != 0 {
-					t.Errorf("sent %v", c.tpm.Names())
+					t.Errorf("sent %v", c.tpm.Commands())
 				}
 				remove()
 			case strings.HasSuffix(name, "made"):
 			case made != 0:
-				t.Errorf("sent %v", c.tpm.Names())
+				t.Errorf("sent %v", c.tpm.Commands())
 			}
 		})
 	}
@@ -220,7 +220,7 @@ func TestNVCertificateWritesNothing(t *testing.T) {
 		faulty := tpmsim.Faulty(tpm, tpmsim.FailEvery(tpm2.TPMCCNVWrite, tpm2.TPMRCFailure))
 		if err := write(faulty, certificateOf(t, chunk-nvCertificateUnit/2-len(der)+10), nil); !errors.Is(err, tpm2.TPMRCFailure) ||
 			count(faulty, tpm2.TPMCCNVWrite) != 1 || count(faulty, tpm2.TPMCCNVUndefineSpace) != 0 {
-			t.Errorf("%v after %v", err, faulty.Names())
+			t.Errorf("%v after %v", err, faulty.Commands())
 		}
 		remove()
 	})
@@ -231,20 +231,20 @@ func TestNVCertificateWritesNothing(t *testing.T) {
 	t.Run("in place, with a password that no TPM takes", func(t *testing.T) {
 		faulty := tpmsim.Faulty(tpm, nil)
 		if err := write(faulty, certificateOf(t, 11), badPassword); !errors.Is(err, tpmop.ErrNullInPassword) || count(faulty, tpm2.TPMCCNVWrite) != 0 {
-			t.Errorf("%v after %v", err, faulty.Names())
+			t.Errorf("%v after %v", err, faulty.Commands())
 		}
 	})
 	t.Run("removed, with a password that no TPM takes", func(t *testing.T) {
 		faulty := tpmsim.Faulty(tpm, nil)
-		err := RemoveNVCertificate(t.Context(), faulty, ownIndex, &NVCertificateOptions{OwnerPassword: hidden(badPassword)})
+		err := RemoveNVCertificate(t.Context(), faulty, ownIndex, NVCertificateOptions{OwnerPassword: hidden(badPassword)})
 		if !errors.Is(err, tpmop.ErrNullInPassword) || count(faulty, tpm2.TPMCCNVUndefineSpace) != 0 {
-			t.Errorf("%v after %v", err, faulty.Names())
+			t.Errorf("%v after %v", err, faulty.Commands())
 		}
 	})
 	t.Run("a larger one, where the old one stays", func(t *testing.T) {
 		faulty := tpmsim.Faulty(tpm, tpmsim.FailEvery(tpm2.TPMCCNVUndefineSpace, tpm2.TPMRCFailure))
 		if err := write(faulty, certificateOf(t, 600), nil); !errors.Is(err, tpm2.TPMRCFailure) || count(faulty, tpm2.TPMCCNVDefineSpace) != 0 {
-			t.Errorf("%v after %v", err, faulty.Names())
+			t.Errorf("%v after %v", err, faulty.Commands())
 		}
 	})
 	checkNVCertificateIs(t, tpm, der)
@@ -255,7 +255,7 @@ func TestNVCertificateWritesNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			faulty := tpmsim.Faulty(&altered{tpm, tpm2.TPMCCNVReadPublic, alter}, nil)
 			if err := write(faulty, certificateOf(t, 12), nil); err == nil || count(faulty, tpm2.TPMCCNVWrite) != 0 {
-				t.Errorf("%v after %v", err, faulty.Names())
+				t.Errorf("%v after %v", err, faulty.Commands())
 			}
 		})
 	}
@@ -270,7 +270,7 @@ func TestNVCertificateWritesNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			defineNV(t, tpm, ownIndex, c.attributes, c.size, nil)
-			if err := WriteNVCertificate(t.Context(), tpm, ownIndex, der, nil); !errors.Is(err, ErrNVIndexTaken) {
+			if err := WriteNVCertificate(t.Context(), tpm, ownIndex, der, NVCertificateOptions{}); !errors.Is(err, ErrNVIndexTaken) {
 				t.Errorf("got %v", err)
 			}
 			if err := tpm.DeleteNV(ownIndex); err != nil {
@@ -286,25 +286,25 @@ func TestTPMKeysSendNothing(t *testing.T) {
 	k := mustTPMKey(t, tpm, ECDSAP256)
 	sum := make([]byte, 32)
 	faulty := tpmsim.Faulty(tpm, nil)
-	loaded, err := Load(t.Context(), faulty, k.File(), nil)
+	loaded, err := Load(t.Context(), faulty, k.File(), LoadOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, run := range map[string]func() error{
 		"a longer password": func() error {
-			_, err := Create(t.Context(), faulty, ECDSAP256, &Options{Password: hidden(bytes.Repeat([]byte{'p'}, maxKeyPassword+1))})
+			_, err := Create(t.Context(), faulty, ECDSAP256, Options{Password: hidden(bytes.Repeat([]byte{'p'}, maxKeyPassword+1))})
 			return err
 		},
 		"a password that no TPM takes": func() error {
-			_, err := Create(t.Context(), faulty, ECDSAP256, &Options{Password: hidden(badPassword)})
+			_, err := Create(t.Context(), faulty, ECDSAP256, Options{Password: hidden(badPassword)})
 			return err
 		},
 		"a parent that is not persistent": func() error {
-			_, err := Create(t.Context(), faulty, ECDSAP256, &Options{Parent: 0x80000000})
+			_, err := Create(t.Context(), faulty, ECDSAP256, Options{Parent: 0x80000000})
 			return err
 		},
 		"PCRs of no TPM": func() error {
-			_, err := Create(t.Context(), faulty, ECDSAP256, &Options{PCRs: []statement.PCRSelection{{Hash: tpm2.TPMAlgSHA256, Select: []byte{1, 0, 0, 0, 0}}}})
+			_, err := Create(t.Context(), faulty, ECDSAP256, Options{PCRs: []statement.PCRSelection{{Hash: tpm2.TPMAlgSHA256, Select: []byte{1, 0, 0, 0, 0}}}})
 			return err
 		},
 		"a cut digest":    func() error { _, err := loaded.Sign(nil, sum[1:], crypto.SHA256); return err },
@@ -317,11 +317,11 @@ func TestTPMKeysSendNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			faulty.SetFaults(nil)
 			if err := run(); err == nil || faulty.Count() != 0 {
-				t.Errorf("%v after %v", err, faulty.Names())
+				t.Errorf("%v after %v", err, faulty.Commands())
 			}
 		})
 	}
-	if _, err := tpmHash(0); err == nil || !strings.Contains(err.Error(), "digests only") {
+	if _, err := (&Key{}).signScheme(nil, crypto.Hash(0)); err == nil || !strings.Contains(err.Error(), "digests only") {
 		t.Errorf("no hash: %v", err)
 	}
 	if RSA3072.String() != "RSA-3072" {
@@ -336,12 +336,12 @@ func TestTPMKeysOfBrokenTPMs(t *testing.T) {
 	file := mustTPMKey(t, tpm, ECDSAP256).File()
 	sum := make([]byte, 32)
 	faulty := tpmsim.Faulty(tpm, nil)
-	k, err := Load(t.Context(), faulty, file, nil)
+	k, err := Load(t.Context(), faulty, file, LoadOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	faulty.SetFaults(tpmsim.FailEvery(tpm2.TPMCCSign, tpm2.TPMRCRetry))
-	if _, err := k.Sign(nil, sum, crypto.SHA256); !errors.Is(err, tpm2.TPMRCRetry) || count(faulty, tpm2.TPMCCSign) != MaxSignTries {
+	if _, err := k.Sign(nil, sum, crypto.SHA256); !errors.Is(err, tpm2.TPMRCRetry) || count(faulty, tpm2.TPMCCSign) != tpmop.MaxTries {
 		t.Errorf("%v after %d tries", err, count(faulty, tpm2.TPMCCSign))
 	}
 	// Without sign the key has another use, and the file is refused.
@@ -349,26 +349,21 @@ func TestTPMKeysOfBrokenTPMs(t *testing.T) {
 		area := 18 + int(binary.BigEndian.Uint16(b[14:]))
 		b[area+5] ^= byte(statement.AttributeSign >> 16)
 	}}, nil)
-	if _, err := Create(t.Context(), unsigning, ECDSAP256, nil); err == nil || count(unsigning, tpm2.TPMCCLoad) != 0 {
-		t.Errorf("a key that does not sign: %v after %v", err, unsigning.Names())
+	if _, err := Create(t.Context(), unsigning, ECDSAP256, Options{}); err == nil || count(unsigning, tpm2.TPMCCLoad) != 0 {
+		t.Errorf("a key that does not sign: %v after %v", err, unsigning.Commands())
 	}
-	if _, err := Load(t.Context(), &altered{tpm, tpm2.TPMCCLoad, func(b []byte) { b[25] ^= 1 }}, file, nil); err == nil {
+	if _, err := Load(t.Context(), &altered{tpm, tpm2.TPMCCLoad, func(b []byte) { b[25] ^= 1 }}, file, LoadOptions{}); err == nil {
 		t.Error("another Name is accepted")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	late := tpmsim.Faulty(tpm, &tpmsim.Faults{Each: func(_ int, code tpm2.TPMCC) tpmsim.Fault {
-		if code == tpm2.TPMCCLoad {
-			return tpmsim.Fault{Before: cancel}
-		}
-		return tpmsim.Fault{}
-	}})
-	if k, err := Load(ctx, late, file, nil); !errors.Is(err, context.Canceled) || k != nil || count(late, tpm2.TPMCCContextSave) != 0 {
-		t.Errorf("cancelled: %v after %v", err, late.Names())
+	late := tpmsim.Faulty(tpm, tpmsim.Every(tpm2.TPMCCLoad, tpmsim.Fault{Before: cancel}))
+	if k, err := Load(ctx, late, file, LoadOptions{}); !errors.Is(err, context.Canceled) || k != nil || count(late, tpm2.TPMCCContextSave) != 0 {
+		t.Errorf("cancelled: %v after %v", err, late.Commands())
 	}
 	checkNothingLoaded(t, tpm)
 
 	held := tpmsim.Faulty(tpm, tpmsim.FailEvery(tpm2.TPMCCContextSave, tpm2.TPMRCCommandCode))
-	if k, err = Load(t.Context(), held, file, nil); err != nil {
+	if k, err = Load(t.Context(), held, file, LoadOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	held.SetFaults(tpmsim.FailEvery(tpm2.TPMCCFlushContext, tpm2.TPMRCFailure))
@@ -380,8 +375,8 @@ func TestTPMKeysOfBrokenTPMs(t *testing.T) {
 		t.Error(err)
 	}
 	checkNothingLoaded(t, tpm)
-	if _, err := do(t, noPCRs{}, func(ctx context.Context, h *tpmop.Handles) ([]byte, error) {
-		return readPCR(ctx, h, tpm2.TPMAlgSHA512, 0)
+	if _, err := do(t, noPCRs{}, func(ctx context.Context, h *tpmop.Handles) (keyPolicyStep, error) {
+		return presentPCRs(ctx, h, []statement.PCRSelection{{Hash: tpm2.TPMAlgSHA512, Select: []byte{1, 0, 0}}}, tpm2.TPMAlgSHA256)
 	}); err == nil {
 		t.Error("a value of a bank that the TPM has not")
 	}
@@ -435,23 +430,12 @@ func TestLimitsOfKeyPolicies(t *testing.T) {
 		"no octet": {pcr(1, 0), false}, "4 octets": {pcr(1, 4), true}, "5 octets": {pcr(1, 5), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			statements, err := (&keyPolicy{steps: []keyPolicyStep{c.step}}).statements()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := parseKeyPolicy(statements); c.good != (err == nil) {
+			if _, err := parseKeyPolicy(keyPolicy{c.step}.statements()); c.good != (err == nil) {
 				t.Errorf("got %v", err)
 			}
 		})
 	}
-	over := &keyPolicy{steps: []keyPolicyStep{pcr(1, 256)}}
-	if s, err := over.statements(); err == nil {
-		t.Errorf("statements of a selection over its size prefix: %v", s)
-	}
-	if d, err := over.digest(tpm2.TPMAlgSHA256); err == nil {
-		t.Errorf("digest of a selection over its size prefix: %x", d)
-	}
-	one := &keyPolicy{steps: []keyPolicyStep{pcr(1, 3)}}
+	one := keyPolicy{pcr(1, 3)}
 	if d, err := one.digest(tpm2.TPMAlgSM3256); err == nil {
 		t.Errorf("digest under another hash: %x", d)
 	}
@@ -474,7 +458,7 @@ func TestLimitsOfKeyPolicies(t *testing.T) {
 		"16 of them": {selections(16, 3), true}, "17 of them": {selections(17, 3), false}, "no PCR": {[]statement.PCRSelection{{Hash: tpm2.TPMAlgSHA256, Select: make([]byte, 3)}}, false},
 	} {
 		t.Run("present, "+name, func(t *testing.T) {
-			_, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (*keyPolicyStep, error) {
+			_, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (keyPolicyStep, error) {
 				return presentPCRs(ctx, h, c.selections, tpm2.TPMAlgSHA256)
 			})
 			if c.good != (err == nil) {
@@ -503,17 +487,17 @@ func TestSessionsSendNothing(t *testing.T) {
 	} {
 		faulty.SetFaults(nil)
 		if _, err := do(t, faulty, run); !errors.Is(err, tpmop.ErrNullInPassword) || faulty.Count() != 0 {
-			t.Errorf("%s: %v after %v", name, err, faulty.Names())
+			t.Errorf("%s: %v after %v", name, err, faulty.Commands())
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	faulty.SetFaults(&tpmsim.Faults{At: map[int]tpmsim.Fault{1: {Before: cancel}}})
+	faulty.SetFaults(tpmsim.At(1, tpmsim.Fault{Before: cancel}))
 	err := Share(faulty).Do(ctx, func(h *tpmop.Handles) error {
 		_, err := h.Session(ctx, []byte("password"))
 		return err
 	})
 	if !errors.Is(err, context.Canceled) || count(faulty, tpm2.TPMCCContextSave) != 0 {
-		t.Errorf("cancelled: %v after %v", err, faulty.Names())
+		t.Errorf("cancelled: %v after %v", err, faulty.Commands())
 	}
 	checkNothingLoaded(t, tpm)
 }
@@ -578,7 +562,7 @@ func TestPartsOfTPMKeyFiles(t *testing.T) {
 			}
 		})
 	}
-	if _, err := (&File{Parent: tpm2.TPMRHOwner, Public: make([]byte, 1<<16), Private: []byte{1}}).Encode(); !errors.Is(err, ErrFile) {
+	if _, err := (&File{Parent: tpm2.TPMRHOwner, Public: make([]byte, 1<<16), Private: []byte{1}}).Marshal(); !errors.Is(err, ErrFile) {
 		t.Errorf("over its size prefix: %v", err)
 	}
 }

@@ -27,7 +27,7 @@ import (
 // is there again after the machine was off. The file is of no use without the TPM.
 func ExampleLoad() {
 	ctx := context.Background()
-	tpm, err := tpmsim.Open(nil)
+	tpm, err := tpmsim.Open(tpmsim.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -39,11 +39,11 @@ func ExampleLoad() {
 	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, "kubelet.tss2.pem")
 
-	made, err := tpmkey.Create(ctx, tpm, tpmkey.ECDSAP256, &tpmkey.Options{Password: secret.New([]byte("secret"))})
+	made, err := tpmkey.Create(ctx, tpm, tpmkey.ECDSAP256, tpmkey.Options{Password: secret.New([]byte("secret"))})
 	if err != nil {
 		log.Fatal(err)
 	}
-	contents, err := made.File().Encode()
+	contents, err := made.File().Marshal()
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func ExampleLoad() {
 	}
 	digest := sha256.Sum256([]byte("message"))
 	for _, password := range []string{"secret", "guess"} {
-		key, err := tpmkey.Load(ctx, tpm, file, &tpmkey.LoadOptions{Password: secret.New([]byte(password))})
+		key, err := tpmkey.Load(ctx, tpm, file, tpmkey.LoadOptions{Password: secret.New([]byte(password))})
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -81,12 +81,12 @@ func ExampleLoad() {
 // A key is bound to the values that PCR 23 has when the key is made.
 func ExampleOptions() {
 	ctx := context.Background()
-	tpm, err := tpmsim.Open(nil)
+	tpm, err := tpmsim.Open(tpmsim.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer tpm.Close()
-	key, err := tpmkey.Create(ctx, tpm, tpmkey.ECDSAP256, &tpmkey.Options{
+	key, err := tpmkey.Create(ctx, tpm, tpmkey.ECDSAP256, tpmkey.Options{
 		PCRs: []statement.PCRSelection{{Hash: tpm2.TPMAlgSHA256, Select: []byte{0, 0, 1 << (23 - 16)}}},
 	})
 	if err != nil {
@@ -115,12 +115,12 @@ func ExampleOptions() {
 // A certificate is kept in the TPM, beside its key.
 func ExampleWriteNVCertificate() {
 	ctx := context.Background()
-	tpm, err := tpmsim.Open(nil)
+	tpm, err := tpmsim.Open(tpmsim.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer tpm.Close()
-	key, err := tpmkey.Create(ctx, tpm, tpmkey.ECDSAP256, nil)
+	key, err := tpmkey.Create(ctx, tpm, tpmkey.ECDSAP256, tpmkey.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -135,7 +135,7 @@ func ExampleWriteNVCertificate() {
 	}
 
 	const index = 0x01800001 // of those that are the owner's to give away
-	if err := tpmkey.WriteNVCertificate(ctx, tpm, index, der, nil); err != nil {
+	if err := tpmkey.WriteNVCertificate(ctx, tpm, index, der, tpmkey.NVCertificateOptions{}); err != nil {
 		log.Fatal(err)
 	}
 	if der, err = tpmkey.ReadNVCertificate(ctx, tpm, index); err != nil {

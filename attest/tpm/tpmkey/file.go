@@ -94,7 +94,7 @@ type File struct {
 type emptyAuthForm int
 
 const (
-	// As Encode writes it: TRUE as ff, FALSE as 00. The draft would rather have FALSE
+	// As Marshal writes it: TRUE as ff, FALSE as 00. The draft would rather have FALSE
 	// left out, but tpm2-openssl 1.1.1 takes that for TRUE.
 	emptyAuthDER    emptyAuthForm = iota
 	emptyAuthOne                  // TRUE as 01, which is not DER: OpenSSL's way
@@ -111,7 +111,7 @@ type Policy struct {
 }
 
 // ParseFile reads one PEM block and nothing around it. It is strict: one
-// encoding for one value, which Encode gives again, except that emptyAuth is read in
+// encoding for one value, which Marshal gives again, except that emptyAuth is read in
 // each of the ways in which programs write it. Errors wrap ErrFile.
 func ParseFile(b []byte) (*File, error) {
 	f, err := parseFile(b)
@@ -123,9 +123,9 @@ func ParseFile(b []byte) (*File, error) {
 
 // WriteFile stores the key in a file of mode 0600, in the place of the one that was there:
 // a reader, also one after a loss of power, finds the old one or the new one whole. The
-// directory must exist. Errors are those of [File.Encode] and the file system's.
+// directory must exist. Errors are those of [File.Marshal] and the file system's.
 func (f *File) WriteFile(path string) error {
-	b, err := f.Encode()
+	b, err := f.Marshal()
 	if err != nil {
 		return err
 	}
@@ -192,27 +192,32 @@ func parseFile(b []byte) (*File, error) {
 // whyNotCanonical says what is wrong with a PEM file whose one block was found.
 func whyNotCanonical(b []byte, block *pem.Block, rest []byte) string {
 	begin := []byte("-----BEGIN ")
-	switch {
-	case bytes.ContainsRune(b, '\r'):
-		return "its lines end with CR LF, want LF"
-	case !bytes.HasPrefix(b, begin) && bytes.TrimLeft(b, " \t\n")[0] == '-':
-		return "there are blanks or empty lines in front of it"
-	case !bytes.HasPrefix(b, begin):
-		return "there is text in front of it"
-	case len(block.Headers) != 0:
-		return "it has PEM headers"
-	case bytes.HasPrefix(rest, begin):
-		return "there is another block after it"
-	case len(rest) != 0 && len(bytes.TrimSpace(rest)) == 0:
-		return "there are blanks or empty lines after it"
-	case len(rest) != 0:
-		return "there is text after it"
-	case !bytes.HasSuffix(b, []byte("\n")):
-		return "its last line has no line feed at the end"
-	case bytes.Contains(b, []byte("\n\n")):
-		return "there is an empty line in it"
+	front, after := !bytes.HasPrefix(b, begin), len(rest) != 0
+	for _, c := range []struct {
+		found bool
+		what  string
+	}{
+		{bytes.ContainsRune(b, '\r'), "its lines end with CR LF, want LF"},
+		{front && bytes.TrimLeft(b, " \t\n")[0] == '-', "there are blanks or empty lines in front of it"},
+		{front, "there is text in front of it"},
+		{len(block.Headers) != 0, "it has PEM headers"},
+		{bytes.HasPrefix(rest, begin), "there is another block after it"},
+		{after && len(bytes.TrimSpace(rest)) == 0, "there are blanks or empty lines after it"},
+		{after, "there is text after it"},
+		{!bytes.HasSuffix(b, []byte("\n")), "its last line has no line feed at the end"},
+		{bytes.Contains(b, []byte("\n\n")), "there is an empty line in it"},
+	} {
+		if c.found {
+			return c.what
+		}
 	}
 	return "its base64 is not in lines of 64 characters, or has other bits after its end"
+}
+
+// readExplicit reads a value of one type under an explicit tag.
+func readExplicit(s *cryptobyte.String, outer, inner asn1.Tag, out *cryptobyte.String) bool {
+	var v cryptobyte.String
+	return s.ReadASN1(&v, outer) && v.ReadASN1(out, inner) && v.Empty()
 }
 
 // readOptional reads type to rsaParent.
@@ -224,17 +229,19 @@ func (f *File) readOptional(s *cryptobyte.String) error {
 	if keyType != tpmLoadableKey {
 		return fmt.Errorf("type: got %v, want %v, a loadable key", keyType, tpmLoadableKey)
 	}
-	if !s.PeekASN1Tag(tagTPMKeyEmptyAuth) {
-		f.emptyAuthForm = emptyAuthAbsent
-	} else {
-		var inner, v cryptobyte.String
-		if !s.ReadASN1(&inner, tagTPMKeyEmptyAuth) || !inner.ReadASN1(&v, asn1.BOOLEAN) || !inner.Empty() || len(v) != 1 ||
-			v[0] != 0x00 && v[0] != 0x01 && v[0] != 0xff {
+	var v cryptobyte.String
+	f.emptyAuthForm = emptyAuthAbsent
+	if s.PeekASN1Tag(tagTPMKeyEmptyAuth) {
+		if !readExplicit(s, tagTPMKeyEmptyAuth, asn1.BOOLEAN, &v) || len(v) != 1 {
 			return errors.New("emptyAuth is not a BOOLEAN")
 		}
-		f.EmptyAuth = v[0] != 0
-		if v[0] == 0x01 {
+		switch f.EmptyAuth = v[0] != 0; v[0] {
+		case 0x00, 0xff:
+			f.emptyAuthForm = emptyAuthDER
+		case 0x01:
 			f.emptyAuthForm = emptyAuthOne
+		default:
+			return errors.New("emptyAuth is not a BOOLEAN")
 		}
 	}
 	if s.PeekASN1Tag(tagTPMKeyPolicy) {
@@ -249,8 +256,7 @@ func (f *File) readOptional(s *cryptobyte.String) error {
 		return errors.New("it has an authPolicy: alternative policies are not supported")
 	}
 	if s.PeekASN1Tag(tagTPMKeyDescription) {
-		var inner, v cryptobyte.String
-		if !s.ReadASN1(&inner, tagTPMKeyDescription) || !inner.ReadASN1(&v, asn1.UTF8String) || !inner.Empty() || len(v) == 0 {
+		if !readExplicit(s, tagTPMKeyDescription, asn1.UTF8String, &v) || len(v) == 0 {
 			return errors.New("description is not a UTF8String of some length")
 		}
 		f.Description = string(v)
@@ -262,16 +268,16 @@ func (f *File) readOptional(s *cryptobyte.String) error {
 }
 
 func (f *File) readPolicy(s *cryptobyte.String) error {
-	var inner, list cryptobyte.String
-	if !s.ReadASN1(&inner, tagTPMKeyPolicy) || !inner.ReadASN1(&list, asn1.SEQUENCE) || !inner.Empty() || list.Empty() {
+	var list cryptobyte.String
+	if !readExplicit(s, tagTPMKeyPolicy, asn1.SEQUENCE, &list) || list.Empty() {
 		return errors.New("policy is not a SEQUENCE with one or more statements")
 	}
 	for !list.Empty() {
-		var one, code, body, octets cryptobyte.String
+		var one, code, octets cryptobyte.String
 		var command uint32
 		if !list.ReadASN1(&one, asn1.SEQUENCE) ||
 			!one.ReadASN1(&code, tagTPMKeyEmptyAuth) || !code.ReadASN1Integer(&command) || !code.Empty() ||
-			!one.ReadASN1(&body, tagTPMKeyPolicy) || !body.ReadASN1(&octets, asn1.OCTET_STRING) || !body.Empty() || !one.Empty() {
+			!readExplicit(&one, tagTPMKeyPolicy, asn1.OCTET_STRING, &octets) || !one.Empty() {
 			return fmt.Errorf("policy: statement %d is not a TPMPolicy", len(f.Policy)+1)
 		}
 		f.Policy = append(f.Policy, Policy{Command: tpm2.TPMCC(command), Body: octets})
@@ -326,9 +332,9 @@ func (f *File) clone() *File {
 	return &c
 }
 
-// Encode returns the PEM file. It fails, with an error that wraps ErrFile,
+// Marshal returns the PEM file. It fails, with an error that wraps ErrFile,
 // where ParseFile would refuse the result.
-func (f *File) Encode() ([]byte, error) {
+func (f *File) Marshal() ([]byte, error) {
 	b := cryptobyte.NewBuilder(nil)
 	b.AddASN1(asn1.SEQUENCE, func(b *cryptobyte.Builder) {
 		oid.Add(b, tpmLoadableKey)

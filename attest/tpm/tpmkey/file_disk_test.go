@@ -15,7 +15,7 @@ import (
 )
 
 func TestFilesOnDisk(t *testing.T) {
-	key, err := Create(t.Context(), tpmsim.New(t, nil), ECDSAP256, nil)
+	key, err := Create(t.Context(), tpmsim.New(t, tpmsim.Options{}), ECDSAP256, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,12 +36,8 @@ func keyFiles(t testing.TB) map[string]*File {
 	ecc := tpm2.Marshal(softwareArea(t, nil))
 	pcrs := keyPolicyStep{selections: []statement.PCRSelection{{Hash: tpm2.TPMAlgSHA256, Select: []byte{0x80, 0, 0}}}, digest: bytes.Repeat([]byte{7}, 32)}
 	withPolicy := func(steps ...keyPolicyStep) *File {
-		policy := &keyPolicy{steps: steps}
-		statements, err := policy.statements()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return &File{Policy: statements, Parent: tpm2.TPMRHOwner, Public: tpm2.Marshal(softwareArea(t, policy)), Private: []byte{1}}
+		policy := keyPolicy(steps)
+		return &File{Policy: policy.statements(), Parent: tpm2.TPMRHOwner, Public: tpm2.Marshal(softwareArea(t, policy)), Private: []byte{1}}
 	}
 	other, err := ParseFile([]byte(otherKeyFile))
 	if err != nil {
@@ -57,9 +53,9 @@ func keyFiles(t testing.TB) map[string]*File {
 }
 
 // softwareArea is a key's public area, with a policy or without.
-func softwareArea(t testing.TB, policy *keyPolicy) *tpm2.TPMTPublic {
+func softwareArea(t testing.TB, policy keyPolicy) *tpm2.TPMTPublic {
 	t.Helper()
-	area, err := tpmKeyArea(ECDSAP256)
+	area, err := ECDSAP256.area()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +63,7 @@ func softwareArea(t testing.TB, policy *keyPolicy) *tpm2.TPMTPublic {
 	if err != nil {
 		t.Fatal(err)
 	}
-	area.Unique = tpmop.ECCKeyArea(tpm2.TPMECCNistP256, area.ObjectAttributes, tpm2.TPMTECCScheme{Scheme: tpm2.TPMAlgNull}, point[1:33], point[33:]).Unique
+	area.Unique = tpmop.ECCKeyArea(tpm2.TPMSECCParms{}, area.ObjectAttributes, point[1:33], point[33:]).Unique
 	if policy != nil {
 		area.ObjectAttributes.UserWithAuth = false
 		digest, err := policy.digest(area.NameAlg)
@@ -81,7 +77,7 @@ func softwareArea(t testing.TB, policy *keyPolicy) *tpm2.TPMTPublic {
 
 func TestTPMKeyFileRoundTrip(t *testing.T) {
 	for name, f := range keyFiles(t) {
-		b, err := f.Encode()
+		b, err := f.Marshal()
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -101,7 +97,7 @@ func TestTPMKeyFileRoundTrip(t *testing.T) {
 // The three ways to state no password and the two to state one (section 3.1.2 of
 // the draft, and what OpenSSL writes).
 func TestTPMKeyFileEmptyAuth(t *testing.T) {
-	b, err := keyFiles(t)["no password"].Encode()
+	b, err := keyFiles(t)["no password"].Marshal()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,12 +110,12 @@ func TestTPMKeyFileEmptyAuth(t *testing.T) {
 		if err != nil || f.EmptyAuth != want {
 			t.Fatalf("%x: got %+v, %v", form, f, err)
 		}
-		again, err := f.Encode()
+		again, err := f.Marshal()
 		if err != nil || !bytes.Equal(again, edited(t, block.Bytes, "\xa0\x03\x01\x01\xff", form)) {
 			t.Errorf("%x: encoded again it is another file, %v", form, err)
 		}
 		f.EmptyAuth = !want // the form of the other value does not matter then
-		if again, err = f.Encode(); err != nil {
+		if again, err = f.Marshal(); err != nil {
 			t.Fatal(err)
 		}
 		if f, err = ParseFile(again); err != nil || f.EmptyAuth == want {
@@ -146,7 +142,7 @@ func edited(t testing.TB, der []byte, old, new string) []byte {
 }
 
 func TestTPMKeyFileRefuses(t *testing.T) {
-	good, err := keyFiles(t)["no password"].Encode()
+	good, err := keyFiles(t)["no password"].Marshal()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -210,21 +206,21 @@ func TestTPMKeyFileRefusesOtherKeys(t *testing.T) {
 		area := softwareArea(t, nil)
 		change(area)
 		f := &File{Parent: tpm2.TPMRHOwner, Public: tpm2.Marshal(area), Private: []byte{1}}
-		if _, err := f.Encode(); !errors.Is(err, ErrFile) {
+		if _, err := f.Marshal(); !errors.Is(err, ErrFile) {
 			t.Errorf("%s: encode: got %v, want ErrTPMKeyFile", name, err)
 		}
-		if _, err := Load(t.Context(), nil, f, nil); !errors.Is(err, ErrFile) {
+		if _, err := Load(t.Context(), nil, f, LoadOptions{}); !errors.Is(err, ErrFile) {
 			t.Errorf("%s: load: got %v, want ErrTPMKeyFile", name, err)
 		}
 	}
-	if _, err := Load(t.Context(), nil, nil, nil); !errors.Is(err, ErrFile) {
+	if _, err := Load(t.Context(), nil, nil, LoadOptions{}); !errors.Is(err, ErrFile) {
 		t.Errorf("no file: got %v", err)
 	}
 }
 
 func FuzzTPMKeyFile(f *testing.F) {
 	for _, file := range keyFiles(f) {
-		b, err := file.Encode()
+		b, err := file.Marshal()
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -237,7 +233,7 @@ func FuzzTPMKeyFile(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := file.Encode()
+		again, err := file.Marshal()
 		if err != nil || !bytes.Equal(again, b) {
 			t.Fatalf("%x became %x, %v", b, again, err)
 		}
@@ -246,7 +242,7 @@ func FuzzTPMKeyFile(f *testing.F) {
 
 func FuzzTPMKeyFilePEM(f *testing.F) {
 	for _, file := range keyFiles(f) {
-		b, err := file.Encode()
+		b, err := file.Marshal()
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -257,7 +253,7 @@ func FuzzTPMKeyFilePEM(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := file.Encode()
+		again, err := file.Marshal()
 		if err != nil || !bytes.Equal(again, b) {
 			t.Fatalf("%q became %q, %v", b, again, err)
 		}

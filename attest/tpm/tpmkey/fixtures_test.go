@@ -111,8 +111,8 @@ func newTPM(t testing.TB) *tpmsim.TPM {
 	return tpmsim.New(t, bare())
 }
 
-func bare() *tpmsim.Options {
-	return &tpmsim.Options{EKs: []tpmsim.Algorithm{}, AKs: []tpmsim.AK{}}
+func bare() tpmsim.Options {
+	return tpmsim.Options{EKs: []tpmsim.Algorithm{}, AKs: []tpmsim.AK{}}
 }
 
 // checkNothingLoaded fails the test if an object or a session is in the TPM.
@@ -201,7 +201,7 @@ func newRSA(t testing.TB, bits int) *rsa.PrivateKey {
 
 func mustTPMKey(t testing.TB, tpm transport.TPM, kind Kind) *Key {
 	t.Helper()
-	k, err := Create(t.Context(), tpm, kind, nil)
+	k, err := Create(t.Context(), tpm, kind, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

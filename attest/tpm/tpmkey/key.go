@@ -28,23 +28,27 @@ const (
 	RSA3072                   // RSA, 3072 bits, exponent 65537
 )
 
-// String gives the kind's name, as in "ECDSA P-256".
-func (k Kind) String() string {
-	switch k {
-	case ECDSAP256:
-		return "ECDSA P-256"
-	case ECDSAP384:
-		return "ECDSA P-384"
-	case RSA2048:
-		return "RSA-2048"
-	case RSA3072:
-		return "RSA-3072"
-	}
-	return fmt.Sprintf("KeyKind(%d)", int(k))
+var kinds = map[Kind]struct {
+	name  string
+	curve tpm2.TPMECCCurve
+	bits  tpm2.TPMKeyBits // of an RSA key
+}{
+	ECDSAP256: {name: "ECDSA P-256", curve: tpm2.TPMECCNistP256},
+	ECDSAP384: {name: "ECDSA P-384", curve: tpm2.TPMECCNistP384},
+	RSA2048:   {name: "RSA-2048", bits: 2048},
+	RSA3072:   {name: "RSA-3072", bits: 3072},
 }
 
-// Options say where a key is made and what its use takes. Nil and the zero
-// value are the owner hierarchy with an empty password, a key without a password and
+// String gives the kind's name, as in "ECDSA P-256".
+func (kind Kind) String() string {
+	if k, ok := kinds[kind]; ok {
+		return k.name
+	}
+	return fmt.Sprintf("KeyKind(%d)", int(kind))
+}
+
+// Options say where a key is made and what its use takes. The zero
+// value is the owner hierarchy with an empty password, a key without a password and
 // without a policy.
 type Options struct {
 	// OwnerPassword is the owner hierarchy's; zero is the empty one. Without
@@ -66,7 +70,7 @@ type Options struct {
 	PCRs []statement.PCRSelection
 }
 
-// LoadOptions are what loading a File takes. Nil and the zero value are
+// LoadOptions are what loading a File takes. The zero value is
 // empty passwords.
 type LoadOptions struct {
 	// OwnerPassword is the owner hierarchy's, for a file whose Parent that is; zero
@@ -96,7 +100,7 @@ type Key struct {
 	public   *statement.Public
 	name     []byte
 	file     *File
-	policy   *keyPolicy
+	policy   keyPolicy
 	password secret.Value[[]byte]
 
 	// Guarded by the TPM's turn: one of the two is set until Close.
@@ -108,11 +112,8 @@ type Key struct {
 // scheme of its own, so that RSA signs PKCS #1 v1.5 and PSS. Errors wrap the TPM's
 // response code; ErrHierarchyPassword says that the owner's password is missing or
 // wrong.
-func Create(ctx context.Context, tpm transport.TPM, kind Kind, opts *Options) (*Key, error) {
-	if opts == nil {
-		opts = &Options{}
-	}
-	area, err := tpmKeyArea(kind)
+func Create(ctx context.Context, tpm transport.TPM, kind Kind, opts Options) (*Key, error) {
+	area, err := kind.area()
 	if err != nil {
 		return nil, fmt.Errorf("tpmkey: %w", err)
 	}
@@ -123,10 +124,7 @@ func Create(ctx context.Context, tpm transport.TPM, kind Kind, opts *Options) (*
 // Load loads a key that the same TPM made, in this process or another. The
 // file's parent must still be there: after TPM2_Clear no file is of use. Errors wrap
 // the TPM's response code, ErrFile, or ErrHierarchyPassword.
-func Load(ctx context.Context, tpm transport.TPM, file *File, opts *LoadOptions) (*Key, error) {
-	if opts == nil {
-		opts = &LoadOptions{}
-	}
+func Load(ctx context.Context, tpm transport.TPM, file *File, opts LoadOptions) (*Key, error) {
 	if file == nil {
 		return nil, fmt.Errorf("tpmkey: %w: there is none", ErrFile)
 	}
@@ -169,14 +167,12 @@ func (k *Key) Load(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, fun
 	case k.saved == nil:
 		return nil, nil, os.ErrClosed
 	}
-	isOurs := func(p *statement.Public) bool { return bytes.Equal(p.Raw, k.public.Raw) }
-	rsp, err := tpmop.Load(ctx, h, isOurs, tpm2.ContextLoad{Context: *k.saved}, "TPM2_ContextLoad")
+	loaded, err := tpmop.Reload(ctx, h, *k.saved, k.public)
 	if err != nil {
 		return nil, nil, err
 	}
-	h.Keep(rsp.LoadedHandle, k.name)
-	loaded := &tpmop.LoadedKey{Handle: rsp.LoadedHandle, Name: k.name, Public: k.public, Password: k.password}
-	return loaded, func() error { return h.Flush(rsp.LoadedHandle) }, nil
+	loaded.Password = k.password
+	return loaded, func() error { return h.Flush(loaded.Handle) }, nil
 }
 
 // Sign signs a digest: ECDSA in ASN.1 (RFC 3279, 2.2.3), RSA in PKCS #1 v1.5, or
@@ -211,7 +207,7 @@ func (k *Key) sign(ctx context.Context, h *tpmop.Handles, digest []byte, scheme 
 	if err != nil {
 		return nil, err
 	}
-	for tries := 1; ; tries++ {
+	rsp, err := tpmop.Retry(func() (*tpm2.SignResponse, error) {
 		auth, err := k.authorizeUse(ctx, h, loaded)
 		if err != nil {
 			return nil, err
@@ -222,19 +218,13 @@ func (k *Key) sign(ctx context.Context, h *tpmop.Handles, digest []byte, scheme 
 			InScheme:   scheme,
 			Validation: tpm2.TPMTTKHashCheck{Tag: tpm2.TPMSTHashCheck, Hierarchy: tpm2.TPMRHNull},
 		}, "TPM2_Sign with 0x%08x", uint32(loaded.Handle))
-		if err == nil {
-			return signatureBytes(&rsp.Signature)
-		}
-		// A TPM asks for this at the first use of a key without noDA, as other
-		// programs make them, while it writes down that the counting has begun.
-		if !errors.Is(err, tpm2.TPMRCRetry) || tries == MaxSignTries {
-			return nil, explainKeyRefusal(err)
-		}
+		return rsp, explainKeyRefusal(err)
+	})
+	if err != nil {
+		return nil, err
 	}
+	return signatureBytes(&rsp.Signature)
 }
-
-// MaxSignTries is how often Sign asks a TPM that answers "retry".
-const MaxSignTries = 3
 
 // authorizeUse authorizes the USER role: by the password, or by the policy of a key
 // that leaves the password alone no say.
@@ -247,10 +237,7 @@ func (k *Key) authorizeUse(ctx context.Context, h *tpmop.Handles, loaded *tpmop.
 		password = k.password.Reveal()
 	}
 	session, err := h.PolicySession(ctx, k.public.NameAlg, password, k.policy.run)
-	if err != nil {
-		return tpm2.AuthHandle{}, err
-	}
-	return tpm2.AuthHandle{Handle: loaded.Handle, Name: tpm2.TPM2BName{Buffer: loaded.Name}, Auth: session}, nil
+	return tpmop.WithSession(loaded.Handle, loaded.Name, session), err
 }
 
 // explainKeyRefusal says what a TPM's refusal of a key's use means.

@@ -45,15 +45,15 @@ func TestTPMKeyPublicArea(t *testing.T) {
 func TestCreateTPMKeyRefuses(t *testing.T) {
 	tpm := newTPM(t)
 	for name, f := range map[string]func() (*Key, error){
-		"no kind":      func() (*Key, error) { return Create(t.Context(), tpm, 0, nil) },
-		"unknown kind": func() (*Key, error) { return Create(t.Context(), tpm, 99, nil) },
-		"no TPM":       func() (*Key, error) { return Create(t.Context(), nil, ECDSAP256, nil) },
-		"not in there": func() (*Key, error) { return Create(t.Context(), tpm, RSA3072, nil) },
+		"no kind":      func() (*Key, error) { return Create(t.Context(), tpm, 0, Options{}) },
+		"unknown kind": func() (*Key, error) { return Create(t.Context(), tpm, 99, Options{}) },
+		"no TPM":       func() (*Key, error) { return Create(t.Context(), nil, ECDSAP256, Options{}) },
+		"not in there": func() (*Key, error) { return Create(t.Context(), tpm, RSA3072, Options{}) },
 		"strange parent": func() (*Key, error) {
-			return Create(t.Context(), tpm, ECDSAP256, &Options{Parent: 0x80000000})
+			return Create(t.Context(), tpm, ECDSAP256, Options{Parent: 0x80000000})
 		},
 		"absent parent": func() (*Key, error) {
-			return Create(t.Context(), tpm, ECDSAP256, &Options{Parent: 0x81000001})
+			return Create(t.Context(), tpm, ECDSAP256, Options{Parent: 0x81000001})
 		},
 	} {
 		if k, err := f(); err == nil || k != nil || !strings.HasPrefix(err.Error(), "tpmkey: ") {
@@ -69,12 +69,12 @@ func TestCreateTPMKeyWithOwnerPassword(t *testing.T) {
 	secret := []byte("owner's")
 	setHierarchyPassword(t, tpm, tpm2.TPMRHOwner, nil, secret)
 	for _, password := range [][]byte{nil, []byte("guess")} {
-		_, err := Create(t.Context(), tpm, ECDSAP256, &Options{OwnerPassword: hidden(password)})
+		_, err := Create(t.Context(), tpm, ECDSAP256, Options{OwnerPassword: hidden(password)})
 		if !errors.Is(err, tpmop.ErrHierarchyPassword) || !errors.Is(err, tpm2.TPMRCBadAuth) || !strings.Contains(err.Error(), "owner") {
 			t.Errorf("password %q: got %v, want ErrHierarchyPassword", password, err)
 		}
 	}
-	for _, opts := range []*Options{{OwnerPassword: hidden(secret)}, {Parent: 0x81000001}} {
+	for _, opts := range []Options{{OwnerPassword: hidden(secret)}, {Parent: 0x81000001}} {
 		k, err := Create(t.Context(), tpm, ECDSAP256, opts)
 		if err != nil {
 			t.Fatal(err)
@@ -260,7 +260,7 @@ func TestTPMKeyDiesWithAReset(t *testing.T) {
 func TestTPMKeyHeldAndReplaced(t *testing.T) {
 	tpm := newTPM(t)
 	shared := Share(tpmsim.Faulty(tpm, tpmsim.FailEvery(tpm2.TPMCCContextSave, tpm2.TPMRCCommandCode)))
-	k, err := Create(t.Context(), shared, ECDSAP256, nil)
+	k, err := Create(t.Context(), shared, ECDSAP256, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -292,7 +292,7 @@ func TestTPMKeyFlushesWhateverFails(t *testing.T) {
 	faulty := tpmsim.Faulty(tpm, nil)
 	sum := sha256.Sum256(nil)
 	life := func(tpm transport.TPM) (*Key, error) {
-		k, err := Create(t.Context(), tpm, ECDSAP256, nil)
+		k, err := Create(t.Context(), tpm, ECDSAP256, Options{})
 		if err != nil {
 			return nil, err
 		}
@@ -303,7 +303,7 @@ func TestTPMKeyFlushesWhateverFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	for n := 1; n <= len(faulty.Commands()); n++ {
-		for name, faults := range map[string]*tpmsim.Faults{
+		for name, faults := range map[string]tpmsim.Faults{
 			"not sent": tpmsim.FailAt(n, nil), "response lost": tpmsim.LoseAt(n),
 			"refused": tpmsim.AnswerAt(n, tpm2.TPMRCFailure), "connection lost": tpmsim.DropAt(n),
 		} {

@@ -19,15 +19,11 @@ func TestTPMKeyFileAtItsLimits(t *testing.T) {
 	ecc := tpm2.Marshal(softwareArea(t, nil))
 	pcrs := keyPolicyStep{selections: []statement.PCRSelection{{Hash: tpm2.TPMAlgSHA256, Select: []byte{0x80, 0, 0}}}, digest: bytes.Repeat([]byte{7}, 32)}
 	withSteps := func(n int) *File {
-		policy := &keyPolicy{}
+		var policy keyPolicy
 		for range n {
-			policy.steps = append(policy.steps, pcrs)
+			policy = append(policy, pcrs)
 		}
-		statements, err := policy.statements()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return &File{Policy: statements, Parent: tpm2.TPMRHOwner, Public: tpm2.Marshal(softwareArea(t, policy)), Private: []byte{1}}
+		return &File{Policy: policy.statements(), Parent: tpm2.TPMRHOwner, Public: tpm2.Marshal(softwareArea(t, policy)), Private: []byte{1}}
 	}
 	file := func(change func(*File)) *File {
 		f := &File{Parent: tpm2.TPMRHOwner, Public: ecc, Private: []byte{1}}
@@ -56,14 +52,14 @@ func TestTPMKeyFileAtItsLimits(t *testing.T) {
 		}), true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b, err := c.f.Encode()
+			b, err := c.f.Marshal()
 			if c.good != (err == nil) || !c.good && !errors.Is(err, ErrFile) {
 				t.Errorf("got %d bytes, %v", len(b), err)
 			}
 			if len(b) > MaxFileSize {
 				t.Errorf("a file of %d bytes", len(b))
 			}
-			if _, err := Load(t.Context(), nil, c.f, nil); !c.good && !errors.Is(err, ErrFile) {
+			if _, err := Load(t.Context(), nil, c.f, LoadOptions{}); !c.good && !errors.Is(err, ErrFile) {
 				t.Errorf("load: got %v, want ErrTPMKeyFile", err)
 			}
 		})
@@ -72,7 +68,7 @@ func TestTPMKeyFileAtItsLimits(t *testing.T) {
 
 // Each element of a key file in another form.
 func TestTPMKeyFileElements(t *testing.T) {
-	good, err := keyFiles(t)["PCRs"].Encode()
+	good, err := keyFiles(t)["PCRs"].Marshal()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +79,7 @@ func TestTPMKeyFileElements(t *testing.T) {
 	}
 	code := element(tagTPMKeyEmptyAuth, element(asn1.INTEGER, []byte{1, 0x6b}))
 	body := element(tagTPMKeyPolicy, octets(nil))
-	plain, err := keyFiles(t)["no password"].Encode()
+	plain, err := keyFiles(t)["no password"].Marshal()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,8 +173,8 @@ func TestKeyPolicyParameters(t *testing.T) {
 			if !c.good {
 				return
 			}
-			again, err := p.statements()
-			if err != nil || len(again) != 1 || again[0].Command != c.command || string(again[0].Body) != c.body {
+			again := p.statements()
+			if len(again) != 1 || again[0].Command != c.command || string(again[0].Body) != c.body {
 				t.Errorf("again: %x, %v", again, err)
 			}
 		})

@@ -33,7 +33,7 @@ const (
 	nvCertificateUnit = 256
 )
 
-// NVCertificateOptions are what writing takes. Nil and the zero value are an empty
+// NVCertificateOptions are what writing takes. The zero value is an empty
 // password.
 type NVCertificateOptions struct {
 	// OwnerPassword is the owner hierarchy's; zero is the empty one.
@@ -56,10 +56,7 @@ type NVCertificateOptions struct {
 // repairs that. A certificate that is there already is not written again.
 //
 // Errors wrap the TPM's response code, ErrHierarchyPassword or ErrNVIndexTaken.
-func WriteNVCertificate(ctx context.Context, tpm transport.TPM, index tpm2.TPMHandle, der []byte, opts *NVCertificateOptions) error {
-	if opts == nil {
-		opts = &NVCertificateOptions{}
-	}
+func WriteNVCertificate(ctx context.Context, tpm transport.TPM, index tpm2.TPMHandle, der []byte, opts NVCertificateOptions) error {
 	if err := checkNVCertificate(der); err != nil {
 		return fmt.Errorf("tpmkey: certificate for NV index 0x%08x: %w", uint32(index), err)
 	}
@@ -105,10 +102,7 @@ func ReadNVCertificate(ctx context.Context, tpm transport.TPM, index tpm2.TPMHan
 // RemoveNVCertificate takes away an index that WriteNVCertificate made, whole or not.
 // Errors wrap ErrNVIndexNotFound where there is none, ErrNVIndexTaken where it holds
 // something else, ErrHierarchyPassword or the TPM's response code.
-func RemoveNVCertificate(ctx context.Context, tpm transport.TPM, index tpm2.TPMHandle, opts *NVCertificateOptions) error {
-	if opts == nil {
-		opts = &NVCertificateOptions{}
-	}
+func RemoveNVCertificate(ctx context.Context, tpm transport.TPM, index tpm2.TPMHandle, opts NVCertificateOptions) error {
 	err := Share(tpm).Do(ctx, func(h *tpmop.Handles) error {
 		w := &nvWriter{h: h, index: index, password: opts.OwnerPassword}
 		if err := w.look(ctx); err != nil {
@@ -152,27 +146,20 @@ func nvCertificateAttributes() tpm2.TPMANV {
 
 // look finds out what is there.
 func (w *nvWriter) look(ctx context.Context) error {
-	if w.index>>24 != 0x01 {
-		return fmt.Errorf("0x%08x is not an NV index: want 0x01000000 to 0x01ffffff", uint32(w.index))
-	}
-	w.area = nil
-	rsp, err := tpmop.Run(ctx, w.h.TPM, tpm2.NVReadPublic{NVIndex: w.index}, "TPM2_NV_ReadPublic of index 0x%08x", uint32(w.index))
-	if errors.Is(err, tpm2.TPMRCHandle) {
+	area, name, err := tpmop.ReadNVPublic(ctx, w.h, w.index)
+	w.area, w.name = nil, name
+	if errors.Is(err, tpmop.ErrNVIndexNotFound) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	area, err := rsp.NVPublic.Contents()
-	if err != nil {
-		return fmt.Errorf("its public area: %w", err)
-	}
 	want := nvCertificateAttributes()
 	want.Written = area.Attributes.Written
-	if area.NVIndex != w.index || area.Attributes != want || area.DataSize%nvCertificateUnit != 0 {
+	if area.Attributes != want || area.DataSize%nvCertificateUnit != 0 {
 		return fmt.Errorf("%w: attributes %+v, %d bytes", ErrNVIndexTaken, area.Attributes, area.DataSize)
 	}
-	w.area, w.name = area, rsp.NVName
+	w.area = area
 	return nil
 }
 
@@ -223,54 +210,51 @@ func (w *nvWriter) replace(ctx context.Context, size int) error {
 			return err
 		}
 	}
-	owner, err := w.h.Authorize(ctx, tpm2.TPMRHOwner, nil, w.password.Reveal())
+	err := asOwner(ctx, w, fmt.Sprintf("TPM2_NV_DefineSpace with %d bytes", size), func(owner tpm2.AuthHandle) tpmop.Command[tpm2.NVDefineSpaceResponse] {
+		return tpm2.NVDefineSpace{AuthHandle: owner, PublicInfo: tpm2.New2B(tpm2.TPMSNVPublic{
+			NVIndex: w.index, NameAlg: tpm2.TPMAlgSHA256, Attributes: nvCertificateAttributes(), DataSize: uint16(size),
+		})}
+	})
 	if err != nil {
 		return err
-	}
-	_, err = tpmop.Run(ctx, w.h.TPM, tpm2.NVDefineSpace{
-		AuthHandle: owner,
-		PublicInfo: tpm2.New2B(tpm2.TPMSNVPublic{
-			NVIndex: w.index, NameAlg: tpm2.TPMAlgSHA256, Attributes: nvCertificateAttributes(), DataSize: uint16(size),
-		}),
-	}, "TPM2_NV_DefineSpace of index 0x%08x with %d bytes", uint32(w.index), size)
-	if err != nil {
-		return tpmop.ExplainPassword(err, tpm2.TPMRHOwner, w.password.Reveal())
 	}
 	return w.look(ctx)
 }
 
-func (w *nvWriter) undefine(ctx context.Context) error {
+// asOwner runs a command that the owner authorizes.
+func asOwner[R any](ctx context.Context, w *nvWriter, what string, command func(owner tpm2.AuthHandle) tpmop.Command[R]) error {
 	owner, err := w.h.Authorize(ctx, tpm2.TPMRHOwner, nil, w.password.Reveal())
 	if err != nil {
 		return err
 	}
-	// The first write changes the Name.
-	rsp, err := tpmop.Run(ctx, w.h.TPM, tpm2.NVReadPublic{NVIndex: w.index}, "TPM2_NV_ReadPublic of index 0x%08x", uint32(w.index))
+	_, err = tpmop.Run(ctx, w.h.TPM, command(owner), "%s of index 0x%08x", what, uint32(w.index))
+	return tpmop.ExplainPassword(err, tpm2.TPMRHOwner, w.password.Reveal())
+}
+
+func (w *nvWriter) undefine(ctx context.Context) error {
+	_, name, err := tpmop.ReadNVPublic(ctx, w.h, w.index) // the first write changes the Name
 	if err != nil {
 		return err
 	}
-	_, err = tpmop.Run(ctx, w.h.TPM, tpm2.NVUndefineSpace{
-		AuthHandle: owner, NVIndex: tpm2.NamedHandle{Handle: w.index, Name: rsp.NVName},
-	}, "TPM2_NV_UndefineSpace of index 0x%08x", uint32(w.index))
-	return tpmop.ExplainPassword(err, tpm2.TPMRHOwner, w.password.Reveal())
+	return asOwner(ctx, w, "TPM2_NV_UndefineSpace", func(owner tpm2.AuthHandle) tpmop.Command[tpm2.NVUndefineSpaceResponse] {
+		return tpm2.NVUndefineSpace{AuthHandle: owner, NVIndex: tpm2.NamedHandle{Handle: w.index, Name: name}}
+	})
 }
 
 // fill writes from the end to the beginning.
 func (w *nvWriter) fill(ctx context.Context, data []byte, chunk int) error {
 	for end := len(data); end > 0; {
 		start := (end - 1) / chunk * chunk
-		owner, err := w.h.Authorize(ctx, tpm2.TPMRHOwner, nil, w.password.Reveal())
+		err := asOwner(ctx, w, fmt.Sprintf("TPM2_NV_Write at offset %d", start), func(owner tpm2.AuthHandle) tpmop.Command[tpm2.NVWriteResponse] {
+			return tpm2.NVWrite{
+				AuthHandle: owner,
+				NVIndex:    tpm2.NamedHandle{Handle: w.index, Name: w.name},
+				Data:       tpm2.TPM2BMaxNVBuffer{Buffer: data[start:end]},
+				Offset:     uint16(start),
+			}
+		})
 		if err != nil {
 			return err
-		}
-		_, err = tpmop.Run(ctx, w.h.TPM, tpm2.NVWrite{
-			AuthHandle: owner,
-			NVIndex:    tpm2.NamedHandle{Handle: w.index, Name: w.name},
-			Data:       tpm2.TPM2BMaxNVBuffer{Buffer: data[start:end]},
-			Offset:     uint16(start),
-		}, "TPM2_NV_Write of index 0x%08x at offset %d", uint32(w.index), start)
-		if err != nil {
-			return tpmop.ExplainPassword(err, tpm2.TPMRHOwner, w.password.Reveal())
 		}
 		if !w.area.Attributes.Written { // the Name covers that
 			if err := w.look(ctx); err != nil {

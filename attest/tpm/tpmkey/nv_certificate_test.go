@@ -52,7 +52,7 @@ func TestNVCertificate(t *testing.T) {
 				if password != nil {
 					setHierarchyPassword(t, tpm, tpm2.TPMRHOwner, nil, password)
 				}
-				opts := &NVCertificateOptions{OwnerPassword: hidden(password)}
+				opts := NVCertificateOptions{OwnerPassword: hidden(password)}
 				if _, err := ReadNVCertificate(t.Context(), tpm, ownIndex); !errors.Is(err, ErrNVIndexNotFound) {
 					t.Errorf("before: got %v, want ErrNVIndexNotFound", err)
 				}
@@ -82,7 +82,7 @@ func TestNVCertificateIsWrittenOnce(t *testing.T) {
 	tpm := tpmsim.Faulty(newTPM(t), nil)
 	der := certificateOf(t, 1400)
 	for range 2 {
-		if err := WriteNVCertificate(t.Context(), tpm, ownIndex, der, nil); err != nil {
+		if err := WriteNVCertificate(t.Context(), tpm, ownIndex, der, NVCertificateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -108,7 +108,7 @@ func TestWriteNVCertificateRefuses(t *testing.T) {
 		"not an NV index":     {0x81000001, der, "not an NV index"},
 		"a handle of nothing": {0, der, "not an NV index"},
 	} {
-		err := WriteNVCertificate(t.Context(), tpm, tt.index, tt.der, nil)
+		err := WriteNVCertificate(t.Context(), tpm, tt.index, tt.der, NVCertificateOptions{})
 		if err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: got %v, want %q", name, err, tt.want)
 		}
@@ -116,7 +116,7 @@ func TestWriteNVCertificateRefuses(t *testing.T) {
 	if _, err := ReadNVCertificate(t.Context(), tpm, ownIndex); !errors.Is(err, ErrNVIndexNotFound) {
 		t.Errorf("a refusal left something: %v", err)
 	}
-	if err := WriteNVCertificate(t.Context(), nil, ownIndex, der, nil); err == nil {
+	if err := WriteNVCertificate(t.Context(), nil, ownIndex, der, NVCertificateOptions{}); err == nil {
 		t.Error("no TPM: no error")
 	}
 }
@@ -125,10 +125,10 @@ func TestNVCertificateLeavesOthersAlone(t *testing.T) {
 	tpm := newTPM(t)
 	der := certificateOf(t, 10)
 	writeNV(t, tpm, ownIndex, []byte("somebody's"))
-	if err := WriteNVCertificate(t.Context(), tpm, ownIndex, der, nil); !errors.Is(err, ErrNVIndexTaken) {
+	if err := WriteNVCertificate(t.Context(), tpm, ownIndex, der, NVCertificateOptions{}); !errors.Is(err, ErrNVIndexTaken) {
 		t.Errorf("write: got %v, want ErrNVIndexTaken", err)
 	}
-	if err := RemoveNVCertificate(t.Context(), tpm, ownIndex, nil); !errors.Is(err, ErrNVIndexTaken) {
+	if err := RemoveNVCertificate(t.Context(), tpm, ownIndex, NVCertificateOptions{}); !errors.Is(err, ErrNVIndexTaken) {
 		t.Errorf("remove: got %v, want ErrNVIndexTaken", err)
 	}
 	got, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) ([]byte, error) { return tpmop.ReadNV(ctx, h, ownIndex) })
@@ -145,12 +145,12 @@ func TestNVCertificateLeavesOthersAlone(t *testing.T) {
 func TestNVCertificateOwnerPassword(t *testing.T) {
 	tpm := newTPM(t)
 	first, second := certificateOf(t, 10), certificateOf(t, 1400)
-	if err := WriteNVCertificate(t.Context(), tpm, ownIndex, first, nil); err != nil {
+	if err := WriteNVCertificate(t.Context(), tpm, ownIndex, first, NVCertificateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	setHierarchyPassword(t, tpm, tpm2.TPMRHOwner, nil, []byte("owner's"))
 	for _, password := range [][]byte{nil, []byte("guess")} {
-		opts := &NVCertificateOptions{OwnerPassword: hidden(password)}
+		opts := NVCertificateOptions{OwnerPassword: hidden(password)}
 		if err := WriteNVCertificate(t.Context(), tpm, ownIndex, second, opts); !errors.Is(err, tpmop.ErrHierarchyPassword) {
 			t.Errorf("write: got %v, want ErrHierarchyPassword", err)
 		}
@@ -168,16 +168,16 @@ func TestNVCertificateWholeOrNotAtAll(t *testing.T) {
 	for _, extra := range []int{12, 1400} {
 		total := 1
 		for n := 0; n <= total; n++ { // with n = 0 nothing fails
-			for name, faults := range map[string]*tpmsim.Faults{
+			for name, faults := range map[string]tpmsim.Faults{
 				"not sent": tpmsim.FailAt(n, nil), "response lost": tpmsim.LoseAt(n),
 				"refused": tpmsim.AnswerAt(n, tpm2.TPMRCFailure), "connection lost": tpmsim.DropAt(n),
 			} {
 				before, after := certificateOf(t, 10), certificateOf(t, extra)
-				if err := WriteNVCertificate(t.Context(), tpm, ownIndex, before, nil); err != nil {
+				if err := WriteNVCertificate(t.Context(), tpm, ownIndex, before, NVCertificateOptions{}); err != nil {
 					t.Fatal(err)
 				}
 				faulty := tpmsim.Faulty(tpm, faults)
-				err := WriteNVCertificate(t.Context(), faulty, ownIndex, after, nil)
+				err := WriteNVCertificate(t.Context(), faulty, ownIndex, after, NVCertificateOptions{})
 				if n == 0 {
 					total = faulty.Count()
 				}
@@ -189,7 +189,7 @@ func TestNVCertificateWholeOrNotAtAll(t *testing.T) {
 				case !errors.Is(readErr, ErrNVIndexNotFound) && !errors.Is(readErr, ErrNVCertificateIncomplete):
 					t.Errorf("%d, command %d %s: got %d bytes, %v", extra, n, name, len(got), readErr)
 				}
-				if err := WriteNVCertificate(t.Context(), tpm, ownIndex, after, nil); err != nil {
+				if err := WriteNVCertificate(t.Context(), tpm, ownIndex, after, NVCertificateOptions{}); err != nil {
 					t.Fatalf("%d, command %d %s, then again: %v", extra, n, name, err)
 				}
 				checkNVCertificateIs(t, tpm, after)
@@ -212,7 +212,7 @@ func optionalRead(tpm *tpmsim.FaultyTPM, n int) bool {
 func TestNVCertificateIsReadBack(t *testing.T) {
 	tpm := newTPM(t)
 	liar := &altered{tpm, tpm2.TPMCCNVRead, func(rsp []byte) { rsp[40] ^= 1 }}
-	if err := WriteNVCertificate(t.Context(), liar, ownIndex, certificateOf(t, 10), nil); err == nil {
+	if err := WriteNVCertificate(t.Context(), liar, ownIndex, certificateOf(t, 10), NVCertificateOptions{}); err == nil {
 		t.Error("no error")
 	}
 	if _, err := ReadNVCertificate(t.Context(), tpm, ownIndex); !errors.Is(err, ErrNVIndexNotFound) {
@@ -223,7 +223,7 @@ func TestNVCertificateIsReadBack(t *testing.T) {
 // tpm2-tools read it, and OpenSSL.
 func TestNVCertificateWithTools(t *testing.T) {
 	p := startTPMPrograms(t)
-	if err := WriteNVCertificate(t.Context(), p.tpm, ownIndex, certificateOf(t, 1400), nil); err != nil {
+	if err := WriteNVCertificate(t.Context(), p.tpm, ownIndex, certificateOf(t, 1400), NVCertificateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	p.run("tpm2_nvread -C 0x01800001 -o certificate 0x01800001")

@@ -15,7 +15,7 @@ import (
 
 // An Attester, a TLS key and the program's own commands use one TPM.
 func ExampleShare() {
-	device, err := tpmsim.Open(nil)
+	device, err := tpmsim.Open(tpmsim.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -31,7 +31,7 @@ func ExampleShare() {
 		log.Fatal(err)
 	}
 	defer attester.Close()
-	key, err := tpmkey.Create(context.Background(), chip, tpmkey.RSA2048, nil)
+	key, err := tpmkey.Create(context.Background(), chip, tpmkey.RSA2048, tpmkey.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -19,9 +19,9 @@ func (k *Key) signScheme(digest []byte, opts crypto.SignerOpts) (tpm2.TPMTSigSch
 	if opts == nil {
 		return tpm2.TPMTSigScheme{}, errors.New("no signer options: the hash is not known")
 	}
-	hash, err := tpmHash(opts.HashFunc())
-	if err != nil {
-		return tpm2.TPMTSigScheme{}, err
+	hash, ok := hashes[opts.HashFunc()]
+	if !ok {
+		return tpm2.TPMTSigScheme{}, fmt.Errorf("hash: got %v, want SHA-256, SHA-384 or SHA-512: a TPM signs digests only", opts.HashFunc())
 	}
 	if want := opts.HashFunc().Size(); len(digest) != want {
 		return tpm2.TPMTSigScheme{}, fmt.Errorf("digest of %d bytes for %v, want %d", len(digest), opts.HashFunc(), want)
@@ -45,23 +45,15 @@ func (k *Key) signScheme(digest []byte, opts crypto.SignerOpts) (tpm2.TPMTSigSch
 	}, nil
 }
 
-// tpmHash refuses SHA-1 too: nothing that this package's keys are for takes it.
-func tpmHash(hash crypto.Hash) (tpm2.TPMIAlgHash, error) {
-	switch hash {
-	case crypto.SHA256:
-		return tpm2.TPMAlgSHA256, nil
-	case crypto.SHA384:
-		return tpm2.TPMAlgSHA384, nil
-	case crypto.SHA512:
-		return tpm2.TPMAlgSHA512, nil
-	case 0:
-		return 0, errors.New("no hash: a TPM signs digests only")
-	}
-	return 0, fmt.Errorf("hash: got %v, want SHA-256, SHA-384 or SHA-512", hash)
+// hashes leave SHA-1 out: nothing that this package's keys are for takes it.
+var hashes = map[crypto.Hash]tpm2.TPMIAlgHash{
+	crypto.SHA256: tpm2.TPMAlgSHA256, crypto.SHA384: tpm2.TPMAlgSHA384, crypto.SHA512: tpm2.TPMAlgSHA512,
 }
 
 // signatureBytes gives a TPMT_SIGNATURE the form that crypto.Signer promises.
 func signatureBytes(s *tpm2.TPMTSignature) ([]byte, error) {
+	var sig *tpm2.TPMSSignatureRSA
+	err := fmt.Errorf("the TPM's signature has the algorithm 0x%04x", uint16(s.SigAlg))
 	switch s.SigAlg {
 	case tpm2.TPMAlgECDSA:
 		rs, err := s.Signature.ECDSA()
@@ -75,19 +67,14 @@ func signatureBytes(s *tpm2.TPMTSignature) ([]byte, error) {
 		})
 		return b.Bytes()
 	case tpm2.TPMAlgRSASSA:
-		sig, err := s.Signature.RSASSA()
-		if err != nil {
-			return nil, err
-		}
-		return sig.Sig.Buffer, nil
+		sig, err = s.Signature.RSASSA()
 	case tpm2.TPMAlgRSAPSS:
-		sig, err := s.Signature.RSAPSS()
-		if err != nil {
-			return nil, err
-		}
-		return sig.Sig.Buffer, nil
+		sig, err = s.Signature.RSAPSS()
 	}
-	return nil, fmt.Errorf("the TPM's signature has the algorithm 0x%04x", uint16(s.SigAlg))
+	if err != nil {
+		return nil, err
+	}
+	return sig.Sig.Buffer, nil
 }
 
 // verifyOwn checks a signature that the TPM made.

@@ -83,7 +83,7 @@ func echo(ctx context.Context, address string, config *tls.Config) error {
 func TestTPMKeyConcurrentHandshakes(t *testing.T) {
 	tpm := newTPM(t)
 	shared := Share(tpm)
-	for _, opts := range []*Options{nil, {Password: hidden([]byte("secret")), PCRs: pcr23}} {
+	for _, opts := range []Options{{}, {Password: hidden([]byte("secret")), PCRs: pcr23}} {
 		k, err := Create(t.Context(), shared, ECDSAP256, opts)
 		if err != nil {
 			t.Fatal(err)
@@ -114,7 +114,7 @@ func TestTPMKeyWithOpenSSLPrograms(t *testing.T) {
 	}
 	tpm := Share(tpmsim.Swtpm(t, bare()))
 	for _, kind := range []Kind{ECDSAP256, RSA2048} {
-		k, err := Load(t.Context(), tpm, throughFile(t, mustTPMKey(t, tpm, kind)), nil)
+		k, err := Load(t.Context(), tpm, throughFile(t, mustTPMKey(t, tpm, kind)), LoadOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -223,7 +223,7 @@ func (d tlsFiles) sServer(t *testing.T, client *tls.Config, version string) {
 func TestTPMKeyServerWhosePCRsChange(t *testing.T) {
 	tpm := newTPM(t)
 	shared := Share(tpm)
-	k, err := Create(t.Context(), shared, ECDSAP256, &Options{PCRs: pcr23})
+	k, err := Create(t.Context(), shared, ECDSAP256, Options{PCRs: pcr23})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -72,7 +72,7 @@ func (p *tpmPrograms) write(name string, b []byte) {
 // save writes a key of ours and its public key.
 func (p *tpmPrograms) save(k *Key) {
 	p.t.Helper()
-	b, err := k.File().Encode()
+	b, err := k.File().Marshal()
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -99,7 +99,7 @@ func TestTPMKeyFileUsedByOthers(t *testing.T) {
 	p := startTPMPrograms(t)
 	persist(t, p.tpm, tpm2.TPMRHOwner, tpmop.StorageRootKey(), 0x81000001)
 	for _, kind := range []Kind{ECDSAP256, ECDSAP384, RSA2048} {
-		for _, opts := range []*Options{
+		for _, opts := range []Options{
 			{}, {Parent: 0x81000001}, {Password: hidden([]byte("secret"))}, {Parent: 0x81000001, Password: hidden([]byte("secret"))},
 		} {
 			k, err := Create(t.Context(), p.tpm, kind, opts)
@@ -153,10 +153,10 @@ func TestTPMKeyFileOfOthers(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", path, err)
 		}
-		if again, err := file.Encode(); err != nil || !bytes.Equal(again, b) {
+		if again, err := file.Marshal(); err != nil || !bytes.Equal(again, b) {
 			t.Errorf("%s: encoded again it is another file, %v", path, err)
 		}
-		opts := &LoadOptions{}
+		opts := LoadOptions{}
 		if strings.Contains(path, "password") {
 			opts.Password = hidden([]byte("secret"))
 		}

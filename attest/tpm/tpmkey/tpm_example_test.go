@@ -16,13 +16,13 @@ import (
 
 // A key that the TPM made signs a certificate request.
 func ExampleCreate() {
-	tpm, err := tpmsim.Open(nil) // on a node: linuxtpm.Open("/dev/tpmrm0")
+	tpm, err := tpmsim.Open(tpmsim.Options{}) // on a node: linuxtpm.Open("/dev/tpmrm0")
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer tpm.Close()
 
-	key, err := tpmkey.Create(context.Background(), tpm, tpmkey.ECDSAP256, nil)
+	key, err := tpmkey.Create(context.Background(), tpm, tpmkey.ECDSAP256, tpmkey.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}

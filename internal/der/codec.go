@@ -1,0 +1,170 @@
+package der
+
+import (
+	"strconv"
+
+	"golang.org/x/crypto/cryptobyte"
+	"golang.org/x/crypto/cryptobyte/asn1"
+)
+
+// Codec goes over the fields of one message in their order, and reads or writes each: one
+// function of a message says its fields, their limits and the rules between them, and
+// serves both ways. The first fault is the one that counts.
+type Codec struct {
+	message string
+	in      cryptobyte.String   // what is left to read
+	out     *cryptobyte.Builder // nil where the message is read
+	frame   cryptobyte.Builder  // of the message that is written
+	err     error
+}
+
+// Marshal writes a message as a SEQUENCE of its fields.
+func Marshal(message string, fields func(*Codec)) ([]byte, error) {
+	var w struct { // one allocation for most messages
+		Codec
+		buffer [640]byte
+	}
+	w.message, w.frame = message, *cryptobyte.NewBuilder(w.buffer[:0])
+	w.frame.AddASN1(asn1.SEQUENCE, func(b *cryptobyte.Builder) {
+		w.out = b
+		fields(&w.Codec)
+	})
+	data, err := w.frame.Bytes()
+	if w.Keep(err); w.err != nil {
+		return nil, w.err
+	}
+	return data, nil
+}
+
+// Parse reads a message of at most maxSize bytes: a SEQUENCE of its fields, and nothing
+// after them.
+func Parse(message string, data []byte, maxSize int, fields func(*Codec)) error {
+	body, err := OpenSequence(message, data, maxSize)
+	if err != nil {
+		return err
+	}
+	c := Codec{message: message, in: body}
+	c.all("frame", fields)
+	return c.err
+}
+
+// all reads fields that are everything there is.
+func (c *Codec) all(field string, fields func(*Codec)) {
+	fields(c)
+	c.Demand(c.in.Empty(), field, "nothing after the last field")
+}
+
+// Keep takes what a field's own check has found; nil is fine.
+func (c *Codec) Keep(err error) {
+	if c.err == nil {
+		c.err = err
+	}
+}
+
+// Demand is a rule between fields.
+func (c *Codec) Demand(kept bool, field, want string) {
+	if !kept {
+		c.Keep(Fault(c.message, field, want))
+	}
+}
+
+// Has says whether an optional field is to come: the one with this tag that is read, or one
+// that is there to be written.
+func (c *Codec) Has(tag asn1.Tag, there bool) bool {
+	if c.out != nil {
+		return there
+	}
+	return c.in.PeekASN1Tag(tag)
+}
+
+// Nested is a constructed field with fields of its own.
+func (c *Codec) Nested(field string, tag asn1.Tag, fields func(*Codec)) {
+	inner := Codec{message: c.message}
+	if c.out != nil {
+		c.out.AddASN1(tag, func(b *cryptobyte.Builder) {
+			inner.out = b
+			fields(&inner)
+		})
+	} else {
+		c.Demand(c.in.ReadASN1(&inner.in, tag), field, "the fields of one")
+		inner.all(field, fields)
+	}
+	c.Keep(inner.err)
+}
+
+// Version is INTEGER (1).
+func (c *Codec) Version() {
+	if c.out == nil {
+		c.Keep(ReadVersion(c.message, &c.in))
+		return
+	}
+	c.out.AddASN1Int64(1)
+}
+
+// Enum is an ENUMERATED of 0 to most.
+func (c *Codec) Enum(field string, v *int, most int) {
+	if c.out == nil && !c.in.ReadASN1Enum(v) || *v < 0 || *v > most {
+		c.Keep(Fault(c.message, field, "an ENUMERATED of 0 to "+strconv.Itoa(most)))
+	}
+	if c.out != nil {
+		c.out.AddASN1Enum(int64(*v))
+	}
+}
+
+// Int is an INTEGER of 0 to limit.
+func Int[T int32 | int64](c *Codec, field string, v *T, limit T) {
+	if c.out == nil {
+		n, err := ReadInt(c.message, field, &c.in, int64(limit))
+		*v = T(n)
+		c.Keep(err)
+		return
+	}
+	c.Keep(checkInt(c.message, field, int64(*v), int64(limit)))
+	c.out.AddASN1Int64(int64(*v))
+}
+
+// Text is a UTF8String of minSize to maxSize bytes.
+func (c *Codec) Text(field string, v *string, minSize, maxSize int) {
+	var err error
+	if c.out == nil {
+		*v, err = ReadText(c.message, field, &c.in, minSize, maxSize)
+	} else if err = CheckText(c.message, field, *v, minSize, maxSize); err == nil {
+		AddText(c.out, *v)
+	}
+	c.Keep(err)
+}
+
+// Octets is a primitive string of the given tag and of minSize to maxSize bytes. What is
+// read shares memory with the message.
+func (c *Codec) Octets(field string, v *[]byte, tag asn1.Tag, minSize, maxSize int) {
+	var err error
+	if c.out == nil {
+		*v, err = ReadOctets(c.message, field, &c.in, tag, minSize, maxSize)
+	} else if err = checkSize(c.message, field, *v, minSize, maxSize); err == nil {
+		AddTagged(c.out, tag, *v)
+	}
+	c.Keep(err)
+}
+
+// Optional is Octets, or nothing: nil.
+func (c *Codec) Optional(field string, v *[]byte, tag asn1.Tag, minSize, maxSize int) {
+	if c.Has(tag, *v != nil) {
+		c.Octets(field, v, tag, minSize, maxSize)
+	}
+}
+
+// Fixed is an OCTET STRING that fills v out exactly.
+func (c *Codec) Fixed(field string, v []byte) {
+	read := v
+	c.Octets(field, &read, asn1.OCTET_STRING, len(v), len(v))
+	copy(v, read)
+}
+
+// Sequence is a SEQUENCE that another message is in, with its tag and length.
+func (c *Codec) Sequence(field string, v *[]byte) {
+	if c.out != nil {
+		c.out.AddBytes(*v)
+		return
+	}
+	c.Demand(c.in.ReadASN1Element((*cryptobyte.String)(v), asn1.SEQUENCE), field, "a SEQUENCE")
+}
