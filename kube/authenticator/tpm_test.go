@@ -88,7 +88,7 @@ func count(t *testing.T, counted *tpmsim.FaultyTPM) (all, slow int) {
 			slow++
 		}
 	}
-	t.Logf("%d commands, %d asymmetric: %s", counted.Count(), slow, strings.Join(counted.Names(), " "))
+	t.Logf("%d commands, %d asymmetric: %v", counted.Count(), slow, counted.Commands())
 	return counted.Count(), slow
 }
 
@@ -104,7 +104,7 @@ func TestTPMCommands(t *testing.T) {
 		"AK certificate":       {false, func(k *TPM) { k.AK, k.Options.EK = tpm.GCERSA(), nil }, 26, 7},
 	} {
 		t.Run(name, func(t *testing.T) {
-			options := &tpmsim.Options{PersistEKs: c.persist}
+			options := tpmsim.Options{PersistEKs: c.persist}
 			device := tpmsim.Swtpm(t, options)
 			a, counted := tpmNode(t, newFakeAPI(t), device, func(k *TPM) {
 				if c.change != nil {
@@ -132,7 +132,7 @@ func TestTPMCommands(t *testing.T) {
 
 // TestForeignPersistentKey: a key at the EK's place that is not the EK is passed over.
 func TestForeignPersistentKey(t *testing.T) {
-	device := tpmsim.Swtpm(t, &tpmsim.Options{PersistEKs: true})
+	device := tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true})
 	a, _ := tpmNode(t, newFakeAPI(t), device, func(k *TPM) { k.PersistentEK = tpmsim.EKHandleP256 })
 	got, err := a.Credential(t.Context())
 	checkCredential(t, got, err)
@@ -142,7 +142,7 @@ func TestForeignPersistentKey(t *testing.T) {
 func TestTPMRecovery(t *testing.T) {
 	f := newFakeAPI(t)
 	f.lifetime = 4 * time.Second
-	a, _ := tpmNode(t, f, tpmsim.Swtpm(t, &tpmsim.Options{PersistEKs: true}), nil)
+	a, _ := tpmNode(t, f, tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true}), nil)
 	c := a.c
 	c.RecoverySigner = csr.SignerRecoveryTPM
 	a, err := New(c)
@@ -164,7 +164,7 @@ func TestTPMRecovery(t *testing.T) {
 		t.Errorf("requests: %q", f.log)
 	}
 	// Without the TPM's key the certificate is of no use, and the error says so.
-	other, _ := tpmNode(t, f, tpmsim.Swtpm(t, nil), nil)
+	other, _ := tpmNode(t, f, tpmsim.Swtpm(t, tpmsim.Options{}), nil)
 	c.Kind = other.c.Kind
 	if a, err = New(c); err != nil {
 		t.Fatal(err)
@@ -188,7 +188,7 @@ func TestTPMAbsent(t *testing.T) {
 
 // TestNoRoom fills a TPM behind a socket with what programs that were killed leave there.
 func TestNoRoom(t *testing.T) {
-	device := tpmsim.Swtpm(t, &tpmsim.Options{PersistEKs: true})
+	device := tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true})
 	fill := func() {
 		for range 3 {
 			if _, err := (tpm2.CreatePrimary{PrimaryHandle: tpm2.TPMRHOwner, InPublic: tpm2.New2B(tpm2.ECCSRKTemplate)}).Execute(device); err != nil {

@@ -85,7 +85,7 @@ func (x *Explanation) policy(f *Facts, found **csr.Machine) *csr.Policy {
 		}
 	}
 	if policy.Records == nil {
-		policy.Records = func(context.Context, string) (*csr.IssuedRecord, error) {
+		policy.Records = func(context.Context, string, *csr.Request) (*csr.IssuedRecord, error) {
 			return nil, errors.New("the records of certificates are not known here")
 		}
 	}

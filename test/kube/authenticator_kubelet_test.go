@@ -84,21 +84,6 @@ func (m *nodeMachine) startKubelet(t *testing.T, more string) (p *process, port 
 		"--cert-dir="+filepath.Join(dir, "pki"), "--hostname-override="+m.name, "-v=2"), port
 }
 
-// auditPolicy has every request of a kubelet logged, once.
-const auditPolicy = `apiVersion: audit.k8s.io/v1
-kind: Policy
-omitStages: [RequestReceived, ResponseStarted]
-rules: [{level: Metadata}]
-`
-
-// audited are the flags of an API server that logs, and the file.
-func audited(t *testing.T) (log string, arguments []string) {
-	t.Helper()
-	dir := t.TempDir()
-	log = filepath.Join(dir, "audit.log")
-	return log, []string{"--audit-policy-file=" + write(t, dir, "audit.yaml", []byte(auditPolicy)), "--audit-log-path=" + log, "--audit-log-mode=blocking"}
-}
-
 // auditEvent is what is looked at in a line of the log.
 type auditEvent struct {
 	UserAgent  string `json:"userAgent"`
@@ -161,10 +146,9 @@ func (c *cluster) nodeReady(t *testing.T, name string) {
 func TestKubelet(t *testing.T) {
 	kubeletNeeds(t)
 	program := buildProgram(t, "kubelet-authenticator")
-	log, arguments := audited(t)
-	c := startCluster(t, arguments...)
+	c := startCluster(t)
 	c.prepare(t)
-	device := tpmsim.Swtpm(t, &tpmsim.Options{PersistEKs: true})
+	device := tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true})
 	p := c.attestedPlane(t, device)
 	m := c.install(t, program, "node-1", device, nil)
 	began := time.Now()
@@ -182,7 +166,7 @@ func TestKubelet(t *testing.T) {
 	allowed[m.status(t).Certificates[0].CredentialID] = true
 	kubelet.stop(t)
 
-	events := kubeletRequests(t, log)
+	events := kubeletRequests(t, c.auditLog)
 	for _, e := range events {
 		id := strings.Join(e.User.Extra[csr.ExtraCredentialID], " ")
 		if e.User.Username != csr.NodeUserPrefix+m.name || !allowed[id] {

@@ -30,7 +30,7 @@ func TestAuthenticatorOwnSigners(t *testing.T) {
 	program := buildProgram(t, "kubelet-authenticator")
 	c := startCluster(t)
 	c.prepare(t)
-	device := tpmsim.Swtpm(t, &tpmsim.Options{PersistEKs: true})
+	device := tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true})
 	c.startOwnSigners(t, device, "node-1")
 	m := c.install(t, program, "node-1", device, func(config map[string]any) {
 		config["signerName"], config["recoverySigner"] = csr.SignerClientTPM, csr.SignerRecoveryTPM

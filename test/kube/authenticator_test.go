@@ -180,12 +180,12 @@ func TestAuthenticator(t *testing.T) {
 	program := buildProgram(t, "kubelet-authenticator")
 	c := startCluster(t)
 	c.prepare(t)
-	ca, err := tpmsim.NewCA(nil)
+	ca, err := tpmsim.NewCA(tpmsim.CAOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ours := tpmsim.Swtpm(t, &tpmsim.Options{CA: ca, PersistEKs: true})
-	theirs := tpmsim.Swtpm(t, &tpmsim.Options{CA: ca})
+	ours := tpmsim.Swtpm(t, tpmsim.Options{CA: ca, PersistEKs: true})
+	theirs := tpmsim.Swtpm(t, tpmsim.Options{CA: ca})
 	p := c.attestedPlane(t, ours)
 	bootstrap := csr.BootstrapUserPrefix + attesttest.TokenID
 
@@ -247,7 +247,7 @@ func TestAuthenticator(t *testing.T) {
 		}
 	})
 	t.Run("a TPM of another maker", func(t *testing.T) {
-		stranger := c.install(t, program, "node-3", tpmsim.Swtpm(t, nil), nil)
+		stranger := c.install(t, program, "node-3", tpmsim.Swtpm(t, tpmsim.Options{}), nil)
 		if got := stranger.refused(t); !strings.Contains(got, "Denied") {
 			t.Errorf("got %s", got)
 		}

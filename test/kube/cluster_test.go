@@ -37,9 +37,8 @@ type cluster struct {
 	signingDuration string
 }
 
-// startCluster starts etcd and kube-apiserver, with further arguments for the latter, and
-// stops them when the test ends.
-func startCluster(t *testing.T, arguments ...string) *cluster {
+// startCluster starts etcd and kube-apiserver, and stops them when the test ends.
+func startCluster(t *testing.T) *cluster {
 	t.Helper()
 	bin, dir, ports := binaries(t), t.TempDir(), freePorts(t, 3)
 	accounts := newKey(t)
@@ -58,7 +57,7 @@ func startCluster(t *testing.T, arguments ...string) *cluster {
 	).ready(t, func() error { return healthy(etcd + "/readyz") })
 
 	servingCert, servingKey := c.ca.issue(t, pkix.Name{CommonName: "kube-apiserver"}, x509.ExtKeyUsageServerAuth, net.IPv4(127, 0, 0, 1))
-	server := start(t, filepath.Join(bin, "kube-apiserver"), dir, append(arguments,
+	server := start(t, filepath.Join(bin, "kube-apiserver"), dir,
 		"--etcd-servers="+etcd, "--bind-address=127.0.0.1", "--secure-port="+ports[2],
 		"--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none", "--service-cluster-ip-range=10.0.0.0/24",
 		"--client-ca-file="+write(t, dir, "ca.crt", certificatePEM(c.ca.cert)),
@@ -70,7 +69,7 @@ func startCluster(t *testing.T, arguments ...string) *cluster {
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
 		"--audit-policy-file="+write(t, dir, "audit.yaml", []byte(auditPolicy)), "--audit-log-path="+c.auditLog,
 		"--enable-bootstrap-token-auth=true", "--anonymous-auth=false", "--profiling=false",
-	)...)
+	)
 	config := c.user(t, "admin", "system:masters")
 	clientset, err := kubernetes.NewForConfig(config)
 	if err != nil {
