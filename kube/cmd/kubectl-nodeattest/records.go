@@ -132,7 +132,7 @@ func (p *plugin) approve(ctx context.Context, name string) error {
 	}
 	record, err := r.Reserve(ctx, claim, p.now().Add(time.Minute))
 	if err == nil {
-		record, err = r.Bind(ctx, record)
+		record, err = r.Bind(ctx, record, time.Time{}, nil)
 	}
 	if err != nil {
 		return err

@@ -72,7 +72,7 @@ func (p *plugin) policy(c *configuration, request *csr.Request) *csr.Policy {
 		policy.SignerNames = []string{csr.SignerKubeletServing}
 	}
 	node, _ := csr.RequesterOf(request.Spec.Username, request.Spec.Groups)
-	policy.Records = func(ctx context.Context, credentialID string, _ *csr.Request) (*csr.IssuedRecord, error) {
+	policy.Records = func(ctx context.Context, credentialID string, request *csr.Request) (*csr.IssuedRecord, error) {
 		_, r, err := p.record(ctx, node.NodeName)
 		if err != nil {
 			return nil, err
@@ -80,7 +80,7 @@ func (p *plugin) policy(c *configuration, request *csr.Request) *csr.Policy {
 		if r == nil {
 			return nil, csr.ErrNoRecord
 		}
-		return r.Issued(ctx, node.NodeName, credentialID)
+		return membership.IssuedRecords(r)(ctx, credentialID, request)
 	}
 	return policy
 }
