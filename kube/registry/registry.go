@@ -35,7 +35,8 @@ type Options struct {
 
 // New makes a registry. The reader must be live, such as a manager's GetAPIReader: one
 // that answers out of a cache refuses machines that are no more and admits what it has
-// not seen yet, until the write. Reader and writer know the types of package v1alpha1.
+// not seen yet, until the write. Over a cache a registry is good for look-ups alone
+// (membership.FirstUseConfig.Stale). Reader and writer know the types of package v1alpha1.
 // The error is that of membership.Scope.Check, or refusal.CheckConfig.
 func New(scope membership.Scope, reader client.Reader, writer client.Writer, options Options) (*Registry, error) {
 	if err := scope.Check(); err != nil {

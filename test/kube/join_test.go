@@ -91,6 +91,7 @@ func TestJoin(t *testing.T) {
 	})
 	t.Run("serving certificates", func(t *testing.T) { testServing(t, c, node, leaf) })
 	t.Run("an approval by somebody else", func(t *testing.T) { testForeignApproval(t, c, nodeOn(theirs, "node-1"), bootstrapper) })
+	t.Run("an inventory that is away", func(t *testing.T) { testAway(t, p, node, bootstrapper) })
 	t.Run("other people's requests", func(t *testing.T) { testOthers(t, c, node, bootstrapper) })
 	p.checkLogs(t)
 	c.checkEvents(t)
@@ -211,6 +212,30 @@ func testForeignApproval(t *testing.T, c *cluster, thief *attesttest.Node, as cl
 	var node v1alpha1.AttestedNode
 	if err := c.admin.Get(t.Context(), client.ObjectKey{Name: "node-1"}, &node); err != nil || len(node.Spec.Certificates) != 1 {
 		t.Errorf("the node's certificates: %+v, %v, want the attested one alone", node.Spec.Certificates, err)
+	}
+}
+
+// testAway files a hello while the inventory does not answer: nothing is decided, and it is
+// tried again, each time later, until it answers.
+func testAway(t *testing.T, p *plane, node *attesttest.Node, as client.Client) {
+	p.inv.away.Store(true)
+	hello, err := node.Attester.Hello(t.Context(), node.Subject)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.inv.asked.Store(0)
+	object := file(t, as, hello)
+	time.Sleep(3 * time.Second)
+	if err := as.Get(t.Context(), client.ObjectKeyFromObject(object), object); err != nil || len(object.Status.Conditions) != 0 {
+		t.Errorf("conditions %+v, %v, want none", object.Status.Conditions, err)
+	}
+	// At 0.2, 0.6, 1.4 and 3 seconds, by two replicas.
+	if asked := p.inv.asked.Load(); asked < 4 || asked > 10 {
+		t.Errorf("the inventory was asked %d times in 3 s", asked)
+	}
+	p.inv.away.Store(false)
+	if reason := decided(t, as, object).Status.Conditions[0].Reason; reason != "AttestationChallenge" {
+		t.Errorf("it is decided with %s", reason)
 	}
 }
 

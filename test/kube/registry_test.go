@@ -83,6 +83,9 @@ func join(ctx context.Context, h membership.Registry, c membership.Claim, lastEn
 	if err != nil {
 		return nil, err
 	}
+	if err := (membership.Held{Name: record}).Admit(&c, time.Now()); err != nil {
+		return nil, err
+	}
 	if record == nil || record.Claim != c {
 		if record, err = h.Reserve(ctx, c, time.Now().Add(membership.DefaultReservation)); err != nil {
 			return nil, err

@@ -80,7 +80,7 @@ func addReconciler(m manager.Manager, f program.Flags, s *settings.Settings, rin
 	if err != nil {
 		return err
 	}
-	members, err := s.NewMembers(records, program.NodeExists(m.GetAPIReader()))
+	members, err := s.NewMembers(records, nil, program.NodeExists(m.GetAPIReader()))
 	if err != nil {
 		return err
 	}

@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -121,7 +122,7 @@ func NewManager(name string, f Flags, s *settings.Settings, a Addresses) (manage
 	}
 	stop := 20 * time.Second
 	m, err := manager.New(config, manager.Options{
-		Scheme: scheme, Logger: log.Log,
+		Scheme: scheme, Logger: log.Log, Cache: cache.Options{DefaultTransform: cache.TransformStripManagedFields()},
 		LeaderElection: f.LeaderElection, LeaderElectionID: name, LeaderElectionNamespace: s.Cluster.Namespace, LeaderElectionReleaseOnCancel: true,
 		Metrics: server.Options{BindAddress: a.Metrics}, HealthProbeBindAddress: a.Health, GracefulShutdownTimeout: &stop,
 	})

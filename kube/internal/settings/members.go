@@ -31,9 +31,10 @@ type Members struct {
 // BuiltIn says whether a signer is one of Kubernetes' own.
 func BuiltIn(signerName string) bool { return strings.HasPrefix(signerName, "kubernetes.io/") }
 
-// NewMembers makes the authorizer over a registry.
-func (s *Settings) NewMembers(registry membership.Registry, nodeExists func(ctx context.Context, nodeName string) (bool, error)) (*Members, error) {
-	first, err := membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, NodeExists: nodeExists, MaxLifetime: s.Signers.MaxLifetime.Duration,
+// NewMembers makes the authorizer over a registry. stale answers for hellos, out of a cache;
+// nil means the registry.
+func (s *Settings) NewMembers(registry membership.Registry, stale membership.Lookups, nodeExists func(ctx context.Context, nodeName string) (bool, error)) (*Members, error) {
+	first, err := membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, Stale: stale, NodeExists: nodeExists, MaxLifetime: s.Signers.MaxLifetime.Duration,
 		MaxRecoveryLifetime: s.Signers.MaxRecoveryLifetime.Duration, OwnSigners: slices.DeleteFunc(slices.Clone(s.Signers.Names), BuiltIn)})
 	if err != nil {
 		return nil, fmt.Errorf("settings: membership: %w", err)
