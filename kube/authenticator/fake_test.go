@@ -45,7 +45,7 @@ const (
 // fakeAPI is an API server with a control plane: it authenticates, keeps requests, lets them
 // be watched, and decides about them as the real ones do, with the real verifier.
 type fakeAPI struct {
-	t        *testing.T
+	t        testing.TB
 	server   *httptest.Server
 	platform *attesttest.Platform
 	verifier *attest.Verifier
@@ -67,7 +67,7 @@ type fakeAPI struct {
 	noToken  bool                                                   // the bootstrap token is gone
 }
 
-func newFakeAPI(t *testing.T) *fakeAPI {
+func newFakeAPI(t testing.TB) *fakeAPI {
 	t.Helper()
 	f := &fakeAPI{t: t, platform: attesttest.NewPlatform(t), objects: map[string]*certificatesv1.CertificateSigningRequest{}, lifetime: time.Hour}
 	f.changed = sync.NewCond(&f.mu)
@@ -418,7 +418,7 @@ func (k *keeping) LoadKey(_ context.Context, file []byte) (SealedKey, error) {
 var _ crypto.Signer = kept{}
 
 // newNode makes a node of the server's cluster.
-func newNode(t *testing.T, f *fakeAPI, change func(*Config)) (*Authenticator, *documents) {
+func newNode(t testing.TB, f *fakeAPI, change func(*Config)) (*Authenticator, *documents) {
 	t.Helper()
 	kind := &documents{f: f, machine: attesttest.MachineOne}
 	c := Config{NodeName: testNode, Dir: t.TempDir(), API: f.config, Kind: kind, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}

@@ -27,7 +27,7 @@ type lent struct{ *tpmsim.FaultyTPM }
 func (lent) Close() error { return nil }
 
 // tpmNode makes a node with a TPM, and a control plane that trusts its CA.
-func tpmNode(t *testing.T, f *fakeAPI, device *tpmsim.TPM, change func(*TPM)) (*Authenticator, *tpmsim.FaultyTPM) {
+func tpmNode(t testing.TB, f *fakeAPI, device *tpmsim.TPM, change func(*TPM)) (*Authenticator, *tpmsim.FaultyTPM) {
 	t.Helper()
 	counted := tpmsim.Faulty(device, nil)
 	ek := tpm.EKRSA2048()
@@ -41,7 +41,7 @@ func tpmNode(t *testing.T, f *fakeAPI, device *tpmsim.TPM, change func(*TPM)) (*
 	return a, counted
 }
 
-func tpmVerifier(t *testing.T, f *fakeAPI, device *tpmsim.TPM) *attest.Verifier {
+func tpmVerifier(t testing.TB, f *fakeAPI, device *tpmsim.TPM) *attest.Verifier {
 	t.Helper()
 	eks, err := tpmcert.NewEKVerifier(tpmcert.EKVerifierConfig{Issuers: []tpmcert.EKIssuer{{Roots: []*x509.Certificate{device.CA().Root()}, Profile: tpmcert.EKProfileTCG()}}})
 	if err != nil {

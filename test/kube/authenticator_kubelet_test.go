@@ -148,6 +148,7 @@ func TestKubelet(t *testing.T) {
 	program := buildProgram(t, "kubelet-authenticator")
 	c := startCluster(t)
 	c.prepare(t)
+	c.startSigner(t)
 	device := tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true})
 	p := c.attestedPlane(t, device)
 	m := c.install(t, program, "node-1", device, nil)

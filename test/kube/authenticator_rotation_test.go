@@ -33,6 +33,7 @@ func TestRotation(t *testing.T) {
 	c := startCluster(t)
 	c.signingDuration = "90s"
 	c.prepare(t)
+	c.startSigner(t)
 	device := tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true})
 	m := c.install(t, program, "node-1", device, func(config map[string]any) { config["lifetime"] = "10m" }) // the API takes no less
 	node, bootstrap := csr.NodeUserPrefix+m.name, csr.BootstrapUserPrefix+attesttest.TokenID

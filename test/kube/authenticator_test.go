@@ -180,6 +180,7 @@ func TestAuthenticator(t *testing.T) {
 	program := buildProgram(t, "kubelet-authenticator")
 	c := startCluster(t)
 	c.prepare(t)
+	c.startSigner(t)
 	ca, err := tpmsim.NewCA(tpmsim.CAOptions{})
 	if err != nil {
 		t.Fatal(err)
