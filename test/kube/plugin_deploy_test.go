@@ -38,7 +38,7 @@ import (
 // own arguments, environment, configuration and service account's token.
 func TestDeploy(t *testing.T) {
 	c := startCluster(t)
-	ca, err := tpmsim.NewCA(nil)
+	ca, err := tpmsim.NewCA(tpmsim.CAOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func TestDeploy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	node := attesttest.NewNode(t, attesttest.NodeOptions{TPM: tpmsim.New(t, &tpmsim.Options{CA: ca}), Name: "node-1", Road: attest.RoadEK, ClusterID: clusterID,
+	node := attesttest.NewNode(t, attesttest.NodeOptions{TPM: tpmsim.New(t, tpmsim.Options{CA: ca}), Name: "node-1", Road: attest.RoadEK, ClusterID: clusterID,
 		ExpirationSeconds: 3600, AK: tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}})
 	node.Subject.SignerName = csr.SignerKubeAPIServerClientKubelet
 	if node.Subject.Request, err = csr.Create(csr.PurposeClient, node.Key, node.Name, csr.CreateOptions{}); err != nil {

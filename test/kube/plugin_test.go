@@ -126,7 +126,7 @@ func TestPlugin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ca, err := tpmsim.NewCA(nil)
+	ca, err := tpmsim.NewCA(tpmsim.CAOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +139,7 @@ func TestPlugin(t *testing.T) {
 		}
 		return n
 	}
-	board, spare := tpmsim.New(t, &tpmsim.Options{CA: ca}), tpmsim.Swtpm(t, &tpmsim.Options{CA: ca})
+	board, spare := tpmsim.New(t, tpmsim.Options{CA: ca}), tpmsim.Swtpm(t, tpmsim.Options{CA: ca})
 	node, replaced := nodeOn(board, "node-1"), nodeOn(spare, "node-1")
 	var roots []byte
 	for _, root := range node.Roots() {
