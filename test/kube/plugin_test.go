@@ -122,6 +122,7 @@ func (c *cluster) newestHello(t *testing.T, reason string) string {
 func TestPlugin(t *testing.T) {
 	c := startCluster(t)
 	c.prepare(t)
+	c.startSigner(t)
 	clusterID, err := attest.ClusterID(c.ca.cert)
 	if err != nil {
 		t.Fatal(err)
@@ -165,7 +166,7 @@ func TestPlugin(t *testing.T) {
 	t.Run("usage", func(t *testing.T) { testPluginUsage(t, o) })
 	hello := refused(node)
 	o.run(t, "pending", hello, "node-1", "ek:sha256:", "system:bootstrap:"+attesttest.TokenID, "none")
-	o.run(t, "explain "+hello, "hello", "node-1", "Denied, NotAMember", "which no operator has approved", "ok       subject-common-name",
+	o.run(t, "explain "+hello, "hello", "node-1", "Denied, NotAMember", "has approved as node node-1", "ok       subject-common-name",
 		"ok       machine-unknown", "ok       request-signature", "BROKEN   not-a-member", "an operator: if the machine may be node node-1: kubectl nodeattest approve "+hello)
 	o.run(t, "approve "+hello, "node node-1 is machine ek:sha256:")
 	o.run(t, "approve "+hello, "node node-1 is machine ek:sha256:") // again, nothing changes
