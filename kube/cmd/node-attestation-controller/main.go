@@ -11,7 +11,7 @@ import (
 	"os"
 
 	"github.com/nodeattest/nodeattest/kube/controller"
-	"github.com/nodeattest/nodeattest/kube/internal/program"
+	"github.com/nodeattest/nodeattest/kube/cmd/internal/program"
 )
 
 func main() {
