@@ -13,7 +13,7 @@ const Finalizer = Group + "/registry"
 // for each node name, and it decides.
 type AttestedNode struct {
 	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata,omitempty"`
+	metav1.ObjectMeta `json:"metadata,omitzero"`
 
 	// Spec is the record.
 	Spec AttestedNodeSpec `json:"spec"`
@@ -106,7 +106,7 @@ const MaxCertificates = 16
 // AttestedNodeList is a list of AttestedNodes.
 type AttestedNodeList struct {
 	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
+	metav1.ListMeta `json:"metadata,omitzero"`
 
 	// Items are the objects.
 	Items []AttestedNode `json:"items"`
