@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -234,6 +235,7 @@ func TestAuthenticator(t *testing.T) {
 			t.Errorf("status %+v", s)
 		}
 	})
+	t.Run("the unit's command", func(t *testing.T) { node.testUnit(t) })
 	t.Run("another machine with a stolen token", func(t *testing.T) {
 		thief := c.install(t, program, "node-1", theirs, nil)
 		if got := thief.refused(t); !strings.Contains(got, "NotAMember") {
@@ -269,4 +271,50 @@ func TestAuthenticator(t *testing.T) {
 		}
 	})
 	p.checkLogs(t)
+}
+
+// testUnit runs what the shipped systemd unit starts, with the paths of a test, and waits for
+// what a service of Type=notify tells systemd.
+func (m *nodeMachine) testUnit(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "kube", "deploy", "node", "kubelet-authenticator.service"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, line, _ := strings.Cut(string(text), "\nExecStart=")
+	line, _, _ = strings.Cut(line, "\n")
+	words := strings.Fields(line)
+	if len(words) != 4 || filepath.Base(words[0]) != "kubelet-authenticator" || words[1] != "--config" {
+		t.Fatalf("ExecStart=%s", line)
+	}
+	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(m.dir, "notify"), Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	cmd := exec.CommandContext(ctx, m.program, words[1], m.config, words[3])
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.Env = append(os.Environ(), "NOTIFY_SOCKET="+socket.LocalAddr().String())
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	told := make([]byte, 4096)
+	for ready := false; !ready; {
+		if err := socket.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		n, err := socket.Read(told)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ready = strings.HasPrefix(string(told[:n]), "READY=1")
+	}
+	if !m.status(t).Daemon {
+		t.Error("no daemon")
+	}
+	cancel()
+	if err := cmd.Wait(); err != nil && cmd.ProcessState.ExitCode() != 0 {
+		t.Errorf("it ends with %v", err)
+	}
 }
