@@ -71,8 +71,8 @@ build() {
 	local kubernetes program
 	kubernetes=$(scripts/kube-binaries.sh)
 	mkdir -p "$dir/bin"
-	for program in kube/cmd/*/; do
-		program=$(basename "$program")
+	for program in kube/cmd/*/main.go; do
+		program=$(basename "$(dirname "$program")")
 		echo "laptop: building $program" >&2
 		(cd kube && CGO_ENABLED=0 go build -o "$dir/bin/$program" "./cmd/$program")
 	done
