@@ -7,6 +7,16 @@ BENCHTIME ?= 1s
 # TESTARGS go to go test. A package may take long where two cores are busy with others.
 TESTARGS ?= -race -timeout 40m
 
+# The modules beside that of this folder, as far as they are there: adapters, which users
+# import, and those that only have tests or tools.
+ADAPTERS := $(patsubst %/go.mod,%,$(wildcard kube/go.mod cloud/go.mod))
+TESTS := tools/image $(patsubst %/go.mod,%,$(wildcard test/go.mod test/*/go.mod))
+
+# each runs a command in each of some folders, after one that failed too.
+each = @failed=; for module in $(1); do \
+	echo "in $$module: $(2)"; (cd $$module && $(2)) || failed="$$failed $$module"; \
+	done; [ -z "$$failed" ] || { echo "failed in:$$failed" >&2; exit 1; }
+
 .PHONY: help demo test e2e fuzz bench lint vectors cross setup setup-build setup-test
 
 help: ## list the commands
@@ -16,23 +26,17 @@ demo: setup-build ## a simulated TPM proves a node, and attacks are refused
 	$(GO) run ./examples/quickstart
 
 test: setup-test ## every test, with the race detector
-	scripts/test.sh $(TESTARGS) ./...
-	cd cloud && ../scripts/test.sh $(TESTARGS) ./...
+	$(call each,. $(ADAPTERS),$(CURDIR)/scripts/test.sh $(TESTARGS) ./...)
 
-e2e: setup-build ## the join through a real kube-apiserver, built on first use; key files with another package; a reconciler
+e2e: setup-build ## joins of real kubelets to a real control plane, built on first use; the SDK beside other libraries
 	scripts/kube-binaries.sh
-	cd test && NO_SKIPS=1 ../scripts/test.sh -count=1 -timeout 40m ./...
-	cd test/kubernetes && NO_SKIPS=1 ../../scripts/test.sh -count=1 -timeout 40m ./...
-	cd test/keyfiles && NO_SKIPS=1 ../../scripts/test.sh -count=1 -timeout 40m ./...
-	cd test/reconciler && NO_SKIPS=1 ../../scripts/test.sh -count=1 -timeout 40m ./...
-	cd test/clouds && NO_SKIPS=1 ../../scripts/test.sh -count=1 -timeout 40m ./...
+	$(call each,$(TESTS),NO_SKIPS=1 $(CURDIR)/scripts/test.sh -count=1 -timeout 40m ./...)
 
 fuzz: setup-build ## every fuzz target for FUZZTIME (5s) each
 	FUZZTIME=$(FUZZTIME) scripts/fuzz.sh
 
 bench: setup-build ## every benchmark; BENCH selects, BENCHTIME sets the time
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem ./...
-	cd cloud && $(GO) test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem ./...
 
 lint: setup-build ## gofmt, golangci-lint, govulncheck, go mod tidy
 	scripts/lint.sh
@@ -41,11 +45,7 @@ vectors: setup-build ## make the test vectors again
 	$(GO) run ./internal/vectors
 
 cross: ## build without cgo for every supported platform
-	@for target in linux/amd64 linux/arm64 windows/amd64 darwin/arm64; do \
-		echo "CGO_ENABLED=0 GOOS=$${target%/*} GOARCH=$${target#*/} $(GO) build ./..."; \
-		CGO_ENABLED=0 GOOS=$${target%/*} GOARCH=$${target#*/} $(GO) build ./... || exit 1; \
-		(cd cloud && CGO_ENABLED=0 GOOS=$${target%/*} GOARCH=$${target#*/} $(GO) build ./...) || exit 1; \
-	done
+	GO=$(GO) scripts/cross.sh
 
 setup: ## install what all commands need (as root, on Debian)
 	@scripts/setup.sh all

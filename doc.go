@@ -74,7 +74,7 @@
 //
 // Package secret is the one type in which they hold secrets.
 //
-// Planned and not here yet: a nested module for live clusters.
+// Module kube, beside this one, has the programs of a live cluster and of its nodes.
 //
 // # Two roads of trust
 //

@@ -1,6 +1,6 @@
 #!/bin/bash
-# kube-binaries.sh builds what the tests in the test module run (kube-apiserver,
-# kube-controller-manager, kubeadm and etcd) from the module proxy, in the versions
+# kube-binaries.sh builds what the tests of the test modules run (kube-apiserver,
+# kube-controller-manager, kubeadm, kubectl, kubelet and etcd) from the module proxy, in the versions
 # that test/kubernetes/go.mod requires. It prints the folder. What is built already is
 # not built again; on an empty cache two cores need several minutes, and 4 GB of disk.
 #
@@ -38,7 +38,7 @@ version=k8s.io/component-base/version
 minor=${kubernetes#v*.}
 build etcd go.etcd.io/etcd/server/v3 '-s -w'
 release="-s -w -X $version.gitVersion=$kubernetes -X $version.gitMajor=1 -X $version.gitMinor=${minor%%.*}"
-for program in kube-apiserver kube-controller-manager kubeadm; do
+for program in kube-apiserver kube-controller-manager kubeadm kubectl kubelet; do
 	build "$program" "k8s.io/kubernetes/cmd/$program" "$release"
 done
 echo "$dir"

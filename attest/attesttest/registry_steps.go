@@ -3,6 +3,7 @@ package attesttest
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -150,7 +151,7 @@ func (s *registryStep) issued(c *membership.Claim, lastEnd, now time.Time) *csr.
 		issued.NotAfter = now.Add(duration(s.set["ends"]))
 	}
 	if s.set["cert"] != "" {
-		issued.CredentialID, issued.NotBefore = "X509SHA256="+n, now
+		issued.CredentialID, issued.NotBefore = "X509SHA256="+hex.EncodeToString(issued.SPKIHash[:]), now
 	}
 	return issued
 }

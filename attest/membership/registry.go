@@ -11,6 +11,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/plaintext"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Registry remembers which machine is which node, for trust on first use
@@ -150,6 +151,27 @@ func (s Scope) String() string {
 		out += " " + s.IdentityClass
 	}
 	return out
+}
+
+// ParseScope reads what String has written. The error is one with [CheckRegistryScope].
+func ParseScope(text string) (Scope, error) {
+	words := strings.SplitN(text, " ", 3)
+	var s Scope
+	if words[0] != attest.RoadAK.String() && words[0] != attest.RoadEK.String() {
+		s.Provider, words = words[0], words[1:]
+	}
+	if len(words) != 0 {
+		for _, road := range []attest.Road{attest.RoadEK, attest.RoadDocument} {
+			if words[0] == road.String() {
+				s.Road = road
+			}
+		}
+		s.IdentityClass = strings.Join(words[1:], " ")
+	}
+	if s.Check() != nil || s.String() != text {
+		return Scope{}, refuse(CheckRegistryScope, refusal.Quote(text), "ak, ek with an algorithm of EKs, or the documents of another provider")
+	}
+	return s, nil
 }
 
 // Check returns an error with [CheckRegistryScope] for a scope that is none.

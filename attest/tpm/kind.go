@@ -44,7 +44,8 @@ type KindConfig struct {
 	QuotePolicy QuotePolicy
 }
 
-// Kind is the TPM's evidence on the control plane's side, an [attest.Kind].
+// Kind is the TPM's evidence on the control plane's side, an [attest.Kind]. The zero Kind
+// trusts nobody: it is good for [attest.Read].
 type Kind struct {
 	aks         *tpmcert.AKVerifier // nil where the road is closed
 	eks         *tpmcert.EKVerifier // likewise

@@ -1,0 +1,113 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Finalizer keeps an object until the registry lets it go. Who deletes an [AttestedNode]
+// says that its machine is gone: the name then rests until the last certificate that was
+// issued under it has expired. A pointer stays as long as its node needs it.
+const Finalizer = Group + "/registry"
+
+// AttestedNode says which machine a node is. Its name is the node's. There is at most one
+// for each node name, and it decides.
+type AttestedNode struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitzero"`
+
+	// Spec is the record.
+	Spec AttestedNodeSpec `json:"spec"`
+}
+
+// NodeState is the state of an [AttestedNode].
+type NodeState string
+
+// The states of an [AttestedNode].
+const (
+	// NodeReserved: claimed for the machine until the deadline. No certificate has been
+	// issued.
+	NodeReserved NodeState = "Reserved"
+	// NodeBound: the machine is the node.
+	NodeBound NodeState = "Bound"
+	// NodeResting: the machine is gone, and nobody gets the name before the last end has
+	// passed.
+	NodeResting NodeState = "Resting"
+)
+
+// AttestedNodeSpec is the record of a node.
+type AttestedNodeSpec struct {
+	// Scope is the kind of identity that Machine is: membership.Scope's String, such as
+	// "ek RSA-2048". It changes only with a new reservation.
+	Scope string `json:"scope"`
+	// Machine is the machine's identity (attest.Identity), 1 to 1024 bytes.
+	Machine string `json:"machine"`
+	// MachineUID is the UID of the inventory's Machine, up to 253 bytes; empty where the
+	// inventory has none.
+	MachineUID string `json:"machineUID,omitempty"`
+	// ProviderID is the provider ID that the inventory has for the machine, up to 1024
+	// bytes; empty where it is not known.
+	ProviderID string `json:"providerID,omitempty"`
+	// State is Reserved, Bound or Resting.
+	State NodeState `json:"state"`
+	// Deadline is when a reservation ends; nil in the other states.
+	Deadline *metav1.Time `json:"deadline,omitempty"`
+	// LastEnd is the latest end of any certificate that may have been issued under the
+	// name; nil where none was. It never goes back while the machine is the node.
+	LastEnd *metav1.Time `json:"lastEnd,omitempty"`
+	// Certificates are those with which the machine comes as this node and that have not
+	// expired, at most 16, those that end first in front.
+	Certificates []IssuedCertificate `json:"certificates,omitempty"`
+	// Pending is a change of machine or Machine UID that has been begun; nil where there
+	// is none.
+	Pending *PendingChange `json:"pending,omitempty"`
+}
+
+// PendingChange is what an operator's change of a bound record wants to make of it. Until
+// the deadline nobody else gets the machine or the Machine UID.
+type PendingChange struct {
+	// Machine is the machine that the node is to be; empty where it stays.
+	Machine string `json:"machine,omitempty"`
+	// MachineUID is the new UID of the inventory's Machine; empty where it stays.
+	MachineUID string `json:"machineUID,omitempty"`
+	// Deadline is when the change ends that was not finished.
+	Deadline metav1.Time `json:"deadline"`
+}
+
+// IssuedCertificate is what is remembered of a certificate (csr.IssuedRecord), or of the
+// request for one that another signer has not made yet.
+type IssuedCertificate struct {
+	// CredentialID is "X509SHA256=" and 64 lower-case hexadecimal digits; empty as long as
+	// there is no certificate.
+	CredentialID string `json:"credentialID,omitempty"`
+	// SignerName is the signer under which it was asked for.
+	SignerName string `json:"signerName"`
+	// Machine is the identity of the machine that was verified.
+	Machine string `json:"machine"`
+	// MachineUID is the UID of the inventory's Machine then.
+	MachineUID string `json:"machineUID,omitempty"`
+	// NodeUID is the UID of the Node object that it was issued for, where that is known.
+	NodeUID string `json:"nodeUID,omitempty"`
+	// ProviderID is the provider ID that was vouched for.
+	ProviderID string `json:"providerID,omitempty"`
+	// RequestUID is the request object's.
+	RequestUID string `json:"requestUID,omitempty"`
+	// SPKISHA256 is the SHA-256 of the key's SubjectPublicKeyInfo, 64 lower-case
+	// hexadecimal digits.
+	SPKISHA256 string `json:"spkiSHA256"`
+	// NotBefore and NotAfter are the first and the last second of its validity. Without a
+	// certificate the first is nil, and the second the latest that there may be.
+	NotBefore *metav1.Time `json:"notBefore,omitempty"`
+	NotAfter  metav1.Time  `json:"notAfter"`
+}
+
+// MaxCertificates is how many certificates an [AttestedNode] holds.
+const MaxCertificates = 16
+
+// AttestedNodeList is a list of AttestedNodes.
+type AttestedNodeList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitzero"`
+
+	// Items are the objects.
+	Items []AttestedNode `json:"items"`
+}

@@ -1,0 +1,80 @@
+package v1alpha1
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// PointerName returns the name of the pointer of a machine's identity or of a Machine's
+// UID: its SHA-256, whole, in 64 lower-case hexadecimal digits. Identities are longer than
+// an object's name may be, and have signs that no name has.
+func PointerName(identity string) string {
+	digest := sha256.Sum256([]byte(identity))
+	return hex.EncodeToString(digest[:])
+}
+
+// AttestedMachine points from a machine to the node that it is. Its name is the
+// [PointerName] of the machine's identity.
+type AttestedMachine struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitzero"`
+
+	// Spec is the pointer.
+	Spec AttestedMachineSpec `json:"spec"`
+}
+
+// AttestedMachineSpec is a machine's pointer.
+type AttestedMachineSpec struct {
+	// Machine is the machine's identity. It never changes.
+	Machine string `json:"machine"`
+
+	NodeReference `json:",inline"`
+}
+
+// NodeReference is where a pointer points to.
+type NodeReference struct {
+	// NodeName is the name of an [AttestedNode]. The pointer counts only while that has
+	// the pointer's machine or Machine UID.
+	NodeName string `json:"nodeName"`
+	// Reservation is the version of the node's record for which the pointer was written:
+	// a reservation is complete when all its pointers name its version.
+	Reservation string `json:"reservation"`
+}
+
+// AttestedMachineList is a list of AttestedMachines.
+type AttestedMachineList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitzero"`
+
+	// Items are the objects.
+	Items []AttestedMachine `json:"items"`
+}
+
+// AttestedMachineUID points from the UID of the inventory's Machine to the node. Its name
+// is the [PointerName] of the UID.
+type AttestedMachineUID struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitzero"`
+
+	// Spec is the pointer.
+	Spec AttestedMachineUIDSpec `json:"spec"`
+}
+
+// AttestedMachineUIDSpec is the pointer of a Machine's UID.
+type AttestedMachineUIDSpec struct {
+	// MachineUID is the UID. It never changes.
+	MachineUID string `json:"machineUID"`
+
+	NodeReference `json:",inline"`
+}
+
+// AttestedMachineUIDList is a list of AttestedMachineUIDs.
+type AttestedMachineUIDList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitzero"`
+
+	// Items are the objects.
+	Items []AttestedMachineUID `json:"items"`
+}

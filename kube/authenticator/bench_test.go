@@ -1,0 +1,54 @@
+package authenticator
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-tpm/tpm2/transport"
+
+	"github.com/nodeattest/nodeattest/tpmsim"
+)
+
+// timed is a TPM that measures how long it is at work.
+type timed struct {
+	transport.TPMCloser
+	took time.Duration
+}
+
+func (d *timed) Send(command []byte) ([]byte, error) {
+	began := time.Now()
+	defer func() { d.took += time.Since(began) }()
+	return d.TPMCloser.Send(command)
+}
+
+// BenchmarkAttest is hello, challenge, answer and certificate over HTTPS and swtpm, the
+// control plane's work included. The metric ms-without-TPM leaves out what the TPM takes:
+// the budget is 150.
+func BenchmarkAttest(b *testing.B) {
+	f := newFakeAPI(b)
+	device := tpmsim.Swtpm(b, tpmsim.Options{PersistEKs: true})
+	clock := &timed{}
+	a, counted := tpmNode(b, f, device, nil)
+	clock.TPMCloser = lent{counted}
+	a.c.Kind.(*TPM).Device = func() (transport.TPMCloser, error) { return clock, nil }
+	for b.Loop() {
+		if err := a.Rotate(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64((b.Elapsed()-clock.took).Microseconds())/1000/float64(b.N), "ms-without-TPM")
+}
+
+// BenchmarkStored is the plugin's way where a stored certificate is good enough.
+func BenchmarkStored(b *testing.B) {
+	a, _ := newNode(b, newFakeAPI(b), nil)
+	if _, err := a.Credential(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := a.Credential(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

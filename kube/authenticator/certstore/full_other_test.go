@@ -1,0 +1,5 @@
+//go:build !linux
+
+package certstore
+
+func fillDisk(string) int { return 0 }

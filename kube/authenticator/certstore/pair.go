@@ -1,0 +1,207 @@
+package certstore
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// CheckPair is what a file fails that holds no certificate with its key in the form that
+// [Pair.Marshal] writes, or a key that is not the certificate's. Such a file is as good as
+// none: the next write replaces it.
+const CheckPair refusal.Check = "pair"
+
+const (
+	// MaxPairSize bounds the file of a pair, in bytes.
+	MaxPairSize = 256 << 10
+	// maxChain bounds how many certificates stand in a pair.
+	maxChain = 10
+)
+
+const (
+	blockCertificate = "CERTIFICATE"
+	blockKey         = "PRIVATE KEY" // PKCS #8, RFC 5958
+)
+
+// Pair is a certificate with its key. What [NewPair], [NewSealedPair] and [ParsePair]
+// return holds together; it is not changed afterwards.
+type Pair struct {
+	// Chain is the certificate and what stands above it as the signer gave it, leaf first,
+	// in PEM (RFC 7468, section 5).
+	Chain []byte
+	// Key is the private key in PEM: PKCS #8 (RFC 7468, section 10), or the one block of a
+	// sealed key.
+	Key []byte
+	// Leaf is the first certificate of Chain.
+	Leaf *x509.Certificate
+	// Sealed says that Key is of use to the machine that made it alone, a TPM key file for
+	// example. That it is the key of Leaf shows only where it is loaded.
+	Sealed bool
+	// Received is when the certificate came, in whole seconds, and Renew when it is to be
+	// replaced by the next, which is after Received and before the certificate's end. A
+	// certificate's own beginning says neither, as signers date it back.
+	Received, Renew time.Time
+}
+
+// NewPair makes a pair of the certificates that a signer gave, PEM, and the private key
+// that they are for, an ECDSA or RSA key in memory. Text around the blocks is left out.
+// renew gives the time of renewal; it is asked once, with what will be Received. A certificate
+// that has ended at now, by this machine's clock, is refused. The error matches [CheckPair].
+func NewPair(chain []byte, key crypto.Signer, now time.Time, renew func(received time.Time, leaf *x509.Certificate) time.Time) (*Pair, error) {
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, &refusal.Error{Check: CheckPair, Got: "a private key that cannot be written", Err: err}
+	}
+	return newPair(chain, pem.EncodeToMemory(&pem.Block{Type: blockKey, Bytes: der}), now, renew)
+}
+
+// NewSealedPair is [NewPair] for a key that stays in the machine: file is the one PEM block
+// that brings it back, and public says what key it is.
+func NewSealedPair(chain, file []byte, public crypto.PublicKey, now time.Time, renew func(received time.Time, leaf *x509.Certificate) time.Time) (*Pair, error) {
+	p, err := newPair(chain, file, now, renew)
+	if err != nil {
+		return nil, err
+	}
+	if !p.Sealed {
+		return nil, refuse("a key file with the key itself", "one of a sealed key")
+	}
+	return p, p.CheckKey(public)
+}
+
+func newPair(chain, key []byte, now time.Time, renew func(received time.Time, leaf *x509.Certificate) time.Time) (*Pair, error) {
+	text := make([]byte, 0, len(chain)+len(key))
+	var leaf *x509.Certificate
+	for block, rest := pem.Decode(chain); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type != blockCertificate {
+			return nil, refuse("a block "+refusal.Quote(block.Type)+" beside the certificates", "certificates alone")
+		}
+		if leaf == nil {
+			var err error
+			if leaf, err = x509.ParseCertificate(block.Bytes); err != nil {
+				return nil, &refusal.Error{Check: CheckPair, Got: "a certificate that cannot be read", Err: err}
+			}
+		}
+		text = append(text, pem.EncodeToMemory(&pem.Block{Type: blockCertificate, Bytes: block.Bytes})...)
+	}
+	if leaf == nil {
+		return nil, refuse("no certificate", "one at least")
+	}
+	received := now.UTC().Truncate(time.Second)
+	if !received.Before(leaf.NotAfter) {
+		return nil, refuse("a certificate that ended at "+leaf.NotAfter.UTC().Format(timeForm), "one that is valid at "+received.Format(timeForm)+", by this machine's clock")
+	}
+	p := &Pair{Chain: text, Key: key, Received: received, Renew: renew(received, leaf).UTC().Truncate(time.Second)}
+	return ParsePair(p.Marshal())
+}
+
+func refuse(got, want string) error {
+	return &refusal.Error{Check: CheckPair, Got: got, Want: want}
+}
+
+// CheckKey refuses another key than the one that the certificate is for: for a sealed key,
+// once it is loaded. The error matches [CheckPair].
+func (p *Pair) CheckKey(public crypto.PublicKey) error {
+	key, ok := p.Leaf.PublicKey.(interface{ Equal(crypto.PublicKey) bool })
+	if !ok || !key.Equal(public) {
+		return refuse("a key that is not the certificate's", "the certificate's")
+	}
+	return nil
+}
+
+// Usable says whether the certificate is of use at now and a moment longer. Its beginning
+// is left to the API server, whose clock decides.
+func (p *Pair) Usable(now time.Time) bool {
+	const moment = 2 * time.Second
+	return p != nil && now.Add(moment).Before(p.Leaf.NotAfter)
+}
+
+const timeForm = "2006-01-02T15:04:05Z" // RFC 3339, UTC
+
+// Marshal writes the pair as one file: a line with the two times, the certificates, the
+// key. Programs that read PEM, the kubelet and OpenSSL among them, pass over the first
+// line, and find certificates and key in the same file.
+func (p *Pair) Marshal() []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "# received %s, renew %s\n", p.Received.UTC().Format(timeForm), p.Renew.UTC().Format(timeForm))
+	b.Write(p.Chain)
+	b.Write(p.Key)
+	return b.Bytes()
+}
+
+// ParsePair reads exactly what [Pair.Marshal] writes: 1 to 10 certificates, then one key,
+// which is the key of the first of them, in at most [MaxPairSize] bytes. The error matches
+// [CheckPair].
+func ParsePair(text []byte) (*Pair, error) {
+	if len(text) > MaxPairSize {
+		return nil, refuse(fmt.Sprintf("%d bytes", len(text)), fmt.Sprintf("at most %d", MaxPairSize))
+	}
+	line, _, _ := bytes.Cut(text, []byte("\n"))
+	times := bytes.Fields(line)
+	p := new(Pair)
+	var err error
+	if len(times) != 5 {
+		return nil, refuse("another first line", "# received TIME, renew TIME")
+	}
+	p.Received, err = time.Parse(timeForm, string(bytes.TrimSuffix(times[2], []byte(","))))
+	if err == nil {
+		p.Renew, err = time.Parse(timeForm, string(times[4]))
+	}
+	if err != nil {
+		return nil, &refusal.Error{Check: CheckPair, Got: "a first line without times", Err: err}
+	}
+	if err := p.parseBlocks(text[len(line):]); err != nil {
+		return nil, err
+	}
+	if !bytes.Equal(p.Marshal(), text) {
+		return nil, refuse("another spelling", "the one that is written")
+	}
+	if p.Renew.Before(p.Received) || p.Renew.After(p.Leaf.NotAfter) {
+		return nil, refuse("renewal at "+p.Renew.Format(timeForm), "a time between "+p.Received.Format(timeForm)+" and "+p.Leaf.NotAfter.UTC().Format(timeForm))
+	}
+	return p, nil
+}
+
+// parseBlocks reads the certificates and the key.
+func (p *Pair) parseBlocks(text []byte) error {
+	certificates := 0
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		switch {
+		case len(block.Headers) != 0:
+			return refuse("a block with headers", "none")
+		case p.Key != nil:
+			return refuse("something after the key", "nothing")
+		case block.Type == blockCertificate:
+			if certificates++; certificates > maxChain {
+				return refuse("more certificates", fmt.Sprintf("at most %d", maxChain))
+			}
+			certificate, err := x509.ParseCertificate(block.Bytes)
+			if err != nil {
+				return &refusal.Error{Check: CheckPair, Got: "a certificate that cannot be read", Err: err}
+			}
+			if p.Leaf == nil {
+				p.Leaf = certificate
+			}
+			p.Chain = append(p.Chain, pem.EncodeToMemory(block)...)
+		default:
+			p.Key, p.Sealed = pem.EncodeToMemory(block), block.Type != blockKey
+		}
+	}
+	switch {
+	case p.Leaf == nil:
+		return refuse("no certificate", "one at least")
+	case p.Key == nil:
+		return refuse("no key", "the certificate's")
+	case p.Sealed:
+		return nil
+	}
+	if _, err := tls.X509KeyPair(p.Chain, p.Key); err != nil {
+		return &refusal.Error{Check: CheckPair, Got: "a certificate and a key that are no pair", Err: err}
+	}
+	return nil
+}

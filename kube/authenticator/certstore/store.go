@@ -1,0 +1,211 @@
+// Package certstore keeps a node's certificates with their keys on its disk, for several
+// processes at once.
+//
+//	store, err := certstore.Open("/var/lib/kubelet-authenticator")
+//	lock, err := store.Lock(ctx)
+//	defer lock.Unlock()
+//	err = lock.WritePair("client.pem", pair)
+//	...
+//	pair, err := store.ReadPair("client.pem") // takes no lock
+//
+// Certificate and key stand in one file of mode 0600, which is replaced as a whole: a
+// reader finds the pair of before or the new one, also after kill -9, a loss of power or on
+// a full disk. Writers take turns by a lock on the folder, which the kernel gives back when
+// its process ends, however it ends.
+package certstore
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/nodeattest/nodeattest/internal/safefile"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// CheckFile is what a file or folder fails that somebody else could have written or read:
+// files are this user's and of mode 0600, and nobody else can write to the folder.
+const CheckFile = safefile.CheckFile
+
+// ErrLocked says that another process, or another part of this one, holds the lock.
+const ErrLocked refusal.Check = "the lock is held"
+
+// Store is a folder of certificates. It is safe for use from many goroutines and
+// processes.
+type Store struct{ dir string }
+
+// Open opens the folder, and makes it, of mode 0700, where it is missing; the folder above
+// must exist. The error is [CheckFile] or the file system's.
+func Open(dir string) (*Store, error) {
+	if dir == "" {
+		return nil, refusal.Config("folder", "", "the path of one")
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	if err := safefile.CheckDirectory(dir); err != nil {
+		return nil, err
+	}
+	return &Store{dir: dir}, nil
+}
+
+// Path is where the file of that name is.
+func (s *Store) Path(name string) string { return filepath.Join(s.dir, name) }
+
+// ReadPair reads a pair. errors.Is finds io/fs.ErrNotExist where there is none, and
+// [CheckPair] or [CheckFile] where the file is none to use.
+func (s *Store) ReadPair(name string) (*Pair, error) {
+	text, err := s.Read(name, MaxPairSize)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePair(text)
+}
+
+// Read reads another file of the folder, at most maxSize bytes. The error is [CheckFile] or
+// the file system's.
+func (s *Store) Read(name string, maxSize int) ([]byte, error) {
+	return safefile.Read(s.Path(name), maxSize, safefile.Private)
+}
+
+// The files of locks. They stay, empty, when nobody holds them.
+const (
+	writerLock = ".lock"
+	heldSuffix = ".held"
+)
+
+// lockPause is how long a waiter waits before it tries again: an attempt costs two system
+// calls, and a system call that waited could not be ended by a context.
+const lockPause = 20 * time.Millisecond
+
+// Lock waits until it may write, or ctx is over. The error is then ctx's and matches
+// [ErrLocked].
+func (s *Store) Lock(ctx context.Context) (*Lock, error) {
+	ticker := time.NewTicker(lockPause)
+	defer ticker.Stop()
+	for {
+		l, err := s.TryLock()
+		if !errors.Is(err, ErrLocked) {
+			return l, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, &refusal.Error{Check: ErrLocked, Err: ctx.Err()}
+		case <-ticker.C:
+		}
+	}
+}
+
+// TryLock is [Store.Lock] without waiting: the error matches [ErrLocked] where somebody
+// else holds the lock.
+func (s *Store) TryLock() (*Lock, error) {
+	f, err := s.hold(writerLock)
+	if err != nil {
+		return nil, err
+	}
+	return &Lock{store: s, file: f}, nil
+}
+
+// Hold says to other processes that this one is there, under a name: a second Hold of it
+// fails with [ErrLocked], and [Store.Held] says so, until release, or the end of the
+// process.
+func (s *Store) Hold(name string) (release func() error, err error) {
+	f, err := s.hold(name + heldSuffix)
+	if err != nil {
+		return nil, err
+	}
+	return f.Close, nil // f is held by the closure, and so is its lock
+}
+
+// Held says whether somebody holds the name now.
+func (s *Store) Held(name string) bool {
+	f, err := os.Open(s.Path(name + heldSuffix))
+	if err != nil {
+		return false
+	}
+	defer func() { _ = f.Close() }()
+	return errors.Is(tryLock(f, false), ErrLocked)
+}
+
+// hold opens a file and locks it. The lock is the open file's: it ends with Close, with the
+// process, and with a garbage collection of the file, so that who holds it must keep it.
+func (s *Store) hold(name string) (*os.File, error) {
+	path := s.Path(name)
+	for {
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		if err := tryLock(f, true); err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+		// Somebody may have removed the file in between: then the lock is on one that
+		// nobody else finds.
+		if named, err := os.Stat(path); err == nil {
+			if held, err := f.Stat(); err == nil && os.SameFile(named, held) {
+				return f, nil
+			}
+		}
+		if err := f.Close(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// Lock is the right to write into a [Store]. It is for one goroutine at a time.
+type Lock struct {
+	store *Store
+	file  *os.File // keeps the lock alive
+}
+
+// Unlock gives the right back. A second Unlock does nothing.
+func (l *Lock) Unlock() error {
+	if l.file == nil {
+		return nil
+	}
+	f := l.file
+	l.file = nil
+	return f.Close()
+}
+
+// WritePair puts a pair in the place of the one that was there. Where it fails, on a full
+// disk for example, that one stays.
+func (l *Lock) WritePair(name string, p *Pair) error { return l.Write(name, p.Marshal()) }
+
+// Write puts content in the place of another file of the folder, as WritePair does. What
+// writers that were killed have left behind of the same name is taken away first.
+func (l *Lock) Write(name string, content []byte) error {
+	if l.file == nil {
+		return errors.New("certstore: written without the lock")
+	}
+	l.sweep(name)
+	return safefile.Replace(l.store.Path(name), safefile.Content(content))
+}
+
+// Remove takes a file away; there may be none.
+func (l *Lock) Remove(name string) error {
+	if l.file == nil {
+		return errors.New("certstore: removed without the lock")
+	}
+	if err := os.Remove(l.store.Path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// sweep removes unfinished files: whoever wrote them has held the lock, and does no more.
+func (l *Lock) sweep(name string) {
+	entries, err := os.ReadDir(l.store.dir)
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if n := e.Name(); strings.HasPrefix(n, "."+name+".") && strings.HasSuffix(n, ".tmp") {
+			_ = os.Remove(l.store.Path(n)) // if not this time, then the next
+		}
+	}
+}

@@ -1,0 +1,179 @@
+package authenticator
+
+import (
+	"io"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// Config is what an [Authenticator] is made of. The fields of the first group have no
+// default: leaving one out is an error.
+type Config struct {
+	// NodeName is the node's name, as the kubelet has it.
+	NodeName string
+	// Dir is the folder of the certificates, which this process's user alone can write to.
+	// It is made where it is missing.
+	Dir string
+	// API says how to reach the API server: address, CA and, for a machine that has no
+	// certificate yet, a bootstrap token. It is called for every attempt, so that a fresh
+	// token is seen. It must not name a plugin.
+	API func() (*rest.Config, error)
+	// Kind is the machine's evidence.
+	Kind Kind
+
+	// ClusterID is the name that the control plane has for its cluster; "" means the
+	// customary one, of the one CA that API names (attest.ClusterID).
+	ClusterID string
+	// SignerName is the signer of the client certificate; "" means Kubernetes' own,
+	// csr.SignerKubeAPIServerClientKubelet.
+	SignerName string
+	// Lifetime is asked for, in whole seconds, 10 minutes or more; 0 means
+	// DefaultLifetime. The signer may give less.
+	Lifetime time.Duration
+	// ProviderID is what the node says of itself; "" for nothing.
+	ProviderID string
+	// RecoverySigner, if set, has the daemon get a recovery certificate, by that signer, on
+	// a key that stays in the machine: with it a node whose certificates have all ended
+	// comes back by itself. It takes a [KeyKeeper]; csr.SignerRecoveryTPM is a TPM's.
+	RecoverySigner string
+	// Serving, if set, has the daemon get the kubelet's serving certificate as well.
+	Serving *Serving
+	// Kubelet is where the kubelet's own configuration is looked for.
+	Kubelet Kubelet
+
+	// Log is where it is said what happens; nil means nowhere. It is told no secret.
+	Log *slog.Logger
+	// Ready, if set, is called once by Run, as soon as there is a certificate to work
+	// with and, where one is configured, one for serving.
+	Ready func()
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+}
+
+// Serving says what an attested serving certificate is for. It is written to the file
+// ServingFile of the folder, with its key, which is to stand in both tlsCertFile and
+// tlsPrivateKeyFile of the kubelet's configuration: the kubelet takes a new one from there
+// without a restart.
+type Serving struct {
+	// SignerName is the signer; "" means that of the kind (csr.SignerServing).
+	SignerName string
+	// DNSNames and IPAddresses are the names of the node, one at least. The control plane
+	// grants those that it knows, all or none.
+	DNSNames    []string
+	IPAddresses []netip.Addr
+}
+
+// The files in the folder.
+const (
+	// ClientFile holds the client certificate and its key.
+	ClientFile = "client.pem"
+	// ServingFile holds the serving certificate and its key.
+	ServingFile = "serving.pem"
+	// RecoveryFile holds the recovery certificate and the file of its key.
+	RecoveryFile = "recovery.pem"
+	// StateFile holds what has failed and when it is tried again, in JSON.
+	StateFile = "state.json"
+)
+
+// DefaultLifetime is asked for where nothing else is said: there is no revocation.
+const DefaultLifetime = csr.DefaultMaxExpiration
+
+// Authenticator gets and keeps a node's certificates. [New] makes one. It is safe for use
+// from many goroutines.
+type Authenticator struct {
+	c     Config
+	store *certstore.Store
+	items []*item
+	said  sync.Map // what was wrong with a file, by its name, so that it is said once
+}
+
+// item is a certificate that is kept.
+type item struct {
+	file    string
+	purpose csr.Purpose
+	signer  string
+	seconds int32
+	options csr.CreateOptions
+}
+
+// New checks the configuration and opens the folder. It asks neither the machine nor the
+// API server. The error is refusal.CheckConfig, certstore.CheckFile or the file system's.
+func New(c Config) (*Authenticator, error) {
+	switch {
+	case c.NodeName == "":
+		return nil, refusal.Config("NodeName", "", "the node's name")
+	case c.API == nil:
+		return nil, refusal.Config("API", "", "how the API server is reached")
+	case c.Kind == nil:
+		return nil, refusal.Config("Kind", "", "a kind of evidence")
+	case c.Lifetime < 0 || c.Lifetime != 0 && c.Lifetime < 10*time.Minute || c.Lifetime%time.Second != 0 || c.Lifetime > 100*365*24*time.Hour:
+		return nil, refusal.Config("Lifetime", c.Lifetime.String(), "whole seconds, 10m or more")
+	}
+	if _, organization := csr.SubjectNames(csr.PurposeClient, c.NodeName); organization == "" {
+		return nil, refusal.Config("NodeName", refusal.Quote(c.NodeName), "a node's name: a lower-case DNS subdomain")
+	}
+	if _, err := csr.SignerChallenge(c.Kind.Provider()); err != nil {
+		return nil, &refusal.Error{Check: refusal.CheckConfig, Got: "Kind " + refusal.Quote(c.Kind.Provider()), Want: "one that challenges", Err: err}
+	}
+	if c.Lifetime == 0 {
+		c.Lifetime = DefaultLifetime
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.SignerName == "" {
+		c.SignerName = csr.SignerKubeAPIServerClientKubelet
+	}
+	a := &Authenticator{c: c}
+	if err := a.setItems(); err != nil {
+		return nil, err
+	}
+	var err error
+	if a.store, err = certstore.Open(c.Dir); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// setItems says which certificates are kept, the client certificate first.
+func (a *Authenticator) setItems() error {
+	c := &a.c
+	seconds := int32(c.Lifetime / time.Second) //nolint:gosec // bounded by New
+	a.items = []*item{{file: ClientFile, purpose: csr.PurposeClient, signer: c.SignerName, seconds: seconds, options: csr.CreateOptions{ProviderID: c.ProviderID}}}
+	if s := c.Serving; s != nil {
+		serving := *s
+		c.Serving, c.Kubelet.serving = &serving, true
+		if serving.SignerName == "" {
+			var err error
+			if serving.SignerName, err = csr.SignerServing(c.Kind.Provider()); err != nil {
+				return &refusal.Error{Check: refusal.CheckConfig, Got: "no Serving.SignerName", Err: err}
+			}
+		}
+		if len(serving.DNSNames)+len(serving.IPAddresses) == 0 {
+			return refusal.Config("Serving.DNSNames and Serving.IPAddresses", "", "one name at least")
+		}
+		a.items = append(a.items, &item{file: ServingFile, purpose: csr.PurposeServing, signer: serving.SignerName, seconds: seconds,
+			options: csr.CreateOptions{ProviderID: c.ProviderID, DNSNames: slices.Clone(serving.DNSNames), IPAddresses: slices.Clone(serving.IPAddresses)}})
+	}
+	if c.RecoverySigner != "" { // its lifetime is the signer's to say
+		a.items = append(a.items, &item{file: RecoveryFile, purpose: csr.PurposeRecovery, signer: c.RecoverySigner, options: csr.CreateOptions{ProviderID: c.ProviderID}})
+	}
+	for _, i := range a.items {
+		if purpose, err := csr.PurposeOf(i.signer); err != nil || purpose != i.purpose {
+			return &refusal.Error{Check: refusal.CheckConfig, Got: "signer " + refusal.Quote(i.signer) + " of " + i.file, Want: "one of such certificates", Err: err}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,293 @@
+package authenticator
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
+)
+
+// run starts a daemon, and stops it when the test ends or before.
+func run(t *testing.T, a *Authenticator) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx) }()
+	stopped := false
+	stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+// TestDaemon renews on its own clock: two requests for each certificate, and none beside.
+func TestDaemon(t *testing.T) {
+	t.Parallel()
+	f := newFakeAPI(t)
+	f.lifetime = 5 * time.Second
+	ready := make(chan struct{})
+	a, kind := newNode(t, f, func(c *Config) { c.Ready = func() { close(ready) } })
+	stop := run(t, a)
+	<-ready
+	if !a.Status().Daemon {
+		t.Error("it does not show")
+	}
+	if err := again(t, a).Run(t.Context()); !errors.Is(err, certstore.ErrLocked) {
+		t.Errorf("a second one: got %v", err)
+	}
+	keys := map[string]bool{}
+	eventually(t, "three certificates", func() bool {
+		c, err := again(t, a).Credential(t.Context())
+		checkCredential(t, c, err)
+		keys[c.Status.ClientKeyData] = true
+		return len(keys) == 3
+	})
+	stop()
+	if n := kind.opened.Load(); f.calls("create") != 2*int(n) || n > 4 {
+		t.Errorf("%d requests in %d attempts for %d certificates", f.calls("create"), n, len(keys))
+	}
+	if f.calls("create "+csr.BootstrapUserPrefix) != 2 {
+		t.Error("the bootstrap token was used again")
+	}
+}
+
+// TestRecovery: the control plane is away until all has ended, and the bootstrap token is
+// gone: the node comes back by its recovery certificate. Until then it keeps what it has.
+func TestRecovery(t *testing.T) {
+	t.Parallel()
+	f := newFakeAPI(t)
+	f.lifetime = 6 * time.Second
+	a, _ := newNode(t, f, func(c *Config) { c.RecoverySigner = csr.SignerRecoveryTPM })
+	giveRecovery(t, f, a)
+	run(t, a)
+	eventually(t, "the certificates", func() bool { s := a.Status(); return s.Usable && s.Recoverable })
+	f.set(func() { f.down, f.noToken = true, true })
+	before, recovered := a.load(ClientFile), f.calls("create "+csr.RecoveryUserPrefix)
+	c, err := again(t, a).Credential(t.Context())
+	checkCredential(t, c, err)
+	eventually(t, "the end of the certificate", func() bool { return !a.load(ClientFile).Usable(time.Now()) })
+	if p := a.load(ClientFile); string(p.Key) != string(before.Key) && p.Leaf.NotAfter.After(time.Now().Add(2*time.Second)) {
+		t.Error("it was replaced")
+	}
+	if f.calls("create "+csr.RecoveryUserPrefix) != recovered {
+		t.Error("it recovered too early")
+	}
+	f.set(func() { f.down = false })
+	c, err = again(t, a).Credential(t.Context()) // it waits
+	checkCredential(t, c, err)
+	if f.calls("create "+csr.RecoveryUserPrefix+testNode) != recovered+2 {
+		t.Errorf("requests: %q", f.log)
+	}
+}
+
+// giveRecovery stores a recovery certificate: this kind of evidence shows no key to be
+// resident, so that no verifier would give it one.
+func giveRecovery(t *testing.T, f *fakeAPI, a *Authenticator) {
+	t.Helper()
+	key, err := (&keeping{}).CreateKey(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := csr.Create(csr.PurposeRecovery, key, testNode, csr.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	chain := f.issue(&certificatesv1.CertificateSigningRequest{Spec: certificatesv1.CertificateSigningRequestSpec{
+		SignerName: csr.SignerRecoveryTPM, Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: request})}})
+	file, err := key.File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := certstore.NewSealedPair(chain, file, key.Public(), time.Now(), renewal)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := a.store.Lock(t.Context())
+	if err == nil {
+		err = errors.Join(l.WritePair(RecoveryFile, p), l.Unlock())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestFreshToken: without a recovery certificate a new token is what brings a node back,
+// put in its place while the daemon runs.
+func TestFreshToken(t *testing.T) {
+	t.Parallel()
+	f := newFakeAPI(t)
+	f.noToken = true
+	a, _ := newNode(t, f, nil)
+	run(t, a)
+	eventually(t, "a failure", func() bool { return a.readState()[ClientFile].Failures > 0 })
+	if s := a.Status(); s.Usable || len(s.Problems) != 1 || !strings.Contains(s.Problems[0], "token") {
+		t.Errorf("status %+v", s)
+	}
+	f.set(func() { f.noToken = false })
+	eventually(t, "a certificate", func() bool { return a.Status().Usable })
+}
+
+// TestServing has the daemon write a serving certificate where the kubelet reads it, which
+// it asks for as the node.
+func TestServing(t *testing.T) {
+	t.Parallel()
+	f := newFakeAPI(t)
+	a, _ := newNode(t, f, func(c *Config) { c.Serving = &Serving{DNSNames: []string{testNode}} })
+	run(t, a)
+	eventually(t, "a serving certificate", func() bool { return a.load(ServingFile) != nil })
+	pair, err := tls.LoadX509KeyPair(filepath.Join(a.c.Dir, ServingFile), filepath.Join(a.c.Dir, ServingFile))
+	if err != nil || pair.Leaf.VerifyHostname(testNode) != nil {
+		t.Errorf("got %v, %v", pair.Leaf, err)
+	}
+	if f.calls("create "+csr.BootstrapUserPrefix) != 2 || f.calls("create "+csr.NodeUserPrefix) != 2 {
+		t.Errorf("calls %q", f.log)
+	}
+	var text strings.Builder
+	if err := a.Status().Write(&text, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{testNode, "running", "valid until", "X509SHA256=", ServingFile, "in ", f.server.URL} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("no %q in\n%s", want, &text)
+		}
+	}
+	if strings.Contains(text.String(), "PRIVATE") || strings.Contains(text.String(), testToken) {
+		t.Errorf("a secret in\n%s", &text)
+	}
+}
+
+// TestServingRefused: a name that the control plane does not know is refused, and the
+// client certificate is none the worse.
+func TestServingRefused(t *testing.T) {
+	t.Parallel()
+	f := newFakeAPI(t)
+	a, _ := newNode(t, f, func(c *Config) { c.Serving = &Serving{DNSNames: []string{"kubernetes.default"}} })
+	stop := run(t, a)
+	eventually(t, "a refusal", func() bool { return a.readState()[ServingFile].Failures > 0 })
+	stop()
+	if s := a.Status(); !s.Usable || s.Certificates[1].Usable || s.Certificates[1].LastError == "" {
+		t.Errorf("status %+v", s)
+	}
+}
+
+// TestRotate renews whatever is stored and has failed.
+func TestRotate(t *testing.T) {
+	t.Parallel()
+	f := newFakeAPI(t)
+	f.down = true
+	a, kind := newNode(t, f, func(c *Config) { c.Serving = &Serving{DNSNames: []string{testNode}} })
+	if err := a.Rotate(t.Context()); err == nil || !strings.Contains(err.Error(), "client") {
+		t.Errorf("got %v", err)
+	}
+	f.set(func() { f.down = false })
+	for n := range 2 {
+		if err := a.Rotate(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := kind.opened.Load(); int(got) != 4+2*n {
+			t.Errorf("%d attempts", got)
+		}
+	}
+	l, err := a.store.TryLock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Unlock() }()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := a.Rotate(ctx); !errors.Is(err, certstore.ErrLocked) {
+		t.Errorf("beside another attempt: got %v", err)
+	}
+}
+
+// TestRefusesKubelet: nothing runs beside a kubelet that goes around it.
+func TestRefusesKubelet(t *testing.T) {
+	f := newFakeAPI(t)
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	a, _ := joined(t, f, func(c *Config) { c.Kubelet.ConfigFile = path })
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("rotateCertificates: true\n")
+	before := len(f.log)
+	_, err := a.Credential(t.Context())
+	for name, err := range map[string]error{"Credential": err, "Run": a.Run(t.Context()), "Rotate": a.Rotate(t.Context())} {
+		if !errors.Is(err, CheckKubelet) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "set rotateCertificates to false") {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+	if len(f.log) != before || len(a.Status().Problems) != 1 {
+		t.Errorf("it went on, or does not say: %+v", a.Status().Problems)
+	}
+	write("{") // half a file: a certificate that works is not held back for it
+	if c, err := a.Credential(t.Context()); err != nil {
+		t.Error(err)
+	} else {
+		checkCredential(t, c, err)
+	}
+	if err := a.Run(t.Context()); !errors.Is(err, CheckKubeletFile) {
+		t.Errorf("Run: got %v", err)
+	}
+	write("rotateCertificates: false\n")
+	run(t, a)
+}
+
+func FuzzState(f *testing.F) {
+	f.Add([]byte(`{"client.pem":{"failures":3,"last":"2026-01-02T15:04:05Z","next":"2026-01-02T15:04:09Z","error":"x"}}`))
+	f.Add([]byte(`null`))
+	f.Add([]byte(`{"client.pem":{"failures":-9223372036854775808}}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		for _, a := range parseState(text) {
+			if a.Failures < 0 {
+				t.Error("fewer than none")
+			}
+			if d := pause(a.Failures, nil); d <= 0 || d > lastPause {
+				t.Errorf("a pause of %s", d)
+			}
+		}
+	})
+}
+
+func TestPause(t *testing.T) {
+	for failures, want := range map[int]time.Duration{-1: time.Second, 0: time.Second, 1: time.Second, 2: 2 * time.Second, 4: 8 * time.Second, 6: 30 * time.Second, 1 << 40: 30 * time.Second} {
+		for range 20 {
+			if d := pause(failures, nil); d < want/2 || d > want {
+				t.Errorf("%d failures: %s, want up to %s", failures, d, want)
+			}
+		}
+	}
+	if d := pause(50, denied2()); d < lastDenied/2 || d > lastDenied {
+		t.Errorf("denied: %s", d)
+	}
+	now := time.Now()
+	for skew, most := range map[time.Duration]time.Duration{0: 48 * time.Minute, -3 * time.Hour: 52 * time.Minute, 30 * time.Minute: 24 * time.Minute} {
+		leaf := &x509.Certificate{NotBefore: now.Add(-5 * time.Minute), NotAfter: now.Add(time.Hour)}
+		if in := renewal(now.Add(skew), leaf).Sub(now.Add(skew)); in > most || in < most*8/10 {
+			t.Errorf("a clock that is off by %s: renewed after %s", skew, in)
+		}
+	}
+}
+
+func denied2() error { return errors.Join(errors.New("x"), CheckDenied) }

@@ -1,0 +1,454 @@
+package authenticator
+
+import (
+	"bytes"
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"io"
+	"io/fs"
+	"log/slog"
+	"math/big"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/attesttest"
+	"github.com/nodeattest/nodeattest/attest/document"
+	"github.com/nodeattest/nodeattest/csr"
+)
+
+const (
+	testNode  = "node-1"
+	testToken = "attest.0123456789abcdef"
+)
+
+// fakeAPI is an API server with a control plane: it authenticates, keeps requests, lets them
+// be watched, and decides about them as the real ones do, with the real verifier.
+type fakeAPI struct {
+	t        testing.TB
+	server   *httptest.Server
+	platform *attesttest.Platform
+	verifier *attest.Verifier
+	caKey    *ecdsa.PrivateKey
+	caCert   *x509.Certificate
+
+	mu       sync.Mutex
+	changed  *sync.Cond
+	objects  map[string]*certificatesv1.CertificateSigningRequest
+	version  int
+	log      []string // verb and user
+	lifetime time.Duration
+	// What goes wrong.
+	down     bool                                                   // every call is answered 503
+	away     bool                                                   // nobody decides
+	decide   func(o *certificatesv1.CertificateSigningRequest) bool // true: it is decided
+	cutWatch int                                                    // so many watches end before anything happens
+	sign     func(template *x509.Certificate)                       // before it is signed
+	noToken  bool                                                   // the bootstrap token is gone
+}
+
+func newFakeAPI(t testing.TB) *fakeAPI {
+	t.Helper()
+	f := &fakeAPI{t: t, platform: attesttest.NewPlatform(t), objects: map[string]*certificatesv1.CertificateSigningRequest{}, lifetime: time.Hour}
+	f.changed = sync.NewCond(&f.mu)
+	var err error
+	if f.caKey, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, f.caKey.Public(), f.caKey)
+	if err == nil {
+		f.caCert, err = x509.ParseCertificate(der)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.server = httptest.NewUnstartedServer(http.HandlerFunc(f.serve))
+	f.server.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
+	f.server.EnableHTTP2 = true
+	f.server.StartTLS()
+	t.Cleanup(func() {
+		f.server.CloseClientConnections()
+		f.server.Close()
+	})
+	f.verifier = f.newVerifier()
+	return f
+}
+
+// newVerifier makes the control plane's side of a platform's documents.
+func (f *fakeAPI) newVerifier() *attest.Verifier {
+	f.t.Helper()
+	kind, err := f.platform.Kind()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	ring, err := attest.NewStaticKeyRing(attest.NewRingKey(time.Now().Add(-time.Hour)))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	id, err := attest.ClusterID(f.server.Certificate())
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	serving, err := csr.SignerServing(attesttest.PlatformProvider)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	v, err := attest.NewVerifier(attest.VerifierConfig{ClusterIDs: []string{id}, KeyRing: ring, Kinds: []attest.Kind{kind},
+		Policy: &csr.Policy{SignerNames: []string{csr.SignerKubeAPIServerClientKubelet, serving}, Machines: func(_ context.Context, name string, _ *csr.Request) (*csr.Machine, error) {
+			return &csr.Machine{Name: "machine-of-" + name, UID: "u", NodeName: name, BootstrapReady: true, DNSNames: []string{name}}, nil
+		}},
+		Authorizer: attest.AuthorizerFunc(func(_ context.Context, r *attest.Result, _ *csr.Request) (*attest.Authorization, error) {
+			if r.Machine != "platform:"+attest.Identity(attesttest.MachineOne) {
+				return nil, attest.NotMember("it is another machine")
+			}
+			return &attest.Authorization{DNSNames: []string{testNode}}, nil
+		})})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return v
+}
+
+// config is how the server is reached with the bootstrap token.
+func (f *fakeAPI) config() (*rest.Config, error) {
+	c := &rest.Config{Host: f.server.URL, BearerToken: testToken, ContentConfig: rest.ContentConfig{ContentType: "application/json", AcceptContentTypes: "application/json"},
+		TLSClientConfig: rest.TLSClientConfig{CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: f.server.Certificate().Raw})}}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.noToken {
+		c.BearerToken = ""
+	}
+	return c, nil
+}
+
+// set changes the server's behaviour.
+func (f *fakeAPI) set(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
+	f.changed.Broadcast()
+}
+
+// calls counts what was asked, "create system:bootstrap:attest" for example.
+func (f *fakeAPI) calls(prefix string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := 0
+	for _, line := range f.log {
+		if strings.HasPrefix(line, prefix) {
+			n++
+		}
+	}
+	return n
+}
+
+// user authenticates.
+func (f *fakeAPI) user(r *http.Request) (name string, groups []string) {
+	if len(r.TLS.PeerCertificates) != 0 {
+		roots := x509.NewCertPool()
+		roots.AddCert(f.caCert)
+		leaf := r.TLS.PeerCertificates[0]
+		if _, err := leaf.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err == nil {
+			return leaf.Subject.CommonName, append(leaf.Subject.Organization, csr.AuthenticatedGroup)
+		}
+	}
+	if r.Header.Get("Authorization") == "Bearer "+testToken && !f.noToken {
+		return csr.BootstrapUserPrefix + "attest", []string{csr.BootstrappersGroup, csr.AuthenticatedGroup}
+	}
+	return "", nil
+}
+
+const requestsPath = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+
+func (f *fakeAPI) serve(w http.ResponseWriter, r *http.Request) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	user, groups := f.user(r)
+	name, _ := strings.CutPrefix(r.URL.Path, requestsPath+"/")
+	verb := map[string]string{http.MethodPost: "create", http.MethodGet: "get"}[r.Method]
+	switch {
+	case r.URL.Query().Get("watch") != "":
+		verb = "watch"
+	case r.URL.Path == requestsPath && r.Method == http.MethodGet:
+		verb = "list"
+	}
+	f.log = append(f.log, verb+" "+user)
+	switch {
+	case f.down:
+		fail(w, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable)
+	case user == "":
+		fail(w, http.StatusUnauthorized, metav1.StatusReasonUnauthorized)
+	case verb == "create":
+		f.create(w, r, user, groups)
+	case verb == "watch":
+		f.watch(w, r)
+	case verb == "get" && f.objects[name] != nil:
+		answer(w, http.StatusOK, f.objects[name])
+	default:
+		fail(w, http.StatusNotFound, metav1.StatusReasonNotFound)
+	}
+}
+
+func fail(w http.ResponseWriter, code int, reason metav1.StatusReason) {
+	answer(w, code, &metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: int32(code), Reason: reason, Message: string(reason)})
+}
+
+func answer(w http.ResponseWriter, code int, object any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(object)
+}
+
+func (f *fakeAPI) create(w http.ResponseWriter, r *http.Request, user string, groups []string) {
+	body, err := io.ReadAll(r.Body)
+	o := new(certificatesv1.CertificateSigningRequest)
+	if err == nil {
+		err = json.Unmarshal(body, o)
+	}
+	if err != nil {
+		f.t.Errorf("a request that cannot be read: %v", err)
+	}
+	f.version++
+	o.APIVersion, o.Kind = "certificates.k8s.io/v1", "CertificateSigningRequest"
+	o.Name, o.UID = o.GenerateName+strconv.Itoa(f.version), types.UID("uid-"+strconv.Itoa(f.version))
+	o.ResourceVersion, o.CreationTimestamp = strconv.Itoa(f.version), metav1.NewTime(time.Now().UTC().Truncate(time.Second))
+	o.Spec.Username, o.Spec.Groups = user, groups
+	f.objects[o.Name] = o
+	filed := o.DeepCopy()
+	answer(w, http.StatusCreated, filed)
+	go f.control(o.Name)
+}
+
+// control is the control plane.
+func (f *fakeAPI) control(name string) {
+	time.Sleep(2 * time.Millisecond)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for f.away {
+		f.changed.Wait()
+	}
+	o := f.objects[name]
+	if o == nil {
+		return
+	}
+	o = o.DeepCopy()
+	if f.decide == nil || !f.decide(o) {
+		f.verify(o)
+	}
+	f.version++
+	o.ResourceVersion = strconv.Itoa(f.version)
+	f.objects[name] = o
+	f.changed.Broadcast()
+}
+
+// verify challenges a hello, and signs or denies an answer.
+func (f *fakeAPI) verify(o *certificatesv1.CertificateSigningRequest) {
+	text, err := json.Marshal(o)
+	if err != nil {
+		f.t.Error(err)
+	}
+	request, err := csr.ParseRequest(text)
+	if err != nil {
+		f.t.Error(err)
+		return
+	}
+	decision := csr.Decision{}
+	switch {
+	case strings.HasPrefix(o.Spec.SignerName, "cluster.x-k8s.io/kubelet-attestation-challenge-"):
+		challenge, err := f.verifier.Challenge(context.Background(), request)
+		if decision = csr.Decide(err); err == nil {
+			decision = attest.ChallengeDecision(challenge)
+		}
+	default:
+		_, err := f.verifier.Verify(context.Background(), request)
+		decision = csr.Decide(err)
+	}
+	condition(o, decision.Condition, decision.Reason, decision.Message)
+	if decision.Condition == csr.ConditionApproved {
+		o.Status.Certificate = f.issue(o)
+	}
+}
+
+func condition(o *certificatesv1.CertificateSigningRequest, kind, reason, message string) {
+	o.Status.Conditions = append(o.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
+		Type: certificatesv1.RequestConditionType(kind), Status: "True", Reason: reason, Message: message})
+}
+
+// issue signs as kube-controller-manager does: dated back by five minutes.
+func (f *fakeAPI) issue(o *certificatesv1.CertificateSigningRequest) []byte {
+	block, _ := pem.Decode(o.Spec.Request)
+	request, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		f.t.Error(err)
+		return nil
+	}
+	usage := x509.ExtKeyUsageClientAuth
+	if len(request.DNSNames) != 0 {
+		usage = x509.ExtKeyUsageServerAuth
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(int64(f.version) + 1), Subject: request.Subject, DNSNames: request.DNSNames, KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{usage}, NotBefore: time.Now().Add(-5 * time.Minute), NotAfter: time.Now().Add(f.lifetime)}
+	if o.Spec.SignerName == csr.SignerRecoveryTPM {
+		template.NotAfter = time.Now().Add(time.Hour)
+	}
+	if f.sign != nil {
+		f.sign(template)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, f.caCert, request.PublicKey, f.caKey)
+	if err != nil {
+		f.t.Error(err)
+	}
+	return append([]byte("text around it\n"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...)
+}
+
+// watch serves the changes of one object.
+func (f *fakeAPI) watch(w http.ResponseWriter, r *http.Request) {
+	name, ok := strings.CutPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name=")
+	seen, err := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
+	if !ok || err != nil {
+		f.t.Errorf("a watch of everything: %s", r.URL)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusOK)
+	w.(http.Flusher).Flush()
+	if f.cutWatch > 0 {
+		f.cutWatch--
+		return
+	}
+	stop := context.AfterFunc(r.Context(), func() { f.set(func() {}) })
+	defer stop()
+	there := f.objects[name] != nil
+	for r.Context().Err() == nil && !f.down {
+		o := f.objects[name]
+		if o == nil {
+			if there {
+				_ = json.NewEncoder(w).Encode(map[string]any{"type": "DELETED", "object": &certificatesv1.CertificateSigningRequest{
+					TypeMeta: metav1.TypeMeta{APIVersion: "certificates.k8s.io/v1", Kind: "CertificateSigningRequest"}, ObjectMeta: metav1.ObjectMeta{Name: name}}})
+				w.(http.Flusher).Flush()
+			}
+			return
+		}
+		if version, _ := strconv.Atoi(o.ResourceVersion); version > seen {
+			seen = version
+			_ = json.NewEncoder(w).Encode(map[string]any{"type": "MODIFIED", "object": o})
+			w.(http.Flusher).Flush()
+		}
+		f.changed.Wait()
+	}
+}
+
+// documents is the kind of evidence of these tests.
+type documents struct {
+	f       *fakeAPI
+	machine string
+	opened  atomic.Int32
+	fails   error
+}
+
+func (d *documents) Provider() string { return attesttest.PlatformProvider }
+
+func (d *documents) Open(context.Context) (Evidence, error) {
+	d.opened.Add(1)
+	if d.fails != nil {
+		return nil, d.fails
+	}
+	prover, err := document.NewProver(attesttest.PlatformProvider, d.f.platform.Machine(d.machine))
+	if err != nil {
+		return nil, err
+	}
+	return &keeping{Evidence: prover}, nil
+}
+
+// keeping is evidence of a machine that keeps keys: the file is the key itself, under
+// another name.
+type keeping struct{ Evidence }
+
+type kept struct{ *ecdsa.PrivateKey }
+
+func (k kept) Close() error { return nil }
+
+func (k kept) File() ([]byte, error) {
+	der, err := x509.MarshalPKCS8PrivateKey(k.PrivateKey)
+	return pem.EncodeToMemory(&pem.Block{Type: "SEALED KEY", Bytes: der}), err
+}
+
+func (k *keeping) CreateKey(context.Context) (SealedKey, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	return kept{key}, err
+}
+
+func (k *keeping) LoadKey(_ context.Context, file []byte) (SealedKey, error) {
+	block, rest := pem.Decode(file)
+	if block == nil || block.Type != "SEALED KEY" || len(bytes.TrimSpace(rest)) != 0 {
+		return nil, fs.ErrNotExist
+	}
+	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	if err != nil {
+		return nil, err
+	}
+	k256, ok := key.(*ecdsa.PrivateKey)
+	if !ok {
+		return nil, errors.New("another key")
+	}
+	return kept{k256}, nil
+}
+
+var _ crypto.Signer = kept{}
+
+// newNode makes a node of the server's cluster.
+func newNode(t testing.TB, f *fakeAPI, change func(*Config)) (*Authenticator, *documents) {
+	t.Helper()
+	kind := &documents{f: f, machine: attesttest.MachineOne}
+	c := Config{NodeName: testNode, Dir: t.TempDir(), API: f.config, Kind: kind, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	if change != nil {
+		change(&c)
+	}
+	a, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a, kind
+}
+
+// again is the same node in another process.
+func again(t *testing.T, a *Authenticator) *Authenticator {
+	t.Helper()
+	made, err := New(a.c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made
+}
+
+// eventually waits for what another goroutine does.
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		if is() {
+			return
+		}
+	}
+	t.Fatalf("it did not happen: %s", what)
+}

@@ -1,0 +1,234 @@
+package authenticator
+
+import (
+	"context"
+	"crypto"
+	"errors"
+	"fmt"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/watch"
+	certificatesclient "k8s.io/client-go/kubernetes/typed/certificates/v1"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// CheckDenied is what a request fails that the control plane has denied, or failed. Got is
+// the condition with its reason and message: what a person has to know.
+const CheckDenied refusal.Check = "denied"
+
+// CheckGone is what a request fails that somebody deleted before it was decided.
+const CheckGone refusal.Check = "request-gone"
+
+func isDenied(err error) bool { return errors.Is(err, CheckDenied) }
+
+// join is one way through hello, challenge and answer.
+type join struct {
+	requests certificatesclient.CertificateSigningRequestInterface
+	attester *attest.Attester
+	// prefix begins the names of the requests.
+	prefix string
+	// patience bounds the wait for a challenge.
+	patience time.Duration
+}
+
+const (
+	// maxHellos is how many hellos are filed for one certificate, where one came to
+	// nothing that was not refused: it was too old when it was read, or somebody else
+	// decided about it.
+	maxHellos = 3
+	// helloPatience is how long a hello is waited for: one of 5 minutes is not challenged
+	// any more (attest.CheckHelloExpired).
+	helloPatience = 4*time.Minute + 45*time.Second
+)
+
+// certificate gets a certificate for the key, PEM as the signer gave it.
+func (j *join) certificate(ctx context.Context, key crypto.Signer, s attest.Subject) ([]byte, error) {
+	challenge, err := j.challenge(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	spec, err := j.attester.Answer(ctx, challenge, key, s)
+	if err != nil {
+		return nil, err
+	}
+	filed, err := j.file(ctx, spec)
+	if err != nil {
+		return nil, fmt.Errorf("answer: %w", err)
+	}
+	got, err := j.await(ctx, filed, func(o *certificatesv1.CertificateSigningRequest) bool {
+		return len(o.Status.Certificate) != 0 || refusedBy(o) != nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("waiting for the certificate of %s: %w", filed.Name, err)
+	}
+	if len(got.Status.Certificate) != 0 {
+		return got.Status.Certificate, nil
+	}
+	return nil, denied(got, refusedBy(got))
+}
+
+// challenge files hellos until one is challenged.
+func (j *join) challenge(ctx context.Context, s attest.Subject) ([]byte, error) {
+	for try := 1; ; try++ {
+		spec, err := j.attester.Hello(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		filed, err := j.file(ctx, spec)
+		if err != nil {
+			return nil, fmt.Errorf("hello: %w", err)
+		}
+		waiting, cancel := context.WithTimeout(ctx, j.patience)
+		got, err := j.await(waiting, filed, func(o *certificatesv1.CertificateSigningRequest) bool {
+			return len(o.Status.Conditions) != 0 || len(o.Status.Certificate) != 0
+		})
+		cancel()
+		if err != nil {
+			return nil, fmt.Errorf("waiting for the challenge of %s: %w", filed.Name, err)
+		}
+		challenge, err := attest.ChallengeOf(statusOf(got))
+		if err == nil {
+			return challenge, nil
+		}
+		condition := refusedBy(got)
+		if again := condition == nil || condition.Reason == helloExpired; !again {
+			return nil, denied(got, condition)
+		}
+		if try == maxHellos {
+			return nil, fmt.Errorf("hello %s: %w", got.Name, err)
+		}
+	}
+}
+
+// helloExpired is the reason of a denial after which a node files again.
+var helloExpired = (&refusal.Error{Check: attest.CheckHelloExpired}).Reason()
+
+// refusedBy is the condition with which a request was refused, nil for none.
+func refusedBy(o *certificatesv1.CertificateSigningRequest) *certificatesv1.CertificateSigningRequestCondition {
+	for i := range o.Status.Conditions {
+		if t := o.Status.Conditions[i].Type; t == certificatesv1.CertificateDenied || t == certificatesv1.CertificateFailed {
+			return &o.Status.Conditions[i]
+		}
+	}
+	return nil
+}
+
+func denied(o *certificatesv1.CertificateSigningRequest, c *certificatesv1.CertificateSigningRequestCondition) error {
+	return &refusal.Error{Check: CheckDenied, Got: fmt.Sprintf("%s of request %s: %s: %s", c.Type, o.Name, c.Reason, c.Message), Want: "a certificate"}
+}
+
+// statusOf is the part of the core's view that a challenge is read from.
+func statusOf(o *certificatesv1.CertificateSigningRequest) *csr.Request {
+	r := &csr.Request{Status: csr.Status{Certificate: o.Status.Certificate}}
+	for _, c := range o.Status.Conditions {
+		r.Status.Conditions = append(r.Status.Conditions, csr.Condition{Type: string(c.Type), Status: string(c.Status), Reason: c.Reason, Message: c.Message})
+	}
+	return r
+}
+
+// callLimit bounds one call that is no watch.
+const callLimit = 30 * time.Second
+
+// file files a request.
+func (j *join) file(ctx context.Context, spec *csr.Spec) (*certificatesv1.CertificateSigningRequest, error) {
+	o := &certificatesv1.CertificateSigningRequest{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: j.prefix},
+		Spec:       certificatesv1.CertificateSigningRequestSpec{Request: spec.Request, SignerName: spec.SignerName, ExpirationSeconds: spec.ExpirationSeconds},
+	}
+	for _, usage := range spec.Usages {
+		o.Spec.Usages = append(o.Spec.Usages, certificatesv1.KeyUsage(usage))
+	}
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	return j.requests.Create(ctx, o, metav1.CreateOptions{})
+}
+
+// How long before a watch that ended is opened again: first, and at most.
+const (
+	firstWatchPause = 100 * time.Millisecond
+	lastWatchPause  = 2 * time.Second
+)
+
+// await watches a request until it is done. A watch that ends, as every watch does after
+// some minutes, is opened again from where it was; only what it may have missed is asked
+// for.
+func (j *join) await(ctx context.Context, o *certificatesv1.CertificateSigningRequest, done func(*certificatesv1.CertificateSigningRequest) bool) (*certificatesv1.CertificateSigningRequest, error) {
+	pause := firstWatchPause
+	for {
+		now, err := j.follow(ctx, o, done)
+		switch {
+		case err == nil && done(now):
+			return now, nil
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case final(err):
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, lastWatchPause)
+		got, err := j.get(ctx, o.Name)
+		switch {
+		case apierrors.IsNotFound(err), err == nil && got.UID != o.UID:
+			return nil, &refusal.Error{Check: CheckGone, Got: "no request " + o.Name + " any more", Want: "it to be decided"}
+		case final(err):
+			return nil, err
+		case err != nil: // the API server is away: what is known stays
+		case done(got):
+			return got, nil
+		default:
+			o = got
+		}
+	}
+}
+
+func (j *join) get(ctx context.Context, name string) (*certificatesv1.CertificateSigningRequest, error) {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	return j.requests.Get(ctx, name, metav1.GetOptions{})
+}
+
+// final says that asking again with the same credential is of no use, or that the request
+// is gone.
+func final(err error) bool {
+	return noAccess(err) || errors.Is(err, CheckGone)
+}
+
+// noAccess says that another credential might do.
+func noAccess(err error) bool { return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) }
+
+// follow watches a request until it is done or the watch ends. It returns the last that it
+// has seen.
+func (j *join) follow(ctx context.Context, o *certificatesv1.CertificateSigningRequest, done func(*certificatesv1.CertificateSigningRequest) bool) (*certificatesv1.CertificateSigningRequest, error) {
+	w, err := j.requests.Watch(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", o.Name).String(), ResourceVersion: o.ResourceVersion})
+	if err != nil {
+		return o, err
+	}
+	defer w.Stop()
+	for event := range w.ResultChan() {
+		if event.Type == watch.Error {
+			return o, apierrors.FromObject(event.Object)
+		}
+		got, ok := event.Object.(*certificatesv1.CertificateSigningRequest)
+		if !ok || got.Name != o.Name {
+			continue
+		}
+		if event.Type == watch.Deleted || got.UID != o.UID {
+			return o, &refusal.Error{Check: CheckGone, Got: "no request " + o.Name + " any more", Want: "it to be decided"}
+		}
+		if o = got; done(o) {
+			return o, nil
+		}
+	}
+	return o, nil
+}

@@ -1,0 +1,212 @@
+package authenticator
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// load reads a stored pair; nil where there is none for this node and this purpose. What
+// cannot be used is as good as none, and is said.
+func (a *Authenticator) load(file string) *certstore.Pair {
+	p, err := a.store.ReadPair(file)
+	if err == nil {
+		for _, i := range a.items {
+			if i.file == file {
+				err = a.checkCertificate(i, p.Leaf)
+			}
+		}
+	}
+	if err != nil {
+		if before, _ := a.said.Swap(file, err.Error()); !errors.Is(err, fs.ErrNotExist) && before != err.Error() {
+			a.c.Log.Warn("a stored certificate is of no use", "file", a.store.Path(file), "why", err.Error())
+		}
+		return nil
+	}
+	return p
+}
+
+// graceAfterEnd is how long an attempt may take to see that its context is over.
+const graceAfterEnd = 200 * time.Millisecond
+
+// attempt gets a certificate anew, and stores it. Whether it is time is for the caller to
+// know. A certificate that cannot be stored is returned with the error.
+//
+// A command in a TPM cannot be interrupted: where ctx ends first, attempt returns, and what
+// it has begun ends by itself, with the lock, at most a command later.
+func (a *Authenticator) attempt(ctx context.Context, l *certstore.Lock, i *item) (*certstore.Pair, error) {
+	type outcome struct {
+		pair *certstore.Pair
+		err  error
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		p, err := a.attemptNow(ctx, l, i)
+		done <- outcome{p, errors.Join(err, l.Unlock())}
+	}()
+	select {
+	case o := <-done:
+		return o.pair, o.err
+	case <-ctx.Done():
+	}
+	select { // it may have ended with ctx
+	case o := <-done:
+		return o.pair, o.err
+	case <-time.After(graceAfterEnd):
+		return nil, fmt.Errorf("%s: %w", i.purpose, ctx.Err())
+	}
+}
+
+// attemptNow is attempt without its limit. It writes down how it ended.
+func (a *Authenticator) attemptNow(ctx context.Context, l *certstore.Lock, i *item) (*certstore.Pair, error) {
+	noted := a.begin(l, i)
+	if noted != nil {
+		a.c.Log.Error("the state cannot be written", "file", a.store.Path(StateFile), "why", noted.Error())
+		if i.purpose != csr.PurposeClient || a.load(ClientFile).Usable(a.c.Now()) {
+			return nil, noted // there is time until it can be; each attempt would be lost
+		}
+	}
+	began := a.c.Now()
+	p, err := a.get(ctx, i)
+	if err == nil {
+		err = l.WritePair(i.file, p)
+	}
+	took := a.c.Now().Sub(began)
+	if err != nil {
+		a.c.Log.Error("no certificate", "purpose", i.purpose.String(), "signer", i.signer, "took", took.String(), "why", err.Error())
+	} else {
+		a.c.Log.Info("a certificate", "purpose", i.purpose.String(), "signer", i.signer, "took", took.String(),
+			"credential", csr.CredentialID(p.Leaf), "until", p.Leaf.NotAfter, "renew", p.Renew)
+	}
+	if noted == nil {
+		if ended := a.end(l, i, err); ended != nil {
+			a.c.Log.Error("the state cannot be written", "file", a.store.Path(StateFile), "why", ended.Error())
+		}
+	}
+	return p, err
+}
+
+// get attests, and returns the new certificate with its key.
+func (a *Authenticator) get(ctx context.Context, i *item) (_ *certstore.Pair, err error) {
+	bare, own, err := a.connection()
+	if err != nil {
+		return nil, err
+	}
+	id, err := a.clusterID(bare)
+	if err != nil {
+		return nil, err
+	}
+	evidence, err := a.c.Kind.Open(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("evidence %s: %w", a.c.Kind.Provider(), err)
+	}
+	attester, err := attest.NewAttester(evidence)
+	if err != nil {
+		return nil, errors.Join(err, evidence.Close())
+	}
+	defer func() { err = errors.Join(err, attester.Close()) }()
+
+	all := a.accesses(bare, own, evidence, i.purpose)
+	if len(all) == 0 {
+		return nil, &refusal.Error{Check: CheckCredential, Got: "no certificate that is valid and no bootstrap token",
+			Want: "a fresh bootstrap token in the configuration of the API server"}
+	}
+	var refused []error
+	for _, way := range all {
+		p, err := a.getAs(ctx, i, way, evidence, attester, id)
+		if err == nil {
+			return p, nil
+		}
+		err = fmt.Errorf("as %s: %w", way.name, err)
+		if !noAccess(err) && !errors.Is(err, errNoKey) {
+			return nil, err
+		}
+		refused = append(refused, err)
+	}
+	return nil, errors.Join(refused...)
+}
+
+// errNoKey says that a credential's key cannot be had from the machine.
+var errNoKey = errors.New("the key of the credential cannot be used")
+
+// getAs is get under one credential.
+func (a *Authenticator) getAs(ctx context.Context, i *item, way access, evidence Evidence, attester *attest.Attester, clusterID string) (_ *certstore.Pair, err error) {
+	api, done, err := way.open(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errNoKey, err)
+	}
+	defer func() { err = errors.Join(err, done()) }()
+	j := &join{requests: api.CertificateSigningRequests(), attester: attester, prefix: "nodeattest-" + a.c.NodeName + "-", patience: helloPatience}
+	if len(j.prefix) > maxPrefix {
+		j.prefix = j.prefix[:maxPrefix]
+	}
+	if i.purpose == csr.PurposeRecovery {
+		return a.getSealed(ctx, i, j, evidence, clusterID)
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	subject, err := a.subject(i, key, clusterID)
+	if err != nil {
+		return nil, err
+	}
+	chain, err := j.certificate(ctx, key, subject)
+	if err != nil {
+		return nil, err
+	}
+	p, err := certstore.NewPair(chain, key, a.c.Now(), renewal)
+	if err != nil {
+		return nil, err
+	}
+	return p, a.checkCertificate(i, p.Leaf)
+}
+
+// maxPrefix leaves room for what the API server puts after a generated name.
+const maxPrefix = 200
+
+// getSealed gets a recovery certificate.
+func (a *Authenticator) getSealed(ctx context.Context, i *item, j *join, evidence Evidence, clusterID string) (_ *certstore.Pair, err error) {
+	keeper, ok := evidence.(KeyKeeper)
+	if !ok {
+		return nil, refusal.Config("RecoverySigner", refusal.Quote(i.signer), "none: the evidence "+a.c.Kind.Provider()+" keeps no keys")
+	}
+	key, err := keeper.CreateKey(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, key.Close()) }()
+	subject, err := a.subject(i, key, clusterID)
+	if err != nil {
+		return nil, err
+	}
+	chain, err := j.certificate(ctx, key, subject)
+	if err != nil {
+		return nil, err
+	}
+	file, err := key.File()
+	if err != nil {
+		return nil, err
+	}
+	p, err := certstore.NewSealedPair(chain, file, key.Public(), a.c.Now(), renewal)
+	if err != nil {
+		return nil, err
+	}
+	return p, a.checkCertificate(i, p.Leaf)
+}
+
+func (a *Authenticator) subject(i *item, key crypto.Signer, clusterID string) (attest.Subject, error) {
+	request, err := csr.Create(i.purpose, key, a.c.NodeName, i.options)
+	return attest.Subject{Request: request, SignerName: i.signer, ClusterID: clusterID, ExpirationSeconds: i.seconds}, err
+}

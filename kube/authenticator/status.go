@@ -1,0 +1,146 @@
+package authenticator
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/nodeattest/nodeattest/csr"
+)
+
+// Status is what there is to know of a node's certificates. It holds no secret.
+type Status struct {
+	NodeName string `json:"nodeName"`
+	// Evidence is the name of the kind, and Server the API server's address.
+	Evidence string `json:"evidence"`
+	Server   string `json:"server,omitempty"`
+	// ClusterID is the one that the node attests for; "" where there is none, and Problems
+	// says why.
+	ClusterID string `json:"clusterID,omitempty"`
+	// Daemon says that one runs.
+	Daemon bool `json:"daemon"`
+	// Usable says that there is a client certificate that works now.
+	Usable bool `json:"usable"`
+	// Recoverable says that the node can come back without a bootstrap token.
+	Recoverable bool `json:"recoverable"`
+	// Certificates are those that are kept, the client certificate first.
+	Certificates []CertificateStatus `json:"certificates"`
+	// Problems are for a person to solve.
+	Problems []string `json:"problems,omitempty"`
+}
+
+// CertificateStatus is one certificate.
+type CertificateStatus struct {
+	// Purpose is what it is for, and SignerName who is asked for it.
+	Purpose    string `json:"purpose"`
+	SignerName string `json:"signerName"`
+	File       string `json:"file"`
+	// Usable says that it works now. The fields from Subject to Renew are those of the
+	// stored one, if there is any.
+	Usable  bool   `json:"usable"`
+	Subject string `json:"subject,omitempty"`
+	Issuer  string `json:"issuer,omitempty"`
+	// CredentialID is how audit logs and the control plane's records name it.
+	CredentialID string    `json:"credentialID,omitempty"`
+	Names        []string  `json:"names,omitempty"` // of a serving certificate
+	Received     time.Time `json:"received,omitzero"`
+	NotAfter     time.Time `json:"notAfter,omitzero"`
+	Renew        time.Time `json:"renew,omitzero"`
+	// Failures, LastAttempt, NextAttempt and LastError are those since the last success.
+	Failures    int       `json:"failures,omitempty"`
+	LastAttempt time.Time `json:"lastAttempt,omitzero"`
+	NextAttempt time.Time `json:"nextAttempt,omitzero"`
+	LastError   string    `json:"lastError,omitempty"`
+}
+
+// Status looks at the folder and the configuration. It asks neither the machine nor the API
+// server, and waits for nobody.
+func (a *Authenticator) Status() *Status {
+	now, all := a.c.Now(), a.readState()
+	s := &Status{NodeName: a.c.NodeName, Evidence: a.c.Kind.Provider(), Daemon: a.store.Held(daemonName)}
+	for _, i := range a.items {
+		c := CertificateStatus{Purpose: i.purpose.String(), SignerName: i.signer, File: a.store.Path(i.file)}
+		t := all[i.file]
+		c.Failures, c.LastAttempt, c.NextAttempt, c.LastError = t.Failures, t.Last, t.Next, t.Error
+		if p := a.load(i.file); p != nil {
+			c.Usable = p.Usable(now)
+			c.Subject, c.Issuer, c.CredentialID = p.Leaf.Subject.String(), p.Leaf.Issuer.String(), csr.CredentialID(p.Leaf)
+			c.Received, c.NotAfter, c.Renew = p.Received, p.Leaf.NotAfter.UTC(), p.Renew
+			c.Names = append(c.Names, p.Leaf.DNSNames...)
+			for _, ip := range p.Leaf.IPAddresses {
+				c.Names = append(c.Names, ip.String())
+			}
+		}
+		switch i.purpose {
+		case csr.PurposeClient:
+			s.Usable = c.Usable
+		case csr.PurposeRecovery:
+			s.Recoverable = c.Usable
+		}
+		s.Certificates = append(s.Certificates, c)
+	}
+	if err := a.c.Kubelet.CheckRunning(); err != nil {
+		s.Problems = append(s.Problems, err.Error())
+	}
+	bare, own, err := a.connection()
+	if err == nil {
+		s.Server = bare.Host
+		s.ClusterID, err = a.clusterID(bare)
+	}
+	if err != nil {
+		s.Problems = append(s.Problems, "API server: "+err.Error())
+	} else if !s.Usable && !s.Recoverable && own.BearerToken == "" && own.BearerTokenFile == "" && len(own.CertData) == 0 {
+		s.Problems = append(s.Problems, "no certificate that works, no recovery certificate and no bootstrap token: put a fresh token in place")
+	}
+	return s
+}
+
+// Write writes the status for a person.
+func (s *Status) Write(w io.Writer, now time.Time) error {
+	b := new(strings.Builder)
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(b, "%-14s %s\n", name+":", fmt.Sprintf(format, args...))
+	}
+	line("Node", "%s, evidence %s", s.NodeName, s.Evidence)
+	line("API server", "%s, cluster ID %s", orNone(s.Server), orNone(s.ClusterID))
+	line("Daemon", "%s", map[bool]string{true: "running", false: "not running: the plugin renews, when the kubelet asks"}[s.Daemon])
+	for _, c := range s.Certificates {
+		b.WriteString("\n")
+		line("Certificate", "%s, by %s", c.Purpose, c.SignerName)
+		switch {
+		case c.Subject == "":
+			line("  state", "there is none")
+		case c.Usable:
+			line("  state", "valid until %s (%s left)", c.NotAfter.Format(time.RFC3339), c.NotAfter.Sub(now).Round(time.Second))
+			line("  renewal", "%s (in %s)", c.Renew.Format(time.RFC3339), c.Renew.Sub(now).Round(time.Second))
+		default:
+			line("  state", "ended %s (%s ago)", c.NotAfter.Format(time.RFC3339), now.Sub(c.NotAfter).Round(time.Second))
+		}
+		if c.Subject != "" {
+			line("  subject", "%s, from %s", c.Subject, c.Issuer)
+			line("  credential", "%s", c.CredentialID)
+		}
+		if len(c.Names) != 0 {
+			line("  names", "%s", strings.Join(c.Names, ", "))
+		}
+		line("  file", "%s", c.File)
+		if c.LastError != "" {
+			line("  last attempt", "%s failed, %d in a row: %s", c.LastAttempt.Format(time.RFC3339), c.Failures, c.LastError)
+			line("  next attempt", "%s", c.NextAttempt.Format(time.RFC3339))
+		}
+	}
+	for _, p := range s.Problems {
+		b.WriteString("\n")
+		line("Problem", "%s", p)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "unknown"
+	}
+	return s
+}

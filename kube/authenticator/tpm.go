@@ -1,0 +1,245 @@
+package authenticator
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"io/fs"
+	"os"
+	"sync"
+	"sync/atomic"
+
+	"github.com/google/go-tpm/tpm2"
+	"github.com/google/go-tpm/tpm2/transport"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
+)
+
+// TPM is the [Kind] of a TPM. It is not changed once it is in use.
+type TPM struct {
+	// Path is the TPM's device or socket, as tpm.OpenTPM takes it: /dev/tpmrm0 on Linux.
+	// Behind a socket no kernel tidies up after a program that was killed: where the TPM
+	// has no room left there, everything that is loaded in it is flushed.
+	Path string
+	// Device, in the place of Path, opens the TPM: for Windows, and for tests.
+	Device func() (transport.TPMCloser, error)
+	// AK says where the attestation key comes from.
+	AK tpm.AKSource
+	// Options are those of the prover. With EK set the node goes the road of the EK.
+	Options tpm.ProverOptions
+	// PersistentEK is where the EK of Options may stand ready, 0x81010001 for the RSA-2048
+	// EK of most machines; 0 for nowhere. Where a key is there that is the EK, it is used,
+	// which saves the making of it in every message; where there is none or another, the
+	// template is.
+	PersistentEK tpm2.TPMHandle
+}
+
+// Provider returns "tpm".
+func (t *TPM) Provider() string { return tpm.Provider }
+
+// Open opens the TPM.
+func (t *TPM) Open(ctx context.Context) (Evidence, error) {
+	open := t.Device
+	if open == nil {
+		open = func() (transport.TPMCloser, error) { return tpm.OpenTPM(t.Path) }
+	}
+	device, err := open()
+	if err != nil {
+		return nil, err
+	}
+	info, err := os.Stat(t.Path)
+	e := &tpmEvidence{alone: t.Device == nil && err == nil && info.Mode()&fs.ModeSocket != 0, device: device, shared: tpmkey.Share(&remembering{TPM: device})}
+	if err := e.prove(ctx, t); err != nil {
+		return nil, errors.Join(err, device.Close())
+	}
+	return e, nil
+}
+
+// tpmEvidence is an open TPM.
+type tpmEvidence struct {
+	device transport.TPMCloser
+	shared *tpmkey.Shared
+	attest.Prover
+	// persistent is a prover with the persistent EK; nil where there is none.
+	persistent attest.Prover
+	// missed says that the persistent key is not the EK.
+	missed atomic.Bool
+	// alone says that there is no resource manager.
+	alone bool
+}
+
+// remembering asks a TPM for each of its fixed properties once: each read of NV asks for the
+// size of its buffer (TPM 2.0 Library, Part 2, 6.13 and Part 3, 30.2).
+type remembering struct {
+	transport.TPM
+	mu       sync.Mutex
+	answered map[string][]byte
+}
+
+// getFixedProperty is how the command for one begins and goes on, its size left out: no
+// sessions, TPM2_GetCapability, TPM_CAP_TPM_PROPERTIES, and a property of PT_FIXED.
+func getFixedProperty(command []byte) bool {
+	return len(command) == 22 && binary.BigEndian.Uint16(command) == uint16(tpm2.TPMSTNoSessions) &&
+		binary.BigEndian.Uint32(command[6:]) == uint32(tpm2.TPMCCGetCapability) &&
+		binary.BigEndian.Uint32(command[10:]) == uint32(tpm2.TPMCapTPMProperties) && binary.BigEndian.Uint32(command[14:])>>8 == 1
+}
+
+// Send sends a command, unless its answer is known.
+func (r *remembering) Send(command []byte) ([]byte, error) {
+	if !getFixedProperty(command) {
+		return r.TPM.Send(command)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if known, ok := r.answered[string(command)]; ok {
+		return bytes.Clone(known), nil
+	}
+	answer, err := r.TPM.Send(command)
+	if err == nil && len(answer) >= 10 && binary.BigEndian.Uint32(answer[6:]) == uint32(tpm2.TPMRCSuccess) {
+		if r.answered == nil {
+			r.answered = map[string][]byte{}
+		}
+		r.answered[string(command)] = bytes.Clone(answer)
+	}
+	return answer, err
+}
+
+// prove makes the provers.
+func (e *tpmEvidence) prove(ctx context.Context, t *TPM) (err error) {
+	if e.Prover, err = tpm.NewProver(e.shared, t.AK, t.Options); err != nil || t.Options.EK == nil || t.PersistentEK == 0 {
+		return err
+	}
+	there, err := e.hasHandle(ctx, t.PersistentEK)
+	if err != nil || !there {
+		return err
+	}
+	options := t.Options
+	options.EK = &tpm.EKOrigin{Handle: t.PersistentEK, CertificateIndex: t.Options.EK.CertificateIndex}
+	e.persistent, err = tpm.NewProver(e.shared, t.AK, options)
+	return err
+}
+
+// hasHandle asks for a persistent key (TPM 2.0 Library, Part 3, 30.2).
+func (e *tpmEvidence) hasHandle(ctx context.Context, handle tpm2.TPMHandle) (bool, error) {
+	if err := ctx.Err(); err != nil {
+		return false, err
+	}
+	answer, err := tpm2.GetCapability{Capability: tpm2.TPMCapHandles, Property: uint32(handle), PropertyCount: 1}.Execute(e.shared)
+	if err != nil {
+		return false, err
+	}
+	handles, err := answer.CapabilityData.Data.Handles()
+	if err != nil {
+		return false, err
+	}
+	return len(handles.Handle) == 1 && handles.Handle[0] == handle, nil
+}
+
+// Use prefers the persistent EK, and turns to the template where the key is not one to use:
+// the prover finds that out before it lends a session.
+func (e *tpmEvidence) Use(ctx context.Context, stage attest.Stage, f func(attest.Session) error) error {
+	return e.withRoom(ctx, func() error {
+		if e.persistent != nil && !e.missed.Load() {
+			lent := false
+			err := e.persistent.Use(ctx, stage, func(s attest.Session) error {
+				lent = true
+				return f(s)
+			})
+			if err == nil || lent || ctx.Err() != nil || noRoom(err) {
+				return err
+			}
+			e.missed.Store(true)
+		}
+		return e.Prover.Use(ctx, stage, f)
+	})
+}
+
+// withRoom does something in the TPM, and once more where there was no room for it because
+// of what others have left there.
+func (e *tpmEvidence) withRoom(ctx context.Context, do func() error) error {
+	err := do()
+	if !e.alone || !noRoom(err) || ctx.Err() != nil {
+		return err
+	}
+	if flushed, flushing := e.flushAll(); flushed == 0 || flushing != nil {
+		return errors.Join(err, flushing)
+	}
+	return do()
+}
+
+// noRoom says that a TPM holds as many objects or sessions as it can (TPM 2.0 Library, Part
+// 2, 6.6.3).
+func noRoom(err error) bool {
+	for _, rc := range []tpm2.TPMRC{tpm2.TPMRCObjectMemory, tpm2.TPMRCSessionMemory, tpm2.TPMRCObjectHandles, tpm2.TPMRCSessionHandles} {
+		if errors.Is(err, rc) {
+			return true
+		}
+	}
+	return false
+}
+
+// flushAll flushes every object and session that is loaded.
+func (e *tpmEvidence) flushAll() (flushed int, err error) {
+	const most = 64                                                  // a TPM holds a handful
+	for _, first := range []tpm2.TPMHandle{0x80000000, 0x02000000} { // transient objects, loaded sessions
+		answer, err := tpm2.GetCapability{Capability: tpm2.TPMCapHandles, Property: uint32(first), PropertyCount: most}.Execute(e.shared)
+		if err != nil {
+			return flushed, err
+		}
+		handles, err := answer.CapabilityData.Data.Handles()
+		if err != nil {
+			return flushed, err
+		}
+		for _, handle := range handles.Handle {
+			if _, err := (tpm2.FlushContext{FlushHandle: handle}).Execute(e.shared); err != nil {
+				return flushed, err
+			}
+			flushed++
+		}
+	}
+	return flushed, nil
+}
+
+// Close closes the provers and the TPM.
+func (e *tpmEvidence) Close() error {
+	err := e.Prover.Close()
+	if e.persistent != nil {
+		err = errors.Join(err, e.persistent.Close())
+	}
+	return errors.Join(err, e.device.Close())
+}
+
+// tpmSealed is a key of the TPM.
+type tpmSealed struct{ *tpmkey.Key }
+
+// File is the key's file in the form of OpenSSL's tpm2 provider.
+func (k tpmSealed) File() ([]byte, error) { return k.Key.File().Marshal() }
+
+// CreateKey makes a P-256 key.
+func (e *tpmEvidence) CreateKey(ctx context.Context) (SealedKey, error) {
+	return e.sealed(ctx, func() (*tpmkey.Key, error) { return tpmkey.Create(ctx, e.shared, tpmkey.ECDSAP256, tpmkey.Options{}) })
+}
+
+// LoadKey loads one.
+func (e *tpmEvidence) LoadKey(ctx context.Context, file []byte) (SealedKey, error) {
+	parsed, err := tpmkey.ParseFile(file)
+	if err != nil {
+		return nil, err
+	}
+	return e.sealed(ctx, func() (*tpmkey.Key, error) { return tpmkey.Load(ctx, e.shared, parsed, tpmkey.LoadOptions{}) })
+}
+
+func (e *tpmEvidence) sealed(ctx context.Context, get func() (*tpmkey.Key, error)) (SealedKey, error) {
+	var key *tpmkey.Key
+	err := e.withRoom(ctx, func() (err error) {
+		key, err = get()
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return tpmSealed{key}, nil
+}

@@ -1,0 +1,223 @@
+package authenticator
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-tpm/tpm2"
+	"github.com/google/go-tpm/tpm2/transport"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/tpmsim"
+)
+
+// lent is a TPM that Close leaves open, and that counts.
+type lent struct{ *tpmsim.FaultyTPM }
+
+func (lent) Close() error { return nil }
+
+// tpmNode makes a node with a TPM, and a control plane that trusts its CA.
+func tpmNode(t testing.TB, f *fakeAPI, device *tpmsim.TPM, change func(*TPM)) (*Authenticator, *tpmsim.FaultyTPM) {
+	t.Helper()
+	counted := tpmsim.Faulty(device, nil)
+	ek := tpm.EKRSA2048()
+	kind := &TPM{Device: func() (transport.TPMCloser, error) { return lent{counted}, nil }, AK: tpm.AKSource{Template: tpm.AKTemplateECDSAP256()},
+		Options: tpm.ProverOptions{EK: &ek, Intermediates: tpmcert.CertificatesDER([]*x509.Certificate{device.CA().EKIntermediate()})}, PersistentEK: tpmsim.EKHandleRSA2048}
+	if change != nil {
+		change(kind)
+	}
+	f.verifier = tpmVerifier(t, f, device)
+	a, _ := newNode(t, f, func(c *Config) { c.Kind = kind })
+	return a, counted
+}
+
+func tpmVerifier(t testing.TB, f *fakeAPI, device *tpmsim.TPM) *attest.Verifier {
+	t.Helper()
+	eks, err := tpmcert.NewEKVerifier(tpmcert.EKVerifierConfig{Issuers: []tpmcert.EKIssuer{{Roots: []*x509.Certificate{device.CA().Root()}, Profile: tpmcert.EKProfileTCG()}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kind, err := tpm.NewKind(tpm.KindConfig{EKs: eks, AKIssuers: []tpmcert.Issuer{{Roots: []*x509.Certificate{device.CA().Root()}, Profile: tpmcert.ProfileTCG()}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ring, err := attest.NewStaticKeyRing(attest.NewRingKey(time.Now().Add(-time.Hour)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := attest.ClusterID(f.server.Certificate())
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := attest.NewVerifier(attest.VerifierConfig{ClusterIDs: []string{id}, KeyRing: ring, Kinds: []attest.Kind{kind},
+		Policy: &csr.Policy{SignerNames: []string{csr.SignerKubeAPIServerClientKubelet, csr.SignerRecoveryTPM}, Machines: func(_ context.Context, name string, _ *csr.Request) (*csr.Machine, error) {
+			return &csr.Machine{Name: "machine-of-" + name, UID: "u", NodeName: name, BootstrapReady: true}, nil
+		}},
+		Authorizer: attest.AuthorizerFunc(func(context.Context, *attest.Result, *csr.Request) (*attest.Authorization, error) {
+			return new(attest.Authorization), nil
+		})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// asymmetric are the commands in which a TPM computes with a private key, or makes one:
+// what takes a chip its time.
+var asymmetric = map[tpm2.TPMCC]bool{
+	tpm2.TPMCCCreatePrimary: true, tpm2.TPMCCCreate: true, tpm2.TPMCCActivateCredential: true, tpm2.TPMCCCertify: true,
+	tpm2.TPMCCSign: true, tpm2.TPMCCQuote: true, tpm2.TPMCCImport: true, tpm2.TPMCCECDHZGen: true, tpm2.TPMCCRSADecrypt: true,
+}
+
+// count counts commands, and those that are asymmetric. A session that is salted has the
+// TPM decrypt the salt with a private key.
+func count(t *testing.T, counted *tpmsim.FaultyTPM) (all, slow int) {
+	t.Helper()
+	for _, cc := range counted.Commands() {
+		if asymmetric[cc] || cc == tpm2.TPMCCStartAuthSession {
+			slow++
+		}
+	}
+	t.Logf("%d commands, %d asymmetric: %v", counted.Count(), slow, counted.Commands())
+	return counted.Count(), slow
+}
+
+// TestTPMCommands counts what a certificate costs a TPM, by the way that the node goes.
+func TestTPMCommands(t *testing.T) {
+	for name, c := range map[string]struct {
+		persist   bool
+		change    func(*TPM)
+		all, slow int // at most
+	}{
+		"EK from its template": {false, nil, 33, 10},
+		"EK that stands ready": {true, nil, 27, 8},
+		"AK certificate":       {false, func(k *TPM) { k.AK, k.Options.EK = tpm.GCERSA(), nil }, 26, 7},
+	} {
+		t.Run(name, func(t *testing.T) {
+			options := tpmsim.Options{PersistEKs: c.persist}
+			device := tpmsim.Swtpm(t, options)
+			a, counted := tpmNode(t, newFakeAPI(t), device, func(k *TPM) {
+				if c.change != nil {
+					c.change(k)
+					k.Options.Intermediates = tpmcert.CertificatesDER([]*x509.Certificate{device.CA().AKIntermediate()})
+				}
+			})
+			got, err := a.Credential(t.Context())
+			checkCredential(t, got, err)
+			if all, slow := count(t, counted); all > c.all || slow > c.slow {
+				t.Errorf("%d commands, %d asymmetric, want at most %d and %d", all, slow, c.all, c.slow)
+			}
+			if left, err := tpmsim.LoadedHandles(device); err != nil || len(left) != 0 {
+				t.Errorf("left in the TPM: %v, %v", left, err)
+			}
+			before := counted.Count()
+			got, err = a.Credential(t.Context())
+			checkCredential(t, got, err)
+			if counted.Count() != before {
+				t.Error("a stored certificate asked the TPM")
+			}
+		})
+	}
+}
+
+// TestForeignPersistentKey: a key at the EK's place that is not the EK is passed over.
+func TestForeignPersistentKey(t *testing.T) {
+	device := tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true})
+	a, _ := tpmNode(t, newFakeAPI(t), device, func(k *TPM) { k.PersistentEK = tpmsim.EKHandleP256 })
+	got, err := a.Credential(t.Context())
+	checkCredential(t, got, err)
+}
+
+// TestTPMRecovery gets a recovery certificate on a key in the TPM, and comes back with it.
+func TestTPMRecovery(t *testing.T) {
+	f := newFakeAPI(t)
+	f.lifetime = 4 * time.Second
+	a, _ := tpmNode(t, f, tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true}), nil)
+	c := a.c
+	c.RecoverySigner = csr.SignerRecoveryTPM
+	a, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := run(t, a)
+	eventually(t, "a recovery certificate", func() bool { return a.Status().Recoverable })
+	f.set(func() { f.noToken = true })
+	stop()
+	p := a.load(RecoveryFile)
+	if block, _ := pem.Decode(p.Key); !p.Sealed || block.Type != "TSS2 PRIVATE KEY" {
+		t.Errorf("its key: %s", block.Type)
+	}
+	eventually(t, "the end of the certificate", func() bool { return !a.load(ClientFile).Usable(time.Now()) })
+	got, err := a.Credential(t.Context())
+	checkCredential(t, got, err)
+	if f.calls("create "+csr.RecoveryUserPrefix+testNode) != 2 {
+		t.Errorf("requests: %q", f.log)
+	}
+	// Without the TPM's key the certificate is of no use, and the error says so.
+	other, _ := tpmNode(t, f, tpmsim.Swtpm(t, tpmsim.Options{}), nil)
+	c.Kind = other.c.Kind
+	if a, err = New(c); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(c.Dir, ClientFile)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	if _, err := a.Credential(ctx); !errors.Is(err, errNoKey) {
+		t.Errorf("another TPM: got %v", err)
+	}
+}
+
+func TestTPMAbsent(t *testing.T) {
+	_, err := (&TPM{Path: filepath.Join(t.TempDir(), "none")}).Open(t.Context())
+	if !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestNoRoom fills a TPM behind a socket with what programs that were killed leave there.
+func TestNoRoom(t *testing.T) {
+	device := tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true})
+	fill := func() {
+		for range 3 {
+			if _, err := (tpm2.CreatePrimary{PrimaryHandle: tpm2.TPMRHOwner, InPublic: tpm2.New2B(tpm2.ECCSRKTemplate)}).Execute(device); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	fill()
+	a, _ := tpmNode(t, newFakeAPI(t), device, func(k *TPM) { k.Device, k.Path = nil, strings.TrimPrefix(device.TCTI(), "swtpm:path=") })
+	got, err := a.Credential(t.Context())
+	checkCredential(t, got, err)
+	if left, err := tpmsim.LoadedHandles(device); err != nil || len(left) != 0 {
+		t.Errorf("left in the TPM: %v, %v", left, err)
+	}
+	fill()
+	evidence, err := a.c.Kind.Open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := evidence.(KeyKeeper).CreateKey(t.Context())
+	if err := errors.Join(err, key.Close(), evidence.Close()); err != nil {
+		t.Error(err)
+	}
+
+	fill() // of a device that others use too it is not ours to flush
+	b, counted := tpmNode(t, newFakeAPI(t), device, nil)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if _, err := b.Credential(ctx); !errors.Is(err, tpm2.TPMRCObjectMemory) {
+		t.Errorf("got %v after %d commands", err, counted.Count())
+	}
+}

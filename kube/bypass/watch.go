@@ -1,0 +1,151 @@
+package bypass
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// Interval is how often a [Watch] looks; after a failure it looks ten times as often.
+const Interval = 30 * time.Second
+
+// Reason is that of a [Watch]'s Events.
+const Reason = "WayAroundAttestation"
+
+// WatchConfig is what a [Watch] is made of. Finder has no default.
+type WatchConfig struct {
+	Finder *Finder
+
+	// Events is where an Event about each binding goes when it is first found; nil: nowhere.
+	Events events.EventRecorder
+	// Metrics is where the gauge nodeattest_ways_around is registered; nil: nowhere.
+	Metrics prometheus.Registerer
+	// InsecureAllow has [Watch.Check] pass although there are ways around attestation. They
+	// are still told of.
+	InsecureAllow bool
+}
+
+// Watch looks for ways around attestation all the time. It is a manager.Runnable that runs
+// in every replica.
+type Watch struct {
+	c     WatchConfig
+	gauge *prometheus.GaugeVec
+	mu    sync.Mutex
+	err   error
+	known map[Finding]bool
+}
+
+var errNotLooked = errors.New("bypass: nobody has looked yet")
+
+// NewWatch checks the configuration. The error is refusal.CheckConfig, or that of the
+// registerer.
+func NewWatch(c WatchConfig) (*Watch, error) {
+	if c.Finder == nil {
+		return nil, refusal.Config("Finder", "", "one of NewFinder")
+	}
+	w := &Watch{c: c, err: errNotLooked, known: map[Finding]bool{}, gauge: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "nodeattest_ways_around",
+		Help: "Rights by which somebody becomes a node without attestation, by way.",
+	}, []string{"way"})}
+	if c.Metrics == nil {
+		return w, nil
+	}
+	return w, c.Metrics.Register(w.gauge)
+}
+
+// NeedLeaderElection says that every replica looks: each has a readiness of its own.
+func (*Watch) NeedLeaderElection() bool { return false }
+
+// Start looks until ctx is over.
+func (w *Watch) Start(ctx context.Context) error {
+	for {
+		pause := Interval
+		if err := w.Look(ctx); err != nil && ctx.Err() == nil {
+			log.FromContext(ctx).Error(err, "nobody knows whether there are ways around attestation")
+			pause /= 10
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(pause):
+		}
+	}
+}
+
+// Look looks once, and tells of what it finds. The error is that of [Finder.Find].
+func (w *Watch) Look(ctx context.Context) error {
+	findings, err := w.c.Finder.Find(ctx)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err != nil {
+		w.err = err
+		return err
+	}
+	w.err = nil
+	texts := make([]string, 0, len(findings))
+	counts := map[Way]int{WayAutoApproval: 0, WayApproval: 0, WayImpersonation: 0}
+	before := w.known
+	w.known = make(map[Finding]bool, len(findings))
+	for i := range findings {
+		f := &findings[i]
+		texts = append(texts, f.String())
+		counts[f.Way]++
+		w.known[*f] = true
+		if !before[*f] {
+			w.tell(ctx, f)
+		}
+	}
+	for f := range before {
+		if !w.known[f] {
+			log.FromContext(ctx).Info("a way around attestation is gone", "way", string(f.Way), "finding", f.String())
+		}
+	}
+	for way, n := range counts {
+		w.gauge.WithLabelValues(string(way)).Set(float64(n))
+	}
+	if len(texts) != 0 {
+		w.err = fmt.Errorf("bypass: %d ways around attestation: %s", len(texts), strings.Join(slices.Compact(texts), "; "))
+	}
+	return nil
+}
+
+// maxNote is the length of the longest note of an Event (events.k8s.io/v1).
+const maxNote = 1024
+
+func (w *Watch) tell(ctx context.Context, f *Finding) {
+	log.FromContext(ctx).Info("a way around attestation", "way", string(f.Way), "subject", f.Subject, "right", f.Right,
+		"binding", f.Binding, "role", f.Role, "accessReview", f.Reason, "allowed", w.c.InsecureAllow)
+	if w.c.Events == nil || f.Binding == "" {
+		return
+	}
+	note := f.String()
+	w.c.Events.Eventf(&rbacv1.ClusterRoleBinding{
+		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRoleBinding"},
+		ObjectMeta: metav1.ObjectMeta{Name: f.Binding},
+	}, nil, corev1.EventTypeWarning, Reason, "Find", "%s", note[:min(len(note), maxNote)])
+}
+
+// Check is a readiness check (healthz.Checker): an error while there is a way around, or
+// nobody knows.
+func (w *Watch) Check(*http.Request) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.c.InsecureAllow && !errors.Is(w.err, errNotLooked) {
+		return nil
+	}
+	return w.err
+}

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/controller"
+	"github.com/nodeattest/nodeattest/kube/internal/settings"
+)
+
+// Where the controller's configuration is, as kube/deploy has it.
+const (
+	defaultNamespace = "nodeattest-system"
+	configMap        = "node-attestation"
+	configKey        = "config.yaml"
+)
+
+// request reads one request.
+func (p *plugin) getRequest(ctx context.Context, name string) (*csr.Request, error) {
+	var object certificatesv1.CertificateSigningRequest
+	if err := p.client.Get(ctx, client.ObjectKey{Name: name}, &object); err != nil {
+		return nil, err
+	}
+	return controller.Request(&object), nil
+}
+
+// listRequests lists the requests to a signer, or all.
+func (p *plugin) listRequests(ctx context.Context, signer string) ([]*csr.Request, error) {
+	var options []client.ListOption
+	if signer != "" {
+		options = append(options, client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("spec.signerName", signer)})
+	}
+	var list certificatesv1.CertificateSigningRequestList
+	if err := p.client.List(ctx, &list, options...); err != nil {
+		return nil, err
+	}
+	requests := make([]*csr.Request, len(list.Items))
+	for i := range list.Items {
+		requests[i] = controller.Request(&list.Items[i])
+	}
+	return requests, nil
+}
+
+// refused says whether a request was denied since its machine may not be the node: then
+// everything else that is checked before membership has passed.
+func refused(r *csr.Request) bool {
+	reason := csr.Decide(attest.NotMember("")).Reason
+	return slices.ContainsFunc(r.Status.Conditions, func(c csr.Condition) bool {
+		return c.Type == csr.ConditionDenied && c.Reason == reason
+	})
+}
+
+// A candidate is the machine of a request, as the request says, and the node that it wants
+// to be.
+type candidate struct {
+	nodeName string
+	machine  attest.Identity
+	scope    membership.Scope
+}
+
+var errEvidence = errors.New("its evidence is of a kind that this program does not read")
+
+// candidateOf reads the machine out of a request.
+func (p *plugin) candidateOf(r *csr.Request) (*candidate, error) {
+	parsed := r.Parsed()
+	bundle, err := parsed.Bundle()
+	if err != nil {
+		return nil, err
+	}
+	pkcs10, err := parsed.PKCS10()
+	if err != nil {
+		return nil, err
+	}
+	c := &candidate{nodeName: nodeName(pkcs10.CSR)}
+	for _, kind := range p.kinds {
+		provider := kind.Describe().Provider
+		if name, _, err := csr.ProviderVersion(bundle.Provider); err != nil || name != provider {
+			continue
+		}
+		reading, err := attest.Read(kind, parsed)
+		if err != nil {
+			return nil, err
+		}
+		c.machine, c.scope.Road = reading.Machine, reading.Road
+		if reading.Road == attest.RoadEK {
+			c.scope.IdentityClass = algorithm(reading.MachineKey)
+		}
+		return c, c.scope.Check()
+	}
+	return nil, errEvidence
+}
+
+func nodeName(r *x509.CertificateRequest) string {
+	name := r.Subject.CommonName
+	if len(name) > len(csr.NodeUserPrefix) && name[:len(csr.NodeUserPrefix)] == csr.NodeUserPrefix {
+		return name[len(csr.NodeUserPrefix):]
+	}
+	return ""
+}
+
+// configuration is what the controller was started with, as far as it can be read: nil
+// without an error where there is no ConfigMap, or none that the user may read.
+type configuration struct {
+	settings *settings.Settings
+	machines map[string]csr.Machine
+}
+
+func (p *plugin) configuration(ctx context.Context) (*configuration, error) {
+	var object corev1.ConfigMap
+	err := p.client.Get(ctx, client.ObjectKey{Namespace: p.namespace, Name: configMap}, &object)
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	c := new(configuration)
+	if c.settings, err = settings.Parse([]byte(object.Data[configKey])); err != nil {
+		return nil, fmt.Errorf("ConfigMap %s/%s, %s: %w", p.namespace, configMap, configKey, err)
+	}
+	file := path.Base(c.settings.Inventory.File)
+	if text, ok := object.Data[file]; ok {
+		if c.machines, err = settings.ParseInventory([]byte(text)); err != nil {
+			return nil, fmt.Errorf("ConfigMap %s/%s, %s: %w", p.namespace, configMap, file, err)
+		}
+	}
+	return c, nil
+}
+
+// inventory is what the inventory has for a node's name; nil where it has nothing, or
+// cannot be read.
+func (c *configuration) inventory(nodeName string) *csr.Machine {
+	if c == nil {
+		return nil
+	}
+	if m, ok := c.machines[nodeName]; ok {
+		return &m
+	}
+	return nil
+}

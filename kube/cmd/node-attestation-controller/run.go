@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
+	"github.com/nodeattest/nodeattest/kube/bypass"
+	"github.com/nodeattest/nodeattest/kube/cmd/internal/program"
+	"github.com/nodeattest/nodeattest/kube/controller"
+	"github.com/nodeattest/nodeattest/kube/internal/settings"
+	"github.com/nodeattest/nodeattest/kube/keyring"
+	"github.com/nodeattest/nodeattest/kube/registry"
+)
+
+// run starts all that the configuration asks for.
+func run(ctx context.Context, f program.Flags, s *settings.Settings) error {
+	machines, err := s.OpenInventory()
+	if err != nil {
+		return err
+	}
+	m, err := program.NewManager(controller.Name, f, s, program.Addresses{Metrics: s.Controller.MetricsAddress, Health: s.Controller.HealthAddress})
+	if err != nil {
+		return err
+	}
+	ring := new(attest.KeyRing)
+	keeper, err := keyring.New(keyring.Config{
+		Reader: m.GetAPIReader(), Writer: m.GetClient(), Ring: ring, RotateAfter: s.Controller.RotateKeysAfter.Duration,
+		Secret: client.ObjectKey{Namespace: s.Cluster.Namespace, Name: s.Cluster.KeyRingSecret},
+	})
+	if err != nil {
+		return err
+	}
+	if err := addReconciler(ctx, m, f, s, ring, machines); err != nil {
+		return err
+	}
+	watch, err := newWatch(m, s)
+	if err != nil {
+		return err
+	}
+	for _, r := range []manager.Runnable{machines, keeper, watch} {
+		if err := m.Add(r); err != nil {
+			return err
+		}
+	}
+	for name, check := range map[string]healthz.Checker{"key-ring": keeper.Check, "ways-around": watch.Check, "caches": program.Synced(m)} {
+		if err := m.AddReadyzCheck(name, check); err != nil {
+			return err
+		}
+	}
+	return m.Start(ctx)
+}
+
+// addReconciler makes what decides.
+func addReconciler(ctx context.Context, m manager.Manager, f program.Flags, s *settings.Settings, ring *attest.KeyRing, machines *settings.Machines) error {
+	records, err := registry.New(s.Scope(), m.GetAPIReader(), m.GetClient(), registry.Options{})
+	if err != nil {
+		return err
+	}
+	stale, err := cached(ctx, m, s)
+	if err != nil {
+		return err
+	}
+	members, err := s.NewMembers(records, stale, program.NodeExists(m.GetAPIReader()))
+	if err != nil {
+		return err
+	}
+	evidence, err := s.Evidence(ring, machines, members)
+	if err != nil {
+		return err
+	}
+	c := controller.Config{
+		Providers: evidence.Providers, Challenges: evidence.Names, Registry: records, EveryReplica: !f.LeaderElection,
+		RequesterRate: s.Controller.RequesterRate, RequesterBurst: s.Controller.RequesterBurst, Workers: s.Controller.Workers, Metrics: metrics.Registry,
+	}
+	if s.Signers.BuiltInDuration.Duration != 0 {
+		c.Serving = s.Policy(machines, csr.SignerKubeletServing)
+	}
+	reconciler, err := controller.New(c)
+	if err != nil {
+		return err
+	}
+	return reconciler.SetupWithManager(m)
+}
+
+// cached is a registry that answers out of the manager's cache, for hellos alone.
+func cached(ctx context.Context, m manager.Manager, s *settings.Settings) (membership.Lookups, error) {
+	for _, o := range []client.Object{&v1alpha1.AttestedNode{}, &v1alpha1.AttestedMachine{}, &v1alpha1.AttestedMachineUID{}} {
+		if _, err := m.GetCache().GetInformer(ctx, o, cache.BlockUntilSynced(false)); err != nil {
+			return nil, fmt.Errorf("the registry's cache: %w", err)
+		}
+	}
+	return registry.New(s.Scope(), m.GetCache(), m.GetClient(), registry.Options{})
+}
+
+// newWatch makes what looks for ways around attestation. Where Kubernetes' own signer is
+// not asked, its approvers matter all the same: the API server trusts its CA.
+func newWatch(m manager.Manager, s *settings.Settings) (*bypass.Watch, error) {
+	finder, err := bypass.NewFinder(bypass.Config{
+		Reader: m.GetAPIReader(), Writer: m.GetClient(),
+		Approvers: []string{controller.Name}, Accepted: slices.Clone(s.Controller.AcceptedBindings),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("ways around: %w", err)
+	}
+	return bypass.NewWatch(bypass.WatchConfig{
+		Finder: finder, Events: m.GetEventRecorder(controller.Name), Metrics: metrics.Registry, InsecureAllow: s.Controller.InsecureAllowWaysAround,
+	})
+}

@@ -1,0 +1,99 @@
+package controller
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/csr"
+)
+
+// metrics are the counters of a reconciler. Labels have few values: no node's name, no
+// requester's.
+type metrics struct {
+	decisions *prometheus.CounterVec
+	seconds   *prometheus.HistogramVec
+	conflicts prometheus.Counter
+	limited   prometheus.Counter
+	recorded  *prometheus.CounterVec
+	// challenges are by kind and by what became of them.
+	challenges *prometheus.CounterVec
+}
+
+func newMetrics(r prometheus.Registerer) (*metrics, error) {
+	m := &metrics{
+		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "nodeattest_decisions_total",
+			Help: "Decisions about certificate requests, by message (hello, answer, serving), kind of evidence (none, other), signer, verdict and reason, which names the rule that was broken.",
+		}, []string{"message", "kind", "signer", "verdict", "reason"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "nodeattest_decision_seconds",
+			Help:    "How long a decision took, its write excluded, by message and kind of evidence.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2, 14),
+		}, []string{"message", "kind"}),
+		conflicts: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "nodeattest_write_conflicts_total",
+			Help: "Decisions that were not written, since the request had changed.",
+		}),
+		limited: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "nodeattest_rate_limited_total",
+			Help: "Requests that had to wait for their requester's rate.",
+		}),
+		recorded: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "nodeattest_certificates_total",
+			Help: "Certificates of other signers for requests that were approved, by result (recorded, refused).",
+		}, []string{"result"}),
+		challenges: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "nodeattest_challenges_total",
+			Help: "Challenges by kind of evidence and by state: issued, answered in time, or expired, when the answer came late.",
+		}, []string{"kind", "state"}),
+	}
+	if r == nil {
+		return m, nil
+	}
+	for _, c := range []prometheus.Collector{m.decisions, m.seconds, m.conflicts, m.limited, m.recorded, m.challenges} {
+		if err := r.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// decided counts a decision. err is what it was made of.
+func (m *metrics) decided(what message, kind, signer string, d *csr.Decision, err error, took time.Duration) {
+	m.decisions.WithLabelValues(string(what), kind, signer, d.Verdict.String(), d.Reason).Inc()
+	m.seconds.WithLabelValues(string(what), kind).Observe(took.Seconds())
+	if what != messageAnswer || d.Verdict == csr.VerdictRetry || kind == kindNone || kind == kindOther {
+		return
+	}
+	if errors.Is(err, attest.CheckAnswerLate) || errors.Is(err, attest.CheckAnswerOld) {
+		m.challenges.WithLabelValues(kind, "expired").Inc()
+	} else {
+		m.challenges.WithLabelValues(kind, "answered").Inc()
+	}
+}
+
+// Kinds of evidence beside those that are served. A requester can write any name.
+const (
+	kindNone  = "none"
+	kindOther = "other"
+)
+
+// kindOf is the kind of evidence that a request has, for a label.
+func (r *Reconciler) kindOf(request *csr.Request) string {
+	bundle, err := request.Parsed().Bundle()
+	switch {
+	case err != nil:
+		return kindOther
+	case bundle.Provider == "":
+		return kindNone
+	}
+	name, _, err := csr.ProviderVersion(bundle.Provider)
+	if err != nil || !slices.Contains(r.c.Challenges, name) {
+		return kindOther
+	}
+	return name
+}

@@ -1,0 +1,197 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"strings"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/internal/requests"
+)
+
+// message is which of a node's messages a request is.
+type message string
+
+const (
+	messageHello   message = "hello"
+	messageAnswer  message = "answer"
+	messageServing message = "serving"
+)
+
+// Reconciler decides about the requests of nodes. [New] makes one, and
+// [Reconciler.SetupWithManager] starts it.
+type Reconciler struct {
+	c       Config
+	signers map[string]message
+	serving *csr.Policy
+	limits  *limits
+	done    *requests.Recent
+	metrics *metrics
+	// Set by SetupWithManager.
+	readers map[string]client.Reader // a cache for each signer
+	writer  client.SubResourceClientConstructor
+	events  events.EventRecorder
+}
+
+// conflictPause is how long after a lost write the request is looked at again, if no event
+// comes before.
+const conflictPause = 2 * time.Second
+
+// Reconcile looks at one request. A returned error has it looked at again, later and
+// later.
+func (r *Reconciler) Reconcile(ctx context.Context, key Key) (reconcile.Result, error) {
+	reader, ok := r.readers[key.SignerName]
+	if !ok {
+		return reconcile.Result{}, nil
+	}
+	var object certificatesv1.CertificateSigningRequest
+	if err := reader.Get(ctx, client.ObjectKey{Name: key.Name}, &object); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if object.Spec.SignerName != key.SignerName { // deleted, and made again for somebody else
+		return reconcile.Result{}, nil
+	}
+	if len(object.Status.Certificate) != 0 {
+		if r.c.Registry == nil || key.SignerName != csr.SignerKubeAPIServerClientKubelet || r.done.Has(signedUID(&object)) {
+			return reconcile.Result{}, nil
+		}
+		return reconcile.Result{}, r.recordSigned(ctx, &object)
+	}
+	if r.done.Has(object.UID) {
+		return reconcile.Result{}, nil
+	}
+	request := Request(&object)
+	if csr.Decide(nil).For(request).Verdict == csr.VerdictIgnore { // it is finished
+		return reconcile.Result{}, nil
+	}
+	if wait := r.limits.wait(object.Spec.Username, r.c.Now()); wait > 0 {
+		r.metrics.limited.Inc()
+		return reconcile.Result{RequeueAfter: wait}, nil
+	}
+	return r.decide(ctx, &object, request)
+}
+
+// signedUID is what the recent remembers a request by whose certificate was recorded.
+func signedUID(o *certificatesv1.CertificateSigningRequest) types.UID { return "signed " + o.UID }
+
+// decide decides about a request, and writes it.
+func (r *Reconciler) decide(ctx context.Context, object *certificatesv1.CertificateSigningRequest, request *csr.Request) (reconcile.Result, error) {
+	what := r.signers[object.Spec.SignerName]
+	began := r.c.Now()
+	decision, nodeName, err := r.ask(ctx, what, request)
+	decision = decision.For(request)
+	took := r.c.Now().Sub(began)
+	kind := r.kindOf(request)
+	r.metrics.decided(what, kind, object.Spec.SignerName, &decision, err, took)
+	logger := log.FromContext(ctx).WithValues("request", object.Name, "uid", object.UID, "signer", object.Spec.SignerName,
+		"requester", object.Spec.Username, "message", string(what), "kind", kind, "node", nodeName,
+		"verdict", decision.Verdict.String(), "reason", decision.Reason, "took", took.String())
+	switch decision.Verdict {
+	case csr.VerdictRetry:
+		if err == nil {
+			err = csr.ErrRetry
+		}
+		return reconcile.Result{}, err // which is logged
+	case csr.VerdictIgnore:
+		return reconcile.Result{}, nil
+	}
+	if decision.Condition == "" { // approved already: it is its signer's
+		r.done.Add(object.UID)
+		return reconcile.Result{}, nil
+	}
+	reason := cmp.Or(decision.Detail, decision.Message)
+	if err := r.write(ctx, object, &decision); err != nil {
+		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+			r.metrics.conflicts.Inc()
+			logger.Info("the request has changed before it was decided")
+			return reconcile.Result{RequeueAfter: conflictPause}, nil
+		}
+		return reconcile.Result{}, err
+	}
+	r.done.Add(object.UID)
+	if decision.Reason == attest.ChallengeDecision(nil).Reason {
+		r.metrics.challenges.WithLabelValues(kind, "issued").Inc()
+		logger.Info("challenged")
+		return reconcile.Result{}, nil
+	}
+	logger.Info("decided", "why", reason)
+	r.event(object, &decision, reason)
+	return reconcile.Result{}, nil
+}
+
+// ask has the request decided. The error is what the decision was made of.
+func (r *Reconciler) ask(ctx context.Context, what message, request *csr.Request) (d csr.Decision, nodeName string, err error) {
+	switch what {
+	case messageHello:
+		challenge, err := r.c.Providers.Challenge(ctx, request)
+		if err == nil {
+			return attest.ChallengeDecision(challenge), "", nil
+		}
+		return csr.Decide(err), "", err
+	case messageServing:
+		checked, err := r.inherit(ctx, request)
+		if err == nil {
+			nodeName = checked.NodeName()
+		}
+		return csr.Decide(err), nodeName, err
+	}
+	attested, err := r.c.Providers.Verify(ctx, request)
+	if err == nil {
+		nodeName = attested.Checked.NodeName()
+	}
+	return csr.Decide(err), nodeName, err
+}
+
+// write puts the decision on the very object that it is about.
+func (r *Reconciler) write(ctx context.Context, object *certificatesv1.CertificateSigningRequest, d *csr.Decision) error {
+	object = object.DeepCopy()
+	object.UID, object.ResourceVersion = types.UID(d.UID), d.ResourceVersion
+	now := metav1.NewTime(r.c.Now())
+	object.Status.Conditions = append(object.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
+		Type: certificatesv1.RequestConditionType(d.Condition), Status: corev1.ConditionTrue,
+		Reason: d.Reason, Message: d.Message, LastUpdateTime: now, LastTransitionTime: now,
+	})
+	return r.writer.SubResource(d.Subresource).Update(ctx, object)
+}
+
+// event tells people of a decision.
+func (r *Reconciler) event(object *certificatesv1.CertificateSigningRequest, d *csr.Decision, note string) {
+	kind, action := corev1.EventTypeWarning, "Deny"
+	switch d.Verdict {
+	case csr.VerdictApprove:
+		kind, action = corev1.EventTypeNormal, "Approve"
+	case csr.VerdictFail:
+		action = "Fail"
+	}
+	r.tell(object, kind, d.Reason, action, note)
+}
+
+func (r *Reconciler) tell(object *certificatesv1.CertificateSigningRequest, kind, reason, action, note string) {
+	if r.events == nil {
+		return
+	}
+	r.events.Eventf(object, nil, kind, reason, action, "%s", Note(note))
+}
+
+// Note is a text that fits into an Event.
+func Note(text string) string {
+	if len(text) > maxNote {
+		return strings.ToValidUTF8(text[:maxNote], "")
+	}
+	return text
+}
+
+// maxNote is the length of the longest note of an Event (events.k8s.io/v1).
+const maxNote = 1024

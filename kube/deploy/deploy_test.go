@@ -1,0 +1,53 @@
+package deploy
+
+import (
+	"bytes"
+	"encoding/base64"
+	"strings"
+	"testing"
+
+	"github.com/nodeattest/nodeattest/csr"
+)
+
+// TestEvidenceLabels holds the forms of the label of evidence, which the admission policy
+// looks for in base64, against the label: in the policy stands what the encoding of it has
+// in common whatever stands around it.
+func TestEvidenceLabels(t *testing.T) {
+	manifests, err := Admission()
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy := string(bytes.Join(manifests, nil))
+	for before := range 3 {
+		encode := func(around string) string {
+			return base64.StdEncoding.EncodeToString([]byte(strings.Repeat(around, before) + csr.BlockData + strings.Repeat(around, 6)))
+		}
+		a, b := encode("\x00"), encode("\xff")
+		first := 0
+		for a[first] != b[first] {
+			first++
+		}
+		last := first
+		for last < len(a) && a[last] == b[last] {
+			last++
+		}
+		if form := a[first:last]; !strings.Contains(policy, "'"+form+"'") {
+			t.Errorf("%d bytes behind a multiple of 3 the label is %s, which the policy does not have", before, form)
+		}
+	}
+}
+
+// TestManifests checks that each file is cut into objects.
+func TestManifests(t *testing.T) {
+	for name, f := range map[string]func() ([][]byte, error){"CRDs": CRDs, "RBAC": RBAC, "SignerRBAC": SignerRBAC, "Admission": Admission, "Operator": Operator} {
+		manifests, err := f()
+		if err != nil || len(manifests) == 0 {
+			t.Fatalf("%s: %d, %v", name, len(manifests), err)
+		}
+		for i, manifest := range manifests {
+			if bytes.Count(manifest, []byte("\nkind: ")) != 1 {
+				t.Errorf("%s %d is not one object:\n%s", name, i, manifest)
+			}
+		}
+	}
+}

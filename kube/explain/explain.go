@@ -1,0 +1,195 @@
+// Package explain says of a certificate request what became of it: each rule, what was
+// found and what it asks for, and who has to act next. It reads what anybody can read who
+// may see requests and records; the controller's keys and what only its process has it does
+// not need, and it says what it cannot know.
+package explain
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// Facts are what is known of a request.
+type Facts struct {
+	// Request is the object as the API server has it.
+	Request *csr.Request
+	// Kinds read the evidence; they need trust nobody.
+	Kinds []attest.Kind
+
+	// Policy is the controller's. Nil means one that serves the request's signer and is
+	// at its strictest otherwise; what depends on the inventory is then not known.
+	Policy *csr.Policy
+	// ClusterIDs are the names of the cluster that the controller takes; nil: not known.
+	ClusterIDs []string
+	// Records finds the records around a claim; nil: they are not known.
+	Records func(ctx context.Context, claim membership.Claim) (membership.Held, error)
+	// Related are other requests of the same PKCS#10 request: a hello's answer, an
+	// answer's hello.
+	Related []*csr.Request
+	// Notes are those of the Events about the request, the newest last.
+	Notes []string
+	// Now is the instant.
+	Now time.Time
+}
+
+// Kept, Broken and Unknown are the states of a [Rule].
+const (
+	Kept    State = "ok"
+	Broken  State = "BROKEN"
+	Unknown State = "unknown"
+)
+
+// State is what became of a rule.
+type State string
+
+// Rule is one rule.
+type Rule struct {
+	// Name is the check's, such as "subject-common-name".
+	Name  string
+	State State
+	// Got is what was found, and Want what the rule asks for, where it is broken; in
+	// Want stands who knows, where it is not known. They may hold what a stranger sent,
+	// which [Explanation.WriteText] escapes.
+	Got, Want string
+}
+
+// What kind of message a request is.
+const (
+	MessageHello   = "hello"
+	MessageAnswer  = "answer"
+	MessageServing = "serving request without evidence"
+	MessageOther   = "request that attestation does not decide about"
+)
+
+// Explanation is the result.
+type Explanation struct {
+	// Request is the object that is explained.
+	Request *csr.Request
+	// Message is one of the constants.
+	Message string
+	// NodeName is the node that is asked for, "" where none can be read.
+	NodeName string
+	// Signer is the signer of the certificate; of a hello, the one that it states.
+	Signer string
+	// Reading is what the evidence says; nil where there is none that can be read.
+	Reading *attest.Reading
+	// Decision is the condition that decides; nil where there is none.
+	Decision *csr.Condition
+	// Notes are those of [Facts].
+	Notes []string
+	// Rules are all the rules, in the order in which they are tried.
+	Rules []Rule
+	// Next says who has to act.
+	Next Next
+
+	admitted bool // the machine has the node's record
+}
+
+// Next is who has to act, and how.
+type Next struct{ Who, What string }
+
+// MachineUnknown is what a rule's Want says that only the inventory can answer.
+const machineUnknown = "the controller's inventory decides"
+
+// Explain explains a request.
+func Explain(ctx context.Context, f Facts) (*Explanation, error) {
+	if f.Request == nil {
+		return nil, errors.New("explain: no request")
+	}
+	x := &Explanation{Request: f.Request, Decision: decision(f.Request), Notes: f.Notes, Signer: f.Request.Spec.SignerName}
+	parsed := asFiled(f.Request).Parsed()
+	evidence := x.readEvidence(&f, parsed)
+	x.setMessage(parsed)
+	if x.Message == MessageOther {
+		x.Next = Next{"the signer's own approver", "nodeattest leaves requests for " + x.Signer + " alone"}
+		return x, nil
+	}
+	machine := x.addPolicy(ctx, &f, parsed)
+	x.Rules = append(x.Rules, evidence...)
+	x.addEcho(&f, parsed)
+	held, err := x.addMembership(ctx, &f, machine)
+	if err != nil {
+		return nil, err
+	}
+	x.addDecision()
+	x.Next = x.next(&f, held)
+	return x, nil
+}
+
+// decision is the condition that decided, or would.
+func decision(r *csr.Request) *csr.Condition {
+	for _, kind := range []string{csr.ConditionFailed, csr.ConditionDenied, csr.ConditionApproved} {
+		for i := range r.Status.Conditions {
+			if c := &r.Status.Conditions[i]; c.Type == kind {
+				return c
+			}
+		}
+	}
+	return nil
+}
+
+// asFiled is the request as it was before anybody decided.
+func asFiled(r *csr.Request) *csr.Request {
+	filed := *r
+	filed.Status, filed.Metadata.DeletionTimestamp = csr.Status{}, nil
+	return &filed
+}
+
+// readEvidence reads the evidence with the kind that it is of, and returns the rules of
+// its form.
+func (x *Explanation) readEvidence(f *Facts, parsed *csr.Parsed) []Rule {
+	bundle, err := parsed.Bundle()
+	if err != nil || bundle.Provider == "" {
+		return nil // the policy has rules for it
+	}
+	name, _, err := csr.ProviderVersion(bundle.Provider)
+	if err != nil {
+		return []Rule{broken(err, attest.CheckProvider)}
+	}
+	n := slices.IndexFunc(f.Kinds, func(k attest.Kind) bool { return k.Describe().Provider == name })
+	if n < 0 {
+		return []Rule{{Name: string(attest.CheckStatements), State: Unknown, Want: "evidence of " + bundle.Provider + " is not read by this program"}}
+	}
+	if x.Reading, err = attest.Read(f.Kinds[n], parsed); err != nil {
+		return []Rule{broken(err, attest.CheckStatements)}
+	}
+	if x.Reading.Stage == attest.StageHello {
+		x.Signer = x.Reading.TargetSigner
+	}
+	return []Rule{{Name: string(attest.CheckStatements), State: Kept}}
+}
+
+// setMessage says what the request is.
+func (x *Explanation) setMessage(parsed *csr.Parsed) {
+	x.Message = MessageOther
+	filed := x.Request.Spec.SignerName
+	bundle, err := parsed.Bundle()
+	evident := err == nil && bundle.Provider != ""
+	provider := csr.ProviderOf(filed)
+	switch _, purpose := csr.PurposeOf(filed); {
+	case isChallenge(filed):
+		x.Message = MessageHello
+	case filed == csr.SignerKubeletServing:
+		x.Message = MessageServing
+	case purpose == nil && (provider != "" || evident || filed == csr.SignerKubeAPIServerClientKubelet):
+		x.Message = MessageAnswer
+	}
+	if pkcs10, err := parsed.PKCS10(); err == nil {
+		x.NodeName = nodeNameOf(pkcs10.CSR.Subject.CommonName)
+	}
+}
+
+// broken is the rule that an error is about.
+func broken(err error, otherwise refusal.Check) Rule {
+	if e, ok := errors.AsType[*refusal.Error](err); ok {
+		return Rule{Name: string(e.Check), State: Broken, Got: e.Got, Want: e.Want}
+	}
+	return Rule{Name: string(otherwise), State: Broken, Got: err.Error()}
+}

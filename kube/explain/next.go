@@ -1,0 +1,110 @@
+package explain
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// Who has to act.
+const (
+	nobody     = "nobody"
+	node       = "the node"
+	controller = "the controller"
+	signer     = "the signer"
+	operator   = "an operator"
+	owner      = "whoever set up the node"
+)
+
+// slow is how long a controller or a signer takes at most that works.
+const slow = 30 * time.Second
+
+// next says who has to act.
+func (x *Explanation) next(f *Facts, held *membership.Held) Next {
+	r := x.Request
+	age := f.Now.Sub(r.Metadata.CreationTimestamp)
+	switch d := x.Decision; {
+	case len(r.Status.Certificate) != 0:
+		return Next{nobody, "the certificate is in status.certificate"}
+	case d == nil && age > slow:
+		return Next{operator, fmt.Sprintf("nobody has decided for %s: see whether node-attestation-controller runs, is ready and serves %s", age.Round(time.Second), r.Spec.SignerName)}
+	case d == nil:
+		return Next{controller, "it has not decided yet"}
+	case d.Reason == attest.ChallengeDecision(nil).Reason && x.Message == MessageHello:
+		return x.nextOfChallenge(f, d)
+	case d.Type == csr.ConditionApproved && age > slow:
+		return Next{operator, "it is approved and nobody has signed it: see whether the signer of " + r.Spec.SignerName + " runs"}
+	case d.Type == csr.ConditionApproved:
+		return Next{signer, "it is approved; the certificate is to come"}
+	case d.Type == csr.ConditionFailed:
+		return Next{operator, "it was approved by somebody who is not the controller, or could not be signed; find out who approves requests for " + r.Spec.SignerName}
+	}
+	return x.nextOfDenial(held)
+}
+
+// nextOfChallenge: the denial of a hello is how its challenge travels.
+func (x *Explanation) nextOfChallenge(f *Facts, d *csr.Condition) Next {
+	for _, other := range f.Related {
+		if !isChallenge(other.Spec.SignerName) && !other.Metadata.CreationTimestamp.Before(x.Request.Metadata.CreationTimestamp) {
+			return Next{nobody, "the denial carries the challenge, as it should; the node has answered with " + other.Metadata.Name}
+		}
+	}
+	if f.Now.Sub(d.LastUpdateTime) > time.Hour {
+		return Next{node, "the denial carries the challenge, as it should; it was never answered and is over: the node files again by itself"}
+	}
+	return Next{node, "the denial carries the challenge, as it should; the node answers it within ten minutes with another request"}
+}
+
+// nextOfDenial says what to do about the rule that was broken.
+func (x *Explanation) nextOfDenial(held *membership.Held) Next {
+	reason := x.Decision.Reason
+	is := func(checks ...refusal.Check) bool {
+		return slices.ContainsFunc(checks, func(c refusal.Check) bool { return (&refusal.Error{Check: c}).Reason() == reason })
+	}
+	switch {
+	case is(attest.CheckHelloExpired, attest.CheckAnswerLate, attest.CheckAnswerOld, attest.CheckAnswerEarly):
+		return Next{node, "it files again by itself; if it comes too late again, its clock or the controller is slow"}
+	case is(attest.CheckRingKey):
+		return Next{node, "the challenge's key is gone or was never this cluster's; it files again by itself"}
+	case is(attest.CheckMembership):
+		return x.nextOfMembership(held)
+	case is(csr.CheckMachineUnknown, csr.CheckMachineNotReady, csr.CheckMachineOtherNode):
+		return Next{operator, "the inventory has no machine that may be node " + x.NodeName + " now: add it there, and the node files again"}
+	case is(csr.CheckCredential, csr.CheckInheritedMachine, csr.CheckInheritedExpired, csr.CheckInheritedNode):
+		return Next{owner, "the kubelet came with a certificate that was not issued to this machine through attestation: it has to use the kubelet-authenticator for its client certificate"}
+	case is(attest.CheckBindingCluster):
+		return Next{owner, "the node's configuration names another cluster"}
+	}
+	return Next{owner, "the request itself is wrong, or the evidence in it: set right what is BROKEN above; nobody is to admit it as it is"}
+}
+
+// nextOfMembership: the machine is a TPM, or what it says that it is, and may not be this
+// node.
+func (x *Explanation) nextOfMembership(held *membership.Held) Next {
+	if held == nil {
+		return Next{operator, "decide whether this machine may be node " + x.NodeName}
+	}
+	name, request := x.NodeName, x.Request.Metadata.Name
+	machine := attest.Identity("")
+	if x.Reading != nil {
+		machine = x.Reading.Machine
+	}
+	switch r := held.Name; {
+	case x.admitted:
+		return Next{node, "it is admitted by now and files again by itself"}
+	case r != nil && r.State == membership.StateResting:
+		return Next{nobody, "the name rests until " + r.LastEnd.Format(time.RFC3339) + ", when the last certificate of its former machine has expired"}
+	case held.Machine != nil && held.Machine.NodeName != name:
+		return Next{operator, "the machine is node " + held.Machine.NodeName + "; if it is to be " + name + ": kubectl nodeattest release " + held.Machine.NodeName}
+	case r != nil && machine != "" && r.Machine != machine:
+		return Next{operator, "node " + name + " is another machine; if the machine was replaced: kubectl nodeattest rebind " + name + " --request " + request + ", else somebody wants to be that node"}
+	case r != nil:
+		return Next{operator, "the record of node " + name + " is of another Machine or provider ID; if the inventory was moved: kubectl nodeattest adopt " + name + " --machine-uid UID"}
+	}
+	return Next{operator, "if the machine may be node " + name + ": kubectl nodeattest approve " + request}
+}

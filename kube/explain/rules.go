@@ -1,0 +1,272 @@
+package explain
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// isChallenge says whether hellos are filed under a signer's name.
+func isChallenge(signer string) bool {
+	name, err := csr.SignerChallenge("tpm")
+	prefix := strings.TrimSuffix(name, "tpm")
+	return err == nil && strings.HasPrefix(signer, prefix)
+}
+
+// nodeNameOf is the node in a common name.
+func nodeNameOf(commonName string) string {
+	for _, prefix := range []string{csr.NodeUserPrefix, csr.RecoveryUserPrefix} {
+		if name, ok := strings.CutPrefix(commonName, prefix); ok {
+			return name
+		}
+	}
+	return ""
+}
+
+// ofMachine are the rules that look at what the inventory has.
+var ofMachine = [...]csr.Check{csr.CheckMachineUnknown, csr.CheckMachineNotReady, csr.CheckMachineOtherNode, csr.CheckProviderIDMismatch, csr.CheckSANNotOwn}
+
+// addPolicy adds the rules of the policy, and returns what the inventory has of the
+// machine; nil where it is not known.
+func (x *Explanation) addPolicy(ctx context.Context, f *Facts, parsed *csr.Parsed) *csr.Machine {
+	if _, err := csr.PurposeOf(x.Signer); err != nil {
+		x.Rules = append(x.Rules, broken(err, csr.CheckSignerName))
+		return nil
+	}
+	var machine *csr.Machine
+	policy := x.policy(f, &machine)
+	checked, err := policy.CheckUnsigned(ctx, parsed, x.Signer)
+	if errors.Is(err, refusal.CheckConfig) {
+		x.Rules = append(x.Rules, Rule{Name: string(csr.CheckSignerName), State: Unknown, Want: "a policy that can be used: " + err.Error()})
+		return nil
+	}
+	if errors.Is(err, csr.ErrOtherSigner) {
+		x.Rules = append(x.Rules, Rule{Name: string(csr.CheckSignerName), State: Broken, Got: x.Signer, Want: refusal.Quotes(policy.SignerNames)})
+		return nil
+	}
+	var all csr.Errors
+	errors.As(err, &all)
+	x.addTable(all, errors.Is(err, csr.ErrRetry), f.Policy != nil)
+	signature := Rule{Name: string(csr.CheckSignature), State: Unknown, Want: "the rules before it come first"}
+	if checked != nil {
+		signature = Rule{Name: signature.Name, State: Kept}
+		if err := checked.CheckSignature(); err != nil {
+			signature = broken(err, csr.CheckSignature)
+		}
+	}
+	x.Rules = append(x.Rules, signature)
+	return machine
+}
+
+// policy is the policy that the request is held against. What its inventory finds is kept
+// in found.
+func (x *Explanation) policy(f *Facts, found **csr.Machine) *csr.Policy {
+	policy := &csr.Policy{SignerNames: []string{x.Signer}, BuiltInSignerDuration: csr.DefaultMaxExpiration,
+		Machines: func(_ context.Context, nodeName string, _ *csr.Request) (*csr.Machine, error) {
+			return &csr.Machine{Name: nodeName, NodeName: nodeName, BootstrapReady: true}, nil
+		}}
+	if f.Policy != nil {
+		policy = f.Policy.Clone()
+		inventory := policy.Machines
+		policy.Machines = func(ctx context.Context, nodeName string, r *csr.Request) (*csr.Machine, error) {
+			m, err := inventory(ctx, nodeName, r)
+			*found = m
+			return m, err
+		}
+	}
+	if policy.Records == nil {
+		policy.Records = func(context.Context, string, *csr.Request) (*csr.IssuedRecord, error) {
+			return nil, errors.New("the records of certificates are not known here")
+		}
+	}
+	return policy
+}
+
+// addTable adds a row for each rule of the table, and for those of the encoding that are
+// broken, which end it.
+func (x *Explanation) addTable(all csr.Errors, undecided, inventory bool) {
+	table := csr.PolicyChecks()
+	unread := slices.ContainsFunc(all, func(e *csr.Error) bool { return !slices.Contains(table, e.Check) && e.Check != csr.CheckSignature })
+	for _, check := range table {
+		if unread && check == csr.CheckAttestationProvider { // the first that reads it
+			for _, e := range all {
+				if !slices.Contains(table, e.Check) {
+					x.Rules = append(x.Rules, Rule{Name: string(e.Check), State: Broken, Got: e.Got, Want: e.Want})
+				}
+			}
+		}
+		x.Rules = append(x.Rules, tableRow(check, all, unread, undecided, inventory))
+	}
+}
+
+func tableRow(check csr.Check, all csr.Errors, unread, undecided, inventory bool) Rule {
+	row := Rule{Name: string(check), State: Kept}
+	ofInventory := slices.Contains(ofMachine[:], check)
+	switch n := slices.IndexFunc(all, func(e *csr.Error) bool { return e.Check == check }); {
+	case ofInventory && !inventory:
+		row.State, row.Want = Unknown, machineUnknown
+	case n >= 0:
+		row.State, row.Got, row.Want = Broken, all[n].Got, all[n].Want
+	case unread && slices.Index(csr.PolicyChecks(), check) >= slices.Index(csr.PolicyChecks(), csr.CheckAttestationProvider):
+		row.State, row.Want = Unknown, "a request that can be read"
+	case undecided && (ofInventory || check == csr.CheckCredential):
+		row.State, row.Want = Unknown, "an answer that could not be had now"
+	}
+	return row
+}
+
+// clockTolerance is how much earlier than its challenge an answer may be stored.
+const clockTolerance = time.Minute
+
+// addEcho holds what an answer repeats of its challenge against the request.
+func (x *Explanation) addEcho(f *Facts, parsed *csr.Parsed) {
+	if x.Reading == nil {
+		return
+	}
+	cluster := Rule{Name: string(attest.CheckBindingCluster), State: Kept}
+	switch {
+	case f.ClusterIDs == nil:
+		cluster.State, cluster.Want = Unknown, "the controller's configuration; the message is for cluster "+x.Reading.ClusterID
+	case !slices.Contains(f.ClusterIDs, x.Reading.ClusterID):
+		cluster = compare(attest.CheckBindingCluster, x.Reading.ClusterID, strings.Join(f.ClusterIDs, " or "))
+	}
+	x.Rules = append(x.Rules, cluster)
+	echo := x.Reading.Echo
+	pkcs10, err := parsed.PKCS10()
+	if echo == nil || err != nil {
+		return
+	}
+	r := x.Request
+	seconds := int32(0)
+	if r.Spec.ExpirationSeconds != nil {
+		seconds = *r.Spec.ExpirationSeconds
+	}
+	machine := sha256.Sum256(x.Reading.MachineKey)
+	x.Rules = append(x.Rules,
+		compare(attest.CheckBindingRequester, echo.Requester, r.Spec.Username),
+		compare(attest.CheckBindingExpiration, strconv.Itoa(int(echo.ExpirationSeconds)), strconv.Itoa(int(seconds))),
+		compare(attest.CheckBindingMachineKey, refusal.Hex(echo.MachineKeyHash[:]), refusal.Hex(machine[:])),
+		compare(attest.CheckBindingRequest, refusal.Hex(echo.RequestHash[:]), refusal.Hex(pkcs10.InfoHash[:])),
+		window(echo, r.Metadata.CreationTimestamp))
+}
+
+// compare is a rule that two texts are the same.
+func compare(check refusal.Check, got, want string) Rule {
+	if got == want {
+		return Rule{Name: string(check), State: Kept}
+	}
+	return Rule{Name: string(check), State: Broken, Got: got, Want: want}
+}
+
+// window is the rule that an answer is stored between the challenge and its end.
+func window(echo *attest.Echo, stored time.Time) Rule {
+	got := "an answer stored at " + stored.UTC().Format(time.RFC3339)
+	switch {
+	case stored.Before(echo.IssuedAt.Add(-clockTolerance)):
+		return Rule{Name: string(attest.CheckAnswerEarly), State: Broken, Got: got, Want: "one after " + echo.IssuedAt.Format(time.RFC3339)}
+	case stored.After(echo.NotAfter):
+		return Rule{Name: string(attest.CheckAnswerLate), State: Broken, Got: got, Want: "one until " + echo.NotAfter.Format(time.RFC3339)}
+	}
+	return Rule{Name: string(attest.CheckAnswerLate), State: Kept}
+}
+
+// addMembership holds the claim against the registry's records.
+func (x *Explanation) addMembership(ctx context.Context, f *Facts, inventory *csr.Machine) (*membership.Held, error) {
+	row := Rule{Name: string(attest.CheckMembership), State: Unknown, Want: "the controller decides who may be which node"}
+	defer func() { x.Rules = append(x.Rules, row) }()
+	if f.Records == nil || x.NodeName == "" || x.Message == MessageServing {
+		return nil, nil
+	}
+	claim := membership.Claim{NodeName: x.NodeName}
+	if x.Reading != nil {
+		claim.Machine = x.Reading.Machine
+	}
+	held, err := f.Records(ctx, claim)
+	if err != nil {
+		return nil, err
+	}
+	if inventory != nil {
+		claim.MachineUID, claim.ProviderID = inventory.UID, inventory.ProviderID
+	} else if held.Name != nil {
+		claim.MachineUID, claim.ProviderID = held.Name.MachineUID, held.Name.ProviderID
+	}
+	if claim.Machine == "" && held.Name != nil { // the trust in it tells
+		row.Want = "whether it is " + string(held.Name.Machine)
+		return &held, nil
+	}
+	if err := held.Admit(&claim, f.Now); err != nil {
+		row = broken(err, attest.CheckMembership)
+	} else if held.Name != nil && held.Name.State == membership.StateBound {
+		row = Rule{Name: string(attest.CheckMembership), State: Kept}
+		x.admitted = claim.Machine != ""
+	} else {
+		row.Want = "the controller's mode decides, as neither the node nor the machine has a record"
+	}
+	return &held, nil
+}
+
+// addDecision puts what the controller decided beside the rules: a rule that it found
+// broken is, whatever could be seen here.
+func (x *Explanation) addDecision() {
+	d := x.Decision
+	switch {
+	case d == nil || d.Reason == attest.ChallengeDecision(nil).Reason:
+		x.addVerification(Unknown)
+		return
+	case d.Type == csr.ConditionApproved && d.Reason == csr.ReasonApproved:
+		x.addVerification(Kept)
+		return
+	case d.Type == csr.ConditionApproved: // by somebody else
+		x.addVerification(Unknown)
+		return
+	}
+	got := cmp.Or(last(x.Notes), d.Message)
+	for i := range x.Rules {
+		r := &x.Rules[i]
+		if (&refusal.Error{Check: refusal.Check(r.Name)}).Reason() == d.Reason {
+			if r.State != Broken {
+				r.State, r.Got, r.Want = Broken, got, ""
+			}
+			return
+		}
+	}
+	if !slices.ContainsFunc(x.Rules, func(r Rule) bool { return r.State == Broken }) {
+		x.Rules = append(x.Rules, Rule{Name: d.Reason, State: Broken, Got: got})
+	}
+}
+
+func last(notes []string) string {
+	if len(notes) == 0 {
+		return ""
+	}
+	return notes[len(notes)-1]
+}
+
+// addVerification adds what the key ring, the roots and the statements say, which is the
+// controller's to know.
+func (x *Explanation) addVerification(s State) {
+	if x.Reading == nil {
+		return
+	}
+	row := Rule{Name: string(attest.CheckQualifyingData), State: s}
+	if x.Message == MessageHello {
+		row.Name = string(attest.CheckIdentity)
+	}
+	if s == Unknown {
+		row.Want = "the controller verifies the evidence, with the key ring and its roots"
+		if x.Message == MessageHello && x.Decision != nil {
+			row.State, row.Want = Kept, ""
+		}
+	}
+	x.Rules = append(x.Rules, row)
+}

@@ -1,0 +1,74 @@
+package explain
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// WriteText writes an explanation for people. What strangers wrote is escaped and
+// shortened.
+func (x *Explanation) WriteText(w io.Writer) error {
+	var out bytes.Buffer
+	t := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
+	line := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(t, "%s\t%s\n", name, refusal.Text(value))
+		}
+	}
+	r := x.Request
+	line("request", r.Metadata.Name)
+	line("message", x.Message)
+	line("node", x.NodeName)
+	line("signer", x.Signer)
+	line("requester", r.Spec.Username)
+	line("filed", r.Metadata.CreationTimestamp.UTC().Format(time.RFC3339))
+	if x.Reading != nil {
+		line("machine", string(x.Reading.Machine))
+		line("road", x.Reading.Road.String())
+		line("cluster", x.Reading.ClusterID)
+	}
+	switch d := x.Decision; {
+	case d == nil:
+		line("decision", "none yet")
+	default:
+		line("decision", d.Type+", "+d.Reason)
+		if len(x.Notes) == 0 && d.Reason != attest.ChallengeDecision(nil).Reason {
+			line("", d.Message)
+		}
+	}
+	for _, note := range x.Notes {
+		line("event", note)
+	}
+	if len(x.Rules) != 0 {
+		fmt.Fprintln(t)
+	}
+	for _, rule := range x.Rules {
+		fmt.Fprintf(t, "%s\t%s%s\n", rule.State, rule.Name, rule.gotAndWant())
+	}
+	fmt.Fprintf(t, "\nnext\t%s: %s\n", x.Next.Who, refusal.Escape(x.Next.What))
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	_, err := w.Write(out.Bytes())
+	return err
+}
+
+func (r *Rule) gotAndWant() string {
+	switch {
+	case r.State == Unknown && r.Want != "":
+		return ": " + refusal.Text(r.Want)
+	case r.Got != "" && r.Want != "":
+		return ": got " + refusal.Text(r.Got) + ", want " + refusal.Text(r.Want)
+	case r.Got != "":
+		return ": got " + refusal.Text(r.Got)
+	case r.Want != "":
+		return ": want " + refusal.Text(r.Want)
+	}
+	return ""
+}

@@ -1,0 +1,40 @@
+package requests
+
+import (
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// recentSize is how many UIDs a generation of a Recent holds.
+const recentSize = 4096
+
+// Recent remembers the UIDs of the requests that were decided last, so that a cache which
+// does not have a write yet verifies nothing twice. It holds two generations, of recentSize
+// each, and drops the older when the younger is full.
+type Recent struct {
+	mu         sync.Mutex
+	young, old map[types.UID]struct{}
+}
+
+// NewRecent makes one that remembers nothing yet.
+func NewRecent() *Recent { return &Recent{young: map[types.UID]struct{}{}} }
+
+// Add remembers a UID.
+func (r *Recent) Add(uid types.UID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.young) >= recentSize {
+		r.young, r.old = map[types.UID]struct{}{}, r.young
+	}
+	r.young[uid] = struct{}{}
+}
+
+// Has says whether a UID is remembered.
+func (r *Recent) Has(uid types.UID) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, young := r.young[uid]
+	_, old := r.old[uid]
+	return young || old
+}

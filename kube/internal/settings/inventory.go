@@ -1,0 +1,146 @@
+package settings
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// inventoryFile is the form of an inventory's file.
+type inventoryFile struct {
+	Machines []Machine `json:"machines"`
+}
+
+// Machine is one machine of an inventory.
+type Machine struct {
+	// NodeName is the node that it is to be.
+	NodeName string `json:"nodeName"`
+	// Identity is the machine's (attest.Identity); empty where nobody knows it before.
+	Identity string `json:"identity"`
+	// UID tells the machine from another one that has the name later; empty: one that is
+	// made of the node's name.
+	UID string `json:"uid"`
+	// ProviderID is the machine's; empty where it has none.
+	ProviderID string `json:"providerID"`
+	// DNSNames and IPAddresses are what it may serve under.
+	DNSNames    []string     `json:"dnsNames"`
+	IPAddresses []netip.Addr `json:"ipAddresses"`
+}
+
+// ParseInventory reads an inventory's text, YAML or JSON. A node name, identity or UID that
+// is there twice is an error.
+func ParseInventory(text []byte) (map[string]csr.Machine, error) {
+	var file inventoryFile
+	if err := decode(text, &file); err != nil {
+		return nil, err
+	}
+	machines, seen := make(map[string]csr.Machine, len(file.Machines)), map[string]bool{}
+	for i := range file.Machines {
+		m := &file.Machines[i]
+		if m.UID == "" {
+			m.UID = "inventory:" + m.NodeName
+		}
+		claim := membership.Claim{NodeName: m.NodeName, Machine: "any:any", MachineUID: m.UID, ProviderID: m.ProviderID}
+		if m.Identity != "" {
+			id, err := attest.ParseIdentity(m.Identity)
+			if err != nil {
+				return nil, fmt.Errorf("machines[%d]: %w", i, err)
+			}
+			claim.Machine = id
+		}
+		if err := claim.Check(); err != nil {
+			return nil, fmt.Errorf("machines[%d]: %w", i, err)
+		}
+		for _, unique := range []string{"node " + m.NodeName, "UID " + m.UID, "identity " + m.Identity} {
+			if seen[unique] && unique != "identity " {
+				return nil, fmt.Errorf("machines[%d]: %s is there twice", i, refusal.Text(unique))
+			}
+			seen[unique] = true
+		}
+		machines[m.NodeName] = csr.Machine{Name: m.NodeName, NodeName: m.NodeName, UID: m.UID, Identity: m.Identity,
+			ProviderID: m.ProviderID, DNSNames: m.DNSNames, IPAddresses: m.IPAddresses, BootstrapReady: true}
+	}
+	return machines, nil
+}
+
+// Machines is an inventory that follows its file. It is a manager.Runnable.
+type Machines struct {
+	path string
+	mu   sync.RWMutex
+	text []byte
+	all  map[string]csr.Machine
+}
+
+// inventoryInterval is how often the file is looked at. A file in a ConfigMap is up to a
+// minute late anyway.
+const inventoryInterval = 5 * time.Second
+
+// OpenInventory reads the inventory's file.
+func (s *Settings) OpenInventory() (*Machines, error) {
+	m := &Machines{path: s.Inventory.File}
+	return m, m.read()
+}
+
+func (m *Machines) read() error {
+	text, err := readFile(m.path, MaxInventorySize)
+	if err != nil {
+		return fmt.Errorf("settings: inventory: %w", err)
+	}
+	if m.all != nil && bytes.Equal(text, m.text) {
+		return nil
+	}
+	all, err := ParseInventory(text)
+	if err != nil {
+		return fmt.Errorf("settings: inventory %s: %w", m.path, err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.text, m.all = text, all
+	return nil
+}
+
+// NeedLeaderElection says that every replica follows the file.
+func (*Machines) NeedLeaderElection() bool { return false }
+
+// Start follows the file until ctx is over. While it cannot be read the machines stay those
+// that were read last.
+func (m *Machines) Start(ctx context.Context) error {
+	tick := time.NewTicker(inventoryInterval)
+	defer tick.Stop()
+	failed := ""
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		switch err := m.read(); {
+		case err == nil:
+			failed = ""
+		case err.Error() != failed:
+			failed = err.Error()
+			log.FromContext(ctx).Error(err, "the inventory was not read; the last one stays")
+		}
+	}
+}
+
+// Machine finds the machine of a node's name, for csr.Policy.
+func (m *Machines) Machine(_ context.Context, nodeName string, _ *csr.Request) (*csr.Machine, error) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	machine, ok := m.all[nodeName]
+	if !ok {
+		return nil, csr.ErrNoMachine
+	}
+	return &machine, nil
+}

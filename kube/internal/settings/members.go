@@ -1,0 +1,64 @@
+package settings
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/csr"
+)
+
+// Scope is what identities the registry holds.
+func (s *Settings) Scope() membership.Scope {
+	scope := membership.Scope{Road: attest.RoadAK, IdentityClass: s.Membership.IdentityClass}
+	if s.Membership.Road == attest.RoadEK.String() {
+		scope.Road = attest.RoadEK
+	}
+	return scope
+}
+
+// Members decides who may be which node: an attest.Authorizer. Whoever is admitted is
+// recorded, those of the inventory too, so that certificates are known by their machine.
+type Members struct {
+	*membership.FirstUse
+	mode     string
+	registry membership.Registry
+}
+
+// BuiltIn says whether a signer is one of Kubernetes' own.
+func BuiltIn(signerName string) bool { return strings.HasPrefix(signerName, "kubernetes.io/") }
+
+// NewMembers makes the authorizer over a registry. stale answers for hellos, out of a cache;
+// nil means the registry.
+func (s *Settings) NewMembers(registry membership.Registry, stale membership.Lookups, nodeExists func(ctx context.Context, nodeName string) (bool, error)) (*Members, error) {
+	first, err := membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, Stale: stale, NodeExists: nodeExists, MaxLifetime: s.Signers.MaxLifetime.Duration,
+		MaxRecoveryLifetime: s.Signers.MaxRecoveryLifetime.Duration, OwnSigners: slices.DeleteFunc(slices.Clone(s.Signers.Names), BuiltIn)})
+	if err != nil {
+		return nil, fmt.Errorf("settings: membership: %w", err)
+	}
+	return &Members{first, s.Membership.Mode, registry}, nil
+}
+
+// Authorize admits the machine that the inventory names for the node, and one that it does
+// not name as the mode says.
+func (m *Members) Authorize(ctx context.Context, r *attest.Result, request *csr.Request) (*attest.Authorization, error) {
+	machine := r.Checked().Machine()
+	switch {
+	case machine.Identity != "" && machine.Identity != string(r.Machine):
+		return nil, attest.NotMember("machine " + string(r.Machine) + ", where the inventory has " + machine.Identity + " for node " + r.NodeName)
+	case machine.Identity == "" && m.mode == ModeInventory:
+		return nil, attest.NotMember("machine " + string(r.Machine) + ", where the inventory has no identity for node " + r.NodeName)
+	case machine.Identity == "" && m.mode == ModeApproval:
+		record, err := m.registry.Lookup(ctx, r.NodeName)
+		if err != nil {
+			return nil, err
+		}
+		if record == nil || record.State != membership.StateBound {
+			return nil, attest.NotMember("machine " + string(r.Machine) + ", which nobody has approved as node " + r.NodeName)
+		}
+	}
+	return m.FirstUse.Authorize(ctx, r, request)
+}

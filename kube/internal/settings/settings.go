@@ -1,0 +1,266 @@
+// Package settings reads the configuration file that the module's programs share, and
+// makes of it what they run: the kinds of evidence, the inventory, membership. The file is
+// documented in kube/deploy/config.yaml.
+package settings
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// What the first two lines of the file say.
+const (
+	APIVersion = "config.nodeattest.github.io/v1alpha1"
+	Kind       = "NodeAttestation"
+)
+
+// MaxSize is the length in bytes of the longest file that is read: 1 MiB, and 16 MiB for an
+// inventory.
+const (
+	MaxSize          = 1 << 20
+	MaxInventorySize = 16 << 20
+)
+
+// Settings are the whole file. Paths in it are relative to the process's folder.
+type Settings struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+
+	Cluster    Cluster    `json:"cluster"`
+	Signers    Signers    `json:"signers"`
+	TPM        TPM        `json:"tpm"`
+	Inventory  Inventory  `json:"inventory"`
+	Membership Membership `json:"membership"`
+	Controller Controller `json:"controller"`
+	Signer     Signer     `json:"signer"`
+}
+
+// Cluster says which cluster is served.
+type Cluster struct {
+	// IDs are the names of the cluster that nodes state; empty: one for each CA in CAFile.
+	IDs []string `json:"ids"`
+	// CAFile has the cluster's CA in PEM; empty: the one of the service account.
+	CAFile string `json:"caFile"`
+	// Namespace is where the key ring and the leases are; empty: nodeattest-system.
+	Namespace string `json:"namespace"`
+	// KeyRingSecret is the name of the key ring's Secret; empty: challenge-keys.
+	KeyRingSecret string `json:"keyRingSecret"`
+}
+
+// Signers says which certificates are given, and for how long.
+type Signers struct {
+	// Names are the signers that nodes may ask; empty: Kubernetes' own for client
+	// certificates.
+	Names []string `json:"names"`
+	// MaxLifetime is the longest lifetime of a certificate; 0 means 24h.
+	MaxLifetime metav1.Duration `json:"maxLifetime"`
+	// MaxRecoveryLifetime is that of recovery certificates; 0 means MaxLifetime.
+	MaxRecoveryLifetime metav1.Duration `json:"maxRecoveryLifetime"`
+	// BuiltInDuration is kube-controller-manager's --cluster-signing-duration, at most
+	// MaxLifetime; 0: kubelets' own requests for serving certificates are left alone.
+	BuiltInDuration metav1.Duration `json:"builtInDuration"`
+	// ReservedIPs and ReservedDNSNames are in no certificate (csr.Policy).
+	ReservedIPs      []netip.Prefix `json:"reservedIPs"`
+	ReservedDNSNames []string       `json:"reservedDNSNames"`
+}
+
+// TPM says which TPMs are trusted to be TPMs.
+type TPM struct {
+	// EKIssuers open the road of EK certificates.
+	EKIssuers []Issuer `json:"ekIssuers"`
+	// AllowedEKs are EKs that need no certificate.
+	AllowedEKs []attest.Identity `json:"allowedEKs"`
+	// AKIssuers open the road of AK certificates.
+	AKIssuers []Issuer `json:"akIssuers"`
+	// RequireResident refuses keys that are not shown to live in the TPM.
+	RequireResident bool `json:"requireResident"`
+}
+
+// Issuer is one issuer of EK or AK certificates.
+type Issuer struct {
+	// RootsFile has the trust anchors in PEM, IntermediatesFile what nodes need not send.
+	RootsFile         string `json:"rootsFile"`
+	IntermediatesFile string `json:"intermediatesFile"`
+	// Profile is "tcg", "google", "intel" or "tpm12" for EKs, "tcg", "google", "azure" or
+	// "microsoft-aik" for AKs.
+	Profile string `json:"profile"`
+	// CRLFiles are revocation lists in DER or PEM, for EKs; RequireCRL refuses
+	// certificates for which there is none.
+	CRLFiles   []string `json:"crlFiles"`
+	RequireCRL bool     `json:"requireCRL"`
+}
+
+// Inventory says which machines there are.
+type Inventory struct {
+	// File is read again when it changes.
+	File string `json:"file"`
+}
+
+// Membership says who may be a node.
+type Membership struct {
+	// Mode is "Inventory", "FirstUse" or "Approval".
+	Mode string `json:"mode"`
+	// Road is "ek" or "ak", and IdentityClass the EK's algorithm, on the road of EKs:
+	// membership.Scope.
+	Road          string `json:"road"`
+	IdentityClass string `json:"identityClass"`
+}
+
+// The modes of Membership.
+const (
+	// ModeInventory admits machines whose identity is in the inventory.
+	ModeInventory = "Inventory"
+	// ModeFirstUse admits also the first machine that attests as a node whose identity the
+	// inventory does not have.
+	ModeFirstUse = "FirstUse"
+	// ModeApproval admits such a machine once an operator has approved it.
+	ModeApproval = "Approval"
+)
+
+// Controller is what the node-attestation-controller alone needs.
+type Controller struct {
+	// MetricsAddress and HealthAddress are where it listens; empty: ":8080" and ":8081",
+	// "0": nowhere.
+	MetricsAddress string `json:"metricsAddress"`
+	HealthAddress  string `json:"healthAddress"`
+	// RequesterRate, RequesterBurst and Workers are those of controller.Config.
+	RequesterRate  float64 `json:"requesterRate"`
+	RequesterBurst int     `json:"requesterBurst"`
+	Workers        int     `json:"workers"`
+	// RotateKeysAfter is how long a challenge key is used; 0 means 30 days.
+	RotateKeysAfter metav1.Duration `json:"rotateKeysAfter"`
+	// AcceptedBindings are the ClusterRoleBindings that are no way around attestation in
+	// the operator's eyes.
+	AcceptedBindings []string `json:"acceptedBindings"`
+	// InsecureAllowWaysAround has it be ready although there are ways around attestation.
+	InsecureAllowWaysAround bool `json:"insecureAllowWaysAround"`
+}
+
+// Signer is what the node-attestation-signer alone needs.
+type Signer struct {
+	// CertificateFile has the CA's chain in PEM, the issuing CA first, and KeyFile its key
+	// (PKCS #8, PKCS #1 or SEC 1). Both are read again when they change.
+	CertificateFile string `json:"certificateFile"`
+	KeyFile         string `json:"keyFile"`
+	// MetricsAddress and HealthAddress are those of Controller; empty: ":8082" and ":8083".
+	MetricsAddress string `json:"metricsAddress"`
+	HealthAddress  string `json:"healthAddress"`
+}
+
+// Read reads and checks a file. A field that is unknown or there twice, and a second
+// document, is an error.
+func Read(path string) (*Settings, error) {
+	text, err := readFile(path, MaxSize)
+	if err != nil {
+		return nil, fmt.Errorf("settings: %w", err)
+	}
+	s, err := Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("settings: %s: %w", path, err)
+	}
+	return s, nil
+}
+
+// Parse is [Read] of a file's text.
+func Parse(text []byte) (*Settings, error) {
+	s := new(Settings)
+	if err := decode(text, s); err != nil {
+		return nil, err
+	}
+	s.complete()
+	return s, s.check()
+}
+
+// errDocuments says that a file has more than one YAML document.
+var errDocuments = errors.New("more than one document")
+
+func decode(text []byte, into any) error {
+	for line := range bytes.Lines(text) {
+		if bytes.Equal(bytes.TrimRight(line, " \t\r\n"), []byte("---")) {
+			return errDocuments
+		}
+	}
+	text, err := yaml.YAMLToJSONStrict(text)
+	if err != nil {
+		return err
+	}
+	strict, err := json.UnmarshalStrict(text, into)
+	return errors.Join(append(strict, err)...)
+}
+
+func readFile(path string, limit int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(text)) > limit {
+		err = fmt.Errorf("%s: more than %d bytes", path, limit)
+	}
+	return text, err
+}
+
+func orElse(s *string, value string) {
+	if *s == "" {
+		*s = value
+	}
+}
+
+// complete fills in what has a default.
+func (s *Settings) complete() {
+	orElse(&s.Cluster.CAFile, "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt")
+	orElse(&s.Cluster.Namespace, "nodeattest-system")
+	orElse(&s.Cluster.KeyRingSecret, "challenge-keys")
+	orElse(&s.Controller.MetricsAddress, ":8080")
+	orElse(&s.Controller.HealthAddress, ":8081")
+	orElse(&s.Signer.MetricsAddress, ":8082")
+	orElse(&s.Signer.HealthAddress, ":8083")
+	if len(s.Signers.Names) == 0 {
+		s.Signers.Names = []string{csr.SignerKubeAPIServerClientKubelet}
+	}
+	if s.Signers.MaxLifetime.Duration == 0 {
+		s.Signers.MaxLifetime.Duration = csr.DefaultMaxExpiration
+	}
+	if s.Signers.MaxRecoveryLifetime.Duration == 0 {
+		s.Signers.MaxRecoveryLifetime = s.Signers.MaxLifetime
+	}
+}
+
+// check finds what can be found without another file.
+func (s *Settings) check() error {
+	g := &s.Signers
+	switch {
+	case s.APIVersion != APIVersion || s.Kind != Kind:
+		return refusal.Config("apiVersion and kind", refusal.Quote(s.APIVersion)+" "+refusal.Quote(s.Kind), APIVersion+" "+Kind)
+	case !slices.Contains([]string{ModeInventory, ModeFirstUse, ModeApproval}, s.Membership.Mode):
+		return refusal.Config("membership.mode", refusal.Quote(s.Membership.Mode), "Inventory, FirstUse or Approval")
+	case s.Membership.Road != attest.RoadEK.String() && s.Membership.Road != attest.RoadAK.String():
+		return refusal.Config("membership.road", refusal.Quote(s.Membership.Road), "ek or ak")
+	case s.Inventory.File == "":
+		return refusal.Config("inventory.file", "", "a path")
+	case len(s.TPM.EKIssuers)+len(s.TPM.AllowedEKs)+len(s.TPM.AKIssuers) == 0:
+		return refusal.Config("tpm", "no issuer and no EK", "some of ekIssuers, allowedEKs and akIssuers")
+	case slices.Contains(g.Names, csr.SignerKubeletServing):
+		return refusal.Config("signers.names", csr.SignerKubeletServing, "builtInDuration, for kubelets' own serving requests")
+	case g.MaxLifetime.Duration < time.Minute || g.MaxRecoveryLifetime.Duration < g.MaxLifetime.Duration:
+		return refusal.Config("signers.maxLifetime and maxRecoveryLifetime", g.MaxLifetime.Duration.String()+" and "+g.MaxRecoveryLifetime.Duration.String(), "a minute or more, the second not under the first")
+	case g.BuiltInDuration.Duration < 0 || g.BuiltInDuration.Duration > g.MaxLifetime.Duration:
+		return refusal.Config("signers.builtInDuration", g.BuiltInDuration.Duration.String(), "0 to maxLifetime")
+	}
+	return nil
+}

@@ -1,0 +1,163 @@
+package settings
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/deploy"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+func shipped(t testing.TB) string {
+	t.Helper()
+	text, err := deploy.Config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestShipped checks that the file which documents the settings is one, and has the
+// defaults.
+func TestShipped(t *testing.T) {
+	s, err := Parse([]byte(shipped(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	bare, err := Parse([]byte("apiVersion: config.nodeattest.github.io/v1alpha1\nkind: NodeAttestation\n" +
+		"tpm: {allowedEKs: ['ek:sha256:00']}\ninventory: {file: f}\nmembership: {mode: Inventory, road: ek}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Signers.MaxLifetime != bare.Signers.MaxLifetime || s.Controller.HealthAddress != bare.Controller.HealthAddress ||
+		s.Controller.MetricsAddress != bare.Controller.MetricsAddress || s.Cluster.Namespace != bare.Cluster.Namespace ||
+		s.Cluster.KeyRingSecret != bare.Cluster.KeyRingSecret || s.Signer.HealthAddress != bare.Signer.HealthAddress ||
+		strings.Join(s.Signers.Names, " ") != strings.Join(bare.Signers.Names, " ") {
+		t.Errorf("shipped %+v, defaults %+v", s, bare)
+	}
+}
+
+// TestParse tries what is wrong with a file.
+func TestParse(t *testing.T) {
+	good := shipped(t)
+	for name, row := range map[string]struct{ old, with, want string }{
+		"an unknown field":      {"\nsigners:\n", "\nsigners:\n  foo: 1\n", "foo"},
+		"a field twice":         {"\nsigners:\n", "\nsigners:\n  maxLifetime: 1h\n", "maxLifetime"},
+		"an upper-case field":   {"  mode:", "  Mode:", "Mode"},
+		"two documents":         {"\ninventory:", "\n---\ninventory:", "more than one document"},
+		"another kind":          {"kind: NodeAttestation", "kind: Other", "Other"},
+		"another version":       {"v1alpha1", "v1", "v1"},
+		"an unknown mode":       {"mode: Inventory", "mode: Anybody", "Anybody"},
+		"no mode":               {"mode: Inventory", "mode: ''", "membership.mode"},
+		"an unknown road":       {"road: ek", "road: document", "document"},
+		"nothing to trust":      {"    - rootsFile: /etc/nodeattest/ek-roots.pem\n      profile: tcg\n", "    []\n", "tpm"},
+		"kubelet-serving":       {"    - kubernetes.io/kube-apiserver-client-kubelet", "    - kubernetes.io/kubelet-serving", "builtInDuration"},
+		"a duration of seconds": {"maxLifetime: 24h", "maxLifetime: 1s", "maxLifetime"},
+		"a duration of no unit": {"maxLifetime: 24h", "maxLifetime: 24", "of type string"},
+		"a long built-in one":   {"builtInDuration: 0s", "builtInDuration: 25h", "builtInDuration"},
+		"an inventory nowhere":  {"  file: /etc/nodeattest/inventory.yaml", "  file: ''", "inventory.file"},
+		"a network of no kind":  {"reservedIPs: []", "reservedIPs: [10.0.0.0/33]", "33"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if strings.Count(good, row.old) != 1 && row.old != "v1alpha1" {
+				t.Fatalf("%q is there %d times", row.old, strings.Count(good, row.old))
+			}
+			if _, err := Parse([]byte(strings.Replace(good, row.old, row.with, 1))); err == nil || !strings.Contains(err.Error(), row.want) {
+				t.Errorf("got %v, want an error with %q", err, row.want)
+			}
+		})
+	}
+	if _, err := Parse(nil); !errors.Is(err, refusal.CheckConfig) {
+		t.Errorf("an empty file: %v", err)
+	}
+	if _, err := Read(filepath.Join(t.TempDir(), "none")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no file: %v", err)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(shipped(f)))
+	f.Add([]byte("apiVersion: 1\n"))
+	f.Add([]byte("{}"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if s, err := Parse(text); err == nil && (len(s.Signers.Names) == 0 || s.Membership.Mode == "") {
+			t.Errorf("incomplete: %+v", s)
+		}
+	})
+}
+
+func FuzzParseInventory(f *testing.F) {
+	f.Add([]byte("machines:\n- nodeName: node-1\n  uid: u\n  providerID: p://1\n  dnsNames: [node-1]\n  ipAddresses: [192.0.2.1]\n"))
+	f.Add([]byte("machines: [{nodeName: a}, {nodeName: a}]"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		machines, err := ParseInventory(text)
+		for name, m := range machines {
+			if err == nil && (m.NodeName != name || m.UID == "" || !m.BootstrapReady) {
+				t.Errorf("%s: %+v", name, m)
+			}
+		}
+	})
+}
+
+func TestParseInventory(t *testing.T) {
+	digest := "ek:sha256:" + strings.Repeat("0a", 32)
+	machines, err := ParseInventory([]byte("machines:\n- nodeName: node-1\n  identity: " + digest + "\n- nodeName: node-2\n  uid: u2\n  ipAddresses: [192.0.2.1]\n"))
+	if err != nil || len(machines) != 2 || machines["node-1"].Identity != digest || machines["node-1"].UID != "inventory:node-1" || machines["node-2"].UID != "u2" {
+		t.Errorf("got %+v, %v", machines, err)
+	}
+	for name, text := range map[string]string{
+		"a name twice":         "machines: [{nodeName: a}, {nodeName: a}]",
+		"a UID twice":          "machines: [{nodeName: a, uid: u}, {nodeName: b, uid: u}]",
+		"an identity twice":    "machines: [{nodeName: a, identity: '" + digest + "'}, {nodeName: b, identity: '" + digest + "'}]",
+		"no name":              "machines: [{uid: u}]",
+		"an upper-case name":   "machines: [{nodeName: Node}]",
+		"an identity of none":  "machines: [{nodeName: a, identity: 'ek:sha256:00'}]",
+		"an address of none":   "machines: [{nodeName: a, ipAddresses: ['1']}]",
+		"an unknown field":     "machines: [{nodeName: a, dnsName: a}]",
+		"a list at the top":    "[]",
+		"two documents of one": "machines: []\n---\nmachines: []\n",
+	} {
+		if machines, err := ParseInventory([]byte(text)); err == nil {
+			t.Errorf("%s: accepted as %+v", name, machines)
+		}
+	}
+}
+
+// TestFollow checks that the inventory follows its file, and stays while that is broken.
+func TestFollow(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "inventory.yaml")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("machines: [{nodeName: a}]")
+	m, err := (&Settings{Inventory: Inventory{File: path}}).OpenInventory()
+	if err != nil {
+		t.Fatal(err)
+	}
+	has := func(name string, want error) {
+		t.Helper()
+		if _, err := m.Machine(t.Context(), name, nil); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", name, err, want)
+		}
+	}
+	has("a", nil)
+	has("b", csr.ErrNoMachine)
+	write("machines: [{nodeName: b}, ]")
+	if err := m.read(); err != nil {
+		t.Fatal(err)
+	}
+	has("a", csr.ErrNoMachine)
+	has("b", nil)
+	write("machines: [{nodeName: ")
+	if err := m.read(); err == nil {
+		t.Error("a broken file was read")
+	}
+	has("b", nil)
+}

@@ -1,0 +1,138 @@
+package settings
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// Kinds makes the kinds of evidence that are trusted.
+func (s *Settings) Kinds() ([]attest.Kind, error) {
+	config, err := s.TPM.config()
+	if err != nil {
+		return nil, fmt.Errorf("settings: tpm: %w", err)
+	}
+	kind, err := tpm.NewKind(config)
+	if err != nil {
+		return nil, fmt.Errorf("settings: tpm: %w", err)
+	}
+	return []attest.Kind{kind}, nil
+}
+
+func (t *TPM) config() (tpm.KindConfig, error) {
+	var config tpm.KindConfig
+	for i := range t.AKIssuers {
+		issuer, err := t.AKIssuers[i].ak()
+		if err != nil {
+			return config, fmt.Errorf("akIssuers[%d]: %w", i, err)
+		}
+		config.AKIssuers = append(config.AKIssuers, issuer)
+	}
+	if len(t.EKIssuers)+len(t.AllowedEKs) == 0 {
+		return config, nil
+	}
+	eks := tpmcert.EKVerifierConfig{Allowed: t.AllowedEKs}
+	for i := range t.EKIssuers {
+		issuer, err := t.EKIssuers[i].ek()
+		if err != nil {
+			return config, fmt.Errorf("ekIssuers[%d]: %w", i, err)
+		}
+		eks.Issuers = append(eks.Issuers, issuer)
+	}
+	var err error
+	config.EKs, err = tpmcert.NewEKVerifier(eks)
+	return config, err
+}
+
+func (i *Issuer) ak() (tpmcert.Issuer, error) {
+	var issuer tpmcert.Issuer
+	profiles := map[string]func() tpmcert.Profile{"tcg": tpmcert.ProfileTCG, "google": tpmcert.ProfileGoogle,
+		"azure": tpmcert.ProfileAzure, "microsoft-aik": tpmcert.ProfileMicrosoftAIK}
+	profile, ok := profiles[i.Profile]
+	switch {
+	case !ok:
+		return issuer, refusal.Config("profile", refusal.Quote(i.Profile), "tcg, google, azure or microsoft-aik")
+	case i.RequireCRL || len(i.CRLFiles) != 0:
+		return issuer, refusal.Config("crlFiles and requireCRL", "of an AK issuer", "those of EK issuers")
+	}
+	issuer.Profile = profile()
+	var err error
+	issuer.Roots, issuer.Intermediates, err = i.certificates()
+	return issuer, err
+}
+
+func (i *Issuer) ek() (tpmcert.EKIssuer, error) {
+	var issuer tpmcert.EKIssuer
+	profiles := map[string]func() tpmcert.EKProfile{"tcg": tpmcert.EKProfileTCG, "google": tpmcert.EKProfileGoogle,
+		"intel": tpmcert.EKProfileIntel, "tpm12": tpmcert.EKProfileTPM12}
+	profile, ok := profiles[i.Profile]
+	if !ok {
+		return issuer, refusal.Config("profile", refusal.Quote(i.Profile), "tcg, google, intel or tpm12")
+	}
+	issuer.Profile, issuer.RequireCRL = profile(), i.RequireCRL
+	var err error
+	if issuer.Roots, issuer.Intermediates, err = i.certificates(); err != nil || len(i.CRLFiles) == 0 {
+		return issuer, err
+	}
+	var lists [][]byte
+	for _, path := range i.CRLFiles {
+		text, err := readFile(path, MaxSize)
+		if err != nil {
+			return issuer, err
+		}
+		if block, _ := pem.Decode(text); block != nil && block.Type == "X509 CRL" {
+			text = block.Bytes
+		}
+		lists = append(lists, text)
+	}
+	issuer.CRLs, err = tpmcert.NewCRLStore(lists...)
+	return issuer, err
+}
+
+func (i *Issuer) certificates() (roots, intermediates []*x509.Certificate, err error) {
+	if i.RootsFile == "" {
+		return nil, nil, refusal.Config("rootsFile", "", "a path")
+	}
+	if roots, err = readCertificates(i.RootsFile); err != nil || i.IntermediatesFile == "" {
+		return roots, nil, err
+	}
+	intermediates, err = readCertificates(i.IntermediatesFile)
+	return roots, intermediates, err
+}
+
+func readCertificates(path string) ([]*x509.Certificate, error) {
+	text, err := readFile(path, MaxSize)
+	if err != nil {
+		return nil, err
+	}
+	certificates, err := tpmcert.ParseCertificatesPEM(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return certificates, nil
+}
+
+// ClusterIDs are the names of the cluster that is served.
+func (s *Settings) ClusterIDs() ([]string, error) {
+	if len(s.Cluster.IDs) != 0 {
+		return s.Cluster.IDs, nil
+	}
+	cas, err := readCertificates(s.Cluster.CAFile)
+	if err != nil {
+		return nil, fmt.Errorf("settings: cluster.caFile: %w", err)
+	}
+	ids := make([]string, 0, len(cas))
+	for _, ca := range cas {
+		id, err := attest.ClusterID(ca)
+		if err != nil {
+			return nil, fmt.Errorf("settings: cluster.caFile: %w", err)
+		}
+		ids = append(ids, id)
+	}
+	return ids, nil
+}

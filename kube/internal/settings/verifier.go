@@ -1,0 +1,62 @@
+package settings
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/csr"
+)
+
+// Evidence are the providers that decide about requests, and their names.
+type Evidence struct {
+	Providers *csr.Providers
+	Names     []string
+}
+
+// Policy is the policy for requests to signers, or to those of the file where none is
+// given.
+func (s *Settings) Policy(machines *Machines, signers ...string) *csr.Policy {
+	if len(signers) == 0 {
+		signers = s.Signers.Names
+	}
+	return &csr.Policy{
+		SignerNames: signers, Machines: machines.Machine, MaxExpiration: s.Signers.MaxLifetime.Duration,
+		BuiltInSignerDuration: s.Signers.BuiltInDuration.Duration,
+		ReservedIPs:           s.Signers.ReservedIPs, ReservedDNSNames: s.Signers.ReservedDNSNames,
+	}
+}
+
+// Evidence makes what decides about requests to signers, or to those of the file where none
+// is given.
+func (s *Settings) Evidence(ring *attest.KeyRing, machines *Machines, members attest.Authorizer, signers ...string) (*Evidence, error) {
+	kinds, err := s.Kinds()
+	if err != nil {
+		return nil, err
+	}
+	ids, err := s.ClusterIDs()
+	if err != nil {
+		return nil, err
+	}
+	policy := s.Policy(machines, signers...)
+	verifier, err := attest.NewVerifier(attest.VerifierConfig{
+		ClusterIDs: ids, KeyRing: ring, Kinds: kinds, Policy: policy,
+		Authorizer: members, RequireTPMResident: s.TPM.RequireResident, Now: time.Now,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("settings: %w", err)
+	}
+	e := new(Evidence)
+	for _, kind := range kinds {
+		e.Names = append(e.Names, kind.Describe().Provider)
+	}
+	config := csr.ProvidersConfig{Providers: verifier.Registrations(), AuthorizedAttestors: e.Names}
+	if slices.Contains(policy.SignerNames, csr.SignerKubeAPIServerClientKubelet) {
+		config.BuiltInClient = e.Names
+	}
+	if e.Providers, err = csr.NewProviders(config); err != nil {
+		return nil, fmt.Errorf("settings: %w", err)
+	}
+	return e, nil
+}

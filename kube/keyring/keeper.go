@@ -1,0 +1,177 @@
+// Package keyring keeps a control plane's challenge keys in a Secret that all replicas
+// share. A [Keeper] makes the first key, rotates them, and has every replica's
+// attest.KeyRing read them often enough.
+//
+// Whoever can read the Secret can pass for any machine whose secrets travel in credentials:
+// it is to be guarded like the key of a CA, by a role that names it alone, and by
+// encryption at rest.
+package keyring
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// DefaultRotateAfter is how long a key makes challenges before the next one does.
+const DefaultRotateAfter = 30 * 24 * time.Hour
+
+// Config is what a [Keeper] is made of. The fields of the first group have no default:
+// leaving one out is an error.
+type Config struct {
+	// Reader reads the Secret past caches, as a manager's GetAPIReader does.
+	Reader client.Reader
+	// Writer makes and updates it. A keeper that is ReadOnly needs none.
+	Writer client.Writer
+	// Secret is its namespace and name. It holds keys alone, and nobody else writes it.
+	Secret client.ObjectKey
+	// Ring is the ring that the verifier uses, made with new(attest.KeyRing).
+	Ring *attest.KeyRing
+
+	// ReadOnly leaves making and rotating keys to others.
+	ReadOnly bool
+	// RotateAfter is how long a key makes challenges, at least a day; zero means
+	// DefaultRotateAfter.
+	RotateAfter time.Duration
+	// Now is the clock; nil means time.Now. It must be that of the verifier.
+	Now func() time.Time
+}
+
+// Keeper keeps a key ring. It is a manager.Runnable that runs in every replica, whoever
+// leads, and is safe for use from many goroutines.
+type Keeper struct {
+	c    Config
+	read atomic.Int64 // when the ring was last read, in Unix nanoseconds
+}
+
+// New checks the configuration. The error is refusal.CheckConfig.
+func New(c Config) (*Keeper, error) {
+	switch {
+	case c.Reader == nil:
+		return nil, refusal.Config("Reader", "", "one that reads past caches")
+	case c.Writer == nil && !c.ReadOnly:
+		return nil, refusal.Config("Writer", "", "one")
+	case c.Secret.Namespace == "" || c.Secret.Name == "":
+		return nil, refusal.Config("Secret", refusal.Quote(c.Secret.String()), "a namespace and a name")
+	case c.Ring == nil:
+		return nil, refusal.Config("Ring", "", "the verifier's")
+	case c.RotateAfter != 0 && c.RotateAfter < 24*time.Hour:
+		return nil, refusal.Config("RotateAfter", c.RotateAfter.String(), "0, or a day or more")
+	}
+	if c.RotateAfter == 0 {
+		c.RotateAfter = DefaultRotateAfter
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	return &Keeper{c: c}, nil
+}
+
+// NeedLeaderElection says that every replica reads the ring (manager's
+// LeaderElectionRunnable).
+func (*Keeper) NeedLeaderElection() bool { return false }
+
+// Start reads the Secret until ctx is over, three times as often as attest.MaxRingAge
+// asks for. While it cannot be read the ring grows stale: then nothing is verified, and
+// everything is to be tried again.
+func (k *Keeper) Start(ctx context.Context) error {
+	tick := time.NewTicker(attest.MaxRingAge / 3)
+	defer tick.Stop()
+	for {
+		if err := k.Refresh(ctx); err != nil && ctx.Err() == nil {
+			log.FromContext(ctx).Error(err, "the key ring was not read", "secret", k.c.Secret.String())
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// Refresh reads the Secret once, and makes a key where there is none or the newest is old.
+// Of several replicas that do so at once one wins, and the others take its key.
+func (k *Keeper) Refresh(ctx context.Context) error {
+	var err error
+	began := k.c.Now()
+	for range 3 {
+		if err = k.refresh(ctx); !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
+			break
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("keyring: Secret %s: %w", k.c.Secret, err)
+	}
+	k.read.Store(began.UnixNano())
+	return nil
+}
+
+// errStale says that the ring has not been read for too long to verify anything.
+var errStale = errors.New("keyring: the key ring has not been read lately")
+
+// Check is a readiness check (healthz.Checker): an error while nothing can be verified.
+func (k *Keeper) Check(*http.Request) error {
+	if k.c.Now().Sub(time.Unix(0, k.read.Load())) > attest.MaxRingAge {
+		return errStale
+	}
+	return nil
+}
+
+func (k *Keeper) refresh(ctx context.Context) error {
+	readAt := k.c.Now()
+	var secret corev1.Secret
+	err := k.c.Reader.Get(ctx, k.c.Secret, &secret)
+	if apierrors.IsNotFound(err) && !k.c.ReadOnly {
+		return k.makeFirst(ctx, readAt)
+	}
+	if err != nil {
+		return err
+	}
+	keys, err := attest.ParseRingKeys(secret.Data)
+	if err != nil {
+		return err
+	}
+	if len(keys) == 0 {
+		return errors.New("it holds no key")
+	}
+	if newest := keys[len(keys)-1]; !k.c.ReadOnly && readAt.Sub(newest.ActiveAt) >= k.c.RotateAfter {
+		keys = attest.RotateKeys(keys, readAt)
+		if secret.Data, err = attest.MarshalRingKeys(keys); err != nil {
+			return err
+		}
+		if err := k.c.Writer.Update(ctx, &secret); err != nil {
+			return err
+		}
+	}
+	return k.c.Ring.Refresh(keys, readAt)
+}
+
+// makeFirst makes the Secret with one key, and has the ring use it.
+func (k *Keeper) makeFirst(ctx context.Context, now time.Time) error {
+	keys := []attest.RingKey{attest.NewRingKey(now.Truncate(time.Second))}
+	data, err := attest.MarshalRingKeys(keys)
+	if err != nil {
+		return err
+	}
+	err = k.c.Writer.Create(ctx, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: k.c.Secret.Namespace, Name: k.c.Secret.Name},
+		Type:       corev1.SecretTypeOpaque,
+		Data:       data,
+	})
+	if err != nil {
+		return err
+	}
+	return k.c.Ring.Refresh(keys, now)
+}

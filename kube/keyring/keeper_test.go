@@ -1,0 +1,177 @@
+package keyring_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/kube/keyring"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+func store(t testing.TB) client.Client {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := corev1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	return fake.NewClientBuilder().WithScheme(scheme).Build()
+}
+
+func config(c client.Client) keyring.Config {
+	return keyring.Config{Reader: c, Writer: c, Secret: client.ObjectKey{Namespace: "kube-system", Name: "keys"}, Ring: new(attest.KeyRing)}
+}
+
+func keysIn(t *testing.T, c client.Client) []attest.RingKey {
+	t.Helper()
+	var secret corev1.Secret
+	if err := c.Get(t.Context(), config(c).Secret, &secret); err != nil {
+		t.Fatal(err)
+	}
+	keys, err := attest.ParseRingKeys(secret.Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return keys
+}
+
+// TestRefresh checks that keys are made, kept, rotated and dropped in time.
+func TestRefresh(t *testing.T) {
+	c := store(t)
+	began := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+	now := began
+	conf := config(c)
+	conf.Now = func() time.Time { return now }
+	keeper, err := keyring.New(conf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		name  string
+		after time.Duration
+		want  int
+	}{
+		{"the first key", 0, 1},
+		{"the same key", time.Hour, 1},
+		{"a second key, after its time", keyring.DefaultRotateAfter, 2},
+		{"no third one", keyring.DefaultRotateAfter + time.Hour, 2},
+		{"the third, without the first", 2*keyring.DefaultRotateAfter + time.Hour, 2},
+	} {
+		now = began.Add(step.after)
+		if err := keeper.Refresh(t.Context()); err != nil {
+			t.Fatal(step.name, err)
+		}
+		if got := len(keysIn(t, c)); got != step.want {
+			t.Errorf("%s: %d keys, want %d", step.name, got, step.want)
+		}
+	}
+}
+
+// TestReplicas has several replicas make the first key at once: they end with the same.
+func TestReplicas(t *testing.T) {
+	c := store(t)
+	errs := make(chan error)
+	for range 8 {
+		keeper, err := keyring.New(config(c))
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() { errs <- keeper.Refresh(context.Background()) }()
+	}
+	for range 8 {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	if got := len(keysIn(t, c)); got != 1 {
+		t.Errorf("%d keys, want 1", got)
+	}
+}
+
+// TestDamaged gives a Secret that nobody should read keys from: it is an error that shows
+// no value, and the Secret stays.
+func TestDamaged(t *testing.T) {
+	for name, data := range map[string]map[string][]byte{"foreign": {"x": []byte("hunter2")}, "empty": nil} {
+		t.Run(name, func(t *testing.T) {
+			c := store(t)
+			secret := &corev1.Secret{Data: data}
+			secret.Namespace, secret.Name = "kube-system", "keys"
+			if err := c.Create(t.Context(), secret); err != nil {
+				t.Fatal(err)
+			}
+			keeper, err := keyring.New(config(c))
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = keeper.Refresh(t.Context())
+			if err == nil {
+				t.Fatal("was taken")
+			}
+			if text := err.Error(); len(text) == 0 || strings.Contains(text, "hunter2") {
+				t.Errorf("the error shows a value: %s", text)
+			}
+		})
+	}
+}
+
+func TestStartEndsWithItsContext(t *testing.T) {
+	keeper, err := keyring.New(config(store(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := keeper.Start(ctx); err != nil {
+		t.Error(err)
+	}
+	if keeper.NeedLeaderElection() {
+		t.Error("a replica that does not lead would not read the ring")
+	}
+}
+
+func TestConfig(t *testing.T) {
+	for name, change := range map[string]func(c *keyring.Config){
+		"no reader":            func(c *keyring.Config) { c.Reader = nil },
+		"no writer":            func(c *keyring.Config) { c.Writer = nil },
+		"no namespace":         func(c *keyring.Config) { c.Secret.Namespace = "" },
+		"no name":              func(c *keyring.Config) { c.Secret.Name = "" },
+		"no ring":              func(c *keyring.Config) { c.Ring = nil },
+		"rotation too often":   func(c *keyring.Config) { c.RotateAfter = time.Hour },
+		"rotation in the past": func(c *keyring.Config) { c.RotateAfter = -48 * time.Hour },
+	} {
+		c := config(store(t))
+		change(&c)
+		if _, err := keyring.New(c); !errors.Is(err, refusal.CheckConfig) {
+			t.Errorf("%s: %v, want %s", name, err, refusal.CheckConfig)
+		}
+	}
+}
+
+func ExampleKeeper_Refresh() {
+	scheme := runtime.NewScheme()
+	if err := corev1.AddToScheme(scheme); err != nil {
+		fmt.Println(err)
+		return
+	}
+	api := fake.NewClientBuilder().WithScheme(scheme).Build() // in a program, the manager's clients
+	ring := new(attest.KeyRing)                               // goes into attest.VerifierConfig
+	keeper, err := keyring.New(keyring.Config{
+		Reader: api, Writer: api, Ring: ring,
+		Secret: client.ObjectKey{Namespace: "nodeattest-system", Name: "challenge-keys"},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(keeper.Refresh(context.Background())) // manager.Add(keeper) does it over and over
+	// Output: <nil>
+}

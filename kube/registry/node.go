@@ -1,0 +1,190 @@
+package registry
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// A node is an AttestedNode as it was read or written, and the record in it.
+type node struct {
+	object *v1alpha1.AttestedNode
+	record *membership.Record
+}
+
+// version changes with every write, and no other object ever has the same.
+func version(o client.Object) string { return string(o.GetUID()) + "/" + o.GetResourceVersion() }
+
+// readNode reads the record of a name; nil where there is none.
+func (r *Registry) readNode(ctx context.Context, name string) (*node, error) {
+	object := new(v1alpha1.AttestedNode)
+	err := r.reader.Get(ctx, client.ObjectKey{Name: name}, object)
+	if absent(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("registry: node %s: %w", name, err)
+	}
+	return nodeOf(object)
+}
+
+func nodeOf(object *v1alpha1.AttestedNode) (*node, error) {
+	record, err := recordOf(object)
+	if err != nil {
+		// Not wrapped: what is wrong with an object is no refusal of a machine.
+		return nil, fmt.Errorf("registry: %w: node %s: %s", ErrObject, refusal.Text(object.Name), err.Error())
+	}
+	return &node{object, record}, nil
+}
+
+// recordOf is the record in an object. A node that is being deleted has lost its machine:
+// it rests.
+func recordOf(object *v1alpha1.AttestedNode) (*membership.Record, error) {
+	s := &object.Spec
+	record := &membership.Record{
+		Claim:    membership.Claim{NodeName: object.Name, Machine: attest.Identity(s.Machine), MachineUID: s.MachineUID, ProviderID: s.ProviderID},
+		Deadline: timeOf(s.Deadline), LastEnd: timeOf(s.LastEnd), Version: version(object),
+	}
+	switch s.State {
+	case v1alpha1.NodeReserved:
+		record.State = membership.StateReserved
+	case v1alpha1.NodeBound:
+		record.State = membership.StateBound
+	case v1alpha1.NodeResting:
+		record.State = membership.StateResting
+	default:
+		return nil, fmt.Errorf("got the state %s", refusal.Quote(string(s.State)))
+	}
+	if reserved := s.State == v1alpha1.NodeReserved; reserved == record.Deadline.IsZero() || reserved && !record.LastEnd.IsZero() {
+		return nil, fmt.Errorf("got times that a %s record does not have", record.State)
+	}
+	if object.DeletionTimestamp != nil {
+		record.State, record.Deadline = membership.StateResting, time.Time{}
+	}
+	if record.State == membership.StateBound {
+		var err error
+		if record.Issued, err = issuedOf(object.Name, s.Certificates); err != nil {
+			return nil, err
+		}
+	}
+	return record, record.Claim.Check()
+}
+
+func timeOf(t *metav1.Time) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return t.UTC()
+}
+
+func timeIn(t time.Time) *metav1.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &metav1.Time{Time: t}
+}
+
+// specOf is a record as it is stored. A change that was pending is not in it.
+func (r *Registry) specOf(record *membership.Record) v1alpha1.AttestedNodeSpec {
+	s := v1alpha1.AttestedNodeSpec{
+		Scope: r.scope.String(), Machine: string(record.Machine), MachineUID: record.MachineUID, ProviderID: record.ProviderID,
+		Deadline: timeIn(record.Deadline), LastEnd: timeIn(record.LastEnd),
+		Certificates: certificatesOf(record.Issued),
+	}
+	switch record.State {
+	case membership.StateReserved:
+		s.State = v1alpha1.NodeReserved
+	case membership.StateBound:
+		s.State = v1alpha1.NodeBound
+	case membership.StateResting:
+		s.State = v1alpha1.NodeResting
+	}
+	return s
+}
+
+// put stores a record in the place of the old one of its name, which may be nil. A name
+// that may be in a certificate has the finalizer.
+func (r *Registry) put(ctx context.Context, old *node, record *membership.Record) (*node, error) {
+	if old != nil && old.object.DeletionTimestamp != nil && record.State == membership.StateReserved {
+		if err := r.drop(ctx, old); err != nil {
+			return nil, err
+		}
+		old = nil
+	}
+	object := new(v1alpha1.AttestedNode)
+	if old != nil {
+		object = old.object.DeepCopy()
+	}
+	object.Name = record.NodeName
+	object.Spec = r.specOf(record)
+	switch {
+	case record.State == membership.StateReserved:
+		controllerutil.RemoveFinalizer(object, v1alpha1.Finalizer)
+	case object.DeletionTimestamp == nil:
+		controllerutil.AddFinalizer(object, v1alpha1.Finalizer)
+	}
+	return r.store(ctx, object)
+}
+
+// store writes a node's object over the version that it has, or makes it.
+func (r *Registry) store(ctx context.Context, object *v1alpha1.AttestedNode) (*node, error) {
+	if err := r.write(ctx, object); err != nil {
+		return nil, err
+	}
+	return nodeOf(object)
+}
+
+func (r *Registry) write(ctx context.Context, object client.Object) error {
+	var err error
+	if object.GetResourceVersion() == "" {
+		err = r.writer.Create(ctx, object)
+	} else {
+		err = r.writer.Update(ctx, object)
+	}
+	if err != nil {
+		return fmt.Errorf("registry: %s: %w", object.GetName(), swapped(err))
+	}
+	return nil
+}
+
+// drop takes a record away that counts no more, or that is a reservation. One with the
+// finalizer first becomes a record that rests no longer: when drop has been interrupted
+// after that, nobody is kept from the name.
+func (r *Registry) drop(ctx context.Context, n *node) error {
+	object := n.object.DeepCopy()
+	if !slices.Contains(object.Finalizers, v1alpha1.Finalizer) {
+		return r.remove(ctx, object)
+	}
+	controllerutil.RemoveFinalizer(object, v1alpha1.Finalizer)
+	if object.DeletionTimestamp == nil {
+		s := &object.Spec
+		s.State, s.Deadline, s.Pending = v1alpha1.NodeResting, nil, nil
+	}
+	if err := r.write(ctx, object); err != nil {
+		return err
+	}
+	if object.DeletionTimestamp == nil {
+		_ = r.remove(ctx, object) // what is left counts no more
+	}
+	return nil
+}
+
+// remove deletes the very object that was read.
+func (r *Registry) remove(ctx context.Context, object client.Object) error {
+	uid, version := object.GetUID(), object.GetResourceVersion()
+	err := r.writer.Delete(ctx, object, client.Preconditions{UID: &uid, ResourceVersion: &version})
+	if err != nil {
+		return fmt.Errorf("registry: %s: %w", object.GetName(), swapped(err))
+	}
+	return nil
+}

@@ -1,0 +1,183 @@
+package registry
+
+import (
+	"context"
+	"fmt"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// A pointerKind is what the two kinds of pointers differ in.
+type pointerKind struct {
+	what string
+	// empty is a new object, parts its identity and reference.
+	empty func() client.Object
+	parts func(o client.Object) (identity *string, to *v1alpha1.NodeReference)
+	// of is the identity in a record, pending that in a change.
+	of      func(c *membership.Claim) string
+	set     func(c *membership.Claim, identity string)
+	pending func(p *v1alpha1.PendingChange) *string
+	// holds says whether a record keeps its identity from others.
+	holds func(record *membership.Record) bool
+}
+
+func byMachine() pointerKind {
+	return pointerKind{
+		what:  "machine",
+		empty: func() client.Object { return new(v1alpha1.AttestedMachine) },
+		parts: func(o client.Object) (*string, *v1alpha1.NodeReference) {
+			s := &o.(*v1alpha1.AttestedMachine).Spec
+			return &s.Machine, &s.NodeReference
+		},
+		of:      func(c *membership.Claim) string { return string(c.Machine) },
+		set:     func(c *membership.Claim, identity string) { c.Machine = attest.Identity(identity) },
+		pending: func(p *v1alpha1.PendingChange) *string { return &p.Machine },
+		holds:   (*membership.Record).HoldsMachine,
+	}
+}
+
+func byMachineUID() pointerKind {
+	return pointerKind{
+		what:  "Machine UID",
+		empty: func() client.Object { return new(v1alpha1.AttestedMachineUID) },
+		parts: func(o client.Object) (*string, *v1alpha1.NodeReference) {
+			s := &o.(*v1alpha1.AttestedMachineUID).Spec
+			return &s.MachineUID, &s.NodeReference
+		},
+		of:      func(c *membership.Claim) string { return c.MachineUID },
+		set:     func(c *membership.Claim, identity string) { c.MachineUID = identity },
+		pending: func(p *v1alpha1.PendingChange) *string { return &p.MachineUID },
+		holds:   func(*membership.Record) bool { return true },
+	}
+}
+
+// A pointer is the pointer of one identity, as it was read.
+type pointer struct {
+	kind     pointerKind
+	identity string
+	object   client.Object // nil where there is none
+	to       v1alpha1.NodeReference
+	target   *node // what it points to; nil where that is not there
+}
+
+// readPointer reads the pointer of an identity, then the node that it points to, in this
+// order. known is a node that has been read; it may be nil.
+func (r *Registry) readPointer(ctx context.Context, kind pointerKind, identity string, known *node) (*pointer, error) {
+	p := &pointer{kind: kind, identity: identity}
+	object := kind.empty()
+	name := v1alpha1.PointerName(identity)
+	err := r.reader.Get(ctx, client.ObjectKey{Name: name}, object)
+	if absent(err) {
+		return p, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("registry: pointer of %s %s: %w", kind.what, refusal.Text(identity), err)
+	}
+	stored, to := kind.parts(object)
+	if *stored != identity {
+		return nil, fmt.Errorf("registry: %w: %s points for another %s", ErrObject, name, kind.what)
+	}
+	p.object, p.to = object, *to
+	if known != nil && known.object.Name == to.NodeName {
+		p.target = known
+		return p, nil
+	}
+	p.target, err = r.readNode(ctx, to.NodeName)
+	return p, err
+}
+
+// record is the record of the pointer's identity, nil where the pointer does not count. A
+// change that would give a bound node the identity is a reservation of it.
+func (p *pointer) record() *membership.Record {
+	if p == nil || p.target == nil {
+		return nil
+	}
+	record := p.target.record
+	if p.kind.of(&record.Claim) == p.identity {
+		return record
+	}
+	change := p.target.object.Spec.Pending
+	if change == nil || record.State != membership.StateBound || *p.kind.pending(change) != p.identity {
+		return nil
+	}
+	reserved := *record
+	p.kind.set(&reserved.Claim, p.identity)
+	reserved.State, reserved.Deadline = membership.StateReserved, timeOf(&change.Deadline)
+	return &reserved
+}
+
+// pointsTo says whether the pointer is there and names the node.
+func (p *pointer) pointsTo(nodeName string) bool { return p.object != nil && p.to.NodeName == nodeName }
+
+// point makes the pointer one to a version of a node. What it pointed to must count no
+// more.
+func (r *Registry) point(ctx context.Context, p *pointer, to *node) error {
+	if err := r.end(ctx, p, to.record.NodeName); err != nil {
+		return err
+	}
+	object := p.kind.empty()
+	if p.object != nil {
+		object = p.object.DeepCopyObject().(client.Object)
+	}
+	object.SetName(v1alpha1.PointerName(p.identity))
+	if object.GetDeletionTimestamp() == nil {
+		controllerutil.AddFinalizer(object, v1alpha1.Finalizer)
+	}
+	identity, reference := p.kind.parts(object)
+	*identity, *reference = p.identity, v1alpha1.NodeReference{NodeName: to.record.NodeName, Reservation: version(to.object)}
+	return r.write(ctx, object)
+}
+
+// end ends another node's reservation of the pointer's identity, which is over by the
+// clock: whoever made it may be about to bind it, and must fail.
+func (r *Registry) end(ctx context.Context, p *pointer, nodeName string) error {
+	record := p.record()
+	switch {
+	case record == nil || record.NodeName == nodeName || record.State == membership.StateResting:
+		return nil
+	case record.Live(r.now()):
+		return errSwapped // the rules have seen another one
+	case p.target.record.State == membership.StateReserved:
+		return r.drop(ctx, p.target)
+	}
+	object := p.target.object.DeepCopy()
+	object.Spec.Pending = nil
+	return r.write(ctx, object)
+}
+
+// forget takes the pointer of an identity away that a node has no more. It is for tidiness
+// alone: such a pointer does not count.
+func (r *Registry) forget(ctx context.Context, kind pointerKind, identity, nodeName string) {
+	if identity == "" {
+		return
+	}
+	p, err := r.readPointer(ctx, kind, identity, nil)
+	if err != nil || !p.pointsTo(nodeName) {
+		return
+	}
+	if record := p.record(); record != nil && kind.holds(record) {
+		return
+	}
+	_ = r.letGo(ctx, p.object)
+}
+
+// letGo removes a pointer. It is over the version that was read: whoever reserves the
+// identity meanwhile writes the pointer.
+func (r *Registry) letGo(ctx context.Context, object client.Object) error {
+	object = object.DeepCopyObject().(client.Object)
+	if controllerutil.RemoveFinalizer(object, v1alpha1.Finalizer) {
+		if err := r.write(ctx, object); err != nil {
+			return err
+		}
+		if object.GetDeletionTimestamp() != nil {
+			return nil
+		}
+	}
+	return r.remove(ctx, object)
+}

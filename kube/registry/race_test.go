@@ -1,0 +1,205 @@
+package registry_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
+	"github.com/nodeattest/nodeattest/kube/internal/objectstore"
+)
+
+// TestIncompleteReservation binds reservations whose maker died between two writes.
+func TestIncompleteReservation(t *testing.T) {
+	c := claim("node-1", "1", "uid-1")
+	reserve := func(w *world) func() error {
+		return func() error {
+			_, err := w.Reserve(context.Background(), c, w.clock.now().Add(time.Minute))
+			return err
+		}
+	}
+	for name, prepare := range map[string]func(w *world){
+		"without pointers":             func(w *world) { w.dying(2, false, reserve(w)) },
+		"without that of the UID":      func(w *world) { w.dying(3, false, reserve(w)) },
+		"with those of an earlier one": func(w *world) { w.mustReserve(c); w.clock.advance(time.Second); w.dying(1, true, reserve(w)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			prepare(w)
+			found, err := w.Lookup(context.Background(), c.NodeName)
+			if err != nil || found == nil || found.State != membership.StateReserved {
+				t.Fatal(found, err)
+			}
+			if _, err := w.Bind(context.Background(), found, time.Time{}, nil); !errors.Is(err, membership.CheckRegistryConflict) || !errors.Is(err, csr.ErrRetry) {
+				t.Errorf("Bind: %v, want a conflict", err)
+			}
+			w.mustJoin(c)
+		})
+	}
+}
+
+func (w *world) mustReserve(c membership.Claim) *membership.Record {
+	w.Helper()
+	record, err := w.Reserve(context.Background(), c, w.clock.now().Add(time.Minute))
+	if err != nil {
+		w.Fatal(err)
+	}
+	return record
+}
+
+// TestPendingChange has a change of a bound record under way: what the node is about to
+// get is reserved for it.
+func TestPendingChange(t *testing.T) {
+	ctx := context.Background()
+	w := newWorld(t)
+	bound := w.mustJoin(claim("node-1", "1", "uid-1"))
+	w.dying(3, false, func() error { _, err := w.Rebind(ctx, bound, "test:2"); return err })
+	w.refused(claim("node-2", "2", "uid-2"), membership.CheckRegistryReserved)
+	w.refused(claim("node-1", "2", "uid-1"), membership.CheckRegistryName)
+	if got, err := w.LookupMachine(ctx, "test:2"); err != nil || got == nil || got.State != membership.StateReserved || got.NodeName != "node-1" {
+		t.Errorf("LookupMachine: %+v, %v", got, err)
+	}
+	if got, err := w.LookupMachine(ctx, "test:1"); err != nil || got == nil || got.State != membership.StateBound {
+		t.Errorf("LookupMachine of the machine that it still is: %+v, %v", got, err)
+	}
+	// Whatever else is written ends the change.
+	found, err := w.Lookup(ctx, "node-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Bind(ctx, found, at().Add(time.Hour), nil); err != nil {
+		t.Fatal(err)
+	}
+	w.mustJoin(claim("node-2", "2", "uid-2"))
+	w.refused(claim("node-1", "2", "uid-1"), membership.CheckRegistryName)
+}
+
+// beforeCreate is a store that does something before it makes a kind of object.
+type beforeCreate struct {
+	*objectstore.Store
+	run func(o client.Object)
+}
+
+func (b *beforeCreate) Create(ctx context.Context, o client.Object, options ...client.CreateOption) error {
+	b.run(o)
+	return b.Store.Create(ctx, o, options...)
+}
+
+// TestLostRace lets another node take the machine, or the UID, after a reservation has the
+// name: the reservation takes itself back.
+func TestLostRace(t *testing.T) {
+	for name, c := range map[string]struct {
+		kind  client.Object
+		thief membership.Claim
+		want  attest.Check
+	}{
+		"for the machine":     {new(v1alpha1.AttestedMachine), claim("node-2", "1", "uid-2"), membership.CheckRegistryMachine},
+		"for the Machine UID": {new(v1alpha1.AttestedMachineUID), claim("node-2", "2", "uid-1"), membership.CheckRegistryUID},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			done := false
+			loser := newRegistryOver(t, &beforeCreate{w.store, func(o client.Object) {
+				_, machine := o.(*v1alpha1.AttestedMachine)
+				_, wanted := c.kind.(*v1alpha1.AttestedMachine)
+				if _, node := o.(*v1alpha1.AttestedNode); !node && machine == wanted && !done {
+					done = true
+					w.mustJoin(c.thief)
+				}
+			}}, w.clock.now)
+			_, err := loser.Reserve(context.Background(), claim("node-1", "1", "uid-1"), at().Add(time.Minute))
+			if !errors.Is(err, c.want) {
+				t.Errorf("Reserve: %v, want %s", err, c.want)
+			}
+			if got, err := w.Lookup(context.Background(), "node-1"); got != nil || err != nil {
+				t.Errorf("the loser's name: %+v, %v", got, err)
+			}
+			w.mustJoin(claim("node-1", "3", "uid-3"))
+		})
+	}
+}
+
+// TestDeletedByHand deletes objects as a person does with kubectl.
+func TestDeletedByHand(t *testing.T) {
+	ctx := context.Background()
+	c := claim("node-1", "1", "uid-1")
+	t.Run("a node's object", func(t *testing.T) {
+		w := newWorld(t)
+		if _, err := w.Bind(ctx, w.mustJoin(c), at().Add(time.Hour), nil); err != nil {
+			t.Fatal(err)
+		}
+		object := &v1alpha1.AttestedNode{}
+		object.Name = "node-1"
+		if err := w.store.Delete(ctx, object); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := w.Lookup(ctx, "node-1"); err != nil || got == nil || got.State != membership.StateResting {
+			t.Fatalf("after it: %+v, %v, want a record that rests", got, err)
+		}
+		w.refused(c, membership.CheckRegistryResting)
+		w.refused(claim("node-1", "2", "uid-2"), membership.CheckRegistryResting)
+		w.mustJoin(claim("node-3", "1", "uid-3")) // the machine is free
+		w.clock.advance(time.Hour + time.Second)
+		w.mustJoin(claim("node-1", "2", "uid-1"))
+	})
+	t.Run("a pointer", func(t *testing.T) {
+		w := newWorld(t)
+		w.mustJoin(c)
+		object := &v1alpha1.AttestedMachine{}
+		object.Name = v1alpha1.PointerName("test:1")
+		if err := w.store.Delete(ctx, object); err != nil {
+			t.Fatal(err)
+		}
+		w.refused(claim("node-2", "1", "uid-2"), membership.CheckRegistryMachine)
+		w.mustJoin(c)
+	})
+	t.Run("a pointer, by force", func(t *testing.T) {
+		w := newWorld(t)
+		w.mustJoin(c)
+		object := &v1alpha1.AttestedMachine{}
+		object.Name = v1alpha1.PointerName("test:1")
+		if err := w.store.Get(ctx, client.ObjectKey{Name: object.Name}, object); err != nil {
+			t.Fatal(err)
+		}
+		object.Finalizers = nil
+		if err := w.store.Update(ctx, object); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.store.Delete(ctx, object); err != nil {
+			t.Fatal(err)
+		}
+		w.mustJoin(c) // writes it again
+		w.refused(claim("node-2", "1", "uid-2"), membership.CheckRegistryMachine)
+	})
+}
+
+// TestScopes shares the objects between registries of two scopes.
+func TestScopes(t *testing.T) {
+	ctx := context.Background()
+	w := newWorld(t)
+	bound := w.mustJoin(claim("node-1", "1", "uid-1"))
+	other := newScopedRegistry(t, membership.Scope{Road: attest.RoadEK, IdentityClass: "P-256"}, w.store, w.clock.now)
+	_, name := other.Reserve(ctx, claim("node-1", "2", "uid-2"), at().Add(time.Minute))
+	_, machine := other.Reserve(ctx, claim("node-2", "1", "uid-2"), at().Add(time.Minute))
+	_, uid := other.Reserve(ctx, claim("node-2", "2", "uid-1"), at().Add(time.Minute))
+	_, raise := other.Bind(ctx, bound, at().Add(time.Hour), nil)
+	_, look := other.Lookup(ctx, "node-1")
+	_, lookMachine := other.LookupMachine(ctx, "test:1")
+	for what, err := range map[string]error{"name": name, "machine": machine, "UID": uid, "Raise": raise, "Lookup": look, "LookupMachine": lookMachine} {
+		if !errors.Is(err, membership.CheckRegistryScope) {
+			t.Errorf("%s: %v, want %s", what, err, membership.CheckRegistryScope)
+		}
+	}
+	if err := other.Release(ctx, "node-1", "uid-1"); err != nil {
+		t.Error(err)
+	}
+	if got, err := w.Lookup(ctx, "node-1"); err != nil || got == nil || got.Version != bound.Version {
+		t.Errorf("the record: %+v, %v", got, err)
+	}
+}

@@ -1,0 +1,369 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// Registry is a membership.Registry in a cluster's API server. It is safe for use from
+// many goroutines, and any number of registries of one scope share the objects. Registries
+// of several scopes may share them too: a name that one of them has is refused by the
+// others.
+type Registry struct {
+	scope  membership.Scope
+	reader client.Reader
+	writer client.Writer
+	now    func() time.Time
+	recent *recent
+}
+
+// Options are the choices of [New].
+type Options struct {
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+}
+
+// New makes a registry. The reader must be live, such as a manager's GetAPIReader: one
+// that answers out of a cache refuses machines that are no more and admits what it has
+// not seen yet, until the write. Over a cache a registry is good for look-ups alone
+// (membership.FirstUseConfig.Stale). Reader and writer know the types of package v1alpha1.
+// The error is that of membership.Scope.Check, or refusal.CheckConfig.
+func New(scope membership.Scope, reader client.Reader, writer client.Writer, options Options) (*Registry, error) {
+	if err := scope.Check(); err != nil {
+		return nil, err
+	}
+	switch {
+	case reader == nil:
+		return nil, refusal.Config("reader", "", "one that reads past caches")
+	case writer == nil:
+		return nil, refusal.Config("writer", "", "one")
+	}
+	if options.Now == nil {
+		options.Now = time.Now
+	}
+	return &Registry{scope: scope, reader: reader, writer: writer, now: options.Now, recent: newRecent()}, nil
+}
+
+// attempts is how often a call looks again that lost a race. Each time somebody else has
+// got on.
+const attempts = 16
+
+// changeTime is how long a change of a bound record may take, which is three writes.
+const changeTime = time.Minute
+
+// Scope returns the scope that the registry was made with.
+func (r *Registry) Scope() membership.Scope { return r.scope }
+
+// surroundings are what stands around a call.
+type surroundings struct {
+	name *node
+	// machine and uid are nil where the call names none.
+	machine, uid *pointer
+	held         membership.Held
+}
+
+func (s *surroundings) pointers() []*pointer {
+	var all []*pointer
+	for _, p := range []*pointer{s.machine, s.uid} {
+		if p != nil {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// look reads what stands around a claim. What the claim leaves empty is not looked for.
+func (r *Registry) look(ctx context.Context, c *membership.Claim) (*surroundings, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	s := new(surroundings)
+	if c.NodeName == "" { // no record was given, as the rules will find
+		return s, nil
+	}
+	var err error
+	if s.name, err = r.readNode(ctx, c.NodeName); err != nil {
+		return nil, err
+	}
+	if c.Machine != "" {
+		if s.machine, err = r.readPointer(ctx, byMachine(), string(c.Machine), s.name); err != nil {
+			return nil, err
+		}
+	}
+	if c.MachineUID != "" {
+		if s.uid, err = r.readPointer(ctx, byMachineUID(), c.MachineUID, s.name); err != nil {
+			return nil, err
+		}
+	}
+	s.held = membership.Held{Machine: s.machine.record(), MachineUID: s.uid.record()}
+	if s.name != nil {
+		s.held.Name = s.name.record
+	}
+	return s, r.ownAll(s)
+}
+
+// ownAll refuses what counts and is of another scope.
+func (r *Registry) ownAll(s *surroundings) error {
+	if err := r.own(s.name); err != nil {
+		return err
+	}
+	for _, p := range s.pointers() {
+		if p.record() == nil {
+			continue
+		}
+		if err := r.own(p.target); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// own refuses a record that counts and is of another scope.
+func (r *Registry) own(n *node) error {
+	if n == nil || n.object.Spec.Scope == r.scope.String() || !n.record.Live(r.now()) {
+		return nil
+	}
+	return &attest.Error{Check: membership.CheckRegistryScope,
+		Got: "node " + n.object.Name + ", recorded as " + refusal.Text(n.object.Spec.Scope), Want: r.scope.String()}
+}
+
+// Reserve claims a node name for a machine; see membership.Registry. It writes the node's
+// object and each pointer. A bound record whose pointer was deleted gets it again.
+func (r *Registry) Reserve(ctx context.Context, claim membership.Claim, deadline time.Time) (*membership.Record, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := claim.Check(); err != nil {
+		return nil, err
+	}
+	var mine *node
+	for range attempts {
+		n, err := r.reserve(ctx, &claim, deadline, &mine)
+		if err == nil {
+			r.recent.add(n)
+			return clone(n.record), nil
+		}
+		if refused(err) && mine != nil {
+			_ = r.drop(ctx, mine) // else it ends by its deadline
+		}
+		if !errors.Is(err, errSwapped) {
+			return nil, err
+		}
+	}
+	if mine != nil {
+		_ = r.drop(ctx, mine)
+	}
+	return nil, conflict("a record of node "+claim.NodeName+" that others change all the time", "one that stays")
+}
+
+// reserve tries once. mine is the reservation that this call has made so far.
+func (r *Registry) reserve(ctx context.Context, claim *membership.Claim, deadline time.Time, mine **node) (*node, error) {
+	s, err := r.look(ctx, claim)
+	if err != nil {
+		return nil, err
+	}
+	change, err := s.held.Reserve(*claim, deadline, r.now())
+	if err != nil {
+		return nil, err
+	}
+	n := s.name
+	again := *mine != nil && n != nil && n.record.Version == (*mine).record.Version
+	if change.Action == membership.Put && !again {
+		if n, err = r.put(ctx, s.name, change.Record); err != nil {
+			return nil, err
+		}
+	}
+	if n.record.State == membership.StateReserved {
+		*mine = n
+	}
+	for _, p := range s.pointers() {
+		if n.record.State == membership.StateBound && p.pointsTo(claim.NodeName) {
+			continue
+		}
+		if err := r.point(ctx, p, n); err != nil {
+			return nil, err
+		}
+	}
+	return n, nil
+}
+
+func clone(record *membership.Record) *membership.Record {
+	c := *record
+	c.Issued = slices.Clone(record.Issued)
+	return &c
+}
+
+// seenName is the claim around a record that the caller saw, which may be nil.
+func seenName(seen *membership.Record) *membership.Claim {
+	if seen == nil {
+		return new(membership.Claim)
+	}
+	return &membership.Claim{NodeName: seen.NodeName}
+}
+
+// Bind makes a reservation final, or takes a bound record, and records the last end and a
+// certificate; see membership.Registry. It is one write. A reservation that is not complete,
+// since whoever made it died, is refused as one that has changed.
+//
+// What this registry has read or written itself it does not read again: the write fails if
+// it has changed.
+func (r *Registry) Bind(ctx context.Context, seen *membership.Record, lastEnd time.Time, issued *csr.IssuedRecord) (*membership.Record, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if n := r.recent.of(seen); n != nil && r.own(n) == nil {
+		change, err := membership.Held{Name: n.record}.Bind(seen, lastEnd, issued, r.now())
+		if err == nil && change.Action == membership.Put {
+			return r.bind(ctx, n, change.Record)
+		}
+	}
+	s, err := r.look(ctx, seenName(seen))
+	if err != nil {
+		return nil, err
+	}
+	change, err := s.held.Bind(seen, lastEnd, issued, r.now())
+	if err != nil {
+		return nil, err
+	}
+	if change.Action == membership.Keep {
+		return clone(change.Record), nil
+	}
+	if s.name.record.State == membership.StateReserved {
+		if err := r.complete(ctx, s.name); err != nil {
+			return nil, err
+		}
+	}
+	return r.bind(ctx, s.name, change.Record)
+}
+
+func (r *Registry) bind(ctx context.Context, n *node, record *membership.Record) (*membership.Record, error) {
+	bound, err := r.put(ctx, n, record)
+	if err != nil {
+		return nil, lost(err, record.NodeName)
+	}
+	r.recent.add(bound)
+	return clone(bound.record), nil
+}
+
+// complete says whether the pointers of a reservation name its version.
+func (r *Registry) complete(ctx context.Context, n *node) error {
+	for _, kind := range []pointerKind{byMachine(), byMachineUID()} {
+		identity := kind.of(&n.record.Claim)
+		if identity == "" {
+			continue
+		}
+		p, err := r.readPointer(ctx, kind, identity, n)
+		if err != nil {
+			return err
+		}
+		if !p.pointsTo(n.record.NodeName) || p.to.Reservation != n.record.Version {
+			return conflict("a reservation of node "+n.record.NodeName+" that does not have its "+kind.what, "one that has")
+		}
+	}
+	return nil
+}
+
+// Rebind gives a bound record another machine; see membership.Registry. It is three
+// writes: an interrupted one is over after a minute, or finished by the next.
+func (r *Registry) Rebind(ctx context.Context, seen *membership.Record, machine attest.Identity) (*membership.Record, error) {
+	around := seenName(seen)
+	around.Machine = machine
+	return r.replace(ctx, seen, around, byMachine(), func(h membership.Held, now time.Time) (membership.Change, error) {
+		return h.Rebind(seen, machine, now)
+	})
+}
+
+// Adopt gives a bound record the UID of another Machine object; see membership.Registry.
+// It is three writes, as Rebind is.
+func (r *Registry) Adopt(ctx context.Context, seen *membership.Record, machineUID string) (*membership.Record, error) {
+	around := seenName(seen)
+	around.MachineUID = machineUID
+	return r.replace(ctx, seen, around, byMachineUID(), func(h membership.Held, now time.Time) (membership.Change, error) {
+		return h.Adopt(seen, machineUID, now)
+	})
+}
+
+// replace gives a bound record another identity of one kind.
+func (r *Registry) replace(ctx context.Context, seen *membership.Record, around *membership.Claim, kind pointerKind,
+	rule func(h membership.Held, now time.Time) (membership.Change, error),
+) (*membership.Record, error) {
+	s, err := r.look(ctx, around)
+	if err != nil {
+		return nil, err
+	}
+	now := r.now()
+	change, err := rule(s.held, now)
+	if err != nil {
+		return nil, err
+	}
+	if change.Action == membership.Keep {
+		return clone(change.Record), nil
+	}
+	object := s.name.object.DeepCopy()
+	object.Spec.Pending = &v1alpha1.PendingChange{Deadline: *timeIn(now.Add(changeTime))}
+	*kind.pending(object.Spec.Pending) = kind.of(around)
+	begun, err := r.store(ctx, object)
+	if err != nil {
+		return nil, lost(err, seen.NodeName)
+	}
+	if err := r.point(ctx, s.pointers()[0], begun); err != nil {
+		object = begun.object.DeepCopy()
+		object.Spec.Pending = nil
+		_ = r.write(ctx, object) // else it ends by its deadline
+		return nil, lost(err, seen.NodeName)
+	}
+	n, err := r.put(ctx, begun, change.Record)
+	if err != nil {
+		return nil, lost(err, seen.NodeName)
+	}
+	r.forget(ctx, kind, kind.of(&s.name.record.Claim), seen.NodeName)
+	return clone(n.record), nil
+}
+
+// Release takes away the record of a Machine that is gone; see membership.Registry. A
+// record of another scope is left alone.
+func (r *Registry) Release(ctx context.Context, nodeName, machineUID string) error {
+	for range attempts {
+		err := r.release(ctx, nodeName, machineUID)
+		if !errors.Is(err, errSwapped) {
+			return err
+		}
+	}
+	return conflict("a record of node "+nodeName+" that others change all the time", "one that stays")
+}
+
+func (r *Registry) release(ctx context.Context, nodeName, machineUID string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	n, err := r.readNode(ctx, nodeName)
+	if err != nil || n == nil || r.own(n) != nil {
+		return err
+	}
+	change := membership.Held{Name: n.record}.Release(machineUID, r.now())
+	switch change.Action {
+	case membership.Put:
+		_, err = r.put(ctx, n, change.Record)
+	case membership.Drop:
+		err = r.drop(ctx, n)
+	default:
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, kind := range []pointerKind{byMachine(), byMachineUID()} {
+		r.forget(ctx, kind, kind.of(&n.record.Claim), nodeName)
+	}
+	return nil
+}

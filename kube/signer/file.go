@@ -1,0 +1,137 @@
+package signer
+
+import (
+	"bytes"
+	"context"
+	"crypto"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// MaxFileSize is the length in bytes of the longest certificate or key file that is read.
+const MaxFileSize = 1 << 20
+
+// FileInterval is how often a [FileCA] looks at its files.
+const FileInterval = 10 * time.Second
+
+// FileCA is a CA whose chain and key are in two PEM files, and which follows them: for a
+// Secret that is mounted. It is a manager.Runnable.
+type FileCA struct {
+	certificateFile, keyFile string
+	config                   csr.CAConfig
+	mu                       sync.RWMutex
+	read                     [2][]byte
+	ca                       *csr.CA
+}
+
+// OpenCA reads a CA. The first file has the chain, the issuing CA first; the second its
+// key: PKCS #8, PKCS #1 or SEC 1, not encrypted. The error is that of reading, or of
+// csr.NewCA, and never has a part of the key.
+func OpenCA(certificateFile, keyFile string, config csr.CAConfig) (*FileCA, error) {
+	if certificateFile == "" || keyFile == "" {
+		return nil, refusal.Config("certificateFile and keyFile", "", "two paths")
+	}
+	f := &FileCA{certificateFile: certificateFile, keyFile: keyFile, config: config}
+	return f, f.Reload()
+}
+
+// Reload reads the files again, if they have changed. After an error the CA stays what it
+// was: the two may have been read in the middle of a change.
+func (f *FileCA) Reload() error {
+	var text [2][]byte
+	for i, path := range []string{f.certificateFile, f.keyFile} {
+		var err error
+		if text[i], err = readFile(path); err != nil {
+			return fmt.Errorf("signer: %w", err)
+		}
+	}
+	f.mu.RLock()
+	same := f.ca != nil && bytes.Equal(text[0], f.read[0]) && bytes.Equal(text[1], f.read[1])
+	f.mu.RUnlock()
+	if same {
+		return nil
+	}
+	ca, err := parseCA(text[0], text[1], f.config)
+	if err != nil {
+		return fmt.Errorf("signer: %s: %w", f.certificateFile, err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.read, f.ca = text, ca
+	return nil
+}
+
+func parseCA(chain, key []byte, config csr.CAConfig) (*csr.CA, error) {
+	pair, err := tls.X509KeyPair(chain, key)
+	if err != nil {
+		return nil, err
+	}
+	certificates := make([]*x509.Certificate, 0, len(pair.Certificate))
+	for _, der := range pair.Certificate {
+		certificate, err := x509.ParseCertificate(der)
+		if err != nil {
+			return nil, err
+		}
+		certificates = append(certificates, certificate)
+	}
+	signer, ok := pair.PrivateKey.(crypto.Signer)
+	if !ok {
+		return nil, refusal.Config("key", "one that does not sign", "RSA, ECDSA or Ed25519")
+	}
+	return csr.NewCA(certificates, signer, config)
+}
+
+func readFile(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, MaxFileSize+1))
+	if err == nil && len(text) > MaxFileSize {
+		err = fmt.Errorf("%s: more than %d bytes", path, MaxFileSize)
+	}
+	return text, err
+}
+
+// Issue issues with the CA that was read last; see csr.CA.
+func (f *FileCA) Issue(ctx context.Context, checked *csr.Checked, verified *csr.Verified) (*csr.Issued, error) {
+	f.mu.RLock()
+	ca := f.ca
+	f.mu.RUnlock()
+	return ca.Issue(ctx, checked, verified)
+}
+
+// NeedLeaderElection says that every replica follows the files.
+func (*FileCA) NeedLeaderElection() bool { return false }
+
+// Start follows the files until ctx is over.
+func (f *FileCA) Start(ctx context.Context) error {
+	tick := time.NewTicker(FileInterval)
+	defer tick.Stop()
+	failed := ""
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		switch err := f.Reload(); {
+		case err == nil:
+			failed = ""
+		case err.Error() != failed:
+			failed = err.Error()
+			log.FromContext(ctx).Error(err, "the CA was not read; the last one stays")
+		}
+	}
+}

@@ -1,0 +1,178 @@
+package signer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/controller"
+	"github.com/nodeattest/nodeattest/kube/internal/requests"
+)
+
+// Name is the signer's, in logs, metrics and Events.
+const Name = "node-attestation-signer"
+
+// Key names a certificate request: its signer and its name.
+type Key = requests.Key
+
+// Reconciler signs. [New] makes one, and [Reconciler.SetupWithManager] starts it.
+type Reconciler struct {
+	c       Config
+	done    *requests.Recent
+	metrics *prometheus.CounterVec
+	// Set by SetupWithManager.
+	readers map[string]client.Reader
+	writer  client.SubResourceClientConstructor
+	events  events.EventRecorder
+}
+
+func newReconciler(c Config, metrics *prometheus.CounterVec) *Reconciler {
+	return &Reconciler{c: c, done: requests.NewRecent(), metrics: metrics}
+}
+
+func newMetrics(r prometheus.Registerer) (*prometheus.CounterVec, error) {
+	signed := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "nodeattest_signatures_total",
+		Help: "Approved requests by signer and result: signed, failed, or retry.",
+	}, []string{"signer", "result"})
+	if r == nil {
+		return signed, nil
+	}
+	return signed, r.Register(signed)
+}
+
+// SetupWithManager adds the reconciler to a manager, whose scheme must have
+// certificates.k8s.io/v1.
+//
+// What it needs of the API server: list and watch on certificatesigningrequests, update on
+// certificatesigningrequests/status, and sign on the signers.
+func (r *Reconciler) SetupWithManager(m manager.Manager) error {
+	r.writer, r.events = m.GetClient(), r.c.Events
+	if r.events == nil {
+		r.events = m.GetEventRecorder(Name)
+	}
+	var err error
+	r.readers, err = requests.Watch(m, r.c.Providers.SignerNames(), requests.Options{Name: Name, Workers: r.c.Workers, EveryReplica: r.c.EveryReplica}, r.Reconcile)
+	if err != nil {
+		return fmt.Errorf("signer: %w", err)
+	}
+	return nil
+}
+
+// conflictPause is how long after a lost write the request is looked at again, if no event
+// comes before.
+const conflictPause = 2 * time.Second
+
+// Reconcile looks at one request. A returned error has it looked at again, later and
+// later.
+func (r *Reconciler) Reconcile(ctx context.Context, key Key) (reconcile.Result, error) {
+	reader, ok := r.readers[key.SignerName]
+	if !ok {
+		return reconcile.Result{}, nil
+	}
+	object := new(certificatesv1.CertificateSigningRequest)
+	if err := reader.Get(ctx, client.ObjectKey{Name: key.Name}, object); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if object.Spec.SignerName != key.SignerName || !approved(object) || r.done.Has(object.UID) {
+		return reconcile.Result{}, nil
+	}
+	object = object.DeepCopy()
+	err := r.sign(ctx, object)
+	if err == nil {
+		return r.write(ctx, object, "signed")
+	}
+	decision := csr.Decide(err).For(controller.Request(object))
+	switch decision.Verdict {
+	case csr.VerdictIgnore:
+		return reconcile.Result{}, nil
+	case csr.VerdictFail:
+		now := metav1.NewTime(r.c.Now())
+		object.Status.Certificate = nil
+		object.Status.Conditions = append(object.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
+			Type: certificatesv1.CertificateFailed, Status: corev1.ConditionTrue, Reason: decision.Reason, Message: decision.Message,
+			LastUpdateTime: now, LastTransitionTime: now,
+		})
+		why := cmp.Or(decision.Detail, decision.Message)
+		log.FromContext(ctx).Info("failed", "request", object.Name, "uid", object.UID, "signer", object.Spec.SignerName, "reason", decision.Reason, "why", why)
+		result, written := r.write(ctx, object, "failed")
+		if r.events != nil && written == nil {
+			r.events.Eventf(object, nil, corev1.EventTypeWarning, decision.Reason, "Fail", "%s", controller.Note(why))
+		}
+		return result, written
+	}
+	r.metrics.WithLabelValues(object.Spec.SignerName, "retry").Inc()
+	return reconcile.Result{}, err
+}
+
+// approved says whether a request waits for its certificate.
+func approved(object *certificatesv1.CertificateSigningRequest) bool {
+	if len(object.Status.Certificate) != 0 || object.DeletionTimestamp != nil {
+		return false
+	}
+	yes := false
+	for _, c := range object.Status.Conditions {
+		switch c.Type {
+		case certificatesv1.CertificateDenied, certificatesv1.CertificateFailed:
+			return false
+		case certificatesv1.CertificateApproved:
+			yes = true
+		}
+	}
+	return yes
+}
+
+// errNothing says that a provider returned neither a result nor an error.
+var errNothing = errors.New("signer: the evidence was neither verified nor refused")
+
+// sign verifies the evidence, has the certificate made, which records it, and puts it into
+// the object.
+func (r *Reconciler) sign(ctx context.Context, object *certificatesv1.CertificateSigningRequest) error {
+	attested, err := r.c.Providers.Verify(ctx, controller.Request(object))
+	if err != nil {
+		return err
+	}
+	if attested == nil {
+		return errNothing
+	}
+	issued, err := r.c.CA.Issue(ctx, attested.Checked, attested.Verified)
+	if err != nil {
+		return err
+	}
+	object.Status.Certificate = issued.PEM
+	log.FromContext(ctx).Info("signed", "request", object.Name, "uid", object.UID, "signer", object.Spec.SignerName, "node", issued.Record.NodeName,
+		"credential", issued.Record.CredentialID, "serial", strings.ToLower(issued.Certificate.SerialNumber.Text(16)), "notAfter", issued.Record.NotAfter)
+	return nil
+}
+
+// write puts the result on the very object that it is about: the resource version is that
+// of the object which was verified, and the UID too.
+func (r *Reconciler) write(ctx context.Context, object *certificatesv1.CertificateSigningRequest, result string) (reconcile.Result, error) {
+	uid := object.UID
+	err := r.writer.SubResource(csr.SubresourceStatus).Update(ctx, object)
+	switch {
+	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+		log.FromContext(ctx).Info("the request has changed before it was signed", "request", object.Name)
+		return reconcile.Result{RequeueAfter: conflictPause}, nil
+	case err != nil:
+		return reconcile.Result{}, err
+	}
+	r.done.Add(uid)
+	r.metrics.WithLabelValues(object.Spec.SignerName, result).Inc()
+	return reconcile.Result{}, nil
+}

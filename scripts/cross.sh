@@ -1,0 +1,22 @@
+#!/bin/bash
+# cross.sh builds without cgo: the SDK for every supported platform, the modules beside it
+# for what their programs run on. Those of kube run on nodes and in the cluster, which are
+# Linux; the kubectl plugin runs wherever kubectl does.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+# build MODULE PACKAGES PLATFORM... builds packages of a module.
+build() {
+	local module=$1 packages=$2 platform
+	shift 2
+	[ -f "$module/go.mod" ] || return 0
+	for platform in "$@"; do
+		echo "in $module: CGO_ENABLED=0 GOOS=${platform%/*} GOARCH=${platform#*/} go build $packages"
+		(cd "$module" && CGO_ENABLED=0 GOOS=${platform%/*} GOARCH=${platform#*/} "${GO:-go}" build -o /dev/null "$packages")
+	done
+}
+
+build . ./... linux/amd64 linux/arm64 windows/amd64 darwin/arm64
+build cloud ./... linux/amd64 linux/arm64 windows/amd64 darwin/arm64
+build kube ./... linux/amd64 linux/arm64
+build kube ./cmd/kubectl-nodeattest windows/amd64 darwin/arm64

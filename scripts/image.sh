@@ -1,0 +1,25 @@
+#!/bin/bash
+# image.sh [NAME:TAG] makes a container image of module kube's programs that run in a
+# cluster, without a daemon or a registry, for $GOARCH or this machine's. It prints the path
+# of the archive, which docker load, podman load and ctr images import read:
+# $IMAGE_DIR/nodeattest-ARCH.tar, by default in a folder of the user's cache. With
+# GOFLAGS=-trimpath the same sources give the same bytes wherever they are.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+tag=${1:-nodeattest:dev}
+arch=${GOARCH:-$(go env GOARCH)}
+dir=${IMAGE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/nodeattest/image}
+mkdir -p "$dir"
+work=$(mktemp -d "$dir/build.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+
+programs=()
+for program in node-attestation-controller node-attestation-signer; do
+	[ -d "kube/cmd/$program" ] || continue
+	(cd kube && CGO_ENABLED=0 GOOS=linux GOARCH=$arch go build -ldflags '-s -w' -o "$work/$program" "./cmd/$program")
+	programs+=("$work/$program")
+done
+(cd tools/image && GOARCH='' go run . -o "$work/image.tar" -tag "$tag" -arch "$arch" "${programs[@]}")
+mv "$work/image.tar" "$dir/nodeattest-$arch.tar"
+echo "$dir/nodeattest-$arch.tar"

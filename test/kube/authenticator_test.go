@@ -1,0 +1,320 @@
+package kube
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	clientauthenticationv1 "k8s.io/client-go/pkg/apis/clientauthentication/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/yaml"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/attesttest"
+	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/authenticator"
+	"github.com/nodeattest/nodeattest/tpmsim"
+)
+
+// A nodeMachine is a machine with a TPM on which the kubelet-authenticator is installed.
+type nodeMachine struct {
+	c       *cluster
+	program string
+	name    string
+	dir     string
+	config  string // the program's file
+	token   string // the kubeconfig with the bootstrap token
+}
+
+// install installs the authenticator: its file is the shipped one, with the paths of a
+// test.
+func (c *cluster) install(t *testing.T, program, name string, device *tpmsim.TPM, change func(config map[string]any)) *nodeMachine {
+	t.Helper()
+	m := &nodeMachine{c: c, program: program, name: name, dir: t.TempDir()}
+	m.token = m.kubeconfig(t, "bootstrap", &clientcmdapi.AuthInfo{Token: attesttest.TokenID + "." + tokenSecret})
+	text, err := os.ReadFile(filepath.Join("..", "..", "kube", "deploy", "node", "kubelet-authenticator.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var config map[string]any
+	if err := yaml.UnmarshalStrict(text, &config); err != nil {
+		t.Fatal(err)
+	}
+	config["nodeName"], config["stateDir"], config["kubeconfig"] = name, filepath.Join(m.dir, "state"), m.token
+	evidence := config["evidence"].(map[string]any)["tpm"].(map[string]any)
+	evidence["device"] = strings.TrimPrefix(device.TCTI(), "swtpm:path=")
+	evidence["intermediates"] = write(t, m.dir, "intermediates.pem", certificatePEM(device.CA().EKIntermediate()))
+	config["kubelet"] = map[string]any{"config": filepath.Join(m.dir, "kubelet.yaml"), "flagFiles": []string{}, "processes": false}
+	if change != nil {
+		change(config)
+	}
+	if text, err = yaml.Marshal(config); err != nil {
+		t.Fatal(err)
+	}
+	m.config = write(t, m.dir, "authenticator.yaml", text)
+	return m
+}
+
+// kubeconfig writes one for this cluster.
+func (m *nodeMachine) kubeconfig(t *testing.T, name string, user *clientcmdapi.AuthInfo) string {
+	t.Helper()
+	config := clientcmdapi.NewConfig()
+	config.Clusters["c"] = &clientcmdapi.Cluster{Server: m.c.url, CertificateAuthority: filepath.Join(m.c.dir, "ca.crt")}
+	config.AuthInfos["u"] = user
+	config.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
+	config.CurrentContext = "x"
+	text, err := clientcmd.Write(*config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return write(t, m.dir, name+".kubeconfig", text)
+}
+
+// run runs the program to its end.
+func (m *nodeMachine) run(ctx context.Context, args ...string) (stdout, stderr string, err error) {
+	cmd := exec.CommandContext(ctx, m.program, append([]string{"-config", m.config}, args...)...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err = cmd.Run()
+	return out.String(), errs.String(), err
+}
+
+// credential runs it as a plugin.
+func (m *nodeMachine) credential(t *testing.T) (*clientauthenticationv1.ExecCredential, tls.Certificate) {
+	t.Helper()
+	stdout, stderr, err := m.run(t.Context(), "credential")
+	if err != nil {
+		t.Fatalf("%v: %s", err, stderr)
+	}
+	c := new(clientauthenticationv1.ExecCredential)
+	if err := yaml.UnmarshalStrict([]byte(stdout), c); err != nil {
+		t.Fatal(err)
+	}
+	pair, err := tls.X509KeyPair([]byte(c.Status.ClientCertificateData), []byte(c.Status.ClientKeyData))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, pair
+}
+
+// status asks it how it stands.
+func (m *nodeMachine) status(t *testing.T) *authenticator.Status {
+	t.Helper()
+	stdout, stderr, _ := m.run(t.Context(), "status", "-o", "json") // it fails where there is no certificate
+	s := new(authenticator.Status)
+	if err := json.Unmarshal([]byte(stdout), s); err != nil {
+		t.Fatalf("%v: %s", err, stderr)
+	}
+	return s
+}
+
+// refused runs it as a plugin until an attempt has failed, and returns the error of that.
+func (m *nodeMachine) refused(t *testing.T) string {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		_, _, err := m.run(ctx, "credential")
+		done <- err
+	}()
+	var last string
+	eventually(t, func() error {
+		if last = m.status(t).Certificates[0].LastError; last == "" || strings.Contains(last, "did not come to its end") {
+			return fmt.Errorf("no failure yet")
+		}
+		return nil
+	})
+	cancel()
+	if err := <-done; err == nil {
+		t.Error("it got a certificate")
+	}
+	return last
+}
+
+// filedBy counts the requests of a user.
+func (c *cluster) filedBy(t *testing.T, user string) int {
+	t.Helper()
+	var all certificatesv1.CertificateSigningRequestList
+	if err := c.admin.List(t.Context(), &all); err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for i := range all.Items {
+		if all.Items[i].Spec.Username == user {
+			n++
+		}
+	}
+	return n
+}
+
+// attestedPlane starts controllers that admit by first use the TPMs of a CA.
+func (c *cluster) attestedPlane(t *testing.T, device *tpmsim.TPM) *plane {
+	t.Helper()
+	clusterID, err := attest.ClusterID(c.ca.cert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	node := attesttest.NewNode(t, attesttest.NodeOptions{TPM: device, Road: attest.RoadEK, ClusterID: clusterID, AK: tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}})
+	p := &plane{config: attesttest.NewControlPlane(t, node).Config, inv: new(inventory)}
+	p.config.ClusterIDs = []string{clusterID}
+	p.run(t, c, "controller")
+	return p
+}
+
+// TestAuthenticator runs the binary on machines with swtpm against a live cluster.
+func TestAuthenticator(t *testing.T) {
+	program := buildProgram(t, "kubelet-authenticator")
+	c := startCluster(t)
+	c.prepare(t)
+	c.startSigner(t)
+	ca, err := tpmsim.NewCA(tpmsim.CAOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours := tpmsim.Swtpm(t, tpmsim.Options{CA: ca, PersistEKs: true})
+	theirs := tpmsim.Swtpm(t, tpmsim.Options{CA: ca})
+	p := c.attestedPlane(t, ours)
+	bootstrap := csr.BootstrapUserPrefix + attesttest.TokenID
+
+	node := c.install(t, program, "node-1", ours, nil)
+	t.Run("parallel cold runs attest once", func(t *testing.T) {
+		var all sync.WaitGroup
+		keys := make([]string, 8)
+		began := time.Now()
+		for n := range keys {
+			all.Go(func() {
+				stdout, stderr, err := node.run(t.Context(), "credential")
+				if err != nil {
+					t.Errorf("%v: %s", err, stderr)
+				}
+				keys[n] = stdout
+			})
+		}
+		all.Wait()
+		t.Logf("%d runs took %s", len(keys), time.Since(began).Round(time.Millisecond))
+		for _, key := range keys {
+			if key != keys[0] {
+				t.Error("they print different credentials")
+			}
+		}
+		if n := c.filedBy(t, bootstrap); n != 2 {
+			t.Errorf("%d requests, want a hello and an answer", n)
+		}
+	})
+	credential, pair := node.credential(t)
+	if pair.Leaf.Subject.CommonName != csr.NodeUserPrefix+node.name || !credential.Status.ExpirationTimestamp.Time.Before(pair.Leaf.NotAfter) {
+		t.Errorf("a certificate for %s until %s, renewed at %s", pair.Leaf.Subject, pair.Leaf.NotAfter, credential.Status.ExpirationTimestamp)
+	}
+	c.recorded(t, node.name, pair.Leaf)
+
+	t.Run("rotate and status", func(t *testing.T) {
+		stdout, stderr, err := node.run(t.Context(), "rotate")
+		if err != nil {
+			t.Fatalf("%v: %s", err, stderr)
+		}
+		t.Logf("status:\n%s", stdout)
+		if n, b := c.filedBy(t, csr.NodeUserPrefix+node.name), c.filedBy(t, bootstrap); n != 2 || b != 2 {
+			t.Errorf("%d requests as the node and %d with the token, want 2 and 2", n, b)
+		}
+		s := node.status(t)
+		if !s.Usable || s.Daemon || s.Server != c.url || len(s.Problems) != 0 || s.Certificates[0].CredentialID == csr.CredentialID(pair.Leaf) {
+			t.Errorf("status %+v", s)
+		}
+	})
+	t.Run("the unit's command", func(t *testing.T) { node.testUnit(t) })
+	t.Run("another machine with a stolen token", func(t *testing.T) {
+		thief := c.install(t, program, "node-1", theirs, nil)
+		if got := thief.refused(t); !strings.Contains(got, "NotAMember") {
+			t.Errorf("got %s", got)
+		}
+	})
+	t.Run("another node's name", func(t *testing.T) {
+		second := c.install(t, program, "node-2", ours, nil)
+		if got := second.refused(t); !strings.Contains(got, "NotAMember") {
+			t.Errorf("got %s", got)
+		}
+	})
+	t.Run("a TPM of another maker", func(t *testing.T) {
+		stranger := c.install(t, program, "node-3", tpmsim.Swtpm(t, tpmsim.Options{}), nil)
+		if got := stranger.refused(t); !strings.Contains(got, "Denied") {
+			t.Errorf("got %s", got)
+		}
+	})
+	t.Run("a token that is none", func(t *testing.T) {
+		guest := c.install(t, program, "node-4", theirs, nil)
+		guest.kubeconfig(t, "bootstrap", &clientcmdapi.AuthInfo{Token: "abcdef.fedcba9876543210"})
+		if got := guest.refused(t); !strings.Contains(got, "Unauthorized") {
+			t.Errorf("got %s", got)
+		}
+	})
+	t.Run("a kubelet that goes around", func(t *testing.T) {
+		write(t, node.dir, "kubelet.yaml", []byte("kind: KubeletConfiguration\nrotateCertificates: true\n"))
+		for _, command := range []string{"credential", "daemon", "rotate"} {
+			stdout, stderr, err := node.run(t.Context(), command)
+			if err == nil || stdout != "" || !strings.Contains(stderr, "rotateCertificates") || !strings.Contains(stderr, "without evidence") {
+				t.Errorf("%s: %v, it prints %q, %q", command, err, stdout, stderr)
+			}
+		}
+	})
+	p.checkLogs(t)
+}
+
+// testUnit runs what the shipped systemd unit starts, with the paths of a test, and waits for
+// what a service of Type=notify tells systemd.
+func (m *nodeMachine) testUnit(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "kube", "deploy", "node", "kubelet-authenticator.service"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, line, _ := strings.Cut(string(text), "\nExecStart=")
+	line, _, _ = strings.Cut(line, "\n")
+	words := strings.Fields(line)
+	if len(words) != 4 || filepath.Base(words[0]) != "kubelet-authenticator" || words[1] != "--config" {
+		t.Fatalf("ExecStart=%s", line)
+	}
+	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(m.dir, "notify"), Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	cmd := exec.CommandContext(ctx, m.program, words[1], m.config, words[3])
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.Env = append(os.Environ(), "NOTIFY_SOCKET="+socket.LocalAddr().String())
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	told := make([]byte, 4096)
+	for ready := false; !ready; {
+		if err := socket.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		n, err := socket.Read(told)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ready = strings.HasPrefix(string(told[:n]), "READY=1")
+	}
+	if !m.status(t).Daemon {
+		t.Error("no daemon")
+	}
+	cancel()
+	if err := cmd.Wait(); err != nil && cmd.ProcessState.ExitCode() != 0 {
+		t.Errorf("it ends with %v", err)
+	}
+}

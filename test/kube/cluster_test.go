@@ -1,0 +1,210 @@
+package kube
+
+import (
+	"context"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	clientscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
+	"github.com/nodeattest/nodeattest/kube/deploy"
+)
+
+// cluster is a running kube-apiserver.
+type cluster struct {
+	ca     *authority
+	url    string
+	dir    string
+	scheme *runtime.Scheme
+	// auditLog is the file of the audit log.
+	auditLog string
+	// admin may do everything.
+	admin client.Client
+	// signingDuration is for how long Kubernetes' own signer signs; "" means an hour.
+	signingDuration string
+}
+
+// startCluster starts etcd and kube-apiserver, and stops them when the test ends.
+func startCluster(t *testing.T) *cluster {
+	t.Helper()
+	bin, dir, ports := binaries(t), t.TempDir(), freePorts(t, 3)
+	accounts := newKey(t)
+	c := &cluster{ca: newAuthority(t), url: "https://127.0.0.1:" + ports[2], dir: dir, scheme: runtime.NewScheme(), auditLog: filepath.Join(dir, "audit.log")}
+	for _, add := range []func(*runtime.Scheme) error{clientscheme.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(c.scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	etcd := "http://127.0.0.1:" + ports[0]
+	peer := "http://127.0.0.1:" + ports[1]
+	start(t, filepath.Join(bin, "etcd"), dir,
+		"--name=e2e", "--data-dir="+filepath.Join(dir, "etcd"), "--unsafe-no-fsync", "--log-level=warn",
+		"--listen-client-urls="+etcd, "--advertise-client-urls="+etcd,
+		"--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer, "--initial-cluster=e2e="+peer,
+	).ready(t, func() error { return healthy(etcd + "/readyz") })
+
+	servingCert, servingKey := c.ca.issue(t, pkix.Name{CommonName: "kube-apiserver"}, x509.ExtKeyUsageServerAuth, net.IPv4(127, 0, 0, 1))
+	server := start(t, filepath.Join(bin, "kube-apiserver"), dir,
+		"--etcd-servers="+etcd, "--bind-address=127.0.0.1", "--secure-port="+ports[2],
+		"--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none", "--service-cluster-ip-range=10.0.0.0/24",
+		"--client-ca-file="+write(t, dir, "ca.crt", certificatePEM(c.ca.cert)),
+		"--tls-cert-file="+write(t, dir, "serving.crt", servingCert),
+		"--tls-private-key-file="+write(t, dir, "serving.key", servingKey),
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file="+write(t, dir, "accounts.pub", publicPEM(t, accounts)),
+		"--service-account-signing-key-file="+write(t, dir, "accounts.key", privatePEM(t, accounts)),
+		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
+		"--audit-policy-file="+write(t, dir, "audit.yaml", []byte(auditPolicy)), "--audit-log-path="+c.auditLog,
+		"--enable-bootstrap-token-auth=true", "--anonymous-auth=false", "--profiling=false",
+	)
+	config := c.user(t, "admin", "system:masters")
+	clientset, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.ready(t, func() error {
+		return clientset.Discovery().RESTClient().Get().AbsPath("/readyz").Do(context.Background()).Error()
+	})
+	version, err := clientset.Discovery().ServerVersion()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("kube-apiserver %s, built with %s", version.GitVersion, version.GoVersion)
+	c.admin = c.client(t, config)
+	return c
+}
+
+// user connects with a certificate of the cluster's CA.
+func (c *cluster) user(t *testing.T, name string, groups ...string) *rest.Config {
+	t.Helper()
+	config := &rest.Config{
+		Host:            c.url,
+		TLSClientConfig: rest.TLSClientConfig{CAData: certificatePEM(c.ca.cert)},
+		QPS:             -1, // no throttling in a test
+		Timeout:         30 * time.Second,
+	}
+	config.CertData, config.KeyData = c.ca.issue(t, pkix.Name{CommonName: name, Organization: groups}, x509.ExtKeyUsageClientAuth)
+	return config
+}
+
+func (c *cluster) client(t *testing.T, config *rest.Config) client.Client {
+	t.Helper()
+	made, err := client.New(config, client.Options{Scheme: c.scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made
+}
+
+// applyCRDs makes the custom resource definitions as they are shipped, with no field
+// unknown to the server, and waits until it serves them.
+func (c *cluster) applyCRDs(t *testing.T) {
+	t.Helper()
+	manifests, err := deploy.CRDs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, manifest := range manifests {
+		object := c.create(t, manifest)
+		eventually(t, func() error {
+			if err := c.admin.Get(t.Context(), client.ObjectKeyFromObject(object), object); err != nil {
+				return err
+			}
+			conditions, _, _ := unstructured.NestedSlice(object.Object, "status", "conditions")
+			for _, condition := range conditions {
+				if m, _ := condition.(map[string]any); m["type"] == "Established" && m["status"] == "True" {
+					return nil
+				} else if m["type"] == "NonStructuralSchema" && m["status"] == "True" {
+					t.Fatalf("%s: %v", object.GetName(), m["message"])
+				}
+			}
+			return fmt.Errorf("%s is not established: %v", object.GetName(), conditions)
+		})
+	}
+	for _, list := range []client.ObjectList{&v1alpha1.AttestedNodeList{}, &v1alpha1.AttestedMachineList{}, &v1alpha1.AttestedMachineUIDList{}} {
+		eventually(t, func() error { return c.admin.List(t.Context(), list) })
+	}
+}
+
+func (c *cluster) create(t *testing.T, manifest []byte) *unstructured.Unstructured {
+	t.Helper()
+	object := new(unstructured.Unstructured)
+	if err := yaml.UnmarshalStrict(manifest, &object.Object); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.admin.Create(t.Context(), object, client.FieldValidation("Strict")); err != nil {
+		t.Fatal(err)
+	}
+	return object
+}
+
+// clear takes every object of the registry away, whatever its finalizers.
+func (c *cluster) clear(t testing.TB) {
+	t.Helper()
+	var nodes v1alpha1.AttestedNodeList
+	var machines v1alpha1.AttestedMachineList
+	var uids v1alpha1.AttestedMachineUIDList
+	for _, list := range []client.ObjectList{&nodes, &machines, &uids} {
+		if err := c.admin.List(context.Background(), list); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var objects []client.Object
+	for i := range nodes.Items {
+		objects = append(objects, &nodes.Items[i])
+	}
+	for i := range machines.Items {
+		objects = append(objects, &machines.Items[i])
+	}
+	for i := range uids.Items {
+		objects = append(objects, &uids.Items[i])
+	}
+	for _, o := range objects {
+		if len(o.GetFinalizers()) != 0 {
+			o.SetFinalizers(nil)
+			if err := c.admin.Update(context.Background(), o); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := client.IgnoreNotFound(c.admin.Delete(context.Background(), o)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// eventually repeats a step that the server cannot take yet.
+func eventually(t *testing.T, step func() error) {
+	t.Helper()
+	var err error
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+		if err = step(); err == nil {
+			return
+		}
+	}
+	t.Fatal(err)
+}
+
+func healthy(url string) error {
+	response, err := http.Get(url)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", url, response.Status)
+	}
+	return nil
+}

@@ -1,0 +1,273 @@
+package kube
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	managerconfig "sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/attesttest"
+	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/controller"
+	"github.com/nodeattest/nodeattest/kube/deploy"
+	"github.com/nodeattest/nodeattest/kube/keyring"
+	"github.com/nodeattest/nodeattest/kube/registry"
+)
+
+const (
+	namespace = "nodeattest-system"
+	// controllerUser is the service account of the shipped manifests.
+	controllerUser = "system:serviceaccount:" + namespace + ":" + controller.Name
+	tokenSecret    = "0123456789abcdef"
+	// otherTokenID is the bootstrap token of somebody who is not the node.
+	otherTokenID = "others"
+)
+
+// prepare makes what a join needs beside the controller and a signer: the shipped manifests
+// and two bootstrap tokens.
+func (c *cluster) prepare(t *testing.T) {
+	t.Helper()
+	c.applyCRDs(t)
+	manifests, err := deploy.RBAC()
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error {
+		return c.admin.Get(t.Context(), client.ObjectKey{Name: "default"}, new(corev1.Namespace))
+	})
+	for _, manifest := range manifests {
+		c.create(t, manifest)
+	}
+	for _, id := range []string{attesttest.TokenID, otherTokenID} {
+		c.makeToken(t, id)
+	}
+}
+
+func (c *cluster) makeToken(t *testing.T, id string) {
+	t.Helper()
+	eventually(t, func() error {
+		return c.admin.Create(t.Context(), &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-token-" + id, Namespace: metav1.NamespaceSystem},
+			Type:       corev1.SecretTypeBootstrapToken,
+			StringData: map[string]string{
+				"token-id": id, "token-secret": tokenSecret, "usage-bootstrap-authentication": "true",
+				"expiration": time.Now().Add(time.Hour).UTC().Format(time.RFC3339),
+			},
+		})
+	})
+}
+
+// kubeconfig writes a kubeconfig for a user and returns its path.
+func (c *cluster) kubeconfig(t *testing.T, file, user string, groups ...string) string {
+	t.Helper()
+	as := c.user(t, user, groups...)
+	config := clientcmdapi.NewConfig()
+	config.Clusters["e2e"] = &clientcmdapi.Cluster{Server: c.url, CertificateAuthorityData: as.CAData}
+	config.AuthInfos["e2e"] = &clientcmdapi.AuthInfo{ClientCertificateData: as.CertData, ClientKeyData: as.KeyData}
+	config.Contexts["e2e"] = &clientcmdapi.Context{Cluster: "e2e", AuthInfo: "e2e"}
+	config.CurrentContext = "e2e"
+	text, err := clientcmd.Write(*config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return write(t, c.dir, file, text)
+}
+
+// startSigner starts kube-controller-manager with the controllers that approve and sign.
+func (c *cluster) startSigner(t *testing.T) {
+	t.Helper()
+	path := c.kubeconfig(t, "signer.kubeconfig", "signer", "system:masters")
+	start(t, filepath.Join(binaries(t), "kube-controller-manager"), c.dir,
+		"--kubeconfig="+path, "--authentication-kubeconfig="+path, "--authorization-kubeconfig="+path,
+		"--bind-address=127.0.0.1", "--secure-port="+freePorts(t, 1)[0], "--leader-elect=false", "--profiling=false",
+		"--cluster-signing-cert-file="+filepath.Join(c.dir, "ca.crt"),
+		"--cluster-signing-key-file="+write(t, c.dir, "ca.key", privatePEM(t, c.ca.key)),
+		"--cluster-signing-duration="+cmp.Or(c.signingDuration, "1h"), "--flex-volume-plugin-dir="+filepath.Join(c.dir, "flex"),
+		"--controllers=certificatesigningrequest-signing-controller,certificatesigningrequest-approving-controller",
+	)
+}
+
+// logs are what the controllers log.
+type logs struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (l *logs) logger(name string) logr.Logger {
+	return funcr.New(func(prefix, args string) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.lines = append(l.lines, name+" "+prefix+" "+args)
+	}, funcr.Options{})
+}
+
+func (l *logs) all() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]string(nil), l.lines...)
+}
+
+// plane is the control plane's side: what a program would make of its configuration.
+type plane struct {
+	config attest.VerifierConfig
+	logs   logs
+	inv    *inventory
+}
+
+// inventory knows a Machine for each node name, unless it is away.
+type inventory struct {
+	away  atomic.Bool
+	asked atomic.Int32
+}
+
+var errAway = errors.New("the inventory is away")
+
+func (i *inventory) machine(_ context.Context, nodeName string, _ *csr.Request) (*csr.Machine, error) {
+	i.asked.Add(1)
+	if i.away.Load() {
+		return nil, errAway
+	}
+	return &csr.Machine{Name: "machine-" + nodeName, UID: "uid-of-" + nodeName, NodeName: nodeName, BootstrapReady: true, DNSNames: []string{nodeName}}, nil
+}
+
+// run starts a replica of the controller as its service account.
+func (p *plane) run(t *testing.T, c *cluster, name string) {
+	t.Helper()
+	m, err := manager.New(c.user(t, controllerUser, "system:serviceaccounts"), manager.Options{
+		Scheme: c.scheme, Metrics: server.Options{BindAddress: "0"}, Logger: p.logs.logger(name),
+		Controller: managerconfig.Controller{SkipNameValidation: new(true)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ring := new(attest.KeyRing)
+	keeper, err := keyring.New(keyring.Config{Reader: m.GetAPIReader(), Writer: m.GetClient(), Ring: ring,
+		Secret: client.ObjectKey{Namespace: namespace, Name: "challenge-keys"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	machines, err := registry.New(membership.Scope{Road: attest.RoadEK, IdentityClass: "RSA-2048"}, m.GetAPIReader(), m.GetClient(), registry.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := membership.NewFirstUse(membership.FirstUseConfig{Registry: machines, MaxLifetime: time.Hour,
+		NodeExists: func(ctx context.Context, name string) (bool, error) {
+			err := m.GetAPIReader().Get(ctx, client.ObjectKey{Name: name}, new(corev1.Node))
+			if apierrors.IsNotFound(err) {
+				return false, nil
+			}
+			return err == nil, err
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := p.config
+	config.KeyRing, config.Authorizer = ring, first
+	config.Policy = &csr.Policy{SignerNames: []string{csr.SignerKubeAPIServerClientKubelet}, Machines: p.inv.machine}
+	verifier, err := attest.NewVerifier(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	providers, err := csr.NewProviders(csr.ProvidersConfig{Providers: verifier.Registrations(), AuthorizedAttestors: []string{"tpm"}, BuiltInClient: []string{"tpm"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	reconciler, err := controller.New(controller.Config{
+		Providers: providers, Challenges: []string{"tpm"}, Registry: machines, EveryReplica: true,
+		Serving: &csr.Policy{SignerNames: []string{csr.SignerKubeletServing}, Machines: p.inv.machine, BuiltInSignerDuration: time.Hour},
+	})
+	if err == nil {
+		err = reconciler.SetupWithManager(m)
+	}
+	if err == nil {
+		err = m.Add(keeper)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- m.Start(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	})
+}
+
+// bearer connects with a bootstrap token.
+func (c *cluster) bearer(t *testing.T, tokenID string) *rest.Config {
+	t.Helper()
+	config := c.user(t, "nobody")
+	config.CertData, config.KeyData, config.BearerToken = nil, nil, tokenID+"."+tokenSecret
+	return config
+}
+
+// file files a request and returns it as the server stored it.
+func file(t *testing.T, as client.Client, spec *csr.Spec) *certificatesv1.CertificateSigningRequest {
+	t.Helper()
+	object := &certificatesv1.CertificateSigningRequest{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-"},
+		Spec:       certificatesv1.CertificateSigningRequestSpec{Request: spec.Request, SignerName: spec.SignerName, ExpirationSeconds: spec.ExpirationSeconds},
+	}
+	for _, usage := range spec.Usages {
+		object.Spec.Usages = append(object.Spec.Usages, certificatesv1.KeyUsage(usage))
+	}
+	eventually(t, func() error { return as.Create(t.Context(), object) })
+	return object
+}
+
+// decided waits for a decision about a request: a condition, and where that approves, a
+// certificate.
+func decided(t *testing.T, as client.Client, object *certificatesv1.CertificateSigningRequest) *certificatesv1.CertificateSigningRequest {
+	t.Helper()
+	eventually(t, func() error {
+		if err := as.Get(t.Context(), client.ObjectKeyFromObject(object), object); err != nil {
+			return err
+		}
+		if len(object.Status.Conditions) == 0 || object.Status.Conditions[0].Type == certificatesv1.CertificateApproved && len(object.Status.Certificate) == 0 {
+			return fmt.Errorf("request %s is not decided: %+v", object.Name, object.Status)
+		}
+		return nil
+	})
+	return object
+}
+
+var errNotChallenged = errors.New("not challenged")
+
+// challenged files a node's hello and returns the challenge.
+func challenged(t *testing.T, as client.Client, n *attesttest.Node) ([]byte, error) {
+	t.Helper()
+	hello, err := n.Attester.Hello(t.Context(), n.Subject)
+	if err != nil {
+		t.Fatal(err)
+	}
+	object := decided(t, as, file(t, as, hello))
+	challenge, err := attest.ChallengeOf(controller.Request(object))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s: %s", errNotChallenged, object.Status.Conditions[0].Reason, object.Status.Conditions[0].Message)
+	}
+	return challenge, nil
+}

@@ -1,0 +1,328 @@
+package kube
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/attesttest"
+	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/controller"
+	"github.com/nodeattest/nodeattest/kube/deploy"
+	"github.com/nodeattest/nodeattest/tpmsim"
+)
+
+// TestDeploy applies everything that is shipped with one command, strictly validated, and
+// runs the Deployment, for which there is no node, as a process: out of the image, with its
+// own arguments, environment, configuration and service account's token.
+func TestDeploy(t *testing.T) {
+	c := startCluster(t)
+	ca, err := tpmsim.NewCA(tpmsim.CAOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	clusterID, err := attest.ClusterID(c.ca.cert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	node := attesttest.NewNode(t, attesttest.NodeOptions{TPM: tpmsim.New(t, tpmsim.Options{CA: ca}), Name: "node-1", Road: attest.RoadEK, ClusterID: clusterID,
+		ExpirationSeconds: 3600, AK: tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}})
+	node.Subject.SignerName = csr.SignerKubeAPIServerClientKubelet
+	if node.Subject.Request, err = csr.Create(csr.PurposeClient, node.Key, node.Name, csr.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	ports := freePorts(t, 2)
+	folder := overlay(t, node, ports)
+	k := &operator{kubectl: filepath.Join(binaries(t), "kubectl"), dir: t.TempDir(), kubeconfig: c.kubeconfig(t, "admin.kubeconfig", "admin", "system:masters")}
+	apply := func() string {
+		t.Helper()
+		out, err := k.plain(t.Context(), "apply", "-k", folder, "--validate=strict")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	t.Log("\n" + apply())
+	for line := range strings.Lines(apply()) { // again
+		if !strings.Contains(line, "unchanged") && !strings.Contains(line, "configured") {
+			t.Errorf("applied again: %s", line)
+		}
+	}
+	c.shipped(t)
+
+	root := rootOf(t, buildImage(t))
+	p := c.startDeployment(t, root)
+	p.ready(t, func() error { return healthy("http://127.0.0.1:" + ports[1] + "/readyz") })
+	c.makeToken(t, attesttest.TokenID)
+	c.startSigner(t)
+	c.joins(t, c.client(t, c.bearer(t, attesttest.TokenID)), node)
+	if status := p.stop(t); status != 0 {
+		t.Errorf("it ended with status %d:\n%s", status, p.tail())
+	}
+	if text := p.text(t); strings.Contains(text, "forbidden") || strings.Contains(text, "PRIVATE") || strings.Contains(text, tokenSecret) {
+		t.Errorf("logged:\n%s", text)
+	}
+}
+
+// overlay writes a kustomization above the shipped one, as the page has it, for one node.
+func overlay(t *testing.T, node *attesttest.Node, ports []string) string {
+	t.Helper()
+	folder := t.TempDir()
+	shipped, err := filepath.Abs(filepath.Join("..", "..", "kube", "deploy"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if shipped, err = filepath.Rel(folder, shipped); err != nil {
+		t.Fatal(err)
+	}
+	write(t, folder, "kustomization.yaml", []byte(`apiVersion: kustomize.config.k8s.io/v1beta1
+kind: Kustomization
+resources: [`+shipped+`]
+images: [{name: nodeattest, newName: registry.example/nodeattest, newTag: v1}]
+configMapGenerator:
+  - name: node-attestation
+    namespace: nodeattest-system
+    behavior: replace
+    files: [config.yaml, inventory.yaml, ek-roots.pem]
+generatorOptions: {disableNameSuffixHash: true}
+`))
+	text, err := deploy.Config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var config map[string]any
+	if err := yaml.UnmarshalStrict(text, &config); err != nil {
+		t.Fatal(err)
+	}
+	config["membership"].(map[string]any)["mode"] = "FirstUse"
+	addresses := config["controller"].(map[string]any)
+	addresses["metricsAddress"], addresses["healthAddress"] = "127.0.0.1:"+ports[0], "127.0.0.1:"+ports[1]
+	if text, err = yaml.Marshal(config); err != nil {
+		t.Fatal(err)
+	}
+	write(t, folder, "config.yaml", text)
+	write(t, folder, "inventory.yaml", []byte("machines:\n- nodeName: "+node.Name+"\n"))
+	var roots []byte
+	for _, root := range node.Roots() {
+		roots = append(roots, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: root.Raw})...)
+	}
+	write(t, folder, "ek-roots.pem", roots)
+	return folder
+}
+
+// shipped checks what the server made of the manifests: the CRDs are served, and the
+// Deployment has the pod's restrictions.
+func (c *cluster) shipped(t *testing.T) {
+	t.Helper()
+	eventually(t, func() error {
+		return c.admin.List(t.Context(), &corev1.ConfigMapList{}, client.InNamespace(namespace))
+	})
+	d := c.deployment(t)
+	pod := &d.Spec.Template.Spec
+	container := &pod.Containers[0]
+	s := container.SecurityContext
+	if *d.Spec.Replicas != 2 || pod.ServiceAccountName != controller.Name || !*pod.SecurityContext.RunAsNonRoot || !*s.ReadOnlyRootFilesystem || *s.AllowPrivilegeEscalation || s.Capabilities.Drop[0] != "ALL" {
+		t.Errorf("the Deployment: %+v", d.Spec)
+	}
+	if container.Image != "registry.example/nodeattest:v1" {
+		t.Errorf("the image is %s", container.Image)
+	}
+	ports := map[string]int32{}
+	for _, p := range container.Ports {
+		ports[p.Name] = p.ContainerPort
+	}
+	for _, probe := range []*corev1.Probe{container.LivenessProbe, container.ReadinessProbe} {
+		if ports[probe.HTTPGet.Port.StrVal] == 0 {
+			t.Errorf("a probe asks port %s, which is none of %v", probe.HTTPGet.Port.String(), ports)
+		}
+	}
+}
+
+func (c *cluster) deployment(t *testing.T) *appsv1.Deployment {
+	t.Helper()
+	d := new(appsv1.Deployment)
+	if err := c.admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: controller.Name}, d); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// buildImage makes the image's archive.
+func buildImage(t *testing.T) string {
+	t.Helper()
+	cmd := exec.Command(filepath.Join("..", "..", "scripts", "image.sh"), "registry.example/nodeattest:v1")
+	dir := t.TempDir()
+	cmd.Env = append(os.Environ(), "IMAGE_DIR="+dir)
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v: %s", err, said.Bytes())
+	}
+	path := strings.TrimSpace(string(out))
+	if filepath.Dir(path) != dir {
+		t.Fatalf("got the path %q", path)
+	}
+	return path
+}
+
+// rootOf reads an image's archive back, and lays its files out as a container's root.
+func rootOf(t *testing.T, archive string) string {
+	t.Helper()
+	files := untar(t, archive)
+	var manifest []struct {
+		Config   string
+		RepoTags []string
+		Layers   []string
+	}
+	if err := json.Unmarshal(files["manifest.json"], &manifest); err != nil || len(manifest) != 1 || !slices.Equal(manifest[0].RepoTags, []string{"registry.example/nodeattest:v1"}) {
+		t.Fatalf("manifest %s: %v", files["manifest.json"], err)
+	}
+	var config struct {
+		OS     string
+		Config struct{ User string }
+	}
+	if err := json.Unmarshal(files[manifest[0].Config], &config); err != nil || config.OS != "linux" || config.Config.User != "65532:65532" {
+		t.Fatalf("configuration %s: %v", files[manifest[0].Config], err)
+	}
+	root := t.TempDir()
+	if err := os.Chmod(root, 0o755); err != nil { // for another user
+		t.Fatal(err)
+	}
+	for _, layer := range manifest[0].Layers {
+		unpacked, err := gzip.NewReader(bytes.NewReader(files[layer]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for r := tar.NewReader(unpacked); ; {
+			header, err := r.Next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := io.ReadAll(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(root, filepath.Clean("/"+header.Name)), text, header.FileInfo().Mode()); err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("the image has /%s, %d bytes", header.Name, len(text))
+		}
+	}
+	return root
+}
+
+func untar(t *testing.T, path string) map[string][]byte {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	files := map[string][]byte{}
+	for r := tar.NewReader(f); ; {
+		header, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return files
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if files[header.Name], err = io.ReadAll(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// startDeployment does what a kubelet would with a pod of the Deployment, as far as it
+// concerns the process: its root, volumes, service account, environment and command.
+func (c *cluster) startDeployment(t *testing.T, root string) *process {
+	t.Helper()
+	pod := c.deployment(t).Spec.Template.Spec
+	container := pod.Containers[0]
+	volumes := map[string]map[string][]byte{}
+	for _, v := range pod.Volumes {
+		var object corev1.ConfigMap
+		if err := c.admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: v.ConfigMap.Name}, &object); err != nil {
+			t.Fatal(err)
+		}
+		volumes[v.Name] = map[string][]byte{}
+		for name, text := range object.Data {
+			volumes[v.Name][name] = []byte(text)
+		}
+	}
+	account := &corev1.ServiceAccount{}
+	account.Namespace, account.Name = namespace, pod.ServiceAccountName
+	hour := int64(3600)
+	token := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &hour}}
+	if err := c.admin.SubResource("token").Create(t.Context(), account, token); err != nil {
+		t.Fatal(err)
+	}
+	volumes["account"] = map[string][]byte{"token": []byte(token.Status.Token), "ca.crt": certificatePEM(c.ca.cert), "namespace": []byte(namespace)}
+	mounts := append(slices.Clone(container.VolumeMounts), corev1.VolumeMount{Name: "account", MountPath: "/var/run/secrets/kubernetes.io/serviceaccount"})
+	for _, m := range mounts {
+		dir := filepath.Join(root, m.MountPath)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for name, text := range volumes[m.Name] {
+			if err := os.WriteFile(filepath.Join(dir, name), text, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	server, err := url.Parse(c.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := []string{"KUBERNETES_SERVICE_HOST=" + server.Hostname(), "KUBERNETES_SERVICE_PORT=" + server.Port()}
+	for _, e := range container.Env {
+		env = append(env, e.Name+"="+e.Value)
+	}
+	user := *pod.SecurityContext.RunAsUser
+	t.Logf("as user %d: %s", user, fmt.Sprint(append(slices.Clone(container.Command), container.Args...)))
+	return startInRoot(t, c.dir, root, user, env, append(slices.Clone(container.Command), container.Args...))
+}
+
+// startInRoot starts a command in a root of its own, with no other environment. Who is not
+// root himself is it in a user namespace.
+func startInRoot(t *testing.T, dir, root string, user int64, env, command []string) *process {
+	t.Helper()
+	args := append([]string{"-i"}, env...)
+	enter := []string{"chroot", "--userspec=" + strconv.FormatInt(user, 10) + ":" + strconv.FormatInt(user, 10), root}
+	if os.Geteuid() != 0 {
+		enter = []string{"unshare", "--map-root-user", "chroot", root}
+	}
+	for _, program := range []string{"env", enter[0]} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Fatal(err)
+		}
+	}
+	enter[0], _ = exec.LookPath(enter[0])
+	env0, _ := exec.LookPath("env")
+	return startAs(t, "deployment", env0, dir, append(append(args, enter...), command...)...)
+}

@@ -1,0 +1,404 @@
+package kube
+
+import (
+	"bytes"
+	"context"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/attesttest"
+	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
+	"github.com/nodeattest/nodeattest/kube/deploy"
+	"github.com/nodeattest/nodeattest/tpmsim"
+)
+
+// operator runs kubectl nodeattest, as kubectl does: found in PATH.
+type operator struct {
+	kubectl, dir, kubeconfig string
+}
+
+// newOperator makes a user with the shipped role.
+func (c *cluster) newOperator(t *testing.T) *operator {
+	t.Helper()
+	manifests, err := deploy.Operator()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, manifest := range manifests {
+		role := c.create(t, manifest)
+		ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: role.GetKind(), Name: role.GetName()}
+		subjects := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "operator"}}
+		meta := metav1.ObjectMeta{Name: role.GetName(), Namespace: role.GetNamespace()}
+		var binding client.Object = &rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: ref, Subjects: subjects}
+		if role.GetNamespace() == "" {
+			binding = &rbacv1.ClusterRoleBinding{ObjectMeta: meta, RoleRef: ref, Subjects: subjects}
+		}
+		if err := c.admin.Create(t.Context(), binding); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return &operator{kubectl: filepath.Join(binaries(t), "kubectl"), dir: filepath.Dir(buildProgram(t, "kubectl-nodeattest")),
+		kubeconfig: c.kubeconfig(t, "operator.kubeconfig", "operator")}
+}
+
+// try runs one command of the plugin.
+func (o *operator) try(ctx context.Context, args ...string) (string, error) {
+	return o.plain(ctx, append([]string{"nodeattest"}, args...)...)
+}
+
+// plain runs one command of kubectl.
+func (o *operator) plain(ctx context.Context, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, o.kubectl, append(args, "--kubeconfig="+o.kubeconfig)...)
+	cmd.Env = []string{"PATH=" + o.dir, "HOME=" + o.dir}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, bytes.TrimSpace(out))
+	}
+	return string(out), err
+}
+
+// run runs one command, which must succeed and print all of want.
+func (o *operator) run(t *testing.T, command string, want ...string) string {
+	t.Helper()
+	out, err := o.try(t.Context(), strings.Fields(command)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range want {
+		if !strings.Contains(out, w) {
+			t.Errorf("kubectl nodeattest %s: want %q in\n%s", command, w, out)
+		}
+	}
+	return out
+}
+
+// refuse runs one command, which must fail with this status and text.
+func (o *operator) refuse(t *testing.T, command string, status int, want string) {
+	t.Helper()
+	_, err := o.try(t.Context(), strings.Fields(command)...)
+	exit, ok := errors.AsType[*exec.ExitError](err)
+	if !ok || exit.ExitCode() != status || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want status %d and %q", err, status, want)
+	}
+}
+
+// newestHello is the name of the newest hello for a node that is denied for a reason.
+func (c *cluster) newestHello(t *testing.T, reason string) string {
+	t.Helper()
+	var list certificatesv1.CertificateSigningRequestList
+	if err := c.admin.List(t.Context(), &list); err != nil {
+		t.Fatal(err)
+	}
+	list.Items = slices.DeleteFunc(list.Items, func(o certificatesv1.CertificateSigningRequest) bool {
+		return o.Spec.SignerName != csr.SignerChallengeTPM || len(o.Status.Conditions) == 0 || o.Status.Conditions[0].Reason != reason
+	})
+	if len(list.Items) == 0 {
+		t.Fatalf("no hello was denied for %s", reason)
+	}
+	return slices.MaxFunc(list.Items, func(a, b certificatesv1.CertificateSigningRequest) int {
+		return strings.Compare(fmt.Sprintf("%20s", a.ResourceVersion), fmt.Sprintf("%20s", b.ResourceVersion))
+	}).Name
+}
+
+// TestPlugin is an operator's day: machines that nobody knows are approved, a board is
+// replaced, an inventory moved, a machine is gone; and requests are explained.
+func TestPlugin(t *testing.T) {
+	c := startCluster(t)
+	c.prepare(t)
+	c.startSigner(t)
+	clusterID, err := attest.ClusterID(c.ca.cert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, err := tpmsim.NewCA(tpmsim.CAOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	nodeOn := func(device *tpmsim.TPM, name string) *attesttest.Node {
+		n := attesttest.NewNode(t, attesttest.NodeOptions{TPM: device, Name: name, Road: attest.RoadEK, ClusterID: clusterID, ExpirationSeconds: 3600,
+			AK: tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}})
+		n.Subject.SignerName = csr.SignerKubeAPIServerClientKubelet
+		if n.Subject.Request, err = csr.Create(csr.PurposeClient, n.Key, name, csr.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	board, spare := tpmsim.New(t, tpmsim.Options{CA: ca}), tpmsim.Swtpm(t, tpmsim.Options{CA: ca})
+	node, replaced := nodeOn(board, "node-1"), nodeOn(spare, "node-1")
+	var roots []byte
+	for _, root := range node.Roots() {
+		roots = append(roots, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: root.Raw})...)
+	}
+	inventory := "machines:\n- nodeName: node-1\n  uid: uid-1\n- nodeName: node-2\n"
+	write(t, c.dir, "ek-roots.pem", roots)
+	write(t, c.dir, "inventory.yaml", []byte(inventory))
+	approval := func(config map[string]any) { config["membership"].(map[string]any)["mode"] = "Approval" }
+	r := c.startController(t, buildProgram(t, "node-attestation-controller"), "controller", approval)
+	r.ready(t, func() error { return healthy(r.health + "/readyz") })
+	c.makeConfigMap(t, inventory, approval)
+	o := c.newOperator(t)
+	bootstrapper := c.client(t, c.bearer(t, attesttest.TokenID))
+	refused := func(n *attesttest.Node) string {
+		t.Helper()
+		if _, err := challenged(t, bootstrapper, n); err == nil || !strings.Contains(err.Error(), "NotAMember") {
+			t.Fatalf("got %v, want a refusal", err)
+		}
+		return c.newestHello(t, "NotAMember")
+	}
+
+	t.Run("usage", func(t *testing.T) { testPluginUsage(t, o) })
+	hello := refused(node)
+	o.run(t, "pending", hello, "node-1", "ek:sha256:", "system:bootstrap:"+attesttest.TokenID, "none")
+	o.run(t, "explain "+hello, "hello", "node-1", "Denied, NotAMember", "has approved as node node-1", "ok       subject-common-name",
+		"ok       machine-unknown", "ok       request-signature", "BROKEN   not-a-member", "an operator: if the machine may be node node-1: kubectl nodeattest approve "+hello)
+	o.run(t, "approve "+hello, "node node-1 is machine ek:sha256:")
+	o.run(t, "approve "+hello, "node node-1 is machine ek:sha256:") // again, nothing changes
+	o.run(t, "pending", hello, "approved")
+
+	o.run(t, "explain "+hello, "the node: it is admitted by now")
+	leaf := c.joins(t, bootstrapper, node)
+	o.run(t, "explain "+c.newestHello(t, "AttestationChallenge"), "the denial carries the challenge, as it should; the node has answered with ")
+	var answers certificatesv1.CertificateSigningRequestList
+	if err := c.admin.List(t.Context(), &answers); err != nil {
+		t.Fatal(err)
+	}
+	for i := range answers.Items {
+		if len(answers.Items[i].Status.Certificate) != 0 {
+			out := o.run(t, "explain "+answers.Items[i].Name, "answer", "ok       binding-requester", "ok       answer-late", "ok       not-a-member", "ok       qualifying-data", "nobody: the certificate is in status.certificate")
+			if strings.Contains(out, "BROKEN") {
+				t.Errorf("an approved answer breaks rules:\n%s", out)
+			}
+		}
+	}
+	o.refuse(t, "approve "+c.newestHello(t, "AttestationChallenge"), 1, "was not refused for its machine")
+
+	hello = refused(replaced)
+	o.run(t, "explain "+hello, "BROKEN   registry-name", "kubectl nodeattest rebind node-1 --request "+hello)
+	o.refuse(t, "approve "+hello, 1, "registry-name")
+	o.refuse(t, "rebind node-2 --request "+hello, 1, "node node-2 has no record")
+	o.run(t, "rebind node-1 --request "+hello, "and no longer ek:sha256:")
+	c.joins(t, bootstrapper, replaced)
+	refused(node) // the old board is out
+
+	o.run(t, "adopt node-1 --machine-uid uid-9", "node node-1 is Machine uid-9")
+	o.run(t, "explain "+refused(replaced), "BROKEN   registry-machine-uid", "kubectl nodeattest adopt node-1")
+	o.run(t, "adopt node-1 --machine-uid uid-1", "node node-1 is Machine uid-1")
+	c.joins(t, bootstrapper, replaced)
+
+	t.Run("each right is needed", func(t *testing.T) { testOperatorRights(t, c, o, refused(nodeOn(board, "node-2"))) })
+	t.Run("an existing Node", func(t *testing.T) {
+		if err := c.admin.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-2"}}); err != nil {
+			t.Fatal(err)
+		}
+		hello := refused(nodeOn(board, "node-2"))
+		o.refuse(t, "approve "+hello, 1, "--existing-node")
+		o.run(t, "approve "+hello+" --existing-node", "node node-2 is machine")
+	})
+
+	o.run(t, "release node-1", "node node-1 rests until")
+	o.run(t, "explain "+refused(replaced), "BROKEN   registry-resting", "nobody: the name rests until")
+	o.refuse(t, "release node-9", 1, "has no record")
+	var released v1alpha1.AttestedNode
+	if err := c.admin.Get(t.Context(), client.ObjectKey{Name: "node-1"}, &released); err != nil || released.Spec.State != v1alpha1.NodeResting || released.Spec.LastEnd.Time.Before(leaf.NotAfter) {
+		t.Errorf("got %+v, %v, want a name that rests until %s", released.Spec, err, leaf.NotAfter)
+	}
+	t.Run("what is none of ours", func(t *testing.T) { testExplainOthers(t, c, o) })
+}
+
+// makeConfigMap makes what kube/deploy makes of the controller's configuration.
+func (c *cluster) makeConfigMap(t *testing.T, inventory string, change func(config map[string]any)) {
+	t.Helper()
+	text, err := deploy.Config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var config map[string]any
+	if err := yaml.UnmarshalStrict(text, &config); err != nil {
+		t.Fatal(err)
+	}
+	change(config)
+	if text, err = yaml.Marshal(config); err != nil {
+		t.Fatal(err)
+	}
+	err = c.admin.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "node-attestation"},
+		Data: map[string]string{"config.yaml": string(text), "inventory.yaml": inventory}})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func testPluginUsage(t *testing.T, o *operator) {
+	for command, want := range map[string]string{
+		"":                                 "a command is missing",
+		"admit x":                          "there is no command",
+		"explain":                          "explain takes REQUEST",
+		"explain a b":                      "explain takes REQUEST",
+		"pending a":                        "pending takes nothing",
+		"release a --machine-uid b":        "release takes no --machine-uid",
+		"adopt a":                          "adopt takes --machine-uid",
+		"rebind a":                         "rebind takes --request or --machine",
+		"rebind a --request b --machine c": "rebind takes --request or --machine",
+		"approve a --nonsense":             "unknown flag",
+		"explain a --existing-node":        "explain takes no --existing-node",
+	} {
+		o.refuse(t, command, 2, want)
+	}
+	o.refuse(t, "explain nowhere", 1, "not found")
+	o.refuse(t, "approve nowhere", 1, "not found")
+	o.refuse(t, "rebind node-1 --machine sha256:00", 1, "has no record")
+	o.run(t, "--help", "approve REQUEST", "--context")
+}
+
+// testOperatorRights takes each rule of the operator's roles away, and wants something to
+// fail that works with it.
+func testOperatorRights(t *testing.T, c *cluster, o *operator, hello string) {
+	probe := func() error {
+		out, err := o.try(t.Context(), "explain", hello)
+		if err != nil {
+			return err
+		}
+		if !strings.Contains(out, "event ") || strings.Contains(out, "the controller's inventory decides") {
+			return fmt.Errorf("explained without what it needs:\n%s", out)
+		}
+		if out, err := o.plain(t.Context(), "get", "attestednodes"); err != nil || !strings.Contains(out, "MACHINE") || !strings.Contains(out, "Bound") {
+			return fmt.Errorf("attestednodes: %w: %s", err, out)
+		}
+		for _, command := range []string{"pending", "approve " + hello, "release node-2"} {
+			if _, err := o.try(t.Context(), strings.Fields(command)...); err != nil {
+				return err
+			}
+		}
+		if out, err := o.plain(t.Context(), "get", "attestednodes"); err != nil || strings.Contains(out, "node-2") {
+			return fmt.Errorf("what was released is there: %w: %s", err, out)
+		}
+		return nil
+	}
+	eventually(t, probe) // the Event may be late
+	manifests, err := deploy.Operator()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, manifest := range manifests {
+		var head metav1.PartialObjectMetadata
+		if err := yaml.Unmarshal(manifest, &head); err != nil {
+			t.Fatal(err)
+		}
+		for n, without := range c.withoutEach(t, head.Kind, client.ObjectKey{Namespace: head.Namespace, Name: head.Name}) {
+			without.apply(t)
+			eventually(t, func() error {
+				if probe() == nil {
+					return fmt.Errorf("%s %s/%s: everything works without rule %d, %s", head.Kind, head.Namespace, head.Name, n, without.what)
+				}
+				return nil
+			})
+			without.restore(t)
+			eventually(t, probe)
+		}
+	}
+}
+
+// A lessRole is a role without one verb of one of its rules.
+type lessRole struct {
+	what           string
+	apply, restore func(t *testing.T)
+}
+
+// withoutEach returns a role without each verb on each resource.
+func (c *cluster) withoutEach(t *testing.T, kind string, key client.ObjectKey) []lessRole {
+	t.Helper()
+	role := new(rbacv1.Role) // a ClusterRole has the same fields
+	read := func() client.Object {
+		t.Helper()
+		var object client.Object = role
+		rules := &role.Rules
+		cluster := new(rbacv1.ClusterRole)
+		if kind == "ClusterRole" {
+			object = cluster
+		}
+		if err := c.admin.Get(t.Context(), key, object); err != nil {
+			t.Fatal(err)
+		}
+		if kind == "ClusterRole" {
+			*rules = cluster.Rules
+		}
+		return object
+	}
+	put := func(rules []rbacv1.PolicyRule) func(t *testing.T) {
+		return func(t *testing.T) {
+			t.Helper()
+			object := read()
+			switch o := object.(type) {
+			case *rbacv1.ClusterRole:
+				o.Rules = rules
+			case *rbacv1.Role:
+				o.Rules = rules
+			}
+			if err := c.admin.Update(t.Context(), object); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	read()
+	whole := slices.Clone(role.Rules)
+	var less []lessRole
+	for i, rule := range whole {
+		for _, verb := range rule.Verbs {
+			rules := slices.Clone(whole)
+			rules[i] = *rule.DeepCopy()
+			rules[i].Verbs = slices.DeleteFunc(slices.Clone(rule.Verbs), func(v string) bool { return v == verb })
+			if len(rules[i].Verbs) == 0 {
+				rules = slices.Delete(rules, i, i+1)
+			}
+			less = append(less, lessRole{what: verb + " on " + strings.Join(rule.Resources, ", "), apply: put(rules), restore: put(whole)})
+		}
+	}
+	return less
+}
+
+// testExplainOthers explains requests that attestation does not decide about, and one that
+// is no request at all.
+func testExplainOthers(t *testing.T, c *cluster, o *operator) {
+	for name, row := range map[string]struct {
+		signer string
+		want   string
+	}{
+		"somebody's":   {"example.com/signer", "nodeattest leaves requests for example.com/signer alone"},
+		"without any":  {csr.SignerKubeAPIServerClientKubelet, "BROKEN   attestation-provider"},
+		"no evidence":  {csr.SignerChallengeTPM, "BROKEN"},
+		"our signer's": {csr.SignerClientTPM, "BROKEN   signer-name"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			request, err := csr.Create(csr.PurposeClient, newKey(t), "node-7", csr.CreateOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			object := &certificatesv1.CertificateSigningRequest{
+				ObjectMeta: metav1.ObjectMeta{GenerateName: "plugin-"},
+				Spec: certificatesv1.CertificateSigningRequestSpec{Request: pem.EncodeToMemory(&pem.Block{Type: csr.BlockRequest, Bytes: request}),
+					SignerName: row.signer, Usages: []certificatesv1.KeyUsage{"digital signature", "client auth"}},
+			}
+			if err := c.admin.Create(t.Context(), object); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+			o.run(t, "explain "+object.Name, object.Name, row.want)
+		})
+	}
+}

@@ -1,0 +1,152 @@
+package kube
+
+import (
+	"bytes"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A process is a program that runs until the test ends.
+type process struct {
+	name string
+	log  string
+	cmd  *exec.Cmd
+	done chan struct{} // closed when it has ended
+}
+
+// start runs a program. Its output goes to a file, whose end is shown if the test
+// fails.
+func start(t *testing.T, program, dir string, args ...string) *process {
+	t.Helper()
+	return startAs(t, filepath.Base(program), program, dir, args...)
+}
+
+// startAs starts a program under a name of its own, for its log.
+func startAs(t *testing.T, name, program, dir string, args ...string) *process {
+	t.Helper()
+	p := &process{name: name, done: make(chan struct{})}
+	p.log = filepath.Join(dir, p.name+".log")
+	out, err := os.Create(p.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program, args...)
+	// As with API servers that stream no lists: each program lists and watches.
+	cmd.Env = append(os.Environ(), "KUBE_FEATURE_WatchListClient=false")
+	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = dir, out, out, dieWithParent()
+	p.cmd = cmd
+	started := make(chan error, 1)
+	go func() {
+		// To the kernel the parent is the thread, which must not end before the child.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		defer close(p.done)
+		defer out.Close()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait()
+		}
+	}()
+	if err := <-started; err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(os.Interrupt)
+		select {
+		case <-p.done:
+		case <-time.After(10 * time.Second):
+			_ = cmd.Process.Kill()
+			<-p.done
+		}
+		if t.Failed() {
+			t.Logf("the end of the log of %s:\n%s", p.name, p.tail())
+		}
+	})
+	return p
+}
+
+// ready waits until probe succeeds. Building machines are slow, so it waits long.
+func (p *process) ready(t *testing.T, probe func() error) {
+	t.Helper()
+	const patience = 3 * time.Minute
+	began := time.Now()
+	var err error
+	for time.Since(began) < patience {
+		if err = probe(); err == nil {
+			t.Logf("%s is ready after %s", p.name, time.Since(began).Round(100*time.Millisecond))
+			return
+		}
+		select {
+		case <-p.done:
+			t.Fatalf("%s ended before it was ready; the end of its log:\n%s", p.name, p.tail())
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	t.Fatalf("%s was not ready after %s: %v", p.name, patience, err)
+}
+
+// stop asks the process to end, waits, and returns its exit status.
+func (p *process) stop(t *testing.T) int {
+	t.Helper()
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-p.done:
+	case <-time.After(time.Minute):
+		t.Fatalf("%s does not end; the end of its log:\n%s", p.name, p.tail())
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// kill ends the process without giving it a moment.
+func (p *process) kill(t *testing.T) {
+	t.Helper()
+	if err := p.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-p.done
+}
+
+// text is the whole log.
+func (p *process) text(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(p.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// tail is the last lines of the log.
+func (p *process) tail() []byte {
+	text, err := os.ReadFile(p.log)
+	if err != nil {
+		return []byte(err.Error())
+	}
+	lines := bytes.SplitAfter(text, []byte("\n"))
+	return bytes.Join(lines[max(0, len(lines)-20):], nil)
+}
+
+// freePorts finds ports of 127.0.0.1 that nobody listens on.
+func freePorts(t *testing.T, n int) []string {
+	t.Helper()
+	var ports []string
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close() // after all have been taken, so that they differ
+		ports = append(ports, strconv.Itoa(l.Addr().(*net.TCPAddr).Port))
+	}
+	return ports
+}

@@ -1,0 +1,557 @@
+package kube
+
+import (
+	"bufio"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/attesttest"
+	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
+	"github.com/nodeattest/nodeattest/kube/bypass"
+	"github.com/nodeattest/nodeattest/kube/controller"
+	"github.com/nodeattest/nodeattest/kube/deploy"
+	"github.com/nodeattest/nodeattest/tpmsim"
+)
+
+// buildProgram builds a command of module kube.
+func buildProgram(t *testing.T, name string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	cmd := exec.Command("go", "build", "-o", path, "./cmd/"+name)
+	cmd.Dir = filepath.Join("..", "..", "kube")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	return path
+}
+
+// A replica is a running program with its own addresses.
+type replica struct {
+	*process
+	metrics, health string
+}
+
+// programConfig is the shipped configuration, with the paths and addresses of a test.
+func (c *cluster) programConfig(t *testing.T, name string, change func(config map[string]any)) string {
+	t.Helper()
+	text, err := deploy.Config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var config map[string]any
+	if err := yaml.UnmarshalStrict(text, &config); err != nil {
+		t.Fatal(err)
+	}
+	config["cluster"].(map[string]any)["caFile"] = filepath.Join(c.dir, "ca.crt")
+	config["inventory"] = map[string]any{"file": filepath.Join(c.dir, "inventory.yaml")}
+	config["tpm"].(map[string]any)["ekIssuers"] = []any{map[string]any{"rootsFile": filepath.Join(c.dir, "ek-roots.pem"), "profile": "tcg"}}
+	change(config)
+	if text, err = yaml.Marshal(config); err != nil {
+		t.Fatal(err)
+	}
+	return write(t, c.dir, name+".yaml", text)
+}
+
+// startController starts a replica of the controller's binary as its service account.
+func (c *cluster) startController(t *testing.T, program, name string, change func(config map[string]any)) *replica {
+	t.Helper()
+	return c.startProgram(t, program, name, "controller", controllerUser, change)
+}
+
+// startProgram starts a replica of a binary with its part of the configuration, as a user.
+func (c *cluster) startProgram(t *testing.T, program, name, part, user string, change func(config map[string]any)) *replica {
+	t.Helper()
+	ports := freePorts(t, 2)
+	r := &replica{metrics: "http://127.0.0.1:" + ports[0] + "/metrics", health: "http://127.0.0.1:" + ports[1]}
+	path := c.programConfig(t, name, func(config map[string]any) {
+		addresses := config[part].(map[string]any)
+		addresses["metricsAddress"], addresses["healthAddress"] = "127.0.0.1:"+ports[0], "127.0.0.1:"+ports[1]
+		change(config)
+	})
+	r.process = startAs(t, name, program, c.dir, "--config="+path,
+		"--kubeconfig="+c.kubeconfig(t, name+".kubeconfig", user, "system:serviceaccounts", "system:serviceaccounts:"+namespace))
+	return r
+}
+
+// isReady waits until a replica says so.
+func (r *replica) isReady(t *testing.T) {
+	t.Helper()
+	r.ready(t, func() error {
+		if status, text := body(t, r.health+"/readyz?verbose"); status != http.StatusOK {
+			return fmt.Errorf("%d %s", status, text)
+		}
+		return healthy(r.health + "/healthz")
+	})
+}
+
+// writeRoots writes the roots of a node's EK certificate where the configuration has them.
+func (c *cluster) writeRoots(t *testing.T, node *attesttest.Node) {
+	t.Helper()
+	var roots []byte
+	for _, root := range node.Roots() {
+		roots = append(roots, certificatePEM(root)...)
+	}
+	write(t, c.dir, "ek-roots.pem", roots)
+}
+
+// checkLog looks for what no program logs, and for a right that it lacks.
+func (r *replica) checkLog(t *testing.T) {
+	t.Helper()
+	for line := range strings.Lines(r.text(t)) {
+		if strings.Contains(line, tokenSecret) || strings.Contains(line, "PRIVATE") || strings.Contains(line, "forbidden") {
+			t.Errorf("logged: %s", line)
+		}
+	}
+}
+
+// leads waits until one of some replicas has the lease, and returns it.
+func (c *cluster) leads(t *testing.T, replicas map[string]*replica) string {
+	t.Helper()
+	var leader string
+	eventually(t, func() error {
+		var lease coordinationv1.Lease
+		if err := c.admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: controller.Name}, &lease); err != nil {
+			return err
+		}
+		for name, r := range replicas {
+			if strings.Contains(r.text(t), "Successfully acquired lease") {
+				leader = name
+			}
+		}
+		if leader == "" || lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
+			return fmt.Errorf("nobody leads: %+v", lease.Spec)
+		}
+		return nil
+	})
+	return leader
+}
+
+// counted returns the samples of a metric, by their labels.
+func counted(t *testing.T, r *replica, metric string) map[string]float64 {
+	t.Helper()
+	response, err := http.Get(r.metrics)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	found := map[string]float64{}
+	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
+		name, value, _ := strings.Cut(lines.Text(), " ")
+		if i := strings.LastIndex(lines.Text(), " "); i > 0 {
+			name, value = lines.Text()[:i], lines.Text()[i+1:]
+		}
+		labels, ok := strings.CutPrefix(name, metric)
+		if n, err := strconv.ParseFloat(value, 64); ok && err == nil {
+			found[strings.Trim(labels, "{}")] = n
+		}
+	}
+	return found
+}
+
+func body(t *testing.T, url string) (int, string) {
+	t.Helper()
+	response, err := http.Get(url)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(text)
+}
+
+// TestController runs the binary, two of it, with the shipped configuration.
+func TestController(t *testing.T) {
+	program := buildProgram(t, "node-attestation-controller")
+	c := startCluster(t)
+	c.prepare(t)
+	c.applyAdmission(t)
+	clusterID, err := attest.ClusterID(c.ca.cert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, err := tpmsim.NewCA(tpmsim.CAOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	nodeOn := func(device *tpmsim.TPM, name string) *attesttest.Node {
+		n := attesttest.NewNode(t, attesttest.NodeOptions{TPM: device, Name: name, Road: attest.RoadEK, ClusterID: clusterID, ExpirationSeconds: 3600,
+			AK: tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}})
+		n.Subject.SignerName = csr.SignerKubeAPIServerClientKubelet
+		if n.Subject.Request, err = csr.Create(csr.PurposeClient, n.Key, name, csr.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	device := tpmsim.New(t, tpmsim.Options{CA: ca})
+	node, unknown := nodeOn(device, "node-1"), nodeOn(device, "node-2")
+	other := nodeOn(tpmsim.Swtpm(t, tpmsim.Options{CA: ca}), "node-3")
+	c.writeRoots(t, node)
+	write(t, c.dir, "inventory.yaml", []byte("machines:\n- nodeName: node-1\n  dnsNames: [node-1]\n- nodeName: node-3\n- nodeName: node-2\n  identity: ek:sha256:"+strings.Repeat("00", 32)+"\n"))
+	firstUse := func(config map[string]any) {
+		config["membership"].(map[string]any)["mode"] = "FirstUse"
+		config["signers"].(map[string]any)["builtInDuration"] = "1h"
+	}
+	false1 := c.approvedByHand(t, c.admin, c.plain(t, node, csr.SignerKubeAPIServerClientKubelet)) // before anybody is there who signs
+	false2 := c.approvedByHand(t, c.admin, c.plain(t, node, csr.SignerKubeletServing))
+	c.reservedLongAgo(t, node)
+	replicas := map[string]*replica{}
+	for _, name := range []string{"replica-1", "replica-2"} {
+		replicas[name] = c.startController(t, program, name, firstUse)
+	}
+	for _, r := range replicas {
+		r.isReady(t)
+	}
+	leader := c.leads(t, replicas)
+	bootstrapper := c.client(t, c.bearer(t, attesttest.TokenID))
+
+	t.Run("approvals that are false", func(t *testing.T) {
+		for _, object := range []*certificatesv1.CertificateSigningRequest{false1, false2} {
+			if c.finished(t, object); object.Status.Conditions[1].Type != certificatesv1.CertificateFailed {
+				t.Errorf("%s: conditions %+v, want Failed", object.Spec.SignerName, object.Status.Conditions)
+			}
+		}
+	})
+	c.startSigner(t)
+	leaf := c.joins(t, bootstrapper, node)
+	t.Run("serving certificates", func(t *testing.T) { testServing(t, c, node, leaf) })
+	t.Run("another node joins", func(t *testing.T) {
+		before := len(c.audit(t))
+		c.joins(t, bootstrapper, other)
+		c.checkCost(t, c.audit(t)[before:])
+	})
+	t.Run("who waits may watch", func(t *testing.T) { c.watchesOwn(t, node) })
+	t.Run("a machine that the inventory has not", func(t *testing.T) {
+		if _, err := challenged(t, bootstrapper, unknown); err == nil || !strings.Contains(err.Error(), "NotAMember") {
+			t.Errorf("got %v, want a refusal", err)
+		}
+	})
+	t.Run("metrics", func(t *testing.T) { testMetrics(t, replicas[leader]) })
+	t.Run("admission", func(t *testing.T) { testAdmission(t, c, node, bootstrapper) })
+	t.Run("ways around", func(t *testing.T) { testWaysAround(t, c, replicas[leader]) })
+	t.Run("a new challenge key", func(t *testing.T) { testRotation(t, c) })
+	t.Run("the leader dies", func(t *testing.T) {
+		replicas[leader].kill(t)
+		delete(replicas, leader)
+		c.joins(t, bootstrapper, node)
+	})
+	t.Run("it ends when told to", func(t *testing.T) {
+		for _, r := range replicas {
+			if status := r.stop(t); status != 0 {
+				t.Errorf("status %d; the end of the log:\n%s", status, r.tail())
+			}
+		}
+		var lease coordinationv1.Lease
+		if err := c.admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: controller.Name}, &lease); err != nil || *lease.Spec.HolderIdentity != "" {
+			t.Errorf("the lease is %+v, %v, want it given back", lease.Spec, err)
+		}
+	})
+	for _, r := range replicas {
+		r.checkLog(t)
+	}
+	manifests, err := deploy.RBAC()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.checkRights(t, manifests)
+}
+
+// reservedLongAgo leaves what a replica would that died in the middle of a join, an hour
+// ago: a reservation of the node's machine under another name, with its pointers.
+func (c *cluster) reservedLongAgo(t *testing.T, node *attesttest.Node) {
+	t.Helper()
+	ek, err := tpmcert.ParseEK(node.TPM.EKCertificate(tpmsim.RSA2048).Raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := &v1alpha1.AttestedNode{ObjectMeta: metav1.ObjectMeta{Name: "old-node"}, Spec: v1alpha1.AttestedNodeSpec{
+		Scope: "ek RSA-2048", Machine: string(ek.Identity()), MachineUID: "inventory:" + node.Name, State: v1alpha1.NodeReserved, Deadline: in(-time.Hour)}}
+	if err := c.admin.Create(t.Context(), old); err != nil {
+		t.Fatal(err)
+	}
+	to := v1alpha1.NodeReference{NodeName: old.Name, Reservation: string(old.UID) + "/" + old.ResourceVersion}
+	for _, o := range []client.Object{
+		&v1alpha1.AttestedMachine{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.PointerName(old.Spec.Machine)}, Spec: v1alpha1.AttestedMachineSpec{Machine: old.Spec.Machine, NodeReference: to}},
+		&v1alpha1.AttestedMachineUID{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.PointerName(old.Spec.MachineUID)}, Spec: v1alpha1.AttestedMachineUIDSpec{MachineUID: old.Spec.MachineUID, NodeReference: to}},
+	} {
+		if err := c.admin.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// watchesOwn has a bootstrap token file a request and watch it.
+func (c *cluster) watchesOwn(t *testing.T, node *attesttest.Node) {
+	t.Helper()
+	as, err := client.NewWithWatch(c.bearer(t, attesttest.TokenID), client.Options{Scheme: c.scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	object := file(t, as, c.plain(t, node, csr.SignerClientTPM))
+	w, err := as.Watch(t.Context(), new(certificatesv1.CertificateSigningRequestList), client.MatchingFields{"metadata.name": object.Name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	if e := <-w.ResultChan(); e.Type != watch.Added {
+		t.Errorf("got %+v, want the request", e)
+	}
+}
+
+// testRotation puts an old key into the ring: the controller makes a new one, and keeps the
+// old one for answers that are under way.
+func testRotation(t *testing.T, c *cluster) {
+	var secret corev1.Secret
+	name := client.ObjectKey{Namespace: namespace, Name: "challenge-keys"}
+	if err := c.admin.Get(t.Context(), name, &secret); err != nil {
+		t.Fatal(err)
+	}
+	if len(secret.Data) != 1 {
+		t.Fatalf("%d keys, want 1", len(secret.Data))
+	}
+	old := attest.NewRingKey(time.Now().Add(-31 * 24 * time.Hour).Truncate(time.Second))
+	var err error
+	if secret.Data, err = attest.MarshalRingKeys([]attest.RingKey{old}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.admin.Update(t.Context(), &secret); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error {
+		if err := c.admin.Get(t.Context(), name, &secret); err != nil {
+			return err
+		}
+		if len(secret.Data) != 2 {
+			return fmt.Errorf("%d keys, want 2", len(secret.Data))
+		}
+		return nil
+	})
+}
+
+// testMetrics checks what a join and a refusal have counted.
+func testMetrics(t *testing.T, r *replica) {
+	if got := counted(t, r, "nodeattest_challenges_total"); got[`kind="tpm",state="issued"`] != 2 || got[`kind="tpm",state="answered"`] != 2 {
+		t.Errorf("challenges: %v", got)
+	}
+	got := counted(t, r, "nodeattest_decisions_total")
+	for _, want := range []string{
+		`kind="tpm",message="answer",reason="RequestAccepted",signer="` + csr.SignerKubeAPIServerClientKubelet + `",verdict="approve"`,
+		`kind="tpm",message="hello",reason="NotAMember",signer="` + csr.SignerChallengeTPM + `",verdict="deny"`,
+		`kind="none",message="serving",reason="RequestAccepted",signer="` + csr.SignerKubeletServing + `",verdict="approve"`,
+	} {
+		if got[want] < 1 {
+			t.Errorf("decisions: %v, want %s", got, want)
+		}
+	}
+	if got := counted(t, r, "nodeattest_decision_seconds_count"); len(got) == 0 {
+		t.Error("no latencies")
+	}
+}
+
+// applyAdmission makes the shipped admission policy, and waits until it is in force.
+func (c *cluster) applyAdmission(t *testing.T) {
+	t.Helper()
+	manifests, err := deploy.Admission()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, manifest := range manifests {
+		c.create(t, manifest)
+	}
+	bootstrapper := c.client(t, c.bearer(t, attesttest.TokenID))
+	request, err := csr.Create(csr.PurposeClient, newKey(t), "probe", csr.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	request = pem.EncodeToMemory(&pem.Block{Type: csr.BlockRequest, Bytes: request})
+	eventually(t, func() error {
+		err := bootstrapper.Create(t.Context(), &certificatesv1.CertificateSigningRequest{
+			ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-"},
+			Spec:       certificatesv1.CertificateSigningRequestSpec{Request: request, SignerName: "example.com/signer", Usages: []certificatesv1.KeyUsage{"client auth"}},
+		})
+		if !apierrors.IsForbidden(err) {
+			return fmt.Errorf("the policy is not in force: %v", err)
+		}
+		return nil
+	})
+}
+
+// testAdmission files what the policy refuses.
+func testAdmission(t *testing.T, c *cluster, node *attesttest.Node, bootstrapper client.Client) {
+	plain, err := (&csr.Bundle{Request: node.Subject.Request}).Spec(csr.SignerKubeAPIServerClientKubelet, 3600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubelet := c.client(t, c.user(t, csr.NodeUserPrefix+node.Name, csr.NodesGroup))
+	recovery := c.client(t, c.user(t, csr.RecoveryUserPrefix+node.Name, csr.RecoveryGroup))
+	large := *plain
+	large.Request = append([]byte(strings.Repeat("\n", 300<<10)), plain.Request...)
+	for name, row := range map[string]struct {
+		as     client.Client
+		spec   csr.Spec
+		signer string
+		want   string // in the refusal; empty: it is allowed
+	}{
+		"a plain request of a bootstrap token":      {bootstrapper, *plain, "", "is asked for with evidence"},
+		"a plain request of a node":                 {kubelet, *plain, "", "is asked for with evidence"},
+		"a plain request of a recovery user":        {recovery, *plain, "", "is asked for with evidence"},
+		"a node's own client certificate":           {kubelet, *plain, "kubernetes.io/kube-apiserver-client", "the signers of node attestation alone"},
+		"a bootstrap token's serving certificate":   {bootstrapper, *plain, csr.SignerKubeletServing, "the signers of node attestation alone"},
+		"a bootstrap token at another signer":       {bootstrapper, *plain, "example.com/signer", "the signers of node attestation alone"},
+		"a large one":                               {bootstrapper, large, csr.SignerClientTPM, "over 256 KiB"},
+		"a bootstrap token at our signer":           {bootstrapper, *plain, csr.SignerClientTPM, ""},
+		"a recovery user at our signer":             {recovery, *plain, csr.SignerClientTPM, ""},
+		"a node at the signer of serving ones":      {kubelet, *plain, csr.SignerServingTPM, ""},
+		"an administrator, who is none of a node's": {c.admin, *plain, "example.com/signer", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			object := &certificatesv1.CertificateSigningRequest{
+				ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-"},
+				Spec:       certificatesv1.CertificateSigningRequestSpec{Request: row.spec.Request, SignerName: row.spec.SignerName, Usages: []certificatesv1.KeyUsage{"digital signature", "client auth"}},
+			}
+			if row.signer != "" {
+				object.Spec.SignerName = row.signer
+			}
+			err := row.as.Create(t.Context(), object)
+			switch {
+			case row.want == "" && err != nil:
+				t.Errorf("refused: %v", err)
+			case row.want != "" && (err == nil || !strings.Contains(err.Error(), row.want)):
+				t.Errorf("got %v, want a refusal with %q", err, row.want)
+			}
+		})
+	}
+}
+
+// testWaysAround opens ways around attestation and closes them again: the controller is not
+// ready meanwhile, and an Event names the binding.
+func testWaysAround(t *testing.T, c *cluster, r *replica) {
+	group := func(name string) rbacv1.Subject {
+		return rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: name}
+	}
+	rule := func(verb, group, resource string, names ...string) []rbacv1.PolicyRule {
+		return []rbacv1.PolicyRule{{Verbs: []string{verb}, APIGroups: []string{group}, Resources: []string{resource}, ResourceNames: names}}
+	}
+	for name, row := range map[string]struct {
+		role    string // of Kubernetes; empty: of rules
+		rules   []rbacv1.PolicyRule
+		subject rbacv1.Subject
+		fine    bool
+	}{
+		"kubeadm:node-autoapprove-bootstrap":            {role: "system:certificates.k8s.io:certificatesigningrequests:nodeclient", subject: group("system:bootstrappers:kubeadm:default-node-token")},
+		"kubeadm:node-autoapprove-certificate-rotation": {role: "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient", subject: group(csr.NodesGroup)},
+		"approver":          {role: "system:certificates.k8s.io:kube-apiserver-client-kubelet-approver", subject: group("operators")},
+		"impersonator":      {rules: rule("impersonate", "", "users"), subject: group("support")},
+		"node-impersonator": {rules: rule("impersonate:arbitrary-node", "authentication.k8s.io", "nodes"), subject: group("agents")},
+		"of-one-user":       {rules: rule("impersonate", "", "users", "alice"), subject: group("support"), fine: true},
+		"administrator":     {role: "cluster-admin", subject: group("administrators"), fine: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if row.role == "" {
+				row.role = name
+				if err := c.admin.Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: row.rules}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, Subjects: []rbacv1.Subject{row.subject},
+				RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: row.role}}
+			if err := c.admin.Create(t.Context(), binding); err != nil {
+				t.Fatal(err)
+			}
+			finder, err := bypass.NewFinder(bypass.Config{Reader: c.admin, Writer: c.admin, Approvers: []string{controller.Name}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			findings, err := finder.Find(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if row.fine != (len(findings) == 0) {
+				t.Errorf("found %v", findings)
+			}
+			for i := range findings {
+				t.Log(findings[i].String())
+				if findings[i].Binding != name && !strings.Contains(findings[i].Reason, name) {
+					t.Errorf("%s: names no binding %s", &findings[i], name)
+				}
+			}
+			if name == "kubeadm:node-autoapprove-bootstrap" { // the others would wait for a look each
+				c.notReady(t, r, binding)
+			} else if err := c.admin.Delete(t.Context(), binding); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// notReady waits until a replica is not ready for a binding's sake, and is ready again
+// without it.
+func (c *cluster) notReady(t *testing.T, r *replica, binding *rbacv1.ClusterRoleBinding) {
+	t.Helper()
+	wait := func(what string, step func() bool) {
+		t.Helper()
+		for deadline := time.Now().Add(3 * time.Minute); !step(); time.Sleep(time.Second) {
+			if time.Now().After(deadline) {
+				t.Fatalf("it is not %s", what)
+			}
+		}
+	}
+	wait("unready", func() bool {
+		status, _ := body(t, r.health+"/readyz/ways-around")
+		return status == http.StatusInternalServerError
+	})
+	wait("told of", func() bool {
+		var list eventsv1.EventList
+		if err := c.admin.List(t.Context(), &list, client.InNamespace("default")); err != nil {
+			t.Fatal(err)
+		}
+		for i := range list.Items {
+			e := &list.Items[i]
+			if e.Reason == bypass.Reason && e.Regarding.Name == binding.Name && strings.Contains(e.Note, binding.Name) {
+				t.Logf("Event: %s", e.Note)
+				return true
+			}
+		}
+		return false
+	})
+	if err := c.admin.Delete(t.Context(), binding); err != nil {
+		t.Fatal(err)
+	}
+	wait("ready", func() bool { status, _ := body(t, r.health+"/readyz/ways-around"); return status == http.StatusOK })
+	again := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: binding.Name}, RoleRef: binding.RoleRef, Subjects: binding.Subjects}
+	if err := c.admin.Create(t.Context(), again); err != nil { // which makes the Event a series
+		t.Fatal(err)
+	}
+	wait("unready again", func() bool {
+		status, _ := body(t, r.health+"/readyz/ways-around")
+		return status == http.StatusInternalServerError
+	})
+	if err := c.admin.Delete(t.Context(), again); err != nil {
+		t.Fatal(err)
+	}
+}
