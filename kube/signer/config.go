@@ -3,7 +3,6 @@ package signer
 import (
 	"context"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -51,7 +50,7 @@ func New(c Config) (*Reconciler, error) {
 		return nil, refusal.Config("Providers", "", "csr.Providers")
 	case len(c.Providers.SignerNames()) == 0:
 		return nil, refusal.Config("Providers", "none for any signer", "one at least")
-	case slices.ContainsFunc(c.Providers.SignerNames(), BuiltIn):
+	case slices.ContainsFunc(c.Providers.SignerNames(), func(name string) bool { return csr.ProviderOf(name) == "" }):
 		return nil, refusal.Config("Providers", "one for "+refusal.Quotes(c.Providers.SignerNames()), "none for Kubernetes' own signers")
 	case c.CA == nil:
 		return nil, refusal.Config("CA", "", "csr.CA or FileCA")
@@ -70,6 +69,3 @@ func New(c Config) (*Reconciler, error) {
 	}
 	return newReconciler(c, metrics), nil
 }
-
-// BuiltIn says whether a signer is one of Kubernetes' own.
-func BuiltIn(signerName string) bool { return strings.HasPrefix(signerName, "kubernetes.io/") }

@@ -229,8 +229,8 @@ func testAway(t *testing.T, p *plane, node *attesttest.Node, as client.Client) {
 	if err := as.Get(t.Context(), client.ObjectKeyFromObject(object), object); err != nil || len(object.Status.Conditions) != 0 {
 		t.Errorf("conditions %+v, %v, want none", object.Status.Conditions, err)
 	}
-	// At 0.2, 0.6, 1.4 and 3 seconds, by two replicas.
-	if asked := p.inv.asked.Load(); asked < 4 || asked > 10 {
+	// At 0.2, 0.6, 1.4 and 3 seconds, by two replicas; a slow machine sees fewer.
+	if asked := p.inv.asked.Load(); asked < 2 || asked > 10 {
 		t.Errorf("the inventory was asked %d times in 3 s", asked)
 	}
 	p.inv.away.Store(false)

@@ -11,7 +11,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"slices"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -34,7 +33,7 @@ var errNoSigner = errors.New("signers.names has none but Kubernetes' own: there 
 
 // run starts all that the configuration asks for.
 func run(ctx context.Context, f program.Flags, s *settings.Settings) error {
-	names := slices.DeleteFunc(slices.Clone(s.Signers.Names), signer.BuiltIn)
+	names := s.OwnSigners()
 	if len(names) == 0 {
 		return errNoSigner
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
@@ -28,14 +27,17 @@ type Members struct {
 	registry membership.Registry
 }
 
-// BuiltIn says whether a signer is one of Kubernetes' own.
-func BuiltIn(signerName string) bool { return strings.HasPrefix(signerName, "kubernetes.io/") }
+// OwnSigners are the signers that the node-attestation-signer serves: those that are not
+// Kubernetes' own.
+func (s *Settings) OwnSigners() []string {
+	return slices.DeleteFunc(slices.Clone(s.Signers.Names), func(name string) bool { return csr.ProviderOf(name) == "" })
+}
 
 // NewMembers makes the authorizer over a registry. stale answers for hellos, out of a cache;
 // nil means the registry.
 func (s *Settings) NewMembers(registry membership.Registry, stale membership.Lookups, nodeExists func(ctx context.Context, nodeName string) (bool, error)) (*Members, error) {
 	first, err := membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, Stale: stale, NodeExists: nodeExists, MaxLifetime: s.Signers.MaxLifetime.Duration,
-		MaxRecoveryLifetime: s.Signers.MaxRecoveryLifetime.Duration, OwnSigners: slices.DeleteFunc(slices.Clone(s.Signers.Names), BuiltIn)})
+		MaxRecoveryLifetime: s.Signers.MaxRecoveryLifetime.Duration, OwnSigners: s.OwnSigners()})
 	if err != nil {
 		return nil, fmt.Errorf("settings: membership: %w", err)
 	}
