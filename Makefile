@@ -17,6 +17,7 @@ demo: setup-build ## a simulated TPM proves a node, and attacks are refused
 
 test: setup-test ## every test, with the race detector
 	scripts/test.sh $(TESTARGS) ./...
+	cd cloud && ../scripts/test.sh $(TESTARGS) ./...
 
 e2e: setup-build ## the join through a real kube-apiserver, built on first use; key files with another package; a reconciler
 	scripts/kube-binaries.sh
@@ -24,12 +25,14 @@ e2e: setup-build ## the join through a real kube-apiserver, built on first use; 
 	cd test/kubernetes && NO_SKIPS=1 ../../scripts/test.sh -count=1 -timeout 40m ./...
 	cd test/keyfiles && NO_SKIPS=1 ../../scripts/test.sh -count=1 -timeout 40m ./...
 	cd test/reconciler && NO_SKIPS=1 ../../scripts/test.sh -count=1 -timeout 40m ./...
+	cd test/clouds && NO_SKIPS=1 ../../scripts/test.sh -count=1 -timeout 40m ./...
 
 fuzz: setup-build ## every fuzz target for FUZZTIME (5s) each
 	FUZZTIME=$(FUZZTIME) scripts/fuzz.sh
 
 bench: setup-build ## every benchmark; BENCH selects, BENCHTIME sets the time
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem ./...
+	cd cloud && $(GO) test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem ./...
 
 lint: setup-build ## gofmt, golangci-lint, govulncheck, go mod tidy
 	scripts/lint.sh
@@ -41,6 +44,7 @@ cross: ## build without cgo for every supported platform
 	@for target in linux/amd64 linux/arm64 windows/amd64 darwin/arm64; do \
 		echo "CGO_ENABLED=0 GOOS=$${target%/*} GOARCH=$${target#*/} $(GO) build ./..."; \
 		CGO_ENABLED=0 GOOS=$${target%/*} GOARCH=$${target#*/} $(GO) build ./... || exit 1; \
+		(cd cloud && CGO_ENABLED=0 GOOS=$${target%/*} GOARCH=$${target#*/} $(GO) build ./...) || exit 1; \
 	done
 
 setup: ## install what all commands need (as root, on Debian)

@@ -80,9 +80,10 @@ type AuthorizerChecker interface {
 	CheckAuthorizer(open []OpenRoad) error
 }
 
-// checkAuthorizer returns an error if an authorizer is nil, a nil pointer or a nil
-// function, or if it is an [AuthorizerChecker] and says so itself.
-func checkAuthorizer(a Authorizer, open []OpenRoad) error {
+// CheckAuthorizer returns an error if an authorizer is nil, a nil pointer or a nil
+// function, or if it is an [AuthorizerChecker] and says so itself: for authorizers that
+// are made of others.
+func CheckAuthorizer(a Authorizer, open []OpenRoad) error {
 	if typednil.Is(a) {
 		return errors.New("no Authorizer, or a nil one")
 	}
@@ -104,6 +105,8 @@ type Authorization struct {
 	// NotAfter is the latest end of any certificate that is issued on this
 	// authorization, in whole seconds; the zero time bounds nothing.
 	NotAfter time.Time
+
+	record recordWriter // what was handed in by WhenIssued, once the machine is admitted
 }
 
 // CheckMembership: the [Authorizer] refused the machine.
@@ -122,23 +125,39 @@ const CheckProviderID Check = "provider-id"
 // Admit asks an [Authorizer] for membership as a [Verifier] does, and is for whoever
 // calls one from elsewhere: a test of an authorizer, another kind of evidence. It holds
 // the provider ID that the request claims against the answer, then does what was handed
-// to [Result.WhenAdmitted], in that order, and sets r.Authorization. A nil error is
-// admission. An error that wraps [CheckMembership] or [CheckProviderID] is a refusal,
-// every other one wraps [csr.ErrRetry].
+// to [Result.WhenAdmitted], in that order, and sets r.Authorization and what
+// [Result.Verified] returns. A nil error is admission. An error that wraps
+// [CheckMembership] or [CheckProviderID] is a refusal, every other one wraps
+// [csr.ErrRetry].
 func Admit(ctx context.Context, a Authorizer, r *Result, request *csr.Request) error {
-	p := &pending{}
+	p, machine := &pending{}, r.Machine
 	r.pending = p
 	given, err := r.ask(ctx, a, request)
-	writes := p.close()
+	p.close()
+	if err == nil {
+		err = writeAll(ctx, p.writes, csr.IssuedRecord{})
+	}
 	if err != nil {
 		return err
 	}
+	given.record = nil
+	if len(p.issues) > 0 {
+		given.record = func(ctx context.Context, issued csr.IssuedRecord) error { return writeAll(ctx, p.issues, issued) }
+	}
+	r.Authorization = *given
+	if r.Stage == StageAnswer && r.checked != nil {
+		r.verified = given.Verified(r.checked, machine)
+	}
+	return nil
+}
+
+// writeAll does what was handed in, up to the first error.
+func writeAll(ctx context.Context, writes []recordWriter, issued csr.IssuedRecord) error {
 	for _, write := range writes {
-		if err := write(ctx); err != nil {
+		if err := write(ctx, issued); err != nil {
 			return asMembership(err)
 		}
 	}
-	r.Authorization = *given
 	return nil
 }
 
@@ -154,22 +173,9 @@ func asMembership(err error) error {
 	return &Error{Check: CheckMembership, Got: "a machine that the authorizer refuses", Err: err}
 }
 
-// authorize asks for membership. Only what it fills in makes the result good for a
-// certificate.
-func (v *Verifier) authorize(ctx context.Context, r *Result, request *csr.Request) error {
-	machine := r.Machine
-	if err := Admit(ctx, v.c.Authorizer, r, request); err != nil {
-		return err
-	}
-	if r.Stage == StageAnswer {
-		r.verified = r.Authorization.Verified(r.checked, machine)
-	}
-	return nil
-}
-
 // Verified returns what the issuer of the certificate needs to know: all that the
-// authorization vouches for, its end included, bound to the request that was checked
-// and to the machine. Every provider makes its csr.Verified here, so that none forgets a
+// authorization vouches for, its end and what is to be recorded included, bound to the
+// request that was checked and to the machine. Every provider makes its csr.Verified here, so that none forgets a
 // part. checked must not be nil.
 func (a *Authorization) Verified(checked *csr.Checked, machine Identity) *csr.Verified {
 	v := checked.Vouch(string(machine))
@@ -177,6 +183,7 @@ func (a *Authorization) Verified(checked *csr.Checked, machine Identity) *csr.Ve
 	v.DNSNames = slices.Clone(a.DNSNames)
 	v.IPAddresses = slices.Clone(a.IPAddresses)
 	v.NotAfter = a.NotAfter
+	v.Record = a.record
 	return v
 }
 
@@ -208,17 +215,18 @@ func (r *Result) ask(ctx context.Context, authorizer Authorizer, request *csr.Re
 // pending is what authorizers have handed in to be written once the machine is
 // admitted.
 type pending struct {
-	mu     sync.Mutex
-	closed bool
-	writes []func(context.Context) error
+	mu             sync.Mutex
+	closed         bool // nothing changes any more
+	writes, issues []recordWriter
 }
 
+type recordWriter = func(ctx context.Context, issued csr.IssuedRecord) error
+
 // close ends the time in which something can be handed in.
-func (p *pending) close() []func(context.Context) error {
+func (p *pending) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = true
-	return p.writes
 }
 
 var (
@@ -237,8 +245,19 @@ var (
 // Verifier nor [Admit] has asked an authorizer about. An authorizer that gets one must
 // return it: its write will not happen.
 func (r *Result) WhenAdmitted(write func(ctx context.Context) error) error {
+	return r.handIn(write == nil, func(p *pending) *[]recordWriter { return &p.writes }, func(ctx context.Context, _ csr.IssuedRecord) error { return write(ctx) })
+}
+
+// WhenIssued hands in, as [Result.WhenAdmitted] does, what is to be written together with
+// the record of the certificate: [csr.CA.Issue] does it for a machine that was admitted,
+// before the certificate leaves, and not at all where it is another who signs.
+func (r *Result) WhenIssued(write func(ctx context.Context, issued csr.IssuedRecord) error) error {
+	return r.handIn(write == nil, func(p *pending) *[]recordWriter { return &p.issues }, write)
+}
+
+func (r *Result) handIn(none bool, list func(*pending) *[]recordWriter, write recordWriter) error {
 	switch {
-	case write == nil:
+	case none:
 		return errNilWrite
 	case r.Stage != StageAnswer:
 		return errNoWrites
@@ -250,6 +269,7 @@ func (r *Result) WhenAdmitted(write func(ctx context.Context) error) error {
 	if r.pending.closed {
 		return errNotPending
 	}
-	r.pending.writes = append(r.pending.writes, write)
+	l := list(r.pending)
+	*l = append(*l, write)
 	return nil
 }

@@ -139,7 +139,7 @@ func (r *Result) Facts() []Fact {
 }
 
 // Verified returns what the issuer of the certificate needs to know. It returns nil
-// until the [Authorizer] has decided, and so inside of it, at [StageHello], since
+// until the [Authorizer] has decided, and so inside of Authorize, at [StageHello], since
 // nothing may be issued for a hello, and for a Result that no [Verifier] made. Changing
 // the Result changes nothing in it.
 func (r *Result) Verified() *csr.Verified {
@@ -157,7 +157,7 @@ func (r *Result) Verified() *csr.Verified {
 func NewResult(stage Stage, checked *csr.Checked) *Result {
 	r := &Result{Stage: stage, checked: checked}
 	if checked != nil {
-		r.NodeName, r.Purpose = checked.NodeName(), checked.Purpose()
+		r.NodeName, r.SignerName, r.Purpose = checked.NodeName(), checked.SignerName(), checked.Purpose()
 	}
 	return r
 }

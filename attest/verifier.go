@@ -84,7 +84,7 @@ func NewVerifier(c VerifierConfig) (*Verifier, error) {
 		v.kinds = append(v.kinds, made)
 		open = append(open, made.Roads...)
 	}
-	if err := checkAuthorizer(c.Authorizer, open); err != nil {
+	if err := CheckAuthorizer(c.Authorizer, open); err != nil {
 		return nil, misconfigured("Authorizer", err)
 	}
 	c.ClusterIDs, c.Policy = slices.Clone(c.ClusterIDs), c.Policy.Clone()
@@ -266,7 +266,7 @@ func (v *Verifier) challenge(ctx context.Context, parsed *csr.Parsed) ([]byte, e
 	}
 	// A claim that evidence will come for is not asked about before it has.
 	if r.Road != RoadDocument {
-		if err := v.authorize(ctx, r, request); err != nil {
+		if err := Admit(ctx, v.c.Authorizer, r, request); err != nil {
 			return nil, err
 		}
 	}

@@ -119,7 +119,7 @@ func (v *Verifier) verify(ctx context.Context, parsed *csr.Parsed) (*Result, err
 	if err := r.accept(kind, p, q, found); err != nil {
 		return nil, err
 	}
-	if err := v.authorize(ctx, r, request); err != nil {
+	if err := Admit(ctx, v.c.Authorizer, r, request); err != nil {
 		return nil, err
 	}
 	return r, nil

@@ -141,7 +141,7 @@ func ExampleNodeCheck() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if _, err := registry.Bind(context.Background(), record); err != nil {
+	if _, err := registry.Bind(context.Background(), record, exampleTime.Add(time.Hour), nil); err != nil {
 		log.Fatal(err)
 	}
 

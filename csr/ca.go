@@ -26,9 +26,9 @@ type CAConfig struct {
 	// stand alone: whoever trusts a CA trusts all its certificates alike, so nodes
 	// that prove nothing need a CA of their own.
 	SignerNames []string
-	// MaxLifetime is the longest lifetime of a certificate, counted from now, 10
-	// minutes or more, which is the least that a request can ask for; 0 means
-	// [DefaultMaxExpiration], 24 hours. Certificates cannot be revoked.
+	// MaxLifetime is the longest lifetime of a certificate, counted from now,
+	// [MinLifetime] or more; 0 means [DefaultMaxExpiration], 24 hours. Certificates cannot
+	// be revoked.
 	MaxLifetime time.Duration
 	// MaxRecoveryLifetime is the same for recovery certificates, which are of use
 	// only as long as they outlive the others; 0 means MaxLifetime.
@@ -75,8 +75,8 @@ func NewCA(chain []*x509.Certificate, key crypto.Signer, c CAConfig) (*CA, error
 	}
 	shortest := min(ca.lifetime, ca.recovery)
 	if err := (faults{
-		{shortest < minExpiration, refusal.CheckConfig, "MaxLifetime or MaxRecoveryLifetime " + shortest.String(),
-			minExpiration.String() + " or more"},
+		{shortest < MinLifetime, refusal.CheckConfig, "MaxLifetime or MaxRecoveryLifetime " + shortest.String(),
+			MinLifetime.String() + " or more"},
 		{len(ca.signers) > 1 && slices.Contains(ca.signers, SignerClientInsecure), refusal.CheckConfig,
 			"SignerNames " + SignerClientInsecure + " beside others", "that one alone, or the others"},
 	}).first(); err != nil {
@@ -146,7 +146,7 @@ func certificateField(c *x509.Certificate, i int) string {
 func (ca *CA) checkConstraints(c *x509.Certificate, field string) error {
 	for _, name := range ca.signers {
 		purpose, _, _ := parseSignerName(name)
-		usage := purpose.extKeyUsage()
+		usage := purposes[purpose].extKeyUsage
 		if len(c.ExtKeyUsage)+len(c.UnknownExtKeyUsage) > 0 && !slices.Contains(c.ExtKeyUsage, usage) && !slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageAny) {
 			return refusal.Config(field, "has other extended key usages", purposes[purpose].auth+", which "+name+" needs")
 		}

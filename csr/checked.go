@@ -1,6 +1,7 @@
 package csr
 
 import (
+	"context"
 	"net/netip"
 	"slices"
 	"sync"
@@ -31,6 +32,7 @@ type Checked struct {
 	uid             string        // metadata.uid of the object
 	credentialID    string        // that the requester came with, "" where there is none
 	own             ownMachine    // what the inventory said of the machine
+	record          *IssuedRecord // of that credential, where it is one to inherit from
 
 	signatureOnce sync.Once
 	signatureErr  error
@@ -146,6 +148,10 @@ type Verified struct {
 	// NotAfter is the latest end of the certificate, in whole seconds, cut where it
 	// is not. The zero time bounds nothing.
 	NotAfter time.Time
+	// Record is called by [CA.Issue] with the record of the new certificate, before that
+	// leaves; nil where there is nothing to do. It is for registries that write of a
+	// machine and of its certificate at once.
+	Record func(ctx context.Context, issued IssuedRecord) error
 }
 
 // Vouch returns a Verified for this very request: bound to what was checked and to a

@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"reflect"
 	"slices"
 	"strings"
 	"unicode/utf8"
 
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -99,9 +99,14 @@ type Decision struct {
 	// subject-common-name gives SubjectCommonName.
 	Reason string
 	// Message is for people: printable UTF-8 in one line, at most MaxMessageSize
-	// bytes. Whoever may read the request can read it, so it holds no secret as
-	// long as the errors that it comes from hold none.
+	// bytes. Whoever may read the request can read it, every holder of a bootstrap token
+	// among them, so of a refusal that names other nodes, or the machine that a node is,
+	// it has the names of the checks alone.
 	Message string
+	// Detail is the whole reason of such a refusal, in the same form, and "" where Message
+	// is the whole. It is for the log and the Event of who decides. It holds no secret as
+	// long as the errors that it comes from hold none.
+	Detail string
 }
 
 // Decide turns the outcome of a check into a Decision about a request that nobody has
@@ -130,7 +135,11 @@ func Decide(err error) Decision {
 		return Decision{Verdict: VerdictIgnore, Reason: ReasonIgnored, Message: cleanMessage(err.Error())}
 	}
 	if reason, ok := refusedWith(err); ok {
-		return Decision{Verdict: VerdictDeny, Reason: cleanReason(reason), Message: cleanMessage(err.Error())}.placed()
+		d := Decision{Verdict: VerdictDeny, Reason: cleanReason(reason), Message: cleanMessage(err.Error())}
+		if slices.ContainsFunc(hiddenChecks, func(c Check) bool { return errors.Is(err, c) }) {
+			d.Detail, d.Message = d.Message, cleanMessage(strings.Join(checkNames(err), ", ")+"; the log and the Event of the controller say more")
+		}
+		return d.placed()
 	}
 	return Decision{Verdict: VerdictRetry, Reason: ReasonRetry, Message: cleanMessage(err.Error())}
 }
@@ -198,10 +207,26 @@ func refusedWith(err error) (reason string, ok bool) {
 	return "", false
 }
 
+// hiddenChecks are those whose refusals say more than the requester knows: which machine
+// is which node. The first two are package attest's.
+var hiddenChecks = []Check{"not-a-member", "provider-id", CheckMachineNotReady, CheckMachineOtherNode, CheckProviderIDMismatch, CheckProviderIDNotVouched,
+	CheckSANNotOwn, CheckCredential, CheckInheritedMachine, CheckInheritedNode}
+
+// checkNames are the names of the checks in the tree of err.
+func checkNames(err error) (names []string) {
+	if c, ok := err.(Check); ok { //nolint:errorlint // this walks the tree itself
+		return []string{string(c)}
+	}
+	for _, inner := range causes(err) {
+		names = append(names, checkNames(inner)...)
+	}
+	return names
+}
+
 // nilInside finds a nil pointer among the errors in the tree of err, whose methods
 // cannot be called.
 func nilInside(err error) bool {
-	return isNilPointer(err) || slices.ContainsFunc(causes(err), nilInside)
+	return err != nil && typednil.Is(err) || slices.ContainsFunc(causes(err), nilInside)
 }
 
 // causes are the errors that err wraps.
@@ -213,12 +238,6 @@ func causes(err error) []error {
 		return []error{e.Unwrap()}
 	}
 	return nil
-}
-
-// isNilPointer says whether an interface that is not nil holds a nil pointer.
-func isNilPointer(v any) bool {
-	r := reflect.ValueOf(v)
-	return r.Kind() == reflect.Pointer && r.IsNil()
 }
 
 func undecided(err error) bool {

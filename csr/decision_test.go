@@ -106,3 +106,38 @@ func TestVerdictZeroDecidesNothing(t *testing.T) {
 		}
 	}
 }
+
+// What names other nodes and machines is not written where every holder of a bootstrap token
+// can read it; the log gets the whole.
+func TestDecisionHides(t *testing.T) {
+	other := &csr.Error{Check: csr.CheckUsages, Got: "machine-7"}
+	for _, c := range []struct {
+		err    error
+		hidden bool
+	}{
+		{&csr.Error{Check: csr.CheckMachineOtherNode, Got: "machine-7"}, true},
+		{&csr.Error{Check: csr.CheckMachineNotReady, Got: "machine-7"}, true},
+		{&csr.Error{Check: csr.CheckProviderIDMismatch, Want: "machine-7"}, true},
+		{&csr.Error{Check: csr.CheckProviderIDNotVouched, Want: "machine-7"}, true},
+		{&csr.Error{Check: csr.CheckSANNotOwn, Want: "machine-7"}, true},
+		{&csr.Error{Check: csr.CheckCredential, Got: "machine-7"}, true},
+		{&csr.Error{Check: csr.CheckInheritedMachine, Got: "machine-7"}, true},
+		{&csr.Error{Check: csr.CheckInheritedNode, Got: "machine-7"}, true},
+		{csr.Errors{other, {Check: csr.CheckSANNotOwn}}, true},
+		{fmt.Errorf("machine-7: %w", &csr.Error{Check: csr.CheckUsages, Got: "machine-7", Err: csr.Errors{{Check: csr.CheckSANNotOwn}}}), true},
+		{other, false},
+		{csr.Errors{other, {Check: csr.CheckSubjectCommonName}}, false},
+	} {
+		d := csr.Decide(c.err).For(&csr.Request{})
+		if d.Verdict != csr.VerdictDeny || strings.Contains(d.Message, "machine-7") == c.hidden || (d.Detail != "") != c.hidden {
+			t.Errorf("%v: got %+v", c.err, d)
+		}
+		if c.hidden && d.Detail != c.err.Error() {
+			t.Errorf("%v: got the detail %q", c.err, d.Detail)
+		}
+	}
+	d := csr.Decide(csr.Errors{other, {Check: csr.CheckSANNotOwn, Got: strings.Repeat("x", 9000)}})
+	if !strings.HasPrefix(d.Message, "usages, san-not-own; ") || len(d.Detail) > csr.MaxMessageSize {
+		t.Errorf("got %q", d.Message)
+	}
+}

@@ -90,7 +90,7 @@ func ExampleInheritAttestation() {
 	policy := &csr.Policy{
 		SignerNames: []string{csr.SignerKubeletServing},
 		Machines:    inventory{"node-1": {Name: "machine-1", UID: "8f6e", DNSNames: []string{"node-1"}, BootstrapReady: true}}.find,
-		Records: func(context.Context, string) (*csr.IssuedRecord, error) {
+		Records: func(context.Context, string, *csr.Request) (*csr.IssuedRecord, error) {
 			return record, nil
 		},
 		BuiltInSignerDuration: 24 * time.Hour,
@@ -100,13 +100,13 @@ func ExampleInheritAttestation() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	attested, err := csr.InheritAttestation(checked, record, now)
+	attested, err := csr.InheritAttestation(checked, now)
 	if err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println(attested.Verified.Machine, attested.Verified.DNSNames)
 
-	_, err = csr.InheritAttestation(checked, record, now.Add(2*time.Hour))
+	_, err = csr.InheritAttestation(checked, now.Add(2*time.Hour))
 	fmt.Println(errors.Is(err, csr.CheckInheritedExpired))
 	// Output:
 	// ak:sha256:00ff [node-1]

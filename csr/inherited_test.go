@@ -24,11 +24,21 @@ func inheritingFixture() (*requestFixture, *csr.IssuedRecord) {
 	return f, record
 }
 
+// inherit asks the policy, then for what is inherited.
+func inherit(t *testing.T, f *requestFixture) (*csr.Attested, error) {
+	t.Helper()
+	checked, err := f.check(t)
+	if err != nil {
+		return nil, err
+	}
+	return csr.InheritAttestation(checked, issueTime)
+}
+
 func TestInheritAttestation(t *testing.T) {
 	f, record := inheritingFixture()
 	checked := f.mustCheck(t)
 	before := *record
-	attested, err := csr.InheritAttestation(checked, record, issueTime)
+	attested, err := csr.InheritAttestation(checked, issueTime)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,31 +80,27 @@ func TestInheritAttestationRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, record := inheritingFixture()
-			checked := f.mustCheck(t)
-			changed := *record
-			c.change(&changed)
-			if _, err := csr.InheritAttestation(checked, &changed, issueTime); !errors.Is(err, c.want) {
+			c.change(record)
+			if _, err := inherit(t, f); !errors.Is(err, c.want) {
 				t.Errorf("got %v, want %s", err, c.want)
 			}
 		})
 	}
-	f, record := inheritingFixture()
-	checked := f.mustCheck(t)
-	if _, err := csr.InheritAttestation(checked, nil, issueTime); !errors.Is(err, csr.CheckCredential) {
+	f, _ := inheritingFixture()
+	f.records = nil
+	if _, err := inherit(t, f); !errors.Is(err, csr.CheckCredential) {
 		t.Errorf("no record: %v", err)
 	}
-	if _, err := csr.InheritAttestation(nil, record, issueTime); !errors.Is(err, csr.CheckNotChecked) {
+	if _, err := csr.InheritAttestation(nil, issueTime); !errors.Is(err, csr.CheckNotChecked) {
 		t.Errorf("no request: %v", err)
 	}
 }
 
-// TestInheritAttestationOthersRequests gives requests that have evidence of their own
-// to have, with a record that fits.
+// TestInheritAttestationOthersRequests gives requests that have evidence of their own.
 func TestInheritAttestationOthersRequests(t *testing.T) {
-	_, record := inheritingFixture()
 	for _, signer := range []string{csr.SignerServingTPM, csr.SignerClientTPM} {
 		f := goodFixture(signer, csr.RequesterNode)
-		if _, err := csr.InheritAttestation(f.mustCheck(t), record, issueTime); !errors.Is(err, csr.CheckInheritedPurpose) {
+		if _, err := csr.InheritAttestation(f.mustCheck(t), issueTime); !errors.Is(err, csr.CheckInheritedPurpose) {
 			t.Errorf("%s: %v", signer, err)
 		}
 	}
@@ -116,19 +122,14 @@ func TestInheritAttestationSeesTheCheckedRequest(t *testing.T) {
 	f, record := inheritingFixture()
 	checked := f.mustCheck(t)
 	f.request.Spec.Extra[csr.ExtraCredentialID] = []string{stolen}
-	if _, err := csr.InheritAttestation(checked, record, issueTime); err != nil {
+	if _, err := csr.InheritAttestation(checked, issueTime); err != nil {
 		t.Errorf("the request that was checked: %v", err)
 	}
-	other := *record
-	other.CredentialID = stolen
-	if _, err := csr.InheritAttestation(checked, &other, issueTime); !errors.Is(err, csr.CheckCredential) {
-		t.Errorf("a credential that no policy has seen: got %v, want %v", err, csr.CheckCredential)
-	}
-	f, record = inheritingFixture()
-	checked = f.mustCheck(t)
-	record.MachineUID, f.machine.UID = "uid-of-machine-2", "uid-of-machine-2"
-	if _, err := csr.InheritAttestation(checked, record, issueTime); !errors.Is(err, csr.CheckInheritedMachine) {
-		t.Errorf("a machine that no policy has seen: got %v, want %v", err, csr.CheckInheritedMachine)
+	// Record and machine are those that the policy saw, too.
+	record.Machine, record.MachineUID, f.machine.UID = "ak:sha256:00fe", "uid-of-machine-2", "uid-of-machine-2"
+	attested, err := csr.InheritAttestation(checked, issueTime)
+	if err != nil || attested.Verified.Machine != goodIdentity {
+		t.Errorf("got %+v, %v", attested, err)
 	}
 }
 
@@ -168,7 +169,7 @@ func TestInheritAttestationNeedsTheMachine(t *testing.T) {
 				c.change(record)
 			}
 			f.machine.UID, f.machine.Identity, f.machine.ProviderID, f.machine.NodeUID = c.inventory.UID, c.inventory.Identity, c.inventory.ProviderID, c.inventory.NodeUID
-			attested, err := csr.InheritAttestation(f.mustCheck(t), record, issueTime)
+			attested, err := inherit(t, f)
 			if (err == nil) != (c.want == nil) || c.want != nil && !errors.Is(err, c.want) || (attested != nil) != (err == nil) {
 				t.Fatalf("got %v, want %v", err, c.want)
 			}
@@ -177,5 +178,45 @@ func TestInheritAttestationNeedsTheMachine(t *testing.T) {
 				t.Errorf("got the verdict %v for %v", verdict, err)
 			}
 		})
+	}
+}
+
+// A client certificate that is about to end gives nothing, and is no refusal; one that is
+// another's is refused all the same.
+func TestInheritAttestationTooLittleLeft(t *testing.T) {
+	for _, c := range []struct {
+		left  time.Duration
+		other bool
+		want  csr.Verdict
+	}{
+		{30 * time.Second, false, csr.VerdictApprove},
+		{30*time.Second - 1, false, csr.VerdictRetry},
+		{0, false, csr.VerdictRetry},
+		{-1, false, csr.VerdictDeny},
+		{time.Second, true, csr.VerdictDeny},
+	} {
+		f, record := inheritingFixture()
+		record.NotAfter = issueTime.Add(c.left)
+		if c.other {
+			record.MachineUID = "another"
+		}
+		if _, err := inherit(t, f); csr.Decide(err).Verdict != c.want {
+			t.Errorf("%v left, another machine's %t: got %v, want %v", c.left, c.other, err, c.want)
+		}
+	}
+}
+
+// Records is asked once, with the request, and what it finds is what counts.
+func TestRecordsIsAskedOnce(t *testing.T) {
+	f, record := inheritingFixture()
+	asked := 0
+	f.policy.Records = func(_ context.Context, id string, r *csr.Request) (*csr.IssuedRecord, error) {
+		if asked++; id != goodCredential || r != f.request {
+			t.Errorf("asked for %q of %p, want %q of %p", id, r, goodCredential, f.request)
+		}
+		return record, nil
+	}
+	if _, err := inherit(t, f); err != nil || asked != 1 {
+		t.Errorf("asked %d times, %v", asked, err)
 	}
 }

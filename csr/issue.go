@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -15,9 +13,7 @@ import (
 	"strconv"
 	"time"
 
-	"golang.org/x/crypto/cryptobyte"
-	cryptobyteasn1 "golang.org/x/crypto/cryptobyte/asn1"
-
+	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -43,7 +39,7 @@ type Issued struct {
 // vouched for. A SAN or provider ID that is asked for and not vouched for is refused,
 // never left out. The serial number is random, of 159 bits.
 //
-// Validity begins [Backdate] before now. It ends at the earliest of: now and the
+// Validity begins before now, by [Backdate] at most. It ends at the earliest of: now and the
 // lifetime asked for, now and the CA's cap, the end of every certificate in the CA's
 // chain, and verified.NotAfter.
 //
@@ -52,7 +48,8 @@ type Issued struct {
 // [CheckSignerName] for a hello, which gets a challenge and no certificate. A chain
 // that is not valid now, ctx done, and a key that does not sign give [ErrRetry]; a
 // signer that is not this CA's gives [ErrOtherSigner]. The new certificate is
-// verified against the CA before it is returned.
+// verified against the CA before it is returned, and its record is given to
+// [Verified].Record, whose error is returned and keeps the certificate back.
 //
 // Issue does not ask whether the request was approved: on Kubernetes a signer looks
 // at the conditions, and verifies the evidence again, before it comes here.
@@ -66,11 +63,8 @@ func (ca *CA) Issue(ctx context.Context, checked *Checked, verified *Verified) (
 	if !slices.Contains(ca.signers, checked.signerName) {
 		return nil, fmt.Errorf("%w: %s", ErrOtherSigner, refusal.Quote(checked.signerName))
 	}
-	if ctx == nil {
-		return nil, Retry(errNoContext)
-	}
-	if err := ctx.Err(); err != nil {
-		return nil, Retry(err)
+	if err := begun(ctx); err != nil {
+		return nil, err
 	}
 	now := ca.now()
 	if violations := vouched(checked, verified, now); len(violations) > 0 {
@@ -90,22 +84,14 @@ func (ca *CA) Issue(ctx context.Context, checked *Checked, verified *Verified) (
 	if err != nil {
 		return nil, err
 	}
-	return &Issued{
-		Certificate: certificate,
-		PEM:         append(encodeCertificate(certificate.Raw), ca.chainPEM...),
-		Record: IssuedRecord{
-			CredentialID: credentialID(certificate.Raw),
-			NodeName:     checked.nodeName,
-			SignerName:   checked.signerName,
-			Machine:      verified.Machine,
-			MachineUID:   checked.own.uid,
-			NodeUID:      checked.own.nodeUID,
-			ProviderID:   verified.ProviderID,
-			SPKIHash:     sha256.Sum256(certificate.RawSubjectPublicKeyInfo),
-			NotBefore:    certificate.NotBefore,
-			NotAfter:     certificate.NotAfter,
-		},
-	}, nil
+	record, err := RecordOf(certificate, &Attested{Checked: checked, Verified: verified})
+	if err == nil && verified.Record != nil {
+		err = verified.Record(ctx, record)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &Issued{Certificate: certificate, PEM: append(encodeCertificate(certificate.Raw), ca.chainPEM...), Record: record}, nil
 }
 
 // vouched holds what was verified against what was checked.
@@ -159,16 +145,17 @@ func (ca *CA) sign(template *x509.Certificate, c *Checked, now time.Time) (*x509
 // number: random, positive, and 20 bytes long at most (RFC 5280, 4.1.2.2).
 func (ca *CA) template(c *Checked, v *Verified, now time.Time) (*x509.Certificate, error) {
 	commonName, organization := SubjectNames(c.purpose, c.nodeName)
-	keyID, err := keyIdentifier(c.pkcs10.CSR.RawSubjectPublicKeyInfo)
+	keyID, err := der.KeyIdentifier(c.pkcs10.CSR.RawSubjectPublicKeyInfo)
 	if err != nil || commonName == "" {
 		return nil, Errors{{Check: CheckNotChecked, Got: "a request that no policy has checked", Err: err}}
 	}
+	end := ca.end(c, v, now)
 	t := &x509.Certificate{
 		Subject:               pkix.Name{CommonName: commonName, Organization: []string{organization}},
-		NotBefore:             now.Add(-Backdate).UTC().Truncate(time.Second),
-		NotAfter:              ca.end(c, v, now),
+		NotBefore:             now.Add(-min(Backdate, end.Sub(now)/10)).UTC().Truncate(time.Second),
+		NotAfter:              end,
 		KeyUsage:              x509.KeyUsageDigitalSignature,
-		ExtKeyUsage:           []x509.ExtKeyUsage{c.purpose.extKeyUsage()},
+		ExtKeyUsage:           []x509.ExtKeyUsage{purposes[c.purpose].extKeyUsage},
 		BasicConstraintsValid: true,
 		SubjectKeyId:          keyID,
 	}
@@ -192,14 +179,6 @@ func (ca *CA) template(c *Checked, v *Verified, now time.Time) (*x509.Certificat
 		t.ExtraExtensions = []pkix.Extension{extension}
 	}
 	return t, nil
-}
-
-// extKeyUsage is what the certificate's key is for.
-func (p Purpose) extKeyUsage() x509.ExtKeyUsage {
-	if p == PurposeServing {
-		return x509.ExtKeyUsageServerAuth
-	}
-	return x509.ExtKeyUsageClientAuth
 }
 
 // end is the last second of the certificate's validity.
@@ -228,21 +207,6 @@ func distinct[T string | netip.Addr](values []T) (kept []T) {
 		}
 	}
 	return kept
-}
-
-// keyIdentifier names a public key by the first 160 bits of the SHA-256 of its BIT
-// STRING's content (RFC 7093, 2, method 1).
-func keyIdentifier(spki []byte) ([]byte, error) {
-	input := cryptobyte.String(spki)
-	var content, algorithm cryptobyte.String
-	var key []byte
-	if !input.ReadASN1(&content, cryptobyteasn1.SEQUENCE) ||
-		!content.ReadASN1Element(&algorithm, cryptobyteasn1.SEQUENCE) ||
-		!content.ReadASN1BitStringAsBytes(&key) {
-		return nil, errors.New("a malformed SubjectPublicKeyInfo")
-	}
-	digest := sha256.Sum256(key)
-	return digest[:20], nil
 }
 
 // allowedExtensions are those of an issued certificate.

@@ -170,6 +170,7 @@ func TestIssueLifetimes(t *testing.T) {
 		{"nothing asked", none, 0, 0, 0, 24 * time.Hour},
 		{"more than the default", 864000, 0, 0, 0, 24 * time.Hour},
 		{"more than the cap", 864000, 48 * time.Hour, 0, 0, 48 * time.Hour},
+		{"the least cap", none, time.Minute, 0, 0, time.Minute},
 		{"nothing asked, a cap", none, 2 * time.Hour, 0, 0, 2 * time.Hour},
 		{"CA ends first", 3600, 0, 20 * time.Minute, 0, 20 * time.Minute},
 		{"verified bound first", 3600, 0, 0, 15 * time.Minute, 15 * time.Minute},
@@ -202,8 +203,12 @@ func TestIssueLifetimes(t *testing.T) {
 			if !got.NotAfter.Equal(whole.Add(c.want)) {
 				t.Errorf("ends at %v, want %v", got.NotAfter, whole.Add(c.want))
 			}
-			if !got.NotBefore.Equal(whole.Add(-5 * time.Minute)) {
-				t.Errorf("begins at %v", got.NotBefore)
+			if early, most := whole.Sub(got.NotBefore), min(5*time.Minute, c.want/10); early > most || early < most-time.Second {
+				t.Errorf("begins %v before, want %v", early, most)
+			}
+			// kubelets renew after 7/10 of the whole validity at the earliest
+			if renewed := got.NotBefore.Add(got.NotAfter.Sub(got.NotBefore) * 7 / 10); renewed.Before(issueTime.Add(c.want / 2)) {
+				t.Errorf("renewed at %v, in the first half of its time", renewed)
 			}
 			if got.NotAfter.After(issueTime.Add(c.want)) {
 				t.Error("rounding made the certificate last longer")

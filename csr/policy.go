@@ -43,8 +43,9 @@ type Policy struct {
 	// attestation, by its credential ID, and returns [ErrNoRecord] where there is
 	// none. It must be set where SignerNames has [SignerKubeletServing]: a kubelet
 	// sends no evidence with its serving request, so what it inherits is the client
-	// certificate that it comes with.
-	Records func(ctx context.Context, credentialID string) (*IssuedRecord, error)
+	// certificate that it comes with. It is asked once for a request, which it must not
+	// keep or change, and what it finds is kept for [InheritAttestation].
+	Records func(ctx context.Context, credentialID string, r *Request) (*IssuedRecord, error)
 
 	// RequireProviderID refuses requests that claim no provider ID. The proposal
 	// wants one from every provider; kubelets' own requests have none.
@@ -98,8 +99,13 @@ type Policy struct {
 const (
 	// DefaultMaxExpiration bounds them where nothing else is said.
 	DefaultMaxExpiration = 24 * time.Hour
+	// MinLifetime is the least cap of a [CA]. So little is for tests: what a kubelet asks
+	// for is 10 minutes or more.
+	MinLifetime = time.Minute
 	// Backdate is how far in the past a certificate's validity begins, for clocks that
-	// are slow. It does not make the certificate last longer.
+	// are slow, but never more than a tenth of the time that it has from now on: kubelets
+	// count it as a part of the lifetime, and renew after seven tenths of that. It does not
+	// make the certificate last longer.
 	Backdate = 5 * time.Minute
 )
 
@@ -149,11 +155,8 @@ func (p *Policy) check(ctx context.Context, parsed *Parsed, target string, unsig
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}
-	if ctx == nil {
-		return nil, Retry(errNoContext)
-	}
-	if err := ctx.Err(); err != nil {
-		return nil, Retry(err)
+	if err := begun(ctx); err != nil {
+		return nil, err
 	}
 	// A request of somebody else's is not denied, since who is meant may still answer it.
 	// Nobody has the empty name, which no API server takes.

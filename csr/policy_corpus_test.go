@@ -42,7 +42,7 @@ func TestPolicyAgainstKubernetesApprover(t *testing.T) {
 		Machines: func(context.Context, string, *csr.Request) (*csr.Machine, error) {
 			return &csr.Machine{BootstrapReady: true}, nil
 		},
-		Records: func(context.Context, string) (*csr.IssuedRecord, error) { return nil, csr.ErrNoRecord },
+		Records: func(context.Context, string, *csr.Request) (*csr.IssuedRecord, error) { return nil, csr.ErrNoRecord },
 	}
 	accepted := 0
 	for i, c := range cases.Recognizers {

@@ -158,11 +158,15 @@ func TestPolicyRulesAlone(t *testing.T) {
 		"serving, no machine": {csr.SignerServingTPM, csr.RequesterNode, func(f *requestFixture) { f.machine = nil }, rules(csr.CheckMachineUnknown)},
 		"kubelet's serving, no node name": {csr.SignerKubeletServing, csr.RequesterNode, func(f *requestFixture) {
 			f.builder.rdns[1][0].value = csr.NodeUserPrefix
-			f.policy.Records = func(context.Context, string) (*csr.IssuedRecord, error) { panic("asked for a record of no node") }
+			f.policy.Records = func(context.Context, string, *csr.Request) (*csr.IssuedRecord, error) {
+				panic("asked for a record of no node")
+			}
 		}, rules(csr.CheckSubjectCommonName)},
 		"kubelet's serving, no credential": {csr.SignerKubeletServing, csr.RequesterNode, func(f *requestFixture) {
 			f.request.Spec.Extra = nil
-			f.policy.Records = func(context.Context, string) (*csr.IssuedRecord, error) { panic("asked for a record of no credential") }
+			f.policy.Records = func(context.Context, string, *csr.Request) (*csr.IssuedRecord, error) {
+				panic("asked for a record of no credential")
+			}
 		}, rules(csr.CheckCredential)},
 		"hello for no signer, of any lifetime": {csr.SignerClientTPM, csr.RequesterBootstrap, func(f *requestFixture) {
 			f.request.Spec.SignerName, f.target = csr.SignerChallengeTPM, "example.com/x"
@@ -225,13 +229,13 @@ func TestRequesterTokenIDAlphabet(t *testing.T) {
 // TestInheritAttestationOfHello: a hello gets no certificate, not even from a policy that
 // lets nodes challenge for the kubelet's own signer.
 func TestInheritAttestationOfHello(t *testing.T) {
-	f, record := inheritingFixture()
+	f, _ := inheritingFixture()
 	f.request.Spec.SignerName = csr.SignerChallengeTPM
 	checked := f.mustCheck(t)
-	if a, err := csr.InheritAttestation(checked, record, issueTime); a != nil || !errors.Is(err, csr.CheckInheritedPurpose) {
+	if a, err := csr.InheritAttestation(checked, issueTime); a != nil || !errors.Is(err, csr.CheckInheritedPurpose) {
 		t.Errorf("got %+v, %v, want %v", a, err, csr.CheckInheritedPurpose)
 	}
-	if a, err := csr.InheritAttestation(new(csr.Checked), record, issueTime); a != nil || !errors.Is(err, csr.CheckNotChecked) {
+	if a, err := csr.InheritAttestation(new(csr.Checked), issueTime); a != nil || !errors.Is(err, csr.CheckNotChecked) {
 		t.Errorf("nothing checked: got %+v, %v, want %v", a, err, csr.CheckNotChecked)
 	}
 }

@@ -135,7 +135,7 @@ func TestPolicyCallbacksThatDoNotAnswer(t *testing.T) {
 
 	f := goodFixture(csr.SignerKubeletServing, csr.RequesterNode)
 	for _, answer := range []error{down, nil, context.Canceled, csr.ErrNoMachine} {
-		f.policy.Records = func(context.Context, string) (*csr.IssuedRecord, error) { return nil, answer }
+		f.policy.Records = func(context.Context, string, *csr.Request) (*csr.IssuedRecord, error) { return nil, answer }
 		if _, err := f.check(t); csr.Decide(err).Verdict != csr.VerdictRetry || !errors.Is(err, csr.ErrRetry) {
 			t.Errorf("records, %v: %v", answer, err)
 		}

@@ -1,9 +1,21 @@
 package csr_test
 
 import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"math/big"
 	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/oid"
 )
 
 func TestIssuedRecordClientOf(t *testing.T) {
@@ -41,5 +53,109 @@ func TestIssuedRecordClientOf(t *testing.T) {
 func TestCredentialIDOfNoCertificate(t *testing.T) {
 	if id := csr.CredentialID(nil); id != "" {
 		t.Errorf("got %q", id)
+	}
+}
+
+// TestRecordOf takes the certificates of a signer that is not ours: as
+// kube-controller-manager makes them, and with one thing changed.
+func TestRecordOf(t *testing.T) {
+	f := goodFixture(csr.SignerKubeAPIServerClientKubelet, csr.RequesterBootstrap)
+	f.request.Metadata.UID = "request-1"
+	checked := f.mustCheck(t)
+	attested := &csr.Attested{Checked: checked, Verified: goodVerified(checked)}
+	at := issueTime.Truncate(time.Second)
+	attested.Verified.NotAfter = at.Add(time.Hour)
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate := func(change func(*x509.Certificate), public any) *x509.Certificate {
+		template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: at, NotAfter: at.Add(time.Hour), BasicConstraintsValid: true,
+			Subject:  pkix.Name{CommonName: csr.NodeUserPrefix + goodNode, Organization: []string{"system:nodes"}},
+			KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+		change(template)
+		der, err := x509.CreateCertificate(rand.Reader, template, &x509.Certificate{Subject: pkix.Name{CommonName: "kubernetes"}}, public, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := x509.ParseCertificate(der)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	own := checked.PKCS10().CSR.PublicKey
+	extension := func(id string) func(*x509.Certificate) {
+		return func(c *x509.Certificate) {
+			e, err := oid.ProviderIDExtension(id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.ExtraExtensions = []pkix.Extension{e}
+		}
+	}
+	good := certificate(func(*x509.Certificate) {}, own)
+	record, err := csr.RecordOf(good, attested)
+	if err != nil || !record.ClientOf(goodNode, csr.CredentialID(good)) || record.Machine != attested.Verified.Machine || record.MachineUID != goodMachineUID ||
+		record.ProviderID != goodProviderID || record.RequestUID != "request-1" || !record.NotBefore.Equal(at) || !record.NotAfter.Equal(good.NotAfter) {
+		t.Errorf("got %+v, %v", record, err)
+	}
+	if _, err := csr.RecordOf(certificate(extension(goodProviderID), own), attested); err != nil {
+		t.Errorf("with its provider ID: %v", err)
+	}
+	// Without the certificate it is what the certificate completes, later and elsewhere.
+	requested, err := csr.RecordOf(nil, attested)
+	if err != nil || requested.CredentialID != "" || requested.ClientOf(goodNode, "") || !requested.NotAfter.Equal(attested.Verified.NotAfter) {
+		t.Errorf("the request: got %+v, %v", requested, err)
+	}
+	if completed, err := requested.Completed(good); err != nil || !cmp.Equal(completed, record) {
+		t.Errorf("completed: got %+v, %v", completed, err)
+	}
+	for name, bad := range map[string]*x509.Certificate{
+		"none":                  nil,
+		"another key":           certificate(func(*x509.Certificate) {}, key.Public()),
+		"another node":          certificate(func(c *x509.Certificate) { c.Subject.CommonName = csr.NodeUserPrefix + "node-2" }, own),
+		"another organization":  certificate(func(c *x509.Certificate) { c.Subject.Organization = []string{"system:masters"} }, own),
+		"a second organization": certificate(func(c *x509.Certificate) { c.Subject.Organization = append(c.Subject.Organization, "a") }, own),
+		"one thing more":        certificate(func(c *x509.Certificate) { c.Subject.Locality = []string{"a"} }, own),
+		"a CA":                  certificate(func(c *x509.Certificate) { c.IsCA = true }, own),
+		"another usage":         certificate(func(c *x509.Certificate) { c.ExtKeyUsage[0] = x509.ExtKeyUsageServerAuth }, own),
+		"a second usage":        certificate(func(c *x509.Certificate) { c.ExtKeyUsage = append(c.ExtKeyUsage, x509.ExtKeyUsageServerAuth) }, own),
+		"an unknown usage":      certificate(func(c *x509.Certificate) { c.UnknownExtKeyUsage = append(c.UnknownExtKeyUsage, []int{1, 2, 3}) }, own),
+		"another provider ID":   certificate(extension(goodProviderID+"0"), own),
+		"a second too long":     certificate(func(c *x509.Certificate) { c.NotAfter = c.NotAfter.Add(time.Second) }, own),
+	} {
+		if got, err := csr.RecordOf(bad, attested); bad != nil && !errors.Is(err, csr.CheckIssuedCertificate) {
+			t.Errorf("%s: got %+v, %v", name, got, err)
+		}
+		if got, err := requested.Completed(bad); !errors.Is(err, csr.CheckIssuedCertificate) {
+			t.Errorf("%s, later: got %+v, %v", name, got, err)
+		}
+	}
+	for name, nothing := range map[string]*csr.Attested{"nothing": nil, "no request": {Verified: attested.Verified}, "no evidence": {Checked: checked},
+		"an empty request": {Checked: new(csr.Checked), Verified: attested.Verified}} {
+		if got, err := csr.RecordOf(good, nothing); !errors.Is(err, csr.CheckProviderResult) {
+			t.Errorf("%s: got %+v, %v", name, got, err)
+		}
+	}
+}
+
+// What is to be written beside a certificate is written before it leaves.
+func TestIssueRecords(t *testing.T) {
+	checked := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap).mustCheck(t)
+	verified, ca := goodVerified(checked), newCA(t, goodOptions())
+	var written []csr.IssuedRecord
+	var fault error
+	verified.Record = func(_ context.Context, issued csr.IssuedRecord) error {
+		written = append(written, issued)
+		return fault
+	}
+	issued := mustIssue(t, ca, checked, verified)
+	if len(written) != 1 || !cmp.Equal(written[0], issued.Record) {
+		t.Errorf("got %+v, want %+v", written, issued.Record)
+	}
+	fault = errors.New("disk full")
+	if issued, err := ca.Issue(t.Context(), checked, verified); issued != nil || !errors.Is(err, fault) {
+		t.Errorf("got %v, %v, want %v", issued, err, fault)
 	}
 }

@@ -131,7 +131,7 @@ func errGCEInstanceSize(value []byte) error {
 func errGCEInstance() error { return refuse(CheckGCEInstanceEncoding, "", "a GCEInstance in DER") }
 
 func (g *GCEInstance) check() error {
-	if !isLabel(g.Zone, "-") || !isLabel(g.ProjectID, "-.:") || !isLabel(g.InstanceName, "-") {
+	if !isLabel(g.Zone, alphanumeric+"-") || !isLabel(g.ProjectID, alphanumeric+"-.:") || !isLabel(g.InstanceName, alphanumeric+"-") {
 		return refuse(CheckGCEInstanceText, g.Zone+" "+g.ProjectID+" "+g.InstanceName, "a zone, a project and a name")
 	}
 	if g.ProjectNumber == 0 || g.ProjectNumber > maxProjectNumber || g.InstanceID == 0 {
@@ -144,16 +144,10 @@ func (g *GCEInstance) check() error {
 	return nil
 }
 
-// isLabel reports whether s is made of ASCII letters, digits and the other characters.
-func isLabel(s, other string) bool {
-	for i := 0; i < len(s); i++ {
-		c := s[i]
-		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && strings.IndexByte(other, c) < 0 {
-			return false
-		}
-	}
-	return s != ""
-}
+const alphanumeric = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+
+// isLabel reports whether s is made of characters of an ASCII alphabet.
+func isLabel(s, alphabet string) bool { return s != "" && strings.Trim(s, alphabet) == "" }
 
 // readSecurity leaves the further fields to check.
 func (g *GCEInstance) readSecurity(s *cryptobyte.String) bool {

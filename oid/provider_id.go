@@ -3,6 +3,7 @@ package oid
 import (
 	"crypto/x509/pkix"
 	"strconv"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 
@@ -110,13 +111,6 @@ func checkProviderID(id string) error {
 // isText reports whether people see what s is: valid UTF-8, printable, no space at
 // either end. s is not empty.
 func isText(s string) bool {
-	if !utf8.ValidString(s) || s[0] == ' ' || s[len(s)-1] == ' ' {
-		return false
-	}
-	for _, r := range s {
-		if !unicode.IsPrint(r) {
-			return false
-		}
-	}
-	return true
+	hidden := func(r rune) bool { return !unicode.IsPrint(r) }
+	return utf8.ValidString(s) && s[0] != ' ' && s[len(s)-1] != ' ' && !strings.ContainsFunc(s, hidden)
 }

@@ -1,5 +1,5 @@
 #!/bin/bash
-# fuzz.sh runs every fuzz target of the module for FUZZTIME each (default 5s).
+# fuzz.sh runs every fuzz target of the modules for users for FUZZTIME each (default 5s).
 # The targets are asked of the test binaries, so that none can be forgotten.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -29,18 +29,28 @@ fuzz_target() {
 	return 1
 }
 
-for pkg in $(go list ./...); do
-	targets=$(go test -list '^Fuzz' "$pkg" | { grep '^Fuzz' || true; })
-	for target in $targets; do
-		count=$((count + 1))
-		if fuzz_target "$pkg" "$target"; then
-			# Only a target without seeds executes nothing before it mutates.
-			echo "fuzz: ok $pkg $target ($(grep -o 'execs: [0-9]*' "$log" | tail -n 1))"
-		else
-			echo "fuzz: FAILED $pkg $target"
-			failed+=("$pkg $target")
-		fi
+# fuzz_module runs every target of the module in this folder.
+fuzz_module() {
+	local pkg targets target
+	for pkg in $(go list ./...); do
+		targets=$(go test -list '^Fuzz' "$pkg" | { grep '^Fuzz' || true; })
+		for target in $targets; do
+			count=$((count + 1))
+			if fuzz_target "$pkg" "$target"; then
+				# Only a target without seeds executes nothing before it mutates.
+				echo "fuzz: ok $pkg $target ($(grep -o 'execs: [0-9]*' "$log" | tail -n 1))"
+			else
+				echo "fuzz: FAILED $pkg $target"
+				failed+=("$pkg $target")
+			fi
+		done
 	done
+}
+
+root=$PWD
+for module in . cloud; do
+	cd "$root/$module"
+	fuzz_module
 done
 
 if [ "$count" -eq 0 ]; then

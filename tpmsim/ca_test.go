@@ -72,11 +72,11 @@ func TestCAHierarchy(t *testing.T) {
 	if ca.Intermediates()[0] != ca.EKIntermediate() || ca.Intermediates()[1] != ca.AKIntermediate() {
 		t.Error("the intermediates are in another order")
 	}
-	ek, err := ca.IssueEK(ecKey(t).Public(), tpmsim.EKCertificateOptions{})
+	ek, err := ca.IssueEK(ecKey(t).Public(), tpmsim.CertificateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ak, err := ca.IssueAK(ecKey(t).Public(), tpmsim.AKCertificateOptions{})
+	ak, err := ca.IssueAK(ecKey(t).Public(), tpmsim.CertificateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func TestCAHierarchy(t *testing.T) {
 
 func TestAnotherCAIsNoIssuer(t *testing.T) {
 	ca, other := newCA(t, tpmsim.CAOptions{}), newCA(t, tpmsim.CAOptions{})
-	ak, err := other.IssueAK(ecKey(t).Public(), tpmsim.AKCertificateOptions{})
+	ak, err := other.IssueAK(ecKey(t).Public(), tpmsim.CertificateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,11 +112,11 @@ func TestSeededCARepeats(t *testing.T) {
 	pub := ecKey(t).Public()
 	issue := func(seed string) []byte {
 		ca := newCA(t, tpmsim.CAOptions{Seed: []byte(seed), Now: now})
-		ak, err := ca.IssueAK(pub, tpmsim.AKCertificateOptions{})
+		ak, err := ca.IssueAK(pub, tpmsim.CertificateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, err := ca.IssueAK(pub, tpmsim.AKCertificateOptions{})
+		again, err := ca.IssueAK(pub, tpmsim.CertificateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -145,7 +145,7 @@ func TestIssueConcurrently(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for range 5 {
-				c, err := ca.IssueAK(pub, tpmsim.AKCertificateOptions{})
+				c, err := ca.IssueAK(pub, tpmsim.CertificateOptions{})
 				if err != nil {
 					t.Error(err)
 					return
@@ -165,10 +165,10 @@ func TestIssueConcurrently(t *testing.T) {
 func TestKeysThatNoCertificateHolds(t *testing.T) {
 	ca := newCA(t, tpmsim.CAOptions{})
 	for name, pub := range map[string]any{"nil": nil, "no key": "text", "value, not pointer": rsa.PublicKey{}} {
-		if _, err := ca.IssueAK(pub, tpmsim.AKCertificateOptions{}); err == nil {
+		if _, err := ca.IssueAK(pub, tpmsim.CertificateOptions{}); err == nil {
 			t.Errorf("%s: issued", name)
 		}
-		if _, err := ca.IssueEK(pub, tpmsim.EKCertificateOptions{}); err == nil {
+		if _, err := ca.IssueEK(pub, tpmsim.CertificateOptions{}); err == nil {
 			t.Errorf("%s: issued as an EK", name)
 		}
 	}
@@ -187,11 +187,11 @@ func TestOpenSSLVerifies(t *testing.T) {
 	dir := t.TempDir()
 	writePEM(t, filepath.Join(dir, "root.pem"), ca.Root())
 	for style := tpmsim.StyleTCG; style <= tpmsim.StyleAzure; style++ {
-		ak, err := ca.IssueAK(ecKey(t).Public(), tpmsim.AKCertificateOptions{Style: style})
+		ak, err := ca.IssueAK(ecKey(t).Public(), tpmsim.CertificateOptions{Style: style})
 		if err != nil {
 			t.Fatal(err)
 		}
-		ek, err := ca.IssueEK(rsaKey.Public(), tpmsim.EKCertificateOptions{Style: style})
+		ek, err := ca.IssueEK(rsaKey.Public(), tpmsim.CertificateOptions{Style: style})
 		if err != nil {
 			t.Fatal(err)
 		}

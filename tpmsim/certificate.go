@@ -17,10 +17,10 @@ import (
 	"github.com/nodeattest/nodeattest/oid"
 )
 
-// AKCertificateOptions say how an AK certificate looks. Zero fields
+// CertificateOptions say how an AK's or EK's certificate looks. Zero fields
 // follow the style. Not all that can be asked for is a good certificate: most fields
 // are there for tests of what must be refused.
-type AKCertificateOptions struct {
+type CertificateOptions struct {
 	// Style gives all that the other fields do not say. Zero: StyleTCG.
 	Style Style
 
@@ -62,13 +62,9 @@ type AKCertificateOptions struct {
 	Edit func(*x509.Certificate)
 }
 
-// EKCertificateOptions say how an EK certificate looks: as [AKCertificateOptions],
-// with the EK's usages.
-type EKCertificateOptions AKCertificateOptions
-
 // IssueAK issues a certificate for an AK, by the intermediate for AKs. The CA
 // believes every key, and asks no TPM.
-func (ca *CA) IssueAK(pub crypto.PublicKey, o AKCertificateOptions) (*x509.Certificate, error) {
+func (ca *CA) IssueAK(pub crypto.PublicKey, o CertificateOptions) (*x509.Certificate, error) {
 	return ca.issue(&ca.ak, pub, o)
 }
 
@@ -76,11 +72,11 @@ func (ca *CA) IssueAK(pub crypto.PublicKey, o AKCertificateOptions) (*x509.Certi
 // 2.23.133.8.1, keyEncipherment for an RSA key and keyAgreement for an EC key,
 // critical SAN with the directory name, TPM specification attribute (TCG EK
 // Credential Profile 2.6, section 3.2), unless a style or an option says otherwise.
-func (ca *CA) IssueEK(pub crypto.PublicKey, o EKCertificateOptions) (*x509.Certificate, error) {
-	return ca.issue(&ca.ek, pub, AKCertificateOptions(o))
+func (ca *CA) IssueEK(pub crypto.PublicKey, o CertificateOptions) (*x509.Certificate, error) {
+	return ca.issue(&ca.ek, pub, o)
 }
 
-func (ca *CA) issue(by *issuer, pub crypto.PublicKey, o AKCertificateOptions) (*x509.Certificate, error) {
+func (ca *CA) issue(by *issuer, pub crypto.PublicKey, o CertificateOptions) (*x509.Certificate, error) {
 	o.Style = cmp.Or(o.Style, StyleTCG)
 	s, ok := styles[o.Style]
 	if !ok || o.OtherName != nil && (!s.san || o.NoSAN) || o.Instance != nil && !s.instance {
@@ -88,17 +84,11 @@ func (ca *CA) issue(by *issuer, pub crypto.PublicKey, o AKCertificateOptions) (*
 	}
 	now := ca.now()
 	t := &x509.Certificate{
-		NotBefore:             o.NotBefore,
-		NotAfter:              o.NotAfter,
+		NotBefore:             cmp.Or(o.NotBefore, now.Add(-backdate)),
+		NotAfter:              cmp.Or(o.NotAfter, now.Add(leafLifetime)),
 		KeyUsage:              s.akUsage,
 		BasicConstraintsValid: true,
 		IsCA:                  o.IsCA,
-	}
-	if t.NotBefore.IsZero() {
-		t.NotBefore = now.Add(-backdate)
-	}
-	if t.NotAfter.IsZero() {
-		t.NotAfter = now.Add(leafLifetime)
 	}
 	eku := s.akEKU
 	if by == &ca.ek {
@@ -132,11 +122,8 @@ func (ca *CA) issue(by *issuer, pub crypto.PublicKey, o AKCertificateOptions) (*
 
 // addNames adds the subject and, as extensions, what the certificate says about the
 // machine: TPM specification, SAN, instance identity.
-func (o *AKCertificateOptions) addNames(t *x509.Certificate, s *style) error {
-	instance, directory := o.Instance, DefaultDirectory()
-	if instance == nil {
-		instance = DefaultInstance()
-	}
+func (o *CertificateOptions) addNames(t *x509.Certificate, s *style) error {
+	instance, directory := cmp.Or(o.Instance, DefaultInstance()), DefaultDirectory()
 	if o.Directory != nil {
 		directory = *o.Directory
 	}

@@ -72,10 +72,10 @@ func TestStylesLookLikeRealCertificates(t *testing.T) {
 	}
 	ca := newCA(t, tpmsim.CAOptions{})
 	ak := func(s tpmsim.Style) (*x509.Certificate, error) {
-		return ca.IssueAK(rsaKey.Public(), tpmsim.AKCertificateOptions{Style: s})
+		return ca.IssueAK(rsaKey.Public(), tpmsim.CertificateOptions{Style: s})
 	}
 	ek := func(s tpmsim.Style) (*x509.Certificate, error) {
-		return ca.IssueEK(rsaKey.Public(), tpmsim.EKCertificateOptions{Style: s})
+		return ca.IssueEK(rsaKey.Public(), tpmsim.CertificateOptions{Style: s})
 	}
 	tests := []struct {
 		file  string
@@ -134,7 +134,7 @@ func TestStyles(t *testing.T) {
 	ca := newCA(t, tpmsim.CAOptions{})
 	pub := ecKey(t).Public()
 	for style, want := range ak {
-		c, err := ca.IssueAK(pub, tpmsim.AKCertificateOptions{Style: style})
+		c, err := ca.IssueAK(pub, tpmsim.CertificateOptions{Style: style})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -145,7 +145,7 @@ func TestStyles(t *testing.T) {
 			t.Errorf("AK, %v: key %v, subject key id %x", style, c.PublicKey, c.SubjectKeyId)
 		}
 	}
-	ek, err := ca.IssueEK(pub, tpmsim.EKCertificateOptions{})
+	ek, err := ca.IssueEK(pub, tpmsim.CertificateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +161,7 @@ func TestCertificateOptions(t *testing.T) {
 	instance.InstanceName = "another"
 	critical := pkix.Extension{Id: asn1.ObjectIdentifier{1, 2, 3, 4}, Critical: true, Value: []byte{5, 0}}
 	past := time.Date(2001, 2, 3, 4, 5, 6, 0, time.UTC)
-	type options = tpmsim.AKCertificateOptions
+	type options = tpmsim.CertificateOptions
 	ca := newCA(t, tpmsim.CAOptions{})
 	key := ecKey(t)
 	tests := map[string]struct {
@@ -205,8 +205,7 @@ func TestCertificateOptions(t *testing.T) {
 			if !tt.ok(c) {
 				t.Errorf("AK: not what was asked for: %+v", c)
 			}
-			ek := tpmsim.EKCertificateOptions(tt.opts)
-			if c, err = ca.IssueEK(key.Public(), ek); err != nil {
+			if c, err = ca.IssueEK(key.Public(), tt.opts); err != nil {
 				t.Fatal(err)
 			}
 			if !tt.ok(c) {
@@ -218,7 +217,7 @@ func TestCertificateOptions(t *testing.T) {
 
 func TestCertificateOptionsRefused(t *testing.T) {
 	san := pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 17}, Value: []byte{0x30, 0}}
-	for name, opts := range map[string]tpmsim.AKCertificateOptions{
+	for name, opts := range map[string]tpmsim.CertificateOptions{
 		"style":           {Style: -1},
 		"other name":      {Style: tpmsim.StyleAzure, OtherName: &tpmsim.OtherName{Type: oid.KubernetesUID, Value: []byte{5, 0}}},
 		"name, no SAN":    {NoSAN: true, OtherName: &tpmsim.OtherName{Type: oid.KubernetesUID, Value: []byte{5, 0}}},
@@ -230,7 +229,7 @@ func TestCertificateOptionsRefused(t *testing.T) {
 		}
 	}
 	// Refused by what encodes them.
-	for name, opts := range map[string]tpmsim.AKCertificateOptions{
+	for name, opts := range map[string]tpmsim.CertificateOptions{
 		"no identifier":  {OtherName: &tpmsim.OtherName{Type: "\x80", Value: []byte{5, 0}}},
 		"two SANs":       {Extra: []pkix.Extension{san}},
 		"empty instance": {Style: tpmsim.StyleGoogle, Instance: &oid.GCEInstance{}},

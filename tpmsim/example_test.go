@@ -129,7 +129,7 @@ func ExampleCA_IssueAK() {
 	defer tpm.Close()
 	ak := tpm.AKPublic(tpmsim.RSA2048)
 
-	good, err := tpm.CA().IssueAK(ak, tpmsim.AKCertificateOptions{
+	good, err := tpm.CA().IssueAK(ak, tpmsim.CertificateOptions{
 		OtherName: &tpmsim.OtherName{
 			Type:  oid.KubernetesUID,
 			Value: []byte("\x0c\x09machine-1"), // UTF8String
@@ -138,7 +138,7 @@ func ExampleCA_IssueAK() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	bad, err := tpm.CA().IssueAK(ak, tpmsim.AKCertificateOptions{
+	bad, err := tpm.CA().IssueAK(ak, tpmsim.CertificateOptions{
 		IsCA:        true,
 		ExtKeyUsage: []oid.OID{oid.TCGKpEKCertificate},
 	})

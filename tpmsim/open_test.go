@@ -241,8 +241,8 @@ func TestOptionsRefused(t *testing.T) {
 		"nonce at template":  {AKs: []tpmsim.AK{{NonceIndex: tpmsim.AKTemplateIndexRSA}}},
 		"negative padding":   {AKs: []tpmsim.AK{{Padding: -1}}},
 		"too much padding":   {AKs: []tpmsim.AK{{Padding: 2048}}},
-		"style":              {AKs: []tpmsim.AK{{Certificate: &tpmsim.AKCertificateOptions{Style: 99}}}},
-		"identity without SAN": {AKs: []tpmsim.AK{{Certificate: &tpmsim.AKCertificateOptions{
+		"style":              {AKs: []tpmsim.AK{{Certificate: &tpmsim.CertificateOptions{Style: 99}}}},
+		"identity without SAN": {AKs: []tpmsim.AK{{Certificate: &tpmsim.CertificateOptions{
 			Style: tpmsim.StyleGoogle, OtherName: &tpmsim.OtherName{Type: oid.KubernetesUID, Value: []byte{5, 0}},
 		}}}},
 	}

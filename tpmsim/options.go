@@ -91,7 +91,7 @@ type AK struct {
 
 	// Certificate says how the AK certificate looks. nil: as Options.Instance and
 	// Options.OtherName ask for.
-	Certificate *AKCertificateOptions
+	Certificate *CertificateOptions
 
 	// Padding is the number of 0xff bytes after the certificate in NV, as if the
 	// index had been defined larger than needed and never been filled.
@@ -99,9 +99,9 @@ type AK struct {
 }
 
 // akCertificate is how AK certificates look where the AK does not say it.
-func (o *Options) akCertificate() AKCertificateOptions {
+func (o *Options) akCertificate() CertificateOptions {
 	if o.Instance != nil {
-		return AKCertificateOptions{Style: StyleGoogle, Instance: o.Instance}
+		return CertificateOptions{Style: StyleGoogle, Instance: o.Instance}
 	}
-	return AKCertificateOptions{Style: StyleTCG, OtherName: o.OtherName}
+	return CertificateOptions{Style: StyleTCG, OtherName: o.OtherName}
 }

@@ -25,7 +25,7 @@ type TPM struct {
 	ca     *CA
 	eks    []key
 	aks    []key
-	akCert AKCertificateOptions // the identity that CertifyAK puts into certificates
+	akCert CertificateOptions // the identity that CertifyAK puts into certificates
 }
 
 // device is an emulator that has been started. reset is power off and on, with

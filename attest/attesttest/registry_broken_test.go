@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/csr"
 )
 
 func TestPlainRegistry(t *testing.T) {
@@ -43,7 +44,17 @@ var registryFaults = map[string]string{
 	"UID ignored":                      "a record is of one Machine UID",
 	"provider ID ignored":              "a record is of one provider ID",
 	"machines have many names":         "a second name is not given to a machine",
-	"reservations can be raised":       "a reservation cannot be bound after its deadline",
+	"bound without a last end":         "a name is bound with its last end",
+	"bound without a certificate":      "certificates are recorded when a name is bound",
+	"certificates of others":           "a certificate is of the record and ends by its last end",
+	"certificates beyond the last end": "a certificate is of the record and ends by its last end",
+	"certificates for ever":            "certificates are recorded when a name is bound",
+	"certificates without number":      "a record has so many certificates",
+	"requests are recorded again":      "a request is recorded until its certificate is",
+	"requests stay":                    "a request is recorded until its certificate is",
+	"Node UIDs change":                 "a certificate gets its Node's UID once",
+	"Node UIDs stay out":               "a certificate gets its Node's UID once",
+	"rebind keeps certificates":        "certificates go with their machine",
 	"last end rounded down":            "the last end is raised and never lowered",
 	"last end lowered":                 "the last end is raised and never lowered",
 	"rebind takes others' machines":    "rebind refuses a machine of another name",
@@ -96,7 +107,7 @@ func (o *oneByOne) Reserve(ctx context.Context, c membership.Claim, deadline tim
 	return o.store(c.NodeName, &membership.Record{Claim: c, State: membership.StateReserved, Deadline: deadline}), nil
 }
 
-func (o *oneByOne) Raise(ctx context.Context, seen *membership.Record, end time.Time) (*membership.Record, error) {
+func (o *oneByOne) Bind(_ context.Context, seen *membership.Record, end time.Time, _ *csr.IssuedRecord) (*membership.Record, error) {
 	o.mu.Lock()
 	_, err := o.current(seen)
 	o.mu.Unlock()
@@ -107,7 +118,7 @@ func (o *oneByOne) Raise(ctx context.Context, seen *membership.Record, end time.
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	r := *seen
-	r.LastEnd = end
+	r.State, r.Deadline, r.LastEnd = membership.StateBound, time.Time{}, end
 	return o.store(seen.NodeName, &r), nil
 }
 

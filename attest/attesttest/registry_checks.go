@@ -3,6 +3,7 @@ package attesttest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"sync"
@@ -17,6 +18,15 @@ import (
 
 // longUID is a byte too long.
 var longUID = strings.Repeat("u", membership.MaxMachineUIDSize+1)
+
+// manyCertificates are steps that issue more certificates than a record has, the one that
+// ends first in the middle.
+func manyCertificates() (steps string) {
+	for i := range membership.MaxIssued + 1 {
+		steps += fmt.Sprintf("; a=bind a 24h cert=%d ends=%dm", i, 100+(i+membership.MaxIssued/2)%membership.MaxIssued)
+	}
+	return steps
+}
 
 // registryCheck is one thing that must hold: steps, and what comes after them.
 type registryCheck struct {
@@ -38,26 +48,38 @@ var registryChecks = []registryCheck{
 	// The second wait is past the first deadline.
 	{"the same pair reserves again at once", "a=reserve 1 1; wait 50s; b=reserve 1 1; stale a; wait 50s; reserve 1 2 !reserved; bind b", nil},
 	{"a reservation cannot be bound after its deadline", `a=reserve 1 1
-		raise a 1h !conflict; rebind a spare !conflict; adopt a uid=spare !conflict; wait 1m; stale a; join 1 1`, nil},
+		rebind a spare !conflict; adopt a uid=spare !conflict; wait 1m; stale a; join 1 1`, nil},
 	{"a bound record stays, and the same pair passes", "join 1 1; wait 87600h; reserve 1 2 !name; reserve 1 1", nil},
 	{"a record is of one Machine UID", `a=reserve 1 1; reserve 1 1 uid=other !machine-uid; bind a
 		reserve 1 1 uid=other !machine-uid; reserve 1 1 uid= !machine-uid`, nil},
 	{"a record is of one provider ID", `a=reserve 1 1; reserve 1 1 pid=other !provider-id; bind a
 		reserve 1 1 pid=other !provider-id; reserve 1 1 pid= !provider-id
-		b=join 2 2 pid=; raise b 1h; reserve 2 2 pid=; reserve 2 2`, nil},
-	{"the last end is raised and never lowered", "a=join 1 1; b=raise a 24h; stale a; raise b 23h; raise b 24h0m0.000000001s; reserve 1 1", nil},
+		b=join 2 2 pid=; bind b 1h; reserve 2 2 pid=; reserve 2 2`, nil},
+	{"the last end is raised and never lowered", "a=join 1 1; b=bind a 24h; stale a; bind b 23h; bind b 24h0m0.000000001s; reserve 1 1", nil},
+	{"a name is bound with its last end", `a=reserve 1 1; bind a 1h; release 1; wait 1h; reserve 1 2 !resting; wait 1s; join 1 2`, nil},
+	{"certificates are recorded when a name is bound", `a=reserve 1 1; b=bind a 2h cert=1; stale a; bind b cert=1 ends=2h; wait 1h
+		c=bind b cert=2 ends=30m; stale b; bind c cert=1 ends=1h; wait 30m1s; d=bind c cert=3 ends=1m; release 1; stale d`, nil},
+	{"a request is recorded until its certificate is", `a=reserve 1 1; b=bind a 2h request=1; wait 1m; bind b request=1 ends=1h; c=bind b cert=1 ends=1h
+		stale b; bind c request=1 ends=1h; bind c request=2 ends=1h`, nil},
+	{"a certificate gets its Node's UID once", `a=reserve 1 1; b=bind a 2h cert=1; c=bind b cert=1 ends=2h nodeuid=n; stale b
+		bind c cert=1 ends=2h nodeuid=m; bind c cert=1 ends=2h`, nil},
+	{"a certificate is of the record and ends by its last end", `a=reserve 1 1; bind a 1h cert=1 ends=1h0m1s !claim; b=bind a 1h
+		bind b cert=1 ends=1h0m1s !claim; bind b cert=1 !claim; bind b 1h cert=1 node=node-2 !claim
+		bind b 1h cert=1 machine=test:2 !claim; bind b 1h cert=1 uid=other !claim; bind b cert=1 ends=1h`, nil},
+	{"certificates go with their machine", `a=reserve 1 1; b=bind a 1h cert=1; c=adopt b uid=moved; d=rebind c 2; bind d 1h cert=1`, nil},
+	{"a record has so many certificates", "a=join 1 1" + manyCertificates(), nil},
 	{"of two changes to one version one succeeds", "a=join 1 1", checkRegistrySwap},
 	{"what had no certificate is free when released", `reserve 1 1; release 1; join 1 2; release 1
-		a=join 1 3; raise a 1h; wait 1h0m1s; release 1; join 1 1`, nil},
+		a=join 1 3; bind a 1h; wait 1h0m1s; release 1; join 1 1`, nil},
 	// The machine is free at once, the name after the last second of its last certificate.
-	{"a name rests until its last certificate has expired", `a=join 1 1; raise a 1h; release 1; reserve 1 1 !resting; reserve 1 2 !resting
+	{"a name rests until its last certificate has expired", `a=join 1 1; bind a 1h; release 1; reserve 1 1 !resting; reserve 1 2 !resting
 		join 2 1; wait 1h; reserve 1 3 !resting; b=name 1; stale b; wait 1s; join 1 3`, nil},
 	// Released twice, it rests all the same.
-	{"release is of one Machine UID", `a=join 1 1; raise a 1h; release 1 uid=other; release 1 uid=; release 2 uid=uid-of-node-1
+	{"release is of one Machine UID", `a=join 1 1; bind a 1h; release 1 uid=other; release 1 uid=; release 2 uid=uid-of-node-1
 		release 1; release 1; reserve 1 1 !resting; join 3 3 uid=; release 3 uid=`, nil},
-	{"a record that was released changes nothing", "a=join 1 1; b=raise a 1h; c=reserve 2 2; release 1; release 2; stale b; stale c", nil},
+	{"a record that was released changes nothing", "a=join 1 1; b=bind a 1h; c=reserve 2 2; release 1; release 2; stale b; stale c", nil},
 	{"a version is never given again", strings.Repeat("a=reserve 1 1; b=bind a; release 1; c=reserve 1 1; stale b; stale a; release 1\n", 5), nil},
-	{"rebind replaces the machine and nothing else", `a=join 1 1; b=raise a 1h; c=rebind b 2; stale b; reserve 1 1 !name; reserve 2 2 !machine
+	{"rebind replaces the machine and nothing else", `a=join 1 1; b=bind a 1h; c=rebind b 2; stale b; reserve 1 1 !name; reserve 2 2 !machine
 		join 3 1; rebind c 2`, nil},
 	{"rebind refuses a machine of another name", `a=join 1 1; join 2 2; reserve 3 3; rebind a 2 !machine; rebind a 3 !reserved
 		wait 1m; rebind a 3`, nil},
@@ -67,10 +89,10 @@ var registryChecks = []registryCheck{
 		reserve 2 2 uid=uid-of-node-1 !machine-uid; join 2 2; join 3 3 uid=; join 4 4 uid=
 		reserve 5 5; wait 1m; join 6 6 uid=uid-of-node-5`, nil},
 	// The Machine is gone, so nobody can come with its UID.
-	{"a Machine UID is not used again while its name rests", `a=join 1 1; raise a 1h; release 1; reserve 2 1 uid=uid-of-node-1 !machine-uid
+	{"a Machine UID is not used again while its name rests", `a=join 1 1; bind a 1h; release 1; reserve 2 1 uid=uid-of-node-1 !machine-uid
 		wait 1h0m1s; join 2 1 uid=uid-of-node-1`, nil},
 	// The Machine that it was moved from can go.
-	{"adopt takes another Machine UID and nothing else", `a=join 1 1; b=raise a 1h; c=adopt b uid=moved; stale b; reserve 1 1 !machine-uid
+	{"adopt takes another Machine UID and nothing else", `a=join 1 1; b=bind a 1h; c=adopt b uid=moved; stale b; reserve 1 1 !machine-uid
 		release 1; adopt c uid=moved; adopt c uid= !claim`, nil},
 	{"adopt refuses the Machine UID of another name", `a=join 1 1; join 2 2; c=reserve 3 3
 		adopt a uid=uid-of-node-2 !machine-uid; adopt a uid=uid-of-node-3 !reserved; adopt c uid=own !conflict`, nil},
@@ -81,7 +103,7 @@ var registryChecks = []registryCheck{
 		reserve 1 1 machine=test:` + strings.Repeat("1", message.MaxIdentitySize) + ` !claim; reserve 1 1 uid=` + longUID + ` !claim
 		reserve 1 1 for=-1s !claim; reserve 1 1 for=0s !claim; reserve 1 1 for=1h0m1s !claim
 		a=join 1 1; adopt a uid= !claim; adopt a uid=` + longUID + ` !claim; rebind a machine=1 !claim; uid 9 uid=
-		bind nil !any; raise nil 1m !any; rebind nil 2 !any; adopt nil uid=2 !any`, nil},
+		bind nil !any; bind nil 1m !any; rebind nil 2 !any; adopt nil uid=2 !any`, nil},
 	{"a context that is over changes nothing", "a=join 1 1", checkRegistryContext},
 	{"one machine wins a race for a name", "", raceFor(membership.CheckRegistryName, func(c *membership.Claim) { c.NodeName = "node-all" })},
 	{"one name wins a race for a machine", "", raceFor(membership.CheckRegistryMachine, func(c *membership.Claim) { c.Machine = "test:all" })},
@@ -110,7 +132,7 @@ func checkRegistryCopies(r *registryRun) {
 func checkRegistryContext(r *registryRun) {
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
-	for _, step := range []string{"reserve 2 2", "bind a", "raise a 1h", "rebind a 2", "adopt a uid=2", "release 1", "name 1", "machine 1", "uid 1"} {
+	for _, step := range []string{"reserve 2 2", "bind a", "bind a 1h", "rebind a 2", "adopt a uid=2", "release 1", "name 1", "machine 1", "uid 1"} {
 		r.do(step+" with a context that is over", context.Canceled, r.call(over, parseRegistryStep(step)))
 	}
 }
@@ -153,18 +175,18 @@ func retried(check attest.Check) func(error) bool {
 	return func(err error) bool { return errors.Is(err, check) && errors.Is(err, csr.ErrRetry) }
 }
 
-// checkRegistrySwap lets many raise one record from one version.
+// checkRegistrySwap lets many bind one record from one version.
 func checkRegistrySwap(r *registryRun) {
 	ctx, seen := context.Background(), r.seen["a"]
 	end := func(i int) time.Time { return r.in(time.Hour + time.Duration(i)*time.Minute) }
-	winner, got := r.together("Raise", func(i int, h membership.Registry) (*membership.Record, error) {
-		return h.Raise(ctx, seen[0], end(i))
+	winner, got := r.together("Bind", func(i int, h membership.Registry) (*membership.Record, error) {
+		return h.Bind(ctx, seen[0], end(i), nil)
 	}, retried(membership.CheckRegistryConflict))
-	ruled, err := r.rules.Raise(ctx, seen[1], end(winner))
+	ruled, err := r.rules.Bind(ctx, seen[1], end(winner), nil)
 	if err != nil {
 		r.failf("the rules: %v", err)
 	}
-	r.same("Raise", twin{got, ruled})
+	r.same("Bind", twin{got, ruled})
 }
 
 // raceFor lets many claims that are alike in one thing run at once. Nobody who lost is
@@ -182,7 +204,7 @@ func raceFor(lost attest.Check, alike func(*membership.Claim)) func(*registryRun
 			if err != nil {
 				return nil, err
 			}
-			return h.Bind(ctx, reserved)
+			return h.Bind(ctx, reserved, r.in(time.Hour), nil)
 		}
 		winner, got := r.together("a race", join, func(err error) bool {
 			return errors.Is(err, lost) || retried(membership.CheckRegistryReserved)(err)

@@ -3,6 +3,7 @@ package attesttest
 import (
 	"context"
 	"errors"
+	"reflect"
 	"slices"
 	"strconv"
 	"sync"
@@ -118,6 +119,7 @@ func (p *plainRegistry) out(r *membership.Record) *membership.Record {
 		return r
 	}
 	c := *r
+	c.Issued = slices.Clone(r.Issued)
 	return &c
 }
 
@@ -248,35 +250,67 @@ func (p *plainRegistry) change(ctx context.Context, seen *membership.Record, f f
 		return nil, err
 	}
 	r := *old
-	if err := f(&r); err != nil || r == *old {
-		return p.out(old), err
+	r.Issued = slices.Clone(old.Issued)
+	if err := f(&r); err != nil {
+		return nil, err
+	}
+	if reflect.DeepEqual(&r, old) {
+		return p.out(old), nil
 	}
 	return p.store(r.NodeName, &r), nil
 }
 
-func (p *plainRegistry) Bind(ctx context.Context, seen *membership.Record) (*membership.Record, error) {
+func (p *plainRegistry) Bind(ctx context.Context, seen *membership.Record, end time.Time, issued *csr.IssuedRecord) (*membership.Record, error) {
 	return p.change(ctx, seen, func(r *membership.Record) error {
 		if r.State == membership.StateResting {
 			return later(membership.CheckRegistryConflict)
 		}
+		first := r.State == membership.StateReserved
 		r.State, r.Deadline = membership.StateBound, time.Time{}
-		return nil
+		if !end.IsZero() && !(first && p.is("bound without a last end")) {
+			if !p.is("last end rounded down") {
+				end = end.Add(time.Second - time.Nanosecond)
+			}
+			if end = end.Truncate(time.Second).UTC(); end.After(r.LastEnd) || p.is("last end lowered") {
+				r.LastEnd = end
+			}
+		}
+		if issued == nil || first && p.is("bound without a certificate") {
+			return nil
+		}
+		return p.issue(r, *issued)
 	})
 }
 
-func (p *plainRegistry) Raise(ctx context.Context, seen *membership.Record, end time.Time) (*membership.Record, error) {
-	return p.change(ctx, seen, func(r *membership.Record) error {
-		if r.State != membership.StateBound && !p.is("reservations can be raised") {
-			return later(membership.CheckRegistryConflict)
+// issue adds a certificate to a record, or a request.
+func (p *plainRegistry) issue(r *membership.Record, c csr.IssuedRecord) error {
+	if (c.NodeName != r.NodeName || c.Machine != string(r.Machine) || c.MachineUID != r.MachineUID) && !p.is("certificates of others") {
+		return refusal(membership.CheckRegistryClaim)
+	}
+	if c.NotAfter.IsZero() || c.NotAfter.After(r.LastEnd) && !p.is("certificates beyond the last end") {
+		return refusal(membership.CheckRegistryClaim)
+	}
+	var kept []csr.IssuedRecord
+	for i, o := range r.Issued {
+		if o.CredentialID == c.CredentialID && c.CredentialID != "" && (o.NodeUID == "" || p.is("Node UIDs change")) && !p.is("Node UIDs stay out") {
+			r.Issued[i].NodeUID = c.NodeUID
 		}
-		if !p.is("last end rounded down") {
-			end = end.Add(time.Second - time.Nanosecond)
+		same := o.RequestUID == c.RequestUID && o.SPKIHash == c.SPKIHash
+		switch {
+		case o.CredentialID != "" && o.CredentialID == c.CredentialID, same && c.CredentialID == "" && !p.is("requests are recorded again"):
+			return nil
+		case same && o.CredentialID == "" && !p.is("requests stay"), p.now().After(o.NotAfter) && !p.is("certificates for ever"):
+			continue
 		}
-		if end = end.Truncate(time.Second).UTC(); end.After(r.LastEnd) || p.is("last end lowered") {
-			r.LastEnd = end
-		}
-		return nil
-	})
+		kept = append(kept, o)
+	}
+	kept = append(kept, c)
+	slices.SortStableFunc(kept, func(a, b csr.IssuedRecord) int { return a.NotAfter.Compare(b.NotAfter) })
+	if len(kept) > membership.MaxIssued && !p.is("certificates without number") {
+		kept = kept[1:]
+	}
+	r.Issued = kept
+	return nil
 }
 
 func (p *plainRegistry) Rebind(ctx context.Context, seen *membership.Record, m attest.Identity) (*membership.Record, error) {
@@ -291,6 +325,9 @@ func (p *plainRegistry) Rebind(ctx context.Context, seen *membership.Record, m a
 		}
 		if err := p.machineTaken(c); err != nil && !p.is("rebind takes others' machines") {
 			return err
+		}
+		if r.Machine != m && !p.is("rebind keeps certificates") {
+			r.Issued = nil
 		}
 		r.Machine = m
 		if p.is("rebind forgets the last end") {
@@ -317,6 +354,9 @@ func (p *plainRegistry) Adopt(ctx context.Context, seen *membership.Record, uid 
 			return err
 		}
 		r.MachineUID = uid
+		for i := range r.Issued {
+			r.Issued[i].MachineUID = uid
+		}
 		if p.is("adopt forgets the last end") {
 			r.LastEnd = time.Time{}
 		}
@@ -343,7 +383,7 @@ func (p *plainRegistry) Release(ctx context.Context, name, uid string) error {
 		return nil
 	}
 	resting := *r
-	resting.State = membership.StateResting
+	resting.State, resting.Issued = membership.StateResting, nil
 	p.store(name, &resting)
 	return nil
 }

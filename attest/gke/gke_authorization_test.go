@@ -1,6 +1,7 @@
 package gke
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -30,6 +31,9 @@ func TestAuthorizationVerified(t *testing.T) {
 	whole := a.Verified(r.Checked, r.Machine)
 	for n := range reflect.TypeFor[attest.Authorization]().NumField() {
 		field := reflect.TypeFor[attest.Authorization]().Field(n)
+		if !field.IsExported() { // tried below
+			continue
+		}
 		t.Run(field.Name, func(t *testing.T) {
 			without := a
 			v := reflect.ValueOf(&without).Elem().Field(n)
@@ -43,8 +47,8 @@ func TestAuthorizationVerified(t *testing.T) {
 		})
 	}
 	for n := range reflect.TypeFor[csr.Verified]().NumField() {
-		if reflect.ValueOf(whole).Elem().Field(n).IsZero() {
-			t.Errorf("csr.Verified.%s is not filled in", reflect.TypeFor[csr.Verified]().Field(n).Name)
+		if field := reflect.TypeFor[csr.Verified]().Field(n); field.Name != "Record" && reflect.ValueOf(whole).Elem().Field(n).IsZero() {
+			t.Errorf("csr.Verified.%s is not filled in", field.Name)
 		}
 	}
 	whole.DNSNames[0], whole.IPAddresses[0] = "x", netip.Addr{}
@@ -144,5 +148,25 @@ func TestGKEMembership(t *testing.T) {
 				t.Errorf("got %v, %v with verdict %v, want %v", a, err, csr.Decide(err).Verdict, c.want)
 			}
 		})
+	}
+}
+
+// What an authorizer has to record with the certificate reaches the issuer.
+func TestAuthorizationRecords(t *testing.T) {
+	f, written := newGKEFixture(t, true), []csr.IssuedRecord{}
+	f.object.Spec.SignerName = "cluster.x-k8s.io/kube-apiserver-client-kubelet-gke"
+	f.config.Authorizer = attest.AuthorizerFunc(func(_ context.Context, r *attest.Result, _ *csr.Request) (*attest.Authorization, error) {
+		return &attest.Authorization{ProviderID: "gce://x"}, r.WhenIssued(func(_ context.Context, issued csr.IssuedRecord) error {
+			written = append(written, issued)
+			return nil
+		})
+	})
+	attested, err := f.provider(t).VerifyClientAttestationData(t.Context(), f.file(t).Parsed())
+	if err != nil {
+		t.Fatal(err)
+	}
+	issued, err := nodeCA(t, attested.Checked.SignerName()).Issue(t.Context(), attested.Checked, attested.Verified)
+	if err != nil || len(written) != 1 || written[0] != issued.Record {
+		t.Errorf("got %+v, %v, want the record of %+v", written, err, issued)
 	}
 }

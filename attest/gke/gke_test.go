@@ -190,7 +190,7 @@ func secondProof(change func(*LimitedProof)) func(*testing.T, *gkeFixture) {
 // gkeEKCertificate certifies the AK's key as an EK: only the key usage tells.
 func gkeEKCertificate(t *testing.T, f *gkeFixture) []byte {
 	t.Helper()
-	c, err := f.ca.IssueEK(f.ak.private.Public(), tpmsim.EKCertificateOptions{Style: tpmsim.StyleGoogle, Instance: &f.instance})
+	c, err := f.ca.IssueEK(f.ak.private.Public(), tpmsim.CertificateOptions{Style: tpmsim.StyleGoogle, Instance: &f.instance})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -303,7 +303,7 @@ func TestGKEPublic(t *testing.T) {
 // whatever its issuer's profile reads.
 func TestGKECertificateWithoutInstance(t *testing.T) {
 	f := newGKEFixture(t, true)
-	c, err := f.ca.IssueAK(f.ak.private.Public(), tpmsim.AKCertificateOptions{Style: tpmsim.StyleTCG})
+	c, err := f.ca.IssueAK(f.ak.private.Public(), tpmsim.CertificateOptions{Style: tpmsim.StyleTCG})
 	if err != nil {
 		t.Fatal(err)
 	}

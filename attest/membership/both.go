@@ -2,7 +2,6 @@ package membership
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -27,10 +26,10 @@ type both struct{ first, second attest.Authorizer }
 
 // CheckAuthorizer checks both.
 func (b *both) CheckAuthorizer(open []attest.OpenRoad) error {
-	if err := checkAuthorizer(b.first, open); err != nil {
+	if err := attest.CheckAuthorizer(b.first, open); err != nil {
 		return fmt.Errorf("first of both: %w", err)
 	}
-	if err := checkAuthorizer(b.second, open); err != nil {
+	if err := attest.CheckAuthorizer(b.second, open); err != nil {
 		return fmt.Errorf("second of both: %w", err)
 	}
 	return nil
@@ -120,15 +119,4 @@ func vouch(r *attest.Result, providerID string) (*attest.Authorization, error) {
 		return nil, attest.NotMember("machine " + string(r.Machine) + " with provider ID " + providerID + ", which the inventory has as " + m.ProviderID)
 	}
 	return &attest.Authorization{ProviderID: providerID, DNSNames: m.DNSNames, IPAddresses: m.IPAddresses}, nil
-}
-
-// checkAuthorizer asks one of both.
-func checkAuthorizer(a attest.Authorizer, open []attest.OpenRoad) error {
-	if typednil.Is(a) {
-		return errors.New("no Authorizer, or a nil one")
-	}
-	if c, ok := a.(attest.AuthorizerChecker); ok {
-		return c.CheckAuthorizer(open)
-	}
-	return nil
 }

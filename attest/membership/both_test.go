@@ -121,7 +121,7 @@ func TestBothWritesLast(t *testing.T) {
 func TestBothWriteFails(t *testing.T) {
 	f := newFirstUse(t, Scope{})
 	broken, count := errors.New("disk full"), 0
-	f.c.Registry = stubRegistry{Registry: f.registry, raise: func() error { return broken }}
+	f.c.Registry = stubRegistry{Registry: f.registry, bind: func() error { return broken }}
 	yes := says(&attest.Authorization{}, nil, &count)
 	if a, err := asked(t, Both(yes, f.FirstUse), answerOf(t, "node-1", "gce:p/1")); a != nil || !errors.Is(err, broken) || !errors.Is(err, csr.ErrRetry) {
 		t.Errorf("got %+v, %v, want %v to be tried again", a, err, broken)

@@ -24,7 +24,7 @@ func ExampleRegistry() {
 	first := membership.Claim{NodeName: "node-1", Machine: "ek:sha256:ab12", MachineUID: "6f2b"}
 	record, err := registry.Reserve(ctx, first, time.Now().Add(time.Minute))
 	if err == nil {
-		record, err = registry.Bind(ctx, record)
+		record, err = registry.Bind(ctx, record, time.Now().Add(24*time.Hour), nil)
 	}
 	if err != nil {
 		fmt.Println(err)

@@ -28,12 +28,25 @@ type FirstUseConfig struct {
 	// has a Node and no record is refused: that machine came before the registry.
 	// An error means that it could not find out.
 	NodeExists func(ctx context.Context, nodeName string) (bool, error)
-	// MaxLifetime is the longest lifetime that any signer of the cluster gives a
-	// certificate of a node, recovery certificates among them: the CA's of this SDK,
-	// and kube-controller-manager's where it signs. Names of machines that are gone
-	// rest so long.
+	// MaxLifetime is the longest lifetime that any signer of the cluster gives a client or
+	// serving certificate of a node: the CA's of this SDK, and kube-controller-manager's
+	// where it signs. Names of machines that are gone rest so long.
 	MaxLifetime time.Duration
 
+	// MaxRecoveryLifetime is the same for recovery certificates; zero means MaxLifetime. No
+	// name rests for them: who has one can only ask for certificates, and must attest.
+	MaxRecoveryLifetime time.Duration
+	// Stale answers the look-ups for hellos, out of a cache that may be behind; nil means
+	// Registry. NodeExists is not asked then. It spares look-ups and decides nothing: who
+	// is refused by it is looked up in Registry, and the answer in any case.
+	Stale Lookups
+	// OwnSigners are the signers of whose certificates each is made by a csr.CA, here or in
+	// another process that verifies the answer with a FirstUse of the same registry and
+	// OwnSigners. A name that is verified for one of them is reserved alone; CA.Issue
+	// binds it, in one write with the record of the certificate. For other signers, who
+	// take an approval for enough, it is bound before Authorize's caller admits the
+	// machine, in one write with the record of the request.
+	OwnSigners []string
 	// Reservation is how long a name is reserved before it is bound, at most
 	// MaxReservation; zero means DefaultReservation.
 	Reservation time.Duration
@@ -54,9 +67,10 @@ type FirstUseConfig struct {
 // It admits a newcomer only for a client certificate that is asked for with a
 // bootstrap token. It vouches for what the inventory has for the node's name
 // (csr.Machine). At attest.StageHello it only looks; at attest.StageAnswer it writes by
-// Result.WhenAdmitted, after everything else that is checked: it reserves, binds, and
-// raises the last end itself. What is left to the caller is [Registry].Release, when a
-// Machine of the inventory is gone.
+// Result.WhenAdmitted, after everything else that is checked: it reserves and binds
+// itself. A newcomer takes one call of Registry.Reserve and one of Bind, and whoever
+// is verified again, for the same answer, changes nothing. What is left to the caller is
+// [Registry].Release, when a Machine of the inventory is gone.
 //
 // A type that embeds a FirstUse and has an Authorize of its own is asked by that one.
 type FirstUse struct {
@@ -71,10 +85,17 @@ func NewFirstUse(c FirstUseConfig) (*FirstUse, error) {
 		return nil, refusal.Config("Registry", "", "one")
 	case c.NodeExists == nil:
 		return nil, refusal.Config("NodeExists", "", "a look-up of Nodes")
-	case c.MaxLifetime <= 0:
-		return nil, refusal.Config("MaxLifetime", c.MaxLifetime.String(), "the longest that any signer gives")
+	case c.MaxLifetime <= 0 || c.MaxRecoveryLifetime < 0:
+		return nil, refusal.Config("MaxLifetime or MaxRecoveryLifetime", min(c.MaxLifetime, c.MaxRecoveryLifetime).String(), "the longest that any signer gives")
+	case c.Stale != nil && typednil.Is(c.Stale):
+		return nil, refusal.Config("Stale", "that is a nil pointer", "one, or nil")
 	case c.Reservation < 0 || c.Reservation > MaxReservation:
 		return nil, refusal.Config("Reservation", c.Reservation.String(), "at most "+MaxReservation.String())
+	}
+	for _, name := range c.OwnSigners {
+		if csr.ProviderOf(name) == "" {
+			return nil, refusal.Config("OwnSigners", refusal.Quote(name), "the signers of kinds of evidence, and none of Kubernetes' own")
+		}
 	}
 	if err := c.Registry.Scope().Check(); err != nil {
 		return nil, err
@@ -83,6 +104,8 @@ func NewFirstUse(c FirstUseConfig) (*FirstUse, error) {
 		return nil, misfit("first use of documents, which every customer of a platform has", "a StaticList")
 	}
 	c.Reservation = cmp.Or(c.Reservation, DefaultReservation)
+	c.MaxRecoveryLifetime = cmp.Or(c.MaxRecoveryLifetime, c.MaxLifetime)
+	c.OwnSigners = slices.Clone(c.OwnSigners)
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -122,70 +145,125 @@ func (f *FirstUse) Authorize(ctx context.Context, r *attest.Result, _ *csr.Reque
 		return nil, refuseMember(err)
 	}
 	machine := inventoryOf(r)
-	claim := Claim{NodeName: r.NodeName, Machine: r.Machine, MachineUID: machine.UID, ProviderID: machine.ProviderID}
-	newcomer, err := f.look(ctx, r, &claim)
-	if err != nil {
-		return nil, refuseMember(err)
+	j := &joining{f: f, r: r, claim: Claim{NodeName: r.NodeName, Machine: r.Machine, MachineUID: machine.UID, ProviderID: machine.ProviderID}}
+	hello := r.Stage != attest.StageAnswer
+	if !hello || f.c.Stale == nil || j.look(ctx, f.c.Stale, false) != nil {
+		if err := j.look(ctx, f.c.Registry, true); err != nil {
+			return nil, refuseMember(err)
+		}
 	}
 	a, err := vouch(r, "")
 	if err != nil {
 		return nil, err
 	}
+	lifetime := f.c.MaxLifetime
+	if r.Purpose == csr.PurposeRecovery {
+		lifetime = f.c.MaxRecoveryLifetime
+	}
 	// The certificate may be issued as long as its answer can be verified.
-	a.NotAfter = f.c.Now().Add(f.c.MaxLifetime + message.MaxAnswerAge).Truncate(time.Second)
-	if r.Stage != attest.StageAnswer {
+	a.NotAfter = f.c.Now().Add(lifetime + message.MaxAnswerAge).Truncate(time.Second)
+	if hello {
 		return a, nil
 	}
-	lastEnd := a.NotAfter // whoever gets the authorization may change it
-	if err := r.WhenAdmitted(func(ctx context.Context) error { return refuseMember(f.record(ctx, claim, newcomer, lastEnd)) }); err != nil {
+	j.notAfter = a.NotAfter // whoever gets the authorization may change it
+	write := func(ctx context.Context) error { return j.bind(ctx, j.requested) }
+	if checked := r.Checked(); checked != nil {
+		requested, err := csr.RecordOf(nil, &csr.Attested{Checked: checked, Verified: a.Verified(checked, r.Machine)})
+		if err != nil {
+			return nil, err
+		}
+		j.requested = &requested
+	}
+	if slices.Contains(f.c.OwnSigners, r.SignerName) {
+		write = j.reserve
+		err = r.WhenIssued(func(ctx context.Context, issued csr.IssuedRecord) error { return refuseMember(j.bind(ctx, &issued)) })
+	}
+	if err == nil {
+		err = r.WhenAdmitted(func(ctx context.Context) error { return refuseMember(write(ctx)) })
+	}
+	if err != nil {
 		return nil, err
 	}
 	return a, nil
 }
 
-// look holds a claim against the registry, and says whether it is a newcomer's.
-func (f *FirstUse) look(ctx context.Context, r *attest.Result, claim *Claim) (newcomer bool, err error) {
-	var h Held
-	if h.Name, err = f.c.Registry.Lookup(ctx, claim.NodeName); err != nil {
-		return false, err
-	}
-	if h.Machine, err = f.c.Registry.LookupMachine(ctx, claim.Machine); err != nil {
-		return false, err
-	}
-	if h.MachineUID, err = f.c.Registry.LookupMachineUID(ctx, claim.MachineUID); err != nil {
-		return false, err
-	}
-	if err := h.Admit(claim, f.c.Now()); err != nil {
-		return false, err
-	}
-	if h.Name != nil && h.Name.State == StateBound {
-		return false, nil
-	}
-	return true, f.checkNewcomer(ctx, r)
+// joining is one verification under way.
+type joining struct {
+	f        *FirstUse
+	r        *attest.Result
+	claim    Claim
+	seen     *Record   // of the name, as it was read or reserved; nil where there is none
+	newcomer bool      // and the name was found free for one
+	notAfter time.Time // when its certificate ends at the latest
+	// requested is the record of the request, for as long as there is no certificate.
+	requested *csr.IssuedRecord
 }
 
-// record writes that the machine is the node, and until when its certificates may
-// live.
-func (f *FirstUse) record(ctx context.Context, claim Claim, newcomer bool, lastEnd time.Time) error {
-	r, err := f.c.Registry.Reserve(ctx, claim, f.c.Now().Add(f.c.Reservation))
+// look holds the claim against the records. What others hold is looked up for a hello
+// alone: Reserve refuses it live.
+func (j *joining) look(ctx context.Context, in Lookups, live bool) (err error) {
+	var h Held
+	h.Name, err = in.Lookup(ctx, j.claim.NodeName)
+	hello := j.r.Stage != attest.StageAnswer
+	if err == nil && hello {
+		h.Machine, err = in.LookupMachine(ctx, j.claim.Machine)
+	}
+	if err == nil && hello {
+		h.MachineUID, err = in.LookupMachineUID(ctx, j.claim.MachineUID)
+	}
+	if err == nil {
+		err = h.Admit(&j.claim, j.f.c.Now())
+	}
 	if err != nil {
 		return err
 	}
-	if r.State != StateBound {
-		if !newcomer { // then nobody has asked for a Node
-			return conflict("a record of node "+claim.NodeName+" that is gone", "the one that was read")
-		}
-		if r, err = f.c.Registry.Bind(ctx, r); err != nil {
-			return err
-		}
+	j.seen, j.newcomer = h.Name, h.Name == nil || h.Name.State != StateBound
+	if !j.newcomer {
+		return nil
 	}
-	_, err = f.c.Registry.Raise(ctx, r, lastEnd)
-	return err
+	return j.f.checkNewcomer(ctx, j.r, h.Name == nil && live)
 }
 
-// checkNewcomer refuses a name that is in use, and requests that only a node makes
-// which has a certificate already.
-func (f *FirstUse) checkNewcomer(ctx context.Context, r *attest.Result) error {
+// reserve makes sure that the name is the claim's.
+func (j *joining) reserve(ctx context.Context) (err error) {
+	if j.seen != nil && j.seen.Claim == j.claim {
+		return nil
+	}
+	if j.seen, err = j.f.c.Registry.Reserve(ctx, j.claim, j.f.c.Now().Add(j.f.c.Reservation)); err != nil {
+		return err
+	}
+	if j.seen.State != StateBound && !j.newcomer { // then nobody has asked for a Node
+		return conflict("a record of node "+j.claim.NodeName+" that is gone", "the one that was read")
+	}
+	return nil
+}
+
+// bind writes that the machine is the node, and until when its certificates may live. A
+// record that has changed since it was looked up is reserved again.
+func (j *joining) bind(ctx context.Context, issued *csr.IssuedRecord) error {
+	if j.r.Purpose != csr.PurposeClient { // nobody comes as the node with it
+		issued = nil
+	}
+	seen := j.seen
+	if err := j.reserve(ctx); err != nil {
+		return err
+	}
+	var lastEnd time.Time
+	if j.r.Purpose != csr.PurposeRecovery && j.notAfter.After(j.seen.LastEnd) {
+		// In this hour more the same answer can be verified again, and nothing is written.
+		lastEnd = j.notAfter.Add(message.MaxAnswerAge)
+	}
+	_, err := j.f.c.Registry.Bind(ctx, j.seen, lastEnd, issued)
+	if j.seen != seen || !errors.Is(err, CheckRegistryConflict) {
+		return err
+	}
+	j.seen = nil
+	return j.bind(ctx, issued)
+}
+
+// checkNewcomer refuses requests that only a node makes which has a certificate already,
+// and, where it is to ask, a name that is in use. Whoever has reserved one has asked.
+func (f *FirstUse) checkNewcomer(ctx context.Context, r *attest.Result, ask bool) error {
 	if class := requesterOf(r); r.Purpose != csr.PurposeClient || class != csr.RequesterBootstrap {
 		return refuse(CheckRegistryRequester, r.Purpose.String()+" certificate asked for by "+class.String(),
 			"a client certificate asked for with a bootstrap token, as node "+r.NodeName+" has no record")
@@ -193,6 +271,9 @@ func (f *FirstUse) checkNewcomer(ctx context.Context, r *attest.Result) error {
 	if r.Road == attest.RoadEK && inventoryOf(r).UID == "" && !f.c.InsecureAllowNoMachineUID {
 		return &attest.Error{Check: CheckRegistryInventory, Got: "a Machine without a UID for node " + r.NodeName,
 			Want: "one with a UID, as one TPM can have two EKs", Err: csr.ErrRetry}
+	}
+	if !ask {
+		return nil
 	}
 	exists, err := f.c.NodeExists(ctx, r.NodeName)
 	if err != nil {

@@ -136,18 +136,19 @@ func TestFirstUse(t *testing.T) {
 	}
 	a := f.admit(t, first)
 	end := f.at.Add(testLifetime + message.MaxAnswerAge)
+	last := end.Add(message.MaxAnswerAge)
 	if a.ProviderID != "test://1" || len(a.DNSNames) != 2 || len(a.IPAddresses) != 1 || !a.NotAfter.Equal(end) {
 		t.Errorf("got authorization %+v", a)
 	}
 	r, err := f.registry.Lookup(ctx, "node-1")
-	if err != nil || r.State != StateBound || r.Machine != "gce:p/1" || r.MachineUID != "uid-1" || r.ProviderID != "test://1" || !r.LastEnd.Equal(end) {
+	if err != nil || r.State != StateBound || r.Machine != "gce:p/1" || r.MachineUID != "uid-1" || r.ProviderID != "test://1" || !r.LastEnd.Equal(last) {
 		t.Errorf("got record %+v, %v", r, err)
 	}
 	f.nodes["node-1"] = true // it has joined
-	f.at = f.at.Add(time.Hour)
+	f.at = f.at.Add(2 * time.Hour)
 	f.admit(t, first) // the same machine again, re-imaged perhaps
-	if r, _ := f.registry.Lookup(ctx, "node-1"); !r.LastEnd.Equal(end.Add(time.Hour)) {
-		t.Errorf("got last end %v, want %v", r.LastEnd, end.Add(time.Hour))
+	if r, _ := f.registry.Lookup(ctx, "node-1"); !r.LastEnd.Equal(last.Add(2 * time.Hour)) {
+		t.Errorf("got last end %v, want %v", r.LastEnd, last.Add(2*time.Hour))
 	}
 	f.admit(t, inventoried(t, first, csr.RequesterNode, *first.Checked().Machine()))
 
@@ -161,7 +162,7 @@ func TestFirstUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.refuse(t, first, CheckRegistryResting) // an answer that is filed again
-	f.at = f.at.Add(testLifetime + message.MaxAnswerAge + 2*time.Second)
+	f.at = f.at.Add(testLifetime + 2*message.MaxAnswerAge + 2*time.Second)
 	f.refuse(t, first, CheckRegistryNode) // its Node is still there
 	delete(f.nodes, "node-1")
 	f.admit(t, answerOf(t, "node-1", "gce:p/2"))
@@ -225,7 +226,7 @@ func TestFirstUseScope(t *testing.T) {
 type stubRegistry struct {
 	Registry
 	reserve func() (*Record, error)
-	raise   func() error
+	bind    func() error
 	lookup  func() error
 }
 
@@ -243,11 +244,11 @@ func (s stubRegistry) Reserve(ctx context.Context, c Claim, deadline time.Time) 
 	return s.Registry.Reserve(ctx, c, deadline)
 }
 
-func (s stubRegistry) Raise(ctx context.Context, r *Record, end time.Time) (*Record, error) {
-	if s.raise != nil {
-		return nil, s.raise()
+func (s stubRegistry) Bind(ctx context.Context, r *Record, end time.Time, issued *csr.IssuedRecord) (*Record, error) {
+	if s.bind != nil {
+		return nil, s.bind()
 	}
-	return s.Registry.Raise(ctx, r, end)
+	return s.Registry.Bind(ctx, r, end, issued)
 }
 
 // What a registry cannot answer now is tried again, and never admits.
@@ -258,7 +259,7 @@ func TestFirstUseUndecided(t *testing.T) {
 		"reserve fails":     {reserve: func() (*Record, error) { return nil, broken }},
 		"reserved by other": {reserve: func() (*Record, error) { return nil, reservedElsewhere(&Record{}) }},
 		"bind conflicts":    {reserve: func() (*Record, error) { return &Record{State: StateReserved, Version: "?"}, nil }},
-		"raise fails":       {raise: func() error { return broken }},
+		"bind fails":        {bind: func() error { return broken }},
 	} {
 		f := newFirstUse(t, Scope{})
 		stub.Registry = f.registry
@@ -275,13 +276,10 @@ func TestFirstUseUndecided(t *testing.T) {
 	f := newFirstUse(t, Scope{})
 	r := answerOf(t, "node-1", "gce:p/1")
 	f.admit(t, r)
-	f.c.Registry = stubRegistry{Registry: f.registry, reserve: func() (*Record, error) {
+	f.c.Registry = stubRegistry{Registry: f.registry, bind: func() error {
 		err := f.registry.Release(t.Context(), "node-1", "uid-1")
-		f.at = f.at.Add(testLifetime + message.MaxAnswerAge + 2*time.Second)
-		if err != nil {
-			return nil, err
-		}
-		return f.registry.Reserve(t.Context(), Claim{NodeName: "node-1", Machine: "gce:p/1", MachineUID: "uid-1"}, f.at.Add(time.Minute))
+		f.at = f.at.Add(testLifetime + 2*message.MaxAnswerAge + 2*time.Second)
+		return errors.Join(err, conflict("a record that was released", "the one that was read"))
 	}}
 	if _, err := asked(t, f, r); !errors.Is(err, CheckRegistryConflict) {
 		t.Errorf("got %v, want %s", err, CheckRegistryConflict)
@@ -303,6 +301,8 @@ func TestNewFirstUse(t *testing.T) {
 		"no lifetime":  func(c *FirstUseConfig) { c.MaxLifetime = 0 },
 		"reservation":  func(c *FirstUseConfig) { c.Reservation = MaxReservation + 1 },
 		"reservation-": func(c *FirstUseConfig) { c.Reservation = -1 },
+		"stale":        func(c *FirstUseConfig) { c.Stale = (*StoreRegistry)(nil) },
+		"recovery":     func(c *FirstUseConfig) { c.MaxRecoveryLifetime = -1 },
 		"scope":        func(c *FirstUseConfig) { c.Registry = &StoreRegistry{scope: Scope{Road: attest.RoadEK}} },
 	} {
 		c := good

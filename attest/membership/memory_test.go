@@ -35,10 +35,7 @@ func joinMemory(t testing.TB, r *StoreRegistry, c Claim, at time.Time) *Record {
 	t.Helper()
 	record, err := r.Reserve(t.Context(), c, at.Add(time.Minute))
 	if err == nil {
-		record, err = r.Bind(t.Context(), record)
-	}
-	if err == nil {
-		record, err = r.Raise(t.Context(), record, at.Add(time.Hour))
+		record, err = r.Bind(t.Context(), record, at.Add(time.Hour), nil)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -60,8 +57,8 @@ func TestMemoryTouchesFewRecords(t *testing.T) {
 			do   func() error
 		}{
 			{"Reserve", func() (err error) { record, err = r.Reserve(ctx, next, at.Add(time.Minute)); return err }},
-			{"Bind", func() (err error) { record, err = r.Bind(ctx, record); return err }},
-			{"Raise", func() (err error) { record, err = r.Raise(ctx, record, at.Add(time.Hour)); return err }},
+			{"Bind", func() (err error) { record, err = r.Bind(ctx, record, at.Add(time.Hour), nil); return err }},
+			{"Bind again", func() (err error) { record, err = r.Bind(ctx, record, at.Add(2*time.Hour), nil); return err }},
 			{"Rebind", func() (err error) { record, err = r.Rebind(ctx, record, "test:spare"); return err }},
 			{"Adopt", func() (err error) { record, err = r.Adopt(ctx, record, "uid-spare"); return err }},
 			{"Lookup", func() error { _, err := r.Lookup(ctx, "node-3"); return err }},

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/nodename"
 	"github.com/nodeattest/nodeattest/internal/plaintext"
 	"github.com/nodeattest/nodeattest/oid"
@@ -64,9 +65,13 @@ type Record struct {
 	// over. Zero in the other states.
 	Deadline time.Time
 	// LastEnd is the latest end of any certificate that may have been issued for
-	// the name, in whole seconds: the name rests through that second. Zero where
-	// none has been.
+	// the name, recovery certificates aside, in whole seconds: the name rests through that
+	// second. Zero where none has been.
 	LastEnd time.Time
+	// Issued are the records of the certificates with which the machine comes as the node,
+	// those that end first in front, at most MaxIssued ([Held.Bind]). Times in them are in
+	// whole seconds. A reserved or resting record has none.
+	Issued []csr.IssuedRecord
 	// Version changes with every change of the record and is never used again.
 	// Nothing can be read out of it.
 	Version string

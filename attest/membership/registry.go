@@ -3,10 +3,13 @@ package membership
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/plaintext"
 )
 
@@ -28,7 +31,7 @@ import (
 // Each method is atomic: it happens whole or not at all, and when it returns
 // without an error, what it did survives the end of the process. After an error
 // that is no refusal nothing is known: the caller looks again. Every write gives
-// the record a Version that no record of the registry had before; Bind, Raise, Rebind
+// the record a Version that no record of the registry had before; Bind, Rebind
 // and Adopt change a record only if it still has the Version that the caller saw
 // (compare-and-swap), else they return [CheckRegistryConflict].
 //
@@ -53,13 +56,12 @@ type Registry interface {
 	// Reserve claims a node name for a machine until the deadline ([Held.Reserve]).
 	Reserve(ctx context.Context, claim Claim, deadline time.Time) (*Record, error)
 
-	// Bind makes a reservation of this Version final ([Held.Bind]).
-	Bind(ctx context.Context, record *Record) (*Record, error)
-
-	// Raise records that a certificate for the bound record may be valid until
-	// lastEnd ([Held.Raise]). It must have returned before the certificate is approved.
-	// [FirstUse] calls it; nobody else needs to.
-	Raise(ctx context.Context, record *Record, lastEnd time.Time) (*Record, error)
+	// Bind makes a reservation of this Version final, or takes a bound record, and records
+	// in the same write that a certificate may be valid until lastEnd, and which one was
+	// issued, which may be nil ([Held.Bind]). It must have returned before the certificate
+	// is approved, or leaves its signer. [FirstUse] calls it; others need it for what
+	// another signer made (csr.IssuedRecord.Completed).
+	Bind(ctx context.Context, record *Record, lastEnd time.Time, issued *csr.IssuedRecord) (*Record, error)
 
 	// Rebind gives a bound record another machine, for a replaced board, and frees
 	// the former one ([Held.Rebind]). It is an act of the operator, never of a join.
@@ -74,6 +76,11 @@ type Registry interface {
 	// Whoever runs the inventory must call it: nothing else frees a name.
 	Release(ctx context.Context, nodeName, machineUID string) error
 
+	Lookups
+}
+
+// Lookups are the questions to a registry. They change nothing.
+type Lookups interface {
 	// Lookup returns the record of a node name, nil where there is none.
 	Lookup(ctx context.Context, nodeName string) (*Record, error)
 
@@ -163,6 +170,33 @@ func (s Scope) Check() error {
 	}
 	return nil
 }
+
+// IssuedRecords returns a csr.Policy.Records over a registry: it finds the certificate that
+// a kubelet comes with in the live record of its node. As long as one that was admitted is
+// not known yet, any other may be that one: then the error wraps csr.ErrRetry.
+func IssuedRecords(registry Lookups) func(ctx context.Context, credentialID string, r *csr.Request) (*csr.IssuedRecord, error) {
+	return func(ctx context.Context, credentialID string, r *csr.Request) (*csr.IssuedRecord, error) {
+		record, err := registry.Lookup(ctx, strings.TrimPrefix(r.Spec.Username, csr.NodeUserPrefix))
+		if err != nil {
+			return nil, err
+		}
+		err = csr.ErrNoRecord
+		if record == nil {
+			return nil, err
+		}
+		for _, issued := range record.Issued {
+			switch issued.CredentialID {
+			case credentialID:
+				return &issued, nil
+			case "":
+				err = csr.Retry(errIncomplete)
+			}
+		}
+		return nil, err
+	}
+}
+
+var errIncomplete = errors.New("membership: a certificate of the node is not recorded yet")
 
 // ekAlgorithms are those that an EK may have.
 var ekAlgorithms = [...]string{"RSA-2048", "RSA-3072", "RSA-4096", "P-256", "P-384", "P-521"}

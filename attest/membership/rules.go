@@ -1,7 +1,10 @@
 package membership
 
 import (
+	"cmp"
 	"errors"
+	"reflect"
+	"slices"
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
@@ -161,83 +164,108 @@ func conflict(got, want string) error {
 
 var errNoRecord = errors.New("membership: no record was given")
 
-// current returns the stored record of the name if it still has the version that the
-// caller saw.
-func (h Held) current(seen *Record, now time.Time) (*Record, error) {
+// change is what has to be done for a change of the record that the caller saw, which still
+// has the version that was seen and is bound, or in the other state.
+func (h Held) change(seen *Record, or State, now time.Time, how func(r *Record) error) (Change, error) {
 	if seen == nil {
-		return nil, errNoRecord
+		return Change{}, errNoRecord
 	}
-	r := h.live(now).Name
-	if r == nil || r.NodeName != seen.NodeName || r.Version != seen.Version {
-		return nil, conflict("a record of node "+seen.NodeName+" that has changed", "the one that was read")
-	}
-	return r, nil
-}
-
-// change is what has to be done for a change of the bound record that the caller saw.
-func (h Held) change(seen *Record, now time.Time, how func(r *Record) error) (Change, error) {
-	old, err := h.current(seen, now)
-	if err == nil && old.State != StateBound {
-		err = conflict("a "+string(old.State)+" record of node "+old.NodeName, "a bound one")
-	}
-	if err != nil {
-		return Change{}, err
+	old := h.live(now).Name
+	switch {
+	case old == nil || old.NodeName != seen.NodeName || old.Version != seen.Version:
+		return Change{}, conflict("a record of node "+seen.NodeName+" that has changed", "the one that was read")
+	case old.State != StateBound && old.State != or:
+		return Change{}, conflict("a "+string(old.State)+" record of node "+old.NodeName, "a bound one")
 	}
 	r := *old
 	if err := how(&r); err != nil {
 		return Change{}, err
 	}
-	if r == *old {
+	if reflect.DeepEqual(&r, old) {
 		return Change{Keep, old}, nil
 	}
 	return Change{Put, &r}, nil
 }
 
-// Bind makes the reservation that the caller saw final. After its deadline, and where it
-// has changed, it is refused with [CheckRegistryConflict]. A bound record stays as it is.
-func (h Held) Bind(seen *Record, now time.Time) (Change, error) {
-	old, err := h.current(seen, now)
-	switch {
-	case err != nil:
-		return Change{}, err
-	case old.State == StateBound:
-		return Change{Keep, old}, nil
-	case old.State != StateReserved:
-		return Change{}, conflict("a "+string(old.State)+" record of node "+old.NodeName, "a reserved one")
-	}
-	return Change{Put, &Record{Claim: old.Claim, State: StateBound}}, nil
+// Bind makes the reservation that the caller saw final, or finds the record bound, and in
+// the same change records a certificate of it.
+//
+// lastEnd is until when a certificate may be valid, rounded up to whole seconds; the zero
+// time, and an end before the recorded one, change nothing. issued, which may be nil, is
+// the record of the certificate, or as long as there is none that of the request
+// (csr.RecordOf). It must be of the record's node and machine, and end by the last end
+// ([CheckRegistryClaim]). A record of a request is kept once, and until that of its
+// certificate takes its place; that of a certificate too, but for a Node UID that it lacks.
+// What has ended is forgotten, and of more than MaxIssued
+// what ends first.
+//
+// After the deadline of the reservation, and where the record has changed, Bind is refused
+// with [CheckRegistryConflict].
+func (h Held) Bind(seen *Record, lastEnd time.Time, issued *csr.IssuedRecord, now time.Time) (Change, error) {
+	return h.change(seen, StateReserved, now, func(r *Record) error {
+		r.State, r.Deadline = StateBound, time.Time{}
+		if !lastEnd.IsZero() {
+			end := wholeSecond(lastEnd.Add(time.Second - 1))
+			if s := end.Unix(); s < 0 || s > maxUnix {
+				return badClaim("a last end outside the years 1970 to 9999", "one that a certificate can state")
+			}
+			if end.After(r.LastEnd) {
+				r.LastEnd = end
+			}
+		}
+		if issued == nil {
+			return nil
+		}
+		return r.issue(*issued, now)
+	})
 }
+
+// MaxIssued is how many records of certificates the record of a node has.
+const MaxIssued = 16
 
 // maxUnix is the last second that a certificate can state.
 const maxUnix = 253402300799
 
-// Raise records that a certificate for the bound record that the caller saw may be valid
-// until lastEnd, rounded up to whole seconds; an earlier end than the recorded one
-// changes nothing.
-func (h Held) Raise(seen *Record, lastEnd, now time.Time) (Change, error) {
-	if whole := lastEnd.Truncate(time.Second); !whole.Equal(lastEnd) {
-		lastEnd = whole.Add(time.Second)
+func wholeSecond(t time.Time) time.Time { return t.Truncate(time.Second).UTC() }
+
+// issue adds what was issued to the record.
+func (r *Record) issue(c csr.IssuedRecord, now time.Time) error {
+	c.NotBefore, c.NotAfter = wholeSecond(c.NotBefore), wholeSecond(c.NotAfter)
+	switch {
+	case c.NodeName != r.NodeName || c.Machine != string(r.Machine) || c.MachineUID != r.MachineUID:
+		return badClaim("a certificate of machine "+c.Machine+" for node "+c.NodeName, "one of "+string(r.Machine)+" for "+r.NodeName)
+	case c.NotAfter.After(r.LastEnd) || c.NotAfter.IsZero():
+		return badClaim("a certificate that ends "+c.NotAfter.Format(time.RFC3339), "one that ends by "+r.LastEnd.Format(time.RFC3339))
 	}
-	lastEnd = lastEnd.UTC()
-	if s := lastEnd.Unix(); s < 0 || s > maxUnix {
-		return Change{}, badClaim("a last end outside the years 1970 to 9999", "one that a certificate can state")
-	}
-	return h.change(seen, now, func(r *Record) error {
-		if lastEnd.After(r.LastEnd) {
-			r.LastEnd = lastEnd
-		}
+	r.Issued = slices.Clone(r.Issued)
+	sameRequest := func(o csr.IssuedRecord) bool { return o.RequestUID == c.RequestUID && o.SPKIHash == c.SPKIHash }
+	if c.CredentialID == "" && slices.ContainsFunc(r.Issued, sameRequest) {
 		return nil
-	})
+	}
+	known := func(o csr.IssuedRecord) bool { return c.CredentialID != "" && o.CredentialID == c.CredentialID }
+	if i := slices.IndexFunc(r.Issued, known); i >= 0 {
+		r.Issued[i].NodeUID = cmp.Or(r.Issued[i].NodeUID, c.NodeUID)
+		return nil
+	}
+	r.Issued = append(slices.DeleteFunc(r.Issued, func(o csr.IssuedRecord) bool {
+		return now.After(o.NotAfter) || o.CredentialID == "" && sameRequest(o)
+	}), c)
+	slices.SortStableFunc(r.Issued, func(a, b csr.IssuedRecord) int { return a.NotAfter.Compare(b.NotAfter) })
+	r.Issued = r.Issued[max(0, len(r.Issued)-MaxIssued):]
+	return nil
 }
 
 // Rebind gives the bound record that the caller saw another machine, whose record is
-// h.Machine. It refuses a machine of another name as Reserve does.
+// h.Machine, and forgets the certificates of the former one. It refuses a machine of
+// another name as Reserve does.
 func (h Held) Rebind(seen *Record, machine attest.Identity, now time.Time) (Change, error) {
 	if !machine.Valid() {
 		return Change{}, badClaim(string(machine), "a machine identity")
 	}
-	return h.change(seen, now, func(r *Record) error {
-		r.Machine = machine
+	return h.change(seen, StateBound, now, func(r *Record) error {
+		if r.Machine != machine {
+			r.Machine, r.Issued = machine, nil
+		}
 		return h.live(now).admitMachine(machine, r.NodeName)
 	})
 }
@@ -246,11 +274,14 @@ func (h Held) Rebind(seen *Record, machine attest.Identity, now time.Time) (Chan
 // whose record is h.MachineUID. Machine and provider ID stay. It refuses the UID of a
 // Machine that has another name as Reserve does, and an empty one.
 func (h Held) Adopt(seen *Record, machineUID string, now time.Time) (Change, error) {
-	return h.change(seen, now, func(r *Record) error {
+	return h.change(seen, StateBound, now, func(r *Record) error {
 		if machineUID == "" {
 			return badClaim("no Machine UID", "one")
 		}
-		r.MachineUID = machineUID
+		r.MachineUID, r.Issued = machineUID, slices.Clone(r.Issued)
+		for i := range r.Issued {
+			r.Issued[i].MachineUID = machineUID
+		}
 		if err := r.Claim.Check(); err != nil {
 			return err
 		}
@@ -267,7 +298,7 @@ func (h Held) Release(machineUID string, now time.Time) Change {
 		return Change{Action: Keep}
 	}
 	r := *old
-	r.State, r.Deadline = StateResting, time.Time{}
+	r.State, r.Deadline, r.Issued = StateResting, time.Time{}, nil
 	if old.State == StateBound && r.Live(now) {
 		return Change{Put, &r}
 	}

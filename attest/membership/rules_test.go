@@ -57,10 +57,10 @@ func TestRules(t *testing.T) {
 	other := with(func(r *Record) { r.Claim = testClaim(2) })
 	otherReserved := with(func(r *Record) { r.Claim, r.State, r.Deadline = testClaim(2), StateReserved, now.Add(time.Minute) })
 	reserve := func(h Held, d time.Duration) error { _, err := h.Reserve(testClaim(1), now.Add(d), now); return err }
-	raise := func(end time.Time) error { _, err := Held{Name: bound}.Raise(bound, end, now); return err }
+	raise := func(end time.Time) error { _, err := Held{Name: bound}.Bind(bound, end, nil, now); return err }
 	rebind := func(h Held, seen *Record, m attest.Identity) error { _, err := h.Rebind(seen, m, now); return err }
 	adopt := func(h Held, seen *Record, uid string) error { _, err := h.Adopt(seen, uid, now); return err }
-	bind := func(h Held, seen *Record) error { _, err := h.Bind(seen, now); return err }
+	bind := func(h Held, seen *Record) error { _, err := h.Bind(seen, time.Time{}, nil, now); return err }
 	otherVersion := with(func(r *Record) { r.Version = "6" })
 	otherName := with(func(r *Record) { r.NodeName = "node-9" })
 	for _, c := range []struct {

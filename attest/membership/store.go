@@ -2,9 +2,11 @@ package membership
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -85,20 +87,14 @@ func (s *StoreRegistry) Scope() Scope { return s.scope }
 
 // held reads what stands around a claim. What the claim leaves empty is not looked for.
 func held(r Reader, c *Claim) (h Held, err error) {
-	if h.Name, err = r.ByName(c.NodeName); err != nil {
-		return Held{}, err
+	h.Name, err = r.ByName(c.NodeName)
+	if err == nil && c.Machine != "" {
+		h.Machine, err = r.ByMachine(c.Machine)
 	}
-	if c.Machine != "" {
-		if h.Machine, err = r.ByMachine(c.Machine); err != nil {
-			return Held{}, err
-		}
+	if err == nil && c.MachineUID != "" {
+		h.MachineUID, err = r.ByMachineUID(c.MachineUID)
 	}
-	if c.MachineUID != "" {
-		if h.MachineUID, err = r.ByMachineUID(c.MachineUID); err != nil {
-			return Held{}, err
-		}
-	}
-	return h, nil
+	return h, err
 }
 
 // change lets a rule decide about what stands around a claim, and does what it says.
@@ -154,6 +150,7 @@ func clone(r *Record, err error) (*Record, error) {
 		return nil, err
 	}
 	c := *r
+	c.Issued = slices.Clone(r.Issued)
 	return &c, nil
 }
 
@@ -170,14 +167,9 @@ func (s *StoreRegistry) Reserve(ctx context.Context, claim Claim, deadline time.
 	return s.change(ctx, claim, func(h Held, now time.Time) (Change, error) { return h.Reserve(claim, deadline, now) })
 }
 
-// Bind makes a reservation final; see [Registry].
-func (s *StoreRegistry) Bind(ctx context.Context, record *Record) (*Record, error) {
-	return s.change(ctx, seenName(record), func(h Held, now time.Time) (Change, error) { return h.Bind(record, now) })
-}
-
-// Raise raises the last end of a bound record; see [Registry].
-func (s *StoreRegistry) Raise(ctx context.Context, record *Record, lastEnd time.Time) (*Record, error) {
-	return s.change(ctx, seenName(record), func(h Held, now time.Time) (Change, error) { return h.Raise(record, lastEnd, now) })
+// Bind makes a reservation final, and records a certificate; see [Registry].
+func (s *StoreRegistry) Bind(ctx context.Context, record *Record, lastEnd time.Time, issued *csr.IssuedRecord) (*Record, error) {
+	return s.change(ctx, seenName(record), func(h Held, now time.Time) (Change, error) { return h.Bind(record, lastEnd, issued, now) })
 }
 
 // Rebind gives a bound record another machine; see [Registry].
@@ -206,10 +198,9 @@ func (s *StoreRegistry) find(ctx context.Context, by func(r Reader) (*Record, er
 		return nil, err
 	}
 	var out *Record
-	err := s.store.View(ctx, func(r Reader) error {
-		found, err := by(r)
-		if err == nil && found != nil && found.Live(s.now()) {
-			out = found
+	err := s.store.View(ctx, func(r Reader) (err error) {
+		if out, err = by(r); out != nil && !out.Live(s.now()) {
+			out = nil
 		}
 		return err
 	})

@@ -35,7 +35,7 @@ func highRange(t testing.TB, tpm *tpmsim.TPM, ca *tpmsim.CA, ek tpmkind.EKOrigin
 	if err != nil {
 		t.Fatal(err)
 	}
-	cert, err := ca.IssueEK(key, tpmsim.EKCertificateOptions{})
+	cert, err := ca.IssueEK(key, tpmsim.CertificateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -106,7 +106,7 @@ func gkePolicy() *csr.Policy {
 // certify makes the AK certificate, with the extension of the fixture's instance.
 func (f *gkeFixture) certify(t testing.TB, key crypto.PublicKey) {
 	t.Helper()
-	c, err := f.ca.IssueAK(key, tpmsim.AKCertificateOptions{Style: tpmsim.StyleGoogle, Instance: &f.instance})
+	c, err := f.ca.IssueAK(key, tpmsim.CertificateOptions{Style: tpmsim.StyleGoogle, Instance: &f.instance})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 func TestGKEOnSimulator(t *testing.T) {
 	instance := tpmsim.DefaultInstance()
 	instance.InstanceName = gkeNode
-	tpm := tpmsim.New(t, tpmsim.Options{AKs: []tpmsim.AK{{Certificate: &tpmsim.AKCertificateOptions{Style: tpmsim.StyleGoogle, Instance: instance}}}})
+	tpm := tpmsim.New(t, tpmsim.Options{AKs: []tpmsim.AK{{Certificate: &tpmsim.CertificateOptions{Style: tpmsim.StyleGoogle, Instance: instance}}}})
 	for name, f := range map[string]*gkeFixture{"padded": newGKEFixture(t, true), "unpadded": newGKEFixture(t, true)} {
 		t.Run(name, func(t *testing.T) {
 			if name == "unpadded" {

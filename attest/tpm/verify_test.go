@@ -355,19 +355,19 @@ func TestAKCertificates(t *testing.T) {
 	noUsage, encipher := x509.KeyUsage(0), x509.KeyUsageKeyEncipherment
 	past, future := time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
 	for name, c := range map[string]struct {
-		options tpmsim.AKCertificateOptions
+		options tpmsim.CertificateOptions
 		want    error
 	}{
-		"CA":                  {tpmsim.AKCertificateOptions{IsCA: true}, tpmcert.CheckCertificateCA},
-		"expired":             {tpmsim.AKCertificateOptions{NotBefore: past.Add(-time.Hour), NotAfter: past}, tpmcert.CheckCertificateExpired},
-		"not yet valid":       {tpmsim.AKCertificateOptions{NotBefore: future, NotAfter: future.Add(time.Hour)}, tpmcert.CheckCertificateNotYetValid},
-		"no EKU":              {tpmsim.AKCertificateOptions{ExtKeyUsage: []oid.OID{}}, tpmcert.CheckCertificateExtKeyUsage},
-		"EK's EKU":            {tpmsim.AKCertificateOptions{ExtKeyUsage: []oid.OID{oid.TCGKpEKCertificate}}, tpmcert.CheckCertificateExtKeyUsage},
-		"both EKUs":           {tpmsim.AKCertificateOptions{ExtKeyUsage: []oid.OID{oid.TCGKpAIKCertificate, oid.TCGKpEKCertificate}}, tpmcert.CheckCertificateExtKeyUsage},
-		"no key usage":        {tpmsim.AKCertificateOptions{KeyUsage: &noUsage}, tpmcert.CheckCertificateKeyUsage},
-		"EK's key usage":      {tpmsim.AKCertificateOptions{KeyUsage: &encipher}, tpmcert.CheckCertificateKeyUsage},
-		"Google's, under TCG": {tpmsim.AKCertificateOptions{Style: tpmsim.StyleGoogle}, tpmcert.CheckCertificateExtKeyUsage},
-		"unknown critical extension": {tpmsim.AKCertificateOptions{Edit: func(c *x509.Certificate) {
+		"CA":                  {tpmsim.CertificateOptions{IsCA: true}, tpmcert.CheckCertificateCA},
+		"expired":             {tpmsim.CertificateOptions{NotBefore: past.Add(-time.Hour), NotAfter: past}, tpmcert.CheckCertificateExpired},
+		"not yet valid":       {tpmsim.CertificateOptions{NotBefore: future, NotAfter: future.Add(time.Hour)}, tpmcert.CheckCertificateNotYetValid},
+		"no EKU":              {tpmsim.CertificateOptions{ExtKeyUsage: []oid.OID{}}, tpmcert.CheckCertificateExtKeyUsage},
+		"EK's EKU":            {tpmsim.CertificateOptions{ExtKeyUsage: []oid.OID{oid.TCGKpEKCertificate}}, tpmcert.CheckCertificateExtKeyUsage},
+		"both EKUs":           {tpmsim.CertificateOptions{ExtKeyUsage: []oid.OID{oid.TCGKpAIKCertificate, oid.TCGKpEKCertificate}}, tpmcert.CheckCertificateExtKeyUsage},
+		"no key usage":        {tpmsim.CertificateOptions{KeyUsage: &noUsage}, tpmcert.CheckCertificateKeyUsage},
+		"EK's key usage":      {tpmsim.CertificateOptions{KeyUsage: &encipher}, tpmcert.CheckCertificateKeyUsage},
+		"Google's, under TCG": {tpmsim.CertificateOptions{Style: tpmsim.StyleGoogle}, tpmcert.CheckCertificateExtKeyUsage},
+		"unknown critical extension": {tpmsim.CertificateOptions{Edit: func(c *x509.Certificate) {
 			c.ExtraExtensions = append(c.ExtraExtensions, criticalExtension())
 		}}, tpmcert.CheckCertificateExtension},
 	} {

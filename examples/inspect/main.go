@@ -78,7 +78,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		t.in(name, sizeOf(len(input)), func() { showInput(t, input) })
 	}
 	t.showFit()
-	if err := t.close(); err != nil {
+	if err := t.w.Flush(); err != nil {
 		fail(err.Error())
 	}
 	for _, fault := range t.faults {

@@ -108,7 +108,7 @@ func TestStops(t *testing.T) {
 		"json after":        {string(files["denied.json"]) + "{}", "refused: strictjson: trailing-bytes"},
 		"json deep":         {`{"spec":` + strings.Repeat("[", 100), "refused: strictjson: depth"},
 		"json base64":       {`{"spec":{"request":"*"}}`, "illegal base64"},
-		"challenge spaced":  {strings.Replace(string(files["challenge.txt"]), "A", "A\n", 1), "refused: message-encoding"},
+		"challenge spaced":  {strings.Replace(string(files["challenge.txt"]), "A", "A\n", 1), "base64: a challenge in several lines"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			status, out, stderr := inspect(t, []byte(test.input))

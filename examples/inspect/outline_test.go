@@ -11,7 +11,7 @@ func TestDERHeader(t *testing.T) {
 		head, size int
 		fault      string
 	}{
-		"":             {fault: "nothing there"},
+		"":             {fault: "a tag without a length"},
 		"30":           {fault: "a tag without a length"},
 		"3000":         {head: 2},
 		"307f":         {head: 2, size: 127},
@@ -20,10 +20,10 @@ func TestDERHeader(t *testing.T) {
 		"308400010000": {fault: "length"},
 		"30817f":       {fault: "length 127 in a form"},
 		"30820080":     {fault: "length 128 in a form"},
-		"3080":         {fault: "length byte 0x80"},
+		"3080":         {fault: "length byte 0x80, which"},
 		"308500":       {fault: "length byte 0x85"},
 		"30ff":         {fault: "length byte 0xff"},
-		"3082ff":       {fault: "an incomplete length"},
+		"3082ff":       {fault: "length byte 0x82"},
 		"3084ffffffff": {fault: "length"},
 		"1f01":         {fault: "tag 0x1f of several bytes"},
 		"bf8101":       {fault: "tag 0xbf of several bytes"},

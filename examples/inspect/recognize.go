@@ -2,15 +2,21 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"encoding/hex"
+	"encoding/pem"
+	"errors"
 	"fmt"
+	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
 
-	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/strictjson"
 )
 
 // showInput recognises what an input is, and shows it. Nothing in a file says what it
@@ -41,37 +47,20 @@ func looksBinary(b []byte) bool {
 // showBase64 shows what base64 holds: the PEM of spec.request, a challenge as it
 // stands in a condition's message, or anything in DER.
 func (t *tree) showBase64(text string) {
-	b := lenientBase64(text)
+	b, _ := base64.RawStdEncoding.AppendDecode(nil, []byte(strings.TrimRight(text, "="))) // as much as can be decoded
 	switch {
 	case bytes.HasPrefix(b, []byte(begin)):
 		t.showPEM(b)
-	case recognize(b) == "Challenge":
-		t.showMessage(text)
 	case len(b) == 0:
 		t.stop(0, "no base64 in one piece")
 	default:
 		if _, err := base64.StdEncoding.Strict().DecodeString(text); err != nil {
 			t.fault("base64: " + err.Error())
+		} else if recognize(b) == "Challenge" && len(text) != base64.StdEncoding.EncodedLen(len(b)) {
+			t.fault("base64: a challenge in several lines")
 		}
 		t.showBinary(b)
 	}
-}
-
-// lenientBase64 decodes as much as can be decoded.
-func lenientBase64(text string) []byte {
-	b, _ := base64.RawStdEncoding.AppendDecode(nil, []byte(strings.TrimRight(text, "=")))
-	return b
-}
-
-// showMessage shows a challenge as it stands in a condition's message.
-func (t *tree) showMessage(text string) {
-	denied := csr.Condition{Type: csr.ConditionDenied, Reason: "AttestationChallenge", Message: text}
-	der, err := attest.ChallengeOf(&csr.Request{Status: csr.Status{Conditions: []csr.Condition{denied}}})
-	if err != nil {
-		t.fault("refused: " + err.Error())
-		der = lenientBase64(text)
-	}
-	t.show("Challenge", der)
 }
 
 // showBinary shows DER or a TPM structure. tpm2-tools write some TPM structures with
@@ -145,4 +134,153 @@ func hashAt(b []byte, at int) bool { return algorithmAt(b, at, 0x0004, 0x000b, 0
 // algorithmAt reports whether one of the TPM_ALG_IDs stands at a byte of b.
 func algorithmAt(b []byte, at int, ids ...uint16) bool {
 	return len(b) >= at+2 && slices.Contains(ids, uint16(b[at])<<8|uint16(b[at+1]))
+}
+
+const begin = "-----BEGIN "
+
+// showPEM reads PEM blocks leniently, one after the other, and then says whether the
+// strict reader of the form takes them.
+func (t *tree) showPEM(text []byte) {
+	labels := map[string]bool{}
+	at := 0
+	if !bytes.HasPrefix(text, []byte(begin)) {
+		at = nextBlock(text, 0)
+	}
+	t.between(text[:at], 0)
+	for at < len(text) {
+		next := nextBlock(text, at)
+		block, rest, fault := readBlock(text[at:next], at)
+		labels[block.Type] = true
+		t.in("block "+quoted(block.Type), fmt.Sprintf("at byte %d, content %s", at, sizeOf(len(block.Bytes))), func() {
+			if fault != "" {
+				t.fault(fault)
+			}
+			t.showBlock(block)
+		})
+		t.between(rest, next-len(rest))
+		at = next
+	}
+	t.showForm(text, labels)
+}
+
+// nextBlock finds the next line that begins a block, or the text's end.
+func nextBlock(text []byte, at int) int {
+	if n := bytes.Index(text[at:], []byte("\n"+begin)); n >= 0 {
+		return at + n + 1
+	}
+	return len(text)
+}
+
+func (t *tree) between(text []byte, at int) {
+	if len(bytes.TrimSpace(text)) > 0 {
+		t.line("text outside of blocks", fmt.Sprintf("%s at byte %d, not shown", sizeOf(len(text)), at))
+	}
+}
+
+// readBlock reads a block that begins at a byte of the input. Out of a damaged one it gets
+// what can be decoded, and says where and why the rest cannot.
+func readBlock(part []byte, at int) (b *pem.Block, rest []byte, fault string) {
+	if b, rest = pem.Decode(part); b != nil {
+		return b, rest, ""
+	}
+	first, body, _ := strings.Cut(string(part), "\n")
+	b = &pem.Block{Type: strings.Trim(strings.TrimPrefix(first, begin), "- \r")}
+	body, _, ended := strings.Cut(body, "-----END "+b.Type+"-----")
+	var err error
+	b.Bytes, err = base64.StdEncoding.AppendDecode(nil, []byte(body))
+	var corrupt base64.CorruptInputError
+	why := "not PEM"
+	switch {
+	case !ended:
+		at, why = at+len(part), "the block ends without its END line"
+	case errors.As(err, &corrupt):
+		at, why = at+len(first)+1+int(corrupt), "not base64 from here on"
+	}
+	return b, nil, fmt.Sprintf("byte %d: %s", at, why)
+}
+
+// showBlock shows the content of a block that this program knows by its label. Others
+// are not shown: they may hold a private key.
+func (t *tree) showBlock(b *pem.Block) {
+	if len(b.Headers) > 0 {
+		t.fault(fmt.Sprintf("a header, which no request has: %d are not shown", len(b.Headers)))
+	}
+	switch b.Type {
+	case csr.BlockRequest, "NEW CERTIFICATE REQUEST": // the latter from older tools
+		t.showRequest(b.Bytes)
+	case "CERTIFICATE", csr.BlockGKECertificate:
+		t.showCertificate(b.Bytes)
+	case "PUBLIC KEY":
+		t.showKeyInfo(b.Bytes)
+	case csr.BlockProvider, csr.BlockGKEIdentity:
+		t.line("content", quoted(string(b.Bytes)))
+	case csr.BlockData, csr.BlockProposalData:
+		t.showBinary(b.Bytes)
+	case csr.BlockGKESignature:
+		t.showBareSignature(b.Bytes)
+	default:
+		t.line("content", "not shown")
+	}
+}
+
+// showForm names the form that the labels make, and says whether the SDK's strict
+// reader of that form takes the text.
+func (t *tree) showForm(text []byte, has map[string]bool) {
+	form, parse := "", (func([]byte) (any, error))(nil)
+	switch {
+	case has[csr.BlockGKESignature] || has[csr.BlockGKEIdentity]:
+		form, parse = "GKE's dialect", parser(csr.ParseGKE)
+	case has[csr.BlockProposalData]:
+		form, parse = "the proposal's dialect", parser(csr.ParseProposal)
+	case has[csr.BlockRequest] || has[csr.BlockProvider] || has[csr.BlockData]:
+		form, parse = "a request bundle", parser(csr.Parse)
+	case has["CERTIFICATE"]:
+		form, parse = "certificates", parser(tpmcert.ParseCertificatesPEM)
+	case has["NEW CERTIFICATE REQUEST"] || has["PUBLIC KEY"]:
+		t.line("form", "PEM blocks that are no request bundle")
+		return
+	default:
+		t.stop(0, "no block that this program knows")
+		return
+	}
+	t.line("form", form)
+	if _, err := parse(text); err != nil {
+		t.fault("refused: " + err.Error())
+	}
+}
+
+// maxDepth bounds the nesting of DER.
+const maxDepth = 32
+
+// requestMember finds spec.request in JSON that ends too early.
+var requestMember = regexp.MustCompile(`"request":\s*"([A-Za-z0-9+/=]+)`)
+
+// showObject shows a CertificateSigningRequest object as csr.ParseRequest reads it, with
+// the request, the challenge and the certificate in it. An object of another kind, a
+// Secret for example, stays dark. What csr.ParseRequest lets through is refused here: a
+// member that stands twice, and deep nesting.
+func (t *tree) showObject(text []byte) {
+	r := strictjson.NewReader(text)
+	if fault, ok := errors.AsType[*strictjson.Error](cmp.Or(r.Skip(), r.End())); ok {
+		t.fault("refused: " + fault.Error())
+	}
+	request, err := csr.ParseRequest(text)
+	if err != nil {
+		t.fault("refused: " + err.Error())
+		if m := requestMember.FindSubmatch(text); m != nil {
+			t.in("Request", "", func() { t.showBase64(string(m[1])) })
+		}
+		return
+	}
+	if len(request.Spec.Request) == 0 {
+		t.fault("no spec.request: this is no CertificateSigningRequest")
+	}
+	certificate := request.Status.Certificate
+	request.Status.Certificate = nil
+	t.fields(reflect.ValueOf(request).Elem())
+	if len(certificate) > 0 {
+		evidence := t.parts // which the issued certificate is no part of
+		t.in("Certificate", sizeOf(len(certificate)), func() { t.showPEM(certificate) })
+		t.parts = evidence
+	}
 }

@@ -46,55 +46,62 @@ func main() {
 
 // run tells the story. It returns an error where a step fails, or where what should be
 // refused is not, or by another check than the one that is there for it.
-func run(ctx context.Context, w io.Writer) error {
+func run(ctx context.Context, w io.Writer) (err error) {
+	defer caught(&err)
 	fmt.Fprintln(w, "Two machines join the cluster with their TPMs")
-	nodes, err := join(ctx, "node-a", "node-b")
-	if err != nil {
-		return err
-	}
+	nodes := join(ctx, "node-a", "node-b")
 	for _, n := range nodes.list {
 		fmt.Fprintf(w, "  %s has a certificate for %s\n", n.name, n.issued.Certificate.Subject.CommonName)
 	}
 
-	c, err := newCluster(nodes)
-	if err != nil {
-		return err
-	}
-	s, err := startService(c)
-	if err != nil {
-		return err
-	}
+	c := newCluster(nodes)
+	s := startService(c)
 	defer s.Close()
 	s.story = w
 
 	fmt.Fprintln(w, "\nThe kubelet of node-a asks for a token for a pod on its node")
-	token, err := c.issue(ctx, "cart-0")
-	if err != nil {
-		return err
-	}
+	token := must(c.issue(ctx, "cart-0"))
 	node := token.Claims.Kubernetes.Node
 	fmt.Fprintf(w, "  subject  %s\n  pod      %s\n  node     %s, UID %s\n", token.Claims.Subject, token.Claims.Kubernetes.Pod.Name, node.Name, node.UID)
 
 	fmt.Fprintln(w, "\nThe pod presents it to a service, over a connection with its node's certificate")
 	nodeA, nodeB := nodes.list[0], nodes.list[1]
-	if err := s.present(ctx, "from node-a", nodeA, token.Token.Reveal(), ""); err != nil {
-		return err
-	}
+	check(s.present(ctx, "from node-a", nodeA, token.Token.Reveal(), ""))
 
 	fmt.Fprintln(w, "\nThe token is stolen")
-	if err := s.present(ctx, "from node-b, attested just as well", nodeB, token.Token.Reveal(), claims.CheckNodeName); err != nil {
-		return err
-	}
-	if err := s.present(ctx, "from a machine that never joined", machine{}, token.Token.Reveal(), claims.CheckNodeCertificate); err != nil {
-		return err
-	}
+	check(s.present(ctx, "from node-b, attested just as well", nodeB, token.Token.Reveal(), claims.CheckNodeName))
+	check(s.present(ctx, "from a machine that never joined", machine{}, token.Token.Reveal(), claims.CheckNodeCertificate))
 
 	fmt.Fprintln(w, "\nThe Node of node-a is deleted")
 	c.objects.DeleteNode("node-a")
-	if err := s.present(ctx, "from node-a", nodeA, token.Token.Reveal(), claims.CheckNodeGone); err != nil {
-		return err
+	check(s.present(ctx, "from node-a", nodeA, token.Token.Reveal(), claims.CheckNodeGone))
+	c.askAPIServer(ctx, w, token.Token.Reveal())
+	return nil
+}
+
+// A failure is a step that did not work, and ends the story in run.
+type failure struct{ error }
+
+func check(err error) {
+	if err != nil {
+		panic(failure{err})
 	}
-	return c.askAPIServer(ctx, w, token.Token.Reveal())
+}
+
+func must[T any](v T, err error) T {
+	check(err)
+	return v
+}
+
+// caught makes an error of a failure. It is deferred.
+func caught(err *error) {
+	switch r := recover().(type) {
+	case nil:
+	case failure:
+		*err = r.error
+	default:
+		panic(r)
+	}
 }
 
 // A machine that joined as a node, with what the control plane keeps of that.
@@ -111,36 +118,26 @@ type machines struct {
 }
 
 // join lets machines join, one after the other, since a process has one simulated TPM.
-func join(ctx context.Context, names ...string) (*machines, error) {
-	vendor, err := tpmsim.NewCA(tpmsim.CAOptions{}) // of all the TPMs
-	if err != nil {
-		return nil, err
-	}
+func join(ctx context.Context, names ...string) *machines {
+	vendor := must(tpmsim.NewCA(tpmsim.CAOptions{})) // of all the TPMs
 	var plane *attesttest.ControlPlane
 	all := &machines{}
 	for _, name := range names {
-		n, err := attesttest.OpenNode(attesttest.NodeOptions{
+		n := must(attesttest.OpenNode(attesttest.NodeOptions{
 			Name: name, ProviderID: "sim:///" + name, TPMOptions: tpmsim.Options{CA: vendor},
-		})
-		if err != nil {
-			return nil, err
-		}
+		}))
+		defer func() { _ = n.Close() }() // also where a step fails
 		if plane == nil {
-			plane, err = attesttest.OpenControlPlane(n)
+			plane = must(attesttest.OpenControlPlane(n))
 		} else {
-			err = plane.Admit(n) // this very TPM may be this node
+			check(plane.Admit(n)) // this very TPM may be this node
 		}
-		var issued *csr.Issued
-		if err == nil {
-			issued, err = plane.Join(ctx, n) // hello, challenge, answer, certificate
-		}
-		if err := errors.Join(err, n.Close()); err != nil {
-			return nil, err
-		}
+		issued := must(plane.Join(ctx, n)) // hello, challenge, answer, certificate
+		check(n.Close())
 		all.list = append(all.list, machine{name: name, issued: issued, key: n.Key})
 	}
 	all.ca = plane.CACert
-	return all, nil
+	return all
 }
 
 // A cluster is an API server without the server: its objects and its issuer of tokens.
@@ -151,7 +148,7 @@ type cluster struct {
 	keys     jws.KeySet
 }
 
-func newCluster(nodes *machines) (*cluster, error) {
+func newCluster(nodes *machines) *cluster {
 	c := &cluster{machines: nodes, objects: &claims.MemoryObjects{}}
 	for _, n := range nodes.list {
 		c.objects.PutNode(claims.Node{Object: claims.Object{Name: n.name, UID: "uid-of-" + n.name}, ProviderID: "sim:///" + n.name})
@@ -161,22 +158,13 @@ func newCluster(nodes *machines) (*cluster, error) {
 		Object:             claims.Object{Namespace: "shop", Name: "cart-0", UID: "uid-of-cart-0"},
 		ServiceAccountName: "cart", NodeName: "node-a",
 	})
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, err
-	}
-	signer, err := jws.NewSigner(key, jws.SignerOptions{})
-	if err != nil {
-		return nil, err
-	}
-	if c.keys, err = jws.NewStaticKeySet(signer.Key()); err != nil {
-		return nil, err
-	}
-	c.issuer, err = apiserver.NewIssuer(apiserver.IssuerConfig{
+	signer := must(jws.NewSigner(must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)), jws.SignerOptions{}))
+	c.keys = must(jws.NewStaticKeySet(signer.Key()))
+	c.issuer = must(apiserver.NewIssuer(apiserver.IssuerConfig{
 		Policy: apiserver.Policy{Issuer: clusterIssuer, APIAudiences: []string{clusterIssuer}},
 		Signer: signer, Objects: c.objects,
-	})
-	return c, err
+	}))
+	return c
 }
 
 // issue answers a TokenRequest for a pod.
@@ -200,26 +188,20 @@ func (c *cluster) Machine(_ context.Context, nodeName string) (*claims.Registere
 
 // askAPIServer shows what a TokenReview says of the token, before and after the pod is
 // deleted too: kube-apiserver does not look at the Node of a pod.
-func (c *cluster) askAPIServer(ctx context.Context, w io.Writer, token string) error {
-	validator, err := apiserver.NewValidator(apiserver.ValidatorConfig{
+func (c *cluster) askAPIServer(ctx context.Context, w io.Writer, token string) {
+	validator := must(apiserver.NewValidator(apiserver.ValidatorConfig{
 		Issuers: []string{clusterIssuer}, Keys: c.keys, Objects: c.objects, Audiences: []string{clusterIssuer},
-	})
-	if err != nil {
-		return err
-	}
-	result, err := validator.Validate(ctx, token, serviceName)
-	if err != nil {
-		return err
-	}
+	}))
+	result := must(validator.Validate(ctx, token, serviceName))
 	fmt.Fprintf(w, "  in a TokenReview: accepted, %s\n", result.Username())
 
 	fmt.Fprintln(w, "\nThe pod is deleted")
 	c.objects.DeletePod("shop", "cart-0")
-	if _, err = validator.Validate(ctx, token, serviceName); !errors.Is(err, claims.CheckPodGone) {
-		return fmt.Errorf("TokenReview after the pod is gone: got %w, want %w", err, claims.CheckPodGone)
+	_, err := validator.Validate(ctx, token, serviceName)
+	if !errors.Is(err, claims.CheckPodGone) {
+		check(fmt.Errorf("TokenReview after the pod is gone: got %w, want %w", err, claims.CheckPodGone))
 	}
 	fmt.Fprintf(w, "  in a TokenReview: REFUSED, %v\n", err)
-	return nil
 }
 
 // A service gives identities to workloads.
@@ -232,33 +214,27 @@ type service struct {
 
 // startService starts it behind the two demands: a node's certificate and a token that
 // was issued to a workload on that node.
-func startService(c *cluster) (*service, error) {
+func startService(c *cluster) *service {
 	s := &service{cluster: c}
-	validator, err := claims.NewValidator(claims.ValidatorConfig{
+	validator := must(claims.NewValidator(claims.ValidatorConfig{
 		Issuer: clusterIssuer, Keys: c.keys, Audiences: []string{serviceName}, Objects: c.objects,
 		InsecureAllowReplay: true, // a token may come with each request: it is worth nothing elsewhere
 		Node:                claims.NodeCheck{Machines: c},
-	})
-	if err != nil {
-		return nil, err
-	}
+	}))
 	identity := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who, _ := claims.WorkloadFrom(r.Context())
 		fmt.Fprintf(w, "%s on %s (%s)", who.Result.Username(), who.Node.Name, strings.ReplaceAll(who.Facts.Facts.String(), ",", ", "))
 	})
-	handler, err := claims.NewHandler(validator, identity, claims.HandlerOptions{
+	handler := must(claims.NewHandler(validator, identity, claims.HandlerOptions{
 		Records: s.record,
 		Refused: func(_ *http.Request, err error) { s.refusal = err },
-	})
-	if err != nil {
-		return nil, err
-	}
+	}))
 	pool := x509.NewCertPool()
 	pool.AddCert(c.machines.ca)
 	s.Server = httptest.NewUnstartedServer(handler)
 	s.TLS = &tls.Config{ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: pool} // so that the story hears the handler's own refusal
 	s.StartTLS()
-	return s, nil
+	return s
 }
 
 // record says which machine a certificate was issued to through attestation.
@@ -276,27 +252,19 @@ func (s *service) record(_ context.Context, credentialID string) (*claims.Certif
 
 // present sends a token from a machine, the zero one for one without a certificate. The
 // service must refuse it by that check, or accept it where want is "".
-func (s *service) present(ctx context.Context, what string, from machine, token string, want claims.Check) error {
+func (s *service) present(ctx context.Context, what string, from machine, token string, want claims.Check) (err error) {
+	defer caught(&err)
 	transport := s.Client().Transport.(*http.Transport).Clone()
 	defer transport.CloseIdleConnections()
 	if from.issued != nil {
 		transport.TLSClientConfig.Certificates = []tls.Certificate{{Certificate: [][]byte{from.issued.Certificate.Raw}, PrivateKey: from.key}}
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL, nil)
-	if err != nil {
-		return err
-	}
+	r := must(http.NewRequestWithContext(ctx, http.MethodGet, s.URL, nil))
 	r.Header.Set("Authorization", "Bearer "+token)
 	s.refusal = nil
-	response, err := (&http.Client{Transport: transport}).Do(r)
-	if err != nil {
-		return err
-	}
+	response := must((&http.Client{Transport: transport}).Do(r))
 	defer func() { _ = response.Body.Close() }()
-	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		return err
-	}
+	body := must(io.ReadAll(response.Body))
 	switch {
 	case want == "" && response.StatusCode == http.StatusOK:
 		fmt.Fprintf(s.story, "  %s: accepted\n    %s\n", what, body)

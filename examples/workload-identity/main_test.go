@@ -76,18 +76,8 @@ func TestRunFails(t *testing.T) {
 // joined returns the story's cluster, its service and the token.
 func joined(t *testing.T) (*cluster, *service, string, *bytes.Buffer) {
 	t.Helper()
-	nodes, err := join(t.Context(), "node-a", "node-b")
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := newCluster(nodes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := startService(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := newCluster(join(t.Context(), "node-a", "node-b"))
+	s := startService(c)
 	t.Cleanup(s.Close)
 	var out bytes.Buffer
 	s.story = &out

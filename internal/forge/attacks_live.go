@@ -6,6 +6,8 @@ import (
 	"crypto/elliptic"
 	"crypto/sha256"
 	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
 	"slices"
 	"time"
 
@@ -86,16 +88,15 @@ func signedAttacks() []Live {
 }
 
 // reissue has a CA certify the key that carries the trust.
-func (f *Forgery) reissue(ca *tpmsim.CA, o tpmsim.AKCertificateOptions) {
+func (f *Forgery) reissue(ca *tpmsim.CA, o tpmsim.CertificateOptions) {
 	if f.EK != nil {
-		ek := tpmsim.EKCertificateOptions(o)
-		f.Sent = &Sources{Chain: f.w.certifyEK(ca, f.EK, ek)}
+		f.Sent = &Sources{Chain: EKChain(ca, f.EK.Public, o)}
 		return
 	}
 	if !o.NoSAN && o.Style == 0 {
 		o.OtherName = MachineName(MachineOne)
 	}
-	f.Sent = &Sources{Chain: [][]byte{Must(ca.IssueAK(f.AK.Private.Public(), o)).Raw, ca.AKIntermediate().Raw}}
+	f.Sent = &Sources{Chain: AKChain(ca, f.AK.Private.Public(), o)}
 }
 
 // chainAttacks change which certificates are sent.
@@ -117,14 +118,14 @@ func chainAttacks() []Live {
 		chain("certificate-of-the-issuer", "The issuer's own certificate stands in place of the leaf.", func(c [][]byte) [][]byte { return c[1:] }),
 		chain("certificate-order", "The certificates are in the wrong order.", func(c [][]byte) [][]byte { return [][]byte{c[1], c[0]} }),
 		forged(ClassStatement, "certificate-self-made", "The certificate is by a CA of the attacker's own.", func(f *Forgery) {
-			f.reissue(Must(tpmsim.NewCA(tpmsim.CAOptions{Now: func() time.Time { return f.w.Now }})), tpmsim.AKCertificateOptions{})
+			f.reissue(Must(tpmsim.NewCA(tpmsim.CAOptions{Now: func() time.Time { return f.w.Now }})), tpmsim.CertificateOptions{})
 		}),
 	}
 }
 
 // CertificateAttack has the right CA certify the right AK or EK in a wrong way, by the
 // options of an AK's or EK's certificate.
-type CertificateAttack = Attack[tpmsim.AKCertificateOptions]
+type CertificateAttack = Attack[tpmsim.CertificateOptions]
 
 func (w *Bench) certificateAttacks(road attest.Road) []Live {
 	var out []Live
@@ -139,13 +140,13 @@ func (w *Bench) certificates(road attest.Road) []CertificateAttack {
 	certSign, none := x509.KeyUsageKeyAgreement|x509.KeyUsageCertSign, x509.KeyUsage(0)
 	if road == attest.RoadAK {
 		return append(w.AKCertificates(), CertificateAttack{Name: "certificate-without-a-machine",
-			What: "The AK certificate names no machine, so its own key is the identity.", Change: tpmsim.AKCertificateOptions{NoSAN: true}})
+			What: "The AK certificate names no machine, so its own key is the identity.", Change: tpmsim.CertificateOptions{NoSAN: true}})
 	}
 	return append(w.EKCertificates(), []CertificateAttack{
 		{Name: "ext-key-usage-of-an-ak", What: "The EK certificate has the extended key usage of an AK's.",
-			Change: tpmsim.AKCertificateOptions{ExtKeyUsage: []oid.OID{oid.TCGKpAIKCertificate}}},
-		{Name: "key-usage-missing", What: "The EK certificate has no key usage.", Change: tpmsim.AKCertificateOptions{KeyUsage: &none}},
-		{Name: "key-usage-of-a-ca", What: "The EK certificate may sign certificates.", Change: tpmsim.AKCertificateOptions{KeyUsage: &certSign}},
+			Change: tpmsim.CertificateOptions{ExtKeyUsage: []oid.OID{oid.TCGKpAIKCertificate}}},
+		{Name: "key-usage-missing", What: "The EK certificate has no key usage.", Change: tpmsim.CertificateOptions{KeyUsage: &none}},
+		{Name: "key-usage-of-a-ca", What: "The EK certificate may sign certificates.", Change: tpmsim.CertificateOptions{KeyUsage: &certSign}},
 	}...)
 }
 
@@ -255,7 +256,49 @@ func bootAttacks() []Live {
 		quote("quote-value-twice-good-first", "One PCR is listed twice: a good value, and after it the quoted one.", func(q *Quoting) { good := measured(q); q.PCRs = slices.Insert(q.PCRs, 4, good) }),
 		quote("quote-signature-sha1", "The quote is signed with SHA-1.", func(q *Quoting) { q.scheme.Hash = tpm2.TPMAlgSHA1 }),
 		forged(ClassStatement, "quote-signature-truncated", "The quote's signature lacks its last byte.", func(f *Forgery) {
-			f.onQuote = Replaced(1, func(e []byte) []byte { body, _ := Content(e); return TLV(4, body[:len(body)-1]) })
+			f.onQuote = Replaced(1, func(e []byte) []byte { body := Content(e); return TLV(4, body[:len(body)-1]) })
 		}),
+	}
+}
+
+// unknownCritical is an extension that nobody knows.
+var unknownCritical = []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 999, 2}, Critical: true, Value: []byte{5, 0}}}
+
+// AKCertificates have the issuer of AK certificates certify the right AK in a wrong way.
+func (w *Bench) AKCertificates() []CertificateAttack {
+	none, encipher := x509.KeyUsage(0), x509.KeyUsageKeyEncipherment
+	both, certSign := x509.KeyUsageDigitalSignature|encipher, x509.KeyUsageDigitalSignature|x509.KeyUsageCertSign
+	return []CertificateAttack{
+		{Name: "certificate-expired", What: "The AK certificate ended an hour ago.", Expect: "certificate-expired", Change: tpmsim.CertificateOptions{NotBefore: w.Now.Add(-2 * time.Hour), NotAfter: w.Now.Add(-time.Hour)}},
+		{Name: "certificate-expired-by-a-second", What: "The AK certificate ended a second ago.", Expect: "certificate-expired", Change: tpmsim.CertificateOptions{NotBefore: w.Now.Add(-2 * time.Hour), NotAfter: w.Now.Add(-time.Second)}},
+		{Name: "certificate-not-yet-valid", What: "The AK certificate begins in a second.", Expect: "certificate-not-yet-valid", Change: tpmsim.CertificateOptions{NotBefore: w.Now.Add(time.Second), NotAfter: w.Now.Add(time.Hour)}},
+		{Name: "ca-certificate-as-ak-certificate", What: "The AK certificate says that it is a CA's.", Expect: "certificate-is-ca", Change: tpmsim.CertificateOptions{IsCA: true}},
+		{Name: "unknown-critical-extension", live: "certificate-unknown-critical-extension", What: "The AK certificate has a critical extension that nobody knows.", Expect: "certificate-extension", Change: tpmsim.CertificateOptions{Extra: unknownCritical}},
+		{Name: "ext-key-usage-missing", What: "The AK certificate has no extended key usage, which the issuer's profile asks for.", Expect: "certificate-ext-key-usage", Change: tpmsim.CertificateOptions{ExtKeyUsage: []oid.OID{}}},
+		{Name: "ext-key-usage-of-an-ek", What: "The AK certificate has the extended key usage of EK certificates.", Expect: "certificate-ext-key-usage", Change: tpmsim.CertificateOptions{ExtKeyUsage: []oid.OID{oid.TCGKpEKCertificate}}},
+		{Name: "ext-key-usage-of-ak-and-ek", What: "The AK certificate has the extended key usages of AK and EK certificates.", Expect: "certificate-ext-key-usage", Change: tpmsim.CertificateOptions{ExtKeyUsage: []oid.OID{oid.TCGKpAIKCertificate, oid.TCGKpEKCertificate}}},
+		{Name: "ext-key-usage-any", What: "The AK certificate has anyExtendedKeyUsage and not the AK's.", Expect: "certificate-ext-key-usage", Change: tpmsim.CertificateOptions{ExtKeyUsage: []oid.OID{oid.AnyExtendedKeyUsage}}},
+		{Name: "key-usage-missing", What: "The AK certificate has no key usage.", Expect: "certificate-key-usage", Change: tpmsim.CertificateOptions{KeyUsage: &none}},
+		{Name: "key-usage-of-an-ek", What: "The AK certificate has the key usage of an RSA EK's.", Expect: "certificate-key-usage", Change: tpmsim.CertificateOptions{KeyUsage: &encipher}},
+		{Name: "key-usage-of-ak-and-ek", What: "The AK certificate has the key usages of an AK and of an RSA EK.", Expect: "certificate-key-usage", Change: tpmsim.CertificateOptions{KeyUsage: &both}},
+		{Name: "key-usage-of-a-ca", What: "The AK certificate may sign certificates.", Expect: "certificate-key-usage", Change: tpmsim.CertificateOptions{KeyUsage: &certSign}},
+		{Name: "google-certificate-under-the-tcg-profile", What: "The AK certificate has the form of another issuer, without extended key usage.", Expect: "certificate-ext-key-usage", Change: tpmsim.CertificateOptions{Style: tpmsim.StyleGoogle}},
+	}
+}
+
+// EKCertificates have a vendor certify the right EK in a wrong way.
+func (w *Bench) EKCertificates() []CertificateAttack {
+	sign, none := x509.KeyUsageDigitalSignature, []oid.OID{}
+	return []CertificateAttack{
+
+		{Name: "ek-certificate-expired", live: "certificate-expired", What: "The EK certificate ended a second ago.", Expect: "certificate-expired", Change: tpmsim.CertificateOptions{NotAfter: w.Now.Add(-time.Second)}},
+		{Name: "ek-certificate-not-yet-valid", live: "certificate-not-yet-valid", What: "The EK certificate begins in a second.", Expect: "certificate-not-yet-valid", Change: tpmsim.CertificateOptions{NotBefore: w.Now.Add(time.Second)}},
+		{Name: "ek-certificate-without-ext-key-usage", live: "ext-key-usage-missing", What: "The EK certificate has no extended key usage.", Expect: "certificate-ext-key-usage", Change: tpmsim.CertificateOptions{ExtKeyUsage: none}},
+		{Name: "ek-certificate-for-platforms-too", What: "The extended key usage of the EK certificate lists a platform certificate's too.", Expect: "certificate-ext-key-usage", Change: tpmsim.CertificateOptions{ExtKeyUsage: []oid.OID{oid.TCGKpEKCertificate, oid.TCGKpPlatformCertificate}}},
+		{Name: "ek-certificate-with-the-key-usage-of-an-ak", live: "key-usage-of-an-ak", What: "The key usage of the EK certificate is digitalSignature.", Expect: "certificate-key-usage", Change: tpmsim.CertificateOptions{KeyUsage: &sign}},
+		{Name: "ek-certificate-is-ca", live: "ca-certificate-as-ek-certificate", What: "The EK certificate is a CA's.", Expect: "certificate-is-ca", Change: tpmsim.CertificateOptions{IsCA: true}},
+		{Name: "ek-certificate-without-directory-name", live: "certificate-without-a-directory-name", What: "The EK certificate names no manufacturer, model and version.", Expect: "certificate-subject-alt-name", Change: tpmsim.CertificateOptions{NoSAN: true}},
+		{Name: "ek-certificate-without-basic-constraints", What: "The EK certificate has no basic constraints.", Expect: "certificate-extension", Change: tpmsim.CertificateOptions{Edit: func(c *x509.Certificate) { c.BasicConstraintsValid = false }}},
+		{Name: "ek-certificate-with-an-unknown-critical-extension", live: "certificate-unknown-critical-extension", What: "The EK certificate has a critical extension that nobody knows.", Expect: "certificate-extension", Change: tpmsim.CertificateOptions{Extra: unknownCritical}},
 	}
 }

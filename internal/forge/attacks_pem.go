@@ -2,6 +2,7 @@ package forge
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 
 	"github.com/nodeattest/nodeattest/csr"
@@ -20,14 +21,21 @@ const (
 	tpmV1         = "dHBtL3Yx\n"
 )
 
-// pemBlocks cuts a bundle into request, provider and data.
-func pemBlocks(s string) (request, provider, data string) {
-	i, j := strings.Index(s, beginProvider), strings.Index(s, beginData)
-	return s[:i], s[i:j], s[j:]
+// order has the blocks of a bundle stand in another order: r is the request, p the
+// provider, d the data, and 0 a data block without content.
+func order(blocks string) func(string) string {
+	return func(s string) string {
+		i, j := strings.Index(s, beginProvider), strings.Index(s, beginData)
+		return strings.NewReplacer("r", s[:i], "p", s[i:j], "d", s[j:], "0", beginData+endData).Replace(blocks)
+	}
 }
 
 func swap(old, replacement string) func(string) string {
 	return func(s string) string { return strings.Replace(s, old, replacement, 1) }
+}
+
+func everywhere(old, replacement string) func(string) string {
+	return func(s string) string { return strings.ReplaceAll(s, old, replacement) }
 }
 
 // PEMAttacks are attacks on the PEM of a bundle.
@@ -46,42 +54,35 @@ func (w *Bench) LivePEMs(provider string) (out []PEMAttack) {
 }
 
 func blockAttacks() []PEMAttack {
-	order := func(how func(request, provider, data string) string) func(string) string {
-		return func(s string) string { return how(pemBlocks(s)) }
-	}
 	return []PEMAttack{
 		{Name: "block-duplicate-request", What: "A second certificate request stands behind the first.", Expect: "bundle-block-duplicate",
-			Change: order(func(r, p, d string) string { return r + r + p + d })},
+			Change: order("rrpd")},
 		{Name: "block-duplicate-request-behind", What: "A second certificate request stands behind the evidence.", Expect: "bundle-block-duplicate",
-			Change: order(func(r, p, d string) string { return r + p + d + r })},
+			Change: order("rpdr")},
 		{Name: "block-duplicate-provider", What: "The provider block stands there twice.", Expect: "bundle-block-duplicate",
-			Change: order(func(r, p, d string) string { return r + p + p + d })},
+			Change: order("rppd")},
 		{Name: "block-duplicate-data", live: "pem-data-twice", What: "The data block stands there twice.", Expect: "bundle-block-duplicate",
-			Change: order(func(r, p, d string) string { return r + p + d + d })},
+			Change: order("rpdd")},
 		{Name: "block-reordered", live: "pem-order", What: "Provider and data change places.", Expect: "bundle-block-order",
-			Change: order(func(r, p, d string) string { return r + d + p })},
+			Change: order("rdp")},
 		{Name: "block-request-not-first", What: "The evidence stands in front of the request.", Expect: "bundle-block-order",
-			Change: order(func(r, p, d string) string { return p + d + r })},
+			Change: order("pdr")},
 		{Name: "block-unknown", live: "pem-unknown-block", What: "A block of another kind stands behind the evidence.", Expect: "bundle-block-unknown",
 			Change: func(s string) string { return s + "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n" }},
 		{Name: "block-new-certificate-request", What: "The request has the old label NEW CERTIFICATE REQUEST.", Expect: "bundle-block-unknown",
-			Change: func(s string) string {
-				return strings.ReplaceAll(s, " CERTIFICATE REQUEST", " NEW CERTIFICATE REQUEST")
-			}},
+			Change: everywhere(" CERTIFICATE REQUEST", " NEW CERTIFICATE REQUEST")},
 		{Name: "block-of-the-proposals-dialect", What: "The data block has the label of the proposal's example.", Expect: "bundle-block-unknown",
-			Change: func(s string) string {
-				return strings.ReplaceAll(s, "KUBELET AUTHENTICATOR ATTESTATION DATA", "ATTESTATION DATA")
-			}},
+			Change: everywhere("KUBELET AUTHENTICATOR ATTESTATION DATA", "ATTESTATION DATA")},
 		{Name: "block-headed", live: "pem-header", What: "A block has a header.", Expect: "bundle-block-header",
 			Change: swap(beginProvider, beginProvider+"Proc-Type: 4,ENCRYPTED\n\n")},
 		{Name: "block-empty", What: "The data block is empty.", Expect: "bundle-block-empty",
-			Change: order(func(r, p, _ string) string { return r + p + beginData + endData })},
+			Change: order("rp0")},
 		{Name: "block-without-end", What: "The last block has no end.", Expect: "bundle-block-end", Change: swap(endData, "")},
 		{Name: "block-with-another-end", What: "The provider block ends with the label of the data block.", Expect: "bundle-block-end", Change: swap(endProvider, endData)},
 		{Name: "provider-without-data", What: "There is a provider and no data.", Expect: "bundle-block-missing",
-			Change: order(func(r, p, _ string) string { return r + p })},
+			Change: order("rp")},
 		{Name: "data-without-provider", What: "There is data and no provider.", Expect: "bundle-block-missing",
-			Change: order(func(r, _, d string) string { return r + d })},
+			Change: order("rd")},
 		{Name: "request-missing", What: "There is nothing at all.", Expect: "bundle-size", Change: func(string) string { return "" }},
 		{Name: "provider-without-version", What: "The provider block says tpm.", Expect: "bundle-provider", Change: swap(tpmV1, "dHBt\n")},
 		{Name: "provider-version-zero", What: "The provider block says tpm/v0.", Expect: "bundle-provider", Change: swap(tpmV1, "dHBtL3Yw\n")},
@@ -98,7 +99,7 @@ func lineAttacks() []PEMAttack {
 		{Name: "blank-line-before", What: "A blank line stands before the first block.", Expect: "bundle-line-blank", Change: func(s string) string { return "\n" + s }},
 		{Name: "blank-line-between", What: "A blank line stands between two blocks.", Expect: "bundle-line-blank", Change: swap(endRequest, endRequest+"\n")},
 		{Name: "blank-line-behind", What: "A blank line stands behind the last block.", Expect: "bundle-line-blank", Change: func(s string) string { return s + "\n" }},
-		{Name: "crlf", What: "Lines end with CR LF.", Expect: "bundle-line-end", Change: func(s string) string { return strings.ReplaceAll(s, "\n", "\r\n") }},
+		{Name: "crlf", What: "Lines end with CR LF.", Expect: "bundle-line-end", Change: everywhere("\n", "\r\n")},
 		{Name: "crlf-once", What: "One line of base64 ends with CR LF.", Expect: "bundle-line-end", Change: swap(tpmV1, "dHBtL3Yx\r\n")},
 		{Name: "last-line-unfinished", live: "pem-no-last-line-end", What: "The last line has no line feed.", Expect: "bundle-line-end", Change: func(s string) string { return strings.TrimSuffix(s, "\n") }},
 		{Name: "space-at-line-end", What: "A space stands at the end of a BEGIN line.", Expect: "bundle-block-text",
@@ -120,14 +121,8 @@ func rewrapped(width int) func(string) string {
 		begin := strings.Index(s, "\n") + 1
 		end := strings.Index(s, endRequest)
 		text := strings.ReplaceAll(s[begin:end], "\n", "")
-		var out bytes.Buffer
-		out.WriteString(s[:begin])
-		for len(text) > width {
-			out.WriteString(text[:width] + "\n")
-			text = text[width:]
-		}
-		out.WriteString(text + "\n" + s[end:])
-		return out.String()
+		lines := slices.Collect(slices.Chunk([]byte(text), width))
+		return s[:begin] + string(bytes.Join(lines, []byte("\n"))) + "\n" + s[end:]
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/hmac"
 	"crypto/rsa"
 	"crypto/sha256"
@@ -40,21 +39,18 @@ func (f CredentialFault) Error() string { return string(f) }
 // parametersOf gives hash and AES key size, in bits, of credentials for an EK: the
 // templates of the TCG EK Credential Profile 2.6, B.3 and B.4, by the EK's kind alone.
 func parametersOf(ek any) (crypto.Hash, int, error) {
+	size := 0
 	switch k := ek.(type) {
 	case *rsa.PrivateKey:
-		switch k.N.BitLen() {
-		case 2048:
-			return crypto.SHA256, 128, nil
-		case 3072:
-			return crypto.SHA384, 256, nil
-		}
+		size = k.N.BitLen()
 	case *ecdsa.PrivateKey:
-		switch k.Curve {
-		case elliptic.P256():
-			return crypto.SHA256, 128, nil
-		case elliptic.P384():
-			return crypto.SHA384, 256, nil
-		}
+		size = k.Params().BitSize
+	}
+	switch size {
+	case 2048, 256:
+		return crypto.SHA256, 128, nil
+	case 3072, 384:
+		return crypto.SHA384, 256, nil
 	}
 	return 0, 0, fmt.Errorf("an EK of type %T for which there are no credentials", ek)
 }

@@ -2,7 +2,9 @@ package forge
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
+	"slices"
 
 	"golang.org/x/crypto/cryptobyte"
 	cryptobyteasn1 "golang.org/x/crypto/cryptobyte/asn1"
@@ -10,12 +12,8 @@ import (
 
 // Elements takes a SEQUENCE or SET apart, into elements with tag and length.
 func Elements(der []byte) [][]byte {
-	in := cryptobyte.String(der)
-	var body cryptobyte.String
+	body := cryptobyte.String(Content(der))
 	var tag cryptobyteasn1.Tag
-	if !in.ReadAnyASN1(&body, &tag) {
-		panic(Failure{errors.New("no DER to take apart")})
-	}
 	var out [][]byte
 	for !body.Empty() {
 		var e cryptobyte.String
@@ -62,36 +60,33 @@ var (
 // With is a function that returns always the same bytes.
 func With(b ...byte) func([]byte) []byte { return func([]byte) []byte { return b } }
 
-// Behind puts bytes behind the whole value.
+// Behind puts bytes after the whole value.
 func Behind(b ...byte) func([]byte) []byte {
 	return func(der []byte) []byte { return append(der, b...) }
 }
 
-// Content is what stands behind tag and length, and header the size of these.
-func Content(der []byte) (body []byte, header int) {
+// Content is what follows tag and length.
+func Content(der []byte) []byte {
 	in, out := cryptobyte.String(der), cryptobyte.String(nil)
 	var tag cryptobyteasn1.Tag
 	if !in.ReadAnyASN1(&out, &tag) {
 		panic(Failure{errors.New("no DER")})
 	}
-	return out, len(der) - len(out)
+	return out
 }
 
 // LongLength writes the length in four bytes, of which the first are zero: BER.
 func LongLength(der []byte) []byte {
-	body, _ := Content(der)
-	n := len(body)
-	return append([]byte{der[0], 0x84, byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}, body...)
+	body := Content(der)
+	return append(binary.BigEndian.AppendUint32([]byte{der[0], 0x84}, uint32(len(body))), body...)
 }
 
 // indefinite writes the indefinite length of BER.
 func indefinite(der []byte) []byte {
-	body, _ := Content(der)
-	return append(append([]byte{der[0], 0x80}, body...), 0, 0)
+	return slices.Concat([]byte{der[0], 0x80}, Content(der), []byte{0, 0})
 }
 
 // HugeLength says that nearly 4 GiB follow.
 func HugeLength(der []byte) []byte {
-	body, _ := Content(der)
-	return append([]byte{der[0], 0x84, 0xff, 0xff, 0xff, 0xff}, body...)
+	return append([]byte{der[0], 0x84, 0xff, 0xff, 0xff, 0xff}, Content(der)...)
 }

@@ -6,13 +6,11 @@ import (
 	"crypto/elliptic"
 	"crypto/rsa"
 	_ "crypto/sha1"
-	"errors"
+	"encoding/asn1"
 	"math/big"
 	"time"
 
 	"github.com/google/go-tpm/tpm2"
-	"golang.org/x/crypto/cryptobyte"
-	"golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/csr"
@@ -42,10 +40,6 @@ var (
 	SchemeECDSA512 = statement.KeyScheme{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA512}
 )
 
-// Hashes are those of statements and banks, by their TPM_ALG_ID.
-var Hashes = map[tpm2.TPMAlgID]crypto.Hash{tpm2.TPMAlgSHA1: crypto.SHA1, tpm2.TPMAlgSHA256: crypto.SHA256,
-	tpm2.TPMAlgSHA384: crypto.SHA384, tpm2.TPMAlgSHA512: crypto.SHA512}
-
 // SoftAK is an attestation key in software, which signs what no TPM would.
 type SoftAK struct {
 	Private crypto.Signer     // the key, which signs as often alike as the scheme allows
@@ -55,11 +49,10 @@ type SoftAK struct {
 
 // NewSoftAK has the CA certify a key in software as the AK of a machine.
 func (w *Bench) NewSoftAK(private crypto.Signer, scheme statement.KeyScheme, machine string) *SoftAK {
-	leaf := Must(w.CA.IssueAK(private.Public(), tpmsim.AKCertificateOptions{OtherName: MachineName(machine)}))
 	return &SoftAK{
 		Private: Repeatable{private},
 		Public:  PublicArea(private.Public(), AKAttributes, scheme),
-		Chain:   [][]byte{leaf.Raw, w.CA.AKIntermediate().Raw},
+		Chain:   AKChain(w.CA, private.Public(), tpmsim.CertificateOptions{OtherName: MachineName(machine)}),
 	}
 }
 
@@ -96,7 +89,7 @@ func Changed(p *statement.Public, how func(*statement.Public)) *statement.Public
 
 // sign signs with any scheme that fits the key.
 func (k *SoftAK) sign(scheme statement.KeyScheme, message []byte) *statement.Signature {
-	hash := Hashes[scheme.Hash]
+	hash := Must(scheme.Hash.Hash())
 	h := hash.New()
 	h.Write(message)
 	var opts crypto.SignerOpts = hash
@@ -109,18 +102,16 @@ func (k *SoftAK) sign(scheme statement.KeyScheme, message []byte) *statement.Sig
 		v.RSA = out
 		return v
 	}
-	v.R, v.S = readECDSA(out)
+	r, s := ECDSA(out)
+	v.R, v.S = r.Bytes(), s.Bytes()
 	return v
 }
 
-func readECDSA(der []byte) (r, s []byte) {
-	var body cryptobyte.String
-	in := cryptobyte.String(der)
-	var x, y big.Int
-	if !in.ReadASN1(&body, asn1.SEQUENCE) || !body.ReadASN1Integer(&x) || !body.ReadASN1Integer(&y) {
-		panic(Failure{errors.New("no ECDSA signature in DER")})
-	}
-	return x.Bytes(), y.Bytes()
+// ECDSA takes a signature in DER apart.
+func ECDSA(der []byte) (r, s *big.Int) {
+	var v struct{ R, S *big.Int }
+	Must(asn1.Unmarshal(der, &v))
+	return v.R, v.S
 }
 
 // Primary is the Qualified Name of the key as a primary one of the endorsement hierarchy.

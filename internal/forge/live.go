@@ -1,6 +1,8 @@
 package forge
 
 import (
+	"cmp"
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rsa"
@@ -12,6 +14,40 @@ import (
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
+
+// Attack is one change to something good, which F makes: a statement, a quote, an answer
+// that was taken apart, a request, a text, a certificate.
+type Attack[F any] struct {
+	// Name is the vector's, What its description, Expect the check that refuses, "" where
+	// there is no vector.
+	Name, What, Expect string
+	Change             F
+	InCSR              bool     // expect, or inAnswer, is a check of package csr
+	Also               []string // the other checks that refuse it
+	Retry              bool     // the refusal is not final
+
+	RSA      bool   // takes the RSA AK in place of the one on P-256
+	Alone    bool   // leaves out the answer: it has no place for this change
+	InAnswer string // what refuses the answer, where that is another check
+	Resident bool   // asks for keys in the TPM
+	Wanted   bool   // the policy asks for a quote
+	Under    string // the policy that a request needs; "" is the common one
+
+	// live is the name in the conformance runner, where that is another; "-" leaves it
+	// out there.
+	live string
+}
+
+// Live is the attack's name where it is live, "" where it needs RSA keys or another policy.
+func (a *Attack[F]) Live() string { return a.liveAs("") }
+
+// liveAs is Live with a prefix where there is no other name.
+func (a *Attack[F]) liveAs(prefix string) string {
+	if a.RSA || a.Under != "" || a.live == "-" {
+		return ""
+	}
+	return cmp.Or(a.live, prefix+a.Name)
+}
 
 // Machine is a machine whose TPM is in software.
 type Machine struct {
@@ -40,24 +76,29 @@ func (w *Bench) MakeMachines() {
 	w.WeakEKs = map[string]*SoftEK{}
 	for name, key := range map[string]*rsa.PublicKey{
 		WeakROCA:     {N: ROCAModulus(), E: 65537},
-		WeakSize:     {N: oddNumber("small EK", 1024), E: 65537},
-		WeakExponent: {N: oddNumber("EK with exponent 3", 2048), E: 3},
+		WeakSize:     {N: OddNumber("small EK", 1024), E: 65537},
+		WeakExponent: {N: OddNumber("EK with exponent 3", 2048), E: 3},
 	} {
-		w.WeakEKs[name] = &SoftEK{Public: key, Chain: w.certifyEK(w.CA, &SoftEK{Public: key}, tpmsim.EKCertificateOptions{})}
+		w.WeakEKs[name] = &SoftEK{Public: key, Chain: EKChain(w.CA, key, tpmsim.CertificateOptions{})}
 	}
 }
 
 func (w *Bench) newEK(key *ecdsa.PrivateKey) *SoftEK {
-	ek := &SoftEK{Public: key.Public(), private: key}
-	ek.Chain = w.certifyEK(w.CA, ek, tpmsim.EKCertificateOptions{})
-	return ek
+	return &SoftEK{Public: key.Public(), private: key, Chain: EKChain(w.CA, key.Public(), tpmsim.CertificateOptions{})}
 }
 
-func (w *Bench) certifyEK(ca *tpmsim.CA, ek *SoftEK, o tpmsim.EKCertificateOptions) [][]byte {
-	return [][]byte{Must(ca.IssueEK(ek.Public, o)).Raw, ca.EKIntermediate().Raw}
+// EKChain is a CA's certificate for an EK, and the one above it.
+func EKChain(ca *tpmsim.CA, key crypto.PublicKey, o tpmsim.CertificateOptions) [][]byte {
+	return [][]byte{Must(ca.IssueEK(key, o)).Raw, ca.EKIntermediate().Raw}
 }
 
-func oddNumber(label string, bits int) *big.Int {
+// AKChain is a CA's certificate for an AK, and the one above it.
+func AKChain(ca *tpmsim.CA, key crypto.PublicKey, o tpmsim.CertificateOptions) [][]byte {
+	return [][]byte{Must(ca.IssueAK(key, o)).Raw, ca.AKIntermediate().Raw}
+}
+
+// OddNumber has that many bits, and follows from the label.
+func OddNumber(label string, bits int) *big.Int {
 	b := Derive(label, bits/8)
 	b[0], b[len(b)-1] = b[0]|0x80, b[len(b)-1]|1
 	return new(big.Int).SetBytes(b)

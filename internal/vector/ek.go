@@ -8,6 +8,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/internal/forge"
+	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/oid"
 )
 
@@ -76,7 +77,10 @@ func (e *Environment) eks() *tpmcert.EKVerifier {
 	if len(e.EKIssuers) == 0 && len(e.AllowedEKs) == 0 {
 		return nil
 	}
-	c := tpmcert.EKVerifierConfig{}
+	c := tpmcert.EKVerifierConfig{
+		Allowed: each(e.AllowedEKs, func(id string) (attest.Identity, error) { return attest.Identity(id), nil }),
+		Denied:  each(e.DeniedTPMs, func(d DeniedTPM) (tpmcert.DeniedTPM, error) { return tpmcert.DeniedTPM(d), nil }),
+	}
 	for _, i := range e.EKIssuers {
 		issuer := tpmcert.EKIssuer{RequireCRL: i.RequireCRL, Roots: each(i.Roots, x509.ParseCertificate),
 			Intermediates: each(i.Intermediates, x509.ParseCertificate), Profile: i.Profile.profile()}
@@ -84,12 +88,6 @@ func (e *Environment) eks() *tpmcert.EKVerifier {
 			issuer.CRLs = forge.Must(tpmcert.NewCRLStore(i.CRLs...))
 		}
 		c.Issuers = append(c.Issuers, issuer)
-	}
-	for _, id := range e.AllowedEKs {
-		c.Allowed = append(c.Allowed, attest.Identity(id))
-	}
-	for _, d := range e.DeniedTPMs {
-		c.Denied = append(c.Denied, tpmcert.DeniedTPM(d))
 	}
 	return forge.Must(tpmcert.NewEKVerifier(c))
 }
@@ -110,4 +108,34 @@ func (k *EK) verify(ctx context.Context, e *Environment) (*Result, error) {
 	}
 	return &Result{Machine: string(facts.Identity), Profile: facts.Profile, Source: string(facts.Source),
 		Tolerances: append([]string{}, facts.Tolerances...)}, nil
+}
+
+// Credential is a challenge on the road of the EK certificate, and the TPM that it
+// reaches: an EK whose private key is known, and an AK's Name. Acceptance means that
+// the credential opens to Result.Secret.
+type Credential struct {
+	// Challenge is DER.
+	Challenge []byte `json:"challenge"`
+	// EK is the EK's private key, PKCS#8.
+	EK []byte `json:"ek"`
+	// AKName is the Name of the AK that the TPM has loaded.
+	AKName []byte `json:"akName"`
+}
+
+// open parses the challenge and opens its credential. A secret that does not follow
+// from the binding under the environment's challenge keys is an error too.
+func (c *Credential) open(e *Environment) (*Result, error) {
+	key := forge.Must(x509.ParsePKCS8PrivateKey(c.EK))
+	challenge, err := message.ParseChallenge(c.Challenge)
+	if err != nil {
+		return nil, err
+	}
+	if challenge.Credential == nil {
+		return nil, &brokenVector{errors.New("a challenge without a credential")}
+	}
+	secret, err := forge.OpenCredential(key, c.AKName, (*attest.Credential)(challenge.Credential))
+	if err == nil && !e.gave(challenge, secret) {
+		err = errors.New("the credential's secret does not follow from its binding")
+	}
+	return &Result{Secret: secret}, err
 }

@@ -2,6 +2,7 @@ package vector
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -76,10 +77,8 @@ func (set *Set) checkPackages() error {
 		if v.Expect == "" || slices.Contains(shared, v.Expect) {
 			continue
 		}
-		first, ok := of[v.Expect]
-		if !ok {
-			of[v.Expect] = v
-		} else if first.Package != v.Package {
+		first := cmp.Or(of[v.Expect], v)
+		if of[v.Expect] = first; first.Package != v.Package {
 			return fmt.Errorf("vector: %s/%s: %s is a check of package %q, and of %q in %s/%s",
 				v.Class, v.Name, v.Expect, v.Package, first.Package, first.Class, first.Name)
 		}

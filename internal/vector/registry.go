@@ -91,9 +91,12 @@ func (o *Operation) call(ctx context.Context, r membership.Registry, seen *membe
 		return r.Reserve(ctx, membership.Claim{NodeName: o.NodeName, Machine: attest.Identity(o.Machine),
 			MachineUID: o.MachineUID, ProviderID: o.ProviderID}, o.Deadline)
 	case "bind":
-		return r.Bind(ctx, seen)
-	case "raise":
-		return r.Raise(ctx, seen, o.LastEnd)
+		return r.Bind(ctx, seen, time.Time{}, nil)
+	case "raise": // is to bind what is bound already
+		if seen.State != membership.StateBound {
+			return nil, &attest.Error{Check: membership.CheckRegistryConflict, Got: "a reservation", Want: "a bound record", Err: csr.ErrRetry}
+		}
+		return r.Bind(ctx, seen, o.LastEnd, nil)
 	case "rebind":
 		return r.Rebind(ctx, seen, attest.Identity(o.Machine))
 	case "adopt":
@@ -113,10 +116,7 @@ func (o *Operation) call(ctx context.Context, r membership.Registry, seen *membe
 // compare holds what a call came to against what it must. Its error hides the call's:
 // a refusal in the middle is not the one that the vector is about.
 func (o *Operation) compare(record *membership.Record, err error) error {
-	var got []string
-	if err != nil {
-		got = names(err, PackageAttest)
-	}
+	got := names(err, PackageAttest)
 	switch {
 	case o.Expect == "" && err != nil:
 		return fmt.Errorf("refused: %v", err)

@@ -47,8 +47,12 @@ type brokenVector struct{ err error }
 
 func (b *brokenVector) Error() string { return "it cannot be replayed: " + b.err.Error() }
 
-// each is parse of every value. An error is a failure, which makes the vector a broken one.
+// each is parse of every value, nil of nil. An error is a failure, which makes the vector a
+// broken one.
 func each[A, B any](in []A, parse func(A) (B, error)) (out []B) {
+	if in != nil {
+		out = []B{}
+	}
 	for _, a := range in {
 		out = append(out, forge.Must(parse(a)))
 	}

@@ -166,9 +166,9 @@ func (w *world) acceptedIssuers() {
 	members := func(machine string) []vector.Member {
 		return []vector.Member{{NodeName: forge.NodeName, Machine: machine, ProviderID: providerID}}
 	}
-	answer := func(o tpmsim.AKCertificateOptions) *forge.Forgery {
+	answer := func(o tpmsim.CertificateOptions) *forge.Forgery {
 		f := w.Forge(w.AKP256, forge.Join{})
-		f.Sent = &forge.Sources{Chain: [][]byte{forge.Must(w.CA.IssueAK(f.AK.Private.Public(), o)).Raw, w.CA.AKIntermediate().Raw}}
+		f.Sent = &forge.Sources{Chain: forge.AKChain(w.CA, f.AK.Private.Public(), o)}
 		return f
 	}
 	google := w.issuersWith(func(p *vector.Profile) {
@@ -180,20 +180,20 @@ func (w *world) acceptedIssuers() {
 		name  string
 		style tpmsim.Style
 	}{{"google-certificate", tpmsim.StyleGoogle}, {"google-certificate-of-the-older-form", tpmsim.StyleGoogleOld}} {
-		w.accept(form.name, "The AK certificate names a Compute Engine instance, in Google's form.", answer(tpmsim.AKCertificateOptions{Style: form.style}),
+		w.accept(form.name, "The AK certificate names a Compute Engine instance, in Google's form.", answer(tpmsim.CertificateOptions{Style: form.style}),
 			&vector.Environment{Issuers: google, Members: members(gce)}, &vector.Result{Machine: gce, Profile: "Google Compute Engine AK", ProviderID: providerID})
 	}
 	ak := fmt.Sprintf("ak:sha256:%x", forge.Must(csr.SPKIHash(w.AKP256.Private.Public())))
-	w.accept("machine-named-by-its-ak", "The AK certificate names no machine, so the digest of its key does.", answer(tpmsim.AKCertificateOptions{}),
+	w.accept("machine-named-by-its-ak", "The AK certificate names no machine, so the digest of its key does.", answer(tpmsim.CertificateOptions{}),
 		&vector.Environment{Members: members(ak)}, &vector.Result{Machine: ak})
 	azure := w.issuersWith(func(p *vector.Profile) {
 		p.Name, p.ExtKeyUsage, p.Identity, p.AllowAKBelowOtherKeys = "Azure vTPM AK", []string{oid.AzureKpAK.String()}, []string{"ak"}, true
 	})
-	w.accept("azure-certificate", "The AK certificate has Azure's form.", answer(tpmsim.AKCertificateOptions{Style: tpmsim.StyleAzure}),
+	w.accept("azure-certificate", "The AK certificate has Azure's form.", answer(tpmsim.CertificateOptions{Style: tpmsim.StyleAzure}),
 		&vector.Environment{Issuers: azure, Members: members(ak)}, &vector.Result{Machine: ak, Profile: "Azure vTPM AK"})
 	usage := x509.KeyUsageDigitalSignature | x509.KeyUsageContentCommitment
 	w.accept("key-usage-content-commitment", "The AK certificate has contentCommitment too.",
-		answer(tpmsim.AKCertificateOptions{KeyUsage: &usage, OtherName: forge.MachineName("machine-1")}), nil, resultOf(true))
+		answer(tpmsim.CertificateOptions{KeyUsage: &usage, OtherName: forge.MachineName("machine-1")}), nil, resultOf(true))
 
 	profiled := func(how func(*vector.Profile)) *vector.Environment {
 		return &vector.Environment{Issuers: w.issuersWith(how)}

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"crypto"
 	"slices"
 	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/forge"
+	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/internal/vector"
 )
 
@@ -140,4 +142,126 @@ func (w *world) answersMixed() {
 		w.Forge(w.AKOther, forge.Join{}), nil)
 	w.refuse("second-name-for-a-machine", "The machine asks for a second node name, which belongs to another machine.", "not-a-member",
 		w.Forge(w.AKP256, forge.Join{Request: second, Key: w.TLS}), nil)
+}
+
+// challenges are attacks on the verifier's side of a hello, beside those on
+// certificates.
+func (w *world) challenges() {
+	w.addFiled(w.goodHello, w.helloAttacks())
+	answer := forge.Clone(w.good)
+	answer.Spec.SignerName = csr.SignerChallengeTPM
+	w.refuse("answer-as-hello", "An answer is filed as a hello.", "bundle-statements", hello{answer}, nil)
+	say := func(name, what, expect string, akPublic []byte, chain [][]byte) {
+		w.refuse(name, what, expect, hello{w.Hello(forge.Join{}, akPublic, forge.Sources{Chain: chain})}, nil)
+	}
+	say("hello-of-another-machine", "A stranger's machine, certified by the same issuer, says hello under the node's name.", "not-a-member",
+		w.AKOther.Public.Raw, w.AKOther.Chain)
+	// AKs that are none, each certified by the right CA.
+	for _, a := range forge.AKAttacks() {
+		f := w.Forge(w.AKP256, forge.Join{})
+		a.Change(f)
+		if a.Expect != "qualified-signer" { // a hello has no statement
+			say("hello-"+a.Name, a.What, cmp.Or(a.InAnswer, a.Expect), f.AKPublic, f.AK.Chain)
+		}
+	}
+}
+
+func (w *world) helloAttacks() []row[filed] {
+	return []row[filed]{
+		{"hello-for-another-cluster", "The hello is for another cluster.", "binding-cluster",
+			filed{change: func(p *forge.Parts) { p.Hello.ClusterID = "other" }}},
+		{"hello-for-an-unknown-signer", "The hello states a target signer that this control plane does not serve.", "signer-name",
+			filed{inCSR: true, also: []string{"attestation-provider"}, change: func(p *forge.Parts) { p.Hello.TargetSigner = csr.SignerClientInsecure }}},
+		{"hello-with-the-proposals-spelling", "The target signer is spelt with the prefix cluster-x-k8s-io/, which the API server refuses.", "signer-name",
+			filed{inCSR: true, change: func(p *forge.Parts) { p.Hello.TargetSigner = "cluster-x-k8s-io/kube-apiserver-client-kubelet-tpm" }}},
+		{"hello-for-the-other-road", "The hello is for the road of the EK certificate, which is not configured.", "binding-road",
+			filed{change: func(p *forge.Parts) { p.Hello.Road = message.RoadEK }}},
+		{"hello-with-two-sources-of-the-ek", "A hello with an AK certificate also has an EK of its own.", "message-encoding",
+			filed{change: func(p *forge.Parts) {
+				p.OnHello = forge.Edited(func(e [][]byte) [][]byte {
+					return [][]byte{e[0], e[1], e[2], e[3], forge.TLV(0x80, p.Hello.AKPublic), e[4]}
+				})
+			}}},
+		{"hello-version", "The hello has version 2.", "message-version",
+			filed{change: func(p *forge.Parts) { p.OnHello = forge.Replaced(0, forge.With(2, 1, 2)) }}},
+		{"hello-with-bytes-behind", "A field stands behind the last one of the hello.", "message-encoding",
+			filed{change: func(p *forge.Parts) { p.OnHello = forge.Appended(5, 0) }}},
+		{"hello-under-the-target-signer", "The hello is filed under the signer of the certificate, where somebody could approve it.", "hello-signer",
+			filed{retry: true, change: func(p *forge.Parts) { p.Object.Spec.SignerName = csr.SignerClientTPM }}},
+		{"hello-expired", "The hello is five minutes and a second old.", "hello-expired",
+			filed{change: func(p *forge.Parts) { p.Object.Metadata.CreationTimestamp = w.Now.Add(-301 * time.Second) }}},
+		{"hello-from-the-future", "The hello was created a second from now, by the API server's clock.", "request-in-the-future",
+			filed{retry: true, change: func(p *forge.Parts) { p.Object.Metadata.CreationTimestamp = w.Now.Add(time.Second) }}},
+		{"hello-without-evidence", "The hello is a request without evidence.", "provider",
+			filed{change: func(p *forge.Parts) { p.Plain = true }}},
+		{"hello-of-another-version", "The provider block says tpm/v2.", "provider",
+			filed{change: func(p *forge.Parts) { p.Bundle.Provider = "tpm/v2" }}},
+		{"hello-twice", "There are two hellos in the evidence.", "bundle-statements", filed{change: func(p *forge.Parts) {
+			p.OnEvidence = forge.Replaced(0, forge.Edited(func(e [][]byte) [][]byte { return append(e, e[0]) }))
+		}}},
+		{"hello-with-another-aks-public-area", "The AK's public area is that of another AK than its certificate.", "ak-mismatch",
+			filed{change: func(p *forge.Parts) { p.Hello.AKPublic = w.AKRSA.Public.Raw }}},
+		{"hello-with-a-bad-self-signature", "The request's own signature does not verify.", "request-signature",
+			filed{inCSR: true, change: func(p *forge.Parts) {
+				bad := w.NewPKCS10()
+				bad.Corrupt = true
+				p.Bundle.Request = bad.DER()
+			}}},
+		{"hello-of-an-unknown-machine", "The inventory has no machine for this node name.", "machine-unknown",
+			filed{inCSR: true, env: &vector.Environment{Machines: []vector.Machine{}}}},
+		{"hello-with-no-usable-ring-key", "The verifier has only a retired challenge key and one of the future.", "ring-empty",
+			filed{retry: true, env: &vector.Environment{RingKeys: []vector.RingKey{ringKey(w.Retired), ringKey(w.Later)}}}},
+		{"hello-with-a-stale-ring", "The verifier has not read its challenge keys for over a minute.", "ring-stale",
+			filed{retry: true, env: &vector.Environment{RingReadAt: w.Now.Add(-61 * time.Second)}}},
+	}
+}
+
+// nodes are challenges that a node must not answer.
+func (w *world) nodes() {
+	p := forge.TakeApart(w.good)
+	good := forge.Must(message.ParseChallenge(w.goodTPMChallenge))
+	node := func() *vector.Node {
+		return &vector.Node{Challenge: w.goodTPMChallenge, Request: w.Request, SignerName: csr.SignerClientTPM, ClusterID: clusterID,
+			AKPublic: p.Proof.AKPublic, Key: forge.PKCS8(w.TLS)}
+	}
+	w.accept("node-answers", "A challenge for this very node, request, cluster and signer: the node goes on to certify its key.", node(), nil, nil)
+	add := func(name, what, expect string, change func(*vector.Node)) {
+		n := node()
+		change(n)
+		w.refuse("node-"+name, what, expect, n, nil)
+	}
+	type challenge = message.Challenge
+	bound := func(how func(*challenge)) func(*vector.Node) {
+		return func(n *vector.Node) {
+			c := *good
+			how(&c)
+			n.Challenge = forge.Must(c.Marshal())
+		}
+	}
+	encoded := func(how func([]byte) []byte) func(*vector.Node) {
+		return func(n *vector.Node) { n.Challenge = forge.Change(n.Challenge, how) }
+	}
+	add("for-another-cluster", "The challenge is for another cluster.", "binding-cluster", bound(func(c *challenge) { c.Binding.ClusterID = "other" }))
+	add("for-another-signer", "The challenge is for another signer.", "binding-signer",
+		bound(func(c *challenge) { c.Binding.SignerName = csr.SignerServingTPM }))
+	add("for-another-lifetime", "The challenge is for another lifetime.", "binding-expiration",
+		bound(func(c *challenge) { c.Binding.ExpirationSeconds = 86400 }))
+	add("for-another-machine", "The challenge is for another machine.", "binding-machine-key", bound(func(c *challenge) { c.Binding.MachineKey[0] ^= 1 }))
+	add("for-another-request", "The challenge is for another request.", "binding-request", bound(func(c *challenge) { c.Binding.RequestHash[0] ^= 1 }))
+	add("for-a-window-over-an-hour", "The challenge's window is an hour and a second long.", "binding-window",
+		bound(func(c *challenge) { c.Binding.NotAfter = c.Binding.IssuedAt + 3601 }))
+	add("for-the-other-road", "The challenge is for the road of the EK certificate, with a credential in place of the secret.", "binding-road",
+		bound(func(c *challenge) {
+			c.Binding.Road, c.Binding.AKName, c.Clear = message.RoadEK, append([]byte{0, 0x0b}, make([]byte, 32)...), nil
+			c.Credential = &message.Credential{IDObject: make([]byte, 68), EncryptedSecret: make([]byte, 256)}
+		}))
+	credential := forge.TLV(0xa1, forge.TLV(4, make([]byte, 68)), forge.TLV(4, make([]byte, 256)))
+	add("with-the-other-roads-secret", "The challenge is for the road of the AK certificate, with a credential in place of the secret.", "message-encoding",
+		encoded(forge.Replaced(1, forge.With(credential...))))
+	add("with-a-short-secret", "The challenge's secret has 31 bytes.", "message-encoding",
+		encoded(forge.Replaced(1, forge.With(forge.TLV(0x80, make([]byte, 31))...))))
+	add("challenge-version", "The binding in the challenge has version 2.", "message-version",
+		encoded(forge.Replaced(0, forge.Replaced(0, forge.With(2, 1, 2)))))
+	add("challenge-with-bytes-behind", "A byte stands behind the challenge.", "message-encoding", encoded(forge.Behind(0)))
+	add("certifies-another-key", "The key to certify is not that of the request.", "key-mismatch", func(n *vector.Node) { n.Key = forge.PKCS8(w.TLS2) })
 }

@@ -1,9 +1,13 @@
 package main
 
 import (
-	"bytes"
+	"crypto"
+	"crypto/rsa"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/asn1"
+	"fmt"
+	"math/big"
 	"slices"
 	"time"
 
@@ -34,16 +38,14 @@ func (w *world) chainAttacks() {
 	ca, good := w.CA, w.tpm.AKCertificate(tpmsim.RSA2048).Raw
 	middle := ca.AKIntermediate().Raw
 	key := w.tpm.AKPublic(tpmsim.RSA2048)
-	foreign := forge.Must(w.Stranger.IssueAK(key, tpmsim.AKCertificateOptions{OtherName: forge.MachineName("machine-1")}))
+	foreign := forge.Must(w.Stranger.IssueAK(key, tpmsim.CertificateOptions{OtherName: forge.MachineName("machine-1")}))
 	old := forge.Must(tpmsim.NewCA(tpmsim.CAOptions{Name: "old", Seed: []byte(forge.Seed + " old"), Now: func() time.Time { return w.Now.AddDate(-60, 0, 0) }}))
-	late := forge.Must(old.IssueAK(key, tpmsim.AKCertificateOptions{OtherName: forge.MachineName("machine-1"), NotBefore: w.Now.AddDate(0, -1, 0), NotAfter: w.Now.AddDate(1, 0, 0)}))
-	broken := bytes.Clone(good)
-	broken[len(broken)-1] ^= 1
+	late := forge.Must(old.IssueAK(key, tpmsim.CertificateOptions{OtherName: forge.MachineName("machine-1"), NotBefore: w.Now.AddDate(0, -1, 0), NotAfter: w.Now.AddDate(1, 0, 0)}))
 	w.refuseChain("certificate-missing", "No certificate is sent.", "certificate-missing", nil)
 	w.refuseChain("certificate-not-a-certificate", "The AK certificate is an empty SEQUENCE.", "certificate-encoding", nil,
 		[]byte{0x30, 0}, middle)
 	w.refuseChain("certificate-signature-changed", "The last byte of the AK certificate's signature was changed.", "certificate-chain", nil,
-		broken, middle)
+		damaged(good), middle)
 	w.refuseChain("certificate-of-another-ak", "The AK certificate is that of another AK of the same machine.", "ak-mismatch", nil,
 		w.AKP256.Chain...)
 	w.refuseChain("certificate-of-another-machines-ak", "The AK certificate is that of another machine's AK.", "ak-mismatch", nil,
@@ -76,7 +78,7 @@ func (w *world) leafAttacks() {
 			Extensions:  []string{oid.KubernetesNodeProviderIdentifier.String()}, Identity: []string{"gce"}}
 	})
 	microsoft := w.issuersWith(func(p *vector.Profile) { p.Name, p.RequireDirectoryName = "Microsoft AIK", true })
-	add := func(name, what, expect string, o tpmsim.AKCertificateOptions, issuers []vector.Issuer) {
+	add := func(name, what, expect string, o tpmsim.CertificateOptions, issuers []vector.Issuer) {
 		if o.Style == 0 && !o.NoSAN {
 			o.OtherName = forge.MachineName("machine-1")
 		}
@@ -84,32 +86,32 @@ func (w *world) leafAttacks() {
 		if issuers != nil {
 			env = &vector.Environment{Issuers: issuers}
 		}
-		w.refuseChain(name, what, expect, env, forge.Must(w.CA.IssueAK(w.tpm.AKPublic(tpmsim.RSA2048), o)).Raw, w.CA.AKIntermediate().Raw)
+		w.refuseChain(name, what, expect, env, forge.AKChain(w.CA, w.tpm.AKPublic(tpmsim.RSA2048), o)...)
 	}
 	for _, a := range w.AKCertificates() {
 		add(a.Name, a.What, a.Expect, a.Change, nil)
 	}
 	add("instance-extension-missing", "The issuer's profile asks for Google's instance extension, and the AK certificate has none.", "certificate-extension",
-		tpmsim.AKCertificateOptions{}, google)
+		tpmsim.CertificateOptions{}, google)
 	add("ek-told-by-key-usage-alone", "Under Google's profile the key usage alone tells an EK certificate from an AK's.", "certificate-key-usage",
-		tpmsim.AKCertificateOptions{Style: tpmsim.StyleGoogle, KeyUsage: &encipher}, google)
+		tpmsim.CertificateOptions{Style: tpmsim.StyleGoogle, KeyUsage: &encipher}, google)
 	add("instance-extension-malformed", "Google's instance extension in the AK certificate holds a provider ID.", "machine-identity",
-		tpmsim.AKCertificateOptions{KeyUsage: &sign, Extra: []pkix.Extension{forge.Must(oid.ProviderIDExtension(providerID))}}, google)
+		tpmsim.CertificateOptions{KeyUsage: &sign, Extra: []pkix.Extension{forge.Must(oid.ProviderIDExtension(providerID))}}, google)
 	add("directory-name-missing", "The issuer's profile asks for a TCG directory name, and the AK certificate has no subjectAltName.", "certificate-subject-alt-name",
-		tpmsim.AKCertificateOptions{NoSAN: true}, microsoft)
+		tpmsim.CertificateOptions{NoSAN: true}, microsoft)
 	add("two-machine-identities", "The subjectAltName of the AK certificate names two machines.", "machine-identity",
-		tpmsim.AKCertificateOptions{Edit: func(c *x509.Certificate) { withSAN(c, otherName("machine-1"), otherName("machine-2")) }}, nil)
+		tpmsim.CertificateOptions{Edit: func(c *x509.Certificate) { withSAN(c, otherName("machine-1"), otherName("machine-2")) }}, nil)
 	add("subject-alt-name-form-unknown", "The critical subjectAltName of the AK certificate has an ediPartyName, a form that nobody reads.", "certificate-subject-alt-name",
-		tpmsim.AKCertificateOptions{Edit: func(c *x509.Certificate) {
+		tpmsim.CertificateOptions{Edit: func(c *x509.Certificate) {
 			withSAN(c, otherName("machine-1"), []byte{0xa5, 0x04, 0xa1, 0x02, 0x0c, 0x00})
 		}}, nil)
 	// The issuer of EK certificates certifies the AK's key as an EK.
-	ek := func(name, what, expect string, o tpmsim.EKCertificateOptions) {
-		w.refuseChain(name, what, expect, nil, forge.Must(w.CA.IssueEK(w.tpm.AKPublic(tpmsim.RSA2048), o)).Raw, w.CA.EKIntermediate().Raw)
+	ek := func(name, what, expect string, o tpmsim.CertificateOptions) {
+		w.refuseChain(name, what, expect, nil, forge.EKChain(w.CA, w.tpm.AKPublic(tpmsim.RSA2048), o)...)
 	}
-	ek("ek-certificate-as-ak-certificate", "The AK's key has an EK certificate, below the same root.", "certificate-key-usage", tpmsim.EKCertificateOptions{})
+	ek("ek-certificate-as-ak-certificate", "The AK's key has an EK certificate, below the same root.", "certificate-key-usage", tpmsim.CertificateOptions{})
 	ek("ek-certificate-with-an-aks-key-usage", "The AK's key has an EK certificate with the key usage of an AK's.", "certificate-ext-key-usage",
-		tpmsim.EKCertificateOptions{KeyUsage: &sign})
+		tpmsim.CertificateOptions{KeyUsage: &sign})
 }
 
 // otherName is an otherName of a subjectAltName, with tag and length.
@@ -121,4 +123,111 @@ func otherName(machine string) []byte {
 func withSAN(c *x509.Certificate, names ...[]byte) {
 	i := slices.IndexFunc(c.ExtraExtensions, func(e pkix.Extension) bool { return oid.SubjectAltName.Equal(e.Id) })
 	c.ExtraExtensions[i].Value = forge.TLV(0x30, names...)
+}
+
+// strangersChains are chains for a leaf on that key that a stranger made up, below the
+// name of a trusted root: no signature in them need be checked to refuse them. The leaf is
+// an AK's or EK's by its extended key usage and key usage.
+func (v *ekVendor) strangersChains(root *x509.Certificate, key crypto.PublicKey, edit func(*x509.Certificate)) []row[[][]byte] {
+	const giant = 60000                                                                    // bits
+	root = &x509.Certificate{RawSubject: root.RawSubject, SubjectKeyId: root.SubjectKeyId} // whose key the stranger has not
+	leaf := func(more func(*x509.Certificate)) []byte {
+		by := &ekCA{&x509.Certificate{Subject: pkix.Name{CommonName: "stranger 1"}}, v.intermediate.key}
+		return v.issue(by, key, func(c *x509.Certificate) { edit(c); more(c) }).Raw
+	}
+	good := leaf(func(*x509.Certificate) {})
+	oldSHA1 := func(der []byte) []byte { return signedAnew(der, v.intermediate.key, true, unchanged) }
+	expired := oldSHA1(leaf(func(c *x509.Certificate) { c.NotAfter = v.Now.Add(-time.Second) }))
+	above := func(count, bits int, oaep bool) [][]byte {
+		var out [][]byte
+		for n := 1; n <= count; n++ {
+			name, issuer := fmt.Sprint("stranger ", n), pkix.Name{CommonName: fmt.Sprint("stranger ", n+1)}
+			below := &ekCA{&x509.Certificate{Subject: issuer}, v.intermediate.key}
+			if n == count {
+				below.cert = root
+			}
+			out = append(out, withKey(v.newCA(below, name, v.intermediate.key, nil).cert.Raw, giantKey(name, bits, oaep)))
+		}
+		return out
+	}
+	var flood [][]byte
+	for n := range 7 {
+		flood = append(flood, v.newCA(&ekCA{root, v.intermediate.key}, "stranger 1", v.intermediate.key,
+			func(c *x509.Certificate) { c.SerialNumber = big.NewInt(int64(n + 1)) }).cert.Raw)
+	}
+	with := func(leaf []byte, above [][]byte) [][]byte { return append([][]byte{leaf}, above...) }
+	return []row[[][]byte]{
+		{"chain-of-rsa-8192", "Seven CAs have RSA keys of 8192 bits.", "key-strength", with(good, above(7, 8192, false))},
+		{"chain-of-oaep-keys", "Three CAs have RSA keys of 60000 bits, encoded as id-RSAES-OAEP.", "key-strength", with(oldSHA1(good), above(3, giant, true))},
+		{"chain-of-oaep-keys-below-sha1", "Seven CAs have RSA keys of 8192 bits, encoded as id-RSAES-OAEP, and the leaf is signed over SHA-1.", "key-strength",
+			with(oldSHA1(good), above(7, 8192, true))},
+		{"chain-of-one-name", "Seven CAs have one name.", "certificate-order", with(good, flood)},
+		{"expired-below-giant-keys", "The leaf has expired, and three CAs above it have RSA keys of 60000 bits.", "key-strength", with(expired, above(3, giant, true))},
+	}
+}
+
+// withKey puts another key into a certificate, whose signature then is of nobody.
+func withKey(der, spki []byte) []byte {
+	return forge.Replaced(0, forge.Replaced(6, forge.With(spki...)))(der)
+}
+
+// giantKey is an RSA key that nobody has, with exponent 2^31 - 1.
+func giantKey(name string, bits int, oaep bool) []byte {
+	key := x509.MarshalPKCS1PublicKey(&rsa.PublicKey{N: forge.OddNumber(name+" modulus", bits), E: 1<<31 - 1})
+	algorithm := plainRSA
+	if oaep {
+		algorithm = rsaOAEP
+	}
+	return forge.TLV(0x30, algorithm, forge.TLV(3, []byte{0}, key))
+}
+
+// chainCosts are chains that would cost a lot, in hellos and answers on the road of the
+// AK certificate.
+func (w *world) chainCosts() {
+	v := w.newEKVendor()
+	for _, c := range v.strangersChains(w.CA.Root(), w.tpm.AKPublic(tpmsim.RSA2048), asAK) {
+		if c.name == "expired-below-giant-keys" { // here the leaf's own validity comes first
+			c.expect = "certificate-expired"
+		}
+		w.refuseChain(c.name, c.what, c.expect, nil, c.in...)
+	}
+	limited := v.newCA(v.root, "CA for EKs", v.intermediate.key, limitedTo(idEK))
+	w.refuseChain("intermediate-for-eks-alone", "The CA's own extended key usage limits it to EK certificates.", "certificate-ext-key-usage",
+		trusting(v.root.cert.Raw), v.issue(limited, w.tpm.AKPublic(tpmsim.RSA2048), asAK).Raw, limited.cert.Raw)
+}
+
+// limitedTo is the template of a CA whose own extended key usage is these.
+func limitedTo(usages ...asn1.ObjectIdentifier) func(*x509.Certificate) {
+	return func(c *x509.Certificate) { c.UnknownExtKeyUsage = usages }
+}
+
+// asAK turns the template of an EK certificate into an AK's.
+func asAK(c *x509.Certificate) {
+	c.KeyUsage, c.UnknownExtKeyUsage = x509.KeyUsageDigitalSignature, []asn1.ObjectIdentifier{idAIK}
+}
+
+// costs are the same on the road of the EK certificate.
+func (r *roadEK) costs() {
+	v := r.newEKVendor()
+	env := r.environment(r.p256)
+	for _, c := range v.strangersChains(r.vendor.Root(), r.p256.Public, func(*x509.Certificate) {}) {
+		r.both("ek-"+c.name, c.what, c.expect, r.p256, forge.Sources{Chain: c.in}, env)
+	}
+}
+
+// usagesOfCAs are CAs whose own extended key usage does not allow EK certificates.
+func (v *ekVendor) usagesOfCAs() {
+	below := func(name string, edit func(*x509.Certificate)) *vector.EK {
+		ca := v.newCA(v.root, name, v.intermediate.key, edit)
+		return &vector.EK{Certificates: [][]byte{v.issue(ca, v.p256, nil).Raw, ca.cert.Raw}}
+	}
+	for _, a := range []row[func(*x509.Certificate)]{
+		{"intermediate-for-web-servers", "The CA's own extended key usage limits it to TLS servers.", "certificate-ext-key-usage",
+			func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }},
+		{"intermediate-for-aks-alone", "The CA's own extended key usage limits it to AK certificates.", "certificate-ext-key-usage", limitedTo(idAIK)},
+	} {
+		v.refuse(a.name, a.what, a.expect, below(a.name, a.in), v.environment())
+	}
+	v.accept("intermediate-for-eks", "The CA's own extended key usage lists that of EK certificates.", below("CA for EKs", limitedTo(idAIK, idEK)),
+		v.environment(), trusted(v.p256))
 }

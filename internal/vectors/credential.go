@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/internal/forge"
 	"github.com/nodeattest/nodeattest/internal/vector"
 )
@@ -146,24 +147,18 @@ func (w *world) credentialsElsewhere(ek, other crypto.Signer, add func(name, wha
 	if _, isRSA := ek.(*rsa.PrivateKey); isRSA {
 		seed = "credential-seed"
 	}
-	for _, a := range []row[func(*credentialTo)]{
-		{"-for-another-ak", "The credential is for another AK than the TPM has loaded.", "credential-integrity",
-			func(c *credentialTo) { c.akName = w.AKOther.Public.Name() }},
-		{"-of-two-halves", "The idObject of one credential stands beside the seed of another, both for this EK and AK.", "credential-integrity",
-			func(c *credentialTo) {
-				c.challenge.Credential.IDObject = w.credentialFor(ek).challenge.Credential.IDObject
-			}},
-	} {
-		c := w.credentialFor(ek)
-		a.in(c)
-		add(a.name, a.what, a.expect, c)
-	}
+	c := w.credentialFor(ek)
+	c.akName = w.AKOther.Public.Name()
+	add("-for-another-ak", "The credential is for another AK than the TPM has loaded.", "credential-integrity", c)
+	c = w.credentialFor(ek)
+	c.challenge.Credential.IDObject = w.credentialFor(ek).challenge.Credential.IDObject
+	add("-of-two-halves", "The idObject of one credential stands beside the seed of another, both for this EK and AK.", "credential-integrity", c)
 	if other != nil {
-		c := w.credentialFor(other)
+		c = w.credentialFor(other)
 		c.ek = ek
 		add("-for-another-ek", "The credential is for another EK of the same kind.", seed, c)
 	}
-	c := w.credentialFor(ek)
+	c = w.credentialFor(ek)
 	c.challenge.Credential = otherParameters(ek.Public(), c.akName, c.secret)
 	if len(c.challenge.Credential.IDObject) == 2+48+34 {
 		seed = "credential-size" // the HMAC is longer than this EK's
@@ -174,28 +169,16 @@ func (w *world) credentialsElsewhere(ek, other crypto.Signer, add func(name, wha
 // otherParameters makes a credential with SHA-384 and AES-256 for an EK whose are
 // SHA-256 and AES-128, and the reverse.
 func otherParameters(ek crypto.PublicKey, akName, secret []byte) *message.Credential {
-	area, bits := &tpm2.TPMTPublic{NameAlg: tpm2.TPMAlgSHA384}, tpm2.TPMKeyBits(256)
-	cipher := func(large bool) tpm2.TPMTSymDefObject {
-		if large {
-			area.NameAlg, bits = tpm2.TPMAlgSHA256, 128
+	area := forge.Changed(forge.PublicArea(ek, 0, forge.NoScheme), func(p *statement.Public) {
+		p.NameAlg, p.Symmetric = tpm2.TPMAlgSHA384, statement.SymmetricScheme{Alg: tpm2.TPMAlgAES, KeyBits: 256, Mode: tpm2.TPMAlgCFB}
+		if len(p.Modulus) > 256 || len(p.X) > 32 {
+			p.NameAlg, p.Symmetric.KeyBits = tpm2.TPMAlgSHA256, 128
 		}
-		return tpm2.TPMTSymDefObject{Algorithm: tpm2.TPMAlgAES, KeyBits: tpm2.NewTPMUSymKeyBits(tpm2.TPMAlgAES, bits),
-			Mode: tpm2.NewTPMUSymMode(tpm2.TPMAlgAES, tpm2.TPMAlgCFB)}
-	}
-	switch k := ek.(type) {
-	case *rsa.PublicKey:
-		area.Type = tpm2.TPMAlgRSA
-		area.Parameters = tpm2.NewTPMUPublicParms(tpm2.TPMAlgRSA, &tpm2.TPMSRSAParms{Symmetric: cipher(k.Size() > 256), KeyBits: tpm2.TPMKeyBits(8 * k.Size())})
-		area.Unique = tpm2.NewTPMUPublicID(tpm2.TPMAlgRSA, &tpm2.TPM2BPublicKeyRSA{Buffer: k.N.Bytes()})
-	case *ecdsa.PublicKey:
-		p := forge.PublicArea(k, 0, forge.NoScheme)
-		area.Type = tpm2.TPMAlgECC
-		area.Parameters = tpm2.NewTPMUPublicParms(tpm2.TPMAlgECC, &tpm2.TPMSECCParms{Symmetric: cipher(len(p.X) > 32), CurveID: p.Curve})
-		area.Unique = tpm2.NewTPMUPublicID(tpm2.TPMAlgECC, &tpm2.TPMSECCPoint{X: tpm2.TPM2BECCParameter{Buffer: p.X}, Y: tpm2.TPM2BECCParameter{Buffer: p.Y}})
-	}
+	})
+	key := forge.Must(tpm2.ImportEncapsulationKey(forge.Must(tpm2.Unmarshal[tpm2.TPMTPublic](area.Raw))))
 	c := &message.Credential{}
 	var err error
-	c.IDObject, c.EncryptedSecret, err = tpm2.CreateCredential(rand.Reader, forge.Must(tpm2.ImportEncapsulationKey(area)), akName, secret)
+	c.IDObject, c.EncryptedSecret, err = tpm2.CreateCredential(rand.Reader, key, akName, secret)
 	forge.Check(err)
 	return c
 }

@@ -7,7 +7,6 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/asn1"
-	"math/big"
 	"slices"
 	"time"
 
@@ -73,7 +72,7 @@ func (v *ekVendor) tolerances() {
 				c.ExtraExtensions, c.Subject = c.ExtraExtensions[1:], pkix.Name{CommonName: "EK"}
 			}))},
 		{"without-a-version", "The directory name lacks the version.", "NoDirectoryName", "certificate-subject-alt-name", v.p256,
-			v.chain(edited(v.p256, func(c *x509.Certificate) { c.ExtraExtensions[0] = directory("id:49465800", "SLB9670", "") }))},
+			v.chain(edited(v.p256, func(c *x509.Certificate) { c.ExtraExtensions[0] = directory(12, "id:49465800", "SLB9670", "") }))},
 		{"without-basic-constraints", "The certificate has no basic constraints.", "NoBasicConstraints", "certificate-extension", v.p256,
 			v.chain(edited(v.p256, func(c *x509.Certificate) { c.BasicConstraintsValid = false }))},
 		{"ecc-for-key-encipherment", "The key usage of an ECC key is keyEncipherment.", "KeyEnciphermentOfECC", "certificate-key-usage", v.p256,
@@ -151,11 +150,8 @@ func (v *ekVendor) chains() {
 	below := ca(foreign, "EK intermediate", nil)
 	send("of-another-vendor", "A vendor that is not trusted certified the EK.", "certificate-chain", leaf(below), below.cert.Raw)
 	send("intermediate-missing", "The certificate comes without the one above it.", "certificate-chain", good)
-	bad := slices.Clone(good)
-	bad[len(bad)-1] ^= 1
-	send("signature-changed", "One bit of the issuer's signature was changed.", "certificate-chain", bad, v.intermediate.cert.Raw)
-	old := v.intermediate.overSHA1(v.issue(v.intermediate, v.p256, nil))
-	old[len(old)-1] ^= 1
+	send("signature-changed", "One bit of the issuer's signature was changed.", "certificate-chain", damaged(good), v.intermediate.cert.Raw)
+	old := damaged(v.intermediate.overSHA1(v.issue(v.intermediate, v.p256, nil)))
 	v.refuse("sha1-signature-changed", "One bit of a signature over SHA-1, which is let through, was changed.", "certificate-chain", v.chain(old), v.environment("InsecureAllowSHA1Links"))
 	for _, c := range []struct {
 		name, what, expect string
@@ -221,61 +217,49 @@ func (v *ekVendor) keys() {
 // compressed is the SubjectPublicKeyInfo of a key on P-256 with a compressed point.
 func compressed(spki []byte) []byte {
 	e := forge.Elements(spki)
-	point, _ := forge.Content(e[1])
+	point := forge.Content(e[1])
 	return forge.TLV(0x30, e[0], forge.TLV(3, []byte{0, 2 + point[65]&1}, point[2:34]))
 }
 
 // revocations are about the lists of what an issuer revoked.
 func (v *ekVendor) revocations() {
 	ek := v.chain(v.issue(v.intermediate, v.p256, nil).Raw)
-	withLists := func(require bool, lists ...[]byte) *vector.Environment {
-		e := v.environment()
-		e.EKIssuers[0].CRLs, e.EKIssuers[0].RequireCRL = lists, require
-		return e
-	}
-	revokes := func(serial *big.Int, reason int) func(*x509.RevocationList) {
-		return func(l *x509.RevocationList) {
-			l.RevokedCertificateEntries = []x509.RevocationListEntry{{SerialNumber: serial, RevocationTime: v.Now.Add(-time.Hour), ReasonCode: reason}}
-		}
-	}
 	stale := func(l *x509.RevocationList) { l.NextUpdate = v.Now.Add(-time.Second) }
-	leaf := big.NewInt(77)
-	of, root := v.crl(v.intermediate, nil), v.crl(v.root, nil)
+	removed := func(l *x509.RevocationList) { l.RevokedCertificateEntries[0].ReasonCode = 8 }
+	above := func(l *x509.RevocationList) {
+		l.RevokedCertificateEntries[0].SerialNumber, l.RevokedCertificateEntries[0].ReasonCode = v.intermediate.cert.SerialNumber, 2
+	}
+	of, root, revoking := v.crl(v.intermediate, nil), v.crl(v.root, nil), v.revoking(v.intermediate, 77)
 	v.accept("on-no-revocation-list", "Both lists are current, and have another certificate.", ek,
-		withLists(true, v.crl(v.intermediate, revokes(big.NewInt(78), 1)), root), trusted(v.p256))
-	v.accept("removed-from-the-revocation-list", "The list says removeFromCRL of the certificate.", ek, withLists(false, v.crl(v.intermediate, revokes(leaf, 8))), trusted(v.p256))
-	v.accept("without-a-revocation-list", "There is a list of the root alone, and none is demanded.", ek, withLists(false, root), trusted(v.p256))
-	v.refuse("revoked", "The certificate is revoked.", "certificate-revoked", ek, withLists(false, v.crl(v.intermediate, revokes(leaf, 1)), root))
-	v.refuse("intermediate-revoked", "The intermediate is revoked.", "certificate-revoked", ek, withLists(false, of, v.crl(v.root, revokes(v.intermediate.cert.SerialNumber, 2))))
-	staleAndRevoked := v.crl(v.intermediate, func(l *x509.RevocationList) { stale(l); revokes(leaf, 1)(l) })
-	v.refuse("revoked-by-a-stale-list", "The certificate is revoked by a list that is past its time.", "certificate-revoked", ek, withLists(false, staleAndRevoked))
-	v.refuse("with-a-stale-revocation-list", "The intermediate's list is past its NextUpdate.", "certificate-revocation-unknown", ek, withLists(false, v.crl(v.intermediate, stale)))
+		v.requiring(v.revoking(v.intermediate, 78), root), trusted(v.p256))
+	v.accept("removed-from-the-revocation-list", "The list says removeFromCRL of the certificate.", ek, v.withCRLs(v.revoking(v.intermediate, 77, removed)), trusted(v.p256))
+	v.accept("without-a-revocation-list", "There is a list of the root alone, and none is demanded.", ek, v.withCRLs(root), trusted(v.p256))
+	v.refuse("revoked", "The certificate is revoked.", "certificate-revoked", ek, v.withCRLs(revoking, root))
+	v.refuse("intermediate-revoked", "The intermediate is revoked.", "certificate-revoked", ek, v.withCRLs(of, v.revoking(v.root, 0, above)))
+	v.refuse("revoked-by-a-stale-list", "The certificate is revoked by a list that is past its time.", "certificate-revoked", ek,
+		v.withCRLs(v.revoking(v.intermediate, 77, stale)))
+	v.refuse("with-a-stale-revocation-list", "The intermediate's list is past its NextUpdate.", "certificate-revocation-unknown", ek, v.withCRLs(v.crl(v.intermediate, stale)))
 	v.refuse("with-a-future-revocation-list", "The intermediate's list is not valid yet.", "certificate-revocation-unknown", ek,
-		withLists(false, v.crl(v.intermediate, func(l *x509.RevocationList) { l.ThisUpdate = v.Now.Add(time.Second) })))
-	v.refuse("without-a-revocation-list-demanded", "There is no list of the intermediate, and one is demanded.", "certificate-revocation-unknown", ek, withLists(true, root))
-	forged := slices.Clone(of)
-	forged[len(forged)-1] ^= 1
-	v.refuse("with-a-forged-revocation-list", "The list of the intermediate does not verify, and one is demanded.", "certificate-revocation-unknown", ek, withLists(true, forged, root))
-	sha1 := signedAnew(v.crl(v.intermediate, revokes(leaf, 1)), v.intermediate.key, true, unchanged)
-	old := withLists(true, sha1, root)
-	v.refuse("with-a-sha1-revocation-list", "The list is signed over SHA-1, which is not let through, and one is demanded.", "certificate-revocation-unknown", ek, old)
-	let := withLists(false, sha1)
+		v.withCRLs(v.crl(v.intermediate, func(l *x509.RevocationList) { l.ThisUpdate = v.Now.Add(time.Second) })))
+	v.refuse("without-a-revocation-list-demanded", "There is no list of the intermediate, and one is demanded.", "certificate-revocation-unknown", ek, v.requiring(root))
+	v.refuse("with-a-forged-revocation-list", "The list of the intermediate does not verify, and one is demanded.", "certificate-revocation-unknown", ek, v.requiring(damaged(of), root))
+	sha1 := signedAnew(revoking, v.intermediate.key, true, unchanged)
+	v.refuse("with-a-sha1-revocation-list", "The list is signed over SHA-1, which is not let through, and one is demanded.", "certificate-revocation-unknown", ek,
+		v.requiring(sha1, root))
+	let := v.withCRLs(sha1)
 	let.EKIssuers[0].Profile = v.environment("InsecureAllowSHA1Links").EKIssuers[0].Profile
 	v.refuse("revoked-by-a-sha1-list", "The certificate is revoked by a list that is signed over SHA-1, which is let through.", "certificate-revoked", ek, let)
-	listed := withLists(false, v.crl(v.intermediate, revokes(leaf, 1)))
-	listed.AllowedEKs = []string{identityOf(v.p256)}
-	v.refuse("revoked-on-the-list", "The certificate is revoked, and the EK is on the allow-list.", "certificate-revoked", ek, listed)
+	v.refuse("revoked-on-the-list", "The certificate is revoked, and the EK is on the allow-list.", "certificate-revoked", ek,
+		v.listing(v.withCRLs(revoking)))
 }
 
 // lists are about TPMs that are denied by manufacturer and firmware.
 func (v *ekVendor) lists() {
 	deny := func(model string, first, last uint32) *vector.Environment {
-		e := v.environment()
-		e.DeniedTPMs = []vector.DeniedTPM{{Vendor: "IFX", Model: model, First: first, Last: last, Reason: "a flaw"}}
-		return e
+		return v.denying("IFX", model, first, last)
 	}
 	of := func(manufacturer, model, version string) *vector.EK {
-		return v.chain(v.issue(v.intermediate, v.p256, func(c *x509.Certificate) { c.ExtraExtensions[0] = directory(manufacturer, model, version) }).Raw)
+		return v.chain(v.issue(v.intermediate, v.p256, func(c *x509.Certificate) { c.ExtraExtensions[0] = directory(12, manufacturer, model, version) }).Raw)
 	}
 	const infineon = "id:49465800"
 	ek := of(infineon, "SLB9670", "id:00070055") // 7.85
@@ -284,9 +268,7 @@ func (v *ekVendor) lists() {
 	v.refuse("denied-by-model", "The TPM's model is denied in every version.", "tpm-denied", ek, deny("SLB9670", 0, 0xffffffff))
 	v.refuse("denied-by-a-short-version", "The TPM's firmware, in the four digits of older certificates, is denied.", "tpm-denied", of(infineon, "SLB9670", "id:0755"), deny("", 0x70055, 0x70055))
 	v.refuse("denied-with-an-unreadable-version", "The TPM's firmware cannot be read, and another one of its vendor is denied.", "tpm-denied", of(infineon, "SLB9670", "7.85"), deny("", 0, 1))
-	listed := deny("", 0x70000, 0x7ffff)
-	listed.AllowedEKs = []string{identityOf(v.p256)}
-	v.refuse("denied-on-the-list", "The TPM is denied, and its EK is on the allow-list.", "tpm-denied", ek, listed)
+	v.refuse("denied-on-the-list", "The TPM is denied, and its EK is on the allow-list.", "tpm-denied", ek, v.listing(deny("", 0x70000, 0x7ffff)))
 	v.accept("not-denied", "Older firmware of this vendor is denied.", ek, deny("", 0, 0x70054), trusted(v.p256))
 	v.accept("another-model-not-denied", "Another model of this vendor is denied.", ek, deny("SLB9665", 0, 0xffffffff), trusted(v.p256))
 	v.accept("another-vendor-not-denied", "The vendor of another TPM is denied.", of("id:53544D20", "ST33", "id:00070055"), deny("", 0, 0xffffffff), trusted(v.p256))

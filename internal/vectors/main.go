@@ -13,9 +13,18 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/nodeattest/nodeattest/internal/forge"
+	"github.com/nodeattest/nodeattest/internal/vector"
 )
 
 func main() {
@@ -25,21 +34,69 @@ func main() {
 	}
 }
 
-func run(args []string) error {
-	root := "."
-	switch len(args) {
-	case 0:
-	case 1:
-		root = args[0]
-	default:
+func run(args []string) (err error) {
+	defer forge.Caught(&err)
+	if len(args) > 1 {
 		return errors.New("usage: vectors [FOLDER]")
 	}
-	set, messages, err := generate()
-	if err != nil {
-		return err
+	root := append(args, ".")[0]
+	set, messages := generate()
+	writeVectors(root, set)
+	writeMessages(root, messages)
+	return nil
+}
+
+// writeVectors writes a set below root, in place of the classes that are there.
+func writeVectors(root string, set *vector.Set) {
+	dir := filepath.Join(root, "testdata", "vectors")
+	slices.SortFunc(set.Vectors, func(a, b *vector.Vector) int {
+		return cmp.Or(strings.Compare(a.Class, b.Class), strings.Compare(a.Name, b.Name))
+	})
+	for _, class := range vector.Classes() {
+		forge.Check(os.RemoveAll(filepath.Join(dir, class)))
 	}
-	if err := writeVectors(root, set); err != nil {
-		return err
+	writeJSON(filepath.Join(dir, vector.EnvironmentFile), &set.Environment)
+	for i, v := range set.Vectors {
+		if i > 0 && v.Class == set.Vectors[i-1].Class && v.Name == set.Vectors[i-1].Name {
+			forge.Check(fmt.Errorf("two vectors %s/%s", v.Class, v.Name))
+		}
+		writeJSON(filepath.Join(dir, v.Class, v.Name+".json"), v)
 	}
-	return writeMessages(root, messages)
+	writeFile(filepath.Join(dir, vector.IndexFile), index(set))
+}
+
+func writeJSON(file string, v any) {
+	var out bytes.Buffer
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	forge.Check(e.Encode(v))
+	writeFile(file, out.Bytes())
+}
+
+func writeFile(file string, data []byte) {
+	forge.Check(os.MkdirAll(filepath.Dir(file), 0o755))
+	forge.Check(os.WriteFile(file, data, 0o644))
+}
+
+// index is a list of all vectors for people.
+func index(set *vector.Set) []byte {
+	var out bytes.Buffer
+	out.WriteString("# The vectors\n\n`make vectors` writes this list. [README.md](README.md) says how to read a file.\n")
+	class := ""
+	for _, v := range set.Vectors {
+		if v.Class != class {
+			class = v.Class
+			fmt.Fprintf(&out, "\n## %s\n\n| file | level | expect | what an attacker changed |\n| --- | --- | --- | --- |\n", class)
+		}
+		expect := "accepted"
+		if v.Expect != "" {
+			expect = "`" + strings.Join(append([]string{v.Expect}, v.Also...), "` `") + "`"
+		}
+		if v.Retry {
+			expect += " (try again)"
+		}
+		fmt.Fprintf(&out, "| [%s](%s/%s.json) | %s | %s | %s |\n", v.Name, v.Class, v.Name, v.Level, expect, v.Description)
+	}
+	return out.Bytes()
 }

@@ -127,23 +127,15 @@ func (w *world) otherRoad(m *messages, a *forge.Parts) {
 }
 
 // writeMessages writes the example below root.
-func writeMessages(root string, m *messages) error {
+func writeMessages(root string, m *messages) {
 	dir := filepath.Join(root, "attest", "testdata", "messages")
-	old, err := os.ReadDir(dir)
-	if err != nil && !os.IsNotExist(err) {
-		return err
-	}
-	for _, entry := range old {
-		if entry.Name() != "README.md" {
-			if err := os.Remove(filepath.Join(dir, entry.Name())); err != nil {
-				return err
-			}
+	for _, old := range forge.Must(filepath.Glob(filepath.Join(dir, "*"))) {
+		if filepath.Base(old) != "README.md" {
+			forge.Check(os.Remove(old))
 		}
 	}
 	for name, data := range m.files {
-		if err := writeFile(filepath.Join(dir, name), data); err != nil {
-			return err
-		}
+		writeFile(filepath.Join(dir, name), data)
 	}
-	return writeJSON(filepath.Join(dir, "example.json"), &m.example)
+	writeJSON(filepath.Join(dir, "example.json"), &m.example)
 }

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"encoding/asn1"
+	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -45,7 +48,7 @@ func (w *world) pems() {
 	for _, a := range forge.PEMAttacks() {
 		text := a.Change(good)
 		if text == good {
-			forge.Check(forge.ErrUnchanged(a.Name))
+			forge.Check(fmt.Errorf("%s changes nothing", a.Name))
 		}
 		w.refuse(a.Name, a.What, a.Expect, &vector.Bundle{PEM: []byte(text)}, nil)
 	}
@@ -125,4 +128,56 @@ func (w *world) instances(good []byte) {
 		w.refuse(a.name, a.what, a.expect, a.in, nil)
 	}
 	w.accept("instance", "Google's instance identity as in its AK certificates.", good, nil, &vector.Result{Machine: "gce:tpmsim-project/4242424242424242424"})
+}
+
+// acceptedRequests are good requests of each class of requester.
+func (w *world) acceptedRequests() {
+	add := func(name, what string, a *forge.Asked, env *vector.Environment) {
+		w.accept("request-"+name, what, a, env, &vector.Result{NodeName: forge.NodeName})
+	}
+	changed := func(name, what string, a *forge.Asked, change func(a *forge.Asked)) {
+		change(a)
+		add(name, what, a, nil)
+	}
+	add("by-a-bootstrap-token", "A bootstrap token asks for a client certificate.", w.BootstrapAsks(), nil)
+	add("by-a-node", "A node asks for its next client certificate.", w.NodeAsks(), nil)
+	add("for-serving", "A node asks for a serving certificate with its own name and address.", w.NodeServes(), nil)
+	add("by-a-kubelet-for-serving", "A kubelet asks Kubernetes' own signer, with a client certificate that was issued through attestation.", w.KubeletServes(), nil)
+	changed("by-a-recovery-user", "A node's recovery user asks for a client certificate.", w.NodeAsks(),
+		func(a *forge.Asked) { a.ByRecoveryUser(forge.NodeName) })
+	changed("for-recovery", "A node asks for its recovery certificate.", w.NodeAsks(), (*forge.Asked).ForRecovery)
+	changed("as-a-hello", "The same request is filed under the challenge signer, for the client signer.", w.BootstrapAsks(),
+		func(a *forge.Asked) { a.Target, a.Signer = csr.SignerClientTPM, csr.SignerChallengeTPM })
+	changed("with-an-rsa-key", "The key is RSA with 2048 bits, and the usages have key encipherment.", w.BootstrapAsks(), func(a *forge.Asked) {
+		a.Usages, a.PKCS10.Key = csr.Usages(csr.PurposeClient, true), forge.Repeatable{Signer: w.RSATLS}
+	})
+	changed("without-a-provider-id", "The request claims no provider ID, and the policy does not ask for one.", w.BootstrapAsks(),
+		func(a *forge.Asked) { a.Extensions = nil })
+	a := w.BootstrapAsks()
+	a.Extensions = append(a.Extensions, forge.Must(csr.FlagExtension(asn1.ObjectIdentifier{2, 999, 3})))
+	add("with-the-flag", "The request has the flag extension under the identifier that the policy knows.", a, w.under(forge.UnderFlag))
+
+	serving := renewal
+	serving.Key, serving.Signer = w.TLS, csr.SignerServingTPM
+	serving.Request = forge.Must(csr.Create(csr.PurposeServing, w.TLS, forge.NodeName, csr.CreateOptions{DNSNames: []string{"node-1.example.com"},
+		IPAddresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, ProviderID: providerID}))
+	w.accept("serving", "A node attests itself for a serving certificate.", w.Forge(w.AKP256, serving), nil, resultOf(true))
+}
+
+// acceptedBundles are good texts in each format.
+func (w *world) acceptedBundles() {
+	text := func(provider string, data []byte) string {
+		return string(forge.Must((&csr.Bundle{Request: w.Request, Provider: provider, Data: data}).Marshal()))
+	}
+	proposal := forge.PEMBlock(csr.BlockRequest, w.Request) + forge.PEMBlock(csr.BlockProposalData, forge.Derive("evidence", 100))
+	for _, b := range []struct{ name, what, format, text string }{
+		{"bundle", "A request with evidence behind it.", "", text("tpm/v1", forge.Derive("evidence", 100))},
+		{"bundle-plain", "A request without evidence, as kubelets file it.", "", text("", nil)},
+		{"bundle-whole-lines", "The evidence fills its last line.", "", text("tpm/v1", forge.Derive("evidence", 96))},
+		{"bundle-of-another-provider", "The evidence is for another provider.", "", text("example-1/v12", []byte{0})},
+		{"bundle-of-the-proposal", "The proposal's example: request and data, without a provider.", "proposal", proposal},
+		{"bundle-of-gke", "GKE's dialect.", "gke", w.gkePEM(gkeIdentity)},
+	} {
+		w.accept(b.name, b.what, &vector.Bundle{Format: b.format, PEM: []byte(b.text)}, nil, nil)
+	}
 }

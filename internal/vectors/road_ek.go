@@ -26,9 +26,9 @@ type roadEK struct {
 
 func (w *world) roadEK() {
 	r := &roadEK{world: w, vendor: forge.Must(tpmsim.NewCA(tpmsim.CAOptions{Name: "TPM vendor", Seed: []byte(forge.Seed + " TPM vendor"), Now: func() time.Time { return w.Now }}))}
-	r.p256 = r.certified(forge.ECKey(elliptic.P256(), "EK P-256", nil).Public(), tpmsim.EKCertificateOptions{})
-	r.rsa = r.certified(forge.RSAKey(2048, "EK RSA").Public(), tpmsim.EKCertificateOptions{})
-	r.foreign = r.certified(forge.ECKey(elliptic.P256(), "EK of another TPM", nil).Public(), tpmsim.EKCertificateOptions{})
+	r.p256 = r.certified(forge.ECKey(elliptic.P256(), "EK P-256", nil).Public(), tpmsim.CertificateOptions{})
+	r.rsa = r.certified(forge.RSAKey(2048, "EK RSA").Public(), tpmsim.CertificateOptions{})
+	r.foreign = r.certified(forge.ECKey(elliptic.P256(), "EK of another TPM", nil).Public(), tpmsim.CertificateOptions{})
 	r.accepted()
 	r.class = "certificate"
 	r.certificates()
@@ -39,8 +39,8 @@ func (w *world) roadEK() {
 }
 
 // certified has the vendor certify an EK.
-func (r *roadEK) certified(public crypto.PublicKey, o tpmsim.EKCertificateOptions) *forge.SoftEK {
-	return &forge.SoftEK{Public: public, Chain: [][]byte{forge.Must(r.vendor.IssueEK(public, o)).Raw, r.vendor.EKIntermediate().Raw}}
+func (r *roadEK) certified(public crypto.PublicKey, o tpmsim.CertificateOptions) *forge.SoftEK {
+	return &forge.SoftEK{Public: public, Chain: forge.EKChain(r.vendor, public, o)}
 }
 
 // environment trusts the vendor beside the issuer of AK certificates, and takes the
@@ -105,12 +105,6 @@ func (r *roadEK) both(name, what, expect string, ek *forge.SoftEK, s forge.Sourc
 	r.refuse(name+"-in-hello", what, expect, r.hello(r.AKP256.Public.Raw, s), env)
 }
 
-// asAK has the vendor certify the EK as an AK.
-func (r *roadEK) asAK(ek *forge.SoftEK) [][]byte {
-	leaf := forge.Must(r.vendor.IssueAK(ek.Public, tpmsim.AKCertificateOptions{ExtKeyUsage: []oid.OID{oid.TCGKpAIKCertificate}}))
-	return [][]byte{leaf.Raw, r.vendor.AKIntermediate().Raw}
-}
-
 // certificates are EK certificates and chains that are none.
 func (r *roadEK) certificates() {
 	good := r.p256.Chain
@@ -120,21 +114,21 @@ func (r *roadEK) certificates() {
 	send("ek-intermediate-missing", "The EK certificate comes without the one above it.", "certificate-chain", good[0])
 	send("ek-intermediate-twice", "The vendor's intermediate stands there twice.", "certificate-order", good[0], good[1], good[1])
 	send("ek-certificate-of-another-vendor", "A vendor that is not trusted certified the EK.", "certificate-chain",
-		forge.Must(r.Stranger.IssueEK(r.p256.Public, tpmsim.EKCertificateOptions{})).Raw, r.Stranger.EKIntermediate().Raw)
-	send("ek-with-the-certificate-of-an-ak", "The vendor certified the EK as an AK.", "certificate-ext-key-usage", r.asAK(r.p256)...)
+		forge.EKChain(r.Stranger, r.p256.Public, tpmsim.CertificateOptions{})...)
+	send("ek-with-the-certificate-of-an-ak", "The vendor certified the EK as an AK.", "certificate-ext-key-usage",
+		forge.AKChain(r.vendor, r.p256.Public, tpmsim.CertificateOptions{ExtKeyUsage: []oid.OID{oid.TCGKpAIKCertificate}})...)
 
 	for _, a := range r.EKCertificates() {
-		o := tpmsim.EKCertificateOptions(a.Change)
-		send(a.Name, a.What, a.Expect, r.certified(r.p256.Public, o).Chain...)
+		send(a.Name, a.What, a.Expect, r.certified(r.p256.Public, a.Change).Chain...)
 	}
 	for _, k := range []struct {
 		name, what, expect string
 		ek                 *forge.SoftEK
 	}{
-		{"ek-p521", "The EK is on P-521, a kind for which no credential is made.", "ek-type", r.certified(forge.ECKey(elliptic.P521(), "EK P-521", nil).Public(), tpmsim.EKCertificateOptions{})},
-		{"ek-weak-rsa", "The EK is RSA with 1024 bits.", "key-strength", r.certified(r.RSA1024.Public(), tpmsim.EKCertificateOptions{})},
+		{"ek-p521", "The EK is on P-521, a kind for which no credential is made.", "ek-type", r.certified(forge.ECKey(elliptic.P521(), "EK P-521", nil).Public(), tpmsim.CertificateOptions{})},
+		{"ek-weak-rsa", "The EK is RSA with 1024 bits.", "key-strength", r.certified(r.RSA1024.Public(), tpmsim.CertificateOptions{})},
 		{"ek-with-a-roca-modulus", "The EK's modulus has the fingerprint of CVE-2017-15361: its primes can be found.", "ek-roca",
-			r.certified(&rsa.PublicKey{N: forge.ROCAModulus(), E: 65537}, tpmsim.EKCertificateOptions{})},
+			r.certified(&rsa.PublicKey{N: forge.ROCAModulus(), E: 65537}, tpmsim.CertificateOptions{})},
 	} {
 		r.both(k.name, k.what, k.expect, k.ek, forge.Sources{Chain: k.ek.Chain}, r.environment(k.ek))
 	}
@@ -153,21 +147,19 @@ func (r *roadEK) bindings() {
 	closed := &vector.Environment{Members: one.Members}
 	r.both("ek-road-closed", "The verifier trusts no EKs.", "binding-road", ek, cert, closed)
 
-	echo := func(name, what, expect string, how func(*message.Binding)) {
+	forged := func(name, what, expect string, how func(*forge.Forgery)) {
 		f := r.forge(ek)
-		how(f.B)
+		how(f)
 		r.refuse(name, what, expect, f, one)
+	}
+	echo := func(name, what, expect string, how func(*message.Binding)) {
+		forged(name, what, expect, func(f *forge.Forgery) { how(f.B) })
 	}
 	echo("ek-ak-name", "The echoed binding is for the Name of another AK.", "binding-ak-name", func(b *message.Binding) { b.AKName = r.AKOther.Public.Name() })
 	echo("ek-machine-key", "The echoed binding is for another EK.", "binding-machine-key", func(b *message.Binding) { b.MachineKey[0] ^= 1 })
 	echo("ek-nonce", "The echoed binding has another nonce.", "qualifying-data", func(b *message.Binding) { b.Nonce[0] ^= 1 })
 	echo("ek-echo-of-the-other-road", "The echoed binding is for the road of the AK certificate.", "ak-mismatch",
 		func(b *message.Binding) { b.Road, b.AKName = message.RoadAK, nil })
-	forged := func(name, what, expect string, how func(*forge.Forgery)) {
-		f := r.forge(ek)
-		how(f)
-		r.refuse(name, what, expect, f, one)
-	}
 	forged("ek-ak-public-area-changed", "The node sends another public area of the AK's key than the one that the credential was for.", "binding-ak-name",
 		func(f *forge.Forgery) { f.AKPublic = otherPolicy(f.AK) })
 	forged("ek-answer-by-another-ak", "Another AK answers, in a TPM or not, than the one that the credential was for.", "binding-ak-name",

@@ -8,6 +8,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/internal/forge"
 	"github.com/nodeattest/nodeattest/internal/vector"
+	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
 func (w *world) statements() {
@@ -39,6 +40,18 @@ func (w *world) statementOf(f *forge.Forgery) *vector.Statement {
 	_, qd := f.Secrets(f.B)
 	return &vector.Statement{Attest: e.Attest, Signature: e.Signature, Public: e.Public, AKPublic: f.AKPublic,
 		QualifyingData: qd, Key: forge.SPKI(f.Key.Public()), Options: f.Options}
+}
+
+// heldStatement is a statement that was changed before it was signed, if change is not nil,
+// and then, or what it is held against.
+func (w *world) heldStatement(ak *forge.SoftAK, change func(*forge.Forgery), last func(*vector.Statement)) *vector.Statement {
+	f := w.Forge(ak, forge.Join{})
+	if change != nil {
+		change(f)
+	}
+	s := w.statementOf(f)
+	last(s)
+	return s
 }
 
 // wholeAnswers are attacks that only the answer of a node shows.
@@ -89,9 +102,7 @@ func (w *world) refusedOptions() {
 		{"caller-gives-qualifying-data-and-takes-any", "The caller gives qualifying data and says that any will do.", "",
 			func(s *vector.Statement) { s.Options = []string{"insecureAllowAnyQualifyingData"} }},
 	} {
-		s := w.statementOf(w.Forge(w.AKP256, forge.Join{}))
-		a.in(s)
-		w.refuse(a.name, a.what, "certify-options", s, nil)
+		w.refuse(a.name, a.what, "certify-options", w.heldStatement(w.AKP256, nil, a.in), nil)
 	}
 }
 
@@ -99,11 +110,7 @@ func (w *world) refusedOptions() {
 // its way: good evidence, and what it is good for.
 func (w *world) akTrusts() {
 	s := func(change func(*forge.Forgery), last func(*vector.Statement)) *vector.Statement {
-		f := w.Forge(w.AKP256, forge.Join{})
-		change(f)
-		s := w.statementOf(f)
-		last(s)
-		return s
+		return w.heldStatement(w.AKP256, change, last)
 	}
 	resident := func(f *forge.Forgery) {
 		f.Certify(forge.PublicArea(f.Key.Public(), forge.ResidentAttributes, forge.NoScheme))
@@ -132,4 +139,111 @@ func (w *world) akTrusts() {
 	}), nil, &vector.Result{ClockTrusted: new(true)})
 	w.refuse("quote-for-a-caller-with-empty-qualifying-data", "The caller's nonce is empty, and the quote has none.", "quote-options",
 		quote(nil, func(q *vector.Quote) { q.QualifyingData = []byte{} }), nil)
+}
+
+// tpmStatements are what the simulator's AK really signs, each with the right
+// qualifying data, passed off as a certify statement.
+func (w *world) tpmStatements() {
+	ak := forge.Must(tpm2.CreatePrimary{
+		PrimaryHandle: tpm2.TPMRHEndorsement,
+		InPublic:      tpm2.BytesAs2B[tpm2.TPMTPublic](w.tpm.AKTemplate(tpmsim.RSA2048)),
+	}.Execute(w.shared))
+	defer func() { forge.Must(tpm2.FlushContext{FlushHandle: ak.ObjectHandle}.Execute(w.shared)) }()
+	good := forge.TakeApart(w.good)
+	signer := tpm2.NamedHandle{Handle: ak.ObjectHandle, Name: ak.Name}
+	qd := tpm2.TPM2BData{Buffer: forge.Must(statement.ParseAttestation(good.Certify.Attest)).ExtraData}
+	own := tpm2.TPMTSigScheme{Scheme: tpm2.TPMAlgNull}
+
+	quote := forge.Must(tpm2.Quote{SignHandle: signer, QualifyingData: qd, InScheme: own, PCRSelect: tpm2.TPMLPCRSelection{
+		PCRSelections: []tpm2.TPMSPCRSelection{{Hash: tpm2.TPMAlgSHA256, PCRSelect: tpm2.PCClientCompatible.PCRs(0, 7)}}}}.Execute(w.shared))
+	w.addTPMStatement("quote", "A quote of two PCRs by the node's AK", quote.Quoted.Bytes(), quote.Signature)
+
+	creation := forge.Must(tpm2.CertifyCreation{SignHandle: signer, ObjectHandle: signer, QualifyingData: qd, InScheme: own,
+		CreationHash: ak.CreationHash, CreationTicket: ak.CreationTicket}.Execute(w.shared))
+	w.addTPMStatement("certify-creation", "A TPM2_CertifyCreation of the AK by itself",
+		creation.CertifyInfo.Bytes(), creation.Signature)
+
+	time := forge.Must(tpm2.GetTime{PrivacyAdminHandle: tpm2.TPMRHEndorsement, SignHandle: signer, QualifyingData: qd, InScheme: own}.Execute(w.shared))
+	w.addTPMStatement("get-time", "A TPM2_GetTime by the node's AK", time.TimeInfo.Bytes(), time.Signature)
+
+	w.addTPMStatement(w.certifiedNV(signer, qd, own))
+	w.addTPMStatement(w.sessionAudit(signer, qd, own))
+}
+
+// certifiedNV certifies 16 bytes of the index with the AK's template.
+func (w *world) certifiedNV(signer tpm2.NamedHandle, qd tpm2.TPM2BData, own tpm2.TPMTSigScheme) (name, what string, raw []byte, sig tpm2.TPMTSignature) {
+	public := forge.Must(tpm2.NVReadPublic{NVIndex: tpmsim.AKTemplateIndexRSA}.Execute(w.shared))
+	index := tpm2.NamedHandle{Handle: tpmsim.AKTemplateIndexRSA, Name: public.NVName}
+	nv := forge.Must(tpm2.NVCertify{SignHandle: signer, AuthHandle: index, NVIndex: index, QualifyingData: qd, InScheme: own, Size: 16}.Execute(w.shared))
+	return "nv-certify", "A TPM2_NV_Certify by the node's AK", nv.CertifyInfo.Bytes(), nv.Signature
+}
+
+// sessionAudit has a session audit one command and the AK sign its digest.
+func (w *world) sessionAudit(signer tpm2.NamedHandle, qd tpm2.TPM2BData, own tpm2.TPMTSigScheme) (name, what string, raw []byte, sig tpm2.TPMTSignature) {
+	session, done, err := tpm2.HMACSession(w.shared, tpm2.TPMAlgSHA256, 16, tpm2.Audit())
+	forge.Check(err)
+	defer func() { forge.Check(done()) }()
+	forge.Must(tpm2.GetCapability{Capability: tpm2.TPMCapTPMProperties, Property: uint32(tpm2.TPMPTManufacturer), PropertyCount: 1}.
+		Execute(w.shared, session))
+	audit := forge.Must(tpm2.GetSessionAuditDigest{PrivacyAdminHandle: tpm2.TPMRHEndorsement, SignHandle: signer, SessionHandle: session.Handle(),
+		QualifyingData: qd, InScheme: own}.Execute(w.shared))
+	return "session-audit", "A TPM2_GetSessionAuditDigest by the node's AK", audit.AuditInfo.Bytes(), audit.Signature
+}
+
+// addTPMStatement puts another statement of the good node's AK in the place of its
+// certify statement.
+func (w *world) addTPMStatement(name, what string, raw []byte, sig tpm2.TPMTSignature) {
+	what += ", with the right qualifying data stands in place of the certify statement."
+	p := forge.TakeApart(w.good)
+	p.Certify.Attest, p.Certify.Signature = raw, tpm2.Marshal(sig)
+	w.refuse(name, what, "attest-type", w.statementIn(p), nil)
+	w.refuse(name+"-in-answer", what, "attest-type", p, nil)
+}
+
+// statementIn is the statement of an answer, and what it is held against.
+func (w *world) statementIn(p *forge.Parts) *vector.Statement {
+	_, qd := (&forge.Join{Ring: w.Ring}).Secrets(p.Binding)
+	return &vector.Statement{Attest: p.Certify.Attest, Signature: p.Certify.Signature, Public: p.Certify.Public,
+		AKPublic: p.Proof.AKPublic, QualifyingData: qd, Key: forge.SPKI(w.TLS.Public())}
+}
+
+// acceptedStatements show what each option of the lower function lets through.
+func (w *world) acceptedStatements() {
+	add := func(name, what string, ak *forge.SoftAK, change func(*forge.Forgery), last func(*vector.Statement)) {
+		w.accept(name, what, w.heldStatement(ak, change, last), nil, nil)
+	}
+	option := func(name string) func(*vector.Statement) {
+		return func(s *vector.Statement) { s.Options = []string{name} }
+	}
+	w.accept("tpm-statement", "The statement of a good answer, which the simulator's AK made about a software key.",
+		w.statementIn(forge.TakeApart(w.good)), nil, &vector.Result{TPMResident: new(false)})
+	add("ak-known-by-its-key-alone", "The AK is known by its key, without a public area.", w.AKP256, nil, func(s *vector.Statement) {
+		s.AKPublic, s.AKKey = nil, forge.SPKI(w.AKP256.Private.Public())
+	})
+	add("raw-rsassa-signature", "The signature is bare, and the caller knows that it is RSASSA with SHA-256.", w.AKRSA, nil, func(s *vector.Statement) {
+		s.RawSignature, s.Signature = &vector.RawSignature{Scheme: "rsassa", Hash: "sha256"}, s.Signature[6:]
+	})
+	add("raw-ecdsa-signature", "The signature is bare, ECDSA in DER.", w.AKP256, nil, func(s *vector.Statement) {
+		v := forge.Must(statement.ParseSignature(s.Signature))
+		s.RawSignature, s.Signature = &vector.RawSignature{Scheme: "ecdsa", Hash: "sha256"}, forge.Must(v.MarshalECDSA())
+	})
+	add("empty-qualifying-data", "The caller asks for empty qualifying data, as GKE's statements have.", w.AKP256,
+		func(f *forge.Forgery) { f.Attest.ExtraData = nil }, func(s *vector.Statement) {
+			s.QualifyingData, s.Options = []byte{}, []string{"insecureEmptyQualifyingData"}
+		})
+	add("any-qualifying-data", "The caller accepts a recorded statement with any qualifying data.", w.AKP256, nil, func(s *vector.Statement) {
+		s.QualifyingData, s.Options = nil, []string{"insecureAllowAnyQualifyingData"}
+	})
+	add("any-key", "The caller accepts a statement about any key.", w.AKP256, nil, func(s *vector.Statement) {
+		s.Key, s.Options = nil, []string{"insecureAllowAnyKey"}
+	})
+	add("sha1-signature-by-option", "The caller accepts a signature over SHA-1.", w.AKRSA, func(f *forge.Forgery) {
+		f.Rescheme(statement.KeyScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA1})
+	}, option("insecureAllowSHA1Signature"))
+	add("sha1-name-by-option", "The caller accepts a Name over SHA-1.", w.AKP256, func(f *forge.Forgery) {
+		f.Certify(forge.Changed(f.Public, func(p *statement.Public) { p.NameAlg = tpm2.TPMAlgSHA1 }))
+	}, option("insecureAllowSHA1Name"))
+	add("restricted-key-by-option", "The caller accepts that a restricted key was certified.", w.AKP256, func(f *forge.Forgery) {
+		f.Certify(forge.PublicArea(f.Key.Public(), forge.AKAttributes, forge.NoScheme))
+	}, option("allowRestrictedKey"))
 }

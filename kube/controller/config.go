@@ -2,16 +2,15 @@ package controller
 
 import (
 	"context"
-	"crypto/x509"
 	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/tools/events"
 
+	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/internal/requests"
-	"github.com/nodeattest/nodeattest/kube/registry"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -25,15 +24,6 @@ type Providers interface {
 	Verify(ctx context.Context, request *csr.Request) (*csr.Attested, error)
 }
 
-// Certificates remembers the certificates that another signer made for requests which were
-// approved here. *registry.Registry is one.
-type Certificates interface {
-	// RecordSigned is that of the registry.
-	RecordSigned(ctx context.Context, nodeName string, request registry.Request, signerName string, certificate *x509.Certificate) error
-	// Issued is that of the registry.
-	Issued(ctx context.Context, nodeName, credentialID string) (*csr.IssuedRecord, error)
-}
-
 // Config is what a [Reconciler] is made of. The fields of the first group have no default:
 // leaving one out is an error.
 type Config struct {
@@ -45,11 +35,12 @@ type Config struct {
 
 	// Serving decides about kubelets' own requests for serving certificates, which carry
 	// no evidence (csr.SignerKubeletServing). Its SignerNames must be that one name, and
-	// its Records nil: they are Certificates. Nil leaves those requests alone.
+	// its Records nil: they are Registry's. Nil leaves those requests alone.
 	Serving *csr.Policy
-	// Certificates remembers what Kubernetes' own signer has signed after an approval, for
-	// Serving, which needs it. Nil remembers nothing.
-	Certificates Certificates
+	// Registry is the one that Providers admit by, such as *registry.Registry. It remembers
+	// what Kubernetes' own signer has signed after an approval, for Serving, which needs
+	// it. Nil remembers nothing.
+	Registry membership.Registry
 
 	// RequesterRate is how many requests of one requester are looked at in a second, over
 	// time, and RequesterBurst how many at once; zero means DefaultRequesterRate and
@@ -86,12 +77,12 @@ func New(c Config) (*Reconciler, error) {
 		return nil, refusal.Config("Providers", "", "csr.Providers")
 	case len(c.Providers.SignerNames()) == 0:
 		return nil, refusal.Config("Providers", "none for any signer", "one at least")
-	case c.Serving != nil && c.Certificates == nil:
-		return nil, refusal.Config("Certificates", "", "the issued certificates, for Serving")
+	case c.Serving != nil && c.Registry == nil:
+		return nil, refusal.Config("Registry", "", "the issued certificates, for Serving")
 	case c.Serving != nil && !slices.Equal(c.Serving.SignerNames, []string{csr.SignerKubeletServing}):
 		return nil, refusal.Config("Serving.SignerNames", refusal.Quotes(c.Serving.SignerNames), csr.SignerKubeletServing+" alone")
 	case c.Serving != nil && c.Serving.Records != nil:
-		return nil, refusal.Config("Serving.Records", "a function", "Certificates")
+		return nil, refusal.Config("Serving.Records", "a function", "Registry")
 	case c.RequesterRate < 0 || c.RequesterBurst < 0 || c.Workers < 0:
 		return nil, refusal.Config("RequesterRate, RequesterBurst and Workers", "a negative one", "0 or more")
 	}

@@ -1,8 +1,8 @@
 package controller
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"strings"
 	"time"
 
@@ -19,7 +19,6 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/internal/requests"
-	"github.com/nodeattest/nodeattest/kube/registry"
 )
 
 // message is which of a node's messages a request is.
@@ -65,7 +64,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, key Key) (reconcile.Result, 
 		return reconcile.Result{}, nil
 	}
 	if len(object.Status.Certificate) != 0 {
-		if r.c.Certificates == nil || key.SignerName != csr.SignerKubeAPIServerClientKubelet || r.done.Has(signedUID(&object)) {
+		if r.c.Registry == nil || key.SignerName != csr.SignerKubeAPIServerClientKubelet || r.done.Has(signedUID(&object)) {
 			return reconcile.Result{}, nil
 		}
 		return reconcile.Result{}, r.recordSigned(ctx, &object)
@@ -112,8 +111,7 @@ func (r *Reconciler) decide(ctx context.Context, object *certificatesv1.Certific
 		r.done.Add(object.UID)
 		return reconcile.Result{}, nil
 	}
-	reason := decision.Message
-	decision.Message = Told(err, decision.Message)
+	reason := cmp.Or(decision.Detail, decision.Message)
 	if err := r.write(ctx, object, &decision); err != nil {
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 			r.metrics.conflicts.Inc()
@@ -133,19 +131,6 @@ func (r *Reconciler) decide(ctx context.Context, object *certificatesv1.Certific
 	return reconcile.Result{}, nil
 }
 
-// hiddenMembership is what a requester learns of a refused machine. The whole reason names
-// other nodes and machines, and every holder of a bootstrap token can read requests.
-const hiddenMembership = "the machine may not be this node; the Event and the log of the controller say why"
-
-// Told is the message of a condition about a refusal: the reason, or less where it names
-// other nodes and machines.
-func Told(err error, message string) string {
-	if errors.Is(err, attest.CheckMembership) {
-		return hiddenMembership
-	}
-	return message
-}
-
 // ask has the request decided. The error is what the decision was made of.
 func (r *Reconciler) ask(ctx context.Context, what message, request *csr.Request) (d csr.Decision, nodeName string, err error) {
 	switch what {
@@ -156,13 +141,11 @@ func (r *Reconciler) ask(ctx context.Context, what message, request *csr.Request
 		}
 		return csr.Decide(err), "", err
 	case messageServing:
-		err := r.inherit(ctx, request)
-		return csr.Decide(err), "", err
-	}
-	if request.Spec.SignerName == csr.SignerKubeAPIServerClientKubelet {
-		if named, _, err := reference(request); err == nil {
-			ctx = registry.WithRequest(ctx, named)
+		checked, err := r.inherit(ctx, request)
+		if err == nil {
+			nodeName = checked.NodeName()
 		}
+		return csr.Decide(err), nodeName, err
 	}
 	attested, err := r.c.Providers.Verify(ctx, request)
 	if err == nil {

@@ -175,7 +175,7 @@ func TestReconcile(t *testing.T) {
 		"an answer is denied": {signer: builtIn, verify: refuse(denial), want: []string{"Denied QualifyingData"}, writes: map[string]int{"approval": 1},
 			message: denial.Error(), events: []string{"Warning QualifyingData Deny " + denial.Error()}, asked: 1},
 		"a machine is no member": {signer: builtIn, verify: refuse(member), want: []string{"Denied NotAMember"}, writes: map[string]int{"approval": 1},
-			message: hiddenMembership, events: []string{"Warning NotAMember Deny " + member.Error()}, asked: 1},
+			message: csr.Decide(member).Message, events: []string{"Warning NotAMember Deny " + member.Error()}, asked: 1},
 		"somebody else approved what is false": {signer: builtIn, verify: refuse(denial), before: approvedBy, want: []string{"Approved ByHand", "Failed QualifyingData"},
 			writes: map[string]int{"status": 1}, events: []string{"Warning QualifyingData Fail " + denial.Error()}, asked: 1},
 		"somebody else approved what is right": {signer: builtIn, verify: approve, before: approvedBy, want: []string{"Approved ByHand"}, asked: 1},

@@ -2,18 +2,17 @@ package controller
 
 import (
 	"context"
-	"crypto/sha256"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
 	"strings"
+	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/kube/registry"
 )
 
 // ReasonUnattested is the reason of the Event about a certificate that Kubernetes' own
@@ -23,20 +22,13 @@ const ReasonUnattested = "UnattestedCertificate"
 // errNoCertificate says that a request's status holds no certificate.
 var errNoCertificate = errors.New("controller: no certificate in the status")
 
-// reference names a request and its key, as the registry remembers it.
-func reference(request *csr.Request) (registry.Request, *csr.PKCS10, error) {
-	p, err := request.Parsed().PKCS10()
-	if err != nil {
-		return registry.Request{}, nil, err
-	}
-	return registry.Request{UID: request.Metadata.UID, SPKIHash: sha256.Sum256(p.CSR.RawSubjectPublicKeyInfo)}, p, nil
-}
+// errNotAdmitted says that a certificate is for no request that was admitted here.
+var errNotAdmitted = errors.New("controller: nobody was admitted with this request and key")
 
 // recordSigned remembers the certificate that Kubernetes' own signer has put into a client
-// request. A certificate that the registry does not take is nobody's to inherit from.
+// request. A certificate that the registry does not know is nobody's to inherit from.
 func (r *Reconciler) recordSigned(ctx context.Context, object *certificatesv1.CertificateSigningRequest) error {
-	request := Request(object)
-	named, pkcs10, err := reference(request)
+	pkcs10, err := Request(object).Parsed().PKCS10()
 	if err != nil {
 		return nil //nolint:nilerr // whoever approved that, it was not approved here
 	}
@@ -46,14 +38,14 @@ func (r *Reconciler) recordSigned(ctx context.Context, object *certificatesv1.Ce
 	}
 	leaf, err := leafOf(object.Status.Certificate)
 	if err == nil {
-		err = r.c.Certificates.RecordSigned(ctx, nodeName, named, object.Spec.SignerName, leaf)
+		err = r.completed(ctx, nodeName, string(object.UID), leaf)
 	}
 	logger := log.FromContext(ctx).WithValues("request", object.Name, "node", nodeName)
 	switch {
 	case err == nil:
 		r.metrics.recorded.WithLabelValues("recorded").Inc()
 		logger.Info("a certificate was recorded", "credential", csr.CredentialID(leaf), "notAfter", leaf.NotAfter)
-	case errors.Is(err, registry.ErrNotAttested), errors.Is(err, errNoCertificate), csr.Decide(err).Verdict == csr.VerdictDeny:
+	case errors.Is(err, errNotAdmitted), errors.Is(err, errNoCertificate), csr.Decide(err).Verdict == csr.VerdictDeny:
 		r.metrics.recorded.WithLabelValues("refused").Inc()
 		logger.Info("a certificate was not recorded", "why", err.Error())
 		r.tell(object, corev1.EventTypeWarning, ReasonUnattested, "Record", err.Error())
@@ -62,6 +54,33 @@ func (r *Reconciler) recordSigned(ctx context.Context, object *certificatesv1.Ce
 	}
 	r.done.Add(signedUID(object))
 	return nil
+}
+
+// completed has the record of a request become that of its certificate.
+func (r *Reconciler) completed(ctx context.Context, nodeName, uid string, leaf *x509.Certificate) error {
+	record, err := r.c.Registry.Lookup(ctx, nodeName)
+	if err != nil {
+		return err
+	}
+	if record == nil {
+		return errNotAdmitted
+	}
+	for i := range record.Issued {
+		issued := &record.Issued[i]
+		switch {
+		case issued.CredentialID == csr.CredentialID(leaf):
+			return nil
+		case issued.CredentialID != "" || issued.RequestUID != uid:
+			continue
+		}
+		completed, err := issued.Completed(leaf)
+		if err != nil {
+			return err
+		}
+		_, err = r.c.Registry.Bind(ctx, record, time.Time{}, &completed)
+		return err
+	}
+	return errNotAdmitted
 }
 
 func leafOf(text []byte) (*x509.Certificate, error) {

@@ -22,8 +22,8 @@ func TestCounts(t *testing.T) {
 		name, uid string
 		want      [6][2]int // reads and writes
 	}{
-		{"without a Machine UID", "", [6][2]int{{2, 0}, {2, 2}, {2, 1}, {1, 1}, {2, 0}, {1, 0}}},
-		{"with a Machine UID", "uid-1", [6][2]int{{3, 0}, {3, 3}, {3, 1}, {1, 1}, {3, 0}, {1, 0}}},
+		{"without a Machine UID", "", [6][2]int{{2, 0}, {2, 2}, {0, 1}, {2, 0}, {1, 0}, {0, 1}}},
+		{"with a Machine UID", "uid-1", [6][2]int{{3, 0}, {3, 3}, {0, 1}, {3, 0}, {1, 0}, {0, 1}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			store := objectstore.New()
@@ -51,10 +51,10 @@ func TestCounts(t *testing.T) {
 					}
 				}},
 				{"Reserve", func() { must(r.Reserve(ctx, joined, at().Add(time.Minute))) }},
-				{"Bind", func() { must(r.Bind(ctx, record)) }},
-				{"Raise", func() { must(r.Raise(ctx, record, at().Add(time.Hour))) }},
+				{"Bind", func() { must(r.Bind(ctx, record, at().Add(time.Hour), nil)) }},
 				{"Reserve again", func() { must(r.Reserve(ctx, joined, at().Add(time.Minute))) }},
-				{"Raise again", func() { must(r.Raise(ctx, record, at().Add(time.Hour))) }},
+				{"Bind again", func() { must(r.Bind(ctx, record, at().Add(time.Hour), nil)) }},
+				{"the next end", func() { must(r.Bind(ctx, record, at().Add(2*time.Hour), nil)) }},
 			}
 			store.Counts()
 			for i, step := range steps {

@@ -54,7 +54,7 @@ func (w *world) join(c membership.Claim) (*membership.Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	return w.Bind(context.Background(), reserved)
+	return w.Bind(context.Background(), reserved, time.Time{}, nil)
 }
 
 func (w *world) mustJoin(c membership.Claim) *membership.Record {
@@ -120,7 +120,7 @@ func TestCrashInJoin(t *testing.T) {
 	t.Run("is finished", func(t *testing.T) {
 		everyCrash(t, prepare, func(w *world) {
 			record := w.mustJoin(c)
-			if _, err := w.Raise(context.Background(), record, at().Add(time.Hour)); err != nil {
+			if _, err := w.Bind(context.Background(), record, at().Add(time.Hour), nil); err != nil {
 				w.Error(err)
 			}
 			w.refused(claim("node-1", "2", "uid-1"), membership.CheckRegistryName)
@@ -198,7 +198,7 @@ func TestCrashInRebind(t *testing.T) {
 			if _, err := w.Rebind(context.Background(), current(w), "test:2"); !errors.Is(err, membership.CheckRegistryMachine) {
 				w.Errorf("Rebind to a machine that was taken: %v", err)
 			}
-			if _, err := w.Raise(context.Background(), current(w), at().Add(time.Hour)); err != nil {
+			if _, err := w.Bind(context.Background(), current(w), at().Add(time.Hour), nil); err != nil {
 				w.Error(err)
 			}
 		})
@@ -232,7 +232,7 @@ func TestCrashInRelease(t *testing.T) {
 			everyCrash(t, func(w *world) func() error {
 				bound := w.mustJoin(c)
 				if issued {
-					if _, err := w.Raise(context.Background(), bound, at().Add(time.Hour)); err != nil {
+					if _, err := w.Bind(context.Background(), bound, at().Add(time.Hour), nil); err != nil {
 						w.Fatal(err)
 					}
 				}
@@ -274,10 +274,10 @@ func TestStolenDuringBind(t *testing.T) {
 			late := newRegistryOver(t, &between{Store: w.store, before: func() {
 				thief = w.mustJoin(stolen)
 			}}, at)
-			if _, err := late.Bind(context.Background(), reserved); !errors.Is(err, membership.CheckRegistryConflict) {
+			if _, err := late.Bind(context.Background(), reserved, time.Time{}, nil); !errors.Is(err, membership.CheckRegistryConflict) {
 				t.Errorf("Bind: %v, want a conflict", err)
 			}
-			if _, err := w.Raise(context.Background(), thief, at().Add(time.Hour)); err != nil {
+			if _, err := w.Bind(context.Background(), thief, at().Add(time.Hour), nil); err != nil {
 				t.Errorf("who took it over: %v", err)
 			}
 		})

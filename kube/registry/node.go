@@ -71,6 +71,12 @@ func recordOf(object *v1alpha1.AttestedNode) (*membership.Record, error) {
 	if object.DeletionTimestamp != nil {
 		record.State, record.Deadline = membership.StateResting, time.Time{}
 	}
+	if record.State == membership.StateBound {
+		var err error
+		if record.Issued, err = issuedOf(object.Name, s.Certificates); err != nil {
+			return nil, err
+		}
+	}
 	return record, record.Claim.Check()
 }
 
@@ -88,12 +94,12 @@ func timeIn(t time.Time) *metav1.Time {
 	return &metav1.Time{Time: t}
 }
 
-// specOf is a record as it is stored. The certificates of a machine stay as long as it is
-// the node; a change that was pending does not.
-func (r *Registry) specOf(record *membership.Record, old *node) v1alpha1.AttestedNodeSpec {
+// specOf is a record as it is stored. A change that was pending is not in it.
+func (r *Registry) specOf(record *membership.Record) v1alpha1.AttestedNodeSpec {
 	s := v1alpha1.AttestedNodeSpec{
 		Scope: r.scope.String(), Machine: string(record.Machine), MachineUID: record.MachineUID, ProviderID: record.ProviderID,
 		Deadline: timeIn(record.Deadline), LastEnd: timeIn(record.LastEnd),
+		Certificates: certificatesOf(record.Issued),
 	}
 	switch record.State {
 	case membership.StateReserved:
@@ -102,9 +108,6 @@ func (r *Registry) specOf(record *membership.Record, old *node) v1alpha1.Atteste
 		s.State = v1alpha1.NodeBound
 	case membership.StateResting:
 		s.State = v1alpha1.NodeResting
-	}
-	if old != nil && s.State == v1alpha1.NodeBound && s.Machine == old.object.Spec.Machine {
-		s.Request, s.Certificates = old.object.Spec.Request, old.object.Spec.Certificates
 	}
 	return s
 }
@@ -123,7 +126,7 @@ func (r *Registry) put(ctx context.Context, old *node, record *membership.Record
 		object = old.object.DeepCopy()
 	}
 	object.Name = record.NodeName
-	object.Spec = r.specOf(record, old)
+	object.Spec = r.specOf(record)
 	switch {
 	case record.State == membership.StateReserved:
 		controllerutil.RemoveFinalizer(object, v1alpha1.Finalizer)

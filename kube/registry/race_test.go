@@ -36,7 +36,7 @@ func TestIncompleteReservation(t *testing.T) {
 			if err != nil || found == nil || found.State != membership.StateReserved {
 				t.Fatal(found, err)
 			}
-			if _, err := w.Bind(context.Background(), found); !errors.Is(err, membership.CheckRegistryConflict) || !errors.Is(err, csr.ErrRetry) {
+			if _, err := w.Bind(context.Background(), found, time.Time{}, nil); !errors.Is(err, membership.CheckRegistryConflict) || !errors.Is(err, csr.ErrRetry) {
 				t.Errorf("Bind: %v, want a conflict", err)
 			}
 			w.mustJoin(c)
@@ -73,7 +73,7 @@ func TestPendingChange(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.Raise(ctx, found, at().Add(time.Hour)); err != nil {
+	if _, err := w.Bind(ctx, found, at().Add(time.Hour), nil); err != nil {
 		t.Fatal(err)
 	}
 	w.mustJoin(claim("node-2", "2", "uid-2"))
@@ -131,7 +131,7 @@ func TestDeletedByHand(t *testing.T) {
 	c := claim("node-1", "1", "uid-1")
 	t.Run("a node's object", func(t *testing.T) {
 		w := newWorld(t)
-		if _, err := w.Raise(ctx, w.mustJoin(c), at().Add(time.Hour)); err != nil {
+		if _, err := w.Bind(ctx, w.mustJoin(c), at().Add(time.Hour), nil); err != nil {
 			t.Fatal(err)
 		}
 		object := &v1alpha1.AttestedNode{}
@@ -188,7 +188,7 @@ func TestScopes(t *testing.T) {
 	_, name := other.Reserve(ctx, claim("node-1", "2", "uid-2"), at().Add(time.Minute))
 	_, machine := other.Reserve(ctx, claim("node-2", "1", "uid-2"), at().Add(time.Minute))
 	_, uid := other.Reserve(ctx, claim("node-2", "2", "uid-1"), at().Add(time.Minute))
-	_, raise := other.Raise(ctx, bound, at().Add(time.Hour))
+	_, raise := other.Bind(ctx, bound, at().Add(time.Hour), nil)
 	_, look := other.Lookup(ctx, "node-1")
 	_, lookMachine := other.LookupMachine(ctx, "test:1")
 	for what, err := range map[string]error{"name": name, "machine": machine, "UID": uid, "Raise": raise, "Lookup": look, "LookupMachine": lookMachine} {

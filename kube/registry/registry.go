@@ -3,12 +3,14 @@ package registry
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -22,6 +24,7 @@ type Registry struct {
 	reader client.Reader
 	writer client.Writer
 	now    func() time.Time
+	recent *recent
 }
 
 // Options are the choices of [New].
@@ -32,7 +35,8 @@ type Options struct {
 
 // New makes a registry. The reader must be live, such as a manager's GetAPIReader: one
 // that answers out of a cache refuses machines that are no more and admits what it has
-// not seen yet, until the write. Reader and writer know the types of package v1alpha1.
+// not seen yet, until the write. Over a cache a registry is good for look-ups alone
+// (membership.FirstUseConfig.Stale). Reader and writer know the types of package v1alpha1.
 // The error is that of membership.Scope.Check, or refusal.CheckConfig.
 func New(scope membership.Scope, reader client.Reader, writer client.Writer, options Options) (*Registry, error) {
 	if err := scope.Check(); err != nil {
@@ -47,7 +51,7 @@ func New(scope membership.Scope, reader client.Reader, writer client.Writer, opt
 	if options.Now == nil {
 		options.Now = time.Now
 	}
-	return &Registry{scope: scope, reader: reader, writer: writer, now: options.Now}, nil
+	return &Registry{scope: scope, reader: reader, writer: writer, now: options.Now, recent: newRecent()}, nil
 }
 
 // attempts is how often a call looks again that lost a race. Each time somebody else has
@@ -146,6 +150,7 @@ func (r *Registry) Reserve(ctx context.Context, claim membership.Claim, deadline
 	for range attempts {
 		n, err := r.reserve(ctx, &claim, deadline, &mine)
 		if err == nil {
+			r.recent.add(n)
 			return clone(n.record), nil
 		}
 		if refused(err) && mine != nil {
@@ -194,6 +199,7 @@ func (r *Registry) reserve(ctx context.Context, claim *membership.Claim, deadlin
 
 func clone(record *membership.Record) *membership.Record {
 	c := *record
+	c.Issued = slices.Clone(record.Issued)
 	return &c
 }
 
@@ -205,28 +211,48 @@ func seenName(seen *membership.Record) *membership.Claim {
 	return &membership.Claim{NodeName: seen.NodeName}
 }
 
-// Bind makes a reservation final; see membership.Registry. A reservation that is not
-// complete, since whoever made it died, is refused as one that has changed.
-func (r *Registry) Bind(ctx context.Context, seen *membership.Record) (*membership.Record, error) {
+// Bind makes a reservation final, or takes a bound record, and records the last end and a
+// certificate; see membership.Registry. It is one write. A reservation that is not complete,
+// since whoever made it died, is refused as one that has changed.
+//
+// What this registry has read or written itself it does not read again: the write fails if
+// it has changed.
+func (r *Registry) Bind(ctx context.Context, seen *membership.Record, lastEnd time.Time, issued *csr.IssuedRecord) (*membership.Record, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if n := r.recent.of(seen); n != nil && r.own(n) == nil {
+		change, err := membership.Held{Name: n.record}.Bind(seen, lastEnd, issued, r.now())
+		if err == nil && change.Action == membership.Put {
+			return r.bind(ctx, n, change.Record)
+		}
+	}
 	s, err := r.look(ctx, seenName(seen))
 	if err != nil {
 		return nil, err
 	}
-	change, err := s.held.Bind(seen, r.now())
+	change, err := s.held.Bind(seen, lastEnd, issued, r.now())
 	if err != nil {
 		return nil, err
 	}
 	if change.Action == membership.Keep {
 		return clone(change.Record), nil
 	}
-	if err := r.complete(ctx, s.name); err != nil {
-		return nil, err
+	if s.name.record.State == membership.StateReserved {
+		if err := r.complete(ctx, s.name); err != nil {
+			return nil, err
+		}
 	}
-	n, err := r.put(ctx, s.name, change.Record)
+	return r.bind(ctx, s.name, change.Record)
+}
+
+func (r *Registry) bind(ctx context.Context, n *node, record *membership.Record) (*membership.Record, error) {
+	bound, err := r.put(ctx, n, record)
 	if err != nil {
-		return nil, lost(err, seen.NodeName)
+		return nil, lost(err, record.NodeName)
 	}
-	return clone(n.record), nil
+	r.recent.add(bound)
+	return clone(bound.record), nil
 }
 
 // complete says whether the pointers of a reservation name its version.
@@ -245,33 +271,6 @@ func (r *Registry) complete(ctx context.Context, n *node) error {
 		}
 	}
 	return nil
-}
-
-// Raise raises the last end of a bound record; see membership.Registry. With a request in
-// the context ([WithRequest]) it stores that as well.
-func (r *Registry) Raise(ctx context.Context, seen *membership.Record, lastEnd time.Time) (*membership.Record, error) {
-	s, err := r.look(ctx, seenName(seen))
-	if err != nil {
-		return nil, err
-	}
-	change, err := s.held.Raise(seen, lastEnd, r.now())
-	if err != nil {
-		return nil, err
-	}
-	request := requestIn(ctx)
-	if change.Action == membership.Keep && (request == nil || s.name.object.Spec.Request != nil && *s.name.object.Spec.Request == *request) {
-		return clone(change.Record), nil
-	}
-	object := s.name.object.DeepCopy()
-	object.Spec = r.specOf(change.Record, s.name)
-	if request != nil {
-		object.Spec.Request = request
-	}
-	n, err := r.store(ctx, object)
-	if err != nil {
-		return nil, lost(err, seen.NodeName)
-	}
-	return clone(n.record), nil
 }
 
 // Rebind gives a bound record another machine; see membership.Registry. It is three
@@ -367,53 +366,4 @@ func (r *Registry) release(ctx context.Context, nodeName, machineUID string) err
 		r.forget(ctx, kind, kind.of(&n.record.Claim), nodeName)
 	}
 	return nil
-}
-
-// Lookup returns the record of a node name, nil where there is none.
-func (r *Registry) Lookup(ctx context.Context, nodeName string) (*membership.Record, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	n, err := r.readNode(ctx, nodeName)
-	if err != nil || n == nil {
-		return nil, err
-	}
-	return r.counts(n, n.record)
-}
-
-// LookupMachine returns the reserved or bound record of a machine, nil where there is
-// none. A machine that a bound node is about to get is reserved for it.
-func (r *Registry) LookupMachine(ctx context.Context, machine attest.Identity) (*membership.Record, error) {
-	return r.lookup(ctx, byMachine(), string(machine))
-}
-
-// LookupMachineUID returns the record of a Machine UID, nil where there is none.
-func (r *Registry) LookupMachineUID(ctx context.Context, machineUID string) (*membership.Record, error) {
-	return r.lookup(ctx, byMachineUID(), machineUID)
-}
-
-func (r *Registry) lookup(ctx context.Context, kind pointerKind, identity string) (*membership.Record, error) {
-	if err := ctx.Err(); err != nil || identity == "" {
-		return nil, err
-	}
-	p, err := r.readPointer(ctx, kind, identity, nil)
-	if err != nil {
-		return nil, err
-	}
-	record := p.record()
-	if record == nil || !kind.holds(record) {
-		return nil, nil
-	}
-	return r.counts(p.target, record)
-}
-
-// counts returns a copy of a record that counts, nil of another.
-func (r *Registry) counts(n *node, record *membership.Record) (*membership.Record, error) {
-	if !record.Live(r.now()) {
-		return nil, nil
-	}
-	if err := r.own(n); err != nil {
-		return nil, err
-	}
-	return clone(record), nil
 }

@@ -3,7 +3,6 @@ package signer
 import (
 	"context"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,22 +20,15 @@ type Authority interface {
 	Issue(ctx context.Context, checked *csr.Checked, verified *csr.Verified) (*csr.Issued, error)
 }
 
-// Certificates remembers what was issued. *registry.Registry is one.
-type Certificates interface {
-	// RecordIssued is that of the registry.
-	RecordIssued(ctx context.Context, issued csr.IssuedRecord) error
-}
-
 // Config is what a [Reconciler] is made of. The fields of the first group have no default:
 // leaving one out is an error.
 type Config struct {
 	// Providers verify the evidence. All of their SignerNames are signed for, and none of
-	// them is Kubernetes' own.
+	// them is Kubernetes' own. They are among the OwnSigners of the membership.FirstUse
+	// that admits, so that each certificate is recorded before anybody sees it.
 	Providers controller.Providers
 	// CA issues the certificates, for the same signers.
 	CA Authority
-	// Certificates remembers them before they are published.
-	Certificates Certificates
 
 	// Workers is how many requests are signed at a time; zero means
 	// controller.DefaultWorkers.
@@ -58,12 +50,10 @@ func New(c Config) (*Reconciler, error) {
 		return nil, refusal.Config("Providers", "", "csr.Providers")
 	case len(c.Providers.SignerNames()) == 0:
 		return nil, refusal.Config("Providers", "none for any signer", "one at least")
-	case slices.ContainsFunc(c.Providers.SignerNames(), BuiltIn):
+	case slices.ContainsFunc(c.Providers.SignerNames(), func(name string) bool { return csr.ProviderOf(name) == "" }):
 		return nil, refusal.Config("Providers", "one for "+refusal.Quotes(c.Providers.SignerNames()), "none for Kubernetes' own signers")
 	case c.CA == nil:
 		return nil, refusal.Config("CA", "", "csr.CA or FileCA")
-	case c.Certificates == nil:
-		return nil, refusal.Config("Certificates", "", "the issued certificates")
 	case c.Workers < 0:
 		return nil, refusal.Config("Workers", "a negative one", "0 or more")
 	}
@@ -79,6 +69,3 @@ func New(c Config) (*Reconciler, error) {
 	}
 	return newReconciler(c, metrics), nil
 }
-
-// BuiltIn says whether a signer is one of Kubernetes' own.
-func BuiltIn(signerName string) bool { return strings.HasPrefix(signerName, "kubernetes.io/") }

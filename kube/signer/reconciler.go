@@ -1,6 +1,7 @@
 package signer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -104,13 +105,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, key Key) (reconcile.Result, 
 		now := metav1.NewTime(r.c.Now())
 		object.Status.Certificate = nil
 		object.Status.Conditions = append(object.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
-			Type: certificatesv1.CertificateFailed, Status: corev1.ConditionTrue, Reason: decision.Reason, Message: controller.Told(err, decision.Message),
+			Type: certificatesv1.CertificateFailed, Status: corev1.ConditionTrue, Reason: decision.Reason, Message: decision.Message,
 			LastUpdateTime: now, LastTransitionTime: now,
 		})
-		log.FromContext(ctx).Info("failed", "request", object.Name, "uid", object.UID, "signer", object.Spec.SignerName, "reason", decision.Reason, "why", decision.Message)
+		why := cmp.Or(decision.Detail, decision.Message)
+		log.FromContext(ctx).Info("failed", "request", object.Name, "uid", object.UID, "signer", object.Spec.SignerName, "reason", decision.Reason, "why", why)
 		result, written := r.write(ctx, object, "failed")
 		if r.events != nil && written == nil {
-			r.events.Eventf(object, nil, corev1.EventTypeWarning, decision.Reason, "Fail", "%s", controller.Note(decision.Message))
+			r.events.Eventf(object, nil, corev1.EventTypeWarning, decision.Reason, "Fail", "%s", controller.Note(why))
 		}
 		return result, written
 	}
@@ -138,8 +140,8 @@ func approved(object *certificatesv1.CertificateSigningRequest) bool {
 // errNothing says that a provider returned neither a result nor an error.
 var errNothing = errors.New("signer: the evidence was neither verified nor refused")
 
-// sign verifies the evidence, has the certificate made and recorded, and puts it into the
-// object.
+// sign verifies the evidence, has the certificate made, which records it, and puts it into
+// the object.
 func (r *Reconciler) sign(ctx context.Context, object *certificatesv1.CertificateSigningRequest) error {
 	attested, err := r.c.Providers.Verify(ctx, controller.Request(object))
 	if err != nil {
@@ -150,9 +152,6 @@ func (r *Reconciler) sign(ctx context.Context, object *certificatesv1.Certificat
 	}
 	issued, err := r.c.CA.Issue(ctx, attested.Checked, attested.Verified)
 	if err != nil {
-		return err
-	}
-	if err := r.c.Certificates.RecordIssued(ctx, issued.Record); err != nil {
 		return err
 	}
 	object.Status.Certificate = issued.PEM

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -134,10 +135,19 @@ type plane struct {
 	inv    *inventory
 }
 
-// inventory knows a Machine for each node name.
-type inventory struct{}
+// inventory knows a Machine for each node name, unless it is away.
+type inventory struct {
+	away  atomic.Bool
+	asked atomic.Int32
+}
 
-func (inventory) machine(_ context.Context, nodeName string, _ *csr.Request) (*csr.Machine, error) {
+var errAway = errors.New("the inventory is away")
+
+func (i *inventory) machine(_ context.Context, nodeName string, _ *csr.Request) (*csr.Machine, error) {
+	i.asked.Add(1)
+	if i.away.Load() {
+		return nil, errAway
+	}
 	return &csr.Machine{Name: "machine-" + nodeName, UID: "uid-of-" + nodeName, NodeName: nodeName, BootstrapReady: true, DNSNames: []string{nodeName}}, nil
 }
 
@@ -184,7 +194,7 @@ func (p *plane) run(t *testing.T, c *cluster, name string) {
 		t.Fatal(err)
 	}
 	reconciler, err := controller.New(controller.Config{
-		Providers: providers, Challenges: []string{"tpm"}, Certificates: machines, EveryReplica: true,
+		Providers: providers, Challenges: []string{"tpm"}, Registry: machines, EveryReplica: true,
 		Serving: &csr.Policy{SignerNames: []string{csr.SignerKubeletServing}, Machines: p.inv.machine, BuiltInSignerDuration: time.Hour},
 	})
 	if err == nil {

@@ -91,6 +91,7 @@ func TestJoin(t *testing.T) {
 	})
 	t.Run("serving certificates", func(t *testing.T) { testServing(t, c, node, leaf) })
 	t.Run("an approval by somebody else", func(t *testing.T) { testForeignApproval(t, c, nodeOn(theirs, "node-1"), bootstrapper) })
+	t.Run("an inventory that is away", func(t *testing.T) { testAway(t, p, node, bootstrapper) })
 	t.Run("other people's requests", func(t *testing.T) { testOthers(t, c, node, bootstrapper) })
 	p.checkLogs(t)
 	c.checkEvents(t)
@@ -98,6 +99,14 @@ func TestJoin(t *testing.T) {
 
 // joins has a node join, and returns its certificate as it is recorded.
 func (c *cluster) joins(t *testing.T, as client.Client, node *attesttest.Node) *x509.Certificate {
+	t.Helper()
+	leaf := c.gets(t, as, node)
+	c.recorded(t, node.Name, leaf)
+	return leaf
+}
+
+// gets has a node attest, and returns the certificate that it gets.
+func (c *cluster) gets(t *testing.T, as client.Client, node *attesttest.Node) *x509.Certificate {
 	t.Helper()
 	began := time.Now()
 	challenge, err := challenged(t, as, node)
@@ -113,7 +122,12 @@ func (c *cluster) joins(t *testing.T, as client.Client, node *attesttest.Node) *
 	if len(signed.Status.Certificate) == 0 {
 		t.Fatalf("no certificate: %+v", signed.Status.Conditions)
 	}
-	return c.recorded(t, node.Name, signed.Status.Certificate)
+	block, _ := pem.Decode(signed.Status.Certificate)
+	leaf, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return leaf
 }
 
 // denied waits until a request is denied for a reason; "" for any.
@@ -126,13 +140,8 @@ func denied(t *testing.T, as client.Client, object *certificatesv1.CertificateSi
 }
 
 // recorded waits until the certificate is in the node's object.
-func (c *cluster) recorded(t *testing.T, nodeName string, certificate []byte) *x509.Certificate {
+func (c *cluster) recorded(t *testing.T, nodeName string, leaf *x509.Certificate) {
 	t.Helper()
-	block, _ := pem.Decode(certificate)
-	leaf, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var object v1alpha1.AttestedNode
 	s := &object.Spec
 	eventually(t, func() error {
@@ -148,7 +157,6 @@ func (c *cluster) recorded(t *testing.T, nodeName string, certificate []byte) *x
 		t.Errorf("the node's object: %+v", s)
 	}
 	t.Logf("recorded: %s is %s until %s, with %s", nodeName, s.Machine, s.LastEnd.UTC(), csr.CredentialID(leaf))
-	return leaf
 }
 
 // testServing files a kubelet's own request, with the node's certificate and with another.
@@ -196,7 +204,7 @@ func testForeignApproval(t *testing.T, c *cluster, thief *attesttest.Node, as cl
 		t.Logf("the controller was first: %v", err)
 		return
 	}
-	object = decided(t, c.admin, object)
+	c.finished(t, object)
 	t.Logf("approved by somebody else: %+v, certificate %d bytes", object.Status.Conditions, len(object.Status.Certificate))
 	if len(object.Status.Certificate) == 0 && len(object.Status.Conditions) < 2 {
 		t.Error("it is neither failed nor signed")
@@ -204,6 +212,30 @@ func testForeignApproval(t *testing.T, c *cluster, thief *attesttest.Node, as cl
 	var node v1alpha1.AttestedNode
 	if err := c.admin.Get(t.Context(), client.ObjectKey{Name: "node-1"}, &node); err != nil || len(node.Spec.Certificates) != 1 {
 		t.Errorf("the node's certificates: %+v, %v, want the attested one alone", node.Spec.Certificates, err)
+	}
+}
+
+// testAway files a hello while the inventory does not answer: nothing is decided, and it is
+// tried again, each time later, until it answers.
+func testAway(t *testing.T, p *plane, node *attesttest.Node, as client.Client) {
+	p.inv.away.Store(true)
+	hello, err := node.Attester.Hello(t.Context(), node.Subject)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.inv.asked.Store(0)
+	object := file(t, as, hello)
+	time.Sleep(3 * time.Second)
+	if err := as.Get(t.Context(), client.ObjectKeyFromObject(object), object); err != nil || len(object.Status.Conditions) != 0 {
+		t.Errorf("conditions %+v, %v, want none", object.Status.Conditions, err)
+	}
+	// At 0.2, 0.6, 1.4 and 3 seconds, by two replicas.
+	if asked := p.inv.asked.Load(); asked < 4 || asked > 10 {
+		t.Errorf("the inventory was asked %d times in 3 s", asked)
+	}
+	p.inv.away.Store(false)
+	if reason := decided(t, as, object).Status.Conditions[0].Reason; reason != "AttestationChallenge" {
+		t.Errorf("it is decided with %s", reason)
 	}
 }
 

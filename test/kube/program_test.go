@@ -240,7 +240,11 @@ func TestController(t *testing.T) {
 	c.startSigner(t)
 	leaf := c.joins(t, bootstrapper, node)
 	t.Run("serving certificates", func(t *testing.T) { testServing(t, c, node, leaf) })
-	t.Run("another node joins", func(t *testing.T) { c.joins(t, bootstrapper, other) })
+	t.Run("another node joins", func(t *testing.T) {
+		before := len(c.audit(t))
+		c.joins(t, bootstrapper, other)
+		c.checkCost(t, c.audit(t)[before:])
+	})
 	t.Run("who waits may watch", func(t *testing.T) { c.watchesOwn(t, node) })
 	t.Run("a machine that the inventory has not", func(t *testing.T) {
 		if _, err := challenged(t, bootstrapper, unknown); err == nil || !strings.Contains(err.Error(), "NotAMember") {

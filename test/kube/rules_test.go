@@ -81,8 +81,8 @@ func testRules(t *testing.T, c *cluster) {
 			s.Pending = &v1alpha1.PendingChange{MachineUID: "uid-2", Deadline: *in(time.Minute)}
 		}, func(s *v1alpha1.AttestedNodeSpec) { s.MachineUID, s.Pending = "uid-2", nil }, ""},
 		"a request and a certificate": {boundNode, func(s *v1alpha1.AttestedNodeSpec) {
-			s.Request = &v1alpha1.RequestReference{UID: "u", SPKISHA256: digest}
-			s.Certificates = []v1alpha1.IssuedCertificate{{CredentialID: "X509SHA256=" + digest, SignerName: "a/b", Machine: "test:1", SPKISHA256: digest, NotBefore: *in(0), NotAfter: *in(time.Hour)}}
+			s.Certificates = []v1alpha1.IssuedCertificate{{CredentialID: "X509SHA256=" + digest, SignerName: "a/b", Machine: "test:1", SPKISHA256: digest, NotBefore: in(0), NotAfter: *in(time.Hour)},
+				{RequestUID: "u", SignerName: "a/b", Machine: "test:1", SPKISHA256: digest, NotAfter: *in(time.Hour)}}
 		}, ""},
 		"a credential that is none": {boundNode, func(s *v1alpha1.AttestedNodeSpec) {
 			s.Certificates = []v1alpha1.IssuedCertificate{{CredentialID: digest, SignerName: "a/b", Machine: "test:1", SPKISHA256: digest}}

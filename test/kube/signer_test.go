@@ -3,6 +3,7 @@ package kube
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 	"github.com/nodeattest/nodeattest/kube/deploy"
 	"github.com/nodeattest/nodeattest/kube/signer"
 	"github.com/nodeattest/nodeattest/oid"
@@ -54,7 +56,7 @@ func TestSigner(t *testing.T) {
 	c.device = tpmsim.New(t, tpmsim.Options{})
 	node := c.node(t, attesttest.NodeOptions{})
 	c.writeRoots(t, node)
-	write(t, c.dir, "inventory.yaml", []byte("machines:\n- nodeName: "+node.Name+"\n  providerID: "+attesttest.ProviderID+"\n  dnsNames: ["+node.Name+"]\n"))
+	write(t, c.dir, "inventory.yaml", []byte("machines:\n- nodeName: late-1\n- nodeName: late-2\n- nodeName: "+node.Name+"\n  providerID: "+attesttest.ProviderID+"\n  dnsNames: ["+node.Name+"]\n"))
 	own := func(config map[string]any) {
 		config["membership"].(map[string]any)["mode"] = "FirstUse"
 		config["signers"] = map[string]any{"names": []any{csr.SignerClientTPM, csr.SignerServingTPM, csr.SignerRecoveryTPM}, "maxLifetime": "1h", "maxRecoveryLifetime": "24h"}
@@ -78,6 +80,15 @@ func TestSigner(t *testing.T) {
 	t.Run("serving certificates", func(t *testing.T) { c.testAttestedServing(t, kubelet, bootstrapper) })
 	t.Run("recovery", func(t *testing.T) { c.testRecovery(t, kubelet) })
 	t.Run("a new CA", func(t *testing.T) { c.testNewCA(t, bootstrapper, node) })
+	whole := t // which the new process is to outlive the step in
+	t.Run("the signer comes late", func(t *testing.T) {
+		if status := c.signer.stop(t); status != 0 {
+			t.Errorf("the signer ended with status %d", status)
+		}
+		c.testLate(t, bootstrapper, func() {
+			c.signer = c.startProgram(whole, signerProgram, "late-signer", "signer", signerUser, own)
+		})
+	})
 	t.Run("an approval by somebody else", func(t *testing.T) { c.testFalseApproval(t, bootstrapper, node) })
 	for _, r := range []*replica{c.controller, c.signer} {
 		r.checkLog(t)
@@ -108,10 +119,56 @@ func (c *ownSigners) node(t *testing.T, o attesttest.NodeOptions) *attesttest.No
 	return n
 }
 
+// testLate has two machines approved while there is no signer, and their reservations end:
+// one leaves nothing, the other what a join leaves that was interrupted long ago.
+func (c *ownSigners) testLate(t *testing.T, bootstrapper client.Client, startSigner func()) {
+	approvedWithout := func(name string) (*attesttest.Node, *certificatesv1.CertificateSigningRequest) {
+		n := attesttest.NewNode(t, attesttest.NodeOptions{TPM: tpmsim.Swtpm(t, tpmsim.Options{CA: c.device.CA()}), Name: name, Road: attest.RoadEK,
+			ClusterID: c.clusterID, ExpirationSeconds: 3600, AK: tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}})
+		var err error
+		if n.Subject.Request, err = csr.Create(csr.PurposeClient, n.Key, name, csr.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		challenge, err := challenged(t, bootstrapper, n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := n.Attester.Answer(t.Context(), challenge, n.Certified, n.Subject)
+		if err != nil {
+			t.Fatal(err)
+		}
+		object := file(t, bootstrapper, answer)
+		eventually(t, func() error {
+			if err := c.admin.Get(t.Context(), client.ObjectKeyFromObject(object), object); err != nil {
+				return err
+			}
+			if len(object.Status.Conditions) != 1 || object.Status.Conditions[0].Type != certificatesv1.CertificateApproved {
+				return fmt.Errorf("it is not approved: %+v", object.Status)
+			}
+			return nil
+		})
+		return n, object
+	}
+	first, firstRequest := approvedWithout("late-1")
+	_, secondRequest := approvedWithout("late-2")
+	var reserved v1alpha1.AttestedNode
+	if err := c.admin.Get(t.Context(), client.ObjectKey{Name: first.Name}, &reserved); err != nil || reserved.Spec.State != v1alpha1.NodeReserved {
+		t.Errorf("the node is %+v, %v, want it reserved until there is a certificate", reserved.Spec, err)
+	}
+	c.clear(t)
+	c.reservedLongAgo(t, first)
+	startSigner()
+	for _, object := range []*certificatesv1.CertificateSigningRequest{firstRequest, secondRequest} {
+		if signed := decided(t, c.admin, object); len(signed.Status.Certificate) == 0 {
+			t.Errorf("%s: %+v, want a certificate", object.Name, signed.Status.Conditions)
+		}
+	}
+}
+
 // testAttestedServing asks for serving certificates with evidence.
 func (c *ownSigners) testAttestedServing(t *testing.T, kubelet, bootstrapper client.Client) {
 	serving := c.node(t, attesttest.NodeOptions{Purpose: csr.PurposeServing, DNSNames: []string{attesttest.NodeName}})
-	leaf := c.joins(t, kubelet, serving)
+	leaf := c.gets(t, kubelet, serving)
 	if !slices.Equal(leaf.DNSNames, []string{attesttest.NodeName}) || !slices.Equal(leaf.ExtKeyUsage, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}) {
 		t.Errorf("a certificate for %v with usages %v", leaf.DNSNames, leaf.ExtKeyUsage)
 	}
@@ -139,7 +196,7 @@ func (c *ownSigners) testRecovery(t *testing.T, kubelet client.Client) {
 	denied(t, kubelet, file(t, kubelet, answer), "KeyResidency")
 
 	recovery := c.node(t, attesttest.NodeOptions{Purpose: csr.PurposeRecovery, TPMKey: tpmkey.ECDSAP256})
-	leaf := c.joins(t, kubelet, recovery)
+	leaf := c.gets(t, kubelet, recovery)
 	if leaf.Subject.CommonName != csr.RecoveryUserPrefix+recovery.Name {
 		t.Errorf("a certificate of %s", leaf.Subject)
 	}

@@ -1,8 +1,8 @@
 package boltregistry
 
 import (
+	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"io/fs"
 	"os"
@@ -212,10 +212,11 @@ func checkDeadlines(t *testing.T, r *membership.Record) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for deadline, good := range map[uint64]bool{binary.BigEndian.Uint64(value[10:]): true, maxUnix + 1: false, 1 << 63: false} {
-		binary.BigEndian.PutUint64(value[10:], deadline)
-		if got, err := decodeRecord(r.NodeName, value); good != (err == nil) {
-			t.Errorf("%s, %d: %v, %v", r.State, deadline, got, err)
+	own := r.Deadline.Format(time.RFC3339)
+	for deadline, good := range map[string]bool{own: true, "1969-12-31T23:59:59Z": false, "1970-01-01T00:00:00Z": r.State == membership.StateReserved, "10000-01-01T00:00:00Z": false} {
+		changed := bytes.Replace(value, []byte(`"Deadline":"`+own), []byte(`"Deadline":"`+deadline), 1)
+		if got, err := decodeRecord(r.NodeName, changed); good != (err == nil) {
+			t.Errorf("%s, %s: %v, %v", r.State, deadline, got, err)
 		}
 	}
 }

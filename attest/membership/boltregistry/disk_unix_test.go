@@ -174,7 +174,7 @@ func TestCutOffWhileOpen(t *testing.T) {
 		if _, err := r.Lookup(t.Context(), "node-7"); !errors.Is(err, ErrFile) {
 			t.Errorf("a look-up: got %v, want ErrFile", err)
 		}
-		if _, err := r.Raise(t.Context(), last, time.Now().Add(24*time.Hour)); !errors.Is(err, ErrFile) {
+		if _, err := r.Bind(t.Context(), last, time.Now().Add(24*time.Hour), nil); !errors.Is(err, ErrFile) {
 			t.Errorf("a write: got %v, want ErrFile", err)
 		}
 	}

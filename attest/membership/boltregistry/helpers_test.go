@@ -50,10 +50,7 @@ func join(t testing.TB, r membership.Registry, c membership.Claim, now time.Time
 	t.Helper()
 	record, err := r.Reserve(t.Context(), c, now.Add(time.Minute))
 	if err == nil {
-		record, err = r.Bind(t.Context(), record)
-	}
-	if err == nil {
-		record, err = r.Raise(t.Context(), record, now.Add(time.Hour))
+		record, err = r.Bind(t.Context(), record, now.Add(time.Hour), nil)
 	}
 	if err != nil {
 		t.Fatal(err)

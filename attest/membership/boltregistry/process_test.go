@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"reflect"
 	"strconv"
 	"strings"
 	"sync"
@@ -85,11 +86,11 @@ func writeUntilKilled(path, seedText string) error {
 			record, err = r.Reserve(ctx, c, time.Now().Add(membership.MaxReservation))
 		case record.State == membership.StateReserved:
 			say("?", node, membership.StateBound, 0)
-			record, err = r.Bind(ctx, record)
+			record, err = r.Bind(ctx, record, time.Time{}, nil)
 		case record.State == membership.StateBound && (record.LastEnd.IsZero() || random.IntN(4) > 0):
 			end := time.Now().Add(time.Duration(1+random.IntN(1e6)) * time.Hour)
 			say("?", node, membership.StateBound, max(end.Unix()+1, unixOrZero(record.LastEnd)))
-			record, err = r.Raise(ctx, record, end)
+			record, err = r.Bind(ctx, record, end, nil)
 		case record.State == membership.StateBound && random.IntN(40) == 0:
 			say("?", node, membership.StateResting, record.LastEnd.Unix())
 			if err = r.Release(ctx, node, c.MachineUID); err == nil {
@@ -204,7 +205,7 @@ func checkSurvivors(t *testing.T, path string, known, asked map[string]string) (
 	err = r.Records(t.Context(), func(record membership.Record) error {
 		found[record.NodeName] = fmt.Sprintf("%s %d", record.State, unixOrZero(record.LastEnd))
 		byUID, err := r.LookupMachineUID(t.Context(), record.MachineUID)
-		if err != nil || byUID == nil || *byUID != record {
+		if err != nil || byUID == nil || !reflect.DeepEqual(*byUID, record) {
 			t.Errorf("node %s by its UID: got %v, %v", record.NodeName, byUID, err)
 		}
 		byMachine, err := r.LookupMachine(t.Context(), record.Machine)
@@ -290,9 +291,7 @@ func joinInTurn(ctx context.Context, path string, c membership.Claim) error {
 		return err
 	}
 	return call(func(r *Registry) (err error) {
-		if record, err = r.Bind(ctx, record); err == nil {
-			_, err = r.Raise(ctx, record, time.Now().Add(time.Hour))
-		}
+		_, err = r.Bind(ctx, record, time.Now().Add(time.Hour), nil)
 		return err
 	})
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/oid"
 )
 
@@ -21,9 +22,11 @@ func testRecords() map[string]*membership.Record {
 		MachineUID: strings.Repeat("u", membership.MaxMachineUIDSize), ProviderID: strings.Repeat("p", oid.MaxProviderIDSize)}
 	shortest := membership.Claim{NodeName: "n", Machine: "t:1"}
 	return map[string]*membership.Record{
-		"reserved":            {Claim: claim("node-1"), State: membership.StateReserved, Deadline: at, Version: "1"},
-		"bound":               {Claim: claim("node-1"), State: membership.StateBound, Version: "2"},
-		"bound with an end":   {Claim: longest, State: membership.StateBound, LastEnd: at, Version: "18446744073709551615"},
+		"reserved":          {Claim: claim("node-1"), State: membership.StateReserved, Deadline: at, Version: "1"},
+		"bound":             {Claim: claim("node-1"), State: membership.StateBound, Version: "2"},
+		"bound with an end": {Claim: longest, State: membership.StateBound, LastEnd: at, Version: "18446744073709551615"},
+		"with certificates": {Claim: longest, State: membership.StateBound, LastEnd: at, Version: "2", Issued: []csr.IssuedRecord{
+			{CredentialID: "X509SHA256=00", SPKIHash: [32]byte{31: 1}, NotBefore: at.Add(-time.Hour), NotAfter: at}, {RequestUID: "u", NotAfter: at}}},
 		"resting":             {Claim: shortest, State: membership.StateResting, LastEnd: at, Version: "3"},
 		"at the last second":  {Claim: shortest, State: membership.StateResting, LastEnd: time.Unix(maxUnix, 0).UTC(), Version: "3"},
 		"at the first second": {Claim: shortest, State: membership.StateBound, LastEnd: time.Unix(0, 0).UTC(), Version: "3"},
@@ -39,9 +42,6 @@ func TestRecordRoundTrip(t *testing.T) {
 			}
 			if got, err := decodeRecord(r.NodeName, value); err != nil || !cmp.Equal(got, r) {
 				t.Errorf("got %v, %v", got, err)
-			}
-			if name == "bound with an end" && len(value) != maxRecordSize {
-				t.Errorf("the longest record has %d bytes, want %d", len(value), maxRecordSize)
 			}
 			for n := range value {
 				if got, err := decodeRecord(r.NodeName, value[:n]); err == nil {
@@ -76,7 +76,13 @@ func TestRecordRefuses(t *testing.T) {
 		},
 		"a long UID":         func(r *membership.Record) { r.MachineUID = strings.Repeat("u", membership.MaxMachineUIDSize+1) },
 		"a long provider ID": func(r *membership.Record) { r.ProviderID = strings.Repeat("p", oid.MaxProviderIDSize+1) },
-		"more than fits":     func(r *membership.Record) { r.ProviderID = strings.Repeat("p", 1<<16) },
+		"certificates of a reservation": func(r *membership.Record) {
+			r.State, r.Deadline, r.Issued = membership.StateReserved, at, []csr.IssuedRecord{{NotAfter: at}}
+		},
+		"more certificates than fit": func(r *membership.Record) {
+			r.Issued = []csr.IssuedRecord{{SignerName: strings.Repeat("s", maxRecordSize)}}
+		},
+		"more than fits": func(r *membership.Record) { r.ProviderID = strings.Repeat("p", 1<<16) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := &membership.Record{Claim: claim("node-1"), State: membership.StateBound, Version: "1"}
@@ -90,14 +96,18 @@ func TestRecordRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, at := range map[string]struct {
-		index int
-		value byte
-	}{"format 0": {0, 0}, "format 2": {0, 2}, "state 0": {1, 0}, "state 4": {1, 4}} {
+	for name, change := range map[string][2]string{
+		"another state":   {`"State":"bound"`, `"State":"Bound"`},
+		"a version of 0":  {`"Version":"2"`, `"Version":"02"`},
+		"another node":    {`"NodeName":"node-1"`, `"NodeName":"node-2"`},
+		"a part second":   {`"LastEnd":"0001-01-01T00:00:00Z"`, `"LastEnd":"2030-01-01T00:00:00.5Z"`},
+		"another zone":    {`"LastEnd":"0001-01-01T00:00:00Z"`, `"LastEnd":"2030-01-01T00:00:00+01:00"`},
+		"a member twice":  {`"Version":"2"`, `"Version":"2","Version":"2"`},
+		"one member more": {`"Version":"2"`, `"Version":"2","A":1`},
+	} {
 		t.Run(name, func(t *testing.T) {
-			bad := bytes.Clone(good)
-			bad[at.index] = at.value
-			if got, err := decodeRecord("node-1", bad); err == nil {
+			bad := bytes.Replace(good, []byte(change[0]), []byte(change[1]), 1)
+			if got, err := decodeRecord("node-1", bad); err == nil || bytes.Equal(bad, good) {
 				t.Errorf("got %v", got)
 			}
 		})
@@ -113,7 +123,7 @@ func FuzzDecodeRecord(f *testing.F) {
 		f.Add(r.NodeName, value)
 	}
 	f.Add("", []byte{})
-	f.Add("node-1", []byte{1, 2})
+	f.Add("node-1", []byte(`{"NodeName":"node-1"}`))
 	f.Fuzz(func(t *testing.T, nodeName string, value []byte) {
 		r, err := decodeRecord(nodeName, value)
 		if err != nil {
@@ -121,7 +131,28 @@ func FuzzDecodeRecord(f *testing.F) {
 		}
 		again, err := encodeRecord(r)
 		if err != nil || !bytes.Equal(again, value) {
-			t.Errorf("%x was read as %+v, which is written as %x, %v", value, r, again, err)
+			t.Errorf("%s was read as %+v, which is written as %s, %v", value, r, again, err)
 		}
 	})
+}
+
+// Records of certificates have one encoding, too.
+func TestIssuedRefuses(t *testing.T) {
+	r := testRecords()["with certificates"]
+	good, err := encodeRecord(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string][2]string{
+		"a space":     {`"CredentialID":"X509SHA256=00"`, `"CredentialID": "X509SHA256=0"`},
+		"other cases": {`"CredentialID"`, `"credentialID"`},
+		"no JSON":     {`[{"`, `[{'`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bad := bytes.Replace(good, []byte(change[0]), []byte(change[1]), 1)
+			if got, err := decodeRecord(r.NodeName, bad); err == nil || bytes.Equal(bad, good) {
+				t.Errorf("got %v", got)
+			}
+		})
+	}
 }

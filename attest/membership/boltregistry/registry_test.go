@@ -221,7 +221,7 @@ func TestReplacedFile(t *testing.T) {
 	if err := os.Rename(path+"-old", path); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Raise(t.Context(), record, time.Now().Add(24*time.Hour)); !errors.Is(err, ErrFile) {
+	if _, err := r.Bind(t.Context(), record, time.Now().Add(24*time.Hour), nil); !errors.Is(err, ErrFile) {
 		t.Errorf("a write: got %v, want ErrFile", err)
 	}
 	if _, err := r.Lookup(t.Context(), "node-1"); !errors.Is(err, ErrFile) {
@@ -246,8 +246,8 @@ func TestNothingWrittenForNothing(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	for _, err := range []error{
-		func() error { _, err := r.Bind(t.Context(), bound); return err }(),
-		func() error { _, err := r.Raise(t.Context(), bound, time.Now()); return err }(),
+		func() error { _, err := r.Bind(t.Context(), bound, time.Time{}, nil); return err }(),
+		func() error { _, err := r.Bind(t.Context(), bound, time.Now(), nil); return err }(),
 		r.Release(t.Context(), "node-1", "uid-of-another"),
 	} {
 		if err != nil {

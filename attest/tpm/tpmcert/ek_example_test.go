@@ -26,7 +26,7 @@ func exampleEK() (*tpmsim.CA, []byte) {
 	if err != nil {
 		log.Fatal(err)
 	}
-	cert, err := ca.IssueEK(key.Public(), tpmsim.EKCertificateOptions{
+	cert, err := ca.IssueEK(key.Public(), tpmsim.CertificateOptions{
 		Directory: &tpmsim.Directory{Manufacturer: "id:49465800", Model: "SLB9670", Version: "id:00070055"},
 	})
 	if err != nil {

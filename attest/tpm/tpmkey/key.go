@@ -44,7 +44,7 @@ func (kind Kind) String() string {
 	if k, ok := kinds[kind]; ok {
 		return k.name
 	}
-	return fmt.Sprintf("KeyKind(%d)", int(kind))
+	return fmt.Sprintf("Kind(%d)", int(kind))
 }
 
 // Options say where a key is made and what its use takes. The zero

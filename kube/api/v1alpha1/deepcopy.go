@@ -12,15 +12,14 @@ func (in *AttestedNodeSpec) DeepCopyInto(out *AttestedNodeSpec) {
 	*out = *in
 	out.Deadline = copyTime(in.Deadline)
 	out.LastEnd = copyTime(in.LastEnd)
-	if in.Request != nil {
-		request := *in.Request
-		out.Request = &request
-	}
 	if in.Pending != nil {
 		pending := *in.Pending
 		out.Pending = &pending
 	}
 	out.Certificates = slices.Clone(in.Certificates)
+	for i := range out.Certificates {
+		out.Certificates[i].NotBefore = copyTime(in.Certificates[i].NotBefore)
+	}
 }
 
 // DeepCopy returns a copy that shares no memory with the record; nil of nil.

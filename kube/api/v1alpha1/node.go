@@ -13,7 +13,7 @@ const Finalizer = Group + "/registry"
 // for each node name, and it decides.
 type AttestedNode struct {
 	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata,omitempty"`
+	metav1.ObjectMeta `json:"metadata,omitzero"`
 
 	// Spec is the record.
 	Spec AttestedNodeSpec `json:"spec"`
@@ -54,24 +54,12 @@ type AttestedNodeSpec struct {
 	// LastEnd is the latest end of any certificate that may have been issued under the
 	// name; nil where none was. It never goes back while the machine is the node.
 	LastEnd *metav1.Time `json:"lastEnd,omitempty"`
-	// Request is the certificate request that LastEnd was last written for; nil where
-	// there is none. Only a certificate for it becomes one of Certificates.
-	Request *RequestReference `json:"request,omitempty"`
-	// Certificates are those that were issued to the machine as this node and have not
-	// expired, at most 16.
+	// Certificates are those with which the machine comes as this node and that have not
+	// expired, at most 16, those that end first in front.
 	Certificates []IssuedCertificate `json:"certificates,omitempty"`
 	// Pending is a change of machine or Machine UID that has been begun; nil where there
 	// is none.
 	Pending *PendingChange `json:"pending,omitempty"`
-}
-
-// RequestReference names a certificate request and its key.
-type RequestReference struct {
-	// UID is the request object's.
-	UID string `json:"uid"`
-	// SPKISHA256 is the SHA-256 of the key's SubjectPublicKeyInfo, 64 lower-case
-	// hexadecimal digits.
-	SPKISHA256 string `json:"spkiSHA256"`
 }
 
 // PendingChange is what an operator's change of a bound record wants to make of it. Until
@@ -85,10 +73,12 @@ type PendingChange struct {
 	Deadline metav1.Time `json:"deadline"`
 }
 
-// IssuedCertificate is what is remembered of a certificate (csr.IssuedRecord).
+// IssuedCertificate is what is remembered of a certificate (csr.IssuedRecord), or of the
+// request for one that another signer has not made yet.
 type IssuedCertificate struct {
-	// CredentialID is "X509SHA256=" and 64 lower-case hexadecimal digits.
-	CredentialID string `json:"credentialID"`
+	// CredentialID is "X509SHA256=" and 64 lower-case hexadecimal digits; empty as long as
+	// there is no certificate.
+	CredentialID string `json:"credentialID,omitempty"`
 	// SignerName is the signer under which it was asked for.
 	SignerName string `json:"signerName"`
 	// Machine is the identity of the machine that was verified.
@@ -97,14 +87,17 @@ type IssuedCertificate struct {
 	MachineUID string `json:"machineUID,omitempty"`
 	// NodeUID is the UID of the Node object that it was issued for, where that is known.
 	NodeUID string `json:"nodeUID,omitempty"`
-	// ProviderID is the provider ID in the certificate.
+	// ProviderID is the provider ID that was vouched for.
 	ProviderID string `json:"providerID,omitempty"`
+	// RequestUID is the request object's.
+	RequestUID string `json:"requestUID,omitempty"`
 	// SPKISHA256 is the SHA-256 of the key's SubjectPublicKeyInfo, 64 lower-case
 	// hexadecimal digits.
 	SPKISHA256 string `json:"spkiSHA256"`
-	// NotBefore and NotAfter are the first and the last second of its validity.
-	NotBefore metav1.Time `json:"notBefore"`
-	NotAfter  metav1.Time `json:"notAfter"`
+	// NotBefore and NotAfter are the first and the last second of its validity. Without a
+	// certificate the first is nil, and the second the latest that there may be.
+	NotBefore *metav1.Time `json:"notBefore,omitempty"`
+	NotAfter  metav1.Time  `json:"notAfter"`
 }
 
 // MaxCertificates is how many certificates an [AttestedNode] holds.
@@ -113,7 +106,7 @@ const MaxCertificates = 16
 // AttestedNodeList is a list of AttestedNodes.
 type AttestedNodeList struct {
 	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
+	metav1.ListMeta `json:"metadata,omitzero"`
 
 	// Items are the objects.
 	Items []AttestedNode `json:"items"`

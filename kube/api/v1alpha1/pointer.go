@@ -19,7 +19,7 @@ func PointerName(identity string) string {
 // [PointerName] of the machine's identity.
 type AttestedMachine struct {
 	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata,omitempty"`
+	metav1.ObjectMeta `json:"metadata,omitzero"`
 
 	// Spec is the pointer.
 	Spec AttestedMachineSpec `json:"spec"`
@@ -46,7 +46,7 @@ type NodeReference struct {
 // AttestedMachineList is a list of AttestedMachines.
 type AttestedMachineList struct {
 	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
+	metav1.ListMeta `json:"metadata,omitzero"`
 
 	// Items are the objects.
 	Items []AttestedMachine `json:"items"`
@@ -56,7 +56,7 @@ type AttestedMachineList struct {
 // is the [PointerName] of the UID.
 type AttestedMachineUID struct {
 	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata,omitempty"`
+	metav1.ObjectMeta `json:"metadata,omitzero"`
 
 	// Spec is the pointer.
 	Spec AttestedMachineUIDSpec `json:"spec"`
@@ -73,7 +73,7 @@ type AttestedMachineUIDSpec struct {
 // AttestedMachineUIDList is a list of AttestedMachineUIDs.
 type AttestedMachineUIDList struct {
 	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
+	metav1.ListMeta `json:"metadata,omitzero"`
 
 	// Items are the objects.
 	Items []AttestedMachineUID `json:"items"`

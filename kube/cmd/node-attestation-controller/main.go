@@ -10,8 +10,8 @@ package main
 import (
 	"os"
 
+	"github.com/nodeattest/nodeattest/kube/cmd/internal/program"
 	"github.com/nodeattest/nodeattest/kube/controller"
-	"github.com/nodeattest/nodeattest/kube/internal/program"
 )
 
 func main() {

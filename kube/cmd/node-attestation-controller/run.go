@@ -5,16 +5,19 @@ import (
 	"fmt"
 	"slices"
 
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 	"github.com/nodeattest/nodeattest/kube/bypass"
+	"github.com/nodeattest/nodeattest/kube/cmd/internal/program"
 	"github.com/nodeattest/nodeattest/kube/controller"
-	"github.com/nodeattest/nodeattest/kube/internal/program"
 	"github.com/nodeattest/nodeattest/kube/internal/settings"
 	"github.com/nodeattest/nodeattest/kube/keyring"
 	"github.com/nodeattest/nodeattest/kube/registry"
@@ -38,7 +41,7 @@ func run(ctx context.Context, f program.Flags, s *settings.Settings) error {
 	if err != nil {
 		return err
 	}
-	if err := addReconciler(m, f, s, ring, machines); err != nil {
+	if err := addReconciler(ctx, m, f, s, ring, machines); err != nil {
 		return err
 	}
 	watch, err := newWatch(m, s)
@@ -50,7 +53,7 @@ func run(ctx context.Context, f program.Flags, s *settings.Settings) error {
 			return err
 		}
 	}
-	for name, check := range map[string]healthz.Checker{"key-ring": keeper.Check, "ways-around": watch.Check} {
+	for name, check := range map[string]healthz.Checker{"key-ring": keeper.Check, "ways-around": watch.Check, "caches": program.Synced(m)} {
 		if err := m.AddReadyzCheck(name, check); err != nil {
 			return err
 		}
@@ -59,12 +62,16 @@ func run(ctx context.Context, f program.Flags, s *settings.Settings) error {
 }
 
 // addReconciler makes what decides.
-func addReconciler(m manager.Manager, f program.Flags, s *settings.Settings, ring *attest.KeyRing, machines *settings.Machines) error {
+func addReconciler(ctx context.Context, m manager.Manager, f program.Flags, s *settings.Settings, ring *attest.KeyRing, machines *settings.Machines) error {
 	records, err := registry.New(s.Scope(), m.GetAPIReader(), m.GetClient(), registry.Options{})
 	if err != nil {
 		return err
 	}
-	members, err := s.NewMembers(records, program.NodeExists(m.GetAPIReader()))
+	stale, err := cached(ctx, m, s)
+	if err != nil {
+		return err
+	}
+	members, err := s.NewMembers(records, stale, program.NodeExists(m.GetAPIReader()))
 	if err != nil {
 		return err
 	}
@@ -73,7 +80,7 @@ func addReconciler(m manager.Manager, f program.Flags, s *settings.Settings, rin
 		return err
 	}
 	c := controller.Config{
-		Providers: evidence.Providers, Challenges: evidence.Names, Certificates: records, EveryReplica: !f.LeaderElection,
+		Providers: evidence.Providers, Challenges: evidence.Names, Registry: records, EveryReplica: !f.LeaderElection,
 		RequesterRate: s.Controller.RequesterRate, RequesterBurst: s.Controller.RequesterBurst, Workers: s.Controller.Workers, Metrics: metrics.Registry,
 	}
 	if s.Signers.BuiltInDuration.Duration != 0 {
@@ -84,6 +91,16 @@ func addReconciler(m manager.Manager, f program.Flags, s *settings.Settings, rin
 		return err
 	}
 	return reconciler.SetupWithManager(m)
+}
+
+// cached is a registry that answers out of the manager's cache, for hellos alone.
+func cached(ctx context.Context, m manager.Manager, s *settings.Settings) (membership.Lookups, error) {
+	for _, o := range []client.Object{&v1alpha1.AttestedNode{}, &v1alpha1.AttestedMachine{}, &v1alpha1.AttestedMachineUID{}} {
+		if _, err := m.GetCache().GetInformer(ctx, o, cache.BlockUntilSynced(false)); err != nil {
+			return nil, fmt.Errorf("the registry's cache: %w", err)
+		}
+	}
+	return registry.New(s.Scope(), m.GetCache(), m.GetClient(), registry.Options{})
 }
 
 // newWatch makes what looks for ways around attestation. Where Kubernetes' own signer is

@@ -11,7 +11,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"slices"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -19,7 +18,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/kube/internal/program"
+	"github.com/nodeattest/nodeattest/kube/cmd/internal/program"
 	"github.com/nodeattest/nodeattest/kube/internal/settings"
 	"github.com/nodeattest/nodeattest/kube/keyring"
 	"github.com/nodeattest/nodeattest/kube/registry"
@@ -34,7 +33,7 @@ var errNoSigner = errors.New("signers.names has none but Kubernetes' own: there 
 
 // run starts all that the configuration asks for.
 func run(ctx context.Context, f program.Flags, s *settings.Settings) error {
-	names := slices.DeleteFunc(slices.Clone(s.Signers.Names), signer.BuiltIn)
+	names := s.OwnSigners()
 	if len(names) == 0 {
 		return errNoSigner
 	}
@@ -80,16 +79,16 @@ func addReconciler(m manager.Manager, f program.Flags, s *settings.Settings, rin
 	if err != nil {
 		return err
 	}
-	members, err := s.NewMembers(records, program.NodeExists(m.GetAPIReader()))
+	members, err := s.NewMembers(records, nil, program.NodeExists(m.GetAPIReader()))
 	if err != nil {
 		return err
 	}
-	evidence, err := s.Evidence(ring, machines, members.Recorded(), names...)
+	evidence, err := s.Evidence(ring, machines, members, names...)
 	if err != nil {
 		return err
 	}
 	reconciler, err := signer.New(signer.Config{
-		Providers: evidence.Providers, CA: ca, Certificates: records, Workers: s.Controller.Workers, EveryReplica: !f.LeaderElection, Metrics: metrics.Registry,
+		Providers: evidence.Providers, CA: ca, Workers: s.Controller.Workers, EveryReplica: !f.LeaderElection, Metrics: metrics.Registry,
 	})
 	if err != nil {
 		return err

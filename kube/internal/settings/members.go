@@ -3,6 +3,7 @@ package settings
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
@@ -22,27 +23,25 @@ func (s *Settings) Scope() membership.Scope {
 // recorded, those of the inventory too, so that certificates are known by their machine.
 type Members struct {
 	*membership.FirstUse
-	mode string
-	// recorded admits nobody who has no record yet, whatever the mode.
-	recorded bool
+	mode     string
 	registry membership.Registry
 }
 
-// NewMembers makes the authorizer over a registry.
-func (s *Settings) NewMembers(registry membership.Registry, nodeExists func(ctx context.Context, nodeName string) (bool, error)) (*Members, error) {
-	first, err := membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, NodeExists: nodeExists, MaxLifetime: s.Signers.MaxRecoveryLifetime.Duration})
+// OwnSigners are the signers that the node-attestation-signer serves: those that are not
+// Kubernetes' own.
+func (s *Settings) OwnSigners() []string {
+	return slices.DeleteFunc(slices.Clone(s.Signers.Names), func(name string) bool { return csr.ProviderOf(name) == "" })
+}
+
+// NewMembers makes the authorizer over a registry. stale answers for hellos, out of a cache;
+// nil means the registry.
+func (s *Settings) NewMembers(registry membership.Registry, stale membership.Lookups, nodeExists func(ctx context.Context, nodeName string) (bool, error)) (*Members, error) {
+	first, err := membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, Stale: stale, NodeExists: nodeExists, MaxLifetime: s.Signers.MaxLifetime.Duration,
+		MaxRecoveryLifetime: s.Signers.MaxRecoveryLifetime.Duration, OwnSigners: s.OwnSigners()})
 	if err != nil {
 		return nil, fmt.Errorf("settings: membership: %w", err)
 	}
-	return &Members{first, s.Membership.Mode, false, registry}, nil
-}
-
-// Recorded returns an authorizer that admits only machines which m has admitted before: for
-// who verifies again.
-func (m *Members) Recorded() *Members {
-	again := *m
-	again.recorded = true
-	return &again
+	return &Members{first, s.Membership.Mode, registry}, nil
 }
 
 // Authorize admits the machine that the inventory names for the node, and one that it does
@@ -54,7 +53,7 @@ func (m *Members) Authorize(ctx context.Context, r *attest.Result, request *csr.
 		return nil, attest.NotMember("machine " + string(r.Machine) + ", where the inventory has " + machine.Identity + " for node " + r.NodeName)
 	case machine.Identity == "" && m.mode == ModeInventory:
 		return nil, attest.NotMember("machine " + string(r.Machine) + ", where the inventory has no identity for node " + r.NodeName)
-	case m.recorded || machine.Identity == "" && m.mode == ModeApproval:
+	case machine.Identity == "" && m.mode == ModeApproval:
 		record, err := m.registry.Lookup(ctx, r.NodeName)
 		if err != nil {
 			return nil, err

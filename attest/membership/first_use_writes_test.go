@@ -1,0 +1,298 @@
+package membership
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// countingRegistry counts the calls of a registry.
+type countingRegistry struct {
+	Registry
+	lookups, others, reserves, binds int
+}
+
+func (c *countingRegistry) Lookup(ctx context.Context, nodeName string) (*Record, error) {
+	c.lookups++
+	return c.Registry.Lookup(ctx, nodeName)
+}
+
+func (c *countingRegistry) LookupMachine(ctx context.Context, machine attest.Identity) (*Record, error) {
+	c.others++
+	return c.Registry.LookupMachine(ctx, machine)
+}
+
+func (c *countingRegistry) LookupMachineUID(ctx context.Context, uid string) (*Record, error) {
+	c.others++
+	return c.Registry.LookupMachineUID(ctx, uid)
+}
+
+func (c *countingRegistry) Reserve(ctx context.Context, claim Claim, deadline time.Time) (*Record, error) {
+	c.reserves++
+	return c.Registry.Reserve(ctx, claim, deadline)
+}
+
+func (c *countingRegistry) Bind(ctx context.Context, r *Record, end time.Time, issued *csr.IssuedRecord) (*Record, error) {
+	c.binds++
+	return c.Registry.Bind(ctx, r, end, issued)
+}
+
+func (c *countingRegistry) calls() [4]int {
+	calls := [4]int{c.lookups, c.others, c.reserves, c.binds}
+	c.lookups, c.others, c.reserves, c.binds = 0, 0, 0, 0
+	return calls
+}
+
+func (f *firstUse) record(t *testing.T, nodeName string) *Record {
+	t.Helper()
+	r, err := f.registry.Lookup(t.Context(), nodeName)
+	if err != nil || r == nil {
+		t.Fatalf("node %s: got %v, %v", nodeName, r, err)
+	}
+	return r
+}
+
+// A join costs a registry one Reserve and one Bind; the same answer again writes nothing as
+// long as it can be verified, and a second later it does.
+func TestFirstUseCalls(t *testing.T) {
+	f := newFirstUse(t, Scope{})
+	count := &countingRegistry{Registry: f.registry}
+	f.c.Registry = count
+	r := answerOf(t, "node-1", "gce:p/1")
+	f.admit(t, r)
+	if got := count.calls(); got != [4]int{1, 0, 1, 1} {
+		t.Errorf("a newcomer: got %v look-ups by name and others, Reserve and Bind", got)
+	}
+	bound := f.record(t, "node-1")
+	if len(bound.Issued) != 1 || bound.Issued[0].RequestUID != "u" || bound.Issued[0].CredentialID != "" {
+		t.Errorf("got %+v, want the record of the request", bound.Issued)
+	}
+	f.at = f.at.Add(message.MaxAnswerAge)
+	f.admit(t, r)
+	if got := count.calls(); got != [4]int{1, 0, 0, 1} || f.record(t, "node-1").Version != bound.Version {
+		t.Errorf("again: got %v calls, record %+v, want %+v", got, f.record(t, "node-1"), bound)
+	}
+	f.at = f.at.Add(time.Second)
+	f.admit(t, r)
+	if now := f.record(t, "node-1"); now.Version == bound.Version || !now.LastEnd.Equal(f.at.Add(testLifetime+2*message.MaxAnswerAge)) {
+		t.Errorf("later: got record %+v", now)
+	}
+}
+
+// A record that changes between the look and the write is looked at again, once.
+func TestFirstUseBindsAgain(t *testing.T) {
+	f := newFirstUse(t, Scope{})
+	r := answerOf(t, "node-1", "gce:p/1")
+	f.admit(t, r)
+	f.at = f.at.Add(2 * time.Hour)
+	result := *r
+	wrapped := attest.AuthorizerFunc(func(ctx context.Context, r *attest.Result, request *csr.Request) (*attest.Authorization, error) {
+		a, err := f.Authorize(ctx, r, request)
+		if err == nil { // meanwhile another replica has verified it
+			_, err = f.registry.Bind(ctx, f.record(t, "node-1"), f.at.Add(1000*time.Hour), nil)
+		}
+		return a, err
+	})
+	if err := attest.Admit(t.Context(), wrapped, &result, nil); err != nil {
+		t.Error(err)
+	}
+	// A reservation whose maker died is bound by the same machine at once.
+	if _, err := f.registry.Reserve(t.Context(), Claim{NodeName: "node-2", Machine: "gce:p/2", MachineUID: "uid-2", ProviderID: "test://2"}, f.at.Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	second := answerOf(t, "node-2", "gce:p/2")
+	f.admit(t, inventoried(t, second, csr.RequesterBootstrap, csr.Machine{UID: "uid-2", ProviderID: "test://2"}))
+	if got := f.record(t, "node-2"); got.State != StateBound || len(got.Issued) != 1 {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// Where a csr.CA of ours signs, the name is reserved when it is verified, and bound with
+// the record of the certificate.
+func TestFirstUseOwnSigners(t *testing.T) {
+	f := newFirstUse(t, Scope{})
+	f.c.OwnSigners = []string{csr.SignerClientTPM}
+	count := &countingRegistry{Registry: f.registry}
+	f.c.Registry = count
+	admitted := func() *attest.Result {
+		r := answerOf(t, "node-1", "gce:p/1")
+		if err := attest.Admit(t.Context(), f, r, nil); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	admitted() // the controller
+	if r := f.record(t, "node-1"); r.State != StateReserved || count.calls() != [4]int{1, 0, 1, 0} {
+		t.Fatalf("got %+v", r)
+	}
+	signer := admitted()
+	issued, err := csr.RecordOf(nil, &csr.Attested{Checked: signer.Checked(), Verified: signer.Verified()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	issued.CredentialID = "X509SHA256=00"
+	for name, change := range map[string]func(r *csr.IssuedRecord){
+		"of another machine":  func(r *csr.IssuedRecord) { r.Machine = "gce:p/2" },
+		"beyond the last end": func(r *csr.IssuedRecord) { r.NotAfter = r.NotAfter.Add(message.MaxAnswerAge + time.Second) },
+	} {
+		other := issued
+		change(&other)
+		if err := signer.Verified().Record(t.Context(), other); !errors.Is(err, CheckRegistryClaim) || f.record(t, "node-1").State != StateReserved {
+			t.Errorf("a certificate %s: got %v", name, err)
+		}
+	}
+	count.calls()
+	if err := signer.Verified().Record(t.Context(), issued); err != nil {
+		t.Fatal(err)
+	}
+	r := f.record(t, "node-1")
+	if r.State != StateBound || len(r.Issued) != 1 || r.Issued[0].CredentialID != issued.CredentialID || r.LastEnd.Before(issued.NotAfter) {
+		t.Errorf("got %+v", r)
+	}
+	if got := count.calls(); got != [4]int{0, 0, 0, 1} {
+		t.Errorf("got %v look-ups, Reserve and Bind, want one Bind", got)
+	}
+	// What is released in between gets no certificate.
+	late := admitted()
+	if err := f.registry.Release(t.Context(), "node-1", "uid-1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := late.Verified().Record(t.Context(), issued); !errors.Is(err, CheckRegistryResting) || !errors.Is(err, attest.CheckMembership) {
+		t.Errorf("after its release: got %v, want %v", err, CheckRegistryResting)
+	}
+	// A certificate of Kubernetes' own signer is never waited for.
+	for _, name := range []string{csr.SignerKubeAPIServerClientKubelet, "example.com/signer"} {
+		c := f.c
+		c.OwnSigners = []string{name}
+		if _, err := NewFirstUse(c); !errors.Is(err, refusal.CheckConfig) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
+// No name rests for a recovery certificate, and only as a recovery certificate it lasts
+// longer.
+func TestFirstUseRecovery(t *testing.T) {
+	const recovery = 90 * 24 * time.Hour
+	for _, own := range [][]string{nil, {csr.SignerClientTPM}} {
+		f := newFirstUse(t, Scope{})
+		f.c.MaxRecoveryLifetime, f.c.OwnSigners = recovery, own
+		r := answerOf(t, "node-1", "gce:p/1")
+		r.Purpose = csr.PurposeRecovery
+		f.refuse(t, r, CheckRegistryRequester) // no newcomer
+		f.c.OwnSigners = nil
+		f.admit(t, answerOf(t, "node-1", "gce:p/1"))
+		f.c.OwnSigners = own
+		before := f.record(t, "node-1")
+		a := f.admit(t, r)
+		if want := f.at.Add(recovery + message.MaxAnswerAge); !a.NotAfter.Equal(want) || f.record(t, "node-1").Version != before.Version {
+			t.Errorf("got an end at %v, want %v; record %+v", a.NotAfter, want, f.record(t, "node-1"))
+		}
+		r.Purpose = csr.PurposeServing
+		if a := f.admit(t, r); !a.NotAfter.Equal(f.at.Add(testLifetime + message.MaxAnswerAge)) {
+			t.Errorf("a serving certificate: got an end at %v", a.NotAfter)
+		}
+	}
+	c := newFirstUse(t, Scope{}).c
+	c.MaxRecoveryLifetime = -1
+	if _, err := NewFirstUse(c); !errors.Is(err, refusal.CheckConfig) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A cache answers for hellos. It lets through what the answer finds, and refuses nobody.
+func TestFirstUseStale(t *testing.T) {
+	f := newFirstUse(t, Scope{})
+	live, stale := &countingRegistry{Registry: f.registry}, newFirstUse(t, Scope{})
+	cache := &countingRegistry{Registry: stale.registry}
+	f.c.Registry, f.c.Stale = live, cache
+	hello := func(r *attest.Result) *attest.Result {
+		h := *r
+		h.Stage = attest.StageHello
+		return &h
+	}
+	r := answerOf(t, "node-1", "gce:p/1")
+	f.nodesErr = errors.New("nobody asks for Nodes")
+	f.admit(t, hello(r))
+	if live.calls() != [4]int{} || cache.calls() != [4]int{1, 2, 0, 0} {
+		t.Error("a hello was looked up in the registry")
+	}
+	f.nodesErr = nil
+	f.admit(t, r)
+	if live.calls() != [4]int{1, 0, 1, 1} || cache.calls() != [4]int{} {
+		t.Error("an answer was looked up in the cache")
+	}
+	// The cache does not know of the first machine yet.
+	second := answerOf(t, "node-1", "gce:p/2")
+	f.admit(t, hello(second))
+	f.refuse(t, second, CheckRegistryName)
+	// The cache still has a machine that is gone.
+	stale.admit(t, answerOf(t, "node-2", "gce:p/9"))
+	third := inventoried(t, answerOf(t, "node-2", "gce:p/3"), csr.RequesterBootstrap, csr.Machine{UID: "uid-3"})
+	f.admit(t, hello(third))
+	f.admit(t, third)
+	f.refuse(t, hello(second), CheckRegistryName) // it has caught up
+}
+
+// IssuedRecords finds what a kubelet comes with.
+func TestIssuedRecords(t *testing.T) {
+	f := newFirstUse(t, Scope{})
+	find := IssuedRecords(f.registry)
+	ask := func(nodeName, credential string) (*csr.IssuedRecord, error) {
+		return find(t.Context(), credential, &csr.Request{Spec: csr.Spec{Username: csr.NodeUserPrefix + nodeName}})
+	}
+	if _, err := ask("node-1", "c"); !errors.Is(err, csr.ErrNoRecord) || errors.Is(err, csr.ErrRetry) {
+		t.Errorf("no node: got %v", err)
+	}
+	f.admit(t, answerOf(t, "node-1", "gce:p/1"))
+	if _, err := ask("node-1", "c"); !errors.Is(err, csr.ErrRetry) {
+		t.Errorf("while its certificate is not recorded: got %v, want a retry", err)
+	}
+	r := f.record(t, "node-1")
+	issued := r.Issued[0]
+	issued.CredentialID = "c"
+	if _, err := f.registry.Bind(t.Context(), r, time.Time{}, &issued); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := ask("node-1", "c"); err != nil || got.Machine != "gce:p/1" {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	for _, c := range [][2]string{{"node-1", "d"}, {"node-2", "c"}} {
+		if _, err := ask(c[0], c[1]); !errors.Is(err, csr.ErrNoRecord) || errors.Is(err, csr.ErrRetry) {
+			t.Errorf("%v: got %v", c, err)
+		}
+	}
+}
+
+// A requester learns which check refuses it, and no other node or machine.
+func TestFirstUseRefusalsHide(t *testing.T) {
+	f := newFirstUse(t, Scope{})
+	f.admit(t, answerOf(t, "node-1", "gce:p/1"))
+	claimed := answerOf(t, "node-1", "gce:p/1")
+	claimed.ClaimedProviderID = "test://2"
+	for _, c := range []struct {
+		r           *attest.Result
+		check, hide string
+	}{
+		{answerOf(t, "node-1", "gce:p/2"), string(CheckRegistryName), "gce:p/1"},
+		{inventoried(t, answerOf(t, "node-2", "gce:p/1"), csr.RequesterBootstrap, csr.Machine{UID: "uid-2"}), string(CheckRegistryMachine), "node-1"},
+		{answerOf(t, "node-2", "gce:p/2"), string(CheckRegistryUID), "node-1"},
+		{claimed, string(attest.CheckProviderID), "test://1"},
+	} {
+		_, err := asked(t, f, c.r)
+		d := csr.Decide(err)
+		if d.Verdict != csr.VerdictDeny || !strings.Contains(d.Message, c.check) || strings.Contains(d.Message, c.hide) || !strings.Contains(d.Detail, c.hide) {
+			t.Errorf("%s: got %+v", c.check, d)
+		}
+	}
+	if d := csr.Decide(attest.NotMember("the machine of node-1")); d.Verdict != csr.VerdictDeny || strings.Contains(d.Message, "node-1") || !strings.Contains(d.Detail, "node-1") {
+		t.Errorf("got %+v", d)
+	}
+}

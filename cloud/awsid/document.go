@@ -1,0 +1,143 @@
+package awsid
+
+import (
+	"bytes"
+	"regexp"
+	"strconv"
+	"time"
+
+	"github.com/nodeattest/nodeattest/internal/strictjson"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// MaxSize is the length in bytes of the longest signed document that is read. Real ones
+// have about 1100.
+const MaxSize = 8 << 10
+
+// The checks of a signed document.
+const (
+	// CheckSize: it is empty or longer than [MaxSize].
+	CheckSize refusal.Check = "awsid-size"
+	// CheckEncoding: it is not a PKCS #7 SignedData in the shape that AWS sends.
+	CheckEncoding refusal.Check = "awsid-encoding"
+	// CheckAlgorithm: it is signed with other algorithms than RSA and SHA-256.
+	CheckAlgorithm refusal.Check = "awsid-algorithm"
+	// CheckAttributes: of the signed attributes one is missing, doubled or out of order,
+	// or says something else than it must.
+	CheckAttributes refusal.Check = "awsid-attributes"
+	// CheckDigest: the signature is over another document than the one inside.
+	CheckDigest refusal.Check = "awsid-digest"
+	// CheckClaims: the document is no JSON object, has a member twice, or one that counts
+	// is missing or none of its kind.
+	CheckClaims refusal.Check = "awsid-claims"
+	// CheckRegion: there is no certificate for the document's region.
+	CheckRegion refusal.Check = "awsid-region"
+	// CheckSigner: it is signed by another certificate than that of the document's region.
+	CheckSigner refusal.Check = "awsid-signer"
+	// CheckSignature: the signature is not that of the region's key.
+	CheckSignature refusal.Check = "awsid-signature"
+	// CheckExpired: the region's certificate is not valid at this time.
+	CheckExpired refusal.Check = "awsid-certificate-expired"
+	// CheckFuture: it was signed over a minute in the future.
+	CheckFuture refusal.Check = "awsid-future"
+)
+
+// leeway is how far AWS' clock may be ahead of the caller's.
+const leeway = time.Minute
+
+// Document is what AWS says about an instance.
+type Document struct {
+	// AccountID is the account's number, 12 digits.
+	AccountID string
+	// Region and AvailabilityZone are as "us-west-2" and "us-west-2a".
+	Region, AvailabilityZone string
+	// InstanceID is "i-" and 8 or 17 lower-case hexadecimal digits.
+	InstanceID string
+	// ImageID, InstanceType, Architecture, PrivateIP and Version are as AWS writes them; ""
+	// where it does not.
+	ImageID, InstanceType, Architecture, PrivateIP, Version string
+	// BillingProducts are the codes of AWS' products that the instance pays for, and
+	// MarketplaceProductCodes those of others; nil without.
+	BillingProducts, MarketplaceProductCodes []string
+	// PendingTime is when the instance was started, in whole seconds.
+	PendingTime time.Time
+	// SigningTime is when AWS signed the document, a few seconds later: once, so it says
+	// nothing about when the document was asked for.
+	SigningTime time.Time
+	// JSON is the document as it was signed.
+	JSON []byte
+}
+
+var (
+	accountPattern  = regexp.MustCompile(`^[0-9]{12}$`)
+	instancePattern = regexp.MustCompile(`^i-([0-9a-f]{8}|[0-9a-f]{17})$`)
+	regionPattern   = regexp.MustCompile(`^[a-z]{2,8}(-[a-z0-9]{1,16}){2,4}$`)
+)
+
+// readJSON reads the document that was signed. Members that are not named here may be there.
+func (d *Document) readJSON() error {
+	optional := func(s *string) func(*strictjson.Reader) error {
+		return func(r *strictjson.Reader) (err error) {
+			if r.Kind() == strictjson.NullKind {
+				return r.Null()
+			}
+			*s, err = r.String()
+			return err
+		}
+	}
+	list := func(s *[]string) func(*strictjson.Reader) error {
+		return func(r *strictjson.Reader) (err error) {
+			if r.Kind() == strictjson.NullKind {
+				return r.Null()
+			}
+			*s, err = r.Strings()
+			return err
+		}
+	}
+	var pending string
+	err := strictjson.Members{
+		"accountId": strictjson.Into(&d.AccountID), "region": strictjson.Into(&d.Region), "availabilityZone": optional(&d.AvailabilityZone),
+		"instanceId": strictjson.Into(&d.InstanceID), "imageId": optional(&d.ImageID), "instanceType": optional(&d.InstanceType),
+		"architecture": optional(&d.Architecture), "privateIp": optional(&d.PrivateIP), "version": optional(&d.Version),
+		"billingProducts": list(&d.BillingProducts), "marketplaceProductCodes": list(&d.MarketplaceProductCodes),
+		"pendingTime": strictjson.Into(&pending),
+	}.Parse(d.JSON)
+	if err != nil {
+		return &refusal.Error{Check: CheckClaims, Got: "a document that cannot be read", Want: "an instance identity document", Err: err}
+	}
+	if d.PendingTime, err = time.Parse(time.RFC3339, pending); err != nil {
+		return refuse(CheckClaims, "pendingTime "+refusal.Quote(pending), "a time as RFC 3339 has it")
+	}
+	d.PendingTime = d.PendingTime.UTC()
+	for _, c := range []struct {
+		name, got string
+		pattern   *regexp.Regexp
+		want      string
+	}{
+		{"accountId", d.AccountID, accountPattern, "12 digits"},
+		{"instanceId", d.InstanceID, instancePattern, "i- and 8 or 17 hexadecimal digits"},
+		{"region", d.Region, regionPattern, "the name of a region"},
+	} {
+		if !c.pattern.MatchString(c.got) {
+			return refuse(CheckClaims, c.name+" "+refusal.Quote(c.got), c.want)
+		}
+	}
+	return nil
+}
+
+func refuse(check refusal.Check, got, want string) error {
+	return &refusal.Error{Check: check, Got: got, Want: want}
+}
+
+// checkInput refuses what is not to be parsed, and says what it may be.
+func checkInput(pkcs7 []byte) error {
+	switch {
+	case len(pkcs7) == 0 || len(pkcs7) > MaxSize:
+		return refuse(CheckSize, strconv.Itoa(len(pkcs7))+" bytes", "1 to "+strconv.Itoa(MaxSize))
+	case len(pkcs7) == 1024/8:
+		return refuse(CheckAlgorithm, "128 bytes, as /signature has them, with an RSA-1024 key that many regions share", "what /rsa2048 has")
+	case bytes.HasPrefix(pkcs7, []byte("MI")):
+		return refuse(CheckEncoding, "base64", "the bytes that it stands for")
+	}
+	return nil
+}

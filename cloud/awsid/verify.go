@@ -1,0 +1,71 @@
+package awsid
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"strconv"
+	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// keyBits is the size of the keys that sign /rsa2048.
+const keyBits = 2048
+
+// Verify verifies a signed document at the time now, with the certificate that the table
+// has for the region that the document names, and says what it says. pkcs7 are the bytes
+// behind the base64 of /rsa2048.
+//
+// Errors are [*refusal.Error] with the checks of this package, or refusal.CheckConfig for
+// an empty table or a certificate of another kind of key.
+func Verify(pkcs7 []byte, certificates Certificates, now time.Time) (*Document, error) {
+	if len(certificates) == 0 {
+		return nil, refusal.Config("certificates", "", "those of the regions that instances are in")
+	}
+	if err := checkInput(pkcs7); err != nil {
+		return nil, err
+	}
+	s, err := parse(pkcs7)
+	if err != nil {
+		return nil, err
+	}
+	d := &Document{JSON: s.content, SigningTime: s.signingTime.UTC()}
+	if err := d.readJSON(); err != nil {
+		return nil, err
+	}
+	cert, key, err := certificates.of(d.Region)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case s.serial.Cmp(cert.SerialNumber) != 0 || !bytes.Equal(s.issuer, cert.RawIssuer):
+		return nil, refuse(CheckSigner, "a signature by certificate "+s.serial.Text(16), "certificate "+cert.SerialNumber.Text(16)+", of region "+d.Region)
+	case now.Before(cert.NotBefore) || now.After(cert.NotAfter):
+		return nil, refuse(CheckExpired, "a certificate from "+stamp(cert.NotBefore)+" to "+stamp(cert.NotAfter), "one that is valid at "+stamp(now))
+	case d.SigningTime.After(now.Add(leeway)):
+		return nil, refuse(CheckFuture, "a document of "+stamp(d.SigningTime), "one that there is at "+stamp(now))
+	}
+	digest := sha256.Sum256(s.attributes)
+	if err := rsa.VerifyPKCS1v15(key, crypto.SHA256, digest[:], s.signature); err != nil {
+		return nil, &refusal.Error{Check: CheckSignature, Got: "a signature by another key, or over something else", Want: "that of region " + d.Region, Err: err}
+	}
+	return d, nil
+}
+
+// of returns a region's certificate and its key.
+func (c Certificates) of(region string) (*x509.Certificate, *rsa.PublicKey, error) {
+	cert := c[region]
+	if cert == nil {
+		return nil, nil, refuse(CheckRegion, region, "a region that there is a certificate for")
+	}
+	key, ok := cert.PublicKey.(*rsa.PublicKey)
+	if !ok || key.N.BitLen() != keyBits {
+		return nil, nil, refusal.Config("certificates", "a certificate of another key for region "+region, "one of an RSA key of "+strconv.Itoa(keyBits)+" bits")
+	}
+	return cert, key, nil
+}
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

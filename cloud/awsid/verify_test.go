@@ -1,0 +1,352 @@
+package awsid_test
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/pem"
+	"errors"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/cloud/awsid"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+func expect(t *testing.T, d *awsid.Document, err error, want refusal.Check) {
+	t.Helper()
+	if want == "" && (err != nil || d == nil) || want != "" && (!errors.Is(err, want) || d != nil || errors.Is(err, refusal.ErrRetry)) {
+		t.Errorf("got %+v, %v, want %q", d, err, want)
+	}
+}
+
+func TestVerify(t *testing.T) {
+	d, err := awsid.Verify(document(t, machine()), ec2(t).Certificates(), now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.AccountID != "123456789012" || d.Region != regionOne || d.InstanceID != "i-0123456789abcdef0" || d.AvailabilityZone != regionOne+"a" ||
+		d.PendingTime != now.Add(-time.Hour) || d.SigningTime != now.Add(-time.Hour+2*time.Second) || d.ImageID == "" || d.InstanceType != "m7i.large" ||
+		d.Architecture != "x86_64" || d.PrivateIP != "10.0.0.17" || d.Version != "2017-09-30" || d.BillingProducts != nil || !bytes.HasPrefix(d.JSON, []byte("{\n")) {
+		t.Errorf("%+v", d)
+	}
+}
+
+// Regions: one's key never speaks for another.
+func TestRegions(t *testing.T) {
+	a, b := openAuthority(), openOther()
+	there := strings.ReplaceAll(goodJSON, regionOne, regionTwo)
+	renamed := newShape(b, goodJSON)
+	renamed.serial = newShape(a, goodJSON).serial
+	for name, c := range map[string]struct {
+		pkcs7 []byte
+		want  refusal.Check
+	}{
+		"as it is":                               {newShape(a, goodJSON).marshal(a), ""},
+		"of the other region":                    {newShape(b, there).marshal(b), ""},
+		"signed by another region":               {newShape(b, goodJSON).marshal(b), awsid.CheckSigner},
+		"naming another region":                  {newShape(a, there).marshal(a), awsid.CheckSigner},
+		"naming a region that nobody knows":      {newShape(a, strings.ReplaceAll(goodJSON, regionOne, "eu-test-9")).marshal(a), awsid.CheckRegion},
+		"another region's serial number":         {renamed.marshal(b), awsid.CheckSignature},
+		"another document under good attributes": {bytes.Replace(newShape(a, goodJSON).marshal(a), []byte("123456789012"), []byte("123456789013"), 1), awsid.CheckDigest},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, err := awsid.Verify(c.pkcs7, table(), now)
+			expect(t, d, err, c.want)
+			keep(t, "region "+name, c.pkcs7, c.want)
+		})
+	}
+}
+
+func TestTables(t *testing.T) {
+	a, b := openAuthority(), openOther()
+	good, weak := newShape(a, goodJSON).marshal(a), newAuthority(1024, 0x1269)
+	for name, c := range map[string]struct {
+		pkcs7        []byte
+		certificates awsid.Certificates
+		want         refusal.Check
+	}{
+		"swapped":                    {good, awsid.Certificates{regionOne: b.cert, regionTwo: a.cert}, awsid.CheckSigner},
+		"without the region":         {good, awsid.Certificates{regionTwo: b.cert}, awsid.CheckRegion},
+		"with nil":                   {good, awsid.Certificates{regionOne: nil}, awsid.CheckRegion},
+		"empty":                      {good, nil, refusal.CheckConfig},
+		"certificates of /signature": {newShape(weak, goodJSON).marshal(weak), awsid.Certificates{regionOne: weak.cert}, refusal.CheckConfig},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, err := awsid.Verify(c.pkcs7, c.certificates, now)
+			expect(t, d, err, c.want)
+		})
+	}
+}
+
+func TestTimes(t *testing.T) {
+	a := openAuthority()
+	data := newShape(a, goodJSON).marshal(a)
+	signed := time.Date(2027, 1, 15, 7, 0, 2, 0, time.UTC)
+	for name, c := range map[string]struct {
+		at   time.Time
+		want refusal.Check
+	}{
+		"at once":                   {signed, ""},
+		"a minute before":           {signed.Add(-time.Minute), ""},
+		"more than a minute before": {signed.Add(-61 * time.Second), awsid.CheckFuture},
+		"as the certificate ends":   {a.cert.NotAfter, ""},
+		"after it":                  {a.cert.NotAfter.Add(time.Second), awsid.CheckExpired},
+		"before it":                 {a.cert.NotBefore.Add(-time.Second), awsid.CheckExpired},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, err := awsid.Verify(data, table(), c.at)
+			expect(t, d, err, c.want)
+		})
+	}
+}
+
+// TestShapes changes one thing of the encoding, and signs again.
+func TestShapes(t *testing.T) {
+	a, other := openAuthority(), openOther()
+	drop := func(n int) func(*shape) { return func(s *shape) { s.attributes = slices.Delete(s.attributes, n, n+1) } }
+	put := func(n int, b []byte) func(*shape) { return func(s *shape) { s.attributes[n] = b } }
+	insert := func(n int, b []byte) func(*shape) {
+		return func(s *shape) { s.attributes = slices.Insert(s.attributes, n, b) }
+	}
+	goodProtection := []byte("\x30\x1e" + sha256ID + "\xa1" + rsaID[1:])
+	for name, c := range map[string]struct {
+		change func(*shape)
+		want   refusal.Check
+	}{
+		"as it is":                             {func(*shape) {}, ""},
+		"in two parts":                         {func(s *shape) { s.chunks = []string{goodJSON[:10], goodJSON[10:]} }, ""},
+		"an empty part":                        {func(s *shape) { s.chunks = []string{goodJSON, ""} }, awsid.CheckEncoding},
+		"no part":                              {func(s *shape) { s.chunks = nil }, awsid.CheckEncoding},
+		"another content type":                 {func(s *shape) { s.head = strings.Replace(s.head, "\x07\x02", "\x07\x03", 1) }, awsid.CheckEncoding},
+		"version 3":                            {func(s *shape) { s.head = s.head[:len(s.head)-1] + "\x03" }, awsid.CheckEncoding},
+		"SHA-1":                                {func(s *shape) { s.digests = sha1ID }, awsid.CheckAlgorithm},
+		"SHA-256 and SHA-1":                    {func(s *shape) { s.digests = sha1ID + sha256ID }, awsid.CheckAlgorithm},
+		"no digest algorithm":                  {func(s *shape) { s.digests = "" }, awsid.CheckAlgorithm},
+		"a certificate inside":                 {func(s *shape) { s.beforeSigners = "\xa0\x80" + string(a.cert.Raw) + "\x00\x00" }, awsid.CheckEncoding},
+		"a certificate inside, of a length":    {func(s *shape) { s.beforeSigners = "\xa0\x02\x30\x00" }, awsid.CheckEncoding},
+		"revocation lists":                     {func(s *shape) { s.beforeSigners = "\xa1\x02\x30\x00" }, awsid.CheckEncoding},
+		"a second signer":                      {func(s *shape) { s.signers = "\x30\x00" }, awsid.CheckEncoding},
+		"bytes behind":                         {func(s *shape) { s.end += "\x00" }, awsid.CheckEncoding},
+		"cut off":                              {func(s *shape) { s.end = nulls[:5] }, awsid.CheckEncoding},
+		"a signer by key identifier":           {func(s *shape) { s.version = "\x02\x01\x03" }, awsid.CheckEncoding},
+		"another issuer":                       {func(s *shape) { s.issuer = []byte("\x30\x00") }, awsid.CheckSigner},
+		"another serial number":                {func(s *shape) { s.serial = []byte{2, 2, 0x12, 0x68} }, awsid.CheckSigner},
+		"a serial number with a zero":          {func(s *shape) { s.serial = []byte{2, 3, 0, 0x12, 0x67} }, awsid.CheckEncoding},
+		"the signer's digest SHA-1":            {func(s *shape) { s.signerDigest = sha1ID }, awsid.CheckAlgorithm},
+		"plain RSA":                            {func(s *shape) { s.algorithm = plainRSA }, awsid.CheckAlgorithm},
+		"no signed attributes":                 {func(s *shape) { s.attributes = nil }, awsid.CheckAttributes},
+		"empty signed attributes":              {func(s *shape) { s.attributes = [][]byte{} }, awsid.CheckAttributes},
+		"attributes under another tag":         {func(s *shape) { s.tag = 0xa1 }, awsid.CheckAttributes},
+		"unsigned attributes":                  {func(s *shape) { s.unsigned = "\xa1\x02\x30\x00" }, awsid.CheckEncoding},
+		"no content type":                      {drop(0), awsid.CheckAttributes},
+		"no signing time":                      {drop(1), awsid.CheckAttributes},
+		"no digest":                            {drop(2), awsid.CheckDigest},
+		"the content type of something else":   {put(0, attribute(contentType, []byte("\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x07\x02"))), awsid.CheckAttributes},
+		"the digest of something else":         {put(2, attribute(messageDigest, digestOf("{}"))), awsid.CheckDigest},
+		"a digest of half":                     {put(2, attribute(messageDigest, digestOf(goodJSON)[:18])), awsid.CheckDigest},
+		"two digests":                          {put(2, attribute(messageDigest, slices.Concat(digestOf("{}"), digestOf(goodJSON)))), awsid.CheckDigest},
+		"the digest twice":                     {insert(2, attribute(messageDigest, digestOf(goodJSON))), awsid.CheckAttributes},
+		"another digest in front":              {insert(0, attribute(messageDigest, digestOf("{}"))), awsid.CheckAttributes},
+		"out of order":                         {func(s *shape) { slices.Reverse(s.attributes) }, awsid.CheckAttributes},
+		"the algorithms":                       {insert(2, attribute(protection, goodProtection)), ""},
+		"other algorithms":                     {insert(2, attribute(protection, []byte("\x30\x1e"+sha256ID+"\xa1"+plainRSA[1:]))), awsid.CheckAttributes},
+		"a further attribute":                  {insert(1, attribute("\x63", []byte("\x05\x00"))), awsid.CheckAttributes},
+		"a further attribute in its place":     {insert(0, attribute("\x63", []byte("\x05\x00"))), ""},
+		"a signing time that is none":          {put(1, attribute(signingTime, []byte("\x17\x0d271315070002Z"))), awsid.CheckAttributes},
+		"two signing times":                    {put(1, attribute(signingTime, []byte("\x17\x0d270115070002Z\x17\x0d270115070002Z"))), awsid.CheckAttributes},
+		"another key, the same names":          {func(s *shape) { s.signature = signatureBy(other, s) }, awsid.CheckSignature},
+		"a signature over the document itself": {func(s *shape) { s.signature = signatureOver(a, goodJSON) }, awsid.CheckSignature},
+		"no signature":                         {func(s *shape) { s.signature = []byte{} }, awsid.CheckSignature},
+		"half a signature":                     {func(s *shape) { s.signature = signatureBy(a, s)[:128] }, awsid.CheckSignature},
+		"a signature with a zero in front":     {func(s *shape) { s.signature = append([]byte{0}, signatureBy(a, s)...) }, awsid.CheckSignature},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newShape(a, goodJSON)
+			c.change(s)
+			data := s.marshal(a)
+			d, err := awsid.Verify(data, table(), now)
+			expect(t, d, err, c.want)
+			keep(t, "shape "+name, data, c.want)
+		})
+	}
+}
+
+// signatureBy is a signature over a shape's attributes, signatureOver one over other bytes.
+func signatureBy(a *authority, s *shape) []byte {
+	n := *s
+	data := n.marshal(a)
+	return data[len(data)-256-6 : len(data)-6]
+}
+
+func signatureOver(a *authority, content string) []byte {
+	s := newShape(a, content)
+	s.attributes = nil
+	return signatureBy(a, s)
+}
+
+// Documents that AWS would never sign, and some that it might.
+func TestClaims(t *testing.T) {
+	a := openAuthority()
+	replace := func(old, new string) string { return strings.Replace(goodJSON, old, new, 1) }
+	for name, c := range map[string]struct {
+		json string
+		want refusal.Check
+	}{
+		"as it is":                      {goodJSON, ""},
+		"members unknown":               {replace("{", `{"new" : [1], `), ""},
+		"nulls":                         {replace("{", `{"billingProducts" : null, "kernelId" : null, "imageId" : null, `), ""},
+		"products":                      {replace("{", `{"billingProducts" : ["bp-1"], "marketplaceProductCodes" : ["m"], `), ""},
+		"a short instance ID":           {replace("i-0123456789abcdef0", "i-01234567"), ""},
+		"a list":                        {"[" + goodJSON + "]", awsid.CheckClaims},
+		"bytes behind":                  {goodJSON + "x", awsid.CheckClaims},
+		"the instance twice":            {replace("{", `{"instanceId" : "i-ffffffff", `), awsid.CheckClaims},
+		"the instance in two cases":     {replace("{", `{"InstanceId" : "i-ffffffff", `), awsid.CheckClaims},
+		"no instance":                   {replace(`"instanceId"`, `"x"`), awsid.CheckClaims},
+		"no account":                    {replace(`"accountId"`, `"x"`), awsid.CheckClaims},
+		"no region":                     {replace(`"region"`, `"x"`), awsid.CheckClaims},
+		"no time":                       {replace(`"pendingTime"`, `"x"`), awsid.CheckClaims},
+		"an instance in upper case":     {replace("i-0123456789abcdef0", "i-0123456789ABCDEF0"), awsid.CheckClaims},
+		"an instance a digit too short": {replace("i-0123456789abcdef0", "i-0123456789abcdef"), awsid.CheckClaims},
+		"an instance with a slash":      {replace("i-0123456789abcdef0", "i-01234567/x"), awsid.CheckClaims},
+		"an account that is a number":   {replace(`"123456789012"`, `123456789012`), awsid.CheckClaims},
+		"an account of 11 digits":       {replace("123456789012", "12345678901"), awsid.CheckClaims},
+		"a region with a line end":      {replace(regionOne, regionOne+`\n`), awsid.CheckClaims},
+		"an empty region":               {replace(regionOne, ""), awsid.CheckClaims},
+		"a time that is none":           {replace("2027-01-15T", "2027-13-15T"), awsid.CheckClaims},
+		"the region null":               {replace(`"`+regionOne+`"`, "null"), awsid.CheckClaims},
+		"not UTF-8":                     {replace("{", "{\"x\" : \"\xff\", "), awsid.CheckClaims},
+	} {
+		t.Run(name, func(t *testing.T) {
+			data := newShape(a, c.json).marshal(a)
+			d, err := awsid.Verify(data, table(), now)
+			expect(t, d, err, c.want)
+			keep(t, "claims "+name, data, c.want)
+		})
+	}
+}
+
+// What is not what /rsa2048 has.
+func TestInputs(t *testing.T) {
+	a := openAuthority()
+	good := newShape(a, goodJSON).marshal(a)
+	long := newShape(a, strings.Replace(goodJSON, "{", `{"x" : "`+strings.Repeat("x", awsid.MaxSize)+`", `, 1)).marshal(a)
+	full := newShape(a, strings.Replace(goodJSON, "{", `{"x" : "`+strings.Repeat("x", awsid.MaxSize-len(good)-11)+`", `, 1)).marshal(a)
+	for name, c := range map[string]struct {
+		data []byte
+		want refusal.Check
+	}{
+		"nothing":                {nil, awsid.CheckSize},
+		"the largest":            {full, ""},
+		"a larger one":           {long, awsid.CheckSize},
+		"a mebibyte of nesting":  {bytes.Repeat([]byte{0x30, 0x80}, 1<<19), awsid.CheckSize},
+		"8 KiB of nesting":       {bytes.Repeat([]byte{0x30, 0x80}, awsid.MaxSize/2), awsid.CheckEncoding},
+		"base64":                 {[]byte(base64.StdEncoding.EncodeToString(good)), awsid.CheckEncoding},
+		"what /signature has":    {make([]byte, 128), awsid.CheckAlgorithm},
+		"the document by itself": {[]byte(goodJSON), awsid.CheckEncoding},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, err := awsid.Verify(c.data, table(), now)
+			expect(t, d, err, c.want)
+			if len(c.data) < 2*awsid.MaxSize {
+				keep(t, "input "+name, c.data, c.want)
+			}
+		})
+	}
+	if len(full) != awsid.MaxSize {
+		t.Errorf("the largest has %d bytes", len(full))
+	}
+	for n := range good { // the smallest changes
+		bad := bytes.Clone(good)
+		bad[n] ^= 1
+		if d, err := awsid.Verify(bad, table(), now); err == nil || d != nil {
+			t.Errorf("byte %d changed: %+v", n, d)
+		}
+		if d, err := awsid.Verify(good[:n], table(), now); err == nil || d != nil {
+			t.Errorf("cut to %d bytes: %+v", n, d)
+		}
+	}
+}
+
+// TestRecorded verifies what AWS signed.
+func TestRecorded(t *testing.T) {
+	dir := corpus(t)
+	table, err := awsid.ParseCertificates(readFile(t, dir, "regions-rsa2048.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(table) != 39 {
+		t.Errorf("%d regions", len(table))
+	}
+	then := time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)
+	for _, region := range []string{"us-west-1", "us-west-2"} {
+		data := readFile(t, dir, "teleport-"+region+"-rsa2048.p7")
+		d, err := awsid.Verify(data, table, then)
+		if err != nil || d.Region != region || d.SigningTime.Sub(d.PendingTime) > 5*time.Second || d.AccountID != "883474662888" {
+			t.Errorf("%s: %+v, %v", region, d, err)
+			continue
+		}
+		for other, cert := range table {
+			if other == region {
+				continue
+			}
+			d, err := awsid.Verify(data, awsid.Certificates{region: cert}, then)
+			expect(t, d, err, awsid.CheckSigner)
+		}
+		if _, err := awsid.Verify(data, table, d.SigningTime.Add(-time.Hour)); !errors.Is(err, awsid.CheckFuture) {
+			t.Error(err)
+		}
+	}
+	d, err := awsid.Verify(readFile(t, dir, "ec2-2016-dsa.p7"), table, then)
+	expect(t, d, err, awsid.CheckAlgorithm)
+	for _, name := range []string{"coder", "taskcluster-2019"} {
+		signature, err := base64.StdEncoding.DecodeString(strings.ReplaceAll(string(readFile(t, dir, name+"-signature.b64")), "\n", ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := awsid.Verify(signature, table, then)
+		expect(t, d, err, awsid.CheckAlgorithm)
+		d, err = awsid.Verify(readFile(t, dir, name+"-document.json"), table, then)
+		expect(t, d, err, awsid.CheckEncoding)
+	}
+}
+
+func TestParseCertificates(t *testing.T) {
+	own := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: openAuthority().cert.Raw})
+	for name, text := range map[string][]byte{
+		"nothing": nil, "no PEM": []byte("x"), "a certificate of one's own": own, "too much": make([]byte, awsid.MaxPEMSize+1),
+		"a block that is none": []byte("-----BEGIN CERTIFICATE-----\nx\n"),
+	} {
+		if table, err := awsid.ParseCertificates(text); !errors.Is(err, awsid.CheckCertificates) || table != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	hex := regexp.MustCompile("^[0-9a-f]{64}$")
+	all := awsid.Fingerprints()
+	if distinct := slices.Compact(slices.Sorted(maps.Values(all))); len(all) != 39 || len(distinct) != 39 {
+		t.Errorf("%d regions, %d certificates", len(all), len(distinct))
+	}
+	for region, fingerprint := range all {
+		if !hex.MatchString(fingerprint) {
+			t.Errorf("%s: %s", region, fingerprint)
+		}
+	}
+	dir := corpus(t)
+	known := readFile(t, dir, "regions-rsa2048.pem")
+	for name, text := range map[string][]byte{
+		"certificates of /signature":          readFile(t, dir, "regions-rsa1024.pem"),
+		"one that is not known beside others": append(bytes.Clone(known), own...),
+		"one that is cut off":                 known[:len(known)-40],
+	} {
+		if table, err := awsid.ParseCertificates(text); !errors.Is(err, awsid.CheckCertificates) || table != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	one := known[:bytes.Index(known, []byte("-----END CERTIFICATE-----"))+26]
+	if table, err := awsid.ParseCertificates(one); err != nil || len(table) != 1 {
+		t.Errorf("%d, %v", len(table), err)
+	}
+}

@@ -1,0 +1,331 @@
+package azure
+
+import (
+	"bytes"
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// The machine of the documents here, and the time.
+const (
+	testSubscription = "8a205152-b25a-417f-a676-80465535a6c9"
+	testVM           = "b1310a36-d400-46f6-82cb-6217df846586"
+	testNonce        = "00112233445566778899aabbccddeeff"
+)
+
+var testTime = time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC)
+
+// bench is a cloud, and an attacker that has CAs of its own, and a certificate of the
+// cloud's CA for a name of its own: they are CAs of the web.
+type bench struct {
+	*forge
+	attacker *forge
+	web      *authority
+}
+
+// newBench makes one for all tests of this package: nothing is changed in it.
+var newBench = sync.OnceValues(func() (*bench, error) {
+	b := &bench{}
+	var err1, err2, err3 error
+	b.forge, err1 = newForge(testTime)
+	b.attacker, err2 = newForge(testTime)
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, err
+	}
+	template := b.leafTemplate(testTime)
+	template.DNSNames = []string{"attacker.example"}
+	b.web, err3 = b.newLeaf(template)
+	return b, err3
+})
+
+func testBench(t testing.TB) *bench {
+	t.Helper()
+	b, err := newBench()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func (b *bench) config() VerifierConfig {
+	return VerifierConfig{Roots: []*x509.Certificate{b.root.Certificate}, Intermediates: []*x509.Certificate{b.cross.Certificate, b.issuing.Certificate}}
+}
+
+// content is that of a good document.
+func testContent() []byte {
+	c, err := json.Marshal(newContent(testSubscription, testVM, testNonce, testTime.Add(-time.Minute)))
+	return must(c, err)
+}
+
+func (b *bench) good() *parts { return newParts(testContent(), b.leaf) }
+
+// anotherKey is one key for all certificates whose key does not matter.
+var anotherKey = sync.OnceValue(func() crypto.Signer { return must(rsa.GenerateKey(rand.Reader, 2048)) })
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// attack is a forged document.
+type attack struct {
+	name  string
+	make  func(b *bench, p *parts) // changes a good one
+	bytes func([]byte) []byte      // changes its DER
+	want  refusal.Check
+	// weak are the checks that a verifier has to forget so that it gets in: each alone
+	// where there is one.
+	weak []string
+}
+
+// signedBy has a certificate of the cloud's CA sign, as a template for it is changed.
+func signedBy(change func(*x509.Certificate)) func(*bench, *parts) {
+	return func(b *bench, p *parts) {
+		template := b.leafTemplate(testTime)
+		change(template)
+		p.by(must(b.newLeaf(template)))
+	}
+}
+
+// by has another leaf sign, with its certificate.
+func (p *parts) by(leaf *authority) { *p = *newParts(p.Content, leaf) }
+
+// withContent has the cloud sign another content.
+func withContent(old, replacement string) func(*bench, *parts) {
+	return func(_ *bench, p *parts) {
+		changed := bytes.Replace(p.Content, []byte(old), []byte(replacement), 1)
+		if bytes.Equal(changed, p.Content) {
+			panic(old + " is not in the content")
+		}
+		p.Content = changed
+	}
+}
+
+func names(list ...string) func(*bench, *parts) {
+	return signedBy(func(c *x509.Certificate) { c.DNSNames = list })
+}
+
+// attributesOver are the attributes contentType and messageDigest, as they are signed.
+func attributesOver(content []byte) []byte {
+	digest := sha256.Sum256(content)
+	return tlv(0x31,
+		tlv(0x30, tlv(0x06, []byte{0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 3}), tlv(0x31, tlv(0x06, []byte{0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 7, 1}))),
+		tlv(0x30, tlv(0x06, []byte{0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 4}), tlv(0x31, tlv(0x04, digest[:]))))
+}
+
+func at(d time.Duration) []byte {
+	return must(json.Marshal(newContent(testSubscription, testVM, testNonce, testTime.Add(d))))
+}
+
+func attacks() []attack {
+	return slices.Concat(signerAttacks(), certificateAttacks(), contentAttacks(), encodingAttacks())
+}
+
+// signerAttacks are about who signed.
+func signerAttacks() []attack {
+	return []attack{
+		{name: "anchored-certificate-beside-signers", want: CheckSigners, weak: []string{"one-certificate", "actual-signer"},
+			make: func(b *bench, p *parts) { // the certificate of the cloud comes first, and the attacker's signs
+				p.by(b.attacker.leaf)
+				p.Certificates = [][]byte{b.leaf.Certificate.Raw, b.attacker.leaf.Certificate.Raw}
+			}},
+		{name: "second-certificate", want: CheckSigners, weak: []string{"one-certificate"},
+			make: func(b *bench, p *parts) { p.Certificates = append(p.Certificates, b.web.Certificate.Raw) }},
+		{name: "no-certificate", want: CheckSigners, make: func(_ *bench, p *parts) { p.Certificates = nil }},
+		{name: "intermediate-along", want: CheckSigners, weak: []string{"one-certificate"},
+			make: func(b *bench, p *parts) { p.Certificates = append(p.Certificates, b.issuing.Certificate.Raw) }},
+		{name: "second-signer", want: CheckSigners, weak: []string{"one-signer"},
+			make: func(b *bench, p *parts) {
+				second := newSigner(b.attacker.leaf)
+				second.Names = b.leaf.Certificate
+				p.Signers = append(p.Signers, second)
+			}},
+		{name: "second-signer-first", want: CheckSigners, weak: []string{"one-signer", "signature"},
+			make: func(b *bench, p *parts) {
+				second := newSigner(b.attacker.leaf)
+				second.Names = b.leaf.Certificate
+				p.Signers = append([]signerParts{second}, p.Signers...)
+			}},
+		{name: "no-signer", want: CheckSigners, make: func(_ *bench, p *parts) { p.Signers = nil }},
+		{name: "signer-of-another-certificate", want: CheckSigners, weak: []string{"actual-signer"},
+			make: func(b *bench, p *parts) { p.Signers[0].Names = b.web.Certificate }},
+		{name: "second-digest-algorithm", want: CheckSigners, make: func(_ *bench, p *parts) { p.Digests = append(p.Digests, sha256Digest()) }, weak: []string{"algorithm"}},
+		{name: "signature-never-checked", want: CheckSignature, weak: []string{"signature"},
+			make: func(b *bench, p *parts) { p.Signers[0].Signer = b.attacker.leaf }},
+		{name: "signature-zero", want: CheckSignature, weak: []string{"signature"}, make: func(_ *bench, p *parts) { p.Signers[0].Signature = make([]byte, 256) }},
+		{name: "signature-empty", want: CheckSignature, weak: []string{"signature"}, make: func(_ *bench, p *parts) { p.Signers[0].Signature = []byte{} }},
+		{name: "signature-over-another-content", want: CheckSignature, weak: []string{"signature"}, make: func(_ *bench, p *parts) { p.Signers[0].Over = []byte("{}") }},
+		{name: "signed-attributes", want: CheckAttributes, weak: []string{"attributes"},
+			make: func(_ *bench, p *parts) {
+				attributes := attributesOver(p.Content)
+				p.Signers[0].Over = attributes
+				p.Signers[0].Signed = append([]byte{0xa0}, attributes[1:]...)
+			}},
+		{name: "signed-attributes-beside-content", want: CheckAttributes, weak: []string{"attributes", "signature"},
+			make: func(_ *bench, p *parts) {
+				p.Signers[0].Signed = append([]byte{0xa0}, attributesOver([]byte("{}"))[1:]...)
+			}},
+		{name: "attributes-as-content", want: CheckEncoding, make: func(_ *bench, p *parts) { p.Content = attributesOver(p.Content) }, weak: []string{"json"}},
+		{name: "unsigned-attributes", want: CheckAttributes, weak: []string{"attributes"},
+			make: func(_ *bench, p *parts) {
+				p.Signers[0].Unsigned = append([]byte{0xa1}, attributesOver(p.Content)[1:]...)
+			}},
+		{name: "digest-sha1", want: CheckAlgorithm, make: func(_ *bench, p *parts) {
+			p.Digests, p.Signers[0].Digest = [][]byte{sha1Digest()}, sha1Digest()
+		}, weak: []string{"algorithm"}},
+		{name: "digests-differ", want: CheckAlgorithm, weak: []string{"algorithm"}, make: func(_ *bench, p *parts) { p.Signers[0].Digest = sha256Digest() }},
+		{name: "digest-without-null", want: CheckAlgorithm, make: func(_ *bench, p *parts) {
+			bare := tlv(0x30, sha256WithRSA()[2:len(sha256WithRSA())-2])
+			p.Digests, p.Signers[0].Digest = [][]byte{bare}, bare
+		}, weak: []string{"algorithm"}},
+		{name: "algorithm-pss", want: CheckAlgorithm, weak: []string{"algorithm"}, make: func(_ *bench, p *parts) { p.Signers[0].Algorithm = rsaPSS() }},
+	}
+}
+
+// certificateAttacks are about the signer's certificate.
+func certificateAttacks() []attack {
+	return []attack{
+		{name: "another-root", want: CheckChain, weak: []string{"chain"}, make: func(b *bench, p *parts) { p.by(b.attacker.leaf) }},
+		{name: "self-signed", want: CheckChain, weak: []string{"chain"}, make: func(b *bench, p *parts) {
+			p.by(must(issue(b.leafTemplate(testTime), anotherKey(), nil)))
+		}},
+		{name: "same-names-another-key", want: CheckChain, weak: []string{"chain"}, make: func(b *bench, p *parts) {
+			forged := *b.issuing.Certificate
+			forged.PublicKey = b.attacker.issuing.Key.Public()
+			template := b.leafTemplate(testTime)
+			p.by(must(issue(template, anotherKey(), &authority{&forged, b.attacker.issuing.Key})))
+		}},
+		{name: "issued-by-a-leaf", want: CheckChain, weak: []string{"chain"}, make: func(b *bench, p *parts) {
+			p.by(must(issue(b.leafTemplate(testTime), anotherKey(), b.web)))
+		}},
+		{name: "name-of-another", want: CheckName, weak: []string{"name"}, make: func(b *bench, p *parts) { p.by(b.web) }},
+		{name: "common-name-alone", want: CheckName, weak: []string{"name"}, make: names()},
+		{name: "name-of-another-cloud", want: CheckName, weak: []string{"name"}, make: names("usgovvirginia.metadata.azure.us", "metadata.azure.us")},
+		{name: "name-with-another-suffix", want: CheckName, weak: []string{"name"}, make: names("metadata.azure.com.attacker.example")},
+		{name: "name-with-another-prefix", want: CheckName, weak: []string{"name"}, make: names("xmetadata.azure.com")},
+		{name: "name-above", want: CheckName, weak: []string{"name"}, make: names("azure.com")},
+		{name: "usage-clients", want: CheckCertificate, weak: []string{"usage"}, make: signedBy(func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth} })},
+		{name: "usage-absent", want: CheckCertificate, weak: []string{"usage"}, make: signedBy(func(c *x509.Certificate) { c.ExtKeyUsage = nil })},
+		{name: "usage-no-signatures", want: CheckCertificate, weak: []string{"usage"}, make: signedBy(func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageKeyEncipherment })},
+		{name: "a-ca-signs", want: CheckCertificate, weak: []string{"usage"}, make: func(b *bench, p *parts) {
+			template := caTemplate("metadata.azure.com", testTime.Add(-time.Hour), testTime.Add(time.Hour))
+			template.DNSNames, template.ExtKeyUsage, template.KeyUsage = leafNames(), []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, x509.KeyUsageDigitalSignature
+			p.by(must(issue(template, anotherKey(), b.cross)))
+		}},
+		{name: "key-of-1024-bits", want: CheckCertificate, weak: []string{"key"}, make: func(b *bench, p *parts) {
+			p.by(must(issue(b.leafTemplate(testTime), must(rsa.GenerateKey(rand.Reader, 1024)), b.issuing)))
+		}},
+		{name: "key-ecdsa", want: CheckCertificate, make: func(b *bench, p *parts) {
+			p.by(must(issue(b.leafTemplate(testTime), must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)), b.issuing)))
+		}, weak: []string{"key", "signature"}},
+		{name: "certificate-expired", want: CheckExpired, weak: []string{"validity"}, make: signedBy(func(c *x509.Certificate) { c.NotAfter = testTime.Add(-time.Second) })},
+		{name: "certificate-of-tomorrow", want: CheckNotYetValid, weak: []string{"validity"}, make: signedBy(func(c *x509.Certificate) { c.NotBefore = testTime.Add(time.Second) })},
+	}
+}
+
+// contentAttacks are about what is signed.
+func contentAttacks() []attack {
+	document := func(name, old, replacement string, want refusal.Check, weak ...string) attack {
+		return attack{name: name, want: want, weak: weak, make: withContent(old, replacement)}
+	}
+	return []attack{
+		{name: "machine-edited", want: CheckSignature, weak: []string{"signature"}, bytes: func(der []byte) []byte {
+			return bytes.Replace(der, []byte(testVM), []byte("b1310a36-d400-46f6-82cb-6217df846587"), 1)
+		}},
+		{name: "nonce-edited", want: CheckSignature, weak: []string{"signature"}, bytes: func(der []byte) []byte {
+			return bytes.Replace(der, []byte(testNonce), []byte("00112233445566778899aabbccddeefe"), 1)
+		}},
+		{name: "document-of-yesterday", want: CheckTime, weak: []string{"time"}, make: func(_ *bench, p *parts) { p.Content = at(-6*time.Hour - time.Second) }},
+		{name: "document-of-the-next-minutes", want: CheckTime, weak: []string{"time"}, make: func(_ *bench, p *parts) { p.Content = at(maxSkew + time.Second) }},
+		document("member-twice", `"vmId":`, `"vmId":"00000000-0000-0000-0000-000000000000","vmId":`, CheckEncoding, "json"),
+		document("member-in-other-letters", `"vmId":`, `"vmid":"00000000-0000-0000-0000-000000000000","vmId":`, CheckEncoding, "json"),
+		document("time-twice", `"createdOn":`, `"createdOn":"01/01/26 00:00:00 -0000","createdOn":`, CheckEncoding, "json"),
+		document("machine-a-number", `"`+testVM+`"`, `7`, CheckEncoding),
+		document("time-in-another-zone", `-0000"`, `-0800"`, CheckEncoding, "json"),
+		document("time-of-another-form", `11/22/26`, `2026-11-22`, CheckEncoding, "json"),
+		document("content-cut", `}`, ``, CheckEncoding),
+		document("content-with-more", `"vmId":"`+testVM+`"}`, `"vmId":"`+testVM+`"}{}`, CheckEncoding, "json"),
+		document("nonce-of-a-megabyte", testNonce, string(bytes.Repeat([]byte("a"), 1<<20)), CheckEncoding, "size"),
+	}
+}
+
+// encodingAttacks are about the PKCS#7.
+func encodingAttacks() []attack {
+	return []attack{
+		{name: "bytes-behind", want: CheckEncoding, weak: []string{"der"}, make: func(_ *bench, p *parts) { p.Behind = []byte{0} }},
+		{name: "indefinite-length", want: CheckEncoding, weak: []string{"der"}, bytes: func(der []byte) []byte {
+			return slices.Concat([]byte{0x30, 0x80}, der[4:], []byte{0, 0})
+		}},
+		{name: "long-length", want: CheckEncoding, bytes: func(der []byte) []byte {
+			return slices.Concat([]byte{0x30, 0x83, 0}, der[2:])
+		}},
+		{name: "revocation-list-along", want: CheckEncoding, weak: []string{"der"}, make: func(_ *bench, p *parts) { p.CRLs = []byte{0xa1, 0} }},
+		{name: "signer-version-3", want: CheckEncoding, weak: []string{"der"}, make: func(_ *bench, p *parts) { p.Signers[0].Version = 3 }},
+		{name: "more-in-the-signer", want: CheckEncoding, weak: []string{"der"}, make: func(_ *bench, p *parts) { p.Signers[0].AfterSignature = []byte{5, 0} }},
+		{name: "content-detached", want: CheckEncoding, bytes: func(der []byte) []byte { return bytes.Replace(der, []byte{0xa0, 0x82}, []byte{0xa2, 0x82}, 2) }},
+		{name: "cut", want: CheckEncoding, bytes: func(der []byte) []byte { return der[:len(der)-1] }},
+		{name: "empty", want: CheckEncoding, bytes: func([]byte) []byte { return nil }},
+	}
+}
+
+// forged is the DER of an attack.
+func (a *attack) forged(b *bench) []byte {
+	p := b.good()
+	if a.make != nil {
+		a.make(b, p)
+	}
+	der := must(p.marshal())
+	if a.bytes != nil {
+		der = a.bytes(der)
+	}
+	return der
+}
+
+// TestAttacks: a good document is good, and each forgery fails on its own check. A verifier
+// that forgets what the attack needs lets it in, so it is the attack that its name says.
+func TestAttacks(t *testing.T) {
+	b := testBench(t)
+	v := newVerifier(t, b.config())
+	good := must(b.good().marshal())
+	d, err := v.Verify(context.Background(), good, testTime)
+	if err != nil || d.VMID != testVM || d.SubscriptionID != testSubscription || d.Nonce != testNonce || d.Name != "eastus.metadata.azure.com" || len(d.Chain) != 4 {
+		t.Fatalf("a good document: %+v, %v", d, err)
+	}
+	if err := newNaive(b).verify(good); err != nil {
+		t.Fatalf("a good document, by the other reading: %v", err)
+	}
+	for _, a := range attacks() {
+		t.Run(a.name, func(t *testing.T) {
+			der := a.forged(b)
+			d, err := v.Verify(context.Background(), der, testTime)
+			e, ok := errors.AsType[*refusal.Error](err)
+			if d != nil || !ok || e.Check != a.want || errors.Is(err, refusal.ErrRetry) {
+				t.Errorf("got %v, want %s", err, a.want)
+			}
+			if err := newNaive(b).verify(der); err == nil {
+				t.Error("the other reading takes it")
+			}
+			if len(a.weak) > 0 {
+				if err := newNaive(b, a.weak...).verify(der); err != nil {
+					t.Errorf("not let in by who forgets %q: %v", a.weak, err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,135 @@
+package azure
+
+import (
+	"crypto/x509"
+	"encoding/hex"
+	"strings"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/internal/strictjson"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// Document is what an attested document of the Instance Metadata Service says ("Attested
+// data" in Microsoft's documentation of the service).
+type Document struct {
+	// VMID and SubscriptionID name the machine, in lower case: each is empty or a UUID of
+	// 36 characters. Documents from before 2019 name no subscription.
+	VMID, SubscriptionID string
+	// Nonce is what the asker gave, at most 32 characters. Where it gave none the service
+	// writes the end of the document's time, as 20260728-192400.
+	Nonce string
+	// CreatedOn and ExpiresOn are whole seconds, six hours apart.
+	CreatedOn, ExpiresOn time.Time
+	// Name is the name in the signer's certificate that was taken, such as
+	// eastus.metadata.azure.com, and Chain the chain of that certificate, leaf first and
+	// root last. Both are empty where nothing was verified.
+	Name  string
+	Chain []*x509.Certificate
+}
+
+// Identity is the machine's identity, or an error with [attest.CheckIdentity] where the
+// document does not name a machine and a subscription.
+func (d *Document) Identity() (attest.Identity, error) { return Identity(d.SubscriptionID, d.VMID) }
+
+// IdentityKind is the kind of the identities of this platform's machines.
+const IdentityKind = "azure"
+
+// Identity is the identity of a machine, "azure:<subscription>/<vmId>" in lower case. It
+// takes UUIDs in any case of letters: Azure's interfaces give both. The error is an
+// [*attest.Error] with [attest.CheckIdentity].
+func Identity(subscriptionID, vmID string) (attest.Identity, error) {
+	subscription, vm := strings.ToLower(subscriptionID), strings.ToLower(vmID)
+	if !validUUID(subscription) || !validUUID(vm) {
+		return "", refuse(attest.CheckIdentity, "subscription "+refusal.Quote(subscriptionID)+", vmId "+refusal.Quote(vmID), "two UUIDs")
+	}
+	return attest.Identity(IdentityKind + ":" + subscription + "/" + vm), nil
+}
+
+// validUUID reports whether s is a UUID in lower case, with hyphens.
+func validUUID(s string) bool {
+	if len(s) != 36 {
+		return false
+	}
+	for n, c := range []byte(s) {
+		hyphen := n == 8 || n == 13 || n == 18 || n == 23
+		if hyphen != (c == '-') || !hyphen && !strings.Contains("0123456789abcdef", string(rune(c))) {
+			return false
+		}
+	}
+	return true
+}
+
+// ParseInsecure reads a document, DER, and verifies nothing: whatever it says may be
+// forged. A node compares the nonce with it. The error is an [*refusal.Error] with
+// [CheckEncoding], [CheckSigners], [CheckAttributes] or [CheckAlgorithm].
+func ParseInsecure(document []byte) (*Document, error) {
+	signed, err := readSignedData(document)
+	if err != nil {
+		return nil, err
+	}
+	return readContent(signed.content)
+}
+
+// readContent reads the JSON. Members that it does not know may be there, as Microsoft has
+// added some: they are signed, and say nothing that counts here.
+func readContent(content []byte) (*Document, error) {
+	d := &Document{}
+	var created, expires string
+	times := strictjson.Members{"createdOn": strictjson.Into(&created), "expiresOn": strictjson.Into(&expires)}
+	err := strictjson.Members{"vmId": strictjson.Into(&d.VMID), "subscriptionId": strictjson.Into(&d.SubscriptionID),
+		"nonce": strictjson.Into(&d.Nonce), "timeStamp": times.Read}.Parse(content)
+	if err != nil {
+		return nil, &refusal.Error{Check: CheckEncoding, Got: "a bad content", Want: "JSON", Err: err}
+	}
+	d.VMID, d.SubscriptionID = strings.ToLower(d.VMID), strings.ToLower(d.SubscriptionID)
+	if d.VMID != "" && len(d.VMID) > maxName || len(d.SubscriptionID) > maxName || len(d.Nonce) > maxNonce {
+		return nil, bad("content", "short texts")
+	}
+	if d.CreatedOn, err = readTime(created); err != nil {
+		return nil, err
+	}
+	if d.ExpiresOn, err = readTime(expires); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// Limits of texts in a document, in bytes.
+const (
+	maxName  = 64
+	maxNonce = 64
+)
+
+// timeFormat is month, day and a year of two digits, and always UTC.
+const timeFormat = "01/02/06 15:04:05 -0000"
+
+func readTime(s string) (time.Time, error) {
+	t, err := time.Parse(timeFormat, s)
+	if err != nil || t.Format(timeFormat) != s {
+		return time.Time{}, bad("time "+refusal.Quote(s), "one as 01/02/06 15:04:05 -0000")
+	}
+	return t, nil
+}
+
+// CheckNonce: the nonce is not one that a node of this SDK gives, 32 lower-case
+// hexadecimal digits. One of the form 20260728-192400 is what the service writes where it
+// was given none; another one may come from its cache.
+const CheckNonce refusal.Check = "azure-document-nonce"
+
+// valueSize is how many bytes of the qualifying data a nonce carries: its 32 characters
+// are all that the service takes.
+const valueSize = 16
+
+// nonceOf is the nonce for a value.
+func nonceOf(value []byte) string { return hex.EncodeToString(value[:valueSize]) }
+
+// value is the first 16 bytes of the qualifying data that the document covers.
+func (d *Document) value() ([]byte, error) {
+	value, err := hex.DecodeString(d.Nonce)
+	if err != nil || len(value) != valueSize || nonceOf(value) != d.Nonce {
+		return nil, refuse(CheckNonce, refusal.Quote(d.Nonce), "32 lower-case hexadecimal digits")
+	}
+	return value, nil
+}

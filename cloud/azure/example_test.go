@@ -1,0 +1,147 @@
+package azure_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/cloud/azure"
+	"github.com/nodeattest/nodeattest/cloud/cloudtest"
+	"github.com/nodeattest/nodeattest/csr"
+)
+
+// A machine of a subscription joins as the node that a list has for it. The cloud is a fake:
+// with the real one the roots come from a file, and the prover needs no options.
+func Example() {
+	ctx := context.Background()
+	cloud, err := cloudtest.OpenAzure(cloudtest.AzureOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	machine := cloudtest.AzureMachine{SubscriptionID: "8A205152-B25A-417F-A676-80465535A6C9", VMID: "B1310A36-D400-46F6-82CB-6217DF846586"}
+	server := cloud.Serve(machine)
+	defer server.Close()
+
+	verifier, err := newVerifier(cloud, machine)
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	prover, err := azure.NewProver(azure.SourceOptions{URL: server.URL})
+	if err != nil {
+		log.Fatal(err)
+	}
+	attester, err := attest.NewAttester(prover)
+	if err != nil {
+		log.Fatal(err)
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		log.Fatal(err)
+	}
+	request, err := csr.Create(csr.PurposeClient, key, "node-1", csr.CreateOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	subject := attest.Subject{Request: request, SignerName: signerName, ClusterID: "cluster-1"}
+	hello, err := attester.Hello(ctx, subject)
+	if err != nil {
+		log.Fatal(err)
+	}
+	challenge, err := verifier.Challenge(ctx, filed(hello))
+	if err != nil {
+		log.Fatal(err)
+	}
+	answer, err := attester.Answer(ctx, challenge, key, subject)
+	if err != nil {
+		log.Fatal(err)
+	}
+	result, err := verifier.Verify(ctx, filed(answer))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(result.NodeName, "is", result.Machine)
+	fmt.Println("signed by", result.Details.(*azure.Document).Name)
+	// Output:
+	// node-1 is azure:8a205152-b25a-417f-a676-80465535a6c9/b1310a36-d400-46f6-82cb-6217df846586
+	// signed by metadata.azure.com
+}
+
+const signerName = "cluster.x-k8s.io/kube-apiserver-client-kubelet-azure"
+
+// newVerifier is a control plane that knows one machine, as node-1.
+func newVerifier(cloud *cloudtest.Azure, machine cloudtest.AzureMachine) (*attest.Verifier, error) {
+	documents, err := azure.NewVerifier(azure.VerifierConfig{
+		Roots: []*x509.Certificate{cloud.Root()}, Intermediates: []*x509.Certificate{cloud.Intermediate()}})
+	if err != nil {
+		return nil, err
+	}
+	kind, err := azure.NewKind(azure.KindConfig{Verifier: documents, Subscriptions: []string{machine.SubscriptionID}})
+	if err != nil {
+		return nil, err
+	}
+	id, err := azure.Identity(machine.SubscriptionID, machine.VMID)
+	if err != nil {
+		return nil, err
+	}
+	members, err := membership.NewStaticList([]membership.Member{{Machine: id, NodeName: "node-1", Provider: azure.Provider}})
+	if err != nil {
+		return nil, err
+	}
+	ring, err := attest.NewStaticKeyRing(attest.NewRingKey(time.Now()))
+	if err != nil {
+		return nil, err
+	}
+	return attest.NewVerifier(attest.VerifierConfig{
+		ClusterIDs: []string{"cluster-1"},
+		KeyRing:    ring,
+		Kinds:      []attest.Kind{kind},
+		Policy: &csr.Policy{
+			SignerNames: []string{signerName},
+			Machines: func(_ context.Context, name string, _ *csr.Request) (*csr.Machine, error) {
+				return &csr.Machine{Name: "vm-1", NodeName: name, BootstrapReady: true}, nil
+			},
+		},
+		Authorizer: members,
+	})
+}
+
+// filed is what the API server keeps of a spec of a node that has a bootstrap token.
+func filed(spec *csr.Spec) *csr.Request {
+	r := &csr.Request{APIVersion: "certificates.k8s.io/v1", Kind: "CertificateSigningRequest",
+		Metadata: csr.Metadata{Name: "csr-node-1", CreationTimestamp: time.Now().Truncate(time.Second)}, Spec: *spec}
+	r.Spec.Username, r.Spec.Groups = csr.BootstrapUserPrefix+"abcdef", []string{"system:bootstrappers", "system:authenticated"}
+	return r
+}
+
+// The service may keep a document for hours, whatever nonce it is asked for.
+func ExampleSource_Document() {
+	cloud, err := cloudtest.OpenAzure(cloudtest.AzureOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	cloud.Cached = 6 * time.Hour
+	server := cloud.Serve(cloudtest.AzureMachine{SubscriptionID: "8a205152-b25a-417f-a676-80465535a6c9", VMID: "b1310a36-d400-46f6-82cb-6217df846586"})
+	defer server.Close()
+	source, err := azure.NewSource(azure.SourceOptions{URL: server.URL, Sleep: func(context.Context, time.Duration) error { return nil }})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for n := range 2 {
+		value := make([]byte, 32)
+		value[0] = byte(n)
+		_, err := source.Document(context.Background(), value)
+		fmt.Println(err == nil, errors.Is(err, azure.CheckCached))
+	}
+	// Output:
+	// true false
+	// false true
+}

@@ -1,0 +1,204 @@
+package azure
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// fetcher gives certificates by URL and counts.
+type fetcher struct {
+	give  map[string][]byte
+	fails map[string]error
+	asked []string
+}
+
+func (f *fetcher) FetchIssuer(_ context.Context, url string) ([]byte, error) {
+	f.asked = append(f.asked, url)
+	return f.give[url], f.fails[url]
+}
+
+// chained are certificates below a root, each naming where its issuer is, at places n..1
+// above the leaf.
+func chained(t *testing.T, b *bench, length int) (leaf *authority, give map[string][]byte) {
+	t.Helper()
+	give = map[string][]byte{}
+	above := b.root
+	for n := length; n > 0; n-- {
+		template := caTemplate(fmt.Sprintf("Fetched %d", n), testTime.Add(-year), testTime.Add(year))
+		if n < length {
+			template.IssuingCertificateURL = []string{place(n + 1)}
+		}
+		above = must(issue(template, anotherKey(), above))
+		give[place(n)] = above.Certificate.Raw
+	}
+	template := b.leafTemplate(testTime)
+	template.IssuingCertificateURL = []string{place(1)}
+	return must(issue(template, anotherKey(), above)), give
+}
+
+func place(n int) string { return fmt.Sprintf("http://www.microsoft.com/pkiops/certs/%d.crt", n) }
+
+func TestFetch(t *testing.T) {
+	b := testBench(t)
+	errDown := errors.New("down")
+	for name, c := range map[string]struct {
+		length int
+		urls   []string // of the leaf, in the place of its own
+		change func(*fetcher)
+		want   refusal.Check
+		asked  int
+	}{
+		"one":                {1, nil, nil, "", 1},
+		"two":                {2, nil, nil, "", 2},
+		"four":               {4, nil, nil, "", 4},
+		"more than a chain":  {5, nil, nil, CheckChain, 4},
+		"none there":         {1, nil, func(f *fetcher) { f.give = nil }, CheckChain, 1},
+		"no place":           {1, []string{}, nil, CheckChain, 0},
+		"the second place":   {1, []string{"http://attacker.example/", place(1)}, nil, "", 2},
+		"only long places":   {1, []string{place(1) + strings.Repeat("a", maxURLSize)}, nil, CheckChain, 0},
+		"six places":         {1, []string{"http://a/1", "http://a/2", "http://a/3", "http://a/4", "http://a/5", place(1)}, nil, CheckChain, 4},
+		"down":               {1, nil, func(f *fetcher) { f.fails[place(1)] = errDown }, refusal.ErrRetry, 1},
+		"the first is down":  {1, []string{"http://a/1", place(1)}, func(f *fetcher) { f.fails["http://a/1"] = errDown }, "", 2},
+		"no certificate":     {1, nil, func(f *fetcher) { f.give[place(1)] = []byte("<html>") }, CheckChain, 1},
+		"a huge one":         {1, nil, func(f *fetcher) { f.give[place(1)] = make([]byte, maxFetchedSize+1) }, CheckChain, 1},
+		"another issuer's":   {1, nil, func(f *fetcher) { f.give[place(1)] = b.issuing.Certificate.Raw }, CheckChain, 1},
+		"the leaf itself":    {1, nil, func(f *fetcher) { f.give[place(1)] = b.leaf.Certificate.Raw }, CheckChain, 1},
+		"one of that name":   {1, nil, func(f *fetcher) { f.give[place(1)] = fakeIssuer("Fetched 1") }, CheckChain, 1},
+		"the same for ever":  {2, nil, func(f *fetcher) { f.give[place(2)] = f.give[place(1)] }, CheckChain, 2},
+		"an issuer's circle": {1, nil, func(f *fetcher) { f.give[place(1)] = circle() }, CheckChain, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			leaf, give := chained(t, b, c.length)
+			if c.urls != nil {
+				template := b.leafTemplate(testTime)
+				template.IssuingCertificateURL = c.urls
+				issuer := must(x509.ParseCertificate(give[place(1)]))
+				key := anotherKey()
+				give[place(1)] = must(issue(caTemplate(issuer.Subject.CommonName, testTime.Add(-year), testTime.Add(year)), key, b.root)).Certificate.Raw
+				leaf = must(issue(template, anotherKey(), &authority{must(x509.ParseCertificate(give[place(1)])), key}))
+			}
+			f := &fetcher{give, map[string]error{}, nil}
+			if c.change != nil {
+				c.change(f)
+			}
+			v := newVerifier(t, VerifierConfig{Roots: []*x509.Certificate{b.root.Certificate}, Fetcher: f})
+			_, err := v.Verify(context.Background(), must(newParts(testContent(), leaf).marshal()), testTime)
+			if c.want == "" && err != nil || c.want != "" && !errors.Is(err, c.want) || errors.Is(err, refusal.ErrRetry) != (c.want == refusal.ErrRetry) {
+				t.Errorf("%v, want %q", err, c.want)
+			}
+			if len(f.asked) != c.asked {
+				t.Errorf("asked %q", f.asked)
+			}
+		})
+	}
+	t.Run("not for another name", func(t *testing.T) {
+		f := &fetcher{}
+		v := newVerifier(t, VerifierConfig{Roots: []*x509.Certificate{b.root.Certificate}, Fetcher: f})
+		_, err := v.Verify(context.Background(), must(newParts(testContent(), b.web).marshal()), testTime)
+		if !errors.Is(err, CheckName) || len(f.asked) != 0 {
+			t.Errorf("%v, asked %q", err, f.asked)
+		}
+	})
+	t.Run("not after the end", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		leaf, give := chained(t, b, 1)
+		f := &fetcher{give: give}
+		v := newVerifier(t, VerifierConfig{Roots: []*x509.Certificate{b.root.Certificate}, Fetcher: f})
+		if _, err := v.Verify(ctx, must(newParts(testContent(), leaf).marshal()), testTime); !errors.Is(err, refusal.ErrRetry) || len(f.asked) != 0 {
+			t.Errorf("%v, asked %q", err, f.asked)
+		}
+	})
+}
+
+// fakeIssuer is a CA of that name which nobody certified.
+func fakeIssuer(name string) []byte {
+	template := caTemplate(name, testTime.Add(-year), testTime.Add(year))
+	return must(issue(template, anotherKey(), nil)).Certificate.Raw
+}
+
+// circle is a CA that names itself as the place of its issuer, another CA of its name.
+func circle() []byte {
+	other := must(issue(caTemplate("Above", testTime.Add(-year), testTime.Add(year)), anotherKey(), nil))
+	template := caTemplate("Fetched 1", testTime.Add(-year), testTime.Add(year))
+	template.IssuingCertificateURL = []string{place(1)}
+	return must(issue(template, anotherKey(), other)).Certificate.Raw
+}
+
+// roundTrips gives answers in the place of a network.
+type roundTrips func(*http.Request) *http.Response
+
+func (f roundTrips) RoundTrip(r *http.Request) (*http.Response, error) {
+	if response := f(r); response != nil {
+		return response, nil
+	}
+	return nil, errors.New("no route")
+}
+
+func TestHTTPFetcher(t *testing.T) {
+	var asked []string
+	status, body := http.StatusOK, "certificate"
+	f := NewHTTPFetcher(HTTPFetcherOptions{Transport: roundTrips(func(r *http.Request) *http.Response {
+		asked = append(asked, r.URL.String())
+		if status == 0 {
+			return nil
+		}
+		w := httptest.NewRecorder()
+		w.Header().Set("Location", "https://attacker.example/")
+		w.WriteHeader(status)
+		_, _ = w.WriteString(body)
+		return w.Result()
+	})})
+	for n, c := range []struct {
+		url    string
+		status int
+		body   string
+		want   string // "" for none
+		fails  bool
+		asks   string
+	}{
+		{"http://www.microsoft.com/pki/a.crt", 200, "a", "a", false, "https://www.microsoft.com/pki/a.crt"},
+		{"http://www.microsoft.com/pki/a.crt", 200, "changed", "a", false, ""},
+		{"http://caissuers.microsoft.com/b", 200, "b", "b", false, "https://caissuers.microsoft.com/b"},
+		{"https://CACERTS.digicert.com/c#x", 200, "c", "c", false, "https://CACERTS.digicert.com/c"},
+		{"http://www.microsoft.com/d", 404, "", "", false, "https://www.microsoft.com/d"},
+		{"http://www.microsoft.com/d", 302, "", "", true, "https://www.microsoft.com/d"},
+		{"http://www.microsoft.com/d", 500, "", "", true, "https://www.microsoft.com/d"},
+		{"http://www.microsoft.com/d", 0, "", "", true, "https://www.microsoft.com/d"},
+		{"http://www.microsoft.com/d", 200, "", "", true, "https://www.microsoft.com/d"},
+		{"http://www.microsoft.com/d", 200, strings.Repeat("d", maxFetchedSize+1), "", false, "https://www.microsoft.com/d"},
+		{"http://www.microsoft.com/d", 200, "d", "d", false, "https://www.microsoft.com/d"},
+		{"http://www.microsoft.com:8080/e", 200, "e", "", false, ""},
+		{"http://user@www.microsoft.com/e", 200, "e", "", false, ""},
+		{"http://169.254.169.254/metadata", 200, "e", "", false, ""},
+		{"http://www.microsoft.com.attacker.example/e", 200, "e", "", false, ""},
+		{"file://www.microsoft.com/etc/passwd", 200, "e", "", false, ""},
+		{"ldap://www.microsoft.com/e", 200, "e", "", false, ""},
+		{"://", 200, "e", "", false, ""},
+		{"", 200, "e", "", false, ""},
+	} {
+		asked, status, body = nil, c.status, c.body
+		got, err := f.FetchIssuer(context.Background(), c.url)
+		if string(got) != c.want || (err != nil) != c.fails || strings.Join(asked, " ") != c.asks {
+			t.Errorf("%d, %s: %q, %v, asked %q", n, c.url, got, err, asked)
+		}
+	}
+	status, body = http.StatusOK, "x"
+	for n := range 2 * maxKnown {
+		_, _ = f.FetchIssuer(context.Background(), fmt.Sprintf("http://www.microsoft.com/%d", n))
+	}
+	if len(f.known) != maxKnown {
+		t.Errorf("%d certificates are remembered", len(f.known))
+	}
+	if got, err := NewHTTPFetcher(HTTPFetcherOptions{Hosts: []string{"a.example"}}).FetchIssuer(context.Background(), "http://www.microsoft.com/"); got != nil || err != nil {
+		t.Errorf("another list of hosts: %q, %v", got, err)
+	}
+}

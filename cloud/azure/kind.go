@@ -1,0 +1,95 @@
+package azure
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/document"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// Provider is the name of this kind of evidence in signer names and, with "/v1" after it,
+// in the block KUBELET AUTHENTICATOR ATTESTATION PROVIDER.
+const Provider = "azure"
+
+// CheckSubscription: the machine is of a subscription that is not among those that count.
+const CheckSubscription refusal.Check = "azure-subscription"
+
+// KindConfig is what the kind is made of. Both fields are needed.
+type KindConfig struct {
+	// Verifier verifies the documents.
+	Verifier *Verifier
+	// Subscriptions are the IDs of the subscriptions whose machines may join, UUIDs in any
+	// case of letters: an attacker has a subscription of their own, and Azure's word about
+	// its machines. It is copied.
+	Subscriptions []string
+}
+
+// NewKind makes the kind of evidence on the control plane's side. The error matches
+// [refusal.CheckConfig] and names the field.
+func NewKind(c KindConfig) (*document.Kind, error) {
+	if c.Verifier == nil {
+		return nil, refusal.Config("Verifier", "", "one")
+	}
+	if len(c.Subscriptions) == 0 {
+		return nil, refusal.Config("Subscriptions", "", "the IDs of the subscriptions whose machines may join")
+	}
+	p := &platform{verifier: c.Verifier}
+	for _, s := range c.Subscriptions {
+		if !validUUID(strings.ToLower(s)) {
+			return nil, refusal.Config("Subscriptions", refusal.Quote(s), "UUIDs")
+		}
+		p.subscriptions = append(p.subscriptions, strings.ToLower(s))
+	}
+	return document.NewKind(document.KindConfig{Provider: Provider, Identities: []string{IdentityKind}, ValueSize: valueSize, Platform: p})
+}
+
+// platform is the [document.Platform] of Azure.
+type platform struct {
+	verifier      *Verifier
+	subscriptions []string // in lower case
+}
+
+// Read reads a document and verifies nothing.
+func (p *platform) Read(data []byte) (*document.Claims, error) {
+	d, err := ParseInsecure(data)
+	if err != nil {
+		return nil, err
+	}
+	return p.claims(d)
+}
+
+// Verify verifies a document.
+func (p *platform) Verify(ctx context.Context, data []byte, now time.Time, budget *attest.Budget) (*document.Claims, error) {
+	d, err := p.verifier.verify(ctx, data, now, budget)
+	if err != nil {
+		return nil, err
+	}
+	return p.claims(d)
+}
+
+func (p *platform) claims(d *Document) (*document.Claims, error) {
+	machine, err := d.Identity()
+	if err != nil {
+		return nil, err
+	}
+	if !slices.Contains(p.subscriptions, d.SubscriptionID) {
+		return nil, refuse(CheckSubscription, d.SubscriptionID, "one of "+refusal.Quotes(p.subscriptions))
+	}
+	value, err := d.value()
+	if err != nil {
+		return nil, err
+	}
+	return &document.Claims{Machine: machine, Value: value, Facts: d.facts(), Details: d}, nil
+}
+
+// facts are what else the document says, for people.
+func (d *Document) facts() []attest.Fact {
+	return []attest.Fact{
+		{Standing: attest.Asserted, Name: "subscription", Value: d.SubscriptionID},
+		{Standing: attest.Asserted, Name: "document", Value: "by " + d.Name + " at " + stamp(d.CreatedOn)},
+	}
+}

@@ -1,0 +1,284 @@
+package azure
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/attesttest"
+	"github.com/nodeattest/nodeattest/attest/document"
+	"github.com/nodeattest/nodeattest/cloud/cloudtest"
+	"github.com/nodeattest/nodeattest/internal/work"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// machines are the machines of a world, in a cloud whose clock can be set.
+type machines struct {
+	t       testing.TB
+	cloud   *cloudtest.Azure
+	mu      sync.Mutex
+	sources map[string]document.Source
+}
+
+// machine has letters of both cases, as inventories have them.
+func machine(name string) cloudtest.AzureMachine {
+	return cloudtest.AzureMachine{SubscriptionID: strings.ToUpper(testSubscription), VMID: "B1310A36-D400-46F6-82CB-6217DF84658" + name[len(name)-1:]}
+}
+
+// source is that of a machine at a time, which asks a metadata server.
+func (m *machines) source(name string, at time.Time) document.Source {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	key := fmt.Sprint(name, at.Unix())
+	if s := m.sources[key]; s != nil {
+		return s
+	}
+	stopped := *m.cloud
+	stopped.Now = func() time.Time { return at }
+	server := stopped.Serve(machine(name))
+	m.t.Cleanup(server.Close)
+	s, err := NewSource(SourceOptions{URL: server.URL})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.sources[key] = s
+	return s
+}
+
+func newMachines(t testing.TB) *machines {
+	return &machines{t: t, cloud: cloudtest.NewAzure(t, cloudtest.AzureOptions{}), sources: map[string]document.Source{}}
+}
+
+func cloudVerifier(t testing.TB, cloud *cloudtest.Azure) *Verifier {
+	return newVerifier(t, VerifierConfig{Roots: []*x509.Certificate{cloud.Root()}, Intermediates: []*x509.Certificate{cloud.Intermediate()}})
+}
+
+// weakPlatform has something else in the place of the verification, or of what was found.
+type weakPlatform struct {
+	*platform
+	verify func(p *platform, data []byte, now time.Time, budget *attest.Budget) (*document.Claims, error)
+	find   func(*document.Claims)
+}
+
+func (p *weakPlatform) Read(data []byte) (*document.Claims, error) {
+	claims, err := p.platform.Read(data)
+	if err == nil && p.find != nil {
+		p.find(claims)
+	}
+	return claims, err
+}
+
+func (p *weakPlatform) Verify(ctx context.Context, data []byte, now time.Time, budget *attest.Budget) (*document.Claims, error) {
+	var claims *document.Claims
+	var err error
+	if p.verify != nil {
+		claims, err = p.verify(p.platform, data, now, budget)
+	} else {
+		claims, err = p.platform.Verify(ctx, data, now, budget)
+	}
+	if err == nil && p.find != nil {
+		p.find(claims)
+	}
+	return claims, err
+}
+
+// TestConformance: the kind lets honest machines in and no attack, and one that forgets a
+// check lets in the attacks on it, and no others.
+func TestConformance(t *testing.T) {
+	ours, theirs := newMachines(t), newMachines(t)
+	verifier := cloudVerifier(t, ours.cloud)
+	untrusting := cloudVerifier(t, ours.cloud) // for who trusts everybody
+	untrusting.roots[string(theirs.cloud.Root().RawSubject)] = append(untrusting.roots[string(theirs.cloud.Root().RawSubject)], theirs.cloud.Root())
+	untrusting.intermediates[string(theirs.cloud.Intermediate().RawSubject)] = append(untrusting.intermediates[string(theirs.cloud.Intermediate().RawSubject)], theirs.cloud.Intermediate())
+	strict := &platform{verifier, []string{testSubscription}}
+	claimed := attest.Identity("azure:" + testSubscription + "/b1310a36-d400-46f6-82cb-6217df846581")
+	for name, c := range map[string]struct {
+		platform document.Platform
+		want     []string
+	}{
+		"as it is": {strict, nil},
+		"nothing verified": {&weakPlatform{platform: strict, verify: func(p *platform, data []byte, _ time.Time, _ *attest.Budget) (*document.Claims, error) {
+			return p.Read(data)
+		}}, []string{"evidence-byte-changed", "evidence-last-byte-changed", "document-forged", "document-of-yesterday", "document-of-tomorrow"}},
+		"every root trusted": {&platform{untrusting, []string{testSubscription}}, []string{"document-forged"}},
+		"time of the document": {&weakPlatform{platform: strict, verify: func(p *platform, data []byte, _ time.Time, budget *attest.Budget) (*document.Claims, error) {
+			d, err := ParseInsecure(data)
+			if err != nil {
+				return nil, err
+			}
+			return p.Verify(context.Background(), data, d.CreatedOn, budget)
+		}}, []string{"document-of-yesterday", "document-of-tomorrow"}},
+		"machine not looked at": {&weakPlatform{platform: strict, find: func(c *document.Claims) { c.Machine = claimed }}, // machine-1, whoever it is
+			[]string{"honest-second-machine", "document-of-another-machine"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			kind, err := document.NewKind(document.KindConfig{Provider: Provider, Identities: []string{IdentityKind}, ValueSize: valueSize, Platform: c.platform})
+			if err != nil {
+				t.Fatal(err)
+			}
+			world := attesttest.NewWorld(t, attesttest.WorldOptions{Documents: &attesttest.Documents{Kind: kind, Source: ours.source, Attacker: theirs.source}})
+			v, err := attest.NewVerifier(world.Config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			outcomes := attesttest.Try(context.Background(), v.Registrations()[0].Provider, world)
+			if got := attesttest.GotIn(outcomes); !slices.Equal(got, c.want) {
+				t.Errorf("got in: %q, want %q", got, c.want)
+				for _, o := range outcomes {
+					if o.Fault != "" {
+						t.Log(o.Name, o.Err)
+					}
+				}
+			}
+			if len(outcomes) < 100 {
+				t.Errorf("%d attacks", len(outcomes))
+			}
+		})
+	}
+}
+
+// TestClaims: what a document says becomes what the join compares.
+func TestClaims(t *testing.T) {
+	cloud := cloudtest.NewAzure(t, cloudtest.AzureOptions{})
+	verifier := cloudVerifier(t, cloud)
+	nonce := hex.EncodeToString(make([]byte, 16))
+	another := "00000000-0000-0000-0000-000000000001"
+	for name, c := range map[string]struct {
+		machine       cloudtest.AzureMachine
+		subscriptions []string
+		nonce         string
+		want          refusal.Check
+	}{
+		"good":                          {machine("1"), nil, nonce, ""},
+		"of a subscription":             {machine("1"), []string{another, strings.ToUpper(testSubscription)}, nonce, ""},
+		"of another subscription":       {machine("1"), []string{another}, nonce, CheckSubscription},
+		"without a nonce":               {machine("1"), nil, "", CheckNonce},
+		"a nonce in upper case":         {machine("1"), nil, strings.ToUpper("aa" + nonce[2:]), CheckNonce},
+		"a short nonce":                 {machine("1"), nil, nonce[2:], CheckNonce},
+		"a nonce that is no number":     {machine("1"), nil, "xx" + nonce[2:], CheckNonce},
+		"no subscription":               {cloudtest.AzureMachine{VMID: testVM}, nil, nonce, attest.CheckIdentity},
+		"no machine":                    {cloudtest.AzureMachine{SubscriptionID: testSubscription}, nil, nonce, attest.CheckIdentity},
+		"a machine that is no UUID":     {cloudtest.AzureMachine{SubscriptionID: testSubscription, VMID: "some-vm"}, nil, nonce, attest.CheckIdentity},
+		"a machine with another hyphen": {cloudtest.AzureMachine{SubscriptionID: testSubscription, VMID: strings.Replace(testVM, "-", "_", 1)}, nil, nonce, attest.CheckIdentity},
+	} {
+		t.Run(name, func(t *testing.T) {
+			data, err := cloud.Document(c.machine, c.nonce)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.subscriptions == nil {
+				c.subscriptions = []string{testSubscription, another}
+			}
+			kind := &platform{verifier: verifier}
+			if _, err := NewKind(KindConfig{Verifier: verifier, Subscriptions: c.subscriptions}); err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range c.subscriptions {
+				kind.subscriptions = append(kind.subscriptions, strings.ToLower(s))
+			}
+			_, err1 := kind.Read(data)
+			claims, err2 := kind.Verify(context.Background(), data, time.Now(), work.New(4))
+			if c.want != "" {
+				if !errors.Is(err1, c.want) || !errors.Is(err2, c.want) {
+					t.Errorf("read: %v, verified: %v, want %s", err1, err2, c.want)
+				}
+				return
+			}
+			if err := errors.Join(err1, err2); err != nil {
+				t.Fatal(err)
+			}
+			if claims.Machine != "azure:8a205152-b25a-417f-a676-80465535a6c9/b1310a36-d400-46f6-82cb-6217df846581" || len(claims.Value) != 16 || len(claims.Facts) != 2 {
+				t.Errorf("got %+v", claims)
+			}
+			if d, ok := claims.Details.(*Document); !ok || d.Name == "" {
+				t.Errorf("details %v", claims.Details)
+			}
+		})
+	}
+}
+
+// A verification counts its signatures before it checks them.
+func TestBudget(t *testing.T) {
+	b := testBench(t)
+	v, der := newVerifier(t, b.config()), must(b.good().marshal())
+	for n := range 5 {
+		budget := work.New(n)
+		_, err := v.verify(context.Background(), der, testTime, budget)
+		if n < 4 && !errors.Is(err, attest.CheckBudget) || n == 4 && (err != nil || budget.Signatures() != 4) {
+			t.Errorf("%d signatures: %v", n, err)
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := v.Verify(ctx, der, testTime); !errors.Is(err, refusal.ErrRetry) {
+		t.Errorf("a context that has ended: %v", err)
+	}
+	for _, a := range attacks() {
+		if a.name == "name-of-another" || a.name == "another-root" || a.name == "second-signer" {
+			budget := work.New(10)
+			if _, err := v.verify(context.Background(), a.forged(b), testTime, budget); err == nil || budget.Signatures() != 0 {
+				t.Errorf("%s: %v, after %d signatures", a.name, err, budget.Signatures())
+			}
+		}
+	}
+}
+
+func TestIdentity(t *testing.T) {
+	id, err := Identity(strings.ToUpper(testSubscription), strings.ToUpper(testVM))
+	if err != nil || id != "azure:"+testSubscription+"/"+testVM {
+		t.Errorf("got %s, %v", id, err)
+	}
+	for _, c := range [][2]string{{"", testVM}, {testSubscription, ""}, {testSubscription[1:], testVM}, {testSubscription + "0", testVM}, {testSubscription, strings.Replace(testVM, "b", "g", 1)},
+		{strings.ReplaceAll(testSubscription, "-", "0"), testVM}} {
+		if _, err := Identity(c[0], c[1]); !errors.Is(err, attest.CheckIdentity) {
+			t.Errorf("%q: %v", c, err)
+		}
+	}
+}
+
+func TestConfig(t *testing.T) {
+	b := testBench(t)
+	good := b.config()
+	for name, change := range map[string]func(*VerifierConfig){
+		"no roots":               func(c *VerifierConfig) { c.Roots = nil },
+		"a nil root":             func(c *VerifierConfig) { c.Roots = []*x509.Certificate{nil} },
+		"a nil intermediate":     func(c *VerifierConfig) { c.Intermediates = []*x509.Certificate{nil} },
+		"no domains":             func(c *VerifierConfig) { c.Domains = []string{} },
+		"an empty domain":        func(c *VerifierConfig) { c.Domains = []string{""} },
+		"a domain of one label":  func(c *VerifierConfig) { c.Domains = []string{"com"} },
+		"a domain with a dot":    func(c *VerifierConfig) { c.Domains = []string{".azure.com"} },
+		"a domain with a star":   func(c *VerifierConfig) { c.Domains = []string{"*.azure.com"} },
+		"a nil pointer, fetcher": func(c *VerifierConfig) { c.Fetcher = (*HTTPFetcher)(nil) },
+	} {
+		c := good
+		change(&c)
+		if _, err := NewVerifier(c); !errors.Is(err, refusal.CheckConfig) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	v := newVerifier(t, good)
+	for name, c := range map[string]KindConfig{
+		"no verifier":                     {},
+		"no verifier, but a subscription": {Subscriptions: []string{testSubscription}},
+		"no subscriptions":                {Verifier: v},
+		"an empty subscription":           {Verifier: v, Subscriptions: []string{testSubscription, ""}},
+		"a subscription's name":           {Verifier: v, Subscriptions: []string{"production"}},
+	} {
+		if _, err := NewKind(c); !errors.Is(err, refusal.CheckConfig) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for name, o := range map[string]SourceOptions{"a path": {URL: "http://169.254.169.254/metadata"}, "https": {URL: "https://169.254.169.254"}, "a timeout": {Timeout: -1}} {
+		if _, err := NewProver(o); !errors.Is(err, refusal.CheckConfig) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,173 @@
+package azure
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/document"
+	"github.com/nodeattest/nodeattest/cloud/internal/metadata"
+	"github.com/nodeattest/nodeattest/internal/strictjson"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// DefaultURL is where every machine's Instance Metadata Service is.
+const DefaultURL = "http://169.254.169.254"
+
+// The versions of the service's interface that are asked for.
+const (
+	instanceVersion = "2021-02-01"
+	attestedVersion = "2025-04-07"
+)
+
+const (
+	maxInstanceSize = 512 << 10 // with user data
+	maxReplySize    = 2 * MaxDocumentSize
+	firstDelay      = time.Second
+	lastDelay       = 15 * time.Second
+)
+
+// Checks of the node's side.
+const (
+	// CheckCached: the service gave a document over another nonce than the one that it was
+	// asked for. It keeps a document for up to six hours and gives it to whoever asks in
+	// between: another program on the machine has asked. errors.Is finds
+	// [refusal.ErrRetry] too: the join succeeds once the service makes a new document.
+	CheckCached refusal.Check = "azure-document-cached"
+	// CheckMetadata: the service gave no answer that can be used. Where it may do so
+	// later, errors.Is finds [refusal.ErrRetry] too.
+	CheckMetadata = metadata.CheckMetadata
+)
+
+// SourceOptions say how a [Source] asks. The zero value works.
+type SourceOptions struct {
+	// URL is that of the service, "http://<host>" or with a port; "" is [DefaultURL].
+	URL string
+	// Timeout bounds one question, all its tries together; zero is 75 seconds, for a
+	// service that is being updated is away for up to 70.
+	Timeout time.Duration
+	// Sleep waits before a document is asked for again because the one that came was
+	// [CheckCached]: one second at first, then twice as long each time, up to 15. An
+	// error ends the tries. Nil waits by the clock.
+	Sleep func(ctx context.Context, d time.Duration) error
+}
+
+// Source asks the Instance Metadata Service of the machine that it runs on, for
+// [document.NewProver]. It goes past every proxy, and is safe for concurrent use.
+type Source struct {
+	client  *metadata.Client
+	timeout time.Duration
+	sleep   func(context.Context, time.Duration) error
+}
+
+// NewSource makes a source. The error matches [refusal.CheckConfig].
+func NewSource(o SourceOptions) (*Source, error) {
+	client, err := metadata.New(o.URL, DefaultURL, o.Timeout)
+	if err != nil {
+		return nil, err
+	}
+	s := &Source{client: client, timeout: cmp.Or(o.Timeout, metadata.DefaultTimeout), sleep: o.Sleep}
+	if s.sleep == nil {
+		s.sleep = metadata.Sleep
+	}
+	return s, nil
+}
+
+// NewProver is the node's side of this kind of evidence. The error matches
+// [refusal.CheckConfig].
+func NewProver(o SourceOptions) (*document.Prover, error) {
+	s, err := NewSource(o)
+	if err != nil {
+		return nil, err
+	}
+	return document.NewProver(Provider, s)
+}
+
+// ask asks the service for a path with a query.
+func (s *Source) ask(ctx context.Context, path string, maxSize int) ([]byte, error) {
+	return s.client.Do(ctx, metadata.Request{Path: path, Header: map[string]string{"Metadata": "true"}, MaxSize: maxSize})
+}
+
+// Machine asks which machine this is. It asks for no document: one without a nonce would be
+// what the service gives for the next hours. The error is an [*attest.Error] with
+// [CheckMetadata], or [attest.CheckIdentity] where the answer names no machine.
+func (s *Source) Machine(ctx context.Context) (attest.Identity, error) {
+	body, err := s.ask(ctx, "/metadata/instance/compute?api-version="+instanceVersion+"&format=json", maxInstanceSize)
+	if err != nil {
+		return "", err
+	}
+	var vm, subscription string
+	err = strictjson.Members{"vmId": strictjson.Into(&vm), "subscriptionId": strictjson.Into(&subscription)}.Parse(body)
+	if err != nil {
+		return "", unusable("a bad answer about the machine", err)
+	}
+	return Identity(subscription, vm)
+}
+
+// Document asks for a document over the first 16 bytes of a value, and compares what comes
+// back: a document over another nonce is asked for again, until the timeout is over. The
+// error is an [*attest.Error] with [CheckMetadata] or [CheckCached].
+func (s *Source) Document(ctx context.Context, value []byte) ([]byte, error) {
+	if len(value) < valueSize {
+		return nil, refuse(CheckNonce, strconv.Itoa(len(value))+" bytes", "16 or more")
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	var waited time.Duration
+	for delay := firstDelay; ; delay = min(2*delay, lastDelay) {
+		document, err := s.once(ctx, nonceOf(value))
+		if !errors.Is(err, CheckCached) {
+			return document, err
+		}
+		if waited+delay > s.timeout || s.sleep(ctx, delay) != nil {
+			return nil, err
+		}
+		waited += delay
+	}
+}
+
+// once asks for a document over a nonce.
+func (s *Source) once(ctx context.Context, nonce string) ([]byte, error) {
+	body, err := s.ask(ctx, "/metadata/attested/document?api-version="+attestedVersion+"&nonce="+nonce, maxReplySize)
+	if err != nil {
+		return nil, err
+	}
+	document, err := readReply(body)
+	if err != nil {
+		return nil, err
+	}
+	d, err := ParseInsecure(document)
+	if err != nil {
+		return nil, unusable("a bad document", err)
+	}
+	if d.Nonce != nonce {
+		return nil, &refusal.Error{Check: CheckCached, Got: "a document over nonce " + refusal.Quote(d.Nonce), Want: "one over the nonce that was given", Err: refusal.ErrRetry}
+	}
+	return document, nil
+}
+
+// readReply reads {"encoding":"pkcs7","signature":"<base64>"}.
+func readReply(body []byte) ([]byte, error) {
+	var encoding, signature string
+	err := strictjson.Members{"encoding": strictjson.Into(&encoding), "signature": strictjson.Into(&signature)}.Parse(body)
+	if err != nil {
+		return nil, unusable("a bad answer", err)
+	}
+	if encoding != "pkcs7" {
+		return nil, unusable("encoding "+refusal.Quote(encoding), nil)
+	}
+	document, err := base64.StdEncoding.Strict().DecodeString(strings.TrimSpace(signature))
+	if err != nil {
+		return nil, unusable("a bad signature", err)
+	}
+	return document, nil
+}
+
+func unusable(got string, err error) error {
+	return &refusal.Error{Check: CheckMetadata, Got: got, Want: "what the service is documented to give", Err: err}
+}

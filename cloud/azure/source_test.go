@@ -1,0 +1,184 @@
+package azure
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/cloud/cloudtest"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// testSource asks a server, and waits by a clock that it moves on itself.
+func testSource(t *testing.T, url string, sleep func(time.Duration) error) *Source {
+	t.Helper()
+	s, err := NewSource(SourceOptions{URL: url, Sleep: func(_ context.Context, d time.Duration) error { return sleep(d) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+var testValue = bytes.Repeat([]byte{0x5a}, 32)
+
+// The node asks for itself and for documents, and for nothing else.
+func TestSource(t *testing.T) {
+	cloud := cloudtest.NewAzure(t, cloudtest.AzureOptions{})
+	server := cloud.Serve(machine("1"))
+	defer server.Close()
+	s := testSource(t, server.URL, func(time.Duration) error { t.Error("waited"); return nil })
+	id, err := s.Machine(context.Background())
+	if err != nil || id != "azure:"+testSubscription+"/b1310a36-d400-46f6-82cb-6217df846581" {
+		t.Errorf("machine %s, %v", id, err)
+	}
+	data, err := s.Document(context.Background(), testValue)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := cloudVerifier(t, cloud).Verify(context.Background(), data, time.Now())
+	if err != nil || d.Nonce != strings.Repeat("5a", 16) {
+		t.Errorf("got %+v, %v", d, err)
+	}
+	requests := server.Requests()
+	if len(requests) != 2 || requests[0] != "GET /metadata/instance/compute?api-version=2021-02-01&format=json" ||
+		requests[1] != "GET /metadata/attested/document?api-version=2025-04-07&nonce="+d.Nonce {
+		t.Errorf("asked %q", requests)
+	}
+	if _, err := s.Document(context.Background(), testValue[:15]); !errors.Is(err, CheckNonce) {
+		t.Errorf("a short value: %v", err)
+	}
+}
+
+// A document that the service kept from before is asked for again, less and less often, and
+// is an error of its own in the end.
+func TestCachedDocuments(t *testing.T) {
+	now := time.Now()
+	cloud := cloudtest.NewAzure(t, cloudtest.AzureOptions{})
+	cloud.Now, cloud.Cached = func() time.Time { return now }, 6*time.Hour
+	server := cloud.Serve(machine("1"))
+	defer server.Close()
+	var waits []time.Duration
+	s := testSource(t, server.URL, func(d time.Duration) error { waits = append(waits, d); return nil })
+	first, err := s.Document(context.Background(), testValue)
+	if err != nil || len(waits) != 0 {
+		t.Fatalf("first: %v after %v", err, waits)
+	}
+	another := bytes.Repeat([]byte{1}, 32)
+	_, err = s.Document(context.Background(), another)
+	if !errors.Is(err, CheckCached) || !errors.Is(err, refusal.ErrRetry) {
+		t.Errorf("cached: %v", err)
+	}
+	var whole time.Duration
+	for n, d := range waits {
+		whole += d
+		if want := min(time.Second<<n, lastDelay); d != want {
+			t.Errorf("wait %d: %s, want %s", n, d, want)
+		}
+	}
+	if whole > 75*time.Second || whole < 45*time.Second {
+		t.Errorf("waited %s", whole)
+	}
+	again, err := s.Document(context.Background(), testValue) // the cached one is over this nonce
+	if err != nil || !bytes.Equal(again, first) {
+		t.Errorf("for the nonce of the cached one: %v", err)
+	}
+
+	waits = nil // and once the service makes a new one
+	s = testSource(t, server.URL, func(d time.Duration) error {
+		if waits = append(waits, d); len(waits) == 3 {
+			now = now.Add(6 * time.Hour)
+		}
+		return nil
+	})
+	if data, err := s.Document(context.Background(), another); err != nil || len(waits) != 3 {
+		t.Errorf("%v after %v", err, waits)
+	} else if d, err := ParseInsecure(data); err != nil || d.Nonce != strings.Repeat("01", 16) {
+		t.Errorf("got %+v, %v", d, err)
+	}
+
+	now = now.Add(time.Hour)
+	broken := errors.New("no more")
+	s = testSource(t, server.URL, func(time.Duration) error { return broken })
+	if _, err := s.Document(context.Background(), testValue); !errors.Is(err, CheckCached) {
+		t.Errorf("a wait that ends: %v", err)
+	}
+}
+
+// Answers that are not as documented are refused, and whether to try again is said.
+func TestSourceAnswers(t *testing.T) {
+	b := testBench(t)
+	document := must(b.document(newContent(testSubscription, testVM, strings.Repeat("5a", 16), time.Now())))
+	encode := func(encoding string, data []byte) string {
+		return string(must(json.Marshal(map[string]string{"encoding": encoding, "signature": base64.StdEncoding.EncodeToString(data)})))
+	}
+	for name, c := range map[string]struct {
+		machine, document string
+		wantMachine       refusal.Check
+		wantDocument      refusal.Check
+	}{
+		"good":                       {`{"vmId":"` + testVM + `","subscriptionId":"` + testSubscription + `","tagsList":[{"name":"a"}]}`, encode("pkcs7", document), "", ""},
+		"nothing":                    {"", "", CheckMetadata, CheckMetadata},
+		"no JSON":                    {"<html>", "<html>", CheckMetadata, CheckMetadata},
+		"no machine":                 {"{}", "{}", attest.CheckIdentity, CheckMetadata},
+		"another encoding":           {`{"vmId":7}`, encode("jws", document), CheckMetadata, CheckMetadata},
+		"a document that is none":    {`{"vmId":"a","subscriptionId":"b"}`, encode("pkcs7", []byte("x")), attest.CheckIdentity, CheckMetadata},
+		"no base64":                  {"[]", `{"encoding":"pkcs7","signature":"!"}`, CheckMetadata, CheckMetadata},
+		"an answer of two megabytes": {strings.Repeat(" ", 2<<20), strings.Repeat(" ", 2<<20), CheckMetadata, CheckMetadata},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if strings.HasPrefix(r.URL.Path, "/metadata/instance") {
+					_, _ = w.Write([]byte(c.machine))
+				} else {
+					_, _ = w.Write([]byte(c.document))
+				}
+			}))
+			defer server.Close()
+			s := testSource(t, server.URL, func(time.Duration) error { return nil })
+			for what, check := range map[string]refusal.Check{"machine": c.wantMachine, "document": c.wantDocument} {
+				var err error
+				if what == "machine" {
+					_, err = s.Machine(context.Background())
+				} else {
+					_, err = s.Document(context.Background(), testValue)
+				}
+				if check == "" && err != nil || check != "" && !errors.Is(err, check) {
+					t.Errorf("%s: %v, want %q", what, err, check)
+				}
+			}
+		})
+	}
+}
+
+// A whole join, through the metadata server.
+func TestProver(t *testing.T) {
+	cloud := cloudtest.NewAzure(t, cloudtest.AzureOptions{})
+	server := cloud.Serve(machine("1"))
+	defer server.Close()
+	server.Fail(http.StatusTooManyRequests, 1)
+	p, err := NewProver(SourceOptions{URL: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.Provider() != Provider {
+		t.Errorf("provider %s", p.Provider())
+	}
+	err = p.Use(context.Background(), attest.StageHello, func(s attest.Session) error {
+		presented, err := s.Present()
+		if err == nil && presented.Machine.Kind() != IdentityKind {
+			t.Errorf("presents %+v", presented)
+		}
+		return err
+	})
+	if err != nil || len(server.Requests()) != 2 {
+		t.Errorf("%v, %q", err, server.Requests())
+	}
+}

@@ -1,0 +1,110 @@
+package azure
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"flag"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/cloud/internal/vectors"
+	"github.com/nodeattest/nodeattest/internal/work"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+var (
+	update = flag.Bool("update", false, "write the vectors in testdata/vectors/azure anew")
+	folder = filepath.Join("..", "testdata", "vectors", "azure")
+)
+
+// environment is what all vectors have in common: with this trust and at this time a
+// document is verified, and then its machine and nonce are read.
+type environment struct {
+	Time          time.Time `json:"time"`
+	Roots         [][]byte  `json:"roots"`
+	Intermediates [][]byte  `json:"intermediates"`
+	Domains       []string  `json:"domains"`
+	Subscriptions []string  `json:"subscriptions"`
+}
+
+// maxVector bounds the documents that are kept.
+const maxVector = 64 << 10
+
+// writeVectors writes every attack and good document.
+func writeVectors(t *testing.T) {
+	b := testBench(t)
+	w, err := vectors.NewWriter(folder, environment{testTime, [][]byte{b.root.Certificate.Raw},
+		[][]byte{b.issuing.Certificate.Raw, b.cross.Certificate.Raw}, []string{DomainPublic}, []string{testSubscription}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	identity := string(must(Identity(testSubscription, testVM)))
+	list := []attack{
+		{name: "as-it-is"},
+		{name: "digest-algorithm-sha256", make: func(_ *bench, p *parts) { p.Digests, p.Signers[0].Digest = [][]byte{sha256Digest()}, sha256Digest() }},
+		{name: "usage-clients-and-servers", make: signedBy(func(c *x509.Certificate) {
+			c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}
+		})},
+		{name: "member-unknown", make: withContent(`"sku":`, `"zone":"1","sku":`)},
+		{name: "machine-in-upper-case", make: withContent(testVM[:8], "B1310A36")},
+		{name: "certificate-in-its-last-second", make: signedBy(func(c *x509.Certificate) { c.NotAfter = testTime })},
+		{name: "document-in-its-last-second", make: func(_ *bench, p *parts) { p.Content = at(-6 * time.Hour) }},
+		{name: "no-subscription", want: attest.CheckIdentity, make: withContent(testSubscription, "")},
+		{name: "another-subscription", want: CheckSubscription, make: withContent(testSubscription, testVM)},
+		{name: "no-machine", want: attest.CheckIdentity, make: withContent(`"vmId":"`+testVM, `"vmId":"`)},
+		{name: "nonce-of-the-service", want: CheckNonce, make: withContent(testNonce, "20261122-145900")},
+		{name: "nonce-in-upper-case", want: CheckNonce, make: withContent(testNonce, "00112233445566778899AABBCCDDEEFF")},
+		{name: "nonce-of-31-characters", want: CheckNonce, make: withContent(testNonce, testNonce[1:])},
+	}
+	for _, a := range append(list, attacks()...) {
+		v := vectors.Vector{Name: a.name, Expect: string(a.want), Document: a.forged(b)}
+		if a.want == "" {
+			v.Machine = identity
+		}
+		if len(v.Document) > maxVector {
+			continue
+		}
+		if err := w.Write(v); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func parsed(t *testing.T, list [][]byte) (out []*x509.Certificate) {
+	t.Helper()
+	for _, der := range list {
+		c, err := x509.ParseCertificate(der)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// TestVectors replays the vectors that are kept.
+func TestVectors(t *testing.T) {
+	if *update {
+		writeVectors(t)
+	}
+	var e environment
+	list, err := vectors.Load(folder, &e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &platform{newVerifier(t, VerifierConfig{Roots: parsed(t, e.Roots), Intermediates: parsed(t, e.Intermediates), Domains: e.Domains}), e.Subscriptions}
+	for _, v := range list {
+		t.Run(v.Name, func(t *testing.T) {
+			claims, err := p.Verify(context.Background(), v.Document, e.Time, work.New(work.AnswerSignatures))
+			switch {
+			case v.Expect == "" && err != nil, v.Expect != "" && !errors.Is(err, refusal.Check(v.Expect)):
+				t.Errorf("%v, want %q", err, v.Expect)
+			case v.Expect == "" && string(claims.Machine) != v.Machine:
+				t.Errorf("got %s, want %s", claims.Machine, v.Machine)
+			}
+		})
+	}
+}

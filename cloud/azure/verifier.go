@@ -1,0 +1,242 @@
+package azure
+
+import (
+	"context"
+	"crypto"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"errors"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/cloud/internal/chain"
+	"github.com/nodeattest/nodeattest/internal/typednil"
+	"github.com/nodeattest/nodeattest/internal/work"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// The clouds' names for [VerifierConfig].Domains, from Microsoft's documentation of the
+// service. The certificates of the public cloud and of the one for the US government come
+// from the same CAs: the name alone tells them apart.
+const (
+	DomainPublic       = "metadata.azure.com"
+	DomainUSGovernment = "metadata.azure.us"
+	DomainChina        = "metadata.azure.cn"
+)
+
+// Checks of a document's signer and time.
+const (
+	// CheckChain: no chain of good signatures leads from the signer's certificate to one
+	// of the roots.
+	CheckChain = chain.CheckChain
+	// CheckExpired and CheckNotYetValid: a certificate of the chain is not valid at the
+	// time.
+	CheckExpired     = chain.CheckExpired
+	CheckNotYetValid = chain.CheckNotYetValid
+	// CheckName: the signer's certificate has no name of the clouds that count.
+	CheckName refusal.Check = "azure-certificate-name"
+	// CheckCertificate: the signer's certificate is not one for a TLS server with an RSA
+	// key of 2048 to 4096 bits.
+	CheckCertificate refusal.Check = "azure-certificate"
+	// CheckSignature: the signature is not that of the signer's key over the content.
+	CheckSignature refusal.Check = "azure-document-signature"
+	// CheckTime: the document is from the future, or older than its own end.
+	CheckTime refusal.Check = "azure-document-time"
+)
+
+// maxSkew is how far the service's clock may be ahead.
+const maxSkew = time.Minute
+
+// VerifierConfig is what a [Verifier] is made of. Roots are needed.
+type VerifierConfig struct {
+	// Roots are trusted to issue certificates for the names of Domains. They are those of
+	// the web, so any of their CAs could: give those that Microsoft names for the
+	// service, DigiCert Global Root G2 and the roots of Microsoft, and no system's pool.
+	Roots []*x509.Certificate
+	// Intermediates are the CAs between the signers, which send none along, and the
+	// Roots. There are about twenty, and new ones every year or two.
+	Intermediates []*x509.Certificate
+	// Fetcher gets intermediates that are missing; nil gets none.
+	Fetcher IssuerFetcher
+	// Domains are the names of the clouds whose documents count: each stands for itself
+	// and all below it. Nil is [DomainPublic].
+	Domains []string
+}
+
+// Verifier verifies attested documents. It is safe for concurrent use.
+type Verifier struct {
+	roots, intermediates chain.Pool
+	fetcher              IssuerFetcher
+	domains              []string
+}
+
+// NewVerifier makes a verifier. The error matches [refusal.CheckConfig] and names the
+// field.
+func NewVerifier(c VerifierConfig) (*Verifier, error) {
+	if len(c.Roots) == 0 {
+		return nil, refusal.Config("Roots", "", "at least one")
+	}
+	if slices.Contains(c.Roots, nil) || slices.Contains(c.Intermediates, nil) {
+		return nil, refusal.Config("Roots or Intermediates", "with nil", "certificates")
+	}
+	if c.Fetcher != nil && typednil.Is(c.Fetcher) {
+		return nil, refusal.Config("Fetcher", "that is a nil pointer", "one, or nil")
+	}
+	if c.Domains == nil {
+		c.Domains = []string{DomainPublic}
+	}
+	v := &Verifier{roots: chain.NewPool(c.Roots), intermediates: chain.NewPool(c.Intermediates), fetcher: c.Fetcher}
+	for _, d := range c.Domains {
+		if !validDomain(d) {
+			return nil, refusal.Config("Domains", refusal.Quote(d), "names such as "+DomainPublic)
+		}
+		v.domains = append(v.domains, strings.ToLower(d))
+	}
+	if len(v.domains) == 0 {
+		return nil, refusal.Config("Domains", "", "at least one, or nil")
+	}
+	return v, nil
+}
+
+// validDomain reports whether a name has two labels or more, of letters, digits and
+// hyphens.
+func validDomain(d string) bool {
+	labels := strings.Split(strings.ToLower(d), ".")
+	return len(labels) > 1 && len(d) <= 253 && !slices.ContainsFunc(labels, func(l string) bool {
+		return l == "" || len(l) > 63 || strings.Trim(l, "abcdefghijklmnopqrstuvwxyz0123456789-") != ""
+	})
+}
+
+// Verify verifies a document at a time and returns what it says. Whether it answers a
+// challenge, and of which machine it is, is for the caller to compare: without that it is
+// a bearer document, good for six hours. The error is an [*attest.Error] with a check of
+// this package, or matches [refusal.ErrRetry] where the Fetcher failed or the context
+// ended.
+func (v *Verifier) Verify(ctx context.Context, document []byte, now time.Time) (*Document, error) {
+	return v.verify(ctx, document, now, work.New(work.AnswerSignatures))
+}
+
+func (v *Verifier) verify(ctx context.Context, document []byte, now time.Time, budget *attest.Budget) (*Document, error) {
+	signed, err := readSignedData(document)
+	if err != nil {
+		return nil, err
+	}
+	d, err := readContent(signed.content)
+	if err != nil {
+		return nil, err
+	}
+	leaf, err := signed.signer()
+	if err != nil {
+		return nil, err
+	}
+	if d.Chain, d.Name, err = v.trust(ctx, leaf, now, budget); err != nil {
+		return nil, err
+	}
+	if now.Before(d.CreatedOn.Add(-maxSkew)) || now.After(d.ExpiresOn) {
+		return nil, refuse(CheckTime, "a document of "+stamp(d.CreatedOn)+" to "+stamp(d.ExpiresOn), "one at "+stamp(now))
+	}
+	if err := budget.Signature(ctx); err != nil {
+		return nil, err
+	}
+	digest := sha256.Sum256(signed.content)
+	if err := rsa.VerifyPKCS1v15(leaf.PublicKey.(*rsa.PublicKey), crypto.SHA256, digest[:], signed.signature); err != nil {
+		return nil, &refusal.Error{Check: CheckSignature, Got: "another signature", Want: "that of the signer's key over the content", Err: err}
+	}
+	return d, nil
+}
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// signer is the one certificate, which must be the one that the signer names.
+func (d *signedData) signer() (*x509.Certificate, error) {
+	leaf, err := x509.ParseCertificate(d.certificate)
+	if err != nil {
+		return nil, &refusal.Error{Check: CheckEncoding, Got: "a bad certificate", Want: "X.509", Err: err}
+	}
+	if string(leaf.RawIssuer) != string(d.issuer) || leaf.SerialNumber.Cmp(d.serial) != 0 {
+		return nil, refuse(CheckSigners, "a signer "+d.serial.Text(16)+" and a certificate "+leaf.SerialNumber.Text(16), "the same")
+	}
+	return leaf, nil
+}
+
+// trust finds a chain for the very certificate whose key signed, and verifies it. What
+// costs nothing is asked first: so an unknown certificate costs no signature.
+func (v *Verifier) trust(ctx context.Context, leaf *x509.Certificate, now time.Time, budget *attest.Budget) ([]*x509.Certificate, string, error) {
+	paths, missing := chain.Paths(leaf, v.roots, now, v.intermediates)
+	if len(paths) == 0 && v.fetcher == nil {
+		return nil, "", unknownIssuer(missing)
+	}
+	if err := chain.CheckTime(leaf, now); err != nil {
+		return nil, "", err
+	}
+	name, err := v.nameOf(leaf)
+	if err != nil {
+		return nil, "", err
+	}
+	if err := checkLeaf(leaf); err != nil {
+		return nil, "", err
+	}
+	if len(paths) == 0 {
+		if paths, err = v.fetch(ctx, leaf, now); err != nil {
+			return nil, "", err
+		}
+	}
+	for _, path := range paths {
+		if err = chain.Verify(ctx, path, now, x509.ExtKeyUsageServerAuth, budget); err == nil {
+			return path, name, nil
+		}
+		if errors.Is(err, attest.CheckBudget) || errors.Is(err, refusal.ErrRetry) {
+			break
+		}
+	}
+	return nil, "", err
+}
+
+func unknownIssuer(missing *x509.Certificate) error {
+	return refuse(CheckChain, "an unknown authority "+missing.Issuer.String(), "one of the roots, or an intermediate that leads there")
+}
+
+// nameOf is the first name in the certificate that is of one of the clouds. Common Names
+// do not count.
+func (v *Verifier) nameOf(leaf *x509.Certificate) (string, error) {
+	for _, name := range leaf.DNSNames {
+		lower := strings.ToLower(name)
+		for _, d := range v.domains {
+			if lower == d || strings.HasSuffix(lower, "."+d) {
+				return lower, nil
+			}
+		}
+	}
+	return "", refuse(CheckName, "names "+refusal.OrNothing(refusal.Quotes(leaf.DNSNames)), strings.Join(v.domains, " or ")+", or below")
+}
+
+// checkLeaf asks that the certificate is one for a TLS server: one for clients proves no
+// name. That no CA above forbids it is for the chain's verification.
+func checkLeaf(leaf *x509.Certificate) error {
+	key, ok := leaf.PublicKey.(*rsa.PublicKey)
+	if !ok || key.N.BitLen() < 2048 || key.N.BitLen() > 4096 || key.E > math.MaxInt32 {
+		return refuse(CheckCertificate, "a key of "+leaf.PublicKeyAlgorithm.String()+" and "+bits(key), "RSA of 2048 to 4096 bits")
+	}
+	if leaf.IsCA {
+		return refuse(CheckCertificate, "a CA", "none")
+	}
+	if leaf.KeyUsage != 0 && leaf.KeyUsage&x509.KeyUsageDigitalSignature == 0 {
+		return refuse(CheckCertificate, "a key usage without digitalSignature", "with it")
+	}
+	if !slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageServerAuth) && !slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageAny) {
+		return refuse(CheckCertificate, "no extended key usage serverAuth", "it")
+	}
+	return nil
+}
+
+func bits(key *rsa.PublicKey) string {
+	if key == nil {
+		return "another size"
+	}
+	return strconv.Itoa(key.N.BitLen()) + " bits"
+}

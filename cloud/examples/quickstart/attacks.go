@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// attack is what somebody may try who has read a machine's answer, or has another machine.
+type attack struct {
+	name string
+	want refusal.Check
+	try  func(ctx context.Context) error
+}
+
+// attacksOn lists the attacks on one machine.
+func attacksOn(plane *controlPlane, m *machine, answer *csr.Request) ([]attack, error) {
+	bundle, err := csr.Parse(answer.Spec.Request)
+	if err != nil {
+		return nil, err
+	}
+	otherKey, err := stolen(answer, bundle, m.nodeName)
+	if err != nil {
+		return nil, err
+	}
+	otherNode, err := stolen(answer, bundle, "node-1")
+	if m.nodeName == "node-1" {
+		otherNode, err = stolen(answer, bundle, "node-2")
+	}
+	if err != nil {
+		return nil, err
+	}
+	otherUser := *answer
+	otherUser.Spec.Username = csr.BootstrapUserPrefix + "zyxwvu"
+	late := *answer
+	late.Metadata.CreationTimestamp = answer.Metadata.CreationTimestamp.Add(11 * time.Minute)
+
+	verify := func(r *csr.Request, change func(*attest.VerifierConfig)) func(context.Context) error {
+		return func(ctx context.Context) error {
+			config := plane.config // it shares the key ring
+			change(&config)
+			verifier, err := attest.NewVerifier(config)
+			if err != nil {
+				return err
+			}
+			_, err = verifier.Verify(ctx, r)
+			return err
+		}
+	}
+	same := func(*attest.VerifierConfig) {}
+	otherCluster := func(c *attest.VerifierConfig) { c.ClusterIDs = []string{"another"} }
+	later := func(c *attest.VerifierConfig) { c.Now = func() time.Time { return time.Now().Add(11 * time.Minute) } }
+	joins := func(other *machine) func(context.Context) error {
+		return func(ctx context.Context) error {
+			answer, err := join(ctx, plane, other, m.nodeName)
+			if err != nil {
+				return err
+			}
+			_, err = plane.verifier.Verify(ctx, answer)
+			return err
+		}
+	}
+	attacks := []attack{
+		{"its evidence, for another key", attest.CheckBindingRequest, verify(otherKey, same)},
+		{"its evidence, for another node", attest.CheckBindingRequest, verify(otherNode, same)},
+		{"its answer, with another bootstrap token", attest.CheckBindingRequester, verify(&otherUser, same)},
+		{"its answer, in another cluster", attest.CheckBindingCluster, verify(answer, otherCluster)},
+		{"its answer, 11 minutes later", attest.CheckAnswerLate, verify(&late, later)},
+		{"another machine of this kind", attest.CheckMembership, joins(m.stranger)},
+	}
+	if m.otherWay != nil {
+		attacks = append(attacks, attack{"the same machine, by " + m.otherWay.provider, attest.CheckMembership, joins(m.otherWay)})
+	}
+	return attacks, nil
+}
+
+// stolen is a thief's request for a node's name, with a key of the thief's and somebody
+// else's evidence.
+func stolen(answer *csr.Request, evidence *csr.Bundle, nodeName string) (*csr.Request, error) {
+	key, err := newKey()
+	if err != nil {
+		return nil, err
+	}
+	request, err := csr.Create(csr.PurposeClient, key, nodeName, csr.CreateOptions{})
+	if err != nil {
+		return nil, err
+	}
+	spec, err := (&csr.Bundle{Request: request, Provider: evidence.Provider, Data: evidence.Data}).Spec(answer.Spec.SignerName, lifetime)
+	if err != nil {
+		return nil, err
+	}
+	return file(spec), nil
+}

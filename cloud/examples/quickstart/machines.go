@@ -1,0 +1,177 @@
+package main
+
+import (
+	"encoding/hex"
+	"errors"
+	"strconv"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/cloud/azure"
+	"github.com/nodeattest/nodeattest/cloud/cloudtest"
+	"github.com/nodeattest/nodeattest/cloud/gce"
+	"github.com/nodeattest/nodeattest/cloud/nitro"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/tpmsim"
+)
+
+const (
+	googleProject     = "example-project"
+	azureSubscription = "8a205152-b25a-417f-a676-80465535a6c9"
+)
+
+// machine is a machine that the control plane knows, or one that it does not.
+type machine struct {
+	nodeName string
+	what     string // kind of machine, for people
+	provider string // kind of evidence
+	identity attest.Identity
+	// prover makes what the machine proves itself with; end gives back what that holds.
+	prover func() (p attest.Prover, end func() error, err error)
+	// stranger is another machine of the same kind, which nobody expects.
+	stranger *machine
+	// otherWay is the same machine by another kind of evidence; nil where it has none.
+	otherWay *machine
+}
+
+// world is the clouds, the maker of TPMs, and the machines.
+type world struct {
+	vendor   *tpmsim.CA
+	google   *cloudtest.GCE
+	azure    *cloudtest.Azure
+	nitro    *cloudtest.Nitro
+	machines []*machine
+	servers  []*cloudtest.Server
+}
+
+func newWorld() (*world, error) {
+	w := &world{}
+	var err error
+	if w.vendor, err = tpmsim.NewCA(tpmsim.CAOptions{Name: "Example Cloud"}); err != nil {
+		return nil, err
+	}
+	if w.google, err = cloudtest.OpenGCE(); err != nil {
+		return nil, err
+	}
+	if w.azure, err = cloudtest.OpenAzure(cloudtest.AzureOptions{}); err != nil {
+		return nil, err
+	}
+	if w.nitro, err = cloudtest.OpenNitro(); err != nil {
+		return nil, err
+	}
+	byEK, err := w.byEK("server-1")
+	if err != nil {
+		return nil, err
+	}
+	if byEK.stranger, err = w.byEK("server-2"); err != nil {
+		return nil, err
+	}
+	byAK, byToken := w.byAK(1), w.byToken(2)
+	byAK.stranger, byAK.otherWay = w.byAK(666), w.byToken(1)
+	byToken.stranger, byToken.otherWay = w.byToken(666), w.byAK(2)
+	byAzure := w.byAzure("b1310a36-d400-46f6-82cb-6217df846586")
+	byAzure.stranger = w.byAzure("00000000-d400-46f6-82cb-6217df846586")
+	byNitroTPM := w.byNitroTPM("i-0123456789abcdef0")
+	byNitroTPM.stranger = w.byNitroTPM("i-0fedcba9876543210")
+	w.machines = []*machine{byAK, byEK, byToken, byAzure, byNitroTPM}
+	for n, m := range w.machines {
+		m.nodeName = "node-" + strconv.Itoa(n+1)
+	}
+	return w, nil
+}
+
+func (w *world) close() {
+	for _, s := range w.servers {
+		s.Close()
+	}
+}
+
+// instance is the n-th machine of the project. Its TPM's AK certificate names it, and so do
+// its tokens.
+func instance(n uint64) oid.GCEInstance {
+	return oid.GCEInstance{Zone: "europe-west1-b", ProjectNumber: 123456789012, ProjectID: googleProject,
+		InstanceID: 4711000000000000000 + n, InstanceName: "vm-" + strconv.FormatUint(n, 10)}
+}
+
+func googleIdentity(m oid.GCEInstance) attest.Identity {
+	return attest.Identity("gce:" + m.ProjectID + "/" + strconv.FormatUint(m.InstanceID, 10))
+}
+
+// byTPM makes a prover of a simulated TPM. A process has one simulator at a time, so it is
+// started for each join; the seed makes it the same TPM again.
+func (w *world) byTPM(o tpmsim.Options, ak tpm.AKSource, options func(*tpmsim.TPM) tpm.ProverOptions) func() (attest.Prover, func() error, error) {
+	o.CA = w.vendor
+	return func() (attest.Prover, func() error, error) {
+		simulated, err := tpmsim.Open(o)
+		if err != nil {
+			return nil, nil, err
+		}
+		prover, err := tpm.NewProver(simulated, ak, options(simulated))
+		if err != nil {
+			return nil, nil, errors.Join(err, simulated.Close())
+		}
+		return prover, func() error { return errors.Join(prover.Close(), simulated.Close()) }, nil
+	}
+}
+
+// byAK is a cloud's machine whose TPM has an AK certificate.
+func (w *world) byAK(n uint64) *machine {
+	m := instance(n)
+	return &machine{what: "the certificate of its TPM's AK", provider: tpm.Provider, identity: googleIdentity(m),
+		prover: w.byTPM(tpmsim.Options{Seed: []byte(m.InstanceName), Instance: &m}, tpm.GCERSA(), func(simulated *tpmsim.TPM) tpm.ProverOptions {
+			return tpm.ProverOptions{Intermediates: [][]byte{simulated.CA().AKIntermediate().Raw}}
+		})}
+}
+
+// byEK is a machine with a TPM, and no cloud. Its EK is known from when it was bought.
+func (w *world) byEK(name string) (*machine, error) {
+	options := tpmsim.Options{Seed: []byte(name), CA: w.vendor}
+	simulated, err := tpmsim.Open(options)
+	if err != nil {
+		return nil, err
+	}
+	digest, err := csr.SPKIHash(simulated.EKPublic(tpmsim.RSA2048))
+	if err := errors.Join(err, simulated.Close()); err != nil {
+		return nil, err
+	}
+	ek := tpm.EKRSA2048()
+	return &machine{what: "its TPM's endorsement key", provider: tpm.Provider, identity: attest.Identity("ek:sha256:" + hex.EncodeToString(digest[:])),
+		prover: w.byTPM(options, tpm.AKSource{Template: tpm.AKTemplateECDSAP256()}, func(simulated *tpmsim.TPM) tpm.ProverOptions {
+			return tpm.ProverOptions{EK: &ek, Intermediates: [][]byte{simulated.CA().EKIntermediate().Raw}}
+		})}, nil
+}
+
+// byToken is a cloud's machine that asks its metadata server for identity tokens.
+func (w *world) byToken(n uint64) *machine {
+	server := w.google.Serve(instance(n))
+	w.servers = append(w.servers, server)
+	return &machine{what: "an identity token of Google's", provider: gce.Provider, identity: googleIdentity(instance(n)),
+		prover: func() (attest.Prover, func() error, error) {
+			prover, err := gce.NewProver(gce.SourceOptions{URL: server.URL}) // on a machine: gce.SourceOptions{}
+			return prover, noEnd, err
+		}}
+}
+
+// byAzure is a cloud's machine that asks for attested documents.
+func (w *world) byAzure(vmID string) *machine {
+	server := w.azure.Serve(cloudtest.AzureMachine{VMID: vmID, SubscriptionID: azureSubscription})
+	w.servers = append(w.servers, server)
+	return &machine{what: "an attested document of Azure's", provider: azure.Provider, identity: attest.Identity("azure:" + azureSubscription + "/" + vmID),
+		prover: func() (attest.Prover, func() error, error) {
+			prover, err := azure.NewProver(azure.SourceOptions{URL: server.URL}) // on a machine: azure.SourceOptions{}
+			return prover, noEnd, err
+		}}
+}
+
+// byNitroTPM is a cloud's machine whose TPM the hypervisor speaks for.
+func (w *world) byNitroTPM(instanceID string) *machine {
+	ask := w.nitro.Asker(cloudtest.NitroMachine{InstanceID: instanceID, Region: "eu-west-1"}) // on a machine: nitro.Tool("")
+	return &machine{what: "an attestation document of its NitroTPM's", provider: nitro.Provider, identity: attest.Identity("aws:aws/eu-west-1/" + instanceID),
+		prover: func() (attest.Prover, func() error, error) {
+			prover, err := nitro.NewProver(nitro.SourceConfig{Ask: ask})
+			return prover, noEnd, err
+		}}
+}
+
+func noEnd() error { return nil }

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/csr"
+)
+
+// The whole story.
+func Example() {
+	main()
+	// Output:
+	// node-1 joins by the certificate of its TPM's AK
+	//   asserted: gce:example-project/4711000000000000001
+	//   certificate for CN=system:node:node-1,O=system:nodes
+	//   refused: its evidence, for another key                 binding-request
+	//   refused: its evidence, for another node                binding-request
+	//   refused: its answer, with another bootstrap token      binding-requester
+	//   refused: its answer, in another cluster                binding-cluster
+	//   refused: its answer, 11 minutes later                  answer-late
+	//   refused: another machine of this kind                  not-a-member
+	//   refused: the same machine, by gce                      not-a-member
+	//
+	// node-2 joins by its TPM's endorsement key
+	//   proven: ek:sha256:fd670dd27c4dbd1cdf8fe6d4e9d05f2ace30339fae9cd78a21691bc06ee9180b
+	//   certificate for CN=system:node:node-2,O=system:nodes
+	//   refused: its evidence, for another key                 binding-request
+	//   refused: its evidence, for another node                binding-request
+	//   refused: its answer, with another bootstrap token      binding-requester
+	//   refused: its answer, in another cluster                binding-cluster
+	//   refused: its answer, 11 minutes later                  answer-late
+	//   refused: another machine of this kind                  not-a-member
+	//
+	// node-3 joins by an identity token of Google's
+	//   asserted: gce:example-project/4711000000000000002
+	//   certificate for CN=system:node:node-3,O=system:nodes
+	//   refused: its evidence, for another key                 binding-request
+	//   refused: its evidence, for another node                binding-request
+	//   refused: its answer, with another bootstrap token      binding-requester
+	//   refused: its answer, in another cluster                binding-cluster
+	//   refused: its answer, 11 minutes later                  answer-late
+	//   refused: another machine of this kind                  not-a-member
+	//   refused: the same machine, by tpm                      not-a-member
+	//
+	// node-4 joins by an attested document of Azure's
+	//   asserted: azure:8a205152-b25a-417f-a676-80465535a6c9/b1310a36-d400-46f6-82cb-6217df846586
+	//   certificate for CN=system:node:node-4,O=system:nodes
+	//   refused: its evidence, for another key                 binding-request
+	//   refused: its evidence, for another node                binding-request
+	//   refused: its answer, with another bootstrap token      binding-requester
+	//   refused: its answer, in another cluster                binding-cluster
+	//   refused: its answer, 11 minutes later                  answer-late
+	//   refused: another machine of this kind                  not-a-member
+	//
+	// node-5 joins by an attestation document of its NitroTPM's
+	//   asserted: aws:aws/eu-west-1/i-0123456789abcdef0
+	//   certificate for CN=system:node:node-5,O=system:nodes
+	//   refused: its evidence, for another key                 binding-request
+	//   refused: its evidence, for another node                binding-request
+	//   refused: its answer, with another bootstrap token      binding-requester
+	//   refused: its answer, in another cluster                binding-cluster
+	//   refused: its answer, 11 minutes later                  answer-late
+	//   refused: another machine of this kind                  not-a-member
+	//
+	// 5 machines joined, 32 attacks were refused.
+}
+
+// A machine that is known by one kind of evidence is refused by the other that it has,
+// under every signer name: that of the kind, that of the other, and Kubernetes' own.
+func TestStepDown(t *testing.T) {
+	w, err := newWorld()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.close()
+	plane, err := newControlPlane(w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := plane.config
+	policy := *config.Policy
+	policy.SignerNames = append([]string{csr.SignerKubeAPIServerClientKubelet}, policy.SignerNames...)
+	config.Policy = &policy
+	if plane.verifier, err = attest.NewVerifier(config); err != nil {
+		t.Fatal(err)
+	}
+	registrations := plane.verifier.Registrations()
+	var names []string
+	for _, r := range registrations {
+		names = append(names, r.Name)
+	}
+	providers, err := csr.NewProviders(csr.ProvidersConfig{Providers: registrations, AuthorizedAttestors: names, BuiltInClient: names})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range w.machines {
+		if m.otherWay == nil {
+			continue
+		}
+		for _, way := range []*machine{m, m.otherWay} {
+			own, err := csr.SignerClient(way.provider)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, signer := range []string{own, csr.SignerKubeAPIServerClientKubelet} {
+				t.Run(m.nodeName+" by "+way.provider+" under "+strings.ReplaceAll(signer, "/", "_"), func(t *testing.T) {
+					answer, err := joinUnder(t.Context(), plane, way, m.nodeName, signer)
+					if err == nil {
+						_, err = providers.Verify(t.Context(), answer)
+					}
+					if way == m && err != nil || way != m && !errors.Is(err, attest.CheckMembership) {
+						t.Error(err)
+					}
+				})
+			}
+			// Under another kind's signer name the evidence is that of nobody.
+			foreign, err := csr.SignerClient(map[string]string{"tpm": "gce", "gce": "tpm"}[way.provider])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := joinUnder(t.Context(), plane, way, m.nodeName, foreign); err == nil {
+				t.Errorf("%s by %s under %s: %v", m.nodeName, way.provider, foreign, err)
+			}
+		}
+	}
+}
+
+// Trust on first use has nothing to say about documents of machines that anybody can start.
+func TestFirstUse(t *testing.T) {
+	registry, err := membership.NewMemoryRegistry(membership.Scope{Provider: "gce", Road: attest.RoadDocument}, membership.RegistryOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, NodeExists: noNode, MaxLifetime: 1})
+	if !errors.Is(err, membership.CheckRegistryScope) {
+		t.Error(err)
+	}
+}
+
+func noNode(context.Context, string) (bool, error) { return false, nil }
+
+func TestRunFails(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := run(ctx, &bytes.Buffer{}); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if err := run(t.Context(), brokenPipe{}); !errors.Is(err, errBroken) {
+		t.Error(err)
+	}
+}
+
+var errBroken = errors.New("broken pipe")
+
+type brokenPipe struct{}
+
+func (brokenPipe) Write([]byte) (int, error) { return 0, errBroken }
+
+// An attack that succeeds ends the story.
+func TestAttackSucceeds(t *testing.T) {
+	w, err := newWorld()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.close()
+	plane, err := newControlPlane(w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plane.config.Authorizer = attest.AuthorizerFunc(func(context.Context, *attest.Result, *csr.Request) (*attest.Authorization, error) {
+		return &attest.Authorization{}, nil
+	})
+	if plane.verifier, err = attest.NewVerifier(plane.config); err != nil {
+		t.Fatal(err)
+	}
+	m := w.machines[0]
+	if _, err := tell(t.Context(), &bytes.Buffer{}, plane, m); err == nil || !strings.Contains(err.Error(), "another machine of this kind") {
+		t.Error(err)
+	}
+	if m.provider != tpm.Provider {
+		t.Error(m.provider)
+	}
+}

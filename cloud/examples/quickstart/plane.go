@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"math/big"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
+	"github.com/nodeattest/nodeattest/cloud/azure"
+	"github.com/nodeattest/nodeattest/cloud/gce"
+	"github.com/nodeattest/nodeattest/cloud/nitro"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/jws"
+)
+
+// controlPlane challenges, verifies and signs, for machines of every kind.
+type controlPlane struct {
+	clusterID string
+	config    attest.VerifierConfig
+	verifier  *attest.Verifier
+	ca        *csr.CA
+}
+
+// newControlPlane returns a control plane that knows the machines of the world: what each
+// is, which node it may be, and by which kind of evidence it is known. A machine that is
+// listed by its TPM is not admitted by its cloud's word, which anything on it could ask for.
+func newControlPlane(w *world) (*controlPlane, error) {
+	kinds, err := newKinds(w)
+	if err != nil {
+		return nil, err
+	}
+	var signers []string
+	for _, k := range kinds {
+		signer, err := csr.SignerClient(k.Describe().Provider)
+		if err != nil {
+			return nil, err
+		}
+		signers = append(signers, signer)
+	}
+	var members []membership.Member
+	for _, m := range w.machines {
+		members = append(members, membership.Member{NodeName: m.nodeName, Machine: m.identity, Provider: m.provider})
+	}
+	list, err := membership.NewStaticList(members)
+	if err != nil {
+		return nil, err
+	}
+	ring, err := attest.NewStaticKeyRing(attest.NewRingKey(time.Now()))
+	if err != nil {
+		return nil, err
+	}
+	p := &controlPlane{clusterID: "quickstart"}
+	p.config = attest.VerifierConfig{
+		ClusterIDs: []string{p.clusterID},
+		KeyRing:    ring,
+		Kinds:      kinds,
+		Policy:     &csr.Policy{SignerNames: signers, Machines: inventory(members)},
+		Authorizer: list,
+	}
+	if p.verifier, err = attest.NewVerifier(p.config); err != nil {
+		return nil, err
+	}
+	p.ca, err = newClusterCA(signers)
+	return p, err
+}
+
+// newKinds says whose word counts, for each kind of evidence.
+func newKinds(w *world) ([]attest.Kind, error) {
+	roots := []*x509.Certificate{w.vendor.Root()}
+	eks, err := tpmcert.NewEKVerifier(tpmcert.EKVerifierConfig{Issuers: []tpmcert.EKIssuer{{Roots: roots, Profile: tpmcert.EKProfileTCG()}}})
+	if err != nil {
+		return nil, err
+	}
+	byTPM, err := tpm.NewKind(tpm.KindConfig{AKIssuers: []tpmcert.Issuer{{Roots: roots, Profile: tpmcert.ProfileGoogle()}}, EKs: eks})
+	if err != nil {
+		return nil, err
+	}
+
+	// Google's keys; outside of tests jws.NewRemoteKeySet fetches them from gce.KeysURL.
+	keys, err := jws.NewStaticKeySet(w.google.Keys()...)
+	if err != nil {
+		return nil, err
+	}
+	byGCE, err := gce.NewKind(gce.KindConfig{Keys: keys, Projects: []string{googleProject}})
+	if err != nil {
+		return nil, err
+	}
+
+	azureVerifier, err := azure.NewVerifier(azure.VerifierConfig{
+		Roots:         []*x509.Certificate{w.azure.Root()},
+		Intermediates: []*x509.Certificate{w.azure.Intermediate()},
+	})
+	if err != nil {
+		return nil, err
+	}
+	byAzure, err := azure.NewKind(azure.KindConfig{Verifier: azureVerifier, Subscriptions: []string{azureSubscription}})
+	if err != nil {
+		return nil, err
+	}
+
+	nitroVerifier, err := nitro.NewVerifier(nitro.VerifierConfig{Roots: []*x509.Certificate{w.nitro.Root()}})
+	if err != nil {
+		return nil, err
+	}
+	byNitroTPM, err := nitro.NewKind(nitro.KindConfig{Verifier: nitroVerifier})
+	if err != nil {
+		return nil, err
+	}
+	return []attest.Kind{byTPM, byGCE, byAzure, byNitroTPM}, nil
+}
+
+// inventory answers the node policy: is there a machine for this node?
+func inventory(members []membership.Member) func(context.Context, string, *csr.Request) (*csr.Machine, error) {
+	return func(_ context.Context, nodeName string, _ *csr.Request) (*csr.Machine, error) {
+		for _, m := range members {
+			if m.NodeName == nodeName {
+				return &csr.Machine{Name: nodeName, NodeName: nodeName, BootstrapReady: true}, nil
+			}
+		}
+		return nil, csr.ErrNoMachine
+	}
+}
+
+// newClusterCA makes the cluster's CA, good for a day.
+func newClusterCA(signers []string) (*csr.CA, error) {
+	key, err := newKey()
+	if err != nil {
+		return nil, err
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "quickstart cluster CA"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		KeyUsage: x509.KeyUsageCertSign, BasicConstraintsValid: true, IsCA: true}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return nil, err
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, err
+	}
+	return csr.NewCA([]*x509.Certificate{cert}, key, csr.CAConfig{SignerNames: signers})
+}
+
+func newKey() (crypto.Signer, error) { return ecdsa.GenerateKey(elliptic.P256(), rand.Reader) }

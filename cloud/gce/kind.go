@@ -1,0 +1,162 @@
+package gce
+
+import (
+	"context"
+	"encoding/base64"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/document"
+	"github.com/nodeattest/nodeattest/internal/typednil"
+	"github.com/nodeattest/nodeattest/jws"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// Provider is the name of this kind of evidence in signer names and, with "/v1" after it,
+// in the block KUBELET AUTHENTICATOR ATTESTATION PROVIDER.
+const Provider = "gce"
+
+const (
+	// IdentityKind is the kind of the machines' identities.
+	IdentityKind = "gce"
+	// audiencePrefix is in front of the challenge's value in an audience.
+	audiencePrefix = "nodeattest:"
+	// valueSize is how many bytes of qualifying data an audience carries: all.
+	valueSize = 32
+)
+
+// KindConfig is what a [Kind] is made of. Both fields are needed.
+type KindConfig struct {
+	// Keys are Google's: those at [KeysURL], fetched (jws.RemoteKeySet) or pinned
+	// (jws.StaticKeySet), and no others. Never add the keys of a service account.
+	Keys jws.KeySet
+	// Projects are the IDs of the projects whose machines may join: an attacker has a
+	// project of their own, and Google's word about its machines. It is copied.
+	Projects []string
+}
+
+// Kind is the identity tokens of Google Compute Engine on the control plane's side, an
+// [attest.Kind].
+type Kind struct{ document.Kind }
+
+// NewKind makes the kind. The error matches [refusal.CheckConfig] and names the field.
+func NewKind(c KindConfig) (*Kind, error) {
+	p, err := newPlatform(c)
+	if err != nil {
+		return nil, err
+	}
+	k, err := document.NewKind(document.KindConfig{Provider: Provider, Identities: []string{IdentityKind}, ValueSize: valueSize, Platform: p})
+	if err != nil {
+		return nil, err
+	}
+	return &Kind{*k}, nil
+}
+
+// ReadAnswer reads an answer, whose token is held against the inventory too.
+func (k *Kind) ReadAnswer(e *attest.Evidence) (attest.AnswerEvidence, error) {
+	a, err := k.Kind.ReadAnswer(e)
+	if err != nil {
+		return nil, err
+	}
+	return &answer{a}, nil
+}
+
+type answer struct{ attest.AnswerEvidence }
+
+// Verify asks besides that the inventory means this machine, where its provider ID says so.
+func (a *answer) Verify(ctx context.Context, q *attest.Inquiry) (*attest.Findings, error) {
+	f, err := a.AnswerEvidence.Verify(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	if d, _ := f.Details.(*Details); q.Machine != nil && strings.HasPrefix(q.Machine.ProviderID, providerIDPrefix) && d.ProviderID() != q.Machine.ProviderID {
+		return nil, refuse(CheckInventory, d.ProviderID(), q.Machine.ProviderID)
+	}
+	return f, nil
+}
+
+const providerIDPrefix = "gce://"
+
+// ProviderID is the provider ID that Kubernetes' cloud provider gives the machine's Node:
+// gce://<project ID>/<zone>/<instance name>. Where the inventory's begins so it must be
+// this one.
+func (d *Details) ProviderID() string {
+	return providerIDPrefix + d.Instance.ProjectID + "/" + d.Instance.Zone + "/" + d.Instance.InstanceName
+}
+
+// platform reads and verifies tokens, a [document.Platform].
+type platform struct {
+	keys     jws.KeySet
+	projects map[string]bool
+}
+
+func newPlatform(c KindConfig) (*platform, error) {
+	switch {
+	case typednil.Is(c.Keys):
+		return nil, refusal.Config("Keys", "", "Google's")
+	case len(c.Projects) == 0:
+		return nil, refusal.Config("Projects", "", "the IDs of the projects whose machines may join")
+	case slices.Contains(c.Projects, ""):
+		return nil, refusal.Config("Projects", "an empty ID", "IDs of projects")
+	}
+	p := &platform{c.Keys, map[string]bool{}}
+	for _, project := range c.Projects {
+		p.projects[project] = true
+	}
+	return p, nil
+}
+
+// Read reads a token and verifies nothing.
+func (p *platform) Read(token []byte) (*document.Claims, error) {
+	_, claims, err := read(token)
+	return claims, err
+}
+
+// read reads a token whose audience carries a challenge.
+func read(token []byte) (*jws.Token, *document.Claims, error) {
+	t, d, err := parse(token)
+	if err != nil {
+		return nil, nil, err
+	}
+	text, ok := strings.CutPrefix(d.Audience, audiencePrefix)
+	value, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	if !ok || err != nil || len(value) != valueSize || strings.ContainsAny(text, "\r\n") {
+		return nil, nil, refuse(CheckAudience, d.Audience, audiencePrefix+"<"+strconv.Itoa(valueSize)+" bytes in base64url>")
+	}
+	return t, &document.Claims{Machine: d.Machine(), Value: value, Facts: d.facts(), Details: d}, nil
+}
+
+// Verify verifies a token at the time now.
+func (p *platform) Verify(ctx context.Context, token []byte, now time.Time, budget *attest.Budget) (*document.Claims, error) {
+	t, claims, err := read(token)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.check(claims.Details.(*Details), now); err != nil {
+		return nil, err
+	}
+	if err := budget.Signature(ctx); err != nil {
+		return nil, err
+	}
+	if _, err := jws.VerifyToken(ctx, t, p.keys); err != nil {
+		return nil, err
+	}
+	return claims, nil // read from what was signed
+}
+
+// facts are what people want to know.
+func (d *Details) facts() []attest.Fact {
+	facts := []attest.Fact{
+		{Standing: attest.Asserted, Name: "instance", Value: d.Instance.InstanceName + " in " + d.Instance.Zone},
+		{Standing: attest.Asserted, Name: "project", Value: d.Instance.ProjectID + ", number " + strconv.FormatUint(d.Instance.ProjectNumber, 10)},
+		{Standing: attest.Asserted, Name: "created", Value: stamp(d.Created)},
+		{Standing: attest.Asserted, Name: "service account", Value: d.Subject},
+	}
+	if len(d.Licenses) > 0 {
+		facts = append(facts, attest.Fact{Standing: attest.Asserted, Name: "licences", Value: strings.Join(d.Licenses, " ")})
+	}
+	return facts
+}

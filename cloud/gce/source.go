@@ -1,0 +1,106 @@
+package gce
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"net/url"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/document"
+	"github.com/nodeattest/nodeattest/cloud/internal/metadata"
+)
+
+const (
+	// DefaultURL is the address of a machine's metadata server (Compute Engine, "About VM
+	// metadata"). It is the one behind the name metadata.google.internal, without asking
+	// whoever answers for names.
+	DefaultURL = "http://169.254.169.254"
+	// CheckMetadata: the metadata server gives no answer that can be used. Where it may do
+	// so later, errors.Is finds refusal.ErrRetry too.
+	CheckMetadata = metadata.CheckMetadata
+
+	metadataRoot  = "/computeMetadata/v1/"
+	maxAnswerSize = 256 // of project and instance IDs, in bytes
+)
+
+// SourceOptions says how a machine asks its metadata server. The zero value is right on
+// Google Compute Engine.
+type SourceOptions struct {
+	// URL is the server's, "http://<host>" or "http://<host>:<port>"; "" means
+	// [DefaultURL].
+	URL string
+	// Timeout is for one question, all tries together, each of which has 10 seconds; zero
+	// means 75 seconds.
+	Timeout time.Duration
+}
+
+// Source is a machine of Google Compute Engine, which asks its metadata server for
+// documents about itself, a [document.Source]. The machine must have a service account; it
+// needs no role. It is safe for concurrent use, keeps no connection and uses no proxy.
+type Source struct{ client *metadata.Client }
+
+// NewSource makes a source. The error matches refusal.CheckConfig.
+func NewSource(o SourceOptions) (*Source, error) {
+	client, err := metadata.New(o.URL, DefaultURL, o.Timeout)
+	if err != nil {
+		return nil, err
+	}
+	return &Source{client}, nil
+}
+
+// NewProver makes the node's side of the kind, for attest.NewAttester. The error matches
+// refusal.CheckConfig.
+func NewProver(o SourceOptions) (*document.Prover, error) {
+	s, err := NewSource(o)
+	if err != nil {
+		return nil, err
+	}
+	return document.NewProver(Provider, s)
+}
+
+// Machine asks for the project's and the instance's ID. The error is an [*attest.Error]
+// with [CheckMetadata] or attest.CheckIdentity.
+func (s *Source) Machine(ctx context.Context) (attest.Identity, error) {
+	project, err := s.get(ctx, "project/project-id", maxAnswerSize)
+	if err != nil {
+		return "", err
+	}
+	instance, err := s.get(ctx, "instance/id", maxAnswerSize)
+	if err != nil {
+		return "", err
+	}
+	return attest.ParseIdentity(IdentityKind + ":" + string(project) + "/" + string(instance))
+}
+
+// Document asks for an identity token whose audience carries the value, 32 bytes, and reads
+// it: one that the control plane would refuse for what it says is refused here. The errors
+// are [*attest.Error], with [CheckMetadata], those that a control plane's kind has for a
+// token that it reads, and attest.CheckQualifyingData where the token is for another value.
+func (s *Source) Document(ctx context.Context, value []byte) ([]byte, error) {
+	token, err := s.Token(ctx, audiencePrefix+base64.RawURLEncoding.EncodeToString(value))
+	if err != nil {
+		return nil, err
+	}
+	_, claims, err := read([]byte(token))
+	if err != nil {
+		return nil, err
+	}
+	if !bytes.Equal(claims.Value, value) {
+		return nil, refuse(attest.CheckQualifyingData, "a token for another value", "one for this challenge")
+	}
+	return []byte(token), nil
+}
+
+// Token asks for an identity token for an audience, with format=full, and does not look
+// into it. It is a bearer's token: whoever sees it can show it to that audience.
+func (s *Source) Token(ctx context.Context, audience string) (string, error) {
+	token, err := s.get(ctx, "instance/service-accounts/default/identity?format=full&audience="+url.QueryEscape(audience), MaxTokenSize)
+	return string(token), err
+}
+
+func (s *Source) get(ctx context.Context, path string, maxSize int) ([]byte, error) {
+	return s.client.Do(ctx, metadata.Request{Path: metadataRoot + path, MaxSize: maxSize,
+		Header: map[string]string{"Metadata-Flavor": "Google"}, Answer: "Metadata-Flavor", Value: "Google"})
+}

@@ -1,0 +1,137 @@
+package gce_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/cloud/gce"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+func newSource(t *testing.T, url string, timeout time.Duration) *gce.Source {
+	t.Helper()
+	s, err := gce.NewSource(gce.SourceOptions{URL: url, Timeout: timeout})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestSource(t *testing.T) {
+	cloud := google(t)
+	server := cloud.Serve(instance(1))
+	defer server.Close()
+	server.Fail(http.StatusServiceUnavailable, 1)
+	s := newSource(t, server.URL, 0)
+	machine, err := s.Machine(t.Context())
+	if err != nil || machine != "gce:example-project/4711000000000000001" {
+		t.Errorf("%q, %v", machine, err)
+	}
+	value := bytes.Repeat([]byte{0xfb}, 32) // its base64url is no base64
+	token, err := s.Document(t.Context(), value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := gce.VerifyToken(t.Context(), string(token), audienceOf(value), trust(t, cloud), now); err != nil {
+		t.Error(err)
+	}
+	requests := server.Requests()
+	last := requests[len(requests)-1]
+	if want := "GET /computeMetadata/v1/instance/service-accounts/default/identity?format=full&audience=" + url.QueryEscape(audienceOf(value)); last != want {
+		t.Errorf("got %s, want %s", last, want)
+	}
+	bearer, err := s.Token(t.Context(), "https://example.com/?a=b&c d")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := gce.VerifyToken(t.Context(), bearer, "https://example.com/?a=b&c d", trust(t, cloud), now); err != nil {
+		t.Error(err)
+	}
+}
+
+// Servers that are none, or that give something else than was asked for.
+func TestSourceRefusals(t *testing.T) {
+	cloud := google(t)
+	value := make([]byte, 32)
+	good, err := cloud.Token(instance(1), audienceOf(value))
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := cloud.Token(instance(1), audienceOf(bytes.Repeat([]byte{1}, 32)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	claims := payload(t, good)
+	delete(claims, "google")
+	standard, err := cloud.Sign(marshal(t, claims))
+	if err != nil {
+		t.Fatal(err)
+	}
+	flavor := func(body string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Metadata-Flavor", "Google")
+			io.WriteString(w, body)
+		}
+	}
+	for name, c := range map[string]struct {
+		answer            http.HandlerFunc
+		document, machine attest.Check
+		retry             bool
+	}{
+		"somebody else's server":  {func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, good) }, gce.CheckMetadata, gce.CheckMetadata, false},
+		"no service account":      {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no\x1b", 404) }, gce.CheckMetadata, gce.CheckMetadata, false},
+		"out of order":            {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }, gce.CheckMetadata, gce.CheckMetadata, true},
+		"a huge answer":           {flavor(strings.Repeat("7", gce.MaxTokenSize+1)), gce.CheckMetadata, gce.CheckMetadata, false},
+		"nothing":                 {flavor(""), gce.CheckSize, attest.CheckIdentity, false},
+		"no number":               {flavor("p"), "form", attest.CheckIdentity, false},
+		"a standard token":        {flavor(standard), gce.CheckMachine, gce.CheckMetadata, false},
+		"a token that was cached": {flavor(other), attest.CheckQualifyingData, gce.CheckMetadata, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := httptest.NewServer(c.answer)
+			defer server.Close()
+			s := newSource(t, server.URL, 120*time.Millisecond)
+			token, err := s.Document(t.Context(), value)
+			if token != nil || !errors.Is(err, c.document) || errors.Is(err, refusal.ErrRetry) != c.retry {
+				t.Errorf("%q, %v", token, err)
+			}
+			if err != nil && strings.ContainsAny(err.Error(), "\x1b\n") {
+				t.Errorf("%q", err)
+			}
+			machine, err := s.Machine(t.Context())
+			if machine != "" || !errors.Is(err, c.machine) || errors.Is(err, refusal.ErrRetry) != c.retry {
+				t.Errorf("%q, %v", machine, err)
+			}
+		})
+	}
+}
+
+func TestSourceConfig(t *testing.T) {
+	for _, c := range []gce.SourceOptions{{URL: "metadata.google.internal"}, {URL: "http://h/computeMetadata"}, {Timeout: -1}} {
+		if s, err := gce.NewSource(c); !errors.Is(err, refusal.CheckConfig) || s != nil {
+			t.Errorf("%+v: %v", c, err)
+		}
+		if p, err := gce.NewProver(c); !errors.Is(err, refusal.CheckConfig) || p != nil {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+	p, err := gce.NewProver(gce.SourceOptions{})
+	if err != nil || p.Provider() != "gce" {
+		t.Error(err)
+	}
+	// Nothing is asked in a context that is over.
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := newSource(t, "", 0).Machine(ended); !errors.Is(err, context.Canceled) || !errors.Is(err, refusal.ErrRetry) {
+		t.Error(err)
+	}
+}

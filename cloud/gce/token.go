@@ -1,0 +1,260 @@
+package gce
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/internal/strictjson"
+	"github.com/nodeattest/nodeattest/jws"
+	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+const (
+	// KeysURL is where Google publishes the keys of identity tokens, as a JWK set.
+	KeysURL = "https://www.googleapis.com/oauth2/v3/certs"
+	// Issuer is the claim iss of every token.
+	Issuer = "https://accounts.google.com"
+	// MaxTokenSize is the length in bytes of the longest token that is read. Real ones
+	// have about 1100, and a few for each licence.
+	MaxTokenSize = 8 << 10
+	// MaxLifetime is how long a token is good at most.
+	MaxLifetime = time.Hour
+	// Leeway is how far Google's clock may be ahead of the control plane's.
+	Leeway = time.Minute
+)
+
+// The checks of a token, beside those of package jws on its form and signature, and
+// [attest.CheckQualifyingData] on what its audience carries.
+const (
+	// CheckSize: the token is empty or longer than [MaxTokenSize].
+	CheckSize attest.Check = "gce-token-size"
+	// CheckClaims: the payload is no JSON object, has a member twice, or a claim that
+	// every token of a machine has is missing or of another type.
+	CheckClaims attest.Check = "gce-claims"
+	// CheckMachine: the token says nothing of a machine: the claims google.compute_engine
+	// are missing, or one of them is none that a machine has. A service account's own
+	// token is one.
+	CheckMachine attest.Check = "gce-machine"
+	// CheckIssuer: the claim iss is not [Issuer].
+	CheckIssuer attest.Check = "gce-issuer"
+	// CheckAudience: the token is for another audience.
+	CheckAudience attest.Check = "gce-audience"
+	// CheckLifetime: the token ends before it begins, or is good for over [MaxLifetime].
+	CheckLifetime attest.Check = "gce-lifetime"
+	// CheckExpired: the token has ended.
+	CheckExpired attest.Check = "gce-expired"
+	// CheckFuture: the token was made more than [Leeway] in the future.
+	CheckFuture attest.Check = "gce-future"
+	// CheckProject: the machine's project is none of those that are admitted.
+	CheckProject attest.Check = "gce-project"
+	// CheckInventory: the inventory has another instance name, zone or project for the node.
+	CheckInventory attest.Check = "gce-inventory"
+)
+
+// Details is what a token says, all of it Google's word. It is what [attest.Result].Details
+// holds for this kind.
+type Details struct {
+	// Instance is the machine; Instance.Security is nil.
+	Instance oid.GCEInstance
+	// Created is when the machine was made, in whole seconds.
+	Created time.Time
+	// Licenses are the identifiers of the licences of the machine's images; nil without.
+	Licenses []string
+	// Subject is the unique ID of the machine's service account, and Email its address; ""
+	// where the token has none.
+	Subject, Email string
+	// Audience is what the token is for.
+	Audience string
+	// IssuedAt and Expires bound the time in which it is good, in whole seconds.
+	IssuedAt, Expires time.Time
+
+	issuer string
+}
+
+// DetailsOf returns what a token said in a join by this kind; nil for other kinds.
+func DetailsOf(r *attest.Result) *Details {
+	d, _ := r.Details.(*Details)
+	return d
+}
+
+// Machine is the machine's identity, gce:<project ID>/<instance ID>.
+func (d *Details) Machine() attest.Identity {
+	return attest.Identity("gce:" + d.Instance.ProjectID + "/" + strconv.FormatUint(d.Instance.InstanceID, 10))
+}
+
+// VerifyToken verifies a token for an audience of the caller's, at the time now, and says
+// which machine asked for it. It is for those who have no join: a token is a bearer's, and
+// whoever has seen it can show it again until it ends, so the audience should be a value
+// that is good once. With [NewKind] the audience carries the challenge.
+//
+// c is that of [NewKind]. The errors are those of package jws, the checks of this package,
+// and refusal.CheckConfig for c or an empty audience.
+func VerifyToken(ctx context.Context, token, audience string, c KindConfig, now time.Time) (*Details, error) {
+	p, err := newPlatform(c)
+	if err != nil {
+		return nil, err
+	}
+	if audience == "" {
+		return nil, refusal.Config("audience", "", "one")
+	}
+	t, d, err := parse([]byte(token))
+	if err != nil {
+		return nil, err
+	}
+	if d.Audience != audience {
+		return nil, refuse(CheckAudience, d.Audience, audience)
+	}
+	if err := p.check(d, now); err != nil {
+		return nil, err
+	}
+	if _, err := jws.VerifyToken(ctx, t, p.keys); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// parse reads a token and verifies nothing.
+func parse(token []byte) (*jws.Token, *Details, error) {
+	if len(token) == 0 || len(token) > MaxTokenSize {
+		return nil, nil, refuse(CheckSize, strconv.Itoa(len(token))+" bytes", "1 to "+strconv.Itoa(MaxTokenSize))
+	}
+	t, err := jws.Parse(string(token))
+	if err != nil {
+		return nil, nil, err
+	}
+	switch {
+	case t.Algorithm() != jws.RS256:
+		return nil, nil, refuse(jws.CheckAlgorithm, string(t.Algorithm()), string(jws.RS256))
+	case t.KeyID() == "":
+		return nil, nil, refuse(jws.CheckKeyID, "", "the ID of one of Google's keys")
+	case t.Type() != jws.TypeJWT:
+		return nil, nil, refuse(jws.CheckHeader, "typ "+refusal.Quote(t.Type()), jws.TypeJWT)
+	}
+	d, err := parseClaims(t.UnverifiedPayload())
+	return t, d, err
+}
+
+// check checks the claims against the configuration and the clock.
+func (p *platform) check(d *Details, now time.Time) error {
+	switch lifetime := d.Expires.Sub(d.IssuedAt); {
+	case d.issuer != Issuer:
+		return refuse(CheckIssuer, d.issuer, Issuer)
+	case lifetime <= 0 || lifetime > MaxLifetime:
+		return refuse(CheckLifetime, lifetime.String(), "up to "+MaxLifetime.String())
+	case !now.Before(d.Expires):
+		return refuse(CheckExpired, "a token until "+stamp(d.Expires), "one that is good at "+stamp(now))
+	case now.Add(Leeway).Before(d.IssuedAt):
+		return refuse(CheckFuture, "a token from "+stamp(d.IssuedAt), "one that is good at "+stamp(now))
+	case !p.projects[d.Instance.ProjectID]:
+		return refuse(CheckProject, d.Instance.ProjectID, "a project of the configuration")
+	}
+	return nil
+}
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+func refuse(check attest.Check, got, want string) error {
+	return &attest.Error{Check: check, Got: got, Want: want}
+}
+
+// claims are the claims of a token as they are read: those that must be there point to
+// nothing before.
+type claims struct {
+	audience, issuer, subject, party *string
+	email                            string
+	issuedAt, expires                *int64
+	engine                           *engine
+}
+
+type engine struct {
+	created, projectNumber          *int64
+	instanceID, name, project, zone *string
+	licenses                        []string
+}
+
+// must reads a string that must be there.
+func must(s **string) func(*strictjson.Reader) error {
+	return func(r *strictjson.Reader) error {
+		text, err := r.String()
+		*s = &text
+		return err
+	}
+}
+
+// number reads a number that must be there: whole, and from 0 to 2^53 - 1.
+func number(n **int64) func(*strictjson.Reader) error {
+	return func(r *strictjson.Reader) error {
+		v, err := r.Int64()
+		if err == nil && (v < 0 || v >= 1<<53) {
+			err = errNumber
+		}
+		*n = &v
+		return err
+	}
+}
+
+var errNumber = errors.New("got a number that is negative or over 53 bits")
+
+// parseClaims reads the payload of a token. Members that are not named here may be there.
+func parseClaims(payload []byte) (*Details, error) {
+	c := &claims{}
+	err := strictjson.Members{
+		"aud": must(&c.audience), "iss": must(&c.issuer), "sub": must(&c.subject), "azp": must(&c.party), "email": strictjson.Into(&c.email),
+		"iat": number(&c.issuedAt), "exp": number(&c.expires),
+		"google": func(r *strictjson.Reader) error {
+			return strictjson.Members{"compute_engine": c.readEngine}.Read(r)
+		},
+	}.Parse(payload)
+	switch {
+	case err != nil:
+		return nil, &attest.Error{Check: CheckClaims, Got: "claims that cannot be read", Want: "those of an identity token", Err: err}
+	case c.audience == nil, c.issuer == nil, c.subject == nil, c.party == nil, c.issuedAt == nil, c.expires == nil:
+		return nil, refuse(CheckClaims, "claims of which some are missing", "aud, azp, exp, iat, iss and sub")
+	case *c.subject != *c.party:
+		return nil, refuse(CheckClaims, "azp "+refusal.Quote(*c.party), "sub, "+refusal.Quote(*c.subject))
+	case c.engine == nil:
+		return nil, refuse(CheckMachine, "a token without google.compute_engine", "one of a machine, with format=full")
+	}
+	return c.details()
+}
+
+// readEngine reads the claims about the machine.
+func (c *claims) readEngine(r *strictjson.Reader) error {
+	e := &engine{}
+	c.engine = e
+	return strictjson.Members{
+		"instance_creation_timestamp": number(&e.created), "instance_id": must(&e.instanceID), "instance_name": must(&e.name),
+		"project_id": must(&e.project), "project_number": number(&e.projectNumber), "zone": must(&e.zone),
+		"license_id": func(r *strictjson.Reader) (err error) {
+			e.licenses, err = r.Strings()
+			return err
+		},
+	}.Read(r)
+}
+
+// details holds the claims against what a machine has: the instance is one that could
+// stand in an AK certificate too.
+func (c *claims) details() (*Details, error) {
+	e := c.engine
+	if e.created == nil || e.projectNumber == nil || e.instanceID == nil || e.name == nil || e.project == nil || e.zone == nil {
+		return nil, refuse(CheckMachine, "google.compute_engine of which some is missing",
+			"instance_creation_timestamp, instance_id, instance_name, project_id, project_number and zone")
+	}
+	d := &Details{Created: seconds(*e.created), Licenses: e.licenses, Subject: *c.subject, Email: c.email, Audience: *c.audience,
+		IssuedAt: seconds(*c.issuedAt), Expires: seconds(*c.expires), issuer: *c.issuer}
+	id, err := strconv.ParseUint(*e.instanceID, 10, 64)
+	if err != nil || strconv.FormatUint(id, 10) != *e.instanceID {
+		return nil, refuse(CheckMachine, "instance_id "+refusal.Quote(*e.instanceID), "a decimal number")
+	}
+	d.Instance = oid.GCEInstance{Zone: *e.zone, ProjectNumber: uint64(*e.projectNumber), ProjectID: *e.project, InstanceID: id, InstanceName: *e.name}
+	if _, err := d.Instance.Marshal(); err != nil {
+		return nil, &attest.Error{Check: CheckMachine, Got: "a machine that is none", Want: "one that a certificate could name", Err: err}
+	}
+	return d, nil
+}
+
+func seconds(n int64) time.Time { return time.Unix(n, 0).UTC() }

@@ -1,0 +1,113 @@
+package gce_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/cloud/gce"
+	"github.com/nodeattest/nodeattest/cloud/internal/vectors"
+	"github.com/nodeattest/nodeattest/jws"
+)
+
+var (
+	update = flag.Bool("update", false, "write the vectors in testdata/vectors/gce anew")
+	folder = filepath.Join("..", "testdata", "vectors", "gce")
+	writer vectors.Writer // writes nothing without -update
+)
+
+// environment is what all vectors have in common: with this trust, at this time, and for
+// this audience a token is verified.
+type environment struct {
+	Time     time.Time       `json:"time"`
+	Audience string          `json:"audience"`
+	Projects []string        `json:"projects"`
+	Keys     json.RawMessage `json:"keys"` // a JWK set
+}
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if *update {
+		if err := begin(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+	os.Exit(m.Run())
+}
+
+func begin() error {
+	cloud, err := openGoogle()
+	if err != nil {
+		return err
+	}
+	other, err := openES256()
+	if err != nil {
+		return err
+	}
+	keys, err := jws.MarshalJWKS(append(cloud.Keys(), other.Key()))
+	if err != nil {
+		return err
+	}
+	w, err := vectors.NewWriter(folder, environment{now, audience, []string{"other-project", project}, keys})
+	if err == nil {
+		writer = *w
+	}
+	return err
+}
+
+// openES256 is another key that the control plane trusts, of another algorithm.
+var openES256 = sync.OnceValues(func() (*jws.CryptoSigner, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	return jws.NewSigner(key, jws.SignerOptions{KeyID: "es", Type: jws.TypeJWT})
+})
+
+// keep makes a vector of a token.
+func keep(t *testing.T, name, token string, want attest.Check) {
+	t.Helper()
+	v := vectors.Vector{Name: name, Expect: string(want), Document: []byte(token)}
+	if want == "" {
+		v.Machine = "gce:example-project/4711000000000000001"
+	}
+	if err := writer.Write(v); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestVectors replays the vectors that are kept.
+func TestVectors(t *testing.T) {
+	if *update {
+		t.Skip("the vectors are being written")
+	}
+	var e environment
+	list, err := vectors.Load(folder, &e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, err := jws.ParseJWKS(e.Keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := gce.KindConfig{Keys: keySet(t, keys...), Projects: e.Projects}
+	for _, v := range list {
+		t.Run(v.Name, func(t *testing.T) {
+			d, err := gce.VerifyToken(t.Context(), string(v.Document), e.Audience, c, e.Time)
+			expect(t, d, err, attest.Check(v.Expect))
+			if err == nil && string(d.Machine()) != v.Machine {
+				t.Errorf("got %s, want %s", d.Machine(), v.Machine)
+			}
+		})
+	}
+}

@@ -1,0 +1,194 @@
+// Package chain verifies chains of certificates that clouds' documents are signed under:
+// which certificates make one is decided by names first, and what it costs is counted
+// before a signature is looked at.
+package chain
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rsa"
+	"crypto/x509"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// Checks of chains. Their names are those that the TPM's certificates have.
+const (
+	// CheckChain: no chain of good signatures leads to one of the roots.
+	CheckChain refusal.Check = "certificate-chain"
+	// CheckExpired: a certificate of the chain has ended.
+	CheckExpired refusal.Check = "certificate-expired"
+	// CheckNotYetValid: a certificate of the chain has not begun.
+	CheckNotYetValid refusal.Check = "certificate-not-yet-valid"
+)
+
+const (
+	// MaxLinks bounds the signatures of one chain.
+	MaxLinks = 5
+	// maxRSABits bounds the keys that signatures are checked under.
+	maxRSABits = 8192
+	// minRSABits is the smallest RSA key that counts.
+	minRSABits = 2048
+)
+
+// Verify verifies one chain, leaf first and root last, at a time: validity, kinds of key,
+// signatures from the leaf to the root, basic constraints, path lengths, names and the
+// usage (RFC 5280, 6.1; the signatures and all that follows by crypto/x509). The root is
+// trusted. It counts each link in budget first. The error is an [*refusal.Error] with a
+// check of this package, or the budget's.
+func Verify(ctx context.Context, path []*x509.Certificate, at time.Time, usage x509.ExtKeyUsage, budget *attest.Budget) error {
+	if len(path) < 2 || len(path) > MaxLinks+1 {
+		return refuse(strconv.Itoa(len(path))+" certificates", "2 to "+strconv.Itoa(MaxLinks+1), nil)
+	}
+	for _, c := range path {
+		if err := CheckTime(c, at); err != nil {
+			return err
+		}
+		if !soundKey(c) {
+			return refuse("a key of "+c.Subject.String(), "RSA of 2048 to 8192 bits, or ECDSA on a NIST curve", nil)
+		}
+	}
+	options := x509.VerifyOptions{Roots: x509.NewCertPool(), Intermediates: x509.NewCertPool(), CurrentTime: at,
+		KeyUsages: []x509.ExtKeyUsage{usage}}
+	last := len(path) - 1
+	options.Roots.AddCert(path[last])
+	for _, c := range path[1:last] {
+		options.Intermediates.AddCert(c)
+	}
+	for range path[1:] {
+		if err := budget.Signature(ctx); err != nil {
+			return err
+		}
+	}
+	if _, err := path[0].Verify(options); err != nil {
+		return refuse("a chain that does not verify", "", err)
+	}
+	return nil
+}
+
+// CheckTime checks that a certificate is valid at a time.
+func CheckTime(c *x509.Certificate, at time.Time) error {
+	switch {
+	case at.After(c.NotAfter):
+		return &refusal.Error{Check: CheckExpired, Got: c.Subject.String() + " until " + stamp(c.NotAfter), Want: "one at " + stamp(at)}
+	case at.Before(c.NotBefore):
+		return &refusal.Error{Check: CheckNotYetValid, Got: c.Subject.String() + " from " + stamp(c.NotBefore), Want: "one at " + stamp(at)}
+	}
+	return nil
+}
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+func refuse(got, want string, err error) error {
+	return &refusal.Error{Check: CheckChain, Got: got, Want: want, Err: err}
+}
+
+// soundKey bounds what a signature under the key costs, and how weak it is.
+func soundKey(c *x509.Certificate) bool {
+	switch key := c.PublicKey.(type) {
+	case *rsa.PublicKey:
+		return key.N.BitLen() >= minRSABits && key.N.BitLen() <= maxRSABits
+	case *ecdsa.PublicKey:
+		return key.Curve == elliptic.P256() || key.Curve == elliptic.P384() || key.Curve == elliptic.P521()
+	}
+	return false
+}
+
+// maxPaths bounds the chains that [Paths] returns, and maxSteps the certificates that it
+// looks at.
+const (
+	maxPaths = 4
+	maxSteps = 256
+)
+
+// Pool is certificates by their subject. The zero value has none.
+type Pool map[string][]*x509.Certificate
+
+// NewPool makes a pool of certificates.
+func NewPool(certificates ...[]*x509.Certificate) Pool {
+	p := Pool{}
+	for _, list := range certificates {
+		for _, c := range list {
+			p[string(c.RawSubject)] = append(p[string(c.RawSubject)], c)
+		}
+	}
+	return p
+}
+
+// search puts chains together.
+type search struct {
+	roots, intermediates []Pool
+	at                   time.Time
+	valid, ended         [][]*x509.Certificate
+	missing              *x509.Certificate
+	depth, steps         int
+}
+
+// Paths returns the chains from a leaf to a root that the names, the key identifiers and
+// the places of certificates allow, at most four: those first whose certificates are valid
+// at the time. No signature is checked. Where there is none, missing is the certificate,
+// furthest from the leaf, whose issuer is in none of the pools.
+func Paths(leaf *x509.Certificate, roots Pool, at time.Time, intermediates ...Pool) (paths [][]*x509.Certificate, missing *x509.Certificate) {
+	s := &search{roots: []Pool{roots}, intermediates: intermediates, at: at}
+	s.extend([]*x509.Certificate{leaf}, true)
+	paths = append(s.valid, s.ended...)
+	return paths[:min(len(paths), maxPaths)], s.missing
+}
+
+// extend puts each possible issuer on top of a chain.
+func (s *search) extend(path []*x509.Certificate, valid bool) {
+	top := path[len(path)-1]
+	valid = valid && CheckTime(top, s.at) == nil
+	if s.missing == nil || len(path) > s.depth {
+		s.missing, s.depth = top, len(path)
+	}
+	if len(path) > MaxLinks {
+		return
+	}
+	s.each(s.roots, path, func(root *x509.Certificate) {
+		whole := append(slices.Clip(path), root)
+		switch {
+		case valid && CheckTime(root, s.at) == nil:
+			s.valid = append(s.valid, whole)
+		case len(s.ended) < maxPaths:
+			s.ended = append(s.ended, whole)
+		}
+	})
+	s.each(s.intermediates, path, func(c *x509.Certificate) { s.extend(append(slices.Clip(path), c), valid) })
+}
+
+// each calls f with each certificate that may be the issuer of a chain's top.
+func (s *search) each(pools []Pool, path []*x509.Certificate, f func(*x509.Certificate)) {
+	top := path[len(path)-1]
+	for _, p := range pools {
+		for _, c := range p[string(top.RawIssuer)] {
+			if s.steps == maxSteps || len(s.valid) == maxPaths {
+				return
+			}
+			s.steps++
+			if Issued(top, c) && !within(path, c) {
+				f(c)
+			}
+		}
+	}
+}
+
+// Issued reports whether a certificate names that issuer, which may be one, by its name and
+// by its key identifier where both state it. No signature is checked.
+func Issued(c, issuer *x509.Certificate) bool {
+	return issuer.BasicConstraintsValid && issuer.IsCA && bytes.Equal(c.RawIssuer, issuer.RawSubject) &&
+		(len(c.AuthorityKeyId) == 0 || len(issuer.SubjectKeyId) == 0 || bytes.Equal(c.AuthorityKeyId, issuer.SubjectKeyId))
+}
+
+// within reports whether a chain has a certificate of that subject and key already.
+func within(path []*x509.Certificate, c *x509.Certificate) bool {
+	return slices.ContainsFunc(path, func(other *x509.Certificate) bool {
+		return bytes.Equal(other.RawSubject, c.RawSubject) && bytes.Equal(other.RawSubjectPublicKeyInfo, c.RawSubjectPublicKeyInfo)
+	})
+}

@@ -1,0 +1,211 @@
+package chain
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"math/big"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/internal/work"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+var now = time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC)
+
+type authority struct {
+	*x509.Certificate
+	key crypto.Signer
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func newKey() crypto.Signer { return must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)) }
+
+// issue makes a certificate; issuer nil is itself.
+func issue(name string, issuer *authority, key crypto.Signer, change func(*x509.Certificate)) *authority {
+	template := &x509.Certificate{SerialNumber: must(rand.Int(rand.Reader, big.NewInt(1<<60))), Subject: pkix.Name{CommonName: name},
+		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour), BasicConstraintsValid: true, IsCA: name != "leaf", MaxPathLen: -1}
+	if name != "leaf" {
+		template.KeyUsage = x509.KeyUsageCertSign
+	}
+	if change != nil {
+		change(template)
+	}
+	if issuer == nil {
+		issuer = &authority{template, key}
+	}
+	return &authority{must(x509.ParseCertificate(must(x509.CreateCertificate(rand.Reader, template, issuer.Certificate, key.Public(), issuer.key)))), key}
+}
+
+// tower is a root, so many CAs and a leaf, leaf first.
+func tower(intermediates int) []*authority {
+	root := issue("root", nil, newKey(), nil)
+	all, above := []*authority{root}, root
+	for n := range intermediates {
+		above = issue(fmt.Sprintf("ca %d", n), above, newKey(), nil)
+		all = append([]*authority{above}, all...)
+	}
+	return append([]*authority{issue("leaf", above, newKey(), nil)}, all...)
+}
+
+func certificates(list ...*authority) []*x509.Certificate {
+	out := make([]*x509.Certificate, len(list))
+	for n, a := range list {
+		out[n] = a.Certificate
+	}
+	return out
+}
+
+func verify(path []*x509.Certificate, at time.Time, budget int) error {
+	return Verify(context.Background(), path, at, x509.ExtKeyUsageAny, work.New(budget))
+}
+
+func TestVerify(t *testing.T) {
+	good := certificates(tower(2)...)
+	if err := verify(good, now, 3); err != nil {
+		t.Fatal(err)
+	}
+	if err := verify(good, now, 2); !errors.Is(err, work.CheckBudget) {
+		t.Errorf("over the budget: %v", err)
+	}
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := Verify(ended, good, now, x509.ExtKeyUsageAny, work.New(9)); !errors.Is(err, refusal.ErrRetry) {
+		t.Errorf("a context that has ended: %v", err)
+	}
+	root, other := issue("root", nil, newKey(), nil), issue("root", nil, newKey(), nil)
+	leaf := func(change func(*x509.Certificate)) *authority { return issue("leaf", root, newKey(), change) }
+	below := func(change func(*x509.Certificate)) []*x509.Certificate {
+		ca := issue("ca", root, newKey(), change)
+		return certificates(issue("leaf", ca, newKey(), nil), ca, root)
+	}
+	weak := must(rsa.GenerateKey(rand.Reader, 1024))
+	_, ed, _ := ed25519.GenerateKey(rand.Reader)
+	for name, c := range map[string]struct {
+		path []*x509.Certificate
+		at   time.Duration
+		want refusal.Check
+	}{
+		"good":                   {certificates(leaf(nil), root), 0, ""},
+		"its first second":       {certificates(leaf(nil), root), -time.Hour, ""},
+		"its last second":        {certificates(leaf(nil), root), time.Hour, ""},
+		"a second before":        {certificates(leaf(nil), root), -time.Hour - time.Second, CheckNotYetValid},
+		"a second after":         {certificates(leaf(nil), root), time.Hour + time.Second, CheckExpired},
+		"nothing":                {nil, 0, CheckChain},
+		"a root alone":           {certificates(root), 0, CheckChain},
+		"five links":             {certificates(tower(4)...), 0, ""},
+		"six links":              {certificates(tower(5)...), 0, CheckChain},
+		"another root":           {certificates(leaf(nil), other), 0, CheckChain},
+		"an expired CA":          {below(func(c *x509.Certificate) { c.NotAfter = now.Add(-time.Second) }), 0, CheckExpired},
+		"a CA of tomorrow":       {below(func(c *x509.Certificate) { c.NotBefore = now.Add(time.Second) }), 0, CheckNotYetValid},
+		"a CA that is none":      {below(func(c *x509.Certificate) { c.IsCA, c.KeyUsage = false, x509.KeyUsageDigitalSignature }), 0, CheckChain},
+		"a CA that signs no CAs": {below(func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageCRLSign }), 0, CheckChain},
+		"a name that is barred":  {below(func(c *x509.Certificate) { c.PermittedDNSDomains = []string{"example.com"} }), 0, ""}, // of a leaf without names
+		"RSA of 1024 bits":       {certificates(issue("leaf", root, weak, nil), root), 0, CheckChain},
+		"Ed25519":                {certificates(issue("leaf", root, ed, nil), root), 0, CheckChain},
+		"a critical extension": {certificates(leaf(func(c *x509.Certificate) {
+			c.ExtraExtensions = []pkix.Extension{{Id: []int{1, 2, 3}, Critical: true, Value: []byte{5, 0}}}
+		}), root), 0, CheckChain},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := verify(c.path, now.Add(c.at), MaxLinks)
+			if c.want == "" && err != nil || c.want != "" && !errors.Is(err, c.want) {
+				t.Errorf("%v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
+// names are the subjects of chains, each as leaf<ca<root.
+func names(paths [][]*x509.Certificate) (out []string) {
+	for _, p := range paths {
+		s := ""
+		for n, c := range p {
+			if n > 0 {
+				s += "<"
+			}
+			s += c.Subject.CommonName
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+func TestPaths(t *testing.T) {
+	all := tower(2) // leaf, ca 1, ca 0, root
+	leaf, lower, upper, root := all[0], all[1], all[2], all[3]
+	cross := issue("other root", nil, newKey(), nil)
+	crossed := issue("ca 0", cross, upper.key, func(c *x509.Certificate) { c.SubjectKeyId = upper.SubjectKeyId })
+	old := issue("ca 0", root, upper.key, func(c *x509.Certificate) { c.NotAfter = now.Add(-time.Second); c.SubjectKeyId = upper.SubjectKeyId })
+	renewed := issue("ca 0", root, newKey(), nil) // another key
+	for name, c := range map[string]struct {
+		roots, intermediates []*authority
+		want                 string
+		missing              string
+	}{
+		"one chain":             {[]*authority{root}, []*authority{lower, upper}, "[leaf<ca 1<ca 0<root]", ""},
+		"two roots":             {[]*authority{root, cross}, []*authority{lower, upper, crossed}, "[leaf<ca 1<ca 0<root leaf<ca 1<ca 0<other root]", ""},
+		"the old one last":      {[]*authority{root, cross}, []*authority{lower, old, crossed}, "[leaf<ca 1<ca 0<other root leaf<ca 1<ca 0<root]", ""},
+		"a CA as a root":        {[]*authority{upper}, []*authority{lower}, "[leaf<ca 1<ca 0]", ""},
+		"another key":           {[]*authority{root}, []*authority{lower, renewed}, "[]", "ca 1"},
+		"no root":               {nil, []*authority{lower, upper}, "[]", "ca 0"},
+		"no issuer":             {[]*authority{root}, []*authority{upper}, "[]", "leaf"},
+		"nothing":               {nil, nil, "[]", "leaf"},
+		"the root as a CA, too": {[]*authority{root}, []*authority{lower, upper, root}, "[leaf<ca 1<ca 0<root]", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			paths, missing := Paths(leaf.Certificate, NewPool(certificates(c.roots...)), now, NewPool(certificates(c.intermediates...)))
+			if got := fmt.Sprint(names(paths)); got != c.want {
+				t.Errorf("got %s, want %s", got, c.want)
+			}
+			if c.missing != "" && missing.Subject.CommonName != c.missing {
+				t.Errorf("missing is the issuer of %s, want of %s", missing.Subject.CommonName, c.missing)
+			}
+		})
+	}
+	t.Run("no CA", func(t *testing.T) {
+		none := issue("ca 1", upper, lower.key, func(c *x509.Certificate) { c.IsCA, c.KeyUsage, c.SubjectKeyId = false, 0, lower.SubjectKeyId })
+		if paths, _ := Paths(leaf.Certificate, NewPool(certificates(root)), now, NewPool(certificates(none, upper))); len(paths) > 0 {
+			t.Errorf("got %v", names(paths))
+		}
+	})
+}
+
+// Many certificates of one name end the search, and so do those that certify each other.
+func TestPathsAreBounded(t *testing.T) {
+	key := newKey()
+	var many []*authority
+	for range 40 {
+		many = append(many, issue("a", issue("b", nil, key, nil), newKey(), func(c *x509.Certificate) { c.SubjectKeyId = []byte{1} }),
+			issue("b", issue("a", nil, key, func(c *x509.Certificate) { c.SubjectKeyId = []byte{1} }), newKey(), func(c *x509.Certificate) { c.SubjectKeyId = []byte{1} }))
+	}
+	leaf := issue("leaf", many[0], newKey(), nil)
+	s := &search{intermediates: []Pool{NewPool(certificates(many...))}, at: now}
+	s.extend([]*x509.Certificate{leaf.Certificate}, true)
+	if s.steps > maxSteps || len(s.valid) > 0 {
+		t.Errorf("%d steps", s.steps)
+	}
+	root := issue("root", nil, key, nil)
+	var roots []*authority
+	for range 10 {
+		roots = append(roots, issue("root", nil, key, nil))
+	}
+	if paths, _ := Paths(issue("leaf", root, newKey(), nil).Certificate, NewPool(certificates(roots...)), now); len(paths) != maxPaths {
+		t.Errorf("%d chains", len(paths))
+	}
+}

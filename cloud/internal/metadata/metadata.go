@@ -1,0 +1,151 @@
+// Package metadata asks the metadata servers that clouds have for their machines, at
+// link-local addresses. They are asked directly, whatever proxy the environment names, and
+// each question has limits of time and size.
+package metadata
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// CheckMetadata: the machine's metadata server gives no answer that can be used. Where it
+// may do so later, errors.Is finds refusal.ErrRetry too.
+const CheckMetadata refusal.Check = "metadata-server"
+
+const (
+	// DefaultTimeout is how long one question may take, all tries together. Azure says that
+	// a server which is being updated answers again within 70 seconds.
+	DefaultTimeout = 75 * time.Second
+	// tryTimeout is how long one try may take.
+	tryTimeout = 10 * time.Second
+	// firstDelay is between the first two tries. Each later delay is twice as long, up to
+	// lastDelay.
+	firstDelay = 100 * time.Millisecond
+	lastDelay  = 5 * time.Second
+	// maxHeaderSize bounds the header of a response, in bytes.
+	maxHeaderSize = 16 << 10
+)
+
+// Client asks one metadata server. It keeps no connection, and is safe for concurrent use.
+type Client struct {
+	url     string
+	timeout time.Duration
+	http    *http.Client
+}
+
+// New makes a client for the server at a URL "http://host" or "http://host:port", which is
+// otherwise where that is empty. A timeout of zero is [DefaultTimeout]. The error is
+// refusal.CheckConfig.
+func New(server, otherwise string, timeout time.Duration) (*Client, error) {
+	server = cmp.Or(server, otherwise)
+	u, err := url.Parse(server)
+	if err != nil || u.Host == "" || server != "http://"+u.Host {
+		return nil, refusal.Config("URL", server, "http://<host> or http://<host>:<port>")
+	}
+	if timeout < 0 {
+		return nil, refusal.Config("Timeout", timeout.String(), "a positive one, or zero")
+	}
+	return &Client{url: server, timeout: cmp.Or(timeout, DefaultTimeout), http: &http.Client{
+		Timeout: tryTimeout,
+		Transport: &http.Transport{
+			Proxy:                  nil, // not even that of the environment
+			DisableKeepAlives:      true,
+			DisableCompression:     true,
+			MaxResponseHeaderBytes: maxHeaderSize,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}, nil
+}
+
+// Request is one question.
+type Request struct {
+	// Method is the method; "" is GET.
+	Method string
+	// Path begins with a slash, and has the query.
+	Path string
+	// Header is sent along: one value each.
+	Header map[string]string
+	// MaxSize is the longest answer that is read, in bytes.
+	MaxSize int
+	// Answer is a field that the header of a good answer has, with its value; the empty
+	// name is none.
+	Answer, Value string
+}
+
+// Do asks, and asks again where the server does not answer or says that it is busy, until
+// the client's timeout is over. The error is a [*refusal.Error] with [CheckMetadata].
+func (c *Client) Do(ctx context.Context, r Request) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	for delay := firstDelay; ; delay = min(2*delay, lastDelay) {
+		body, err := c.try(ctx, r)
+		if err == nil || !errors.Is(err, refusal.ErrRetry) {
+			return body, err
+		}
+		if Sleep(ctx, delay) != nil {
+			return nil, err
+		}
+	}
+}
+
+// Sleep waits, for no longer than the context lasts; then it returns the context's error.
+func Sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// try asks once.
+func (c *Client) try(ctx context.Context, r Request) ([]byte, error) {
+	request, err := http.NewRequestWithContext(ctx, cmp.Or(r.Method, http.MethodGet), c.url+r.Path, nil)
+	if err != nil {
+		return nil, fail("a request that cannot be made", "one", err)
+	}
+	for name, value := range r.Header {
+		request.Header.Set(name, value)
+	}
+	response, err := c.http.Do(request)
+	if err != nil {
+		if e, ok := errors.AsType[*url.Error](err); ok {
+			err = e.Err // without the URL
+		}
+		return nil, fail("no answer", "one", refusal.Retry(err))
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, int64(r.MaxSize)+1))
+	switch status := response.StatusCode; {
+	case err != nil:
+		return nil, fail("a part of an answer", "all", refusal.Retry(err))
+	case status == http.StatusRequestTimeout, status == http.StatusGone, status == http.StatusTooManyRequests, status >= 500:
+		return nil, fail(said(status, body), "status 200", refusal.ErrRetry)
+	case status != http.StatusOK:
+		return nil, fail(said(status, body), "status 200", nil)
+	case len(body) > r.MaxSize:
+		return nil, fail("over "+strconv.Itoa(r.MaxSize)+" bytes", "at most so many", nil)
+	case r.Answer != "" && response.Header.Get(r.Answer) != r.Value:
+		return nil, fail("an answer of somebody else: "+r.Answer+" "+refusal.Quote(response.Header.Get(r.Answer)), refusal.Quote(r.Value), nil)
+	}
+	return body, nil
+}
+
+// said is what a server says that gives no answer.
+func said(status int, body []byte) string {
+	return "status " + strconv.Itoa(status) + ", " + refusal.Quote(string(body))
+}
+
+func fail(got, want string, err error) error {
+	return &refusal.Error{Check: CheckMetadata, Got: got, Want: want, Err: err}
+}

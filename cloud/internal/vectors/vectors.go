@@ -1,0 +1,131 @@
+// Package vectors keeps and reads the test vectors of documents, in testdata/vectors: one
+// JSON file for each attack, made by changing one thing of a good document, with the check
+// that must refuse it. README.md there says how to read them in other languages.
+//
+// The tests of a kind's package make them: `go test ./gce -update` writes those of gce
+// anew, with new keys, and without the flag the same tests replay what is there.
+package vectors
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Vector is one file.
+type Vector struct {
+	// Name is the file's name without its extension: what was changed.
+	Name string `json:"name"`
+	// Expect is the stable name of the check that refuses; "" for acceptance.
+	Expect string `json:"expect"`
+	// Machine is what an accepted document names: a machine's identity, or for awsid the
+	// instance's ID.
+	Machine string `json:"machine,omitempty"`
+	// Time, if set, is when the document is looked at, in place of the environment's.
+	Time *time.Time `json:"time,omitempty"`
+	// Document is the document, in base64.
+	Document []byte `json:"document"`
+}
+
+// environmentFile is what all vectors of a folder have in common: its form is each kind's
+// own.
+const environmentFile = "environment.json"
+
+// Writer writes the vectors of one kind. The zero value writes nothing.
+type Writer struct{ folder string }
+
+// NewWriter begins a folder anew: what was there is gone.
+func NewWriter(folder string, environment any) (*Writer, error) {
+	if err := os.RemoveAll(folder); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return nil, err
+	}
+	return &Writer{folder}, write(filepath.Join(folder, environmentFile), environment)
+}
+
+// Write writes one vector. The name is put into the form of a file's.
+func (w *Writer) Write(v Vector) error {
+	if w.folder == "" {
+		return nil
+	}
+	if v.Document == nil {
+		v.Document = []byte{} // not null
+	}
+	v.Name = strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9', r == '-':
+			return r
+		case r >= 'A' && r <= 'Z':
+			return r + 'a' - 'A'
+		case r == ' ', r == '/', r == '+':
+			return '-'
+		}
+		return -1
+	}, v.Name)
+	path := filepath.Join(w.folder, v.Name+".json")
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("%s is there already", path)
+	}
+	return write(path, v)
+}
+
+func write(path string, v any) error {
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "\t")
+	if err := encoder.Encode(v); err != nil {
+		return err
+	}
+	return os.WriteFile(path, b.Bytes(), 0o644)
+}
+
+// Load reads the vectors of one kind, by name, and fills in the environment. A folder
+// without vectors is an error.
+func Load(folder string, environment any) ([]Vector, error) {
+	if err := read(filepath.Join(folder, environmentFile), environment); err != nil {
+		return nil, err
+	}
+	names, err := filepath.Glob(filepath.Join(folder, "*.json"))
+	if err != nil {
+		return nil, err
+	}
+	var vectors []Vector
+	for _, name := range names {
+		if filepath.Base(name) == environmentFile {
+			continue
+		}
+		var v Vector
+		if err := read(name, &v); err != nil {
+			return nil, err
+		}
+		if v.Name+".json" != filepath.Base(name) {
+			return nil, fmt.Errorf("%s has the name %q", name, v.Name)
+		}
+		vectors = append(vectors, v)
+	}
+	if len(vectors) == 0 {
+		return nil, fmt.Errorf("no vectors in %s", folder)
+	}
+	return vectors, nil
+}
+
+func read(path string, v any) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(v); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}

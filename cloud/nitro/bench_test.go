@@ -1,0 +1,117 @@
+package nitro
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/sha512"
+	"crypto/x509"
+	"math/big"
+	"testing"
+
+	"github.com/fxamacker/cbor/v2"
+	"github.com/veraison/go-cose"
+)
+
+// BenchmarkVerify sets a verification beside the bare operations that it cannot do without
+// (four certificates' parsing and five signatures), and beside the same with two other
+// libraries, as plainly as can be.
+func BenchmarkVerify(b *testing.B) {
+	bench := newBench()
+	v, data := bench.verifier(b), bench.good().marshal()
+	b.Run("nitro", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := v.Verify(context.Background(), data, testTime); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("bare", func(b *testing.B) {
+		b.ReportAllocs()
+		d, err := ParseInsecure(data)
+		if err != nil {
+			b.Fatal(err)
+		}
+		signed := d.envelope.toBeSigned()
+		for b.Loop() {
+			path := []*x509.Certificate{bench.root.Certificate}
+			for _, der := range append(d.cabundle[1:len(d.cabundle):len(d.cabundle)], d.signer) {
+				c, err := x509.ParseCertificate(der)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if err := path[len(path)-1].CheckSignature(c.SignatureAlgorithm, c.RawTBSCertificate, c.Signature); err != nil {
+					b.Fatal(err)
+				}
+				path = append(path, c)
+			}
+			digest := sha512.Sum384(signed)
+			r, s := new(big.Int).SetBytes(d.envelope.signature[:48]), new(big.Int).SetBytes(d.envelope.signature[48:])
+			if !ecdsa.Verify(path[len(path)-1].PublicKey.(*ecdsa.PublicKey), digest[:], r, s) {
+				b.Fatal("signature")
+			}
+		}
+	})
+	b.Run("go-cose", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if err := plainVerify(data, bench.root.Certificate); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+// plainVerify verifies with go-cose, fxamacker/cbor and crypto/x509, and checks nothing else.
+func plainVerify(data []byte, root *x509.Certificate) error {
+	m, p := &cose.UntaggedSign1Message{}, &naivePayload{}
+	if err := m.UnmarshalCBOR(data); err != nil {
+		return err
+	}
+	if err := cbor.Unmarshal(m.Payload, p); err != nil {
+		return err
+	}
+	leaf, err := x509.ParseCertificate(p.Certificate)
+	if err != nil {
+		return err
+	}
+	o := x509.VerifyOptions{Roots: x509.NewCertPool(), Intermediates: x509.NewCertPool(), CurrentTime: testTime, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}
+	o.Roots.AddCert(root)
+	for _, der := range p.CABundle[1:] {
+		c, err := x509.ParseCertificate(der)
+		if err != nil {
+			return err
+		}
+		o.Intermediates.AddCert(c)
+	}
+	if _, err := leaf.Verify(o); err != nil {
+		return err
+	}
+	verifier, err := cose.NewVerifier(cose.AlgorithmES384, leaf.PublicKey)
+	if err != nil {
+		return err
+	}
+	return m.Verify(nil, verifier)
+}
+
+// A document that is for another machine or challenge is read alone.
+func BenchmarkParse(b *testing.B) {
+	data := newBench().good().marshal()
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := ParseInsecure(data); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func TestParseAllocations(t *testing.T) {
+	data := newBench().good().marshal()
+	if n := testing.AllocsPerRun(100, func() {
+		if _, err := ParseInsecure(data); err != nil {
+			t.Error(err)
+		}
+	}); n > 120 {
+		t.Errorf("%v allocations", n)
+	}
+}

@@ -1,0 +1,258 @@
+package nitro
+
+import (
+	"crypto/x509"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// Limits of a document's fields.
+const (
+	maxField        = 1024 // bytes, and of one certificate
+	maxCertificates = 5    // in cabundle
+	maxModuleID     = 128
+	pcrSize         = 48 // SHA-384
+	maxPCRs         = 32
+	maxMilliseconds = 253402300799999 // 9999-12-31T23:59:59.999Z
+)
+
+// Checks of what a document is about.
+const (
+	// CheckDocumentKind: it is a document of a Nitro Enclave. Those have the same root,
+	// and every customer of AWS gets them over any nonce.
+	CheckDocumentKind refusal.Check = "nitro-document-kind"
+	// CheckModule: its module_id is not that of an instance's NitroTPM, or not that of the
+	// certificate that signs.
+	CheckModule refusal.Check = "nitro-module"
+)
+
+// Document is what an attestation document of a NitroTPM says ("NitroTPM attestation
+// document contents" in the documentation of Amazon EC2).
+type Document struct {
+	// ModuleID is the whole module_id, such as i-05473b8eb5f575457-tpm0000000000000000,
+	// and InstanceID its first part.
+	ModuleID, InstanceID string
+	// Region and Partition are where the instance is, such as us-east-2 and aws. They are
+	// from the name in the certificate: the document itself has neither.
+	Region, Partition string
+	// Timestamp is when the document was made, in whole milliseconds.
+	Timestamp time.Time
+	// PCRs are the values of the PCRs by index, 48 bytes each (SHA-384). An index that is
+	// not there has no value.
+	PCRs map[int][]byte
+	// PublicKey, UserData and Nonce are what the asker gave, at most 1024 bytes each; nil
+	// where it gave none.
+	PublicKey, UserData, Nonce []byte
+	// Chain is the chain of the certificate that signed, leaf first and root last; nil
+	// where nothing was verified.
+	Chain []*x509.Certificate
+
+	envelope sign1
+	leaf     *x509.Certificate
+	enclave  bool     // the PCRs are an enclave's
+	cabundle [][]byte // the root first, DER
+	signer   []byte   // the certificate, DER
+}
+
+// ParseInsecure reads a document and verifies nothing but its form: whatever it says may be
+// forged. The error is an [*refusal.Error] with [CheckEncoding], [CheckAlgorithm],
+// [CheckDocumentKind] or [CheckModule].
+func ParseInsecure(document []byte) (*Document, error) {
+	d, err := parse(document)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.checkKind(); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// parse reads the document of a NitroTPM or an enclave.
+func parse(document []byte) (*Document, error) {
+	d := &Document{}
+	var err error
+	if d.envelope, err = readSign1(document); err != nil {
+		return nil, err
+	}
+	if err := d.readPayload(); err != nil {
+		return nil, err
+	}
+	if d.leaf, err = x509.ParseCertificate(d.signer); err != nil {
+		return nil, &refusal.Error{Check: CheckEncoding, Got: "a bad certificate", Want: "X.509", Err: err}
+	}
+	if err := d.readNames(); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// keys are those of a payload; needed ones are first, and of the last two there is one.
+var keys = [...]string{"module_id", "digest", "timestamp", "certificate", "cabundle", "public_key", "user_data", "nonce", "nitrotpm_pcrs", "pcrs"}
+
+const neededKeys = 5
+
+// readPayload reads the map. It alone may have no length, as a NitroTPM writes it; its keys
+// stand in any order, each once, and none is unknown. What was not asked for is null.
+func (d *Document) readPayload() error {
+	r := &reader{data: d.envelope.payload}
+	endless, pairs := r.next(indefiniteMap), 0
+	if !endless {
+		pairs = r.pairs(1, len(keys))
+	}
+	var seen [len(keys)]bool
+	for endless && !r.next(breakStop) || pairs > 0 {
+		pairs--
+		key := r.text(1, 32)
+		if err := r.err("key"); err != nil {
+			return err
+		}
+		n := slices.Index(keys[:], key)
+		if n < 0 || seen[n] {
+			return refuse(CheckEncoding, "key "+refusal.Quote(key)+" that is unknown or there twice", "known keys, each once")
+		}
+		seen[n] = true
+		if err := d.readMember(r, key); err != nil {
+			return err
+		}
+	}
+	r.end()
+	if err := r.err("payload"); err != nil {
+		return err
+	}
+	if n := slices.Index(seen[:neededKeys], false); n >= 0 {
+		return refuse(CheckEncoding, "no "+keys[n], "it")
+	}
+	if d.enclave = seen[len(keys)-1]; d.enclave == seen[len(keys)-2] {
+		return refuse(CheckEncoding, "pcrs and nitrotpm_pcrs, or neither", "one of them")
+	}
+	return nil
+}
+
+// readMember reads the value that belongs to a key.
+func (d *Document) readMember(r *reader, key string) error {
+	switch key {
+	case "module_id":
+		d.ModuleID = r.text(1, maxModuleID)
+	case "digest":
+		if digest := r.text(1, 16); digest != "SHA384" && r.fault == "" {
+			return refuse(CheckAlgorithm, "digest "+refusal.Quote(digest), "SHA384")
+		}
+	case "timestamp":
+		d.Timestamp = time.UnixMilli(int64(r.uint(maxMilliseconds))).UTC()
+	case "certificate":
+		d.signer = r.bytes(1, maxField)
+	case "cabundle":
+		for range r.array(1, maxCertificates) {
+			d.cabundle = append(d.cabundle, r.bytes(1, maxField))
+		}
+	case "public_key":
+		d.PublicKey = r.optional(maxField)
+	case "user_data":
+		d.UserData = r.optional(maxField)
+	case "nonce":
+		d.Nonce = r.optional(maxField)
+	default:
+		return d.readPCRs(r)
+	}
+	return r.err(key)
+}
+
+// readPCRs reads the PCRs, each once.
+func (d *Document) readPCRs(r *reader) error {
+	n := r.pairs(1, maxPCRs)
+	d.PCRs = make(map[int][]byte, n)
+	for range n {
+		index := int(r.uint(maxPCRs - 1))
+		value := r.bytes(pcrSize, pcrSize)
+		if r.fault == "" && d.PCRs[index] != nil {
+			return refuse(CheckEncoding, "PCR "+strconv.Itoa(index)+" twice", "once")
+		}
+		d.PCRs[index] = value
+	}
+	return r.err("PCRs")
+}
+
+// The names in the certificates: CN <module_id>.<region>.aws of the leaf, issued by
+// <instance ID>.<region>.aws.nitro-enclaves, for NitroTPMs too.
+const (
+	leafSuffix   = ".aws"
+	issuerSuffix = ".aws.nitro-enclaves"
+)
+
+// readNames takes instance and region out of the names, which must agree.
+func (d *Document) readNames() error {
+	instance, _, _ := strings.Cut(strings.TrimPrefix(d.ModuleID, "i-"), "-")
+	d.InstanceID = "i-" + instance
+	name := d.leaf.Subject.CommonName
+	region, ours := strings.CutPrefix(name, d.ModuleID+".")
+	region, isAWS := strings.CutSuffix(region, leafSuffix)
+	if !ours || !isAWS || !validRegion(region) || !validInstance(d.InstanceID) || !strings.HasPrefix(d.ModuleID, d.InstanceID+"-") {
+		return refuse(CheckModule, "module_id "+refusal.Quote(d.ModuleID)+" and a certificate of "+refusal.Quote(name), "the same module, and a region")
+	}
+	if issuer, want := d.leaf.Issuer.CommonName, d.InstanceID+"."+region+issuerSuffix; issuer != want {
+		return refuse(CheckModule, "an issuer "+refusal.Quote(issuer), want)
+	}
+	d.Region, d.Partition = region, partitionOf(region)
+	return nil
+}
+
+// checkKind asks that it is the document of a NitroTPM.
+func (d *Document) checkKind() error {
+	if d.enclave {
+		return refuse(CheckDocumentKind, "pcrs, as an enclave has", "nitrotpm_pcrs")
+	}
+	tpm, ok := strings.CutPrefix(d.ModuleID, d.InstanceID+"-tpm")
+	if !ok || len(tpm) != 16 || !isHex(tpm) {
+		return refuse(CheckModule, "module_id "+refusal.Quote(d.ModuleID), "<instance ID>-tpm<16 hexadecimal digits>")
+	}
+	return nil
+}
+
+// validInstance reports whether an ID is "i-" and 17 hexadecimal digits, or 8 in old ones.
+func validInstance(id string) bool {
+	digits, ok := strings.CutPrefix(id, "i-")
+	return ok && (len(digits) == 17 || len(digits) == 8) && isHex(digits)
+}
+
+func isHex(s string) bool { return strings.Trim(s, "0123456789abcdef") == "" }
+
+// validRegion reports whether a region is lower-case letters, digits and inner hyphens, as
+// in us-east-2.
+func validRegion(region string) bool {
+	return len(region) > 0 && len(region) <= 32 && strings.Trim(region, "abcdefghijklmnopqrstuvwxyz0123456789-") == "" &&
+		!strings.HasPrefix(region, "-") && !strings.HasSuffix(region, "-")
+}
+
+// partitionOf is the partition of a region. The prefixes of regions say which it is.
+func partitionOf(region string) string {
+	for _, p := range [...][2]string{{"cn-", "aws-cn"}, {"us-gov-", "aws-us-gov"}, {"us-iso-", "aws-iso"}, {"us-isob-", "aws-iso-b"},
+		{"eu-isoe-", "aws-iso-e"}, {"us-isof-", "aws-iso-f"}, {"eusc-", "aws-eusc"}} {
+		if strings.HasPrefix(region, p[0]) {
+			return p[1]
+		}
+	}
+	return "aws"
+}
+
+// IdentityKind is the kind of the identities of this platform's machines.
+const IdentityKind = "aws"
+
+// Identity is the machine's identity, "aws:<partition>/<region>/<instance ID>".
+func (d *Document) Identity() attest.Identity {
+	return attest.Identity(IdentityKind + ":" + d.Partition + "/" + d.Region + "/" + d.InstanceID)
+}
+
+// Identity is the identity of an instance in a region, for a list of members. The error is
+// an [*attest.Error] with [attest.CheckIdentity].
+func Identity(region, instanceID string) (attest.Identity, error) {
+	if !validRegion(region) || !validInstance(instanceID) {
+		return "", refuse(attest.CheckIdentity, "region "+refusal.Quote(region)+", instance "+refusal.Quote(instanceID), `such as "us-east-2" and "i-0123456789abcdef0"`)
+	}
+	return (&Document{Partition: partitionOf(region), Region: region, InstanceID: instanceID}).Identity(), nil
+}

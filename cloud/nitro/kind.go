@@ -1,0 +1,142 @@
+package nitro
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/document"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// Provider is the name of this kind of evidence in signer names and, with "/v1" after it,
+// in the block KUBELET AUTHENTICATOR ATTESTATION PROVIDER.
+const Provider = "nitro"
+
+// UserData is the user_data of every document of this kind: so a document that was made for
+// another purpose is none of it.
+const UserData = "nodeattest/nitro/v1"
+
+// Checks of what a document of this kind has.
+const (
+	// CheckNonce: the nonce has not 32 bytes.
+	CheckNonce refusal.Check = "nitro-document-nonce"
+	// CheckUserData: the user data are not [UserData], or there is a public key.
+	CheckUserData refusal.Check = "nitro-document-user-data"
+	// CheckPCRs: a PCR has another value than the good ones, or none.
+	CheckPCRs refusal.Check = "nitro-pcrs"
+)
+
+// KindConfig is what the kind is made of.
+type KindConfig struct {
+	// Verifier verifies the documents. It is needed.
+	Verifier *Verifier
+	// GoodPCRs are sets of values by index, 0 to 31 without 16 and 23, which whoever is
+	// root resets; 48 bytes each. A document passes that has every value of one set: a PCR
+	// that a document does not have passes none. Nil asks for nothing: then whatever the
+	// instance has booted may join, and an Authorizer finds the values in the [Document]
+	// of Result.Details. AWS' tool nitro-tpm-pcr-compute tells values 4, 7 and 12 of an
+	// image; PCRs 0 and 1 change with AWS' firmware.
+	GoodPCRs []map[int][]byte
+}
+
+// NewKind makes the kind of evidence on the control plane's side. The error matches
+// [refusal.CheckConfig] and names the field.
+func NewKind(c KindConfig) (*document.Kind, error) {
+	if c.Verifier == nil {
+		return nil, refusal.Config("Verifier", "", "one")
+	}
+	if c.GoodPCRs != nil && len(c.GoodPCRs) == 0 {
+		return nil, refusal.Config("GoodPCRs", "", "at least one set, or nil")
+	}
+	p := &platform{verifier: c.Verifier}
+	for _, set := range c.GoodPCRs {
+		if len(set) == 0 {
+			return nil, refusal.Config("GoodPCRs", "with an empty set", "values")
+		}
+		good := map[int][]byte{}
+		for index, value := range set {
+			if index < 0 || index >= maxPCRs || index == 16 || index == 23 || len(value) != pcrSize {
+				return nil, refusal.Config("GoodPCRs", "with "+strconv.Itoa(len(value))+" bytes for PCR "+strconv.Itoa(index), "48 bytes for PCRs 0 to 31 without 16 and 23")
+			}
+			good[index] = bytes.Clone(value)
+		}
+		p.good = append(p.good, good)
+	}
+	return document.NewKind(document.KindConfig{Provider: Provider, Identities: []string{IdentityKind}, ValueSize: sha256.Size, Platform: p})
+}
+
+// platform is the [document.Platform] of NitroTPMs.
+type platform struct {
+	verifier *Verifier
+	good     []map[int][]byte
+}
+
+// Read reads a document and verifies nothing.
+func (p *platform) Read(data []byte) (*document.Claims, error) {
+	d, err := ParseInsecure(data)
+	if err != nil {
+		return nil, err
+	}
+	return p.claims(d)
+}
+
+// Verify verifies a document.
+func (p *platform) Verify(ctx context.Context, data []byte, now time.Time, budget *attest.Budget) (*document.Claims, error) {
+	d, err := p.verifier.verify(ctx, data, now, budget)
+	if err != nil {
+		return nil, err
+	}
+	return p.claims(d)
+}
+
+func (p *platform) claims(d *Document) (*document.Claims, error) {
+	switch {
+	case len(d.Nonce) != sha256.Size:
+		return nil, refuse(CheckNonce, strconv.Itoa(len(d.Nonce))+" bytes", strconv.Itoa(sha256.Size))
+	case string(d.UserData) != UserData:
+		return nil, refuse(CheckUserData, refusal.Quote(string(d.UserData)), UserData)
+	case d.PublicKey != nil:
+		return nil, refuse(CheckUserData, "a public key", "none")
+	}
+	if err := p.checkPCRs(d); err != nil {
+		return nil, err
+	}
+	return &document.Claims{Machine: d.Identity(), Value: d.Nonce, Facts: d.facts(), Details: d}, nil
+}
+
+// checkPCRs asks that a document has every value of one of the good sets.
+func (p *platform) checkPCRs(d *Document) error {
+	if p.good == nil {
+		return nil
+	}
+	worst := -1
+	for _, set := range p.good {
+		n := slices.IndexFunc(slices.Sorted(maps.Keys(set)), func(i int) bool {
+			value, there := d.PCRs[i]
+			return !there || !bytes.Equal(value, set[i])
+		})
+		if n < 0 {
+			return nil
+		}
+		worst = slices.Sorted(maps.Keys(set))[n]
+	}
+	return refuse(CheckPCRs, "PCR "+strconv.Itoa(worst)+" "+refusal.OrNothing(hex.EncodeToString(d.PCRs[worst])), "the values of a good set")
+}
+
+// facts are what else the document says, for people.
+func (d *Document) facts() []attest.Fact {
+	facts := []attest.Fact{{Standing: attest.Asserted, Name: "document", Value: "of " + d.ModuleID + " at " + stamp(d.Timestamp)}}
+	for _, i := range []int{4, 7, 12} {
+		if value := d.PCRs[i]; value != nil {
+			facts = append(facts, attest.Fact{Standing: attest.Asserted, Name: "PCR " + strconv.Itoa(i), Value: hex.EncodeToString(value)})
+		}
+	}
+	return facts
+}

@@ -1,0 +1,68 @@
+package nitro
+
+import (
+	"math"
+	"strconv"
+
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// MaxDocumentSize bounds a document, in bytes. Real ones have 4.4 to 5.0 KB.
+const MaxDocumentSize = 16 << 10
+
+const signatureSize = 96 // r and s on P-384
+
+// Checks of a document's form.
+const (
+	// CheckEncoding: it is not the one shape of COSE and CBOR that NitroTPM documents
+	// have.
+	CheckEncoding refusal.Check = "nitro-document-encoding"
+	// CheckAlgorithm: it does not say ES384 and nothing else in its protected header, has
+	// an unprotected header, or digests other than SHA-384.
+	CheckAlgorithm refusal.Check = "nitro-document-algorithm"
+)
+
+// sign1 is the envelope: COSE_Sign1 (RFC 9052, 4.2).
+type sign1 struct{ payload, signature []byte }
+
+// protected is the protected header of every document: {1: -35}, which is ES384 (RFC 9053,
+// 2.1). Any other is refused: nothing in a document chooses an algorithm.
+const protected = "\xa1\x01\x38\x22"
+
+// readSign1 reads the envelope, which has no tag, nothing in its unprotected header, and
+// nothing behind it.
+func readSign1(document []byte) (s sign1, err error) {
+	if len(document) > MaxDocumentSize {
+		return s, refuse(CheckEncoding, strconv.Itoa(len(document))+" bytes", "at most "+strconv.Itoa(MaxDocumentSize))
+	}
+	r := &reader{data: document}
+	r.array(4, 4)
+	header := r.bytes(0, MaxDocumentSize)
+	if err := r.err("COSE_Sign1"); err != nil {
+		return s, err
+	}
+	if string(header) != protected {
+		return s, refuse(CheckAlgorithm, "protected header "+refusal.Hex(header), "ES384 alone")
+	}
+	if !r.next(majorMap << 5) {
+		return s, refuse(CheckAlgorithm, "an unprotected header that is not empty", "an empty one")
+	}
+	s.payload = r.bytes(1, MaxDocumentSize)
+	s.signature = r.bytes(signatureSize, signatureSize)
+	r.end()
+	return s, r.err("COSE_Sign1")
+}
+
+// toBeSigned is the Sig_structure of RFC 9052, 4.4: ["Signature1", protected, h”, payload].
+func (s *sign1) toBeSigned() []byte {
+	b := append(make([]byte, 0, 32+len(s.payload)), "\x84\x6aSignature1\x44"+protected+"\x40"...)
+	switch n := len(s.payload); {
+	case n < 24:
+		b = append(b, majorBytes<<5|byte(n))
+	case n <= math.MaxUint8:
+		b = append(b, majorBytes<<5|24, byte(n))
+	default:
+		b = append(b, majorBytes<<5|25, byte(n>>8), byte(n))
+	}
+	return append(b, s.payload...)
+}

@@ -1,0 +1,165 @@
+package nitro
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/document"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// CheckTPM: the NitroTPM gave no document, or not the one that it was asked for.
+const CheckTPM refusal.Check = "nitro-tpm"
+
+// SourceConfig is what a [Source] is made of.
+type SourceConfig struct {
+	// Ask asks the instance's NitroTPM for a document over a nonce and user data, each nil
+	// where there is none. It is needed: [Tool] is one. The TPM has a vendor's command for
+	// it (TPM_CC 0x20000001), whose request and response pass through an NV index.
+	Ask func(ctx context.Context, nonce, userData []byte) ([]byte, error)
+}
+
+// Source asks the NitroTPM of the instance that it runs on, for [document.NewProver]. It is
+// safe for concurrent use if Ask is.
+type Source struct {
+	ask func(ctx context.Context, nonce, userData []byte) ([]byte, error)
+
+	mu      sync.Mutex
+	machine attest.Identity // once it is known: no process moves to another instance
+}
+
+// NewSource makes a source. The error matches [refusal.CheckConfig].
+func NewSource(c SourceConfig) (*Source, error) {
+	if c.Ask == nil {
+		return nil, refusal.Config("Ask", "", "a function, such as that of Tool")
+	}
+	return &Source{ask: c.Ask}, nil
+}
+
+// NewProver is the node's side of this kind of evidence. The error matches
+// [refusal.CheckConfig].
+func NewProver(c SourceConfig) (*document.Prover, error) {
+	s, err := NewSource(c)
+	if err != nil {
+		return nil, err
+	}
+	return document.NewProver(Provider, s)
+}
+
+// Machine asks for a document over nothing, for the names in it, once. The error is an
+// [*attest.Error] with [CheckTPM].
+func (s *Source) Machine(ctx context.Context) (attest.Identity, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.machine != "" {
+		return s.machine, nil
+	}
+	_, d, err := s.document(ctx, nil, nil)
+	if err != nil {
+		return "", err
+	}
+	s.machine = d.Identity()
+	return s.machine, nil
+}
+
+// Document asks for a document over a value of 32 bytes and [UserData]. The error is an
+// [*attest.Error] with [CheckTPM].
+func (s *Source) Document(ctx context.Context, value []byte) ([]byte, error) {
+	if len(value) != sha256.Size {
+		return nil, refuse(CheckNonce, strconv.Itoa(len(value))+" bytes", strconv.Itoa(sha256.Size))
+	}
+	data, d, err := s.document(ctx, value, []byte(UserData))
+	if err != nil {
+		return nil, err
+	}
+	if !bytes.Equal(d.Nonce, value) || string(d.UserData) != UserData {
+		return nil, refuse(CheckTPM, "a document over something else", "one over what was given")
+	}
+	return data, nil
+}
+
+func (s *Source) document(ctx context.Context, nonce, userData []byte) ([]byte, *Document, error) {
+	data, err := s.ask(ctx, nonce, userData)
+	if err != nil {
+		return nil, nil, &refusal.Error{Check: CheckTPM, Got: "no document", Want: "one", Err: err}
+	}
+	d, err := ParseInsecure(data)
+	if err != nil {
+		return nil, nil, &refusal.Error{Check: CheckTPM, Got: "a bad document", Want: "that of a NitroTPM", Err: err}
+	}
+	return data, d, nil
+}
+
+// DefaultTool is the name of AWS' program that asks the NitroTPM (NitroTPM-Tools).
+const DefaultTool = "nitro-tpm-attest"
+
+const (
+	toolTimeout = time.Minute
+	maxToolText = 1 << 10
+)
+
+// Tool returns a function for [SourceConfig].Ask that runs AWS' program, or another one with
+// its arguments:
+//
+//	nitro-tpm-attest [--nonce FILE] [--user-data FILE]
+//
+// with the document on its standard output. It is found by path, or in PATH if that is a
+// bare name; "" is [DefaultTool]. It needs the rights of whoever may use /dev/tpm0, or the
+// device that its variable TPM_DEVICE names, and has a minute. The files are in a folder of
+// their own, which is removed.
+func Tool(path string) func(ctx context.Context, nonce, userData []byte) ([]byte, error) {
+	path = cmp.Or(path, DefaultTool)
+	return func(ctx context.Context, nonce, userData []byte) (data []byte, err error) {
+		ctx, cancel := context.WithTimeout(ctx, toolTimeout)
+		defer cancel()
+		folder, err := os.MkdirTemp("", "nodeattest-nitro-")
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
+		var arguments []string
+		for _, f := range []struct {
+			flag string
+			data []byte
+		}{{"nonce", nonce}, {"user-data", userData}} {
+			if f.data == nil {
+				continue
+			}
+			name := filepath.Join(folder, f.flag)
+			if err := os.WriteFile(name, f.data, 0o600); err != nil {
+				return nil, err
+			}
+			arguments = append(arguments, "--"+f.flag, name)
+		}
+		out, said := &limited{most: MaxDocumentSize}, &limited{most: maxToolText}
+		command := exec.CommandContext(ctx, path, arguments...)
+		command.Stdout, command.Stderr, command.WaitDelay = out, said, time.Second
+		if err := command.Run(); err != nil {
+			return nil, &refusal.Error{Check: CheckTPM, Got: path + " that failed: " + refusal.Quote(string(said.kept)), Err: err}
+		}
+		return out.kept, nil
+	}
+}
+
+// limited keeps the first bytes of what is written to it. Of a document that is longer one
+// byte more is kept, so that it is seen to be. It is no bytes.Buffer: that reads to the end.
+type limited struct {
+	kept []byte
+	most int
+}
+
+// Write keeps what there is room for.
+func (l *limited) Write(b []byte) (int, error) {
+	l.kept = append(l.kept, b[:min(len(b), l.most+1-len(l.kept))]...)
+	return len(b), nil
+}

@@ -1,0 +1,104 @@
+package nitro
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"errors"
+	"flag"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/cloud/internal/vectors"
+	"github.com/nodeattest/nodeattest/internal/work"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+var (
+	update = flag.Bool("update", false, "write the vectors in testdata/vectors/nitro anew")
+	folder = filepath.Join("..", "testdata", "vectors", "nitro")
+)
+
+// environment is what all vectors have in common: with these roots and at this time a
+// document is verified, and then its nonce, user data and PCRs are looked at.
+type environment struct {
+	Time  time.Time      `json:"time"`
+	Roots [][]byte       `json:"roots"`
+	PCRs  map[int][]byte `json:"pcrs"`
+}
+
+// claimAttacks are good documents that are none of this kind, or of another machine's boot.
+func claimAttacks() []attack {
+	change := func(name string, want refusal.Check, how func(*parts)) attack {
+		return attack{name: name, want: want, make: func(_ *bench, p *parts) { how(p) }}
+	}
+	return []attack{
+		change("no-nonce", CheckNonce, func(p *parts) { p.drop("nonce") }),
+		change("nonce-null", CheckNonce, func(p *parts) { p.set("nonce", []byte{0xf6}) }),
+		change("nonce-of-31-bytes", CheckNonce, func(p *parts) { p.set("nonce", bstr(testNonce[:31])) }),
+		change("user-data-null", CheckUserData, func(p *parts) { p.set("user_data", []byte{0xf6}) }),
+		change("user-data-of-another-purpose", CheckUserData, func(p *parts) { p.set("user_data", bstr([]byte("login"))) }),
+		change("public-key", CheckUserData, func(p *parts) { p.set("public_key", bstr([]byte{4})) }),
+		change("pcr-absent", CheckPCRs, func(p *parts) { p.set("nitrotpm_pcrs", pcrs(12)) }),
+		change("pcr-of-another-image", CheckPCRs, func(p *parts) {
+			p.set("nitrotpm_pcrs", bytes.Replace(pcrs(24), pcr(4), pcr(5), 1))
+		}),
+	}
+}
+
+// writeVectors writes every attack and good document.
+func writeVectors(t *testing.T) {
+	b := newBench()
+	w, err := vectors.NewWriter(folder, environment{testTime, [][]byte{b.root.Raw}, map[int][]byte{4: pcr(4), 12: pcr(12)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, data := range goodForms(b) {
+		if err := w.Write(vectors.Vector{Name: name, Machine: "aws:aws/us-east-2/" + testInstance, Document: data}); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, a := range slices.Concat(attacks(), claimAttacks()) {
+		if err := w.Write(vectors.Vector{Name: a.name, Expect: string(a.want), Document: a.forged(b)}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestVectors replays the vectors that are kept.
+func TestVectors(t *testing.T) {
+	if *update {
+		writeVectors(t)
+	}
+	var e environment
+	list, err := vectors.Load(folder, &e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c VerifierConfig
+	for _, der := range e.Roots {
+		root, err := x509.ParseCertificate(der)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Roots = append(c.Roots, root)
+	}
+	verifier, err := NewVerifier(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &platform{verifier, []map[int][]byte{e.PCRs}}
+	for _, v := range list {
+		t.Run(v.Name, func(t *testing.T) {
+			claims, err := p.Verify(context.Background(), v.Document, e.Time, work.New(work.AnswerSignatures))
+			switch {
+			case v.Expect == "" && err != nil, v.Expect != "" && !errors.Is(err, refusal.Check(v.Expect)):
+				t.Errorf("%v, want %q", err, v.Expect)
+			case v.Expect == "" && string(claims.Machine) != v.Machine:
+				t.Errorf("got %s, want %s", claims.Machine, v.Machine)
+			}
+		})
+	}
+}

@@ -1,0 +1,147 @@
+package nitro
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/sha512"
+	"crypto/x509"
+	"math/big"
+	"slices"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/cloud/internal/chain"
+	"github.com/nodeattest/nodeattest/internal/work"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// RootG1SHA256 is the SHA-256 of the DER of AWS' root G1 (CN aws.nitro-enclaves, 2019-10-28
+// to 2049-10-28) in hexadecimal: what to compare the root with that was downloaded from
+// where the documentation of Nitro Enclaves says.
+const RootG1SHA256 = "641a0321a3e244efe456463195d606317ed7cdcc3c1756e09893f3c68f79bb5b"
+
+// Checks of a document's signature and time.
+const (
+	// CheckChain: no chain of good signatures leads from the certificate through cabundle
+	// to one of the roots.
+	CheckChain = chain.CheckChain
+	// CheckExpired and CheckNotYetValid: a certificate of the chain is not valid at the
+	// time. Those that sign live for three hours.
+	CheckExpired     = chain.CheckExpired
+	CheckNotYetValid = chain.CheckNotYetValid
+	// CheckCertificate: the certificate that signs is a CA, not one for signatures, or not
+	// for a key on P-384.
+	CheckCertificate refusal.Check = "nitro-certificate"
+	// CheckSignature: the signature is not that of the certificate's key over the
+	// document.
+	CheckSignature refusal.Check = "nitro-document-signature"
+	// CheckTime: the document is from the future, or from a time when its certificate was
+	// not valid.
+	CheckTime refusal.Check = "nitro-document-time"
+)
+
+// maxSkew is how far the platform's clock may be ahead.
+const maxSkew = time.Minute
+
+// VerifierConfig is what a [Verifier] is made of.
+type VerifierConfig struct {
+	// Roots are those of AWS ([RootG1SHA256]), at least one. A document that brings another
+	// root along is refused.
+	Roots []*x509.Certificate
+}
+
+// Verifier verifies documents of NitroTPMs. It is safe for concurrent use.
+type Verifier struct{ roots []*x509.Certificate }
+
+// NewVerifier makes a verifier. The error matches [refusal.CheckConfig].
+func NewVerifier(c VerifierConfig) (*Verifier, error) {
+	if len(c.Roots) == 0 || slices.Contains(c.Roots, nil) {
+		return nil, refusal.Config("Roots", "", "at least one, and none nil")
+	}
+	return &Verifier{slices.Clone(c.Roots)}, nil
+}
+
+// Verify verifies a document at a time and returns what it says. Whether it answers a
+// challenge, and of which machine it is, is for the caller to compare: the documents of all
+// customers of AWS verify. The error is an [*attest.Error] with a check of this package, or
+// matches [refusal.ErrRetry] where the context ended.
+func (v *Verifier) Verify(ctx context.Context, document []byte, now time.Time) (*Document, error) {
+	return v.verify(ctx, document, now, work.New(work.AnswerSignatures))
+}
+
+func (v *Verifier) verify(ctx context.Context, document []byte, now time.Time, budget *attest.Budget) (*Document, error) {
+	d, err := ParseInsecure(document)
+	if err != nil {
+		return nil, err
+	}
+	if err := v.trust(ctx, d, now, budget); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// trust verifies the chain, the times and the signature of a document.
+func (v *Verifier) trust(ctx context.Context, d *Document, now time.Time, budget *attest.Budget) error {
+	path, err := v.path(d)
+	if err != nil {
+		return err
+	}
+	key, err := d.checkLeaf()
+	if err != nil {
+		return err
+	}
+	if err := chain.CheckTime(d.leaf, now); err != nil {
+		return err
+	}
+	// The clock of certificates has seconds, that of documents has milliseconds.
+	if made := d.Timestamp.Truncate(time.Second); made.After(now.Add(maxSkew)) || chain.CheckTime(d.leaf, made) != nil {
+		return refuse(CheckTime, "a document of "+stamp(made), "one of the time of its certificate, and until "+stamp(now))
+	}
+	if err := chain.Verify(ctx, path, now, x509.ExtKeyUsageAny, budget); err != nil {
+		return err
+	}
+	if err := budget.Signature(ctx); err != nil {
+		return err
+	}
+	digest := sha512.Sum384(d.envelope.toBeSigned())
+	r, s := d.envelope.signature[:signatureSize/2], d.envelope.signature[signatureSize/2:]
+	if !ecdsa.Verify(key, digest[:], new(big.Int).SetBytes(r), new(big.Int).SetBytes(s)) {
+		return refuse(CheckSignature, "another signature", "that of the certificate's key over the document")
+	}
+	d.Chain = path
+	return nil
+}
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// path is the one chain that a document has: the certificate, then cabundle from its end to
+// its beginning, where one of our roots must be. A root elsewhere in it is none.
+func (v *Verifier) path(d *Document) ([]*x509.Certificate, error) {
+	n := slices.IndexFunc(v.roots, func(root *x509.Certificate) bool { return bytes.Equal(d.cabundle[0], root.Raw) })
+	if n < 0 {
+		return nil, refuse(CheckChain, "a cabundle that begins with another certificate", "one of the roots")
+	}
+	path := []*x509.Certificate{d.leaf}
+	for _, der := range slices.Backward(d.cabundle[1:]) {
+		c, err := x509.ParseCertificate(der)
+		if err != nil {
+			return nil, &refusal.Error{Check: CheckEncoding, Got: "a bad certificate in cabundle", Want: "X.509", Err: err}
+		}
+		path = append(path, c)
+	}
+	return append(path, v.roots[n]), nil
+}
+
+// checkLeaf asks that the certificate is one that signs documents.
+func (d *Document) checkLeaf() (*ecdsa.PublicKey, error) {
+	key, ok := d.leaf.PublicKey.(*ecdsa.PublicKey)
+	if !ok || key.Curve != elliptic.P384() {
+		return nil, refuse(CheckCertificate, "a key of another kind: "+d.leaf.PublicKeyAlgorithm.String(), "ECDSA on P-384")
+	}
+	if d.leaf.IsCA || d.leaf.KeyUsage&x509.KeyUsageDigitalSignature == 0 {
+		return nil, refuse(CheckCertificate, "a CA, or no key usage digitalSignature", "a certificate for signatures")
+	}
+	return key, nil
+}

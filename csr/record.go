@@ -1,0 +1,249 @@
+package csr
+
+import (
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// IssuedRecord is what to remember of an issued certificate. A node that later asks
+// for a serving certificate under [SignerKubeletServing] is recognised by it: the
+// request's credential ID must be one that was issued to this node, and to the machine
+// that is this node now; see [Policy.Records] and [InheritAttestation]. Keep it until
+// NotAfter has passed, or until the machine goes.
+// It holds nothing secret.
+type IssuedRecord struct {
+	// CredentialID is "X509SHA256=" and the hexadecimal SHA-256 of the
+	// certificate's DER, as kube-apiserver states it; see [CredentialID]. It is "" as
+	// long as there is no certificate yet; see [RecordOf].
+	CredentialID string
+	// NodeName is the node that the certificate was issued to.
+	NodeName string
+	// SignerName is the signer under which it was asked for.
+	SignerName string
+	// Machine is the canonical identity of the machine that was verified.
+	Machine string
+	// MachineUID is the UID of the machine in the inventory when the certificate was
+	// issued ([Machine]); "" where the inventory has none. A node's name may go to
+	// another machine while the certificate of the first is still valid, and then the
+	// UIDs differ.
+	MachineUID string
+	// NodeUID is the UID of the Node object that the certificate was issued for. It
+	// is "" for a node's first certificate, which is older than the Node: whoever
+	// keeps the record writes it then, once, when the Node first appears, and
+	// never changes it. A Node that was deleted and made again has another UID, and
+	// the certificate counts for it no more.
+	NodeUID string
+	// ProviderID is the provider ID that was vouched for; "" where none was. Another
+	// signer may have left it out of the certificate: Kubernetes' own does.
+	ProviderID string
+	// RequestUID is the UID that the API server gave the request object.
+	RequestUID string
+	// SPKIHash is the SHA-256 of the certificate's SubjectPublicKeyInfo.
+	SPKIHash [32]byte
+	// NotBefore is the first second of the certificate's validity.
+	NotBefore time.Time
+	// NotAfter is the last second of the certificate's validity; without a certificate
+	// the latest that it may have, the zero time where nothing bounds it.
+	NotAfter time.Time
+}
+
+// CredentialID returns the name by which kube-apiserver knows a client
+// certificate: "X509SHA256=" and the SHA-256 of its DER in lower-case hexadecimal
+// (k8s.io/apiserver, authentication/request/x509). It stands in spec.extra of the
+// requests that are filed with the certificate, under [ExtraCredentialID].
+//
+// It is "" where there is no certificate.
+func CredentialID(certificate *x509.Certificate) string {
+	if certificate == nil {
+		return ""
+	}
+	return credentialID(certificate.Raw)
+}
+
+func credentialID(der []byte) string {
+	const prefix = "X509SHA256="
+	digest := sha256.Sum256(der)
+	b := make([]byte, 0, len(prefix)+2*len(digest))
+	return string(hex.AppendEncode(append(b, prefix...), digest[:]))
+}
+
+// ClientOf reports whether this is the record of a client certificate that was
+// issued to the node through attestation, and has this credential ID. The record of
+// a recovery certificate, or of one from [SignerClientInsecure], is not. Times are
+// not compared: kube-apiserver states no credential that has expired.
+func (r *IssuedRecord) ClientOf(nodeName, credentialID string) bool {
+	purpose, provider, _ := parseSignerName(r.SignerName)
+	return purpose == PurposeClient && provider != ProviderInsecure &&
+		nodeName != "" && r.NodeName == nodeName &&
+		credentialID != "" && r.CredentialID == credentialID
+}
+
+// CheckIssuedCertificate: a certificate that another signer made is for the request that
+// was verified, and says no more than that.
+const CheckIssuedCertificate Check = "issued-certificate"
+
+// RecordOf returns the record of a certificate that any signer has made for an attested
+// request, Kubernetes' own for example: [CA.Issue] returns that of its own. Without a
+// certificate, nil, it is the record of the request, to be kept before the request is
+// approved: with it [IssuedRecord.Completed] knows the certificate that comes later. The
+// error is that of Completed, or an [*Error] of [CheckProviderResult] where nothing is
+// attested.
+func RecordOf(certificate *x509.Certificate, attested *Attested) (IssuedRecord, error) {
+	if attested == nil || attested.Checked == nil || attested.Checked.pkcs10 == nil || attested.Verified == nil {
+		return IssuedRecord{}, &Error{Check: CheckProviderResult, Got: "no result", Want: "a checked and verified request"}
+	}
+	c, v := attested.Checked, attested.Verified
+	r := IssuedRecord{NodeName: c.nodeName, SignerName: c.signerName, Machine: v.Machine, MachineUID: c.own.uid, NodeUID: c.own.nodeUID,
+		ProviderID: v.ProviderID, RequestUID: c.uid, SPKIHash: sha256.Sum256(c.pkcs10.CSR.RawSubjectPublicKeyInfo), NotAfter: v.NotAfter}
+	if certificate == nil {
+		return r, nil
+	}
+	return r.Completed(certificate)
+}
+
+// Completed returns the record of a request with what its certificate adds: credential ID
+// and validity. The certificate must have the request's key, the subject and the usage of
+// the record's signer and node, no provider ID but that which was vouched for, no right to
+// issue others, and end no later than the record says. The error is an [*Error] of
+// [CheckIssuedCertificate]. That the signer made it is not looked at: take it from
+// status.certificate, which an API server lets nobody else write.
+func (r IssuedRecord) Completed(certificate *x509.Certificate) (IssuedRecord, error) {
+	if certificate == nil {
+		return IssuedRecord{}, &Error{Check: CheckIssuedCertificate, Got: "no certificate", Want: "one"}
+	}
+	purpose, _, _ := parseSignerName(r.SignerName)
+	commonName, organization := SubjectNames(purpose, r.NodeName)
+	subject, spki := certificate.Subject, sha256.Sum256(certificate.RawSubjectPublicKeyInfo)
+	providerID, err := oid.ParseProviderID(certificate.Extensions)
+	const check = CheckIssuedCertificate
+	if err := (faults{
+		{spki != r.SPKIHash, check, "key " + refusal.Hex(spki[:]), refusal.Hex(r.SPKIHash[:])},
+		{commonName == "" || subject.CommonName != commonName || !slices.Equal(subject.Organization, []string{organization}) || len(subject.Names) != 2,
+			check, "subject " + refusal.Quote(subject.String()), "CN=" + commonName + ",O=" + organization},
+		{certificate.IsCA, check, "a CA", "a certificate of a node"},
+		{!slices.Equal(certificate.ExtKeyUsage, []x509.ExtKeyUsage{purposes[purpose].extKeyUsage}) || len(certificate.UnknownExtKeyUsage) > 0,
+			check, "other extended key usages", "those of " + r.SignerName},
+		{err != nil && !errors.Is(err, oid.CheckProviderIDMissing) || providerID != "" && providerID != r.ProviderID, check, "provider ID " + refusal.Quote(providerID), refusal.Quote(r.ProviderID)},
+		{!r.NotAfter.IsZero() && certificate.NotAfter.After(r.NotAfter), check, "an end at " + rfc3339(certificate.NotAfter), rfc3339(r.NotAfter) + " at the latest"},
+	}).first(); err != nil {
+		return IssuedRecord{}, err
+	}
+	r.CredentialID, r.NotBefore, r.NotAfter = credentialID(certificate.Raw), certificate.NotBefore, certificate.NotAfter
+	return r, nil
+}
+
+// Rules of inherited attestation.
+const (
+	// CheckInheritedPurpose: the request is a node's own, filed under
+	// [SignerKubeletServing].
+	CheckInheritedPurpose Check = "inherited-purpose"
+	// CheckInheritedExpired: the client certificate that a serving request inherits
+	// from is valid now.
+	CheckInheritedExpired Check = "inherited-expired"
+	// CheckInheritedMachine: the client certificate was issued to the machine that is
+	// the node now, by everything that both the record and the inventory say of it,
+	// and at least one such thing is the same.
+	CheckInheritedMachine Check = "inherited-machine"
+	// CheckInheritedNode: the client certificate was issued for the Node object that
+	// has the node's name now, where the inventory knows it.
+	CheckInheritedNode Check = "inherited-node"
+)
+
+// minInherited is the least time that an inherited certificate lasts.
+const minInherited = MinLifetime / 2
+
+// InheritAttestation decides about a kubelet's own request for a serving
+// certificate, which carries no evidence: it inherits the attestation of the client
+// certificate with which the kubelet came. kube-apiserver states that certificate in
+// spec.extra ([ExtraCredentialID]), and [Policy.Records] has found what was recorded
+// when it was issued ([IssuedRecord]).
+//
+// It is a pure function of its arguments: of the request and the record it sees what the
+// policy saw. The policy has held one against the other: the record is of a client
+// certificate (not a recovery certificate, nor one of the insecure signer) with this
+// credential ID, issued to the very node that asks. It must not have expired at now.
+// Errors, all of them, are returned as [Errors].
+//
+// A node's name may have gone to another machine while the old machine's certificate is
+// still valid, so the name alone gives nothing. What the record says of the certificate's
+// machine is compared with what the inventory says of the machine that is the node now
+// ([Machine]): the UIDs are equal, also where one side has none; provider IDs and
+// identities are equal where both sides have one; and at least one of the three is there
+// and equal. An inventory that states none of the three can tell no machine from
+// another: the error is [refusal.CheckConfig], and no request is denied for it. In the same way
+// NodeUID is that of the Node that has the name now. Where only one side has it the error
+// is [ErrRetry]: whoever keeps the record writes it when the Node appears.
+//
+// The result vouches for the names and addresses of the inventory's machine and no
+// others, for no provider ID beyond the recorded one, and for no longer than the
+// client certificate lasts. In its last half minute the error is [ErrRetry]: a kubelet
+// that gets so little asks again at once. Whoever has stolen the client certificate's key can ask
+// in this way too.
+func InheritAttestation(checked *Checked, now time.Time) (*Attested, error) {
+	if checked == nil || checked.pkcs10 == nil {
+		return nil, Errors{{Check: CheckNotChecked, Got: "a request that no policy has checked"}}
+	}
+	by := checked.requester // a policy passes kubelet-serving for a node's own request alone
+	all := faults{{checked.filedUnder != SignerKubeletServing, CheckInheritedPurpose,
+		"a request by " + by.Class.String() + " " + refusal.Quote(by.NodeName) + " to " + refusal.Quote(checked.signerName),
+		"one by node " + refusal.Quote(checked.nodeName) + " to " + SignerKubeletServing}}.all()
+	record := checked.record
+	if record == nil {
+		return nil, append(all, &Error{Check: CheckCredential, Got: refusal.OrNothing(refusal.Quote(checked.credentialID)),
+			Want: "a client certificate that was issued to this node through attestation"})
+	}
+	all = append(all, faults{{now.Before(record.NotBefore) || now.After(record.NotAfter), CheckInheritedExpired,
+		"a client certificate from " + rfc3339(record.NotBefore) + " to " + rfc3339(record.NotAfter),
+		"one that is valid at " + rfc3339(now)}}.all()...)
+	different, unknown := checked.own.holdAgainst(record)
+	if all = append(all, different...); len(all) > 0 {
+		return nil, all
+	}
+	if left := record.NotAfter.Sub(now); unknown == nil && left < minInherited {
+		unknown = Retry(fmt.Errorf("the client certificate ends in %s, and the serving certificate would with it", left))
+	}
+	if unknown != nil {
+		return nil, unknown
+	}
+	v := checked.Vouch(record.Machine)
+	v.ProviderID, v.NotAfter = record.ProviderID, record.NotAfter
+	v.DNSNames, v.IPAddresses = checked.DNSNames(), checked.IPAddresses()
+	return &Attested{Checked: checked, Verified: v}, nil
+}
+
+// holdAgainst compares the machine that is the node now with the one that a certificate
+// was issued to. unknown says that the two cannot be compared, or not yet.
+func (own ownMachine) holdAgainst(r *IssuedRecord) (different Errors, unknown error) {
+	const certificateOf = "a certificate of machine "
+	byProviderID := own.uid == "" && own.identity == "" // by nothing else
+	incomparable := byProviderID && own.providerID == ""
+	different = faults{
+		{r.Machine == "", CheckInheritedMachine, "a record without a machine", "the machine's identity"},
+		{r.MachineUID != own.uid, CheckInheritedMachine,
+			"a certificate of the machine with UID " + refusal.Quote(r.MachineUID), refusal.Quote(own.uid)},
+		{r.ProviderID != "" && own.providerID != "" && r.ProviderID != own.providerID, CheckInheritedMachine,
+			certificateOf + refusal.Quote(r.ProviderID), refusal.Quote(own.providerID)},
+		{own.identity != "" && r.Machine != own.identity, CheckInheritedMachine,
+			certificateOf + refusal.Quote(r.Machine), refusal.Quote(own.identity)},
+		{byProviderID && !incomparable && r.ProviderID == "", CheckInheritedMachine,
+			"a certificate without a provider ID", refusal.Quote(own.providerID)},
+		{r.NodeUID != "" && own.nodeUID != "" && r.NodeUID != own.nodeUID && !incomparable, CheckInheritedNode,
+			"a certificate for Node UID " + refusal.Quote(r.NodeUID), refusal.Quote(own.nodeUID)},
+	}.all()
+	switch {
+	case incomparable:
+		unknown = refusal.Config("UID, provider ID or identity of the machine in the inventory", "", "one of them")
+	case r.NodeUID != own.nodeUID:
+		unknown = Retry(fmt.Errorf("the certificate was issued for Node UID %s, and the Node's is %s",
+			refusal.Quote(r.NodeUID), refusal.Quote(own.nodeUID)))
+	}
+	return different, unknown
+}

@@ -1,0 +1,84 @@
+package settings
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/attesttest"
+	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/tpmsim"
+)
+
+// TestMembers has a node say hello under each mode, with and without its identity in the
+// inventory.
+func TestMembers(t *testing.T) {
+	node := attesttest.NewNode(t, attesttest.NodeOptions{Road: attest.RoadEK})
+	plane := attesttest.NewControlPlane(t, node)
+	ek, err := tpmcert.ParseEK(node.TPM.EKCertificate(tpmsim.RSA2048).Raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, other := string(ek.Identity()), "ek:sha256:0000000000000000000000000000000000000000000000000000000000000000"
+	for name, row := range map[string]struct {
+		mode, identity string
+		approved       attest.Identity // by an operator
+		want           bool
+	}{
+		"inventory: its identity":          {mode: ModeInventory, identity: ours, want: true},
+		"inventory: another's":             {mode: ModeInventory, identity: other},
+		"inventory: none":                  {mode: ModeInventory},
+		"first use: its identity":          {mode: ModeFirstUse, identity: ours, want: true},
+		"first use: another's":             {mode: ModeFirstUse, identity: other},
+		"first use: none":                  {mode: ModeFirstUse, want: true},
+		"approval: its identity":           {mode: ModeApproval, identity: ours, want: true},
+		"approval: another's":              {mode: ModeApproval, identity: other},
+		"approval: not yet":                {mode: ModeApproval},
+		"approval: it is approved":         {mode: ModeApproval, approved: attest.Identity(ours), want: true},
+		"approval: another is approved":    {mode: ModeApproval, approved: attest.Identity(other)},
+		"inventory: none, and it is bound": {mode: ModeInventory, approved: attest.Identity(ours)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &Settings{Membership: Membership{Mode: row.mode, Road: "ek", IdentityClass: "RSA-2048"}}
+			s.complete()
+			registry, err := membership.NewMemoryRegistry(s.Scope(), membership.RegistryOptions{Now: plane.Now})
+			if err != nil {
+				t.Fatal(err)
+			}
+			machine := csr.Machine{Name: node.Name, NodeName: node.Name, UID: "uid-1", Identity: row.identity, ProviderID: node.ProviderID, BootstrapReady: true}
+			if row.approved != "" {
+				claim := membership.Claim{NodeName: node.Name, Machine: row.approved, MachineUID: machine.UID, ProviderID: machine.ProviderID}
+				record, err := registry.Reserve(t.Context(), claim, plane.Now().Add(time.Minute))
+				if err == nil {
+					_, err = registry.Bind(t.Context(), record, time.Time{}, nil)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			members, err := s.NewMembers(registry, nil, func(context.Context, string) (bool, error) { return false, nil })
+			if err != nil {
+				t.Fatal(err)
+			}
+			config := plane.Config
+			config.Authorizer, config.Policy = members, config.Policy.Clone()
+			config.Policy.Machines = func(context.Context, string, *csr.Request) (*csr.Machine, error) { return &machine, nil }
+			verifier, err := attest.NewVerifier(config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			hello, err := node.Hello(t.Context(), plane.Now())
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = verifier.Challenge(t.Context(), hello)
+			if row.want != (err == nil) || err != nil && !errors.Is(err, attest.CheckMembership) {
+				t.Errorf("got %v, want a challenge: %t", err, row.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,47 @@
+package registry
+
+import (
+	"sync"
+
+	"github.com/nodeattest/nodeattest/attest/membership"
+)
+
+// recentSize is how many nodes a generation of a recent holds.
+const recentSize = 512
+
+// A recent keeps the nodes that were read or written last, for a write over one of them
+// that follows at once: bound ones, and reservations that are complete. What has changed
+// since fails the write. It holds two generations, and drops the older when the younger is
+// full.
+type recent struct {
+	mu         sync.Mutex
+	young, old map[string]*node // by version
+}
+
+func newRecent() *recent { return &recent{young: map[string]*node{}} }
+
+func (r *recent) add(n *node) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.young) >= recentSize {
+		r.young, r.old = map[string]*node{}, r.young
+	}
+	r.young[n.record.Version] = n
+}
+
+// of finds the node of a record; nil where there is none.
+func (r *recent) of(record *membership.Record) *node {
+	if record == nil {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := r.young[record.Version]
+	if n == nil {
+		n = r.old[record.Version]
+	}
+	if n == nil || n.record.NodeName != record.NodeName {
+		return nil
+	}
+	return n
+}
