@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"net"
 	"os"
@@ -220,7 +219,7 @@ func TestAuthenticator(t *testing.T) {
 	if pair.Leaf.Subject.CommonName != csr.NodeUserPrefix+node.name || !credential.Status.ExpirationTimestamp.Time.Before(pair.Leaf.NotAfter) {
 		t.Errorf("a certificate for %s until %s, renewed at %s", pair.Leaf.Subject, pair.Leaf.NotAfter, credential.Status.ExpirationTimestamp)
 	}
-	c.recorded(t, node.name, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: pair.Leaf.Raw}))
+	c.recorded(t, node.name, pair.Leaf)
 
 	t.Run("rotate and status", func(t *testing.T) {
 		stdout, stderr, err := node.run(t.Context(), "rotate")
