@@ -135,7 +135,9 @@ func (a *Authenticator) firstPair(ctx context.Context) (*certstore.Pair, error) 
 				if p != nil {
 					return p, nil
 				}
-				last = err
+				if last == nil || ctx.Err() == nil { // that its time was over says less
+					last = err
+				}
 			case !errors.Is(err, certstore.ErrLocked):
 				return nil, err
 			}
