@@ -125,6 +125,15 @@ func TestVerifyAKCertificateRefuses(t *testing.T) {
 	if _, err := VerifyAKCertificate(good, nil, chainTime); !errors.Is(err, CheckCertificateMissing) {
 		t.Errorf("no certificate: %v", err)
 	}
+	if _, err := VerifyAKCertificate(good, [][]byte{{0x30, 0}}, chainTime); !errors.Is(err, CheckCertificateEncoding) {
+		t.Errorf("no certificate's DER: %v", err)
+	}
+	if _, err := VerifyAKCertificate(good, chain, leaf.cert.NotAfter.Add(time.Second)); !errors.Is(err, CheckCertificateExpired) {
+		t.Errorf("after its end: %v", err)
+	}
+	if _, err := VerifyAKCertificate(good, chain, leaf.cert.NotBefore.Add(-time.Second)); !errors.Is(err, CheckCertificateNotYetValid) {
+		t.Errorf("before its beginning: %v", err)
+	}
 	other := sign(t, nil, "root", nil)
 	if _, err := VerifyAKCertificate([]Issuer{{Roots: []*x509.Certificate{other.cert}, Profile: ProfileTCG()}}, chain, chainTime); !errors.Is(err, CheckCertificateChain) {
 		t.Errorf("another root: %v", err)
