@@ -112,6 +112,11 @@ func TestOIDEqualNeedsEveryArc(t *testing.T) {
 		"arc in the middle missing": {SubjectAltName, asn1.ObjectIdentifier{2, 5, 99, 29, 17}},
 		"first arcs missing":        {OID("\x1d\x11"), asn1.ObjectIdentifier{2, 5, 29, 17}},
 		"negative arc":              {huge, asn1.ObjectIdentifier{2, 5, -1}},
+		"negative first arc":        {OID("\x05"), asn1.ObjectIdentifier{-1, 45}},
+		"first arc over 2":          {OID("\x7d"), asn1.ObjectIdentifier{3, 5}},
+		"negative second arc":       {OID("\x23"), asn1.ObjectIdentifier{1, -5}},
+		"second arc of 0 over 39":   {OID("\x28"), asn1.ObjectIdentifier{0, 40}},
+		"second arc of 1 over 39":   {OID("\x50"), asn1.ObjectIdentifier{1, 40}},
 		"one arc short":             {SubjectAltName, asn1.ObjectIdentifier{2, 5, 29}},
 		"one arc more":              {SubjectAltName, asn1.ObjectIdentifier{2, 5, 29, 17, 1}},
 	} {

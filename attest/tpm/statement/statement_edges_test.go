@@ -220,6 +220,12 @@ func TestVerifyQuoteWithoutInputs(t *testing.T) {
 		_, err := VerifyQuote(e, f.options)
 		expectCheck(t, err, CheckAttestEncoding)
 	})
+	t.Run("no signature", func(t *testing.T) {
+		e := f.evidence(t)
+		e.Signature = e.Signature[:len(e.Signature)-1]
+		_, err := VerifyQuote(e, f.options)
+		expectCheck(t, err, CheckSignatureEncoding)
+	})
 }
 
 func TestNewPCRSelection(t *testing.T) {
