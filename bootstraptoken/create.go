@@ -1,6 +1,7 @@
 package bootstraptoken
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"time"
@@ -52,11 +53,8 @@ func Create(options CreateOptions, now time.Time) (*Secret, error) {
 	if s.Token.IsZero() {
 		s.Token = Generate()
 	}
-	if options.TTL == 0 {
-		options.TTL = DefaultTTL
-	}
 	if !options.InsecureNeverExpires {
-		s.Expiration = now.Add(options.TTL).UTC().Truncate(time.Second)
+		s.Expiration = now.Add(cmp.Or(options.TTL, DefaultTTL)).UTC().Truncate(time.Second)
 	}
 	if s.Usages == (Usages{}) {
 		s.Usages = Usages{Signing: true, Authentication: true}

@@ -148,7 +148,7 @@ func (cfg *DiscoverConfig) at(ctx context.Context, server *url.URL) (*Discovered
 	if err != nil {
 		return nil, fromAnybody(err)
 	}
-	found, err := discovered(kubeconfig, server, cfg.Pins, false)
+	found, err := discovered([]byte(kubeconfig), server.String(), cfg.Pins, false)
 	if err != nil {
 		return nil, err
 	}
@@ -189,17 +189,17 @@ func awaitedKubeconfig(data map[string]string, token Token) (string, error) {
 	return kubeconfig, err
 }
 
-// discovered reads the kubeconfig that a server sent. Of its CAs those with a pin are kept;
+// discovered reads the kubeconfig that was found at an address. Of its CAs those with a pin are kept;
 // without pins all are. One without CAs is refused where the system's roots are not wanted.
-func discovered(kubeconfig string, server *url.URL, pins []Pin, systemRoots bool) (*Discovered, error) {
-	info, err := ParseKubeconfig([]byte(kubeconfig))
+func discovered(kubeconfig []byte, address string, pins []Pin, systemRoots bool) (*Discovered, error) {
+	info, err := ParseKubeconfig(kubeconfig)
 	if err != nil {
 		return nil, err
 	}
 	if info.SystemRoots && !systemRoots {
 		return nil, &Error{Check: CheckNoCA, Got: "a kubeconfig without CAs", Want: "CAs"}
 	}
-	found := &Discovered{Info: info, Kubeconfig: []byte(kubeconfig), Address: server.String()}
+	found := &Discovered{Info: info, Kubeconfig: kubeconfig, Address: address}
 	if len(pins) == 0 {
 		return found, nil
 	}

@@ -36,11 +36,7 @@ func DiscoverReader(r io.Reader) (*Discovered, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bootstraptoken: %w", err)
 	}
-	info, err := ParseKubeconfig(kubeconfig)
-	if err != nil {
-		return nil, err
-	}
-	return &Discovered{Info: info, Kubeconfig: kubeconfig}, nil
+	return discovered(kubeconfig, "", nil, true)
 }
 
 // DiscoverURL reads a discovery document from an https server whose certificate chains to
@@ -65,11 +61,11 @@ func DiscoverURL(ctx context.Context, address string, network Network) (*Discove
 		if err != nil {
 			return nil, err
 		}
-		info, err := ParseKubeconfig(body)
-		if err != nil {
-			return nil, err
+		found, err := discovered(body, withoutQuery(reply.Request.URL), nil, true)
+		if err == nil {
+			found.Verified = network.now()
 		}
-		return &Discovered{Info: info, Kubeconfig: body, Address: withoutQuery(reply.Request.URL), Verified: network.now()}, nil
+		return found, err
 	})
 }
 

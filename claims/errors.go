@@ -1,6 +1,7 @@
 package claims
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/nodeattest/nodeattest/claims/internal/alive"
@@ -100,8 +101,5 @@ type Error = refusal.Error
 
 // retry says that what was asked for could not be had.
 func retry(what string, err error) error {
-	if err == nil {
-		err = alive.ErrNoAnswer
-	}
-	return refusal.Retry(fmt.Errorf("%s: %w", what, err))
+	return refusal.Retry(fmt.Errorf("%s: %w", what, cmp.Or(err, alive.ErrNoAnswer)))
 }

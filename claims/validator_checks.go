@@ -26,7 +26,7 @@ func checkConsistent(c *Claims) error {
 	for _, bound := range [...]struct {
 		kind alive.Kind
 		ref  *Ref
-	}{{accountKind, &k.ServiceAccount}, {podKind, k.Pod}, {secretKind, k.Secret}, {nodeKind, k.Node}} {
+	}{{alive.ServiceAccount, &k.ServiceAccount}, {alive.Pod, k.Pod}, {alive.Secret, k.Secret}, {alive.Node, k.Node}} {
 		switch {
 		case bound.ref == nil:
 		case !nodename.Valid(bound.ref.Name):
@@ -88,30 +88,22 @@ func timeError(check Check, got NumericDate, relation string, want time.Time) er
 	return &Error{Check: check, Got: got.Time().Format(time.RFC3339), Want: relation + " " + want.UTC().Format(time.RFC3339)}
 }
 
-// The kinds of objects that a token may name, after which their checks are named.
-const (
-	accountKind alive.Kind = "service account"
-	secretKind  alive.Kind = "secret"
-	podKind     alive.Kind = "pod"
-	nodeKind    alive.Kind = "node"
-)
-
 // checkObjects compares the objects that the token names with those that exist, and the
 // pod with the token. It returns the Node, nil where the token names none.
 func (v *Validator) checkObjects(ctx context.Context, k *Private, deletedBefore time.Time) (*Node, error) {
 	account, err := v.objects.ServiceAccount(ctx, k.Namespace, k.ServiceAccount.Name)
-	if err := checkAlive(accountKind, k.ServiceAccount, account, err, deletedBefore); err != nil {
+	if err := checkAlive(alive.ServiceAccount, k.ServiceAccount, account, err, deletedBefore); err != nil {
 		return nil, err
 	}
 	if k.Secret != nil {
 		secret, err := v.objects.Secret(ctx, k.Namespace, k.Secret.Name)
-		if err := checkAlive(secretKind, *k.Secret, secret, err, deletedBefore); err != nil {
+		if err := checkAlive(alive.Secret, *k.Secret, secret, err, deletedBefore); err != nil {
 			return nil, err
 		}
 	}
 	if k.Pod != nil {
 		pod, err := v.objects.Pod(ctx, k.Namespace, k.Pod.Name)
-		if err := checkAlive(podKind, *k.Pod, pod, err, deletedBefore); err != nil {
+		if err := checkAlive(alive.Pod, *k.Pod, pod, err, deletedBefore); err != nil {
 			return nil, err
 		}
 		if err := checkPod(pod, k); err != nil {
@@ -122,7 +114,7 @@ func (v *Validator) checkObjects(ctx context.Context, k *Private, deletedBefore 
 		return nil, nil
 	}
 	node, err := v.objects.Node(ctx, k.Node.Name)
-	return node, checkAlive(nodeKind, *k.Node, node, err, deletedBefore)
+	return node, checkAlive(alive.Node, *k.Node, node, err, deletedBefore)
 }
 
 // checkAlive compares what a getter answered with what the token names.

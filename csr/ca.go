@@ -146,7 +146,7 @@ func certificateField(c *x509.Certificate, i int) string {
 func (ca *CA) checkConstraints(c *x509.Certificate, field string) error {
 	for _, name := range ca.signers {
 		purpose, _, _ := parseSignerName(name)
-		usage := purpose.extKeyUsage()
+		usage := purposes[purpose].extKeyUsage
 		if len(c.ExtKeyUsage)+len(c.UnknownExtKeyUsage) > 0 && !slices.Contains(c.ExtKeyUsage, usage) && !slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageAny) {
 			return refusal.Config(field, "has other extended key usages", purposes[purpose].auth+", which "+name+" needs")
 		}

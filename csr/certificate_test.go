@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -60,7 +61,7 @@ func TestCheckIssued(t *testing.T) {
 
 func TestKeyIdentifierRefusesMalformedKeys(t *testing.T) {
 	for _, spki := range []string{"", "\x30\x00", "\x30\x02\x30\x00", "\x30\x05\x30\x00\x03\x01\x01"} {
-		if id, err := keyIdentifier([]byte(spki)); err == nil {
+		if id, err := der.KeyIdentifier([]byte(spki)); err == nil {
 			t.Errorf("%x: %x", spki, id)
 		}
 	}

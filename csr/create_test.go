@@ -47,7 +47,7 @@ func TestCreate(t *testing.T) {
 				}
 				var subject [2]string
 				for i := range p.Subject {
-					subject[i], _ = p.Subject[i].Text()
+					subject[i] = string(p.Subject[i].Value)
 				}
 				if diff := cmp.Diff(want, subject); diff != "" {
 					t.Errorf("%s, %v: %s", name, purpose, diff)

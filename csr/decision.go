@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"reflect"
 	"slices"
 	"strings"
 	"unicode/utf8"
 
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -226,7 +226,7 @@ func checkNames(err error) (names []string) {
 // nilInside finds a nil pointer among the errors in the tree of err, whose methods
 // cannot be called.
 func nilInside(err error) bool {
-	return isNilPointer(err) || slices.ContainsFunc(causes(err), nilInside)
+	return err != nil && typednil.Is(err) || slices.ContainsFunc(causes(err), nilInside)
 }
 
 // causes are the errors that err wraps.
@@ -238,12 +238,6 @@ func causes(err error) []error {
 		return []error{e.Unwrap()}
 	}
 	return nil
-}
-
-// isNilPointer says whether an interface that is not nil holds a nil pointer.
-func isNilPointer(v any) bool {
-	r := reflect.ValueOf(v)
-	return r.Kind() == reflect.Pointer && r.IsNil()
 }
 
 func undecided(err error) bool {

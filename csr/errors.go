@@ -1,6 +1,7 @@
 package csr
 
 import (
+	"context"
 	"errors"
 	"strconv"
 	"strings"
@@ -23,14 +24,11 @@ type Errors []*Error
 
 // Error gives every broken rule in one line.
 func (all Errors) Error() string {
-	var b strings.Builder
+	each := make([]string, len(all))
 	for i, e := range all {
-		if i > 0 {
-			b.WriteString("; ")
-		}
-		b.WriteString(e.Error())
+		each[i] = e.Error()
 	}
-	return b.String()
+	return strings.Join(each, "; ")
 }
 
 // Unwrap lets errors.Is and errors.As look into every one.
@@ -92,8 +90,14 @@ const (
 	ErrUnsupportedKey Check = "unsupported public key"
 )
 
-// errNoContext is a programmer's error, and no request's fault.
-var errNoContext = errors.New("the context is nil")
+// begun says why nothing is begun with a context: it is over, or nil, which is a
+// programmer's error and no request's fault.
+func begun(ctx context.Context) error {
+	if ctx == nil {
+		return Retry(errors.New("the context is nil"))
+	}
+	return Retry(ctx.Err())
+}
 
 // Retry wraps err so that errors.Is(result, ErrRetry) holds and err stays reachable. It
 // returns nil for nil.

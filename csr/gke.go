@@ -103,24 +103,19 @@ func parseGKEIdentity(raw []byte) (GKEIdentity, error) {
 			Want: "at most " + strconv.Itoa(maxGKEIdentity)}
 	}
 	var id GKEIdentity
-	texts := map[string]*string{"zone": &id.Zone, "name": &id.Name, "project_name": &id.ProjectID}
-	numbers := map[string]*uint64{"id": &id.ID, "project_id": &id.ProjectNumber}
-	r := strictjson.NewReader(raw)
-	err := r.Object(func(name []byte) (err error) {
-		text, number := texts[string(name)], numbers[string(name)]
-		switch {
-		case text != nil:
-			*text, err = r.String()
-		case number != nil:
-			*number, err = readUint64(r)
-		default:
-			err = r.Skip() // also "Zone": beside "zone" the reader refuses it, and alone it leaves Zone empty
+	number := func(to *uint64) func(*strictjson.Reader) error {
+		return func(r *strictjson.Reader) error {
+			text, err := r.Number()
+			if err == nil {
+				*to, err = strconv.ParseUint(string(text), 10, 64)
+			}
+			return err
 		}
-		return err
-	})
-	if err == nil {
-		err = r.End()
 	}
+	err := strictjson.Members{ // also "Zone" is passed over: beside "zone" it is refused, and alone it leaves Zone empty
+		"zone": strictjson.Into(&id.Zone), "id": number(&id.ID), "name": strictjson.Into(&id.Name),
+		"project_id": number(&id.ProjectNumber), "project_name": strictjson.Into(&id.ProjectID),
+	}.Parse(raw)
 	want := ""
 	switch {
 	case err != nil:
@@ -133,12 +128,4 @@ func parseGKEIdentity(raw []byte) (GKEIdentity, error) {
 		return id, nil
 	}
 	return GKEIdentity{}, &Error{Check: CheckGKEIdentity, Got: refusal.Quote(string(raw)), Want: want, Err: err}
-}
-
-func readUint64(r *strictjson.Reader) (uint64, error) {
-	number, err := r.Number()
-	if err != nil {
-		return 0, err
-	}
-	return strconv.ParseUint(string(number), 10, 64)
 }

@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -15,9 +13,7 @@ import (
 	"strconv"
 	"time"
 
-	"golang.org/x/crypto/cryptobyte"
-	cryptobyteasn1 "golang.org/x/crypto/cryptobyte/asn1"
-
+	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -67,11 +63,8 @@ func (ca *CA) Issue(ctx context.Context, checked *Checked, verified *Verified) (
 	if !slices.Contains(ca.signers, checked.signerName) {
 		return nil, fmt.Errorf("%w: %s", ErrOtherSigner, refusal.Quote(checked.signerName))
 	}
-	if ctx == nil {
-		return nil, Retry(errNoContext)
-	}
-	if err := ctx.Err(); err != nil {
-		return nil, Retry(err)
+	if err := begun(ctx); err != nil {
+		return nil, err
 	}
 	now := ca.now()
 	if violations := vouched(checked, verified, now); len(violations) > 0 {
@@ -152,7 +145,7 @@ func (ca *CA) sign(template *x509.Certificate, c *Checked, now time.Time) (*x509
 // number: random, positive, and 20 bytes long at most (RFC 5280, 4.1.2.2).
 func (ca *CA) template(c *Checked, v *Verified, now time.Time) (*x509.Certificate, error) {
 	commonName, organization := SubjectNames(c.purpose, c.nodeName)
-	keyID, err := keyIdentifier(c.pkcs10.CSR.RawSubjectPublicKeyInfo)
+	keyID, err := der.KeyIdentifier(c.pkcs10.CSR.RawSubjectPublicKeyInfo)
 	if err != nil || commonName == "" {
 		return nil, Errors{{Check: CheckNotChecked, Got: "a request that no policy has checked", Err: err}}
 	}
@@ -162,7 +155,7 @@ func (ca *CA) template(c *Checked, v *Verified, now time.Time) (*x509.Certificat
 		NotBefore:             now.Add(-min(Backdate, end.Sub(now)/10)).UTC().Truncate(time.Second),
 		NotAfter:              end,
 		KeyUsage:              x509.KeyUsageDigitalSignature,
-		ExtKeyUsage:           []x509.ExtKeyUsage{c.purpose.extKeyUsage()},
+		ExtKeyUsage:           []x509.ExtKeyUsage{purposes[c.purpose].extKeyUsage},
 		BasicConstraintsValid: true,
 		SubjectKeyId:          keyID,
 	}
@@ -186,14 +179,6 @@ func (ca *CA) template(c *Checked, v *Verified, now time.Time) (*x509.Certificat
 		t.ExtraExtensions = []pkix.Extension{extension}
 	}
 	return t, nil
-}
-
-// extKeyUsage is what the certificate's key is for.
-func (p Purpose) extKeyUsage() x509.ExtKeyUsage {
-	if p == PurposeServing {
-		return x509.ExtKeyUsageServerAuth
-	}
-	return x509.ExtKeyUsageClientAuth
 }
 
 // end is the last second of the certificate's validity.
@@ -222,21 +207,6 @@ func distinct[T string | netip.Addr](values []T) (kept []T) {
 		}
 	}
 	return kept
-}
-
-// keyIdentifier names a public key by the first 160 bits of the SHA-256 of its BIT
-// STRING's content (RFC 7093, 2, method 1).
-func keyIdentifier(spki []byte) ([]byte, error) {
-	input := cryptobyte.String(spki)
-	var content, algorithm cryptobyte.String
-	var key []byte
-	if !input.ReadASN1(&content, cryptobyteasn1.SEQUENCE) ||
-		!content.ReadASN1Element(&algorithm, cryptobyteasn1.SEQUENCE) ||
-		!content.ReadASN1BitStringAsBytes(&key) {
-		return nil, errors.New("a malformed SubjectPublicKeyInfo")
-	}
-	digest := sha256.Sum256(key)
-	return digest[:20], nil
 }
 
 // allowedExtensions are those of an issued certificate.

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/crypto/cryptobyte"
 	cryptobyteasn1 "golang.org/x/crypto/cryptobyte/asn1"
 
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -96,7 +97,7 @@ func SPKIHash(pub crypto.PublicKey) ([32]byte, error) {
 // public key of a type that is known here. crypto's own types panic where a part is
 // missing.
 func completeKey(key crypto.Signer) bool {
-	if key == nil || isNilPointer(key) {
+	if typednil.Is(key) {
 		return false
 	}
 	switch k := key.(type) {

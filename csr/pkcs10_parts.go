@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"slices"
 	"strconv"
-	"unicode/utf8"
 
 	"golang.org/x/crypto/cryptobyte"
 	cryptobyteasn1 "golang.org/x/crypto/cryptobyte/asn1"
@@ -24,26 +23,6 @@ type NameAttribute struct {
 	Tag byte
 	// Value is the content of the value without tag and length.
 	Value []byte
-}
-
-// Text returns the value where it is a UTF8String, PrintableString or IA5String that
-// keeps its type's alphabet, as RFC 5280, 4.1.2.4 has it for new names.
-func (a *NameAttribute) Text() (string, bool) {
-	switch a.Tag {
-	case byte(cryptobyteasn1.UTF8String):
-		return string(a.Value), utf8.Valid(a.Value)
-	case byte(cryptobyteasn1.PrintableString):
-		return string(a.Value), !slices.ContainsFunc(a.Value, func(c byte) bool { return !isPrintable(c) })
-	case byte(cryptobyteasn1.IA5String):
-		return string(a.Value), !slices.ContainsFunc(a.Value, func(c byte) bool { return c >= utf8.RuneSelf })
-	}
-	return "", false
-}
-
-// isPrintable is the alphabet of PrintableString (ITU-T X.680, table 10).
-func isPrintable(c byte) bool {
-	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
-		bytes.IndexByte([]byte(" '()+,-./:=?"), c) >= 0
 }
 
 // next removes the first element of a SET OF, where it stands after the previous one in the

@@ -155,11 +155,8 @@ func (p *Policy) check(ctx context.Context, parsed *Parsed, target string, unsig
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}
-	if ctx == nil {
-		return nil, Retry(errNoContext)
-	}
-	if err := ctx.Err(); err != nil {
-		return nil, Retry(err)
+	if err := begun(ctx); err != nil {
+		return nil, err
 	}
 	// A request of somebody else's is not denied, since who is meant may still answer it.
 	// Nobody has the empty name, which no API server takes.

@@ -158,16 +158,10 @@ func (p *Policy) reservedIP(a netip.Addr) bool {
 	if in, ok := embeddedIPv4(a); ok && p.reservedIP(in) {
 		return true
 	}
-	for _, prefix := range p.ReservedIPs {
-		if prefix.Contains(a) {
-			return true
-		}
-		if in := prefix.Addr(); in.Is4In6() && a.Is4() &&
-			netip.PrefixFrom(in.Unmap(), max(prefix.Bits()-96, 0)).Contains(a) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.ReservedIPs, func(prefix netip.Prefix) bool {
+		in := prefix.Addr() // IPv4 that is mapped into IPv6 reserves IPv4
+		return prefix.Contains(a) || in.Is4In6() && a.Is4() && netip.PrefixFrom(in.Unmap(), max(prefix.Bits()-96, 0)).Contains(a)
+	})
 }
 
 // translated are the prefixes of IPv6 addresses whose last 32 bits are an IPv4

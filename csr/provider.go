@@ -143,11 +143,6 @@ func NewInsecureProvider(policy *Policy) (Provider, error) {
 	return insecureProvider{policy}, nil
 }
 
-func isInsecure(p Provider) bool {
-	_, ok := p.(insecureProvider)
-	return ok
-}
-
 // VerifyClientAttestationData holds the request against the policy, and that is all.
 func (p insecureProvider) VerifyClientAttestationData(ctx context.Context, request *Parsed) (*Attested, error) {
 	checked, err := p.policy.Check(ctx, request)

@@ -93,12 +93,13 @@ func (p *Providers) add(r Registration) error {
 	if n := len(r.Versions); n > 0 {
 		oldest, newest = r.Versions[0], r.Versions[n-1]
 	}
+	_, insecure := r.Provider.(insecureProvider)
 	got := "Providers " + refusal.Quote(r.Name)
 	if err := (faults{
 		{!validProvider(r.Name), refusal.CheckConfig, got, "the name of a provider"},
 		{r.Provider == nil, refusal.CheckConfig, got + " without a Provider", ""},
 		{p.byName[r.Name] != nil, refusal.CheckConfig, got + " twice", ""},
-		{isInsecure(r.Provider) != (r.Name == ProviderInsecure), refusal.CheckConfig, got + " with a provider that is not its own",
+		{insecure != (r.Name == ProviderInsecure), refusal.CheckConfig, got + " with a provider that is not its own",
 			"the insecure one under its own name, and no other"},
 		{r.MinimumVersion < 0 || newest < r.MinimumVersion, refusal.CheckConfig,
 			got + " with a MinimumVersion that none of its Versions reaches", ""},
@@ -256,11 +257,8 @@ func (r *Request) signerName() string {
 
 // find selects by signer name, and looks at the version of the evidence.
 func (p *Providers) find(ctx context.Context, request *Parsed) (*Registration, error) {
-	if ctx == nil {
-		return nil, Retry(errNoContext)
-	}
-	if err := ctx.Err(); err != nil {
-		return nil, Retry(err)
+	if err := begun(ctx); err != nil {
+		return nil, err
 	}
 	r, err := p.selected(request)
 	if err != nil {

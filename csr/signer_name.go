@@ -1,6 +1,7 @@
 package csr
 
 import (
+	"crypto/x509"
 	"strings"
 
 	"github.com/nodeattest/nodeattest/internal/nodename"
@@ -71,10 +72,13 @@ func (p Purpose) String() string {
 
 // purposes say of each purpose what the common name begins with, what the organization is,
 // and which usage the key has beside signatures. It is never written.
-var purposes = map[Purpose]struct{ prefix, organization, auth string }{
-	PurposeClient:   {NodeUserPrefix, NodesGroup, usageClientAuth},
-	PurposeServing:  {NodeUserPrefix, NodesGroup, usageServerAuth},
-	PurposeRecovery: {RecoveryUserPrefix, RecoveryGroup, usageClientAuth},
+var purposes = map[Purpose]struct {
+	prefix, organization, auth string
+	extKeyUsage                x509.ExtKeyUsage // what the certificate's key is for
+}{
+	PurposeClient:   {NodeUserPrefix, NodesGroup, usageClientAuth, x509.ExtKeyUsageClientAuth},
+	PurposeServing:  {NodeUserPrefix, NodesGroup, usageServerAuth, x509.ExtKeyUsageServerAuth},
+	PurposeRecovery: {RecoveryUserPrefix, RecoveryGroup, usageClientAuth, x509.ExtKeyUsageClientAuth},
 }
 
 // PurposeOf returns for what a signer's certificates are. It knows the names that

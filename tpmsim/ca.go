@@ -11,12 +11,13 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/asn1"
 	"fmt"
 	"io"
 	"math/big"
 	"sync"
 	"time"
+
+	"github.com/nodeattest/nodeattest/internal/der"
 )
 
 // Validity of what a CA issues, counted from its clock: backdated by an hour, as
@@ -71,21 +72,19 @@ func NewCA(o CAOptions) (*CA, error) {
 	if o.Seed != nil {
 		ca.seed, ca.rand = bytes.Clone(o.Seed), nil
 	}
-	for name, by := range map[string]*issuer{"root": &ca.root, "EK CA": &ca.ek, "AK CA": &ca.ak} {
+	for _, of := range []struct {
+		*issuer
+		name string
+	}{{&ca.root, "root"}, {&ca.ek, "EK CA"}, {&ca.ak, "AK CA"}} {
 		var err error
-		if by.key, err = ca.newKey(name); err != nil {
+		if of.key, err = ca.newKey(of.name); err != nil {
 			return nil, fmt.Errorf("tpmsim: CA key: %w", err)
 		}
+		if err := ca.certifyCA(of.issuer, cmp.Or(o.Name, "tpmsim")+" "+of.name); err != nil {
+			return nil, err
+		}
 	}
-	name := cmp.Or(o.Name, "tpmsim")
-	err := ca.certifyCA(&ca.root, name+" root")
-	if err == nil {
-		err = ca.certifyCA(&ca.ek, name+" EK CA")
-	}
-	if err == nil {
-		err = ca.certifyCA(&ca.ak, name+" AK CA")
-	}
-	return ca, err
+	return ca, nil
 }
 
 // newKey makes a key, which follows from the seed and the label if there is a seed.
@@ -123,8 +122,12 @@ func (ca *CA) certifyCA(to *issuer, name string) error {
 // sign makes a certificate and parses it.
 func (ca *CA) sign(template *x509.Certificate, by *issuer, pub crypto.PublicKey) (_ *x509.Certificate, err error) {
 	if template.SubjectKeyId == nil {
-		if template.SubjectKeyId, err = subjectKeyID(pub); err != nil {
-			return nil, err
+		spki, err := x509.MarshalPKIXPublicKey(pub)
+		if err == nil {
+			template.SubjectKeyId, err = der.KeyIdentifier(spki)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("tpmsim: issue a certificate: %w", err)
 		}
 	}
 	if template.SerialNumber == nil {
@@ -132,32 +135,15 @@ func (ca *CA) sign(template *x509.Certificate, by *issuer, pub crypto.PublicKey)
 			return nil, err
 		}
 	}
-	der, err := x509.CreateCertificate(ca.rand, template, by.certificate, pub, by.key)
+	raw, err := x509.CreateCertificate(ca.rand, template, by.certificate, pub, by.key)
 	if err != nil {
 		return nil, fmt.Errorf("tpmsim: issue a certificate: %w", err)
 	}
-	c, err := x509.ParseCertificate(der)
+	c, err := x509.ParseCertificate(raw)
 	if err != nil {
 		return nil, fmt.Errorf("tpmsim: issued a certificate that does not parse: %w", err)
 	}
 	return c, nil
-}
-
-// subjectKeyID is method 1 of RFC 7093: SHA-256 over the key's bits, 160 bits of it.
-func subjectKeyID(pub crypto.PublicKey) ([]byte, error) {
-	der, err := x509.MarshalPKIXPublicKey(pub)
-	if err != nil {
-		return nil, fmt.Errorf("tpmsim: issue a certificate: %w", err)
-	}
-	var spki struct {
-		Algorithm pkix.AlgorithmIdentifier
-		Key       asn1.BitString
-	}
-	if _, err := asn1.Unmarshal(der, &spki); err != nil {
-		return nil, fmt.Errorf("tpmsim: issue a certificate: %w", err)
-	}
-	sum := sha256.Sum256(spki.Key.Bytes)
-	return sum[:20], nil
 }
 
 // nextSerial gives a positive serial number of 126 bits.

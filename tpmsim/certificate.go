@@ -84,17 +84,11 @@ func (ca *CA) issue(by *issuer, pub crypto.PublicKey, o CertificateOptions) (*x5
 	}
 	now := ca.now()
 	t := &x509.Certificate{
-		NotBefore:             o.NotBefore,
-		NotAfter:              o.NotAfter,
+		NotBefore:             cmp.Or(o.NotBefore, now.Add(-backdate)),
+		NotAfter:              cmp.Or(o.NotAfter, now.Add(leafLifetime)),
 		KeyUsage:              s.akUsage,
 		BasicConstraintsValid: true,
 		IsCA:                  o.IsCA,
-	}
-	if t.NotBefore.IsZero() {
-		t.NotBefore = now.Add(-backdate)
-	}
-	if t.NotAfter.IsZero() {
-		t.NotAfter = now.Add(leafLifetime)
 	}
 	eku := s.akEKU
 	if by == &ca.ek {
@@ -129,10 +123,7 @@ func (ca *CA) issue(by *issuer, pub crypto.PublicKey, o CertificateOptions) (*x5
 // addNames adds the subject and, as extensions, what the certificate says about the
 // machine: TPM specification, SAN, instance identity.
 func (o *CertificateOptions) addNames(t *x509.Certificate, s *style) error {
-	instance, directory := o.Instance, DefaultDirectory()
-	if instance == nil {
-		instance = DefaultInstance()
-	}
+	instance, directory := cmp.Or(o.Instance, DefaultInstance()), DefaultDirectory()
 	if o.Directory != nil {
 		directory = *o.Directory
 	}

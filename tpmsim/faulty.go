@@ -1,6 +1,7 @@
 package tpmsim
 
 import (
+	"cmp"
 	"encoding/binary"
 	"slices"
 	"sync"
@@ -48,10 +49,7 @@ func At(n int, f Fault) Faults {
 // FailAt is the faults that have one command fail, the n-th counted from 1, with
 // err, or with ErrInjected if err is nil. The TPM does not see the command.
 func FailAt(n int, err error) Faults {
-	if err == nil {
-		err = ErrInjected
-	}
-	return At(n, Fault{Err: err})
+	return At(n, Fault{Err: cmp.Or(err, error(ErrInjected))})
 }
 
 // LoseAt is the faults that have the TPM execute the n-th command, counted from 1,
@@ -159,11 +157,7 @@ func response(rc tpm2.TPMRC) []byte {
 }
 
 // Count returns how many commands were sent since the start or the last SetFaults.
-func (t *FaultyTPM) Count() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return len(t.commands)
-}
+func (t *FaultyTPM) Count() int { return len(t.Commands()) }
 
 // Commands returns the codes of the commands that were sent since the start or the
 // last SetFaults, in their order; 0 for one too short to have a code.

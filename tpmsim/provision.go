@@ -2,6 +2,7 @@ package tpmsim
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
@@ -64,9 +65,7 @@ func (t *TPM) provisionEK(a Algorithm, persist bool) error {
 }
 
 func (t *TPM) provisionAK(a AK) error {
-	if a.Algorithm == 0 {
-		a.Algorithm = RSA2048
-	}
+	a.Algorithm = cmp.Or(a.Algorithm, RSA2048)
 	alg, err := a.Algorithm.look()
 	if err != nil {
 		return err
@@ -74,12 +73,7 @@ func (t *TPM) provisionAK(a AK) error {
 	if a.Padding < 0 {
 		return fmt.Errorf("%w: Padding %d", ErrOptions, a.Padding)
 	}
-	if a.TemplateIndex == 0 {
-		a.TemplateIndex = alg.akTemplate
-	}
-	if a.CertificateIndex == 0 {
-		a.CertificateIndex = alg.akCertificate
-	}
+	a.TemplateIndex, a.CertificateIndex = cmp.Or(a.TemplateIndex, alg.akTemplate), cmp.Or(a.CertificateIndex, alg.akCertificate)
 	stored, filled := alg.newAK(nil), alg.newAK(nil)
 	if a.NonceIndex != 0 {
 		nonce := sha256.Sum256(binary.BigEndian.AppendUint32([]byte("tpmsim nonce "), uint32(a.NonceIndex)))
@@ -97,10 +91,7 @@ func (t *TPM) provisionAK(a AK) error {
 	if err != nil {
 		return err
 	}
-	if a.Certificate == nil {
-		a.Certificate = &t.akCert
-	}
-	if k.certificate, err = t.ca.IssueAK(k.public, *a.Certificate); err != nil {
+	if k.certificate, err = t.ca.IssueAK(k.public, *cmp.Or(a.Certificate, &t.akCert)); err != nil {
 		return err
 	}
 	t.aks = append(t.aks, k)

@@ -203,18 +203,18 @@ type joining struct {
 // alone: Reserve refuses it live.
 func (j *joining) look(ctx context.Context, in Lookups, live bool) (err error) {
 	var h Held
-	if h.Name, err = in.Lookup(ctx, j.claim.NodeName); err != nil {
-		return err
+	h.Name, err = in.Lookup(ctx, j.claim.NodeName)
+	hello := j.r.Stage != attest.StageAnswer
+	if err == nil && hello {
+		h.Machine, err = in.LookupMachine(ctx, j.claim.Machine)
 	}
-	if j.r.Stage != attest.StageAnswer {
-		if h.Machine, err = in.LookupMachine(ctx, j.claim.Machine); err != nil {
-			return err
-		}
-		if h.MachineUID, err = in.LookupMachineUID(ctx, j.claim.MachineUID); err != nil {
-			return err
-		}
+	if err == nil && hello {
+		h.MachineUID, err = in.LookupMachineUID(ctx, j.claim.MachineUID)
 	}
-	if err := h.Admit(&j.claim, j.f.c.Now()); err != nil {
+	if err == nil {
+		err = h.Admit(&j.claim, j.f.c.Now())
+	}
+	if err != nil {
 		return err
 	}
 	j.seen, j.newcomer = h.Name, h.Name == nil || h.Name.State != StateBound

@@ -164,28 +164,18 @@ func conflict(got, want string) error {
 
 var errNoRecord = errors.New("membership: no record was given")
 
-// current returns the stored record of the name if it still has the version that the
-// caller saw.
-func (h Held) current(seen *Record, now time.Time) (*Record, error) {
-	if seen == nil {
-		return nil, errNoRecord
-	}
-	r := h.live(now).Name
-	if r == nil || r.NodeName != seen.NodeName || r.Version != seen.Version {
-		return nil, conflict("a record of node "+seen.NodeName+" that has changed", "the one that was read")
-	}
-	return r, nil
-}
-
-// change is what has to be done for a change of the record that the caller saw, which is
-// bound, or in the other state.
+// change is what has to be done for a change of the record that the caller saw, which still
+// has the version that was seen and is bound, or in the other state.
 func (h Held) change(seen *Record, or State, now time.Time, how func(r *Record) error) (Change, error) {
-	old, err := h.current(seen, now)
-	if err == nil && old.State != StateBound && old.State != or {
-		err = conflict("a "+string(old.State)+" record of node "+old.NodeName, "a bound one")
+	if seen == nil {
+		return Change{}, errNoRecord
 	}
-	if err != nil {
-		return Change{}, err
+	old := h.live(now).Name
+	switch {
+	case old == nil || old.NodeName != seen.NodeName || old.Version != seen.Version:
+		return Change{}, conflict("a record of node "+seen.NodeName+" that has changed", "the one that was read")
+	case old.State != StateBound && old.State != or:
+		return Change{}, conflict("a "+string(old.State)+" record of node "+old.NodeName, "a bound one")
 	}
 	r := *old
 	if err := how(&r); err != nil {

@@ -87,20 +87,14 @@ func (s *StoreRegistry) Scope() Scope { return s.scope }
 
 // held reads what stands around a claim. What the claim leaves empty is not looked for.
 func held(r Reader, c *Claim) (h Held, err error) {
-	if h.Name, err = r.ByName(c.NodeName); err != nil {
-		return Held{}, err
+	h.Name, err = r.ByName(c.NodeName)
+	if err == nil && c.Machine != "" {
+		h.Machine, err = r.ByMachine(c.Machine)
 	}
-	if c.Machine != "" {
-		if h.Machine, err = r.ByMachine(c.Machine); err != nil {
-			return Held{}, err
-		}
+	if err == nil && c.MachineUID != "" {
+		h.MachineUID, err = r.ByMachineUID(c.MachineUID)
 	}
-	if c.MachineUID != "" {
-		if h.MachineUID, err = r.ByMachineUID(c.MachineUID); err != nil {
-			return Held{}, err
-		}
-	}
-	return h, nil
+	return h, err
 }
 
 // change lets a rule decide about what stands around a claim, and does what it says.
@@ -204,10 +198,9 @@ func (s *StoreRegistry) find(ctx context.Context, by func(r Reader) (*Record, er
 		return nil, err
 	}
 	var out *Record
-	err := s.store.View(ctx, func(r Reader) error {
-		found, err := by(r)
-		if err == nil && found != nil && found.Live(s.now()) {
-			out = found
+	err := s.store.View(ctx, func(r Reader) (err error) {
+		if out, err = by(r); out != nil && !out.Live(s.now()) {
+			out = nil
 		}
 		return err
 	})

@@ -102,7 +102,7 @@ func (v *Validator) checkLegacy(ctx context.Context, token string, c *claims.Cla
 	if secret != nil {
 		object = &claims.Object{Deleted: secret.Deleted, AsOf: secret.AsOf} // the claims have no UID of the Secret
 	}
-	if err := checkAlive(secretKind, claims.Ref{Name: l.SecretName}, v.legacyAnswer(object, err), time.Time{}); err != nil {
+	if err := checkAlive(alive.Secret, claims.Ref{Name: l.SecretName}, v.legacyAnswer(object, err), time.Time{}); err != nil {
 		return refuse("Token has been invalidated", err)
 	}
 	if !secret.holds(token) {
@@ -151,7 +151,7 @@ func checkLegacyAccount(l *claims.LegacyPrivate, answer alive.Answer) *ReviewErr
 	if answer.Deleted != nil {
 		claim.UID = answer.UID // whatever it is, the deletion is what counts
 	}
-	reason := checkAlive(accountKind, claim, answer, time.Time{})
+	reason := checkAlive(alive.ServiceAccount, claim, answer, time.Time{})
 	switch {
 	case reason == nil:
 		return nil

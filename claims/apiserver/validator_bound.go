@@ -17,14 +17,6 @@ const leeway = time.Minute
 // invalidated is what the API server says of a token whose object is gone.
 const invalidated = "service account token has been invalidated"
 
-// The kinds of objects that a token may name, after which their checks are named.
-const (
-	accountKind alive.Kind = "service account"
-	secretKind  alive.Kind = "secret"
-	podKind     alive.Kind = "pod"
-	nodeKind    alive.Kind = "node"
-)
-
 // checkTimesAndObjects compares the claims of a bound token with clock and objects
 // (pkg/serviceaccount/claims.go, validator.Validate).
 func (v *Validator) checkTimesAndObjects(ctx context.Context, c *claims.Claims) *ReviewError {
@@ -65,8 +57,8 @@ func (v *Validator) checkObjects(ctx context.Context, k *claims.Private, deleted
 	for _, named := range [...]struct {
 		kind  alive.Kind
 		claim *claims.Ref
-	}{{accountKind, &k.ServiceAccount}, {secretKind, k.Secret}, {podKind, k.Pod}, {nodeKind, k.Node}} {
-		if named.claim == nil || named.kind == nodeKind && k.Pod != nil {
+	}{{alive.ServiceAccount, &k.ServiceAccount}, {alive.Secret, k.Secret}, {alive.Pod, k.Pod}, {alive.Node, k.Node}} {
+		if named.claim == nil || named.kind == alive.Node && k.Pod != nil {
 			continue
 		}
 		answer := answerOf(v.get(ctx, named.kind, k.Namespace, named.claim.Name))
@@ -82,11 +74,11 @@ func (v *Validator) get(ctx context.Context, kind alive.Kind, namespace, name st
 	switch {
 	case name == "":
 		return nil, emptyNameError{}
-	case kind == accountKind:
+	case kind == alive.ServiceAccount:
 		return v.c.Objects.ServiceAccount(ctx, namespace, name)
-	case kind == secretKind:
+	case kind == alive.Secret:
 		return v.c.Objects.Secret(ctx, namespace, name)
-	case kind == podKind:
+	case kind == alive.Pod:
 		pod, err := v.c.Objects.Pod(ctx, namespace, name)
 		if pod == nil {
 			return nil, err
@@ -135,7 +127,7 @@ func message(kind alive.Kind, namespace string, claim claims.Ref, a alive.Answer
 		return fmt.Sprintf("service account UID (%s) does not match claim (%s)", a.UID, claim.UID)
 	case check == claims.CheckServiceAccountDeleted:
 		return fmt.Sprintf("service account %s/%s has been deleted", namespace, claim.Name)
-	case kind == accountKind:
+	case kind == alive.ServiceAccount:
 		return a.Err.Error()
 	case check == kind.Check("uid"):
 		return fmt.Sprintf("%s UID (%s) does not match service account %s ref claim (%s)", kind, a.UID, kind, claim.UID)

@@ -4,6 +4,8 @@ package der
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"errors"
 	"strconv"
 	"unicode/utf8"
 
@@ -77,6 +79,21 @@ func OpenSequence(message string, der []byte, maxSize int) (cryptobyte.String, e
 		return nil, Fault(message, "frame", "no bytes after the SEQUENCE")
 	}
 	return body, nil
+}
+
+// KeyIdentifier names a public key by the first 160 bits of the SHA-256 of its BIT
+// STRING's content (RFC 7093, 2, method 1).
+func KeyIdentifier(spki []byte) ([]byte, error) {
+	input := cryptobyte.String(spki)
+	var content, algorithm cryptobyte.String
+	var key []byte
+	if !input.ReadASN1(&content, asn1.SEQUENCE) ||
+		!content.ReadASN1Element(&algorithm, asn1.SEQUENCE) ||
+		!content.ReadASN1BitStringAsBytes(&key) {
+		return nil, errors.New("a malformed SubjectPublicKeyInfo")
+	}
+	digest := sha256.Sum256(key)
+	return digest[:20], nil
 }
 
 // ReadVersion reads INTEGER (1).

@@ -1,6 +1,7 @@
 package statement
 
 import (
+	"cmp"
 	"strconv"
 
 	"github.com/google/go-tpm/tpm2"
@@ -237,9 +238,5 @@ func statementTypeName(t tpm2.TPMST) string {
 		tpm2.TPMSTAttestQuote: "Quote", tpm2.TPMSTAttestTime: "GetTime",
 		tpm2.TPMSTAttestCreation: "CertifyCreation", tpm2.TPMSTAttestNVDigest: "NV_Certify of a digest",
 	}
-	name := names[t]
-	if name == "" {
-		name = "unknown"
-	}
-	return name + " (" + tpmwire.HexNumber(uint64(t), 4) + ")"
+	return cmp.Or(names[t], "unknown") + " (" + tpmwire.HexNumber(uint64(t), 4) + ")"
 }

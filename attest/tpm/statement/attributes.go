@@ -1,6 +1,7 @@
 package statement
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 )
@@ -72,13 +73,9 @@ func (a Attributes) String() string {
 	}
 	words := make([]string, 0, 8)
 	for i, name := range attributeNames {
-		if a&(1<<i) == 0 {
-			continue
+		if a&(1<<i) != 0 {
+			words = append(words, cmp.Or(name, "bit"+strconv.Itoa(i)))
 		}
-		if name == "" {
-			name = "bit" + strconv.Itoa(i)
-		}
-		words = append(words, name)
 	}
 	return strings.Join(words, "|")
 }

@@ -75,10 +75,7 @@ func otherWidths(v []byte, width int) [3][]byte {
 }
 
 func withoutLeadingZeros(v []byte) []byte {
-	for len(v) > 0 && v[0] == 0 {
-		v = v[1:]
-	}
-	return v
+	return bytes.TrimLeft(v, "\x00")
 }
 
 // QualifiedName returns the Qualified Name of an object: the Name's algorithm and

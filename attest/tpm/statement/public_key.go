@@ -2,6 +2,7 @@ package statement
 
 import (
 	"bytes"
+	"cmp"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/rsa"
@@ -80,10 +81,7 @@ func (p *Public) hasModulus() bool {
 
 // exponent is the RSA exponent with the default filled in.
 func (p *Public) exponent() uint32 {
-	if p.Exponent == 0 {
-		return tpmwire.DefaultRSAExponent
-	}
-	return p.Exponent
+	return cmp.Or(p.Exponent, tpmwire.DefaultRSAExponent)
 }
 
 // SameKey reports whether p holds the very key pub, an *rsa.PublicKey or
@@ -135,15 +133,7 @@ func (p *Public) sameKeyAs(q *Public) bool {
 // equalPadded reports whether v, padded with zero bytes in front, is full.
 func equalPadded(v, full []byte) bool {
 	pad := len(full) - len(v)
-	if pad < 0 || !bytes.Equal(v, full[pad:]) {
-		return false
-	}
-	for _, b := range full[:pad] {
-		if b != 0 {
-			return false
-		}
-	}
-	return true
+	return pad >= 0 && bytes.Equal(v, full[pad:]) && len(withoutLeadingZeros(full[:pad])) == 0
 }
 
 // checkStrength refuses weak RSA keys; ParsePublic lets no weak curve through.

@@ -19,21 +19,10 @@ func MarshalTCGAttestCertify(e *CertifyEvidence) ([]byte, error) {
 	if e == nil {
 		return nil, der.Fault("certify", "statement", "one")
 	}
-	if err := checkSigned("certify", e.Attest, e.Signature); err != nil {
-		return nil, err
-	}
-	if e.Public != nil && (len(e.Public) == 0 || len(e.Public) > der.MaxPublicSize) {
-		return nil, der.Fault("certify", "tpmTPublic", "a TPMT_PUBLIC")
-	}
-	var b cryptobyte.Builder
-	b.AddASN1(asn1.SEQUENCE, func(b *cryptobyte.Builder) {
-		b.AddASN1OctetString(e.Attest)
-		b.AddASN1OctetString(e.Signature)
-		if e.Public != nil {
-			b.AddASN1OctetString(e.Public)
-		}
+	return der.Marshal("certify", func(c *der.Codec) {
+		writeSigned(c, e.Attest, e.Signature)
+		c.Optional("tpmTPublic", &e.Public, asn1.OCTET_STRING, 1, der.MaxPublicSize)
 	})
-	return b.Bytes()
 }
 
 // ParseTCGAttestCertify reads the DER of a tcg-attest-tpm-certify statement. It
@@ -70,13 +59,8 @@ func readSigned(message string, body *cryptobyte.String) (attest, signature []by
 	return attest, signature, err
 }
 
-// checkSigned checks the sizes of the two fields with which each statement begins.
-func checkSigned(message string, attest, signature []byte) error {
-	switch {
-	case len(attest) == 0 || len(attest) > der.MaxPublicSize:
-		return der.Fault(message, "tpmSAttest", "a TPMS_ATTEST")
-	case len(signature) == 0 || len(signature) > der.MaxPublicSize:
-		return der.Fault(message, "signature", "a signature")
-	}
-	return nil
+// writeSigned writes the two fields with which each statement begins.
+func writeSigned(c *der.Codec, attest, signature []byte) {
+	c.Octets("tpmSAttest", &attest, asn1.OCTET_STRING, 1, der.MaxPublicSize)
+	c.Octets("signature", &signature, asn1.OCTET_STRING, 1, der.MaxPublicSize)
 }

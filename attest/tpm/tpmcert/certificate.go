@@ -1,6 +1,7 @@
 package tpmcert
 
 import (
+	"cmp"
 	"crypto"
 	"crypto/rsa"
 	"crypto/sha1"
@@ -41,10 +42,7 @@ func leafOf(c *x509.Certificate) *certificate {
 // caOf is a certificate above others.
 func caOf(c *x509.Certificate, root bool) *certificate {
 	out := leafOf(c)
-	out.spki, out.key = sha256.Sum256(c.RawSubjectPublicKeyInfo), c.PublicKey
-	if key, err := rsaKeyOf(c); err == nil {
-		out.key = key
-	}
+	out.spki, out.key = sha256.Sum256(c.RawSubjectPublicKeyInfo), keyOf(c)
 	out.constrained = slices.ContainsFunc(c.Extensions, looksAtLeaves)
 	if out.unfit = statement.CheckKeyStrength(out.key); out.unfit == nil {
 		out.unfit = checkCA(c, root)
@@ -57,18 +55,16 @@ func caOf(c *x509.Certificate, root bool) *certificate {
 	return out
 }
 
-var errNoRSAKey = errors.New("the issuer has no RSA key")
-
-// rsaKeyOf is the certificate's RSA key, also of a CA whose SubjectPublicKeyInfo says
-// RSAES-OAEP, as the TPM 1.2 profile asked of EKs.
-func rsaKeyOf(c *x509.Certificate) (*rsa.PublicKey, error) {
-	if key, ok := c.PublicKey.(*rsa.PublicKey); ok {
-		return key, nil
+// keyOf is the certificate's key, also of a CA whose SubjectPublicKeyInfo says RSAES-OAEP,
+// as the TPM 1.2 profile asked of EKs: crypto/x509 does not read that. It is nil for a key
+// of another kind.
+func keyOf(c *x509.Certificate) crypto.PublicKey {
+	if c.PublicKey == nil {
+		if key, err := oaepKey(c.RawSubjectPublicKeyInfo); err == nil {
+			return key
+		}
 	}
-	if key, err := oaepKey(c.RawSubjectPublicKeyInfo); err == nil {
-		return key, nil
-	}
-	return nil, errNoRSAKey
+	return c.PublicKey
 }
 
 // checkCA checks what a CA's certificate says of itself (RFC 5280, 4.2.1.3, 4.2.1.9). A
@@ -170,8 +166,5 @@ func badLink(cert, issuer *certificate, err error) error {
 
 // nameText is a distinguished name for an error.
 func nameText(n pkix.Name) string {
-	if s := n.String(); s != "" {
-		return s
-	}
-	return "(no name)"
+	return cmp.Or(n.String(), "(no name)")
 }

@@ -2,7 +2,6 @@ package tpmcert
 
 import (
 	"bytes"
-	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/x509"
 	"errors"
@@ -167,7 +166,8 @@ func (c *crl) isSignedBy(ca *x509.Certificate) bool {
 	if known {
 		return signed
 	}
-	signed = signerOf(ca).CheckSignature(c.head.SignatureAlgorithm, c.tbs, c.head.Signature) == nil
+	signer := x509.Certificate{PublicKey: keyOf(ca)}
+	signed = signer.CheckSignature(c.head.SignatureAlgorithm, c.tbs, c.head.Signature) == nil
 	if len(c.signers) >= maxCRLSigners {
 		clear(c.signers)
 	}
@@ -176,20 +176,6 @@ func (c *crl) isSignedBy(ca *x509.Certificate) bool {
 		c.revoked = newSerialIndex(c.entries, c.numEntries)
 	}
 	return signed
-}
-
-// signerOf is a certificate whose PublicKey crypto/x509 can use, also where the
-// SubjectPublicKeyInfo says RSAES-OAEP.
-func signerOf(ca *x509.Certificate) *x509.Certificate {
-	if ca.PublicKey != nil {
-		return ca
-	}
-	var key *rsa.PublicKey
-	key, err := oaepKey(ca.RawSubjectPublicKeyInfo)
-	if err != nil {
-		return ca
-	}
-	return &x509.Certificate{PublicKey: key}
 }
 
 // reasonFor returns why a certificate is revoked, of a list whose signature has been

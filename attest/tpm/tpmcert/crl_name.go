@@ -87,12 +87,7 @@ func decodeText(tag asn1.Tag, value []byte) (string, bool) {
 	case asn1.UTF8String:
 		return string(value), utf8.Valid(value)
 	case asn1.PrintableString, asn1.IA5String, tagNumericString, tagVisibleString:
-		for _, c := range value {
-			if c >= 0x80 {
-				return "", false
-			}
-		}
-		return string(value), true
+		return string(value), !slices.ContainsFunc(value, func(c byte) bool { return c >= 0x80 })
 	case asn1.T61String:
 		runes := make([]rune, len(value))
 		for n, c := range value {
@@ -124,10 +119,5 @@ func decodeText(tag asn1.Tag, value []byte) (string, bool) {
 // validText refuses what is no character: half a pair of surrogates, a number beyond
 // the last one.
 func validText(runes []rune) (string, bool) {
-	for _, r := range runes {
-		if !utf8.ValidRune(r) || r == utf8.RuneError {
-			return "", false
-		}
-	}
-	return string(runes), true
+	return string(runes), !slices.ContainsFunc(runes, func(r rune) bool { return !utf8.ValidRune(r) || r == utf8.RuneError })
 }

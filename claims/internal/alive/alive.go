@@ -18,6 +18,14 @@ const notFound refusal.Check = "object not found"
 // there when the token was issued; and "pod-deleted", that it is not being deleted.
 type Kind string
 
+// The kinds of objects that a token may name.
+const (
+	ServiceAccount Kind = "service account"
+	Secret         Kind = "secret"
+	Pod            Kind = "pod"
+	Node           Kind = "node"
+)
+
 // Check is the kind's check of that name: "gone", "uid" or "deleted".
 func (k Kind) Check(name string) refusal.Check {
 	return refusal.Check(strings.ReplaceAll(string(k), " ", "-") + "-" + name)

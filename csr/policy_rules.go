@@ -1,0 +1,357 @@
+package csr
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rsa"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	cryptobyteasn1 "golang.org/x/crypto/cryptobyte/asn1"
+
+	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// requestRules need the PKCS#10 request as well.
+var requestRules = []rule{
+	{CheckAttestationProvider, nil, func(x *run) {
+		evidence := x.out.bundle.Provider
+		name, _, _ := strings.Cut(evidence, "/")
+		switch {
+		case x.provider == name || x.provider == "": // the same, or one of Kubernetes' signers, which select none
+		case x.provider == ProviderInsecure && name == "":
+		case x.provider == ProviderInsecure:
+			x.refuse(refusal.Quote(evidence), "no evidence")
+		default:
+			x.refuseErr(otherEvidence(evidence, x.provider))
+		}
+	}},
+	{CheckSubjectCommonName, known, func(x *run) {
+		prefix := purposes[x.out.purpose].prefix
+		name, fault := x.one(oid.CommonName)
+		if fault == "" {
+			// crypto/x509 has made a string of it already.
+			text, ok := x.out.pkcs10.CSR.Subject.CommonName, false
+			if text != string(name) {
+				text = string(name)
+			}
+			if x.out.nodeName, ok = nodeNameAfter(prefix, text); ok {
+				return
+			}
+			fault = refusal.Quote(text)
+		}
+		x.refuse(fault, "one common name, "+prefix+" and a node name")
+	}},
+	{CheckSubjectOrganization, known, func(x *run) {
+		organization := purposes[x.out.purpose].organization
+		name, fault := x.one(oid.Organization)
+		if fault == "" {
+			if string(name) == organization {
+				return
+			}
+			fault = refusal.Quote(string(name))
+		}
+		x.refuse(fault, "one organization, "+organization)
+	}},
+	{CheckSubjectExtraRDN, nil, func(x *run) {
+		for i := range x.out.pkcs10.Subject {
+			switch id := x.out.pkcs10.Subject[i].Type; id {
+			case oid.CommonName, oid.Organization:
+			case oid.KubernetesUID:
+				x.refuse("a user's UID ("+id.String()+")", "CN and O only")
+			default:
+				x.refuse("attribute "+id.String(), "CN and O only")
+			}
+		}
+	}},
+	{CheckSubjectMultiValue, nil, func(x *run) {
+		subject := x.out.pkcs10.Subject
+		if n := len(subject); n > 0 && subject[n-1].RDN < n-1 { // RDNs count from 0, and none is empty
+			x.refuse("several attributes in one RDN", "one attribute in each")
+		}
+	}},
+	{CheckRequesterOtherNode, nil, func(x *run) {
+		own := x.out.requester.NodeName
+		if own != "" && x.out.nodeName != "" && own != x.out.nodeName {
+			x.refuse(refusal.Quote(x.out.nodeName), "the requester's own node, "+own)
+		}
+	}},
+	{CheckAttributeNotAllowed, nil, func(x *run) {
+		for _, id := range x.out.pkcs10.OtherAttributes {
+			x.refuse("attribute "+id.String(), "extensionRequest only")
+		}
+	}},
+	{CheckExtensionNotAllowed, nil, func(x *run) {
+		extensions := x.out.pkcs10.CSR.Extensions
+		for i := range extensions {
+			id := extensions[i].Id
+			isFlag := x.policy.Flag != nil && id.Equal(x.policy.Flag)
+			if !isFlag && !oid.KubernetesNodeProviderIdentifier.Equal(id) && !oid.SubjectAltName.Equal(id) { // the san- rules judge that
+				x.refuse("extension "+id.String(), "provider ID and, for serving, SANs")
+			}
+		}
+	}},
+	{CheckFlag, nil, func(x *run) {
+		if x.policy.Flag == nil {
+			return
+		}
+		set, err := HasFlag(x.out.pkcs10.CSR.Extensions, x.policy.Flag)
+		x.refuseErr(err)
+		if err == nil && !set && x.policy.RequireFlag {
+			x.refuse("no flag", "extension "+x.policy.Flag.String())
+		}
+	}},
+	{CheckKeyType, nil, func(x *run) {
+		switch key := x.out.pkcs10.CSR.PublicKey.(type) {
+		case *rsa.PublicKey, *ecdsa.PublicKey:
+		default:
+			x.refuse(fmt.Sprintf("%T", key), "RSA or ECDSA")
+		}
+	}},
+	{CheckKeyStrength, nil, (*run).checkKeyStrength},
+}
+
+// one returns the value of the subject's one attribute of a type. Where there is none, or
+// more than one, or one that is no text, it says so instead.
+func (x *run) one(id oid.OID) (value []byte, fault string) {
+	var tag cryptobyteasn1.Tag
+	count := 0
+	for _, a := range x.out.pkcs10.Subject {
+		if a.Type == id {
+			value, tag = a.Value, cryptobyteasn1.Tag(a.Tag)
+			count++
+		}
+	}
+	switch {
+	case count != 1:
+		return nil, strconv.Itoa(count) + " of them"
+	case tag == cryptobyteasn1.UTF8String, tag == cryptobyteasn1.PrintableString, tag == cryptobyteasn1.IA5String:
+		return value, ""
+	}
+	return nil, "no text (tag " + strconv.Itoa(int(tag)) + ")"
+}
+
+func (x *run) checkKeyStrength() {
+	switch key := x.out.pkcs10.CSR.PublicKey.(type) {
+	case *rsa.PublicKey:
+		shortest := max(x.policy.MinRSABits, minRSABits)
+		if bits := key.N.BitLen(); bits < shortest || bits > maxPolicyRSABit {
+			x.refuse(strconv.Itoa(bits)+" bits", strconv.Itoa(shortest)+" to "+strconv.Itoa(maxPolicyRSABit))
+		}
+		if key.E != 65537 {
+			x.refuse("exponent "+strconv.Itoa(key.E), "65537")
+		}
+		if key.N.Bit(0) == 0 {
+			x.refuse("an even modulus", "a product of two primes")
+		}
+	case *ecdsa.PublicKey:
+		if !x.policy.takesCurve(key.Curve) {
+			x.refuse("curve "+key.Curve.Params().Name, "a curve that the policy takes")
+		}
+	}
+}
+
+func (p *Policy) takesCurve(c elliptic.Curve) bool {
+	if p.Curves == nil {
+		return slices.Contains(policyCurves[:2], c)
+	}
+	return slices.Contains(p.Curves, c)
+}
+
+// minExpirationSeconds is the least that kube-apiserver takes (pkg/apis/certificates/
+// validation), and minExpiration the same.
+const (
+	minExpirationSeconds = 600
+	minExpiration        = minExpirationSeconds * time.Second
+)
+
+// objectRules need the object's metadata, spec and status alone.
+var objectRules = []rule{
+	{CheckRequestClosed, nil, func(x *run) {
+		for _, fault := range x.request.closed() {
+			x.refuse(fault, "an open request")
+		}
+	}},
+	{CheckSignerName, nil, (*run).checkSignerName},
+	{CheckRequestUsername, nil, func(x *run) {
+		var err error
+		x.out.requester, err = requesterOf(x.out.username)
+		x.refuseErr(err)
+	}},
+	{CheckRequestGroups, nil, func(x *run) {
+		if class := x.out.requester.Class; class != 0 { // else nobody can say which groups the user should have
+			x.refuseErr(checkGroups(class, x.request.Spec.Groups))
+		}
+	}},
+	{CheckRequesterPurpose, known, func(x *run) {
+		class := x.out.requester.Class
+		if class == 0 || class.mayAsk(x.out.purpose, x.provider) {
+			return
+		}
+		want := "what the class may ask for"
+		if x.provider == ProviderInsecure {
+			want = "client certificates for bootstrap requesters only: the insecure signer does not rotate"
+		}
+		x.refuse("a "+x.out.purpose.String()+" certificate for a "+class.String()+" requester", want)
+	}},
+	{CheckUsages, known, func(x *run) {
+		asked := x.request.Spec.Usages
+		wanted := [...]string{usageDigitalSignature, purposes[x.out.purpose].auth, usageKeyEncipherment}
+		x.out.keyEncipherment = slices.Contains(asked, usageKeyEncipherment)
+		needed := wanted[:2]
+		if x.out.keyEncipherment {
+			needed = wanted[:]
+		}
+		if len(asked) != len(needed) || slices.ContainsFunc(needed, func(u string) bool { return !slices.Contains(asked, u) }) {
+			x.refuse(refusal.Quotes(asked), strings.Join(wanted[:2], ", ")+", perhaps "+usageKeyEncipherment)
+		}
+	}},
+	{CheckExpiration, nil, (*run).checkExpiration},
+}
+
+// closed says what makes a request one about which nothing can be decided any more.
+func (r *Request) closed() []string {
+	var faults []string
+	if r.Metadata.DeletionTimestamp != nil {
+		faults = append(faults, "a request that is being deleted")
+	}
+	for _, final := range [...]string{ConditionDenied, ConditionFailed} {
+		if r.HasCondition(final) {
+			faults = append(faults, "condition "+final)
+		}
+	}
+	if len(r.Status.Certificate) > 0 {
+		faults = append(faults, "a request with a certificate")
+	}
+	return faults
+}
+
+// checkSignerName reads the name. A hello is filed under the challenge signer of the
+// provider that the target selects; Kubernetes' own signers select none.
+func (x *run) checkSignerName() {
+	target, filed := x.out.signerName, x.out.filedUnder
+	var want string
+	x.out.purpose, x.provider, want = parseSignerName(target)
+	challenged := challengedProvider(filed)
+	switch {
+	case x.out.purpose == 0:
+		x.refuse(refusal.Quote(target), want)
+	case !slices.Contains(x.policy.SignerNames, target):
+		x.refuse(refusal.Quote(target), "a signer that this policy serves")
+	case filed != target && (challenged == "" || x.provider != "" && challenged != x.provider):
+		x.refuse(refusal.Quote(filed), target+", or its challenge signer")
+	}
+}
+
+func (x *run) checkExpiration() {
+	asked := x.request.Spec.ExpirationSeconds
+	if asked != nil && *asked < minExpirationSeconds {
+		x.refuse(strconv.Itoa(int(*asked))+" s", "600 s or more")
+		return
+	}
+	if asked != nil {
+		x.out.lifetime = time.Duration(*asked) * time.Second
+	}
+	if x.out.purpose == 0 || x.provider != "" {
+		return // our own signers cap what they issue
+	}
+	longest := x.policy.maxExpiration()
+	want := "at most " + strconv.Itoa(int(longest/time.Second)) + " s"
+	if asked == nil && x.policy.BuiltInSignerDuration == 0 {
+		x.refuse("no expirationSeconds", want)
+	}
+	if x.out.lifetime > longest {
+		x.refuse(strconv.Itoa(int(*asked))+" s", want)
+	}
+}
+
+// findMachine asks for the machine, once the request names a node. It reports one that the
+// inventory is certain not to have.
+func (x *run) findMachine() {
+	if x.out.nodeName == "" {
+		return
+	}
+	machine, err := x.policy.Machines(x.ctx, x.out.nodeName, x.request)
+	switch {
+	case err == nil && machine != nil:
+		x.out.machine = machine
+		x.out.own = ownMachine{uid: machine.UID, identity: machine.Identity, providerID: machine.ProviderID, nodeUID: machine.NodeUID}
+	case err == nil:
+		x.cannotDecide(errNothing)
+	case errors.Is(err, ErrNoMachine) && !undecided(err):
+		x.refuseErr(&Error{Check: CheckMachineUnknown,
+			Got: "node " + refusal.Quote(x.out.nodeName), Want: "the name of a known machine", Err: ErrNoMachine})
+	default:
+		x.cannotDecide(err)
+	}
+}
+
+// errNothing is a callback that gives neither an answer nor an error.
+var errNothing = errors.New("the callback returned nothing")
+
+// machineRules need the machine as well, as far as there is one.
+var machineRules = []rule{
+	{CheckProviderIDMissing, nil, func(x *run) {
+		if x.policy.RequireProviderID && x.out.pkcs10.ProviderID == "" {
+			x.refuse("no provider ID", "one")
+		}
+	}},
+	{CheckMachineUnknown, nil, (*run).findMachine},
+	{CheckMachineNotReady, nil, func(x *run) {
+		if m := x.out.machine; m != nil && !m.BootstrapReady {
+			x.refuse("machine "+refusal.Quote(m.Name)+" that is not ready to bootstrap", "a ready one")
+		}
+	}},
+	{CheckMachineOtherNode, nil, func(x *run) {
+		if m := x.out.machine; m != nil && m.NodeName != "" && m.NodeName != x.out.nodeName {
+			x.refuse("machine "+refusal.Quote(m.Name)+" of node "+refusal.Quote(m.NodeName), "the machine of node "+x.out.nodeName)
+		}
+	}},
+	{CheckProviderIDMismatch, nil, func(x *run) {
+		claimed, own := x.out.pkcs10.ProviderID, x.out.own.providerID
+		if own != "" && claimed != "" && claimed != own {
+			x.refuse(refusal.Quote(claimed), "the machine's, "+refusal.Quote(own))
+		}
+	}},
+	{CheckSANNotOwn, nil, func(x *run) {
+		if m := x.out.machine; m != nil {
+			for _, san := range x.out.sansBeside(m.DNSNames, m.IPAddresses) {
+				x.refuse(san, "a name or address of machine "+refusal.Quote(m.Name))
+			}
+		}
+	}},
+	{CheckCredential, nil, (*run).checkCredential},
+}
+
+func (x *run) checkCredential() {
+	if x.out.signerName != SignerKubeletServing || x.out.nodeName == "" {
+		return
+	}
+	const want = "a client certificate that was issued to this node through attestation"
+	id := x.out.credentialID
+	if id == "" {
+		x.refuse("no credential ID", want)
+		return
+	}
+	record, err := x.policy.Records(x.ctx, id, x.request)
+	switch {
+	case err == nil && record == nil:
+		x.cannotDecide(errNothing)
+	case err == nil:
+		if !record.ClientOf(x.out.nodeName, id) {
+			x.refuse(refusal.Quote(id)+" of node "+refusal.Quote(record.NodeName), want)
+			return
+		}
+		kept := *record
+		x.out.record = &kept
+	case errors.Is(err, ErrNoRecord) && !undecided(err):
+		x.refuse(refusal.Quote(id)+", which is not recorded", want)
+	default:
+		x.cannotDecide(err)
+	}
+}
