@@ -127,7 +127,7 @@ func TestRecordOf(t *testing.T) {
 			extension(goodProviderID)(c)
 			c.ExtraExtensions[0].Value = []byte{5, 0}
 		}, own),
-		"a second too long":     certificate(func(c *x509.Certificate) { c.NotAfter = c.NotAfter.Add(time.Second) }, own),
+		"a second too long": certificate(func(c *x509.Certificate) { c.NotAfter = c.NotAfter.Add(time.Second) }, own),
 	} {
 		if got, err := csr.RecordOf(bad, attested); bad != nil && !errors.Is(err, csr.CheckIssuedCertificate) {
 			t.Errorf("%s: got %+v, %v", name, got, err)
