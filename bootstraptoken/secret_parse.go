@@ -173,8 +173,8 @@ func (r *secretReader) expiration() (err error) {
 // time is refused: it would read as "never".
 func decodeExpiration(d map[string][]byte) (time.Time, error) {
 	text, set := d[keyExpiration]
-	end, ok := parseTime(string(text))
-	if set && (!ok || end.IsZero()) {
+	end, _ := parseTime(string(text))
+	if set && end.IsZero() {
 		return time.Time{}, &Error{Check: CheckExpiration, Got: describe(text), Want: wantTime}
 	}
 	return end, nil

@@ -1,6 +1,7 @@
 package claims
 
 import (
+	"reflect"
 	"testing"
 	"time"
 )
@@ -28,5 +29,33 @@ func TestMakeSubjectAndCredentialID(t *testing.T) {
 	}
 	if got := (&Claims{}).CredentialID(); got != "" {
 		t.Error(got)
+	}
+}
+
+// What a token says of pod, node and itself is the user's extra.
+func TestExtraOfResults(t *testing.T) {
+	pod, node := &Ref{Name: "p", UID: "1"}, &Ref{Name: "n", UID: "2"}
+	for _, c := range []struct {
+		name   string
+		claims Claims
+		legacy bool
+		want   map[string][]string
+	}{
+		{"nothing", Claims{}, false, nil},
+		{"an ID", Claims{ID: "i"}, false, map[string][]string{ExtraCredentialID: {"JTI=i"}}},
+		{"pod and node", Claims{Kubernetes: Private{Pod: pod, Node: node}}, false,
+			map[string][]string{ExtraPodName: {"p"}, ExtraPodUID: {"1"}, ExtraNodeName: {"n"}, ExtraNodeUID: {"2"}}},
+		{"a pod without UID", Claims{Kubernetes: Private{Pod: &Ref{Name: "p"}}}, false, nil},
+		{"a pod without name", Claims{Kubernetes: Private{Pod: &Ref{UID: "1"}}}, false, nil},
+		{"a node without UID", Claims{Kubernetes: Private{Node: &Ref{Name: "n"}}}, false, map[string][]string{ExtraNodeName: {"n"}}},
+		{"a node without name", Claims{Kubernetes: Private{Node: &Ref{UID: "2"}}}, false, nil},
+		{"a legacy token", Claims{ID: "i", Legacy: &LegacyPrivate{}}, true, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := (&Result{Claims: &c.claims, Legacy: c.legacy}).Extra()
+			if !reflect.DeepEqual(got, c.want) {
+				t.Errorf("got %v, want %v", got, c.want)
+			}
+		})
 	}
 }

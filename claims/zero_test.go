@@ -35,9 +35,13 @@ func TestZeroValues(t *testing.T) {
 			}
 		})
 	}
-	answer := httptest.NewRecorder()
-	new(Handler).ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/", nil))
-	if answer.Code != http.StatusServiceUnavailable {
-		t.Errorf("a zero Handler answers %d, want 503", answer.Code)
+	for name, h := range map[string]*Handler{"nil Handler": nil, "Handler": {}} {
+		t.Run(name, func(t *testing.T) {
+			answer := httptest.NewRecorder()
+			h.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/", nil))
+			if answer.Code != http.StatusServiceUnavailable {
+				t.Errorf("got %d, want 503", answer.Code)
+			}
+		})
 	}
 }

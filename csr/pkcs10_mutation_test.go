@@ -104,6 +104,11 @@ func TestParsePKCS10TagsOfTheParts(t *testing.T) {
 	p[0] = []byte{2, 1, 1}
 	checkFault(t, request(p), CheckRequestVersion)
 	checkFault(t, request(append(parts(), []byte{5, 0})), CheckRequestDER)
+	withoutAlgorithm := sequence(sequence(parts()...), element(3, []byte{0}, []byte{0x30, 0}))
+	checkFault(t, withoutAlgorithm, CheckRequestDER)
+	if _, err := (&Bundle{Request: withoutAlgorithm, Provider: "tpm/v1", Data: []byte{0x30, 0}}).Marshal(); !errors.Is(err, CheckRequestDER) {
+		t.Errorf("in a bundle: got %v, want %v", err, CheckRequestDER)
+	}
 }
 
 // TestIsRSASPKI changes one thing of an encoding that is taken.

@@ -67,6 +67,7 @@ func TestPolicyRulesOfRequesters(t *testing.T) {
 			{"node name in upper case", user("system:node:NODE-1"), rules(csr.CheckRequestUsername)},
 			{"not in the group", groups("system:authenticated"), rules(csr.CheckRequestGroups)},
 			{"recovery's group", groups("nodeattest:recovery", "system:authenticated"), rules(csr.CheckRequestGroups)},
+			{"a group of bootstrappers", groups("system:nodes", "system:authenticated", "system:bootstrappers:x"), rules(csr.CheckRequestGroups)},
 			{"one group more", groups("system:nodes", "system:authenticated", "x"), rules(csr.CheckRequestGroups)},
 			{"a master", groups("system:nodes", "system:authenticated", "system:masters"), rules(csr.CheckRequestGroups)},
 		})

@@ -53,6 +53,10 @@ func TestPolicyRulesOfServingSANs(t *testing.T) {
 			f.machine.IPAddresses = []netip.Addr{netip.MustParseAddr("::ffff:192.0.2.7")}
 		}, nil},
 		{"name that the machine lists in capitals", withSANs(dnsSAN("node-1.rack.example")), nil},
+		{"name that the machine lists with a Kelvin sign", func(f *requestFixture) {
+			f.machine.DNSNames = []string{"node-1.rac\u212a.example"}
+			withSANs(dnsSAN("node-1.rack.example"))(f)
+		}, rules(csr.CheckSANNotOwn)},
 		{"the same name twice", withSANs(good, good), nil},
 
 		{"no SAN extension", func(f *requestFixture) { f.builder.extensions = nil }, rules(csr.CheckSANMissing)},

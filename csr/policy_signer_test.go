@@ -45,10 +45,13 @@ func TestPolicyLeavesOtherSignersAlone(t *testing.T) {
 
 // What is filed for this policy is denied for its target; what is not, is not.
 func TestPolicyOfTargetSigners(t *testing.T) {
+	const builtIn = csr.SignerKubeAPIServerClientKubelet
 	for _, c := range []struct {
 		filed, target string
 		want          csr.Verdict
 	}{
+		{csr.SignerChallengeTPM, builtIn, csr.VerdictApprove},
+		{csr.SignerChallengeTPM + "/x", builtIn, csr.VerdictIgnore},
 		{csr.SignerChallengeTPM, csr.SignerClientTPM, csr.VerdictApprove},
 		{csr.SignerChallengeTPM, csr.SignerChallengeTPM, csr.VerdictDeny},
 		{csr.SignerChallengeTPM, "example.com/kubelet", csr.VerdictDeny},
@@ -62,6 +65,9 @@ func TestPolicyOfTargetSigners(t *testing.T) {
 		{"cluster.x-k8s.io/kubelet-attestation-challenge-", csr.SignerClientTPM, csr.VerdictIgnore},
 	} {
 		f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
+		if c.target == builtIn {
+			f = goodFixture(builtIn, csr.RequesterBootstrap)
+		}
 		f.encode(t)
 		f.request.Spec.SignerName = c.filed
 		_, err := f.policy.CheckUnsigned(context.Background(), f.request.Parsed(), c.target)

@@ -423,6 +423,8 @@ func TestNewProvidersRefuses(t *testing.T) {
 		"no provider":                      {{Name: "tpm"}},
 		"minimum over all versions":        {{Name: "tpm", Provider: fake, Versions: []int{1}, MinimumVersion: 2}},
 		"minimum without versions":         {{Name: "tpm", Provider: fake, MinimumVersion: 1}},
+		"minimum below all versions":       {{Name: "tpm", Provider: fake, Versions: []int{1}, MinimumVersion: -1}},
+		"version over the largest":         {{Name: "tpm", Provider: fake, Versions: []int{1000000000}}},
 		"version 0":                        {{Name: "tpm", Provider: fake, Versions: []int{0, 1}}},
 		"no signer names":                  {{Name: "tpm", Provider: fake, SignerNames: []string{}}},
 		"signer names of another provider": {{Name: "tpm", Provider: fake, SignerNames: signersOf("aws")[:2]}},

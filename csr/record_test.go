@@ -123,7 +123,11 @@ func TestRecordOf(t *testing.T) {
 		"a second usage":        certificate(func(c *x509.Certificate) { c.ExtKeyUsage = append(c.ExtKeyUsage, x509.ExtKeyUsageServerAuth) }, own),
 		"an unknown usage":      certificate(func(c *x509.Certificate) { c.UnknownExtKeyUsage = append(c.UnknownExtKeyUsage, []int{1, 2, 3}) }, own),
 		"another provider ID":   certificate(extension(goodProviderID+"0"), own),
-		"a second too long":     certificate(func(c *x509.Certificate) { c.NotAfter = c.NotAfter.Add(time.Second) }, own),
+		"a bad provider ID": certificate(func(c *x509.Certificate) {
+			extension(goodProviderID)(c)
+			c.ExtraExtensions[0].Value = []byte{5, 0}
+		}, own),
+		"a second too long": certificate(func(c *x509.Certificate) { c.NotAfter = c.NotAfter.Add(time.Second) }, own),
 	} {
 		if got, err := csr.RecordOf(bad, attested); bad != nil && !errors.Is(err, csr.CheckIssuedCertificate) {
 			t.Errorf("%s: got %+v, %v", name, got, err)

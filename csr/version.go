@@ -17,8 +17,8 @@ const maxVersionDigits = 9
 // name and the version of its data format. The error is a [*Error] with
 // [CheckProvider].
 func ProviderVersion(provider string) (name string, version int, err error) {
-	name, digits, ok := strings.Cut(provider, "/v")
-	if !ok || !nodename.ValidLabel(name) || digits == "" || len(digits) > maxVersionDigits || digits[0] == '0' ||
+	name, digits, _ := strings.Cut(provider, "/v")
+	if !nodename.ValidLabel(name) || digits == "" || len(digits) > maxVersionDigits || digits[0] == '0' ||
 		strings.Trim(digits, "0123456789") != "" {
 		return "", 0, &Error{Check: CheckProvider, Got: refusal.Quote(provider), Want: `a name and version such as "tpm/v1"`}
 	}

@@ -105,6 +105,10 @@ func TestOIDEqualNeedsEveryArc(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	wrapped, err := Parse("2.18446744073709551535") // 40 * -1 + 39 in 64 bits
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, c := range map[string]struct {
 		o  OID
 		id asn1.ObjectIdentifier
@@ -112,6 +116,11 @@ func TestOIDEqualNeedsEveryArc(t *testing.T) {
 		"arc in the middle missing": {SubjectAltName, asn1.ObjectIdentifier{2, 5, 99, 29, 17}},
 		"first arcs missing":        {OID("\x1d\x11"), asn1.ObjectIdentifier{2, 5, 29, 17}},
 		"negative arc":              {huge, asn1.ObjectIdentifier{2, 5, -1}},
+		"negative first arc":        {wrapped, asn1.ObjectIdentifier{-1, 39}},
+		"first arc over 2":          {OID("\x7d"), asn1.ObjectIdentifier{3, 5}},
+		"negative second arc":       {OID("\x23"), asn1.ObjectIdentifier{1, -5}},
+		"second arc of 0 over 39":   {OID("\x28"), asn1.ObjectIdentifier{0, 40}},
+		"second arc of 1 over 39":   {OID("\x50"), asn1.ObjectIdentifier{1, 40}},
 		"one arc short":             {SubjectAltName, asn1.ObjectIdentifier{2, 5, 29}},
 		"one arc more":              {SubjectAltName, asn1.ObjectIdentifier{2, 5, 29, 17, 1}},
 	} {

@@ -128,7 +128,7 @@ func (o OID) ASN1() (id asn1.ObjectIdentifier, ok bool) {
 
 // Equal reports whether o and id are the same identifier. It allocates nothing.
 func (o OID) Equal(id asn1.ObjectIdentifier) bool {
-	if len(id) < 2 || id[0] < 0 || id[0] > 2 || id[1] < 0 || id[0] < 2 && id[1] >= 40 || len(o) > MaxSize {
+	if len(id) < 2 || id[0] < 0 || id[0] > 2 || id[0] < 2 && id[1] >= 40 || len(o) > MaxSize {
 		return false
 	}
 	var buf [10]byte

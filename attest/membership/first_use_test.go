@@ -276,13 +276,15 @@ func TestFirstUseUndecided(t *testing.T) {
 	f := newFirstUse(t, Scope{})
 	r := answerOf(t, "node-1", "gce:p/1")
 	f.admit(t, r)
+	binds := 0
 	f.c.Registry = stubRegistry{Registry: f.registry, bind: func() error {
+		binds++
 		err := f.registry.Release(t.Context(), "node-1", "uid-1")
 		f.at = f.at.Add(testLifetime + 2*message.MaxAnswerAge + 2*time.Second)
 		return errors.Join(err, conflict("a record that was released", "the one that was read"))
 	}}
-	if _, err := asked(t, f, r); !errors.Is(err, CheckRegistryConflict) {
-		t.Errorf("got %v, want %s", err, CheckRegistryConflict)
+	if _, err := asked(t, f, r); !errors.Is(err, CheckRegistryConflict) || binds != 1 {
+		t.Errorf("got %v after %d calls of Bind, want %s after one", err, binds, CheckRegistryConflict)
 	}
 }
 
@@ -304,11 +306,14 @@ func TestNewFirstUse(t *testing.T) {
 		"stale":        func(c *FirstUseConfig) { c.Stale = (*StoreRegistry)(nil) },
 		"recovery":     func(c *FirstUseConfig) { c.MaxRecoveryLifetime = -1 },
 		"scope":        func(c *FirstUseConfig) { c.Registry = &StoreRegistry{scope: Scope{Road: attest.RoadEK}} },
+		"documents": func(c *FirstUseConfig) {
+			c.Registry = &StoreRegistry{scope: Scope{Provider: "gce", Road: attest.RoadDocument}}
+		},
 	} {
 		c := good
 		change(&c)
 		want := refusal.CheckConfig
-		if name == "scope" {
+		if name == "scope" || name == "documents" {
 			want = CheckRegistryScope
 		}
 		if _, err := NewFirstUse(c); !errors.Is(err, want) {

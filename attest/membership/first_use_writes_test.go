@@ -264,6 +264,12 @@ func TestIssuedRecords(t *testing.T) {
 	if got, err := ask("node-1", "c"); err != nil || got.Machine != "gce:p/1" {
 		t.Errorf("got %+v, %v", got, err)
 	}
+	broken := errors.New("disk full")
+	find = IssuedRecords(stubRegistry{Registry: f.registry, lookup: func() error { return broken }})
+	if _, err := ask("node-1", "c"); !errors.Is(err, broken) {
+		t.Errorf("a registry that cannot look: got %v", err)
+	}
+	find = IssuedRecords(f.registry)
 	for _, c := range [][2]string{{"node-1", "d"}, {"node-2", "c"}} {
 		if _, err := ask(c[0], c[1]); !errors.Is(err, csr.ErrNoRecord) || errors.Is(err, csr.ErrRetry) {
 			t.Errorf("%v: got %v", c, err)

@@ -2,6 +2,8 @@ package membership
 
 import (
 	"errors"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -118,6 +120,70 @@ func TestRules(t *testing.T) {
 			}
 			if again := errors.Is(c.want, CheckRegistryReserved) || errors.Is(c.want, CheckRegistryConflict); again != errors.Is(c.got, csr.ErrRetry) {
 				t.Errorf("to be tried again %t, want %t", !again, again)
+			}
+		})
+	}
+}
+
+// Which records of certificates a bound record keeps when one is added.
+func TestRulesOfIssuedRecords(t *testing.T) {
+	now := testTime()
+	record := func(credential, request string, key byte, left time.Duration) csr.IssuedRecord {
+		c := testClaim(1)
+		return csr.IssuedRecord{CredentialID: credential, NodeName: c.NodeName, Machine: string(c.Machine), MachineUID: c.MachineUID,
+			RequestUID: request, SPKIHash: [32]byte{key}, NotAfter: now.Add(left)}
+	}
+	pending := record("", "r1", 1, time.Hour)
+	for _, c := range []struct {
+		name       string
+		has, given csr.IssuedRecord
+		later      time.Duration
+		want       []string // credential ID, request UID, key
+	}{
+		{"the same request", pending, record("", "r1", 1, 2*time.Hour), 0, []string{" r1 1"}},
+		{"another request of the key", pending, record("", "r2", 1, 2*time.Hour), 0, []string{" r1 1", " r2 1"}},
+		{"the request with another key", pending, record("", "r1", 2, 2*time.Hour), 0, []string{" r1 1", " r1 2"}},
+		{"its certificate", pending, record("c", "r1", 1, 2*time.Hour), 0, []string{"c r1 1"}},
+		{"a certificate of another request", pending, record("c", "r2", 1, 2*time.Hour), 0, []string{" r1 1", "c r2 1"}},
+		{"a certificate of another key", pending, record("c", "r1", 2, 2*time.Hour), 0, []string{" r1 1", "c r1 2"}},
+		{"a request after its certificate", record("c", "r1", 1, time.Hour), record("", "r1", 1, 2*time.Hour), 0, []string{"c r1 1"}},
+		{"in the last second of the first", pending, record("c", "r2", 2, 2*time.Hour), time.Hour, []string{" r1 1", "c r2 2"}},
+		{"after the last second of the first", pending, record("c", "r2", 2, 2*time.Hour), time.Hour + 1, []string{"c r2 2"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := &Record{Claim: testClaim(1), State: StateBound, LastEnd: now.Add(2 * time.Hour), Issued: []csr.IssuedRecord{c.has}}
+			change, err := Held{Name: r}.Bind(r, time.Time{}, &c.given, now.Add(c.later))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, i := range change.Record.Issued {
+				got = append(got, i.CredentialID+" "+i.RequestUID+" "+strconv.Itoa(int(i.SPKIHash[0])))
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
+	for _, c := range []struct {
+		name   string
+		change func(r *csr.IssuedRecord)
+	}{
+		{"another node", func(r *csr.IssuedRecord) { r.NodeName = "node-2" }},
+		{"another machine", func(r *csr.IssuedRecord) { r.Machine = "t:2" }},
+		{"another Machine UID", func(r *csr.IssuedRecord) { r.MachineUID = "other" }},
+		{"a second beyond the last end", func(r *csr.IssuedRecord) { r.NotAfter = now.Add(2*time.Hour + time.Second) }},
+		{"no end", func(r *csr.IssuedRecord) { r.NotAfter = time.Time{} }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := &Record{Claim: testClaim(1), State: StateBound, LastEnd: now.Add(2 * time.Hour)}
+			given := record("c", "r1", 1, 2*time.Hour)
+			if _, err := (Held{Name: r}).Bind(r, time.Time{}, &given, now); err != nil {
+				t.Fatal(err)
+			}
+			c.change(&given)
+			if _, err := (Held{Name: r}).Bind(r, time.Time{}, &given, now); !errors.Is(err, CheckRegistryClaim) {
+				t.Errorf("got %v, want %s", err, CheckRegistryClaim)
 			}
 		})
 	}

@@ -184,6 +184,12 @@ func TestStaticListLimits(t *testing.T) {
 	if _, err := NewStaticList([]Member{{Machine: "gce:p/1", NodeName: "node-1", ProviderID: "a b"}}); !errors.Is(err, ErrMemberList) {
 		t.Errorf("a space in the provider ID: got %v", err)
 	}
+	if _, err := NewStaticList([]Member{{Machine: "gce:p/1", NodeName: "node-1", Provider: "a b"}}); !errors.Is(err, ErrMemberList) {
+		t.Errorf("a space in the provider: got %v", err)
+	}
+	if _, err := ParseStaticList([]byte("gce:p/1 node-1 provider=" + strings.Repeat("p", 63))); err != nil {
+		t.Errorf("the longest provider: got %v", err)
+	}
 	if err := (*StaticList)(nil).CheckAuthorizer(ofTPM("", attest.RoadEK)); !errors.Is(err, errNoList) {
 		t.Errorf("a nil list: got %v", err)
 	}

@@ -36,51 +36,6 @@ func TestProfileOfStatement(t *testing.T) {
 	}
 }
 
-// saying is a source of identities that always says the same.
-type saying struct {
-	id  attest.Identity
-	err error
-}
-
-func (s saying) Kind() string { return s.id.Kind() }
-
-func (s saying) Identify(*x509.Certificate) (attest.Identity, error) { return s.id, s.err }
-
-// The first identity counts, a source that fails is never passed over, and an identity
-// has a kind and a name.
-func TestSourcesOfIdentity(t *testing.T) {
-	down := errors.New("down")
-	for name, c := range map[string]struct {
-		sources []tpmcert.IdentitySource
-		want    Check
-		machine attest.Identity
-	}{
-		"the first":               {[]tpmcert.IdentitySource{saying{"a:1", nil}, saying{"b:2", nil}}, "", "a:1"},
-		"the second":              {[]tpmcert.IdentitySource{saying{}, saying{"b:2", nil}, saying{"", down}}, "", "b:2"},
-		"none":                    {[]tpmcert.IdentitySource{saying{}}, attest.CheckIdentity, ""},
-		"one that fails":          {[]tpmcert.IdentitySource{saying{"", down}, tpmcert.AKIdentity{}}, attest.CheckIdentity, ""},
-		"fails, with an identity": {[]tpmcert.IdentitySource{saying{"a:1", down}, tpmcert.AKIdentity{}}, attest.CheckIdentity, ""},
-		"fails with its check":    {[]tpmcert.IdentitySource{saying{"", attest.NotMember("gone")}, tpmcert.AKIdentity{}}, attest.CheckMembership, ""},
-		"no colon":                {[]tpmcert.IdentitySource{saying{"a", nil}}, attest.CheckIdentity, ""},
-		"no kind":                 {[]tpmcert.IdentitySource{saying{":a", nil}}, attest.CheckIdentity, ""},
-		"no name":                 {[]tpmcert.IdentitySource{saying{"a:", nil}}, attest.CheckIdentity, ""},
-		"a colon":                 {[]tpmcert.IdentitySource{saying{":", nil}}, attest.CheckIdentity, ""},
-		"two colons":              {[]tpmcert.IdentitySource{saying{"a:b:c", nil}}, "", "a:b:c"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			root := LabCA("root", "root", newTestKey(t))
-			profile := tpmcert.ProfileTCG()
-			profile.Identity = c.sources
-			issuers := []tpmcert.Issuer{{Roots: []*x509.Certificate{labParsed(t, root.Sign(t, root.Key))}, Profile: profile}}
-			got, err := tpmcert.VerifyAKCertificate(issuers, [][]byte{leafUnder(t, root)}, chainTime)
-			checkOutcome(t, err, c.want)
-			if err == nil && got.Machine != c.machine {
-				t.Errorf("machine %s", got.Machine)
-			}
-		})
-	}
-}
-
 // What is refused of an AK certificate before its chain.
 func TestAKCertificatesBeforeTheirChain(t *testing.T) {
 	root := LabCA("root", "root", newTestKey(t))

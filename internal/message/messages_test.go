@@ -317,6 +317,14 @@ func FuzzParseChallenge(f *testing.F) { fuzzMessage(f, "challenge") }
 func FuzzParseProof(f *testing.F)     { fuzzMessage(f, "proof") }
 func FuzzParseBundle(f *testing.F)    { fuzzMessage(f, "bundle") }
 
+func TestRoads(t *testing.T) {
+	for road, want := range map[Road]string{RoadAK: "ak", RoadEK: "ek", RoadDocument: "document", 3: "road(3)", -1: "road(-1)"} {
+		if road.String() != want {
+			t.Errorf("got %s, want %s", road, want)
+		}
+	}
+}
+
 func TestMarshalRefuses(t *testing.T) {
 	if _, err := (&Bundle{Statements: []Statement{{Stmt: []byte{5, 0}}}}).Marshal(); !errors.Is(err, der.CheckEncoding) {
 		t.Errorf("a statement without a type: %v", err)

@@ -14,9 +14,6 @@ import (
 // maxRecordSize is how large a stored record may be, in bytes.
 const maxRecordSize = 128 << 10
 
-// maxUnix is the last second that a certificate can state.
-const maxUnix = 253402300799
-
 // encodeRecord returns what is stored under a record's node name: its JSON, as
 // encoding/json writes it. There is one encoding for one record.
 func encodeRecord(r *membership.Record) ([]byte, error) {
@@ -27,10 +24,10 @@ func encodeRecord(r *membership.Record) ([]byte, error) {
 	return value, err
 }
 
-// storable reports whether a time is one that a record can have: none, or a whole second of
-// the years 1970 to 9999, in UTC.
+// storable reports whether a time that was read is one that a record can have: none, or a
+// whole second since 1970, in UTC. JSON has no time after the year 9999.
 func storable(t time.Time) bool {
-	return t.Location() == time.UTC && (t.IsZero() || t.Nanosecond() == 0 && t.Unix() >= 0 && t.Unix() <= maxUnix)
+	return t.Location() == time.UTC && (t.IsZero() || t.Nanosecond() == 0 && t.Unix() >= 0)
 }
 
 // decodeRecord reads the record that is stored under a node name. The error says what is

@@ -16,6 +16,9 @@ import (
 	"github.com/nodeattest/nodeattest/oid"
 )
 
+// lastSecond is the last one that a certificate can state.
+var lastSecond = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
+
 func testRecords() map[string]*membership.Record {
 	at := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	longest := membership.Claim{NodeName: "node-1", Machine: attest.Identity("test:" + strings.Repeat("m", message.MaxIdentitySize-5)),
@@ -28,7 +31,7 @@ func testRecords() map[string]*membership.Record {
 		"with certificates": {Claim: longest, State: membership.StateBound, LastEnd: at, Version: "2", Issued: []csr.IssuedRecord{
 			{CredentialID: "X509SHA256=00", SPKIHash: [32]byte{31: 1}, NotBefore: at.Add(-time.Hour), NotAfter: at}, {RequestUID: "u", NotAfter: at}}},
 		"resting":             {Claim: shortest, State: membership.StateResting, LastEnd: at, Version: "3"},
-		"at the last second":  {Claim: shortest, State: membership.StateResting, LastEnd: time.Unix(maxUnix, 0).UTC(), Version: "3"},
+		"at the last second":  {Claim: shortest, State: membership.StateResting, LastEnd: lastSecond, Version: "3"},
 		"at the first second": {Claim: shortest, State: membership.StateBound, LastEnd: time.Unix(0, 0).UTC(), Version: "3"},
 	}
 }
@@ -67,7 +70,7 @@ func TestRecordRefuses(t *testing.T) {
 		"bound with a deadline":       func(r *membership.Record) { r.Deadline = at },
 		"resting without a last end":  func(r *membership.Record) { r.State = membership.StateResting },
 		"resting with a deadline":     func(r *membership.Record) { r.State, r.Deadline, r.LastEnd = membership.StateResting, at, at },
-		"a last end too late":         func(r *membership.Record) { r.LastEnd = time.Unix(maxUnix+1, 0) },
+		"a last end too late":         func(r *membership.Record) { r.LastEnd = lastSecond.Add(time.Second) },
 		"a last end too early":        func(r *membership.Record) { r.LastEnd = time.Unix(-2, 0) },
 		"no node name":                func(r *membership.Record) { r.NodeName = "" },
 		"no machine":                  func(r *membership.Record) { r.Machine = "" },
@@ -101,6 +104,7 @@ func TestRecordRefuses(t *testing.T) {
 		"a version of 0":  {`"Version":"2"`, `"Version":"02"`},
 		"another node":    {`"NodeName":"node-1"`, `"NodeName":"node-2"`},
 		"a part second":   {`"LastEnd":"0001-01-01T00:00:00Z"`, `"LastEnd":"2030-01-01T00:00:00.5Z"`},
+		"the year 10000":  {`"LastEnd":"0001-01-01T00:00:00Z"`, `"LastEnd":"10000-01-01T00:00:00Z"`},
 		"another zone":    {`"LastEnd":"0001-01-01T00:00:00Z"`, `"LastEnd":"2030-01-01T00:00:00+01:00"`},
 		"a member twice":  {`"Version":"2"`, `"Version":"2","Version":"2"`},
 		"one member more": {`"Version":"2"`, `"Version":"2","A":1`},
@@ -111,6 +115,23 @@ func TestRecordRefuses(t *testing.T) {
 				t.Errorf("got %v", got)
 			}
 		})
+	}
+}
+
+// A record of exactly the largest size is written and read, one of a byte more is not.
+func TestSizeOfRecords(t *testing.T) {
+	r := testRecords()["with certificates"]
+	small, err := encodeRecord(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Issued[0].SignerName = strings.Repeat("s", maxRecordSize-len(small))
+	if value, err := encodeRecord(r); err != nil || len(value) != maxRecordSize {
+		t.Errorf("got %d bytes, %v", len(value), err)
+	}
+	r.Issued[0].SignerName += "s"
+	if value, err := encodeRecord(r); err == nil {
+		t.Errorf("got %d bytes and no error", len(value))
 	}
 }
 

@@ -124,6 +124,7 @@ func TestKeyStrength(t *testing.T) {
 		"P-521":           {softwareKeys.p521().Public(), ""},
 		"RSA-1024":        {softwareKeys.rsa1024().Public(), CheckWeakKey},
 		"RSA-2047":        {&rsa.PublicKey{N: new(big.Int).Rsh(k.N, 1), E: k.E}, CheckWeakKey},
+		"RSA-4096":        {&rsa.PublicKey{N: new(big.Int).Lsh(k.N, 4096-2048), E: k.E}, ""},
 		"RSA-4097":        {&rsa.PublicKey{N: new(big.Int).Lsh(k.N, 4097-2048), E: k.E}, CheckWeakKey},
 		"exponent 3":      {&rsa.PublicKey{N: k.N, E: 3}, CheckWeakKey},
 		"exponent 65538":  {&rsa.PublicKey{N: k.N, E: 65538}, CheckWeakKey},

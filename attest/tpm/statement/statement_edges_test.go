@@ -1,6 +1,7 @@
 package statement
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"testing"
 
@@ -119,6 +120,7 @@ func TestFormOfAttestationKeys(t *testing.T) {
 		"RSA with e = 3": {changed(t, publicArea(t, softwareKeys.rsa2048().Public(), testAKAttributes, schemeRSASSA), func(p *Public) { p.Exponent = 3 }), CheckWeakKey},
 		"not restricted": {area(func(p *Public) { p.Attributes &^= AttributeRestricted }), CheckAKAttributes},
 		"no scheme":      {area(func(p *Public) { p.Scheme = noScheme }), CheckAKScheme},
+		"Name of SHA-1":  {area(func(p *Public) { p.NameAlg = tpm2.TPMAlgSHA1 }), CheckNameAlgorithm},
 	} {
 		t.Run(name, func(t *testing.T) { expectCheck(t, CheckAKPublic(c.ak), c.want) })
 	}
@@ -210,6 +212,41 @@ func TestVerifyQuoteWithoutInputs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, err := VerifyQuote(c.e, c.o)
 			expectCheck(t, err, CheckQuoteOptions)
+		})
+	}
+	t.Run("no statement", func(t *testing.T) {
+		e := f.evidence(t)
+		e.Attest = e.Attest[:len(e.Attest)-1]
+		_, err := VerifyQuote(e, f.options)
+		expectCheck(t, err, CheckAttestEncoding)
+	})
+	t.Run("no signature", func(t *testing.T) {
+		e := f.evidence(t)
+		e.Signature = e.Signature[:len(e.Signature)-1]
+		_, err := VerifyQuote(e, f.options)
+		expectCheck(t, err, CheckSignatureEncoding)
+	})
+}
+
+func TestNewPCRSelection(t *testing.T) {
+	s, err := NewPCRSelection(tpm2.TPMAlgSHA256, 23, 0, 7)
+	if err != nil || !bytes.Equal(s.Select, []byte{0x81, 0, 0x80}) {
+		t.Errorf("%x, %v", s.Select, err)
+	}
+	for name, c := range map[string]struct {
+		bank    tpm2.TPMAlgID
+		indexes []int
+		want    Check
+	}{
+		"no PCR":          {tpm2.TPMAlgSHA256, nil, CheckPCRSelection},
+		"PCR 24":          {tpm2.TPMAlgSHA256, []int{24}, CheckPCRSelection},
+		"PCR -1":          {tpm2.TPMAlgSHA256, []int{-1}, CheckPCRSelection},
+		"a PCR twice":     {tpm2.TPMAlgSHA256, []int{3, 3}, CheckPCRDuplicate},
+		"an unknown bank": {tpm2.TPMAlgSM3256, []int{3}, CheckPCRBank},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := NewPCRSelection(c.bank, c.indexes...)
+			expectCheck(t, err, c.want)
 		})
 	}
 }

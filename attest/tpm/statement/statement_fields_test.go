@@ -265,6 +265,7 @@ func TestSizesOfSignature(t *testing.T) {
 		"P-521":            {ecdsa(66, 66), ""},
 		"r of 67 bytes":    {ecdsa(67, 66), CheckSignatureEncoding},
 		"s of 67 bytes":    {ecdsa(66, 67), CheckSignatureEncoding},
+		"r says 67 bytes":  {unhex(t, "0018 000b 0043 0001 01"), CheckSignatureEncoding},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := ParseSignature(c.in)

@@ -75,6 +75,8 @@ func TestCertifyFrame(t *testing.T) {
 			}
 		})
 	}
+	_, err := ParseTCGAttestCertify(make([]byte, der.MaxEvidenceSize+1))
+	expectCheck(t, err, der.CheckSize)
 }
 
 func TestQuoteFrame(t *testing.T) {

@@ -3,6 +3,7 @@ package statement
 import (
 	"bytes"
 	"crypto/elliptic"
+	"errors"
 	"math/big"
 	"testing"
 
@@ -74,6 +75,32 @@ func TestCertifyOptionsRefuse(t *testing.T) {
 			change(&o)
 			_, err := VerifyCertify(e, o)
 			expectCheck(t, err, CheckCertifyOptions)
+		})
+	}
+	_, err := VerifyCertify(nil, f.options)
+	expectCheck(t, err, CheckCertifyOptions)
+}
+
+// Who compares the qualifying data by himself decides about it alone.
+func TestCovers(t *testing.T) {
+	f := goodForgery(t, newForger(t, softwareKeys.p256(), schemeECDSA), softwareKeys.p256b().Public())
+	e := f.evidence(t)
+	refusesAll := errors.New("none of these data")
+	for name, want := range map[string]error{"accepted": nil, "refused": refusesAll} {
+		t.Run(name, func(t *testing.T) {
+			in := CertifyInput{AKKey: f.options.AK.key, Options: f.options, Covers: func(data []byte) error {
+				if !bytes.Equal(data, f.options.QualifyingData) {
+					t.Errorf("got %x", data)
+				}
+				return want
+			}}
+			in.Options.QualifyingData = []byte("other data")
+			if err := in.Parse(e, f.options.AK.public); err != nil {
+				t.Fatal(err)
+			}
+			if err := in.CheckBeforeSignature(); !errors.Is(err, want) {
+				t.Errorf("got %v, want %v", err, want)
+			}
 		})
 	}
 }

@@ -1,7 +1,10 @@
 package tpmcert
 
 import (
+	"crypto/rand"
 	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
 	"encoding/hex"
 	"encoding/json"
 	"encoding/pem"
@@ -13,6 +16,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/oid"
 )
 
 // microsoft is the issuer of the AIKs that Windows gets, as the corpus has it.
@@ -125,6 +129,42 @@ func TestVerifyAKCertificateRefuses(t *testing.T) {
 	if _, err := VerifyAKCertificate(good, nil, chainTime); !errors.Is(err, CheckCertificateMissing) {
 		t.Errorf("no certificate: %v", err)
 	}
+	if _, err := VerifyAKCertificate(good, [][]byte{{0x30, 0}}, chainTime); !errors.Is(err, CheckCertificateEncoding) {
+		t.Errorf("no certificate's DER: %v", err)
+	}
+	if _, err := VerifyAKCertificate(good, chain, leaf.cert.NotAfter.Add(time.Second)); !errors.Is(err, CheckCertificateExpired) {
+		t.Errorf("after its end: %v", err)
+	}
+	if _, err := VerifyAKCertificate(good, chain, leaf.cert.NotBefore.Add(-time.Second)); !errors.Is(err, CheckCertificateNotYetValid) {
+		t.Errorf("before its beginning: %v", err)
+	}
+	for name, c := range map[string]struct {
+		extension pkix.Extension
+		want      Check
+	}{
+		"an unknown critical extension": {pkix.Extension{Id: asn1.ObjectIdentifier{1, 2, 3}, Critical: true}, CheckCertificateExtension},
+		"two manufacturers": {pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 17}, Value: sanOf(directoryName(
+			[]attribute{{oid.TCGAtTPMManufacturer, "id:49465800"}}, []attribute{{oid.TCGAtTPMManufacturer, "id:414D4400"}}))}, CheckSubjectAltName},
+	} {
+		t.Run(name, func(t *testing.T) {
+			strange := sign(t, root, "leaf", func(cert *x509.Certificate) {
+				leafTemplate(cert)
+				cert.ExtraExtensions = append(cert.ExtraExtensions, c.extension)
+			})
+			if _, err := VerifyAKCertificate(good, [][]byte{strange.cert.Raw}, chainTime); !errors.Is(err, c.want) {
+				t.Errorf("got %v, want %s", err, c.want)
+			}
+		})
+	}
+	t.Run("a weak key", func(t *testing.T) {
+		der, err := x509.CreateCertificate(rand.Reader, leaf.cert, root.cert, softwareKeys.rsa1024().Public(), root.key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := VerifyAKCertificate(good, [][]byte{der}, chainTime); !errors.Is(err, statement.CheckWeakKey) {
+			t.Errorf("got %v, want %s", err, statement.CheckWeakKey)
+		}
+	})
 	other := sign(t, nil, "root", nil)
 	if _, err := VerifyAKCertificate([]Issuer{{Roots: []*x509.Certificate{other.cert}, Profile: ProfileTCG()}}, chain, chainTime); !errors.Is(err, CheckCertificateChain) {
 		t.Errorf("another root: %v", err)

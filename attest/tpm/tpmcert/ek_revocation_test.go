@@ -270,6 +270,11 @@ func TestRevokedUnderEveryIssuer(t *testing.T) {
 		if _, err := verifyAt(ekVerifierOf(t, config), chainTime, leaf); !errors.Is(err, CheckRevoked) {
 			t.Errorf("got %v, want %s", err, CheckRevoked)
 		}
+		// Where the list that the first root demands is not there, the other root counts.
+		config.Issuers[0].CRLs, config.Issuers[0].RequireCRL = &CRLStore{}, true
+		if _, err := verifyAt(ekVerifierOf(t, config), chainTime, leaf); err != nil {
+			t.Error(err)
+		}
 	})
 	t.Run("two CAs of one name", func(t *testing.T) {
 		again := sign(t, nil, "root", crlSigner)

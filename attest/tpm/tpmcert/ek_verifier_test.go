@@ -155,6 +155,7 @@ func TestNewEKVerifier(t *testing.T) {
 			i.CRLs, i.RequireCRL, i.Profile.InsecureAllowExpiredEK = &CRLStore{}, true, true
 		}),
 		"no roots":                            with(func(i *EKIssuer) { i.Roots = nil }),
+		"issuer 0: no roots":                  with(func(i *EKIssuer) { i.Roots, i.CRLs = nil, &CRLStore{} }),
 		"nil certificate among Roots":         with(func(i *EKIssuer) { i.Roots = append(i.Roots, nil) }),
 		"nil certificate among Intermediates": with(func(i *EKIssuer) { i.Intermediates = append(i.Intermediates, nil) }),
 		"without a name":                      with(func(i *EKIssuer) { i.Profile = EKProfile{} }),

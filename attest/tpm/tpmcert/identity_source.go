@@ -34,7 +34,7 @@ type GCEIdentity struct{}
 // [oid.ParseGCEInstance] refuses is an error with [attest.CheckIdentity].
 func (GCEIdentity) Identify(cert *x509.Certificate) (attest.Identity, error) {
 	instance, err := GceInstance(cert)
-	if instance == nil || err != nil {
+	if instance == nil {
 		return "", err
 	}
 	return attest.Identity("gce:" + instance.ProjectID + "/" + strconv.FormatUint(instance.InstanceID, 10)), nil

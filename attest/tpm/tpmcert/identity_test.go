@@ -176,3 +176,57 @@ func TestUnknownExtKeyUsageIsNamed(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// saying is a source of identities that always says the same.
+type saying struct {
+	id  attest.Identity
+	err error
+}
+
+func (s saying) Kind() string { return s.id.Kind() }
+
+func (s saying) Identify(*x509.Certificate) (attest.Identity, error) { return s.id, s.err }
+
+// kindOfA is a source whose identities should be of the kind "a".
+type kindOfA struct{ saying }
+
+func (kindOfA) Kind() string { return "a" }
+
+// The first identity counts, a source that fails is never passed over, and an identity
+// has the kind of its source and a name.
+func TestSourcesOfIdentity(t *testing.T) {
+	down := errors.New("down")
+	root := sign(t, nil, "root", nil)
+	chain := [][]byte{sign(t, root, "leaf", leafTemplate).cert.Raw}
+	for name, c := range map[string]struct {
+		sources []IdentitySource
+		want    Check
+		machine attest.Identity
+	}{
+		"the first":               {[]IdentitySource{saying{"a:1", nil}, saying{"b:2", nil}}, "", "a:1"},
+		"the second":              {[]IdentitySource{saying{}, saying{"b:2", nil}, saying{"", down}}, "", "b:2"},
+		"none":                    {[]IdentitySource{saying{}}, attest.CheckIdentity, ""},
+		"one that fails":          {[]IdentitySource{saying{"", down}, AKIdentity{}}, attest.CheckIdentity, ""},
+		"fails, with an identity": {[]IdentitySource{saying{"a:1", down}, AKIdentity{}}, attest.CheckIdentity, ""},
+		"fails with its check":    {[]IdentitySource{saying{"", attest.NotMember("gone")}, AKIdentity{}}, attest.CheckMembership, ""},
+		"no colon":                {[]IdentitySource{saying{"a", nil}}, attest.CheckIdentity, ""},
+		"no kind":                 {[]IdentitySource{saying{":a", nil}}, attest.CheckIdentity, ""},
+		"no name":                 {[]IdentitySource{saying{"a:", nil}}, attest.CheckIdentity, ""},
+		"a colon":                 {[]IdentitySource{saying{":", nil}}, attest.CheckIdentity, ""},
+		"two colons":              {[]IdentitySource{saying{"a:b:c", nil}}, "", "a:b:c"},
+		"its kind":                {[]IdentitySource{kindOfA{saying{"a:1", nil}}}, "", "a:1"},
+		"another kind":            {[]IdentitySource{kindOfA{saying{"b:1", nil}}}, attest.CheckIdentity, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			profile := ProfileTCG()
+			profile.Identity = c.sources
+			got, err := VerifyAKCertificate([]Issuer{{Roots: []*x509.Certificate{root.cert}, Profile: profile}}, chain, chainTime)
+			if (err == nil) != (c.want == "") || c.want != "" && !errors.Is(err, c.want) {
+				t.Fatalf("got %v, want %q", err, c.want)
+			}
+			if err == nil && got.Machine != c.machine {
+				t.Errorf("machine %s", got.Machine)
+			}
+		})
+	}
+}
