@@ -38,8 +38,8 @@ func ParseCAs(bundle []byte) ([]*x509.Certificate, error) {
 		return nil, caError(strconv.Itoa(len(bundle))+" bytes", nil)
 	}
 	rest := pemBlock.ReplaceAllFunc(bundle, func(block []byte) []byte { return bytes.Repeat([]byte("\n"), bytes.Count(block, []byte("\n"))) })
-	if i := bytes.Index(rest, []byte(pemDash)); i >= 0 {
-		line := strconv.Itoa(1 + bytes.Count(rest[:i], []byte("\n")))
+	if before, _, found := bytes.Cut(rest, []byte(pemDash)); found {
+		line := strconv.Itoa(1 + bytes.Count(before, []byte("\n")))
 		return nil, caError("five dashes in line "+line+", which is not the BEGIN or END of a certificate's block", nil)
 	}
 	var cas []*x509.Certificate

@@ -212,7 +212,7 @@ func (n *naiveDocuments) verify(ctx context.Context, parsed *csr.Parsed) (*csr.A
 		}
 	}
 	m := checked.Machine()
-	if err := n.must("membership", n.w.Member(checked.NodeName(), string(a.proof.Machine[len(PlatformProvider)+1:])) == nil); err != nil {
+	if err := n.must("membership", n.w.Member(checked.NodeName(), a.proof.Machine[len(PlatformProvider)+1:]) == nil); err != nil {
 		return nil, err
 	}
 	return &csr.Attested{Checked: checked, Verified: &csr.Verified{RequestHash: checked.PKCS10().InfoHash, NodeName: checked.NodeName(),

@@ -157,7 +157,7 @@ func (s *story) end(issued *csr.Issued) {
 // the words allow.
 func wrap(text string, width int, lineBreak string) string {
 	var lines []string
-	for _, word := range strings.Fields(text) {
+	for word := range strings.FieldsSeq(text) {
 		if last := len(lines) - 1; last >= 0 && len(lines[last])+1+len(word) <= width {
 			lines[last] += " " + word
 		} else {

@@ -151,7 +151,7 @@ func (h *Handles) List(ctx context.Context, first tpm2.TPMHandle, n uint32) (lis
 	if err != nil {
 		return nil, false, fmt.Errorf("TPM2_GetCapability of the handles from 0x%08x: %w", uint32(first), err)
 	}
-	return handles.Handle, bool(rsp.MoreData), nil
+	return handles.Handle, rsp.MoreData, nil
 }
 
 // Retry asks a TPM that answers "try again" (TPM_RC_RETRY) for so many times in all: it does
