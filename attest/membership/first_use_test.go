@@ -306,14 +306,11 @@ func TestNewFirstUse(t *testing.T) {
 		"stale":        func(c *FirstUseConfig) { c.Stale = (*StoreRegistry)(nil) },
 		"recovery":     func(c *FirstUseConfig) { c.MaxRecoveryLifetime = -1 },
 		"scope":        func(c *FirstUseConfig) { c.Registry = &StoreRegistry{scope: Scope{Road: attest.RoadEK}} },
-		"documents": func(c *FirstUseConfig) {
-			c.Registry = &StoreRegistry{scope: Scope{Provider: "gce", Road: attest.RoadDocument}}
-		},
 	} {
 		c := good
 		change(&c)
 		want := refusal.CheckConfig
-		if name == "scope" || name == "documents" {
+		if name == "scope" {
 			want = CheckRegistryScope
 		}
 		if _, err := NewFirstUse(c); !errors.Is(err, want) {
