@@ -80,10 +80,9 @@ type AuthorizerChecker interface {
 	CheckAuthorizer(open []OpenRoad) error
 }
 
-// CheckAuthorizer returns an error if an authorizer is nil, a nil pointer or a nil
-// function, or if it is an [AuthorizerChecker] and says so itself: for authorizers that
-// are made of others.
-func CheckAuthorizer(a Authorizer, open []OpenRoad) error {
+// checkAuthorizer returns an error if an authorizer is nil, a nil pointer or a nil
+// function, or if it is an [AuthorizerChecker] and says so itself.
+func checkAuthorizer(a Authorizer, open []OpenRoad) error {
 	if typednil.Is(a) {
 		return errors.New("no Authorizer, or a nil one")
 	}

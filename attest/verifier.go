@@ -84,7 +84,7 @@ func NewVerifier(c VerifierConfig) (*Verifier, error) {
 		v.kinds = append(v.kinds, made)
 		open = append(open, made.Roads...)
 	}
-	if err := CheckAuthorizer(c.Authorizer, open); err != nil {
+	if err := checkAuthorizer(c.Authorizer, open); err != nil {
 		return nil, misconfigured("Authorizer", err)
 	}
 	c.ClusterIDs, c.Policy = slices.Clone(c.ClusterIDs), c.Policy.Clone()

@@ -72,7 +72,7 @@ func TestCheckAuthorizer(t *testing.T) {
 		{"embedded first use on a closed road", embedsFirstUse{f}, ek, "scope"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			err := attest.CheckAuthorizer(c.a, c.roads)
+			err := checkPart(c.a, c.roads)
 			switch {
 			case c.want == "" && err != nil:
 				t.Errorf("got %v", err)

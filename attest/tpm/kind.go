@@ -45,7 +45,7 @@ type KindConfig struct {
 }
 
 // Kind is the TPM's evidence on the control plane's side, an [attest.Kind]. The zero Kind
-// trusts nobody: it is good for [attest.Read].
+// trusts nobody: it reads messages and verifies none.
 type Kind struct {
 	aks         *tpmcert.AKVerifier // nil where the road is closed
 	eks         *tpmcert.EKVerifier // likewise

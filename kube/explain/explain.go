@@ -79,7 +79,7 @@ type Explanation struct {
 	// Signer is the signer of the certificate; of a hello, the one that it states.
 	Signer string
 	// Reading is what the evidence says; nil where there is none that can be read.
-	Reading *attest.Reading
+	Reading *Reading
 	// Decision is the condition that decides; nil where there is none.
 	Decision *csr.Condition
 	// Notes are those of [Facts].
@@ -157,7 +157,7 @@ func (x *Explanation) readEvidence(f *Facts, parsed *csr.Parsed) []Rule {
 	if n < 0 {
 		return []Rule{{Name: string(attest.CheckStatements), State: Unknown, Want: "evidence of " + bundle.Provider + " is not read by this program"}}
 	}
-	if x.Reading, err = attest.Read(f.Kinds[n], parsed); err != nil {
+	if x.Reading, err = Read(f.Kinds[n], parsed); err != nil {
 		return []Rule{broken(err, attest.CheckStatements)}
 	}
 	if x.Reading.Stage == attest.StageHello {

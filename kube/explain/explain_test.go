@@ -26,6 +26,9 @@ type example struct {
 	Groups, Usages                                              []string
 	ExpirationSeconds                                           int32
 	HelloCreated, AnswerCreated, Verified                       time.Time
+	MachineKey, RequestHash                                     string // hexadecimal
+	RingKey                                                     struct{ ID string }
+	IssuedAt, NotAfter                                          int64
 	hello, answer                                               []byte
 }
 

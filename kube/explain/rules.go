@@ -169,7 +169,7 @@ func compare(check refusal.Check, got, want string) Rule {
 }
 
 // window is the rule that an answer is stored between the challenge and its end.
-func window(echo *attest.Echo, stored time.Time) Rule {
+func window(echo *Echo, stored time.Time) Rule {
 	got := "an answer stored at " + stored.UTC().Format(time.RFC3339)
 	switch {
 	case stored.Before(echo.IssuedAt.Add(-clockTolerance)):

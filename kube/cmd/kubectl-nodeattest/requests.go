@@ -18,6 +18,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/controller"
+	"github.com/nodeattest/nodeattest/kube/explain"
 	"github.com/nodeattest/nodeattest/kube/internal/settings"
 )
 
@@ -90,7 +91,7 @@ func (p *plugin) candidateOf(r *csr.Request) (*candidate, error) {
 		if name, _, err := csr.ProviderVersion(bundle.Provider); err != nil || name != provider {
 			continue
 		}
-		reading, err := attest.Read(kind, parsed)
+		reading, err := explain.Read(kind, parsed)
 		if err != nil {
 			return nil, err
 		}

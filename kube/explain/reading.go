@@ -1,35 +1,36 @@
-package attest
+package explain
 
 import (
 	"time"
 
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
-	"github.com/nodeattest/nodeattest/internal/typednil"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Reading is what a hello or an answer says, read and not verified: for tools that explain
-// requests to people. Anybody can write such a message, so nothing may be decided by it.
+// Reading is what a hello or an answer says, read and not verified: for people. Anybody can
+// write such a message, so nothing may be decided by it.
 type Reading struct {
 	// Stage says whether it is a hello or an answer.
-	Stage Stage
+	Stage attest.Stage
 	// Road is the road that the message takes.
-	Road Road
+	Road attest.Road
 	// ClusterID is the cluster that the node means to join.
 	ClusterID string
 	// TargetSigner is the signer of the certificate.
 	TargetSigner string
 	// Machine is the identity that the message claims; "" where only the trust in it
 	// would tell.
-	Machine Identity
-	// MachineKey is what the message holds its machine by; see [Presented].
+	Machine attest.Identity
+	// MachineKey is what the message holds its machine by; see [attest.Presented].
 	MachineKey []byte
 	// Echo is what an answer repeats of its challenge; nil in a hello.
 	Echo *Echo
 }
 
-// Echo is what an answer repeats of the challenge that it answers. A [Verifier] compares
-// all of it with what it knows itself.
+// Echo is what an answer repeats of the challenge that it answers. An [attest.Verifier]
+// compares all of it with what it knows itself.
 type Echo struct {
 	// KeyID names the key of the ring that the challenge was made with, 8 bytes.
 	KeyID []byte
@@ -45,48 +46,60 @@ type Echo struct {
 	MachineKeyHash, RequestHash [32]byte
 }
 
+// version is that of the evidence which is read.
+const version = "/v1"
+
 // Read reads a request's evidence with a kind of that evidence, whatever the kind trusts:
 // a hello where it is filed under the kind's challenge signer, else an answer. The error is
 // that of the first rule of the message's form which is broken.
-func Read(kind Kind, request *csr.Parsed) (*Reading, error) {
-	if typednil.Is(kind) || request == nil || request.Request() == nil {
-		return nil, errNotMade
-	}
+func Read(kind attest.Kind, request *csr.Parsed) (*Reading, error) {
 	bundle, err := request.Bundle()
 	if err != nil {
 		return nil, err
 	}
-	open := &openKind{Kind: kind, Description: kind.Describe()}
-	signer, err := csr.SignerChallenge(open.Provider)
+	provider := kind.Describe().Provider
+	if want := provider + version; bundle.Provider != want {
+		return nil, &refusal.Error{Check: attest.CheckProvider, Got: refusal.OrNothing(bundle.Provider), Want: want}
+	}
+	m, err := message.ParseBundle(bundle.Data)
 	if err != nil {
 		return nil, err
 	}
-	if request.Request().Spec.SignerName == signer {
-		return readHello(open, bundle)
+	e := &attest.Evidence{Certificates: m.Certificates}
+	for _, s := range m.Statements {
+		e.Statements = append(e.Statements, attest.Statement{Type: s.Type, DER: s.Stmt})
 	}
-	return readAnswer(open, bundle, request.Request().Spec.SignerName)
+	challenge, err := csr.SignerChallenge(provider)
+	if err != nil {
+		return nil, err
+	}
+	signer := request.Request().Spec.SignerName
+	if signer == challenge {
+		return readHello(kind, e)
+	}
+	return readAnswer(kind, e, signer)
 }
 
-func readHello(kind *openKind, bundle *csr.Bundle) (*Reading, error) {
-	hello, err := read(kind, bundle, kind.ReadHello)
+func readHello(kind attest.Kind, e *attest.Evidence) (*Reading, error) {
+	hello, err := kind.ReadHello(e)
+	if err != nil {
+		return nil, err
+	}
+	p, err := hello.Present()
 	if err != nil {
 		return nil, err
 	}
 	head := hello.Head()
-	p, err := kind.present(hello.Present())
-	if err != nil {
-		return nil, err
-	}
-	return &Reading{Stage: StageHello, Road: head.Road, ClusterID: head.ClusterID, TargetSigner: head.TargetSigner,
+	return &Reading{Stage: attest.StageHello, Road: head.Road, ClusterID: head.ClusterID, TargetSigner: head.TargetSigner,
 		Machine: p.Machine, MachineKey: p.MachineKey}, nil
 }
 
-func readAnswer(kind *openKind, bundle *csr.Bundle, signer string) (*Reading, error) {
-	answer, err := read(kind, bundle, kind.ReadAnswer)
+func readAnswer(kind attest.Kind, e *attest.Evidence, signer string) (*Reading, error) {
+	answer, err := kind.ReadAnswer(e)
 	if err != nil {
 		return nil, err
 	}
-	p, err := kind.present(answer.Present())
+	p, err := answer.Present()
 	if err != nil {
 		return nil, err
 	}
@@ -94,16 +107,8 @@ func readAnswer(kind *openKind, bundle *csr.Bundle, signer string) (*Reading, er
 	if err != nil {
 		return nil, err
 	}
-	return &Reading{Stage: StageAnswer, Road: p.Road, ClusterID: b.ClusterID, TargetSigner: signer,
+	return &Reading{Stage: attest.StageAnswer, Road: p.Road, ClusterID: b.ClusterID, TargetSigner: signer,
 		Machine: p.Machine, MachineKey: p.MachineKey,
 		Echo: &Echo{KeyID: b.KeyID[:], IssuedAt: b.Issued(), NotAfter: b.Expires(), Requester: b.Requester,
 			ExpirationSeconds: b.ExpirationSeconds, MachineKeyHash: b.MachineKey, RequestHash: b.RequestHash}}, nil
-}
-
-// present is what a kind says of a machine, which is never nothing.
-func (k *openKind) present(p *Presented, err error) (*Presented, error) {
-	if err == nil && p == nil {
-		err = k.fault("no machine", "one")
-	}
-	return p, err
 }
