@@ -55,7 +55,9 @@ func NewDetached(payload []byte) (*Detached, error) {
 	if len(payload) > MaxPayloadSize {
 		return nil, &Error{Check: CheckPayloadSize, Got: bytesText(len(payload)), Want: "at most " + bytesText(MaxPayloadSize)}
 	}
-	return &Detached{encoded: encoding.AppendEncode(nil, payload)}, nil
+	encoded := make([]byte, encoding.EncodedLen(len(payload)))
+	encoding.Encode(encoded, payload)
+	return &Detached{encoded: encoded}, nil
 }
 
 // Sign is [SignDetached] for this payload.

@@ -128,10 +128,12 @@ func TestWeakPolicies(t *testing.T) {
 		n := newNaive(w, "membership")
 		n.policy = &csr.Policy{SignerNames: w.Config.Policy.SignerNames, Machines: func(_ context.Context, name string, _ *csr.Request) (*csr.Machine, error) {
 			m, err := w.machine(context.Background(), NodeName, nil)
-			if err == nil {
-				m.Name, m.NodeName = "machine-of-"+name, name
+			if err != nil {
+				return nil, err
 			}
-			return m, err
+			another := *m
+			another.Name, another.NodeName = "machine-of-"+name, name
+			return &another, nil
 		}}
 		want := []string{"stranger", "stranger-with-annotation", "machine-of-another-node", "second-name-for-a-machine",
 			"certificate-without-a-machine", "inventory-of-another-node", "machine-not-ready", "node-unknown", "node-not-ready", "node-of-nobody-by-stranger"}

@@ -56,6 +56,10 @@ func (x *Explanation) addPolicy(ctx context.Context, f *Facts, parsed *csr.Parse
 	}
 	var all csr.Errors
 	errors.As(err, &all)
+	if bundle, err := parsed.Bundle(); err == nil && bundle.Provider == "" && x.Signer == csr.SignerKubeAPIServerClientKubelet {
+		// The policy of Kubernetes' own signers selects no kind of evidence: the providers do.
+		all = append(all, &csr.Error{Check: csr.CheckAttestationProvider, Got: "a request without evidence", Want: "evidence of a machine"})
+	}
 	x.addTable(all, errors.Is(err, csr.ErrRetry), f.Policy != nil)
 	signature := Rule{Name: string(csr.CheckSignature), State: Unknown, Want: "the rules before it come first"}
 	if checked != nil {
