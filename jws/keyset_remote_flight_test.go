@@ -303,9 +303,9 @@ func TestRemoteKeySetServerKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	serve(f.key, fresh.Key())
-	// A fetch that was under way may end with the old keys.
-	for range 2 {
-		now.Advance(DefaultMinRefetch)
+	// A fetch that was under way may end with the old keys, and the key is unknown for long.
+	for _, later := range []time.Duration{DefaultMinRefetch, DefaultNegativeTTL} {
+		now.Advance(later)
 		if _, err = Verify(context.Background(), signature.Token([]byte("{}")), set); err == nil {
 			return
 		}
