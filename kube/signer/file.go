@@ -7,14 +7,11 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"io"
-	"os"
 	"sync"
 	"time"
 
-	"sigs.k8s.io/controller-runtime/pkg/log"
-
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/internal/files"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -51,7 +48,7 @@ func (f *FileCA) Reload() error {
 	var text [2][]byte
 	for i, path := range []string{f.certificateFile, f.keyFile} {
 		var err error
-		if text[i], err = readFile(path); err != nil {
+		if text[i], err = files.Read(path, MaxFileSize); err != nil {
 			return fmt.Errorf("signer: %w", err)
 		}
 	}
@@ -91,19 +88,6 @@ func parseCA(chain, key []byte, config csr.CAConfig) (*csr.CA, error) {
 	return csr.NewCA(certificates, signer, config)
 }
 
-func readFile(path string) ([]byte, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, MaxFileSize+1))
-	if err == nil && len(text) > MaxFileSize {
-		err = fmt.Errorf("%s: more than %d bytes", path, MaxFileSize)
-	}
-	return text, err
-}
-
 // Issue issues with the CA that was read last; see csr.CA.
 func (f *FileCA) Issue(ctx context.Context, checked *csr.Checked, verified *csr.Verified) (*csr.Issued, error) {
 	f.mu.RLock()
@@ -117,21 +101,6 @@ func (*FileCA) NeedLeaderElection() bool { return false }
 
 // Start follows the files until ctx is over.
 func (f *FileCA) Start(ctx context.Context) error {
-	tick := time.NewTicker(FileInterval)
-	defer tick.Stop()
-	failed := ""
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-		switch err := f.Reload(); {
-		case err == nil:
-			failed = ""
-		case err.Error() != failed:
-			failed = err.Error()
-			log.FromContext(ctx).Error(err, "the CA was not read; the last one stays")
-		}
-	}
+	files.Follow(ctx, FileInterval, "the CA", f.Reload)
+	return nil
 }

@@ -67,6 +67,7 @@ type PCRID struct {
 	index int
 }
 
+// String returns bank and index, for example "SHA256:7".
 func (id PCRID) String() string { return tpmwire.AlgorithmName(id.bank) + ":" + strconv.Itoa(id.index) }
 
 // compare orders as on the wire: by the bank's number, then by index.

@@ -8,11 +8,10 @@ import (
 	"sync"
 	"time"
 
-	"sigs.k8s.io/controller-runtime/pkg/log"
-
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/internal/files"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -92,7 +91,7 @@ func (s *Settings) OpenInventory() (*Machines, error) {
 }
 
 func (m *Machines) read() error {
-	text, err := readFile(m.path, MaxInventorySize)
+	text, err := files.Read(m.path, MaxInventorySize)
 	if err != nil {
 		return fmt.Errorf("settings: inventory: %w", err)
 	}
@@ -115,23 +114,8 @@ func (*Machines) NeedLeaderElection() bool { return false }
 // Start follows the file until ctx is over. While it cannot be read the machines stay those
 // that were read last.
 func (m *Machines) Start(ctx context.Context) error {
-	tick := time.NewTicker(inventoryInterval)
-	defer tick.Stop()
-	failed := ""
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-		switch err := m.read(); {
-		case err == nil:
-			failed = ""
-		case err.Error() != failed:
-			failed = err.Error()
-			log.FromContext(ctx).Error(err, "the inventory was not read; the last one stays")
-		}
-	}
+	files.Follow(ctx, inventoryInterval, "the inventory", m.read)
+	return nil
 }
 
 // Machine finds the machine of a node's name, for csr.Policy.

@@ -7,9 +7,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
-	"os"
 	"slices"
 	"time"
 
@@ -19,6 +17,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/internal/files"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -164,7 +163,7 @@ type Signer struct {
 // Read reads and checks a file. A field that is unknown or there twice, and a second
 // document, is an error.
 func Read(path string) (*Settings, error) {
-	text, err := readFile(path, MaxSize)
+	text, err := files.Read(path, MaxSize)
 	if err != nil {
 		return nil, fmt.Errorf("settings: %w", err)
 	}
@@ -200,19 +199,6 @@ func decode(text []byte, into any) error {
 	}
 	strict, err := json.UnmarshalStrict(text, into)
 	return errors.Join(append(strict, err)...)
-}
-
-func readFile(path string, limit int64) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err == nil && int64(len(text)) > limit {
-		err = fmt.Errorf("%s: more than %d bytes", path, limit)
-	}
-	return text, err
 }
 
 func orElse(s *string, value string) {

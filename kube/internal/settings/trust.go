@@ -8,6 +8,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
+	"github.com/nodeattest/nodeattest/kube/internal/files"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -81,7 +82,7 @@ func (i *Issuer) ek() (tpmcert.EKIssuer, error) {
 	}
 	var lists [][]byte
 	for _, path := range i.CRLFiles {
-		text, err := readFile(path, MaxSize)
+		text, err := files.Read(path, MaxSize)
 		if err != nil {
 			return issuer, err
 		}
@@ -106,7 +107,7 @@ func (i *Issuer) certificates() (roots, intermediates []*x509.Certificate, err e
 }
 
 func readCertificates(path string) ([]*x509.Certificate, error) {
-	text, err := readFile(path, MaxSize)
+	text, err := files.Read(path, MaxSize)
 	if err != nil {
 		return nil, err
 	}
