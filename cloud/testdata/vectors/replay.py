@@ -309,10 +309,10 @@ def seconds(text):
     return calendar.timegm(datetime.datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").timetuple())
 
 
-def main():
+def main(kinds):
     folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent)
     count = wrong = 0
-    for kind, verify in KINDS.items():
+    for kind, verify in kinds.items():
         environment = json.loads((folder / kind / "environment.json").read_text())
         for path in sorted((folder / kind).glob("*.json")):
             if path.name == "environment.json":
@@ -332,4 +332,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    main(KINDS)

@@ -12,14 +12,12 @@ import base64
 import calendar
 import datetime
 import hashlib
-import json
-import pathlib
 import re
 import sys
 
 sys.dont_write_bytecode = True  # no folder beside the vectors
 
-from replay import Refused, check, read_json, seconds, verify_rsa
+from replay import Refused, check, main, read_json, verify_rsa
 
 # DER. What is wrong is a Fault; who reads says which check that is.
 
@@ -496,27 +494,5 @@ def verify_nitro(document, now, env):
 KINDS = {"azure": verify_azure, "nitro": verify_nitro}
 
 
-def main():
-    folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent)
-    count = wrong = 0
-    for kind, verify in KINDS.items():
-        environment = json.loads((folder / kind / "environment.json").read_text())
-        for path in sorted((folder / kind).glob("*.json")):
-            if path.name == "environment.json":
-                continue
-            vector = json.loads(path.read_text())
-            got, machine = "", ""
-            try:
-                machine = verify(base64.b64decode(vector["document"]), seconds(vector.get("time", environment["time"])), environment)
-            except Refused as refusal:
-                got = str(refusal)
-            count += 1
-            if got != vector["expect"] or machine != vector.get("machine", ""):
-                wrong += 1
-                print(f"{kind}/{path.name}: got {got or machine}, want {vector['expect'] or vector.get('machine')}")
-    print(f"{count} vectors, {wrong} of them not as they expect")
-    sys.exit(1 if wrong or not count else 0)
-
-
 if __name__ == "__main__":
-    main()
+    main(KINDS)
