@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/authorizer"
 )
 
 // checkedAuthorizer is an AuthorizerChecker.
@@ -30,7 +31,7 @@ func (c *checkedAuthorizer) CheckAuthorizer(roads []OpenRoad) error {
 func TestCheckerLearnsTheRoads(t *testing.T) {
 	a := &checkedAuthorizer{}
 	open := []OpenRoad{{Provider: "tpm", Road: RoadEK}}
-	if err := checkAuthorizer(a, open); err != nil || len(a.roads) != 1 || a.roads[0].Road != RoadEK {
+	if err := authorizer.Check(a, open); err != nil || len(a.roads) != 1 || a.roads[0].Road != RoadEK {
 		t.Errorf("got %+v, %v", a.roads, err)
 	}
 }

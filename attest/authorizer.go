@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -78,18 +77,6 @@ type AuthorizerChecker interface {
 	// what the verifier trusts: the roads of all of its kinds. It must be safe to call on the type's zero value, and
 	// on a nil pointer where a nil pointer can be made.
 	CheckAuthorizer(open []OpenRoad) error
-}
-
-// checkAuthorizer returns an error if an authorizer is nil, a nil pointer or a nil
-// function, or if it is an [AuthorizerChecker] and says so itself.
-func checkAuthorizer(a Authorizer, open []OpenRoad) error {
-	if typednil.Is(a) {
-		return errors.New("no Authorizer, or a nil one")
-	}
-	if c, ok := a.(AuthorizerChecker); ok {
-		return c.CheckAuthorizer(open)
-	}
-	return nil
 }
 
 // Authorization is what an [Authorizer] vouches for.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/authorizer"
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/internal/typednil"
@@ -84,7 +85,7 @@ func NewVerifier(c VerifierConfig) (*Verifier, error) {
 		v.kinds = append(v.kinds, made)
 		open = append(open, made.Roads...)
 	}
-	if err := checkAuthorizer(c.Authorizer, open); err != nil {
+	if err := authorizer.Check(c.Authorizer, open); err != nil {
 		return nil, misconfigured("Authorizer", err)
 	}
 	c.ClusterIDs, c.Policy = slices.Clone(c.ClusterIDs), c.Policy.Clone()

@@ -2,7 +2,6 @@ package membership
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/authorizer"
 	"github.com/nodeattest/nodeattest/internal/typednil"
 )
 
@@ -25,23 +25,12 @@ func Both(first, second attest.Authorizer) attest.Authorizer { return &both{firs
 
 type both struct{ first, second attest.Authorizer }
 
-// checkPart refuses an authorizer that is none, and asks one that checks itself.
-func checkPart(a attest.Authorizer, open []attest.OpenRoad) error {
-	if typednil.Is(a) {
-		return errors.New("no Authorizer, or a nil one")
-	}
-	if c, ok := a.(attest.AuthorizerChecker); ok {
-		return c.CheckAuthorizer(open)
-	}
-	return nil
-}
-
 // CheckAuthorizer checks both.
 func (b *both) CheckAuthorizer(open []attest.OpenRoad) error {
-	if err := checkPart(b.first, open); err != nil {
+	if err := authorizer.Check(b.first, open); err != nil {
 		return fmt.Errorf("first of both: %w", err)
 	}
-	if err := checkPart(b.second, open); err != nil {
+	if err := authorizer.Check(b.second, open); err != nil {
 		return fmt.Errorf("second of both: %w", err)
 	}
 	return nil

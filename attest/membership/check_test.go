@@ -9,6 +9,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/authorizer"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -72,7 +73,7 @@ func TestCheckAuthorizer(t *testing.T) {
 		{"embedded first use on a closed road", embedsFirstUse{f}, ek, "scope"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			err := checkPart(c.a, c.roads)
+			err := authorizer.Check(c.a, c.roads)
 			switch {
 			case c.want == "" && err != nil:
 				t.Errorf("got %v", err)
