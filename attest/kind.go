@@ -212,11 +212,11 @@ type Findings struct {
 	// as in [OpenRoad]; "" where it has not.
 	ManyIdentities string
 	// TPMResident says that the request's key lives in a TPM and cannot leave it.
-	// ResidenceStanding is how that is known, "" where it is not, and Residence says it
-	// for people.
+	// ResidenceStanding is how that is known, "" where it is not, and Residence, nil for
+	// nothing, says it for people.
 	TPMResident       bool
 	ResidenceStanding Standing
-	Residence         string
+	Residence         func() string
 	// Values are the qualifying data of the verified statements, by the names of their
 	// labels; none for a hello.
 	Values map[string][]byte

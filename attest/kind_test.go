@@ -395,7 +395,7 @@ func TestStandingsOfFindings(t *testing.T) {
 				d.Roads = []OpenRoad{c.road}
 			}
 			f.found.MachineStanding, f.found.ResidenceStanding, f.found.TPMResident = c.machine, c.residence, true
-			f.found.Facts, f.found.Residence, f.found.Details = func() []Fact { return facts }, "in a TPM", "details"
+			f.found.Facts, f.found.Residence, f.found.Details = func() []Fact { return facts }, func() string { return "in a TPM" }, "details"
 			f.found.IdentityClass, f.found.ManyIdentities = "class", "many"
 			r, err := f.accept(t)
 			if err != nil {
@@ -407,7 +407,7 @@ func TestStandingsOfFindings(t *testing.T) {
 			if want := []Fact{{c.fact, "a", "1"}, {Claimed, "b", "2"}, {"", "c", "3"}}; !slices.Equal(r.Facts()[1:4], want) {
 				t.Errorf("facts %v, want %v", r.Facts(), want)
 			}
-			if r.Details != "details" || r.IdentityClass != "class" || r.ManyIdentities != "many" || r.residence != "in a TPM" {
+			if r.Details != "details" || r.IdentityClass != "class" || r.ManyIdentities != "many" || r.residence() != "in a TPM" {
 				t.Errorf("%+v", r)
 			}
 			if facts[0].Standing != Proven {

@@ -55,7 +55,7 @@ type Result struct {
 
 	facts       func() []Fact
 	factsAtMost Standing
-	residence   string
+	residence   func() string
 	checked     *csr.Checked
 	pending     *pending      // of the decision about membership, nil before it
 	verified    *csr.Verified // nil until the authorizer has decided about an answer
@@ -124,8 +124,8 @@ func (r *Result) Facts() []Fact {
 		facts = append(facts,
 			Fact{Proven, "challenge", "of " + r.IssuedAt.UTC().Format(time.RFC3339) + ", answered"},
 			Fact{Proven, "request", hex.EncodeToString(r.RequestHash[:])})
-		if r.ResidenceStanding != "" {
-			facts = append(facts, Fact{r.ResidenceStanding, "key residence", r.residence})
+		if r.ResidenceStanding != "" && r.residence != nil {
+			facts = append(facts, Fact{r.ResidenceStanding, "key residence", r.residence()})
 		}
 		facts = append(facts, Fact{Vouched, "node", r.NodeName})
 		if id := r.Authorization.ProviderID; id != "" {

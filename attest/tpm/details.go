@@ -133,12 +133,16 @@ func (d *Details) findings(road attest.Road, machine attest.Identity) *attest.Fi
 		return f
 	}
 	f.TPMResident, f.ResidenceStanding = d.resident, standing
+	f.Residence = d.residence
+	return f
+}
+
+func (d *Details) residence() string {
 	where := "in software"
 	if d.resident {
 		where = "in the TPM"
 	}
-	f.Residence = where + " (" + d.KeyAttributes.String() + ")"
-	return f
+	return where + " (" + d.KeyAttributes.String() + ")"
 }
 
 // facts says what carries the trust, for people.

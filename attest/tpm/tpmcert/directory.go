@@ -148,9 +148,15 @@ func (san *subjectAltName) readDirectory(rdns cryptobyte.String) error {
 // string type is refused.
 func (san *subjectAltName) setAttribute(id oid.OID, tag asn1.Tag, value []byte) error {
 	d := &san.directory
-	field := map[oid.OID]*string{oid.TCGAtTPMManufacturer: &d.Manufacturer, oid.TCGAtTPMModel: &d.Model,
-		oid.TCGAtTPMVersion: &d.Version}[id]
-	if field == nil {
+	var field *string
+	switch id {
+	case oid.TCGAtTPMManufacturer:
+		field = &d.Manufacturer
+	case oid.TCGAtTPMModel:
+		field = &d.Model
+	case oid.TCGAtTPMVersion:
+		field = &d.Version
+	default:
 		return nil
 	}
 	if slices.Contains(san.stated, id) {

@@ -62,7 +62,7 @@ func (i *ekIssuer) fetch(ctx context.Context, w *links, cert *certificate) (bool
 	}
 	for _, url := range cert.IssuingCertificateURL[:min(len(cert.IssuingCertificateURL), maxIssuerURLs)] {
 		id := fetchID{i.fetcherID, url}
-		if len(url) > maxURLSize || w.asked[id] {
+		if len(url) > maxURLSize || slices.Contains(w.asked, id) {
 			continue
 		}
 		if err := ctx.Err(); err != nil {
@@ -76,7 +76,7 @@ func (i *ekIssuer) fetch(ctx context.Context, w *links, cert *certificate) (bool
 		if err != nil {
 			return false, csr.Retry(fmt.Errorf("issuer certificate of %s: %w", refusal.Text(cert.Issuer.String()), err))
 		}
-		w.asked[id] = true
+		w.asked = append(w.asked, id)
 		if c := usableIssuer(der, cert); c != nil && !slices.ContainsFunc(w.fetched, func(f *certificate) bool { return f.sum == c.sum }) {
 			w.fetched = append(w.fetched, c)
 			return true, nil

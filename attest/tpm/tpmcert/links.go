@@ -2,6 +2,7 @@ package tpmcert
 
 import (
 	"context"
+	"slices"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
@@ -52,16 +53,22 @@ type links struct {
 	steps   int
 	fetches int
 
-	outcomes map[linkID]error // of the links that were checked
-	fetched  []*certificate   // issuers, from wherever a fetcher got them
-	asked    map[fetchID]bool // URLs that need not be asked for again
+	checked []checkedLink
+	fetched []*certificate // issuers, from wherever a fetcher got them
+	asked   []fetchID      // URLs that need not be asked for again
+}
+
+// checkedLink is the outcome of a link.
+type checkedLink struct {
+	linkID
+	err error
 }
 
 func newLinks(b *attest.Budget) *links {
 	if b == nil {
 		b = work.New(MaxChainLinks + MaxFailedLinks)
 	}
-	return &links{Budget: b, outcomes: map[linkID]error{}, asked: map[fetchID]bool{}}
+	return &links{Budget: b}
 }
 
 // step counts one certificate that is looked at.
@@ -77,8 +84,8 @@ func (w *links) step() error {
 // is remembered. What can be said without a public-key operation has been said.
 func (w *links) link(ctx context.Context, known *linkMemory, cert, issuer *certificate) error {
 	id := linkID{cert.sum, issuer.spki}
-	if err, done := w.outcomes[id]; done {
-		return err
+	if n := slices.IndexFunc(w.checked, func(c checkedLink) bool { return c.linkID == id }); n >= 0 {
+		return w.checked[n].err
 	}
 	if known.has(id) {
 		return nil
@@ -97,6 +104,6 @@ func (w *links) link(ctx context.Context, known *linkMemory, cert, issuer *certi
 	if err != nil {
 		w.failed++
 	}
-	w.outcomes[id] = err
+	w.checked = append(w.checked, checkedLink{id, err})
 	return err
 }
