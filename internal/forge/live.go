@@ -1,7 +1,6 @@
 package forge
 
 import (
-	"cmp"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -14,40 +13,6 @@ import (
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
-
-// Attack is one change to something good, which F makes: a statement, a quote, an answer
-// that was taken apart, a request, a text, a certificate.
-type Attack[F any] struct {
-	// Name is the vector's, What its description, Expect the check that refuses, "" where
-	// there is no vector.
-	Name, What, Expect string
-	Change             F
-	InCSR              bool     // expect, or inAnswer, is a check of package csr
-	Also               []string // the other checks that refuse it
-	Retry              bool     // the refusal is not final
-
-	RSA      bool   // takes the RSA AK in place of the one on P-256
-	Alone    bool   // leaves out the answer: it has no place for this change
-	InAnswer string // what refuses the answer, where that is another check
-	Resident bool   // asks for keys in the TPM
-	Wanted   bool   // the policy asks for a quote
-	Under    string // the policy that a request needs; "" is the common one
-
-	// live is the name in the conformance runner, where that is another; "-" leaves it
-	// out there.
-	live string
-}
-
-// Live is the attack's name where it is live, "" where it needs RSA keys or another policy.
-func (a *Attack[F]) Live() string { return a.liveAs("") }
-
-// liveAs is Live with a prefix where there is no other name.
-func (a *Attack[F]) liveAs(prefix string) string {
-	if a.RSA || a.Under != "" || a.live == "-" {
-		return ""
-	}
-	return cmp.Or(a.live, prefix+a.Name)
-}
 
 // Machine is a machine whose TPM is in software.
 type Machine struct {
@@ -242,19 +207,22 @@ func (w *Bench) LiveAttacks(road attest.Road, resident bool) []Live {
 	if road == attest.RoadDocument {
 		return documentAttacks()
 	}
-	same := func(change func(*Forgery)) func(*Forgery) { return change }
-	parts := func(change func(*Parts)) func(*Forgery) { return func(f *Forgery) { f.onParts = change } }
 	statements := slices.DeleteFunc(StatementAttacks(), func(a Forged) bool { return a.Resident && !resident })
 	out := slices.Concat(
 		lived(ClassBinding, "", append(BoundAttacks(), StolenAttacks()...), same),
 		lived(ClassStatement, "", statements, same),
-		lived(ClassBinding, "echo-", EchoAttacks(), parts),
-		lived(ClassStatement, "", FrameAttacks(), parts))
+		lived(ClassBinding, "echo-", EchoAttacks(), onParts),
+		lived(ClassStatement, "", FrameAttacks(), onParts))
 	if w.Quoted {
-		out = slices.Concat(out, lived(ClassStatement, "quote-", QuoteAttacks(), onQuoting), lived(ClassStatement, "answer-", QuotedAttacks(), same), bootAttacks())
+		out = slices.Concat(out, lived(ClassStatement, "quote-", QuoteAttacks(), onQuoting), lived(ClassStatement, "answer-", QuotedAttacks(), same), lived(ClassStatement, "", bootAttacks(), same))
 	}
 	return append(out, w.liveAlone(road)...)
 }
 
-// onQuoting is a change of the quote in an answer.
+// same is a change of the answer itself, onParts one after it was taken apart, and onQuoting
+// one of its quote.
+func same(change func(*Forgery)) func(*Forgery) { return change }
+
+func onParts(change func(*Parts)) func(*Forgery) { return func(f *Forgery) { f.onParts = change } }
+
 func onQuoting(change func(*Quoting)) func(*Forgery) { return func(f *Forgery) { change(f.quote) } }
