@@ -1,0 +1,47 @@
+package csr
+
+import "net/netip"
+
+// Machine is what the operator's own inventory says of the machine that is to be a
+// node: a Machine of the Cluster API, an entry of a list, a row of a database. It
+// must not come from the Node object, which the kubelet writes itself, nor from the
+// request.
+type Machine struct {
+	// Name is the machine's name in the inventory, for people and logs.
+	Name string
+	// UID tells the machine from another one that has its name later; "" where the
+	// inventory has none. Policies do not read it; it is recorded with every
+	// certificate that is issued ([IssuedRecord]) and compared by
+	// [InheritAttestation].
+	UID string
+	// Identity is the canonical identity that is registered for the machine, such as
+	// "ek:sha256:<hex>"; "" where the inventory does not keep it. It is compared by
+	// [InheritAttestation] alone: who may be which machine is for the provider to
+	// decide.
+	Identity string
+	// NodeUID is the UID that the API server gave the Node object named NodeName; ""
+	// where there is no such Node, or where the inventory does not follow Nodes. It
+	// is recorded and compared as UID is. It is the one thing here that comes from
+	// the Node: a kubelet cannot write it.
+	NodeUID string
+	// NodeName is the one node that the machine may be. "" leaves it open: then
+	// what the inventory answers for a node name is for that node name.
+	NodeName string
+	// ProviderID is the machine's provider ID; "" where it is not known yet. A
+	// request that claims another one is refused.
+	ProviderID string
+	// DNSNames are the names that the machine may serve under, in any case of
+	// letters and without a dot at the end: requests and certificates have none
+	// there, so "node-1.local." matches no name. An inventory that writes such a dot
+	// has it taken off before the names come here. The node's name is among them only
+	// if it is listed.
+	DNSNames []string
+	// IPAddresses are the addresses that the machine may serve under. IPv4
+	// addresses may be mapped into IPv6. Addresses that [Policy] reserves are
+	// refused even where they are listed.
+	IPAddresses []netip.Addr
+	// BootstrapReady says that the machine has been given what it needs to join
+	// (the Cluster API's condition BootstrapConfigReady). A machine that is not
+	// ready gets no certificate.
+	BootstrapReady bool
+}

@@ -1,0 +1,86 @@
+package oid
+
+import "sort"
+
+// names lists every identifier of this package in the order of its bytes. It is never
+// written.
+var names = [...]struct {
+	id   OID
+	name string
+}{
+	{RSAEncryption, "rsaEncryption"},
+	{SHA1WithRSA, "sha1WithRSAEncryption"},
+	{RSAESOAEP, "id-RSAES-OAEP"},
+	{RSASSAPSS, "id-RSASSA-PSS"},
+	{SHA256WithRSA, "sha256WithRSAEncryption"},
+	{SHA384WithRSA, "sha384WithRSAEncryption"},
+	{SHA512WithRSA, "sha512WithRSAEncryption"},
+	{ChallengePassword, "challengePassword"},
+	{ExtensionRequest, "extensionRequest"},
+	{IDAAAttestation, "id-aa-attestation"},
+	{ECPublicKey, "id-ecPublicKey"},
+	{CurveP256, "secp256r1"},
+	{ECDSAWithSHA1, "ecdsa-with-SHA1"},
+	{ECDSAWithSHA256, "ecdsa-with-SHA256"},
+	{ECDSAWithSHA384, "ecdsa-with-SHA384"},
+	{ECDSAWithSHA512, "ecdsa-with-SHA512"},
+	{AzureKpAK, "szOID_KP_DOCUMENT_SIGNING"},
+	{KubernetesUID, "KubernetesUserUID"},
+	{KubernetesNodeProviderIdentifier, "KubernetesNodeProviderIdentifierOID"},
+	{AuthorityInfoAccess, "id-pe-authorityInfoAccess"},
+	{KpServerAuth, "id-kp-serverAuth"},
+	{KpClientAuth, "id-kp-clientAuth"},
+	{Ed25519, "id-Ed25519"},
+	{CurveP224, "secp224r1"},
+	{CurveP384, "secp384r1"},
+	{CurveP521, "secp521r1"},
+	{CommonName, "id-at-commonName"},
+	{SerialNumber, "id-at-serialNumber"},
+	{Country, "id-at-countryName"},
+	{Locality, "id-at-localityName"},
+	{Province, "id-at-stateOrProvinceName"},
+	{Organization, "id-at-organizationName"},
+	{OrganizationalUnit, "id-at-organizationalUnitName"},
+	{SubjectDirectoryAttributes, "id-ce-subjectDirectoryAttributes"},
+	{SubjectKeyIdentifier, "id-ce-subjectKeyIdentifier"},
+	{KeyUsage, "id-ce-keyUsage"},
+	{SubjectAltName, "id-ce-subjectAltName"},
+	{BasicConstraints, "id-ce-basicConstraints"},
+	{NameConstraints, "id-ce-nameConstraints"},
+	{CRLDistributionPoints, "id-ce-cRLDistributionPoints"},
+	{CertificatePolicies, "id-ce-certificatePolicies"},
+	{AuthorityKeyIdentifier, "id-ce-authorityKeyIdentifier"},
+	{ExtendedKeyUsage, "id-ce-extKeyUsage"},
+	{AnyExtendedKeyUsage, "anyExtendedKeyUsage"},
+	{TCGAtTPMManufacturer, "tcg-at-tpmManufacturer"},
+	{TCGAtTPMModel, "tcg-at-tpmModel"},
+	{TCGAtTPMVersion, "tcg-at-tpmVersion"},
+	{TCGAtTPMSpecification, "tcg-at-tpmSpecification"},
+	{TCGKpEKCertificate, "tcg-kp-EKCertificate"},
+	{TCGKpPlatformCertificate, "tcg-kp-PlatformAttributeCertificate"},
+	{TCGKpAIKCertificate, "tcg-kp-AIKCertificate"},
+	{TCGAttestTPMCertify, "tcg-attest-tpm-certify"},
+	{NodeAttest, "nodeattest"},
+	{NodeAttestHello, "nodeattest-hello"},
+	{NodeAttestProof, "nodeattest-proof"},
+	{NodeAttestQuote, "nodeattest-quote"},
+	{NodeAttestEventLog, "nodeattest-event-log"},
+	{NodeAttestDocumentHello, "nodeattest-document-hello"},
+	{NodeAttestDocumentProof, "nodeattest-document-proof"},
+	{NodeAttestDocument, "nodeattest-document"},
+}
+
+// find looks content up in names.
+func find(content []byte) (int, bool) {
+	i := sort.Search(len(names), func(i int) bool { return string(names[i].id) >= string(content) })
+	return i, i < len(names) && string(names[i].id) == string(content)
+}
+
+// Name returns the identifier's name in the document that defines it, such as
+// "tcg-kp-EKCertificate", or "" for an identifier that this package does not know.
+func (o OID) Name() string {
+	if i, ok := find([]byte(o)); ok {
+		return names[i].name
+	}
+	return ""
+}
