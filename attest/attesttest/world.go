@@ -123,18 +123,14 @@ func OpenWorld(opts WorldOptions) (*World, error) {
 
 // open makes what evidence is made with, and the configuration that trusts it.
 func (w *World) open() (err error) {
+	defer forge.Caught(&err)
 	w.bench = &forge.Bench{Now: time.Now().Truncate(time.Second), ClusterID: ClusterID, ProviderID: ProviderID,
 		Bootstrap: csr.BootstrapUserPrefix + TokenID, Quoted: w.options.RequireQuote}
 	for name, make := range map[*string]func(string) (string, error){
 		&w.bench.Client: csr.SignerClient, &w.bench.Serving: csr.SignerServing, &w.challengeSigner: csr.SignerChallenge} {
-		if *name, err = make(w.options.Provider); err != nil {
-			return err
-		}
+		*name = forge.Must(make(w.options.Provider))
 	}
-	if w.bench.CA, err = tpmsim.NewCA(tpmsim.CAOptions{Now: w.Now}); err != nil {
-		return err
-	}
-	defer forge.Caught(&err)
+	w.bench.CA = forge.Must(tpmsim.NewCA(tpmsim.CAOptions{Now: w.Now}))
 	w.bench.MakeKeys(false)
 	w.bench.MakeMachines()
 	for name, m := range w.bench.Machines {
@@ -143,51 +139,38 @@ func (w *World) open() (err error) {
 	for _, ek := range w.bench.WeakEKs {
 		w.ekOwner[forge.Must(csr.SPKIHash(ek.Public))] = MachineOne
 	}
-	ring, err := attest.NewStaticKeyRing(w.bench.Ring, w.bench.Retired)
-	if err != nil {
-		return err
-	}
 	w.Config = attest.VerifierConfig{
 		ClusterIDs:         []string{ClusterID},
-		KeyRing:            ring,
+		KeyRing:            forge.Must(attest.NewStaticKeyRing(w.bench.Ring, w.bench.Retired)),
 		Policy:             &csr.Policy{SignerNames: []string{w.bench.Client, w.bench.Serving}, Machines: w.machine},
 		Authorizer:         attest.AuthorizerFunc(w.authorize),
 		RequireTPMResident: w.options.RequireTPMResident,
 		Now:                w.Now,
 	}
-	if w.ca, _, err = newClusterCA(w.Config.Policy.SignerNames, w.Now); err != nil {
-		return err
-	}
+	w.ca, _ = newClusterCA(w.Config.Policy.SignerNames, w.Now)
 	switch {
-	case w.options.Prove != nil:
-		return nil
 	case w.options.Documents != nil:
 		w.Config.Kinds = []attest.Kind{w.options.Documents.Kind}
-		return nil
+	case w.options.Prove == nil:
+		w.configureTPM()
 	}
-	return w.configureTPM()
+	return nil
 }
 
 // configureTPM opens the roads, and says what must be quoted.
-func (w *World) configureTPM() (err error) {
+func (w *World) configureTPM() {
 	roots := []*x509.Certificate{w.bench.CA.Root()}
 	if w.opens(attest.RoadAK) {
 		w.TPM.AKIssuers = []tpmcert.Issuer{{Roots: roots, Profile: tpmcert.ProfileTCG()}}
 	}
 	if w.opens(attest.RoadEK) {
-		if w.TPM.EKs, err = tpmcert.NewEKVerifier(tpmcert.EKVerifierConfig{
-			Issuers: []tpmcert.EKIssuer{{Roots: roots, Profile: tpmcert.EKProfileTCG()}}}); err != nil {
-			return err
-		}
+		w.TPM.EKs = forge.Must(tpmcert.NewEKVerifier(tpmcert.EKVerifierConfig{
+			Issuers: []tpmcert.EKIssuer{{Roots: roots, Profile: tpmcert.EKProfileTCG()}}}))
 	}
 	if w.options.RequireQuote {
-		if w.TPM.QuotePolicy, err = tpm.NewPCRPolicy(w.bench.QuoteBy(w.bench.AKP256).PCRs); err != nil {
-			return err
-		}
+		w.TPM.QuotePolicy = forge.Must(tpm.NewPCRPolicy(w.bench.QuoteBy(w.bench.AKP256).PCRs))
 	}
-	kind, err := tpm.NewKind(w.TPM)
-	w.Config.Kinds = []attest.Kind{kind}
-	return err
+	w.Config.Kinds = []attest.Kind{forge.Must(tpm.NewKind(w.TPM))}
 }
 
 func bothRoads() []attest.Road { return []attest.Road{attest.RoadAK, attest.RoadEK} }
